@@ -1,0 +1,48 @@
+# A thin front for CMake: the words people type. Every word works alone on a fresh machine.
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+# Tests read real text from here when it exists and skip with a message when it does not.
+ifneq ($(wildcard ../shared/data),)
+export PALIMPSA_DATA ?= $(abspath ../shared/data)
+endif
+ifneq ($(wildcard ../shared/golden),)
+export PALIMPSA_GOLDEN ?= $(abspath ../shared/golden)
+endif
+
+.PHONY: all setup build test test-long bench format install clean debug sanitize tsan
+
+all: build
+
+setup:
+	@scripts/setup.sh
+
+build: setup
+	@cmake --preset release $(CMAKE_ARGS) > build.log.tmp 2>&1 || { cat build.log.tmp; rm -f build.log.tmp; exit 1; }
+	@rm -f build.log.tmp
+	@cmake --build build -j $(JOBS)
+
+debug sanitize tsan: setup
+	cmake --preset $@ && cmake --build build-$@ -j $(JOBS)
+
+test: build
+	ctest --test-dir build --output-on-failure
+	cmake --preset sanitize > /dev/null && cmake --build build-sanitize -j $(JOBS)
+	ctest --test-dir build-sanitize --output-on-failure -L unit
+
+test-long: build
+	@scripts/setup.sh --long
+	scripts/test_long.sh
+
+bench: build
+	build/palimpsa bench memory
+	build/palimpsa bench kernels
+	build/palimpsa bench matmul
+
+format:
+	git ls-files '*.c' '*.h' '*.inc' | xargs clang-format -i
+
+install: build
+	cmake --install build --prefix $(PREFIX)
+
+clean:
+	rm -rf build build-debug build-sanitize build-tsan

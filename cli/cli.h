@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/* What commands share: the options parser, errors, and the exit codes (0 done, 1 failed at run time, 2 wrong usage or
+ * unreadable input). A command is one file cmd_NAME.c and one row in main.c's table. */
+#ifndef PAL_CLI_H
+#define PAL_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "palimpsa/palimpsa.h"
+
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+
+typedef enum { OPT_FLAG, OPT_INT, OPT_FLOAT, OPT_TEXT } cli_type;
+typedef struct cli_option {
+    const char *name; /* without dashes */
+    cli_type type;
+    void *value;          /* bool, int, double or const char *, holding the default */
+    const char *argument; /* "N", "FILE"; NULL for a flag */
+    const char *help;
+} cli_option;
+
+typedef struct cli_command {
+    const char *name;
+    const char *summary;
+    int (*run)(int argc, char **argv); /* argv[0] is the command's name */
+} cli_command;
+
+/* Options every command has. */
+typedef struct cli_common {
+    int threads;
+    const char *cpu;
+    bool json;
+} cli_common;
+#define CLI_COMMON_OPTIONS(common)                                                                                        \
+    { "threads", OPT_INT, &(common).threads, "N", "threads to use (default: PALIMPSA_THREADS, else all processors)" },    \
+    { "cpu", OPT_TEXT, &(common).cpu, "LEVEL", "ref, avx2 or avx512 (default: PALIMPSA_CPU, else the best there is)" }
+
+/* Parses argv: options into their values, the rest into positional (at most max_positional). Returns CLI_OK, or prints one
+ * sentence and returns CLI_USAGE; --help prints the help and returns -1, after which the command returns CLI_OK. */
+typedef struct cli_usage {
+    const char *synopsis; /* "selftest [DIR] [options]" */
+    const char *about;    /* a paragraph */
+    const char *examples; /* lines, each indented by two spaces */
+    const cli_option *options;
+    size_t option_count;
+} cli_usage;
+int cli_parse(const cli_usage *usage, int argc, char **argv, const char **positional, int max_positional, int *positional_count);
+
+/* Prints "palimpsa: sentence" on stderr and returns code. */
+int cli_error(int code, const char *format, ...) PAL_PRINTF(2, 3);
+/* The exit code that fits a library status. */
+int cli_fail(const pal_error *err);
+
+int cmd_selftest(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/context.h"
+#include "base/log.h"
+#include "cli.h"
+
+static const cli_command commands[] = {
+    { "selftest", "prove this machine's numbers against recorded ones", cmd_selftest },
+    { "bench", "measure memory rules, kernels and matrix multiply", cmd_bench },
+};
+
+static void print_warning(void *user, const char *sentence) {
+    (void)user;
+    fprintf(stderr, "palimpsa: warning: %s\n", sentence);
+}
+
+static void print_usage(FILE *to) {
+    fputs("palimpsa: Bayesian metaplastic linear attention on ordinary CPUs\n\nusage: palimpsa COMMAND [options]\n\ncommands:\n", to);
+    for (size_t i = 0; i < PAL_COUNT(commands); i++) fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    fputs("\n'palimpsa COMMAND --help' explains a command with examples; 'palimpsa --version' tells what was built.\n", to);
+}
+
+int main(int argc, char **argv) {
+    pal_log_listen(print_warning, NULL);
+    if (argc < 2) {
+        print_usage(stderr);
+        return CLI_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        print_usage(stdout);
+        return CLI_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("palimpsa %s\ncpu: %s\n", pal_version(), pal_cpu_level_name(pal_cpu_detect()));
+        return CLI_OK;
+    }
+    for (size_t i = 0; i < PAL_COUNT(commands); i++)
+        if (strcmp(argv[1], commands[i].name) == 0) {
+            const int code = commands[i].run(argc - 1, argv + 1);
+            if (fflush(stdout) != 0 && code == CLI_OK) return cli_error(CLI_FAILED, "cannot write to standard output");
+            return code;
+        }
+    return cli_error(CLI_USAGE, "no command '%s'; see 'palimpsa --help'", argv[1]);
+}

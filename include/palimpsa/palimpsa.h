@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+/* libpalimpsa: Bayesian metaplastic linear attention on CPUs. This header includes the whole public interface. */
+#ifndef PALIMPSA_PALIMPSA_H
+#define PALIMPSA_PALIMPSA_H
+
+#include "palimpsa/context.h"
+#include "palimpsa/memory.h"
+#include "palimpsa/safetensors.h"
+#include "palimpsa/status.h"
+
+#endif

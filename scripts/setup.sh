@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Installs every package that building and testing needs, by name. Does nothing, quickly, when all are there.
+# `setup.sh --long` adds what `make test-long` needs.
+set -euo pipefail
+
+packages=(gcc g++ make cmake ninja-build pkg-config python3 libdnnl-dev libopenblas-dev libjansson-dev libcmocka-dev)
+if [ "${1:-}" = "--long" ]; then
+    packages+=(clang libomp-dev qemu-user)
+fi
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    echo "This is neither Debian nor Ubuntu; please install the counterparts of these packages:"
+    printf '  %s\n' "${packages[@]}"
+    echo "(a C11 compiler, CMake 3.25, Ninja, oneDNN 2.6 or OpenBLAS, jansson, cmocka)"
+    exit 0
+fi
+
+missing=()
+for p in "${packages[@]}"; do
+    dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || { echo "setup.sh: these packages are missing and neither root nor sudo is at hand: ${missing[*]}" >&2; exit 1; }
+    as_root=(sudo)
+fi
+echo "Installing: ${missing[*]}"
+"${as_root[@]}" apt-get update -qq
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

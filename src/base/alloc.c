@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/alloc.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+static atomic_ullong allocations;
+static atomic_ullong fail_from; /* 0: never */
+
+void *pal_alloc(size_t n, size_t size) {
+    const unsigned long long nth = atomic_fetch_add(&allocations, 1) + 1;
+    const unsigned long long limit = atomic_load(&fail_from);
+    if (limit && nth >= limit) return NULL;
+    if (size && n > (SIZE_MAX - 64) / size) return NULL;
+    const size_t bytes = (n * size + 63) & ~(size_t)63;
+    void *block = aligned_alloc(64, bytes ? bytes : 64);
+    if (block) memset(block, 0, bytes ? bytes : 64);
+    return block;
+}
+
+void pal_free(void *block) { free(block); }
+
+pal_status pal_alloc_named(void **out, size_t n, size_t size, const char *what, pal_error *err) {
+    *out = pal_alloc(n, size);
+    if (*out) return PAL_OK;
+    return pal_fail(err, PAL_E_MEMORY, "no memory for %s (%zu x %zu bytes)", what, n, size);
+}
+
+char *pal_strdup(const char *text) {
+    const size_t bytes = strlen(text) + 1;
+    char *copy = pal_alloc(bytes, 1);
+    if (copy) memcpy(copy, text, bytes);
+    return copy;
+}
+
+uint64_t pal_alloc_count(void) { return atomic_load(&allocations); }
+
+void pal_alloc_fail_at(uint64_t countdown) {
+    atomic_store(&fail_from, countdown ? atomic_load(&allocations) + countdown : 0);
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/context.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+#if PAL_X86_64
+#include <cpuid.h>
+#endif
+
+enum { MAX_THREADS = 1024 };
+
+static const char *const level_names[PAL_CPU_LEVELS] = { "ref", "avx2", "avx512" };
+
+const char *pal_cpu_level_name(pal_cpu_level level) { return level_names[level]; }
+
+#if PAL_X86_64
+/* Which register files the operating system saves on a task switch (XCR0). */
+static unsigned long long saved_state(void) {
+    unsigned low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (unsigned long long)high << 32 | low;
+}
+
+pal_cpu_level pal_cpu_detect(void) {
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return PAL_CPU_REF;
+    const unsigned fma_osxsave_avx_f16c = 1u << 12 | 1u << 27 | 1u << 28 | 1u << 29;
+    if ((c & fma_osxsave_avx_f16c) != fma_osxsave_avx_f16c) return PAL_CPU_REF;
+    const unsigned long long saved = saved_state();
+    if ((saved & 0x6) != 0x6) return PAL_CPU_REF;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & 1u << 5)) return PAL_CPU_REF;
+#ifdef PAL_WIDE_EMULATION
+    return PAL_CPU_AVX512; /* compiled for AVX2 with portable 16-wide vectors */
+#else
+    const unsigned f_dq_bw_vl = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;
+    return (b & f_dq_bw_vl) == f_dq_bw_vl && (saved & 0xe6) == 0xe6 ? PAL_CPU_AVX512 : PAL_CPU_AVX2;
+#endif
+}
+#else
+pal_cpu_level pal_cpu_detect(void) { return PAL_CPU_REF; }
+#endif
+
+pal_fn *pal_variant_best(const pal_variant *list, pal_cpu_level have) {
+    pal_fn *best = list->fn;
+    for (; list->fn; list++)
+        if (list->need <= have) best = list->fn;
+    return best;
+}
+
+static pal_status choose_level(pal_cpu_level *out, const char *name, pal_error *err) {
+    const pal_cpu_level have = pal_cpu_detect();
+    if (!name) name = getenv("PALIMPSA_CPU");
+    if (!name || !*name) {
+        *out = have;
+        return PAL_OK;
+    }
+    for (int i = 0; i < PAL_CPU_LEVELS; i++) {
+        if (strcmp(name, level_names[i]) != 0) continue;
+        if (i > (int)have)
+            return pal_fail(err, PAL_E_UNSUPPORTED, "cpu level '%s': this machine supports '%s' at most", name, level_names[have]);
+        *out = (pal_cpu_level)i;
+        return PAL_OK;
+    }
+    return pal_fail(err, PAL_E_ARGUMENT, "cpu level '%s': expected ref, avx2 or avx512", name);
+}
+
+static pal_status choose_threads(int *out, int threads, pal_error *err) {
+    const char *text = getenv("PALIMPSA_THREADS");
+    long wanted = threads;
+    if (!threads && text && *text) {
+        char *end;
+        errno = 0;
+        wanted = strtol(text, &end, 10);
+        if (errno || *end || wanted < 1)
+            return pal_fail(err, PAL_E_ARGUMENT, "PALIMPSA_THREADS is '%s': expected a number from 1 to %d", text, MAX_THREADS);
+    } else if (!threads) {
+        cpu_set_t set;
+        wanted = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+        if (wanted > MAX_THREADS) wanted = MAX_THREADS;
+    }
+    if (wanted < 1 || wanted > MAX_THREADS)
+        return pal_fail(err, PAL_E_ARGUMENT, "%ld threads: expected 1 to %d", wanted, MAX_THREADS);
+    *out = (int)wanted;
+    return PAL_OK;
+}
+
+pal_status pal_context_new(pal_context **out, int threads, const char *cpu, pal_error *err) {
+    pal_context made = { 0 };
+    pal_status st;
+    *out = NULL;
+    if ((st = choose_threads(&made.threads, threads, err))) return st;
+    if ((st = choose_level(&made.level, cpu, err))) return st;
+    void *block;
+    if ((st = pal_alloc_named(&block, 1, sizeof made, "a context", err))) return st;
+    *out = block;
+    **out = made;
+    return PAL_OK;
+}
+
+void pal_context_free(pal_context *cx) { pal_free(cx); }
+int pal_context_threads(const pal_context *cx) { return cx->threads; }
+pal_cpu_level pal_context_level(const pal_context *cx) { return cx->level; }

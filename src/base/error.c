@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "palimpsa/status.h"
+
+pal_status pal_fail(pal_error *err, pal_status status, const char *format, ...) {
+    if (err) {
+        va_list args;
+        va_start(args, format);
+        err->status = status;
+        vsnprintf(err->text, sizeof err->text, format, args);
+        va_end(args);
+    }
+    return status;
+}
+
+const char *pal_version(void) { return PAL_VERSION " (matmul: " PAL_MATMUL_BACKEND ")"; }

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+/* Warnings that are not errors ("tensor x holds NaN"). The library hands them to whoever listens and is silent otherwise. */
+#ifndef PAL_BASE_LOG_H
+#define PAL_BASE_LOG_H
+
+#include "palimpsa/status.h"
+
+typedef void pal_log_fn(void *user, const char *sentence);
+
+/* One listener for the process; NULL removes it. Set it before threads start. */
+void pal_log_listen(pal_log_fn *fn, void *user);
+void pal_warn(const char *format, ...) PAL_PRINTF(1, 2);
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/map.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+
+pal_status pal_map_open(pal_map *map, const char *path, pal_error *err) {
+    pal_status st = PAL_OK;
+    struct stat info;
+    *map = (pal_map){ 0 };
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno));
+    if (fstat(fd, &info) != 0) {
+        st = pal_fail(err, PAL_E_IO, "%s: cannot stat: %s", path, strerror(errno));
+    } else if (!S_ISREG(info.st_mode)) {
+        st = pal_fail(err, PAL_E_IO, "%s: not a regular file", path);
+    } else if (info.st_size > 0) {
+        void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (data == MAP_FAILED) st = pal_fail(err, PAL_E_IO, "%s: cannot map: %s", path, strerror(errno));
+        else *map = (pal_map){ .data = data, .size = (size_t)info.st_size };
+    }
+    close(fd);
+    return st;
+}
+
+void pal_map_close(pal_map *map) {
+    if (map->data) munmap((void *)map->data, map->size);
+    *map = (pal_map){ 0 };
+}
+
+pal_status pal_writer_open(pal_writer *w, const char *path, pal_error *err) {
+    const size_t bytes = strlen(path) + 16;
+    *w = (pal_writer){ .path = pal_strdup(path), .temporary = pal_alloc(bytes, 1) };
+    if (!w->path || !w->temporary) {
+        pal_writer_drop(w);
+        return pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
+    }
+    snprintf(w->temporary, bytes, "%s.XXXXXX", path);
+    const int fd = mkostemp(w->temporary, O_CLOEXEC);
+    if (fd < 0) {
+        const int why = errno;
+        pal_free(w->temporary);
+        w->temporary = NULL;
+        pal_writer_drop(w);
+        return pal_fail(err, PAL_E_IO, "%s: cannot create a file beside it: %s", path, strerror(why));
+    }
+    /* mkostemp makes the file private; give it the mode an ordinary new file would get. */
+    const mode_t mask = umask(0);
+    umask(mask);
+    fchmod(fd, 0666 & ~mask);
+    w->stream = fdopen(fd, "wb");
+    if (!w->stream) {
+        close(fd);
+        pal_writer_drop(w);
+        return pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
+    }
+    return PAL_OK;
+}
+
+pal_status pal_sync_directory_of(const char *path, pal_error *err) {
+    const char *slash = strrchr(path, '/');
+    char *dir = slash ? pal_strdup(path) : pal_strdup(".");
+    if (!dir) return pal_fail(err, PAL_E_MEMORY, "no memory to sync the directory of %s", path);
+    if (slash) dir[slash == path ? 1 : slash - path] = '\0';
+    const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    pal_status st = PAL_OK;
+    if (fd < 0 || fsync(fd) != 0) st = pal_fail(err, PAL_E_IO, "%s: cannot sync: %s", dir, strerror(errno));
+    if (fd >= 0) close(fd);
+    pal_free(dir);
+    return st;
+}
+
+pal_status pal_writer_commit(pal_writer *w, pal_error *err) {
+    pal_status st = PAL_OK;
+    const int failed = ferror(w->stream) || fflush(w->stream) != 0 || fsync(fileno(w->stream)) != 0;
+    const int why = errno;
+    const int unclosed = fclose(w->stream) != 0;
+    w->stream = NULL;
+    if (failed || unclosed) {
+        st = pal_fail(err, PAL_E_IO, "%s: cannot write: %s", w->path, strerror(failed ? why : errno));
+    } else if (rename(w->temporary, w->path) != 0) {
+        st = pal_fail(err, PAL_E_IO, "%s: cannot rename into place: %s", w->path, strerror(errno));
+    } else {
+        pal_free(w->temporary);
+        w->temporary = NULL;
+        st = pal_sync_directory_of(w->path, err);
+    }
+    pal_writer_drop(w);
+    return st;
+}
+
+void pal_writer_drop(pal_writer *w) {
+    if (w->stream) fclose(w->stream);
+    if (w->temporary) unlink(w->temporary);
+    pal_free(w->temporary);
+    pal_free(w->path);
+    *w = (pal_writer){ 0 };
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/parallel.h"
+
+#include <omp.h>
+
+#include "base/context.h"
+
+#if PAL_X86_64
+#include <xmmintrin.h>
+/* Decayed memories would otherwise end in denormals, which some processors handle a hundred times slower. */
+enum { FLUSH_TO_ZERO = 0x8040 };
+static unsigned flush_begin(void) {
+    const unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode | FLUSH_TO_ZERO);
+    return mode;
+}
+static void flush_end(unsigned mode) { _mm_setcsr(mode); }
+#else
+static unsigned flush_begin(void) { return 0; }
+static void flush_end(unsigned mode) { (void)mode; }
+#endif
+
+void pal_parallel_for(const pal_context *cx, size_t n, pal_task_fn *fn, void *arg) {
+    if (cx->threads == 1 || n <= 1 || omp_in_parallel()) {
+        const unsigned mode = flush_begin();
+        const int thread = omp_in_parallel() ? omp_get_thread_num() : 0;
+        for (size_t i = 0; i < n; i++) fn(arg, i, thread);
+        flush_end(mode);
+        return;
+    }
+#pragma omp parallel num_threads(cx->threads)
+    {
+        const unsigned mode = flush_begin();
+#pragma omp for schedule(dynamic, 1)
+        for (size_t i = 0; i < n; i++) fn(arg, i, omp_get_thread_num());
+        flush_end(mode);
+    }
+}
+
+typedef struct {
+    pal_range_fn *fn;
+    void *arg;
+    size_t n, grain;
+} range_job;
+
+static void range_task(void *arg, size_t index, int thread) {
+    const range_job *job = arg;
+    const size_t begin = index * job->grain, end = begin + job->grain;
+    job->fn(job->arg, begin, end < job->n ? end : job->n, thread);
+}
+
+void pal_parallel_ranges(const pal_context *cx, size_t n, size_t grain, pal_range_fn *fn, void *arg) {
+    range_job job = { .fn = fn, .arg = arg, .n = n, .grain = grain };
+    pal_parallel_for(cx, (n + grain - 1) / grain, range_task, &job);
+}

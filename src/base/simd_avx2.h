@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/* Vectors of 8 floats. Included only by *_avx2.c files, which alone are compiled for AVX2. simd_avx512.h offers the same
+ * names with 16 floats, so a kernel body (*.inc) is written once and compiled for both. Everything is static inline:
+ * no copy of an ISA function can reach code that runs on an older processor. */
+#ifndef PAL_BASE_SIMD_AVX2_H
+#define PAL_BASE_SIMD_AVX2_H
+
+#include <immintrin.h>
+
+#define PAL_W 8             /* floats in a vector */
+#define PAL_REGISTERS 16    /* vector registers: decides tile sizes */
+#define PAL_ISA(name) name##_avx2
+#define PAL_INLINE static inline __attribute__((always_inline))
+
+typedef __m256 vf; /* + - * / work on it */
+typedef int vi __attribute__((vector_size(32), may_alias));
+
+PAL_INLINE vf vf_zero(void) { return _mm256_setzero_ps(); }
+PAL_INLINE vf vf_set1(float x) { return _mm256_set1_ps(x); }
+PAL_INLINE vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
+PAL_INLINE void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
+
+/* The first n lanes, 0 <= n <= PAL_W; others read as zero and are not touched in memory. */
+PAL_INLINE __m256i vf_lanes(int n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+PAL_INLINE vf vf_load_n(const float *p, int n) { return _mm256_maskload_ps(p, vf_lanes(n)); }
+PAL_INLINE void vf_store_n(float *p, int n, vf x) { _mm256_maskstore_ps(p, vf_lanes(n), x); }
+/* Lanes below n from x, the others from other. */
+PAL_INLINE vf vf_keep_n(int n, vf x, vf other) { return _mm256_blendv_ps(other, x, _mm256_castsi256_ps(vf_lanes(n))); }
+
+PAL_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }   /* ab + c */
+PAL_INLINE vf vf_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); } /* c - ab */
+PAL_INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+PAL_INLINE vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
+PAL_INLINE vf vf_sqrt(vf a) { return _mm256_sqrt_ps(a); }
+
+/* 1/x for normal x, about 1.5 units in the last place: estimate and one Newton step. Not for 0, inf or NaN. */
+PAL_INLINE vf vf_rcp(vf x) {
+    const vf r = _mm256_rcp_ps(x);
+    return vf_fma(r, vf_fnma(x, r, vf_set1(1.0f)), r);
+}
+
+PAL_INLINE float vf_sum(vf x) {
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+PAL_INLINE float vf_maximum(vf x) {
+    __m128 s = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+}
+
+#include "base/simd_math.h"
+
+#endif

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: MIT */
+/* The strict safetensors reader and the atomic writer. JSON is jansson's work; every rule of the format is checked here. */
+#include "palimpsa/safetensors.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/context.h"
+#include "base/half.h"
+#include "base/map.h"
+
+enum { HEADER_PREFIX = 8, HEADER_MAX = 100000000 };
+
+static const struct {
+    const char *name;
+    size_t size;
+} dtypes[PAL_DTYPES] = {
+    [PAL_F32] = { "F32", 4 },  [PAL_F64] = { "F64", 8 }, [PAL_F16] = { "F16", 2 }, [PAL_BF16] = { "BF16", 2 }, [PAL_I64] = { "I64", 8 },
+    [PAL_I32] = { "I32", 4 },  [PAL_I16] = { "I16", 2 }, [PAL_I8] = { "I8", 1 },   [PAL_U64] = { "U64", 8 },   [PAL_U32] = { "U32", 4 },
+    [PAL_U16] = { "U16", 2 },  [PAL_U8] = { "U8", 1 },   [PAL_BOOL] = { "BOOL", 1 },
+};
+
+const char *pal_dtype_name(pal_dtype dtype) { return dtypes[dtype].name; }
+size_t pal_dtype_size(pal_dtype dtype) { return dtypes[dtype].size; }
+
+struct pal_safetensors {
+    pal_map map; /* owned, unless the bytes came from the caller */
+    json_t *header;
+    size_t count;
+    pal_tensor *tensors;  /* by data offset */
+    pal_tensor **by_name; /* sorted */
+};
+
+typedef struct {
+    pal_safetensors *st;
+    const char *path;
+    const unsigned char *data; /* first byte after the header */
+    size_t size;               /* bytes after the header */
+    pal_error *err;
+} parse;
+
+static pal_status parse_dtype(const parse *p, const char *name, const json_t *entry, pal_dtype *out) {
+    const char *text = json_string_value(json_object_get(entry, "dtype"));
+    if (!text) return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' has no dtype", p->path, name);
+    for (int i = 0; i < PAL_DTYPES; i++)
+        if (strcmp(text, dtypes[i].name) == 0) {
+            *out = (pal_dtype)i;
+            return PAL_OK;
+        }
+    return pal_fail(p->err, PAL_E_UNSUPPORTED, "%s: tensor '%s' has dtype '%.20s', which this program does not know", p->path, name, text);
+}
+
+static pal_status parse_shape(const parse *p, pal_tensor *t, const json_t *entry) {
+    const json_t *shape = json_object_get(entry, "shape");
+    if (!json_is_array(shape)) return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' has no shape", p->path, t->name);
+    const size_t rank = json_array_size(shape);
+    if (rank > PAL_MAX_RANK)
+        return pal_fail(p->err, PAL_E_UNSUPPORTED, "%s: tensor '%s' has %zu dimensions, at most %d are supported", p->path, t->name, rank, PAL_MAX_RANK);
+    t->rank = (int)rank;
+    t->count = 1;
+    for (size_t i = 0; i < rank; i++) {
+        const json_t *extent = json_array_get(shape, i);
+        const json_int_t value = json_integer_value(extent);
+        if (!json_is_integer(extent) || value < 0)
+            return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s': dimension %zu is not a number >= 0", p->path, t->name, i);
+        t->shape[i] = (int64_t)value;
+        if (__builtin_mul_overflow(t->count, (size_t)value, &t->count))
+            return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s': the product of its shape overflows", p->path, t->name);
+    }
+    return PAL_OK;
+}
+
+static pal_status parse_tensor(const parse *p, pal_tensor *t, const char *name, const json_t *entry) {
+    pal_status st;
+    t->name = name;
+    if (!json_is_object(entry)) return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' is not described by an object", p->path, name);
+    if (json_object_size(entry) != 3)
+        return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' must have exactly dtype, shape and data_offsets", p->path, name);
+    if ((st = parse_dtype(p, name, entry, &t->dtype))) return st;
+    if ((st = parse_shape(p, t, entry))) return st;
+    const json_t *offsets = json_object_get(entry, "data_offsets");
+    const json_t *first = json_array_get(offsets, 0), *last = json_array_get(offsets, 1);
+    if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(last))
+        return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s': data_offsets must be two numbers", p->path, name);
+    const json_int_t begin = json_integer_value(first), end = json_integer_value(last);
+    if (begin < 0 || end < begin || (uint64_t)end > p->size)
+        return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' claims bytes %lld to %lld, the file has %zu", p->path, name, (long long)begin,
+                        (long long)end, p->size);
+    size_t bytes;
+    if (__builtin_mul_overflow(t->count, dtypes[t->dtype].size, &bytes) || bytes != (size_t)(end - begin))
+        return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' has %zu elements of %s but %lld bytes", p->path, name, t->count,
+                        dtypes[t->dtype].name, (long long)(end - begin));
+    t->data = p->data + begin;
+    return PAL_OK;
+}
+
+static size_t tensor_bytes(const pal_tensor *t) { return t->count * dtypes[t->dtype].size; }
+
+static int by_data(const void *a, const void *b) {
+    const pal_tensor *x = a, *y = b;
+    if (x->data != y->data) return x->data < y->data ? -1 : 1;
+    const size_t nx = tensor_bytes(x), ny = tensor_bytes(y); /* empty tensors share an offset with the next one */
+    return nx != ny ? (nx < ny ? -1 : 1) : strcmp(x->name, y->name);
+}
+
+static int by_name(const void *a, const void *b) { return strcmp((*(pal_tensor *const *)a)->name, (*(pal_tensor *const *)b)->name); }
+
+static pal_status check_coverage(const parse *p) {
+    size_t at = 0;
+    for (size_t i = 0; i < p->st->count; i++) {
+        const pal_tensor *t = &p->st->tensors[i];
+        const size_t begin = (size_t)((const unsigned char *)t->data - p->data);
+        if (begin != at)
+            return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' starts at byte %zu of the data, expected %zu (%s)", p->path, t->name, begin, at,
+                            begin < at ? "tensors overlap" : "there is a hole");
+        at += tensor_bytes(t);
+    }
+    if (at != p->size) return pal_fail(p->err, PAL_E_FORMAT, "%s: tensors cover %zu bytes of data, the file has %zu", p->path, at, p->size);
+    return PAL_OK;
+}
+
+static pal_status check_metadata(const parse *p, const json_t *metadata) {
+    const char *key;
+    json_t *value;
+    if (!json_is_object(metadata)) return pal_fail(p->err, PAL_E_FORMAT, "%s: __metadata__ is not an object", p->path);
+    json_object_foreach((json_t *)metadata, key, value) {
+        if (!json_is_string(value)) return pal_fail(p->err, PAL_E_FORMAT, "%s: __metadata__ '%s' is not a string", p->path, key);
+    }
+    return PAL_OK;
+}
+
+static pal_status parse_header(const parse *p, const unsigned char *text, size_t size) {
+    pal_safetensors *st = p->st;
+    json_error_t json_error;
+    pal_status status;
+    if (size == 0 || text[0] != '{') return pal_fail(p->err, PAL_E_FORMAT, "%s: the header does not start with '{'", p->path);
+    st->header = json_loadb((const char *)text, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &json_error);
+    if (!st->header)
+        return pal_fail(p->err, PAL_E_FORMAT, "%s: the header is not valid JSON: %s (byte %d)", p->path, json_error.text, json_error.position);
+    if (!json_is_object(st->header)) return pal_fail(p->err, PAL_E_FORMAT, "%s: the header is not a JSON object", p->path);
+
+    const size_t entries = json_object_size(st->header);
+    void *block;
+    if ((status = pal_alloc_named(&block, entries, sizeof *st->tensors, "the list of tensors", p->err))) return status;
+    st->tensors = block;
+    if ((status = pal_alloc_named(&block, entries, sizeof *st->by_name, "the list of tensors", p->err))) return status;
+    st->by_name = block;
+
+    const char *name;
+    json_t *entry;
+    json_object_foreach(st->header, name, entry) {
+        if (strcmp(name, "__metadata__") == 0) status = check_metadata(p, entry);
+        else status = parse_tensor(p, &st->tensors[st->count++], name, entry);
+        if (status) return status;
+    }
+    qsort(st->tensors, st->count, sizeof *st->tensors, by_data);
+    for (size_t i = 0; i < st->count; i++) st->by_name[i] = &st->tensors[i];
+    qsort(st->by_name, st->count, sizeof *st->by_name, by_name);
+    return check_coverage(p);
+}
+
+pal_status pal_safetensors_parse(pal_safetensors **out, const char *name, const void *bytes, size_t size, pal_error *err) {
+    const unsigned char *file = bytes;
+    pal_status status;
+    void *block;
+    *out = NULL;
+    if (size < HEADER_PREFIX) return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, a safetensors file has at least %d", name, size, HEADER_PREFIX);
+    uint64_t header = 0;
+    for (int i = 0; i < HEADER_PREFIX; i++) header |= (uint64_t)file[i] << (8 * i);
+    if (header > HEADER_MAX) return pal_fail(err, PAL_E_FORMAT, "%s: claims a header of %llu bytes, at most %d are allowed", name, (unsigned long long)header, HEADER_MAX);
+    if (header > size - HEADER_PREFIX)
+        return pal_fail(err, PAL_E_FORMAT, "%s: claims a header of %llu bytes, the file has %zu", name, (unsigned long long)header, size);
+    if ((status = pal_alloc_named(&block, 1, sizeof **out, "a safetensors file", err))) return status;
+    pal_safetensors *st = block;
+    const size_t data = HEADER_PREFIX + (size_t)header;
+    const parse p = { .st = st, .path = name, .data = file + data, .size = size - data, .err = err };
+    if ((status = parse_header(&p, file + HEADER_PREFIX, (size_t)header))) {
+        pal_safetensors_close(st);
+        return status;
+    }
+    *out = st;
+    return PAL_OK;
+}
+
+pal_status pal_safetensors_open(pal_safetensors **out, const char *path, pal_error *err) {
+    pal_map map;
+    *out = NULL;
+    pal_status status = pal_map_open(&map, path, err);
+    if (status) return status;
+    if ((status = pal_safetensors_parse(out, path, map.data, map.size, err))) pal_map_close(&map);
+    else (*out)->map = map;
+    return status;
+}
+
+void pal_safetensors_close(pal_safetensors *st) {
+    if (!st) return;
+    json_decref(st->header);
+    pal_free(st->tensors);
+    pal_free(st->by_name);
+    pal_map_close(&st->map);
+    pal_free(st);
+}
+
+size_t pal_safetensors_count(const pal_safetensors *st) { return st->count; }
+const pal_tensor *pal_safetensors_at(const pal_safetensors *st, size_t index) { return index < st->count ? &st->tensors[index] : NULL; }
+
+const pal_tensor *pal_safetensors_find(const pal_safetensors *st, const char *name) {
+    pal_tensor key = { .name = name };
+    pal_tensor *const key_pointer = &key;
+    pal_tensor **found = bsearch(&key_pointer, st->by_name, st->count, sizeof *st->by_name, by_name);
+    return found ? *found : NULL;
+}
+
+const char *pal_safetensors_metadata(const pal_safetensors *st, const char *key) {
+    return json_string_value(json_object_get(json_object_get(st->header, "__metadata__"), key));
+}
+
+#define CONVERT(type, expression)                     \
+    do {                                              \
+        for (size_t i = 0; i < tensor->count; i++) {  \
+            type x;                                   \
+            memcpy(&x, bytes + i * sizeof x, sizeof x); \
+            dst[i] = (expression);                    \
+        }                                             \
+        return PAL_OK;                                \
+    } while (0)
+
+pal_status pal_tensor_to_f32(const pal_tensor *tensor, float *dst, pal_error *err) {
+    const unsigned char *bytes = tensor->data; /* files do not promise alignment */
+    switch (tensor->dtype) {
+    case PAL_F32: CONVERT(float, x);
+    case PAL_F64: CONVERT(double, (float)x);
+    case PAL_F16: CONVERT(uint16_t, pal_f16_to_f32(x));
+    case PAL_BF16: CONVERT(uint16_t, pal_bf16_to_f32(x));
+    case PAL_I64: CONVERT(int64_t, (float)x);
+    case PAL_I32: CONVERT(int32_t, (float)x);
+    case PAL_I16: CONVERT(int16_t, (float)x);
+    case PAL_I8: CONVERT(int8_t, (float)x);
+    case PAL_U64: CONVERT(uint64_t, (float)x);
+    case PAL_U32: CONVERT(uint32_t, (float)x);
+    case PAL_U16: CONVERT(uint16_t, (float)x);
+    case PAL_U8:
+    case PAL_BOOL: CONVERT(uint8_t, (float)x);
+    case PAL_DTYPES: break;
+    }
+    return pal_fail(err, PAL_E_UNSUPPORTED, "tensor '%s': dtype %d cannot be converted to f32", tensor->name, (int)tensor->dtype);
+}
+
+/* Large elements first, so that every tensor is aligned to its element size; then by name. */
+static int writing_order(const void *a, const void *b) {
+    const pal_tensor *x = *(const pal_tensor *const *)a, *y = *(const pal_tensor *const *)b;
+    const size_t sx = dtypes[x->dtype].size, sy = dtypes[y->dtype].size;
+    return sx != sy ? (sx > sy ? -1 : 1) : strcmp(x->name, y->name);
+}
+
+static json_t *header_json(const pal_tensor **order, size_t count, const char *const *metadata) {
+    json_t *header = json_object();
+    if (metadata) {
+        json_t *pairs = json_object();
+        for (; metadata[0]; metadata += 2) json_object_set_new(pairs, metadata[0], json_string(metadata[1]));
+        json_object_set_new(header, "__metadata__", pairs);
+    }
+    size_t at = 0;
+    for (size_t i = 0; i < count; i++) {
+        const size_t end = at + tensor_bytes(order[i]);
+        json_t *shape = json_array();
+        for (int d = 0; d < order[i]->rank; d++) json_array_append_new(shape, json_integer(order[i]->shape[d]));
+        json_object_set_new(header, order[i]->name,
+                            json_pack("{s:s, s:o, s:[I,I]}", "dtype", dtypes[order[i]->dtype].name, "shape", shape, "data_offsets",
+                                      (json_int_t)at, (json_int_t)end));
+        at = end;
+    }
+    return header;
+}
+
+static pal_status write_all(FILE *f, const char *path, const void *bytes, size_t size, pal_error *err) {
+    if (size && fwrite(bytes, 1, size, f) != size) return pal_fail(err, PAL_E_IO, "%s: cannot write: %s", path, strerror(errno));
+    return PAL_OK;
+}
+
+pal_status pal_safetensors_write(const char *path, const pal_tensor *tensors, size_t count, const char *const *metadata, pal_error *err) {
+    pal_status st;
+    pal_writer w = { 0 };
+    char *text = NULL;
+    json_t *header = NULL;
+    void *block = NULL;
+    if ((st = pal_alloc_named(&block, count, sizeof(pal_tensor *), "a list of tensors", err))) return st;
+    const pal_tensor **order = block;
+    for (size_t i = 0; i < count; i++) order[i] = &tensors[i];
+    qsort(order, count, sizeof *order, writing_order);
+    for (size_t i = 1; i < count; i++)
+        if (strcmp(order[i - 1]->name, order[i]->name) == 0) {
+            st = pal_fail(err, PAL_E_ARGUMENT, "%s: two tensors are named '%s'", path, order[i]->name);
+            goto done;
+        }
+    header = header_json(order, count, metadata);
+    text = header ? json_dumps(header, JSON_COMPACT) : NULL;
+    if (!text || json_object_size(header) != count + (metadata ? 1 : 0)) {
+        st = pal_fail(err, PAL_E_ARGUMENT, "%s: the header could not be made (memory, or a name that is not UTF-8)", path);
+        goto done;
+    }
+    const size_t length = strlen(text), padded = (length + 7) & ~(size_t)7;
+    unsigned char prefix[HEADER_PREFIX];
+    for (int i = 0; i < HEADER_PREFIX; i++) prefix[i] = (unsigned char)(padded >> (8 * i));
+    if ((st = pal_writer_open(&w, path, err))) goto done;
+    if ((st = write_all(w.stream, path, prefix, sizeof prefix, err))) goto done;
+    if ((st = write_all(w.stream, path, text, length, err))) goto done;
+    if ((st = write_all(w.stream, path, "       ", padded - length, err))) goto done;
+    for (size_t i = 0; i < count; i++)
+        if ((st = write_all(w.stream, path, order[i]->data, tensor_bytes(order[i]), err))) goto done;
+    st = pal_writer_commit(&w, err);
+done:
+    pal_writer_drop(&w);
+    free(text);
+    json_decref(header);
+    pal_free(block);
+    return st;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/* What a memory rule must provide. To add one: make a folder with its functions and a `const pal_memory_rule pal_rule_NAME`,
+ * and put NAME into PAL_MEMORY_RULES. It is then checked, benchmarked, trainable and servable.
+ *
+ * The functions below get arguments that memory.c has checked; they only assert. They cut their work into items by
+ * (sequence, head, block of values), run items through pal_parallel_for, and never sum across items in an order that
+ * depends on threads. */
+#ifndef PAL_MEMORY_RULE_H
+#define PAL_MEMORY_RULE_H
+
+#include "base/context.h"
+#include "palimpsa/memory.h"
+
+#define PAL_MEMORY_RULES(X)
+
+struct pal_memory_rule {
+    const char *name;
+    const char *summary;  /* one line for people */
+    unsigned inputs;      /* PAL_INPUT_* that it reads */
+    bool has_variance;    /* gives y_var */
+    const char *parts[2]; /* names of the memory's parts as users know them ("mu", "I"); the second may be NULL */
+
+    size_t (*part_floats)(const pal_memory_shape *shape, int part); /* one sequence, exported layout */
+    size_t (*state_floats)(const pal_memory_shape *shape);          /* one sequence, own layout */
+    size_t (*saved_floats)(const pal_memory_shape *shape);
+    size_t (*scratch_bytes)(const pal_context *cx, const pal_memory_shape *shape, pal_memory_pass pass);
+
+    void (*reset)(const pal_memory_shape *shape, const pal_memory_inputs *in, float *state);
+    void (*import)(const pal_memory_shape *shape, const pal_memory_inputs *in, const float *const parts[2], float *state);
+    void (*export)(const pal_memory_shape *shape, const pal_memory_inputs *in, float *const parts[2], const float *state);
+
+    void (*forward)(const pal_context *cx, const pal_memory_run *run);
+    void (*backward)(const pal_context *cx, const pal_memory_run *run);
+    void (*step)(const pal_context *cx, const pal_memory_run *run);
+};
+
+#define X(name) extern const pal_memory_rule pal_rule_##name;
+PAL_MEMORY_RULES(X)
+#undef X
+
+/* Whether this run starts from the default memory rather than from run->state. */
+static inline bool pal_memory_starts_fresh(const pal_memory_run *run) { return run->fresh || !run->state; }
+
+/* Channels per token row of an input or gradient of the same name. */
+int pal_memory_channels(const pal_memory_rule *rule, const pal_memory_shape *shape, unsigned input);
+
+#endif

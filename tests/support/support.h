@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* What tests share: cmocka in the order it wants, numbers, guarded buffers and comparisons that no NaN can pass. */
+#ifndef PAL_TEST_SUPPORT_H
+#define PAL_TEST_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/context.h"
+#include "base/random.h"
+#include "palimpsa/palimpsa.h"
+
+/* A context or a failed test. cpu NULL: the best there is. */
+pal_context *test_context(int threads, const char *cpu);
+
+/* n floats that end exactly at an inaccessible page, filled with NaN: an overrun crashes, an unwritten output shows. */
+float *test_guarded(size_t n);
+void test_guarded_free(float *block, size_t n);
+
+void test_fill(float *x, size_t n, pal_rng *rng, double lo, double hi);
+void test_fill_normal(float *x, size_t n, pal_rng *rng, double deviation);
+
+/* max|x - ref| / max|ref| (absolute when ref is all zero); infinite when any x is NaN. */
+double test_nmax(const float *x, const float *ref, size_t n);
+double test_nmax_f64(const float *x, const double *ref, size_t n);
+
+/* Fails with a sentence that names `what` unless nmax <= accept. */
+void test_near(const char *what, const float *x, const float *ref, size_t n, double accept);
+void test_same_bits(const char *what, const float *x, const float *ref, size_t n);
+
+/* For each CPU level this machine runs: for (TEST_LEVELS(level)) */
+#define TEST_LEVELS(level) pal_cpu_level level = PAL_CPU_REF; level <= pal_cpu_detect(); level++
+
+#endif

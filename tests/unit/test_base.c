@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT */
+#include <math.h>
+
+#include "base/alloc.h"
+#include "base/arena.h"
+#include "base/half.h"
+#include "base/math.h"
+#include "base/parallel.h"
+#include "support/support.h"
+
+static void arena_places_what_it_measured(void **state) {
+    (void)state;
+    pal_arena arena = { 0 };
+    pal_error err;
+    assert_null(pal_take(&arena, 3, 4));
+    assert_null(pal_take(&arena, 100, 8));
+    assert_int_equal(arena.used, 64 + 800);
+    assert_int_equal(pal_arena_reserve(&arena, "test", &err), PAL_OK);
+    char *first = pal_take(&arena, 3, 4), *second = pal_take(&arena, 100, 8);
+    assert_int_equal(second - first, 64);
+    assert_int_equal((uintptr_t)first % 64, 0);
+    assert_null(pal_take(&arena, 1, 1));
+    assert_true(arena.bad);
+    pal_arena_release(&arena);
+}
+
+static void arena_refuses_overflow(void **state) {
+    (void)state;
+    pal_arena arena = { 0 };
+    pal_error err;
+    pal_take(&arena, SIZE_MAX / 2, 4);
+    assert_true(arena.bad);
+    assert_int_equal(pal_arena_reserve(&arena, "a test", &err), PAL_E_MEMORY);
+    assert_non_null(strstr(err.text, "a test"));
+}
+
+static void allocations_are_counted_and_can_fail(void **state) {
+    (void)state;
+    const uint64_t before = pal_alloc_count();
+    void *block = pal_alloc(10, 10);
+    assert_non_null(block);
+    assert_int_equal((uintptr_t)block % 64, 0);
+    pal_free(block);
+    assert_int_equal(pal_alloc_count() - before, 1);
+    pal_alloc_fail_at(2);
+    block = pal_alloc(1, 1);
+    assert_non_null(block);
+    pal_free(block);
+    assert_null(pal_alloc(1, 1));
+    assert_null(pal_alloc(1, 1));
+    pal_alloc_fail_at(0);
+    assert_null(pal_alloc(SIZE_MAX / 2, 3));
+}
+
+static void philox_matches_published_vectors(void **state) {
+    (void)state;
+    uint32_t out[4];
+    pal_random_block(0, 0, 0, out);
+    const uint32_t zeros[4] = { 0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u };
+    assert_memory_equal(out, zeros, sizeof zeros);
+    pal_random_block(UINT64_MAX, UINT64_MAX, UINT64_MAX, out);
+    const uint32_t ones[4] = { 0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu };
+    assert_memory_equal(out, ones, sizeof ones);
+}
+
+static void random_fill_has_the_right_moments(void **state) {
+    (void)state;
+    enum { N = 200000 };
+    pal_context *cx = test_context(2, NULL);
+    float *x = pal_alloc(N, sizeof *x);
+    double mean = 0, square = 0, fourth = 0;
+    pal_fill_normal(cx, x, N, 7, 1, 0.5);
+    for (int i = 0; i < N; i++) {
+        const double v = (double)x[i] / 0.5;
+        mean += v / N, square += v * v / N, fourth += v * v * v * v / N;
+    }
+    assert_true(fabs(mean) < 0.01 && fabs(square - 1) < 0.02 && fabs(fourth - 3) < 0.12);
+    mean = square = 0;
+    pal_fill_uniform(cx, x, N, 7, 2, 1.0, 3.0);
+    for (int i = 0; i < N; i++) {
+        assert_true(x[i] >= 1.0f && x[i] <= 3.0f);
+        mean += (double)x[i] / N, square += ((double)x[i] - 2) * ((double)x[i] - 2) / N;
+    }
+    assert_true(fabs(mean - 2) < 0.01 && fabs(square - 1.0 / 3) < 0.01);
+    pal_free(x);
+    pal_context_free(cx);
+}
+
+static void random_fill_is_the_same_for_any_thread_count(void **state) {
+    (void)state;
+    enum { N = 10001 };
+    float *one = pal_alloc(N, sizeof *one), *many = pal_alloc(N, sizeof *many);
+    for (int threads = 1; threads <= 7; threads += 2) {
+        pal_context *cx = test_context(threads, NULL);
+        pal_fill_normal(cx, threads == 1 ? one : many, N, 3, 9, 1.0);
+        pal_context_free(cx);
+        if (threads > 1) test_same_bits("normal numbers", many, one, N);
+    }
+    pal_free(one);
+    pal_free(many);
+}
+
+static void below_is_uniform(void **state) {
+    (void)state;
+    int counts[7] = { 0 };
+    pal_rng rng = pal_rng_at(1, 2);
+    for (int i = 0; i < 70000; i++) counts[pal_rng_below(&rng, 7)]++;
+    for (int i = 0; i < 7; i++) assert_in_range(counts[i], 9600, 10400);
+}
+
+static void count_task(void *arg, size_t index, int thread) {
+    (void)thread;
+    ((int *)arg)[index]++;
+}
+
+static void parallel_runs_every_item_once(void **state) {
+    (void)state;
+    for (int threads = 1; threads <= 3; threads++) {
+        pal_context *cx = test_context(threads, NULL);
+        int seen[100] = { 0 };
+        pal_parallel_for(cx, 100, count_task, seen);
+        for (int i = 0; i < 100; i++) assert_int_equal(seen[i], 1);
+        pal_context_free(cx);
+    }
+}
+
+static void context_refuses_what_it_cannot_do(void **state) {
+    (void)state;
+    pal_context *cx;
+    pal_error err;
+    assert_int_equal(pal_context_new(&cx, -1, NULL, &err), PAL_E_ARGUMENT);
+    assert_int_equal(pal_context_new(&cx, 1, "sse9", &err), PAL_E_ARGUMENT);
+    assert_non_null(strstr(err.text, "sse9"));
+    if (pal_cpu_detect() < PAL_CPU_AVX512) assert_int_equal(pal_context_new(&cx, 1, "avx512", &err), PAL_E_UNSUPPORTED);
+    setenv("PALIMPSA_THREADS", "many", 1);
+    assert_int_equal(pal_context_new(&cx, 0, NULL, &err), PAL_E_ARGUMENT);
+    setenv("PALIMPSA_THREADS", "3", 1);
+    setenv("PALIMPSA_CPU", "ref", 1);
+    assert_int_equal(pal_context_new(&cx, 0, NULL, &err), PAL_OK);
+    assert_int_equal(pal_context_threads(cx), 3);
+    assert_int_equal(pal_context_level(cx), PAL_CPU_REF);
+    pal_context_free(cx);
+    unsetenv("PALIMPSA_THREADS");
+    unsetenv("PALIMPSA_CPU");
+}
+
+static void scalar_functions_hold_at_the_ends(void **state) {
+    (void)state;
+    assert_true(pal_softplus(100.0f) == 100.0f && pal_softplus(-100.0f) > 0 && pal_softplus(1e30f) == 1e30f);
+    assert_true(pal_sigmoid(-200.0f) >= 0 && pal_sigmoid(200.0f) == 1.0f && pal_sigmoid(0.0f) == 0.5f);
+    for (double y = 1e-6; y < 50; y *= 3) assert_true(fabs((double)pal_softplus((float)pal_softplus_inverse(y)) / y - 1) < 1e-5);
+}
+
+static void half_conversions_are_exact_and_round_to_even(void **state) {
+    (void)state;
+    for (uint32_t h = 0; h < 65536; h++) {
+        const float f = pal_f16_to_f32((uint16_t)h), b = pal_bf16_to_f32((uint16_t)h);
+        if (isnan(f)) assert_true(isnan(pal_f16_to_f32(pal_f32_to_f16(f))));
+        else assert_int_equal(pal_f32_to_f16(f), h);
+        if (isnan(b)) assert_true(isnan(pal_bf16_to_f32(pal_f32_to_bf16(b))));
+        else assert_int_equal(pal_f32_to_bf16(b), h);
+    }
+    assert_int_equal(pal_f32_to_f16(1.0f + 0x1p-11f), 0x3c00); /* tie: to even */
+    assert_int_equal(pal_f32_to_f16(1.0f + 0x3p-11f), 0x3c02);
+    assert_int_equal(pal_f32_to_f16(65520.0f), 0x7c00);
+    assert_int_equal(pal_f32_to_f16(65519.0f), 0x7bff);
+    assert_int_equal(pal_f32_to_f16(0x1p-25f), 0);
+    assert_int_equal(pal_f32_to_f16(0x1.8p-25f), 1);
+    assert_int_equal(pal_f32_to_bf16(1.0f + 0x1p-8f), 0x3f80);
+    assert_int_equal(pal_f32_to_bf16(1.0f + 0x3p-8f), 0x3f82);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(arena_places_what_it_measured),
+        cmocka_unit_test(arena_refuses_overflow),
+        cmocka_unit_test(allocations_are_counted_and_can_fail),
+        cmocka_unit_test(philox_matches_published_vectors),
+        cmocka_unit_test(random_fill_has_the_right_moments),
+        cmocka_unit_test(random_fill_is_the_same_for_any_thread_count),
+        cmocka_unit_test(below_is_uniform),
+        cmocka_unit_test(parallel_runs_every_item_once),
+        cmocka_unit_test(context_refuses_what_it_cannot_do),
+        cmocka_unit_test(scalar_functions_hold_at_the_ends),
+        cmocka_unit_test(half_conversions_are_exact_and_round_to_even),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
