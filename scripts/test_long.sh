@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# What `make test-long` runs: campaigns that are too slow for every change. Ends with "N passed, M failed".
+set -uo pipefail
+cd "$(dirname "$0")/.."
+jobs=$(nproc)
+passed=0 failed=0
+
+check() { # check "what it shows" command...
+    local what=$1 start=$SECONDS
+    shift
+    echo "== $what"
+    if "$@" > build/test-long.log 2>&1; then
+        passed=$((passed + 1))
+        echo "   passed ($((SECONDS - start)) s)"
+    else
+        failed=$((failed + 1))
+        echo "   FAILED ($((SECONDS - start)) s); the end of its output:"
+        tail -n 30 build/test-long.log | sed 's/^/   | /'
+    fi
+}
+
+build_preset() { cmake --preset "$1" && cmake --build "build-$1" -j "$jobs"; }
+
+# An x86-64 of 2008: no AVX at all. A stray AVX instruction outside the ISA files ends in SIGILL.
+on_old_cpu() { PALIMPSA_CPU='' qemu-x86_64 -cpu Nehalem "$@"; }
+old_cpu_units() {
+    local test
+    for test in build/tests/test_*; do
+        [ -x "$test" ] || continue
+        echo "$test"
+        on_old_cpu "$test" || return 1
+    done
+}
+
+check "long campaigns: random splits, kills, flipped bits" env PALIMPSA_TEST_LONG=1 ctest --test-dir build --output-on-failure
+check "sanitizer build (ASan, UBSan, 16-wide kernels emulated)" build_preset sanitize
+check "long campaigns under ASan and UBSan" env PALIMPSA_TEST_LONG=1 ctest --test-dir build-sanitize --output-on-failure -L unit
+check "the same at --cpu ref" env PALIMPSA_CPU=ref ctest --test-dir build-sanitize --output-on-failure -L unit
+check "selftest on an old processor (QEMU, Nehalem)" on_old_cpu build/palimpsa selftest tests/golden
+check "unit tests on an old processor (QEMU, Nehalem)" old_cpu_units
+check "thread sanitizer build (clang, libomp, plain matmul)" build_preset tsan
+check "unit tests under the thread sanitizer" env TSAN_OPTIONS="ignore_noninstrumented_modules=1" PALIMPSA_THREADS=3 \
+    ctest --test-dir build-tsan --output-on-failure -L unit
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Includes go one way: base <- kernels <- memory <- layers <- model <- {train, eval, infer, serve} <- cli;
+# format, text, data and plot stand on base (model may use format).
+set -euo pipefail
+root=$1
+declare -A may=(
+    [base]="base"
+    [format]="base format"
+    [text]="base format text"
+    [plot]="base plot"
+    [data]="base format text data"
+    [kernels]="base kernels"
+    [memory]="base kernels memory"
+    [layers]="base kernels memory layers"
+    [model]="base kernels memory layers format model"
+    [train]="base kernels memory layers format model text data plot train"
+    [eval]="base kernels memory layers format model text data plot eval infer"
+    [infer]="base kernels memory layers format model text infer"
+    [serve]="base kernels memory layers format model text infer serve"
+)
+bad=0
+while IFS=: read -r file include; do
+    room=${file#"$root"/src/}
+    room=${room%%/*}
+    target=${include%%/*}
+    [ "$target" = palimpsa ] && continue
+    if [[ " ${may[$room]:-} " != *" $target "* ]]; then
+        echo "${file#"$root"/}: includes \"$include\", but $room may only include: ${may[$room]:-nothing (unknown room)}"
+        bad=1
+    fi
+done < <(grep -rHoP '^#include "\K[^"]+/[^"]+' "$root/src" --include='*.c' --include='*.h' --include='*.inc')
+[ $bad -eq 0 ] && echo "every include goes the right way"
+exit $bad

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Installs into an empty folder and builds the example against it: through pkg-config (shared and static) and CMake.
+set -euo pipefail
+root=$1 build=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cmake --install "$build" --prefix "$work/prefix" >/dev/null
+export PKG_CONFIG_PATH=$work/prefix/lib/pkgconfig
+libdir=$(pkg-config --variable=libdir palimpsa)
+
+# shellcheck disable=SC2046
+cc -std=c11 "$root/examples/remember.c" $(pkg-config --cflags --libs palimpsa) -o "$work/shared"
+LD_LIBRARY_PATH=$libdir "$work/shared" | tee "$work/expected"
+# shellcheck disable=SC2046
+cc -std=c11 "$root/examples/remember.c" $(pkg-config --cflags palimpsa) "$libdir/libpalimpsa.a" \
+    $(pkg-config --static --libs palimpsa | sed 's/-lpalimpsa//') -o "$work/static"
+"$work/static" | cmp - "$work/expected"
+
+mkdir "$work/cmake" && cp "$root/examples/remember.c" "$work/cmake"
+cat > "$work/cmake/CMakeLists.txt" <<'CMAKE'
+cmake_minimum_required(VERSION 3.25)
+project(example C)
+find_package(palimpsa 0.1 REQUIRED)
+add_executable(remember remember.c)
+target_link_libraries(remember PRIVATE palimpsa::palimpsa)
+CMAKE
+cmake -S "$work/cmake" -B "$work/cmake/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
+cmake --build "$work/cmake/build" >/dev/null
+"$work/cmake/build/remember" | cmp - "$work/expected"
+"$work/prefix/bin/palimpsa" --version
