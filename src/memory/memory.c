@@ -178,6 +178,17 @@ static pal_status check_states(const pal_memory_rule *rule, const pal_memory_run
     return PAL_OK;
 }
 
+/* Attention's backward serves runs that start with an empty cache. */
+static pal_status check_cache_gradients(const pal_memory_rule *rule, const pal_memory_run *run, pal_error *err) {
+    for (int n = 0; n < run->shape.sequences && run->past && !pal_memory_starts_fresh(run); n++)
+        if (run->past[n])
+            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: backward of a run that starts from an empty cache only; sequence %d had %d tokens in its own", rule->name, n, run->past[n]);
+    for (int part = 0; part < 2; part++)
+        if (run->dfinal[part] || run->grad.initial[part])
+            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: gradients of or into the cache (part %s) are not offered", rule->name, rule->parts[part]);
+    return PAL_OK;
+}
+
 static pal_status check_run(const pal_memory_rule *rule, const pal_context *cx, const pal_memory_run *run, pal_memory_pass pass,
                             pal_error *err) {
     pal_status st;
@@ -215,6 +226,7 @@ pal_status pal_memory_backward(const pal_memory_rule *rule, const pal_context *c
     if ((st = check_rows(rule, "dy", run->dy.data, run->dy.stride, outputs, err))) return st;
     if (run->dy_var.data && (st = check_rows(rule, "dy_var", run->dy_var.data, run->dy_var.stride, outputs, err))) return st;
     if (!run->saved) return pal_fail(err, PAL_E_ARGUMENT, "%s: backward needs what forward saved", rule->name);
+    if (is_attention(rule) && (st = check_cache_gradients(rule, run, err))) return st;
     for (size_t i = 0; i < PAL_COUNT(row_inputs); i++) {
         const pal_view *view = (const pal_view *)((const char *)&run->grad + row_inputs[i].gradient);
         if (!view->data || !(rule->inputs & row_inputs[i].bit)) continue;

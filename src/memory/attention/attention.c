@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT */
+/* Attention as a memory rule: the cache, and the cut into items. The arithmetic is in attention_ref.c and, for vectors, in
+ * attention_simd.inc.
+ *
+ * A state is the exported cache itself: keys (key_heads, context, dk), then values (key_heads, context, dv). Backward
+ * serves runs that start with an empty cache; gradients into a cache are not offered. */
+#include "memory/attention/attention.h"
+
+#include <string.h>
+
+#include "base/parallel.h"
+#include "memory/rule.h"
+#include "memory/split.h"
+
+const pal_variant pal_attention_forward_variants[] = {
+    PAL_VARIANT(PAL_CPU_REF, pal_attention_forward_ref),
+    PAL_VARIANTS_END
+};
+const pal_variant pal_attention_backward_variants[] = {
+    PAL_VARIANT(PAL_CPU_REF, pal_attention_backward_ref),
+    PAL_VARIANTS_END
+};
+const pal_variant pal_attention_step_variants[] = {
+    PAL_VARIANT(PAL_CPU_REF, pal_attention_forward_ref),
+    PAL_VARIANTS_END
+};
+
+size_t pal_attention_scratch_floats(int dk, int dv, int tokens, pal_memory_pass pass) {
+    const size_t keys = ((size_t)dk + 15) / 16 * 16, values = ((size_t)dv + 15) / 16 * 16;
+    (void)tokens, (void)pass;
+    return 2 * (keys + values);
+}
+
+static size_t part_floats(const pal_memory_shape *s, int part) {
+    return (size_t)s->key_heads * (size_t)s->context * (size_t)(part == 0 ? s->dk : s->dv);
+}
+static size_t state_floats(const pal_memory_shape *s) { return part_floats(s, 0) + part_floats(s, 1); }
+static size_t saved_floats(const pal_memory_shape *s) { return (size_t)s->tokens * (size_t)s->heads; }
+
+static int longest(const pal_memory_shape *s) {
+    int most = 0;
+    for (int n = 0; n < s->sequences; n++) {
+        const int length = s->cu_seqlens[n + 1] - s->cu_seqlens[n];
+        if (length > most) most = length;
+    }
+    return most;
+}
+
+/* Backward: partial dk and dv when several slots share a key head, then each thread's own area. */
+static int slots_of(const pal_memory_shape *s) { return pal_split_slots(s, s->heads / s->key_heads); }
+static size_t partial_floats(const pal_memory_shape *s, int width) {
+    const int slots = slots_of(s);
+    return slots > 1 ? ((size_t)slots * (size_t)s->tokens * (size_t)s->key_heads * (size_t)width + 15) / 16 * 16 : 0;
+}
+static size_t area_floats(const pal_memory_shape *s, pal_memory_pass pass) {
+    return pal_attention_scratch_floats(s->dk, s->dv, pass == PAL_BACKWARD ? longest(s) : 1, pass);
+}
+
+static size_t scratch_bytes(const pal_context *cx, const pal_memory_shape *s, pal_memory_pass pass) {
+    const size_t own = (size_t)pal_context_threads(cx) * area_floats(s, pass);
+    return (own + (pass == PAL_BACKWARD ? partial_floats(s, s->dk) + partial_floats(s, s->dv) : 0)) * sizeof(float);
+}
+
+static void reset(const pal_memory_shape *s, const pal_memory_inputs *in, float *state) {
+    (void)in;
+    memset(state, 0, state_floats(s) * sizeof *state);
+}
+static void import(const pal_memory_shape *s, const pal_memory_inputs *in, const float *const parts[2], float *state) {
+    (void)in;
+    memcpy(state, parts[0], part_floats(s, 0) * sizeof *state);
+    memcpy(state + part_floats(s, 0), parts[1], part_floats(s, 1) * sizeof *state);
+}
+static void export(const pal_memory_shape *s, const pal_memory_inputs *in, float *const parts[2], const float *state) {
+    (void)in;
+    if (parts[0]) memcpy(parts[0], state, part_floats(s, 0) * sizeof *state);
+    if (parts[1]) memcpy(parts[1], state + part_floats(s, 0), part_floats(s, 1) * sizeof *state);
+}
+
+static pal_const_view part_of(pal_const_view view, size_t token, size_t channel) {
+    return (pal_const_view){ view.data + token * view.stride + channel, view.stride };
+}
+static pal_view part_of_output(pal_view view, size_t token, size_t channel) {
+    return (pal_view){ view.data ? view.data + token * view.stride + channel : NULL, view.stride };
+}
+
+typedef struct {
+    const pal_memory_run *run;
+    pal_attention_forward_fn *kernel; /* all three have this type */
+    bool step;
+    int slots;
+    float *areas, *dk, *dv; /* scratch: an area per thread; partial sums, NULL with one slot */
+    size_t area;
+} attention_job;
+
+static int past_of(const pal_memory_run *run, int n) { return run->past && !pal_memory_starts_fresh(run) ? run->past[n] : 0; }
+
+static void append_task(void *arg, size_t index, int thread) {
+    (void)thread;
+    const attention_job *job = arg;
+    const pal_memory_run *run = job->run;
+    const pal_memory_shape *s = &run->shape;
+    const size_t n = index / (size_t)s->key_heads, head = index % (size_t)s->key_heads, context = (size_t)s->context;
+    const size_t dk = (size_t)s->dk, dv = (size_t)s->dv, past = (size_t)past_of(run, (int)n);
+    const size_t begin = job->step ? n : (size_t)s->cu_seqlens[n], end = job->step ? n + 1 : (size_t)s->cu_seqlens[n + 1];
+    float *k = run->state[n] + (head * context + past) * dk;
+    float *v = run->state[n] + part_floats(s, 0) + (head * context + past) * dv;
+    for (size_t t = begin; t < end; t++, k += dk, v += dv) {
+        memcpy(k, run->in.k.data + t * run->in.k.stride + head * dk, dk * sizeof *k);
+        memcpy(v, run->in.v.data + t * run->in.v.stride + head * dv, dv * sizeof *v);
+    }
+}
+
+/* The part of a run that queries `token` .. of sequence n, head h need; its first token is `start`. */
+static pal_attention_rows rows_at(const pal_memory_run *run, int n, int h, size_t start, size_t token) {
+    const pal_memory_shape *s = &run->shape;
+    const size_t dk = (size_t)s->dk, dv = (size_t)s->dv, key_head = (size_t)(h * s->key_heads / s->heads);
+    const int past = past_of(run, n);
+    pal_attention_rows rows = {
+        .first = past + (int)(token - start), .dk = s->dk, .dv = s->dv, .scale = run->in.scale,
+        .q = part_of(run->in.q, token, (size_t)h * dk), .k = part_of(run->in.k, start, key_head * dk),
+        .v = part_of(run->in.v, start, key_head * dv), .y = part_of_output(run->y, token, (size_t)h * dv),
+    };
+    if (past) { /* then the keys are not all among the inputs, but all of them are in the cache by now */
+        rows.k = (pal_const_view){ run->state[n] + key_head * (size_t)s->context * dk, dk };
+        rows.v = (pal_const_view){ run->state[n] + part_floats(s, 0) + key_head * (size_t)s->context * dv, dv };
+    }
+    if (run->saved && s->cu_seqlens) rows.lse = part_of_output((pal_view){ run->saved, (size_t)s->heads }, token, (size_t)h);
+    return rows;
+}
+
+static void forward_task(void *arg, size_t index, int thread) {
+    const attention_job *job = arg;
+    const pal_memory_shape *s = &job->run->shape;
+    const size_t piece = index / (size_t)s->heads;
+    const int h = (int)(index % (size_t)s->heads), n = pal_split_sequence(s, PAL_ATTENTION_BLOCK, piece);
+    const size_t start = (size_t)s->cu_seqlens[n], end = (size_t)s->cu_seqlens[n + 1];
+    const size_t token = start + (piece - pal_split_first(s, PAL_ATTENTION_BLOCK, n)) * PAL_ATTENTION_BLOCK;
+    if (token >= end) return;
+    pal_attention_rows rows = rows_at(job->run, n, h, start, token);
+    rows.queries = end - token < PAL_ATTENTION_BLOCK ? (int)(end - token) : PAL_ATTENTION_BLOCK;
+    rows.scratch = job->areas + (size_t)thread * job->area;
+    job->kernel(&rows);
+}
+
+static void forward(const pal_context *cx, const pal_memory_run *run) {
+    const pal_memory_shape *s = &run->shape;
+    attention_job job = { .run = run, .kernel = PAL_PICK(cx, attention_forward), .areas = run->scratch, .area = area_floats(s, PAL_FORWARD) };
+    if (run->state) pal_parallel_for(cx, (size_t)s->sequences * (size_t)s->key_heads, append_task, &job);
+    pal_parallel_for(cx, pal_split_pieces(s, PAL_ATTENTION_BLOCK) * (size_t)s->heads, forward_task, &job);
+}
+
+static void step_task(void *arg, size_t index, int thread) {
+    const attention_job *job = arg;
+    const pal_memory_shape *s = &job->run->shape;
+    const size_t n = index / (size_t)s->heads, h = index % (size_t)s->heads;
+    pal_attention_rows rows = rows_at(job->run, (int)n, (int)h, n, n);
+    rows.queries = 1;
+    rows.lse.data = NULL;
+    rows.scratch = job->areas + (size_t)thread * job->area;
+    job->kernel(&rows);
+}
+
+static void step(const pal_context *cx, const pal_memory_run *run) {
+    const pal_memory_shape *s = &run->shape;
+    attention_job job = { .run = run, .kernel = PAL_PICK(cx, attention_step), .step = true, .areas = run->scratch,
+                          .area = area_floats(s, PAL_STEP) };
+    pal_parallel_for(cx, (size_t)s->sequences * (size_t)s->key_heads, append_task, &job);
+    pal_parallel_for(cx, (size_t)s->sequences * (size_t)s->heads, step_task, &job);
+}
+
+static void backward_task(void *arg, size_t index, int thread) {
+    const attention_job *job = arg;
+    const pal_memory_run *run = job->run;
+    const pal_memory_shape *s = &run->shape;
+    const size_t dk = (size_t)s->dk, dv = (size_t)s->dv, channels = (size_t)s->key_heads;
+    const int slot = (int)(index % (size_t)job->slots), row = (int)(index / (size_t)job->slots);
+    const int n = row / s->key_heads, key_head = row % s->key_heads, group = s->heads / s->key_heads;
+    const size_t start = (size_t)s->cu_seqlens[n], before = (size_t)slot * (size_t)s->tokens * channels;
+    const int begin = pal_split_unit(group, job->slots, slot), end = pal_split_unit(group, job->slots, slot + 1);
+    for (int u = begin; u < end; u++) {
+        const int h = key_head * group + u;
+        pal_attention_rows rows = rows_at(run, n, h, start, start);
+        rows.queries = s->cu_seqlens[n + 1] - s->cu_seqlens[n];
+        rows.dy = part_of(run->dy, start, (size_t)h * dv);
+        rows.dq = part_of_output(run->grad.q, start, (size_t)h * dk);
+        const pal_view dk_rows = job->dk ? (pal_view){ job->dk + before * dk, channels * dk } : run->grad.k;
+        const pal_view dv_rows = job->dv ? (pal_view){ job->dv + before * dv, channels * dv } : run->grad.v;
+        rows.dk_rows = part_of_output(dk_rows, start, (size_t)key_head * dk);
+        rows.dv_rows = part_of_output(dv_rows, start, (size_t)key_head * dv);
+        rows.add = u > begin;
+        rows.scratch = job->areas + (size_t)thread * job->area;
+        job->kernel(&rows);
+    }
+}
+
+static void backward(const pal_context *cx, const pal_memory_run *run) {
+    const pal_memory_shape *s = &run->shape;
+    attention_job job = { .run = run, .kernel = PAL_PICK(cx, attention_backward), .slots = slots_of(s), .area = area_floats(s, PAL_BACKWARD) };
+    const size_t keys = partial_floats(s, s->dk), values = partial_floats(s, s->dv);
+    if (keys) {
+        job.dk = run->scratch;
+        job.dv = job.dk + keys;
+    }
+    job.areas = (float *)run->scratch + keys + values;
+    pal_parallel_for(cx, (size_t)s->sequences * (size_t)s->key_heads * (size_t)job.slots, backward_task, &job);
+    if (keys && run->grad.k.data) pal_split_sum(cx, job.dk, job.slots, s->tokens, s->key_heads * s->dk, run->grad.k);
+    if (keys && run->grad.v.data) pal_split_sum(cx, job.dv, job.slots, s->tokens, s->key_heads * s->dv, run->grad.v);
+}
+
+const pal_memory_rule pal_rule_attention = {
+    .name = "attention",
+    .summary = "causal softmax attention with grouped heads; its memory is a cache of keys and values",
+    .inputs = PAL_INPUT_Q | PAL_INPUT_K | PAL_INPUT_V,
+    .parts = { "K", "V" },
+    .part_floats = part_floats,
+    .state_floats = state_floats,
+    .saved_floats = saved_floats,
+    .scratch_bytes = scratch_bytes,
+    .reset = reset,
+    .import = import,
+    .export = export,
+    .forward = forward,
+    .backward = backward,
+    .step = step,
+};

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/* Causal softmax attention, the rule whose memory grows: a cache of all keys and values (README.md has the mathematics).
+ *
+ *     p_ij = exp(scale q_i.k_j - lse_i) for j <= i,   lse_i = log sum_j exp(scale q_i.k_j),   y_i = sum_j p_ij v_j
+ *
+ * Kernels work on one query head. Variants differ in rounding and in the order of sums. */
+#ifndef PAL_MEMORY_ATTENTION_H
+#define PAL_MEMORY_ATTENTION_H
+
+#include "base/context.h"
+#include "palimpsa/memory.h"
+
+enum { PAL_ATTENTION_BLOCK = 64 }; /* queries, and keys, that are worked on together */
+
+/* Some queries of one head. k and v start at the sequence's first key; query i may look at keys 0 .. first + i. */
+typedef struct pal_attention_rows {
+    int queries; /* forward: at most PAL_ATTENTION_BLOCK; backward: the whole sequence; step: 1 */
+    int first;   /* position of the first query */
+    int dk, dv;
+    float scale;
+    pal_const_view q, k, v;
+    pal_view y;
+    pal_view lse; /* one number a row; data NULL when not wanted (forward) */
+
+    pal_const_view dy;    /* backward, where first = 0 */
+    pal_view dq;          /* overwritten; data NULL where not wanted */
+    pal_view dk_rows, dv_rows; /* overwritten, or added to when `add`; data NULL where not wanted */
+    bool add;
+
+    float *scratch; /* pal_attention_scratch_floats() */
+} pal_attention_rows;
+
+/* Enough for every variant, a multiple of 16. `tokens` matters to backward only: the longest sequence. */
+size_t pal_attention_scratch_floats(int dk, int dv, int tokens, pal_memory_pass pass);
+
+typedef void pal_attention_forward_fn(const pal_attention_rows *rows);
+typedef void pal_attention_backward_fn(const pal_attention_rows *rows);
+typedef void pal_attention_step_fn(const pal_attention_rows *rows);
+
+pal_attention_forward_fn pal_attention_forward_ref, pal_attention_forward_avx2, pal_attention_forward_avx512;
+pal_attention_backward_fn pal_attention_backward_ref, pal_attention_backward_avx2, pal_attention_backward_avx512;
+pal_attention_step_fn pal_attention_step_avx2, pal_attention_step_avx512; /* plain: forward does it */
+extern const pal_variant pal_attention_forward_variants[], pal_attention_backward_variants[], pal_attention_step_variants[];
+
+#endif
