@@ -11,7 +11,7 @@
 #include "base/context.h"
 #include "palimpsa/memory.h"
 
-#define PAL_MEMORY_RULES(X) X(gla) X(delta) X(gdn) X(gdn_app) X(palimpsa) X(longhorn) X(mesa) X(attention)
+#define PAL_MEMORY_RULES(X) X(palimpsa) X(gla) X(longhorn) X(delta) X(gdn) X(gdn_app) X(mesa) X(attention)
 
 struct pal_memory_rule {
     const char *name;
