@@ -142,8 +142,8 @@ static void run_op(tally *t, const char *name, pal_safetensors *file, pal_status
         selftest_break(&c, "%s", err->text);
     } else if (!(c.op = pal_safetensors_metadata(file, "op"))) {
         selftest_break(&c, "%s: the metadata has no 'op'", name);
-    } else if (!selftest_memory(&c)) {
-        c.unsupported = true;
+    } else if (!selftest_memory(&c) && !selftest_prim(&c)) {
+        selftest_break(&c, "%s: unknown op '%s'", name, c.op);
     }
     finish_case(t, &c, name);
     pal_safetensors_close(file);

@@ -46,6 +46,7 @@ void selftest_break(selftest_case *c, const char *format, ...) PAL_PRINTF(2, 3);
 void selftest_check(selftest_case *c, const char *name, const char *how, const float *x, size_t count, double accept);
 
 /* Runners: true when the operation is theirs, whatever came of it. */
-bool selftest_memory(selftest_case *c);
+bool selftest_memory(selftest_case *c); /* update rules */
+bool selftest_prim(selftest_case *c);   /* building blocks */
 
 #endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+#include "kernels/optimiser/adamw.h"
+
+#include <assert.h>
+#include <math.h>
+
+#include "base/parallel.h"
+
+const pal_variant pal_adamw_range_variants[] = {
+    PAL_VARIANT(PAL_CPU_REF, pal_adamw_range_ref),
+    PAL_VARIANTS_END
+};
+const pal_variant pal_sum_squares_range_variants[] = {
+    PAL_VARIANT(PAL_CPU_REF, pal_sum_squares_range_ref),
+    PAL_VARIANTS_END
+};
+
+enum { BLOCK = 16384 };
+
+void pal_adamw_range_ref(const pal_adamw_coefficients *k, float *p, float *m, float *v, const float *g, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const double gi = k->factor * (double)g[i], pi = (double)p[i];
+        m[i] = (float)((double)m[i] + k->to_m * (gi - (double)m[i]));
+        v[i] = (float)((double)v[i] + k->to_v * (gi * gi - (double)v[i]));
+        p[i] = (float)(pi - k->decay * pi - k->rate * (double)m[i] / (sqrt((double)v[i]) * k->v_scale + k->eps));
+    }
+}
+
+double pal_sum_squares_range_ref(const float *x, size_t n) {
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
+    return sum;
+}
+
+typedef struct {
+    pal_adamw_coefficients k;
+    pal_adamw_range_fn *range;
+    float *p, *m, *v;
+    const float *g;
+} adamw_job;
+
+static void adamw_task(void *arg, size_t begin, size_t end, int thread) {
+    (void)thread;
+    const adamw_job *job = arg;
+    job->range(&job->k, job->p + begin, job->m + begin, job->v + begin, job->g + begin, end - begin);
+}
+
+void pal_adamw(const pal_context *cx, const pal_adamw_step *s, float *p, float *m, float *v, const float *g, size_t n) {
+    assert(s->step >= 1);
+    adamw_job job = { .range = PAL_PICK(cx, adamw_range), .p = p, .m = m, .v = v, .g = g };
+    job.k.to_m = 1 - s->beta1;
+    job.k.to_v = 1 - s->beta2;
+    job.k.decay = s->lr * s->weight_decay;
+    job.k.rate = s->lr / (1 - pow(s->beta1, (double)s->step));
+    job.k.v_scale = 1 / sqrt(1 - pow(s->beta2, (double)s->step));
+    job.k.eps = s->eps;
+    job.k.factor = s->factor;
+    pal_parallel_ranges(cx, n, BLOCK, adamw_task, &job);
+}
+
+typedef struct {
+    const float *x;
+    double *sums;
+    pal_sum_squares_range_fn *range;
+} squares_job;
+
+static void squares_task(void *arg, size_t begin, size_t end, int thread) {
+    (void)thread;
+    const squares_job *job = arg;
+    job->sums[begin / BLOCK] = job->range(job->x + begin, end - begin);
+}
+
+size_t pal_sum_squares_blocks(size_t n) { return (n + BLOCK - 1) / BLOCK; }
+
+double pal_sum_squares(const pal_context *cx, const float *x, size_t n, double *scratch) {
+    squares_job job = { .x = x, .sums = scratch, .range = PAL_PICK(cx, sum_squares_range) };
+    pal_parallel_ranges(cx, n, BLOCK, squares_task, &job);
+    double sum = 0;
+    for (size_t b = 0; b < pal_sum_squares_blocks(n); b++) sum += scratch[b];
+    return sum;
+}
+
+double pal_clip_factor(double norm, double clip) { return clip > 0 ? fmin(1.0, clip / (norm + 1e-6)) : 1.0; }

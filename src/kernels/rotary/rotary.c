@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+#include "kernels/rotary/rotary.h"
+
+#include <assert.h>
+#include <math.h>
+
+#include "base/parallel.h"
+
+const pal_variant pal_rotary_token_variants[] = {
+    PAL_VARIANT(PAL_CPU_REF, pal_rotary_token_ref),
+    PAL_VARIANTS_END
+};
+
+void pal_rotary_token_ref(int heads, int width, const float *table_row, float sign, const float *x, float *y) {
+    const int half = width / 2;
+    for (int h = 0; h < heads; h++, x += width, y += width)
+        for (int m = 0; m < half; m++) {
+            const double c = (double)table_row[m], s = (double)(sign * table_row[half + m]);
+            const double x1 = (double)x[m], x2 = (double)x[half + m];
+            y[m] = (float)(x1 * c - x2 * s);
+            y[half + m] = (float)(x2 * c + x1 * s);
+        }
+}
+
+typedef struct {
+    float *table;
+    int first, width;
+    double theta;
+} table_job;
+
+static void table_task(void *arg, size_t begin, size_t end, int thread) {
+    (void)thread;
+    const table_job *job = arg;
+    const int half = job->width / 2;
+    for (size_t p = begin; p < end; p++) {
+        float *row = job->table + p * (size_t)job->width;
+        for (int m = 0; m < half; m++) {
+            const double angle = ((double)job->first + (double)p) * pow(job->theta, -2.0 * m / job->width);
+            row[m] = (float)cos(angle);
+            row[half + m] = (float)sin(angle);
+        }
+    }
+}
+
+void pal_rotary_table(const pal_context *cx, float *table, int first, int positions, int width, double theta) {
+    assert(width >= 2 && width % 2 == 0 && positions >= 0);
+    table_job job = { .table = table, .first = first, .width = width, .theta = theta };
+    pal_parallel_ranges(cx, (size_t)positions, 16, table_task, &job);
+}
+
+typedef struct {
+    const pal_rotary_args *a;
+    pal_rotary_token_fn *token;
+    float sign;
+    pal_const_view from;
+    pal_view to;
+} rotary_job;
+
+static void rotary_task(void *arg, size_t begin, size_t end, int thread) {
+    (void)thread;
+    const rotary_job *job = arg;
+    const pal_rotary_args *a = job->a;
+    int n = pal_sequence_of(a->cu_seqlens, a->sequences, (int)begin);
+    for (size_t t = begin; t < end; t++) {
+        while ((int)t >= pal_sequence_begin(a->cu_seqlens, n + 1)) n++;
+        const size_t position = t - (size_t)pal_sequence_begin(a->cu_seqlens, n) + (size_t)(a->offsets ? a->offsets[n] : 0);
+        job->token(a->heads, a->width, a->table + position * (size_t)a->width, job->sign, pal_row_in(job->from, t), pal_row(job->to, t));
+    }
+}
+
+static void rotate(const pal_context *cx, const pal_rotary_args *a, float sign, pal_const_view from, pal_view to) {
+    assert(a->sequences >= 1 && a->heads >= 1 && a->width >= 2 && a->width % 2 == 0 && a->table && from.data && to.data);
+    rotary_job job = { .a = a, .token = PAL_PICK(cx, rotary_token), .sign = sign, .from = from, .to = to };
+    const size_t tokens = (size_t)pal_sequence_begin(a->cu_seqlens, a->sequences);
+    pal_parallel_ranges(cx, tokens, pal_row_grain((size_t)a->heads * (size_t)a->width), rotary_task, &job);
+}
+
+void pal_rotary(const pal_context *cx, const pal_rotary_args *a) { rotate(cx, a, 1, a->x, a->y); }
+void pal_rotary_backward(const pal_context *cx, const pal_rotary_args *a) { rotate(cx, a, -1, a->dy, a->dx); }

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+/* What row kernels share. An activation is [rows, channels], possibly some columns of a wider matrix (pal_view); rows are
+ * split over threads in blocks whose size depends on the problem only. Sums over rows (gradients of parameters) are taken
+ * in blocks too: each block writes its partial sum into scratch, and the partial sums are added in a fixed order, so no
+ * bit of a result depends on the number of threads. */
+#ifndef PAL_KERNELS_ROWS_H
+#define PAL_KERNELS_ROWS_H
+
+#include <stddef.h>
+
+#include "base/context.h"
+#include "palimpsa/memory.h"
+
+static inline pal_const_view pal_reading(pal_view v) { return (pal_const_view){ v.data, v.stride }; }
+static inline float *pal_row(pal_view v, size_t row) { return v.data + row * v.stride; }
+static inline const float *pal_row_in(pal_const_view v, size_t row) { return v.data + row * v.stride; }
+
+/* Rows that one task takes: enough work to be worth a task, so small problems stay on the calling thread. */
+static inline size_t pal_row_grain(size_t channels) {
+    enum { TASK_ELEMENTS = 16384 };
+    return channels >= TASK_ELEMENTS ? 1 : TASK_ELEMENTS / (channels ? channels : 1);
+}
+
+/* Rows in one partial sum (the last may have fewer) and the number of partial sums. `terms` is what one row adds to one
+ * number; 128 terms are few enough to be added in f32. */
+static inline size_t pal_sum_rows(size_t terms) { return terms >= 128 ? 1 : 128 / terms; }
+static inline size_t pal_sum_blocks(size_t rows, size_t terms) { return (rows + pal_sum_rows(terms) - 1) / pal_sum_rows(terms); }
+
+/* total[i] += sum over blocks b of partial[b*stride + i], i < n, in double and in order of b. */
+void pal_sum_partials(const pal_context *cx, float *total, size_t n, const float *partial, size_t stride, size_t blocks);
+
+/* The packed sequence that holds `token`: n with cu_seqlens[n] <= token < cu_seqlens[n+1]. A NULL cu_seqlens stands for
+ * one token a sequence. */
+int pal_sequence_of(const int *cu_seqlens, int sequences, int token);
+static inline int pal_sequence_begin(const int *cu_seqlens, int n) { return cu_seqlens ? cu_seqlens[n] : n; }
+
+#endif
