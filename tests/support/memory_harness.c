@@ -1,0 +1,787 @@
+/* SPDX-License-Identifier: MIT */
+#include "support/memory_harness.h"
+
+#include <dirent.h>
+#include <math.h>
+
+#include "base/alloc.h"
+
+static const struct {
+    const char *name;
+    size_t view, gradient; /* where it sits in pal_memory_inputs and pal_memory_gradients; parameters are plain pointers */
+    bool parameter;
+    double lo, hi;
+} inputs[MEMORY_INPUTS] = {
+#define ROWS(field, lo, hi) { #field, offsetof(pal_memory_inputs, field), offsetof(pal_memory_gradients, field), false, lo, hi }
+#define PARAMETER(field, lo, hi) { #field, offsetof(pal_memory_inputs, field), offsetof(pal_memory_gradients, field), true, lo, hi }
+    ROWS(q, 0, 0), ROWS(k, 0, 0), ROWS(v, 0, 0), ROWS(b, 0, 1), ROWS(beta, 0, 1), ROWS(dt, 0, 0.7), ROWS(g, -0.7, 0),
+    PARAMETER(A, 0.2, 1), PARAMETER(Ip, 0.5, 2), PARAMETER(lam, 0.5, 2),
+};
+enum { Q, K, V, B, BETA, DT, G };
+
+int memory_input_index(unsigned bit) {
+    int i = 0;
+    while (bit >>= 1) i++;
+    return i;
+}
+
+static double accept_out(const memory_subject *s) { return s->accept_out > 0 ? s->accept_out : 5e-6; }
+static double accept_grad(const memory_subject *s) { return s->accept_grad > 0 ? s->accept_grad : 1e-5; }
+static size_t at_least_one(size_t n) { return n ? n : 1; }
+static float *floats(size_t n) {
+    float *x = pal_alloc(at_least_one(n), sizeof *x);
+    assert_non_null(x);
+    return x;
+}
+
+static const pal_memory_rule *rule_of(const memory_subject *subject) {
+    const pal_memory_rule *rule = pal_memory_find(subject->rule);
+    if (!rule) fail_msg("no rule '%s'", subject->rule);
+    return rule;
+}
+
+static memory_case *case_of_shape(const memory_subject *subject, int n, const int *lengths, int heads, int key_heads, int dk, int dv) {
+    memory_case *c = pal_alloc(1, sizeof *c);
+    assert_non_null(c);
+    c->subject = subject;
+    c->rule = rule_of(subject);
+    c->cu = pal_alloc((size_t)n + 1, sizeof *c->cu);
+    for (int i = 0; i < n; i++) c->cu[i + 1] = c->cu[i] + lengths[i];
+    c->shape = (pal_memory_shape){ .sequences = n, .tokens = c->cu[n], .cu_seqlens = c->cu, .heads = heads, .key_heads = key_heads,
+                                   .dk = dk, .dv = dv, .context = c->cu[n] };
+    c->scale = (float)(1 / sqrt(dk));
+    for (int i = 0; i < MEMORY_INPUTS; i++) {
+        if (!(c->rule->inputs & 1u << i)) continue;
+        c->channels[i] = inputs[i].parameter ? 0 : (size_t)pal_memory_channels(c->rule, &c->shape, 1u << i);
+        c->count[i] = inputs[i].parameter ? (size_t)(heads * (1u << i == PAL_INPUT_LAM ? dk : 1)) : (size_t)c->cu[n] * c->channels[i];
+        c->input[i] = floats(c->count[i]);
+    }
+    const size_t outputs = (size_t)c->cu[n] * (size_t)heads * (size_t)dv;
+    c->dy = floats(outputs);
+    if (c->rule->has_variance) c->dy_var = floats(outputs);
+    for (int p = 0; p < 2 && c->rule->parts[p]; p++) {
+        c->part[p] = c->rule->part_floats(&c->shape, p);
+        c->dfinal[p] = floats((size_t)n * c->part[p]);
+    }
+    return c;
+}
+
+static void normalise_rows(float *x, size_t count, int width, pal_rng *rng) {
+    for (size_t r = 0; r + (size_t)width <= count; r += (size_t)width) {
+        double norm = 1e-12;
+        for (int j = 0; j < width; j++) norm += (double)x[r + (size_t)j] * (double)x[r + (size_t)j];
+        const double factor = (0.6 + 0.6 * pal_rng_uniform(rng)) / sqrt(norm);
+        for (int j = 0; j < width; j++) x[r + (size_t)j] *= (float)factor;
+    }
+}
+
+memory_case *memory_case_new(const memory_subject *subject, int n, const int *lengths, int heads, int key_heads, int dk, int dv,
+                             bool initial, double forgetting, pal_rng *rng) {
+    memory_case *c = case_of_shape(subject, n, lengths, heads, key_heads, dk, dv);
+    const size_t outputs = (size_t)c->shape.tokens * (size_t)heads * (size_t)dv;
+    for (int i = 0; i < MEMORY_INPUTS; i++) {
+        if (!c->input[i]) continue;
+        const double stretch = i == DT || i == G ? forgetting : 1;
+        if (i <= V) test_fill_normal(c->input[i], c->count[i], rng, 1);
+        else test_fill(c->input[i], c->count[i], rng, inputs[i].lo * stretch, inputs[i].hi * stretch);
+        if (i == K) normalise_rows(c->input[i], c->count[i], dk, rng);
+    }
+    test_fill_normal(c->dy, outputs, rng, 1);
+    if (c->dy_var) test_fill_normal(c->dy_var, outputs, rng, 1);
+    for (int p = 0; p < 2 && c->part[p]; p++) test_fill_normal(c->dfinal[p], (size_t)n * c->part[p], rng, 1);
+    for (int p = 0; p < 2 && initial && c->part[p]; p++) {
+        c->initial[p] = floats((size_t)n * c->part[p]);
+        test_fill_normal(c->initial[p], (size_t)n * c->part[p], rng, 1);
+    }
+    if (c->initial[0] && subject->fill_initial) subject->fill_initial(c, rng);
+    return c;
+}
+
+void memory_case_free(memory_case *c) {
+    for (int i = 0; i < MEMORY_INPUTS; i++) pal_free(c->input[i]);
+    for (int p = 0; p < 2; p++) pal_free(c->initial[p]), pal_free(c->dfinal[p]);
+    pal_free(c->dy);
+    pal_free(c->dy_var);
+    pal_free(c->cu);
+    pal_free(c);
+}
+
+void memory_result_free(memory_result *r) {
+    pal_free(r->y);
+    pal_free(r->y_var);
+    for (int i = 0; i < MEMORY_INPUTS; i++) pal_free(r->grad[i]);
+    for (int p = 0; p < 2; p++) pal_free(r->final[p]), pal_free(r->dinitial[p]);
+    pal_free(r);
+}
+
+/* Guarded buffers of one run, freed together. */
+typedef struct {
+    struct {
+        float *x;
+        size_t n;
+    } block[64];
+    int used;
+} guarded_set;
+
+static float *take(guarded_set *set, size_t n) {
+    assert_true(set->used < 64);
+    n = at_least_one(n);
+    float *x = test_guarded(n);
+    set->block[set->used].x = x;
+    set->block[set->used++].n = n;
+    return x;
+}
+static void *take_scratch(guarded_set *set, size_t bytes) { return bytes ? take(set, (bytes + 63) / 64 * 16) : NULL; }
+static void release(guarded_set *set) {
+    while (set->used--) test_guarded_free(set->block[set->used].x, set->block[set->used].n);
+}
+
+static size_t strided_floats(int rows, size_t channels, size_t gap) { return (size_t)rows * (channels + gap) - gap; }
+
+static pal_const_view guard_rows(guarded_set *set, const float *dense, int rows, size_t channels, size_t gap) {
+    float *x = take(set, strided_floats(rows, channels, gap));
+    for (size_t t = 0; t < (size_t)rows; t++) memcpy(x + t * (channels + gap), dense + t * channels, channels * sizeof *x);
+    return (pal_const_view){ x, channels + gap };
+}
+static pal_view guard_output(guarded_set *set, int rows, size_t channels, size_t gap) {
+    return (pal_view){ take(set, strided_floats(rows, channels, gap)), channels + gap };
+}
+/* Dense copy of an output; its gap must still be NaN. */
+static float *dense_of(const char *what, pal_view view, int rows, size_t channels) {
+    float *x = floats((size_t)rows * channels);
+    for (size_t t = 0; t < (size_t)rows; t++) {
+        memcpy(x + t * channels, view.data + t * view.stride, channels * sizeof *x);
+        for (size_t c = channels; t + 1 < (size_t)rows && c < view.stride; c++)
+            if (!isnan(view.data[t * view.stride + c])) fail_msg("%s: wrote between rows %zu and %zu", what, t, t + 1);
+    }
+    return x;
+}
+
+static void set_inputs(pal_memory_run *run, const memory_case *c, guarded_set *set, size_t gap) {
+    for (int i = 0; i < MEMORY_INPUTS; i++) {
+        if (!c->input[i]) continue;
+        void *field = (char *)&run->in + inputs[i].view;
+        if (inputs[i].parameter) {
+            float *x = take(set, c->count[i]);
+            memcpy(x, c->input[i], c->count[i] * sizeof *x);
+            *(const float **)field = x;
+        } else {
+            *(pal_const_view *)field = guard_rows(set, c->input[i], c->shape.tokens, c->channels[i], gap);
+        }
+    }
+    run->in.scale = c->scale;
+    run->in.mesa_tolerance = c->mesa_tolerance;
+}
+
+/* States as the case starts them. */
+static float **make_states(const memory_case *c, const pal_memory_inputs *in, guarded_set *set) {
+    float **state = pal_alloc((size_t)c->shape.sequences, sizeof *state);
+    for (size_t n = 0; n < (size_t)c->shape.sequences; n++) {
+        state[n] = take(set, c->rule->state_floats(&c->shape));
+        const float *parts[2] = { NULL, NULL };
+        for (int p = 0; p < 2 && c->initial[p]; p++) parts[p] = c->initial[p] + n * c->part[p];
+        if (c->initial[0]) c->rule->import(&c->shape, in, parts, state[n]);
+        else c->rule->reset(&c->shape, in, state[n]);
+    }
+    return state;
+}
+static void read_states(const memory_case *c, const pal_memory_inputs *in, float *const *state, float *final[2]) {
+    if (!c->part[0]) return;
+    for (int p = 0; p < 2 && c->part[p]; p++)
+        if (!final[p]) final[p] = floats((size_t)c->shape.sequences * c->part[p]);
+    for (size_t n = 0; n < (size_t)c->shape.sequences; n++) {
+        float *parts[2] = { NULL, NULL };
+        for (int p = 0; p < 2 && c->part[p]; p++) parts[p] = final[p] + n * c->part[p];
+        c->rule->export(&c->shape, in, parts, state[n]);
+    }
+}
+
+static void must(pal_status st, const pal_error *err) {
+    if (st) fail_msg("%s", err->text);
+}
+
+static memory_result *run_wanting(const memory_case *c, const pal_context *cx, int gap_floats, bool backward, unsigned wanted) {
+    const pal_memory_rule *rule = c->rule;
+    const size_t outputs = (size_t)c->shape.heads * (size_t)c->shape.dv, gap = (size_t)gap_floats;
+    const int T = c->shape.tokens;
+    guarded_set set = { .used = 0 };
+    memory_result *r = pal_alloc(1, sizeof *r);
+    pal_memory_run run = { .shape = c->shape };
+    pal_error err;
+    set_inputs(&run, c, &set, gap);
+    float **state = make_states(c, &run.in, &set);
+    run.state = state;
+    run.y = guard_output(&set, T, outputs, gap);
+    if (rule->has_variance) run.y_var = guard_output(&set, T, outputs, gap);
+    if (backward) run.saved = take(&set, rule->saved_floats(&c->shape));
+    run.scratch = take_scratch(&set, rule->scratch_bytes(cx, &c->shape, PAL_FORWARD));
+    must(pal_memory_forward(rule, cx, &run, &err), &err);
+    r->y = dense_of("y", run.y, T, outputs);
+    if (rule->has_variance) r->y_var = dense_of("y_var", run.y_var, T, outputs);
+    read_states(c, &run.in, state, r->final);
+    if (backward) {
+        run.scratch = take_scratch(&set, rule->scratch_bytes(cx, &c->shape, PAL_BACKWARD));
+        run.dy = guard_rows(&set, c->dy, T, outputs, gap);
+        if (c->dy_var) run.dy_var = guard_rows(&set, c->dy_var, T, outputs, gap);
+        for (int i = 0; i < MEMORY_INPUTS; i++) {
+            if (!c->input[i] || !(wanted & 1u << i)) continue;
+            void *field = (char *)&run.grad + inputs[i].gradient;
+            if (!inputs[i].parameter) {
+                *(pal_view *)field = guard_output(&set, T, c->channels[i], gap);
+                continue;
+            }
+            float *x = take(&set, c->count[i]); /* these are added to: start from zero */
+            memset(x, 0, c->count[i] * sizeof *x);
+            *(float **)field = x;
+        }
+        for (int p = 0; p < 2 && c->part[p]; p++) {
+            const size_t count = (size_t)c->shape.sequences * c->part[p];
+            float *d = take(&set, count);
+            memcpy(d, c->dfinal[p], count * sizeof *d);
+            run.dfinal[p] = d;
+            if (c->initial[p]) run.grad.initial[p] = take(&set, count);
+        }
+        must(pal_memory_backward(rule, cx, &run, &err), &err);
+        for (int i = 0; i < MEMORY_INPUTS; i++) {
+            if (!c->input[i] || !(wanted & 1u << i)) continue;
+            const void *field = (const char *)&run.grad + inputs[i].gradient;
+            if (inputs[i].parameter) {
+                r->grad[i] = floats(c->count[i]);
+                memcpy(r->grad[i], *(float *const *)field, c->count[i] * sizeof(float));
+            } else {
+                r->grad[i] = dense_of(inputs[i].name, *(const pal_view *)field, T, c->channels[i]);
+            }
+        }
+        for (int p = 0; p < 2 && c->initial[p]; p++) {
+            const size_t count = (size_t)c->shape.sequences * c->part[p];
+            r->dinitial[p] = floats(count);
+            memcpy(r->dinitial[p], run.grad.initial[p], count * sizeof(float));
+        }
+    }
+    release(&set);
+    pal_free(state);
+    return r;
+}
+
+memory_result *memory_run_case(const memory_case *c, const pal_context *cx, int gap, bool backward) {
+    return run_wanting(c, cx, gap, backward, ~0u);
+}
+
+/* Pieces of random lengths, a piece of one token as a step; states carry over. Only y and the final memories. */
+static memory_result *run_pieces(const memory_case *c, const pal_context *cx, bool only_steps, pal_rng *rng) {
+    const pal_memory_rule *rule = c->rule;
+    const size_t outputs = (size_t)c->shape.heads * (size_t)c->shape.dv;
+    const size_t N = (size_t)c->shape.sequences;
+    guarded_set fixed = { .used = 0 };
+    memory_result *r = pal_alloc(1, sizeof *r);
+    pal_memory_run all = { .shape = c->shape };
+    pal_error err;
+    set_inputs(&all, c, &fixed, 0);
+    float **state = make_states(c, &all.in, &fixed);
+    r->y = floats((size_t)c->shape.tokens * outputs);
+    if (rule->has_variance) r->y_var = floats((size_t)c->shape.tokens * outputs);
+    for (size_t n = 0; n < N; n++) {
+        const int end = c->cu[n + 1];
+        for (int t = c->cu[n], length; t < end; t += length) {
+            const int left = end - t;
+            length = only_steps || pal_rng_below(rng, 3) == 0 ? 1 : 1 + (int)pal_rng_below(rng, (uint32_t)left);
+            const int cu[2] = { 0, length }, past = t - c->cu[n];
+            const bool step = length == 1 && (only_steps || pal_rng_below(rng, 2));
+            guarded_set set = { .used = 0 };
+            pal_memory_run run = all;
+            run.shape.sequences = 1;
+            run.shape.tokens = length;
+            run.shape.cu_seqlens = cu;
+            run.state = &state[n];
+            run.past = &past;
+            for (int i = 0; i < MEMORY_INPUTS; i++)
+                if (c->channels[i]) {
+                    pal_const_view *view = (pal_const_view *)((char *)&run.in + inputs[i].view);
+                    view->data += (size_t)t * view->stride;
+                }
+            run.y = (pal_view){ r->y + (size_t)t * outputs, outputs };
+            if (r->y_var) run.y_var = (pal_view){ r->y_var + (size_t)t * outputs, outputs };
+            run.scratch = take_scratch(&set, rule->scratch_bytes(cx, &run.shape, step ? PAL_STEP : PAL_FORWARD));
+            must(step ? pal_memory_step(rule, cx, &run, &err) : pal_memory_forward(rule, cx, &run, &err), &err);
+            release(&set);
+        }
+    }
+    read_states(c, &all.in, state, r->final);
+    release(&fixed);
+    pal_free(state);
+    return r;
+}
+
+static int longest(const memory_case *c) {
+    int most = 0;
+    for (int n = 0; n < c->shape.sequences; n++)
+        if (c->cu[n + 1] - c->cu[n] > most) most = c->cu[n + 1] - c->cu[n];
+    return most;
+}
+
+enum { SAME_BITS = -1 };
+
+static void compare_one(const memory_case *c, const char *how, const char *name, const float *x, const float *ref, size_t count, double accept) {
+    char what[256];
+    if (!x || !ref) return;
+    snprintf(what, sizeof what, "%s, %s, %s, N %d T %d H %d/%d dk %d dv %d", c->rule->name, how, name, c->shape.sequences, c->shape.tokens,
+             c->shape.heads, c->shape.key_heads, c->shape.dk, c->shape.dv);
+    if (accept < 0) test_same_bits(what, x, ref, count);
+    else test_near(what, x, ref, count, accept + longest(c) * 0x1p-24);
+}
+
+/* Compares all that both results have. */
+static void compare(const memory_case *c, const char *how, const memory_result *x, const memory_result *ref, double out, double grad) {
+    const size_t outputs = (size_t)c->shape.tokens * (size_t)c->shape.heads * (size_t)c->shape.dv, N = (size_t)c->shape.sequences;
+    compare_one(c, how, "y", x->y, ref->y, outputs, out);
+    compare_one(c, how, "y_var", x->y_var, ref->y_var, outputs, out);
+    for (int p = 0; p < 2 && c->part[p]; p++) {
+        compare_one(c, how, c->rule->parts[p], x->final[p], ref->final[p], N * c->part[p], out);
+        compare_one(c, how, "gradient of the initial memory", x->dinitial[p], ref->dinitial[p], N * c->part[p], grad);
+    }
+    for (int i = 0; i < MEMORY_INPUTS; i++) compare_one(c, how, inputs[i].name, x->grad[i], ref->grad[i], c->count[i], grad);
+}
+
+static int random_case_lengths(pal_rng *rng, int lengths[4], int most) {
+    const int n = 1 + (int)pal_rng_below(rng, 4);
+    for (int i = 0; i < n; i++) lengths[i] = 1 + (int)pal_rng_below(rng, (uint32_t)most);
+    return n;
+}
+static double random_forgetting(pal_rng *rng) {
+    static const double strengths[] = { 0, 1e-3, 0.1, 1, 1, 1, 30 };
+    return strengths[pal_rng_below(rng, (uint32_t)PAL_COUNT(strengths))];
+}
+static memory_case *random_case(const memory_subject *subject, pal_rng *rng, int most_tokens) {
+    static const int sizes[] = { 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 24, 31, 33, 40 };
+    int lengths[4];
+    const int n = random_case_lengths(rng, lengths, most_tokens);
+    const int key_heads = 1 + (int)pal_rng_below(rng, 3), heads = key_heads * (1 + (int)pal_rng_below(rng, 2));
+    const int dk = sizes[pal_rng_below(rng, (uint32_t)PAL_COUNT(sizes))], dv = sizes[pal_rng_below(rng, (uint32_t)PAL_COUNT(sizes))];
+    return memory_case_new(subject, n, lengths, heads, key_heads, dk, dv, pal_rng_below(rng, 2), random_forgetting(rng), rng);
+}
+
+static int campaign(int quick) { return getenv("PALIMPSA_TEST_LONG") ? 1000 : quick; }
+
+void memory_check_splits(const memory_subject *subject) {
+    pal_rng rng = pal_rng_at(11, 0);
+    pal_context *cx = test_context(2, NULL);
+    for (int i = 0, cases = campaign(30); i < cases; i++) {
+        memory_case *c = random_case(subject, &rng, 150);
+        memory_result *whole = memory_run_case(c, cx, 0, false), *pieces = run_pieces(c, cx, i % 3 == 0, &rng);
+        compare(c, i % 3 == 0 ? "steps against whole" : "pieces against whole", pieces, whole, accept_out(subject), 0);
+        memory_result_free(whole);
+        memory_result_free(pieces);
+        memory_case_free(c);
+    }
+    pal_context_free(cx);
+}
+
+void memory_check_levels(const memory_subject *subject) {
+    static const struct { int n, heads, key_heads, dk, dv; int lengths[3]; } fixed[] = {
+        { 1, 1, 1, 1, 1, { 1 } },           { 1, 1, 1, 1, 1, { 3 } },        { 2, 1, 1, 2, 3, { 1, 2 } },    { 1, 2, 2, 7, 9, { 33 } },
+        { 3, 3, 3, 16, 32, { 31, 32, 97 } }, { 1, 2, 2, 48, 96, { 130 } },   { 1, 1, 1, 17, 130, { 70 } },   { 2, 4, 2, 65, 33, { 64, 65 } },
+        { 1, 1, 1, 130, 70, { 66 } },
+    };
+    pal_rng rng = pal_rng_at(12, 0);
+    pal_context *ref = test_context(1, "ref");
+    for (TEST_LEVELS(level)) {
+        pal_context *cx = test_context(2, pal_cpu_level_name(level));
+        for (size_t i = 0; i < PAL_COUNT(fixed) + (size_t)campaign(20); i++) {
+            memory_case *c = i < PAL_COUNT(fixed)
+                                 ? memory_case_new(subject, fixed[i].n, fixed[i].lengths, fixed[i].heads, fixed[i].key_heads, fixed[i].dk,
+                                                   fixed[i].dv, i % 2, random_forgetting(&rng), &rng)
+                                 : random_case(subject, &rng, 100);
+            memory_result *x = memory_run_case(c, cx, (int)(i % 4), true), *exact = memory_run_case(c, ref, 0, true);
+            compare(c, pal_cpu_level_name(level), x, exact, accept_out(subject), accept_grad(subject));
+            memory_result_free(x);
+            memory_result_free(exact);
+            memory_case_free(c);
+        }
+        pal_context_free(cx);
+    }
+    pal_context_free(ref);
+}
+
+void memory_check_threads(const memory_subject *subject) {
+    static const int threads[] = { 2, 3, 7 };
+    pal_rng rng = pal_rng_at(13, 0);
+    for (int i = 0; i < 12; i++) {
+        memory_case *c = random_case(subject, &rng, 150);
+        pal_context *one = test_context(1, NULL);
+        memory_result *expected = memory_run_case(c, one, 0, true);
+        pal_rng cuts = pal_rng_at(14, (uint64_t)i);
+        memory_result *steps = run_pieces(c, one, false, &cuts);
+        for (size_t j = 0; j < PAL_COUNT(threads); j++) {
+            pal_context *cx = test_context(threads[j], NULL);
+            memory_result *x = memory_run_case(c, cx, 0, true);
+            compare(c, "threads", x, expected, SAME_BITS, SAME_BITS);
+            memory_result_free(x);
+            cuts = pal_rng_at(14, (uint64_t)i);
+            x = run_pieces(c, cx, false, &cuts);
+            compare(c, "threads, pieces", x, steps, SAME_BITS, SAME_BITS);
+            memory_result_free(x);
+            pal_context_free(cx);
+        }
+        memory_result_free(expected);
+        memory_result_free(steps);
+        pal_context_free(one);
+        memory_case_free(c);
+    }
+}
+
+/* Sequence n of c as a case of its own. */
+static memory_case *one_sequence(const memory_case *c, size_t n) {
+    const size_t begin = (size_t)c->cu[n], outputs = (size_t)c->shape.heads * (size_t)c->shape.dv;
+    const int length = c->cu[n + 1] - c->cu[n];
+    memory_case *one = case_of_shape(c->subject, 1, &length, c->shape.heads, c->shape.key_heads, c->shape.dk, c->shape.dv);
+    one->scale = c->scale;
+    one->mesa_tolerance = c->mesa_tolerance;
+    for (int i = 0; i < MEMORY_INPUTS; i++)
+        if (c->input[i]) memcpy(one->input[i], c->input[i] + begin * c->channels[i], one->count[i] * sizeof(float));
+    memcpy(one->dy, c->dy + begin * outputs, (size_t)length * outputs * sizeof(float));
+    if (c->dy_var) memcpy(one->dy_var, c->dy_var + begin * outputs, (size_t)length * outputs * sizeof(float));
+    for (int p = 0; p < 2 && c->part[p]; p++) {
+        memcpy(one->dfinal[p], c->dfinal[p] + n * c->part[p], c->part[p] * sizeof(float));
+        if (!c->initial[p]) continue;
+        one->initial[p] = floats(c->part[p]);
+        memcpy(one->initial[p], c->initial[p] + n * c->part[p], c->part[p] * sizeof(float));
+    }
+    return one;
+}
+
+void memory_check_packed(const memory_subject *subject) {
+    pal_rng rng = pal_rng_at(15, 0);
+    pal_context *cx = test_context(2, NULL);
+    for (int round = 0; round < 10; round++) {
+        memory_case *c = random_case(subject, &rng, 100);
+        const size_t outputs = (size_t)c->shape.heads * (size_t)c->shape.dv;
+        memory_result *packed = memory_run_case(c, cx, 0, true), *joined = pal_alloc(1, sizeof *joined);
+        joined->y = floats((size_t)c->shape.tokens * outputs);
+        if (packed->y_var) joined->y_var = floats((size_t)c->shape.tokens * outputs);
+        for (int i = 0; i < MEMORY_INPUTS; i++)
+            if (c->input[i]) joined->grad[i] = floats(c->count[i]);
+        for (int p = 0; p < 2 && c->part[p]; p++) {
+            joined->final[p] = floats((size_t)c->shape.sequences * c->part[p]);
+            if (c->initial[p]) joined->dinitial[p] = floats((size_t)c->shape.sequences * c->part[p]);
+        }
+        for (size_t n = 0; n < (size_t)c->shape.sequences; n++) {
+            memory_case *one = one_sequence(c, n);
+            memory_result *r = memory_run_case(one, cx, 0, true);
+            const size_t begin = (size_t)c->cu[n], tokens = (size_t)one->shape.tokens;
+            memcpy(joined->y + begin * outputs, r->y, tokens * outputs * sizeof(float));
+            if (r->y_var) memcpy(joined->y_var + begin * outputs, r->y_var, tokens * outputs * sizeof(float));
+            for (int i = 0; i < MEMORY_INPUTS; i++) {
+                if (!c->input[i]) continue;
+                if (c->channels[i]) memcpy(joined->grad[i] + begin * c->channels[i], r->grad[i], one->count[i] * sizeof(float));
+                else
+                    for (size_t j = 0; j < c->count[i]; j++) joined->grad[i][j] += r->grad[i][j];
+            }
+            for (int p = 0; p < 2 && c->part[p]; p++) {
+                memcpy(joined->final[p] + n * c->part[p], r->final[p], c->part[p] * sizeof(float));
+                if (c->initial[p]) memcpy(joined->dinitial[p] + n * c->part[p], r->dinitial[p], c->part[p] * sizeof(float));
+            }
+            memory_result_free(r);
+            memory_case_free(one);
+        }
+        compare(c, "packed against separate", packed, joined, 1e-6, accept_grad(subject));
+        memory_result_free(packed);
+        memory_result_free(joined);
+        memory_case_free(c);
+    }
+    pal_context_free(cx);
+}
+
+void memory_check_groups(const memory_subject *subject) {
+    static const int lengths[] = { 37, 70 };
+    enum { HEADS = 6, GROUPS = 2, EACH = HEADS / GROUPS };
+    pal_rng rng = pal_rng_at(16, 0);
+    pal_context *cx = test_context(2, NULL);
+    memory_case *shared = memory_case_new(subject, 2, lengths, HEADS, GROUPS, 9, 20, true, 1, &rng);
+    memory_case *repeated = case_of_shape(subject, 2, lengths, HEADS, HEADS, 9, 20);
+    const size_t T = (size_t)shared->shape.tokens;
+    for (int i = 0; i < MEMORY_INPUTS; i++) {
+        if (!shared->input[i]) continue;
+        if (shared->count[i] == repeated->count[i]) {
+            memcpy(repeated->input[i], shared->input[i], shared->count[i] * sizeof(float));
+            continue;
+        }
+        const size_t width = shared->channels[i] / GROUPS;
+        for (size_t t = 0; t < T; t++)
+            for (size_t h = 0; h < HEADS; h++)
+                memcpy(repeated->input[i] + (t * HEADS + h) * width, shared->input[i] + (t * GROUPS + h / EACH) * width, width * sizeof(float));
+    }
+    memcpy(repeated->dy, shared->dy, T * HEADS * 20 * sizeof(float));
+    if (shared->dy_var) memcpy(repeated->dy_var, shared->dy_var, T * HEADS * 20 * sizeof(float));
+    for (int p = 0; p < 2 && shared->part[p] && shared->part[p] == repeated->part[p]; p++) {
+        memcpy(repeated->dfinal[p], shared->dfinal[p], 2 * shared->part[p] * sizeof(float));
+        repeated->initial[p] = floats(2 * shared->part[p]);
+        memcpy(repeated->initial[p], shared->initial[p], 2 * shared->part[p] * sizeof(float));
+    }
+    for (TEST_LEVELS(level)) {
+        pal_context *at = test_context(2, pal_cpu_level_name(level));
+        memory_result *x = memory_run_case(shared, at, 0, true), *expected = memory_run_case(repeated, at, 0, true);
+        for (int i = 0; i < MEMORY_INPUTS; i++) {
+            if (!shared->input[i] || shared->count[i] == repeated->count[i]) continue;
+            const size_t width = shared->channels[i] / GROUPS;
+            float *sum = floats(shared->count[i]);
+            for (size_t t = 0; t < T; t++)
+                for (size_t h = 0; h < HEADS; h++)
+                    for (size_t j = 0; j < width; j++)
+                        sum[(t * GROUPS + h / EACH) * width + j] += expected->grad[i][(t * HEADS + h) * width + j];
+            pal_free(expected->grad[i]);
+            expected->grad[i] = sum;
+        }
+        compare(shared, "shared keys", x, expected, 1e-6, 2e-6);
+        memory_result_free(x);
+        memory_result_free(expected);
+        pal_context_free(at);
+    }
+    memory_case_free(shared);
+    memory_case_free(repeated);
+    pal_context_free(cx);
+}
+
+void memory_check_optional(const memory_subject *subject) {
+    static const int lengths[] = { 41 };
+    pal_rng rng = pal_rng_at(17, 0);
+    for (int groups = 1; groups <= 2; groups++)
+        for (TEST_LEVELS(level)) {
+            memory_case *c = memory_case_new(subject, 1, lengths, 2, groups, 8, 40, false, 1, &rng);
+            pal_context *cx = test_context(2, pal_cpu_level_name(level));
+            memory_result *all = memory_run_case(c, cx, 0, true);
+            for (int i = 0; i < MEMORY_INPUTS; i++) {
+                if (!c->input[i]) continue;
+                memory_result *x = run_wanting(c, cx, 0, true, ~(1u << i)), *only = run_wanting(c, cx, 0, true, 1u << i);
+                compare(c, "without one gradient", x, all, SAME_BITS, SAME_BITS);
+                compare(c, "with one gradient", only, all, SAME_BITS, SAME_BITS);
+                memory_result_free(x);
+                memory_result_free(only);
+            }
+            memory_result_free(all);
+            pal_context_free(cx);
+            memory_case_free(c);
+        }
+}
+
+void memory_check_no_allocation(const memory_subject *subject) {
+    static const int lengths[] = { 20, 50 };
+    pal_rng rng = pal_rng_at(18, 0);
+    memory_case *c = memory_case_new(subject, 2, lengths, 2, 1, 12, 20, true, 1, &rng);
+    const size_t outputs = (size_t)c->shape.heads * (size_t)c->shape.dv;
+    for (TEST_LEVELS(level)) {
+        pal_context *cx = test_context(2, pal_cpu_level_name(level));
+        guarded_set set = { .used = 0 };
+        pal_memory_run run = { .shape = c->shape };
+        pal_error err;
+        set_inputs(&run, c, &set, 0);
+        float **state = make_states(c, &run.in, &set);
+        run.state = state;
+        run.y = guard_output(&set, c->shape.tokens, outputs, 0);
+        run.saved = take(&set, c->rule->saved_floats(&c->shape));
+        run.scratch = take_scratch(&set, c->rule->scratch_bytes(cx, &c->shape, PAL_FORWARD));
+        uint64_t before = pal_alloc_count();
+        must(pal_memory_forward(c->rule, cx, &run, &err), &err);
+        assert_int_equal(pal_alloc_count() - before, 0);
+        run.scratch = take_scratch(&set, c->rule->scratch_bytes(cx, &c->shape, PAL_BACKWARD));
+        run.dy = guard_rows(&set, c->dy, c->shape.tokens, outputs, 0);
+        before = pal_alloc_count();
+        must(pal_memory_backward(c->rule, cx, &run, &err), &err);
+        assert_int_equal(pal_alloc_count() - before, 0);
+        run.shape.tokens = run.shape.sequences;
+        run.scratch = take_scratch(&set, c->rule->scratch_bytes(cx, &run.shape, PAL_STEP));
+        before = pal_alloc_count();
+        must(pal_memory_step(c->rule, cx, &run, &err), &err);
+        assert_int_equal(pal_alloc_count() - before, 0);
+        release(&set);
+        pal_free(state);
+        pal_context_free(cx);
+    }
+    memory_case_free(c);
+}
+
+static double *doubles_of(const float *x, size_t n) {
+    double *d = pal_alloc(at_least_one(n), sizeof *d);
+    for (size_t i = 0; i < n; i++) d[i] = (double)x[i];
+    return d;
+}
+
+/* Central differences at up to 20 elements of x, against what backward gave. */
+static void check_differences(const memory_case *c, const memory_doubles *all, const char *what, double *x, const float *grad, size_t count,
+                              pal_rng *rng) {
+    enum { MOST = 20 };
+    float found[MOST], expected[MOST];
+    const size_t tries = count < MOST ? count : MOST;
+    double scale = 0;
+    for (size_t i = 0; i < count; i++) scale = fmax(scale, fabs((double)grad[i]));
+    for (size_t i = 0; i < tries; i++) {
+        const size_t at = tries == count ? i : pal_rng_below(rng, (uint32_t)count);
+        const double kept = x[at], h = 1e-5 * fmax(1, fabs(kept));
+        x[at] = kept + h;
+        const double above = c->subject->loss(c, all);
+        x[at] = kept - h;
+        const double below = c->subject->loss(c, all);
+        x[at] = kept;
+        expected[i] = (float)((above - below) / (2 * h));
+        found[i] = grad[at];
+    }
+    for (size_t i = 0; i < tries; i++) {
+        const double diff = fabs((double)found[i] - (double)expected[i]), accept = 10 * accept_grad(c->subject) * scale + 1e-7;
+        if (!(diff <= accept))
+            fail_msg("%s: gradient of %s is %g, differences give %g (largest %g)", c->rule->name, what, (double)found[i], (double)expected[i], scale);
+    }
+}
+
+void memory_check_gradients(const memory_subject *subject) {
+    static const struct { int n, heads, key_heads, dk, dv; int lengths[2]; double forgetting; } shapes[] = {
+        { 1, 1, 1, 3, 2, { 5 }, 1 },
+        { 2, 4, 2, 5, 7, { 1, 9 }, 1 },
+        { 1, 2, 1, 4, 66, { 40 }, 0.2 },
+        { 2, 1, 1, 9, 3, { 35, 3 }, 8 },
+        { 1, 1, 1, 40, 40, { 67 }, 0.2 },
+    };
+    pal_rng rng = pal_rng_at(19, 0);
+    for (size_t s = 0; s < PAL_COUNT(shapes); s++)
+        for (TEST_LEVELS(level))
+            for (int initial = 0; initial < 2; initial++) {
+                memory_case *c = memory_case_new(subject, shapes[s].n, shapes[s].lengths, shapes[s].heads, shapes[s].key_heads, shapes[s].dk,
+                                                 shapes[s].dv, initial, shapes[s].forgetting, &rng);
+                pal_context *cx = test_context(2, pal_cpu_level_name(level));
+                memory_result *r = memory_run_case(c, cx, 0, true);
+                memory_doubles x = { { NULL }, { NULL } };
+                for (int i = 0; i < MEMORY_INPUTS; i++)
+                    if (c->input[i]) x.input[i] = doubles_of(c->input[i], c->count[i]);
+                for (int p = 0; p < 2 && c->initial[p]; p++) x.initial[p] = doubles_of(c->initial[p], (size_t)c->shape.sequences * c->part[p]);
+                for (int i = 0; i < MEMORY_INPUTS; i++)
+                    if (c->input[i]) check_differences(c, &x, inputs[i].name, x.input[i], r->grad[i], c->count[i], &rng);
+                for (int p = 0; p < 2 && c->initial[p]; p++)
+                    check_differences(c, &x, c->rule->parts[p], x.initial[p], r->dinitial[p], (size_t)c->shape.sequences * c->part[p], &rng);
+                for (int i = 0; i < MEMORY_INPUTS; i++) pal_free(x.input[i]);
+                for (int p = 0; p < 2; p++) pal_free(x.initial[p]);
+                memory_result_free(r);
+                pal_context_free(cx);
+                memory_case_free(c);
+            }
+}
+
+/* Recorded cases. */
+
+static const pal_tensor *tensor(const pal_safetensors *file, const char *format, const char *name) {
+    char text[64];
+    snprintf(text, sizeof text, format, name);
+    return pal_safetensors_find(file, text);
+}
+static void read_tensor(const pal_safetensors *file, const char *format, const char *name, float *to, size_t count) {
+    const pal_tensor *t = tensor(file, format, name);
+    pal_error err;
+    if (!t) fail_msg("no tensor %s (%s)", name, format);
+    assert_int_equal(t->count, count);
+    must(pal_tensor_to_f32(t, to, &err), &err);
+}
+
+static memory_case *read_case(const memory_subject *subject, const pal_safetensors *file) {
+    const pal_tensor *q = tensor(file, "in.%s", "q"), *v = tensor(file, "in.%s", "v"), *packed = tensor(file, "in.%s", "cu_seqlens");
+    assert_true(q && v && q->rank == 4 && v->rank == 4);
+    const int batch = (int)q->shape[0], length = (int)q->shape[1], n = packed ? (int)packed->count - 1 : batch;
+    int *lengths = pal_alloc((size_t)n, sizeof *lengths);
+    for (int i = 0; i < n; i++)
+        lengths[i] = packed ? (int)(((const int64_t *)packed->data)[i + 1] - ((const int64_t *)packed->data)[i]) : length;
+    memory_case *c = case_of_shape(subject, n, lengths, (int)q->shape[2], (int)q->shape[2], (int)q->shape[3], (int)v->shape[3]);
+    pal_free(lengths);
+    const bool longhorn = strcmp(subject->rule, "longhorn") == 0; /* files call its gate beta, the interface b */
+    for (int i = 0; i < MEMORY_INPUTS; i++)
+        if (c->input[i]) read_tensor(file, "in.%s", i == B && longhorn ? "beta" : inputs[i].name, c->input[i], c->count[i]);
+    read_tensor(file, "in.%s", "scale", &c->scale, 1);
+    read_tensor(file, "in.%s", "dy", c->dy, (size_t)c->shape.tokens * (size_t)c->shape.heads * (size_t)c->shape.dv);
+    if (c->dy_var && tensor(file, "in.%s", "dy_var"))
+        read_tensor(file, "in.%s", "dy_var", c->dy_var, (size_t)c->shape.tokens * (size_t)c->shape.heads * (size_t)c->shape.dv);
+    for (int p = 0; p < 2 && c->part[p]; p++) {
+        const size_t count = (size_t)n * c->part[p];
+        if (tensor(file, "in.d%s_T", c->rule->parts[p])) read_tensor(file, "in.d%s_T", c->rule->parts[p], c->dfinal[p], count);
+        if (!tensor(file, "in.%s0", c->rule->parts[p])) continue;
+        c->initial[p] = floats(count);
+        read_tensor(file, "in.%s0", c->rule->parts[p], c->initial[p], count);
+    }
+    return c;
+}
+
+static void check_recorded(const pal_safetensors *file, const char *path, const char *how, const char *format, const char *name,
+                           const float *x, size_t count, double accept) {
+    const pal_tensor *t = tensor(file, format, name);
+    if (!t) return;
+    assert_int_equal(t->dtype, PAL_F64);
+    assert_int_equal(t->count, count);
+    double *ref = pal_alloc(count, sizeof *ref);
+    memcpy(ref, t->data, count * sizeof *ref);
+    const double found = test_nmax_f64(x, ref, count);
+    pal_free(ref);
+    if (!(found <= accept)) fail_msg("%s, %s: %s (%s) has error %.3g, accepted %.3g", path, how, name, format, found, accept);
+}
+
+/* Spec section 10. */
+static double accepted_gradient(const memory_case *c, int input) {
+    const bool palimpsa = strcmp(c->rule->name, "palimpsa") == 0;
+    const double base = palimpsa && 1u << input == PAL_INPUT_A                                  ? 3e-4
+                        : palimpsa && (1u << input == PAL_INPUT_IP || 1u << input == PAL_INPUT_DT) ? 5e-5
+                                                                                                   : 1e-5;
+    return base + longest(c) * 0x1p-24;
+}
+
+static void check_results(const memory_case *c, const pal_safetensors *file, const char *path, const char *how, const memory_result *r) {
+    const size_t outputs = (size_t)c->shape.tokens * (size_t)c->shape.heads * (size_t)c->shape.dv, N = (size_t)c->shape.sequences;
+    const double out = (strcmp(c->rule->name, "palimpsa") == 0 ? 2e-5 : 5e-6) + longest(c) * 0x1p-24;
+    const bool longhorn = strcmp(c->rule->name, "longhorn") == 0;
+    check_recorded(file, path, how, "out.%s", "y", r->y, outputs, out);
+    if (r->y_var) check_recorded(file, path, how, "out.%s", "y_var", r->y_var, outputs, out);
+    for (int p = 0; p < 2 && c->part[p]; p++) {
+        check_recorded(file, path, how, "out.%s_T", c->rule->parts[p], r->final[p], N * c->part[p], out);
+        if (r->dinitial[p]) check_recorded(file, path, how, "grad.%s0", c->rule->parts[p], r->dinitial[p], N * c->part[p], 1e-5 + longest(c) * 0x1p-24);
+    }
+    for (int i = 0; i < MEMORY_INPUTS; i++)
+        if (r->grad[i])
+            check_recorded(file, path, how, "grad.%s", i == B && longhorn ? "beta" : inputs[i].name, r->grad[i], c->count[i], accepted_gradient(c, i));
+}
+
+static int check_folder(const memory_subject *subject, const char *folder) {
+    DIR *dir = opendir(folder);
+    int cases = 0;
+    if (!dir) return 0;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        const size_t length = strlen(entry->d_name);
+        if (length < 12 || strcmp(entry->d_name + length - 12, ".safetensors") != 0) continue;
+        char path[4096];
+        pal_safetensors *file;
+        pal_error err;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        must(pal_safetensors_open(&file, path, &err), &err);
+        const char *op = pal_safetensors_metadata(file, "op");
+        if (op && strcmp(op, subject->rule) == 0) {
+            memory_case *c = read_case(subject, file);
+            cases++;
+            for (TEST_LEVELS(level)) {
+                pal_context *cx = test_context(2, pal_cpu_level_name(level));
+                pal_rng rng = pal_rng_at(20, 0);
+                memory_result *whole = memory_run_case(c, cx, 0, true), *steps = run_pieces(c, cx, true, &rng);
+                check_results(c, file, path, pal_cpu_level_name(level), whole);
+                check_results(c, file, path, "token by token", steps);
+                memory_result_free(whole);
+                memory_result_free(steps);
+                pal_context_free(cx);
+            }
+            memory_case_free(c);
+        }
+        pal_safetensors_close(file);
+    }
+    closedir(dir);
+    return cases;
+}
+
+void memory_check_golden(const memory_subject *subject) {
+    const char *more = getenv("PALIMPSA_GOLDEN");
+    int cases = check_folder(subject, PAL_TEST_GOLDEN "/ops");
+    if (more) {
+        char folder[2048];
+        snprintf(folder, sizeof folder, "%s/ops", more);
+        cases += check_folder(subject, folder);
+    }
+    assert_true(cases > 0);
+}
