@@ -5,7 +5,9 @@
 
 #include "palimpsa/context.h"
 #include "palimpsa/memory.h"
+#include "palimpsa/model.h"
 #include "palimpsa/safetensors.h"
+#include "palimpsa/state.h"
 #include "palimpsa/status.h"
 
 #endif

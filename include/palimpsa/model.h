@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT */
+/* Models: Palimpsa-D, Palimpsa-M (and Mamba2, its limit), Gated DeltaNet, Transformer++, hybrids of them, and the D
+ * backbone with any memory rule. docs/models.md explains them, docs/formats.md the files.
+ *
+ *     pal_model *model;
+ *     pal_model_open(&model, "my-model", PAL_FOR_INFERENCE, cx, &err);
+ *     pal_work_new(&work, model, cx, &(pal_work_options){ .tokens = 512, .sequences = 1 }, &err);
+ *     pal_state_new(&state, model, 4096, &err);
+ *     pal_model_prefill(model, work, state, prompt, prompt_tokens, logits, &err);
+ *     pal_model_step(model, work, &state, 1, &next, logits, &err);
+ *
+ * A model is its weights; it is only read while it runs, so many works may run one model at the same time. A work is the
+ * memory that one computation needs; it is planned once, and no call below allocates after it exists. */
+#ifndef PALIMPSA_MODEL_H
+#define PALIMPSA_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "palimpsa/context.h"
+#include "palimpsa/safetensors.h"
+#include "palimpsa/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { PAL_MAX_LAYERS = 1024, PAL_IGNORE = -100 /* a target that is not trained on */ };
+
+/* What stands in a block between the residual stream's norm and its sum. */
+typedef enum pal_mixer { PAL_MIXER_D, PAL_MIXER_M, PAL_MIXER_GDN, PAL_MIXER_ATTENTION, PAL_MIXERS } pal_mixer;
+
+/* Forgetting rates that an MQAR model starts from. */
+typedef enum pal_forgetting { PAL_FORGET_SMALL, PAL_FORGET_NORMAL, PAL_FORGET_VERY_SMALL } pal_forgetting;
+
+/* Everything that config.json says, in one vocabulary for all kinds. */
+typedef struct pal_model_config {
+    pal_mixer mixer;
+    bool mqar;     /* blocks without MLP, final LayerNorm, labels not shifted */
+    bool official; /* Mamba2 in the layout of state-spaces */
+    int layers;
+    int hidden;         /* E, width of the residual stream */
+    int vocab;          /* tokens that exist */
+    int vocab_rows;     /* rows of the embedding, >= vocab; the padding takes part in the softmax but is never sampled */
+    int heads;          /* of the memory and its output */
+    int key_heads;      /* M: groups; attention: key-value heads; else = heads */
+    int dk, dv;         /* key and value channels per head */
+    int rank;           /* of the importance gate's projection; 0: attention, GDN and official Mamba2 have none */
+    int conv;           /* taps of the short convolutions; 0: none */
+    int mlp;            /* width of the gated MLP; 0: none */
+    int norm_groups;    /* M: groups of the gated norm */
+    bool tied;          /* the head is the embedding */
+    bool proj_bias, conv_bias; /* M only */
+    bool rescale_residual;     /* M: out_proj starts smaller in deeper models */
+    bool finetuning;           /* new importance gates start at b_scale U(0.1, 1) instead of 1 */
+    double norm_eps;
+    double rope_theta;
+    double init_range;      /* standard deviation of initial matrices */
+    double dt_low, dt_high; /* M: time_step_limit; dt_high may be infinite */
+    pal_forgetting forgetting;
+    char rule[16];       /* memory rule of the metaplastic layers; "palimpsa" unless the D backbone was given another */
+    bool metaplasticity; /* every layer, unless layers are listed */
+    bool listed;         /* metaplastic[] was given as metaplastic_layers and wins over metaplasticity */
+    bool metaplastic[PAL_MAX_LAYERS];
+} pal_model_config;
+
+/* The rule that layer i runs: "palimpsa", "gla", "gdn", "attention", ... */
+PAL_API const char *pal_model_layer_rule(const pal_model_config *config, int layer);
+/* "Palimpsa-D", "Palimpsa-M (without metaplasticity)", "Mamba2", "hybrid Palimpsa-M", ... */
+PAL_API void pal_model_describe(const pal_model_config *config, char text[64]);
+
+/* A named model: palimpsa-d, palimpsa-m, gated-deltanet, transformer with -170m or -760m; mamba2 with -130m ... -2.7b;
+ * -wo-meta before the size turns metaplasticity off. A bare name means the size for its task, "mqar" or "text".
+ * Numbers that are 0, and a NULL rule, leave the preset's own; the others replace it and what follows from it. */
+typedef struct pal_preset_options {
+    const char *task;   /* "mqar", "text" or NULL */
+    const char *rule;   /* of the D backbone */
+    int vocab, hidden, layers, heads, head_dim, state_size, rank, mlp;
+    double expand_v;
+} pal_preset_options;
+PAL_API pal_status pal_model_preset(pal_model_config *out, const char *name, const pal_preset_options *options, pal_error *err);
+PAL_API const char *pal_model_preset_at(int index); /* names that exist, for help texts; NULL past the end */
+/* Checks sizes against each other and against what this library addresses. */
+PAL_API pal_status pal_model_config_check(const pal_model_config *config, pal_error *err);
+
+typedef struct pal_model pal_model;
+
+/* One stored tensor. Flat buffers (parameters, gradients, optimiser moments) share `offset`; gaps between tensors are
+ * zero and stay zero. */
+typedef struct pal_weight {
+    const char *name; /* as in files */
+    int rank;
+    int64_t shape[3];
+    size_t count, offset;
+    const float *data;
+    int layer;          /* -1: outside the blocks */
+    const char *group;  /* "embedding", "mixer", "importance", "mlp", "norm" or "head" */
+    bool frozen;        /* gets a gradient but is never updated */
+    bool unused;        /* stored for compatibility; takes part in nothing and is never updated */
+    bool decay;         /* false: marked "no weight decay" */
+    bool quantisable;   /* a matrix that only matrix products read */
+} pal_weight;
+
+typedef enum pal_model_use {
+    PAL_FOR_INFERENCE, /* matrices stay in the mapped file where they are f32; nothing can be changed */
+    PAL_FOR_TRAINING   /* weights in one flat buffer, gradients in another */
+} pal_model_use;
+
+/* Makes a model with initial weights (spec: docs/models.md), the same for any number of threads. */
+PAL_API pal_status pal_model_new(pal_model **out, const pal_model_config *config, uint64_t seed, pal_model_use use, const pal_context *cx, pal_error *err);
+/* Opens a model directory, or the newest checkpoint of a run directory. */
+PAL_API pal_status pal_model_open(pal_model **out, const char *directory, pal_model_use use, const pal_context *cx, pal_error *err);
+/* Reads only config.json and tensor shapes. A path to a lone config.json works when it states every size. */
+PAL_API pal_status pal_model_read_config(pal_model_config *out, const char *path, pal_error *err);
+PAL_API void pal_model_close(pal_model *model);
+
+/* Writes config.json and model.safetensors (dtype PAL_F32, PAL_BF16 or PAL_F16) into a directory that it makes if needed.
+ * Each file is written aside and renamed. */
+PAL_API pal_status pal_model_save(const pal_model *model, const char *directory, pal_dtype dtype, pal_error *err);
+
+PAL_API const pal_model_config *pal_model_config_of(const pal_model *model);
+PAL_API size_t pal_model_weight_count(const pal_model *model);
+PAL_API const pal_weight *pal_model_weight(const pal_model *model, size_t index);      /* NULL past the end */
+PAL_API const pal_weight *pal_model_find_weight(const pal_model *model, const char *name); /* NULL if absent */
+PAL_API size_t pal_model_parameters(const pal_model *model); /* numbers stored, unused ones included */
+/* Of every byte that decides what the model computes. States carry it. */
+PAL_API uint64_t pal_model_fingerprint(const pal_model *model);
+
+/* Training: flat buffers of pal_model_flat() floats; NULL for a model opened for inference. */
+PAL_API size_t pal_model_flat(const pal_model *model);
+PAL_API float *pal_model_flat_parameters(pal_model *model);
+PAL_API float *pal_model_flat_gradients(pal_model *model);
+
+/* Working memory. */
+typedef struct pal_work pal_work;
+typedef struct pal_work_options {
+    int tokens;     /* of one batch, all sequences together */
+    int sequences;  /* of one batch; 0: 1 */
+    int logits;     /* positions of one batch whose logits are wanted; 0: one a sequence. Training ignores it */
+    bool training;  /* forward keeps what backward needs */
+    bool recompute; /* training: keep only the residual stream and run each layer's forward twice */
+} pal_work_options;
+typedef struct pal_plan { /* bytes */
+    size_t activations; /* kept from forward to backward */
+    size_t transient;   /* used again by every layer */
+    size_t head;        /* logits and what stands around them */
+    size_t total;
+} pal_plan;
+PAL_API pal_status pal_work_plan(pal_plan *out, const pal_model *model, const pal_context *cx, const pal_work_options *options, pal_error *err);
+PAL_API pal_status pal_work_new(pal_work **out, const pal_model *model, const pal_context *cx, const pal_work_options *options, pal_error *err);
+PAL_API void pal_work_free(pal_work *work);
+
+typedef struct pal_batch {
+    int tokens, sequences;
+    const int32_t *ids;     /* (tokens) */
+    const int *cu_seqlens;  /* (sequences + 1): sequence n owns tokens cu_seqlens[n] .. cu_seqlens[n+1]-1 */
+    const int32_t *targets; /* (tokens) the id that each position should predict, or PAL_IGNORE */
+} pal_batch;
+
+typedef struct pal_loss {
+    double sum;      /* of -log softmax over the trained positions */
+    size_t count;    /* trained positions */
+    size_t correct;  /* of them, where the target has the largest logit */
+} pal_loss;
+
+/* Logits (n, vocab_rows) of the n positions listed in `at` (NULL: all); sequences start afresh. */
+PAL_API pal_status pal_model_forward(const pal_model *model, pal_work *work, const pal_batch *batch, const int *at, int n, float *logits, pal_error *err);
+/* Loss alone. correct, if not NULL, takes one byte a token: 1 where a trained position was right. */
+PAL_API pal_status pal_model_loss(const pal_model *model, pal_work *work, const pal_batch *batch, pal_loss *loss, unsigned char *correct, pal_error *err);
+/* Loss, and scale * d(sum)/d(weight) added to the gradients. scale 1/count gives the gradient of the mean. */
+PAL_API pal_status pal_model_learn(pal_model *model, pal_work *work, const pal_batch *batch, float scale, pal_loss *loss, unsigned char *correct, pal_error *err);
+/* targets[t] = ids[t+1] within the row, PAL_IGNORE at its end: what language models are trained on. */
+PAL_API void pal_shift_targets(int32_t *targets, const int32_t *ids, int tokens);
+
+typedef struct pal_state pal_state;
+/* One more token for each of n sequences; logits (n, vocab_rows). */
+PAL_API pal_status pal_model_step(const pal_model *model, pal_work *work, pal_state *const *states, int n, const int32_t *ids, float *logits, pal_error *err);
+/* Any number of tokens for one sequence, in pieces that fit the work; logits (vocab_rows) of the last, or NULL. */
+PAL_API pal_status pal_model_prefill(const pal_model *model, pal_work *work, pal_state *state, const int32_t *ids, int tokens, float *logits, pal_error *err);
+/* A packed batch that continues states (one a sequence); logits as in pal_model_forward. */
+PAL_API pal_status pal_model_continue(const pal_model *model, pal_work *work, pal_state *const *states, const pal_batch *batch, const int *at, int n, float *logits, pal_error *err);
+
+/* Where the time went since the last reset; off until the first reset. Entries end with a NULL name. */
+typedef struct pal_timing {
+    const char *name;
+    double seconds;
+    size_t calls;
+} pal_timing;
+PAL_API void pal_work_timing_reset(pal_work *work);
+PAL_API const pal_timing *pal_work_timing(const pal_work *work);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

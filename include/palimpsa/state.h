@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+/* What a model remembers of one sequence: short convolution windows and a memory per layer, of a size that does not grow
+ * with the sequence. Attention layers are the exception: they keep keys and values, for at most `context` tokens. */
+#ifndef PALIMPSA_STATE_H
+#define PALIMPSA_STATE_H
+
+#include <stdint.h>
+
+#include "palimpsa/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* context: tokens that attention layers can hold; models without attention ignore it. The model must outlive the state. */
+PAL_API pal_status pal_state_new(pal_state **out, const pal_model *model, int context, pal_error *err);
+PAL_API void pal_state_free(pal_state *state);
+PAL_API void pal_state_reset(pal_state *state);
+/* Both of the same model and context, or nothing happens but an error. */
+PAL_API pal_status pal_state_copy(pal_state *to, const pal_state *from, pal_error *err);
+
+PAL_API size_t pal_state_bytes(const pal_model *model, int context); /* that one state takes */
+PAL_API int64_t pal_state_position(const pal_state *state);          /* tokens seen */
+
+/* One part of layer i's memory as its rule means it (docs/math.md): part 0 is mu, S, G or keys, part 1 is I, H or values.
+ * NULL name: no such part. floats: how many numbers export writes. */
+PAL_API const char *pal_state_part(const pal_state *state, int layer, int part, size_t *floats);
+PAL_API pal_status pal_state_export(const pal_state *state, const pal_model *model, int layer, float *part0, float *part1, pal_error *err);
+
+/* A file with magic, version, the model's fingerprint, position and checksum. A state of another model is refused. */
+PAL_API pal_status pal_state_save(const pal_state *state, const char *path, pal_error *err);
+PAL_API pal_status pal_state_load(pal_state *state, const char *path, pal_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

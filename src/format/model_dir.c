@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT */
+#include "format/model_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/map.h"
+
+enum { JSON_FILE_MAX = 64 << 20, SHARDS_MAX = 4096, PATH_MAX_TEXT = 4096 };
+
+pal_status pal_json_read(json_t **out, const char *path, pal_error *err) {
+    pal_map map;
+    json_error_t why;
+    *out = NULL;
+    pal_status st = pal_map_open(&map, path, err);
+    if (st) return st;
+    if (map.size > JSON_FILE_MAX) {
+        st = pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes of JSON, at most %d are read", path, map.size, JSON_FILE_MAX);
+    } else {
+        *out = json_loadb(map.data ? (const char *)map.data : "", map.size, JSON_REJECT_DUPLICATES, &why);
+        if (!*out) st = pal_fail(err, PAL_E_FORMAT, "%s: not valid JSON: %s (line %d)", path, why.text, why.line);
+    }
+    pal_map_close(&map);
+    return st;
+}
+
+pal_status pal_json_write(const char *path, const json_t *value, pal_error *err) {
+    pal_writer w;
+    char *text = json_dumps(value, JSON_INDENT(2));
+    if (!text) return pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
+    pal_status st = pal_writer_open(&w, path, err);
+    if (!st) {
+        fputs(text, w.stream);
+        fputc('\n', w.stream);
+        st = pal_writer_commit(&w, err);
+    }
+    free(text);
+    return st;
+}
+
+pal_status pal_directory_make(const char *path, pal_error *err) {
+    struct stat info;
+    if (mkdir(path, 0777) == 0) return PAL_OK;
+    if (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return PAL_OK;
+    return pal_fail(err, PAL_E_IO, "%s: cannot make a directory: %s", path, strerror(errno));
+}
+
+static bool exists(const char *directory, const char *name) {
+    char path[PATH_MAX_TEXT];
+    if (snprintf(path, sizeof path, "%s/%s", directory, name) >= (int)sizeof path) return false;
+    return access(path, F_OK) == 0;
+}
+
+static bool has_tensors(const char *directory) {
+    return exists(directory, "model.safetensors") || exists(directory, "model.safetensors.index.json");
+}
+
+/* The newest complete checkpoint of a run directory: checkpoints/step-N with the largest N. */
+static bool newest_checkpoint(const char *run, char out[PATH_MAX_TEXT]) {
+    char path[PATH_MAX_TEXT];
+    long long newest = -1;
+    if (snprintf(path, sizeof path, "%s/checkpoints", run) >= (int)sizeof path) return false;
+    DIR *dir = opendir(path);
+    if (!dir) return false;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        char *end;
+        if (strncmp(entry->d_name, "step-", 5) != 0) continue;
+        const long long step = strtoll(entry->d_name + 5, &end, 10);
+        if (*end || end == entry->d_name + 5 || step <= newest) continue;
+        char candidate[PATH_MAX_TEXT];
+        if (snprintf(candidate, sizeof candidate, "%s/%s", path, entry->d_name) >= (int)sizeof candidate || !has_tensors(candidate)) continue;
+        newest = step;
+        strcpy(out, candidate);
+    }
+    closedir(dir);
+    return newest >= 0;
+}
+
+static int by_name(const void *a, const void *b) { return strcmp((*(const pal_tensor *const *)a)->name, (*(const pal_tensor *const *)b)->name); }
+
+const pal_tensor *pal_model_dir_find(const pal_model_dir *dir, const char *name) {
+    const pal_tensor key = { .name = name }, *const pointer = &key;
+    if (!dir->count) return NULL;
+    const pal_tensor **found = bsearch(&pointer, dir->tensors, dir->count, sizeof *dir->tensors, by_name);
+    return found ? *found : NULL;
+}
+
+static pal_status list_tensors(pal_model_dir *dir, pal_error *err) {
+    pal_status st;
+    void *block;
+    for (size_t i = 0; i < dir->shard_count; i++) dir->count += pal_safetensors_count(dir->shards[i]);
+    if ((st = pal_alloc_named(&block, dir->count, sizeof *dir->tensors, "the list of tensors", err))) return st;
+    dir->tensors = block;
+    size_t n = 0;
+    for (size_t i = 0; i < dir->shard_count; i++)
+        for (size_t j = 0; j < pal_safetensors_count(dir->shards[i]); j++) dir->tensors[n++] = pal_safetensors_at(dir->shards[i], j);
+    qsort(dir->tensors, dir->count, sizeof *dir->tensors, by_name);
+    for (size_t i = 1; i < dir->count; i++)
+        if (strcmp(dir->tensors[i - 1]->name, dir->tensors[i]->name) == 0)
+            return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' is in two shards", dir->path, dir->tensors[i]->name);
+    return PAL_OK;
+}
+
+static pal_status open_shard(pal_model_dir *dir, const char *name, pal_error *err) {
+    char path[PATH_MAX_TEXT];
+    if (!*name || strchr(name, '/'))
+        return pal_fail(err, PAL_E_FORMAT, "%s: the index names the file '%.100s', expected a name without slashes", dir->path, name);
+    if (snprintf(path, sizeof path, "%s/%s", dir->path, name) >= (int)sizeof path)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", dir->path);
+    const pal_status st = pal_safetensors_open(&dir->shards[dir->shard_count], path, err);
+    if (!st) dir->shard_count++;
+    return st;
+}
+
+static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+static pal_status open_index(pal_model_dir *dir, const char *path, pal_error *err) {
+    json_t *index = NULL;
+    pal_status st = pal_json_read(&index, path, err);
+    if (st) return st;
+    void *block = NULL;
+    json_t *map = json_object_get(index, "weight_map"), *value;
+    const char *name;
+    size_t n = 0;
+    if (!json_is_object(map) || !json_object_size(map)) {
+        st = pal_fail(err, PAL_E_FORMAT, "%s: weight_map must be an object that names files", path);
+        goto done;
+    }
+    if ((st = pal_alloc_named(&block, json_object_size(map), sizeof(char *), "the list of shards", err))) goto done;
+    const char **files = block;
+    json_object_foreach(map, name, value) {
+        if (!json_is_string(value)) {
+            st = pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' is not mapped to a file name", path, name);
+            goto done;
+        }
+        files[n++] = json_string_value(value);
+    }
+    qsort(files, n, sizeof *files, by_text);
+    size_t distinct = 0;
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || strcmp(files[i - 1], files[i]) != 0) files[distinct++] = files[i];
+    if (distinct > SHARDS_MAX) {
+        st = pal_fail(err, PAL_E_FORMAT, "%s: %zu shards, at most %d are read", path, distinct, SHARDS_MAX);
+        goto done;
+    }
+    void *shards;
+    if ((st = pal_alloc_named(&shards, distinct, sizeof *dir->shards, "the list of shards", err))) goto done;
+    dir->shards = shards;
+    for (size_t i = 0; i < distinct; i++)
+        if ((st = open_shard(dir, files[i], err))) goto done;
+    if ((st = list_tensors(dir, err))) goto done;
+    json_object_foreach(map, name, value) {
+        const pal_tensor *t = pal_model_dir_find(dir, name);
+        if (!t) {
+            st = pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' is not in %s, where the index says it is", path, name, json_string_value(value));
+            goto done;
+        }
+    }
+done:
+    pal_free(block);
+    json_decref(index);
+    return st;
+}
+
+static pal_status open_single(pal_model_dir *dir, pal_error *err) {
+    void *block;
+    pal_status st = pal_alloc_named(&block, 1, sizeof *dir->shards, "the list of shards", err);
+    if (st) return st;
+    dir->shards = block;
+    if ((st = open_shard(dir, "model.safetensors", err))) return st;
+    return list_tensors(dir, err);
+}
+
+pal_status pal_model_dir_open(pal_model_dir *out, const char *path, bool with_tensors, pal_error *err) {
+    char resolved[PATH_MAX_TEXT], file[PATH_MAX_TEXT + 32];
+    struct stat info;
+    pal_status st;
+    *out = (pal_model_dir){ 0 };
+    if (strlen(path) >= sizeof resolved) return pal_fail(err, PAL_E_ARGUMENT, "the path is longer than %d bytes", PATH_MAX_TEXT);
+    if (stat(path, &info) != 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno));
+    if (!S_ISDIR(info.st_mode)) return pal_fail(err, PAL_E_IO, "%s: not a directory; expected a model directory with config.json", path);
+    strcpy(resolved, path);
+    if (with_tensors && !has_tensors(path) && !newest_checkpoint(path, resolved)) {
+        if (exists(path, "pytorch_model.bin"))
+            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: has pytorch_model.bin but no model.safetensors; convert it first", path);
+        return pal_fail(err, PAL_E_IO, "%s: neither model.safetensors, nor model.safetensors.index.json, nor a checkpoint is there", path);
+    }
+    out->path = pal_strdup(resolved);
+    if (!out->path) return pal_fail(err, PAL_E_MEMORY, "no memory to open %s", path);
+    snprintf(file, sizeof file, "%s/config.json", resolved);
+    if ((st = pal_json_read(&out->config, file, err))) goto failed;
+    if (!with_tensors) return PAL_OK;
+    snprintf(file, sizeof file, "%s/model.safetensors.index.json", resolved);
+    /* A single file wins: an index beside it is a leftover. */
+    st = exists(resolved, "model.safetensors") ? open_single(out, err) : open_index(out, file, err);
+    if (!st) return PAL_OK;
+failed:
+    pal_model_dir_close(out);
+    return st;
+}
+
+void pal_model_dir_close(pal_model_dir *dir) {
+    for (size_t i = 0; i < dir->shard_count; i++) pal_safetensors_close(dir->shards[i]);
+    pal_free(dir->shards);
+    pal_free(dir->tensors);
+    pal_free(dir->path);
+    json_decref(dir->config);
+    *dir = (pal_model_dir){ 0 };
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/* A model directory as files: config.json and the tensors of model.safetensors or of shards with an index. What the
+ * tensors mean is the model's business. */
+#ifndef PAL_FORMAT_MODEL_DIR_H
+#define PAL_FORMAT_MODEL_DIR_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "palimpsa/safetensors.h"
+
+typedef struct pal_model_dir {
+    char *path;   /* resolved: of a run directory, its newest checkpoint */
+    json_t *config;
+    size_t shard_count;
+    pal_safetensors **shards;
+    size_t count;
+    const pal_tensor **tensors; /* all shards, sorted by name */
+} pal_model_dir;
+
+/* Opens by mapping; no tensor is read. with_tensors false reads config.json alone. */
+pal_status pal_model_dir_open(pal_model_dir *out, const char *path, bool with_tensors, pal_error *err);
+void pal_model_dir_close(pal_model_dir *dir); /* a zeroed one is fine */
+const pal_tensor *pal_model_dir_find(const pal_model_dir *dir, const char *name); /* NULL if absent */
+
+/* A JSON file, or one sentence. */
+pal_status pal_json_read(json_t **out, const char *path, pal_error *err);
+/* Written aside and renamed, indented by two, ending in a newline. */
+pal_status pal_json_write(const char *path, const json_t *value, pal_error *err);
+/* mkdir -p for the last component only; an existing directory is fine. */
+pal_status pal_directory_make(const char *path, pal_error *err);
+
+#endif

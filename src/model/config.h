@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/* Configuration inside the library: its way from and to JSON, and sizes that follow from it. */
+#ifndef PAL_MODEL_CONFIG_H
+#define PAL_MODEL_CONFIG_H
+
+#include <jansson.h>
+
+#include "palimpsa/model.h"
+
+/* Looks up a tensor's shape by its name in files; NULL if absent. `find` itself is NULL when only config.json is there. */
+typedef struct pal_shapes {
+    const pal_tensor *(*find)(const void *source, const char *name);
+    const void *source;
+} pal_shapes;
+
+/* What a file does not state comes from tensor shapes, and only then from defaults. `path` is for messages. */
+pal_status pal_config_read(pal_model_config *out, const json_t *root, const pal_shapes *shapes, const char *path, pal_error *err);
+/* A new object. Keys of `base` (may be NULL) that mean nothing to us are kept. NULL when memory is short. */
+json_t *pal_config_write(const pal_model_config *config, const json_t *base);
+
+/* Values with the defaults of a kind, sizes 0. */
+void pal_config_defaults(pal_model_config *config, pal_mixer mixer);
+/* 256 * ceil(trunc(hidden * ratio * 2/3) / 256) */
+int pal_config_mlp_width(int hidden, double ratio);
+
+static inline int pal_config_inner(const pal_model_config *c) { return c->heads * c->dv; }
+/* Channels of M's convolution: x, B and C. */
+static inline int pal_config_conv_channels(const pal_model_config *c) { return c->heads * c->dv + 2 * c->key_heads * c->dk; }
+
+/* Names in files: prefixes and the parts that differ between layouts. */
+const char *pal_config_embedding_name(const pal_model_config *config);
+const char *pal_config_layers_prefix(const pal_model_config *config); /* "model.layers." */
+const char *pal_config_mixer_prefix(const pal_model_config *config);  /* "attn." */
+
+#endif

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: MIT */
+/* A model's life: made, opened, saved, closed. */
+#include "model/model.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/half.h"
+#include "base/log.h"
+#include "base/parallel.h"
+
+/* A list of complaints that ends in "and N more" where the sentence gets too long. */
+typedef struct {
+    char text[800];
+    size_t used, left_out, count;
+} complaints;
+
+static void complain(complaints *c, const char *format, ...) PAL_PRINTF(2, 3);
+static void complain(complaints *c, const char *format, ...) {
+    char line[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    c->count++;
+    const size_t length = strlen(line) + 2;
+    if (c->left_out || c->used + length >= sizeof c->text - 1) {
+        c->left_out++;
+        return;
+    }
+    c->used += (size_t)snprintf(c->text + c->used, sizeof c->text - c->used, "%s%s", c->used ? "; " : "", line);
+}
+
+static void shape_text(char out[64], int rank, const int64_t *shape) {
+    size_t at = 0;
+    out[at++] = '[';
+    for (int i = 0; i < rank && at < 56; i++) {
+        const int n = snprintf(out + at, 60 - at, "%s%lld", i ? "," : "", (long long)shape[i]);
+        at += n > 0 ? (size_t)n : 0;
+        if (at > 60) at = 60;
+    }
+    snprintf(out + at, 64 - at, "]");
+}
+
+static bool same_shape(const pal_tensor *t, const pal_weight *w) {
+    if (t->rank != w->rank) return false;
+    for (int i = 0; i < t->rank; i++)
+        if (t->shape[i] != w->shape[i]) return false;
+    return true;
+}
+
+static bool is_float(pal_dtype dtype) { return dtype == PAL_F32 || dtype == PAL_F16 || dtype == PAL_BF16 || dtype == PAL_F64; }
+
+static const pal_weight_entry *find_entry(const pal_weight_table *table, const char *name) {
+    for (size_t i = 0; i < table->count; i++)
+        if (strcmp(table->entries[i].view.name, name) == 0) return &table->entries[i];
+    return NULL;
+}
+
+/* Everything missing, unexpected or misshapen, in one sentence. */
+static pal_status compare_tensors(const pal_model *m, pal_error *err) {
+    complaints list = { .used = 0 };
+    char expected[64], found[64];
+    size_t present = 0;
+    for (size_t i = 0; i < m->table.count; i++) {
+        const pal_weight_entry *e = &m->table.entries[i];
+        const pal_tensor *t = pal_model_dir_find(&m->dir, e->view.name);
+        present += t != NULL;
+        shape_text(expected, e->view.rank, e->view.shape);
+        if (!t) {
+            if (!e->optional) complain(&list, "'%s' %s is missing", e->view.name, expected);
+        } else if (!same_shape(t, &e->view)) {
+            shape_text(found, t->rank, t->shape);
+            complain(&list, "'%s' is %s, the configuration makes it %s", e->view.name, found, expected);
+        } else if (!is_float(t->dtype)) {
+            complain(&list, "'%s' has dtype %s, expected F32, F16, BF16 or F64", e->view.name, pal_dtype_name(t->dtype));
+        }
+    }
+    const pal_tensor *head = m->config.tied ? pal_model_dir_find(&m->dir, "lm_head.weight") : NULL;
+    for (size_t i = 0; present + (head != NULL) < m->dir.count && i < m->dir.count; i++) {
+        const pal_tensor *t = m->dir.tensors[i];
+        if (t != head && !find_entry(&m->table, t->name)) complain(&list, "'%.120s' is unexpected", t->name);
+    }
+    if (head) {
+        const pal_tensor *embedding = pal_model_dir_find(&m->dir, pal_config_embedding_name(&m->config));
+        if (embedding && (head->dtype != embedding->dtype || head->count != embedding->count ||
+                          memcmp(head->data, embedding->data, head->count * pal_dtype_size(head->dtype)) != 0))
+            complain(&list, "'lm_head.weight' differs from the embedding, to which the configuration ties it");
+    }
+    if (!list.count) return PAL_OK;
+    if (list.left_out) return pal_fail(err, PAL_E_FORMAT, "%s: %s; and %zu more", m->dir.path, list.text, list.left_out);
+    return pal_fail(err, PAL_E_FORMAT, "%s: %s", m->dir.path, list.text);
+}
+
+static void bind(pal_model *m) {
+    for (size_t i = 0; i < m->table.count; i++) {
+        const pal_weight_entry *e = &m->table.entries[i];
+        pal_layer *layer = e->view.layer < 0 ? &m->outer : &m->layers[e->view.layer];
+        layer->w[e->id] = e->view.data;
+        layer->d[e->id] = m->gradients && !e->view.unused ? m->gradients + e->view.offset : NULL;
+    }
+    if (m->config.tied) {
+        m->outer.w[PAL_W_HEAD] = m->outer.w[PAL_W_EMBEDDING];
+        m->outer.d[PAL_W_HEAD] = m->outer.d[PAL_W_EMBEDDING];
+    }
+}
+
+static pal_status prepare(pal_model *m, pal_keep_gate_fn *keep_gate, pal_error *err) {
+    pal_status st;
+    void *block;
+    if ((st = pal_weights_list(&m->table, &m->config, keep_gate, m, err))) return st;
+    if ((st = pal_alloc_named(&block, (size_t)m->config.layers, sizeof *m->layers, "a model's layers", err))) return st;
+    m->layers = block;
+    for (int i = 0; i < m->config.layers; i++) {
+        const char *rule = pal_model_layer_rule(&m->config, i);
+        m->layers[i].rule = pal_memory_find(rule);
+        if (!m->layers[i].rule) return pal_fail(err, PAL_E_UNSUPPORTED, "memory rule '%s' is not in this build", rule);
+    }
+    return PAL_OK;
+}
+
+static pal_status allocate_gradients(pal_model *m, pal_error *err) {
+    void *block;
+    const pal_status st = pal_alloc_named(&block, m->table.flat, sizeof(float), "gradients", err);
+    if (!st) m->gradients = block;
+    return st;
+}
+
+pal_status pal_model_new(pal_model **out, const pal_model_config *config, uint64_t seed, pal_model_use use, const pal_context *cx, pal_error *err) {
+    pal_status st;
+    void *block;
+    *out = NULL;
+    if ((st = pal_model_config_check(config, err))) return st;
+    if ((st = pal_alloc_named(&block, 1, sizeof(pal_model), "a model", err))) return st;
+    pal_model *m = block;
+    m->config = *config;
+    m->use = use;
+    if ((st = prepare(m, NULL, err))) goto failed;
+    if ((st = pal_alloc_named(&block, m->table.flat, sizeof(float), "weights", err))) goto failed;
+    m->parameters = block;
+    if (use == PAL_FOR_TRAINING && (st = allocate_gradients(m, err))) goto failed;
+    pal_weights_init(&m->table, config, cx, seed, m->parameters);
+    for (size_t i = 0; i < m->table.count; i++) m->table.entries[i].view.data = m->parameters + m->table.entries[i].view.offset;
+    bind(m);
+    *out = m;
+    return PAL_OK;
+failed:
+    pal_model_close(m);
+    return st;
+}
+
+static const pal_tensor *find_shape(const void *source, const char *name) { return pal_model_dir_find(source, name); }
+
+static bool file_has_gate(const void *source, int layer) {
+    const pal_model *m = source;
+    static const char *const gate[] = { "b_rank_proj.weight", "b_proj.weight", "b_scale", "Ip_log" };
+    char name[160];
+    for (size_t i = 0; i < PAL_COUNT(gate); i++) {
+        snprintf(name, sizeof name, "%s%d.%s%s", pal_config_layers_prefix(&m->config), layer, pal_config_mixer_prefix(&m->config), gate[i]);
+        if (pal_model_dir_find(&m->dir, name)) return true;
+    }
+    return false;
+}
+
+typedef struct {
+    const float *x;
+    unsigned char *found; /* one byte a block */
+    size_t block;
+} nan_job;
+
+static void nan_task(void *arg, size_t begin, size_t end, int thread) {
+    (void)thread;
+    const nan_job *job = arg;
+    unsigned bad = 0;
+    for (size_t i = begin; i < end; i++) bad |= (pal_f32_bits(job->x[i]) & 0x7fffffffu) > 0x7f800000u;
+    if (bad) job->found[begin / job->block] = 1;
+}
+
+static void warn_of_nan(const pal_model *m, const pal_context *cx) {
+    enum { BLOCKS = 256 };
+    for (size_t i = 0; i < m->table.count; i++) {
+        const pal_weight *w = &m->table.entries[i].view;
+        unsigned char found[BLOCKS] = { 0 }, any = 0;
+        nan_job job = { .x = w->data, .found = found, .block = w->count / BLOCKS + 1 };
+        if (job.block < 65536) job.block = 65536 < w->count ? 65536 : w->count;
+        if (w->count / job.block >= BLOCKS) job.block = w->count / BLOCKS + 1;
+        pal_parallel_ranges(cx, w->count, job.block, nan_task, &job);
+        for (int b = 0; b < BLOCKS; b++) any |= found[b];
+        if (any) pal_warn("%s: tensor '%s' holds NaN", m->dir.path, w->name);
+    }
+}
+
+/* Inference reads matrices where the file has them, when they are f32 and aligned. */
+static bool stays_mapped(const pal_model *m, const pal_weight *w, const pal_tensor *t) {
+    return m->use == PAL_FOR_INFERENCE && w->quantisable && t && t->dtype == PAL_F32 && (uintptr_t)t->data % sizeof(float) == 0;
+}
+
+static pal_status load(pal_model *m, const pal_context *cx, pal_error *err) {
+    pal_status st;
+    void *block;
+    size_t flat = 0;
+    if (m->use == PAL_FOR_INFERENCE) { /* place only what is copied */
+        for (size_t i = 0; i < m->table.count; i++) {
+            pal_weight_entry *e = &m->table.entries[i];
+            if (stays_mapped(m, &e->view, pal_model_dir_find(&m->dir, e->view.name))) continue;
+            if (!e->adjacent) flat = (flat + 15) & ~(size_t)15;
+            e->view.offset = flat;
+            flat += e->view.count;
+        }
+        m->table.flat = flat;
+    }
+    if ((st = pal_alloc_named(&block, m->table.flat, sizeof(float), "weights", err))) return st;
+    m->parameters = block;
+    if (m->use == PAL_FOR_TRAINING && (st = allocate_gradients(m, err))) return st;
+    for (size_t i = 0; i < m->table.count; i++) {
+        pal_weight_entry *e = &m->table.entries[i];
+        const pal_tensor *t = pal_model_dir_find(&m->dir, e->view.name);
+        if (stays_mapped(m, &e->view, t)) {
+            e->view.data = t->data;
+            continue;
+        }
+        float *x = m->parameters + e->view.offset;
+        e->view.data = x;
+        if (!t) pal_weight_init_one(e, &m->config, cx, 0, x); /* part of an importance gate that nothing reads */
+        else if ((st = pal_tensor_to_f32(t, x, err))) return st;
+    }
+    warn_of_nan(m, cx);
+    bind(m);
+    return PAL_OK;
+}
+
+static pal_status read_config_of(pal_model_config *out, const pal_model_dir *dir, pal_error *err) {
+    const pal_shapes shapes = { .find = find_shape, .source = dir };
+    char path[4200];
+    snprintf(path, sizeof path, "%s/config.json", dir->path);
+    return pal_config_read(out, dir->config, &shapes, path, err);
+}
+
+pal_status pal_model_open(pal_model **out, const char *directory, pal_model_use use, const pal_context *cx, pal_error *err) {
+    pal_status st;
+    void *block;
+    *out = NULL;
+    if ((st = pal_alloc_named(&block, 1, sizeof(pal_model), "a model", err))) return st;
+    pal_model *m = block;
+    m->use = use;
+    if ((st = pal_model_dir_open(&m->dir, directory, true, err))) goto failed;
+    if ((st = read_config_of(&m->config, &m->dir, err))) goto failed;
+    if ((st = prepare(m, file_has_gate, err))) goto failed;
+    if ((st = compare_tensors(m, err))) goto failed;
+    if ((st = load(m, cx, err))) goto failed;
+    *out = m;
+    return PAL_OK;
+failed:
+    pal_model_close(m);
+    return st;
+}
+
+pal_status pal_model_read_config(pal_model_config *out, const char *path, pal_error *err) {
+    pal_model_dir dir;
+    pal_status st;
+    const size_t length = strlen(path);
+    if (length > 5 && strcmp(path + length - 5, ".json") == 0) {
+        json_t *root;
+        if ((st = pal_json_read(&root, path, err))) return st;
+        st = pal_config_read(out, root, NULL, path, err);
+        json_decref(root);
+        return st;
+    }
+    if ((st = pal_model_dir_open(&dir, path, true, err))) return st;
+    st = read_config_of(out, &dir, err);
+    pal_model_dir_close(&dir);
+    return st;
+}
+
+void pal_model_close(pal_model *m) {
+    if (!m) return;
+    pal_free(m->parameters);
+    pal_free(m->gradients);
+    pal_free(m->layers);
+    pal_weights_release(&m->table);
+    pal_model_dir_close(&m->dir);
+    pal_free(m);
+}
+
+static void convert_half(uint16_t *to, const float *from, size_t n, pal_dtype dtype) {
+    if (dtype == PAL_BF16)
+        for (size_t i = 0; i < n; i++) to[i] = pal_f32_to_bf16(from[i]);
+    else
+        for (size_t i = 0; i < n; i++) to[i] = pal_f32_to_f16(from[i]);
+}
+
+pal_status pal_model_save(const pal_model *m, const char *directory, pal_dtype dtype, pal_error *err) {
+    static const char *const metadata[] = { "format", "pt", NULL };
+    char path[4200];
+    pal_status st;
+    void *block = NULL;
+    uint16_t *halves = NULL;
+    json_t *config = NULL;
+    if (dtype != PAL_F32 && dtype != PAL_BF16 && dtype != PAL_F16)
+        return pal_fail(err, PAL_E_ARGUMENT, "models are saved as F32, BF16 or F16, not %s", dtype < PAL_DTYPES ? pal_dtype_name(dtype) : "this dtype");
+    if (strlen(directory) > 4096) return pal_fail(err, PAL_E_ARGUMENT, "the path is longer than 4096 bytes");
+    if ((st = pal_directory_make(directory, err))) return st;
+    /* state-spaces files hold the head although it is the embedding; others leave a tied head out. */
+    const bool twice = m->config.official && m->config.tied;
+    if ((st = pal_alloc_named(&block, m->table.count + 1, sizeof(pal_tensor), "the list of tensors", err))) goto done;
+    pal_tensor *tensors = block;
+    size_t count = 0;
+    if (dtype != PAL_F32) {
+        void *converted;
+        if ((st = pal_alloc_named(&converted, m->table.parameters, sizeof *halves, "converted weights", err))) goto done;
+        halves = converted;
+    }
+    uint16_t *next = halves;
+    for (size_t i = 0; i < m->table.count; i++) {
+        const pal_weight_entry *e = &m->table.entries[i];
+        pal_tensor t = { .name = e->view.name, .dtype = dtype, .rank = e->view.rank, .count = e->view.count, .data = e->view.data };
+        memcpy(t.shape, e->view.shape, sizeof e->view.shape);
+        if (next) {
+            convert_half(next, e->view.data, t.count, dtype);
+            t.data = next;
+            next += t.count;
+        }
+        tensors[count++] = t;
+        if (twice && e->id == PAL_W_EMBEDDING) {
+            t.name = "lm_head.weight";
+            tensors[count++] = t;
+        }
+    }
+    snprintf(path, sizeof path, "%s/model.safetensors", directory);
+    if ((st = pal_safetensors_write(path, tensors, count, metadata, err))) goto done;
+    config = pal_config_write(&m->config, m->dir.config);
+    snprintf(path, sizeof path, "%s/config.json", directory);
+    st = config ? pal_json_write(path, config, err) : pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
+done:
+    json_decref(config);
+    pal_free(halves);
+    pal_free(block);
+    return st;
+}
+
+const pal_model_config *pal_model_config_of(const pal_model *m) { return &m->config; }
+size_t pal_model_weight_count(const pal_model *m) { return m->table.count; }
+const pal_weight *pal_model_weight(const pal_model *m, size_t index) { return index < m->table.count ? &m->table.entries[index].view : NULL; }
+const pal_weight *pal_model_find_weight(const pal_model *m, const char *name) {
+    const pal_weight_entry *e = find_entry(&m->table, name);
+    return e ? &e->view : NULL;
+}
+size_t pal_model_parameters(const pal_model *m) { return m->table.parameters; }
+size_t pal_model_flat(const pal_model *m) { return m->use == PAL_FOR_TRAINING ? m->table.flat : 0; }
+float *pal_model_flat_parameters(pal_model *m) { return m->use == PAL_FOR_TRAINING ? m->parameters : NULL; }
+float *pal_model_flat_gradients(pal_model *m) { return m->gradients; }
+
+static uint64_t mix(uint64_t hash, uint64_t word) {
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+    return hash ^ hash >> 29;
+}
+
+static uint64_t hash_floats(uint64_t seed, const float *x, size_t n) {
+    uint64_t lane[4] = { seed, seed ^ 1, seed ^ 2, seed ^ 3 }; /* independent, so that the processor overlaps them */
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int l = 0; l < 4; l++) {
+            uint64_t word;
+            memcpy(&word, x + i + 2 * l, sizeof word);
+            lane[l] = mix(lane[l], word);
+        }
+    for (; i < n; i++) lane[0] = mix(lane[0], pal_f32_bits(x[i]));
+    return mix(mix(mix(lane[0], lane[1]), lane[2]), lane[3]);
+}
+
+uint64_t pal_model_fingerprint(const pal_model *m) {
+    uint64_t hash = 0x70616c696d707361u;
+    for (int i = 0; i < m->config.layers; i++)
+        for (const char *c = pal_model_layer_rule(&m->config, i); *c; c++) hash = mix(hash, (unsigned char)*c);
+    const double reals[] = { m->config.norm_eps, m->config.rope_theta, m->config.dt_low, m->config.dt_high, m->config.norm_groups, m->config.key_heads };
+    for (size_t i = 0; i < PAL_COUNT(reals); i++) {
+        uint64_t word;
+        memcpy(&word, &reals[i], sizeof word);
+        hash = mix(hash, word);
+    }
+    for (size_t i = 0; i < m->table.count; i++) {
+        const pal_weight *w = &m->table.entries[i].view;
+        if (w->unused) continue;
+        for (const char *c = w->name; *c; c++) hash = mix(hash, (unsigned char)*c);
+        hash = hash_floats(mix(hash, w->count), w->data, w->count);
+    }
+    return hash;
+}

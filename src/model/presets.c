@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT */
+/* Models by name. Sizes are those of the paper's tables and of the published Mamba2 family. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/context.h"
+#include "model/config.h"
+
+/* Language models at the paper's two sizes, the official Mamba2 family, and the small sizes of the two tasks. */
+typedef struct {
+    const char *size; /* after the family's name; "mqar" and "text" stand for a bare name with that task */
+    int hidden, layers, heads, head_dim, state; /* state: key width of M; 0 elsewhere */
+    double expand_v;
+    int vocab;
+} preset_size;
+
+static const preset_size sizes_d[] = {
+    { "170m", 768, 19, 16, 48, 0, 1, 32000 }, { "760m", 1536, 19, 16, 96, 0, 2, 32000 },
+    { "mqar", 128, 2, 8, 16, 0, 2, 8192 },    { "text", 256, 6, 8, 32, 0, 1, 256 }, { 0 },
+};
+static const preset_size sizes_m[] = {
+    { "170m", 768, 30, 16, 96, 48, 0, 32000 }, { "760m", 1536, 38, 16, 192, 96, 0, 32000 },
+    { "mqar", 128, 2, 8, 32, 16, 0, 8192 },    { "text", 256, 8, 8, 64, 32, 0, 256 }, { 0 },
+};
+static const preset_size sizes_attention[] = {
+    { "170m", 768, 20, 16, 48, 0, 1, 32000 }, { "760m", 1536, 25, 16, 96, 0, 1, 32000 },
+    { "mqar", 128, 2, 8, 16, 0, 1, 8192 },    { "text", 256, 6, 8, 32, 0, 1, 256 }, { 0 },
+};
+static const preset_size sizes_mamba2[] = {
+    { "130m", 768, 24, 24, 64, 128, 0, 50277 },  { "370m", 1024, 48, 32, 64, 128, 0, 50277 }, { "780m", 1536, 48, 48, 64, 128, 0, 50277 },
+    { "1.3b", 2048, 48, 64, 64, 128, 0, 50277 }, { "2.7b", 2560, 64, 80, 64, 128, 0, 50277 }, { 0 },
+};
+
+static const struct {
+    const char *name;
+    pal_mixer mixer;
+    bool metaplastic, official;
+    const preset_size *sizes;
+} families[] = {
+    { "palimpsa-d", PAL_MIXER_D, true, false, sizes_d },
+    { "palimpsa-d-wo-meta", PAL_MIXER_D, false, false, sizes_d },
+    { "palimpsa-m", PAL_MIXER_M, true, false, sizes_m },
+    { "palimpsa-m-wo-meta", PAL_MIXER_M, false, false, sizes_m },
+    { "gated-deltanet", PAL_MIXER_GDN, false, false, sizes_d },
+    { "transformer", PAL_MIXER_ATTENTION, false, false, sizes_attention },
+    { "mamba2", PAL_MIXER_M, false, true, sizes_mamba2 },
+};
+
+static const char *const names[] = {
+    "palimpsa-d", "palimpsa-d-170m", "palimpsa-d-760m", "palimpsa-d-wo-meta", "palimpsa-d-wo-meta-170m", "palimpsa-d-wo-meta-760m",
+    "palimpsa-m", "palimpsa-m-170m", "palimpsa-m-760m", "palimpsa-m-wo-meta", "palimpsa-m-wo-meta-170m", "palimpsa-m-wo-meta-760m",
+    "gated-deltanet", "gated-deltanet-170m", "gated-deltanet-760m", "transformer", "transformer-170m", "transformer-760m",
+    "mamba2-130m", "mamba2-370m", "mamba2-780m", "mamba2-1.3b", "mamba2-2.7b",
+};
+
+const char *pal_model_preset_at(int index) { return index >= 0 && (size_t)index < PAL_COUNT(names) ? names[index] : NULL; }
+
+/* Edits that turn a into b, for the nearest name; long names count as far. */
+static int distance(const char *a, const char *b) {
+    enum { LONGEST = 48 };
+    int row[LONGEST + 1];
+    const size_t n = strlen(a), m = strlen(b);
+    if (n > LONGEST || m > LONGEST) return LONGEST;
+    for (size_t j = 0; j <= m; j++) row[j] = (int)j;
+    for (size_t i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= m; j++) {
+            const int above = row[j], replaced = diagonal + (a[i - 1] != b[j - 1]);
+            int best = (above < row[j - 1] ? above : row[j - 1]) + 1;
+            if (replaced < best) best = replaced;
+            diagonal = above;
+            row[j] = best;
+        }
+    }
+    return row[m];
+}
+
+static pal_status unknown(const char *name, pal_error *err) {
+    const char *nearest = names[0];
+    for (size_t i = 1; i < PAL_COUNT(names); i++)
+        if (distance(name, names[i]) < distance(name, nearest)) nearest = names[i];
+    return pal_fail(err, PAL_E_ARGUMENT, "no model is named '%.60s'; the nearest name is '%s'", name, nearest);
+}
+
+static pal_status find(const char *name, const char *task, size_t *family, const preset_size **size, pal_error *err) {
+    if (task && strcmp(task, "mqar") != 0 && strcmp(task, "text") != 0)
+        return pal_fail(err, PAL_E_ARGUMENT, "task '%.40s': expected mqar or text", task);
+    for (size_t f = 0; f < PAL_COUNT(families); f++) {
+        const size_t length = strlen(families[f].name);
+        if (strncmp(name, families[f].name, length) != 0 || (name[length] && name[length] != '-')) continue;
+        const char *wanted = name[length] ? name + length + 1 : task;
+        if (!wanted && families[f].official) continue;
+        if (!wanted) return pal_fail(err, PAL_E_ARGUMENT, "model '%s' needs a size (%s-%s) or a task", name, name, families[f].sizes[0].size);
+        for (const preset_size *s = families[f].sizes; s->size; s++)
+            if (strcmp(wanted, s->size) == 0 && (!name[length] || (strcmp(wanted, "mqar") != 0 && strcmp(wanted, "text") != 0))) {
+                *family = f;
+                *size = s;
+                return PAL_OK;
+            }
+    }
+    return unknown(name, err);
+}
+
+static int chosen(int asked, int preset) { return asked ? asked : preset; }
+
+pal_status pal_model_preset(pal_model_config *c, const char *name, const pal_preset_options *options, pal_error *err) {
+    static const pal_preset_options none = { 0 };
+    const pal_preset_options *o = options ? options : &none;
+    const preset_size *s = NULL;
+    size_t family = 0;
+    pal_status st;
+    if ((st = find(name, o->task, &family, &s, err))) return st;
+    pal_config_defaults(c, families[family].mixer);
+    c->official = families[family].official;
+    c->mqar = o->task && strcmp(o->task, "mqar") == 0;
+    c->metaplasticity = families[family].metaplastic || (c->mixer != PAL_MIXER_D && c->mixer != PAL_MIXER_M);
+    c->hidden = chosen(o->hidden, s->hidden);
+    c->layers = chosen(o->layers, s->layers);
+    c->vocab = c->vocab_rows = chosen(o->vocab, s->vocab);
+    if (c->official) c->vocab_rows = (c->vocab + 15) / 16 * 16;
+    if (c->mqar) c->norm_eps = 1e-5;
+    if (!c->mqar && c->mixer != PAL_MIXER_M) c->mlp = chosen(o->mlp, pal_config_mlp_width(c->hidden, 4));
+    if (c->mixer != PAL_MIXER_ATTENTION) c->conv = 4;
+    /* A head count without a head width keeps the preset's total width, and the other way round. */
+    const long long total = (long long)s->heads * s->head_dim * c->hidden / s->hidden;
+    c->heads = o->heads ? o->heads : o->head_dim > 0 ? (int)(total / o->head_dim) : s->heads;
+    const int head_dim = o->head_dim ? o->head_dim : c->heads > 0 ? (int)(total / c->heads) : 0;
+    if (c->mixer == PAL_MIXER_M) {
+        c->dv = head_dim;
+        c->dk = chosen(o->state_size, s->state);
+        c->key_heads = c->official ? 1 : c->heads;
+        c->proj_bias = c->mqar;
+        c->conv_bias = !c->mqar;
+        c->rescale_residual = !c->mqar;
+        if ((long long)c->heads * c->dv != total)
+            return pal_fail(err, PAL_E_ARGUMENT, "model '%s': %d heads of %d do not make %lld inner channels", name, c->heads, c->dv, total);
+    } else {
+        const double expand_v = o->expand_v > 0 ? o->expand_v : s->expand_v;
+        c->dk = head_dim;
+        c->dv = c->mixer == PAL_MIXER_ATTENTION ? c->dk : (int)(head_dim * expand_v);
+        c->key_heads = c->heads;
+        if (c->mixer == PAL_MIXER_ATTENTION && c->heads * c->dk != c->hidden)
+            return pal_fail(err, PAL_E_ARGUMENT, "model '%s': %d heads of %d do not make the hidden size, %d", name, c->heads, c->dk, c->hidden);
+    }
+    if (c->mixer == PAL_MIXER_D || (c->mixer == PAL_MIXER_M && !c->official)) c->rank = chosen(o->rank, (c->hidden + 15) / 16);
+    if (o->rule) {
+        if (c->mixer != PAL_MIXER_D) return pal_fail(err, PAL_E_ARGUMENT, "model '%s': a rule can be chosen for palimpsa-d only", name);
+        if (strlen(o->rule) >= sizeof c->rule) return pal_fail(err, PAL_E_ARGUMENT, "no rule is named '%.60s'", o->rule);
+        strcpy(c->rule, o->rule);
+    }
+    return pal_model_config_check(c, err);
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: MIT */
+/* Configurations, presets, the table of weights and initial values: what can be said about a model before it runs. */
+#include "support/support.h"
+
+#include <jansson.h>
+#include <math.h>
+
+#include "base/alloc.h"
+#include "model/weights.h"
+
+static size_t parameters_of(const pal_model_config *c) {
+    pal_weight_table table;
+    pal_error err;
+    if (pal_weights_list(&table, c, NULL, NULL, &err)) fail_msg("%s", err.text);
+    const size_t n = table.parameters;
+    pal_weights_release(&table);
+    return n;
+}
+
+static pal_model_config preset(const char *name, pal_preset_options options) {
+    pal_model_config c;
+    pal_error err;
+    if (pal_model_preset(&c, name, &options, &err)) fail_msg("%s", err.text);
+    return c;
+}
+
+static void presets_have_the_published_sizes(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        double expand_v;
+        size_t parameters;
+    } published[] = {
+        { "palimpsa-d-170m", 0, 172337792 },      { "palimpsa-d-170m", 2, 206717456 },     { "palimpsa-d-760m", 0, 776248880 },
+        { "palimpsa-d-wo-meta-170m", 0, 172337792 }, { "palimpsa-m-170m", 0, 170353248 },  { "palimpsa-m-760m", 0, 785468896 },
+        { "gated-deltanet-170m", 0, 170936048 },  { "gated-deltanet-170m", 2, 204615296 }, { "gated-deltanet-760m", 0, 767842976 },
+        { "gated-deltanet-760m", 1, 633244544 },  { "transformer-170m", 0, 166165248 },    { "transformer-760m", 0, 757019136 },
+        { "mamba2-2.7b", 0, 2702599680 },         { "mamba2-130m", 0, 128989632 },
+    };
+    for (size_t i = 0; i < PAL_COUNT(published); i++) {
+        const pal_model_config c = preset(published[i].name, (pal_preset_options){ .expand_v = published[i].expand_v });
+        const size_t found = parameters_of(&c);
+        if (found != published[i].parameters)
+            fail_msg("%s (expand_v %g): %zu parameters, published %zu", published[i].name, published[i].expand_v, found, published[i].parameters);
+    }
+    for (int i = 0; pal_model_preset_at(i); i++) {
+        const pal_model_config c = preset(pal_model_preset_at(i), (pal_preset_options){ .task = "text" });
+        assert_true(parameters_of(&c) > 0);
+    }
+}
+
+static void bare_names_take_the_size_of_their_task(void **state) {
+    (void)state;
+    const pal_model_config d = preset("palimpsa-d", (pal_preset_options){ .task = "mqar" });
+    assert_true(d.mqar && d.vocab == 8192 && d.hidden == 128 && d.layers == 2 && d.heads == 8 && d.dk == 16 && d.dv == 32 && d.rank == 8 && d.mlp == 0);
+    const pal_model_config m = preset("palimpsa-m-wo-meta", (pal_preset_options){ .task = "mqar" });
+    assert_true(m.dk == 16 && m.dv == 32 && m.heads == 8 && m.key_heads == 8 && m.proj_bias && !m.conv_bias && !m.metaplasticity);
+    const pal_model_config wide = preset("palimpsa-d", (pal_preset_options){ .task = "mqar", .hidden = 64, .heads = 4 });
+    assert_true(wide.heads == 4 && wide.dk == 16 && wide.rank == 4);
+    const pal_model_config delta = preset("palimpsa-d", (pal_preset_options){ .task = "mqar", .rule = "delta" });
+    assert_string_equal(pal_model_layer_rule(&delta, 0), "delta");
+}
+
+static void wrong_names_are_refused_with_the_nearest(void **state) {
+    (void)state;
+    pal_model_config c;
+    pal_error err;
+    assert_int_equal(pal_model_preset(&c, "palimsa-d-170m", NULL, &err), PAL_E_ARGUMENT);
+    assert_non_null(strstr(err.text, "palimpsa-d-170m"));
+    assert_int_equal(pal_model_preset(&c, "palimpsa-d", NULL, &err), PAL_E_ARGUMENT);
+    assert_int_equal(pal_model_preset(&c, "palimpsa-d-mqar", NULL, &err), PAL_E_ARGUMENT);
+    assert_int_equal(pal_model_preset(&c, "palimpsa-d", &(pal_preset_options){ .task = "mqar", .rule = "attention" }, &err), PAL_E_ARGUMENT);
+    assert_int_equal(pal_model_preset(&c, "transformer-170m", &(pal_preset_options){ .rule = "delta" }, &err), PAL_E_ARGUMENT);
+    assert_int_equal(pal_model_preset(&c, "transformer-170m", &(pal_preset_options){ .heads = 7 }, &err), PAL_E_ARGUMENT);
+}
+
+static void configurations_survive_json(void **state) {
+    (void)state;
+    for (int i = 0; pal_model_preset_at(i); i++)
+        for (int mqar = 0; mqar < 2; mqar++) {
+            pal_model_config c, back;
+            pal_error err;
+            const char *name = pal_model_preset_at(i);
+            if (mqar && strncmp(name, "mamba2", 6) == 0) continue;
+            if (pal_model_preset(&c, name, &(pal_preset_options){ .task = mqar ? "mqar" : "text" }, &err)) fail_msg("%s", err.text);
+            if (i % 2 && c.mixer <= PAL_MIXER_M && !c.official) c.listed = c.metaplastic[1] = true;
+            json_t *json = pal_config_write(&c, NULL);
+            if (pal_config_read(&back, json, NULL, name, &err)) fail_msg("%s", err.text);
+            if (memcmp(&c, &back, sizeof c) != 0) fail_msg("%s%s changed on its way through JSON", name, mqar ? " (mqar)" : "");
+            json_decref(json);
+        }
+}
+
+static void unknown_keys_are_kept(void **state) {
+    (void)state;
+    pal_error err;
+    pal_model_config c;
+    json_t *json = json_loads("{\"model_type\":\"transformer\",\"hidden_size\":8,\"num_heads\":2,\"num_hidden_layers\":1,\"vocab_size\":10,"
+                              "\"hidden_ratio\":4,\"bos_token_id\":7}", 0, NULL);
+    if (pal_config_read(&c, json, NULL, "test", &err)) fail_msg("%s", err.text);
+    assert_int_equal(c.mlp, 256);
+    json_t *again = pal_config_write(&c, json);
+    assert_int_equal(json_integer_value(json_object_get(again, "bos_token_id")), 7);
+    json_decref(again);
+    json_decref(json);
+}
+
+static void bad_configurations_get_one_sentence(void **state) {
+    (void)state;
+    static const char *const bad[][2] = {
+        { "[]", "object" },
+        { "{}", "model_type" },
+        { "{\"model_type\":\"bert\"}", "bert" },
+        { "{\"model_type\":\"palimpsa\"}", "hidden_size" },
+        { "{\"model_type\":\"palimpsa\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":1,\"num_heads\":4,\"head_dim\":0}", "head_dim" },
+        { "{\"model_type\":\"palimpsa\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":1000000000,\"num_heads\":4,\"head_dim\":8}", "layers" },
+        { "{\"model_type\":\"palimpsa\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":1e300,\"num_heads\":4,\"head_dim\":8}", "num_hidden_layers" },
+        { "{\"model_type\":\"palimpsa\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":1,\"num_heads\":4,\"head_dim\":8,\"rule\":\"attention\"}", "attention" },
+        { "{\"model_type\":\"palimpsa\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":1,\"num_heads\":4,\"head_dim\":8,\"num_v_heads\":8}", "num_v_heads" },
+        { "{\"model_type\":\"palimpsa\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":2,\"num_heads\":4,\"head_dim\":8,\"metaplastic_layers\":[2]}", "metaplastic_layers" },
+        { "{\"model_type\":\"palimpsa\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":2,\"num_heads\":4,\"head_dim\":8,\"use_gate\":false}", "use_gate" },
+        { "{\"model_type\":\"palimpsa\",\"hidden_size\":\"many\",\"vocab_size\":9}", "hidden_size" },
+        { "{\"model_type\":\"transformer\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":1,\"num_heads\":5}", "num_heads" },
+        { "{\"model_type\":\"transformer\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":1,\"num_heads\":4,\"window_size\":3}", "window_size" },
+        { "{\"ssm_cfg\":{\"layer\":\"Mamba1\"},\"d_model\":8,\"n_layer\":1,\"vocab_size\":9}", "Mamba2" },
+        { "{\"ssm_cfg\":{\"layer\":\"Mamba2\"},\"d_model\":8,\"n_layer\":1,\"vocab_size\":9,\"attn_layer_idx\":[1]}", "attn_layer_idx" },
+        { "{\"ssm_cfg\":{\"layer\":\"Mamba2\",\"headdim\":7},\"d_model\":8,\"n_layer\":1,\"vocab_size\":9}", "headdim" },
+        { "{\"mqar\":true,\"block_type\":\"Other\"}", "block_type" },
+    };
+    for (size_t i = 0; i < PAL_COUNT(bad); i++) {
+        pal_model_config c;
+        pal_error err = { 0 };
+        json_t *json = json_loads(bad[i][0], 0, NULL);
+        assert_non_null(json);
+        if (pal_config_read(&c, json, NULL, "config.json", &err) == PAL_OK) fail_msg("accepted %s", bad[i][0]);
+        if (!strstr(err.text, bad[i][1])) fail_msg("'%s' does not speak of %s", err.text, bad[i][1]);
+        json_decref(json);
+    }
+}
+
+typedef struct {
+    pal_weight_table table;
+    float *flat;
+    pal_model_config config;
+} weights;
+
+static weights make_weights(const pal_model_config *c, int threads, uint64_t seed) {
+    weights w = { .config = *c };
+    pal_error err;
+    pal_context *cx = test_context(threads, NULL);
+    if (pal_weights_list(&w.table, c, NULL, NULL, &err)) fail_msg("%s", err.text);
+    w.flat = pal_alloc(w.table.flat, sizeof *w.flat);
+    pal_weights_init(&w.table, c, cx, seed, w.flat);
+    pal_context_free(cx);
+    return w;
+}
+
+static void free_weights(weights *w) {
+    pal_free(w->flat);
+    pal_weights_release(&w->table);
+}
+
+static const float *find(const weights *w, const char *name, size_t *count) {
+    for (size_t i = 0; i < w->table.count; i++)
+        if (strcmp(w->table.entries[i].view.name, name) == 0) {
+            if (count) *count = w->table.entries[i].view.count;
+            return w->flat + w->table.entries[i].view.offset;
+        }
+    fail_msg("no tensor '%s'", name);
+    return NULL;
+}
+
+/* Mean, variance and fourth moment against those of the distribution, within six standard errors. */
+static void check_normal(const weights *w, const char *name, double deviation) {
+    size_t n = 0;
+    const float *x = find(w, name, &n);
+    double mean = 0, square = 0, fourth = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double v = (double)x[i] / deviation;
+        mean += v, square += v * v, fourth += v * v * v * v;
+    }
+    const double count = (double)n, slack = 6 / sqrt(count);
+    assert_true(fabs(mean / count) < slack && fabs(square / count - 1) < 1.5 * slack && fabs(fourth / count - 3) < 10 * slack);
+}
+static void check_uniform(const weights *w, const char *name, double low, double high) {
+    size_t n = 0;
+    const float *x = find(w, name, &n);
+    double mean = 0, square = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double v = ((double)x[i] - low) / (high - low);
+        assert_true(v >= -1e-6 && v <= 1 + 1e-6);
+        mean += v, square += v * v;
+    }
+    const double count = (double)n, slack = 6 / sqrt(count);
+    assert_true(fabs(mean / count - 0.5) < 0.3 * slack && fabs(square / count - 1.0 / 3) < 0.3 * slack);
+}
+
+static void language_models_start_as_specified(void **state) {
+    (void)state;
+    pal_model_config c = preset("palimpsa-d", (pal_preset_options){ .task = "text", .heads = 256, .head_dim = 1, .layers = 2 });
+    weights w = make_weights(&c, 2, 11);
+    check_normal(&w, "model.embeddings.weight", 0.02);
+    check_normal(&w, "model.layers.1.attn.q_proj.weight", 0.02);
+    check_normal(&w, "model.layers.0.attn.o_proj.weight", 0.02);
+    check_normal(&w, "model.layers.0.attn.k_conv1d.weight", 0.02);
+    check_normal(&w, "model.layers.0.mlp.down_proj.weight", 0.02);
+    check_normal(&w, "model.layers.0.attn.b_rank_proj.weight", 0.02);
+    check_uniform(&w, "model.layers.0.attn.b_proj.weight", -0.25, 0.25); /* R = 16 */
+    const float *a = find(&w, "model.layers.0.attn.A_log", NULL), *bias = find(&w, "model.layers.0.attn.dt_bias", NULL);
+    double mean = 0, log_mean = 0;
+    for (int h = 0; h < 256; h++) {
+        const double rate = exp((double)a[h]), dt = log1p(exp((double)bias[h]));
+        assert_true(rate > 0 && rate < 16.001 && dt > 0.000999 && dt < 0.1001);
+        mean += rate / 256, log_mean += log(dt) / 256;
+    }
+    assert_true(fabs(mean - 8) < 6 * 16 / sqrt(12 * 256) && fabs(log_mean - log(0.01)) < 6 * log(100) / sqrt(12 * 256));
+    assert_true(find(&w, "model.layers.0.attn.D", NULL)[3] == 1.0f && find(&w, "model.layers.0.attn.Ip_log", NULL)[3] == 0.0f);
+    assert_true(find(&w, "model.layers.0.attn.b_scale", NULL)[3] == 1.0f && find(&w, "model.norm.weight", NULL)[5] == 1.0f);
+    free_weights(&w);
+    c.finetuning = true;
+    w = make_weights(&c, 2, 11);
+    check_uniform(&w, "model.layers.0.attn.b_scale", 0.1, 1.0);
+    free_weights(&w);
+
+    c = preset("palimpsa-m", (pal_preset_options){ .task = "text" });
+    w = make_weights(&c, 2, 12);
+    const double bound = 1 / sqrt(512.0) / sqrt(8.0);
+    check_uniform(&w, "backbone.layers.3.mixer.out_proj.weight", -bound, bound);
+    check_normal(&w, "backbone.layers.3.mixer.in_proj.weight", 0.02);
+    assert_true(find(&w, "backbone.layers.3.mixer.conv1d.bias", NULL)[3] == 0.0f);
+    free_weights(&w);
+
+    c = preset("mamba2-130m", (pal_preset_options){ .layers = 2, .vocab = 100 });
+    w = make_weights(&c, 2, 13);
+    check_uniform(&w, "backbone.layers.0.mixer.in_proj.weight", -1 / sqrt(768.0), 1 / sqrt(768.0));
+    check_uniform(&w, "backbone.layers.0.mixer.conv1d.weight", -0.5, 0.5);
+    check_uniform(&w, "backbone.layers.0.mixer.conv1d.bias", -0.5, 0.5);
+    for (int h = 0; h < 24; h++) assert_true(find(&w, "backbone.layers.0.mixer.A_log", NULL)[h] >= 0);
+    free_weights(&w);
+
+    c = preset("palimpsa-d", (pal_preset_options){ .task = "text", .rule = "mesa" });
+    w = make_weights(&c, 2, 13);
+    assert_true(fabs(log1p(exp((double)find(&w, "model.layers.0.attn.lam_raw", NULL)[9])) - 1) < 1e-6);
+    free_weights(&w);
+}
+
+static void mqar_models_start_on_ramps(void **state) {
+    (void)state;
+    static const float a[8] = { -4.605170f, -3.460038f, -2.940162f, -2.599837f, -2.346388f, -2.144361f, -1.976369f, -1.832581f };
+    static const float dt[8] = { -2.252168f, -2.934457f, -3.604905f, -4.269274f, -4.930510f, -5.590128f, -6.248908f, -6.907255f };
+    const pal_model_config c = preset("palimpsa-d", (pal_preset_options){ .task = "mqar" });
+    weights w = make_weights(&c, 1, 1);
+    test_near("A_log", find(&w, "backbone.layers.1.mixer.A_log", NULL), a, 8, 2e-7);
+    test_near("dt_bias", find(&w, "backbone.layers.1.mixer.dt_bias", NULL), dt, 8, 2e-7);
+    check_normal(&w, "backbone.layers.1.mixer.q_proj.weight", 1 / sqrt(128.0));
+    check_normal(&w, "backbone.embeddings.word_embeddings.weight", 1 / sqrt(128.0));
+    free_weights(&w);
+}
+
+static void initial_weights_do_not_depend_on_threads_or_on_other_tensors(void **state) {
+    (void)state;
+    pal_model_config c = preset("palimpsa-m", (pal_preset_options){ .task = "mqar" });
+    weights one = make_weights(&c, 1, 5), three = make_weights(&c, 3, 5);
+    test_same_bits("weights", three.flat, one.flat, one.table.flat);
+    free_weights(&three);
+    c.listed = c.metaplastic[1] = true; /* layer 0 has no importance gate now */
+    weights hybrid = make_weights(&c, 2, 5);
+    assert_true(hybrid.table.count < one.table.count);
+    for (size_t i = 0; i < hybrid.table.count; i++) {
+        const pal_weight *v = &hybrid.table.entries[i].view;
+        test_same_bits(v->name, hybrid.flat + v->offset, find(&one, v->name, NULL), v->count);
+    }
+    free_weights(&hybrid);
+    weights other = make_weights(&c, 1, 6);
+    assert_true(find(&other, "backbone.layers.0.mixer.in_proj.weight", NULL)[0] != find(&one, "backbone.layers.0.mixer.in_proj.weight", NULL)[0]);
+    free_weights(&other);
+    free_weights(&one);
+}
+
+static void projections_of_a_mixer_stand_together(void **state) {
+    (void)state;
+    const pal_model_config c = preset("palimpsa-d-170m", (pal_preset_options){ 0 });
+    pal_weight_table t;
+    pal_error err;
+    assert_int_equal(pal_weights_list(&t, &c, NULL, NULL, &err), PAL_OK);
+    size_t end = 0;
+    for (size_t i = 0; i < t.count; i++) {
+        const pal_weight *w = &t.entries[i].view;
+        assert_true(t.entries[i].adjacent ? w->offset == end : w->offset % 16 == 0 && w->offset >= end);
+        end = w->offset + w->count;
+        assert_true(w->frozen == (strstr(w->name, "Ip_log") != NULL));
+    }
+    pal_weights_release(&t);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(presets_have_the_published_sizes),
+        cmocka_unit_test(bare_names_take_the_size_of_their_task),
+        cmocka_unit_test(wrong_names_are_refused_with_the_nearest),
+        cmocka_unit_test(configurations_survive_json),
+        cmocka_unit_test(unknown_keys_are_kept),
+        cmocka_unit_test(bad_configurations_get_one_sentence),
+        cmocka_unit_test(language_models_start_as_specified),
+        cmocka_unit_test(mqar_models_start_on_ramps),
+        cmocka_unit_test(initial_weights_do_not_depend_on_threads_or_on_other_tensors),
+        cmocka_unit_test(projections_of_a_mixer_stand_together),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
