@@ -52,6 +52,24 @@ PAL_INLINE float vf_maximum(vf x) {
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 
+/* PAL_W doubles, for long sums of floats. */
+typedef struct {
+    __m256d low, high;
+} vd;
+PAL_INLINE vd vd_zero(void) { return (vd){ _mm256_setzero_pd(), _mm256_setzero_pd() }; }
+PAL_INLINE vd vd_widen(vf x) {
+    return (vd){ _mm256_cvtps_pd(_mm256_castps256_ps128(x)), _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)) };
+}
+PAL_INLINE vd vd_fma(vd a, vd b, vd c) { /* ab + c */
+    return (vd){ _mm256_fmadd_pd(a.low, b.low, c.low), _mm256_fmadd_pd(a.high, b.high, c.high) };
+}
+PAL_INLINE vd vd_add(vd a, vd b) { return (vd){ _mm256_add_pd(a.low, b.low), _mm256_add_pd(a.high, b.high) }; }
+PAL_INLINE double vd_sum(vd x) {
+    const __m256d both = _mm256_add_pd(x.low, x.high);
+    const __m128d s = _mm_add_pd(_mm256_castpd256_pd128(both), _mm256_extractf128_pd(both, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
+}
+
 #include "base/simd_math.h"
 
 #endif

@@ -41,6 +41,19 @@ PAL_INLINE vf vf_rcp(vf x) {
 PAL_INLINE float vf_sum(vf x) { return _mm512_reduce_add_ps(x); }
 PAL_INLINE float vf_maximum(vf x) { return _mm512_reduce_max_ps(x); }
 
+typedef struct {
+    __m512d low, high;
+} vd;
+PAL_INLINE vd vd_zero(void) { return (vd){ _mm512_setzero_pd(), _mm512_setzero_pd() }; }
+PAL_INLINE vd vd_widen(vf x) {
+    return (vd){ _mm512_cvtps_pd(_mm512_castps512_ps256(x)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1)) };
+}
+PAL_INLINE vd vd_fma(vd a, vd b, vd c) {
+    return (vd){ _mm512_fmadd_pd(a.low, b.low, c.low), _mm512_fmadd_pd(a.high, b.high, c.high) };
+}
+PAL_INLINE vd vd_add(vd a, vd b) { return (vd){ _mm512_add_pd(a.low, b.low), _mm512_add_pd(a.high, b.high) }; }
+PAL_INLINE double vd_sum(vd x) { return _mm512_reduce_add_pd(_mm512_add_pd(x.low, x.high)); }
+
 #else
 
 typedef float vf __attribute__((vector_size(64), may_alias));
@@ -95,6 +108,29 @@ PAL_INLINE float vf_maximum(vf x) {
     float m = x[0];
     for (int i = 1; i < PAL_W; i++) m = x[i] > m ? x[i] : m;
     return m;
+}
+
+typedef struct {
+    double lane[PAL_W];
+} vd;
+PAL_INLINE vd vd_zero(void) { return (vd){ { 0 } }; }
+PAL_INLINE vd vd_widen(vf x) {
+    vd wide;
+    for (int i = 0; i < PAL_W; i++) wide.lane[i] = (double)x[i];
+    return wide;
+}
+PAL_INLINE vd vd_fma(vd a, vd b, vd c) {
+    for (int i = 0; i < PAL_W; i++) c.lane[i] = __builtin_fma(a.lane[i], b.lane[i], c.lane[i]);
+    return c;
+}
+PAL_INLINE vd vd_add(vd a, vd b) {
+    for (int i = 0; i < PAL_W; i++) a.lane[i] += b.lane[i];
+    return a;
+}
+PAL_INLINE double vd_sum(vd x) {
+    for (int half = PAL_W / 2; half; half /= 2)
+        for (int i = 0; i < half; i++) x.lane[i] += x.lane[i + half];
+    return x.lane[0];
 }
 
 #endif
