@@ -70,6 +70,31 @@ PAL_INLINE double vd_sum(vd x) {
     return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
 }
 
+/* to[0] += sum of a's lanes, to[1] += of b's, and so on. */
+PAL_INLINE void vf_add_sums4(float *to, vf a, vf b, vf c, vf d) {
+    const __m256 s = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+    _mm_storeu_ps(to, _mm_loadu_ps(to) + (_mm256_castps256_ps128(s) + _mm256_extractf128_ps(s, 1)));
+}
+
+/* A square of PAL_W vectors: lane i of x[j] and lane j of x[i] change places. */
+PAL_INLINE void vf_transpose(vf x[PAL_W]) {
+    __m256 a[8], b[8];
+    for (int j = 0; j < 8; j += 2) {
+        a[j] = _mm256_unpacklo_ps(x[j], x[j + 1]);
+        a[j + 1] = _mm256_unpackhi_ps(x[j], x[j + 1]);
+    }
+    for (int j = 0; j < 8; j += 4) {
+        b[j] = _mm256_shuffle_ps(a[j], a[j + 2], 0x44);
+        b[j + 1] = _mm256_shuffle_ps(a[j], a[j + 2], 0xee);
+        b[j + 2] = _mm256_shuffle_ps(a[j + 1], a[j + 3], 0x44);
+        b[j + 3] = _mm256_shuffle_ps(a[j + 1], a[j + 3], 0xee);
+    }
+    for (int j = 0; j < 4; j++) {
+        x[j] = _mm256_permute2f128_ps(b[j], b[j + 4], 0x20);
+        x[j + 4] = _mm256_permute2f128_ps(b[j], b[j + 4], 0x31);
+    }
+}
+
 #include "base/simd_math.h"
 
 #endif

@@ -54,6 +54,34 @@ PAL_INLINE vd vd_fma(vd a, vd b, vd c) {
 PAL_INLINE vd vd_add(vd a, vd b) { return (vd){ _mm512_add_pd(a.low, b.low), _mm512_add_pd(a.high, b.high) }; }
 PAL_INLINE double vd_sum(vd x) { return _mm512_reduce_add_pd(_mm512_add_pd(x.low, x.high)); }
 
+PAL_INLINE __m256 vf_fold(vf x) { return _mm512_castps512_ps256(x) + _mm512_extractf32x8_ps(x, 1); }
+PAL_INLINE void vf_add_sums4(float *to, vf a, vf b, vf c, vf d) {
+    const __m256 s = _mm256_hadd_ps(_mm256_hadd_ps(vf_fold(a), vf_fold(b)), _mm256_hadd_ps(vf_fold(c), vf_fold(d)));
+    _mm_storeu_ps(to, _mm_loadu_ps(to) + (_mm256_castps256_ps128(s) + _mm256_extractf128_ps(s, 1)));
+}
+
+PAL_INLINE void vf_transpose(vf x[PAL_W]) {
+    __m512 a[16], b[16];
+    for (int j = 0; j < 16; j += 2) {
+        a[j] = _mm512_unpacklo_ps(x[j], x[j + 1]);
+        a[j + 1] = _mm512_unpackhi_ps(x[j], x[j + 1]);
+    }
+    for (int j = 0; j < 16; j += 4) {
+        b[j] = _mm512_shuffle_ps(a[j], a[j + 2], 0x44);
+        b[j + 1] = _mm512_shuffle_ps(a[j], a[j + 2], 0xee);
+        b[j + 2] = _mm512_shuffle_ps(a[j + 1], a[j + 3], 0x44);
+        b[j + 3] = _mm512_shuffle_ps(a[j + 1], a[j + 3], 0xee);
+    }
+    for (int j = 0; j < 4; j++) { /* b[j + 4r] holds columns j, j+4, j+8, j+12 of rows 4r .. 4r+3 */
+        const __m512 even01 = _mm512_shuffle_f32x4(b[j], b[j + 4], 0x88), odd01 = _mm512_shuffle_f32x4(b[j], b[j + 4], 0xdd);
+        const __m512 even23 = _mm512_shuffle_f32x4(b[j + 8], b[j + 12], 0x88), odd23 = _mm512_shuffle_f32x4(b[j + 8], b[j + 12], 0xdd);
+        x[j] = _mm512_shuffle_f32x4(even01, even23, 0x88);
+        x[j + 4] = _mm512_shuffle_f32x4(odd01, odd23, 0x88);
+        x[j + 8] = _mm512_shuffle_f32x4(even01, even23, 0xdd);
+        x[j + 12] = _mm512_shuffle_f32x4(odd01, odd23, 0xdd);
+    }
+}
+
 #else
 
 typedef float vf __attribute__((vector_size(64), may_alias));
@@ -108,6 +136,20 @@ PAL_INLINE float vf_maximum(vf x) {
     float m = x[0];
     for (int i = 1; i < PAL_W; i++) m = x[i] > m ? x[i] : m;
     return m;
+}
+PAL_INLINE void vf_add_sums4(float *to, vf a, vf b, vf c, vf d) {
+    to[0] += vf_sum(a);
+    to[1] += vf_sum(b);
+    to[2] += vf_sum(c);
+    to[3] += vf_sum(d);
+}
+PAL_INLINE void vf_transpose(vf x[PAL_W]) {
+    for (int i = 0; i < PAL_W; i++)
+        for (int j = 0; j < i; j++) {
+            const float kept = x[i][j];
+            x[i][j] = x[j][i];
+            x[j][i] = kept;
+        }
 }
 
 typedef struct {
