@@ -52,6 +52,15 @@ PAL_INLINE float vf_maximum(vf x) {
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 
+/* out[0..3] += the sums of a, b, c and d. */
+PAL_INLINE void vf_add_sums4(float *out, vf a, vf b, vf c, vf d) {
+    const vf ab = _mm256_add_ps(_mm256_blend_ps(a, b, 0xcc), _mm256_shuffle_ps(a, b, _MM_SHUFFLE(1, 0, 3, 2)));
+    const vf cd = _mm256_add_ps(_mm256_blend_ps(c, d, 0xcc), _mm256_shuffle_ps(c, d, _MM_SHUFFLE(1, 0, 3, 2)));
+    const vf x = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, _MM_SHUFFLE(2, 0, 2, 0)), _mm256_shuffle_ps(ab, cd, _MM_SHUFFLE(3, 1, 3, 1)));
+    const __m128 sum = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    _mm_storeu_ps(out, _mm_add_ps(_mm_loadu_ps(out), sum));
+}
+
 #include "base/simd_math.h"
 
 #endif

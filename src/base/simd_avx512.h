@@ -41,6 +41,16 @@ PAL_INLINE vf vf_rcp(vf x) {
 PAL_INLINE float vf_sum(vf x) { return _mm512_reduce_add_ps(x); }
 PAL_INLINE float vf_maximum(vf x) { return _mm512_reduce_max_ps(x); }
 
+/* out[0..3] += the sums of a, b, c and d. */
+PAL_INLINE void vf_add_sums4(float *out, vf a, vf b, vf c, vf d) {
+    const vf ab = _mm512_add_ps(_mm512_mask_blend_ps(0xcccc, a, b), _mm512_shuffle_ps(a, b, _MM_SHUFFLE(1, 0, 3, 2)));
+    const vf cd = _mm512_add_ps(_mm512_mask_blend_ps(0xcccc, c, d), _mm512_shuffle_ps(c, d, _MM_SHUFFLE(1, 0, 3, 2)));
+    const vf x = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, _MM_SHUFFLE(2, 0, 2, 0)), _mm512_shuffle_ps(ab, cd, _MM_SHUFFLE(3, 1, 3, 1)));
+    const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    const __m128 sum = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    _mm_storeu_ps(out, _mm_add_ps(_mm_loadu_ps(out), sum));
+}
+
 #else
 
 typedef float vf __attribute__((vector_size(64), may_alias));
@@ -95,6 +105,13 @@ PAL_INLINE float vf_maximum(vf x) {
     float m = x[0];
     for (int i = 1; i < PAL_W; i++) m = x[i] > m ? x[i] : m;
     return m;
+}
+
+PAL_INLINE void vf_add_sums4(float *out, vf a, vf b, vf c, vf d) {
+    out[0] += vf_sum(a);
+    out[1] += vf_sum(b);
+    out[2] += vf_sum(c);
+    out[3] += vf_sum(d);
 }
 
 #endif
