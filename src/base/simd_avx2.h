@@ -70,12 +70,6 @@ PAL_INLINE double vd_sum(vd x) {
     return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
 }
 
-/* to[0] += sum of a's lanes, to[1] += of b's, and so on. */
-PAL_INLINE void vf_add_sums4(float *to, vf a, vf b, vf c, vf d) {
-    const __m256 s = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
-    _mm_storeu_ps(to, _mm_loadu_ps(to) + (_mm256_castps256_ps128(s) + _mm256_extractf128_ps(s, 1)));
-}
-
 /* A square of PAL_W vectors: lane i of x[j] and lane j of x[i] change places. */
 PAL_INLINE void vf_transpose(vf x[PAL_W]) {
     __m256 a[8], b[8];
@@ -93,6 +87,15 @@ PAL_INLINE void vf_transpose(vf x[PAL_W]) {
         x[j] = _mm256_permute2f128_ps(b[j], b[j + 4], 0x20);
         x[j + 4] = _mm256_permute2f128_ps(b[j], b[j + 4], 0x31);
     }
+}
+
+/* out[0..3] += the sums of a, b, c and d. */
+PAL_INLINE void vf_add_sums4(float *out, vf a, vf b, vf c, vf d) {
+    const vf ab = _mm256_add_ps(_mm256_blend_ps(a, b, 0xcc), _mm256_shuffle_ps(a, b, _MM_SHUFFLE(1, 0, 3, 2)));
+    const vf cd = _mm256_add_ps(_mm256_blend_ps(c, d, 0xcc), _mm256_shuffle_ps(c, d, _MM_SHUFFLE(1, 0, 3, 2)));
+    const vf x = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, _MM_SHUFFLE(2, 0, 2, 0)), _mm256_shuffle_ps(ab, cd, _MM_SHUFFLE(3, 1, 3, 1)));
+    const __m128 sum = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    _mm_storeu_ps(out, _mm_add_ps(_mm_loadu_ps(out), sum));
 }
 
 #include "base/simd_math.h"

@@ -54,12 +54,6 @@ PAL_INLINE vd vd_fma(vd a, vd b, vd c) {
 PAL_INLINE vd vd_add(vd a, vd b) { return (vd){ _mm512_add_pd(a.low, b.low), _mm512_add_pd(a.high, b.high) }; }
 PAL_INLINE double vd_sum(vd x) { return _mm512_reduce_add_pd(_mm512_add_pd(x.low, x.high)); }
 
-PAL_INLINE __m256 vf_fold(vf x) { return _mm512_castps512_ps256(x) + _mm512_extractf32x8_ps(x, 1); }
-PAL_INLINE void vf_add_sums4(float *to, vf a, vf b, vf c, vf d) {
-    const __m256 s = _mm256_hadd_ps(_mm256_hadd_ps(vf_fold(a), vf_fold(b)), _mm256_hadd_ps(vf_fold(c), vf_fold(d)));
-    _mm_storeu_ps(to, _mm_loadu_ps(to) + (_mm256_castps256_ps128(s) + _mm256_extractf128_ps(s, 1)));
-}
-
 PAL_INLINE void vf_transpose(vf x[PAL_W]) {
     __m512 a[16], b[16];
     for (int j = 0; j < 16; j += 2) {
@@ -80,6 +74,16 @@ PAL_INLINE void vf_transpose(vf x[PAL_W]) {
         x[j + 8] = _mm512_shuffle_f32x4(even01, even23, 0xdd);
         x[j + 12] = _mm512_shuffle_f32x4(odd01, odd23, 0xdd);
     }
+}
+
+/* out[0..3] += the sums of a, b, c and d. */
+PAL_INLINE void vf_add_sums4(float *out, vf a, vf b, vf c, vf d) {
+    const vf ab = _mm512_add_ps(_mm512_mask_blend_ps(0xcccc, a, b), _mm512_shuffle_ps(a, b, _MM_SHUFFLE(1, 0, 3, 2)));
+    const vf cd = _mm512_add_ps(_mm512_mask_blend_ps(0xcccc, c, d), _mm512_shuffle_ps(c, d, _MM_SHUFFLE(1, 0, 3, 2)));
+    const vf x = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, _MM_SHUFFLE(2, 0, 2, 0)), _mm512_shuffle_ps(ab, cd, _MM_SHUFFLE(3, 1, 3, 1)));
+    const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    const __m128 sum = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    _mm_storeu_ps(out, _mm_add_ps(_mm_loadu_ps(out), sum));
 }
 
 #else
