@@ -52,6 +52,33 @@ PAL_INLINE float vf_maximum(vf x) {
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 
+/* to[j] += sum of the lanes of x[j], j < 8. */
+PAL_INLINE void vf_add_sums8(float *to, const vf x[8]) {
+    const __m256 low = _mm256_hadd_ps(_mm256_hadd_ps(x[0], x[1]), _mm256_hadd_ps(x[2], x[3]));
+    const __m256 high = _mm256_hadd_ps(_mm256_hadd_ps(x[4], x[5]), _mm256_hadd_ps(x[6], x[7]));
+    const __m256 sums = _mm256_permute2f128_ps(low, high, 0x20) + _mm256_permute2f128_ps(low, high, 0x31);
+    _mm256_storeu_ps(to, _mm256_loadu_ps(to) + sums);
+}
+
+/* A square of PAL_W vectors: lane i of x[j] and lane j of x[i] change places. */
+PAL_INLINE void vf_transpose(vf x[PAL_W]) {
+    __m256 a[8], b[8];
+    for (int j = 0; j < 8; j += 2) {
+        a[j] = _mm256_unpacklo_ps(x[j], x[j + 1]);
+        a[j + 1] = _mm256_unpackhi_ps(x[j], x[j + 1]);
+    }
+    for (int j = 0; j < 8; j += 4) {
+        b[j] = _mm256_shuffle_ps(a[j], a[j + 2], 0x44);
+        b[j + 1] = _mm256_shuffle_ps(a[j], a[j + 2], 0xee);
+        b[j + 2] = _mm256_shuffle_ps(a[j + 1], a[j + 3], 0x44);
+        b[j + 3] = _mm256_shuffle_ps(a[j + 1], a[j + 3], 0xee);
+    }
+    for (int j = 0; j < 4; j++) {
+        x[j] = _mm256_permute2f128_ps(b[j], b[j + 4], 0x20);
+        x[j + 4] = _mm256_permute2f128_ps(b[j], b[j + 4], 0x31);
+    }
+}
+
 #include "base/simd_math.h"
 
 #endif

@@ -41,6 +41,37 @@ PAL_INLINE vf vf_rcp(vf x) {
 PAL_INLINE float vf_sum(vf x) { return _mm512_reduce_add_ps(x); }
 PAL_INLINE float vf_maximum(vf x) { return _mm512_reduce_max_ps(x); }
 
+PAL_INLINE void vf_add_sums8(float *to, const vf x[8]) {
+    __m256 h[8];
+    for (int j = 0; j < 8; j++) h[j] = _mm512_castps512_ps256(x[j]) + _mm512_extractf32x8_ps(x[j], 1);
+    const __m256 low = _mm256_hadd_ps(_mm256_hadd_ps(h[0], h[1]), _mm256_hadd_ps(h[2], h[3]));
+    const __m256 high = _mm256_hadd_ps(_mm256_hadd_ps(h[4], h[5]), _mm256_hadd_ps(h[6], h[7]));
+    const __m256 sums = _mm256_permute2f128_ps(low, high, 0x20) + _mm256_permute2f128_ps(low, high, 0x31);
+    _mm256_storeu_ps(to, _mm256_loadu_ps(to) + sums);
+}
+
+PAL_INLINE void vf_transpose(vf x[PAL_W]) {
+    __m512 a[16], b[16];
+    for (int j = 0; j < 16; j += 2) {
+        a[j] = _mm512_unpacklo_ps(x[j], x[j + 1]);
+        a[j + 1] = _mm512_unpackhi_ps(x[j], x[j + 1]);
+    }
+    for (int j = 0; j < 16; j += 4) {
+        b[j] = _mm512_shuffle_ps(a[j], a[j + 2], 0x44);
+        b[j + 1] = _mm512_shuffle_ps(a[j], a[j + 2], 0xee);
+        b[j + 2] = _mm512_shuffle_ps(a[j + 1], a[j + 3], 0x44);
+        b[j + 3] = _mm512_shuffle_ps(a[j + 1], a[j + 3], 0xee);
+    }
+    for (int j = 0; j < 4; j++) { /* b[j + 4r] holds columns j, j+4, j+8, j+12 of rows 4r .. 4r+3 */
+        const __m512 even01 = _mm512_shuffle_f32x4(b[j], b[j + 4], 0x88), odd01 = _mm512_shuffle_f32x4(b[j], b[j + 4], 0xdd);
+        const __m512 even23 = _mm512_shuffle_f32x4(b[j + 8], b[j + 12], 0x88), odd23 = _mm512_shuffle_f32x4(b[j + 8], b[j + 12], 0xdd);
+        x[j] = _mm512_shuffle_f32x4(even01, even23, 0x88);
+        x[j + 4] = _mm512_shuffle_f32x4(odd01, odd23, 0x88);
+        x[j + 8] = _mm512_shuffle_f32x4(even01, even23, 0xdd);
+        x[j + 12] = _mm512_shuffle_f32x4(odd01, odd23, 0xdd);
+    }
+}
+
 #else
 
 typedef float vf __attribute__((vector_size(64), may_alias));
@@ -95,6 +126,17 @@ PAL_INLINE float vf_maximum(vf x) {
     float m = x[0];
     for (int i = 1; i < PAL_W; i++) m = x[i] > m ? x[i] : m;
     return m;
+}
+PAL_INLINE void vf_add_sums8(float *to, const vf x[8]) {
+    for (int j = 0; j < 8; j++) to[j] += vf_sum(x[j]);
+}
+PAL_INLINE void vf_transpose(vf x[PAL_W]) {
+    for (int i = 0; i < PAL_W; i++)
+        for (int j = 0; j < i; j++) {
+            const float kept = x[i][j];
+            x[i][j] = x[j][i];
+            x[j][i] = kept;
+        }
 }
 
 #endif
