@@ -10,6 +10,10 @@ PAL_INLINE void vf_store_upto(float *p, int left, vf x) {
     else vf_store_n(p, left, x);
 }
 
+/* Asks for a line of the row that comes next while this one is computed. Any address is fine. */
+PAL_INLINE void prefetch_read(const float *p) { __builtin_prefetch(p, 0, 3); }
+PAL_INLINE void prefetch_write(const float *p) { __builtin_prefetch(p, 1, 3); }
+
 /* y, but NaN where x is NaN: vf_exp hides one. */
 PAL_INLINE vf vf_nan_from(vf x, vf y) { return (vf)((vi)y | (vi)(x != x)); }
 
