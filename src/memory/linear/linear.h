@@ -54,6 +54,9 @@ typedef struct pal_linear_kernels {
 static inline size_t pal_linear_row(int width) { return ((size_t)width + 15) / 16 * 16; }
 static inline size_t pal_linear_chunk_scratch(int n, int dk) { return 2 * (size_t)n * (PAL_LINEAR_CHUNK + pal_linear_row(dk)); }
 
+/* Steps walk memories that may lie far from the processor. */
+static inline void pal_linear_fetch_ahead(const float *S) { __builtin_prefetch(S + 512); }
+
 /* The functions of a pal_memory_rule; the last four are called through one line in the rule's file that adds `kernels`. */
 size_t pal_linear_part_floats(const pal_memory_shape *shape, int part);
 size_t pal_linear_state_floats(const pal_memory_shape *shape);
