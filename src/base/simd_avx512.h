@@ -41,6 +41,12 @@ PAL_INLINE vf vf_rcp(vf x) {
 PAL_INLINE float vf_sum(vf x) { return _mm512_reduce_add_ps(x); }
 PAL_INLINE float vf_maximum(vf x) { return _mm512_reduce_max_ps(x); }
 
+/* x, but as a number of which the compiler knows nothing. */
+PAL_INLINE vf vf_hide(vf x) {
+    __asm__ volatile("" : "+v"(x));
+    return x;
+}
+
 /* out[0..3] += the sums of a, b, c and d. */
 PAL_INLINE void vf_add_sums4(float *out, vf a, vf b, vf c, vf d) {
     const vf ab = _mm512_add_ps(_mm512_mask_blend_ps(0xcccc, a, b), _mm512_shuffle_ps(a, b, _MM_SHUFFLE(1, 0, 3, 2)));
@@ -107,6 +113,10 @@ PAL_INLINE float vf_maximum(vf x) {
     return m;
 }
 
+PAL_INLINE vf vf_hide(vf x) {
+    __asm__ volatile("" : "+m"(x));
+    return x;
+}
 PAL_INLINE void vf_add_sums4(float *out, vf a, vf b, vf c, vf d) {
     out[0] += vf_sum(a);
     out[1] += vf_sum(b);
