@@ -89,6 +89,12 @@ PAL_INLINE void vf_transpose(vf x[PAL_W]) {
     }
 }
 
+/* x, but as a number of which the compiler knows nothing. */
+PAL_INLINE vf vf_hide(vf x) {
+    __asm__ volatile("" : "+x"(x));
+    return x;
+}
+
 /* out[0..3] += the sums of a, b, c and d. */
 PAL_INLINE void vf_add_sums4(float *out, vf a, vf b, vf c, vf d) {
     const vf ab = _mm256_add_ps(_mm256_blend_ps(a, b, 0xcc), _mm256_shuffle_ps(a, b, _MM_SHUFFLE(1, 0, 3, 2)));

@@ -76,6 +76,12 @@ PAL_INLINE void vf_transpose(vf x[PAL_W]) {
     }
 }
 
+/* x, but as a number of which the compiler knows nothing. */
+PAL_INLINE vf vf_hide(vf x) {
+    __asm__ volatile("" : "+v"(x));
+    return x;
+}
+
 /* out[0..3] += the sums of a, b, c and d. */
 PAL_INLINE void vf_add_sums4(float *out, vf a, vf b, vf c, vf d) {
     const vf ab = _mm512_add_ps(_mm512_mask_blend_ps(0xcccc, a, b), _mm512_shuffle_ps(a, b, _MM_SHUFFLE(1, 0, 3, 2)));
@@ -190,6 +196,17 @@ PAL_INLINE double vd_sum(vd x) {
 
 PAL_INLINE void vf_add_sums8(float *to, const vf x[8]) {
     for (int j = 0; j < 8; j++) to[j] += vf_sum(x[j]);
+}
+
+PAL_INLINE vf vf_hide(vf x) {
+    __asm__ volatile("" : "+m"(x));
+    return x;
+}
+PAL_INLINE void vf_add_sums4(float *out, vf a, vf b, vf c, vf d) {
+    out[0] += vf_sum(a);
+    out[1] += vf_sum(b);
+    out[2] += vf_sum(c);
+    out[3] += vf_sum(d);
 }
 
 #endif

@@ -490,6 +490,7 @@ static void every_level_matches_the_formula_at_odd_sizes(void **state) {
         recipe r = usual(&rng);
         r.dk = sizes[draw(&rng, 0, (int)PAL_COUNT(sizes) - 1)], r.dv = sizes[draw(&rng, 0, (int)PAL_COUNT(sizes) - 1)];
         if (c % 4 == 0) r.adt_hi = 12; /* some decays strong, some not */
+        if (c % 10 == 9) r.N = 17, r.length = 5, r.group = 2, r.dv = 70; /* key gradients summed by the items themselves */
         problem p = problem_new(&rng, r);
         const wanted want = { true, c % 2 };
         twin w = twin_new(&p);

@@ -361,18 +361,20 @@ size_t pal_palimpsa_scratch(int dk, int values, pal_memory_pass pass) {
     return most;
 }
 
-const pal_variant pal_palimpsa_forward_variants[] = { PAL_VARIANT(PAL_CPU_REF, pal_palimpsa_forward_ref),
-                                                      PAL_VARIANT_X86(PAL_CPU_AVX2, pal_palimpsa_forward_avx2)
-                                                      PAL_VARIANT_X86(PAL_CPU_AVX512, pal_palimpsa_forward_avx512)
-                                                      PAL_VARIANTS_END };
-const pal_variant pal_palimpsa_backward_variants[] = { PAL_VARIANT(PAL_CPU_REF, pal_palimpsa_backward_ref),
- PAL_VARIANT_X86(PAL_CPU_AVX2, pal_palimpsa_backward_avx2)
- PAL_VARIANT_X86(PAL_CPU_AVX512, pal_palimpsa_backward_avx512)
- PAL_VARIANTS_END };
-const pal_variant pal_palimpsa_step_variants[] = { PAL_VARIANT(PAL_CPU_REF, pal_palimpsa_step_ref),
- PAL_VARIANT_X86(PAL_CPU_AVX2, pal_palimpsa_step_avx2)
- PAL_VARIANT_X86(PAL_CPU_AVX512, pal_palimpsa_step_avx512)
- PAL_VARIANTS_END };
+#define VARIANTS(op)                                                       \
+    const pal_variant pal_palimpsa_##op##_variants[] = {                   \
+        PAL_VARIANT(PAL_CPU_REF, pal_palimpsa_##op##_ref),                 \
+        PAL_VARIANT_X86(PAL_CPU_AVX2, pal_palimpsa_##op##_avx2)            \
+        PAL_VARIANT_X86(PAL_CPU_AVX512, pal_palimpsa_##op##_avx512)        \
+        PAL_VARIANTS_END                                                   \
+    };
+VARIANTS(forward)
+VARIANTS(backward)
+VARIANTS(step)
+VARIANTS(bound)
+#undef VARIANTS
+
+int pal_palimpsa_bound_width(pal_cpu_level level) { return level == PAL_CPU_AVX512 ? 16 : level == PAL_CPU_AVX2 ? 8 : 1; }
 
 const pal_memory_rule pal_rule_palimpsa = {
     .name = "palimpsa",

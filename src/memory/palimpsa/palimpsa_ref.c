@@ -160,3 +160,15 @@ void pal_palimpsa_backward_ref(const pal_palimpsa_item *it, void *scratch) {
         }
     }
 }
+
+float pal_palimpsa_bound_ref(size_t vectors) {
+    volatile double hidden = 1e-6; /* read once: the loop below has no memory in it */
+    const double x = hidden;
+    double M = x, I = 1, y = 0;
+    for (size_t n = 0; n < vectors; n++) {
+        M = (1 - x) * M + x;
+        I = (1 - x) * I + (x + x * M);
+        y += x * M / I;
+    }
+    return (float)(y + M + I);
+}

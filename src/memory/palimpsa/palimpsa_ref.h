@@ -8,6 +8,7 @@
 pal_palimpsa_forward_fn pal_palimpsa_forward_ref;
 pal_palimpsa_backward_fn pal_palimpsa_backward_ref;
 pal_palimpsa_step_fn pal_palimpsa_step_ref;
+pal_palimpsa_bound_fn pal_palimpsa_bound_ref;
 size_t pal_palimpsa_scratch_ref(int dk, int values, pal_memory_pass pass);
 
 #endif
