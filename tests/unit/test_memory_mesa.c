@@ -274,7 +274,7 @@ static void with_one_key_mesa_is_palimpsa(void **state) {
 }
 
 /* Two keys only, a thousand times, and a tiny prior: the system's condition is beyond single precision. */
-static void nearly_singular_systems_stay_finite(void **state) {
+static void nearly_singular_systems_stay_bounded(void **state) {
     (void)state;
     enum { T = 1000, DK = 16, DV = 4 };
     static const int lengths[] = { T };
@@ -288,7 +288,7 @@ static void nearly_singular_systems_stay_finite(void **state) {
             c->mesa_tolerance = cg ? 1e-4f : 0;
             memory_result *x = memory_run_case(c, cx, 0, true);
             for (size_t i = 0; i < T * DV; i++)
-                if (!isfinite(x->y[i])) fail_msg("%s, tolerance %g: y[%zu] is %g", pal_cpu_level_name(level), (double)c->mesa_tolerance, i, (double)x->y[i]);
+                if (!(fabsf(x->y[i]) < 1000)) fail_msg("%s, tolerance %g: y[%zu] is %g", pal_cpu_level_name(level), (double)c->mesa_tolerance, i, (double)x->y[i]);
             for (size_t i = 0; i < c->count[K]; i++) assert_true(isfinite(x->grad[K][i]));
             memory_result_free(x);
             pal_context_free(cx);
@@ -315,7 +315,7 @@ int main(void) {
         cmocka_unit_test(mu_zeroes_the_free_energy_gradient),
         cmocka_unit_test(without_forgetting_mesa_is_sherman_morrison),
         cmocka_unit_test(with_one_key_mesa_is_palimpsa),
-        cmocka_unit_test(nearly_singular_systems_stay_finite),
+        cmocka_unit_test(nearly_singular_systems_stay_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
