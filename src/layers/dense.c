@@ -2,6 +2,7 @@
 #include "layers/dense.h"
 
 #include "base/parallel.h"
+#include "kernels/matvec/matvec.h"
 
 /* The parts from `first` on whose weights follow each other without a gap: their number and rows in all. */
 static int joined(const pal_dense *l, int first, bool gradients, int *rows) {
@@ -20,7 +21,12 @@ void pal_dense_forward(const pal_context *cx, const pal_dense *l, int rows, cons
     for (int part = 0, at = 0; part < l->parts;) {
         int out;
         const int count = joined(l, part, false, &out);
-        pal_matmul(cx, PAL_KEEP, PAL_TRANSPOSE, rows, out, l->in, x, ldx, l->w[part], (size_t)l->in, acc, y + at, ldy);
+        if (rows <= PAL_MATVEC_ROWS) {
+            const pal_matvec_args args = { .rows = rows, .in = l->in, .out = out, .x = x, .ldx = ldx, .w = l->w[part], .add = acc == PAL_ADD, .y = y + at, .ldy = ldy };
+            pal_matvec(cx, &args);
+        } else {
+            pal_matmul(cx, PAL_KEEP, PAL_TRANSPOSE, rows, out, l->in, x, ldx, l->w[part], (size_t)l->in, acc, y + at, ldy);
+        }
         part += count;
         at += out;
     }

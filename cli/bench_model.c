@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: MIT */
+/* palimpsa bench model: a model and its ablation, forward, forward+backward and one-token steps, interleaved in one run with
+ * the machine's limits: the matrix product that everything else is measured against, and reading memory. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/parallel.h"
+#include "cli.h"
+#include "kernels/matmul/matmul.h"
+#include "layers/pass.h"
+#include "palimpsa/palimpsa.h"
+
+enum { MOST_REPEATS = 64, PEAK_SIZE = 1536, READ_FLOATS = 64 << 20, STEPS = 16 };
+
+typedef struct {
+    const char *model;
+    int tokens, layers, vocab, repeats;
+    double expand_v;
+    const char *json;
+    cli_common common;
+} bench_options;
+
+typedef enum { FORWARD, TRAIN, STEP, KINDS } bench_kind;
+static const char *const kind_names[KINDS] = { "model.forward", "model.train", "model.step" };
+
+typedef struct {
+    char name[64];
+    pal_model *model;
+    pal_work *training, *inference;
+    pal_state *state;
+    float *logits;
+    int32_t *ids, *targets;
+    int cu[2];
+    double seconds[KINDS][MOST_REPEATS];
+} bench_side;
+
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double median(const double *seconds, int n) {
+    double sorted[MOST_REPEATS];
+    memcpy(sorted, seconds, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, ascending);
+    return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+}
+
+static int open_side(bench_side *s, const bench_options *o, const pal_context *cx, const char *name) {
+    pal_error err;
+    pal_model_config config;
+    const pal_preset_options preset = { .layers = o->layers, .vocab = o->vocab, .expand_v = o->expand_v };
+    snprintf(s->name, sizeof s->name, "%s", name);
+    if (pal_model_preset(&config, name, &preset, &err) || pal_model_new(&s->model, &config, 1, PAL_FOR_TRAINING, cx, &err)) return cli_fail(&err);
+    if (pal_work_new(&s->training, s->model, cx, &(pal_work_options){ .tokens = o->tokens, .training = true }, &err)) return cli_fail(&err);
+    if (pal_work_new(&s->inference, s->model, cx, &(pal_work_options){ .tokens = o->tokens }, &err)) return cli_fail(&err);
+    if (pal_state_new(&s->state, s->model, o->tokens + (o->repeats + 1) * STEPS, &err)) return cli_fail(&err);
+    s->logits = pal_alloc((size_t)config.vocab_rows, sizeof *s->logits);
+    s->ids = pal_alloc((size_t)o->tokens, sizeof *s->ids);
+    s->targets = pal_alloc((size_t)o->tokens, sizeof *s->targets);
+    if (!s->logits || !s->ids || !s->targets) return cli_error(CLI_FAILED, "bench: no memory");
+    for (int t = 0; t < o->tokens; t++) s->ids[t] = (int32_t)((uint32_t)t * 2654435761u % (uint32_t)config.vocab);
+    pal_shift_targets(s->targets, s->ids, o->tokens);
+    s->cu[1] = o->tokens;
+    return CLI_OK;
+}
+
+static void close_side(bench_side *s) {
+    pal_state_free(s->state);
+    pal_work_free(s->training);
+    pal_work_free(s->inference);
+    pal_model_close(s->model);
+    pal_free(s->logits);
+    pal_free(s->ids);
+    pal_free(s->targets);
+}
+
+static int run_once(bench_side *s, const bench_options *o, int repeat) {
+    pal_error err;
+    pal_loss loss;
+    const int last = o->tokens - 1;
+    const pal_batch batch = { .tokens = o->tokens, .sequences = 1, .ids = s->ids, .cu_seqlens = s->cu, .targets = s->targets };
+    double start = pal_now();
+    if (pal_model_forward(s->model, s->inference, &batch, &last, 1, s->logits, &err)) return cli_fail(&err);
+    s->seconds[FORWARD][repeat] = pal_now() - start;
+    start = pal_now();
+    if (pal_model_learn(s->model, s->training, &batch, 1.0f / (float)o->tokens, &loss, NULL, &err)) return cli_fail(&err);
+    s->seconds[TRAIN][repeat] = pal_now() - start;
+    start = pal_now();
+    for (int i = 0; i < STEPS; i++)
+        if (pal_model_step(s->model, s->inference, &s->state, 1, &s->ids[i % o->tokens], s->logits, &err)) return cli_fail(&err);
+    s->seconds[STEP][repeat] = (pal_now() - start) / STEPS;
+    return CLI_OK;
+}
+
+typedef struct {
+    const float *x;
+    double *sums;
+} read_job;
+
+static void read_task(void *arg, size_t begin, size_t end, int thread) {
+    (void)thread;
+    const read_job *job = arg;
+    unsigned lanes[16] = { 0 }; /* whole numbers, so that the compiler may add them in any order */
+    for (size_t i = begin; i < end; i += 16) {
+        unsigned words[16];
+        memcpy(words, job->x + i, sizeof words);
+        for (int l = 0; l < 16; l++) lanes[l] += words[l];
+    }
+    unsigned sum = 0;
+    for (int l = 0; l < 16; l++) sum += lanes[l];
+    job->sums[begin >> 20] = (double)sum;
+}
+
+typedef struct {
+    float *a, *b, *c, *large;
+    double flops[MOST_REPEATS], bytes[MOST_REPEATS], sums[READ_FLOATS >> 20];
+} machine;
+
+static void measure_machine(machine *m, const pal_context *cx, int repeat) {
+    const double flop = 2.0 * PEAK_SIZE * PEAK_SIZE * PEAK_SIZE;
+    double start = pal_now();
+    pal_matmul(cx, PAL_KEEP, PAL_TRANSPOSE, PEAK_SIZE, PEAK_SIZE, PEAK_SIZE, m->a, PEAK_SIZE, m->b, PEAK_SIZE, PAL_OVERWRITE, m->c, PEAK_SIZE);
+    m->flops[repeat] = flop / (pal_now() - start);
+    read_job job = { .x = m->large, .sums = m->sums };
+    start = pal_now();
+    pal_parallel_ranges(cx, READ_FLOATS, 1 << 20, read_task, &job);
+    m->bytes[repeat] = READ_FLOATS * sizeof(float) / (pal_now() - start);
+}
+
+/* A forward whose only logits are the last token's makes no use of the head, so it is not counted. */
+static double block_parameters(const pal_model *model) {
+    double n = 0;
+    for (size_t i = 0; i < pal_model_weight_count(model); i++)
+        if (pal_model_weight(model, i)->layer >= 0) n += (double)pal_model_weight(model, i)->count;
+    return n;
+}
+
+/* Weights and state that one step reads; the state is also written. */
+static double step_bytes(const bench_side *s, int context) {
+    size_t weights = 0;
+    for (size_t i = 0; i < pal_model_weight_count(s->model); i++)
+        if (!pal_model_weight(s->model, i)->unused) weights += pal_model_weight(s->model, i)->count * sizeof(float);
+    return (double)weights + (double)pal_state_bytes(s->model, context);
+}
+
+static void report(const bench_options *o, const bench_side *s, const bench_side *other, const machine *m, const pal_context *cx, json_t *list) {
+    const double peak = median(m->flops, o->repeats), bandwidth = median(m->bytes, o->repeats);
+    const double parameters = (double)pal_model_parameters(s->model);
+    for (int k = 0; k < KINDS; k++) {
+        const double seconds = median(s->seconds[k], o->repeats);
+        const double flop = k == STEP ? 0 : (k == FORWARD ? 2 * block_parameters(s->model) : 6 * parameters) * o->tokens;
+        const double bytes = k == STEP ? step_bytes(s, o->tokens) : 0;
+        const double bound = k == STEP ? bytes / bandwidth : flop / peak;
+        printf("%-14s %-26s %10.2f ms", kind_names[k], s->name, seconds * 1e3);
+        if (k == STEP) printf("  %6.1f GB/s, %5.1f%% of reading", bytes / seconds * 1e-9, 100 * bound / seconds);
+        else printf("  %6.1f GFLOP/s, %5.1f%% of matmul", flop / seconds * 1e-9, 100 * bound / seconds);
+        double ratio = 0;
+        if (other) {
+            double ratios[MOST_REPEATS];
+            for (int i = 0; i < o->repeats; i++) ratios[i] = s->seconds[k][i] / other->seconds[k][i];
+            ratio = median(ratios, o->repeats);
+            printf("  %.3fx %s", ratio, other->name);
+        }
+        putchar('\n');
+        char shape[64];
+        snprintf(shape, sizeof shape, "B1 T%d", k == STEP ? 1 : o->tokens);
+        json_t *entry = json_pack("{s:s, s:s, s:s, s:i, s:f, s:f}", "name", kind_names[k], "shape", shape, "variant", s->name, "threads",
+                                  pal_context_threads(cx), "ns", seconds * 1e9, "bound_ns", bound * 1e9);
+        if (k == STEP) json_object_set_new(entry, "gbs", json_real(bytes / seconds * 1e-9));
+        else json_object_set_new(entry, "gflops", json_real(flop / seconds * 1e-9));
+        if (other) {
+            json_object_set_new(entry, "ratio", json_real(ratio));
+            json_object_set_new(entry, "ratio_to", json_string(other->name));
+        }
+        json_array_append_new(list, entry);
+    }
+}
+
+static void report_operations(const bench_side *s, int repeats) {
+    const pal_timing *t = pal_work_timing(s->training);
+    double all = 0;
+    for (int i = 0; t[i].name; i++) all += t[i].seconds;
+    printf("\nwhere forward+backward of %s goes (' is backward), mean of %d:\n", s->name, repeats);
+    for (int i = 0; t[i].name; i++)
+        if (t[i].calls) printf("  %-20s %9.2f ms %6.1f%%\n", t[i].name, t[i].seconds / repeats * 1e3, 100 * t[i].seconds / all);
+}
+
+/* The same model without metaplasticity: "-wo-meta" goes before the size. */
+static bool ablation_of(const char *name, char out[64]) {
+    const size_t family = strlen("palimpsa-d");
+    if (strncmp(name, "palimpsa-", 9) != 0 || strstr(name, "wo-meta") || strlen(name) < family) return false;
+    snprintf(out, 64, "%.10s-wo-meta%s", name, name + family);
+    return true;
+}
+
+static int run_bench(const bench_options *o, const pal_context *cx) {
+    bench_side sides[2] = { 0 };
+    machine m = { 0 };
+    char ablation[64];
+    int code = CLI_OK;
+    const int count = ablation_of(o->model, ablation) ? 2 : 1;
+    json_t *list = json_array();
+    m.a = pal_alloc(PEAK_SIZE * PEAK_SIZE, sizeof(float));
+    m.b = pal_alloc(PEAK_SIZE * PEAK_SIZE, sizeof(float));
+    m.c = pal_alloc(PEAK_SIZE * PEAK_SIZE, sizeof(float));
+    m.large = pal_alloc(READ_FLOATS, sizeof(float));
+    if (!m.a || !m.b || !m.c || !m.large) code = cli_error(CLI_FAILED, "bench: no memory");
+    for (int i = 0; i < count && !code; i++) code = open_side(&sides[i], o, cx, i ? ablation : o->model);
+    for (int r = -1; r < o->repeats && !code; r++) { /* the first round only warms up */
+        const int repeat = r < 0 ? 0 : r;
+        measure_machine(&m, cx, repeat);
+        for (int i = 0; i < count && !code; i++) {
+            code = run_once(&sides[i], o, repeat);
+            if (r < 0) pal_work_timing_reset(sides[i].training);
+        }
+    }
+    if (!code) {
+        printf("%d threads; matmul %.1f GFLOP/s, reading %.1f GB/s; %zu parameters, %d tokens, medians of %d\n", pal_context_threads(cx),
+               median(m.flops, o->repeats) * 1e-9, median(m.bytes, o->repeats) * 1e-9, pal_model_parameters(sides[0].model), o->tokens, o->repeats);
+        for (int i = 0; i < count; i++) report(o, &sides[i], i == 0 && count == 2 ? &sides[1] : NULL, &m, cx, list);
+        for (int i = 0; i < count; i++) report_operations(&sides[i], o->repeats);
+        if (o->json && json_dump_file(list, o->json, JSON_INDENT(1)) != 0) code = cli_error(CLI_FAILED, "%s: cannot write", o->json);
+    }
+    for (int i = 0; i < count; i++) close_side(&sides[i]);
+    pal_free(m.a), pal_free(m.b), pal_free(m.c), pal_free(m.large);
+    json_decref(list);
+    return code;
+}
+
+int bench_model(int argc, char **argv) {
+    bench_options o = { .model = "palimpsa-d-170m", .tokens = 1024, .repeats = 3 };
+    const cli_option options[] = {
+        { "model", OPT_TEXT, &o.model, "NAME", "a model with a size (default palimpsa-d-170m); a metaplastic one is compared with its ablation" },
+        { "tokens", OPT_INT, &o.tokens, "N", "tokens of one row (default 1024)" },
+        { "layers", OPT_INT, &o.layers, "N", "layers instead of the model's own" },
+        { "vocab", OPT_INT, &o.vocab, "N", "vocabulary instead of the model's own" },
+        { "expand-v", OPT_FLOAT, &o.expand_v, "X", "value width over key width instead of the model's own" },
+        { "repeats", OPT_INT, &o.repeats, "N", "how often each is measured (default 3)" },
+        { "json", OPT_TEXT, &o.json, "FILE", "write the results as JSON" },
+        CLI_COMMON_OPTIONS(o.common),
+    };
+    const cli_usage usage = { .synopsis = "bench model [options]",
+                              .about = "Measures forward, forward+backward and one-token steps of a model with random weights. Shares are of the matrix\n"
+                                       "product (6 FLOP a parameter and token; forward, which makes one token's logits, 2 a parameter of the blocks) and\n"
+                                       "of reading memory (weights and state), both measured in the same run.",
+                              .examples = "  palimpsa bench model --model palimpsa-d-170m --tokens 1024\n"
+                                          "  palimpsa bench model --model palimpsa-d-760m --layers 1 --vocab 256\n",
+                              .options = options, .option_count = PAL_COUNT(options) };
+    int positional;
+    const int parsed = cli_parse(&usage, argc, argv, NULL, 0, &positional);
+    if (parsed) return parsed < 0 ? CLI_OK : parsed;
+    if (o.tokens < STEPS || o.repeats < 1 || o.repeats > MOST_REPEATS)
+        return cli_error(CLI_USAGE, "bench model: expected at least %d tokens and 1 to %d repeats", STEPS, MOST_REPEATS);
+    pal_context *cx;
+    pal_error err;
+    if (pal_context_new(&cx, o.common.threads, o.common.cpu, &err)) return cli_fail(&err);
+    const int code = run_bench(&o, cx);
+    pal_context_free(cx);
+    return code;
+}
