@@ -202,13 +202,6 @@ PAL_INLINE vf vf_hide(vf x) {
     __asm__ volatile("" : "+m"(x));
     return x;
 }
-PAL_INLINE void vf_add_sums4(float *out, vf a, vf b, vf c, vf d) {
-    out[0] += vf_sum(a);
-    out[1] += vf_sum(b);
-    out[2] += vf_sum(c);
-    out[3] += vf_sum(d);
-}
-
 #endif
 
 #include "base/simd_math.h"
