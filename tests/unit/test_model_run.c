@@ -175,6 +175,32 @@ static void a_neighbour_full_of_nan_changes_nothing(void **state) {
     }
 }
 
+/* Decoding reads weights with a kernel whose sums do not depend on the number of rows. */
+static void co_batched_steps_equal_solo_steps_bit_for_bit(void **state) {
+    (void)state;
+    enum { N = 5 };
+    for (size_t k = 0; k < test_kind_count; k++) {
+        fixture f = make(k, PAL_FOR_INFERENCE, (pal_work_options){ .tokens = LENGTH, .sequences = N });
+        pal_state *together[N], *alone[N];
+        float all[N * MOST_ROWS], one[MOST_ROWS];
+        for (int i = 0; i < N; i++) {
+            OK(pal_state_new(&together[i], f.model, LENGTH, err));
+            OK(pal_state_new(&alone[i], f.model, LENGTH, err));
+        }
+        for (uint64_t t = 0; t < 9; t++) {
+            int32_t ids[N];
+            test_ids(ids, N, V, 100 + t);
+            OK(pal_model_step(f.model, f.work, together, N, ids, all, err));
+            for (int i = 0; i < N; i++) {
+                OK(pal_model_step(f.model, f.work, &alone[i], 1, &ids[i], one, err));
+                test_same_bits(f.name, one, all + (size_t)i * f.rows, f.rows);
+            }
+        }
+        for (int i = 0; i < N; i++) pal_state_free(together[i]), pal_state_free(alone[i]);
+        drop(&f);
+    }
+}
+
 static void without_importance_a_model_equals_its_ablation(void **state) {
     (void)state;
     static const size_t kinds[][2] = { { 0, 1 }, { 3, 4 } };
@@ -405,6 +431,7 @@ int main(void) {
         cmocka_unit_test(any_split_through_states_equals_the_whole),
         cmocka_unit_test(prefill_in_pieces_equals_prefill_at_once),
         cmocka_unit_test(a_neighbour_full_of_nan_changes_nothing),
+        cmocka_unit_test(co_batched_steps_equal_solo_steps_bit_for_bit),
         cmocka_unit_test(without_importance_a_model_equals_its_ablation),
         cmocka_unit_test(gradients_match_differences_in_a_random_direction),
         cmocka_unit_test(recomputed_layers_give_the_same_gradients),

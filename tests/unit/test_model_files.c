@@ -1,0 +1,535 @@
+/* SPDX-License-Identifier: MIT */
+/* Models and states as files: what is written is read again, by us and by others; what is broken is refused. */
+#include "support/support.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/half.h"
+#include "base/log.h"
+#include "format/model_dir.h"
+#include "model/model.h"
+#include "support/models.h"
+
+#define OK(call)                                      \
+    do {                                              \
+        pal_error err_;                               \
+        pal_error *err = &err_;                       \
+        if ((call) != PAL_OK) fail_msg("%s", err_.text); \
+    } while (0)
+
+enum { V = 29, LENGTH = 11, MOST_ROWS = 32 };
+
+typedef struct {
+    char *bytes;
+    size_t size;
+} blob;
+
+static blob slurp(const char *directory, const char *name) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    blob b = { 0 };
+    fseek(f, 0, SEEK_END);
+    b.size = (size_t)ftell(f);
+    rewind(f);
+    b.bytes = malloc(b.size + 1);
+    assert_int_equal(fread(b.bytes, 1, b.size, f), b.size);
+    b.bytes[b.size] = 0;
+    fclose(f);
+    return b;
+}
+
+static void spill(const char *directory, const char *name, const void *bytes, size_t size) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, size, f), size);
+    fclose(f);
+}
+
+static void join(char out[512], const char *directory, const char *name) { snprintf(out, 512, "%s/%s", directory, name); }
+
+/* Logits of the last of LENGTH fixed tokens. */
+static void last_logits(const pal_model *model, const pal_context *cx, float out[MOST_ROWS]) {
+    pal_work *work;
+    int32_t ids[LENGTH];
+    const int cu[2] = { 0, LENGTH }, last = LENGTH - 1;
+    test_ids(ids, LENGTH, V, 3);
+    const pal_batch batch = { .tokens = LENGTH, .sequences = 1, .ids = ids, .cu_seqlens = cu };
+    OK(pal_work_new(&work, model, cx, &(pal_work_options){ .tokens = LENGTH }, err));
+    OK(pal_model_forward(model, work, &batch, &last, 1, out, err));
+    pal_work_free(work);
+}
+
+static void saving_loading_and_saving_gives_identical_bytes(void **state) {
+    (void)state;
+    static const pal_dtype dtypes[] = { PAL_F32, PAL_BF16, PAL_F16 };
+    pal_context *cx = test_context(2, NULL);
+    char root[256], first[512], second[512], command[1400];
+    test_directory(root);
+    join(first, root, "first");
+    join(second, root, "second");
+    for (size_t k = 0; k < test_kind_count; k++)
+        for (size_t d = 0; d < PAL_COUNT(dtypes); d++) {
+            pal_model *model = test_model(&test_kinds[k], PAL_FOR_TRAINING, cx), *again;
+            float before[MOST_ROWS], after[MOST_ROWS];
+            last_logits(model, cx, before);
+            OK(pal_model_save(model, first, dtypes[d], err));
+            const size_t parameters = pal_model_parameters(model);
+            pal_model_close(model);
+            OK(pal_model_open(&again, first, d ? PAL_FOR_INFERENCE : PAL_FOR_TRAINING, cx, err));
+            assert_int_equal(pal_model_parameters(again), parameters);
+            const size_t rows = (size_t)pal_model_config_of(again)->vocab_rows;
+            last_logits(again, cx, after);
+            if (d == 0) test_same_bits(test_kinds[k].name, after, before, rows);
+            else test_near(test_kinds[k].name, after, before, rows, 0.2);
+            OK(pal_model_save(again, second, dtypes[d], err));
+            pal_model_close(again);
+            static const char *const files[] = { "model.safetensors", "config.json" };
+            for (int i = 0; i < 2; i++) {
+                const blob a = slurp(first, files[i]), b = slurp(second, files[i]);
+                if (a.size != b.size || memcmp(a.bytes, b.bytes, a.size) != 0) fail_msg("%s: %s changed", test_kinds[k].name, files[i]);
+                free(a.bytes);
+                free(b.bytes);
+            }
+            if (d && k % 5) continue;
+            snprintf(command, sizeof command, "python3 '%s/../project/read_model.py' '%s' > /dev/null", PAL_TEST_GOLDEN, second);
+            if (system(command) != 0) fail_msg("%s: another reader cannot read what was written", test_kinds[k].name);
+        }
+    test_remove(root);
+    pal_context_free(cx);
+}
+
+static void inference_reads_matrices_where_the_file_has_them(void **state) {
+    (void)state;
+    pal_context *cx = test_context(2, NULL);
+    char root[256];
+    test_directory(root);
+    for (size_t k = 0; k < test_kind_count; k++) {
+        pal_model *model = test_model(&test_kinds[k], PAL_FOR_TRAINING, cx), *mapped;
+        float a[MOST_ROWS], b[MOST_ROWS];
+        last_logits(model, cx, a);
+        OK(pal_model_save(model, root, PAL_F32, err));
+        OK(pal_model_open(&mapped, root, PAL_FOR_INFERENCE, cx, err));
+        last_logits(mapped, cx, b);
+        test_near(test_kinds[k].name, b, a, (size_t)pal_model_config_of(model)->vocab_rows, 1e-5);
+        size_t matrices = 0;
+        for (size_t i = 0; i < pal_model_weight_count(mapped); i++) matrices += pal_model_weight(mapped, i)->quantisable ? pal_model_weight(mapped, i)->count : 0;
+        assert_true(mapped->table.flat <= pal_model_parameters(mapped) - matrices + 16 * pal_model_weight_count(mapped));
+        assert_true(pal_model_fingerprint(mapped) == pal_model_fingerprint(model));
+        model->parameters[5] += 1;
+        assert_true(pal_model_fingerprint(mapped) != pal_model_fingerprint(model));
+        pal_model_close(mapped);
+        pal_model_close(model);
+    }
+    test_remove(root);
+    pal_context_free(cx);
+}
+
+/* Tensors of a directory in memory, with one changed dtype each, to be written as anything. */
+typedef struct {
+    pal_model_dir dir;
+    pal_tensor tensors[128];
+    size_t count;
+    void *blocks[128];
+} unpacked;
+
+static void unpack(unpacked *u, const char *directory) {
+    OK(pal_model_dir_open(&u->dir, directory, true, err));
+    assert_true(u->dir.count <= PAL_COUNT(u->tensors));
+    u->count = u->dir.count;
+    for (size_t i = 0; i < u->count; i++) u->tensors[i] = *u->dir.tensors[i], u->blocks[i] = NULL;
+}
+
+static void unpack_done(unpacked *u) {
+    for (size_t i = 0; i < u->count; i++) free(u->blocks[i]);
+    pal_model_dir_close(&u->dir);
+}
+
+static void convert(unpacked *u, size_t i, pal_dtype dtype) {
+    pal_tensor *t = &u->tensors[i];
+    const float *from = t->data;
+    u->blocks[i] = malloc(t->count * 8);
+    for (size_t j = 0; j < t->count; j++) {
+        if (dtype == PAL_F64) ((double *)u->blocks[i])[j] = (double)from[j];
+        else ((uint16_t *)u->blocks[i])[j] = dtype == PAL_BF16 ? pal_f32_to_bf16(from[j]) : pal_f32_to_f16(from[j]);
+    }
+    t->data = u->blocks[i];
+    t->dtype = dtype;
+}
+
+static void shards_and_other_dtypes_are_read(void **state) {
+    (void)state;
+    pal_context *cx = test_context(1, NULL);
+    char root[256], path[512];
+    float a[MOST_ROWS], b[MOST_ROWS];
+    unpacked u;
+    pal_error why;
+    test_directory(root);
+    pal_model *model = test_model(&test_kinds[3], PAL_FOR_TRAINING, cx), *sharded;
+    /* Values that f16 and bf16 hold exactly. */
+    for (size_t i = 0; i < pal_model_flat(model); i++) model->parameters[i] = pal_bf16_to_f32(pal_f32_to_bf16(pal_f16_to_f32(pal_f32_to_f16(model->parameters[i]))));
+    last_logits(model, cx, a);
+    OK(pal_model_save(model, root, PAL_F32, err));
+    unpack(&u, root);
+    for (size_t i = 0; i < u.count; i++)
+        if (i % 4) convert(&u, i, i % 4 == 1 ? PAL_F64 : i % 4 == 2 ? PAL_BF16 : PAL_F16);
+    const size_t half = u.count / 2;
+    json_t *map = json_object();
+    for (size_t i = 0; i < u.count; i++) json_object_set_new(map, u.tensors[i].name, json_string(i < half ? "model-00001-of-00002.safetensors" : "model-00002-of-00002.safetensors"));
+    join(path, root, "model-00001-of-00002.safetensors");
+    OK(pal_safetensors_write(path, u.tensors, half, NULL, err));
+    join(path, root, "model-00002-of-00002.safetensors");
+    OK(pal_safetensors_write(path, u.tensors + half, u.count - half, NULL, err));
+    json_t *index = json_pack("{s:{s:i}, s:O}", "metadata", "total_size", 1, "weight_map", map);
+    join(path, root, "model.safetensors.index.json");
+    assert_int_equal(json_dump_file(index, path, 0), 0);
+    unpack_done(&u);
+    join(path, root, "model.safetensors");
+    unlink(path);
+    for (int use = PAL_FOR_INFERENCE; use <= PAL_FOR_TRAINING; use++) {
+        if (pal_model_open(&sharded, root, (pal_model_use)use, cx, &why)) fail_msg("%s", why.text);
+        last_logits(sharded, cx, b);
+        test_near("shards", b, a, (size_t)pal_model_config_of(model)->vocab_rows, 1e-6);
+        pal_model_close(sharded);
+    }
+    json_object_set_new(map, "a.tensor.that.is.not.there", json_string("model-00001-of-00002.safetensors"));
+    join(path, root, "model.safetensors.index.json");
+    json_dump_file(index, path, 0);
+    assert_int_equal(pal_model_open(&sharded, root, PAL_FOR_INFERENCE, cx, &why), PAL_E_FORMAT);
+    assert_non_null(strstr(why.text, "a.tensor.that.is.not.there"));
+    json_object_set_new(map, "a.tensor.that.is.not.there", json_string("../etc/passwd"));
+    json_dump_file(index, path, 0);
+    assert_int_equal(pal_model_open(&sharded, root, PAL_FOR_INFERENCE, cx, &why), PAL_E_FORMAT);
+    json_object_set_new(map, "a.tensor.that.is.not.there", json_string("model-00003.safetensors"));
+    json_dump_file(index, path, 0);
+    assert_int_equal(pal_model_open(&sharded, root, PAL_FOR_INFERENCE, cx, &why), PAL_E_IO);
+    assert_non_null(strstr(why.text, "model-00003.safetensors"));
+    json_decref(index);
+    json_decref(map);
+    pal_model_close(model);
+    test_remove(root);
+    pal_context_free(cx);
+}
+
+static void everything_wrong_with_tensors_is_in_one_sentence(void **state) {
+    (void)state;
+    pal_context *cx = test_context(1, NULL);
+    char root[256], path[512];
+    unpacked u;
+    pal_error why;
+    pal_model *model = test_model(&test_kinds[0], PAL_FOR_TRAINING, cx), *broken;
+    test_directory(root);
+    OK(pal_model_save(model, root, PAL_F32, err));
+    pal_model_close(model);
+    unpack(&u, root);
+    char missing[160] = "", wrong[160] = "", typed[160] = "";
+    for (size_t i = 0; i < u.count; i++) {
+        pal_tensor *t = &u.tensors[i];
+        if (strstr(t->name, "1.attn.k_proj")) snprintf(missing, sizeof missing, "%s", t->name), t->name = "an.unknown.tensor";
+        else if (strstr(t->name, "0.mlp.down_proj")) snprintf(wrong, sizeof wrong, "%s", t->name), t->shape[0] = t->shape[0] * t->shape[1], t->rank = 1;
+        else if (strstr(t->name, "0.attn.A_log")) snprintf(typed, sizeof typed, "%s", t->name), t->dtype = PAL_I32;
+    }
+    join(path, root, "model.safetensors");
+    OK(pal_safetensors_write(path, u.tensors, u.count, NULL, err));
+    unpack_done(&u);
+    assert_int_equal(pal_model_open(&broken, root, PAL_FOR_INFERENCE, cx, &why), PAL_E_FORMAT);
+    assert_null(broken);
+    if (!strstr(why.text, missing) || !strstr(why.text, wrong) || !strstr(why.text, typed) || !strstr(why.text, "an.unknown.tensor")) fail_msg("%s", why.text);
+    test_remove(root);
+    pal_context_free(cx);
+}
+
+static void tied_heads_are_handled_both_ways(void **state) {
+    (void)state;
+    pal_context *cx = test_context(1, NULL);
+    char root[256], path[512];
+    unpacked u;
+    pal_error why;
+    pal_model *model = test_model(&test_kinds[3], PAL_FOR_TRAINING, cx), *again;
+    test_directory(root);
+    join(path, root, "model.safetensors");
+    OK(pal_model_save(model, root, PAL_F32, err));
+    unpack(&u, root);
+    size_t embedding = 0;
+    while (!strstr(u.tensors[embedding].name, "embeddings")) embedding++;
+    u.tensors[u.count] = u.tensors[embedding];
+    u.tensors[u.count].name = "lm_head.weight";
+    OK(pal_safetensors_write(path, u.tensors, u.count + 1, NULL, err)); /* tied and stored twice */
+    OK(pal_model_open(&again, root, PAL_FOR_INFERENCE, cx, err));
+    pal_model_close(again);
+    float *other = malloc(u.tensors[embedding].count * sizeof *other);
+    memcpy(other, u.tensors[embedding].data, u.tensors[embedding].count * sizeof *other);
+    other[3] += 1;
+    u.tensors[u.count].data = other;
+    OK(pal_safetensors_write(path, u.tensors, u.count + 1, NULL, err)); /* tied, but not the same */
+    assert_int_equal(pal_model_open(&again, root, PAL_FOR_INFERENCE, cx, &why), PAL_E_FORMAT);
+    assert_non_null(strstr(why.text, "lm_head.weight"));
+    blob config = slurp(root, "config.json");
+    char *key = strstr(config.bytes, "\"tie_word_embeddings\": true");
+    assert_non_null(key);
+    memcpy(key, "\"tie_word_embeddings\":false", 26);
+    spill(root, "config.json", config.bytes, config.size);
+    OK(pal_model_open(&again, root, PAL_FOR_TRAINING, cx, err)); /* untied */
+    assert_true(pal_model_parameters(again) == pal_model_parameters(model) + u.tensors[embedding].count);
+    pal_model_close(again);
+    OK(pal_safetensors_write(path, u.tensors, u.count, NULL, err)); /* untied and absent */
+    assert_int_equal(pal_model_open(&again, root, PAL_FOR_INFERENCE, cx, &why), PAL_E_FORMAT);
+    free(other);
+    free(config.bytes);
+    unpack_done(&u);
+    pal_model_close(model);
+    test_remove(root);
+    pal_context_free(cx);
+}
+
+/* Every size that tensors tell is taken from them when config.json is silent. */
+static void sizes_come_from_tensors_when_unstated(void **state) {
+    (void)state;
+    static const char *const silent[] = { "hidden_size", "num_hidden_layers", "vocab_size", "num_heads", "head_dim", "expand_v", "expand", "conv_size",
+                                          "conv_kernel", "intermediate_size", "beta_step_rank", "state_size", "d_model", "n_layer", "n_layers", "tie_word_embeddings" };
+    pal_context *cx = test_context(1, NULL);
+    char root[256], path[512];
+    test_directory(root);
+    join(path, root, "config.json");
+    for (size_t k = 0; k < test_kind_count; k++) {
+        pal_model *model = test_model(&test_kinds[k], PAL_FOR_TRAINING, cx);
+        pal_model_config back;
+        OK(pal_model_save(model, root, PAL_F32, err));
+        json_t *config = json_load_file(path, 0, NULL), *mixer = json_object_get(config, "sequence_mixer"), *ssm = json_object_get(config, "ssm_cfg");
+        const bool attention = pal_model_config_of(model)->mixer == PAL_MIXER_ATTENTION;
+        for (size_t i = 0; i < PAL_COUNT(silent); i++) {
+            if (attention && strcmp(silent[i], "num_heads") == 0) continue; /* no tensor tells them */
+            if (ssm && strcmp(silent[i], "vocab_size") == 0) continue;      /* nor what is padding */
+            json_object_del(config, silent[i]);
+            if (mixer) json_object_del(mixer, silent[i]);
+            if (ssm) json_object_del(ssm, silent[i]);
+        }
+        if (ssm) json_object_del(ssm, "d_state"), json_object_del(ssm, "headdim");
+        assert_int_equal(json_dump_file(config, path, 0), 0);
+        json_decref(config);
+        OK(pal_model_read_config(&back, root, err));
+        pal_model_config expected = *pal_model_config_of(model);
+        expected.init_range = back.init_range; /* says nothing about what is stored */
+        expected.rank = back.rank = 0;         /* without a gate no tensor tells its rank */
+        if (memcmp(&expected, &back, sizeof back) != 0) fail_msg("%s: sizes were not found again", test_kinds[k].name);
+        pal_model_close(model);
+    }
+    test_remove(root);
+    pal_context_free(cx);
+}
+
+static int warnings;
+static void count_warning(void *user, const char *sentence) {
+    (void)user;
+    if (strstr(sentence, "NaN") && strstr(sentence, "norm")) warnings++;
+}
+
+static void weights_of_nan_are_warned_of(void **state) {
+    (void)state;
+    pal_context *cx = test_context(2, NULL);
+    char root[256];
+    test_directory(root);
+    pal_model *model = test_model(&test_kinds[0], PAL_FOR_TRAINING, cx), *again;
+    model->parameters[pal_model_find_weight(model, "model.norm.weight")->offset + 2] = NAN;
+    OK(pal_model_save(model, root, PAL_F32, err));
+    pal_log_listen(count_warning, NULL);
+    OK(pal_model_open(&again, root, PAL_FOR_INFERENCE, cx, err));
+    pal_log_listen(NULL, NULL);
+    assert_int_equal(warnings, 1);
+    pal_model_close(again);
+    pal_model_close(model);
+    test_remove(root);
+    pal_context_free(cx);
+}
+
+static void a_file_cut_at_any_byte_is_refused(void **state) {
+    (void)state;
+    pal_context *cx = test_context(1, NULL);
+    char root[256];
+    pal_error why;
+    test_directory(root);
+    pal_model *model = test_model(&test_kinds[9], PAL_FOR_TRAINING, cx), *cut;
+    OK(pal_model_save(model, root, PAL_BF16, err));
+    pal_model_close(model);
+    const blob whole = slurp(root, "model.safetensors");
+    const size_t stride = getenv("PALIMPSA_TEST_LONG") ? 1 : 37;
+    for (size_t size = 0; size < whole.size; size += size < 64 ? 1 : stride) {
+        spill(root, "model.safetensors", whole.bytes, size);
+        if (pal_model_open(&cut, root, PAL_FOR_INFERENCE, cx, &why) == PAL_OK) fail_msg("a file of %zu instead of %zu bytes was accepted", size, whole.size);
+    }
+    spill(root, "model.safetensors", whole.bytes, whole.size);
+    const blob config = slurp(root, "config.json");
+    for (size_t size = 0; size + 2 < config.size; size++) {
+        spill(root, "config.json", config.bytes, size);
+        assert_int_not_equal(pal_model_open(&cut, root, PAL_FOR_INFERENCE, cx, &why), PAL_OK);
+    }
+    free(whole.bytes);
+    free(config.bytes);
+    test_remove(root);
+    pal_context_free(cx);
+}
+
+static void a_run_directory_means_its_newest_checkpoint(void **state) {
+    (void)state;
+    pal_context *cx = test_context(1, NULL);
+    char root[256], path[512];
+    test_directory(root);
+    join(path, root, "checkpoints");
+    mkdir(path, 0777);
+    spill(root, "config.json", "{}", 2);
+    static const struct {
+        const char *name;
+        float mark;
+    } steps[] = { { "checkpoints/step-9", 9 }, { "checkpoints/step-100", 100 }, { "checkpoints/step-20", 20 } };
+    for (size_t i = 0; i < PAL_COUNT(steps); i++) {
+        pal_model *model = test_model(&test_kinds[9], PAL_FOR_TRAINING, cx);
+        model->parameters[0] = steps[i].mark;
+        join(path, root, steps[i].name);
+        OK(pal_model_save(model, path, PAL_F32, err));
+        pal_model_close(model);
+    }
+    join(path, root, "checkpoints/step-300"); /* never finished */
+    mkdir(path, 0777);
+    pal_model *newest;
+    OK(pal_model_open(&newest, root, PAL_FOR_INFERENCE, cx, err));
+    assert_true(pal_model_weight(newest, 0)->data[0] == 100);
+    pal_model_close(newest);
+    test_remove(root);
+    pal_context_free(cx);
+}
+
+/* Continues a saved state for five tokens and writes the logits: the other half of the test below, in a process of its own. */
+static int continue_elsewhere(const char *root) {
+    pal_context *cx = test_context(2, NULL);
+    pal_model *model;
+    pal_work *work;
+    pal_state *s;
+    char path[512];
+    float logits[5 * MOST_ROWS];
+    int32_t ids[LENGTH + 5];
+    test_ids(ids, LENGTH + 5, V, 3);
+    OK(pal_model_open(&model, root, PAL_FOR_INFERENCE, cx, err));
+    OK(pal_work_new(&work, model, cx, &(pal_work_options){ .tokens = LENGTH }, err));
+    OK(pal_state_new(&s, model, 64, err));
+    join(path, root, "state");
+    OK(pal_state_load(s, path, err));
+    const size_t rows = (size_t)pal_model_config_of(model)->vocab_rows;
+    for (size_t t = 0; t < 5; t++) OK(pal_model_step(model, work, &s, 1, &ids[LENGTH + t], logits + t * rows, err));
+    spill(root, "logits", logits, 5 * rows * sizeof *logits);
+    return 0;
+}
+
+static void a_state_saved_and_continued_elsewhere_equals_one_uninterrupted(void **state) {
+    (void)state;
+    pal_context *cx = test_context(2, NULL);
+    char root[256], path[512], self[512];
+    test_directory(root);
+    join(path, root, "state");
+    const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(length > 0);
+    self[length] = 0;
+    for (size_t k = 0; k < test_kind_count; k++) {
+        pal_model *made = test_model(&test_kinds[k], PAL_FOR_TRAINING, cx), *model;
+        pal_work *work;
+        pal_state *s;
+        float logits[5 * MOST_ROWS];
+        int32_t ids[LENGTH + 5];
+        test_ids(ids, LENGTH + 5, V, 3);
+        OK(pal_model_save(made, root, PAL_F32, err));
+        pal_model_close(made);
+        OK(pal_model_open(&model, root, PAL_FOR_INFERENCE, cx, err));
+        OK(pal_work_new(&work, model, cx, &(pal_work_options){ .tokens = LENGTH }, err));
+        OK(pal_state_new(&s, model, 64, err));
+        OK(pal_model_prefill(model, work, s, ids, LENGTH, NULL, err));
+        OK(pal_state_save(s, path, err));
+        const size_t rows = (size_t)pal_model_config_of(model)->vocab_rows;
+        for (size_t t = 0; t < 5; t++) OK(pal_model_step(model, work, &s, 1, &ids[LENGTH + t], logits + t * rows, err));
+        const pid_t child = fork();
+        if (child == 0) {
+            execl(self, self, "--continue", root, (char *)NULL);
+            _exit(127);
+        }
+        int status;
+        waitpid(child, &status, 0);
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail_msg("%s: the other process failed", test_kinds[k].name);
+        const blob other = slurp(root, "logits");
+        assert_int_equal(other.size, 5 * rows * sizeof *logits);
+        float there[5 * MOST_ROWS];
+        memcpy(there, other.bytes, other.size);
+        test_same_bits(test_kinds[k].name, there, logits, 5 * rows);
+        free(other.bytes);
+        pal_state_free(s);
+        pal_work_free(work);
+        pal_model_close(model);
+    }
+    test_remove(root);
+    pal_context_free(cx);
+}
+
+static void states_of_other_models_and_damaged_files_are_refused(void **state) {
+    (void)state;
+    pal_context *cx = test_context(1, NULL);
+    char root[256], path[512];
+    pal_error why;
+    test_directory(root);
+    join(path, root, "state");
+    pal_model *model = test_model(&test_kinds[9], PAL_FOR_TRAINING, cx), *other = test_model(&test_kinds[9], PAL_FOR_TRAINING, cx);
+    pal_state *s, *t, *copy;
+    OK(pal_state_new(&s, model, 8, err));
+    OK(pal_state_new(&t, other, 8, err));
+    OK(pal_state_new(&copy, model, 8, err));
+    OK(pal_state_save(s, path, err));
+    OK(pal_state_load(copy, path, err));
+    OK(pal_state_load(t, path, err)); /* the same weights are the same model */
+    other->parameters[7] += 0.5f;
+    assert_int_equal(pal_state_load(t, path, &why), PAL_E_ARGUMENT);
+    assert_non_null(strstr(why.text, "another model"));
+    assert_int_equal(pal_state_copy(copy, t, &why), PAL_E_ARGUMENT);
+    assert_int_equal(pal_state_copy(copy, s, &why), PAL_OK);
+    blob file = slurp(root, "state");
+    for (size_t size = 0; size < file.size; size += size < 80 ? 1 : 41) {
+        spill(root, "state", file.bytes, size);
+        assert_int_not_equal(pal_state_load(copy, path, &why), PAL_OK);
+    }
+    for (size_t at = 0; at < file.size; at += at < 80 ? 1 : 97) {
+        if (at >= 12 && at < 16) continue; /* reserved */
+        file.bytes[at] ^= 0x10;
+        spill(root, "state", file.bytes, file.size);
+        if (pal_state_load(copy, path, &why) == PAL_OK) fail_msg("a flipped bit in byte %zu was not seen", at);
+        file.bytes[at] ^= 0x10;
+    }
+    free(file.bytes);
+    pal_state_free(s);
+    pal_state_free(t);
+    pal_state_free(copy);
+    pal_model_close(model);
+    pal_model_close(other);
+    test_remove(root);
+    pal_context_free(cx);
+}
+
+int main(int argc, char **argv) {
+    if (argc == 3 && strcmp(argv[1], "--continue") == 0) return continue_elsewhere(argv[2]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(saving_loading_and_saving_gives_identical_bytes),
+        cmocka_unit_test(inference_reads_matrices_where_the_file_has_them),
+        cmocka_unit_test(shards_and_other_dtypes_are_read),
+        cmocka_unit_test(everything_wrong_with_tensors_is_in_one_sentence),
+        cmocka_unit_test(tied_heads_are_handled_both_ways),
+        cmocka_unit_test(sizes_come_from_tensors_when_unstated),
+        cmocka_unit_test(weights_of_nan_are_warned_of),
+        cmocka_unit_test(a_file_cut_at_any_byte_is_refused),
+        cmocka_unit_test(a_run_directory_means_its_newest_checkpoint),
+        cmocka_unit_test(a_state_saved_and_continued_elsewhere_equals_one_uninterrupted),
+        cmocka_unit_test(states_of_other_models_and_damaged_files_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
