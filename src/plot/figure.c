@@ -97,7 +97,6 @@ static bool settle(axis *a, const pal_axis *want, double lo, double hi, double p
 static void range_of_lines(frame *f) {
     const pal_panel *p = f->panel;
     double xlo = INFINITY, xhi = -INFINITY, ylo = INFINITY, yhi = -INFINITY;
-    bool dots = false;
     for (size_t s = 0; s < p->lines.series_count; s++) {
         const pal_series *series = &p->lines.series[s];
         for (size_t i = 0; i < series->count; i++) {
@@ -109,11 +108,11 @@ static void range_of_lines(frame *f) {
             /* A mean minus a deviation can be a sliver above zero: it must not stretch a log axis. */
             if (!p->y.log) extend(&ylo, &yhi, series->low[i], false);
         }
-        dots |= series->points;
     }
     if (xlo <= xhi)
         for (size_t m = 0; m < p->lines.mark_count; m++) extend(&xlo, &xhi, p->lines.marks[m].x, p->x.log);
-    f->empty = !settle(&f->x, &p->x, xlo, xhi, dots ? 0.03 : 0);
+    if (!p->x.log && xlo > 0 && xlo < 0.06 * xhi) xlo = 0; /* training starts at step 0 even if the first is not logged */
+    f->empty = !settle(&f->x, &p->x, xlo, xhi, 0);
     settle(&f->y, &p->y, ylo, yhi, 0.05);
 }
 

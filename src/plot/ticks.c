@@ -99,7 +99,7 @@ static int place(pal_ticks *t, double lo, double hi, double step) {
 void pal_ticks_linear(pal_ticks *t, double lo, double hi, int wanted) {
     static const double nice[] = { 1, 2, 2.5, 5 };
     /* 2.5 is the least readable of these, so it has to win clearly. */
-    static const double penalty[] = { 0, 0, 1.2, 0 };
+    static const double penalty[] = { 0, 0, 2.5, 0 };
     memset(t, 0, sizeof *t);
     wanted = clamp_int(wanted, 2, PAL_TICKS_MAX - 2);
     const double rough = (hi - lo) / wanted;
@@ -111,8 +111,8 @@ void pal_ticks_linear(pal_ticks *t, double lo, double hi, int wanted) {
             if (!(step > 0)) continue;
             const int count = place(t, lo, hi, step);
             if (count < 2 || count >= PAL_TICKS_MAX) continue;
-            /* Too many crowd each other, so they cost more than too few. */
-            const double cost = (count > wanted ? 1.5 : 1.0) * abs(count - wanted) + penalty[k];
+            /* Too many crowd each other, so they cost more than too few; but two do not show a scale. */
+            const double cost = (count > wanted ? 1.25 : 1.0) * abs(count - wanted) + (count < 3 ? 1.5 : 0) + penalty[k];
             if (cost < best) best = cost, best_step = step;
         }
     place(t, lo, hi, best_step);
