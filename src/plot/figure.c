@@ -67,9 +67,9 @@ static void extend(double *lo, double *hi, double v, bool log) {
 }
 
 /* Room around the data, but not across zero: a loss has no business below it. */
-static void pad(double *lo, double *hi, bool log, double share) {
-    if (log) {
-        const double factor = pow(*hi / *lo, share);
+static void pad(double *lo, double *hi, bool log_axis, double share) {
+    if (log_axis) {
+        const double factor = exp(share * (log(*hi) - log(*lo)));
         *lo = fmax(*lo / factor, 1 / PAL_PLOT_HUGE);
         *hi = fmin(*hi * factor, PAL_PLOT_HUGE);
         return;
@@ -145,25 +145,23 @@ static void range_of_heat(frame *f) {
     f->y = (axis){ .lo = p->y.fixed ? p->y.max : (h->rows > 0 ? h->rows : 1) - 0.5, .hi = p->y.fixed ? p->y.min : -0.5 };
 }
 
+static bool shares(const frame *a, const frame *b) {
+    return a->column == b->column && a->panel->kind == PAL_PANEL_LINES && b->panel->kind == PAL_PANEL_LINES && a->x.log == b->x.log;
+}
+
 static void share_ranges(canvas *c) {
-    for (int column = 0; column < c->columns; column++) {
+    for (int i = 0; i < c->figure->panel_count; i++) {
         double lo = INFINITY, hi = -INFINITY;
-        bool log = false;
-        for (int i = 0; i < c->figure->panel_count; i++)
-            if (c->frames[i].column == column && c->frames[i].panel->kind == PAL_PANEL_LINES && !c->frames[i].empty) {
-                lo = fmin(lo, c->frames[i].x.lo);
-                hi = fmax(hi, c->frames[i].x.hi);
-                log |= c->frames[i].x.log;
-            }
-        for (int i = 0; i < c->figure->panel_count && lo < hi; i++)
-            if (c->frames[i].column == column && c->frames[i].panel->kind == PAL_PANEL_LINES && (!log || c->frames[i].x.log))
-                c->frames[i].x.lo = lo, c->frames[i].x.hi = hi;
+        for (int j = 0; j < c->figure->panel_count; j++)
+            if (shares(&c->frames[i], &c->frames[j]) && !c->frames[j].empty) lo = fmin(lo, c->frames[j].x.lo), hi = fmax(hi, c->frames[j].x.hi);
+        for (int j = 0; j < c->figure->panel_count && lo < hi; j++)
+            if (shares(&c->frames[i], &c->frames[j])) c->frames[j].x.lo = lo, c->frames[j].x.hi = hi;
     }
 }
 
 /* Where v lands, from 0 at the axis's lo to 1 at its hi. */
 static double place(const axis *a, double v) {
-    return a->log ? log(v / a->lo) / log(a->hi / a->lo) : (v - a->lo) / (a->hi - a->lo);
+    return a->log ? (log(v) - log(a->lo)) / (log(a->hi) - log(a->lo)) : (v - a->lo) / (a->hi - a->lo);
 }
 /* cairo's coordinates are 24-bit fixed point; what lies far outside is clipped anyway. */
 static double clamp_pixel(double p) { return fmin(fmax(p, -30000), 60000); }

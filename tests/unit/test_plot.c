@@ -353,7 +353,7 @@ static double odd_number(pal_rng *rng) {
 
 static void any_numbers_can_be_drawn(void **state) {
     (void)state;
-    const int cases = getenv("PALIMPSA_TEST_LONG") ? 2000 : 150;
+    const int cases = getenv("PALIMPSA_TEST_LONG") ? 2000 : 60;
     pal_rng rng = pal_rng_at(77, 3);
     for (int k = 0; k < cases; k++) {
         sample s;
