@@ -76,10 +76,7 @@ static void write_labels(pal_ticks *t, double step) {
             suffix = units[u].suffix;
             break;
         }
-    /* A step of 2.5 needs a digit more than its power of ten. */
-    int decimals = clamp_int((int)ceil(-log10(step / unit) - 1e-9), 0, 17);
-    const double scaled = step / unit * pow(10, decimals);
-    if (fabs(scaled - round(scaled)) > 1e-6 && decimals < 17) decimals++;
+    const int decimals = clamp_int((int)ceil(-log10(step / unit) - 1e-9), 0, 17);
     for (int i = 0; i < t->count; i++) write_fixed(t->text[i], sizeof t->text[i], t->at[i] / unit, decimals, suffix);
 }
 
@@ -97,9 +94,7 @@ static int place(pal_ticks *t, double lo, double hi, double step) {
 }
 
 void pal_ticks_linear(pal_ticks *t, double lo, double hi, int wanted) {
-    static const double nice[] = { 1, 2, 2.5, 5 };
-    /* 2.5 is the least readable of these, so it has to win clearly. */
-    static const double penalty[] = { 0, 0, 2.5, 0 };
+    static const double nice[] = { 1, 2, 5 };
     memset(t, 0, sizeof *t);
     wanted = clamp_int(wanted, 2, PAL_TICKS_MAX - 2);
     const double rough = (hi - lo) / wanted;
@@ -112,7 +107,7 @@ void pal_ticks_linear(pal_ticks *t, double lo, double hi, int wanted) {
             const int count = place(t, lo, hi, step);
             if (count < 2 || count >= PAL_TICKS_MAX) continue;
             /* Too many crowd each other, so they cost more than too few; but two do not show a scale. */
-            const double cost = (count > wanted ? 1.25 : 1.0) * abs(count - wanted) + (count < 3 ? 1.5 : 0) + penalty[k];
+            const double cost = (count > wanted ? 1.25 : 1.0) * abs(count - wanted) + (count < 3 ? 1.5 : 0);
             if (cost < best) best = cost, best_step = step;
         }
     place(t, lo, hi, best_step);
