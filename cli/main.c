@@ -9,6 +9,7 @@
 static const cli_command commands[] = {
     { "selftest", "prove this machine's numbers against recorded ones", cmd_selftest },
     { "bench", "measure memory rules, kernels and matrix multiply", cmd_bench },
+    { "plot", "compare runs in a figure or a report", cmd_plot },
 };
 
 static void print_warning(void *user, const char *sentence) {
