@@ -137,14 +137,17 @@ typedef struct pal_work pal_work;
 typedef struct pal_work_options {
     int tokens;     /* of one batch, all sequences together */
     int sequences;  /* of one batch; 0: 1 */
-    int logits;     /* positions of one batch whose logits are wanted; 0: one a sequence. Training ignores it */
-    bool training;  /* forward keeps what backward needs */
+    int logits;     /* positions whose logits are made at once; 0: one a sequence */
+    int context;    /* positions that attention will meet; 0: 4096, or tokens if more */
+    bool loss;      /* pal_model_loss will be called */
+    bool training;  /* pal_model_learn will be called: forward keeps what backward needs */
     bool recompute; /* training: keep only the residual stream and run each layer's forward twice */
 } pal_work_options;
 typedef struct pal_plan { /* bytes */
     size_t activations; /* kept from forward to backward */
     size_t transient;   /* used again by every layer */
     size_t head;        /* logits and what stands around them */
+    size_t scratch;     /* of single kernels */
     size_t total;
 } pal_plan;
 PAL_API pal_status pal_work_plan(pal_plan *out, const pal_model *model, const pal_context *cx, const pal_work_options *options, pal_error *err);

@@ -25,7 +25,7 @@ PAL_API int64_t pal_state_position(const pal_state *state);          /* tokens s
 /* One part of layer i's memory as its rule means it (docs/math.md): part 0 is mu, S, G or keys, part 1 is I, H or values.
  * NULL name: no such part. floats: how many numbers export writes. */
 PAL_API const char *pal_state_part(const pal_state *state, int layer, int part, size_t *floats);
-PAL_API pal_status pal_state_export(const pal_state *state, const pal_model *model, int layer, float *part0, float *part1, pal_error *err);
+PAL_API pal_status pal_state_export(const pal_state *state, int layer, float *part0, float *part1, pal_error *err);
 
 /* A file with magic, version, the model's fingerprint, position and checksum. A state of another model is refused. */
 PAL_API pal_status pal_state_save(const pal_state *state, const char *path, pal_error *err);

@@ -52,6 +52,52 @@ PAL_INLINE float vf_maximum(vf x) {
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 
+/* PAL_W doubles, for long sums of floats. */
+typedef struct {
+    __m256d low, high;
+} vd;
+PAL_INLINE vd vd_zero(void) { return (vd){ _mm256_setzero_pd(), _mm256_setzero_pd() }; }
+PAL_INLINE vd vd_widen(vf x) {
+    return (vd){ _mm256_cvtps_pd(_mm256_castps256_ps128(x)), _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)) };
+}
+PAL_INLINE vd vd_fma(vd a, vd b, vd c) { /* ab + c */
+    return (vd){ _mm256_fmadd_pd(a.low, b.low, c.low), _mm256_fmadd_pd(a.high, b.high, c.high) };
+}
+PAL_INLINE vd vd_add(vd a, vd b) { return (vd){ _mm256_add_pd(a.low, b.low), _mm256_add_pd(a.high, b.high) }; }
+PAL_INLINE double vd_sum(vd x) {
+    const __m256d both = _mm256_add_pd(x.low, x.high);
+    const __m128d s = _mm_add_pd(_mm256_castpd256_pd128(both), _mm256_extractf128_pd(both, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(s, _mm_unpackhi_pd(s, s)));
+}
+
+/* A square of PAL_W vectors: lane i of x[j] and lane j of x[i] change places. */
+PAL_INLINE void vf_transpose(vf x[PAL_W]) {
+    __m256 a[8], b[8];
+    for (int j = 0; j < 8; j += 2) {
+        a[j] = _mm256_unpacklo_ps(x[j], x[j + 1]);
+        a[j + 1] = _mm256_unpackhi_ps(x[j], x[j + 1]);
+    }
+    for (int j = 0; j < 8; j += 4) {
+        b[j] = _mm256_shuffle_ps(a[j], a[j + 2], 0x44);
+        b[j + 1] = _mm256_shuffle_ps(a[j], a[j + 2], 0xee);
+        b[j + 2] = _mm256_shuffle_ps(a[j + 1], a[j + 3], 0x44);
+        b[j + 3] = _mm256_shuffle_ps(a[j + 1], a[j + 3], 0xee);
+    }
+    for (int j = 0; j < 4; j++) {
+        x[j] = _mm256_permute2f128_ps(b[j], b[j + 4], 0x20);
+        x[j + 4] = _mm256_permute2f128_ps(b[j], b[j + 4], 0x31);
+    }
+}
+
+/* out[0..3] += the sums of a, b, c and d. */
+PAL_INLINE void vf_add_sums4(float *out, vf a, vf b, vf c, vf d) {
+    const vf ab = _mm256_add_ps(_mm256_blend_ps(a, b, 0xcc), _mm256_shuffle_ps(a, b, _MM_SHUFFLE(1, 0, 3, 2)));
+    const vf cd = _mm256_add_ps(_mm256_blend_ps(c, d, 0xcc), _mm256_shuffle_ps(c, d, _MM_SHUFFLE(1, 0, 3, 2)));
+    const vf x = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, _MM_SHUFFLE(2, 0, 2, 0)), _mm256_shuffle_ps(ab, cd, _MM_SHUFFLE(3, 1, 3, 1)));
+    const __m128 sum = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    _mm_storeu_ps(out, _mm_add_ps(_mm_loadu_ps(out), sum));
+}
+
 #include "base/simd_math.h"
 
 #endif

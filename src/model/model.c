@@ -357,7 +357,7 @@ static uint64_t mix(uint64_t hash, uint64_t word) {
     return hash ^ hash >> 29;
 }
 
-static uint64_t hash_floats(uint64_t seed, const float *x, size_t n) {
+uint64_t pal_hash_floats(uint64_t seed, const float *x, size_t n) {
     uint64_t lane[4] = { seed, seed ^ 1, seed ^ 2, seed ^ 3 }; /* independent, so that the processor overlaps them */
     size_t i = 0;
     for (; i + 8 <= n; i += 8)
@@ -384,7 +384,7 @@ uint64_t pal_model_fingerprint(const pal_model *m) {
         const pal_weight *w = &m->table.entries[i].view;
         if (w->unused) continue;
         for (const char *c = w->name; *c; c++) hash = mix(hash, (unsigned char)*c);
-        hash = hash_floats(mix(hash, w->count), w->data, w->count);
+        hash = pal_hash_floats(mix(hash, w->count), w->data, w->count);
     }
     return hash;
 }

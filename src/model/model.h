@@ -5,14 +5,6 @@
 
 #include "format/model_dir.h"
 #include "model/weights.h"
-#include "palimpsa/memory.h"
-
-/* A block's weights by what they are for, NULL where it has none; and where their gradients go. */
-typedef struct pal_layer {
-    const pal_memory_rule *rule;
-    const float *w[PAL_W_COUNT];
-    float *d[PAL_W_COUNT]; /* NULL for inference, and for what is unused */
-} pal_layer;
 
 struct pal_model {
     pal_model_config config;
@@ -24,5 +16,8 @@ struct pal_model {
     float *gradients;  /* flat, training only */
     pal_model_dir dir; /* keeps mapped weights and config.json alive; zeroed for a new model */
 };
+
+/* Four interleaved multiply-xor lanes: for fingerprints and checksums, not against an adversary. */
+uint64_t pal_hash_floats(uint64_t seed, const float *x, size_t n);
 
 #endif

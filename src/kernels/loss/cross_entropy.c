@@ -9,6 +9,8 @@
 
 const pal_variant pal_cross_entropy_rows_variants[] = {
     PAL_VARIANT(PAL_CPU_REF, pal_cross_entropy_rows_ref),
+    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_cross_entropy_rows_avx2)
+    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_cross_entropy_rows_avx512)
     PAL_VARIANTS_END
 };
 

@@ -8,6 +8,8 @@
 
 const pal_variant pal_rotary_token_variants[] = {
     PAL_VARIANT(PAL_CPU_REF, pal_rotary_token_ref),
+    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_rotary_token_avx2)
+    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_rotary_token_avx512)
     PAL_VARIANTS_END
 };
 

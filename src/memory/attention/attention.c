@@ -14,21 +14,27 @@
 
 const pal_variant pal_attention_forward_variants[] = {
     PAL_VARIANT(PAL_CPU_REF, pal_attention_forward_ref),
+    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_attention_forward_avx2)
+    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_attention_forward_avx512)
     PAL_VARIANTS_END
 };
 const pal_variant pal_attention_backward_variants[] = {
     PAL_VARIANT(PAL_CPU_REF, pal_attention_backward_ref),
+    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_attention_backward_avx2)
+    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_attention_backward_avx512)
     PAL_VARIANTS_END
 };
 const pal_variant pal_attention_step_variants[] = {
     PAL_VARIANT(PAL_CPU_REF, pal_attention_forward_ref),
+    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_attention_step_avx2)
+    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_attention_step_avx512)
     PAL_VARIANTS_END
 };
 
 size_t pal_attention_scratch_floats(int dk, int dv, int tokens, pal_memory_pass pass) {
     const size_t keys = ((size_t)dk + 15) / 16 * 16, values = ((size_t)dv + 15) / 16 * 16;
-    (void)tokens, (void)pass;
-    return 2 * (keys + values);
+    const size_t block = PAL_ATTENTION_BLOCK;
+    return block * (4 * keys + 5 * values + 2 * block + 3) + (pass == PAL_BACKWARD ? (size_t)tokens * keys : 0);
 }
 
 static size_t part_floats(const pal_memory_shape *s, int part) {

@@ -11,21 +11,27 @@
 
 const pal_variant pal_longhorn_forward_variants[] = {
     PAL_VARIANT(PAL_CPU_REF, pal_longhorn_forward_ref),
+    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_longhorn_forward_avx2)
+    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_longhorn_forward_avx512)
     PAL_VARIANTS_END
 };
 const pal_variant pal_longhorn_backward_variants[] = {
     PAL_VARIANT(PAL_CPU_REF, pal_longhorn_backward_ref),
+    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_longhorn_backward_avx2)
+    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_longhorn_backward_avx512)
     PAL_VARIANTS_END
 };
 const pal_variant pal_longhorn_step_variants[] = {
     PAL_VARIANT(PAL_CPU_REF, pal_longhorn_step_ref),
+    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_longhorn_step_avx2)
+    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_longhorn_step_avx512)
     PAL_VARIANTS_END
 };
 
 size_t pal_longhorn_scratch_floats(pal_cpu_level level, int dk, int width) {
     const size_t chunk = PAL_LONGHORN_CHUNK, keys = ((size_t)dk + 15) / 16 * 16, values = ((size_t)width + 15) / 16 * 16;
     if (level == PAL_CPU_REF) return (chunk + 2) * keys * values; /* every memory of a chunk, and a gradient */
-    return chunk * (4 * keys + 6 * values) + 2 * keys * values + (chunk + 1) * 8 * 16;
+    return chunk * (5 * keys + 6 * values) + 2 * keys * values + (chunk + 1) * 8 * 16;
 }
 
 static size_t head_floats(const pal_memory_shape *s) { return (size_t)s->dk * (size_t)s->dv; }

@@ -11,23 +11,31 @@
 
 const pal_variant pal_mesa_forward_variants[] = {
     PAL_VARIANT(PAL_CPU_REF, pal_mesa_forward_ref),
+    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_mesa_forward_avx2)
+    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_mesa_forward_avx512)
     PAL_VARIANTS_END
 };
 const pal_variant pal_mesa_backward_variants[] = {
     PAL_VARIANT(PAL_CPU_REF, pal_mesa_backward_ref),
+    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_mesa_backward_avx2)
+    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_mesa_backward_avx512)
     PAL_VARIANTS_END
 };
 const pal_variant pal_mesa_step_variants[] = {
     PAL_VARIANT(PAL_CPU_REF, pal_mesa_step_ref),
+    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_mesa_step_avx2)
+    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_mesa_step_avx512)
     PAL_VARIANTS_END
 };
 
 size_t pal_mesa_scratch_floats(pal_cpu_level level, int dk, int dv, pal_memory_pass pass) {
     const size_t chunk = PAL_MESA_CHUNK, keys = ((size_t)dk + 15) / 16 * 16, values = ((size_t)dv + 15) / 16 * 16;
-    (void)level;
-    const size_t solver = 2 * keys * keys + 16 * keys; /* in doubles: the factor and a few vectors */
-    if (pass == PAL_BACKWARD) return solver + (chunk + 2) * keys * (keys + values);
-    return solver + keys * (keys + values);
+    if (level == PAL_CPU_REF) { /* a system in doubles; backward keeps every memory of a chunk, and a gradient */
+        return 2 * keys * keys + 16 * keys + (pass == PAL_BACKWARD ? chunk + 2 : 1) * keys * (keys + values);
+    }
+    const size_t lanes = 16;
+    return lanes * (keys * (keys + 1) / 2 + 6 * keys + 8 * (chunk + 1) + chunk) + chunk * (7 * keys + 3 * values + 2) +
+           keys * (3 * keys + 2 * values);
 }
 
 static size_t head_floats(const pal_memory_shape *s) { return (size_t)s->dk * ((size_t)s->dk + (size_t)s->dv); }

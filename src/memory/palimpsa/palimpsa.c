@@ -9,6 +9,7 @@
 
 #include "base/parallel.h"
 #include "memory/palimpsa/palimpsa_ref.h"
+#include "memory/palimpsa/palimpsa_simd.h"
 
 enum { MANY_UNITS = 16 }; /* independent (sequence, key head) pairs that keep threads busy without cutting them further */
 
@@ -350,11 +351,28 @@ static void backward(const pal_context *cx, const pal_memory_run *run) {
     }
 }
 
-size_t pal_palimpsa_scratch(int dk, int values, pal_memory_pass pass) { return pal_palimpsa_scratch_ref(dk, values, pass); }
+size_t pal_palimpsa_scratch(int dk, int values, pal_memory_pass pass) {
+    size_t most = pal_palimpsa_scratch_ref(dk, values, pass);
+#if PAL_X86_64
+    const size_t narrow = pal_palimpsa_scratch_avx2(dk, values, pass), wide = pal_palimpsa_scratch_avx512(dk, values, pass);
+    if (narrow > most) most = narrow;
+    if (wide > most) most = wide;
+#endif
+    return most;
+}
 
-const pal_variant pal_palimpsa_forward_variants[] = { PAL_VARIANT(PAL_CPU_REF, pal_palimpsa_forward_ref), PAL_VARIANTS_END };
-const pal_variant pal_palimpsa_backward_variants[] = { PAL_VARIANT(PAL_CPU_REF, pal_palimpsa_backward_ref), PAL_VARIANTS_END };
-const pal_variant pal_palimpsa_step_variants[] = { PAL_VARIANT(PAL_CPU_REF, pal_palimpsa_step_ref), PAL_VARIANTS_END };
+const pal_variant pal_palimpsa_forward_variants[] = { PAL_VARIANT(PAL_CPU_REF, pal_palimpsa_forward_ref),
+                                                      PAL_VARIANT_X86(PAL_CPU_AVX2, pal_palimpsa_forward_avx2)
+                                                      PAL_VARIANT_X86(PAL_CPU_AVX512, pal_palimpsa_forward_avx512)
+                                                      PAL_VARIANTS_END };
+const pal_variant pal_palimpsa_backward_variants[] = { PAL_VARIANT(PAL_CPU_REF, pal_palimpsa_backward_ref),
+ PAL_VARIANT_X86(PAL_CPU_AVX2, pal_palimpsa_backward_avx2)
+ PAL_VARIANT_X86(PAL_CPU_AVX512, pal_palimpsa_backward_avx512)
+ PAL_VARIANTS_END };
+const pal_variant pal_palimpsa_step_variants[] = { PAL_VARIANT(PAL_CPU_REF, pal_palimpsa_step_ref),
+ PAL_VARIANT_X86(PAL_CPU_AVX2, pal_palimpsa_step_avx2)
+ PAL_VARIANT_X86(PAL_CPU_AVX512, pal_palimpsa_step_avx512)
+ PAL_VARIANTS_END };
 
 const pal_memory_rule pal_rule_palimpsa = {
     .name = "palimpsa",

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+#include "layers/dense.h"
+
+#include "base/parallel.h"
+
+/* The parts from `first` on whose weights follow each other without a gap: their number and rows in all. */
+static int joined(const pal_dense *l, int first, bool gradients, int *rows) {
+    int count = 1;
+    *rows = l->out[first];
+    while (first + count < l->parts) {
+        const int last = first + count - 1;
+        const size_t floats = (size_t)l->out[last] * (size_t)l->in;
+        if (l->w[last + 1] != l->w[last] + floats || (gradients && l->dw[last + 1] != l->dw[last] + floats)) break;
+        *rows += l->out[first + count++];
+    }
+    return count;
+}
+
+void pal_dense_forward(const pal_context *cx, const pal_dense *l, int rows, const float *x, size_t ldx, pal_accumulate acc, float *y, size_t ldy) {
+    for (int part = 0, at = 0; part < l->parts;) {
+        int out;
+        const int count = joined(l, part, false, &out);
+        pal_matmul(cx, PAL_KEEP, PAL_TRANSPOSE, rows, out, l->in, x, ldx, l->w[part], (size_t)l->in, acc, y + at, ldy);
+        part += count;
+        at += out;
+    }
+}
+
+void pal_dense_backward(const pal_context *cx, const pal_dense *l, int rows, const float *x, size_t ldx, const float *dy, size_t ldy, float *dx, size_t lddx) {
+    for (int part = 0, at = 0; part < l->parts;) {
+        int out;
+        const int count = joined(l, part, true, &out);
+        if (l->dw[part]) pal_matmul(cx, PAL_TRANSPOSE, PAL_KEEP, out, l->in, rows, dy + at, ldy, x, ldx, PAL_ADD, l->dw[part], (size_t)l->in);
+        if (dx) pal_matmul(cx, PAL_KEEP, PAL_KEEP, rows, l->in, out, dy + at, ldy, l->w[part], (size_t)l->in, part ? PAL_ADD : PAL_OVERWRITE, dx, lddx);
+        part += count;
+        at += out;
+    }
+}
+
+typedef struct {
+    float *y;
+    const float *dy, *bias;
+    float *dbias;
+    size_t ld;
+    int rows, width;
+} bias_job;
+
+static void bias_task(void *arg, size_t begin, size_t end, int thread) {
+    (void)thread;
+    const bias_job *job = arg;
+    for (size_t r = begin; r < end; r++)
+        for (int i = 0; i < job->width; i++) job->y[r * job->ld + (size_t)i] += job->bias[i];
+}
+
+/* Columns are split over threads and rows summed in order, so the sum does not depend on the number of threads. */
+static void bias_backward_task(void *arg, size_t begin, size_t end, int thread) {
+    (void)thread;
+    const bias_job *job = arg;
+    for (size_t i = begin; i < end; i++) {
+        double sum = 0;
+        for (int r = 0; r < job->rows; r++) sum += (double)job->dy[(size_t)r * job->ld + i];
+        job->dbias[i] += (float)sum;
+    }
+}
+
+void pal_bias_add(const pal_context *cx, float *y, size_t ldy, int rows, int width, const float *bias) {
+    bias_job job = { .y = y, .bias = bias, .ld = ldy, .rows = rows, .width = width };
+    pal_parallel_ranges(cx, (size_t)rows, 64, bias_task, &job);
+}
+
+void pal_bias_backward(const pal_context *cx, float *dbias, const float *dy, size_t ldy, int rows, int width) {
+    if (!dbias) return;
+    bias_job job = { .dy = dy, .dbias = dbias, .ld = ldy, .rows = rows, .width = width };
+    pal_parallel_ranges(cx, (size_t)width, 16, bias_backward_task, &job);
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+#include "layers/ends.h"
+
+#include <string.h>
+
+#include "base/parallel.h"
+#include "kernels/loss/cross_entropy.h"
+#include "kernels/norms/norms.h"
+#include "layers/dense.h"
+
+/* A piece of logits: big enough for the matrix product to run at full speed, small enough not to matter. */
+enum { PIECE_FLOATS = 16 << 20, PIECE_LEAST = 128, COLUMN_BLOCK = 64 };
+
+typedef struct {
+    const float *table, *dh;
+    float *h, *dtable;
+    const int32_t *ids;
+    size_t width;
+    int tokens;
+} embedding_job;
+
+static void gather_task(void *arg, size_t begin, size_t end, int thread) {
+    (void)thread;
+    const embedding_job *job = arg;
+    for (size_t t = begin; t < end; t++)
+        memcpy(job->h + t * job->width, job->table + (size_t)job->ids[t] * job->width, job->width * sizeof *job->h);
+}
+
+/* A thread owns columns and takes tokens in order: two tokens of one id never meet, and the sum is always the same. */
+static void scatter_task(void *arg, size_t begin, size_t end, int thread) {
+    (void)thread;
+    const embedding_job *job = arg;
+    for (int t = 0; t < job->tokens; t++) {
+        float *to = job->dtable + (size_t)job->ids[t] * job->width;
+        const float *from = job->dh + (size_t)t * job->width;
+        for (size_t i = begin; i < end; i++) to[i] += from[i];
+    }
+}
+
+void pal_embedding_forward(const pal_pass *ps, const float *table, const int32_t *ids, float *h) {
+    const double t = pal_tick(ps);
+    embedding_job job = { .table = table, .ids = ids, .h = h, .width = (size_t)ps->config->hidden };
+    pal_parallel_ranges(ps->cx, (size_t)ps->tokens, 64, gather_task, &job);
+    pal_tock(ps, PAL_T_EMBEDDING, t);
+}
+
+void pal_embedding_backward(const pal_pass *ps, float *dtable, const int32_t *ids, const float *dh) {
+    const double t = pal_tick(ps);
+    embedding_job job = { .dtable = dtable, .ids = ids, .dh = dh, .width = (size_t)ps->config->hidden, .tokens = ps->tokens };
+    pal_parallel_ranges(ps->cx, job.width, COLUMN_BLOCK, scatter_task, &job);
+    pal_tock(ps, PAL_T_BACKWARD + PAL_T_EMBEDDING, t);
+}
+
+void pal_head_take(pal_head *head, const pal_model_config *c, int wanted, bool loss, bool training, pal_arena *arena) {
+    const size_t E = (size_t)c->hidden, V = (size_t)c->vocab_rows;
+    int rows = (int)(PIECE_FLOATS / V);
+    if (rows < PIECE_LEAST) rows = PIECE_LEAST;
+    if (rows > wanted) rows = wanted;
+    const size_t R = (size_t)rows;
+    *head = (pal_head){ .rows = rows };
+    head->h = pal_take(arena, R * E, sizeof(float));
+    head->x = pal_take(arena, R * E, sizeof(float));
+    if (!loss) return;
+    head->logits = pal_take(arena, R * V, sizeof(float));
+    head->nll = pal_take(arena, R, sizeof(float));
+    head->labels = pal_take(arena, R, sizeof(int));
+    head->argmax = pal_take(arena, R, sizeof(int));
+    if (!training) return;
+    head->dx = pal_take(arena, R * E, sizeof(float));
+    head->dh = pal_take(arena, R * E, sizeof(float));
+}
+
+static pal_dense head_dense(const pal_pass *ps, const pal_layer *outer) {
+    return (pal_dense){ .in = ps->config->hidden, .parts = 1, .out = { ps->config->vocab_rows }, .w = { outer->w[PAL_W_HEAD] }, .dw = { outer->d[PAL_W_HEAD] } };
+}
+
+static pal_layernorm_args layernorm_args(const pal_pass *ps, const pal_layer *outer, const pal_head *head, int rows) {
+    const size_t E = (size_t)ps->config->hidden;
+    return (pal_layernorm_args){ .rows = (size_t)rows, .width = ps->config->hidden, .eps = (float)ps->config->norm_eps, .w = outer->w[PAL_W_FINAL_NORM],
+                                 .b = outer->w[PAL_W_FINAL_NORM_BIAS], .x = { head->h, E }, .y = { head->x, E }, .dy = { head->dx, E },
+                                 .dx = { head->dh, E }, .dw = outer->d[PAL_W_FINAL_NORM], .db = outer->d[PAL_W_FINAL_NORM_BIAS] };
+}
+
+static pal_rmsnorm_args rmsnorm_args(const pal_pass *ps, const pal_layer *outer, const pal_head *head, int rows) {
+    const size_t E = (size_t)ps->config->hidden;
+    return (pal_rmsnorm_args){ .rows = (size_t)rows, .groups = 1, .width = ps->config->hidden, .eps = (float)ps->config->norm_eps,
+                               .w = outer->w[PAL_W_FINAL_NORM], .x = { head->h, E }, .y = { head->x, E }, .dy = { head->dx, E },
+                               .dx = { head->dh, E }, .dw = outer->d[PAL_W_FINAL_NORM] };
+}
+
+size_t pal_head_scratch_bytes(const pal_model_config *c, int rows) {
+    const pal_layernorm_args ln = { .rows = (size_t)rows, .width = c->hidden };
+    const pal_rmsnorm_args rms = { .rows = (size_t)rows, .groups = 1, .width = c->hidden };
+    return (c->mqar ? pal_layernorm_scratch_floats(&ln) : pal_rmsnorm_scratch_floats(&rms)) * sizeof(float);
+}
+
+/* Rows begin .. begin+rows-1 of the wanted ones: gathered, normed and multiplied into logits. */
+static void piece_forward(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const float *stream, const int *at, int begin, int rows, float *logits) {
+    const size_t E = (size_t)ps->config->hidden;
+    double t = pal_tick(ps);
+    for (int i = 0; i < rows; i++)
+        memcpy(head->h + (size_t)i * E, stream + (size_t)(at ? at[begin + i] : begin + i) * E, E * sizeof *stream);
+    if (ps->config->mqar) {
+        const pal_layernorm_args norm = layernorm_args(ps, outer, head, rows);
+        pal_layernorm(ps->cx, &norm);
+    } else {
+        const pal_rmsnorm_args norm = rmsnorm_args(ps, outer, head, rows);
+        pal_rmsnorm(ps->cx, &norm);
+    }
+    t = pal_tock(ps, PAL_T_NORM, t);
+    const pal_dense dense = head_dense(ps, outer);
+    pal_dense_forward(ps->cx, &dense, rows, head->x, E, PAL_OVERWRITE, logits, (size_t)ps->config->vocab_rows);
+    pal_tock(ps, PAL_T_HEAD, t);
+}
+
+static void piece_backward(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const int *at, int begin, int rows, float *dstream) {
+    const size_t E = (size_t)ps->config->hidden;
+    const pal_dense dense = head_dense(ps, outer);
+    double t = pal_tick(ps);
+    pal_dense_backward(ps->cx, &dense, rows, head->x, E, head->logits, (size_t)ps->config->vocab_rows, head->dx, E);
+    t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_HEAD, t);
+    if (ps->config->mqar) {
+        const pal_layernorm_args norm = layernorm_args(ps, outer, head, rows);
+        pal_layernorm_backward(ps->cx, &norm, ps->scratch);
+    } else {
+        const pal_rmsnorm_args norm = rmsnorm_args(ps, outer, head, rows);
+        pal_rmsnorm_backward(ps->cx, &norm, ps->scratch);
+    }
+    for (int i = 0; i < rows; i++)
+        memcpy(dstream + (size_t)(at ? at[begin + i] : begin + i) * E, head->dh + (size_t)i * E, E * sizeof *dstream);
+    pal_tock(ps, PAL_T_BACKWARD + PAL_T_NORM, t);
+}
+
+void pal_head_logits(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const float *stream, const int *at, int n, float *logits) {
+    for (int begin = 0; begin < n; begin += head->rows)
+        piece_forward(ps, outer, head, stream, at, begin, n - begin < head->rows ? n - begin : head->rows,
+                      logits + (size_t)begin * (size_t)ps->config->vocab_rows);
+}
+
+void pal_head_loss(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const float *stream, const int *at, int n,
+                   const int32_t *targets, float scale, pal_loss *loss, unsigned char *correct, float *dstream) {
+    const size_t V = (size_t)ps->config->vocab_rows;
+    for (int begin = 0; begin < n; begin += head->rows) {
+        const int rows = n - begin < head->rows ? n - begin : head->rows;
+        piece_forward(ps, outer, head, stream, at, begin, rows, head->logits);
+        const double t = pal_tick(ps);
+        for (int i = 0; i < rows; i++) head->labels[i] = (int)targets[at ? at[begin + i] : begin + i];
+        const pal_cross_entropy_args args = { .rows = (size_t)rows, .vocab = (int)V, .logits = { head->logits, V }, .labels = head->labels, .scale = scale,
+                                              .nll = head->nll, .argmax = head->argmax, .dlogits = { dstream ? head->logits : NULL, V } };
+        loss->sum += pal_cross_entropy(ps->cx, &args);
+        for (int i = 0; i < rows; i++) {
+            const bool right = head->argmax[i] == head->labels[i];
+            loss->count++;
+            loss->correct += right;
+            if (correct) correct[at ? at[begin + i] : begin + i] = right;
+        }
+        pal_tock(ps, PAL_T_LOSS, t);
+        if (dstream) piece_backward(ps, outer, head, at, begin, rows, dstream);
+    }
+}

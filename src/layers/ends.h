@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/* Both ends of the stack: token embedding, and final norm, head and loss. Logits exist only for the rows that are asked
+ * for, a few at a time: forward, loss and backward of a piece happen before the next piece is begun. */
+#ifndef PAL_LAYERS_ENDS_H
+#define PAL_LAYERS_ENDS_H
+
+#include "base/arena.h"
+#include "layers/layer.h"
+#include "layers/pass.h"
+
+void pal_embedding_forward(const pal_pass *pass, const float *table, const int32_t *ids, float *h);
+/* dtable[ids[t]] += dh[t] */
+void pal_embedding_backward(const pal_pass *pass, float *dtable, const int32_t *ids, const float *dh);
+
+typedef struct pal_head {
+    int rows;             /* of one piece */
+    float *h, *x;         /* (rows, E) gathered stream, and its norm */
+    float *logits;        /* (rows, vocab_rows); NULL when the caller owns them */
+    float *dx, *dh;       /* (rows, E) training */
+    float *nll;           /* (rows) */
+    int *labels, *argmax; /* (rows) */
+} pal_head;
+
+/* rows_wanted: most rows that one call handles. */
+void pal_head_take(pal_head *head, const pal_model_config *config, int rows_wanted, bool loss, bool training, pal_arena *arena);
+size_t pal_head_scratch_bytes(const pal_model_config *config, int rows);
+
+/* Logits (n, vocab_rows) of stream rows at[0..n-1] (NULL: 0..n-1). */
+void pal_head_logits(const pal_pass *pass, const pal_layer *outer, const pal_head *head, const float *stream, const int *at, int n, float *logits);
+/* Loss of rows at[0..n-1] with targets[at[i]]. With dstream not NULL also gradients: dstream (T, E), zero on entry, gets
+ * its rows; weights are added to. correct (may be NULL) is indexed by row. */
+void pal_head_loss(const pal_pass *pass, const pal_layer *outer, const pal_head *head, const float *stream, const int *at, int n,
+                   const int32_t *targets, float scale, pal_loss *loss, unsigned char *correct, float *dstream);
+
+#endif

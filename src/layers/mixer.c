@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT */
+/* The gated mixers, forward. docs/models.md has the formulas. */
+#include "layers/mixer.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/math.h"
+#include "kernels/activations/activations.h"
+#include "kernels/conv/conv.h"
+#include "layers/mixer_parts.h"
+
+void pal_mixer_parameters(const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_work *w) {
+    for (int h = 0; h < m->heads; h++) {
+        if (layer->w[PAL_W_A_LOG]) w->A[h] = expf(layer->w[PAL_W_A_LOG][h]);
+        if (m->gate_b) w->c[h] = pal_softplus(layer->w[PAL_W_B_SCALE][h]);
+        if (m->rule->inputs & PAL_INPUT_IP) w->Ip[h] = expf(layer->w[PAL_W_IP_LOG][h]);
+    }
+    if (m->rule->inputs & PAL_INPUT_LAM)
+        for (int i = 0; i < m->heads * m->dk; i++) w->lam[i] = pal_softplus(layer->w[PAL_W_LAM][i]);
+}
+
+pal_memory_run pal_mixer_run(const pal_pass *ps, const pal_mixer_plan *m, const pal_mixer_kept *a, const pal_mixer_work *w) {
+    const size_t heads = (size_t)m->heads, values = (size_t)m->values;
+    pal_memory_run run = { .shape = pal_mixer_shape(m, ps->tokens, ps->sequences, ps->cu_seqlens, ps->context), .state = ps->memory,
+                           .past = ps->past, .saved = ps->training ? a->saved : NULL, .scratch = ps->scratch, .y = { a->y, values } };
+    run.in = (pal_memory_inputs){ .scale = m->scale, .A = w->A, .Ip = w->Ip, .lam = w->lam, .dt = { a->dt, heads }, .g = { a->g, heads },
+                                  .beta = { a->bs, heads }, .b = { w->b, values } };
+    if (!m->channels) { /* attention reads its projections */
+        run.in.q = (pal_const_view){ a->p + m->q, (size_t)m->columns };
+        run.in.k = (pal_const_view){ a->p + m->k, (size_t)m->columns };
+        run.in.v = (pal_const_view){ a->p + m->v, (size_t)m->columns };
+        return run;
+    }
+    if (m->l2) {
+        run.in.q = (pal_const_view){ w->n, 2 * (size_t)m->keys };
+        run.in.k = (pal_const_view){ w->n + m->keys, 2 * (size_t)m->keys };
+    } else {
+        run.in.q = (pal_const_view){ a->c + m->q, (size_t)m->channels };
+        run.in.k = (pal_const_view){ a->c + m->k, (size_t)m->channels };
+    }
+    run.in.v = m->gate_v ? (pal_const_view){ w->v, values } : (pal_const_view){ a->c + m->v, (size_t)m->channels };
+    return run;
+}
+
+void pal_mixer_remember(const pal_pass *ps, const pal_mixer_plan *m, const pal_memory_run *run) {
+    assert(m->rule->scratch_bytes(ps->cx, &run->shape, ps->cu_seqlens ? PAL_FORWARD : PAL_STEP) <= ps->scratch_bytes);
+    if (ps->cu_seqlens) m->rule->forward(ps->cx, run);
+    else m->rule->step(ps->cx, run);
+}
+
+pal_rmsnorm_args pal_mixer_norm_args(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_kept *a, float *o) {
+    const size_t values = (size_t)m->values;
+    return (pal_rmsnorm_args){ .rows = (size_t)ps->tokens, .groups = m->norm_groups, .width = m->values / m->norm_groups, .gate = m->norm,
+                               .shared_weight = m->norm == PAL_GATE_AFTER, .eps = m->eps, .w = layer->w[PAL_W_MIXER_NORM],
+                               .x = { o, values }, .z = { a->p + m->z, (size_t)m->columns }, .y = { o, values } };
+}
+
+pal_head_gate_args pal_mixer_gate_args(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_kept *a, const pal_mixer_work *w) {
+    const size_t values = (size_t)m->values, heads = (size_t)m->heads;
+    return (pal_head_gate_args){ .rows = (size_t)ps->tokens, .heads = m->heads, .width = m->dv, .x = { a->c + m->v, (size_t)m->channels },
+                                 .pre = { a->pre, values }, .s = { m->dt_gates ? a->dt : a->bs, heads }, .c = w->c,
+                                 .D = m->skip ? layer->w[PAL_W_D] : NULL, .v = { w->v, values }, .b = { m->gate_b ? w->b : NULL, values } };
+}
+
+pal_l2norm_args pal_mixer_l2_args(const pal_pass *ps, const pal_mixer_plan *m, const pal_mixer_kept *a, const pal_mixer_work *w) {
+    return (pal_l2norm_args){ .rows = (size_t)ps->tokens, .groups = 2 * m->key_heads, .width = m->dk, .kind = m->l2_kind,
+                              .x = { a->c + m->q, (size_t)m->channels }, .y = { w->n, 2 * (size_t)m->keys } };
+}
+
+pal_conv_args pal_mixer_conv_args(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_kept *a) {
+    return (pal_conv_args){ .sequences = ps->sequences, .cu_seqlens = ps->cu_seqlens, .channels = m->channels, .taps = m->taps,
+                            .w = layer->w[PAL_W_CONV], .bias = layer->w[PAL_W_CONV_BIAS], .x = { a->p + m->conv_at, (size_t)m->columns },
+                            .y = { a->c, (size_t)m->channels }, .window = ps->window };
+}
+
+static void time_steps(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_kept *a, const pal_mixer_work *w) {
+    const size_t heads = (size_t)m->heads, n = (size_t)ps->tokens * heads;
+    const pal_activation_args softplus = { .rows = (size_t)ps->tokens, .width = m->heads, .kind = PAL_SOFTPLUS, .bias = layer->w[PAL_W_DT_BIAS],
+                                           .x = { a->p + m->dt, (size_t)m->columns }, .y = { a->dt, heads } };
+    pal_activate(ps->cx, &softplus);
+    const float low = (float)ps->config->dt_low, high = (float)ps->config->dt_high;
+    if (low > 0 || isfinite(high))
+        for (size_t i = 0; i < n; i++) a->dt[i] = a->dt[i] < low ? low : a->dt[i] > high ? high : a->dt[i];
+    if (m->uses_g)
+        for (size_t i = 0; i < n; i++) a->g[i] = -w->A[i % heads] * a->dt[i];
+}
+
+/* Everything between the kept activations and the memory that is cheaper to compute twice than to keep. */
+void pal_mixer_prepare(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_kept *a, const pal_mixer_work *w) {
+    if (m->l2) {
+        const pal_l2norm_args l2 = pal_mixer_l2_args(ps, m, a, w);
+        pal_l2norm(ps->cx, &l2);
+    }
+    if (m->gate_v || m->gate_b) {
+        const pal_head_gate_args gate = pal_mixer_gate_args(ps, m, layer, a, w);
+        pal_head_gate(ps->cx, &gate);
+    }
+}
+
+/* w->o = norm and gate of y + D x, the input of the output projection. */
+void pal_mixer_finish(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_kept *a, const pal_mixer_work *w, float *o, bool norm) {
+    const size_t values = (size_t)m->values;
+    if (o != a->y) memcpy(o, a->y, (size_t)ps->tokens * values * sizeof *o);
+    if (m->skip) {
+        pal_head_gate_args skip = pal_mixer_gate_args(ps, m, layer, a, w);
+        skip.o = (pal_view){ o, values };
+        pal_head_skip(ps->cx, &skip);
+    }
+    if (!norm) return;
+    const pal_rmsnorm_args args = pal_mixer_norm_args(ps, m, layer, a, o);
+    pal_rmsnorm(ps->cx, &args);
+}
+
+void pal_mixer_forward(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_kept *a, pal_mixer_work *w, const float *x, float *h) {
+    const size_t columns = (size_t)m->columns, hidden = (size_t)m->hidden;
+    double t = pal_tick(ps);
+    pal_dense_forward(ps->cx, &m->in, ps->tokens, x, hidden, PAL_OVERWRITE, a->p, columns);
+    if (layer->w[PAL_W_IN_BIAS]) pal_bias_add(ps->cx, a->p, columns, ps->tokens, m->in.out[0], layer->w[PAL_W_IN_BIAS]);
+    t = pal_tock(ps, PAL_T_PROJECT, t);
+    const pal_conv_args conv = pal_mixer_conv_args(ps, m, layer, a);
+    pal_conv_silu(ps->cx, &conv);
+    t = pal_tock(ps, PAL_T_CONV, t);
+    pal_mixer_parameters(m, layer, w);
+    if (m->dt >= 0) time_steps(ps, m, layer, a, w);
+    if (m->bs >= 0) {
+        const pal_activation_args sigmoid = { .rows = (size_t)ps->tokens, .width = m->heads, .kind = PAL_SIGMOID,
+                                              .x = { a->p + m->bs, columns }, .y = { a->bs, (size_t)m->heads } };
+        pal_activate(ps->cx, &sigmoid);
+    }
+    if (m->gate_b) pal_dense_forward(ps->cx, &m->b, ps->tokens, a->p + m->rank_at, columns, PAL_OVERWRITE, a->pre, (size_t)m->values);
+    pal_mixer_prepare(ps, m, layer, a, w);
+    t = pal_tock(ps, PAL_T_GATES, t);
+    const pal_memory_run run = pal_mixer_run(ps, m, a, w);
+    pal_mixer_remember(ps, m, &run);
+    t = pal_tock(ps, PAL_T_MEMORY, t);
+    if (!h) return;
+    float *o = ps->training ? w->o : a->y;
+    pal_mixer_finish(ps, m, layer, a, w, o, true);
+    t = pal_tock(ps, PAL_T_GATES, t);
+    pal_dense_forward(ps->cx, &m->out, ps->tokens, o, (size_t)m->values, PAL_ADD, h, hidden);
+    if (layer->w[PAL_W_OUT_BIAS]) pal_bias_add(ps->cx, h, hidden, ps->tokens, m->hidden, layer->w[PAL_W_OUT_BIAS]);
+    pal_tock(ps, PAL_T_OUT, t);
+}

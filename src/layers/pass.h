@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/* What every layer is told about the computation that is going on, and the clock that says where time goes. */
+#ifndef PAL_LAYERS_PASS_H
+#define PAL_LAYERS_PASS_H
+
+#include <time.h>
+
+#include "base/context.h"
+#include "palimpsa/model.h"
+
+typedef enum pal_timed_op {
+    PAL_T_EMBEDDING, PAL_T_NORM, PAL_T_PROJECT, PAL_T_CONV, PAL_T_GATES, PAL_T_MEMORY, PAL_T_OUT, PAL_T_MLP, PAL_T_SWIGLU, PAL_T_HEAD, PAL_T_LOSS,
+    PAL_T_BACKWARD, /* the same again for backward, in the same order */
+    PAL_T_COUNT = 2 * PAL_T_BACKWARD
+} pal_timed_op;
+
+typedef struct pal_timers {
+    bool on;
+    pal_timing entry[PAL_T_COUNT + 1];
+} pal_timers;
+
+static inline double pal_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct pal_pass {
+    const pal_context *cx;
+    const pal_model_config *config;
+    int tokens, sequences;
+    const int *cu_seqlens;     /* NULL: one token a sequence */
+    bool training;             /* backward follows, or is going on */
+    float *const *memory;      /* N memories of this layer; NULL: sequences start afresh */
+    float *const *window;      /* N convolution windows of this layer; NULL likewise */
+    const int *past;           /* (N) tokens seen before; NULL: none */
+    int context;               /* tokens that an attention memory can hold */
+    const float *rotary;       /* table of positions */
+    void *scratch;             /* for one kernel at a time */
+    size_t scratch_bytes;
+    pal_timers *timers;
+} pal_pass;
+
+/* double since = pal_tick(pass); work; since = pal_tock(pass, PAL_T_CONV, since); */
+static inline double pal_tick(const pal_pass *pass) { return pass->timers->on ? pal_now() : 0; }
+static inline double pal_tock(const pal_pass *pass, int op, double since) {
+    if (!pass->timers->on) return 0;
+    const double now = pal_now();
+    pass->timers->entry[op].seconds += now - since;
+    pass->timers->entry[op].calls++;
+    return now;
+}
+
+#endif

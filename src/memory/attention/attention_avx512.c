@@ -1,0 +1,3 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/simd_avx512.h"
+#include "memory/attention/attention_simd.inc"

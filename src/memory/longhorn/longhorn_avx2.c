@@ -1,0 +1,3 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/simd_avx2.h"
+#include "memory/longhorn/longhorn_simd.inc"

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: MIT */
+/* The stack of blocks: forward, backward, with and without states; and the checked entry points of model.h. */
+#include <string.h>
+
+#include "model/state.h"
+#include "model/work.h"
+
+pal_pass pal_work_pass(pal_work *w, int tokens, int sequences, const int *cu_seqlens) {
+    return (pal_pass){ .cx = w->cx, .config = &w->model->config, .tokens = tokens, .sequences = sequences, .cu_seqlens = cu_seqlens,
+                       .training = w->options.training, .rotary = w->rotary, .scratch = w->scratch, .scratch_bytes = w->scratch_bytes,
+                       .timers = &w->timers };
+}
+
+static pal_rmsnorm_args norm_args(const pal_pass *ps, const float *weight, float *dweight, const float *h, float *x) {
+    const size_t E = (size_t)ps->config->hidden;
+    return (pal_rmsnorm_args){ .rows = (size_t)ps->tokens, .groups = 1, .width = ps->config->hidden, .eps = (float)ps->config->norm_eps,
+                               .w = weight, .dw = dweight, .x = { h, E }, .y = { x, E } };
+}
+
+static void norm_forward(const pal_pass *ps, const float *weight, const float *h, float *x, int op) {
+    const double t = pal_tick(ps);
+    const pal_rmsnorm_args args = norm_args(ps, weight, NULL, h, x);
+    pal_rmsnorm(ps->cx, &args);
+    pal_tock(ps, op, t);
+}
+
+/* dh += d norm(h) / dh * dx */
+static void norm_backward(const pal_pass *ps, const float *weight, float *dweight, const float *h, const float *dx, float *dh) {
+    const size_t E = (size_t)ps->config->hidden;
+    const double t = pal_tick(ps);
+    pal_rmsnorm_args args = norm_args(ps, weight, dweight, h, NULL);
+    args.dy = (pal_const_view){ dx, E };
+    args.add = (pal_const_view){ dh, E };
+    args.dx = (pal_view){ dh, E };
+    pal_rmsnorm_backward(ps->cx, &args, ps->scratch);
+    pal_tock(ps, PAL_T_BACKWARD + PAL_T_NORM, t);
+}
+
+static void carry(const pal_pass *ps, float *to, const float *from) {
+    if (to != from) memcpy(to, from, (size_t)ps->tokens * (size_t)ps->config->hidden * sizeof *to);
+}
+
+/* again: the second time, when layers are recomputed; what backward does not read is left out. */
+static void block_forward(pal_work *w, const pal_pass *ps, int i, bool again) {
+    pal_block *b = &w->blocks[i];
+    const pal_layer *layer = &w->model->layers[i];
+    const bool mlp = ps->config->mlp > 0;
+    float *next = i + 1 < ps->config->layers ? w->blocks[i + 1].h : w->h;
+    float *middle = mlp ? b->middle : again ? NULL : next;
+    norm_forward(ps, layer->w[PAL_W_NORM], b->h, w->x, PAL_T_NORM);
+    if (middle) carry(ps, middle, b->h);
+    if (ps->config->mixer == PAL_MIXER_ATTENTION) pal_attention_forward(ps, &b->plan, &b->mixer, w->x, middle);
+    else pal_mixer_forward(ps, &b->plan, layer, &b->mixer, &b->mixer_work, w->x, middle);
+    if (!mlp) return;
+    norm_forward(ps, layer->w[PAL_W_MLP_NORM], middle, w->x, PAL_T_NORM);
+    if (!again) carry(ps, next, middle);
+    pal_mlp_forward(ps, layer, &b->mlp, &w->mlp_work, w->x, again ? NULL : next);
+}
+
+void pal_stack_forward(pal_work *w, pal_pass *ps, pal_state *const *states) {
+    for (int i = 0; i < ps->config->layers; i++) {
+        if (states) {
+            for (int n = 0; n < ps->sequences; n++) {
+                w->memory[n] = states[n]->data + states[n]->memory_at[i];
+                w->window[n] = states[n]->data + states[n]->window_at[i];
+            }
+            ps->memory = w->memory;
+            ps->window = w->window;
+        }
+        block_forward(w, ps, i, false);
+    }
+}
+
+static void block_backward(pal_work *w, const pal_pass *ps, int i) {
+    pal_block *b = &w->blocks[i];
+    const pal_layer *layer = &w->model->layers[i];
+    if (w->options.recompute) block_forward(w, ps, i, true);
+    if (ps->config->mlp) {
+        norm_forward(ps, layer->w[PAL_W_MLP_NORM], b->middle, w->x, PAL_T_BACKWARD + PAL_T_NORM);
+        pal_mlp_backward(ps, layer, &b->mlp, &w->mlp_work, w->x, w->dh, w->dx);
+        norm_backward(ps, layer->w[PAL_W_MLP_NORM], layer->d[PAL_W_MLP_NORM], b->middle, w->dx, w->dh);
+    }
+    norm_forward(ps, layer->w[PAL_W_NORM], b->h, w->x, PAL_T_BACKWARD + PAL_T_NORM);
+    if (ps->config->mixer == PAL_MIXER_ATTENTION) pal_attention_backward(ps, &b->plan, &b->mixer, &b->mixer_work, w->x, w->dh, w->dx);
+    else pal_mixer_backward(ps, &b->plan, layer, &b->mixer, &b->mixer_work, w->x, w->dh, w->dx);
+    norm_backward(ps, layer->w[PAL_W_NORM], layer->d[PAL_W_NORM], b->h, w->dx, w->dh);
+}
+
+void pal_stack_backward(pal_work *w, pal_pass *ps) {
+    for (int i = ps->config->layers - 1; i >= 0; i--) block_backward(w, ps, i);
+}
+
+static pal_status check_ids(const pal_model *m, const int32_t *ids, int tokens, pal_error *err) {
+    if (!ids) return pal_fail(err, PAL_E_ARGUMENT, "token ids are NULL");
+    for (int t = 0; t < tokens; t++)
+        if (ids[t] < 0 || ids[t] >= m->config.vocab)
+            return pal_fail(err, PAL_E_ARGUMENT, "token %d is id %d, the vocabulary has 0 to %d", t, (int)ids[t], m->config.vocab - 1);
+    return PAL_OK;
+}
+
+static pal_status check_batch(const pal_model *m, const pal_work *w, const pal_batch *b, pal_error *err) {
+    if (w->model != m) return pal_fail(err, PAL_E_ARGUMENT, "the working memory was made for another model");
+    if (b->tokens < 1 || b->tokens > w->options.tokens || b->sequences < 1 || b->sequences > w->options.sequences)
+        return pal_fail(err, PAL_E_ARGUMENT, "a batch of %d tokens in %d sequences: the working memory was made for %d in %d", b->tokens, b->sequences,
+                        w->options.tokens, w->options.sequences);
+    if (!b->cu_seqlens || b->cu_seqlens[0] != 0) return pal_fail(err, PAL_E_ARGUMENT, "cu_seqlens must start with 0");
+    for (int n = 0; n < b->sequences; n++)
+        if (b->cu_seqlens[n + 1] <= b->cu_seqlens[n])
+            return pal_fail(err, PAL_E_ARGUMENT, "cu_seqlens must increase; entry %d is %d after %d", n + 1, b->cu_seqlens[n + 1], b->cu_seqlens[n]);
+    if (b->cu_seqlens[b->sequences] != b->tokens)
+        return pal_fail(err, PAL_E_ARGUMENT, "cu_seqlens ends at %d, expected the number of tokens, %d", b->cu_seqlens[b->sequences], b->tokens);
+    return check_ids(m, b->ids, b->tokens, err);
+}
+
+static pal_status check_rows(const pal_batch *b, const int *at, int n, const float *logits, pal_error *err) {
+    if (n < 0 || (!at && n > b->tokens)) return pal_fail(err, PAL_E_ARGUMENT, "logits of %d positions: the batch has %d", n, b->tokens);
+    if (n && !logits) return pal_fail(err, PAL_E_ARGUMENT, "logits are NULL");
+    for (int i = 0; at && i < n; i++)
+        if (at[i] < 0 || at[i] >= b->tokens) return pal_fail(err, PAL_E_ARGUMENT, "logits of position %d: the batch has %d", at[i], b->tokens);
+    return PAL_OK;
+}
+
+static pal_pass enter(pal_work *w, const pal_batch *b) {
+    pal_pass ps = pal_work_pass(w, b->tokens, b->sequences, b->cu_seqlens);
+    pal_embedding_forward(&ps, w->model->outer.w[PAL_W_EMBEDDING], b->ids, w->blocks[0].h);
+    return ps;
+}
+
+pal_status pal_model_forward(const pal_model *m, pal_work *w, const pal_batch *b, const int *at, int n, float *logits, pal_error *err) {
+    pal_status st;
+    if ((st = check_batch(m, w, b, err)) || (st = check_rows(b, at, n, logits, err))) return st;
+    pal_pass ps = enter(w, b);
+    pal_stack_forward(w, &ps, NULL);
+    pal_head_logits(&ps, &m->outer, &w->head, w->h, at, n, logits);
+    return PAL_OK;
+}
+
+/* Lists the positions that have a target. */
+static pal_status find_targets(const pal_model *m, pal_work *w, const pal_batch *b, int *count, pal_error *err) {
+    *count = 0;
+    if (!b->targets) return pal_fail(err, PAL_E_ARGUMENT, "targets are NULL");
+    for (int t = 0; t < b->tokens; t++) {
+        if (b->targets[t] == PAL_IGNORE) continue;
+        if (b->targets[t] < 0 || b->targets[t] >= m->config.vocab)
+            return pal_fail(err, PAL_E_ARGUMENT, "the target of token %d is id %d, the vocabulary has 0 to %d", t, (int)b->targets[t], m->config.vocab - 1);
+        w->rows[(*count)++] = t;
+    }
+    return PAL_OK;
+}
+
+pal_status pal_model_loss(const pal_model *m, pal_work *w, const pal_batch *b, pal_loss *loss, unsigned char *correct, pal_error *err) {
+    pal_status st;
+    int n;
+    if ((st = check_batch(m, w, b, err)) || (st = find_targets(m, w, b, &n, err))) return st;
+    if (!w->head.logits) return pal_fail(err, PAL_E_ARGUMENT, "this working memory was not made for a loss");
+    *loss = (pal_loss){ 0 };
+    if (correct) memset(correct, 0, (size_t)b->tokens);
+    pal_pass ps = enter(w, b);
+    pal_stack_forward(w, &ps, NULL);
+    pal_head_loss(&ps, &m->outer, &w->head, w->h, w->rows, n, b->targets, 0, loss, correct, NULL);
+    return PAL_OK;
+}
+
+pal_status pal_model_learn(pal_model *m, pal_work *w, const pal_batch *b, float scale, pal_loss *loss, unsigned char *correct, pal_error *err) {
+    pal_status st;
+    int n;
+    if ((st = check_batch(m, w, b, err)) || (st = find_targets(m, w, b, &n, err))) return st;
+    if (!w->options.training) return pal_fail(err, PAL_E_ARGUMENT, "this working memory was not made for training");
+    *loss = (pal_loss){ 0 };
+    if (correct) memset(correct, 0, (size_t)b->tokens);
+    pal_pass ps = enter(w, b);
+    pal_stack_forward(w, &ps, NULL);
+    memset(w->dh, 0, (size_t)b->tokens * (size_t)m->config.hidden * sizeof *w->dh);
+    pal_head_loss(&ps, &m->outer, &w->head, w->h, w->rows, n, b->targets, scale, loss, correct, w->dh);
+    pal_stack_backward(w, &ps);
+    pal_embedding_backward(&ps, m->outer.d[PAL_W_EMBEDDING], b->ids, w->dh);
+    return PAL_OK;
+}
+
+void pal_shift_targets(int32_t *targets, const int32_t *ids, int tokens) {
+    for (int t = 0; t + 1 < tokens; t++) targets[t] = ids[t + 1];
+    if (tokens > 0) targets[tokens - 1] = PAL_IGNORE;
+}
+
+/* cu_seqlens NULL: one token a sequence. */
+static void run_states(pal_work *w, pal_state *const *states, const pal_batch *b, const int *at, int n, float *logits) {
+    pal_pass ps = enter(w, b);
+    for (int i = 0; i < b->sequences; i++) w->past[i] = (int)states[i]->position;
+    ps.past = w->past;
+    ps.context = states[0]->context;
+    pal_stack_forward(w, &ps, states);
+    for (int i = 0; i < b->sequences; i++) states[i]->position += b->cu_seqlens ? b->cu_seqlens[i + 1] - b->cu_seqlens[i] : 1;
+    if (n) pal_head_logits(&ps, &w->model->outer, &w->head, w->h, at, n, logits);
+}
+
+static pal_status check_states(const pal_model *m, const pal_work *w, pal_state *const *states, int n, const int *cu_seqlens, pal_error *err) {
+    pal_status st;
+    if (w->options.training) return pal_fail(err, PAL_E_ARGUMENT, "states do not go with working memory for training");
+    if (!states) return pal_fail(err, PAL_E_ARGUMENT, "states are NULL");
+    if ((st = pal_states_check(m, states, n, cu_seqlens, err))) return st;
+    for (int i = 0; i < n; i++) {
+        if (states[i]->context != states[0]->context) return pal_fail(err, PAL_E_ARGUMENT, "states %d and 0 were made for different contexts", i);
+        if (w->rotary && states[i]->context > w->positions)
+            return pal_fail(err, PAL_E_ARGUMENT, "state %d was made for %d tokens of context, the working memory for %d", i, states[i]->context, w->positions);
+    }
+    return PAL_OK;
+}
+
+pal_status pal_model_step(const pal_model *m, pal_work *w, pal_state *const *states, int n, const int32_t *ids, float *logits, pal_error *err) {
+    pal_status st;
+    if (w->model != m) return pal_fail(err, PAL_E_ARGUMENT, "the working memory was made for another model");
+    if (n < 1 || n > w->options.sequences)
+        return pal_fail(err, PAL_E_ARGUMENT, "a step of %d sequences: the working memory was made for %d", n, w->options.sequences);
+    if ((st = check_ids(m, ids, n, err)) || (st = check_states(m, w, states, n, NULL, err))) return st;
+    const pal_batch batch = { .tokens = n, .sequences = n, .ids = ids };
+    run_states(w, states, &batch, NULL, logits ? n : 0, logits);
+    return PAL_OK;
+}
+
+pal_status pal_model_continue(const pal_model *m, pal_work *w, pal_state *const *states, const pal_batch *b, const int *at, int n, float *logits, pal_error *err) {
+    pal_status st;
+    if ((st = check_batch(m, w, b, err)) || (st = check_rows(b, at, n, logits, err))) return st;
+    if ((st = check_states(m, w, states, b->sequences, b->cu_seqlens, err))) return st;
+    run_states(w, states, b, at, n, logits);
+    return PAL_OK;
+}
+
+pal_status pal_model_prefill(const pal_model *m, pal_work *w, pal_state *state, const int32_t *ids, int tokens, float *logits, pal_error *err) {
+    pal_status st;
+    const int all[2] = { 0, tokens };
+    if (w->model != m) return pal_fail(err, PAL_E_ARGUMENT, "the working memory was made for another model");
+    if (tokens < 1) return pal_fail(err, PAL_E_ARGUMENT, "a prompt of %d tokens: expected at least 1", tokens);
+    if ((st = check_ids(m, ids, tokens, err)) || (st = check_states(m, w, &state, 1, all, err))) return st;
+    for (int done = 0; done < tokens;) {
+        const int piece = tokens - done < w->options.tokens ? tokens - done : w->options.tokens;
+        const bool last = done + piece == tokens;
+        const int at = piece - 1;
+        w->cu[0] = 0;
+        w->cu[1] = piece;
+        const pal_batch batch = { .tokens = piece, .sequences = 1, .ids = ids + done, .cu_seqlens = w->cu };
+        run_states(w, &state, &batch, &at, last && logits ? 1 : 0, logits);
+        done += piece;
+    }
+    return PAL_OK;
+}

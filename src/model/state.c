@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/* Recurrent state: one block of floats with a convolution window and a memory per layer, and its file. */
+#include "model/state.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/arena.h"
+#include "base/map.h"
+#include "layers/mixer.h"
+
+enum { FILE_VERSION = 1, MAX_CONTEXT = 1 << 24 };
+static const char magic[8] = { 'P', 'A', 'L', 'S', 'T', 'A', 'T', 'E' };
+
+/* All fields are little-endian, as every machine this runs on is. */
+typedef struct {
+    char magic[8];
+    uint32_t version, reserved;
+    uint64_t fingerprint;
+    int64_t position, context;
+    uint64_t floats, checksum;
+} state_header;
+
+static pal_memory_shape shape_of(const pal_model *m, int layer, int context) {
+    pal_mixer_plan plan;
+    pal_mixer_plan_make(&plan, &m->config, &m->layers[layer]);
+    return pal_mixer_shape(&plan, 1, 1, NULL, context);
+}
+
+/* Offsets in floats; returns how many there are in all. Either array may be NULL. */
+static size_t layout(const pal_model *m, int context, size_t *window_at, size_t *memory_at) {
+    size_t at = 0;
+    for (int i = 0; i < m->config.layers; i++) {
+        pal_mixer_plan plan;
+        pal_mixer_plan_make(&plan, &m->config, &m->layers[i]);
+        const pal_memory_shape shape = pal_mixer_shape(&plan, 1, 1, NULL, context);
+        if (window_at) window_at[i] = at;
+        at += (pal_mixer_window_floats(&plan) + 15) & ~(size_t)15;
+        if (memory_at) memory_at[i] = at;
+        at += (plan.rule->state_floats(&shape) + 15) & ~(size_t)15;
+    }
+    return at;
+}
+
+static bool grows(const pal_model *m) { return m->config.mixer == PAL_MIXER_ATTENTION; }
+
+size_t pal_state_bytes(const pal_model *m, int context) { return layout(m, grows(m) ? context : 0, NULL, NULL) * sizeof(float); }
+
+pal_status pal_state_new(pal_state **out, const pal_model *m, int context, pal_error *err) {
+    pal_status st;
+    void *block;
+    const size_t layers = (size_t)m->config.layers;
+    *out = NULL;
+    if (grows(m) && (context < 1 || context > MAX_CONTEXT))
+        return pal_fail(err, PAL_E_ARGUMENT, "a state for %d tokens of context: expected 1 to %d", context, MAX_CONTEXT);
+    if ((st = pal_alloc_named(&block, 1, sizeof(pal_state), "a state", err))) return st;
+    pal_state *s = block;
+    s->model = m;
+    s->context = grows(m) ? context : 0;
+    if ((st = pal_alloc_named(&block, 2 * layers, sizeof(size_t), "a state", err))) goto failed;
+    s->window_at = block;
+    s->memory_at = s->window_at + layers;
+    s->floats = layout(m, s->context, s->window_at, s->memory_at);
+    if ((st = pal_alloc_named(&block, s->floats, sizeof(float), "a state", err))) goto failed;
+    s->data = block;
+    pal_state_reset(s);
+    *out = s;
+    return PAL_OK;
+failed:
+    pal_state_free(s);
+    return st;
+}
+
+void pal_state_free(pal_state *s) {
+    if (!s) return;
+    pal_free(s->window_at);
+    pal_free(s->data);
+    pal_free(s);
+}
+
+/* The rule's parameters of one layer, on the stack: heads are few, and only Ip matters to a state. */
+static void with_parameters(const pal_state *s, int layer, float Ip[1 << 12], pal_memory_inputs *in) {
+    const pal_layer *l = &s->model->layers[layer];
+    *in = (pal_memory_inputs){ .Ip = Ip };
+    if (!(l->rule->inputs & PAL_INPUT_IP)) return;
+    for (int h = 0; h < s->model->config.heads; h++) Ip[h] = expf(l->w[PAL_W_IP_LOG][h]);
+}
+
+void pal_state_reset(pal_state *s) {
+    memset(s->data, 0, s->floats * sizeof *s->data);
+    s->position = 0;
+    for (int i = 0; i < s->model->config.layers; i++) {
+        float Ip[1 << 12];
+        pal_memory_inputs in;
+        with_parameters(s, i, Ip, &in);
+        const pal_memory_shape shape = shape_of(s->model, i, s->context);
+        s->model->layers[i].rule->reset(&shape, &in, s->data + s->memory_at[i]);
+    }
+}
+
+pal_status pal_state_copy(pal_state *to, const pal_state *from, pal_error *err) {
+    if (to->model != from->model || to->floats != from->floats)
+        return pal_fail(err, PAL_E_ARGUMENT, "a state can be copied only to one of the same model and context");
+    memcpy(to->data, from->data, from->floats * sizeof *to->data);
+    to->position = from->position;
+    return PAL_OK;
+}
+
+int64_t pal_state_position(const pal_state *s) { return s->position; }
+
+const char *pal_state_part(const pal_state *s, int layer, int part, size_t *floats) {
+    if (layer < 0 || layer >= s->model->config.layers || part < 0 || part > 1) return NULL;
+    const pal_memory_rule *rule = s->model->layers[layer].rule;
+    const pal_memory_shape shape = shape_of(s->model, layer, s->context);
+    if (rule->parts[part] && floats) *floats = rule->part_floats(&shape, part);
+    return rule->parts[part];
+}
+
+pal_status pal_state_export(const pal_state *s, int layer, float *part0, float *part1, pal_error *err) {
+    float Ip[1 << 12];
+    pal_memory_inputs in;
+    if (layer < 0 || layer >= s->model->config.layers)
+        return pal_fail(err, PAL_E_ARGUMENT, "layer %d: the model has %d", layer, s->model->config.layers);
+    float *const parts[2] = { part0, part1 };
+    const pal_memory_shape shape = shape_of(s->model, layer, s->context);
+    with_parameters(s, layer, Ip, &in);
+    s->model->layers[layer].rule->export(&shape, &in, parts, s->data + s->memory_at[layer]);
+    return PAL_OK;
+}
+
+pal_status pal_states_check(const pal_model *m, pal_state *const *states, int n, const int *cu_seqlens, pal_error *err) {
+    for (int i = 0; i < n; i++) {
+        if (!states[i]) return pal_fail(err, PAL_E_ARGUMENT, "state %d is NULL", i);
+        if (states[i]->model != m) return pal_fail(err, PAL_E_ARGUMENT, "state %d belongs to another model", i);
+        for (int j = 0; j < i; j++)
+            if (states[j] == states[i]) return pal_fail(err, PAL_E_ARGUMENT, "sequences %d and %d share one state", j, i);
+        const int more = cu_seqlens ? cu_seqlens[i + 1] - cu_seqlens[i] : 1;
+        if (grows(m) && states[i]->position + more > states[i]->context)
+            return pal_fail(err, PAL_E_ARGUMENT, "sequence %d has %lld tokens and gets %d more, but its attention state was made for %d (--max-context)", i,
+                            (long long)states[i]->position, more, states[i]->context);
+    }
+    return PAL_OK;
+}
+
+pal_status pal_state_save(const pal_state *s, const char *path, pal_error *err) {
+    pal_writer w;
+    state_header header = { .version = FILE_VERSION, .fingerprint = pal_model_fingerprint(s->model), .position = s->position,
+                            .context = s->context, .floats = s->floats };
+    memcpy(header.magic, magic, sizeof magic);
+    header.checksum = pal_hash_floats((uint64_t)s->position, s->data, s->floats);
+    const pal_status st = pal_writer_open(&w, path, err);
+    if (st) return st;
+    if (fwrite(&header, sizeof header, 1, w.stream) != 1 || fwrite(s->data, sizeof *s->data, s->floats, w.stream) != s->floats) {
+        const int why = errno;
+        pal_writer_drop(&w);
+        return pal_fail(err, PAL_E_IO, "%s: cannot write: %s", path, strerror(why));
+    }
+    return pal_writer_commit(&w, err);
+}
+
+static pal_status check_file(const pal_state *s, const pal_map *map, const char *path, pal_error *err) {
+    state_header header;
+    if (map->size < sizeof header) return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, a state file has at least %zu", path, map->size, sizeof header);
+    memcpy(&header, map->data, sizeof header);
+    if (memcmp(header.magic, magic, sizeof magic) != 0) return pal_fail(err, PAL_E_FORMAT, "%s: not a state file", path);
+    if (header.version != FILE_VERSION)
+        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: state file of version %u, this program reads version %d", path, header.version, FILE_VERSION);
+    if (header.fingerprint != pal_model_fingerprint(s->model))
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: the state was saved by another model (fingerprint %016llx, this model has %016llx)", path,
+                        (unsigned long long)header.fingerprint, (unsigned long long)pal_model_fingerprint(s->model));
+    if (header.context != s->context)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: the state was made for %lld tokens of context, this one for %d", path, (long long)header.context, s->context);
+    if (header.floats != s->floats || header.position < 0 || (map->size - sizeof header) / sizeof(float) != s->floats || (map->size - sizeof header) % sizeof(float))
+        return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, expected %zu", path, map->size, sizeof header + s->floats * sizeof(float));
+    const float *data = (const float *)(const void *)(map->data + sizeof header);
+    if (header.checksum != pal_hash_floats((uint64_t)header.position, data, s->floats)) return pal_fail(err, PAL_E_FORMAT, "%s: the checksum does not fit: the file is damaged", path);
+    return PAL_OK;
+}
+
+pal_status pal_state_load(pal_state *s, const char *path, pal_error *err) {
+    pal_map map;
+    pal_status st = pal_map_open(&map, path, err);
+    if (st) return st;
+    if (!(st = check_file(s, &map, path, err))) {
+        state_header header;
+        memcpy(&header, map.data, sizeof header);
+        memcpy(s->data, map.data + sizeof header, s->floats * sizeof *s->data);
+        s->position = header.position;
+    }
+    pal_map_close(&map);
+    return st;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef PAL_MODEL_STATE_H
+#define PAL_MODEL_STATE_H
+
+#include "model/model.h"
+#include "palimpsa/state.h"
+
+struct pal_state {
+    const pal_model *model;
+    int context;
+    int64_t position;
+    size_t floats;
+    float *data;
+    size_t *window_at, *memory_at; /* (layers) offsets in data */
+};
+
+/* One sentence when these n states cannot take `tokens` more each (lengths[i] when given) of this model. */
+pal_status pal_states_check(const pal_model *model, pal_state *const *states, int n, const int *cu_seqlens, pal_error *err);
+
+#endif

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT */
+/* Measure, then place: the same layout function first adds up what a model needs and then hands out addresses. */
+#include "model/work.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "kernels/rotary/rotary.h"
+
+enum { MAX_TOKENS = 1 << 24, DEFAULT_CONTEXT = 4096 };
+
+static float *take_rows(pal_arena *arena, int rows, int width) { return pal_take(arena, (size_t)rows * (size_t)width, sizeof(float)); }
+
+/* What one block keeps. The blocks of a hybrid keep different things; shared places are as large as the largest. */
+static void keep_block(pal_work *w, pal_block *b, pal_arena *arena) {
+    const pal_model_config *c = &w->model->config;
+    const pal_work_options *o = &w->options;
+    pal_mixer_keep(&b->mixer, &b->plan, o->tokens, o->sequences, o->training, arena);
+    if (c->mlp) pal_mlp_keep(&b->mlp, c->mlp, o->tokens, arena);
+    if (o->training && c->mlp) b->middle = take_rows(arena, o->tokens, c->hidden);
+}
+
+static void layout_kept(pal_work *w, pal_arena *arena) {
+    const pal_model_config *c = &w->model->config;
+    const bool shared = !w->options.training || w->options.recompute;
+    w->h = take_rows(arena, w->options.tokens, c->hidden);
+    for (int i = 0; i < c->layers; i++)
+        w->blocks[i].h = w->options.training ? take_rows(arena, w->options.tokens, c->hidden) : w->h;
+    const size_t start = arena->used;
+    size_t end = start;
+    for (int i = 0; i < c->layers; i++) {
+        if (shared) arena->used = start;
+        keep_block(w, &w->blocks[i], arena);
+        if (!w->options.training) w->blocks[i].middle = w->h;
+        if (arena->used > end) end = arena->used;
+    }
+    arena->used = end;
+}
+
+static void layout_transient(pal_work *w, pal_arena *arena) {
+    const pal_model_config *c = &w->model->config;
+    const pal_work_options *o = &w->options;
+    w->x = take_rows(arena, o->tokens, c->hidden);
+    if (o->training) w->dh = take_rows(arena, o->tokens, c->hidden), w->dx = take_rows(arena, o->tokens, c->hidden);
+    const size_t start = arena->used;
+    size_t end = start;
+    for (int i = 0; i < c->layers; i++) {
+        arena->used = start;
+        pal_mixer_take(&w->blocks[i].mixer_work, &w->blocks[i].plan, o->tokens, o->training, arena);
+        if (arena->used > end) end = arena->used;
+    }
+    arena->used = start; /* a block's MLP begins when its mixer has ended */
+    if (c->mlp) pal_mlp_take(&w->mlp_work, c->mlp, o->tokens, o->training, arena);
+    if (arena->used < end) arena->used = end;
+    w->rows = pal_take(arena, (size_t)o->tokens, sizeof(int));
+    w->past = pal_take(arena, (size_t)o->sequences, sizeof(int));
+    w->cu = pal_take(arena, 2, sizeof(int));
+    w->memory = pal_take(arena, (size_t)o->sequences, sizeof(float *));
+    w->window = pal_take(arena, (size_t)o->sequences, sizeof(float *));
+    if (c->mixer == PAL_MIXER_ATTENTION) w->rotary = pal_take(arena, pal_rotary_table_floats(w->positions, c->dk), sizeof(float));
+}
+
+static void layout(pal_work *w, pal_arena *arena) {
+    const pal_work_options *o = &w->options;
+    size_t before = arena->used;
+    layout_kept(w, arena);
+    w->plan.activations = arena->used - before;
+    before = arena->used;
+    layout_transient(w, arena);
+    w->plan.transient = arena->used - before;
+    before = arena->used;
+    const int rows = o->loss || o->training ? o->tokens : o->logits ? o->logits : o->sequences;
+    pal_head_take(&w->head, &w->model->config, rows, o->loss || o->training, o->training, arena);
+    w->plan.head = arena->used - before;
+    before = arena->used;
+    w->scratch = pal_take(arena, w->scratch_bytes, 1);
+    w->plan.scratch = arena->used - before;
+    w->plan.total = arena->used;
+}
+
+/* The largest scratch over numbers of sequences that a batch may have: rules cut few sequences differently from many. The
+ * longest sequence that fits is the worst for rules whose scratch grows with length. */
+static pal_status measure_scratch(pal_work *w, pal_error *err) {
+    const pal_work_options *o = &w->options;
+    void *block;
+    const pal_status st = pal_alloc_named(&block, (size_t)o->sequences + 1, sizeof(int), "a plan", err);
+    if (st) return st;
+    int *cu = block;
+    size_t most = pal_head_scratch_bytes(&w->model->config, o->tokens);
+    for (int n = 1;; n = n * 2 < o->sequences ? n * 2 : o->sequences) {
+        for (int i = 0; i < n; i++) cu[i] = i;
+        cu[n] = o->tokens;
+        for (int i = 0; i < w->model->config.layers; i++) {
+            const size_t bytes = pal_mixer_scratch_bytes(&w->blocks[i].plan, w->cx, o->tokens, n, o->training, cu);
+            if (bytes > most) most = bytes;
+        }
+        if (n == o->sequences) break;
+    }
+    w->scratch_bytes = most;
+    pal_free(block);
+    return PAL_OK;
+}
+
+static pal_status begin(pal_work *w, const pal_model *model, const pal_context *cx, const pal_work_options *options, pal_error *err) {
+    pal_status st;
+    void *block;
+    *w = (pal_work){ .model = model, .cx = cx, .options = *options };
+    pal_work_options *o = &w->options;
+    if (!o->sequences) o->sequences = 1;
+    if (o->tokens < 1 || o->tokens > MAX_TOKENS || o->sequences < 1 || o->sequences > o->tokens)
+        return pal_fail(err, PAL_E_ARGUMENT, "working memory for %d tokens in %d sequences: expected 1 to %d tokens and at most as many sequences", o->tokens,
+                        o->sequences, MAX_TOKENS);
+    if (o->logits < 0 || o->context < 0) return pal_fail(err, PAL_E_ARGUMENT, "working memory: logits %d and context %d must not be negative", o->logits, o->context);
+    if (o->training && model->use != PAL_FOR_TRAINING) return pal_fail(err, PAL_E_ARGUMENT, "working memory for training needs a model opened for training");
+    w->positions = o->context ? o->context : DEFAULT_CONTEXT;
+    if (w->positions < o->tokens) w->positions = o->tokens;
+    if ((st = pal_alloc_named(&block, (size_t)model->config.layers, sizeof *w->blocks, "working memory", err))) return st;
+    w->blocks = block;
+    for (int i = 0; i < model->config.layers; i++) pal_mixer_plan_make(&w->blocks[i].plan, &model->config, &model->layers[i]);
+    if ((st = measure_scratch(w, err))) return st;
+    layout(w, &w->arena);
+    return PAL_OK;
+}
+
+pal_status pal_work_plan(pal_plan *out, const pal_model *model, const pal_context *cx, const pal_work_options *options, pal_error *err) {
+    pal_work w;
+    pal_status st = begin(&w, model, cx, options, err);
+    if (!st && w.arena.bad) st = pal_fail(err, PAL_E_MEMORY, "working memory: the sizes overflow what this machine can address");
+    if (!st) *out = w.plan;
+    pal_free(w.blocks);
+    return st;
+}
+
+pal_status pal_work_new(pal_work **out, const pal_model *model, const pal_context *cx, const pal_work_options *options, pal_error *err) {
+    pal_status st;
+    void *block;
+    *out = NULL;
+    if ((st = pal_alloc_named(&block, 1, sizeof(pal_work), "working memory", err))) return st;
+    pal_work *w = block;
+    if ((st = begin(w, model, cx, options, err))) goto failed;
+    if ((st = pal_arena_reserve(&w->arena, "working memory", err))) goto failed;
+    layout(w, &w->arena);
+    if (w->rotary) pal_rotary_table(cx, w->rotary, 0, w->positions, model->config.dk, model->config.rope_theta);
+    static const char *const names[PAL_T_BACKWARD] = { "embedding", "norm", "projections", "convolution", "gates", "memory",
+                                                       "output projection", "mlp products", "mlp activation", "head", "loss" };
+    static const char *const back[PAL_T_BACKWARD] = { "embedding'", "norm'", "projections'", "convolution'", "gates'", "memory'",
+                                                      "output projection'", "mlp products'", "mlp activation'", "head'", "loss'" };
+    for (int i = 0; i < PAL_T_BACKWARD; i++) {
+        w->timers.entry[i].name = names[i];
+        w->timers.entry[PAL_T_BACKWARD + i].name = back[i];
+    }
+    *out = w;
+    return PAL_OK;
+failed:
+    pal_work_free(w);
+    return st;
+}
+
+void pal_work_free(pal_work *w) {
+    if (!w) return;
+    pal_arena_release(&w->arena);
+    pal_free(w->blocks);
+    pal_free(w);
+}
+
+const float *pal_work_stream(const pal_work *w, int block) { return block < w->model->config.layers ? w->blocks[block].h : w->h; }
+
+void pal_work_timing_reset(pal_work *w) {
+    w->timers.on = true;
+    for (int i = 0; i < PAL_T_COUNT; i++) w->timers.entry[i].seconds = 0, w->timers.entry[i].calls = 0;
+}
+
+const pal_timing *pal_work_timing(const pal_work *w) { return w->timers.entry; }

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/* Working memory of a model: everything a computation writes, placed once. */
+#ifndef PAL_MODEL_WORK_H
+#define PAL_MODEL_WORK_H
+
+#include "layers/ends.h"
+#include "layers/mixer.h"
+#include "layers/mlp.h"
+#include "model/model.h"
+
+/* One block's part. Without training, or with recomputation, blocks share what they keep. */
+typedef struct pal_block {
+    pal_mixer_plan plan;
+    float *h, *middle; /* (T, E) residual stream before the mixer and before the MLP; inference has one stream for all */
+    pal_mixer_kept mixer;
+    pal_mixer_work mixer_work;
+    pal_mlp_kept mlp;
+} pal_block;
+
+struct pal_work {
+    const pal_model *model;
+    const pal_context *cx;
+    pal_work_options options;
+    pal_plan plan;
+    pal_arena arena;
+    pal_block *blocks; /* (layers) */
+    float *h;          /* (T, E) the stream behind the last block */
+    float *x;          /* (T, E) normed */
+    float *dh, *dx;    /* (T, E) training */
+    pal_mlp_work mlp_work;
+    pal_head head;
+    float *rotary;
+    int positions; /* in the rotary table */
+    void *scratch;
+    size_t scratch_bytes;
+    int *rows, *past, *cu; /* (T) positions with targets, (N) tokens seen, (2) a prefill's own cu_seqlens */
+    float **memory, **window; /* (N) of the layer that runs */
+    pal_timers timers;
+};
+
+/* The residual stream before block i, or behind the last one, as the last forward left it; training only. */
+const float *pal_work_stream(const pal_work *work, int block);
+
+/* stack.c: the blocks, forward from work's first stream to its last; states NULL: sequences start afresh. */
+void pal_stack_forward(pal_work *work, pal_pass *pass, pal_state *const *states);
+/* From dh of the last stream to dh of the first. */
+void pal_stack_backward(pal_work *work, pal_pass *pass);
+pal_pass pal_work_pass(pal_work *work, int tokens, int sequences, const int *cu_seqlens);
+
+#endif

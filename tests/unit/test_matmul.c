@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT */
+/* The backend of this build against the plain loop. */
+#include <math.h>
+
+#include "base/alloc.h"
+#include "base/parallel.h"
+#include "kernels/matmul/matmul.h"
+#include "support/support.h"
+
+/* Every matrix ends at a guard page. */
+static size_t stored(int rows, int columns, size_t row_length) {
+    return rows && columns ? (size_t)(rows - 1) * row_length + (size_t)columns : 0;
+}
+
+/* gap: how much longer rows are in memory than they need be. */
+static void check_product(const pal_context *cx, pal_rng *rng, pal_transpose ta, pal_transpose tb, pal_accumulate acc, int M, int N, int K, size_t gap) {
+    const int a_rows = ta == PAL_KEEP ? M : K, a_columns = ta == PAL_KEEP ? K : M;
+    const int b_rows = tb == PAL_KEEP ? K : N, b_columns = tb == PAL_KEEP ? N : K;
+    /* libraries refuse a row length of 0 even for empty matrices */
+    const size_t lda = (size_t)(a_columns ? a_columns : 1) + gap, ldb = (size_t)(b_columns ? b_columns : 1) + gap, ldc = (size_t)(N ? N : 1) + gap;
+    const size_t na = stored(a_rows, a_columns, lda), nb = stored(b_rows, b_columns, ldb), nc = stored(M, N, ldc);
+    float *A = test_guarded(na), *B = test_guarded(nb), *C = test_guarded(nc), *expected = test_guarded(nc);
+    test_fill_normal(A, na, rng, 1);
+    test_fill_normal(B, nb, rng, 1);
+    if (acc == PAL_ADD) test_fill_normal(C, nc, rng, 1); /* else C stays NaN: overwriting must not read it */
+    memcpy(expected, C, nc * sizeof *C);
+    pal_matmul(cx, ta, tb, M, N, K, A, lda, B, ldb, acc, C, ldc);
+    pal_matmul_ref(ta, tb, M, N, K, A, lda, B, ldb, acc, expected, ldc);
+    for (int m = 0; m < M; m++)
+        for (size_t n = 0; n < ldc && (size_t)m * ldc + n < nc; n++) {
+            const size_t at = (size_t)m * ldc + n;
+            if (n >= (size_t)N) {
+                if (memcmp(&C[at], &expected[at], sizeof *C) != 0) fail_msg("wrote past the end of row %d", m);
+                continue;
+            }
+            if (!(fabs((double)C[at] - (double)expected[at]) <= 1e-6 * (8 + K)))
+                fail_msg("%dx%dx%d, transposes %d %d, %s: C[%d,%zu] is %g, expected %g", M, N, K, (int)ta, (int)tb, acc == PAL_ADD ? "add" : "overwrite",
+                         m, n, (double)C[at], (double)expected[at]);
+        }
+    test_guarded_free(A, na), test_guarded_free(B, nb), test_guarded_free(C, nc), test_guarded_free(expected, nc);
+}
+
+static void every_form_matches_the_plain_loop(void **state) {
+    (void)state;
+    static const int sizes[] = { 1, 2, 3, 7, 8, 9, 16, 17, 33, 70, 131 };
+    const int rounds = getenv("PALIMPSA_TEST_LONG") ? 500 : 40;
+    pal_rng rng = pal_rng_at(1, 1);
+    for (int threads = 1; threads <= 2; threads++) {
+        pal_context *cx = test_context(threads, NULL);
+        for (int form = 0; form < 8; form++)
+            for (int round = 0; round < rounds; round++) {
+                const int M = sizes[pal_rng_below(&rng, PAL_COUNT(sizes))], N = sizes[pal_rng_below(&rng, PAL_COUNT(sizes))];
+                const int K = sizes[pal_rng_below(&rng, PAL_COUNT(sizes))];
+                check_product(cx, &rng, form & 1 ? PAL_TRANSPOSE : PAL_KEEP, form & 2 ? PAL_TRANSPOSE : PAL_KEEP, form & 4 ? PAL_ADD : PAL_OVERWRITE,
+                              M, N, K, pal_rng_below(&rng, 2) ? pal_rng_below(&rng, 9) : 0);
+            }
+        pal_context_free(cx);
+    }
+}
+
+static void empty_products_zero_or_keep(void **state) {
+    (void)state;
+    pal_context *cx = test_context(2, NULL);
+    pal_rng rng = pal_rng_at(1, 2);
+    for (int empty = 1; empty < 8; empty++)
+        for (int form = 0; form < 8; form++)
+            check_product(cx, &rng, form & 1 ? PAL_TRANSPOSE : PAL_KEEP, form & 2 ? PAL_TRANSPOSE : PAL_KEEP, form & 4 ? PAL_ADD : PAL_OVERWRITE,
+                          empty & 1 ? 0 : 5, empty & 2 ? 0 : 6, empty & 4 ? 0 : 7, 3);
+    pal_context_free(cx);
+}
+
+enum { TASKS = 24, SIZE = 65 };
+typedef struct {
+    const pal_context *cx;
+    const float *A, *B;
+    float *C;
+} inside;
+
+static void inside_task(void *arg, size_t index, int thread) {
+    (void)thread;
+    const inside *in = arg;
+    pal_matmul(in->cx, PAL_KEEP, PAL_TRANSPOSE, SIZE, SIZE, SIZE, in->A + index, SIZE, in->B, SIZE, PAL_OVERWRITE, in->C + index * SIZE * SIZE, SIZE);
+}
+
+static void works_inside_a_parallel_task_with_the_same_bits(void **state) {
+    (void)state;
+    enum { N = SIZE * SIZE + TASKS };
+    float *A = pal_alloc(N, 4), *B = pal_alloc(N, 4), *one = pal_alloc(TASKS * SIZE * SIZE, 4), *many = pal_alloc(TASKS * SIZE * SIZE, 4);
+    float *expected = pal_alloc(SIZE * SIZE, 4);
+    pal_rng rng = pal_rng_at(1, 3);
+    test_fill_normal(A, N, &rng, 1);
+    test_fill_normal(B, N, &rng, 1);
+    for (int threads = 1; threads <= 3; threads++) {
+        pal_context *cx = test_context(threads, NULL);
+        inside in = { .cx = cx, .A = A, .B = B, .C = threads == 1 ? one : many };
+        pal_parallel_for(cx, TASKS, inside_task, &in);
+        pal_context_free(cx);
+        if (threads > 1) test_same_bits("products inside tasks", many, one, TASKS * SIZE * SIZE);
+    }
+    for (size_t i = 0; i < TASKS; i++) {
+        pal_matmul_ref(PAL_KEEP, PAL_TRANSPOSE, SIZE, SIZE, SIZE, A + i, SIZE, B, SIZE, PAL_OVERWRITE, expected, SIZE);
+        test_near("a product inside a task", one + i * SIZE * SIZE, expected, SIZE * SIZE, 1e-5);
+    }
+    pal_free(A), pal_free(B), pal_free(one), pal_free(many), pal_free(expected);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_form_matches_the_plain_loop),
+        cmocka_unit_test(empty_products_zero_or_keep),
+        cmocka_unit_test(works_inside_a_parallel_task_with_the_same_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
