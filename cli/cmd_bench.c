@@ -1,8 +1,148 @@
 /* SPDX-License-Identifier: MIT */
+/* palimpsa bench: medians of interleaved measurements, with the machine's own limit measured in the same run. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/context.h"
+#include "bench.h"
 #include "cli.h"
 
+double bench_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+bench_item bench_make(const char *name, const char *shape, const char *variant, int threads, bench_fn *fn, void *arg) {
+    bench_item item = { .variant = variant, .threads = threads, .fn = fn, .arg = arg, .bound = -1, .base = -1 };
+    snprintf(item.name, sizeof item.name, "%s", name);
+    snprintf(item.shape, sizeof item.shape, "%s", shape);
+    return item;
+}
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double time_calls(const bench_item *item, long calls) {
+    const double start = bench_now();
+    for (long i = 0; i < calls; i++) item->fn(item->arg);
+    return bench_now() - start;
+}
+
+static void print_row(const bench_item *items, const bench_item *it) {
+    printf("  %-18s %-26s %-8s %d  %12.0f ns", it->name, it->shape, it->variant, it->threads, it->ns);
+    if (it->tokens > 0) printf("  %9.0f tok/s", it->tokens / it->ns * 1e9);
+    if (it->flops > 0) printf("  %6.1f GFLOP/s", it->flops / it->ns);
+    if (it->bytes > 0) printf("  %6.1f GB/s", it->bytes / it->ns);
+    if (it->bound >= 0) printf("  %.2fx bound", it->ns / (it->bound_share * items[it->bound].ns));
+    if (it->base >= 0) printf("  %.2fx %s", it->ns / items[it->base].ns, items[it->base].name);
+    putchar('\n');
+}
+
+static void record(json_t *list, const bench_item *items, const bench_item *it) {
+    json_t *o = json_pack("{s:s, s:s, s:s, s:i, s:f}", "name", it->name, "shape", it->shape, "variant", it->variant, "threads", it->threads, "ns", it->ns);
+    if (it->flops > 0) json_object_set_new(o, "gflops", json_real(it->flops / it->ns));
+    if (it->bytes > 0) json_object_set_new(o, "gbs", json_real(it->bytes / it->ns));
+    if (it->tokens > 0) json_object_set_new(o, "tokens_per_s", json_real(it->tokens / it->ns * 1e9));
+    if (it->bound >= 0) json_object_set_new(o, "bound_ns", json_real(it->bound_share * items[it->bound].ns));
+    if (it->base >= 0) {
+        const bench_item *base = &items[it->base];
+        char label[128];
+        snprintf(label, sizeof label, "%s %s %d", base->name, base->variant, base->threads);
+        json_object_set_new(o, "ratio", json_real(it->ns / base->ns));
+        json_object_set_new(o, "ratio_to", json_string(label));
+    }
+    json_array_append_new(list, o);
+}
+
+void bench_group(bench *b, const char *title, bench_item *items, int count) {
+    enum { MAX_ROUNDS = 101 };
+    bool wanted = !b->filter;
+    for (int i = 0; i < count && !wanted; i++) wanted = strstr(items[i].name, b->filter) != NULL;
+    if (!wanted) return;
+    const int rounds = b->rounds < MAX_ROUNDS ? b->rounds : MAX_ROUNDS;
+    double *samples = calloc((size_t)count * MAX_ROUNDS, sizeof *samples);
+    long *calls = calloc((size_t)count, sizeof *calls);
+    if (!samples || !calls) abort(); /* a few kilobytes */
+    printf("%s\n", title);
+    for (int i = 0; i < count; i++) { /* warm up, and find how many calls fill a sample */
+        calls[i] = 1;
+        double seconds = time_calls(&items[i], 1);
+        while (seconds < b->sample_seconds) {
+            const double grow = seconds > 0 ? 1.2 * b->sample_seconds / seconds : 10;
+            calls[i] = (long)((double)calls[i] * (grow < 1.5 ? 1.5 : grow > 10 ? 10 : grow)) + 1;
+            seconds = time_calls(&items[i], calls[i]);
+        }
+    }
+    for (int r = 0; r < rounds; r++)
+        for (int i = 0; i < count; i++) samples[i * MAX_ROUNDS + r] = time_calls(&items[i], calls[i]) / (double)calls[i] * 1e9;
+    for (int i = 0; i < count; i++) {
+        qsort(samples + i * MAX_ROUNDS, (size_t)rounds, sizeof *samples, by_value);
+        items[i].ns = samples[i * MAX_ROUNDS + rounds / 2];
+    }
+    for (int i = 0; i < count; i++) {
+        if (items[i].hidden) continue;
+        print_row(items, &items[i]);
+        record(b->list, items, &items[i]);
+    }
+    fflush(stdout);
+    free(samples);
+    free(calls);
+}
+
+static int write_json(const bench *b, const char *path) {
+    if (json_dump_file(b->list, path, JSON_INDENT(1)) != 0) return cli_error(CLI_FAILED, "bench: %s: cannot write: %s", path, strerror(errno));
+    return CLI_OK;
+}
+
 int cmd_bench(int argc, char **argv) {
-    (void)argc;
-    (void)argv;
-    return cli_error(CLI_USAGE, "bench: nothing to measure yet");
+    cli_common common = { 0 };
+    const char *json = NULL, *rule = NULL;
+    int rounds = 15;
+    const cli_option options[] = {
+        CLI_COMMON_OPTIONS(common),
+        { "rule", OPT_TEXT, &rule, "NAME", "memory: only this rule" },
+        { "rounds", OPT_INT, &rounds, "N", "turns to measure; the median counts (default 15)" },
+        { "json", OPT_TEXT, &json, "FILE", "also write every result to FILE" },
+    };
+    const cli_usage usage = {
+        .synopsis = "bench SUBJECT [options]",
+        .about = "Measures this build on this machine. Subjects:\n"
+                 "  memory     forward, backward and step of every memory rule, beside the machine's limit\n"
+                 "  inference  palimpsa against simple GLA on long sequences with one large head\n"
+                 "  matmul     matrix multiply beside its library called directly\n"
+                 "What is compared is measured in turns; times are medians of one call. Keep the machine otherwise idle.",
+        .examples = "  palimpsa bench memory\n"
+                    "  palimpsa bench memory --rule palimpsa --cpu avx2 --json palimpsa.json\n"
+                    "  palimpsa bench matmul --threads 1\n",
+        .options = options,
+        .option_count = PAL_COUNT(options),
+    };
+    const char *subject = NULL;
+    int given;
+    int code = cli_parse(&usage, argc, argv, &subject, 1, &given);
+    if (code) return code < 0 ? CLI_OK : code;
+    if (!given) return cli_error(CLI_USAGE, "bench: name a subject: memory, inference or matmul");
+    if (rounds < 1 || rounds > 101) return cli_error(CLI_USAGE, "--rounds expects 1 to 101, found %d", rounds);
+
+    pal_context *cx;
+    pal_error err;
+    if (pal_context_new(&cx, common.threads, common.cpu, &err)) return cli_fail(&err);
+    bench b = { .rounds = rounds, .sample_seconds = 0.01, .list = json_array() };
+    printf("palimpsa %s, cpu %s, up to %d thread%s, medians of %d\n", pal_version(), pal_cpu_level_name(pal_context_level(cx)),
+           pal_context_threads(cx), pal_context_threads(cx) == 1 ? "" : "s", rounds);
+    if (strcmp(subject, "memory") == 0) code = bench_memory(&b, cx, rule);
+    else if (strcmp(subject, "inference") == 0) code = bench_inference(&b, cx);
+    else if (strcmp(subject, "matmul") == 0) code = bench_matmul(&b, cx);
+    else code = cli_error(CLI_USAGE, "bench: no subject '%s'; expected memory, inference or matmul", subject);
+    if (code == CLI_OK && json) code = write_json(&b, json);
+    json_decref(b.list);
+    pal_context_free(cx);
+    return code;
 }

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/* Measuring: what is compared is measured in turns within one run, and medians are reported. */
+#ifndef PAL_CLI_BENCH_H
+#define PAL_CLI_BENCH_H
+
+#include <stdbool.h>
+
+#include "palimpsa/palimpsa.h"
+
+typedef void bench_fn(void *arg);
+
+typedef struct bench_item {
+    char name[48];         /* "palimpsa.forward", "matmul", "rmsnorm.forward" */
+    char shape[64];        /* "B32 T128 H8 Dk16 Dv32" */
+    const char *variant;   /* "avx2", "onednn", ... */
+    int threads;
+    bench_fn *fn;
+    void *arg;
+    double flops, bytes, tokens; /* per call; 0 where they say nothing */
+    double bound_share;    /* > 0: bound_ns = bound_share * the ns of item `bound` */
+    int bound, base;       /* other items of the group, or -1: the machine's limit; what `ratio` divides by */
+    bool hidden;           /* measured for others' sake, not listed */
+    double ns;             /* result: median of one call */
+} bench_item;
+
+typedef struct bench {
+    int rounds;            /* how many turns */
+    double sample_seconds; /* how long one sample lasts at least */
+    const char *filter;    /* only items whose name contains this; NULL: all */
+    struct json_t *list;   /* every result */
+} bench;
+
+/* Measures the items in turns, prints a row each, and adds them to the list. */
+void bench_group(bench *b, const char *title, bench_item *items, int count);
+
+/* An item with no relations yet. */
+bench_item bench_make(const char *name, const char *shape, const char *variant, int threads, bench_fn *fn, void *arg);
+
+double bench_now(void); /* seconds */
+
+/* Subjects: each prints its tables. Return an exit code. */
+int bench_memory(bench *b, const pal_context *cx, const char *rule);
+int bench_inference(bench *b, const pal_context *cx);
+int bench_matmul(bench *b, const pal_context *cx);
+
+#endif
