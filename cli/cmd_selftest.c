@@ -108,6 +108,16 @@ void selftest_check(selftest_case *c, const char *name, const char *how, const f
     }
 }
 
+void selftest_count(selftest_case *c, const char *name, size_t right, size_t all) {
+    const bool good = right == all;
+    c->checked++;
+    c->failed += !good;
+    if (c->results)
+        json_array_append_new(c->results, json_pack("{s:s, s:s, s:I, s:I, s:b}", "tensor", name, "form", "exact", "right", (json_int_t)right, "expected",
+                                                    (json_int_t)all, "passed", good));
+    else printf("    %-32s %zu of %zu exact   %s\n", name, right, all, good ? "ok" : "FAILED");
+}
+
 typedef struct {
     const pal_context *cx;
     int passed, failed, skipped;
@@ -185,9 +195,12 @@ static int walk(tally *t, const char *dir) {
     entries = NULL;
     n = list_folder(dir, "models", keep_visible, &entries);
     for (int i = 0; i < n; i++, found++) {
-        char name[300];
-        selftest_case c = { .cx = t->cx, .path = name, .op = "models", .unsupported = true, .results = t->cases ? json_array() : NULL };
+        char path[4096], name[300];
+        selftest_case c = { .cx = t->cx, .path = name, .op = "models", .results = t->cases ? json_array() : NULL };
+        snprintf(path, sizeof path, "%s/models/%s", dir, entries[i]->d_name);
         snprintf(name, sizeof name, "models/%s", entries[i]->d_name);
+        if (!t->cases) printf("%s\n", name);
+        selftest_model(&c, path);
         finish_case(t, &c, name);
         free(entries[i]);
     }

@@ -45,8 +45,13 @@ void selftest_break(selftest_case *c, const char *format, ...) PAL_PRINTF(2, 3);
  * ("stepped"), or is NULL. accept is the largest max|x-ref|/max|ref| (absolute where ref is all zero). */
 void selftest_check(selftest_case *c, const char *name, const char *how, const float *x, size_t count, double accept);
 
+/* For results that are right or wrong: `right` of `all` are as recorded under `name`. */
+void selftest_count(selftest_case *c, const char *name, size_t right, size_t all);
+
 /* Runners: true when the operation is theirs, whatever came of it. */
 bool selftest_memory(selftest_case *c); /* update rules */
 bool selftest_prim(selftest_case *c);   /* building blocks */
+/* A directory of models/; opens and closes its own expected.safetensors. */
+bool selftest_model(selftest_case *c, const char *directory);
 
 #endif

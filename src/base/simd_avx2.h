@@ -98,6 +98,14 @@ PAL_INLINE void vf_add_sums4(float *out, vf a, vf b, vf c, vf d) {
     _mm_storeu_ps(out, _mm_add_ps(_mm_loadu_ps(out), sum));
 }
 
+/* to[j] += sum of the lanes of x[j], j < 8. */
+PAL_INLINE void vf_add_sums8(float *to, const vf x[8]) {
+    const __m256 low = _mm256_hadd_ps(_mm256_hadd_ps(x[0], x[1]), _mm256_hadd_ps(x[2], x[3]));
+    const __m256 high = _mm256_hadd_ps(_mm256_hadd_ps(x[4], x[5]), _mm256_hadd_ps(x[6], x[7]));
+    const __m256 sums = _mm256_permute2f128_ps(low, high, 0x20) + _mm256_permute2f128_ps(low, high, 0x31);
+    _mm256_storeu_ps(to, _mm256_loadu_ps(to) + sums);
+}
+
 #include "base/simd_math.h"
 
 #endif

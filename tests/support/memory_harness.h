@@ -45,6 +45,8 @@ struct memory_subject {
     /* Fills c->initial with memories that make sense; NULL: standard normal numbers. */
     void (*fill_initial)(memory_case *c, pal_rng *rng);
     double accept_out, accept_grad; /* nmax against an exact result; 0: 5e-6 and 1e-5 */
+    float mesa_tolerance;           /* of every case */
+    bool cache;                     /* the memory is a cache: no start from one, no gradient of or into it */
 };
 
 /* One index per input, as stored in memory_case. */

@@ -4,20 +4,27 @@
 
 const pal_variant pal_delta_forward_variants[] = {
     PAL_VARIANT(PAL_CPU_REF, pal_delta_forward_ref),
+    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_delta_forward_avx2)
+    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_delta_forward_avx512)
     PAL_VARIANTS_END
 };
 const pal_variant pal_delta_backward_variants[] = {
     PAL_VARIANT(PAL_CPU_REF, pal_delta_backward_ref),
+    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_delta_backward_avx2)
+    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_delta_backward_avx512)
     PAL_VARIANTS_END
 };
 const pal_variant pal_delta_step_variants[] = {
     PAL_VARIANT(PAL_CPU_REF, pal_delta_step_ref),
+    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_delta_step_avx2)
+    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_delta_step_avx512)
     PAL_VARIANTS_END
 };
 
 static size_t scratch_floats(pal_cpu_level level, pal_memory_pass pass, int n, int dk, int dv) {
-    (void)level;
-    return pass == PAL_BACKWARD ? pal_delta_backward_scratch_ref(n, dk, dv) : 0;
+    if (level == PAL_CPU_REF) return pass == PAL_BACKWARD ? pal_delta_backward_scratch_ref(n, dk, dv) : 0;
+    const size_t k = pal_linear_row(dk), v = pal_linear_row(dv), system = PAL_LINEAR_CHUNK + k + 2 * v; /* N, scaled keys, e, u */
+    return pal_linear_chunk_scratch(n, dk) + (size_t)n * (system + (pass == PAL_BACKWARD ? 4 * k + 2 * v : 2 * k));
 }
 
 enum {

@@ -190,10 +190,10 @@ static void forward_item(void *arg, size_t index, int thread) {
     const int end = s->cu_seqlens[item.n + 1];
     size_t number = first_chunk(s, item.n);
     for (int t = s->cu_seqlens[item.n]; t < end; t += job->chunk, number++) {
-        if (run->saved) copy_rows(s->dk, width, saved_at(job, &item, number), dvp, S, ld);
         const pal_linear_chunk c = chunk_at(job, &item, (size_t)t, end - t < job->chunk ? end - t : job->chunk);
-        ((pal_linear_forward_fn *)job->kernel)(&c, S, ld, rows_out(run->y, (size_t)t, item.h * (size_t)s->dv + item.v0),
-                                               job->kernel_scratch + (size_t)thread * job->kernel_floats);
+        const pal_view y = rows_out(run->y, (size_t)t, item.h * (size_t)s->dv + item.v0);
+        if (run->saved) copy_rows(s->dk, width, saved_at(job, &item, number), dvp, S, ld);
+        ((pal_linear_forward_fn *)job->kernel)(&c, S, ld, y, job->kernel_scratch + (size_t)thread * job->kernel_floats);
     }
 }
 
@@ -243,9 +243,10 @@ static void backward_item(void *arg, size_t index, int thread) {
         const int t = begin + i * job->chunk;
         const pal_linear_chunk c = chunk_at(job, &item, (size_t)t, end - t < job->chunk ? end - t : job->chunk);
         const pal_linear_gradients grad = gradients_at(job, &item, (size_t)t, thread);
+        const pal_const_view dy = rows(run->dy, (size_t)t, item.h * (size_t)s->dv + item.v0);
         const float *S = saved_at(job, &item, first_chunk(s, item.n) + (size_t)i);
         float *scratch = job->kernel_scratch + (size_t)thread * job->kernel_floats;
-        ((pal_linear_backward_fn *)job->kernel)(&c, S, dvp, dS, ld, rows(run->dy, (size_t)t, item.h * (size_t)s->dv + item.v0), &grad, scratch);
+        ((pal_linear_backward_fn *)job->kernel)(&c, S, dvp, dS, ld, dy, &grad, scratch);
     }
     if (run->grad.initial[0]) to_exported(s->dk, item.dv, run->grad.initial[0] + part, dS, ld);
 }

@@ -49,6 +49,11 @@ typedef struct pal_linear_kernels {
     size_t (*scratch_floats)(pal_cpu_level level, pal_memory_pass pass, int n, int dk, int dv);
 } pal_linear_kernels;
 
+/* Scratch of the chunked form (chunk_simd.inc), in floats: dense rows start on cache lines; two squares of tokens and two
+ * sets of scaled rows of keys come on top of the dense rows a kernel takes. */
+static inline size_t pal_linear_row(int width) { return ((size_t)width + 15) / 16 * 16; }
+static inline size_t pal_linear_chunk_scratch(int n, int dk) { return 2 * (size_t)n * (PAL_LINEAR_CHUNK + pal_linear_row(dk)); }
+
 /* The functions of a pal_memory_rule; the last four are called through one line in the rule's file that adds `kernels`. */
 size_t pal_linear_part_floats(const pal_memory_shape *shape, int part);
 size_t pal_linear_state_floats(const pal_memory_shape *shape);

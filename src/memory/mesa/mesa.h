@@ -17,6 +17,10 @@ enum {
     PAL_MESA_STEPS = 16  /* heads that one call of a step kernel takes at most */
 };
 
+/* H is single precision, so a pivot below this fraction of its diagonal element is rounding: nothing is known about that
+ * direction but a prior too weak to be seen beside the rest. It is left out of the solution, as a pseudo-inverse does. */
+#define PAL_MESA_PIVOT 0x1p-22f
+
 /* Views start at the sequence's first token and this head's channels. */
 typedef struct pal_mesa_head {
     int tokens, dk, dv;

@@ -32,9 +32,11 @@ static void solve_cholesky(mesa_system *s) {
     double *A = s->A, *z = s->z;
     for (size_t j = 0; j < n; j++)
         for (size_t m = 0; m <= j; m++) {
-            double sum = A[j * n + m];
+            const double start = A[j * n + m];
+            double sum = start;
             for (size_t p = 0; p < m; p++) sum -= A[j * n + p] * A[m * n + p];
-            A[j * n + m] = j == m ? sqrt(sum) : sum / A[m * n + m];
+            if (j != m) A[j * n + m] = sum / A[m * n + m];
+            else A[j * n + m] = sum <= PAL_MESA_PIVOT * start ? INFINITY : sqrt(sum); /* infinite: the direction is left out */
         }
     for (size_t j = 0; j < n; j++) {
         for (size_t p = 0; p < j; p++) z[j] -= A[j * n + p] * z[p];

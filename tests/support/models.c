@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+#include "support/models.h"
+
+#include <unistd.h>
+
+#include "model/model.h"
+#include "support/support.h"
+
+const test_kind test_kinds[] = {
+    { "palimpsa-d", "palimpsa-d", "text", NULL, 0 },
+    { "palimpsa-d without metaplasticity", "palimpsa-d-wo-meta", "text", NULL, 0 },
+    { "hybrid palimpsa-d", "palimpsa-d", "text", NULL, 1 },
+    { "palimpsa-m", "palimpsa-m", "text", NULL, 0 },
+    { "palimpsa-m without metaplasticity", "palimpsa-m-wo-meta", "text", NULL, 0 },
+    { "hybrid palimpsa-m", "palimpsa-m", "text", NULL, 1 },
+    { "official mamba2", "mamba2-130m", NULL, NULL, 0 },
+    { "gated deltanet", "gated-deltanet", "text", NULL, 0 },
+    { "transformer", "transformer", "text", NULL, 0 },
+    { "mqar palimpsa-d", "palimpsa-d", "mqar", NULL, 0 },
+    { "mqar palimpsa-m", "palimpsa-m", "mqar", NULL, 0 },
+    { "mqar gated deltanet", "gated-deltanet", "mqar", NULL, 0 },
+    { "mqar transformer", "transformer", "mqar", NULL, 0 },
+    { "rule longhorn", "palimpsa-d", "text", "longhorn", 0 },
+    { "rule delta", "palimpsa-d", "text", "delta", 0 },
+    { "rule gdn", "palimpsa-d", "text", "gdn", 0 },
+    { "rule gdn_app", "palimpsa-d", "text", "gdn_app", 0 },
+    { "rule mesa", "palimpsa-d", "text", "mesa", 0 },
+    { "mqar rule mesa", "palimpsa-d", "mqar", "mesa", 0 },
+};
+const size_t test_kind_count = PAL_COUNT(test_kinds);
+
+pal_model_config test_model_config(const test_kind *kind) {
+    pal_model_config c;
+    pal_error err;
+    const bool m = strncmp(kind->preset, "palimpsa-m", 10) == 0, mamba = strncmp(kind->preset, "mamba2", 6) == 0;
+    pal_preset_options o = { .task = kind->task, .rule = kind->rule, .vocab = 29, .hidden = 20, .layers = kind->hybrid ? 3 : 2, .mlp = 24 };
+    if (m || mamba) o.head_dim = 10, o.state_size = 6;
+    else o.heads = 2;
+    if (m) o.rank = 3;
+    if (pal_model_preset(&c, kind->preset, &o, &err)) fail_msg("%s: %s", kind->name, err.text);
+    if (m && !kind->hybrid) c.key_heads = 2; /* groups of heads */
+    if (mamba) c.key_heads = c.norm_groups = 2;
+    if (c.mixer == PAL_MIXER_ATTENTION) c.key_heads = 1;
+    if (kind->hybrid) c.listed = c.metaplastic[1] = true;
+    return c;
+}
+
+pal_model *test_model(const test_kind *kind, pal_model_use use, const pal_context *cx) {
+    const pal_model_config c = test_model_config(kind);
+    pal_model *model;
+    pal_error err;
+    if (pal_model_new(&model, &c, 17, use, cx, &err)) fail_msg("%s: %s", kind->name, err.text);
+    for (size_t i = 0; i < pal_model_weight_count(model); i++) {
+        const pal_weight *w = pal_model_weight(model, i);
+        pal_rng rng = pal_rng_at(18, i);
+        for (size_t j = 0; j < w->count; j++) model->parameters[w->offset + j] += (float)((w->rank == 2 ? 0.25 : 0.1) * pal_rng_normal(&rng));
+    }
+    return model;
+}
+
+void test_ids(int32_t *ids, int n, int vocab, uint64_t seed) {
+    pal_rng rng = pal_rng_at(seed, 1);
+    for (int i = 0; i < n; i++) ids[i] = (int32_t)pal_rng_below(&rng, (uint32_t)vocab);
+}
+
+void test_directory(char path[256]) {
+    const char *base = getenv("TMPDIR");
+    snprintf(path, 256, "%s/palimpsa-test-XXXXXX", base && *base ? base : "/tmp");
+    assert_non_null(mkdtemp(path));
+}
+
+void test_remove(const char *path) {
+    char command[600];
+    snprintf(command, sizeof command, "rm -rf '%s'", path);
+    assert_int_equal(system(command), 0);
+}

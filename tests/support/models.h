@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* Small models of every kind, for tests that run them. */
+#ifndef PAL_TEST_MODELS_H
+#define PAL_TEST_MODELS_H
+
+#include "palimpsa/palimpsa.h"
+
+typedef struct test_kind {
+    const char *name, *preset, *task, *rule;
+    int hybrid; /* only layer 1 is metaplastic */
+} test_kind;
+
+extern const test_kind test_kinds[];
+extern const size_t test_kind_count;
+
+/* Two or three layers, 16 to 32 channels, 29 tokens; odd sizes where the kind allows them. Weights are made livelier than
+ * initial ones, so that a wrong term shows. */
+pal_model_config test_model_config(const test_kind *kind);
+pal_model *test_model(const test_kind *kind, pal_model_use use, const pal_context *cx);
+
+void test_ids(int32_t *ids, int n, int vocab, uint64_t seed);
+/* A new directory below TMPDIR; removed with everything in it. */
+void test_directory(char path[256]);
+void test_remove(const char *path);
+
+#endif

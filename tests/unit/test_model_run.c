@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: MIT */
+/* Models of every kind as they run: stepping, splitting and batching change nothing; gradients are those of the loss. */
+#include "support/support.h"
+
+#include <math.h>
+
+#include "base/alloc.h"
+#include "model/model.h"
+#include "support/models.h"
+
+#define OK(call)                                      \
+    do {                                              \
+        pal_error err_;                               \
+        pal_error *err = &err_;                       \
+        if ((call) != PAL_OK) fail_msg("%s", err_.text); \
+    } while (0)
+
+enum { V = 29, LENGTH = 23, MOST_ROWS = 32 /* embedding rows with padding */ };
+
+typedef struct {
+    pal_context *cx;
+    pal_model *model;
+    pal_work *work;
+    const char *name;
+    size_t rows; /* logits a token */
+} fixture;
+
+static fixture make(size_t kind, pal_model_use use, pal_work_options options) {
+    fixture f = { .cx = test_context(2, NULL), .name = test_kinds[kind].name };
+    f.model = test_model(&test_kinds[kind], use, f.cx);
+    f.rows = (size_t)pal_model_config_of(f.model)->vocab_rows;
+    OK(pal_work_new(&f.work, f.model, f.cx, &options, err));
+    return f;
+}
+
+static void drop(fixture *f) {
+    pal_work_free(f->work);
+    pal_model_close(f->model);
+    pal_context_free(f->cx);
+}
+
+/* Logits of one sequence run whole; (n, rows). */
+static float *whole(fixture *f, const int32_t *ids, int n) {
+    const int cu[2] = { 0, n };
+    const pal_batch batch = { .tokens = n, .sequences = 1, .ids = ids, .cu_seqlens = cu };
+    float *logits = pal_alloc((size_t)n * f->rows, sizeof *logits);
+    OK(pal_model_forward(f->model, f->work, &batch, NULL, n, logits, err));
+    return logits;
+}
+
+static void stepping_equals_forward(void **state) {
+    (void)state;
+    for (size_t k = 0; k < test_kind_count; k++) {
+        fixture f = make(k, PAL_FOR_INFERENCE, (pal_work_options){ .tokens = LENGTH });
+        int32_t ids[LENGTH];
+        pal_state *s;
+        float step[MOST_ROWS];
+        test_ids(ids, LENGTH, V, 3);
+        float *logits = whole(&f, ids, LENGTH);
+        OK(pal_state_new(&s, f.model, LENGTH, err));
+        for (int t = 0; t < LENGTH; t++) {
+            OK(pal_model_step(f.model, f.work, &s, 1, &ids[t], step, err));
+            test_near(f.name, step, logits + (size_t)t * f.rows, f.rows, 2e-5);
+        }
+        assert_int_equal(pal_state_position(s), LENGTH);
+        pal_state_free(s);
+        pal_free(logits);
+        drop(&f);
+    }
+}
+
+/* Three sequences cut at random, their pieces run together in batches of mixed lengths. */
+static void any_split_through_states_equals_the_whole(void **state) {
+    (void)state;
+    const int cases = getenv("PALIMPSA_TEST_LONG") ? 50 : 2;
+    for (size_t k = 0; k < test_kind_count; k++) {
+        fixture f = make(k, PAL_FOR_INFERENCE, (pal_work_options){ .tokens = 3 * LENGTH, .sequences = 3 });
+        float *found = pal_alloc(3 * LENGTH * f.rows, sizeof *found);
+        for (int round = 0; round < cases; round++) {
+            pal_rng rng = pal_rng_at(5, (uint64_t)round);
+            int32_t ids[3][LENGTH], packed[3 * LENGTH];
+            pal_state *s[3];
+            float *logits[3];
+            int done[3] = { 0 }, length[3];
+            for (int i = 0; i < 3; i++) {
+                length[i] = 1 + (int)pal_rng_below(&rng, LENGTH);
+                test_ids(ids[i], LENGTH, V, 10 * (uint64_t)round + (uint64_t)i);
+                logits[i] = whole(&f, ids[i], length[i]);
+                OK(pal_state_new(&s[i], f.model, LENGTH, err));
+            }
+            for (;;) {
+                pal_state *now[3];
+                int cu[4] = { 0 }, who[3], n = 0;
+                for (int i = 0; i < 3; i++) {
+                    const int left = length[i] - done[i];
+                    const int piece = left ? (int)pal_rng_below(&rng, (uint32_t)left + 1) : 0;
+                    if (!piece) continue;
+                    memcpy(packed + cu[n], ids[i] + done[i], (size_t)piece * sizeof *packed);
+                    cu[n + 1] = cu[n] + piece;
+                    now[n] = s[i];
+                    who[n++] = i;
+                }
+                if (n) {
+                    const pal_batch batch = { .tokens = cu[n], .sequences = n, .ids = packed, .cu_seqlens = cu };
+                    OK(pal_model_continue(f.model, f.work, now, &batch, NULL, cu[n], found, err));
+                    for (int i = 0; i < n; i++) {
+                        const int piece = cu[i + 1] - cu[i];
+                        test_near(f.name, found + (size_t)cu[i] * f.rows, logits[who[i]] + (size_t)done[who[i]] * f.rows, (size_t)piece * f.rows, 3e-5);
+                        done[who[i]] += piece;
+                    }
+                }
+                if (done[0] == length[0] && done[1] == length[1] && done[2] == length[2]) break;
+            }
+            for (int i = 0; i < 3; i++) pal_state_free(s[i]), pal_free(logits[i]);
+        }
+        pal_free(found);
+        drop(&f);
+    }
+}
+
+static void prefill_in_pieces_equals_prefill_at_once(void **state) {
+    (void)state;
+    for (size_t k = 0; k < test_kind_count; k++) {
+        fixture f = make(k, PAL_FOR_INFERENCE, (pal_work_options){ .tokens = LENGTH }), small = make(k, PAL_FOR_INFERENCE, (pal_work_options){ .tokens = 5 });
+        int32_t ids[LENGTH];
+        pal_state *a, *b;
+        float one[MOST_ROWS], many[MOST_ROWS];
+        test_ids(ids, LENGTH, V, 4);
+        OK(pal_state_new(&a, f.model, LENGTH, err));
+        OK(pal_state_new(&b, small.model, LENGTH, err));
+        OK(pal_model_prefill(f.model, f.work, a, ids, LENGTH, one, err));
+        OK(pal_model_prefill(small.model, small.work, b, ids, LENGTH, many, err));
+        test_near(f.name, many, one, f.rows, 2e-5);
+        pal_state_reset(b);
+        OK(pal_model_prefill(small.model, small.work, b, ids, LENGTH, one, err));
+        test_same_bits("after a reset", one, many, f.rows);
+        pal_state_free(a);
+        pal_state_free(b);
+        drop(&f);
+        drop(&small);
+    }
+}
+
+/* One sequence alone, and the same beside a neighbour whose every activation is NaN. Token V-1 has an embedding of NaN; with
+ * a tied head its own column of the logits is NaN for everyone and is left out. */
+static void a_neighbour_full_of_nan_changes_nothing(void **state) {
+    (void)state;
+    for (size_t k = 0; k < test_kind_count; k++) {
+        fixture f = make(k, PAL_FOR_INFERENCE, (pal_work_options){ .tokens = 3 * LENGTH, .sequences = 3 });
+        const size_t E = (size_t)pal_model_config_of(f.model)->hidden;
+        int32_t ids[3 * LENGTH];
+        test_ids(ids, 3 * LENGTH, V - 1, 6);
+        for (size_t i = 0; i < E; i++) f.model->parameters[f.model->table.entries[0].view.offset + (V - 1) * E + i] = NAN;
+        float *alone = whole(&f, ids + LENGTH, LENGTH), *beside = pal_alloc(LENGTH * f.rows, sizeof *beside);
+        for (int t = 0; t < LENGTH; t++) ids[t] = ids[2 * LENGTH + t] = V - 1;
+        const int cu[4] = { 0, LENGTH, 2 * LENGTH, 3 * LENGTH };
+        int at[LENGTH];
+        for (int t = 0; t < LENGTH; t++) at[t] = LENGTH + t;
+        const pal_batch batch = { .tokens = 3 * LENGTH, .sequences = 3, .ids = ids, .cu_seqlens = cu };
+        OK(pal_model_forward(f.model, f.work, &batch, at, LENGTH, beside, err));
+        pal_state *s[3];
+        float step[3 * MOST_ROWS];
+        for (int i = 0; i < 3; i++) OK(pal_state_new(&s[i], f.model, LENGTH, err));
+        for (int t = 0; t < LENGTH; t++) {
+            const int32_t now[3] = { ids[t], ids[LENGTH + t], ids[2 * LENGTH + t] };
+            test_near(f.name, beside + (size_t)t * f.rows, alone + (size_t)t * f.rows, V - 1, 1e-5);
+            OK(pal_model_step(f.model, f.work, s, 3, now, step, err));
+            test_near(f.name, step + f.rows, alone + (size_t)t * f.rows, V - 1, 2e-5);
+            assert_true(isnan(step[0]) && isnan(step[2 * f.rows]));
+        }
+        for (int i = 0; i < 3; i++) pal_state_free(s[i]);
+        pal_free(alone);
+        pal_free(beside);
+        drop(&f);
+    }
+}
+
+static void without_importance_a_model_equals_its_ablation(void **state) {
+    (void)state;
+    static const size_t kinds[][2] = { { 0, 1 }, { 3, 4 } };
+    for (size_t k = 0; k < PAL_COUNT(kinds); k++) {
+        fixture meta = make(kinds[k][0], PAL_FOR_INFERENCE, (pal_work_options){ .tokens = LENGTH });
+        fixture plain = make(kinds[k][1], PAL_FOR_INFERENCE, (pal_work_options){ .tokens = LENGTH });
+        for (size_t i = 0; i < pal_model_weight_count(meta.model); i++) {
+            const pal_weight *w = pal_model_weight(meta.model, i);
+            float *x = meta.model->parameters + w->offset;
+            if (strstr(w->name, "b_scale"))
+                for (size_t j = 0; j < w->count; j++) x[j] = -1e4f;
+            if (strstr(w->name, "Ip_log")) /* a prior of 1, as the ablation has */
+                for (size_t j = 0; j < w->count; j++) x[j] = 0;
+        }
+        int32_t ids[LENGTH];
+        test_ids(ids, LENGTH, V, 8);
+        float *a = whole(&meta, ids, LENGTH), *b = whole(&plain, ids, LENGTH);
+        test_near(meta.name, a, b, LENGTH * meta.rows, 5e-6);
+        pal_free(a);
+        pal_free(b);
+        drop(&meta);
+        drop(&plain);
+    }
+}
+
+typedef struct {
+    int32_t ids[3 * LENGTH], targets[3 * LENGTH];
+    int cu[4];
+    pal_batch batch;
+} lesson;
+
+static void make_lesson(lesson *l) {
+    pal_rng rng = pal_rng_at(31, 0);
+    test_ids(l->ids, 3 * LENGTH, V, 9);
+    test_ids(l->targets, 3 * LENGTH, V, 10);
+    for (int t = 0; t < 3 * LENGTH; t++)
+        if (pal_rng_below(&rng, 3) == 0) l->targets[t] = PAL_IGNORE;
+    l->cu[0] = 0, l->cu[1] = 1, l->cu[2] = LENGTH + 7, l->cu[3] = 3 * LENGTH;
+    l->batch = (pal_batch){ .tokens = 3 * LENGTH, .sequences = 3, .ids = l->ids, .cu_seqlens = l->cu, .targets = l->targets };
+}
+
+/* Along a random direction u, (L(p + eu) - L(p - eu)) / 2e is <gradient, u>. */
+static void gradients_match_differences_in_a_random_direction(void **state) {
+    (void)state;
+    const pal_work_options options = { .tokens = 3 * LENGTH, .sequences = 3, .training = true };
+    for (size_t k = 0; k < test_kind_count; k++) {
+        fixture f = make(k, PAL_FOR_TRAINING, options);
+        lesson l;
+        make_lesson(&l);
+        const size_t n = pal_model_flat(f.model);
+        float *p = pal_model_flat_parameters(f.model), *g = pal_model_flat_gradients(f.model);
+        float *start = pal_alloc(n, sizeof *start), *u = pal_alloc(n, sizeof *u);
+        pal_loss loss, up, down;
+        OK(pal_model_learn(f.model, f.work, &l.batch, 0.5f, &loss, NULL, err));
+        memcpy(start, p, n * sizeof *p);
+        pal_rng rng = pal_rng_at(77, k);
+        double slope = 0;
+        for (size_t i = 0; i < pal_model_weight_count(f.model); i++) {
+            const pal_weight *w = pal_model_weight(f.model, i);
+            for (size_t j = w->offset; j < w->offset + w->count; j++) {
+                u[j] = w->unused ? 0.0f : (float)pal_rng_normal(&rng);
+                slope += 2 * (double)g[j] * (double)u[j];
+            }
+        }
+        double difference[2]; /* at steps e and 2e; together they cancel the third derivative */
+        const double e = 2e-4;
+        for (int d = 0; d < 2; d++) {
+            const double by = e * (1 + d);
+            for (size_t i = 0; i < n; i++) p[i] = start[i] + (float)by * u[i];
+            OK(pal_model_loss(f.model, f.work, &l.batch, &up, NULL, err));
+            for (size_t i = 0; i < n; i++) p[i] = start[i] - (float)by * u[i];
+            OK(pal_model_loss(f.model, f.work, &l.batch, &down, NULL, err));
+            difference[d] = (up.sum - down.sum) / (2 * by);
+        }
+        const double best = (4 * difference[0] - difference[1]) / 3;
+        if (!(fabs(best - slope) <= 2e-3 * fabs(slope) + 0.1)) fail_msg("%s: slope %.6g, differences %.6g", f.name, slope, best);
+        assert_true(loss.count == up.count && loss.count > 10);
+        pal_free(start);
+        pal_free(u);
+        drop(&f);
+    }
+}
+
+static void recomputed_layers_give_the_same_gradients(void **state) {
+    (void)state;
+    pal_work_options options = { .tokens = 3 * LENGTH, .sequences = 3, .training = true };
+    for (size_t k = 0; k < test_kind_count; k++) {
+        fixture kept = make(k, PAL_FOR_TRAINING, options);
+        options.recompute = true;
+        fixture again = make(k, PAL_FOR_TRAINING, options);
+        options.recompute = false;
+        lesson l;
+        make_lesson(&l);
+        pal_loss a, b;
+        pal_plan large, small;
+        OK(pal_model_learn(kept.model, kept.work, &l.batch, 1.0f, &a, NULL, err));
+        OK(pal_model_learn(again.model, again.work, &l.batch, 1.0f, &b, NULL, err));
+        test_same_bits(kept.name, pal_model_flat_gradients(again.model), pal_model_flat_gradients(kept.model), pal_model_flat(kept.model));
+        OK(pal_work_plan(&large, kept.model, kept.cx, &options, err));
+        options.recompute = true;
+        OK(pal_work_plan(&small, kept.model, kept.cx, &options, err));
+        options.recompute = false;
+        assert_true(small.activations < large.activations && small.total < large.total);
+        drop(&kept);
+        drop(&again);
+    }
+}
+
+static void gradients_add_up_and_scale(void **state) {
+    (void)state;
+    fixture f = make(0, PAL_FOR_TRAINING, (pal_work_options){ .tokens = 3 * LENGTH, .sequences = 3, .training = true });
+    lesson l;
+    make_lesson(&l);
+    const size_t n = pal_model_flat(f.model);
+    float *g = pal_model_flat_gradients(f.model), *once = pal_alloc(n, sizeof *once);
+    pal_loss loss;
+    unsigned char correct[3 * LENGTH];
+    OK(pal_model_learn(f.model, f.work, &l.batch, 1.0f, &loss, correct, err));
+    size_t right = 0;
+    for (int t = 0; t < 3 * LENGTH; t++) right += correct[t];
+    assert_int_equal(right, loss.correct);
+    memcpy(once, g, n * sizeof *g);
+    OK(pal_model_learn(f.model, f.work, &l.batch, 2.0f, &loss, correct, err));
+    for (size_t i = 0; i < n; i++) once[i] *= 3;
+    test_near("three times the gradient", g, once, n, 1e-5);
+    for (size_t i = 0; i < n; i++) { /* gaps between tensors stay zero */
+        bool inside = false;
+        for (size_t j = 0; j < pal_model_weight_count(f.model) && !inside; j++) {
+            const pal_weight *w = pal_model_weight(f.model, j);
+            inside = i >= w->offset && i < w->offset + w->count;
+        }
+        if (!inside) assert_true(g[i] == 0);
+    }
+    pal_free(once);
+    drop(&f);
+}
+
+static void running_allocates_nothing(void **state) {
+    (void)state;
+    for (size_t k = 0; k < test_kind_count; k++) {
+        fixture t = make(k, PAL_FOR_TRAINING, (pal_work_options){ .tokens = 3 * LENGTH, .sequences = 3, .training = true, .recompute = k % 2 });
+        fixture f = make(k, PAL_FOR_INFERENCE, (pal_work_options){ .tokens = LENGTH, .sequences = 2 });
+        lesson l;
+        make_lesson(&l);
+        pal_state *s[2];
+        float logits[2 * MOST_ROWS];
+        pal_loss loss;
+        OK(pal_state_new(&s[0], f.model, 100, err));
+        OK(pal_state_new(&s[1], f.model, 100, err));
+        const uint64_t before = pal_alloc_count();
+        for (int i = 0; i < 3; i++) {
+            OK(pal_model_learn(t.model, t.work, &l.batch, 1.0f, &loss, NULL, err));
+            OK(pal_model_step(f.model, f.work, s, 2, l.ids, logits, err));
+            OK(pal_model_prefill(f.model, f.work, s[0], l.ids, LENGTH, logits, err));
+        }
+        assert_int_equal(pal_alloc_count() - before, 0);
+        pal_state_free(s[0]);
+        pal_state_free(s[1]);
+        drop(&t);
+        drop(&f);
+    }
+}
+
+static void wrong_calls_get_one_sentence(void **state) {
+    (void)state;
+    fixture f = make(8, PAL_FOR_INFERENCE, (pal_work_options){ .tokens = 8, .sequences = 2 });
+    pal_error why;
+    pal_state *s[2];
+    float logits[8 * MOST_ROWS];
+    pal_loss loss;
+    const int32_t good[4] = { 1, 2, 3, 4 }, bad[4] = { 1, V, 3, 4 }, negative[4] = { -1, 2, 3, 4 };
+    const int cu[2] = { 0, 4 }, wrong[2] = { 0, 3 };
+    OK(pal_state_new(&s[0], f.model, 5, err));
+    OK(pal_state_new(&s[1], f.model, 5, err));
+    pal_batch b = { .tokens = 4, .sequences = 1, .ids = bad, .cu_seqlens = cu };
+    assert_int_equal(pal_model_forward(f.model, f.work, &b, NULL, 4, logits, &why), PAL_E_ARGUMENT);
+    assert_non_null(strstr(why.text, "vocabulary"));
+    b.ids = negative;
+    assert_int_equal(pal_model_forward(f.model, f.work, &b, NULL, 4, logits, &why), PAL_E_ARGUMENT);
+    b.ids = good;
+    b.cu_seqlens = wrong;
+    assert_int_equal(pal_model_forward(f.model, f.work, &b, NULL, 4, logits, &why), PAL_E_ARGUMENT);
+    b.cu_seqlens = cu;
+    assert_int_equal(pal_model_loss(f.model, f.work, &b, &loss, NULL, &why), PAL_E_ARGUMENT);
+    assert_int_equal(pal_model_learn(f.model, f.work, &b, 1, &loss, NULL, &why), PAL_E_ARGUMENT);
+    s[1] = s[0];
+    assert_int_equal(pal_model_step(f.model, f.work, s, 2, good, logits, &why), PAL_E_ARGUMENT);
+    assert_non_null(strstr(why.text, "share"));
+    assert_int_equal(pal_model_prefill(f.model, f.work, s[0], good, 4, logits, &why), PAL_OK);
+    assert_int_equal(pal_model_prefill(f.model, f.work, s[0], good, 2, logits, &why), PAL_E_ARGUMENT);
+    assert_non_null(strstr(why.text, "--max-context"));
+    assert_int_equal(pal_state_position(s[0]), 4);
+    assert_int_equal(pal_model_step(f.model, f.work, s, 1, good, logits, &why), PAL_OK);
+    assert_int_equal(pal_model_step(f.model, f.work, s, 1, good, logits, &why), PAL_E_ARGUMENT);
+    pal_work *work;
+    assert_int_equal(pal_work_new(&work, f.model, f.cx, &(pal_work_options){ .tokens = 8, .training = true }, &why), PAL_E_ARGUMENT);
+    assert_int_equal(pal_work_new(&work, f.model, f.cx, &(pal_work_options){ .tokens = 0 }, &why), PAL_E_ARGUMENT);
+    pal_state_free(s[0]);
+    drop(&f);
+}
+
+static void making_a_model_survives_memory_running_out(void **state) {
+    (void)state;
+    pal_context *cx = test_context(1, NULL);
+    const pal_model_config c = test_model_config(&test_kinds[5]);
+    for (uint64_t nth = 1;; nth++) {
+        pal_model *model;
+        pal_work *work = NULL;
+        pal_state *s = NULL;
+        pal_error err;
+        pal_alloc_fail_at(nth);
+        pal_status st = pal_model_new(&model, &c, 1, PAL_FOR_TRAINING, cx, &err);
+        if (!st) st = pal_work_new(&work, model, cx, &(pal_work_options){ .tokens = 8, .training = true }, &err);
+        if (!st) st = pal_state_new(&s, model, 8, &err);
+        pal_alloc_fail_at(0);
+        pal_state_free(s);
+        pal_work_free(work);
+        pal_model_close(model);
+        if (!st) break;
+        assert_int_equal(st, PAL_E_MEMORY);
+    }
+    pal_context_free(cx);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stepping_equals_forward),
+        cmocka_unit_test(any_split_through_states_equals_the_whole),
+        cmocka_unit_test(prefill_in_pieces_equals_prefill_at_once),
+        cmocka_unit_test(a_neighbour_full_of_nan_changes_nothing),
+        cmocka_unit_test(without_importance_a_model_equals_its_ablation),
+        cmocka_unit_test(gradients_match_differences_in_a_random_direction),
+        cmocka_unit_test(recomputed_layers_give_the_same_gradients),
+        cmocka_unit_test(gradients_add_up_and_scale),
+        cmocka_unit_test(running_allocates_nothing),
+        cmocka_unit_test(wrong_calls_get_one_sentence),
+        cmocka_unit_test(making_a_model_survives_memory_running_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
