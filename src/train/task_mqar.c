@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "train/dynamics.h"
 
 typedef struct {
     pal_mqar *train, *test;
@@ -14,10 +15,12 @@ typedef struct {
 struct pal_mqar_task {
     const pal_context *cx;
     pal_mqar_options options;
+    int tokens, sequences; /* of the largest batch */
     stage_data stage[PAL_MQAR_STAGES];
     int32_t *ids, *labels, *predicted;
     unsigned char *correct;
     void *scratch;
+    pal_observer *observer; /* made at the first evaluation, when the model is known */
 };
 
 int64_t pal_mqar_epoch_steps(int64_t examples, int batch, int accumulate) {
@@ -66,9 +69,10 @@ static pal_status evaluate(void *self, int stage, const pal_model *model, pal_wo
     pal_mqar_score score = { 0 };
     double sum = 0;
     size_t count = 0;
+    int last = 0;
     for (int64_t first = 0; first < t->options.test_examples; first += s->batch) {
         const int64_t left = t->options.test_examples - first;
-        const int examples = left < s->batch ? (int)left : s->batch;
+        const int examples = last = left < s->batch ? (int)left : s->batch;
         pal_mqar_fill(t->stage[stage].test, t->cx, (uint64_t)first, (size_t)examples, t->ids, t->labels, t->scratch);
         const pal_batch b = batch_of(t, stage, examples);
         pal_loss loss;
@@ -81,6 +85,11 @@ static pal_status evaluate(void *self, int stage, const pal_model *model, pal_wo
             if (t->labels[i] != PAL_MQAR_IGNORED) t->predicted[asked++] = t->correct[i] ? t->labels[i] : -1;
         pal_mqar_score_add(&score, &s->data, (size_t)examples, t->ids, t->labels, t->predicted);
     }
+    /* The memory is looked into on the last test batch. */
+    const pal_batch seen = batch_of(t, stage, last);
+    pal_status st = t->observer ? PAL_OK : pal_observer_new(&t->observer, model, t->tokens, t->sequences, err);
+    if (!st) st = pal_dynamics_measure(model, work, t->observer, &seen, metrics, err);
+    if (st) return st;
     *out = pal_mqar_accuracy(&score);
     json_object_set_new(metrics, "accuracy", json_real(*out));
     json_object_set_new(metrics, "valid_loss", json_real(count ? sum / (double)count : 0));
@@ -95,6 +104,7 @@ void pal_mqar_task_free(pal_mqar_task *t) {
         pal_free(t->stage[i].cu_seqlens);
     }
     pal_free(t->ids), pal_free(t->labels), pal_free(t->predicted), pal_free(t->correct), pal_free(t->scratch);
+    pal_observer_free(t->observer);
     pal_free(t);
 }
 
@@ -130,6 +140,8 @@ pal_status pal_mqar_task_new(pal_mqar_task **out, const pal_context *cx, const p
         if (tokens > task->tokens) task->tokens = tokens;
         if (options->stage[i].batch > task->sequences) task->sequences = options->stage[i].batch;
     }
+    t->tokens = task->tokens;
+    t->sequences = task->sequences;
     const size_t n = (size_t)task->tokens;
     if (!st) st = pal_alloc_named((void **)&t->ids, n, sizeof *t->ids, "a batch", err);
     if (!st) st = pal_alloc_named((void **)&t->labels, n, sizeof *t->labels, "a batch", err);
