@@ -11,13 +11,14 @@
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
-typedef enum { OPT_FLAG, OPT_INT, OPT_FLOAT, OPT_TEXT } cli_type;
+typedef enum { OPT_FLAG, OPT_INT, OPT_LONG, OPT_FLOAT, OPT_TEXT } cli_type;
 typedef struct cli_option {
     const char *name; /* without dashes */
     cli_type type;
-    void *value;          /* bool, int, double or const char *, holding the default */
+    void *value;          /* bool, int, int64_t, double or const char *, holding the default */
     const char *argument; /* "N", "FILE"; NULL for a flag */
     const char *help;
+    bool transient; /* says how to run, not what: left out of a run's configuration */
 } cli_option;
 
 typedef struct cli_command {
@@ -47,6 +48,14 @@ typedef struct cli_usage {
 } cli_usage;
 int cli_parse(const cli_usage *usage, int argc, char **argv, const char **positional, int max_positional, int *positional_count);
 
+/* The same options from a JSON object in a file (keys as the names, with _ or -) and as one, without transient ones.
+ * Texts read from a file live until the process ends. */
+struct json_t;
+int cli_read_config(const cli_usage *usage, const char *path);
+struct json_t *cli_make_config(const cli_usage *usage);
+/* The entry of a NULL-terminated list that is spelled most like `name`, or NULL when none is close. */
+const char *cli_nearest(const char *name, const char *const *list);
+
 /* Prints "palimpsa: sentence" on stderr and returns code. */
 int cli_error(int code, const char *format, ...) PAL_PRINTF(2, 3);
 /* The exit code that fits a library status. */
@@ -55,5 +64,7 @@ int cli_fail(const pal_error *err);
 int cmd_selftest(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_plot(int argc, char **argv);
+
+int cmd_train(int argc, char **argv);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
+#include <jansson.h>
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
@@ -52,6 +53,12 @@ static int set_option(const cli_option *o, const char *text) {
         *(int *)o->value = (int)value;
         return CLI_OK;
     }
+    case OPT_LONG: {
+        const long long value = strtoll(text, &end, 10);
+        if (errno || end == text || *end) return cli_error(CLI_USAGE, "--%s expects a whole number, found '%s'", o->name, text);
+        *(int64_t *)o->value = value;
+        return CLI_OK;
+    }
     case OPT_FLOAT: {
         const double value = strtod(text, &end);
         if (end == text || *end || !isfinite(value)) return cli_error(CLI_USAGE, "--%s expects a number, found '%s'", o->name, text);
@@ -61,6 +68,95 @@ static int set_option(const cli_option *o, const char *text) {
     case OPT_FLAG: break;
     }
     return CLI_OK;
+}
+
+/* Edits that turn one word into the other; words are short. */
+static size_t distance(const char *a, const char *b) {
+    enum { LONGEST = 63 };
+    const size_t n = strlen(a), m = strlen(b);
+    size_t row[LONGEST + 1];
+    if (n > LONGEST || m > LONGEST) return LONGEST;
+    for (size_t j = 0; j <= m; j++) row[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            const size_t above = row[j], change = diagonal + (a[i - 1] != b[j - 1]);
+            const size_t shorter = above < row[j - 1] ? above + 1 : row[j - 1] + 1;
+            row[j] = change < shorter ? change : shorter;
+            diagonal = above;
+        }
+    }
+    return row[m];
+}
+
+const char *cli_nearest(const char *name, const char *const *list) {
+    const char *best = NULL;
+    size_t least = strlen(name) / 3 + 2;
+    for (; *list; list++) {
+        const size_t d = distance(name, *list);
+        if (d < least) least = d, best = *list;
+    }
+    return best;
+}
+
+static int unknown_option(const cli_usage *u, const char *command, const char *name) {
+    const char *names[128] = { 0 };
+    for (size_t i = 0; i < u->option_count && i < 127; i++) names[i] = u->options[i].name;
+    const char *near = cli_nearest(name, names);
+    if (near) return cli_error(CLI_USAGE, "%s: no option '--%s'; did you mean '--%s'?", command, name, near);
+    return cli_error(CLI_USAGE, "%s: no option '--%s'; see 'palimpsa %s --help'", command, name, command);
+}
+
+static int set_from_json(const cli_option *o, const char *path, const json_t *value) {
+    bool good = false;
+    switch (o->type) {
+    case OPT_FLAG: if ((good = json_is_boolean(value))) *(bool *)o->value = json_is_true(value); break;
+    case OPT_INT: if ((good = json_is_integer(value) && json_integer_value(value) >= INT_MIN && json_integer_value(value) <= INT_MAX)) *(int *)o->value = (int)json_integer_value(value); break;
+    case OPT_LONG: if ((good = json_is_integer(value))) *(int64_t *)o->value = json_integer_value(value); break;
+    case OPT_FLOAT: if ((good = json_is_number(value) || json_is_null(value))) *(double *)o->value = json_is_null(value) ? NAN : json_number_value(value); break;
+    case OPT_TEXT: if ((good = json_is_string(value) || json_is_null(value))) *(const char **)o->value = json_string_value(value); break;
+    }
+    static const char *const kinds[] = { "true or false", "a whole number", "a whole number", "a number", "a text" };
+    return good ? CLI_OK : cli_error(CLI_USAGE, "%s: '%s' must be %s", path, o->name, kinds[o->type]);
+}
+
+int cli_read_config(const cli_usage *u, const char *path) {
+    json_error_t why;
+    json_t *config = json_load_file(path, JSON_REJECT_DUPLICATES, &why); /* kept: options point into it */
+    if (!config) return cli_error(CLI_USAGE, "%s: %s (line %d)", path, why.text, why.line);
+    if (!json_is_object(config)) return cli_error(CLI_USAGE, "%s: expected a JSON object of options", path);
+    const char *key;
+    json_t *value;
+    json_object_foreach(config, key, value) {
+        char name[64];
+        snprintf(name, sizeof name, "%s", key);
+        for (char *c = name; *c; c++) *c = *c == '_' ? '-' : *c;
+        const cli_option *o = find_option(u, name, strlen(name));
+        if (!o || o->transient) return cli_error(CLI_USAGE, "%s: '%s' is not an option that a configuration may set", path, key);
+        const int code = set_from_json(o, path, value);
+        if (code) return code;
+    }
+    return CLI_OK;
+}
+
+json_t *cli_make_config(const cli_usage *u) {
+    json_t *config = json_object();
+    for (size_t i = 0; i < u->option_count; i++) {
+        const cli_option *o = &u->options[i];
+        char key[64];
+        if (o->transient) continue;
+        snprintf(key, sizeof key, "%s", o->name);
+        for (char *c = key; *c; c++) *c = *c == '-' ? '_' : *c;
+        switch (o->type) {
+        case OPT_FLAG: json_object_set_new(config, key, json_boolean(*(bool *)o->value)); break;
+        case OPT_INT: json_object_set_new(config, key, json_integer(*(int *)o->value)); break;
+        case OPT_LONG: json_object_set_new(config, key, json_integer(*(int64_t *)o->value)); break;
+        case OPT_FLOAT: json_object_set_new(config, key, isfinite(*(double *)o->value) ? json_real(*(double *)o->value) : json_null()); break;
+        case OPT_TEXT: json_object_set_new(config, key, *(const char **)o->value ? json_string(*(const char **)o->value) : json_null()); break;
+        }
+    }
+    return config;
 }
 
 int cli_parse(const cli_usage *u, int argc, char **argv, const char **positional, int max_positional, int *positional_count) {
@@ -84,7 +180,7 @@ int cli_parse(const cli_usage *u, int argc, char **argv, const char **positional
         }
         const char *name = arg + (arg[1] == '-' ? 2 : 1), *equals = strchr(name, '=');
         const cli_option *o = find_option(u, name, equals ? (size_t)(equals - name) : strlen(name));
-        if (!o) return cli_error(CLI_USAGE, "%s: no option '%s'; see 'palimpsa %s --help'", argv[0], arg, argv[0]);
+        if (!o) return unknown_option(u, argv[0], name);
         if (o->type == OPT_FLAG) {
             if (equals) return cli_error(CLI_USAGE, "--%s takes no value", o->name);
             *(bool *)o->value = true;

@@ -184,6 +184,25 @@ PAL_API pal_status pal_model_prefill(const pal_model *model, pal_work *work, pal
 /* A packed batch that continues states (one a sequence); logits as in pal_model_forward. */
 PAL_API pal_status pal_model_continue(const pal_model *model, pal_work *work, pal_state *const *states, const pal_batch *batch, const int *at, int n, float *logits, pal_error *err);
 
+/* Looking into the memory: one forward over a batch, with a call per layer once that layer has read it. Everything is
+ * borrowed for the call; what a rule does not have is NULL. */
+typedef struct pal_observation {
+    int layer;
+    const char *rule;
+    int tokens, sequences, heads, dk, dv;
+    const int *cu_seqlens;
+    const float *decay;      /* (tokens, heads) A dt >= 0: the memory keeps exp(-decay) of itself; NULL: it does not forget */
+    const float *importance; /* (sequences, heads, dv, dk) at each sequence's end; palimpsa only */
+    const float *b_scale;    /* (heads) effective scale of the importance gate */
+} pal_observation;
+typedef void pal_observe_fn(void *user, const pal_observation *observation);
+
+typedef struct pal_observer pal_observer; /* the memory that observing needs */
+PAL_API pal_status pal_observer_new(pal_observer **out, const pal_model *model, int tokens, int sequences, pal_error *err);
+PAL_API void pal_observer_free(pal_observer *observer);
+PAL_API pal_status pal_model_observe(const pal_model *model, pal_work *work, pal_observer *observer, const pal_batch *batch, pal_observe_fn *fn,
+                                     void *user, pal_error *err);
+
 /* Where the time went since the last reset; off until the first reset. Entries end with a NULL name. */
 typedef struct pal_timing {
     const char *name;

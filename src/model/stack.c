@@ -57,6 +57,8 @@ static void block_forward(pal_work *w, const pal_pass *ps, int i, bool again) {
     pal_mlp_forward(ps, layer, &b->mlp, &w->mlp_work, w->x, again ? NULL : next);
 }
 
+void pal_stack_block(pal_work *w, const pal_pass *ps, int i) { block_forward(w, ps, i, false); }
+
 void pal_stack_forward(pal_work *w, pal_pass *ps, pal_state *const *states) {
     for (int i = 0; i < ps->config->layers; i++) {
         if (states) {
@@ -124,6 +126,12 @@ static pal_pass enter(pal_work *w, const pal_batch *b) {
     pal_pass ps = pal_work_pass(w, b->tokens, b->sequences, b->cu_seqlens);
     pal_embedding_forward(&ps, w->model->outer.w[PAL_W_EMBEDDING], b->ids, w->blocks[0].h);
     return ps;
+}
+
+pal_status pal_stack_enter(pal_work *w, const pal_model *m, const pal_batch *b, pal_pass *pass, pal_error *err) {
+    const pal_status st = check_batch(m, w, b, err);
+    if (!st) *pass = enter(w, b);
+    return st;
 }
 
 pal_status pal_model_forward(const pal_model *m, pal_work *w, const pal_batch *b, const int *at, int n, float *logits, pal_error *err) {

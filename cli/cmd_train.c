@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: MIT */
+/* palimpsa train: options to a run directory. What defines the run is config.json there; a resumed run starts from it. */
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/context.h"
+#include "base/map.h"
+#include "cli.h"
+#include "kernels/matmul/matmul.h"
+#include "progress.h"
+#include "train/checkpoint.h"
+#include "train/task_mqar.h"
+
+/* Every option, in one place: the table below points here, and so do config.json and --config files. */
+typedef struct {
+    cli_common common;
+    const char *task, *model, *rule, *out, *config, *recipe;
+    bool resume, recompute;
+    int64_t seed, steps, epochs, stop_after, warmup, log_every, eval_every, checkpoint_every, examples, test_examples;
+    int batch, accumulate, keep;
+    double lr, lr_floor, beta1, beta2, eps, weight_decay, clip, stop_score;
+    const char *schedule, *decay, *freeze, *train_only, *lr_factor;
+    int seq_len, kv_pairs, vocab;
+    double exponent;
+    bool random_fill;
+    const char *stages;
+    int hidden, layers, heads, head_dim, state_size, rank;
+    double expand_v;
+} train_options;
+
+static train_options defaults(void) {
+    return (train_options){ .task = "mqar", .model = "palimpsa-d", .seed = 1, .log_every = 10, .examples = 100000, .test_examples = 3000, .batch = 128,
+                            .accumulate = 1, .lr = 4.64e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .stop_score = 0.99,
+                            .decay = "everything", .seq_len = 128, .kv_pairs = 32, .vocab = 8192, .exponent = 0.01 };
+}
+
+enum { OPTIONS = 48 };
+
+static size_t option_table(train_options *o, cli_option *t) {
+    size_t n = 0;
+#define OPTION(name, type, field, arg, help) t[n++] = (cli_option){ name, type, &o->field, arg, help, false }
+#define RUN_OPTION(name, type, field, arg, help) t[n++] = (cli_option){ name, type, &o->field, arg, help, true }
+    OPTION("task", OPT_TEXT, task, "NAME", "mqar: multi-query associative recall (default)");
+    OPTION("model", OPT_TEXT, model, "NAME|DIR", "palimpsa-d, palimpsa-m, gated-deltanet, transformer, ...; -wo-meta for ablations; or a model directory");
+    OPTION("rule", OPT_TEXT, rule, "RULE", "memory rule on the D backbone: longhorn, delta, gdn, mesa, ...");
+    RUN_OPTION("out", OPT_TEXT, out, "RUNDIR", "where the run goes");
+    RUN_OPTION("resume", OPT_FLAG, resume, NULL, "go on from the newest checkpoint of RUNDIR");
+    RUN_OPTION("stop-after", OPT_LONG, stop_after, "N", "stop cleanly after N updates of the same schedule");
+    RUN_OPTION("config", OPT_TEXT, config, "FILE", "options from a JSON file; the command line wins");
+    RUN_OPTION("recipe", OPT_TEXT, recipe, "NAME", "the same from configs/NAME.json");
+    OPTION("seed", OPT_LONG, seed, "N", "of initial weights and data (default 1)");
+    OPTION("steps", OPT_LONG, steps, "N", "updates (default: --epochs)");
+    OPTION("epochs", OPT_LONG, epochs, "N", "passes over --examples (default 20)");
+    OPTION("batch", OPT_INT, batch, "N", "examples per micro-batch (default 128)");
+    OPTION("accumulate", OPT_INT, accumulate, "N", "micro-batches per update (default 1)");
+    OPTION("lr", OPT_FLOAT, lr, "X", "peak learning rate (default 4.64e-3)");
+    OPTION("schedule", OPT_TEXT, schedule, "KIND", "constant, cosine or cosine-epoch (default: cosine with --steps, else cosine-epoch)");
+    OPTION("warmup", OPT_LONG, warmup, "N", "updates of linear rise (default 0)");
+    OPTION("lr-floor", OPT_FLOAT, lr_floor, "F", "fraction of the peak that a cosine ends at (default 0)");
+    OPTION("beta1", OPT_FLOAT, beta1, "X", "AdamW (default 0.9)");
+    OPTION("beta2", OPT_FLOAT, beta2, "X", "AdamW (default 0.999)");
+    OPTION("eps", OPT_FLOAT, eps, "X", "AdamW (default 1e-8)");
+    OPTION("weight-decay", OPT_FLOAT, weight_decay, "X", "AdamW (default 0.1)");
+    OPTION("decay", OPT_TEXT, decay, "WHAT", "everything, or matrices only (default everything)");
+    OPTION("clip", OPT_FLOAT, clip, "X", "largest norm of the gradient; 0: no clipping (default)");
+    OPTION("freeze", OPT_TEXT, freeze, "PATTERNS", "weights never to update, as '*.A_log,*.D'");
+    OPTION("train-only", OPT_TEXT, train_only, "PATTERNS", "update nothing else, as '*.b_*'");
+    OPTION("lr-factor", OPT_TEXT, lr_factor, "LIST", "own learning rates, as '*.b_scale=10'");
+    OPTION("log-every", OPT_LONG, log_every, "N", "updates between lines of metrics.jsonl (default 10)");
+    OPTION("eval-every", OPT_LONG, eval_every, "N", "updates between evaluations (default: an epoch; the last is always evaluated)");
+    OPTION("checkpoint-every", OPT_LONG, checkpoint_every, "N", "updates between checkpoints (default: an epoch; the last is always written)");
+    OPTION("keep", OPT_INT, keep, "K", "checkpoints to keep; 0: all (default)");
+    OPTION("stop-score", OPT_FLOAT, stop_score, "X", "a stage ends when test accuracy exceeds this (default 0.99; 2: never)");
+    OPTION("recompute", OPT_FLAG, recompute, NULL, "keep fewer activations and compute them again: less memory, more time");
+    OPTION("seq-len", OPT_INT, seq_len, "L", "mqar: tokens of an example (default 128)");
+    OPTION("kv-pairs", OPT_INT, kv_pairs, "N", "mqar: pairs to remember, 4N <= L (default 32)");
+    OPTION("vocab", OPT_INT, vocab, "V", "mqar: vocabulary (default 8192)");
+    OPTION("exponent", OPT_FLOAT, exponent, "P", "mqar: how early questions come; 1 is uniform (default 0.01)");
+    OPTION("random-fill", OPT_FLAG, random_fill, NULL, "mqar: random tokens where nothing is asked");
+    OPTION("stages", OPT_TEXT, stages, "LIST", "mqar: a curriculum L:PAIRS:EPOCHS:BATCH,... instead of the four above");
+    OPTION("examples", OPT_LONG, examples, "N", "mqar: training examples in fixed order; 0: every one is new (default 100000)");
+    OPTION("test-examples", OPT_LONG, test_examples, "N", "mqar: held-out examples (default 3000)");
+    OPTION("hidden", OPT_INT, hidden, "D", "model width, where the preset's is not wanted");
+    OPTION("layers", OPT_INT, layers, "N", "layers");
+    OPTION("heads", OPT_INT, heads, "N", "heads");
+    OPTION("head-dim", OPT_INT, head_dim, "N", "channels per head");
+    OPTION("state-size", OPT_INT, state_size, "N", "Palimpsa-M: key channels per head");
+    OPTION("rank", OPT_INT, rank, "N", "rank of the importance gate");
+    OPTION("expand-v", OPT_FLOAT, expand_v, "X", "value channels per key channel");
+    t[n++] = (cli_option){ "threads", OPT_INT, &o->common.threads, "N", "threads (default: PALIMPSA_THREADS, else all processors); part of the configuration", false };
+    t[n++] = (cli_option){ "cpu", OPT_TEXT, &o->common.cpu, "LEVEL", "ref, avx2 or avx512 (default: PALIMPSA_CPU, else the best there is)", true };
+#undef OPTION
+#undef RUN_OPTION
+    return n;
+}
+
+static int parse_stages(const train_options *o, pal_mqar_options *m) {
+    const char *at = o->stages;
+    while (*at) {
+        int length, pairs, batch, used = 0;
+        long long epochs;
+        if (m->stages == PAL_MQAR_STAGES) return cli_error(CLI_USAGE, "--stages: at most %d stages", PAL_MQAR_STAGES);
+        if (sscanf(at, "%d:%d:%lld:%d%n", &length, &pairs, &epochs, &batch, &used) != 4 || (at[used] && at[used] != ','))
+            return cli_error(CLI_USAGE, "--stages '%s': expected L:PAIRS:EPOCHS:BATCH separated by commas", o->stages);
+        if (epochs < 1 || batch < 1) return cli_error(CLI_USAGE, "--stages '%s': epochs and batch must be at least 1", o->stages);
+        m->stage[m->stages++] = (pal_mqar_stage){ .data = { .length = length, .pairs = pairs, .vocabulary = o->vocab, .exponent = o->exponent, .random_fill = o->random_fill },
+                                                  .batch = batch, .steps = epochs * pal_mqar_epoch_steps(o->examples, batch, o->accumulate) };
+        at += used + (at[used] == ',');
+    }
+    return CLI_OK;
+}
+
+static int make_mqar_options(const train_options *o, pal_mqar_options *m) {
+    *m = (pal_mqar_options){ .seed = (uint64_t)o->seed, .examples = o->examples, .test_examples = o->test_examples, .accumulate = o->accumulate };
+    if (o->examples < 0) return cli_error(CLI_USAGE, "--examples is %lld, expected 0 or more", (long long)o->examples);
+    if (o->accumulate < 1) return cli_error(CLI_USAGE, "--accumulate is %d, expected at least 1", o->accumulate);
+    if (o->batch < 1) return cli_error(CLI_USAGE, "--batch is %d, expected at least 1", o->batch);
+    if (o->stages) {
+        if (!o->examples) return cli_error(CLI_USAGE, "--stages counts epochs, so --examples must not be 0");
+        return parse_stages(o, m);
+    }
+    if (!o->steps && !o->examples) return cli_error(CLI_USAGE, "with --examples 0 there are no epochs: give --steps");
+    const int64_t epoch = pal_mqar_epoch_steps(o->examples ? o->examples : 1, o->batch, o->accumulate);
+    m->stages = 1;
+    m->stage[0] = (pal_mqar_stage){ .data = { .length = o->seq_len, .pairs = o->kv_pairs, .vocabulary = o->vocab, .exponent = o->exponent, .random_fill = o->random_fill },
+                                    .batch = o->batch, .steps = o->steps ? o->steps : (o->epochs ? o->epochs : 20) * epoch };
+    return CLI_OK;
+}
+
+static int make_train_options(const train_options *o, const pal_mqar_options *m, pal_train_options *t) {
+    pal_error err;
+    const int64_t epoch = o->examples ? pal_mqar_epoch_steps(o->examples, m->stage[0].batch, o->accumulate) : m->stage[0].steps;
+    *t = (pal_train_options){ .rate = o->lr, .floor = o->lr_floor, .warmup = o->warmup, .accumulate = o->accumulate, .log_every = o->log_every,
+                              .eval_every = o->eval_every ? o->eval_every : epoch, .checkpoint_every = o->checkpoint_every ? o->checkpoint_every : epoch,
+                              .keep = o->keep, .stop_score = o->stop_score, .stop_after = o->stop_after, .recompute = o->recompute,
+                              .optimiser = { .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps, .weight_decay = o->weight_decay, .clip = o->clip,
+                                             .decay_matrices = strcmp(o->decay, "matrices") == 0, .freeze = o->freeze, .train_only = o->train_only, .rates = o->lr_factor } };
+    if (strcmp(o->decay, "matrices") != 0 && strcmp(o->decay, "everything") != 0) return cli_error(CLI_USAGE, "--decay '%s': expected everything or matrices", o->decay);
+    if (!(o->lr > 0) || !isfinite(o->lr)) return cli_error(CLI_USAGE, "--lr is %g, expected a number above 0", o->lr);
+    if (!(o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1)) return cli_error(CLI_USAGE, "--beta1 %g and --beta2 %g must be from 0 to below 1", o->beta1, o->beta2);
+    if (!(o->eps >= 0 && o->weight_decay >= 0 && o->clip >= 0 && o->lr_floor >= 0 && o->warmup >= 0))
+        return cli_error(CLI_USAGE, "--eps, --weight-decay, --clip, --lr-floor and --warmup must not be negative");
+    if (o->log_every < 0 || o->eval_every < 0 || o->checkpoint_every < 0 || o->keep < 0 || o->stop_after < 0)
+        return cli_error(CLI_USAGE, "--log-every, --eval-every, --checkpoint-every, --keep and --stop-after must not be negative");
+    const char *schedule = o->schedule ? o->schedule : o->steps ? "cosine" : "cosine-epoch";
+    if (pal_schedule_parse(&t->schedule, schedule, &err)) return cli_fail(&err);
+    return CLI_OK;
+}
+
+/* A new model: a preset with the sizes asked for, or a directory's weights. */
+static int make_model(const train_options *o, const pal_context *cx, pal_model **model) {
+    pal_error err;
+    if (access(o->model, F_OK) == 0) {
+        if (pal_model_open(model, o->model, PAL_FOR_TRAINING, cx, &err)) return cli_fail(&err);
+        return CLI_OK;
+    }
+    const pal_preset_options preset = { .task = o->task, .rule = o->rule, .vocab = o->vocab, .hidden = o->hidden, .layers = o->layers, .heads = o->heads,
+                                        .head_dim = o->head_dim, .state_size = o->state_size, .rank = o->rank, .expand_v = o->expand_v };
+    pal_model_config config;
+    if (pal_model_preset(&config, o->model, &preset, &err)) return cli_fail(&err);
+    if (pal_model_new(model, &config, (uint64_t)o->seed, PAL_FOR_TRAINING, cx, &err)) return cli_fail(&err);
+    return CLI_OK;
+}
+
+/* Names every key in which the wanted configuration differs from the stored one. */
+static int compare_configs(const char *path, const json_t *stored, const json_t *wanted, bool finished, const char *schedule) {
+    const char *key;
+    json_t *value;
+    char text[800] = "";
+    int differences = 0;
+    bool longer = false;
+    json_object_foreach((json_t *)wanted, key, value) {
+        const json_t *old = json_object_get(stored, key);
+        if (old && json_equal(old, value)) continue;
+        if (strcmp(key, "steps") == 0 && json_integer_value(value) > json_integer_value(old)) {
+            longer = true;
+            if (finished && strcmp(schedule, "constant") == 0) continue;
+        }
+        char *before = old ? json_dumps(old, JSON_ENCODE_ANY) : NULL, *after = json_dumps(value, JSON_ENCODE_ANY);
+        const size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, "%s%s was %s, now %s", differences++ ? "; " : "", key, before ? before : "not set", after);
+        free(before);
+        free(after);
+    }
+    if (!differences) return CLI_OK;
+    return cli_error(CLI_USAGE, "%s: this run cannot go on under another configuration: %s%s", path, text,
+                     longer ? " (only a finished run at a constant rate can be given more steps: a schedule that ends would have been another one)" : "");
+}
+
+static int write_config(const char *path, const json_t *config) {
+    pal_writer w;
+    pal_error err;
+    if (pal_writer_open(&w, path, &err)) return cli_fail(&err), CLI_FAILED;
+    json_dumpf(config, w.stream, JSON_INDENT(1) | JSON_REAL_PRECISION(17)); /* commit looks at ferror */
+    fputc('\n', w.stream);
+    if (pal_writer_commit(&w, &err)) return cli_fail(&err), CLI_FAILED;
+    return CLI_OK;
+}
+
+static volatile sig_atomic_t interrupted;
+
+/* The first signal asks for a clean stop; the second, back at its default, ends the process at once. */
+static void on_signal(int number) {
+    (void)number;
+    interrupted = 1;
+}
+
+static void listen_for_signals(void) {
+    struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* FLOP of one trained token: 6 per number of every matrix, the head counted where logits are computed. */
+static double flops_per_token(const pal_model *model, double labelled_share) {
+    const pal_model_config *c = pal_model_config_of(model);
+    double matrices = 0;
+    for (size_t i = 0; i < pal_model_weight_count(model); i++) {
+        const pal_weight *w = pal_model_weight(model, i);
+        if (w->rank == 2 && !w->unused && strcmp(w->group, "embedding") != 0 && strcmp(w->group, "head") != 0) matrices += (double)w->count;
+    }
+    return 6 * (matrices + labelled_share * (double)c->vocab_rows * (double)c->hidden);
+}
+
+static bool on_progress(void *user, const pal_train_progress *p) {
+    progress_train(user, p);
+    return !interrupted;
+}
+
+static int train(const train_options *o, const cli_usage *usage, const pal_context *cx) {
+    pal_mqar_options m;
+    pal_train_options t;
+    pal_mqar_task *mqar = NULL;
+    pal_task task;
+    pal_model *model = NULL;
+    pal_error err;
+    json_t *state = NULL, *config = NULL;
+    int64_t step = 0;
+    char path[4096];
+    int code;
+    if (strcmp(o->task, "mqar") != 0) return cli_error(CLI_USAGE, "task '%s': expected mqar", o->task);
+    if ((code = make_mqar_options(o, &m)) || (code = make_train_options(o, &m, &t))) return code;
+    if (pal_mqar_task_new(&mqar, cx, &m, &task, &err)) return cli_fail(&err);
+    config = cli_make_config(usage);
+    if (snprintf(path, sizeof path, "%s/config.json", o->out) >= (int)sizeof path) {
+        code = cli_error(CLI_USAGE, "%s: the path is too long", o->out);
+        goto done;
+    }
+    if (o->resume) {
+        json_error_t why;
+        json_t *stored = json_load_file(path, 0, &why);
+        if (!stored) {
+            code = cli_error(CLI_USAGE, "%s: %s", path, why.text);
+            goto done;
+        }
+        if (pal_checkpoint_open(o->out, cx, &model, &state, &step, &err)) code = cli_fail(&err);
+        const bool finished = json_is_true(json_object_get(state, "finished"));
+        const char *schedule = t.schedule == PAL_SCHEDULE_CONSTANT ? "constant" : "other";
+        if (!code) code = compare_configs(path, stored, config, finished, schedule);
+        const bool extended = !code && !json_equal(stored, config);
+        json_decref(stored);
+        if (code) goto done;
+        if (finished && !extended) {
+            printf("%s is finished at step %lld; nothing to do\n", o->out, (long long)step);
+            goto done;
+        }
+        if (extended && (code = write_config(path, config))) goto done;
+    } else {
+        if (access(path, F_OK) == 0) {
+            code = cli_error(CLI_USAGE, "%s already holds a run; use --resume to go on with it, or another --out", o->out);
+            goto done;
+        }
+        if ((code = make_model(o, cx, &model))) goto done;
+        if (pal_make_directory(o->out, &err)) {
+            code = cli_fail(&err);
+            goto done;
+        }
+        if ((code = write_config(path, config))) goto done;
+    }
+    if (!model && (code = make_model(o, cx, &model))) goto done; /* resumed before the first checkpoint */
+
+    pal_trainer trainer = { .run = o->out, .cx = cx, .task = &task, .options = t, .progress = on_progress };
+    size_t bytes;
+    if (pal_train_plan(&trainer, model, &bytes, &err)) {
+        code = cli_fail(&err);
+        goto done;
+    }
+    const double labelled = (double)m.stage[0].data.pairs / m.stage[0].data.length;
+    progress view = progress_begin(cx, flops_per_token(model, labelled));
+    trainer.user = &view;
+    char kind[64];
+    pal_model_describe(pal_model_config_of(model), kind);
+    printf("%s, %zu parameters, %d thread%s, %s; %.0f MiB beside the weights\n", kind, pal_model_parameters(model), pal_context_threads(cx),
+           pal_context_threads(cx) == 1 ? "" : "s", pal_cpu_level_name(pal_context_level(cx)), (double)bytes / 1048576);
+    if (step) printf("resuming %s at step %lld\n", o->out, (long long)step);
+    listen_for_signals();
+    pal_train_result result;
+    if (pal_train(&trainer, model, state, step, &result, &err)) {
+        progress_end(&view);
+        code = cli_error(CLI_FAILED, "%s", err.text);
+        goto done;
+    }
+    progress_end(&view);
+    if (result.skipped) printf("%lld updates were skipped: their gradient was not finite\n", (long long)result.skipped);
+    if (result.end == PAL_TRAIN_STOPPED)
+        printf("stopped at step %lld, checkpoint written; go on with: palimpsa train --resume --out %s\n", (long long)result.step, o->out);
+    else
+        printf("finished at step %lld: %s %.4f (best %.4f at step %lld); %s holds the run\n", (long long)result.step, task.score_name, result.score,
+               result.best_score, (long long)result.best_step, o->out);
+done:
+    json_decref(state);
+    json_decref(config);
+    pal_model_close(model);
+    pal_mqar_task_free(mqar);
+    return code;
+}
+
+int cmd_train(int argc, char **argv) {
+    train_options o = defaults();
+    cli_option options[OPTIONS + 4];
+    const cli_usage usage = {
+        .synopsis = "train --task mqar --model NAME --out RUNDIR [options]",
+        .about = "Trains a model into RUNDIR: config.json, metrics.jsonl and checkpoints. Ctrl-C finishes the update, writes a\n"
+                 "checkpoint and says how to resume; a resumed run equals an uninterrupted one bit for bit.",
+        .examples = "  palimpsa train --model palimpsa-d --seq-len 64 --kv-pairs 16 --batch 16 --steps 400 --lr 3e-3 --out runs/a\n"
+                    "  palimpsa train --resume --out runs/a\n"
+                    "  palimpsa train --model palimpsa-m-wo-meta --stages 128:32:20:128,256:64:20:128 --out runs/mamba2\n"
+                    "  palimpsa train --model palimpsa-d --rule longhorn --epochs 4 --out runs/longhorn\n",
+        .options = options,
+        .option_count = option_table(&o, options),
+    };
+    int given, code = cli_parse(&usage, argc, argv, NULL, 0, &given);
+    if (code) return code < 0 ? CLI_OK : code;
+    if (!o.out) return cli_error(CLI_USAGE, "train: --out RUNDIR is missing");
+    char path[4096];
+    const char *file = o.config;
+    if (o.recipe) snprintf(path, sizeof path, "configs/%s.json", o.recipe), file = path;
+    if (o.resume) snprintf(path, sizeof path, "%s/config.json", o.out), file = path;
+    if (file) { /* the file first, then the command line again on top of it */
+        if ((code = cli_read_config(&usage, file))) return code;
+        cli_parse(&usage, argc, argv, NULL, 0, &given);
+    }
+    pal_context *cx;
+    pal_error err;
+    if (pal_context_new(&cx, o.common.threads, o.common.cpu, &err)) return cli_fail(&err);
+    o.common.threads = pal_context_threads(cx); /* results depend on it, so it is part of the run */
+    code = train(&o, &usage, cx);
+    pal_context_free(cx);
+    return code;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+#include "progress.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "bench.h"
+#include "kernels/matmul/matmul.h"
+
+/* The best of a few products large enough to run at full speed; some tens of milliseconds. */
+static double measure_peak(const pal_context *cx) {
+    enum { N = 768, TRIES = 4 };
+    float *a = pal_alloc(3 * N * N, sizeof *a);
+    double best = INFINITY;
+    for (int i = 0; a && i < TRIES; i++) {
+        const double start = bench_now();
+        pal_matmul(cx, PAL_KEEP, PAL_TRANSPOSE, N, N, N, a, N, a + N * N, N, PAL_OVERWRITE, a + 2 * N * N, N);
+        const double seconds = bench_now() - start;
+        if (seconds < best) best = seconds;
+    }
+    pal_free(a);
+    return a ? 2.0 * N * N * N / best : NAN;
+}
+
+progress progress_begin(const pal_context *cx, double token_flops) {
+    return (progress){ .terminal = isatty(STDOUT_FILENO), .peak_flops = measure_peak(cx), .token_flops = token_flops };
+}
+
+void progress_duration(char text[32], double seconds) {
+    if (!isfinite(seconds)) snprintf(text, 32, "?");
+    else if (seconds < 90) snprintf(text, 32, "%.0f s", seconds);
+    else if (seconds < 5400) snprintf(text, 32, "%.0f min", seconds / 60);
+    else snprintf(text, 32, "%d h %02d min", (int)(seconds / 3600), (int)(seconds / 60) % 60);
+}
+
+void progress_train(progress *view, const pal_train_progress *p) {
+    const double clock = bench_now();
+    const bool line = p->logged && (!view->terminal || p->evaluated);
+    if (!line && (!view->terminal || clock - view->shown < 0.1)) return;
+    char left[32], stage[32] = "", accuracy[32] = "", score[32] = "";
+    progress_duration(left, p->seconds_left);
+    if (p->stages > 1) snprintf(stage, sizeof stage, "stage %d/%d  ", p->stage + 1, p->stages);
+    if (isfinite(p->accuracy)) snprintf(accuracy, sizeof accuracy, "  train acc %.3f", p->accuracy);
+    if (isfinite(p->score)) snprintf(score, sizeof score, "  test acc %.3f", p->score);
+    printf("%s%sstep %lld/%lld  loss %.4f%s%s  lr %.2e  %.0f tok/s (%.0f%% of peak)  %s left%s", view->terminal ? "\r\033[K" : "", stage, (long long)p->step,
+           (long long)p->total, p->loss, accuracy, score, p->rate, p->tokens_per_s, 100 * p->tokens_per_s * view->token_flops / view->peak_flops, left,
+           line ? "\n" : "");
+    fflush(stdout);
+    view->open = !line;
+    view->shown = clock;
+}
+
+void progress_end(progress *view) {
+    if (view->open) putchar('\n');
+    view->open = false;
+}

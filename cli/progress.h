@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/* What a person sees while training: one live line on a terminal, plain lines elsewhere. */
+#ifndef PAL_CLI_PROGRESS_H
+#define PAL_CLI_PROGRESS_H
+
+#include "train/trainer.h"
+
+typedef struct progress {
+    bool terminal;
+    double peak_flops;  /* matrix multiply of this machine, measured at the start */
+    double token_flops; /* of one trained token */
+    double shown;       /* clock of the last live line */
+    bool open;          /* a live line stands on the screen */
+} progress;
+
+progress progress_begin(const pal_context *cx, double token_flops);
+void progress_train(progress *view, const pal_train_progress *p);
+void progress_end(progress *view);
+
+/* "3 s", "12 min", "2 h 05 min" */
+void progress_duration(char text[32], double seconds);
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/dynamics.h"
+
+#include <math.h>
+
+typedef struct {
+    json_t *n_t, *ratio, *b_scale, *importance;
+} lists;
+
+static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+static json_t *window(const pal_observation *o) {
+    if (!o->decay) return json_null();
+    double sum = 0;
+    const size_t n = (size_t)o->tokens * (size_t)o->heads;
+    for (size_t i = 0; i < n; i++) sum += -1 / expm1(-(double)o->decay[i]);
+    return number(sum / (double)n); /* every head has the same number of tokens: mean of means is the mean */
+}
+
+static json_t *gate_scale(const pal_observation *o) {
+    if (!o->b_scale) return json_null();
+    double sum = 0;
+    for (int h = 0; h < o->heads; h++) sum += (double)o->b_scale[h];
+    return number(sum / o->heads);
+}
+
+static json_t *ratio(const pal_observation *o) {
+    if (!o->importance) return json_null();
+    const size_t elements = (size_t)o->dv * (size_t)o->dk, heads = (size_t)o->sequences * (size_t)o->heads;
+    double sum = 0;
+    for (size_t h = 0; h < heads; h++) {
+        const float *I = o->importance + h * elements;
+        double low = (double)I[0], high = (double)I[0];
+        for (size_t i = 1; i < elements; i++) low = fmin(low, (double)I[i]), high = fmax(high, (double)I[i]);
+        sum += (high - low) / low;
+    }
+    return number(sum / (double)heads);
+}
+
+static json_t *importance(const pal_observation *o) {
+    if (!o->importance) return json_null();
+    const size_t elements = (size_t)o->dv * (size_t)o->dk;
+    const double n = (double)o->sequences * (double)elements;
+    json_t *list = json_array();
+    for (int h = 0; h < o->heads; h++) {
+        double sum = 0, squares = 0;
+        for (int s = 0; s < o->sequences; s++) {
+            const float *I = o->importance + ((size_t)s * (size_t)o->heads + (size_t)h) * elements;
+            for (size_t i = 0; i < elements; i++) sum += (double)I[i], squares += (double)I[i] * (double)I[i];
+        }
+        const double mean = sum / n;
+        json_array_append_new(list, json_pack("{s:o, s:o}", "mean", number(mean), "sd", number(sqrt(fmax(squares / n - mean * mean, 0)))));
+    }
+    return list;
+}
+
+static void take(void *user, const pal_observation *o) {
+    lists *l = user;
+    json_array_append_new(l->n_t, window(o));
+    json_array_append_new(l->ratio, ratio(o));
+    json_array_append_new(l->b_scale, gate_scale(o));
+    json_array_append_new(l->importance, importance(o));
+}
+
+pal_status pal_dynamics_measure(const pal_model *model, pal_work *work, pal_observer *observer, const pal_batch *batch, json_t *metrics, pal_error *err) {
+    lists l = { json_array(), json_array(), json_array(), json_array() };
+    const pal_status st = pal_model_observe(model, work, observer, batch, take, &l, err);
+    json_object_set_new(metrics, "n_t", l.n_t);
+    json_object_set_new(metrics, "ratio", l.ratio);
+    json_object_set_new(metrics, "b_scale", l.b_scale);
+    json_object_set_new(metrics, "importance", l.importance);
+    return st;
+}

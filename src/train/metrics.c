@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/metrics.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/map.h"
+
+/* The step of a complete line, or -1. */
+static int64_t line_step(const char *line, size_t size) {
+    json_t *object = json_loadb(line, size, 0, NULL);
+    const json_t *step = json_object_get(object, "step");
+    const int64_t value = json_is_integer(step) ? (int64_t)json_integer_value(step) : -1;
+    json_decref(object);
+    return value;
+}
+
+/* Copies the lines that stay into a new file in the old one's place. */
+static pal_status keep_until(const char *path, int64_t step, pal_error *err) {
+    pal_map map;
+    pal_status st = pal_map_open(&map, path, err);
+    if (st) return st;
+    pal_writer w;
+    if ((st = pal_writer_open(&w, path, err))) goto done;
+    int64_t last = -1;
+    for (size_t at = 0; at < map.size;) {
+        const unsigned char *line = map.data + at, *end = memchr(line, '\n', map.size - at);
+        if (!end) break; /* torn */
+        const size_t size = (size_t)(end - line);
+        const int64_t found = line_step((const char *)line, size);
+        if (found > last && found <= step) {
+            fwrite(line, 1, size + 1, w.stream); /* commit looks at ferror */
+            last = found;
+        }
+        at += size + 1;
+    }
+    st = pal_writer_commit(&w, err);
+done:
+    pal_map_close(&map);
+    return st;
+}
+
+pal_status pal_metrics_open(pal_metrics *m, const char *path, int64_t step, pal_error *err) {
+    *m = (pal_metrics){ 0 };
+    pal_status st;
+    if (access(path, F_OK) == 0 && (st = keep_until(path, step, err))) return st;
+    if (!(m->path = pal_strdup(path))) return pal_fail(err, PAL_E_MEMORY, "%s: no memory to open it", path);
+    if (!(m->stream = fopen(path, "ae"))) {
+        st = pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno));
+        pal_free(m->path);
+        *m = (pal_metrics){ 0 };
+        return st;
+    }
+    return PAL_OK;
+}
+
+pal_status pal_metrics_write(pal_metrics *m, json_t *line, pal_error *err) {
+    const int failed = json_dumpf(line, m->stream, JSON_COMPACT | JSON_REAL_PRECISION(9)) != 0 || fputc('\n', m->stream) == EOF || fflush(m->stream) != 0;
+    json_decref(line);
+    return failed ? pal_fail(err, PAL_E_IO, "%s: cannot write: %s", m->path, strerror(errno)) : PAL_OK;
+}
+
+pal_status pal_metrics_close(pal_metrics *m, pal_error *err) {
+    pal_status st = PAL_OK;
+    if (m->stream && fclose(m->stream) != 0) st = pal_fail(err, PAL_E_IO, "%s: cannot write: %s", m->path, strerror(errno));
+    pal_free(m->path);
+    *m = (pal_metrics){ 0 };
+    return st;
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/optimiser.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "kernels/optimiser/adamw.h"
+
+/* Neighbours in the flat buffers that are updated alike. */
+typedef struct {
+    size_t begin, end;
+    double rate, decay;
+} update_range;
+
+typedef struct {
+    bool trained;
+    double rate, decay;
+} weight_setting;
+
+struct pal_optimiser {
+    pal_optimiser_options options;
+    size_t flat, trainable, weights, ranges;
+    int64_t updates;
+    float *m, *v; /* flat */
+    weight_setting *settings;
+    update_range *range;
+    double *sums;
+};
+
+/* Calls each entry of a comma-separated list; text is cut in place. */
+typedef pal_status entry_fn(pal_optimiser *o, const pal_model *model, char *entry, pal_error *err);
+
+static pal_status each_entry(pal_optimiser *o, const pal_model *model, const char *list, entry_fn *fn, pal_error *err) {
+    if (!list || !*list) return PAL_OK;
+    char *text = pal_strdup(list), *rest = text;
+    if (!text) return pal_fail(err, PAL_E_MEMORY, "no memory for a list of patterns");
+    pal_status st = PAL_OK;
+    for (char *entry; !st && (entry = strsep(&rest, ","));)
+        if (*entry) st = fn(o, model, entry, err);
+    pal_free(text);
+    return st;
+}
+
+static pal_status unmatched(const char *pattern, pal_error *err) {
+    return pal_fail(err, PAL_E_ARGUMENT, "no weight of this model matches '%s'", pattern);
+}
+
+static pal_status freeze_entry(pal_optimiser *o, const pal_model *model, char *pattern, pal_error *err) {
+    bool found = false;
+    for (size_t i = 0; i < o->weights; i++)
+        if (fnmatch(pattern, pal_model_weight(model, i)->name, 0) == 0) o->settings[i].trained = false, found = true;
+    return found ? PAL_OK : unmatched(pattern, err);
+}
+
+/* Marks with a negative rate what stays; everything else is frozen afterwards. */
+static pal_status keep_entry(pal_optimiser *o, const pal_model *model, char *pattern, pal_error *err) {
+    bool found = false;
+    for (size_t i = 0; i < o->weights; i++)
+        if (fnmatch(pattern, pal_model_weight(model, i)->name, 0) == 0) o->settings[i].rate = -1, found = true;
+    return found ? PAL_OK : unmatched(pattern, err);
+}
+
+static pal_status rate_entry(pal_optimiser *o, const pal_model *model, char *entry, pal_error *err) {
+    char *equals = strrchr(entry, '='), *end;
+    const double factor = equals ? strtod(equals + 1, &end) : 0;
+    if (!equals || end == equals + 1 || *end || !isfinite(factor) || factor < 0)
+        return pal_fail(err, PAL_E_ARGUMENT, "learning-rate factor '%s': expected PATTERN=NUMBER with a number >= 0", entry);
+    *equals = '\0';
+    bool found = false;
+    for (size_t i = 0; i < o->weights; i++)
+        if (fnmatch(entry, pal_model_weight(model, i)->name, 0) == 0) o->settings[i].rate = factor, found = true;
+    return found ? PAL_OK : unmatched(entry, err);
+}
+
+static pal_status choose_settings(pal_optimiser *o, const pal_model *model, pal_error *err) {
+    pal_status st;
+    for (size_t i = 0; i < o->weights; i++) {
+        const pal_weight *w = pal_model_weight(model, i);
+        const bool decays = !o->options.decay_matrices || (w->decay && w->rank > 1);
+        o->settings[i] = (weight_setting){ .trained = !w->frozen && !w->unused, .rate = 1, .decay = decays ? o->options.weight_decay : 0 };
+    }
+    if (o->options.train_only && *o->options.train_only) {
+        if ((st = each_entry(o, model, o->options.train_only, keep_entry, err))) return st;
+        for (size_t i = 0; i < o->weights; i++) {
+            if (o->settings[i].rate > 0) o->settings[i].trained = false;
+            o->settings[i].rate = 1;
+        }
+    }
+    if ((st = each_entry(o, model, o->options.freeze, freeze_entry, err))) return st;
+    return each_entry(o, model, o->options.rates, rate_entry, err);
+}
+
+static bool same_update(const update_range *r, const weight_setting *s) { return r->rate == s->rate && r->decay == s->decay; }
+
+/* Weights are listed in the order of their offsets; gaps between them are zero and stay zero under any update. */
+static void make_ranges(pal_optimiser *o, const pal_model *model) {
+    bool joins = false;
+    for (size_t i = 0; i < o->weights; i++) {
+        const pal_weight *w = pal_model_weight(model, i);
+        const weight_setting *s = &o->settings[i];
+        if (!s->trained) {
+            joins = false;
+            continue;
+        }
+        o->trainable += w->count;
+        if (joins && same_update(&o->range[o->ranges - 1], s)) o->range[o->ranges - 1].end = w->offset + w->count;
+        else o->range[o->ranges++] = (update_range){ .begin = w->offset, .end = w->offset + w->count, .rate = s->rate, .decay = s->decay };
+        joins = true;
+    }
+}
+
+static pal_status allocate(pal_optimiser *o, pal_error *err) {
+    pal_status st;
+    if ((st = pal_alloc_named((void **)&o->m, o->flat, sizeof *o->m, "the optimiser's first moments", err))) return st;
+    if ((st = pal_alloc_named((void **)&o->v, o->flat, sizeof *o->v, "the optimiser's second moments", err))) return st;
+    if ((st = pal_alloc_named((void **)&o->settings, o->weights, sizeof *o->settings, "the optimiser", err))) return st;
+    if ((st = pal_alloc_named((void **)&o->range, o->weights, sizeof *o->range, "the optimiser", err))) return st;
+    return pal_alloc_named((void **)&o->sums, pal_sum_squares_blocks(o->flat), sizeof *o->sums, "the gradient's norm", err);
+}
+
+pal_status pal_optimiser_new(pal_optimiser **out, const pal_model *model, const pal_optimiser_options *options, pal_error *err) {
+    pal_optimiser *o;
+    pal_status st;
+    *out = NULL;
+    if ((st = pal_alloc_named((void **)&o, 1, sizeof *o, "the optimiser", err))) return st;
+    o->options = *options;
+    o->flat = pal_model_flat(model);
+    o->weights = pal_model_weight_count(model);
+    if ((st = allocate(o, err)) || (st = choose_settings(o, model, err))) {
+        pal_optimiser_free(o);
+        return st;
+    }
+    make_ranges(o, model);
+    if (!o->trainable) {
+        pal_optimiser_free(o);
+        return pal_fail(err, PAL_E_ARGUMENT, "every weight is frozen: there is nothing to train");
+    }
+    *out = o;
+    return PAL_OK;
+}
+
+void pal_optimiser_free(pal_optimiser *o) {
+    if (!o) return;
+    pal_free(o->m), pal_free(o->v), pal_free(o->settings), pal_free(o->range), pal_free(o->sums);
+    pal_free(o);
+}
+
+size_t pal_optimiser_trainable(const pal_optimiser *o) { return o->trainable; }
+
+double pal_optimiser_step(pal_optimiser *o, pal_model *model, const pal_context *cx, double rate) {
+    const float *g = pal_model_flat_gradients(model);
+    float *p = pal_model_flat_parameters(model);
+    double squares = 0;
+    for (size_t i = 0; i < o->ranges; i++) squares += pal_sum_squares(cx, g + o->range[i].begin, o->range[i].end - o->range[i].begin, o->sums);
+    const double norm = sqrt(squares);
+    if (!isfinite(norm)) return norm;
+    o->updates++;
+    for (size_t i = 0; i < o->ranges; i++) {
+        const update_range *r = &o->range[i];
+        const pal_adamw_step step = { .lr = rate * r->rate, .beta1 = o->options.beta1, .beta2 = o->options.beta2, .eps = o->options.eps,
+                                      .weight_decay = r->decay, .factor = pal_clip_factor(norm, o->options.clip), .step = o->updates };
+        pal_adamw(cx, &step, p + r->begin, o->m + r->begin, o->v + r->begin, g + r->begin, r->end - r->begin);
+    }
+    return norm;
+}
+
+void pal_optimiser_reset(pal_optimiser *o) {
+    memset(o->m, 0, o->flat * sizeof *o->m);
+    memset(o->v, 0, o->flat * sizeof *o->v);
+    o->updates = 0;
+}
+
+/* The two moments of weight i as tensors; names are made into the caller's buffers. */
+enum { NAME = 512 };
+static void moment_name(char name[NAME], char moment, const pal_weight *w) { snprintf(name, NAME, "%c.%s", moment, w->name); }
+
+pal_status pal_optimiser_save(const pal_optimiser *o, const pal_model *model, const char *path, pal_error *err) {
+    pal_tensor *tensors = pal_alloc(2 * o->weights, sizeof *tensors);
+    char(*names)[NAME] = pal_alloc(2 * o->weights, sizeof *names);
+    pal_status st;
+    size_t n = 0;
+    if (!tensors || !names) {
+        st = pal_fail(err, PAL_E_MEMORY, "%s: no memory to write it", path);
+        goto done;
+    }
+    for (size_t i = 0; i < o->weights; i++) {
+        if (!o->settings[i].trained) continue;
+        const pal_weight *w = pal_model_weight(model, i);
+        for (int which = 0; which < 2; which++, n++) {
+            moment_name(names[n], which ? 'v' : 'm', w);
+            tensors[n] = (pal_tensor){ .name = names[n], .dtype = PAL_F32, .rank = w->rank, .count = w->count, .data = (which ? o->v : o->m) + w->offset };
+            for (int d = 0; d < w->rank; d++) tensors[n].shape[d] = w->shape[d];
+        }
+    }
+    char updates[32];
+    snprintf(updates, sizeof updates, "%lld", (long long)o->updates);
+    const char *const metadata[] = { "format", "pt", "updates", updates, NULL };
+    st = pal_safetensors_write(path, tensors, n, metadata, err);
+done:
+    pal_free(tensors);
+    pal_free(names);
+    return st;
+}
+
+pal_status pal_optimiser_load(pal_optimiser *o, const pal_model *model, const char *path, pal_error *err) {
+    pal_safetensors *file;
+    pal_status st = pal_safetensors_open(&file, path, err);
+    if (st) return st;
+    const char *updates = pal_safetensors_metadata(file, "updates");
+    char *end;
+    errno = 0;
+    o->updates = updates ? strtoll(updates, &end, 10) : -1;
+    if (!updates || errno || *end || o->updates < 0) st = pal_fail(err, PAL_E_FORMAT, "%s: its metadata has no valid count of updates", path);
+    for (size_t i = 0; !st && i < o->weights; i++) {
+        if (!o->settings[i].trained) continue;
+        const pal_weight *w = pal_model_weight(model, i);
+        for (int which = 0; !st && which < 2; which++) {
+            char name[NAME];
+            moment_name(name, which ? 'v' : 'm', w);
+            const pal_tensor *t = pal_safetensors_find(file, name);
+            if (!t || t->dtype != PAL_F32 || t->count != w->count)
+                st = pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' is missing or does not have %zu numbers", path, name, w->count);
+            else st = pal_tensor_to_f32(t, (which ? o->v : o->m) + w->offset, err);
+        }
+    }
+    pal_safetensors_close(file);
+    return st;
+}

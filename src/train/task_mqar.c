@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/task_mqar.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "train/dynamics.h"
+
+typedef struct {
+    pal_mqar *train, *test;
+    int *cu_seqlens;
+} stage_data;
+
+struct pal_mqar_task {
+    const pal_context *cx;
+    pal_mqar_options options;
+    int tokens, sequences; /* of the largest batch */
+    stage_data stage[PAL_MQAR_STAGES];
+    int32_t *ids, *labels, *predicted;
+    unsigned char *correct;
+    void *scratch;
+    pal_observer *observer; /* made at the first evaluation, when the model is known */
+};
+
+int64_t pal_mqar_epoch_steps(int64_t examples, int batch, int accumulate) {
+    const int64_t per_update = (int64_t)batch * accumulate;
+    return examples >= per_update ? examples / per_update : 1;
+}
+
+static int64_t steps(void *self, int stage) { return ((const pal_mqar_task *)self)->options.stage[stage].steps; }
+
+static int64_t epoch(void *self, int stage) {
+    const pal_mqar_task *t = self;
+    const pal_mqar_stage *s = &t->options.stage[stage];
+    return t->options.examples ? pal_mqar_epoch_steps(t->options.examples, s->batch, t->options.accumulate) : s->steps;
+}
+
+static pal_batch batch_of(const pal_mqar_task *t, int stage, int examples) {
+    return (pal_batch){ .tokens = examples * t->options.stage[stage].data.length, .sequences = examples, .ids = t->ids,
+                        .cu_seqlens = t->stage[stage].cu_seqlens, .targets = t->labels };
+}
+
+static pal_status batch(void *self, int stage, int64_t step, int micro, pal_batch *out, pal_error *err) {
+    (void)err;
+    pal_mqar_task *t = self;
+    const pal_mqar_stage *s = &t->options.stage[stage];
+    /* A fixed set is gone through in whole updates; what is left at its end is not used, as in the reference. */
+    const int64_t within = t->options.examples ? step % epoch(self, stage) : step;
+    const int64_t index = (within * t->options.accumulate + micro) * s->batch;
+    pal_mqar_fill(t->stage[stage].train, t->cx, (uint64_t)index, (size_t)s->batch, t->ids, t->labels, t->scratch);
+    *out = batch_of(t, stage, s->batch);
+    return PAL_OK;
+}
+
+/* Accuracy by distance from a key to its question, in powers of two. */
+static json_t *by_distance(const pal_mqar_score *score) {
+    json_t *list = json_array();
+    for (int bin = 0; bin < PAL_MQAR_BINS; bin++)
+        if (score->asked[bin])
+            json_array_append_new(list, json_pack("{s:I, s:I, s:f}", "from", (json_int_t)1 << bin, "to", ((json_int_t)1 << (bin + 1)) - 1, "accuracy",
+                                                  pal_mqar_accuracy_at(score, bin)));
+    return list;
+}
+
+static pal_status evaluate(void *self, int stage, const pal_model *model, pal_work *work, json_t *metrics, double *out, pal_error *err) {
+    pal_mqar_task *t = self;
+    const pal_mqar_stage *s = &t->options.stage[stage];
+    pal_mqar_score score = { 0 };
+    double sum = 0;
+    size_t count = 0;
+    int last = 0;
+    for (int64_t first = 0; first < t->options.test_examples; first += s->batch) {
+        const int64_t left = t->options.test_examples - first;
+        const int examples = last = left < s->batch ? (int)left : s->batch;
+        pal_mqar_fill(t->stage[stage].test, t->cx, (uint64_t)first, (size_t)examples, t->ids, t->labels, t->scratch);
+        const pal_batch b = batch_of(t, stage, examples);
+        pal_loss loss;
+        const pal_status st = pal_model_loss(model, work, &b, &loss, t->correct, err);
+        if (st) return st;
+        sum += loss.sum;
+        count += loss.count;
+        size_t asked = 0;
+        for (int i = 0; i < b.tokens; i++)
+            if (t->labels[i] != PAL_MQAR_IGNORED) t->predicted[asked++] = t->correct[i] ? t->labels[i] : -1;
+        pal_mqar_score_add(&score, &s->data, (size_t)examples, t->ids, t->labels, t->predicted);
+    }
+    /* The memory is looked into on the last test batch. */
+    const pal_batch seen = batch_of(t, stage, last);
+    pal_status st = t->observer ? PAL_OK : pal_observer_new(&t->observer, model, t->tokens, t->sequences, err);
+    if (!st) st = pal_dynamics_measure(model, work, t->observer, &seen, metrics, err);
+    if (st) return st;
+    *out = pal_mqar_accuracy(&score);
+    json_object_set_new(metrics, "accuracy", json_real(*out));
+    json_object_set_new(metrics, "valid_loss", json_real(count ? sum / (double)count : 0));
+    json_object_set_new(metrics, "by_distance", by_distance(&score));
+    return PAL_OK;
+}
+
+void pal_mqar_task_free(pal_mqar_task *t) {
+    if (!t) return;
+    for (int i = 0; i < t->options.stages; i++) {
+        pal_mqar_free(t->stage[i].train), pal_mqar_free(t->stage[i].test);
+        pal_free(t->stage[i].cu_seqlens);
+    }
+    pal_free(t->ids), pal_free(t->labels), pal_free(t->predicted), pal_free(t->correct), pal_free(t->scratch);
+    pal_observer_free(t->observer);
+    pal_free(t);
+}
+
+static pal_status make_stage(pal_mqar_task *t, int i, size_t *scratch, pal_error *err) {
+    const pal_mqar_stage *s = &t->options.stage[i];
+    stage_data *d = &t->stage[i];
+    pal_status st;
+    if (s->batch < 1) return pal_fail(err, PAL_E_ARGUMENT, "batch is %d, expected at least 1", s->batch);
+    if (s->steps < 1) return pal_fail(err, PAL_E_ARGUMENT, "stage %d has %lld updates, expected at least 1", i, (long long)s->steps);
+    if ((int64_t)s->batch * s->data.length > (1 << 28)) return pal_fail(err, PAL_E_ARGUMENT, "a batch of %d x %d tokens is too large", s->batch, s->data.length);
+    if ((st = pal_mqar_new(&d->train, &s->data, t->options.seed, PAL_MQAR_TRAIN, err))) return st;
+    if ((st = pal_mqar_new(&d->test, &s->data, t->options.seed, PAL_MQAR_TEST, err))) return st;
+    if ((st = pal_alloc_named((void **)&d->cu_seqlens, (size_t)s->batch + 1, sizeof *d->cu_seqlens, "a batch", err))) return st;
+    for (int n = 0; n <= s->batch; n++) d->cu_seqlens[n] = n * s->data.length;
+    const size_t bytes = pal_mqar_scratch_bytes(d->train, t->cx);
+    if (bytes > *scratch) *scratch = bytes;
+    return PAL_OK;
+}
+
+pal_status pal_mqar_task_new(pal_mqar_task **out, const pal_context *cx, const pal_mqar_options *options, pal_task *task, pal_error *err) {
+    pal_mqar_task *t;
+    pal_status st;
+    size_t scratch = 0;
+    *out = NULL;
+    if (options->test_examples < 1) return pal_fail(err, PAL_E_ARGUMENT, "%lld test examples, expected at least 1", (long long)options->test_examples);
+    if ((st = pal_alloc_named((void **)&t, 1, sizeof *t, "the task", err))) return st;
+    t->cx = cx;
+    t->options = *options;
+    *task = (pal_task){ .self = t, .stages = options->stages, .score_name = "accuracy", .steps = steps, .epoch = epoch, .batch = batch, .evaluate = evaluate };
+    for (int i = 0; i < options->stages && !st; i++) {
+        st = make_stage(t, i, &scratch, err);
+        const int tokens = options->stage[i].batch * options->stage[i].data.length;
+        if (tokens > task->tokens) task->tokens = tokens;
+        if (options->stage[i].batch > task->sequences) task->sequences = options->stage[i].batch;
+    }
+    t->tokens = task->tokens;
+    t->sequences = task->sequences;
+    const size_t n = (size_t)task->tokens;
+    if (!st) st = pal_alloc_named((void **)&t->ids, n, sizeof *t->ids, "a batch", err);
+    if (!st) st = pal_alloc_named((void **)&t->labels, n, sizeof *t->labels, "a batch", err);
+    if (!st) st = pal_alloc_named((void **)&t->predicted, n, sizeof *t->predicted, "a batch", err);
+    if (!st) st = pal_alloc_named((void **)&t->correct, n, 1, "a batch", err);
+    if (!st) st = pal_alloc_named(&t->scratch, scratch, 1, "a batch", err);
+    if (st) {
+        pal_mqar_task_free(t);
+        return st;
+    }
+    *out = t;
+    return PAL_OK;
+}

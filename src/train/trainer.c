@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "train/checkpoint.h"
+#include "train/metrics.h"
+
+/* Everything that moves while training. What decides the future is written to trainer.json; times are not. */
+typedef struct {
+    const pal_trainer *t;
+    pal_model *model;
+    pal_optimiser *optimiser;
+    pal_work *work;
+    pal_metrics metrics;
+
+    int stage;
+    int64_t step, stage_step; /* updates done, in all and in this stage */
+    uint64_t tokens;
+    int64_t skipped;
+    double loss_sum;          /* since the last line of metrics */
+    uint64_t loss_count, correct;
+    double score, best_score;
+    int64_t best_step;
+    int64_t written;          /* step of the newest checkpoint, -1 before the first */
+
+    double last_loss, last_norm, rate;
+    double log_seconds, tokens_per_s; /* clock at the last line; smoothed speed */
+    uint64_t log_tokens;
+} training;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static const pal_task *task_of(const training *s) { return s->t->task; }
+static int64_t stage_steps(const training *s) { return task_of(s)->steps(task_of(s)->self, s->stage); }
+
+static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+static double real_of(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static json_t *to_json(const training *s, bool finished) {
+    return json_pack("{s:I, s:i, s:I, s:I, s:I, s:o, s:I, s:I, s:o, s:o, s:I, s:b}", "step", (json_int_t)s->step, "stage", s->stage, "stage_step",
+                     (json_int_t)s->stage_step, "tokens", (json_int_t)s->tokens, "skipped", (json_int_t)s->skipped, "loss_sum", number(s->loss_sum),
+                     "loss_count", (json_int_t)s->loss_count, "correct", (json_int_t)s->correct, "score", number(s->score), "best_score",
+                     number(s->best_score), "best_step", (json_int_t)s->best_step, "finished", finished);
+}
+
+static pal_status from_json(training *s, const json_t *o, int64_t step, pal_error *err) {
+    static const char *const needed[] = { "step", "stage", "stage_step", "tokens", "skipped", "loss_count", "correct", "best_step" };
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
+        if (!json_is_integer(json_object_get(o, needed[i])) || json_integer_value(json_object_get(o, needed[i])) < (i == 7 ? -1 : 0))
+            return pal_fail(err, PAL_E_FORMAT, "trainer.json: '%s' is not a count", needed[i]);
+    s->step = json_integer_value(json_object_get(o, "step"));
+    s->stage = (int)json_integer_value(json_object_get(o, "stage"));
+    s->stage_step = json_integer_value(json_object_get(o, "stage_step"));
+    s->tokens = (uint64_t)json_integer_value(json_object_get(o, "tokens"));
+    s->skipped = json_integer_value(json_object_get(o, "skipped"));
+    s->loss_count = (uint64_t)json_integer_value(json_object_get(o, "loss_count"));
+    s->correct = (uint64_t)json_integer_value(json_object_get(o, "correct"));
+    s->best_step = json_integer_value(json_object_get(o, "best_step"));
+    s->loss_sum = real_of(o, "loss_sum");
+    s->score = real_of(o, "score");
+    s->best_score = real_of(o, "best_score");
+    if (s->step != step || s->stage > task_of(s)->stages)
+        return pal_fail(err, PAL_E_FORMAT, "trainer.json: step %lld, stage %d do not fit this run", (long long)s->step, s->stage);
+    return PAL_OK;
+}
+
+static pal_work_options work_options(const pal_trainer *t) {
+    return (pal_work_options){ .tokens = t->task->tokens, .sequences = t->task->sequences, .training = true, .recompute = t->options.recompute };
+}
+
+pal_status pal_train_plan(const pal_trainer *t, const pal_model *model, size_t *bytes, pal_error *err) {
+    const pal_work_options options = work_options(t);
+    pal_plan plan;
+    const pal_status st = pal_work_plan(&plan, model, t->cx, &options, err);
+    if (!st) *bytes = plan.total + 3 * pal_model_flat(model) * sizeof(float); /* gradients and two moments */
+    return st;
+}
+
+/* One update of all its micro-batches. */
+static pal_status update(training *s, pal_error *err) {
+    const pal_task *task = task_of(s);
+    const pal_train_options *o = &s->t->options;
+    pal_status st;
+    memset(pal_model_flat_gradients(s->model), 0, pal_model_flat(s->model) * sizeof(float));
+    double sum = 0;
+    uint64_t count = 0;
+    for (int micro = 0; micro < o->accumulate; micro++) {
+        pal_batch batch;
+        pal_loss loss;
+        if ((st = task->batch(task->self, s->stage, s->stage_step, micro, &batch, err))) return st;
+        size_t trained = 0;
+        for (int i = 0; i < batch.tokens; i++) trained += batch.targets[i] != PAL_IGNORE;
+        const float scale = trained ? 1.0f / ((float)trained * (float)o->accumulate) : 0.0f;
+        if ((st = pal_model_learn(s->model, s->work, &batch, scale, &loss, NULL, err))) return st;
+        sum += loss.sum;
+        count += loss.count;
+        s->correct += loss.correct;
+        s->tokens += (uint64_t)batch.tokens;
+    }
+    const pal_schedule schedule = { .kind = o->schedule, .peak = o->rate, .floor = o->floor, .warmup = o->warmup,
+                                    .total = stage_steps(s), .epoch = task->epoch(task->self, s->stage) };
+    s->rate = pal_schedule_rate(&schedule, s->stage_step);
+    s->last_norm = pal_optimiser_step(s->optimiser, s->model, s->t->cx, s->rate);
+    if (!isfinite(s->last_norm)) s->skipped++;
+    s->last_loss = count ? sum / (double)count : NAN;
+    s->loss_sum += sum;
+    s->loss_count += count;
+    s->step++;
+    s->stage_step++;
+    return PAL_OK;
+}
+
+static pal_status evaluate(training *s, json_t *line, pal_error *err) {
+    const pal_task *task = task_of(s);
+    pal_status st = task->evaluate(task->self, s->stage, s->model, s->work, line, &s->score, err);
+    if (st) return st;
+    if (!(s->score <= s->best_score)) { /* also when there was none */
+        s->best_score = s->score;
+        s->best_step = s->step;
+        st = pal_checkpoint_write_best(s->t->run, s->model, err);
+    }
+    return st;
+}
+
+/* A line of metrics: what happened since the last one, and the evaluation if it is due. */
+static pal_status log_line(training *s, bool evaluates, pal_error *err) {
+    const double clock = now(), seconds = clock - s->log_seconds;
+    json_t *line = json_pack("{s:I, s:o, s:o, s:I, s:o, s:o}", "step", (json_int_t)s->step, "loss",
+                             number(s->loss_count ? s->loss_sum / (double)s->loss_count : NAN), "lr", json_real(s->rate), "tokens", (json_int_t)s->tokens,
+                             "tokens_per_s", number(seconds > 0 ? (double)(s->tokens - s->log_tokens) / seconds : NAN), "grad_norm", number(s->last_norm));
+    if (task_of(s)->stages > 1) json_object_set_new(line, "stage", json_integer(s->stage));
+    if (task_of(s)->score_name && s->loss_count) json_object_set_new(line, "train_accuracy", json_real((double)s->correct / (double)s->loss_count));
+    if (s->skipped) json_object_set_new(line, "skipped", json_integer(s->skipped));
+    pal_status st = evaluates ? evaluate(s, line, err) : PAL_OK;
+    if (st) {
+        json_decref(line);
+        return st;
+    }
+    s->loss_sum = 0;
+    s->loss_count = s->correct = 0;
+    s->log_seconds = now();
+    s->log_tokens = s->tokens;
+    return pal_metrics_write(&s->metrics, line, err);
+}
+
+static pal_status checkpoint(training *s, bool finished, pal_error *err) {
+    json_t *state = to_json(s, finished);
+    const pal_status st = pal_checkpoint_write(s->t->run, s->step, s->model, s->optimiser, state, s->t->options.keep, err);
+    json_decref(state);
+    if (!st) s->written = s->step;
+    return st;
+}
+
+static int64_t total_steps(const training *s) {
+    int64_t total = s->step - s->stage_step;
+    for (int stage = s->stage; stage < task_of(s)->stages; stage++) total += task_of(s)->steps(task_of(s)->self, stage);
+    return total;
+}
+
+static bool report(training *s, double accuracy, double started, int64_t first, bool logged, bool evaluated) {
+    const double seconds = now() - started;
+    const int64_t done = s->step - first, left = total_steps(s) - s->step;
+    const double per_step = done > 0 ? seconds / (double)done : NAN;
+    const pal_train_progress p = { .stage = s->stage, .stages = task_of(s)->stages, .step = s->step, .total = total_steps(s), .loss = s->last_loss,
+                                   .rate = s->rate, .grad_norm = s->last_norm, .accuracy = accuracy, .score = s->score,
+                                   .tokens_per_s = s->tokens_per_s, .seconds_left = per_step * (double)left, .logged = logged, .evaluated = evaluated };
+    return !s->t->progress || s->t->progress(s->t->user, &p);
+}
+
+static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
+
+static pal_status run_stages(training *s, bool *stopped, pal_error *err) {
+    const pal_train_options *o = &s->t->options;
+    const double started = now();
+    const int64_t first = s->step;
+    pal_status st;
+    *stopped = false;
+    for (;;) {
+        bool solved = false;
+        while (s->stage_step < stage_steps(s) && !solved) {
+            const double before = now();
+            const uint64_t tokens = s->tokens;
+            if ((st = update(s, err))) return st;
+            const double speed = (double)(s->tokens - tokens) / (now() - before);
+            s->tokens_per_s = s->tokens_per_s > 0 ? 0.9 * s->tokens_per_s + 0.1 * speed : speed;
+            const double accuracy = task_of(s)->score_name && s->loss_count ? (double)s->correct / (double)s->loss_count : NAN;
+            const bool last = s->stage_step == stage_steps(s), evaluates = last || due(s->stage_step, o->eval_every);
+            const bool logs = evaluates || due(s->step, o->log_every);
+            if (logs && (st = log_line(s, evaluates, err))) return st;
+            solved = evaluates && s->score > o->stop_score;
+            *stopped = !report(s, accuracy, started, first, logs, evaluates) || (o->stop_after && s->step >= o->stop_after);
+            if (last || solved) break;
+            if ((*stopped || due(s->step, o->checkpoint_every)) && (st = checkpoint(s, false, err))) return st;
+            if (*stopped) return PAL_OK;
+        }
+        if (s->stage == task_of(s)->stages - 1) {
+            *stopped = false;
+            return s->written == s->step ? PAL_OK : checkpoint(s, true, err);
+        }
+        s->stage++;
+        s->stage_step = 0;
+        pal_optimiser_reset(s->optimiser);
+        if ((st = checkpoint(s, false, err)) || *stopped) return st;
+    }
+}
+
+pal_status pal_train(const pal_trainer *t, pal_model *model, const json_t *trainer_state, int64_t step, pal_train_result *result, pal_error *err) {
+    training s = { .t = t, .model = model, .score = NAN, .best_score = NAN, .best_step = -1, .written = -1 };
+    char path[4096];
+    pal_status st;
+    bool stopped;
+    const pal_work_options options = work_options(t);
+    if (snprintf(path, sizeof path, "%s/metrics.jsonl", t->run) >= (int)sizeof path) return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", t->run);
+    if ((st = pal_optimiser_new(&s.optimiser, model, &t->options.optimiser, err))) goto done;
+    if ((st = pal_work_new(&s.work, model, t->cx, &options, err))) goto done;
+    if (trainer_state) {
+        if ((st = from_json(&s, trainer_state, step, err))) goto done;
+        if ((st = pal_checkpoint_load_optimiser(t->run, step, s.optimiser, model, err))) goto done;
+    }
+    if ((st = pal_metrics_open(&s.metrics, path, s.step, err))) goto done;
+    s.log_seconds = now();
+    s.log_tokens = s.tokens;
+    if ((st = run_stages(&s, &stopped, err))) goto done;
+    *result = (pal_train_result){ .end = stopped ? PAL_TRAIN_STOPPED : PAL_TRAIN_FINISHED, .step = s.step, .loss = s.last_loss, .score = s.score,
+                                  .best_score = s.best_score, .best_step = s.best_step, .skipped = s.skipped, .tokens = s.tokens };
+done:
+    if (pal_metrics_close(&s.metrics, st ? NULL : err) && !st) st = PAL_E_IO;
+    pal_optimiser_free(s.optimiser);
+    pal_work_free(s.work);
+    return st;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/* The trainer: updates, logging, evaluation, checkpoints, stopping and resuming, for any task.
+ *
+ * A task is one or more stages (a curriculum), each a number of updates over batches that are pure functions of (stage,
+ * step): resuming needs no replay. Between stages weights carry over; moments and the schedule start anew. */
+#ifndef PAL_TRAIN_TRAINER_H
+#define PAL_TRAIN_TRAINER_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "palimpsa/model.h"
+#include "train/optimiser.h"
+#include "train/schedule.h"
+
+typedef struct pal_task {
+    void *self;
+    int stages;
+    int tokens, sequences;    /* largest batch of any stage, for planning memory */
+    const char *score_name;   /* what evaluate's score is called in metrics: "accuracy"; NULL: lower "valid_loss" is better */
+    int64_t (*steps)(void *self, int stage);
+    int64_t (*epoch)(void *self, int stage); /* updates in an epoch */
+    /* Micro-batch `micro` of an update; borrowed until the next call. */
+    pal_status (*batch)(void *self, int stage, int64_t step, int micro, pal_batch *out, pal_error *err);
+    /* Adds what it measured to `metrics` and gives a score of which more is better. */
+    pal_status (*evaluate)(void *self, int stage, const pal_model *model, pal_work *work, json_t *metrics, double *score, pal_error *err);
+} pal_task;
+
+typedef struct pal_train_options {
+    pal_schedule_kind schedule;
+    double rate, floor;
+    int64_t warmup;
+    int accumulate;            /* micro-batches per update */
+    int64_t log_every, eval_every, checkpoint_every; /* updates; 0: never (the last is always logged, evaluated and written) */
+    int keep;                  /* checkpoints to keep; 0: all */
+    double stop_score;         /* a stage ends when its score exceeds this; NaN: never */
+    int64_t stop_after;        /* stop cleanly after this many updates in all; 0: do not */
+    pal_optimiser_options optimiser;
+    bool recompute;            /* trade time for memory in long rows */
+} pal_train_options;
+
+typedef struct pal_train_progress {
+    int stage, stages;
+    int64_t step, total;       /* updates done, and the most there will be */
+    double loss, rate, grad_norm;
+    double accuracy;           /* of trained positions since the last report; NaN if the task has none */
+    double score;              /* of the last evaluation; NaN before the first */
+    double tokens_per_s, seconds_left;
+    bool logged, evaluated;    /* this report goes with a line of metrics */
+} pal_train_progress;
+
+typedef enum pal_train_end { PAL_TRAIN_FINISHED, PAL_TRAIN_STOPPED } pal_train_end;
+
+typedef struct pal_train_result {
+    pal_train_end end;
+    int64_t step;
+    double loss, score, best_score;
+    int64_t best_step, skipped; /* skipped: updates with a gradient that was not finite */
+    uint64_t tokens;
+} pal_train_result;
+
+typedef struct pal_trainer {
+    const char *run;           /* directory */
+    const pal_context *cx;
+    const pal_task *task;
+    pal_train_options options;
+    /* Called after every update. Returning false stops cleanly: the update is finished and a checkpoint is written. */
+    bool (*progress)(void *user, const pal_train_progress *progress);
+    void *user;
+} pal_trainer;
+
+/* Trains `model` from the beginning, or from what a checkpoint recorded (trainer_state as pal_checkpoint_open gave it,
+ * NULL for a new run). */
+pal_status pal_train(const pal_trainer *trainer, pal_model *model, const json_t *trainer_state, int64_t step, pal_train_result *result, pal_error *err);
+
+/* Bytes that training this model with this task needs beside the weights. */
+pal_status pal_train_plan(const pal_trainer *trainer, const pal_model *model, size_t *bytes, pal_error *err);
+
+#endif
