@@ -391,7 +391,7 @@ void memory_check_levels(const memory_subject *subject) {
     pal_rng rng = pal_rng_at(12, 0);
     pal_context *ref = test_context(1, "ref");
     for (TEST_LEVELS(level)) {
-        pal_context *cx = test_context(2, pal_cpu_level_name(level));
+        pal_context *cx = test_context(1, pal_cpu_level_name(level));
         for (size_t i = 0; i < PAL_COUNT(fixed) + (size_t)campaign(20); i++) {
             memory_case *c = i < PAL_COUNT(fixed)
                                  ? memory_case_new(subject, fixed[i].n, fixed[i].lengths, fixed[i].heads, fixed[i].key_heads, fixed[i].dk,
@@ -411,7 +411,7 @@ void memory_check_levels(const memory_subject *subject) {
 void memory_check_threads(const memory_subject *subject) {
     static const int threads[] = { 2, 3, 7 };
     pal_rng rng = pal_rng_at(13, 0);
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 8; i++) {
         memory_case *c = random_case(subject, &rng, 150);
         pal_context *one = test_context(1, NULL);
         memory_result *expected = memory_run_case(c, one, 0, true);
@@ -690,7 +690,7 @@ void memory_check_gradients(const memory_subject *subject) {
             for (int initial = 0; initial < 2; initial++) {
                 memory_case *c = memory_case_new(subject, shapes[s].n, shapes[s].lengths, shapes[s].heads, shapes[s].key_heads, shapes[s].dk,
                                                  shapes[s].dv, initial, shapes[s].forgetting, &rng);
-                pal_context *cx = test_context(2, pal_cpu_level_name(level));
+                pal_context *cx = test_context(1, pal_cpu_level_name(level));
                 memory_result *r = memory_run_case(c, cx, 0, true);
                 memory_doubles x = { { NULL }, { NULL } };
                 for (int i = 0; i < MEMORY_INPUTS; i++)
