@@ -370,7 +370,7 @@ static int campaign(int quick) { return getenv("PALIMPSA_TEST_LONG") ? 1000 : qu
 
 void memory_check_splits(const memory_subject *subject) {
     pal_rng rng = pal_rng_at(11, 0);
-    pal_context *cx = test_context(2, NULL);
+    pal_context *cx = test_context(1, NULL); /* thread counts have a check of their own, and small pieces would only wait for them */
     for (int i = 0, cases = campaign(30); i < cases; i++) {
         memory_case *c = random_case(subject, &rng, 150);
         memory_result *whole = memory_run_case(c, cx, 0, false), *pieces = run_pieces(c, cx, i % 3 == 0, &rng);
@@ -391,7 +391,7 @@ void memory_check_levels(const memory_subject *subject) {
     pal_rng rng = pal_rng_at(12, 0);
     pal_context *ref = test_context(1, "ref");
     for (TEST_LEVELS(level)) {
-        pal_context *cx = test_context(2, pal_cpu_level_name(level));
+        pal_context *cx = test_context(1, pal_cpu_level_name(level));
         for (size_t i = 0; i < PAL_COUNT(fixed) + (size_t)campaign(20); i++) {
             memory_case *c = i < PAL_COUNT(fixed)
                                  ? memory_case_new(subject, fixed[i].n, fixed[i].lengths, fixed[i].heads, fixed[i].key_heads, fixed[i].dk,
@@ -411,7 +411,7 @@ void memory_check_levels(const memory_subject *subject) {
 void memory_check_threads(const memory_subject *subject) {
     static const int threads[] = { 2, 3, 7 };
     pal_rng rng = pal_rng_at(13, 0);
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 8; i++) {
         memory_case *c = random_case(subject, &rng, 150);
         pal_context *one = test_context(1, NULL);
         memory_result *expected = memory_run_case(c, one, 0, true);
@@ -460,7 +460,7 @@ static memory_case *one_sequence(const memory_case *c, size_t n) {
 
 void memory_check_packed(const memory_subject *subject) {
     pal_rng rng = pal_rng_at(15, 0);
-    pal_context *cx = test_context(2, NULL);
+    pal_context *cx = test_context(1, NULL);
     for (int round = 0; round < 10; round++) {
         memory_case *c = random_case(subject, &rng, 100);
         const size_t outputs = (size_t)c->shape.heads * (size_t)c->shape.dv;
@@ -576,6 +576,38 @@ void memory_check_optional(const memory_subject *subject) {
         }
 }
 
+void memory_check_starts(const memory_subject *subject) {
+    static const int lengths[] = { 3, 40 };
+    pal_rng rng = pal_rng_at(21, 0);
+    memory_case *c = memory_case_new(subject, 2, lengths, 2, 2, 9, 20, false, 1, &rng);
+    const size_t outputs = (size_t)c->shape.heads * (size_t)c->shape.dv;
+    for (TEST_LEVELS(level)) {
+        pal_context *cx = test_context(2, pal_cpu_level_name(level));
+        memory_result *expected = memory_run_case(c, cx, 0, false);
+        for (int kept = 0; kept < 2; kept++) {
+            guarded_set set = { .used = 0 };
+            pal_memory_run run = { .shape = c->shape, .fresh = true };
+            pal_error err;
+            float *state[2] = { NULL, NULL };
+            memory_result r = { .y = NULL };
+            set_inputs(&run, c, &set, 0);
+            for (int n = 0; n < 2; n++) state[n] = take(&set, c->rule->state_floats(&c->shape)); /* full of NaN */
+            if (kept) run.state = state;
+            run.y = guard_output(&set, c->shape.tokens, outputs, 0);
+            run.scratch = take_scratch(&set, c->rule->scratch_bytes(cx, &c->shape, PAL_FORWARD));
+            must(pal_memory_forward(c->rule, cx, &run, &err), &err);
+            r.y = run.y.data;
+            if (kept && !subject->cache) read_states(c, &run.in, state, r.final);
+            compare(c, kept ? "a fresh start in used memories" : "no memories", &r, expected, SAME_BITS, SAME_BITS);
+            for (int p = 0; p < 2; p++) pal_free(r.final[p]);
+            release(&set);
+        }
+        memory_result_free(expected);
+        pal_context_free(cx);
+    }
+    memory_case_free(c);
+}
+
 void memory_check_no_allocation(const memory_subject *subject) {
     static const int lengths[] = { 20, 50 };
     pal_rng rng = pal_rng_at(18, 0);
@@ -658,7 +690,7 @@ void memory_check_gradients(const memory_subject *subject) {
             for (int initial = 0; initial < 2; initial++) {
                 memory_case *c = memory_case_new(subject, shapes[s].n, shapes[s].lengths, shapes[s].heads, shapes[s].key_heads, shapes[s].dk,
                                                  shapes[s].dv, initial, shapes[s].forgetting, &rng);
-                pal_context *cx = test_context(2, pal_cpu_level_name(level));
+                pal_context *cx = test_context(1, pal_cpu_level_name(level));
                 memory_result *r = memory_run_case(c, cx, 0, true);
                 memory_doubles x = { { NULL }, { NULL } };
                 for (int i = 0; i < MEMORY_INPUTS; i++)

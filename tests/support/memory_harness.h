@@ -72,6 +72,7 @@ void memory_check_threads(const memory_subject *subject);        /* 1, 2, 3, 7 t
 void memory_check_levels(const memory_subject *subject);         /* every level = reference, odd sizes, strided rows */
 void memory_check_groups(const memory_subject *subject);         /* shared keys = repeated keys */
 void memory_check_optional(const memory_subject *subject);       /* gradients nobody wants change no other */
+void memory_check_starts(const memory_subject *subject);         /* fresh or no memories = default ones */
 void memory_check_no_allocation(const memory_subject *subject);
 
 #endif
