@@ -9,6 +9,7 @@
 static const cli_command commands[] = {
     { "train", "train a model into a run directory; resume it", cmd_train },
     { "selftest", "prove this machine's numbers against recorded ones", cmd_selftest },
+    { "inspect", "tell what a model directory holds and needs", cmd_inspect },
     { "bench", "measure memory rules, kernels and matrix multiply", cmd_bench },
     { "plot", "compare runs in a figure or a report", cmd_plot },
 };

@@ -112,7 +112,6 @@ static pal_status begin(pal_work *w, const pal_model *model, const pal_context *
         return pal_fail(err, PAL_E_ARGUMENT, "working memory for %d tokens in %d sequences: expected 1 to %d tokens and at most as many sequences", o->tokens,
                         o->sequences, MAX_TOKENS);
     if (o->logits < 0 || o->context < 0) return pal_fail(err, PAL_E_ARGUMENT, "working memory: logits %d and context %d must not be negative", o->logits, o->context);
-    if (o->training && model->use != PAL_FOR_TRAINING) return pal_fail(err, PAL_E_ARGUMENT, "working memory for training needs a model opened for training");
     w->positions = o->context ? o->context : DEFAULT_CONTEXT;
     if (w->positions < o->tokens) w->positions = o->tokens;
     if ((st = pal_alloc_named(&block, (size_t)model->config.layers, sizeof *w->blocks, "working memory", err))) return st;
@@ -136,6 +135,8 @@ pal_status pal_work_new(pal_work **out, const pal_model *model, const pal_contex
     pal_status st;
     void *block;
     *out = NULL;
+    if (options->training && model->use != PAL_FOR_TRAINING)
+        return pal_fail(err, PAL_E_ARGUMENT, "working memory for training needs a model opened for training");
     if ((st = pal_alloc_named(&block, 1, sizeof(pal_work), "working memory", err))) return st;
     pal_work *w = block;
     if ((st = begin(w, model, cx, options, err))) goto failed;

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT */
+/* palimpsa inspect: what a model directory holds, and what running and training it takes. */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/context.h"
+#include "cli.h"
+#include "palimpsa/palimpsa.h"
+
+typedef struct {
+    const char *path;
+    int row, context;
+    bool tensors;
+    cli_common common;
+} inspect_options;
+
+typedef struct {
+    const pal_model *model;
+    const pal_model_config *config;
+    size_t weights;                /* bytes in f32 */
+    size_t trainable;              /* numbers that an optimiser updates */
+    size_t state, state_double;    /* bytes at the context asked for, and at twice that */
+    pal_plan kept, recomputed;     /* working memory of training */
+    size_t training;               /* weights, gradients, two moments, working memory */
+} inspection;
+
+static const char *const groups[] = { "embedding", "mixer", "importance", "mlp", "norm", "head" };
+
+static size_t group_parameters(const pal_model *model, const char *group) {
+    size_t n = 0;
+    for (size_t i = 0; i < pal_model_weight_count(model); i++)
+        if (strcmp(pal_model_weight(model, i)->group, group) == 0) n += pal_model_weight(model, i)->count;
+    return n;
+}
+
+static int inspect(inspection *in, const pal_model *model, const pal_context *cx, const inspect_options *o) {
+    pal_error err;
+    *in = (inspection){ .model = model, .config = pal_model_config_of(model), .weights = pal_model_parameters(model) * sizeof(float) };
+    for (size_t i = 0; i < pal_model_weight_count(model); i++) {
+        const pal_weight *w = pal_model_weight(model, i);
+        if (!w->frozen && !w->unused) in->trainable += w->count;
+    }
+    in->state = pal_state_bytes(model, o->context);
+    in->state_double = pal_state_bytes(model, 2 * o->context);
+    pal_work_options work = { .tokens = o->row, .training = true };
+    if (pal_work_plan(&in->kept, model, cx, &work, &err)) return cli_fail(&err);
+    work.recompute = true;
+    if (pal_work_plan(&in->recomputed, model, cx, &work, &err)) return cli_fail(&err);
+    in->training = 4 * in->weights;
+    return CLI_OK;
+}
+
+static void print_bytes(const char *label, size_t bytes, const char *note) {
+    static const char *const units[] = { "bytes", "KiB", "MiB", "GiB" };
+    double value = (double)bytes;
+    int unit = 0;
+    for (; value >= 1024 && unit < 3; unit++) value /= 1024;
+    printf("  %-26s %8.4g %s%s%s\n", label, value, units[unit], note[0] ? ", " : "", note);
+}
+
+/* "layers 0-3 palimpsa, 4 gla": runs of one rule. */
+static void print_rules(const pal_model_config *c) {
+    printf("rules: ");
+    for (int first = 0; first < c->layers;) {
+        int last = first;
+        while (last + 1 < c->layers && strcmp(pal_model_layer_rule(c, last + 1), pal_model_layer_rule(c, first)) == 0) last++;
+        if (first == last) printf("%slayer %d %s", first ? ", " : "", first, pal_model_layer_rule(c, first));
+        else printf("%slayers %d-%d %s", first ? ", " : "", first, last, pal_model_layer_rule(c, first));
+        first = last + 1;
+    }
+    putchar('\n');
+}
+
+static void print_shape(const pal_weight *w) {
+    char text[64];
+    int at = 0;
+    for (int i = 0; i < w->rank; i++) at += snprintf(text + at, sizeof text - (size_t)at, "%s%lld", i ? " x " : "", (long long)w->shape[i]);
+    printf("%-20s", text);
+}
+
+static void print_human(const inspection *in, const inspect_options *o) {
+    const pal_model_config *c = in->config;
+    char kind[64], note[128];
+    pal_model_describe(c, kind);
+    printf("%s: %s\n", o->path, kind);
+    printf("sizes: %d layers, hidden %d, vocabulary %d", c->layers, c->hidden, c->vocab);
+    if (c->vocab_rows != c->vocab) printf(" (%d rows)", c->vocab_rows);
+    printf(", %d heads of %d keys x %d values", c->heads, c->dk, c->dv);
+    if (c->key_heads != c->heads) printf(", %s %d", c->mixer == PAL_MIXER_M ? "key groups" : "key-value heads", c->key_heads);
+    if (c->conv) printf(", %d taps", c->conv);
+    if (c->mlp) printf(", MLP %d", c->mlp);
+    if (c->rank && group_parameters(in->model, "importance")) printf(", gate rank %d", c->rank);
+    printf("%s\n", c->tied ? ", tied head" : "");
+    print_rules(c);
+    printf("parameters: %zu, of them %zu trained\n", pal_model_parameters(in->model), in->trainable);
+    for (size_t g = 0; g < PAL_COUNT(groups); g++) {
+        const size_t n = group_parameters(in->model, groups[g]);
+        if (n) printf("  %-26s %12zu  %5.1f%%\n", groups[g], n, 100.0 * (double)n / (double)pal_model_parameters(in->model));
+    }
+    printf("memory:\n");
+    print_bytes("weights in f32", in->weights, "");
+    if (in->state == in->state_double) snprintf(note, sizeof note, "the same for any length");
+    else snprintf(note, sizeof note, "at %d tokens; grows with the context (--max-context)", o->context);
+    print_bytes("state per sequence", in->state, note);
+    snprintf(note, sizeof note, "one row of %d tokens: weights, gradients, two moments, activations", o->row);
+    print_bytes("training", in->training + in->kept.total, note);
+    print_bytes("  with recomputed layers", in->training + in->recomputed.total, "a third more time for the blocks");
+    if (!o->tensors) return;
+    printf("tensors:\n");
+    for (size_t i = 0; i < pal_model_weight_count(in->model); i++) {
+        const pal_weight *w = pal_model_weight(in->model, i);
+        printf("  %-48s ", w->name);
+        print_shape(w);
+        printf("%s%s%s\n", w->group, w->frozen ? ", frozen" : "", w->unused ? ", unused" : "");
+    }
+}
+
+static json_t *plan_json(const pal_plan *p, size_t rest) {
+    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "activations", (json_int_t)p->activations, "transient", (json_int_t)p->transient, "head",
+                     (json_int_t)p->head, "scratch", (json_int_t)p->scratch, "total_with_weights_and_moments", (json_int_t)(p->total + rest));
+}
+
+static int print_json(const inspection *in, const inspect_options *o) {
+    const pal_model_config *c = in->config;
+    char kind[64];
+    pal_model_describe(c, kind);
+    json_t *rules = json_array(), *by_group = json_object();
+    for (int i = 0; i < c->layers; i++) json_array_append_new(rules, json_string(pal_model_layer_rule(c, i)));
+    for (size_t g = 0; g < PAL_COUNT(groups); g++) json_object_set_new(by_group, groups[g], json_integer((json_int_t)group_parameters(in->model, groups[g])));
+    json_t *root = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:b}", "path", o->path, "kind", kind, "layers",
+                             c->layers, "hidden", c->hidden, "vocab", c->vocab, "vocab_rows", c->vocab_rows, "heads", c->heads, "key_heads", c->key_heads,
+                             "dk", c->dk, "dv", c->dv, "rank", c->rank, "conv", c->conv, "mlp", c->mlp, "tied", c->tied, "mqar", c->mqar);
+    json_object_set_new(root, "rules", rules);
+    json_object_set_new(root, "parameters", json_integer((json_int_t)pal_model_parameters(in->model)));
+    json_object_set_new(root, "trained", json_integer((json_int_t)in->trainable));
+    json_object_set_new(root, "parameters_by_group", by_group);
+    json_object_set_new(root, "weight_bytes", json_integer((json_int_t)in->weights));
+    json_object_set_new(root, "state_bytes", json_integer((json_int_t)in->state));
+    json_object_set_new(root, "state_grows", json_boolean(in->state != in->state_double));
+    json_object_set_new(root, "max_context", json_integer(o->context));
+    json_object_set_new(root, "row", json_integer(o->row));
+    json_object_set_new(root, "training_bytes", plan_json(&in->kept, in->training));
+    json_object_set_new(root, "training_bytes_recomputed", plan_json(&in->recomputed, in->training));
+    if (o->tensors) {
+        json_t *list = json_array();
+        for (size_t i = 0; i < pal_model_weight_count(in->model); i++) {
+            const pal_weight *w = pal_model_weight(in->model, i);
+            json_t *shape = json_array();
+            for (int d = 0; d < w->rank; d++) json_array_append_new(shape, json_integer((json_int_t)w->shape[d]));
+            json_array_append_new(list, json_pack("{s:s, s:o, s:s, s:i, s:b, s:b, s:b, s:b}", "name", w->name, "shape", shape, "group", w->group, "layer",
+                                                  w->layer, "frozen", w->frozen, "unused", w->unused, "decay", w->decay, "quantisable", w->quantisable));
+        }
+        json_object_set_new(root, "tensors", list);
+    }
+    const bool written = json_dumpf(root, stdout, JSON_INDENT(2)) == 0;
+    putchar('\n');
+    json_decref(root);
+    return written ? CLI_OK : cli_error(CLI_FAILED, "cannot write to standard output");
+}
+
+int cmd_inspect(int argc, char **argv) {
+    inspect_options o = { .row = 1024, .context = 4096 };
+    const cli_option options[] = {
+        { "tensors", OPT_FLAG, &o.tensors, NULL, "list every tensor" },
+        { "row", OPT_INT, &o.row, "N", "tokens of a training row (default 1024)" },
+        { "max-context", OPT_INT, &o.context, "N", "tokens that attention layers shall hold (default 4096)" },
+        { "json", OPT_FLAG, &o.common.json, NULL, "print JSON" },
+        CLI_COMMON_OPTIONS(o.common),
+    };
+    const cli_usage usage = { .synopsis = "inspect MODELDIR|RUNDIR [options]",
+                              .about = "Tells what a model is: kind, sizes, the memory rule of each layer, parameters by group; and what it needs: bytes of\n"
+                                       "weights, of state per sequence, of training at a given row length. Of a run directory, the newest checkpoint.",
+                              .examples = "  palimpsa inspect my-model\n  palimpsa inspect my-model --tensors\n  palimpsa inspect my-model --row 4096 --json\n",
+                              .options = options, .option_count = PAL_COUNT(options) };
+    int count;
+    const int parsed = cli_parse(&usage, argc, argv, &o.path, 1, &count);
+    if (parsed) return parsed < 0 ? CLI_OK : parsed;
+    if (count != 1) return cli_error(CLI_USAGE, "inspect: expected a model directory; see 'palimpsa inspect --help'");
+    if (o.context < 1 || o.context > 1 << 24) return cli_error(CLI_USAGE, "--max-context expects 1 to %d, found %d", 1 << 24, o.context);
+    pal_context *cx;
+    pal_model *model;
+    pal_error err;
+    inspection in;
+    if (pal_context_new(&cx, o.common.threads, o.common.cpu, &err)) return cli_fail(&err);
+    int code = pal_model_open(&model, o.path, PAL_FOR_INFERENCE, cx, &err) ? cli_fail(&err) : CLI_OK;
+    if (!code) code = inspect(&in, model, cx, &o);
+    if (!code) {
+        if (o.common.json) code = print_json(&in, &o);
+        else print_human(&in, &o);
+    }
+    pal_model_close(model);
+    pal_context_free(cx);
+    return code;
+}
