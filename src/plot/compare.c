@@ -39,7 +39,7 @@ static void smooth(double *out, const pal_metrics *m, pal_metric metric, int win
         if (!pal_metrics_has(m, row, metric)) continue;
         const double v = m->column[metric][row];
         sums[present + 1] = sums[present] + (isfinite(v) ? v : 0);
-        counts[present + 1] = counts[present] + isfinite(v);
+        counts[present + 1] = counts[present] + (isfinite(v) ? 1 : 0);
         present++;
     }
     size_t at = 0;

@@ -376,7 +376,9 @@ static void any_numbers_can_be_drawn(void **state) {
         s.figure.columns = 1 + k % 5;
         s.figure.share_x = k % 3 == 0;
         pal_error err;
-        if (pal_figure_write_svg(&s.figure, in_folder("odd.svg"), &err)) fail_msg("case %d: %s", k, err.text);
+        FILE *file = fopen(in_folder("odd.svg"), "wb"); /* not pal_figure_write_svg, which would sync the disk each time */
+        if (pal_figure_inline_svg(&s.figure, "", file, &err)) fail_msg("case %d: %s", k, err.text);
+        fclose(file);
         check_svg(in_folder("odd.svg"));
     }
 }
