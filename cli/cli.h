@@ -65,7 +65,7 @@ int cmd_selftest(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_plot(int argc, char **argv);
-
 int cmd_train(int argc, char **argv);
+int cmd_sweep(int argc, char **argv);
 
 #endif

@@ -14,6 +14,7 @@
 #include "base/map.h"
 #include "cli.h"
 #include "kernels/matmul/matmul.h"
+#include "plot/runs.h"
 #include "progress.h"
 #include "train/checkpoint.h"
 #include "train/task_mqar.h"
@@ -183,7 +184,8 @@ static int compare_configs(const char *path, const json_t *stored, const json_t 
             longer = true;
             if (finished && strcmp(schedule, "constant") == 0) continue;
         }
-        char *before = old ? json_dumps(old, JSON_ENCODE_ANY) : NULL, *after = json_dumps(value, JSON_ENCODE_ANY);
+        const size_t flags = JSON_ENCODE_ANY | JSON_REAL_PRECISION(9);
+        char *before = old ? json_dumps(old, flags) : NULL, *after = json_dumps(value, flags);
         const size_t used = strlen(text);
         snprintf(text + used, sizeof text - used, "%s%s was %s, now %s", differences++ ? "; " : "", key, before ? before : "not set", after);
         free(before);
@@ -227,6 +229,18 @@ static double flops_per_token(const pal_model *model, double labelled_share) {
         if (w->rank == 2 && !w->unused && strcmp(w->group, "embedding") != 0 && strcmp(w->group, "head") != 0) matrices += (double)w->count;
     }
     return 6 * (matrices + labelled_share * (double)c->vocab_rows * (double)c->hidden);
+}
+
+/* RUNDIR/report.html: the same as `palimpsa plot RUNDIR --out report.html`. */
+static int write_report(const char *run) {
+    char path[4096];
+    pal_runs *runs;
+    pal_error err;
+    if (snprintf(path, sizeof path, "%s/report.html", run) >= (int)sizeof path) return cli_error(CLI_USAGE, "%s: the path is too long", run);
+    if (pal_runs_open(&runs, &run, 1, &err)) return cli_error(CLI_FAILED, "%s", err.text);
+    const pal_status st = pal_runs_write(runs, &(pal_runs_options){ 0 }, path, &err);
+    pal_runs_free(runs);
+    return st ? cli_error(CLI_FAILED, "%s", err.text) : CLI_OK;
 }
 
 static bool on_progress(void *user, const pal_train_progress *p) {
@@ -312,8 +326,9 @@ static int train(const train_options *o, const cli_usage *usage, const pal_conte
     if (result.end == PAL_TRAIN_STOPPED)
         printf("stopped at step %lld, checkpoint written; go on with: palimpsa train --resume --out %s\n", (long long)result.step, o->out);
     else
-        printf("finished at step %lld: %s %.4f (best %.4f at step %lld); %s holds the run\n", (long long)result.step, task.score_name, result.score,
+        printf("finished at step %lld: %s %.4f (best %.4f at step %lld); see %s/report.html\n", (long long)result.step, task.score_name, result.score,
                result.best_score, (long long)result.best_step, o->out);
+    code = write_report(o->out);
 done:
     json_decref(state);
     json_decref(config);

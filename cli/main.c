@@ -8,6 +8,7 @@
 
 static const cli_command commands[] = {
     { "train", "train a model into a run directory; resume it", cmd_train },
+    { "sweep", "train a grid of models, rates and seeds; restartable, ends in a figure", cmd_sweep },
     { "selftest", "prove this machine's numbers against recorded ones", cmd_selftest },
     { "inspect", "tell what a model directory holds and needs", cmd_inspect },
     { "bench", "measure memory rules, kernels and matrix multiply", cmd_bench },

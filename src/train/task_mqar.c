@@ -91,6 +91,8 @@ static pal_status evaluate(void *self, int stage, const pal_model *model, pal_wo
     if (!st) st = pal_dynamics_measure(model, work, t->observer, &seen, metrics, err);
     if (st) return st;
     *out = pal_mqar_accuracy(&score);
+    json_object_set_new(metrics, "length", json_integer(s->data.length));
+    json_object_set_new(metrics, "pairs", json_integer(s->data.pairs));
     json_object_set_new(metrics, "accuracy", json_real(*out));
     json_object_set_new(metrics, "valid_loss", json_real(count ? sum / (double)count : 0));
     json_object_set_new(metrics, "by_distance", by_distance(&score));

@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "train/checkpoint.h"
-#include "train/metrics.h"
+#include "train/metrics_log.h"
 
 /* Everything that moves while training. What decides the future is written to trainer.json; times are not. */
 typedef struct {
@@ -16,7 +16,7 @@ typedef struct {
     pal_model *model;
     pal_optimiser *optimiser;
     pal_work *work;
-    pal_metrics metrics;
+    pal_metrics_log metrics;
 
     int stage;
     int64_t step, stage_step; /* updates done, in all and in this stage */
@@ -152,7 +152,7 @@ static pal_status log_line(training *s, bool evaluates, pal_error *err) {
     s->loss_count = s->correct = 0;
     s->log_seconds = now();
     s->log_tokens = s->tokens;
-    return pal_metrics_write(&s->metrics, line, err);
+    return pal_metrics_log_write(&s->metrics, line, err);
 }
 
 static pal_status checkpoint(training *s, bool finished, pal_error *err) {
@@ -229,14 +229,14 @@ pal_status pal_train(const pal_trainer *t, pal_model *model, const json_t *train
         if ((st = from_json(&s, trainer_state, step, err))) goto done;
         if ((st = pal_checkpoint_load_optimiser(t->run, step, s.optimiser, model, err))) goto done;
     }
-    if ((st = pal_metrics_open(&s.metrics, path, s.step, err))) goto done;
+    if ((st = pal_metrics_log_open(&s.metrics, path, s.step, err))) goto done;
     s.log_seconds = now();
     s.log_tokens = s.tokens;
     if ((st = run_stages(&s, &stopped, err))) goto done;
     *result = (pal_train_result){ .end = stopped ? PAL_TRAIN_STOPPED : PAL_TRAIN_FINISHED, .step = s.step, .loss = s.last_loss, .score = s.score,
                                   .best_score = s.best_score, .best_step = s.best_step, .skipped = s.skipped, .tokens = s.tokens };
 done:
-    if (pal_metrics_close(&s.metrics, st ? NULL : err) && !st) st = PAL_E_IO;
+    if (pal_metrics_log_close(&s.metrics, st ? NULL : err) && !st) st = PAL_E_IO;
     pal_optimiser_free(s.optimiser);
     pal_work_free(s.work);
     return st;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "train/metrics.h"
+#include "train/metrics_log.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -43,30 +43,30 @@ done:
     return st;
 }
 
-pal_status pal_metrics_open(pal_metrics *m, const char *path, int64_t step, pal_error *err) {
-    *m = (pal_metrics){ 0 };
+pal_status pal_metrics_log_open(pal_metrics_log *m, const char *path, int64_t step, pal_error *err) {
+    *m = (pal_metrics_log){ 0 };
     pal_status st;
     if (access(path, F_OK) == 0 && (st = keep_until(path, step, err))) return st;
     if (!(m->path = pal_strdup(path))) return pal_fail(err, PAL_E_MEMORY, "%s: no memory to open it", path);
     if (!(m->stream = fopen(path, "ae"))) {
         st = pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno));
         pal_free(m->path);
-        *m = (pal_metrics){ 0 };
+        *m = (pal_metrics_log){ 0 };
         return st;
     }
     return PAL_OK;
 }
 
-pal_status pal_metrics_write(pal_metrics *m, json_t *line, pal_error *err) {
+pal_status pal_metrics_log_write(pal_metrics_log *m, json_t *line, pal_error *err) {
     const int failed = json_dumpf(line, m->stream, JSON_COMPACT | JSON_REAL_PRECISION(9)) != 0 || fputc('\n', m->stream) == EOF || fflush(m->stream) != 0;
     json_decref(line);
     return failed ? pal_fail(err, PAL_E_IO, "%s: cannot write: %s", m->path, strerror(errno)) : PAL_OK;
 }
 
-pal_status pal_metrics_close(pal_metrics *m, pal_error *err) {
+pal_status pal_metrics_log_close(pal_metrics_log *m, pal_error *err) {
     pal_status st = PAL_OK;
     if (m->stream && fclose(m->stream) != 0) st = pal_fail(err, PAL_E_IO, "%s: cannot write: %s", m->path, strerror(errno));
     pal_free(m->path);
-    *m = (pal_metrics){ 0 };
+    *m = (pal_metrics_log){ 0 };
     return st;
 }
