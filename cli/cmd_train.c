@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -231,11 +232,14 @@ static double flops_per_token(const pal_model *model, double labelled_share) {
     return 6 * (matrices + labelled_share * (double)c->vocab_rows * (double)c->hidden);
 }
 
-/* RUNDIR/report.html: the same as `palimpsa plot RUNDIR --out report.html`. */
+/* RUNDIR/report.html: the same as `palimpsa plot RUNDIR --out report.html`. A run that was stopped before its first line of
+ * metrics has nothing to show yet. */
 static int write_report(const char *run) {
     char path[4096];
     pal_runs *runs;
     pal_error err;
+    struct stat info;
+    if (snprintf(path, sizeof path, "%s/metrics.jsonl", run) < (int)sizeof path && stat(path, &info) == 0 && info.st_size == 0) return CLI_OK;
     if (snprintf(path, sizeof path, "%s/report.html", run) >= (int)sizeof path) return cli_error(CLI_USAGE, "%s: the path is too long", run);
     if (pal_runs_open(&runs, &run, 1, &err)) return cli_error(CLI_FAILED, "%s", err.text);
     const pal_status st = pal_runs_write(runs, &(pal_runs_options){ 0 }, path, &err);

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""`palimpsa train` and `sweep` from the outside: a tiny recall task is solved, stopped and killed runs end where an
+uninterrupted one does, bit for bit, damaged checkpoints are passed over, and wrong usage gets one sentence."""
+import json, os, pathlib, random, re, shutil, signal, subprocess, sys, tempfile, time
+
+program, long_run = sys.argv[1], bool(os.environ.get("PALIMPSA_TEST_LONG"))
+rng = random.Random(7)
+TINY = "--task mqar --model palimpsa-d --seq-len 32 --kv-pairs 4 --vocab 64 --hidden 32 --heads 2 --batch 16 --steps 40 --lr 3e-3 --seed 5 --checkpoint-every 10 --test-examples 64 --threads 2".split()
+
+
+def check(condition, sentence):
+    if not condition:
+        sys.exit("FAILED: " + sentence)
+
+
+def palimpsa(*words, code=0):
+    done = subprocess.run([program, *words], capture_output=True, text=True)
+    check(done.returncode == code, f"{' '.join(words)}: exit code {done.returncode}, expected {code}\n{done.stdout}{done.stderr}")
+    if code:
+        check(done.stderr.count("\n") == 1, f"{' '.join(words)}: expected one sentence, found: {done.stderr}")
+    return done.stdout + done.stderr
+
+
+def same_end(a, b):
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        x, y = ((r / "checkpoints" / "step-40" / name).read_bytes() for r in (a, b))
+        check(x == y, f"{b}: {name} differs from the uninterrupted run's")
+    steps = [json.loads(line)["step"] for line in (b / "metrics.jsonl").read_text().splitlines()]
+    check(steps == sorted(set(steps)), f"{b}: steps do not increase: {steps}")
+    losses = [[{k: v for k, v in json.loads(line).items() if k != "tokens_per_s"} for line in (r / "metrics.jsonl").read_text().splitlines()] for r in (a, b)]
+    check(losses[0] == losses[1], f"{b}: metrics differ from the uninterrupted run's")
+
+
+with tempfile.TemporaryDirectory() as folder:
+    root = pathlib.Path(folder)
+    whole = root / "whole"
+    palimpsa("train", *TINY, "--out", str(whole))
+    check((whole / "report.html").read_text().startswith("<!"), "no report")
+    same_end(whole, whole)
+
+    # Stopped cleanly at random updates, several times, and resumed with and without repeating the options.
+    for trial in range(20 if long_run else 3):
+        run = root / f"stopped{trial}"
+        stops = sorted(rng.sample(range(1, 40), 2))
+        palimpsa("train", *TINY, "--out", str(run), "--stop-after", str(stops[0]))
+        palimpsa("train", "--resume", "--out", str(run), "--stop-after", str(stops[1]))
+        palimpsa("train", *TINY, "--resume", "--out", str(run))
+        same_end(whole, run)
+        shutil.rmtree(run)
+    print("stopped and resumed: the same bits")
+
+    # Killed at random moments until it is done.
+    for trial in range(10 if long_run else 1):
+        run, kills = root / f"killed{trial}", 0
+        while True:
+            words = ["train", *TINY, "--out", str(run)] + (["--resume"] if (run / "config.json").exists() else [])
+            child = subprocess.Popen([program, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                child.wait(timeout=rng.uniform(0.05, 0.5))
+                check(child.returncode == 0, f"a resumed run failed after {kills} kills")
+                break
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+                kills += 1
+            if kills == 10:  # enough: let it finish
+                palimpsa("train", *TINY, "--resume", "--out", str(run))
+                break
+        same_end(whole, run)
+        print(f"killed {kills} times: the same bits")
+
+    # SIGTERM finishes the update, writes a checkpoint and says how to go on.
+    run = root / "asked"
+    child = subprocess.Popen([program, "train", *TINY, "--steps", "4000", "--out", str(run)], stdout=subprocess.PIPE, text=True)
+    while not (run / "checkpoints" / "step-10").exists():
+        time.sleep(0.01)
+    child.send_signal(signal.SIGTERM)
+    text = child.communicate()[0]
+    step = re.search(r"stopped at step (\d+)", text)
+    check(child.returncode == 0 and step and "--resume" in text, f"SIGTERM: exit code {child.returncode}: {text}")
+    check((run / "checkpoints" / f"step-{step[1]}" / "trainer.json").exists(), "no checkpoint after SIGTERM")
+
+    # A damaged newest checkpoint is passed over, saying so; the end is the same.
+    run = root / "damaged"
+    palimpsa("train", *TINY, "--out", str(run), "--stop-after", "25")
+    for damage in ("flip", "cut", "gone"):
+        copy = root / damage
+        shutil.copytree(run, copy)
+        victim = copy / "checkpoints" / "step-25" / ("optimizer.safetensors" if damage == "flip" else "model.safetensors")
+        data = bytearray(victim.read_bytes())
+        data[-5] ^= 4
+        {"flip": lambda: victim.write_bytes(data), "cut": lambda: victim.write_bytes(data[:1000]), "gone": victim.unlink}[damage]()
+        text = palimpsa("train", "--resume", "--out", str(copy))
+        check("step-25 is not usable" in text and "step 20" in text, f"{damage}: {text}")
+        same_end(whole, copy)
+    print("damaged checkpoints: passed over")
+
+    # Refusals: one sentence each, nothing written.
+    palimpsa("train", *TINY, "--out", str(whole), code=2)
+    check("lr was 0.003" in palimpsa("train", *TINY, "--lr", "1e-3", "--resume", "--out", str(whole), code=2), "the difference is not named")
+    check("constant rate" in palimpsa("train", *TINY, "--steps", "50", "--resume", "--out", str(whole), code=2), "no reason")
+    palimpsa("train", "--resume", "--out", str(root / "absent"), code=2)
+    for words in (["--model", "palimsa-d"], ["--rule", "longhron"], ["--kv-pairs", "9"], ["--vocab", "20"], ["--lr", "nan"], ["--lr", "0"], ["--batch", "0"],
+                  ["--schedule", "linear"], ["--stages", "32:4"], ["--freeze", "*.nothing"], ["--seq-len", "31"], ["--learning", "1"], ["--clip", "-1"]):
+        target = root / "refused"
+        palimpsa("train", *TINY, *words, "--out", str(target), code=2)
+        check(not (target / "checkpoints").exists(), f"{words}: left a checkpoint")
+        shutil.rmtree(target, ignore_errors=True)
+    palimpsa("train", *TINY, "--out", "/proc/nowhere", code=2)
+    print("wrong usage: refused with a sentence")
+
+    # A constant-rate run that is finished can be given more steps, and then equals one that had them from the start.
+    constant = [*TINY, "--schedule", "constant"]
+    palimpsa("train", *constant, "--steps", "20", "--out", str(root / "grown"))
+    palimpsa("train", *constant, "--steps", "40", "--resume", "--out", str(root / "grown"))
+    palimpsa("train", *constant, "--out", str(root / "straight"))
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        check((root / "grown/checkpoints/step-40" / name).read_bytes() == (root / "straight/checkpoints/step-40" / name).read_bytes(), f"grown run: {name}")
+
+    # --keep
+    palimpsa("train", *TINY, "--keep", "2", "--out", str(root / "kept"))
+    check({p.name for p in (root / "kept/checkpoints").iterdir()} == {"step-30", "step-40", "best"}, "--keep 2")
+
+    # A sweep that was killed ends with the same table; finished rows are not trained again even without their runs.
+    grid = "sweep mqar --models palimpsa-d,gated-deltanet --lrs 3e-3 --seeds 1,2 --out".split()
+    options = "-- --stages 16:2:1:16,32:4:1:16 --vocab 64 --hidden 32 --heads 2 --examples 160 --test-examples 64".split()
+    palimpsa(*grid, str(root / "s1"), *options)
+    for _ in range(3):
+        child = subprocess.Popen([program, *grid, str(root / "s2"), *options], stdout=subprocess.DEVNULL)
+        time.sleep(rng.uniform(0.1, 0.8))
+        child.kill()
+        child.wait()
+        time.sleep(0.2)
+    palimpsa(*grid, str(root / "s2"), *options)
+    check((root / "s1/results.csv").read_bytes() == (root / "s2/results.csv").read_bytes(), "a killed sweep gives another table")
+    shutil.rmtree(root / "s2/runs")
+    (root / "s2/runs").mkdir()
+    palimpsa(*grid, str(root / "s2"), *options)
+    check(not list((root / "s2/runs").iterdir()), "finished rows were trained again")
+    print("killed sweep: the same table, nothing repeated")
+
+    # Learning: a tiny recall task is solved at a fixed seed.
+    task = "--seq-len 16 --kv-pairs 4 --vocab 32 --hidden 64 --heads 4 --batch 64 --lr 1e-2 --examples 0 --test-examples 256 --eval-every 100 --stop-score 0.95 --seed 3".split()
+    models = [["palimpsa-d"]]
+    if long_run:
+        models += [["palimpsa-d-wo-meta"], ["palimpsa-m"], ["palimpsa-m-wo-meta"], ["gated-deltanet"], ["palimpsa-d", "--rule", "longhorn"],
+                   ["palimpsa-d", "--rule", "delta"], ["palimpsa-d", "--rule", "mesa"]]
+    for model in models:
+        run = root / "-".join(model)
+        text = palimpsa("train", "--model", *model, *task, "--steps", "3000" if long_run else "1200", "--out", str(run))
+        accuracy = max(json.loads(line).get("accuracy", 0) for line in (run / "metrics.jsonl").read_text().splitlines())
+        check(accuracy > 0.95, f"{' '.join(model)}: accuracy {accuracy} on a tiny recall task\n{text}")
+        print(f"{' '.join(model)} solves a tiny recall task: {accuracy:.3f}")

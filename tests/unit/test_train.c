@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+/* Schedules, the optimiser's groups, metrics that survive a kill. Whole runs are tested through the program. */
+#include <math.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "support/support.h"
+#include "train/metrics_log.h"
+#include "train/optimiser.h"
+#include "train/schedule.h"
+
+static void schedules_start_rise_and_end_where_they_should(void **state) {
+    (void)state;
+    const pal_schedule cosine = { .kind = PAL_SCHEDULE_COSINE, .peak = 2, .floor = 0.1, .warmup = 10, .total = 110 };
+    assert_true(fabs(pal_schedule_rate(&cosine, 0) - 0.2) < 1e-12);
+    assert_true(fabs(pal_schedule_rate(&cosine, 9) - 2) < 1e-12);
+    assert_true(fabs(pal_schedule_rate(&cosine, 10) - 2) < 1e-12);
+    assert_true(fabs(pal_schedule_rate(&cosine, 60) - 1.1) < 1e-12);
+    assert_true(fabs(pal_schedule_rate(&cosine, 110) - 0.2) < 1e-12);
+    const pal_schedule constant = { .kind = PAL_SCHEDULE_CONSTANT, .peak = 3, .total = 5 };
+    assert_true(pal_schedule_rate(&constant, 0) == 3 && pal_schedule_rate(&constant, 1000) == 3);
+    /* Stepped once per epoch: 4 epochs of 5 updates. */
+    const pal_schedule epochs = { .kind = PAL_SCHEDULE_COSINE_EPOCH, .peak = 1, .total = 20, .epoch = 5 };
+    for (int step = 0; step < 20; step++) assert_true(fabs(pal_schedule_rate(&epochs, step) - 0.5 * (1 + cos(M_PI * (step / 5) / 4.0))) < 1e-12);
+    pal_schedule_kind kind;
+    pal_error err;
+    assert_int_equal(pal_schedule_parse(&kind, "cosine-epoch", &err), PAL_OK);
+    assert_int_equal(kind, PAL_SCHEDULE_COSINE_EPOCH);
+    assert_int_equal(pal_schedule_parse(&kind, "linear", &err), PAL_E_ARGUMENT);
+}
+
+static pal_model *small_model(const pal_context *cx) {
+    const pal_preset_options options = { .task = "mqar", .vocab = 32, .hidden = 16, .heads = 2 };
+    pal_model_config config;
+    pal_model *model;
+    pal_error err;
+    if (pal_model_preset(&config, "palimpsa-d", &options, &err) || pal_model_new(&model, &config, 1, PAL_FOR_TRAINING, cx, &err)) fail_msg("%s", err.text);
+    return model;
+}
+
+static const pal_optimiser_options adamw = { .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.5 };
+
+static void set_gradients(pal_model *model, float value) {
+    for (size_t i = 0; i < pal_model_weight_count(model); i++) {
+        const pal_weight *w = pal_model_weight(model, i);
+        for (size_t k = 0; k < w->count; k++) pal_model_flat_gradients(model)[w->offset + k] = value;
+    }
+}
+
+/* One update with unit gradients moves a trained weight by rate * factor (and its decay), a frozen one not at all. */
+static void groups_freeze_and_scale_by_name(void **state) {
+    (void)state;
+    pal_context *cx = test_context(2, NULL);
+    pal_model *model = small_model(cx);
+    pal_optimiser_options options = adamw;
+    options.weight_decay = 0;
+    options.freeze = "*.q_proj.weight,*.D";
+    options.rates = "*.b_scale=10,*norm*=0.5";
+    pal_optimiser *o;
+    pal_error err;
+    if (pal_optimiser_new(&o, model, &options, &err)) fail_msg("%s", err.text);
+    const size_t n = pal_model_flat(model);
+    float *before = pal_alloc(n, sizeof *before);
+    memcpy(before, pal_model_flat_parameters(model), n * sizeof *before);
+    set_gradients(model, 1);
+    assert_true(isfinite(pal_optimiser_step(o, model, cx, 1e-3)));
+    size_t trained = 0;
+    for (size_t i = 0; i < pal_model_weight_count(model); i++) {
+        const pal_weight *w = pal_model_weight(model, i);
+        const char *dot = strrchr(w->name, '.');
+        double expected = 1e-3;
+        if (strstr(w->name, "q_proj") || strcmp(dot, ".D") == 0 || w->frozen || w->unused) expected = 0;
+        else if (strcmp(dot, ".b_scale") == 0) expected = 1e-2;
+        else if (strstr(w->name, "norm")) expected = 5e-4;
+        if (expected > 0) trained += w->count;
+        for (size_t k = 0; k < w->count; k++) {
+            const double moved = (double)before[w->offset + k] - (double)pal_model_flat_parameters(model)[w->offset + k];
+            if (!(fabs(moved - expected) < 2e-6)) fail_msg("%s moved by %g, expected %g", w->name, moved, expected);
+        }
+    }
+    assert_int_equal(pal_optimiser_trainable(o), trained);
+    pal_optimiser_free(o);
+    pal_free(before);
+    pal_model_close(model);
+    pal_context_free(cx);
+}
+
+static void train_only_freezes_the_rest(void **state) {
+    (void)state;
+    pal_context *cx = test_context(1, NULL);
+    pal_model *model = small_model(cx);
+    pal_optimiser_options options = adamw;
+    options.train_only = "*.b_scale,*.b_proj.weight";
+    pal_optimiser *o;
+    pal_error err;
+    size_t expected = 0;
+    for (size_t i = 0; i < pal_model_weight_count(model); i++) {
+        const pal_weight *w = pal_model_weight(model, i);
+        if (strstr(w->name, ".b_scale") || strstr(w->name, ".b_proj.weight")) expected += w->count;
+    }
+    assert_true(expected > 0);
+    if (pal_optimiser_new(&o, model, &options, &err)) fail_msg("%s", err.text);
+    assert_int_equal(pal_optimiser_trainable(o), expected);
+    pal_optimiser_free(o);
+    options.train_only = "*.no_such_weight";
+    assert_int_equal(pal_optimiser_new(&o, model, &options, &err), PAL_E_ARGUMENT);
+    assert_non_null(strstr(err.text, "*.no_such_weight"));
+    options.train_only = NULL, options.rates = "*=fast";
+    assert_int_equal(pal_optimiser_new(&o, model, &options, &err), PAL_E_ARGUMENT);
+    options.rates = NULL, options.freeze = "*";
+    assert_int_equal(pal_optimiser_new(&o, model, &options, &err), PAL_E_ARGUMENT);
+    pal_model_close(model);
+    pal_context_free(cx);
+}
+
+static void decay_can_leave_out_vectors(void **state) {
+    (void)state;
+    pal_context *cx = test_context(1, NULL);
+    for (int matrices = 0; matrices < 2; matrices++) {
+        pal_model *model = small_model(cx);
+        pal_optimiser_options options = adamw;
+        options.decay_matrices = matrices;
+        pal_optimiser *o;
+        pal_error err;
+        if (pal_optimiser_new(&o, model, &options, &err)) fail_msg("%s", err.text);
+        set_gradients(model, 0);
+        const pal_weight *norm = pal_model_find_weight(model, "backbone.ln_f.weight");
+        assert_non_null(norm);
+        pal_optimiser_step(o, model, cx, 0.1);
+        const float after = pal_model_flat_parameters(model)[norm->offset];
+        if (matrices) assert_true(after == 1.0f);
+        else assert_true(fabsf(after - 0.95f) < 1e-6f);
+        pal_optimiser_free(o);
+        pal_model_close(model);
+    }
+    pal_context_free(cx);
+}
+
+static void infinite_gradients_change_nothing(void **state) {
+    (void)state;
+    pal_context *cx = test_context(2, NULL);
+    pal_model *model = small_model(cx);
+    pal_optimiser *o;
+    pal_error err;
+    if (pal_optimiser_new(&o, model, &adamw, &err)) fail_msg("%s", err.text);
+    const size_t n = pal_model_flat(model);
+    float *before = pal_alloc(n, sizeof *before);
+    memcpy(before, pal_model_flat_parameters(model), n * sizeof *before);
+    set_gradients(model, 1);
+    pal_model_flat_gradients(model)[pal_model_weight(model, 0)->offset] = NAN;
+    assert_true(!isfinite(pal_optimiser_step(o, model, cx, 1e-3)));
+    test_same_bits("weights after a skipped update", pal_model_flat_parameters(model), before, n);
+    pal_optimiser_free(o);
+    pal_free(before);
+    pal_model_close(model);
+    pal_context_free(cx);
+}
+
+static size_t count_lines(const char *path, char *last, size_t size) {
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    size_t n = 0;
+    while (fgets(last, (int)size, f)) n++;
+    fclose(f);
+    return n;
+}
+
+static void metrics_drop_what_lies_past_the_checkpoint(void **state) {
+    (void)state;
+    char path[] = "/tmp/palimpsa-metrics-XXXXXX", last[256];
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    const char text[] = "{\"step\":10,\"loss\":1.5}\n{\"step\":20,\"loss\":1.4}\nnot json\n{\"step\":15}\n{\"step\":30,\"loss\":1.3}\n{\"step\":40,\"lo";
+    assert_int_equal(write(fd, text, sizeof text - 1), sizeof text - 1);
+    close(fd);
+    pal_metrics_log log;
+    pal_error err;
+    if (pal_metrics_log_open(&log, path, 25, &err)) fail_msg("%s", err.text);
+    assert_int_equal(pal_metrics_log_write(&log, json_pack("{s:i}", "step", 26), &err), PAL_OK);
+    assert_int_equal(pal_metrics_log_close(&log, &err), PAL_OK);
+    assert_int_equal(count_lines(path, last, sizeof last), 3);
+    assert_string_equal(last, "{\"step\":26}\n");
+    if (pal_metrics_log_open(&log, path, 0, &err)) fail_msg("%s", err.text);
+    assert_int_equal(pal_metrics_log_close(&log, &err), PAL_OK);
+    assert_int_equal(count_lines(path, last, sizeof last), 0);
+    unlink(path);
+    assert_int_equal(pal_metrics_log_open(&log, "/nonexistent/metrics.jsonl", 0, &err), PAL_E_IO);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(schedules_start_rise_and_end_where_they_should),
+        cmocka_unit_test(groups_freeze_and_scale_by_name),
+        cmocka_unit_test(train_only_freezes_the_rest),
+        cmocka_unit_test(decay_can_leave_out_vectors),
+        cmocka_unit_test(infinite_gradients_change_nothing),
+        cmocka_unit_test(metrics_drop_what_lies_past_the_checkpoint),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
