@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/golden),)
 export PALIMPSA_GOLDEN ?= $(abspath ../shared/golden)
 endif
 
-.PHONY: all setup build test test-long bench format install clean debug sanitize tsan
+.PHONY: all setup build test test-long bench demo format install clean debug sanitize tsan
 
 all: build
 
@@ -32,6 +32,9 @@ test: build
 test-long: build
 	@scripts/setup.sh --long
 	scripts/test_long.sh
+
+demo: build
+	@scripts/demo.sh
 
 bench: build
 	build/palimpsa bench memory
