@@ -72,7 +72,7 @@ static void stepping_equals_forward(void **state) {
 /* Three sequences cut at random, their pieces run together in batches of mixed lengths. */
 static void any_split_through_states_equals_the_whole(void **state) {
     (void)state;
-    const int cases = getenv("PALIMPSA_TEST_LONG") ? 50 : 2;
+    const int cases = getenv("PALIMPSA_TEST_LONG") ? 50 : 1;
     for (size_t k = 0; k < test_kind_count; k++) {
         fixture f = make(k, PAL_FOR_INFERENCE, (pal_work_options){ .tokens = 3 * LENGTH, .sequences = 3 });
         float *found = pal_alloc(3 * LENGTH * f.rows, sizeof *found);
@@ -386,8 +386,8 @@ static void wrong_calls_get_one_sentence(void **state) {
     b.cu_seqlens = cu;
     assert_int_equal(pal_model_loss(f.model, f.work, &b, &loss, NULL, &why), PAL_E_ARGUMENT);
     assert_int_equal(pal_model_learn(f.model, f.work, &b, 1, &loss, NULL, &why), PAL_E_ARGUMENT);
-    s[1] = s[0];
-    assert_int_equal(pal_model_step(f.model, f.work, s, 2, good, logits, &why), PAL_E_ARGUMENT);
+    pal_state *const twice[2] = { s[0], s[0] };
+    assert_int_equal(pal_model_step(f.model, f.work, twice, 2, good, logits, &why), PAL_E_ARGUMENT);
     assert_non_null(strstr(why.text, "share"));
     assert_int_equal(pal_model_prefill(f.model, f.work, s[0], good, 4, logits, &why), PAL_OK);
     assert_int_equal(pal_model_prefill(f.model, f.work, s[0], good, 2, logits, &why), PAL_E_ARGUMENT);
@@ -399,6 +399,7 @@ static void wrong_calls_get_one_sentence(void **state) {
     assert_int_equal(pal_work_new(&work, f.model, f.cx, &(pal_work_options){ .tokens = 8, .training = true }, &why), PAL_E_ARGUMENT);
     assert_int_equal(pal_work_new(&work, f.model, f.cx, &(pal_work_options){ .tokens = 0 }, &why), PAL_E_ARGUMENT);
     pal_state_free(s[0]);
+    pal_state_free(s[1]);
     drop(&f);
 }
 
