@@ -170,7 +170,8 @@ static void step(const pal_context *cx, const pal_memory_run *run) {
     const pal_memory_shape *s = &run->shape;
     attention_job job = { .run = run, .kernel = PAL_PICK(cx, attention_step), .step = true, .areas = run->scratch,
                           .area = area_floats(s, PAL_STEP) };
-    pal_parallel_for(cx, (size_t)s->sequences * (size_t)s->key_heads, append_task, &job);
+    /* One row each: waking the threads would cost more. */
+    for (size_t i = 0; i < (size_t)s->sequences * (size_t)s->key_heads; i++) append_task(&job, i, 0);
     pal_parallel_for(cx, (size_t)s->sequences * (size_t)s->heads, step_task, &job);
 }
 
