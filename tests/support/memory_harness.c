@@ -327,8 +327,16 @@ static void compare_one(const memory_case *c, const char *how, const char *name,
     if (!x || !ref) return;
     snprintf(what, sizeof what, "%s, %s, %s, N %d T %d H %d/%d dk %d dv %d", c->rule->name, how, name, c->shape.sequences, c->shape.tokens,
              c->shape.heads, c->shape.key_heads, c->shape.dk, c->shape.dv);
-    if (accept < 0) test_same_bits(what, x, ref, count);
-    else test_near(what, x, ref, count, accept + longest(c) * 0x1p-24);
+    if (accept < 0) {
+        test_same_bits(what, x, ref, count);
+        return;
+    }
+    /* Inputs are of size 1, and so are most results; but a few numbers may all come out near zero by cancellation. */
+    enum { FEW = 16 };
+    double largest = 0;
+    for (size_t i = 0; i < count && count < FEW; i++) largest = fmax(largest, fabs((double)ref[i]));
+    const double near_zero = count < FEW && largest > 0 && largest < 0.1 ? 0.1 / largest : 1;
+    test_near(what, x, ref, count, (accept + longest(c) * 0x1p-24) * near_zero);
 }
 
 /* Compares all that both results have. */
@@ -411,7 +419,7 @@ void memory_check_levels(const memory_subject *subject) {
 void memory_check_threads(const memory_subject *subject) {
     static const int threads[] = { 2, 3, 7 };
     pal_rng rng = pal_rng_at(13, 0);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 9 / FEWER; i++) {
         memory_case *c = random_case(subject, &rng, 150);
         pal_context *one = test_context(1, NULL);
         memory_result *expected = memory_run_case(c, one, 0, true);
