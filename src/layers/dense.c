@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "layers/dense.h"
 
+#include <string.h>
+
 #include "base/parallel.h"
 #include "kernels/matvec/matvec.h"
 
@@ -58,15 +60,16 @@ static void bias_task(void *arg, size_t begin, size_t end, int thread) {
         for (int i = 0; i < job->width; i++) job->y[r * job->ld + (size_t)i] += job->bias[i];
 }
 
+enum { BIAS_COLUMNS = 16, COPY_FLOATS = 1 << 15 };
+
 /* Columns are split over threads and rows summed in order, so the sum does not depend on the number of threads. */
 static void bias_backward_task(void *arg, size_t begin, size_t end, int thread) {
     (void)thread;
     const bias_job *job = arg;
-    for (size_t i = begin; i < end; i++) {
-        double sum = 0;
-        for (int r = 0; r < job->rows; r++) sum += (double)job->dy[(size_t)r * job->ld + i];
-        job->dbias[i] += (float)sum;
-    }
+    double sums[BIAS_COLUMNS] = { 0 };
+    for (size_t r = 0; r < (size_t)job->rows; r++)
+        for (size_t i = begin; i < end; i++) sums[i - begin] += (double)job->dy[r * job->ld + i];
+    for (size_t i = begin; i < end; i++) job->dbias[i] += (float)sums[i - begin];
 }
 
 void pal_bias_add(const pal_context *cx, float *y, size_t ldy, int rows, int width, const float *bias) {
@@ -77,5 +80,27 @@ void pal_bias_add(const pal_context *cx, float *y, size_t ldy, int rows, int wid
 void pal_bias_backward(const pal_context *cx, float *dbias, const float *dy, size_t ldy, int rows, int width) {
     if (!dbias) return;
     bias_job job = { .dy = dy, .dbias = dbias, .ld = ldy, .rows = rows, .width = width };
-    pal_parallel_ranges(cx, (size_t)width, 16, bias_backward_task, &job);
+    pal_parallel_ranges(cx, (size_t)width, BIAS_COLUMNS, bias_backward_task, &job);
+}
+
+typedef struct {
+    float *to;
+    const float *from;
+} copy_job;
+
+static void copy_task(void *arg, size_t begin, size_t end, int thread) {
+    (void)thread;
+    const copy_job *job = arg;
+    if (job->from) memcpy(job->to + begin, job->from + begin, (end - begin) * sizeof *job->to);
+    else memset(job->to + begin, 0, (end - begin) * sizeof *job->to);
+}
+
+void pal_copy_floats(const pal_context *cx, float *to, const float *from, size_t n) {
+    copy_job job = { .to = to, .from = from };
+    pal_parallel_ranges(cx, n, COPY_FLOATS, copy_task, &job);
+}
+
+void pal_clear_floats(const pal_context *cx, float *x, size_t n) {
+    copy_job job = { .to = x };
+    pal_parallel_ranges(cx, n, COPY_FLOATS, copy_task, &job);
 }

@@ -25,4 +25,8 @@ void pal_dense_backward(const pal_context *cx, const pal_dense *l, int rows, con
 void pal_bias_add(const pal_context *cx, float *y, size_t ldy, int rows, int width, const float *bias);
 void pal_bias_backward(const pal_context *cx, float *dbias, const float *dy, size_t ldy, int rows, int width);
 
+/* memcpy and memset on all threads, for activations that do not fit the cache. */
+void pal_copy_floats(const pal_context *cx, float *to, const float *from, size_t n);
+void pal_clear_floats(const pal_context *cx, float *x, size_t n);
+
 #endif

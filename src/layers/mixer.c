@@ -84,7 +84,8 @@ static void time_steps(const pal_pass *ps, const pal_mixer_plan *m, const pal_la
     if (low > 0 || isfinite(high))
         for (size_t i = 0; i < n; i++) a->dt[i] = a->dt[i] < low ? low : a->dt[i] > high ? high : a->dt[i];
     if (m->uses_g)
-        for (size_t i = 0; i < n; i++) a->g[i] = -w->A[i % heads] * a->dt[i];
+        for (size_t t = 0; t < n; t += heads)
+            for (size_t h = 0; h < heads; h++) a->g[t + h] = -w->A[h] * a->dt[t + h];
 }
 
 /* Everything between the kept activations and the memory that is cheaper to compute twice than to keep. */
@@ -102,7 +103,7 @@ void pal_mixer_prepare(const pal_pass *ps, const pal_mixer_plan *m, const pal_la
 /* w->o = norm and gate of y + D x, the input of the output projection. */
 void pal_mixer_finish(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_kept *a, const pal_mixer_work *w, float *o, bool norm) {
     const size_t values = (size_t)m->values;
-    if (o != a->y) memcpy(o, a->y, (size_t)ps->tokens * values * sizeof *o);
+    if (o != a->y) pal_copy_floats(ps->cx, o, a->y, (size_t)ps->tokens * values);
     if (m->skip) {
         pal_head_gate_args skip = pal_mixer_gate_args(ps, m, layer, a, w);
         skip.o = (pal_view){ o, values };

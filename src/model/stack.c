@@ -37,7 +37,7 @@ static void norm_backward(const pal_pass *ps, const float *weight, float *dweigh
 }
 
 static void carry(const pal_pass *ps, float *to, const float *from) {
-    if (to != from) memcpy(to, from, (size_t)ps->tokens * (size_t)ps->config->hidden * sizeof *to);
+    if (to != from) pal_copy_floats(ps->cx, to, from, (size_t)ps->tokens * (size_t)ps->config->hidden);
 }
 
 /* again: the second time, when layers are recomputed; what backward does not read is left out. */
@@ -178,7 +178,7 @@ pal_status pal_model_learn(pal_model *m, pal_work *w, const pal_batch *b, float 
     if (correct) memset(correct, 0, (size_t)b->tokens);
     pal_pass ps = enter(w, b);
     pal_stack_forward(w, &ps, NULL);
-    memset(w->dh, 0, (size_t)b->tokens * (size_t)m->config.hidden * sizeof *w->dh);
+    pal_clear_floats(w->cx, w->dh, (size_t)b->tokens * (size_t)m->config.hidden);
     pal_head_loss(&ps, &m->outer, &w->head, w->h, w->rows, n, b->targets, scale, loss, correct, w->dh);
     pal_stack_backward(w, &ps);
     pal_embedding_backward(&ps, m->outer.d[PAL_W_EMBEDDING], b->ids, w->dh);
