@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -65,15 +66,15 @@ pal_status pal_writer_open(pal_writer *w, const char *path, pal_error *err) {
 }
 
 pal_status pal_sync_directory_of(const char *path, pal_error *err) {
+    /* No allocation: this runs after a rename, when failing for want of memory would be a lie. */
+    char dir[PATH_MAX] = ".";
     const char *slash = strrchr(path, '/');
-    char *dir = slash ? pal_strdup(path) : pal_strdup(".");
-    if (!dir) return pal_fail(err, PAL_E_MEMORY, "no memory to sync the directory of %s", path);
-    if (slash) dir[slash == path ? 1 : slash - path] = '\0';
+    if (slash && snprintf(dir, sizeof dir, "%.*s", slash == path ? 1 : (int)(slash - path), path) >= (int)sizeof dir)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", path);
     const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     pal_status st = PAL_OK;
     if (fd < 0 || fsync(fd) != 0) st = pal_fail(err, PAL_E_IO, "%s: cannot sync: %s", dir, strerror(errno));
     if (fd >= 0) close(fd);
-    pal_free(dir);
     return st;
 }
 
