@@ -568,7 +568,7 @@ void memory_check_optional(const memory_subject *subject) {
     for (int groups = 1; groups <= 2; groups++)
         for (TEST_LEVELS(level)) {
             memory_case *c = memory_case_new(subject, 1, lengths, 2, groups, 8, 40, false, 1, &rng);
-            pal_context *cx = test_context(2, pal_cpu_level_name(level));
+            pal_context *cx = test_context(1, pal_cpu_level_name(level));
             memory_result *all = memory_run_case(c, cx, 0, true);
             for (int i = 0; i < MEMORY_INPUTS; i++) {
                 if (!c->input[i]) continue;
