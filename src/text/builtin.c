@@ -67,8 +67,8 @@ pal_status pal_tokenizer_learn_chars(pal_tokenizer **out, const pal_slice *texts
         st = pal_fail(err, PAL_E_ARGUMENT, "there are no characters to learn from: the text is empty");
         goto done;
     }
-    st = dump(json_pack("{s:s, s:{s:s}, s:n, s:n, s:[], s:n, s:n, s:n, s:{s:s}, s:{s:s, s:n, s:n, s:n, s:n, s:b, s:o, s:[]}}",
-                        "version", "1.0", "palimpsa", "kind", "chars", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
+    st = dump(json_pack("{s:s, s:n, s:n, s:[], s:n, s:n, s:n, s:{s:s}, s:{s:s, s:n, s:n, s:n, s:n, s:b, s:o, s:[]}}",
+                        "version", "1.0", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
                         "post_processor", "decoder", "type", "Fuse",
                         "model", "type", "BPE", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0,
                         "vocab", vocab, "merges"),

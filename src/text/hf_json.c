@@ -160,9 +160,8 @@ pal_status pal_read_tokenizer_json(pal_tokenizer *tok, const char *name, const v
     if ((st = pal_hf_decoder(tok, name, json_object_get(root, "decoder"), err))) goto done;
     if ((st = pal_hf_post_processor(tok, name, json_object_get(root, "post_processor"), err))) goto done;
     if ((st = read_added(tok, added, err))) goto done;
-    /* Our own mark on a vocabulary of characters: what is not in it is refused rather than dropped. */
-    const char *own = json_string_value(json_object_get(json_object_get(root, "palimpsa"), "kind"));
-    tok->strict = own && strcmp(own, "chars") == 0;
+    /* A vocabulary of characters and nothing else: what is not in it is refused rather than dropped without a word. */
+    tok->strict = tok->merges.count == 0 && !tok->byte_level && !tok->byte_fallback && tok->unk == PAL_NO_ID;
     if ((st = pal_vocabulary_finish(tok, name, err))) goto done;
     if ((st = pal_added_finish(tok, err))) goto done;
     tok->words = tok->split_count == 0 && !tok->byte_level && !tok->ignore_merges && pal_vocabulary_keeps_words(tok);

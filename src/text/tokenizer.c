@@ -159,7 +159,7 @@ static pal_status append_token(pal_decoder *d, uint32_t id, pal_bytes *text, pal
     pal_slice piece = pal_strings_at(&tok->texts, id);
     if (d->started && tok->join_blank && (st = pal_bytes_append(text, " ", 1, err))) return st;
     if (!d->started && tok->strip_blank && piece.size && piece.data[0] == ' ' && !(tok->flags[id] & PAL_TOKEN_BYTE) && id != tok->unk)
-        piece.data++, piece.size--, d->started = true;
+        piece.data++, piece.size--, d->started = !tok->spm.collapse_blanks; /* where blanks collapse, all in front go */
     if (piece.size) d->started = true;
     return pal_bytes_append(text, piece.data, piece.size, err);
 }

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Unigram: the segmentation with the highest sum of scores, found from left to right. Sums are rounded to float at every
- * position of the whole text, as the original does, because near-ties are decided by that. */
+/* Unigram: the segmentation with the highest sum of scores, found from left to right. Sums are
+ * rounded to float at every position and run through the whole text, as in the original, because that decides near-ties. */
 #include "base/alloc.h"
 #include "text/tokenizer.h"
+
+/* Sums lower than this start again from zero, all together: the original keeps its floats precise this way. */
+#define REBASE (-100000.0f)
 
 typedef struct {
     float score;    /* of the best way to here */
@@ -10,16 +13,15 @@ typedef struct {
     uint32_t id;
 } ending;
 
-static void offer(ending *at, double score, uint32_t start, uint32_t id) {
-    if (at->start != PAL_NO_ID && !(score > (double)at->score)) return;
-    *at = (ending){ .score = (float)score, .start = start, .id = id };
+static void offer(ending *at, float score, uint32_t start, uint32_t id) {
+    if (at->start != PAL_NO_ID && !(score > at->score)) return;
+    *at = (ending){ .score = score, .start = start, .id = id };
 }
 
 static size_t char_length(unsigned char lead) { return lead < 0xC0 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4; }
 
 pal_status pal_unigram_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, pal_ids *ids, pal_error *err) {
-    const double unknown_penalty = 10.0;
-    const float unknown = tok->min_score - (float)unknown_penalty;
+    const float unknown = tok->min_score - 10.0f; /* the original's penalty */
     const size_t first = ids->count;
     pal_status st;
     if (text.size > PAL_PRETOKEN_MAX)
@@ -31,8 +33,14 @@ pal_status pal_unigram_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s
     ending *best = block;
     for (size_t i = 0; i <= text.size; i++) best[i] = (ending){ .start = PAL_NO_ID };
 
+    size_t reach = 0; /* the last position that a way was offered to */
     for (size_t start = 0, step; start < text.size; start += step) {
-        const double here = (double)best[start].score;
+        if (best[start].score < REBASE) {
+            const float base = best[start].score;
+            for (size_t i = start; i <= reach; i++)
+                if (best[i].start != PAL_NO_ID) best[i].score -= base;
+        }
+        const float here = best[start].score;
         bool single = false;
         step = char_length(text.data[start]);
         if (step > text.size - start) step = text.size - start;
@@ -44,11 +52,13 @@ pal_status pal_unigram_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s
             if (id == PAL_NO_ID || (tok->flags[id] & PAL_TOKEN_UNUSED)) continue;
             const size_t length = end - start;
             /* A user-defined symbol gets a bonus that makes it win. */
-            const double score = tok->flags[id] & PAL_TOKEN_USER ? (double)((float)length * tok->max_score) - 0.1 : (double)tok->scores[id];
+            const float score = tok->flags[id] & PAL_TOKEN_USER ? (float)((double)((float)length * tok->max_score) - 0.1) : tok->scores[id];
             offer(&best[end], score + here, (uint32_t)start, id);
+            if (end > reach) reach = end;
             if (length == step) single = true;
         }
-        if (!single) offer(&best[start + step], (double)(unknown + (float)here), (uint32_t)start, tok->unk);
+        if (!single) offer(&best[start + step], unknown + here, (uint32_t)start, tok->unk);
+        if (start + step > reach) reach = start + step;
     }
 
     /* Backwards along the best way, then forwards into ids: the starts are kept in the list itself. */

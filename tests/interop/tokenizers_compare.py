@@ -13,7 +13,6 @@ import json
 import os
 import sys
 import tempfile
-import unicodedata
 
 import sentencepiece
 import tokenizers
@@ -121,10 +120,11 @@ class Compare:
             return
         text = os.path.join(self.dir, "train.txt")
         with open(text, "w", encoding="utf-8", newline="") as f:
-            f.write(self.wiki[-1][:400000])
-            for line in self.hard[:3000]:
+            f.write(self.wiki[-1][:800000])
+            for line in self.hard[:60]:
                 f.write(line.replace("\0", "") + "\n")
         prefix = os.path.join(self.dir, name)
+        settings.setdefault("character_coverage", 0.98)  # the rest is unknown, which is to be compared, too
         sentencepiece.SentencePieceTrainer.train(input=text, model_prefix=prefix, minloglevel=2, hard_vocab_limit=False, num_threads=1, **settings)
         self.sentencepiece_model(name, prefix + ".model")
 
@@ -169,7 +169,7 @@ def normal_added(root):
     root["normalizer"] = {"type": "NFKC"}
     root["added_tokens"] += [added(50277, "ﬁn", normalized=True), added(783, "the", single_word=True), added(50278, "[L]", lstrip=True),
                              added(50279, "[R]", rstrip=True, normalized=True), added(50280, "[LR]", lstrip=True, rstrip=True, special=True),
-                             added(50281, "é", single_word=True, normalized=True), added(50282, "①", normalized=True), added(50283, "他")]
+                             added(50281, "éé", single_word=True, normalized=True), added(50282, "①", normalized=True), added(50283, "他")]
 
 
 def main():
@@ -186,7 +186,7 @@ def main():
         sys.exit("skipped: set PALIMPSA_DATA or --data")
     c = Compare(args)
     # What added tokens do shows only where they occur.
-    sprinkled = ["[L]", " [L]", "  [L] ", "[R]  ", "[R] \t x", " [LR] ", "the", "othe the", "the_", "ﬁn", "fin", "é", "e\u0301", "ée", "①", "1", "他", " 他 the[L] [R]  [LR]\n"]
+    sprinkled = ["[L]", " [L]", "  [L] ", "[R]  ", "[R] \t x", " [LR] ", "the", "othe the", "the_", "ﬁn", "fin", "éé", " e\u0301e\u0301 ", "éée", "①", "1", "他", " 他 the[L] [R]  [LR]\n"]
     c.hard = [h + "".join(c_rng) for h, c_rng in zip(c.hard, ((sprinkled[i % len(sprinkled)], sprinkled[i * 7 % len(sprinkled)]) for i in range(len(c.hard))))]
     tok = os.path.join(args.data, "tokenizers")
 
@@ -222,11 +222,10 @@ def main():
                            "<|padding|>": {"id": "<|padding|>", "ids": [1], "tokens": ["<|padding|>"]}}}))
 
     c.sentencepiece_model("llama2", os.path.join(tok, "llama2", "tokenizer.model"))
-    c.llama2_json = os.path.join(c.dir, "llama2.json")
     c.train_sentencepiece("unigram", model_type="unigram", vocab_size=2000, user_defined_symbols=["[L]", "the_", "他"])
     c.train_sentencepiece("unigram byte fallback", model_type="unigram", vocab_size=1500, byte_fallback=True, normalization_rule_name="nfkc_cf")
     c.train_sentencepiece("unigram identity", model_type="unigram", vocab_size=1500, normalization_rule_name="identity", remove_extra_whitespaces=False)
-    c.train_sentencepiece("spm bpe", model_type="bpe", vocab_size=2000, user_defined_symbols=["[R]", "é"], character_coverage=0.9)
+    c.train_sentencepiece("spm bpe", model_type="bpe", vocab_size=2000, user_defined_symbols=["[R]", "é"])
     c.train_sentencepiece("spm bpe no prefix", model_type="bpe", vocab_size=1500, add_dummy_prefix=False, byte_fallback=True, split_by_whitespace=False)
     llama_json(c)
     c.trained_by_us()
