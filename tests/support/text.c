@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "support/text.h"
 
-#include <dirent.h>
-#include <unistd.h>
-
 #include "base/alloc.h"
 #include "text/utf8.h"
 
@@ -330,24 +327,6 @@ void test_random_text(pal_bytes *out, pal_rng *rng, size_t most) {
         unsigned char bytes[4];
         put(out, bytes, pal_utf8_write(code, bytes));
     }
-}
-
-char *test_directory(void) {
-    char name[] = "/tmp/palimpsa-test-XXXXXX";
-    assert_non_null(mkdtemp(name));
-    return pal_strdup(name);
-}
-
-void test_directory_remove(char *directory) {
-    DIR *d = opendir(directory);
-    char path[1024];
-    for (struct dirent *e; d && (e = readdir(d));) {
-        snprintf(path, sizeof path, "%s/%s", directory, e->d_name);
-        if (e->d_name[0] != '.') unlink(path);
-    }
-    if (d) closedir(d);
-    rmdir(directory);
-    pal_free(directory);
 }
 
 void test_encode(const pal_tokenizer *tok, const void *text, size_t size, pal_ids *ids) {

@@ -3,6 +3,7 @@
 #ifndef PAL_TEST_TEXT_H
 #define PAL_TEST_TEXT_H
 
+#include "support/models.h"
 #include "support/support.h"
 #include "text/tokenizer.h"
 
@@ -31,9 +32,6 @@ void test_random_text(pal_bytes *out, pal_rng *rng, size_t most);
 
 /* Number of cases: few, or many when PALIMPSA_TEST_LONG is set. */
 int test_cases(int few, int many);
-/* A fresh directory, and away with it and the files in it. */
-char *test_directory(void);
-void test_directory_remove(char *directory);
 
 /* Encoding with a scratch of its own, or a failed test. */
 void test_encode(const pal_tokenizer *tok, const void *text, size_t size, pal_ids *ids);

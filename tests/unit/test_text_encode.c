@@ -283,11 +283,12 @@ static void characters_are_learned_in_order_and_others_refused(void **state) {
     assert_int_equal(ids.count, before); /* nothing half-done */
     pal_tokenizer_scratch_free(s);
 
-    char *directory = test_directory();
+    char directory[256];
+    test_directory(directory);
     assert_int_equal(pal_tokenizer_save(tok, directory, &err), PAL_OK);
     again = test_open(directory);
     assert_true(pal_tokenizer_fingerprint(again) == pal_tokenizer_fingerprint(tok));
-    test_directory_remove(directory);
+    test_remove(directory);
     pal_tokenizer_close(again);
     pal_tokenizer_close(tok);
     pal_ids_free(&ids);

@@ -67,10 +67,12 @@ static void write_file(const char *directory, const char *name, const void *data
 
 /* Opens `name` in a directory of its own, saves to another, opens that: the same fingerprint, the same ids. */
 static void saves(const char *name, const pal_bytes *file, const char *second_name, const pal_bytes *second) {
-    char *from = test_directory(), *to = test_directory();
+    char from[256], to[256];
     pal_error err;
     pal_ids a = { 0 }, b = { 0 };
     const char *text = "hello the<|endoftext|> \xC3\xA9 singing <u>";
+    test_directory(from);
+    test_directory(to);
     write_file(from, name, file->data, file->size);
     if (second_name) write_file(from, second_name, second->data, second->size);
     pal_tokenizer *tok = test_open(from);
@@ -87,8 +89,8 @@ static void saves(const char *name, const pal_bytes *file, const char *second_na
     pal_ids_free(&b);
     pal_tokenizer_close(tok);
     pal_tokenizer_close(again);
-    test_directory_remove(from);
-    test_directory_remove(to);
+    test_remove(from);
+    test_remove(to);
 }
 
 static void a_saved_tokenizer_is_the_same(void **state) {
@@ -411,8 +413,8 @@ static void opening_names_what_is_wrong(void **state) {
     (void)state;
     pal_tokenizer *tok;
     pal_error err;
-    char *directory = test_directory();
-    char path[1024];
+    char directory[256], path[1024];
+    test_directory(directory);
     assert_int_equal(pal_tokenizer_open(&tok, NULL, &err), PAL_E_ARGUMENT);
     assert_int_equal(pal_tokenizer_open(&tok, "", &err), PAL_E_ARGUMENT);
     assert_int_equal(pal_tokenizer_open(&tok, "/nowhere/at/all", &err), PAL_E_IO);
@@ -429,7 +431,7 @@ static void opening_names_what_is_wrong(void **state) {
     write_file(directory, "vocab.json", "{\"a\":0}", 7); /* without merges.txt */
     assert_int_equal(pal_tokenizer_open(&tok, directory, &err), PAL_E_IO);
     assert_non_null(strstr(err.text, "merges.txt"));
-    test_directory_remove(directory);
+    test_remove(directory);
 }
 
 static void reading_fails_cleanly_without_memory(void **state) {
