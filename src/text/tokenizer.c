@@ -213,7 +213,7 @@ pal_status pal_decoder_push(pal_decoder *d, uint32_t id, pal_bytes *text, pal_er
     }
     d->pending_size = unfinished(text->data + before, text->size - before);
     text->size -= d->pending_size;
-    memcpy(d->pending, text->data + text->size, d->pending_size);
+    if (d->pending_size) memcpy(d->pending, text->data + text->size, d->pending_size);
     return PAL_OK;
 }
 

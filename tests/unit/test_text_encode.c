@@ -4,6 +4,7 @@
 #include <utf8proc.h>
 
 #include "base/alloc.h"
+#include "base/parallel.h"
 #include "support/text.h"
 #include "text/hf_json.h"
 #include "text/pattern.h"
@@ -440,6 +441,55 @@ static void encoding_fails_cleanly_without_memory(void **state) {
     pal_bytes_free(&text);
 }
 
+typedef struct {
+    const pal_tokenizer *tok;
+    pal_slice lines[64];
+    pal_ids ids[64];
+    int failed[64];
+} parallel_lines;
+
+static void encode_line(void *arg, size_t index, int thread) {
+    parallel_lines *p = arg;
+    pal_tokenizer_scratch *s;
+    (void)thread;
+    p->failed[index] = pal_tokenizer_scratch_new(&s, p->tok, NULL) ||
+                       pal_tokenizer_encode(p->tok, s, p->lines[index].data, p->lines[index].size, NULL, &p->ids[index], NULL);
+    pal_tokenizer_scratch_free(s);
+}
+
+static void threads_share_a_tokenizer(void **state) {
+    (void)state;
+    pal_context *cx = test_context(4, NULL);
+    pal_bytes text = { 0 };
+    pal_rng rng = pal_rng_at(8, 8);
+    size_t end[65] = { 0 };
+    for (int i = 0; i < 64; i++) {
+        test_random_text(&text, &rng, 500);
+        end[i + 1] = text.size;
+    }
+    for (tiny_kind kind = 0; kind < TINY_KINDS; kind++) {
+        parallel_lines p = { .tok = test_tiny(kind) };
+        pal_tokenizer_scratch *s;
+        pal_ids ids = { 0 };
+        for (int i = 0; i < 64; i++) p.lines[i] = (pal_slice){ text.data + end[i], end[i + 1] - end[i] };
+        pal_parallel_for(cx, 64, encode_line, &p);
+        assert_int_equal(pal_tokenizer_scratch_new(&s, p.tok, NULL), PAL_OK);
+        for (int i = 0; i < 64; i++) { /* one scratch for all lines: what it remembers changes nothing */
+            ids.count = 0;
+            assert_int_equal(p.failed[i], 0);
+            assert_int_equal(pal_tokenizer_encode(p.tok, s, p.lines[i].data, p.lines[i].size, NULL, &ids, NULL), PAL_OK);
+            assert_int_equal(ids.count, p.ids[i].count);
+            if (ids.count) assert_memory_equal(ids.data, p.ids[i].data, ids.count * sizeof *ids.data);
+            pal_ids_free(&p.ids[i]);
+        }
+        pal_ids_free(&ids);
+        pal_tokenizer_scratch_free(s);
+        pal_tokenizer_close((pal_tokenizer *)p.tok);
+    }
+    pal_bytes_free(&text);
+    pal_context_free(cx);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_strings_come_back),
@@ -455,6 +505,7 @@ int main(void) {
         cmocka_unit_test(a_pretoken_above_16_mib_is_refused),
         cmocka_unit_test(marks_in_any_number_are_ordered_in_linear_time),
         cmocka_unit_test(encoding_fails_cleanly_without_memory),
+        cmocka_unit_test(threads_share_a_tokenizer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
