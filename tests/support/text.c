@@ -315,7 +315,7 @@ void test_random_text(pal_bytes *out, pal_rng *rng, size_t most) {
                    { 0x410, 0x44F },   { 0x5D0, 0x5EA },   { 0x620, 0x669 },   { 0x905, 0x939 },   { 0x93E, 0x94D },    { 0x1100, 0x11FF }, { 0x1E00, 0x1EFF },
                    { 0x2000, 0x206F }, { 0x2150, 0x2189 }, { 0x3041, 0x3096 }, { 0x4E00, 0x9FA5 }, { 0xAC00, 0xD7A3 },  { 0xF900, 0xFA6D }, { 0xFB00, 0xFB06 },
                    { 0xFF01, 0xFF5E }, { 0x1D400, 0x1D454 }, { 0x1F300, 0x1F5FF }, { 0x20000, 0x2A6D6 } };
-    static const char *const pieces_of_text[] = { "<|endoftext|>", " the", "hello", "'s", "'ll", "   ", "<u>", "lower", "\r\n", "ing" };
+    static const char *const pieces_of_text[] = { "<|endoftext|>", " the", "hello", "'s", "'ll", "'ve", "'re", "'m", "'d", "'t", "'RE", "   ", "<u>", "lower", "\r\n", "ing" };
     size_t count = pal_rng_below(rng, (uint32_t)most + 1);
     while (count--) {
         if (pal_rng_below(rng, 8) == 0) {

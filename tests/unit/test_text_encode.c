@@ -132,14 +132,15 @@ static void every_character_has_the_class_of_the_pattern(void **state) {
     pal_tokenizer_scratch s = { 0 };
     pal_error err;
     assert_int_equal(pal_pattern_new(&pattern, "GPT-2", (pal_slice){ (const unsigned char *)pal_gpt2_pattern, strlen(pal_gpt2_pattern) }, &err), PAL_OK);
-    /* "a", the character, "1": where the splits are tells letter, number, blank or other. Up to the planes that Unicode 13
-     * filled; unassigned ones are left out, newer tables may know them. */
+    /* "a", the character twice, "1": where the splits are tells letter, number, blank or other. Up to the planes that
+     * Unicode 13 filled; unassigned ones are left out, newer tables may know them. */
     for (uint32_t code = 1; code < 0x20000; code++) {
-        unsigned char text[8] = "a";
+        unsigned char text[16] = "a";
         if (code >= 0xD800 && code < 0xE000) continue;
         if (utf8proc_category((utf8proc_int32_t)code) == UTF8PROC_CATEGORY_CN) continue;
         if (code >= 0x870 && code <= 0x89F) continue; /* Unicode 14 and later */
         size_t size = 1 + (size_t)utf8proc_encode_char((utf8proc_int32_t)code, text + 1), start, end;
+        size += (size_t)utf8proc_encode_char((utf8proc_int32_t)code, text + size);
         text[size++] = '1';
         assert_int_equal(pal_pattern_find(pattern, &s, (pal_slice){ text, size }, 0, &start, &end, &err), PAL_OK);
         const size_t first = end, by_hand = pal_gpt2_next(text, size);
@@ -346,6 +347,26 @@ static void special_tokens_are_found_added_and_skipped(void **state) {
     pal_tokenizer_close(tok);
 }
 
+static void the_cache_never_confuses_words(void **state) {
+    (void)state;
+    pal_tokenizer *tok = test_tiny(TINY_JSON);
+    pal_tokenizer_scratch *s;
+    pal_ids ids = { 0 };
+    pal_rng rng = pal_rng_at(17, 17);
+    assert_int_equal(pal_tokenizer_scratch_new(&s, tok, NULL), PAL_OK);
+    for (int turn = 0; turn < 300000; turn++) { /* far more words than the cache holds, that differ in one place only */
+        char word[25] = "thethethethethethethethe";
+        const uint32_t place = 8 * pal_rng_below(&rng, 3), size = 17 + pal_rng_below(&rng, 8);
+        for (uint32_t i = place; i < place + 8 && i < size; i++) word[i] = (char)('a' + pal_rng_below(&rng, 26));
+        ids.count = 0;
+        assert_int_equal(pal_tokenizer_encode(tok, s, word, size, NULL, &ids, NULL), PAL_OK);
+        decode_is(tok, "cache", turn, &ids, word, size);
+    }
+    pal_ids_free(&ids);
+    pal_tokenizer_scratch_free(s);
+    pal_tokenizer_close(tok);
+}
+
 /* Known by hand: ranks decide, not length. */
 static void merges_go_by_rank(void **state) {
     (void)state;
@@ -501,6 +522,7 @@ int main(void) {
         cmocka_unit_test(characters_are_learned_in_order_and_others_refused),
         cmocka_unit_test(bytes_are_their_own_ids),
         cmocka_unit_test(special_tokens_are_found_added_and_skipped),
+        cmocka_unit_test(the_cache_never_confuses_words),
         cmocka_unit_test(merges_go_by_rank),
         cmocka_unit_test(a_pretoken_above_16_mib_is_refused),
         cmocka_unit_test(marks_in_any_number_are_ordered_in_linear_time),
