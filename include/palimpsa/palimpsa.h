@@ -9,5 +9,6 @@
 #include "palimpsa/safetensors.h"
 #include "palimpsa/state.h"
 #include "palimpsa/status.h"
+#include "palimpsa/tokenizer.h"
 
 #endif

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT */
+/* Hugging Face's tokenizer.json with a BPE model, and GPT-2's vocab.json with merges.txt, which is the same in two files. */
+#include "text/hf_json.h"
+
+#include "base/alloc.h"
+
+static pal_status load(json_t **out, const char *name, const void *bytes, size_t size, pal_error *err) {
+    json_error_t why;
+    if (size > PAL_TOKENIZER_FILE_MAX)
+        return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes; a tokenizer of more than %zu is refused", name, size, PAL_TOKENIZER_FILE_MAX);
+    if (size == 0) return pal_fail(err, PAL_E_FORMAT, "%s: the file is empty", name);
+    *out = json_loadb(bytes, size, JSON_ALLOW_NUL, &why);
+    if (!*out) return pal_fail(err, PAL_E_FORMAT, "%s: not valid JSON: %s (line %d)", name, why.text, why.line);
+    return PAL_OK;
+}
+
+/* Names by id, in one table for the model's vocabulary and the added tokens. */
+typedef struct {
+    pal_slice *names;
+    size_t count;
+} id_table;
+
+static pal_status table_size(const char *name, const json_t *vocab, const json_t *added, size_t *count, pal_error *err) {
+    json_int_t top = -1;
+    const char *key;
+    json_t *value;
+    size_t entries = json_object_size(vocab) + json_array_size(added);
+    json_object_foreach((json_t *)vocab, key, value) {
+        if (!json_is_integer(value) || json_integer_value(value) < 0)
+            return pal_fail(err, PAL_E_FORMAT, "%s: token '%s' has no id", name, pal_show((pal_slice){ (const unsigned char *)key, strlen(key) }).text);
+        if (json_integer_value(value) > top) top = json_integer_value(value);
+    }
+    for (size_t i = 0; i < json_array_size(added); i++) {
+        const json_t *id = json_object_get(json_array_get(added, i), "id");
+        if (!json_is_integer(id) || json_integer_value(id) < 0) return pal_fail(err, PAL_E_FORMAT, "%s: added token %zu has no id", name, i);
+        if (json_integer_value(id) > top) top = json_integer_value(id);
+    }
+    /* Ids may have holes, but not so many that a small file takes a lot of memory. */
+    if (top >= 0 && (uint64_t)top > 4 * (uint64_t)entries + 65536)
+        return pal_fail(err, PAL_E_FORMAT, "%s: id %lld in a vocabulary of %zu tokens", name, (long long)top, entries);
+    *count = (size_t)(top + 1);
+    return PAL_OK;
+}
+
+static pal_status place(const char *name, id_table *t, uint64_t id, pal_slice text, pal_error *err) {
+    pal_slice *slot = &t->names[id];
+    if (slot->data && (slot->size != text.size || memcmp(slot->data, text.data, text.size) != 0))
+        return pal_fail(err, PAL_E_FORMAT, "%s: '%s' and '%s' have the same id %llu", name, pal_show(*slot).text, pal_show(text).text,
+                        (unsigned long long)id);
+    *slot = text;
+    return PAL_OK;
+}
+
+static pal_status read_names(pal_tokenizer *tok, const char *name, const json_t *vocab, const json_t *added, pal_error *err) {
+    id_table t = { 0 };
+    pal_status st;
+    void *block = NULL;
+    const char *key;
+    json_t *value;
+    if (!json_is_object(vocab)) return pal_fail(err, PAL_E_FORMAT, "%s: the vocabulary is not an object of tokens and ids", name);
+    if ((st = table_size(name, vocab, added, &t.count, err))) return st;
+    if ((st = pal_alloc_named(&block, t.count, sizeof *t.names, "a vocabulary", err))) return st;
+    t.names = block;
+    json_object_foreach((json_t *)vocab, key, value)
+        if ((st = place(name, &t, (uint64_t)json_integer_value(value), (pal_slice){ (const unsigned char *)key, strlen(key) }, err))) goto done;
+    for (size_t i = 0; i < json_array_size(added); i++) {
+        const json_t *token = json_array_get(added, i), *content = json_object_get(token, "content");
+        if (!json_is_string(content) || json_string_length(content) == 0) {
+            st = pal_fail(err, PAL_E_FORMAT, "%s: added token %zu has no content", name, i);
+            goto done;
+        }
+        if ((st = place(name, &t, (uint64_t)json_integer_value(json_object_get(token, "id")), pal_json_slice(content), err))) goto done;
+    }
+    if ((st = pal_vocabulary_set(tok, name, t.names, t.count, err))) goto done;
+    json_object_foreach((json_t *)vocab, key, value) tok->flags[json_integer_value(value)] |= PAL_TOKEN_IN_MODEL;
+done:
+    pal_free(block);
+    return st;
+}
+
+static pal_status read_added(pal_tokenizer *tok, const json_t *added, pal_error *err) {
+    pal_status st;
+    void *block;
+    if ((st = pal_alloc_named(&block, json_array_size(added), sizeof *tok->added, "added tokens", err))) return st;
+    tok->added = block;
+    for (size_t i = 0; i < json_array_size(added); i++) {
+        const json_t *token = json_array_get(added, i), *normalized = json_object_get(token, "normalized");
+        pal_added_token *a = &tok->added[tok->added_count++];
+        *a = (pal_added_token){ .id = (uint32_t)json_integer_value(json_object_get(token, "id")),
+                                .single_word = json_is_true(json_object_get(token, "single_word")),
+                                .lstrip = json_is_true(json_object_get(token, "lstrip")),
+                                .rstrip = json_is_true(json_object_get(token, "rstrip")),
+                                .special = json_is_true(json_object_get(token, "special")) };
+        a->normalized = normalized ? json_is_true(normalized) : !a->special;
+        tok->flags[a->id] |= (uint8_t)(PAL_TOKEN_ADDED | (a->special ? PAL_TOKEN_SPECIAL : 0));
+    }
+    return PAL_OK;
+}
+
+static pal_status read_merges(pal_tokenizer *tok, const char *name, const json_t *merges, pal_error *err) {
+    pal_status st = PAL_OK;
+    if (merges && !json_is_array(merges)) return pal_fail(err, PAL_E_FORMAT, "%s: the merges are not a list", name);
+    for (size_t i = 0; i < json_array_size(merges) && !st; i++) {
+        const json_t *item = json_array_get(merges, i), *left = json_array_get(item, 0), *right = json_array_get(item, 1);
+        if (json_is_string(item)) {
+            const pal_slice line = pal_json_slice(item);
+            const unsigned char *blank = memchr(line.data, ' ', line.size);
+            const size_t at = blank ? (size_t)(blank - line.data) : line.size;
+            if (!blank || memchr(blank + 1, ' ', line.size - at - 1))
+                return pal_fail(err, PAL_E_FORMAT, "%s: merge %zu is '%s', expected two tokens with a blank between", name, i, pal_show(line).text);
+            st = pal_vocabulary_merge(tok, name, (pal_slice){ line.data, at }, (pal_slice){ blank + 1, line.size - at - 1 }, i, err);
+        } else if (json_array_size(item) == 2 && json_is_string(left) && json_is_string(right)) {
+            st = pal_vocabulary_merge(tok, name, pal_json_slice(left), pal_json_slice(right), i, err);
+        } else {
+            return pal_fail(err, PAL_E_FORMAT, "%s: merge %zu is neither a string nor two strings", name, i);
+        }
+    }
+    return st;
+}
+
+static pal_status read_model(pal_tokenizer *tok, const char *name, const json_t *model, pal_error *err) {
+    const char *type = pal_json_type(model);
+    const json_t *dropout = json_object_get(model, "dropout"), *unk = json_object_get(model, "unk_token");
+    if (*type && strcmp(type, "BPE") != 0) return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the model '%.20s' is not supported, only BPE is", name, type);
+    if (json_number_value(dropout) != 0) return pal_fail(err, PAL_E_UNSUPPORTED, "%s: BPE with dropout has no fixed ids and is not supported", name);
+    for (int i = 0; i < 2; i++) {
+        const char *what = i ? "end_of_word_suffix" : "continuing_subword_prefix";
+        if (json_string_length(json_object_get(model, what))) return pal_fail(err, PAL_E_UNSUPPORTED, "%s: BPE with %s is not supported", name, what);
+    }
+    tok->byte_fallback = json_is_true(json_object_get(model, "byte_fallback"));
+    tok->fuse_unk = json_is_true(json_object_get(model, "fuse_unk"));
+    tok->ignore_merges = json_is_true(json_object_get(model, "ignore_merges"));
+    if (json_is_string(unk)) {
+        tok->unk = pal_string_map_find(&tok->by_name, &tok->names, json_string_value(unk), json_string_length(unk));
+        if (tok->unk == PAL_NO_ID || !(tok->flags[tok->unk] & PAL_TOKEN_IN_MODEL))
+            return pal_fail(err, PAL_E_FORMAT, "%s: the unknown token '%s' is not in the vocabulary", name, pal_show(pal_json_slice(unk)).text);
+    }
+    return read_merges(tok, name, json_object_get(model, "merges"), err);
+}
+
+pal_status pal_read_tokenizer_json(pal_tokenizer *tok, const char *name, const void *bytes, size_t size, pal_error *err) {
+    json_t *root = NULL;
+    pal_status st;
+    if ((st = load(&root, name, bytes, size, err))) return st;
+    const json_t *model = json_object_get(root, "model"), *added = json_object_get(root, "added_tokens");
+    tok->model = PAL_MODEL_BPE;
+    tok->unk = PAL_NO_ID;
+    if (!json_is_object(model)) {
+        st = pal_fail(err, PAL_E_FORMAT, "%s: there is no model in it", name);
+        goto done;
+    }
+    if (*pal_json_type(model) && strcmp(pal_json_type(model), "BPE") != 0) { /* others have another vocabulary, too */
+        st = read_model(tok, name, model, err);
+        goto done;
+    }
+    if ((st = read_names(tok, name, json_object_get(model, "vocab"), added, err))) goto done;
+    if ((st = read_model(tok, name, model, err))) goto done;
+    if ((st = pal_hf_normalizer(tok, name, json_object_get(root, "normalizer"), err))) goto done;
+    if ((st = pal_hf_pre_tokenizer(tok, name, json_object_get(root, "pre_tokenizer"), err))) goto done;
+    if ((st = pal_hf_decoder(tok, name, json_object_get(root, "decoder"), err))) goto done;
+    if ((st = pal_hf_post_processor(tok, name, json_object_get(root, "post_processor"), err))) goto done;
+    if ((st = read_added(tok, added, err))) goto done;
+    /* A vocabulary of characters and nothing else: what is not in it is refused rather than dropped without a word. */
+    tok->strict = tok->merges.count == 0 && !tok->byte_level && !tok->byte_fallback && tok->unk == PAL_NO_ID;
+    if ((st = pal_vocabulary_finish(tok, name, err))) goto done;
+    if ((st = pal_added_finish(tok, err))) goto done;
+    tok->words = tok->split_count == 0 && !tok->byte_level && !tok->ignore_merges && pal_vocabulary_keeps_words(tok);
+    tok->kind = tok->strict ? "characters" : !tok->byte_level ? "BPE" : tok->merges.count || tok->size != 256 ? "byte-level BPE" : "bytes";
+done:
+    json_decref(root);
+    return st;
+}
+
+/* Lines "left right" by rank; a line that starts with #version is a heading. */
+static pal_status read_merges_txt(pal_tokenizer *tok, const char *name, pal_slice text, pal_error *err) {
+    pal_status st = PAL_OK;
+    size_t rank = 0;
+    for (size_t at = 0, end; at < text.size && !st; at = end + 1) {
+        const unsigned char *line = text.data + at, *stop = memchr(line, '\n', text.size - at);
+        end = stop ? (size_t)(stop - text.data) : text.size;
+        size_t size = end - at;
+        if (size && line[size - 1] == '\r') size--;
+        if (size == 0 || (size >= 8 && memcmp(line, "#version", 8) == 0)) continue;
+        const unsigned char *blank = memchr(line, ' ', size);
+        const size_t left = blank ? (size_t)(blank - line) : size;
+        if (!blank || memchr(blank + 1, ' ', size - left - 1))
+            return pal_fail(err, PAL_E_FORMAT, "%s: merge %zu is '%s', expected two tokens with a blank between", name, rank,
+                            pal_show((pal_slice){ line, size }).text);
+        st = pal_vocabulary_merge(tok, name, (pal_slice){ line, left }, (pal_slice){ blank + 1, size - left - 1 }, rank++, err);
+    }
+    return st;
+}
+
+pal_status pal_read_gpt2_files(pal_tokenizer *tok, const char *name, pal_slice vocab, pal_slice merges, pal_error *err) {
+    json_t *root = NULL;
+    pal_status st;
+    void *block;
+    tok->model = PAL_MODEL_BPE;
+    tok->unk = PAL_NO_ID;
+    tok->byte_level = true;
+    tok->kind = "byte-level BPE";
+    if (merges.size > PAL_TOKENIZER_FILE_MAX) return pal_fail(err, PAL_E_FORMAT, "%s: merges.txt has %zu bytes", name, merges.size);
+    if ((st = load(&root, name, vocab.data, vocab.size, err))) return st;
+    if ((st = read_names(tok, name, root, NULL, err))) goto done;
+    if ((st = read_merges_txt(tok, name, merges, err))) goto done;
+    pal_split_add(tok, PAL_SPLIT_GPT2);
+    const uint32_t end = pal_string_map_find(&tok->by_name, &tok->names, "<|endoftext|>", 13);
+    if (end != PAL_NO_ID) {
+        if ((st = pal_alloc_named(&block, 1, sizeof *tok->added, "added tokens", err))) goto done;
+        tok->added = block;
+        tok->added[tok->added_count++] = (pal_added_token){ .id = end, .special = true };
+        tok->flags[end] |= PAL_TOKEN_ADDED | PAL_TOKEN_SPECIAL;
+    }
+    if (!(st = pal_vocabulary_finish(tok, name, err))) st = pal_added_finish(tok, err);
+done:
+    json_decref(root);
+    return st;
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT */
+/* Finding a tokenizer's files, telling formats apart by content, and writing a tokenizer back. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "base/alloc.h"
+#include "base/map.h"
+#include "text/tokenizer.h"
+
+static uint64_t mix(uint64_t h, uint64_t x) { return pal_hash_u64(h * 31 + x); }
+static uint64_t mix_bytes(uint64_t h, const void *data, size_t size) { return mix(h, pal_hash_bytes(data, size)); }
+
+static uint64_t fingerprint(const pal_tokenizer *tok) {
+    uint64_t h = mix(1, (uint64_t)tok->model), merges = 0;
+    const bool flags[] = { tok->byte_level, tok->byte_fallback, tok->fuse_unk, tok->ignore_merges, tok->strict };
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) h = mix(h, flags[i]);
+    h = mix(mix(mix(h, (uint64_t)tok->bos), (uint64_t)tok->eos), tok->unk);
+    for (size_t id = 0; id < tok->size; id++) {
+        const pal_slice name = pal_strings_at(&tok->names, id);
+        h = mix(mix_bytes(h, name.data, name.size), tok->flags[id]);
+        if (tok->scores) h = mix_bytes(h, &tok->scores[id], sizeof tok->scores[id]);
+    }
+    for (size_t i = 0; tok->merges.slots && i <= tok->merges.mask; i++) { /* in any order */
+        const pal_pair_slot *slot = &tok->merges.slots[i];
+        if (slot->key != UINT64_MAX) merges += mix(mix(mix(2, slot->key), slot->a), slot->b);
+    }
+    h = mix(h, merges);
+    for (size_t i = 0; i < tok->added_count; i++) {
+        const pal_added_token *a = &tok->added[i];
+        h = mix(mix(h, a->id), (uint64_t)(a->single_word | a->lstrip << 1 | a->rstrip << 2 | a->normalized << 3 | a->special << 4));
+    }
+    for (size_t i = 0; i < tok->normal_count; i++) {
+        const pal_normal_step *n = &tok->normal[i];
+        h = mix_bytes(mix_bytes(mix(h, (uint64_t)n->kind), n->from.data, n->from.size), n->to.data, n->to.size);
+    }
+    for (size_t i = 0; i < tok->split_count; i++) {
+        const pal_split_step *s = &tok->split[i];
+        h = mix(h, (uint64_t)s->kind | (uint64_t)s->behaviour << 8 | (uint64_t)s->invert << 16 | (uint64_t)s->each << 17 | (uint64_t)s->prefix << 18);
+        h = mix(mix_bytes(h, s->literal.data, s->literal.size), s->pattern != NULL);
+    }
+    h = mix(h, (uint64_t)(tok->spm.dummy_prefix | tok->spm.collapse_blanks << 1 | tok->spm.escape_blanks << 2));
+    return mix_bytes(h, tok->spm.charsmap.data, tok->spm.charsmap.size);
+}
+
+static pal_status tokenizer_new(pal_tokenizer **out, pal_error *err) {
+    void *block;
+    const pal_status st = pal_alloc_named(&block, 1, sizeof **out, "a tokenizer", err);
+    if (st) return st;
+    *out = block;
+    (*out)->bos = (*out)->eos = -1;
+    (*out)->unk = PAL_NO_ID;
+    return PAL_OK;
+}
+
+/* "eos_token": "</s>" or { "content": "</s>" }; null says that there is none. */
+static bool named_token(const pal_tokenizer *tok, const json_t *root, const char *key, int64_t *id) {
+    const json_t *value = json_object_get(root, key);
+    if (!value) return false;
+    const char *name = json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
+    *id = name ? pal_tokenizer_find(tok, name) : -1;
+    return *id >= 0 || json_is_null(value);
+}
+
+/* Text ends and begins with what tokenizer_config.json beside the file says, else with a special token of a usual name. */
+static void find_ends(pal_tokenizer *tok, const json_t *config) {
+    static const char *const ends[] = { "<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[EOS]" };
+    static const char *const begins[] = { "<s>", "<|begin_of_text|>", "<bos>", "[BOS]" };
+    if (!named_token(tok, config, "eos_token", &tok->eos))
+        for (size_t i = 0; i < sizeof ends / sizeof ends[0] && tok->eos < 0; i++) {
+            const int64_t id = pal_tokenizer_find(tok, ends[i]);
+            if (id >= 0 && pal_tokenizer_is_special(tok, (uint32_t)id)) tok->eos = id;
+        }
+    if (!named_token(tok, config, "bos_token", &tok->bos))
+        for (size_t i = 0; i < sizeof begins / sizeof begins[0] && tok->bos < 0; i++) {
+            const int64_t id = pal_tokenizer_find(tok, begins[i]);
+            if (id >= 0 && pal_tokenizer_is_special(tok, (uint32_t)id)) tok->bos = id;
+        }
+}
+
+pal_status pal_tokenizer_from_json(pal_tokenizer **out, const char *name, pal_bytes *json, pal_error *err) {
+    pal_tokenizer *tok;
+    pal_status st;
+    *out = NULL;
+    if ((st = tokenizer_new(&tok, err))) return st;
+    if ((st = pal_read_tokenizer_json(tok, name, json->data, json->size, err))) {
+        pal_tokenizer_close(tok);
+        return st;
+    }
+    find_ends(tok, NULL);
+    tok->files[0].name = "tokenizer.json";
+    tok->files[0].bytes = *json;
+    *json = (pal_bytes){ 0 };
+    tok->fingerprint = fingerprint(tok);
+    *out = tok;
+    return PAL_OK;
+}
+
+/* directory of path (with its slash) + name; NULL: no memory */
+static char *beside(const char *path, const char *name) {
+    const char *slash = strrchr(path, '/');
+    const size_t head = slash ? (size_t)(slash - path) + 1 : 0, size = head + strlen(name) + 1;
+    char *joined = pal_alloc(size, 1);
+    if (joined) snprintf(joined, size, "%.*s%s", (int)head, path, name);
+    return joined;
+}
+
+static bool ends_with(const char *path, const char *tail) {
+    const size_t n = strlen(path), t = strlen(tail);
+    return n >= t && strcmp(path + n - t, tail) == 0;
+}
+
+static pal_status keep_file(pal_tokenizer *tok, int index, const char *name, pal_slice bytes, pal_error *err) {
+    tok->files[index].name = name;
+    return pal_bytes_append(&tok->files[index].bytes, bytes.data, bytes.size, err);
+}
+
+static void read_config(pal_tokenizer *tok, const char *path) {
+    char *config = beside(path, "tokenizer_config.json");
+    json_error_t why;
+    json_t *root = config ? json_load_file(config, 0, &why) : NULL;
+    find_ends(tok, root);
+    json_decref(root);
+    pal_free(config);
+}
+
+static pal_status open_gpt2(pal_tokenizer *tok, const char *path, pal_slice given, pal_error *err) {
+    const bool is_merges = ends_with(path, "merges.txt");
+    char *other_path = beside(path, is_merges ? "vocab.json" : "merges.txt");
+    pal_map map = { 0 };
+    pal_status st;
+    if (!other_path) return pal_fail(err, PAL_E_MEMORY, "no memory for a path");
+    if ((st = pal_map_open(&map, other_path, err))) goto done;
+    const pal_slice other = { map.data, map.size }, vocab = is_merges ? other : given, merges = is_merges ? given : other;
+    if ((st = pal_read_gpt2_files(tok, path, vocab, merges, err))) goto done;
+    if ((st = keep_file(tok, 0, "vocab.json", vocab, err))) goto done;
+    if ((st = keep_file(tok, 1, "merges.txt", merges, err))) goto done;
+    read_config(tok, path);
+done:
+    pal_map_close(&map);
+    pal_free(other_path);
+    return st;
+}
+
+static pal_status open_file(pal_tokenizer *tok, const char *path, pal_error *err) {
+    pal_map map;
+    pal_status st;
+    if ((st = pal_map_open(&map, path, err))) return st;
+    const pal_slice bytes = { map.data, map.size };
+    size_t i = 0;
+    while (i < bytes.size && (bytes.data[i] == ' ' || bytes.data[i] == '\n' || bytes.data[i] == '\r' || bytes.data[i] == '\t')) i++;
+    if (bytes.size == 0) {
+        st = pal_fail(err, PAL_E_FORMAT, "%s: the file is empty", path);
+    } else if (bytes.size >= 4 && memcmp(bytes.data, "GGUF", 4) == 0) {
+        st = pal_read_gguf_vocab(tok, path, bytes.data, bytes.size, err);
+    } else if (ends_with(path, "merges.txt") || ends_with(path, "vocab.json")) {
+        st = open_gpt2(tok, path, bytes, err);
+    } else if (i < bytes.size && bytes.data[i] == '{') {
+        if (!(st = pal_read_tokenizer_json(tok, path, bytes.data, bytes.size, err))) st = keep_file(tok, 0, "tokenizer.json", bytes, err);
+        if (!st) read_config(tok, path);
+    } else if (bytes.data[0] == 0x0A) { /* the first field of a SentencePiece model is a piece */
+        if (!(st = pal_read_sentencepiece(tok, path, bytes.data, bytes.size, err))) st = keep_file(tok, 0, "tokenizer.model", bytes, err);
+    } else {
+        st = pal_fail(err, PAL_E_FORMAT, "%s: neither a tokenizer.json, a SentencePiece model, a GGUF file nor GPT-2's vocabulary", path);
+    }
+    pal_map_close(&map);
+    return st;
+}
+
+static pal_status open_directory(pal_tokenizer *tok, const char *path, pal_error *err) {
+    static const char *const names[] = { "tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer.gguf" };
+    const size_t size = strlen(path) + 32;
+    char *file = pal_alloc(size, 1);
+    struct stat info;
+    pal_status st = PAL_E_ARGUMENT;
+    size_t i;
+    if (!file) return pal_fail(err, PAL_E_MEMORY, "no memory for a path");
+    for (i = 0; i < sizeof names / sizeof names[0]; i++) {
+        snprintf(file, size, "%s/%s", path, names[i]);
+        if (stat(file, &info) == 0) break;
+    }
+    if (i < sizeof names / sizeof names[0]) st = open_file(tok, file, err);
+    else st = pal_fail(err, PAL_E_IO, "%s: no tokenizer.json, tokenizer.model, vocab.json or tokenizer.gguf in this directory", path);
+    pal_free(file);
+    return st;
+}
+
+pal_status pal_tokenizer_open(pal_tokenizer **out, const char *spec, pal_error *err) {
+    pal_tokenizer *tok = NULL;
+    pal_bytes json = { 0 };
+    struct stat info;
+    pal_status st;
+    *out = NULL;
+    if (!spec || !*spec) return pal_fail(err, PAL_E_ARGUMENT, "no tokenizer is named");
+    if (strcmp(spec, "bytes") == 0) {
+        if (!(st = pal_builtin_bytes_json(&json, err))) st = pal_tokenizer_from_json(out, "the vocabulary of bytes", &json, err);
+        pal_bytes_free(&json);
+        return st;
+    }
+    if (strcmp(spec, "chars") == 0)
+        return pal_fail(err, PAL_E_ARGUMENT, "'chars' must first be learned from a text and saved; then name the directory it was saved in");
+    if (stat(spec, &info) != 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", spec, strerror(errno));
+    if ((st = tokenizer_new(&tok, err))) return st;
+    st = S_ISDIR(info.st_mode) ? open_directory(tok, spec, err) : open_file(tok, spec, err);
+    if (st) {
+        pal_tokenizer_close(tok);
+        return st;
+    }
+    tok->fingerprint = fingerprint(tok);
+    *out = tok;
+    return PAL_OK;
+}
+
+static pal_status write_file(const char *directory, const char *name, const void *bytes, size_t size, pal_error *err) {
+    const size_t length = strlen(directory) + strlen(name) + 2;
+    char *path = pal_alloc(length, 1);
+    pal_writer w = { 0 };
+    pal_status st;
+    if (!path) return pal_fail(err, PAL_E_MEMORY, "no memory for a path");
+    snprintf(path, length, "%s/%s", directory, name);
+    if (!(st = pal_writer_open(&w, path, err))) {
+        if (size && fwrite(bytes, 1, size, w.stream) != size) st = pal_fail(err, PAL_E_IO, "%s: cannot write: %s", path, strerror(errno));
+        else st = pal_writer_commit(&w, err);
+    }
+    pal_writer_drop(&w);
+    pal_free(path);
+    return st;
+}
+
+static json_t *name_or_null(const pal_tokenizer *tok, int64_t id) {
+    if (id < 0) return json_null();
+    const pal_slice name = pal_tokenizer_name(tok, (uint32_t)id);
+    return json_stringn((const char *)name.data, name.size);
+}
+
+pal_status pal_tokenizer_save(const pal_tokenizer *tok, const char *directory, pal_error *err) {
+    pal_status st = PAL_OK;
+    for (int i = 0; i < 2 && tok->files[i].name && !st; i++)
+        st = write_file(directory, tok->files[i].name, tok->files[i].bytes.data, tok->files[i].bytes.size, err);
+    if (st || tok->model != PAL_MODEL_BPE || strcmp(tok->files[0].name, "tokenizer.gguf") == 0) return st;
+    /* Where a text begins and ends is not in these files; other programs look for it here, too. */
+    json_t *config = json_pack("{s:s, s:o, s:o, s:b}", "tokenizer_class", "PreTrainedTokenizerFast", "bos_token", name_or_null(tok, tok->bos), "eos_token",
+                               name_or_null(tok, tok->eos), "clean_up_tokenization_spaces", 0);
+    char *text = config ? json_dumps(config, JSON_INDENT(1)) : NULL;
+    st = text ? write_file(directory, "tokenizer_config.json", text, strlen(text), err) : pal_fail(err, PAL_E_MEMORY, "no memory to write tokenizer_config.json");
+    free(text);
+    json_decref(config);
+    return st;
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: MIT */
+/* Inside a tokenizer: one struct that every reader fills and every encoder reads, and the scratch of one thread.
+ *
+ * The way of a text: added tokens are cut out of it, the rest is normalised, added tokens are cut out of that too, what
+ * remains is split into pre-tokens, and the model (BPE merges, SentencePiece merges, or unigram) turns each into ids.
+ * SentencePiece models skip all but their own normaliser. */
+#ifndef PAL_TEXT_TOKENIZER_H
+#define PAL_TEXT_TOKENIZER_H
+
+#include "text/strings.h"
+
+typedef struct pal_pattern pal_pattern; /* text/pattern.h */
+
+typedef enum pal_text_model { PAL_MODEL_BPE, PAL_MODEL_SPM_BPE, PAL_MODEL_UNIGRAM } pal_text_model;
+
+/* Flags of an id. */
+enum {
+    PAL_TOKEN_PRESENT = 1,
+    PAL_TOKEN_IN_MODEL = 2, /* known to the merges or the unigram; the others are added tokens only */
+    PAL_TOKEN_SPECIAL = 4,
+    PAL_TOKEN_ADDED = 8,
+    PAL_TOKEN_BYTE = 16,    /* <0xNN> */
+    PAL_TOKEN_UNUSED = 32,  /* SentencePiece: never the result, split again */
+    PAL_TOKEN_USER = 64     /* SentencePiece: matched before everything */
+};
+
+typedef struct pal_added_token {
+    uint32_t id;
+    bool single_word, lstrip, rstrip, normalized, special;
+} pal_added_token;
+
+/* Added tokens that are looked for in one kind of text; values of the trie are ids' indices in pal_tokenizer.added. */
+typedef struct pal_added_set {
+    pal_trie trie;
+    bool first[256], second[256]; /* bytes at which a match can begin, and go on */
+} pal_added_set;
+
+typedef enum pal_normal_kind { PAL_NFC, PAL_NFD, PAL_NFKC, PAL_NFKD, PAL_PREPEND, PAL_REPLACE } pal_normal_kind;
+typedef struct pal_normal_step {
+    pal_normal_kind kind;
+    pal_bytes from, to; /* PAL_REPLACE: from -> to; PAL_PREPEND: to */
+} pal_normal_step;
+
+typedef enum pal_split_kind { PAL_SPLIT_GPT2, PAL_SPLIT_PATTERN, PAL_SPLIT_DIGITS, PAL_SPLIT_BLANK_PREFIX, PAL_SPLIT_METASPACE } pal_split_kind;
+typedef enum pal_split_behaviour { PAL_ISOLATED, PAL_REMOVED, PAL_WITH_PREVIOUS, PAL_WITH_NEXT, PAL_CONTIGUOUS } pal_split_behaviour;
+typedef enum pal_prefix { PAL_PREFIX_NEVER, PAL_PREFIX_FIRST, PAL_PREFIX_ALWAYS } pal_prefix;
+typedef struct pal_split_step {
+    pal_split_kind kind;
+    pal_split_behaviour behaviour; /* of a pattern's matches */
+    bool invert;                   /* pattern: what lies between the matches counts as match */
+    bool each;                     /* digits: one by one; metaspace: also split at blanks */
+    pal_prefix prefix;             /* metaspace */
+    pal_pattern *pattern;          /* pattern; NULL: the literal below */
+    pal_bytes literal;             /* pattern: literal or source; metaspace: the sign that stands for a blank */
+} pal_split_step;
+
+enum { PAL_STEPS_MAX = 8 };
+
+/* SentencePiece's normaliser. */
+typedef struct pal_spm_rules {
+    bool dummy_prefix, collapse_blanks, escape_blanks;
+    pal_bytes charsmap;   /* as stored: u32 size of the double array, the array, strings that end with zero */
+    pal_bytes unk_surface; /* what the unknown token decodes to */
+    pal_trie user;         /* user-defined symbols */
+} pal_spm_rules;
+
+struct pal_tokenizer {
+    pal_text_model model;
+    const char *kind;
+    size_t size;
+    uint8_t *flags;         /* by id */
+    pal_strings names;      /* by id: as the file spells it */
+    pal_strings texts;      /* by id: what it decodes to */
+    pal_string_map by_name; /* every present id */
+    pal_string_map by_key;  /* ids in the model by the bytes they match: texts when byte_level, else names */
+    int64_t bos, eos;
+    uint32_t unk; /* or PAL_NO_ID */
+
+    pal_pair_map merges;   /* pair of ids -> rank, id */
+    bool byte_level;       /* texts of the model are bytes, not characters */
+    bool byte_fallback, fuse_unk, ignore_merges;
+    bool strict;           /* an unknown character is refused */
+    bool words;            /* no token joins a non-blank with a blank sign that follows: words can be encoded one by one */
+    uint32_t byte_id[256]; /* byte_level: id of a byte; else id of an ASCII character */
+    uint32_t fallback_id[256]; /* id of <0xNN> */
+
+    float *scores;   /* SentencePiece, by id */
+    float min_score, max_score;
+    pal_trie pieces; /* unigram */
+    pal_spm_rules spm;
+
+    pal_added_token *added;
+    size_t added_count;
+    pal_added_set added_raw, added_normal;
+    pal_normal_step normal[PAL_STEPS_MAX];
+    size_t normal_count;
+    pal_split_step split[PAL_STEPS_MAX];
+    size_t split_count;
+    pal_ids prefix, suffix; /* the template around a text */
+
+    bool sign_is_blank; /* decoding: U+2581 stands for a blank */
+    bool join_blank;    /* decoding: a blank between tokens */
+    bool strip_blank;   /* decoding: one blank at the very start is dropped */
+
+    uint64_t fingerprint;
+    struct {
+        const char *name; /* file in a directory */
+        pal_bytes bytes;
+    } files[2]; /* what pal_tokenizer_save writes */
+};
+
+typedef struct pal_span {
+    size_t start, size; /* in the text of the step at hand */
+} pal_span;
+typedef struct pal_spans {
+    pal_span *data;
+    size_t count, capacity;
+} pal_spans;
+
+/* A node of the list that merges work on. For BPE `value` is an id, for SentencePiece the offset of its first byte. */
+typedef struct pal_symbol {
+    uint32_t value, prev, next, rank; /* rank of the pair with the next one; PAL_NO_ID: no such pair */
+} pal_symbol;
+
+enum { CACHE_KEY = 24, CACHE_IDS = 9, CACHE_SETS = 1 << 14 };
+typedef struct pal_cache_entry {
+    uint64_t key[3]; /* the word, filled up with zeroes */
+    uint8_t size;    /* of the word; 0: empty entry */
+    uint8_t count;
+    uint32_t ids[CACHE_IDS];
+} pal_cache_entry;
+
+struct pal_tokenizer_scratch {
+    const pal_tokenizer *owner;
+    pal_bytes normal[2];
+    pal_bytes stage[2];
+    pal_spans spans[2];
+    int32_t *codes; /* normaliser */
+    size_t codes_capacity;
+    pal_symbol *symbols;
+    size_t symbols_capacity;
+    uint64_t *heap;
+    size_t heap_count, heap_capacity;
+    void *best; /* unigram */
+    size_t best_capacity;
+    pal_ids word;
+    pal_cache_entry *cache; /* CACHE_SETS x 2 */
+    void *match;            /* PCRE2's match data and context, made on first use */
+    void *match_context, *jit_stack;
+};
+
+/* Readers. `name` stands for the file in messages. They fill a zeroed tokenizer; the caller closes it on failure too. */
+pal_status pal_read_tokenizer_json(pal_tokenizer *tok, const char *name, const void *bytes, size_t size, pal_error *err);
+pal_status pal_read_gpt2_files(pal_tokenizer *tok, const char *name, pal_slice vocab, pal_slice merges, pal_error *err);
+pal_status pal_read_sentencepiece(pal_tokenizer *tok, const char *name, const void *bytes, size_t size, pal_error *err);
+pal_status pal_read_gguf_vocab(pal_tokenizer *tok, const char *name, const void *bytes, size_t size, pal_error *err);
+/* The text of a tokenizer.json for "bytes". */
+pal_status pal_builtin_bytes_json(pal_bytes *out, pal_error *err);
+
+/* Makes a tokenizer from the text of a tokenizer.json, which it takes over. */
+pal_status pal_tokenizer_from_json(pal_tokenizer **out, const char *name, pal_bytes *json, pal_error *err);
+
+/* Vocabulary, filled by readers: names by id (data NULL: no such id), then what follows from them. */
+pal_status pal_vocabulary_set(pal_tokenizer *tok, const char *name, const pal_slice *names, size_t count, pal_error *err);
+pal_status pal_vocabulary_finish(pal_tokenizer *tok, const char *name, pal_error *err); /* texts, keys, byte ids; flags are set */
+pal_status pal_vocabulary_merge(pal_tokenizer *tok, const char *name, pal_slice left, pal_slice right, size_t rank, pal_error *err);
+void pal_byte_alphabet(uint32_t code_of[256]);                          /* byte -> code point of byte-level BPE */
+pal_status pal_byte_level_name(pal_slice text, pal_bytes *out, pal_error *err); /* the other way; appends */
+/* A token's name for a message: at most 40 bytes, control characters replaced. */
+typedef struct pal_shown {
+    char text[48];
+} pal_shown;
+pal_shown pal_show(pal_slice name);
+/* True when no name of a token in the model has the blank sign U+2581 right after something else. */
+bool pal_vocabulary_keeps_words(const pal_tokenizer *tok);
+
+/* Added tokens, in the order of the package: sets are made once normaliser and list are complete. */
+pal_status pal_added_finish(pal_tokenizer *tok, pal_error *err);
+typedef struct pal_added_match {
+    size_t start, end; /* the token, with the blanks it strips */
+    const pal_added_token *token;
+} pal_added_match;
+/* The next added token at or after *at, where *from is the end of what is already done. False: none. */
+bool pal_added_next(const pal_tokenizer *tok, const pal_added_set *set, bool special_as_text, pal_slice text, size_t *at, size_t from,
+                    pal_added_match *match);
+
+/* Encoding, each for one part of the way. `first`: the text starts at the start of the input. */
+pal_status pal_normalize(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, pal_slice *out, pal_error *err);
+pal_status pal_encode_segment(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, bool first, pal_ids *ids, pal_error *err);
+size_t pal_gpt2_next(const unsigned char *text, size_t size); /* bytes of the next pre-token; size > 0 */
+pal_status pal_bpe_word(const pal_tokenizer *tok, pal_tokenizer_scratch *s, const unsigned char *word, size_t size, pal_ids *ids, pal_error *err);
+pal_status pal_bpe_plain(const pal_tokenizer *tok, pal_slice text, pal_ids *ids, pal_error *err); /* without any merges */
+pal_status pal_spm_normalize(const pal_tokenizer *tok, pal_slice text, pal_bytes *out, pal_error *err);
+pal_status pal_spm_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, pal_ids *ids, pal_error *err);
+pal_status pal_unigram_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice normal, pal_ids *ids, pal_error *err);
+/* SentencePiece's kinds of pieces, as its files and GGUF number them. */
+enum { PAL_PIECE_NORMAL = 1, PAL_PIECE_UNKNOWN, PAL_PIECE_CONTROL, PAL_PIECE_USER, PAL_PIECE_UNUSED, PAL_PIECE_BYTE };
+/* After names, scores and rules are set: everything that follows from the kinds of pieces (one byte each). */
+pal_status pal_spm_finish(pal_tokenizer *tok, const char *name, const uint8_t *kinds, pal_error *err);
+/* SentencePiece's last step: bytes of what is unknown, or one id for a run of it. `start`: ids->count before the text. */
+pal_status pal_spm_emit(const pal_tokenizer *tok, pal_slice piece, uint32_t id, size_t start, pal_ids *ids, pal_error *err);
+
+/* Merges symbols 0 .. count-1 (linked by prev, next; PAL_NO_ID ends) by the pair of lowest rank, the leftmost of equals.
+ * pair(): rank of two neighbours, or PAL_NO_ID, and, where value is not NULL, the value of their merger. */
+typedef uint32_t pal_pair_fn(const void *arg, const pal_symbol *symbols, uint32_t left, uint32_t right, uint32_t *value);
+pal_status pal_merge(pal_tokenizer_scratch *s, size_t count, pal_pair_fn *pair, const void *arg, pal_error *err);
+pal_status pal_symbols_reserve(pal_tokenizer_scratch *s, size_t count, pal_error *err);
+
+/* The word cache: two entries per set, the one used last in front. NULL: not there, or too long to be kept. */
+static inline bool pal_cache_key(uint64_t key[3], const unsigned char *word, size_t size) {
+    if (size == 0 || size > CACHE_KEY) return false;
+    key[0] = key[1] = key[2] = 0;
+    memcpy(key, word, size);
+    return true;
+}
+const pal_cache_entry *pal_cache_find(pal_tokenizer_scratch *s, const uint64_t key[3], size_t size);
+void pal_cache_store(pal_tokenizer_scratch *s, const uint64_t key[3], size_t size, const uint32_t *ids, size_t count);
+
+/* A tokenizer file larger than this is refused, which bounds what reading one can take. */
+#define PAL_TOKENIZER_FILE_MAX ((size_t)256 << 20)
+
+#endif

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""`palimpsa tokenize` from the outside: ids on one line, bytes back exactly, learned vocabularies, one sentence for each
+thing that is wrong."""
+import json, pathlib, subprocess, sys, tempfile
+
+program = sys.argv[1]
+
+
+def run(*args, data=b"", code=0):
+    r = subprocess.run([program, "tokenize", *map(str, args)], input=data, capture_output=True)
+    assert r.returncode == code, (args, r.returncode, r.stderr)
+    if code:
+        assert r.stderr.startswith(b"palimpsa: ") and r.stderr.count(b"\n") == 1 and not r.stdout, (args, r.stderr)
+    return r.stdout if code == 0 else r.stderr.decode()
+
+
+with tempfile.TemporaryDirectory() as folder:
+    folder = pathlib.Path(folder)
+    raw = bytes(range(256)) * 3
+    (folder / "raw").write_bytes(raw)
+    assert run("--tokenizer", "bytes", "--encode", "hi\n") == b"104 105 10\n"
+    assert run("--tokenizer", "bytes", "--encode", "") == b"\n"
+    assert run("--tokenizer", "bytes", "--encode-file", folder / "raw") == b" ".join(b"%d" % b for b in raw) + b"\n"
+    assert run("--tokenizer", "bytes", "--encode-file", "-", data=b"\xff\x00") == b"255 0\n"
+    assert run("--tokenizer", "bytes", "--decode", " 255 0,10\n") == b"\xff\x00\n"
+    assert run("--tokenizer", "bytes", "--decode", "") == b""
+
+    text = ("the lower the newer, the wider the \u00e9t\u00e9. It's 1905!\n" * 40).encode()
+    (folder / "text").write_bytes(text)
+    run("--train-bpe", 300, "--out", folder / "bpe", folder / "text", folder / "raw")
+    model = json.loads((folder / "bpe" / "tokenizer.json").read_text())["model"]
+    assert len(model["vocab"]) == 300 and len(model["merges"]) == 300 - 257
+    for data in (text, raw, b"a<|endoftext|>b", b"", b"   \n\n\t x"):
+        ids = run("--tokenizer", folder / "bpe", "--encode-file", "-", data=data).decode()
+        assert run("--tokenizer", folder / "bpe", "--decode", ids) == data
+    assert len(run("--tokenizer", folder / "bpe", "--encode-file", folder / "text").split()) < len(text) / 2
+    first = (folder / "bpe" / "tokenizer.json").read_bytes()
+    run("--train-bpe", 300, "--out", folder / "bpe", folder / "text", folder / "raw")
+    assert (folder / "bpe" / "tokenizer.json").read_bytes() == first
+
+    run("--learn-chars", "--out", folder / "chars", folder / "text")
+    ids = run("--tokenizer", folder / "chars", "--encode-file", folder / "text").decode()
+    assert max(map(int, ids.split())) == len(set(text.decode())) - 1
+    assert run("--tokenizer", folder / "chars", "--decode", ids) == text
+    assert "U+007A" in run("--tokenizer", folder / "chars", "--encode", "z", code=2)
+
+    (folder / "empty").write_bytes(b"")
+    assert "nothing to learn" in run("--train-bpe", 300, "--out", folder / "x", folder / "empty", code=2)
+    for wrong, says in (((), "exactly one of"), (("--encode", "a"), "needs --tokenizer"), (("--tokenizer", "bytes"), "exactly one of"),
+                        (("--tokenizer", "bytes", "--encode", "a", "--decode", "1"), "exactly one of"),
+                        (("--tokenizer", "bytes", "--encode", "a", "b"), "unexpected argument"),
+                        (("--tokenizer", "bytes", "--decode", "1 x"), "expects ids"), (("--tokenizer", "bytes", "--decode", "-1"), "expects ids"),
+                        (("--tokenizer", "bytes", "--decode", "99999999999999999999"), "expects ids"), (("--tokenizer", "bytes", "--decode", "256"), "256"),
+                        (("--tokenizer", folder / "none", "--encode", "a"), "cannot open"), (("--tokenizer", folder / "raw", "--encode", "a"), "neither"),
+                        (("--tokenizer", folder / "empty", "--encode", "a"), "empty"), (("--tokenizer", "chars", "--encode", "a"), "learned from a text"),
+                        (("--tokenizer", "bytes", "--encode-file", folder / "none"), "cannot open"), (("--train-bpe", 300, folder / "text"), "--out"),
+                        (("--train-bpe", 300, "--out", folder / "x"), "at least one FILE"), (("--train-bpe", 10, "--out", folder / "x", folder / "text"), "257"),
+                        (("--train-bpe", 300, "--out", folder / "text" / "x", folder / "text"), "directory"),
+                        (("--learn-chars", "--out", folder / "x", folder / "raw"), "zero")):
+        message = run(*wrong, code=2)
+        assert says in message, (wrong, message)
+print("tokenize keeps its word")
