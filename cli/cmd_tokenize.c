@@ -76,7 +76,7 @@ static int decode(const pal_tokenizer *tok, const char *list, pal_error *err) {
         at = end;
     }
     if (code == CLI_OK && pal_decoder_finish(decoder, &text, err)) code = cli_fail(err);
-    if (code == CLI_OK) fwrite(text.data, 1, text.size, stdout);
+    if (code == CLI_OK && text.size) fwrite(text.data, 1, text.size, stdout);
     pal_bytes_free(&text);
     pal_decoder_free(decoder);
     return code;

@@ -10,6 +10,8 @@
 #include "base/map.h"
 #include "text/tokenizer.h"
 
+enum { CONFIG_MAX = 64 << 20 };
+
 static uint64_t mix(uint64_t h, uint64_t x) { return pal_hash_u64(h * 31 + x); }
 static uint64_t mix_bytes(uint64_t h, const void *data, size_t size) { return mix(h, pal_hash_bytes(data, size)); }
 
@@ -119,10 +121,13 @@ static pal_status keep_file(pal_tokenizer *tok, int index, const char *name, pal
 
 static void read_config(pal_tokenizer *tok, const char *path) {
     char *config = beside(path, "tokenizer_config.json");
+    pal_map map = { 0 };
     json_error_t why;
-    json_t *root = config ? json_load_file(config, 0, &why) : NULL;
+    json_t *root = NULL;
+    if (config && pal_map_open(&map, config, NULL) == PAL_OK && map.size && map.size <= CONFIG_MAX) root = json_loadb((const char *)map.data, map.size, 0, &why);
     find_ends(tok, root);
     json_decref(root);
+    pal_map_close(&map);
     pal_free(config);
 }
 

@@ -124,7 +124,7 @@ typedef struct pal_symbol {
 
 enum { CACHE_KEY = 24, CACHE_IDS = 9, CACHE_SETS = 1 << 14 };
 typedef struct pal_cache_entry {
-    uint64_t key[3]; /* the word, filled up with zeroes */
+    uint64_t key[3]; /* the word's bytes, see pal_cache_key */
     uint8_t size;    /* of the word; 0: empty entry */
     uint8_t count;
     uint32_t ids[CACHE_IDS];
@@ -207,10 +207,24 @@ pal_status pal_merge(pal_tokenizer_scratch *s, size_t count, pal_pair_fn *pair, 
 pal_status pal_symbols_reserve(pal_tokenizer_scratch *s, size_t count, pal_error *err);
 
 /* The word cache: two entries per set, the one used last in front. NULL: not there, or too long to be kept. */
+static inline uint64_t pal_load(const unsigned char *p, size_t bytes) {
+    uint64_t word = 0;
+    memcpy(&word, p, bytes);
+    return word;
+}
+/* The word in three numbers that, with its size, tell it from every other: loads of fixed sizes that may overlap. */
 static inline bool pal_cache_key(uint64_t key[3], const unsigned char *word, size_t size) {
     if (size == 0 || size > CACHE_KEY) return false;
-    key[0] = key[1] = key[2] = 0;
-    memcpy(key, word, size);
+    key[1] = key[2] = 0;
+    if (size >= 8) {
+        key[0] = pal_load(word, 8);
+        key[1] = size >= 16 ? pal_load(word + 8, 8) : 0;
+        key[2] = pal_load(word + size - 8, 8);
+    } else if (size >= 4) {
+        key[0] = pal_load(word, 4) | pal_load(word + size - 4, 4) << 32;
+    } else {
+        key[0] = (uint64_t)word[0] | (uint64_t)word[size / 2] << 8 | (uint64_t)word[size - 1] << 16;
+    }
     return true;
 }
 const pal_cache_entry *pal_cache_find(pal_tokenizer_scratch *s, const uint64_t key[3], size_t size);
