@@ -295,20 +295,21 @@ static int train(const train_options *o, const cli_usage *usage, const pal_conte
             code = cli_error(CLI_USAGE, "%s already holds a run; use --resume to go on with it, or another --out", o->out);
             goto done;
         }
-        if ((code = make_model(o, cx, &model))) goto done;
-        if (pal_make_directory(o->out, &err)) {
-            code = cli_fail(&err);
-            goto done;
-        }
-        if ((code = write_config(path, config))) goto done;
     }
-    if (!model && (code = make_model(o, cx, &model))) goto done; /* resumed before the first checkpoint */
+    if (!model && (code = make_model(o, cx, &model))) goto done; /* new, or resumed before the first checkpoint */
 
     pal_trainer trainer = { .run = o->out, .cx = cx, .task = &task, .options = t, .progress = on_progress };
     size_t bytes;
     if (pal_train_plan(&trainer, model, &bytes, &err)) {
         code = cli_fail(&err);
         goto done;
+    }
+    if (!o->resume) { /* nothing is written before everything is known to fit */
+        if (pal_make_directory(o->out, &err)) {
+            code = cli_fail(&err);
+            goto done;
+        }
+        if ((code = write_config(path, config))) goto done;
     }
     const double labelled = (double)m.stage[0].data.pairs / m.stage[0].data.length;
     progress view = progress_begin(cx, flops_per_token(model, labelled));
@@ -322,7 +323,7 @@ static int train(const train_options *o, const cli_usage *usage, const pal_conte
     pal_train_result result;
     if (pal_train(&trainer, model, state, step, &result, &err)) {
         progress_end(&view);
-        code = cli_error(CLI_FAILED, "%s", err.text);
+        code = cli_error(err.status == PAL_E_IO || err.status == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s", err.text);
         goto done;
     }
     progress_end(&view);

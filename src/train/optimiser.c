@@ -123,13 +123,13 @@ static pal_status allocate(pal_optimiser *o, pal_error *err) {
     return pal_alloc_named((void **)&o->sums, pal_sum_squares_blocks(o->flat), sizeof *o->sums, "the gradient's norm", err);
 }
 
-pal_status pal_optimiser_new(pal_optimiser **out, const pal_model *model, const pal_optimiser_options *options, pal_error *err) {
+static pal_status make(pal_optimiser **out, const pal_model *model, const pal_optimiser_options *options, size_t flat, pal_error *err) {
     pal_optimiser *o;
     pal_status st;
     *out = NULL;
     if ((st = pal_alloc_named((void **)&o, 1, sizeof *o, "the optimiser", err))) return st;
     o->options = *options;
-    o->flat = pal_model_flat(model);
+    o->flat = flat;
     o->weights = pal_model_weight_count(model);
     if ((st = allocate(o, err)) || (st = choose_settings(o, model, err))) {
         pal_optimiser_free(o);
@@ -142,6 +142,17 @@ pal_status pal_optimiser_new(pal_optimiser **out, const pal_model *model, const 
     }
     *out = o;
     return PAL_OK;
+}
+
+pal_status pal_optimiser_new(pal_optimiser **out, const pal_model *model, const pal_optimiser_options *options, pal_error *err) {
+    return make(out, model, options, pal_model_flat(model), err);
+}
+
+pal_status pal_optimiser_check(const pal_model *model, const pal_optimiser_options *options, pal_error *err) {
+    pal_optimiser *o;
+    const pal_status st = make(&o, model, options, 0, err);
+    pal_optimiser_free(o);
+    return st;
 }
 
 void pal_optimiser_free(pal_optimiser *o) {

@@ -21,6 +21,8 @@ typedef struct pal_optimiser pal_optimiser;
 
 /* A pattern that no weight matches is refused: it would be a misspelling. */
 pal_status pal_optimiser_new(pal_optimiser **out, const pal_model *model, const pal_optimiser_options *options, pal_error *err);
+/* Whether it could be made, without the memory for its moments. */
+pal_status pal_optimiser_check(const pal_model *model, const pal_optimiser_options *options, pal_error *err);
 void pal_optimiser_free(pal_optimiser *optimiser);
 
 size_t pal_optimiser_trainable(const pal_optimiser *optimiser); /* numbers that are updated */

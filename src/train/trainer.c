@@ -83,7 +83,8 @@ static pal_work_options work_options(const pal_trainer *t) {
 pal_status pal_train_plan(const pal_trainer *t, const pal_model *model, size_t *bytes, pal_error *err) {
     const pal_work_options options = work_options(t);
     pal_plan plan;
-    const pal_status st = pal_work_plan(&plan, model, t->cx, &options, err);
+    pal_status st = pal_optimiser_check(model, &t->options.optimiser, err);
+    if (!st) st = pal_work_plan(&plan, model, t->cx, &options, err);
     if (!st) *bytes = plan.total + 3 * pal_model_flat(model) * sizeof(float); /* gradients and two moments */
     return st;
 }

@@ -73,7 +73,7 @@ typedef struct pal_trainer {
  * NULL for a new run). */
 pal_status pal_train(const pal_trainer *trainer, pal_model *model, const json_t *trainer_state, int64_t step, pal_train_result *result, pal_error *err);
 
-/* Bytes that training this model with this task needs beside the weights. */
+/* Bytes that training this model with this task needs beside the weights. Refuses what pal_train would refuse. */
 pal_status pal_train_plan(const pal_trainer *trainer, const pal_model *model, size_t *bytes, pal_error *err);
 
 #endif
