@@ -13,7 +13,7 @@
 #include "layers/pass.h"
 #include "palimpsa/palimpsa.h"
 
-enum { MOST_REPEATS = 64, PEAK_SIZE = 1536, READ_FLOATS = 64 << 20, STEPS = 16 };
+enum { MOST_REPEATS = 64, PEAK_SIZE = 1536, READ_FLOATS = 64 << 20, READ_PASSES = 5, STEPS = 16 };
 
 typedef struct {
     const char *model;
@@ -101,18 +101,20 @@ typedef struct {
     double *sums;
 } read_job;
 
+/* Four streams at once, as wide as the processor loads: one stream alone leaves bandwidth unused. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+__attribute__((target_clones("avx2", "default")))
+#endif
 static void read_task(void *arg, size_t begin, size_t end, int thread) {
+    typedef float wide __attribute__((vector_size(32), may_alias));
     (void)thread;
     const read_job *job = arg;
-    unsigned lanes[16] = { 0 }; /* whole numbers, so that the compiler may add them in any order */
-    for (size_t i = begin; i < end; i += 16) {
-        unsigned words[16];
-        memcpy(words, job->x + i, sizeof words);
-        for (int l = 0; l < 16; l++) lanes[l] += words[l];
-    }
-    unsigned sum = 0;
-    for (int l = 0; l < 16; l++) sum += lanes[l];
-    job->sums[begin >> 20] = (double)sum;
+    const size_t quarter = (end - begin) / 4 / 8;
+    const wide *x = (const wide *)(const void *)(job->x + begin);
+    wide sum[4] = { { 0 } };
+    for (size_t i = 0; i < quarter; i++)
+        for (size_t stream = 0; stream < 4; stream++) sum[stream] += x[stream * quarter + i];
+    job->sums[begin >> 20] = (double)(sum[0] + sum[1] + sum[2] + sum[3])[0];
 }
 
 typedef struct {
@@ -126,9 +128,13 @@ static void measure_machine(machine *m, const pal_context *cx, int repeat) {
     pal_matmul(cx, PAL_KEEP, PAL_TRANSPOSE, PEAK_SIZE, PEAK_SIZE, PEAK_SIZE, m->a, PEAK_SIZE, m->b, PEAK_SIZE, PAL_OVERWRITE, m->c, PEAK_SIZE);
     m->flops[repeat] = flop / (pal_now() - start);
     read_job job = { .x = m->large, .sums = m->sums };
-    start = pal_now();
-    pal_parallel_ranges(cx, READ_FLOATS, 1 << 20, read_task, &job);
-    m->bytes[repeat] = READ_FLOATS * sizeof(float) / (pal_now() - start);
+    m->bytes[repeat] = 0;
+    for (int pass = 0; pass < READ_PASSES; pass++) { /* a limit is the best that was seen */
+        start = pal_now();
+        pal_parallel_ranges(cx, READ_FLOATS, 1 << 20, read_task, &job);
+        const double rate = READ_FLOATS * sizeof(float) / (pal_now() - start);
+        if (rate > m->bytes[repeat]) m->bytes[repeat] = rate;
+    }
 }
 
 /* A forward whose only logits are the last token's makes no use of the head, so it is not counted. */
