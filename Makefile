@@ -9,18 +9,25 @@ ifneq ($(wildcard ../shared/golden),)
 export PALIMPSA_GOLDEN ?= $(abspath ../shared/golden)
 endif
 
-.PHONY: all setup build test test-long bench demo format install clean debug sanitize tsan
+.PHONY: all setup setup-long setup-dev build test test-long bench demo format install clean debug sanitize tsan
 
 all: build
 
 setup:
 	@scripts/setup.sh
 
+setup-long: setup
+	@scripts/setup.sh --long
+
+setup-dev: setup
+	@scripts/setup.sh --dev
+
 build: setup
 	@cmake --preset release $(CMAKE_ARGS) > build.log.tmp 2>&1 || { cat build.log.tmp; rm -f build.log.tmp; exit 1; }
 	@rm -f build.log.tmp
 	@cmake --build build -j $(JOBS)
 
+tsan: setup-long
 debug sanitize tsan: setup
 	cmake --preset $@ && cmake --build build-$@ -j $(JOBS)
 
@@ -29,8 +36,7 @@ test: build
 	cmake --preset sanitize > /dev/null && cmake --build build-sanitize -j $(JOBS)
 	ctest --test-dir build-sanitize --output-on-failure -L unit
 
-test-long: build
-	@scripts/setup.sh --long
+test-long: build setup-long
 	scripts/test_long.sh
 
 demo: build
@@ -41,7 +47,7 @@ bench: build
 	build/palimpsa bench kernels
 	build/palimpsa bench matmul
 
-format:
+format: setup-dev
 	git ls-files '*.c' '*.h' '*.inc' | xargs clang-format -i
 
 install: build

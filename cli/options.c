@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "cli.h"
 
 int cli_error(int code, const char *format, ...) {
@@ -70,35 +71,7 @@ static int set_option(const cli_option *o, const char *text) {
     return CLI_OK;
 }
 
-/* Edits that turn one word into the other; words are short. */
-static size_t distance(const char *a, const char *b) {
-    enum { LONGEST = 63 };
-    const size_t n = strlen(a), m = strlen(b);
-    size_t row[LONGEST + 1];
-    if (n > LONGEST || m > LONGEST) return LONGEST;
-    for (size_t j = 0; j <= m; j++) row[j] = j;
-    for (size_t i = 1; i <= n; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            const size_t above = row[j], change = diagonal + (a[i - 1] != b[j - 1]);
-            const size_t shorter = above < row[j - 1] ? above + 1 : row[j - 1] + 1;
-            row[j] = change < shorter ? change : shorter;
-            diagonal = above;
-        }
-    }
-    return row[m];
-}
-
-const char *cli_nearest(const char *name, const char *const *list) {
-    const char *best = NULL;
-    size_t least = strlen(name) / 3 + 2;
-    for (; *list; list++) {
-        const size_t d = distance(name, *list);
-        if (d < least) least = d, best = *list;
-    }
-    return best;
-}
+const char *cli_nearest(const char *name, const char *const *list) { return pal_nearest(name, list); }
 
 static int unknown_option(const cli_usage *u, const char *command, const char *name) {
     const char *names[128] = { 0 };

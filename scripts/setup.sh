@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # Installs every package that building and testing needs, by name. Does nothing, quickly, when all are there.
-# `setup.sh --long` adds what `make test-long` needs.
+# `setup.sh --long` adds what `make test-long` and `make tsan` need, `setup.sh --dev` what `make format` needs.
 set -euo pipefail
 
 packages=(gcc g++ make cmake ninja-build pkg-config python3 libdnnl-dev libopenblas-dev libjansson-dev libpcre2-dev libutf8proc-dev libcmocka-dev libcairo2-dev fonts-dejavu-core)
-if [ "${1:-}" = "--long" ]; then
-    packages+=(clang libomp-dev qemu-user)
-fi
+for set in "$@"; do
+    case $set in
+    --long) packages+=(clang libomp-dev qemu-user bochs bochs-term bochsbios vgabios isolinux syslinux-common xorriso cpio) ;;
+    --dev) packages+=(git clang-format) ;;
+    *) echo "setup.sh: no set of packages is called '$set'; expected --long or --dev" >&2; exit 2 ;;
+    esac
+done
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     echo "This is neither Debian nor Ubuntu; please install the counterparts of these packages:"

@@ -38,6 +38,12 @@ check "long campaigns under ASan and UBSan" env PALIMPSA_TEST_LONG=1 ctest --tes
 check "the same at --cpu ref" env PALIMPSA_CPU=ref ctest --test-dir build-sanitize --output-on-failure -L unit
 check "selftest on an old processor (QEMU, Nehalem)" on_old_cpu build/palimpsa selftest tests/golden
 check "unit tests on an old processor (QEMU, Nehalem)" old_cpu_units
+if build/palimpsa --version | grep -qx 'cpu: avx512'; then
+    echo "   (this processor has AVX-512: no emulator is needed)"
+    check "selftest with AVX-512" build/palimpsa selftest tests/golden --cpu avx512
+else
+    check "selftest on an emulated AVX-512 processor (Bochs)" tests/emulated/run_in_bochs.sh build/palimpsa selftest --cpu avx512 --threads 1
+fi
 check "thread sanitizer build (clang, libomp, plain matmul)" build_preset tsan
 check "unit tests under the thread sanitizer" env TSAN_OPTIONS="ignore_noninstrumented_modules=1" PALIMPSA_THREADS=3 \
     ctest --test-dir build-tsan --output-on-failure -L unit

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/context.h"
+#include "base/nearest.h"
 #include "model/config.h"
 
 /* Language models at the paper's two sizes, the official Mamba2 family, and the small sizes of the two tasks. */
@@ -50,37 +51,15 @@ static const char *const names[] = {
     "palimpsa-d", "palimpsa-d-170m", "palimpsa-d-760m", "palimpsa-d-wo-meta", "palimpsa-d-wo-meta-170m", "palimpsa-d-wo-meta-760m",
     "palimpsa-m", "palimpsa-m-170m", "palimpsa-m-760m", "palimpsa-m-wo-meta", "palimpsa-m-wo-meta-170m", "palimpsa-m-wo-meta-760m",
     "gated-deltanet", "gated-deltanet-170m", "gated-deltanet-760m", "transformer", "transformer-170m", "transformer-760m",
-    "mamba2-130m", "mamba2-370m", "mamba2-780m", "mamba2-1.3b", "mamba2-2.7b",
+    "mamba2-130m", "mamba2-370m", "mamba2-780m", "mamba2-1.3b", "mamba2-2.7b", NULL,
 };
 
-const char *pal_model_preset_at(int index) { return index >= 0 && (size_t)index < PAL_COUNT(names) ? names[index] : NULL; }
-
-/* Edits that turn a into b, for the nearest name; long names count as far. */
-static int distance(const char *a, const char *b) {
-    enum { LONGEST = 48 };
-    int row[LONGEST + 1];
-    const size_t n = strlen(a), m = strlen(b);
-    if (n > LONGEST || m > LONGEST) return LONGEST;
-    for (size_t j = 0; j <= m; j++) row[j] = (int)j;
-    for (size_t i = 1; i <= n; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= m; j++) {
-            const int above = row[j], replaced = diagonal + (a[i - 1] != b[j - 1]);
-            int best = (above < row[j - 1] ? above : row[j - 1]) + 1;
-            if (replaced < best) best = replaced;
-            diagonal = above;
-            row[j] = best;
-        }
-    }
-    return row[m];
-}
+const char *pal_model_preset_at(int index) { return index >= 0 && (size_t)index < PAL_COUNT(names) - 1 ? names[index] : NULL; }
 
 static pal_status unknown(const char *name, pal_error *err) {
-    const char *nearest = names[0];
-    for (size_t i = 1; i < PAL_COUNT(names); i++)
-        if (distance(name, names[i]) < distance(name, nearest)) nearest = names[i];
-    return pal_fail(err, PAL_E_ARGUMENT, "no model is named '%.60s'; the nearest name is '%s'", name, nearest);
+    const char *nearest = pal_nearest(name, names);
+    if (nearest) return pal_fail(err, PAL_E_ARGUMENT, "no model is named '%.60s'; did you mean '%s'?", name, nearest);
+    return pal_fail(err, PAL_E_ARGUMENT, "no model is named '%.60s'; names begin with palimpsa-d, palimpsa-m, gated-deltanet, transformer or mamba2", name);
 }
 
 static pal_status find(const char *name, const char *task, size_t *family, const preset_size **size, pal_error *err) {
