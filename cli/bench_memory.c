@@ -161,7 +161,8 @@ static int bench_single(bench *b, const pal_context *cx) {
         subject p, g;
         char shape[64];
         snprintf(shape, sizeof shape, "B1 T%d H1 Dk%d Dv%d", T, dk, dv);
-        if (!subject_make(&p, palimpsa, one, 1, T, 1, dk, dv, false, true) || !subject_make(&g, gla, one, 1, T, 1, dk, dv, false, true)) {
+        const bool made = subject_make(&p, palimpsa, one, 1, T, 1, dk, dv, false, true) & subject_make(&g, gla, one, 1, T, 1, dk, dv, false, true);
+        if (!made) {
             code = out_of_memory();
         } else {
             enum { BOUND, FORWARD, SAVED, BACKWARD, GLA };

@@ -27,8 +27,7 @@ static void print_usage(FILE *to) {
     fputs("\n'palimpsa COMMAND --help' explains a command with examples; 'palimpsa --version' tells what was built.\n", to);
 }
 
-int main(int argc, char **argv) {
-    pal_log_listen(print_warning, NULL);
+static int run(int argc, char **argv) {
     if (argc < 2) {
         print_usage(stderr);
         return CLI_USAGE;
@@ -42,10 +41,13 @@ int main(int argc, char **argv) {
         return CLI_OK;
     }
     for (size_t i = 0; i < PAL_COUNT(commands); i++)
-        if (strcmp(argv[1], commands[i].name) == 0) {
-            const int code = commands[i].run(argc - 1, argv + 1);
-            if (fflush(stdout) != 0 && code == CLI_OK) return cli_error(CLI_FAILED, "cannot write to standard output");
-            return code;
-        }
+        if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
     return cli_error(CLI_USAGE, "no command '%s'; see 'palimpsa --help'", argv[1]);
+}
+
+int main(int argc, char **argv) {
+    pal_log_listen(print_warning, NULL);
+    const int code = run(argc, argv);
+    const bool lost = fflush(stdout) != 0 || ferror(stdout);
+    return lost && code == CLI_OK ? cli_error(CLI_FAILED, "cannot write to standard output") : code;
 }

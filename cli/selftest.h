@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Selftest: recorded float64 numbers against what this machine computes. A case is one file of ops/ or one directory of
  * models/; a runner computes every tensor it knows of and hands it to selftest_check, which compares it with the file's
- * tensor of the same name, if there is one. */
+ * tensor of the same name, if there is one. A file of ops/ with an expected tensor that nobody computed fails. */
 #ifndef PAL_CLI_SELFTEST_H
 #define PAL_CLI_SELFTEST_H
 
@@ -19,6 +19,7 @@ typedef struct selftest_case {
     int longest;                  /* tokens of the longest sequence: rounding may add up over them */
 
     int checked, failed;
+    bool *seen;       /* per tensor of the file: selftest_check compared with it; NULL: not kept */
     bool unsupported; /* this program does not know the operation (yet) */
     bool broken;      /* the case itself cannot be run; error says why */
     pal_error error;
@@ -38,7 +39,7 @@ const float *selftest_input(selftest_case *c, const char *name, size_t count);
 const float *selftest_required(selftest_case *c, const char *name, size_t count);
 /* A required tensor of this rank, for reading sizes off its shape. */
 const pal_tensor *selftest_shape(selftest_case *c, const char *name, int rank);
-/* Marks the case broken with a sentence that starts with its path. */
+/* Marks the case broken with a sentence; the first one stays. */
 void selftest_break(selftest_case *c, const char *format, ...) PAL_PRINTF(2, 3);
 
 /* Compares with the file's tensor `name` (no such tensor: not checked). how tells apart several ways to the same numbers

@@ -39,11 +39,22 @@ static pal_view fresh_rows(const memory_case *m, int channels) {
     return (pal_view){ selftest_floats(m->c, (size_t)m->tokens * (size_t)channels), (size_t)channels };
 }
 
+static int64_t integer_at(const pal_tensor *t, size_t i) {
+    int64_t wide;
+    int32_t narrow;
+    if (t->dtype == PAL_I64) {
+        memcpy(&wide, (const char *)t->data + i * sizeof wide, sizeof wide);
+        return wide;
+    }
+    memcpy(&narrow, (const char *)t->data + i * sizeof narrow, sizeof narrow);
+    return narrow;
+}
+
 static void read_sequences(memory_case *m, int batch, int length) {
     selftest_case *c = m->c;
     const pal_tensor *packed = pal_safetensors_find(c->file, "in.cu_seqlens");
-    if (packed && (packed->dtype != PAL_I64 || packed->rank != 1 || packed->count < 2 || packed->count > (size_t)m->tokens + 1 || batch != 1)) {
-        selftest_break(c, "in.cu_seqlens must be 2 or more I64 numbers and the batch 1");
+    if (packed && ((packed->dtype != PAL_I64 && packed->dtype != PAL_I32) || packed->rank != 1 || packed->count < 2 || packed->count > (size_t)m->tokens + 1 || batch != 1)) {
+        selftest_break(c, "in.cu_seqlens must be 2 or more I64 or I32 numbers and the batch 1");
         return;
     }
     m->sequences = packed ? (int)packed->count - 1 : batch;
@@ -51,7 +62,7 @@ static void read_sequences(memory_case *m, int batch, int length) {
     if (!cu) return;
     for (int n = 0; n <= m->sequences; n++) {
         int64_t at = (int64_t)n * length;
-        if (packed) memcpy(&at, (const char *)packed->data + (size_t)n * sizeof at, sizeof at);
+        if (packed) at = integer_at(packed, (size_t)n);
         if (at < 0 || at > m->tokens) {
             selftest_break(c, "in.cu_seqlens[%d] is %lld, the case has %d tokens", n, (long long)at, m->tokens);
             return;
@@ -156,13 +167,13 @@ static const float *offset(pal_const_view view, int token) { return view.data ? 
 
 /* The same numbers one token at a time, sequence after sequence. */
 static void run_steps(memory_case *m) {
+    pal_memory_run step = m->run;
+    step.shape.sequences = step.shape.tokens = 1;
     set_initial(m);
+    set_scratch(m, &step, PAL_STEP);
+    if (m->c->broken) return;
     for (int n = 0; n < m->sequences; n++) {
-        pal_memory_run step = m->run;
-        step.shape.sequences = step.shape.tokens = 1;
         step.state = &m->states[n];
-        set_scratch(m, &step, PAL_STEP);
-        if (m->c->broken) return;
         for (int t = m->run.shape.cu_seqlens[n]; t < m->run.shape.cu_seqlens[n + 1]; t++) {
             pal_memory_inputs *in = &step.in;
             in->q.data = offset(m->run.in.q, t);
@@ -245,6 +256,11 @@ bool selftest_memory(selftest_case *c) {
     const int64_t *s = q->shape;
     if (s[0] < 1 || s[1] < 1 || s[2] < 1 || s[3] < 1 || v->shape[3] < 1 || q->count > INT32_MAX || v->count > INT32_MAX) {
         selftest_break(c, "in.q and in.v must be [B,T,H,D] with every size at least 1");
+        return true;
+    }
+    if (memcmp(v->shape, s, 3 * sizeof *s) != 0) {
+        selftest_break(c, "in.v is for %lld x %lld tokens and %lld heads, in.q for %lld x %lld and %lld", (long long)v->shape[0], (long long)v->shape[1],
+                       (long long)v->shape[2], (long long)s[0], (long long)s[1], (long long)s[2]);
         return true;
     }
     m.tokens = (int)(s[0] * s[1]);

@@ -85,10 +85,11 @@ static void check_trained(model_case *m, pal_work *work, const pal_batch *batch)
 
 static void check_packed(model_case *m) {
     selftest_case *c = m->c;
-    size_t tokens, bounds;
+    size_t tokens = 0, bounds = 0;
     if (c->broken || !pal_safetensors_find(c->file, "packed.input_ids")) return;
     const int32_t *ids = read_ids(c, "packed.input_ids", &tokens), *cu = read_ids(c, "packed.cu_seqlens", &bounds);
-    if (c->broken || bounds < 2) return selftest_break(c, "packed.cu_seqlens has fewer than two entries");
+    if (c->broken) return;
+    if (bounds < 2) return selftest_break(c, "packed.cu_seqlens has fewer than two entries");
     const size_t V = (size_t)m->config->vocab_rows;
     float *logits = selftest_floats(c, tokens * V);
     pal_work *work = make_work(m, (int)tokens, (int)bounds - 1, false);
@@ -141,9 +142,10 @@ static int argmax(const float *x, int n) {
 
 static void check_greedy(model_case *m) {
     selftest_case *c = m->c;
-    size_t prompt, tokens;
+    size_t prompt = 0, tokens = 0;
     if (c->broken || !pal_safetensors_find(c->file, "greedy.tokens")) return;
     const int32_t *ids = read_ids(c, "greedy.prompt", &prompt), *expected = read_ids(c, "greedy.tokens", &tokens);
+    if (c->broken) return;
     float *logits = selftest_floats(c, (size_t)m->config->vocab_rows);
     pal_state *state = NULL;
     /* Room for fewer tokens than the prompt has, so that it is read in pieces. */
@@ -164,7 +166,7 @@ static void check_greedy(model_case *m) {
 
 static void run_model(model_case *m) {
     selftest_case *c = m->c;
-    size_t count, label_count;
+    size_t count = 0, label_count = 0;
     const pal_tensor *shape = selftest_shape(c, "input_ids", 2);
     if (!shape) return;
     if (shape->count > 1 << 20 || shape->count == 0) return selftest_break(c, "input_ids has %zu tokens, expected 1 to 2^20", shape->count);
@@ -172,7 +174,8 @@ static void run_model(model_case *m) {
     const int32_t *ids = read_ids(c, "input_ids", &count), *labels = read_ids(c, "labels", &label_count);
     int32_t *targets = selftest_bytes(c, count * sizeof *targets);
     int *cu = selftest_bytes(c, ((size_t)rows + 1) * sizeof *cu);
-    if (c->broken || label_count != count) return selftest_break(c, "labels have %zu elements, expected %zu", label_count, count);
+    if (c->broken) return;
+    if (label_count != count) return selftest_break(c, "labels have %zu elements, expected %zu", label_count, count);
     for (int r = 0; r <= rows; r++) cu[r] = r * length;
     make_targets(m->config, targets, labels, rows, length);
     pal_work *work = make_work(m, rows * length, rows, true);

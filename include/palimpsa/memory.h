@@ -104,7 +104,7 @@ typedef struct pal_memory_run {
 
 typedef enum pal_memory_pass { PAL_FORWARD, PAL_BACKWARD, PAL_STEP } pal_memory_pass;
 
-/* Rules by name ("palimpsa", "gla", "longhorn", "delta", "gdn", "gdn_app", "mesa", "attention") and by index; NULL past the end. */
+/* Rules by name ("palimpsa", "gla", "longhorn", "delta", "gdn", "gdn_app", "mesa", "attention") and by index; NULL past the end, and for no name. */
 PAL_API const pal_memory_rule *pal_memory_find(const char *name);
 PAL_API const pal_memory_rule *pal_memory_at(int index);
 PAL_API const char *pal_memory_name(const pal_memory_rule *rule);
@@ -112,7 +112,7 @@ PAL_API const char *pal_memory_summary(const pal_memory_rule *rule);
 PAL_API unsigned pal_memory_inputs_of(const pal_memory_rule *rule);
 
 /* Sizes. A state is one sequence's memory in the rule's own layout; parts are what it means, laid out (H, dv, dk) or as
- * the rule's README says. name is NULL past the last part. */
+ * the rule's README says. past the last part, its name is NULL and its size 0. */
 PAL_API size_t pal_memory_state_floats(const pal_memory_rule *rule, const pal_memory_shape *shape);
 PAL_API size_t pal_memory_saved_floats(const pal_memory_rule *rule, const pal_memory_shape *shape);
 PAL_API size_t pal_memory_scratch_bytes(const pal_memory_rule *rule, const pal_context *cx, const pal_memory_shape *shape,

@@ -3,7 +3,7 @@
  *
  * The reader is strict: header of at most 100 MB that starts with '{', unique names, known dtypes, sizes that follow from
  * the shapes, and data that covers the file from the end of the header to its last byte without hole or overlap. A file
- * that breaks a rule is refused with a sentence; no number in a file makes us allocate more than the file's own size. */
+ * that breaks a rule is refused with a sentence; no number in a file makes us allocate more than a small multiple of the file's own size. */
 #ifndef PALIMPSA_SAFETENSORS_H
 #define PALIMPSA_SAFETENSORS_H
 
@@ -51,8 +51,9 @@ PAL_API const char *pal_safetensors_metadata(const pal_safetensors *st, const ch
 /* Converts any numeric tensor to f32; dst has tensor->count elements. I64 beyond 2^24 rounds. */
 PAL_API pal_status pal_tensor_to_f32(const pal_tensor *tensor, float *dst, pal_error *err);
 
-/* Writes path through a temporary beside it (written, synced, renamed, directory synced): afterwards the path holds the
- * old file or the new one, never a part. metadata: key, value, key, value, ..., NULL; or NULL for none. */
+/* Checks the tensors (names, dtypes, counts that follow from the shapes), then writes path through a temporary beside it
+ * (written, synced, renamed, directory synced): afterwards the path holds the old file or the new one, never a part.
+ * metadata: key, value, key, value, ..., NULL; or NULL for none. */
 PAL_API pal_status pal_safetensors_write(const char *path, const pal_tensor *tensors, size_t count, const char *const *metadata,
                                          pal_error *err);
 

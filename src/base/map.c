@@ -3,8 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -16,7 +16,7 @@ pal_status pal_map_open(pal_map *map, const char *path, pal_error *err) {
     pal_status st = PAL_OK;
     struct stat info;
     *map = (pal_map){ 0 };
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would make us wait before we can refuse it */
     if (fd < 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno));
     if (fstat(fd, &info) != 0) {
         st = pal_fail(err, PAL_E_IO, "%s: cannot stat: %s", path, strerror(errno));
@@ -36,6 +36,20 @@ void pal_map_close(pal_map *map) {
     *map = (pal_map){ 0 };
 }
 
+/* Creates path + a random suffix, with the mode of an ordinary new file (which mkstemp does not give). */
+static int create_beside(const char *path, char *temporary, size_t bytes) {
+    enum { TRIES = 100 };
+    int fd = -1;
+    for (int i = 0; i < TRIES && fd < 0; i++) {
+        uint32_t suffix;
+        if (getentropy(&suffix, sizeof suffix) != 0) return -1;
+        snprintf(temporary, bytes, "%s.%08" PRIx32, path, suffix);
+        fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd < 0 && errno != EEXIST) return -1;
+    }
+    return fd;
+}
+
 pal_status pal_writer_open(pal_writer *w, const char *path, pal_error *err) {
     const size_t bytes = strlen(path) + 16;
     *w = (pal_writer){ .path = pal_strdup(path), .temporary = pal_alloc(bytes, 1) };
@@ -43,8 +57,7 @@ pal_status pal_writer_open(pal_writer *w, const char *path, pal_error *err) {
         pal_writer_drop(w);
         return pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
     }
-    snprintf(w->temporary, bytes, "%s.XXXXXX", path);
-    const int fd = mkostemp(w->temporary, O_CLOEXEC);
+    const int fd = create_beside(path, w->temporary, bytes);
     if (fd < 0) {
         const int why = errno;
         pal_free(w->temporary);
@@ -52,10 +65,6 @@ pal_status pal_writer_open(pal_writer *w, const char *path, pal_error *err) {
         pal_writer_drop(w);
         return pal_fail(err, PAL_E_IO, "%s: cannot create a file beside it: %s", path, strerror(why));
     }
-    /* mkostemp makes the file private; give it the mode an ordinary new file would get. */
-    const mode_t mask = umask(0);
-    umask(mask);
-    fchmod(fd, 0666 & ~mask);
     w->stream = fdopen(fd, "wb");
     if (!w->stream) {
         close(fd);
@@ -80,8 +89,9 @@ pal_status pal_sync_directory_of(const char *path, pal_error *err) {
 
 pal_status pal_writer_commit(pal_writer *w, pal_error *err) {
     pal_status st = PAL_OK;
+    errno = 0;
     const int failed = ferror(w->stream) || fflush(w->stream) != 0 || fsync(fileno(w->stream)) != 0;
-    const int why = errno;
+    const int why = errno ? errno : EIO; /* a write that failed before left no reason */
     const int unclosed = fclose(w->stream) != 0;
     w->stream = NULL;
     if (failed || unclosed) {

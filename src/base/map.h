@@ -17,7 +17,8 @@ pal_status pal_map_open(pal_map *map, const char *path, pal_error *err);
 void pal_map_close(pal_map *map); /* a zeroed map is fine */
 
 /* Writing: open a temporary beside `path`, write to ->stream, then commit (flush, sync, rename, sync the directory) or
- * drop it. Until commit returns PAL_OK, `path` is what it was before. */
+ * drop it. Unless commit succeeds, `path` is what it was before; but when the directory's sync was all that failed, the
+ * new file is in place already and may be lost in a power failure. */
 typedef struct pal_writer {
     FILE *stream;
     char *path, *temporary;

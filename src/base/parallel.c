@@ -20,10 +20,17 @@ static unsigned flush_begin(void) { return 0; }
 static void flush_end(unsigned mode) { (void)mode; }
 #endif
 
+/* The region of ours that this thread works in. OpenMP's own thread number will not do: a caller's region has one too, and
+ * it may exceed the context's threads. */
+static _Thread_local struct {
+    const pal_context *cx; /* NULL outside */
+    int thread;
+} inside;
+
 void pal_parallel_for(const pal_context *cx, size_t n, pal_task_fn *fn, void *arg) {
     if (cx->threads == 1 || n <= 1 || omp_in_parallel()) {
         const unsigned mode = flush_begin();
-        const int thread = omp_in_parallel() ? omp_get_thread_num() : 0;
+        const int thread = inside.cx == cx ? inside.thread : 0;
         for (size_t i = 0; i < n; i++) fn(arg, i, thread);
         flush_end(mode);
         return;
@@ -31,8 +38,12 @@ void pal_parallel_for(const pal_context *cx, size_t n, pal_task_fn *fn, void *ar
 #pragma omp parallel num_threads(cx->threads)
     {
         const unsigned mode = flush_begin();
+        const int thread = omp_get_thread_num(), thread_before = inside.thread;
+        const pal_context *cx_before = inside.cx;
+        inside.cx = cx, inside.thread = thread;
 #pragma omp for schedule(dynamic, 1)
-        for (size_t i = 0; i < n; i++) fn(arg, i, omp_get_thread_num());
+        for (size_t i = 0; i < n; i++) fn(arg, i, thread);
+        inside.cx = cx_before, inside.thread = thread_before;
         flush_end(mode);
     }
 }

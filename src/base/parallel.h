@@ -11,7 +11,8 @@
 /* thread is 0 .. pal_context_threads()-1, for picking a scratch area. */
 typedef void pal_task_fn(void *arg, size_t index, int thread);
 
-/* Runs fn for index 0 .. n-1, in any order, with denormals flushed to zero (and the caller's mode restored). */
+/* Runs fn for index 0 .. n-1, in any order, with denormals flushed to zero (and the caller's mode restored). Inside another
+ * parallel region, ours or the caller's, it runs on the calling thread alone. */
 void pal_parallel_for(const pal_context *cx, size_t n, pal_task_fn *fn, void *arg);
 
 /* A task over ranges of rows: n rows in blocks of `grain`. Kernels that work on rows use this rather than their own loop. */

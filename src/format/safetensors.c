@@ -13,7 +13,11 @@
 #include "base/half.h"
 #include "base/map.h"
 
-enum { HEADER_PREFIX = 8, HEADER_MAX = 100000000 };
+enum {
+    HEADER_PREFIX = 8,
+    HEADER_MAX = 100000000,
+    ENTRY_MIN = 48 /* the shortest entry, "":{"dtype":"U8","shape":[],"data_offsets":[0,1]}, has one byte more */
+};
 
 static const struct {
     const char *name;
@@ -32,7 +36,7 @@ struct pal_safetensors {
     json_t *header;
     size_t count;
     pal_tensor *tensors;  /* by data offset */
-    pal_tensor **by_name; /* sorted */
+    const pal_tensor **by_name; /* sorted */
 };
 
 typedef struct {
@@ -107,7 +111,7 @@ static int by_data(const void *a, const void *b) {
     return nx != ny ? (nx < ny ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-static int by_name(const void *a, const void *b) { return strcmp((*(pal_tensor *const *)a)->name, (*(pal_tensor *const *)b)->name); }
+static int by_name(const void *a, const void *b) { return strcmp((*(const pal_tensor *const *)a)->name, (*(const pal_tensor *const *)b)->name); }
 
 static pal_status check_coverage(const parse *p) {
     size_t at = 0;
@@ -138,12 +142,14 @@ static pal_status parse_header(const parse *p, const unsigned char *text, size_t
     json_error_t json_error;
     pal_status status;
     if (size == 0 || text[0] != '{') return pal_fail(p->err, PAL_E_FORMAT, "%s: the header does not start with '{'", p->path);
-    st->header = json_loadb((const char *)text, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &json_error);
+    st->header = json_loadb((const char *)text, size, JSON_REJECT_DUPLICATES, &json_error);
     if (!st->header)
         return pal_fail(p->err, PAL_E_FORMAT, "%s: the header is not valid JSON: %s (byte %d)", p->path, json_error.text, json_error.position);
     if (!json_is_object(st->header)) return pal_fail(p->err, PAL_E_FORMAT, "%s: the header is not a JSON object", p->path);
 
     const size_t entries = json_object_size(st->header);
+    if (entries > 1 + size / ENTRY_MIN) /* one may be __metadata__ */
+        return pal_fail(p->err, PAL_E_FORMAT, "%s: %zu entries in a header of %zu bytes cannot all be tensors", p->path, entries, size);
     void *block;
     if ((status = pal_alloc_named(&block, entries, sizeof *st->tensors, "the list of tensors", p->err))) return status;
     st->tensors = block;
@@ -209,9 +215,8 @@ size_t pal_safetensors_count(const pal_safetensors *st) { return st->count; }
 const pal_tensor *pal_safetensors_at(const pal_safetensors *st, size_t index) { return index < st->count ? &st->tensors[index] : NULL; }
 
 const pal_tensor *pal_safetensors_find(const pal_safetensors *st, const char *name) {
-    pal_tensor key = { .name = name };
-    pal_tensor *const key_pointer = &key;
-    pal_tensor **found = bsearch(&key_pointer, st->by_name, st->count, sizeof *st->by_name, by_name);
+    const pal_tensor key = { .name = name }, *const key_pointer = &key;
+    const pal_tensor **found = bsearch(&key_pointer, st->by_name, st->count, sizeof *st->by_name, by_name);
     return found ? *found : NULL;
 }
 
@@ -257,6 +262,37 @@ static int writing_order(const void *a, const void *b) {
     return sx != sy ? (sx > sy ? -1 : 1) : strcmp(x->name, y->name);
 }
 
+static pal_status check_tensor(const char *path, const pal_tensor *t, size_t index, pal_error *err) {
+    if (!t->name) return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor %zu has no name", path, index);
+    if (strcmp(t->name, "__metadata__") == 0) return pal_fail(err, PAL_E_ARGUMENT, "%s: a tensor cannot be named '%s'", path, t->name);
+    if ((unsigned)t->dtype >= PAL_DTYPES) return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s' has no dtype, found %d", path, t->name, (int)t->dtype);
+    if (t->rank < 0 || t->rank > PAL_MAX_RANK)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s' has %d dimensions, expected 0 to %d", path, t->name, t->rank, PAL_MAX_RANK);
+    size_t count = 1, bytes;
+    for (int d = 0; d < t->rank; d++)
+        if (t->shape[d] < 0 || __builtin_mul_overflow(count, (size_t)t->shape[d], &count))
+            return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s': dimension %d is %lld, which cannot be", path, t->name, d, (long long)t->shape[d]);
+    if (count != t->count || __builtin_mul_overflow(count, dtypes[t->dtype].size, &bytes))
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s' has %zu elements, its shape %zu", path, t->name, t->count, count);
+    if (!t->data && count) return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s' has no data", path, t->name);
+    return PAL_OK;
+}
+
+/* Fills order with the tensors in writing order. */
+static pal_status check_tensors(const char *path, const pal_tensor *tensors, size_t count, const pal_tensor **order, pal_error *err) {
+    for (size_t i = 0; i < count; i++) {
+        const pal_status st = check_tensor(path, &tensors[i], i, err);
+        if (st) return st;
+        order[i] = &tensors[i];
+    }
+    qsort(order, count, sizeof *order, by_name);
+    for (size_t i = 1; i < count; i++)
+        if (strcmp(order[i - 1]->name, order[i]->name) == 0)
+            return pal_fail(err, PAL_E_ARGUMENT, "%s: two tensors are named '%s'", path, order[i]->name);
+    qsort(order, count, sizeof *order, writing_order);
+    return PAL_OK;
+}
+
 static json_t *header_json(const pal_tensor **order, size_t count, const char *const *metadata) {
     json_t *header = json_object();
     if (metadata) {
@@ -290,13 +326,7 @@ pal_status pal_safetensors_write(const char *path, const pal_tensor *tensors, si
     void *block = NULL;
     if ((st = pal_alloc_named(&block, count, sizeof(pal_tensor *), "a list of tensors", err))) return st;
     const pal_tensor **order = block;
-    for (size_t i = 0; i < count; i++) order[i] = &tensors[i];
-    qsort(order, count, sizeof *order, writing_order);
-    for (size_t i = 1; i < count; i++)
-        if (strcmp(order[i - 1]->name, order[i]->name) == 0) {
-            st = pal_fail(err, PAL_E_ARGUMENT, "%s: two tensors are named '%s'", path, order[i]->name);
-            goto done;
-        }
+    if ((st = check_tensors(path, tensors, count, order, err))) goto done;
     header = header_json(order, count, metadata);
     text = header ? json_dumps(header, JSON_COMPACT) : NULL;
     if (!text || json_object_size(header) != count + (metadata ? 1 : 0)) {

@@ -20,7 +20,7 @@ const pal_memory_rule *pal_memory_at(int index) {
 }
 
 const pal_memory_rule *pal_memory_find(const char *name) {
-    for (size_t i = 0; rules[i]; i++)
+    for (size_t i = 0; rules[i] && name; i++)
         if (strcmp(rules[i]->name, name) == 0) return rules[i];
     return NULL;
 }
@@ -40,7 +40,7 @@ const char *pal_memory_part_name(const pal_memory_rule *rule, int part) {
     return part == 0 || part == 1 ? rule->parts[part] : NULL;
 }
 size_t pal_memory_part_floats(const pal_memory_rule *rule, const pal_memory_shape *shape, int part) {
-    return rule->part_floats(shape, part);
+    return pal_memory_part_name(rule, part) ? rule->part_floats(shape, part) : 0;
 }
 
 void pal_memory_reset(const pal_memory_rule *rule, const pal_memory_shape *shape, const pal_memory_inputs *in, float *state) {

@@ -41,6 +41,9 @@ PAL_MEMORY_RULES(X)
 /* Whether this run starts from the default memory rather than from run->state. */
 static inline bool pal_memory_starts_fresh(const pal_memory_run *run) { return run->fresh || !run->state; }
 
+/* The key head that head h reads. */
+static inline size_t pal_memory_key_head(const pal_memory_shape *s, size_t h) { return h * (size_t)s->key_heads / (size_t)s->heads; }
+
 /* Channels per token row of an input or gradient of the same name. */
 int pal_memory_channels(const pal_memory_rule *rule, const pal_memory_shape *shape, unsigned input);
 

@@ -584,6 +584,42 @@ void memory_check_optional(const memory_subject *subject) {
         }
 }
 
+/* One token a sequence: a fresh start in used memories gives the bits of a start from default ones. */
+static void check_fresh_step(const memory_subject *subject, pal_rng *rng) {
+    static const int lengths[] = { 1, 1, 1 }, used[] = { 1, 1, 1 };
+    memory_case *c = memory_case_new(subject, 3, lengths, 4, 2, 9, 70, false, 1, rng);
+    c->shape.context = 2;
+    const size_t outputs = (size_t)c->shape.heads * (size_t)c->shape.dv, floats_each = c->rule->state_floats(&c->shape);
+    for (TEST_LEVELS(level)) {
+        pal_context *cx = test_context(2, pal_cpu_level_name(level));
+        guarded_set set = { .used = 0 };
+        pal_memory_run run = { .shape = c->shape };
+        pal_error err;
+        float *fresh[3], *reset[3];
+        set_inputs(&run, c, &set, 0);
+        run.scratch = take_scratch(&set, c->rule->scratch_bytes(cx, &c->shape, PAL_STEP));
+        for (int n = 0; n < 3; n++) {
+            fresh[n] = take(&set, floats_each); /* full of NaN */
+            reset[n] = take(&set, floats_each);
+            c->rule->reset(&c->shape, &run.in, reset[n]);
+        }
+        run.state = reset;
+        run.y = guard_output(&set, 3, outputs, 0);
+        must(pal_memory_step(c->rule, cx, &run, &err), &err);
+        const float *expected = run.y.data;
+        run.state = fresh;
+        run.fresh = true;
+        run.past = used;
+        run.y = guard_output(&set, 3, outputs, 0);
+        must(pal_memory_step(c->rule, cx, &run, &err), &err);
+        test_same_bits("y of a fresh step", run.y.data, expected, 3 * outputs);
+        for (int n = 0; n < 3 && !subject->cache; n++) test_same_bits("memory after a fresh step", fresh[n], reset[n], floats_each);
+        release(&set);
+        pal_context_free(cx);
+    }
+    memory_case_free(c);
+}
+
 void memory_check_starts(const memory_subject *subject) {
     static const int lengths[] = { 3, 40 };
     pal_rng rng = pal_rng_at(21, 0);
@@ -602,9 +638,11 @@ void memory_check_starts(const memory_subject *subject) {
             for (int n = 0; n < 2; n++) state[n] = take(&set, c->rule->state_floats(&c->shape)); /* full of NaN */
             if (kept) run.state = state;
             run.y = guard_output(&set, c->shape.tokens, outputs, 0);
+            if (c->rule->has_variance) run.y_var = guard_output(&set, c->shape.tokens, outputs, 0);
             run.scratch = take_scratch(&set, c->rule->scratch_bytes(cx, &c->shape, PAL_FORWARD));
             must(pal_memory_forward(c->rule, cx, &run, &err), &err);
             r.y = run.y.data;
+            r.y_var = run.y_var.data;
             if (kept && !subject->cache) read_states(c, &run.in, state, r.final);
             compare(c, kept ? "a fresh start in used memories" : "no memories", &r, expected, SAME_BITS, SAME_BITS);
             for (int p = 0; p < 2; p++) pal_free(r.final[p]);
@@ -614,6 +652,7 @@ void memory_check_starts(const memory_subject *subject) {
         pal_context_free(cx);
     }
     memory_case_free(c);
+    check_fresh_step(subject, &rng);
 }
 
 void memory_check_no_allocation(const memory_subject *subject) {

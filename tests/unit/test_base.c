@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/arena.h"
 #include "base/half.h"
+#include "base/map.h"
 #include "base/math.h"
 #include "base/parallel.h"
 #include "support/support.h"
@@ -124,6 +129,41 @@ static void parallel_runs_every_item_once(void **state) {
     }
 }
 
+/* A task that notes the thread it is told to be, and hands on to another context. */
+typedef struct {
+    const pal_context *inner;
+    int threads[64], nested[64];
+} thread_notes;
+static void note_nested(void *arg, size_t index, int thread) {
+    (void)index;
+    *(int *)arg = thread;
+}
+static void note_thread(void *arg, size_t index, int thread) {
+    thread_notes *notes = arg;
+    notes->threads[index] = thread;
+    pal_parallel_for(notes->inner, 1, note_nested, &notes->nested[index]);
+}
+
+static void threads_are_numbered_within_their_context(void **state) {
+    (void)state;
+    pal_context *one = test_context(1, NULL), *four = test_context(4, NULL);
+    int told[4] = { -1, -1, -1, -1 }; /* in a region of the caller's own, a context of one thread has thread 0 only */
+#pragma omp parallel for num_threads(4) schedule(static, 1)
+    for (int i = 0; i < 4; i++) pal_parallel_for(one, 1, note_nested, &told[i]);
+    for (int i = 0; i < 4; i++) assert_int_equal(told[i], 0);
+
+    thread_notes same = { .inner = four }, other = { .inner = one };
+    pal_parallel_for(four, 64, note_thread, &same);
+    pal_parallel_for(four, 64, note_thread, &other);
+    for (int i = 0; i < 64; i++) {
+        assert_in_range(same.threads[i], 0, 3);
+        assert_int_equal(same.nested[i], same.threads[i]);
+        assert_int_equal(other.nested[i], 0);
+    }
+    pal_context_free(one);
+    pal_context_free(four);
+}
+
 static void context_refuses_what_it_cannot_do(void **state) {
     (void)state;
     pal_context *cx;
@@ -142,6 +182,59 @@ static void context_refuses_what_it_cannot_do(void **state) {
     pal_context_free(cx);
     unsetenv("PALIMPSA_THREADS");
     unsetenv("PALIMPSA_CPU");
+}
+
+static void a_pipe_is_refused_and_not_waited_for(void **state) {
+    (void)state;
+    char folder[] = "/tmp/palimpsa-base-XXXXXX", path[64];
+    pal_map map;
+    pal_error err;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/pipe", folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    alarm(20);
+    assert_int_equal(pal_map_open(&map, path, &err), PAL_E_IO);
+    alarm(0);
+    assert_non_null(strstr(err.text, "not a regular file"));
+    unlink(path);
+    rmdir(folder);
+}
+
+static void a_write_that_failed_early_is_told_at_commit(void **state) {
+    (void)state;
+    char folder[] = "/tmp/palimpsa-base-XXXXXX", path[64];
+    pal_writer w;
+    pal_error err;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/file", folder);
+    assert_int_equal(pal_writer_open(&w, path, &err), PAL_OK);
+    const int full = open("/dev/full", O_WRONLY);
+    assert_true(full >= 0 && dup2(full, fileno(w.stream)) >= 0);
+    close(full);
+    fputs("lost", w.stream);
+    assert_int_not_equal(fflush(w.stream), 0);
+    errno = 0;
+    assert_int_equal(pal_writer_commit(&w, &err), PAL_E_IO);
+    assert_null(strstr(err.text, "Success"));
+    assert_int_equal(rmdir(folder), 0); /* nothing left behind */
+}
+
+static void written_files_get_the_ordinary_mode(void **state) {
+    (void)state;
+    char folder[] = "/tmp/palimpsa-base-XXXXXX", path[64];
+    pal_writer w;
+    pal_error err;
+    struct stat info;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/file", folder);
+    const mode_t before = umask(027);
+    assert_int_equal(pal_writer_open(&w, path, &err), PAL_OK);
+    assert_int_equal(pal_writer_commit(&w, &err), PAL_OK);
+    umask(before);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0640);
+    unlink(path);
+    assert_int_equal(rmdir(folder), 0);
 }
 
 static void scalar_functions_hold_at_the_ends(void **state) {
@@ -180,7 +273,11 @@ int main(void) {
         cmocka_unit_test(random_fill_is_the_same_for_any_thread_count),
         cmocka_unit_test(below_is_uniform),
         cmocka_unit_test(parallel_runs_every_item_once),
+        cmocka_unit_test(threads_are_numbered_within_their_context),
         cmocka_unit_test(context_refuses_what_it_cannot_do),
+        cmocka_unit_test(a_pipe_is_refused_and_not_waited_for),
+        cmocka_unit_test(a_write_that_failed_early_is_told_at_commit),
+        cmocka_unit_test(written_files_get_the_ordinary_mode),
         cmocka_unit_test(scalar_functions_hold_at_the_ends),
         cmocka_unit_test(half_conversions_are_exact_and_round_to_even),
     };

@@ -82,6 +82,7 @@ static void attention_is_the_same_for_any_thread_count(void **state) { (void)sta
 static void attention_levels_match_the_reference(void **state) { (void)state; memory_check_levels(&attention); }
 static void attention_shared_keys_equal_repeated_keys(void **state) { (void)state; memory_check_groups(&attention); }
 static void attention_gradients_are_optional(void **state) { (void)state; memory_check_optional(&attention); }
+static void attention_starts_from_nothing_when_asked(void **state) { (void)state; memory_check_starts(&attention); }
 static void attention_allocates_nothing(void **state) { (void)state; memory_check_no_allocation(&attention); }
 
 /* Scores of many hundreds: exp of them alone would overflow, so would a maximum taken over masked keys. */
@@ -155,6 +156,20 @@ static void attention_refuses_gradients_through_a_cache(void **state) {
     pal_context_free(cx);
 }
 
+static void attention_scratch_follows_from_the_sizes_alone(void **state) {
+    (void)state;
+    static const int even[] = { 0, 50, 100 }, uneven[] = { 0, 1, 100 };
+    const pal_memory_rule *rule = pal_memory_find("attention");
+    pal_context *cx = test_context(2, NULL);
+    pal_memory_shape shape = { .sequences = 2, .tokens = 100, .heads = 2, .key_heads = 1, .dk = 8, .dv = 8 };
+    const size_t bytes = pal_memory_scratch_bytes(rule, cx, &shape, PAL_BACKWARD);
+    shape.cu_seqlens = even;
+    assert_int_equal(pal_memory_scratch_bytes(rule, cx, &shape, PAL_BACKWARD), bytes);
+    shape.cu_seqlens = uneven;
+    assert_int_equal(pal_memory_scratch_bytes(rule, cx, &shape, PAL_BACKWARD), bytes);
+    pal_context_free(cx);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_matches_golden),
@@ -165,8 +180,10 @@ int main(void) {
         cmocka_unit_test(attention_levels_match_the_reference),
         cmocka_unit_test(attention_shared_keys_equal_repeated_keys),
         cmocka_unit_test(attention_gradients_are_optional),
+        cmocka_unit_test(attention_starts_from_nothing_when_asked),
         cmocka_unit_test(attention_allocates_nothing),
         cmocka_unit_test(attention_survives_huge_scores),
+        cmocka_unit_test(attention_scratch_follows_from_the_sizes_alone),
         cmocka_unit_test(attention_shows_a_nan_where_it_is),
         cmocka_unit_test(attention_refuses_gradients_through_a_cache),
     };

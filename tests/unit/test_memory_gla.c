@@ -174,6 +174,18 @@ static void tile_products_are_exact_for_all_sizes_and_forms(void **state) {
 static void tile_products_are_exact_for_all_sizes_and_forms(void **state) { (void)state; }
 #endif
 
+static void what_does_not_exist_has_no_size(void **state) {
+    (void)state;
+    const pal_memory_shape shape = { .sequences = 1, .tokens = 1, .heads = 2, .key_heads = 2, .dk = 3, .dv = 4, .context = 5 };
+    assert_null(pal_memory_find(NULL));
+    for (int r = 0; pal_memory_at(r); r++)
+        for (int part = -1; part <= 2; part++)
+            assert_int_equal(pal_memory_part_floats(pal_memory_at(r), &shape, part) > 0, pal_memory_part_name(pal_memory_at(r), part) != NULL);
+    float state_of[2 * 3 * 16] = { 0 }, *const nowhere[2] = { NULL, NULL };
+    assert_true(sizeof state_of >= pal_memory_state_floats(pal_memory_find("gla"), &shape) * sizeof(float));
+    pal_memory_export(pal_memory_find("gla"), &shape, NULL, nowhere, state_of);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gla_matches_golden),
@@ -185,6 +197,7 @@ int main(void) {
         cmocka_unit_test(gla_shared_keys_equal_repeated_keys),
         cmocka_unit_test(gla_gradients_are_optional),
         cmocka_unit_test(gla_starts_from_nothing_when_asked),
+        cmocka_unit_test(what_does_not_exist_has_no_size),
         cmocka_unit_test(gla_allocates_nothing),
         cmocka_unit_test(gla_holds_at_any_forgetting),
         cmocka_unit_test(gla_keeps_its_accuracy_over_long_sequences),

@@ -44,6 +44,7 @@ static void longhorn_is_the_same_for_any_thread_count(void **state) { (void)stat
 static void longhorn_levels_match_the_reference(void **state) { (void)state; memory_check_levels(&longhorn); }
 static void longhorn_shared_keys_equal_repeated_keys(void **state) { (void)state; memory_check_groups(&longhorn); }
 static void longhorn_gradients_are_optional(void **state) { (void)state; memory_check_optional(&longhorn); }
+static void longhorn_starts_from_nothing_when_asked(void **state) { (void)state; memory_check_starts(&longhorn); }
 static void longhorn_allocates_nothing(void **state) { (void)state; memory_check_no_allocation(&longhorn); }
 
 /* r = b/(1 + b k.k) must neither overflow nor lose the limit r = 1/k.k; at b = 0 the memory does not move. */
@@ -79,6 +80,7 @@ int main(void) {
         cmocka_unit_test(longhorn_levels_match_the_reference),
         cmocka_unit_test(longhorn_shared_keys_equal_repeated_keys),
         cmocka_unit_test(longhorn_gradients_are_optional),
+        cmocka_unit_test(longhorn_starts_from_nothing_when_asked),
         cmocka_unit_test(longhorn_allocates_nothing),
         cmocka_unit_test(longhorn_holds_from_no_gate_to_a_huge_one),
     };

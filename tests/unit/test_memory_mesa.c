@@ -92,6 +92,7 @@ static void mesa_is_the_same_for_any_thread_count(void **state) { (void)state; m
 static void mesa_levels_match_the_reference(void **state) { (void)state; memory_check_levels(&mesa); }
 static void mesa_shared_keys_equal_repeated_keys(void **state) { (void)state; memory_check_groups(&mesa); }
 static void mesa_gradients_are_optional(void **state) { (void)state; memory_check_optional(&mesa); }
+static void mesa_starts_from_nothing_when_asked(void **state) { (void)state; memory_check_starts(&mesa); }
 static void mesa_allocates_nothing(void **state) { (void)state; memory_check_no_allocation(&mesa); }
 
 static void conjugate_gradient_matches_golden(void **state) { (void)state; memory_check_golden(&mesa_cg); }
@@ -308,6 +309,7 @@ int main(void) {
         cmocka_unit_test(mesa_levels_match_the_reference),
         cmocka_unit_test(mesa_shared_keys_equal_repeated_keys),
         cmocka_unit_test(mesa_gradients_are_optional),
+        cmocka_unit_test(mesa_starts_from_nothing_when_asked),
         cmocka_unit_test(mesa_allocates_nothing),
         cmocka_unit_test(conjugate_gradient_matches_golden),
         cmocka_unit_test(conjugate_gradient_has_the_same_gradients),

@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "memory/palimpsa/palimpsa.h"
-#include "support/support.h"
+#include "support/memory_harness.h"
 
 /* Everything a run can produce. */
 enum { Y, Y_VAR, MU_T, I_T, DQ, DK, DV, DB, DDT, DA, DIP, DMU0, DI0, RESULTS };
@@ -795,6 +795,11 @@ static void export_gives_back_what_import_took(void **state) {
     problem_free(&p);
 }
 
+static void it_starts_from_nothing_when_asked(void **state) {
+    (void)state;
+    memory_check_starts(&(memory_subject){ .rule = "palimpsa" });
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_cases_hold_at_every_level),
@@ -808,6 +813,7 @@ int main(void) {
         cmocka_unit_test(without_importance_it_is_gla_on_v_over_Ip),
         cmocka_unit_test(views_into_wider_rows_work),
         cmocka_unit_test(nothing_is_allocated),
+        cmocka_unit_test(it_starts_from_nothing_when_asked),
         cmocka_unit_test(export_gives_back_what_import_took),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,6 +51,7 @@ static void reader_accepts_what_the_format_allows(void **state) {
     accepts("{}   ", 0);
     accepts("{\"__metadata__\":{\"a\":\"b\"}}", 0);
     accepts("{" T("a", "F32", "[2,3]", "0", "24") "}", 24);
+    accepts("{\"__metadata__\":{}," T("", "U8", "[]", "0", "1") "," T("b", "U8", "[]", "1", "2") "," T("c", "U8", "[]", "2", "3") "}", 3);
     accepts("{" T("scalar", "F64", "[]", "0", "8") "}", 8);
     accepts("{" T("b", "U8", "[4]", "8", "12") "," T("a", "F32", "[2]", "0", "8") "}", 12);
     accepts("{" T("empty", "F32", "[0,5]", "0", "0") "," T("a", "F32", "[1]", "0", "4") "}", 4);
@@ -89,6 +90,8 @@ static void reader_rejects_each_broken_rule(void **state) {
     refuses("{" T("a", "F32", "[1]", "0", "4") "," T("b", "F32", "[1]", "0", "4") "}", 4, -1, "overlap");
     refuses("{" T("a", "F32", "[1]", "0", "4") "}", 5, -1, "cover 4 bytes");
     refuses("{" T("a", "F32", "[1]", "0", "99999999999999999999") "}", 4, -1, "not valid JSON");
+    refuses("{\"__metadata__\":{\"a\":\"b\\u0000c\"}}", 0, -1, "not valid JSON");
+    refuses("{\"a\":1,\"b\":1,\"c\":1}", 0, -1, "3 entries in a header of 19 bytes");
     refuses("{\"__metadata__\":[]}", 0, -1, "__metadata__");
     refuses("{\"__metadata__\":{\"a\":1}}", 0, -1, "not a string");
 }
@@ -200,9 +203,32 @@ static void writer_refuses_two_tensors_of_one_name(void **state) {
     const pal_tensor tensors[] = {
         { .name = "a", .dtype = PAL_F32, .rank = 1, .shape = { 1 }, .count = 1, .data = sample_a },
         { .name = "a", .dtype = PAL_F64, .rank = 1, .shape = { 1 }, .count = 1, .data = sample_b },
+        { .name = "A", .dtype = PAL_F32, .rank = 1, .shape = { 1 }, .count = 1, .data = sample_a }, /* written between them */
     };
     pal_error err;
-    assert_int_equal(pal_safetensors_write("/tmp/palimpsa-never-written", tensors, 2, NULL, &err), PAL_E_ARGUMENT);
+    assert_int_equal(pal_safetensors_write("/tmp/palimpsa-never-written", tensors, 3, NULL, &err), PAL_E_ARGUMENT);
+    assert_non_null(strstr(err.text, "two tensors are named 'a'"));
+    assert_int_not_equal(access("/tmp/palimpsa-never-written", F_OK), 0);
+}
+
+static void writer_refuses_tensors_that_contradict_themselves(void **state) {
+    (void)state;
+    static const struct { pal_tensor t; const char *sentence; } cases[] = {
+        { { .name = NULL, .rank = 1, .shape = { 1 }, .count = 1, .data = sample_a }, "tensor 0 has no name" },
+        { { .name = "__metadata__", .rank = 1, .shape = { 1 }, .count = 1, .data = sample_a }, "cannot be named" },
+        { { .name = "a", .dtype = PAL_DTYPES, .rank = 1, .shape = { 1 }, .count = 1, .data = sample_a }, "no dtype" },
+        { { .name = "a", .rank = PAL_MAX_RANK + 1, .count = 1, .data = sample_a }, "9 dimensions" },
+        { { .name = "a", .rank = -1, .count = 1, .data = sample_a }, "-1 dimensions" },
+        { { .name = "a", .rank = 1, .shape = { -1 }, .count = 1, .data = sample_a }, "dimension 0 is -1" },
+        { { .name = "a", .rank = 2, .shape = { INT64_MAX, 4 }, .count = 1, .data = sample_a }, "dimension 1 is 4" },
+        { { .name = "a", .rank = 2, .shape = { 2, 3 }, .count = 5, .data = sample_a }, "5 elements, its shape 6" },
+        { { .name = "a", .rank = 1, .shape = { 1 }, .count = 1, .data = NULL }, "no data" },
+    };
+    for (size_t i = 0; i < PAL_COUNT(cases); i++) {
+        pal_error err;
+        assert_int_equal(pal_safetensors_write("/tmp/palimpsa-never-written", &cases[i].t, 1, NULL, &err), PAL_E_ARGUMENT);
+        if (!strstr(err.text, cases[i].sentence)) fail_msg("'%s' does not say '%s'", err.text, cases[i].sentence);
+    }
     assert_int_not_equal(access("/tmp/palimpsa-never-written", F_OK), 0);
 }
 
@@ -357,6 +383,7 @@ int main(void) {
         cmocka_unit_test(written_file_reads_back),
         cmocka_unit_test(failed_write_leaves_the_old_file),
         cmocka_unit_test(writer_refuses_two_tensors_of_one_name),
+        cmocka_unit_test(writer_refuses_tensors_that_contradict_themselves),
         cmocka_unit_test(open_names_the_file_it_cannot_read),
         cmocka_unit_test(every_truncation_is_refused),
         cmocka_unit_test(flipped_bits_never_crash),

@@ -43,14 +43,8 @@ static size_t part_floats(const pal_memory_shape *s, int part) {
 static size_t state_floats(const pal_memory_shape *s) { return part_floats(s, 0) + part_floats(s, 1); }
 static size_t saved_floats(const pal_memory_shape *s) { return (size_t)s->tokens * (size_t)s->heads; }
 
-static int longest(const pal_memory_shape *s) {
-    int most = 0;
-    for (int n = 0; n < s->sequences; n++) {
-        const int length = s->cu_seqlens[n + 1] - s->cu_seqlens[n];
-        if (length > most) most = length;
-    }
-    return most;
-}
+/* No sequence can be longer: the others have a token each. Sizes must not depend on where the sequences end. */
+static int longest(const pal_memory_shape *s) { return s->tokens - s->sequences + 1; }
 
 /* Backward: partial dk and dv when several slots share a key head, then each thread's own area. */
 static int slots_of(const pal_memory_shape *s) { return pal_split_slots(s, s->heads / s->key_heads); }
@@ -119,7 +113,7 @@ static void append_task(void *arg, size_t index, int thread) {
 /* The part of a run that queries `token` .. of sequence n, head h need; its first token is `start`. */
 static pal_attention_rows rows_at(const pal_memory_run *run, int n, int h, size_t start, size_t token) {
     const pal_memory_shape *s = &run->shape;
-    const size_t dk = (size_t)s->dk, dv = (size_t)s->dv, key_head = (size_t)(h * s->key_heads / s->heads);
+    const size_t dk = (size_t)s->dk, dv = (size_t)s->dv, key_head = pal_memory_key_head(s, (size_t)h);
     const int past = past_of(run, n);
     pal_attention_rows rows = {
         .first = past + (int)(token - start), .dk = s->dk, .dv = s->dv, .scale = run->in.scale,

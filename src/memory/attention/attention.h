@@ -30,7 +30,7 @@ typedef struct pal_attention_rows {
     float *scratch; /* pal_attention_scratch_floats() */
 } pal_attention_rows;
 
-/* Enough for every variant, a multiple of 16. `tokens` matters to backward only: the longest sequence. */
+/* Enough for every variant, a multiple of 16. `tokens` matters to backward only: no sequence is longer. */
 size_t pal_attention_scratch_floats(int dk, int dv, int tokens, pal_memory_pass pass);
 
 typedef void pal_attention_forward_fn(const pal_attention_rows *rows);

@@ -61,7 +61,7 @@ void pal_linear_import(const pal_memory_shape *s, const pal_memory_inputs *in, c
 }
 void pal_linear_export(const pal_memory_shape *s, const pal_memory_inputs *in, float *const parts[2], const float *state) {
     (void)in;
-    for (size_t h = 0; h < (size_t)s->heads; h++)
+    for (size_t h = 0; h < (size_t)s->heads && parts[0]; h++)
         to_exported(s->dk, s->dv, parts[0] + h * (size_t)s->dv * (size_t)s->dk, state + h * head_floats(s), padded(s->dv));
 }
 
@@ -156,7 +156,7 @@ static pal_linear_chunk chunk_at(const linear_job *job, const linear_item *item,
     const pal_memory_shape *s = &job->run->shape;
     const pal_memory_inputs *in = &job->run->in;
     const pal_const_view none = { NULL, 0 };
-    const size_t key = item->h * (size_t)s->key_heads / (size_t)s->heads * (size_t)s->dk;
+    const size_t key = pal_memory_key_head(s, item->h) * (size_t)s->dk;
     return (pal_linear_chunk){
         .n = n, .dk = s->dk, .dv = item->dv, .scale = in->scale,
         .q = rows(in->q, token, key), .k = rows(in->k, token, key),

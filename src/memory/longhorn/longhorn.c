@@ -85,7 +85,7 @@ static pal_view part_of_output(pal_view view, size_t token, size_t channel) {
 /* What every pass needs of sequence n, head h, block of values c. */
 static pal_longhorn_block block_at(const pal_memory_run *run, size_t token, int n, int h, int c) {
     const pal_memory_shape *s = &run->shape;
-    const size_t key = (size_t)(h * s->key_heads / s->heads) * (size_t)s->dk;
+    const size_t key = pal_memory_key_head(s, (size_t)h) * (size_t)s->dk;
     const int first = c * PAL_LONGHORN_BLOCK, left = s->dv - first;
     const size_t value = (size_t)h * (size_t)s->dv + (size_t)first;
     float *memory = run->state ? run->state[n] + (size_t)h * head_floats(s) + first : NULL;
@@ -139,6 +139,7 @@ static void step_task(void *arg, size_t index, int thread) {
     const int c = (int)(index % (size_t)job->blocks), row = (int)(index / (size_t)job->blocks);
     pal_longhorn_block block = block_at(job->run, (size_t)(row / s->heads), row / s->heads, row % s->heads, c);
     block.tokens = 1;
+    for (size_t j = 0; j < (size_t)s->dk && job->run->fresh; j++) memset(block.final + j * block.row, 0, (size_t)block.width * sizeof(float));
     job->kernel(&block);
 }
 

@@ -103,7 +103,7 @@ static pal_view part_of_output(pal_view view, size_t token, size_t channel) {
 /* What every pass needs of sequence n, head h. */
 static pal_mesa_head head_at(const pal_memory_run *run, size_t token, int n, int h) {
     const pal_memory_shape *s = &run->shape;
-    const size_t key = (size_t)(h * s->key_heads / s->heads) * (size_t)s->dk, value = (size_t)h * (size_t)s->dv;
+    const size_t key = pal_memory_key_head(s, (size_t)h) * (size_t)s->dk, value = (size_t)h * (size_t)s->dv;
     float *memory = run->state ? run->state[n] + (size_t)h * head_floats(s) : NULL;
     return (pal_mesa_head){
         .tokens = 1, .dk = s->dk, .dv = s->dv, .scale = run->in.scale, .tolerance = run->in.mesa_tolerance,
@@ -157,11 +157,14 @@ static void forward(const pal_context *cx, const pal_memory_run *run) {
 /* The solver works on several heads at once, one in each lane of a vector. */
 static void step_task(void *arg, size_t begin, size_t end, int thread) {
     const mesa_job *job = arg;
+    const pal_memory_run *run = job->run;
     pal_mesa_head heads[PAL_MESA_STEPS];
     for (size_t row = begin; row < end; row++) {
-        const int n = (int)row / job->run->shape.heads, h = (int)row % job->run->shape.heads;
-        heads[row - begin] = head_at(job->run, (size_t)n, n, h);
-        heads[row - begin].scratch = job->areas + (size_t)thread * job->area;
+        const int n = (int)row / run->shape.heads, h = (int)row % run->shape.heads;
+        pal_mesa_head *head = &heads[row - begin];
+        *head = head_at(run, (size_t)n, n, h);
+        head->scratch = job->areas + (size_t)thread * job->area;
+        if (run->fresh) memset(head->final, 0, head_floats(&run->shape) * sizeof(float));
     }
     job->step(heads, (int)(end - begin));
 }

@@ -125,7 +125,7 @@ static pal_palimpsa_item item_of(const job *jb, int n, int h, int block, size_t 
     const size_t groups = pal_palimpsa_groups(s->dv), blocks = (size_t)jb->blocks;
     const size_t group = (size_t)block * groups / blocks, past = (size_t)(block + 1) * groups / blocks;
     const size_t value = group * PAL_PALIMPSA_GROUP, end = past * PAL_PALIMPSA_GROUP;
-    const size_t key = (size_t)(h / (s->heads / s->key_heads)) * (size_t)s->dk, out = (size_t)h * (size_t)s->dv + value;
+    const size_t key = pal_memory_key_head(s, (size_t)h) * (size_t)s->dk, out = (size_t)h * (size_t)s->dv + value;
     pal_palimpsa_item it = {
         .dk = s->dk, .values = (int)((end < (size_t)s->dv ? end : (size_t)s->dv) - value), .length = length,
         .A = run->in.A[h], .Ip = run->in.Ip[h], .scale = run->in.scale,
