@@ -176,9 +176,9 @@ static bool is_preset(const char *name) {
 
 static int open_model(const train_options *o, const pal_context *cx, pal_model **model) {
     pal_error err;
+    if (pal_model_open(model, o->model, PAL_FOR_TRAINING, cx, &err)) return cli_fail(&err);
     if (o->rule || o->hidden || o->layers || o->heads || o->head_dim || o->state_size || o->rank || o->expand_v > 0)
         return cli_error(CLI_USAGE, "--model %s is a directory: its rule and sizes cannot be chosen", o->model);
-    if (pal_model_open(model, o->model, PAL_FOR_TRAINING, cx, &err)) return cli_fail(&err);
     const int vocab = pal_model_config_of(*model)->vocab;
     if (vocab < o->vocab) return cli_error(CLI_USAGE, "--model %s has a vocabulary of %d, the task one of %d; give --vocab %d", o->model, vocab, o->vocab, vocab);
     printf("weights from the directory %s\n", o->model);
