@@ -56,8 +56,9 @@ static int open_side(bench_side *s, const bench_options *o, const pal_context *c
     snprintf(s->name, sizeof s->name, "%s", name);
     if (pal_model_preset(&config, name, &preset, &err) || pal_model_new(&s->model, &config, 1, PAL_FOR_TRAINING, cx, &err)) return cli_fail(&err);
     if (pal_work_new(&s->training, s->model, cx, &(pal_work_options){ .tokens = o->tokens, .training = true }, &err)) return cli_fail(&err);
-    if (pal_work_new(&s->inference, s->model, cx, &(pal_work_options){ .tokens = o->tokens }, &err)) return cli_fail(&err);
-    if (pal_state_new(&s->state, s->model, o->tokens + (o->repeats + 1) * STEPS, &err)) return cli_fail(&err);
+    const int context = o->tokens + (o->repeats + 1) * STEPS; /* a row, then the steps of the warm-up and of every repeat */
+    if (pal_work_new(&s->inference, s->model, cx, &(pal_work_options){ .tokens = o->tokens, .context = context }, &err)) return cli_fail(&err);
+    if (pal_state_new(&s->state, s->model, context, &err)) return cli_fail(&err);
     s->logits = pal_alloc((size_t)config.vocab_rows, sizeof *s->logits);
     s->ids = pal_alloc((size_t)o->tokens, sizeof *s->ids);
     s->targets = pal_alloc((size_t)o->tokens, sizeof *s->targets);
@@ -65,6 +66,8 @@ static int open_side(bench_side *s, const bench_options *o, const pal_context *c
     for (int t = 0; t < o->tokens; t++) s->ids[t] = (int32_t)((uint32_t)t * 2654435761u % (uint32_t)config.vocab);
     pal_shift_targets(s->targets, s->ids, o->tokens);
     s->cu[1] = o->tokens;
+    /* Steps are measured behind a row: attention reads as many keys as the report counts. */
+    if (pal_model_prefill(s->model, s->inference, s->state, s->ids, o->tokens, s->logits, &err)) return cli_fail(&err);
     return CLI_OK;
 }
 

@@ -60,6 +60,12 @@ const char *cli_nearest(const char *name, const char *const *list);
 int cli_error(int code, const char *format, ...) PAL_PRINTF(2, 3);
 /* The exit code that fits a library status. */
 int cli_fail(const pal_error *err);
+/* The same after writing: what cannot be written is no wrong usage. */
+int cli_fail_writing(const pal_error *err);
+
+/* Keeps other processes out of a directory until *fd is closed (or the process ends). Where one is in it already: waits, or
+ * says so and returns CLI_USAGE. A file system without locks is used without. */
+int cli_lock(const char *directory, bool wait, int *fd);
 
 int cmd_selftest(int argc, char **argv);
 int cmd_bench(int argc, char **argv);

@@ -14,6 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -46,10 +47,13 @@ typedef struct {
 typedef struct {
     const char *out;
     word_list models, rates, seeds;
-    const char **extra; /* arguments for train */
+    const char *train;    /* file of options for train, or NULL */
+    json_t *train_options; /* what it holds */
+    const char **extra;   /* further arguments for train */
     int extra_count, jobs, threads;
     sweep_run *runs;
     size_t count;
+    bool stopping; /* the runs were told */
 } sweep;
 
 static volatile sig_atomic_t interrupted;
@@ -58,12 +62,19 @@ static void on_signal(int number) {
     interrupted = 1;
 }
 
+static int find_entry(const word_list *list, const char *word) {
+    for (int i = 0; i < list->count; i++)
+        if (strcmp(list->entry[i], word) == 0) return i;
+    return -1;
+}
+
 static int split(word_list *list, const char *option, const char *text) {
     list->text = pal_strdup(text);
     char *rest = list->text;
     for (char *entry; rest && (entry = strsep(&rest, ","));) {
         if (!*entry) continue;
         if (list->count == MOST_ENTRIES) return cli_error(CLI_USAGE, "--%s: at most %d entries", option, MOST_ENTRIES);
+        if (find_entry(list, entry) >= 0) return cli_error(CLI_USAGE, "--%s: '%s' is listed twice", option, entry);
         list->entry[list->count++] = entry;
     }
     return list->count ? CLI_OK : cli_error(CLI_USAGE, "--%s '%s': expected a list separated by commas", option, text);
@@ -77,6 +88,12 @@ static void run_name(const sweep *s, const sweep_run *r, char name[256]) {
     snprintf(name, 256, "%s-lr%s-seed%s", s->models.entry[r->model], s->rates.entry[r->rate], s->seeds.entry[r->seed]);
 }
 
+static size_t count_done(const sweep *s) {
+    size_t done = 0;
+    for (size_t i = 0; i < s->count; i++) done += s->runs[i].stages > 0;
+    return done;
+}
+
 /* The sweep's own configuration, so that a restart under another one is refused. */
 static json_t *describe(const sweep *s) {
     json_t *lists[3];
@@ -87,15 +104,16 @@ static json_t *describe(const sweep *s) {
     }
     json_t *extra = json_array();
     for (int i = 0; i < s->extra_count; i++) json_array_append_new(extra, json_string(s->extra[i]));
-    return json_pack("{s:o, s:o, s:o, s:o, s:i}", "models", lists[0], "lrs", lists[1], "seeds", lists[2], "train", extra, "threads", s->threads);
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:i}", "models", lists[0], "lrs", lists[1], "seeds", lists[2], "train", s->train_options ? json_incref(s->train_options) : json_null(),
+                     "options", extra, "threads", s->threads);
 }
 
 static int write_text(const char *path, int (*print)(FILE *to, const sweep *s), const sweep *s) {
     pal_writer w;
     pal_error err;
-    if (pal_writer_open(&w, path, &err)) return cli_error(CLI_FAILED, "%s", err.text);
+    if (pal_writer_open(&w, path, &err)) return cli_fail_writing(&err);
     print(w.stream, s); /* commit looks at ferror */
-    return pal_writer_commit(&w, &err) ? cli_error(CLI_FAILED, "%s", err.text) : CLI_OK;
+    return pal_writer_commit(&w, &err) ? cli_fail_writing(&err) : CLI_OK;
 }
 
 static int print_description(FILE *to, const sweep *s) {
@@ -138,12 +156,6 @@ static int print_results(FILE *to, const sweep *s) {
                     r->pairs[k], r->accuracy[k], r->steps[k]);
         }
     return 0;
-}
-
-static int find_entry(const word_list *list, const char *word) {
-    for (int i = 0; i < list->count; i++)
-        if (strcmp(list->entry[i], word) == 0) return i;
-    return -1;
 }
 
 /* Rows of an earlier start. Rows of runs outside the grid cannot be there: sweep.json was compared first. */
@@ -219,7 +231,12 @@ static int start(const sweep *s, sweep_run *r) {
     arguments[n++] = "palimpsa";
     arguments[n++] = "train";
     arguments[n++] = "--out", arguments[n++] = folder;
-    if (access(config, F_OK) == 0) arguments[n++] = "--resume";
+    if (access(config, F_OK) == 0) {
+        int lock; /* a run of a sweep that was killed may still be writing its last checkpoint */
+        if ((code = cli_lock(folder, true, &lock))) return code;
+        close(lock);
+        arguments[n++] = "--resume";
+    } else if (s->train) arguments[n++] = "--config", arguments[n++] = s->train;
     for (int i = 0; i < s->extra_count; i++) arguments[n++] = s->extra[i];
     arguments[n++] = "--task", arguments[n++] = "mqar";
     arguments[n++] = "--model", arguments[n++] = s->models.entry[r->model];
@@ -232,6 +249,8 @@ static int start(const sweep *s, sweep_run *r) {
     r->child = fork();
     if (r->child < 0) return cli_error(CLI_FAILED, "sweep: cannot start a process: %s", strerror(errno));
     if (r->child == 0) {
+        signal(SIGTERM, SIG_DFL); /* from here on it ends the child; one that came before was the handler's */
+        if (interrupted) _exit(0);
         prctl(PR_SET_PDEATHSIG, SIGTERM); /* a killed sweep must not leave runs behind that a new one would start again */
         if (!freopen(log, "a", stdout) || dup2(fileno(stdout), STDERR_FILENO) < 0) _exit(127);
         execv("/proc/self/exe", (char *const *)arguments);
@@ -254,11 +273,31 @@ static int append_timing(const sweep *s, const sweep_run *r) {
     return CLI_OK;
 }
 
-/* Waits for one child and records what it did. */
+/* Runs stop cleanly: each finishes its update and writes a checkpoint. */
+static void stop_runs(const sweep *s) {
+    for (size_t i = 0; i < s->count; i++)
+        if (s->runs[i].child > 0) kill(s->runs[i].child, SIGTERM);
+}
+
+/* Whether a run came to its end; one that was only stopped also exits with 0. */
+static bool run_finished(const sweep *s, const char *name) {
+    char runs[PATH], folder[PATH];
+    return !join(runs, s->out, "runs") && !join(folder, runs, name) && pal_checkpoint_finished(folder);
+}
+
+/* Waits for one child and records what it did. Polls: a signal between a look at `interrupted` and a blocking wait would
+ * not be seen until some run ends. */
 static int finish_one(sweep *s, const char *results, int *running) {
     int status, code;
-    const pid_t child = waitpid(-1, &status, 0);
-    if (child < 0) return errno == EINTR ? CLI_OK : cli_error(CLI_FAILED, "sweep: cannot wait: %s", strerror(errno));
+    pid_t child;
+    while ((child = waitpid(-1, &status, WNOHANG)) == 0 || (child < 0 && errno == EINTR)) {
+        if (interrupted && !s->stopping) {
+            s->stopping = true;
+            stop_runs(s);
+        }
+        nanosleep(&(struct timespec){ .tv_nsec = 20 * 1000 * 1000 }, NULL);
+    }
+    if (child < 0) return cli_error(CLI_FAILED, "sweep: cannot wait: %s", strerror(errno));
     for (size_t i = 0; i < s->count; i++) {
         sweep_run *r = &s->runs[i];
         if (r->child != child) continue;
@@ -266,14 +305,17 @@ static int finish_one(sweep *s, const char *results, int *running) {
         r->child = 0;
         (*running)--;
         run_name(s, r, name);
-        if (interrupted) return CLI_OK; /* it has written a checkpoint; the next start resumes it */
-        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) return cli_error(CLI_FAILED, "sweep: run %s failed; see %s/runs/%s.log", name, s->out, name);
+        const bool ended = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        if (!ended && interrupted) return CLI_OK; /* the next start resumes it */
+        if (!ended) return cli_error(CLI_FAILED, "sweep: run %s failed; see %s/runs/%s.log", name, s->out, name);
+        if (!run_finished(s, name)) {
+            printf("run %s was stopped before its end; the next start goes on with it\n", name);
+            return CLI_OK;
+        }
         if ((code = read_run(s, r)) || (code = write_text(results, print_results, s)) || (code = append_timing(s, r))) return code;
-        size_t done = 0;
-        for (size_t k = 0; k < s->count; k++) done += s->runs[k].stages > 0;
         char took[32];
         progress_duration(took, bench_now() - r->started);
-        printf("%zu/%zu  %-40s", done, s->count, name);
+        printf("%zu/%zu  %-40s", count_done(s), s->count, name);
         for (int k = 0; k < r->stages; k++) printf("  L%d %.3f", r->length[k], r->accuracy[k]);
         printf("  (%s)\n", took);
         fflush(stdout);
@@ -296,12 +338,9 @@ static int run_all(sweep *s, const char *results) {
             if (!code) code = finished;
         } else if (interrupted) break;
     }
-    if (interrupted || code)
-        for (size_t i = 0; i < s->count; i++)
-            if (s->runs[i].child > 0) {
-                kill(s->runs[i].child, SIGTERM);
-                waitpid(s->runs[i].child, NULL, 0);
-            }
+    if (!s->stopping) stop_runs(s);
+    for (size_t i = 0; i < s->count; i++)
+        if (s->runs[i].child > 0) waitpid(s->runs[i].child, NULL, 0);
     return code;
 }
 
@@ -386,15 +425,15 @@ static int draw(const sweep *s) {
     pal_error err;
     int code;
     if ((code = join(path, s->out, "results.svg"))) return code;
-    if (pal_figure_write_svg(&figure, path, &err)) return cli_fail(&err);
+    if (pal_figure_write_svg(&figure, path, &err)) return cli_fail_writing(&err);
     if ((code = join(path, s->out, "results.png"))) return code;
-    return pal_figure_write_png(&figure, 2, path, &err) ? cli_fail(&err) : CLI_OK;
+    return pal_figure_write_png(&figure, 2, path, &err) ? cli_fail_writing(&err) : CLI_OK;
 }
 
 static int sweep_all(sweep *s) {
     char results[PATH], path[PATH];
     pal_error err;
-    int code;
+    int code, lock;
     s->count = (size_t)s->models.count * (size_t)s->rates.count * (size_t)s->seeds.count;
     s->runs = pal_alloc(s->count, sizeof *s->runs);
     if (!s->runs) return cli_error(CLI_FAILED, "sweep: no memory for %zu runs", s->count);
@@ -404,12 +443,11 @@ static int sweep_all(sweep *s) {
         s->runs[i].model = (int)(i / (size_t)s->seeds.count / (size_t)s->rates.count);
     }
     if ((code = join(path, s->out, "runs"))) return code;
-    if (pal_make_directory(path, &err)) return cli_fail(&err);
+    if (pal_make_directory(path, &err)) return cli_fail_writing(&err);
+    if ((code = cli_lock(s->out, false, &lock))) return code; /* until the process ends */
     if ((code = check_description(s)) || (code = join(results, s->out, "results.csv")) || (code = read_results(s, results))) return code;
-    size_t done = 0;
-    for (size_t i = 0; i < s->count; i++) done += s->runs[i].stages > 0;
     printf("%zu runs (%d models x %d rates x %d seeds), %zu done, %d at a time with %d thread%s each\n", s->count, s->models.count, s->rates.count,
-           s->seeds.count, done, s->jobs, s->threads, s->threads == 1 ? "" : "s");
+           s->seeds.count, count_done(s), s->jobs, s->threads, s->threads == 1 ? "" : "s");
     struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
@@ -418,6 +456,8 @@ static int sweep_all(sweep *s) {
         printf("stopped; the same command goes on where this one ended\n");
         return CLI_OK;
     }
+    if (count_done(s) < s->count)
+        return cli_error(CLI_FAILED, "sweep: %zu of %zu runs were stopped before their end; the same command goes on with them", s->count - count_done(s), s->count);
     if ((code = write_text(results, print_results, s)) || (code = join(path, s->out, "results.md")) || (code = write_text(path, print_table, s))) return code;
     if ((code = draw(s))) return code;
     print_table(stdout, s);
@@ -425,17 +465,36 @@ static int sweep_all(sweep *s) {
     return CLI_OK;
 }
 
+/* *path, found in a configuration file, is relative to that file. */
+static int resolve_beside(char out[PATH], const char *config, const char **path) {
+    const char *slash = strrchr(config, '/');
+    if (**path == '/' || !slash) return CLI_OK;
+    if (snprintf(out, PATH, "%.*s/%s", (int)(slash - config), config, *path) >= PATH) return cli_error(CLI_USAGE, "%s: the path is too long", *path);
+    *path = out;
+    return CLI_OK;
+}
+
+static int read_train_options(sweep *s) {
+    json_error_t why;
+    FILE *file = fopen(s->train, "re");
+    if (!file) return cli_error(CLI_USAGE, "%s: cannot open: %s", s->train, strerror(errno));
+    s->train_options = json_loadf(file, JSON_REJECT_DUPLICATES, &why);
+    fclose(file);
+    return s->train_options ? CLI_OK : cli_error(CLI_USAGE, "%s: %s (line %d)", s->train, why.text, why.line);
+}
+
 int cmd_sweep(int argc, char **argv) {
     sweep s = { .jobs = 1, .threads = 1 };
     const char *models = "palimpsa-d,palimpsa-d-wo-meta,palimpsa-m,palimpsa-m-wo-meta,gated-deltanet", *rates = "1e-3,2.15e-3,4.64e-3,1e-2", *seeds = "1,2,3";
-    const char *config = NULL, *train = NULL;
+    const char *config = NULL;
+    char beside[PATH];
     const cli_option options[] = {
         { "models", OPT_TEXT, &models, "LIST", "models to compare (default: the paper's five)" },
         { "lrs", OPT_TEXT, &rates, "LIST", "learning rates (default 1e-3,2.15e-3,4.64e-3,1e-2)" },
         { "seeds", OPT_TEXT, &seeds, "LIST", "seeds (default 1,2,3)" },
         { "jobs", OPT_INT, &s.jobs, "N", "runs at a time (default 1)", true },
         { "threads", OPT_INT, &s.threads, "N", "threads per run, part of the configuration (default 1)" },
-        { "train", OPT_TEXT, &train, "FILE", "options of 'palimpsa train' as a JSON file" },
+        { "train", OPT_TEXT, &s.train, "FILE", "options of 'palimpsa train' as a JSON file; in a --config file, relative to that file" },
         { "out", OPT_TEXT, &s.out, "DIR", "where the sweep goes; an interrupted one goes on", true },
         { "config", OPT_TEXT, &config, "FILE", "the options above as a JSON file; the command line wins", true },
     };
@@ -458,12 +517,16 @@ int cmd_sweep(int argc, char **argv) {
     const char *subject = NULL, *extra[MOST_ARGUMENTS - 32];
     int code = cli_parse(&usage, mine, argv, &subject, 1, &given);
     if (code) return code < 0 ? CLI_OK : code;
+    const bool own_train = s.train != NULL;
     if (config && ((code = cli_read_config(&usage, config)) || (code = cli_parse(&usage, mine, argv, &subject, 1, &given)))) return code;
     if (!subject || strcmp(subject, "mqar") != 0) return cli_error(CLI_USAGE, "sweep: expected 'palimpsa sweep mqar'");
     if (!s.out) return cli_error(CLI_USAGE, "sweep: --out DIR is missing");
     if (s.jobs < 1 || s.threads < 1) return cli_error(CLI_USAGE, "--jobs and --threads must be at least 1");
-    if (train) extra[s.extra_count++] = "--config", extra[s.extra_count++] = train;
+    if (config && s.train && !own_train && (code = resolve_beside(beside, config, &s.train))) return code;
+    if (s.train && (code = read_train_options(&s))) return code;
     for (int i = mine + 1; i < argc; i++) {
+        if (strncmp(argv[i], "--config", 8) == 0 || strncmp(argv[i], "--recipe", 8) == 0)
+            return cli_error(CLI_USAGE, "sweep: %s after '--': give a file of options for train by --train FILE", argv[i]);
         if (s.extra_count == MOST_ARGUMENTS - 32) return cli_error(CLI_USAGE, "sweep: too many options after '--'");
         extra[s.extra_count++] = argv[i];
     }
@@ -471,5 +534,6 @@ int cmd_sweep(int argc, char **argv) {
     if (!(code = split(&s.models, "models", models)) && !(code = split(&s.rates, "lrs", rates)) && !(code = split(&s.seeds, "seeds", seeds))) code = sweep_all(&s);
     pal_free(s.models.text), pal_free(s.rates.text), pal_free(s.seeds.text);
     pal_free(s.runs);
+    json_decref(s.train_options);
     return code;
 }

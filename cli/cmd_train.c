@@ -44,6 +44,7 @@ static train_options defaults(void) {
 }
 
 enum { OPTIONS = 48 };
+static const int64_t MOST_STEPS = 1000000000; /* sums and products of counts stay far from overflow */
 
 static size_t option_table(train_options *o, cli_option *t) {
     size_t n = 0;
@@ -112,11 +113,13 @@ static int parse_stages(const train_options *o, pal_mqar_options *m) {
         if (sscanf(at, "%d:%d:%lld:%d%n", &length, &pairs, &epochs, &batch, &used) != 4 || (at[used] && at[used] != ','))
             return cli_error(CLI_USAGE, "--stages '%s': expected L:PAIRS:EPOCHS:BATCH separated by commas", o->stages);
         if (epochs < 1 || batch < 1) return cli_error(CLI_USAGE, "--stages '%s': epochs and batch must be at least 1", o->stages);
+        const int64_t epoch = pal_mqar_epoch_steps(o->examples, batch, o->accumulate);
+        if (epochs > MOST_STEPS / epoch) return cli_error(CLI_USAGE, "--stages '%s': expected at most %lld updates a stage", o->stages, (long long)MOST_STEPS);
         m->stage[m->stages++] = (pal_mqar_stage){ .data = { .length = length, .pairs = pairs, .vocabulary = o->vocab, .exponent = o->exponent, .random_fill = o->random_fill },
-                                                  .batch = batch, .steps = epochs * pal_mqar_epoch_steps(o->examples, batch, o->accumulate) };
+                                                  .batch = batch, .steps = epochs * epoch };
         at += used + (at[used] == ',');
     }
-    return CLI_OK;
+    return m->stages ? CLI_OK : cli_error(CLI_USAGE, "--stages is empty, expected L:PAIRS:EPOCHS:BATCH separated by commas");
 }
 
 static int make_mqar_options(const train_options *o, pal_mqar_options *m) {
@@ -124,15 +127,20 @@ static int make_mqar_options(const train_options *o, pal_mqar_options *m) {
     if (o->examples < 0) return cli_error(CLI_USAGE, "--examples is %lld, expected 0 or more", (long long)o->examples);
     if (o->accumulate < 1) return cli_error(CLI_USAGE, "--accumulate is %d, expected at least 1", o->accumulate);
     if (o->batch < 1) return cli_error(CLI_USAGE, "--batch is %d, expected at least 1", o->batch);
+    if (o->steps < 0 || o->steps > MOST_STEPS || o->epochs < 0 || o->epochs > MOST_STEPS)
+        return cli_error(CLI_USAGE, "--steps %lld and --epochs %lld must be from 0 to %lld", (long long)o->steps, (long long)o->epochs, (long long)MOST_STEPS);
     if (o->stages) {
+        if (o->steps || o->epochs) return cli_error(CLI_USAGE, "--stages says how long each stage is: leave out --steps and --epochs");
         if (!o->examples) return cli_error(CLI_USAGE, "--stages counts epochs, so --examples must not be 0");
         return parse_stages(o, m);
     }
     if (!o->steps && !o->examples) return cli_error(CLI_USAGE, "with --examples 0 there are no epochs: give --steps");
     const int64_t epoch = pal_mqar_epoch_steps(o->examples ? o->examples : 1, o->batch, o->accumulate);
+    const int64_t epochs = o->epochs ? o->epochs : 20;
+    if (!o->steps && epochs > MOST_STEPS / epoch) return cli_error(CLI_USAGE, "%lld epochs of %lld updates: expected at most %lld updates", (long long)epochs, (long long)epoch, (long long)MOST_STEPS);
     m->stages = 1;
     m->stage[0] = (pal_mqar_stage){ .data = { .length = o->seq_len, .pairs = o->kv_pairs, .vocabulary = o->vocab, .exponent = o->exponent, .random_fill = o->random_fill },
-                                    .batch = o->batch, .steps = o->steps ? o->steps : (o->epochs ? o->epochs : 20) * epoch };
+                                    .batch = o->batch, .steps = o->steps ? o->steps : epochs * epoch };
     return CLI_OK;
 }
 
@@ -147,8 +155,11 @@ static int make_train_options(const train_options *o, const pal_mqar_options *m,
     if (strcmp(o->decay, "matrices") != 0 && strcmp(o->decay, "everything") != 0) return cli_error(CLI_USAGE, "--decay '%s': expected everything or matrices", o->decay);
     if (!(o->lr > 0) || !isfinite(o->lr)) return cli_error(CLI_USAGE, "--lr is %g, expected a number above 0", o->lr);
     if (!(o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1)) return cli_error(CLI_USAGE, "--beta1 %g and --beta2 %g must be from 0 to below 1", o->beta1, o->beta2);
-    if (!(o->eps >= 0 && o->weight_decay >= 0 && o->clip >= 0 && o->lr_floor >= 0 && o->warmup >= 0))
-        return cli_error(CLI_USAGE, "--eps, --weight-decay, --clip, --lr-floor and --warmup must not be negative");
+    if (!(o->eps >= 0 && o->weight_decay >= 0 && o->clip >= 0 && o->warmup >= 0))
+        return cli_error(CLI_USAGE, "--eps, --weight-decay, --clip and --warmup must not be negative");
+    if (!(o->lr_floor >= 0 && o->lr_floor <= 1)) return cli_error(CLI_USAGE, "--lr-floor is %g, expected 0 to 1", o->lr_floor);
+    if (o->hidden < 0 || o->layers < 0 || o->heads < 0 || o->head_dim < 0 || o->state_size < 0 || o->rank < 0 || o->expand_v < 0)
+        return cli_error(CLI_USAGE, "--hidden, --layers, --heads, --head-dim, --state-size, --rank and --expand-v must not be negative");
     if (o->log_every < 0 || o->eval_every < 0 || o->checkpoint_every < 0 || o->keep < 0 || o->stop_after < 0)
         return cli_error(CLI_USAGE, "--log-every, --eval-every, --checkpoint-every, --keep and --stop-after must not be negative");
     const char *schedule = o->schedule ? o->schedule : o->steps ? "cosine" : "cosine-epoch";
@@ -156,13 +167,28 @@ static int make_train_options(const train_options *o, const pal_mqar_options *m,
     return CLI_OK;
 }
 
-/* A new model: a preset with the sizes asked for, or a directory's weights. */
+static bool is_preset(const char *name) {
+    const char *preset;
+    for (int i = 0; (preset = pal_model_preset_at(i)); i++)
+        if (strcmp(preset, name) == 0) return true;
+    return false;
+}
+
+static int open_model(const train_options *o, const pal_context *cx, pal_model **model) {
+    pal_error err;
+    if (pal_model_open(model, o->model, PAL_FOR_TRAINING, cx, &err)) return cli_fail(&err);
+    if (o->rule || o->hidden || o->layers || o->heads || o->head_dim || o->state_size || o->rank || o->expand_v > 0)
+        return cli_error(CLI_USAGE, "--model %s is a directory: its rule and sizes cannot be chosen", o->model);
+    const int vocab = pal_model_config_of(*model)->vocab;
+    if (vocab < o->vocab) return cli_error(CLI_USAGE, "--model %s has a vocabulary of %d, the task one of %d; give --vocab %d", o->model, vocab, o->vocab, vocab);
+    printf("weights from the directory %s\n", o->model);
+    return CLI_OK;
+}
+
+/* A new model: a preset with the sizes asked for, or a directory's weights. A preset's name wins over a directory. */
 static int make_model(const train_options *o, const pal_context *cx, pal_model **model) {
     pal_error err;
-    if (access(o->model, F_OK) == 0) {
-        if (pal_model_open(model, o->model, PAL_FOR_TRAINING, cx, &err)) return cli_fail(&err);
-        return CLI_OK;
-    }
+    if (strchr(o->model, '/') || (!is_preset(o->model) && access(o->model, F_OK) == 0)) return open_model(o, cx, model);
     const pal_preset_options preset = { .task = o->task, .rule = o->rule, .vocab = o->vocab, .hidden = o->hidden, .layers = o->layers, .heads = o->heads,
                                         .head_dim = o->head_dim, .state_size = o->state_size, .rank = o->rank, .expand_v = o->expand_v };
     pal_model_config config;
@@ -200,11 +226,10 @@ static int compare_configs(const char *path, const json_t *stored, const json_t 
 static int write_config(const char *path, const json_t *config) {
     pal_writer w;
     pal_error err;
-    if (pal_writer_open(&w, path, &err)) return cli_fail(&err), CLI_FAILED;
+    if (pal_writer_open(&w, path, &err)) return cli_fail_writing(&err);
     json_dumpf(config, w.stream, JSON_INDENT(1) | JSON_REAL_PRECISION(17)); /* commit looks at ferror */
     fputc('\n', w.stream);
-    if (pal_writer_commit(&w, &err)) return cli_fail(&err), CLI_FAILED;
-    return CLI_OK;
+    return pal_writer_commit(&w, &err) ? cli_fail_writing(&err) : CLI_OK;
 }
 
 static volatile sig_atomic_t interrupted;
@@ -252,6 +277,13 @@ static bool on_progress(void *user, const pal_train_progress *p) {
     return !interrupted;
 }
 
+/* Bits depend on the level, so a run keeps the one its checkpoints were made at. */
+static int check_level(const char *run, const json_t *state, const pal_context *cx) {
+    const char *before = json_string_value(json_object_get(state, "cpu")), *level = pal_cpu_level_name(pal_context_level(cx));
+    if (!before || strcmp(before, level) == 0) return CLI_OK;
+    return cli_error(CLI_USAGE, "%s was trained at processor level %s, now %s; resume it with --cpu %s", run, before, level, before);
+}
+
 static int train(const train_options *o, const cli_usage *usage, const pal_context *cx) {
     pal_mqar_options m;
     pal_train_options t;
@@ -262,7 +294,7 @@ static int train(const train_options *o, const cli_usage *usage, const pal_conte
     json_t *state = NULL, *config = NULL;
     int64_t step = 0;
     char path[4096];
-    int code;
+    int code, lock = -1;
     if (strcmp(o->task, "mqar") != 0) return cli_error(CLI_USAGE, "task '%s': expected mqar", o->task);
     if ((code = make_mqar_options(o, &m)) || (code = make_train_options(o, &m, &t))) return code;
     if (pal_mqar_task_new(&mqar, cx, &m, &task, &err)) return cli_fail(&err);
@@ -272,6 +304,7 @@ static int train(const train_options *o, const cli_usage *usage, const pal_conte
         goto done;
     }
     if (o->resume) {
+        if ((code = cli_lock(o->out, false, &lock))) goto done;
         json_error_t why;
         json_t *stored = json_load_file(path, 0, &why);
         if (!stored) {
@@ -289,6 +322,7 @@ static int train(const train_options *o, const cli_usage *usage, const pal_conte
             printf("%s is finished at step %lld; nothing to do\n", o->out, (long long)step);
             goto done;
         }
+        if ((code = check_level(o->out, state, cx))) goto done;
         if (extended && (code = write_config(path, config))) goto done;
     } else {
         if (access(path, F_OK) == 0) {
@@ -306,10 +340,10 @@ static int train(const train_options *o, const cli_usage *usage, const pal_conte
     }
     if (!o->resume) { /* nothing is written before everything is known to fit */
         if (pal_make_directory(o->out, &err)) {
-            code = cli_fail(&err);
+            code = cli_fail_writing(&err);
             goto done;
         }
-        if ((code = write_config(path, config))) goto done;
+        if ((code = cli_lock(o->out, false, &lock)) || (code = write_config(path, config))) goto done;
     }
     const double labelled = (double)m.stage[0].data.pairs / m.stage[0].data.length;
     progress view = progress_begin(cx, flops_per_token(model, labelled));
@@ -335,6 +369,7 @@ static int train(const train_options *o, const cli_usage *usage, const pal_conte
                result.best_score, (long long)result.best_step, o->out);
     code = write_report(o->out);
 done:
+    if (lock >= 0) close(lock);
     json_decref(state);
     json_decref(config);
     pal_model_close(model);
@@ -361,8 +396,12 @@ int cmd_train(int argc, char **argv) {
     if (!o.out) return cli_error(CLI_USAGE, "train: --out RUNDIR is missing");
     char path[4096];
     const char *file = o.config;
+    if (o.resume && (o.config || o.recipe)) return cli_error(CLI_USAGE, "train: --resume takes the configuration of RUNDIR; leave out --config and --recipe");
     if (o.recipe) snprintf(path, sizeof path, "configs/%s.json", o.recipe), file = path;
-    if (o.resume) snprintf(path, sizeof path, "%s/config.json", o.out), file = path;
+    if (o.resume) {
+        snprintf(path, sizeof path, "%s/config.json", o.out), file = path;
+        if (access(path, F_OK) != 0) return cli_error(CLI_USAGE, "%s holds no run to resume", o.out);
+    }
     if (file) { /* the file first, then the command line again on top of it */
         if ((code = cli_read_config(&usage, file))) return code;
         cli_parse(&usage, argc, argv, NULL, 0, &given);

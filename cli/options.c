@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>
@@ -7,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "base/nearest.h"
 #include "cli.h"
@@ -23,6 +26,19 @@ int cli_error(int code, const char *format, ...) {
 
 int cli_fail(const pal_error *err) {
     return cli_error(err->status == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s", err->text);
+}
+
+int cli_fail_writing(const pal_error *err) {
+    return err->status == PAL_E_IO ? cli_error(CLI_FAILED, "%s", err->text) : cli_fail(err);
+}
+
+int cli_lock(const char *directory, bool wait, int *fd) {
+    *fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*fd < 0) return cli_error(CLI_USAGE, "%s: cannot open: %s", directory, strerror(errno));
+    if (flock(*fd, LOCK_EX | (wait ? 0 : LOCK_NB)) == 0 || errno != EWOULDBLOCK) return CLI_OK;
+    close(*fd);
+    *fd = -1;
+    return cli_error(CLI_USAGE, "%s: another process works in this directory", directory);
 }
 
 static void print_help(const cli_usage *u) {
@@ -96,7 +112,10 @@ static int set_from_json(const cli_option *o, const char *path, const json_t *va
 
 int cli_read_config(const cli_usage *u, const char *path) {
     json_error_t why;
-    json_t *config = json_load_file(path, JSON_REJECT_DUPLICATES, &why); /* kept: options point into it */
+    FILE *file = fopen(path, "re");
+    if (!file) return cli_error(CLI_USAGE, "%s: cannot open: %s", path, strerror(errno));
+    json_t *config = json_loadf(file, JSON_REJECT_DUPLICATES, &why); /* kept: options point into it */
+    fclose(file);
     if (!config) return cli_error(CLI_USAGE, "%s: %s (line %d)", path, why.text, why.line);
     if (!json_is_object(config)) return cli_error(CLI_USAGE, "%s: expected a JSON object of options", path);
     const char *key;

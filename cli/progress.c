@@ -29,7 +29,7 @@ progress progress_begin(const pal_context *cx, double token_flops) {
 }
 
 void progress_duration(char text[32], double seconds) {
-    if (!isfinite(seconds)) snprintf(text, 32, "?");
+    if (!isfinite(seconds) || seconds > 1e9) snprintf(text, 32, "?");
     else if (seconds < 90) snprintf(text, 32, "%.0f s", seconds);
     else if (seconds < 5400) snprintf(text, 32, "%.0f min", seconds / 60);
     else snprintf(text, 32, "%d h %02d min", (int)(seconds / 3600), (int)(seconds / 60) % 60);

@@ -434,6 +434,8 @@ static void write_mqar(json_t *to, const pal_model_config *c) {
     write_mixer(mixer, c);
 }
 
+static bool pads_to(int vocab, json_int_t multiple, int rows) { return multiple > 0 && (vocab + multiple - 1) / multiple * multiple == rows; }
+
 static void write_official(json_t *to, const pal_model_config *c) {
     json_t *ssm = json_object_get(to, "ssm_cfg");
     if (!json_is_object(ssm)) json_object_set_new(to, "ssm_cfg", ssm = json_object());
@@ -446,7 +448,8 @@ static void write_official(json_t *to, const pal_model_config *c) {
     json_object_set_new(to, "rms_norm", json_true());
     json_object_set_new(to, "residual_in_fp32", json_true());
     json_object_set_new(to, "fused_add_norm", json_true());
-    if (!json_object_get(to, "pad_vocab_size_multiple")) json_object_set_new(to, "pad_vocab_size_multiple", json_integer(16));
+    if (!pads_to(c->vocab, json_integer_value(json_object_get(to, "pad_vocab_size_multiple")), c->vocab_rows))
+        json_object_set_new(to, "pad_vocab_size_multiple", json_integer(pads_to(c->vocab, 8, c->vocab_rows) ? 8 : 16));
     json_object_set_new(to, "tie_embeddings", json_boolean(c->tied));
     write_mixer(ssm, c);
 }

@@ -93,6 +93,8 @@ pal_status pal_model_preset(pal_model_config *c, const char *name, const pal_pre
     pal_config_defaults(c, families[family].mixer);
     c->official = families[family].official;
     c->mqar = o->task && strcmp(o->task, "mqar") == 0;
+    if (c->official && c->mqar)
+        return pal_fail(err, PAL_E_ARGUMENT, "model '%s' is a language model; for mqar, Mamba2 is named palimpsa-m-wo-meta", name);
     c->metaplasticity = families[family].metaplastic || (c->mixer != PAL_MIXER_D && c->mixer != PAL_MIXER_M);
     c->hidden = chosen(o->hidden, s->hidden);
     c->layers = chosen(o->layers, s->layers);

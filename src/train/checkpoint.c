@@ -57,6 +57,18 @@ static pal_status hash_file(const char *folder, const char *name, char hex[17], 
     return PAL_OK;
 }
 
+/* Of trainer.json itself, without the checksum in it. */
+static pal_status hash_object(const json_t *object, char hex[17], pal_error *err) {
+    json_t *rest = json_copy((json_t *)object);
+    json_object_del(rest, "checksum");
+    char *text = json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    json_decref(rest);
+    if (!text) return pal_fail(err, PAL_E_FORMAT, "trainer.json: expected an object");
+    snprintf(hex, 17, "%016llx", (unsigned long long)pal_hash(0, text, strlen(text)));
+    free(text);
+    return PAL_OK;
+}
+
 static pal_status write_trainer(const char *folder, json_t *trainer, pal_error *err) {
     char path[PATH], hex[17];
     pal_status st;
@@ -69,6 +81,8 @@ static pal_status write_trainer(const char *folder, json_t *trainer, pal_error *
         json_object_set_new(files, hashed_files[i], json_string(hex));
     }
     json_object_set_new(trainer, "files", files);
+    if ((st = hash_object(trainer, hex, err))) return st;
+    json_object_set_new(trainer, "checksum", json_string(hex));
     pal_writer w;
     if ((st = join(path, folder, "trainer.json", err)) || (st = pal_writer_open(&w, path, err))) return st;
     if (json_dumpf(trainer, w.stream, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) != 0) {
@@ -154,14 +168,21 @@ failed:
 }
 
 pal_status pal_checkpoint_write_best(const char *run, const pal_model *model, pal_error *err) {
-    char checkpoints[PATH], temporary[PATH], path[PATH];
+    char checkpoints[PATH], temporary[PATH], path[PATH], aside[PATH];
     pal_status st;
     if ((st = join(checkpoints, run, "checkpoints", err)) || (st = pal_make_directory(checkpoints, err))) return st;
     if ((st = join(temporary, checkpoints, ".best.tmp", err)) || (st = join(path, checkpoints, "best", err))) return st;
+    if ((st = join(aside, checkpoints, ".best-old.tmp", err))) return st;
     pal_remove_directory(temporary);
     st = pal_model_save(model, temporary, PAL_F32, err);
-    if (!st && renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_EXCHANGE) != 0 && rename(temporary, path) != 0)
-        st = pal_fail(err, PAL_E_IO, "%s: cannot rename into place: %s", path, strerror(errno));
+    if (!st && renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_EXCHANGE) != 0) { /* the first, or a file system without it */
+        pal_remove_directory(aside);
+        const bool moved = rename(path, aside) == 0;
+        if (rename(temporary, path) != 0) {
+            st = pal_fail(err, PAL_E_IO, "%s: cannot rename into place: %s", path, strerror(errno));
+            if (moved) rename(aside, path);
+        } else pal_remove_directory(aside);
+    }
     pal_remove_directory(temporary);
     return st ? st : pal_sync_directory_of(path, err);
 }
@@ -172,6 +193,9 @@ static pal_status open_one(const char *folder, const pal_context *cx, pal_model 
     pal_status st;
     if ((st = join(path, folder, "trainer.json", err))) return st;
     if (!(*trainer = json_load_file(path, 0, &why))) return pal_fail(err, PAL_E_FORMAT, "%s: %s", path, why.text);
+    const char *own = json_string_value(json_object_get(*trainer, "checksum"));
+    if ((st = hash_object(*trainer, hex, err))) return st;
+    if (!own || strcmp(own, hex) != 0) return pal_fail(err, PAL_E_FORMAT, "%s: its checksum is %s, expected %s", path, hex, own ? own : "one");
     const json_t *files = json_object_get(*trainer, "files");
     for (int i = 0; i < HASHED; i++) {
         const char *expected = json_string_value(json_object_get(files, hashed_files[i]));
@@ -208,6 +232,20 @@ pal_status pal_checkpoint_open(const char *run, const pal_context *cx, pal_model
     if (!st && count && !*model) st = pal_fail(err, PAL_E_FORMAT, "%s: none of its %zu checkpoints is usable; the last reason: %s", checkpoints, count, last.text);
     free(steps);
     return st;
+}
+
+bool pal_checkpoint_finished(const char *run) {
+    char path[PATH];
+    size_t count;
+    if (join(path, run, "checkpoints", NULL)) return false;
+    int64_t *steps = list_steps(path, &count, false);
+    json_t *trainer = NULL;
+    if (steps && count && snprintf(path, sizeof path, "%s/checkpoints/step-%lld/trainer.json", run, (long long)steps[0]) < (int)sizeof path)
+        trainer = json_load_file(path, 0, NULL);
+    const bool finished = json_is_true(json_object_get(trainer, "finished"));
+    json_decref(trainer);
+    free(steps);
+    return finished;
 }
 
 pal_status pal_checkpoint_load_optimiser(const char *run, int64_t step, pal_optimiser *optimiser, const pal_model *model, pal_error *err) {

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/alloc.h"
+#include "base/context.h"
 #include "train/checkpoint.h"
 #include "train/metrics_log.h"
 
@@ -49,10 +50,11 @@ static double real_of(const json_t *object, const char *key) {
 }
 
 static json_t *to_json(const training *s, bool finished) {
-    return json_pack("{s:I, s:i, s:I, s:I, s:I, s:o, s:I, s:I, s:o, s:o, s:I, s:b}", "step", (json_int_t)s->step, "stage", s->stage, "stage_step",
+    return json_pack("{s:I, s:i, s:I, s:I, s:I, s:o, s:I, s:I, s:o, s:o, s:I, s:b, s:s}", "step", (json_int_t)s->step, "stage", s->stage, "stage_step",
                      (json_int_t)s->stage_step, "tokens", (json_int_t)s->tokens, "skipped", (json_int_t)s->skipped, "loss_sum", number(s->loss_sum),
                      "loss_count", (json_int_t)s->loss_count, "correct", (json_int_t)s->correct, "score", number(s->score), "best_score",
-                     number(s->best_score), "best_step", (json_int_t)s->best_step, "finished", finished);
+                     number(s->best_score), "best_step", (json_int_t)s->best_step, "finished", finished, "cpu",
+                     pal_cpu_level_name(pal_context_level(s->t->cx)));
 }
 
 static pal_status from_json(training *s, const json_t *o, int64_t step, pal_error *err) {
@@ -61,7 +63,7 @@ static pal_status from_json(training *s, const json_t *o, int64_t step, pal_erro
         if (!json_is_integer(json_object_get(o, needed[i])) || json_integer_value(json_object_get(o, needed[i])) < (i == 7 ? -1 : 0))
             return pal_fail(err, PAL_E_FORMAT, "trainer.json: '%s' is not a count", needed[i]);
     s->step = json_integer_value(json_object_get(o, "step"));
-    s->stage = (int)json_integer_value(json_object_get(o, "stage"));
+    const json_int_t stage = json_integer_value(json_object_get(o, "stage"));
     s->stage_step = json_integer_value(json_object_get(o, "stage_step"));
     s->tokens = (uint64_t)json_integer_value(json_object_get(o, "tokens"));
     s->skipped = json_integer_value(json_object_get(o, "skipped"));
@@ -71,8 +73,10 @@ static pal_status from_json(training *s, const json_t *o, int64_t step, pal_erro
     s->loss_sum = real_of(o, "loss_sum");
     s->score = real_of(o, "score");
     s->best_score = real_of(o, "best_score");
-    if (s->step != step || s->stage > task_of(s)->stages)
-        return pal_fail(err, PAL_E_FORMAT, "trainer.json: step %lld, stage %d do not fit this run", (long long)s->step, s->stage);
+    s->stage = stage < task_of(s)->stages ? (int)stage : -1;
+    if (s->step != step || s->stage < 0 || s->stage_step > stage_steps(s))
+        return pal_fail(err, PAL_E_FORMAT, "trainer.json: step %lld, which is %lld of stage %lld, does not fit this run", (long long)s->step,
+                        (long long)s->stage_step, (long long)stage);
     return PAL_OK;
 }
 
@@ -212,6 +216,8 @@ static pal_status run_stages(training *s, bool *stopped, pal_error *err) {
         }
         s->stage++;
         s->stage_step = 0;
+        s->best_score = NAN; /* scores of different stages do not compare */
+        s->best_step = -1;
         pal_optimiser_reset(s->optimiser);
         if ((st = checkpoint(s, false, err)) || *stopped) return st;
     }

@@ -83,13 +83,14 @@ with tempfile.TemporaryDirectory() as folder:
     # A damaged newest checkpoint is passed over, saying so; the end is the same.
     run = root / "damaged"
     palimpsa("train", *TINY, "--out", str(run), "--stop-after", "25")
-    for damage in ("flip", "cut", "gone"):
+    for damage in ("flip", "cut", "gone", "digit"):
         copy = root / damage
         shutil.copytree(run, copy)
-        victim = copy / "checkpoints" / "step-25" / ("optimizer.safetensors" if damage == "flip" else "model.safetensors")
+        victim = copy / "checkpoints" / "step-25" / {"flip": "optimizer.safetensors", "digit": "trainer.json"}.get(damage, "model.safetensors")
         data = bytearray(victim.read_bytes())
         data[-5] ^= 4
-        {"flip": lambda: victim.write_bytes(data), "cut": lambda: victim.write_bytes(data[:1000]), "gone": victim.unlink}[damage]()
+        {"flip": lambda: victim.write_bytes(data), "cut": lambda: victim.write_bytes(data[:1000]), "gone": victim.unlink,
+         "digit": lambda: victim.write_text(re.sub(r'("stage_step": )25', r"\g<1>24", victim.read_text()))}[damage]()
         text = palimpsa("train", "--resume", "--out", str(copy))
         check("step-25 is not usable" in text and "step 20" in text, f"{damage}: {text}")
         same_end(whole, copy)
@@ -99,14 +100,21 @@ with tempfile.TemporaryDirectory() as folder:
     palimpsa("train", *TINY, "--out", str(whole), code=2)
     check("lr was 0.003" in palimpsa("train", *TINY, "--lr", "1e-3", "--resume", "--out", str(whole), code=2), "the difference is not named")
     check("constant rate" in palimpsa("train", *TINY, "--steps", "50", "--resume", "--out", str(whole), code=2), "no reason")
-    palimpsa("train", "--resume", "--out", str(root / "absent"), code=2)
+    check("holds no run" in palimpsa("train", "--resume", "--out", str(root / "absent"), code=2), "no run to resume")
+    check("leave out --config" in palimpsa("train", "--resume", "--config", str(whole / "config.json"), "--out", str(whole), code=2), "--resume --config")
+    check("cannot open" in palimpsa("train", "--config", str(root / "absent.json"), "--out", str(root / "refused"), code=2), "an absent --config")
+    level = json.loads((root / f"asked/checkpoints/step-{step[1]}/trainer.json").read_text())["cpu"]
+    if level != "ref":
+        check(f"level {level}, now ref" in palimpsa("train", "--resume", "--cpu", "ref", "--out", str(root / "asked"), code=2), "another --cpu")
     for words in (["--model", "palimsa-d"], ["--rule", "longhron"], ["--kv-pairs", "9"], ["--vocab", "20"], ["--lr", "nan"], ["--lr", "0"], ["--batch", "0"],
-                  ["--schedule", "linear"], ["--stages", "32:4"], ["--freeze", "*.nothing"], ["--seq-len", "31"], ["--learning", "1"], ["--clip", "-1"]):
+                  ["--schedule", "linear"], ["--stages", "32:4"], ["--freeze", "*.nothing"], ["--seq-len", "31"], ["--learning", "1"], ["--clip", "-1"],
+                  ["--stages", ""], ["--stages", "32:4:2:16"], ["--steps", "2000000000"], ["--steps", "0", "--epochs", "9000000000000000000"], ["--lr-floor", "2"],
+                  ["--heads", "-2"], ["--expand-v", "-1"], ["--model", "mamba2-130m"], ["--model", f"{whole}/checkpoints/best"]):
         target = root / "refused"
         palimpsa("train", *TINY, *words, "--out", str(target), code=2)
         check(not (target / "checkpoints").exists(), f"{words}: left a checkpoint")
         shutil.rmtree(target, ignore_errors=True)
-    palimpsa("train", *TINY, "--out", "/proc/nowhere", code=2)
+    palimpsa("train", *TINY, "--out", "/proc/nowhere", code=1)
     print("wrong usage: refused with a sentence")
 
     # A constant-rate run that is finished can be given more steps, and then equals one that had them from the start.
@@ -125,6 +133,8 @@ with tempfile.TemporaryDirectory() as folder:
     grid = "sweep mqar --models palimpsa-d,gated-deltanet --lrs 3e-3 --seeds 1,2 --out".split()
     options = "-- --stages 16:2:1:16,32:4:1:16 --vocab 64 --hidden 32 --heads 2 --examples 160 --test-examples 64".split()
     palimpsa(*grid, str(root / "s1"), *options)
+    for end in root.glob("s1/runs/*/checkpoints/step-20/trainer.json"):
+        check(json.loads(end.read_text())["best_step"] == 20, f"{end}: the best score of an earlier stage")
     for _ in range(3):
         child = subprocess.Popen([program, *grid, str(root / "s2"), *options], stdout=subprocess.DEVNULL)
         time.sleep(rng.uniform(0.1, 0.8))
@@ -138,6 +148,21 @@ with tempfile.TemporaryDirectory() as folder:
     palimpsa(*grid, str(root / "s2"), *options)
     check(not list((root / "s2/runs").iterdir()), "finished rows were trained again")
     print("killed sweep: the same table, nothing repeated")
+
+    # A run that is stopped from outside has no row; SIGTERM to the sweep alone reaches its runs at once; lists have no doubles.
+    check("twice" in palimpsa(*grid[:-1], "--seeds", "1,1", "--out", str(root / "s3"), *options, code=2), "a seed listed twice")
+    palimpsa(*grid, str(root / "s3"), *options, "--stop-after", "12", code=1)
+    check(not (root / "s3/results.csv").exists(), "a stopped run has rows")
+    slow = [program, *grid, str(root / "s4"), "--", "--seq-len", "64", "--kv-pairs", "16", "--vocab", "256", "--examples", "0", "--steps", "100000"]
+    child = subprocess.Popen(slow, stdout=subprocess.PIPE, text=True)
+    while not list(root.glob("s4/runs/*/metrics.jsonl")):
+        time.sleep(0.01)
+    busy = next(root.glob("s4/runs/*/config.json")).parent
+    check("another process" in palimpsa("train", "--resume", "--out", str(busy), code=2), "two processes in one run")
+    child.send_signal(signal.SIGTERM)
+    text = child.communicate(timeout=20)[0]
+    check(child.returncode == 0 and "the same command goes on" in text and not (root / "s4/results.csv").exists(), f"SIGTERM to a sweep: {text}")
+    print("stopped sweep: no rows for what is not done")
 
     # Learning: a tiny recall task is solved at a fixed seed.
     task = "--seq-len 16 --kv-pairs 4 --vocab 32 --hidden 64 --heads 4 --batch 64 --lr 1e-2 --examples 0 --test-examples 256 --eval-every 100 --stop-score 0.95 --seed 3".split()

@@ -107,6 +107,40 @@ static void saving_loading_and_saving_gives_identical_bytes(void **state) {
     pal_context_free(cx);
 }
 
+/* The reader pads by 8 where no multiple is given; 20 tokens make 24 rows so, and 32 by 16. */
+static void official_models_without_a_padding_key_keep_their_rows(void **state) {
+    (void)state;
+    pal_context *cx = test_context(1, NULL);
+    char root[256], first[512], second[512];
+    test_directory(root);
+    join(first, root, "first");
+    join(second, root, "second");
+    const pal_preset_options options = { .vocab = 20, .hidden = 20, .layers = 2, .head_dim = 10, .state_size = 6 };
+    pal_model_config c;
+    pal_model *model;
+    OK(pal_model_preset(&c, "mamba2-130m", &options, err));
+    c.vocab_rows = 24;
+    OK(pal_model_new(&model, &c, 1, PAL_FOR_TRAINING, cx, err));
+    OK(pal_model_save(model, first, PAL_F32, err));
+    pal_model_close(model);
+    char path[600];
+    snprintf(path, sizeof path, "%s/config.json", first);
+    json_t *config;
+    OK(pal_json_read(&config, path, err));
+    json_object_del(config, "pad_vocab_size_multiple");
+    OK(pal_json_write(path, config, err));
+    json_decref(config);
+    const char *const folders[] = { first, second };
+    for (int i = 0; i < 2; i++) {
+        OK(pal_model_open(&model, folders[i], PAL_FOR_TRAINING, cx, err));
+        assert_int_equal(pal_model_config_of(model)->vocab_rows, 24);
+        if (i == 0) OK(pal_model_save(model, second, PAL_F32, err));
+        pal_model_close(model);
+    }
+    test_remove(root);
+    pal_context_free(cx);
+}
+
 static void inference_reads_matrices_where_the_file_has_them(void **state) {
     (void)state;
     pal_context *cx = test_context(2, NULL);
@@ -525,6 +559,7 @@ int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "--continue") == 0) return continue_elsewhere(argv[2]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(saving_loading_and_saving_gives_identical_bytes),
+        cmocka_unit_test(official_models_without_a_padding_key_keep_their_rows),
         cmocka_unit_test(inference_reads_matrices_where_the_file_has_them),
         cmocka_unit_test(shards_and_other_dtypes_are_read),
         cmocka_unit_test(everything_wrong_with_tensors_is_in_one_sentence),
