@@ -53,9 +53,6 @@ int cli_parse(const cli_usage *usage, int argc, char **argv, const char **positi
 struct json_t;
 int cli_read_config(const cli_usage *usage, const char *path);
 struct json_t *cli_make_config(const cli_usage *usage);
-/* The entry of a NULL-terminated list that is spelled most like `name`, or NULL when none is close. */
-const char *cli_nearest(const char *name, const char *const *list);
-
 /* Prints "palimpsa: sentence" on stderr and returns code. */
 int cli_error(int code, const char *format, ...) PAL_PRINTF(2, 3);
 /* The exit code that fits a library status. */

@@ -64,7 +64,7 @@ int cmd_plot(int argc, char **argv) {
     const pal_status st = pal_runs_write(runs, &o, out, &err);
     const size_t skipped = pal_runs_skipped(runs);
     pal_runs_free(runs);
-    if (st) return cli_fail(&err);
+    if (st) return cli_fail_writing(&err);
     if (skipped) fprintf(stderr, "palimpsa: warning: %zu line%s of metrics could not be read and %s left out\n", skipped, skipped == 1 ? "" : "s", skipped == 1 ? "was" : "were");
     printf("wrote %s (%d run%s)\n", out, count, count == 1 ? "" : "s");
     return CLI_OK;

@@ -87,12 +87,11 @@ static int set_option(const cli_option *o, const char *text) {
     return CLI_OK;
 }
 
-const char *cli_nearest(const char *name, const char *const *list) { return pal_nearest(name, list); }
 
 static int unknown_option(const cli_usage *u, const char *command, const char *name) {
     const char *names[128] = { 0 };
     for (size_t i = 0; i < u->option_count && i < 127; i++) names[i] = u->options[i].name;
-    const char *near = cli_nearest(name, names);
+    const char *near = pal_nearest(name, names);
     if (near) return cli_error(CLI_USAGE, "%s: no option '--%s'; did you mean '--%s'?", command, name, near);
     return cli_error(CLI_USAGE, "%s: no option '--%s'; see 'palimpsa %s --help'", command, name, command);
 }
