@@ -161,7 +161,7 @@ static int bench_single(bench *b, const pal_context *cx) {
         subject p, g;
         char shape[64];
         snprintf(shape, sizeof shape, "B1 T%d H1 Dk%d Dv%d", T, dk, dv);
-        const bool made = subject_make(&p, palimpsa, one, 1, T, 1, dk, dv, false, true) & subject_make(&g, gla, one, 1, T, 1, dk, dv, false, true);
+        const bool first_made = subject_make(&p, palimpsa, one, 1, T, 1, dk, dv, false, true), made = subject_make(&g, gla, one, 1, T, 1, dk, dv, false, true) && first_made; /* both, so that both can be freed */
         if (!made) {
             code = out_of_memory();
         } else {
@@ -203,7 +203,7 @@ static int bench_batch(bench *b, const pal_context *cx, const char *only) {
         subject s1, sn;
         bench_item items[6];
         int count = 0;
-        const bool made = subject_make(&s1, rule, one, B, T, H, dk, dv, false, true) & subject_make(&sn, rule, cx, B, T, H, dk, dv, false, true);
+        const bool first_made = subject_make(&s1, rule, one, B, T, H, dk, dv, false, true), made = subject_make(&sn, rule, cx, B, T, H, dk, dv, false, true) && first_made; /* both, so that both can be freed */
         for (int n = 0; n < (all > 1 ? 2 : 1) && made; n++) {
             subject *s = n ? &sn : &s1;
             static const struct { const char *suffix; bench_fn *fn; } passes[] = { { "forward", forward_only }, { "backward", backward }, { "forward+backward", both } };
@@ -256,7 +256,7 @@ static int bench_step(bench *b, const pal_context *cx, int layers, const char *t
     char shape[64];
     snprintf(shape, sizeof shape, "B%d T1 H%d Dk%d Dv%d", layers, H, dk, dv);
     int code = CLI_OK;
-    const bool made = subject_make(&p, palimpsa, cx, layers, 1, H, dk, dv, true, false) & subject_make(&g, gla, cx, layers, 1, H, dk, dv, true, false);
+    const bool first_made = subject_make(&p, palimpsa, cx, layers, 1, H, dk, dv, true, false), made = subject_make(&g, gla, cx, layers, 1, H, dk, dv, true, false) && first_made; /* both, so that both can be freed */
     if (made) {
         sweep ps = { cx, p.states[0], (size_t)layers * p.state_floats }, gs = { cx, g.states[0], (size_t)layers * g.state_floats };
         enum { SWEEP_P, SWEEP_G, STEP_G, STEP_P };
@@ -300,7 +300,7 @@ int bench_inference(bench *b, const pal_context *cx) {
         subject p, g;
         char shape[64];
         snprintf(shape, sizeof shape, "B%d T%d H1 Dk%d Dv%d", B, T, D, D);
-        const bool made = subject_make(&p, palimpsa, cx, B, T, 1, D, D, false, false) & subject_make(&g, gla, cx, B, T, 1, D, D, false, false);
+        const bool first_made = subject_make(&p, palimpsa, cx, B, T, 1, D, D, false, false), made = subject_make(&g, gla, cx, B, T, 1, D, D, false, false) && first_made; /* both, so that both can be freed */
         if (made) {
             bench_item items[] = {
                 bench_make("gla.forward", shape, level_of(cx), pal_context_threads(cx), forward_only, &g),

@@ -32,7 +32,7 @@ static void schedules_start_rise_and_end_where_they_should(void **state) {
 static pal_model *small_model(const pal_context *cx) {
     const pal_preset_options options = { .task = "mqar", .vocab = 32, .hidden = 16, .heads = 2 };
     pal_model_config config;
-    pal_model *model;
+    pal_model *model = NULL;
     pal_error err;
     if (pal_model_preset(&config, "palimpsa-d", &options, &err) || pal_model_new(&model, &config, 1, PAL_FOR_TRAINING, cx, &err)) fail_msg("%s", err.text);
     return model;
