@@ -3,7 +3,10 @@
  *
  * DIR/results.csv is the truth: a run whose rows are there is never trained again, even when its directory is gone. It is
  * rewritten whole and renamed for every finished run, in the order of the grid, so a killed sweep that is started again
- * ends with the same bytes. Times go to timing.csv. */
+ * ends with the same bytes. Times go to timing.csv.
+ *
+ * With --search the learning rate is picked first: DIR/search is a sweep of its own, of every rate with the first seed on
+ * fewer stages; then each model is trained at its best rate alone, with every seed. */
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -40,13 +43,15 @@ typedef struct {
     double accuracy[MOST_STAGES];
     long long steps[MOST_STAGES];
     int length[MOST_STAGES], pairs[MOST_STAGES];
-    pid_t child; /* 0: not running */
+    bool left_out; /* at a rate that the search did not pick */
+    pid_t child;   /* 0: not running */
     double started;
 } sweep_run;
 
 typedef struct {
     const char *out;
     word_list models, rates, seeds;
+    const char *search;   /* stages of the search for a rate, or NULL */
     const char *train;    /* file of options for train, or NULL */
     json_t *train_options; /* what it holds */
     const char **extra;   /* further arguments for train */
@@ -94,6 +99,12 @@ static size_t count_done(const sweep *s) {
     return done;
 }
 
+static size_t count_wanted(const sweep *s) {
+    size_t wanted = 0;
+    for (size_t i = 0; i < s->count; i++) wanted += !s->runs[i].left_out;
+    return wanted;
+}
+
 /* The sweep's own configuration, so that a restart under another one is refused. */
 static json_t *describe(const sweep *s) {
     json_t *lists[3];
@@ -104,8 +115,10 @@ static json_t *describe(const sweep *s) {
     }
     json_t *extra = json_array();
     for (int i = 0; i < s->extra_count; i++) json_array_append_new(extra, json_string(s->extra[i]));
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:i}", "models", lists[0], "lrs", lists[1], "seeds", lists[2], "train", s->train_options ? json_incref(s->train_options) : json_null(),
-                     "options", extra, "threads", s->threads);
+    json_t *out = json_pack("{s:o, s:o, s:o, s:o, s:o, s:i}", "models", lists[0], "lrs", lists[1], "seeds", lists[2], "train", s->train_options ? json_incref(s->train_options) : json_null(),
+                            "options", extra, "threads", s->threads);
+    if (s->search) json_object_set_new(out, "search", json_string(s->search));
+    return out;
 }
 
 static int write_text(const char *path, int (*print)(FILE *to, const sweep *s), const sweep *s) {
@@ -315,7 +328,7 @@ static int finish_one(sweep *s, const char *results, int *running) {
         if ((code = read_run(s, r)) || (code = write_text(results, print_results, s)) || (code = append_timing(s, r))) return code;
         char took[32];
         progress_duration(took, bench_now() - r->started);
-        printf("%zu/%zu  %-40s", count_done(s), s->count, name);
+        printf("%zu/%zu  %-40s", count_done(s), count_wanted(s), name);
         for (int k = 0; k < r->stages; k++) printf("  L%d %.3f", r->length[k], r->accuracy[k]);
         printf("  (%s)\n", took);
         fflush(stdout);
@@ -329,7 +342,7 @@ static int run_all(sweep *s, const char *results) {
     while (!code && (running || next < s->count)) {
         while (!code && !interrupted && running < s->jobs && next < s->count) {
             sweep_run *r = &s->runs[next++];
-            if (r->stages) continue;
+            if (r->stages || r->left_out) continue;
             code = start(s, r);
             if (!code) running++;
         }
@@ -378,16 +391,19 @@ static int best_rate(const sweep *s, int model, int stages) {
     return best;
 }
 
-static int stage_count(const sweep *s) {
-    int stages = 0;
-    for (size_t i = 0; i < s->count; i++) stages = s->runs[i].stages > stages ? s->runs[i].stages : stages;
-    return stages;
+/* A run that went through every stage: it knows their lengths. */
+static const sweep_run *longest_run(const sweep *s) {
+    const sweep_run *longest = s->runs;
+    for (size_t i = 1; i < s->count; i++)
+        if (s->runs[i].stages > longest->stages) longest = &s->runs[i];
+    return longest;
 }
 
 static int print_table(FILE *to, const sweep *s) {
-    const int stages = stage_count(s);
+    const sweep_run *longest = longest_run(s);
+    const int stages = longest->stages;
     fprintf(to, "| model | learning rate |");
-    for (int k = 0; k < stages; k++) fprintf(to, " L = %d, %d pairs |", s->runs[0].length[k], s->runs[0].pairs[k]);
+    for (int k = 0; k < stages; k++) fprintf(to, " L = %d, %d pairs |", longest->length[k], longest->pairs[k]);
     fprintf(to, "\n|---|---|");
     for (int k = 0; k < stages; k++) fprintf(to, "---|");
     fputc('\n', to);
@@ -405,13 +421,14 @@ static int print_table(FILE *to, const sweep *s) {
 }
 
 static int draw(const sweep *s) {
-    const int stages = stage_count(s), models = s->models.count;
+    const sweep_run *longest = longest_run(s);
+    const int stages = longest->stages, models = s->models.count;
     char labels[MOST_STAGES][48], path[PATH];
     const char *groups[MOST_STAGES];
     static summary kept[MOST_STAGES * MOST_ENTRIES]; /* the figure points into it */
     static pal_bar bars[MOST_STAGES * MOST_ENTRIES];
     for (int k = 0; k < stages; k++) {
-        snprintf(labels[k], sizeof labels[k], "L = %d, %d pairs", s->runs[0].length[k], s->runs[0].pairs[k]);
+        snprintf(labels[k], sizeof labels[k], "L = %d, %d pairs", longest->length[k], longest->pairs[k]);
         groups[k] = labels[k];
         for (int m = 0; m < models; m++) {
             summary *x = &kept[k * models + m];
@@ -430,10 +447,11 @@ static int draw(const sweep *s) {
     return pal_figure_write_png(&figure, 2, path, &err) ? cli_fail_writing(&err) : CLI_OK;
 }
 
-static int sweep_all(sweep *s) {
-    char results[PATH], path[PATH];
+/* Makes the grid, refuses another configuration's directory, and takes over the rows that are there. */
+static int prepare(sweep *s, char results[PATH]) {
+    char path[PATH];
     pal_error err;
-    int code, lock;
+    int code;
     s->count = (size_t)s->models.count * (size_t)s->rates.count * (size_t)s->seeds.count;
     s->runs = pal_alloc(s->count, sizeof *s->runs);
     if (!s->runs) return cli_error(CLI_FAILED, "sweep: no memory for %zu runs", s->count);
@@ -444,25 +462,70 @@ static int sweep_all(sweep *s) {
     }
     if ((code = join(path, s->out, "runs"))) return code;
     if (pal_make_directory(path, &err)) return cli_fail_writing(&err);
-    if ((code = cli_lock(s->out, false, &lock))) return code; /* until the process ends */
-    if ((code = check_description(s)) || (code = join(results, s->out, "results.csv")) || (code = read_results(s, results))) return code;
-    printf("%zu runs (%d models x %d rates x %d seeds), %zu done, %d at a time with %d thread%s each\n", s->count, s->models.count, s->rates.count,
-           s->seeds.count, count_done(s), s->jobs, s->threads, s->threads == 1 ? "" : "s");
-    struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    if ((code = check_description(s)) || (code = join(results, s->out, "results.csv"))) return code;
+    return read_results(s, results);
+}
+
+/* Trains what is wanted and not done; ends with the table and the figure, unless it was interrupted. */
+static int complete(sweep *s, const char *results) {
+    char path[PATH];
+    int code;
     if ((code = run_all(s, results))) return code;
     if (interrupted) {
         printf("stopped; the same command goes on where this one ended\n");
         return CLI_OK;
     }
-    if (count_done(s) < s->count)
-        return cli_error(CLI_FAILED, "sweep: %zu of %zu runs were stopped before their end; the same command goes on with them", s->count - count_done(s), s->count);
+    const size_t missing = count_wanted(s) - count_done(s);
+    if (missing)
+        return cli_error(CLI_FAILED, "sweep: %zu of %zu runs were stopped before their end; the same command goes on with them", missing, count_wanted(s));
     if ((code = write_text(results, print_results, s)) || (code = join(path, s->out, "results.md")) || (code = write_text(path, print_table, s))) return code;
     if ((code = draw(s))) return code;
     print_table(stdout, s);
     printf("%s/results.csv, results.md, results.svg and results.png hold the sweep\n", s->out);
     return CLI_OK;
+}
+
+/* Trains every rate with the first seed on the search's stages, and leaves the others' runs out of s. */
+static int search_rates(sweep *s) {
+    const char *extra[MOST_ARGUMENTS];
+    char out[PATH], results[PATH];
+    int code = join(out, s->out, "search");
+    if (code) return code;
+    sweep first = *s;
+    first.out = out;
+    first.search = NULL;
+    first.runs = NULL;
+    first.seeds.count = 1;
+    memcpy(extra, s->extra, (size_t)s->extra_count * sizeof *extra);
+    extra[s->extra_count] = "--stages", extra[s->extra_count + 1] = s->search; /* the last one counts */
+    first.extra = extra;
+    first.extra_count = s->extra_count + 2;
+    if (!(code = prepare(&first, results))) {
+        printf("search for the learning rate: %d models x %d rates on stages %s, %zu of %zu runs done\n", s->models.count, s->rates.count, s->search,
+               count_done(&first), first.count);
+        code = complete(&first, results);
+    }
+    for (size_t i = 0; !code && !interrupted && i < s->count; i++)
+        s->runs[i].left_out = s->runs[i].rate != best_rate(&first, s->runs[i].model, longest_run(&first)->stages);
+    pal_free(first.runs);
+    return code;
+}
+
+static int sweep_all(sweep *s) {
+    char results[PATH];
+    int code, lock;
+    pal_error err;
+    if (pal_make_directory(s->out, &err)) return cli_fail_writing(&err);
+    if ((code = cli_lock(s->out, false, &lock))) return code; /* until the process ends */
+    if ((code = prepare(s, results))) return code;
+    struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    if (s->search && ((code = search_rates(s)) || interrupted)) return code;
+    printf("%zu runs (%d models x %d rate%s x %d seeds), %zu done, %d at a time with %d thread%s each\n", count_wanted(s), s->models.count,
+           s->search ? 1 : s->rates.count, s->search || s->rates.count == 1 ? "" : "s", s->seeds.count, count_done(s), s->jobs, s->threads, s->threads == 1 ? "" : "s");
+    fflush(stdout);
+    return complete(s, results);
 }
 
 /* *path, found in a configuration file, is relative to that file. */
@@ -492,6 +555,7 @@ int cmd_sweep(int argc, char **argv) {
         { "models", OPT_TEXT, &models, "LIST", "models to compare (default: the paper's five)" },
         { "lrs", OPT_TEXT, &rates, "LIST", "learning rates (default 1e-3,2.15e-3,4.64e-3,1e-2)" },
         { "seeds", OPT_TEXT, &seeds, "LIST", "seeds (default 1,2,3)" },
+        { "search", OPT_TEXT, &s.search, "STAGES", "pick each model's rate first, on these stages with the first seed; then train at that rate only" },
         { "jobs", OPT_INT, &s.jobs, "N", "runs at a time (default 1)", true },
         { "threads", OPT_INT, &s.threads, "N", "threads per run, part of the configuration (default 1)" },
         { "train", OPT_TEXT, &s.train, "FILE", "options of 'palimpsa train' as a JSON file; in a --config file, relative to that file" },
@@ -504,6 +568,7 @@ int cmd_sweep(int argc, char **argv) {
                  "figure. Killed or interrupted, the same command goes on; a finished run is never repeated.",
         .examples = "  palimpsa sweep mqar --out sweeps/small --seeds 1,2 -- --seq-len 64 --kv-pairs 16 --vocab 512 --epochs 4\n"
                     "  palimpsa sweep mqar --config configs/mqar-reduced.json --out sweeps/reduced\n"
+                    "  palimpsa sweep mqar --search 128:32:4:128 --out sweeps/searched -- --stages 128:32:20:128,256:64:20:128\n"
                     "  palimpsa sweep mqar --config configs/mqar-paper.json --jobs 8 --out sweeps/paper\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],

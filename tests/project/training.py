@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`palimpsa train` and `sweep` from the outside: a tiny recall task is solved, stopped and killed runs end where an
 uninterrupted one does, bit for bit, damaged checkpoints are passed over, and wrong usage gets one sentence."""
-import json, os, pathlib, random, re, shutil, signal, subprocess, sys, tempfile, time
+import json, os, pathlib, random, re, resource, shutil, signal, subprocess, sys, tempfile, time
 
 program, long_run = sys.argv[1], bool(os.environ.get("PALIMPSA_TEST_LONG"))
 rng = random.Random(7)
@@ -49,25 +49,26 @@ with tempfile.TemporaryDirectory() as folder:
         shutil.rmtree(run)
     print("stopped and resumed: the same bits")
 
-    # Killed at random moments until it is done.
-    for trial in range(10 if long_run else 1):
+    # Killed at random moments until it is done, then again from the start, until there were enough kills.
+    total, trial = 0, 0
+    while total < (100 if long_run else 4):
         run, kills = root / f"killed{trial}", 0
+        trial += 1
         while True:
             words = ["train", *TINY, "--out", str(run)] + (["--resume"] if (run / "config.json").exists() else [])
             child = subprocess.Popen([program, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             try:
-                child.wait(timeout=rng.uniform(0.05, 0.5))
+                child.wait(timeout=rng.uniform(0.02, 0.4) if kills < 10 else None)
                 check(child.returncode == 0, f"a resumed run failed after {kills} kills")
                 break
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
                 kills += 1
-            if kills == 10:  # enough: let it finish
-                palimpsa("train", *TINY, "--resume", "--out", str(run))
-                break
         same_end(whole, run)
-        print(f"killed {kills} times: the same bits")
+        shutil.rmtree(run)
+        total += kills
+    print(f"killed {total} times in {trial} runs: the same bits")
 
     # SIGTERM finishes the update, writes a checkpoint and says how to go on.
     run = root / "asked"
@@ -95,6 +96,19 @@ with tempfile.TemporaryDirectory() as folder:
         check("step-25 is not usable" in text and "step 20" in text, f"{damage}: {text}")
         same_end(whole, copy)
     print("damaged checkpoints: passed over")
+
+    # A full disk: the checkpoint that does not fit is refused with a sentence, the one before stays whole and usable.
+    run = root / "full"
+    palimpsa("train", *TINY, "--out", str(run), "--stop-after", "20")
+    room = 2 * (run / "metrics.jsonl").stat().st_size
+    check(room < (run / "checkpoints/step-20/model.safetensors").stat().st_size, "the limit would not bite")
+    done = subprocess.run([program, "train", "--resume", "--out", str(run)], capture_output=True, text=True,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)))
+    check(done.returncode == 1 and "File too large" in done.stderr and done.stderr.count("\n") == 1, f"full disk: {done.returncode} {done.stderr}")
+    check({p.name for p in (run / "checkpoints").iterdir()} == {"step-10", "step-20"}, "a full disk left something behind")
+    palimpsa("train", "--resume", "--out", str(run))
+    same_end(whole, run)
+    print("full disk: the previous checkpoint stays")
 
     # Refusals: one sentence each, nothing written.
     palimpsa("train", *TINY, "--out", str(whole), code=2)
@@ -148,6 +162,21 @@ with tempfile.TemporaryDirectory() as folder:
     palimpsa(*grid, str(root / "s2"), *options)
     check(not list((root / "s2/runs").iterdir()), "finished rows were trained again")
     print("killed sweep: the same table, nothing repeated")
+
+    # A search picks each model's rate with the first seed; then only that rate is trained, and a restart repeats nothing.
+    search = "sweep mqar --models palimpsa-d,gated-deltanet --lrs 1e-5,1e-2 --seeds 1,2 --search 16:2:4:16 --out".split()
+    palimpsa(*search, str(root / "s5"), *options)
+    searched = [line.split(",") for line in (root / "s5/search/results.csv").read_text().splitlines()[1:]]
+    rows = [line.split(",") for line in (root / "s5/results.csv").read_text().splitlines()[1:]]
+    check([r[:4] for r in searched] == [[m, lr, "1", "1"] for m in ("palimpsa-d", "gated-deltanet") for lr in ("1e-5", "1e-2")], f"search: {searched}")
+    best = {m: max((r for r in searched if r[0] == m), key=lambda r: float(r[6]))[1] for m in ("palimpsa-d", "gated-deltanet")}
+    check([r[:4] for r in rows] == [[m, best[m], seed, stage] for m in best for seed in "12" for stage in "12"], f"after the search: {rows}")
+    shutil.rmtree(root / "s5/runs"), shutil.rmtree(root / "s5/search/runs")
+    before = (root / "s5/results.csv").read_bytes()
+    palimpsa(*search, str(root / "s5"), *options)
+    check((root / "s5/results.csv").read_bytes() == before and not list(root.glob("s5/**/metrics.jsonl")), "a searched sweep was repeated")
+    check("search was" in palimpsa(*search[:-3], "--search", "16:2:5:16", "--out", str(root / "s5"), *options, code=2), "another search")
+    print("searched sweep: one rate per model")
 
     # A run that is stopped from outside has no row; SIGTERM to the sweep alone reaches its runs at once; lists have no doubles.
     check("twice" in palimpsa(*grid[:-1], "--seeds", "1,1", "--out", str(root / "s3"), *options, code=2), "a seed listed twice")
