@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/alloc.h"
 #include "base/parallel.h"
@@ -13,10 +14,10 @@
 #include "layers/pass.h"
 #include "palimpsa/palimpsa.h"
 
-enum { MOST_REPEATS = 64, PEAK_SIZE = 1536, READ_FLOATS = 64 << 20, READ_PASSES = 5, STEPS = 16 };
+enum { MOST_REPEATS = 64, PEAK_SIZE = 1536, READ_FLOATS = 64 << 20, READ_PASSES = 5, STEPS = 16, MOST_OPERATIONS = 64 };
 
 typedef struct {
-    const char *model;
+    const char *model, *rule;
     int tokens, layers, vocab, repeats;
     double expand_v;
     const char *json;
@@ -35,6 +36,7 @@ typedef struct {
     int32_t *ids, *targets;
     int cu[2];
     double seconds[KINDS][MOST_REPEATS];
+    double by_operation[KINDS][MOST_OPERATIONS]; /* seconds, all repeats together, in the order of pal_work_timing */
 } bench_side;
 
 static int ascending(const void *a, const void *b) {
@@ -52,9 +54,15 @@ static double median(const double *seconds, int n) {
 static int open_side(bench_side *s, const bench_options *o, const pal_context *cx, const char *name) {
     pal_error err;
     pal_model_config config;
-    const pal_preset_options preset = { .layers = o->layers, .vocab = o->vocab, .expand_v = o->expand_v };
+    const pal_preset_options preset = { .layers = o->layers, .vocab = o->vocab, .expand_v = o->expand_v, .rule = o->rule };
+    struct stat info;
     snprintf(s->name, sizeof s->name, "%s", name);
-    if (pal_model_preset(&config, name, &preset, &err) || pal_model_new(&s->model, &config, 1, PAL_FOR_TRAINING, cx, &err)) return cli_fail(&err);
+    if (stat(name, &info) == 0 && S_ISDIR(info.st_mode)) {
+        if (o->layers || o->vocab || o->rule || o->expand_v > 0)
+            return cli_error(CLI_USAGE, "bench model: %s is a model directory, so --layers, --vocab, --rule and --expand-v do not apply", name);
+        if (pal_model_open(&s->model, name, PAL_FOR_TRAINING, cx, &err)) return cli_fail(&err);
+        config = *pal_model_config_of(s->model);
+    } else if (pal_model_preset(&config, name, &preset, &err) || pal_model_new(&s->model, &config, 1, PAL_FOR_TRAINING, cx, &err)) return cli_fail(&err);
     if (pal_work_new(&s->training, s->model, cx, &(pal_work_options){ .tokens = o->tokens, .training = true }, &err)) return cli_fail(&err);
     const int context = o->tokens + (o->repeats + 1) * STEPS; /* a row, then the steps of the warm-up and of every repeat */
     if (pal_work_new(&s->inference, s->model, cx, &(pal_work_options){ .tokens = o->tokens, .context = context }, &err)) return cli_fail(&err);
@@ -81,6 +89,13 @@ static void close_side(bench_side *s) {
     pal_free(s->targets);
 }
 
+/* Adds what a work has counted since its reset, and starts anew. */
+static void take_timing(double seconds[MOST_OPERATIONS], pal_work *work) {
+    const pal_timing *t = pal_work_timing(work);
+    for (int i = 0; i < MOST_OPERATIONS && t[i].name; i++) seconds[i] += t[i].seconds;
+    pal_work_timing_reset(work);
+}
+
 static int run_once(bench_side *s, const bench_options *o, int repeat) {
     pal_error err;
     pal_loss loss;
@@ -89,13 +104,16 @@ static int run_once(bench_side *s, const bench_options *o, int repeat) {
     double start = pal_now();
     if (pal_model_forward(s->model, s->inference, &batch, &last, 1, s->logits, &err)) return cli_fail(&err);
     s->seconds[FORWARD][repeat] = pal_now() - start;
+    take_timing(s->by_operation[FORWARD], s->inference);
     start = pal_now();
     if (pal_model_learn(s->model, s->training, &batch, 1.0f / (float)o->tokens, &loss, NULL, &err)) return cli_fail(&err);
     s->seconds[TRAIN][repeat] = pal_now() - start;
+    take_timing(s->by_operation[TRAIN], s->training);
     start = pal_now();
     for (int i = 0; i < STEPS; i++)
         if (pal_model_step(s->model, s->inference, &s->state, 1, &s->ids[i % o->tokens], s->logits, &err)) return cli_fail(&err);
     s->seconds[STEP][repeat] = (pal_now() - start) / STEPS;
+    take_timing(s->by_operation[STEP], s->inference);
     return CLI_OK;
 }
 
@@ -156,6 +174,11 @@ static double step_bytes(const bench_side *s, int context) {
     return (double)weights + (double)pal_state_bytes(s->model, context);
 }
 
+/* Mean seconds of one call; steps were timed STEPS at a time. */
+static double operation_seconds(const bench_side *s, int kind, int operation, int repeats) {
+    return s->by_operation[kind][operation] / repeats / (kind == STEP ? STEPS : 1);
+}
+
 static void report(const bench_options *o, const bench_side *s, const bench_side *other, const machine *m, const pal_context *cx, json_t *list) {
     const double peak = median(m->flops, o->repeats), bandwidth = median(m->bytes, o->repeats);
     const double parameters = (double)pal_model_parameters(s->model);
@@ -185,17 +208,32 @@ static void report(const bench_options *o, const bench_side *s, const bench_side
             json_object_set_new(entry, "ratio", json_real(ratio));
             json_object_set_new(entry, "ratio_to", json_string(other->name));
         }
+        json_t *operations = json_object();
+        const pal_timing *t = pal_work_timing(s->training);
+        for (int i = 0; i < MOST_OPERATIONS && t[i].name; i++)
+            if (s->by_operation[k][i] > 0) json_object_set_new(operations, t[i].name, json_real(operation_seconds(s, k, i, o->repeats) * 1e9));
+        json_object_set_new(entry, "operations_ns", operations);
         json_array_append_new(list, entry);
     }
 }
 
 static void report_operations(const bench_side *s, int repeats) {
     const pal_timing *t = pal_work_timing(s->training);
-    double all = 0;
-    for (int i = 0; t[i].name; i++) all += t[i].seconds;
-    printf("\nwhere forward+backward of %s goes (' is backward), mean of %d:\n", s->name, repeats);
-    for (int i = 0; t[i].name; i++)
-        if (t[i].calls) printf("  %-20s %9.2f ms %6.1f%%\n", t[i].name, t[i].seconds / repeats * 1e3, 100 * t[i].seconds / all);
+    double all[KINDS] = { 0 };
+    for (int k = 0; k < KINDS; k++)
+        for (int i = 0; i < MOST_OPERATIONS; i++) all[k] += operation_seconds(s, k, i, repeats);
+    printf("\nwhere the time of %s goes (' is backward), mean of %d, in ms:\n  %-20s %18s %18s %18s\n", s->name, repeats, "", "forward", "forward+backward", "step");
+    for (int i = 0; i < MOST_OPERATIONS && t[i].name; i++) {
+        double seconds[KINDS], any = 0;
+        for (int k = 0; k < KINDS; k++) any += seconds[k] = operation_seconds(s, k, i, repeats);
+        if (any <= 0) continue;
+        printf("  %-20s", t[i].name);
+        for (int k = 0; k < KINDS; k++) {
+            if (seconds[k] > 0) printf(" %10.3f %6.1f%%", seconds[k] * 1e3, 100 * seconds[k] / all[k]);
+            else printf(" %18s", "");
+        }
+        putchar('\n');
+    }
 }
 
 /* The same model without metaplasticity: "-wo-meta" goes before the size. */
@@ -211,7 +249,7 @@ static int run_bench(const bench_options *o, const pal_context *cx) {
     machine m = { 0 };
     char ablation[64];
     int code = CLI_OK;
-    const int count = ablation_of(o->model, ablation) ? 2 : 1;
+    const int count = !o->rule && ablation_of(o->model, ablation) ? 2 : 1; /* another rule has no ablation */
     json_t *list = json_array();
     m.a = pal_alloc(PEAK_SIZE * PEAK_SIZE, sizeof(float));
     m.b = pal_alloc(PEAK_SIZE * PEAK_SIZE, sizeof(float));
@@ -224,7 +262,11 @@ static int run_bench(const bench_options *o, const pal_context *cx) {
         measure_machine(&m, cx, repeat);
         for (int i = 0; i < count && !code; i++) {
             code = run_once(&sides[i], o, repeat);
-            if (r < 0) pal_work_timing_reset(sides[i].training);
+            if (r < 0) {
+                pal_work_timing_reset(sides[i].training);
+                pal_work_timing_reset(sides[i].inference);
+                memset(sides[i].by_operation, 0, sizeof sides[i].by_operation);
+            }
         }
     }
     if (!code) {
@@ -243,7 +285,8 @@ static int run_bench(const bench_options *o, const pal_context *cx) {
 int bench_model(int argc, char **argv) {
     bench_options o = { .model = "palimpsa-d-170m", .tokens = 1024, .repeats = 3 };
     const cli_option options[] = {
-        { "model", OPT_TEXT, &o.model, "NAME", "a model with a size (default palimpsa-d-170m); a metaplastic one is compared with its ablation" },
+        { "model", OPT_TEXT, &o.model, "NAME|DIR", "a model with a size (default palimpsa-d-170m), compared with its ablation if it is metaplastic, or a directory" },
+        { "rule", OPT_TEXT, &o.rule, "RULE", "memory rule on the D backbone: longhorn, delta, gdn, mesa, ..." },
         { "tokens", OPT_INT, &o.tokens, "N", "tokens of one row (default 1024)" },
         { "layers", OPT_INT, &o.layers, "N", "layers instead of the model's own" },
         { "vocab", OPT_INT, &o.vocab, "N", "vocabulary instead of the model's own" },
