@@ -6,15 +6,7 @@
 
 #include "base/parallel.h"
 
-#define X(op)                                                      \
-    const pal_variant pal_##op##_variants[] = {                    \
-        PAL_VARIANT(PAL_CPU_REF, pal_##op##_ref),                  \
-        PAL_VARIANT_X86(PAL_CPU_AVX2, pal_##op##_avx2)             \
-        PAL_VARIANT_X86(PAL_CPU_AVX512, pal_##op##_avx512)         \
-        PAL_VARIANTS_END                                           \
-    };
-PAL_NORM_KERNELS(X)
-#undef X
+PAL_NORM_KERNELS(PAL_VARIANTS)
 
 static size_t rmsnorm_weights(const pal_rmsnorm_args *a) { return (size_t)a->width * (size_t)(a->shared_weight ? 1 : a->groups); }
 static size_t rmsnorm_terms(const pal_rmsnorm_args *a) { return (size_t)(a->shared_weight ? a->groups : 1); }
