@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "kernels/rows.h"
 
-#include "base/parallel.h"
 
 enum { SUM_CHUNK = 256 };
 

@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "base/context.h"
+#include "base/parallel.h"
 #include "palimpsa/memory.h"
 
 static inline pal_const_view pal_reading(pal_view v) { return (pal_const_view){ v.data, v.stride }; }
@@ -21,10 +22,31 @@ static inline size_t pal_row_grain(size_t channels) {
     return channels >= TASK_ELEMENTS ? 1 : TASK_ELEMENTS / (channels ? channels : 1);
 }
 
+/* Defines NAME_over_rows(cx, args, rows, channels): a variant that sums over no rows, on all of args' rows. */
+#define PAL_OVER_ROWS(name, args, function)                                                               \
+    typedef struct {                                                                                      \
+        const args *a;                                                                                    \
+        function *rows;                                                                                   \
+    } name##_job;                                                                                         \
+    static void name##_task(void *arg, size_t begin, size_t end, int thread) {                            \
+        (void)thread;                                                                                     \
+        const name##_job *job = arg;                                                                      \
+        job->rows(job->a, begin, end);                                                                    \
+    }                                                                                                     \
+    static void name##_over_rows(const pal_context *cx, const args *a, function *rows, size_t channels) { \
+        name##_job job = { a, rows };                                                                     \
+        pal_parallel_ranges(cx, a->rows, pal_row_grain(channels), name##_task, &job);                     \
+    }
+
 /* Rows in one partial sum (the last may have fewer) and the number of partial sums. `terms` is what one row adds to one
  * number; 128 terms are few enough to be added in f32. */
 static inline size_t pal_sum_rows(size_t terms) { return terms >= 128 ? 1 : 128 / terms; }
 static inline size_t pal_sum_blocks(size_t rows, size_t terms) { return (rows + pal_sum_rows(terms) - 1) / pal_sum_rows(terms); }
+
+/* Where the block that begins with this row puts its sums of `width` numbers; partial NULL: nowhere. */
+static inline float *pal_sum_block(float *partial, size_t begin, size_t terms, size_t width) {
+    return partial ? partial + begin / pal_sum_rows(terms) * width : NULL;
+}
 
 /* total[i] += sum over blocks b of partial[b*stride + i], i < n, in double and in order of b. */
 void pal_sum_partials(const pal_context *cx, float *total, size_t n, const float *partial, size_t stride, size_t blocks);

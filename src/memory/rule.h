@@ -44,6 +44,14 @@ static inline bool pal_memory_starts_fresh(const pal_memory_run *run) { return r
 /* The key head that head h reads. */
 static inline size_t pal_memory_key_head(const pal_memory_shape *s, size_t h) { return h * (size_t)s->key_heads / (size_t)s->heads; }
 
+/* A view from a token and channel on; no view stays none. */
+static inline pal_view pal_view_at(pal_view view, size_t token, size_t channel) {
+    return (pal_view){ view.data ? view.data + token * view.stride + channel : NULL, view.stride };
+}
+static inline pal_const_view pal_const_view_at(pal_const_view view, size_t token, size_t channel) {
+    return (pal_const_view){ view.data ? view.data + token * view.stride + channel : NULL, view.stride };
+}
+
 /* Channels per token row of an input or gradient of the same name. */
 int pal_memory_channels(const pal_memory_rule *rule, const pal_memory_shape *shape, unsigned input);
 

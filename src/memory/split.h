@@ -19,6 +19,11 @@ static inline int pal_split_slots(const pal_memory_shape *s, int units) {
 /* First unit of a slot; slot + 1 gives the end. */
 static inline int pal_split_unit(int units, int slots, int slot) { return (int)((long long)units * slot / slots); }
 
+/* What the partial sums of one gradient of the key heads take, in whole cache lines: nothing with one slot. */
+static inline size_t pal_split_partial_floats(const pal_memory_shape *s, int slots, int width) {
+    return slots > 1 ? ((size_t)slots * (size_t)s->tokens * (size_t)s->key_heads * (size_t)width + 15) / 16 * 16 : 0;
+}
+
 /* Pieces of `length` tokens: where sequence n starts counting when every sequence has pieces of its own. Sequence n owns
  * pieces first(n) .. first(n+1)-1, of which the last may be unused; no scan over the sequences is needed. */
 static inline size_t pal_split_first(const pal_memory_shape *s, int length, int n) {

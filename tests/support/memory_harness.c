@@ -6,312 +6,8 @@
 
 #include "base/alloc.h"
 
-static const struct {
-    const char *name;
-    size_t view, gradient; /* where it sits in pal_memory_inputs and pal_memory_gradients; parameters are plain pointers */
-    bool parameter;
-    double lo, hi;
-} inputs[MEMORY_INPUTS] = {
-#define ROWS(field, lo, hi) { #field, offsetof(pal_memory_inputs, field), offsetof(pal_memory_gradients, field), false, lo, hi }
-#define PARAMETER(field, lo, hi) { #field, offsetof(pal_memory_inputs, field), offsetof(pal_memory_gradients, field), true, lo, hi }
-    ROWS(q, 0, 0), ROWS(k, 0, 0), ROWS(v, 0, 0), ROWS(b, 0, 1), ROWS(beta, 0, 1), ROWS(dt, 0, 0.7), ROWS(g, -0.7, 0),
-    PARAMETER(A, 0.2, 1), PARAMETER(Ip, 0.5, 2), PARAMETER(lam, 0.5, 2),
-};
-enum { Q, K, V, B, BETA, DT, G };
-
-int memory_input_index(unsigned bit) {
-    int i = 0;
-    while (bit >>= 1) i++;
-    return i;
-}
-
 static double accept_out(const memory_subject *s) { return s->accept_out > 0 ? s->accept_out : 5e-6; }
 static double accept_grad(const memory_subject *s) { return s->accept_grad > 0 ? s->accept_grad : 1e-5; }
-static size_t at_least_one(size_t n) { return n ? n : 1; }
-static float *floats(size_t n) {
-    float *x = pal_alloc(at_least_one(n), sizeof *x);
-    assert_non_null(x);
-    return x;
-}
-
-static const pal_memory_rule *rule_of(const memory_subject *subject) {
-    const pal_memory_rule *rule = pal_memory_find(subject->rule);
-    if (!rule) fail_msg("no rule '%s'", subject->rule);
-    return rule;
-}
-
-static memory_case *case_of_shape(const memory_subject *subject, int n, const int *lengths, int heads, int key_heads, int dk, int dv) {
-    memory_case *c = pal_alloc(1, sizeof *c);
-    assert_non_null(c);
-    c->subject = subject;
-    c->rule = rule_of(subject);
-    c->cu = pal_alloc((size_t)n + 1, sizeof *c->cu);
-    for (int i = 0; i < n; i++) c->cu[i + 1] = c->cu[i] + lengths[i];
-    c->shape = (pal_memory_shape){ .sequences = n, .tokens = c->cu[n], .cu_seqlens = c->cu, .heads = heads, .key_heads = key_heads,
-                                   .dk = dk, .dv = dv, .context = c->cu[n] };
-    c->scale = (float)(1 / sqrt(dk));
-    c->mesa_tolerance = subject->mesa_tolerance;
-    for (int i = 0; i < MEMORY_INPUTS; i++) {
-        if (!(c->rule->inputs & 1u << i)) continue;
-        c->channels[i] = inputs[i].parameter ? 0 : (size_t)pal_memory_channels(c->rule, &c->shape, 1u << i);
-        c->count[i] = inputs[i].parameter ? (size_t)(heads * (1u << i == PAL_INPUT_LAM ? dk : 1)) : (size_t)c->cu[n] * c->channels[i];
-        c->input[i] = floats(c->count[i]);
-    }
-    const size_t outputs = (size_t)c->cu[n] * (size_t)heads * (size_t)dv;
-    c->dy = floats(outputs);
-    if (c->rule->has_variance) c->dy_var = floats(outputs);
-    for (int p = 0; p < 2 && c->rule->parts[p]; p++) {
-        c->part[p] = c->rule->part_floats(&c->shape, p);
-        c->dfinal[p] = floats((size_t)n * c->part[p]);
-    }
-    return c;
-}
-
-static void normalise_rows(float *x, size_t count, int width, pal_rng *rng) {
-    for (size_t r = 0; r + (size_t)width <= count; r += (size_t)width) {
-        double norm = 1e-12;
-        for (int j = 0; j < width; j++) norm += (double)x[r + (size_t)j] * (double)x[r + (size_t)j];
-        const double factor = (0.6 + 0.6 * pal_rng_uniform(rng)) / sqrt(norm);
-        for (int j = 0; j < width; j++) x[r + (size_t)j] *= (float)factor;
-    }
-}
-
-memory_case *memory_case_new(const memory_subject *subject, int n, const int *lengths, int heads, int key_heads, int dk, int dv,
-                             bool initial, double forgetting, pal_rng *rng) {
-    memory_case *c = case_of_shape(subject, n, lengths, heads, key_heads, dk, dv);
-    const size_t outputs = (size_t)c->shape.tokens * (size_t)heads * (size_t)dv;
-    for (int i = 0; i < MEMORY_INPUTS; i++) {
-        if (!c->input[i]) continue;
-        const double stretch = i == DT || i == G ? forgetting : 1;
-        if (i <= V) test_fill_normal(c->input[i], c->count[i], rng, 1);
-        else test_fill(c->input[i], c->count[i], rng, inputs[i].lo * stretch, inputs[i].hi * stretch);
-        if (i == K) normalise_rows(c->input[i], c->count[i], dk, rng);
-    }
-    test_fill_normal(c->dy, outputs, rng, 1);
-    if (c->dy_var) test_fill_normal(c->dy_var, outputs, rng, 1);
-    for (int p = 0; p < 2 && c->part[p]; p++) test_fill_normal(c->dfinal[p], (size_t)n * c->part[p], rng, 1);
-    for (int p = 0; p < 2 && initial && !subject->cache && c->part[p]; p++) {
-        c->initial[p] = floats((size_t)n * c->part[p]);
-        test_fill_normal(c->initial[p], (size_t)n * c->part[p], rng, 1);
-    }
-    if (c->initial[0] && subject->fill_initial) subject->fill_initial(c, rng);
-    return c;
-}
-
-void memory_case_free(memory_case *c) {
-    for (int i = 0; i < MEMORY_INPUTS; i++) pal_free(c->input[i]);
-    for (int p = 0; p < 2; p++) pal_free(c->initial[p]), pal_free(c->dfinal[p]);
-    pal_free(c->dy);
-    pal_free(c->dy_var);
-    pal_free(c->cu);
-    pal_free(c);
-}
-
-void memory_result_free(memory_result *r) {
-    pal_free(r->y);
-    pal_free(r->y_var);
-    for (int i = 0; i < MEMORY_INPUTS; i++) pal_free(r->grad[i]);
-    for (int p = 0; p < 2; p++) pal_free(r->final[p]), pal_free(r->dinitial[p]);
-    pal_free(r);
-}
-
-/* Guarded buffers of one run, freed together. */
-typedef struct {
-    struct {
-        float *x;
-        size_t n;
-    } block[64];
-    int used;
-} guarded_set;
-
-static float *take(guarded_set *set, size_t n) {
-    assert_true(set->used < 64);
-    n = at_least_one(n);
-    float *x = test_guarded(n);
-    set->block[set->used].x = x;
-    set->block[set->used++].n = n;
-    return x;
-}
-static void *take_scratch(guarded_set *set, size_t bytes) { return bytes ? take(set, (bytes + 63) / 64 * 16) : NULL; }
-static void release(guarded_set *set) {
-    while (set->used--) test_guarded_free(set->block[set->used].x, set->block[set->used].n);
-}
-
-static size_t strided_floats(int rows, size_t channels, size_t gap) { return (size_t)rows * (channels + gap) - gap; }
-
-static pal_const_view guard_rows(guarded_set *set, const float *dense, int rows, size_t channels, size_t gap) {
-    float *x = take(set, strided_floats(rows, channels, gap));
-    for (size_t t = 0; t < (size_t)rows; t++) memcpy(x + t * (channels + gap), dense + t * channels, channels * sizeof *x);
-    return (pal_const_view){ x, channels + gap };
-}
-static pal_view guard_output(guarded_set *set, int rows, size_t channels, size_t gap) {
-    return (pal_view){ take(set, strided_floats(rows, channels, gap)), channels + gap };
-}
-/* Dense copy of an output; its gap must still be NaN. */
-static float *dense_of(const char *what, pal_view view, int rows, size_t channels) {
-    float *x = floats((size_t)rows * channels);
-    for (size_t t = 0; t < (size_t)rows; t++) {
-        memcpy(x + t * channels, view.data + t * view.stride, channels * sizeof *x);
-        for (size_t c = channels; t + 1 < (size_t)rows && c < view.stride; c++)
-            if (!isnan(view.data[t * view.stride + c])) fail_msg("%s: wrote between rows %zu and %zu", what, t, t + 1);
-    }
-    return x;
-}
-
-static void set_inputs(pal_memory_run *run, const memory_case *c, guarded_set *set, size_t gap) {
-    for (int i = 0; i < MEMORY_INPUTS; i++) {
-        if (!c->input[i]) continue;
-        void *field = (char *)&run->in + inputs[i].view;
-        if (inputs[i].parameter) {
-            float *x = take(set, c->count[i]);
-            memcpy(x, c->input[i], c->count[i] * sizeof *x);
-            *(const float **)field = x;
-        } else {
-            *(pal_const_view *)field = guard_rows(set, c->input[i], c->shape.tokens, c->channels[i], gap);
-        }
-    }
-    run->in.scale = c->scale;
-    run->in.mesa_tolerance = c->mesa_tolerance;
-}
-
-/* States as the case starts them. */
-static float **make_states(const memory_case *c, const pal_memory_inputs *in, guarded_set *set) {
-    float **state = pal_alloc((size_t)c->shape.sequences, sizeof *state);
-    for (size_t n = 0; n < (size_t)c->shape.sequences; n++) {
-        state[n] = take(set, c->rule->state_floats(&c->shape));
-        const float *parts[2] = { NULL, NULL };
-        for (int p = 0; p < 2 && c->initial[p]; p++) parts[p] = c->initial[p] + n * c->part[p];
-        if (c->initial[0]) c->rule->import(&c->shape, in, parts, state[n]);
-        else c->rule->reset(&c->shape, in, state[n]);
-    }
-    return state;
-}
-static void read_states(const memory_case *c, const pal_memory_inputs *in, float *const *state, float *final[2]) {
-    if (!c->part[0]) return;
-    for (int p = 0; p < 2 && c->part[p]; p++)
-        if (!final[p]) final[p] = floats((size_t)c->shape.sequences * c->part[p]);
-    for (size_t n = 0; n < (size_t)c->shape.sequences; n++) {
-        float *parts[2] = { NULL, NULL };
-        for (int p = 0; p < 2 && c->part[p]; p++) parts[p] = final[p] + n * c->part[p];
-        c->rule->export(&c->shape, in, parts, state[n]);
-    }
-}
-
-static void must(pal_status st, const pal_error *err) {
-    if (st) fail_msg("%s", err->text);
-}
-
-static memory_result *run_wanting(const memory_case *c, const pal_context *cx, int gap_floats, bool backward, unsigned wanted) {
-    const pal_memory_rule *rule = c->rule;
-    const size_t outputs = (size_t)c->shape.heads * (size_t)c->shape.dv, gap = (size_t)gap_floats;
-    const int T = c->shape.tokens;
-    guarded_set set = { .used = 0 };
-    memory_result *r = pal_alloc(1, sizeof *r);
-    pal_memory_run run = { .shape = c->shape };
-    pal_error err;
-    set_inputs(&run, c, &set, gap);
-    float **state = make_states(c, &run.in, &set);
-    run.state = state;
-    run.y = guard_output(&set, T, outputs, gap);
-    if (rule->has_variance) run.y_var = guard_output(&set, T, outputs, gap);
-    if (backward) run.saved = take(&set, rule->saved_floats(&c->shape));
-    run.scratch = take_scratch(&set, rule->scratch_bytes(cx, &c->shape, PAL_FORWARD));
-    must(pal_memory_forward(rule, cx, &run, &err), &err);
-    r->y = dense_of("y", run.y, T, outputs);
-    if (rule->has_variance) r->y_var = dense_of("y_var", run.y_var, T, outputs);
-    read_states(c, &run.in, state, r->final);
-    if (backward) {
-        run.scratch = take_scratch(&set, rule->scratch_bytes(cx, &c->shape, PAL_BACKWARD));
-        run.dy = guard_rows(&set, c->dy, T, outputs, gap);
-        if (c->dy_var) run.dy_var = guard_rows(&set, c->dy_var, T, outputs, gap);
-        for (int i = 0; i < MEMORY_INPUTS; i++) {
-            if (!c->input[i] || !(wanted & 1u << i)) continue;
-            void *field = (char *)&run.grad + inputs[i].gradient;
-            if (!inputs[i].parameter) {
-                *(pal_view *)field = guard_output(&set, T, c->channels[i], gap);
-                continue;
-            }
-            float *x = take(&set, c->count[i]); /* these are added to: start from zero */
-            memset(x, 0, c->count[i] * sizeof *x);
-            *(float **)field = x;
-        }
-        for (int p = 0; p < 2 && c->part[p] && !c->subject->cache; p++) {
-            const size_t count = (size_t)c->shape.sequences * c->part[p];
-            float *d = take(&set, count);
-            memcpy(d, c->dfinal[p], count * sizeof *d);
-            run.dfinal[p] = d;
-            if (c->initial[p]) run.grad.initial[p] = take(&set, count);
-        }
-        must(pal_memory_backward(rule, cx, &run, &err), &err);
-        for (int i = 0; i < MEMORY_INPUTS; i++) {
-            if (!c->input[i] || !(wanted & 1u << i)) continue;
-            const void *field = (const char *)&run.grad + inputs[i].gradient;
-            if (inputs[i].parameter) {
-                r->grad[i] = floats(c->count[i]);
-                memcpy(r->grad[i], *(float *const *)field, c->count[i] * sizeof(float));
-            } else {
-                r->grad[i] = dense_of(inputs[i].name, *(const pal_view *)field, T, c->channels[i]);
-            }
-        }
-        for (int p = 0; p < 2 && c->initial[p]; p++) {
-            const size_t count = (size_t)c->shape.sequences * c->part[p];
-            r->dinitial[p] = floats(count);
-            memcpy(r->dinitial[p], run.grad.initial[p], count * sizeof(float));
-        }
-    }
-    release(&set);
-    pal_free(state);
-    return r;
-}
-
-memory_result *memory_run_case(const memory_case *c, const pal_context *cx, int gap, bool backward) {
-    return run_wanting(c, cx, gap, backward, ~0u);
-}
-
-/* Pieces of random lengths, a piece of one token as a step; states carry over. Only y and the final memories. */
-static memory_result *run_pieces(const memory_case *c, const pal_context *cx, bool only_steps, pal_rng *rng) {
-    const pal_memory_rule *rule = c->rule;
-    const size_t outputs = (size_t)c->shape.heads * (size_t)c->shape.dv;
-    const size_t N = (size_t)c->shape.sequences;
-    guarded_set fixed = { .used = 0 };
-    memory_result *r = pal_alloc(1, sizeof *r);
-    pal_memory_run all = { .shape = c->shape };
-    pal_error err;
-    set_inputs(&all, c, &fixed, 0);
-    float **state = make_states(c, &all.in, &fixed);
-    r->y = floats((size_t)c->shape.tokens * outputs);
-    if (rule->has_variance) r->y_var = floats((size_t)c->shape.tokens * outputs);
-    for (size_t n = 0; n < N; n++) {
-        const int end = c->cu[n + 1];
-        for (int t = c->cu[n], length; t < end; t += length) {
-            const int left = end - t;
-            length = only_steps || pal_rng_below(rng, 3) == 0 ? 1 : 1 + (int)pal_rng_below(rng, (uint32_t)left);
-            const int cu[2] = { 0, length }, past = t - c->cu[n];
-            const bool step = length == 1 && (only_steps || pal_rng_below(rng, 2));
-            guarded_set set = { .used = 0 };
-            pal_memory_run run = all;
-            run.shape.sequences = 1;
-            run.shape.tokens = length;
-            run.shape.cu_seqlens = cu;
-            run.state = &state[n];
-            run.past = &past;
-            for (int i = 0; i < MEMORY_INPUTS; i++)
-                if (c->channels[i]) {
-                    pal_const_view *view = (pal_const_view *)((char *)&run.in + inputs[i].view);
-                    view->data += (size_t)t * view->stride;
-                }
-            run.y = (pal_view){ r->y + (size_t)t * outputs, outputs };
-            if (r->y_var) run.y_var = (pal_view){ r->y_var + (size_t)t * outputs, outputs };
-            run.scratch = take_scratch(&set, rule->scratch_bytes(cx, &run.shape, step ? PAL_STEP : PAL_FORWARD));
-            must(step ? pal_memory_step(rule, cx, &run, &err) : pal_memory_forward(rule, cx, &run, &err), &err);
-            release(&set);
-        }
-    }
-    read_states(c, &all.in, state, r->final);
-    release(&fixed);
-    pal_free(state);
-    return r;
-}
 
 static int longest(const memory_case *c) {
     int most = 0;
@@ -348,7 +44,7 @@ static void compare(const memory_case *c, const char *how, const memory_result *
         compare_one(c, how, c->rule->parts[p], x->final[p], ref->final[p], N * c->part[p], out);
         compare_one(c, how, "gradient of the initial memory", x->dinitial[p], ref->dinitial[p], N * c->part[p], grad);
     }
-    for (int i = 0; i < MEMORY_INPUTS; i++) compare_one(c, how, inputs[i].name, x->grad[i], ref->grad[i], c->count[i], grad);
+    for (int i = 0; i < MEMORY_INPUTS; i++) compare_one(c, how, memory_fields[i].name, x->grad[i], ref->grad[i], c->count[i], grad);
 }
 
 static int random_case_lengths(pal_rng *rng, int lengths[4], int most) {
@@ -381,7 +77,7 @@ void memory_check_splits(const memory_subject *subject) {
     pal_context *cx = test_context(1, NULL); /* thread counts have a check of their own, and small pieces would only wait for them */
     for (int i = 0, cases = campaign(30); i < cases; i++) {
         memory_case *c = random_case(subject, &rng, 150);
-        memory_result *whole = memory_run_case(c, cx, 0, false), *pieces = run_pieces(c, cx, i % 3 == 0, &rng);
+        memory_result *whole = memory_run_case(c, cx, 0, false), *pieces = memory_run_pieces(c, cx, i % 3 == 0, &rng);
         compare(c, i % 3 == 0 ? "steps against whole" : "pieces against whole", pieces, whole, accept_out(subject), 0);
         memory_result_free(whole);
         memory_result_free(pieces);
@@ -424,14 +120,14 @@ void memory_check_threads(const memory_subject *subject) {
         pal_context *one = test_context(1, NULL);
         memory_result *expected = memory_run_case(c, one, 0, true);
         pal_rng cuts = pal_rng_at(14, (uint64_t)i);
-        memory_result *steps = run_pieces(c, one, false, &cuts);
+        memory_result *steps = memory_run_pieces(c, one, false, &cuts);
         for (size_t j = 0; j < PAL_COUNT(threads); j++) {
             pal_context *cx = test_context(threads[j], NULL);
             memory_result *x = memory_run_case(c, cx, 0, true);
             compare(c, "threads", x, expected, SAME_BITS, SAME_BITS);
             memory_result_free(x);
             cuts = pal_rng_at(14, (uint64_t)i);
-            x = run_pieces(c, cx, false, &cuts);
+            x = memory_run_pieces(c, cx, false, &cuts);
             compare(c, "threads, pieces", x, steps, SAME_BITS, SAME_BITS);
             memory_result_free(x);
             pal_context_free(cx);
@@ -447,7 +143,7 @@ void memory_check_threads(const memory_subject *subject) {
 static memory_case *one_sequence(const memory_case *c, size_t n) {
     const size_t begin = (size_t)c->cu[n], outputs = (size_t)c->shape.heads * (size_t)c->shape.dv;
     const int length = c->cu[n + 1] - c->cu[n];
-    memory_case *one = case_of_shape(c->subject, 1, &length, c->shape.heads, c->shape.key_heads, c->shape.dk, c->shape.dv);
+    memory_case *one = memory_case_of_shape(c->subject, 1, &length, c->shape.heads, c->shape.key_heads, c->shape.dk, c->shape.dv);
     one->scale = c->scale;
     one->mesa_tolerance = c->mesa_tolerance;
     one->shape.context = c->shape.context; /* the size of a cache, which is a part's */
@@ -460,7 +156,7 @@ static memory_case *one_sequence(const memory_case *c, size_t n) {
         if (c->subject->cache) continue;
         memcpy(one->dfinal[p], c->dfinal[p] + n * c->part[p], c->part[p] * sizeof(float));
         if (!c->initial[p]) continue;
-        one->initial[p] = floats(c->part[p]);
+        one->initial[p] = memory_floats(c->part[p]);
         memcpy(one->initial[p], c->initial[p] + n * c->part[p], c->part[p] * sizeof(float));
     }
     return one;
@@ -473,13 +169,13 @@ void memory_check_packed(const memory_subject *subject) {
         memory_case *c = random_case(subject, &rng, 100);
         const size_t outputs = (size_t)c->shape.heads * (size_t)c->shape.dv;
         memory_result *packed = memory_run_case(c, cx, 0, true), *joined = pal_alloc(1, sizeof *joined);
-        joined->y = floats((size_t)c->shape.tokens * outputs);
-        if (packed->y_var) joined->y_var = floats((size_t)c->shape.tokens * outputs);
+        joined->y = memory_floats((size_t)c->shape.tokens * outputs);
+        if (packed->y_var) joined->y_var = memory_floats((size_t)c->shape.tokens * outputs);
         for (int i = 0; i < MEMORY_INPUTS; i++)
-            if (c->input[i]) joined->grad[i] = floats(c->count[i]);
+            if (c->input[i]) joined->grad[i] = memory_floats(c->count[i]);
         for (int p = 0; p < 2 && c->part[p]; p++) {
-            joined->final[p] = floats((size_t)c->shape.sequences * c->part[p]);
-            if (c->initial[p]) joined->dinitial[p] = floats((size_t)c->shape.sequences * c->part[p]);
+            joined->final[p] = memory_floats((size_t)c->shape.sequences * c->part[p]);
+            if (c->initial[p]) joined->dinitial[p] = memory_floats((size_t)c->shape.sequences * c->part[p]);
         }
         for (size_t n = 0; n < (size_t)c->shape.sequences; n++) {
             memory_case *one = one_sequence(c, n);
@@ -514,7 +210,7 @@ void memory_check_groups(const memory_subject *subject) {
     pal_rng rng = pal_rng_at(16, 0);
     pal_context *cx = test_context(2, NULL);
     memory_case *shared = memory_case_new(subject, 2, lengths, HEADS, GROUPS, 9, 20, true, 1, &rng);
-    memory_case *repeated = case_of_shape(subject, 2, lengths, HEADS, HEADS, 9, 20);
+    memory_case *repeated = memory_case_of_shape(subject, 2, lengths, HEADS, HEADS, 9, 20);
     const size_t T = (size_t)shared->shape.tokens;
     for (int i = 0; i < MEMORY_INPUTS; i++) {
         if (!shared->input[i]) continue;
@@ -531,7 +227,7 @@ void memory_check_groups(const memory_subject *subject) {
     if (shared->dy_var) memcpy(repeated->dy_var, shared->dy_var, T * HEADS * 20 * sizeof(float));
     for (int p = 0; p < 2 && shared->part[p] && shared->part[p] == repeated->part[p]; p++) {
         memcpy(repeated->dfinal[p], shared->dfinal[p], 2 * shared->part[p] * sizeof(float));
-        repeated->initial[p] = floats(2 * shared->part[p]);
+        repeated->initial[p] = memory_floats(2 * shared->part[p]);
         memcpy(repeated->initial[p], shared->initial[p], 2 * shared->part[p] * sizeof(float));
     }
     for (TEST_LEVELS(level)) {
@@ -540,7 +236,7 @@ void memory_check_groups(const memory_subject *subject) {
         for (int i = 0; i < MEMORY_INPUTS; i++) {
             if (!shared->input[i] || shared->count[i] == repeated->count[i]) continue;
             const size_t width = shared->channels[i] / GROUPS;
-            float *sum = floats(shared->count[i]);
+            float *sum = memory_floats(shared->count[i]);
             for (size_t t = 0; t < T; t++)
                 for (size_t h = 0; h < HEADS; h++)
                     for (size_t j = 0; j < width; j++)
@@ -572,7 +268,7 @@ void memory_check_optional(const memory_subject *subject) {
             memory_result *all = memory_run_case(c, cx, 0, true);
             for (int i = 0; i < MEMORY_INPUTS; i++) {
                 if (!c->input[i]) continue;
-                memory_result *x = run_wanting(c, cx, 0, true, ~(1u << i)), *only = run_wanting(c, cx, 0, true, 1u << i);
+                memory_result *x = memory_run_wanting(c, cx, 0, true, ~(1u << i)), *only = memory_run_wanting(c, cx, 0, true, 1u << i);
                 compare(c, "without one gradient", x, all, SAME_BITS, SAME_BITS);
                 compare(c, "with one gradient", only, all, SAME_BITS, SAME_BITS);
                 memory_result_free(x);
@@ -592,29 +288,29 @@ static void check_fresh_step(const memory_subject *subject, pal_rng *rng) {
     const size_t outputs = (size_t)c->shape.heads * (size_t)c->shape.dv, floats_each = c->rule->state_floats(&c->shape);
     for (TEST_LEVELS(level)) {
         pal_context *cx = test_context(2, pal_cpu_level_name(level));
-        guarded_set set = { .used = 0 };
+        memory_buffers set = { .used = 0 };
         pal_memory_run run = { .shape = c->shape };
         pal_error err;
         float *fresh[3], *reset[3];
-        set_inputs(&run, c, &set, 0);
-        run.scratch = take_scratch(&set, c->rule->scratch_bytes(cx, &c->shape, PAL_STEP));
+        memory_set_inputs(&run, c, &set, 0);
+        run.scratch = memory_take_scratch(&set, c->rule->scratch_bytes(cx, &c->shape, PAL_STEP));
         for (int n = 0; n < 3; n++) {
-            fresh[n] = take(&set, floats_each); /* full of NaN */
-            reset[n] = take(&set, floats_each);
+            fresh[n] = memory_take(&set, floats_each); /* full of NaN */
+            reset[n] = memory_take(&set, floats_each);
             c->rule->reset(&c->shape, &run.in, reset[n]);
         }
         run.state = reset;
-        run.y = guard_output(&set, 3, outputs, 0);
-        must(pal_memory_step(c->rule, cx, &run, &err), &err);
+        run.y = memory_guard_output(&set, 3, outputs, 0);
+        memory_must(pal_memory_step(c->rule, cx, &run, &err), &err);
         const float *expected = run.y.data;
         run.state = fresh;
         run.fresh = true;
         run.past = used;
-        run.y = guard_output(&set, 3, outputs, 0);
-        must(pal_memory_step(c->rule, cx, &run, &err), &err);
+        run.y = memory_guard_output(&set, 3, outputs, 0);
+        memory_must(pal_memory_step(c->rule, cx, &run, &err), &err);
         test_same_bits("y of a fresh step", run.y.data, expected, 3 * outputs);
         for (int n = 0; n < 3 && !subject->cache; n++) test_same_bits("memory after a fresh step", fresh[n], reset[n], floats_each);
-        release(&set);
+        memory_release(&set);
         pal_context_free(cx);
     }
     memory_case_free(c);
@@ -629,24 +325,24 @@ void memory_check_starts(const memory_subject *subject) {
         pal_context *cx = test_context(2, pal_cpu_level_name(level));
         memory_result *expected = memory_run_case(c, cx, 0, false);
         for (int kept = 0; kept < 2; kept++) {
-            guarded_set set = { .used = 0 };
+            memory_buffers set = { .used = 0 };
             pal_memory_run run = { .shape = c->shape, .fresh = true };
             pal_error err;
             float *state[2] = { NULL, NULL };
             memory_result r = { .y = NULL };
-            set_inputs(&run, c, &set, 0);
-            for (int n = 0; n < 2; n++) state[n] = take(&set, c->rule->state_floats(&c->shape)); /* full of NaN */
+            memory_set_inputs(&run, c, &set, 0);
+            for (int n = 0; n < 2; n++) state[n] = memory_take(&set, c->rule->state_floats(&c->shape)); /* full of NaN */
             if (kept) run.state = state;
-            run.y = guard_output(&set, c->shape.tokens, outputs, 0);
-            if (c->rule->has_variance) run.y_var = guard_output(&set, c->shape.tokens, outputs, 0);
-            run.scratch = take_scratch(&set, c->rule->scratch_bytes(cx, &c->shape, PAL_FORWARD));
-            must(pal_memory_forward(c->rule, cx, &run, &err), &err);
+            run.y = memory_guard_output(&set, c->shape.tokens, outputs, 0);
+            if (c->rule->has_variance) run.y_var = memory_guard_output(&set, c->shape.tokens, outputs, 0);
+            run.scratch = memory_take_scratch(&set, c->rule->scratch_bytes(cx, &c->shape, PAL_FORWARD));
+            memory_must(pal_memory_forward(c->rule, cx, &run, &err), &err);
             r.y = run.y.data;
             r.y_var = run.y_var.data;
-            if (kept && !subject->cache) read_states(c, &run.in, state, r.final);
+            if (kept && !subject->cache) memory_read_states(c, &run.in, state, r.final);
             compare(c, kept ? "a fresh start in used memories" : "no memories", &r, expected, SAME_BITS, SAME_BITS);
             for (int p = 0; p < 2; p++) pal_free(r.final[p]);
-            release(&set);
+            memory_release(&set);
         }
         memory_result_free(expected);
         pal_context_free(cx);
@@ -662,29 +358,29 @@ void memory_check_no_allocation(const memory_subject *subject) {
     const size_t outputs = (size_t)c->shape.heads * (size_t)c->shape.dv;
     for (TEST_LEVELS(level)) {
         pal_context *cx = test_context(2, pal_cpu_level_name(level));
-        guarded_set set = { .used = 0 };
+        memory_buffers set = { .used = 0 };
         pal_memory_run run = { .shape = c->shape };
         pal_error err;
-        set_inputs(&run, c, &set, 0);
-        float **state = make_states(c, &run.in, &set);
+        memory_set_inputs(&run, c, &set, 0);
+        float **state = memory_make_states(c, &run.in, &set);
         run.state = state;
-        run.y = guard_output(&set, c->shape.tokens, outputs, 0);
-        run.saved = take(&set, c->rule->saved_floats(&c->shape));
-        run.scratch = take_scratch(&set, c->rule->scratch_bytes(cx, &c->shape, PAL_FORWARD));
+        run.y = memory_guard_output(&set, c->shape.tokens, outputs, 0);
+        run.saved = memory_take(&set, c->rule->saved_floats(&c->shape));
+        run.scratch = memory_take_scratch(&set, c->rule->scratch_bytes(cx, &c->shape, PAL_FORWARD));
         uint64_t before = pal_alloc_count();
-        must(pal_memory_forward(c->rule, cx, &run, &err), &err);
+        memory_must(pal_memory_forward(c->rule, cx, &run, &err), &err);
         assert_int_equal(pal_alloc_count() - before, 0);
-        run.scratch = take_scratch(&set, c->rule->scratch_bytes(cx, &c->shape, PAL_BACKWARD));
-        run.dy = guard_rows(&set, c->dy, c->shape.tokens, outputs, 0);
+        run.scratch = memory_take_scratch(&set, c->rule->scratch_bytes(cx, &c->shape, PAL_BACKWARD));
+        run.dy = memory_guard_rows(&set, c->dy, c->shape.tokens, outputs, 0);
         before = pal_alloc_count();
-        must(pal_memory_backward(c->rule, cx, &run, &err), &err);
+        memory_must(pal_memory_backward(c->rule, cx, &run, &err), &err);
         assert_int_equal(pal_alloc_count() - before, 0);
         run.shape.tokens = run.shape.sequences;
-        run.scratch = take_scratch(&set, c->rule->scratch_bytes(cx, &run.shape, PAL_STEP));
+        run.scratch = memory_take_scratch(&set, c->rule->scratch_bytes(cx, &run.shape, PAL_STEP));
         before = pal_alloc_count();
-        must(pal_memory_step(c->rule, cx, &run, &err), &err);
+        memory_must(pal_memory_step(c->rule, cx, &run, &err), &err);
         assert_int_equal(pal_alloc_count() - before, 0);
-        release(&set);
+        memory_release(&set);
         pal_free(state);
         pal_context_free(cx);
     }
@@ -692,7 +388,7 @@ void memory_check_no_allocation(const memory_subject *subject) {
 }
 
 static double *doubles_of(const float *x, size_t n) {
-    double *d = pal_alloc(at_least_one(n), sizeof *d);
+    double *d = pal_alloc(n ? n : 1, sizeof *d);
     for (size_t i = 0; i < n; i++) d[i] = (double)x[i];
     return d;
 }
@@ -744,7 +440,7 @@ void memory_check_gradients(const memory_subject *subject) {
                     if (c->input[i]) x.input[i] = doubles_of(c->input[i], c->count[i]);
                 for (int p = 0; p < 2 && c->initial[p]; p++) x.initial[p] = doubles_of(c->initial[p], (size_t)c->shape.sequences * c->part[p]);
                 for (int i = 0; i < MEMORY_INPUTS; i++)
-                    if (c->input[i]) check_differences(c, &x, inputs[i].name, x.input[i], r->grad[i], c->count[i], &rng);
+                    if (c->input[i]) check_differences(c, &x, memory_fields[i].name, x.input[i], r->grad[i], c->count[i], &rng);
                 for (int p = 0; p < 2 && c->initial[p]; p++)
                     check_differences(c, &x, c->rule->parts[p], x.initial[p], r->dinitial[p], (size_t)c->shape.sequences * c->part[p], &rng);
                 for (int i = 0; i < MEMORY_INPUTS; i++) pal_free(x.input[i]);
@@ -767,7 +463,7 @@ static void read_tensor(const pal_safetensors *file, const char *format, const c
     pal_error err;
     if (!t) fail_msg("no tensor %s (%s)", name, format);
     assert_int_equal(t->count, count);
-    must(pal_tensor_to_f32(t, to, &err), &err);
+    memory_must(pal_tensor_to_f32(t, to, &err), &err);
 }
 
 static memory_case *read_case(const memory_subject *subject, const pal_safetensors *file) {
@@ -780,11 +476,11 @@ static memory_case *read_case(const memory_subject *subject, const pal_safetenso
         if (packed) memcpy(ends, (const char *)packed->data + (size_t)i * sizeof *ends, sizeof ends); /* a file's data may lie anywhere */
         lengths[i] = (int)(ends[1] - ends[0]);
     }
-    memory_case *c = case_of_shape(subject, n, lengths, (int)q->shape[2], (int)q->shape[2], (int)q->shape[3], (int)v->shape[3]);
+    memory_case *c = memory_case_of_shape(subject, n, lengths, (int)q->shape[2], (int)q->shape[2], (int)q->shape[3], (int)v->shape[3]);
     pal_free(lengths);
     const bool longhorn = strcmp(subject->rule, "longhorn") == 0; /* files call its gate beta, the interface b */
     for (int i = 0; i < MEMORY_INPUTS; i++)
-        if (c->input[i]) read_tensor(file, "in.%s", i == B && longhorn ? "beta" : inputs[i].name, c->input[i], c->count[i]);
+        if (c->input[i]) read_tensor(file, "in.%s", 1u << i == PAL_INPUT_B && longhorn ? "beta" : memory_fields[i].name, c->input[i], c->count[i]);
     read_tensor(file, "in.%s", "scale", &c->scale, 1);
     read_tensor(file, "in.%s", "dy", c->dy, (size_t)c->shape.tokens * (size_t)c->shape.heads * (size_t)c->shape.dv);
     if (c->dy_var && tensor(file, "in.%s", "dy_var"))
@@ -793,7 +489,7 @@ static memory_case *read_case(const memory_subject *subject, const pal_safetenso
         const size_t count = (size_t)n * c->part[p];
         if (tensor(file, "in.d%s_T", c->rule->parts[p])) read_tensor(file, "in.d%s_T", c->rule->parts[p], c->dfinal[p], count);
         if (!tensor(file, "in.%s0", c->rule->parts[p])) continue;
-        c->initial[p] = floats(count);
+        c->initial[p] = memory_floats(count);
         read_tensor(file, "in.%s0", c->rule->parts[p], c->initial[p], count);
     }
     return c;
@@ -833,7 +529,7 @@ static void check_results(const memory_case *c, const pal_safetensors *file, con
     }
     for (int i = 0; i < MEMORY_INPUTS; i++)
         if (r->grad[i])
-            check_recorded(file, path, how, "grad.%s", i == B && longhorn ? "beta" : inputs[i].name, r->grad[i], c->count[i], accepted_gradient(c, i));
+            check_recorded(file, path, how, "grad.%s", 1u << i == PAL_INPUT_B && longhorn ? "beta" : memory_fields[i].name, r->grad[i], c->count[i], accepted_gradient(c, i));
 }
 
 static int check_folder(const memory_subject *subject, const char *folder) {
@@ -847,7 +543,7 @@ static int check_folder(const memory_subject *subject, const char *folder) {
         pal_safetensors *file;
         pal_error err;
         snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        must(pal_safetensors_open(&file, path, &err), &err);
+        memory_must(pal_safetensors_open(&file, path, &err), &err);
         const char *op = pal_safetensors_metadata(file, "op");
         if (op && strcmp(op, subject->rule) == 0) {
             memory_case *c = read_case(subject, file);
@@ -855,7 +551,7 @@ static int check_folder(const memory_subject *subject, const char *folder) {
             for (TEST_LEVELS(level)) {
                 pal_context *cx = test_context(2, pal_cpu_level_name(level));
                 pal_rng rng = pal_rng_at(20, 0);
-                memory_result *whole = memory_run_case(c, cx, 0, true), *steps = run_pieces(c, cx, true, &rng);
+                memory_result *whole = memory_run_case(c, cx, 0, true), *steps = memory_run_pieces(c, cx, true, &rng);
                 check_results(c, file, path, pal_cpu_level_name(level), whole);
                 check_results(c, file, path, "token by token", steps);
                 memory_result_free(whole);

@@ -83,8 +83,6 @@ typedef void pal_head_gate_backward_rows_fn(const pal_head_gate_args *a, size_t 
 #define PAL_ACTIVATION_KERNELS(X)                                                                       \
     X(activate_rows) X(activate_backward_rows) X(swiglu_rows) X(swiglu_backward_rows) X(head_gate_rows) \
     X(head_skip_rows) X(head_gate_backward_rows)
-#define X(op) extern const pal_variant pal_##op##_variants[]; pal_##op##_fn pal_##op##_ref, pal_##op##_avx2, pal_##op##_avx512;
-PAL_ACTIVATION_KERNELS(X)
-#undef X
+PAL_ACTIVATION_KERNELS(PAL_DECLARE_VARIANTS)
 
 #endif

@@ -8,15 +8,7 @@
 
 #include "base/parallel.h"
 
-#define X(op)                                                      \
-    const pal_variant pal_##op##_variants[] = {                    \
-        PAL_VARIANT(PAL_CPU_REF, pal_##op##_ref),                  \
-        PAL_VARIANT_X86(PAL_CPU_AVX2, pal_##op##_avx2)             \
-        PAL_VARIANT_X86(PAL_CPU_AVX512, pal_##op##_avx512)         \
-        PAL_VARIANTS_END                                           \
-    };
-PAL_CONV_KERNELS(X)
-#undef X
+PAL_CONV_KERNELS(PAL_VARIANTS)
 
 static int tokens_of(const pal_conv_args *a) { return pal_sequence_begin(a->cu_seqlens, a->sequences); }
 static int strips_of(const pal_conv_args *a) { return (a->channels + PAL_CONV_STRIP - 1) / PAL_CONV_STRIP; }

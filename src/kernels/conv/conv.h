@@ -45,9 +45,7 @@ enum { PAL_CONV_STRIP = 128 };
 typedef void pal_conv_strip_fn(const pal_conv_args *a, int sequence, int begin, int end);
 typedef void pal_conv_backward_strip_fn(const pal_conv_args *a, int first, int last, int begin, int end, float *dw, float *dbias);
 #define PAL_CONV_KERNELS(X) X(conv_strip) X(conv_backward_strip)
-#define X(op) extern const pal_variant pal_##op##_variants[]; pal_##op##_fn pal_##op##_ref, pal_##op##_avx2, pal_##op##_avx512;
-PAL_CONV_KERNELS(X)
-#undef X
+PAL_CONV_KERNELS(PAL_DECLARE_VARIANTS)
 
 /* Puts the last W-1 raw inputs of (window, x) into `next` (W-1, end-begin). Called before y overwrites x. */
 void pal_conv_next_window(const pal_conv_args *a, int sequence, int begin, int end, float *next);

@@ -7,12 +7,7 @@
 
 #include "base/parallel.h"
 
-const pal_variant pal_cross_entropy_rows_variants[] = {
-    PAL_VARIANT(PAL_CPU_REF, pal_cross_entropy_rows_ref),
-    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_cross_entropy_rows_avx2)
-    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_cross_entropy_rows_avx512)
-    PAL_VARIANTS_END
-};
+PAL_VARIANTS(cross_entropy_rows)
 
 void pal_cross_entropy_rows_ref(const pal_cross_entropy_args *a, size_t begin, size_t end) {
     for (size_t t = begin; t < end; t++) {

@@ -3,12 +3,7 @@
 
 #include "base/parallel.h"
 
-const pal_variant pal_matvec_outputs_variants[] = {
-    PAL_VARIANT(PAL_CPU_REF, pal_matvec_outputs_ref),
-    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_matvec_outputs_avx2)
-    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_matvec_outputs_avx512)
-    PAL_VARIANTS_END
-};
+PAL_VARIANTS(matvec_outputs)
 
 void pal_matvec_outputs_ref(const pal_matvec_args *a, size_t begin, size_t end) {
     const size_t in = (size_t)a->in;

@@ -6,78 +6,59 @@
 
 #include "base/parallel.h"
 
-#define X(op)                                                      \
-    const pal_variant pal_##op##_variants[] = {                    \
-        PAL_VARIANT(PAL_CPU_REF, pal_##op##_ref),                  \
-        PAL_VARIANT_X86(PAL_CPU_AVX2, pal_##op##_avx2)             \
-        PAL_VARIANT_X86(PAL_CPU_AVX512, pal_##op##_avx512)         \
-        PAL_VARIANTS_END                                           \
-    };
-PAL_NORM_KERNELS(X)
-#undef X
+PAL_NORM_KERNELS(PAL_VARIANTS)
 
 static size_t rmsnorm_weights(const pal_rmsnorm_args *a) { return (size_t)a->width * (size_t)(a->shared_weight ? 1 : a->groups); }
 static size_t rmsnorm_terms(const pal_rmsnorm_args *a) { return (size_t)(a->shared_weight ? a->groups : 1); }
 
+PAL_OVER_ROWS(rmsnorm, pal_rmsnorm_args, pal_rmsnorm_rows_fn)
+
 typedef struct {
     const pal_rmsnorm_args *a;
-    pal_rmsnorm_rows_fn *forward;
-    pal_rmsnorm_backward_rows_fn *backward;
+    pal_rmsnorm_backward_rows_fn *rows;
     float *partial; /* NULL: no gradient of the weight */
-} rmsnorm_job;
+} rmsnorm_backward_job;
 
-static void rmsnorm_task(void *arg, size_t begin, size_t end, int thread) {
-    (void)thread;
-    const rmsnorm_job *job = arg;
-    job->forward(job->a, begin, end);
-}
 static void rmsnorm_backward_task(void *arg, size_t begin, size_t end, int thread) {
     (void)thread;
-    const rmsnorm_job *job = arg;
-    float *dw = job->partial ? job->partial + begin / pal_sum_rows(rmsnorm_terms(job->a)) * rmsnorm_weights(job->a) : NULL;
-    job->backward(job->a, begin, end, dw);
+    const rmsnorm_backward_job *job = arg;
+    job->rows(job->a, begin, end, pal_sum_block(job->partial, begin, rmsnorm_terms(job->a), rmsnorm_weights(job->a)));
 }
 
 void pal_rmsnorm(const pal_context *cx, const pal_rmsnorm_args *a) {
     assert(a->groups >= 1 && a->width >= 1 && a->x.data && a->y.data && a->w && (!a->gate || a->z.data));
-    rmsnorm_job job = { .a = a, .forward = PAL_PICK(cx, rmsnorm_rows) };
-    pal_parallel_ranges(cx, a->rows, pal_row_grain((size_t)a->groups * (size_t)a->width), rmsnorm_task, &job);
+    rmsnorm_over_rows(cx, a, PAL_PICK(cx, rmsnorm_rows), (size_t)a->groups * (size_t)a->width);
 }
 
 size_t pal_rmsnorm_scratch_floats(const pal_rmsnorm_args *a) { return pal_sum_blocks(a->rows, rmsnorm_terms(a)) * rmsnorm_weights(a); }
 
 void pal_rmsnorm_backward(const pal_context *cx, const pal_rmsnorm_args *a, float *scratch) {
     assert(a->groups >= 1 && a->width >= 1 && a->dy.data && a->dx.data && (!a->gate || a->dz.data) && (!a->dw || scratch));
-    rmsnorm_job job = { .a = a, .backward = PAL_PICK(cx, rmsnorm_backward_rows), .partial = a->dw ? scratch : NULL };
+    rmsnorm_backward_job job = { .a = a, .rows = PAL_PICK(cx, rmsnorm_backward_rows), .partial = a->dw ? scratch : NULL };
     pal_parallel_ranges(cx, a->rows, pal_sum_rows(rmsnorm_terms(a)), rmsnorm_backward_task, &job);
     const size_t blocks = pal_sum_blocks(a->rows, rmsnorm_terms(a));
     if (a->dw) pal_sum_partials(cx, a->dw, rmsnorm_weights(a), scratch, rmsnorm_weights(a), blocks);
 }
 
+PAL_OVER_ROWS(layernorm, pal_layernorm_args, pal_layernorm_rows_fn)
+
 typedef struct {
     const pal_layernorm_args *a;
-    pal_layernorm_rows_fn *forward;
-    pal_layernorm_backward_rows_fn *backward;
+    pal_layernorm_backward_rows_fn *rows;
     float *partial; /* per block: dw, then db */
-} layernorm_job;
+} layernorm_backward_job;
 
-static void layernorm_task(void *arg, size_t begin, size_t end, int thread) {
-    (void)thread;
-    const layernorm_job *job = arg;
-    job->forward(job->a, begin, end);
-}
 static void layernorm_backward_task(void *arg, size_t begin, size_t end, int thread) {
     (void)thread;
-    const layernorm_job *job = arg;
+    const layernorm_backward_job *job = arg;
     const size_t width = (size_t)job->a->width;
-    float *partial = job->partial + begin / pal_sum_rows(1) * 2 * width;
-    job->backward(job->a, begin, end, job->a->dw ? partial : NULL, job->a->db ? partial + width : NULL);
+    float *partial = pal_sum_block(job->partial, begin, 1, 2 * width);
+    job->rows(job->a, begin, end, job->a->dw ? partial : NULL, job->a->db ? partial + width : NULL);
 }
 
 void pal_layernorm(const pal_context *cx, const pal_layernorm_args *a) {
     assert(a->width >= 1 && a->x.data && a->y.data && a->w && a->b);
-    layernorm_job job = { .a = a, .forward = PAL_PICK(cx, layernorm_rows) };
-    pal_parallel_ranges(cx, a->rows, pal_row_grain((size_t)a->width), layernorm_task, &job);
+    layernorm_over_rows(cx, a, PAL_PICK(cx, layernorm_rows), (size_t)a->width);
 }
 
 size_t pal_layernorm_scratch_floats(const pal_layernorm_args *a) { return 2 * pal_sum_blocks(a->rows, 1) * (size_t)a->width; }
@@ -85,31 +66,20 @@ size_t pal_layernorm_scratch_floats(const pal_layernorm_args *a) { return 2 * pa
 void pal_layernorm_backward(const pal_context *cx, const pal_layernorm_args *a, float *scratch) {
     assert(a->width >= 1 && a->dy.data && a->dx.data && scratch);
     const size_t width = (size_t)a->width, blocks = pal_sum_blocks(a->rows, 1);
-    layernorm_job job = { .a = a, .backward = PAL_PICK(cx, layernorm_backward_rows), .partial = scratch };
+    layernorm_backward_job job = { .a = a, .rows = PAL_PICK(cx, layernorm_backward_rows), .partial = scratch };
     pal_parallel_ranges(cx, a->rows, pal_sum_rows(1), layernorm_backward_task, &job);
     if (a->dw) pal_sum_partials(cx, a->dw, width, scratch, 2 * width, blocks);
     if (a->db) pal_sum_partials(cx, a->db, width, scratch + width, 2 * width, blocks);
 }
 
-typedef struct {
-    const pal_l2norm_args *a;
-    pal_l2norm_rows_fn *rows; /* forward and backward have the same form */
-} l2norm_job;
-
-static void l2norm_task(void *arg, size_t begin, size_t end, int thread) {
-    (void)thread;
-    const l2norm_job *job = arg;
-    job->rows(job->a, begin, end);
-}
+PAL_OVER_ROWS(l2norm, pal_l2norm_args, pal_l2norm_rows_fn) /* forward and backward have the same form */
 
 void pal_l2norm(const pal_context *cx, const pal_l2norm_args *a) {
     assert(a->groups >= 1 && a->width >= 1 && a->x.data && a->y.data);
-    l2norm_job job = { .a = a, .rows = PAL_PICK(cx, l2norm_rows) };
-    pal_parallel_ranges(cx, a->rows, pal_row_grain((size_t)a->groups * (size_t)a->width), l2norm_task, &job);
+    l2norm_over_rows(cx, a, PAL_PICK(cx, l2norm_rows), (size_t)a->groups * (size_t)a->width);
 }
 
 void pal_l2norm_backward(const pal_context *cx, const pal_l2norm_args *a) {
     assert(a->groups >= 1 && a->width >= 1 && a->x.data && a->dy.data && a->dx.data);
-    l2norm_job job = { .a = a, .rows = PAL_PICK(cx, l2norm_backward_rows) };
-    pal_parallel_ranges(cx, a->rows, pal_row_grain((size_t)a->groups * (size_t)a->width), l2norm_task, &job);
+    l2norm_over_rows(cx, a, PAL_PICK(cx, l2norm_backward_rows), (size_t)a->groups * (size_t)a->width);
 }

@@ -79,8 +79,6 @@ typedef void pal_l2norm_rows_fn(const pal_l2norm_args *a, size_t begin, size_t e
 typedef void pal_l2norm_backward_rows_fn(const pal_l2norm_args *a, size_t begin, size_t end);
 #define PAL_NORM_KERNELS(X) \
     X(rmsnorm_rows) X(rmsnorm_backward_rows) X(layernorm_rows) X(layernorm_backward_rows) X(l2norm_rows) X(l2norm_backward_rows)
-#define X(op) extern const pal_variant pal_##op##_variants[]; pal_##op##_fn pal_##op##_ref, pal_##op##_avx2, pal_##op##_avx512;
-PAL_NORM_KERNELS(X)
-#undef X
+PAL_NORM_KERNELS(PAL_DECLARE_VARIANTS)
 
 #endif

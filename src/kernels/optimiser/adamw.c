@@ -6,18 +6,8 @@
 
 #include "base/parallel.h"
 
-const pal_variant pal_adamw_range_variants[] = {
-    PAL_VARIANT(PAL_CPU_REF, pal_adamw_range_ref),
-    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_adamw_range_avx2)
-    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_adamw_range_avx512)
-    PAL_VARIANTS_END
-};
-const pal_variant pal_sum_squares_range_variants[] = {
-    PAL_VARIANT(PAL_CPU_REF, pal_sum_squares_range_ref),
-    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_sum_squares_range_avx2)
-    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_sum_squares_range_avx512)
-    PAL_VARIANTS_END
-};
+PAL_VARIANTS(adamw_range)
+PAL_VARIANTS(sum_squares_range)
 
 enum { BLOCK = 16384 };
 

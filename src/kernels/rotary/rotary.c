@@ -6,12 +6,7 @@
 
 #include "base/parallel.h"
 
-const pal_variant pal_rotary_token_variants[] = {
-    PAL_VARIANT(PAL_CPU_REF, pal_rotary_token_ref),
-    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_rotary_token_avx2)
-    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_rotary_token_avx512)
-    PAL_VARIANTS_END
-};
+PAL_VARIANTS(rotary_token)
 
 void pal_rotary_token_ref(int heads, int width, const float *table_row, float sign, const float *x, float *y) {
     const int half = width / 2;

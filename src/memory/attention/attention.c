@@ -12,18 +12,8 @@
 #include "memory/rule.h"
 #include "memory/split.h"
 
-const pal_variant pal_attention_forward_variants[] = {
-    PAL_VARIANT(PAL_CPU_REF, pal_attention_forward_ref),
-    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_attention_forward_avx2)
-    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_attention_forward_avx512)
-    PAL_VARIANTS_END
-};
-const pal_variant pal_attention_backward_variants[] = {
-    PAL_VARIANT(PAL_CPU_REF, pal_attention_backward_ref),
-    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_attention_backward_avx2)
-    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_attention_backward_avx512)
-    PAL_VARIANTS_END
-};
+PAL_VARIANTS(attention_forward)
+PAL_VARIANTS(attention_backward)
 const pal_variant pal_attention_step_variants[] = {
     PAL_VARIANT(PAL_CPU_REF, pal_attention_forward_ref),
     PAL_VARIANT_X86(PAL_CPU_AVX2, pal_attention_step_avx2)
@@ -48,10 +38,7 @@ static int longest(const pal_memory_shape *s) { return s->tokens - s->sequences 
 
 /* Backward: partial dk and dv when several slots share a key head, then each thread's own area. */
 static int slots_of(const pal_memory_shape *s) { return pal_split_slots(s, s->heads / s->key_heads); }
-static size_t partial_floats(const pal_memory_shape *s, int width) {
-    const int slots = slots_of(s);
-    return slots > 1 ? ((size_t)slots * (size_t)s->tokens * (size_t)s->key_heads * (size_t)width + 15) / 16 * 16 : 0;
-}
+static size_t partial_floats(const pal_memory_shape *s, int width) { return pal_split_partial_floats(s, slots_of(s), width); }
 static size_t area_floats(const pal_memory_shape *s, pal_memory_pass pass) {
     return pal_attention_scratch_floats(s->dk, s->dv, pass == PAL_BACKWARD ? longest(s) : 1, pass);
 }
@@ -74,13 +61,6 @@ static void export(const pal_memory_shape *s, const pal_memory_inputs *in, float
     (void)in;
     if (parts[0]) memcpy(parts[0], state, part_floats(s, 0) * sizeof *state);
     if (parts[1]) memcpy(parts[1], state + part_floats(s, 0), part_floats(s, 1) * sizeof *state);
-}
-
-static pal_const_view part_of(pal_const_view view, size_t token, size_t channel) {
-    return (pal_const_view){ view.data + token * view.stride + channel, view.stride };
-}
-static pal_view part_of_output(pal_view view, size_t token, size_t channel) {
-    return (pal_view){ view.data ? view.data + token * view.stride + channel : NULL, view.stride };
 }
 
 typedef struct {
@@ -117,14 +97,14 @@ static pal_attention_rows rows_at(const pal_memory_run *run, int n, int h, size_
     const int past = past_of(run, n);
     pal_attention_rows rows = {
         .first = past + (int)(token - start), .dk = s->dk, .dv = s->dv, .scale = run->in.scale,
-        .q = part_of(run->in.q, token, (size_t)h * dk), .k = part_of(run->in.k, start, key_head * dk),
-        .v = part_of(run->in.v, start, key_head * dv), .y = part_of_output(run->y, token, (size_t)h * dv),
+        .q = pal_const_view_at(run->in.q, token, (size_t)h * dk), .k = pal_const_view_at(run->in.k, start, key_head * dk),
+        .v = pal_const_view_at(run->in.v, start, key_head * dv), .y = pal_view_at(run->y, token, (size_t)h * dv),
     };
     if (past) { /* then the keys are not all among the inputs, but all of them are in the cache by now */
         rows.k = (pal_const_view){ run->state[n] + key_head * (size_t)s->context * dk, dk };
         rows.v = (pal_const_view){ run->state[n] + part_floats(s, 0) + key_head * (size_t)s->context * dv, dv };
     }
-    if (run->saved && s->cu_seqlens) rows.lse = part_of_output((pal_view){ run->saved, (size_t)s->heads }, token, (size_t)h);
+    if (run->saved && s->cu_seqlens) rows.lse = pal_view_at((pal_view){ run->saved, (size_t)s->heads }, token, (size_t)h);
     return rows;
 }
 
@@ -182,12 +162,12 @@ static void backward_task(void *arg, size_t index, int thread) {
         const int h = key_head * group + u;
         pal_attention_rows rows = rows_at(run, n, h, start, start);
         rows.queries = s->cu_seqlens[n + 1] - s->cu_seqlens[n];
-        rows.dy = part_of(run->dy, start, (size_t)h * dv);
-        rows.dq = part_of_output(run->grad.q, start, (size_t)h * dk);
+        rows.dy = pal_const_view_at(run->dy, start, (size_t)h * dv);
+        rows.dq = pal_view_at(run->grad.q, start, (size_t)h * dk);
         const pal_view dk_rows = job->dk ? (pal_view){ job->dk + before * dk, channels * dk } : run->grad.k;
         const pal_view dv_rows = job->dv ? (pal_view){ job->dv + before * dv, channels * dv } : run->grad.v;
-        rows.dk_rows = part_of_output(dk_rows, start, (size_t)key_head * dk);
-        rows.dv_rows = part_of_output(dv_rows, start, (size_t)key_head * dv);
+        rows.dk_rows = pal_view_at(dk_rows, start, (size_t)key_head * dk);
+        rows.dv_rows = pal_view_at(dv_rows, start, (size_t)key_head * dv);
         rows.add = u > begin;
         rows.scratch = job->areas + (size_t)thread * job->area;
         job->kernel(&rows);

@@ -2,24 +2,9 @@
 /* Three rules, one set of kernels. */
 #include "memory/delta/delta.h"
 
-const pal_variant pal_delta_forward_variants[] = {
-    PAL_VARIANT(PAL_CPU_REF, pal_delta_forward_ref),
-    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_delta_forward_avx2)
-    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_delta_forward_avx512)
-    PAL_VARIANTS_END
-};
-const pal_variant pal_delta_backward_variants[] = {
-    PAL_VARIANT(PAL_CPU_REF, pal_delta_backward_ref),
-    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_delta_backward_avx2)
-    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_delta_backward_avx512)
-    PAL_VARIANTS_END
-};
-const pal_variant pal_delta_step_variants[] = {
-    PAL_VARIANT(PAL_CPU_REF, pal_delta_step_ref),
-    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_delta_step_avx2)
-    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_delta_step_avx512)
-    PAL_VARIANTS_END
-};
+PAL_VARIANTS(delta_forward)
+PAL_VARIANTS(delta_backward)
+PAL_VARIANTS(delta_step)
 
 static size_t scratch_floats(pal_cpu_level level, pal_memory_pass pass, int n, int dk, int dv) {
     if (level == PAL_CPU_REF) return pass == PAL_BACKWARD ? pal_delta_backward_scratch_ref(n, dk, dv) : 0;

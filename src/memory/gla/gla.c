@@ -1,24 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "memory/gla/gla.h"
 
-const pal_variant pal_gla_forward_variants[] = {
-    PAL_VARIANT(PAL_CPU_REF, pal_gla_forward_ref),
-    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_gla_forward_avx2)
-    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_gla_forward_avx512)
-    PAL_VARIANTS_END
-};
-const pal_variant pal_gla_backward_variants[] = {
-    PAL_VARIANT(PAL_CPU_REF, pal_gla_backward_ref),
-    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_gla_backward_avx2)
-    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_gla_backward_avx512)
-    PAL_VARIANTS_END
-};
-const pal_variant pal_gla_step_variants[] = {
-    PAL_VARIANT(PAL_CPU_REF, pal_gla_step_ref),
-    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_gla_step_avx2)
-    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_gla_step_avx512)
-    PAL_VARIANTS_END
-};
+PAL_VARIANTS(gla_forward)
+PAL_VARIANTS(gla_backward)
+PAL_VARIANTS(gla_step)
 
 static size_t scratch_floats(pal_cpu_level level, pal_memory_pass pass, int n, int dk, int dv) {
     if (level == PAL_CPU_REF) return pass == PAL_BACKWARD ? pal_gla_backward_scratch_ref(n, dk, dv) : 0;

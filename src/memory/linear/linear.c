@@ -147,11 +147,6 @@ static size_t items_of(const linear_job *job) {
     return (size_t)job->run->shape.sequences * (size_t)job->run->shape.heads * job->blocks;
 }
 
-static pal_const_view rows(pal_const_view x, size_t token, size_t channel) {
-    return (pal_const_view){ x.data ? x.data + token * x.stride + channel : NULL, x.stride };
-}
-static pal_view rows_out(pal_view x, size_t token, size_t channel) { return (pal_view){ x.data + token * x.stride + channel, x.stride }; }
-
 static pal_linear_chunk chunk_at(const linear_job *job, const linear_item *item, size_t token, int n) {
     const pal_memory_shape *s = &job->run->shape;
     const pal_memory_inputs *in = &job->run->in;
@@ -159,10 +154,10 @@ static pal_linear_chunk chunk_at(const linear_job *job, const linear_item *item,
     const size_t key = pal_memory_key_head(s, item->h) * (size_t)s->dk;
     return (pal_linear_chunk){
         .n = n, .dk = s->dk, .dv = item->dv, .scale = in->scale,
-        .q = rows(in->q, token, key), .k = rows(in->k, token, key),
-        .v = rows(in->v, token, item->h * (size_t)s->dv + item->v0),
-        .g = job->kernels->inputs & PAL_INPUT_G ? rows(in->g, token, item->h) : none,
-        .beta = job->kernels->inputs & PAL_INPUT_BETA ? rows(in->beta, token, item->h) : none,
+        .q = pal_const_view_at(in->q, token, key), .k = pal_const_view_at(in->k, token, key),
+        .v = pal_const_view_at(in->v, token, item->h * (size_t)s->dv + item->v0),
+        .g = job->kernels->inputs & PAL_INPUT_G ? pal_const_view_at(in->g, token, item->h) : none,
+        .beta = job->kernels->inputs & PAL_INPUT_BETA ? pal_const_view_at(in->beta, token, item->h) : none,
         .undecayed = job->kernels->undecayed,
     };
 }
@@ -192,7 +187,7 @@ static void forward_item(void *arg, size_t index, int thread) {
     size_t number = first_chunk(s, item.n);
     for (int t = s->cu_seqlens[item.n]; t < end; t += job->chunk, number++) {
         const pal_linear_chunk c = chunk_at(job, &item, (size_t)t, end - t < job->chunk ? end - t : job->chunk);
-        const pal_view y = rows_out(run->y, (size_t)t, item.h * (size_t)s->dv + item.v0);
+        const pal_view y = pal_view_at(run->y, (size_t)t, item.h * (size_t)s->dv + item.v0);
         if (run->saved) copy_rows(s->dk, width, saved_at(job, &item, number), dvp, S, ld);
         ((pal_linear_forward_fn *)job->kernel)(&c, S, ld, y, job->kernel_scratch + (size_t)thread * job->kernel_floats);
     }
@@ -213,7 +208,7 @@ static pal_linear_gradients gradients_at(const linear_job *job, const linear_ite
         .q = { unwanted, dk }, .k = { unwanted, dk }, .v = { unwanted + chunk * dk, job->width },
         .g = { unwanted + chunk * (dk + job->width), 1 }, .beta = { unwanted + chunk * (dk + job->width + 1), 1 },
     };
-    if (grad->v.data) to.v = rows_out(grad->v, token, item->h * (size_t)s->dv + item->v0);
+    if (grad->v.data) to.v = pal_view_at(grad->v, token, item->h * (size_t)s->dv + item->v0);
     if (sums_parts(job)) {
         const size_t part = item->h * job->blocks + item->block;
         to.q = (pal_view){ job->dq + (token * parts + part) * dk, parts * dk };
@@ -222,10 +217,10 @@ static pal_linear_gradients gradients_at(const linear_job *job, const linear_ite
         to.beta = (pal_view){ job->dbeta + token * parts + part, parts };
         return to;
     }
-    if (grad->q.data) to.q = rows_out(grad->q, token, item->h * dk);
-    if (grad->k.data) to.k = rows_out(grad->k, token, item->h * dk);
-    if (grad->g.data) to.g = rows_out(grad->g, token, item->h);
-    if (grad->beta.data) to.beta = rows_out(grad->beta, token, item->h);
+    if (grad->q.data) to.q = pal_view_at(grad->q, token, item->h * dk);
+    if (grad->k.data) to.k = pal_view_at(grad->k, token, item->h * dk);
+    if (grad->g.data) to.g = pal_view_at(grad->g, token, item->h);
+    if (grad->beta.data) to.beta = pal_view_at(grad->beta, token, item->h);
     return to;
 }
 
@@ -244,7 +239,7 @@ static void backward_item(void *arg, size_t index, int thread) {
         const int t = begin + i * job->chunk;
         const pal_linear_chunk c = chunk_at(job, &item, (size_t)t, end - t < job->chunk ? end - t : job->chunk);
         const pal_linear_gradients grad = gradients_at(job, &item, (size_t)t, thread);
-        const pal_const_view dy = rows(run->dy, (size_t)t, item.h * (size_t)s->dv + item.v0);
+        const pal_const_view dy = pal_const_view_at(run->dy, (size_t)t, item.h * (size_t)s->dv + item.v0);
         const float *S = saved_at(job, &item, first_chunk(s, item.n) + (size_t)i);
         float *scratch = job->kernel_scratch + (size_t)thread * job->kernel_floats;
         ((pal_linear_backward_fn *)job->kernel)(&c, S, dvp, dS, ld, dy, &grad, scratch);

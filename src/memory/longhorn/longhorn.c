@@ -9,24 +9,9 @@
 #include "memory/rule.h"
 #include "memory/split.h"
 
-const pal_variant pal_longhorn_forward_variants[] = {
-    PAL_VARIANT(PAL_CPU_REF, pal_longhorn_forward_ref),
-    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_longhorn_forward_avx2)
-    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_longhorn_forward_avx512)
-    PAL_VARIANTS_END
-};
-const pal_variant pal_longhorn_backward_variants[] = {
-    PAL_VARIANT(PAL_CPU_REF, pal_longhorn_backward_ref),
-    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_longhorn_backward_avx2)
-    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_longhorn_backward_avx512)
-    PAL_VARIANTS_END
-};
-const pal_variant pal_longhorn_step_variants[] = {
-    PAL_VARIANT(PAL_CPU_REF, pal_longhorn_step_ref),
-    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_longhorn_step_avx2)
-    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_longhorn_step_avx512)
-    PAL_VARIANTS_END
-};
+PAL_VARIANTS(longhorn_forward)
+PAL_VARIANTS(longhorn_backward)
+PAL_VARIANTS(longhorn_step)
 
 size_t pal_longhorn_scratch_floats(pal_cpu_level level, int dk, int width) {
     const size_t chunk = PAL_LONGHORN_CHUNK, keys = ((size_t)dk + 15) / 16 * 16, values = ((size_t)width + 15) / 16 * 16;
@@ -43,10 +28,7 @@ static int blocks_of(const pal_memory_shape *s) { return (s->dv + PAL_LONGHORN_B
 
 /* Backward: partial dq and dk when several slots share a key head, then each thread's own area. */
 static int slots_of(const pal_memory_shape *s) { return pal_split_slots(s, s->heads / s->key_heads * blocks_of(s)); }
-static size_t partial_floats(const pal_memory_shape *s) {
-    const int slots = slots_of(s);
-    return slots > 1 ? ((size_t)slots * (size_t)s->tokens * (size_t)s->key_heads * (size_t)s->dk + 15) / 16 * 16 : 0;
-}
+static size_t partial_floats(const pal_memory_shape *s) { return pal_split_partial_floats(s, slots_of(s), s->dk); }
 
 static size_t scratch_bytes(const pal_context *cx, const pal_memory_shape *s, pal_memory_pass pass) {
     if (pass == PAL_STEP) return 0;
@@ -75,13 +57,6 @@ static void export(const pal_memory_shape *s, const pal_memory_inputs *in, float
             for (size_t j = 0; j < dk; j++) parts[0][(h * dv + i) * dk + j] = state[(h * dk + j) * dv + i];
 }
 
-static pal_const_view part_of(pal_const_view view, size_t token, size_t channel) {
-    return (pal_const_view){ view.data + token * view.stride + channel, view.stride };
-}
-static pal_view part_of_output(pal_view view, size_t token, size_t channel) {
-    return (pal_view){ view.data ? view.data + token * view.stride + channel : NULL, view.stride };
-}
-
 /* What every pass needs of sequence n, head h, block of values c. */
 static pal_longhorn_block block_at(const pal_memory_run *run, size_t token, int n, int h, int c) {
     const pal_memory_shape *s = &run->shape;
@@ -91,9 +66,9 @@ static pal_longhorn_block block_at(const pal_memory_run *run, size_t token, int 
     float *memory = run->state ? run->state[n] + (size_t)h * head_floats(s) + first : NULL;
     return (pal_longhorn_block){
         .dk = s->dk, .width = left < PAL_LONGHORN_BLOCK ? left : PAL_LONGHORN_BLOCK, .scale = run->in.scale,
-        .q = part_of(run->in.q, token, key), .k = part_of(run->in.k, token, key),
-        .v = part_of(run->in.v, token, value), .b = part_of(run->in.b, token, value),
-        .y = part_of_output(run->y, token, value),
+        .q = pal_const_view_at(run->in.q, token, key), .k = pal_const_view_at(run->in.k, token, key),
+        .v = pal_const_view_at(run->in.v, token, value), .b = pal_const_view_at(run->in.b, token, value),
+        .y = pal_view_at(run->y, token, value),
         .initial = pal_memory_starts_fresh(run) ? NULL : memory, .final = memory, .row = (size_t)s->dv,
     };
 }
@@ -164,15 +139,15 @@ static void backward_task(void *arg, size_t index, int thread) {
         pal_longhorn_block block = sequence_block(run, n, h, c);
         const size_t value = (size_t)h * (size_t)s->dv + (size_t)c * PAL_LONGHORN_BLOCK;
         const size_t part = (size_t)n * state_floats(s) + value * (size_t)s->dk;
-        block.dy = part_of(run->dy, token, value);
+        block.dy = pal_const_view_at(run->dy, token, value);
         block.dfinal = run->dfinal[0] ? run->dfinal[0] + part : NULL;
         block.dinitial = run->grad.initial[0] ? run->grad.initial[0] + part : NULL;
-        block.dv = part_of_output(run->grad.v, token, value);
-        block.db = part_of_output(run->grad.b, token, value);
+        block.dv = pal_view_at(run->grad.v, token, value);
+        block.db = pal_view_at(run->grad.b, token, value);
         const pal_view dq = job->dq ? (pal_view){ job->dq + before, channels } : run->grad.q;
         const pal_view dk = job->dk ? (pal_view){ job->dk + before, channels } : run->grad.k;
-        block.dq = part_of_output(dq, token, key);
-        block.dk_rows = part_of_output(dk, token, key);
+        block.dq = pal_view_at(dq, token, key);
+        block.dk_rows = pal_view_at(dk, token, key);
         block.add = u > begin;
         block.scratch = job->areas + (size_t)thread * job->area;
         job->kernel(&block);

@@ -9,24 +9,9 @@
 #include "memory/rule.h"
 #include "memory/split.h"
 
-const pal_variant pal_mesa_forward_variants[] = {
-    PAL_VARIANT(PAL_CPU_REF, pal_mesa_forward_ref),
-    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_mesa_forward_avx2)
-    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_mesa_forward_avx512)
-    PAL_VARIANTS_END
-};
-const pal_variant pal_mesa_backward_variants[] = {
-    PAL_VARIANT(PAL_CPU_REF, pal_mesa_backward_ref),
-    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_mesa_backward_avx2)
-    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_mesa_backward_avx512)
-    PAL_VARIANTS_END
-};
-const pal_variant pal_mesa_step_variants[] = {
-    PAL_VARIANT(PAL_CPU_REF, pal_mesa_step_ref),
-    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_mesa_step_avx2)
-    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_mesa_step_avx512)
-    PAL_VARIANTS_END
-};
+PAL_VARIANTS(mesa_forward)
+PAL_VARIANTS(mesa_backward)
+PAL_VARIANTS(mesa_step)
 
 size_t pal_mesa_scratch_floats(pal_cpu_level level, int dk, int dv, pal_memory_pass pass) {
     const size_t chunk = PAL_MESA_CHUNK, keys = ((size_t)dk + 15) / 16 * 16, values = ((size_t)dv + 15) / 16 * 16;
@@ -52,10 +37,7 @@ static size_t saved_floats(const pal_memory_shape *s) {
 
 /* Backward: every sequence's share of dlam, partial dq and dk when several slots share a key head, an area per thread. */
 static int slots_of(const pal_memory_shape *s) { return pal_split_slots(s, s->heads / s->key_heads); }
-static size_t partial_floats(const pal_memory_shape *s) {
-    const int slots = slots_of(s);
-    return slots > 1 ? ((size_t)slots * (size_t)s->tokens * (size_t)s->key_heads * (size_t)s->dk + 15) / 16 * 16 : 0;
-}
+static size_t partial_floats(const pal_memory_shape *s) { return pal_split_partial_floats(s, slots_of(s), s->dk); }
 static size_t lam_doubles(const pal_memory_shape *s) {
     return ((size_t)s->sequences * (size_t)s->heads * (size_t)s->dk + 7) / 8 * 8;
 }
@@ -93,13 +75,6 @@ static void export(const pal_memory_shape *s, const pal_memory_inputs *in, float
     }
 }
 
-static pal_const_view part_of(pal_const_view view, size_t token, size_t channel) {
-    return (pal_const_view){ view.data + token * view.stride + channel, view.stride };
-}
-static pal_view part_of_output(pal_view view, size_t token, size_t channel) {
-    return (pal_view){ view.data ? view.data + token * view.stride + channel : NULL, view.stride };
-}
-
 /* What every pass needs of sequence n, head h. */
 static pal_mesa_head head_at(const pal_memory_run *run, size_t token, int n, int h) {
     const pal_memory_shape *s = &run->shape;
@@ -107,9 +82,9 @@ static pal_mesa_head head_at(const pal_memory_run *run, size_t token, int n, int
     float *memory = run->state ? run->state[n] + (size_t)h * head_floats(s) : NULL;
     return (pal_mesa_head){
         .tokens = 1, .dk = s->dk, .dv = s->dv, .scale = run->in.scale, .tolerance = run->in.mesa_tolerance,
-        .q = part_of(run->in.q, token, key), .k = part_of(run->in.k, token, key), .v = part_of(run->in.v, token, value),
-        .beta = part_of(run->in.beta, token, (size_t)h), .g = part_of(run->in.g, token, (size_t)h),
-        .lam = run->in.lam + (size_t)h * (size_t)s->dk, .y = part_of_output(run->y, token, value),
+        .q = pal_const_view_at(run->in.q, token, key), .k = pal_const_view_at(run->in.k, token, key), .v = pal_const_view_at(run->in.v, token, value),
+        .beta = pal_const_view_at(run->in.beta, token, (size_t)h), .g = pal_const_view_at(run->in.g, token, (size_t)h),
+        .lam = run->in.lam + (size_t)h * (size_t)s->dk, .y = pal_view_at(run->y, token, value),
         .initial = pal_memory_starts_fresh(run) ? NULL : memory, .final = memory,
     };
 }
@@ -122,7 +97,7 @@ static pal_mesa_head sequence_head(const pal_memory_run *run, int n, int h) {
     head.between = state_floats(s);
     if (run->saved) {
         const pal_view x = { run->saved, (size_t)s->heads * (size_t)s->dk };
-        head.x = part_of_output(x, token, (size_t)h * (size_t)s->dk);
+        head.x = pal_view_at(x, token, (size_t)h * (size_t)s->dk);
         head.saved = run->saved + solution_floats(s) + pal_split_first(s, PAL_MESA_CHUNK, n) * head.between + (size_t)h * head_floats(s);
     }
     return head;
@@ -190,18 +165,18 @@ static void backward_task(void *arg, size_t index, int thread) {
         const int h = key_head * group + u;
         const size_t place = (size_t)n * (size_t)s->heads + (size_t)h;
         pal_mesa_head head = sequence_head(run, n, h);
-        head.dy = part_of(run->dy, token, (size_t)h * dv);
+        head.dy = pal_const_view_at(run->dy, token, (size_t)h * dv);
         head.dfinal_H = run->dfinal[0] ? run->dfinal[0] + place * dk * dk : NULL;
         head.dfinal_G = run->dfinal[1] ? run->dfinal[1] + place * dk * dv : NULL;
         head.dinitial_H = run->grad.initial[0] ? run->grad.initial[0] + place * dk * dk : NULL;
         head.dinitial_G = run->grad.initial[1] ? run->grad.initial[1] + place * dk * dv : NULL;
-        head.dv_rows = part_of_output(run->grad.v, token, (size_t)h * dv);
-        head.dbeta = part_of_output(run->grad.beta, token, (size_t)h);
-        head.dg = part_of_output(run->grad.g, token, (size_t)h);
+        head.dv_rows = pal_view_at(run->grad.v, token, (size_t)h * dv);
+        head.dbeta = pal_view_at(run->grad.beta, token, (size_t)h);
+        head.dg = pal_view_at(run->grad.g, token, (size_t)h);
         const pal_view dq = job->dq ? (pal_view){ job->dq + before, channels } : run->grad.q;
         const pal_view dk_rows = job->dk ? (pal_view){ job->dk + before, channels } : run->grad.k;
-        head.dq = part_of_output(dq, token, (size_t)key_head * dk);
-        head.dk_rows = part_of_output(dk_rows, token, (size_t)key_head * dk);
+        head.dq = pal_view_at(dq, token, (size_t)key_head * dk);
+        head.dk_rows = pal_view_at(dk_rows, token, (size_t)key_head * dk);
         head.add = u > begin;
         head.dlam = job->dlam + place * dk;
         head.scratch = job->areas + (size_t)thread * job->area;

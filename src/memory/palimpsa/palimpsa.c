@@ -111,13 +111,6 @@ static size_t scratch_bytes(const pal_context *cx, const pal_memory_shape *s, pa
     return plan(&j, cx, s, pass, NULL);
 }
 
-static pal_const_view const_part(pal_const_view view, size_t token, size_t channel) {
-    return (pal_const_view){ view.data ? view.data + token * view.stride + channel : NULL, view.stride };
-}
-static pal_view part(pal_view view, size_t token, size_t channel) {
-    return (pal_view){ view.data ? view.data + token * view.stride + channel : NULL, view.stride };
-}
-
 /* What forward, backward and step have in common. first is the sequence's first token. */
 static pal_palimpsa_item item_of(const job *jb, int n, int h, int block, size_t first, int length) {
     const pal_memory_run *run = jb->run;
@@ -129,9 +122,9 @@ static pal_palimpsa_item item_of(const job *jb, int n, int h, int block, size_t 
     pal_palimpsa_item it = {
         .dk = s->dk, .values = (int)((end < (size_t)s->dv ? end : (size_t)s->dv) - value), .length = length,
         .A = run->in.A[h], .Ip = run->in.Ip[h], .scale = run->in.scale,
-        .q = const_part(run->in.q, first, key), .k = const_part(run->in.k, first, key),
-        .v = const_part(run->in.v, first, out), .b = const_part(run->in.b, first, out), .dt = const_part(run->in.dt, first, (size_t)h),
-        .y = part(run->y, first, out), .y_var = part(run->y_var, first, out),
+        .q = pal_const_view_at(run->in.q, first, key), .k = pal_const_view_at(run->in.k, first, key),
+        .v = pal_const_view_at(run->in.v, first, out), .b = pal_const_view_at(run->in.b, first, out), .dt = pal_const_view_at(run->in.dt, first, (size_t)h),
+        .y = pal_view_at(run->y, first, out), .y_var = pal_view_at(run->y_var, first, out),
     };
     const size_t in_head = group * 2 * PAL_PALIMPSA_GROUP;
     if (run->state) {
@@ -213,8 +206,8 @@ static void begin_adjoint(const job *jb, const pal_palimpsa_item *it, int n, int
     const int chunk = (it->length - 1) / PAL_PALIMPSA_CHUNK;
     const size_t from = (size_t)chunk * PAL_PALIMPSA_CHUNK;
     pal_palimpsa_item last = *it;
-    last.q = const_part(it->q, from, 0), last.k = const_part(it->k, from, 0);
-    last.v = const_part(it->v, from, 0), last.b = const_part(it->b, from, 0), last.dt = const_part(it->dt, from, 0);
+    last.q = pal_const_view_at(it->q, from, 0), last.k = pal_const_view_at(it->k, from, 0);
+    last.v = pal_const_view_at(it->v, from, 0), last.b = pal_const_view_at(it->b, from, 0), last.dt = pal_const_view_at(it->dt, from, 0);
     last.length = it->length - (int)from;
     last.saved = NULL;
     last.state = thread_memory(jb, thread, 1);
@@ -260,20 +253,20 @@ static void backward_item(const job *jb, int n, int h, int block, int thread) {
     it.state = thread_memory(jb, thread, 0);
     it.row = row_floats(it.values);
     const size_t out = (size_t)h * (size_t)s->dv + value;
-    it.dy = const_part(run->dy, token, out);
-    it.dy_var = const_part(run->dy_var, token, out);
-    it.dv = part(run->grad.v, token, out);
-    it.db = part(run->grad.b, token, out);
+    it.dy = pal_const_view_at(run->dy, token, out);
+    it.dy_var = pal_const_view_at(run->dy_var, token, out);
+    it.dv = pal_view_at(run->grad.v, token, out);
+    it.db = pal_view_at(run->grad.b, token, out);
     if (jb->partial) {
         const size_t columns = (size_t)s->heads * (size_t)jb->blocks, dk = (size_t)s->dk;
-        if (run->grad.q.data) it.dq = part((pal_view){ jb->dq, columns * dk }, token, column * dk);
-        if (run->grad.k.data) it.dk_ = part((pal_view){ jb->dk, columns * dk }, token, column * dk);
-        if (run->grad.dt.data) it.ddt = part((pal_view){ jb->ddt, columns }, token, column);
+        if (run->grad.q.data) it.dq = pal_view_at((pal_view){ jb->dq, columns * dk }, token, column * dk);
+        if (run->grad.k.data) it.dk_ = pal_view_at((pal_view){ jb->dk, columns * dk }, token, column * dk);
+        if (run->grad.dt.data) it.ddt = pal_view_at((pal_view){ jb->ddt, columns }, token, column);
     } else {
         const size_t key = (size_t)(h / group) * (size_t)s->dk;
-        it.dq = part(run->grad.q, token, key);
-        it.dk_ = part(run->grad.k, token, key);
-        it.ddt = part(run->grad.dt, token, (size_t)h);
+        it.dq = pal_view_at(run->grad.q, token, key);
+        it.dk_ = pal_view_at(run->grad.k, token, key);
+        it.ddt = pal_view_at(run->grad.dt, token, (size_t)h);
         it.add_keys = h % group > 0 || block > 0;
         it.add_dt = block > 0;
     }
@@ -361,18 +354,10 @@ size_t pal_palimpsa_scratch(int dk, int values, pal_memory_pass pass) {
     return most;
 }
 
-#define VARIANTS(op)                                                       \
-    const pal_variant pal_palimpsa_##op##_variants[] = {                   \
-        PAL_VARIANT(PAL_CPU_REF, pal_palimpsa_##op##_ref),                 \
-        PAL_VARIANT_X86(PAL_CPU_AVX2, pal_palimpsa_##op##_avx2)            \
-        PAL_VARIANT_X86(PAL_CPU_AVX512, pal_palimpsa_##op##_avx512)        \
-        PAL_VARIANTS_END                                                   \
-    };
-VARIANTS(forward)
-VARIANTS(backward)
-VARIANTS(step)
-VARIANTS(bound)
-#undef VARIANTS
+PAL_VARIANTS(palimpsa_forward)
+PAL_VARIANTS(palimpsa_backward)
+PAL_VARIANTS(palimpsa_step)
+PAL_VARIANTS(palimpsa_bound)
 
 int pal_palimpsa_bound_width(pal_cpu_level level) { return level == PAL_CPU_AVX512 ? 16 : level == PAL_CPU_AVX2 ? 8 : 1; }
 
