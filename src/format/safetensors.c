@@ -12,6 +12,7 @@
 #include "base/context.h"
 #include "base/half.h"
 #include "base/map.h"
+#include "format/safetensors_header.h"
 
 enum {
     HEADER_PREFIX = 8,
@@ -262,7 +263,7 @@ static int writing_order(const void *a, const void *b) {
     return sx != sy ? (sx > sy ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-static pal_status check_tensor(const char *path, const pal_tensor *t, size_t index, pal_error *err) {
+static pal_status check_tensor(const char *path, const pal_tensor *t, size_t index, bool with_data, pal_error *err) {
     if (!t->name) return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor %zu has no name", path, index);
     if (strcmp(t->name, "__metadata__") == 0) return pal_fail(err, PAL_E_ARGUMENT, "%s: a tensor cannot be named '%s'", path, t->name);
     if ((unsigned)t->dtype >= PAL_DTYPES) return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s' has no dtype, found %d", path, t->name, (int)t->dtype);
@@ -274,14 +275,14 @@ static pal_status check_tensor(const char *path, const pal_tensor *t, size_t ind
             return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s': dimension %d is %lld, which cannot be", path, t->name, d, (long long)t->shape[d]);
     if (count != t->count || __builtin_mul_overflow(count, dtypes[t->dtype].size, &bytes))
         return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s' has %zu elements, its shape %zu", path, t->name, t->count, count);
-    if (!t->data && count) return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s' has no data", path, t->name);
+    if (with_data && !t->data && count) return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s' has no data", path, t->name);
     return PAL_OK;
 }
 
 /* Fills order with the tensors in writing order. */
-static pal_status check_tensors(const char *path, const pal_tensor *tensors, size_t count, const pal_tensor **order, pal_error *err) {
+static pal_status check_tensors(const char *path, const pal_tensor *tensors, size_t count, bool with_data, const pal_tensor **order, pal_error *err) {
     for (size_t i = 0; i < count; i++) {
-        const pal_status st = check_tensor(path, &tensors[i], i, err);
+        const pal_status st = check_tensor(path, &tensors[i], i, with_data, err);
         if (st) return st;
         order[i] = &tensors[i];
     }
@@ -318,15 +319,16 @@ static pal_status write_all(FILE *f, const char *path, const void *bytes, size_t
     return PAL_OK;
 }
 
-pal_status pal_safetensors_write(const char *path, const pal_tensor *tensors, size_t count, const char *const *metadata, pal_error *err) {
+pal_status pal_safetensors_make_head(pal_safetensors_head *out, size_t *offsets, const pal_tensor **order_out, const char *path, const pal_tensor *tensors,
+                                     size_t count, const char *const *metadata, bool with_data, pal_error *err) {
     pal_status st;
-    pal_writer w = { 0 };
     char *text = NULL;
     json_t *header = NULL;
-    void *block = NULL;
+    void *block = NULL, *head;
+    *out = (pal_safetensors_head){ 0 };
     if ((st = pal_alloc_named(&block, count, sizeof(pal_tensor *), "a list of tensors", err))) return st;
     const pal_tensor **order = block;
-    if ((st = check_tensors(path, tensors, count, order, err))) goto done;
+    if ((st = check_tensors(path, tensors, count, with_data, order, err))) goto done;
     header = header_json(order, count, metadata);
     text = header ? json_dumps(header, JSON_COMPACT) : NULL;
     if (!text || json_object_size(header) != count + (metadata ? 1 : 0)) {
@@ -334,19 +336,39 @@ pal_status pal_safetensors_write(const char *path, const pal_tensor *tensors, si
         goto done;
     }
     const size_t length = strlen(text), padded = (length + 7) & ~(size_t)7;
-    unsigned char prefix[HEADER_PREFIX];
-    for (int i = 0; i < HEADER_PREFIX; i++) prefix[i] = (unsigned char)(padded >> (8 * i));
+    if ((st = pal_alloc_named(&head, HEADER_PREFIX + padded, 1, "a header", err))) goto done;
+    *out = (pal_safetensors_head){ .bytes = head, .size = HEADER_PREFIX + padded, .file = HEADER_PREFIX + padded };
+    for (int i = 0; i < HEADER_PREFIX; i++) out->bytes[i] = (unsigned char)(padded >> (8 * i));
+    memset(out->bytes + HEADER_PREFIX, ' ', padded);
+    memcpy(out->bytes + HEADER_PREFIX, text, length);
+    for (size_t i = 0; i < count; i++) {
+        if (offsets) offsets[order[i] - tensors] = out->file;
+        if (order_out) order_out[i] = order[i];
+        out->file += tensor_bytes(order[i]);
+    }
+done:
+    free(text);
+    json_decref(header);
+    pal_free(block);
+    return st;
+}
+
+pal_status pal_safetensors_write(const char *path, const pal_tensor *tensors, size_t count, const char *const *metadata, pal_error *err) {
+    pal_status st;
+    pal_writer w = { 0 };
+    pal_safetensors_head head = { 0 };
+    void *block = NULL;
+    if ((st = pal_alloc_named(&block, count, sizeof(pal_tensor *), "a list of tensors", err))) return st;
+    const pal_tensor **order = block;
+    if ((st = pal_safetensors_make_head(&head, NULL, order, path, tensors, count, metadata, true, err))) goto done;
     if ((st = pal_writer_open(&w, path, err))) goto done;
-    if ((st = write_all(w.stream, path, prefix, sizeof prefix, err))) goto done;
-    if ((st = write_all(w.stream, path, text, length, err))) goto done;
-    if ((st = write_all(w.stream, path, "       ", padded - length, err))) goto done;
+    if ((st = write_all(w.stream, path, head.bytes, head.size, err))) goto done;
     for (size_t i = 0; i < count; i++)
         if ((st = write_all(w.stream, path, order[i]->data, tensor_bytes(order[i]), err))) goto done;
     st = pal_writer_commit(&w, err);
 done:
     pal_writer_drop(&w);
-    free(text);
-    json_decref(header);
+    pal_free(head.bytes);
     pal_free(block);
     return st;
 }

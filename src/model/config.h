@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 
+#include "format/source.h"
 #include "palimpsa/model.h"
 
 /* Looks up a tensor's shape by its name in files; NULL if absent. `find` itself is NULL when only config.json is there. */
@@ -15,6 +16,8 @@ typedef struct pal_shapes {
 
 /* What a file does not state comes from tensor shapes, and only then from defaults. `path` is for messages. */
 pal_status pal_config_read(pal_model_config *out, const json_t *root, const pal_shapes *shapes, const char *path, pal_error *err);
+/* The same of an open checkpoint, with its tensors' shapes. */
+pal_status pal_config_of_source(pal_model_config *out, const pal_source *source, pal_error *err);
 /* A new object. Keys of `base` (may be NULL) that mean nothing to us are kept. NULL when memory is short. */
 json_t *pal_config_write(const pal_model_config *config, const json_t *base);
 

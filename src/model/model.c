@@ -10,6 +10,7 @@
 #include "base/half.h"
 #include "base/log.h"
 #include "base/parallel.h"
+#include "format/model_dir.h"
 
 /* A list of complaints that ends in "and N more" where the sentence gets too long. */
 typedef struct {
@@ -59,6 +60,26 @@ static const pal_weight_entry *find_entry(const pal_weight_table *table, const c
     return NULL;
 }
 
+/* Whether two tensors hold the same numbers: by their bytes where those are as they are, else value by value. */
+static pal_status same_values(const pal_source *source, const pal_tensor *a, const pal_tensor *b, bool *same, pal_error *err) {
+    enum { PIECE = 256 };
+    float x[PIECE], y[PIECE];
+    pal_status st;
+    *same = a->dtype == b->dtype && a->count == b->count;
+    if (!*same || (a->data && a->data == b->data)) return PAL_OK;
+    if ((st = pal_source_check(source, a, err)) || (st = pal_source_check(source, b, err))) return st;
+    if (a->data && b->data) {
+        *same = memcmp(a->data, b->data, a->count * pal_dtype_size(a->dtype)) == 0;
+        return PAL_OK;
+    }
+    for (size_t i = 0; i < a->count && *same; i += PIECE) {
+        const size_t n = a->count - i < PIECE ? a->count - i : PIECE;
+        if ((st = pal_source_read(source, a, i, n, x, err)) || (st = pal_source_read(source, b, i, n, y, err))) return st;
+        *same = memcmp(x, y, n * sizeof *x) == 0;
+    }
+    return PAL_OK;
+}
+
 /* Everything missing, unexpected or misshapen, in one sentence. */
 static pal_status compare_tensors(const pal_model *m, pal_error *err) {
     complaints list = { .used = 0 };
@@ -66,7 +87,7 @@ static pal_status compare_tensors(const pal_model *m, pal_error *err) {
     size_t present = 0;
     for (size_t i = 0; i < m->table.count; i++) {
         const pal_weight_entry *e = &m->table.entries[i];
-        const pal_tensor *t = pal_model_dir_find(&m->dir, e->view.name);
+        const pal_tensor *t = pal_source_find(&m->source, e->view.name);
         present += t != NULL;
         shape_text(expected, e->view.rank, e->view.shape);
         if (!t) {
@@ -78,20 +99,23 @@ static pal_status compare_tensors(const pal_model *m, pal_error *err) {
             complain(&list, "'%s' has dtype %s, expected F32, F16, BF16 or F64", e->view.name, pal_dtype_name(t->dtype));
         }
     }
-    const pal_tensor *head = m->config.tied ? pal_model_dir_find(&m->dir, "lm_head.weight") : NULL;
-    for (size_t i = 0; present + (head != NULL) < m->dir.count && i < m->dir.count; i++) {
-        const pal_tensor *t = m->dir.tensors[i];
+    const pal_tensor *head = m->config.tied ? pal_source_find(&m->source, "lm_head.weight") : NULL;
+    for (size_t i = 0; present + (head != NULL) < m->source.count && i < m->source.count; i++) {
+        const pal_tensor *t = &m->source.tensors[i];
         if (t != head && !find_entry(&m->table, t->name)) complain(&list, "'%.120s' is unexpected", t->name);
     }
     if (head) {
-        const pal_tensor *embedding = pal_model_dir_find(&m->dir, pal_config_embedding_name(&m->config));
-        if (embedding && (head->dtype != embedding->dtype || head->count != embedding->count ||
-                          memcmp(head->data, embedding->data, head->count * pal_dtype_size(head->dtype)) != 0))
-            complain(&list, "'lm_head.weight' differs from the embedding, to which the configuration ties it");
+        const pal_tensor *embedding = pal_source_find(&m->source, pal_config_embedding_name(&m->config));
+        bool same = false;
+        if (embedding) {
+            const pal_status st = same_values(&m->source, head, embedding, &same, err);
+            if (st) return st;
+            if (!same) complain(&list, "'lm_head.weight' differs from the embedding, to which the configuration ties it");
+        }
     }
     if (!list.count) return PAL_OK;
-    if (list.left_out) return pal_fail(err, PAL_E_FORMAT, "%s: %s; and %zu more", m->dir.path, list.text, list.left_out);
-    return pal_fail(err, PAL_E_FORMAT, "%s: %s", m->dir.path, list.text);
+    if (list.left_out) return pal_fail(err, PAL_E_FORMAT, "%s: %s; and %zu more", m->source.path, list.text, list.left_out);
+    return pal_fail(err, PAL_E_FORMAT, "%s: %s", m->source.path, list.text);
 }
 
 static void bind(pal_model *m) {
@@ -151,7 +175,7 @@ failed:
     return st;
 }
 
-static const pal_tensor *find_shape(const void *source, const char *name) { return pal_model_dir_find(source, name); }
+static const pal_tensor *find_shape(const void *source, const char *name) { return pal_source_find(source, name); }
 
 static bool file_has_gate(const void *source, int layer) {
     const pal_model *m = source;
@@ -159,7 +183,7 @@ static bool file_has_gate(const void *source, int layer) {
     char name[160];
     for (size_t i = 0; i < PAL_COUNT(gate); i++) {
         snprintf(name, sizeof name, "%s%d.%s%s", pal_config_layers_prefix(&m->config), layer, pal_config_mixer_prefix(&m->config), gate[i]);
-        if (pal_model_dir_find(&m->dir, name)) return true;
+        if (pal_source_find(&m->source, name)) return true;
     }
     return false;
 }
@@ -188,13 +212,13 @@ static void warn_of_nan(const pal_model *m, const pal_context *cx) {
         if (w->count / job.block >= BLOCKS) job.block = w->count / BLOCKS + 1;
         pal_parallel_ranges(cx, w->count, job.block, nan_task, &job);
         for (int b = 0; b < BLOCKS; b++) any |= found[b];
-        if (any) pal_warn("%s: tensor '%s' holds NaN", m->dir.path, w->name);
+        if (any) pal_warn("%s: tensor '%s' holds NaN", m->source.path, w->name);
     }
 }
 
 /* Inference reads matrices where the file has them, when they are f32 and aligned. */
 static bool stays_mapped(const pal_model *m, const pal_weight *w, const pal_tensor *t) {
-    return m->use == PAL_FOR_INFERENCE && w->quantisable && t && t->dtype == PAL_F32 && (uintptr_t)t->data % sizeof(float) == 0;
+    return m->use == PAL_FOR_INFERENCE && w->quantisable && t && t->data && t->dtype == PAL_F32 && (uintptr_t)t->data % sizeof(float) == 0;
 }
 
 static pal_status load(pal_model *m, const pal_context *cx, pal_error *err) {
@@ -204,7 +228,7 @@ static pal_status load(pal_model *m, const pal_context *cx, pal_error *err) {
     if (m->use == PAL_FOR_INFERENCE) { /* place only what is copied */
         for (size_t i = 0; i < m->table.count; i++) {
             pal_weight_entry *e = &m->table.entries[i];
-            if (stays_mapped(m, &e->view, pal_model_dir_find(&m->dir, e->view.name))) continue;
+            if (stays_mapped(m, &e->view, pal_source_find(&m->source, e->view.name))) continue;
             if (!e->adjacent) flat = (flat + 15) & ~(size_t)15;
             e->view.offset = flat;
             flat += e->view.count;
@@ -216,26 +240,27 @@ static pal_status load(pal_model *m, const pal_context *cx, pal_error *err) {
     if (m->use == PAL_FOR_TRAINING && (st = allocate_gradients(m, err))) return st;
     for (size_t i = 0; i < m->table.count; i++) {
         pal_weight_entry *e = &m->table.entries[i];
-        const pal_tensor *t = pal_model_dir_find(&m->dir, e->view.name);
+        const pal_tensor *t = pal_source_find(&m->source, e->view.name);
         if (stays_mapped(m, &e->view, t)) {
+            if ((st = pal_source_check(&m->source, t, err))) return st;
             e->view.data = t->data;
             continue;
         }
         float *x = m->parameters + e->view.offset;
         e->view.data = x;
         if (!t) pal_weight_init_one(e, &m->config, cx, 0, x); /* part of an importance gate that nothing reads */
-        else if ((st = pal_tensor_to_f32(t, x, err))) return st;
+        else if ((st = pal_source_read(&m->source, t, 0, t->count, x, err))) return st;
     }
     warn_of_nan(m, cx);
     bind(m);
     return PAL_OK;
 }
 
-static pal_status read_config_of(pal_model_config *out, const pal_model_dir *dir, pal_error *err) {
-    const pal_shapes shapes = { .find = find_shape, .source = dir };
+pal_status pal_config_of_source(pal_model_config *out, const pal_source *source, pal_error *err) {
+    const pal_shapes shapes = { .find = find_shape, .source = source };
     char path[4200];
-    snprintf(path, sizeof path, "%s/config.json", dir->path);
-    return pal_config_read(out, dir->config, &shapes, path, err);
+    snprintf(path, sizeof path, "%s%s", source->path, strcmp(source->format, "gguf") == 0 ? "" : "/config.json");
+    return pal_config_read(out, source->config, &shapes, path, err);
 }
 
 pal_status pal_model_open(pal_model **out, const char *directory, pal_model_use use, const pal_context *cx, pal_error *err) {
@@ -245,8 +270,8 @@ pal_status pal_model_open(pal_model **out, const char *directory, pal_model_use 
     if ((st = pal_alloc_named(&block, 1, sizeof(pal_model), "a model", err))) return st;
     pal_model *m = block;
     m->use = use;
-    if ((st = pal_model_dir_open(&m->dir, directory, true, err))) goto failed;
-    if ((st = read_config_of(&m->config, &m->dir, err))) goto failed;
+    if ((st = pal_source_open(&m->source, directory, err))) goto failed;
+    if ((st = pal_config_of_source(&m->config, &m->source, err))) goto failed;
     if ((st = prepare(m, file_has_gate, err))) goto failed;
     if ((st = compare_tensors(m, err))) goto failed;
     if ((st = load(m, cx, err))) goto failed;
@@ -258,7 +283,7 @@ failed:
 }
 
 pal_status pal_model_read_config(pal_model_config *out, const char *path, pal_error *err) {
-    pal_model_dir dir;
+    pal_source source;
     pal_status st;
     const size_t length = strlen(path);
     if (length > 5 && strcmp(path + length - 5, ".json") == 0) {
@@ -268,9 +293,9 @@ pal_status pal_model_read_config(pal_model_config *out, const char *path, pal_er
         json_decref(root);
         return st;
     }
-    if ((st = pal_model_dir_open(&dir, path, true, err))) return st;
-    st = read_config_of(out, &dir, err);
-    pal_model_dir_close(&dir);
+    if ((st = pal_source_open(&source, path, err))) return st;
+    st = pal_config_of_source(out, &source, err);
+    pal_source_close(&source);
     return st;
 }
 
@@ -280,7 +305,7 @@ void pal_model_close(pal_model *m) {
     pal_free(m->gradients);
     pal_free(m->layers);
     pal_weights_release(&m->table);
-    pal_model_dir_close(&m->dir);
+    pal_source_close(&m->source);
     pal_free(m);
 }
 
@@ -330,7 +355,7 @@ pal_status pal_model_save(const pal_model *m, const char *directory, pal_dtype d
     }
     snprintf(path, sizeof path, "%s/model.safetensors", directory);
     if ((st = pal_safetensors_write(path, tensors, count, metadata, err))) goto done;
-    config = pal_config_write(&m->config, m->dir.config);
+    config = pal_config_write(&m->config, m->source.config);
     snprintf(path, sizeof path, "%s/config.json", directory);
     st = config ? pal_json_write(path, config, err) : pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
 done:

@@ -3,7 +3,7 @@
 #ifndef PAL_MODEL_MODEL_H
 #define PAL_MODEL_MODEL_H
 
-#include "format/model_dir.h"
+#include "format/source.h"
 #include "model/weights.h"
 
 struct pal_model {
@@ -14,7 +14,7 @@ struct pal_model {
     pal_layer *layers; /* (config.layers) */
     float *parameters; /* flat; for inference only what is not mapped */
     float *gradients;  /* flat, training only */
-    pal_model_dir dir; /* keeps mapped weights and config.json alive; zeroed for a new model */
+    pal_source source; /* keeps mapped weights and the configuration alive; zeroed for a new model */
 };
 
 /* Four interleaved multiply-xor lanes: for fingerprints and checksums, not against an adversary. */
