@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: MIT */
+#include "data/shards.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/hash.h"
+#include "base/map.h"
+#include "data/text.h"
+#include "format/model_dir.h"
+
+enum { HEADER = 128, ENTRY = 24, VERSION = 1, HASH_BLOCK = 1 << 20 };
+static const char magic[] = "PALSHARD";
+#define MOST_SHARDS 99999 /* five digits in a name */
+
+/* offsets in the header */
+enum { AT_VERSION = 8, AT_WIDTH = 12, AT_TOKENIZER = 16, AT_VOCABULARY = 24, AT_DOCUMENTS = 32, AT_TOKENS = 40, AT_NUMBER = 48, AT_ZERO = 56,
+       AT_TOKEN_SUM = 104, AT_TABLE_SUM = 112, AT_SUM = 120 };
+
+static uint64_t get64(const unsigned char *p) {
+    uint64_t x;
+    memcpy(&x, p, 8);
+    return x;
+}
+static uint32_t get32(const unsigned char *p) {
+    uint32_t x;
+    memcpy(&x, p, 4);
+    return x;
+}
+static void put64(unsigned char *p, uint64_t x) { memcpy(p, &x, 8); }
+static void put32(unsigned char *p, uint32_t x) { memcpy(p, &x, 4); }
+
+static int width_of(uint32_t vocabulary) { return vocabulary <= 65536 ? 2 : 4; }
+
+/* Tokens are hashed in blocks of fixed size, so that a writer need not hold them. */
+static uint64_t hash_tokens(const unsigned char *data, size_t bytes) {
+    uint64_t hash = 0;
+    for (size_t at = 0; at < bytes; at += HASH_BLOCK) hash = pal_hash(hash, data + at, bytes - at < HASH_BLOCK ? bytes - at : HASH_BLOCK);
+    return hash;
+}
+
+static pal_status path_of(char path[4096], const char *directory, const char *name, pal_error *err) {
+    if (snprintf(path, 4096, "%s/%s", directory, name) >= 4096) return pal_fail(err, PAL_E_ARGUMENT, "%s/%s: the path is too long", directory, name);
+    return PAL_OK;
+}
+
+/* Reading */
+
+typedef struct {
+    pal_map map;
+    const unsigned char *tokens, *table;
+    uint64_t documents, count; /* count: tokens */
+    uint64_t first;            /* number of its first document in the set */
+    uint64_t checksum;
+} shard;
+
+struct pal_shards {
+    pal_shards_info info;
+    char *path;
+    int width;
+    shard *list;
+    /* Where validation begins: documents before this one are for training alone, this one from token `cut` on is not. */
+    uint64_t valid_document, valid_cut;
+};
+
+bool pal_document_copy(const pal_document *d, uint64_t first, size_t count, uint32_t vocabulary, int32_t *ids) {
+    bool good = true;
+    if (d->width == 2) {
+        const unsigned char *from = d->data + 2 * first;
+        for (size_t i = 0; i < count; i++) {
+            uint16_t id;
+            memcpy(&id, from + 2 * i, 2);
+            good &= id < vocabulary;
+            ids[i] = id;
+        }
+        return good;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const uint32_t id = pal_document_token(d, first + i);
+        good &= id < vocabulary;
+        ids[i] = (int32_t)id;
+    }
+    return good;
+}
+
+/* Header, table and size of one mapped file. */
+static pal_status check_shard(shard *s, const char *path, const pal_shards *set, uint64_t number, pal_error *err) {
+    const unsigned char *p = s->map.data;
+    const size_t size = s->map.size;
+    if (size < HEADER) return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, a shard's header alone has %d", path, size, HEADER);
+    if (memcmp(p, magic, 8) != 0) return pal_fail(err, PAL_E_FORMAT, "%s: does not begin with %s: not a shard of tokens", path, magic);
+    if (get32(p + AT_VERSION) != VERSION) return pal_fail(err, PAL_E_FORMAT, "%s: version %" PRIu32 " of shards, expected %d", path, get32(p + AT_VERSION), VERSION);
+    if (get64(p + AT_SUM) != pal_hash(0, p, AT_SUM)) return pal_fail(err, PAL_E_FORMAT, "%s: the header does not match its checksum", path);
+    const uint64_t width = get32(p + AT_WIDTH), vocabulary = get64(p + AT_VOCABULARY), tokenizer = get64(p + AT_TOKENIZER);
+    s->documents = get64(p + AT_DOCUMENTS);
+    s->count = get64(p + AT_TOKENS);
+    s->checksum = get64(p + AT_SUM);
+    if (tokenizer != set->info.tokenizer || vocabulary != set->info.vocabulary)
+        return pal_fail(err, PAL_E_FORMAT, "%s: made with tokenizer %016" PRIx64 " of %" PRIu64 " ids, the set with %016" PRIx64 " of %" PRIu32, path, tokenizer,
+                        vocabulary, set->info.tokenizer, set->info.vocabulary);
+    if ((int)width != set->width) return pal_fail(err, PAL_E_FORMAT, "%s: tokens of %" PRIu64 " bytes, expected %d", path, width, set->width);
+    if (get64(p + AT_NUMBER) != number) return pal_fail(err, PAL_E_FORMAT, "%s: this is shard %" PRIu64 ", expected %" PRIu64, path, get64(p + AT_NUMBER), number);
+    if (s->documents < 1 || s->count < s->documents || s->count > (size - HEADER) / width || s->documents > (size - HEADER) / ENTRY)
+        return pal_fail(err, PAL_E_FORMAT, "%s: %" PRIu64 " tokens in %" PRIu64 " documents do not fit %zu bytes", path, s->count, s->documents, size);
+    const size_t tokens = ((size_t)s->count * (size_t)width + 7) & ~(size_t)7, table = (size_t)s->documents * ENTRY;
+    if (size != HEADER + tokens + table)
+        return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, expected %zu: the file was cut short or added to", path, size, HEADER + tokens + table);
+    s->tokens = p + HEADER;
+    s->table = s->tokens + tokens;
+    if (get64(p + AT_TABLE_SUM) != pal_hash(0, s->table, table)) return pal_fail(err, PAL_E_FORMAT, "%s: the table of documents does not match its checksum", path);
+    uint64_t before = 0;
+    for (uint64_t d = 0; d < s->documents; d++) {
+        const uint64_t end = get64(s->table + d * ENTRY);
+        if (end <= before || end > s->count)
+            return pal_fail(err, PAL_E_FORMAT, "%s: document %" PRIu64 " ends at token %" PRIu64 ", expected %" PRIu64 " to %" PRIu64, path, d, end, before + 1, s->count);
+        before = end;
+    }
+    if (before != s->count) return pal_fail(err, PAL_E_FORMAT, "%s: the last document ends at token %" PRIu64 ", expected %" PRIu64, path, before, s->count);
+    return PAL_OK;
+}
+
+static pal_status read_hex(const json_t *o, const char *key, const char *path, uint64_t *out, pal_error *err) {
+    const char *text = json_string_value(json_object_get(o, key));
+    char *end = NULL;
+    if (text && strlen(text) == 16) *out = strtoull(text, &end, 16);
+    if (!end || *end) return pal_fail(err, PAL_E_FORMAT, "%s: '%s' must be 16 hexadecimal digits", path, key);
+    return PAL_OK;
+}
+
+static pal_status read_count(const json_t *o, const char *key, const char *path, uint64_t most, uint64_t *out, pal_error *err) {
+    const json_t *value = json_object_get(o, key);
+    if (!json_is_integer(value) || json_integer_value(value) < 0 || (uint64_t)json_integer_value(value) > most)
+        return pal_fail(err, PAL_E_FORMAT, "%s: '%s' must be a number from 0 to %" PRIu64, path, key, most);
+    *out = (uint64_t)json_integer_value(value);
+    return PAL_OK;
+}
+
+/* Opens shard `number` and checks it against its entry in shards.json. */
+static pal_status open_shard(pal_shards *s, const json_t *entry, uint64_t number, const char *index, pal_error *err) {
+    char path[4096], name[32];
+    uint64_t documents = 0, tokens = 0, checksum = 0;
+    pal_status st;
+    shard *one = &s->list[number];
+    snprintf(name, sizeof name, "%05" PRIu64 ".shard", number);
+    if ((st = read_count(entry, "documents", index, INT64_MAX, &documents, err)) || (st = read_count(entry, "tokens", index, INT64_MAX, &tokens, err)) ||
+        (st = read_hex(entry, "checksum", index, &checksum, err)))
+        return st;
+    if ((st = path_of(path, s->path, name, err)) || (st = pal_map_open(&one->map, path, err))) return st;
+    if ((st = check_shard(one, path, s, number, err))) return st;
+    if (one->documents != documents || one->count != tokens || one->checksum != checksum)
+        return pal_fail(err, PAL_E_FORMAT, "%s: not the shard that %s lists: %" PRIu64 " documents, %" PRIu64 " tokens, checksum %016" PRIx64 ", expected %" PRIu64
+                                           ", %" PRIu64 ", %016" PRIx64, path, index, one->documents, one->count, one->checksum, documents, tokens, checksum);
+    one->first = number ? s->list[number - 1].first + s->list[number - 1].documents : 0;
+    return PAL_OK;
+}
+
+/* The whole document `index` of the set. */
+static pal_document whole(const pal_shards *s, uint64_t index) {
+    size_t low = 0, high = s->info.shards; /* the shard is in low .. high-1 */
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (s->list[middle].first <= index) low = middle;
+        else high = middle;
+    }
+    const shard *one = &s->list[low];
+    const uint64_t d = index - one->first;
+    const unsigned char *entry = one->table + d * ENTRY;
+    const uint64_t begin = d ? get64(entry - ENTRY) : 0;
+    return (pal_document){ .data = one->tokens + begin * (uint64_t)s->width, .width = s->width, .tokens = get64(entry) - begin, .bytes = get64(entry + 8),
+                           .words = get64(entry + 16) };
+}
+
+pal_document pal_shards_document(const pal_shards *s, pal_part part, uint64_t index) {
+    const uint64_t first = part == PAL_PART_VALID ? s->valid_document : 0;
+    pal_document d = whole(s, first + index);
+    if (part == PAL_PART_TRAIN && index == s->valid_document && s->valid_cut) d.tokens = s->valid_cut;
+    if (part == PAL_PART_VALID && index == 0 && s->valid_cut) {
+        d.data += s->valid_cut * (uint64_t)s->width;
+        d.tokens -= s->valid_cut;
+    }
+    return d;
+}
+
+static pal_status read_parts(pal_shards *s, const json_t *root, const char *path, pal_error *err) {
+    pal_shards_info *info = &s->info;
+    const shard *last = &s->list[info->shards - 1];
+    const json_t *valid = json_object_get(root, "valid");
+    const uint64_t all = last->first + last->documents;
+    uint64_t tokens = 0;
+    pal_status st;
+    info->part[PAL_PART_ALL].documents = all;
+    for (size_t i = 0; i < info->shards; i++) info->part[PAL_PART_ALL].tokens += s->list[i].count;
+    if ((st = read_count(root, "bytes", path, INT64_MAX, &info->part[PAL_PART_ALL].bytes, err)) ||
+        (st = read_count(root, "words", path, INT64_MAX, &info->part[PAL_PART_ALL].words, err)))
+        return st;
+    s->valid_document = all;
+    info->part[PAL_PART_TRAIN] = info->part[PAL_PART_ALL];
+    if (!valid || json_is_null(valid)) return PAL_OK;
+    if ((st = read_count(valid, "document", path, all - 1, &s->valid_document, err)) || (st = read_count(valid, "token", path, INT64_MAX, &s->valid_cut, err)) ||
+        (st = read_count(valid, "tokens", path, info->part[PAL_PART_ALL].tokens, &tokens, err)) ||
+        (st = read_count(valid, "bytes", path, info->part[PAL_PART_ALL].bytes, &info->part[PAL_PART_VALID].bytes, err)) ||
+        (st = read_count(valid, "words", path, INT64_MAX, &info->part[PAL_PART_VALID].words, err)))
+        return st;
+    const uint64_t whole_tokens = whole(s, s->valid_document).tokens;
+    if (s->valid_cut >= whole_tokens) return pal_fail(err, PAL_E_FORMAT, "%s: validation begins at token %" PRIu64 " of a document of %" PRIu64, path, s->valid_cut, whole_tokens);
+    info->part[PAL_PART_VALID].documents = all - s->valid_document;
+    info->part[PAL_PART_VALID].tokens = tokens;
+    info->part[PAL_PART_TRAIN].documents = s->valid_document + (s->valid_cut > 0);
+    info->part[PAL_PART_TRAIN].tokens -= tokens;
+    info->part[PAL_PART_TRAIN].bytes -= info->part[PAL_PART_VALID].bytes;
+    const uint64_t words = info->part[PAL_PART_VALID].words;
+    info->part[PAL_PART_TRAIN].words -= words < info->part[PAL_PART_TRAIN].words ? words : info->part[PAL_PART_TRAIN].words;
+    return PAL_OK;
+}
+
+static pal_status open_set(pal_shards *s, const json_t *root, const char *path, pal_error *err) {
+    uint64_t version = 0, vocabulary = 0;
+    pal_status st;
+    if (!json_is_object(root)) return pal_fail(err, PAL_E_FORMAT, "%s: expected a JSON object", path);
+    if ((st = read_count(root, "version", path, INT64_MAX, &version, err))) return st;
+    if (version != VERSION) return pal_fail(err, PAL_E_FORMAT, "%s: version %" PRIu64 " of shards, expected %d", path, version, VERSION);
+    if ((st = read_hex(root, "tokenizer", path, &s->info.tokenizer, err)) || (st = read_count(root, "vocabulary", path, INT32_MAX, &vocabulary, err))) return st;
+    s->info.vocabulary = (uint32_t)vocabulary;
+    s->width = width_of(s->info.vocabulary);
+    const json_t *eos = json_object_get(root, "eos"), *list = json_object_get(root, "shards");
+    s->info.eos = -1;
+    if (json_is_integer(eos)) {
+        s->info.eos = json_integer_value(eos);
+        if (s->info.eos < 0 || s->info.eos >= (int64_t)vocabulary) return pal_fail(err, PAL_E_FORMAT, "%s: 'eos' is %" PRId64 ", expected an id below %" PRIu64, path, s->info.eos, vocabulary);
+    }
+    const size_t count = json_array_size(list);
+    if (count < 1 || count > MOST_SHARDS) return pal_fail(err, PAL_E_FORMAT, "%s: %zu shards, expected 1 to %d", path, count, MOST_SHARDS);
+    if ((st = pal_alloc_named((void **)&s->list, count, sizeof *s->list, "a list of shards", err))) return st;
+    for (size_t i = 0; i < count; i++) {
+        s->info.shards = i + 1; /* for closing */
+        if ((st = open_shard(s, json_array_get(list, i), i, path, err))) return st;
+        s->info.fingerprint = pal_hash(s->info.fingerprint, &s->list[i].checksum, 8);
+    }
+    if ((st = read_parts(s, root, path, err))) return st;
+    const uint64_t cut[2] = { s->valid_document, s->valid_cut };
+    s->info.fingerprint = pal_hash(s->info.fingerprint, cut, sizeof cut);
+    return PAL_OK;
+}
+
+bool pal_shards_exist(const char *directory) {
+    char path[4096];
+    return !path_of(path, directory, "shards.json", NULL) && access(path, F_OK) == 0;
+}
+
+pal_status pal_shards_open(pal_shards **out, const char *directory, pal_error *err) {
+    char path[4096];
+    pal_shards *s = NULL;
+    json_t *root = NULL;
+    pal_status st;
+    *out = NULL;
+    if ((st = path_of(path, directory, "shards.json", err))) return st;
+    if (access(path, F_OK) != 0) return pal_fail(err, PAL_E_IO, "%s: no shards.json in it: not a finished directory of shards", directory);
+    if ((st = pal_json_read(&root, path, err))) return st;
+    if (!(st = pal_alloc_named((void **)&s, 1, sizeof *s, "a set of shards", err))) {
+        if (!(s->path = pal_strdup(directory))) st = pal_fail(err, PAL_E_MEMORY, "no memory for a path");
+        else st = open_set(s, root, path, err);
+        s->info.path = s->path;
+    }
+    json_decref(root);
+    if (st) {
+        pal_shards_close(s);
+        return st;
+    }
+    *out = s;
+    return PAL_OK;
+}
+
+void pal_shards_close(pal_shards *s) {
+    if (!s) return;
+    for (size_t i = 0; s->list && i < s->info.shards; i++) pal_map_close(&s->list[i].map);
+    pal_free(s->list);
+    pal_free(s->path);
+    pal_free(s);
+}
+
+const pal_shards_info *pal_shards_info_of(const pal_shards *s) { return &s->info; }
+
+pal_status pal_shards_verify(const pal_shards *s, pal_error *err) {
+    for (size_t i = 0; i < s->info.shards; i++) {
+        const shard *one = &s->list[i];
+        const size_t bytes = (size_t)one->count * (size_t)s->width;
+        if (hash_tokens(one->tokens, bytes) != get64(one->map.data + AT_TOKEN_SUM))
+            return pal_fail(err, PAL_E_FORMAT, "%s/%05zu.shard: the tokens do not match their checksum", s->path, i);
+        for (size_t at = bytes; at % 8; at++)
+            if (one->tokens[at]) return pal_fail(err, PAL_E_FORMAT, "%s/%05zu.shard: the tokens are not followed by zeroes", s->path, i);
+        const pal_document all = { .data = one->tokens, .width = s->width, .tokens = one->count };
+        for (uint64_t t = 0; t < one->count; t++)
+            if (pal_document_token(&all, t) >= s->info.vocabulary)
+                return pal_fail(err, PAL_E_FORMAT, "%s/%05zu.shard: token %" PRIu64 " is id %" PRIu32 ", the vocabulary has %" PRIu32, s->path, i, t, pal_document_token(&all, t), s->info.vocabulary);
+    }
+    return PAL_OK;
+}
+
+/* Writing */
+
+struct pal_shard_writer {
+    pal_writer file;
+    uint64_t number, tokenizer;
+    uint32_t vocabulary;
+    int width;
+    unsigned char *buffer; /* HASH_BLOCK bytes of tokens that are not written yet */
+    size_t buffered;
+    uint64_t token_sum, count, ended;
+    unsigned char *table;
+    size_t documents, capacity;
+    uint64_t bytes, words;
+};
+
+void pal_shard_writer_drop(pal_shard_writer *w) {
+    if (!w) return;
+    pal_writer_drop(&w->file);
+    pal_free(w->buffer);
+    pal_free(w->table);
+    pal_free(w);
+}
+
+uint64_t pal_shard_writer_count(const pal_shard_writer *w) { return w->count; }
+
+static pal_status put(pal_shard_writer *w, const void *data, size_t bytes, pal_error *err) {
+    errno = 0;
+    if (bytes && fwrite(data, 1, bytes, w->file.stream) != bytes)
+        return pal_fail(err, PAL_E_IO, "%s: cannot write: %s", w->file.path, strerror(errno ? errno : EIO));
+    return PAL_OK;
+}
+
+static pal_status flush_tokens(pal_shard_writer *w, pal_error *err) {
+    if (!w->buffered) return PAL_OK;
+    w->token_sum = pal_hash(w->token_sum, w->buffer, w->buffered);
+    const pal_status st = put(w, w->buffer, w->buffered, err);
+    w->buffered = 0;
+    return st;
+}
+
+pal_status pal_shard_writer_new(pal_shard_writer **out, const char *directory, uint64_t number, uint64_t tokenizer, uint32_t vocabulary, pal_error *err) {
+    char path[4096], name[32];
+    static const unsigned char blank[HEADER];
+    pal_shard_writer *w;
+    pal_status st;
+    *out = NULL;
+    if (number >= MOST_SHARDS) return pal_fail(err, PAL_E_ARGUMENT, "%s: more than %d shards; make them larger", directory, MOST_SHARDS);
+    snprintf(name, sizeof name, "%05" PRIu64 ".shard", number);
+    if ((st = path_of(path, directory, name, err)) || (st = pal_alloc_named((void **)&w, 1, sizeof *w, "a shard", err))) return st;
+    w->number = number, w->tokenizer = tokenizer, w->vocabulary = vocabulary, w->width = width_of(vocabulary);
+    if ((st = pal_alloc_named((void **)&w->buffer, HASH_BLOCK, 1, "a shard", err)) || (st = pal_writer_open(&w->file, path, err)) ||
+        (st = put(w, blank, HEADER, err))) {
+        pal_shard_writer_drop(w);
+        return st;
+    }
+    *out = w;
+    return PAL_OK;
+}
+
+pal_status pal_shard_writer_tokens(pal_shard_writer *w, const uint32_t *ids, size_t count, pal_error *err) {
+    pal_status st;
+    for (size_t i = 0; i < count; i++) {
+        if (ids[i] >= w->vocabulary) return pal_fail(err, PAL_E_ARGUMENT, "%s: id %" PRIu32 " in a vocabulary of %" PRIu32, w->file.path, ids[i], w->vocabulary);
+        if (w->width == 2) {
+            const uint16_t id = (uint16_t)ids[i];
+            memcpy(w->buffer + w->buffered, &id, 2);
+        } else memcpy(w->buffer + w->buffered, &ids[i], 4);
+        w->buffered += (size_t)w->width;
+        if (w->buffered == HASH_BLOCK && (st = flush_tokens(w, err))) return st;
+    }
+    w->count += count;
+    return PAL_OK;
+}
+
+pal_status pal_shard_writer_end_document(pal_shard_writer *w, uint64_t bytes, uint64_t words, pal_error *err) {
+    if (w->documents == w->capacity) {
+        const size_t larger = w->capacity ? 2 * w->capacity : 1024;
+        void *table;
+        const pal_status st = pal_alloc_named(&table, larger, ENTRY, "a table of documents", err);
+        if (st) return st;
+        if (w->documents) memcpy(table, w->table, w->documents * ENTRY);
+        pal_free(w->table);
+        w->table = table;
+        w->capacity = larger;
+    }
+    unsigned char *entry = w->table + w->documents++ * ENTRY;
+    put64(entry, w->count), put64(entry + 8, bytes), put64(entry + 16, words);
+    w->ended = w->count;
+    w->bytes += bytes, w->words += words;
+    return PAL_OK;
+}
+
+pal_status pal_shard_writer_finish(pal_shard_writer *w, pal_shard_sums *sums, pal_error *err) {
+    static const unsigned char zero[8];
+    unsigned char header[HEADER] = { 0 };
+    const size_t table = w->documents * ENTRY;
+    pal_status st = PAL_OK;
+    if (!w->documents || w->ended != w->count) st = pal_fail(err, PAL_E_ARGUMENT, "%s: a shard must end with a document", w->file.path);
+    if (!st) st = flush_tokens(w, err);
+    if (!st) st = put(w, zero, (8 - w->count * (uint64_t)w->width % 8) % 8, err);
+    if (!st) st = put(w, w->table, table, err);
+    memcpy(header, magic, 8);
+    put32(header + AT_VERSION, VERSION), put32(header + AT_WIDTH, (uint32_t)w->width);
+    put64(header + AT_TOKENIZER, w->tokenizer), put64(header + AT_VOCABULARY, w->vocabulary);
+    put64(header + AT_DOCUMENTS, w->documents), put64(header + AT_TOKENS, w->count), put64(header + AT_NUMBER, w->number);
+    put64(header + AT_TOKEN_SUM, w->token_sum), put64(header + AT_TABLE_SUM, w->documents ? pal_hash(0, w->table, table) : 0);
+    put64(header + AT_SUM, pal_hash(0, header, AT_SUM));
+    if (!st && fseek(w->file.stream, 0, SEEK_SET) != 0) st = pal_fail(err, PAL_E_IO, "%s: cannot write: %s", w->file.path, strerror(errno));
+    if (!st) st = put(w, header, HEADER, err);
+    if (!st) st = pal_writer_commit(&w->file, err);
+    *sums = (pal_shard_sums){ .documents = w->documents, .tokens = w->count, .bytes = w->bytes, .words = w->words, .checksum = get64(header + AT_SUM) };
+    pal_shard_writer_drop(w);
+    return st;
+}
+
+/* Where the last fraction begins: a document, or that token of the only one where the text before it is long enough. */
+static json_t *find_valid(const pal_shards *s, const pal_shards_summary *m) {
+    const uint64_t documents = s->info.part[PAL_PART_ALL].documents;
+    uint64_t document = documents, cut = 0, tokens = 0, bytes = 0, words = 0;
+    if (documents == 1) {
+        const pal_document d = whole(s, 0);
+        const uint64_t rest = (uint64_t)((double)d.bytes * (1 - m->valid) + 1e-6);
+        uint64_t seen = 0;
+        bool blank = false;
+        while (cut < d.tokens && seen < rest) seen += pal_tokenizer_text(m->tokenizer, pal_document_token(&d, cut++)).size;
+        if (cut == 0 || cut == d.tokens) return NULL;
+        document = 0, tokens = d.tokens - cut, words = 1;
+        bytes = seen < d.bytes ? d.bytes - seen : 0;
+        for (uint64_t i = cut; i < d.tokens; i++) words += pal_text_blanks(pal_tokenizer_text(m->tokenizer, pal_document_token(&d, i)), &blank);
+    } else {
+        const uint64_t wanted = (uint64_t)((double)documents * m->valid + 0.5);
+        document = documents - (wanted < 1 ? 1 : wanted > documents - 1 ? documents - 1 : wanted);
+        for (uint64_t i = document; i < documents; i++) {
+            const pal_document d = whole(s, i);
+            tokens += d.tokens, bytes += d.bytes, words += d.words;
+        }
+    }
+    return json_pack("{s:f, s:I, s:I, s:I, s:I, s:I}", "fraction", m->valid, "document", (json_int_t)document, "token", (json_int_t)cut, "tokens", (json_int_t)tokens,
+                     "bytes", (json_int_t)bytes, "words", (json_int_t)words);
+}
+
+pal_status pal_shards_finish(const char *directory, const pal_shards_summary *m, pal_error *err) {
+    char path[4096], hex[17];
+    const uint64_t fingerprint = pal_tokenizer_fingerprint(m->tokenizer);
+    const uint32_t vocabulary = (uint32_t)pal_tokenizer_size(m->tokenizer);
+    pal_shards s = { .path = (char *)directory, .width = width_of(vocabulary) };
+    uint64_t tokens = 0, bytes = 0, words = 0;
+    pal_status st;
+    if ((st = path_of(path, directory, "shards.json", err))) return st;
+    s.info.tokenizer = fingerprint;
+    s.info.vocabulary = vocabulary;
+    json_t *list = json_array(), *valid = NULL;
+    if ((st = pal_alloc_named((void **)&s.list, m->count, sizeof *s.list, "a list of shards", err))) goto done;
+    for (size_t i = 0; i < m->count && !st; i++) {
+        snprintf(hex, sizeof hex, "%016" PRIx64, m->shards[i].checksum);
+        json_array_append_new(list, json_pack("{s:I, s:I, s:s}", "documents", (json_int_t)m->shards[i].documents, "tokens", (json_int_t)m->shards[i].tokens,
+                                              "checksum", hex));
+        tokens += m->shards[i].tokens, bytes += m->shards[i].bytes, words += m->shards[i].words;
+        s.info.shards = i + 1;
+        if ((st = open_shard(&s, json_array_get(list, i), i, path, err))) goto done;
+        s.info.part[PAL_PART_ALL].documents += m->shards[i].documents;
+    }
+    if (m->valid > 0 && !(valid = find_valid(&s, m))) {
+        st = pal_fail(err, PAL_E_ARGUMENT, "%s: %" PRIu64 " tokens are too few to hold a fraction of %g back for validation", directory, tokens, m->valid);
+        goto done;
+    }
+    snprintf(hex, sizeof hex, "%016" PRIx64, fingerprint);
+    json_t *root = json_pack("{s:i, s:s, s:s, s:I, s:o, s:I, s:I, s:I, s:I, s:o, s:O}", "version", VERSION, "tokenizer", hex, "kind", pal_tokenizer_kind(m->tokenizer),
+                             "vocabulary", (json_int_t)vocabulary, "eos", m->eos < 0 ? json_null() : json_integer(m->eos), "documents",
+                             (json_int_t)s.info.part[PAL_PART_ALL].documents, "tokens", (json_int_t)tokens, "bytes", (json_int_t)bytes, "words", (json_int_t)words,
+                             "valid", valid ? valid : json_null(), "shards", list);
+    valid = NULL; /* the object's */
+    st = root ? pal_json_write(path, root, err) : pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
+    json_decref(root);
+done:
+    json_decref(valid);
+    json_decref(list);
+    for (size_t i = 0; s.list && i < s.info.shards; i++) pal_map_close(&s.list[i].map);
+    pal_free(s.list);
+    return st;
+}
