@@ -44,6 +44,21 @@ int bench_inference(bench *b, const pal_context *cx);
 int bench_kernels(bench *b, const pal_context *cx);
 int bench_matmul(bench *b, const pal_context *cx);
 
-int bench_model(int argc, char **argv); /* has options of its own */
+int bench_model(int argc, char **argv); /* have options of their own */
+int bench_train(int argc, char **argv);
+
+/* The machine's limits for whole models: a large matrix product and reading memory, measured once a repeat, in turn with
+ * what is compared to them. */
+enum { BENCH_REPEATS = 64 };
+typedef struct bench_limits {
+    float *a, *b, *c, *large;
+    double flops[BENCH_REPEATS], bytes[BENCH_REPEATS]; /* per second */
+} bench_limits;
+int bench_limits_open(bench_limits *limits); /* an exit code */
+void bench_limits_measure(bench_limits *limits, const pal_context *cx, int repeat);
+void bench_limits_close(bench_limits *limits);
+double bench_median(const double *values, int count); /* at most BENCH_REPEATS */
+/* The name of a metaplastic preset's ablation; "-wo-meta" goes before the size. False: it has none. */
+bool bench_ablation(const char *name, char out[64]);
 
 #endif

@@ -8,13 +8,12 @@
 #include <sys/stat.h>
 
 #include "base/alloc.h"
-#include "base/parallel.h"
+#include "base/context.h"
+#include "bench.h"
 #include "cli.h"
-#include "kernels/matmul/matmul.h"
-#include "layers/pass.h"
 #include "palimpsa/palimpsa.h"
 
-enum { MOST_REPEATS = 64, PEAK_SIZE = 1536, READ_FLOATS = 64 << 20, READ_PASSES = 5, STEPS = 16, MOST_OPERATIONS = 64 };
+enum { MOST_REPEATS = BENCH_REPEATS, STEPS = 16, MOST_OPERATIONS = 64 };
 
 typedef struct {
     const char *model, *rule;
@@ -38,18 +37,6 @@ typedef struct {
     double seconds[KINDS][MOST_REPEATS];
     double by_operation[KINDS][MOST_OPERATIONS]; /* seconds, all repeats together, in the order of pal_work_timing */
 } bench_side;
-
-static int ascending(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(const double *seconds, int n) {
-    double sorted[MOST_REPEATS];
-    memcpy(sorted, seconds, (size_t)n * sizeof *sorted);
-    qsort(sorted, (size_t)n, sizeof *sorted, ascending);
-    return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
-}
 
 static int open_side(bench_side *s, const bench_options *o, const pal_context *cx, const char *name) {
     pal_error err;
@@ -101,61 +88,20 @@ static int run_once(bench_side *s, const bench_options *o, int repeat) {
     pal_loss loss;
     const int last = o->tokens - 1;
     const pal_batch batch = { .tokens = o->tokens, .sequences = 1, .ids = s->ids, .cu_seqlens = s->cu, .targets = s->targets };
-    double start = pal_now();
+    double start = bench_now();
     if (pal_model_forward(s->model, s->inference, &batch, &last, 1, s->logits, &err)) return cli_fail(&err);
-    s->seconds[FORWARD][repeat] = pal_now() - start;
+    s->seconds[FORWARD][repeat] = bench_now() - start;
     take_timing(s->by_operation[FORWARD], s->inference);
-    start = pal_now();
+    start = bench_now();
     if (pal_model_learn(s->model, s->training, &batch, 1.0f / (float)o->tokens, &loss, NULL, &err)) return cli_fail(&err);
-    s->seconds[TRAIN][repeat] = pal_now() - start;
+    s->seconds[TRAIN][repeat] = bench_now() - start;
     take_timing(s->by_operation[TRAIN], s->training);
-    start = pal_now();
+    start = bench_now();
     for (int i = 0; i < STEPS; i++)
         if (pal_model_step(s->model, s->inference, &s->state, 1, &s->ids[i % o->tokens], s->logits, &err)) return cli_fail(&err);
-    s->seconds[STEP][repeat] = (pal_now() - start) / STEPS;
+    s->seconds[STEP][repeat] = (bench_now() - start) / STEPS;
     take_timing(s->by_operation[STEP], s->inference);
     return CLI_OK;
-}
-
-typedef struct {
-    const float *x;
-    double *sums;
-} read_job;
-
-/* Four streams at once, as wide as the processor loads: one stream alone leaves bandwidth unused. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-__attribute__((target_clones("avx2", "default")))
-#endif
-static void read_task(void *arg, size_t begin, size_t end, int thread) {
-    typedef float wide __attribute__((vector_size(32), may_alias));
-    (void)thread;
-    const read_job *job = arg;
-    const size_t quarter = (end - begin) / 4 / 8;
-    const wide *x = (const wide *)(const void *)(job->x + begin);
-    wide sum[4] = { { 0 } };
-    for (size_t i = 0; i < quarter; i++)
-        for (size_t stream = 0; stream < 4; stream++) sum[stream] += x[stream * quarter + i];
-    job->sums[begin >> 20] = (double)(sum[0] + sum[1] + sum[2] + sum[3])[0];
-}
-
-typedef struct {
-    float *a, *b, *c, *large;
-    double flops[MOST_REPEATS], bytes[MOST_REPEATS], sums[READ_FLOATS >> 20];
-} machine;
-
-static void measure_machine(machine *m, const pal_context *cx, int repeat) {
-    const double flop = 2.0 * PEAK_SIZE * PEAK_SIZE * PEAK_SIZE;
-    double start = pal_now();
-    pal_matmul(cx, PAL_KEEP, PAL_TRANSPOSE, PEAK_SIZE, PEAK_SIZE, PEAK_SIZE, m->a, PEAK_SIZE, m->b, PEAK_SIZE, PAL_OVERWRITE, m->c, PEAK_SIZE);
-    m->flops[repeat] = flop / (pal_now() - start);
-    read_job job = { .x = m->large, .sums = m->sums };
-    m->bytes[repeat] = 0;
-    for (int pass = 0; pass < READ_PASSES; pass++) { /* a limit is the best that was seen */
-        start = pal_now();
-        pal_parallel_ranges(cx, READ_FLOATS, 1 << 20, read_task, &job);
-        const double rate = READ_FLOATS * sizeof(float) / (pal_now() - start);
-        if (rate > m->bytes[repeat]) m->bytes[repeat] = rate;
-    }
 }
 
 /* A forward whose only logits are the last token's makes no use of the head, so it is not counted. */
@@ -179,11 +125,11 @@ static double operation_seconds(const bench_side *s, int kind, int operation, in
     return s->by_operation[kind][operation] / repeats / (kind == STEP ? STEPS : 1);
 }
 
-static void report(const bench_options *o, const bench_side *s, const bench_side *other, const machine *m, const pal_context *cx, json_t *list) {
-    const double peak = median(m->flops, o->repeats), bandwidth = median(m->bytes, o->repeats);
+static void report(const bench_options *o, const bench_side *s, const bench_side *other, const bench_limits *m, const pal_context *cx, json_t *list) {
+    const double peak = bench_median(m->flops, o->repeats), bandwidth = bench_median(m->bytes, o->repeats);
     const double parameters = (double)pal_model_parameters(s->model);
     for (int k = 0; k < KINDS; k++) {
-        const double seconds = median(s->seconds[k], o->repeats);
+        const double seconds = bench_median(s->seconds[k], o->repeats);
         const double flop = k == STEP ? 0 : (k == FORWARD ? 2 * block_parameters(s->model) : 6 * parameters) * o->tokens;
         const double bytes = k == STEP ? step_bytes(s, o->tokens) : 0;
         const double bound = k == STEP ? bytes / bandwidth : flop / peak;
@@ -194,7 +140,7 @@ static void report(const bench_options *o, const bench_side *s, const bench_side
         if (other) {
             double ratios[MOST_REPEATS];
             for (int i = 0; i < o->repeats; i++) ratios[i] = s->seconds[k][i] / other->seconds[k][i];
-            ratio = median(ratios, o->repeats);
+            ratio = bench_median(ratios, o->repeats);
             printf("  %.3fx %s", ratio, other->name);
         }
         putchar('\n');
@@ -236,30 +182,18 @@ static void report_operations(const bench_side *s, int repeats) {
     }
 }
 
-/* The same model without metaplasticity: "-wo-meta" goes before the size. */
-static bool ablation_of(const char *name, char out[64]) {
-    const size_t family = strlen("palimpsa-d");
-    if (strncmp(name, "palimpsa-", 9) != 0 || strstr(name, "wo-meta") || strlen(name) < family) return false;
-    snprintf(out, 64, "%.10s-wo-meta%s", name, name + family);
-    return true;
-}
-
 static int run_bench(const bench_options *o, const pal_context *cx) {
     bench_side sides[2] = { 0 };
-    machine m = { 0 };
+    bench_limits m = { 0 };
     char ablation[64];
-    int code = CLI_OK;
-    const int count = !o->rule && ablation_of(o->model, ablation) ? 2 : 1; /* another rule has no ablation */
+    int code;
+    const int count = !o->rule && bench_ablation(o->model, ablation) ? 2 : 1; /* another rule has no ablation */
     json_t *list = json_array();
-    m.a = pal_alloc(PEAK_SIZE * PEAK_SIZE, sizeof(float));
-    m.b = pal_alloc(PEAK_SIZE * PEAK_SIZE, sizeof(float));
-    m.c = pal_alloc(PEAK_SIZE * PEAK_SIZE, sizeof(float));
-    m.large = pal_alloc(READ_FLOATS, sizeof(float));
-    if (!m.a || !m.b || !m.c || !m.large) code = cli_error(CLI_FAILED, "bench: no memory");
+    code = bench_limits_open(&m);
     for (int i = 0; i < count && !code; i++) code = open_side(&sides[i], o, cx, i ? ablation : o->model);
     for (int r = -1; r < o->repeats && !code; r++) { /* the first round only warms up */
         const int repeat = r < 0 ? 0 : r;
-        measure_machine(&m, cx, repeat);
+        bench_limits_measure(&m, cx, repeat);
         for (int i = 0; i < count && !code; i++) {
             code = run_once(&sides[i], o, repeat);
             if (r < 0) {
@@ -271,13 +205,13 @@ static int run_bench(const bench_options *o, const pal_context *cx) {
     }
     if (!code) {
         printf("%d threads; matmul %.1f GFLOP/s, reading %.1f GB/s; %zu parameters, %d tokens, medians of %d\n", pal_context_threads(cx),
-               median(m.flops, o->repeats) * 1e-9, median(m.bytes, o->repeats) * 1e-9, pal_model_parameters(sides[0].model), o->tokens, o->repeats);
+               bench_median(m.flops, o->repeats) * 1e-9, bench_median(m.bytes, o->repeats) * 1e-9, pal_model_parameters(sides[0].model), o->tokens, o->repeats);
         for (int i = 0; i < count; i++) report(o, &sides[i], i == 0 && count == 2 ? &sides[1] : NULL, &m, cx, list);
         for (int i = 0; i < count; i++) report_operations(&sides[i], o->repeats);
         if (o->json && json_dump_file(list, o->json, JSON_INDENT(1)) != 0) code = cli_error(CLI_FAILED, "%s: cannot write", o->json);
     }
     for (int i = 0; i < count; i++) close_side(&sides[i]);
-    pal_free(m.a), pal_free(m.b), pal_free(m.c), pal_free(m.large);
+    bench_limits_close(&m);
     json_decref(list);
     return code;
 }

@@ -103,6 +103,7 @@ static int write_json(const bench *b, const char *path) {
 
 int cmd_bench(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "model") == 0) return bench_model(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "train") == 0) return bench_train(argc - 1, argv + 1);
     cli_common common = { 0 };
     const char *json = NULL, *rule = NULL;
     int rounds = 15;
@@ -120,6 +121,7 @@ int cmd_bench(int argc, char **argv) {
                  "  kernels    building blocks beside a copy of the same bytes\n"
                  "  matmul     matrix multiply beside its library called directly\n"
                  "  model      a whole model and its ablation; 'palimpsa bench model --help'\n"
+                 "  train      whole updates of the recall task; 'palimpsa bench train --help'\n"
                  "What is compared is measured in turns; times are medians of one call. Keep the machine otherwise idle.",
         .examples = "  palimpsa bench memory\n"
                     "  palimpsa bench memory --rule palimpsa --cpu avx2 --json palimpsa.json\n"

@@ -246,17 +246,6 @@ static void listen_for_signals(void) {
     sigaction(SIGTERM, &action, NULL);
 }
 
-/* FLOP of one trained token: 6 per number of every matrix, the head counted where logits are computed. */
-static double flops_per_token(const pal_model *model, double labelled_share) {
-    const pal_model_config *c = pal_model_config_of(model);
-    double matrices = 0;
-    for (size_t i = 0; i < pal_model_weight_count(model); i++) {
-        const pal_weight *w = pal_model_weight(model, i);
-        if (w->rank == 2 && !w->unused && strcmp(w->group, "embedding") != 0 && strcmp(w->group, "head") != 0) matrices += (double)w->count;
-    }
-    return 6 * (matrices + labelled_share * (double)c->vocab_rows * (double)c->hidden);
-}
-
 /* RUNDIR/report.html: the same as `palimpsa plot RUNDIR --out report.html`. A run that was stopped before its first line of
  * metrics has nothing to show yet. */
 static int write_report(const char *run) {
@@ -346,7 +335,7 @@ static int train(const train_options *o, const cli_usage *usage, const pal_conte
         if ((code = cli_lock(o->out, false, &lock)) || (code = write_config(path, config))) goto done;
     }
     const double labelled = (double)m.stage[0].data.pairs / m.stage[0].data.length;
-    progress view = progress_begin(cx, flops_per_token(model, labelled));
+    progress view = progress_begin(cx, cli_flops_per_token(model, labelled));
     trainer.user = &view;
     char kind[64];
     pal_model_describe(pal_model_config_of(model), kind);

@@ -17,6 +17,9 @@ progress progress_begin(const pal_context *cx, double token_flops);
 void progress_train(progress *view, const pal_train_progress *p);
 void progress_end(progress *view);
 
+/* FLOP of one trained token: 6 per number of every matrix, the head counted where logits are computed. */
+double cli_flops_per_token(const pal_model *model, double labelled_share);
+
 /* "3 s", "12 min", "2 h 05 min" */
 void progress_duration(char text[32], double seconds);
 

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/* What whole models are measured against: the machine's limits, and the same model without metaplasticity. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/parallel.h"
+#include "bench.h"
+#include "cli.h"
+#include "kernels/matmul/matmul.h"
+
+enum { PEAK_SIZE = 1536, READ_FLOATS = 64 << 20, READ_PASSES = 5 };
+
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+double bench_median(const double *values, int n) {
+    double sorted[BENCH_REPEATS];
+    memcpy(sorted, values, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, ascending);
+    return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+}
+
+typedef struct {
+    const float *x;
+    double *sums;
+} read_job;
+
+/* Four streams at once, as wide as the processor loads: one stream alone leaves bandwidth unused. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+__attribute__((target_clones("avx2", "default")))
+#endif
+static void read_task(void *arg, size_t begin, size_t end, int thread) {
+    typedef float wide __attribute__((vector_size(32), may_alias));
+    (void)thread;
+    const read_job *job = arg;
+    const size_t quarter = (end - begin) / 4 / 8;
+    const wide *x = (const wide *)(const void *)(job->x + begin);
+    wide sum[4] = { { 0 } };
+    for (size_t i = 0; i < quarter; i++)
+        for (size_t stream = 0; stream < 4; stream++) sum[stream] += x[stream * quarter + i];
+    job->sums[begin >> 20] = (double)(sum[0] + sum[1] + sum[2] + sum[3])[0];
+}
+
+int bench_limits_open(bench_limits *m) {
+    m->a = pal_alloc(PEAK_SIZE * PEAK_SIZE, sizeof(float));
+    m->b = pal_alloc(PEAK_SIZE * PEAK_SIZE, sizeof(float));
+    m->c = pal_alloc(PEAK_SIZE * PEAK_SIZE, sizeof(float));
+    m->large = pal_alloc(READ_FLOATS, sizeof(float));
+    return m->a && m->b && m->c && m->large ? CLI_OK : cli_error(CLI_FAILED, "bench: no memory");
+}
+
+void bench_limits_close(bench_limits *m) { pal_free(m->a), pal_free(m->b), pal_free(m->c), pal_free(m->large); }
+
+void bench_limits_measure(bench_limits *m, const pal_context *cx, int repeat) {
+    double sums[READ_FLOATS >> 20];
+    const double flop = 2.0 * PEAK_SIZE * PEAK_SIZE * PEAK_SIZE;
+    double start = bench_now();
+    pal_matmul(cx, PAL_KEEP, PAL_TRANSPOSE, PEAK_SIZE, PEAK_SIZE, PEAK_SIZE, m->a, PEAK_SIZE, m->b, PEAK_SIZE, PAL_OVERWRITE, m->c, PEAK_SIZE);
+    m->flops[repeat] = flop / (bench_now() - start);
+    read_job job = { .x = m->large, .sums = sums };
+    m->bytes[repeat] = 0;
+    for (int pass = 0; pass < READ_PASSES; pass++) { /* a limit is the best that was seen */
+        start = bench_now();
+        pal_parallel_ranges(cx, READ_FLOATS, 1 << 20, read_task, &job);
+        const double rate = READ_FLOATS * sizeof(float) / (bench_now() - start);
+        if (rate > m->bytes[repeat]) m->bytes[repeat] = rate;
+    }
+}
+
+bool bench_ablation(const char *name, char out[64]) {
+    const size_t family = strlen("palimpsa-d");
+    if (strncmp(name, "palimpsa-", 9) != 0 || strstr(name, "wo-meta") || strlen(name) < family) return false;
+    snprintf(out, 64, "%.10s-wo-meta%s", name, name + family);
+    return true;
+}
