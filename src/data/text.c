@@ -157,12 +157,12 @@ pal_status pal_text_read(pal_text *t, pal_text_block *b, bool *found, pal_error 
     t->rest.size = 0;
     size_t want = t->target, cut;
     for (;;) {
-        if ((st = fill(t, &b->bytes, want, err))) return st;
-        if (t->ended && b->bytes.size < want) {
+        if ((st = fill(t, &b->bytes, want + 1, err))) return st;
+        if ((b->last = b->bytes.size <= want)) { /* one byte more was asked for, so this is the end */
             cut = b->bytes.size;
             break;
         }
-        if ((cut = cut_at(t->unit, b->bytes.data, b->bytes.size))) break;
+        if ((cut = cut_at(t->unit, b->bytes.data, want))) break;
         if (want >= t->most) {
             if (t->unit == PAL_TEXT_LINES)
                 return pal_fail(err, PAL_E_FORMAT, "%s: line %" PRIu64 " is longer than %zu bytes, the most that a line may have", name_of(t), t->place.line + 1, t->most);
@@ -175,7 +175,6 @@ pal_status pal_text_read(pal_text *t, pal_text_block *b, bool *found, pal_error 
     }
     if (cut < b->bytes.size && (st = pal_bytes_append(&t->rest, b->bytes.data + cut, b->bytes.size - cut, err))) return st;
     b->bytes.size = cut;
-    b->last = t->ended && t->rest.size == 0;
     b->start = b->next = t->place;
     if (cut == 0) return PAL_OK;
     *found = true;

@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: MIT */
+#include "data/tokenize.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/parallel.h"
+#include "data/text.h"
+#include "format/model_dir.h"
+#include "text/cut.h"
+#include "text/strings.h"
+#include "text/utf8.h"
+
+/* A wave of blocks is read, encoded in parallel, and written. Sizes are fixed: where a text is cut must not depend on threads. */
+enum { BLOCK = 256 << 10, WAVE = 64, WAVE_BYTES = WAVE * BLOCK, LARGE = 1 << 20 };
+static const uint64_t SHARD_TOKENS = (uint64_t)64 << 20;
+
+typedef struct {
+    size_t end; /* in item.ids */
+    uint64_t bytes, words;
+} item_document;
+
+typedef struct {
+    size_t file;
+    pal_text_block block;
+    pal_ids ids;
+    item_document *documents; /* JSONL; a plain text's document ends with the block that is its last */
+    size_t document_count, document_capacity;
+    uint64_t blanks; /* plain text: runs of white space that begin in it */
+    pal_status st;
+    pal_error err;
+} item;
+
+typedef struct {
+    const pal_tokenize_job *job;
+    pal_tokenizer *tok;
+    pal_cut cut;
+    int64_t eos; /* -1: documents are not ended */
+    size_t most;
+    pal_tokenizer_scratch **scratch; /* by thread */
+    int threads;
+    item *items;
+
+    json_t *description; /* of the job: a directory belongs to one */
+    pal_shard_sums *shards;
+    size_t shard_count, shard_capacity;
+    size_t file;             /* reading stands in this file, */
+    pal_text_place place;    /* here, when the last finished shard ended */
+    pal_shard_writer *writer;
+    uint64_t part_bytes, part_blanks, part_tokens; /* of the document that is being written */
+    uint64_t total, before;  /* bytes of all files, and of those before `file` */
+    pal_tokenize_progress done;
+    bool begun; /* the directory is made */
+} work;
+
+static const char *name_of(const char *path) { return strcmp(path, "-") == 0 ? "standard input" : path; }
+
+/* Encoding */
+
+static pal_status add_document(item *it, uint64_t bytes, uint64_t words, pal_error *err) {
+    pal_status st = pal_grow((void **)&it->documents, &it->document_capacity, it->document_count, it->document_count + 1, sizeof *it->documents, err);
+    if (!st) it->documents[it->document_count++] = (item_document){ it->ids.count, bytes, words };
+    return st;
+}
+
+static pal_status encode_lines(const work *w, item *it, pal_tokenizer_scratch *scratch, const char *field, pal_error *err) {
+    const char *path = w->job->files[it->file];
+    const unsigned char *at = it->block.bytes.data, *end = at + it->block.bytes.size;
+    uint64_t line = it->block.start.line;
+    while (at < end) {
+        const unsigned char *stop = memchr(at, '\n', (size_t)(end - at));
+        void *owner;
+        pal_slice text;
+        const size_t size = (size_t)((stop ? stop : end) - at), before = it->ids.count;
+        pal_status st = pal_text_parse(path, field, ++line, (pal_slice){ at, size }, &owner, &text, err);
+        at += size + 1;
+        if (st) return st;
+        if (text.size && (st = pal_tokenizer_encode(w->tok, scratch, text.data, text.size, NULL, &it->ids, err))) {
+            const pal_error why = *err;
+            st = pal_fail(err, why.status, "%s: line %" PRIu64 ": %s", name_of(path), line, why.text);
+        }
+        if (!st && text.size && w->eos >= 0) st = pal_ids_append(&it->ids, (uint32_t)w->eos, err);
+        if (!st && it->ids.count > before) st = add_document(it, text.size, pal_text_words(text), err);
+        pal_text_release(owner);
+        if (st) return st;
+    }
+    return PAL_OK;
+}
+
+static pal_status encode_text(const work *w, item *it, pal_tokenizer_scratch *scratch, pal_error *err) {
+    const pal_text_block *b = &it->block;
+    pal_slice text = { b->bytes.data, b->bytes.size };
+    bool blank = b->start.blank;
+    it->blanks = pal_text_blanks(text, &blank);
+    if (w->cut == PAL_CUT_BLANKS && b->start.inside) text.data++, text.size--;
+    pal_status st = pal_tokenizer_encode(w->tok, scratch, text.data, text.size, NULL, &it->ids, err);
+    if (st) {
+        const pal_error why = *err;
+        return pal_fail(err, why.status, "%s: in the text from byte %" PRIu64 " on: %s", name_of(w->job->files[it->file]), b->start.offset, why.text);
+    }
+    return b->last && w->eos >= 0 ? pal_ids_append(&it->ids, (uint32_t)w->eos, err) : PAL_OK;
+}
+
+static void encode_item(void *arg, size_t index, int thread) {
+    const work *w = arg;
+    item *it = &w->items[index];
+    const char *field = pal_text_field(w->job->files[it->file], w->job->field);
+    it->ids.count = it->document_count = 0;
+    it->st = field ? encode_lines(w, it, w->scratch[thread], field, &it->err) : encode_text(w, it, w->scratch[thread], &it->err);
+}
+
+/* Where the work stands, on disk: DIR/tokenize.json */
+
+static pal_status path_of(char path[4096], const char *directory, const char *name, pal_error *err) {
+    if (snprintf(path, 4096, "%s/%s", directory, name) >= 4096) return pal_fail(err, PAL_E_ARGUMENT, "%s/%s: the path is too long", directory, name);
+    return PAL_OK;
+}
+
+static json_t *describe(const work *w) {
+    const pal_tokenize_job *j = w->job;
+    char hex[17];
+    json_t *files = json_array();
+    for (size_t i = 0; i < j->count; i++) {
+        struct stat info;
+        const bool known = strcmp(j->files[i], "-") != 0 && stat(j->files[i], &info) == 0;
+        json_array_append_new(files, json_pack("{s:s, s:I, s:I}", "name", j->files[i], "bytes", known ? (json_int_t)info.st_size : 0, "modified",
+                                               known ? (json_int_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec : 0));
+    }
+    snprintf(hex, sizeof hex, "%016" PRIx64, pal_tokenizer_fingerprint(w->tok));
+    return json_pack("{s:s, s:o, s:s?, s:b, s:f, s:I}", "tokenizer", hex, "files", files, "field", j->field, "eos", w->eos >= 0, "valid", j->valid, "shard_tokens",
+                     (json_int_t)j->shard_tokens);
+}
+
+static pal_status save_place(const work *w, size_t file, const pal_text_place *place, pal_error *err) {
+    char path[4096];
+    json_t *shards = json_array();
+    for (size_t i = 0; i < w->shard_count; i++) {
+        const pal_shard_sums *s = &w->shards[i];
+        json_array_append_new(shards, json_pack("[I, I, I, I, I]", (json_int_t)s->documents, (json_int_t)s->tokens, (json_int_t)s->bytes, (json_int_t)s->words,
+                                                (json_int_t)s->checksum));
+    }
+    json_t *root = json_pack("{s:O, s:I, s:{s:I, s:I, s:b, s:b}, s:o}", "job", w->description, "file", (json_int_t)file, "place", "offset", (json_int_t)place->offset,
+                             "line", (json_int_t)place->line, "inside", place->inside, "blank", place->blank, "shards", shards);
+    pal_status st = path_of(path, w->job->out, "tokenize.json", err);
+    if (!st) st = root ? pal_json_write(path, root, err) : pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
+    json_decref(root);
+    return st;
+}
+
+static pal_status add_shard(work *w, const pal_shard_sums *sums, pal_error *err) {
+    const pal_status st = pal_grow((void **)&w->shards, &w->shard_capacity, w->shard_count, w->shard_count + 1, sizeof *w->shards, err);
+    if (!st) w->shards[w->shard_count++] = *sums;
+    return st;
+}
+
+/* Files that a killed process left: shards under a temporary name, or finished but not yet in tokenize.json. */
+static void tidy(const work *w) {
+    DIR *dir = opendir(w->job->out);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        size_t digits = 0;
+        while (isdigit((unsigned char)e->d_name[digits])) digits++;
+        if (digits != 5 || strncmp(e->d_name + 5, ".shard", 6) != 0) continue;
+        const bool temporary = e->d_name[11] == '.' && strlen(e->d_name) == 20;
+        if (temporary || (!e->d_name[11] && strtoull(e->d_name, NULL, 10) >= w->shard_count)) unlinkat(dirfd(dir), e->d_name, 0);
+    }
+    if (dir) closedir(dir);
+}
+
+/* Takes over what an earlier call of the same job has done; refuses a directory of another one. */
+static pal_status load_place(work *w, bool *complete, pal_error *err) {
+    char path[4096];
+    json_t *root = NULL;
+    pal_status st;
+    *complete = false;
+    const bool finished = pal_shards_exist(w->job->out);
+    if ((st = path_of(path, w->job->out, "tokenize.json", err))) return st;
+    if (access(path, F_OK) != 0) return finished ? pal_fail(err, PAL_E_ARGUMENT, "%s already holds shards; choose another directory", w->job->out) : PAL_OK;
+    if ((st = pal_json_read(&root, path, err))) return st;
+    const json_t *shards = json_object_get(root, "shards"), *place = json_object_get(root, "place");
+    if (!json_equal(json_object_get(root, "job"), w->description)) {
+        st = pal_fail(err, PAL_E_ARGUMENT, "%s holds shards of other files, another tokenizer or other options; choose another directory", w->job->out);
+    } else if (finished) {
+        *complete = true;
+    } else {
+        json_int_t file = 0, offset = 0, line = 0;
+        int inside = 0, blank = 0;
+        if (json_unpack(root, "{s:I, s:{s:I, s:I, s:b, s:b}}", "file", &file, "place", "offset", &offset, "line", &line, "inside", &inside, "blank", &blank) != 0 ||
+            !json_is_array(shards) || !place || file < 0 || (size_t)file > w->job->count || offset < 0 || line < 0)
+            st = pal_fail(err, PAL_E_FORMAT, "%s: not what this program writes; remove the directory and start again", path);
+        w->file = (size_t)file;
+        w->place = (pal_text_place){ .offset = (uint64_t)offset, .line = (uint64_t)line, .inside = inside != 0, .blank = blank != 0 };
+        for (size_t i = 0; i < json_array_size(shards) && !st; i++) {
+            json_int_t n[5];
+            json_t *entry = json_array_get(shards, i);
+            if (json_unpack(entry, "[I, I, I, I, I]", &n[0], &n[1], &n[2], &n[3], &n[4]) != 0)
+                st = pal_fail(err, PAL_E_FORMAT, "%s: not what this program writes; remove the directory and start again", path);
+            else st = add_shard(w, &(pal_shard_sums){ (uint64_t)n[0], (uint64_t)n[1], (uint64_t)n[2], (uint64_t)n[3], (uint64_t)n[4] }, err);
+        }
+    }
+    json_decref(root);
+    return st;
+}
+
+/* Writing */
+
+static pal_status end_document(work *w, uint64_t bytes, uint64_t words, pal_error *err) {
+    if (w->part_tokens == 0) return PAL_OK;
+    w->part_tokens = 0;
+    w->done.documents++;
+    return pal_shard_writer_end_document(w->writer, bytes, words, err);
+}
+
+static pal_status put_tokens(work *w, const uint32_t *ids, size_t count, pal_error *err) {
+    w->part_tokens += count;
+    w->done.tokens += count;
+    return pal_shard_writer_tokens(w->writer, ids, count, err);
+}
+
+/* Ends the shard, and a document that it cuts; then what was done is recorded. */
+static pal_status finish_shard(work *w, size_t file, const pal_text_place *place, pal_error *err) {
+    pal_shard_sums sums;
+    pal_status st = end_document(w, w->part_bytes, w->part_blanks, err);
+    w->part_bytes = w->part_blanks = 0;
+    if (st) return st;
+    pal_shard_writer *writer = w->writer;
+    w->writer = NULL;
+    if ((st = pal_shard_writer_finish(writer, &sums, err)) || (st = add_shard(w, &sums, err))) return st;
+    w->done.shards = w->shard_count;
+    return save_place(w, file, place, err);
+}
+
+/* The directory is made with the first tokens: a text that cannot be encoded at all leaves nothing behind. */
+static pal_status begin_directory(work *w, pal_error *err) {
+    pal_status st = pal_directory_make(w->job->out, err);
+    if (!st) tidy(w);
+    if (!st) st = pal_tokenizer_save(w->tok, w->job->out, err);
+    if (!st) st = save_place(w, w->file, &w->place, err);
+    w->begun = !st;
+    return st;
+}
+
+static pal_status write_item(work *w, item *it, pal_error *err) {
+    pal_status st = PAL_OK;
+    if (it->st) {
+        *err = it->err;
+        return it->st;
+    }
+    if (!w->begun && it->ids.count && (st = begin_directory(w, err))) return st;
+    if (!w->writer && it->ids.count &&
+        (st = pal_shard_writer_new(&w->writer, w->job->out, w->shard_count, pal_tokenizer_fingerprint(w->tok), (uint32_t)pal_tokenizer_size(w->tok), err)))
+        return st;
+    if (pal_text_field(w->job->files[it->file], w->job->field)) {
+        for (size_t d = 0, begin = 0; d < it->document_count && !st; begin = it->documents[d++].end)
+            if (!(st = put_tokens(w, it->ids.data + begin, it->documents[d].end - begin, err))) st = end_document(w, it->documents[d].bytes, it->documents[d].words, err);
+    } else {
+        if (it->ids.count) st = put_tokens(w, it->ids.data, it->ids.count, err);
+        w->part_bytes += it->block.bytes.size;
+        w->part_blanks += it->blanks;
+        if (!st && it->block.last) {
+            st = end_document(w, w->part_bytes, w->part_blanks + 1, err);
+            w->part_bytes = w->part_blanks = 0;
+        }
+    }
+    if (st || !w->writer || pal_shard_writer_count(w->writer) < w->job->shard_tokens) return st;
+    static const pal_text_place start = { 0 };
+    return it->block.last ? finish_shard(w, it->file + 1, &start, err) : finish_shard(w, it->file, &it->block.next, err);
+}
+
+static pal_text_unit unit_of(const work *w, const char *path) {
+    if (pal_text_field(path, w->job->field)) return PAL_TEXT_LINES;
+    return w->cut == PAL_CUT_NEVER ? PAL_TEXT_WHOLE : w->cut == PAL_CUT_CHARACTERS ? PAL_TEXT_CHARACTERS : PAL_TEXT_WORDS;
+}
+
+static uint64_t file_bytes(const char *path) {
+    struct stat info;
+    if (strcmp(path, "-") == 0) return fstat(STDIN_FILENO, &info) == 0 && S_ISREG(info.st_mode) ? (uint64_t)info.st_size : 0;
+    return stat(path, &info) == 0 ? (uint64_t)info.st_size : 0;
+}
+
+/* Reads, encodes and writes from where the last finished shard ended to the end. */
+static pal_status run(work *w, bool *stopped, pal_error *err) {
+    const pal_tokenize_job *j = w->job;
+    pal_text *text = NULL;
+    size_t file = w->file;
+    pal_status st = PAL_OK;
+    *stopped = false;
+    for (size_t i = 0; i < file; i++) w->before += file_bytes(j->files[i]);
+    while (file < j->count && !*stopped && !st) {
+        size_t count = 0, bytes = 0;
+        while (file < j->count && count < WAVE && bytes < WAVE_BYTES) {
+            bool found;
+            item *it = &w->items[count];
+            if (!text && (st = pal_text_open(&text, j->files[file], unit_of(w, j->files[file]), BLOCK < w->most ? BLOCK : w->most, w->most,
+                                             file == w->file ? &w->place : NULL, err)))
+                break;
+            if ((st = pal_text_read(text, &it->block, &found, err))) break;
+            if (!found && it->block.start.offset == 0) st = pal_fail(err, PAL_E_FORMAT, "%s: there is no text in it", name_of(j->files[file]));
+            if (found) {
+                it->file = file;
+                bytes += it->block.bytes.size;
+                count++;
+                w->done.bytes = w->before + it->block.next.offset;
+            }
+            if (st || found) {
+                if (st) break;
+                if (!it->block.last) continue;
+            }
+            w->before = w->done.bytes;
+            file++;
+            pal_text_close(text);
+            text = NULL;
+        }
+        /* What was read before an error is whole, and is kept. */
+        pal_error behind = st ? *err : (pal_error){ 0 };
+        const pal_status failed = st;
+        st = PAL_OK;
+        pal_parallel_for(j->cx, count, encode_item, w);
+        for (size_t i = 0; i < count && !st; i++) st = write_item(w, &w->items[i], err);
+        for (size_t i = 0; i < count; i++) { /* one long line must not leave its room behind in every block */
+            if (w->items[i].block.bytes.capacity > LARGE) pal_bytes_free(&w->items[i].block.bytes);
+            if (w->items[i].ids.capacity > LARGE) pal_ids_free(&w->items[i].ids);
+        }
+        if (!st && failed) *err = behind, st = failed;
+        if (!st && j->progress) *stopped = !j->progress(j->user, &w->done);
+    }
+    pal_text_close(text);
+    static const pal_text_place start = { 0 };
+    if (!st && !*stopped && w->writer) st = finish_shard(w, j->count, &start, err);
+    return st;
+}
+
+/* The characters of all files, each once. */
+static pal_status learn_chars(const pal_tokenize_job *j, size_t most, pal_tokenizer **out, pal_error *err) {
+    enum { CODES = 0x110000 };
+    pal_bytes seen = { 0 };
+    uint8_t *marks = NULL;
+    pal_status st = pal_alloc_named((void **)&marks, CODES / 8, 1, "a set of characters", err);
+    for (size_t f = 0; f < j->count && !st; f++) {
+        const char *path = j->files[f], *field = pal_text_field(path, j->field);
+        pal_text *text = NULL;
+        pal_text_block block = { 0 };
+        bool found = true;
+        if (strcmp(path, "-") == 0) {
+            st = pal_fail(err, PAL_E_ARGUMENT, "'chars' is learned from the text before it is encoded, but standard input can be read only once; name a file");
+            break;
+        }
+        if ((st = pal_text_open(&text, path, field ? PAL_TEXT_LINES : PAL_TEXT_CHARACTERS, BLOCK < most ? BLOCK : most, most, NULL, err))) break;
+        while (!st && !(st = pal_text_read(text, &block, &found, err)) && found) {
+            uint64_t line = block.start.line;
+            for (size_t at = 0; at < block.bytes.size && !st;) {
+                pal_slice part = { block.bytes.data + at, block.bytes.size - at };
+                void *owner = NULL;
+                if (field) {
+                    const unsigned char *stop = memchr(part.data, '\n', part.size);
+                    if (stop) part.size = (size_t)(stop - part.data);
+                    at += part.size + 1;
+                    if ((st = pal_text_parse(path, field, ++line, part, &owner, &part, err))) break;
+                } else at += part.size;
+                for (size_t i = 0, length; i < part.size && !st; i += length) {
+                    uint32_t code = 0;
+                    if (!(length = pal_utf8_read(part.data + i, part.size - i, &code)) || code == 0) {
+                        st = pal_fail(err, PAL_E_FORMAT, "%s: byte %" PRIu64 " (0x%02X) is %s; a vocabulary of characters cannot hold that", path,
+                                      block.start.offset + (uint64_t)i, part.data[i], length ? "zero" : "not UTF-8");
+                        break;
+                    }
+                    if (marks[code / 8] >> (code % 8) & 1) continue;
+                    marks[code / 8] |= (uint8_t)(1u << (code % 8));
+                    st = pal_bytes_append(&seen, part.data + i, length, err);
+                }
+                pal_text_release(owner);
+            }
+        }
+        pal_bytes_free(&block.bytes);
+        pal_text_close(text);
+    }
+    if (!st && !seen.size) st = pal_fail(err, PAL_E_FORMAT, "%s: there is no text in it", j->files[0]);
+    if (!st) st = pal_tokenizer_learn_chars(out, &(pal_slice){ seen.data, seen.size }, 1, err);
+    pal_bytes_free(&seen);
+    pal_free(marks);
+    return st;
+}
+
+static pal_status prepare(work *w, pal_error *err) {
+    const pal_tokenize_job *j = w->job;
+    pal_status st = strcmp(j->tokenizer, "chars") == 0 ? learn_chars(j, w->most, &w->tok, err) : pal_tokenizer_open(&w->tok, j->tokenizer, err);
+    if (st) return st;
+    w->cut = pal_tokenizer_cut(w->tok);
+    w->eos = j->no_eos ? -1 : pal_tokenizer_eos(w->tok);
+    w->threads = pal_context_threads(j->cx);
+    if ((st = pal_alloc_named((void **)&w->scratch, (size_t)w->threads, sizeof *w->scratch, "tokenizing", err))) return st;
+    for (int i = 0; i < w->threads; i++)
+        if ((st = pal_tokenizer_scratch_new(&w->scratch[i], w->tok, err))) return st;
+    if ((st = pal_alloc_named((void **)&w->items, WAVE, sizeof *w->items, "tokenizing", err))) return st;
+    bool known = true;
+    for (size_t i = 0; i < j->count; i++) {
+        const uint64_t bytes = file_bytes(j->files[i]);
+        w->done.total += bytes;
+        if (!bytes) known = false;
+    }
+    if (!known) w->done.total = 0;
+    return (w->description = describe(w)) ? PAL_OK : pal_fail(err, PAL_E_MEMORY, "no memory to describe the work");
+}
+
+static void clear(work *w) {
+    pal_shard_writer_drop(w->writer);
+    for (size_t i = 0; w->items && i < WAVE; i++) {
+        pal_bytes_free(&w->items[i].block.bytes);
+        pal_ids_free(&w->items[i].ids);
+        pal_free(w->items[i].documents);
+    }
+    pal_free(w->items);
+    for (int i = 0; w->scratch && i < w->threads; i++) pal_tokenizer_scratch_free(w->scratch[i]);
+    pal_free(w->scratch);
+    pal_tokenizer_close(w->tok);
+    pal_free(w->shards);
+    json_decref(w->description);
+}
+
+pal_status pal_tokenize(const pal_tokenize_job *job, pal_tokenize_result *result, pal_error *err) {
+    pal_tokenize_job j = *job;
+    work w = { .job = &j, .eos = -1, .most = job->most ? job->most : PAL_DOCUMENT_MAX };
+    bool complete = false;
+    pal_status st;
+    *result = (pal_tokenize_result){ 0 };
+    if (!j.shard_tokens) j.shard_tokens = SHARD_TOKENS;
+    if (j.count < 1) return pal_fail(err, PAL_E_ARGUMENT, "no files to tokenize");
+    if (!(j.valid >= 0 && j.valid < 1)) return pal_fail(err, PAL_E_ARGUMENT, "a fraction of %g cannot be held back for validation: expected 0 to below 1", j.valid);
+    for (size_t i = 0, inputs = 0; i < j.count; i++) {
+        if ((inputs += strcmp(j.files[i], "-") == 0) > 1) return pal_fail(err, PAL_E_ARGUMENT, "standard input can be read only once");
+        if (strcmp(j.files[i], "-") != 0 && access(j.files[i], R_OK) != 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", j.files[i], strerror(errno));
+    }
+    if ((st = prepare(&w, err))) goto done;
+    if ((st = load_place(&w, &complete, err))) goto done;
+    result->complete_before = complete;
+    if (complete) goto done;
+    result->kept = w.done.shards = w.shard_count;
+    for (size_t i = 0; i < w.shard_count; i++) w.done.tokens += w.shards[i].tokens, w.done.documents += w.shards[i].documents;
+    w.done.resumed = w.place.offset;
+    for (size_t i = 0; i < w.file && i < j.count; i++) w.done.resumed += file_bytes(j.files[i]);
+    if ((st = run(&w, &result->stopped, err)) || result->stopped) goto done;
+    if (w.shard_count == 0) st = pal_fail(err, PAL_E_FORMAT, "%s: there is no text in it", name_of(j.files[0]));
+    else st = pal_shards_finish(j.out, &(pal_shards_summary){ .tokenizer = w.tok, .eos = w.eos, .count = w.shard_count, .shards = w.shards, .valid = j.valid }, err);
+done:
+    result->done = w.done;
+    clear(&w);
+    return st;
+}
