@@ -14,6 +14,28 @@
 
 enum { JSON_FILE_MAX = 64 << 20, SHARDS_MAX = 4096, PATH_MAX_TEXT = 4096 };
 
+/* Python writes infinity as a bare word, which is no JSON (time_step_limit of Mamba2 has one); it becomes null. */
+static json_t *load_with_infinity(const pal_map *map) {
+    static const char word[] = "Infinity";
+    const size_t length = sizeof word - 1;
+    if (!map->size || !memmem(map->data, map->size, word, length)) return NULL;
+    char *text = pal_alloc(map->size, 1);
+    if (!text) return NULL;
+    memcpy(text, map->data, map->size);
+    bool quoted = false;
+    for (size_t i = 0; i < map->size; i++) {
+        if (quoted && text[i] == '\\') i++;
+        else if (text[i] == '"') quoted = !quoted;
+        else if (!quoted && map->size - i >= length && memcmp(text + i, word, length) == 0) {
+            memcpy(text + i, "null    ", length);
+            if (i && text[i - 1] == '-') text[i - 1] = ' ';
+        }
+    }
+    json_t *json = json_loadb(text, map->size, JSON_REJECT_DUPLICATES, NULL);
+    pal_free(text);
+    return json;
+}
+
 pal_status pal_json_read(json_t **out, const char *path, pal_error *err) {
     pal_map map;
     json_error_t why;
@@ -24,6 +46,7 @@ pal_status pal_json_read(json_t **out, const char *path, pal_error *err) {
         st = pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes of JSON, at most %d are read", path, map.size, JSON_FILE_MAX);
     } else {
         *out = json_loadb(map.data ? (const char *)map.data : "", map.size, JSON_REJECT_DUPLICATES, &why);
+        if (!*out) *out = load_with_infinity(&map);
         if (!*out) st = pal_fail(err, PAL_E_FORMAT, "%s: not valid JSON: %s (line %d)", path, why.text, why.line);
     }
     pal_map_close(&map);
@@ -109,8 +132,6 @@ static pal_status list_tensors(pal_model_dir *dir, pal_error *err) {
 
 static pal_status open_shard(pal_model_dir *dir, const char *name, pal_error *err) {
     char path[PATH_MAX_TEXT];
-    if (!*name || strchr(name, '/'))
-        return pal_fail(err, PAL_E_FORMAT, "%s: the index names the file '%.100s', expected a name without slashes", dir->path, name);
     if (snprintf(path, sizeof path, "%s/%s", dir->path, name) >= (int)sizeof path)
         return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", dir->path);
     const pal_status st = pal_safetensors_open(&dir->shards[dir->shard_count], path, err);
@@ -120,8 +141,11 @@ static pal_status open_shard(pal_model_dir *dir, const char *name, pal_error *er
 
 static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
-static pal_status open_index(pal_model_dir *dir, const char *path, pal_error *err) {
+pal_status pal_index_read(json_t **out, const char ***files_out, size_t *count, const char *path, pal_error *err) {
     json_t *index = NULL;
+    *out = NULL;
+    *files_out = NULL;
+    *count = 0;
     pal_status st = pal_json_read(&index, path, err);
     if (st) return st;
     void *block = NULL;
@@ -130,16 +154,21 @@ static pal_status open_index(pal_model_dir *dir, const char *path, pal_error *er
     size_t n = 0;
     if (!json_is_object(map) || !json_object_size(map)) {
         st = pal_fail(err, PAL_E_FORMAT, "%s: weight_map must be an object that names files", path);
-        goto done;
+        goto failed;
     }
-    if ((st = pal_alloc_named(&block, json_object_size(map), sizeof(char *), "the list of shards", err))) goto done;
+    if ((st = pal_alloc_named(&block, json_object_size(map), sizeof(char *), "the list of shards", err))) goto failed;
     const char **files = block;
     json_object_foreach(map, name, value) {
-        if (!json_is_string(value)) {
+        const char *file = json_string_value(value);
+        if (!file) {
             st = pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' is not mapped to a file name", path, name);
-            goto done;
+            goto failed;
         }
-        files[n++] = json_string_value(value);
+        if (!*file || strchr(file, '/')) {
+            st = pal_fail(err, PAL_E_FORMAT, "%s: the index names the file '%.100s', expected a name without slashes", path, file);
+            goto failed;
+        }
+        files[n++] = file;
     }
     qsort(files, n, sizeof *files, by_text);
     size_t distinct = 0;
@@ -147,23 +176,37 @@ static pal_status open_index(pal_model_dir *dir, const char *path, pal_error *er
         if (i == 0 || strcmp(files[i - 1], files[i]) != 0) files[distinct++] = files[i];
     if (distinct > SHARDS_MAX) {
         st = pal_fail(err, PAL_E_FORMAT, "%s: %zu shards, at most %d are read", path, distinct, SHARDS_MAX);
-        goto done;
+        goto failed;
     }
+    *out = index;
+    *files_out = files;
+    *count = distinct;
+    return PAL_OK;
+failed:
+    pal_free(block);
+    json_decref(index);
+    return st;
+}
+
+static pal_status open_index(pal_model_dir *dir, const char *path, pal_error *err) {
+    json_t *index, *value;
+    const char **files, *name;
+    size_t n;
     void *shards;
-    if ((st = pal_alloc_named(&shards, distinct, sizeof *dir->shards, "the list of shards", err))) goto done;
+    pal_status st = pal_index_read(&index, &files, &n, path, err);
+    if (st) return st;
+    if ((st = pal_alloc_named(&shards, n, sizeof *dir->shards, "the list of shards", err))) goto done;
     dir->shards = shards;
-    for (size_t i = 0; i < distinct; i++)
+    for (size_t i = 0; i < n; i++)
         if ((st = open_shard(dir, files[i], err))) goto done;
     if ((st = list_tensors(dir, err))) goto done;
-    json_object_foreach(map, name, value) {
-        const pal_tensor *t = pal_model_dir_find(dir, name);
-        if (!t) {
-            st = pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' is not in %s, where the index says it is", path, name, json_string_value(value));
-            goto done;
-        }
+    json_object_foreach(json_object_get(index, "weight_map"), name, value) {
+        if (pal_model_dir_find(dir, name)) continue;
+        st = pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' is not in %s, where the index says it is", path, name, json_string_value(value));
+        goto done;
     }
 done:
-    pal_free(block);
+    pal_free(files);
     json_decref(index);
     return st;
 }
@@ -187,9 +230,7 @@ pal_status pal_model_dir_open(pal_model_dir *out, const char *path, bool with_te
     if (!S_ISDIR(info.st_mode)) return pal_fail(err, PAL_E_IO, "%s: not a directory; expected a model directory with config.json", path);
     strcpy(resolved, path);
     if (with_tensors && !has_tensors(path) && !newest_checkpoint(path, resolved)) {
-        if (exists(path, "pytorch_model.bin"))
-            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: has pytorch_model.bin but no model.safetensors; convert it first", path);
-        return pal_fail(err, PAL_E_IO, "%s: neither model.safetensors, nor model.safetensors.index.json, nor a checkpoint is there", path);
+        return pal_fail(err, PAL_E_IO, "%s: neither model.safetensors, nor pytorch_model.bin, nor an index of shards, nor a checkpoint is there", path);
     }
     out->path = pal_strdup(resolved);
     if (!out->path) return pal_fail(err, PAL_E_MEMORY, "no memory to open %s", path);

@@ -23,7 +23,10 @@ pal_status pal_model_dir_open(pal_model_dir *out, const char *path, bool with_te
 void pal_model_dir_close(pal_model_dir *dir); /* a zeroed one is fine */
 const pal_tensor *pal_model_dir_find(const pal_model_dir *dir, const char *name); /* NULL if absent */
 
-/* A JSON file, or one sentence. */
+/* An index of shards: its "weight_map" names a file for every tensor. `files` (pal_free) points into the JSON (json_decref). */
+pal_status pal_index_read(json_t **out, const char ***files, size_t *count, const char *path, pal_error *err);
+
+/* A JSON file, or one sentence. The bare word Infinity, which Python writes, is read as null. */
 pal_status pal_json_read(json_t **out, const char *path, pal_error *err);
 /* Written aside and renamed, indented by two, ending in a newline. */
 pal_status pal_json_write(const char *path, const json_t *value, pal_error *err);

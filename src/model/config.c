@@ -36,7 +36,7 @@ void pal_model_describe(const pal_model_config *c, char text[64]) {
     const char *name = names[c->mixer], *before = "", *after = "";
     int on = 0;
     for (int i = 0; i < c->layers; i++) on += strcmp(pal_model_layer_rule(c, i), "gla") != 0;
-    if (c->official) {
+    if (c->official || (c->mixer == PAL_MIXER_M && c->listed && on == 0)) {
         name = "Mamba2";
     } else if (c->mixer == PAL_MIXER_D || c->mixer == PAL_MIXER_M) {
         if (on == 0) after = " without metaplasticity";

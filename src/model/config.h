@@ -20,6 +20,8 @@ pal_status pal_config_read(pal_model_config *out, const json_t *root, const pal_
 pal_status pal_config_of_source(pal_model_config *out, const pal_source *source, pal_error *err);
 /* A new object. Keys of `base` (may be NULL) that mean nothing to us are kept. NULL when memory is short. */
 json_t *pal_config_write(const pal_model_config *config, const json_t *base);
+/* Plain Mamba2 as Hugging Face's class describes it; vocab_size there counts rows. */
+json_t *pal_config_write_hugging_face(const pal_model_config *config);
 
 /* Values with the defaults of a kind, sizes 0. */
 void pal_config_defaults(pal_model_config *config, pal_mixer mixer);

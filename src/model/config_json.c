@@ -6,12 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "model/config.h"
 
 typedef struct {
     const char *path;
     const json_t *root, *mixer; /* MQAR keeps the mixer's keys in an object of their own */
     const pal_shapes *shapes;
+    bool hugging_face; /* model_type mamba2 */
     pal_model_config *c;
     pal_error *err;
     pal_status st; /* the first failure; later reads are harmless */
@@ -159,6 +161,25 @@ static void read_heads_d(reader *r) {
     read_rank(r);
 }
 
+static void read_limit(reader *r, const char *key) {
+    const json_t *limit = key_of(r->mixer, key);
+    if (!limit) return;
+    if (json_array_size(limit) != 2 || !json_is_number(json_array_get(limit, 0))) refuse(r, key, "two numbers");
+    r->c->dt_low = json_number_value(json_array_get(limit, 0));
+    const json_t *high = json_array_get(limit, 1); /* infinity has no number in JSON; writers leave null or a string */
+    r->c->dt_high = json_is_number(high) ? json_number_value(high) : INFINITY;
+}
+
+/* The paper's models normalise over all channels. Mamba2 was trained with a norm per group; Hugging Face's files do not say,
+ * and its two ways of computing differ. */
+static void read_norm_groups(reader *r) {
+    r->c->norm_groups = read_int(r, r->mixer, "norm_groups");
+    if (!r->c->norm_groups && r->hugging_face && r->c->key_heads > 1 && r->shapes)
+        pal_warn("%s: n_groups is %d, so the gated norm is taken per group, as Mamba2 is trained; write \"norm_groups\": 1 into it for a norm over all channels", r->path,
+                 r->c->key_heads);
+    derive(&r->c->norm_groups, r->hugging_face ? r->c->key_heads : 1);
+}
+
 static void read_heads_m(reader *r) {
     pal_model_config *c = r->c;
     double expand = read_real(r, r->mixer, "expand", 0);
@@ -173,6 +194,11 @@ static void read_heads_m(reader *r) {
     c->heads = inner / c->dv;
     c->key_heads = read_int(r, r->mixer, c->official ? "ngroups" : "n_groups");
     c->dk = read_int(r, r->mixer, state);
+    if (r->hugging_face) { /* its own num_heads counts, and its class has a default for one of the two */
+        const int stated = read_int(r, r->mixer, "num_heads");
+        if (stated && stated != c->heads) refuse(r, "num_heads", "expand * hidden_size / head_dim");
+        if (!c->key_heads) derive(&c->dk, 128);
+    }
     const int both = mixer_extent(r, "in_proj.weight", 0) - 2 * inner - c->heads; /* 2 groups x state */
     if (both > 0 && !c->key_heads) c->key_heads = c->dk ? both / 2 / c->dk : 1;
     derive(&c->key_heads, 1);
@@ -187,20 +213,21 @@ static void read_heads_m(reader *r) {
         c->conv_bias = read_bool(r, r->mixer, "conv_bias", true);
         require_bool(r, r->mixer, "rmsnorm", true);
         require_bool(r, r->mixer, "norm_before_gate", false);
+        read_limit(r, "dt_limit");
         c->metaplasticity = false;
         return;
     }
+    read_norm_groups(r);
     c->proj_bias = read_bool(r, r->mixer, "use_bias", c->mqar);
     c->conv_bias = read_bool(r, r->mixer, "use_conv_bias", !c->mqar);
     c->rescale_residual = read_bool(r, r->mixer, "rescale_prenorm_residual", !c->mqar);
-    const json_t *limit = key_of(r->mixer, "time_step_limit");
-    if (limit) {
-        if (json_array_size(limit) != 2 || !json_is_number(json_array_get(limit, 0))) refuse(r, "time_step_limit", "two numbers");
-        c->dt_low = json_number_value(json_array_get(limit, 0));
-        const json_t *high = json_array_get(limit, 1); /* infinity has no number in JSON; writers leave null or a string */
-        c->dt_high = json_is_number(high) ? json_number_value(high) : INFINITY;
+    read_limit(r, "time_step_limit");
+    if (r->hugging_face) {
+        c->metaplasticity = false;
+        c->listed = true; /* no layer is metaplastic, and none keeps an importance gate */
+    } else {
+        read_metaplasticity(r);
     }
-    read_metaplasticity(r);
     read_rank(r);
 }
 
@@ -236,6 +263,9 @@ static void read_language(reader *r) {
     derive(&c->vocab, extent(r, pal_config_embedding_name(c), 0));
     require_size(r, c->vocab, "vocab_size");
     c->vocab_rows = c->vocab;
+    const int unpadded = read_int(r, r->root, "unpadded_vocab_size");
+    if (unpadded > c->vocab_rows) refuse(r, "unpadded_vocab_size", "at most vocab_size");
+    if (unpadded) c->vocab = unpadded;
     c->layers = read_int(r, r->root, "num_hidden_layers");
     derive(&c->layers, count_layers(r));
     require_size(r, c->layers, "num_hidden_layers");
@@ -341,10 +371,11 @@ pal_status pal_config_read(pal_model_config *out, const json_t *root, const pal_
         if (!json_is_object(ssm)) return pal_fail(err, PAL_E_FORMAT, "%s: ssm_cfg must be an object", path);
         read_official(&r);
     } else {
-        const int kind = find_kind(key_of(root, "model_type"), false);
         const char *found = json_string_value(key_of(root, "model_type"));
+        r.hugging_face = found && strcmp(found, "mamba2") == 0;
+        const int kind = r.hugging_face ? PAL_MIXER_M : find_kind(key_of(root, "model_type"), false);
         if (kind < 0)
-            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: model_type is '%.40s'; expected palimpsa, meta_mamba2, gated_deltanet, transformer, or an ssm_cfg", path,
+            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: model_type is '%.40s'; expected palimpsa, meta_mamba2, mamba2, gated_deltanet, transformer, or an ssm_cfg", path,
                             found ? found : "absent");
         pal_config_defaults(out, kinds[kind].mixer);
         read_language(&r);
@@ -362,6 +393,8 @@ static double expansion(int width, int channels) {
     const double factor = (double)channels / width;
     return (int)trunc(width * factor) == channels ? factor : nextafter(factor, INFINITY);
 }
+
+static json_t *limit_json(const pal_model_config *c) { return json_pack("[f,o]", c->dt_low, isfinite(c->dt_high) ? json_real(c->dt_high) : json_null()); }
 
 static void write_metaplasticity(json_t *to, const pal_model_config *c) {
     json_object_set_new(to, "metaplasticity", json_boolean(c->metaplasticity));
@@ -391,6 +424,7 @@ static void write_mixer(json_t *to, const pal_model_config *c) {
         json_object_set_new(to, "d_conv", json_integer(c->conv));
         if (c->proj_bias) json_object_set_new(to, "bias", json_true());
         if (!c->conv_bias) json_object_set_new(to, "conv_bias", json_false());
+        if (c->dt_low > 0 || isfinite(c->dt_high)) json_object_set_new(to, "dt_limit", limit_json(c));
         return;
     }
     if (c->mixer == PAL_MIXER_M) {
@@ -404,7 +438,9 @@ static void write_mixer(json_t *to, const pal_model_config *c) {
         json_object_set_new(to, "use_conv_bias", json_boolean(c->conv_bias));
         json_object_set_new(to, "rescale_prenorm_residual", json_boolean(c->rescale_residual));
         if (c->dt_low > 0 || isfinite(c->dt_high))
-            json_object_set_new(to, "time_step_limit", json_pack("[f,o]", c->dt_low, isfinite(c->dt_high) ? json_real(c->dt_high) : json_null()));
+            json_object_set_new(to, "time_step_limit", limit_json(c));
+        if (c->norm_groups != 1) json_object_set_new(to, "norm_groups", json_integer(c->norm_groups));
+        else json_object_del(to, "norm_groups");
     } else {
         json_object_del(to, "expand_k");
         json_object_set_new(to, "head_dim", json_integer(c->dk));
@@ -448,8 +484,12 @@ static void write_official(json_t *to, const pal_model_config *c) {
     json_object_set_new(to, "rms_norm", json_true());
     json_object_set_new(to, "residual_in_fp32", json_true());
     json_object_set_new(to, "fused_add_norm", json_true());
+    int multiple = c->vocab_rows; /* fits any vocabulary */
+    static const int usual[] = { 1, 8, 16 };
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (pads_to(c->vocab, usual[i], c->vocab_rows)) multiple = usual[i];
     if (!pads_to(c->vocab, json_integer_value(json_object_get(to, "pad_vocab_size_multiple")), c->vocab_rows))
-        json_object_set_new(to, "pad_vocab_size_multiple", json_integer(pads_to(c->vocab, 8, c->vocab_rows) ? 8 : 16));
+        json_object_set_new(to, "pad_vocab_size_multiple", json_integer(multiple));
     json_object_set_new(to, "tie_embeddings", json_boolean(c->tied));
     write_mixer(ssm, c);
 }
@@ -460,12 +500,42 @@ static void write_language(json_t *to, const pal_model_config *c) {
     json_object_set_new(to, "hidden_size", json_integer(c->hidden));
     json_object_set_new(to, "hidden_act", json_string(c->mixer == PAL_MIXER_M ? "silu" : "swish"));
     json_object_set_new(to, "num_hidden_layers", json_integer(c->layers));
-    json_object_set_new(to, "vocab_size", json_integer(c->vocab));
+    json_object_set_new(to, "vocab_size", json_integer(c->vocab_rows));
+    if (c->vocab != c->vocab_rows) json_object_set_new(to, "unpadded_vocab_size", json_integer(c->vocab));
+    else json_object_del(to, "unpadded_vocab_size");
     json_object_set_new(to, "norm_eps", json_real(c->norm_eps));
     json_object_set_new(to, "initializer_range", json_real(c->init_range));
     json_object_set_new(to, "tie_word_embeddings", json_boolean(c->tied));
     if (c->mixer != PAL_MIXER_M) json_object_set_new(to, "intermediate_size", json_integer(c->mlp));
     write_mixer(to, c);
+}
+
+json_t *pal_config_write_hugging_face(const pal_model_config *c) {
+    json_t *to = json_object();
+    if (!to) return NULL;
+    json_object_set_new(to, "architectures", json_pack("[s]", "Mamba2ForCausalLM"));
+    json_object_set_new(to, "model_type", json_string("mamba2"));
+    json_object_set_new(to, "hidden_size", json_integer(c->hidden));
+    json_object_set_new(to, "hidden_act", json_string("silu"));
+    json_object_set_new(to, "num_hidden_layers", json_integer(c->layers));
+    json_object_set_new(to, "vocab_size", json_integer(c->vocab_rows));
+    if (c->vocab != c->vocab_rows) json_object_set_new(to, "unpadded_vocab_size", json_integer(c->vocab));
+    json_object_set_new(to, "state_size", json_integer(c->dk));
+    json_object_set_new(to, "head_dim", json_integer(c->dv));
+    json_object_set_new(to, "num_heads", json_integer(c->heads));
+    json_object_set_new(to, "n_groups", json_integer(c->key_heads));
+    json_object_set_new(to, "norm_groups", json_integer(c->norm_groups));
+    json_object_set_new(to, "expand", number(expansion(c->hidden, pal_config_inner(c))));
+    json_object_set_new(to, "conv_kernel", json_integer(c->conv));
+    json_object_set_new(to, "use_bias", json_boolean(c->proj_bias));
+    json_object_set_new(to, "use_conv_bias", json_boolean(c->conv_bias));
+    json_object_set_new(to, "layer_norm_epsilon", json_real(c->norm_eps));
+    json_object_set_new(to, "rms_norm", json_true());
+    json_object_set_new(to, "residual_in_fp32", json_true());
+    json_object_set_new(to, "chunk_size", json_integer(256));
+    json_object_set_new(to, "tie_word_embeddings", json_boolean(c->tied));
+    if (c->dt_low > 0 || isfinite(c->dt_high)) json_object_set_new(to, "time_step_limit", limit_json(c));
+    return to;
 }
 
 json_t *pal_config_write(const pal_model_config *c, const json_t *base) {

@@ -3,83 +3,21 @@
  * and length is checked against the bytes that are left, so that no number in a file costs more memory than the file. */
 #include "base/alloc.h"
 #include "base/context.h"
+#include "format/gguf_values.h"
 #include "text/hf_json.h"
-
-enum { T_U8, T_I8, T_U16, T_I16, T_U32, T_I32, T_F32, T_BOOL, T_STRING, T_ARRAY, T_U64, T_I64, T_F64, T_COUNT };
-static const uint8_t type_size[T_COUNT] = { 1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8 };
-
-typedef struct {
-    const unsigned char *data;
-    size_t size, at;
-    bool bad;
-} reader;
-
-static uint64_t number(reader *r, size_t bytes) {
-    uint64_t value = 0;
-    if (r->bad || r->size - r->at < bytes) {
-        r->bad = true;
-        return 0;
-    }
-    for (size_t i = 0; i < bytes; i++) value |= (uint64_t)r->data[r->at++] << (8 * i);
-    return value;
-}
-
-static pal_slice string(reader *r) {
-    const uint64_t size = number(r, 8);
-    if (r->bad || size > r->size - r->at) {
-        r->bad = true;
-        return (pal_slice){ (const unsigned char *)"", 0 };
-    }
-    const pal_slice s = { r->data + r->at, (size_t)size };
-    r->at += (size_t)size;
-    return s;
-}
-
-typedef struct {
-    uint64_t type, element; /* element: of an array */
-    uint64_t count;
-    pal_slice text; /* of a string */
-    size_t at;      /* of the value, of the first element */
-    uint64_t bits;  /* of a number, zero-extended */
-} value;
-
-/* Reads one value and moves behind it. */
-static value read_value(reader *r) {
-    value v = { .type = number(r, 4) };
-    if (v.type == T_STRING) {
-        v.text = string(r);
-    } else if (v.type == T_ARRAY) {
-        v.element = number(r, 4);
-        v.count = number(r, 8);
-        v.at = r->at;
-        const uint64_t least = v.element == T_STRING ? 8 : v.element < T_COUNT ? type_size[v.element] : 0;
-        if (r->bad || least == 0 || v.count > (r->size - r->at) / least) r->bad = true; /* arrays of arrays are not used */
-        if (r->bad) return v;
-        if (v.element == T_STRING)
-            for (uint64_t i = 0; i < v.count && !r->bad; i++) string(r);
-        else r->at += (size_t)(v.count * least);
-    } else if (v.type < T_COUNT) {
-        v.bits = number(r, type_size[v.type]);
-    } else {
-        r->bad = true;
-    }
-    return v;
-}
 
 typedef struct {
     pal_slice model, pre, architecture;
-    value tokens, merges, scores, kinds, charsmap;
+    pal_gguf_value tokens, merges, scores, kinds, charsmap;
     int64_t bos, eos, unk;
     int add_bos, add_eos, add_space, collapse; /* -1: not said */
 } metadata;
 
-static bool is_key(pal_slice key, const char *name) { return key.size == strlen(name) && memcmp(key.data, name, key.size) == 0; }
-
-static void take(metadata *m, pal_slice key, const value *v) {
+static void take(metadata *m, pal_slice key, const pal_gguf_value *v) {
     const struct {
         const char *name;
         pal_slice *text;
-        value *list;
+        pal_gguf_value *list;
         int64_t *id;
         int *flag;
     } wanted[] = {
@@ -100,34 +38,30 @@ static void take(metadata *m, pal_slice key, const value *v) {
         { "tokenizer.ggml.remove_extra_whitespaces", NULL, NULL, NULL, &m->collapse },
     };
     for (size_t i = 0; i < PAL_COUNT(wanted); i++) {
-        if (!is_key(key, wanted[i].name)) continue;
-        if (wanted[i].text && v->type == T_STRING) *wanted[i].text = v->text;
-        if (wanted[i].list && v->type == T_ARRAY) *wanted[i].list = *v;
-        if (wanted[i].id && (v->type == T_U32 || v->type == T_I32 || v->type == T_U64 || v->type == T_I64)) *wanted[i].id = (int64_t)(v->bits & UINT32_MAX);
-        if (wanted[i].flag && v->type == T_BOOL) *wanted[i].flag = v->bits != 0;
+        if (!pal_gguf_is(key, wanted[i].name)) continue;
+        if (wanted[i].text && v->type == PAL_GGUF_STRING) *wanted[i].text = v->text;
+        if (wanted[i].list && v->type == PAL_GGUF_ARRAY) *wanted[i].list = *v;
+        if (wanted[i].id && (v->type == PAL_GGUF_U32 || v->type == PAL_GGUF_I32 || v->type == PAL_GGUF_U64 || v->type == PAL_GGUF_I64)) *wanted[i].id = (int64_t)(v->bits & UINT32_MAX);
+        if (wanted[i].flag && v->type == PAL_GGUF_BOOL) *wanted[i].flag = v->bits != 0;
     }
 }
 
 /* Walks the key-value pairs, and keeps those that make a file with the vocabulary alone. */
-static pal_status read_metadata(pal_tokenizer *tok, metadata *m, const char *name, reader *r, pal_error *err) {
+static pal_status read_metadata(pal_tokenizer *tok, metadata *m, const char *name, pal_gguf_reader *r, pal_error *err) {
     pal_status st = PAL_OK;
     uint64_t kept = 0;
     pal_bytes *copy = &tok->files[0].bytes;
-    if (r->size < 24 || memcmp(r->data, "GGUF", 4) != 0) return pal_fail(err, PAL_E_FORMAT, "%s: not a GGUF file", name);
-    r->at = 4;
-    const uint64_t version = number(r, 4);
-    number(r, 8); /* tensors */
-    const uint64_t pairs = number(r, 8);
-    if (version < 2 || version > 3) return pal_fail(err, PAL_E_UNSUPPORTED, "%s: GGUF version %llu; 2 and 3 are supported", name, (unsigned long long)version);
+    uint64_t tensors, pairs = 0;
+    if ((st = pal_gguf_begin(r, name, &tensors, &pairs, err))) return st;
     if ((st = pal_bytes_append(copy, "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 24, err))) return st;
     for (uint64_t i = 0; i < pairs && !st; i++) {
         const size_t begin = r->at;
-        const pal_slice key = string(r);
-        const value v = read_value(r);
+        const pal_slice key = pal_gguf_string(r);
+        const pal_gguf_value v = pal_gguf_read(r);
         if (r->bad) return pal_fail(err, PAL_E_FORMAT, "%s: the metadata is damaged or cut short in entry %llu of %llu", name, (unsigned long long)i, (unsigned long long)pairs);
         take(m, key, &v);
-        if (!is_key(key, "general.architecture") && !(key.size > 10 && memcmp(key.data, "tokenizer.", 10) == 0)) continue;
-        if (is_key(key, "tokenizer.chat_template")) continue;
+        if (!pal_gguf_is(key, "general.architecture") && !(key.size > 10 && memcmp(key.data, "tokenizer.", 10) == 0)) continue;
+        if (pal_gguf_is(key, "tokenizer.chat_template")) continue;
         kept++;
         st = pal_bytes_append(copy, r->data + begin, r->at - begin, err);
     }
@@ -136,29 +70,29 @@ static pal_status read_metadata(pal_tokenizer *tok, metadata *m, const char *nam
     return st;
 }
 
-static pal_status read_tokens(pal_tokenizer *tok, const metadata *m, const char *name, const reader *file, uint8_t **kinds, pal_error *err) {
-    reader r = *file;
+static pal_status read_tokens(pal_tokenizer *tok, const metadata *m, const char *name, const pal_gguf_reader *file, uint8_t **kinds, pal_error *err) {
+    pal_gguf_reader r = *file;
     pal_status st;
     void *block;
     const size_t count = (size_t)m->tokens.count;
-    if (m->tokens.type != T_ARRAY || m->tokens.element != T_STRING) return pal_fail(err, PAL_E_FORMAT, "%s: there is no list of tokens in it", name);
+    if (m->tokens.type != PAL_GGUF_ARRAY || m->tokens.element != PAL_GGUF_STRING) return pal_fail(err, PAL_E_FORMAT, "%s: there is no list of tokens in it", name);
     if ((st = pal_alloc_named(&block, count, sizeof(pal_slice), "a vocabulary", err))) return st;
     pal_slice *names = block;
     r.at = m->tokens.at;
-    for (size_t i = 0; i < count; i++) names[i] = string(&r);
+    for (size_t i = 0; i < count; i++) names[i] = pal_gguf_string(&r);
     st = pal_vocabulary_set(tok, name, names, count, err);
     pal_free(names);
     if (st) return st;
     if ((st = pal_alloc_named(&block, count, 1, "kinds of tokens", err))) return st;
     *kinds = block;
     memset(*kinds, PAL_PIECE_NORMAL, count);
-    if (m->kinds.type != T_ARRAY) return PAL_OK;
-    if (m->kinds.count != count || (m->kinds.element != T_I32 && m->kinds.element != T_U32))
+    if (m->kinds.type != PAL_GGUF_ARRAY) return PAL_OK;
+    if (m->kinds.count != count || (m->kinds.element != PAL_GGUF_I32 && m->kinds.element != PAL_GGUF_U32))
         return pal_fail(err, PAL_E_FORMAT, "%s: %zu tokens, but %llu kinds of tokens of type %llu", name, count, (unsigned long long)m->kinds.count,
                         (unsigned long long)m->kinds.element);
     r.at = m->kinds.at;
     for (size_t i = 0; i < count; i++) {
-        const uint64_t kind = number(&r, 4);
+        const uint64_t kind = pal_gguf_number(&r, 4);
         (*kinds)[i] = kind < 255 ? (uint8_t)kind : 255;
     }
     return PAL_OK;
@@ -183,11 +117,11 @@ static pal_status read_rules(pal_tokenizer *tok, const metadata *m, const char *
         const char *architecture, *pre;
     } implied[] = { { "gptneox", "mpt" }, { "gpt2", "gpt-2" }, { "mamba", "mpt" }, { "mamba2", "mpt" }, { "mpt", "mpt" } };
     pal_slice pre = m->pre;
-    if (pre.size == 0 || is_key(pre, "default"))
+    if (pre.size == 0 || pal_gguf_is(pre, "default"))
         for (size_t i = 0; i < PAL_COUNT(implied); i++)
-            if (is_key(m->architecture, implied[i].architecture)) pre = (pal_slice){ (const unsigned char *)implied[i].pre, strlen(implied[i].pre) };
+            if (pal_gguf_is(m->architecture, implied[i].architecture)) pre = (pal_slice){ (const unsigned char *)implied[i].pre, strlen(implied[i].pre) };
     for (size_t i = 0; i < PAL_COUNT(known); i++) {
-        if (!is_key(pre, known[i].name)) continue;
+        if (!pal_gguf_is(pre, known[i].name)) continue;
         if (known[i].nfc) tok->normal[tok->normal_count++].kind = PAL_NFC;
         tok->ignore_merges = known[i].whole;
         const pal_slice pattern = { (const unsigned char *)known[i].pattern, strlen(known[i].pattern) };
@@ -196,8 +130,8 @@ static pal_status read_rules(pal_tokenizer *tok, const metadata *m, const char *
     return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the pre-tokenizer '%s' is not supported here; use the model's tokenizer.json", name, pal_show(pre).text);
 }
 
-static pal_status read_bpe(pal_tokenizer *tok, const metadata *m, const char *name, const reader *file, const uint8_t *kinds, pal_error *err) {
-    reader r = *file;
+static pal_status read_bpe(pal_tokenizer *tok, const metadata *m, const char *name, const pal_gguf_reader *file, const uint8_t *kinds, pal_error *err) {
+    pal_gguf_reader r = *file;
     pal_status st;
     void *block;
     tok->model = PAL_MODEL_BPE;
@@ -214,10 +148,10 @@ static pal_status read_bpe(pal_tokenizer *tok, const metadata *m, const char *na
         tok->flags[id] |= (uint8_t)(PAL_TOKEN_ADDED | (special ? PAL_TOKEN_SPECIAL : 0));
         tok->added[tok->added_count++] = (pal_added_token){ .id = id, .special = special, .normalized = user };
     }
-    if (m->merges.type != T_ARRAY || m->merges.element != T_STRING) return pal_fail(err, PAL_E_FORMAT, "%s: there is no list of merges in it", name);
+    if (m->merges.type != PAL_GGUF_ARRAY || m->merges.element != PAL_GGUF_STRING) return pal_fail(err, PAL_E_FORMAT, "%s: there is no list of merges in it", name);
     r.at = m->merges.at;
     for (size_t i = 0; i < m->merges.count; i++) {
-        const pal_slice line = string(&r);
+        const pal_slice line = pal_gguf_string(&r);
         const unsigned char *blank = line.size ? memchr(line.data + 1, ' ', line.size - 1) : NULL;
         if (!blank) return pal_fail(err, PAL_E_FORMAT, "%s: merge %zu is '%s', expected two tokens with a blank between", name, i, pal_show(line).text);
         const size_t left = (size_t)(blank - line.data);
@@ -228,24 +162,24 @@ static pal_status read_bpe(pal_tokenizer *tok, const metadata *m, const char *na
     return pal_added_finish(tok, err);
 }
 
-static pal_status read_spm(pal_tokenizer *tok, const metadata *m, const char *name, const reader *file, uint8_t *kinds, pal_error *err) {
-    reader r = *file;
+static pal_status read_spm(pal_tokenizer *tok, const metadata *m, const char *name, const pal_gguf_reader *file, uint8_t *kinds, pal_error *err) {
+    pal_gguf_reader r = *file;
     pal_status st;
     void *block;
-    const bool unigram = is_key(m->model, "t5");
+    const bool unigram = pal_gguf_is(m->model, "t5");
     tok->model = unigram ? PAL_MODEL_UNIGRAM : PAL_MODEL_SPM_BPE;
     tok->kind = unigram ? "SentencePiece unigram" : "SentencePiece BPE";
     tok->spm.dummy_prefix = m->add_space != 0;
     tok->spm.collapse_blanks = m->collapse == 1;
     tok->spm.escape_blanks = tok->sign_is_blank = true;
     tok->strip_blank = tok->spm.dummy_prefix || tok->spm.collapse_blanks;
-    if (m->scores.type != T_ARRAY || m->scores.element != T_F32 || m->scores.count != tok->size)
+    if (m->scores.type != PAL_GGUF_ARRAY || m->scores.element != PAL_GGUF_F32 || m->scores.count != tok->size)
         return pal_fail(err, PAL_E_FORMAT, "%s: %zu tokens, but not as many scores", name, tok->size);
     if ((st = pal_alloc_named(&block, tok->size, sizeof *tok->scores, "scores", err))) return st;
     tok->scores = block;
     r.at = m->scores.at;
     for (size_t i = 0; i < tok->size; i++) {
-        const uint32_t bits = (uint32_t)number(&r, 4);
+        const uint32_t bits = (uint32_t)pal_gguf_number(&r, 4);
         memcpy(&tok->scores[i], &bits, sizeof bits);
         tok->byte_fallback = tok->byte_fallback || kinds[i] == PAL_PIECE_BYTE;
     }
@@ -253,7 +187,7 @@ static pal_status read_spm(pal_tokenizer *tok, const metadata *m, const char *na
     bool marked = false;
     for (size_t i = 0; i < tok->size; i++) marked = marked || kinds[i] == PAL_PIECE_UNKNOWN;
     if (!marked && m->unk >= 0 && (size_t)m->unk < tok->size) kinds[m->unk] = PAL_PIECE_UNKNOWN;
-    if (m->charsmap.type == T_ARRAY && (m->charsmap.element == T_U8 || m->charsmap.element == T_I8) &&
+    if (m->charsmap.type == PAL_GGUF_ARRAY && (m->charsmap.element == PAL_GGUF_U8 || m->charsmap.element == PAL_GGUF_I8) &&
         (st = pal_bytes_append(&tok->spm.charsmap, r.data + m->charsmap.at, (size_t)m->charsmap.count, err)))
         return st;
     if ((st = pal_bytes_append(&tok->spm.unk_surface, " \xE2\x81\x87 ", 5, err))) return st;
@@ -261,7 +195,7 @@ static pal_status read_spm(pal_tokenizer *tok, const metadata *m, const char *na
 }
 
 pal_status pal_read_gguf_vocab(pal_tokenizer *tok, const char *name, const void *bytes, size_t size, pal_error *err) {
-    reader r = { bytes, size, 0, false };
+    pal_gguf_reader r = { bytes, size, 0, false };
     metadata m = { .bos = -1, .eos = -1, .unk = -1, .add_bos = -1, .add_eos = -1, .add_space = -1, .collapse = -1 };
     uint8_t *kinds = NULL;
     pal_status st;
@@ -269,8 +203,8 @@ pal_status pal_read_gguf_vocab(pal_tokenizer *tok, const char *name, const void 
     r.bad = false;
     if (m.model.size == 0) return pal_fail(err, PAL_E_FORMAT, "%s: there is no tokenizer in it", name);
     if ((st = read_tokens(tok, &m, name, &r, &kinds, err))) goto done;
-    if (is_key(m.model, "gpt2")) st = read_bpe(tok, &m, name, &r, kinds, err);
-    else if (is_key(m.model, "llama") || is_key(m.model, "t5")) st = read_spm(tok, &m, name, &r, kinds, err);
+    if (pal_gguf_is(m.model, "gpt2")) st = read_bpe(tok, &m, name, &r, kinds, err);
+    else if (pal_gguf_is(m.model, "llama") || pal_gguf_is(m.model, "t5")) st = read_spm(tok, &m, name, &r, kinds, err);
     else st = pal_fail(err, PAL_E_UNSUPPORTED, "%s: the tokenizer '%s' is not supported; gpt2, llama and t5 are", name, pal_show(m.model).text);
     if (st) goto done;
     const int64_t last = (int64_t)tok->size - 1;
