@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* palimpsa inspect: what a model directory holds, and what running and training it takes. */
+/* palimpsa inspect: what a model directory holds, what running and training it takes, and how far its layers remember. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,11 +7,18 @@
 #include "base/context.h"
 #include "cli.h"
 #include "palimpsa/palimpsa.h"
+#include "text_ids.h"
+#include "windows_view.h"
+
+enum { LEAST_TOKENS = 32, MOST_TOKENS = 1 << 18 }; /* of a text that memory windows are measured on */
 
 typedef struct {
     const char *path;
     int row, context;
     bool tensors;
+    bool windows;
+    const char *data, *tokenizer, *plot;
+    int tokens, top; /* 0: as many as there are, at most 4096 and 8 */
     cli_common common;
 } inspect_options;
 
@@ -116,6 +123,13 @@ static void print_human(const inspection *in, const inspect_options *o) {
     }
 }
 
+static int dump(json_t *root) {
+    const bool written = json_dumpf(root, stdout, JSON_INDENT(2)) == 0;
+    putchar('\n');
+    json_decref(root);
+    return written ? CLI_OK : cli_error(CLI_FAILED, "cannot write to standard output");
+}
+
 static json_t *plan_json(const pal_plan *p, size_t rest) {
     return json_pack("{s:I, s:I, s:I, s:I, s:I}", "activations", (json_int_t)p->activations, "transient", (json_int_t)p->transient, "head",
                      (json_int_t)p->head, "scratch", (json_int_t)p->scratch, "total_with_weights_and_moments", (json_int_t)(p->total + rest));
@@ -153,10 +167,53 @@ static int print_json(const inspection *in, const inspect_options *o) {
         }
         json_object_set_new(root, "tensors", list);
     }
-    const bool written = json_dumpf(root, stdout, JSON_INDENT(2)) == 0;
-    putchar('\n');
-    json_decref(root);
-    return written ? CLI_OK : cli_error(CLI_FAILED, "cannot write to standard output");
+    return dump(root);
+}
+
+static int show_windows(const pal_model *model, const pal_context *cx, const inspect_options *o) {
+    const pal_model_config *c = pal_model_config_of(model);
+    bool chosen[PAL_MAX_LAYERS] = { false };
+    char kind[64], title[128];
+    cli_text_ids text;
+    pal_windows w;
+    pal_error err;
+    const int top = o->top ? o->top : c->layers < 8 ? c->layers : 8;
+    if (top > c->layers) return cli_error(CLI_USAGE, "--top %d: the model has %d layers", top, c->layers);
+    int code = cli_text_ids_read(&text, o->data, o->tokenizer, o->path, c->vocab, o->tokens ? o->tokens : LEAST_TOKENS, o->tokens ? o->tokens : 4096);
+    if (code) return code;
+    const pal_status st = pal_windows_measure(&w, model, cx, text.ids, text.count, &err);
+    cli_text_ids_free(&text);
+    if (st) return cli_fail(&err);
+    for (int r = 0; r < top; r++) chosen[w.order[r]] = !isnan(w.median[w.order[r]]);
+    pal_model_describe(c, kind);
+    if (o->common.json) {
+        json_t *root = json_pack("{s:s, s:s}", "path", o->path, "kind", kind);
+        windows_json(&w, c, chosen, root);
+        code = dump(root);
+    } else {
+        printf("%s: %s\n", o->path, kind);
+        windows_print(&w, c, chosen);
+    }
+    if (!code && o->plot) {
+        snprintf(title, sizeof title, "Memory windows of %s, %d layers, %d tokens", kind, c->layers, w.tokens);
+        code = windows_draw(&w, chosen, title, o->plot);
+        if (!code && !o->common.json) printf("wrote %s\n", o->plot);
+    }
+    pal_windows_free(&w);
+    return code;
+}
+
+/* What --windows needs, and what needs --windows. */
+static int check_windows(const inspect_options *o) {
+    if (!o->windows) {
+        if (o->data || o->tokenizer || o->plot || o->tokens || o->top)
+            return cli_error(CLI_USAGE, "inspect: --data, --tokenizer, --tokens, --top and --plot go with --windows");
+        return CLI_OK;
+    }
+    if (!o->data) return cli_error(CLI_USAGE, "inspect: --windows needs --data TEXT to measure them on");
+    if (o->tokens && (o->tokens < LEAST_TOKENS || o->tokens > MOST_TOKENS)) return cli_error(CLI_USAGE, "--tokens expects %d to %d, found %d", LEAST_TOKENS, MOST_TOKENS, o->tokens);
+    if (o->top < 0) return cli_error(CLI_USAGE, "--top expects a number of layers, found %d", o->top);
+    return o->plot ? windows_check_path(o->plot) : CLI_OK;
 }
 
 int cmd_inspect(int argc, char **argv) {
@@ -165,27 +222,39 @@ int cmd_inspect(int argc, char **argv) {
         { "tensors", OPT_FLAG, &o.tensors, NULL, "list every tensor" },
         { "row", OPT_INT, &o.row, "N", "tokens of a training row (default 1024)" },
         { "max-context", OPT_INT, &o.context, "N", "tokens that attention layers shall hold (default 4096)" },
+        { "windows", OPT_FLAG, &o.windows, NULL, "measure the memory window N_t of each layer on a text instead" },
+        { "data", OPT_TEXT, &o.data, "TEXT", "windows: a text file" },
+        { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "windows: tokenizer file, directory or 'bytes' (default: the model's own)" },
+        { "tokens", OPT_INT, &o.tokens, "N", "windows: read exactly N tokens of the text (default: at most 4096)" },
+        { "top", OPT_INT, &o.top, "K", "windows: choose the K layers that remember longest (default: 8)" },
+        { "plot", OPT_TEXT, &o.plot, "FILE", "windows: draw them against position into FILE.svg or .png" },
         { "json", OPT_FLAG, &o.common.json, NULL, "print JSON" },
         CLI_COMMON_OPTIONS(o.common),
     };
     const cli_usage usage = { .synopsis = "inspect MODELDIR|RUNDIR [options]",
                               .about = "Tells what a model is: kind, sizes, the memory rule of each layer, parameters by group; and what it needs: bytes of\n"
-                                       "weights, of state per sequence, of training at a given row length. Of a run directory, the newest checkpoint.",
-                              .examples = "  palimpsa inspect my-model\n  palimpsa inspect my-model --tensors\n  palimpsa inspect my-model --row 4096 --json\n",
+                                       "weights, of state per sequence, of training at a given row length. Of a run directory, the newest checkpoint.\n"
+                                       "--windows reads a text and ranks the layers by their memory window N_t = 1/(1-exp(-A dt)), in tokens: the median\n"
+                                       "over heads, then over positions. Metaplasticity does most where windows are long ('palimpsa convert --metaplastic').",
+                              .examples = "  palimpsa inspect my-model\n  palimpsa inspect my-model --tensors\n  palimpsa inspect my-model --row 4096 --json\n"
+                                          "  palimpsa inspect my-model --windows --data text.txt --plot windows.svg\n",
                               .options = options, .option_count = PAL_COUNT(options) };
     int count;
     const int parsed = cli_parse(&usage, argc, argv, &o.path, 1, &count);
     if (parsed) return parsed < 0 ? CLI_OK : parsed;
     if (count != 1) return cli_error(CLI_USAGE, "inspect: expected a model directory; see 'palimpsa inspect --help'");
     if (o.context < 1 || o.context > 1 << 24) return cli_error(CLI_USAGE, "--max-context expects 1 to %d, found %d", 1 << 24, o.context);
+    const int wrong = check_windows(&o);
+    if (wrong) return wrong;
     pal_context *cx;
     pal_model *model;
     pal_error err;
     inspection in;
     if (pal_context_new(&cx, o.common.threads, o.common.cpu, &err)) return cli_fail(&err);
     int code = pal_model_open(&model, o.path, PAL_FOR_INFERENCE, cx, &err) ? cli_fail(&err) : CLI_OK;
-    if (!code) code = inspect(&in, model, cx, &o);
-    if (!code) {
+    if (!code && o.windows) code = show_windows(model, cx, &o);
+    else if (!code) code = inspect(&in, model, cx, &o);
+    if (!code && !o.windows) {
         if (o.common.json) code = print_json(&in, &o);
         else print_human(&in, &o);
     }

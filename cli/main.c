@@ -12,6 +12,7 @@ static const cli_command commands[] = {
     { "sweep", "train a grid of models, rates and seeds; restartable, ends in a figure", cmd_sweep },
     { "selftest", "prove this machine's numbers against recorded ones", cmd_selftest },
     { "inspect", "tell what a model directory holds and needs", cmd_inspect },
+    { "convert", "turn checkpoints into others; make layers metaplastic", cmd_convert },
     { "tokenize", "text to ids and back; learn a vocabulary from text", cmd_tokenize },
     { "bench", "measure memory rules, kernels and matrix multiply", cmd_bench },
     { "plot", "compare runs in a figure or a report", cmd_plot },

@@ -184,7 +184,7 @@ static pal_status sync_files(const pal_model_writer *w, pal_error *err) {
     return st;
 }
 
-pal_status pal_model_writer_commit(pal_model_writer *w, const json_t *config, pal_error *err) {
+pal_status pal_model_writer_finish(pal_model_writer *w, const json_t *config, pal_error *err) {
     char path[PATH_MAX_TEXT + 32];
     pal_status st = PAL_OK;
     for (size_t i = 0; i < w->count && !st; i++)
@@ -197,6 +197,13 @@ pal_status pal_model_writer_commit(pal_model_writer *w, const json_t *config, pa
         w->fd = -1;
         if (close(fd) != 0) st = pal_fail(err, PAL_E_IO, "%s: cannot write: %s", w->target, strerror(errno));
     }
+    return st;
+}
+
+pal_status pal_model_writer_commit(pal_model_writer *w, const json_t *config, pal_error *err) {
+    char path[PATH_MAX_TEXT + 32];
+    pal_status st = w->fd >= 0 ? pal_model_writer_finish(w, config, err) : PAL_OK;
+    snprintf(path, sizeof path, "%s/config.json", w->directory);
     if (!st) st = sync_files(w, err);
     if (!st) st = pal_sync_directory_of(path, err);
     if (!st) {

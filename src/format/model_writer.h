@@ -22,7 +22,9 @@ pal_status pal_model_writer_put(pal_model_writer *w, size_t index, const void *b
 pal_status pal_model_writer_put_f32(pal_model_writer *w, size_t index, const float *x, size_t count, pal_error *err);
 /* All of tensor `index` from a tensor of a checkpoint, converted to the dtype announced. */
 pal_status pal_model_writer_copy(pal_model_writer *w, size_t index, const pal_source *source, const pal_tensor *tensor, pal_error *err);
-/* Writes config.json, syncs, renames. Every tensor must be complete. Ends the writer, whatever happens. */
+/* Writes config.json and closes the file, when every tensor is complete: the directory can be opened as a model. */
+pal_status pal_model_writer_finish(pal_model_writer *w, const json_t *config, pal_error *err);
+/* Finishes (unless that was done; config is not looked at then), syncs, renames. Ends the writer, whatever happens. */
 pal_status pal_model_writer_commit(pal_model_writer *w, const json_t *config, pal_error *err);
 void pal_model_writer_drop(pal_model_writer *w); /* removes what was written; NULL is fine */
 

@@ -8,7 +8,7 @@
 #include "base/random.h"
 #include "model/weights.h"
 
-static uint64_t name_stream(const char *name) { /* FNV-1a */
+uint64_t pal_weight_stream(const char *name) { /* FNV-1a */
     uint64_t hash = 0xcbf29ce484222325u;
     for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 0x100000001b3u;
     return hash;
@@ -42,7 +42,7 @@ static void init_dt_bias(float *x, size_t n, const pal_model_config *c, pal_rng 
 
 void pal_weight_init_one(const pal_weight_entry *e, const pal_model_config *c, const pal_context *cx, uint64_t seed, float *x) {
     const size_t n = e->view.count;
-    const uint64_t stream = name_stream(e->view.name);
+    const uint64_t stream = pal_weight_stream(e->view.name);
     const double deviation = c->mqar ? 1 / sqrt(128.0) : c->init_range;
     pal_rng rng = pal_rng_at(seed, stream);
     double bound = 0; /* > 0: uniform on (-bound, bound) */

@@ -17,6 +17,10 @@ struct pal_model {
     pal_source source; /* keeps mapped weights and the configuration alive; zeroed for a new model */
 };
 
+/* Whether a checkpoint has every tensor of this configuration, in its shape, and no other; no value is read but those of a
+ * head that must equal the embedding. */
+pal_status pal_model_check_source(const pal_source *source, const pal_model_config *config, pal_error *err);
+
 /* Four interleaved multiply-xor lanes: for fingerprints and checksums, not against an adversary. */
 uint64_t pal_hash_floats(uint64_t seed, const float *x, size_t n);
 

@@ -74,9 +74,9 @@ static void observe_layer(const pal_pass *ps, pal_work *w, pal_observer *o, int 
     pal_observation seen = { .layer = i, .rule = m->rule->name, .tokens = ps->tokens, .sequences = ps->sequences, .heads = m->heads, .dk = m->dk,
                              .dv = m->dv, .cu_seqlens = ps->cu_seqlens };
     if (ps->config->mixer != PAL_MIXER_ATTENTION) {
-        const size_t heads = (size_t)m->heads;
-        if (m->rule->inputs & (PAL_INPUT_DT | PAL_INPUT_G)) {
-            for (size_t k = 0; k < (size_t)ps->tokens * heads; k++) o->decay[k] = b->mixer_work.A[k % heads] * b->mixer.dt[k];
+        if (pal_block_forgets(b)) {
+            for (int t = 0; t < ps->tokens; t++)
+                for (int h = 0; h < m->heads; h++) o->decay[(size_t)t * (size_t)m->heads + (size_t)h] = pal_block_decay(b, t, h);
             seen.decay = o->decay;
         }
         if (m->gate_b) seen.b_scale = b->mixer_work.c;

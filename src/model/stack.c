@@ -59,16 +59,18 @@ static void block_forward(pal_work *w, const pal_pass *ps, int i, bool again) {
 
 void pal_stack_block(pal_work *w, const pal_pass *ps, int i) { block_forward(w, ps, i, false); }
 
+void pal_stack_use_states(pal_work *w, pal_pass *ps, pal_state *const *states, int i) {
+    for (int n = 0; n < ps->sequences; n++) {
+        w->memory[n] = states[n]->data + states[n]->memory_at[i];
+        w->window[n] = states[n]->data + states[n]->window_at[i];
+    }
+    ps->memory = w->memory;
+    ps->window = w->window;
+}
+
 void pal_stack_forward(pal_work *w, pal_pass *ps, pal_state *const *states) {
     for (int i = 0; i < ps->config->layers; i++) {
-        if (states) {
-            for (int n = 0; n < ps->sequences; n++) {
-                w->memory[n] = states[n]->data + states[n]->memory_at[i];
-                w->window[n] = states[n]->data + states[n]->window_at[i];
-            }
-            ps->memory = w->memory;
-            ps->window = w->window;
-        }
+        if (states) pal_stack_use_states(w, ps, states, i);
         block_forward(w, ps, i, false);
     }
 }

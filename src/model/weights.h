@@ -45,6 +45,7 @@ pal_status pal_weights_list(pal_weight_table *out, const pal_model_config *confi
 void pal_weights_release(pal_weight_table *table);
 
 /* Fills flat[] with initial values. Number i of a tensor is a function of seed, the tensor's name and i. */
+uint64_t pal_weight_stream(const char *name); /* of random numbers */
 void pal_weights_init(const pal_weight_table *table, const pal_model_config *config, const pal_context *cx, uint64_t seed, float *flat);
 void pal_weight_init_one(const pal_weight_entry *entry, const pal_model_config *config, const pal_context *cx, uint64_t seed, float *x);
 

@@ -17,6 +17,12 @@ typedef struct pal_block {
     pal_mlp_kept mlp;
 } pal_block;
 
+/* Whether the memory of a block that has run decays, and A dt of one token and head: exp(-A dt) of it is kept. */
+static inline bool pal_block_forgets(const pal_block *b) { return b->plan.rule->inputs & (PAL_INPUT_DT | PAL_INPUT_G); }
+static inline float pal_block_decay(const pal_block *b, int token, int head) {
+    return b->mixer_work.A[head] * b->mixer.dt[(size_t)token * (size_t)b->plan.heads + (size_t)head];
+}
+
 struct pal_work {
     const pal_model *model;
     const pal_context *cx;
@@ -43,6 +49,8 @@ const float *pal_work_stream(const pal_work *work, int block);
 
 /* stack.c: the blocks, forward from work's first stream to its last; states NULL: sequences start afresh. */
 void pal_stack_forward(pal_work *work, pal_pass *pass, pal_state *const *states);
+/* Lets block i continue these states, one a sequence. */
+void pal_stack_use_states(pal_work *work, pal_pass *pass, pal_state *const *states, int block);
 /* Block i alone; afterwards it holds what its layer kept. */
 void pal_stack_block(pal_work *work, const pal_pass *pass, int block);
 /* Checks a batch, embeds it, and says what the blocks are told. */

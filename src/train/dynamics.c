@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "model/windows.h"
+
 typedef struct {
     json_t *n_t, *ratio, *b_scale, *importance;
 } lists;
@@ -13,7 +15,7 @@ static json_t *window(const pal_observation *o) {
     if (!o->decay) return json_null();
     double sum = 0;
     const size_t n = (size_t)o->tokens * (size_t)o->heads;
-    for (size_t i = 0; i < n; i++) sum += -1 / expm1(-(double)o->decay[i]);
+    for (size_t i = 0; i < n; i++) sum += pal_window((double)o->decay[i]);
     return number(sum / (double)n); /* every head has the same number of tokens: mean of means is the mean */
 }
 

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+#include "windows_view.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "cli.h"
+#include "plot/figure.h"
+
+enum { MOST_POINTS = 256, OTHERS = 0, CHOSEN = 1 /* colours */ };
+
+void windows_print(const pal_windows *w, const pal_model_config *config, const bool *chosen) {
+    printf("memory windows N_t over %d tokens, median over heads, then over tokens:\n", w->tokens);
+    printf("  rank  layer  rule        median N_t\n");
+    for (int r = 0; r < w->layers; r++) {
+        const int i = w->order[r];
+        if (isnan(w->median[i])) printf("     -  %5d  %-10s           -\n", i, pal_model_layer_rule(config, i));
+        else printf("  %4d  %5d  %-10s  %10.4g%s\n", r + 1, i, pal_model_layer_rule(config, i), w->median[i], chosen[i] ? "  chosen" : "");
+    }
+    printf("chosen layers:");
+    for (int i = 0, n = 0; i < w->layers; i++)
+        if (chosen[i]) printf("%s%d", n++ ? "," : " ", i);
+    putchar('\n');
+}
+
+static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+void windows_json(const pal_windows *w, const pal_model_config *config, const bool *chosen, json_t *to) {
+    json_t *layers = json_array(), *list = json_array();
+    for (int i = 0; i < w->layers; i++) {
+        int r = 0;
+        while (w->order[r] != i) r++;
+        json_array_append_new(layers, json_pack("{s:i, s:s, s:o, s:o}", "layer", i, "rule", pal_model_layer_rule(config, i), "median_n_t", number(w->median[i]),
+                                                "rank", isnan(w->median[i]) ? json_null() : json_integer(r + 1)));
+        if (chosen[i]) json_array_append_new(list, json_integer(i));
+    }
+    json_object_set_new(to, "tokens", json_integer(w->tokens));
+    json_object_set_new(to, "layers", layers);
+    json_object_set_new(to, "chosen", list);
+}
+
+static bool ends_with(const char *path, const char *ending) {
+    const size_t n = strlen(path), m = strlen(ending);
+    return n > m && strcasecmp(path + n - m, ending) == 0;
+}
+
+int windows_check_path(const char *path) {
+    if (ends_with(path, ".svg") || ends_with(path, ".png")) return CLI_OK;
+    return cli_error(CLI_USAGE, "%s: expected a name that ends in .svg or .png", path);
+}
+
+/* Layer i against position, in at most MOST_POINTS points, each the median of a stretch. */
+static size_t curve(const pal_windows *w, int i, double *x, double *y, double *stretch) {
+    const int points = w->tokens < MOST_POINTS ? w->tokens : MOST_POINTS;
+    for (int p = 0; p < points; p++) {
+        const int from = (int)((long long)w->tokens * p / points), to = (int)((long long)w->tokens * (p + 1) / points);
+        memcpy(stretch, w->n_t + (size_t)i * (size_t)w->tokens + (size_t)from, (size_t)(to - from) * sizeof *stretch);
+        x[p] = (from + to - 1) / 2.0;
+        y[p] = isnan(stretch[0]) ? NAN : pal_median(stretch, (size_t)(to - from));
+    }
+    return (size_t)points;
+}
+
+int windows_draw(const pal_windows *w, const bool *chosen, const char *title, const char *path) {
+    const size_t layers = (size_t)w->layers, room = 2 * MOST_POINTS;
+    double *numbers = malloc((layers * room + 2 * layers + (size_t)w->tokens) * sizeof *numbers);
+    pal_series *series = calloc(layers, sizeof *series), dots[2];
+    if (!numbers || !series) {
+        free(numbers), free(series);
+        return cli_error(CLI_FAILED, "no memory for a figure of %d layers", w->layers);
+    }
+    double *at = numbers + layers * room, *medians = at + layers, *stretch = medians + layers;
+    /* Chosen layers are drawn last, above the others. */
+    size_t n = 0, other = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < w->layers; i++) {
+            if (chosen[i] != (pass == 1)) continue;
+            double *x = numbers + n * room, *y = x + MOST_POINTS;
+            at[n] = i;
+            medians[n] = w->median[i];
+            other += pass == 0;
+            series[n] = (pal_series){ .label = pass ? "chosen layers" : "other layers", .x = x, .y = y, .count = curve(w, i, x, y, stretch), .colour = pass ? CHOSEN : OTHERS };
+            n++;
+        }
+    dots[0] = (pal_series){ .x = at, .y = medians, .count = other, .colour = OTHERS, .points = true, .bare = true };
+    dots[1] = (pal_series){ .x = at + other, .y = medians + other, .count = layers - other, .colour = CHOSEN, .points = true, .bare = true };
+    const pal_panel panels[2] = {
+        { .kind = PAL_PANEL_LINES, .title = "by position", .x = { .label = "token position" }, .y = { .label = "N_t, median over heads", .log = true },
+          .lines = { .series = series, .series_count = layers } },
+        { .kind = PAL_PANEL_LINES, .title = "by layer", .x = { .label = "layer", .fixed = true, .min = -0.5, .max = w->layers - 0.5 }, .y = { .label = "N_t, median over heads and tokens", .log = true },
+          .lines = { .series = dots, .series_count = 2 } },
+    };
+    const pal_figure figure = { .title = title, .panels = panels, .panel_count = 2, .columns = 2, .width = 980, .height = 420 };
+    pal_error err;
+    const pal_status st = ends_with(path, ".svg") ? pal_figure_write_svg(&figure, path, &err) : pal_figure_write_png(&figure, 2, path, &err);
+    free(numbers), free(series);
+    return st ? cli_fail_writing(&err) : CLI_OK;
+}

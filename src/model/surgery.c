@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+#include "model/surgery.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/random.h"
+#include "model/model.h"
+
+static bool is_plain(const pal_model_config *c, int layer) { return strcmp(pal_model_layer_rule(c, layer), "gla") == 0; }
+
+static pal_status check_kind(const pal_model_config *c, pal_error *err) {
+    char kind[64];
+    int plain = 0;
+    pal_model_describe(c, kind);
+    if (c->mixer != PAL_MIXER_M && c->mixer != PAL_MIXER_D)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: only Mamba2 and Palimpsa layers can become metaplastic", kind);
+    if (strcmp(c->rule, "palimpsa") != 0 && strcmp(c->rule, "gla") != 0)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: metaplasticity takes the place of plain layers, not of rule '%s'", kind, c->rule);
+    for (int i = 0; i < c->layers; i++) plain += is_plain(c, i);
+    return plain ? PAL_OK : pal_fail(err, PAL_E_ARGUMENT, "%s: every layer is metaplastic already", kind);
+}
+
+bool pal_surgery_needs_windows(const char *choice) { return strncmp(choice, "top:", 4) == 0; }
+
+/* A whole number from 0 up that ends where `text` ends or at a comma. */
+static bool parse_number(const char **text, int *value) {
+    char *end;
+    if (**text < '0' || **text > '9') return false;
+    errno = 0;
+    const long x = strtol(*text, &end, 10);
+    if (errno || x > 1 << 30 || (*end && *end != ',')) return false;
+    *value = (int)x;
+    *text = end;
+    return true;
+}
+
+static pal_status choose_top(bool *layers, const char *choice, const pal_model_config *c, const pal_windows *w, pal_error *err) {
+    const char *at = choice + 4;
+    int wanted, plain = 0;
+    if (!parse_number(&at, &wanted) || *at || wanted < 1) return pal_fail(err, PAL_E_ARGUMENT, "layers '%.60s': expected top:K with K of at least 1", choice);
+    for (int i = 0; i < c->layers; i++) plain += is_plain(c, i);
+    if (wanted > plain) return pal_fail(err, PAL_E_ARGUMENT, "layers '%.60s': the model has %d plain layer%s", choice, plain, plain == 1 ? "" : "s");
+    for (int r = 0; r < c->layers && wanted; r++)
+        if (is_plain(c, w->order[r])) layers[w->order[r]] = true, wanted--;
+    return PAL_OK;
+}
+
+static pal_status choose_listed(bool *layers, const char *choice, const pal_model_config *c, pal_error *err) {
+    for (const char *at = choice;; at++) {
+        int layer;
+        if (!parse_number(&at, &layer)) return pal_fail(err, PAL_E_ARGUMENT, "layers '%.60s': expected top:K, all, or layer numbers separated by commas", choice);
+        if (layer >= c->layers) return pal_fail(err, PAL_E_ARGUMENT, "layers '%.60s': the model has layers 0 to %d", choice, c->layers - 1);
+        if (layers[layer]) return pal_fail(err, PAL_E_ARGUMENT, "layers '%.60s': layer %d is there twice", choice, layer);
+        if (!is_plain(c, layer)) return pal_fail(err, PAL_E_ARGUMENT, "layers '%.60s': layer %d is metaplastic already", choice, layer);
+        layers[layer] = true;
+        if (!*at) return PAL_OK;
+    }
+}
+
+pal_status pal_surgery_choose(bool layers[PAL_MAX_LAYERS], const char *choice, const pal_model_config *c, const pal_windows *windows, pal_error *err) {
+    pal_status st;
+    for (int i = 0; i < PAL_MAX_LAYERS; i++) layers[i] = false;
+    if ((st = check_kind(c, err))) return st;
+    if (pal_surgery_needs_windows(choice)) return choose_top(layers, choice, c, windows, err);
+    if (strcmp(choice, "all") != 0) return choose_listed(layers, choice, c, err);
+    for (int i = 0; i < c->layers; i++) layers[i] = is_plain(c, i);
+    return PAL_OK;
+}
+
+pal_status pal_surgery_config(pal_model_config *out, const pal_model_config *from, const pal_surgery *s, pal_error *err) {
+    pal_status st;
+    int on = 0;
+    if ((st = check_kind(from, err))) return st;
+    if (!isfinite(s->low) || !isfinite(s->high) || s->low > s->high)
+        return pal_fail(err, PAL_E_ARGUMENT, "b_scale from %g to %g: expected two numbers, the lower one first", s->low, s->high);
+    *out = *from;
+    for (int i = 0; i < from->layers; i++) {
+        if (!is_plain(from, i) && s->rank && s->rank != from->rank)
+            return pal_fail(err, PAL_E_ARGUMENT, "rank %d: layer %d is metaplastic already, with rank %d", s->rank, i, from->rank);
+        out->metaplastic[i] = s->layers[i] || !is_plain(from, i);
+        on += out->metaplastic[i];
+    }
+    for (int i = 0; i < PAL_MAX_LAYERS; i++)
+        if (s->layers[i] && (i >= from->layers || !is_plain(from, i))) return pal_fail(err, PAL_E_ARGUMENT, "layer %d is not a plain layer of the model", i);
+    out->official = false;
+    out->metaplasticity = true;
+    out->finetuning = true;
+    out->listed = on < from->layers;
+    strcpy(out->rule, "palimpsa");
+    if (s->rank || out->rank < 1) out->rank = s->rank ? s->rank : (out->hidden + 15) / 16;
+    return pal_model_config_check(out, err);
+}
+
+/* config.json of the result: what the source says of other things stays, what makes a directory an official one goes. */
+static json_t *make_json(const pal_model_config *config, const pal_model_config *from, const json_t *base) {
+    static const char *const official[] = { "ssm_cfg", "attn_cfg", "attn_layer_idx", "d_model", "d_intermediate", "n_layer", "fused_add_norm", "pad_vocab_size_multiple", "tie_embeddings" };
+    json_t *kept = base ? json_deep_copy(base) : NULL;
+    for (size_t i = 0; from->official && kept && i < sizeof official / sizeof *official; i++) json_object_del(kept, official[i]);
+    json_t *made = pal_config_write(config, kept);
+    json_decref(kept);
+    return made;
+}
+
+typedef struct {
+    const pal_source *source;
+    const pal_model_config *from, *to;
+    const pal_surgery *surgery;
+    pal_weight_table table;
+    pal_tensor *tensors; /* as written, one a row of the table */
+} operation;
+
+static const pal_tensor *tensor_of(const operation *op, const pal_weight_entry *e) {
+    return pal_source_find(op->source, e->id == PAL_W_EMBEDDING ? pal_config_embedding_name(op->from) : e->view.name);
+}
+
+/* Gates that nothing reads stay as they were, unless they have another rank now. */
+static bool keeps_gate(const void *source, int layer) {
+    const operation *op = source;
+    char name[160];
+    snprintf(name, sizeof name, "%s%d.%sb_rank_proj.weight", pal_config_layers_prefix(op->to), layer, pal_config_mixer_prefix(op->to));
+    const pal_tensor *t = pal_source_find(op->source, name);
+    return t && t->rank == 2 && t->shape[0] == op->to->rank;
+}
+
+static bool is_new(const operation *op, const pal_weight_entry *e) {
+    return e->view.layer >= 0 && op->surgery->layers[e->view.layer] && strcmp(e->view.group, "importance") == 0;
+}
+
+static pal_dtype stored_dtype(const operation *op, const pal_tensor *t) {
+    if (op->surgery->convert) return op->surgery->dtype;
+    return t && t->data && (t->dtype == PAL_BF16 || t->dtype == PAL_F16) ? t->dtype : PAL_F32;
+}
+
+static void announce(operation *op) {
+    const pal_dtype usual = stored_dtype(op, pal_source_find(op->source, pal_config_embedding_name(op->from)));
+    for (size_t i = 0; i < op->table.count; i++) {
+        const pal_weight_entry *e = &op->table.entries[i];
+        pal_tensor *t = &op->tensors[i];
+        *t = (pal_tensor){ .name = e->view.name, .rank = e->view.rank, .count = e->view.count };
+        memcpy(t->shape, e->view.shape, sizeof e->view.shape);
+        t->dtype = is_new(op, e) ? usual : stored_dtype(op, tensor_of(op, e));
+    }
+}
+
+static pal_status put_new(const operation *op, pal_model_writer *w, size_t i, const pal_context *cx, pal_error *err) {
+    const pal_weight_entry *e = &op->table.entries[i];
+    const pal_surgery *s = op->surgery;
+    void *block;
+    pal_status st = pal_alloc_named(&block, e->view.count, sizeof(float), "an importance gate", err);
+    if (st) return st;
+    if (e->init == PAL_INIT_B_SCALE) pal_fill_uniform(cx, block, e->view.count, s->seed, pal_weight_stream(e->view.name), s->low, s->high);
+    else pal_weight_init_one(e, op->to, cx, s->seed, block);
+    st = pal_model_writer_put_f32(w, i, block, e->view.count, err);
+    pal_free(block);
+    return st;
+}
+
+static pal_status put_all(const operation *op, pal_model_writer *w, const pal_context *cx, pal_error *err) {
+    pal_status st = PAL_OK;
+    for (size_t i = 0; i < op->table.count && !st; i++) {
+        const pal_weight_entry *e = &op->table.entries[i];
+        const pal_tensor *t = is_new(op, e) ? NULL : tensor_of(op, e);
+        if (is_new(op, e)) st = put_new(op, w, i, cx, err);
+        else if (t) st = pal_model_writer_copy(w, i, op->source, t, err);
+        else st = pal_fail(err, PAL_E_FORMAT, "%s: '%s' is missing", op->source->path, e->view.name); /* a gate stored in part */
+    }
+    return st;
+}
+
+pal_status pal_surgery_write(pal_model_writer **out, const char *directory, const pal_source *source, const pal_model_config *from, const pal_surgery *surgery,
+                             const pal_context *cx, pal_error *err) {
+    pal_model_config to;
+    operation op = { .source = source, .from = from, .to = &to, .surgery = surgery };
+    json_t *json = NULL;
+    pal_status st;
+    *out = NULL;
+    if ((st = pal_surgery_config(&to, from, surgery, err))) return st;
+    if ((st = pal_model_check_source(source, from, err))) return st;
+    st = pal_weights_list(&op.table, &to, keeps_gate, &op, err);
+    if (!st) st = pal_alloc_named((void **)&op.tensors, op.table.count, sizeof *op.tensors, "a list of tensors", err);
+    if (!st) {
+        announce(&op);
+        st = pal_model_writer_open(out, directory, op.tensors, op.table.count, err);
+    }
+    if (!st) st = put_all(&op, *out, cx, err);
+    if (!st && !(json = make_json(&to, from, source->config))) st = pal_fail(err, PAL_E_MEMORY, "no memory to write %s", directory);
+    if (!st) st = pal_model_writer_finish(*out, json, err);
+    json_decref(json);
+    pal_free(op.tensors);
+    pal_weights_release(&op.table);
+    if (st) {
+        pal_model_writer_drop(*out);
+        *out = NULL;
+    }
+    return st;
+}
