@@ -352,7 +352,7 @@ static int read_prompts(session *s) {
 static int run(session *s, const pal_context *cx) {
     const generate_options *o = s->o;
     pal_error err;
-    int code = text_model_open(&s->m, o->path, o->tokenizer, cx);
+    int code = text_model_open(&s->m, o->path, o->tokenizer, NULL, cx);
     if (!code) code = read_prompts(s);
     if (code) return code;
     s->slots = s->count < o->batch ? s->count : o->batch;

@@ -23,10 +23,11 @@ static bool has_tokenizer(const char *directory) {
     return false;
 }
 
-static int open_tokenizer(text_model *m, const char *path, const char *tokenizer) {
+static int open_tokenizer(text_model *m, const char *path, const char *tokenizer, const char *fallback) {
     pal_error err;
     if (!tokenizer && has_tokenizer(m->model->dir.path)) tokenizer = m->model->dir.path; /* of a run directory: the checkpoint */
     if (!tokenizer && has_tokenizer(path)) tokenizer = path;
+    if (!tokenizer && fallback && has_tokenizer(fallback)) tokenizer = fallback;
     if (!tokenizer) return cli_error(CLI_USAGE, "%s: there is no tokenizer in this directory; name one with --tokenizer", path);
     if (pal_tokenizer_open(&m->tokenizer, tokenizer, &err)) return cli_fail(&err);
     const size_t ids = pal_tokenizer_size(m->tokenizer), vocab = (size_t)pal_model_config_of(m->model)->vocab;
@@ -37,11 +38,11 @@ static int open_tokenizer(text_model *m, const char *path, const char *tokenizer
     return pal_tokenizer_scratch_new(&m->scratch, m->tokenizer, &err) ? cli_fail(&err) : CLI_OK;
 }
 
-int text_model_open(text_model *m, const char *path, const char *tokenizer, const pal_context *cx) {
+int text_model_open(text_model *m, const char *path, const char *tokenizer, const char *fallback, const pal_context *cx) {
     pal_error err;
     *m = (text_model){ 0 };
     int code = pal_model_open(&m->model, path, PAL_FOR_INFERENCE, cx, &err) ? cli_fail(&err) : CLI_OK;
-    if (!code) code = open_tokenizer(m, path, tokenizer);
+    if (!code) code = open_tokenizer(m, path, tokenizer, fallback);
     if (code) text_model_close(m);
     return code;
 }
