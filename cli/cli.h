@@ -11,11 +11,17 @@
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
-typedef enum { OPT_FLAG, OPT_INT, OPT_LONG, OPT_FLOAT, OPT_TEXT } cli_type;
+typedef enum { OPT_FLAG, OPT_INT, OPT_LONG, OPT_FLOAT, OPT_TEXT, OPT_LIST } cli_type;
+/* What an option that may be given several times collects. */
+enum { CLI_LIST_MAX = 64 };
+typedef struct cli_list {
+    const char *items[CLI_LIST_MAX];
+    int count;
+} cli_list;
 typedef struct cli_option {
     const char *name; /* without dashes */
     cli_type type;
-    void *value;          /* bool, int, int64_t, double or const char *, holding the default */
+    void *value;          /* bool, int, int64_t, double, const char * or cli_list, holding the default */
     const char *argument; /* "N", "FILE"; NULL for a flag */
     const char *help;
     bool transient; /* says how to run, not what: left out of a run's configuration */
@@ -72,5 +78,7 @@ int cmd_inspect(int argc, char **argv);
 int cmd_plot(int argc, char **argv);
 int cmd_train(int argc, char **argv);
 int cmd_sweep(int argc, char **argv);
+int cmd_generate(int argc, char **argv);
+int cmd_eval(int argc, char **argv);
 
 #endif

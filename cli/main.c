@@ -10,6 +10,8 @@
 static const cli_command commands[] = {
     { "train", "train a model into a run directory; resume it", cmd_train },
     { "sweep", "train a grid of models, rates and seeds; restartable, ends in a figure", cmd_sweep },
+    { "generate", "continue prompts; keep and reload what was read", cmd_generate },
+    { "eval", "measure models on text", cmd_eval },
     { "selftest", "prove this machine's numbers against recorded ones", cmd_selftest },
     { "inspect", "tell what a model directory holds and needs", cmd_inspect },
     { "convert", "turn checkpoints into others; make layers metaplastic", cmd_convert },

@@ -82,6 +82,12 @@ static int set_option(const cli_option *o, const char *text) {
         *(double *)o->value = value;
         return CLI_OK;
     }
+    case OPT_LIST: {
+        cli_list *list = o->value;
+        if (list->count == CLI_LIST_MAX) return cli_error(CLI_USAGE, "--%s may be given at most %d times", o->name, CLI_LIST_MAX);
+        list->items[list->count++] = text;
+        return CLI_OK;
+    }
     case OPT_FLAG: break;
     }
     return CLI_OK;
@@ -104,8 +110,16 @@ static int set_from_json(const cli_option *o, const char *path, const json_t *va
     case OPT_LONG: if ((good = json_is_integer(value))) *(int64_t *)o->value = json_integer_value(value); break;
     case OPT_FLOAT: if ((good = json_is_number(value) || json_is_null(value))) *(double *)o->value = json_is_null(value) ? NAN : json_number_value(value); break;
     case OPT_TEXT: if ((good = json_is_string(value) || json_is_null(value))) *(const char **)o->value = json_string_value(value); break;
+    case OPT_LIST: {
+        cli_list list = { .count = 0 };
+        good = json_is_array(value) && json_array_size(value) <= CLI_LIST_MAX;
+        for (size_t i = 0; good && i < json_array_size(value); i++)
+            if ((good = json_is_string(json_array_get(value, i)))) list.items[list.count++] = json_string_value(json_array_get(value, i));
+        if (good) *(cli_list *)o->value = list;
+        break;
     }
-    static const char *const kinds[] = { "true or false", "a whole number", "a whole number", "a number", "a text" };
+    }
+    static const char *const kinds[] = { "true or false", "a whole number", "a whole number", "a number", "a text", "a list of texts" };
     return good ? CLI_OK : cli_error(CLI_USAGE, "%s: '%s' must be %s", path, o->name, kinds[o->type]);
 }
 
@@ -145,6 +159,12 @@ json_t *cli_make_config(const cli_usage *u) {
         case OPT_LONG: json_object_set_new(config, key, json_integer(*(int64_t *)o->value)); break;
         case OPT_FLOAT: json_object_set_new(config, key, isfinite(*(double *)o->value) ? json_real(*(double *)o->value) : json_null()); break;
         case OPT_TEXT: json_object_set_new(config, key, *(const char **)o->value ? json_string(*(const char **)o->value) : json_null()); break;
+        case OPT_LIST: {
+            json_t *list = json_array();
+            for (int j = 0; j < ((cli_list *)o->value)->count; j++) json_array_append_new(list, json_string(((cli_list *)o->value)->items[j]));
+            json_object_set_new(config, key, list);
+            break;
+        }
         }
     }
     return config;

@@ -139,7 +139,8 @@ typedef struct pal_work_options {
     int sequences;  /* of one batch; 0: 1 */
     int logits;     /* positions whose logits are made at once; 0: one a sequence */
     int context;    /* positions that attention will meet; 0: 4096, or tokens if more */
-    bool loss;      /* pal_model_loss will be called */
+    bool loss;      /* pal_model_loss or pal_model_score will be called */
+    bool variance;  /* pal_work_variance will be asked after steps and prefills */
     bool training;  /* pal_model_learn will be called: forward keeps what backward needs */
     bool recompute; /* training: keep only the residual stream and run each layer's forward twice */
 } pal_work_options;
@@ -183,6 +184,13 @@ PAL_API pal_status pal_model_step(const pal_model *model, pal_work *work, pal_st
 PAL_API pal_status pal_model_prefill(const pal_model *model, pal_work *work, pal_state *state, const int32_t *ids, int tokens, float *logits, pal_error *err);
 /* A packed batch that continues states (one a sequence); logits as in pal_model_forward. */
 PAL_API pal_status pal_model_continue(const pal_model *model, pal_work *work, pal_state *const *states, const pal_batch *batch, const int *at, int n, float *logits, pal_error *err);
+
+/* The same with losses instead of logits: nll (tokens) is -log softmax of each position's target, 0 where that is
+ * PAL_IGNORE. A text of any length is scored piece by piece with constant memory. */
+PAL_API pal_status pal_model_score(const pal_model *model, pal_work *work, pal_state *const *states, const pal_batch *batch, float *nll, pal_loss *loss, pal_error *err);
+/* How uncertain the memory's answer to the last token of `sequence` was in the last step, prefill or continue: the output
+ * variance (docs/math.md), mean over the channels and heads of the layers that have one. NaN where no layer has. */
+PAL_API double pal_work_variance(const pal_work *work, int sequence);
 
 /* Looking into the memory: one forward over a batch, with a call per layer once that layer has read it. Everything is
  * borrowed for the call; what a rule does not have is NULL. */

@@ -22,6 +22,12 @@ PAL_API pal_status pal_state_copy(pal_state *to, const pal_state *from, pal_erro
 PAL_API size_t pal_state_bytes(const pal_model *model, int context); /* that one state takes */
 PAL_API int64_t pal_state_position(const pal_state *state);          /* tokens seen */
 
+/* A token that belongs to the sequence but has not been read yet, or -1: what makes a saved state one that text can be
+ * generated from, since logits come from reading. It is copied, saved and loaded with the state; running a model neither
+ * reads nor clears it, pal_generator_begin does both. */
+PAL_API int32_t pal_state_pending(const pal_state *state);
+PAL_API pal_status pal_state_set_pending(pal_state *state, int32_t id, pal_error *err);
+
 /* One part of layer i's memory as its rule means it (docs/math.md): part 0 is mu, S, G or keys, part 1 is I, H or values.
  * NULL name: no such part. floats: how many numbers export writes. */
 PAL_API const char *pal_state_part(const pal_state *state, int layer, int part, size_t *floats);

@@ -138,7 +138,7 @@ void pal_head_logits(const pal_pass *ps, const pal_layer *outer, const pal_head 
 }
 
 void pal_head_loss(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const float *stream, const int *at, int n,
-                   const int32_t *targets, float scale, pal_loss *loss, unsigned char *correct, float *dstream) {
+                   const int32_t *targets, float scale, pal_loss *loss, unsigned char *correct, float *nll, float *dstream) {
     const size_t V = (size_t)ps->config->vocab_rows;
     for (int begin = 0; begin < n; begin += head->rows) {
         const int rows = n - begin < head->rows ? n - begin : head->rows;
@@ -153,6 +153,7 @@ void pal_head_loss(const pal_pass *ps, const pal_layer *outer, const pal_head *h
             loss->count++;
             loss->correct += right;
             if (correct) correct[at ? at[begin + i] : begin + i] = right;
+            if (nll) nll[at ? at[begin + i] : begin + i] = head->nll[i];
         }
         pal_tock(ps, PAL_T_LOSS, t);
         if (dstream) piece_backward(ps, outer, head, at, begin, rows, dstream);

@@ -27,6 +27,7 @@ pal_memory_run pal_mixer_run(const pal_pass *ps, const pal_mixer_plan *m, const 
                            .past = ps->past, .saved = ps->training ? a->saved : NULL, .scratch = ps->scratch, .y = { a->y, values } };
     run.in = (pal_memory_inputs){ .scale = m->scale, .A = w->A, .Ip = w->Ip, .lam = w->lam, .dt = { a->dt, heads }, .g = { a->g, heads },
                                   .beta = { a->bs, heads }, .b = { w->b, values } };
+    if (ps->variance && m->rule->has_variance) run.y_var = (pal_view){ ps->variance, values };
     if (!m->channels) { /* attention reads its projections */
         run.in.q = (pal_const_view){ a->p + m->q, (size_t)m->columns };
         run.in.k = (pal_const_view){ a->p + m->k, (size_t)m->columns };

@@ -35,6 +35,7 @@ typedef struct pal_pass {
     float *const *window;      /* N convolution windows of this layer; NULL likewise */
     const int *past;           /* (N) tokens seen before; NULL: none */
     int context;               /* tokens that an attention memory can hold */
+    float *variance;           /* (T, values) where rules that have one leave their output variance; NULL: not wanted */
     const float *rotary;       /* table of positions */
     void *scratch;             /* for one kernel at a time */
     size_t scratch_bytes;

@@ -68,10 +68,27 @@ void pal_stack_use_states(pal_work *w, pal_pass *ps, pal_state *const *states, i
     ps->window = w->window;
 }
 
+/* Adds layer i's mean output variance at each sequence's last token. */
+static void add_variance(pal_work *w, const pal_pass *ps, const pal_mixer_plan *m) {
+    if (!m->rule->has_variance) return;
+    for (int n = 0; n < ps->sequences; n++) {
+        const size_t last = (size_t)(ps->cu_seqlens ? ps->cu_seqlens[n + 1] - 1 : n), values = (size_t)m->values;
+        double sum = 0;
+        for (size_t i = 0; i < values; i++) sum += (double)w->variance[last * values + i];
+        w->mean_variance[n] += sum / (double)values;
+    }
+    w->variance_layers++;
+}
+
 void pal_stack_forward(pal_work *w, pal_pass *ps, pal_state *const *states) {
+    if (ps->variance) {
+        w->variance_layers = 0;
+        for (int n = 0; n < ps->sequences; n++) w->mean_variance[n] = 0;
+    }
     for (int i = 0; i < ps->config->layers; i++) {
         if (states) pal_stack_use_states(w, ps, states, i);
         block_forward(w, ps, i, false);
+        if (ps->variance) add_variance(w, ps, &w->blocks[i].plan);
     }
 }
 
@@ -167,7 +184,7 @@ pal_status pal_model_loss(const pal_model *m, pal_work *w, const pal_batch *b, p
     if (correct) memset(correct, 0, (size_t)b->tokens);
     pal_pass ps = enter(w, b);
     pal_stack_forward(w, &ps, NULL);
-    pal_head_loss(&ps, &m->outer, &w->head, w->h, w->rows, n, b->targets, 0, loss, correct, NULL);
+    pal_head_loss(&ps, &m->outer, &w->head, w->h, w->rows, n, b->targets, 0, loss, correct, NULL, NULL);
     return PAL_OK;
 }
 
@@ -181,7 +198,7 @@ pal_status pal_model_learn(pal_model *m, pal_work *w, const pal_batch *b, float 
     pal_pass ps = enter(w, b);
     pal_stack_forward(w, &ps, NULL);
     pal_clear_floats(w->cx, w->dh, (size_t)b->tokens * (size_t)m->config.hidden);
-    pal_head_loss(&ps, &m->outer, &w->head, w->h, w->rows, n, b->targets, scale, loss, correct, w->dh);
+    pal_head_loss(&ps, &m->outer, &w->head, w->h, w->rows, n, b->targets, scale, loss, correct, NULL, w->dh);
     pal_stack_backward(w, &ps);
     pal_embedding_backward(&ps, m->outer.d[PAL_W_EMBEDDING], b->ids, w->dh);
     return PAL_OK;
@@ -193,13 +210,19 @@ void pal_shift_targets(int32_t *targets, const int32_t *ids, int tokens) {
 }
 
 /* cu_seqlens NULL: one token a sequence. */
-static void run_states(pal_work *w, pal_state *const *states, const pal_batch *b, const int *at, int n, float *logits) {
+static pal_pass remember(pal_work *w, pal_state *const *states, const pal_batch *b) {
     pal_pass ps = enter(w, b);
+    ps.variance = w->variance;
     for (int i = 0; i < b->sequences; i++) w->past[i] = (int)states[i]->position;
     ps.past = w->past;
     ps.context = states[0]->context;
     pal_stack_forward(w, &ps, states);
     for (int i = 0; i < b->sequences; i++) states[i]->position += b->cu_seqlens ? b->cu_seqlens[i + 1] - b->cu_seqlens[i] : 1;
+    return ps;
+}
+
+static void run_states(pal_work *w, pal_state *const *states, const pal_batch *b, const int *at, int n, float *logits) {
+    const pal_pass ps = remember(w, states, b);
     if (n) pal_head_logits(&ps, &w->model->outer, &w->head, w->h, at, n, logits);
 }
 
@@ -232,6 +255,20 @@ pal_status pal_model_continue(const pal_model *m, pal_work *w, pal_state *const 
     if ((st = check_batch(m, w, b, err)) || (st = check_rows(b, at, n, logits, err))) return st;
     if ((st = check_states(m, w, states, b->sequences, b->cu_seqlens, err))) return st;
     run_states(w, states, b, at, n, logits);
+    return PAL_OK;
+}
+
+pal_status pal_model_score(const pal_model *m, pal_work *w, pal_state *const *states, const pal_batch *b, float *nll, pal_loss *loss, pal_error *err) {
+    pal_status st;
+    int n;
+    if ((st = check_batch(m, w, b, err)) || (st = find_targets(m, w, b, &n, err))) return st;
+    if ((st = check_states(m, w, states, b->sequences, b->cu_seqlens, err))) return st;
+    if (!w->head.logits) return pal_fail(err, PAL_E_ARGUMENT, "this working memory was not made for a loss");
+    if (!nll) return pal_fail(err, PAL_E_ARGUMENT, "there is no place for the losses");
+    *loss = (pal_loss){ 0 };
+    memset(nll, 0, (size_t)b->tokens * sizeof *nll);
+    const pal_pass ps = remember(w, states, b);
+    pal_head_loss(&ps, &m->outer, &w->head, w->h, w->rows, n, b->targets, 0, loss, NULL, nll, NULL);
     return PAL_OK;
 }
 

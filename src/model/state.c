@@ -17,7 +17,7 @@ static const char magic[8] = { 'P', 'A', 'L', 'S', 'T', 'A', 'T', 'E' };
 /* All fields are little-endian, as every machine this runs on is. */
 typedef struct {
     char magic[8];
-    uint32_t version, reserved;
+    uint32_t version, pending; /* pending: id + 1; 0: none */
     uint64_t fingerprint;
     int64_t position, context;
     uint64_t floats, checksum;
@@ -91,6 +91,7 @@ static void with_parameters(const pal_state *s, int layer, float Ip[1 << 12], pa
 void pal_state_reset(pal_state *s) {
     memset(s->data, 0, s->floats * sizeof *s->data);
     s->position = 0;
+    s->pending = -1;
     for (int i = 0; i < s->model->config.layers; i++) {
         float Ip[1 << 12];
         pal_memory_inputs in;
@@ -105,10 +106,20 @@ pal_status pal_state_copy(pal_state *to, const pal_state *from, pal_error *err) 
         return pal_fail(err, PAL_E_ARGUMENT, "a state can be copied only to one of the same model and context");
     memcpy(to->data, from->data, from->floats * sizeof *to->data);
     to->position = from->position;
+    to->pending = from->pending;
     return PAL_OK;
 }
 
 int64_t pal_state_position(const pal_state *s) { return s->position; }
+
+int32_t pal_state_pending(const pal_state *s) { return s->pending; }
+
+pal_status pal_state_set_pending(pal_state *s, int32_t id, pal_error *err) {
+    if (id < -1 || id >= s->model->config.vocab)
+        return pal_fail(err, PAL_E_ARGUMENT, "a pending token with id %d: the vocabulary has 0 to %d", (int)id, s->model->config.vocab - 1);
+    s->pending = id;
+    return PAL_OK;
+}
 
 const char *pal_state_part(const pal_state *s, int layer, int part, size_t *floats) {
     if (layer < 0 || layer >= s->model->config.layers || part < 0 || part > 1) return NULL;
@@ -144,12 +155,15 @@ pal_status pal_states_check(const pal_model *m, pal_state *const *states, int n,
     return PAL_OK;
 }
 
+/* Of what the header says besides the floats. */
+static uint64_t checksum_seed(const state_header *h) { return (uint64_t)h->position ^ (uint64_t)h->pending << 32; }
+
 pal_status pal_state_save(const pal_state *s, const char *path, pal_error *err) {
     pal_writer w;
     state_header header = { .version = FILE_VERSION, .fingerprint = pal_model_fingerprint(s->model), .position = s->position,
-                            .context = s->context, .floats = s->floats };
+                            .pending = (uint32_t)(s->pending + 1), .context = s->context, .floats = s->floats };
     memcpy(header.magic, magic, sizeof magic);
-    header.checksum = pal_hash_floats((uint64_t)s->position, s->data, s->floats);
+    header.checksum = pal_hash_floats(checksum_seed(&header), s->data, s->floats);
     const pal_status st = pal_writer_open(&w, path, err);
     if (st) return st;
     if (fwrite(&header, sizeof header, 1, w.stream) != 1 || fwrite(s->data, sizeof *s->data, s->floats, w.stream) != s->floats) {
@@ -175,7 +189,8 @@ static pal_status check_file(const pal_state *s, const pal_map *map, const char 
     if (header.floats != s->floats || header.position < 0 || (map->size - sizeof header) / sizeof(float) != s->floats || (map->size - sizeof header) % sizeof(float))
         return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, expected %zu", path, map->size, sizeof header + s->floats * sizeof(float));
     const float *data = (const float *)(const void *)(map->data + sizeof header);
-    if (header.checksum != pal_hash_floats((uint64_t)header.position, data, s->floats)) return pal_fail(err, PAL_E_FORMAT, "%s: the checksum does not fit: the file is damaged", path);
+    if (header.pending > (uint32_t)s->model->config.vocab || header.checksum != pal_hash_floats(checksum_seed(&header), data, s->floats))
+        return pal_fail(err, PAL_E_FORMAT, "%s: the checksum does not fit: the file is damaged", path);
     return PAL_OK;
 }
 
@@ -188,6 +203,7 @@ pal_status pal_state_load(pal_state *s, const char *path, pal_error *err) {
         memcpy(&header, map.data, sizeof header);
         memcpy(s->data, map.data + sizeof header, s->floats * sizeof *s->data);
         s->position = header.position;
+        s->pending = (int32_t)header.pending - 1;
     }
     pal_map_close(&map);
     return st;

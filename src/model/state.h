@@ -9,6 +9,7 @@ struct pal_state {
     const pal_model *model;
     int context;
     int64_t position;
+    int32_t pending; /* a token of the sequence that has not been read yet; -1: none */
     size_t floats;
     float *data;
     size_t *window_at, *memory_at; /* (layers) offsets in data */

@@ -3,6 +3,7 @@
 #include "model/work.h"
 
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -58,6 +59,10 @@ static void layout_transient(pal_work *w, pal_arena *arena) {
     w->cu = pal_take(arena, 2, sizeof(int));
     w->memory = pal_take(arena, (size_t)o->sequences, sizeof(float *));
     w->window = pal_take(arena, (size_t)o->sequences, sizeof(float *));
+    if (o->variance) {
+        w->variance = take_rows(arena, o->tokens, c->heads * c->dv);
+        w->mean_variance = pal_take(arena, (size_t)o->sequences, sizeof(double));
+    }
     if (c->mixer == PAL_MIXER_ATTENTION) w->rotary = pal_take(arena, pal_rotary_table_floats(w->positions, c->dk), sizeof(float));
 }
 
@@ -163,6 +168,11 @@ void pal_work_free(pal_work *w) {
     pal_arena_release(&w->arena);
     pal_free(w->blocks);
     pal_free(w);
+}
+
+double pal_work_variance(const pal_work *w, int sequence) {
+    if (!w->variance || !w->variance_layers || sequence < 0 || sequence >= w->options.sequences) return NAN;
+    return w->mean_variance[sequence] / w->variance_layers;
 }
 
 const float *pal_work_stream(const pal_work *w, int block) { return block < w->model->config.layers ? w->blocks[block].h : w->h; }

@@ -41,6 +41,9 @@ struct pal_work {
     size_t scratch_bytes;
     int *rows, *past, *cu; /* (T) positions with targets, (N) tokens seen, (2) a prefill's own cu_seqlens */
     float **memory, **window; /* (N) of the layer that runs */
+    float *variance;       /* (T, values) of the layer that runs; NULL: not wanted */
+    double *mean_variance; /* (N) summed over layers, at each sequence's last token */
+    int variance_layers;   /* in that sum */
     pal_timers timers;
 };
 

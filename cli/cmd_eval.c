@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: MIT */
+/* palimpsa eval: models measured on text, side by side. */
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/context.h"
+#include "base/nearest.h"
+#include "bench.h"
+#include "cli.h"
+#include "eval/perplexity.h"
+#include "plot/figure.h"
+#include "progress.h"
+#include "text_model.h"
+
+enum { MOST_MODELS = 32, ATTENTION_CONTEXT = 4096 };
+
+typedef struct {
+    cli_common common;
+    const char *models[MOST_MODELS + 1]; /* and the baseline behind them */
+    int count;                           /* without the baseline */
+    const char *task, *data, *tokenizer, *split, *field, *part, *baseline, *figure;
+    int context, piece, batch;
+    bool no_prefix;
+} eval_options;
+
+typedef struct {
+    const char *name;
+    char label[64]; /* for tables and figures: the last part of the name, where that tells models apart */
+    pal_perplexity result;
+    int context; /* that was used; 0: whole documents */
+} measured;
+
+static volatile int interrupted;
+
+static void on_signal(int number) {
+    (void)number;
+    interrupted = 1;
+}
+
+typedef struct {
+    const char *name;
+    bool terminal, open;
+    double start, shown;
+} view;
+
+static void show_progress(void *user, const pal_perplexity *p, double fraction) {
+    view *v = user;
+    const double now = bench_now();
+    char remaining[32];
+    if (now - v->shown < (v->terminal ? 0.1 : 10)) return;
+    progress_duration(remaining, fraction > 0 ? (now - v->start) * (1 - fraction) / fraction : NAN);
+    fprintf(stderr, "%s%s: %5.1f%%  %llu tokens  %.4f nats/token  %.0f tokens/s  %s left%s", v->terminal ? "\r\033[K" : "", v->name, 100 * fraction,
+            (unsigned long long)p->tokens, p->nll / (double)p->tokens, (double)p->tokens / p->seconds, remaining, v->terminal ? "" : "\n");
+    v->open = v->terminal;
+    v->shown = now;
+}
+
+static int measure(measured *m, const eval_options *o, const pal_context *cx) {
+    text_model t;
+    pal_eval_data *data;
+    pal_error err;
+    int code = text_model_open(&t, m->name, o->tokenizer, o->data, cx);
+    if (code) return code;
+    const pal_eval_options source = { .field = o->field, .split = strcmp(o->split, "wikitext") == 0 ? PAL_SPLIT_WIKITEXT : PAL_SPLIT_NONE,
+                                      .part = strcmp(o->part, "train") == 0 ? PAL_PART_TRAIN : strcmp(o->part, "valid") == 0 ? PAL_PART_VALID : PAL_PART_ALL };
+    if (pal_eval_data_open(&data, o->data, t.tokenizer, &source, &err)) {
+        text_model_close(&t);
+        return cli_fail(&err);
+    }
+    m->context = o->context;
+    if (!m->context && pal_model_config_of(t.model)->mixer == PAL_MIXER_ATTENTION) m->context = ATTENTION_CONTEXT;
+    view v = { .name = m->name, .terminal = isatty(STDERR_FILENO), .start = bench_now(), .shown = bench_now() };
+    const pal_perplexity_options options = { .context = m->context, .piece = o->piece, .documents = o->batch, .no_prefix = o->no_prefix, .progress = show_progress,
+                                             .user = &v, .stop = &interrupted };
+    const pal_status st = pal_perplexity_run(&m->result, t.model, t.tokenizer, cx, data, &options, &err);
+    if (v.open) fputs("\r\033[K", stderr);
+    if (st) code = cli_error(interrupted || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s: %s", st == PAL_E_ARGUMENT && !interrupted ? o->data : m->name, err.text);
+    pal_eval_data_close(data);
+    text_model_close(&t);
+    return code;
+}
+
+static double per(const pal_perplexity *p, uint64_t units) { return units ? exp(p->nll / (double)units) : NAN; }
+
+static double bin_nll(const pal_perplexity *p, int bin) { return bin < p->bin_count && p->bins[bin].count ? p->bins[bin].nll / (double)p->bins[bin].count : NAN; }
+
+static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+static json_t *bins_json(const pal_perplexity *p, const pal_perplexity *minus) {
+    json_t *list = json_array();
+    for (int b = 0; b < p->bin_count; b++) {
+        const double nll = bin_nll(p, b) - (minus ? bin_nll(minus, b) : 0);
+        if (!isfinite(nll)) continue;
+        json_t *bin = json_pack("{s:I, s:I, s:f}", "from", (json_int_t)1 << b, "to", (json_int_t)1 << (b + 1), "nll", nll);
+        if (!minus) json_object_set_new(bin, "tokens", json_integer((json_int_t)p->bins[b].count));
+        json_array_append_new(list, bin);
+    }
+    return list;
+}
+
+static json_t *model_json(const measured *m, const measured *baseline) {
+    const pal_perplexity *p = &m->result;
+    json_t *root = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f}", "model", m->name, "task", "perplexity", "documents", (json_int_t)p->documents, "tokens",
+                             (json_int_t)p->tokens, "bytes", (json_int_t)p->bytes, "words", (json_int_t)p->words, "nll", p->nll / (double)p->tokens, "nll_sum", p->nll);
+    json_object_set_new(root, "token_perplexity", number(per(p, p->tokens)));
+    json_object_set_new(root, "byte_perplexity", number(per(p, p->bytes)));
+    json_object_set_new(root, "word_perplexity", number(per(p, p->words)));
+    json_object_set_new(root, "bits_per_byte", number(p->bytes ? p->nll / (double)p->bytes / log(2) : NAN));
+    json_object_set_new(root, "context", m->context ? json_integer(m->context) : json_null());
+    json_object_set_new(root, "tokens_per_s", number((double)p->tokens / p->seconds));
+    json_object_set_new(root, "by_position", bins_json(p, NULL));
+    if (baseline) {
+        json_object_set_new(root, "baseline", json_string(baseline->name));
+        json_object_set_new(root, "difference_by_position", bins_json(p, &baseline->result));
+    }
+    return root;
+}
+
+static int print_json(const measured *all, int count, const measured *baseline) {
+    json_t *root = count == 1 ? model_json(all, baseline) : json_array();
+    for (int i = 0; count > 1 && i < count; i++) json_array_append_new(root, model_json(&all[i], baseline));
+    const bool written = json_dumpf(root, stdout, JSON_INDENT(2)) == 0;
+    putchar('\n');
+    json_decref(root);
+    return written ? CLI_OK : cli_error(CLI_FAILED, "cannot write to standard output");
+}
+
+static void last_part(char out[64], const char *path) {
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/') end--;
+    size_t start = end;
+    while (start > 0 && path[start - 1] != '/') start--;
+    snprintf(out, 64, "%.*s", (int)(end - start < 63 ? end - start : 63), path + start);
+}
+
+static void make_labels(measured *all, int count) {
+    bool distinct = true;
+    for (int i = 0; i < count; i++) {
+        last_part(all[i].label, all[i].name);
+        for (int j = 0; j < i; j++) distinct &= strcmp(all[i].label, all[j].label) != 0;
+    }
+    for (int i = 0; i < count && !distinct; i++) {
+        const size_t length = strlen(all[i].name);
+        snprintf(all[i].label, sizeof all[i].label, "%s", all[i].name + (length > 63 ? length - 63 : 0));
+    }
+}
+
+static int name_width(const measured *all, int count) {
+    size_t width = 8;
+    for (int i = 0; i < count; i++)
+        if (strlen(all[i].label) > width) width = strlen(all[i].label);
+    return (int)width;
+}
+
+/* all[count] is the baseline when there is one. */
+static void print_tables(const measured *all, int count, const measured *baseline) {
+    const int shown = count + (baseline != NULL), width = name_width(all, shown);
+    const pal_perplexity *first = &all[0].result;
+    printf("%llu documents, %llu bytes, %llu words\n\n", (unsigned long long)first->documents, (unsigned long long)first->bytes, (unsigned long long)first->words);
+    printf("%-*s %12s %12s %12s %12s %12s %12s\n", width, "model", "tokens", "nats/token", "token ppl", "byte ppl", "word ppl", "tokens/s");
+    for (int i = 0; i < shown; i++) {
+        const pal_perplexity *p = &all[i].result;
+        printf("%-*s %12llu %12.4f %12.6g %12.6g %12.6g %12.0f\n", width, all[i].label, (unsigned long long)p->tokens, p->nll / (double)p->tokens, per(p, p->tokens),
+               per(p, p->bytes), per(p, p->words), (double)p->tokens / p->seconds);
+    }
+    int bins = 0;
+    for (int i = 0; i < shown; i++)
+        if (all[i].result.bin_count > bins) bins = all[i].result.bin_count;
+    printf("\nloss by position (tokens read before), nats/token%s\n%20s", baseline ? "; in brackets: above the baseline" : "", "position");
+    for (int i = 0; i < shown; i++) printf(" %*s", baseline ? width + 11 : width, all[i].label);
+    putchar('\n');
+    for (int b = 0; b < bins; b++) {
+        char range[48];
+        snprintf(range, sizeof range, "%llu to %llu", 1ull << b, (1ull << (b + 1)) - 1);
+        printf("%20s", range);
+        for (int i = 0; i < shown; i++) {
+            const double nll = bin_nll(&all[i].result, b);
+            if (isfinite(nll)) printf(" %*.4f", width, nll);
+            else printf(" %*s", width, "-");
+            if (baseline && i < count) printf(" (%+8.4f)", nll - bin_nll(&baseline->result, b));
+            else if (baseline) printf("%11s", "");
+        }
+        putchar('\n');
+    }
+    for (int i = 0; i < shown; i++)
+        if (all[i].context) printf("%s: documents were cut into windows of %d tokens\n", all[i].name, all[i].context);
+}
+
+static int draw(const measured *all, int count, const measured *baseline, const char *path) {
+    const int shown = count + (baseline != NULL);
+    double x[PAL_POSITION_BINS], y[MOST_MODELS + 1][PAL_POSITION_BINS], above[MOST_MODELS][PAL_POSITION_BINS];
+    pal_series loss[MOST_MODELS + 1], difference[MOST_MODELS];
+    pal_error err;
+    for (int b = 0; b < PAL_POSITION_BINS; b++) x[b] = ldexp(sqrt(2), b); /* the middle of a bin on a log axis */
+    for (int i = 0; i < shown; i++) {
+        for (int b = 0; b < PAL_POSITION_BINS; b++) y[i][b] = bin_nll(&all[i].result, b);
+        loss[i] = (pal_series){ .label = all[i].label, .count = PAL_POSITION_BINS, .x = x, .y = y[i], .colour = i, .points = true, .dashed = i == count };
+    }
+    for (int i = 0; i < count && baseline; i++) {
+        for (int b = 0; b < PAL_POSITION_BINS; b++) above[i][b] = y[i][b] - y[count][b];
+        difference[i] = (pal_series){ .label = all[i].label, .count = PAL_POSITION_BINS, .x = x, .y = above[i], .colour = i, .points = true };
+    }
+    char title[256];
+    snprintf(title, sizeof title, "Loss above %s", baseline ? baseline->label : "");
+    const pal_panel panels[2] = {
+        { .kind = PAL_PANEL_LINES, .title = baseline ? "Loss" : NULL, .x = { .label = "position (tokens)", .log = true }, .y = { .label = "nats per token" },
+          .lines = { .series = loss, .series_count = (size_t)shown } },
+        { .kind = PAL_PANEL_LINES, .title = title, .x = { .label = "position (tokens)", .log = true }, .y = { .label = "difference, nats per token" },
+          .lines = { .series = difference, .series_count = (size_t)count } },
+    };
+    const pal_figure figure = { .title = "Loss by position", .panels = panels, .panel_count = baseline ? 2 : 1, .columns = baseline ? 2 : 1 };
+    const size_t length = strlen(path);
+    const bool png = length > 4 && strcmp(path + length - 4, ".png") == 0;
+    if (png ? pal_figure_write_png(&figure, 2, path, &err) : pal_figure_write_svg(&figure, path, &err)) return cli_fail_writing(&err);
+    fprintf(stderr, "%s written\n", path);
+    return CLI_OK;
+}
+
+static bool one_of(const char *word, const char *const *list) {
+    for (; *list; list++)
+        if (strcmp(word, *list) == 0) return true;
+    return false;
+}
+
+/* A word from a list, or a sentence with the nearest one. */
+static int check_word(const char *option, const char *word, const char *const *list, const char *expected) {
+    if (one_of(word, list)) return CLI_OK;
+    const char *near = pal_nearest(word, list);
+    if (near) return cli_error(CLI_USAGE, "--%s: no '%s'; did you mean '%s'?", option, word, near);
+    return cli_error(CLI_USAGE, "--%s: no '%s'; expected %s", option, word, expected);
+}
+
+static int check(const eval_options *o) {
+    static const char *const tasks[] = { "perplexity", NULL }, *const splits[] = { "none", "wikitext", NULL }, *const parts[] = { "all", "train", "valid", NULL };
+    int code;
+    if ((code = check_word("task", o->task, tasks, "perplexity")) || (code = check_word("split", o->split, splits, "none or wikitext")) ||
+        (code = check_word("part", o->part, parts, "all, train or valid")))
+        return code;
+    if (!o->data) return cli_error(CLI_USAGE, "eval needs --data PATH: a text or JSONL file, or a directory of shards");
+    if (o->context < 0 || o->context > 1 << 24) return cli_error(CLI_USAGE, "--context expects 0 to %d, found %d", 1 << 24, o->context);
+    if (o->piece < 1 || o->piece > 1 << 20) return cli_error(CLI_USAGE, "--piece expects 1 to %d, found %d", 1 << 20, o->piece);
+    if (o->batch < 1 || o->batch > 1024) return cli_error(CLI_USAGE, "--batch expects 1 to 1024, found %d", o->batch);
+    if (o->figure) {
+        const char *dot = strrchr(o->figure, '.');
+        if (!dot || (strcmp(dot, ".svg") != 0 && strcmp(dot, ".png") != 0)) return cli_error(CLI_USAGE, "--figure expects a name that ends in .svg or .png, found '%s'", o->figure);
+    }
+    return CLI_OK;
+}
+
+static int run(eval_options *o, const pal_context *cx) {
+    measured all[MOST_MODELS + 1] = { 0 };
+    const int shown = o->count + (o->baseline != NULL);
+    int code = CLI_OK;
+    o->models[o->count] = o->baseline;
+    for (int i = 0; i < shown && !code; i++) {
+        all[i].name = o->models[i];
+        code = measure(&all[i], o, cx);
+    }
+    if (code) return code;
+    make_labels(all, shown);
+    const measured *baseline = o->baseline ? &all[o->count] : NULL;
+    if (o->common.json) code = print_json(all, o->count, baseline);
+    else print_tables(all, o->count, baseline);
+    if (!code && o->figure) code = draw(all, o->count, baseline, o->figure);
+    return code;
+}
+
+int cmd_eval(int argc, char **argv) {
+    eval_options o = { .task = "perplexity", .split = "none", .part = "all", .piece = 1024, .batch = 8 };
+    const cli_option options[] = {
+        { "task", OPT_TEXT, &o.task, "NAME", "what to measure: perplexity (default)" },
+        { "data", OPT_TEXT, &o.data, "PATH", "a text or JSONL file ('-': standard input), or a directory of shards" },
+        { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "for all models, instead of the one in each MODELDIR" },
+        { "split", OPT_TEXT, &o.split, "KIND", "of a text file: none (one document, default) or wikitext (a page at each ' = Title = ')" },
+        { "field", OPT_TEXT, &o.field, "NAME", "the text's name in a JSONL file (default text)" },
+        { "part", OPT_TEXT, &o.part, "PART", "of shards: all (default), train or valid" },
+        { "context", OPT_INT, &o.context, "N", "cut documents into windows of N tokens (default: whole; attention: 4096)" },
+        { "no-prefix", OPT_FLAG, &o.no_prefix, NULL, "no token in front of a document; its first token is then not predicted" },
+        { "baseline", OPT_TEXT, &o.baseline, "MODELDIR", "also show how far the models are above this one, by position" },
+        { "figure", OPT_TEXT, &o.figure, "FILE", "draw the loss by position (.svg or .png)" },
+        { "piece", OPT_INT, &o.piece, "N", "tokens of one pass (default 1024)" },
+        { "batch", OPT_INT, &o.batch, "N", "documents at a time (default 8)" },
+        { "json", OPT_FLAG, &o.common.json, NULL, "print JSON: an object, or a list of them for several models" },
+        CLI_COMMON_OPTIONS(o.common),
+    };
+    const cli_usage usage = { .synopsis = "eval MODELDIR|RUNDIR... --task perplexity --data PATH [options]",
+                              .about = "Measures how well models predict text: loss in nats, perplexity per token, byte and word of the original text, and loss by\n"
+                                       "position. Whole documents are read through the model's memory, whatever their length; --context cuts them instead.\n"
+                                       "Bytes and words are counted as lm-evaluation-harness does, so models with different vocabularies compare.",
+                              .examples = "  palimpsa eval my-model --task perplexity --data book.txt\n"
+                                          "  palimpsa eval runs/a runs/b --task perplexity --data wiki.test.raw --split wikitext --figure loss.svg\n"
+                                          "  palimpsa eval runs/a --baseline runs/b --data shards --part valid --figure difference.svg --json\n",
+                              .options = options, .option_count = PAL_COUNT(options) };
+    int code = cli_parse(&usage, argc, argv, o.models, MOST_MODELS, &o.count);
+    if (code) return code < 0 ? CLI_OK : code;
+    if (!o.count) return cli_error(CLI_USAGE, "eval: expected a model directory; see 'palimpsa eval --help'");
+    if ((code = check(&o))) return code;
+    if (strcmp(o.data, "-") == 0 && o.count + (o.baseline != NULL) > 1) return cli_error(CLI_USAGE, "--data -: standard input can be read once; several models need a file");
+    sigaction(SIGINT, &(struct sigaction){ .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND }, NULL);
+    pal_context *cx;
+    pal_error err;
+    if (pal_context_new(&cx, o.common.threads, o.common.cpu, &err)) return cli_fail(&err);
+    code = run(&o, cx);
+    pal_context_free(cx);
+    return code;
+}

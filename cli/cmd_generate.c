@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: MIT */
+/* palimpsa generate: prompts to continuations. Standard output holds what the model wrote and nothing else; what a person
+ * may want to know besides goes to standard error. */
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/context.h"
+#include "bench.h"
+#include "cli.h"
+#include "line.h"
+#include "text/strings.h"
+#include "text_model.h"
+
+typedef struct {
+    cli_common common;
+    const char *path, *tokenizer, *prompt, *prompt_file, *prompts, *field, *save, *load;
+    pal_sampling sampling;
+    int64_t max_tokens, seed;
+    int context, batch, piece;
+    cli_list stop;
+    bool ignore_eos, bos, interactive, uncertainty;
+} generate_options;
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number) {
+    (void)number;
+    interrupted = 1;
+}
+
+/* The first signal asks for a clean end, a second one ends the process at once; in a conversation each stops one answer. */
+static void listen_for_signals(bool conversation) {
+    struct sigaction action = { .sa_handler = on_signal, .sa_flags = conversation ? 0 : (int)SA_RESETHAND };
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &(struct sigaction){ .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND }, NULL);
+    signal(SIGPIPE, SIG_IGN); /* a reader that has enough is no error: see show() */
+}
+
+typedef struct {
+    pal_bytes prompt; /* as given */
+    uint64_t seed;
+    pal_ids ids;      /* of the prompt */
+    pal_ids written;
+    pal_bytes text;
+    json_t *details;
+    pal_finish finish;
+    bool done;
+} job;
+
+typedef struct {
+    const generate_options *o;
+    text_model m;
+    pal_generator *g;
+    job *jobs;
+    int count, slots;
+    int *job_of; /* (slots) */
+    int printed; /* jobs that are on standard output */
+    bool stream; /* text goes out as it comes */
+    bool closed; /* nobody reads any more */
+    int64_t prompt_tokens, written_tokens;
+    double prompt_seconds, written_seconds;
+} session;
+
+/* Writes to standard output. A closed pipe ends the work without complaint; anything else is main's to report. */
+static void show(session *s, const void *bytes, size_t size) {
+    if (s->closed) return;
+    if ((size && fwrite(bytes, 1, size, stdout) != size) || fflush(stdout) != 0) {
+        s->closed = true;
+        if (errno == EPIPE && !freopen("/dev/null", "w", stdout)) return;
+    }
+}
+
+static void show_json(session *s, json_t *value) {
+    char *text = json_dumps(value, JSON_COMPACT);
+    json_decref(value);
+    if (text) show(s, text, strlen(text)), show(s, "\n", 1);
+    free(text);
+}
+
+static json_t *token_json(const session *s, const pal_token *t) {
+    const pal_slice text = pal_tokenizer_text(s->m.tokenizer, (uint32_t)t->id);
+    return json_pack("{s:i, s:o, s:f, s:o}", "id", (int)t->id, "text", text_json(text.data, text.size), "probability", t->probability, "variance",
+                     isfinite(t->variance) ? json_real(t->variance) : json_null());
+}
+
+static void show_uncertainty(session *s, const pal_token *t) {
+    const pal_slice text = pal_tokenizer_text(s->m.tokenizer, (uint32_t)t->id);
+    json_t *quoted = text_json(text.data, text.size);
+    char *spelled = json_dumps(quoted, JSON_ENCODE_ANY), numbers[64];
+    const int n = snprintf(numbers, sizeof numbers, "\t%.6f\t%.6g\n", t->probability, t->variance);
+    if (spelled) show(s, spelled, strlen(spelled)), show(s, numbers, (size_t)n);
+    free(spelled);
+    json_decref(quoted);
+}
+
+static void on_token(void *user, const pal_token *t) {
+    session *s = user;
+    job *j = &s->jobs[s->job_of[t->slot]];
+    if (t->id >= 0) {
+        s->written_tokens++;
+        (void)pal_ids_append(&j->written, (uint32_t)t->id, NULL);
+        if (j->details) json_array_append_new(j->details, token_json(s, t));
+    }
+    if (s->stream && s->o->uncertainty && t->id >= 0) show_uncertainty(s, t);
+    else if (s->stream) show(s, t->text.data, t->text.size);
+    else (void)pal_bytes_append(&j->text, t->text.data, t->text.size, NULL);
+    j->finish = t->finish;
+}
+
+static json_t *job_json(const session *s, const job *j) {
+    json_t *ids = json_array();
+    for (size_t i = 0; i < j->written.count; i++) json_array_append_new(ids, json_integer((json_int_t)j->written.data[i]));
+    json_t *root = json_pack("{s:o, s:o, s:o, s:s, s:I, s:I, s:I}", "prompt", text_json(j->prompt.data, j->prompt.size), "text", text_json(j->text.data, j->text.size),
+                             "ids", ids, "finish", j->finish ? pal_finish_name(j->finish) : interrupted ? "interrupted" : "length", "prompt_tokens",
+                             (json_int_t)j->ids.count, "tokens", (json_int_t)j->written.count, "seed", (json_int_t)j->seed);
+    if (j->details) json_object_set(root, "uncertainty", j->details);
+    json_object_set_new(root, "memory_bytes", json_integer((json_int_t)pal_state_bytes(s->m.model, s->o->context)));
+    if (s->count == 1) {
+        json_object_set_new(root, "prompt_tokens_per_s", json_real(s->prompt_seconds > 0 ? (double)s->prompt_tokens / s->prompt_seconds : 0));
+        json_object_set_new(root, "tokens_per_s", json_real(s->written_seconds > 0 ? (double)s->written_tokens / s->written_seconds : 0));
+    }
+    return root;
+}
+
+/* Continuations that are done, in the order of their prompts. */
+static void show_done(session *s) {
+    for (; s->printed < s->count && s->jobs[s->printed].done; s->printed++) {
+        job *j = &s->jobs[s->printed];
+        if (s->o->common.json) {
+            show_json(s, job_json(s, j));
+        } else if (!s->stream) {
+            show(s, j->text.data, j->text.size);
+            show(s, "\n", 1);
+        }
+        pal_bytes_free(&j->text);
+        pal_ids_free(&j->ids);
+        pal_ids_free(&j->written);
+    }
+}
+
+static int encode(session *s, job *j) {
+    pal_error err;
+    const int64_t bos = pal_tokenizer_bos(s->m.tokenizer), eos = pal_tokenizer_eos(s->m.tokenizer);
+    if (s->o->bos && bos < 0) return cli_error(CLI_USAGE, "--bos: this tokenizer has no token for the beginning of a text");
+    if (s->o->bos && pal_ids_append(&j->ids, (uint32_t)bos, &err)) return cli_fail(&err);
+    if (pal_tokenizer_encode(s->m.tokenizer, s->m.scratch, j->prompt.data, j->prompt.size, NULL, &j->ids, &err)) return cli_fail(&err);
+    if (j->ids.count || s->o->load) return CLI_OK;
+    const int64_t start = bos >= 0 ? bos : eos; /* a text begins where another ended */
+    if (start < 0) return cli_error(CLI_USAGE, "the prompt is empty, and this tokenizer has no token to begin a text with");
+    return pal_ids_append(&j->ids, (uint32_t)start, &err) ? cli_fail(&err) : CLI_OK;
+}
+
+static int begin(session *s, int slot, int index) {
+    pal_error err;
+    job *j = &s->jobs[index];
+    pal_state *state = pal_generator_state(s->g, slot);
+    const int code = encode(s, j);
+    if (code) return code;
+    s->job_of[slot] = index;
+    if (s->o->load) {
+        if (pal_state_load(state, s->o->load, &err)) return cli_fail(&err);
+        if (!j->ids.count && pal_state_pending(state) < 0) return cli_error(CLI_USAGE, "%s: this memory has nothing to continue from; give a prompt", s->o->load);
+    } else {
+        pal_state_reset(state);
+    }
+    const double start = bench_now();
+    if (pal_generator_begin(s->g, slot, j->ids.data, j->ids.count, s->o->max_tokens, j->seed, &err)) return cli_fail(&err);
+    s->prompt_seconds += bench_now() - start;
+    s->prompt_tokens += (int64_t)j->ids.count;
+    if (!s->o->max_tokens) j->done = true;
+    return CLI_OK;
+}
+
+static int run_jobs(session *s) {
+    pal_error err;
+    int next = 0, code = CLI_OK;
+    for (int slot = 0; slot < s->slots; slot++) s->job_of[slot] = -1;
+    while (!code && !interrupted && !s->closed) {
+        for (int slot = 0; slot < s->slots && !code && !interrupted; slot++) {
+            const int now = s->job_of[slot];
+            if (now >= 0 && s->jobs[now].finish) s->jobs[now].done = true;
+            if (next < s->count && (now < 0 || s->jobs[now].done)) code = begin(s, slot, next++);
+        }
+        show_done(s);
+        if (code || (!pal_generator_running(s->g) && next == s->count)) break;
+        if (!pal_generator_running(s->g)) continue;
+        const double start = bench_now();
+        if (pal_generator_step(s->g, on_token, s, &err)) code = cli_error(CLI_FAILED, "%s", err.text);
+        s->written_seconds += bench_now() - start;
+    }
+    for (int i = 0; i < s->count; i++) s->jobs[i].done = i < next; /* after an interrupt: as far as they came */
+    if (!code) show_done(s);
+    return code;
+}
+
+static void summary(const session *s) {
+    char memory[32];
+    const pal_model_config *c = pal_model_config_of(s->m.model);
+    text_size(memory, pal_state_bytes(s->m.model, s->o->context));
+    fprintf(stderr, "prompt: %lld tokens, %.0f tokens/s; written: %lld tokens, %.1f tokens/s; memory: %s a sequence, %s\n", (long long)s->prompt_tokens,
+            s->prompt_seconds > 0 ? (double)s->prompt_tokens / s->prompt_seconds : 0.0, (long long)s->written_tokens,
+            s->written_seconds > 0 ? (double)s->written_tokens / s->written_seconds : 0.0, memory,
+            c->mixer == PAL_MIXER_ATTENTION ? "for --max-context tokens" : "the same for any length");
+}
+
+/* "\n" and "\\" in a typed line are a newline and a backslash. */
+static void unescape(const char *line, pal_bytes *out) {
+    for (; *line; line++) {
+        const bool newline = line[0] == '\\' && line[1] == 'n', backslash = line[0] == '\\' && line[1] == '\\';
+        (void)pal_bytes_append(out, newline ? "\n" : line, 1, NULL);
+        line += newline || backslash;
+    }
+}
+
+/* 0: not a command; 1: done; -1: quit. */
+static int command(session *s, const char *line) {
+    pal_error err;
+    pal_state *state = pal_generator_state(s->g, 0);
+    if (line[0] != '/') return 0;
+    const size_t word = strcspn(line, " ");
+    const char *argument = line + word + strspn(line + word, " ");
+#define IS(name) (word == strlen(name) && memcmp(line, name, word) == 0)
+    if (IS("/quit") || IS("/exit")) return -1;
+    if (IS("/reset")) {
+        pal_state_reset(state);
+        fputs("[the memory is empty]\n", stderr);
+    } else if (IS("/save") || IS("/load")) {
+        const bool save = IS("/save");
+        if (!*argument) fprintf(stderr, "[%s needs a file name]\n", save ? "/save" : "/load");
+        else if (save ? pal_state_save(state, argument, &err) : pal_state_load(state, argument, &err)) fprintf(stderr, "[%s]\n", err.text);
+        else fprintf(stderr, "[%s: %lld tokens]\n", argument, (long long)pal_state_position(state) + (pal_state_pending(state) >= 0));
+    } else {
+        if (!IS("/help")) fprintf(stderr, "[no command '%.*s']\n", (int)word, line);
+        fputs("[type text for the model to continue; \\n is a new line. /reset empties the memory, /save FILE and /load FILE keep it, /quit ends; Ctrl-C stops an answer]\n",
+              stderr);
+    }
+#undef IS
+    return 1;
+}
+
+static int answer(session *s, const char *line) {
+    pal_error err;
+    job *j = &s->jobs[0];
+    pal_state *state = pal_generator_state(s->g, 0);
+    char memory[32];
+    j->prompt.size = 0, j->ids.count = 0, j->written.count = 0, j->finish = PAL_FINISH_NOT;
+    if (*line) unescape(line, &j->prompt);
+    if (pal_tokenizer_encode(s->m.tokenizer, s->m.scratch, j->prompt.data, j->prompt.size, NULL, &j->ids, &err) ||
+        pal_generator_begin(s->g, 0, j->ids.data, j->ids.count, s->o->max_tokens, j->seed, &err)) {
+        fprintf(stderr, "[%s]\n", err.text);
+        return CLI_OK;
+    }
+    const int64_t before = s->written_tokens;
+    const double start = bench_now();
+    interrupted = 0;
+    while (pal_generator_running(s->g) && !interrupted && !s->closed)
+        if (pal_generator_step(s->g, on_token, s, &err)) return cli_error(CLI_FAILED, "%s", err.text);
+    const double seconds = bench_now() - start;
+    show(s, "\n", 1);
+    text_size(memory, pal_state_bytes(s->m.model, s->o->context));
+    const bool grows = pal_model_config_of(s->m.model)->mixer == PAL_MIXER_ATTENTION;
+    fprintf(stderr, "[memory %s%s, %lld tokens read, %.1f tokens/s%s]\n", memory, grows ? "" : " (constant)", (long long)pal_state_position(state),
+            seconds > 0 ? (double)(s->written_tokens - before) / seconds : 0.0, j->finish == PAL_FINISH_CONTEXT ? "; the context is full: /reset" : "");
+    interrupted = 0;
+    return CLI_OK;
+}
+
+static int converse(session *s) {
+    line_reader reader;
+    pal_error err;
+    int code = CLI_OK;
+    s->stream = true;
+    if (s->o->load && pal_state_load(pal_generator_state(s->g, 0), s->o->load, &err)) return cli_fail(&err);
+    if (line_begin(&reader)) return cli_error(CLI_FAILED, "no memory for a line");
+    if (s->jobs[0].prompt.size) { /* a text to talk about, read before the first question */
+        if (encode(s, &s->jobs[0])) code = CLI_USAGE;
+        else if (pal_generator_begin(s->g, 0, s->jobs[0].ids.data, s->jobs[0].ids.count, 0, 0, &err)) code = cli_fail(&err);
+    }
+    if (isatty(STDIN_FILENO)) command(s, "/help");
+    while (!code && !s->closed) {
+        const char *line = line_read(&reader, "> ");
+        if (!line) break;
+        const int kind = command(s, line);
+        if (kind < 0) break;
+        if (kind == 0) code = answer(s, line);
+    }
+    line_end(&reader);
+    return code;
+}
+
+static int add_prompt(session *s, int *room, const void *text, size_t size, uint64_t seed) {
+    if (s->count == *room) {
+        *room = *room ? 2 * *room : 16;
+        job *larger = realloc(s->jobs, (size_t)*room * sizeof *larger);
+        if (!larger) return cli_error(CLI_FAILED, "no memory for %d prompts", *room);
+        s->jobs = larger;
+    }
+    job *j = &s->jobs[s->count++];
+    *j = (job){ .seed = seed, .details = s->o->uncertainty && s->o->common.json ? json_array() : NULL };
+    return pal_bytes_append(&j->prompt, text, size, NULL) ? cli_error(CLI_FAILED, "no memory for a prompt") : CLI_OK;
+}
+
+/* A line of --prompts: text, or in a .jsonl file an object with the text and, if it likes, a seed. */
+static int add_line(session *s, int *room, const char *line, size_t size, bool objects, int number) {
+    json_error_t why;
+    if (!objects) return add_prompt(s, room, line, size, (uint64_t)s->o->seed);
+    json_t *root = json_loadb(line, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    const json_t *text = json_is_string(root) ? root : json_object_get(root, s->o->field), *seed = json_object_get(root, "seed");
+    int code;
+    if (!root) code = cli_error(CLI_USAGE, "%s: line %d is not JSON: %s", s->o->prompts, number, why.text);
+    else if (!json_is_string(text)) code = cli_error(CLI_USAGE, "%s: line %d has no text '%s'", s->o->prompts, number, s->o->field);
+    else if (seed && !json_is_integer(seed)) code = cli_error(CLI_USAGE, "%s: line %d: seed must be a whole number", s->o->prompts, number);
+    else code = add_prompt(s, room, json_string_value(text), json_string_length(text), seed ? (uint64_t)json_integer_value(seed) : (uint64_t)s->o->seed);
+    json_decref(root);
+    return code;
+}
+
+static int add_lines(session *s, int *room) {
+    pal_bytes file = { 0 };
+    const size_t length = strlen(s->o->prompts);
+    const bool objects = length > 6 && strcmp(s->o->prompts + length - 6, ".jsonl") == 0;
+    int code = text_read(s->o->prompts, &file), number = 0;
+    for (size_t at = 0; !code && at < file.size; number++) {
+        const unsigned char *end = memchr(file.data + at, '\n', file.size - at);
+        const size_t size = end ? (size_t)(end - (file.data + at)) : file.size - at;
+        if (size) code = add_line(s, room, (const char *)file.data + at, size, objects, number + 1);
+        at += size + 1;
+    }
+    pal_bytes_free(&file);
+    if (!code && !s->count) code = cli_error(CLI_USAGE, "%s: there is no prompt in this file", s->o->prompts);
+    return code;
+}
+
+static int read_prompts(session *s) {
+    int room = 0, code;
+    const generate_options *o = s->o;
+    if (o->prompts) return add_lines(s, &room);
+    if (!o->prompt && !o->prompt_file) return add_prompt(s, &room, "", 0, (uint64_t)o->seed);
+    if (o->prompt && strcmp(o->prompt, "-") != 0) return add_prompt(s, &room, o->prompt, strlen(o->prompt), (uint64_t)o->seed);
+    pal_bytes text = { 0 };
+    if (!(code = text_read(o->prompt ? "-" : o->prompt_file, &text))) code = add_prompt(s, &room, text.data, text.size, (uint64_t)o->seed);
+    pal_bytes_free(&text);
+    return code;
+}
+
+static int run(session *s, const pal_context *cx) {
+    const generate_options *o = s->o;
+    pal_error err;
+    int code = text_model_open(&s->m, o->path, o->tokenizer, NULL, cx);
+    if (!code) code = read_prompts(s);
+    if (code) return code;
+    s->slots = s->count < o->batch ? s->count : o->batch;
+    s->stream = s->count == 1 && !o->prompts && !o->common.json;
+    s->job_of = calloc((size_t)s->slots, sizeof *s->job_of);
+    if (!s->job_of) return cli_error(CLI_FAILED, "no memory for %d slots", s->slots);
+    const pal_generator_options options = { .sampling = o->sampling, .slots = s->slots, .piece = o->piece, .context = o->context, .stop = o->stop.items,
+                                            .stop_count = (size_t)o->stop.count, .ignore_eos = o->ignore_eos, .uncertainty = o->uncertainty };
+    if (pal_generator_new(&s->g, s->m.model, s->m.tokenizer, cx, &options, &err)) return cli_fail(&err);
+    listen_for_signals(o->interactive);
+    code = o->interactive ? converse(s) : run_jobs(s);
+    if (!code && !o->interactive) {
+        if (s->stream && isatty(STDOUT_FILENO)) fputc('\n', stderr);
+        summary(s);
+    }
+    if (!code && o->save && pal_state_save(pal_generator_state(s->g, 0), o->save, &err)) code = cli_fail_writing(&err);
+    return code;
+}
+
+static int check(const generate_options *o) {
+    const int sources = !!o->prompt + !!o->prompt_file + !!o->prompts;
+    if (sources > 1) return cli_error(CLI_USAGE, "generate takes one of --prompt, --prompt-file and --prompts");
+    if (!sources && !o->load && !o->interactive) return cli_error(CLI_USAGE, "generate needs a prompt: --prompt TEXT, --prompt-file FILE, --prompts FILE or --interactive");
+    if (o->interactive && (o->prompts || o->common.json)) return cli_error(CLI_USAGE, "--interactive goes with neither --prompts nor --json");
+    if (o->interactive && ((o->prompt && strcmp(o->prompt, "-") == 0) || (o->prompt_file && strcmp(o->prompt_file, "-") == 0)))
+        return cli_error(CLI_USAGE, "--interactive reads standard input itself; give the text as a file");
+    if (o->prompts && o->save) return cli_error(CLI_USAGE, "--save-memory keeps one memory; it does not go with --prompts");
+    if (o->prompts && o->uncertainty && !o->common.json) return cli_error(CLI_USAGE, "--uncertainty with --prompts needs --json");
+    if (o->max_tokens < 0) return cli_error(CLI_USAGE, "--max-tokens expects 0 or more, found %lld", (long long)o->max_tokens);
+    if (o->batch < 1 || o->batch > 4096) return cli_error(CLI_USAGE, "--batch expects 1 to 4096, found %d", o->batch);
+    if (o->context < 1 || o->context > 1 << 24) return cli_error(CLI_USAGE, "--max-context expects 1 to %d, found %d", 1 << 24, o->context);
+    if (o->piece < 1 || o->piece > 1 << 20) return cli_error(CLI_USAGE, "--piece expects 1 to %d, found %d", 1 << 20, o->piece);
+    for (int i = 0; i < o->stop.count; i++)
+        if (!o->stop.items[i][0]) return cli_error(CLI_USAGE, "--stop expects a text, found an empty one");
+    return CLI_OK;
+}
+
+int cmd_generate(int argc, char **argv) {
+    generate_options o = { .field = "prompt", .sampling = { .temperature = 0.8, .top_p = 1, .repetition_penalty = 1 }, .max_tokens = 128, .seed = 1, .context = 4096,
+                           .batch = 8, .piece = 512 };
+    const cli_option options[] = {
+        { "prompt", OPT_TEXT, &o.prompt, "TEXT", "text to continue ('-': standard input)" },
+        { "prompt-file", OPT_TEXT, &o.prompt_file, "FILE", "the same from a file ('-': standard input)" },
+        { "prompts", OPT_TEXT, &o.prompts, "FILE", "many: a prompt a line, or objects with \"prompt\" and perhaps \"seed\" (.jsonl)" },
+        { "field", OPT_TEXT, &o.field, "NAME", "the prompt's name in a .jsonl file (default prompt)" },
+        { "max-tokens", OPT_LONG, &o.max_tokens, "N", "tokens to write at most (default 128; 0: read only)" },
+        { "temperature", OPT_FLOAT, &o.sampling.temperature, "T", "divides the logits; 0: always the likeliest token (default 0.8)" },
+        { "top-k", OPT_INT, &o.sampling.top_k, "K", "choose among the K likeliest (default 0: all)" },
+        { "top-p", OPT_FLOAT, &o.sampling.top_p, "P", "... among the likeliest that have probability P together (default 1)" },
+        { "min-p", OPT_FLOAT, &o.sampling.min_p, "P", "... among those at least P times as likely as the likeliest (default 0)" },
+        { "repetition-penalty", OPT_FLOAT, &o.sampling.repetition_penalty, "X", "weakens tokens that occurred (default 1: no)" },
+        { "seed", OPT_LONG, &o.seed, "N", "of the choices; the same seed writes the same text (default 1)" },
+        { "stop", OPT_LIST, &o.stop, "TEXT", "end before this text; may be given several times" },
+        { "ignore-eos", OPT_FLAG, &o.ignore_eos, NULL, "go on when the model ends its text" },
+        { "bos", OPT_FLAG, &o.bos, NULL, "begin with the tokenizer's beginning-of-text token" },
+        { "save-memory", OPT_TEXT, &o.save, "FILE", "keep what was read and written, to go on later" },
+        { "load-memory", OPT_TEXT, &o.load, "FILE", "go on from a kept memory" },
+        { "interactive", OPT_FLAG, &o.interactive, NULL, "a conversation; --prompt or --prompt-file is read first" },
+        { "uncertainty", OPT_FLAG, &o.uncertainty, NULL, "a line a token: text, the model's probability, mean output variance of the heads" },
+        { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "instead of the one in MODELDIR" },
+        { "max-context", OPT_INT, &o.context, "N", "tokens that attention layers hold (default 4096)" },
+        { "batch", OPT_INT, &o.batch, "N", "prompts at a time (default 8)" },
+        { "piece", OPT_INT, &o.piece, "N", "tokens of a prompt read at once (default 512)" },
+        { "json", OPT_FLAG, &o.common.json, NULL, "an object a prompt, on a line of its own" },
+        CLI_COMMON_OPTIONS(o.common),
+    };
+    const cli_usage usage = { .synopsis = "generate MODELDIR|RUNDIR --prompt TEXT [options]",
+                              .about = "Continues a text. Standard output holds the continuation and nothing else; it comes as it is written, in whole\n"
+                                       "characters. Speed and the size of the memory are told on standard error. A prompt's continuation depends on the seed\n"
+                                       "but not on the other prompts. A kept memory holds everything read and written, whatever its length, and only the\n"
+                                       "model that made it accepts it.",
+                              .examples = "  palimpsa generate runs/shakespeare --prompt 'ROMEO:' --max-tokens 200\n"
+                                          "  palimpsa generate my-model --prompt-file book.txt --max-tokens 0 --save-memory book.memory\n"
+                                          "  palimpsa generate my-model --load-memory book.memory --prompt 'The end of the story is' --temperature 0\n"
+                                          "  palimpsa generate my-model --prompts questions.jsonl --stop '###' --json > answers.jsonl\n"
+                                          "  palimpsa generate my-model --interactive\n",
+                              .options = options, .option_count = PAL_COUNT(options) };
+    int count;
+    int code = cli_parse(&usage, argc, argv, &o.path, 1, &count);
+    if (code) return code < 0 ? CLI_OK : code;
+    if (count != 1) return cli_error(CLI_USAGE, "generate: expected a model directory; see 'palimpsa generate --help'");
+    if ((code = check(&o))) return code;
+    pal_context *cx;
+    pal_error err;
+    if (pal_context_new(&cx, o.common.threads, o.common.cpu, &err)) return cli_fail(&err);
+    session s = { .o = &o };
+    code = run(&s, cx);
+    pal_generator_free(s.g);
+    for (int i = 0; i < s.count; i++) {
+        pal_bytes_free(&s.jobs[i].prompt);
+        pal_bytes_free(&s.jobs[i].text);
+        pal_ids_free(&s.jobs[i].ids);
+        pal_ids_free(&s.jobs[i].written);
+        json_decref(s.jobs[i].details);
+    }
+    free(s.jobs);
+    free(s.job_of);
+    text_model_close(&s.m);
+    pal_context_free(cx);
+    return code;
+}

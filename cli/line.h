@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/* A line from a person: cursor keys, history, the usual control keys; plain lines when standard input is no terminal. */
+#ifndef PAL_CLI_LINE_H
+#define PAL_CLI_LINE_H
+
+enum { LINE_MAX_BYTES = 1 << 16, LINE_HISTORY = 100 };
+
+typedef struct line_reader {
+    char *text; /* (LINE_MAX_BYTES) */
+    char *history[LINE_HISTORY];
+    int count;
+} line_reader;
+
+int line_begin(line_reader *r); /* 0, or -1 without memory */
+void line_end(line_reader *r);
+/* The line without its end, or NULL at the end of input or after an interrupt. Valid until the next call. */
+const char *line_read(line_reader *r, const char *prompt);
+
+#endif

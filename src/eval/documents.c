@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT */
+#include "eval/documents.h"
+
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/alloc.h"
+#include "base/map.h"
+#include "data/text.h"
+#include "text/strings.h"
+#include "text/utf8.h"
+
+struct pal_eval_data {
+    const char *path;
+    const pal_tokenizer *tok;
+    pal_tokenizer_scratch *scratch;
+    pal_eval_options options;
+    pal_shards *shards; /* one of these three */
+    pal_documents *documents;
+    pal_map map;
+    bool mapped;
+    uint64_t index;      /* of the next document in shards */
+    uint64_t done, size; /* bytes or tokens given out and in all */
+};
+
+void pal_eval_data_close(pal_eval_data *d) {
+    if (!d) return;
+    pal_tokenizer_scratch_free(d->scratch);
+    pal_shards_close(d->shards);
+    pal_documents_close(d->documents);
+    pal_map_close(&d->map);
+    pal_free(d);
+}
+
+static pal_status open_shards(pal_eval_data *d, pal_error *err) {
+    pal_status st = pal_shards_open(&d->shards, d->path, err);
+    if (st) return st;
+    const pal_shards_info *info = pal_shards_info_of(d->shards);
+    if (info->tokenizer != pal_tokenizer_fingerprint(d->tok))
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: these shards were made with another tokenizer (fingerprint %016llx, this one has %016llx)", d->path,
+                        (unsigned long long)info->tokenizer, (unsigned long long)pal_tokenizer_fingerprint(d->tok));
+    d->size = info->part[d->options.part].tokens;
+    return PAL_OK;
+}
+
+static pal_status open_data(pal_eval_data *d, pal_error *err) {
+    struct stat info;
+    pal_status st;
+    const bool there = stat(d->path, &info) == 0, directory = there && S_ISDIR(info.st_mode);
+    const char *field = pal_text_field(d->path, d->options.field);
+    if (directory && !pal_shards_exist(d->path)) return pal_fail(err, PAL_E_IO, "%s: a directory without shards.json; expected shards, or a text or JSONL file", d->path);
+    if (directory) return open_shards(d, err);
+    if ((st = pal_tokenizer_scratch_new(&d->scratch, d->tok, err))) return st;
+    if (d->options.split == PAL_SPLIT_WIKITEXT) {
+        if ((st = pal_map_open(&d->map, d->path, err))) return st;
+        d->mapped = true;
+        d->size = d->map.size;
+        return PAL_OK;
+    }
+    if (there && S_ISREG(info.st_mode)) d->size = (uint64_t)info.st_size;
+    return pal_documents_open(&d->documents, d->path, field, PAL_DOCUMENT_MAX, err);
+}
+
+pal_status pal_eval_data_open(pal_eval_data **out, const char *path, const pal_tokenizer *tok, const pal_eval_options *options, pal_error *err) {
+    pal_status st;
+    void *block;
+    *out = NULL;
+    if ((st = pal_alloc_named(&block, 1, sizeof(pal_eval_data), "a list of documents", err))) return st;
+    pal_eval_data *d = block;
+    *d = (pal_eval_data){ .path = path, .tok = tok, .options = *options };
+    if ((st = open_data(d, err))) {
+        pal_eval_data_close(d);
+        return st;
+    }
+    *out = d;
+    return PAL_OK;
+}
+
+/* "= Title =" between blanks; "= = Section = =" is none. */
+static bool is_heading(const unsigned char *line, size_t size) {
+    while (size && line[0] == ' ') line++, size--;
+    while (size && (line[size - 1] == ' ' || line[size - 1] == '\r' || line[size - 1] == '\n')) size--;
+    return size >= 5 && memcmp(line, "= ", 2) == 0 && memcmp(line, "= =", 3) != 0 && memcmp(line + size - 2, " =", 2) == 0 &&
+           memcmp(line + size - 3, "= =", 3) != 0;
+}
+
+size_t pal_wikitext_page(pal_slice text) {
+    size_t at = 0;
+    while (at < text.size) {
+        const unsigned char *end = memchr(text.data + at, '\n', text.size - at);
+        const size_t size = end ? (size_t)(end - (text.data + at)) + 1 : text.size - at;
+        if (at && is_heading(text.data + at, size)) return at;
+        at += size;
+    }
+    return text.size;
+}
+
+static bool only_blanks(pal_slice text) {
+    for (size_t i = 0; i < text.size;) {
+        uint32_t code = 0;
+        const size_t n = pal_utf8_read(text.data + i, text.size - i, &code);
+        if (!n || !pal_is_blank(code)) return false;
+        i += n;
+    }
+    return true;
+}
+
+/* The next text; *found false at the end. */
+static pal_status next_text(pal_eval_data *d, pal_slice *text, bool *found, pal_error *err) {
+    if (!d->mapped) return pal_documents_next(d->documents, text, found, err);
+    do { /* what stands before the first heading is no page unless it says something */
+        const pal_slice rest = { d->map.data + d->done, (size_t)(d->size - d->done) };
+        if (!(*found = rest.size > 0)) return PAL_OK;
+        *text = (pal_slice){ rest.data, pal_wikitext_page(rest) };
+        d->done += text->size;
+    } while (only_blanks(*text));
+    return PAL_OK;
+}
+
+static pal_status next_of_shards(pal_eval_data *d, pal_eval_document *doc, bool *found, pal_error *err) {
+    const pal_shards_info *info = pal_shards_info_of(d->shards);
+    pal_status st;
+    if (!(*found = d->index < info->part[d->options.part].documents)) return PAL_OK;
+    const pal_document stored = pal_shards_document(d->shards, d->options.part, d->index++);
+    uint64_t n = stored.tokens;
+    d->done += n;
+    if (n && info->eos >= 0 && pal_document_token(&stored, n - 1) == (uint32_t)info->eos) n--;
+    if ((st = pal_ids_reserve(&doc->ids, (size_t)n, err))) return st;
+    for (uint64_t i = 0; i < n; i++) {
+        const uint32_t id = pal_document_token(&stored, i);
+        if (id >= info->vocabulary) return pal_fail(err, PAL_E_FORMAT, "%s: document %llu holds id %u, the vocabulary has %u", d->path, (unsigned long long)d->index - 1, id, info->vocabulary);
+        doc->ids.data[doc->ids.count++] = id;
+    }
+    doc->bytes = stored.bytes;
+    doc->words = stored.words;
+    return PAL_OK;
+}
+
+pal_status pal_eval_data_next(pal_eval_data *d, pal_eval_document *doc, bool *found, pal_error *err) {
+    const size_t before = doc->ids.count;
+    pal_status st;
+    do {
+        if (d->shards) {
+            if ((st = next_of_shards(d, doc, found, err)) || !*found) return st;
+            continue;
+        }
+        pal_slice text;
+        if ((st = next_text(d, &text, found, err)) || !*found) return st;
+        if (!d->mapped) d->done += text.size;
+        if ((st = pal_tokenizer_encode(d->tok, d->scratch, text.data, text.size, NULL, &doc->ids, err))) return st;
+        doc->bytes = text.size;
+        doc->words = pal_text_words(text);
+    } while (doc->ids.count == before);
+    return PAL_OK;
+}
+
+double pal_eval_data_done(const pal_eval_data *d) {
+    if (!d->size) return NAN;
+    return d->done < d->size ? (double)d->done / (double)d->size : 1;
+}

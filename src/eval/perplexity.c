@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT */
+#include "eval/perplexity.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "layers/pass.h"
+#include "palimpsa/state.h"
+#include "text/strings.h"
+
+enum { PIECE = 1024, DOCUMENTS = 8, MOST_DOCUMENTS = 1024 };
+
+/* A document that is being read: ids[at] is the next token to read, ids[at+1] what it should predict. */
+typedef struct {
+    pal_eval_document doc;
+    pal_state *state;
+    size_t at, window; /* window: where the memory was empty */
+    bool busy;
+} reader;
+
+typedef struct {
+    const pal_model *model;
+    pal_eval_data *data;
+    const pal_perplexity_options *o;
+    int64_t prefix;
+    int piece, count;
+    pal_work *work;
+    reader *readers;
+    bool ended;     /* no document is left */
+    uint64_t given; /* tokens to predict in the documents so far */
+    /* One pass. */
+    int32_t *ids, *targets;
+    float *nll;
+    int *cu, *who;
+    pal_state **states;
+} evaluation;
+
+static size_t left(const evaluation *e, const reader *r) {
+    const size_t document = r->doc.ids.count - 1 - r->at;
+    if (!e->o->context) return document;
+    const size_t window = r->window + (size_t)e->o->context - r->at;
+    return window < document ? window : document;
+}
+
+static pal_status next_document(evaluation *e, reader *r, pal_perplexity *sum, pal_error *err) {
+    pal_status st;
+    bool found;
+    do {
+        r->doc.ids.count = 0;
+        r->at = r->window = 0;
+        if (e->prefix >= 0 && (st = pal_ids_append(&r->doc.ids, (uint32_t)e->prefix, err))) return st;
+        if ((st = pal_eval_data_next(e->data, &r->doc, &found, err))) return st;
+        if (!found) {
+            e->ended = true;
+            return PAL_OK;
+        }
+        sum->documents++;
+        sum->bytes += r->doc.bytes;
+        sum->words += r->doc.words;
+    } while (r->doc.ids.count < 2);
+    r->busy = true;
+    e->given += r->doc.ids.count - 1;
+    pal_state_reset(r->state);
+    return PAL_OK;
+}
+
+/* Packs what fits into one pass; returns the number of sequences. */
+static int pack(evaluation *e) {
+    int n = 0, tokens = 0;
+    for (int i = 0; i < e->count && tokens < e->piece; i++) {
+        const reader *r = &e->readers[i];
+        if (!r->busy) continue;
+        size_t take = left(e, r);
+        if (take > (size_t)(e->piece - tokens)) take = (size_t)(e->piece - tokens);
+        for (size_t t = 0; t < take; t++) {
+            e->ids[(size_t)tokens + t] = (int32_t)r->doc.ids.data[r->at + t];
+            e->targets[(size_t)tokens + t] = (int32_t)r->doc.ids.data[r->at + t + 1];
+        }
+        e->cu[n] = tokens;
+        e->who[n] = i;
+        e->states[n++] = r->state;
+        tokens += (int)take;
+    }
+    e->cu[n] = tokens;
+    return n;
+}
+
+static void count(pal_perplexity *sum, size_t position, double nll) {
+    int bin = 0;
+    while (bin + 1 < PAL_POSITION_BINS && position >> (bin + 1)) bin++;
+    sum->bins[bin].count++;
+    sum->bins[bin].nll += nll;
+    if (bin >= sum->bin_count) sum->bin_count = bin + 1;
+    sum->tokens++;
+    sum->nll += nll;
+}
+
+static pal_status run_pass(evaluation *e, pal_perplexity *sum, pal_error *err) {
+    pal_loss loss;
+    const int n = pack(e);
+    const pal_batch batch = { .tokens = e->cu[n], .sequences = n, .ids = e->ids, .cu_seqlens = e->cu, .targets = e->targets };
+    const pal_status st = pal_model_score(e->model, e->work, e->states, &batch, e->nll, &loss, err);
+    if (st) return st;
+    for (int i = 0; i < n; i++) {
+        reader *r = &e->readers[e->who[i]];
+        for (int t = e->cu[i]; t < e->cu[i + 1]; t++) count(sum, ++r->at - r->window, (double)e->nll[t]);
+        if (r->at + 1 == r->doc.ids.count) {
+            r->busy = false;
+        } else if (e->o->context && r->at == r->window + (size_t)e->o->context) {
+            r->window = r->at;
+            pal_state_reset(r->state);
+        }
+    }
+    return PAL_OK;
+}
+
+static pal_status prepare(evaluation *e, const pal_context *cx, pal_error *err) {
+    const pal_perplexity_options *o = e->o;
+    const pal_work_options work = { .tokens = e->piece, .sequences = e->count, .context = o->context, .loss = true };
+    pal_status st;
+    if ((st = pal_work_new(&e->work, e->model, cx, &work, err))) return st;
+    const size_t tokens = (size_t)e->piece, readers = (size_t)e->count;
+    e->readers = pal_alloc(readers, sizeof *e->readers);
+    e->ids = pal_alloc(tokens, sizeof *e->ids);
+    e->targets = pal_alloc(tokens, sizeof *e->targets);
+    e->nll = pal_alloc(tokens, sizeof *e->nll);
+    e->cu = pal_alloc(readers + 1, sizeof *e->cu);
+    e->who = pal_alloc(readers, sizeof *e->who);
+    e->states = pal_alloc(readers, sizeof *e->states);
+    if (!e->readers || !e->ids || !e->targets || !e->nll || !e->cu || !e->who || !e->states)
+        return pal_fail(err, PAL_E_MEMORY, "no memory for an evaluation of %d tokens at a time", e->piece);
+    for (int i = 0; i < e->count; i++)
+        if ((st = pal_state_new(&e->readers[i].state, e->model, o->context, err))) return st;
+    return PAL_OK;
+}
+
+static void release(evaluation *e) {
+    for (int i = 0; e->readers && i < e->count; i++) {
+        pal_state_free(e->readers[i].state);
+        pal_ids_free(&e->readers[i].doc.ids);
+    }
+    pal_work_free(e->work);
+    pal_free(e->readers), pal_free(e->ids), pal_free(e->targets), pal_free(e->nll);
+    pal_free(e->cu), pal_free(e->who), pal_free(e->states);
+}
+
+pal_status pal_perplexity_run(pal_perplexity *out, const pal_model *model, const pal_tokenizer *tok, const pal_context *cx, pal_eval_data *data,
+                              const pal_perplexity_options *o, pal_error *err) {
+    const pal_model_config *c = pal_model_config_of(model);
+    const double start = pal_now();
+    pal_status st;
+    *out = (pal_perplexity){ 0 };
+    if (pal_tokenizer_size(tok) > (size_t)c->vocab)
+        return pal_fail(err, PAL_E_ARGUMENT, "the tokenizer has %zu ids, the model's vocabulary %d: they do not belong together", pal_tokenizer_size(tok), c->vocab);
+    if (o->context < 0 || o->piece < 0 || o->documents < 0 || o->documents > MOST_DOCUMENTS)
+        return pal_fail(err, PAL_E_ARGUMENT, "context %d, piece %d, documents %d: expected 0 or more, and at most %d documents", o->context, o->piece, o->documents, MOST_DOCUMENTS);
+    if (c->mixer == PAL_MIXER_ATTENTION && !o->context) return pal_fail(err, PAL_E_ARGUMENT, "a model with attention needs a context: its memory grows with the text");
+    const int64_t bos = pal_tokenizer_bos(tok);
+    evaluation e = { .model = model, .data = data, .o = o, .piece = o->piece ? o->piece : PIECE, .count = o->documents ? o->documents : DOCUMENTS };
+    e.prefix = o->no_prefix ? -1 : bos >= 0 ? bos : pal_tokenizer_eos(tok);
+    if (e.count > e.piece) e.count = e.piece;
+    st = prepare(&e, cx, err);
+    while (!st) {
+        bool busy = false;
+        for (int i = 0; i < e.count && !st; i++) {
+            if (!e.readers[i].busy && !e.ended) st = next_document(&e, &e.readers[i], out, err);
+            busy |= e.readers[i].busy;
+        }
+        if (st || !busy || (o->stop && *o->stop)) break;
+        st = run_pass(&e, out, err);
+        out->seconds = pal_now() - start;
+        if (!st && o->progress) o->progress(o->user, out, pal_eval_data_done(data) * (double)out->tokens / (double)e.given);
+    }
+    release(&e);
+    if (!st && o->stop && *o->stop) st = pal_fail(err, PAL_E_ARGUMENT, "interrupted after %llu tokens", (unsigned long long)out->tokens);
+    if (!st && !out->tokens) st = pal_fail(err, PAL_E_ARGUMENT, "there is no token to predict: the data are empty");
+    return st;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* How well a model predicts text. Documents are read through states, so that one of any length takes the same memory and
+ * every token is predicted from all tokens before it; several documents run in one pass.
+ *
+ * With a prefix token in front (the tokenizer's BOS, else its EOS) a document's first token is predicted too, as
+ * lm-evaluation-harness does; a tokenizer that has neither leaves it out. With `context`, a document is cut into windows of
+ * that many predicted tokens, each read from an empty memory behind the one token before it. */
+#ifndef PAL_EVAL_PERPLEXITY_H
+#define PAL_EVAL_PERPLEXITY_H
+
+#include "eval/documents.h"
+#include "palimpsa/model.h"
+
+enum { PAL_POSITION_BINS = 40 };
+
+typedef struct pal_perplexity {
+    uint64_t documents, tokens; /* tokens: predicted ones */
+    uint64_t bytes, words;      /* of the documents' original texts */
+    double nll;                 /* sum of -log p over the predicted tokens */
+    struct {
+        uint64_t count;
+        double nll;             /* sum */
+    } bins[PAL_POSITION_BINS];  /* bin i: tokens with 2^i <= p < 2^(i+1), p = tokens read before them */
+    int bin_count;
+    double seconds;
+} pal_perplexity;
+
+typedef void pal_perplexity_fn(void *user, const pal_perplexity *so_far, double fraction);
+
+typedef struct pal_perplexity_options {
+    int context;   /* 0: whole documents; attention needs one */
+    int piece;     /* tokens of one pass; 0: 1024 */
+    int documents; /* at a time; 0: 8 */
+    bool no_prefix;
+    pal_perplexity_fn *progress; /* after each pass, or NULL */
+    void *user;
+    const volatile int *stop; /* not 0: give up; or NULL */
+} pal_perplexity_options;
+
+pal_status pal_perplexity_run(pal_perplexity *out, const pal_model *model, const pal_tokenizer *tok, const pal_context *cx, pal_eval_data *data,
+                              const pal_perplexity_options *options, pal_error *err);
+
+#endif

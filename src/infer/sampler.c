@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/* Picking a token. Filters want the likeliest tokens first; a heap gives them one by one, so a pick costs one pass over the
+ * vocabulary and a little for each token that the filters let through. */
+#include <math.h>
+
+#include "base/alloc.h"
+#include "base/random.h"
+#include "palimpsa/generate.h"
+
+enum { STREAM = 0x736d706c }; /* of random numbers: apart from those that make weights and data */
+
+struct pal_sampler {
+    pal_sampling sampling;
+    int vocab;
+    float *logits;  /* (vocab) after penalty */
+    int32_t *heap;  /* (vocab) ids, the likeliest on top */
+    int32_t *kept;  /* (vocab) ids in falling order */
+    double *weight; /* (vocab) of kept ids, or of all ids when nothing is filtered */
+};
+
+static pal_status check(const pal_sampling *s, int vocab, pal_error *err) {
+    if (vocab < 1) return pal_fail(err, PAL_E_ARGUMENT, "a sampler for %d tokens: expected at least 1", vocab);
+    if (!(s->temperature >= 0 && s->temperature <= 1e6)) return pal_fail(err, PAL_E_ARGUMENT, "temperature is %g, expected 0 or more", s->temperature);
+    if (s->top_k < 0) return pal_fail(err, PAL_E_ARGUMENT, "top-k is %d, expected 0 or more", s->top_k);
+    if (!(s->top_p >= 0 && s->top_p <= 1)) return pal_fail(err, PAL_E_ARGUMENT, "top-p is %g, expected 0 to 1", s->top_p);
+    if (!(s->min_p >= 0 && s->min_p <= 1)) return pal_fail(err, PAL_E_ARGUMENT, "min-p is %g, expected 0 to 1", s->min_p);
+    if (!(s->repetition_penalty == 0 || (s->repetition_penalty >= 0.01 && s->repetition_penalty <= 100)))
+        return pal_fail(err, PAL_E_ARGUMENT, "the repetition penalty is %g, expected 0.01 to 100", s->repetition_penalty);
+    return PAL_OK;
+}
+
+pal_status pal_sampler_new(pal_sampler **out, const pal_sampling *sampling, int vocab, pal_error *err) {
+    pal_status st;
+    void *block;
+    *out = NULL;
+    if ((st = check(sampling, vocab, err))) return st;
+    if ((st = pal_alloc_named(&block, 1, sizeof(pal_sampler), "a sampler", err))) return st;
+    pal_sampler *s = block;
+    *s = (pal_sampler){ .sampling = *sampling, .vocab = vocab };
+    s->logits = pal_alloc((size_t)vocab, sizeof *s->logits);
+    s->heap = pal_alloc((size_t)vocab, sizeof *s->heap);
+    s->kept = pal_alloc((size_t)vocab, sizeof *s->kept);
+    s->weight = pal_alloc((size_t)vocab, sizeof *s->weight);
+    if (!s->logits || !s->heap || !s->kept || !s->weight) {
+        pal_sampler_free(s);
+        return pal_fail(err, PAL_E_MEMORY, "no memory for a sampler of %d tokens", vocab);
+    }
+    *out = s;
+    return PAL_OK;
+}
+
+void pal_sampler_free(pal_sampler *s) {
+    if (!s) return;
+    pal_free(s->logits), pal_free(s->heap), pal_free(s->kept), pal_free(s->weight);
+    pal_free(s);
+}
+
+/* Copies the logits with penalty, NaN as -inf; returns the likeliest id, or -1. */
+static int32_t prepare(pal_sampler *s, const float *logits, const unsigned char *seen) {
+    const double penalty = s->sampling.repetition_penalty;
+    const bool penalise = seen && penalty != 0 && penalty != 1;
+    int32_t best = -1;
+    for (int32_t i = 0; i < s->vocab; i++) {
+        float x = logits[i];
+        if (penalise && seen[i]) x = (float)(x > 0 ? x / penalty : x * penalty);
+        if (!(x > -INFINITY)) x = -INFINITY;
+        s->logits[i] = x;
+        if (x > (best < 0 ? -INFINITY : s->logits[best])) best = i;
+    }
+    return best;
+}
+
+static bool likelier(const pal_sampler *s, int32_t a, int32_t b) {
+    return s->logits[a] > s->logits[b] || (s->logits[a] == s->logits[b] && a < b);
+}
+
+static void sift(const pal_sampler *s, int at, int size) {
+    int32_t *heap = s->heap;
+    const int32_t moving = heap[at];
+    for (int child; (child = 2 * at + 1) < size; at = child) {
+        if (child + 1 < size && likelier(s, heap[child + 1], heap[child])) child++;
+        if (!likelier(s, heap[child], moving)) break;
+        heap[at] = heap[child];
+    }
+    heap[at] = moving;
+}
+
+/* Fills kept and weight with what the filters leave; returns how many. best has weight 1. */
+static int filter(pal_sampler *s, int32_t best) {
+    const pal_sampling *o = &s->sampling;
+    const double top = (double)s->logits[best], scale = 1 / o->temperature;
+    const bool by_mass = o->top_p > 0 && o->top_p < 1;
+    int size = 0, kept = 0;
+    double all = 0;
+    for (int32_t i = 0; i < s->vocab; i++)
+        if (s->logits[i] > -INFINITY) s->heap[size++] = i;
+    if (by_mass && !o->top_k)
+        for (int i = 0; i < size; i++) all += exp(((double)s->logits[s->heap[i]] - top) * scale);
+    for (int i = size / 2; i-- > 0;) sift(s, i, size);
+    const int most = o->top_k && o->top_k < size ? o->top_k : size;
+    /* Without top_k the mass is known, and nothing behind it need leave the heap; min_p never needs more than itself. */
+    for (double mass = 0; kept < most && size > 0;) {
+        const int32_t id = s->heap[0];
+        const double weight = exp(((double)s->logits[id] - top) * scale);
+        if (kept && weight < o->min_p && !(by_mass && o->top_k)) break;
+        s->heap[0] = s->heap[--size];
+        if (size) sift(s, 0, size);
+        s->kept[kept] = id;
+        s->weight[kept++] = weight;
+        mass += weight;
+        if (by_mass && !o->top_k && mass >= o->top_p * all) break;
+    }
+    if (by_mass && o->top_k) {
+        double mass = 0;
+        for (int i = 0; i < kept; i++) all += s->weight[i];
+        for (int i = 0; i < kept; i++) {
+            if (i && s->weight[i] < o->min_p) kept = i;
+            else if ((mass += s->weight[i]) >= o->top_p * all) kept = i + 1;
+        }
+    }
+    return kept;
+}
+
+static double uniform(uint64_t seed, uint64_t index) {
+    uint32_t r[4];
+    pal_random_block(seed, STREAM, index, r);
+    return (double)(((uint64_t)r[0] << 32 | r[1]) >> 11) * 0x1p-53;
+}
+
+int32_t pal_sampler_pick(pal_sampler *s, const float *logits, const unsigned char *seen, uint64_t seed, uint64_t index) {
+    const pal_sampling *o = &s->sampling;
+    const int32_t best = prepare(s, logits, seen);
+    if (best < 0 || o->temperature == 0 || !(s->logits[best] < INFINITY)) return best;
+    const bool all = !o->top_k && !o->min_p && (o->top_p == 0 || o->top_p == 1);
+    int count;
+    double sum = 0;
+    if (all) {
+        count = s->vocab;
+        for (int32_t i = 0; i < count; i++) s->weight[i] = exp(((double)s->logits[i] - (double)s->logits[best]) / o->temperature);
+    } else {
+        count = filter(s, best);
+    }
+    for (int i = 0; i < count; i++) sum += s->weight[i];
+    double left = uniform(seed, index) * sum;
+    int last = 0;
+    for (int i = 0; i < count; i++) {
+        if (s->weight[i] > 0) last = i; /* rounding may leave a rest: it goes to the last that can be */
+        if ((left -= s->weight[i]) < 0) break;
+    }
+    return all ? last : s->kept[last];
+}
