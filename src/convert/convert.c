@@ -110,7 +110,7 @@ static void set_config(conversion *c) {
     pal_model_config *to = &c->config;
     *to = c->model->config;
     if (c->options->to == PAL_LAYOUT_OFFICIAL) to->official = true;
-    if (c->options->to == PAL_LAYOUT_PALIMPSA && to->official) {
+    else if (c->options->to != PAL_LAYOUT_GGUF && to->official) {
         to->official = false;
         to->metaplasticity = false;
         to->listed = true;
