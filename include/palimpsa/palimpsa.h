@@ -4,6 +4,7 @@
 #define PALIMPSA_PALIMPSA_H
 
 #include "palimpsa/context.h"
+#include "palimpsa/convert.h"
 #include "palimpsa/generate.h"
 #include "palimpsa/memory.h"
 #include "palimpsa/model.h"

@@ -272,22 +272,31 @@ pal_status pal_config_of_source(pal_model_config *out, const pal_source *source,
     return pal_config_read(out, source->config, &shapes, path, err);
 }
 
-pal_status pal_model_open(pal_model **out, const char *directory, pal_model_use use, const pal_context *cx, pal_error *err) {
+pal_status pal_model_open_unloaded(pal_model **out, const char *path, pal_model_use use, pal_error *err) {
     pal_status st;
     void *block;
     *out = NULL;
     if ((st = pal_alloc_named(&block, 1, sizeof(pal_model), "a model", err))) return st;
     pal_model *m = block;
     m->use = use;
-    if ((st = pal_source_open(&m->source, directory, err))) goto failed;
+    if ((st = pal_source_open(&m->source, path, err))) goto failed;
     if ((st = pal_config_of_source(&m->config, &m->source, err))) goto failed;
     if ((st = prepare(m, file_has_gate, err))) goto failed;
     if ((st = compare_tensors(m, err))) goto failed;
-    if ((st = load(m, cx, err))) goto failed;
     *out = m;
     return PAL_OK;
 failed:
     pal_model_close(m);
+    return st;
+}
+
+pal_status pal_model_open(pal_model **out, const char *directory, pal_model_use use, const pal_context *cx, pal_error *err) {
+    pal_status st = pal_model_open_unloaded(out, directory, use, err);
+    if (st) return st;
+    if ((st = load(*out, cx, err))) {
+        pal_model_close(*out);
+        *out = NULL;
+    }
     return st;
 }
 

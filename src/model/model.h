@@ -21,6 +21,9 @@ struct pal_model {
  * head that must equal the embedding. */
 pal_status pal_model_check_source(const pal_source *source, const pal_model_config *config, pal_error *err);
 
+/* A model whose files were opened and compared with its configuration, but whose weights were not read: it cannot run. */
+pal_status pal_model_open_unloaded(pal_model **out, const char *path, pal_model_use use, pal_error *err);
+
 /* Four interleaved multiply-xor lanes: for fingerprints and checksums, not against an adversary. */
 uint64_t pal_hash_floats(uint64_t seed, const float *x, size_t n);
 

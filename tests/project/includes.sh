@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Includes go one way: base <- kernels <- memory <- layers <- model <- {train, eval, infer, serve} <- cli;
+# Includes go one way: base <- kernels <- memory <- layers <- model <- {train, eval, infer, serve, convert} <- cli;
 # format, text, data and plot stand on base (model may use format).
 set -euo pipefail
 root=$1
@@ -17,6 +17,7 @@ declare -A may=(
     [eval]="base kernels memory layers format model text data plot eval infer"
     [infer]="base kernels memory layers format model text infer"
     [serve]="base kernels memory layers format model text infer serve"
+    [convert]="base kernels memory layers format model text convert"
 )
 bad=0
 while IFS=: read -r file include; do

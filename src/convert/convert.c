@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT */
+/* A source, a plan of what the target holds, and a writer: the plan is made and checked before anything is written. */
+#include "palimpsa/convert.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/context.h"
+#include "base/map.h"
+#include "format/gguf_types.h"
+#include "format/gguf_writer.h"
+#include "format/model_dir.h"
+#include "format/model_writer.h"
+#include "model/model.h"
+#include "text/gguf_export.h"
+
+enum { PATH_MAX_TEXT = 4400 };
+
+static const char *const names[PAL_LAYOUTS] = { "palimpsa", "hf-mamba2", "official", "gguf" };
+
+const char *pal_layout_name(pal_layout layout) { return (unsigned)layout < PAL_LAYOUTS ? names[layout] : NULL; }
+
+typedef struct {
+    const char *target;
+    const pal_convert_options *options;
+    pal_model *model;
+    pal_model_config config; /* of the target */
+    pal_tokenizer *tokenizer; /* NULL: none, or files are copied */
+    bool copy_tokenizer;
+    bool cast; /* options name a dtype */
+    pal_dtype dtype;
+    int type; /* of a GGUF's matrices; -1: as they are */
+    size_t count;
+    pal_tensor *tensors;       /* as they shall be; names and dtypes may differ from the source's */
+    const pal_tensor **source; /* where each comes from */
+    pal_converted report;
+    pal_error *err;
+} conversion;
+
+/* Files beside a model that tell how text becomes tokens. */
+static const char *const tokenizer_files[] = { "tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt", "tokenizer.gguf", "tokenizer_config.json",
+                                               "special_tokens_map.json", "added_tokens.json", "generation_config.json", "chat_template.jinja" };
+
+static bool is_file(const char *directory, const char *name) {
+    char path[PATH_MAX_TEXT];
+    struct stat info;
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode);
+}
+
+static bool has_tokenizer(const char *directory) {
+    return is_file(directory, "tokenizer.json") || is_file(directory, "tokenizer.model") || is_file(directory, "tokenizer.gguf") ||
+           (is_file(directory, "vocab.json") && is_file(directory, "merges.txt"));
+}
+
+static pal_status read_dtype(conversion *c) {
+    static const struct {
+        const char *name;
+        pal_dtype dtype;
+        int type;
+    } known[] = { { "f32", PAL_F32, PAL_GGML_F32 }, { "bf16", PAL_BF16, PAL_GGML_BF16 }, { "f16", PAL_F16, PAL_GGML_F16 }, { "q8_0", PAL_F32, PAL_GGML_Q8_0 } };
+    c->type = -1;
+    if (!c->options->dtype) return PAL_OK;
+    c->cast = true;
+    for (size_t i = 0; i < PAL_COUNT(known); i++)
+        if (strcmp(c->options->dtype, known[i].name) == 0) {
+            if (known[i].type == PAL_GGML_Q8_0 && c->options->to != PAL_LAYOUT_GGUF)
+                return pal_fail(c->err, PAL_E_ARGUMENT, "dtype q8_0 is for GGUF only; %s holds f32, bf16 or f16", names[c->options->to]);
+            c->dtype = known[i].dtype;
+            c->type = known[i].type;
+            return PAL_OK;
+        }
+    return pal_fail(c->err, PAL_E_ARGUMENT, "dtype is '%.20s'; expected f32, bf16, f16 or q8_0", c->options->dtype);
+}
+
+static const char *path_of(const conversion *c) { return c->model->source.path; }
+
+/* What stands against a plain Mamba2 of another program. */
+static pal_status check_plain(const conversion *c) {
+    const pal_model_config *m = &c->model->config;
+    const char *to = names[c->options->to];
+    const bool gguf = c->options->to == PAL_LAYOUT_GGUF, official = c->options->to == PAL_LAYOUT_OFFICIAL;
+    char kind[64];
+    pal_model_describe(m, kind);
+    int on = 0;
+    for (int i = 0; i < m->layers; i++) on += strcmp(pal_model_layer_rule(m, i), "gla") != 0;
+    if (m->mixer != PAL_MIXER_M || m->mqar) return pal_fail(c->err, PAL_E_UNSUPPORTED, "%s: is %s, and %s holds plain Mamba2 only", path_of(c), kind, to);
+    if (on)
+        return pal_fail(c->err, PAL_E_UNSUPPORTED, "%s: %d of %d layers are metaplastic; %s holds plain Mamba2 only, which would ignore their importance and compute something else", path_of(c),
+                        on, m->layers, to);
+    if ((official || gguf) && m->norm_groups != m->key_heads)
+        return pal_fail(c->err, PAL_E_UNSUPPORTED, "%s: the gated norm has %d groups and the keys %d; %s takes the norm per group of keys", path_of(c), m->norm_groups, m->key_heads, to);
+    if (official && fabs(m->norm_eps - 1e-5) > 1e-12)
+        return pal_fail(c->err, PAL_E_UNSUPPORTED, "%s: the norms' epsilon is %g; official Mamba2 has 1e-05", path_of(c), m->norm_eps);
+    if (!gguf) return PAL_OK;
+    if (m->dt_low > 0 || isfinite(m->dt_high)) return pal_fail(c->err, PAL_E_UNSUPPORTED, "%s: the time step is limited to [%g, %g]; a GGUF of Mamba2 has no limit", path_of(c), m->dt_low, m->dt_high);
+    if (!m->conv_bias || m->proj_bias)
+        return pal_fail(c->err, PAL_E_UNSUPPORTED, "%s: %s; a GGUF of Mamba2 has biases in the convolutions and nowhere else", path_of(c),
+                        m->proj_bias ? "the projections have biases" : "the convolutions have no bias");
+    return PAL_OK;
+}
+
+static void set_config(conversion *c) {
+    pal_model_config *to = &c->config;
+    *to = c->model->config;
+    if (c->options->to == PAL_LAYOUT_OFFICIAL) to->official = true;
+    else if (c->options->to != PAL_LAYOUT_GGUF && to->official) {
+        to->official = false;
+        to->metaplasticity = false;
+        to->listed = true;
+        memset(to->metaplastic, 0, sizeof to->metaplastic);
+        to->rank = (to->hidden + 15) / 16; /* of gates that may come */
+    }
+}
+
+static void add(conversion *c, const pal_tensor *from, const char *name) {
+    pal_tensor t = *from;
+    t.name = name;
+    if (c->cast) t.dtype = c->dtype;
+    c->report.bytes += t.count * pal_dtype_size(t.dtype);
+    c->source[c->count] = from;
+    c->tensors[c->count++] = t;
+}
+
+static pal_status plan_tensors(conversion *c) {
+    const pal_weight_table *table = &c->model->table;
+    const pal_source *source = &c->model->source;
+    c->tensors = pal_alloc(table->count + 1, sizeof *c->tensors);
+    c->source = pal_alloc(table->count + 1, sizeof *c->source);
+    if (!c->tensors || !c->source) return pal_fail(c->err, PAL_E_MEMORY, "no memory for the list of tensors");
+    for (size_t i = 0; i < table->count; i++) {
+        const pal_weight_entry *e = &table->entries[i];
+        const pal_tensor *t = pal_source_find(source, e->view.name);
+        if (!t) continue; /* part of a gate that nothing reads */
+        if (e->view.unused && c->options->to != PAL_LAYOUT_PALIMPSA) {
+            c->report.dropped++;
+            continue;
+        }
+        const bool embedding = e->id == PAL_W_EMBEDDING;
+        add(c, t, embedding ? pal_config_embedding_name(&c->config) : e->view.name);
+        if (embedding && c->options->to == PAL_LAYOUT_OFFICIAL && c->config.tied) add(c, t, "lm_head.weight");
+    }
+    c->report.tensors = c->count;
+    return PAL_OK;
+}
+
+static pal_status find_tokenizer(conversion *c) {
+    const pal_source *source = &c->model->source;
+    const char *given = c->options->tokenizer;
+    const bool gguf = strcmp(source->format, "gguf") == 0, gguf_out = c->options->to == PAL_LAYOUT_GGUF;
+    const size_t rows = (size_t)c->config.vocab_rows;
+    pal_status st;
+    if (given && strcmp(given, "none") == 0) return PAL_OK;
+    if (!given && !gguf && !has_tokenizer(source->path)) {
+        if (!gguf_out) return PAL_OK;
+        return pal_fail(c->err, PAL_E_ARGUMENT, "%s: has no tokenizer, which a GGUF file needs; name one (a file, a directory, 'bytes') or 'none'", source->path);
+    }
+    st = pal_tokenizer_open(&c->tokenizer, given ? given : source->path, c->err);
+    if (st && !given && gguf && !gguf_out) return PAL_OK; /* a GGUF file without a vocabulary */
+    if (st) return st;
+    /* GGUF files pad their list of tokens to the rows of the embedding. */
+    if (pal_tokenizer_size(c->tokenizer) > rows)
+        return pal_fail(c->err, PAL_E_ARGUMENT, "%s: the tokenizer has %zu ids, the model's embedding %zu rows", given ? given : source->path, pal_tokenizer_size(c->tokenizer), rows);
+    c->copy_tokenizer = !given && !gguf && !gguf_out;
+    c->report.tokenizer = true;
+    return PAL_OK;
+}
+
+static pal_status copy_file(const conversion *c, const char *name, const char *directory) {
+    char from[PATH_MAX_TEXT], to[PATH_MAX_TEXT];
+    pal_map map;
+    pal_writer w;
+    pal_status st;
+    snprintf(from, sizeof from, "%s/%s", path_of(c), name);
+    snprintf(to, sizeof to, "%s/%s", directory, name);
+    if ((st = pal_map_open(&map, from, c->err))) return st;
+    if (!(st = pal_writer_open(&w, to, c->err))) {
+        if (map.size) fwrite(map.data, 1, map.size, w.stream);
+        st = pal_writer_commit(&w, c->err);
+    }
+    pal_map_close(&map);
+    return st;
+}
+
+static pal_status write_tokenizer(const conversion *c, const char *directory) {
+    pal_status st = PAL_OK;
+    if (!c->tokenizer) return PAL_OK;
+    if (!c->copy_tokenizer) return pal_tokenizer_save(c->tokenizer, directory, c->err);
+    for (size_t i = 0; i < PAL_COUNT(tokenizer_files) && !st; i++)
+        if (is_file(path_of(c), tokenizer_files[i])) st = copy_file(c, tokenizer_files[i], directory);
+    return st;
+}
+
+static json_t *make_config(const conversion *c) {
+    const bool same_kind = c->model->config.official == c->config.official;
+    if (c->options->to == PAL_LAYOUT_HF_MAMBA2) return pal_config_write_hugging_face(&c->config);
+    return pal_config_write(&c->config, same_kind ? c->model->source.config : NULL);
+}
+
+static pal_status write_directory(conversion *c) {
+    pal_model_writer *w;
+    pal_status st = pal_model_writer_open(&w, c->target, c->tensors, c->count, c->err);
+    if (st) return st;
+    size_t done = 0;
+    for (size_t i = 0; i < c->count && !st; i++) {
+        st = pal_model_writer_copy(w, i, &c->model->source, c->source[i], c->err);
+        done += c->tensors[i].count * pal_dtype_size(c->tensors[i].dtype);
+        if (!st && c->options->progress && !c->options->progress(c->options->user, done, c->report.bytes))
+            st = pal_fail(c->err, PAL_E_IO, "%s: interrupted; nothing was written", c->target);
+    }
+    if (!st) st = write_tokenizer(c, pal_model_writer_directory(w));
+    if (st) {
+        pal_model_writer_drop(w);
+        return st;
+    }
+    json_t *config = make_config(c);
+    if (!config) {
+        pal_model_writer_drop(w);
+        return pal_fail(c->err, PAL_E_MEMORY, "no memory to write %s", c->target);
+    }
+    st = pal_model_writer_commit(w, config, c->err);
+    json_decref(config);
+    return st;
+}
+
+static pal_status write_gguf(conversion *c) {
+    const pal_model_config *m = &c->config;
+    pal_bytes pairs = { 0 };
+    size_t pair_count = 0;
+    const char *slash = strrchr(c->target, '/');
+    pal_status st = pal_gguf_export(c->tokenizer, (size_t)m->vocab_rows, &pairs, &pair_count, c->err);
+    const pal_gguf_plan plan = { .hidden = m->hidden, .layers = m->layers, .conv = m->conv, .inner = m->heads * m->dv, .state = m->dk, .heads = m->heads, .groups = m->key_heads,
+                                 .vocab = m->vocab, .vocab_rows = m->vocab_rows, .eps = m->norm_eps, .name = slash ? slash + 1 : c->target, .pairs = pairs.data, .pairs_size = pairs.size,
+                                 .pair_count = pair_count, .type = c->type, .count = c->count, .tensors = c->source };
+    if (!st) st = pal_gguf_write(c->target, &c->model->source, &plan, c->options->progress, c->options->user, c->err);
+    pal_bytes_free(&pairs);
+    struct stat info;
+    if (!st && stat(c->target, &info) == 0) c->report.bytes = (size_t)info.st_size;
+    return st;
+}
+
+static pal_status convert(conversion *c, const char *source) {
+    pal_status st;
+    const bool gguf = c->options->to == PAL_LAYOUT_GGUF;
+    if ((unsigned)c->options->to >= PAL_LAYOUTS) return pal_fail(c->err, PAL_E_ARGUMENT, "there is no layout %d", (int)c->options->to);
+    if ((st = read_dtype(c)) || (st = pal_target_is_free(c->target, !gguf, c->err))) return st;
+    if ((st = pal_model_open_unloaded(&c->model, source, PAL_FOR_INFERENCE, c->err))) return st;
+    if (c->options->to != PAL_LAYOUT_PALIMPSA && (st = check_plain(c))) return st;
+    set_config(c);
+    if ((st = plan_tensors(c)) || (st = find_tokenizer(c))) return st;
+    return gguf ? write_gguf(c) : write_directory(c);
+}
+
+pal_status pal_convert(const char *source, const char *target, const pal_convert_options *options, pal_converted *report, pal_error *err) {
+    conversion c = { .target = target, .options = options, .err = err };
+    const pal_status st = convert(&c, source);
+    if (report) *report = c.report;
+    pal_tokenizer_close(c.tokenizer);
+    pal_free(c.tensors);
+    pal_free(c.source);
+    pal_model_close(c.model);
+    return st;
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT */
+#include "format/gguf_writer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/half.h"
+#include "base/map.h"
+#include "format/gguf.h"
+#include "format/gguf_types.h"
+#include "format/gguf_values.h"
+#include "format/model_writer.h"
+
+enum { ALIGNMENT = 32, PIECE = 1 << 16, CONTEXT = 1 << 20 };
+
+typedef struct {
+    char name[64];
+    const pal_gguf_format *format;
+    int rank;
+    int64_t dims[4]; /* fastest first */
+    size_t offset, bytes;
+    bool decay;
+} entry;
+
+typedef struct {
+    const char *path;
+    const pal_source *source;
+    const pal_gguf_plan *plan;
+    pal_writer w;
+    entry *entries;
+    size_t data; /* bytes, padded */
+    float *values;
+    unsigned char *packed;
+    pal_written_fn *progress;
+    void *user;
+    size_t written; /* of the data */
+    pal_error *err;
+} writer;
+
+static void put(writer *w, const void *bytes, size_t size) { /* failures are met at the commit */
+    fwrite(bytes, 1, size, w->w.stream);
+}
+
+static void put_number(writer *w, uint64_t x, int bytes) {
+    unsigned char out[8];
+    for (int i = 0; i < bytes; i++) out[i] = (unsigned char)(x >> (8 * i));
+    put(w, out, (size_t)bytes);
+}
+
+static void put_string(writer *w, const char *text) {
+    put_number(w, strlen(text), 8);
+    put(w, text, strlen(text));
+}
+
+static void pair_u32(writer *w, const char *key, uint32_t value) {
+    put_string(w, key);
+    put_number(w, PAL_GGUF_U32, 4);
+    put_number(w, value, 4);
+}
+
+static void pair_string(writer *w, const char *key, const char *value) {
+    put_string(w, key);
+    put_number(w, PAL_GGUF_STRING, 4);
+    put_string(w, value);
+}
+
+static const pal_gguf_format *format_as_source(const pal_source *source, const pal_tensor *t) {
+    const char *stored = pal_source_stored(source, t);
+    const bool q8 = strcmp(stored, "Q8_0") == 0;
+    return pal_gguf_format_of(q8 ? PAL_GGML_Q8_0 : t->dtype == PAL_F16 ? PAL_GGML_F16 : t->dtype == PAL_BF16 ? PAL_GGML_BF16 : PAL_GGML_F32);
+}
+
+static pal_status plan_entry(writer *w, entry *e, const pal_tensor *t) {
+    bool matrix;
+    if (!pal_gguf_name_of(e->name, &matrix, &e->decay, t->name)) return pal_fail(w->err, PAL_E_UNSUPPORTED, "%s: tensor '%s' has no place in a GGUF of Mamba2", w->path, t->name);
+    e->format = !matrix ? pal_gguf_format_of(PAL_GGML_F32) : w->plan->type < 0 ? format_as_source(w->source, t) : pal_gguf_format_of((uint64_t)w->plan->type);
+    for (int i = 0; i < t->rank; i++)
+        if (i == 0 || t->rank != 3 || i == 2) e->dims[e->rank++] = t->shape[i]; /* [channels, 1, taps] loses the 1 */
+    for (int i = 0; i < e->rank / 2; i++) {
+        const int64_t swap = e->dims[i];
+        e->dims[i] = e->dims[e->rank - 1 - i], e->dims[e->rank - 1 - i] = swap;
+    }
+    const char *last = strrchr(e->name, '.');
+    if (strcmp(last, ".ssm_a") == 0 || strcmp(last, ".ssm_d") == 0) { /* one row a head */
+        e->dims[1] = e->dims[0], e->dims[0] = 1;
+        e->rank = 2;
+    } else if (strstr(e->name, ".ssm_norm.")) {
+        e->dims[0] /= w->plan->groups, e->dims[1] = w->plan->groups;
+        e->rank = 2;
+    }
+    if ((size_t)e->dims[0] % e->format->values) e->format = pal_gguf_format_of(PAL_GGML_F16); /* rows do not fill blocks */
+    e->bytes = t->count / e->format->values * e->format->bytes;
+    e->offset = w->data;
+    w->data = (w->data + e->bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
+    return PAL_OK;
+}
+
+static uint32_t file_type(const writer *w) {
+    for (size_t i = 0; i < w->plan->count; i++)
+        if (strstr(w->entries[i].name, ".ssm_in.")) {
+            const uint32_t id = w->entries[i].format->id;
+            return id == PAL_GGML_F16 ? 1 : id == PAL_GGML_Q8_0 ? 7 : id == PAL_GGML_BF16 ? 32 : 0;
+        }
+    return 0;
+}
+
+static void write_head(writer *w) {
+    const pal_gguf_plan *p = w->plan;
+    const float eps = (float)p->eps;
+    const bool padded = p->vocab != p->vocab_rows;
+    put(w, "GGUF", 4);
+    put_number(w, 3, 4);
+    put_number(w, p->count, 8);
+    put_number(w, p->pair_count + 17 + padded, 8);
+    pair_string(w, "general.architecture", "mamba2");
+    pair_string(w, "general.name", p->name);
+    pair_u32(w, "general.alignment", ALIGNMENT);
+    pair_u32(w, "general.quantization_version", 2);
+    pair_u32(w, "general.file_type", file_type(w));
+    pair_u32(w, "mamba2.context_length", CONTEXT);
+    pair_u32(w, "mamba2.embedding_length", (uint32_t)p->hidden);
+    pair_u32(w, "mamba2.block_count", (uint32_t)p->layers);
+    pair_u32(w, "mamba2.feed_forward_length", 0);
+    pair_u32(w, "mamba2.attention.head_count", 0);
+    pair_u32(w, "mamba2.vocab_size", (uint32_t)p->vocab_rows);
+    pair_u32(w, "mamba2.ssm.conv_kernel", (uint32_t)p->conv);
+    pair_u32(w, "mamba2.ssm.inner_size", (uint32_t)p->inner);
+    pair_u32(w, "mamba2.ssm.state_size", (uint32_t)p->state);
+    pair_u32(w, "mamba2.ssm.time_step_rank", (uint32_t)p->heads);
+    pair_u32(w, "mamba2.ssm.group_count", (uint32_t)p->groups);
+    put_string(w, "mamba2.attention.layer_norm_rms_epsilon");
+    put_number(w, PAL_GGUF_F32, 4);
+    put_number(w, pal_f32_bits(eps), 4);
+    if (padded) pair_u32(w, "palimpsa.unpadded_vocab_size", (uint32_t)p->vocab);
+    put(w, p->pairs, p->pairs_size);
+    for (size_t i = 0; i < p->count; i++) {
+        const entry *e = &w->entries[i];
+        put_string(w, e->name);
+        put_number(w, (uint64_t)e->rank, 4);
+        for (int d = 0; d < e->rank; d++) put_number(w, (uint64_t)e->dims[d], 8);
+        put_number(w, e->format->id, 4);
+        put_number(w, e->offset, 8);
+    }
+}
+
+static void pad(writer *w, size_t to) {
+    static const unsigned char zeroes[ALIGNMENT];
+    put(w, zeroes, to);
+}
+
+/* n values, a multiple of the block, to bytes. */
+static size_t encode(const entry *e, const float *x, size_t n, unsigned char *out) {
+    switch (e->format->id) {
+    case PAL_GGML_Q8_0:
+        for (size_t i = 0; i < n; i += 32) pal_q8_0_encode(x + i, out + i / 32 * 34);
+        break;
+    case PAL_GGML_F16:
+    case PAL_GGML_BF16:
+        for (size_t i = 0; i < n; i++) {
+            const uint16_t h = e->format->id == PAL_GGML_F16 ? pal_f32_to_f16(x[i]) : pal_f32_to_bf16(x[i]);
+            memcpy(out + 2 * i, &h, sizeof h);
+        }
+        break;
+    default: memcpy(out, x, n * sizeof *x);
+    }
+    return n / e->format->values * e->format->bytes;
+}
+
+static pal_status advance(writer *w, size_t bytes) {
+    w->written += bytes;
+    if (ferror(w->w.stream)) return pal_fail(w->err, PAL_E_IO, "%s: cannot write: %s", w->path, strerror(errno ? errno : EIO));
+    if (w->progress && !w->progress(w->user, w->written, w->data)) return pal_fail(w->err, PAL_E_IO, "%s: interrupted; nothing was written", w->path);
+    return PAL_OK;
+}
+
+static pal_status write_tensor(writer *w, const entry *e, const pal_tensor *t) {
+    pal_status st;
+    if ((st = pal_source_check(w->source, t, w->err))) return st;
+    const bool raw = t->data && !e->decay && strcmp(e->format->name, pal_dtype_name(t->dtype)) == 0;
+    for (size_t at = 0; at < t->count; at += PIECE) {
+        const size_t n = t->count - at < PIECE ? t->count - at : PIECE;
+        size_t bytes = n * e->format->bytes / e->format->values;
+        if (raw) {
+            put(w, (const unsigned char *)t->data + at * e->format->bytes, bytes);
+        } else {
+            if ((st = pal_source_read(w->source, t, at, n, w->values, w->err))) return st;
+            for (size_t i = 0; e->decay && i < n; i++) w->values[i] = -expf(w->values[i]);
+            bytes = encode(e, w->values, n, w->packed);
+            put(w, w->packed, bytes);
+        }
+        if ((st = advance(w, bytes))) return st;
+    }
+    pad(w, (ALIGNMENT - e->bytes % ALIGNMENT) % ALIGNMENT);
+    return PAL_OK;
+}
+
+static pal_status write_all(writer *w) {
+    pal_status st;
+    errno = 0;
+    write_head(w);
+    const long head = ftell(w->w.stream);
+    if (head < 0 || fflush(w->w.stream) != 0) return pal_fail(w->err, PAL_E_IO, "%s: cannot write: %s", w->path, strerror(errno));
+    const size_t begin = ((size_t)head + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
+    const int full = fallocate(fileno(w->w.stream), 0, 0, (off_t)(begin + w->data)) != 0 ? errno : 0; /* not every file system can */
+    if (full == ENOSPC || full == EFBIG || full == EDQUOT) return pal_fail(w->err, PAL_E_IO, "%s: no room for %zu bytes: %s", w->path, begin + w->data, strerror(full));
+    pad(w, begin - (size_t)head);
+    for (size_t i = 0; i < w->plan->count; i++)
+        if ((st = write_tensor(w, &w->entries[i], w->plan->tensors[i]))) return st;
+    return PAL_OK;
+}
+
+pal_status pal_gguf_write(const char *path, const pal_source *source, const pal_gguf_plan *plan, pal_written_fn *progress, void *user, pal_error *err) {
+    writer w = { .path = path, .source = source, .plan = plan, .progress = progress, .user = user, .err = err };
+    pal_status st;
+    if ((st = pal_target_is_free(path, false, err))) return st;
+    w.entries = pal_alloc(plan->count + 1, sizeof *w.entries);
+    w.values = pal_alloc(PIECE, sizeof *w.values);
+    w.packed = pal_alloc(PIECE, sizeof(float));
+    if (!w.entries || !w.values || !w.packed) st = pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
+    for (size_t i = 0; i < plan->count && !st; i++) st = plan_entry(&w, &w.entries[i], plan->tensors[i]);
+    if (!st) st = pal_writer_open(&w.w, path, err);
+    if (!st) {
+        st = write_all(&w);
+        if (!st) st = pal_writer_commit(&w.w, err);
+        pal_writer_drop(&w.w);
+    }
+    pal_free(w.entries);
+    pal_free(w.values);
+    pal_free(w.packed);
+    return st;
+}

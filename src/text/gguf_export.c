@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT */
+#include "text/gguf_export.h"
+
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "format/gguf_values.h"
+#include "text/hf_json.h"
+
+typedef struct {
+    pal_bytes *out;
+    size_t *count;
+    pal_error *err;
+    pal_status st;
+} exporter;
+
+static void put(exporter *e, const void *bytes, size_t size) {
+    if (!e->st) e->st = pal_bytes_append(e->out, bytes, size, e->err);
+}
+
+static void put_number(exporter *e, uint64_t x, int bytes) {
+    unsigned char out[8];
+    for (int i = 0; i < bytes; i++) out[i] = (unsigned char)(x >> (8 * i));
+    put(e, out, (size_t)bytes);
+}
+
+static void put_string(exporter *e, const void *text, size_t size) {
+    put_number(e, size, 8);
+    put(e, text, size);
+}
+
+static void begin(exporter *e, const char *key, pal_gguf_type type) {
+    put_string(e, key, strlen(key));
+    put_number(e, type, 4);
+    ++*e->count;
+}
+
+static void begin_array(exporter *e, const char *key, pal_gguf_type element, size_t n) {
+    begin(e, key, PAL_GGUF_ARRAY);
+    put_number(e, element, 4);
+    put_number(e, n, 8);
+}
+
+static void pair_string(exporter *e, const char *key, const char *value) {
+    begin(e, key, PAL_GGUF_STRING);
+    put_string(e, value, strlen(value));
+}
+
+static void pair_u32(exporter *e, const char *key, int64_t value) {
+    begin(e, key, PAL_GGUF_U32);
+    put_number(e, (uint64_t)value, 4);
+}
+
+static void pair_bool(exporter *e, const char *key, bool value) {
+    begin(e, key, PAL_GGUF_BOOL);
+    put_number(e, value, 1);
+}
+
+static bool present(const pal_tokenizer *tok, size_t id) { return id < tok->size && (tok->flags[id] & PAL_TOKEN_PRESENT); }
+
+static uint32_t kind_of(const pal_tokenizer *tok, size_t id) {
+    if (!present(tok, id)) return PAL_PIECE_UNUSED;
+    const uint8_t f = tok->flags[id];
+    if (tok->unk != PAL_NO_ID && id == tok->unk && tok->model != PAL_MODEL_BPE) return PAL_PIECE_UNKNOWN;
+    if (f & PAL_TOKEN_SPECIAL) return PAL_PIECE_CONTROL;
+    if (f & PAL_TOKEN_BYTE) return PAL_PIECE_BYTE;
+    if (f & PAL_TOKEN_UNUSED) return PAL_PIECE_UNUSED;
+    if (f & (PAL_TOKEN_ADDED | PAL_TOKEN_USER)) return PAL_PIECE_USER;
+    return PAL_PIECE_NORMAL;
+}
+
+static void put_tokens(exporter *e, const pal_tokenizer *tok, size_t rows) {
+    begin_array(e, "tokenizer.ggml.tokens", PAL_GGUF_STRING, rows);
+    for (size_t id = 0; id < rows && !e->st; id++) {
+        char padding[32];
+        const pal_slice name = present(tok, id) ? pal_strings_at(&tok->names, id) : (pal_slice){ (const unsigned char *)padding, 0 };
+        if (present(tok, id)) put_string(e, name.data, name.size);
+        else put_string(e, padding, (size_t)snprintf(padding, sizeof padding, "[PAD%zu]", id));
+    }
+    begin_array(e, "tokenizer.ggml.token_type", PAL_GGUF_I32, rows);
+    for (size_t id = 0; id < rows && !e->st; id++) put_number(e, kind_of(tok, id), 4);
+}
+
+static pal_status put_merges(exporter *e, const pal_tokenizer *tok) {
+    void *block;
+    const pal_pair_map *map = &tok->merges;
+    pal_status st = pal_alloc_named(&block, map->count + 1, sizeof(uint64_t), "merges", e->err);
+    if (st) return st;
+    uint64_t *by_rank = block;
+    memset(by_rank, 0xff, (map->count + 1) * sizeof *by_rank);
+    for (size_t i = 0; map->slots && i <= map->mask; i++)
+        if (map->slots[i].key != UINT64_MAX && map->slots[i].a < map->count) by_rank[map->slots[i].a] = map->slots[i].key;
+    size_t n = 0;
+    while (n < map->count && by_rank[n] != UINT64_MAX) n++;
+    if (n != map->count) st = pal_fail(e->err, PAL_E_UNSUPPORTED, "the tokenizer's merges are not numbered from 0 without gaps, so they cannot be written to a GGUF file");
+    begin_array(e, "tokenizer.ggml.merges", PAL_GGUF_STRING, n);
+    for (size_t i = 0; i < n && !st && !e->st; i++) {
+        const pal_slice left = pal_strings_at(&tok->names, (size_t)(by_rank[i] >> 32)), right = pal_strings_at(&tok->names, (size_t)(by_rank[i] & UINT32_MAX));
+        put_number(e, left.size + 1 + right.size, 8);
+        put(e, left.data, left.size);
+        put(e, " ", 1);
+        put(e, right.data, right.size);
+    }
+    pal_free(block);
+    return st;
+}
+
+/* llama.cpp knows pre-tokenizers by name. */
+static const char *pre_tokenizer(const pal_tokenizer *tok) {
+    const bool nfc = tok->normal_count == 1 && tok->normal[0].kind == PAL_NFC;
+    if (tok->model != PAL_MODEL_BPE || !tok->byte_level || tok->normal_count > 1 || (tok->normal_count == 1 && !nfc) || tok->split_count != 1) return NULL;
+    const pal_split_step *s = &tok->split[0];
+    const bool gpt2 = s->kind == PAL_SPLIT_GPT2 || (s->kind == PAL_SPLIT_PATTERN && s->pattern && s->literal.size == strlen(pal_gpt2_pattern) &&
+                                                    memcmp(s->literal.data, pal_gpt2_pattern, s->literal.size) == 0);
+    if (!gpt2 || tok->ignore_merges) return NULL;
+    return nfc ? "mpt" : "gpt-2";
+}
+
+static pal_status export_bpe(exporter *e, const pal_tokenizer *tok, size_t rows) {
+    const char *pre = pre_tokenizer(tok);
+    if (!pre)
+        return pal_fail(e->err, PAL_E_UNSUPPORTED, "this tokenizer (%s) cannot be written to a GGUF file: llama.cpp has no name for its rules; byte-level BPE with GPT-2's pattern and "
+                        "SentencePiece BPE can", tok->kind);
+    pair_string(e, "tokenizer.ggml.model", "gpt2");
+    pair_string(e, "tokenizer.ggml.pre", pre);
+    put_tokens(e, tok, rows);
+    return put_merges(e, tok);
+}
+
+static void export_spm(exporter *e, const pal_tokenizer *tok, size_t rows) {
+    pair_string(e, "tokenizer.ggml.model", "llama");
+    pair_string(e, "tokenizer.ggml.pre", "default");
+    put_tokens(e, tok, rows);
+    begin_array(e, "tokenizer.ggml.scores", PAL_GGUF_F32, rows);
+    for (size_t id = 0; id < rows && !e->st; id++) {
+        const float score = present(tok, id) ? tok->scores[id] : -1000;
+        uint32_t bits;
+        memcpy(&bits, &score, sizeof bits);
+        put_number(e, bits, 4);
+    }
+    pair_bool(e, "tokenizer.ggml.add_space_prefix", tok->spm.dummy_prefix);
+    if (tok->unk != PAL_NO_ID) pair_u32(e, "tokenizer.ggml.unknown_token_id", tok->unk);
+}
+
+pal_status pal_gguf_export(const pal_tokenizer *tok, size_t rows, pal_bytes *out, size_t *count, pal_error *err) {
+    exporter e = { .out = out, .count = count, .err = err };
+    pal_status st = PAL_OK;
+    if (!tok) {
+        pair_string(&e, "tokenizer.ggml.model", "none");
+        return e.st;
+    }
+    if (tok->size > rows) return pal_fail(err, PAL_E_ARGUMENT, "the tokenizer has %zu ids, the model's embedding %zu rows", tok->size, rows);
+    if (tok->model == PAL_MODEL_SPM_BPE && tok->scores) export_spm(&e, tok, rows);
+    else st = export_bpe(&e, tok, rows);
+    if (st) return st;
+    const int64_t bos = tok->bos >= 0 ? tok->bos : tok->eos, eos = tok->eos >= 0 ? tok->eos : tok->bos;
+    if (bos >= 0) pair_u32(&e, "tokenizer.ggml.bos_token_id", bos);
+    if (eos >= 0) pair_u32(&e, "tokenizer.ggml.eos_token_id", eos);
+    pair_bool(&e, "tokenizer.ggml.add_bos_token", tok->prefix.count > 0);
+    pair_bool(&e, "tokenizer.ggml.add_eos_token", tok->suffix.count > 0);
+    return e.st;
+}

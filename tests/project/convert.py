@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Checkpoints of others through `palimpsa convert`: every value arrives, every layout comes back with the same bytes, and
+what cannot be converted is refused without leaving anything.
+
+    convert.py PROGRAM
+"""
+import json, pathlib, resource, signal, struct, subprocess, sys, tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import checkpoint_writers as writers
+
+program = sys.argv[1]
+failures = 0
+
+
+def check(what, good, detail=""):
+    global failures
+    if not good:
+        failures += 1
+        print(f"FAILED: {what} {detail}")
+    return good
+
+
+def run(*arguments, code=0):
+    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
+    check(" ".join(map(str, arguments)), done.returncode == code, f"exit code {done.returncode}, expected {code}: {done.stdout[:300]}{done.stderr[:500]}")
+    if code:
+        check("one sentence", len([l for l in done.stderr.splitlines() if l and "warning" not in l]) == 1, done.stderr)
+    return done
+
+
+def read_safetensors(path):
+    raw = pathlib.Path(path).read_bytes()
+    (length,) = struct.unpack("<Q", raw[:8])
+    header = json.loads(raw[8 : 8 + length])
+    header.pop("__metadata__", None)
+    return {n: (t["dtype"], t["shape"], raw[8 + length + t["data_offsets"][0] : 8 + length + t["data_offsets"][1]]) for n, t in header.items()}
+
+
+def floats(raw):
+    return struct.unpack(f"<{len(raw) // 4}f", raw)
+
+
+root = pathlib.Path(tempfile.mkdtemp(prefix="palimpsa-convert-"))
+try:
+    for kind in writers.KINDS:
+        folder = root / kind
+        s, made = writers.write(kind, folder)
+        source = folder / "model.gguf" if kind.startswith("gguf") else folder
+        spec = ["--tokenizer", "none"]
+        run("convert", source, folder / "as32", "--to", "official", "--dtype", "f32", *spec)
+        found = read_safetensors(folder / "as32" / "model.safetensors")
+        expected = {**made, "lm_head.weight": made["backbone.embedding.weight"]}
+        check(f"{kind}: names", set(found) == set(expected), set(found) ^ set(expected))
+        for name in expected:
+            dtype, shape, raw = found.get(name, ("", [], b""))
+            wanted = struct.unpack(f"<{len(expected[name][1])}f", struct.pack(f"<{len(expected[name][1])}f", *expected[name][1]))
+            got = floats(raw)
+            exact = not (kind.startswith("gguf") and name.endswith("A_log"))  # which GGUF holds as -exp
+            same = got == wanted if exact else len(got) == len(wanted) and all(abs(a - b) <= 2e-7 * max(1, abs(b)) for a, b in zip(got, wanted))
+            check(f"{kind}: {name}", dtype == "F32" and shape == expected[name][0] and same)
+        config = json.loads((folder / "as32" / "config.json").read_text())
+        vocab = writers.ROWS if kind.startswith("hf") else writers.VOCAB
+        check(f"{kind}: vocabulary", config["vocab_size"] == vocab and config["ssm_cfg"]["ngroups"] == s["G"], config)
+        # there and back: ours, then the official layout, in the dtype of the source
+        run("convert", source, folder / "ours", "--to", "palimpsa", *spec)
+        run("convert", folder / "ours", folder / "back", "--to", "official", *spec)
+        run("convert", source, folder / "straight", "--to", "official", *spec)
+        run("convert", folder / "ours", folder / "hf", "--to", "hf-mamba2", *spec)
+        run("convert", folder / "hf", folder / "hf-back", "--to", "official", *spec)
+        straight = read_safetensors(folder / "straight" / "model.safetensors")
+        check(f"{kind}: ours and back", read_safetensors(folder / "back" / "model.safetensors") == straight)
+        check(f"{kind}: Hugging Face and back", read_safetensors(folder / "hf-back" / "model.safetensors") == straight)
+        a, b = (json.loads((folder / d / "config.json").read_text()) for d in ("back", "straight"))
+        check(f"{kind}: configuration", a["ssm_cfg"] == b["ssm_cfg"] and a["vocab_size"] == b["vocab_size"], (a, b))
+        if kind in ("official", "torch"):
+            given = read_safetensors(folder / "model.safetensors") if kind == "official" else {n: ("F32", t[0], writers.packed(t[1], "F32")) for n, t in expected.items()}
+            check(f"{kind}: the very bytes", straight == given)
+        # GGUF and back; A_log passes through exp and log
+        run("convert", folder / "ours", folder / "g.gguf", "--to", "gguf", *spec)
+        run("convert", folder / "g.gguf", folder / "g-back", "--to", "official", *spec)
+        returned = read_safetensors(folder / "g-back" / "model.safetensors")
+        for name, (dtype, shape, raw) in straight.items():
+            if name.endswith(writers.MATRICES):
+                check(f"{kind}: GGUF and back: {name}", returned[name] == (dtype, shape, raw))
+            elif dtype == "F32" and not name.endswith("A_log"):
+                check(f"{kind}: GGUF and back: {name}", returned[name][2] == raw)
+        run("convert", folder / "ours", folder / "q.gguf", "--to", "gguf", "--dtype", "q8_0", *spec)
+        run("inspect", folder / "q.gguf")
+
+    # a warning where Hugging Face's files do not say how the norm was taken
+    done = run("inspect", root / "hf")
+    check("norm groups are said", "norm_groups" in done.stderr, done.stderr)
+    check("and silent when stated", "norm_groups" not in run("inspect", root / "hf" / "hf").stderr)
+
+    # a tokenizer goes along
+    done = run("convert", root / "gguf" / "model.gguf", root / "with", "--to", "palimpsa")
+    check("the vocabulary of a GGUF comes along", (root / "with" / "tokenizer.gguf").exists())
+    run("convert", root / "with", root / "with.gguf", "--to", "gguf")
+    run("convert", root / "with.gguf", root / "with-back", "--to", "palimpsa")
+    check("and comes back", (root / "with-back" / "tokenizer.gguf").exists())
+
+    # refused, with nothing left
+    def refused(*arguments, says):
+        before = sorted(p.name for p in root.iterdir())
+        done = run("convert", *arguments, code=2)
+        check(f"'{says}'", says in done.stderr, done.stderr)
+        check("nothing is left", sorted(p.name for p in root.iterdir()) == before, sorted(p.name for p in root.iterdir()))
+
+    refused(root / "gone", root / "x", "--to", "palimpsa", says="cannot open")
+    refused(root / "torch", root / "x", "--to", "elephant", says="--to expects")
+    refused(root / "torch", root / "x", says="--to is missing")
+    refused(root / "torch", root / "x", "--to", "official", "--dtype", "q8_0", says="GGUF only")
+    refused(root / "torch", root / "x", "--to", "official", "--dtype", "i4", says="expected f32")
+    refused(root / "torch", root / "hf", "--to", "official", says="not empty")
+    refused(root / "torch", root / "with.gguf", "--to", "gguf", "--tokenizer", "none", says="exists already")
+    refused(root / "torch", root / "x.gguf", "--to", "gguf", says="has no tokenizer")
+    refused(root / "torch", root / "x.gguf", "--to", "gguf", "--tokenizer", "bytes", says="256 ids")
+    refused(root / "torch", root / "no" / "such" / "x", "--to", "official", says="cannot make a directory")
+    golden = pathlib.Path(__file__).resolve().parent.parent / "golden" / "models"
+    metaplastic = golden / "palimpsa_m"
+    if metaplastic.exists():
+        refused(metaplastic, root / "x.gguf", "--to", "gguf", "--tokenizer", "none", says="metaplastic")
+        refused(metaplastic, root / "x", "--to", "official", says="metaplastic")
+    changed = root / "limited"
+    changed.mkdir()
+    (changed / "config.json").write_text(json.dumps({**writers.hf_config(writers.sizes()), "time_step_limit": [0.1, 0.5]}))
+    (changed / "model.safetensors").write_bytes(writers.safetensors_bytes(writers.hf_names(json.loads((root / "official" / "expected.json").read_text()))))
+    refused(changed, root / "x.gguf", "--to", "gguf", "--tokenizer", "none", says="time step is limited")
+    (changed / "config.json").write_text(json.dumps({**writers.hf_config(writers.sizes()), "layer_norm_epsilon": 1e-6}))
+    refused(changed, root / "x", "--to", "official", says="epsilon")
+    empty = root / "empty"
+    empty.mkdir()
+    run("convert", root / "torch", empty, "--to", "official")
+    check("an empty directory is filled", (empty / "model.safetensors").exists())
+    # a disk that is full: a limit on the size of files stands in for it
+    done = subprocess.run([program, "convert", str(root / "torch"), str(root / "big"), "--to", "official"], capture_output=True, text=True,
+                          preexec_fn=lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))))
+    check("a full disk", done.returncode in (1, 2) and len(done.stderr.splitlines()) == 1, done.stderr)
+    done = subprocess.run([program, "convert", str(root / "torch"), str(root / "big.gguf"), "--to", "gguf", "--tokenizer", "none"], capture_output=True, text=True,
+                          preexec_fn=lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))))
+    check("a full disk for GGUF", done.returncode in (1, 2) and len(done.stderr.splitlines()) == 1, done.stderr)
+    check("nothing is left", not [p.name for p in root.iterdir() if p.name.startswith("big")], [p.name for p in root.iterdir()])
+finally:
+    subprocess.run(["rm", "-rf", str(root)])
+if failures:
+    sys.exit(f"{failures} checks failed")
+print(f"{len(writers.KINDS)} kinds of checkpoints converted")
