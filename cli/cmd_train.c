@@ -17,40 +17,29 @@
 #include "kernels/matmul/matmul.h"
 #include "plot/runs.h"
 #include "progress.h"
+#include "train.h"
 #include "train/checkpoint.h"
 #include "train/task_mqar.h"
 
-/* Every option, in one place: the table below points here, and so do config.json and --config files. */
-typedef struct {
-    cli_common common;
-    const char *task, *model, *rule, *out, *config, *recipe;
-    bool resume, recompute;
-    int64_t seed, steps, epochs, stop_after, warmup, log_every, eval_every, checkpoint_every, examples, test_examples;
-    int batch, accumulate, keep;
-    double lr, lr_floor, beta1, beta2, eps, weight_decay, clip, stop_score;
-    const char *schedule, *decay, *freeze, *train_only, *lr_factor;
-    int seq_len, kv_pairs, vocab;
-    double exponent;
-    bool random_fill;
-    const char *stages;
-    int hidden, layers, heads, head_dim, state_size, rank;
-    double expand_v;
-} train_options;
-
-static train_options defaults(void) {
+static train_options defaults(bool text) {
+    if (text) {
+        train_options o;
+        train_text_defaults(&o);
+        return o;
+    }
     return (train_options){ .task = "mqar", .model = "palimpsa-d", .seed = 1, .log_every = 10, .examples = 100000, .test_examples = 3000, .batch = 128,
                             .accumulate = 1, .lr = 4.64e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .stop_score = 0.99,
-                            .decay = "everything", .seq_len = 128, .kv_pairs = 32, .vocab = 8192, .exponent = 0.01 };
+                            .decay = "everything", .seq_len = 128, .kv_pairs = 32, .vocab = 8192, .exponent = 0.01, .shuffle = "auto", .save_dtype = "f32" };
 }
 
-enum { OPTIONS = 48 };
-static const int64_t MOST_STEPS = 1000000000; /* sums and products of counts stay far from overflow */
+enum { OPTIONS = 68 };
+static const int64_t MOST_STEPS = TRAIN_MOST_STEPS;
 
 static size_t option_table(train_options *o, cli_option *t) {
     size_t n = 0;
 #define OPTION(name, type, field, arg, help) t[n++] = (cli_option){ name, type, &o->field, arg, help, false }
 #define RUN_OPTION(name, type, field, arg, help) t[n++] = (cli_option){ name, type, &o->field, arg, help, true }
-    OPTION("task", OPT_TEXT, task, "NAME", "mqar: multi-query associative recall (default)");
+    OPTION("task", OPT_TEXT, task, "NAME", "mqar: multi-query associative recall (default); text: language modelling. Defaults below are mqar's; text's in brackets");
     OPTION("model", OPT_TEXT, model, "NAME|DIR", "palimpsa-d, palimpsa-m, gated-deltanet, transformer, ...; -wo-meta for ablations; or a model directory");
     OPTION("rule", OPT_TEXT, rule, "RULE", "memory rule on the D backbone: longhorn, delta, gdn, mesa, ...");
     RUN_OPTION("out", OPT_TEXT, out, "RUNDIR", "where the run goes");
@@ -60,36 +49,51 @@ static size_t option_table(train_options *o, cli_option *t) {
     RUN_OPTION("recipe", OPT_TEXT, recipe, "NAME", "the same from configs/NAME.json");
     OPTION("seed", OPT_LONG, seed, "N", "of initial weights and data (default 1)");
     OPTION("steps", OPT_LONG, steps, "N", "updates (default: --epochs)");
-    OPTION("epochs", OPT_LONG, epochs, "N", "passes over --examples (default 20)");
-    OPTION("batch", OPT_INT, batch, "N", "examples per micro-batch (default 128)");
+    OPTION("epochs", OPT_LONG, epochs, "N", "passes over the data (default 20) [1]");
+    OPTION("batch", OPT_INT, batch, "N", "examples per micro-batch (default 128) [rows; by the model's size]");
     OPTION("accumulate", OPT_INT, accumulate, "N", "micro-batches per update (default 1)");
-    OPTION("lr", OPT_FLOAT, lr, "X", "peak learning rate (default 4.64e-3)");
-    OPTION("schedule", OPT_TEXT, schedule, "KIND", "constant, cosine or cosine-epoch (default: cosine with --steps, else cosine-epoch)");
-    OPTION("warmup", OPT_LONG, warmup, "N", "updates of linear rise (default 0)");
-    OPTION("lr-floor", OPT_FLOAT, lr_floor, "F", "fraction of the peak that a cosine ends at (default 0)");
+    OPTION("lr", OPT_FLOAT, lr, "X", "peak learning rate (default 4.64e-3) [3e-3; 1.25e-3 from 400M parameters on; a tenth for a directory]");
+    OPTION("schedule", OPT_TEXT, schedule, "KIND", "constant, cosine or cosine-epoch (default: cosine with --steps, else cosine-epoch) [cosine]");
+    OPTION("warmup", OPT_LONG, warmup, "N", "updates of linear rise (default 0) [2000, at most a tenth of the run; 200 for a directory]");
+    OPTION("lr-floor", OPT_FLOAT, lr_floor, "F", "fraction of the peak that a cosine ends at (default 0) [0.1]");
     OPTION("beta1", OPT_FLOAT, beta1, "X", "AdamW (default 0.9)");
-    OPTION("beta2", OPT_FLOAT, beta2, "X", "AdamW (default 0.999)");
-    OPTION("eps", OPT_FLOAT, eps, "X", "AdamW (default 1e-8)");
+    OPTION("beta2", OPT_FLOAT, beta2, "X", "AdamW (default 0.999) [0.95]");
+    OPTION("eps", OPT_FLOAT, eps, "X", "AdamW (default 1e-8) [1e-15]");
     OPTION("weight-decay", OPT_FLOAT, weight_decay, "X", "AdamW (default 0.1)");
     OPTION("decay", OPT_TEXT, decay, "WHAT", "everything, or matrices only (default everything)");
-    OPTION("clip", OPT_FLOAT, clip, "X", "largest norm of the gradient; 0: no clipping (default)");
+    OPTION("clip", OPT_FLOAT, clip, "X", "largest norm of the gradient; 0: no clipping (default) [1]");
     OPTION("freeze", OPT_TEXT, freeze, "PATTERNS", "weights never to update, as '*.A_log,*.D'");
     OPTION("train-only", OPT_TEXT, train_only, "PATTERNS", "update nothing else, as '*.b_*'");
     OPTION("lr-factor", OPT_TEXT, lr_factor, "LIST", "own learning rates, as '*.b_scale=10'");
     OPTION("log-every", OPT_LONG, log_every, "N", "updates between lines of metrics.jsonl (default 10)");
-    OPTION("eval-every", OPT_LONG, eval_every, "N", "updates between evaluations (default: an epoch; the last is always evaluated)");
-    OPTION("checkpoint-every", OPT_LONG, checkpoint_every, "N", "updates between checkpoints (default: an epoch; the last is always written)");
+    OPTION("eval-every", OPT_LONG, eval_every, "N", "updates between evaluations (default: an epoch; the last is always evaluated) [a 20th of the run]");
+    OPTION("checkpoint-every", OPT_LONG, checkpoint_every, "N", "updates between checkpoints (default: an epoch; the last is always written) [a 5th of the run]");
     OPTION("keep", OPT_INT, keep, "K", "checkpoints to keep; 0: all (default)");
     OPTION("stop-score", OPT_FLOAT, stop_score, "X", "a stage ends when test accuracy exceeds this (default 0.99; 2: never)");
     OPTION("recompute", OPT_FLAG, recompute, NULL, "keep fewer activations and compute them again: less memory, more time");
     OPTION("seq-len", OPT_INT, seq_len, "L", "mqar: tokens of an example (default 128)");
     OPTION("kv-pairs", OPT_INT, kv_pairs, "N", "mqar: pairs to remember, 4N <= L (default 32)");
-    OPTION("vocab", OPT_INT, vocab, "V", "mqar: vocabulary (default 8192)");
+    OPTION("vocab", OPT_INT, vocab, "V", "vocabulary (default 8192) [the tokenizer's]");
     OPTION("exponent", OPT_FLOAT, exponent, "P", "mqar: how early questions come; 1 is uniform (default 0.01)");
     OPTION("random-fill", OPT_FLAG, random_fill, NULL, "mqar: random tokens where nothing is asked");
     OPTION("stages", OPT_TEXT, stages, "LIST", "mqar: a curriculum L:PAIRS:EPOCHS:BATCH,... instead of the four above");
     OPTION("examples", OPT_LONG, examples, "N", "mqar: training examples in fixed order; 0: every one is new (default 100000)");
     OPTION("test-examples", OPT_LONG, test_examples, "N", "mqar: held-out examples (default 3000)");
+    OPTION("data", OPT_TEXT, data, "LIST", "text: shards or text files, as 'a,b' or with weights 'a=3,b=1'");
+    OPTION("tokenizer", OPT_TEXT, tokenizer, "X", "text: bytes, chars, a file or a directory (default: the shards' own, or the model's)");
+    OPTION("field", OPT_TEXT, field, "NAME", "text: --data is JSONL with its text in this field");
+    OPTION("valid", OPT_FLOAT, valid, "F", "text: fraction of a text file to hold back for validation [0.05]; shards have their own");
+    OPTION("valid-data", OPT_TEXT, valid_data, "LIST", "text: other shards or text files to validate on");
+    OPTION("valid-tokens", OPT_LONG, valid_tokens, "N", "text: validate on the first N tokens of each source [all]");
+    OPTION("no-eos", OPT_FLAG, no_eos, NULL, "text: do not end the documents of a text file with the tokenizer's end-of-text token");
+    OPTION("row", OPT_INT, row, "L", "text: tokens of a row, packed with documents [2048, 8192 or 32768 by the model's size]");
+    OPTION("context", OPT_INT, context, "C", "text: longer documents are cut into sequences of this many tokens [256, 1024 or 4096]");
+    OPTION("shuffle", OPT_TEXT, shuffle, "WHAT", "text: documents, sequences, no, or auto: sequences where there are fewer than 1000 documents [auto]");
+    OPTION("carry-state", OPT_FLAG, carry_state, NULL, "text: truncated back-propagation: rows go on with the memory that the row before left behind");
+    OPTION("sample", OPT_TEXT, sample, "PROMPT", "text: print how the model goes on from PROMPT at each evaluation");
+    OPTION("sample-tokens", OPT_INT, sample_tokens, "N", "text: tokens of a sample [200]");
+    OPTION("save-dtype", OPT_TEXT, save_dtype, "TYPE", "weights in checkpoints/best: f32, bf16 or f16; checkpoints to resume from are f32 (default f32)");
+    OPTION("data-checksum", OPT_TEXT, data_checksum, "HEX", "text: written to config.json, so that a run goes on with the data it began with");
     OPTION("hidden", OPT_INT, hidden, "D", "model width, where the preset's is not wanted");
     OPTION("layers", OPT_INT, layers, "N", "layers");
     OPTION("heads", OPT_INT, heads, "N", "heads");
@@ -144,9 +148,19 @@ static int make_mqar_options(const train_options *o, pal_mqar_options *m) {
     return CLI_OK;
 }
 
-static int make_train_options(const train_options *o, const pal_mqar_options *m, pal_train_options *t) {
+static int parse_dtype(const char *name, pal_dtype *out) {
+    static const struct { const char *name; pal_dtype dtype; } known[] = { { "f32", PAL_F32 }, { "bf16", PAL_BF16 }, { "f16", PAL_F16 } };
+    for (size_t i = 0; i < PAL_COUNT(known); i++)
+        if (strcmp(known[i].name, name) == 0) {
+            *out = known[i].dtype;
+            return CLI_OK;
+        }
+    return cli_error(CLI_USAGE, "--save-dtype '%s': expected f32, bf16 or f16", name);
+}
+
+/* epoch: updates of one, for what happens once in each. */
+static int make_train_options(const train_options *o, int64_t epoch, pal_train_options *t) {
     pal_error err;
-    const int64_t epoch = o->examples ? pal_mqar_epoch_steps(o->examples, m->stage[0].batch, o->accumulate) : m->stage[0].steps;
     *t = (pal_train_options){ .rate = o->lr, .floor = o->lr_floor, .warmup = o->warmup, .accumulate = o->accumulate, .log_every = o->log_every,
                               .eval_every = o->eval_every ? o->eval_every : epoch, .checkpoint_every = o->checkpoint_every ? o->checkpoint_every : epoch,
                               .keep = o->keep, .stop_score = o->stop_score, .stop_after = o->stop_after, .recompute = o->recompute,
@@ -162,6 +176,8 @@ static int make_train_options(const train_options *o, const pal_mqar_options *m,
         return cli_error(CLI_USAGE, "--hidden, --layers, --heads, --head-dim, --state-size, --rank and --expand-v must not be negative");
     if (o->log_every < 0 || o->eval_every < 0 || o->checkpoint_every < 0 || o->keep < 0 || o->stop_after < 0)
         return cli_error(CLI_USAGE, "--log-every, --eval-every, --checkpoint-every, --keep and --stop-after must not be negative");
+    const int code = parse_dtype(o->save_dtype, &t->best_dtype);
+    if (code) return code;
     const char *schedule = o->schedule ? o->schedule : o->steps ? "cosine" : "cosine-epoch";
     if (pal_schedule_parse(&t->schedule, schedule, &err)) return cli_fail(&err);
     return CLI_OK;
@@ -180,7 +196,10 @@ static int open_model(const train_options *o, const pal_context *cx, pal_model *
     if (o->rule || o->hidden || o->layers || o->heads || o->head_dim || o->state_size || o->rank || o->expand_v > 0)
         return cli_error(CLI_USAGE, "--model %s is a directory: its rule and sizes cannot be chosen", o->model);
     const int vocab = pal_model_config_of(*model)->vocab;
+    if (vocab < o->vocab && strcmp(o->task, "text") == 0)
+        return cli_error(CLI_USAGE, "--model %s has a vocabulary of %d, the tokenizer of --data %s has %d ids", o->model, vocab, o->data, o->vocab);
     if (vocab < o->vocab) return cli_error(CLI_USAGE, "--model %s has a vocabulary of %d, the task one of %d; give --vocab %d", o->model, vocab, o->vocab, vocab);
+    if (strcmp(o->task, "text") == 0 && pal_model_config_of(*model)->mqar) return cli_error(CLI_USAGE, "--model %s is a model for mqar, not for text", o->model);
     printf("weights from the directory %s\n", o->model);
     return CLI_OK;
 }
@@ -273,8 +292,10 @@ static int check_level(const char *run, const json_t *state, const pal_context *
     return cli_error(CLI_USAGE, "%s was trained at processor level %s, now %s; resume it with --cpu %s", run, before, level, before);
 }
 
-static int train(const train_options *o, const cli_usage *usage, const pal_context *cx) {
-    pal_mqar_options m;
+static int train(train_options *o, const cli_usage *usage, const pal_context *cx) {
+    pal_mqar_options m = { 0 };
+    train_text text = { 0 };
+    const bool is_text = strcmp(o->task, "text") == 0;
     pal_train_options t;
     pal_mqar_task *mqar = NULL;
     pal_task task;
@@ -284,9 +305,20 @@ static int train(const train_options *o, const cli_usage *usage, const pal_conte
     int64_t step = 0;
     char path[4096];
     int code, lock = -1;
-    if (strcmp(o->task, "mqar") != 0) return cli_error(CLI_USAGE, "task '%s': expected mqar", o->task);
-    if ((code = make_mqar_options(o, &m)) || (code = make_train_options(o, &m, &t))) return code;
-    if (pal_mqar_task_new(&mqar, cx, &m, &task, &err)) return cli_fail(&err);
+    if (strcmp(o->task, "mqar") != 0 && !is_text) return cli_error(CLI_USAGE, "task '%s': expected mqar or text", o->task);
+    if (is_text) {
+        if (!o->resume && snprintf(path, sizeof path, "%s/config.json", o->out) < (int)sizeof path && access(path, F_OK) == 0)
+            return cli_error(CLI_USAGE, "%s already holds a run; use --resume to go on with it, or another --out", o->out);
+        if ((code = train_text_open(&text, o, cx, &task)) || (code = make_train_options(o, o->steps, &t))) {
+            train_text_close(&text);
+            return code;
+        }
+    } else {
+        if ((code = make_mqar_options(o, &m))) return code;
+        const int64_t epoch = o->examples ? pal_mqar_epoch_steps(o->examples, m.stage[0].batch, o->accumulate) : m.stage[0].steps;
+        if ((code = make_train_options(o, epoch, &t))) return code;
+        if (pal_mqar_task_new(&mqar, cx, &m, &task, &err)) return cli_fail(&err);
+    }
     config = cli_make_config(usage);
     if (snprintf(path, sizeof path, "%s/config.json", o->out) >= (int)sizeof path) {
         code = cli_error(CLI_USAGE, "%s: the path is too long", o->out);
@@ -334,13 +366,15 @@ static int train(const train_options *o, const cli_usage *usage, const pal_conte
         }
         if ((code = cli_lock(o->out, false, &lock)) || (code = write_config(path, config))) goto done;
     }
-    const double labelled = (double)m.stage[0].data.pairs / m.stage[0].data.length;
+    const double labelled = is_text ? 1 : (double)m.stage[0].data.pairs / m.stage[0].data.length;
     progress view = progress_begin(cx, cli_flops_per_token(model, labelled));
     trainer.user = &view;
     char kind[64];
     pal_model_describe(pal_model_config_of(model), kind);
     printf("%s, %zu parameters, %d thread%s, %s; %.0f MiB beside the weights\n", kind, pal_model_parameters(model), pal_context_threads(cx),
            pal_context_threads(cx) == 1 ? "" : "s", pal_cpu_level_name(pal_context_level(cx)), (double)bytes / 1048576);
+    if (is_text) printf("%lld updates of %d x %d x %d tokens, context %d%s\n", (long long)o->steps, o->accumulate, o->batch, o->row, o->context,
+                        o->carry_state ? "; memories are carried from row to row, gradients are not (truncated back-propagation)" : "");
     if (step) printf("resuming %s at step %lld\n", o->out, (long long)step);
     listen_for_signals();
     pal_train_result result;
@@ -353,6 +387,12 @@ static int train(const train_options *o, const cli_usage *usage, const pal_conte
     if (result.skipped) printf("%lld updates were skipped: their gradient was not finite\n", (long long)result.skipped);
     if (result.end == PAL_TRAIN_STOPPED)
         printf("stopped at step %lld, checkpoint written; go on with: palimpsa train --resume --out %s\n", (long long)result.step, o->out);
+    else if (is_text && isfinite(result.score))
+        printf("finished at step %lld: validation loss %.4f, perplexity %.4g (best %.4f at step %lld); see %s/report.html\n", (long long)result.step, -result.score,
+               exp(-result.score), -result.best_score, (long long)result.best_step, o->out);
+    else if (is_text)
+        printf("finished at step %lld: loss %.4f, perplexity %.4g; nothing was held back to validate on; see %s/report.html\n", (long long)result.step, result.loss,
+               exp(result.loss), o->out);
     else
         printf("finished at step %lld: %s %.4f (best %.4f at step %lld); see %s/report.html\n", (long long)result.step, task.score_name, result.score,
                result.best_score, (long long)result.best_step, o->out);
@@ -363,20 +403,40 @@ done:
     json_decref(config);
     pal_model_close(model);
     pal_mqar_task_free(mqar);
+    train_text_close(&text);
     return code;
 }
 
+/* The task decides the defaults of the other options, so it is looked for first: on the command line, else in the file. */
+static bool wants_text(int argc, char **argv, const char *file) {
+    bool text = false;
+    json_t *config = file ? json_load_file(file, 0, NULL) : NULL;
+    const char *task = json_string_value(json_object_get(config, "task"));
+    if (task) text = strcmp(task, "text") == 0;
+    json_decref(config);
+    for (int i = 1; i < argc; i++) {
+        const char *name = argv[i] + (argv[i][0] == '-') + (argv[i][0] == '-' && argv[i][1] == '-');
+        if (name == argv[i]) continue;
+        if (strcmp(name, "task") == 0 && i + 1 < argc) text = strcmp(argv[i + 1], "text") == 0;
+        if (strncmp(name, "task=", 5) == 0) text = strcmp(name + 5, "text") == 0;
+    }
+    return text;
+}
+
 int cmd_train(int argc, char **argv) {
-    train_options o = defaults();
+    train_options o = defaults(wants_text(argc, argv, NULL));
     cli_option options[OPTIONS + 4];
     const cli_usage usage = {
-        .synopsis = "train --task mqar --model NAME --out RUNDIR [options]",
+        .synopsis = "train --task mqar|text --model NAME|DIR --out RUNDIR [options]",
         .about = "Trains a model into RUNDIR: config.json, metrics.jsonl and checkpoints. Ctrl-C finishes the update, writes a\n"
                  "checkpoint and says how to resume; a resumed run equals an uninterrupted one bit for bit.",
         .examples = "  palimpsa train --model palimpsa-d --seq-len 64 --kv-pairs 16 --batch 16 --steps 400 --lr 3e-3 --out runs/a\n"
                     "  palimpsa train --resume --out runs/a\n"
                     "  palimpsa train --model palimpsa-m-wo-meta --stages 128:32:20:128,256:64:20:128 --out runs/mamba2\n"
-                    "  palimpsa train --model palimpsa-d --rule longhorn --epochs 4 --out runs/longhorn\n",
+                    "  palimpsa train --model palimpsa-d --rule longhorn --epochs 4 --out runs/longhorn\n"
+                    "  palimpsa train --task text --data book.txt --tokenizer chars --model palimpsa-m --epochs 5 --out runs/book\n"
+                    "  palimpsa train --task text --data shards --model palimpsa-d-15m --steps 2000 --sample 'Once' --out runs/tales\n"
+                    "  palimpsa train --task text --data letters.jsonl --model runs/tales --epochs 1 --out runs/letters\n",
         .options = options,
         .option_count = option_table(&o, options),
     };
@@ -392,6 +452,9 @@ int cmd_train(int argc, char **argv) {
         if (access(path, F_OK) != 0) return cli_error(CLI_USAGE, "%s holds no run to resume", o.out);
     }
     if (file) { /* the file first, then the command line again on top of it */
+        const train_options given_run = o;
+        o = defaults(wants_text(argc, argv, file));
+        o.out = given_run.out, o.resume = given_run.resume;
         if ((code = cli_read_config(&usage, file))) return code;
         cli_parse(&usage, argc, argv, NULL, 0, &given);
     }

@@ -40,14 +40,17 @@ void progress_train(progress *view, const pal_train_progress *p) {
     const double clock = bench_now();
     const bool line = p->logged && (!view->terminal || p->evaluated);
     if (!line && (!view->terminal || clock - view->shown < 0.1)) return;
-    char left[32], stage[32] = "", accuracy[32] = "", score[32] = "";
+    char left[32], stage[32] = "", accuracy[32] = "", score[48] = "";
     progress_duration(left, p->seconds_left);
     if (p->stages > 1) snprintf(stage, sizeof stage, "stage %d/%d  ", p->stage + 1, p->stages);
     if (isfinite(p->accuracy)) snprintf(accuracy, sizeof accuracy, "  train acc %.3f", p->accuracy);
-    if (isfinite(p->score)) snprintf(score, sizeof score, "  test acc %.3f", p->score);
+    if (p->by_loss) snprintf(accuracy, sizeof accuracy, " (ppl %.4g)", exp(p->loss));
+    if (isfinite(p->score) && p->by_loss) snprintf(score, sizeof score, "  valid %.4f (ppl %.4g)", -p->score, exp(-p->score));
+    else if (isfinite(p->score)) snprintf(score, sizeof score, "  test acc %.3f", p->score);
     printf("%s%sstep %lld/%lld  loss %.4f%s%s  lr %.2e  %.0f tok/s (%.0f%% of peak)  %s left%s", view->terminal ? "\r\033[K" : "", stage, (long long)p->step,
            (long long)p->total, p->loss, accuracy, score, p->rate, p->tokens_per_s, 100 * p->tokens_per_s * view->token_flops / view->peak_flops, left,
            line ? "\n" : "");
+    if (p->sample) printf("%s--- sample at step %lld ---\n%s\n---\n", line ? "" : "\n", (long long)p->step, p->sample);
     fflush(stdout);
     view->open = !line;
     view->shown = clock;

@@ -70,7 +70,7 @@ PAL_API const char *pal_model_layer_rule(const pal_model_config *config, int lay
 /* "Palimpsa-D", "Palimpsa-M (without metaplasticity)", "Mamba2", "hybrid Palimpsa-M", ... */
 PAL_API void pal_model_describe(const pal_model_config *config, char text[64]);
 
-/* A named model: palimpsa-d, palimpsa-m, gated-deltanet, transformer with -170m or -760m; mamba2 with -130m ... -2.7b;
+/* A named model: palimpsa-d, palimpsa-m, gated-deltanet, transformer with -15m, -60m, -170m or -760m; mamba2 with -130m ... -2.7b;
  * -wo-meta before the size turns metaplasticity off. A bare name means the size for its task, "mqar" or "text".
  * Numbers that are 0, and a NULL rule, leave the preset's own; the others replace it and what follows from it. */
 typedef struct pal_preset_options {

@@ -174,7 +174,7 @@ static pal_document whole(const pal_shards *s, uint64_t index) {
                            .words = get64(entry + 16) };
 }
 
-pal_document pal_shards_document(const pal_shards *s, pal_part part, uint64_t index) {
+pal_document pal_shards_document(const pal_shards *s, pal_shards_part part, uint64_t index) {
     const uint64_t first = part == PAL_PART_VALID ? s->valid_document : 0;
     pal_document d = whole(s, first + index);
     if (part == PAL_PART_TRAIN && index == s->valid_document && s->valid_cut) d.tokens = s->valid_cut;

@@ -27,7 +27,7 @@
 #include "palimpsa/tokenizer.h"
 
 /* The end of the set is for validation: its last documents, or the end of its only one. */
-typedef enum pal_part { PAL_PART_ALL, PAL_PART_TRAIN, PAL_PART_VALID, PAL_PARTS } pal_part;
+typedef enum pal_shards_part { PAL_PART_ALL, PAL_PART_TRAIN, PAL_PART_VALID, PAL_PARTS } pal_shards_part;
 
 /* A document's tokens, in the mapped file. A document that was longer than a shard is several here. */
 typedef struct pal_document {
@@ -68,7 +68,7 @@ typedef struct pal_shards_info {
 pal_status pal_shards_open(pal_shards **out, const char *directory, pal_error *err);
 void pal_shards_close(pal_shards *shards);
 const pal_shards_info *pal_shards_info_of(const pal_shards *shards);
-pal_document pal_shards_document(const pal_shards *shards, pal_part part, uint64_t index); /* below part[].documents */
+pal_document pal_shards_document(const pal_shards *shards, pal_shards_part part, uint64_t index); /* below part[].documents */
 /* Reads all tokens: their checksums, and that every id is in the vocabulary. */
 pal_status pal_shards_verify(const pal_shards *shards, pal_error *err);
 /* Whether a directory has a shards.json. */

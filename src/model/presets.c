@@ -7,7 +7,8 @@
 #include "base/nearest.h"
 #include "model/config.h"
 
-/* Language models at the paper's two sizes, the official Mamba2 family, and the small sizes of the two tasks. */
+/* Language models at the paper's two sizes and at two smaller ones (with 32,000 ids), the official Mamba2 family, and the
+ * small sizes of the two tasks. */
 typedef struct {
     const char *size; /* after the family's name; "mqar" and "text" stand for a bare name with that task */
     int hidden, layers, heads, head_dim, state; /* state: key width of M; 0 elsewhere */
@@ -17,15 +18,18 @@ typedef struct {
 
 static const preset_size sizes_d[] = {
     { "170m", 768, 19, 16, 48, 0, 1, 32000 }, { "760m", 1536, 19, 16, 96, 0, 2, 32000 },
-    { "mqar", 128, 2, 8, 16, 0, 2, 8192 },    { "text", 256, 6, 8, 32, 0, 1, 256 }, { 0 },
+    { "15m", 256, 8, 8, 32, 0, 1, 32000 },    { "60m", 512, 12, 16, 32, 0, 1, 32000 },
+    { "mqar", 128, 2, 8, 16, 0, 2, 8192 },    { "text", 192, 4, 6, 32, 0, 1, 256 }, { 0 },
 };
 static const preset_size sizes_m[] = {
     { "170m", 768, 30, 16, 96, 48, 0, 32000 }, { "760m", 1536, 38, 16, 192, 96, 0, 32000 },
-    { "mqar", 128, 2, 8, 32, 16, 0, 8192 },    { "text", 256, 8, 8, 64, 32, 0, 256 }, { 0 },
+    { "15m", 256, 13, 8, 64, 32, 0, 32000 },   { "60m", 512, 20, 16, 64, 32, 0, 32000 },
+    { "mqar", 128, 2, 8, 32, 16, 0, 8192 },    { "text", 192, 6, 6, 64, 32, 0, 256 }, { 0 },
 };
 static const preset_size sizes_attention[] = {
     { "170m", 768, 20, 16, 48, 0, 1, 32000 }, { "760m", 1536, 25, 16, 96, 0, 1, 32000 },
-    { "mqar", 128, 2, 8, 16, 0, 1, 8192 },    { "text", 256, 6, 8, 32, 0, 1, 256 }, { 0 },
+    { "15m", 256, 8, 8, 32, 0, 1, 32000 },    { "60m", 512, 13, 16, 32, 0, 1, 32000 },
+    { "mqar", 128, 2, 8, 16, 0, 1, 8192 },    { "text", 192, 4, 6, 32, 0, 1, 256 }, { 0 },
 };
 static const preset_size sizes_mamba2[] = {
     { "130m", 768, 24, 24, 64, 128, 0, 50277 },  { "370m", 1024, 48, 32, 64, 128, 0, 50277 }, { "780m", 1536, 48, 48, 64, 128, 0, 50277 },
@@ -48,9 +52,12 @@ static const struct {
 };
 
 static const char *const names[] = {
-    "palimpsa-d", "palimpsa-d-170m", "palimpsa-d-760m", "palimpsa-d-wo-meta", "palimpsa-d-wo-meta-170m", "palimpsa-d-wo-meta-760m",
-    "palimpsa-m", "palimpsa-m-170m", "palimpsa-m-760m", "palimpsa-m-wo-meta", "palimpsa-m-wo-meta-170m", "palimpsa-m-wo-meta-760m",
-    "gated-deltanet", "gated-deltanet-170m", "gated-deltanet-760m", "transformer", "transformer-170m", "transformer-760m",
+    "palimpsa-d", "palimpsa-d-15m", "palimpsa-d-60m", "palimpsa-d-170m", "palimpsa-d-760m",
+    "palimpsa-d-wo-meta", "palimpsa-d-wo-meta-15m", "palimpsa-d-wo-meta-60m", "palimpsa-d-wo-meta-170m", "palimpsa-d-wo-meta-760m",
+    "palimpsa-m", "palimpsa-m-15m", "palimpsa-m-60m", "palimpsa-m-170m", "palimpsa-m-760m",
+    "palimpsa-m-wo-meta", "palimpsa-m-wo-meta-15m", "palimpsa-m-wo-meta-60m", "palimpsa-m-wo-meta-170m", "palimpsa-m-wo-meta-760m",
+    "gated-deltanet", "gated-deltanet-15m", "gated-deltanet-60m", "gated-deltanet-170m", "gated-deltanet-760m",
+    "transformer", "transformer-15m", "transformer-60m", "transformer-170m", "transformer-760m",
     "mamba2-130m", "mamba2-370m", "mamba2-780m", "mamba2-1.3b", "mamba2-2.7b", NULL,
 };
 

@@ -59,7 +59,7 @@ void pal_stack_block(pal_work *work, const pal_pass *pass, int block);
 /* Checks a batch, embeds it, and says what the blocks are told. */
 pal_status pal_stack_enter(pal_work *work, const pal_model *model, const pal_batch *batch, pal_pass *pass, pal_error *err);
 /* From dh of the last stream to dh of the first. */
-void pal_stack_backward(pal_work *work, pal_pass *pass);
+void pal_stack_backward(pal_work *work, pal_pass *pass, pal_state *const *states);
 pal_pass pal_work_pass(pal_work *work, int tokens, int sequences, const int *cu_seqlens);
 
 #endif

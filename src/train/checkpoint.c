@@ -141,7 +141,7 @@ static void drop_old(const char *checkpoints, int keep) {
 }
 
 pal_status pal_checkpoint_write(const char *run, int64_t step, const pal_model *model, const pal_optimiser *optimiser, json_t *trainer, int keep,
-                                pal_error *err) {
+                                pal_checkpoint_more more, pal_error *err) {
     char checkpoints[PATH], temporary[PATH], path[PATH], name[64];
     pal_status st;
     if ((st = join(checkpoints, run, "checkpoints", err)) || (st = pal_make_directory(checkpoints, err))) return st;
@@ -153,6 +153,7 @@ pal_status pal_checkpoint_write(const char *run, int64_t step, const pal_model *
     if ((st = pal_model_save(model, temporary, PAL_F32, err))) goto failed;
     char file[PATH];
     if ((st = join(file, temporary, "optimizer.safetensors", err)) || (st = pal_optimiser_save(optimiser, model, file, err))) goto failed;
+    if (more.save && (st = more.save(more.self, temporary, true, err))) goto failed;
     if ((st = write_trainer(temporary, trainer, err))) goto failed;
     pal_remove_directory(path); /* an unsound one that was passed over when resuming */
     if (rename(temporary, path) != 0) {
@@ -167,14 +168,15 @@ failed:
     return st;
 }
 
-pal_status pal_checkpoint_write_best(const char *run, const pal_model *model, pal_error *err) {
+pal_status pal_checkpoint_write_best(const char *run, const pal_model *model, pal_dtype dtype, pal_checkpoint_more more, pal_error *err) {
     char checkpoints[PATH], temporary[PATH], path[PATH], aside[PATH];
     pal_status st;
     if ((st = join(checkpoints, run, "checkpoints", err)) || (st = pal_make_directory(checkpoints, err))) return st;
     if ((st = join(temporary, checkpoints, ".best.tmp", err)) || (st = join(path, checkpoints, "best", err))) return st;
     if ((st = join(aside, checkpoints, ".best-old.tmp", err))) return st;
     pal_remove_directory(temporary);
-    st = pal_model_save(model, temporary, PAL_F32, err);
+    st = pal_model_save(model, temporary, dtype, err);
+    if (!st && more.save) st = more.save(more.self, temporary, false, err);
     if (!st && renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_EXCHANGE) != 0) { /* the first, or a file system without it */
         pal_remove_directory(aside);
         const bool moved = rename(path, aside) == 0;

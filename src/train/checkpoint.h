@@ -11,11 +11,17 @@
 
 #include "train/optimiser.h"
 
+/* Whoever has more to put into a checkpoint's directory; save may be NULL. */
+typedef struct pal_checkpoint_more {
+    void *self;
+    pal_status (*save)(void *self, const char *folder, bool resumable, pal_error *err);
+} pal_checkpoint_more;
+
 /* keep > 0: afterwards only the newest `keep` stay. trainer is borrowed; "files" and "checksum" are added to it. */
 pal_status pal_checkpoint_write(const char *run, int64_t step, const pal_model *model, const pal_optimiser *optimiser, json_t *trainer, int keep,
-                                pal_error *err);
+                                pal_checkpoint_more more, pal_error *err);
 /* RUN/checkpoints/best: a model directory alone, exchanged in one operation where the file system can. */
-pal_status pal_checkpoint_write_best(const char *run, const pal_model *model, pal_error *err);
+pal_status pal_checkpoint_write_best(const char *run, const pal_model *model, pal_dtype dtype, pal_checkpoint_more more, pal_error *err);
 
 /* Loads the newest sound checkpoint: the model, and its trainer.json. *model NULL when the run has none at all; an error
  * when it has some but none is sound. Warns of each that is passed over. */

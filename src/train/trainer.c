@@ -32,6 +32,7 @@ typedef struct {
     double last_loss, last_norm, rate;
     double log_seconds, tokens_per_s; /* clock at the last line; smoothed speed */
     uint64_t log_tokens;
+    char *sample;             /* of the evaluation just made, for the report */
 } training;
 
 static double now(void) {
@@ -108,7 +109,8 @@ static pal_status update(training *s, pal_error *err) {
         size_t trained = 0;
         for (int i = 0; i < batch.tokens; i++) trained += batch.targets[i] != PAL_IGNORE;
         const float scale = trained ? 1.0f / ((float)trained * (float)o->accumulate) : 0.0f;
-        if ((st = pal_model_learn(s->model, s->work, &batch, scale, &loss, NULL, err))) return st;
+        st = task->learn ? task->learn(task->self, s->model, s->work, &batch, scale, &loss, err) : pal_model_learn(s->model, s->work, &batch, scale, &loss, NULL, err);
+        if (st) return st;
         sum += loss.sum;
         count += loss.count;
         s->correct += loss.correct;
@@ -131,10 +133,13 @@ static pal_status evaluate(training *s, json_t *line, pal_error *err) {
     const pal_task *task = task_of(s);
     pal_status st = task->evaluate(task->self, s->stage, s->model, s->work, line, &s->score, err);
     if (st) return st;
+    const char *sample = json_string_value(json_object_get(line, "sample"));
+    pal_free(s->sample);
+    s->sample = sample ? pal_strdup(sample) : NULL;
     if (!(s->score <= s->best_score)) { /* also when there was none */
         s->best_score = s->score;
         s->best_step = s->step;
-        st = pal_checkpoint_write_best(s->t->run, s->model, err);
+        st = pal_checkpoint_write_best(s->t->run, s->model, s->t->options.best_dtype, (pal_checkpoint_more){ task->self, task->save }, err);
     }
     return st;
 }
@@ -161,8 +166,10 @@ static pal_status log_line(training *s, bool evaluates, pal_error *err) {
 }
 
 static pal_status checkpoint(training *s, bool finished, pal_error *err) {
+    const pal_task *task = task_of(s);
     json_t *state = to_json(s, finished);
-    const pal_status st = pal_checkpoint_write(s->t->run, s->step, s->model, s->optimiser, state, s->t->options.keep, err);
+    if (task->position) json_object_set_new(state, "data", task->position(task->self));
+    const pal_status st = pal_checkpoint_write(s->t->run, s->step, s->model, s->optimiser, state, s->t->options.keep, (pal_checkpoint_more){ task->self, task->save }, err);
     json_decref(state);
     if (!st) s->written = s->step;
     return st;
@@ -179,8 +186,8 @@ static bool report(training *s, double accuracy, double started, int64_t first, 
     const int64_t done = s->step - first, left = total_steps(s) - s->step;
     const double per_step = done > 0 ? seconds / (double)done : NAN;
     const pal_train_progress p = { .stage = s->stage, .stages = task_of(s)->stages, .step = s->step, .total = total_steps(s), .loss = s->last_loss,
-                                   .rate = s->rate, .grad_norm = s->last_norm, .accuracy = accuracy, .score = s->score,
-                                   .tokens_per_s = s->tokens_per_s, .seconds_left = per_step * (double)left, .logged = logged, .evaluated = evaluated };
+                                   .rate = s->rate, .grad_norm = s->last_norm, .accuracy = accuracy, .score = s->score, .by_loss = !task_of(s)->score_name,
+                                   .tokens_per_s = s->tokens_per_s, .seconds_left = per_step * (double)left, .logged = logged, .evaluated = evaluated, .sample = evaluated ? s->sample : NULL };
     return !s->t->progress || s->t->progress(s->t->user, &p);
 }
 
@@ -235,6 +242,14 @@ pal_status pal_train(const pal_trainer *t, pal_model *model, const json_t *train
     if (trainer_state) {
         if ((st = from_json(&s, trainer_state, step, err))) goto done;
         if ((st = pal_checkpoint_load_optimiser(t->run, step, s.optimiser, model, err))) goto done;
+        if (t->task->resume) {
+            if (snprintf(path, sizeof path, "%s/checkpoints/step-%lld", t->run, (long long)step) >= (int)sizeof path) {
+                st = pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", t->run);
+                goto done;
+            }
+            if ((st = t->task->resume(t->task->self, json_object_get(trainer_state, "data"), path, model, err))) goto done;
+            snprintf(path, sizeof path, "%s/metrics.jsonl", t->run);
+        }
     }
     if ((st = pal_metrics_log_open(&s.metrics, path, s.step, err))) goto done;
     s.log_seconds = now();
@@ -244,6 +259,7 @@ pal_status pal_train(const pal_trainer *t, pal_model *model, const json_t *train
                                   .best_score = s.best_score, .best_step = s.best_step, .skipped = s.skipped, .tokens = s.tokens };
 done:
     if (pal_metrics_log_close(&s.metrics, st ? NULL : err) && !st) st = PAL_E_IO;
+    pal_free(s.sample);
     pal_optimiser_free(s.optimiser);
     pal_work_free(s.work);
     return st;

@@ -2,7 +2,8 @@
 /* The trainer: updates, logging, evaluation, checkpoints, stopping and resuming, for any task.
  *
  * A task is one or more stages (a curriculum), each a number of updates over batches that are pure functions of (stage,
- * step): resuming needs no replay. Between stages weights carry over; moments and the schedule start anew. */
+ * step), or follow from a position that checkpoints record: resuming needs no replay. Between stages weights carry over;
+ * moments and the schedule start anew. */
 #ifndef PAL_TRAIN_TRAINER_H
 #define PAL_TRAIN_TRAINER_H
 
@@ -24,6 +25,15 @@ typedef struct pal_task {
     pal_status (*batch)(void *self, int stage, int64_t step, int micro, pal_batch *out, pal_error *err);
     /* Adds what it measured to `metrics` and gives a score of which more is better. */
     pal_status (*evaluate)(void *self, int stage, const pal_model *model, pal_work *work, json_t *metrics, double *score, pal_error *err);
+
+    /* What follows may be NULL. */
+    /* Instead of pal_model_learn. */
+    pal_status (*learn)(void *self, pal_model *model, pal_work *work, const pal_batch *batch, float scale, pal_loss *loss, pal_error *err);
+    /* Where the data stands, for trainer.json, and going on from there; folder: the checkpoint. */
+    json_t *(*position)(void *self);
+    pal_status (*resume)(void *self, const json_t *position, const char *folder, const pal_model *model, pal_error *err);
+    /* More files for a checkpoint's directory; not resumable: a model directory alone. */
+    pal_status (*save)(void *self, const char *folder, bool resumable, pal_error *err);
 } pal_task;
 
 typedef struct pal_train_options {
@@ -37,6 +47,7 @@ typedef struct pal_train_options {
     int64_t stop_after;        /* stop cleanly after this many updates in all; 0: do not */
     pal_optimiser_options optimiser;
     bool recompute;            /* trade time for memory in long rows */
+    pal_dtype best_dtype;      /* of the weights in checkpoints/best; those that a run resumes from are always f32 */
 } pal_train_options;
 
 typedef struct pal_train_progress {
@@ -45,8 +56,10 @@ typedef struct pal_train_progress {
     double loss, rate, grad_norm;
     double accuracy;           /* of trained positions since the last report; NaN if the task has none */
     double score;              /* of the last evaluation; NaN before the first */
+    bool by_loss;              /* score is the negative validation loss */
     double tokens_per_s, seconds_left;
     bool logged, evaluated;    /* this report goes with a line of metrics */
+    const char *sample;        /* of text that the evaluation made; NULL: none */
 } pal_train_progress;
 
 typedef enum pal_train_end { PAL_TRAIN_FINISHED, PAL_TRAIN_STOPPED } pal_train_end;

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+/* palimpsa train --task text: data, tokenizer and the settings that follow from them. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "data/tokenize.h"
+#include "format/model_dir.h"
+#include "train.h"
+#include "train/checkpoint.h"
+
+enum { NAME = 4096 };
+
+void train_text_defaults(train_options *o) {
+    /* The paper's settings for language; 0 is settled in train_text_open. */
+    *o = (train_options){ .task = "text", .model = "palimpsa-d", .seed = 1, .log_every = 10, .accumulate = 1, .lr_floor = 0.1, .beta1 = 0.9, .beta2 = 0.95,
+                          .eps = 1e-15, .weight_decay = 0.1, .clip = 1, .stop_score = NAN, .decay = "everything", .schedule = "cosine", .warmup = -1,
+                          .shuffle = "auto", .sample_tokens = 200, .save_dtype = "f32", .valid = 0.05 };
+}
+
+static bool is_directory(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* "PATH=WEIGHT": the weight is taken off; a path that exists as it stands has none. */
+static int split_weight(char *path, double *weight) {
+    *weight = 1;
+    char *equals = strrchr(path, '='), *end;
+    if (!equals || access(path, F_OK) == 0) return CLI_OK;
+    *weight = strtod(equals + 1, &end);
+    if (end == equals + 1 || *end || !(*weight > 0) || !isfinite(*weight)) return cli_error(CLI_USAGE, "--data '%s': expected a number above 0 behind '='", path);
+    *equals = '\0';
+    return CLI_OK;
+}
+
+/* A text file becomes shards in the run's directory; there they are found again when the run is resumed. */
+static int text_to_shards(const train_options *o, const char *file, const char *out, const char *tokenizer, double valid, const pal_context *cx) {
+    pal_tokenize_result r;
+    pal_error err;
+    if (!tokenizer) return cli_error(CLI_USAGE, "%s is a text: give --tokenizer (bytes, chars, a file or a directory)", file);
+    if (pal_make_directory(o->out, &err)) return cli_fail_writing(&err);
+    const pal_tokenize_job job = { .files = &file, .count = 1, .field = o->field, .out = out, .tokenizer = tokenizer, .no_eos = o->no_eos, .valid = valid, .cx = cx };
+    const pal_status st = pal_tokenize(&job, &r, &err);
+    if (st == PAL_E_IO) return cli_error(strstr(err.text, "cannot open") ? CLI_USAGE : CLI_FAILED, "%s", err.text);
+    if (st) return cli_fail(&err);
+    if (!r.complete_before)
+        printf("%s: %llu tokens in %s\n", file, (unsigned long long)r.done.tokens, out);
+    return CLI_OK;
+}
+
+/* Opens the sources of a list into set[]; text files use the tokenizer `spec`. */
+static int open_list(const train_options *o, const char *list, const char *kind, const char *spec, double valid, const pal_context *cx, pal_shards **set, pal_text_source *sources,
+                     int *count) {
+    char item[NAME], out[NAME];
+    const char *at = list;
+    pal_error err;
+    int code;
+    *count = 0;
+    while (*at) {
+        const size_t length = strcspn(at, ",");
+        double weight;
+        if (*count == PAL_SOURCES) return cli_error(CLI_USAGE, "--%s: more than %d sources", kind, PAL_SOURCES);
+        if (length == 0 || length >= sizeof item) return cli_error(CLI_USAGE, "--%s '%s': expected paths separated by commas", kind, list);
+        memcpy(item, at, length);
+        item[length] = '\0';
+        at += length + (at[length] == ',');
+        if ((code = split_weight(item, &weight))) return code;
+        const char *shards = item;
+        if (snprintf(out, sizeof out, "%s/%s-%d", o->out, kind, *count) >= (int)sizeof out) return cli_error(CLI_USAGE, "%s: the path is too long", o->out);
+        if (!is_directory(item)) {
+            const bool made = pal_shards_exist(out);
+            if (!(made && o->resume) && (code = text_to_shards(o, item, out, spec, valid, cx))) return code;
+            shards = out;
+        }
+        if (pal_shards_open(&set[*count], shards, &err)) return cli_fail(&err);
+        sources[*count] = (pal_text_source){ .shards = set[*count], .part = PAL_PART_ALL, .weight = weight };
+        ++*count;
+        if (!o->resume && pal_shards_verify(set[*count - 1], &err)) return cli_fail(&err);
+    }
+    return *count ? CLI_OK : cli_error(CLI_USAGE, "--%s is empty", kind);
+}
+
+static int check_fit(const pal_shards *shards, const pal_tokenizer *tok, const char *whose) {
+    const pal_shards_info *info = pal_shards_info_of(shards);
+    if (info->tokenizer == pal_tokenizer_fingerprint(tok)) return CLI_OK;
+    return cli_error(CLI_USAGE, "%s was made with another tokenizer (%u ids, fingerprint %016llx) than %s (%zu ids, %016llx)", info->path, info->vocabulary,
+                     (unsigned long long)info->tokenizer, whose, pal_tokenizer_size(tok), (unsigned long long)pal_tokenizer_fingerprint(tok));
+}
+
+/* Sizes of a run by the size of its model: what was not asked for. */
+typedef struct {
+    int context, row, batch;
+    double lr;
+    int64_t warmup;
+} size_defaults;
+
+static bool model_is_directory(const char *model) { return strchr(model, '/') || is_directory(model); }
+
+/* Parameters of the model to be, or 0 when it cannot be told here; the reason is told later, when it is made. */
+static double parameters_of(const train_options *o) {
+    pal_model_config c;
+    pal_error err;
+    if (model_is_directory(o->model)) {
+        if (pal_model_read_config(&c, o->model, &err)) return 0;
+    } else {
+        const pal_preset_options preset = { .task = "text", .vocab = o->vocab, .hidden = o->hidden, .layers = o->layers };
+        if (pal_model_preset(&c, o->model, &preset, &err)) return 0;
+    }
+    return (double)c.vocab * c.hidden + 12.0 * c.layers * c.hidden * c.hidden; /* to an order of magnitude */
+}
+
+static size_defaults defaults_for(const train_options *o) {
+    const double n = parameters_of(o);
+    const bool tuning = model_is_directory(o->model);
+    size_defaults d = { .context = 4096, .row = 32768, .batch = 1, .lr = n > 4e8 ? 1.25e-3 : 3e-3, .warmup = tuning ? 200 : 2000 };
+    if (n < 3e7) d.context = 1024, d.row = 8192, d.batch = 2;
+    if (n < 6e6) d.context = 256, d.row = 2048, d.batch = 8;
+    if (tuning) d.lr /= 10;
+    return d;
+}
+
+static int settle_order(const train_options *o, const pal_text_source *sources, int count, pal_order *order) {
+    enum { FEW = 1000 };
+    if (strcmp(o->shuffle, "documents") == 0) *order = PAL_ORDER_DOCUMENTS;
+    else if (strcmp(o->shuffle, "sequences") == 0) *order = PAL_ORDER_SEQUENCES;
+    else if (strcmp(o->shuffle, "no") == 0) *order = PAL_ORDER_STORED;
+    else if (strcmp(o->shuffle, "auto") == 0) {
+        uint64_t documents = 0;
+        for (int i = 0; i < count; i++) documents += pal_shards_info_of(sources[i].shards)->part[sources[i].part].documents;
+        *order = documents < FEW ? PAL_ORDER_SEQUENCES : PAL_ORDER_DOCUMENTS; /* few documents cannot be shuffled well */
+    } else return cli_error(CLI_USAGE, "--shuffle '%s': expected auto, documents, sequences or no", o->shuffle);
+    return CLI_OK;
+}
+
+/* Which validation there is: its own data, or what the training data holds back. */
+static int open_valid(train_text *t, const train_options *o, pal_text_options *p, const char *tokenizer_dir, const pal_context *cx) {
+    int code;
+    if (o->valid_data) {
+        if ((code = open_list(o, o->valid_data, "valid-data", tokenizer_dir, 0, cx, t->valid, p->valid, &p->valid_sources))) return code;
+        for (int i = 0; i < p->valid_sources; i++)
+            if ((code = check_fit(t->valid[i], t->tokenizer, tokenizer_dir))) return code;
+    }
+    for (int i = 0; i < p->sources; i++) {
+        const pal_shards_info *info = pal_shards_info_of(t->train[i]);
+        p->source[i].part = PAL_PART_TRAIN;
+        if (!o->valid_data && info->part[PAL_PART_VALID].documents)
+            p->valid[p->valid_sources++] = (pal_text_source){ .shards = t->train[i], .part = PAL_PART_VALID, .weight = 1 };
+    }
+    return CLI_OK;
+}
+
+/* A model's directory may hold the tokenizer that it was trained with. */
+static int open_model_tokenizer(const train_options *o, char *path, size_t size) {
+    pal_model_dir dir;
+    pal_error err;
+    pal_tokenizer *tok;
+    path[0] = '\0';
+    if (!model_is_directory(o->model)) return CLI_OK;
+    if (pal_model_dir_open(&dir, o->model, false, &err)) return cli_fail(&err);
+    if (!pal_tokenizer_open(&tok, dir.path, &err)) {
+        snprintf(path, size, "%s", dir.path);
+        pal_tokenizer_close(tok);
+    }
+    pal_model_dir_close(&dir);
+    return CLI_OK;
+}
+
+static int settle(train_options *o, pal_text_options *p) {
+    const size_defaults d = defaults_for(o);
+    if (o->row < 0 || o->context < 0 || o->batch < 0 || o->valid_tokens < 0 || o->sample_tokens < 0)
+        return cli_error(CLI_USAGE, "--row, --context, --batch, --valid-tokens and --sample-tokens must not be negative");
+    if (o->accumulate < 1) return cli_error(CLI_USAGE, "--accumulate is %d, expected at least 1", o->accumulate);
+    if (!o->context) o->context = o->row && o->row < d.context ? o->row : d.context;
+    if (!o->row) o->row = d.row > o->context ? d.row : o->context;
+    if (!o->batch) o->batch = d.batch;
+    if (o->lr == 0) o->lr = d.lr;
+    p->row = o->row, p->context = o->context, p->batch = o->batch, p->accumulate = o->accumulate;
+    const int64_t epoch = pal_text_epoch_steps(p);
+    if (o->steps < 0 || o->steps > TRAIN_MOST_STEPS || o->epochs < 0 || o->epochs > TRAIN_MOST_STEPS / epoch)
+        return cli_error(CLI_USAGE, "--steps %lld and --epochs %lld must be from 0 to %lld updates", (long long)o->steps, (long long)o->epochs, (long long)TRAIN_MOST_STEPS);
+    if (!o->steps) o->steps = (o->epochs ? o->epochs : 1) * epoch;
+    if (o->warmup < 0) o->warmup = o->steps / 10 < d.warmup ? o->steps / 10 : d.warmup;
+    if (!o->eval_every) o->eval_every = o->steps / 20 ? o->steps / 20 : 1;
+    if (!o->checkpoint_every) o->checkpoint_every = o->steps / 5 ? o->steps / 5 : 1;
+    p->steps = o->steps;
+    return CLI_OK;
+}
+
+int train_text_open(train_text *t, train_options *o, const pal_context *cx, pal_task *task) {
+    char model_tokenizer[NAME];
+    static char checksum[17]; /* lives as long as the options that point to it */
+    pal_text_options p = { .seed = (uint64_t)o->seed, .valid_tokens = o->valid_tokens, .carry = o->carry_state, .sample = o->sample, .sample_tokens = o->sample_tokens };
+    pal_error err;
+    int code;
+    *t = (train_text){ 0 };
+    if (!o->data) return cli_error(CLI_USAGE, "train: --task text needs --data with shards or a text file");
+    if (!(o->valid >= 0 && o->valid < 1)) return cli_error(CLI_USAGE, "--valid is %g, expected 0 to below 1", o->valid);
+    if (o->carry_state && o->recompute) return cli_error(CLI_USAGE, "--carry-state does not go with --recompute");
+    if ((code = open_model_tokenizer(o, model_tokenizer, sizeof model_tokenizer))) return code;
+    const char *spec = o->tokenizer ? o->tokenizer : model_tokenizer[0] ? model_tokenizer : NULL;
+    if ((code = open_list(o, o->data, "data", spec, o->valid_data ? 0 : o->valid, cx, t->train, p.source, &p.sources))) return code;
+    const char *home = pal_shards_info_of(t->train[0])->path;
+    if (pal_tokenizer_open(&t->tokenizer, home, &err)) return cli_fail(&err);
+    for (int i = 0; i < p.sources; i++)
+        if ((code = check_fit(t->train[i], t->tokenizer, home))) return code;
+    if (spec && strcmp(spec, "chars") != 0 && !o->resume) { /* what was asked for is what the shards were made with */
+        pal_tokenizer *asked;
+        if (pal_tokenizer_open(&asked, spec, &err)) return cli_fail(&err);
+        code = check_fit(t->train[0], asked, spec);
+        pal_tokenizer_close(asked);
+        if (code) return code;
+    }
+    const int ids = (int)pal_tokenizer_size(t->tokenizer);
+    if (!o->vocab) o->vocab = ids;
+    if (o->vocab < ids) return cli_error(CLI_USAGE, "--vocab is %d, the tokenizer of %s has %d ids", o->vocab, home, ids);
+    if ((code = open_valid(t, o, &p, home, cx))) return code;
+    if ((code = settle_order(o, p.source, p.sources, &p.order)) || (code = settle(o, &p))) return code;
+    uint64_t sum = 0;
+    for (int i = 0; i < p.sources; i++) sum = sum * 31 + pal_shards_info_of(t->train[i])->fingerprint;
+    for (int i = 0; i < p.valid_sources; i++) sum = sum * 31 + pal_shards_info_of(p.valid[i].shards)->fingerprint;
+    snprintf(checksum, sizeof checksum, "%016llx", (unsigned long long)sum);
+    o->data_checksum = checksum;
+    p.tokenizer = t->tokenizer;
+    if (pal_text_task_new(&t->task, cx, &p, task, &err)) return cli_fail(&err);
+    return CLI_OK;
+}
+
+void train_text_close(train_text *t) {
+    pal_text_task_free(t->task);
+    for (int i = 0; i < PAL_SOURCES; i++) pal_shards_close(t->train[i]), pal_shards_close(t->valid[i]);
+    pal_tokenizer_close(t->tokenizer);
+}

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/task_text.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/random.h"
+#include "model/state.h"
+#include "palimpsa/state.h"
+#include "train/dynamics.h"
+
+enum { OBSERVED = 4096 /* tokens that are looked into at an evaluation */, SAMPLE_WORK = 256 };
+static const uint64_t SAMPLE_STREAM = 0x53414d504c45u;
+
+struct pal_text_task {
+    const pal_context *cx;
+    pal_text_options o;
+    int tokens, sequences; /* most in a batch */
+    int row_sequences;
+    pal_loader *loader, *valid[PAL_SOURCES];
+    int32_t *ids, *targets;
+    int *cu_seqlens;
+    pal_row *rows; /* (batch) */
+    pal_observer *observer; /* made at the first evaluation, when the model is known */
+    /* Carried memories: each row of a batch is a lane that reads on from a place of its own. */
+    pal_loader_position *lanes;  /* (batch) */
+    pal_state **carried, **used; /* (batch) what each lane remembers; (sequences) of the batch at hand */
+    const pal_model *states_of;
+};
+
+static pal_loader_options loader_options(const pal_text_options *o) {
+    pal_loader_options l = { .sources = o->sources, .row = o->row, .context = o->carry ? 0 : o->context, .order = o->carry ? PAL_ORDER_STORED : o->order, .seed = o->seed };
+    memcpy(l.source, o->source, sizeof l.source);
+    return l;
+}
+
+static uint64_t part_tokens(const pal_text_source *s) { return pal_shards_info_of(s->shards)->part[s->part].tokens; }
+
+int64_t pal_text_epoch_steps(const pal_text_options *o) {
+    uint64_t tokens = 0;
+    for (int i = 0; i < o->sources; i++) tokens += part_tokens(&o->source[i]);
+    const uint64_t update = (uint64_t)o->row * (uint64_t)o->batch * (uint64_t)o->accumulate;
+    return tokens > update ? (int64_t)(tokens / update) : 1;
+}
+
+static int64_t steps(void *self, int stage) {
+    (void)stage;
+    return ((const pal_text_task *)self)->o.steps;
+}
+
+static int64_t epoch(void *self, int stage) {
+    (void)stage;
+    return pal_text_epoch_steps(&((const pal_text_task *)self)->o);
+}
+
+/* Rows one behind the other; a lane's row comes from its own place. */
+static pal_status fill(pal_text_task *t, pal_loader *loader, int rows, bool lanes, pal_batch *out, pal_error *err) {
+    int tokens = 0, sequences = 0;
+    t->cu_seqlens[0] = 0;
+    for (int r = 0; r < rows; r++) {
+        pal_status st = lanes ? pal_loader_seek(loader, &t->lanes[r], err) : PAL_OK;
+        if (!st) st = pal_loader_next(loader, t->ids + tokens, t->targets + tokens, t->cu_seqlens + 1 + sequences, &t->rows[r], err);
+        if (st) return st;
+        if (lanes) t->lanes[r] = pal_loader_tell(loader);
+        for (int i = 0; i < t->rows[r].sequences; i++) t->cu_seqlens[1 + sequences + i] += tokens;
+        tokens += t->rows[r].tokens;
+        sequences += t->rows[r].sequences;
+    }
+    *out = (pal_batch){ .tokens = tokens, .sequences = sequences, .ids = t->ids, .cu_seqlens = t->cu_seqlens, .targets = t->targets };
+    return PAL_OK;
+}
+
+static pal_status batch(void *self, int stage, int64_t step, int micro, pal_batch *out, pal_error *err) {
+    (void)stage, (void)step, (void)micro;
+    pal_text_task *t = self;
+    return fill(t, t->loader, t->o.batch, t->o.carry, out, err);
+}
+
+static pal_status make_states(pal_text_task *t, const pal_model *model, pal_error *err) {
+    pal_status st = PAL_OK;
+    if (t->states_of == model) return PAL_OK;
+    if (pal_model_config_of(model)->mixer == PAL_MIXER_ATTENTION)
+        return pal_fail(err, PAL_E_ARGUMENT, "memories can be carried from row to row only where they have a fixed size; attention's grows");
+    for (int i = 0; i < t->o.batch && !st; i++) st = pal_state_new(&t->carried[i], model, 0, err);
+    for (int i = 0; i < t->sequences && !st; i++) st = pal_state_new(&t->used[i], model, 0, err);
+    if (!st) t->states_of = model;
+    return st;
+}
+
+/* Truncated back-propagation: a row's first sequence starts from what its lane remembers, as from a constant. */
+static pal_status learn(void *self, pal_model *model, pal_work *work, const pal_batch *b, float scale, pal_loss *loss, pal_error *err) {
+    pal_text_task *t = self;
+    pal_status st = make_states(t, model, err);
+    for (int r = 0, n = 0; r < t->o.batch && !st; r++)
+        for (int i = 0; i < t->rows[r].sequences && !st; i++, n++) {
+            if (i == 0 && t->rows[r].continues) st = pal_state_copy(t->used[n], t->carried[r], err);
+            else pal_state_reset(t->used[n]);
+        }
+    if (!st) st = pal_model_learn_carried(model, work, t->used, b, scale, loss, err);
+    for (int r = 0, n = 0; r < t->o.batch && !st; r++) {
+        n += t->rows[r].sequences;
+        st = pal_state_copy(t->carried[r], t->used[n - 1], err);
+    }
+    return st;
+}
+
+/* All of a validation source, or its first valid_tokens, in stored order. */
+static pal_status evaluate_source(pal_text_task *t, int i, const pal_model *model, pal_work *work, double *sum, uint64_t *count, pal_error *err) {
+    static const pal_loader_position start = { .source = -1 };
+    uint64_t left = part_tokens(&t->o.valid[i]);
+    pal_status st = pal_loader_seek(t->valid[i], &start, err);
+    if (t->o.valid_tokens && left > (uint64_t)t->o.valid_tokens) left = (uint64_t)t->o.valid_tokens;
+    while (left && !st) {
+        pal_batch b;
+        pal_loss loss;
+        if ((st = fill(t, t->valid[i], t->o.batch, false, &b, err))) break;
+        if ((uint64_t)b.tokens > left) { /* the last rows begin the part once more */
+            b.tokens = (int)left;
+            b.sequences = 1;
+            while (t->cu_seqlens[b.sequences] < b.tokens) b.sequences++;
+            t->cu_seqlens[b.sequences] = b.tokens;
+            t->targets[b.tokens - 1] = PAL_IGNORE;
+        }
+        if ((st = pal_model_loss(model, work, &b, &loss, NULL, err))) break;
+        *sum += loss.sum;
+        *count += loss.count;
+        left -= (uint64_t)b.tokens;
+    }
+    return st;
+}
+
+/* Draws from softmax(logits) with a number in [0, 1). */
+static int32_t draw(const float *logits, int n, double u) {
+    double largest = logits[0], sum = 0;
+    for (int i = 1; i < n; i++) largest = logits[i] > largest ? logits[i] : largest;
+    for (int i = 0; i < n; i++) sum += exp(logits[i] - largest);
+    double at = u * sum;
+    for (int i = 0; i < n; i++)
+        if ((at -= exp(logits[i] - largest)) < 0) return i;
+    return n - 1;
+}
+
+/* Goes on from the prompt; the same for the same weights and seed, whether the run was resumed or not. */
+static pal_status sample(pal_text_task *t, const pal_model *model, json_t *metrics, pal_error *err) {
+    const int most = t->o.sample_tokens, vocab = pal_model_config_of(model)->vocab;
+    pal_tokenizer_scratch *scratch = NULL;
+    pal_ids prompt = { 0 };
+    pal_bytes text = { 0 };
+    pal_state *state = NULL;
+    pal_work *work = NULL;
+    float *logits = NULL;
+    pal_rng rng = pal_rng_at(t->o.seed, SAMPLE_STREAM);
+    pal_status st = pal_tokenizer_scratch_new(&scratch, t->o.tokenizer, err);
+    if (!st) st = pal_tokenizer_encode(t->o.tokenizer, scratch, t->o.sample, strlen(t->o.sample), NULL, &prompt, err);
+    if (!st && !prompt.count) st = pal_fail(err, PAL_E_ARGUMENT, "a sample needs a prompt of at least one token");
+    const int context = (int)prompt.count + most;
+    if (!st) st = pal_work_new(&work, model, t->cx, &(pal_work_options){ .tokens = SAMPLE_WORK, .sequences = 1, .context = context > 4096 ? context : 4096 }, err);
+    if (!st) st = pal_state_new(&state, model, context, err);
+    if (!st) st = pal_alloc_named((void **)&logits, (size_t)pal_model_config_of(model)->vocab_rows, sizeof *logits, "a sample", err);
+    if (!st) st = pal_model_prefill(model, work, state, (const int32_t *)prompt.data, (int)prompt.count, logits, err);
+    for (int i = 0; i < most && !st; i++) {
+        const int32_t id = draw(logits, vocab, pal_rng_uniform(&rng));
+        const uint32_t one = (uint32_t)id;
+        if (id == pal_tokenizer_eos(t->o.tokenizer)) break;
+        st = pal_tokenizer_decode(t->o.tokenizer, &one, 1, true, &text, err);
+        if (!st && i + 1 < most) st = pal_model_step(model, work, &state, 1, &id, logits, err);
+    }
+    if (!st) {
+        json_t *value = json_stringn((const char *)text.data, text.size);
+        json_object_set_new(metrics, "sample", value ? value : json_string("(not UTF-8)"));
+    }
+    pal_free(logits);
+    pal_state_free(state);
+    pal_work_free(work);
+    pal_ids_free(&prompt);
+    pal_bytes_free(&text);
+    pal_tokenizer_scratch_free(scratch);
+    return st;
+}
+
+/* Windows, importance and so on over the first sequences of the batch that was filled last. */
+static pal_status observe(pal_text_task *t, const pal_model *model, pal_work *work, json_t *metrics, pal_error *err) {
+    int sequences = 1;
+    const int most = t->tokens < OBSERVED ? t->tokens : OBSERVED;
+    pal_batch b;
+    pal_status st = fill(t, t->valid[0], 1, false, &b, err);
+    if (st) return st;
+    while (sequences < b.sequences && t->cu_seqlens[sequences + 1] <= most) sequences++;
+    if (t->cu_seqlens[sequences] > most) t->cu_seqlens[sequences] = most;
+    b.sequences = sequences;
+    b.tokens = t->cu_seqlens[sequences];
+    if (!t->observer) st = pal_observer_new(&t->observer, model, most, t->row_sequences < most ? t->row_sequences : most, err);
+    return st ? st : pal_dynamics_measure(model, work, t->observer, &b, metrics, err);
+}
+
+static pal_status evaluate(void *self, int stage, const pal_model *model, pal_work *work, json_t *metrics, double *score, pal_error *err) {
+    (void)stage;
+    pal_text_task *t = self;
+    double sum = 0, tokens = 0, bytes = 0, words = 0;
+    uint64_t count = 0;
+    pal_status st = PAL_OK;
+    for (int i = 0; i < t->o.valid_sources && !st; i++) {
+        const pal_text_source *s = &t->o.valid[i];
+        const pal_shards_info *info = pal_shards_info_of(s->shards);
+        tokens += (double)info->part[s->part].tokens;
+        bytes += (double)info->part[s->part].bytes;
+        words += (double)info->part[s->part].words;
+        st = evaluate_source(t, i, model, work, &sum, &count, err);
+    }
+    if (!st && t->o.valid_sources) {
+        static const pal_loader_position start = { .source = -1 };
+        st = pal_loader_seek(t->valid[0], &start, err);
+        if (!st) st = observe(t, model, work, metrics, err);
+    }
+    if (st) return st;
+    *score = NAN;
+    if (count) {
+        const double loss = sum / (double)count;
+        *score = -loss;
+        json_object_set_new(metrics, "valid_loss", json_real(loss));
+        json_object_set_new(metrics, "token_perplexity", json_real(exp(loss)));
+        if (bytes > 0) json_object_set_new(metrics, "byte_perplexity", json_real(exp(loss * tokens / bytes)));
+        if (words > 0 && loss * tokens / words < 700) json_object_set_new(metrics, "word_perplexity", json_real(exp(loss * tokens / words)));
+    }
+    return t->o.sample ? sample(t, model, metrics, err) : PAL_OK;
+}
+
+/* Places in the data. */
+
+static json_t *place_to_json(const pal_text_task *t, const pal_loader_position *p) {
+    json_t *of = json_array();
+    for (int i = 0; i < t->o.sources; i++)
+        json_array_append_new(of, json_pack("[I, I, I]", (json_int_t)p->of[i].epoch, (json_int_t)p->of[i].unit, (json_int_t)p->of[i].tokens));
+    return json_pack("{s:i, s:I, s:o}", "source", p->source, "offset", (json_int_t)p->offset, "sources", of);
+}
+
+static bool place_from_json(const pal_text_task *t, const json_t *o, pal_loader_position *p) {
+    json_int_t offset = -1;
+    json_t *of = NULL;
+    *p = (pal_loader_position){ .source = -1 };
+    if (json_unpack((json_t *)o, "{s:i, s:I, s:o}", "source", &p->source, "offset", &offset, "sources", &of) != 0 || offset < 0) return false;
+    p->offset = (uint64_t)offset;
+    if (json_array_size(of) != (size_t)t->o.sources) return false;
+    for (int i = 0; i < t->o.sources; i++) {
+        json_int_t n[3];
+        if (json_unpack(json_array_get(of, (size_t)i), "[I, I, I]", &n[0], &n[1], &n[2]) != 0 || n[0] < 0 || n[1] < 0 || n[2] < 0) return false;
+        p->of[i].epoch = (uint64_t)n[0], p->of[i].unit = (uint64_t)n[1], p->of[i].tokens = (uint64_t)n[2];
+    }
+    return true;
+}
+
+static json_t *position(void *self) {
+    const pal_text_task *t = self;
+    if (!t->o.carry) {
+        const pal_loader_position at = pal_loader_tell(t->loader);
+        return place_to_json(t, &at);
+    }
+    json_t *lanes = json_array();
+    for (int r = 0; r < t->o.batch; r++) json_array_append_new(lanes, place_to_json(t, &t->lanes[r]));
+    return json_pack("{s:o}", "lanes", lanes);
+}
+
+static pal_status lane_path(char path[4096], const char *folder, int lane, pal_error *err) {
+    if (snprintf(path, 4096, "%s/memory-%03d.state", folder, lane) >= 4096) return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", folder);
+    return PAL_OK;
+}
+
+static pal_status resume(void *self, const json_t *place, const char *folder, const pal_model *model, pal_error *err) {
+    pal_text_task *t = self;
+    pal_loader_position at;
+    pal_status st = PAL_OK;
+    if (!t->o.carry) {
+        if (!place_from_json(t, place, &at)) return pal_fail(err, PAL_E_FORMAT, "%s/trainer.json: 'data' does not say where in the data the run was", folder);
+        return pal_loader_seek(t->loader, &at, err);
+    }
+    const json_t *lanes = json_object_get(place, "lanes");
+    if (json_array_size(lanes) != (size_t)t->o.batch) return pal_fail(err, PAL_E_FORMAT, "%s/trainer.json: 'data' does not have %d lanes", folder, t->o.batch);
+    if ((st = make_states(t, model, err))) return st;
+    for (int r = 0; r < t->o.batch && !st; r++) {
+        char path[4096];
+        if (!place_from_json(t, json_array_get(lanes, (size_t)r), &t->lanes[r]))
+            return pal_fail(err, PAL_E_FORMAT, "%s/trainer.json: 'data' does not say where in the data lane %d was", folder, r);
+        if (!(st = lane_path(path, folder, r, err))) st = pal_state_load(t->carried[r], path, err);
+    }
+    return st;
+}
+
+static pal_status save(void *self, const char *folder, bool resumable, pal_error *err) {
+    const pal_text_task *t = self;
+    pal_status st = t->o.tokenizer ? pal_tokenizer_save(t->o.tokenizer, folder, err) : PAL_OK;
+    for (int r = 0; resumable && t->states_of && r < t->o.batch && !st; r++) {
+        char path[4096];
+        if (!(st = lane_path(path, folder, r, err))) st = pal_state_save(t->carried[r], path, err);
+    }
+    return st;
+}
+
+/* Lane r of n begins n-th parts into the data. */
+static pal_status place_lanes(pal_text_task *t, pal_error *err) {
+    const pal_text_source *s = &t->o.source[0];
+    const uint64_t all = part_tokens(s);
+    uint64_t before = 0, d = 0;
+    pal_status st;
+    if ((st = pal_alloc_named((void **)&t->lanes, (size_t)t->o.batch, sizeof *t->lanes, "a batch", err))) return st;
+    if ((st = pal_alloc_named((void **)&t->carried, (size_t)t->o.batch, sizeof *t->carried, "a batch", err))) return st;
+    if ((st = pal_alloc_named((void **)&t->used, (size_t)t->sequences, sizeof *t->used, "a batch", err))) return st;
+    for (int r = 0; r < t->o.batch; r++) {
+        const uint64_t at = all / (uint64_t)t->o.batch * (uint64_t)r;
+        for (;; d++) {
+            const uint64_t tokens = pal_shards_document(s->shards, s->part, d).tokens;
+            if (at < before + tokens) break;
+            before += tokens;
+        }
+        t->lanes[r] = (pal_loader_position){ .source = at == before ? -1 : 0, .offset = at - before };
+        t->lanes[r].of[0].unit = d;
+    }
+    return PAL_OK;
+}
+
+void pal_text_task_free(pal_text_task *t) {
+    if (!t) return;
+    pal_loader_free(t->loader);
+    for (int i = 0; i < PAL_SOURCES; i++) pal_loader_free(t->valid[i]);
+    for (int i = 0; t->carried && i < t->o.batch; i++) pal_state_free(t->carried[i]);
+    for (int i = 0; t->used && i < t->sequences; i++) pal_state_free(t->used[i]);
+    pal_free(t->carried), pal_free(t->used), pal_free(t->lanes);
+    pal_free(t->ids), pal_free(t->targets), pal_free(t->cu_seqlens), pal_free(t->rows);
+    pal_observer_free(t->observer);
+    pal_free(t);
+}
+
+/* Sequences that a row has room for: four times what is usual. A row of shorter documents ends early. */
+static int row_sequences(const pal_text_options *o) {
+    uint64_t tokens = 0, documents = 0;
+    for (int i = 0; i < o->sources + o->valid_sources; i++) {
+        const pal_text_source *s = i < o->sources ? &o->source[i] : &o->valid[i - o->sources];
+        tokens += part_tokens(s);
+        documents += pal_shards_info_of(s->shards)->part[s->part].documents;
+    }
+    double usual = (double)tokens / (double)documents;
+    if (o->context && !o->carry && usual > o->context) usual = o->context;
+    const double room = 4.0 * o->row / usual + 16;
+    return room < o->row ? (int)room : o->row;
+}
+
+pal_status pal_text_task_new(pal_text_task **out, const pal_context *cx, const pal_text_options *options, pal_task *task, pal_error *err) {
+    pal_text_task *t;
+    pal_status st;
+    const pal_text_options *o = options;
+    *out = NULL;
+    if (o->batch < 1 || o->row < 1) return pal_fail(err, PAL_E_ARGUMENT, "a batch of %d rows of %d tokens: expected at least 1", o->batch, o->row);
+    if ((int64_t)o->batch * o->row > (1 << 28)) return pal_fail(err, PAL_E_ARGUMENT, "a batch of %d x %d tokens is too large", o->batch, o->row);
+    if (o->steps < 1) return pal_fail(err, PAL_E_ARGUMENT, "%lld updates, expected at least 1", (long long)o->steps);
+    if (o->carry && o->sources > 1) return pal_fail(err, PAL_E_ARGUMENT, "memories can be carried through one source of data, found %d", o->sources);
+    if ((st = pal_alloc_named((void **)&t, 1, sizeof *t, "the task", err))) return st;
+    t->cx = cx;
+    t->o = *o;
+    t->row_sequences = row_sequences(o);
+    t->tokens = o->batch * o->row;
+    t->sequences = o->batch * t->row_sequences;
+    pal_loader_options l = loader_options(o);
+    l.sequences = t->row_sequences;
+    st = pal_loader_new(&t->loader, &l, err);
+    for (int i = 0; i < o->valid_sources && !st; i++) {
+        l = (pal_loader_options){ .sources = 1, .source = { o->valid[i] }, .row = o->row, .context = o->context, .sequences = t->row_sequences, .documents_end = true };
+        st = pal_loader_new(&t->valid[i], &l, err);
+    }
+    const size_t n = (size_t)t->tokens;
+    if (!st) st = pal_alloc_named((void **)&t->ids, n, sizeof *t->ids, "a batch", err);
+    if (!st) st = pal_alloc_named((void **)&t->targets, n, sizeof *t->targets, "a batch", err);
+    if (!st) st = pal_alloc_named((void **)&t->cu_seqlens, (size_t)t->sequences + 1, sizeof *t->cu_seqlens, "a batch", err);
+    if (!st) st = pal_alloc_named((void **)&t->rows, (size_t)o->batch, sizeof *t->rows, "a batch", err);
+    if (!st && o->carry) st = place_lanes(t, err);
+    if (st) {
+        pal_text_task_free(t);
+        return st;
+    }
+    *task = (pal_task){ .self = t, .stages = 1, .tokens = t->tokens, .sequences = t->sequences, .steps = steps, .epoch = epoch, .batch = batch,
+                        .learn = o->carry ? learn : NULL, .evaluate = evaluate, .position = position, .resume = resume, .save = save };
+    *out = t;
+    return PAL_OK;
+}
