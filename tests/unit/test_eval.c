@@ -6,7 +6,6 @@
 
 #include "base/alloc.h"
 #include "eval/perplexity.h"
-#include "model/model.h"
 #include "support/models.h"
 #include "text/strings.h"
 

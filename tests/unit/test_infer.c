@@ -5,7 +5,6 @@
 #include <math.h>
 
 #include "base/alloc.h"
-#include "model/model.h"
 #include "support/models.h"
 #include "text/strings.h"
 #include "text/utf8.h"
