@@ -46,6 +46,7 @@ int bench_matmul(bench *b, const pal_context *cx);
 
 int bench_model(int argc, char **argv); /* have options of their own */
 int bench_train(int argc, char **argv);
+int bench_decode(int argc, char **argv);
 
 /* The machine's limits for whole models: a large matrix product and reading memory, measured once a repeat, in turn with
  * what is compared to them. */
@@ -58,6 +59,10 @@ int bench_limits_open(bench_limits *limits); /* an exit code */
 void bench_limits_measure(bench_limits *limits, const pal_context *cx, int repeat);
 void bench_limits_close(bench_limits *limits);
 double bench_median(const double *values, int count); /* at most BENCH_REPEATS */
+/* Numbers in the blocks' weights: a forward whose only logits are the last token's makes next to no use of the head. */
+double bench_block_parameters(const pal_model *model);
+/* Weights and state that one step reads; the state is also written. */
+double bench_step_bytes(const pal_model *model, int context);
 /* The name of a metaplastic preset's ablation; "-wo-meta" goes before the size. False: it has none. */
 bool bench_ablation(const char *name, char out[64]);
 

@@ -77,3 +77,17 @@ bool bench_ablation(const char *name, char out[64]) {
     snprintf(out, 64, "%.10s-wo-meta%s", name, name + family);
     return true;
 }
+
+double bench_block_parameters(const pal_model *model) {
+    double n = 0;
+    for (size_t i = 0; i < pal_model_weight_count(model); i++)
+        if (pal_model_weight(model, i)->layer >= 0) n += (double)pal_model_weight(model, i)->count;
+    return n;
+}
+
+double bench_step_bytes(const pal_model *model, int context) {
+    size_t weights = 0;
+    for (size_t i = 0; i < pal_model_weight_count(model); i++)
+        if (!pal_model_weight(model, i)->unused) weights += pal_model_weight(model, i)->count * sizeof(float);
+    return (double)weights + (double)pal_state_bytes(model, context);
+}

@@ -104,22 +104,6 @@ static int run_once(bench_side *s, const bench_options *o, int repeat) {
     return CLI_OK;
 }
 
-/* A forward whose only logits are the last token's makes no use of the head, so it is not counted. */
-static double block_parameters(const pal_model *model) {
-    double n = 0;
-    for (size_t i = 0; i < pal_model_weight_count(model); i++)
-        if (pal_model_weight(model, i)->layer >= 0) n += (double)pal_model_weight(model, i)->count;
-    return n;
-}
-
-/* Weights and state that one step reads; the state is also written. */
-static double step_bytes(const bench_side *s, int context) {
-    size_t weights = 0;
-    for (size_t i = 0; i < pal_model_weight_count(s->model); i++)
-        if (!pal_model_weight(s->model, i)->unused) weights += pal_model_weight(s->model, i)->count * sizeof(float);
-    return (double)weights + (double)pal_state_bytes(s->model, context);
-}
-
 /* Mean seconds of one call; steps were timed STEPS at a time. */
 static double operation_seconds(const bench_side *s, int kind, int operation, int repeats) {
     return s->by_operation[kind][operation] / repeats / (kind == STEP ? STEPS : 1);
@@ -130,8 +114,8 @@ static void report(const bench_options *o, const bench_side *s, const bench_side
     const double parameters = (double)pal_model_parameters(s->model);
     for (int k = 0; k < KINDS; k++) {
         const double seconds = bench_median(s->seconds[k], o->repeats);
-        const double flop = k == STEP ? 0 : (k == FORWARD ? 2 * block_parameters(s->model) : 6 * parameters) * o->tokens;
-        const double bytes = k == STEP ? step_bytes(s, o->tokens) : 0;
+        const double flop = k == STEP ? 0 : (k == FORWARD ? 2 * bench_block_parameters(s->model) : 6 * parameters) * o->tokens;
+        const double bytes = k == STEP ? bench_step_bytes(s->model, o->tokens) : 0;
         const double bound = k == STEP ? bytes / bandwidth : flop / peak;
         printf("%-14s %-26s %10.2f ms", kind_names[k], s->name, seconds * 1e3);
         if (k == STEP) printf("  %6.1f GB/s, %5.1f%% of reading", bytes / seconds * 1e-9, 100 * bound / seconds);

@@ -104,6 +104,7 @@ static int write_json(const bench *b, const char *path) {
 int cmd_bench(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "model") == 0) return bench_model(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "train") == 0) return bench_train(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "decode") == 0) return bench_decode(argc - 1, argv + 1);
     cli_common common = { 0 };
     const char *json = NULL, *rule = NULL;
     int rounds = 15;
@@ -122,6 +123,7 @@ int cmd_bench(int argc, char **argv) {
                  "  matmul     matrix multiply beside its library called directly\n"
                  "  model      a whole model and its ablation; 'palimpsa bench model --help'\n"
                  "  train      whole updates of the recall task; 'palimpsa bench train --help'\n"
+                 "  decode     reading a prompt and writing tokens; 'palimpsa bench decode --help'\n"
                  "What is compared is measured in turns; times are medians of one call. Keep the machine otherwise idle.",
         .examples = "  palimpsa bench memory\n"
                     "  palimpsa bench memory --rule palimpsa --cpu avx2 --json palimpsa.json\n"
@@ -133,7 +135,7 @@ int cmd_bench(int argc, char **argv) {
     int given;
     int code = cli_parse(&usage, argc, argv, &subject, 1, &given);
     if (code) return code < 0 ? CLI_OK : code;
-    if (!given) return cli_error(CLI_USAGE, "bench: name a subject: memory, inference, kernels, matmul or model");
+    if (!given) return cli_error(CLI_USAGE, "bench: name a subject: memory, inference, kernels, matmul, model, train or decode");
     if (rounds < 1 || rounds > 101) return cli_error(CLI_USAGE, "--rounds expects 1 to 101, found %d", rounds);
 
     pal_context *cx;
@@ -146,7 +148,7 @@ int cmd_bench(int argc, char **argv) {
     else if (strcmp(subject, "inference") == 0) code = bench_inference(&b, cx);
     else if (strcmp(subject, "kernels") == 0) code = bench_kernels(&b, cx);
     else if (strcmp(subject, "matmul") == 0) code = bench_matmul(&b, cx);
-    else code = cli_error(CLI_USAGE, "bench: no subject '%s'; expected memory, inference, kernels, matmul or model", subject);
+    else code = cli_error(CLI_USAGE, "bench: no subject '%s'; expected memory, inference, kernels, matmul, model, train or decode", subject);
     if (code == CLI_OK && json) code = write_json(&b, json);
     json_decref(b.list);
     pal_context_free(cx);
