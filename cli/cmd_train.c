@@ -292,6 +292,19 @@ static int check_level(const char *run, const json_t *state, const pal_context *
     return cli_error(CLI_USAGE, "%s was trained at processor level %s, now %s; resume it with --cpu %s", run, before, level, before);
 }
 
+/* A run's configuration has the options of its task only. */
+static json_t *make_config(const cli_usage *usage, bool is_text) {
+    static const char *const of_text[] = { "data", "tokenizer", "field", "valid", "valid_data", "valid_tokens", "no_eos", "row", "context", "shuffle", "carry_state",
+                                           "sample", "sample_tokens", "data_checksum" };
+    static const char *const of_mqar[] = { "seq_len", "kv_pairs", "exponent", "random_fill", "stages", "examples", "test_examples", "stop_score" };
+    json_t *config = cli_make_config(usage);
+    for (size_t i = 0; !is_text && i < PAL_COUNT(of_text); i++) json_object_del(config, of_text[i]);
+    for (size_t i = 0; is_text && i < PAL_COUNT(of_mqar); i++) json_object_del(config, of_mqar[i]);
+    const char *dtype = json_string_value(json_object_get(config, "save_dtype"));
+    if (dtype && strcmp(dtype, "f32") == 0) json_object_del(config, "save_dtype"); /* runs that are older than this option go on */
+    return config;
+}
+
 static int train(train_options *o, const cli_usage *usage, const pal_context *cx) {
     pal_mqar_options m = { 0 };
     train_text text = { 0 };
@@ -314,12 +327,14 @@ static int train(train_options *o, const cli_usage *usage, const pal_context *cx
             return code;
         }
     } else {
+        if (o->data || o->valid_data || o->tokenizer || o->field || o->sample || o->carry_state || o->row || o->context)
+            return cli_error(CLI_USAGE, "--data, --valid-data, --tokenizer, --field, --sample, --carry-state, --row and --context go with --task text");
         if ((code = make_mqar_options(o, &m))) return code;
         const int64_t epoch = o->examples ? pal_mqar_epoch_steps(o->examples, m.stage[0].batch, o->accumulate) : m.stage[0].steps;
         if ((code = make_train_options(o, epoch, &t))) return code;
         if (pal_mqar_task_new(&mqar, cx, &m, &task, &err)) return cli_fail(&err);
     }
-    config = cli_make_config(usage);
+    config = make_config(usage, is_text);
     if (snprintf(path, sizeof path, "%s/config.json", o->out) >= (int)sizeof path) {
         code = cli_error(CLI_USAGE, "%s: the path is too long", o->out);
         goto done;
@@ -353,6 +368,10 @@ static int train(train_options *o, const cli_usage *usage, const pal_context *cx
     }
     if (!model && (code = make_model(o, cx, &model))) goto done; /* new, or resumed before the first checkpoint */
 
+    if (o->carry_state && pal_model_config_of(model)->mixer == PAL_MIXER_ATTENTION) {
+        code = cli_error(CLI_USAGE, "--carry-state: attention has no memory of a fixed size to carry; model '%s' cannot be trained so", o->model);
+        goto done;
+    }
     pal_trainer trainer = { .run = o->out, .cx = cx, .task = &task, .options = t, .progress = on_progress };
     size_t bytes;
     if (pal_train_plan(&trainer, model, &bytes, &err)) {

@@ -41,8 +41,7 @@ typedef struct train_text {
 
 /* Defaults of task text, before options are read: what depends on the model and the data stays 0. */
 void train_text_defaults(train_options *o);
-/* Opens the data (text files become shards in RUNDIR first), settles what was left open in `o`, and makes the task. model: the
- * model's directory or name, its size in parameters when it is known from a directory (else 0). */
+/* Opens the data (text files become shards in RUNDIR first), settles what was left open in `o`, and makes the task. */
 int train_text_open(train_text *t, train_options *o, const pal_context *cx, pal_task *task);
 void train_text_close(train_text *t);
 

@@ -74,6 +74,7 @@ static int open_list(const train_options *o, const char *list, const char *kind,
         const char *shards = item;
         if (snprintf(out, sizeof out, "%s/%s-%d", o->out, kind, *count) >= (int)sizeof out) return cli_error(CLI_USAGE, "%s: the path is too long", o->out);
         if (!is_directory(item)) {
+            if (!o->resume && access(item, R_OK) != 0) return cli_error(CLI_USAGE, "--%s %s: cannot open: %s", kind, item, strerror(errno));
             const bool made = pal_shards_exist(out);
             if (!(made && o->resume) && (code = text_to_shards(o, item, out, spec, valid, cx))) return code;
             shards = out;
@@ -160,7 +161,6 @@ static int open_model_tokenizer(const train_options *o, char *path, size_t size)
     pal_model_dir dir;
     pal_error err;
     pal_tokenizer *tok;
-    path[0] = '\0';
     if (!model_is_directory(o->model)) return CLI_OK;
     if (pal_model_dir_open(&dir, o->model, false, &err)) return cli_fail(&err);
     if (!pal_tokenizer_open(&tok, dir.path, &err)) {
@@ -202,7 +202,8 @@ int train_text_open(train_text *t, train_options *o, const pal_context *cx, pal_
     if (!o->data) return cli_error(CLI_USAGE, "train: --task text needs --data with shards or a text file");
     if (!(o->valid >= 0 && o->valid < 1)) return cli_error(CLI_USAGE, "--valid is %g, expected 0 to below 1", o->valid);
     if (o->carry_state && o->recompute) return cli_error(CLI_USAGE, "--carry-state does not go with --recompute");
-    if ((code = open_model_tokenizer(o, model_tokenizer, sizeof model_tokenizer))) return code;
+    model_tokenizer[0] = '\0';
+    if (!o->resume && (code = open_model_tokenizer(o, model_tokenizer, sizeof model_tokenizer))) return code;
     const char *spec = o->tokenizer ? o->tokenizer : model_tokenizer[0] ? model_tokenizer : NULL;
     if ((code = open_list(o, o->data, "data", spec, o->valid_data ? 0 : o->valid, cx, t->train, p.source, &p.sources))) return code;
     const char *home = pal_shards_info_of(t->train[0])->path;
@@ -214,6 +215,13 @@ int train_text_open(train_text *t, train_options *o, const pal_context *cx, pal_
         if (pal_tokenizer_open(&asked, spec, &err)) return cli_fail(&err);
         code = check_fit(t->train[0], asked, spec);
         pal_tokenizer_close(asked);
+        if (code) return code;
+    }
+    if (model_tokenizer[0]) { /* its ids would mean something else */
+        pal_tokenizer *own;
+        if (pal_tokenizer_open(&own, model_tokenizer, &err)) return cli_fail(&err);
+        code = check_fit(t->train[0], own, model_tokenizer);
+        pal_tokenizer_close(own);
         if (code) return code;
     }
     const int ids = (int)pal_tokenizer_size(t->tokenizer);
