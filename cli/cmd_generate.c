@@ -104,7 +104,7 @@ static void on_token(void *user, const pal_token *t) {
     job *j = &s->jobs[s->job_of[t->slot]];
     if (t->id >= 0) {
         s->written_tokens++;
-        (void)pal_ids_append(&j->written, (uint32_t)t->id, NULL);
+        if (s->o->common.json) (void)pal_ids_append(&j->written, (uint32_t)t->id, NULL);
         if (j->details) json_array_append_new(j->details, token_json(s, t));
     }
     if (s->stream && s->o->uncertainty && t->id >= 0) show_uncertainty(s, t);

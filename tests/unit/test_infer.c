@@ -424,6 +424,43 @@ static void only_whole_characters_are_shown(void **state) {
     pal_context_free(cx);
 }
 
+static void eos_ends_a_continuation_and_is_not_shown(void **state) {
+    (void)state;
+    pal_context *cx = test_context(1, NULL);
+    pal_model_config c;
+    pal_model *model;
+    pal_tokenizer *tok;
+    pal_generator *g;
+    static written ends, goes_on;
+    ends = goes_on = (written){ 0 };
+    const pal_slice text = { (const unsigned char *)"the cat sat on the mat", 22 };
+    OK(pal_tokenizer_train_bpe(&tok, &text, 1, 259, err));
+    assert_int_equal(pal_tokenizer_eos(tok), 0);
+    OK(pal_model_preset(&c, "palimpsa-m", &(pal_preset_options){ .task = "text", .vocab = 260, .hidden = 16, .layers = 1, .head_dim = 8, .state_size = 4, .rank = 2 }, err));
+    OK(pal_model_new(&model, &c, 1, PAL_FOR_INFERENCE, cx, err));
+    uint64_t seed = 0;
+    for (; ends.finish != PAL_FINISH_EOS && seed < 100; seed++) { /* nearly uniform over 259 ids: one in three meets it within 100 */
+        ends = (written){ 0 };
+        OK(pal_generator_new(&g, model, tok, cx, &(pal_generator_options){ .sampling = { .temperature = 1 } }, err));
+        OK(pal_generator_begin(g, 0, &(uint32_t){ 65 }, 1, 100, seed, err));
+        run_all(g, &(listener){ .slots = &ends });
+        pal_generator_free(g);
+    }
+    assert_int_equal(ends.finish, PAL_FINISH_EOS);
+    assert_int_equal(ends.ids[ends.count - 1], 0);
+    OK(pal_generator_new(&g, model, tok, cx, &(pal_generator_options){ .sampling = { .temperature = 1 }, .ignore_eos = true }, err));
+    OK(pal_generator_begin(g, 0, &(uint32_t){ 65 }, 1, 100, seed - 1, err));
+    run_all(g, &(listener){ .slots = &goes_on });
+    assert_int_equal(goes_on.count, 100);
+    assert_memory_equal(goes_on.ids, ends.ids, (size_t)ends.count * sizeof *ends.ids);
+    goes_on.text[goes_on.size] = '\0';
+    assert_null(strstr(goes_on.text, "endoftext"));
+    pal_generator_free(g);
+    pal_tokenizer_close(tok);
+    pal_model_close(model);
+    pal_context_free(cx);
+}
+
 static void padding_rows_and_missing_ids_are_never_written(void **state) {
     (void)state;
     fixture f = make(6);
@@ -524,6 +561,7 @@ int main(void) {
         cmocka_unit_test(a_pending_token_is_part_of_the_file),
         cmocka_unit_test(text_ends_before_the_first_stop_string),
         cmocka_unit_test(only_whole_characters_are_shown),
+        cmocka_unit_test(eos_ends_a_continuation_and_is_not_shown),
         cmocka_unit_test(padding_rows_and_missing_ids_are_never_written),
         cmocka_unit_test(a_step_allocates_nothing),
         cmocka_unit_test(attention_ends_with_its_context),
