@@ -25,7 +25,8 @@ static bool has_tokenizer(const char *directory) {
 
 static int open_tokenizer(text_model *m, const char *path, const char *tokenizer, const char *fallback) {
     pal_error err;
-    if (!tokenizer && has_tokenizer(m->model->dir.path)) tokenizer = m->model->dir.path; /* of a run directory: the checkpoint */
+    if (!tokenizer && (strcmp(m->model->source.format, "gguf") == 0 || has_tokenizer(m->model->source.path)))
+        tokenizer = m->model->source.path; /* of a run directory: the checkpoint */
     if (!tokenizer && has_tokenizer(path)) tokenizer = path;
     if (!tokenizer && fallback && has_tokenizer(fallback)) tokenizer = fallback;
     if (!tokenizer) return cli_error(CLI_USAGE, "%s: there is no tokenizer in this directory; name one with --tokenizer", path);
