@@ -15,12 +15,15 @@
 enum { JSON_FILE_MAX = 64 << 20, SHARDS_MAX = 4096, PATH_MAX_TEXT = 4096 };
 
 /* Python writes infinity as a bare word, which is no JSON (time_step_limit of Mamba2 has one); it becomes null. */
-static json_t *load_with_infinity(const pal_map *map) {
+static json_t *load_with_infinity(const pal_map *map, bool *short_of_memory) {
     static const char word[] = "Infinity";
     const size_t length = sizeof word - 1;
     if (!map->size || !memmem(map->data, map->size, word, length)) return NULL;
     char *text = pal_alloc(map->size, 1);
-    if (!text) return NULL;
+    if (!text) {
+        *short_of_memory = true;
+        return NULL;
+    }
     memcpy(text, map->data, map->size);
     bool quoted = false;
     for (size_t i = 0; i < map->size; i++) {
@@ -46,8 +49,10 @@ pal_status pal_json_read(json_t **out, const char *path, pal_error *err) {
         st = pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes of JSON, at most %d are read", path, map.size, JSON_FILE_MAX);
     } else {
         *out = json_loadb(map.data ? (const char *)map.data : "", map.size, JSON_REJECT_DUPLICATES, &why);
-        if (!*out) *out = load_with_infinity(&map);
-        if (!*out) st = pal_fail(err, PAL_E_FORMAT, "%s: not valid JSON: %s (line %d)", path, why.text, why.line);
+        bool short_of_memory = false;
+        if (!*out) *out = load_with_infinity(&map, &short_of_memory);
+        if (short_of_memory) st = pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);
+        else if (!*out) st = pal_fail(err, PAL_E_FORMAT, "%s: not valid JSON: %s (line %d)", path, why.text, why.line);
     }
     pal_map_close(&map);
     return st;

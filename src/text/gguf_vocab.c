@@ -70,16 +70,29 @@ static pal_status read_metadata(pal_tokenizer *tok, metadata *m, const char *nam
     return st;
 }
 
+/* Tokens without the padding at the end that makes up the rows of an embedding: [PADn], marked unused. */
+static size_t without_padding(const metadata *m, const pal_gguf_reader *file, const pal_slice *names) {
+    size_t count = (size_t)m->tokens.count;
+    if (m->kinds.type != PAL_GGUF_ARRAY || m->kinds.count != count || (m->kinds.element != PAL_GGUF_I32 && m->kinds.element != PAL_GGUF_U32)) return count;
+    for (; count > 1 && names[count - 1].size > 4 && memcmp(names[count - 1].data, "[PAD", 4) == 0; count--) {
+        pal_gguf_reader r = *file;
+        r.at = m->kinds.at + 4 * (count - 1);
+        if (pal_gguf_number(&r, 4) != PAL_PIECE_UNUSED) break;
+    }
+    return count;
+}
+
 static pal_status read_tokens(pal_tokenizer *tok, const metadata *m, const char *name, const pal_gguf_reader *file, uint8_t **kinds, pal_error *err) {
     pal_gguf_reader r = *file;
     pal_status st;
     void *block;
-    const size_t count = (size_t)m->tokens.count;
+    size_t count = (size_t)m->tokens.count;
     if (m->tokens.type != PAL_GGUF_ARRAY || m->tokens.element != PAL_GGUF_STRING) return pal_fail(err, PAL_E_FORMAT, "%s: there is no list of tokens in it", name);
     if ((st = pal_alloc_named(&block, count, sizeof(pal_slice), "a vocabulary", err))) return st;
     pal_slice *names = block;
     r.at = m->tokens.at;
     for (size_t i = 0; i < count; i++) names[i] = pal_gguf_string(&r);
+    count = without_padding(m, &r, names);
     st = pal_vocabulary_set(tok, name, names, count, err);
     pal_free(names);
     if (st) return st;
@@ -87,7 +100,7 @@ static pal_status read_tokens(pal_tokenizer *tok, const metadata *m, const char 
     *kinds = block;
     memset(*kinds, PAL_PIECE_NORMAL, count);
     if (m->kinds.type != PAL_GGUF_ARRAY) return PAL_OK;
-    if (m->kinds.count != count || (m->kinds.element != PAL_GGUF_I32 && m->kinds.element != PAL_GGUF_U32))
+    if (m->kinds.count != m->tokens.count || (m->kinds.element != PAL_GGUF_I32 && m->kinds.element != PAL_GGUF_U32))
         return pal_fail(err, PAL_E_FORMAT, "%s: %zu tokens, but %llu kinds of tokens of type %llu", name, count, (unsigned long long)m->kinds.count,
                         (unsigned long long)m->kinds.element);
     r.at = m->kinds.at;
@@ -173,7 +186,7 @@ static pal_status read_spm(pal_tokenizer *tok, const metadata *m, const char *na
     tok->spm.collapse_blanks = m->collapse == 1;
     tok->spm.escape_blanks = tok->sign_is_blank = true;
     tok->strip_blank = tok->spm.dummy_prefix || tok->spm.collapse_blanks;
-    if (m->scores.type != PAL_GGUF_ARRAY || m->scores.element != PAL_GGUF_F32 || m->scores.count != tok->size)
+    if (m->scores.type != PAL_GGUF_ARRAY || m->scores.element != PAL_GGUF_F32 || m->scores.count != m->tokens.count)
         return pal_fail(err, PAL_E_FORMAT, "%s: %zu tokens, but not as many scores", name, tok->size);
     if ((st = pal_alloc_named(&block, tok->size, sizeof *tok->scores, "scores", err))) return st;
     tok->scores = block;

@@ -224,7 +224,7 @@ static void language_models_start_as_specified(void **state) {
 
     c = preset("palimpsa-m", (pal_preset_options){ .task = "text" });
     w = make_weights(&c, 2, 12);
-    const double bound = 1 / sqrt(512.0) / sqrt(8.0);
+    const double bound = 1 / sqrt((double)c.heads * c.dv) / sqrt((double)c.layers);
     check_uniform(&w, "backbone.layers.3.mixer.out_proj.weight", -bound, bound);
     check_normal(&w, "backbone.layers.3.mixer.in_proj.weight", 0.02);
     assert_true(find(&w, "backbone.layers.3.mixer.conv1d.bias", NULL)[3] == 0.0f);
