@@ -26,14 +26,8 @@ static bool has_tokenizer(const char *directory) {
 
 static int open_tokenizer(text_model *m, const char *path, const char *tokenizer, const char *fallback) {
     pal_error err;
-<<<<<<< HEAD
-    struct stat info;
-    if (!tokenizer && has_tokenizer(m->model->source.path)) tokenizer = m->model->source.path; /* of a run directory: the checkpoint */
-    if (!tokenizer && stat(path, &info) == 0 && S_ISREG(info.st_mode)) tokenizer = path;       /* a GGUF file holds its own */
-=======
     if (!tokenizer && (strcmp(m->model->source.format, "gguf") == 0 || has_tokenizer(m->model->source.path)))
-        tokenizer = m->model->source.path; /* of a run directory: the checkpoint */
->>>>>>> formats
+        tokenizer = m->model->source.path; /* a GGUF file holds its own; of a run directory: the checkpoint's */
     if (!tokenizer && has_tokenizer(path)) tokenizer = path;
     if (!tokenizer && fallback && has_tokenizer(fallback)) tokenizer = fallback;
     if (!tokenizer) return cli_error(CLI_USAGE, "%s: there is no tokenizer in this directory; name one with --tokenizer", path);
