@@ -558,7 +558,7 @@ static void damaged_shards_are_refused(void **state) {
             const pal_shards_info *info = pal_shards_info_of(s);
             for (int part = 0; part < PAL_PARTS; part++)
                 for (uint64_t d = 0; d < info->part[part].documents; d++) {
-                    const pal_document doc = pal_shards_document(s, (pal_part)part, d);
+                    const pal_document doc = pal_shards_document(s, (pal_shards_part)part, d);
                     volatile uint32_t last = pal_document_token(&doc, doc.tokens - 1);
                     (void)last;
                 }

@@ -205,7 +205,7 @@ static void language_models_start_as_specified(void **state) {
     check_normal(&w, "model.layers.0.attn.k_conv1d.weight", 0.02);
     check_normal(&w, "model.layers.0.mlp.down_proj.weight", 0.02);
     check_normal(&w, "model.layers.0.attn.b_rank_proj.weight", 0.02);
-    check_uniform(&w, "model.layers.0.attn.b_proj.weight", -0.25, 0.25); /* R = 16 */
+    check_uniform(&w, "model.layers.0.attn.b_proj.weight", -1 / sqrt((double)c.rank), 1 / sqrt((double)c.rank));
     const float *a = find(&w, "model.layers.0.attn.A_log", NULL), *bias = find(&w, "model.layers.0.attn.dt_bias", NULL);
     double mean = 0, log_mean = 0;
     for (int h = 0; h < 256; h++) {
