@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/context.h"
+#include "base/directory.h"
 #include "base/map.h"
 #include "cli.h"
 #include "kernels/matmul/matmul.h"

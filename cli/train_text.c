@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/directory.h"
 #include "data/tokenize.h"
 #include "format/model_dir.h"
 #include "train.h"

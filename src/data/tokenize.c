@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/directory.h"
 #include "base/parallel.h"
 #include "data/text.h"
 #include "format/model_dir.h"
@@ -239,7 +240,7 @@ static pal_status finish_shard(work *w, size_t file, const pal_text_place *place
 
 /* The directory is made with the first tokens: a text that cannot be encoded at all leaves nothing behind. */
 static pal_status begin_directory(work *w, pal_error *err) {
-    pal_status st = pal_directory_make(w->job->out, err);
+    pal_status st = pal_make_directory(w->job->out, err);
     if (!st) tidy(w);
     if (!st) st = pal_tokenizer_save(w->tok, w->job->out, err);
     if (!st) st = save_place(w, w->file, &w->place, err);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "format/model_dir.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/map.h"
+#include "format/run_dir.h"
 
 enum { JSON_FILE_MAX = 64 << 20, SHARDS_MAX = 4096, PATH_MAX_TEXT = 4096 };
 
@@ -72,13 +72,6 @@ pal_status pal_json_write(const char *path, const json_t *value, pal_error *err)
     return st;
 }
 
-pal_status pal_directory_make(const char *path, pal_error *err) {
-    struct stat info;
-    if (mkdir(path, 0777) == 0) return PAL_OK;
-    if (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return PAL_OK;
-    return pal_fail(err, PAL_E_IO, "%s: cannot make a directory: %s", path, strerror(errno));
-}
-
 static bool exists(const char *directory, const char *name) {
     char path[PATH_MAX_TEXT];
     if (snprintf(path, sizeof path, "%s/%s", directory, name) >= (int)sizeof path) return false;
@@ -87,27 +80,6 @@ static bool exists(const char *directory, const char *name) {
 
 static bool has_tensors(const char *directory) {
     return exists(directory, "model.safetensors") || exists(directory, "model.safetensors.index.json");
-}
-
-/* The newest complete checkpoint of a run directory: checkpoints/step-N with the largest N. */
-static bool newest_checkpoint(const char *run, char out[PATH_MAX_TEXT]) {
-    char path[PATH_MAX_TEXT];
-    long long newest = -1;
-    if (snprintf(path, sizeof path, "%s/checkpoints", run) >= (int)sizeof path) return false;
-    DIR *dir = opendir(path);
-    if (!dir) return false;
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        char *end;
-        if (strncmp(entry->d_name, "step-", 5) != 0) continue;
-        const long long step = strtoll(entry->d_name + 5, &end, 10);
-        if (*end || end == entry->d_name + 5 || step <= newest) continue;
-        char candidate[PATH_MAX_TEXT];
-        if (snprintf(candidate, sizeof candidate, "%s/%s", path, entry->d_name) >= (int)sizeof candidate || !has_tensors(candidate)) continue;
-        newest = step;
-        strcpy(out, candidate);
-    }
-    closedir(dir);
-    return newest >= 0;
 }
 
 static int by_name(const void *a, const void *b) { return strcmp((*(const pal_tensor *const *)a)->name, (*(const pal_tensor *const *)b)->name); }
@@ -234,9 +206,11 @@ pal_status pal_model_dir_open(pal_model_dir *out, const char *path, bool with_te
     if (stat(path, &info) != 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno));
     if (!S_ISDIR(info.st_mode)) return pal_fail(err, PAL_E_IO, "%s: not a directory; expected a model directory with config.json", path);
     strcpy(resolved, path);
-    if (with_tensors && !has_tensors(path) && !newest_checkpoint(path, resolved)) {
+    st = with_tensors && !has_tensors(path) ? pal_run_newest(path, resolved, sizeof resolved, err) : PAL_OK;
+    if (st == PAL_E_IO) {
         return pal_fail(err, PAL_E_IO, "%s: neither model.safetensors, nor pytorch_model.bin, nor an index of shards, nor a checkpoint is there", path);
     }
+    if (st) return st;
     out->path = pal_strdup(resolved);
     if (!out->path) return pal_fail(err, PAL_E_MEMORY, "no memory to open %s", path);
     snprintf(file, sizeof file, "%s/config.json", resolved);

@@ -30,7 +30,5 @@ pal_status pal_index_read(json_t **out, const char ***files, size_t *count, cons
 pal_status pal_json_read(json_t **out, const char *path, pal_error *err);
 /* Written aside and renamed, indented by two, ending in a newline. */
 pal_status pal_json_write(const char *path, const json_t *value, pal_error *err);
-/* mkdir -p for the last component only; an existing directory is fine. */
-pal_status pal_directory_make(const char *path, pal_error *err);
 
 #endif

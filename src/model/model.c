@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/directory.h"
 #include "base/half.h"
 #include "base/log.h"
 #include "base/parallel.h"
@@ -344,7 +345,7 @@ pal_status pal_model_save(const pal_model *m, const char *directory, pal_dtype d
     if (dtype != PAL_F32 && dtype != PAL_BF16 && dtype != PAL_F16)
         return pal_fail(err, PAL_E_ARGUMENT, "models are saved as F32, BF16 or F16, not %s", dtype < PAL_DTYPES ? pal_dtype_name(dtype) : "this dtype");
     if (strlen(directory) > 4096) return pal_fail(err, PAL_E_ARGUMENT, "the path is longer than 4096 bytes");
-    if ((st = pal_directory_make(directory, err))) return st;
+    if ((st = pal_make_directory(directory, err))) return st;
     /* state-spaces files hold the head although it is the embedding; others leave a tied head out. */
     const bool twice = m->config.official && m->config.tied;
     if ((st = pal_alloc_named(&block, m->table.count + 1, sizeof(pal_tensor), "the list of tensors", err))) goto done;

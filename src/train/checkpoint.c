@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "train/checkpoint.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,80 +9,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/hash.h"
+#include "base/directory.h"
 #include "base/log.h"
 #include "base/map.h"
+#include "format/run_dir.h"
 
 enum { PATH = 4096 };
-
-static const char *const hashed_files[] = { "model.safetensors", "optimizer.safetensors", "config.json" };
-enum { HASHED = sizeof hashed_files / sizeof hashed_files[0] };
 
 static pal_status join(char out[PATH], const char *folder, const char *name, pal_error *err) {
     if (snprintf(out, PATH, "%s/%s", folder, name) >= PATH) return pal_fail(err, PAL_E_ARGUMENT, "%s/%s: the path is too long", folder, name);
     return PAL_OK;
 }
 
-pal_status pal_make_directory(const char *path, pal_error *err) {
-    char part[PATH];
-    if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part) return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", path);
-    for (char *slash = part + 1; (slash = strchr(slash, '/')); slash++) {
-        *slash = '\0';
-        mkdir(part, 0777); /* what fails here fails again below */
-        *slash = '/';
-    }
-    struct stat info;
-    if (mkdir(part, 0777) != 0 && (errno != EEXIST || stat(part, &info) != 0 || !S_ISDIR(info.st_mode)))
-        return pal_fail(err, PAL_E_IO, "%s: cannot make this directory: %s", path, strerror(errno == EEXIST ? ENOTDIR : errno));
-    return PAL_OK;
-}
-
-void pal_remove_directory(const char *path) {
-    DIR *dir = opendir(path);
-    if (!dir) return;
-    for (struct dirent *entry; (entry = readdir(dir));)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) unlinkat(dirfd(dir), entry->d_name, 0);
-    closedir(dir);
-    rmdir(path);
-}
-
-static pal_status hash_file(const char *folder, const char *name, char hex[17], pal_error *err) {
-    char path[PATH];
-    pal_map map;
-    pal_status st;
-    if ((st = join(path, folder, name, err)) || (st = pal_map_open(&map, path, err))) return st;
-    snprintf(hex, 17, "%016llx", (unsigned long long)pal_hash(0, map.data, map.size));
-    pal_map_close(&map);
-    return PAL_OK;
-}
-
-/* Of trainer.json itself, without the checksum in it. */
-static pal_status hash_object(const json_t *object, char hex[17], pal_error *err) {
-    json_t *rest = json_copy((json_t *)object);
-    json_object_del(rest, "checksum");
-    char *text = json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
-    json_decref(rest);
-    if (!text) return pal_fail(err, PAL_E_FORMAT, "trainer.json: expected an object");
-    snprintf(hex, 17, "%016llx", (unsigned long long)pal_hash(0, text, strlen(text)));
-    free(text);
-    return PAL_OK;
-}
-
 static pal_status write_trainer(const char *folder, json_t *trainer, pal_error *err) {
-    char path[PATH], hex[17];
+    char path[PATH];
     pal_status st;
-    json_t *files = json_object();
-    for (int i = 0; i < HASHED; i++) {
-        if ((st = hash_file(folder, hashed_files[i], hex, err))) {
-            json_decref(files);
-            return st;
-        }
-        json_object_set_new(files, hashed_files[i], json_string(hex));
-    }
-    json_object_set_new(trainer, "files", files);
-    if ((st = hash_object(trainer, hex, err))) return st;
-    json_object_set_new(trainer, "checksum", json_string(hex));
     pal_writer w;
+    if ((st = pal_run_seal(folder, trainer, err))) return st;
     if ((st = join(path, folder, "trainer.json", err)) || (st = pal_writer_open(&w, path, err))) return st;
     if (json_dumpf(trainer, w.stream, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) != 0) {
         pal_writer_drop(&w);
@@ -92,43 +34,9 @@ static pal_status write_trainer(const char *folder, json_t *trainer, pal_error *
     return pal_writer_commit(&w, err);
 }
 
-/* "step-N" to N, or -1. */
-static int64_t step_of(const char *name) {
-    char *end;
-    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9') return -1;
-    errno = 0;
-    const long long step = strtoll(name + 5, &end, 10);
-    return errno || *end ? -1 : step;
-}
-
-static int newest_first(const void *a, const void *b) {
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x < y) - (x > y);
-}
-
-enum { MOST = 65536 };
-
-/* Steps of all checkpoints, newest first; the caller frees. Temporaries that a killed process left are removed on the way. */
-static int64_t *list_steps(const char *checkpoints, size_t *count, bool tidy) {
-    *count = 0;
-    DIR *dir = opendir(checkpoints);
-    int64_t *steps = calloc(MOST, sizeof *steps);
-    for (struct dirent *entry; dir && steps && (entry = readdir(dir));) {
-        const int64_t step = step_of(entry->d_name);
-        if (step >= 0 && *count < MOST) steps[(*count)++] = step;
-        else if (tidy && entry->d_name[0] == '.' && strstr(entry->d_name, ".tmp")) {
-            char path[PATH];
-            if (!join(path, checkpoints, entry->d_name, NULL)) pal_remove_directory(path);
-        }
-    }
-    if (dir) closedir(dir);
-    if (steps) qsort(steps, *count, sizeof *steps, newest_first);
-    return steps;
-}
-
 static void drop_old(const char *checkpoints, int keep) {
     size_t count;
-    int64_t *steps = list_steps(checkpoints, &count, false);
+    int64_t *steps = pal_run_steps(checkpoints, &count, false);
     for (size_t i = (size_t)keep; steps && i < count; i++) {
         char name[64], path[PATH], gone[PATH];
         snprintf(name, sizeof name, "step-%lld", (long long)steps[i]);
@@ -189,25 +97,6 @@ pal_status pal_checkpoint_write_best(const char *run, const pal_model *model, pa
     return st ? st : pal_sync_directory_of(path, err);
 }
 
-static pal_status open_one(const char *folder, const pal_context *cx, pal_model **model, json_t **trainer, pal_error *err) {
-    char path[PATH], hex[17];
-    json_error_t why;
-    pal_status st;
-    if ((st = join(path, folder, "trainer.json", err))) return st;
-    if (!(*trainer = json_load_file(path, 0, &why))) return pal_fail(err, PAL_E_FORMAT, "%s: %s", path, why.text);
-    const char *own = json_string_value(json_object_get(*trainer, "checksum"));
-    if ((st = hash_object(*trainer, hex, err))) return st;
-    if (!own || strcmp(own, hex) != 0) return pal_fail(err, PAL_E_FORMAT, "%s: its checksum is %s, expected %s", path, hex, own ? own : "one");
-    const json_t *files = json_object_get(*trainer, "files");
-    for (int i = 0; i < HASHED; i++) {
-        const char *expected = json_string_value(json_object_get(files, hashed_files[i]));
-        if ((st = hash_file(folder, hashed_files[i], hex, err))) return st;
-        if (!expected || strcmp(expected, hex) != 0)
-            return pal_fail(err, PAL_E_FORMAT, "%s/%s: its checksum is %s, expected %s", folder, hashed_files[i], hex, expected ? expected : "one");
-    }
-    return pal_model_open(model, folder, PAL_FOR_TRAINING, cx, err);
-}
-
 pal_status pal_checkpoint_open(const char *run, const pal_context *cx, pal_model **model, json_t **trainer, int64_t *step, pal_error *err) {
     char checkpoints[PATH];
     size_t count;
@@ -215,14 +104,14 @@ pal_status pal_checkpoint_open(const char *run, const pal_context *cx, pal_model
     *model = NULL;
     *trainer = NULL;
     if ((st = join(checkpoints, run, "checkpoints", err))) return st;
-    int64_t *steps = list_steps(checkpoints, &count, true);
+    int64_t *steps = pal_run_steps(checkpoints, &count, true);
     if (!steps) return pal_fail(err, PAL_E_MEMORY, "no memory to list %s", checkpoints);
     pal_error last = { 0 };
     for (size_t i = 0; i < count && !*model; i++) {
         char folder[PATH], name[64];
         snprintf(name, sizeof name, "step-%lld", (long long)steps[i]);
         if ((st = join(folder, checkpoints, name, err))) break;
-        if (open_one(folder, cx, model, trainer, &last) == PAL_OK) {
+        if (pal_run_check(folder, trainer, &last) == PAL_OK && pal_model_open(model, folder, PAL_FOR_TRAINING, cx, &last) == PAL_OK) {
             *step = steps[i];
             break;
         }
@@ -240,7 +129,7 @@ bool pal_checkpoint_finished(const char *run) {
     char path[PATH];
     size_t count;
     if (join(path, run, "checkpoints", NULL)) return false;
-    int64_t *steps = list_steps(path, &count, false);
+    int64_t *steps = pal_run_steps(path, &count, false);
     json_t *trainer = NULL;
     if (steps && count && snprintf(path, sizeof path, "%s/checkpoints/step-%lld/trainer.json", run, (long long)steps[0]) < (int)sizeof path)
         trainer = json_load_file(path, 0, NULL);

@@ -31,7 +31,4 @@ bool pal_checkpoint_finished(const char *run);
 /* The optimiser's part of checkpoint `step`, which pal_checkpoint_open found sound. */
 pal_status pal_checkpoint_load_optimiser(const char *run, int64_t step, pal_optimiser *optimiser, const pal_model *model, pal_error *err);
 
-pal_status pal_make_directory(const char *path, pal_error *err); /* and its parents; fine if it exists */
-void pal_remove_directory(const char *path);                     /* with what is in it, one level deep */
-
 #endif

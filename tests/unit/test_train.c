@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "support/models.h"
 #include "support/support.h"
+#include "train/checkpoint.h"
 #include "train/metrics_log.h"
 #include "train/optimiser.h"
 #include "train/schedule.h"
@@ -187,6 +189,54 @@ static void metrics_drop_what_lies_past_the_checkpoint(void **state) {
     assert_int_equal(pal_metrics_log_open(&log, "/nonexistent/metrics.jsonl", 0, &err), PAL_E_IO);
 }
 
+/* Whoever opens a run directory gets the checkpoint that resuming would go on from. */
+static void a_damaged_checkpoint_is_passed_over_by_every_reader(void **state) {
+    (void)state;
+    static const char *const files[] = { "model.safetensors", "optimizer.safetensors", "trainer.json", "config.json" };
+    pal_context *cx = test_context(1, NULL);
+    pal_model *model = small_model(cx);
+    pal_optimiser *o;
+    pal_error err;
+    char root[256];
+    if (pal_optimiser_new(&o, model, &adamw, &err)) fail_msg("%s", err.text);
+    for (size_t f = 0; f <= PAL_COUNT(files); f++) { /* the last round damages nothing */
+        test_directory(root);
+        for (int64_t step = 8; step <= 10; step += 2) { /* 10 is newer than 8, but not by the alphabet */
+            json_t *trainer = json_pack("{s:i}", "step", (int)step);
+            pal_model_flat_parameters(model)[0] = (float)step;
+            if (pal_checkpoint_write(root, step, model, o, trainer, 0, (pal_checkpoint_more){ 0 }, &err)) fail_msg("%s", err.text);
+            json_decref(trainer);
+        }
+        if (f < PAL_COUNT(files)) {
+            char path[512];
+            snprintf(path, sizeof path, "%s/checkpoints/step-10/%s", root, files[f]);
+            FILE *file = fopen(path, "r+b");
+            assert_non_null(file);
+            fseek(file, -3, SEEK_END);
+            const int byte = fgetc(file);
+            fseek(file, -3, SEEK_END);
+            fputc(byte ^ 1, file);
+            fclose(file);
+        }
+        const float expected = f < PAL_COUNT(files) ? 8 : 10;
+        pal_model *resumed, *opened;
+        json_t *trainer;
+        int64_t step;
+        if (pal_checkpoint_open(root, cx, &resumed, &trainer, &step, &err) || pal_model_open(&opened, root, PAL_FOR_INFERENCE, cx, &err))
+            fail_msg("%s", err.text);
+        assert_true(step == (int64_t)expected && pal_model_flat_parameters(resumed)[0] == expected);
+        if (pal_model_weight(opened, 0)->data[0] != expected)
+            fail_msg("%s: opened step %g, resumed from step %g", f < PAL_COUNT(files) ? files[f] : "whole", (double)pal_model_weight(opened, 0)->data[0], (double)expected);
+        json_decref(trainer);
+        pal_model_close(resumed);
+        pal_model_close(opened);
+        test_remove(root);
+    }
+    pal_optimiser_free(o);
+    pal_model_close(model);
+    pal_context_free(cx);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schedules_start_rise_and_end_where_they_should),
@@ -195,6 +245,7 @@ int main(void) {
         cmocka_unit_test(decay_can_leave_out_vectors),
         cmocka_unit_test(infinite_gradients_change_nothing),
         cmocka_unit_test(metrics_drop_what_lies_past_the_checkpoint),
+        cmocka_unit_test(a_damaged_checkpoint_is_passed_over_by_every_reader),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

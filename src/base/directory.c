@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/directory.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH = 4096 };
+
+pal_status pal_make_directory(const char *path, pal_error *err) {
+    char part[PATH];
+    if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part) return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", path);
+    for (char *slash = part + 1; (slash = strchr(slash, '/')); slash++) {
+        *slash = '\0';
+        mkdir(part, 0777); /* what fails here fails again below */
+        *slash = '/';
+    }
+    struct stat info;
+    if (mkdir(part, 0777) != 0 && (errno != EEXIST || stat(part, &info) != 0 || !S_ISDIR(info.st_mode)))
+        return pal_fail(err, PAL_E_IO, "%s: cannot make this directory: %s", path, strerror(errno == EEXIST ? ENOTDIR : errno));
+    return PAL_OK;
+}
+
+void pal_remove_directory(const char *path) {
+    DIR *dir = opendir(path);
+    if (!dir) return;
+    for (struct dirent *entry; (entry = readdir(dir));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) unlinkat(dirfd(dir), entry->d_name, 0);
+    closedir(dir);
+    rmdir(path);
+}

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+/* Making and removing directories. */
+#ifndef PAL_BASE_DIRECTORY_H
+#define PAL_BASE_DIRECTORY_H
+
+#include "palimpsa/status.h"
+
+pal_status pal_make_directory(const char *path, pal_error *err); /* and its parents; fine if it exists */
+void pal_remove_directory(const char *path);                     /* with what is in it, one level deep */
+
+#endif

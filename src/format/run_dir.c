@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT */
+#include "format/run_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/directory.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/map.h"
+
+enum { PATH = 4096 };
+
+static const char *const hashed_files[] = { "model.safetensors", "optimizer.safetensors", "config.json" };
+enum { HASHED = sizeof hashed_files / sizeof hashed_files[0] };
+
+static pal_status join(char out[PATH], const char *folder, const char *name, pal_error *err) {
+    if (snprintf(out, PATH, "%s/%s", folder, name) >= PATH) return pal_fail(err, PAL_E_ARGUMENT, "%s/%s: the path is too long", folder, name);
+    return PAL_OK;
+}
+
+/* "step-N" to N, or -1. */
+static int64_t step_of(const char *name) {
+    char *end;
+    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9') return -1;
+    errno = 0;
+    const long long step = strtoll(name + 5, &end, 10);
+    return errno || *end ? -1 : step;
+}
+
+static int newest_first(const void *a, const void *b) {
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+enum { MOST = 65536 };
+
+int64_t *pal_run_steps(const char *checkpoints, size_t *count, bool tidy) {
+    *count = 0;
+    DIR *dir = opendir(checkpoints);
+    int64_t *steps = calloc(MOST, sizeof *steps);
+    for (struct dirent *entry; dir && steps && (entry = readdir(dir));) {
+        const int64_t step = step_of(entry->d_name);
+        if (step >= 0 && *count < MOST) steps[(*count)++] = step;
+        else if (tidy && entry->d_name[0] == '.' && strstr(entry->d_name, ".tmp")) {
+            char path[PATH];
+            if (!join(path, checkpoints, entry->d_name, NULL)) pal_remove_directory(path);
+        }
+    }
+    if (dir) closedir(dir);
+    if (steps) qsort(steps, *count, sizeof *steps, newest_first);
+    return steps;
+}
+
+static pal_status hash_file(const char *folder, const char *name, char hex[17], pal_error *err) {
+    char path[PATH];
+    pal_map map;
+    pal_status st;
+    if ((st = join(path, folder, name, err)) || (st = pal_map_open(&map, path, err))) return st;
+    snprintf(hex, 17, "%016llx", (unsigned long long)pal_hash(0, map.data, map.size));
+    pal_map_close(&map);
+    return PAL_OK;
+}
+
+/* Of trainer.json itself, without the checksum in it. */
+static pal_status hash_object(const json_t *object, char hex[17], pal_error *err) {
+    json_t *rest = json_copy((json_t *)object);
+    json_object_del(rest, "checksum");
+    char *text = json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    json_decref(rest);
+    if (!text) return pal_fail(err, PAL_E_FORMAT, "trainer.json: expected an object");
+    snprintf(hex, 17, "%016llx", (unsigned long long)pal_hash(0, text, strlen(text)));
+    free(text);
+    return PAL_OK;
+}
+
+pal_status pal_run_seal(const char *folder, json_t *trainer, pal_error *err) {
+    char hex[17];
+    pal_status st;
+    json_t *files = json_object();
+    for (int i = 0; i < HASHED; i++) {
+        if ((st = hash_file(folder, hashed_files[i], hex, err))) {
+            json_decref(files);
+            return st;
+        }
+        json_object_set_new(files, hashed_files[i], json_string(hex));
+    }
+    json_object_set_new(trainer, "files", files);
+    if ((st = hash_object(trainer, hex, err))) return st;
+    json_object_set_new(trainer, "checksum", json_string(hex));
+    return PAL_OK;
+}
+
+pal_status pal_run_check(const char *folder, json_t **trainer, pal_error *err) {
+    char path[PATH], hex[17];
+    json_error_t why;
+    pal_status st;
+    *trainer = NULL;
+    if ((st = join(path, folder, "trainer.json", err))) return st;
+    if (!(*trainer = json_load_file(path, 0, &why))) return pal_fail(err, PAL_E_FORMAT, "%s: %s", path, why.text);
+    const char *own = json_string_value(json_object_get(*trainer, "checksum"));
+    if ((st = hash_object(*trainer, hex, err))) return st;
+    if (!own || strcmp(own, hex) != 0) return pal_fail(err, PAL_E_FORMAT, "%s: its checksum is %s, expected %s", path, hex, own ? own : "one");
+    const json_t *files = json_object_get(*trainer, "files");
+    for (int i = 0; i < HASHED; i++) {
+        const char *expected = json_string_value(json_object_get(files, hashed_files[i]));
+        if ((st = hash_file(folder, hashed_files[i], hex, err))) return st;
+        if (!expected || strcmp(expected, hex) != 0)
+            return pal_fail(err, PAL_E_FORMAT, "%s/%s: its checksum is %s, expected %s", folder, hashed_files[i], hex, expected ? expected : "one");
+    }
+    return PAL_OK;
+}
+
+static bool exists(const char *folder, const char *name) {
+    char path[PATH];
+    return !join(path, folder, name, NULL) && access(path, F_OK) == 0;
+}
+
+pal_status pal_run_newest(const char *run, char *folder, size_t size, pal_error *err) {
+    char checkpoints[PATH], bare[PATH] = "";
+    size_t count;
+    pal_status st;
+    if ((st = join(checkpoints, run, "checkpoints", err))) return st;
+    int64_t *steps = pal_run_steps(checkpoints, &count, false);
+    if (!steps) return pal_fail(err, PAL_E_MEMORY, "no memory to list %s", checkpoints);
+    bool found = false, trained = false;
+    pal_error last = { 0 };
+    for (size_t i = 0; i < count && !found && !st; i++) {
+        char name[64], path[PATH];
+        json_t *trainer;
+        snprintf(name, sizeof name, "step-%lld", (long long)steps[i]);
+        if ((st = join(path, checkpoints, name, err))) break;
+        if (!exists(path, "trainer.json")) {
+            if (!*bare && (exists(path, "model.safetensors") || exists(path, "model.safetensors.index.json"))) memcpy(bare, path, sizeof bare);
+            continue;
+        }
+        trained = true;
+        found = pal_run_check(path, &trainer, &last) == PAL_OK;
+        json_decref(trainer);
+        if (found) memcpy(bare, path, sizeof bare);
+        else pal_warn("checkpoint %s is not usable (%s); trying the one before it", name, last.text);
+    }
+    free(steps);
+    if (st) return st;
+    if (trained && !found) return pal_fail(err, PAL_E_FORMAT, "%s: none of its checkpoints is usable; the last reason: %s", checkpoints, last.text);
+    if (!*bare) return pal_fail(err, PAL_E_IO, "%s: no checkpoint is there", checkpoints);
+    if (snprintf(folder, size, "%s", bare) >= (int)size) return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", bare);
+    return PAL_OK;
+}
