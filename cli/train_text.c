@@ -163,7 +163,7 @@ static int open_model_tokenizer(const train_options *o, char *path, size_t size)
     pal_error err;
     pal_tokenizer *tok;
     if (!model_is_directory(o->model)) return CLI_OK;
-    if (pal_model_dir_open(&dir, o->model, false, &err)) return cli_fail(&err);
+    if (pal_model_dir_open(&dir, o->model, true, &err)) return cli_fail(&err);
     if (!pal_tokenizer_open(&tok, dir.path, &err)) {
         snprintf(path, size, "%s", dir.path);
         pal_tokenizer_close(tok);

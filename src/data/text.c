@@ -141,7 +141,8 @@ static size_t cut_at(pal_text_unit unit, const unsigned char *data, size_t size)
             uint32_t code = data[i + 1];
             if (data[i] != ' ' || data[i - 1] == ' ' || data[i - 1] >= 0x80) continue;
             if (code >= 0x80 && !pal_utf8_read(data + i + 1, size - i - 1, &code)) continue;
-            if (!is_white(code)) return i;
+            const bool word = (code >= '0' && code <= '9') || (code >= 'A' && code <= 'Z') || (code >= 'a' && code <= 'z') || (code >= 0x80 && !is_white(code));
+            if (word) return i;
         }
         return 0;
     }

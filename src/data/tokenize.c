@@ -162,15 +162,26 @@ static pal_status add_shard(work *w, const pal_shard_sums *sums, pal_error *err)
     return st;
 }
 
-/* Files that a killed process left: shards under a temporary name, or finished but not yet in tokenize.json. */
+/* Whether a name is one of ours with the suffix of a temporary: a dot and eight hexadecimal digits. */
+static bool is_temporary(const char *name) {
+    static const char *const ours[] = { ".shard", "tokenize.json", "shards.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "tokenizer.gguf", "vocab.json", "merges.txt" };
+    const size_t length = strlen(name);
+    if (length < 10 || name[length - 9] != '.' || strspn(name + length - 8, "0123456789abcdef") != 8) return false;
+    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++) {
+        const size_t size = strlen(ours[i]), stem = length - 9;
+        if (stem >= size && memcmp(name + stem - size, ours[i], size) == 0 && (i == 0 || stem == size)) return true;
+    }
+    return false;
+}
+
+/* Files that a killed process left: temporaries, and shards that are not yet in tokenize.json. */
 static void tidy(const work *w) {
     DIR *dir = opendir(w->job->out);
     for (struct dirent *e; dir && (e = readdir(dir));) {
         size_t digits = 0;
         while (isdigit((unsigned char)e->d_name[digits])) digits++;
-        if (digits != 5 || strncmp(e->d_name + 5, ".shard", 6) != 0) continue;
-        const bool temporary = e->d_name[11] == '.' && strlen(e->d_name) == 20;
-        if (temporary || (!e->d_name[11] && strtoull(e->d_name, NULL, 10) >= w->shard_count)) unlinkat(dirfd(dir), e->d_name, 0);
+        const bool stray = digits == 5 && strcmp(e->d_name + 5, ".shard") == 0 && strtoull(e->d_name, NULL, 10) >= w->shard_count;
+        if (stray || is_temporary(e->d_name)) unlinkat(dirfd(dir), e->d_name, 0);
     }
     if (dir) closedir(dir);
 }

@@ -2,8 +2,8 @@
 /* Where a long text may be cut such that its parts, encoded one by one, give the ids of the whole.
  *
  * Without merges every character stands for itself: anywhere. For the pre-tokenizers of GPT-2, GPT-NeoX, Llama 3 and Qwen 2:
- * before a blank that is followed by something else than white space and preceded by something else than a blank. There the
- * pattern ends a pre-token in the whole text: a word, or a run of white space less its last blank, which goes with the word
+ * before a blank that is followed by a letter, a digit or anything outside ASCII but white space, and preceded by an ASCII
+ * character that is no blank. There the pattern ends a pre-token in the whole text: a word, or a run of white space less its last blank, which goes with the word
  * behind it; and in the part before, which ends there, the same run is taken up to the end. SentencePiece's merges never
  * cross such a place when no piece joins the two sides (tok->words); the blank itself is left out where the next part gets
  * one in front anyway. Whatever else a tokenizer may do, the whole text is encoded at once. */
@@ -31,7 +31,10 @@ static bool added_stay_aside(const pal_tokenizer *tok) {
     for (size_t i = 0; i < tok->added_count; i++) {
         const pal_added_token *a = &tok->added[i];
         const pal_slice name = pal_strings_at(&tok->names, a->id);
-        if (a->single_word || a->lstrip || a->rstrip) return false;
+        if (a->single_word || a->lstrip || a->rstrip || name.size == 0) return false;
+        /* Where one begins, the white space before it ends a segment and is taken whole; words must not begin so. */
+        const unsigned char first = name.data[0];
+        if (first >= 0x80 || (first >= '0' && first <= '9') || (first >= 'A' && first <= 'Z') || (first >= 'a' && first <= 'z')) return false;
         for (size_t k = 1; k < name.size; k++)
             if (name.data[k] == ' ' && name.data[k - 1] != ' ') return false;
     }

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""From text to a trained model through the program: shards, restarts, resumed runs that equal straight ones bit for bit,
+and one sentence for each thing that does not fit."""
+import json, os, pathlib, random, signal, subprocess, sys, tempfile, time
+
+program = os.path.abspath(sys.argv[1])
+os.environ["PALIMPSA_THREADS"] = "1"
+random.seed(20)
+
+
+def run(*args, code=0, data=b""):
+    r = subprocess.run([program, *map(str, args)], input=data, capture_output=True)
+    assert r.returncode == code, (args, r.returncode, r.stdout[-300:], r.stderr)
+    if code:
+        assert r.stderr.startswith(b"palimpsa: ") and r.stderr.count(b"\n") == 1, (args, r.stderr)
+    return r.stderr.decode() if code else r.stdout.decode()
+
+
+def prose(size):
+    words = "the a of river king shall not came over hill with Gold and silver, who 1905 said: went; low.".split()
+    out = random.choices([w + end for w in words for end in ("", "", "", "\n")], k=size // 3)
+    return " ".join(out)[:size]
+
+
+with tempfile.TemporaryDirectory() as folder:
+    folder = pathlib.Path(folder)
+    os.chdir(folder)
+    pathlib.Path("book.txt").write_text(prose(40000))
+    with open("notes.jsonl", "w") as f:
+        for i in range(300):
+            f.write(json.dumps({"id": i, "body": prose(random.randrange(5, 300))}) + "\n")
+
+    # Shards: from files, from standard input, and after a kill.
+    run("tokenize", "--train-bpe", 300, "--out", "bpe", "book.txt")
+    run("tokenize", "book.txt", "--tokenizer", "bpe", "--valid", 0.1, "--out", "book")
+    run("tokenize", "notes.jsonl", "--field", "body", "--tokenizer", "bpe", "--valid", 0.1, "--out", "notes")
+    run("tokenize", "-", "--field", "body", "--tokenizer", "bpe", "--valid", 0.1, "--out", "piped", data=pathlib.Path("notes.jsonl").read_bytes())
+    assert pathlib.Path("notes/00000.shard").read_bytes() == pathlib.Path("piped/00000.shard").read_bytes()
+    book = json.loads(pathlib.Path("book/shards.json").read_text())
+    assert book["documents"] == 1 and abs(book["valid"]["bytes"] / book["bytes"] - 0.1) < 0.01
+    notes = json.loads(pathlib.Path("notes/shards.json").read_text())
+    assert notes["documents"] == 300 and notes["valid"]["document"] == 270
+
+    with open("long.txt", "w") as f:
+        piece = prose(500000)
+        for i in range(60):
+            f.write(piece)
+    command = ["tokenize", "long.txt", "--tokenizer", "bytes", "--shard-tokens", 2000000]
+    run(*command, "--out", "whole")
+    for attempt in range(3):
+        p = subprocess.Popen([program, *map(str, command), "--out", "killed"], stderr=subprocess.DEVNULL)
+        deadline = time.time() + 20
+        wanted = f"killed/{2 + 4 * attempt:05d}.shard"
+        while p.poll() is None and not os.path.exists(wanted) and time.time() < deadline:
+            time.sleep(0.001)
+        p.send_signal(signal.SIGKILL)
+        p.wait()
+    run(*command, "--out", "killed")
+    names = sorted(os.listdir("whole"))
+    assert names == sorted(os.listdir("killed")), (names, os.listdir("killed"))
+    assert all(pathlib.Path("whole", n).read_bytes() == pathlib.Path("killed", n).read_bytes() for n in names)
+
+    # Training: stopped and resumed runs equal straight ones.
+    small = ["--hidden", 16, "--layers", 2, "--heads", 2, "--row", 96, "--context", 32, "--batch", 2, "--steps", 14, "--eval-every", 5,
+             "--checkpoint-every", 4, "--valid-tokens", 500]
+    train = ["train", "--task", "text", *small]
+    runs = {
+        "sequences": ["--data", "book", "--model", "palimpsa-d", "--sample", "the king", "--sample-tokens", 20],
+        "mixed": ["--data", "book=2,notes=1", "--model", "palimpsa-m", "--accumulate", 2, "--shuffle", "documents"],
+        "carried": ["--data", "book", "--model", "palimpsa-m", "--carry-state"],
+        "text": ["--data", "book.txt", "--tokenizer", "chars", "--model", "transformer", "--save-dtype", "bf16"],
+        "carried-notes": ["--data", "notes", "--model", "gated-deltanet", "--carry-state"],
+    }
+    for name, options in runs.items():
+        out = run(*train, *options, "--out", name)
+        assert "validation loss" in out and "perplexity" in out, out
+        again = name + "-again"
+        at = sorted(random.sample(range(1, 14), 2))
+        run(*train, *options, "--out", again, "--stop-after", at[0])
+        run("train", "--resume", "--out", again, "--stop-after", at[1])
+        run("train", "--resume", "--out", again)
+        for file in ("model.safetensors", "optimizer.safetensors", "trainer.json", "tokenizer.json"):
+            a, b = (pathlib.Path(d, "checkpoints/step-14", file).read_bytes() for d in (name, again))
+            assert a == b, (name, at, file)
+        lines = [[json.loads(line) for line in pathlib.Path(d, "metrics.jsonl").read_text().splitlines()] for d in (name, again)]
+        for line in lines[0] + lines[1]:
+            line.pop("tokens_per_s")
+        assert lines[0] == lines[1], name
+        last = lines[0][-1]
+        assert {"valid_loss", "token_perplexity", "byte_perplexity", "word_perplexity"} <= set(last) and "accuracy" not in last, last
+        assert pathlib.Path(name, "checkpoints/best/tokenizer.json").exists()
+    assert "sample" in json.loads(pathlib.Path("sequences/metrics.jsonl").read_text().splitlines()[-1])
+    assert b'"BF16"' in pathlib.Path("text/checkpoints/best/model.safetensors").read_bytes()[:4000]
+    assert b'"BF16"' not in pathlib.Path("text/checkpoints/step-14/model.safetensors").read_bytes()[:4000]
+
+    # Fine-tuning starts from a model's weights, at a tenth of the rate.
+    run("train", "--task", "text", "--data", "notes", "--model", "mixed", "--steps", 2, "--row", 64, "--context", 32, "--batch", 1, "--out", "tuned")
+    assert abs(json.loads(pathlib.Path("tuned/config.json").read_text())["lr"] - 3e-4) < 1e-12
+
+    # What does not fit is refused by name.
+    pathlib.Path("cut").mkdir()
+    for n in os.listdir("book"):
+        pathlib.Path("cut", n).write_bytes(pathlib.Path("book", n).read_bytes())
+    pathlib.Path("cut/00000.shard").write_bytes(pathlib.Path("book/00000.shard").read_bytes()[:-5])
+    pathlib.Path("empty.txt").write_bytes(b"")
+    for options, says in ((["--data", "cut"], "cut short"), (["--data", "nowhere"], "nowhere"), (["--data", "book.txt"], "--tokenizer"), ([], "--data"),
+                          (["--data", "book", "--tokenizer", "bytes"], "another tokenizer"), (["--data", "book", "--model", "text"], "another tokenizer"),
+                          (["--data", "book=0"], "above 0"), (["--data", "book", "--carry-state", "--model", "transformer"], "fixed size"),
+                          (["--data", "book", "--vocab", 20], "300 ids"), (["--data", "book", "--shuffle", "well"], "--shuffle"),
+                          (["--data", "empty.txt", "--tokenizer", "bytes"], "no text"), (["--data", "book", "--valid-data", "cut"], "cut short")):
+        model = [] if "--model" in options else ["--model", "palimpsa-d"]
+        message = run(*train, *options, *model, "--out", "refused", code=2)
+        assert says in message, (options, message)
+        assert not pathlib.Path("refused/config.json").exists()
+    # Other data under the same name.
+    run("tokenize", "book.txt", "--tokenizer", "bpe", "--valid", 0.2, "--out", "moving")
+    run(*train, "--data", "moving", "--model", "palimpsa-d", "--stop-after", 3, "--out", "moved")
+    for n in os.listdir("book"):
+        pathlib.Path("moving", n).write_bytes(pathlib.Path("book", n).read_bytes())
+    assert "data_checksum" in run("train", "--resume", "--out", "moved", code=2)
+    # A disk that is full.
+    if os.path.exists("/dev/full"):
+        os.makedirs("closed", exist_ok=True)
+        r = subprocess.run(["bash", "-c", f"ulimit -f 4; trap '' XFSZ; '{program}' tokenize book.txt --tokenizer bytes --out full"], capture_output=True)
+        assert r.returncode == 1 and b"cannot write" in r.stderr and not any(".shard" in n for n in os.listdir("full")), r
+print("text becomes shards, shards become models")
