@@ -65,12 +65,14 @@ static int run_once(decode_side *s, const decode_options *o, int repeat) {
     for (int i = 1; i < o->batch; i++)
         if (pal_state_copy(s->states[i], s->states[0], &err)) return cli_fail(&err);
     for (int i = 0; i < o->batch; i++) next[i] = s->ids[i % o->prompt];
-    start = bench_now();
+    double each[BENCH_REPEATS]; /* the median of single steps: one that was interrupted does not count */
     for (int t = 0; t < o->tokens; t++) {
+        start = bench_now();
         if (pal_model_step(s->model, s->work, s->states, o->batch, next, s->logits, &err)) return cli_fail(&err);
         for (int i = 0; i < o->batch; i++) next[i] = pal_sampler_pick(s->sampler, s->logits + (size_t)i * rows, NULL, 1, (uint64_t)t);
+        each[t] = bench_now() - start;
     }
-    s->step[repeat] = (bench_now() - start) / o->tokens;
+    s->step[repeat] = bench_median(each, o->tokens);
     return CLI_OK;
 }
 
@@ -137,8 +139,9 @@ int bench_decode(int argc, char **argv) {
     int positional;
     const int parsed = cli_parse(&usage, argc, argv, NULL, 0, &positional);
     if (parsed) return parsed < 0 ? CLI_OK : parsed;
-    if (o.prompt < 1 || o.piece < 1 || o.tokens < 1 || o.batch < 1 || o.batch > MOST_BATCH || o.repeats < 1 || o.repeats > BENCH_REPEATS)
-        return cli_error(CLI_USAGE, "bench decode: expected prompt, piece and tokens of at least 1, a batch of 1 to %d and 1 to %d repeats", MOST_BATCH, BENCH_REPEATS);
+    if (o.prompt < 1 || o.piece < 1 || o.tokens < 1 || o.tokens > BENCH_REPEATS || o.batch < 1 || o.batch > MOST_BATCH || o.repeats < 1 || o.repeats > BENCH_REPEATS)
+        return cli_error(CLI_USAGE, "bench decode: expected prompt and piece of at least 1, 1 to %d tokens, a batch of 1 to %d and 1 to %d repeats", BENCH_REPEATS, MOST_BATCH,
+                         BENCH_REPEATS);
     pal_context *cx;
     pal_error err;
     if (pal_context_new(&cx, o.common.threads, o.common.cpu, &err)) return cli_fail(&err);

@@ -28,7 +28,7 @@ static void matvec_task(void *arg, size_t begin, size_t end, int thread) {
 }
 
 void pal_matvec(const pal_context *cx, const pal_matvec_args *a) {
-    enum { TASK_FLOATS = 1 << 15 }; /* of w: a share of the second-level cache */
+    enum { TASK_FLOATS = 1 << 16 }; /* of w: streams long enough to be fetched ahead, tasks small enough to share out */
     matvec_job job = { .a = a, .outputs = PAL_PICK(cx, matvec_outputs) };
     size_t grain = (size_t)TASK_FLOATS / (size_t)a->in / 4 * 4;
     if (grain < 4) grain = 4;
