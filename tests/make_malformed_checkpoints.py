@@ -46,6 +46,12 @@ def patched(raw, at, data):
     return raw[:at] + data + raw[at + len(data) :]
 
 
+# A member that lies inside another one's bytes.
+inner = b"abcd"
+hidden = struct.pack("<4sHHHHHIIIHH", b"PK\3\4", 20, 0, 0, 0, 0, 0, 4, 4, 14, 0) + b"archive/data/y" + inner
+nested = [("archive/data/x", hidden), ("archive/data/y", inner, {"offset": 64})]
+assert w.zip_bytes(nested)[64:68] == b"PK\3\4"
+
 reduce_ = lambda module, name, *args: w.p_global(module, name) + w.p_tuple(args) + b"R"
 torch = {
     "empty": b"", "one_byte": b"P", "only_magic": b"PK\3\4", "text": b"this is not a checkpoint at all, just text", "old_torch": b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.",
@@ -56,7 +62,7 @@ torch = {
     "packed_differs": with_member(2, packed=12), "wrong_checksum": with_member(2, crc=1), "pickle_checksum": with_member(0, crc=1),
     "size_beyond_file": with_member(2, size=1 << 30, packed=1 << 30), "size_4_gib": with_member(2, size=(1 << 32) - 2, packed=(1 << 32) - 2),
     "zip64_missing": with_member(2, size=0xFFFFFFFF, packed=0xFFFFFFFF), "offset_beyond": with_member(2, offset=1 << 30),
-    "offset_of_another": with_member(2, offset=0), "overlap": with_member(3, offset=0), "offset_inside": with_member(2, offset=7),
+    "offset_of_another": with_member(2, offset=0), "overlap": with_member(3, offset=0), "nested": w.zip_bytes(nested + members), "offset_inside": with_member(2, offset=7),
     "local_name_differs": with_member(2, local_name=b"archive/data/7"), "directory_count": patched(good_zip, central + 8, b"\xff\x7f\xff\x7f"),
     "directory_offset": patched(good_zip, central + 16, struct.pack("<I", len(good_zip))), "directory_size": patched(good_zip, central + 12, struct.pack("<I", 1 << 30)),
     "directory_damaged": patched(good_zip, directory, b"XX"), "several_disks": patched(good_zip, central + 4, b"\1\0"),
