@@ -17,7 +17,8 @@
 enum { LEAST_TOKENS = 32, WINDOW_TOKENS = 4096, MOST_TOKENS = 1 << 18, PROOF_TOKENS = 256 };
 
 /* What configs/metaplastic-exact.json trains b_scale with: AdamW moves a weight by about its rate in each update. */
-static const double recipe_rate = 3e-4, recipe_factor = 100;
+static const double recipe_factor = 100;
+static double recipe_rate(const pal_model *model) { return pal_model_parameters(model) > 400000000 ? 1.25e-4 : 3e-4; }
 
 typedef struct {
     const cli_surgery *o;
@@ -118,7 +119,7 @@ static int read_text(theatre *t) {
     if (windows && o->tokens) least = o->tokens;
     if (!o->no_proof && o->proof_tokens > least) least = o->proof_tokens;
     if (!o->no_proof && most < (o->proof_tokens ? o->proof_tokens : PROOF_TOKENS)) most = o->proof_tokens ? o->proof_tokens : PROOF_TOKENS;
-    return cli_text_ids_read(&t->text, o->data, t->job->tokenizer, t->job->src, t->config.vocab, least, most);
+    return cli_text_ids_read(&t->text, o->data, t->job->tokenizer, t->from, least, most);
 }
 
 static int least_of(int a, int b) { return a < b ? a : b; }
@@ -211,9 +212,10 @@ static void report(const theatre *t) {
            p->off, PAL_PROOF_ACCEPT);
     printf("fresh plasticity moves them by at most %.3g; another token becomes the likeliest at %d of %d positions; loss %.4f before, %.4f now\n", p->on, p->moved, p->tokens,
            p->loss_source, p->loss_on);
+    const double rate = recipe_rate(t->from);
     if (t->o->exact)
         printf("b_scale starts at %g; at the rate of 'train --recipe metaplastic-exact' (%g, for b_scale %g) it reaches %g, the usual start, after about %.0f updates\n", PAL_B_SCALE_EXACT,
-               recipe_rate, recipe_rate * recipe_factor, PAL_B_SCALE_LOW, (PAL_B_SCALE_LOW - PAL_B_SCALE_EXACT) / (recipe_rate * recipe_factor));
+               rate, rate * recipe_factor, PAL_B_SCALE_LOW, (PAL_B_SCALE_LOW - PAL_B_SCALE_EXACT) / (rate * recipe_factor));
 }
 
 static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Surgery from the outside: an official Mamba2 directory, made here by a writer of torch's files that shares nothing with the
-library, goes through `inspect --windows` and `convert --metaplastic`; the numbers are compared with sums made here, and wrong
+library, goes through `inspect --windows`, `convert --metaplastic`, a short fine-tune by recipe and `generate`; the numbers are compared with sums made here, and wrong
 usage gets one sentence and leaves nothing behind."""
 import collections, io, json, math, os, pathlib, pickle, random, resource, signal, statistics, struct, subprocess, sys, tempfile, types, zipfile
 
@@ -182,6 +182,27 @@ with tempfile.TemporaryDirectory() as name:
     palimpsa("convert", source, root / "same", "--metaplastic", "top:2", *given, "--seed", 1)
     for file in ("config.json", "model.safetensors"):
         check((root / "same" / file).read_bytes() == (root / "hybrid" / file).read_bytes(), f"the same seed makes another {file}")
+
+    # Fine-tuning by recipe: the loss falls, b_scale moves; the source is trained alike, as a control.
+    book, configs = root / "book.txt", pathlib.Path(__file__).resolve().parents[2] / "configs"
+    book.write_bytes(text.read_bytes() * 8)
+    short_run = ["--data", book, "--tokenizer", "bytes", "--steps", 30, "--row", 256, "--context", 128, "--batch", 2, "--lr", 3e-3, "--warmup", 5, "--log-every", 1, "--threads", 1]
+    palimpsa("train", "--config", configs / "metaplastic.json", "--model", root / "hybrid", *short_run, "--out", root / "tuned")
+    lines = [json.loads(line) for line in (root / "tuned" / "metrics.jsonl").read_text().splitlines()]
+    losses = [x["loss"] for x in lines if "loss" in x]
+    check(statistics.mean(losses[-5:]) < statistics.mean(losses[:5]) - 0.5, f"fine-tuning does not lower the loss: {losses[:5]} ... {losses[-5:]}")
+    scales = [x["b_scale"] for x in lines if "b_scale" in x]
+    check(all((a is None) == (i not in seen["chosen"]) and (a is None or abs(a - b) > 1e-3) for i, (a, b) in enumerate(zip(scales[0], scales[-1]))), f"b_scale: {scales[0]}, {scales[-1]}")
+    check(all(len(x["n_t"]) == len(x["ratio"]) == LAYERS for x in lines if "b_scale" in x), "windows and ratios are logged")
+    palimpsa("train", "--config", configs / "metaplastic.json", "--model", source, *short_run, "--lr-factor", "", "--out", root / "control")
+    palimpsa("train", "--config", configs / "metaplastic-alone.json", "--model", root / "hybrid", *short_run, "--out", root / "alone")
+    alone = read_safetensors(root / "alone" / "checkpoints" / "step-30" / "model.safetensors")
+    for key, value in read_safetensors(root / "hybrid" / "model.safetensors").items():
+        check((alone[key] == value) == (".b_" not in key), f"plastic parameters alone: {key}")
+    palimpsa("train", "--config", configs / "metaplastic-exact.json", "--model", root / "hybrid", *short_run, "--out", root / "steep")
+    for recipe in ("continue", "long-context"):
+        palimpsa("train", "--config", configs / f"{recipe}.json", "--model", root / "tuned", *short_run, "--steps", 3, "--out", root / recipe)
+    check(len(palimpsa("generate", root / "tuned", "--prompt", "The 1", "--max-tokens", 12, "--temperature", 0)) > 0, "generate")
 
     # Other choices, and the exact start.
     said = palimpsa("convert", source, root / "all", "--metaplastic", "all", *given, "--rank", 5, "--b-scale", "-3:-2")
