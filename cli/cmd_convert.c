@@ -86,10 +86,7 @@ static int convert(const char *const paths[2], const char *to, pal_convert_optio
 /* Surgery writes our own layout. */
 static int operate(const char *const paths[2], const char *to, const char *dtype, const cli_surgery *surgery, cli_surgery_job *job) {
     if (to && strcmp(to, "palimpsa") != 0) return cli_error(CLI_USAGE, "--metaplastic writes --to palimpsa, found '%s'", to);
-    job->convert = dtype != NULL;
-    if (dtype && strcmp(dtype, "bf16") == 0) job->dtype = PAL_BF16;
-    else if (dtype && strcmp(dtype, "f16") == 0) job->dtype = PAL_F16;
-    else if (dtype && strcmp(dtype, "f32") != 0) return cli_error(CLI_USAGE, "--metaplastic takes --dtype f32, bf16 or f16, found '%s'", dtype);
+    job->dtype = dtype;
     job->src = paths[0];
     job->dst = paths[1];
     return cli_operate(surgery, job);
@@ -98,7 +95,7 @@ static int operate(const char *const paths[2], const char *to, const char *dtype
 int cmd_convert(int argc, char **argv) {
     const char *paths[2] = { NULL }, *to = NULL, *dtype = NULL;
     cli_surgery surgery = { .seed = 1 };
-    cli_surgery_job job = { .dtype = PAL_F32 };
+    cli_surgery_job job = { 0 };
     const cli_option options[] = {
         { "to", OPT_TEXT, &to, "LAYOUT", "palimpsa, hf-mamba2, official or gguf" },
         { "dtype", OPT_TEXT, &dtype, "TYPE", "f32, bf16, f16, or q8_0 for gguf (default: each tensor as it is)" },
@@ -111,7 +108,8 @@ int cmd_convert(int argc, char **argv) {
                               .about = "Turns a checkpoint into another layout, or plain layers of it into metaplastic ones (surgery). SRC is anything that can be\n"
                                        "opened: a directory of this program, of the official Mamba2 (pytorch_model.bin or safetensors), of Hugging Face's Mamba2, or a\n"
                                        "GGUF file of architecture mamba2. DST must not exist, or be an empty directory; it is there whole or not at all. Tensors pass\n"
-                                       "one by one, so memory does not grow with the model.",
+                                       "one by one, so memory does not grow with the model. After surgery DST is read back and, with the new plasticity off, must give\n"
+                                       "SRC's logits on TEXT; else nothing is left of it.",
                               .examples = "  palimpsa convert mamba2-130m my-model --to palimpsa --tokenizer gpt-neox/tokenizer.json\n"
                                           "  palimpsa convert my-model my-model.gguf --to gguf --dtype q8_0\n"
                                           "  palimpsa convert model.gguf my-model --to official --dtype f16\n"
@@ -121,6 +119,8 @@ int cmd_convert(int argc, char **argv) {
     const int parsed = cli_parse(&usage, argc, argv, paths, 2, &count);
     if (parsed) return parsed < 0 ? CLI_OK : parsed;
     if (count != 2) return cli_error(CLI_USAGE, "convert: expected SRC and DST; see 'palimpsa convert --help'");
+    if (cli_surgery_stray(&surgery))
+        return cli_error(CLI_USAGE, "convert: --data, --tokens, --proof-tokens, --rank, --b-scale, --exact and --no-proof go with --metaplastic");
     if (surgery.metaplastic) return operate(paths, to, dtype, &surgery, &job);
     pal_convert_options o = { .dtype = dtype, .tokenizer = job.tokenizer };
     return convert(paths, to, &o, job.common.json);

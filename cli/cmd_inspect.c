@@ -179,7 +179,7 @@ static int show_windows(const pal_model *model, const pal_context *cx, const ins
     pal_error err;
     const int top = o->top ? o->top : c->layers < 8 ? c->layers : 8;
     if (top > c->layers) return cli_error(CLI_USAGE, "--top %d: the model has %d layers", top, c->layers);
-    int code = cli_text_ids_read(&text, o->data, o->tokenizer, o->path, c->vocab, o->tokens ? o->tokens : LEAST_TOKENS, o->tokens ? o->tokens : 4096);
+    int code = cli_text_ids_read(&text, o->data, o->tokenizer, model, o->tokens ? o->tokens : LEAST_TOKENS, o->tokens ? o->tokens : 4096);
     if (code) return code;
     const pal_status st = pal_windows_measure(&w, model, cx, text.ids, text.count, &err);
     cli_text_ids_free(&text);

@@ -3,39 +3,66 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
-#include "model/config.h"
+#include "model/model.h"
 #include "model/surgery.h"
 #include "text_ids.h"
 
 enum { LEAST_TOKENS = 32, WINDOW_TOKENS = 4096, MOST_TOKENS = 1 << 18, PROOF_TOKENS = 256 };
 
 /* What configs/metaplastic-exact.json trains b_scale with: AdamW moves a weight by about its rate in each update. */
-static const double recipe_rate = 3e-4, recipe_factor = 100;
+static const double recipe_factor = 100;
+static double recipe_rate(const pal_model *model) { return pal_model_parameters(model) > 400000000 ? 1.25e-4 : 3e-4; }
 
 typedef struct {
     const cli_surgery *o;
     const cli_surgery_job *job;
     pal_context *cx;
-    pal_source source;
+    pal_model *from; /* loaded for windows and proof only */
     pal_model_config config;
     pal_surgery surgery;
-    pal_model *from; /* opened for windows and proof only */
     cli_text_ids text;
     pal_windows windows;
     pal_model_writer *writer;
     pal_proof proof;
     double window_s, write_s, proof_s;
+    double shown; /* clock of the last sign of progress */
 } theatre;
 
 static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static volatile sig_atomic_t stopping;
+
+static void on_signal(int number) {
+    (void)number;
+    stopping = 1;
+}
+
+/* What was written aside is removed first. */
+static void listen_for_signals(void) {
+    struct sigaction action = { .sa_handler = on_signal };
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+static bool go_on(void *user, size_t done, size_t total) {
+    double *shown = user;
+    if (isatty(STDERR_FILENO) && now() - *shown > 0.1) {
+        fprintf(stderr, "\r%5.1f%%\033[K\r", 100.0 * (double)done / (double)total);
+        fflush(stderr);
+        *shown = now();
+    }
+    return !stopping;
 }
 
 static int parse_scale(const cli_surgery *o, pal_surgery *s) {
@@ -55,7 +82,22 @@ static int parse_scale(const cli_surgery *o, pal_surgery *s) {
     return CLI_OK;
 }
 
-static int check_options(const cli_surgery *o, pal_surgery *s) {
+static int parse_dtype(const char *name, pal_surgery *s) {
+    static const struct {
+        const char *name;
+        pal_dtype dtype;
+    } known[] = { { "f32", PAL_F32 }, { "bf16", PAL_BF16 }, { "f16", PAL_F16 } };
+    s->convert = name != NULL;
+    for (size_t i = 0; name && i < sizeof known / sizeof *known; i++)
+        if (strcmp(name, known[i].name) == 0) {
+            s->dtype = known[i].dtype;
+            return CLI_OK;
+        }
+    return name ? cli_error(CLI_USAGE, "--dtype '%s': with --metaplastic, expected f32, bf16 or f16", name) : CLI_OK;
+}
+
+static int check_options(const cli_surgery *o, const cli_surgery_job *job, pal_surgery *s) {
+    int code;
     const bool windows = pal_surgery_needs_windows(o->metaplastic);
     if ((windows || !o->no_proof) && !o->data)
         return cli_error(CLI_USAGE, "--metaplastic %s needs --data TEXT%s", o->metaplastic, windows ? " to measure memory windows on" : " for its proof (or --no-proof)");
@@ -64,6 +106,7 @@ static int check_options(const cli_surgery *o, pal_surgery *s) {
         return cli_error(CLI_USAGE, "--proof-tokens expects %d to %d, found %d", LEAST_TOKENS, MOST_TOKENS, o->proof_tokens);
     if (o->rank < 0) return cli_error(CLI_USAGE, "--rank expects a number of at least 1, found %d", o->rank);
     *s = (pal_surgery){ .rank = o->rank, .seed = (uint64_t)o->seed };
+    if ((code = parse_dtype(job->dtype, s))) return code;
     return parse_scale(o, s);
 }
 
@@ -76,10 +119,21 @@ static int read_text(theatre *t) {
     if (windows && o->tokens) least = o->tokens;
     if (!o->no_proof && o->proof_tokens > least) least = o->proof_tokens;
     if (!o->no_proof && most < (o->proof_tokens ? o->proof_tokens : PROOF_TOKENS)) most = o->proof_tokens ? o->proof_tokens : PROOF_TOKENS;
-    return cli_text_ids_read(&t->text, o->data, t->job->tokenizer, t->job->src, t->config.vocab, least, most);
+    return cli_text_ids_read(&t->text, o->data, t->job->tokenizer, t->from, least, most);
 }
 
 static int least_of(int a, int b) { return a < b ? a : b; }
+
+/* The source as it is, or with its weights. */
+static int open_source(theatre *t, bool loaded) {
+    pal_error err;
+    pal_model_close(t->from);
+    t->from = NULL;
+    const pal_status st = loaded ? pal_model_open(&t->from, t->job->src, PAL_FOR_INFERENCE, t->cx, &err) : pal_model_open_unloaded(&t->from, t->job->src, PAL_FOR_INFERENCE, &err);
+    if (st) return cli_fail(&err);
+    t->config = t->from->config;
+    return CLI_OK;
+}
 
 static int choose(theatre *t) {
     pal_error err;
@@ -92,7 +146,8 @@ static int choose(theatre *t) {
         const pal_windows any = { .layers = t->config.layers, .order = order };
         if (pal_surgery_choose(t->surgery.layers, o->metaplastic, &t->config, &any, &err)) return cli_fail(&err);
         const int tokens = least_of(t->text.count, o->tokens ? o->tokens : WINDOW_TOKENS);
-        if (pal_model_open(&t->from, t->job->src, PAL_FOR_INFERENCE, t->cx, &err)) return cli_fail(&err);
+        const int code = open_source(t, true);
+        if (code) return code;
         if (pal_windows_measure(&t->windows, t->from, t->cx, t->text.ids, tokens, &err)) return cli_fail(&err);
     }
     if (pal_surgery_choose(t->surgery.layers, o->metaplastic, &t->config, &t->windows, &err)) return cli_fail(&err);
@@ -104,7 +159,14 @@ static int choose(theatre *t) {
 static int attach_tokenizer(theatre *t) {
     pal_tokenizer *tok;
     pal_error err;
-    if (pal_tokenizer_open(&tok, t->job->tokenizer ? t->job->tokenizer : t->source.path, &err)) return t->job->tokenizer ? cli_fail(&err) : CLI_OK;
+    const char *given = t->job->tokenizer;
+    if (given && strcmp(given, "none") == 0) return CLI_OK;
+    if (pal_tokenizer_open(&tok, given ? given : t->from->source.path, &err)) return given ? cli_fail(&err) : CLI_OK;
+    if (pal_tokenizer_size(tok) > (size_t)t->config.vocab_rows) {
+        const size_t size = pal_tokenizer_size(tok);
+        pal_tokenizer_close(tok);
+        return cli_error(CLI_USAGE, "%s: the tokenizer has %zu ids, the model's embedding %d rows", given ? given : t->job->src, size, t->config.vocab_rows);
+    }
     const pal_status st = pal_tokenizer_save(tok, pal_model_writer_directory(t->writer), &err);
     pal_tokenizer_close(tok);
     return st ? cli_fail_writing(&err) : CLI_OK;
@@ -115,9 +177,10 @@ static int prove(theatre *t) {
     pal_error err;
     const double start = now();
     const int tokens = least_of(t->text.count, t->o->proof_tokens ? t->o->proof_tokens : PROOF_TOKENS);
-    if (!t->from && pal_model_open(&t->from, t->job->src, PAL_FOR_INFERENCE, t->cx, &err)) return cli_fail(&err);
+    const int code = t->windows.layers ? CLI_OK : open_source(t, true);
+    if (code) return code;
     pal_status st = pal_model_open(&to, pal_model_writer_directory(t->writer), PAL_FOR_INFERENCE, t->cx, &err);
-    if (!st) st = pal_surgery_prove(&t->proof, t->from, to, t->cx, t->text.ids, tokens, &err);
+    if (!st) st = pal_surgery_prove(&t->proof, &t->surgery, t->from, to, t->cx, t->text.ids, tokens, &err);
     pal_model_close(to);
     t->proof_s = now() - start;
     if (!st && t->o->exact && !(t->proof.on <= PAL_PROOF_EXACT))
@@ -125,7 +188,7 @@ static int prove(theatre *t) {
     if (!st) return CLI_OK;
     if (st == PAL_E_FORMAT && t->surgery.convert && t->surgery.dtype != PAL_F32)
         return cli_error(CLI_FAILED, "%s; --dtype rounds the weights: leave it out, or convert SRC first", err.text);
-    return st == PAL_E_FORMAT ? cli_error(CLI_FAILED, "%s", err.text) : cli_fail(&err);
+    return st == PAL_E_FORMAT || st == PAL_E_IO ? cli_error(CLI_FAILED, "%s", err.text) : cli_fail(&err);
 }
 
 static void list_layers(const theatre *t, char *out, size_t size) {
@@ -149,9 +212,10 @@ static void report(const theatre *t) {
            p->off, PAL_PROOF_ACCEPT);
     printf("fresh plasticity moves them by at most %.3g; another token becomes the likeliest at %d of %d positions; loss %.4f before, %.4f now\n", p->on, p->moved, p->tokens,
            p->loss_source, p->loss_on);
+    const double rate = recipe_rate(t->from);
     if (t->o->exact)
         printf("b_scale starts at %g; at the rate of 'train --recipe metaplastic-exact' (%g, for b_scale %g) it reaches %g, the usual start, after about %.0f updates\n", PAL_B_SCALE_EXACT,
-               recipe_rate, recipe_rate * recipe_factor, PAL_B_SCALE_LOW, (PAL_B_SCALE_LOW - PAL_B_SCALE_EXACT) / (recipe_rate * recipe_factor));
+               rate, rate * recipe_factor, PAL_B_SCALE_LOW, (PAL_B_SCALE_LOW - PAL_B_SCALE_EXACT) / (rate * recipe_factor));
 }
 
 static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
@@ -174,14 +238,16 @@ static int report_json(const theatre *t) {
 static int operate(theatre *t) {
     pal_error err;
     int code;
-    if (pal_target_is_free(t->job->dst, true, &err) || pal_source_open(&t->source, t->job->src, &err) || pal_config_of_source(&t->config, &t->source, &err)) return cli_fail(&err);
-    t->surgery.convert = t->job->convert;
-    t->surgery.dtype = t->job->dtype;
+    if (pal_target_is_free(t->job->dst, true, &err)) return cli_fail(&err);
+    if ((code = open_source(t, false))) return code;
     if (!pal_surgery_needs_windows(t->o->metaplastic) && (code = choose(t))) return code; /* before the text, which takes longer to read */
     if ((code = read_text(t))) return code;
     if (pal_surgery_needs_windows(t->o->metaplastic) && (code = choose(t))) return code;
+    t->surgery.go_on = go_on;
+    t->surgery.user = &t->shown;
+    listen_for_signals();
     const double start = now();
-    if (pal_surgery_write(&t->writer, t->job->dst, &t->source, &t->config, &t->surgery, t->cx, &err)) return cli_fail_writing(&err);
+    if (pal_surgery_write(&t->writer, t->job->dst, t->from, &t->surgery, t->cx, &err)) return cli_fail_writing(&err);
     t->write_s = now() - start;
     if ((code = attach_tokenizer(t)) || (!t->o->no_proof && (code = prove(t)))) return code;
     const double commit = now();
@@ -198,14 +264,13 @@ int cli_operate(const cli_surgery *options, const cli_surgery_job *job) {
     theatre t = { .o = options, .job = job };
     pal_error err;
     int code;
-    if ((code = check_options(options, &t.surgery))) return code;
+    if ((code = check_options(options, job, &t.surgery))) return code;
     if (pal_context_new(&t.cx, job->common.threads, job->common.cpu, &err)) return cli_fail(&err);
     code = operate(&t);
     pal_model_writer_drop(t.writer);
     pal_model_close(t.from);
     pal_windows_free(&t.windows);
     cli_text_ids_free(&t.text);
-    pal_source_close(&t.source);
     pal_context_free(t.cx);
     return code;
 }

@@ -25,12 +25,13 @@ typedef struct cli_surgery {
 
 typedef struct cli_surgery_job {
     const char *src, *dst;
-    const char *tokenizer; /* NULL: the one that lies with SRC, if any */
-    bool convert;          /* to dtype */
-    pal_dtype dtype;
+    const char *tokenizer; /* NULL: the one that lies with SRC, if any; "none": none */
+    const char *dtype;     /* f32, bf16 or f16; NULL: of each tensor as it is */
     cli_common common;
 } cli_surgery_job;
 
+/* What goes with --metaplastic only. */
+static inline bool cli_surgery_stray(const cli_surgery *s) { return !s->metaplastic && (s->data || s->b_scale || s->tokens || s->proof_tokens || s->rank || s->exact || s->no_proof); }
 /* Returns an exit code. */
 int cli_operate(const cli_surgery *options, const cli_surgery_job *job);
 

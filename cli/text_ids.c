@@ -3,20 +3,14 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 #include "base/map.h"
 #include "cli.h"
-#include "format/model_dir.h"
+#include "model/model.h"
 
-static pal_status open_tokenizer(pal_tokenizer **out, const char *spec, const char *model, pal_error *err) {
+static pal_status open_tokenizer(pal_tokenizer **out, const char *spec, const pal_model *model, pal_error *err) {
     if (spec) return pal_tokenizer_open(out, spec, err);
-    pal_model_dir dir = { 0 };
-    struct stat info;
-    pal_status st = PAL_OK;
-    if (stat(model, &info) == 0 && S_ISDIR(info.st_mode)) st = pal_model_dir_open(&dir, model, false, err); /* a run directory becomes its newest checkpoint */
-    if (!st) st = pal_tokenizer_open(out, dir.path ? dir.path : model, err);
-    pal_model_dir_close(&dir);
+    const pal_status st = pal_tokenizer_open(out, model->source.path, err);
     if (!st) return PAL_OK;
     const pal_error why = *err;
     return pal_fail(err, st, "no tokenizer comes with the model (%s); say --tokenizer FILE, DIR or bytes", why.text);
@@ -46,7 +40,8 @@ static pal_status encode(pal_ids *ids, const pal_tokenizer *tok, const pal_map *
     return st;
 }
 
-int cli_text_ids_read(cli_text_ids *out, const char *path, const char *tokenizer, const char *model, int vocab, int least, int most) {
+int cli_text_ids_read(cli_text_ids *out, const char *path, const char *tokenizer, const pal_model *model, int least, int most) {
+    const int vocab = pal_model_config_of(model)->vocab;
     pal_tokenizer *tok = NULL;
     pal_map map = { 0 };
     pal_ids ids = { 0 };

@@ -217,15 +217,6 @@ static void warn_of_nan(const pal_model *m, const pal_context *cx) {
     }
 }
 
-pal_status pal_model_check_source(const pal_source *source, const pal_model_config *config, pal_error *err) {
-    pal_model m = { .config = *config, .source = *source }; /* borrowed */
-    pal_status st = prepare(&m, file_has_gate, err);
-    if (!st) st = compare_tensors(&m, err);
-    pal_free(m.layers);
-    pal_weights_release(&m.table);
-    return st;
-}
-
 /* Inference reads matrices where the file has them, when they are f32 and aligned. */
 static bool stays_mapped(const pal_model *m, const pal_weight *w, const pal_tensor *t) {
     return m->use == PAL_FOR_INFERENCE && w->quantisable && t && t->data && t->dtype == PAL_F32 && (uintptr_t)t->data % sizeof(float) == 0;

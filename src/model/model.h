@@ -17,10 +17,6 @@ struct pal_model {
     pal_source source; /* keeps mapped weights and the configuration alive; zeroed for a new model */
 };
 
-/* Whether a checkpoint has every tensor of this configuration, in its shape, and no other; no value is read but those of a
- * head that must equal the embedding. */
-pal_status pal_model_check_source(const pal_source *source, const pal_model_config *config, pal_error *err);
-
 /* A model whose files were opened and compared with its configuration, but whose weights were not read: it cannot run. */
 pal_status pal_model_open_unloaded(pal_model **out, const char *path, pal_model_use use, pal_error *err);
 

@@ -101,7 +101,8 @@ static void compare(pal_proof *p, double *scale, const reading *r, const int32_t
     }
 }
 
-pal_status pal_surgery_prove(pal_proof *out, const pal_model *source, const pal_model *result, const pal_context *cx, const int32_t *ids, int tokens, pal_error *err) {
+pal_status pal_surgery_prove(pal_proof *out, const pal_surgery *surgery, const pal_model *source, const pal_model *result, const pal_context *cx, const int32_t *ids,
+                             int tokens, pal_error *err) {
     reading r[RUNS] = { { 0 } };
     bool before[PAL_MAX_LAYERS];
     pal_model *plain = NULL;
@@ -121,6 +122,7 @@ pal_status pal_surgery_prove(pal_proof *out, const pal_model *source, const pal_
         const pal_batch batch = { .tokens = piece, .sequences = 1, .ids = ids + done, .cu_seqlens = cu };
         for (int k = 0; k < RUNS && !st; k++) st = pal_model_continue(models[k], r[k].work, &r[k].state, &batch, NULL, piece, r[k].logits, err);
         if (!st) compare(out, &scale, r, ids, done, piece);
+        if (!st && surgery && surgery->go_on && !surgery->go_on(surgery->user, (size_t)(done + piece), (size_t)tokens)) st = pal_fail(err, PAL_E_IO, "the proof was interrupted; nothing was written");
     }
     for (int k = 0; k < RUNS; k++) reading_close(&r[k]);
     pal_model_close(plain);

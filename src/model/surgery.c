@@ -160,26 +160,29 @@ static pal_status put_new(const operation *op, pal_model_writer *w, size_t i, co
 }
 
 static pal_status put_all(const operation *op, pal_model_writer *w, const pal_context *cx, pal_error *err) {
+    const pal_surgery *s = op->surgery;
+    size_t done = 0, total = 0;
     pal_status st = PAL_OK;
+    for (size_t i = 0; i < op->table.count; i++) total += op->tensors[i].count * pal_dtype_size(op->tensors[i].dtype);
     for (size_t i = 0; i < op->table.count && !st; i++) {
         const pal_weight_entry *e = &op->table.entries[i];
         const pal_tensor *t = is_new(op, e) ? NULL : tensor_of(op, e);
         if (is_new(op, e)) st = put_new(op, w, i, cx, err);
         else if (t) st = pal_model_writer_copy(w, i, op->source, t, err);
         else st = pal_fail(err, PAL_E_FORMAT, "%s: '%s' is missing", op->source->path, e->view.name); /* a gate stored in part */
+        done += op->tensors[i].count * pal_dtype_size(op->tensors[i].dtype);
+        if (!st && s->go_on && !s->go_on(s->user, done, total)) st = pal_fail(err, PAL_E_IO, "interrupted; nothing was written");
     }
     return st;
 }
 
-pal_status pal_surgery_write(pal_model_writer **out, const char *directory, const pal_source *source, const pal_model_config *from, const pal_surgery *surgery,
-                             const pal_context *cx, pal_error *err) {
+pal_status pal_surgery_write(pal_model_writer **out, const char *directory, const pal_model *from, const pal_surgery *surgery, const pal_context *cx, pal_error *err) {
     pal_model_config to;
-    operation op = { .source = source, .from = from, .to = &to, .surgery = surgery };
+    operation op = { .source = &from->source, .from = &from->config, .to = &to, .surgery = surgery };
     json_t *json = NULL;
     pal_status st;
     *out = NULL;
-    if ((st = pal_surgery_config(&to, from, surgery, err))) return st;
-    if ((st = pal_model_check_source(source, from, err))) return st;
+    if ((st = pal_surgery_config(&to, &from->config, surgery, err))) return st;
     st = pal_weights_list(&op.table, &to, keeps_gate, &op, err);
     if (!st) st = pal_alloc_named((void **)&op.tensors, op.table.count, sizeof *op.tensors, "a list of tensors", err);
     if (!st) {
@@ -187,7 +190,7 @@ pal_status pal_surgery_write(pal_model_writer **out, const char *directory, cons
         st = pal_model_writer_open(out, directory, op.tensors, op.table.count, err);
     }
     if (!st) st = put_all(&op, *out, cx, err);
-    if (!st && !(json = make_json(&to, from, source->config))) st = pal_fail(err, PAL_E_MEMORY, "no memory to write %s", directory);
+    if (!st && !(json = make_json(&to, &from->config, from->source.config))) st = pal_fail(err, PAL_E_MEMORY, "no memory to write %s", directory);
     if (!st) st = pal_model_writer_finish(*out, json, err);
     json_decref(json);
     pal_free(op.tensors);

@@ -21,6 +21,8 @@ typedef struct pal_surgery {
     uint64_t seed;
     bool convert;                /* every tensor becomes `dtype`; else tensors keep theirs (quantised ones and F64 become F32) */
     pal_dtype dtype;             /* PAL_F32, PAL_BF16 or PAL_F16 */
+    bool (*go_on)(void *user, size_t done, size_t total); /* bytes written, or tokens of the proof read; false stops; may be NULL */
+    void *user;
 } pal_surgery;
 
 /* "top:8" (by window, among plain layers), "all" (that are plain) or "0,5,7". windows may be NULL unless
@@ -31,9 +33,9 @@ pal_status pal_surgery_choose(bool layers[PAL_MAX_LAYERS], const char *choice, c
 /* The configuration of the result. Refuses models and layers that cannot become metaplastic. */
 pal_status pal_surgery_config(pal_model_config *out, const pal_model_config *from, const pal_surgery *surgery, pal_error *err);
 
-/* Writes the result tensor by tensor: everything but the commit. pal_model_writer_directory holds a complete model. */
-pal_status pal_surgery_write(pal_model_writer **out, const char *directory, const pal_source *source, const pal_model_config *from,
-                             const pal_surgery *surgery, const pal_context *cx, pal_error *err);
+/* Writes the result tensor by tensor: everything but the commit. pal_model_writer_directory holds a complete model. `from`
+ * may be unloaded. */
+pal_status pal_surgery_write(pal_model_writer **out, const char *directory, const pal_model *from, const pal_surgery *surgery, const pal_context *cx, pal_error *err);
 
 /* The same weights with plasticity on only in layers of which `metaplastic` says so (NULL: in none), for inference. They
  * belong to `model`: the view is closed (pal_model_close) before it. Layers without an importance gate cannot be turned on. */
@@ -47,7 +49,8 @@ typedef struct pal_proof {
     int moved;                   /* positions whose most likely token is another one with plasticity on */
     double loss_source, loss_on; /* mean -log p of the next token, in nats */
 } pal_proof;
-/* Both models read the text as one sequence; plasticity off means off in the layers that the source has plain. Refuses a difference with plasticity off above PAL_PROOF_ACCEPT. */
-pal_status pal_surgery_prove(pal_proof *out, const pal_model *source, const pal_model *result, const pal_context *cx, const int32_t *ids, int tokens, pal_error *err);
+/* surgery: for its go_on; may be NULL. Both models read the text as one sequence; plasticity off means off in the layers that the source has plain. Refuses a difference with plasticity off above PAL_PROOF_ACCEPT. */
+pal_status pal_surgery_prove(pal_proof *out, const pal_surgery *surgery, const pal_model *source, const pal_model *result, const pal_context *cx, const int32_t *ids,
+                             int tokens, pal_error *err);
 
 #endif
