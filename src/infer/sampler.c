@@ -131,7 +131,7 @@ int32_t pal_sampler_pick(pal_sampler *s, const float *logits, const unsigned cha
     const pal_sampling *o = &s->sampling;
     const int32_t best = prepare(s, logits, seen);
     if (best < 0 || o->temperature == 0 || !(s->logits[best] < INFINITY)) return best;
-    const bool all = !o->top_k && !o->min_p && (o->top_p == 0 || o->top_p == 1);
+    const bool all = !o->top_k && o->min_p == 0 && (o->top_p == 0 || o->top_p == 1);
     int count;
     double sum = 0;
     if (all) {
