@@ -15,6 +15,7 @@ static const cli_command commands[] = {
     { "selftest", "prove this machine's numbers against recorded ones", cmd_selftest },
     { "inspect", "tell what a model directory holds and needs", cmd_inspect },
     { "convert", "turn checkpoints into others; make layers metaplastic", cmd_convert },
+    { "needle", "make long documents that teach retrieval", cmd_needle },
     { "tokenize", "text to ids and back; learn a vocabulary from text", cmd_tokenize },
     { "bench", "measure memory rules, kernels and matrix multiply", cmd_bench },
     { "plot", "compare runs in a figure or a report", cmd_plot },

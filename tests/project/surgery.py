@@ -200,8 +200,18 @@ with tempfile.TemporaryDirectory() as name:
     for key, value in read_safetensors(root / "hybrid" / "model.safetensors").items():
         check((alone[key] == value) == (".b_" not in key), f"plastic parameters alone: {key}")
     palimpsa("train", "--config", configs / "metaplastic-exact.json", "--model", root / "hybrid", *short_run, "--out", root / "steep")
-    for recipe in ("continue", "long-context"):
-        palimpsa("train", "--config", configs / f"{recipe}.json", "--model", root / "tuned", *short_run, "--steps", 3, "--out", root / recipe)
+    palimpsa("train", "--config", configs / "continue.json", "--model", root / "tuned", *short_run, "--steps", 3, "--out", root / "continue")
+    palimpsa("needle", book, "--tokenizer", "bytes", "--tokens", 600, "--count", 20, "--seed", 3, "--out", root / "needles.jsonl")
+    rows = [json.loads(line)["text"] for line in (root / "needles.jsonl").read_text().splitlines()]
+    for row in rows:
+        answer = row[row.rindex("The secret number") :]
+        check(len(row.encode()) <= 600 and row.count(answer) == 2 and row.count("The secret number") == 5, f"a needle: {row}")
+    check(len(rows) == len(set(rows)) == 20, "needles")
+    palimpsa("train", "--config", configs / "long-context.json", "--model", root / "continue", *short_run, "--data", f"{book}=9,{root / 'needles.jsonl'}=1", "--context", 1024,
+             "--row", 1024, "--steps", 3, "--out", root / "long")
+    refused(["needle", book, "--tokenizer", "bytes", "--tokens", 100, "--out", root / "x.jsonl"], "leave no room")
+    refused(["needle", book, "--tokenizer", "bytes", "--needles", 65, "--out", root / "x.jsonl"], "expected 1 to 64")
+    refused(["needle", book, "--out", root / "x.jsonl"], "--tokenizer")
     check(len(palimpsa("generate", root / "tuned", "--prompt", "The 1", "--max-tokens", 12, "--temperature", 0)) > 0, "generate")
 
     # Other choices, and the exact start.

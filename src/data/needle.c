@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+#include "data/needle.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/random.h"
+#include "text/tokenizer.h"
+
+enum { SENTENCE = 160 };
+
+typedef struct {
+    size_t begin, size;
+    uint32_t tokens;
+} piece;
+
+struct pal_haystack {
+    pal_slice text;
+    const pal_tokenizer *tokenizer;
+    pal_tokenizer_scratch *scratch;
+    pal_ids ids;
+    piece *pieces;
+    size_t count;
+    uint64_t tokens;
+};
+
+static bool ends_piece(pal_slice text, size_t at) {
+    return text.data[at] == '\n' || (text.data[at] == ' ' && at && text.data[at - 1] == '.') || at + 1 == text.size;
+}
+
+static pal_status count_tokens(pal_haystack *h, const void *text, size_t size, uint32_t *tokens, pal_error *err) {
+    h->ids.count = 0;
+    const pal_status st = pal_tokenizer_encode(h->tokenizer, h->scratch, text, size, NULL, &h->ids, err);
+    *tokens = (uint32_t)h->ids.count;
+    return st;
+}
+
+pal_status pal_haystack_new(pal_haystack **out, pal_slice text, const pal_tokenizer *tokenizer, pal_error *err) {
+    pal_status st;
+    void *block;
+    size_t count = 0;
+    *out = NULL;
+    for (size_t i = 0; i < text.size; i++) count += ends_piece(text, i);
+    if (!count) return pal_fail(err, PAL_E_ARGUMENT, "a haystack needs text, found none");
+    if ((st = pal_alloc_named(&block, 1, sizeof(pal_haystack), "a haystack", err))) return st;
+    pal_haystack *h = block;
+    h->text = text;
+    h->tokenizer = tokenizer;
+    st = pal_alloc_named((void **)&h->pieces, count, sizeof *h->pieces, "a haystack", err);
+    if (!st) st = pal_tokenizer_scratch_new(&h->scratch, tokenizer, err);
+    for (size_t i = 0, begin = 0; i < text.size && !st; i++) {
+        if (!ends_piece(text, i)) continue;
+        piece *p = &h->pieces[h->count++];
+        *p = (piece){ .begin = begin, .size = i + 1 - begin };
+        st = count_tokens(h, text.data + begin, p->size, &p->tokens, err);
+        h->tokens += p->tokens;
+        begin = i + 1;
+    }
+    if (!st && !h->tokens) st = pal_fail(err, PAL_E_ARGUMENT, "a haystack needs text, found none");
+    if (st) {
+        pal_haystack_free(h);
+        return st;
+    }
+    *out = h;
+    return PAL_OK;
+}
+
+void pal_haystack_free(pal_haystack *h) {
+    if (!h) return;
+    pal_tokenizer_scratch_free(h->scratch);
+    pal_ids_free(&h->ids);
+    pal_free(h->pieces);
+    pal_free(h);
+}
+
+uint64_t pal_haystack_tokens(const pal_haystack *h) { return h->tokens; }
+
+/* Words that no text has, different from those before. */
+static void draw_needles(pal_needle *needles, int n, pal_rng *rng) {
+    static const char consonants[] = "bdfgklmnprstvz", vowels[] = "aeiou";
+    for (int i = 0; i < n; i++) {
+        bool taken;
+        do {
+            for (int k = 0; k < 6; k += 2) {
+                needles[i].key[k] = consonants[pal_rng_below(rng, sizeof consonants - 1)];
+                needles[i].key[k + 1] = vowels[pal_rng_below(rng, sizeof vowels - 1)];
+            }
+            needles[i].key[6] = '\0';
+            taken = false;
+            for (int k = 0; k < i; k++) taken |= strcmp(needles[k].key, needles[i].key) == 0;
+        } while (taken);
+        needles[i].value = 1000000 + (int)pal_rng_below(rng, 9000000);
+    }
+}
+
+static int tell(char out[SENTENCE], const pal_needle *n) { return snprintf(out, SENTENCE, "The secret number of %s is %07d.\n", n->key, n->value); }
+static int ask(char out[SENTENCE], const pal_needle *n) {
+    return snprintf(out, SENTENCE, "What is the secret number of %s? The secret number of %s is %07d.", n->key, n->key, n->value);
+}
+
+static int by_place(const void *a, const void *b) {
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+pal_status pal_needle_make(pal_haystack *h, const pal_needle_options *o, uint64_t index, pal_bytes *text, pal_needle *asked, pal_error *err) {
+    pal_needle needles[PAL_NEEDLES];
+    uint32_t place[PAL_NEEDLES], tokens;
+    char sentence[SENTENCE];
+    const size_t before = text->size;
+    pal_status st;
+    if (o->needles < 1 || o->needles > PAL_NEEDLES) return pal_fail(err, PAL_E_ARGUMENT, "%d needles: expected 1 to %d", o->needles, PAL_NEEDLES);
+    pal_rng rng = pal_rng_at(o->seed, index);
+    draw_needles(needles, o->needles, &rng);
+    const int which = (int)pal_rng_below(&rng, (uint32_t)o->needles);
+    int64_t room = o->tokens;
+    for (int i = 0; i <= o->needles; i++) {
+        const int size = i < o->needles ? tell(sentence, &needles[i]) : ask(sentence, &needles[which]);
+        if ((st = count_tokens(h, sentence, (size_t)size, &tokens, err))) return st;
+        room -= tokens;
+    }
+    const size_t first = (size_t)(pal_rng_uniform(&rng) * (double)h->count);
+    uint32_t pieces = 0;
+    while (pieces < UINT32_MAX && room >= h->pieces[(first + pieces) % h->count].tokens) room -= h->pieces[(first + pieces++) % h->count].tokens;
+    if (!pieces)
+        return pal_fail(err, PAL_E_ARGUMENT, "documents of %d tokens: %d needles and their question leave no room for a piece of the text", o->tokens, o->needles);
+    for (int i = 0; i < o->needles; i++) place[i] = pal_rng_below(&rng, pieces + 1);
+    qsort(place, (size_t)o->needles, sizeof *place, by_place);
+    int next = 0;
+    st = PAL_OK;
+    for (uint32_t p = 0; p <= pieces && !st; p++) {
+        for (; next < o->needles && place[next] == p && !st; next++) {
+            if (next == which) needles[next].depth = text->size - before;
+            st = pal_bytes_append(text, sentence, (size_t)tell(sentence, &needles[next]), err);
+        }
+        const piece *straw = &h->pieces[(first + p) % h->count];
+        if (p < pieces && !st) st = pal_bytes_append(text, h->text.data + straw->begin, straw->size, err);
+    }
+    if (!st) st = pal_bytes_append(text, sentence, (size_t)ask(sentence, &needles[which]), err);
+    if (st) {
+        text->size = before;
+        return st;
+    }
+    *asked = needles[which];
+    return PAL_OK;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/* Needles in haystacks: long documents of ordinary text in which a few sentences tell secret numbers, and one of them is
+ * asked for at the end. They teach a model to carry a fact over a long context. */
+#ifndef PAL_DATA_NEEDLE_H
+#define PAL_DATA_NEEDLE_H
+
+#include "palimpsa/tokenizer.h"
+
+enum { PAL_NEEDLES = 64, PAL_NEEDLE_KEY = 8 };
+
+typedef struct pal_needle_options {
+    int tokens;    /* most that a document has */
+    int needles;   /* sentences hidden in it, 1 .. PAL_NEEDLES */
+    uint64_t seed; /* document i is a function of the haystack, the options and i */
+} pal_needle_options;
+
+typedef struct pal_needle { /* what a document asks for */
+    char key[PAL_NEEDLE_KEY];
+    int value;    /* seven digits */
+    size_t depth; /* bytes of the document before the sentence that tells it */
+} pal_needle;
+
+typedef struct pal_haystack pal_haystack;
+/* text is borrowed; it is cut behind line breaks and full stops. */
+pal_status pal_haystack_new(pal_haystack **out, pal_slice text, const pal_tokenizer *tokenizer, pal_error *err);
+void pal_haystack_free(pal_haystack *haystack);
+uint64_t pal_haystack_tokens(const pal_haystack *haystack); /* pieces counted one by one */
+
+/* Appends document i: consecutive pieces of the haystack from a random place on (and from its start again behind its end), as
+ * many as fit, the needles between them at random places, the question and its answer. */
+pal_status pal_needle_make(pal_haystack *haystack, const pal_needle_options *options, uint64_t index, pal_bytes *text, pal_needle *asked, pal_error *err);
+
+#endif
