@@ -22,7 +22,7 @@ def check(what, good, detail=""):
 
 
 def run(*arguments, code=0):
-    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
+    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, errors="replace")
     check(" ".join(map(str, arguments)), done.returncode == code, f"exit code {done.returncode}, expected {code}: {done.stdout[:300]}{done.stderr[:500]}")
     if code:
         check("one sentence", len([l for l in done.stderr.splitlines() if l and "warning" not in l]) == 1, done.stderr)
@@ -94,11 +94,25 @@ try:
     check("and silent when stated", "norm_groups" not in run("inspect", root / "hf" / "hf").stderr)
 
     # a tokenizer goes along
-    done = run("convert", root / "gguf" / "model.gguf", root / "with", "--to", "palimpsa")
+    run("convert", root / "gguf" / "model.gguf", root / "with", "--to", "palimpsa")
     check("the vocabulary of a GGUF comes along", (root / "with" / "tokenizer.gguf").exists())
     run("convert", root / "with", root / "with.gguf", "--to", "gguf")
     run("convert", root / "with.gguf", root / "with-back", "--to", "palimpsa")
     check("and comes back", (root / "with-back" / "tokenizer.gguf").exists())
+
+    # a learned vocabulary through GGUF: the same ids, and padding that is no token
+    text = "the cat sat on the mat, and the hat sat on the cat.  So it goes: 12 cats, 34 mats.\n"
+    (root / "text").write_text(text * 20)
+    run("tokenize", "--train-bpe", 300, "--out", root / "learned", root / "text")
+    writers.VOCAB, writers.ROWS = 300, 304
+    writers.write("torch", root / "rows")
+    writers.VOCAB, writers.ROWS = 27, 32
+    run("convert", root / "rows", root / "rows.gguf", "--to", "gguf", "--tokenizer", root / "learned")
+    ids = [run("tokenize", "--tokenizer", spec, "--encode", text).stdout for spec in (root / "learned", root / "rows.gguf")]
+    check("the same ids from GGUF", ids[0] == ids[1] and len(ids[0].split()) > 10, ids)
+    run("generate", root / "rows.gguf", "--prompt", "the cat", "--max-tokens", 16)
+    run("convert", root / "rows.gguf", root / "rows-back", "--to", "official")
+    check("padding is no vocabulary", json.loads((root / "rows-back" / "config.json").read_text())["vocab_size"] == 300)
 
     # refused, with nothing left
     def refused(*arguments, says):
