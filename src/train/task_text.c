@@ -10,6 +10,8 @@
 #include "base/random.h"
 #include "model/state.h"
 #include "palimpsa/state.h"
+#include "text/strings.h"
+#include "text/utf8.h"
 #include "train/dynamics.h"
 
 enum { OBSERVED = 4096 /* tokens that are looked into at an evaluation */, SAMPLE_WORK = 256 };
@@ -143,12 +145,23 @@ static int32_t draw(const float *logits, int n, double u) {
     return n - 1;
 }
 
+/* JSON holds UTF-8 only: bytes that are not, as an untrained model writes them, become U+FFFD. */
+static pal_status readable(const pal_bytes *text, pal_bytes *out, pal_error *err) {
+    pal_status st = PAL_OK;
+    for (size_t i = 0, length; i < text->size && !st; i += length ? length : 1) {
+        uint32_t code = 0;
+        length = pal_utf8_read(text->data + i, text->size - i, &code);
+        st = length && code ? pal_bytes_append(out, text->data + i, length, err) : pal_bytes_append(out, "\xEF\xBF\xBD", 3, err);
+    }
+    return st;
+}
+
 /* Goes on from the prompt; the same for the same weights and seed, whether the run was resumed or not. */
 static pal_status sample(pal_text_task *t, const pal_model *model, json_t *metrics, pal_error *err) {
     const int most = t->o.sample_tokens, vocab = pal_model_config_of(model)->vocab;
     pal_tokenizer_scratch *scratch = NULL;
     pal_ids prompt = { 0 };
-    pal_bytes text = { 0 };
+    pal_bytes text = { 0 }, shown = { 0 };
     pal_state *state = NULL;
     pal_work *work = NULL;
     float *logits = NULL;
@@ -168,15 +181,13 @@ static pal_status sample(pal_text_task *t, const pal_model *model, json_t *metri
         st = pal_tokenizer_decode(t->o.tokenizer, &one, 1, true, &text, err);
         if (!st && i + 1 < most) st = pal_model_step(model, work, &state, 1, &id, logits, err);
     }
-    if (!st) {
-        json_t *value = json_stringn((const char *)text.data, text.size);
-        json_object_set_new(metrics, "sample", value ? value : json_string("(not UTF-8)"));
-    }
+    if (!st) st = readable(&text, &shown, err);
+    if (!st) json_object_set_new(metrics, "sample", json_stringn(shown.size ? (const char *)shown.data : "", shown.size));
     pal_free(logits);
     pal_state_free(state);
     pal_work_free(work);
     pal_ids_free(&prompt);
-    pal_bytes_free(&text);
+    pal_bytes_free(&text), pal_bytes_free(&shown);
     pal_tokenizer_scratch_free(scratch);
     return st;
 }
