@@ -11,7 +11,7 @@
 #include "base/alloc.h"
 #include "base/directory.h"
 #include "data/tokenize.h"
-#include "format/model_dir.h"
+#include "format/source.h"
 #include "train.h"
 #include "train/checkpoint.h"
 
@@ -159,16 +159,16 @@ static int open_valid(train_text *t, const train_options *o, pal_text_options *p
 
 /* A model's directory may hold the tokenizer that it was trained with. */
 static int open_model_tokenizer(const train_options *o, char *path, size_t size) {
-    pal_model_dir dir;
+    pal_source source;
     pal_error err;
     pal_tokenizer *tok;
     if (!model_is_directory(o->model)) return CLI_OK;
-    if (pal_model_dir_open(&dir, o->model, true, &err)) return cli_fail(&err);
-    if (!pal_tokenizer_open(&tok, dir.path, &err)) {
-        snprintf(path, size, "%s", dir.path);
+    if (pal_source_open(&source, o->model, &err)) return cli_fail(&err);
+    if (!pal_tokenizer_open(&tok, source.path, &err)) {
+        snprintf(path, size, "%s", source.path);
         pal_tokenizer_close(tok);
     }
-    pal_model_dir_close(&dir);
+    pal_source_close(&source);
     return CLI_OK;
 }
 
