@@ -374,8 +374,8 @@ static int train(train_options *o, const cli_usage *usage, const pal_context *cx
         goto done;
     }
     pal_trainer trainer = { .run = o->out, .cx = cx, .task = &task, .options = t, .progress = on_progress };
-    size_t bytes;
-    if (pal_train_plan(&trainer, model, &bytes, &err)) {
+    pal_train_plan plan;
+    if (pal_train_prepare(&trainer, model, &plan, &err)) {
         code = cli_fail(&err);
         goto done;
     }
@@ -392,7 +392,9 @@ static int train(train_options *o, const cli_usage *usage, const pal_context *cx
     char kind[64];
     pal_model_describe(pal_model_config_of(model), kind);
     printf("%s, %zu parameters, %d thread%s, %s; %.0f MiB beside the weights\n", kind, pal_model_parameters(model), pal_context_threads(cx),
-           pal_context_threads(cx) == 1 ? "" : "s", pal_cpu_level_name(pal_context_level(cx)), (double)bytes / 1048576);
+           pal_context_threads(cx) == 1 ? "" : "s", pal_cpu_level_name(pal_context_level(cx)), (double)plan.total / 1048576);
+    if (o->recompute) printf("recompute: activations take %.0f MiB instead of %.0f, for one more forward (about a third more time)\n", (double)plan.activations / 1048576, (double)plan.other_activations / 1048576);
+    else if (plan.activations > plan.total / 2) printf("activations are %.0f MiB of it; with --recompute they would be %.0f, for about a third more time\n", (double)plan.activations / 1048576, (double)plan.other_activations / 1048576);
     if (is_text) printf("%lld updates of %d x %d x %d tokens, context %d%s\n", (long long)o->steps, o->accumulate, o->batch, o->row, o->context,
                         o->carry_state ? "; memories are carried from row to row, gradients are not (truncated back-propagation)" : "");
     if (step) printf("resuming %s at step %lld\n", o->out, (long long)step);

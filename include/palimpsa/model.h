@@ -208,6 +208,7 @@ typedef void pal_observe_fn(void *user, const pal_observation *observation);
 typedef struct pal_observer pal_observer; /* the memory that observing needs */
 PAL_API pal_status pal_observer_new(pal_observer **out, const pal_model *model, int tokens, int sequences, pal_error *err);
 PAL_API void pal_observer_free(pal_observer *observer);
+PAL_API size_t pal_observer_bytes(const pal_observer *observer);
 PAL_API pal_status pal_model_observe(const pal_model *model, pal_work *work, pal_observer *observer, const pal_batch *batch, pal_observe_fn *fn,
                                      void *user, pal_error *err);
 

@@ -10,7 +10,7 @@
 struct pal_observer {
     const pal_model *model;
     int tokens, sequences;
-    size_t state_floats;
+    size_t state_floats, bytes;
     float **states; /* (N) of one layer */
     float *data, *decay, *importance, *mean;
 };
@@ -42,10 +42,13 @@ pal_status pal_observer_new(pal_observer **out, const pal_model *model, int toke
         pal_observer_free(o);
         return st;
     }
+    o->bytes = ((o->state_floats + part) * (size_t)sequences + (size_t)tokens * (size_t)model->config.heads + part) * sizeof(float);
     for (int n = 0; n < sequences; n++) o->states[n] = o->data + (size_t)n * o->state_floats;
     *out = o;
     return PAL_OK;
 }
+
+size_t pal_observer_bytes(const pal_observer *o) { return o->bytes; }
 
 void pal_observer_free(pal_observer *o) {
     if (!o) return;

@@ -20,7 +20,7 @@ struct pal_mqar_task {
     int32_t *ids, *labels, *predicted;
     unsigned char *correct;
     void *scratch;
-    pal_observer *observer; /* made at the first evaluation, when the model is known */
+    pal_observer *observer;
 };
 
 int64_t pal_mqar_epoch_steps(int64_t examples, int batch, int accumulate) {
@@ -87,8 +87,7 @@ static pal_status evaluate(void *self, int stage, const pal_model *model, pal_wo
     }
     /* The memory is looked into on the last test batch. */
     const pal_batch seen = batch_of(t, stage, last);
-    pal_status st = t->observer ? PAL_OK : pal_observer_new(&t->observer, model, t->tokens, t->sequences, err);
-    if (!st) st = pal_dynamics_measure(model, work, t->observer, &seen, metrics, err);
+    const pal_status st = pal_dynamics_measure(model, work, t->observer, &seen, metrics, err);
     if (st) return st;
     *out = pal_mqar_accuracy(&score);
     json_object_set_new(metrics, "length", json_integer(s->data.length));
@@ -97,6 +96,13 @@ static pal_status evaluate(void *self, int stage, const pal_model *model, pal_wo
     json_object_set_new(metrics, "valid_loss", json_real(count ? sum / (double)count : 0));
     json_object_set_new(metrics, "by_distance", by_distance(&score));
     return PAL_OK;
+}
+
+static pal_status prepare(void *self, const pal_model *model, size_t *bytes, pal_error *err) {
+    pal_mqar_task *t = self;
+    const pal_status st = pal_observer_new(&t->observer, model, t->tokens, t->sequences, err);
+    if (!st) *bytes = pal_observer_bytes(t->observer);
+    return st;
 }
 
 void pal_mqar_task_free(pal_mqar_task *t) {
@@ -135,7 +141,7 @@ pal_status pal_mqar_task_new(pal_mqar_task **out, const pal_context *cx, const p
     if ((st = pal_alloc_named((void **)&t, 1, sizeof *t, "the task", err))) return st;
     t->cx = cx;
     t->options = *options;
-    *task = (pal_task){ .self = t, .stages = options->stages, .score_name = "accuracy", .steps = steps, .epoch = epoch, .batch = batch, .evaluate = evaluate };
+    *task = (pal_task){ .self = t, .stages = options->stages, .score_name = "accuracy", .steps = steps, .epoch = epoch, .batch = batch, .evaluate = evaluate, .prepare = prepare };
     for (int i = 0; i < options->stages && !st; i++) {
         st = make_stage(t, i, &scratch, err);
         const int tokens = options->stage[i].batch * options->stage[i].data.length;

@@ -26,11 +26,10 @@ struct pal_text_task {
     int32_t *ids, *targets;
     int *cu_seqlens;
     pal_row *rows; /* (batch) */
-    pal_observer *observer; /* made at the first evaluation, when the model is known */
+    pal_observer *observer;
     /* Carried memories: each row of a batch is a lane that reads on from a place of its own. */
     pal_loader_position *lanes;  /* (batch) */
     pal_state **carried, **used; /* (batch) what each lane remembers; (sequences) of the batch at hand */
-    const pal_model *states_of;
 };
 
 static pal_loader_options loader_options(const pal_text_options *o) {
@@ -83,19 +82,33 @@ static pal_status batch(void *self, int stage, int64_t step, int micro, pal_batc
 
 static pal_status make_states(pal_text_task *t, const pal_model *model, pal_error *err) {
     pal_status st = PAL_OK;
-    if (t->states_of == model) return PAL_OK;
     if (pal_model_config_of(model)->mixer == PAL_MIXER_ATTENTION)
         return pal_fail(err, PAL_E_ARGUMENT, "memories can be carried from row to row only where they have a fixed size; attention's grows");
     for (int i = 0; i < t->o.batch && !st; i++) st = pal_state_new(&t->carried[i], model, 0, err);
     for (int i = 0; i < t->sequences && !st; i++) st = pal_state_new(&t->used[i], model, 0, err);
-    if (!st) t->states_of = model;
+    return st;
+}
+
+static pal_status prepare(void *self, const pal_model *model, size_t *bytes, pal_error *err) {
+    pal_text_task *t = self;
+    pal_status st = PAL_OK;
+    *bytes = 0;
+    if (t->o.carry) {
+        st = make_states(t, model, err);
+        *bytes += (size_t)(t->o.batch + t->sequences) * pal_state_bytes(model, 0);
+    }
+    if (!st && t->o.valid_sources) {
+        const int tokens = t->tokens < OBSERVED ? t->tokens : OBSERVED;
+        st = pal_observer_new(&t->observer, model, tokens, t->row_sequences < tokens ? t->row_sequences : tokens, err);
+        if (!st) *bytes += pal_observer_bytes(t->observer);
+    }
     return st;
 }
 
 /* Truncated back-propagation: a row's first sequence starts from what its lane remembers, as from a constant. */
 static pal_status learn(void *self, pal_model *model, pal_work *work, const pal_batch *b, float scale, pal_loss *loss, pal_error *err) {
     pal_text_task *t = self;
-    pal_status st = make_states(t, model, err);
+    pal_status st = PAL_OK;
     for (int r = 0, n = 0; r < t->o.batch && !st; r++)
         for (int i = 0; i < t->rows[r].sequences && !st; i++, n++) {
             if (i == 0 && t->rows[r].continues) st = pal_state_copy(t->used[n], t->carried[r], err);
@@ -203,8 +216,7 @@ static pal_status observe(pal_text_task *t, const pal_model *model, pal_work *wo
     if (t->cu_seqlens[sequences] > most) t->cu_seqlens[sequences] = most;
     b.sequences = sequences;
     b.tokens = t->cu_seqlens[sequences];
-    if (!t->observer) st = pal_observer_new(&t->observer, model, most, t->row_sequences < most ? t->row_sequences : most, err);
-    return st ? st : pal_dynamics_measure(model, work, t->observer, &b, metrics, err);
+    return pal_dynamics_measure(model, work, t->observer, &b, metrics, err);
 }
 
 static pal_status evaluate(void *self, int stage, const pal_model *model, pal_work *work, json_t *metrics, double *score, pal_error *err) {
@@ -279,7 +291,7 @@ static pal_status lane_path(char path[4096], const char *folder, int lane, pal_e
     return PAL_OK;
 }
 
-static pal_status resume(void *self, const json_t *place, const char *folder, const pal_model *model, pal_error *err) {
+static pal_status resume(void *self, const json_t *place, const char *folder, pal_error *err) {
     pal_text_task *t = self;
     pal_loader_position at;
     pal_status st = PAL_OK;
@@ -289,7 +301,6 @@ static pal_status resume(void *self, const json_t *place, const char *folder, co
     }
     const json_t *lanes = json_object_get(place, "lanes");
     if (json_array_size(lanes) != (size_t)t->o.batch) return pal_fail(err, PAL_E_FORMAT, "%s/trainer.json: 'data' does not have %d lanes", folder, t->o.batch);
-    if ((st = make_states(t, model, err))) return st;
     for (int r = 0; r < t->o.batch && !st; r++) {
         char path[4096];
         if (!place_from_json(t, json_array_get(lanes, (size_t)r), &t->lanes[r]))
@@ -302,7 +313,7 @@ static pal_status resume(void *self, const json_t *place, const char *folder, co
 static pal_status save(void *self, const char *folder, bool resumable, pal_error *err) {
     const pal_text_task *t = self;
     pal_status st = t->o.tokenizer ? pal_tokenizer_save(t->o.tokenizer, folder, err) : PAL_OK;
-    for (int r = 0; resumable && t->states_of && r < t->o.batch && !st; r++) {
+    for (int r = 0; resumable && t->carried && r < t->o.batch && !st; r++) {
         char path[4096];
         if (!(st = lane_path(path, folder, r, err))) st = pal_state_save(t->carried[r], path, err);
     }
@@ -390,7 +401,7 @@ pal_status pal_text_task_new(pal_text_task **out, const pal_context *cx, const p
         return st;
     }
     *task = (pal_task){ .self = t, .stages = 1, .tokens = t->tokens, .sequences = t->sequences, .steps = steps, .epoch = epoch, .batch = batch,
-                        .learn = o->carry ? learn : NULL, .evaluate = evaluate, .position = position, .resume = resume, .save = save };
+                        .learn = o->carry ? learn : NULL, .evaluate = evaluate, .prepare = prepare, .position = position, .resume = resume, .save = save };
     *out = t;
     return PAL_OK;
 }

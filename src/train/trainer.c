@@ -85,13 +85,19 @@ static pal_work_options work_options(const pal_trainer *t) {
     return (pal_work_options){ .tokens = t->task->tokens, .sequences = t->task->sequences, .training = true, .recompute = t->options.recompute };
 }
 
-pal_status pal_train_plan(const pal_trainer *t, const pal_model *model, size_t *bytes, pal_error *err) {
-    const pal_work_options options = work_options(t);
-    pal_plan plan;
+pal_status pal_train_prepare(const pal_trainer *t, const pal_model *model, pal_train_plan *plan, pal_error *err) {
+    pal_work_options options = work_options(t);
+    pal_plan work, other;
+    size_t task = 0;
     pal_status st = pal_optimiser_check(model, &t->options.optimiser, err);
-    if (!st) st = pal_work_plan(&plan, model, t->cx, &options, err);
-    if (!st) *bytes = plan.total + 3 * pal_model_flat(model) * sizeof(float); /* gradients and two moments */
-    return st;
+    if (!st) st = pal_work_plan(&work, model, t->cx, &options, err);
+    options.recompute = !options.recompute;
+    if (!st) st = pal_work_plan(&other, model, t->cx, &options, err);
+    if (!st) st = t->task->prepare(t->task->self, model, &task, err);
+    if (st) return st;
+    *plan = (pal_train_plan){ .total = work.total + task + 3 * pal_model_flat(model) * sizeof(float), /* gradients and two moments */
+                              .activations = work.activations, .other_activations = other.activations };
+    return PAL_OK;
 }
 
 /* One update of all its micro-batches. */
@@ -247,7 +253,7 @@ pal_status pal_train(const pal_trainer *t, pal_model *model, const json_t *train
                 st = pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", t->run);
                 goto done;
             }
-            if ((st = t->task->resume(t->task->self, json_object_get(trainer_state, "data"), path, model, err))) goto done;
+            if ((st = t->task->resume(t->task->self, json_object_get(trainer_state, "data"), path, err))) goto done;
             snprintf(path, sizeof path, "%s/metrics.jsonl", t->run);
         }
     }

@@ -26,12 +26,15 @@ typedef struct pal_task {
     /* Adds what it measured to `metrics` and gives a score of which more is better. */
     pal_status (*evaluate)(void *self, int stage, const pal_model *model, pal_work *work, json_t *metrics, double *score, pal_error *err);
 
+    /* Makes what needs to know the model, before the first update; bytes: what it takes. */
+    pal_status (*prepare)(void *self, const pal_model *model, size_t *bytes, pal_error *err);
+
     /* What follows may be NULL. */
     /* Instead of pal_model_learn. */
     pal_status (*learn)(void *self, pal_model *model, pal_work *work, const pal_batch *batch, float scale, pal_loss *loss, pal_error *err);
     /* Where the data stands, for trainer.json, and going on from there; folder: the checkpoint. */
     json_t *(*position)(void *self);
-    pal_status (*resume)(void *self, const json_t *position, const char *folder, const pal_model *model, pal_error *err);
+    pal_status (*resume)(void *self, const json_t *position, const char *folder, pal_error *err);
     /* More files for a checkpoint's directory; not resumable: a model directory alone. */
     pal_status (*save)(void *self, const char *folder, bool resumable, pal_error *err);
 } pal_task;
@@ -86,7 +89,12 @@ typedef struct pal_trainer {
  * NULL for a new run). */
 pal_status pal_train(const pal_trainer *trainer, pal_model *model, const json_t *trainer_state, int64_t step, pal_train_result *result, pal_error *err);
 
-/* Bytes that training this model with this task needs beside the weights. Refuses what pal_train would refuse. */
-pal_status pal_train_plan(const pal_trainer *trainer, const pal_model *model, size_t *bytes, pal_error *err);
+/* Bytes that training this model with this task needs beside the weights. Refuses what pal_train would refuse, and prepares
+ * the task: call it first. */
+typedef struct pal_train_plan {
+    size_t total;
+    size_t activations, other_activations; /* kept from forward to backward, as asked for and with the other choice of recompute */
+} pal_train_plan;
+pal_status pal_train_prepare(const pal_trainer *trainer, const pal_model *model, pal_train_plan *plan, pal_error *err);
 
 #endif
