@@ -82,7 +82,7 @@ static size_t option_table(train_options *o, cli_option *t) {
     OPTION("test-examples", OPT_LONG, test_examples, "N", "mqar: held-out examples (default 3000)");
     OPTION("data", OPT_TEXT, data, "LIST", "text: shards or text files, as 'a,b' or with weights 'a=3,b=1'");
     OPTION("tokenizer", OPT_TEXT, tokenizer, "X", "text: bytes, chars, a file or a directory (default: the shards' own, or the model's)");
-    OPTION("field", OPT_TEXT, field, "NAME", "text: --data is JSONL with its text in this field");
+    OPTION("field", OPT_TEXT, field, "NAME", "text: --data is JSONL with its text in this field; prompt+response: two fields, and only the second is trained on");
     OPTION("valid", OPT_FLOAT, valid, "F", "text: fraction of a text file to hold back for validation [0.05]; shards have their own");
     OPTION("valid-data", OPT_TEXT, valid_data, "LIST", "text: other shards or text files to validate on");
     OPTION("valid-tokens", OPT_LONG, valid_tokens, "N", "text: validate on the first N tokens of each source [all]");

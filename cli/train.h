@@ -36,6 +36,7 @@ typedef struct train_options {
 typedef struct train_text {
     pal_shards *train[PAL_SOURCES], *valid[PAL_SOURCES];
     pal_tokenizer *tokenizer;
+    pal_ids mark; /* where responses begin, when pairs are trained on */
     pal_text_task *task;
 } train_text;
 

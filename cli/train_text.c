@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/directory.h"
+#include "data/text.h"
 #include "data/tokenize.h"
 #include "format/source.h"
 #include "train.h"
@@ -193,6 +194,25 @@ static int settle(train_options *o, pal_text_options *p) {
     return CLI_OK;
 }
 
+/* Pairs of prompt and response: where the response begins, in ids; it must be found in the data as it was tokenized. */
+static int open_mark(train_text *t, const train_options *o, pal_text_options *p) {
+    pal_tokenizer_scratch *scratch;
+    pal_error err;
+    if (!pal_text_field_pairs(o->field)) return CLI_OK;
+    if (pal_tokenizer_scratch_new(&scratch, t->tokenizer, &err)) return cli_fail(&err);
+    const pal_status st = pal_tokenizer_encode(t->tokenizer, scratch, PAL_RESPONSE_MARK, strlen(PAL_RESPONSE_MARK), NULL, &t->mark, &err);
+    pal_tokenizer_scratch_free(scratch);
+    if (st) return cli_fail(&err);
+    for (int i = 0; i < p->sources; i++) {
+        const pal_document first = pal_shards_document(t->train[i], PAL_PART_ALL, 0);
+        if (pal_document_behind(&first, t->mark.data, (int)t->mark.count) == first.tokens)
+            return cli_error(CLI_USAGE, "--field %s: the first document of %s has no '%s' behind its prompt", o->field, pal_shards_info_of(t->train[i])->path, PAL_RESPONSE_MARK);
+    }
+    p->mark = t->mark.data;
+    p->mark_count = (int)t->mark.count;
+    return CLI_OK;
+}
+
 int train_text_open(train_text *t, train_options *o, const pal_context *cx, pal_task *task) {
     char model_tokenizer[NAME];
     static char checksum[17]; /* lives as long as the options that point to it */
@@ -228,7 +248,7 @@ int train_text_open(train_text *t, train_options *o, const pal_context *cx, pal_
     const int ids = (int)pal_tokenizer_size(t->tokenizer);
     if (!o->vocab) o->vocab = ids;
     if (o->vocab < ids) return cli_error(CLI_USAGE, "--vocab is %d, the tokenizer of %s has %d ids", o->vocab, home, ids);
-    if ((code = open_valid(t, o, &p, home, cx))) return code;
+    if ((code = open_mark(t, o, &p)) || (code = open_valid(t, o, &p, home, cx))) return code;
     if ((code = settle_order(o, p.source, p.sources, &p.order)) || (code = settle(o, &p))) return code;
     uint64_t sum = 0;
     for (int i = 0; i < p.sources; i++) sum = sum * 31 + pal_shards_info_of(t->train[i])->fingerprint;
@@ -242,6 +262,7 @@ int train_text_open(train_text *t, train_options *o, const pal_context *cx, pal_
 
 void train_text_close(train_text *t) {
     pal_text_task_free(t->task);
+    pal_ids_free(&t->mark);
     for (int i = 0; i < PAL_SOURCES; i++) pal_shards_close(t->train[i]), pal_shards_close(t->valid[i]);
     pal_tokenizer_close(t->tokenizer);
 }

@@ -14,6 +14,7 @@ enum { STRIDE = 256 }; /* documents between entries of the index of pieces */
 typedef struct {
     pal_document document;
     uint64_t begin, end;
+    uint64_t trained; /* tokens before this one are no targets */
 } unit;
 
 typedef struct {
@@ -32,6 +33,16 @@ struct pal_loader {
     unit now; /* of source at.source */
     bool continued; /* the last row ended inside a document */
 };
+
+uint64_t pal_document_behind(const pal_document *d, const uint32_t *mark, int count) {
+    const uint64_t n = (uint64_t)count;
+    for (uint64_t at = 0; at + n <= d->tokens; at++) {
+        uint64_t k = 0;
+        while (k < n && pal_document_token(d, at + k) == mark[k]) k++;
+        if (k == n) return at + n;
+    }
+    return d->tokens;
+}
 
 static uint64_t key_of(const pal_loader *l, int i, uint64_t epoch) {
     return pal_mix64(pal_mix64(l->o.seed + 0x9e3779b97f4a7c15u * (uint64_t)(i + 1)) + epoch);
@@ -66,6 +77,7 @@ static unit find_unit(const pal_loader *l, int i, uint64_t number) {
     if (!s->index) {
         u.document = pal_shards_document(s->from.shards, s->from.part, number);
         u.end = u.document.tokens;
+        u.trained = l->o.mark_count ? pal_document_behind(&u.document, l->o.mark, l->o.mark_count) : 0;
         return u;
     }
     uint64_t low = 0, high = (s->documents + STRIDE - 1) / STRIDE; /* the entry is in low .. high-1 */
@@ -83,6 +95,7 @@ static unit find_unit(const pal_loader *l, int i, uint64_t number) {
             continue;
         }
         u.end = u.document.tokens;
+        u.trained = l->o.mark_count ? pal_document_behind(&u.document, l->o.mark, l->o.mark_count) : 0;
         if (count > 1) {
             const uint64_t first = s->phase ? s->phase : context; /* end of piece 0 */
             u.begin = left ? first + (left - 1) * context : 0;
@@ -119,7 +132,7 @@ static void close_unit(pal_loader *l) {
 
 pal_status pal_loader_next(pal_loader *l, int32_t *ids, int32_t *targets, int *ends, pal_row *row, pal_error *err) {
     int filled = 0, sequences = 0;
-    const bool pieces_alone = l->o.order == PAL_ORDER_SEQUENCES || l->o.documents_end;
+    const bool pieces_alone = l->o.order == PAL_ORDER_SEQUENCES || l->o.documents_end || l->o.mark_count;
     row->continues = l->continued;
     while (filled < l->o.row && sequences < l->o.sequences) {
         if (l->at.source < 0) open_unit(l);
@@ -139,6 +152,7 @@ pal_status pal_loader_next(pal_loader *l, int32_t *ids, int32_t *targets, int *e
         filled += (int)take;
         targets[filled - 1] = PAL_IGNORE;
         if (from + take < d->tokens) good &= pal_document_copy(d, from + take, 1, info->vocabulary, &targets[filled - 1]);
+        for (uint64_t k = 0; k < take && from + k + 1 < l->now.trained; k++) targets[filled - (int)take + (int)k] = PAL_IGNORE;
         if (!good) return pal_fail(err, PAL_E_FORMAT, "%s: a token is not below %" PRIu32 ", the size of the vocabulary: the shards are damaged", info->path, info->vocabulary);
         ends[sequences++] = filled;
         l->at.offset += take;

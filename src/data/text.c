@@ -200,6 +200,20 @@ pal_status pal_text_read(pal_text *t, pal_text_block *b, bool *found, pal_error 
 
 void pal_text_release(void *owner) { json_decref(owner); }
 
+bool pal_text_field_pairs(const char *field) { return field && strchr(field, '+'); }
+
+/* {"x": prompt + PAL_RESPONSE + response}, or NULL when there is no such pair. */
+static json_t *join_pair(const json_t *root, const char *field) {
+    const size_t size = (size_t)(strchr(field, '+') - field);
+    char first[256];
+    if (size >= sizeof first) return NULL;
+    memcpy(first, field, size);
+    first[size] = '\0';
+    const json_t *prompt = json_object_get(root, first), *response = json_object_get(root, field + size + 1);
+    if (!json_is_string(prompt) || !json_is_string(response)) return NULL;
+    return json_pack("{s:s#++#}", "x", json_string_value(prompt), (int)json_string_length(prompt), PAL_RESPONSE, json_string_value(response), (int)json_string_length(response));
+}
+
 pal_status pal_text_parse(const char *path, const char *field, uint64_t line, pal_slice json, void **owner, pal_slice *text, pal_error *err) {
     json_error_t why;
     size_t i = 0;
@@ -210,7 +224,14 @@ pal_status pal_text_parse(const char *path, const char *field, uint64_t line, pa
     const char *name = strcmp(path, "-") == 0 ? "standard input" : path;
     json_t *root = json_loadb((const char *)json.data, json.size, JSON_ALLOW_NUL, &why);
     if (!root) return pal_fail(err, PAL_E_FORMAT, "%s: line %" PRIu64 ": %s", name, line, why.text);
-    const json_t *value = json_object_get(root, field);
+    const json_t *value;
+    if (pal_text_field_pairs(field)) {
+        json_t *pair = join_pair(root, field);
+        json_decref(root);
+        if (!pair) return pal_fail(err, PAL_E_FORMAT, "%s: line %" PRIu64 ": expected an object with two strings '%s'", name, line, field);
+        root = pair;
+        value = json_object_get(root, "x");
+    } else value = json_object_get(root, field);
     if (!json_is_string(value)) {
         const pal_status st = pal_fail(err, PAL_E_FORMAT, "%s: line %" PRIu64 ": %s '%s', which must be a string", name, line,
                                        !json_is_object(root) ? "expected an object with a field" : value ? "the field" : "no field", field);

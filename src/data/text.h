@@ -43,6 +43,12 @@ void pal_text_close(pal_text *text);
 /* The next block; *found false at the end. Blocks depend on the file and the arguments above alone. */
 pal_status pal_text_read(pal_text *text, pal_text_block *block, bool *found, pal_error *err);
 
+/* A field "prompt+response" means the strings of two fields with PAL_RESPONSE between them; training is then on what stands
+ * behind it. */
+#define PAL_RESPONSE "\n### Response:\n"
+#define PAL_RESPONSE_MARK "### Response:" /* the part of it that every tokenizer keeps apart from what stands around it */
+bool pal_text_field_pairs(const char *field);
+
 /* The string of one JSON line. line: its number, for messages. The value lives in *owner (a json_t), which the caller
  * releases with pal_text_release. A line of blanks gives no string: data NULL. */
 pal_status pal_text_parse(const char *path, const char *field, uint64_t line, pal_slice json, void **owner, pal_slice *text, pal_error *err);

@@ -33,7 +33,8 @@ struct pal_text_task {
 };
 
 static pal_loader_options loader_options(const pal_text_options *o) {
-    pal_loader_options l = { .sources = o->sources, .row = o->row, .context = o->carry ? 0 : o->context, .order = o->carry ? PAL_ORDER_STORED : o->order, .seed = o->seed };
+    pal_loader_options l = { .sources = o->sources, .row = o->row, .context = o->carry ? 0 : o->context, .order = o->carry ? PAL_ORDER_STORED : o->order, .seed = o->seed,
+                             .mark = o->mark, .mark_count = o->mark_count };
     memcpy(l.source, o->source, sizeof l.source);
     return l;
 }
@@ -387,7 +388,8 @@ pal_status pal_text_task_new(pal_text_task **out, const pal_context *cx, const p
     l.sequences = t->row_sequences;
     st = pal_loader_new(&t->loader, &l, err);
     for (int i = 0; i < o->valid_sources && !st; i++) {
-        l = (pal_loader_options){ .sources = 1, .source = { o->valid[i] }, .row = o->row, .context = o->context, .sequences = t->row_sequences, .documents_end = true };
+        l = (pal_loader_options){ .sources = 1, .source = { o->valid[i] }, .row = o->row, .context = o->context, .sequences = t->row_sequences, .documents_end = true,
+                                  .mark = o->mark, .mark_count = o->mark_count };
         st = pal_loader_new(&t->valid[i], &l, err);
     }
     const size_t n = (size_t)t->tokens;

@@ -212,6 +212,11 @@ with tempfile.TemporaryDirectory() as name:
     refused(["needle", book, "--tokenizer", "bytes", "--tokens", 100, "--out", root / "x.jsonl"], "leave no room")
     refused(["needle", book, "--tokenizer", "bytes", "--needles", 65, "--out", root / "x.jsonl"], "expected 1 to 64")
     refused(["needle", book, "--out", root / "x.jsonl"], "--tokenizer")
+    pairs = root / "pairs.jsonl"
+    pairs.write_text("".join(json.dumps({"prompt": f"What is {i} times {i}?", "response": f"It is {i * i}."}) + "\n" for i in range(60)))
+    palimpsa("train", "--config", configs / "instruct.json", "--model", root / "long", *short_run, "--data", pairs, "--steps", 3, "--out", root / "instructed")
+    palimpsa("train", "--config", configs / "instruct.json", "--model", source, *short_run, "--data", pairs, "--steps", 3, "--out", root / "instructed-control")
+    refused(["train", "--config", configs / "instruct.json", "--model", source, *short_run, "--data", root / "needles.jsonl", "--out", root / "x"], "two strings 'prompt+response'")
     check(len(palimpsa("generate", root / "tuned", "--prompt", "The 1", "--max-tokens", 12, "--temperature", 0)) > 0, "generate")
 
     # Other choices, and the exact start.

@@ -426,6 +426,26 @@ static void making_a_model_survives_memory_running_out(void **state) {
     pal_context_free(cx);
 }
 
+/* Rules cut few sequences differently from many; whatever number comes, the working memory was planned for it. */
+static void any_number_of_sequences_fits_the_plan(void **state) {
+    (void)state;
+    enum { MOST = 24, TOKENS = 2 * MOST };
+    for (size_t k = 0; k < test_kind_count; k++) {
+        fixture f = make(k, PAL_FOR_TRAINING, (pal_work_options){ .tokens = TOKENS, .sequences = MOST, .training = true });
+        int32_t ids[TOKENS];
+        int cu[MOST + 1];
+        test_ids(ids, TOKENS, V, 12);
+        for (int n = 1; n <= MOST; n++) {
+            pal_loss loss;
+            for (int i = 0; i <= n; i++) cu[i] = TOKENS * i / n;
+            const pal_batch batch = { .tokens = TOKENS, .sequences = n, .ids = ids, .cu_seqlens = cu, .targets = ids };
+            OK(pal_model_learn(f.model, f.work, &batch, 1.0f, &loss, NULL, err));
+            assert_int_equal(loss.count, TOKENS);
+        }
+        drop(&f);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stepping_equals_forward),
@@ -440,6 +460,7 @@ int main(void) {
         cmocka_unit_test(running_allocates_nothing),
         cmocka_unit_test(wrong_calls_get_one_sentence),
         cmocka_unit_test(making_a_model_survives_memory_running_out),
+        cmocka_unit_test(any_number_of_sequences_fits_the_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

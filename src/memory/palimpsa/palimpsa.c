@@ -102,7 +102,9 @@ static size_t plan(job *j, const pal_context *cx, const pal_memory_shape *s, pal
         j->sums = (double *)(void *)(j->ddt + dt_floats);
     }
     used += (2 * key_floats + dt_floats) * sizeof(float);
-    if (pass == PAL_BACKWARD) used += (size_t)s->sequences * items * 2 * sizeof(double);
+    /* While items are partial, room for as many sequences as could be: a plan may look at fewer than come. */
+    const size_t sequences = j->partial ? (MANY_UNITS - 1) / (size_t)s->key_heads : (size_t)s->sequences;
+    if (pass == PAL_BACKWARD) used += sequences * items * 2 * sizeof(double);
     return (used + 63) / 64 * 64;
 }
 
