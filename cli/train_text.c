@@ -180,9 +180,11 @@ static int settle(train_options *o, pal_text_options *p) {
     if (o->accumulate < 1) return cli_error(CLI_USAGE, "--accumulate is %d, expected at least 1", o->accumulate);
     if (!o->context) o->context = o->row && o->row < d.context ? o->row : d.context;
     if (!o->row) o->row = d.row > o->context ? d.row : o->context;
-    if (!o->batch) o->batch = d.batch;
     if (o->lr == 0) o->lr = d.lr;
-    p->row = o->row, p->context = o->context, p->batch = o->batch, p->accumulate = o->accumulate;
+    p->row = o->row, p->context = o->context, p->batch = o->batch ? o->batch : d.batch, p->accumulate = o->accumulate;
+    enum { ENOUGH = 64 }; /* updates in an epoch: a short text is learned from in smaller ones */
+    while (!o->batch && p->batch > 1 && pal_text_epoch_steps(p) < ENOUGH) p->batch /= 2;
+    o->batch = p->batch;
     const int64_t epoch = pal_text_epoch_steps(p);
     if (o->steps < 0 || o->steps > TRAIN_MOST_STEPS || o->epochs < 0 || o->epochs > TRAIN_MOST_STEPS / epoch)
         return cli_error(CLI_USAGE, "--steps %lld and --epochs %lld must be from 0 to %lld updates", (long long)o->steps, (long long)o->epochs, (long long)TRAIN_MOST_STEPS);
