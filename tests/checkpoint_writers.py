@@ -2,7 +2,7 @@
 """Small Mamba2 checkpoints in the layouts of others, written here from the formats' descriptions with nothing but struct
 and zlib, so that our readers are not tested with our own writers.
 
-    checkpoint_writers.py KIND DIRECTORY      KIND: official, torch, torch_f16, torch_bf16, torch_zip64, torch_sharded, hf, hf_sharded,
+    checkpoint_writers.py KIND DIRECTORY [tiny]   KIND: official, torch, torch_f16, torch_bf16, torch_zip64, torch_sharded, hf, hf_sharded,
                                               gguf, gguf_f16, gguf_bf16, gguf_q8_0, gguf_q4_0, gguf_q4_k, gguf_q6_k
 
 Beside the checkpoint (a directory or a file model.gguf in DIRECTORY) expected.json holds every value of every tensor
@@ -13,7 +13,9 @@ import json, math, pathlib, random, struct, sys, zlib
 VOCAB, ROWS = 27, 32
 
 
-def sizes(wide=False, groups=1):
+def sizes(wide=False, groups=1, tiny=False):
+    if tiny:
+        return dict(D=8, inner=16, P=4, H=4, N=2, G=groups, layers=1, W=4)
     hidden = 256 if wide else 32
     inner = 256 if wide else 64
     return dict(D=hidden, inner=inner, P=inner // 4, H=4, N=8, G=groups, layers=1 if wide else 2, W=4)
@@ -322,12 +324,12 @@ class Raw:
 
 # ---- all of them
 
-def write(kind, folder):
+def write(kind, folder, tiny=False):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(kind)
     groups = 2 if kind in ("hf", "gguf_f16") else 1
-    s = sizes(wide=kind.endswith("_k"), groups=groups)
+    s = sizes(wide=kind.endswith("_k"), groups=groups, tiny=tiny)
     made = tensors(s, rng)
     if kind.startswith("torch"):
         dtype = {"torch_f16": "F16", "torch_bf16": "BF16"}.get(kind, "F32")
@@ -365,6 +367,6 @@ KINDS = ["official", "torch", "torch_f16", "torch_bf16", "torch_zip64", "torch_s
          "gguf_q8_0", "gguf_q4_0", "gguf_q4_k", "gguf_q6_k"]
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or sys.argv[1] not in KINDS:
+    if len(sys.argv) not in (3, 4) or sys.argv[1] not in KINDS:
         sys.exit(__doc__)
-    write(sys.argv[1], sys.argv[2])
+    write(sys.argv[1], sys.argv[2], tiny="tiny" in sys.argv[3:])

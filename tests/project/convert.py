@@ -132,10 +132,9 @@ try:
     refused(root / "torch", root / "x.gguf", "--to", "gguf", "--tokenizer", "bytes", says="256 ids")
     refused(root / "torch", root / "no" / "such" / "x", "--to", "official", says="cannot make a directory")
     golden = pathlib.Path(__file__).resolve().parent.parent / "golden" / "models"
-    metaplastic = golden / "palimpsa_m"
-    if metaplastic.exists():
-        refused(metaplastic, root / "x.gguf", "--to", "gguf", "--tokenizer", "none", says="metaplastic")
-        refused(metaplastic, root / "x", "--to", "official", says="metaplastic")
+    refused(golden / "hybrid_m", root / "x.gguf", "--to", "gguf", "--tokenizer", "none", says="2 of 4 layers are metaplastic")
+    refused(golden / "hybrid_m", root / "x", "--to", "official", says="2 of 4 layers are metaplastic")
+    refused(golden / "transformer", root / "x", "--to", "hf-mamba2", says="plain Mamba2 only")
     changed = root / "limited"
     changed.mkdir()
     (changed / "config.json").write_text(json.dumps({**writers.hf_config(writers.sizes()), "time_step_limit": [0.1, 0.5]}))

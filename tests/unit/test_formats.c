@@ -22,9 +22,12 @@ static pal_error error;
         if ((call) != PAL_OK) fail_msg("%s: %s", #call, error.text); \
     } while (0)
 
+/* kind as the script names it; "_tiny" behind it asks for its smallest model. */
 static void make(const char *kind, const char *directory) {
     char command[1400];
-    snprintf(command, sizeof command, "python3 '%s/../checkpoint_writers.py' %s '%s'", PAL_TEST_GOLDEN, kind, directory);
+    const char *tiny = strstr(kind, "_tiny");
+    const int length = tiny ? (int)(tiny - kind) : (int)strlen(kind);
+    snprintf(command, sizeof command, "python3 '%s/../checkpoint_writers.py' %.*s '%s' %s", PAL_TEST_GOLDEN, length, kind, directory, tiny ? "tiny" : "");
     if (system(command) != 0) fail_msg("the writer of '%s' failed", kind);
 }
 
@@ -108,14 +111,17 @@ static void a_file_cut_short_is_refused_or_reads_the_same(void **state) {
     for (size_t k = 0; k < PAL_COUNT(subjects); k++) {
         char root[256], file[600], path[600];
         test_directory(root);
-        make(subjects[k].kind, root);
+        const bool blocks = strstr(subjects[k].kind, "_q") != NULL; /* which need rows of 32 */
+        char kind[40];
+        snprintf(kind, sizeof kind, "%s%s", subjects[k].kind, blocks ? "" : "_tiny");
+        make(kind, root);
         paths(&subjects[k], root, file, path);
         content whole, cut;
         OK(read_content(&whole, path));
         size_t size, first, last, refused = 0;
         free(slurp(file, &size));
         /* Every length of the heads and tails; in between, data follows data. */
-        const size_t every = long_run() ? 1 : 61;
+        const size_t every = long_run() ? 1 : 13;
         for (size_t n = size; n-- > 0;) {
             if (n % every && n > 300 && size - n > 300) continue;
             assert_int_equal(truncate(file, (off_t)n), 0);
