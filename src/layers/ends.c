@@ -11,6 +11,10 @@
 /* A piece of logits: big enough for the matrix product to run at full speed, small enough not to matter. */
 enum { PIECE_FLOATS = 16 << 20, PIECE_LEAST = 128, COLUMN_BLOCK = 64 };
 
+/* dlogits^T x is a product with few columns in a narrow model, which oneDNN runs at half speed; x^T dlogits, its transpose, at
+ * full speed. From 384 columns on there is no difference. */
+enum { NARROW = 256, TILE = 16 };
+
 typedef struct {
     const float *table, *dh;
     float *h, *dtable;
@@ -68,6 +72,7 @@ void pal_head_take(pal_head *head, const pal_model_config *c, int wanted, bool l
     if (!training) return;
     head->dx = pal_take(arena, R * E, sizeof(float));
     head->dh = pal_take(arena, R * E, sizeof(float));
+    if (E <= NARROW) head->dw_across = pal_take(arena, E * V, sizeof(float));
 }
 
 static pal_dense head_dense(const pal_pass *ps, const pal_layer *outer) {
@@ -114,10 +119,14 @@ static void piece_forward(const pal_pass *ps, const pal_layer *outer, const pal_
 }
 
 static void piece_backward(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const int *at, int begin, int rows, float *dstream) {
-    const size_t E = (size_t)ps->config->hidden;
-    const pal_dense dense = head_dense(ps, outer);
+    const size_t E = (size_t)ps->config->hidden, V = (size_t)ps->config->vocab_rows;
+    pal_dense dense = head_dense(ps, outer);
     double t = pal_tick(ps);
-    pal_dense_backward(ps->cx, &dense, rows, head->x, E, head->logits, (size_t)ps->config->vocab_rows, head->dx, E);
+    if (head->dw_across && dense.dw[0]) {
+        pal_matmul(ps->cx, PAL_TRANSPOSE, PAL_KEEP, (int)E, (int)V, rows, head->x, E, head->logits, V, begin ? PAL_ADD : PAL_OVERWRITE, head->dw_across, V);
+        dense.dw[0] = NULL;
+    }
+    pal_dense_backward(ps->cx, &dense, rows, head->x, E, head->logits, V, head->dx, E);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_HEAD, t);
     if (ps->config->mqar) {
         const pal_layernorm_args norm = layernorm_args(ps, outer, head, rows);
@@ -129,6 +138,35 @@ static void piece_backward(const pal_pass *ps, const pal_layer *outer, const pal
     for (int i = 0; i < rows; i++)
         memcpy(dstream + (size_t)(at ? at[begin + i] : begin + i) * E, head->dh + (size_t)i * E, E * sizeof *dstream);
     pal_tock(ps, PAL_T_BACKWARD + PAL_T_NORM, t);
+}
+
+typedef struct {
+    const float *across;
+    float *dw;
+    size_t E, V;
+} turn_job;
+
+/* Rows of dw get columns of its transpose, in tiles of whole cache lines. */
+static void turn_task(void *arg, size_t begin, size_t end, int thread) {
+    (void)thread;
+    const turn_job *job = arg;
+    for (size_t v = begin; v < end; v += TILE) {
+        const size_t rows = end - v < TILE ? end - v : TILE;
+        for (size_t e = 0; e < job->E; e += TILE) {
+            const size_t columns = job->E - e < TILE ? job->E - e : TILE;
+            float tile[TILE][TILE]; /* lines of `across` are a power of two apart: each is read once, before it is pushed out */
+            for (size_t k = 0; k < columns; k++) memcpy(tile[k], job->across + (e + k) * job->V + v, rows * sizeof(float));
+            for (size_t i = 0; i < rows; i++)
+                for (size_t k = 0; k < columns; k++) job->dw[(v + i) * job->E + e + k] += tile[k][i];
+        }
+    }
+}
+
+static void add_turned(const pal_pass *ps, const pal_head *head, float *dw) {
+    const double t = pal_tick(ps);
+    turn_job job = { .across = head->dw_across, .dw = dw, .E = (size_t)ps->config->hidden, .V = (size_t)ps->config->vocab_rows };
+    pal_parallel_ranges(ps->cx, job.V, 16 * TILE, turn_task, &job);
+    pal_tock(ps, PAL_T_BACKWARD + PAL_T_HEAD, t);
 }
 
 void pal_head_logits(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const float *stream, const int *at, int n, float *logits) {
@@ -158,4 +196,5 @@ void pal_head_loss(const pal_pass *ps, const pal_layer *outer, const pal_head *h
         pal_tock(ps, PAL_T_LOSS, t);
         if (dstream) piece_backward(ps, outer, head, at, begin, rows, dstream);
     }
+    if (n && dstream && head->dw_across && outer->d[PAL_W_HEAD]) add_turned(ps, head, outer->d[PAL_W_HEAD]);
 }

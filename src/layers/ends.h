@@ -17,6 +17,7 @@ typedef struct pal_head {
     float *h, *x;         /* (rows, E) gathered stream, and its norm */
     float *logits;        /* (rows, vocab_rows); NULL when the caller owns them */
     float *dx, *dh;       /* (rows, E) training */
+    float *dw_across;     /* (E, vocab_rows) training of narrow models: the head's gradient, transposed; else NULL */
     float *nll;           /* (rows) */
     int *labels, *argmax; /* (rows) */
 } pal_head;
