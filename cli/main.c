@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/context.h"
 #include "base/log.h"
@@ -50,7 +52,15 @@ static int run(int argc, char **argv) {
     return cli_error(CLI_USAGE, "no command '%s'; see 'palimpsa --help'", argv[1]);
 }
 
+/* Threads of libgomp that wait for each other spin so long that beside any other work everything is five times slower. It
+ * reads how long before main begins, hence the new start. Whoever sets one of these variables is left alone. */
+static void wait_calmly(char **argv) {
+    if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT") || setenv("GOMP_SPINCOUNT", "3000", 1) != 0) return;
+    execv("/proc/self/exe", argv); /* where that is not possible, it goes on as it is */
+}
+
 int main(int argc, char **argv) {
+    wait_calmly(argv);
     signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is then an error of write, which says what and where */
     pal_log_listen(print_warning, NULL);
     const int code = run(argc, argv);
