@@ -47,7 +47,7 @@ static size_t option_table(train_options *o, cli_option *t) {
     RUN_OPTION("resume", OPT_FLAG, resume, NULL, "go on from the newest checkpoint of RUNDIR");
     RUN_OPTION("stop-after", OPT_LONG, stop_after, "N", "stop cleanly after N updates of the same schedule");
     RUN_OPTION("config", OPT_TEXT, config, "FILE", "options from a JSON file; the command line wins");
-    RUN_OPTION("recipe", OPT_TEXT, recipe, "NAME", "the same from configs/NAME.json");
+    RUN_OPTION("recipe", OPT_TEXT, recipe, "NAME", "the same from a file that comes with the program: configs/NAME.json");
     OPTION("seed", OPT_LONG, seed, "N", "of initial weights and data (default 1)");
     OPTION("steps", OPT_LONG, steps, "N", "updates (default: --epochs)");
     OPTION("epochs", OPT_LONG, epochs, "N", "passes over the data (default 20) [1]");
@@ -468,7 +468,9 @@ int cmd_train(int argc, char **argv) {
     char path[4096];
     const char *file = o.config;
     if (o.resume && (o.config || o.recipe)) return cli_error(CLI_USAGE, "train: --resume takes the configuration of RUNDIR; leave out --config and --recipe");
-    if (o.recipe) snprintf(path, sizeof path, "configs/%s.json", o.recipe), file = path;
+    if (o.recipe && o.config) return cli_error(CLI_USAGE, "train: either --config or --recipe");
+    if (o.recipe && (code = cli_find_recipe(path, sizeof path, o.recipe))) return code;
+    if (o.recipe) file = path;
     if (o.resume) {
         snprintf(path, sizeof path, "%s/config.json", o.out), file = path;
         if (access(path, F_OK) != 0) return cli_error(CLI_USAGE, "%s holds no run to resume", o.out);
