@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "convert/attach.h"
 #include "model/model.h"
 #include "model/surgery.h"
 #include "text_ids.h"
@@ -31,6 +32,7 @@ typedef struct {
     pal_windows windows;
     pal_model_writer *writer;
     pal_proof proof;
+    pal_attachment attached; /* its directory is borrowed of `from`, as it was before the proof */
     double window_s, write_s, proof_s;
     double shown; /* clock of the last sign of progress */
 } theatre;
@@ -155,23 +157,6 @@ static int choose(theatre *t) {
     return CLI_OK;
 }
 
-/* The tokenizer goes along. A source without one is fine, unless one was named. */
-static int attach_tokenizer(theatre *t) {
-    pal_tokenizer *tok;
-    pal_error err;
-    const char *given = t->job->tokenizer;
-    if (given && strcmp(given, "none") == 0) return CLI_OK;
-    if (pal_tokenizer_open(&tok, given ? given : t->from->source.path, &err)) return given ? cli_fail(&err) : CLI_OK;
-    if (pal_tokenizer_size(tok) > (size_t)t->config.vocab_rows) {
-        const size_t size = pal_tokenizer_size(tok);
-        pal_tokenizer_close(tok);
-        return cli_error(CLI_USAGE, "%s: the tokenizer has %zu ids, the model's embedding %d rows", given ? given : t->job->src, size, t->config.vocab_rows);
-    }
-    const pal_status st = pal_tokenizer_save(tok, pal_model_writer_directory(t->writer), &err);
-    pal_tokenizer_close(tok);
-    return st ? cli_fail_writing(&err) : CLI_OK;
-}
-
 static int prove(theatre *t) {
     pal_model *to = NULL;
     pal_error err;
@@ -184,7 +169,8 @@ static int prove(theatre *t) {
     pal_model_close(to);
     t->proof_s = now() - start;
     if (!st && t->o->exact && !(t->proof.on <= PAL_PROOF_EXACT))
-        return cli_error(CLI_FAILED, "--exact: plasticity moves logits by %.3g of the largest, more than the %g of rounding; lower b_scale with --b-scale", t->proof.on, PAL_PROOF_EXACT);
+        return cli_error(CLI_FAILED, "--exact: plasticity moves logits by %.3g of the largest, more than the %g of rounding; instead of --exact, say --b-scale LO:HI with numbers below %g", t->proof.on, PAL_PROOF_EXACT,
+                         PAL_B_SCALE_EXACT);
     if (!st) return CLI_OK;
     if (st == PAL_E_FORMAT && t->surgery.convert && t->surgery.dtype != PAL_F32)
         return cli_error(CLI_FAILED, "%s; --dtype rounds the weights: leave it out, or convert SRC first", err.text);
@@ -198,24 +184,29 @@ static void list_layers(const theatre *t, char *out, size_t size) {
         if (t->surgery.layers[i]) used += (size_t)snprintf(out + used, size - used, "%s%d", used ? "," : "", i);
 }
 
+/* Updates until a gate that started at the limit is where others start. */
+static double updates_to_open(const theatre *t) { return round((PAL_B_SCALE_LOW - PAL_B_SCALE_EXACT) / (recipe_rate(t->from) * recipe_factor)); }
+
+static void report_proof(const theatre *t) {
+    const pal_proof *p = &t->proof;
+    printf("proof over %d tokens (%.1f s): with plasticity off, logits differ from those of %s by at most %.3g of the largest (accepted: %g)\n", p->tokens, t->proof_s, t->job->src,
+           p->off, PAL_PROOF_ACCEPT);
+    printf("fresh plasticity moves them by at most %.3g; another token becomes the likeliest at %d of %d positions; loss %.4f before, %.4f now\n", p->on, p->moved, p->tokens,
+           p->loss_source, p->loss_on);
+}
+
 static void report(const theatre *t) {
     static char layers[PAL_MAX_LAYERS * 5];
-    const pal_proof *p = &t->proof;
     list_layers(t, layers, sizeof layers);
     if (t->windows.layers) printf("memory windows over %d tokens: %.1f s\n", t->windows.tokens, t->window_s);
     for (int r = 0; r < t->windows.layers; r++)
         if (t->surgery.layers[t->windows.order[r]]) printf("  layer %d: median N_t %.4g\n", t->windows.order[r], t->windows.median[t->windows.order[r]]);
     printf("metaplastic layers: %s\n", layers);
-    printf("wrote %s in %.1f s\n", t->job->dst, t->write_s);
-    if (t->o->no_proof) return;
-    printf("proof over %d tokens (%.1f s): with plasticity off, logits differ from those of %s by at most %.3g of the largest (accepted: %g)\n", p->tokens, t->proof_s, t->job->src,
-           p->off, PAL_PROOF_ACCEPT);
-    printf("fresh plasticity moves them by at most %.3g; another token becomes the likeliest at %d of %d positions; loss %.4f before, %.4f now\n", p->on, p->moved, p->tokens,
-           p->loss_source, p->loss_on);
-    const double rate = recipe_rate(t->from);
+    printf("wrote %s in %.1f s%s\n", t->job->dst, t->write_s, t->attached.tokenizer ? "" : "; no tokenizer");
+    if (!t->o->no_proof) report_proof(t);
     if (t->o->exact)
         printf("b_scale starts at %g; at the rate of 'train --recipe metaplastic-exact' (%g, for b_scale %g) it reaches %g, the usual start, after about %.0f updates\n", PAL_B_SCALE_EXACT,
-               rate, rate * recipe_factor, PAL_B_SCALE_LOW, (PAL_B_SCALE_LOW - PAL_B_SCALE_EXACT) / (rate * recipe_factor));
+               recipe_rate(t->from), recipe_rate(t->from) * recipe_factor, PAL_B_SCALE_LOW, updates_to_open(t));
 }
 
 static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
@@ -225,7 +216,9 @@ static int report_json(const theatre *t) {
     json_t *layers = json_array();
     for (int i = 0; i < t->config.layers; i++)
         if (t->surgery.layers[i]) json_array_append_new(layers, json_integer(i));
-    json_t *root = json_pack("{s:s, s:s, s:o, s:f, s:f}", "src", t->job->src, "dst", t->job->dst, "metaplastic_layers", layers, "windows_s", t->window_s, "write_s", t->write_s);
+    json_t *root = json_pack("{s:s, s:s, s:s, s:o, s:b, s:f, s:f}", "source", t->job->src, "target", t->job->dst, "layout", "palimpsa", "metaplastic_layers", layers, "tokenizer",
+                             t->attached.tokenizer != NULL, "windows_s", t->window_s, "write_s", t->write_s);
+    if (t->o->exact) json_object_set_new(root, "updates_to_open", json_integer((json_int_t)updates_to_open(t)));
     if (!t->o->no_proof)
         json_object_set_new(root, "proof", json_pack("{s:i, s:f, s:f, s:f, s:o, s:i, s:o, s:o}", "tokens", p->tokens, "seconds", t->proof_s, "accepted", PAL_PROOF_ACCEPT, "off", p->off, "on",
                                                      number(p->on), "moved", p->moved, "loss_before", number(p->loss_source), "loss_now", number(p->loss_on)));
@@ -246,10 +239,12 @@ static int operate(theatre *t) {
     t->surgery.go_on = go_on;
     t->surgery.user = &t->shown;
     listen_for_signals();
+    if (pal_attachment_find(&t->attached, &t->from->source, t->job->tokenizer, (size_t)t->config.vocab_rows, &err)) return cli_fail(&err);
     const double start = now();
     if (pal_surgery_write(&t->writer, t->job->dst, t->from, &t->surgery, t->cx, &err)) return cli_fail_writing(&err);
+    if (pal_attachment_write(&t->attached, pal_model_writer_directory(t->writer), &err)) return cli_fail_writing(&err);
     t->write_s = now() - start;
-    if ((code = attach_tokenizer(t)) || (!t->o->no_proof && (code = prove(t)))) return code;
+    if (!t->o->no_proof && (code = prove(t))) return code;
     const double commit = now();
     const pal_status st = pal_model_writer_commit(t->writer, NULL, &err);
     t->writer = NULL;
@@ -268,6 +263,7 @@ int cli_operate(const cli_surgery *options, const cli_surgery_job *job) {
     if (pal_context_new(&t.cx, job->common.threads, job->common.cpu, &err)) return cli_fail(&err);
     code = operate(&t);
     pal_model_writer_drop(t.writer);
+    pal_attachment_close(&t.attached);
     pal_model_close(t.from);
     pal_windows_free(&t.windows);
     cli_text_ids_free(&t.text);

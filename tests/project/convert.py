@@ -69,6 +69,8 @@ try:
         run("convert", folder / "ours", folder / "hf", "--to", "hf-mamba2", *spec)
         run("convert", folder / "hf", folder / "hf-back", "--to", "official", *spec)
         straight = read_safetensors(folder / "straight" / "model.safetensors")
+        ids = json.loads((folder / "hf" / "config.json").read_text())
+        check(f"{kind}: Hugging Face shall not end a text at its own default", "eos_token_id" in ids and ids["eos_token_id"] != 2, ids)
         check(f"{kind}: ours and back", read_safetensors(folder / "back" / "model.safetensors") == straight)
         check(f"{kind}: Hugging Face and back", read_safetensors(folder / "hf-back" / "model.safetensors") == straight)
         a, b = (json.loads((folder / d / "config.json").read_text()) for d in ("back", "straight"))

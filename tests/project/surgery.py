@@ -4,7 +4,7 @@ library, goes through `inspect --windows`, `convert --metaplastic`, a short fine
 usage gets one sentence and leaves nothing behind."""
 import collections, io, json, math, os, pathlib, pickle, random, resource, signal, statistics, struct, subprocess, sys, tempfile, types, zipfile
 
-program = sys.argv[1]
+program = str(pathlib.Path(sys.argv[1]).resolve())
 rng = random.Random(11)
 LAYERS, HIDDEN, STATE, HEAD, VOCAB, ROWS, TAPS = 4, 32, 8, 16, 256, 264, 4
 INNER = 2 * HIDDEN
@@ -22,7 +22,7 @@ def palimpsa(*words, code=0, limit=None):
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write past the limit fails, as on a full disk
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, preexec_fn=before)
+    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, preexec_fn=before, cwd="/")  # recipes are found from anywhere
     check(done.returncode == code, f"{' '.join(map(str, words))}: exit code {done.returncode}, expected {code}\n{done.stdout}{done.stderr}")
     if code:
         check(done.stderr.count("\n") == 1, f"{' '.join(map(str, words))}: expected one sentence, found: {done.stderr}")
@@ -139,6 +139,7 @@ with tempfile.TemporaryDirectory() as name:
     root = pathlib.Path(name)
     source, text, tensors = root / "official", root / "text.txt", make_tensors()
     write_official(source, tensors)
+    (source / "generation_config.json").write_text('{"top_p": 0.5}')
     text.write_bytes(b"".join(b"The %d. line says %d times %d.\n" % (i, i * i % 97, i % 13) for i in range(40)))
     ids = list(text.read_bytes())
     given = ["--data", text, "--tokenizer", "bytes"]
@@ -177,6 +178,7 @@ with tempfile.TemporaryDirectory() as name:
             check(shape == (INNER, 2) and all(abs(x) <= 2**-0.5 for x in numbers) and max(numbers) > 0.6, key)
         else:
             check(key.endswith("b_rank_proj.weight") and shape == (2, HIDDEN) and 0.01 < statistics.pstdev(numbers) < 0.03, key)
+    check((root / "hybrid" / "generation_config.json").read_text() == '{"top_p": 0.5}', "generation_config.json goes along")
     check("hybrid Palimpsa-M" in palimpsa("inspect", root / "hybrid"), "inspect of the hybrid")
     palimpsa("inspect", root / "hybrid", "--windows", "--data", text)  # its tokenizer went along
     palimpsa("convert", source, root / "same", "--metaplastic", "top:2", *given, "--seed", 1)
@@ -187,7 +189,7 @@ with tempfile.TemporaryDirectory() as name:
     book, configs = root / "book.txt", pathlib.Path(__file__).resolve().parents[2] / "configs"
     book.write_bytes(text.read_bytes() * 8)
     short_run = ["--data", book, "--tokenizer", "bytes", "--steps", 30, "--row", 256, "--context", 128, "--batch", 2, "--lr", 3e-3, "--warmup", 5, "--log-every", 1, "--threads", 1]
-    palimpsa("train", "--config", configs / "metaplastic.json", "--model", root / "hybrid", *short_run, "--out", root / "tuned")
+    palimpsa("train", "--recipe", "metaplastic", "--model", root / "hybrid", *short_run, "--out", root / "tuned")
     lines = [json.loads(line) for line in (root / "tuned" / "metrics.jsonl").read_text().splitlines()]
     losses = [x["loss"] for x in lines if "loss" in x]
     check(statistics.mean(losses[-5:]) < statistics.mean(losses[:5]) - 0.5, f"fine-tuning does not lower the loss: {losses[:5]} ... {losses[-5:]}")
@@ -227,7 +229,18 @@ with tempfile.TemporaryDirectory() as name:
     check(done["proof"]["on"] <= 2e-6 and done["proof"]["moved"] == 0, f"--exact: {done['proof']}")
     said = palimpsa("convert", source, root / "exact2", "--metaplastic", "1", *given, "--exact")
     check("updates" in said and "b_scale starts at -20" in said, said)
-    palimpsa("convert", source, root / "unproved", "--metaplastic", "3", "--no-proof")
+    done = json.loads(palimpsa("convert", source, root / "exact3", "--metaplastic", "1", "--exact", "--no-proof", "--json"))
+    check(done["updates_to_open"] == 670 and "proof" not in done, f"--exact without a proof: {done}")
+    check("670 updates" in palimpsa("convert", source, root / "exact4", "--metaplastic", "1", "--exact", "--no-proof"), "--exact without a proof")
+    said = palimpsa("convert", source, root / "unproved", "--metaplastic", "3", "--no-proof")
+    check("no tokenizer" in said, said)
+    damaged = root / "damaged"
+    palimpsa("convert", source, damaged, "--metaplastic", "3", "--no-proof", "--tokenizer", "bytes")
+    (damaged / "special_tokens_map.json").write_text("{}")
+    palimpsa("convert", damaged, root / "beside", "--metaplastic", "2", "--no-proof")
+    check((root / "beside" / "special_tokens_map.json").exists(), "the tokenizer's other files go along")
+    (damaged / "tokenizer.json").write_text("{")
+    refused(["convert", damaged, root / "new", "--metaplastic", "2", "--no-proof"], "tokenizer.json")
     palimpsa("convert", root / "unproved", root / "more", "--metaplastic", "top:1", *given)  # one layer more, the first stays
     check(3 in json.loads((root / "more" / "config.json").read_text())["metaplastic_layers"], "a second surgery loses the first")
     palimpsa("convert", source, root / "half", "--metaplastic", "3", "--no-proof", "--dtype", "bf16")
@@ -251,6 +264,8 @@ with tempfile.TemporaryDirectory() as name:
     refused([*base, "--metaplastic", "1", *given, "--b-scale", "1"], "LO:HI")
     refused([*base, "--metaplastic", "1", *given, "--b-scale", "nan:1"], "two numbers")
     refused([*base, "--metaplastic", "1", *given, "--b-scale", "0:1", "--exact"], "--b-scale")
+    refused(["train", "--recipe", "metaplastik", "--model", source, "--out", new], "no metaplastik.json in")
+    refused(["train", "--recipe", "configs/metaplastic", "--model", source, "--out", new], "--config")
     refused([*base, "--metaplastic", "1", *given, "--rank", "-1"], "--rank")
     refused([*base, "--metaplastic", "1", *given, "--dtype", "q8_0"], "f32, bf16 or f16")
     refused([*base, "--metaplastic", "1", *given, "--to", "gguf"], "--to palimpsa")
