@@ -3,17 +3,15 @@
 
 #include <jansson.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "convert/attach.h"
 #include "model/model.h"
 #include "model/surgery.h"
 #include "text_ids.h"
+#include "watch.h"
 
 enum { LEAST_TOKENS = 32, WINDOW_TOKENS = 4096, MOST_TOKENS = 1 << 18, PROOF_TOKENS = 256 };
 
@@ -34,38 +32,8 @@ typedef struct {
     pal_proof proof;
     pal_attachment attached; /* its directory is borrowed of `from`, as it was before the proof */
     double window_s, write_s, proof_s;
-    double shown; /* clock of the last sign of progress */
+    cli_watch watch;
 } theatre;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static volatile sig_atomic_t stopping;
-
-static void on_signal(int number) {
-    (void)number;
-    stopping = 1;
-}
-
-/* What was written aside is removed first. */
-static void listen_for_signals(void) {
-    struct sigaction action = { .sa_handler = on_signal };
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
-
-static bool go_on(void *user, size_t done, size_t total) {
-    double *shown = user;
-    if (isatty(STDERR_FILENO) && now() - *shown > 0.1) {
-        fprintf(stderr, "\r%5.1f%%\033[K\r", 100.0 * (double)done / (double)total);
-        fflush(stderr);
-        *shown = now();
-    }
-    return !stopping;
-}
 
 static int parse_scale(const cli_surgery *o, pal_surgery *s) {
     char *end;
@@ -139,7 +107,7 @@ static int open_source(theatre *t, bool loaded) {
 
 static int choose(theatre *t) {
     pal_error err;
-    const double start = now();
+    const double start = cli_seconds();
     const cli_surgery *o = t->o;
     if (pal_surgery_needs_windows(o->metaplastic)) {
         /* what cannot be chosen is refused before the work */
@@ -153,21 +121,27 @@ static int choose(theatre *t) {
         if (pal_windows_measure(&t->windows, t->from, t->cx, t->text.ids, tokens, &err)) return cli_fail(&err);
     }
     if (pal_surgery_choose(t->surgery.layers, o->metaplastic, &t->config, &t->windows, &err)) return cli_fail(&err);
-    t->window_s = now() - start;
+    t->window_s = cli_seconds() - start;
     return CLI_OK;
+}
+
+static int fail(theatre *t, const pal_error *err) {
+    cli_watch_end(&t->watch);
+    return cli_watch_stopped() ? cli_error(CLI_FAILED, "%s", err->text) : cli_fail(err);
 }
 
 static int prove(theatre *t) {
     pal_model *to = NULL;
     pal_error err;
-    const double start = now();
+    const double start = cli_seconds();
     const int tokens = least_of(t->text.count, t->o->proof_tokens ? t->o->proof_tokens : PROOF_TOKENS);
     const int code = t->windows.layers ? CLI_OK : open_source(t, true);
     if (code) return code;
     pal_status st = pal_model_open(&to, pal_model_writer_directory(t->writer), PAL_FOR_INFERENCE, t->cx, &err);
     if (!st) st = pal_surgery_prove(&t->proof, &t->surgery, t->from, to, t->cx, t->text.ids, tokens, &err);
     pal_model_close(to);
-    t->proof_s = now() - start;
+    cli_watch_end(&t->watch);
+    t->proof_s = cli_seconds() - start;
     if (!st && t->o->exact && !(t->proof.on <= PAL_PROOF_EXACT))
         return cli_error(CLI_FAILED, "--exact: plasticity moves logits by %.3g of the largest, more than the %g of rounding; instead of --exact, say --b-scale LO:HI with numbers below %g", t->proof.on, PAL_PROOF_EXACT,
                          PAL_B_SCALE_EXACT);
@@ -236,20 +210,21 @@ static int operate(theatre *t) {
     if (!pal_surgery_needs_windows(t->o->metaplastic) && (code = choose(t))) return code; /* before the text, which takes longer to read */
     if ((code = read_text(t))) return code;
     if (pal_surgery_needs_windows(t->o->metaplastic) && (code = choose(t))) return code;
-    t->surgery.go_on = go_on;
-    t->surgery.user = &t->shown;
-    listen_for_signals();
+    t->surgery.go_on = cli_watch_go_on;
+    t->surgery.user = &t->watch;
     if (pal_attachment_find(&t->attached, &t->from->source, t->job->tokenizer, (size_t)t->config.vocab_rows, &err)) return cli_fail(&err);
-    const double start = now();
-    if (pal_surgery_write(&t->writer, t->job->dst, t->from, &t->surgery, t->cx, &err)) return cli_fail_writing(&err);
-    if (pal_attachment_write(&t->attached, pal_model_writer_directory(t->writer), &err)) return cli_fail_writing(&err);
-    t->write_s = now() - start;
+    cli_watch_begin(&t->watch); /* what was written aside is removed first */
+    const double start = cli_seconds();
+    if (pal_surgery_write(&t->writer, t->job->dst, t->from, &t->surgery, t->cx, &err)) return fail(t, &err);
+    if (pal_attachment_write(&t->attached, pal_model_writer_directory(t->writer), &err)) return fail(t, &err);
+    t->write_s = cli_seconds() - start;
     if (!t->o->no_proof && (code = prove(t))) return code;
-    const double commit = now();
+    const double commit = cli_seconds();
     const pal_status st = pal_model_writer_commit(t->writer, NULL, &err);
     t->writer = NULL;
-    t->write_s += now() - commit;
-    if (st) return cli_fail_writing(&err);
+    t->write_s += cli_seconds() - commit;
+    cli_watch_end(&t->watch);
+    if (st) return cli_fail(&err);
     if (t->job->common.json) return report_json(t);
     report(t);
     return CLI_OK;

@@ -2,7 +2,7 @@
 """Surgery from the outside: an official Mamba2 directory, made here by a writer of torch's files that shares nothing with the
 library, goes through `inspect --windows`, `convert --metaplastic`, a short fine-tune by recipe and `generate`; the numbers are compared with sums made here, and wrong
 usage gets one sentence and leaves nothing behind."""
-import collections, io, json, math, os, pathlib, pickle, random, resource, signal, statistics, struct, subprocess, sys, tempfile, types, zipfile
+import collections, io, json, math, os, pathlib, pickle, random, resource, signal, statistics, struct, subprocess, sys, tempfile, types, zipfile, time
 
 program = str(pathlib.Path(sys.argv[1]).resolve())
 rng = random.Random(11)
@@ -284,7 +284,18 @@ with tempfile.TemporaryDirectory() as name:
     refused([*base, "--metaplastic", "1", *given, "--dtype", "bf16"], "differs from its source", "--dtype", code=1)
     size = (root / "unproved" / "model.safetensors").stat().st_size
     for limit in (0, 1000, size // 2, size - 1000):
-        refused([*base, "--metaplastic", "1", *given], code=1, limit=limit)
+        refused([*base, "--metaplastic", "1", *given], limit=limit)
+    # A signal in the middle: here, of the proof.
+    (root / "long.txt").write_bytes(text.read_bytes() * 100)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        child = subprocess.Popen([program, *map(str, base), "--metaplastic", "1", "--data", root / "long.txt", "--tokenizer", "bytes", "--proof-tokens", "100000"],
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        while child.poll() is None and not list(root.glob("new.*/config.json")):
+            time.sleep(0.002)
+        child.send_signal(number)
+        said = child.communicate()[1]
+        check(child.returncode == 1 and "interrupted; nothing was written" in said and said.count("\n") == 1, f"signal {number}: {child.returncode}, {said}")
+    (root / "long.txt").unlink()
     short.unlink()
     check(sorted(p.name for p in root.iterdir()) == before, f"left behind: {sorted(set(p.name for p in root.iterdir()) - set(before))}")
 print("windows, surgery, proof and refusals: as they should be")
