@@ -191,6 +191,21 @@ static bool is_preset(const char *name) {
     return false;
 }
 
+static bool holds_checkpoint(const char *directory) {
+    static const char *const files[] = { "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json" };
+    char path[4096];
+    for (size_t i = 0; i < PAL_COUNT(files); i++) {
+        snprintf(path, sizeof path, "%s/%s", directory, files[i]);
+        if (access(path, F_OK) == 0) return true;
+    }
+    return false;
+}
+
+bool train_starts_from_files(const char *model) {
+    if (strchr(model, '/')) return true;
+    return is_preset(model) ? holds_checkpoint(model) : access(model, F_OK) == 0;
+}
+
 static int open_model(const train_options *o, const pal_context *cx, pal_model **model) {
     pal_error err;
     if (pal_model_open(model, o->model, PAL_FOR_TRAINING, cx, &err)) return cli_fail(&err);
@@ -205,10 +220,10 @@ static int open_model(const train_options *o, const pal_context *cx, pal_model *
     return CLI_OK;
 }
 
-/* A new model: a preset with the sizes asked for, or a directory's weights. A preset's name wins over a directory. */
+/* A new model: a preset with the sizes asked for, or the weights of a checkpoint. */
 static int make_model(const train_options *o, const pal_context *cx, pal_model **model) {
     pal_error err;
-    if (strchr(o->model, '/') || (!is_preset(o->model) && access(o->model, F_OK) == 0)) return open_model(o, cx, model);
+    if (train_starts_from_files(o->model)) return open_model(o, cx, model);
     const pal_preset_options preset = { .task = o->task, .rule = o->rule, .vocab = o->vocab, .hidden = o->hidden, .layers = o->layers, .heads = o->heads,
                                         .head_dim = o->head_dim, .state_size = o->state_size, .rank = o->rank, .expand_v = o->expand_v };
     pal_model_config config;

@@ -197,11 +197,19 @@ with tempfile.TemporaryDirectory() as name:
     check(all((a is None) == (i not in seen["chosen"]) and (a is None or abs(a - b) > 1e-3) for i, (a, b) in enumerate(zip(scales[0], scales[-1]))), f"b_scale: {scales[0]}, {scales[-1]}")
     check(all(len(x["n_t"]) == len(x["ratio"]) == LAYERS for x in lines if "b_scale" in x), "windows and ratios are logged")
     palimpsa("train", "--config", configs / "metaplastic.json", "--model", source, *short_run, "--lr-factor", "", "--out", root / "control")
+    # A directory is meant where it holds a checkpoint, though its name is a preset's too.
+    (root / "mamba2-130m").symlink_to(source)
+    done = subprocess.run([program, *map(str, ["train", "--recipe", "metaplastic", "--lr-factor", "", "--model", "mamba2-130m", *short_run, "--steps", 2, "--out", root / "named"])],
+                          capture_output=True, text=True, cwd=root)
+    check(done.returncode == 0 and "weights from the directory mamba2-130m" in done.stdout, f"a directory with a preset's name: {done.stdout}{done.stderr}")
     palimpsa("train", "--config", configs / "metaplastic-alone.json", "--model", root / "hybrid", *short_run, "--out", root / "alone")
     alone = read_safetensors(root / "alone" / "checkpoints" / "step-30" / "model.safetensors")
     for key, value in read_safetensors(root / "hybrid" / "model.safetensors").items():
         check((alone[key] == value) == (".b_" not in key), f"plastic parameters alone: {key}")
     palimpsa("train", "--config", configs / "metaplastic-exact.json", "--model", root / "hybrid", *short_run, "--out", root / "steep")
+    said = subprocess.run([program, *map(str, ["train", "--recipe", "metaplastic", "--model", root / "hybrid", *short_run, "--warmup", 200, "--steps", 2, "--out", root / "brief"])],
+                          capture_output=True, text=True).stderr
+    check("warning: the run of 2 updates ends within its warm-up of 200" in said, said)
     palimpsa("train", "--config", configs / "continue.json", "--model", root / "tuned", *short_run, "--steps", 3, "--out", root / "continue")
     palimpsa("needle", book, "--tokenizer", "bytes", "--tokens", 600, "--count", 20, "--seed", 3, "--out", root / "needles.jsonl")
     rows = [json.loads(line)["text"] for line in (root / "needles.jsonl").read_text().splitlines()]
