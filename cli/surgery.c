@@ -71,6 +71,8 @@ static int check_options(const cli_surgery *o, const cli_surgery_job *job, pal_s
     const bool windows = pal_surgery_needs_windows(o->metaplastic);
     if ((windows || !o->no_proof) && !o->data)
         return cli_error(CLI_USAGE, "--metaplastic %s needs --data TEXT%s", o->metaplastic, windows ? " to measure memory windows on" : " for its proof (or --no-proof)");
+    if ((windows || !o->no_proof) && job->tokenizer && strcmp(job->tokenizer, "none") == 0)
+        return cli_error(CLI_USAGE, "--tokenizer none: the text of --data must be tokenized; say none with --metaplastic LAYERS --no-proof only");
     if (o->tokens && (o->tokens < LEAST_TOKENS || o->tokens > MOST_TOKENS)) return cli_error(CLI_USAGE, "--tokens expects %d to %d, found %d", LEAST_TOKENS, MOST_TOKENS, o->tokens);
     if (o->proof_tokens && (o->proof_tokens < LEAST_TOKENS || o->proof_tokens > MOST_TOKENS))
         return cli_error(CLI_USAGE, "--proof-tokens expects %d to %d, found %d", LEAST_TOKENS, MOST_TOKENS, o->proof_tokens);

@@ -95,6 +95,19 @@ try:
     check("norm groups are said", "norm_groups" in done.stderr, done.stderr)
     check("and silent when stated", "norm_groups" not in run("inspect", root / "hf" / "hf").stderr)
 
+    # what a configuration says of other things stays, and a file for generating goes along without any tokenizer
+    writers.write("torch", root / "stated")
+    config = json.loads((root / "stated" / "config.json").read_text())
+    (root / "stated" / "config.json").write_text(json.dumps({**config, "eos_token_id": 7, "remark": "kept"}))
+    (root / "stated" / "generation_config.json").write_text('{"top_p": 0.5}')
+    for layout in ("palimpsa", "hf-mamba2"):
+        run("convert", root / "stated", root / f"stated-{layout}", "--to", layout)
+        config = json.loads((root / f"stated-{layout}" / "config.json").read_text())
+        check(f"{layout}: eos_token_id stays", config.get("eos_token_id") == 7, config)
+        check(f"{layout}: how to generate goes along", (root / f"stated-{layout}" / "generation_config.json").exists())
+        check(f"{layout}: nothing official stays", not {"ssm_cfg", "d_model", "n_layer"} & set(config), config)
+    check("other keys stay", json.loads((root / "stated-palimpsa" / "config.json").read_text()).get("remark") == "kept")
+
     # a tokenizer goes along
     run("convert", root / "gguf" / "model.gguf", root / "with", "--to", "palimpsa")
     check("the vocabulary of a GGUF comes along", (root / "with" / "tokenizer.gguf").exists())

@@ -202,6 +202,7 @@ with tempfile.TemporaryDirectory() as name:
     done = subprocess.run([program, *map(str, ["train", "--recipe", "metaplastic", "--lr-factor", "", "--model", "mamba2-130m", *short_run, "--steps", 2, "--out", root / "named"])],
                           capture_output=True, text=True, cwd=root)
     check(done.returncode == 0 and "weights from the directory mamba2-130m" in done.stdout, f"a directory with a preset's name: {done.stdout}{done.stderr}")
+    refused(["train", "--recipe", "metaplastic", "--model", source, "--data", book, "--tokenizer", "bytes", "--warmup", 0, "--out", root / "unmatched"], "learning-rate factor of '*.b_scale'")
     palimpsa("train", "--config", configs / "metaplastic-alone.json", "--model", root / "hybrid", *short_run, "--out", root / "alone")
     alone = read_safetensors(root / "alone" / "checkpoints" / "step-30" / "model.safetensors")
     for key, value in read_safetensors(root / "hybrid" / "model.safetensors").items():
@@ -266,6 +267,7 @@ with tempfile.TemporaryDirectory() as name:
     refused([*base, "--metaplastic", "top:2"], "--data")
     refused([*base, "--metaplastic", "1"], "--data")
     refused([*base, "--metaplastic", "1", "--data", text], "--tokenizer")
+    refused([*base, "--metaplastic", "1", "--data", text, "--tokenizer", "none"], "--tokenizer none: the text")
     refused([*base, "--metaplastic", "1", "--data", short, "--tokenizer", "bytes"], "9 tokens, expected at least 32")
     refused([*base, "--metaplastic", "1", *given, "--proof-tokens", "100000"], "tokens, expected at least 100000")
     refused([*base, "--metaplastic", "1", *given, "--b-scale", "1:0"], "lower one first")
