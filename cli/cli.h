@@ -59,6 +59,9 @@ int cli_parse(const cli_usage *usage, int argc, char **argv, const char **positi
 struct json_t;
 int cli_read_config(const cli_usage *usage, const char *path);
 struct json_t *cli_make_config(const cli_usage *usage);
+/* Where NAME.json of --recipe NAME lies: with the installed program, else in configs/ of its sources or of the directory
+ * at hand. Returns an exit code. */
+int cli_find_recipe(char *path, size_t size, const char *name);
 /* Prints "palimpsa: sentence" on stderr and returns code. */
 int cli_error(int code, const char *format, ...) PAL_PRINTF(2, 3);
 /* The exit code that fits a library status. */

@@ -1,45 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* palimpsa convert: a checkpoint from one layout to another, and surgery. */
 #include <jansson.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/context.h"
 #include "cli.h"
 #include "palimpsa/palimpsa.h"
 #include "surgery.h"
-
-static volatile sig_atomic_t stopping;
-
-static void on_signal(int number) {
-    (void)number;
-    stopping = 1;
-}
-
-typedef struct {
-    bool terminal;
-    double shown; /* clock of the last line */
-} view;
-
-static double seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-static bool show(void *user, size_t done, size_t total) {
-    view *v = user;
-    const double now = seconds();
-    if (v->terminal && now - v->shown > 0.1) {
-        fprintf(stderr, "\r%5.1f%% of %.1f MB", total ? 100.0 * (double)done / (double)total : 100.0, 1e-6 * (double)total);
-        fflush(stderr);
-        v->shown = now;
-    }
-    return !stopping;
-}
+#include "watch.h"
 
 static int find_layout(const char *name, pal_layout *out) {
     for (int i = 0; name && i < PAL_LAYOUTS; i++)
@@ -66,21 +35,19 @@ static int print(const char *const paths[2], const char *to, const pal_converted
 }
 
 static int convert(const char *const paths[2], const char *to, pal_convert_options *o, bool json) {
-    view v = { .terminal = isatty(STDERR_FILENO) };
+    cli_watch watch;
     const int code = find_layout(to, &o->to);
     if (code) return code;
-    o->progress = show;
-    o->user = &v;
-    struct sigaction action = { .sa_handler = on_signal };
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    cli_watch_begin(&watch);
+    o->progress = cli_watch_go_on;
+    o->user = &watch;
     pal_converted done;
     pal_error err;
-    const double begin = seconds();
+    const double begin = cli_seconds();
     const pal_status st = pal_convert(paths[0], paths[1], o, &done, &err);
-    if (v.shown > 0) fputs("\r\033[K", stderr);
-    if (st) return stopping ? cli_error(CLI_FAILED, "%s", err.text) : cli_fail(&err);
-    return print(paths, to, &done, seconds() - begin, json);
+    cli_watch_end(&watch);
+    if (st) return cli_watch_stopped() ? cli_error(CLI_FAILED, "%s", err.text) : cli_fail(&err);
+    return print(paths, to, &done, cli_seconds() - begin, json);
 }
 
 /* Surgery writes our own layout. */

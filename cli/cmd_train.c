@@ -47,7 +47,7 @@ static size_t option_table(train_options *o, cli_option *t) {
     RUN_OPTION("resume", OPT_FLAG, resume, NULL, "go on from the newest checkpoint of RUNDIR");
     RUN_OPTION("stop-after", OPT_LONG, stop_after, "N", "stop cleanly after N updates of the same schedule");
     RUN_OPTION("config", OPT_TEXT, config, "FILE", "options from a JSON file; the command line wins");
-    RUN_OPTION("recipe", OPT_TEXT, recipe, "NAME", "the same from configs/NAME.json");
+    RUN_OPTION("recipe", OPT_TEXT, recipe, "NAME", "the same from a file that comes with the program: configs/NAME.json");
     OPTION("seed", OPT_LONG, seed, "N", "of initial weights and data (default 1)");
     OPTION("steps", OPT_LONG, steps, "N", "updates (default: --epochs)");
     OPTION("epochs", OPT_LONG, epochs, "N", "passes over the data (default 20) [1]");
@@ -191,6 +191,21 @@ static bool is_preset(const char *name) {
     return false;
 }
 
+static bool holds_checkpoint(const char *directory) {
+    static const char *const files[] = { "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json" };
+    char path[4096];
+    for (size_t i = 0; i < PAL_COUNT(files); i++) {
+        snprintf(path, sizeof path, "%s/%s", directory, files[i]);
+        if (access(path, F_OK) == 0) return true;
+    }
+    return false;
+}
+
+bool train_starts_from_files(const char *model) {
+    if (strchr(model, '/')) return true;
+    return is_preset(model) ? holds_checkpoint(model) : access(model, F_OK) == 0;
+}
+
 static int open_model(const train_options *o, const pal_context *cx, pal_model **model) {
     pal_error err;
     if (pal_model_open(model, o->model, PAL_FOR_TRAINING, cx, &err)) return cli_fail(&err);
@@ -205,10 +220,10 @@ static int open_model(const train_options *o, const pal_context *cx, pal_model *
     return CLI_OK;
 }
 
-/* A new model: a preset with the sizes asked for, or a directory's weights. A preset's name wins over a directory. */
+/* A new model: a preset with the sizes asked for, or the weights of a checkpoint. */
 static int make_model(const train_options *o, const pal_context *cx, pal_model **model) {
     pal_error err;
-    if (strchr(o->model, '/') || (!is_preset(o->model) && access(o->model, F_OK) == 0)) return open_model(o, cx, model);
+    if (train_starts_from_files(o->model)) return open_model(o, cx, model);
     const pal_preset_options preset = { .task = o->task, .rule = o->rule, .vocab = o->vocab, .hidden = o->hidden, .layers = o->layers, .heads = o->heads,
                                         .head_dim = o->head_dim, .state_size = o->state_size, .rank = o->rank, .expand_v = o->expand_v };
     pal_model_config config;
@@ -468,7 +483,9 @@ int cmd_train(int argc, char **argv) {
     char path[4096];
     const char *file = o.config;
     if (o.resume && (o.config || o.recipe)) return cli_error(CLI_USAGE, "train: --resume takes the configuration of RUNDIR; leave out --config and --recipe");
-    if (o.recipe) snprintf(path, sizeof path, "configs/%s.json", o.recipe), file = path;
+    if (o.recipe && o.config) return cli_error(CLI_USAGE, "train: either --config or --recipe");
+    if (o.recipe && (code = cli_find_recipe(path, sizeof path, o.recipe))) return code;
+    if (o.recipe) file = path;
     if (o.resume) {
         snprintf(path, sizeof path, "%s/config.json", o.out), file = path;
         if (access(path, F_OK) != 0) return cli_error(CLI_USAGE, "%s holds no run to resume", o.out);

@@ -145,6 +145,35 @@ int cli_read_config(const cli_usage *u, const char *path) {
     return CLI_OK;
 }
 
+/* The directory of this program, without the last slash; "" if it cannot be told. */
+static void find_program(char path[PATH_MAX]) {
+    const ssize_t size = readlink("/proc/self/exe", path, PATH_MAX - 1);
+    path[size > 0 ? size : 0] = 0;
+    char *slash = strrchr(path, '/');
+    if (slash) *slash = 0;
+}
+
+int cli_find_recipe(char *path, size_t size, const char *name) {
+    char program[PATH_MAX], places[2][PATH_MAX + 64];
+    const char *directories[3] = { NULL };
+    int count = 0;
+    if (!*name || strchr(name, '/')) return cli_error(CLI_USAGE, "--recipe expects a name, found '%s'; a file is given by --config", name);
+    find_program(program);
+    if (*program) { /* an installed program, and one in the build directory of its sources */
+        snprintf(places[0], sizeof places[0], "%s/%s", program, PAL_RECIPES);
+        snprintf(places[1], sizeof places[1], "%s/../configs", program);
+        directories[count++] = places[0];
+        directories[count++] = places[1];
+    }
+    directories[count++] = "configs";
+    for (int i = 0; i < count; i++) {
+        const int n = snprintf(path, size, "%s/%s.json", directories[i], name);
+        if (n > 0 && (size_t)n < size && access(path, F_OK) == 0) return CLI_OK;
+    }
+    if (count == 1) return cli_error(CLI_USAGE, "--recipe '%s': there is no configs/%s.json", name, name);
+    return cli_error(CLI_USAGE, "--recipe '%s': there is no %s.json in %s, %s or configs", name, name, places[0], places[1]);
+}
+
 json_t *cli_make_config(const cli_usage *u) {
     json_t *config = json_object();
     for (size_t i = 0; i < u->option_count; i++) {

@@ -3,16 +3,15 @@
 
 #include <jansson.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
+#include "convert/attach.h"
 #include "model/model.h"
 #include "model/surgery.h"
 #include "text_ids.h"
+#include "watch.h"
 
 enum { LEAST_TOKENS = 32, WINDOW_TOKENS = 4096, MOST_TOKENS = 1 << 18, PROOF_TOKENS = 256 };
 
@@ -31,39 +30,10 @@ typedef struct {
     pal_windows windows;
     pal_model_writer *writer;
     pal_proof proof;
+    pal_attachment attached; /* its directory is borrowed of `from`, as it was before the proof */
     double window_s, write_s, proof_s;
-    double shown; /* clock of the last sign of progress */
+    cli_watch watch;
 } theatre;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static volatile sig_atomic_t stopping;
-
-static void on_signal(int number) {
-    (void)number;
-    stopping = 1;
-}
-
-/* What was written aside is removed first. */
-static void listen_for_signals(void) {
-    struct sigaction action = { .sa_handler = on_signal };
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
-
-static bool go_on(void *user, size_t done, size_t total) {
-    double *shown = user;
-    if (isatty(STDERR_FILENO) && now() - *shown > 0.1) {
-        fprintf(stderr, "\r%5.1f%%\033[K\r", 100.0 * (double)done / (double)total);
-        fflush(stderr);
-        *shown = now();
-    }
-    return !stopping;
-}
 
 static int parse_scale(const cli_surgery *o, pal_surgery *s) {
     char *end;
@@ -101,6 +71,8 @@ static int check_options(const cli_surgery *o, const cli_surgery_job *job, pal_s
     const bool windows = pal_surgery_needs_windows(o->metaplastic);
     if ((windows || !o->no_proof) && !o->data)
         return cli_error(CLI_USAGE, "--metaplastic %s needs --data TEXT%s", o->metaplastic, windows ? " to measure memory windows on" : " for its proof (or --no-proof)");
+    if ((windows || !o->no_proof) && job->tokenizer && strcmp(job->tokenizer, "none") == 0)
+        return cli_error(CLI_USAGE, "--tokenizer none: the text of --data must be tokenized; say none with --metaplastic LAYERS --no-proof only");
     if (o->tokens && (o->tokens < LEAST_TOKENS || o->tokens > MOST_TOKENS)) return cli_error(CLI_USAGE, "--tokens expects %d to %d, found %d", LEAST_TOKENS, MOST_TOKENS, o->tokens);
     if (o->proof_tokens && (o->proof_tokens < LEAST_TOKENS || o->proof_tokens > MOST_TOKENS))
         return cli_error(CLI_USAGE, "--proof-tokens expects %d to %d, found %d", LEAST_TOKENS, MOST_TOKENS, o->proof_tokens);
@@ -137,7 +109,7 @@ static int open_source(theatre *t, bool loaded) {
 
 static int choose(theatre *t) {
     pal_error err;
-    const double start = now();
+    const double start = cli_seconds();
     const cli_surgery *o = t->o;
     if (pal_surgery_needs_windows(o->metaplastic)) {
         /* what cannot be chosen is refused before the work */
@@ -151,40 +123,30 @@ static int choose(theatre *t) {
         if (pal_windows_measure(&t->windows, t->from, t->cx, t->text.ids, tokens, &err)) return cli_fail(&err);
     }
     if (pal_surgery_choose(t->surgery.layers, o->metaplastic, &t->config, &t->windows, &err)) return cli_fail(&err);
-    t->window_s = now() - start;
+    t->window_s = cli_seconds() - start;
     return CLI_OK;
 }
 
-/* The tokenizer goes along. A source without one is fine, unless one was named. */
-static int attach_tokenizer(theatre *t) {
-    pal_tokenizer *tok;
-    pal_error err;
-    const char *given = t->job->tokenizer;
-    if (given && strcmp(given, "none") == 0) return CLI_OK;
-    if (pal_tokenizer_open(&tok, given ? given : t->from->source.path, &err)) return given ? cli_fail(&err) : CLI_OK;
-    if (pal_tokenizer_size(tok) > (size_t)t->config.vocab_rows) {
-        const size_t size = pal_tokenizer_size(tok);
-        pal_tokenizer_close(tok);
-        return cli_error(CLI_USAGE, "%s: the tokenizer has %zu ids, the model's embedding %d rows", given ? given : t->job->src, size, t->config.vocab_rows);
-    }
-    const pal_status st = pal_tokenizer_save(tok, pal_model_writer_directory(t->writer), &err);
-    pal_tokenizer_close(tok);
-    return st ? cli_fail_writing(&err) : CLI_OK;
+static int fail(theatre *t, const pal_error *err) {
+    cli_watch_end(&t->watch);
+    return cli_watch_stopped() ? cli_error(CLI_FAILED, "%s", err->text) : cli_fail(err);
 }
 
 static int prove(theatre *t) {
     pal_model *to = NULL;
     pal_error err;
-    const double start = now();
+    const double start = cli_seconds();
     const int tokens = least_of(t->text.count, t->o->proof_tokens ? t->o->proof_tokens : PROOF_TOKENS);
     const int code = t->windows.layers ? CLI_OK : open_source(t, true);
     if (code) return code;
     pal_status st = pal_model_open(&to, pal_model_writer_directory(t->writer), PAL_FOR_INFERENCE, t->cx, &err);
     if (!st) st = pal_surgery_prove(&t->proof, &t->surgery, t->from, to, t->cx, t->text.ids, tokens, &err);
     pal_model_close(to);
-    t->proof_s = now() - start;
+    cli_watch_end(&t->watch);
+    t->proof_s = cli_seconds() - start;
     if (!st && t->o->exact && !(t->proof.on <= PAL_PROOF_EXACT))
-        return cli_error(CLI_FAILED, "--exact: plasticity moves logits by %.3g of the largest, more than the %g of rounding; lower b_scale with --b-scale", t->proof.on, PAL_PROOF_EXACT);
+        return cli_error(CLI_FAILED, "--exact: plasticity moves logits by %.3g of the largest, more than the %g of rounding; instead of --exact, say --b-scale LO:HI with numbers below %g", t->proof.on, PAL_PROOF_EXACT,
+                         PAL_B_SCALE_EXACT);
     if (!st) return CLI_OK;
     if (st == PAL_E_FORMAT && t->surgery.convert && t->surgery.dtype != PAL_F32)
         return cli_error(CLI_FAILED, "%s; --dtype rounds the weights: leave it out, or convert SRC first", err.text);
@@ -198,24 +160,29 @@ static void list_layers(const theatre *t, char *out, size_t size) {
         if (t->surgery.layers[i]) used += (size_t)snprintf(out + used, size - used, "%s%d", used ? "," : "", i);
 }
 
+/* Updates until a gate that started at the limit is where others start. */
+static double updates_to_open(const theatre *t) { return round((PAL_B_SCALE_LOW - PAL_B_SCALE_EXACT) / (recipe_rate(t->from) * recipe_factor)); }
+
+static void report_proof(const theatre *t) {
+    const pal_proof *p = &t->proof;
+    printf("proof over %d tokens (%.1f s): with plasticity off, logits differ from those of %s by at most %.3g of the largest (accepted: %g)\n", p->tokens, t->proof_s, t->job->src,
+           p->off, PAL_PROOF_ACCEPT);
+    printf("fresh plasticity moves them by at most %.3g; another token becomes the likeliest at %d of %d positions; loss %.4f before, %.4f now\n", p->on, p->moved, p->tokens,
+           p->loss_source, p->loss_on);
+}
+
 static void report(const theatre *t) {
     static char layers[PAL_MAX_LAYERS * 5];
-    const pal_proof *p = &t->proof;
     list_layers(t, layers, sizeof layers);
     if (t->windows.layers) printf("memory windows over %d tokens: %.1f s\n", t->windows.tokens, t->window_s);
     for (int r = 0; r < t->windows.layers; r++)
         if (t->surgery.layers[t->windows.order[r]]) printf("  layer %d: median N_t %.4g\n", t->windows.order[r], t->windows.median[t->windows.order[r]]);
     printf("metaplastic layers: %s\n", layers);
-    printf("wrote %s in %.1f s\n", t->job->dst, t->write_s);
-    if (t->o->no_proof) return;
-    printf("proof over %d tokens (%.1f s): with plasticity off, logits differ from those of %s by at most %.3g of the largest (accepted: %g)\n", p->tokens, t->proof_s, t->job->src,
-           p->off, PAL_PROOF_ACCEPT);
-    printf("fresh plasticity moves them by at most %.3g; another token becomes the likeliest at %d of %d positions; loss %.4f before, %.4f now\n", p->on, p->moved, p->tokens,
-           p->loss_source, p->loss_on);
-    const double rate = recipe_rate(t->from);
+    printf("wrote %s in %.1f s%s\n", t->job->dst, t->write_s, t->attached.tokenizer ? "" : "; no tokenizer");
+    if (!t->o->no_proof) report_proof(t);
     if (t->o->exact)
         printf("b_scale starts at %g; at the rate of 'train --recipe metaplastic-exact' (%g, for b_scale %g) it reaches %g, the usual start, after about %.0f updates\n", PAL_B_SCALE_EXACT,
-               rate, rate * recipe_factor, PAL_B_SCALE_LOW, (PAL_B_SCALE_LOW - PAL_B_SCALE_EXACT) / (rate * recipe_factor));
+               recipe_rate(t->from), recipe_rate(t->from) * recipe_factor, PAL_B_SCALE_LOW, updates_to_open(t));
 }
 
 static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
@@ -225,7 +192,9 @@ static int report_json(const theatre *t) {
     json_t *layers = json_array();
     for (int i = 0; i < t->config.layers; i++)
         if (t->surgery.layers[i]) json_array_append_new(layers, json_integer(i));
-    json_t *root = json_pack("{s:s, s:s, s:o, s:f, s:f}", "src", t->job->src, "dst", t->job->dst, "metaplastic_layers", layers, "windows_s", t->window_s, "write_s", t->write_s);
+    json_t *root = json_pack("{s:s, s:s, s:s, s:o, s:b, s:f, s:f}", "source", t->job->src, "target", t->job->dst, "layout", "palimpsa", "metaplastic_layers", layers, "tokenizer",
+                             t->attached.tokenizer != NULL, "windows_s", t->window_s, "write_s", t->write_s);
+    if (t->o->exact) json_object_set_new(root, "updates_to_open", json_integer((json_int_t)updates_to_open(t)));
     if (!t->o->no_proof)
         json_object_set_new(root, "proof", json_pack("{s:i, s:f, s:f, s:f, s:o, s:i, s:o, s:o}", "tokens", p->tokens, "seconds", t->proof_s, "accepted", PAL_PROOF_ACCEPT, "off", p->off, "on",
                                                      number(p->on), "moved", p->moved, "loss_before", number(p->loss_source), "loss_now", number(p->loss_on)));
@@ -243,18 +212,21 @@ static int operate(theatre *t) {
     if (!pal_surgery_needs_windows(t->o->metaplastic) && (code = choose(t))) return code; /* before the text, which takes longer to read */
     if ((code = read_text(t))) return code;
     if (pal_surgery_needs_windows(t->o->metaplastic) && (code = choose(t))) return code;
-    t->surgery.go_on = go_on;
-    t->surgery.user = &t->shown;
-    listen_for_signals();
-    const double start = now();
-    if (pal_surgery_write(&t->writer, t->job->dst, t->from, &t->surgery, t->cx, &err)) return cli_fail_writing(&err);
-    t->write_s = now() - start;
-    if ((code = attach_tokenizer(t)) || (!t->o->no_proof && (code = prove(t)))) return code;
-    const double commit = now();
+    t->surgery.go_on = cli_watch_go_on;
+    t->surgery.user = &t->watch;
+    if (pal_attachment_find(&t->attached, &t->from->source, t->job->tokenizer, (size_t)t->config.vocab_rows, &err)) return cli_fail(&err);
+    cli_watch_begin(&t->watch); /* what was written aside is removed first */
+    const double start = cli_seconds();
+    if (pal_surgery_write(&t->writer, t->job->dst, t->from, &t->surgery, t->cx, &err)) return fail(t, &err);
+    if (pal_attachment_write(&t->attached, pal_model_writer_directory(t->writer), &err)) return fail(t, &err);
+    t->write_s = cli_seconds() - start;
+    if (!t->o->no_proof && (code = prove(t))) return code;
+    const double commit = cli_seconds();
     const pal_status st = pal_model_writer_commit(t->writer, NULL, &err);
     t->writer = NULL;
-    t->write_s += now() - commit;
-    if (st) return cli_fail_writing(&err);
+    t->write_s += cli_seconds() - commit;
+    cli_watch_end(&t->watch);
+    if (st) return cli_fail(&err);
     if (t->job->common.json) return report_json(t);
     report(t);
     return CLI_OK;
@@ -268,6 +240,7 @@ int cli_operate(const cli_surgery *options, const cli_surgery_job *job) {
     if (pal_context_new(&t.cx, job->common.threads, job->common.cpu, &err)) return cli_fail(&err);
     code = operate(&t);
     pal_model_writer_drop(t.writer);
+    pal_attachment_close(&t.attached);
     pal_model_close(t.from);
     pal_windows_free(&t.windows);
     cli_text_ids_free(&t.text);

@@ -40,6 +40,9 @@ typedef struct train_text {
     pal_text_task *task;
 } train_text;
 
+/* Whether --model names files. A preset of the same name (mamba2-130m) is meant, unless a checkpoint lies in that directory. */
+bool train_starts_from_files(const char *model);
+
 /* Defaults of task text, before options are read: what depends on the model and the data stays 0. */
 void train_text_defaults(train_options *o);
 /* Opens the data (text files become shards in RUNDIR first), settles what was left open in `o`, and makes the task. */

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/directory.h"
+#include "base/log.h"
 #include "data/text.h"
 #include "data/tokenize.h"
 #include "format/source.h"
@@ -103,13 +104,11 @@ typedef struct {
     int64_t warmup;
 } size_defaults;
 
-static bool model_is_directory(const char *model) { return strchr(model, '/') || is_directory(model); }
-
 /* Parameters of the model to be, or 0 when it cannot be told here; the reason is told later, when it is made. */
 static double parameters_of(const train_options *o) {
     pal_model_config c;
     pal_error err;
-    if (model_is_directory(o->model)) {
+    if (train_starts_from_files(o->model)) {
         if (pal_model_read_config(&c, o->model, &err)) return 0;
     } else {
         const pal_preset_options preset = { .task = "text", .vocab = o->vocab, .hidden = o->hidden, .layers = o->layers };
@@ -120,7 +119,7 @@ static double parameters_of(const train_options *o) {
 
 static size_defaults defaults_for(const train_options *o) {
     const double n = parameters_of(o);
-    const bool tuning = model_is_directory(o->model);
+    const bool tuning = train_starts_from_files(o->model);
     size_defaults d = { .context = 4096, .row = 32768, .batch = 1, .lr = n > 4e8 ? 1.25e-3 : 3e-3, .warmup = tuning ? 200 : 2000 };
     if (n < 3e7) d.context = 1024, d.row = 8192, d.batch = 2;
     if (n < 6e6) d.context = 256, d.row = 2048, d.batch = 8;
@@ -163,7 +162,7 @@ static int open_model_tokenizer(const train_options *o, char *path, size_t size)
     pal_source source;
     pal_error err;
     pal_tokenizer *tok;
-    if (!model_is_directory(o->model)) return CLI_OK;
+    if (!train_starts_from_files(o->model)) return CLI_OK;
     if (pal_source_open(&source, o->model, &err)) return cli_fail(&err);
     if (!pal_tokenizer_open(&tok, source.path, &err)) {
         snprintf(path, size, "%s", source.path);
@@ -190,6 +189,8 @@ static int settle(train_options *o, pal_text_options *p) {
         return cli_error(CLI_USAGE, "--steps %lld and --epochs %lld must be from 0 to %lld updates", (long long)o->steps, (long long)o->epochs, (long long)TRAIN_MOST_STEPS);
     if (!o->steps) o->steps = (o->epochs ? o->epochs : 1) * epoch;
     if (o->warmup < 0) o->warmup = o->steps / 10 < d.warmup ? o->steps / 10 : d.warmup;
+    else if (o->warmup >= o->steps && !o->resume)
+        pal_warn("the run of %lld updates ends within its warm-up of %lld and never reaches the rate %g; say --warmup", (long long)o->steps, (long long)o->warmup, o->lr);
     if (!o->eval_every) o->eval_every = o->steps / 20 ? o->steps / 20 : 1;
     if (!o->checkpoint_every) o->checkpoint_every = o->steps / 5 ? o->steps / 5 : 1;
     p->steps = o->steps;

@@ -2,7 +2,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "palimpsa/status.h"
+#include "base/log.h"
 
 pal_status pal_fail(pal_error *err, pal_status status, const char *format, ...) {
     if (err) {
@@ -11,6 +11,7 @@ pal_status pal_fail(pal_error *err, pal_status status, const char *format, ...) 
         err->status = status;
         vsnprintf(err->text, sizeof err->text, format, args);
         va_end(args);
+        pal_tame(err->text);
     }
     return status;
 }

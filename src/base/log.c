@@ -19,5 +19,6 @@ void pal_warn(const char *format, ...) {
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    pal_tame(text);
     listener(listener_user, text);
 }

@@ -11,4 +11,10 @@ typedef void pal_log_fn(void *user, const char *sentence);
 void pal_log_listen(pal_log_fn *fn, void *user);
 void pal_warn(const char *format, ...) PAL_PRINTF(1, 2);
 
+/* Names from files get into sentences: what could move a terminal's cursor becomes '?', so that one sentence is one line. */
+static inline void pal_tame(char *text) {
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || *text == 127) *text = '?';
+}
+
 #endif

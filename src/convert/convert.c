@@ -2,25 +2,19 @@
 /* A source, a plan of what the target holds, and a writer: the plan is made and checked before anything is written. */
 #include "palimpsa/convert.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/context.h"
-#include "base/map.h"
+#include "convert/attach.h"
 #include "format/gguf_types.h"
 #include "format/gguf_writer.h"
-#include "format/model_dir.h"
 #include "format/model_writer.h"
 #include "model/model.h"
 #include "text/gguf_export.h"
-
-enum { PATH_MAX_TEXT = 4400 };
 
 static const char *const names[PAL_LAYOUTS] = { "palimpsa", "hf-mamba2", "official", "gguf" };
 
@@ -31,8 +25,7 @@ typedef struct {
     const pal_convert_options *options;
     pal_model *model;
     pal_model_config config; /* of the target */
-    pal_tokenizer *tokenizer; /* NULL: none, or files are copied */
-    bool copy_tokenizer;
+    pal_attachment attached;
     bool cast; /* options name a dtype */
     pal_dtype dtype;
     int type; /* of a GGUF's matrices; -1: as they are */
@@ -42,22 +35,6 @@ typedef struct {
     pal_converted report;
     pal_error *err;
 } conversion;
-
-/* Files beside a model that tell how text becomes tokens. */
-static const char *const tokenizer_files[] = { "tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt", "tokenizer.gguf", "tokenizer_config.json",
-                                               "special_tokens_map.json", "added_tokens.json", "generation_config.json", "chat_template.jinja" };
-
-static bool is_file(const char *directory, const char *name) {
-    char path[PATH_MAX_TEXT];
-    struct stat info;
-    snprintf(path, sizeof path, "%s/%s", directory, name);
-    return stat(path, &info) == 0 && S_ISREG(info.st_mode);
-}
-
-static bool has_tokenizer(const char *directory) {
-    return is_file(directory, "tokenizer.json") || is_file(directory, "tokenizer.model") || is_file(directory, "tokenizer.gguf") ||
-           (is_file(directory, "vocab.json") && is_file(directory, "merges.txt"));
-}
 
 static pal_status read_dtype(conversion *c) {
     static const struct {
@@ -151,56 +128,31 @@ static pal_status plan_tensors(conversion *c) {
 }
 
 static pal_status find_tokenizer(conversion *c) {
-    const pal_source *source = &c->model->source;
     const char *given = c->options->tokenizer;
-    const bool gguf = strcmp(source->format, "gguf") == 0, gguf_out = c->options->to == PAL_LAYOUT_GGUF;
-    const size_t rows = (size_t)c->config.vocab_rows;
-    pal_status st;
-    if (given && strcmp(given, "none") == 0) return PAL_OK;
-    if (!given && !gguf && !has_tokenizer(source->path)) {
-        if (!gguf_out) return PAL_OK;
-        return pal_fail(c->err, PAL_E_ARGUMENT, "%s: has no tokenizer, which a GGUF file needs; name one (a file, a directory, 'bytes') or 'none'", source->path);
-    }
-    st = pal_tokenizer_open(&c->tokenizer, given ? given : source->path, c->err);
-    if (st && !given && gguf && !gguf_out) return PAL_OK; /* a GGUF file without a vocabulary */
+    const pal_status st = pal_attachment_find(&c->attached, &c->model->source, given, (size_t)c->config.vocab_rows, c->err);
     if (st) return st;
-    /* GGUF files pad their list of tokens to the rows of the embedding. */
-    if (pal_tokenizer_size(c->tokenizer) > rows)
-        return pal_fail(c->err, PAL_E_ARGUMENT, "%s: the tokenizer has %zu ids, the model's embedding %zu rows", given ? given : source->path, pal_tokenizer_size(c->tokenizer), rows);
-    c->copy_tokenizer = !given && !gguf && !gguf_out;
-    c->report.tokenizer = true;
+    c->report.tokenizer = c->attached.tokenizer != NULL;
+    if (!c->report.tokenizer && !given && c->options->to == PAL_LAYOUT_GGUF)
+        return pal_fail(c->err, PAL_E_ARGUMENT, "%s: has no tokenizer, which a GGUF file needs; name one (a file, a directory, 'bytes') or 'none'", path_of(c));
     return PAL_OK;
 }
 
-static pal_status copy_file(const conversion *c, const char *name, const char *directory) {
-    char from[PATH_MAX_TEXT], to[PATH_MAX_TEXT];
-    pal_map map;
-    pal_writer w;
-    pal_status st;
-    snprintf(from, sizeof from, "%s/%s", path_of(c), name);
-    snprintf(to, sizeof to, "%s/%s", directory, name);
-    if ((st = pal_map_open(&map, from, c->err))) return st;
-    if (!(st = pal_writer_open(&w, to, c->err))) {
-        if (map.size) fwrite(map.data, 1, map.size, w.stream);
-        st = pal_writer_commit(&w, c->err);
+/* Hugging Face's class has ids of its own where a configuration states none, and would end a text at token 2. */
+static void set_special_ids(const conversion *c, json_t *to) {
+    static const char *const keys[] = { "bos_token_id", "eos_token_id", "pad_token_id" };
+    const int64_t end = c->attached.tokenizer ? pal_tokenizer_eos(c->attached.tokenizer) : -1;
+    json_object_set_new(to, "eos_token_id", end >= 0 ? json_integer((json_int_t)end) : json_null());
+    for (size_t i = 0; i < PAL_COUNT(keys); i++) {
+        json_t *stated = json_object_get(c->model->source.config, keys[i]);
+        if (stated) json_object_set(to, keys[i], stated);
     }
-    pal_map_close(&map);
-    return st;
-}
-
-static pal_status write_tokenizer(const conversion *c, const char *directory) {
-    pal_status st = PAL_OK;
-    if (!c->tokenizer) return PAL_OK;
-    if (!c->copy_tokenizer) return pal_tokenizer_save(c->tokenizer, directory, c->err);
-    for (size_t i = 0; i < PAL_COUNT(tokenizer_files) && !st; i++)
-        if (is_file(path_of(c), tokenizer_files[i])) st = copy_file(c, tokenizer_files[i], directory);
-    return st;
 }
 
 static json_t *make_config(const conversion *c) {
-    const bool same_kind = c->model->config.official == c->config.official;
-    if (c->options->to == PAL_LAYOUT_HF_MAMBA2) return pal_config_write_hugging_face(&c->config);
-    return pal_config_write(&c->config, same_kind ? c->model->source.config : NULL);
+    if (c->options->to != PAL_LAYOUT_HF_MAMBA2) return pal_config_write_from(&c->config, &c->model->config, c->model->source.config);
+    json_t *made = pal_config_write_hugging_face(&c->config);
+    if (made) set_special_ids(c, made);
+    return made;
 }
 
 static pal_status write_directory(conversion *c) {
@@ -214,7 +166,7 @@ static pal_status write_directory(conversion *c) {
         if (!st && c->options->progress && !c->options->progress(c->options->user, done, c->report.bytes))
             st = pal_fail(c->err, PAL_E_IO, "%s: interrupted; nothing was written", c->target);
     }
-    if (!st) st = write_tokenizer(c, pal_model_writer_directory(w));
+    if (!st) st = pal_attachment_write(&c->attached, pal_model_writer_directory(w), c->err);
     if (st) {
         pal_model_writer_drop(w);
         return st;
@@ -234,7 +186,7 @@ static pal_status write_gguf(conversion *c) {
     pal_bytes pairs = { 0 };
     size_t pair_count = 0;
     const char *slash = strrchr(c->target, '/');
-    pal_status st = pal_gguf_export(c->tokenizer, (size_t)m->vocab_rows, &pairs, &pair_count, c->err);
+    pal_status st = pal_gguf_export(c->attached.tokenizer, (size_t)m->vocab_rows, &pairs, &pair_count, c->err);
     const pal_gguf_plan plan = { .hidden = m->hidden, .layers = m->layers, .conv = m->conv, .inner = m->heads * m->dv, .state = m->dk, .heads = m->heads, .groups = m->key_heads,
                                  .vocab = m->vocab, .vocab_rows = m->vocab_rows, .eps = m->norm_eps, .name = slash ? slash + 1 : c->target, .pairs = pairs.data, .pairs_size = pairs.size,
                                  .pair_count = pair_count, .type = c->type, .count = c->count, .tensors = c->source };
@@ -261,7 +213,7 @@ pal_status pal_convert(const char *source, const char *target, const pal_convert
     conversion c = { .target = target, .options = options, .err = err };
     const pal_status st = convert(&c, source);
     if (report) *report = c.report;
-    pal_tokenizer_close(c.tokenizer);
+    pal_attachment_close(&c.attached);
     pal_free(c.tensors);
     pal_free(c.source);
     pal_model_close(c.model);

@@ -20,6 +20,9 @@ pal_status pal_config_read(pal_model_config *out, const json_t *root, const pal_
 pal_status pal_config_of_source(pal_model_config *out, const pal_source *source, pal_error *err);
 /* A new object. Keys of `base` (may be NULL) that mean nothing to us are kept. NULL when memory is short. */
 json_t *pal_config_write(const pal_model_config *config, const json_t *base);
+/* The same of a model made of another, whose configuration `base` is: what it says of other things stays, less what makes a
+ * directory an official one. Official code accepts no foreign keys, so an official one gets none. */
+json_t *pal_config_write_from(const pal_model_config *config, const pal_model_config *from, const json_t *base);
 /* Plain Mamba2 as Hugging Face's class describes it; vocab_size there counts rows. */
 json_t *pal_config_write_hugging_face(const pal_model_config *config);
 

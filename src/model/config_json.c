@@ -546,3 +546,14 @@ json_t *pal_config_write(const pal_model_config *c, const json_t *base) {
     else write_language(to, c);
     return to;
 }
+
+json_t *pal_config_write_from(const pal_model_config *c, const pal_model_config *from, const json_t *base) {
+    static const char *const official[] = { "ssm_cfg", "attn_cfg", "attn_layer_idx", "d_model", "d_intermediate", "n_layer", "fused_add_norm", "pad_vocab_size_multiple", "tie_embeddings" };
+    if (c->official == from->official) return pal_config_write(c, base);
+    if (c->official) return pal_config_write(c, NULL);
+    json_t *kept = base ? json_deep_copy(base) : NULL;
+    for (size_t i = 0; kept && i < sizeof official / sizeof *official; i++) json_object_del(kept, official[i]);
+    json_t *made = pal_config_write(c, kept);
+    json_decref(kept);
+    return made;
+}

@@ -95,16 +95,6 @@ pal_status pal_surgery_config(pal_model_config *out, const pal_model_config *fro
     return pal_model_config_check(out, err);
 }
 
-/* config.json of the result: what the source says of other things stays, what makes a directory an official one goes. */
-static json_t *make_json(const pal_model_config *config, const pal_model_config *from, const json_t *base) {
-    static const char *const official[] = { "ssm_cfg", "attn_cfg", "attn_layer_idx", "d_model", "d_intermediate", "n_layer", "fused_add_norm", "pad_vocab_size_multiple", "tie_embeddings" };
-    json_t *kept = base ? json_deep_copy(base) : NULL;
-    for (size_t i = 0; from->official && kept && i < sizeof official / sizeof *official; i++) json_object_del(kept, official[i]);
-    json_t *made = pal_config_write(config, kept);
-    json_decref(kept);
-    return made;
-}
-
 typedef struct {
     const pal_source *source;
     const pal_model_config *from, *to;
@@ -190,7 +180,7 @@ pal_status pal_surgery_write(pal_model_writer **out, const char *directory, cons
         st = pal_model_writer_open(out, directory, op.tensors, op.table.count, err);
     }
     if (!st) st = put_all(&op, *out, cx, err);
-    if (!st && !(json = make_json(&to, &from->config, from->source.config))) st = pal_fail(err, PAL_E_MEMORY, "no memory to write %s", directory);
+    if (!st && !(json = pal_config_write_from(&to, &from->config, from->source.config))) st = pal_fail(err, PAL_E_MEMORY, "no memory to write %s", directory);
     if (!st) st = pal_model_writer_finish(*out, json, err);
     json_decref(json);
     pal_free(op.tensors);

@@ -46,15 +46,15 @@ static pal_status each_entry(pal_optimiser *o, const pal_model *model, const cha
     return st;
 }
 
-static pal_status unmatched(const char *pattern, pal_error *err) {
-    return pal_fail(err, PAL_E_ARGUMENT, "no weight of this model matches '%s'", pattern);
+static pal_status unmatched(const char *what, const char *pattern, pal_error *err) {
+    return pal_fail(err, PAL_E_ARGUMENT, "%s '%s': no weight of this model matches", what, pattern);
 }
 
 static pal_status freeze_entry(pal_optimiser *o, const pal_model *model, char *pattern, pal_error *err) {
     bool found = false;
     for (size_t i = 0; i < o->weights; i++)
         if (fnmatch(pattern, pal_model_weight(model, i)->name, 0) == 0) o->settings[i].trained = false, found = true;
-    return found ? PAL_OK : unmatched(pattern, err);
+    return found ? PAL_OK : unmatched("weights to freeze", pattern, err);
 }
 
 /* Marks with a negative rate what stays; everything else is frozen afterwards. */
@@ -62,7 +62,7 @@ static pal_status keep_entry(pal_optimiser *o, const pal_model *model, char *pat
     bool found = false;
     for (size_t i = 0; i < o->weights; i++)
         if (fnmatch(pattern, pal_model_weight(model, i)->name, 0) == 0) o->settings[i].rate = -1, found = true;
-    return found ? PAL_OK : unmatched(pattern, err);
+    return found ? PAL_OK : unmatched("weights to train alone", pattern, err);
 }
 
 static pal_status rate_entry(pal_optimiser *o, const pal_model *model, char *entry, pal_error *err) {
@@ -74,7 +74,7 @@ static pal_status rate_entry(pal_optimiser *o, const pal_model *model, char *ent
     bool found = false;
     for (size_t i = 0; i < o->weights; i++)
         if (fnmatch(entry, pal_model_weight(model, i)->name, 0) == 0) o->settings[i].rate = factor, found = true;
-    return found ? PAL_OK : unmatched(entry, err);
+    return found ? PAL_OK : unmatched("learning-rate factor of", entry, err);
 }
 
 static pal_status choose_settings(pal_optimiser *o, const pal_model *model, pal_error *err) {

@@ -69,6 +69,8 @@ try:
         run("convert", folder / "ours", folder / "hf", "--to", "hf-mamba2", *spec)
         run("convert", folder / "hf", folder / "hf-back", "--to", "official", *spec)
         straight = read_safetensors(folder / "straight" / "model.safetensors")
+        ids = json.loads((folder / "hf" / "config.json").read_text())
+        check(f"{kind}: Hugging Face shall not end a text at its own default", "eos_token_id" in ids and ids["eos_token_id"] != 2, ids)
         check(f"{kind}: ours and back", read_safetensors(folder / "back" / "model.safetensors") == straight)
         check(f"{kind}: Hugging Face and back", read_safetensors(folder / "hf-back" / "model.safetensors") == straight)
         a, b = (json.loads((folder / d / "config.json").read_text()) for d in ("back", "straight"))
@@ -92,6 +94,19 @@ try:
     done = run("inspect", root / "hf")
     check("norm groups are said", "norm_groups" in done.stderr, done.stderr)
     check("and silent when stated", "norm_groups" not in run("inspect", root / "hf" / "hf").stderr)
+
+    # what a configuration says of other things stays, and a file for generating goes along without any tokenizer
+    writers.write("torch", root / "stated")
+    config = json.loads((root / "stated" / "config.json").read_text())
+    (root / "stated" / "config.json").write_text(json.dumps({**config, "eos_token_id": 7, "remark": "kept"}))
+    (root / "stated" / "generation_config.json").write_text('{"top_p": 0.5}')
+    for layout in ("palimpsa", "hf-mamba2"):
+        run("convert", root / "stated", root / f"stated-{layout}", "--to", layout)
+        config = json.loads((root / f"stated-{layout}" / "config.json").read_text())
+        check(f"{layout}: eos_token_id stays", config.get("eos_token_id") == 7, config)
+        check(f"{layout}: how to generate goes along", (root / f"stated-{layout}" / "generation_config.json").exists())
+        check(f"{layout}: nothing official stays", not {"ssm_cfg", "d_model", "n_layer"} & set(config), config)
+    check("other keys stay", json.loads((root / "stated-palimpsa" / "config.json").read_text()).get("remark") == "kept")
 
     # a tokenizer goes along
     run("convert", root / "gguf" / "model.gguf", root / "with", "--to", "palimpsa")
@@ -149,10 +164,10 @@ try:
     # a disk that is full: a limit on the size of files stands in for it
     done = subprocess.run([program, "convert", str(root / "torch"), str(root / "big"), "--to", "official"], capture_output=True, text=True,
                           preexec_fn=lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))))
-    check("a full disk", done.returncode in (1, 2) and len(done.stderr.splitlines()) == 1, done.stderr)
+    check("a full disk", done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr)
     done = subprocess.run([program, "convert", str(root / "torch"), str(root / "big.gguf"), "--to", "gguf", "--tokenizer", "none"], capture_output=True, text=True,
                           preexec_fn=lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))))
-    check("a full disk for GGUF", done.returncode in (1, 2) and len(done.stderr.splitlines()) == 1, done.stderr)
+    check("a full disk for GGUF", done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr)
     check("nothing is left", not [p.name for p in root.iterdir() if p.name.startswith("big")], [p.name for p in root.iterdir()])
 finally:
     subprocess.run(["rm", "-rf", str(root)])

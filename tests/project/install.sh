@@ -28,3 +28,10 @@ cmake -S "$work/cmake" -B "$work/cmake/build" -G Ninja -DCMAKE_PREFIX_PATH="$wor
 cmake --build "$work/cmake/build" >/dev/null
 "$work/cmake/build/remember" | cmp - "$work/expected"
 "$work/prefix/bin/palimpsa" --version
+
+# Recipes come with the program, wherever it is started.
+cd "$work"
+"$work/prefix/bin/palimpsa" train --recipe metaplastic --model none/there --data none.txt --out run 2> said && exit 1
+grep -q "none/there\|none.txt" said
+"$work/prefix/bin/palimpsa" train --recipe no-such --out run 2> said && exit 1
+grep -q "no no-such.json in .*share/palimpsa/configs" said

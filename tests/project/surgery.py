@@ -2,9 +2,9 @@
 """Surgery from the outside: an official Mamba2 directory, made here by a writer of torch's files that shares nothing with the
 library, goes through `inspect --windows`, `convert --metaplastic`, a short fine-tune by recipe and `generate`; the numbers are compared with sums made here, and wrong
 usage gets one sentence and leaves nothing behind."""
-import collections, io, json, math, os, pathlib, pickle, random, resource, signal, statistics, struct, subprocess, sys, tempfile, types, zipfile
+import collections, io, json, math, os, pathlib, pickle, random, resource, signal, statistics, struct, subprocess, sys, tempfile, types, zipfile, time
 
-program = sys.argv[1]
+program = str(pathlib.Path(sys.argv[1]).resolve())
 rng = random.Random(11)
 LAYERS, HIDDEN, STATE, HEAD, VOCAB, ROWS, TAPS = 4, 32, 8, 16, 256, 264, 4
 INNER = 2 * HIDDEN
@@ -22,7 +22,7 @@ def palimpsa(*words, code=0, limit=None):
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write past the limit fails, as on a full disk
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, preexec_fn=before)
+    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, preexec_fn=before, cwd="/")  # recipes are found from anywhere
     check(done.returncode == code, f"{' '.join(map(str, words))}: exit code {done.returncode}, expected {code}\n{done.stdout}{done.stderr}")
     if code:
         check(done.stderr.count("\n") == 1, f"{' '.join(map(str, words))}: expected one sentence, found: {done.stderr}")
@@ -139,6 +139,7 @@ with tempfile.TemporaryDirectory() as name:
     root = pathlib.Path(name)
     source, text, tensors = root / "official", root / "text.txt", make_tensors()
     write_official(source, tensors)
+    (source / "generation_config.json").write_text('{"top_p": 0.5}')
     text.write_bytes(b"".join(b"The %d. line says %d times %d.\n" % (i, i * i % 97, i % 13) for i in range(40)))
     ids = list(text.read_bytes())
     given = ["--data", text, "--tokenizer", "bytes"]
@@ -177,6 +178,7 @@ with tempfile.TemporaryDirectory() as name:
             check(shape == (INNER, 2) and all(abs(x) <= 2**-0.5 for x in numbers) and max(numbers) > 0.6, key)
         else:
             check(key.endswith("b_rank_proj.weight") and shape == (2, HIDDEN) and 0.01 < statistics.pstdev(numbers) < 0.03, key)
+    check((root / "hybrid" / "generation_config.json").read_text() == '{"top_p": 0.5}', "generation_config.json goes along")
     check("hybrid Palimpsa-M" in palimpsa("inspect", root / "hybrid"), "inspect of the hybrid")
     palimpsa("inspect", root / "hybrid", "--windows", "--data", text)  # its tokenizer went along
     palimpsa("convert", source, root / "same", "--metaplastic", "top:2", *given, "--seed", 1)
@@ -187,7 +189,7 @@ with tempfile.TemporaryDirectory() as name:
     book, configs = root / "book.txt", pathlib.Path(__file__).resolve().parents[2] / "configs"
     book.write_bytes(text.read_bytes() * 8)
     short_run = ["--data", book, "--tokenizer", "bytes", "--steps", 30, "--row", 256, "--context", 128, "--batch", 2, "--lr", 3e-3, "--warmup", 5, "--log-every", 1, "--threads", 1]
-    palimpsa("train", "--config", configs / "metaplastic.json", "--model", root / "hybrid", *short_run, "--out", root / "tuned")
+    palimpsa("train", "--recipe", "metaplastic", "--model", root / "hybrid", *short_run, "--out", root / "tuned")
     lines = [json.loads(line) for line in (root / "tuned" / "metrics.jsonl").read_text().splitlines()]
     losses = [x["loss"] for x in lines if "loss" in x]
     check(statistics.mean(losses[-5:]) < statistics.mean(losses[:5]) - 0.5, f"fine-tuning does not lower the loss: {losses[:5]} ... {losses[-5:]}")
@@ -195,11 +197,20 @@ with tempfile.TemporaryDirectory() as name:
     check(all((a is None) == (i not in seen["chosen"]) and (a is None or abs(a - b) > 1e-3) for i, (a, b) in enumerate(zip(scales[0], scales[-1]))), f"b_scale: {scales[0]}, {scales[-1]}")
     check(all(len(x["n_t"]) == len(x["ratio"]) == LAYERS for x in lines if "b_scale" in x), "windows and ratios are logged")
     palimpsa("train", "--config", configs / "metaplastic.json", "--model", source, *short_run, "--lr-factor", "", "--out", root / "control")
+    # A directory is meant where it holds a checkpoint, though its name is a preset's too.
+    (root / "mamba2-130m").symlink_to(source)
+    done = subprocess.run([program, *map(str, ["train", "--recipe", "metaplastic", "--lr-factor", "", "--model", "mamba2-130m", *short_run, "--steps", 2, "--out", root / "named"])],
+                          capture_output=True, text=True, cwd=root)
+    check(done.returncode == 0 and "weights from the directory mamba2-130m" in done.stdout, f"a directory with a preset's name: {done.stdout}{done.stderr}")
+    refused(["train", "--recipe", "metaplastic", "--model", source, "--data", book, "--tokenizer", "bytes", "--warmup", 0, "--out", root / "unmatched"], "learning-rate factor of '*.b_scale'")
     palimpsa("train", "--config", configs / "metaplastic-alone.json", "--model", root / "hybrid", *short_run, "--out", root / "alone")
     alone = read_safetensors(root / "alone" / "checkpoints" / "step-30" / "model.safetensors")
     for key, value in read_safetensors(root / "hybrid" / "model.safetensors").items():
         check((alone[key] == value) == (".b_" not in key), f"plastic parameters alone: {key}")
     palimpsa("train", "--config", configs / "metaplastic-exact.json", "--model", root / "hybrid", *short_run, "--out", root / "steep")
+    said = subprocess.run([program, *map(str, ["train", "--recipe", "metaplastic", "--model", root / "hybrid", *short_run, "--warmup", 200, "--steps", 2, "--out", root / "brief"])],
+                          capture_output=True, text=True).stderr
+    check("warning: the run of 2 updates ends within its warm-up of 200" in said, said)
     palimpsa("train", "--config", configs / "continue.json", "--model", root / "tuned", *short_run, "--steps", 3, "--out", root / "continue")
     palimpsa("needle", book, "--tokenizer", "bytes", "--tokens", 600, "--count", 20, "--seed", 3, "--out", root / "needles.jsonl")
     rows = [json.loads(line)["text"] for line in (root / "needles.jsonl").read_text().splitlines()]
@@ -227,7 +238,18 @@ with tempfile.TemporaryDirectory() as name:
     check(done["proof"]["on"] <= 2e-6 and done["proof"]["moved"] == 0, f"--exact: {done['proof']}")
     said = palimpsa("convert", source, root / "exact2", "--metaplastic", "1", *given, "--exact")
     check("updates" in said and "b_scale starts at -20" in said, said)
-    palimpsa("convert", source, root / "unproved", "--metaplastic", "3", "--no-proof")
+    done = json.loads(palimpsa("convert", source, root / "exact3", "--metaplastic", "1", "--exact", "--no-proof", "--json"))
+    check(done["updates_to_open"] == 670 and "proof" not in done, f"--exact without a proof: {done}")
+    check("670 updates" in palimpsa("convert", source, root / "exact4", "--metaplastic", "1", "--exact", "--no-proof"), "--exact without a proof")
+    said = palimpsa("convert", source, root / "unproved", "--metaplastic", "3", "--no-proof")
+    check("no tokenizer" in said, said)
+    damaged = root / "damaged"
+    palimpsa("convert", source, damaged, "--metaplastic", "3", "--no-proof", "--tokenizer", "bytes")
+    (damaged / "special_tokens_map.json").write_text("{}")
+    palimpsa("convert", damaged, root / "beside", "--metaplastic", "2", "--no-proof")
+    check((root / "beside" / "special_tokens_map.json").exists(), "the tokenizer's other files go along")
+    (damaged / "tokenizer.json").write_text("{")
+    refused(["convert", damaged, root / "new", "--metaplastic", "2", "--no-proof"], "tokenizer.json")
     palimpsa("convert", root / "unproved", root / "more", "--metaplastic", "top:1", *given)  # one layer more, the first stays
     check(3 in json.loads((root / "more" / "config.json").read_text())["metaplastic_layers"], "a second surgery loses the first")
     palimpsa("convert", source, root / "half", "--metaplastic", "3", "--no-proof", "--dtype", "bf16")
@@ -245,12 +267,15 @@ with tempfile.TemporaryDirectory() as name:
     refused([*base, "--metaplastic", "top:2"], "--data")
     refused([*base, "--metaplastic", "1"], "--data")
     refused([*base, "--metaplastic", "1", "--data", text], "--tokenizer")
+    refused([*base, "--metaplastic", "1", "--data", text, "--tokenizer", "none"], "--tokenizer none: the text")
     refused([*base, "--metaplastic", "1", "--data", short, "--tokenizer", "bytes"], "9 tokens, expected at least 32")
     refused([*base, "--metaplastic", "1", *given, "--proof-tokens", "100000"], "tokens, expected at least 100000")
     refused([*base, "--metaplastic", "1", *given, "--b-scale", "1:0"], "lower one first")
     refused([*base, "--metaplastic", "1", *given, "--b-scale", "1"], "LO:HI")
     refused([*base, "--metaplastic", "1", *given, "--b-scale", "nan:1"], "two numbers")
     refused([*base, "--metaplastic", "1", *given, "--b-scale", "0:1", "--exact"], "--b-scale")
+    refused(["train", "--recipe", "metaplastik", "--model", source, "--out", new], "no metaplastik.json in")
+    refused(["train", "--recipe", "configs/metaplastic", "--model", source, "--out", new], "--config")
     refused([*base, "--metaplastic", "1", *given, "--rank", "-1"], "--rank")
     refused([*base, "--metaplastic", "1", *given, "--dtype", "q8_0"], "f32, bf16 or f16")
     refused([*base, "--metaplastic", "1", *given, "--to", "gguf"], "--to palimpsa")
@@ -269,7 +294,18 @@ with tempfile.TemporaryDirectory() as name:
     refused([*base, "--metaplastic", "1", *given, "--dtype", "bf16"], "differs from its source", "--dtype", code=1)
     size = (root / "unproved" / "model.safetensors").stat().st_size
     for limit in (0, 1000, size // 2, size - 1000):
-        refused([*base, "--metaplastic", "1", *given], code=1, limit=limit)
+        refused([*base, "--metaplastic", "1", *given], limit=limit)
+    # A signal in the middle: here, of the proof.
+    (root / "long.txt").write_bytes(text.read_bytes() * 100)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        child = subprocess.Popen([program, *map(str, base), "--metaplastic", "1", "--data", root / "long.txt", "--tokenizer", "bytes", "--proof-tokens", "100000"],
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        while child.poll() is None and not list(root.glob("new.*/config.json")):
+            time.sleep(0.002)
+        child.send_signal(number)
+        said = child.communicate()[1]
+        check(child.returncode == 1 and "interrupted; nothing was written" in said and said.count("\n") == 1, f"signal {number}: {child.returncode}, {said}")
+    (root / "long.txt").unlink()
     short.unlink()
     check(sorted(p.name for p in root.iterdir()) == before, f"left behind: {sorted(set(p.name for p in root.iterdir()) - set(before))}")
 print("windows, surgery, proof and refusals: as they should be")

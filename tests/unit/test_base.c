@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/arena.h"
 #include "base/half.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "base/math.h"
 #include "base/parallel.h"
@@ -263,8 +264,23 @@ static void half_conversions_are_exact_and_round_to_even(void **state) {
     assert_int_equal(pal_f32_to_bf16(1.0f + 0x3p-8f), 0x3f82);
 }
 
+static void take_warning(void *user, const char *text) { snprintf(user, 64, "%s", text); }
+
+static void sentences_hold_no_control_characters(void **state) {
+    (void)state;
+    pal_error err;
+    char said[64] = "";
+    pal_fail(&err, PAL_E_FORMAT, "tensor '%s'", "a\x1b[2J\nb\x7f\xc3\xa9");
+    assert_string_equal(err.text, "tensor 'a?[2J?b?\xc3\xa9'");
+    pal_log_listen(take_warning, said);
+    pal_warn("tensor '%s'", "a\r\nb");
+    pal_log_listen(NULL, NULL);
+    assert_string_equal(said, "tensor 'a??b'");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sentences_hold_no_control_characters),
         cmocka_unit_test(arena_places_what_it_measured),
         cmocka_unit_test(arena_refuses_overflow),
         cmocka_unit_test(allocations_are_counted_and_can_fail),

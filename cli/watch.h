@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* Long work that leaves all or nothing: signals ask for a clean end, and a terminal is told how far it is. */
+#ifndef PAL_CLI_WATCH_H
+#define PAL_CLI_WATCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct cli_watch {
+    double shown; /* clock of the last line on the terminal; 0: none yet */
+} cli_watch;
+
+double cli_seconds(void); /* of a clock that only goes forward */
+
+/* From now on SIGINT, SIGTERM and SIGHUP (unless it is ignored) do not end the process; cli_watch_go_on tells instead. */
+void cli_watch_begin(cli_watch *watch);
+bool cli_watch_go_on(void *watch, size_t done, size_t total); /* to be called now and then; false: stop */
+bool cli_watch_stopped(void);
+void cli_watch_end(cli_watch *watch); /* clears the line */
+
+#endif

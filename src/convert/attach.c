@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+#include "convert/attach.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/context.h"
+#include "base/map.h"
+
+enum { PATH_MAX_TEXT = 4400 };
+
+/* Files that tell how text becomes tokens. */
+static const char *const tokenizer_files[] = { "tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt", "tokenizer.gguf", "tokenizer_config.json",
+                                               "special_tokens_map.json", "added_tokens.json", "chat_template.jinja" };
+static const char generation_file[] = "generation_config.json";
+
+static bool is_file(const char *directory, const char *name) {
+    char path[PATH_MAX_TEXT];
+    struct stat info;
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode);
+}
+
+static bool has_tokenizer(const char *directory) {
+    return is_file(directory, "tokenizer.json") || is_file(directory, "tokenizer.model") || is_file(directory, "tokenizer.gguf") ||
+           (is_file(directory, "vocab.json") && is_file(directory, "merges.txt"));
+}
+
+pal_status pal_attachment_find(pal_attachment *out, const pal_source *source, const char *given, size_t rows, pal_error *err) {
+    const bool gguf = strcmp(source->format, "gguf") == 0;
+    *out = (pal_attachment){ .directory = gguf ? NULL : source->path };
+    if (given && strcmp(given, "none") == 0) return PAL_OK;
+    if (!given && !gguf && !has_tokenizer(source->path)) return PAL_OK;
+    const pal_status st = pal_tokenizer_open(&out->tokenizer, given ? given : source->path, err);
+    if (st && !given && gguf) return PAL_OK; /* a GGUF file without a vocabulary */
+    if (st) return st;
+    out->copy = !given && !gguf;
+    /* The list of tokens may be padded to the rows of the embedding, as GGUF files do. */
+    const size_t size = pal_tokenizer_size(out->tokenizer);
+    if (size <= rows) return PAL_OK;
+    pal_attachment_close(out);
+    return pal_fail(err, PAL_E_ARGUMENT, "%s: the tokenizer has %zu ids, the model's embedding %zu rows", given ? given : source->path, size, rows);
+}
+
+static pal_status copy_file(const char *name, const char *from, const char *to, pal_error *err) {
+    char path[PATH_MAX_TEXT];
+    pal_map map;
+    pal_writer w;
+    pal_status st;
+    if (!is_file(from, name)) return PAL_OK;
+    snprintf(path, sizeof path, "%s/%s", from, name);
+    if ((st = pal_map_open(&map, path, err))) return st;
+    snprintf(path, sizeof path, "%s/%s", to, name);
+    if (!(st = pal_writer_open(&w, path, err))) {
+        if (map.size) fwrite(map.data, 1, map.size, w.stream);
+        st = pal_writer_commit(&w, err);
+    }
+    pal_map_close(&map);
+    return st;
+}
+
+pal_status pal_attachment_write(const pal_attachment *a, const char *directory, pal_error *err) {
+    pal_status st = a->directory ? copy_file(generation_file, a->directory, directory, err) : PAL_OK;
+    if (!st && a->tokenizer && !a->copy) return pal_tokenizer_save(a->tokenizer, directory, err);
+    for (size_t i = 0; a->copy && i < PAL_COUNT(tokenizer_files) && !st; i++) st = copy_file(tokenizer_files[i], a->directory, directory, err);
+    return st;
+}
+
+void pal_attachment_close(pal_attachment *a) {
+    pal_tokenizer_close(a->tokenizer);
+    *a = (pal_attachment){ 0 };
+}
