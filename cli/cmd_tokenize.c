@@ -98,12 +98,14 @@ static int learn(const tokenize_options *o, const char **files, int count, pal_e
     pal_slice *texts = pal_alloc((size_t)count, sizeof *texts);
     pal_status st = PAL_OK;
     int code = CLI_OK;
+    bool made = false; /* a directory that nothing was learned for is not left behind */
     if (!maps || !texts) st = pal_fail(err, PAL_E_MEMORY, "no memory for a list of %d files", count);
     for (int i = 0; i < count && !st; i++)
         if (!(st = pal_map_open(&maps[i], files[i], err))) texts[i] = (pal_slice){ maps[i].data, maps[i].size };
-    if (!st && mkdir(o->out, 0777) != 0 && errno != EEXIST) st = pal_fail(err, PAL_E_IO, "%s: cannot make this directory: %s", o->out, strerror(errno));
+    if (!st && !(made = mkdir(o->out, 0777) == 0) && errno != EEXIST) st = pal_fail(err, PAL_E_IO, "%s: cannot make this directory: %s", o->out, strerror(errno));
     if (!st) st = o->learn_chars ? pal_tokenizer_learn_chars(&tok, texts, (size_t)count, err) : pal_tokenizer_train_bpe(&tok, texts, (size_t)count, (size_t)o->train_bpe, err);
     if (!st) st = pal_tokenizer_save(tok, o->out, err);
+    if (st && made) rmdir(o->out);
     if (st) code = cli_fail(err);
     else fprintf(stderr, "%s: %zu ids (%s)\n", o->out, pal_tokenizer_size(tok), pal_tokenizer_kind(tok));
     if (!st && !o->learn_chars && pal_tokenizer_size(tok) < (size_t)o->train_bpe)

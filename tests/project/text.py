@@ -93,6 +93,13 @@ with tempfile.TemporaryDirectory() as folder:
     assert b'"BF16"' in pathlib.Path("text/checkpoints/best/model.safetensors").read_bytes()[:4000]
     assert b'"BF16"' not in pathlib.Path("text/checkpoints/step-14/model.safetensors").read_bytes()[:4000]
 
+    # The end of a text that was held back is measured by its own bytes and words.
+    for part in ("valid", "train"):
+        measured = json.loads(run("eval", "sequences", "--data", "book", "--part", part, "--json"))
+        held = book["valid"]["bytes"], book["valid"]["words"]
+        expected = held if part == "valid" else (book["bytes"] - held[0], book["words"] - held[1])
+        assert (measured["bytes"], measured["words"]) == expected, (part, measured, book)
+
     # Fine-tuning starts from a model's weights, at a tenth of the rate.
     run("train", "--task", "text", "--data", "notes", "--model", "mixed", "--steps", 2, "--row", 64, "--context", 32, "--batch", 1, "--out", "tuned")
     assert abs(json.loads(pathlib.Path("tuned/config.json").read_text())["lr"] - 3e-4) < 1e-12
@@ -107,11 +114,15 @@ with tempfile.TemporaryDirectory() as folder:
                           (["--data", "book", "--tokenizer", "bytes"], "another tokenizer"), (["--data", "book", "--model", "text"], "another tokenizer"),
                           (["--data", "book=0"], "above 0"), (["--data", "book", "--carry-state", "--model", "transformer"], "fixed size"),
                           (["--data", "book", "--vocab", 20], "300 ids"), (["--data", "book", "--shuffle", "well"], "--shuffle"),
+                          (["--data", "book", "--row", 1 << 30, "--batch", 1 << 30, "--accumulate", 16], "too large"),
+                          (["--data", "book", "--sample", ""], "sample"), (["--data", "text/data-0", "--sample", "\u2603"], "U+2603"),
                           (["--data", "empty.txt", "--tokenizer", "bytes"], "no text"), (["--data", "book", "--valid-data", "cut"], "cut short")):
         model = [] if "--model" in options else ["--model", "palimpsa-d"]
         message = run(*train, *options, *model, "--out", "refused", code=2)
         assert says in message, (options, message)
         assert not pathlib.Path("refused/config.json").exists()
+    run("tokenize", "--train-bpe", 10, "--out", "unlearned", "book.txt", code=2)
+    assert not pathlib.Path("unlearned").exists()
     # Other data under the same name.
     run("tokenize", "book.txt", "--tokenizer", "bpe", "--valid", 0.2, "--out", "moving")
     run(*train, "--data", "moving", "--model", "palimpsa-d", "--stop-after", 3, "--out", "moved")
