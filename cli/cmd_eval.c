@@ -79,7 +79,8 @@ static int measure(measured *m, const eval_options *o, const pal_context *cx) {
                                              .user = &v, .stop = &interrupted };
     const pal_status st = pal_perplexity_run(&m->result, t.model, t.tokenizer, cx, data, &options, &err);
     if (v.open) fputs("\r\033[K", stderr);
-    if (st) code = cli_error(interrupted || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s: %s", st == PAL_E_ARGUMENT && !interrupted ? o->data : m->name, err.text);
+    if (st && strncmp(err.text, o->data, strlen(o->data)) == 0) code = cli_fail(&err); /* names the file itself */
+    else if (st) code = cli_error(interrupted || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s: %s", st == PAL_E_ARGUMENT && !interrupted ? o->data : m->name, err.text);
     pal_eval_data_close(data);
     text_model_close(&t);
     return code;

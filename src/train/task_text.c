@@ -159,13 +159,16 @@ static int32_t draw(const float *logits, int n, double u) {
     return n - 1;
 }
 
-/* JSON holds UTF-8 only: bytes that are not, as an untrained model writes them, become U+FFFD. */
+static bool printable(uint32_t c) { return c == '\n' || c == '\t' || c == '\r' || (c >= 0x20 && c < 0x7F) || c >= 0xA0; }
+
+/* JSON holds UTF-8 only: bytes that are not, as an untrained model writes them, become U+FFFD, and so do control characters,
+ * since samples go to terminals. */
 static pal_status readable(const pal_bytes *text, pal_bytes *out, pal_error *err) {
     pal_status st = PAL_OK;
     for (size_t i = 0, length; i < text->size && !st; i += length ? length : 1) {
         uint32_t code = 0;
         length = pal_utf8_read(text->data + i, text->size - i, &code);
-        st = length && code ? pal_bytes_append(out, text->data + i, length, err) : pal_bytes_append(out, "\xEF\xBF\xBD", 3, err);
+        st = length && printable(code) ? pal_bytes_append(out, text->data + i, length, err) : pal_bytes_append(out, "\xEF\xBF\xBD", 3, err);
     }
     return st;
 }

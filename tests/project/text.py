@@ -65,7 +65,7 @@ with tempfile.TemporaryDirectory() as folder:
              "--checkpoint-every", 4, "--valid-tokens", 500]
     train = ["train", "--task", "text", *small]
     runs = {
-        "sequences": ["--data", "book", "--model", "palimpsa-d", "--sample", "the king", "--sample-tokens", 20],
+        "sequences": ["--data", "book", "--model", "palimpsa-d", "--sample", "the king", "--sample-tokens", 150],
         "mixed": ["--data", "book=2,notes=1", "--model", "palimpsa-m", "--accumulate", 2, "--shuffle", "documents"],
         "carried": ["--data", "book", "--model", "palimpsa-m", "--carry-state"],
         "text": ["--data", "book.txt", "--tokenizer", "chars", "--model", "transformer", "--save-dtype", "bf16"],
@@ -89,7 +89,10 @@ with tempfile.TemporaryDirectory() as folder:
         last = lines[0][-1]
         assert {"valid_loss", "token_perplexity", "byte_perplexity", "word_perplexity"} <= set(last) and "accuracy" not in last, last
         assert pathlib.Path(name, "checkpoints/best/tokenizer.json").exists()
-    assert "sample" in json.loads(pathlib.Path("sequences/metrics.jsonl").read_text().splitlines()[-1])
+    sample = json.loads(pathlib.Path("sequences/metrics.jsonl").read_text().splitlines()[-1])["sample"]
+    assert len(sample) > 50 and all(c.isprintable() or c in "\n\t\r\u00ad\ufffd" or c.isspace() for c in sample), sample  # nothing that upsets a terminal
+    report = pathlib.Path("sequences/report.html").read_text()
+    assert "perplexity" in report and "ccuracy" not in report
     assert b'"BF16"' in pathlib.Path("text/checkpoints/best/model.safetensors").read_bytes()[:4000]
     assert b'"BF16"' not in pathlib.Path("text/checkpoints/step-14/model.safetensors").read_bytes()[:4000]
 
