@@ -124,6 +124,7 @@ with tempfile.TemporaryDirectory() as folder:
         message = run(*train, *options, *model, "--out", "refused", code=2)
         assert says in message, (options, message)
         assert not pathlib.Path("refused/config.json").exists()
+        assert "empty.txt" not in options or not pathlib.Path("refused").exists()
     run("tokenize", "--train-bpe", 10, "--out", "unlearned", "book.txt", code=2)
     assert not pathlib.Path("unlearned").exists()
     # Other data under the same name.
