@@ -79,7 +79,8 @@ static int measure(measured *m, const eval_options *o, const pal_context *cx) {
                                              .user = &v, .stop = &interrupted };
     const pal_status st = pal_perplexity_run(&m->result, t.model, t.tokenizer, cx, data, &options, &err);
     if (v.open) fputs("\r\033[K", stderr);
-    if (st) code = cli_error(interrupted || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s: %s", st == PAL_E_ARGUMENT && !interrupted ? o->data : m->name, err.text);
+    if (st && strncmp(err.text, o->data, strlen(o->data)) == 0) code = cli_fail(&err); /* names the file itself */
+    else if (st) code = cli_error(interrupted || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s: %s", st == PAL_E_ARGUMENT && !interrupted ? o->data : m->name, err.text);
     pal_eval_data_close(data);
     text_model_close(&t);
     return code;
@@ -105,8 +106,8 @@ static json_t *bins_json(const pal_perplexity *p, const pal_perplexity *minus) {
 
 static json_t *model_json(const measured *m, const measured *baseline) {
     const pal_perplexity *p = &m->result;
-    json_t *root = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f}", "model", m->name, "task", "perplexity", "documents", (json_int_t)p->documents, "tokens",
-                             (json_int_t)p->tokens, "bytes", (json_int_t)p->bytes, "words", (json_int_t)p->words, "nll", p->nll / (double)p->tokens, "nll_sum", p->nll);
+    json_t *root = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "model", m->name, "task", "perplexity", "documents", (json_int_t)p->documents, "tokens",
+                             (json_int_t)p->tokens, "bytes", (json_int_t)p->bytes, "words", (json_int_t)p->words, "nll", number(p->nll / (double)p->tokens), "nll_sum", number(p->nll));
     json_object_set_new(root, "token_perplexity", number(per(p, p->tokens)));
     json_object_set_new(root, "byte_perplexity", number(per(p, p->bytes)));
     json_object_set_new(root, "word_perplexity", number(per(p, p->words)));
@@ -161,7 +162,7 @@ static int name_width(const measured *all, int count) {
 static void print_tables(const measured *all, int count, const measured *baseline) {
     const int shown = count + (baseline != NULL), width = name_width(all, shown);
     const pal_perplexity *first = &all[0].result;
-    printf("%llu documents, %llu bytes, %llu words\n\n", (unsigned long long)first->documents, (unsigned long long)first->bytes, (unsigned long long)first->words);
+    printf("%llu document%s, %llu bytes, %llu words\n\n", (unsigned long long)first->documents, first->documents == 1 ? "" : "s", (unsigned long long)first->bytes, (unsigned long long)first->words);
     printf("%-*s %12s %12s %12s %12s %12s %12s\n", width, "model", "tokens", "nats/token", "token ppl", "byte ppl", "word ppl", "tokens/s");
     for (int i = 0; i < shown; i++) {
         const pal_perplexity *p = &all[i].result;
@@ -182,7 +183,8 @@ static void print_tables(const measured *all, int count, const measured *baselin
             const double nll = bin_nll(&all[i].result, b);
             if (isfinite(nll)) printf(" %*.4f", width, nll);
             else printf(" %*s", width, "-");
-            if (baseline && i < count) printf(" (%+8.4f)", nll - bin_nll(&baseline->result, b));
+            const double above = baseline ? nll - bin_nll(&baseline->result, b) : NAN;
+            if (baseline && i < count && isfinite(above)) printf(" (%+8.4f)", above);
             else if (baseline) printf("%11s", "");
         }
         putchar('\n');

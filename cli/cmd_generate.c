@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/context.h"
+#include "base/map.h"
 #include "bench.h"
 #include "cli.h"
 #include "line.h"
@@ -352,6 +353,11 @@ static int read_prompts(session *s) {
 static int run(session *s, const pal_context *cx) {
     const generate_options *o = s->o;
     pal_error err;
+    if (o->save) { /* a memory that cannot be kept is known before the reading */
+        pal_writer w;
+        if (pal_writer_open(&w, o->save, &err)) return cli_fail_writing(&err);
+        pal_writer_drop(&w);
+    }
     int code = text_model_open(&s->m, o->path, o->tokenizer, NULL, cx);
     if (!code) code = read_prompts(s);
     if (code) return code;

@@ -15,6 +15,7 @@
 #include "cli.h"
 #include "data/tokenize.h"
 #include "progress.h"
+#include "text_model.h"
 
 typedef struct {
     const char *tokenizer, *encode, *encode_file, *decode, *out;
@@ -25,22 +26,6 @@ typedef struct {
     int64_t shard_tokens;
     cli_common common;
 } tokenize_options;
-
-static pal_status read_stream(FILE *f, pal_bytes *text, pal_error *err) {
-    size_t room = 0;
-    for (;;) {
-        if (text->size == room) {
-            room = room ? 2 * room : (size_t)1 << 16;
-            unsigned char *larger = realloc(text->data, room);
-            if (!larger) return pal_fail(err, PAL_E_MEMORY, "no memory for %zu bytes of standard input", room);
-            text->data = larger;
-        }
-        const size_t got = fread(text->data + text->size, 1, room - text->size, f);
-        if (got == 0) break;
-        text->size += got;
-    }
-    return ferror(f) ? pal_fail(err, PAL_E_IO, "cannot read standard input: %s", strerror(errno)) : PAL_OK;
-}
 
 static int print_ids(const pal_tokenizer *tok, const tokenize_options *o, const void *text, size_t size, pal_error *err) {
     const pal_encode_options options = { .add_special = o->add_special, .special_as_text = o->special_as_text };
@@ -61,9 +46,11 @@ static int encode_file(const pal_tokenizer *tok, const tokenize_options *o, pal_
     pal_map map = { 0 };
     pal_bytes text = { 0 };
     const bool standard = strcmp(o->encode_file, "-") == 0;
-    const pal_status st = standard ? read_stream(stdin, &text, err) : pal_map_open(&map, o->encode_file, err);
-    const int code = st ? cli_fail(err) : print_ids(tok, o, standard ? text.data : map.data, standard ? text.size : map.size, err);
-    free(text.data);
+    int code = CLI_OK;
+    if (standard) code = text_read("-", &text);
+    else if (pal_map_open(&map, o->encode_file, err)) code = cli_fail(err);
+    if (!code) code = print_ids(tok, o, standard ? text.data : map.data, standard ? text.size : map.size, err);
+    pal_bytes_free(&text);
     pal_map_close(&map);
     return code;
 }
@@ -98,12 +85,14 @@ static int learn(const tokenize_options *o, const char **files, int count, pal_e
     pal_slice *texts = pal_alloc((size_t)count, sizeof *texts);
     pal_status st = PAL_OK;
     int code = CLI_OK;
+    bool made = false; /* a directory that nothing was learned for is not left behind */
     if (!maps || !texts) st = pal_fail(err, PAL_E_MEMORY, "no memory for a list of %d files", count);
     for (int i = 0; i < count && !st; i++)
         if (!(st = pal_map_open(&maps[i], files[i], err))) texts[i] = (pal_slice){ maps[i].data, maps[i].size };
-    if (!st && mkdir(o->out, 0777) != 0 && errno != EEXIST) st = pal_fail(err, PAL_E_IO, "%s: cannot make this directory: %s", o->out, strerror(errno));
+    if (!st && !(made = mkdir(o->out, 0777) == 0) && errno != EEXIST) st = pal_fail(err, PAL_E_IO, "%s: cannot make this directory: %s", o->out, strerror(errno));
     if (!st) st = o->learn_chars ? pal_tokenizer_learn_chars(&tok, texts, (size_t)count, err) : pal_tokenizer_train_bpe(&tok, texts, (size_t)count, (size_t)o->train_bpe, err);
     if (!st) st = pal_tokenizer_save(tok, o->out, err);
+    if (st && made) rmdir(o->out);
     if (st) code = cli_fail(err);
     else fprintf(stderr, "%s: %zu ids (%s)\n", o->out, pal_tokenizer_size(tok), pal_tokenizer_kind(tok));
     if (!st && !o->learn_chars && pal_tokenizer_size(tok) < (size_t)o->train_bpe)

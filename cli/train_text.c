@@ -47,9 +47,11 @@ static int text_to_shards(const train_options *o, const char *file, const char *
     pal_tokenize_result r;
     pal_error err;
     if (!tokenizer) return cli_error(CLI_USAGE, "%s is a text: give --tokenizer (bytes, chars, a file or a directory)", file);
+    const bool fresh = access(o->out, F_OK) != 0;
     if (pal_make_directory(o->out, &err)) return cli_fail_writing(&err);
     const pal_tokenize_job job = { .files = &file, .count = 1, .field = o->field, .out = out, .tokenizer = tokenizer, .no_eos = o->no_eos, .valid = valid, .cx = cx };
     const pal_status st = pal_tokenize(&job, &r, &err);
+    if (st && fresh) rmdir(o->out); /* when nothing is in it */
     if (st == PAL_E_IO) return cli_error(strstr(err.text, "cannot open") ? CLI_USAGE : CLI_FAILED, "%s", err.text);
     if (st) return cli_fail(&err);
     if (!r.complete_before)

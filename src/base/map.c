@@ -52,6 +52,10 @@ static int create_beside(const char *path, char *temporary, size_t bytes) {
 
 pal_status pal_writer_open(pal_writer *w, const char *path, pal_error *err) {
     const size_t bytes = strlen(path) + 16;
+    struct stat info;
+    *w = (pal_writer){ 0 };
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) /* a rename would put a file in the place of a device */
+        return pal_fail(err, PAL_E_IO, "%s: %s, expected the name of a file to write", path, S_ISDIR(info.st_mode) ? "a directory" : "not an ordinary file");
     *w = (pal_writer){ .path = pal_strdup(path), .temporary = pal_alloc(bytes, 1) };
     if (!w->path || !w->temporary) {
         pal_writer_drop(w);

@@ -182,6 +182,7 @@ pal_document pal_shards_document(const pal_shards *s, pal_shards_part part, uint
         d.data += s->valid_cut * (uint64_t)s->width;
         d.tokens -= s->valid_cut;
     }
+    if (s->valid_cut && part != PAL_PART_ALL && s->info.part[part].documents == 1) d.bytes = s->info.part[part].bytes, d.words = s->info.part[part].words;
     return d;
 }
 

@@ -233,8 +233,8 @@ pal_status pal_text_parse(const char *path, const char *field, uint64_t line, pa
         value = json_object_get(root, "x");
     } else value = json_object_get(root, field);
     if (!json_is_string(value)) {
-        const pal_status st = pal_fail(err, PAL_E_FORMAT, "%s: line %" PRIu64 ": %s '%s', which must be a string", name, line,
-                                       !json_is_object(root) ? "expected an object with a field" : value ? "the field" : "no field", field);
+        const pal_status st = pal_fail(err, PAL_E_FORMAT, "%s: line %" PRIu64 ": expected an object with a string '%s', found %s", name, line, field,
+                                       !json_is_object(root) ? "no object" : value ? "something else under that name" : "no such field");
         json_decref(root);
         return st;
     }

@@ -164,9 +164,12 @@ int pal_generator_running(const pal_generator *g) {
     return n;
 }
 
-/* Puts the decoder behind the prompt, so that a blank in front of the first new word is not taken for the text's start. */
+/* Puts the decoder behind the prompt, or behind the pending token when there is none, so that a blank in front of the first
+ * new word is not taken for the text's start, and a character that the token began is shown whole. */
 static pal_status follow_prompt(pal_generator *g, slot *s, const uint32_t *ids, size_t count, pal_error *err) {
     pal_status st;
+    const uint32_t pending = (uint32_t)pal_state_pending(s->state);
+    if (!count) ids = &pending, count = 1;
     pal_decoder_free(s->decoder);
     s->decoder = NULL;
     if ((st = pal_decoder_new(&s->decoder, g->tok, true, err))) return st;

@@ -66,7 +66,7 @@ const char *pal_model_preset_at(int index) { return index >= 0 && (size_t)index 
 static pal_status unknown(const char *name, pal_error *err) {
     const char *nearest = pal_nearest(name, names);
     if (nearest) return pal_fail(err, PAL_E_ARGUMENT, "no model is named '%.60s'; did you mean '%s'?", name, nearest);
-    return pal_fail(err, PAL_E_ARGUMENT, "no model is named '%.60s'; names begin with palimpsa-d, palimpsa-m, gated-deltanet, transformer or mamba2", name);
+    return pal_fail(err, PAL_E_ARGUMENT, "no model is named '%.60s'; names begin with palimpsa-d, palimpsa-m, gated-deltanet, transformer or mamba2-", name);
 }
 
 static pal_status find(const char *name, const char *task, size_t *family, const preset_size **size, pal_error *err) {
@@ -76,7 +76,8 @@ static pal_status find(const char *name, const char *task, size_t *family, const
         const size_t length = strlen(families[f].name);
         if (strncmp(name, families[f].name, length) != 0 || (name[length] && name[length] != '-')) continue;
         const char *wanted = name[length] ? name + length + 1 : task;
-        if (!wanted && families[f].official) continue;
+        if (!name[length] && families[f].official) wanted = NULL; /* its sizes are not those of a task */
+        if (!wanted && families[f].official) return pal_fail(err, PAL_E_ARGUMENT, "model '%s' needs a size, as %s-%s", name, name, families[f].sizes[0].size);
         if (!wanted) return pal_fail(err, PAL_E_ARGUMENT, "model '%s' needs a size (%s-%s) or a task", name, name, families[f].sizes[0].size);
         for (const preset_size *s = families[f].sizes; s->size; s++)
             if (strcmp(wanted, s->size) == 0 && (!name[length] || (strcmp(wanted, "mqar") != 0 && strcmp(wanted, "text") != 0))) {
@@ -113,6 +114,10 @@ pal_status pal_model_preset(pal_model_config *c, const char *name, const pal_pre
     /* A head count without a head width keeps the preset's total width, and the other way round. */
     const long long total = (long long)s->heads * s->head_dim * c->hidden / s->hidden;
     c->heads = o->heads ? o->heads : o->head_dim > 0 ? (int)(total / o->head_dim) : s->heads;
+    /* Heads of these two share the width out evenly, in attention two channels at a time. */
+    const int unit = c->mixer == PAL_MIXER_ATTENTION ? 2 : 1;
+    if (!o->heads && !o->head_dim && (c->mixer == PAL_MIXER_M || unit == 2))
+        while (c->heads > 1 && total % (c->heads * unit)) c->heads--;
     const int head_dim = o->head_dim ? o->head_dim : c->heads > 0 ? (int)(total / c->heads) : 0;
     if (c->mixer == PAL_MIXER_M) {
         c->dv = head_dim;

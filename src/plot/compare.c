@@ -277,7 +277,8 @@ static pal_status report_table(pal_runs *r, pal_report *report, pal_error *err) 
         int pick; /* -1: lowest, 0: last, 1: highest */
     } numbers[] = {
         { "steps", PAL_METRIC_STEP, 0 },           { "loss", PAL_METRIC_LOSS, 0 },
-        { "best valid loss", PAL_METRIC_VALID_LOSS, -1 }, { "accuracy", PAL_METRIC_ACCURACY, 0 },
+        { "best valid loss", PAL_METRIC_VALID_LOSS, -1 }, { "perplexity", PAL_METRIC_PERPLEXITY, -1 },
+        { "per word", PAL_METRIC_WORD_PERPLEXITY, -1 }, { "accuracy", PAL_METRIC_ACCURACY, 0 },
         { "best valid accuracy", PAL_METRIC_VALID_ACCURACY, 1 }, { "window Nₜ", PAL_METRIC_N_T, 0 },
         { "ratio", PAL_METRIC_RATIO, 0 },          { "tokens/s", PAL_METRIC_TOKENS_PER_S, 0 },
     };

@@ -25,6 +25,8 @@ typedef enum pal_metric {
     PAL_METRIC_N_T,
     PAL_METRIC_RATIO,
     PAL_METRIC_B_SCALE,
+    PAL_METRIC_PERPLEXITY, /* of the validation text, per token and per word */
+    PAL_METRIC_WORD_PERPLEXITY,
     PAL_METRIC_SECONDS, /* since the start; where the file has none, added up from tokens and tokens_per_s */
     PAL_METRICS
 } pal_metric;

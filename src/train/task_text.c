@@ -44,8 +44,8 @@ static uint64_t part_tokens(const pal_text_source *s) { return pal_shards_info_o
 int64_t pal_text_epoch_steps(const pal_text_options *o) {
     uint64_t tokens = 0;
     for (int i = 0; i < o->sources; i++) tokens += part_tokens(&o->source[i]);
-    const uint64_t update = (uint64_t)o->row * (uint64_t)o->batch * (uint64_t)o->accumulate;
-    return tokens > update ? (int64_t)(tokens / update) : 1;
+    const uint64_t updates = tokens / (uint64_t)o->row / (uint64_t)o->batch / (uint64_t)o->accumulate; /* their product may be above 2^64 */
+    return updates > 1 ? (int64_t)updates : 1;
 }
 
 static int64_t steps(void *self, int stage) {
@@ -159,30 +159,39 @@ static int32_t draw(const float *logits, int n, double u) {
     return n - 1;
 }
 
-/* JSON holds UTF-8 only: bytes that are not, as an untrained model writes them, become U+FFFD. */
+static bool printable(uint32_t c) { return c == '\n' || c == '\t' || c == '\r' || (c >= 0x20 && c < 0x7F) || c >= 0xA0; }
+
+/* JSON holds UTF-8 only: bytes that are not, as an untrained model writes them, become U+FFFD, and so do control characters,
+ * since samples go to terminals. */
 static pal_status readable(const pal_bytes *text, pal_bytes *out, pal_error *err) {
     pal_status st = PAL_OK;
     for (size_t i = 0, length; i < text->size && !st; i += length ? length : 1) {
         uint32_t code = 0;
         length = pal_utf8_read(text->data + i, text->size - i, &code);
-        st = length && code ? pal_bytes_append(out, text->data + i, length, err) : pal_bytes_append(out, "\xEF\xBF\xBD", 3, err);
+        st = length && printable(code) ? pal_bytes_append(out, text->data + i, length, err) : pal_bytes_append(out, "\xEF\xBF\xBD", 3, err);
     }
+    return st;
+}
+
+static pal_status encode_prompt(const pal_text_options *o, pal_ids *ids, pal_error *err) {
+    pal_tokenizer_scratch *scratch = NULL;
+    pal_status st = pal_tokenizer_scratch_new(&scratch, o->tokenizer, err);
+    if (!st) st = pal_tokenizer_encode(o->tokenizer, scratch, o->sample, strlen(o->sample), NULL, ids, err);
+    if (!st && !ids->count) st = pal_fail(err, PAL_E_ARGUMENT, "a sample needs a prompt of at least one token");
+    pal_tokenizer_scratch_free(scratch);
     return st;
 }
 
 /* Goes on from the prompt; the same for the same weights and seed, whether the run was resumed or not. */
 static pal_status sample(pal_text_task *t, const pal_model *model, json_t *metrics, pal_error *err) {
     const int most = t->o.sample_tokens, vocab = pal_model_config_of(model)->vocab;
-    pal_tokenizer_scratch *scratch = NULL;
     pal_ids prompt = { 0 };
     pal_bytes text = { 0 }, shown = { 0 };
     pal_state *state = NULL;
     pal_work *work = NULL;
     float *logits = NULL;
     pal_rng rng = pal_rng_at(t->o.seed, SAMPLE_STREAM);
-    pal_status st = pal_tokenizer_scratch_new(&scratch, t->o.tokenizer, err);
-    if (!st) st = pal_tokenizer_encode(t->o.tokenizer, scratch, t->o.sample, strlen(t->o.sample), NULL, &prompt, err);
-    if (!st && !prompt.count) st = pal_fail(err, PAL_E_ARGUMENT, "a sample needs a prompt of at least one token");
+    pal_status st = encode_prompt(&t->o, &prompt, err);
     const int context = (int)prompt.count + most;
     if (!st) st = pal_work_new(&work, model, t->cx, &(pal_work_options){ .tokens = SAMPLE_WORK, .sequences = 1, .context = context > 4096 ? context : 4096 }, err);
     if (!st) st = pal_state_new(&state, model, context, err);
@@ -202,7 +211,6 @@ static pal_status sample(pal_text_task *t, const pal_model *model, json_t *metri
     pal_work_free(work);
     pal_ids_free(&prompt);
     pal_bytes_free(&text), pal_bytes_free(&shown);
-    pal_tokenizer_scratch_free(scratch);
     return st;
 }
 
@@ -378,6 +386,12 @@ pal_status pal_text_task_new(pal_text_task **out, const pal_context *cx, const p
     if ((int64_t)o->batch * o->row > (1 << 28)) return pal_fail(err, PAL_E_ARGUMENT, "a batch of %d x %d tokens is too large", o->batch, o->row);
     if (o->steps < 1) return pal_fail(err, PAL_E_ARGUMENT, "%lld updates, expected at least 1", (long long)o->steps);
     if (o->carry && o->sources > 1) return pal_fail(err, PAL_E_ARGUMENT, "memories can be carried through one source of data, found %d", o->sources);
+    if (o->sample) { /* known now, not when the first evaluation comes */
+        pal_ids prompt = { 0 };
+        st = encode_prompt(o, &prompt, err);
+        pal_ids_free(&prompt);
+        if (st) return st;
+    }
     if ((st = pal_alloc_named((void **)&t, 1, sizeof *t, "the task", err))) return st;
     t->cx = cx;
     t->o = *o;

@@ -124,6 +124,8 @@ with tempfile.TemporaryDirectory() as folder:
                         (["generate", golden / "models/mqar_gdn", "--tokenizer", "bytes", "--prompt", "a"], "256 ids")):
         assert says in run(*wrong, code=2), wrong
     (folder / "bad.jsonl").write_text('{"prompt": "a"}\n{"text": "b"}\n')
+    for place in (folder / "nowhere" / "memory", folder):  # told before anything is written
+        assert str(place) in run("generate", hybrid, "--prompt", "a", "--max-tokens", 3, "--save-memory", place, code=1)
     assert "line 2" in run("generate", hybrid, "--prompts", folder / "bad.jsonl", code=2)
     print("generate: as promised")
 

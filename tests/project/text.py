@@ -65,7 +65,7 @@ with tempfile.TemporaryDirectory() as folder:
              "--checkpoint-every", 4, "--valid-tokens", 500]
     train = ["train", "--task", "text", *small]
     runs = {
-        "sequences": ["--data", "book", "--model", "palimpsa-d", "--sample", "the king", "--sample-tokens", 20],
+        "sequences": ["--data", "book", "--model", "palimpsa-d", "--sample", "the king", "--sample-tokens", 150],
         "mixed": ["--data", "book=2,notes=1", "--model", "palimpsa-m", "--accumulate", 2, "--shuffle", "documents"],
         "carried": ["--data", "book", "--model", "palimpsa-m", "--carry-state"],
         "text": ["--data", "book.txt", "--tokenizer", "chars", "--model", "transformer", "--save-dtype", "bf16"],
@@ -89,9 +89,19 @@ with tempfile.TemporaryDirectory() as folder:
         last = lines[0][-1]
         assert {"valid_loss", "token_perplexity", "byte_perplexity", "word_perplexity"} <= set(last) and "accuracy" not in last, last
         assert pathlib.Path(name, "checkpoints/best/tokenizer.json").exists()
-    assert "sample" in json.loads(pathlib.Path("sequences/metrics.jsonl").read_text().splitlines()[-1])
+    sample = json.loads(pathlib.Path("sequences/metrics.jsonl").read_text().splitlines()[-1])["sample"]
+    assert len(sample) > 50 and all(c.isprintable() or c in "\n\t\r\u00ad\ufffd" or c.isspace() for c in sample), sample  # nothing that upsets a terminal
+    report = pathlib.Path("sequences/report.html").read_text()
+    assert "perplexity" in report and "ccuracy" not in report
     assert b'"BF16"' in pathlib.Path("text/checkpoints/best/model.safetensors").read_bytes()[:4000]
     assert b'"BF16"' not in pathlib.Path("text/checkpoints/step-14/model.safetensors").read_bytes()[:4000]
+
+    # The end of a text that was held back is measured by its own bytes and words.
+    for part in ("valid", "train"):
+        measured = json.loads(run("eval", "sequences", "--data", "book", "--part", part, "--json"))
+        held = book["valid"]["bytes"], book["valid"]["words"]
+        expected = held if part == "valid" else (book["bytes"] - held[0], book["words"] - held[1])
+        assert (measured["bytes"], measured["words"]) == expected, (part, measured, book)
 
     # Fine-tuning starts from a model's weights, at a tenth of the rate.
     run("train", "--task", "text", "--data", "notes", "--model", "mixed", "--steps", 2, "--row", 64, "--context", 32, "--batch", 1, "--out", "tuned")
@@ -107,11 +117,16 @@ with tempfile.TemporaryDirectory() as folder:
                           (["--data", "book", "--tokenizer", "bytes"], "another tokenizer"), (["--data", "book", "--model", "text"], "another tokenizer"),
                           (["--data", "book=0"], "above 0"), (["--data", "book", "--carry-state", "--model", "transformer"], "fixed size"),
                           (["--data", "book", "--vocab", 20], "300 ids"), (["--data", "book", "--shuffle", "well"], "--shuffle"),
+                          (["--data", "book", "--row", 1 << 30, "--batch", 1 << 30, "--accumulate", 16], "too large"),
+                          (["--data", "book", "--sample", ""], "sample"), (["--data", "text/data-0", "--sample", "\u2603"], "U+2603"),
                           (["--data", "empty.txt", "--tokenizer", "bytes"], "no text"), (["--data", "book", "--valid-data", "cut"], "cut short")):
         model = [] if "--model" in options else ["--model", "palimpsa-d"]
         message = run(*train, *options, *model, "--out", "refused", code=2)
         assert says in message, (options, message)
         assert not pathlib.Path("refused/config.json").exists()
+        assert "empty.txt" not in options or not pathlib.Path("refused").exists()
+    run("tokenize", "--train-bpe", 10, "--out", "unlearned", "book.txt", code=2)
+    assert not pathlib.Path("unlearned").exists()
     # Other data under the same name.
     run("tokenize", "book.txt", "--tokenizer", "bpe", "--valid", 0.2, "--out", "moving")
     run(*train, "--data", "moving", "--model", "palimpsa-d", "--stop-after", 3, "--out", "moved")

@@ -220,6 +220,23 @@ static void a_write_that_failed_early_is_told_at_commit(void **state) {
     assert_int_equal(rmdir(folder), 0); /* nothing left behind */
 }
 
+static void only_ordinary_files_are_replaced(void **state) {
+    (void)state;
+    char folder[] = "/tmp/palimpsa-base-XXXXXX", path[64];
+    pal_writer w;
+    pal_error err;
+    struct stat info;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/pipe", folder); /* stands for /dev/null and its like, which a rename would take away */
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(pal_writer_open(&w, path, &err), PAL_E_IO);
+    assert_non_null(strstr(err.text, path));
+    assert_true(stat(path, &info) == 0 && S_ISFIFO(info.st_mode));
+    assert_int_equal(pal_writer_open(&w, folder, &err), PAL_E_IO);
+    unlink(path);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void written_files_get_the_ordinary_mode(void **state) {
     (void)state;
     char folder[] = "/tmp/palimpsa-base-XXXXXX", path[64];
@@ -293,6 +310,7 @@ int main(void) {
         cmocka_unit_test(context_refuses_what_it_cannot_do),
         cmocka_unit_test(a_pipe_is_refused_and_not_waited_for),
         cmocka_unit_test(a_write_that_failed_early_is_told_at_commit),
+        cmocka_unit_test(only_ordinary_files_are_replaced),
         cmocka_unit_test(written_files_get_the_ordinary_mode),
         cmocka_unit_test(scalar_functions_hold_at_the_ends),
         cmocka_unit_test(half_conversions_are_exact_and_round_to_even),

@@ -256,6 +256,39 @@ static pal_tokenizer *trained(const corpus *c) {
     return tok;
 }
 
+/* Blocks encode as the whole through the whole way to disk, where the blank is dropped that SentencePiece puts in front of each block anyway. */
+static void shards_of_a_text_in_blocks_hold_the_ids_of_the_whole(void **state) {
+    (void)state;
+    const char *file = in_folder("long.txt"), *out = in_folder("long-shards"), *directory = in_folder("sentencepiece");
+    pal_bytes prose = { 0 }, model = { 0 };
+    pal_ids expected = { 0 };
+    pal_rng rng = pal_rng_at(8, 1);
+    pal_context *cx = test_context(1, NULL);
+    test_prose(&prose, &rng, 20000);
+    write_file(file, prose.data, prose.size);
+    test_tiny_spm(&model, false);
+    unsigned char *symbol = memmem(model.data, model.size, "<u>\x15", 4); /* its only user-defined symbol, which could stand across a cut */
+    assert_true(symbol && symbol[8] == 0x18 && symbol[9] == 4);
+    symbol[9] = 1; /* is an ordinary piece here */
+    mkdir(directory, 0777);
+    write_file(in_folder("sentencepiece/tokenizer.model"), model.data, model.size);
+    pal_tokenizer *tok = test_open(directory);
+    assert_int_equal(pal_tokenizer_cut(tok), PAL_CUT_BLANKS);
+    test_encode(tok, prose.data, prose.size, &expected);
+    const pal_tokenize_job job = { .files = &file, .count = 1, .out = out, .tokenizer = directory, .no_eos = true, .most = 700, .cx = cx }; /* blocks of 700 bytes */
+    tokenize(&job);
+    pal_shards *s = open_shards(out);
+    const pal_document d = pal_shards_document(s, PAL_PART_ALL, 0);
+    assert_int_equal(d.tokens, expected.count);
+    assert_int_equal(d.bytes, prose.size);
+    assert_int_equal(d.words, pal_text_words((pal_slice){ prose.data, prose.size }));
+    for (uint64_t i = 0; i < d.tokens; i++) assert_int_equal(pal_document_token(&d, i), expected.data[i]);
+    pal_shards_close(s);
+    pal_context_free(cx);
+    pal_tokenizer_close(tok);
+    pal_bytes_free(&prose), pal_bytes_free(&model), pal_ids_free(&expected);
+}
+
 static void shards_do_not_depend_on_threads(void **state) {
     (void)state;
     corpus c = make_corpus((size_t)1 << 20);
@@ -454,8 +487,8 @@ static void bad_text_is_refused_and_leaves_nothing(void **state) {
         { "empty.txt", "", "bytes", NULL, "no text" },
         { "empty.jsonl", "", "bytes", NULL, "no text" },
         { "blank.jsonl", "\n \n{\"text\": \"\"}\n", "bytes", NULL, "no text" },
-        { "bad.jsonl", "{\"text\": \"a\"}\n{\"text\": 3}\n", "bytes", NULL, "line 2: the field 'text'" },
-        { "none.jsonl", "{\"text\": \"a\"}\n", "bytes", "body", "line 1: no field 'body'" },
+        { "bad.jsonl", "{\"text\": \"a\"}\n{\"text\": 3}\n", "bytes", NULL, "line 2: expected an object with a string 'text'" },
+        { "none.jsonl", "{\"text\": \"a\"}\n", "bytes", "body", "line 1: expected an object with a string 'body'" },
         { "list.jsonl", "[1]\n", "bytes", NULL, "line 1: expected an object" },
         { "torn.jsonl", "{\"text\": \"a\"}\n\n{\"text\": \"a\n", "bytes", NULL, "line 3" },
         { "nul.txt", "ab\xff" "c", "chars", NULL, "not UTF-8" },
@@ -634,6 +667,35 @@ static void rows_show_every_document_once_and_keep_them_apart(void **state) {
     pal_shards_close(s);
 }
 
+/* The tokens of two epochs, one after the other: the same ones, in another order each time, and in another one by another seed. */
+static void every_epoch_is_shuffled_anew(void **state) {
+    (void)state;
+    enum { MOST_TOKENS = 20000 };
+    uint64_t lengths[DOCUMENTS];
+    const uint64_t tokens = random_lengths(lengths, DOCUMENTS, 5, 90);
+    static int32_t seen[2][2 * MOST_TOKENS]; /* by seed */
+    assert_true(tokens <= MOST_TOKENS);
+    pal_shards *s = small_set("epochs", lengths, DOCUMENTS, 60, 0);
+    for (pal_order order = PAL_ORDER_DOCUMENTS; order <= PAL_ORDER_SEQUENCES; order++) {
+        for (int seed = 0; seed < 2; seed++) {
+            const pal_loader_options o = { .sources = 1, .source = { { s, PAL_PART_ALL, 1 } }, .row = 1, .context = 1, .order = order, .seed = 7 + (uint64_t)seed };
+            pal_loader *l;
+            pal_error err;
+            if (pal_loader_new(&l, &o, &err)) fail_msg("%s", err.text);
+            for (uint64_t i = 0; i < 2 * tokens; i++) {
+                int32_t target;
+                int end;
+                pal_row row;
+                if (pal_loader_next(l, &seen[seed][i], &target, &end, &row, &err)) fail_msg("%s", err.text);
+            }
+            pal_loader_free(l);
+            assert_memory_not_equal(seen[seed], seen[seed] + tokens, (size_t)tokens * sizeof seen[0][0]);
+        }
+        assert_memory_not_equal(seen[0], seen[1], (size_t)tokens * sizeof seen[0][0]);
+    }
+    pal_shards_close(s);
+}
+
 static void rows_go_on_from_any_place(void **state) {
     (void)state;
     uint64_t lengths[DOCUMENTS];
@@ -687,6 +749,9 @@ static void one_document_is_cut_for_validation(void **state) {
     assert_int_equal(info->part[PAL_PART_VALID].bytes, 100);
     const pal_document train = pal_shards_document(s, PAL_PART_TRAIN, 0), valid = pal_shards_document(s, PAL_PART_VALID, 0), all = pal_shards_document(s, PAL_PART_ALL, 0);
     assert_true(train.tokens == 900 && valid.tokens == 100);
+    assert_true(all.bytes == 1000 && train.bytes == 900 && valid.bytes == 100); /* or perplexities per byte would be those of nothing */
+    assert_int_equal(valid.words, info->part[PAL_PART_VALID].words);
+    assert_int_equal(train.words, info->part[PAL_PART_TRAIN].words);
     for (uint64_t i = 0; i < 900; i++) assert_int_equal(pal_document_token(&train, i), pal_document_token(&all, i));
     for (uint64_t i = 0; i < 100; i++) assert_int_equal(pal_document_token(&valid, i), pal_document_token(&all, 900 + i));
     pal_shards_close(s);
@@ -697,6 +762,7 @@ int main(void) {
         cmocka_unit_test(permutation_is_a_bijection),
         cmocka_unit_test(words_are_counted_as_python_splits),
         cmocka_unit_test(text_in_blocks_encodes_as_the_whole),
+        cmocka_unit_test(shards_of_a_text_in_blocks_hold_the_ids_of_the_whole),
         cmocka_unit_test(shards_do_not_depend_on_threads),
         cmocka_unit_test(stopped_work_goes_on_behind_finished_shards),
         cmocka_unit_test(full_disk_leaves_whole_shards_only),
@@ -704,6 +770,7 @@ int main(void) {
         cmocka_unit_test(bad_text_is_refused_and_leaves_nothing),
         cmocka_unit_test(damaged_shards_are_refused),
         cmocka_unit_test(rows_show_every_document_once_and_keep_them_apart),
+        cmocka_unit_test(every_epoch_is_shuffled_anew),
         cmocka_unit_test(rows_go_on_from_any_place),
         cmocka_unit_test(one_document_is_cut_for_validation),
     };

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "support/models.h"
+#include "support/text.h"
 #include "text/strings.h"
 #include "text/utf8.h"
 
@@ -310,6 +311,51 @@ static void a_saved_memory_goes_on_with_the_same_tokens(void **state) {
     }
 }
 
+/* Text that goes on without a prompt is in its middle: words keep the blank in front of them, also where SentencePiece has
+ * none at the start of a text, and a character that the last token began is whole. */
+static void text_goes_on_where_it_stopped(void **state) {
+    (void)state;
+    static const tiny_kind kinds[] = { TINY_SPM, TINY_BYTES };
+    enum { PARTS = 40 };
+    int blanks = 0;
+    for (size_t k = 0; k < PAL_COUNT(kinds); k++) {
+        pal_context *cx = test_context(1, NULL);
+        pal_tokenizer *tok = test_tiny(kinds[k]);
+        const pal_preset_options sizes = { .task = "text", .vocab = (int)pal_tokenizer_size(tok), .hidden = 16, .layers = 1, .head_dim = 8, .state_size = 4, .rank = 2 };
+        pal_model_config c;
+        pal_model *model;
+        pal_generator *g;
+        OK(pal_model_preset(&c, "palimpsa-m", &sizes, err));
+        OK(pal_model_new(&model, &c, 1, PAL_FOR_INFERENCE, cx, err));
+        OK(pal_generator_new(&g, model, tok, cx, &(pal_generator_options){ .sampling = { .temperature = 1 }, .ignore_eos = true }, err));
+        const uint32_t start = kinds[k] == TINY_BYTES ? 'a' : (uint32_t)pal_tokenizer_size(tok) - 1;
+        OK(pal_generator_begin(g, 0, &start, 1, 0, 1, err));
+        for (int part = 0; part < PARTS; part++) {
+            static written w;
+            const uint32_t before = (uint32_t)pal_state_pending(pal_generator_state(g, 0));
+            pal_bytes one = { 0 }, both = { 0 };
+            pal_decoder *decoder;
+            w = (written){ 0 };
+            OK(pal_generator_begin(g, 0, NULL, 0, 1, (uint64_t)part, err));
+            run_all(g, &(listener){ .slots = &w });
+            assert_int_equal(w.count, 1);
+            OK(pal_decoder_new(&decoder, tok, true, err)); /* what a reader of both tokens sees after the first */
+            OK(pal_decoder_push(decoder, before, &one, err));
+            OK(pal_decoder_push(decoder, (uint32_t)w.ids[0], &both, err));
+            assert_int_equal(w.size, both.size);
+            if (w.size) assert_memory_equal(w.text, both.data, w.size);
+            blanks += w.size && w.text[0] == ' ';
+            pal_decoder_free(decoder);
+            pal_bytes_free(&one), pal_bytes_free(&both);
+        }
+        pal_generator_free(g);
+        pal_model_close(model);
+        pal_tokenizer_close(tok);
+        pal_context_free(cx);
+    }
+    assert_true(blanks > 0);
+}
+
 static void a_pending_token_is_part_of_the_file(void **state) {
     (void)state;
     fixture f = make(0);
@@ -558,6 +604,7 @@ int main(void) {
         cmocka_unit_test(variance_is_the_same_for_a_prompt_and_for_steps),
         cmocka_unit_test(company_changes_nothing),
         cmocka_unit_test(a_saved_memory_goes_on_with_the_same_tokens),
+        cmocka_unit_test(text_goes_on_where_it_stopped),
         cmocka_unit_test(a_pending_token_is_part_of_the_file),
         cmocka_unit_test(text_ends_before_the_first_stop_string),
         cmocka_unit_test(only_whole_characters_are_shown),

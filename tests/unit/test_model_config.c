@@ -61,6 +61,16 @@ static void bare_names_take_the_size_of_their_task(void **state) {
     assert_string_equal(pal_model_layer_rule(&delta, 0), "delta");
 }
 
+static void any_width_gets_heads_that_share_it(void **state) {
+    (void)state;
+    for (int i = 0; pal_model_preset_at(i); i++)
+        for (int hidden = 16; hidden <= 128; hidden += 16) {
+            const pal_model_config c = preset(pal_model_preset_at(i), (pal_preset_options){ .task = "text", .hidden = hidden });
+            if (c.mixer == PAL_MIXER_ATTENTION) assert_int_equal(c.heads * c.dk, hidden);
+            if (c.mixer == PAL_MIXER_M) assert_int_equal(c.heads * c.dv, 2 * hidden);
+        }
+}
+
 static void wrong_names_are_refused_with_the_nearest(void **state) {
     (void)state;
     pal_model_config c;
@@ -69,6 +79,8 @@ static void wrong_names_are_refused_with_the_nearest(void **state) {
     assert_non_null(strstr(err.text, "palimpsa-d-170m"));
     assert_int_equal(pal_model_preset(&c, "palimpsa-d", NULL, &err), PAL_E_ARGUMENT);
     assert_int_equal(pal_model_preset(&c, "palimpsa-d-mqar", NULL, &err), PAL_E_ARGUMENT);
+    assert_int_equal(pal_model_preset(&c, "mamba2", &(pal_preset_options){ .task = "text" }, &err), PAL_E_ARGUMENT);
+    assert_non_null(strstr(err.text, "mamba2-130m")); /* and not that names begin with mamba2 */
     assert_int_equal(pal_model_preset(&c, "palimpsa-d", &(pal_preset_options){ .task = "mqar", .rule = "attention" }, &err), PAL_E_ARGUMENT);
     assert_int_equal(pal_model_preset(&c, "transformer-170m", &(pal_preset_options){ .rule = "delta" }, &err), PAL_E_ARGUMENT);
     assert_int_equal(pal_model_preset(&c, "transformer-170m", &(pal_preset_options){ .heads = 7 }, &err), PAL_E_ARGUMENT);
@@ -297,6 +309,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(presets_have_the_published_sizes),
         cmocka_unit_test(bare_names_take_the_size_of_their_task),
+        cmocka_unit_test(any_width_gets_heads_that_share_it),
         cmocka_unit_test(wrong_names_are_refused_with_the_nearest),
         cmocka_unit_test(configurations_survive_json),
         cmocka_unit_test(unknown_keys_are_kept),
