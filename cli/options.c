@@ -127,8 +127,11 @@ int cli_read_config(const cli_usage *u, const char *path) {
     json_error_t why;
     FILE *file = fopen(path, "re");
     if (!file) return cli_error(CLI_USAGE, "%s: cannot open: %s", path, strerror(errno));
-    json_t *config = json_loadf(file, JSON_REJECT_DUPLICATES, &why); /* kept: options point into it */
+    json_t *config = json_loadf(file, JSON_REJECT_DUPLICATES, &why);
     fclose(file);
+    static json_t *kept; /* every configuration that was read, until the program ends: options point into them */
+    if (!kept) kept = json_array();
+    json_array_append_new(kept, config);
     if (!config) return cli_error(CLI_USAGE, "%s: %s (line %d)", path, why.text, why.line);
     if (!json_is_object(config)) return cli_error(CLI_USAGE, "%s: expected a JSON object of options", path);
     const char *key;
