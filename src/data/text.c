@@ -288,6 +288,7 @@ pal_status pal_documents_next(pal_documents *d, pal_slice *text, bool *found, pa
             d->at = 0;
             d->line = d->block.start.line;
         }
+        *found = true;
         const pal_slice rest = { d->block.bytes.data + d->at, d->block.bytes.size - d->at };
         if (!d->field) {
             d->at += rest.size;

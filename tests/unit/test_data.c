@@ -318,6 +318,7 @@ static void shards_do_not_depend_on_threads(void **state) {
         bool found;
         if (pal_documents_open(&d, c.files[i], pal_text_field(c.files[i], NULL), PAL_DOCUMENT_MAX, &err)) fail_msg("%s", err.text);
         for (;;) {
+            found = false; /* the call itself says it */
             if (pal_documents_next(d, &text, &found, &err)) fail_msg("%s", err.text);
             if (!found) break;
             test_encode(tok, text.data, text.size, &whole);
