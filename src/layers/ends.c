@@ -8,12 +8,17 @@
 #include "kernels/norms/norms.h"
 #include "layers/dense.h"
 
-/* A piece of logits: big enough for the matrix product to run at full speed, small enough not to matter. */
-enum { PIECE_FLOATS = 16 << 20, PIECE_LEAST = 128, COLUMN_BLOCK = 64 };
+/* A piece of logits stays in a shared cache from the product that makes it to the two that use its gradient, unless a row is
+ * so long that too few rows would fit for the weights' gradient, read and written once a piece, to be worth its way. */
+enum { PIECE_FLOATS = 4 << 20, PIECE_LEAST = 320, COLUMN_BLOCK = 64 };
 
-/* dlogits^T x is a product with few columns in a narrow model, which oneDNN runs at half speed; x^T dlogits, its transpose, at
- * full speed. From 384 columns on there is no difference. */
-enum { NARROW = 256, TILE = 16 };
+/* Rows of logits a multiple of a KiB apart fall on few sets of the cache, where dlogits^T x reads down a column: that product
+ * ran at half its speed. One cache line between rows is enough. */
+enum { ALIASING = 256, LINE = 16 };
+
+static size_t spread(size_t vocab) {
+    return vocab % ALIASING ? vocab : vocab + LINE;
+}
 
 typedef struct {
     const float *table, *dh;
@@ -61,18 +66,17 @@ void pal_head_take(pal_head *head, const pal_model_config *c, int wanted, bool l
     if (rows < PIECE_LEAST) rows = PIECE_LEAST;
     if (rows > wanted) rows = wanted;
     const size_t R = (size_t)rows;
-    *head = (pal_head){ .rows = rows };
+    *head = (pal_head){ .rows = rows, .ld = spread(V) };
     head->h = pal_take(arena, R * E, sizeof(float));
     head->x = pal_take(arena, R * E, sizeof(float));
     if (!loss) return;
-    head->logits = pal_take(arena, R * V, sizeof(float));
+    head->logits = pal_take(arena, R * head->ld, sizeof(float));
     head->nll = pal_take(arena, R, sizeof(float));
     head->labels = pal_take(arena, R, sizeof(int));
     head->argmax = pal_take(arena, R, sizeof(int));
     if (!training) return;
     head->dx = pal_take(arena, R * E, sizeof(float));
     head->dh = pal_take(arena, R * E, sizeof(float));
-    if (E <= NARROW) head->dw_across = pal_take(arena, E * V, sizeof(float));
 }
 
 static pal_dense head_dense(const pal_pass *ps, const pal_layer *outer) {
@@ -100,7 +104,7 @@ size_t pal_head_scratch_bytes(const pal_model_config *c, int rows) {
 }
 
 /* Rows begin .. begin+rows-1 of the wanted ones: gathered, normed and multiplied into logits. */
-static void piece_forward(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const float *stream, const int *at, int begin, int rows, float *logits) {
+static void piece_forward(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const float *stream, const int *at, int begin, int rows, float *logits, size_t ld) {
     const size_t E = (size_t)ps->config->hidden;
     double t = pal_tick(ps);
     for (int i = 0; i < rows; i++)
@@ -114,19 +118,15 @@ static void piece_forward(const pal_pass *ps, const pal_layer *outer, const pal_
     }
     t = pal_tock(ps, PAL_T_NORM, t);
     const pal_dense dense = head_dense(ps, outer);
-    pal_dense_forward(ps->cx, &dense, rows, head->x, E, PAL_OVERWRITE, logits, (size_t)ps->config->vocab_rows);
+    pal_dense_forward(ps->cx, &dense, rows, head->x, E, PAL_OVERWRITE, logits, ld);
     pal_tock(ps, PAL_T_HEAD, t);
 }
 
 static void piece_backward(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const int *at, int begin, int rows, float *dstream) {
-    const size_t E = (size_t)ps->config->hidden, V = (size_t)ps->config->vocab_rows;
-    pal_dense dense = head_dense(ps, outer);
+    const size_t E = (size_t)ps->config->hidden;
+    const pal_dense dense = head_dense(ps, outer);
     double t = pal_tick(ps);
-    if (head->dw_across && dense.dw[0]) {
-        pal_matmul(ps->cx, PAL_TRANSPOSE, PAL_KEEP, (int)E, (int)V, rows, head->x, E, head->logits, V, begin ? PAL_ADD : PAL_OVERWRITE, head->dw_across, V);
-        dense.dw[0] = NULL;
-    }
-    pal_dense_backward(ps->cx, &dense, rows, head->x, E, head->logits, V, head->dx, E);
+    pal_dense_backward(ps->cx, &dense, rows, head->x, E, head->logits, head->ld, head->dx, E);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_HEAD, t);
     if (ps->config->mqar) {
         const pal_layernorm_args norm = layernorm_args(ps, outer, head, rows);
@@ -140,51 +140,21 @@ static void piece_backward(const pal_pass *ps, const pal_layer *outer, const pal
     pal_tock(ps, PAL_T_BACKWARD + PAL_T_NORM, t);
 }
 
-typedef struct {
-    const float *across;
-    float *dw;
-    size_t E, V;
-} turn_job;
-
-/* Rows of dw get columns of its transpose, in tiles of whole cache lines. */
-static void turn_task(void *arg, size_t begin, size_t end, int thread) {
-    (void)thread;
-    const turn_job *job = arg;
-    for (size_t v = begin; v < end; v += TILE) {
-        const size_t rows = end - v < TILE ? end - v : TILE;
-        for (size_t e = 0; e < job->E; e += TILE) {
-            const size_t columns = job->E - e < TILE ? job->E - e : TILE;
-            float tile[TILE][TILE]; /* lines of `across` are a power of two apart: each is read once, before it is pushed out */
-            for (size_t k = 0; k < columns; k++) memcpy(tile[k], job->across + (e + k) * job->V + v, rows * sizeof(float));
-            for (size_t i = 0; i < rows; i++)
-                for (size_t k = 0; k < columns; k++) job->dw[(v + i) * job->E + e + k] += tile[k][i];
-        }
-    }
-}
-
-static void add_turned(const pal_pass *ps, const pal_head *head, float *dw) {
-    const double t = pal_tick(ps);
-    turn_job job = { .across = head->dw_across, .dw = dw, .E = (size_t)ps->config->hidden, .V = (size_t)ps->config->vocab_rows };
-    pal_parallel_ranges(ps->cx, job.V, 16 * TILE, turn_task, &job);
-    pal_tock(ps, PAL_T_BACKWARD + PAL_T_HEAD, t);
-}
-
 void pal_head_logits(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const float *stream, const int *at, int n, float *logits) {
+    const size_t V = (size_t)ps->config->vocab_rows;
     for (int begin = 0; begin < n; begin += head->rows)
-        piece_forward(ps, outer, head, stream, at, begin, n - begin < head->rows ? n - begin : head->rows,
-                      logits + (size_t)begin * (size_t)ps->config->vocab_rows);
+        piece_forward(ps, outer, head, stream, at, begin, n - begin < head->rows ? n - begin : head->rows, logits + (size_t)begin * V, V);
 }
 
 void pal_head_loss(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const float *stream, const int *at, int n,
                    const int32_t *targets, float scale, pal_loss *loss, unsigned char *correct, float *nll, float *dstream) {
-    const size_t V = (size_t)ps->config->vocab_rows;
     for (int begin = 0; begin < n; begin += head->rows) {
         const int rows = n - begin < head->rows ? n - begin : head->rows;
-        piece_forward(ps, outer, head, stream, at, begin, rows, head->logits);
+        piece_forward(ps, outer, head, stream, at, begin, rows, head->logits, head->ld);
         const double t = pal_tick(ps);
         for (int i = 0; i < rows; i++) head->labels[i] = (int)targets[at ? at[begin + i] : begin + i];
-        const pal_cross_entropy_args args = { .rows = (size_t)rows, .vocab = (int)V, .logits = { head->logits, V }, .labels = head->labels, .scale = scale,
-                                              .nll = head->nll, .argmax = head->argmax, .dlogits = { dstream ? head->logits : NULL, V } };
+        const pal_cross_entropy_args args = { .rows = (size_t)rows, .vocab = ps->config->vocab_rows, .logits = { head->logits, head->ld }, .labels = head->labels, .scale = scale,
+                                              .nll = head->nll, .argmax = head->argmax, .dlogits = { dstream ? head->logits : NULL, head->ld } };
         loss->sum += pal_cross_entropy(ps->cx, &args);
         for (int i = 0; i < rows; i++) {
             const bool right = head->argmax[i] == head->labels[i];
@@ -196,5 +166,4 @@ void pal_head_loss(const pal_pass *ps, const pal_layer *outer, const pal_head *h
         pal_tock(ps, PAL_T_LOSS, t);
         if (dstream) piece_backward(ps, outer, head, at, begin, rows, dstream);
     }
-    if (n && dstream && head->dw_across && outer->d[PAL_W_HEAD]) add_turned(ps, head, outer->d[PAL_W_HEAD]);
 }

@@ -15,9 +15,9 @@ void pal_embedding_backward(const pal_pass *pass, float *dtable, const int32_t *
 typedef struct pal_head {
     int rows;             /* of one piece */
     float *h, *x;         /* (rows, E) gathered stream, and its norm */
+    size_t ld;            /* floats from one row of logits to the next */
     float *logits;        /* (rows, vocab_rows); NULL when the caller owns them */
     float *dx, *dh;       /* (rows, E) training */
-    float *dw_across;     /* (E, vocab_rows) training of narrow models: the head's gradient, transposed; else NULL */
     float *nll;           /* (rows) */
     int *labels, *argmax; /* (rows) */
 } pal_head;
