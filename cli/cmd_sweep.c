@@ -9,7 +9,6 @@
  * fewer stages; then each model is trained at its best rate alone, with every seed. */
 #include <errno.h>
 #include <jansson.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,76 +21,16 @@
 
 #include "base/alloc.h"
 #include "base/directory.h"
-#include "base/map.h"
 #include "bench.h"
 #include "cli.h"
-#include "plot/figure.h"
 #include "progress.h"
+#include "sweep.h"
 #include "train/checkpoint.h"
-
-enum { MOST_ENTRIES = 64, MOST_STAGES = 16, MOST_ARGUMENTS = 128, PATH = 4096 };
-
-/* One list option, cut at its commas. */
-typedef struct {
-    char *text;
-    const char *entry[MOST_ENTRIES];
-    int count;
-} word_list;
-
-typedef struct {
-    int model, rate, seed; /* places in the lists */
-    int stages;            /* of its results; 0: not finished */
-    double accuracy[MOST_STAGES];
-    long long steps[MOST_STAGES];
-    int length[MOST_STAGES], pairs[MOST_STAGES];
-    bool left_out; /* at a rate that the search did not pick */
-    pid_t child;   /* 0: not running */
-    double started;
-} sweep_run;
-
-typedef struct {
-    const char *out;
-    word_list models, rates, seeds;
-    const char *search;   /* stages of the search for a rate, or NULL */
-    const char *train;    /* file of options for train, or NULL */
-    json_t *train_options; /* what it holds */
-    const char **extra;   /* further arguments for train */
-    int extra_count, jobs, threads;
-    sweep_run *runs;
-    size_t count;
-    bool stopping; /* the runs were told */
-} sweep;
 
 static volatile sig_atomic_t interrupted;
 static void on_signal(int number) {
     (void)number;
     interrupted = 1;
-}
-
-static int find_entry(const word_list *list, const char *word) {
-    for (int i = 0; i < list->count; i++)
-        if (strcmp(list->entry[i], word) == 0) return i;
-    return -1;
-}
-
-static int split(word_list *list, const char *option, const char *text) {
-    list->text = pal_strdup(text);
-    char *rest = list->text;
-    for (char *entry; rest && (entry = strsep(&rest, ","));) {
-        if (!*entry) continue;
-        if (list->count == MOST_ENTRIES) return cli_error(CLI_USAGE, "--%s: at most %d entries", option, MOST_ENTRIES);
-        if (find_entry(list, entry) >= 0) return cli_error(CLI_USAGE, "--%s: '%s' is listed twice", option, entry);
-        list->entry[list->count++] = entry;
-    }
-    return list->count ? CLI_OK : cli_error(CLI_USAGE, "--%s '%s': expected a list separated by commas", option, text);
-}
-
-static int join(char path[PATH], const char *folder, const char *name) {
-    return snprintf(path, PATH, "%s/%s", folder, name) < PATH ? CLI_OK : cli_error(CLI_USAGE, "%s/%s: the path is too long", folder, name);
-}
-
-static void run_name(const sweep *s, const sweep_run *r, char name[256]) {
-    snprintf(name, 256, "%s-lr%s-seed%s", s->models.entry[r->model], s->rates.entry[r->rate], s->seeds.entry[r->seed]);
 }
 
 static size_t count_done(const sweep *s) {
@@ -106,140 +45,24 @@ static size_t count_wanted(const sweep *s) {
     return wanted;
 }
 
-/* The sweep's own configuration, so that a restart under another one is refused. */
-static json_t *describe(const sweep *s) {
-    json_t *lists[3];
-    const word_list *source[3] = { &s->models, &s->rates, &s->seeds };
-    for (int i = 0; i < 3; i++) {
-        lists[i] = json_array();
-        for (int k = 0; k < source[i]->count; k++) json_array_append_new(lists[i], json_string(source[i]->entry[k]));
+static int split(word_list *list, const char *option, const char *text) {
+    list->text = pal_strdup(text);
+    char *rest = list->text;
+    for (char *entry; rest && (entry = strsep(&rest, ","));) {
+        if (!*entry) continue;
+        if (list->count == SWEEP_ENTRIES) return cli_error(CLI_USAGE, "--%s: at most %d entries", option, SWEEP_ENTRIES);
+        if (sweep_find(list, entry) >= 0) return cli_error(CLI_USAGE, "--%s: '%s' is listed twice", option, entry);
+        list->entry[list->count++] = entry;
     }
-    json_t *extra = json_array();
-    for (int i = 0; i < s->extra_count; i++) json_array_append_new(extra, json_string(s->extra[i]));
-    json_t *out = json_pack("{s:o, s:o, s:o, s:o, s:o, s:i}", "models", lists[0], "lrs", lists[1], "seeds", lists[2], "train", s->train_options ? json_incref(s->train_options) : json_null(),
-                            "options", extra, "threads", s->threads);
-    if (s->search) json_object_set_new(out, "search", json_string(s->search));
-    return out;
-}
-
-static int write_text(const char *path, int (*print)(FILE *to, const sweep *s), const sweep *s) {
-    pal_writer w;
-    pal_error err;
-    if (pal_writer_open(&w, path, &err)) return cli_fail_writing(&err);
-    print(w.stream, s); /* commit looks at ferror */
-    return pal_writer_commit(&w, &err) ? cli_fail_writing(&err) : CLI_OK;
-}
-
-static int print_description(FILE *to, const sweep *s) {
-    json_t *mine = describe(s);
-    json_dumpf(mine, to, JSON_INDENT(1));
-    json_decref(mine);
-    return fputc('\n', to);
-}
-
-static int check_description(const sweep *s) {
-    char path[PATH];
-    json_error_t why;
-    int code = join(path, s->out, "sweep.json");
-    if (code) return code;
-    if (access(path, F_OK) != 0) return write_text(path, print_description, s);
-    json_t *stored = json_load_file(path, 0, &why), *mine = describe(s);
-    if (!stored) code = cli_error(CLI_USAGE, "%s: %s", path, why.text);
-    const char *key;
-    json_t *value;
-    json_object_foreach(mine, key, value) {
-        if (code || json_equal(value, json_object_get(stored, key))) continue;
-        char *before = json_dumps(json_object_get(stored, key), JSON_ENCODE_ANY), *after = json_dumps(value, JSON_ENCODE_ANY);
-        code = cli_error(CLI_USAGE, "%s: this sweep cannot go on under another configuration: %s was %s, now %s", path, key, before ? before : "not set", after);
-        free(before);
-        free(after);
-    }
-    json_decref(stored);
-    json_decref(mine);
-    return code;
-}
-
-static const char header[] = "model,lr,seed,stage,length,pairs,accuracy,steps";
-
-static int print_results(FILE *to, const sweep *s) {
-    fprintf(to, "%s\n", header);
-    for (size_t i = 0; i < s->count; i++)
-        for (int k = 0; k < s->runs[i].stages; k++) {
-            const sweep_run *r = &s->runs[i];
-            fprintf(to, "%s,%s,%s,%d,%d,%d,%.6f,%lld\n", s->models.entry[r->model], s->rates.entry[r->rate], s->seeds.entry[r->seed], k + 1, r->length[k],
-                    r->pairs[k], r->accuracy[k], r->steps[k]);
-        }
-    return 0;
-}
-
-/* Rows of an earlier start. Rows of runs outside the grid cannot be there: sweep.json was compared first. */
-static int read_results(sweep *s, const char *path) {
-    FILE *f = fopen(path, "re");
-    if (!f) return errno == ENOENT ? CLI_OK : cli_error(CLI_USAGE, "%s: cannot open: %s", path, strerror(errno));
-    char line[1024], model[256], rate[64], seed[64];
-    int number = 0, code = CLI_OK;
-    while (!code && fgets(line, sizeof line, f)) {
-        int stage, length, pairs;
-        double accuracy;
-        long long steps;
-        if (++number == 1) continue;
-        if (sscanf(line, "%255[^,],%63[^,],%63[^,],%d,%d,%d,%lf,%lld", model, rate, seed, &stage, &length, &pairs, &accuracy, &steps) != 8 || stage < 1 ||
-            stage > MOST_STAGES) {
-            code = cli_error(CLI_USAGE, "%s: line %d is not a row of this table", path, number);
-            break;
-        }
-        const int m = find_entry(&s->models, model), l = find_entry(&s->rates, rate), d = find_entry(&s->seeds, seed);
-        if (m < 0 || l < 0 || d < 0) {
-            code = cli_error(CLI_USAGE, "%s: line %d names a run that is not in this sweep", path, number);
-            break;
-        }
-        sweep_run *r = &s->runs[((size_t)m * (size_t)s->rates.count + (size_t)l) * (size_t)s->seeds.count + (size_t)d];
-        r->accuracy[stage - 1] = accuracy;
-        r->length[stage - 1] = length;
-        r->pairs[stage - 1] = pairs;
-        r->steps[stage - 1] = steps;
-        if (stage > r->stages) r->stages = stage;
-    }
-    fclose(f);
-    return code;
-}
-
-/* The last accuracy of every stage, from the run's metrics; lengths and pairs from what was trained. */
-static int read_run(const sweep *s, sweep_run *r) {
-    char name[256], folder[PATH], path[PATH];
-    pal_map map;
-    pal_error err;
-    run_name(s, r, name);
-    int code;
-    if ((code = join(folder, s->out, "runs")) || (code = join(path, folder, name)) || (code = join(folder, path, "metrics.jsonl"))) return code;
-    if (pal_map_open(&map, folder, &err)) return cli_error(CLI_FAILED, "%s", err.text);
-    for (size_t at = 0; at < map.size;) {
-        const unsigned char *end = memchr(map.data + at, '\n', map.size - at);
-        const size_t size = end ? (size_t)(end - map.data) - at : map.size - at;
-        json_t *line = json_loadb((const char *)map.data + at, size, 0, NULL);
-        const json_t *accuracy = json_object_get(line, "accuracy");
-        const int stage = (int)json_integer_value(json_object_get(line, "stage"));
-        if (json_is_number(accuracy) && stage >= 0 && stage < MOST_STAGES) {
-            r->accuracy[stage] = json_number_value(accuracy);
-            r->steps[stage] = json_integer_value(json_object_get(line, "step"));
-            r->length[stage] = (int)json_integer_value(json_object_get(line, "length"));
-            r->pairs[stage] = (int)json_integer_value(json_object_get(line, "pairs"));
-            if (stage + 1 > r->stages) r->stages = stage + 1;
-        }
-        json_decref(line);
-        at += size + 1;
-    }
-    pal_map_close(&map);
-    return r->stages ? CLI_OK : cli_error(CLI_FAILED, "%s: no accuracy in it", folder);
+    return list->count ? CLI_OK : cli_error(CLI_USAGE, "--%s '%s': expected a list separated by commas", option, text);
 }
 
 /* Starts (or resumes) a run in a child process; its output goes to RUNDIR.log. */
 static int start(const sweep *s, sweep_run *r) {
-    char name[256], runs[PATH], folder[PATH], log[PATH], threads[16], config[PATH];
-    const char *arguments[MOST_ARGUMENTS];
+    char folder[SWEEP_PATH], log[SWEEP_PATH], threads[16], config[SWEEP_PATH];
+    const char *arguments[SWEEP_ARGUMENTS];
     int n = 0, code;
-    run_name(s, r, name);
-    if ((code = join(runs, s->out, "runs")) || (code = join(folder, runs, name)) || (code = join(config, folder, "config.json"))) return code;
+    if ((code = sweep_run_path(s, r, NULL, folder)) || (code = sweep_run_path(s, r, "config.json", config))) return code;
     if (snprintf(log, sizeof log, "%s.log", folder) >= (int)sizeof log) return cli_error(CLI_USAGE, "%s: the path is too long", folder);
     snprintf(threads, sizeof threads, "%d", s->threads);
     arguments[n++] = "palimpsa";
@@ -274,13 +97,13 @@ static int start(const sweep *s, sweep_run *r) {
 }
 
 static int append_timing(const sweep *s, const sweep_run *r) {
-    char path[PATH], name[256];
-    int code = join(path, s->out, "timing.csv");
+    char path[SWEEP_PATH], name[256];
+    int code = sweep_join(path, s->out, "timing.csv");
     if (code) return code;
     const bool fresh = access(path, F_OK) != 0;
     FILE *f = fopen(path, "ae");
     if (!f) return cli_error(CLI_FAILED, "%s: cannot open: %s", path, strerror(errno));
-    run_name(s, r, name);
+    sweep_run_name(s, r, name);
     if (fresh) fprintf(f, "run,seconds\n");
     fprintf(f, "%s,%.1f\n", name, bench_now() - r->started);
     fclose(f);
@@ -294,14 +117,14 @@ static void stop_runs(const sweep *s) {
 }
 
 /* Whether a run came to its end; one that was only stopped also exits with 0. */
-static bool run_finished(const sweep *s, const char *name) {
-    char runs[PATH], folder[PATH];
-    return !join(runs, s->out, "runs") && !join(folder, runs, name) && pal_checkpoint_finished(folder);
+static bool run_finished(const sweep *s, const sweep_run *r) {
+    char folder[SWEEP_PATH];
+    return !sweep_run_path(s, r, NULL, folder) && pal_checkpoint_finished(folder);
 }
 
 /* Waits for one child and records what it did. Polls: a signal between a look at `interrupted` and a blocking wait would
  * not be seen until some run ends. */
-static int finish_one(sweep *s, const char *results, int *running) {
+static int finish_one(sweep *s, int *running) {
     int status, code;
     pid_t child;
     while ((child = waitpid(-1, &status, WNOHANG)) == 0 || (child < 0 && errno == EINTR)) {
@@ -318,15 +141,15 @@ static int finish_one(sweep *s, const char *results, int *running) {
         char name[256];
         r->child = 0;
         (*running)--;
-        run_name(s, r, name);
+        sweep_run_name(s, r, name);
         const bool ended = WIFEXITED(status) && WEXITSTATUS(status) == 0;
         if (!ended && interrupted) return CLI_OK; /* the next start resumes it */
         if (!ended) return cli_error(CLI_FAILED, "sweep: run %s failed; see %s/runs/%s.log", name, s->out, name);
-        if (!run_finished(s, name)) {
+        if (!run_finished(s, r)) {
             printf("run %s was stopped before its end; the next start goes on with it\n", name);
             return CLI_OK;
         }
-        if ((code = read_run(s, r)) || (code = write_text(results, print_results, s)) || (code = append_timing(s, r))) return code;
+        if ((code = sweep_read_run(s, r)) || (code = sweep_write_results(s)) || (code = append_timing(s, r))) return code;
         char took[32];
         progress_duration(took, bench_now() - r->started);
         printf("%zu/%zu  %-40s", count_done(s), count_wanted(s), name);
@@ -337,7 +160,7 @@ static int finish_one(sweep *s, const char *results, int *running) {
     return CLI_OK;
 }
 
-static int run_all(sweep *s, const char *results) {
+static int run_all(sweep *s) {
     int running = 0, code = CLI_OK;
     size_t next = 0;
     while (!code && (running || next < s->count)) {
@@ -348,7 +171,7 @@ static int run_all(sweep *s, const char *results) {
             if (!code) running++;
         }
         if (running) {
-            const int finished = finish_one(s, results, &running);
+            const int finished = finish_one(s, &running);
             if (!code) code = finished;
         } else if (interrupted) break;
     }
@@ -358,99 +181,9 @@ static int run_all(sweep *s, const char *results) {
     return code;
 }
 
-/* Mean and standard deviation over seeds at one stage; values takes each seed's. */
-typedef struct {
-    double mean, deviation;
-    double values[MOST_ENTRIES];
-    int count;
-} summary;
-
-static summary summarise(const sweep *s, int model, int rate, int stage) {
-    summary out = { 0 };
-    double sum = 0, squares = 0;
-    for (int d = 0; d < s->seeds.count; d++) {
-        const sweep_run *r = &s->runs[((size_t)model * (size_t)s->rates.count + (size_t)rate) * (size_t)s->seeds.count + (size_t)d];
-        if (r->stages <= stage) continue;
-        out.values[out.count++] = r->accuracy[stage];
-        sum += r->accuracy[stage];
-        squares += r->accuracy[stage] * r->accuracy[stage];
-    }
-    out.mean = out.count ? sum / out.count : NAN;
-    out.deviation = out.count > 1 ? sqrt(fmax((squares - sum * sum / out.count) / (out.count - 1), 0)) : NAN;
-    return out;
-}
-
-/* The rate with the best mean accuracy over all stages. */
-static int best_rate(const sweep *s, int model, int stages) {
-    int best = 0;
-    double highest = -1;
-    for (int l = 0; l < s->rates.count; l++) {
-        double sum = 0;
-        for (int k = 0; k < stages; k++) sum += summarise(s, model, l, k).mean;
-        if (sum > highest) highest = sum, best = l;
-    }
-    return best;
-}
-
-/* A run that went through every stage: it knows their lengths. */
-static const sweep_run *longest_run(const sweep *s) {
-    const sweep_run *longest = s->runs;
-    for (size_t i = 1; i < s->count; i++)
-        if (s->runs[i].stages > longest->stages) longest = &s->runs[i];
-    return longest;
-}
-
-static int print_table(FILE *to, const sweep *s) {
-    const sweep_run *longest = longest_run(s);
-    const int stages = longest->stages;
-    fprintf(to, "| model | learning rate |");
-    for (int k = 0; k < stages; k++) fprintf(to, " L = %d, %d pairs |", longest->length[k], longest->pairs[k]);
-    fprintf(to, "\n|---|---|");
-    for (int k = 0; k < stages; k++) fprintf(to, "---|");
-    fputc('\n', to);
-    for (int m = 0; m < s->models.count; m++) {
-        const int l = best_rate(s, m, stages);
-        fprintf(to, "| %s | %s |", s->models.entry[m], s->rates.entry[l]);
-        for (int k = 0; k < stages; k++) {
-            const summary x = summarise(s, m, l, k);
-            if (isfinite(x.deviation)) fprintf(to, " %.3f ± %.3f |", x.mean, x.deviation);
-            else fprintf(to, " %.3f |", x.mean);
-        }
-        fputc('\n', to);
-    }
-    return 0;
-}
-
-static int draw(const sweep *s) {
-    const sweep_run *longest = longest_run(s);
-    const int stages = longest->stages, models = s->models.count;
-    char labels[MOST_STAGES][48], path[PATH];
-    const char *groups[MOST_STAGES];
-    static summary kept[MOST_STAGES * MOST_ENTRIES]; /* the figure points into it */
-    static pal_bar bars[MOST_STAGES * MOST_ENTRIES];
-    for (int k = 0; k < stages; k++) {
-        snprintf(labels[k], sizeof labels[k], "L = %d, %d pairs", longest->length[k], longest->pairs[k]);
-        groups[k] = labels[k];
-        for (int m = 0; m < models; m++) {
-            summary *x = &kept[k * models + m];
-            *x = summarise(s, m, best_rate(s, m, stages), k);
-            bars[k * models + m] = (pal_bar){ .value = x->mean, .error = x->deviation, .dots = x->values, .dot_count = (size_t)x->count };
-        }
-    }
-    const pal_panel panel = { .kind = PAL_PANEL_BARS, .y = { .label = "test accuracy", .fixed = true, .min = 0, .max = 1 },
-                              .bars = { .groups = groups, .group_count = (size_t)stages, .names = s->models.entry, .name_count = (size_t)models, .bars = bars } };
-    const pal_figure figure = { .title = "Multi-query associative recall", .panels = &panel, .panel_count = 1, .columns = 1, .width = 240 + 60 * stages * models, .height = 420 };
-    pal_error err;
-    int code;
-    if ((code = join(path, s->out, "results.svg"))) return code;
-    if (pal_figure_write_svg(&figure, path, &err)) return cli_fail_writing(&err);
-    if ((code = join(path, s->out, "results.png"))) return code;
-    return pal_figure_write_png(&figure, 2, path, &err) ? cli_fail_writing(&err) : CLI_OK;
-}
-
 /* Makes the grid, refuses another configuration's directory, and takes over the rows that are there. */
-static int prepare(sweep *s, char results[PATH]) {
-    char path[PATH];
+static int prepare(sweep *s) {
+    char path[SWEEP_PATH];
     pal_error err;
     int code;
     s->count = (size_t)s->models.count * (size_t)s->rates.count * (size_t)s->seeds.count;
@@ -461,17 +194,16 @@ static int prepare(sweep *s, char results[PATH]) {
         s->runs[i].rate = (int)(i / (size_t)s->seeds.count % (size_t)s->rates.count);
         s->runs[i].model = (int)(i / (size_t)s->seeds.count / (size_t)s->rates.count);
     }
-    if ((code = join(path, s->out, "runs"))) return code;
+    if ((code = sweep_join(path, s->out, "runs"))) return code;
     if (pal_make_directory(path, &err)) return cli_fail_writing(&err);
-    if ((code = check_description(s)) || (code = join(results, s->out, "results.csv"))) return code;
-    return read_results(s, results);
+    if ((code = sweep_check_description(s))) return code;
+    return sweep_read_results(s);
 }
 
 /* Trains what is wanted and not done; ends with the table and the figure, unless it was interrupted. */
-static int complete(sweep *s, const char *results) {
-    char path[PATH];
+static int complete(sweep *s) {
     int code;
-    if ((code = run_all(s, results))) return code;
+    if ((code = run_all(s))) return code;
     if (interrupted) {
         printf("stopped; the same command goes on where this one ended\n");
         return CLI_OK;
@@ -479,18 +211,17 @@ static int complete(sweep *s, const char *results) {
     const size_t missing = count_wanted(s) - count_done(s);
     if (missing)
         return cli_error(CLI_FAILED, "sweep: %zu of %zu runs were stopped before their end; the same command goes on with them", missing, count_wanted(s));
-    if ((code = write_text(results, print_results, s)) || (code = join(path, s->out, "results.md")) || (code = write_text(path, print_table, s))) return code;
-    if ((code = draw(s))) return code;
-    print_table(stdout, s);
+    if ((code = sweep_write_results(s)) || (code = sweep_write(s, "results.md", sweep_print_table)) || (code = sweep_draw(s))) return code;
+    sweep_print_table(stdout, s);
     printf("%s/results.csv, results.md, results.svg and results.png hold the sweep\n", s->out);
     return CLI_OK;
 }
 
 /* Trains every rate with the first seed on the search's stages, and leaves the others' runs out of s. */
 static int search_rates(sweep *s) {
-    const char *extra[MOST_ARGUMENTS];
-    char out[PATH], results[PATH];
-    int code = join(out, s->out, "search");
+    const char *extra[SWEEP_ARGUMENTS];
+    char out[SWEEP_PATH];
+    int code = sweep_join(out, s->out, "search");
     if (code) return code;
     sweep first = *s;
     first.out = out;
@@ -501,24 +232,23 @@ static int search_rates(sweep *s) {
     extra[s->extra_count] = "--stages", extra[s->extra_count + 1] = s->search; /* the last one counts */
     first.extra = extra;
     first.extra_count = s->extra_count + 2;
-    if (!(code = prepare(&first, results))) {
+    if (!(code = prepare(&first))) {
         printf("search for the learning rate: %d models x %d rates on stages %s, %zu of %zu runs done\n", s->models.count, s->rates.count, s->search,
                count_done(&first), first.count);
-        code = complete(&first, results);
+        code = complete(&first);
     }
     for (size_t i = 0; !code && !interrupted && i < s->count; i++)
-        s->runs[i].left_out = s->runs[i].rate != best_rate(&first, s->runs[i].model, longest_run(&first)->stages);
+        s->runs[i].left_out = s->runs[i].rate != sweep_best_rate(&first, s->runs[i].model);
     pal_free(first.runs);
     return code;
 }
 
 static int sweep_all(sweep *s) {
-    char results[PATH];
     int code, lock;
     pal_error err;
     if (pal_make_directory(s->out, &err)) return cli_fail_writing(&err);
     if ((code = cli_lock(s->out, false, &lock))) return code; /* until the process ends */
-    if ((code = prepare(s, results))) return code;
+    if ((code = prepare(s))) return code;
     struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
@@ -526,14 +256,14 @@ static int sweep_all(sweep *s) {
     printf("%zu runs (%d models x %d rate%s x %d seeds), %zu done, %d at a time with %d thread%s each\n", count_wanted(s), s->models.count,
            s->search ? 1 : s->rates.count, s->search || s->rates.count == 1 ? "" : "s", s->seeds.count, count_done(s), s->jobs, s->threads, s->threads == 1 ? "" : "s");
     fflush(stdout);
-    return complete(s, results);
+    return complete(s);
 }
 
 /* *path, found in a configuration file, is relative to that file. */
-static int resolve_beside(char out[PATH], const char *config, const char **path) {
+static int resolve_beside(char out[SWEEP_PATH], const char *config, const char **path) {
     const char *slash = strrchr(config, '/');
     if (**path == '/' || !slash) return CLI_OK;
-    if (snprintf(out, PATH, "%.*s/%s", (int)(slash - config), config, *path) >= PATH) return cli_error(CLI_USAGE, "%s: the path is too long", *path);
+    if (snprintf(out, SWEEP_PATH, "%.*s/%s", (int)(slash - config), config, *path) >= SWEEP_PATH) return cli_error(CLI_USAGE, "%s: the path is too long", *path);
     *path = out;
     return CLI_OK;
 }
@@ -551,7 +281,7 @@ int cmd_sweep(int argc, char **argv) {
     sweep s = { .jobs = 1, .threads = 1 };
     const char *models = "palimpsa-d,palimpsa-d-wo-meta,palimpsa-m,palimpsa-m-wo-meta,gated-deltanet", *rates = "1e-3,2.15e-3,4.64e-3,1e-2", *seeds = "1,2,3";
     const char *config = NULL;
-    char beside[PATH];
+    char beside[SWEEP_PATH];
     const cli_option options[] = {
         { "models", OPT_TEXT, &models, "LIST", "models to compare (default: the paper's five)" },
         { "lrs", OPT_TEXT, &rates, "LIST", "learning rates (default 1e-3,2.15e-3,4.64e-3,1e-2)" },
@@ -580,7 +310,7 @@ int cmd_sweep(int argc, char **argv) {
             mine = i;
             break;
         }
-    const char *subject = NULL, *extra[MOST_ARGUMENTS - 32];
+    const char *subject = NULL, *extra[SWEEP_ARGUMENTS - 32];
     int code = cli_parse(&usage, mine, argv, &subject, 1, &given);
     if (code) return code < 0 ? CLI_OK : code;
     const bool own_train = s.train != NULL;
@@ -593,7 +323,7 @@ int cmd_sweep(int argc, char **argv) {
     for (int i = mine + 1; i < argc; i++) {
         if (strncmp(argv[i], "--config", 8) == 0 || strncmp(argv[i], "--recipe", 8) == 0)
             return cli_error(CLI_USAGE, "sweep: %s after '--': give a file of options for train by --train FILE", argv[i]);
-        if (s.extra_count == MOST_ARGUMENTS - 32) return cli_error(CLI_USAGE, "sweep: too many options after '--'");
+        if (s.extra_count == SWEEP_ARGUMENTS - 32) return cli_error(CLI_USAGE, "sweep: too many options after '--'");
         extra[s.extra_count++] = argv[i];
     }
     s.extra = extra;

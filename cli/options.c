@@ -93,13 +93,23 @@ static int set_option(const cli_option *o, const char *text) {
     return CLI_OK;
 }
 
+/* The words of the command itself: "bench model" of "bench model [options]". */
+static int command_length(const cli_usage *u) {
+    size_t length = 0;
+    for (const char *word = u->synopsis; *word >= 'a' && *word <= 'z'; word += strspn(word, " ")) {
+        word += strcspn(word, " ");
+        length = (size_t)(word - u->synopsis);
+    }
+    return (int)length;
+}
 
-static int unknown_option(const cli_usage *u, const char *command, const char *name) {
+static int unknown_option(const cli_usage *u, const char *name) {
     const char *names[128] = { 0 };
     for (size_t i = 0; i < u->option_count && i < 127; i++) names[i] = u->options[i].name;
     const char *near = pal_nearest(name, names);
-    if (near) return cli_error(CLI_USAGE, "%s: no option '--%s'; did you mean '--%s'?", command, name, near);
-    return cli_error(CLI_USAGE, "%s: no option '--%s'; see 'palimpsa %s --help'", command, name, command);
+    const int length = command_length(u);
+    if (near) return cli_error(CLI_USAGE, "%.*s: no option '--%s'; did you mean '--%s'?", length, u->synopsis, name, near);
+    return cli_error(CLI_USAGE, "%.*s: no option '--%s'; see 'palimpsa %.*s --help'", length, u->synopsis, name, length, u->synopsis);
 }
 
 static int set_from_json(const cli_option *o, const char *path, const json_t *value) {
@@ -209,7 +219,8 @@ int cli_parse(const cli_usage *u, int argc, char **argv, const char **positional
         const char *arg = argv[i];
         if (only_positional || arg[0] != '-' || arg[1] == '\0') {
             if (*positional_count == max_positional)
-                return cli_error(CLI_USAGE, "%s: unexpected argument '%s'; see 'palimpsa %s --help'", argv[0], arg, argv[0]);
+                return cli_error(CLI_USAGE, "%.*s: unexpected argument '%s'; see 'palimpsa %.*s --help'", command_length(u), u->synopsis, arg, command_length(u),
+                                 u->synopsis);
             positional[(*positional_count)++] = arg;
             continue;
         }
@@ -223,7 +234,7 @@ int cli_parse(const cli_usage *u, int argc, char **argv, const char **positional
         }
         const char *name = arg + (arg[1] == '-' ? 2 : 1), *equals = strchr(name, '=');
         const cli_option *o = find_option(u, name, equals ? (size_t)(equals - name) : strlen(name));
-        if (!o) return unknown_option(u, argv[0], name);
+        if (!o) return unknown_option(u, name);
         if (o->type == OPT_FLAG) {
             if (equals) return cli_error(CLI_USAGE, "--%s takes no value", o->name);
             *(bool *)o->value = true;

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/* A grid of runs, what is known of it, and what is said of it in the end. cmd_sweep.c trains it. */
+#ifndef PAL_CLI_SWEEP_H
+#define PAL_CLI_SWEEP_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+enum { SWEEP_ENTRIES = 64, SWEEP_STAGES = 16, SWEEP_ARGUMENTS = 128, SWEEP_PATH = 4096 };
+
+/* One list option, cut at its commas. */
+typedef struct {
+    char *text;
+    const char *entry[SWEEP_ENTRIES];
+    int count;
+} word_list;
+
+typedef struct {
+    int model, rate, seed; /* places in the lists */
+    int stages;            /* of its results; 0: not finished */
+    double accuracy[SWEEP_STAGES];
+    long long steps[SWEEP_STAGES];
+    int length[SWEEP_STAGES], pairs[SWEEP_STAGES];
+    bool left_out; /* at a rate that the search did not pick */
+    pid_t child;   /* 0: not running */
+    double started;
+} sweep_run;
+
+typedef struct {
+    const char *out;
+    word_list models, rates, seeds;
+    const char *search;   /* stages of the search for a rate, or NULL */
+    const char *train;    /* file of options for train, or NULL */
+    json_t *train_options; /* what it holds */
+    const char **extra;   /* further arguments for train */
+    int extra_count, jobs, threads;
+    sweep_run *runs;
+    size_t count;
+    bool stopping; /* the runs were told */
+} sweep;
+
+/* sweep_rows.c: files of the sweep. Functions that return an int return a CLI code, the sentence already said. */
+int sweep_find(const word_list *list, const char *word); /* its place, or -1 */
+int sweep_join(char path[SWEEP_PATH], const char *folder, const char *name);
+void sweep_run_name(const sweep *s, const sweep_run *r, char name[256]);
+/* Path of a run's directory, or of a file in it. */
+int sweep_run_path(const sweep *s, const sweep_run *r, const char *file, char path[SWEEP_PATH]);
+sweep_run *sweep_at(const sweep *s, int model, int rate, int seed);
+/* Writes DIR/sweep.json, or refuses a directory that another configuration began. */
+int sweep_check_description(const sweep *s);
+/* Takes over the rows of an earlier start from DIR/results.csv. */
+int sweep_read_results(sweep *s);
+int sweep_write_results(const sweep *s);
+/* The last accuracy of every stage of a run that ended. */
+int sweep_read_run(const sweep *s, sweep_run *r);
+/* Writes DIR/name with print, whole or not at all. */
+int sweep_write(const sweep *s, const char *name, void (*print)(FILE *to, const sweep *s));
+
+/* sweep_report.c */
+int sweep_stages(const sweep *s);
+/* The rate with the best mean accuracy over all stages. */
+int sweep_best_rate(const sweep *s, int model);
+void sweep_print_table(FILE *to, const sweep *s);
+int sweep_draw(const sweep *s);
+
+#endif

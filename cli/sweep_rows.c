@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT */
+/* The files of a sweep: sweep.json, results.csv, and the metrics of its runs. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/map.h"
+#include "cli.h"
+#include "sweep.h"
+#include "train/checkpoint.h"
+
+int sweep_find(const word_list *list, const char *word) {
+    for (int i = 0; i < list->count; i++)
+        if (strcmp(list->entry[i], word) == 0) return i;
+    return -1;
+}
+
+int sweep_join(char path[SWEEP_PATH], const char *folder, const char *name) {
+    return snprintf(path, SWEEP_PATH, "%s/%s", folder, name) < SWEEP_PATH ? CLI_OK : cli_error(CLI_USAGE, "%s/%s: the path is too long", folder, name);
+}
+
+void sweep_run_name(const sweep *s, const sweep_run *r, char name[256]) {
+    snprintf(name, 256, "%s-lr%s-seed%s", s->models.entry[r->model], s->rates.entry[r->rate], s->seeds.entry[r->seed]);
+}
+
+int sweep_run_path(const sweep *s, const sweep_run *r, const char *file, char path[SWEEP_PATH]) {
+    char name[256];
+    sweep_run_name(s, r, name);
+    const int n = snprintf(path, SWEEP_PATH, "%s/runs/%s%s%s", s->out, name, file ? "/" : "", file ? file : "");
+    return n < SWEEP_PATH ? CLI_OK : cli_error(CLI_USAGE, "%s/runs/%s: the path is too long", s->out, name);
+}
+
+sweep_run *sweep_at(const sweep *s, int model, int rate, int seed) {
+    return &s->runs[((size_t)model * (size_t)s->rates.count + (size_t)rate) * (size_t)s->seeds.count + (size_t)seed];
+}
+
+/* The sweep's own configuration, so that a restart under another one is refused. */
+static json_t *describe(const sweep *s) {
+    json_t *lists[3];
+    const word_list *source[3] = { &s->models, &s->rates, &s->seeds };
+    for (int i = 0; i < 3; i++) {
+        lists[i] = json_array();
+        for (int k = 0; k < source[i]->count; k++) json_array_append_new(lists[i], json_string(source[i]->entry[k]));
+    }
+    json_t *extra = json_array();
+    for (int i = 0; i < s->extra_count; i++) json_array_append_new(extra, json_string(s->extra[i]));
+    json_t *out = json_pack("{s:o, s:o, s:o, s:o, s:o, s:i}", "models", lists[0], "lrs", lists[1], "seeds", lists[2], "train", s->train_options ? json_incref(s->train_options) : json_null(),
+                            "options", extra, "threads", s->threads);
+    if (s->search) json_object_set_new(out, "search", json_string(s->search));
+    return out;
+}
+
+int sweep_write(const sweep *s, const char *name, void (*print)(FILE *to, const sweep *s)) {
+    char path[SWEEP_PATH];
+    pal_writer w;
+    pal_error err;
+    const int code = sweep_join(path, s->out, name);
+    if (code) return code;
+    if (pal_writer_open(&w, path, &err)) return cli_fail_writing(&err);
+    print(w.stream, s); /* commit looks at ferror */
+    return pal_writer_commit(&w, &err) ? cli_fail_writing(&err) : CLI_OK;
+}
+
+static void print_description(FILE *to, const sweep *s) {
+    json_t *mine = describe(s);
+    json_dumpf(mine, to, JSON_INDENT(1));
+    json_decref(mine);
+    fputc('\n', to);
+}
+
+int sweep_check_description(const sweep *s) {
+    char path[SWEEP_PATH];
+    json_error_t why;
+    int code = sweep_join(path, s->out, "sweep.json");
+    if (code) return code;
+    if (access(path, F_OK) != 0) return sweep_write(s, "sweep.json", print_description);
+    json_t *stored = json_load_file(path, 0, &why), *mine = describe(s);
+    if (!stored) code = cli_error(CLI_USAGE, "%s: %s", path, why.text);
+    const char *key;
+    json_t *value;
+    json_object_foreach(mine, key, value) {
+        if (code || json_equal(value, json_object_get(stored, key))) continue;
+        char *before = json_dumps(json_object_get(stored, key), JSON_ENCODE_ANY), *after = json_dumps(value, JSON_ENCODE_ANY);
+        code = cli_error(CLI_USAGE, "%s: this sweep cannot go on under another configuration: %s was %s, now %s", path, key, before ? before : "not set", after);
+        free(before);
+        free(after);
+    }
+    json_decref(stored);
+    json_decref(mine);
+    return code;
+}
+
+static const char header[] = "model,lr,seed,stage,length,pairs,accuracy,steps";
+
+static void print_results(FILE *to, const sweep *s) {
+    fprintf(to, "%s\n", header);
+    for (size_t i = 0; i < s->count; i++)
+        for (int k = 0; k < s->runs[i].stages; k++) {
+            const sweep_run *r = &s->runs[i];
+            fprintf(to, "%s,%s,%s,%d,%d,%d,%.6f,%lld\n", s->models.entry[r->model], s->rates.entry[r->rate], s->seeds.entry[r->seed], k + 1, r->length[k],
+                    r->pairs[k], r->accuracy[k], r->steps[k]);
+        }
+}
+
+int sweep_write_results(const sweep *s) {
+    return sweep_write(s, "results.csv", print_results);
+}
+
+/* Rows of an earlier start. Rows of runs outside the grid cannot be there: sweep.json was compared first. */
+int sweep_read_results(sweep *s) {
+    char path[SWEEP_PATH];
+    int number = 0, code = sweep_join(path, s->out, "results.csv");
+    if (code) return code;
+    FILE *f = fopen(path, "re");
+    if (!f) return errno == ENOENT ? CLI_OK : cli_error(CLI_USAGE, "%s: cannot open: %s", path, strerror(errno));
+    char line[1024], model[256], rate[64], seed[64];
+    while (!code && fgets(line, sizeof line, f)) {
+        int stage, length, pairs;
+        double accuracy;
+        long long steps;
+        if (++number == 1) continue;
+        if (sscanf(line, "%255[^,],%63[^,],%63[^,],%d,%d,%d,%lf,%lld", model, rate, seed, &stage, &length, &pairs, &accuracy, &steps) != 8 || stage < 1 ||
+            stage > SWEEP_STAGES) {
+            code = cli_error(CLI_USAGE, "%s: line %d is not a row of this table", path, number);
+            break;
+        }
+        const int m = sweep_find(&s->models, model), l = sweep_find(&s->rates, rate), d = sweep_find(&s->seeds, seed);
+        if (m < 0 || l < 0 || d < 0) {
+            code = cli_error(CLI_USAGE, "%s: line %d names a run that is not in this sweep", path, number);
+            break;
+        }
+        sweep_run *r = sweep_at(s, m, l, d);
+        r->accuracy[stage - 1] = accuracy;
+        r->length[stage - 1] = length;
+        r->pairs[stage - 1] = pairs;
+        r->steps[stage - 1] = steps;
+        if (stage > r->stages) r->stages = stage;
+    }
+    fclose(f);
+    return code;
+}
+
+/* The last accuracy of every stage, from the run's metrics; lengths and pairs from what was trained. */
+int sweep_read_run(const sweep *s, sweep_run *r) {
+    char path[SWEEP_PATH];
+    pal_map map;
+    pal_error err;
+    const int code = sweep_run_path(s, r, "metrics.jsonl", path);
+    if (code) return code;
+    if (pal_map_open(&map, path, &err)) return cli_error(CLI_FAILED, "%s", err.text);
+    for (size_t at = 0; at < map.size;) {
+        const unsigned char *end = memchr(map.data + at, '\n', map.size - at);
+        const size_t size = end ? (size_t)(end - map.data) - at : map.size - at;
+        json_t *line = json_loadb((const char *)map.data + at, size, 0, NULL);
+        const json_t *accuracy = json_object_get(line, "accuracy");
+        const int stage = (int)json_integer_value(json_object_get(line, "stage"));
+        if (json_is_number(accuracy) && stage >= 0 && stage < SWEEP_STAGES) {
+            r->accuracy[stage] = json_number_value(accuracy);
+            r->steps[stage] = json_integer_value(json_object_get(line, "step"));
+            r->length[stage] = (int)json_integer_value(json_object_get(line, "length"));
+            r->pairs[stage] = (int)json_integer_value(json_object_get(line, "pairs"));
+            if (stage + 1 > r->stages) r->stages = stage + 1;
+        }
+        json_decref(line);
+        at += size + 1;
+    }
+    pal_map_close(&map);
+    return r->stages ? CLI_OK : cli_error(CLI_FAILED, "%s: no accuracy in it", path);
+}
