@@ -330,7 +330,9 @@ static int add_lines(session *s, int *room) {
     for (size_t at = 0; !code && at < file.size; number++) {
         const unsigned char *end = memchr(file.data + at, '\n', file.size - at);
         const size_t size = end ? (size_t)(end - (file.data + at)) : file.size - at;
-        if (size) code = add_line(s, room, (const char *)file.data + at, size, objects, number + 1);
+        const char *line = (const char *)file.data + at;
+        const size_t text = size && line[size - 1] == '\r' ? size - 1 : size;
+        if (text) code = add_line(s, room, line, text, objects, number + 1);
         at += size + 1;
     }
     pal_bytes_free(&file);

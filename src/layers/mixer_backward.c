@@ -142,6 +142,7 @@ void pal_mixer_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_l
     parameters_backward(m, layer, w);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_GATES, t);
     pal_conv_args conv = pal_mixer_conv_args(ps, m, layer, a);
+    conv.before = ps->before;
     conv.dy = (pal_const_view){ w->dconv, (size_t)m->channels };
     conv.dx = (pal_view){ w->dp + m->conv_at, columns };
     conv.dw = layer->d[PAL_W_CONV];

@@ -33,6 +33,7 @@ typedef struct pal_pass {
     bool training;             /* backward follows, or is going on */
     float *const *memory;      /* N memories of this layer; NULL: sequences start afresh */
     float *const *window;      /* N convolution windows of this layer; NULL likewise */
+    const float *const *before; /* backward: those windows as forward found them; NULL, or one that is NULL: zeros */
     const int *past;           /* (N) tokens seen before; NULL: none */
     int context;               /* tokens that an attention memory can hold */
     float *variance;           /* (T, values) where rules that have one leave their output variance; NULL: not wanted */

@@ -59,14 +59,13 @@ static void block_forward(pal_work *w, const pal_pass *ps, int i, bool again) {
 
 void pal_stack_block(pal_work *w, const pal_pass *ps, int i) { block_forward(w, ps, i, false); }
 
-/* Training starts convolutions afresh. */
 void pal_stack_use_states(pal_work *w, pal_pass *ps, pal_state *const *states, int i) {
     for (int n = 0; n < ps->sequences; n++) {
         w->memory[n] = states[n]->data + states[n]->memory_at[i];
         w->window[n] = states[n]->data + states[n]->window_at[i];
     }
     ps->memory = w->memory;
-    ps->window = ps->training ? NULL : w->window;
+    ps->window = w->window;
 }
 
 /* Adds layer i's mean output variance at each sequence's last token. */
@@ -108,9 +107,10 @@ static void block_backward(pal_work *w, const pal_pass *ps, int i) {
     norm_backward(ps, layer->w[PAL_W_NORM], layer->d[PAL_W_NORM], b->h, w->dx, w->dh);
 }
 
-void pal_stack_backward(pal_work *w, pal_pass *ps, pal_state *const *states) {
+void pal_stack_backward(pal_work *w, pal_pass *ps, const pal_state *const *before) {
+    if (before) ps->before = w->before;
     for (int i = ps->config->layers - 1; i >= 0; i--) {
-        if (states) pal_stack_use_states(w, ps, states, i);
+        for (int n = 0; before && n < ps->sequences; n++) w->before[n] = before[n] ? before[n]->data + before[n]->window_at[i] : NULL;
         block_backward(w, ps, i);
     }
 }
@@ -192,7 +192,7 @@ pal_status pal_model_loss(const pal_model *m, pal_work *w, const pal_batch *b, p
     return PAL_OK;
 }
 
-static pal_status learn(pal_model *m, pal_work *w, pal_state *const *states, const pal_batch *b, float scale, pal_loss *loss, unsigned char *correct,
+static pal_status learn(pal_model *m, pal_work *w, const pal_state *const *before, pal_state *const *after, const pal_batch *b, float scale, pal_loss *loss, unsigned char *correct,
                         pal_error *err) {
     pal_status st;
     int n;
@@ -201,23 +201,28 @@ static pal_status learn(pal_model *m, pal_work *w, pal_state *const *states, con
     *loss = (pal_loss){ 0 };
     if (correct) memset(correct, 0, (size_t)b->tokens);
     pal_pass ps = enter(w, b);
-    pal_stack_forward(w, &ps, states);
+    pal_stack_forward(w, &ps, after);
     pal_clear_floats(w->cx, w->dh, (size_t)b->tokens * (size_t)m->config.hidden);
     pal_head_loss(&ps, &m->outer, &w->head, w->h, w->rows, n, b->targets, scale, loss, correct, NULL, w->dh);
-    pal_stack_backward(w, &ps, states);
+    pal_stack_backward(w, &ps, before);
     pal_embedding_backward(&ps, m->outer.d[PAL_W_EMBEDDING], b->ids, w->dh);
     return PAL_OK;
 }
 
 pal_status pal_model_learn(pal_model *m, pal_work *w, const pal_batch *b, float scale, pal_loss *loss, unsigned char *correct, pal_error *err) {
-    return learn(m, w, NULL, b, scale, loss, correct, err);
+    return learn(m, w, NULL, NULL, b, scale, loss, correct, err);
 }
 
-pal_status pal_model_learn_carried(pal_model *m, pal_work *w, pal_state *const *states, const pal_batch *b, float scale, pal_loss *loss, pal_error *err) {
+pal_status pal_model_learn_carried(pal_model *m, pal_work *w, const pal_state *const *before, pal_state *const *after, const pal_batch *b, float scale, pal_loss *loss,
+                                   pal_error *err) {
+    pal_status st = PAL_OK;
     if (m->config.mixer == PAL_MIXER_ATTENTION) return pal_fail(err, PAL_E_ARGUMENT, "attention has no memory of fixed size to carry");
     if (w->options.recompute) return pal_fail(err, PAL_E_ARGUMENT, "carried memories do not go with recomputed activations");
-    const pal_status st = learn(m, w, states, b, scale, loss, NULL, err);
-    for (int i = 0; !st && i < b->sequences; i++) states[i]->position += b->cu_seqlens[i + 1] - b->cu_seqlens[i];
+    for (int i = 0; i < b->sequences && !st; i++)
+        if (before[i]) st = pal_state_copy(after[i], before[i], err);
+        else pal_state_reset(after[i]);
+    if (!st) st = learn(m, w, before, after, b, scale, loss, NULL, err);
+    for (int i = 0; !st && i < b->sequences; i++) after[i]->position += b->cu_seqlens[i + 1] - b->cu_seqlens[i];
     return st;
 }
 

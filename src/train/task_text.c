@@ -30,6 +30,7 @@ struct pal_text_task {
     /* Carried memories: each row of a batch is a lane that reads on from a place of its own. */
     pal_loader_position *lanes;  /* (batch) */
     pal_state **carried, **used; /* (batch) what each lane remembers; (sequences) of the batch at hand */
+    const pal_state **before;    /* (sequences) what each begins with: its lane's, or NULL */
 };
 
 static pal_loader_options loader_options(const pal_text_options *o) {
@@ -109,13 +110,9 @@ static pal_status prepare(void *self, const pal_model *model, size_t *bytes, pal
 /* Truncated back-propagation: a row's first sequence starts from what its lane remembers, as from a constant. */
 static pal_status learn(void *self, pal_model *model, pal_work *work, const pal_batch *b, float scale, pal_loss *loss, pal_error *err) {
     pal_text_task *t = self;
-    pal_status st = PAL_OK;
-    for (int r = 0, n = 0; r < t->o.batch && !st; r++)
-        for (int i = 0; i < t->rows[r].sequences && !st; i++, n++) {
-            if (i == 0 && t->rows[r].continues) st = pal_state_copy(t->used[n], t->carried[r], err);
-            else pal_state_reset(t->used[n]);
-        }
-    if (!st) st = pal_model_learn_carried(model, work, t->used, b, scale, loss, err);
+    for (int r = 0, n = 0; r < t->o.batch; r++)
+        for (int i = 0; i < t->rows[r].sequences; i++, n++) t->before[n] = i == 0 && t->rows[r].continues ? t->carried[r] : NULL;
+    pal_status st = pal_model_learn_carried(model, work, t->before, t->used, b, scale, loss, err);
     for (int r = 0, n = 0; r < t->o.batch && !st; r++) {
         n += t->rows[r].sequences;
         st = pal_state_copy(t->carried[r], t->used[n - 1], err);
@@ -338,6 +335,7 @@ static pal_status place_lanes(pal_text_task *t, pal_error *err) {
     if ((st = pal_alloc_named((void **)&t->lanes, (size_t)t->o.batch, sizeof *t->lanes, "a batch", err))) return st;
     if ((st = pal_alloc_named((void **)&t->carried, (size_t)t->o.batch, sizeof *t->carried, "a batch", err))) return st;
     if ((st = pal_alloc_named((void **)&t->used, (size_t)t->sequences, sizeof *t->used, "a batch", err))) return st;
+    if ((st = pal_alloc_named((void **)&t->before, (size_t)t->sequences, sizeof *t->before, "a batch", err))) return st;
     for (int r = 0; r < t->o.batch; r++) {
         const uint64_t at = all / (uint64_t)t->o.batch * (uint64_t)r;
         for (;; d++) {
@@ -357,7 +355,7 @@ void pal_text_task_free(pal_text_task *t) {
     for (int i = 0; i < PAL_SOURCES; i++) pal_loader_free(t->valid[i]);
     for (int i = 0; t->carried && i < t->o.batch; i++) pal_state_free(t->carried[i]);
     for (int i = 0; t->used && i < t->sequences; i++) pal_state_free(t->used[i]);
-    pal_free(t->carried), pal_free(t->used), pal_free(t->lanes);
+    pal_free(t->carried), pal_free(t->used), pal_free(t->before), pal_free(t->lanes);
     pal_free(t->ids), pal_free(t->targets), pal_free(t->cu_seqlens), pal_free(t->rows);
     pal_observer_free(t->observer);
     pal_free(t);

@@ -72,7 +72,7 @@ with tempfile.TemporaryDirectory() as folder:
     # Many prompts: each as if alone, whatever the batch.
     prompts = [words, "a", "Zebra " * 30, "b c", words[:9], "!?", "0123456789", "x y z", "{}", "~" * 70]
     (folder / "many.jsonl").write_text("".join(json.dumps({"prompt": p, **({"seed": 5} if i == 0 else {})}) + "\n" for i, p in enumerate(prompts)))
-    (folder / "many.txt").write_text("\n".join(prompts) + "\n")
+    (folder / "many.txt").write_bytes("\r\n".join(["", *prompts]).encode() + b"\n")  # lines as other systems end them
     many = ["generate", hybrid, "--max-tokens", 25, "--temperature", 0.9, "--seed", 2]
     alone = [run(*many[:-1], 5 if i == 0 else 2, "--prompt", p).decode() for i, p in enumerate(prompts)]
     for batch in (1, 3, 8, 10):

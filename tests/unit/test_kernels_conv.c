@@ -134,6 +134,39 @@ static void pieces_equal_the_whole(void **state) {
     }
 }
 
+/* Backward of a sequence whose first tokens have no gradient is that of the rest behind the window that the first ones leave;
+ * a second sequence, which starts afresh, must not see it. */
+static void backward_goes_on_from_a_window(void **state) {
+    (void)state;
+    pal_rng rng = pal_rng_at(3, 1);
+    for (TEST_LEVELS(level)) {
+        pal_context *cx = test_context(2, pal_cpu_level_name(level));
+        for (int round = 0; round < 12; round++) {
+            fixture *f = make(&rng, 2, 30, 1 + (int)pal_rng_below(&rng, 140), 1 + round % 6);
+            const size_t C = (size_t)f->a.channels, past = (size_t)f->a.taps - 1, all = C * (past + 1);
+            const int cut = (int)pal_rng_below(&rng, (uint32_t)f->cu[1]), cu[] = { 0, f->cu[1] - cut, f->cu[2] - cut };
+            const size_t skipped = (size_t)cut * C, n = (size_t)cu[2] * C;
+            float *window = pal_alloc(past * C + 1, 4), *dx = pal_alloc(n, 4), *dw = pal_alloc(all, 4), *dbias = pal_alloc(C, 4);
+            for (size_t i = 0; i < past; i++)
+                if (i + (size_t)cut >= past) memcpy(window + i * C, f->x + (i + (size_t)cut - past) * C, C * 4);
+            memset(f->dy, 0, skipped * 4);
+            pal_conv_silu_backward(cx, &f->a, f->scratch);
+            const float *const before[] = { window, NULL };
+            pal_conv_args rest = f->a;
+            rest.cu_seqlens = cu, rest.before = before;
+            rest.x.data += skipped, rest.dy.data += skipped;
+            rest.dx.data = dx, rest.dw = dw, rest.dbias = dbias;
+            pal_conv_silu_backward(cx, &rest, f->scratch);
+            test_near("dx", dx, f->dx + skipped, n, 1e-6);
+            test_near("dw", dw, f->dw, all, 1e-6);
+            test_near("dbias", dbias, f->dbias, C, 1e-6);
+            pal_free(window), pal_free(dx), pal_free(dw), pal_free(dbias);
+            drop(f);
+        }
+        pal_context_free(cx);
+    }
+}
+
 static void thread_count_does_not_change_a_bit(void **state) {
     (void)state;
     static const int counts[] = { 1, 2, 3, 7 };
@@ -161,6 +194,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packed_equals_separate),
         cmocka_unit_test(pieces_equal_the_whole),
+        cmocka_unit_test(backward_goes_on_from_a_window),
         cmocka_unit_test(thread_count_does_not_change_a_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,8 @@
  * through a window gives the same bits as the whole sequence at once.
  *
  * y may be the same rows as x (each channel then loses its raw inputs, so no backward can follow); otherwise they do not
- * overlap. Backward is for sequences that start from zero; it needs x and takes u again. dx overlaps nothing else. */
+ * overlap. Backward needs x, and the windows as forward found them, and takes u again; windows are constants to it. dx overlaps
+ * nothing else. */
 #ifndef PAL_KERNELS_CONV_H
 #define PAL_KERNELS_CONV_H
 
@@ -29,7 +30,8 @@ typedef struct pal_conv_args {
     float *const *window; /* N windows; NULL: start from zero and leave nothing */
     bool fresh;           /* start from zero whatever the windows hold */
 
-    pal_const_view dy; /* backward from here on */
+    pal_const_view dy; /* backward from here on; it does not look at window and fresh */
+    const float *const *before; /* N windows; NULL, or one that is NULL: zeros */
     pal_view dx;
     float *dw, *dbias; /* added to; NULL: not wanted */
 } pal_conv_args;
