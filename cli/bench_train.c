@@ -2,16 +2,22 @@
 /* palimpsa bench train: whole updates of the recall task, as `palimpsa train --task mqar` does them: examples made, loss and
  * gradients, AdamW. A metaplastic model and its ablation take turns with the machine's matrix product. */
 #include <jansson.h>
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/context.h"
+#include "base/directory.h"
 #include "bench.h"
 #include "cli.h"
 #include "data/mqar.h"
 #include "palimpsa/palimpsa.h"
 #include "progress.h"
+#include "train/checkpoint.h"
 #include "train/optimiser.h"
 
 enum { MOST_OPERATIONS = 64 };
@@ -19,7 +25,7 @@ enum { MOST_OPERATIONS = 64 };
 typedef struct {
     const char *model, *rule;
     int length, pairs, vocab, hidden, heads, layers, batch, repeats;
-    const char *json;
+    const char *checkpoints, *json;
     cli_common common;
 } bench_options;
 
@@ -118,6 +124,32 @@ static void report_operations(const bench_side *s, int repeats) {
         if (t[i].calls) printf("  %-20s %9.2f ms %6.1f%%\n", t[i].name, t[i].seconds / repeats * 1e3, 100 * t[i].seconds / all);
 }
 
+/* Checkpoints as a run writes them, synced and renamed, in a directory that is gone afterwards. */
+static int time_checkpoints(const bench_options *o, const bench_side *s, json_t *list) {
+    char run[PATH_MAX], path[PATH_MAX + 64];
+    double seconds[BENCH_REPEATS];
+    pal_error err;
+    int code = CLI_OK;
+    if (snprintf(run, sizeof run, "%s/bench-XXXXXX", o->checkpoints) >= (int)sizeof run) return cli_error(CLI_USAGE, "%s: the path is too long", o->checkpoints);
+    if (!mkdtemp(run)) return cli_error(CLI_USAGE, "%s: cannot make a directory in it: %s", o->checkpoints, strerror(errno));
+    for (int i = 0; i < o->repeats && !code; i++) {
+        json_t *trainer = json_object();
+        const double since = bench_now();
+        if (pal_checkpoint_write(run, i, s->model, s->optimiser, trainer, 1, (pal_checkpoint_more){ 0 }, &err)) code = cli_fail_writing(&err);
+        seconds[i] = bench_now() - since;
+        json_decref(trainer);
+    }
+    snprintf(path, sizeof path, "%s/checkpoints/step-%d", run, o->repeats - 1);
+    pal_remove_directory(path);
+    snprintf(path, sizeof path, "%s/checkpoints", run);
+    if (rmdir(path) != 0 || rmdir(run) != 0) fprintf(stderr, "palimpsa: %s is left behind\n", run);
+    if (code) return code;
+    const double median = bench_median(seconds, o->repeats);
+    printf("a checkpoint of %s (weights and moments, synced): %.1f ms\n", s->name, median * 1e3);
+    json_array_append_new(list, json_pack("{s:s, s:s, s:f}", "name", "checkpoint", "variant", s->name, "ns", median * 1e9));
+    return CLI_OK;
+}
+
 static int run_bench(const bench_options *o, const pal_context *cx) {
     bench_side sides[2] = { 0 };
     bench_limits m = { 0 };
@@ -137,8 +169,9 @@ static int run_bench(const bench_options *o, const pal_context *cx) {
         printf("%d threads; matmul %.1f GFLOP/s; %zu parameters, %d pairs in %d tokens, medians of %d\n", pal_context_threads(cx), bench_median(m.flops, o->repeats) * 1e-9,
                pal_model_parameters(sides[0].model), o->pairs, o->length, o->repeats);
         for (int i = 0; i < count; i++) report(o, &sides[i], i == 0 && count == 2 ? &sides[1] : NULL, &m, cx, list);
+        if (o->checkpoints) code = time_checkpoints(o, &sides[0], list);
         for (int i = 0; i < count; i++) report_operations(&sides[i], o->repeats);
-        if (o->json && json_dump_file(list, o->json, JSON_INDENT(1)) != 0) code = cli_error(CLI_FAILED, "%s: cannot write", o->json);
+        if (!code && o->json && json_dump_file(list, o->json, JSON_INDENT(1)) != 0) code = cli_error(CLI_FAILED, "%s: cannot write", o->json);
     }
     for (int i = 0; i < count; i++) close_side(&sides[i]);
     bench_limits_close(&m);
@@ -159,13 +192,14 @@ int bench_train(int argc, char **argv) {
         { "layers", OPT_INT, &o.layers, "N", "layers instead of the model's own" },
         { "heads", OPT_INT, &o.heads, "N", "heads instead of the model's own" },
         { "repeats", OPT_INT, &o.repeats, "N", "how often each is measured (default 7)" },
+        { "checkpoints", OPT_TEXT, &o.checkpoints, "DIR", "time checkpoints too, written into a directory made for them in DIR" },
         { "json", OPT_TEXT, &o.json, "FILE", "write the results as JSON" },
         CLI_COMMON_OPTIONS(o.common),
     };
     const cli_usage usage = { .synopsis = "bench train [options]",
                               .about = "Measures updates of the recall task (MQAR): making examples, loss and gradients, AdamW. Shares are of the matrix\n"
                                        "product measured in the same run, counting 6 FLOP a matrix parameter and token, the head only where a label is.",
-                              .examples = "  palimpsa bench train\n  palimpsa bench train --model palimpsa-m --seq-len 256 --batch 64\n",
+                              .examples = "  palimpsa bench train\n  palimpsa bench train --model palimpsa-m --seq-len 256 --batch 64\n  palimpsa bench train --checkpoints .\n",
                               .options = options, .option_count = PAL_COUNT(options) };
     int positional;
     const int parsed = cli_parse(&usage, argc, argv, NULL, 0, &positional);
