@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/context.h"
+#include "base/directory.h"
 #include "base/map.h"
 #include "bench.h"
 #include "cli.h"
@@ -89,6 +90,7 @@ static int learn(const tokenize_options *o, const char **files, int count, pal_e
     if (!maps || !texts) st = pal_fail(err, PAL_E_MEMORY, "no memory for a list of %d files", count);
     for (int i = 0; i < count && !st; i++)
         if (!(st = pal_map_open(&maps[i], files[i], err))) texts[i] = (pal_slice){ maps[i].data, maps[i].size };
+    if (!st) pal_make_parents(o->out);
     if (!st && !(made = mkdir(o->out, 0777) == 0) && errno != EEXIST) st = pal_fail(err, PAL_E_IO, "%s: cannot make this directory: %s", o->out, strerror(errno));
     if (!st) st = o->learn_chars ? pal_tokenizer_learn_chars(&tok, texts, (size_t)count, err) : pal_tokenizer_train_bpe(&tok, texts, (size_t)count, (size_t)o->train_bpe, err);
     if (!st) st = pal_tokenizer_save(tok, o->out, err);
@@ -137,6 +139,7 @@ static int write_shards(const tokenize_options *o, const char **files, int count
     if (o->shard_tokens < 0) return cli_error(CLI_USAGE, "--shard-tokens is %lld, expected a number above 0", (long long)o->shard_tokens);
     if (pal_context_new(&cx, o->common.threads, o->common.cpu, &err)) return cli_fail(&err);
     int lock = -1, code = CLI_OK;
+    pal_make_parents(o->out);
     if (mkdir(o->out, 0777) == 0) rmdir(o->out); /* whether it can be made is known before the work; it is made with the first tokens */
     else if (errno != EEXIST) {
         pal_context_free(cx);

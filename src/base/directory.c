@@ -10,16 +10,20 @@
 
 enum { PATH = 4096 };
 
-pal_status pal_make_directory(const char *path, pal_error *err) {
+void pal_make_parents(const char *path) {
     char part[PATH];
-    if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part) return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", path);
-    for (char *slash = part + 1; (slash = strchr(slash, '/')); slash++) {
+    if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part) return;
+    for (char *slash = part + 1; *part && (slash = strchr(slash, '/')); slash++) {
         *slash = '\0';
-        mkdir(part, 0777); /* what fails here fails again below */
+        mkdir(part, 0777);
         *slash = '/';
     }
+}
+
+pal_status pal_make_directory(const char *path, pal_error *err) {
     struct stat info;
-    if (mkdir(part, 0777) != 0 && (errno != EEXIST || stat(part, &info) != 0 || !S_ISDIR(info.st_mode)))
+    pal_make_parents(path);
+    if (mkdir(path, 0777) != 0 && (errno != EEXIST || stat(path, &info) != 0 || !S_ISDIR(info.st_mode)))
         return pal_fail(err, PAL_E_IO, "%s: cannot make this directory: %s", path, strerror(errno == EEXIST ? ENOTDIR : errno));
     return PAL_OK;
 }

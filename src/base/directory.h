@@ -5,6 +5,7 @@
 
 #include "palimpsa/status.h"
 
+void pal_make_parents(const char *path); /* what fails here fails again when the path itself is made */
 pal_status pal_make_directory(const char *path, pal_error *err); /* and its parents; fine if it exists */
 void pal_remove_directory(const char *path);                     /* with what is in it, one level deep */
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/directory.h"
 #include "base/half.h"
 #include "base/map.h"
 #include "format/model_dir.h"
@@ -55,6 +56,7 @@ static pal_status make_beside(pal_model_writer *w, pal_error *err) {
     const size_t bytes = strlen(w->target) + 16;
     if (!(w->directory = pal_alloc(bytes, 1)) || !(w->file = pal_alloc(bytes + 32, 1))) return pal_fail(err, PAL_E_MEMORY, "no memory to write %s", w->target);
     int made = -1;
+    pal_make_parents(w->target);
     errno = EEXIST;
     for (int i = 0; i < TRIES && made && errno == EEXIST; i++) {
         uint32_t suffix;

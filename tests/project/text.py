@@ -31,11 +31,11 @@ with tempfile.TemporaryDirectory() as folder:
             f.write(json.dumps({"id": i, "body": prose(random.randrange(5, 300))}) + "\n")
 
     # Shards: from files, from standard input, and after a kill.
-    run("tokenize", "--train-bpe", 300, "--out", "bpe", "book.txt")
-    run("tokenize", "book.txt", "--tokenizer", "bpe", "--valid", 0.1, "--out", "book")
-    run("tokenize", "notes.jsonl", "--field", "body", "--tokenizer", "bpe", "--valid", 0.1, "--out", "notes")
-    run("tokenize", "-", "--field", "body", "--tokenizer", "bpe", "--valid", 0.1, "--out", "piped", data=pathlib.Path("notes.jsonl").read_bytes())
-    assert pathlib.Path("notes/00000.shard").read_bytes() == pathlib.Path("piped/00000.shard").read_bytes()
+    run("tokenize", "--train-bpe", 300, "--out", "learned/bpe", "book.txt")  # directories on the way are made
+    run("tokenize", "book.txt", "--tokenizer", "learned/bpe", "--valid", 0.1, "--out", "book")
+    run("tokenize", "notes.jsonl", "--field", "body", "--tokenizer", "learned/bpe", "--valid", 0.1, "--out", "notes")
+    run("tokenize", "-", "--field", "body", "--tokenizer", "learned/bpe", "--valid", 0.1, "--out", "made/piped", data=pathlib.Path("notes.jsonl").read_bytes())
+    assert pathlib.Path("notes/00000.shard").read_bytes() == pathlib.Path("made/piped/00000.shard").read_bytes()
     book = json.loads(pathlib.Path("book/shards.json").read_text())
     assert book["documents"] == 1 and abs(book["valid"]["bytes"] / book["bytes"] - 0.1) < 0.01
     notes = json.loads(pathlib.Path("notes/shards.json").read_text())
@@ -128,7 +128,7 @@ with tempfile.TemporaryDirectory() as folder:
     run("tokenize", "--train-bpe", 10, "--out", "unlearned", "book.txt", code=2)
     assert not pathlib.Path("unlearned").exists()
     # Other data under the same name.
-    run("tokenize", "book.txt", "--tokenizer", "bpe", "--valid", 0.2, "--out", "moving")
+    run("tokenize", "book.txt", "--tokenizer", "learned/bpe", "--valid", 0.2, "--out", "moving")
     run(*train, "--data", "moving", "--model", "palimpsa-d", "--stop-after", 3, "--out", "moved")
     for n in os.listdir("book"):
         pathlib.Path("moving", n).write_bytes(pathlib.Path("book", n).read_bytes())
