@@ -145,7 +145,7 @@ try:
     refused(root / "torch", root / "with.gguf", "--to", "gguf", "--tokenizer", "none", says="exists already")
     refused(root / "torch", root / "x.gguf", "--to", "gguf", says="has no tokenizer")
     refused(root / "torch", root / "x.gguf", "--to", "gguf", "--tokenizer", "bytes", says="256 ids")
-    refused(root / "torch", root / "with.gguf" / "x", "--to", "official", says="cannot make a directory")
+    refused(root / "torch", root / "with.gguf" / "x", "--to", "official", says="Not a directory")
     golden = pathlib.Path(__file__).resolve().parent.parent / "golden" / "models"
     refused(golden / "hybrid_m", root / "x.gguf", "--to", "gguf", "--tokenizer", "none", says="2 of 4 layers are metaplastic")
     refused(golden / "hybrid_m", root / "x", "--to", "official", says="2 of 4 layers are metaplastic")
