@@ -5,28 +5,13 @@
 #include <math.h>
 
 #include "base/alloc.h"
+#include "support/files.h"
 #include "support/models.h"
 #include "support/text.h"
 #include "text/strings.h"
 #include "text/utf8.h"
 
-#define OK(call)                                      \
-    do {                                              \
-        pal_error err_;                               \
-        pal_error *err = &err_;                       \
-        if ((call) != PAL_OK) fail_msg("%s", err_.text); \
-    } while (0)
-
-enum { V = 29, MOST = 512 };
-static const char alphabet[] = "abcdefghijklmnopqrstuvwxyz .\n";
-
-static pal_tokenizer *letters(void) {
-    pal_tokenizer *tok;
-    const pal_slice text = { (const unsigned char *)alphabet, V };
-    OK(pal_tokenizer_learn_chars(&tok, &text, 1, err));
-    assert_int_equal(pal_tokenizer_size(tok), V);
-    return tok;
-}
+enum { V = TEST_VOCAB, MOST = 512 };
 
 /* ---- the sampler ---- */
 
@@ -154,7 +139,7 @@ typedef struct {
 } fixture;
 
 static fixture make(size_t kind) {
-    fixture f = { .cx = test_context(1, NULL), .tok = letters() };
+    fixture f = { .cx = test_context(1, NULL), .tok = test_letters() };
     f.model = test_model(&test_kinds[kind], PAL_FOR_INFERENCE, f.cx);
     return f;
 }
