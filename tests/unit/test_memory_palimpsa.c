@@ -795,10 +795,7 @@ static void export_gives_back_what_import_took(void **state) {
     problem_free(&p);
 }
 
-static void it_starts_from_nothing_when_asked(void **state) {
-    (void)state;
-    memory_check_starts(&(memory_subject){ .rule = "palimpsa" });
-}
+static const memory_subject palimpsa = { .rule = "palimpsa" };
 
 int main(void) {
     const struct CMUnitTest tests[] = {
@@ -813,7 +810,7 @@ int main(void) {
         cmocka_unit_test(without_importance_it_is_gla_on_v_over_Ip),
         cmocka_unit_test(views_into_wider_rows_work),
         cmocka_unit_test(nothing_is_allocated),
-        cmocka_unit_test(it_starts_from_nothing_when_asked),
+        MEMORY_TEST(palimpsa, starts_from_nothing_when_asked, memory_check_starts),
         cmocka_unit_test(export_gives_back_what_import_took),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
