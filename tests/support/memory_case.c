@@ -90,6 +90,13 @@ memory_case *memory_case_new(const memory_subject *subject, int n, const int *le
     return c;
 }
 
+int memory_longest(const memory_case *c) {
+    int most = 0;
+    for (int n = 0; n < c->shape.sequences; n++)
+        if (c->cu[n + 1] - c->cu[n] > most) most = c->cu[n + 1] - c->cu[n];
+    return most;
+}
+
 void memory_case_free(memory_case *c) {
     for (int i = 0; i < MEMORY_INPUTS; i++) pal_free(c->input[i]);
     for (int p = 0; p < 2; p++) pal_free(c->initial[p]), pal_free(c->dfinal[p]);

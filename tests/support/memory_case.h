@@ -7,7 +7,8 @@
 #include "memory/rule.h"
 #include "support/support.h"
 
-enum { MEMORY_INPUTS = 10 }; /* PAL_INPUT_* by bit number: q k v b beta dt g A Ip lam */
+/* PAL_INPUT_* by bit number */
+enum { MEMORY_Q, MEMORY_K, MEMORY_V, MEMORY_B, MEMORY_BETA, MEMORY_DT, MEMORY_G, MEMORY_A, MEMORY_IP, MEMORY_LAM, MEMORY_INPUTS };
 
 typedef struct memory_subject memory_subject;
 
@@ -56,6 +57,7 @@ int memory_input_index(unsigned bit);
 memory_case *memory_case_new(const memory_subject *subject, int n, const int *lengths, int heads, int key_heads, int dk, int dv,
                              bool initial, double forgetting, pal_rng *rng);
 void memory_case_free(memory_case *c);
+int memory_longest(const memory_case *c); /* tokens of its longest sequence */
 
 /* Forward (and backward) in guarded buffers whose outputs, scratch and saved numbers start as NaN, rows `gap` floats apart
  * beyond their channels; fails if the gap of an output is written. */

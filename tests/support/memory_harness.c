@@ -1,20 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "support/memory_harness.h"
 
-#include <dirent.h>
 #include <math.h>
 
 #include "base/alloc.h"
 
 static double accept_out(const memory_subject *s) { return s->accept_out > 0 ? s->accept_out : 5e-6; }
 static double accept_grad(const memory_subject *s) { return s->accept_grad > 0 ? s->accept_grad : 1e-5; }
-
-static int longest(const memory_case *c) {
-    int most = 0;
-    for (int n = 0; n < c->shape.sequences; n++)
-        if (c->cu[n + 1] - c->cu[n] > most) most = c->cu[n + 1] - c->cu[n];
-    return most;
-}
 
 enum { SAME_BITS = -1 };
 
@@ -32,7 +24,7 @@ static void compare_one(const memory_case *c, const char *how, const char *name,
     double largest = 0;
     for (size_t i = 0; i < count && count < FEW; i++) largest = fmax(largest, fabs((double)ref[i]));
     const double near_zero = count < FEW && largest > 0 && largest < 0.1 ? 0.1 / largest : 1;
-    test_near(what, x, ref, count, (accept + longest(c) * 0x1p-24) * near_zero);
+    test_near(what, x, ref, count, (accept + memory_longest(c) * 0x1p-24) * near_zero);
 }
 
 /* Compares all that both results have. */
@@ -72,7 +64,8 @@ enum { FEWER = 1 };
 #endif
 static int campaign(int quick) { return getenv("PALIMPSA_TEST_LONG") ? 1000 : quick / FEWER; }
 
-void memory_check_splits(const memory_subject *subject) {
+void memory_check_splits(void **given) {
+    const memory_subject *subject = *given;
     pal_rng rng = pal_rng_at(11, 0);
     pal_context *cx = test_context(1, NULL); /* thread counts have a check of their own, and small pieces would only wait for them */
     for (int i = 0, cases = campaign(30); i < cases; i++) {
@@ -86,7 +79,8 @@ void memory_check_splits(const memory_subject *subject) {
     pal_context_free(cx);
 }
 
-void memory_check_levels(const memory_subject *subject) {
+void memory_check_levels(void **given) {
+    const memory_subject *subject = *given;
     static const struct { int n, heads, key_heads, dk, dv; int lengths[3]; } fixed[] = {
         { 1, 1, 1, 1, 1, { 1 } },           { 1, 1, 1, 1, 1, { 3 } },        { 2, 1, 1, 2, 3, { 1, 2 } },    { 1, 2, 2, 7, 9, { 33 } },
         { 3, 3, 3, 16, 32, { 31, 32, 97 } }, { 1, 2, 2, 48, 96, { 130 } },   { 1, 1, 1, 17, 130, { 70 } },   { 2, 4, 2, 65, 33, { 64, 65 } },
@@ -112,7 +106,32 @@ void memory_check_levels(const memory_subject *subject) {
     pal_context_free(ref);
 }
 
-void memory_check_threads(const memory_subject *subject) {
+void memory_check_forgetting(const memory_subject *subject, const double (*strengths)[2], size_t count, float key_length) {
+    static const int lengths[] = { 67, 5 };
+    pal_rng rng = pal_rng_at(31, 0);
+    pal_context *ref = test_context(1, "ref");
+    for (TEST_LEVELS(level))
+        for (size_t i = 0; i < count; i++) {
+            memory_case *c = memory_case_new(subject, 2, lengths, 2, 2, 9, 12, true, 1, &rng);
+            pal_context *cx = test_context(2, pal_cpu_level_name(level));
+            for (size_t j = 0; j < c->count[MEMORY_K]; j++) c->input[MEMORY_K][j] *= key_length;
+            for (size_t j = 0; j < c->count[MEMORY_G]; j++) c->input[MEMORY_G][j] = -(float)strengths[i][pal_rng_below(&rng, 2)];
+            memory_result *x = memory_run_case(c, cx, 0, true), *expected = memory_run_case(c, ref, 0, true);
+            test_near("y", x->y, expected->y, (size_t)c->shape.tokens * 24, 5e-6);
+            test_near("S", x->final[0], expected->final[0], 2 * c->part[0], 5e-6);
+            for (int input = 0; input < MEMORY_INPUTS; input++)
+                if (c->input[input]) test_near("a gradient", x->grad[input], expected->grad[input], c->count[input], 1e-5);
+            test_near("the gradient of S0", x->dinitial[0], expected->dinitial[0], 2 * c->part[0], 1e-5);
+            memory_result_free(x);
+            memory_result_free(expected);
+            pal_context_free(cx);
+            memory_case_free(c);
+        }
+    pal_context_free(ref);
+}
+
+void memory_check_threads(void **given) {
+    const memory_subject *subject = *given;
     static const int threads[] = { 2, 3, 7 };
     pal_rng rng = pal_rng_at(13, 0);
     for (int i = 0; i < 9 / FEWER; i++) {
@@ -162,7 +181,8 @@ static memory_case *one_sequence(const memory_case *c, size_t n) {
     return one;
 }
 
-void memory_check_packed(const memory_subject *subject) {
+void memory_check_packed(void **given) {
+    const memory_subject *subject = *given;
     pal_rng rng = pal_rng_at(15, 0);
     pal_context *cx = test_context(1, NULL);
     for (int round = 0; round < 10; round++) {
@@ -204,7 +224,8 @@ void memory_check_packed(const memory_subject *subject) {
     pal_context_free(cx);
 }
 
-void memory_check_groups(const memory_subject *subject) {
+void memory_check_groups(void **given) {
+    const memory_subject *subject = *given;
     static const int lengths[] = { 37, 70 };
     enum { HEADS = 6, GROUPS = 2, EACH = HEADS / GROUPS };
     pal_rng rng = pal_rng_at(16, 0);
@@ -258,7 +279,8 @@ void memory_check_groups(const memory_subject *subject) {
     pal_context_free(cx);
 }
 
-void memory_check_optional(const memory_subject *subject) {
+void memory_check_optional(void **given) {
+    const memory_subject *subject = *given;
     static const int lengths[] = { 41 };
     pal_rng rng = pal_rng_at(17, 0);
     for (int groups = 1; groups <= 2; groups++)
@@ -316,7 +338,8 @@ static void check_fresh_step(const memory_subject *subject, pal_rng *rng) {
     memory_case_free(c);
 }
 
-void memory_check_starts(const memory_subject *subject) {
+void memory_check_starts(void **given) {
+    const memory_subject *subject = *given;
     static const int lengths[] = { 3, 40 };
     pal_rng rng = pal_rng_at(21, 0);
     memory_case *c = memory_case_new(subject, 2, lengths, 2, 2, 9, 20, false, 1, &rng);
@@ -351,7 +374,8 @@ void memory_check_starts(const memory_subject *subject) {
     check_fresh_step(subject, &rng);
 }
 
-void memory_check_no_allocation(const memory_subject *subject) {
+void memory_check_no_allocation(void **given) {
+    const memory_subject *subject = *given;
     static const int lengths[] = { 20, 50 };
     pal_rng rng = pal_rng_at(18, 0);
     memory_case *c = memory_case_new(subject, 2, lengths, 2, 1, 12, 20, true, 1, &rng);
@@ -419,7 +443,8 @@ static void check_differences(const memory_case *c, const memory_doubles *all, c
     }
 }
 
-void memory_check_gradients(const memory_subject *subject) {
+void memory_check_gradients(void **given) {
+    const memory_subject *subject = *given;
     static const struct { int n, heads, key_heads, dk, dv; int lengths[2]; double forgetting; } shapes[] = {
         { 1, 1, 1, 3, 2, { 5 }, 1 },
         { 2, 4, 2, 5, 7, { 1, 9 }, 1 },
@@ -451,128 +476,29 @@ void memory_check_gradients(const memory_subject *subject) {
             }
 }
 
-/* Recorded cases. */
-
-static const pal_tensor *tensor(const pal_safetensors *file, const char *format, const char *name) {
-    char text[64];
-    snprintf(text, sizeof text, format, name);
-    return pal_safetensors_find(file, text);
-}
-static void read_tensor(const pal_safetensors *file, const char *format, const char *name, float *to, size_t count) {
-    const pal_tensor *t = tensor(file, format, name);
-    pal_error err;
-    if (!t) fail_msg("no tensor %s (%s)", name, format);
-    assert_int_equal(t->count, count);
-    memory_must(pal_tensor_to_f32(t, to, &err), &err);
-}
-
-static memory_case *read_case(const memory_subject *subject, const pal_safetensors *file) {
-    const pal_tensor *q = tensor(file, "in.%s", "q"), *v = tensor(file, "in.%s", "v"), *packed = tensor(file, "in.%s", "cu_seqlens");
-    assert_true(q && v && q->rank == 4 && v->rank == 4);
-    const int batch = (int)q->shape[0], length = (int)q->shape[1], n = packed ? (int)packed->count - 1 : batch;
-    int *lengths = pal_alloc((size_t)n, sizeof *lengths);
-    for (int i = 0; i < n; i++) {
-        int64_t ends[2] = { 0, length };
-        if (packed) memcpy(ends, (const char *)packed->data + (size_t)i * sizeof *ends, sizeof ends); /* a file's data may lie anywhere */
-        lengths[i] = (int)(ends[1] - ends[0]);
-    }
-    memory_case *c = memory_case_of_shape(subject, n, lengths, (int)q->shape[2], (int)q->shape[2], (int)q->shape[3], (int)v->shape[3]);
-    pal_free(lengths);
-    const bool longhorn = strcmp(subject->rule, "longhorn") == 0; /* files call its gate beta, the interface b */
-    for (int i = 0; i < MEMORY_INPUTS; i++)
-        if (c->input[i]) read_tensor(file, "in.%s", 1u << i == PAL_INPUT_B && longhorn ? "beta" : memory_fields[i].name, c->input[i], c->count[i]);
-    read_tensor(file, "in.%s", "scale", &c->scale, 1);
-    read_tensor(file, "in.%s", "dy", c->dy, (size_t)c->shape.tokens * (size_t)c->shape.heads * (size_t)c->shape.dv);
-    if (c->dy_var && tensor(file, "in.%s", "dy_var"))
-        read_tensor(file, "in.%s", "dy_var", c->dy_var, (size_t)c->shape.tokens * (size_t)c->shape.heads * (size_t)c->shape.dv);
-    for (int p = 0; p < 2 && c->part[p]; p++) {
-        const size_t count = (size_t)n * c->part[p];
-        if (tensor(file, "in.d%s_T", c->rule->parts[p])) read_tensor(file, "in.d%s_T", c->rule->parts[p], c->dfinal[p], count);
-        if (!tensor(file, "in.%s0", c->rule->parts[p])) continue;
-        c->initial[p] = memory_floats(count);
-        read_tensor(file, "in.%s0", c->rule->parts[p], c->initial[p], count);
-    }
-    return c;
-}
-
-static void check_recorded(const pal_safetensors *file, const char *path, const char *how, const char *format, const char *name,
-                           const float *x, size_t count, double accept) {
-    const pal_tensor *t = tensor(file, format, name);
-    if (!t) return;
-    assert_int_equal(t->dtype, PAL_F64);
-    assert_int_equal(t->count, count);
-    double *ref = pal_alloc(count, sizeof *ref);
-    memcpy(ref, t->data, count * sizeof *ref);
-    const double found = test_nmax_f64(x, ref, count);
-    pal_free(ref);
-    if (!(found <= accept)) fail_msg("%s, %s: %s (%s) has error %.3g, accepted %.3g", path, how, name, format, found, accept);
-}
-
-/* Spec section 10. */
-static double accepted_gradient(const memory_case *c, int input) {
-    const bool palimpsa = strcmp(c->rule->name, "palimpsa") == 0;
-    const double base = palimpsa && 1u << input == PAL_INPUT_A                                  ? 3e-4
-                        : palimpsa && (1u << input == PAL_INPUT_IP || 1u << input == PAL_INPUT_DT) ? 5e-5
-                                                                                                   : 1e-5;
-    return base + longest(c) * 0x1p-24;
-}
-
-static void check_results(const memory_case *c, const pal_safetensors *file, const char *path, const char *how, const memory_result *r) {
-    const size_t outputs = (size_t)c->shape.tokens * (size_t)c->shape.heads * (size_t)c->shape.dv, N = (size_t)c->shape.sequences;
-    const double out = (strcmp(c->rule->name, "palimpsa") == 0 ? 2e-5 : 5e-6) + longest(c) * 0x1p-24;
-    const bool longhorn = strcmp(c->rule->name, "longhorn") == 0;
-    check_recorded(file, path, how, "out.%s", "y", r->y, outputs, out);
-    if (r->y_var) check_recorded(file, path, how, "out.%s", "y_var", r->y_var, outputs, out);
-    for (int p = 0; p < 2 && c->part[p]; p++) {
-        check_recorded(file, path, how, "out.%s_T", c->rule->parts[p], r->final[p], N * c->part[p], out);
-        if (r->dinitial[p]) check_recorded(file, path, how, "grad.%s0", c->rule->parts[p], r->dinitial[p], N * c->part[p], 1e-5 + longest(c) * 0x1p-24);
-    }
-    for (int i = 0; i < MEMORY_INPUTS; i++)
-        if (r->grad[i])
-            check_recorded(file, path, how, "grad.%s", 1u << i == PAL_INPUT_B && longhorn ? "beta" : memory_fields[i].name, r->grad[i], c->count[i], accepted_gradient(c, i));
-}
-
-static int check_folder(const memory_subject *subject, const char *folder) {
-    DIR *dir = opendir(folder);
-    int cases = 0;
-    if (!dir) return 0;
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        const size_t length = strlen(entry->d_name);
-        if (length < 12 || strcmp(entry->d_name + length - 12, ".safetensors") != 0) continue;
-        char path[4096];
-        pal_safetensors *file;
-        pal_error err;
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        memory_must(pal_safetensors_open(&file, path, &err), &err);
-        const char *op = pal_safetensors_metadata(file, "op");
-        if (op && strcmp(op, subject->rule) == 0) {
-            memory_case *c = read_case(subject, file);
-            cases++;
-            for (TEST_LEVELS(level)) {
-                pal_context *cx = test_context(2, pal_cpu_level_name(level));
-                pal_rng rng = pal_rng_at(20, 0);
-                memory_result *whole = memory_run_case(c, cx, 0, true), *steps = memory_run_pieces(c, cx, true, &rng);
-                check_results(c, file, path, pal_cpu_level_name(level), whole);
-                check_results(c, file, path, "token by token", steps);
-                memory_result_free(whole);
-                memory_result_free(steps);
-                pal_context_free(cx);
+double memory_matrix_loss(const memory_case *c, const memory_doubles *x, memory_change *change) {
+    const size_t H = (size_t)c->shape.heads, KH = (size_t)c->shape.key_heads, dk = (size_t)c->shape.dk, dv = (size_t)c->shape.dv;
+    double sum = 0, *S = pal_alloc(dv * dk, sizeof *S);
+    for (size_t n = 0; n < (size_t)c->shape.sequences; n++)
+        for (size_t h = 0; h < H; h++) {
+            const size_t part = (n * H + h) * dv * dk, key = h * KH / H;
+            for (size_t e = 0; e < dv * dk; e++) S[e] = x->initial[0] ? x->initial[0][part + e] : 0;
+            for (size_t t = (size_t)c->cu[n]; t < (size_t)c->cu[n + 1]; t++) {
+                const size_t head = t * H + h;
+                const memory_token token = {
+                    .q = x->input[MEMORY_Q] + (t * KH + key) * dk, .k = x->input[MEMORY_K] + (t * KH + key) * dk,
+                    .v = x->input[MEMORY_V] + head * dv, .b = x->input[MEMORY_B] ? x->input[MEMORY_B] + head * dv : NULL,
+                    .beta = x->input[MEMORY_BETA] ? x->input[MEMORY_BETA][head] : 0, .g = x->input[MEMORY_G] ? x->input[MEMORY_G][head] : 0,
+                };
+                change(S, &token, dk, dv);
+                for (size_t i = 0; i < dv; i++) {
+                    double y = 0;
+                    for (size_t j = 0; j < dk; j++) y += S[i * dk + j] * (double)c->scale * token.q[j];
+                    sum += y * (double)c->dy[head * dv + i];
+                }
             }
-            memory_case_free(c);
+            for (size_t e = 0; e < dv * dk; e++) sum += S[e] * (double)c->dfinal[0][part + e];
         }
-        pal_safetensors_close(file);
-    }
-    closedir(dir);
-    return cases;
-}
-
-void memory_check_golden(const memory_subject *subject) {
-    const char *more = getenv("PALIMPSA_GOLDEN");
-    int cases = check_folder(subject, PAL_TEST_GOLDEN "/ops");
-    if (more) {
-        char folder[2048];
-        snprintf(folder, sizeof folder, "%s/ops", more);
-        cases += check_folder(subject, folder);
-    }
-    assert_true(cases > 0);
+    pal_free(S);
+    return sum;
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "support/models.h"
 
-#include <unistd.h>
-
 #include "model/model.h"
 #include "support/support.h"
 
@@ -29,11 +27,18 @@ const test_kind test_kinds[] = {
 };
 const size_t test_kind_count = PAL_COUNT(test_kinds);
 
+const test_kind *test_kind_named(const char *name) {
+    for (size_t i = 0; i < test_kind_count; i++)
+        if (strcmp(test_kinds[i].name, name) == 0) return &test_kinds[i];
+    fail_msg("no kind '%s'", name);
+    return NULL;
+}
+
 pal_model_config test_model_config(const test_kind *kind) {
     pal_model_config c;
     pal_error err;
     const bool m = strncmp(kind->preset, "palimpsa-m", 10) == 0, mamba = strncmp(kind->preset, "mamba2", 6) == 0;
-    pal_preset_options o = { .task = kind->task, .rule = kind->rule, .vocab = 29, .hidden = 20, .layers = kind->hybrid ? 3 : 2, .mlp = 24 };
+    pal_preset_options o = { .task = kind->task, .rule = kind->rule, .vocab = TEST_VOCAB, .hidden = 20, .layers = kind->hybrid ? 3 : 2, .mlp = 24 };
     if (m || mamba) o.head_dim = 10, o.state_size = 6;
     else o.heads = 2;
     if (m) o.rank = 3;
@@ -63,14 +68,11 @@ void test_ids(int32_t *ids, int n, int vocab, uint64_t seed) {
     for (int i = 0; i < n; i++) ids[i] = (int32_t)pal_rng_below(&rng, (uint32_t)vocab);
 }
 
-void test_directory(char path[256]) {
-    const char *base = getenv("TMPDIR");
-    snprintf(path, 256, "%s/palimpsa-test-XXXXXX", base && *base ? base : "/tmp");
-    assert_non_null(mkdtemp(path));
-}
-
-void test_remove(const char *path) {
-    char command[600];
-    snprintf(command, sizeof command, "rm -rf '%s'", path);
-    assert_int_equal(system(command), 0);
+void test_last_logits(const pal_model *model, const pal_context *cx, const int32_t *ids, int n, float *out) {
+    pal_work *work;
+    const int cu[2] = { 0, n }, last = n - 1;
+    const pal_batch batch = { .tokens = n, .sequences = 1, .ids = ids, .cu_seqlens = cu };
+    OK(pal_work_new(&work, model, cx, &(pal_work_options){ .tokens = n }, err));
+    OK(pal_model_forward(model, work, &batch, &last, 1, out, err));
+    pal_work_free(work);
 }

@@ -12,15 +12,17 @@ typedef struct test_kind {
 
 extern const test_kind test_kinds[];
 extern const size_t test_kind_count;
+const test_kind *test_kind_named(const char *name); /* or a failed test */
 
-/* Two or three layers, 16 to 32 channels, 29 tokens; odd sizes where the kind allows them. Weights are made livelier than
+enum { TEST_VOCAB = 29 }; /* tokens of every kind */
+
+/* Two or three layers, 16 to 32 channels; odd sizes where the kind allows them. Weights are made livelier than
  * initial ones, so that a wrong term shows. */
 pal_model_config test_model_config(const test_kind *kind);
 pal_model *test_model(const test_kind *kind, pal_model_use use, const pal_context *cx);
 
 void test_ids(int32_t *ids, int n, int vocab, uint64_t seed);
-/* A new directory below TMPDIR; removed with everything in it. */
-void test_directory(char path[256]);
-void test_remove(const char *path);
+/* Logits of the last of n tokens, which are one sequence. */
+void test_last_logits(const pal_model *model, const pal_context *cx, const int32_t *ids, int n, float *out);
 
 #endif

@@ -5,10 +5,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+int test_cases(int few, int many) { return getenv("PALIMPSA_TEST_LONG") ? many : few; }
+
 pal_context *test_context(int threads, const char *cpu) {
     pal_context *cx;
-    pal_error err;
-    if (pal_context_new(&cx, threads, cpu, &err)) fail_msg("%s", err.text);
+    OK(pal_context_new(&cx, threads, cpu, err));
     return cx;
 }
 

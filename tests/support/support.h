@@ -17,6 +17,18 @@
 #include "base/random.h"
 #include "palimpsa/palimpsa.h"
 
+/* A call that must succeed, written with `err` as its pal_error: OK(pal_tokenizer_open(&tok, "bytes", err)); fails the test
+ * with the call and the error's sentence. */
+#define OK(call)                                                        \
+    do {                                                                \
+        pal_error err_;                                                 \
+        pal_error *err = &err_;                                         \
+        if ((call) != PAL_OK) fail_msg("%s: %s", #call, err_.text);     \
+    } while (0)
+
+/* Number of cases: few, or many when PALIMPSA_TEST_LONG is set. */
+int test_cases(int few, int many);
+
 /* A context or a failed test. cpu NULL: the best there is. */
 pal_context *test_context(int threads, const char *cpu);
 

@@ -10,8 +10,6 @@ const char *const tiny_names[TINY_KINDS] = {
     [TINY_TRAINED] = "trained BPE",
 };
 
-int test_cases(int few, int many) { return getenv("PALIMPSA_TEST_LONG") ? many : few; }
-
 static void put(pal_bytes *out, const void *data, size_t size) { assert_int_equal(pal_bytes_append(out, data, size, NULL), PAL_OK); }
 static void put_text(pal_bytes *out, const char *text) { put(out, text, strlen(text)); }
 
@@ -245,8 +243,15 @@ pal_status test_read(int reader, const unsigned char *bytes, size_t size, pal_to
 
 pal_tokenizer *test_open(const char *spec) {
     pal_tokenizer *tok;
-    pal_error err;
-    if (pal_tokenizer_open(&tok, spec, &err)) fail_msg("%s", err.text);
+    OK(pal_tokenizer_open(&tok, spec, err));
+    return tok;
+}
+
+pal_tokenizer *test_letters(void) {
+    pal_tokenizer *tok;
+    const pal_slice text = { (const unsigned char *)"abcdefghijklmnopqrstuvwxyz .\n", TEST_VOCAB };
+    OK(pal_tokenizer_learn_chars(&tok, &text, 1, err));
+    assert_int_equal(pal_tokenizer_size(tok), TEST_VOCAB);
     return tok;
 }
 

@@ -18,6 +18,7 @@ typedef enum { TINY_BYTES, TINY_JSON, TINY_JSON_NFC, TINY_GPT2, TINY_SPM, TINY_U
 extern const char *const tiny_names[TINY_KINDS];
 pal_tokenizer *test_tiny(tiny_kind kind);
 pal_tokenizer *test_open(const char *spec); /* or a failed test */
+pal_tokenizer *test_letters(void); /* of the kinds of models.h: TEST_VOCAB characters, ids by code point: \n, blank, '.', a .. z */
 pal_tokenizer *test_data_tokenizer(const char *path); /* under PALIMPSA_DATA; NULL, with a message, when that is not set */
 
 /* One reader by number, on bytes in a block of exactly that size: json, vocab+merges, SentencePiece, GGUF. */
@@ -29,9 +30,6 @@ void test_prose(pal_bytes *out, pal_rng *rng, size_t size);
 /* Random text: any bytes, or valid UTF-8 of characters that Unicode 9 knows (never U+2581 or zero). */
 void test_random_bytes(pal_bytes *out, pal_rng *rng, size_t most);
 void test_random_text(pal_bytes *out, pal_rng *rng, size_t most);
-
-/* Number of cases: few, or many when PALIMPSA_TEST_LONG is set. */
-int test_cases(int few, int many);
 
 /* Encoding with a scratch of its own, or a failed test. */
 void test_encode(const pal_tokenizer *tok, const void *text, size_t size, pal_ids *ids);

@@ -12,7 +12,7 @@
 #include "base/map.h"
 #include "base/math.h"
 #include "base/parallel.h"
-#include "support/support.h"
+#include "support/files.h"
 
 static void arena_places_what_it_measured(void **state) {
     (void)state;
@@ -187,10 +187,10 @@ static void context_refuses_what_it_cannot_do(void **state) {
 
 static void a_pipe_is_refused_and_not_waited_for(void **state) {
     (void)state;
-    char folder[] = "/tmp/palimpsa-base-XXXXXX", path[64];
+    char folder[256], path[300];
     pal_map map;
     pal_error err;
-    assert_non_null(mkdtemp(folder));
+    test_directory(folder);
     snprintf(path, sizeof path, "%s/pipe", folder);
     assert_int_equal(mkfifo(path, 0600), 0);
     alarm(20);
@@ -203,10 +203,10 @@ static void a_pipe_is_refused_and_not_waited_for(void **state) {
 
 static void a_write_that_failed_early_is_told_at_commit(void **state) {
     (void)state;
-    char folder[] = "/tmp/palimpsa-base-XXXXXX", path[64];
+    char folder[256], path[300];
     pal_writer w;
     pal_error err;
-    assert_non_null(mkdtemp(folder));
+    test_directory(folder);
     snprintf(path, sizeof path, "%s/file", folder);
     assert_int_equal(pal_writer_open(&w, path, &err), PAL_OK);
     const int full = open("/dev/full", O_WRONLY);
@@ -222,11 +222,11 @@ static void a_write_that_failed_early_is_told_at_commit(void **state) {
 
 static void only_ordinary_files_are_replaced(void **state) {
     (void)state;
-    char folder[] = "/tmp/palimpsa-base-XXXXXX", path[64];
+    char folder[256], path[300];
     pal_writer w;
     pal_error err;
     struct stat info;
-    assert_non_null(mkdtemp(folder));
+    test_directory(folder);
     snprintf(path, sizeof path, "%s/pipe", folder); /* stands for /dev/null and its like, which a rename would take away */
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_int_equal(pal_writer_open(&w, path, &err), PAL_E_IO);
@@ -239,11 +239,11 @@ static void only_ordinary_files_are_replaced(void **state) {
 
 static void written_files_get_the_ordinary_mode(void **state) {
     (void)state;
-    char folder[] = "/tmp/palimpsa-base-XXXXXX", path[64];
+    char folder[256], path[300];
     pal_writer w;
     pal_error err;
     struct stat info;
-    assert_non_null(mkdtemp(folder));
+    test_directory(folder);
     snprintf(path, sizeof path, "%s/file", folder);
     const mode_t before = umask(027);
     assert_int_equal(pal_writer_open(&w, path, &err), PAL_OK);

@@ -6,18 +6,12 @@
 
 #include "base/alloc.h"
 #include "eval/perplexity.h"
+#include "support/files.h"
 #include "support/models.h"
+#include "support/text.h"
 #include "text/strings.h"
 
-#define OK(call)                                      \
-    do {                                              \
-        pal_error err_;                               \
-        pal_error *err = &err_;                       \
-        if ((call) != PAL_OK) fail_msg("%s", err_.text); \
-    } while (0)
-
-enum { V = 29, LONGEST = 200 };
-static const char alphabet[] = "abcdefghijklmnopqrstuvwxyz .\n";
+enum { V = TEST_VOCAB, LONGEST = 200 };
 
 typedef struct {
     pal_context *cx;
@@ -27,9 +21,7 @@ typedef struct {
 } fixture;
 
 static fixture make(size_t kind) {
-    fixture f = { .cx = test_context(1, NULL) };
-    const pal_slice text = { (const unsigned char *)alphabet, V };
-    OK(pal_tokenizer_learn_chars(&f.tok, &text, 1, err));
+    fixture f = { .cx = test_context(1, NULL), .tok = test_letters() };
     f.model = test_model(&test_kinds[kind], PAL_FOR_INFERENCE, f.cx);
     test_directory(f.folder);
     return f;

@@ -12,15 +12,9 @@
 #include "format/model_writer.h"
 #include "format/pickle.h"
 #include "model/model.h"
+#include "support/files.h"
 #include "support/models.h"
 #include "support/support.h"
-
-static pal_error error;
-#define err (&error)
-#define OK(call)                                                 \
-    do {                                                         \
-        if ((call) != PAL_OK) fail_msg("%s: %s", #call, error.text); \
-    } while (0)
 
 /* kind as the script names it; "_tiny" behind it asks for its smallest model. */
 static void make(const char *kind, const char *directory) {
@@ -47,7 +41,7 @@ typedef struct {
 } content;
 
 /* Every tensor of a checkpoint, or the error. */
-static pal_status read_content(content *out, const char *path) {
+static pal_status read_content(content *out, const char *path, pal_error *err) {
     pal_model *m;
     *out = (content){ 0 };
     pal_status st = pal_model_open_unloaded(&m, path, PAL_FOR_INFERENCE, err);
@@ -92,18 +86,6 @@ static void paths(const subject *s, const char *root, char file[600], char path[
     snprintf(path, 600, "%s", s->gguf ? file : root);
 }
 
-static unsigned char *slurp(const char *file, size_t *size) {
-    FILE *f = fopen(file, "rb");
-    assert_non_null(f);
-    fseek(f, 0, SEEK_END);
-    *size = (size_t)ftell(f);
-    rewind(f);
-    unsigned char *bytes = malloc(*size);
-    assert_int_equal(fread(bytes, 1, *size, f), *size);
-    fclose(f);
-    return bytes;
-}
-
 static bool long_run(void) { return getenv("PALIMPSA_TEST_LONG") != NULL; }
 
 static void a_file_cut_short_is_refused_or_reads_the_same(void **state) {
@@ -117,18 +99,18 @@ static void a_file_cut_short_is_refused_or_reads_the_same(void **state) {
         make(kind, root);
         paths(&subjects[k], root, file, path);
         content whole, cut;
-        OK(read_content(&whole, path));
+        OK(read_content(&whole, path, err));
         size_t size, first, last, refused = 0;
-        free(slurp(file, &size));
+        free(test_read_file(file, &size));
         /* Every length of the heads and tails; in between, data follows data. */
         const size_t every = long_run() ? 1 : 13;
         for (size_t n = size; n-- > 0;) {
             if (n % every && n > 300 && size - n > 300) continue;
             assert_int_equal(truncate(file, (off_t)n), 0);
-            error.text[0] = 0;
-            if (read_content(&cut, path)) {
+            pal_error why = { .text = "" };
+            if (read_content(&cut, path, &why)) {
                 refused++;
-                if (!error.text[0]) fail_msg("%s of %zu bytes: refused without a word", subjects[k].kind, n);
+                if (!why.text[0]) fail_msg("%s of %zu bytes: refused without a word", subjects[k].kind, n);
             } else if (differences(&whole, &cut, &first, &last)) {
                 fail_msg("%s of %zu bytes instead of %zu: other tensors", subjects[k].kind, n, size);
             }
@@ -160,7 +142,7 @@ static void data_range(const subject *s, const char *path, const char *file, siz
             if (at + 4 * source.tensors[i].count > last) last = at + 4 * source.tensors[i].count;
         }
         size_t bytes;
-        unsigned char *whole = slurp(file, &bytes);
+        unsigned char *whole = test_read_file(file, &bytes);
         const unsigned char *at = memmem(whole, bytes, first, 64);
         assert_non_null(at);
         *begin = (size_t)(at - whole);
@@ -181,9 +163,9 @@ static void a_flipped_bit_is_refused_or_changes_one_value(void **state) {
         make(s->kind, root);
         paths(s, root, file, path);
         content whole, flipped;
-        OK(read_content(&whole, path));
+        OK(read_content(&whole, path, err));
         size_t size, begin, end, first, last, refused = 0, changed = 0;
-        unsigned char *bytes = slurp(file, &size);
+        unsigned char *bytes = test_read_file(file, &size);
         data_range(s, path, file, size, &begin, &end);
         const int fd = open(file, O_WRONLY);
         assert_true(fd >= 0);
@@ -196,10 +178,10 @@ static void a_flipped_bit_is_refused_or_changes_one_value(void **state) {
             const unsigned char bit = (unsigned char)(1u << pal_rng_below(&rng, 8)), byte = bytes[at] ^ bit;
             assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
             const bool data = at >= begin && at < end;
-            error.text[0] = 0;
-            if (read_content(&flipped, path)) {
+            pal_error why = { .text = "" };
+            if (read_content(&flipped, path, &why)) {
                 refused++;
-                if (!error.text[0]) fail_msg("%s: byte %zu, bit %02x: refused without a word", s->kind, at, bit);
+                if (!why.text[0]) fail_msg("%s: byte %zu, bit %02x: refused without a word", s->kind, at, bit);
             } else {
                 const size_t n = differences(&whole, &flipped, &first, &last);
                 changed += n > 0;
@@ -213,7 +195,7 @@ static void a_flipped_bit_is_refused_or_changes_one_value(void **state) {
         assert_true(refused > 0);
         if (!torch) assert_true(changed > 0);
         content again;
-        OK(read_content(&again, path));
+        OK(read_content(&again, path, err));
         assert_int_equal(differences(&whole, &again, &first, &last), 0);
         drop(&again);
         drop(&whole);
@@ -232,11 +214,12 @@ static void memory_shortage_is_an_error_not_a_crash(void **state) {
         bool opened = false;
         for (uint64_t n = 1; n < 200 && !opened; n++) {
             pal_model *m;
+            pal_error why;
             pal_alloc_fail_at(n);
-            opened = pal_model_open_unloaded(&m, path, PAL_FOR_INFERENCE, err) == PAL_OK;
+            opened = pal_model_open_unloaded(&m, path, PAL_FOR_INFERENCE, &why) == PAL_OK;
             pal_alloc_fail_at(0);
             if (opened) pal_model_close(m);
-            else assert_int_equal(error.status, PAL_E_MEMORY);
+            else assert_int_equal(why.status, PAL_E_MEMORY);
         }
         assert_true(opened);
         test_remove(root);
@@ -247,18 +230,17 @@ static void memory_shortage_is_an_error_not_a_crash(void **state) {
 
 static const char *const some_globals[] = { "collections OrderedDict", "torch._utils _rebuild_tensor_v2", NULL };
 
-static pal_status read_pickle(const char *bytes, size_t size) {
+static pal_status read_pickle(const char *bytes, size_t size, pal_error *err) {
     pal_pickle p;
     const pal_status st = pal_pickle_read(&p, "test", bytes, size, some_globals, err);
     if (!st) pal_pickle_free(&p);
     return st;
 }
-#define PICKLE(text) read_pickle(text, sizeof(text) - 1)
-
 static void a_pickle_runs_nothing_and_names_what_it_refuses(void **state) {
     (void)state;
-    OK(PICKLE("\x80\x02}."));
-    OK(PICKLE("\x80\x02" "ccollections\nOrderedDict\n)R."));
+    static const char empty[] = "\x80\x02}.", ordered[] = "\x80\x02" "ccollections\nOrderedDict\n)R.";
+    OK(read_pickle(empty, sizeof empty - 1, err));
+    OK(read_pickle(ordered, sizeof ordered - 1, err));
     static const struct {
         const char *bytes;
         size_t size;
@@ -281,14 +263,14 @@ static void a_pickle_runs_nothing_and_names_what_it_refuses(void **state) {
         BAD("\x80\x02(.", "not there"), BAD("\x80\x02(Q.", "not there"),
     };
     for (size_t i = 0; i < PAL_COUNT(bad); i++) {
-        error.text[0] = 0;
-        const pal_status st = read_pickle(bad[i].bytes, bad[i].size);
+        pal_error why = { .text = "" };
         if (i == 16) { /* a tuple takes items as a list does, but two values stay */
-            OK(st);
+            OK(read_pickle(bad[i].bytes, bad[i].size, err));
             continue;
         }
+        const pal_status st = read_pickle(bad[i].bytes, bad[i].size, &why);
         if (!st) fail_msg("pickle %zu is accepted", i);
-        if (!strstr(error.text, bad[i].says)) fail_msg("pickle %zu: '%s' does not say '%s'", i, error.text, bad[i].says);
+        if (!strstr(why.text, bad[i].says)) fail_msg("pickle %zu: '%s' does not say '%s'", i, why.text, bad[i].says);
     }
 }
 
@@ -325,14 +307,9 @@ static bool stop(void *user, size_t done, size_t total) {
 enum { LENGTH = 19, TOKENS = 27, ROWS = 32 };
 
 static void last_logits(const pal_model *model, const pal_context *cx, float out[ROWS]) {
-    pal_work *work;
     int32_t ids[LENGTH];
-    const int cu[2] = { 0, LENGTH }, last = LENGTH - 1;
     test_ids(ids, LENGTH, TOKENS, 3);
-    const pal_batch batch = { .tokens = LENGTH, .sequences = 1, .ids = ids, .cu_seqlens = cu };
-    OK(pal_work_new(&work, model, cx, &(pal_work_options){ .tokens = LENGTH }, err));
-    OK(pal_model_forward(model, work, &batch, &last, 1, out, err));
-    pal_work_free(work);
+    test_last_logits(model, cx, ids, LENGTH, out);
 }
 
 /* The target computes what the source does, and the official layout made of it holds the source's numbers. */
@@ -365,6 +342,7 @@ static void any_layout_converts_into_any_other(void **state) {
     static const char *const kinds[] = { "torch", "hf" /* with two groups */ };
     pal_context *cx = test_context(2, NULL);
     char root[256], source[300], target[300], back[300];
+    pal_error why;
     test_directory(root);
     for (size_t k = 0; k < PAL_COUNT(kinds); k++) {
         pal_model *a;
@@ -380,20 +358,20 @@ static void any_layout_converts_into_any_other(void **state) {
             assert_int_equal(report.tensors, pal_model_weight_count(a) + (o.to == PAL_LAYOUT_OFFICIAL));
             assert_false(report.tokenizer);
             compare(a, target, back, o.to == PAL_LAYOUT_GGUF, cx);
-            assert_int_equal(pal_convert(source, target, &o, NULL, err), PAL_E_ARGUMENT); /* nothing is overwritten */
+            assert_int_equal(pal_convert(source, target, &o, NULL, &why), PAL_E_ARGUMENT); /* nothing is overwritten */
             /* Stopped by the caller: nothing is left. */
             int calls = 0;
             struct stat info;
             const pal_convert_options stopped = { .to = o.to, .tokenizer = "none", .progress = stop, .user = &calls };
             snprintf(target, sizeof target, "%s/stopped", root);
-            assert_int_equal(pal_convert(source, target, &stopped, NULL, err), PAL_E_IO);
+            assert_int_equal(pal_convert(source, target, &stopped, NULL, &why), PAL_E_IO);
             assert_int_equal(calls, 1);
             assert_int_equal(stat(target, &info), -1);
         }
         pal_model_close(a);
     }
     assert_null(pal_layout_name(PAL_LAYOUTS));
-    assert_int_equal(pal_convert(source, target, &(pal_convert_options){ .to = PAL_LAYOUTS }, NULL, err), PAL_E_ARGUMENT);
+    assert_int_equal(pal_convert(source, target, &(pal_convert_options){ .to = PAL_LAYOUTS }, NULL, &why), PAL_E_ARGUMENT);
     test_remove(root);
     pal_context_free(cx);
 }
@@ -408,10 +386,11 @@ static void a_writer_that_is_dropped_or_incomplete_leaves_nothing(void **state) 
     pal_model_writer *w;
     struct stat info;
     json_t *config = json_object();
+    pal_error why;
     OK(pal_model_writer_open(&w, target, &t, 1, err));
     OK(pal_model_writer_put_f32(w, 0, x, 2, err));
-    assert_int_equal(pal_model_writer_put_f32(w, 0, x, 2, err), PAL_E_ARGUMENT);
-    assert_int_equal(pal_model_writer_commit(w, config, err), PAL_E_ARGUMENT);
+    assert_int_equal(pal_model_writer_put_f32(w, 0, x, 2, &why), PAL_E_ARGUMENT);
+    assert_int_equal(pal_model_writer_commit(w, config, &why), PAL_E_ARGUMENT);
     assert_int_equal(stat(target, &info), -1);
     OK(pal_model_writer_open(&w, target, &t, 1, err));
     pal_model_writer_drop(w);
@@ -420,7 +399,7 @@ static void a_writer_that_is_dropped_or_incomplete_leaves_nothing(void **state) 
     OK(pal_model_writer_open(&w, target, &t, 1, err));
     OK(pal_model_writer_put_f32(w, 0, x, 3, err));
     OK(pal_model_writer_commit(w, config, err));
-    assert_int_equal(pal_model_writer_open(&w, target, &t, 1, err), PAL_E_ARGUMENT);
+    assert_int_equal(pal_model_writer_open(&w, target, &t, 1, &why), PAL_E_ARGUMENT);
     json_decref(config);
     test_remove(root);
 }

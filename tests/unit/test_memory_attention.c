@@ -75,16 +75,6 @@ static void attention_matches_golden(void **state) {
     pal_safetensors_close(file);
 }
 
-static void attention_gradients_match_differences(void **state) { (void)state; memory_check_gradients(&attention); }
-static void attention_pieces_and_steps_equal_whole(void **state) { (void)state; memory_check_splits(&attention); }
-static void attention_packed_equals_separate(void **state) { (void)state; memory_check_packed(&attention); }
-static void attention_is_the_same_for_any_thread_count(void **state) { (void)state; memory_check_threads(&attention); }
-static void attention_levels_match_the_reference(void **state) { (void)state; memory_check_levels(&attention); }
-static void attention_shared_keys_equal_repeated_keys(void **state) { (void)state; memory_check_groups(&attention); }
-static void attention_gradients_are_optional(void **state) { (void)state; memory_check_optional(&attention); }
-static void attention_starts_from_nothing_when_asked(void **state) { (void)state; memory_check_starts(&attention); }
-static void attention_allocates_nothing(void **state) { (void)state; memory_check_no_allocation(&attention); }
-
 /* Scores of many hundreds: exp of them alone would overflow, so would a maximum taken over masked keys. */
 static void attention_survives_huge_scores(void **state) {
     (void)state;
@@ -173,15 +163,7 @@ static void attention_scratch_follows_from_the_sizes_alone(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_matches_golden),
-        cmocka_unit_test(attention_gradients_match_differences),
-        cmocka_unit_test(attention_pieces_and_steps_equal_whole),
-        cmocka_unit_test(attention_packed_equals_separate),
-        cmocka_unit_test(attention_is_the_same_for_any_thread_count),
-        cmocka_unit_test(attention_levels_match_the_reference),
-        cmocka_unit_test(attention_shared_keys_equal_repeated_keys),
-        cmocka_unit_test(attention_gradients_are_optional),
-        cmocka_unit_test(attention_starts_from_nothing_when_asked),
-        cmocka_unit_test(attention_allocates_nothing),
+        MEMORY_TESTS(attention),
         cmocka_unit_test(attention_survives_huge_scores),
         cmocka_unit_test(attention_scratch_follows_from_the_sizes_alone),
         cmocka_unit_test(attention_shows_a_nan_where_it_is),

@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "support/memory_harness.h"
 
-enum { Q, K, V, BETA = 4, G = 6, LAM = 9 }; /* as in memory_case */
+enum { Q = MEMORY_Q, K = MEMORY_K, V = MEMORY_V, BETA = MEMORY_BETA, G = MEMORY_G, LAM = MEMORY_LAM };
 
 /* x = A^-1 x by elimination with pivots; A (n, n) is any invertible matrix, and lost. */
 static void eliminate(double *A, double *x, size_t n) {
@@ -82,23 +82,16 @@ static void fill_initial(memory_case *c, pal_rng *rng) {
 }
 
 static const memory_subject mesa = { .rule = "mesa", .loss = loss, .fill_initial = fill_initial };
-static const memory_subject mesa_cg = { .rule = "mesa", .loss = loss, .fill_initial = fill_initial, .mesa_tolerance = 1e-7f };
+static const memory_subject conjugate_gradient = { .rule = "mesa", .loss = loss, .fill_initial = fill_initial, .mesa_tolerance = 1e-7f };
 
-static void mesa_matches_golden(void **state) { (void)state; memory_check_golden(&mesa); }
-static void mesa_gradients_match_differences(void **state) { (void)state; memory_check_gradients(&mesa); }
-static void mesa_pieces_and_steps_equal_whole(void **state) { (void)state; memory_check_splits(&mesa); }
-static void mesa_packed_equals_separate(void **state) { (void)state; memory_check_packed(&mesa); }
-static void mesa_is_the_same_for_any_thread_count(void **state) { (void)state; memory_check_threads(&mesa); }
-static void mesa_levels_match_the_reference(void **state) { (void)state; memory_check_levels(&mesa); }
-static void mesa_shared_keys_equal_repeated_keys(void **state) { (void)state; memory_check_groups(&mesa); }
-static void mesa_gradients_are_optional(void **state) { (void)state; memory_check_optional(&mesa); }
-static void mesa_starts_from_nothing_when_asked(void **state) { (void)state; memory_check_starts(&mesa); }
-static void mesa_allocates_nothing(void **state) { (void)state; memory_check_no_allocation(&mesa); }
-
-static void conjugate_gradient_matches_golden(void **state) { (void)state; memory_check_golden(&mesa_cg); }
-static void conjugate_gradient_has_the_same_gradients(void **state) { (void)state; memory_check_gradients(&mesa_cg); }
-static void conjugate_gradient_steps_equal_whole(void **state) { (void)state; memory_check_splits(&mesa_cg); }
-static void conjugate_gradient_matches_the_reference(void **state) { (void)state; memory_check_levels(&mesa_cg); }
+/* y of the whole case at this level is what was computed by hand. */
+static void check_y(const memory_case *c, pal_cpu_level level, const double *expected, size_t count) {
+    pal_context *cx = test_context(1, pal_cpu_level_name(level));
+    memory_result *x = memory_run_case(c, cx, 0, false);
+    assert_true(test_nmax_f64(x->y, expected, count) <= 5e-6);
+    memory_result_free(x);
+    pal_context_free(cx);
+}
 
 /* y within about the tolerance that was asked for, and worse than with a tight one: the tolerance is really used. */
 static void conjugate_gradient_stops_at_its_tolerance(void **state) {
@@ -235,12 +228,8 @@ static void without_forgetting_mesa_is_sherman_morrison(void **state) {
     }
     for (TEST_LEVELS(level))
         for (int cg = 0; cg < 2; cg++) {
-            pal_context *cx = test_context(1, pal_cpu_level_name(level));
             c->mesa_tolerance = cg ? 1e-7f : 0;
-            memory_result *x = memory_run_case(c, cx, 0, false);
-            assert_true(test_nmax_f64(x->y, expected, T * DV) <= 5e-6);
-            memory_result_free(x);
-            pal_context_free(cx);
+            check_y(c, level, expected, T * DV);
         }
     pal_free(expected);
     memory_case_free(c);
@@ -264,13 +253,7 @@ static void with_one_key_mesa_is_palimpsa(void **state) {
         }
         importance = next;
     }
-    for (TEST_LEVELS(level)) {
-        pal_context *cx = test_context(1, pal_cpu_level_name(level));
-        memory_result *x = memory_run_case(c, cx, 0, false);
-        assert_true(test_nmax_f64(x->y, expected, T * DV) <= 5e-6);
-        memory_result_free(x);
-        pal_context_free(cx);
-    }
+    for (TEST_LEVELS(level)) check_y(c, level, expected, T * DV);
     pal_free(expected);
     memory_case_free(c);
 }
@@ -301,20 +284,12 @@ static void nearly_singular_systems_stay_bounded(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mesa_matches_golden),
-        cmocka_unit_test(mesa_gradients_match_differences),
-        cmocka_unit_test(mesa_pieces_and_steps_equal_whole),
-        cmocka_unit_test(mesa_packed_equals_separate),
-        cmocka_unit_test(mesa_is_the_same_for_any_thread_count),
-        cmocka_unit_test(mesa_levels_match_the_reference),
-        cmocka_unit_test(mesa_shared_keys_equal_repeated_keys),
-        cmocka_unit_test(mesa_gradients_are_optional),
-        cmocka_unit_test(mesa_starts_from_nothing_when_asked),
-        cmocka_unit_test(mesa_allocates_nothing),
-        cmocka_unit_test(conjugate_gradient_matches_golden),
-        cmocka_unit_test(conjugate_gradient_has_the_same_gradients),
-        cmocka_unit_test(conjugate_gradient_steps_equal_whole),
-        cmocka_unit_test(conjugate_gradient_matches_the_reference),
+        MEMORY_TEST(mesa, matches_golden, memory_check_golden),
+        MEMORY_TESTS(mesa),
+        MEMORY_TEST(conjugate_gradient, matches_golden, memory_check_golden),
+        MEMORY_TEST(conjugate_gradient, has_the_same_gradients, memory_check_gradients),
+        MEMORY_TEST(conjugate_gradient, steps_equal_whole, memory_check_splits),
+        MEMORY_TEST(conjugate_gradient, matches_the_reference, memory_check_levels),
         cmocka_unit_test(conjugate_gradient_stops_at_its_tolerance),
         cmocka_unit_test(mu_zeroes_the_free_energy_gradient),
         cmocka_unit_test(without_forgetting_mesa_is_sherman_morrison),

@@ -13,16 +13,10 @@
 #include "base/log.h"
 #include "format/model_dir.h"
 #include "model/model.h"
+#include "support/files.h"
 #include "support/models.h"
 
-#define OK(call)                                      \
-    do {                                              \
-        pal_error err_;                               \
-        pal_error *err = &err_;                       \
-        if ((call) != PAL_OK) fail_msg("%s", err_.text); \
-    } while (0)
-
-enum { V = 29, LENGTH = 11, MOST_ROWS = 32 };
+enum { V = TEST_VOCAB, LENGTH = 11, MOST_ROWS = 32 };
 
 typedef struct {
     char *bytes;
@@ -30,42 +24,26 @@ typedef struct {
 } blob;
 
 static blob slurp(const char *directory, const char *name) {
-    char path[512];
+    char path[600];
+    blob b;
     snprintf(path, sizeof path, "%s/%s", directory, name);
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    blob b = { 0 };
-    fseek(f, 0, SEEK_END);
-    b.size = (size_t)ftell(f);
-    rewind(f);
-    b.bytes = malloc(b.size + 1);
-    assert_int_equal(fread(b.bytes, 1, b.size, f), b.size);
-    b.bytes[b.size] = 0;
-    fclose(f);
+    b.bytes = (char *)test_read_file(path, &b.size);
     return b;
 }
 
 static void spill(const char *directory, const char *name, const void *bytes, size_t size) {
-    char path[512];
+    char path[600];
     snprintf(path, sizeof path, "%s/%s", directory, name);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, size, f), size);
-    fclose(f);
+    test_write_file(path, bytes, size);
 }
 
 static void join(char out[512], const char *directory, const char *name) { snprintf(out, 512, "%s/%s", directory, name); }
 
 /* Logits of the last of LENGTH fixed tokens. */
 static void last_logits(const pal_model *model, const pal_context *cx, float out[MOST_ROWS]) {
-    pal_work *work;
     int32_t ids[LENGTH];
-    const int cu[2] = { 0, LENGTH }, last = LENGTH - 1;
     test_ids(ids, LENGTH, V, 3);
-    const pal_batch batch = { .tokens = LENGTH, .sequences = 1, .ids = ids, .cu_seqlens = cu };
-    OK(pal_work_new(&work, model, cx, &(pal_work_options){ .tokens = LENGTH }, err));
-    OK(pal_model_forward(model, work, &batch, &last, 1, out, err));
-    pal_work_free(work);
+    test_last_logits(model, cx, ids, LENGTH, out);
 }
 
 static void saving_loading_and_saving_gives_identical_bytes(void **state) {

@@ -9,14 +9,7 @@
 #include "model/state.h"
 #include "support/models.h"
 
-#define OK(call)                                      \
-    do {                                              \
-        pal_error err_;                               \
-        pal_error *err = &err_;                       \
-        if ((call) != PAL_OK) fail_msg("%s", err_.text); \
-    } while (0)
-
-enum { V = 29, LENGTH = 23, MOST_ROWS = 32 /* embedding rows with padding */ };
+enum { V = TEST_VOCAB, LENGTH = 23, MOST_ROWS = 32 /* embedding rows with padding */ };
 
 typedef struct {
     pal_context *cx;
@@ -73,7 +66,7 @@ static void stepping_equals_forward(void **state) {
 /* Three sequences cut at random, their pieces run together in batches of mixed lengths. */
 static void any_split_through_states_equals_the_whole(void **state) {
     (void)state;
-    const int cases = getenv("PALIMPSA_TEST_LONG") ? 50 : 1;
+    const int cases = test_cases(1, 50);
     for (size_t k = 0; k < test_kind_count; k++) {
         fixture f = make(k, PAL_FOR_INFERENCE, (pal_work_options){ .tokens = 3 * LENGTH, .sequences = 3 });
         float *found = pal_alloc(3 * LENGTH * f.rows, sizeof *found);

@@ -5,7 +5,7 @@
 #include "data/loader.h"
 #include "data/text.h"
 #include "data/tokenize.h"
-#include "support/models.h"
+#include "support/files.h"
 
 enum { DOCUMENTS = 3, MOST = 512 };
 
@@ -36,10 +36,7 @@ static pal_status make(const char *folder, const char *text, pal_error *err) {
     pal_context *cx = test_context(1, NULL);
     snprintf(path, sizeof path, "%s/pairs.jsonl", folder);
     snprintf(out, sizeof out, "%s/shards", folder);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
+    test_write_text(path, text);
     const pal_status st = pal_tokenize(&(pal_tokenize_job){ .files = &file, .count = 1, .field = "prompt+response", .out = out, .tokenizer = "bytes", .cx = cx }, &r, err);
     pal_context_free(cx);
     return st;

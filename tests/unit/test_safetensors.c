@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "support/support.h"
+#include "support/files.h"
 
 /* A file of header text and data bytes, with a claimed header length (or the true one when claim is negative). */
 typedef struct {
@@ -125,9 +125,8 @@ static void write_sample(const char *path) {
 }
 
 static char *temporary_folder(void) {
-    static char folder[64];
-    snprintf(folder, sizeof folder, "/tmp/palimpsa-test-XXXXXX");
-    assert_non_null(mkdtemp(folder));
+    static char folder[256];
+    test_directory(folder);
     return folder;
 }
 
@@ -141,7 +140,7 @@ static size_t read_all(const char *path, unsigned char *bytes, size_t capacity) 
 
 static void written_file_reads_back(void **state) {
     (void)state;
-    char path[128];
+    char path[300];
     snprintf(path, sizeof path, "%s/x.safetensors", temporary_folder());
     write_sample(path);
     write_sample(path); /* overwriting is fine */
@@ -171,7 +170,7 @@ static void written_file_reads_back(void **state) {
 
 static void failed_write_leaves_the_old_file(void **state) {
     (void)state;
-    char path[128];
+    char path[300];
     unsigned char before[4096], after[4096];
     snprintf(path, sizeof path, "%s/x.safetensors", temporary_folder());
     write_sample(path);
@@ -243,7 +242,7 @@ static void open_names_the_file_it_cannot_read(void **state) {
 }
 
 static size_t sample_bytes(unsigned char *bytes, size_t capacity) {
-    char path[128];
+    char path[300];
     snprintf(path, sizeof path, "%s/x.safetensors", temporary_folder());
     write_sample(path);
     const size_t n = read_all(path, bytes, capacity);
@@ -330,8 +329,8 @@ static void write_versions(const char *path) {
 /* Killed at any moment, the writer leaves the old file or the new one, whole. */
 static void killed_writer_leaves_a_whole_file(void **state) {
     (void)state;
-    const int kills = getenv("PALIMPSA_TEST_LONG") ? 300 : 10;
-    char folder[64], path[128];
+    const int kills = test_cases(10, 300);
+    char folder[256], path[300];
     snprintf(folder, sizeof folder, "%s", temporary_folder());
     snprintf(path, sizeof path, "%s/x.safetensors", folder);
     pal_rng rng = pal_rng_at(5, 0);
@@ -357,9 +356,7 @@ static void killed_writer_leaves_a_whole_file(void **state) {
         found++;
     }
     assert_true(found > kills / 2);
-    char command[160];
-    snprintf(command, sizeof command, "rm -r %s", folder); /* killed writers leave their temporaries */
-    assert_int_equal(system(command), 0);
+    test_remove(folder); /* killed writers leave their temporaries */
 }
 
 static void integers_convert_to_f32(void **state) {

@@ -8,14 +8,8 @@
 #include "base/alloc.h"
 #include "model/model.h"
 #include "model/surgery.h"
+#include "support/files.h"
 #include "support/models.h"
-
-#define OK(call)                                      \
-    do {                                              \
-        pal_error err_;                               \
-        pal_error *err = &err_;                       \
-        if ((call) != PAL_OK) fail_msg("%s", err_.text); \
-    } while (0)
 
 #define REFUSED(call, words)                                                                  \
     do {                                                                                      \
@@ -36,13 +30,6 @@ typedef struct {
     int32_t ids[T];
 } bench;
 
-static const test_kind *kind_named(const char *name) {
-    for (size_t i = 0; i < test_kind_count; i++)
-        if (strcmp(test_kinds[i].name, name) == 0) return &test_kinds[i];
-    fail_msg("no kind '%s'", name);
-    return NULL;
-}
-
 static bench set_out(pal_model *model, pal_dtype dtype, const char *choice) {
     bench b = { .cx = test_context(2, NULL), .surgery = { .low = PAL_B_SCALE_LOW, .high = PAL_B_SCALE_HIGH, .seed = 5 } };
     test_directory(b.base);
@@ -59,7 +46,7 @@ static bench set_out(pal_model *model, pal_dtype dtype, const char *choice) {
 
 static bench set_out_kind(const char *kind, const char *choice) {
     pal_context *cx = test_context(2, NULL);
-    pal_model *model = test_model(kind_named(kind), PAL_FOR_TRAINING, cx);
+    pal_model *model = test_model(test_kind_named(kind), PAL_FOR_TRAINING, cx);
     pal_context_free(cx);
     return set_out(model, PAL_F32, choice);
 }
@@ -308,7 +295,7 @@ static void tensors_keep_their_dtype_unless_asked(void **state) {
     (void)state;
     for (int convert = 0; convert < 2; convert++) {
         pal_context *cx = test_context(1, NULL);
-        pal_model *model = test_model(kind_named("official mamba2"), PAL_FOR_TRAINING, cx);
+        pal_model *model = test_model(test_kind_named("official mamba2"), PAL_FOR_TRAINING, cx);
         bench b = set_out(model, PAL_BF16, "0");
         pal_source result;
         pal_proof proof;
@@ -334,7 +321,7 @@ static void check_choice(const pal_model_config *c, const pal_windows *w, const 
 
 static void layers_are_chosen_by_window_list_or_all(void **state) {
     (void)state;
-    pal_model_config c = test_model_config(kind_named("official mamba2")), d = test_model_config(kind_named("hybrid palimpsa-d"));
+    pal_model_config c = test_model_config(test_kind_named("official mamba2")), d = test_model_config(test_kind_named("hybrid palimpsa-d"));
     int order[] = { 3, 0, 4, 1, 2 };
     const pal_windows w = { .layers = 5, .order = order };
     bool layers[PAL_MAX_LAYERS];
@@ -365,15 +352,15 @@ static void surgery_refuses_what_it_cannot_do(void **state) {
     pal_model_config out, c;
     pal_surgery s = { .low = 0.1, .high = 1 };
     bool layers[PAL_MAX_LAYERS];
-    c = test_model_config(kind_named("transformer"));
+    c = test_model_config(test_kind_named("transformer"));
     REFUSED(pal_surgery_choose(layers, "all", &c, NULL, err), "only Mamba2 and Palimpsa layers");
-    c = test_model_config(kind_named("gated deltanet"));
+    c = test_model_config(test_kind_named("gated deltanet"));
     REFUSED(pal_surgery_choose(layers, "all", &c, NULL, err), "only Mamba2 and Palimpsa layers");
-    c = test_model_config(kind_named("rule longhorn"));
+    c = test_model_config(test_kind_named("rule longhorn"));
     REFUSED(pal_surgery_choose(layers, "all", &c, NULL, err), "not of rule 'longhorn'");
-    c = test_model_config(kind_named("palimpsa-m"));
+    c = test_model_config(test_kind_named("palimpsa-m"));
     REFUSED(pal_surgery_choose(layers, "all", &c, NULL, err), "every layer is metaplastic already");
-    c = test_model_config(kind_named("hybrid palimpsa-m"));
+    c = test_model_config(test_kind_named("hybrid palimpsa-m"));
     s.layers[0] = true;
     s.rank = c.rank + 1;
     REFUSED(pal_surgery_config(&out, &c, &s, err), "layer 1 is metaplastic already, with rank");

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/parallel.h"
+#include "support/files.h"
 #include "support/text.h"
 #include "text/hf_json.h"
 #include "text/pattern.h"

@@ -2,6 +2,7 @@
 /* Reading tokenizer files: the recorded vectors, saving and opening again, and every way of being damaged. */
 #include "base/alloc.h"
 #include "base/map.h"
+#include "support/files.h"
 #include "support/text.h"
 
 static void vectors_of(const char *vectors, const char *tokenizer) {
@@ -59,10 +60,7 @@ static void recorded_vectors_are_met(void **state) {
 static void write_file(const char *directory, const char *name, const void *data, size_t size) {
     char path[1024];
     snprintf(path, sizeof path, "%s/%s", directory, name);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(data, 1, size, f), size);
-    assert_int_equal(fclose(f), 0);
+    test_write_file(path, data, size);
 }
 
 /* Opens `name` in a directory of its own, saves to another, opens that: the same fingerprint, the same ids. */

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "support/models.h"
+#include "support/files.h"
 #include "support/support.h"
 #include "train/checkpoint.h"
 #include "train/metrics_log.h"

@@ -9,20 +9,6 @@
 #include "model/windows.h"
 #include "support/models.h"
 
-#define OK(call)                                      \
-    do {                                              \
-        pal_error err_;                               \
-        pal_error *err = &err_;                       \
-        if ((call) != PAL_OK) fail_msg("%s", err_.text); \
-    } while (0)
-
-static const test_kind *kind_named(const char *name) {
-    for (size_t i = 0; i < test_kind_count; i++)
-        if (strcmp(test_kinds[i].name, name) == 0) return &test_kinds[i];
-    fail_msg("no kind '%s'", name);
-    return NULL;
-}
-
 /* By counting, without sorting. */
 static double plain_median(const double *x, size_t n) {
     double low = NAN, high = NAN;
@@ -111,7 +97,7 @@ static void windows_in_pieces_equal_one_forward(void **state) {
     enum { T = 1100, LAYERS = 3 };
     for (size_t k = 0; k < PAL_COUNT(names); k++) {
         pal_context *cx = test_context(2, NULL);
-        pal_model *model = test_model(kind_named(names[k]), PAL_FOR_INFERENCE, cx);
+        pal_model *model = test_model(test_kind_named(names[k]), PAL_FOR_INFERENCE, cx);
         const int layers = pal_model_config_of(model)->layers;
         const int cu[2] = { 0, T };
         int32_t ids[T];
@@ -143,7 +129,7 @@ static void windows_in_pieces_equal_one_forward(void **state) {
 static void equal_windows_rank_the_lower_layer_first(void **state) {
     (void)state;
     pal_context *cx = test_context(1, NULL);
-    pal_model *model = test_model(kind_named("hybrid palimpsa-d"), PAL_FOR_TRAINING, cx);
+    pal_model *model = test_model(test_kind_named("hybrid palimpsa-d"), PAL_FOR_TRAINING, cx);
     static const float rate[] = { -3, -1, -3 };
     int32_t ids[40];
     pal_windows w;
@@ -170,7 +156,7 @@ static void equal_windows_rank_the_lower_layer_first(void **state) {
 
 static void refused(const char *kind, int tokens, const char *words) {
     pal_context *cx = test_context(1, NULL);
-    pal_model *model = test_model(kind_named(kind), PAL_FOR_INFERENCE, cx);
+    pal_model *model = test_model(test_kind_named(kind), PAL_FOR_INFERENCE, cx);
     int32_t ids[16];
     pal_windows w;
     pal_error err;

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+/* Text by blocks: words counted, and blocks that encode as the whole, however small they are. */
+#include "data/text.h"
+#include "support/files.h"
+#include "support/text.h"
+#include "text/cut.h"
+
+static void words_are_counted_as_python_splits(void **state) {
+    (void)state;
+    static const struct { const char *text; uint64_t words; } cases[] = { /* len(re.split(r'\s+', text)) */
+        { "", 1 }, { "a", 1 }, { " a", 2 }, { " a \n", 3 }, { "a b\t\tc", 3 }, { "a\xC2\xA0" "b\xE3\x80\x80" "c", 3 }, { "a\x1c" "b", 2 }, { "a\xE2\x80\x8B" "b", 1 }, { "\xff \xff", 2 },
+    };
+    for (size_t i = 0; i < PAL_COUNT(cases); i++)
+        for (size_t cut = 0; cut <= strlen(cases[i].text); cut++) {
+            const unsigned char *t = (const unsigned char *)cases[i].text;
+            bool blank = false;
+            assert_int_equal(pal_text_words((pal_slice){ t, strlen(cases[i].text) }), cases[i].words);
+            if (cut < strlen(cases[i].text) && (t[cut] & 0xC0) == 0x80) continue; /* blocks are cut between characters */
+            const uint64_t runs = pal_text_blanks((pal_slice){ t, cut }, &blank) + pal_text_blanks((pal_slice){ t + cut, strlen(cases[i].text) - cut }, &blank);
+            assert_int_equal(runs + 1, cases[i].words);
+        }
+}
+
+/* Blocks of a text, however small, put together give the text; encoded one by one, the ids of the whole. */
+static void encode_in_blocks(const pal_tokenizer *tok, const char *path, size_t target, pal_ids *ids) {
+    const pal_cut cut = pal_tokenizer_cut(tok);
+    const pal_text_unit unit = cut == PAL_CUT_CHARACTERS ? PAL_TEXT_CHARACTERS : cut == PAL_CUT_NEVER ? PAL_TEXT_WHOLE : PAL_TEXT_WORDS;
+    pal_tokenizer_scratch *scratch;
+    pal_text_block block = { 0 };
+    pal_text *text;
+    pal_error err;
+    bool found;
+    if (pal_tokenizer_scratch_new(&scratch, tok, &err) || pal_text_open(&text, path, unit, target, (size_t)1 << 20, NULL, &err)) fail_msg("%s", err.text);
+    for (;;) {
+        if (pal_text_read(text, &block, &found, &err)) fail_msg("%s", err.text);
+        if (!found) break;
+        const size_t skip = cut == PAL_CUT_BLANKS && block.start.inside;
+        if (pal_tokenizer_encode(tok, scratch, block.bytes.data + skip, block.bytes.size - skip, NULL, ids, &err)) fail_msg("%s", err.text);
+    }
+    pal_bytes_free(&block.bytes);
+    pal_text_close(text);
+    pal_tokenizer_scratch_free(scratch);
+}
+
+static void check_cuts(const pal_tokenizer *tok, const char *name, int cases) {
+    pal_rng rng = pal_rng_at(11, 5);
+    static const char *const pieces[] = { " ", " ", "  ", "   ", "\n", "\n\n", " \n", "\t", "a", "the", "The", "'s", "'re", "12", "3456", ".", "...", "!", "\r\n", "\xC3\xA9", "e\xCC\x81", " x", "<u>",
+                                          "\xC2\xA0", "\xE2\x96\x81", "\xF0\x9F\x98\x80", "hello", " = ", "<|endoftext|>" };
+    pal_error err;
+    for (int i = 0; i < cases; i++) {
+        pal_bytes text = { 0 };
+        pal_ids whole = { 0 }, parts = { 0 };
+        for (uint32_t k = 1 + pal_rng_below(&rng, 120); k; k--) {
+            const char *piece = pieces[pal_rng_below(&rng, PAL_COUNT(pieces))];
+            pal_bytes_append(&text, piece, strlen(piece), &err);
+        }
+        test_write_file(in_folder("cuts"), text.data, text.size);
+        test_encode(tok, text.data, text.size, &whole);
+        encode_in_blocks(tok, in_folder("cuts"), 8 + pal_rng_below(&rng, 40), &parts);
+        if (whole.count != parts.count || memcmp(whole.data, parts.data, whole.count * 4) != 0) fail_msg("%s: case %d, cut into blocks, has other ids: '%.*s'", name, i, (int)text.size, text.data);
+        pal_bytes_free(&text), pal_ids_free(&whole), pal_ids_free(&parts);
+    }
+}
+
+static void text_in_blocks_encodes_as_the_whole(void **state) {
+    (void)state;
+    int cuttable = 0;
+    for (int kind = 0; kind < TINY_KINDS; kind++) {
+        pal_tokenizer *tok = test_tiny((tiny_kind)kind);
+        cuttable += pal_tokenizer_cut(tok) != PAL_CUT_NEVER;
+        check_cuts(tok, tiny_names[kind], test_cases(150, 5000));
+        pal_tokenizer_close(tok);
+    }
+    assert_true(cuttable >= 4);
+    static const char *const real[] = { "gpt-neox/tokenizer.json", "gpt2/vocab.json", "llama2/tokenizer.model" };
+    for (size_t i = 0; i < PAL_COUNT(real); i++) {
+        pal_tokenizer *tok = test_data_tokenizer(real[i]);
+        if (!tok) break;
+        assert_int_not_equal(pal_tokenizer_cut(tok), PAL_CUT_NEVER);
+        check_cuts(tok, real[i], test_cases(150, 5000));
+        pal_tokenizer_close(tok);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words_are_counted_as_python_splits),
+        cmocka_unit_test(text_in_blocks_encodes_as_the_whole),
+    };
+    return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
+}
