@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/nearest.h"
@@ -137,6 +138,11 @@ int cli_read_config(const cli_usage *u, const char *path) {
     json_error_t why;
     FILE *file = fopen(path, "re");
     if (!file) return cli_error(CLI_USAGE, "%s: cannot open: %s", path, strerror(errno));
+    struct stat info;
+    if (fstat(fileno(file), &info) == 0 && S_ISDIR(info.st_mode)) {
+        fclose(file);
+        return cli_error(CLI_USAGE, "%s: a directory, expected a JSON file of options", path);
+    }
     json_t *config = json_loadf(file, JSON_REJECT_DUPLICATES, &why);
     fclose(file);
     static json_t *kept; /* every configuration that was read, until the program ends: options point into them */
