@@ -129,6 +129,10 @@ with tempfile.TemporaryDirectory() as folder:
         check(not (target / "checkpoints").exists(), f"{words}: left a checkpoint")
         shutil.rmtree(target, ignore_errors=True)
     palimpsa("train", *TINY, "--out", "/proc/nowhere", code=1)
+    check("empty name" in palimpsa("train", *TINY, "--out", "", code=2), "an empty --out")
+    check("a directory" in palimpsa("train", "--config", str(root), "--out", str(root / "refused"), code=2), "a directory as --config")
+    check("'train'" in palimpsa("trian", code=2) and "--seq-len" in palimpsa("help", "train"), "a command's nearest name and its help")
+    check(f"--out '{root}/with blank'" in palimpsa("train", *TINY, "--stop-after", "1", "--out", str(root / "with blank")), "how to resume, for a shell")
     print("wrong usage: refused with a sentence")
 
     # A constant-rate run that is finished can be given more steps, and then equals one that had them from the start.
