@@ -55,7 +55,7 @@ static size_t option_table(train_options *o, cli_option *t) {
     OPTION("accumulate", OPT_INT, accumulate, "N", "micro-batches per update (default 1)");
     OPTION("lr", OPT_FLOAT, lr, "X", "peak learning rate (default 4.64e-3) [3e-3; 1.25e-3 from 400M parameters on; a tenth for a directory]");
     OPTION("schedule", OPT_TEXT, schedule, "KIND", "constant, cosine or cosine-epoch (default: cosine with --steps, else cosine-epoch) [cosine]");
-    OPTION("warmup", OPT_LONG, warmup, "N", "updates of linear rise (default 0) [2000, at most a tenth of the run; 200 for a directory]");
+    OPTION("warmup", OPT_LONG, warmup, "N", "updates of linear rise (default 0) [2000, for a directory 200; at most a tenth of the run]");
     OPTION("lr-floor", OPT_FLOAT, lr_floor, "F", "fraction of the peak that a cosine ends at (default 0) [0.1]");
     OPTION("beta1", OPT_FLOAT, beta1, "X", "AdamW (default 0.9)");
     OPTION("beta2", OPT_FLOAT, beta2, "X", "AdamW (default 0.999) [0.95]");
