@@ -360,12 +360,8 @@ static int read_prompts(session *s) {
 static int run(session *s, const pal_context *cx) {
     const generate_options *o = s->o;
     pal_error err;
-    if (o->save) { /* a memory that cannot be kept is known before the reading */
-        pal_writer w;
-        if (pal_writer_open(&w, o->save, &err)) return cli_fail_writing(&err);
-        pal_writer_drop(&w);
-    }
-    int code = text_model_open(&s->m, o->path, o->tokenizer, NULL, cx);
+    int code = o->save ? cli_check_target(o->save) : CLI_OK; /* a memory that cannot be kept is known before the reading */
+    if (!code) code = text_model_open(&s->m, o->path, o->tokenizer, NULL, cx);
     if (!code) code = read_prompts(s);
     if (code) return code;
     s->slots = s->count < o->batch ? s->count : o->batch;

@@ -77,7 +77,7 @@ static size_t option_table(train_options *o, cli_option *t) {
     OPTION("vocab", OPT_INT, vocab, "V", "vocabulary (default 8192) [the tokenizer's]");
     OPTION("exponent", OPT_FLOAT, exponent, "P", "mqar: how early questions come; 1 is uniform (default 0.01)");
     OPTION("random-fill", OPT_FLAG, random_fill, NULL, "mqar: random tokens where nothing is asked");
-    OPTION("stages", OPT_TEXT, stages, "LIST", "mqar: a curriculum L:PAIRS:EPOCHS:BATCH,... instead of the four above");
+    OPTION("stages", OPT_TEXT, stages, "LIST", "mqar: a curriculum L:PAIRS:EPOCHS:BATCH,... instead of --seq-len, --kv-pairs, --epochs and --batch");
     OPTION("examples", OPT_LONG, examples, "N", "mqar: training examples in fixed order; 0: every one is new (default 100000)");
     OPTION("test-examples", OPT_LONG, test_examples, "N", "mqar: held-out examples (default 3000)");
     OPTION("data", OPT_TEXT, data, "LIST", "text: shards or text files, as 'a,b' or with weights 'a=3,b=1'");

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/map.h"
 #include "base/nearest.h"
 #include "cli.h"
 
@@ -31,6 +32,14 @@ int cli_fail(const pal_error *err) {
 
 int cli_fail_writing(const pal_error *err) {
     return err->status == PAL_E_IO ? cli_error(CLI_FAILED, "%s", err->text) : cli_fail(err);
+}
+
+int cli_check_target(const char *path) {
+    pal_writer w;
+    pal_error err;
+    if (pal_writer_open(&w, path, &err)) return cli_fail_writing(&err);
+    pal_writer_drop(&w);
+    return CLI_OK;
 }
 
 int cli_lock(const char *directory, bool wait, int *fd) {

@@ -176,4 +176,5 @@ with tempfile.TemporaryDirectory() as folder:
                         (["eval", hybrid, "--data", folder / "wiki", "--figure", "x.pdf"], ".svg"), (["eval", hybrid, "--data", hybrid], "shards"),
                         (["eval", hybrid, "--data", folder / "wiki", "--context", "-1"], "--context")):
         assert says in run(*wrong, code=2), wrong
+    assert "nowhere" in run("eval", hybrid, "--data", folder / "no", "--figure", folder / "nowhere/x.svg", code=1)  # before the work
     print("eval: as promised")
