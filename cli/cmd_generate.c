@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/context.h"
-#include "base/map.h"
 #include "bench.h"
 #include "cli.h"
 #include "line.h"
