@@ -217,7 +217,9 @@ static int plan_model(const train_options *o, pal_model_config *config) {
             return cli_error(CLI_USAGE, "--model %s is a directory: its rule and sizes cannot be chosen", o->model);
         if (strcmp(o->task, "text") == 0 && config->mqar) return cli_error(CLI_USAGE, "--model %s is a model for mqar, not for text", o->model);
     } else if (pal_model_preset(config, o->model, &preset, &err)) {
-        return cli_fail(&err);
+        const size_t length = strlen(err.text);
+        if (is_preset(o->model) || (length && err.text[length - 1] == '?')) return cli_fail(&err);
+        return cli_error(CLI_USAGE, "%s; nor is there a directory '%s'", err.text, o->model); /* a word that is like no name */
     }
     if (o->carry_state && config->mixer == PAL_MIXER_ATTENTION)
         return cli_error(CLI_USAGE, "--carry-state: attention has no memory of a fixed size to carry; model '%s' cannot be trained so", o->model);

@@ -113,8 +113,10 @@ static int command_length(const cli_usage *u) {
     return (int)length;
 }
 
-static int unknown_option(const cli_usage *u, const char *name) {
+static int unknown_option(const cli_usage *u, const char *given) {
     const char *names[128] = { 0 };
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(given, "="), given); /* without a value behind it */
     for (size_t i = 0; i < u->option_count && i < 127; i++) names[i] = u->options[i].name;
     const char *near = pal_nearest(name, names);
     const int length = command_length(u);

@@ -131,6 +131,8 @@ with tempfile.TemporaryDirectory() as folder:
     palimpsa("train", *TINY, "--out", "/proc/nowhere", code=1)
     check("empty name" in palimpsa("train", *TINY, "--out", "", code=2), "an empty --out")
     check("a directory" in palimpsa("train", "--config", str(root), "--out", str(root / "refused"), code=2), "a directory as --config")
+    check("'--lr'" in palimpsa("train", "--lrr=3", "--out", str(root / "refused"), code=2), "an option's nearest name")
+    check("nor is there a directory" in palimpsa("train", *TINY, "--model", "hybrid", "--out", str(root / "refused"), code=2), "neither a model nor a directory")
     check("'train'" in palimpsa("trian", code=2) and "--seq-len" in palimpsa("help", "train"), "a command's nearest name and its help")
     check(f"--out '{root}/with blank'" in palimpsa("train", *TINY, "--stop-after", "1", "--out", str(root / "with blank")), "how to resume, for a shell")
     print("wrong usage: refused with a sentence")
