@@ -145,6 +145,12 @@ with tempfile.TemporaryDirectory() as folder:
     for name in ("model.safetensors", "optimizer.safetensors"):
         check((root / "grown/checkpoints/step-40" / name).read_bytes() == (root / "straight/checkpoints/step-40" / name).read_bytes(), f"grown run: {name}")
 
+    # A run without a line of metrics does not keep the others from being drawn; alone it is refused.
+    palimpsa("train", *TINY, "--stop-after", "1", "--out", str(root / "begun"))
+    said = palimpsa("plot", str(root / "begun"), str(whole), "--out", str(root / "both.svg"))
+    check("begun: no metrics yet" in said and "(1 run)" in said, f"a run that has only begun: {said}")
+    palimpsa("plot", str(root / "begun"), "--out", str(root / "one.svg"), code=2)
+
     # --keep
     palimpsa("train", *TINY, "--keep", "2", "--out", str(root / "kept"))
     check({p.name for p in (root / "kept/checkpoints").iterdir()} == {"step-30", "step-40", "best"}, "--keep 2")
