@@ -48,7 +48,7 @@ bench: build
 	build/palimpsa bench matmul
 
 format: setup-dev
-	git ls-files '*.c' '*.h' '*.inc' | xargs clang-format -i
+	git clang-format --force --extensions c,h,inc || test $$? -eq 1 # 1: something was changed
 
 install: build
 	cmake --install build --prefix $(PREFIX)

@@ -225,8 +225,10 @@ static int bench_batch(bench *b, const pal_context *cx, const char *only) {
         pal_context_free(one);
         if (!made) return out_of_memory();
     }
-    if (first) return cli_error(CLI_USAGE, "bench: no memory rule '%s'", only);
-    return CLI_OK;
+    if (!first) return CLI_OK;
+    char known[200] = "";
+    for (int i = 0; pal_memory_at(i); i++) snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", pal_memory_name(pal_memory_at(i)));
+    return cli_error(CLI_USAGE, "bench: no memory rule '%s'; expected one of %s", only, known);
 }
 
 /* In-place read-modify-write of the same bytes by the same threads: what a step cannot beat. */

@@ -68,6 +68,8 @@ int cli_error(int code, const char *format, ...) PAL_PRINTF(2, 3);
 int cli_fail(const pal_error *err);
 /* The same after writing: what cannot be written is no wrong usage. */
 int cli_fail_writing(const pal_error *err);
+/* Whether a file can be made at path, asked before the work whose result it shall hold. */
+int cli_check_target(const char *path);
 
 /* Keeps other processes out of a directory until *fd is closed (or the process ends). Where one is in it already: waits, or
  * says so and returns CLI_USAGE. A file system without locks is used without. */

@@ -250,6 +250,7 @@ static int check(const eval_options *o) {
     if (o->figure) {
         const char *dot = strrchr(o->figure, '.');
         if (!dot || (strcmp(dot, ".svg") != 0 && strcmp(dot, ".png") != 0)) return cli_error(CLI_USAGE, "--figure expects a name that ends in .svg or .png, found '%s'", o->figure);
+        return cli_check_target(o->figure);
     }
     return CLI_OK;
 }

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/context.h"
-#include "base/map.h"
 #include "bench.h"
 #include "cli.h"
 #include "line.h"
@@ -64,7 +63,7 @@ typedef struct {
     int printed; /* jobs that are on standard output */
     bool stream; /* text goes out as it comes */
     bool closed; /* nobody reads any more */
-    int64_t prompt_tokens, written_tokens;
+    int64_t prompt_tokens, prompt_read, written_tokens; /* read: by the time that prompt_seconds tells */
     double prompt_seconds, written_seconds;
 } session;
 
@@ -114,6 +113,9 @@ static void on_token(void *user, const pal_token *t) {
     j->finish = t->finish;
 }
 
+/* The last token of a prompt is read in the step that writes the first one behind it: the others are what took prompt_seconds. */
+static double prompt_rate(const session *s) { return s->prompt_seconds > 0 ? (double)s->prompt_read / s->prompt_seconds : 0; }
+
 static json_t *job_json(const session *s, const job *j) {
     json_t *ids = json_array();
     for (size_t i = 0; i < j->written.count; i++) json_array_append_new(ids, json_integer((json_int_t)j->written.data[i]));
@@ -123,7 +125,7 @@ static json_t *job_json(const session *s, const job *j) {
     if (j->details) json_object_set(root, "uncertainty", j->details);
     json_object_set_new(root, "memory_bytes", json_integer((json_int_t)pal_state_bytes(s->m.model, s->o->context)));
     if (s->count == 1) {
-        json_object_set_new(root, "prompt_tokens_per_s", json_real(s->prompt_seconds > 0 ? (double)s->prompt_tokens / s->prompt_seconds : 0));
+        json_object_set_new(root, "prompt_tokens_per_s", json_real(prompt_rate(s)));
         json_object_set_new(root, "tokens_per_s", json_real(s->written_seconds > 0 ? (double)s->written_tokens / s->written_seconds : 0));
     }
     return root;
@@ -174,6 +176,7 @@ static int begin(session *s, int slot, int index) {
     if (pal_generator_begin(s->g, slot, j->ids.data, j->ids.count, s->o->max_tokens, j->seed, &err)) return cli_fail(&err);
     s->prompt_seconds += bench_now() - start;
     s->prompt_tokens += (int64_t)j->ids.count;
+    s->prompt_read += j->ids.count ? (int64_t)j->ids.count - 1 : 0;
     if (!s->o->max_tokens) j->done = true;
     return CLI_OK;
 }
@@ -201,12 +204,13 @@ static int run_jobs(session *s) {
 }
 
 static void summary(const session *s) {
-    char memory[32];
+    char memory[32], rate[48] = "";
     const pal_model_config *c = pal_model_config_of(s->m.model);
     text_size(memory, pal_state_bytes(s->m.model, s->o->context));
-    fprintf(stderr, "prompt: %lld tokens, %.0f tokens/s; written: %lld tokens, %.1f tokens/s; memory: %s a sequence, %s\n", (long long)s->prompt_tokens,
-            s->prompt_seconds > 0 ? (double)s->prompt_tokens / s->prompt_seconds : 0.0, (long long)s->written_tokens,
-            s->written_seconds > 0 ? (double)s->written_tokens / s->written_seconds : 0.0, memory,
+    fprintf(stderr, "prompt: %lld token%s", (long long)s->prompt_tokens, s->prompt_tokens == 1 ? "" : "s");
+    if (s->prompt_read) fprintf(stderr, ", %.0f tokens/s", prompt_rate(s));
+    if (s->written_tokens) snprintf(rate, sizeof rate, ", %.1f tokens/s", s->written_seconds > 0 ? (double)s->written_tokens / s->written_seconds : 0.0);
+    fprintf(stderr, "; written: %lld token%s%s; memory: %s a sequence, %s\n", (long long)s->written_tokens, s->written_tokens == 1 ? "" : "s", rate, memory,
             c->mixer == PAL_MIXER_ATTENTION ? "for --max-context tokens" : "the same for any length");
 }
 
@@ -355,12 +359,8 @@ static int read_prompts(session *s) {
 static int run(session *s, const pal_context *cx) {
     const generate_options *o = s->o;
     pal_error err;
-    if (o->save) { /* a memory that cannot be kept is known before the reading */
-        pal_writer w;
-        if (pal_writer_open(&w, o->save, &err)) return cli_fail_writing(&err);
-        pal_writer_drop(&w);
-    }
-    int code = text_model_open(&s->m, o->path, o->tokenizer, NULL, cx);
+    int code = o->save ? cli_check_target(o->save) : CLI_OK; /* a memory that cannot be kept is known before the reading */
+    if (!code) code = text_model_open(&s->m, o->path, o->tokenizer, NULL, cx);
     if (!code) code = read_prompts(s);
     if (code) return code;
     s->slots = s->count < o->batch ? s->count : o->batch;
@@ -390,6 +390,8 @@ static int check(const generate_options *o) {
     if (o->prompts && o->save) return cli_error(CLI_USAGE, "--save-memory keeps one memory; it does not go with --prompts");
     if (o->prompts && o->uncertainty && !o->common.json) return cli_error(CLI_USAGE, "--uncertainty with --prompts needs --json");
     if (o->max_tokens < 0) return cli_error(CLI_USAGE, "--max-tokens expects 0 or more, found %lld", (long long)o->max_tokens);
+    if (!(o->sampling.top_p > 0 && o->sampling.top_p <= 1)) return cli_error(CLI_USAGE, "--top-p expects a probability above 0, at most 1, found %g", o->sampling.top_p);
+    if (!(o->sampling.repetition_penalty > 0)) return cli_error(CLI_USAGE, "--repetition-penalty expects a number above 0, found %g", o->sampling.repetition_penalty);
     if (o->batch < 1 || o->batch > 4096) return cli_error(CLI_USAGE, "--batch expects 1 to 4096, found %d", o->batch);
     if (o->context < 1 || o->context > 1 << 24) return cli_error(CLI_USAGE, "--max-context expects 1 to %d, found %d", 1 << 24, o->context);
     if (o->piece < 1 || o->piece > 1 << 20) return cli_error(CLI_USAGE, "--piece expects 1 to %d, found %d", 1 << 20, o->piece);

@@ -2,7 +2,9 @@
 /* palimpsa plot: figures and reports from run directories. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "base/log.h"
 #include "cli.h"
 #include "plot/runs.h"
 
@@ -13,6 +15,23 @@ static int choice(const char *text, const char *const *names, int count) {
     for (int i = 0; i < count; i++)
         if (strcmp(text, names[i]) == 0) return i;
     return -1;
+}
+
+/* A run that has only begun has nothing to show yet, and is left out where others have. */
+static int leave_out_new_ones(const char **directories, int count) {
+    const char *kept[MAX_RUNS], *empty[MAX_RUNS];
+    int shown = 0, left_out = 0;
+    for (int i = 0; i < count; i++) {
+        char path[4096];
+        struct stat info;
+        const bool fits = snprintf(path, sizeof path, "%s/metrics.jsonl", directories[i]) < (int)sizeof path;
+        if (fits && stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0) empty[left_out++] = directories[i];
+        else kept[shown++] = directories[i];
+    }
+    if (!shown) return count;
+    for (int i = 0; i < left_out; i++) pal_warn("%s: no metrics yet; left out", empty[i]);
+    memcpy(directories, kept, (size_t)shown * sizeof *kept);
+    return shown;
 }
 
 int cmd_plot(int argc, char **argv) {
@@ -60,6 +79,7 @@ int cmd_plot(int argc, char **argv) {
 
     pal_runs *runs;
     pal_error err;
+    count = leave_out_new_ones(directories, count);
     if (pal_runs_check_path(out, &err) || pal_runs_open(&runs, directories, (size_t)count, &err)) return cli_fail(&err);
     const pal_status st = pal_runs_write(runs, &o, out, &err);
     const size_t skipped = pal_runs_skipped(runs);

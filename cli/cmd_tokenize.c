@@ -160,8 +160,7 @@ static int write_shards(const tokenize_options *o, const char **files, int count
     if (st) {
         char kept[96] = "";
         if (r.done.shards) snprintf(kept, sizeof kept, "; %zu finished shards are kept, and the same command goes on behind them", r.done.shards);
-        code = cli_error(st == PAL_E_IO || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s%s", err.text, kept);
-        if (err.status == PAL_E_IO && strstr(err.text, "cannot open")) code = CLI_USAGE;
+        code = cli_error((st == PAL_E_IO && r.began) || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s%s", err.text, kept);
     } else if (r.complete_before) {
         fprintf(stderr, "%s is complete; nothing to do\n", o->out);
     } else {
@@ -219,7 +218,7 @@ int cmd_tokenize(int argc, char **argv) {
     const bool shards = count && o.out && !learns && !o.encode && !o.encode_file && !o.decode;
     const int actions = !!o.encode + !!o.encode_file + !!o.decode + !!o.train_bpe + o.learn_chars + shards;
     if (actions == 0 && count && o.tokenizer) return cli_error(CLI_USAGE, "tokenize: shards of the files need --out DIR");
-    if (actions != 1) return cli_error(CLI_USAGE, "tokenize needs exactly one of --encode, --encode-file, --decode, --train-bpe, --learn-chars, and FILE... with --out DIR");
+    if (actions != 1) return cli_error(CLI_USAGE, "tokenize needs exactly one of --encode, --encode-file, --decode, --train-bpe, --learn-chars, or FILE... with --out DIR");
     if (learns && !o.out) return cli_error(CLI_USAGE, "--%s needs --out DIR for the vocabulary", o.learn_chars ? "learn-chars" : "train-bpe");
     if (learns && count == 0) return cli_error(CLI_USAGE, "--%s needs at least one FILE to learn from", o.learn_chars ? "learn-chars" : "train-bpe");
     if (o.train_bpe < 0) return cli_error(CLI_USAGE, "--train-bpe expects a number of ids, found %d", o.train_bpe);

@@ -55,7 +55,7 @@ static size_t option_table(train_options *o, cli_option *t) {
     OPTION("accumulate", OPT_INT, accumulate, "N", "micro-batches per update (default 1)");
     OPTION("lr", OPT_FLOAT, lr, "X", "peak learning rate (default 4.64e-3) [3e-3; 1.25e-3 from 400M parameters on; a tenth for a directory]");
     OPTION("schedule", OPT_TEXT, schedule, "KIND", "constant, cosine or cosine-epoch (default: cosine with --steps, else cosine-epoch) [cosine]");
-    OPTION("warmup", OPT_LONG, warmup, "N", "updates of linear rise (default 0) [2000, at most a tenth of the run; 200 for a directory]");
+    OPTION("warmup", OPT_LONG, warmup, "N", "updates of linear rise (default 0) [2000, for a directory 200; at most a tenth of the run]");
     OPTION("lr-floor", OPT_FLOAT, lr_floor, "F", "fraction of the peak that a cosine ends at (default 0) [0.1]");
     OPTION("beta1", OPT_FLOAT, beta1, "X", "AdamW (default 0.9)");
     OPTION("beta2", OPT_FLOAT, beta2, "X", "AdamW (default 0.999) [0.95]");
@@ -77,7 +77,7 @@ static size_t option_table(train_options *o, cli_option *t) {
     OPTION("vocab", OPT_INT, vocab, "V", "vocabulary (default 8192) [the tokenizer's]");
     OPTION("exponent", OPT_FLOAT, exponent, "P", "mqar: how early questions come; 1 is uniform (default 0.01)");
     OPTION("random-fill", OPT_FLAG, random_fill, NULL, "mqar: random tokens where nothing is asked");
-    OPTION("stages", OPT_TEXT, stages, "LIST", "mqar: a curriculum L:PAIRS:EPOCHS:BATCH,... instead of the four above");
+    OPTION("stages", OPT_TEXT, stages, "LIST", "mqar: a curriculum L:PAIRS:EPOCHS:BATCH,... instead of --seq-len, --kv-pairs, --epochs and --batch");
     OPTION("examples", OPT_LONG, examples, "N", "mqar: training examples in fixed order; 0: every one is new (default 100000)");
     OPTION("test-examples", OPT_LONG, test_examples, "N", "mqar: held-out examples (default 3000)");
     OPTION("data", OPT_TEXT, data, "LIST", "text: shards or text files, as 'a,b' or with weights 'a=3,b=1'");
@@ -206,16 +206,33 @@ bool train_starts_from_files(const char *model) {
     return is_preset(model) ? holds_checkpoint(model) : access(model, F_OK) == 0;
 }
 
+/* The configuration of a new model, and whether it suits the task; of a preset without a vocabulary, with the preset's. */
+static int plan_model(const train_options *o, pal_model_config *config) {
+    pal_error err;
+    const pal_preset_options preset = { .task = o->task, .rule = o->rule, .vocab = o->vocab, .hidden = o->hidden, .layers = o->layers, .heads = o->heads,
+                                        .head_dim = o->head_dim, .state_size = o->state_size, .rank = o->rank, .expand_v = o->expand_v };
+    if (train_starts_from_files(o->model)) {
+        if (pal_model_read_config(config, o->model, &err)) return cli_fail(&err);
+        if (o->rule || o->hidden || o->layers || o->heads || o->head_dim || o->state_size || o->rank || o->expand_v > 0)
+            return cli_error(CLI_USAGE, "--model %s is a directory: its rule and sizes cannot be chosen", o->model);
+        if (strcmp(o->task, "text") == 0 && config->mqar) return cli_error(CLI_USAGE, "--model %s is a model for mqar, not for text", o->model);
+    } else if (pal_model_preset(config, o->model, &preset, &err)) {
+        const size_t length = strlen(err.text);
+        if (is_preset(o->model) || (length && err.text[length - 1] == '?')) return cli_fail(&err);
+        return cli_error(CLI_USAGE, "%s; nor is there a directory '%s'", err.text, o->model); /* a word that is like no name */
+    }
+    if (o->carry_state && config->mixer == PAL_MIXER_ATTENTION)
+        return cli_error(CLI_USAGE, "--carry-state: attention has no memory of a fixed size to carry; model '%s' cannot be trained so", o->model);
+    return CLI_OK;
+}
+
 static int open_model(const train_options *o, const pal_context *cx, pal_model **model) {
     pal_error err;
     if (pal_model_open(model, o->model, PAL_FOR_TRAINING, cx, &err)) return cli_fail(&err);
-    if (o->rule || o->hidden || o->layers || o->heads || o->head_dim || o->state_size || o->rank || o->expand_v > 0)
-        return cli_error(CLI_USAGE, "--model %s is a directory: its rule and sizes cannot be chosen", o->model);
     const int vocab = pal_model_config_of(*model)->vocab;
     if (vocab < o->vocab && strcmp(o->task, "text") == 0)
         return cli_error(CLI_USAGE, "--model %s has a vocabulary of %d, the tokenizer of --data %s has %d ids", o->model, vocab, o->data, o->vocab);
     if (vocab < o->vocab) return cli_error(CLI_USAGE, "--model %s has a vocabulary of %d, the task one of %d; give --vocab %d", o->model, vocab, o->vocab, vocab);
-    if (strcmp(o->task, "text") == 0 && pal_model_config_of(*model)->mqar) return cli_error(CLI_USAGE, "--model %s is a model for mqar, not for text", o->model);
     printf("weights from the directory %s\n", o->model);
     return CLI_OK;
 }
@@ -223,13 +240,23 @@ static int open_model(const train_options *o, const pal_context *cx, pal_model *
 /* A new model: a preset with the sizes asked for, or the weights of a checkpoint. */
 static int make_model(const train_options *o, const pal_context *cx, pal_model **model) {
     pal_error err;
-    if (train_starts_from_files(o->model)) return open_model(o, cx, model);
-    const pal_preset_options preset = { .task = o->task, .rule = o->rule, .vocab = o->vocab, .hidden = o->hidden, .layers = o->layers, .heads = o->heads,
-                                        .head_dim = o->head_dim, .state_size = o->state_size, .rank = o->rank, .expand_v = o->expand_v };
     pal_model_config config;
-    if (pal_model_preset(&config, o->model, &preset, &err)) return cli_fail(&err);
+    const int code = plan_model(o, &config);
+    if (code) return code;
+    if (train_starts_from_files(o->model)) return open_model(o, cx, model);
     if (pal_model_new(model, &config, (uint64_t)o->seed, PAL_FOR_TRAINING, cx, &err)) return cli_fail(&err);
     return CLI_OK;
+}
+
+/* Task text: what can be told before its data are tokenized, which may take long. */
+static int check_before_text(const train_options *o) {
+    train_options known = *o;
+    pal_train_options t;
+    pal_model_config config;
+    if (known.lr == 0) known.lr = 1; /* these two are settled by the data */
+    if (known.warmup < 0) known.warmup = 0;
+    const int code = make_train_options(&known, 1, &t);
+    return code ? code : plan_model(o, &config);
 }
 
 /* Names every key in which the wanted configuration differs from the stored one. */
@@ -279,6 +306,21 @@ static void listen_for_signals(void) {
     struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+}
+
+/* A path as a shell reads it: in quotes where it holds anything unusual. */
+static const char *shell_word(const char *path, char *out, size_t size) {
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._-+=:,@%";
+    size_t n = 0;
+    if (path[strspn(path, plain)] == '\0') return path;
+    out[n++] = '\'';
+    for (; *path && n + 6 < size; path++) {
+        if (*path == '\'') n += (size_t)snprintf(out + n, size - n, "'\\''");
+        else out[n++] = *path;
+    }
+    out[n++] = '\'';
+    out[n] = '\0';
+    return out;
 }
 
 /* RUNDIR/report.html: the same as `palimpsa plot RUNDIR --out report.html`. A run that was stopped before its first line of
@@ -338,6 +380,7 @@ static int train(train_options *o, const cli_usage *usage, const pal_context *cx
     if (is_text) {
         if (!o->resume && snprintf(path, sizeof path, "%s/config.json", o->out) < (int)sizeof path && access(path, F_OK) == 0)
             return cli_error(CLI_USAGE, "%s already holds a run; use --resume to go on with it, or another --out", o->out);
+        if (!o->resume && (code = check_before_text(o))) return code;
         if ((code = train_text_open(&text, o, cx, &task)) || (code = make_train_options(o, o->steps, &t))) {
             train_text_close(&text);
             return code;
@@ -383,11 +426,6 @@ static int train(train_options *o, const cli_usage *usage, const pal_context *cx
         }
     }
     if (!model && (code = make_model(o, cx, &model))) goto done; /* new, or resumed before the first checkpoint */
-
-    if (o->carry_state && pal_model_config_of(model)->mixer == PAL_MIXER_ATTENTION) {
-        code = cli_error(CLI_USAGE, "--carry-state: attention has no memory of a fixed size to carry; model '%s' cannot be trained so", o->model);
-        goto done;
-    }
     pal_trainer trainer = { .run = o->out, .cx = cx, .task = &task, .options = t, .progress = on_progress };
     pal_train_plan plan;
     if (pal_train_prepare(&trainer, model, &plan, &err)) {
@@ -423,7 +461,7 @@ static int train(train_options *o, const cli_usage *usage, const pal_context *cx
     progress_end(&view);
     if (result.skipped) printf("%lld updates were skipped: their gradient was not finite\n", (long long)result.skipped);
     if (result.end == PAL_TRAIN_STOPPED)
-        printf("stopped at step %lld, checkpoint written; go on with: palimpsa train --resume --out %s\n", (long long)result.step, o->out);
+        printf("stopped at step %lld, checkpoint written; go on with: palimpsa train --resume --out %s\n", (long long)result.step, shell_word(o->out, path, sizeof path));
     else if (is_text && isfinite(result.score))
         printf("finished at step %lld: validation loss %.4f, perplexity %.4g (best %.4f at step %lld); see %s/report.html\n", (long long)result.step, -result.score,
                exp(-result.score), -result.best_score, (long long)result.best_step, o->out);
@@ -480,6 +518,8 @@ int cmd_train(int argc, char **argv) {
     int given, code = cli_parse(&usage, argc, argv, NULL, 0, &given);
     if (code) return code < 0 ? CLI_OK : code;
     if (!o.out) return cli_error(CLI_USAGE, "train: --out RUNDIR is missing");
+    if (!*o.out) return cli_error(CLI_USAGE, "train: --out expects a directory, found an empty name");
+    if (o.steps && o.epochs) return cli_error(CLI_USAGE, "train: either --steps or --epochs says how long the run is");
     char path[4096];
     const char *file = o.config;
     if (o.resume && (o.config || o.recipe)) return cli_error(CLI_USAGE, "train: --resume takes the configuration of RUNDIR; leave out --config and --recipe");
@@ -496,6 +536,7 @@ int cmd_train(int argc, char **argv) {
         o.out = given_run.out, o.resume = given_run.resume;
         if ((code = cli_read_config(&usage, file))) return code;
         cli_parse(&usage, argc, argv, NULL, 0, &given);
+        if (given_run.epochs && !o.resume) o.steps = 0; /* the command line wins, also where the file says it in steps */
     }
     pal_context *cx;
     pal_error err;

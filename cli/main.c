@@ -7,6 +7,7 @@
 
 #include "base/context.h"
 #include "base/log.h"
+#include "base/nearest.h"
 #include "cli.h"
 
 static const cli_command commands[] = {
@@ -19,7 +20,7 @@ static const cli_command commands[] = {
     { "convert", "turn checkpoints into others; make layers metaplastic", cmd_convert },
     { "needle", "make long documents that teach retrieval", cmd_needle },
     { "tokenize", "text to ids and back; learn a vocabulary from text", cmd_tokenize },
-    { "bench", "measure memory rules, kernels and matrix multiply", cmd_bench },
+    { "bench", "measure memory rules, kernels, models and training beside the machine's limits", cmd_bench },
     { "plot", "compare runs in a figure or a report", cmd_plot },
 };
 
@@ -34,22 +35,37 @@ static void print_usage(FILE *to) {
     fputs("\n'palimpsa COMMAND --help' explains a command with examples; 'palimpsa --version' tells what was built.\n", to);
 }
 
+/* argv begins with the command's name. */
+static int run_command(int argc, char **argv) {
+    const char *names[PAL_COUNT(commands) + 1] = { 0 };
+    for (size_t i = 0; i < PAL_COUNT(commands); i++) {
+        if (strcmp(argv[0], commands[i].name) == 0) return commands[i].run(argc, argv);
+        names[i] = commands[i].name;
+    }
+    const char *near = pal_nearest(argv[0], names);
+    if (near) return cli_error(CLI_USAGE, "no command '%s'; did you mean '%s'?", argv[0], near);
+    return cli_error(CLI_USAGE, "no command '%s'; see 'palimpsa --help'", argv[0]);
+}
+
 static int run(int argc, char **argv) {
     if (argc < 2) {
         print_usage(stderr);
         return CLI_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+    const bool help = strcmp(argv[1], "help") == 0;
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || (help && argc == 2)) {
         print_usage(stdout);
         return CLI_OK;
+    }
+    if (help) { /* 'help COMMAND' is 'COMMAND --help' */
+        char *swapped[] = { argv[2], "--help", NULL };
+        return run_command(2, swapped);
     }
     if (strcmp(argv[1], "--version") == 0) {
         printf("palimpsa %s\ncpu: %s\n", pal_version(), pal_cpu_level_name(pal_cpu_detect()));
         return CLI_OK;
     }
-    for (size_t i = 0; i < PAL_COUNT(commands); i++)
-        if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
-    return cli_error(CLI_USAGE, "no command '%s'; see 'palimpsa --help'", argv[1]);
+    return run_command(argc - 1, argv + 1);
 }
 
 /* Threads of libgomp that wait for each other spin so long that beside any other work everything is five times slower. It

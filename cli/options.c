@@ -9,8 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/map.h"
 #include "base/nearest.h"
 #include "cli.h"
 
@@ -30,6 +32,14 @@ int cli_fail(const pal_error *err) {
 
 int cli_fail_writing(const pal_error *err) {
     return err->status == PAL_E_IO ? cli_error(CLI_FAILED, "%s", err->text) : cli_fail(err);
+}
+
+int cli_check_target(const char *path) {
+    pal_writer w;
+    pal_error err;
+    if (pal_writer_open(&w, path, &err)) return cli_fail_writing(&err);
+    pal_writer_drop(&w);
+    return CLI_OK;
 }
 
 int cli_lock(const char *directory, bool wait, int *fd) {
@@ -103,8 +113,10 @@ static int command_length(const cli_usage *u) {
     return (int)length;
 }
 
-static int unknown_option(const cli_usage *u, const char *name) {
+static int unknown_option(const cli_usage *u, const char *given) {
     const char *names[128] = { 0 };
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(given, "="), given); /* without a value behind it */
     for (size_t i = 0; i < u->option_count && i < 127; i++) names[i] = u->options[i].name;
     const char *near = pal_nearest(name, names);
     const int length = command_length(u);
@@ -137,6 +149,11 @@ int cli_read_config(const cli_usage *u, const char *path) {
     json_error_t why;
     FILE *file = fopen(path, "re");
     if (!file) return cli_error(CLI_USAGE, "%s: cannot open: %s", path, strerror(errno));
+    struct stat info;
+    if (fstat(fileno(file), &info) == 0 && S_ISDIR(info.st_mode)) {
+        fclose(file);
+        return cli_error(CLI_USAGE, "%s: a directory, expected a JSON file of options", path);
+    }
     json_t *config = json_loadf(file, JSON_REJECT_DUPLICATES, &why);
     fclose(file);
     static json_t *kept; /* every configuration that was read, until the program ends: options point into them */

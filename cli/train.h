@@ -36,6 +36,7 @@ typedef struct train_options {
 typedef struct train_text {
     pal_shards *train[PAL_SOURCES], *valid[PAL_SOURCES];
     pal_tokenizer *tokenizer;
+    pal_tokenizer *asked, *own; /* those of --tokenizer and of --model, which the data must fit; may be NULL */
     pal_ids mark; /* where responses begin, when pairs are trained on */
     pal_text_task *task;
 } train_text;

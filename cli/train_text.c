@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/context.h"
 #include "base/directory.h"
 #include "base/log.h"
 #include "data/text.h"
@@ -52,8 +53,7 @@ static int text_to_shards(const train_options *o, const char *file, const char *
     const pal_tokenize_job job = { .files = &file, .count = 1, .field = o->field, .out = out, .tokenizer = tokenizer, .no_eos = o->no_eos, .valid = valid, .cx = cx };
     const pal_status st = pal_tokenize(&job, &r, &err);
     if (st && fresh) rmdir(o->out); /* when nothing is in it */
-    if (st == PAL_E_IO) return cli_error(strstr(err.text, "cannot open") ? CLI_USAGE : CLI_FAILED, "%s", err.text);
-    if (st) return cli_fail(&err);
+    if (st) return r.began ? cli_fail_writing(&err) : cli_fail(&err);
     if (!r.complete_before)
         printf("%s: %llu tokens in %s\n", file, (unsigned long long)r.done.tokens, out);
     return CLI_OK;
@@ -129,17 +129,14 @@ static size_defaults defaults_for(const train_options *o) {
     return d;
 }
 
-static int settle_order(const train_options *o, const pal_text_source *sources, int count, pal_order *order) {
+static pal_order settle_order(const train_options *o, const pal_text_source *sources, int count) {
     enum { FEW = 1000 };
-    if (strcmp(o->shuffle, "documents") == 0) *order = PAL_ORDER_DOCUMENTS;
-    else if (strcmp(o->shuffle, "sequences") == 0) *order = PAL_ORDER_SEQUENCES;
-    else if (strcmp(o->shuffle, "no") == 0) *order = PAL_ORDER_STORED;
-    else if (strcmp(o->shuffle, "auto") == 0) {
-        uint64_t documents = 0;
-        for (int i = 0; i < count; i++) documents += pal_shards_info_of(sources[i].shards)->part[sources[i].part].documents;
-        *order = documents < FEW ? PAL_ORDER_SEQUENCES : PAL_ORDER_DOCUMENTS; /* few documents cannot be shuffled well */
-    } else return cli_error(CLI_USAGE, "--shuffle '%s': expected auto, documents, sequences or no", o->shuffle);
-    return CLI_OK;
+    uint64_t documents = 0;
+    if (strcmp(o->shuffle, "documents") == 0) return PAL_ORDER_DOCUMENTS;
+    if (strcmp(o->shuffle, "sequences") == 0) return PAL_ORDER_SEQUENCES;
+    if (strcmp(o->shuffle, "no") == 0) return PAL_ORDER_STORED;
+    for (int i = 0; i < count; i++) documents += pal_shards_info_of(sources[i].shards)->part[sources[i].part].documents;
+    return documents < FEW ? PAL_ORDER_SEQUENCES : PAL_ORDER_DOCUMENTS; /* few documents cannot be shuffled well */
 }
 
 /* Which validation there is: its own data, or what the training data holds back. */
@@ -159,26 +156,49 @@ static int open_valid(train_text *t, const train_options *o, pal_text_options *p
     return CLI_OK;
 }
 
-/* A model's directory may hold the tokenizer that it was trained with. */
-static int open_model_tokenizer(const train_options *o, char *path, size_t size) {
+/* The tokenizer that was asked for, and the one that a model's directory may hold: its ids are what the model was trained with.
+ * path: where the latter is, or "". */
+static int open_tokenizers(train_text *t, const train_options *o, char *path, size_t size) {
     pal_source source;
     pal_error err;
-    pal_tokenizer *tok;
-    if (!train_starts_from_files(o->model)) return CLI_OK;
-    if (pal_source_open(&source, o->model, &err)) return cli_fail(&err);
-    if (!pal_tokenizer_open(&tok, source.path, &err)) {
-        snprintf(path, size, "%s", source.path);
-        pal_tokenizer_close(tok);
+    path[0] = '\0';
+    if (train_starts_from_files(o->model)) {
+        if (pal_source_open(&source, o->model, &err)) return cli_fail(&err);
+        if (pal_tokenizer_open(&t->own, source.path, &err)) t->own = NULL;
+        else snprintf(path, size, "%s", source.path);
+        pal_source_close(&source);
     }
-    pal_source_close(&source);
+    if (!o->tokenizer || strcmp(o->tokenizer, "chars") == 0) return CLI_OK;
+    if (pal_tokenizer_open(&t->asked, o->tokenizer, &err)) {
+        t->asked = NULL;
+        return cli_fail(&err);
+    }
+    if (!t->own || pal_tokenizer_fingerprint(t->asked) == pal_tokenizer_fingerprint(t->own)) return CLI_OK;
+    return cli_error(CLI_USAGE, "--tokenizer %s (%zu ids, fingerprint %016llx) is another tokenizer than the one of --model %s (%zu ids, %016llx)", o->tokenizer,
+                     pal_tokenizer_size(t->asked), (unsigned long long)pal_tokenizer_fingerprint(t->asked), o->model, pal_tokenizer_size(t->own),
+                     (unsigned long long)pal_tokenizer_fingerprint(t->own));
+}
+
+/* What is wrong whatever the data are. */
+static int check(const train_options *o) {
+    static const char *const orders[] = { "auto", "documents", "sequences", "no" };
+    bool known = false;
+    if (!o->data) return cli_error(CLI_USAGE, "train: --task text needs --data with shards or a text file");
+    if (!(o->valid >= 0 && o->valid < 1)) return cli_error(CLI_USAGE, "--valid is %g, expected 0 to below 1", o->valid);
+    if (o->carry_state && o->recompute) return cli_error(CLI_USAGE, "--carry-state does not go with --recompute");
+    if (o->row < 0 || o->context < 0 || o->batch < 0 || o->valid_tokens < 0 || o->sample_tokens < 0)
+        return cli_error(CLI_USAGE, "--row, --context, --batch, --valid-tokens and --sample-tokens must not be negative");
+    if (o->accumulate < 1) return cli_error(CLI_USAGE, "--accumulate is %d, expected at least 1", o->accumulate);
+    if (o->steps < 0 || o->steps > TRAIN_MOST_STEPS || o->epochs < 0 || o->epochs > TRAIN_MOST_STEPS)
+        return cli_error(CLI_USAGE, "--steps %lld and --epochs %lld must be from 0 to %lld", (long long)o->steps, (long long)o->epochs, (long long)TRAIN_MOST_STEPS);
+    for (size_t i = 0; i < PAL_COUNT(orders); i++) known |= strcmp(orders[i], o->shuffle) == 0;
+    if (!known) return cli_error(CLI_USAGE, "--shuffle '%s': expected auto, documents, sequences or no", o->shuffle);
+    if (o->sample && !*o->sample) return cli_error(CLI_USAGE, "--sample expects a prompt, found an empty one");
     return CLI_OK;
 }
 
 static int settle(train_options *o, pal_text_options *p) {
     const size_defaults d = defaults_for(o);
-    if (o->row < 0 || o->context < 0 || o->batch < 0 || o->valid_tokens < 0 || o->sample_tokens < 0)
-        return cli_error(CLI_USAGE, "--row, --context, --batch, --valid-tokens and --sample-tokens must not be negative");
-    if (o->accumulate < 1) return cli_error(CLI_USAGE, "--accumulate is %d, expected at least 1", o->accumulate);
     if (!o->context) o->context = o->row && o->row < d.context ? o->row : d.context;
     if (!o->row) o->row = d.row > o->context ? d.row : o->context;
     if (o->lr == 0) o->lr = d.lr;
@@ -187,8 +207,8 @@ static int settle(train_options *o, pal_text_options *p) {
     while (!o->batch && p->batch > 1 && pal_text_epoch_steps(p) < ENOUGH) p->batch /= 2;
     o->batch = p->batch;
     const int64_t epoch = pal_text_epoch_steps(p);
-    if (o->steps < 0 || o->steps > TRAIN_MOST_STEPS || o->epochs < 0 || o->epochs > TRAIN_MOST_STEPS / epoch)
-        return cli_error(CLI_USAGE, "--steps %lld and --epochs %lld must be from 0 to %lld updates", (long long)o->steps, (long long)o->epochs, (long long)TRAIN_MOST_STEPS);
+    if (!o->steps && o->epochs > TRAIN_MOST_STEPS / epoch)
+        return cli_error(CLI_USAGE, "%lld epochs of %lld updates: expected at most %lld updates", (long long)o->epochs, (long long)epoch, (long long)TRAIN_MOST_STEPS);
     if (!o->steps) o->steps = (o->epochs ? o->epochs : 1) * epoch;
     if (o->warmup < 0) o->warmup = o->steps / 10 < d.warmup ? o->steps / 10 : d.warmup;
     else if (o->warmup >= o->steps && !o->resume)
@@ -225,36 +245,22 @@ int train_text_open(train_text *t, train_options *o, const pal_context *cx, pal_
     pal_error err;
     int code;
     *t = (train_text){ 0 };
-    if (!o->data) return cli_error(CLI_USAGE, "train: --task text needs --data with shards or a text file");
-    if (!(o->valid >= 0 && o->valid < 1)) return cli_error(CLI_USAGE, "--valid is %g, expected 0 to below 1", o->valid);
-    if (o->carry_state && o->recompute) return cli_error(CLI_USAGE, "--carry-state does not go with --recompute");
     model_tokenizer[0] = '\0';
-    if (!o->resume && (code = open_model_tokenizer(o, model_tokenizer, sizeof model_tokenizer))) return code;
+    if ((code = check(o)) || (!o->resume && (code = open_tokenizers(t, o, model_tokenizer, sizeof model_tokenizer)))) return code;
     const char *spec = o->tokenizer ? o->tokenizer : model_tokenizer[0] ? model_tokenizer : NULL;
     if ((code = open_list(o, o->data, "data", spec, o->valid_data ? 0 : o->valid, cx, t->train, p.source, &p.sources))) return code;
     const char *home = pal_shards_info_of(t->train[0])->path;
     if (pal_tokenizer_open(&t->tokenizer, home, &err)) return cli_fail(&err);
     for (int i = 0; i < p.sources; i++)
         if ((code = check_fit(t->train[i], t->tokenizer, home))) return code;
-    if (spec && strcmp(spec, "chars") != 0 && !o->resume) { /* what was asked for is what the shards were made with */
-        pal_tokenizer *asked;
-        if (pal_tokenizer_open(&asked, spec, &err)) return cli_fail(&err);
-        code = check_fit(t->train[0], asked, spec);
-        pal_tokenizer_close(asked);
-        if (code) return code;
-    }
-    if (model_tokenizer[0]) { /* its ids would mean something else */
-        pal_tokenizer *own;
-        if (pal_tokenizer_open(&own, model_tokenizer, &err)) return cli_fail(&err);
-        code = check_fit(t->train[0], own, model_tokenizer);
-        pal_tokenizer_close(own);
-        if (code) return code;
-    }
+    if (t->asked && (code = check_fit(t->train[0], t->asked, o->tokenizer))) return code;
+    if (t->own && (code = check_fit(t->train[0], t->own, model_tokenizer))) return code; /* its ids would mean something else */
     const int ids = (int)pal_tokenizer_size(t->tokenizer);
     if (!o->vocab) o->vocab = ids;
     if (o->vocab < ids) return cli_error(CLI_USAGE, "--vocab is %d, the tokenizer of %s has %d ids", o->vocab, home, ids);
     if ((code = open_mark(t, o, &p)) || (code = open_valid(t, o, &p, home, cx))) return code;
-    if ((code = settle_order(o, p.source, p.sources, &p.order)) || (code = settle(o, &p))) return code;
+    p.order = settle_order(o, p.source, p.sources);
+    if ((code = settle(o, &p))) return code;
     uint64_t sum = 0;
     for (int i = 0; i < p.sources; i++) sum = sum * 31 + pal_shards_info_of(t->train[i])->fingerprint;
     for (int i = 0; i < p.valid_sources; i++) sum = sum * 31 + pal_shards_info_of(p.valid[i].shards)->fingerprint;
@@ -270,4 +276,6 @@ void train_text_close(train_text *t) {
     pal_ids_free(&t->mark);
     for (int i = 0; i < PAL_SOURCES; i++) pal_shards_close(t->train[i]), pal_shards_close(t->valid[i]);
     pal_tokenizer_close(t->tokenizer);
+    pal_tokenizer_close(t->asked);
+    pal_tokenizer_close(t->own);
 }

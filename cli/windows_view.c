@@ -47,7 +47,7 @@ static bool ends_with(const char *path, const char *ending) {
 }
 
 int windows_check_path(const char *path) {
-    if (ends_with(path, ".svg") || ends_with(path, ".png")) return CLI_OK;
+    if (ends_with(path, ".svg") || ends_with(path, ".png")) return cli_check_target(path);
     return cli_error(CLI_USAGE, "%s: expected a name that ends in .svg or .png", path);
 }
 

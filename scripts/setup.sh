@@ -6,7 +6,7 @@ set -euo pipefail
 packages=(gcc g++ make cmake ninja-build pkg-config python3 libdnnl-dev libopenblas-dev libjansson-dev libpcre2-dev libutf8proc-dev libcmocka-dev libcairo2-dev fonts-dejavu-core)
 for set in "$@"; do
     case $set in
-    --long) packages+=(clang libclang-rt-14-dev libomp-dev qemu-user bochs bochs-term bochsbios vgabios isolinux syslinux-common xorriso cpio) ;;
+    --long) packages+=(clang libclang-rt-dev libomp-dev qemu-user bochs bochs-term bochsbios vgabios isolinux syslinux-common xorriso cpio) ;;
     --dev) packages+=(git clang-format) ;;
     *) echo "setup.sh: no set of packages is called '$set'; expected --long or --dev" >&2; exit 2 ;;
     esac

@@ -33,7 +33,7 @@ typedef struct pal_error {
 /* Fills err (if any) and returns status, so that a failing function can end with `return pal_fail(...)`. */
 PAL_API pal_status pal_fail(pal_error *err, pal_status status, const char *format, ...) PAL_PRINTF(3, 4);
 
-/* "0.1.0 (oneDNN matmul, ...)": what was built, for bug reports. */
+/* "0.1.0 (matmul: onednn)": what was built, for bug reports. */
 PAL_API const char *pal_version(void);
 
 #ifdef __cplusplus

@@ -72,7 +72,8 @@ static pal_status check_plain(const conversion *c) {
         return pal_fail(c->err, PAL_E_UNSUPPORTED, "%s: %d of %d layers are metaplastic; %s holds plain Mamba2 only, which would ignore their importance and compute something else", path_of(c),
                         on, m->layers, to);
     if ((official || gguf) && m->norm_groups != m->key_heads)
-        return pal_fail(c->err, PAL_E_UNSUPPORTED, "%s: the gated norm has %d groups and the keys %d; %s takes the norm per group of keys", path_of(c), m->norm_groups, m->key_heads, to);
+        return pal_fail(c->err, PAL_E_UNSUPPORTED, "%s: the gated norm has %d group%s and the keys %d; %s takes the norm per group of keys", path_of(c), m->norm_groups,
+                        m->norm_groups == 1 ? "" : "s", m->key_heads, to);
     if (official && fabs(m->norm_eps - 1e-5) > 1e-12)
         return pal_fail(c->err, PAL_E_UNSUPPORTED, "%s: the norms' epsilon is %g; official Mamba2 has 1e-05", path_of(c), m->norm_eps);
     if (!gguf) return PAL_OK;

@@ -440,6 +440,7 @@ pal_status pal_tokenize(const pal_tokenize_job *job, pal_tokenize_result *result
     pal_tokenize_job j = *job;
     work w = { .job = &j, .eos = -1, .most = job->most ? job->most : PAL_DOCUMENT_MAX };
     bool complete = false;
+    struct stat info;
     pal_status st;
     *result = (pal_tokenize_result){ 0 };
     if (!j.shard_tokens) j.shard_tokens = SHARD_TOKENS;
@@ -447,7 +448,9 @@ pal_status pal_tokenize(const pal_tokenize_job *job, pal_tokenize_result *result
     if (!(j.valid >= 0 && j.valid < 1)) return pal_fail(err, PAL_E_ARGUMENT, "a fraction of %g cannot be held back for validation: expected 0 to below 1", j.valid);
     for (size_t i = 0, inputs = 0; i < j.count; i++) {
         if ((inputs += strcmp(j.files[i], "-") == 0) > 1) return pal_fail(err, PAL_E_ARGUMENT, "standard input can be read only once");
-        if (strcmp(j.files[i], "-") != 0 && access(j.files[i], R_OK) != 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", j.files[i], strerror(errno));
+        if (strcmp(j.files[i], "-") == 0) continue;
+        if (access(j.files[i], R_OK) != 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", j.files[i], strerror(errno));
+        if (stat(j.files[i], &info) == 0 && S_ISDIR(info.st_mode)) return pal_fail(err, PAL_E_IO, "%s: a directory, expected a text", j.files[i]);
     }
     if ((st = prepare(&w, err))) goto done;
     if ((st = load_place(&w, &complete, err))) goto done;
@@ -457,6 +460,7 @@ pal_status pal_tokenize(const pal_tokenize_job *job, pal_tokenize_result *result
     for (size_t i = 0; i < w.shard_count; i++) w.done.tokens += w.shards[i].tokens, w.done.documents += w.shards[i].documents;
     w.done.resumed = w.place.offset;
     for (size_t i = 0; i < w.file && i < j.count; i++) w.done.resumed += file_bytes(j.files[i]);
+    result->began = true;
     if ((st = run(&w, &result->stopped, err)) || result->stopped) goto done;
     if (w.shard_count == 0) st = pal_fail(err, PAL_E_FORMAT, "%s: there is no text in it", name_of(j.files[0]));
     else st = pal_shards_finish(j.out, &(pal_shards_summary){ .tokenizer = w.tok, .eos = w.eos, .count = w.shard_count, .shards = w.shards, .valid = j.valid }, err);

@@ -32,6 +32,7 @@ typedef struct pal_tokenize_job {
 typedef struct pal_tokenize_result {
     bool complete_before; /* there was nothing to do */
     bool stopped;         /* progress said so; finished shards are kept */
+    bool began;           /* files and tokenizer could be opened: an error behind that is one of reading on or of writing */
     size_t kept;          /* shards of an earlier call that was not finished */
     pal_tokenize_progress done;
 } pal_tokenize_result;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What a memory rule must provide. To add one: make a folder with its functions and a `const pal_memory_rule pal_rule_NAME`,
- * and put NAME into PAL_MEMORY_RULES. It is then checked, benchmarked, trainable and servable.
+ * and put NAME into PAL_MEMORY_RULES. It is then checked, measured and found by its name.
  *
  * The functions below get arguments that memory.c has checked; they only assert. They cut their work into items by
  * (sequence, head, block of values), run items through pal_parallel_for, and never sum across items in an order that

@@ -117,7 +117,8 @@ with tempfile.TemporaryDirectory() as folder:
 
     for wrong, says in ((["generate"], "model directory"), (["generate", hybrid], "needs a prompt"), (["generate", folder / "no", "--prompt", "a"], "cannot open"),
                         (["generate", hybrid, "--prompt", "a", "--prompts", "x"], "one of"), (["generate", hybrid, "--prompt", "a", "--temperature", "-1"], "temperature"),
-                        (["generate", hybrid, "--prompt", "a", "--top-p", "3"], "top-p"), (["generate", hybrid, "--prompt", "a", "--stop", ""], "--stop"),
+                        (["generate", hybrid, "--prompt", "a", "--top-p", "3"], "top-p"), (["generate", hybrid, "--prompt", "a", "--top-p", "0"], "--top-p"),
+                        (["generate", hybrid, "--prompt", "a", "--repetition-penalty", "0"], "--repetition-penalty"), (["generate", hybrid, "--prompt", "a", "--stop", ""], "--stop"),
                         (["generate", hybrid, "--prompt", "a", "--max-tokens", "-1"], "--max-tokens"), (["generate", hybrid, "--prompt", "\u0416"], "U+0416"),
                         (["generate", hybrid, "--prompt", ""], "empty"), (["generate", hybrid, "--prompts", folder / "memory.jsonl"], "cannot open"),
                         (["generate", hybrid, "--load-memory", folder / "text", "--prompt", "a"], "state file"), (["generate", hybrid, "--prompt", "a", "--bos"], "--bos"),
@@ -175,4 +176,5 @@ with tempfile.TemporaryDirectory() as folder:
                         (["eval", hybrid, "--data", folder / "wiki", "--figure", "x.pdf"], ".svg"), (["eval", hybrid, "--data", hybrid], "shards"),
                         (["eval", hybrid, "--data", folder / "wiki", "--context", "-1"], "--context")):
         assert says in run(*wrong, code=2), wrong
+    assert "nowhere" in run("eval", hybrid, "--data", folder / "no", "--figure", folder / "nowhere/x.svg", code=1)  # before the work
     print("eval: as promised")

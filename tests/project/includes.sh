@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Includes go one way: base <- kernels <- memory <- layers <- model <- {train, eval, infer, serve, convert} <- cli;
-# format, text, data and plot stand on base (model may use format).
+# Includes go one way: base <- kernels <- memory <- layers <- model <- {train, eval, infer, convert} <- cli;
+# base <- format <- text <- data, base <- plot; model uses format, what stands on model may use the others.
 set -euo pipefail
 root=$1
 declare -A may=(
@@ -16,7 +16,6 @@ declare -A may=(
     [train]="base kernels memory layers format model text data plot train"
     [eval]="base kernels memory layers format model text data plot eval infer"
     [infer]="base kernels memory layers format model text infer"
-    [serve]="base kernels memory layers format model text infer serve"
     [convert]="base kernels memory layers format model text convert"
 )
 bad=0

@@ -114,7 +114,7 @@ with tempfile.TemporaryDirectory() as folder:
     pathlib.Path("cut/00000.shard").write_bytes(pathlib.Path("book/00000.shard").read_bytes()[:-5])
     pathlib.Path("empty.txt").write_bytes(b"")
     for options, says in ((["--data", "cut"], "cut short"), (["--data", "nowhere"], "nowhere"), (["--data", "book.txt"], "--tokenizer"), ([], "--data"),
-                          (["--data", "book", "--tokenizer", "bytes"], "another tokenizer"), (["--data", "book", "--model", "text"], "another tokenizer"),
+                          (["--data", "book", "--tokenizer", "bytes"], "another tokenizer"),
                           (["--data", "book=0"], "above 0"), (["--data", "book", "--carry-state", "--model", "transformer"], "fixed size"),
                           (["--data", "book", "--vocab", 20], "300 ids"), (["--data", "book", "--shuffle", "well"], "--shuffle"),
                           (["--data", "book", "--row", 1 << 30, "--batch", 1 << 30, "--accumulate", 16], "too large"),
@@ -125,6 +125,25 @@ with tempfile.TemporaryDirectory() as folder:
         assert says in message, (options, message)
         assert not pathlib.Path("refused/config.json").exists()
         assert "empty.txt" not in options or not pathlib.Path("refused").exists()
+    # What is wrong whatever the text holds is told before the text is tokenized: nothing is left.
+    for options, says in ((["--model", "palimsa-d"], "did you mean 'palimpsa-d'"), (["--schedule", "linear"], "schedule"), (["--beta1", 2], "--beta1"), (["--decay", "all"], "--decay"),
+                          (["--rule", "longhron"], "longhron"), (["--layers", 100000], "layers"), (["--shuffle", "well"], "--shuffle"), (["--save-dtype", "f8"], "--save-dtype"),
+                          (["--model", "transformer", "--carry-state"], "fixed size"), (["--accumulate", 0], "--accumulate"), (["--sample", ""], "--sample"),
+                          (["--tokenizer", "nowhere"], "nowhere"), (["--model", "text"], "sizes cannot be chosen"), (["--model", "elsewhere/model"], "elsewhere"),
+                          (["--tokenizer", os.getcwd()], "no tokenizer.json"), (["--data", os.getcwd()], "shards.json"), (["--steps", 3, "--epochs", 2], "either --steps or --epochs")):
+        message = run(*train, "--data", "book.txt", "--tokenizer", "chars", *([] if "--model" in options else ["--model", "palimpsa-d"]), *options, "--out", "never", code=2)
+        assert says in message and "tokens in" not in message, (options, message)
+        assert not pathlib.Path("never").exists(), options
+    for options in (["--data", "book"], ["--data", "book.txt", "--tokenizer", "bytes"]):
+        assert "another tokenizer" in run("train", "--task", "text", *options, "--model", "text", "--out", "never", code=2)
+        assert not pathlib.Path("never").exists(), options
+    for options in (["book.txt", "--tokenizer", os.getcwd()], [os.getcwd(), "--tokenizer", "bytes"]):
+        assert "director" in run("tokenize", *options, "--out", "never", code=2)
+        assert not pathlib.Path("never").exists(), options
+    # A recipe's length gives way to the command line's, in whichever unit.
+    pathlib.Path("recipe.json").write_text('{"task": "text", "steps": 500}')
+    run("train", "--config", "recipe.json", "--data", "book", "--model", "palimpsa-d", "--hidden", 16, "--layers", 1, "--epochs", 1, "--stop-after", 1, "--out", "by-epochs")
+    assert json.loads(pathlib.Path("by-epochs/config.json").read_text())["steps"] < 500
     run("tokenize", "--train-bpe", 10, "--out", "unlearned", "book.txt", code=2)
     assert not pathlib.Path("unlearned").exists()
     # Other data under the same name.

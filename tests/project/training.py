@@ -129,6 +129,12 @@ with tempfile.TemporaryDirectory() as folder:
         check(not (target / "checkpoints").exists(), f"{words}: left a checkpoint")
         shutil.rmtree(target, ignore_errors=True)
     palimpsa("train", *TINY, "--out", "/proc/nowhere", code=1)
+    check("empty name" in palimpsa("train", *TINY, "--out", "", code=2), "an empty --out")
+    check("a directory" in palimpsa("train", "--config", str(root), "--out", str(root / "refused"), code=2), "a directory as --config")
+    check("'--lr'" in palimpsa("train", "--lrr=3", "--out", str(root / "refused"), code=2), "an option's nearest name")
+    check("nor is there a directory" in palimpsa("train", *TINY, "--model", "hybrid", "--out", str(root / "refused"), code=2), "neither a model nor a directory")
+    check("'train'" in palimpsa("trian", code=2) and "--seq-len" in palimpsa("help", "train"), "a command's nearest name and its help")
+    check(f"--out '{root}/with blank'" in palimpsa("train", *TINY, "--stop-after", "1", "--out", str(root / "with blank")), "how to resume, for a shell")
     print("wrong usage: refused with a sentence")
 
     # A constant-rate run that is finished can be given more steps, and then equals one that had them from the start.
@@ -138,6 +144,12 @@ with tempfile.TemporaryDirectory() as folder:
     palimpsa("train", *constant, "--out", str(root / "straight"))
     for name in ("model.safetensors", "optimizer.safetensors"):
         check((root / "grown/checkpoints/step-40" / name).read_bytes() == (root / "straight/checkpoints/step-40" / name).read_bytes(), f"grown run: {name}")
+
+    # A run without a line of metrics does not keep the others from being drawn; alone it is refused.
+    palimpsa("train", *TINY, "--stop-after", "1", "--out", str(root / "begun"))
+    said = palimpsa("plot", str(root / "begun"), str(whole), "--out", str(root / "both.svg"))
+    check("begun: no metrics yet" in said and "(1 run)" in said, f"a run that has only begun: {said}")
+    palimpsa("plot", str(root / "begun"), "--out", str(root / "one.svg"), code=2)
 
     # --keep
     palimpsa("train", *TINY, "--keep", "2", "--out", str(root / "kept"))
