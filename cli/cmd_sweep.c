@@ -57,43 +57,73 @@ static int split(word_list *list, const char *option, const char *text) {
     return list->count ? CLI_OK : cli_error(CLI_USAGE, "--%s '%s': expected a list separated by commas", option, text);
 }
 
+/* What train is told of a run: its own part of the arguments, from n on, ended by NULL. */
+static void add_run(const sweep *s, const sweep_run *r, const char **arguments, int n) {
+    for (int i = 0; i < s->extra_count; i++) arguments[n++] = s->extra[i];
+    arguments[n++] = "--task", arguments[n++] = "mqar";
+    arguments[n++] = "--model", arguments[n++] = s->models.entry[r->model];
+    arguments[n++] = "--lr", arguments[n++] = s->rates.entry[r->rate];
+    arguments[n++] = "--seed", arguments[n++] = s->seeds.entry[r->seed];
+    arguments[n++] = "--threads", arguments[n++] = s->threads_text;
+    arguments[n] = NULL;
+}
+
+/* A child that becomes `palimpsa arguments...`; NULL for a log: its complaints are seen, and nothing else. */
+static int spawn(const char **arguments, const char *log, pid_t *child) {
+    fflush(stdout);
+    *child = fork();
+    if (*child < 0) return cli_error(CLI_FAILED, "sweep: cannot start a process: %s", strerror(errno));
+    if (*child > 0) return CLI_OK;
+    signal(SIGTERM, SIG_DFL); /* from here on it ends the child; one that came before was the handler's */
+    if (interrupted) _exit(0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* a killed sweep must not leave runs behind that a new one would start again */
+    if (!freopen(log ? log : "/dev/null", "a", stdout) || (log && dup2(fileno(stdout), STDERR_FILENO) < 0)) _exit(127);
+    execv("/proc/self/exe", (char *const *)arguments);
+    _exit(127);
+}
+
 /* Starts (or resumes) a run in a child process; its output goes to RUNDIR.log. */
 static int start(const sweep *s, sweep_run *r) {
-    char folder[SWEEP_PATH], log[SWEEP_PATH], threads[16], config[SWEEP_PATH];
-    const char *arguments[SWEEP_ARGUMENTS];
-    int n = 0, code;
+    char folder[SWEEP_PATH], log[SWEEP_PATH], config[SWEEP_PATH];
+    const char *arguments[SWEEP_ARGUMENTS] = { "palimpsa", "train", "--out", folder };
+    int n = 4, code;
     if ((code = sweep_run_path(s, r, NULL, folder)) || (code = sweep_run_path(s, r, "config.json", config))) return code;
     if (snprintf(log, sizeof log, "%s.log", folder) >= (int)sizeof log) return cli_error(CLI_USAGE, "%s: the path is too long", folder);
-    snprintf(threads, sizeof threads, "%d", s->threads);
-    arguments[n++] = "palimpsa";
-    arguments[n++] = "train";
-    arguments[n++] = "--out", arguments[n++] = folder;
     if (access(config, F_OK) == 0) {
         int lock; /* a run of a sweep that was killed may still be writing its last checkpoint */
         if ((code = cli_lock(folder, true, &lock))) return code;
         close(lock);
         arguments[n++] = "--resume";
     } else if (s->train) arguments[n++] = "--config", arguments[n++] = s->train;
-    for (int i = 0; i < s->extra_count; i++) arguments[n++] = s->extra[i];
-    arguments[n++] = "--task", arguments[n++] = "mqar";
-    arguments[n++] = "--model", arguments[n++] = s->models.entry[r->model];
-    arguments[n++] = "--lr", arguments[n++] = s->rates.entry[r->rate];
-    arguments[n++] = "--seed", arguments[n++] = s->seeds.entry[r->seed];
-    arguments[n++] = "--threads", arguments[n++] = threads;
-    arguments[n] = NULL;
-    fflush(stdout);
+    add_run(s, r, arguments, n);
     r->started = bench_now();
-    r->child = fork();
-    if (r->child < 0) return cli_error(CLI_FAILED, "sweep: cannot start a process: %s", strerror(errno));
-    if (r->child == 0) {
-        signal(SIGTERM, SIG_DFL); /* from here on it ends the child; one that came before was the handler's */
-        if (interrupted) _exit(0);
-        prctl(PR_SET_PDEATHSIG, SIGTERM); /* a killed sweep must not leave runs behind that a new one would start again */
-        if (!freopen(log, "a", stdout) || dup2(fileno(stdout), STDERR_FILENO) < 0) _exit(127);
-        execv("/proc/self/exe", (char *const *)arguments);
-        _exit(127);
-    }
-    return CLI_OK;
+    return spawn(arguments, log, &r->child);
+}
+
+/* Whether train takes this run's options; if not, it has said why. */
+static int try_run(const sweep *s, int model, int rate, int seed) {
+    char folder[SWEEP_PATH];
+    const char *arguments[SWEEP_ARGUMENTS] = { "palimpsa", "train", "--dry-run", "--out", folder };
+    const sweep_run r = { .model = model, .rate = rate, .seed = seed };
+    pid_t child;
+    int n = 5, status, code;
+    if ((code = sweep_run_path(s, &r, NULL, folder))) return code;
+    if (s->train) arguments[n++] = "--config", arguments[n++] = s->train;
+    add_run(s, &r, arguments, n);
+    if ((code = spawn(arguments, NULL, &child))) return code;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+    return WIFEXITED(status) ? WEXITSTATUS(status) : CLI_FAILED;
+}
+
+/* A mistake in the options is told before anything is written: every model, rate and seed is tried once. */
+static int try_all(const sweep *s) {
+    char description[SWEEP_PATH];
+    int code = sweep_join(description, s->out, "sweep.json");
+    if (code || access(description, F_OK) == 0) return code;
+    for (int i = 0; i < s->models.count && !code; i++) code = try_run(s, i, 0, 0);
+    for (int i = 1; i < s->rates.count && !code; i++) code = try_run(s, 0, i, 0);
+    for (int i = 1; i < s->seeds.count && !code; i++) code = try_run(s, 0, 0, i);
+    return code;
 }
 
 static int append_timing(const sweep *s, const sweep_run *r) {
@@ -217,12 +247,8 @@ static int complete(sweep *s) {
     return CLI_OK;
 }
 
-/* Trains every rate with the first seed on the search's stages, and leaves the others' runs out of s. */
-static int search_rates(sweep *s) {
-    const char *extra[SWEEP_ARGUMENTS];
-    char out[SWEEP_PATH];
-    int code = sweep_join(out, s->out, "search");
-    if (code) return code;
+/* The sweep that looks for a rate: the first seed alone, on the search's stages. extra has room for its arguments. */
+static sweep for_search(const sweep *s, const char *out, const char **extra) {
     sweep first = *s;
     first.out = out;
     first.search = NULL;
@@ -232,6 +258,16 @@ static int search_rates(sweep *s) {
     extra[s->extra_count] = "--stages", extra[s->extra_count + 1] = s->search; /* the last one counts */
     first.extra = extra;
     first.extra_count = s->extra_count + 2;
+    return first;
+}
+
+/* Trains every rate on the search's stages, and leaves the runs at rates that are not the best out of s. */
+static int search_rates(sweep *s) {
+    const char *extra[SWEEP_ARGUMENTS];
+    char out[SWEEP_PATH];
+    int code = sweep_join(out, s->out, "search");
+    if (code) return code;
+    sweep first = for_search(s, out, extra);
     if (!(code = prepare(&first))) {
         printf("search for the learning rate: %d models x %d rates on stages %s, %zu of %zu runs done\n", s->models.count, s->rates.count, s->search,
                count_done(&first), first.count);
@@ -243,9 +279,19 @@ static int search_rates(sweep *s) {
     return code;
 }
 
+static const char *plural(size_t n) {
+    return n == 1 ? "" : "s";
+}
+
 static int sweep_all(sweep *s) {
     int code, lock;
     pal_error err;
+    if ((code = try_all(s))) return code;
+    if (s->search) {
+        const char *extra[SWEEP_ARGUMENTS];
+        const sweep first = for_search(s, s->out, extra);
+        if ((code = try_all(&first))) return code;
+    }
     if (pal_make_directory(s->out, &err)) return cli_fail_writing(&err);
     if ((code = cli_lock(s->out, false, &lock))) return code; /* until the process ends */
     if ((code = prepare(s))) return code;
@@ -253,8 +299,10 @@ static int sweep_all(sweep *s) {
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     if (s->search && ((code = search_rates(s)) || interrupted)) return code;
-    printf("%zu runs (%d models x %d rate%s x %d seeds), %zu done, %d at a time with %d thread%s each\n", count_wanted(s), s->models.count,
-           s->search ? 1 : s->rates.count, s->search || s->rates.count == 1 ? "" : "s", s->seeds.count, count_done(s), s->jobs, s->threads, s->threads == 1 ? "" : "s");
+    const int rates = s->search ? 1 : s->rates.count;
+    printf("%zu run%s (%d model%s x %d rate%s x %d seed%s), %zu done, %d at a time with %d thread%s each\n", count_wanted(s), plural(count_wanted(s)), s->models.count,
+           plural((size_t)s->models.count), rates, plural((size_t)rates), s->seeds.count, plural((size_t)s->seeds.count), count_done(s), s->jobs, s->threads,
+           plural((size_t)s->threads));
     fflush(stdout);
     return complete(s);
 }
@@ -327,6 +375,7 @@ int cmd_sweep(int argc, char **argv) {
         extra[s.extra_count++] = argv[i];
     }
     s.extra = extra;
+    snprintf(s.threads_text, sizeof s.threads_text, "%d", s.threads);
     if (!(code = split(&s.models, "models", models)) && !(code = split(&s.rates, "lrs", rates)) && !(code = split(&s.seeds, "seeds", seeds))) code = sweep_all(&s);
     pal_free(s.models.text), pal_free(s.rates.text), pal_free(s.seeds.text);
     pal_free(s.runs);

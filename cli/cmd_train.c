@@ -33,7 +33,7 @@ static train_options defaults(bool text) {
                             .decay = "everything", .seq_len = 128, .kv_pairs = 32, .vocab = 8192, .exponent = 0.01, .shuffle = "auto", .save_dtype = "f32" };
 }
 
-enum { OPTIONS = 68 };
+enum { OPTIONS = 69 };
 static const int64_t MOST_STEPS = TRAIN_MOST_STEPS;
 
 static size_t option_table(train_options *o, cli_option *t) {
@@ -46,6 +46,7 @@ static size_t option_table(train_options *o, cli_option *t) {
     RUN_OPTION("out", OPT_TEXT, out, "RUNDIR", "where the run goes");
     RUN_OPTION("resume", OPT_FLAG, resume, NULL, "go on from the newest checkpoint of RUNDIR");
     RUN_OPTION("stop-after", OPT_LONG, stop_after, "N", "stop cleanly after N updates of the same schedule");
+    RUN_OPTION("dry-run", OPT_FLAG, dry_run, NULL, "check everything, say what the run would be and need, and stop; nothing is written (text: the data must be shards)");
     RUN_OPTION("config", OPT_TEXT, config, "FILE", "options from a JSON file; the command line wins");
     RUN_OPTION("recipe", OPT_TEXT, recipe, "NAME", "the same from a file that comes with the program: configs/NAME.json");
     OPTION("seed", OPT_LONG, seed, "N", "of initial weights and data (default 1)");
@@ -432,7 +433,7 @@ static int train(train_options *o, const cli_usage *usage, const pal_context *cx
         code = cli_fail(&err);
         goto done;
     }
-    if (!o->resume) { /* nothing is written before everything is known to fit */
+    if (!o->resume && !o->dry_run) { /* nothing is written before everything is known to fit */
         if (pal_make_directory(o->out, &err)) {
             code = cli_fail_writing(&err);
             goto done;
@@ -450,6 +451,7 @@ static int train(train_options *o, const cli_usage *usage, const pal_context *cx
     else if (plan.activations > plan.total / 2) printf("activations are %.0f MiB of it; with --recompute they would be %.0f, for about a third more time\n", (double)plan.activations / 1048576, (double)plan.other_activations / 1048576);
     if (is_text) printf("%lld updates of %d x %d x %d tokens, context %d%s\n", (long long)o->steps, o->accumulate, o->batch, o->row, o->context,
                         o->carry_state ? "; memories are carried from row to row, gradients are not (truncated back-propagation)" : "");
+    if (o->dry_run) goto done;
     if (step) printf("resuming %s at step %lld\n", o->out, (long long)step);
     listen_for_signals();
     pal_train_result result;
@@ -518,6 +520,7 @@ int cmd_train(int argc, char **argv) {
     int given, code = cli_parse(&usage, argc, argv, NULL, 0, &given);
     if (code) return code < 0 ? CLI_OK : code;
     if (!o.out) return cli_error(CLI_USAGE, "train: --out RUNDIR is missing");
+    if (o.dry_run && o.resume) return cli_error(CLI_USAGE, "train: --dry-run is for a run that has not begun; leave out --resume");
     if (!*o.out) return cli_error(CLI_USAGE, "train: --out expects a directory, found an empty name");
     if (o.steps && o.epochs) return cli_error(CLI_USAGE, "train: either --steps or --epochs says how long the run is");
     char path[4096];
@@ -533,7 +536,7 @@ int cmd_train(int argc, char **argv) {
     if (file) { /* the file first, then the command line again on top of it */
         const train_options given_run = o;
         o = defaults(wants_text(argc, argv, file));
-        o.out = given_run.out, o.resume = given_run.resume;
+        o.out = given_run.out, o.resume = given_run.resume, o.dry_run = given_run.dry_run;
         if ((code = cli_read_config(&usage, file))) return code;
         cli_parse(&usage, argc, argv, NULL, 0, &given);
         if (given_run.epochs && !o.resume) o.steps = 0; /* the command line wins, also where the file says it in steps */

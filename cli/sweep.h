@@ -36,6 +36,7 @@ typedef struct {
     json_t *train_options; /* what it holds */
     const char **extra;   /* further arguments for train */
     int extra_count, jobs, threads;
+    char threads_text[16];
     sweep_run *runs;
     size_t count;
     bool stopping; /* the runs were told */

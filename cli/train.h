@@ -10,7 +10,7 @@
 typedef struct train_options {
     cli_common common;
     const char *task, *model, *rule, *out, *config, *recipe;
-    bool resume, recompute;
+    bool resume, dry_run, recompute;
     int64_t seed, steps, epochs, stop_after, warmup, log_every, eval_every, checkpoint_every, examples, test_examples;
     int batch, accumulate, keep;
     double lr, lr_floor, beta1, beta2, eps, weight_decay, clip, stop_score;

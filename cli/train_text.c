@@ -48,6 +48,7 @@ static int text_to_shards(const train_options *o, const char *file, const char *
     pal_tokenize_result r;
     pal_error err;
     if (!tokenizer) return cli_error(CLI_USAGE, "%s is a text: give --tokenizer (bytes, chars, a file or a directory)", file);
+    if (o->dry_run) return cli_error(CLI_USAGE, "--dry-run writes nothing, and %s is a text; make shards of it first ('palimpsa tokenize')", file);
     const bool fresh = access(o->out, F_OK) != 0;
     if (pal_make_directory(o->out, &err)) return cli_fail_writing(&err);
     const pal_tokenize_job job = { .files = &file, .count = 1, .field = o->field, .out = out, .tokenizer = tokenizer, .no_eos = o->no_eos, .valid = valid, .cx = cx };

@@ -155,6 +155,12 @@ with tempfile.TemporaryDirectory() as folder:
     palimpsa("train", *TINY, "--keep", "2", "--out", str(root / "kept"))
     check({p.name for p in (root / "kept/checkpoints").iterdir()} == {"step-30", "step-40", "best"}, "--keep 2")
 
+    # A dry run checks and writes nothing; a sweep tries its options so before it begins.
+    check("parameters" in palimpsa("train", *TINY, "--dry-run", "--out", str(root / "dry")), "a dry run says nothing")
+    for wrong, says in ((["--models", "palimsa-d"], "palimpsa-d"), (["--lrs", "1e-3,nan"], "--lr"), (["--search", "1:2"], "--stages"), (["--", "--kv-pairs", "60"], "60 pairs")):
+        check(says in palimpsa("sweep", "mqar", "--out", str(root / "dry"), *wrong, code=2), f"sweep {wrong}")
+    check(not (root / "dry").exists(), "a dry run left something behind")
+
     # A sweep that was killed ends with the same table; finished rows are not trained again even without their runs.
     grid = "sweep mqar --models palimpsa-d,gated-deltanet --lrs 3e-3 --seeds 1,2 --out".split()
     options = "-- --stages 16:2:1:16,32:4:1:16 --vocab 64 --hidden 32 --heads 2 --examples 160 --test-examples 64".split()
