@@ -38,6 +38,10 @@ bench_item bench_make(const char *name, const char *shape, const char *variant, 
 
 double bench_now(void); /* seconds */
 
+/* --json FILE, or NULL: whether it can be written is asked before the measuring. Exit codes. */
+int bench_check_json(const char *path);
+int bench_write_json(const struct json_t *list, const char *path);
+
 /* Subjects: each prints its tables. Return an exit code. */
 int bench_memory(bench *b, const pal_context *cx, const char *rule);
 int bench_inference(bench *b, const pal_context *cx);

@@ -102,14 +102,15 @@ static int run_bench(const decode_options *o, const pal_context *cx) {
     decode_side side = { 0 };
     bench_limits m = { 0 };
     json_t *list = json_array();
-    int code = bench_limits_open(&m);
+    int code = bench_check_json(o->json);
+    if (!code) code = bench_limits_open(&m);
     if (!code) code = open_side(&side, o, cx);
     for (int r = -1; r < o->repeats && !code; r++) { /* the first round only warms up */
         bench_limits_measure(&m, cx, r < 0 ? 0 : r);
         code = run_once(&side, o, r < 0 ? 0 : r);
     }
     if (!code) report(o, &side, &m, cx, list);
-    if (!code && o->json && json_dump_file(list, o->json, JSON_INDENT(1)) != 0) code = cli_error(CLI_FAILED, "%s: cannot write", o->json);
+    if (!code) code = bench_write_json(list, o->json);
     close_side(&side);
     bench_limits_close(&m);
     json_decref(list);

@@ -173,7 +173,7 @@ static int run_bench(const bench_options *o, const pal_context *cx) {
     int code;
     const int count = !o->rule && bench_ablation(o->model, ablation) ? 2 : 1; /* another rule has no ablation */
     json_t *list = json_array();
-    code = bench_limits_open(&m);
+    if (!(code = bench_check_json(o->json))) code = bench_limits_open(&m);
     for (int i = 0; i < count && !code; i++) code = open_side(&sides[i], o, cx, i ? ablation : o->model);
     for (int r = -1; r < o->repeats && !code; r++) { /* the first round only warms up */
         const int repeat = r < 0 ? 0 : r;
@@ -192,7 +192,7 @@ static int run_bench(const bench_options *o, const pal_context *cx) {
                bench_median(m.flops, o->repeats) * 1e-9, bench_median(m.bytes, o->repeats) * 1e-9, pal_model_parameters(sides[0].model), o->tokens, o->repeats);
         for (int i = 0; i < count; i++) report(o, &sides[i], i == 0 && count == 2 ? &sides[1] : NULL, &m, cx, list);
         for (int i = 0; i < count; i++) report_operations(&sides[i], o->repeats);
-        if (o->json && json_dump_file(list, o->json, JSON_INDENT(1)) != 0) code = cli_error(CLI_FAILED, "%s: cannot write", o->json);
+        code = bench_write_json(list, o->json);
     }
     for (int i = 0; i < count; i++) close_side(&sides[i]);
     bench_limits_close(&m);

@@ -156,7 +156,8 @@ static int run_bench(const bench_options *o, const pal_context *cx) {
     char ablation[64];
     const int count = !o->rule && bench_ablation(o->model, ablation) ? 2 : 1;
     json_t *list = json_array();
-    int code = bench_limits_open(&m);
+    int code = bench_check_json(o->json);
+    if (!code) code = bench_limits_open(&m);
     for (int i = 0; i < count && !code; i++) code = open_side(&sides[i], o, cx, i ? ablation : o->model);
     for (int r = -1; r < o->repeats && !code; r++) { /* the first round only warms up */
         bench_limits_measure(&m, cx, r < 0 ? 0 : r);
@@ -171,7 +172,7 @@ static int run_bench(const bench_options *o, const pal_context *cx) {
         for (int i = 0; i < count; i++) report(o, &sides[i], i == 0 && count == 2 ? &sides[1] : NULL, &m, cx, list);
         if (o->checkpoints) code = time_checkpoints(o, &sides[0], list);
         for (int i = 0; i < count; i++) report_operations(&sides[i], o->repeats);
-        if (!code && o->json && json_dump_file(list, o->json, JSON_INDENT(1)) != 0) code = cli_error(CLI_FAILED, "%s: cannot write", o->json);
+        if (!code) code = bench_write_json(list, o->json);
     }
     for (int i = 0; i < count; i++) close_side(&sides[i]);
     bench_limits_close(&m);

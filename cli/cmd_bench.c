@@ -96,9 +96,13 @@ void bench_group(bench *b, const char *title, bench_item *items, int count) {
     free(calls);
 }
 
-static int write_json(const bench *b, const char *path) {
-    if (json_dump_file(b->list, path, JSON_INDENT(1)) != 0) return cli_error(CLI_FAILED, "bench: %s: cannot write: %s", path, strerror(errno));
-    return CLI_OK;
+int bench_check_json(const char *path) {
+    return path && strncmp(path, "/dev/", 5) != 0 ? cli_check_target(path) : CLI_OK;
+}
+
+int bench_write_json(const json_t *list, const char *path) {
+    if (!path || json_dump_file(list, path, JSON_INDENT(1)) == 0) return CLI_OK;
+    return cli_error(CLI_FAILED, "%s: cannot write: %s", path, strerror(errno));
 }
 
 int cmd_bench(int argc, char **argv) {
@@ -137,6 +141,7 @@ int cmd_bench(int argc, char **argv) {
     if (code) return code < 0 ? CLI_OK : code;
     if (!given) return cli_error(CLI_USAGE, "bench: name a subject: memory, inference, kernels, matmul, model, train or decode");
     if (rounds < 1 || rounds > 101) return cli_error(CLI_USAGE, "--rounds expects 1 to 101, found %d", rounds);
+    if ((code = bench_check_json(json))) return code;
 
     pal_context *cx;
     pal_error err;
@@ -149,7 +154,7 @@ int cmd_bench(int argc, char **argv) {
     else if (strcmp(subject, "kernels") == 0) code = bench_kernels(&b, cx);
     else if (strcmp(subject, "matmul") == 0) code = bench_matmul(&b, cx);
     else code = cli_error(CLI_USAGE, "bench: no subject '%s'; expected memory, inference, kernels, matmul, model, train or decode", subject);
-    if (code == CLI_OK && json) code = write_json(&b, json);
+    if (code == CLI_OK) code = bench_write_json(b.list, json);
     json_decref(b.list);
     pal_context_free(cx);
     return code;

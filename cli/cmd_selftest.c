@@ -149,11 +149,11 @@ static void finish_case(tally *t, selftest_case *c, const char *name) {
     else t->passed++, verdict = "passed";
     if (t->cases) {
         json_array_append_new(t->cases, json_pack("{s:s, s:s, s:s*, s:o}", "case", name, "result", verdict, "why",
-                                                  c->broken ? c->error.text : c->unsupported ? "not yet supported" : NULL, "tensors", c->results));
+                                                  c->broken ? c->error.text : c->unsupported ? "not supported" : NULL, "tensors", c->results));
     } else if (c->broken) {
         printf("    %s\n  %s: FAILED\n", c->error.text, name);
     } else if (c->unsupported) {
-        printf("  %s: skipped, '%s' is not yet supported\n", name, c->op);
+        printf("  %s: skipped, '%s' is not supported\n", name, c->op);
     } else {
         printf("  %s: %s\n", name, c->failed ? "FAILED" : "passed");
     }
