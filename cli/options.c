@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -183,6 +184,27 @@ static void find_program(char path[PATH_MAX]) {
     if (slash) *slash = 0;
 }
 
+/* The recipe in these directories whose name is most like this one; "" if none is. */
+static void nearest_recipe(const char *const *directories, int count, const char *name, char out[64]) {
+    enum { MOST = 64 };
+    char found[MOST][64];
+    const char *names[MOST + 1] = { NULL };
+    int n = 0;
+    for (int i = 0; i < count; i++) {
+        DIR *dir = opendir(directories[i]);
+        for (struct dirent *entry; dir && n < MOST && (entry = readdir(dir));) {
+            const size_t length = strlen(entry->d_name);
+            if (length < 6 || length - 5 >= sizeof found[n] || strcmp(entry->d_name + length - 5, ".json") != 0) continue;
+            snprintf(found[n], sizeof found[n], "%.*s", (int)(length - 5), entry->d_name);
+            names[n] = found[n];
+            n++;
+        }
+        if (dir) closedir(dir);
+    }
+    const char *near = pal_nearest(name, names);
+    snprintf(out, 64, "%s", near ? near : "");
+}
+
 int cli_find_recipe(char *path, size_t size, const char *name) {
     char program[PATH_MAX], places[2][PATH_MAX + 64];
     const char *directories[3] = { NULL };
@@ -200,6 +222,9 @@ int cli_find_recipe(char *path, size_t size, const char *name) {
         const int n = snprintf(path, size, "%s/%s.json", directories[i], name);
         if (n > 0 && (size_t)n < size && access(path, F_OK) == 0) return CLI_OK;
     }
+    char near[64];
+    nearest_recipe(directories, count, name, near);
+    if (*near) return cli_error(CLI_USAGE, "--recipe '%s': there is none; did you mean '%s'?", name, near);
     if (count == 1) return cli_error(CLI_USAGE, "--recipe '%s': there is no configs/%s.json", name, name);
     return cli_error(CLI_USAGE, "--recipe '%s': there is no %s.json in %s, %s or configs", name, name, places[0], places[1]);
 }
