@@ -32,9 +32,9 @@ debug sanitize tsan: setup
 	cmake --preset $@ && cmake --build build-$@ -j $(JOBS)
 
 test: build
-	ctest --test-dir build --output-on-failure
+	ctest --test-dir build --output-on-failure -j $(JOBS)
 	cmake --preset sanitize > /dev/null && cmake --build build-sanitize -j $(JOBS)
-	ctest --test-dir build-sanitize --output-on-failure -L unit
+	ctest --test-dir build-sanitize --output-on-failure -j $(JOBS) -L unit
 
 test-long: build setup-long
 	scripts/test_long.sh

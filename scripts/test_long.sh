@@ -32,10 +32,10 @@ old_cpu_units() {
     done
 }
 
-check "long campaigns: random splits, kills, flipped bits" env PALIMPSA_TEST_LONG=1 ctest --test-dir build --output-on-failure
+check "long campaigns: random splits, kills, flipped bits" env PALIMPSA_TEST_LONG=1 ctest --test-dir build --output-on-failure -j "$jobs"
 check "sanitizer build (ASan, UBSan, 16-wide kernels emulated)" build_preset sanitize
-check "long campaigns under ASan and UBSan" env PALIMPSA_TEST_LONG=1 ctest --test-dir build-sanitize --output-on-failure -L unit
-check "the same at --cpu ref" env PALIMPSA_CPU=ref ctest --test-dir build-sanitize --output-on-failure -L unit
+check "long campaigns under ASan and UBSan" env PALIMPSA_TEST_LONG=1 ctest --test-dir build-sanitize --output-on-failure -j "$jobs" -L unit
+check "the same at --cpu ref" env PALIMPSA_CPU=ref ctest --test-dir build-sanitize --output-on-failure -j "$jobs" -L unit
 check "selftest on an old processor (QEMU, Nehalem)" on_old_cpu build/palimpsa selftest tests/golden
 check "unit tests on an old processor (QEMU, Nehalem)" old_cpu_units
 if build/palimpsa --version | grep -qx 'cpu: avx512'; then
@@ -46,6 +46,6 @@ else
 fi
 check "thread sanitizer build (clang, libomp, plain matmul)" build_preset tsan
 check "unit tests under the thread sanitizer" env TSAN_OPTIONS="ignore_noninstrumented_modules=1" PALIMPSA_THREADS=3 \
-    ctest --test-dir build-tsan --output-on-failure -L unit
+    ctest --test-dir build-tsan --output-on-failure -j "$jobs" -L unit
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
