@@ -207,7 +207,7 @@ static void rows_go_on_from_any_place(void **state) {
         if (pal_loader_seek(resumed, &place, &err)) fail_msg("%s", err.text);
         for (int r = 0; r < 30; r++) {
             if (pal_loader_next(straight, ids[0], targets[0], ends[0], &row[0], &err) || pal_loader_next(resumed, ids[1], targets[1], ends[1], &row[1], &err)) fail_msg("%s", err.text);
-            assert_memory_equal(&row[0], &row[1], sizeof row[0]);
+            assert_true(row[0].tokens == row[1].tokens && row[0].sequences == row[1].sequences && row[0].continues == row[1].continues);
             assert_memory_equal(ids[0], ids[1], (size_t)row[0].tokens * sizeof ids[0][0]);
             assert_memory_equal(targets[0], targets[1], (size_t)row[0].tokens * sizeof targets[0][0]);
             assert_memory_equal(ends[0], ends[1], (size_t)row[0].sequences * sizeof ends[0][0]);
