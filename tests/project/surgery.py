@@ -274,7 +274,7 @@ with tempfile.TemporaryDirectory() as name:
     refused([*base, "--metaplastic", "1", *given, "--b-scale", "1"], "LO:HI")
     refused([*base, "--metaplastic", "1", *given, "--b-scale", "nan:1"], "two numbers")
     refused([*base, "--metaplastic", "1", *given, "--b-scale", "0:1", "--exact"], "--b-scale")
-    refused(["train", "--recipe", "metaplastik", "--model", source, "--out", new], "no metaplastik.json in")
+    refused(["train", "--recipe", "metaplastik", "--model", source, "--out", new], "did you mean 'metaplastic'")
     refused(["train", "--recipe", "configs/metaplastic", "--model", source, "--out", new], "--config")
     refused([*base, "--metaplastic", "1", *given, "--rank", "-1"], "--rank")
     refused([*base, "--metaplastic", "1", *given, "--dtype", "q8_0"], "f32, bf16 or f16")
