@@ -20,11 +20,12 @@ typedef struct bench_item {
     double bound_share;    /* > 0: bound_ns = bound_share * the ns of item `bound` */
     int bound, base;       /* other items of the group, or -1: the machine's limit; what `ratio` divides by */
     bool hidden;           /* measured for others' sake, not listed */
-    double ns;             /* result: median of one call */
+    double ns;             /* result: median (or best) of one call */
 } bench_item;
 
 typedef struct bench {
     int rounds;            /* how many turns */
+    bool best;             /* report the best turn, not the median */
     double sample_seconds; /* how long one sample lasts at least */
     const char *filter;    /* only items whose name contains this; NULL: all */
     struct json_t *list;   /* every result */
