@@ -34,7 +34,7 @@ for page in re.split(r"(?m)^(?= = [^=].* = $)", text):
 PAGES
 }
 
-wikitext() { # 4,096 ids of our own, about 3.5M parameters, two epochs
+wikitext() { # 4,096 ids of our own, about 3.5M parameters, 4.1M tokens
     local shards=$out/shards
     if [ ! -e "$shards/valid/shards.json" ]; then
         "$program" tokenize --train-bpe 4096 --out "$out/vocabulary" "$data/wikitext-2/train.txt"
@@ -46,16 +46,16 @@ wikitext() { # 4,096 ids of our own, about 3.5M parameters, two epochs
     for model in $models; do
         case $model in palimpsa-m*) layers=9 ;; *) layers=6 ;; esac # a layer of M has no MLP
         run "$out/$model" --task text --data "$shards/train" --valid-data "$shards/valid" --model "$model" --layers "$layers" --row 2048 --context 512 --batch 2 \
-            --steps 1490 --warmup 100 --lr 3e-3 --eval-every 149 --checkpoint-every 149
+            --steps 1000 --warmup 100 --lr 3e-3 --eval-every 100 --valid-tokens 100000 --checkpoint-every 100
     done
 }
 
 metaplastic() { # the last tenth of a run without metaplasticity, with it
     for family in palimpsa-d palimpsa-m; do
-        local start=$out/$family-wo-meta/checkpoints/step-1341
+        local start=$out/$family-wo-meta/checkpoints/step-900
         [ -e "$start" ] || { echo "$start is missing: first run '$0 wikitext $data $out'" >&2; exit 1; }
         [ -e "$out/$family-switched" ] || "$program" convert "$start" "$out/$family-switched" --metaplastic all --seed 1 --no-proof
-        local common="--task text --data $out/shards/train --valid-data $out/shards/valid --row 2048 --context 512 --batch 2 --steps 149 --warmup 10 --lr 3e-4 --eval-every 149 --seed 2"
+        local common="--task text --data $out/shards/train --valid-data $out/shards/valid --row 2048 --context 512 --batch 2 --steps 100 --warmup 10 --lr 3e-4 --eval-every 50 --valid-tokens 100000 --seed 2"
         # shellcheck disable=SC2086
         run "$out/$family-metaplastic" --model "$out/$family-switched" $common --lr-factor '*.b_scale=10'
         # shellcheck disable=SC2086

@@ -18,7 +18,7 @@ static const char magic[] = "PALSHARD";
 #define MOST_SHARDS 99999 /* five digits in a name */
 
 /* offsets in the header */
-enum { AT_VERSION = 8, AT_WIDTH = 12, AT_TOKENIZER = 16, AT_VOCABULARY = 24, AT_DOCUMENTS = 32, AT_TOKENS = 40, AT_NUMBER = 48, AT_ZERO = 56,
+enum { AT_VERSION = 8, AT_WIDTH = 12, AT_TOKENIZER = 16, AT_VOCABULARY = 24, AT_DOCUMENTS = 32, AT_TOKENS = 40, AT_NUMBER = 48, AT_CONTINUES = 56,
        AT_TOKEN_SUM = 104, AT_TABLE_SUM = 112, AT_SUM = 120 };
 
 static uint64_t get64(const unsigned char *p) {
@@ -56,6 +56,7 @@ typedef struct {
     uint64_t documents, count; /* count: tokens */
     uint64_t first;            /* number of its first document in the set */
     uint64_t checksum;
+    bool continues;            /* its first document goes on from the shard before */
 } shard;
 
 struct pal_shards {
@@ -106,6 +107,9 @@ static pal_status check_shard(shard *s, const char *path, const pal_shards *set,
     if (get64(p + AT_NUMBER) != number) return pal_fail(err, PAL_E_FORMAT, "%s: this is shard %" PRIu64 ", expected %" PRIu64, path, get64(p + AT_NUMBER), number);
     if (s->documents < 1 || s->count < s->documents || s->count > (size - HEADER) / width || s->documents > (size - HEADER) / ENTRY)
         return pal_fail(err, PAL_E_FORMAT, "%s: %" PRIu64 " tokens in %" PRIu64 " documents do not fit %zu bytes", path, s->count, s->documents, size);
+    if (get64(p + AT_CONTINUES) > (number > 0))
+        return pal_fail(err, PAL_E_FORMAT, "%s: the flag of a continued document is %" PRIu64 ", expected 0%s", path, get64(p + AT_CONTINUES), number ? " or 1" : "");
+    s->continues = get64(p + AT_CONTINUES) != 0;
     const size_t tokens = ((size_t)s->count * (size_t)width + 7) & ~(size_t)7, table = (size_t)s->documents * ENTRY;
     if (size != HEADER + tokens + table)
         return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, expected %zu: the file was cut short or added to", path, size, HEADER + tokens + table);
@@ -158,15 +162,19 @@ static pal_status open_shard(pal_shards *s, const json_t *entry, uint64_t number
     return PAL_OK;
 }
 
-/* The whole document `index` of the set. */
-static pal_document whole(const pal_shards *s, uint64_t index) {
+static const shard *shard_of(const pal_shards *s, uint64_t document) {
     size_t low = 0, high = s->info.shards; /* the shard is in low .. high-1 */
     while (high - low > 1) {
         const size_t middle = low + (high - low) / 2;
-        if (s->list[middle].first <= index) low = middle;
+        if (s->list[middle].first <= document) low = middle;
         else high = middle;
     }
-    const shard *one = &s->list[low];
+    return &s->list[low];
+}
+
+/* The whole document `index` of the set. */
+static pal_document whole(const pal_shards *s, uint64_t index) {
+    const shard *one = shard_of(s, index);
     const uint64_t d = index - one->first;
     const unsigned char *entry = one->table + d * ENTRY;
     const uint64_t begin = d ? get64(entry - ENTRY) : 0;
@@ -182,7 +190,14 @@ pal_document pal_shards_document(const pal_shards *s, pal_shards_part part, uint
         d.data += s->valid_cut * (uint64_t)s->width;
         d.tokens -= s->valid_cut;
     }
-    if (s->valid_cut && part != PAL_PART_ALL && s->info.part[part].documents == 1) d.bytes = s->info.part[part].bytes, d.words = s->info.part[part].words;
+    if (s->valid_cut && part != PAL_PART_ALL && first + index == s->valid_document) { /* what the part's other documents leave of its sums */
+        d.bytes = s->info.part[part].bytes, d.words = s->info.part[part].words;
+        for (uint64_t i = 0; i < s->info.part[part].documents; i++) {
+            if (i == index) continue;
+            const pal_document other = whole(s, first + i);
+            d.bytes -= other.bytes, d.words -= other.words;
+        }
+    }
     return d;
 }
 
@@ -314,6 +329,7 @@ struct pal_shard_writer {
     unsigned char *table;
     size_t documents, capacity;
     uint64_t bytes, words;
+    bool continues;
 };
 
 void pal_shard_writer_drop(pal_shard_writer *w) {
@@ -323,6 +339,8 @@ void pal_shard_writer_drop(pal_shard_writer *w) {
     pal_free(w->table);
     pal_free(w);
 }
+
+void pal_shard_writer_continue(pal_shard_writer *w) { w->continues = true; }
 
 uint64_t pal_shard_writer_count(const pal_shard_writer *w) { return w->count; }
 
@@ -405,7 +423,7 @@ pal_status pal_shard_writer_finish(pal_shard_writer *w, pal_shard_sums *sums, pa
     memcpy(header, magic, 8);
     put32(header + AT_VERSION, VERSION), put32(header + AT_WIDTH, (uint32_t)w->width);
     put64(header + AT_TOKENIZER, w->tokenizer), put64(header + AT_VOCABULARY, w->vocabulary);
-    put64(header + AT_DOCUMENTS, w->documents), put64(header + AT_TOKENS, w->count), put64(header + AT_NUMBER, w->number);
+    put64(header + AT_DOCUMENTS, w->documents), put64(header + AT_TOKENS, w->count), put64(header + AT_NUMBER, w->number), put64(header + AT_CONTINUES, w->continues);
     put64(header + AT_TOKEN_SUM, w->token_sum), put64(header + AT_TABLE_SUM, w->documents ? pal_hash(0, w->table, table) : 0);
     put64(header + AT_SUM, pal_hash(0, header, AT_SUM));
     if (!st && fseek(w->file.stream, 0, SEEK_SET) != 0) st = pal_fail(err, PAL_E_IO, "%s: cannot write: %s", w->file.path, strerror(errno));
@@ -416,30 +434,53 @@ pal_status pal_shard_writer_finish(pal_shard_writer *w, pal_shard_sums *sums, pa
     return st;
 }
 
-/* Where the last fraction begins: a document, or that token of the only one where the text before it is long enough. */
-static json_t *find_valid(const pal_shards *s, const pal_shards_summary *m) {
-    const uint64_t documents = s->info.part[PAL_PART_ALL].documents;
-    uint64_t document = documents, cut = 0, tokens = 0, bytes = 0, words = 0;
-    if (documents == 1) {
-        const pal_document d = whole(s, 0);
-        const uint64_t rest = (uint64_t)((double)d.bytes * (1 - m->valid) + 1e-6);
-        uint64_t seen = 0;
-        bool blank = false;
-        while (cut < d.tokens && seen < rest) seen += pal_tokenizer_text(m->tokenizer, pal_document_token(&d, cut++)).size;
-        if (cut == 0 || cut == d.tokens) return NULL;
-        document = 0, tokens = d.tokens - cut, words = 1;
-        bytes = seen < d.bytes ? d.bytes - seen : 0;
-        for (uint64_t i = cut; i < d.tokens; i++) words += pal_text_blanks(pal_tokenizer_text(m->tokenizer, pal_document_token(&d, i)), &blank);
-    } else {
-        const uint64_t wanted = (uint64_t)((double)documents * m->valid + 0.5);
-        document = documents - (wanted < 1 ? 1 : wanted > documents - 1 ? documents - 1 : wanted);
-        for (uint64_t i = document; i < documents; i++) {
-            const pal_document d = whole(s, i);
-            tokens += d.tokens, bytes += d.bytes, words += d.words;
-        }
+typedef struct {
+    uint64_t document, token;      /* where validation begins */
+    uint64_t tokens, bytes, words; /* what it holds */
+} valid_place;
+
+/* Where the last fraction of a set's only text begins, which may lie in several shards: behind that token where the text before it
+ * is long enough. */
+static bool cut_text(const pal_shards *s, const pal_shards_summary *m, valid_place *v) {
+    const uint64_t pieces = s->info.part[PAL_PART_ALL].documents;
+    uint64_t bytes = 0, seen = 0;
+    for (size_t i = 0; i < m->count; i++) bytes += m->shards[i].bytes;
+    const uint64_t rest = (uint64_t)((double)bytes * (1 - m->valid) + 1e-6);
+    pal_document d = whole(s, 0);
+    while (v->document + 1 < pieces && seen + d.bytes <= rest) {
+        seen += d.bytes;
+        d = whole(s, ++v->document);
     }
-    return json_pack("{s:f, s:I, s:I, s:I, s:I, s:I}", "fraction", m->valid, "document", (json_int_t)document, "token", (json_int_t)cut, "tokens", (json_int_t)tokens,
-                     "bytes", (json_int_t)bytes, "words", (json_int_t)words);
+    while (v->token < d.tokens && seen < rest) seen += pal_tokenizer_text(m->tokenizer, pal_document_token(&d, v->token++)).size;
+    if (v->token == d.tokens && v->document + 1 < pieces) d = whole(s, ++v->document), v->token = 0;
+    if ((v->document == 0 && v->token == 0) || v->token == d.tokens) return false;
+    bool blank = false;
+    for (uint64_t i = v->token; i < d.tokens; i++) v->words += pal_text_blanks(pal_tokenizer_text(m->tokenizer, pal_document_token(&d, i)), &blank);
+    v->tokens = d.tokens - v->token;
+    v->bytes = seen < bytes ? bytes - seen : 0;
+    v->words += v->document + 1 == pieces; /* words are runs of white space + 1, and the last piece counts the one */
+    for (uint64_t i = v->document + 1; i < pieces; i++) {
+        const pal_document later = whole(s, i);
+        v->tokens += later.tokens, v->words += later.words;
+    }
+    return true;
+}
+
+/* Where the last fraction begins: its last documents, or the end of the only one. */
+static bool find_valid(const pal_shards *s, const pal_shards_summary *m, valid_place *v) {
+    const uint64_t pieces = s->info.part[PAL_PART_ALL].documents;
+    uint64_t documents = pieces;
+    for (size_t i = 0; i < s->info.shards; i++) documents -= s->list[i].continues;
+    if (documents == 1) return cut_text(s, m, v);
+    uint64_t wanted = (uint64_t)((double)documents * m->valid + 0.5);
+    wanted = wanted < 1 ? 1 : wanted > documents - 1 ? documents - 1 : wanted;
+    for (v->document = pieces; wanted > 0;) {
+        const pal_document d = whole(s, --v->document);
+        v->tokens += d.tokens, v->bytes += d.bytes, v->words += d.words;
+        const shard *one = shard_of(s, v->document);
+        wanted -= !(one->continues && one->first == v->document);
+    }
+    return true;
 }
 
 pal_status pal_shards_finish(const char *directory, const pal_shards_summary *m, pal_error *err) {
@@ -448,11 +489,12 @@ pal_status pal_shards_finish(const char *directory, const pal_shards_summary *m,
     const uint32_t vocabulary = (uint32_t)pal_tokenizer_size(m->tokenizer);
     pal_shards s = { .path = (char *)directory, .width = width_of(vocabulary) };
     uint64_t tokens = 0, bytes = 0, words = 0;
+    valid_place v = { 0 };
     pal_status st;
     if ((st = path_of(path, directory, "shards.json", err))) return st;
     s.info.tokenizer = fingerprint;
     s.info.vocabulary = vocabulary;
-    json_t *list = json_array(), *valid = NULL;
+    json_t *list = json_array(), *valid = json_null();
     if ((st = pal_alloc_named((void **)&s.list, m->count, sizeof *s.list, "a list of shards", err))) goto done;
     for (size_t i = 0; i < m->count && !st; i++) {
         snprintf(hex, sizeof hex, "%016" PRIx64, m->shards[i].checksum);
@@ -463,15 +505,18 @@ pal_status pal_shards_finish(const char *directory, const pal_shards_summary *m,
         if ((st = open_shard(&s, json_array_get(list, i), i, path, err))) goto done;
         s.info.part[PAL_PART_ALL].documents += m->shards[i].documents;
     }
-    if (m->valid > 0 && !(valid = find_valid(&s, m))) {
+    if (m->valid > 0 && !find_valid(&s, m, &v)) {
         st = pal_fail(err, PAL_E_ARGUMENT, "%s: %" PRIu64 " tokens are too few to hold a fraction of %g back for validation", directory, tokens, m->valid);
         goto done;
     }
+    if (m->valid > 0)
+        valid = json_pack("{s:f, s:I, s:I, s:I, s:I, s:I}", "fraction", m->valid, "document", (json_int_t)v.document, "token", (json_int_t)v.token, "tokens",
+                          (json_int_t)v.tokens, "bytes", (json_int_t)v.bytes, "words", (json_int_t)v.words);
     snprintf(hex, sizeof hex, "%016" PRIx64, fingerprint);
     json_t *root = json_pack("{s:i, s:s, s:s, s:I, s:o, s:I, s:I, s:I, s:I, s:o, s:O}", "version", VERSION, "tokenizer", hex, "kind", pal_tokenizer_kind(m->tokenizer),
                              "vocabulary", (json_int_t)vocabulary, "eos", m->eos < 0 ? json_null() : json_integer(m->eos), "documents",
                              (json_int_t)s.info.part[PAL_PART_ALL].documents, "tokens", (json_int_t)tokens, "bytes", (json_int_t)bytes, "words", (json_int_t)words,
-                             "valid", valid ? valid : json_null(), "shards", list);
+                             "valid", valid, "shards", list);
     valid = NULL; /* the object's */
     st = root ? pal_json_write(path, root, err) : pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
     json_decref(root);

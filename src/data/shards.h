@@ -10,7 +10,8 @@
  *      8  4  version (1)                        12  4  bytes of a token, 2 or 4
  *     16  8  fingerprint of the tokenizer       24  8  size of its vocabulary: every id is below
  *     32  8  documents D >= 1                   40  8  tokens N >= D
- *     48  8  number of this shard, from 0       56  48 zero
+ *     48  8  number of this shard, from 0       56  8  1: its first document goes on from the shard before
+ *     64  40 zero
  *    104  8  checksum of the tokens            112  8  checksum of the table of documents
  *    120  8  checksum of the 120 bytes above
  *    128     N tokens, zeroes up to a multiple of 8 bytes
@@ -29,7 +30,7 @@
 /* The end of the set is for validation: its last documents, or the end of its only one. */
 typedef enum pal_shards_part { PAL_PART_ALL, PAL_PART_TRAIN, PAL_PART_VALID, PAL_PARTS } pal_shards_part;
 
-/* A document's tokens, in the mapped file. A document that was longer than a shard is several here. */
+/* A document's tokens, in the mapped file. A document that reaches over the end of a shard is two here. */
 typedef struct pal_document {
     const unsigned char *data;
     int width;              /* bytes of a token */
@@ -77,6 +78,7 @@ bool pal_shards_exist(const char *directory);
 /* Writing one shard: tokens as they come, then the end of each document. The file is written aside and renamed. */
 typedef struct pal_shard_writer pal_shard_writer;
 pal_status pal_shard_writer_new(pal_shard_writer **out, const char *directory, uint64_t number, uint64_t tokenizer, uint32_t vocabulary, pal_error *err);
+void pal_shard_writer_continue(pal_shard_writer *w); /* its first document goes on from the shard before */
 pal_status pal_shard_writer_tokens(pal_shard_writer *w, const uint32_t *ids, size_t count, pal_error *err);
 pal_status pal_shard_writer_end_document(pal_shard_writer *w, uint64_t bytes, uint64_t words, pal_error *err);
 uint64_t pal_shard_writer_count(const pal_shard_writer *w); /* tokens so far */

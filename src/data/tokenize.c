@@ -56,7 +56,8 @@ typedef struct {
     size_t file;             /* reading stands in this file, */
     pal_text_place place;    /* here, when the last finished shard ended */
     pal_shard_writer *writer;
-    uint64_t part_bytes, part_blanks, part_tokens; /* of the document that is being written */
+    uint64_t part_bytes, part_blanks, part_tokens; /* in this shard, of the document that is being written */
+    bool continued;          /* that document has tokens in the shard before */
     uint64_t total, before;  /* bytes of all files, and of those before `file` */
     pal_tokenize_progress done;
     bool begun; /* the directory is made */
@@ -148,8 +149,9 @@ static pal_status save_place(const work *w, size_t file, const pal_text_place *p
         json_array_append_new(shards, json_pack("[I, I, I, I, I]", (json_int_t)s->documents, (json_int_t)s->tokens, (json_int_t)s->bytes, (json_int_t)s->words,
                                                 (json_int_t)s->checksum));
     }
-    json_t *root = json_pack("{s:O, s:I, s:{s:I, s:I, s:b, s:b}, s:o}", "job", w->description, "file", (json_int_t)file, "place", "offset", (json_int_t)place->offset,
-                             "line", (json_int_t)place->line, "inside", place->inside, "blank", place->blank, "shards", shards);
+    json_t *root = json_pack("{s:O, s:I, s:{s:I, s:I, s:b, s:b}, s:b, s:I, s:o}", "job", w->description, "file", (json_int_t)file, "place", "offset", (json_int_t)place->offset,
+                             "line", (json_int_t)place->line, "inside", place->inside, "blank", place->blank, "cut", w->continued, "documents",
+                             (json_int_t)w->done.documents, "shards", shards);
     pal_status st = path_of(path, w->job->out, "tokenize.json", err);
     if (!st) st = root ? pal_json_write(path, root, err) : pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
     json_decref(root);
@@ -202,12 +204,15 @@ static pal_status load_place(work *w, bool *complete, pal_error *err) {
     } else if (finished) {
         *complete = true;
     } else {
-        json_int_t file = 0, offset = 0, line = 0;
-        int inside = 0, blank = 0;
-        if (json_unpack(root, "{s:I, s:{s:I, s:I, s:b, s:b}}", "file", &file, "place", "offset", &offset, "line", &line, "inside", &inside, "blank", &blank) != 0 ||
+        json_int_t file = 0, offset = 0, line = 0, documents = 0;
+        int inside = 0, blank = 0, cut = 0;
+        if (json_unpack(root, "{s:I, s:{s:I, s:I, s:b, s:b}, s:b, s:I}", "file", &file, "place", "offset", &offset, "line", &line, "inside", &inside, "blank", &blank, "cut", &cut,
+                        "documents", &documents) != 0 ||
             !json_is_array(shards) || !place || file < 0 || (size_t)file > w->job->count || offset < 0 || line < 0)
             st = pal_fail(err, PAL_E_FORMAT, "%s: not what this program writes; remove the directory and start again", path);
         w->file = (size_t)file;
+        w->continued = cut != 0;
+        w->done.documents = (uint64_t)documents;
         w->place = (pal_text_place){ .offset = (uint64_t)offset, .line = (uint64_t)line, .inside = inside != 0, .blank = blank != 0 };
         for (size_t i = 0; i < json_array_size(shards) && !st; i++) {
             json_int_t n[5];
@@ -224,9 +229,11 @@ static pal_status load_place(work *w, bool *complete, pal_error *err) {
 /* Writing */
 
 static pal_status end_document(work *w, uint64_t bytes, uint64_t words, pal_error *err) {
+    const bool continued = w->continued;
+    w->continued = false;
     if (w->part_tokens == 0) return PAL_OK;
     w->part_tokens = 0;
-    w->done.documents++;
+    w->done.documents += !continued;
     return pal_shard_writer_end_document(w->writer, bytes, words, err);
 }
 
@@ -239,8 +246,10 @@ static pal_status put_tokens(work *w, const uint32_t *ids, size_t count, pal_err
 /* Ends the shard, and a document that it cuts; then what was done is recorded. */
 static pal_status finish_shard(work *w, size_t file, const pal_text_place *place, pal_error *err) {
     pal_shard_sums sums;
+    const bool cut = w->part_tokens > 0;
     pal_status st = end_document(w, w->part_bytes, w->part_blanks, err);
     w->part_bytes = w->part_blanks = 0;
+    w->continued = cut;
     if (st) return st;
     pal_shard_writer *writer = w->writer;
     w->writer = NULL;
@@ -266,9 +275,10 @@ static pal_status write_item(work *w, item *it, pal_error *err) {
         return it->st;
     }
     if (!w->begun && it->ids.count && (st = begin_directory(w, err))) return st;
-    if (!w->writer && it->ids.count &&
-        (st = pal_shard_writer_new(&w->writer, w->job->out, w->shard_count, pal_tokenizer_fingerprint(w->tok), (uint32_t)pal_tokenizer_size(w->tok), err)))
-        return st;
+    if (!w->writer && it->ids.count) {
+        if ((st = pal_shard_writer_new(&w->writer, w->job->out, w->shard_count, pal_tokenizer_fingerprint(w->tok), (uint32_t)pal_tokenizer_size(w->tok), err))) return st;
+        if (w->continued) pal_shard_writer_continue(w->writer);
+    }
     if (pal_text_field(w->job->files[it->file], w->job->field)) {
         for (size_t d = 0, begin = 0; d < it->document_count && !st; begin = it->documents[d++].end)
             if (!(st = put_tokens(w, it->ids.data + begin, it->documents[d].end - begin, err))) st = end_document(w, it->documents[d].bytes, it->documents[d].words, err);
@@ -457,7 +467,7 @@ pal_status pal_tokenize(const pal_tokenize_job *job, pal_tokenize_result *result
     result->complete_before = complete;
     if (complete) goto done;
     result->kept = w.done.shards = w.shard_count;
-    for (size_t i = 0; i < w.shard_count; i++) w.done.tokens += w.shards[i].tokens, w.done.documents += w.shards[i].documents;
+    for (size_t i = 0; i < w.shard_count; i++) w.done.tokens += w.shards[i].tokens;
     w.done.resumed = w.place.offset;
     for (size_t i = 0; i < w.file && i < j.count; i++) w.done.resumed += file_bytes(j.files[i]);
     result->began = true;

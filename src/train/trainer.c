@@ -32,6 +32,7 @@ typedef struct {
     double last_loss, last_norm, rate;
     double log_seconds, tokens_per_s; /* clock at the last line; smoothed speed */
     uint64_t log_tokens;
+    double update_seconds, data_seconds; /* since the last line: in updates, and of them waiting for batches */
     char *sample;             /* of the evaluation just made, for the report */
 } training;
 
@@ -111,7 +112,9 @@ static pal_status update(training *s, pal_error *err) {
     for (int micro = 0; micro < o->accumulate; micro++) {
         pal_batch batch;
         pal_loss loss;
+        const double asked = now();
         if ((st = task->batch(task->self, s->stage, s->stage_step, micro, &batch, err))) return st;
+        s->data_seconds += now() - asked;
         size_t trained = 0;
         for (int i = 0; i < batch.tokens; i++) trained += batch.targets[i] != PAL_IGNORE;
         const float scale = trained ? 1.0f / ((float)trained * (float)o->accumulate) : 0.0f;
@@ -153,9 +156,10 @@ static pal_status evaluate(training *s, json_t *line, pal_error *err) {
 /* A line of metrics: what happened since the last one, and the evaluation if it is due. */
 static pal_status log_line(training *s, bool evaluates, pal_error *err) {
     const double clock = now(), seconds = clock - s->log_seconds;
-    json_t *line = json_pack("{s:I, s:o, s:o, s:I, s:o, s:o}", "step", (json_int_t)s->step, "loss",
+    json_t *line = json_pack("{s:I, s:o, s:o, s:I, s:o, s:o, s:o}", "step", (json_int_t)s->step, "loss",
                              number(s->loss_count ? s->loss_sum / (double)s->loss_count : NAN), "lr", json_real(s->rate), "tokens", (json_int_t)s->tokens,
-                             "tokens_per_s", number(seconds > 0 ? (double)(s->tokens - s->log_tokens) / seconds : NAN), "grad_norm", number(s->last_norm));
+                             "tokens_per_s", number(seconds > 0 ? (double)(s->tokens - s->log_tokens) / seconds : NAN), "data_share",
+                             number(s->update_seconds > 0 ? s->data_seconds / s->update_seconds : NAN), "grad_norm", number(s->last_norm));
     if (task_of(s)->stages > 1) json_object_set_new(line, "stage", json_integer(s->stage));
     if (task_of(s)->score_name && s->loss_count) json_object_set_new(line, "train_accuracy", json_real((double)s->correct / (double)s->loss_count));
     if (s->skipped) json_object_set_new(line, "skipped", json_integer(s->skipped));
@@ -168,6 +172,7 @@ static pal_status log_line(training *s, bool evaluates, pal_error *err) {
     s->loss_count = s->correct = 0;
     s->log_seconds = now();
     s->log_tokens = s->tokens;
+    s->update_seconds = s->data_seconds = 0;
     return pal_metrics_log_write(&s->metrics, line, err);
 }
 
@@ -211,7 +216,8 @@ static pal_status run_stages(training *s, bool *stopped, pal_error *err) {
             const double before = now();
             const uint64_t tokens = s->tokens;
             if ((st = update(s, err))) return st;
-            const double speed = (double)(s->tokens - tokens) / (now() - before);
+            const double seconds = now() - before, speed = (double)(s->tokens - tokens) / seconds;
+            s->update_seconds += seconds;
             s->tokens_per_s = s->tokens_per_s > 0 ? 0.9 * s->tokens_per_s + 0.1 * speed : speed;
             const double accuracy = task_of(s)->score_name && s->loss_count ? (double)s->correct / (double)s->loss_count : NAN;
             const bool last = s->stage_step == stage_steps(s), evaluates = last || due(s->stage_step, o->eval_every);

@@ -85,6 +85,7 @@ with tempfile.TemporaryDirectory() as folder:
         lines = [[json.loads(line) for line in pathlib.Path(d, "metrics.jsonl").read_text().splitlines()] for d in (name, again)]
         for line in lines[0] + lines[1]:
             line.pop("tokens_per_s")
+            assert 0 < line.pop("data_share") < 1
         assert lines[0] == lines[1], name
         last = lines[0][-1]
         assert {"valid_loss", "token_perplexity", "byte_perplexity", "word_perplexity"} <= set(last) and "accuracy" not in last, last

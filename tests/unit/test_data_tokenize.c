@@ -239,6 +239,56 @@ static void stopped_work_goes_on_behind_finished_shards(void **state) {
     pal_context_free(cx);
 }
 
+/* What a part of the set holds: its tokens are bytes of `text` from `at` on, and its documents add up to its sums. */
+static size_t assert_part(const pal_shards *s, pal_shards_part part, const pal_bytes *text, size_t at) {
+    const pal_shards_info *info = pal_shards_info_of(s);
+    uint64_t tokens = 0, bytes = 0, words = 0;
+    for (uint64_t d = 0; d < info->part[part].documents; d++) {
+        const pal_document one = pal_shards_document(s, part, d);
+        for (uint64_t i = 0; i < one.tokens; i++) assert_int_equal(pal_document_token(&one, i), text->data[at++ % text->size]);
+        tokens += one.tokens, bytes += one.bytes, words += one.words;
+    }
+    assert_int_equal(tokens, info->part[part].tokens);
+    assert_int_equal(bytes, info->part[part].bytes);
+    assert_int_equal(words, info->part[part].words);
+    return at;
+}
+
+static void a_text_in_several_shards_is_one_document_to_hold_back_from(void **state) {
+    (void)state;
+    pal_rng rng = pal_rng_at(8, 2);
+    pal_bytes text = { 0 };
+    test_prose(&text, &rng, (3 << 20) - 100000);
+    char path[TEST_PATH], out[TEST_PATH];
+    strcpy(path, in_folder("one.txt"));
+    test_write_file(path, text.data, text.size);
+    pal_context *cx = test_context(1, NULL);
+    const char *files[] = { path, path };
+    /* The cut lies in the last piece, in one before it, and in the first. */
+    for (int i = 0; i < 3; i++) {
+        const double valid = (double[]){ 0.1, 0.4, 0.9 }[i];
+        snprintf(out, sizeof out, "%s%d", in_folder("one-text-"), i);
+        const pal_tokenize_job job = { .files = files, .count = 1, .tokenizer = "bytes", .out = out, .valid = valid, .shard_tokens = 1000000, .cx = cx };
+        assert_int_equal(tokenize(&job).done.documents, 1);
+        pal_shards *s = test_shards_open(out);
+        assert_int_equal(pal_shards_info_of(s)->shards, 3);
+        const double share = (double)pal_shards_info_of(s)->part[PAL_PART_VALID].bytes / (double)text.size;
+        assert_true(share > valid - 1e-5 && share < valid + 1e-5);
+        assert_int_equal(assert_part(s, PAL_PART_VALID, &text, assert_part(s, PAL_PART_TRAIN, &text, 0)), text.size);
+        pal_shards_close(s);
+    }
+    /* Of two such texts a fifth is the second one, not its last piece. */
+    strcpy(out, in_folder("two-texts"));
+    const pal_tokenize_job job = { .files = files, .count = 2, .tokenizer = "bytes", .out = out, .valid = 0.2, .shard_tokens = 1000000, .cx = cx };
+    assert_int_equal(tokenize(&job).done.documents, 2);
+    pal_shards *s = test_shards_open(out);
+    assert_int_equal(assert_part(s, PAL_PART_TRAIN, &text, 0), text.size);
+    assert_int_equal(assert_part(s, PAL_PART_VALID, &text, text.size), 2 * text.size);
+    pal_shards_close(s);
+    pal_bytes_free(&text);
+    pal_context_free(cx);
+}
+
 static void full_disk_leaves_whole_shards_only(void **state) {
     (void)state;
     corpus c = make_corpus((size_t)1 << 18);
@@ -360,6 +410,7 @@ int main(void) {
         cmocka_unit_test(shards_of_a_text_in_blocks_hold_the_ids_of_the_whole),
         cmocka_unit_test(shards_do_not_depend_on_threads),
         cmocka_unit_test(stopped_work_goes_on_behind_finished_shards),
+        cmocka_unit_test(a_text_in_several_shards_is_one_document_to_hold_back_from),
         cmocka_unit_test(full_disk_leaves_whole_shards_only),
         cmocka_unit_test(tokenizing_survives_want_of_memory),
         cmocka_unit_test(bad_text_is_refused_and_leaves_nothing),
