@@ -15,6 +15,8 @@
 #include "base/directory.h"
 #include "base/map.h"
 #include "cli.h"
+#include "format/model_dir.h"
+#include "format/torch_bin.h"
 #include "kernels/matmul/matmul.h"
 #include "plot/runs.h"
 #include "progress.h"
@@ -192,19 +194,9 @@ static bool is_preset(const char *name) {
     return false;
 }
 
-static bool holds_checkpoint(const char *directory) {
-    static const char *const files[] = { "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json" };
-    char path[4096];
-    for (size_t i = 0; i < PAL_COUNT(files); i++) {
-        snprintf(path, sizeof path, "%s/%s", directory, files[i]);
-        if (access(path, F_OK) == 0) return true;
-    }
-    return false;
-}
-
 bool train_starts_from_files(const char *model) {
     if (strchr(model, '/')) return true;
-    return is_preset(model) ? holds_checkpoint(model) : access(model, F_OK) == 0;
+    return is_preset(model) ? (pal_has_safetensors(model) || pal_has_torch(model)) : access(model, F_OK) == 0;
 }
 
 /* The configuration of a new model, and whether it suits the task; of a preset without a vocabulary, with the preset's. */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/context.h"
+#include "base/directory.h"
 #include "base/log.h"
 #include "cli.h"
 #include "model/model.h"
@@ -18,9 +19,8 @@
 
 static bool has_tokenizer(const char *directory) {
     static const char *const names[] = { "tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer.gguf" };
-    char path[4200];
     for (size_t i = 0; i < PAL_COUNT(names); i++)
-        if (snprintf(path, sizeof path, "%s/%s", directory, names[i]) < (int)sizeof path && access(path, F_OK) == 0) return true;
+        if (pal_directory_has(directory, names[i])) return true;
     return false;
 }
 

@@ -10,6 +10,11 @@
 
 enum { PATH = 4096 };
 
+bool pal_directory_has(const char *directory, const char *name) {
+    char path[PATH];
+    return snprintf(path, sizeof path, "%s/%s", directory, name) < (int)sizeof path && access(path, F_OK) == 0;
+}
+
 void pal_make_parents(const char *path) {
     char part[PATH];
     if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part) return;

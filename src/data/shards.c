@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/directory.h"
 #include "base/hash.h"
 #include "base/map.h"
 #include "data/text.h"
@@ -263,8 +264,7 @@ static pal_status open_set(pal_shards *s, const json_t *root, const char *path, 
 }
 
 bool pal_shards_exist(const char *directory) {
-    char path[4096];
-    return !path_of(path, directory, "shards.json", NULL) && access(path, F_OK) == 0;
+    return pal_directory_has(directory, "shards.json");
 }
 
 pal_status pal_shards_open(pal_shards **out, const char *directory, pal_error *err) {
@@ -274,7 +274,7 @@ pal_status pal_shards_open(pal_shards **out, const char *directory, pal_error *e
     pal_status st;
     *out = NULL;
     if ((st = path_of(path, directory, "shards.json", err))) return st;
-    if (access(path, F_OK) != 0) return pal_fail(err, PAL_E_IO, "%s: no shards.json in it: not a finished directory of shards", directory);
+    if (!pal_shards_exist(directory)) return pal_fail(err, PAL_E_IO, "%s: no shards.json in it: not a finished directory of shards", directory);
     if ((st = pal_json_read(&root, path, err))) return st;
     if (!(st = pal_alloc_named((void **)&s, 1, sizeof *s, "a set of shards", err))) {
         if (!(s->path = pal_strdup(directory))) st = pal_fail(err, PAL_E_MEMORY, "no memory for a path");

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/directory.h"
 #include "base/map.h"
 #include "format/run_dir.h"
 
@@ -72,14 +73,8 @@ pal_status pal_json_write(const char *path, const json_t *value, pal_error *err)
     return st;
 }
 
-static bool exists(const char *directory, const char *name) {
-    char path[PATH_MAX_TEXT];
-    if (snprintf(path, sizeof path, "%s/%s", directory, name) >= (int)sizeof path) return false;
-    return access(path, F_OK) == 0;
-}
-
-static bool has_tensors(const char *directory) {
-    return exists(directory, "model.safetensors") || exists(directory, "model.safetensors.index.json");
+bool pal_has_safetensors(const char *directory) {
+    return pal_directory_has(directory, "model.safetensors") || pal_directory_has(directory, "model.safetensors.index.json");
 }
 
 static int by_name(const void *a, const void *b) { return strcmp((*(const pal_tensor *const *)a)->name, (*(const pal_tensor *const *)b)->name); }
@@ -206,7 +201,7 @@ pal_status pal_model_dir_open(pal_model_dir *out, const char *path, bool with_te
     if (stat(path, &info) != 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno));
     if (!S_ISDIR(info.st_mode)) return pal_fail(err, PAL_E_IO, "%s: not a directory; expected a model directory with config.json", path);
     strcpy(resolved, path);
-    st = with_tensors && !has_tensors(path) ? pal_run_newest(path, resolved, sizeof resolved, err) : PAL_OK;
+    st = with_tensors && !pal_has_safetensors(path) ? pal_run_newest(path, resolved, sizeof resolved, err) : PAL_OK;
     if (st == PAL_E_IO) {
         return pal_fail(err, PAL_E_IO, "%s: neither model.safetensors, nor pytorch_model.bin, nor an index of shards, nor a checkpoint is there", path);
     }
@@ -218,7 +213,7 @@ pal_status pal_model_dir_open(pal_model_dir *out, const char *path, bool with_te
     if (!with_tensors) return PAL_OK;
     snprintf(file, sizeof file, "%s/model.safetensors.index.json", resolved);
     /* A single file wins: an index beside it is a leftover. */
-    st = exists(resolved, "model.safetensors") ? open_single(out, err) : open_index(out, file, err);
+    st = pal_directory_has(resolved, "model.safetensors") ? open_single(out, err) : open_index(out, file, err);
     if (!st) return PAL_OK;
 failed:
     pal_model_dir_close(out);

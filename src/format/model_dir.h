@@ -18,6 +18,8 @@ typedef struct pal_model_dir {
     const pal_tensor **tensors; /* all shards, sorted by name */
 } pal_model_dir;
 
+/* Whether a directory holds tensors as safetensors, one file or shards. */
+bool pal_has_safetensors(const char *directory);
 /* Opens by mapping; no tensor is read. with_tensors false reads config.json alone. */
 pal_status pal_model_dir_open(pal_model_dir *out, const char *path, bool with_tensors, pal_error *err);
 void pal_model_dir_close(pal_model_dir *dir); /* a zeroed one is fine */

@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/map.h"
+#include "format/model_dir.h"
 
 enum { PATH = 4096 };
 
@@ -115,11 +116,6 @@ pal_status pal_run_check(const char *folder, json_t **trainer, pal_error *err) {
     return PAL_OK;
 }
 
-static bool exists(const char *folder, const char *name) {
-    char path[PATH];
-    return !join(path, folder, name, NULL) && access(path, F_OK) == 0;
-}
-
 pal_status pal_run_newest(const char *run, char *folder, size_t size, pal_error *err) {
     char checkpoints[PATH], bare[PATH] = "";
     size_t count;
@@ -134,8 +130,8 @@ pal_status pal_run_newest(const char *run, char *folder, size_t size, pal_error 
         json_t *trainer;
         snprintf(name, sizeof name, "step-%lld", (long long)steps[i]);
         if ((st = join(path, checkpoints, name, err))) break;
-        if (!exists(path, "trainer.json")) {
-            if (!*bare && (exists(path, "model.safetensors") || exists(path, "model.safetensors.index.json"))) memcpy(bare, path, sizeof bare);
+        if (!pal_directory_has(path, "trainer.json")) {
+            if (!*bare && pal_has_safetensors(path)) memcpy(bare, path, sizeof bare);
             continue;
         }
         trained = true;

@@ -118,12 +118,6 @@ void pal_source_close(pal_source *source) {
     *source = (pal_source){ 0 };
 }
 
-static bool exists(const char *directory, const char *name) {
-    char path[PATH_MAX_TEXT + 64];
-    snprintf(path, sizeof path, "%s/%s", directory, name);
-    return access(path, F_OK) == 0;
-}
-
 static void close_directory(void *handle) {
     pal_model_dir_close(handle);
     pal_free(handle);
@@ -158,8 +152,7 @@ pal_status pal_source_open(pal_source *out, const char *path, pal_error *err) {
     *out = (pal_source){ 0 };
     if (strlen(path) >= PATH_MAX_TEXT) return pal_fail(err, PAL_E_ARGUMENT, "the path is longer than %d bytes", PATH_MAX_TEXT);
     if (stat(path, &info) != 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno));
-    const bool torch = S_ISDIR(info.st_mode) && !exists(path, "model.safetensors") && !exists(path, "model.safetensors.index.json") &&
-                       (exists(path, "pytorch_model.bin") || exists(path, "pytorch_model.bin.index.json"));
+    const bool torch = S_ISDIR(info.st_mode) && !pal_has_safetensors(path) && pal_has_torch(path);
     if (torch) st = pal_torch_open(out, path, err);
     else if (S_ISREG(info.st_mode)) st = pal_gguf_open(out, path, err);
     else st = open_safetensors(out, path, err);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/directory.h"
 #include "base/context.h"
 #include "format/model_dir.h"
 #include "format/pickle.h"
@@ -227,6 +228,10 @@ static pal_status open_index(pal_source *source, const char *directory, const ch
     pal_free(files);
     json_decref(index);
     return st;
+}
+
+bool pal_has_torch(const char *directory) {
+    return pal_directory_has(directory, "pytorch_model.bin") || pal_directory_has(directory, "pytorch_model.bin.index.json");
 }
 
 pal_status pal_torch_open(pal_source *out, const char *directory, pal_error *err) {
