@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,12 +15,14 @@
 #include "base/map.h"
 #include "bench.h"
 #include "cli.h"
+#include "data/text.h"
 #include "data/tokenize.h"
 #include "progress.h"
+#include "text/strings.h"
 #include "text_model.h"
 
 typedef struct {
-    const char *tokenizer, *encode, *encode_file, *decode, *out;
+    const char *tokenizer, *encode, *encode_file, *decode, *decode_file, *out;
     int train_bpe;
     bool learn_chars, add_special, special_as_text, no_eos;
     const char *field;
@@ -43,35 +46,57 @@ static int print_ids(const pal_tokenizer *tok, const tokenize_options *o, const 
     return st ? cli_fail(err) : CLI_OK;
 }
 
+/* A file whole; '-' and pipes too. */
+typedef struct {
+    pal_map map;
+    pal_bytes bytes;
+    pal_slice text;
+} whole_file;
+
+static int open_whole(whole_file *f, const char *path) {
+    struct stat info;
+    pal_error err;
+    *f = (whole_file){ 0 };
+    if (strcmp(path, "-") != 0 && (stat(path, &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode))) {
+        if (pal_map_open(&f->map, path, &err)) return cli_fail(&err);
+        f->text = (pal_slice){ f->map.data, f->map.size };
+        return CLI_OK;
+    }
+    const int code = text_read(path, &f->bytes);
+    f->text = (pal_slice){ f->bytes.data, f->bytes.size };
+    return code;
+}
+
+static void close_whole(whole_file *f) {
+    pal_bytes_free(&f->bytes);
+    pal_map_close(&f->map);
+}
+
 static int encode_file(const pal_tokenizer *tok, const tokenize_options *o, pal_error *err) {
-    pal_map map = { 0 };
-    pal_bytes text = { 0 };
-    const bool standard = strcmp(o->encode_file, "-") == 0;
-    int code = CLI_OK;
-    if (standard) code = text_read("-", &text);
-    else if (pal_map_open(&map, o->encode_file, err)) code = cli_fail(err);
-    if (!code) code = print_ids(tok, o, standard ? text.data : map.data, standard ? text.size : map.size, err);
-    pal_bytes_free(&text);
-    pal_map_close(&map);
+    whole_file file;
+    int code = open_whole(&file, o->encode_file);
+    if (!code) code = print_ids(tok, o, file.text.data, file.text.size, err);
+    close_whole(&file);
     return code;
 }
 
 /* "1 2 3", separated by blanks or commas */
-static int decode(const pal_tokenizer *tok, const char *list, pal_error *err) {
+static int decode(const pal_tokenizer *tok, pal_slice list, const char *where, pal_error *err) {
+    static const char between[] = " \t\r\n,";
     pal_decoder *decoder;
     pal_bytes text = { 0 };
     int code = CLI_OK;
     if (pal_decoder_new(&decoder, tok, false, err)) return cli_fail(err);
-    for (const char *at = list; code == CLI_OK;) {
-        char *end;
-        at += strspn(at, " \t\r\n,");
-        if (!*at) break;
-        errno = 0;
-        const unsigned long id = strtoul(at, &end, 10);
-        if (*at < '0' || *at > '9' || errno || id > UINT32_MAX || (*end && !strchr(" \t\r\n,", *end)))
-            code = cli_error(CLI_USAGE, "--decode expects ids separated by blanks, found '%.20s'", at);
+    for (size_t at = 0; code == CLI_OK;) {
+        while (at < list.size && list.data[at] && strchr(between, list.data[at])) at++;
+        if (at == list.size) break;
+        const size_t start = at;
+        uint64_t id = 0;
+        for (; at < list.size && list.data[at] >= '0' && list.data[at] <= '9' && id <= UINT32_MAX; at++) id = 10 * id + (uint64_t)(list.data[at] - '0');
+        const bool ended = at == list.size || (list.data[at] && strchr(between, list.data[at]));
+        if (at == start || id > UINT32_MAX || !ended)
+            code = cli_error(CLI_USAGE, "%s expects ids separated by blanks, found '%.*s'", where, (int)(list.size - start < 20 ? list.size - start : 20), list.data + start);
         else if (pal_decoder_push(decoder, (uint32_t)id, &text, err)) code = cli_fail(err);
-        at = end;
     }
     if (code == CLI_OK && pal_decoder_finish(decoder, &text, err)) code = cli_fail(err);
     if (code == CLI_OK && text.size) fwrite(text.data, 1, text.size, stdout);
@@ -80,29 +105,93 @@ static int decode(const pal_tokenizer *tok, const char *list, pal_error *err) {
     return code;
 }
 
+static int decode_file(const pal_tokenizer *tok, const char *path, pal_error *err) {
+    whole_file file;
+    int code = open_whole(&file, path);
+    if (!code) code = decode(tok, file.text, "--decode-file", err);
+    close_whole(&file);
+    return code;
+}
+
+/* What a vocabulary is learned from: plain files whole, of JSONL the documents. */
+typedef struct {
+    whole_file *files;
+    int file_count;
+    pal_slice *texts;
+    size_t count, capacity;
+} learn_from;
+
+static int add_documents(learn_from *l, whole_file *file, const char *path, const char *field) {
+    pal_documents *documents;
+    pal_error err;
+    pal_slice text;
+    bool found;
+    const size_t first = l->count;
+    pal_status st = pal_documents_open(&documents, path, field, PAL_DOCUMENT_MAX, &err);
+    if (st) return cli_fail(&err);
+    while (!(st = pal_documents_next(documents, &text, &found, &err)) && found) {
+        if ((st = pal_bytes_append(&file->bytes, text.data, text.size, &err))) break;
+        if ((st = pal_grow((void **)&l->texts, &l->capacity, l->count, l->count + 1, sizeof *l->texts, &err))) break;
+        l->texts[l->count++] = (pal_slice){ NULL, text.size };
+    }
+    pal_documents_close(documents);
+    const unsigned char *at = file->bytes.data; /* which has moved while it grew */
+    for (size_t i = first; i < l->count; at += l->texts[i++].size) l->texts[i].data = at;
+    return st ? cli_fail(&err) : CLI_OK;
+}
+
+static int open_texts(learn_from *l, const tokenize_options *o, const char **files, int count) {
+    pal_error err;
+    int code = CLI_OK;
+    if (pal_alloc_named((void **)&l->files, (size_t)count, sizeof *l->files, "a list of files", &err)) return cli_fail(&err);
+    for (int i = 0; i < count && !code; i++) {
+        const char *field = pal_text_field(files[i], o->field);
+        l->file_count = i + 1;
+        if (field) {
+            code = add_documents(l, &l->files[i], files[i], field);
+            continue;
+        }
+        if ((code = open_whole(&l->files[i], files[i]))) break;
+        if (pal_grow((void **)&l->texts, &l->capacity, l->count, l->count + 1, sizeof *l->texts, &err)) return cli_fail(&err);
+        l->texts[l->count++] = l->files[i].text;
+    }
+    return code;
+}
+
+/* A directory of something else, where a learned vocabulary (NULL: not yet) would be taken for its own. */
+static int check_vocabulary_home(const char *out, const pal_tokenizer *learned) {
+    static const char *const others[] = { "shards.json", "tokenize.json", "config.json", "tokenizer.model", "tokenizer.gguf", "vocab.json" };
+    pal_tokenizer *there;
+    pal_error err;
+    for (size_t i = 0; i < PAL_COUNT(others); i++)
+        if (pal_directory_has(out, others[i])) return cli_error(CLI_USAGE, "%s holds %s, which another vocabulary does not fit; choose another directory", out, others[i]);
+    if (!learned || !pal_directory_has(out, "tokenizer.json")) return CLI_OK;
+    const bool same = pal_tokenizer_open(&there, out, &err) == PAL_OK && pal_tokenizer_fingerprint(there) == pal_tokenizer_fingerprint(learned);
+    pal_tokenizer_close(there);
+    return same ? CLI_OK : cli_error(CLI_USAGE, "%s holds another tokenizer.json, which would be lost; choose another directory", out);
+}
+
 static int learn(const tokenize_options *o, const char **files, int count, pal_error *err) {
     pal_tokenizer *tok = NULL;
-    pal_map *maps = pal_alloc((size_t)count, sizeof *maps);
-    pal_slice *texts = pal_alloc((size_t)count, sizeof *texts);
+    learn_from from = { 0 };
     pal_status st = PAL_OK;
-    int code = CLI_OK;
     bool made = false; /* a directory that nothing was learned for is not left behind */
-    if (!maps || !texts) st = pal_fail(err, PAL_E_MEMORY, "no memory for a list of %d files", count);
-    for (int i = 0; i < count && !st; i++)
-        if (!(st = pal_map_open(&maps[i], files[i], err))) texts[i] = (pal_slice){ maps[i].data, maps[i].size };
-    if (!st) pal_make_parents(o->out);
-    if (!st && !(made = mkdir(o->out, 0777) == 0) && errno != EEXIST) st = pal_fail(err, PAL_E_IO, "%s: cannot make this directory: %s", o->out, strerror(errno));
-    if (!st) st = o->learn_chars ? pal_tokenizer_learn_chars(&tok, texts, (size_t)count, err) : pal_tokenizer_train_bpe(&tok, texts, (size_t)count, (size_t)o->train_bpe, err);
-    if (!st) st = pal_tokenizer_save(tok, o->out, err);
-    if (st && made) rmdir(o->out);
+    int code = check_vocabulary_home(o->out, NULL);
+    if (!code) code = open_texts(&from, o, files, count);
+    if (!code) pal_make_parents(o->out);
+    if (!code && !(made = mkdir(o->out, 0777) == 0) && errno != EEXIST) code = cli_error(CLI_USAGE, "%s: cannot make this directory: %s", o->out, strerror(errno));
+    if (!code) st = o->learn_chars ? pal_tokenizer_learn_chars(&tok, from.texts, from.count, err) : pal_tokenizer_train_bpe(&tok, from.texts, from.count, (size_t)o->train_bpe, err);
+    if (!code && !st) code = check_vocabulary_home(o->out, tok);
+    if (!code && !st) st = pal_tokenizer_save(tok, o->out, err);
     if (st) code = cli_fail(err);
-    else fprintf(stderr, "%s: %zu ids (%s)\n", o->out, pal_tokenizer_size(tok), pal_tokenizer_kind(tok));
-    if (!st && !o->learn_chars && pal_tokenizer_size(tok) < (size_t)o->train_bpe)
+    if (code && made) rmdir(o->out);
+    if (!code) fprintf(stderr, "%s: %zu ids (%s)\n", o->out, pal_tokenizer_size(tok), pal_tokenizer_kind(tok));
+    if (!code && !o->learn_chars && pal_tokenizer_size(tok) < (size_t)o->train_bpe)
         fprintf(stderr, "The text had no more pairs that occur twice: %zu ids instead of %d.\n", pal_tokenizer_size(tok), o->train_bpe);
     pal_tokenizer_close(tok);
-    for (int i = 0; i < count && maps; i++) pal_map_close(&maps[i]);
-    pal_free(maps);
-    pal_free(texts);
+    for (int i = 0; i < from.file_count; i++) close_whole(&from.files[i]);
+    pal_free(from.files);
+    pal_free(from.texts);
     return code;
 }
 
@@ -132,6 +221,10 @@ static bool show_shards(void *user, const pal_tokenize_progress *p) {
     return !interrupted;
 }
 
+static void tell_kept(char *out, size_t size, size_t shards) {
+    if (shards) snprintf(out, size, "; %zu finished shard%s kept, and the same command goes on behind %s", shards, shards == 1 ? " is" : "s are", shards == 1 ? "it" : "them");
+}
+
 static int write_shards(const tokenize_options *o, const char **files, int count) {
     pal_context *cx;
     pal_error err;
@@ -159,13 +252,15 @@ static int write_shards(const tokenize_options *o, const char **files, int count
     if (view.open) fputs("\r\033[K", stderr);
     if (st) {
         char kept[96] = "";
-        if (r.done.shards) snprintf(kept, sizeof kept, "; %zu finished shards are kept, and the same command goes on behind them", r.done.shards);
+        if (st == PAL_E_IO || st == PAL_E_MEMORY) tell_kept(kept, sizeof kept, r.done.shards);
         code = cli_error((st == PAL_E_IO && r.began) || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s%s", err.text, kept);
     } else if (r.complete_before) {
         fprintf(stderr, "%s is complete; nothing to do\n", o->out);
     } else {
-        if (r.kept) fprintf(stderr, "%zu finished shards of an earlier run were kept\n", r.kept);
-        if (r.stopped) code = cli_error(CLI_FAILED, "stopped; %zu finished shards are kept, and the same command goes on behind them", r.done.shards);
+        char kept[96] = "; nothing was finished yet";
+        if (r.kept) fprintf(stderr, "%zu finished shard%s of an earlier run %s kept\n", r.kept, r.kept == 1 ? "" : "s", r.kept == 1 ? "was" : "were");
+        tell_kept(kept, sizeof kept, r.done.shards);
+        if (r.stopped) code = cli_error(CLI_FAILED, "stopped%s", kept);
         else
             fprintf(stderr, "%s: %llu tokens, %llu document%s, %zu shard%s; %.1f MB in %.1f s (%.1f MB/s)\n", o->out, (unsigned long long)r.done.tokens,
                     (unsigned long long)r.done.documents, r.done.documents == 1 ? "" : "s", r.done.shards, r.done.shards == 1 ? "" : "s", (double)r.done.bytes / 1e6,
@@ -178,7 +273,7 @@ static int write_shards(const tokenize_options *o, const char **files, int count
 
 int cmd_tokenize(int argc, char **argv) {
     enum { MAX_FILES = 4096 };
-    tokenize_options o = { 0 };
+    tokenize_options o = { .train_bpe = INT_MIN };
     pal_error err;
     pal_tokenizer *tok;
     static const char *files[MAX_FILES];
@@ -188,12 +283,13 @@ int cmd_tokenize(int argc, char **argv) {
         { "encode", OPT_TEXT, &o.encode, "TEXT", "print the ids of TEXT on one line" },
         { "encode-file", OPT_TEXT, &o.encode_file, "FILE", "print the ids of a whole file ('-': standard input) on one line" },
         { "decode", OPT_TEXT, &o.decode, "IDS", "print the text of IDS, byte for byte and without a newline" },
+        { "decode-file", OPT_TEXT, &o.decode_file, "FILE", "the same for the ids in a file ('-': standard input)" },
         { "add-special", OPT_FLAG, &o.add_special, NULL, "encode: put the tokenizer's own tokens (BOS, EOS) around the text" },
         { "special-as-text", OPT_FLAG, &o.special_as_text, NULL, "encode: '<|endoftext|>' in the text is ordinary text" },
         { "train-bpe", OPT_INT, &o.train_bpe, "N", "learn a byte-level BPE vocabulary of N ids from the files" },
         { "learn-chars", OPT_FLAG, &o.learn_chars, NULL, "learn a vocabulary of the characters in the files" },
         { "out", OPT_TEXT, &o.out, "DIR", "where shards of the files' tokens go, or a learned vocabulary (tokenizer.json)" },
-        { "field", OPT_TEXT, &o.field, "NAME", "shards: the files are JSONL, the text is in this field (default: 'text' of *.jsonl)" },
+        { "field", OPT_TEXT, &o.field, "NAME", "the files are JSONL, the text is in this field (default: 'text' of *.jsonl)" },
         { "valid", OPT_FLOAT, &o.valid, "F", "shards: hold back this fraction at the end, of the documents or of the only one" },
         { "no-eos", OPT_FLAG, &o.no_eos, NULL, "shards: do not end documents with the tokenizer's end-of-text token" },
         { "shard-tokens", OPT_LONG, &o.shard_tokens, "N", "shards: tokens in each (default 67108864)" },
@@ -214,21 +310,23 @@ int cmd_tokenize(int argc, char **argv) {
     int code = cli_parse(&usage, argc, argv, files, MAX_FILES, &count);
     if (code) return code < 0 ? CLI_OK : code;
 
-    const bool learns = o.train_bpe || o.learn_chars;
-    const bool shards = count && o.out && !learns && !o.encode && !o.encode_file && !o.decode;
-    const int actions = !!o.encode + !!o.encode_file + !!o.decode + !!o.train_bpe + o.learn_chars + shards;
+    const bool trains = o.train_bpe != INT_MIN, learns = trains || o.learn_chars;
+    const bool shards = count && o.out && !learns && !o.encode && !o.encode_file && !o.decode && !o.decode_file;
+    const int actions = !!o.encode + !!o.encode_file + !!o.decode + !!o.decode_file + trains + o.learn_chars + shards;
     if (actions == 0 && count && o.tokenizer) return cli_error(CLI_USAGE, "tokenize: shards of the files need --out DIR");
-    if (actions != 1) return cli_error(CLI_USAGE, "tokenize needs exactly one of --encode, --encode-file, --decode, --train-bpe, --learn-chars, or FILE... with --out DIR");
+    if (actions != 1) return cli_error(CLI_USAGE, "tokenize needs exactly one of --encode, --encode-file, --decode, --decode-file, --train-bpe, --learn-chars, or FILE... with --out DIR");
     if (learns && !o.out) return cli_error(CLI_USAGE, "--%s needs --out DIR for the vocabulary", o.learn_chars ? "learn-chars" : "train-bpe");
     if (learns && count == 0) return cli_error(CLI_USAGE, "--%s needs at least one FILE to learn from", o.learn_chars ? "learn-chars" : "train-bpe");
-    if (o.train_bpe < 0) return cli_error(CLI_USAGE, "--train-bpe expects a number of ids, found %d", o.train_bpe);
+    if (trains && o.train_bpe < 1) return cli_error(CLI_USAGE, "--train-bpe expects a number of ids, found %d", o.train_bpe);
     if (learns) return learn(&o, files, count, &err);
     if (count && !shards) return cli_error(CLI_USAGE, "tokenize: unexpected argument '%s'; see 'palimpsa tokenize --help'", files[0]);
     if (!o.tokenizer) return cli_error(CLI_USAGE, "tokenize needs --tokenizer");
     if (shards) return write_shards(&o, files, count);
     if (pal_tokenizer_open(&tok, o.tokenizer, &err)) return cli_fail(&err);
     if (o.encode) code = print_ids(tok, &o, o.encode, strlen(o.encode), &err);
-    else code = o.encode_file ? encode_file(tok, &o, &err) : decode(tok, o.decode, &err);
+    else if (o.encode_file) code = encode_file(tok, &o, &err);
+    else if (o.decode_file) code = decode_file(tok, o.decode_file, &err);
+    else code = decode(tok, (pal_slice){ (const unsigned char *)o.decode, strlen(o.decode) }, "--decode", &err);
     pal_tokenizer_close(tok);
     return code;
 }

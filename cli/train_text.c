@@ -52,7 +52,11 @@ static int text_to_shards(const train_options *o, const char *file, const char *
     const bool fresh = access(o->out, F_OK) != 0;
     if (pal_make_directory(o->out, &err)) return cli_fail_writing(&err);
     const pal_tokenize_job job = { .files = &file, .count = 1, .field = o->field, .out = out, .tokenizer = tokenizer, .no_eos = o->no_eos, .valid = valid, .cx = cx };
-    const pal_status st = pal_tokenize(&job, &r, &err);
+    pal_status st = pal_tokenize(&job, &r, &err);
+    if (st == PAL_E_ARGUMENT && !r.began && pal_directory_has(out, "tokenize.json") && !pal_directory_has(o->out, "config.json")) {
+        pal_remove_directory(out); /* left by a run with other options, which never began */
+        st = pal_tokenize(&job, &r, &err);
+    }
     if (st && fresh) rmdir(o->out); /* when nothing is in it */
     if (st) return r.began ? cli_fail_writing(&err) : cli_fail(&err);
     if (!r.complete_before)
@@ -157,6 +161,19 @@ static int open_valid(train_text *t, const train_options *o, pal_text_options *p
     return CLI_OK;
 }
 
+/* Characters are learned from a text, and those of two texts differ. */
+static int check_chars(const train_options *o) {
+    char item[NAME];
+    int texts = 0;
+    double weight;
+    for (const char *at = o->data; *at; at += strcspn(at, ","), at += *at == ',') {
+        if (snprintf(item, sizeof item, "%.*s", (int)strcspn(at, ","), at) >= (int)sizeof item || split_weight(item, &weight)) continue; /* refused later */
+        texts += !is_directory(item);
+    }
+    if (texts <= 1) return CLI_OK;
+    return cli_error(CLI_USAGE, "--tokenizer chars learns from one text, and --data has %d; learn from all of them first: palimpsa tokenize --learn-chars --out DIR FILE...", texts);
+}
+
 /* The tokenizer that was asked for, and the one that a model's directory may hold: its ids are what the model was trained with.
  * path: where the latter is, or "". */
 static int open_tokenizers(train_text *t, const train_options *o, char *path, size_t size) {
@@ -169,7 +186,8 @@ static int open_tokenizers(train_text *t, const train_options *o, char *path, si
         else snprintf(path, size, "%s", source.path);
         pal_source_close(&source);
     }
-    if (!o->tokenizer || strcmp(o->tokenizer, "chars") == 0) return CLI_OK;
+    if (!o->tokenizer) return CLI_OK;
+    if (strcmp(o->tokenizer, "chars") == 0) return t->own ? cli_error(CLI_USAGE, "--tokenizer chars: --model %s has a vocabulary of its own; leave --tokenizer out", o->model) : check_chars(o);
     if (pal_tokenizer_open(&t->asked, o->tokenizer, &err)) {
         t->asked = NULL;
         return cli_fail(&err);

@@ -439,31 +439,41 @@ typedef struct {
     uint64_t tokens, bytes, words; /* what it holds */
 } valid_place;
 
-/* Where the last fraction of a set's only text begins, which may lie in several shards: behind that token where the text before it
- * is long enough. */
+/* The text that token i of the only document's piece p stands for; none for the token that ends the document. */
+static pal_slice text_of(const pal_shards *s, const pal_shards_summary *m, uint64_t p, const pal_document *d, uint64_t i) {
+    if (m->eos >= 0 && i + 1 == d->tokens && p + 1 == s->info.part[PAL_PART_ALL].documents) return (pal_slice){ 0 };
+    return pal_tokenizer_text(m->tokenizer, pal_document_token(d, i));
+}
+
+static uint64_t text_bytes(const pal_shards *s, const pal_shards_summary *m, uint64_t p, uint64_t from) {
+    const pal_document d = whole(s, p);
+    uint64_t bytes = 0;
+    for (uint64_t i = from; i < d.tokens; i++) bytes += text_of(s, m, p, &d, i).size;
+    return bytes;
+}
+
+/* Where the last fraction of a set's only text begins, which may lie in several shards. A normaliser or bytes that are not UTF-8
+ * make the text of the tokens another than the original, so the fraction is of the former; and two tokens must be left, or there
+ * is nothing to predict. */
 static bool cut_text(const pal_shards *s, const pal_shards_summary *m, valid_place *v) {
     const uint64_t pieces = s->info.part[PAL_PART_ALL].documents;
-    uint64_t bytes = 0, seen = 0;
-    for (size_t i = 0; i < m->count; i++) bytes += m->shards[i].bytes;
-    const uint64_t rest = (uint64_t)((double)bytes * (1 - m->valid) + 1e-6);
-    pal_document d = whole(s, 0);
-    while (v->document + 1 < pieces && seen + d.bytes <= rest) {
-        seen += d.bytes;
-        d = whole(s, ++v->document);
-    }
-    while (v->token < d.tokens && seen < rest) seen += pal_tokenizer_text(m->tokenizer, pal_document_token(&d, v->token++)).size;
-    if (v->token == d.tokens && v->document + 1 < pieces) d = whole(s, ++v->document), v->token = 0;
-    if ((v->document == 0 && v->token == 0) || v->token == d.tokens) return false;
+    uint64_t all = 0, p = 0;
+    for (uint64_t i = 0; i < pieces; i++) all += text_bytes(s, m, i, 0);
+    uint64_t before = (uint64_t)((double)all * (1 - m->valid) + 1e-6), piece;
+    for (; (piece = text_bytes(s, m, p, 0)) <= before && p + 1 < pieces; p++) before -= piece;
+    const pal_document d = whole(s, p);
+    uint64_t seen = 0, token = 0, words = p + 1 == pieces; /* words are runs of white space + 1, which the last piece counts */
     bool blank = false;
-    for (uint64_t i = v->token; i < d.tokens; i++) v->words += pal_text_blanks(pal_tokenizer_text(m->tokenizer, pal_document_token(&d, i)), &blank);
-    v->tokens = d.tokens - v->token;
-    v->bytes = seen < bytes ? bytes - seen : 0;
-    v->words += v->document + 1 == pieces; /* words are runs of white space + 1, and the last piece counts the one */
-    for (uint64_t i = v->document + 1; i < pieces; i++) {
+    while (token < d.tokens && seen < before) seen += text_of(s, m, p, &d, token++).size;
+    for (uint64_t i = token; i < d.tokens; i++) words += pal_text_blanks(text_of(s, m, p, &d, i), &blank);
+    const double share = piece ? (double)(piece - seen) / (double)piece : 0;
+    *v = (valid_place){ .document = p, .token = token, .tokens = d.tokens - token, .words = words < d.words ? words : d.words };
+    v->bytes = piece == d.bytes ? piece - seen : (uint64_t)((double)d.bytes * share + 0.5);
+    for (uint64_t i = p + 1; i < pieces; i++) {
         const pal_document later = whole(s, i);
-        v->tokens += later.tokens, v->words += later.words;
+        v->tokens += later.tokens, v->bytes += later.bytes, v->words += later.words;
     }
-    return true;
+    return (p || token) && token < d.tokens && v->tokens >= (m->eos >= 0 ? 3 : 2);
 }
 
 /* Where the last fraction begins: its last documents, or the end of the only one. */
@@ -506,7 +516,7 @@ pal_status pal_shards_finish(const char *directory, const pal_shards_summary *m,
         s.info.part[PAL_PART_ALL].documents += m->shards[i].documents;
     }
     if (m->valid > 0 && !find_valid(&s, m, &v)) {
-        st = pal_fail(err, PAL_E_ARGUMENT, "%s: %" PRIu64 " tokens are too few to hold a fraction of %g back for validation", directory, tokens, m->valid);
+        st = pal_fail(err, PAL_E_ARGUMENT, "%s: %" PRIu64 " tokens are too few to hold a fraction of %.9g back for validation", directory, tokens, m->valid);
         goto done;
     }
     if (m->valid > 0)

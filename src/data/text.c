@@ -123,6 +123,28 @@ pal_status pal_text_open(pal_text **out, const char *path, pal_text_unit unit, s
     return PAL_OK;
 }
 
+/* The character that ends data[0 .. size); false when it is not UTF-8. */
+static bool last_character(const unsigned char *data, size_t size, uint32_t *code) {
+    for (size_t length = 1; length <= 4 && length <= size; length++)
+        if ((data[size - length] & 0xC0) != 0x80) return pal_utf8_read(data + size - length, length, code) == length;
+    return false;
+}
+
+static bool is_word(uint32_t c) { return c >= 0x80 || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }
+
+pal_text_unit pal_text_unit_of(pal_cut cut) {
+    switch (cut) {
+    case PAL_CUT_NEVER: return PAL_TEXT_WHOLE;
+    case PAL_CUT_WORDS:
+    case PAL_CUT_BLANKS: return PAL_TEXT_WORDS;
+    case PAL_CUT_LINES: return PAL_TEXT_WORDS_OR_LINES;
+    case PAL_CUT_CHARACTERS: return PAL_TEXT_CHARACTERS;
+    }
+    return PAL_TEXT_WHOLE;
+}
+
+enum { BLANK_SIGN = 0x2581 }; /* SentencePiece's own sign for a blank, with which a blank would join */
+
 /* The largest cut of data[0 .. size) that the unit allows; 0: there is none. More text follows. */
 static size_t cut_at(pal_text_unit unit, const unsigned char *data, size_t size) {
     size_t i = size;
@@ -136,13 +158,13 @@ static size_t cut_at(pal_text_unit unit, const unsigned char *data, size_t size)
         if (i > 1 && data[i - 1] >= 0xC0) return i - 1;                                    /* which is cut off whole */
         return size;
     case PAL_TEXT_WORDS:
-        /* Before a lone blank between an ASCII character and a word (text/cut.c says why). */
+    case PAL_TEXT_WORDS_OR_LINES: /* text/cut.c says why there */
         for (i = size > 5 ? size - 5 : 0; i > 0; i--) {
-            uint32_t code = data[i + 1];
-            if (data[i] != ' ' || data[i - 1] == ' ' || data[i - 1] >= 0x80) continue;
-            if (code >= 0x80 && !pal_utf8_read(data + i + 1, size - i - 1, &code)) continue;
-            const bool word = (code >= '0' && code <= '9') || (code >= 'A' && code <= 'Z') || (code >= 'a' && code <= 'z') || (code >= 0x80 && !is_white(code));
-            if (word) return i;
+            uint32_t before, behind;
+            if (data[i] != ' ' && !(data[i] == '\n' && unit == PAL_TEXT_WORDS_OR_LINES)) continue;
+            if (!last_character(data, i, &before) || !pal_utf8_read(data + i + 1, size - i - 1, &behind) || is_white(behind)) continue;
+            if (data[i] == '\n' && !is_white(before)) return i + 1;
+            if (data[i] == ' ' && before != ' ' && before != BLANK_SIGN && is_word(behind)) return i;
         }
         return 0;
     }
@@ -169,7 +191,7 @@ pal_status pal_text_read(pal_text *t, pal_text_block *b, bool *found, pal_error 
                 return pal_fail(err, PAL_E_FORMAT, "%s: line %" PRIu64 " is longer than %zu bytes, the most that a line may have", name_of(t), t->place.line + 1, t->most);
             if (t->unit == PAL_TEXT_WHOLE)
                 return pal_fail(err, PAL_E_FORMAT, "%s: longer than %zu bytes, the most that can be taken as one document here", name_of(t), t->most);
-            return pal_fail(err, PAL_E_FORMAT, "%s: no blank between words in the %zu bytes from byte %" PRIu64 " on: too long for one piece", name_of(t), t->most,
+            return pal_fail(err, PAL_E_FORMAT, "%s: no place to cut it, as a blank between words, in the %zu bytes from byte %" PRIu64 " on: too long for one piece", name_of(t), t->most,
                             t->place.offset);
         }
         want = want * 2 < t->most ? want * 2 : t->most;
@@ -184,15 +206,8 @@ pal_status pal_text_read(pal_text *t, pal_text_block *b, bool *found, pal_error 
     if (t->unit == PAL_TEXT_LINES) {
         for (const unsigned char *at = b->bytes.data, *end = at + cut; at < end && (at = memchr(at, '\n', (size_t)(end - at))); at++) b->next.line++;
     } else {
-        /* Its end alone decides, but a character may begin up to three bytes before. */
-        const size_t tail = cut < 4 ? cut : 4;
-        bool blank = false;
-        for (size_t from = cut - tail; from < cut; from++) {
-            uint32_t code;
-            const size_t length = pal_utf8_read(b->bytes.data + from, cut - from, &code);
-            if (length == cut - from) blank = is_white(code);
-        }
-        b->next.blank = blank;
+        uint32_t code;
+        b->next.blank = last_character(b->bytes.data, cut, &code) && is_white(code);
     }
     t->place = b->next;
     return PAL_OK;
@@ -222,7 +237,9 @@ pal_status pal_text_parse(const char *path, const char *field, uint64_t line, pa
     while (i < json.size && (json.data[i] == ' ' || json.data[i] == '\t' || json.data[i] == '\r' || json.data[i] == '\n')) i++;
     if (i == json.size) return PAL_OK;
     const char *name = strcmp(path, "-") == 0 ? "standard input" : path;
-    json_t *root = json_loadb((const char *)json.data, json.size, JSON_ALLOW_NUL, &why);
+    const size_t mark = line == 1 && json.size >= 3 && memcmp(json.data, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0; /* byte order */
+    /* Numbers in other fields may be of any size. */
+    json_t *root = json_loadb((const char *)json.data + mark, json.size - mark, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
     if (!root) return pal_fail(err, PAL_E_FORMAT, "%s: line %" PRIu64 ": %s", name, line, why.text);
     const json_t *value;
     if (pal_text_field_pairs(field)) {

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "palimpsa/tokenizer.h"
+#include "text/cut.h"
 
 /* JSONL when a field is named, or when the name ends in .jsonl or .ndjson (the field is then "text"); NULL: plain text. */
 const char *pal_text_field(const char *path, const char *field);
@@ -19,7 +20,8 @@ uint64_t pal_text_blanks(pal_slice text, bool *blank);
 uint64_t pal_text_words(pal_slice text);
 
 /* Where a block may end. */
-typedef enum pal_text_unit { PAL_TEXT_LINES, PAL_TEXT_WHOLE, PAL_TEXT_WORDS, PAL_TEXT_CHARACTERS } pal_text_unit;
+typedef enum pal_text_unit { PAL_TEXT_LINES, PAL_TEXT_WHOLE, PAL_TEXT_WORDS, PAL_TEXT_WORDS_OR_LINES, PAL_TEXT_CHARACTERS } pal_text_unit;
+pal_text_unit pal_text_unit_of(pal_cut cut);
 
 /* Where reading stands: enough to go on from here in another process. */
 typedef struct pal_text_place {

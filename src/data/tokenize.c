@@ -13,6 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/directory.h"
+#include "base/log.h"
 #include "base/parallel.h"
 #include "data/text.h"
 #include "format/model_dir.h"
@@ -60,7 +61,7 @@ typedef struct {
     bool continued;          /* that document has tokens in the shard before */
     uint64_t total, before;  /* bytes of all files, and of those before `file` */
     pal_tokenize_progress done;
-    bool begun; /* the directory is made */
+    bool made, begun; /* the directory: this call made it; it is ready */
 } work;
 
 static const char *name_of(const char *path) { return strcmp(path, "-") == 0 ? "standard input" : path; }
@@ -126,6 +127,21 @@ static pal_status path_of(char path[4096], const char *directory, const char *na
     return PAL_OK;
 }
 
+/* A path may be any bytes, JSON holds UTF-8: another one is told by its bytes. */
+static json_t *path_json(const char *path) {
+    json_t *name = json_string(path);
+    if (name) return name;
+    pal_bytes hex = { 0 };
+    for (size_t i = 0; path[i]; i++) {
+        char digits[3];
+        snprintf(digits, sizeof digits, "%02x", (unsigned char)path[i]);
+        if (pal_bytes_append(&hex, digits, 2, NULL)) break;
+    }
+    name = json_pack("{s:s%}", "bytes", hex.data ? (const char *)hex.data : "", hex.size);
+    pal_bytes_free(&hex);
+    return name;
+}
+
 static json_t *describe(const work *w) {
     const pal_tokenize_job *j = w->job;
     char hex[17];
@@ -133,12 +149,11 @@ static json_t *describe(const work *w) {
     for (size_t i = 0; i < j->count; i++) {
         struct stat info;
         const bool known = strcmp(j->files[i], "-") != 0 && stat(j->files[i], &info) == 0;
-        json_array_append_new(files, json_pack("{s:s, s:I, s:I}", "name", j->files[i], "bytes", known ? (json_int_t)info.st_size : 0, "modified",
+        json_array_append_new(files, json_pack("{s:o, s:I, s:I}", "name", path_json(j->files[i]), "bytes", known ? (json_int_t)info.st_size : 0, "modified",
                                                known ? (json_int_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec : 0));
     }
     snprintf(hex, sizeof hex, "%016" PRIx64, pal_tokenizer_fingerprint(w->tok));
-    return json_pack("{s:s, s:o, s:s?, s:b, s:f, s:I}", "tokenizer", hex, "files", files, "field", j->field, "eos", w->eos >= 0, "valid", j->valid, "shard_tokens",
-                     (json_int_t)j->shard_tokens);
+    return json_pack("{s:s, s:o, s:s?, s:b, s:I}", "tokenizer", hex, "files", files, "field", j->field, "eos", w->eos >= 0, "shard_tokens", (json_int_t)j->shard_tokens);
 }
 
 static pal_status save_place(const work *w, size_t file, const pal_text_place *place, pal_error *err) {
@@ -149,7 +164,7 @@ static pal_status save_place(const work *w, size_t file, const pal_text_place *p
         json_array_append_new(shards, json_pack("[I, I, I, I, I]", (json_int_t)s->documents, (json_int_t)s->tokens, (json_int_t)s->bytes, (json_int_t)s->words,
                                                 (json_int_t)s->checksum));
     }
-    json_t *root = json_pack("{s:O, s:I, s:{s:I, s:I, s:b, s:b}, s:b, s:I, s:o}", "job", w->description, "file", (json_int_t)file, "place", "offset", (json_int_t)place->offset,
+    json_t *root = json_pack("{s:O, s:f, s:I, s:{s:I, s:I, s:b, s:b}, s:b, s:I, s:o}", "job", w->description, "valid", w->job->valid, "file", (json_int_t)file, "place", "offset", (json_int_t)place->offset,
                              "line", (json_int_t)place->line, "inside", place->inside, "blank", place->blank, "cut", w->continued, "documents",
                              (json_int_t)w->done.documents, "shards", shards);
     pal_status st = path_of(path, w->job->out, "tokenize.json", err);
@@ -190,18 +205,27 @@ static void tidy(const work *w) {
 
 /* Takes over what an earlier call of the same job has done; refuses a directory of another one. */
 static pal_status load_place(work *w, bool *complete, pal_error *err) {
+    static const char *const others[] = { "config.json", "tokenizer.json", "tokenizer.model", "tokenizer.gguf", "vocab.json" };
     char path[4096];
     json_t *root = NULL;
     pal_status st;
     *complete = false;
     const bool finished = pal_shards_exist(w->job->out);
     if ((st = path_of(path, w->job->out, "tokenize.json", err))) return st;
-    if (access(path, F_OK) != 0) return finished ? pal_fail(err, PAL_E_ARGUMENT, "%s already holds shards; choose another directory", w->job->out) : PAL_OK;
+    if (access(path, F_OK) != 0) {
+        if (finished) return pal_fail(err, PAL_E_ARGUMENT, "%s already holds shards; choose another directory", w->job->out);
+        for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+            if (pal_directory_has(w->job->out, others[i])) return pal_fail(err, PAL_E_ARGUMENT, "%s holds %s, which shards would replace or belie; choose another directory", w->job->out, others[i]);
+        return PAL_OK;
+    }
     if ((st = pal_json_read(&root, path, err))) return st;
     const json_t *shards = json_object_get(root, "shards"), *place = json_object_get(root, "place");
-    if (!json_equal(json_object_get(root, "job"), w->description)) {
+    /* Before the end another fraction may be asked for. */
+    if (!json_equal(json_object_get(root, "job"), w->description) || (finished && json_number_value(json_object_get(root, "valid")) != w->job->valid)) {
         st = pal_fail(err, PAL_E_ARGUMENT, "%s holds shards of other files, another tokenizer or other options; choose another directory", w->job->out);
     } else if (finished) {
+        for (size_t i = 0; i < w->job->count && !st; i++)
+            if (strcmp(w->job->files[i], "-") == 0) st = pal_fail(err, PAL_E_ARGUMENT, "%s is complete, and holds what standard input was then; choose another directory", w->job->out);
         *complete = true;
     } else {
         json_int_t file = 0, offset = 0, line = 0, documents = 0;
@@ -260,10 +284,12 @@ static pal_status finish_shard(work *w, size_t file, const pal_text_place *place
 
 /* The directory is made with the first tokens: a text that cannot be encoded at all leaves nothing behind. */
 static pal_status begin_directory(work *w, pal_error *err) {
+    struct stat info;
+    w->made = stat(w->job->out, &info) != 0;
     pal_status st = pal_make_directory(w->job->out, err);
     if (!st) tidy(w);
+    if (!st) st = save_place(w, w->file, &w->place, err); /* first: it says whose the directory is */
     if (!st) st = pal_tokenizer_save(w->tok, w->job->out, err);
-    if (!st) st = save_place(w, w->file, &w->place, err);
     w->begun = !st;
     return st;
 }
@@ -298,7 +324,7 @@ static pal_status write_item(work *w, item *it, pal_error *err) {
 
 static pal_text_unit unit_of(const work *w, const char *path) {
     if (pal_text_field(path, w->job->field)) return PAL_TEXT_LINES;
-    return w->cut == PAL_CUT_NEVER ? PAL_TEXT_WHOLE : w->cut == PAL_CUT_CHARACTERS ? PAL_TEXT_CHARACTERS : PAL_TEXT_WORDS;
+    return pal_text_unit_of(w->cut);
 }
 
 static uint64_t file_bytes(const char *path) {
@@ -324,17 +350,13 @@ static pal_status run(work *w, bool *stopped, pal_error *err) {
                                              file == w->file ? &w->place : NULL, err)))
                 break;
             if ((st = pal_text_read(text, &it->block, &found, err))) break;
-            if (!found && it->block.start.offset == 0) st = pal_fail(err, PAL_E_FORMAT, "%s: there is no text in it", name_of(j->files[file]));
             if (found) {
                 it->file = file;
                 bytes += it->block.bytes.size;
                 count++;
                 w->done.bytes = w->before + it->block.next.offset;
-            }
-            if (st || found) {
-                if (st) break;
                 if (!it->block.last) continue;
-            }
+            } else if (it->block.start.offset == 0 && j->count > 1) pal_warn("%s: there is no text in it; passed over", name_of(j->files[file]));
             w->before = w->done.bytes;
             file++;
             pal_text_close(text);
@@ -389,8 +411,10 @@ static pal_status learn_chars(const pal_tokenize_job *j, size_t most, pal_tokeni
                 for (size_t i = 0, length; i < part.size && !st; i += length) {
                     uint32_t code = 0;
                     if (!(length = pal_utf8_read(part.data + i, part.size - i, &code)) || code == 0) {
-                        st = pal_fail(err, PAL_E_FORMAT, "%s: byte %" PRIu64 " (0x%02X) is %s; a vocabulary of characters cannot hold that", path,
-                                      block.start.offset + (uint64_t)i, part.data[i], length ? "zero" : "not UTF-8");
+                        char where[64];
+                        if (field) snprintf(where, sizeof where, "line %" PRIu64 ": byte %zu of the text", line, i);
+                        else snprintf(where, sizeof where, "byte %" PRIu64, block.start.offset + (uint64_t)i);
+                        st = pal_fail(err, PAL_E_FORMAT, "%s: %s (0x%02X) is %s; a vocabulary of characters cannot hold that", path, where, part.data[i], length ? "zero" : "not UTF-8");
                         break;
                     }
                     if (marks[code / 8] >> (code % 8) & 1) continue;
@@ -456,6 +480,9 @@ pal_status pal_tokenize(const pal_tokenize_job *job, pal_tokenize_result *result
     if (!j.shard_tokens) j.shard_tokens = SHARD_TOKENS;
     if (j.count < 1) return pal_fail(err, PAL_E_ARGUMENT, "no files to tokenize");
     if (!(j.valid >= 0 && j.valid < 1)) return pal_fail(err, PAL_E_ARGUMENT, "a fraction of %g cannot be held back for validation: expected 0 to below 1", j.valid);
+    json_t *field = j.field ? json_string(j.field) : json_null();
+    if (!field) return pal_fail(err, PAL_E_ARGUMENT, "the name of a field of JSON must be UTF-8");
+    json_decref(field);
     for (size_t i = 0, inputs = 0; i < j.count; i++) {
         if ((inputs += strcmp(j.files[i], "-") == 0) > 1) return pal_fail(err, PAL_E_ARGUMENT, "standard input can be read only once");
         if (strcmp(j.files[i], "-") == 0) continue;
@@ -475,6 +502,9 @@ pal_status pal_tokenize(const pal_tokenize_job *job, pal_tokenize_result *result
     if (w.shard_count == 0) st = pal_fail(err, PAL_E_FORMAT, "%s: there is no text in it", name_of(j.files[0]));
     else st = pal_shards_finish(j.out, &(pal_shards_summary){ .tokenizer = w.tok, .eos = w.eos, .count = w.shard_count, .shards = w.shards, .valid = j.valid }, err);
 done:
+    pal_shard_writer_drop(w.writer);
+    w.writer = NULL;
+    if (w.made && w.shard_count == 0 && (st || result->stopped)) pal_remove_directory(j.out); /* there is nothing to go on from */
     result->done = w.done;
     clear(&w);
     return st;

@@ -2,11 +2,13 @@
 /* Where a long text may be cut such that its parts, encoded one by one, give the ids of the whole.
  *
  * Without merges every character stands for itself: anywhere. For the pre-tokenizers of GPT-2, GPT-NeoX, Llama 3 and Qwen 2:
- * before a blank that is followed by a letter, a digit or anything outside ASCII but white space, and preceded by an ASCII
+ * before a blank that is followed by a letter, a digit or anything outside ASCII but white space, and preceded by a
  * character that is no blank. There the pattern ends a pre-token in the whole text: a word, or a run of white space less its last blank, which goes with the word
- * behind it; and in the part before, which ends there, the same run is taken up to the end. SentencePiece's merges never
- * cross such a place when no piece joins the two sides (tok->words); the blank itself is left out where the next part gets
- * one in front anyway. Whatever else a tokenizer may do, the whole text is encoded at once. */
+ * behind it; and in the part before, which ends there, the same run is taken up to the end. For scripts without blanks also
+ * behind a line break with no white space on either side: it ends a pre-token, alone or with punctuation before it, and no
+ * pre-token begins with one that goes on. SentencePiece's merges never cross a blank when no piece joins the two sides
+ * (tok->words); the blank itself is left out where the next part gets one in front anyway. Whatever else a tokenizer may do,
+ * the whole text is encoded at once. */
 #include "text/cut.h"
 
 #include "text/tokenizer.h"
@@ -35,8 +37,8 @@ static bool added_stay_aside(const pal_tokenizer *tok) {
         /* Where one begins, the white space before it ends a segment and is taken whole; words must not begin so. */
         const unsigned char first = name.data[0];
         if (first >= 0x80 || (first >= '0' && first <= '9') || (first >= 'A' && first <= 'Z') || (first >= 'a' && first <= 'z')) return false;
-        for (size_t k = 1; k < name.size; k++)
-            if (name.data[k] == ' ' && name.data[k - 1] != ' ') return false;
+        for (size_t k = 0; k < name.size; k++)
+            if (name.data[k] == '\n' || (k && name.data[k] == ' ' && name.data[k - 1] != ' ')) return false;
     }
     return true;
 }
@@ -59,5 +61,5 @@ pal_cut pal_tokenizer_cut(const pal_tokenizer *tok) {
     for (size_t i = 0; i < tok->normal_count; i++)
         if (tok->normal[i].kind == PAL_PREPEND || tok->normal[i].kind == PAL_REPLACE) return PAL_CUT_NEVER;
     if (tok->merges.count == 0 && tok->added_count == 0 && tok->normal_count == 0 && !tok->ignore_merges) return PAL_CUT_CHARACTERS;
-    return pattern && added_stay_aside(tok) ? PAL_CUT_WORDS : PAL_CUT_NEVER;
+    return pattern && added_stay_aside(tok) ? PAL_CUT_LINES : PAL_CUT_NEVER;
 }
