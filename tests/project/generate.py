@@ -116,7 +116,9 @@ with tempfile.TemporaryDirectory() as folder:
     assert json.loads(run("generate", attention, "--tokenizer", "bytes", "--prompt", "x", "--max-context", 20, "--json"))["finish"] == "context"
 
     for wrong, says in ((["generate"], "model directory"), (["generate", hybrid], "needs a prompt"), (["generate", folder / "no", "--prompt", "a"], "cannot open"),
-                        (["generate", hybrid, "--prompt", "a", "--prompts", "x"], "one of"), (["generate", hybrid, "--prompt", "a", "--temperature", "-1"], "temperature"),
+                        (["generate", hybrid, "--prompt", "a", "--prompts", "x"], "one of"), (["generate", hybrid, "--prompt", "a", "--temperature", "1e7"], "expected 0 to 1e6"),
+                        (["generate", hybrid, "--prompt", "a", "--seed", 2**64 - 1], "to 9223372036854775807, found"), (["generate", hybrid, "--top-k", "3000000000"], "to 2147483647, found"),
+                        (["generate", hybrid, "--prompt", "a", "--seed", "x"], "whole number, found 'x'"),
                         (["generate", hybrid, "--prompt", "a", "--top-p", "3"], "top-p"), (["generate", hybrid, "--prompt", "a", "--top-p", "0"], "--top-p"),
                         (["generate", hybrid, "--prompt", "a", "--repetition-penalty", "0"], "--repetition-penalty"), (["generate", hybrid, "--prompt", "a", "--stop", ""], "--stop"),
                         (["generate", hybrid, "--prompt", "a", "--max-tokens", "-1"], "--max-tokens"), (["generate", hybrid, "--prompt", "\u0416"], "U+0416"),
