@@ -212,6 +212,10 @@ static void summary(const session *s) {
     if (s->written_tokens) snprintf(rate, sizeof rate, ", %.1f tokens/s", s->written_seconds > 0 ? (double)s->written_tokens / s->written_seconds : 0.0);
     fprintf(stderr, "; written: %lld token%s%s; memory: %s a sequence, %s\n", (long long)s->written_tokens, s->written_tokens == 1 ? "" : "s", rate, memory,
             c->mixer == PAL_MIXER_ATTENTION ? "for --max-context tokens" : "the same for any length");
+    int full = 0;
+    for (int i = 0; i < s->count; i++) full += s->jobs[i].finish == PAL_FINISH_CONTEXT;
+    if (full && s->count > 1) fprintf(stderr, "%d of %d ", full, s->count);
+    if (full) fprintf(stderr, "ended: the context of %d token%s is full (--max-context)\n", s->o->context, s->o->context == 1 ? "" : "s");
 }
 
 /* "\n" and "\\" in a typed line are a newline and a backslash. */

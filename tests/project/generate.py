@@ -2,7 +2,7 @@
 """`palimpsa generate` and `palimpsa eval` from the outside: standard output holds the continuation alone, seeds repeat, a kept
 memory goes on in another process, many prompts equal single ones, counts are Python's, and one sentence for each thing
 that is wrong."""
-import json, math, os, pathlib, re, shutil, signal, subprocess, sys, tempfile
+import json, math, os, pathlib, re, resource, shutil, signal, subprocess, sys, tempfile
 
 program, golden = sys.argv[1], pathlib.Path(sys.argv[2])
 os.environ["PALIMPSA_THREADS"] = "1"  # the models are tiny
@@ -114,6 +114,14 @@ with tempfile.TemporaryDirectory() as folder:
     # Attention has a limit, which has a name.
     assert "--max-context" in run("generate", attention, "--tokenizer", "bytes", "--prompt", "x" * 50, "--max-context", 20, code=2)
     assert json.loads(run("generate", attention, "--tokenizer", "bytes", "--prompt", "x", "--max-context", 20, "--json"))["finish"] == "context"
+    for source, says in ((["--prompt", "x"], "\nended: the context of 20 tokens is full"), (["--prompts", folder / "short.txt"], "\n2 of 2 ended: the context of 20 tokens is full")):
+        (folder / "short.txt").write_text("x\ny\n")
+        full = subprocess.run([program, "generate", attention, "--tokenizer", "bytes", *source, "--max-context", "20"], capture_output=True, text=True, errors="replace")
+        assert full.returncode == 0 and says in full.stderr, full
+    if "--limit-memory" in sys.argv:  # what will not be there is refused before the work
+        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+        far = subprocess.run([program, "generate", attention, "--tokenizer", "bytes", "--prompt", "x", "--max-context", str(1 << 24)], capture_output=True, preexec_fn=limit, timeout=10)
+        assert far.returncode == 1 and far.stderr.startswith(b"palimpsa: no memory for a state"), far
 
     for wrong, says in ((["generate"], "model directory"), (["generate", hybrid], "needs a prompt"), (["generate", folder / "no", "--prompt", "a"], "cannot open"),
                         (["generate", hybrid, "--prompt", "a", "--prompts", "x"], "one of"), (["generate", hybrid, "--prompt", "a", "--temperature", "1e7"], "expected 0 to 1e6"),
