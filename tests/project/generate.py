@@ -80,6 +80,24 @@ with tempfile.TemporaryDirectory() as folder:
         assert [f["prompt"] for f in found] == prompts and [f["text"] for f in found] == alone, batch
     assert run(*many, "--prompts", folder / "many.txt").decode().startswith(run(*many, "--prompt", words).decode() + "\n" + alone[1] + "\n")
 
+    # JSON lines are told by the file's name or a field's; a byte order mark is no part of a prompt.
+    short = ["generate", hybrid, "--max-tokens", 5, "--temperature", 0, "--json"]
+    text_of = lambda *args, **more: [json.loads(line)["prompt"] for line in run(*short, *args, **more).splitlines()]
+    (folder / "few.ndjson").write_bytes(b'\xef\xbb\xbf{"prompt": "a"}\r\n \n{"prompt": "b", "seed": 3}')
+    (folder / "few.txt").write_bytes(b"\xef\xbb\xbfa\n{}\n")
+    assert text_of("--prompts", folder / "few.ndjson") == ["a", "b"] and text_of("--prompts", folder / "few.txt") == ["a", "{}"]
+    assert text_of("--prompts", "-", "--field", "q", data=b'{"q": "a"}\n{"q": "c"}\n') == ["a", "c"]
+    assert text_of("--prompts", "-", data=b"a\nb\n") == ["a", "b"]
+
+    # A prompt that cannot be continued is named before anything is written.
+    for name, line, says in (("p.txt", "\u0416", "line 12: the character U+0416"), ("p.jsonl", '{"prompt": ""}', "line 12: the prompt is empty"),
+                             ("p.jsonl", '"a"', "line 12: "), ("p.jsonl", '{"prompt": "a", "seed": "b"}', "line 12: seed")):
+        (folder / name).write_text(('{"prompt": "a"}\n' if name == "p.jsonl" else "a\n") * 11 + line + "\n")
+        assert f"{folder / name}: {says}" in run(*short[:-1], "--batch", 4, "--prompts", folder / name, code=2)
+    (folder / "p.txt").write_text("a\n" * 11 + "b" * 30 + "\n")
+    assert f"{folder}/p.txt: line 12: the prompt has 30 tokens" in run("generate", attention, "--tokenizer", "bytes", "--prompts", folder / "p.txt", "--max-context", 20, code=2)
+    assert "standard input: line 2: " in run("generate", hybrid, "--prompts", "-", data="a\n\u0416".encode(), code=2)
+
     # A kept memory: read once, asked in other processes; bit for bit when nothing is put behind it.
     keep = folder / "memory"
     assert run("generate", hybrid, "--prompt", words, "--max-tokens", 0, "--save-memory", keep) == b""
@@ -90,6 +108,8 @@ with tempfile.TemporaryDirectory() as folder:
     assert half + rest == sampled
     run("generate", hybrid, "--prompt", words[:11], "--max-tokens", 0, "--save-memory", keep)
     assert greedy == run("generate", hybrid, "--load-memory", keep, "--prompt", words[11:], "--max-tokens", 40, "--temperature", 0)
+    (folder / "two").write_text("\n".join([words[11:]] * 2))
+    assert (greedy + b"\n") * 2 == run("generate", hybrid, "--load-memory", keep, "--prompts", folder / "two", "--max-tokens", 40, "--temperature", 0, "--batch", 1)
     assert "another model" in run("generate", attention, "--tokenizer", "bytes", "--load-memory", keep, "--prompt", "x", code=2)
 
     # A conversation on plain lines; commands do not reach the model.
