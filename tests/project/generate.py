@@ -2,7 +2,7 @@
 """`palimpsa generate` and `palimpsa eval` from the outside: standard output holds the continuation alone, seeds repeat, a kept
 memory goes on in another process, many prompts equal single ones, counts are Python's, and one sentence for each thing
 that is wrong."""
-import json, math, os, pathlib, re, resource, shutil, signal, subprocess, sys, tempfile
+import fcntl, json, math, os, pathlib, pty, re, resource, shutil, signal, struct, subprocess, sys, tempfile, termios
 
 program, golden = sys.argv[1], pathlib.Path(sys.argv[2])
 os.environ["PALIMPSA_THREADS"] = "1"  # the models are tiny
@@ -119,6 +119,34 @@ with tempfile.TemporaryDirectory() as folder:
     assert b"(constant)" in talk.stderr and b"tokens/s" in talk.stderr and b"no command '/nonsense'" in talk.stderr
     again = run("generate", hybrid, "--load-memory", folder / "talk", "--max-tokens", 5, "--temperature", 0)
     assert again == run(*G[:-1], 45, "--temperature", 0)[len(greedy):]
+
+    talk = subprocess.run([program, "generate", str(hybrid), "--interactive", "--max-tokens", "40", "--temperature", "0"], capture_output=True,
+                          input=f"{words}\r\n/reset\r\n".encode() + b"a" * 70000 + f"\n{words}\r\n".encode(), timeout=100)
+    assert talk.returncode == 0 and talk.stdout == (greedy + b"\n") * 2 and talk.stderr.count(b"65535 bytes") == 1, talk
+
+    # ... and at a terminal of 20 columns: keys as terminals of all kinds send them, and a line that is longer than a row.
+    home, end, delete = ("\033[H", "\033[1~", "\033[7~", "\033OH", "\001"), ("\033[F", "\033[4~", "\033[8~", "\033OF", "\005"), ("\033[3~", "\033[3;5~")
+    unknown = "\033[2~\033[15~\033[24;2~\033[?1;2c\033[[A\033OP\033[1;5P"
+    for i in range(5):
+        typed = f"{words[1:-1]}{home[i]}{words[0]}{end[i]}{words[-1]}{unknown}\033[1;5D\033OD\033[Dx\177\u4e2d\033[D{delete[i % 2]}\n/quit\n"
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 20, 0, 0))
+        child = subprocess.Popen([program, *map(str, G[:2]), "--interactive", "--max-tokens", "40", "--temperature", "0"], stdin=slave, stdout=subprocess.PIPE, stderr=slave)
+        os.close(slave)
+        seen = b""
+        while not seen.endswith(b"> "):
+            seen += os.read(master, 4096)
+        os.write(master, typed.encode())
+        try:
+            while more := os.read(master, 4096):
+                seen += more
+        except OSError:  # the terminal's other end is closed
+            pass
+        assert child.wait(60) == 0 and child.stdout.read() == greedy + b"\n", (i, seen)
+        rows = [re.sub(r"\033\[\d*D", "", row) for row in seen.decode(errors="replace").split("[memory")[0].split("\r\033[K")[1:]]
+        rows = [sum(2 if c == "\u4e2d" else 1 for c in row.rstrip("\r\n")) for row in rows]
+        assert max(rows) == 19 and len(rows) > len(words), rows
+        os.close(master)
 
     # Somebody who has enough, and Ctrl-C, end it cleanly.
     endless = [program, "generate", str(hybrid), "--prompt", "a", "--max-tokens", "100000000", "--ignore-eos"]
