@@ -13,6 +13,7 @@
 #include "base/context.h"
 #include "bench.h"
 #include "cli.h"
+#include "data/text.h"
 #include "line.h"
 #include "text/strings.h"
 #include "text_model.h"
@@ -44,6 +45,7 @@ static void listen_for_signals(bool conversation) {
 
 typedef struct {
     pal_bytes prompt; /* as given */
+    int line;         /* of --prompts; 0: not from there */
     uint64_t seed;
     pal_ids ids;      /* of the prompt */
     pal_ids written;
@@ -147,33 +149,52 @@ static void show_done(session *s) {
     }
 }
 
-static int encode(session *s, job *j) {
-    pal_error err;
+static const char *prompts_name(const generate_options *o) { return strcmp(o->prompts, "-") == 0 ? "standard input" : o->prompts; }
+
+static int fail_prompt(const session *s, const job *j, const pal_error *err) {
+    if (!j->line) return cli_fail(err);
+    return cli_error(err->status == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s: line %d: %s", prompts_name(s->o), j->line, err->text);
+}
+
+static pal_status encode(const session *s, job *j, pal_error *err) {
     const int64_t bos = pal_tokenizer_bos(s->m.tokenizer), eos = pal_tokenizer_eos(s->m.tokenizer);
-    if (s->o->bos && bos < 0) return cli_error(CLI_USAGE, "--bos: this tokenizer has no token for the beginning of a text");
-    if (s->o->bos && pal_ids_append(&j->ids, (uint32_t)bos, &err)) return cli_fail(&err);
-    if (pal_tokenizer_encode(s->m.tokenizer, s->m.scratch, j->prompt.data, j->prompt.size, NULL, &j->ids, &err)) return cli_fail(&err);
-    if (j->ids.count || s->o->load) return CLI_OK;
+    pal_status st;
+    if (s->o->bos && (st = pal_ids_append(&j->ids, (uint32_t)bos, err))) return st;
+    if ((st = pal_tokenizer_encode(s->m.tokenizer, s->m.scratch, j->prompt.data, j->prompt.size, NULL, &j->ids, err))) return st;
+    if (j->ids.count || s->o->load) return PAL_OK;
     const int64_t start = bos >= 0 ? bos : eos; /* a text begins where another ended */
-    if (start < 0) return cli_error(CLI_USAGE, "the prompt is empty, and this tokenizer has no token to begin a text with");
-    return pal_ids_append(&j->ids, (uint32_t)start, &err) ? cli_fail(&err) : CLI_OK;
+    if (start < 0) return pal_fail(err, PAL_E_ARGUMENT, "the prompt is empty, and this tokenizer has no token to begin a text with");
+    return pal_ids_append(&j->ids, (uint32_t)start, err);
+}
+
+/* What cannot be continued is told before anything is written. */
+static int encode_all(session *s) {
+    pal_error err;
+    pal_state *state = pal_generator_state(s->g, 0);
+    const bool grows = pal_model_config_of(s->m.model)->mixer == PAL_MIXER_ATTENTION;
+    if (s->o->load && pal_state_load(state, s->o->load, &err)) return cli_fail(&err);
+    const bool pending = pal_state_pending(state) >= 0;
+    const int64_t before = pal_state_position(state) + pending;
+    for (job *j = s->jobs; j < s->jobs + s->count; j++) {
+        pal_status st = encode(s, j, &err);
+        if (!st && !j->ids.count && !pending) st = pal_fail(&err, PAL_E_ARGUMENT, "%s: this memory has nothing to continue from; give a prompt", s->o->load);
+        if (!st && grows && before + (int64_t)j->ids.count > s->o->context)
+            st = pal_fail(&err, PAL_E_ARGUMENT, "the prompt has %zu tokens behind %lld, but attention layers hold %d (--max-context)", j->ids.count, (long long)before,
+                          s->o->context);
+        if (st) return fail_prompt(s, j, &err);
+    }
+    return CLI_OK;
 }
 
 static int begin(session *s, int slot, int index) {
     pal_error err;
     job *j = &s->jobs[index];
     pal_state *state = pal_generator_state(s->g, slot);
-    const int code = encode(s, j);
-    if (code) return code;
     s->job_of[slot] = index;
-    if (s->o->load) {
-        if (pal_state_load(state, s->o->load, &err)) return cli_fail(&err);
-        if (!j->ids.count && pal_state_pending(state) < 0) return cli_error(CLI_USAGE, "%s: this memory has nothing to continue from; give a prompt", s->o->load);
-    } else {
-        pal_state_reset(state);
-    }
+    if (!s->o->load) pal_state_reset(state); /* of those that are loaded, encode_all left the first one in place */
+    else if (index && pal_state_load(state, s->o->load, &err)) return cli_fail(&err);
     const double start = bench_now();
-    if (pal_generator_begin(s->g, slot, j->ids.data, j->ids.count, s->o->max_tokens, j->seed, &err)) return cli_fail(&err);
+    if (pal_generator_begin(s->g, slot, j->ids.data, j->ids.count, s->o->max_tokens, j->seed, &err)) return fail_prompt(s, j, &err);
     s->prompt_seconds += bench_now() - start;
     s->prompt_tokens += (int64_t)j->ids.count;
     s->prompt_read += j->ids.count ? (int64_t)j->ids.count - 1 : 0;
@@ -183,7 +204,7 @@ static int begin(session *s, int slot, int index) {
 
 static int run_jobs(session *s) {
     pal_error err;
-    int next = 0, code = CLI_OK;
+    int next = 0, code = encode_all(s);
     for (int slot = 0; slot < s->slots; slot++) s->job_of[slot] = -1;
     while (!code && !interrupted && !s->closed) {
         for (int slot = 0; slot < s->slots && !code && !interrupted; slot++) {
@@ -212,6 +233,10 @@ static void summary(const session *s) {
     if (s->written_tokens) snprintf(rate, sizeof rate, ", %.1f tokens/s", s->written_seconds > 0 ? (double)s->written_tokens / s->written_seconds : 0.0);
     fprintf(stderr, "; written: %lld token%s%s; memory: %s a sequence, %s\n", (long long)s->written_tokens, s->written_tokens == 1 ? "" : "s", rate, memory,
             c->mixer == PAL_MIXER_ATTENTION ? "for --max-context tokens" : "the same for any length");
+    int full = 0;
+    for (int i = 0; i < s->count; i++) full += s->jobs[i].finish == PAL_FINISH_CONTEXT;
+    if (full && s->count > 1) fprintf(stderr, "%d of %d ", full, s->count);
+    if (full) fprintf(stderr, "ended: the context of %d token%s is full (--max-context)\n", s->o->context, s->o->context == 1 ? "" : "s");
 }
 
 /* "\n" and "\\" in a typed line are a newline and a backslash. */
@@ -284,8 +309,7 @@ static int converse(session *s) {
     if (s->o->load && pal_state_load(pal_generator_state(s->g, 0), s->o->load, &err)) return cli_fail(&err);
     if (line_begin(&reader)) return cli_error(CLI_FAILED, "no memory for a line");
     if (s->jobs[0].prompt.size) { /* a text to talk about, read before the first question */
-        if (encode(s, &s->jobs[0])) code = CLI_USAGE;
-        else if (pal_generator_begin(s->g, 0, s->jobs[0].ids.data, s->jobs[0].ids.count, 0, 0, &err)) code = cli_fail(&err);
+        if (encode(s, &s->jobs[0], &err) || pal_generator_begin(s->g, 0, s->jobs[0].ids.data, s->jobs[0].ids.count, 0, 0, &err)) code = cli_fail(&err);
     }
     if (isatty(STDIN_FILENO)) command(s, "/help");
     while (!code && !s->closed) {
@@ -299,7 +323,7 @@ static int converse(session *s) {
     return code;
 }
 
-static int add_prompt(session *s, int *room, const void *text, size_t size, uint64_t seed) {
+static int add_prompt(session *s, int *room, const void *text, size_t size, uint64_t seed, int line) {
     if (s->count == *room) {
         *room = *room ? 2 * *room : 16;
         job *larger = realloc(s->jobs, (size_t)*room * sizeof *larger);
@@ -307,40 +331,37 @@ static int add_prompt(session *s, int *room, const void *text, size_t size, uint
         s->jobs = larger;
     }
     job *j = &s->jobs[s->count++];
-    *j = (job){ .seed = seed, .details = s->o->uncertainty && s->o->common.json ? json_array() : NULL };
+    *j = (job){ .line = line, .seed = seed, .details = s->o->uncertainty && s->o->common.json ? json_array() : NULL };
     return pal_bytes_append(&j->prompt, text, size, NULL) ? cli_error(CLI_FAILED, "no memory for a prompt") : CLI_OK;
 }
 
-/* A line of --prompts: text, or in a .jsonl file an object with the text and, if it likes, a seed. */
-static int add_line(session *s, int *room, const char *line, size_t size, bool objects, int number) {
-    json_error_t why;
-    if (!objects) return add_prompt(s, room, line, size, (uint64_t)s->o->seed);
-    json_t *root = json_loadb(line, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
-    const json_t *text = json_is_string(root) ? root : json_object_get(root, s->o->field), *seed = json_object_get(root, "seed");
-    int code;
-    if (!root) code = cli_error(CLI_USAGE, "%s: line %d is not JSON: %s", s->o->prompts, number, why.text);
-    else if (!json_is_string(text)) code = cli_error(CLI_USAGE, "%s: line %d has no text '%s'", s->o->prompts, number, s->o->field);
-    else if (seed && !json_is_integer(seed)) code = cli_error(CLI_USAGE, "%s: line %d: seed must be a whole number", s->o->prompts, number);
-    else code = add_prompt(s, room, json_string_value(text), json_string_length(text), seed ? (uint64_t)json_integer_value(seed) : (uint64_t)s->o->seed);
-    json_decref(root);
+/* A line of --prompts: text, or with a field an object that holds the text and, if it likes, a seed. */
+static int add_line(session *s, int *room, pal_slice line, const char *field, int number) {
+    pal_error err;
+    void *owner;
+    if (!field) return line.size ? add_prompt(s, room, line.data, line.size, (uint64_t)s->o->seed, number) : CLI_OK;
+    if (pal_text_parse(s->o->prompts, field, (uint64_t)number, line, &owner, &line, &err)) return cli_fail(&err);
+    const json_t *seed = json_object_get(owner, "seed");
+    int code = CLI_OK;
+    if (seed && !json_is_integer(seed)) code = cli_error(CLI_USAGE, "%s: line %d: seed must be a whole number", prompts_name(s->o), number);
+    else if (line.data) code = add_prompt(s, room, line.data, line.size, (uint64_t)(seed ? json_integer_value(seed) : s->o->seed), number);
+    pal_text_release(owner);
     return code;
 }
 
 static int add_lines(session *s, int *room) {
     pal_bytes file = { 0 };
-    const size_t length = strlen(s->o->prompts);
-    const bool objects = length > 6 && strcmp(s->o->prompts + length - 6, ".jsonl") == 0;
+    const char *field = s->o->field ? s->o->field : pal_text_field(s->o->prompts, NULL) ? "prompt" : NULL;
     int code = text_read(s->o->prompts, &file), number = 0;
-    for (size_t at = 0; !code && at < file.size; number++) {
-        const unsigned char *end = memchr(file.data + at, '\n', file.size - at);
-        const size_t size = end ? (size_t)(end - (file.data + at)) : file.size - at;
-        const char *line = (const char *)file.data + at;
-        const size_t text = size && line[size - 1] == '\r' ? size - 1 : size;
-        if (text) code = add_line(s, room, line, text, objects, number + 1);
+    const bool marked = file.size >= 3 && memcmp(file.data, "\xEF\xBB\xBF", 3) == 0; /* byte order */
+    for (size_t at = marked ? 3 : 0; !code && at < file.size; number++) {
+        const unsigned char *line = file.data + at, *end = memchr(line, '\n', file.size - at);
+        const size_t size = end ? (size_t)(end - line) : file.size - at;
+        code = add_line(s, room, (pal_slice){ line, size && line[size - 1] == '\r' ? size - 1 : size }, field, number + 1);
         at += size + 1;
     }
     pal_bytes_free(&file);
-    if (!code && !s->count) code = cli_error(CLI_USAGE, "%s: there is no prompt in this file", s->o->prompts);
+    if (!code && !s->count) code = cli_error(CLI_USAGE, "%s: there is no prompt in this file", prompts_name(s->o));
     return code;
 }
 
@@ -348,10 +369,10 @@ static int read_prompts(session *s) {
     int room = 0, code;
     const generate_options *o = s->o;
     if (o->prompts) return add_lines(s, &room);
-    if (!o->prompt && !o->prompt_file) return add_prompt(s, &room, "", 0, (uint64_t)o->seed);
-    if (o->prompt && strcmp(o->prompt, "-") != 0) return add_prompt(s, &room, o->prompt, strlen(o->prompt), (uint64_t)o->seed);
+    if (!o->prompt && !o->prompt_file) return add_prompt(s, &room, "", 0, (uint64_t)o->seed, 0);
+    if (o->prompt && strcmp(o->prompt, "-") != 0) return add_prompt(s, &room, o->prompt, strlen(o->prompt), (uint64_t)o->seed, 0);
     pal_bytes text = { 0 };
-    if (!(code = text_read(o->prompt ? "-" : o->prompt_file, &text))) code = add_prompt(s, &room, text.data, text.size, (uint64_t)o->seed);
+    if (!(code = text_read(o->prompt ? "-" : o->prompt_file, &text))) code = add_prompt(s, &room, text.data, text.size, (uint64_t)o->seed, 0);
     pal_bytes_free(&text);
     return code;
 }
@@ -361,6 +382,7 @@ static int run(session *s, const pal_context *cx) {
     pal_error err;
     int code = o->save ? cli_check_target(o->save) : CLI_OK; /* a memory that cannot be kept is known before the reading */
     if (!code) code = text_model_open(&s->m, o->path, o->tokenizer, NULL, cx);
+    if (!code && o->bos && pal_tokenizer_bos(s->m.tokenizer) < 0) code = cli_error(CLI_USAGE, "--bos: this tokenizer has no token for the beginning of a text");
     if (!code) code = read_prompts(s);
     if (code) return code;
     s->slots = s->count < o->batch ? s->count : o->batch;
@@ -401,13 +423,13 @@ static int check(const generate_options *o) {
 }
 
 int cmd_generate(int argc, char **argv) {
-    generate_options o = { .field = "prompt", .sampling = { .temperature = 0.8, .top_p = 1, .repetition_penalty = 1 }, .max_tokens = 128, .seed = 1, .context = 4096,
+    generate_options o = { .sampling = { .temperature = 0.8, .top_p = 1, .repetition_penalty = 1 }, .max_tokens = 128, .seed = 1, .context = 4096,
                            .batch = 8, .piece = 512 };
     const cli_option options[] = {
         { "prompt", OPT_TEXT, &o.prompt, "TEXT", "text to continue ('-': standard input)" },
         { "prompt-file", OPT_TEXT, &o.prompt_file, "FILE", "the same from a file ('-': standard input)" },
-        { "prompts", OPT_TEXT, &o.prompts, "FILE", "many: a prompt a line, or objects with \"prompt\" and perhaps \"seed\" (.jsonl)" },
-        { "field", OPT_TEXT, &o.field, "NAME", "the prompt's name in a .jsonl file (default prompt)" },
+        { "prompts", OPT_TEXT, &o.prompts, "FILE", "many: a prompt a line, or JSON objects with \"prompt\" and perhaps \"seed\" ('-': standard input)" },
+        { "field", OPT_TEXT, &o.field, "NAME", "the prompts are JSON lines, the text is in this field (default: 'prompt' of *.jsonl and *.ndjson)" },
         { "max-tokens", OPT_LONG, &o.max_tokens, "N", "tokens to write at most (default 128; 0: read only)" },
         { "temperature", OPT_FLOAT, &o.sampling.temperature, "T", "divides the logits; 0: always the likeliest token (default 0.8)" },
         { "top-k", OPT_INT, &o.sampling.top_k, "K", "choose among the K likeliest (default 0: all)" },

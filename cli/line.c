@@ -6,12 +6,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
+
+#include "text/utf8.h"
 
 typedef struct {
     char *text;
     size_t size, cursor;
+    size_t from; /* the first byte that is shown */
     const char *prompt;
 } editor;
 
@@ -38,11 +42,33 @@ static size_t right_of(const editor *e, size_t at) {
     return at;
 }
 
-static void draw(const editor *e) {
-    size_t back = 0;
-    for (size_t at = e->cursor; at < e->size; at = right_of(e, at)) back++;
-    fprintf(stderr, "\r\033[K%s%.*s", e->prompt, (int)e->size, e->text);
-    if (back) fprintf(stderr, "\033[%zuD", back);
+/* Columns that the character at `at` takes. */
+static int width_of(const editor *e, size_t at) {
+    uint32_t code;
+    if (!pal_utf8_read((const unsigned char *)e->text + at, e->size - at, &code) || code < ' ') return 1;
+    return utf8proc_charwidth((utf8proc_int32_t)code);
+}
+
+/* Shows as much of the line as the terminal's row holds, with the cursor in it. */
+static void draw(editor *e) {
+    struct winsize window;
+    const int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col ? window.ws_col : 80;
+    const int room = columns - (int)strlen(e->prompt) - 1; /* the cursor may stand behind the last character */
+    int before = 0, shown = 0;
+    if (e->cursor <= e->from) { /* with some of what stands left of it */
+        e->from = e->cursor;
+        for (int i = 0; i < room / 2; i++) e->from = left_of(e, e->from);
+    }
+    for (size_t at = e->from; at < e->cursor; at = right_of(e, at)) before += width_of(e, at);
+    for (; before > room && e->from < e->cursor; e->from = right_of(e, e->from)) before -= width_of(e, e->from);
+    fprintf(stderr, "\r\033[K%s", e->prompt);
+    for (size_t at = e->from, next; at < e->size && shown + width_of(e, at) <= room; at = next) {
+        next = right_of(e, at);
+        shown += width_of(e, at);
+        if (e->text[at] == '\t') fputc(' ', stderr);
+        else fwrite(e->text + at, 1, next - at, stderr);
+    }
+    if (shown > before) fprintf(stderr, "\033[%dD", shown - before);
     fflush(stderr);
 }
 
@@ -62,6 +88,7 @@ static void insert(editor *e, char c) {
 static void replace(editor *e, const char *text) {
     e->size = e->cursor = strnlen(text, LINE_MAX_BYTES - 1);
     memcpy(e->text, text, e->size);
+    e->from = 0;
 }
 
 static int key(void) {
@@ -69,17 +96,25 @@ static int key(void) {
     return read(STDIN_FILENO, &c, 1) == 1 ? c : -1;
 }
 
-/* ESC [ A and the like; at: where in the history the line is. */
+/* ESC [ numbers letter, or ESC O letter; numbers behind the first tell of Shift, Ctrl and Alt. at: where in the history the
+ * line is. */
 static void escape(editor *e, const line_reader *r, int *at) {
-    if (key() != '[') return;
-    const int c = key();
+    int c = key(), number = 0;
+    if (c == 'O') c = key();
+    else if (c != '[') return;
+    else {
+        while ((c = key()) >= '0' && c <= '9') number = (number * 10 + c - '0') % 1000;
+        while (c >= ' ' && c < '@') c = key();
+        if (c == '[') key(), c = 0; /* F1 to F5 of the Linux console */
+    }
+    if (c == '~') c = number == 1 || number == 7 ? 'H' : number == 4 || number == 8 ? 'F' : number == 3 ? '~' : 0;
     if (c == 'A' && *at > 0) replace(e, r->history[--*at]);
     else if (c == 'B' && *at < r->count) replace(e, ++*at < r->count ? r->history[*at] : "");
     else if (c == 'C') e->cursor = right_of(e, e->cursor);
     else if (c == 'D') e->cursor = left_of(e, e->cursor);
     else if (c == 'H') e->cursor = 0;
     else if (c == 'F') e->cursor = e->size;
-    else if (c == '3' && key() == '~') cut(e, e->cursor, right_of(e, e->cursor));
+    else if (c == '~') cut(e, e->cursor, right_of(e, e->cursor));
 }
 
 /* True: the line is complete. False: the input ended. */
@@ -102,9 +137,17 @@ static bool edit(editor *e, const line_reader *r) {
 }
 
 static const char *plain(line_reader *r) {
-    if (!fgets(r->text, LINE_MAX_BYTES, stdin)) return NULL;
-    r->text[strcspn(r->text, "\n")] = '\0';
-    return r->text;
+    while (fgets(r->text, LINE_MAX_BYTES, stdin)) {
+        const size_t size = strcspn(r->text, "\n");
+        int c = r->text[size] == '\n' || size + 1 < LINE_MAX_BYTES ? '\n' : getc(stdin);
+        if (c == '\n' || c == EOF) {
+            r->text[size && r->text[size - 1] == '\r' ? size - 1 : size] = '\0';
+            return r->text;
+        }
+        while ((c = getc(stdin)) != '\n' && c != EOF) {}
+        fprintf(stderr, "[a line of more than %d bytes is not read]\n", LINE_MAX_BYTES - 1);
+    }
+    return NULL;
 }
 
 const char *line_read(line_reader *r, const char *prompt) {

@@ -69,24 +69,24 @@ static const cli_option *find_option(const cli_usage *u, const char *name, size_
     return NULL;
 }
 
-static int set_option(const cli_option *o, const char *text) {
+static int set_whole(const cli_option *o, const char *text, int64_t least, int64_t most) {
     char *end;
     errno = 0;
+    const long long value = strtoll(text, &end, 10);
+    if (end == text || *end) return cli_error(CLI_USAGE, "--%s expects a whole number, found '%s'", o->name, text);
+    if (errno || value < least || value > most)
+        return cli_error(CLI_USAGE, "--%s expects a whole number from %lld to %lld, found '%s'", o->name, (long long)least, (long long)most, text);
+    if (o->type == OPT_INT) *(int *)o->value = (int)value;
+    else *(int64_t *)o->value = value;
+    return CLI_OK;
+}
+
+static int set_option(const cli_option *o, const char *text) {
+    char *end;
     switch (o->type) {
     case OPT_TEXT: *(const char **)o->value = text; return CLI_OK;
-    case OPT_INT: {
-        const long value = strtol(text, &end, 10);
-        if (errno || end == text || *end || value < INT_MIN || value > INT_MAX)
-            return cli_error(CLI_USAGE, "--%s expects a whole number, found '%s'", o->name, text);
-        *(int *)o->value = (int)value;
-        return CLI_OK;
-    }
-    case OPT_LONG: {
-        const long long value = strtoll(text, &end, 10);
-        if (errno || end == text || *end) return cli_error(CLI_USAGE, "--%s expects a whole number, found '%s'", o->name, text);
-        *(int64_t *)o->value = value;
-        return CLI_OK;
-    }
+    case OPT_INT: return set_whole(o, text, INT_MIN, INT_MAX);
+    case OPT_LONG: return set_whole(o, text, INT64_MIN, INT64_MAX);
     case OPT_FLOAT: {
         const double value = strtod(text, &end);
         if (end == text || *end || !isfinite(value)) return cli_error(CLI_USAGE, "--%s expects a number, found '%s'", o->name, text);

@@ -114,11 +114,6 @@ static pal_status build(pal_generator *g, const pal_context *cx, const pal_gener
     g->grows = c->mixer == PAL_MIXER_ATTENTION;
     if ((st = keep_stops(g, options, err)) || (st = list_missing(g, err))) return st;
     if ((st = pal_sampler_new(&g->sampler, &o->sampling, g->vocab, err))) return st;
-    const int together = o->slots < TOGETHER ? o->slots : TOGETHER;
-    const pal_work_options work = { .tokens = o->piece, .sequences = together, .context = o->context, .variance = o->uncertainty };
-    if ((st = pal_work_new(&g->work, g->model, cx, &work, err))) return st;
-    if ((st = pal_alloc_named(&block, (size_t)together * (size_t)c->vocab_rows, sizeof *g->logits, "logits", err))) return st;
-    g->logits = block;
     if ((st = pal_alloc_named(&block, (size_t)o->slots, sizeof *g->slots, "slots", err))) return st;
     g->slots = block;
     for (uint32_t i = 0; i < ids; i++) {
@@ -126,7 +121,12 @@ static pal_status build(pal_generator *g, const pal_context *cx, const pal_gener
         if (size > longest) longest = size;
     }
     for (int i = 0; i < o->slots; i++)
-        if ((st = make_slot(g, &g->slots[i], longest, err))) return st;
+        if ((st = make_slot(g, &g->slots[i], longest, err))) return st; /* the largest part of a long context: first to be refused */
+    const int together = o->slots < TOGETHER ? o->slots : TOGETHER;
+    const pal_work_options work = { .tokens = o->piece, .sequences = together, .context = o->context, .variance = o->uncertainty };
+    if ((st = pal_work_new(&g->work, g->model, cx, &work, err))) return st;
+    if ((st = pal_alloc_named(&block, (size_t)together * (size_t)c->vocab_rows, sizeof *g->logits, "logits", err))) return st;
+    g->logits = block;
     return PAL_OK;
 }
 

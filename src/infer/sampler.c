@@ -20,7 +20,7 @@ struct pal_sampler {
 
 static pal_status check(const pal_sampling *s, int vocab, pal_error *err) {
     if (vocab < 1) return pal_fail(err, PAL_E_ARGUMENT, "a sampler for %d tokens: expected at least 1", vocab);
-    if (!(s->temperature >= 0 && s->temperature <= 1e6)) return pal_fail(err, PAL_E_ARGUMENT, "temperature is %g, expected 0 or more", s->temperature);
+    if (!(s->temperature >= 0 && s->temperature <= 1e6)) return pal_fail(err, PAL_E_ARGUMENT, "temperature is %g, expected 0 to 1e6", s->temperature);
     if (s->top_k < 0) return pal_fail(err, PAL_E_ARGUMENT, "top-k is %d, expected 0 or more", s->top_k);
     if (!(s->top_p >= 0 && s->top_p <= 1)) return pal_fail(err, PAL_E_ARGUMENT, "top-p is %g, expected 0 to 1", s->top_p);
     if (!(s->min_p >= 0 && s->min_p <= 1)) return pal_fail(err, PAL_E_ARGUMENT, "min-p is %g, expected 0 to 1", s->min_p);

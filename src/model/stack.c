@@ -235,7 +235,10 @@ void pal_shift_targets(int32_t *targets, const int32_t *ids, int tokens) {
 static pal_pass remember(pal_work *w, pal_state *const *states, const pal_batch *b) {
     pal_pass ps = enter(w, b);
     ps.variance = w->variance;
-    for (int i = 0; i < b->sequences; i++) w->past[i] = (int)states[i]->position;
+    for (int i = 0; i < b->sequences; i++) {
+        w->past[i] = (int)states[i]->position;
+        pal_work_reach(w, w->past[i] + (b->cu_seqlens ? b->cu_seqlens[i + 1] - b->cu_seqlens[i] : 1));
+    }
     ps.past = w->past;
     ps.context = states[0]->context;
     pal_stack_forward(w, &ps, states);

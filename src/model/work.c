@@ -148,7 +148,7 @@ pal_status pal_work_new(pal_work **out, const pal_model *model, const pal_contex
     if ((st = begin(w, model, cx, options, err))) goto failed;
     if ((st = pal_arena_reserve(&w->arena, "working memory", err))) goto failed;
     layout(w, &w->arena);
-    if (w->rotary) pal_rotary_table(cx, w->rotary, 0, w->positions, model->config.dk, model->config.rope_theta);
+    pal_work_reach(w, w->options.tokens);
     static const char *const names[PAL_T_BACKWARD] = { "embedding", "norm", "projections", "convolution", "gates", "memory",
                                                        "output projection", "mlp products", "mlp activation", "head", "loss" };
     static const char *const back[PAL_T_BACKWARD] = { "embedding'", "norm'", "projections'", "convolution'", "gates'", "memory'",
@@ -169,6 +169,14 @@ void pal_work_free(pal_work *w) {
     pal_arena_release(&w->arena);
     pal_free(w->blocks);
     pal_free(w);
+}
+
+void pal_work_reach(pal_work *w, int end) {
+    enum { MORE = 256 }; /* at a time, when steps come there one by one */
+    const int first = w->angles, dk = w->model->config.dk;
+    if (!w->rotary || end <= first) return;
+    w->angles = w->positions - end < MORE ? w->positions : end + MORE;
+    pal_rotary_table(w->cx, w->rotary + pal_rotary_table_floats(first, dk), first, w->angles - first, dk, w->model->config.rope_theta);
 }
 
 double pal_work_variance(const pal_work *w, int sequence) {

@@ -35,8 +35,8 @@ struct pal_work {
     float *dh, *dx;    /* (T, E) training */
     pal_mlp_work mlp_work;
     pal_head head;
-    float *rotary;
-    int positions; /* in the rotary table */
+    float *rotary;         /* table of positions, computed as far as sequences came */
+    int positions, angles; /* in the table; that are computed */
     void *scratch;
     size_t scratch_bytes;
     int *rows, *past, *cu; /* (T) positions with targets, (N) tokens seen, (2) a prefill's own cu_seqlens */
@@ -50,6 +50,9 @@ struct pal_work {
 
 /* The residual stream before block i, or behind the last one, as the last forward left it; training only. */
 const float *pal_work_stream(const pal_work *work, int block);
+
+/* Computes the rotary table for positions below `end`, if there is one. */
+void pal_work_reach(pal_work *work, int end);
 
 /* stack.c: the blocks, forward from work's first stream to its last; states NULL: sequences start afresh. */
 void pal_stack_forward(pal_work *work, pal_pass *pass, pal_state *const *states);

@@ -2,7 +2,7 @@
 """`palimpsa generate` and `palimpsa eval` from the outside: standard output holds the continuation alone, seeds repeat, a kept
 memory goes on in another process, many prompts equal single ones, counts are Python's, and one sentence for each thing
 that is wrong."""
-import json, math, os, pathlib, re, shutil, signal, subprocess, sys, tempfile
+import fcntl, json, math, os, pathlib, pty, re, resource, shutil, signal, struct, subprocess, sys, tempfile, termios
 
 program, golden = sys.argv[1], pathlib.Path(sys.argv[2])
 os.environ["PALIMPSA_THREADS"] = "1"  # the models are tiny
@@ -80,6 +80,24 @@ with tempfile.TemporaryDirectory() as folder:
         assert [f["prompt"] for f in found] == prompts and [f["text"] for f in found] == alone, batch
     assert run(*many, "--prompts", folder / "many.txt").decode().startswith(run(*many, "--prompt", words).decode() + "\n" + alone[1] + "\n")
 
+    # JSON lines are told by the file's name or a field's; a byte order mark is no part of a prompt.
+    short = ["generate", hybrid, "--max-tokens", 5, "--temperature", 0, "--json"]
+    text_of = lambda *args, **more: [json.loads(line)["prompt"] for line in run(*short, *args, **more).splitlines()]
+    (folder / "few.ndjson").write_bytes(b'\xef\xbb\xbf{"prompt": "a"}\r\n \n{"prompt": "b", "seed": 3}')
+    (folder / "few.txt").write_bytes(b"\xef\xbb\xbfa\n{}\n")
+    assert text_of("--prompts", folder / "few.ndjson") == ["a", "b"] and text_of("--prompts", folder / "few.txt") == ["a", "{}"]
+    assert text_of("--prompts", "-", "--field", "q", data=b'{"q": "a"}\n{"q": "c"}\n') == ["a", "c"]
+    assert text_of("--prompts", "-", data=b"a\nb\n") == ["a", "b"]
+
+    # A prompt that cannot be continued is named before anything is written.
+    for name, line, says in (("p.txt", "\u0416", "line 12: the character U+0416"), ("p.jsonl", '{"prompt": ""}', "line 12: the prompt is empty"),
+                             ("p.jsonl", '"a"', "line 12: "), ("p.jsonl", '{"prompt": "a", "seed": "b"}', "line 12: seed")):
+        (folder / name).write_text(('{"prompt": "a"}\n' if name == "p.jsonl" else "a\n") * 11 + line + "\n")
+        assert f"{folder / name}: {says}" in run(*short[:-1], "--batch", 4, "--prompts", folder / name, code=2)
+    (folder / "p.txt").write_text("a\n" * 11 + "b" * 30 + "\n")
+    assert f"{folder}/p.txt: line 12: the prompt has 30 tokens" in run("generate", attention, "--tokenizer", "bytes", "--prompts", folder / "p.txt", "--max-context", 20, code=2)
+    assert "standard input: line 2: " in run("generate", hybrid, "--prompts", "-", data="a\n\u0416".encode(), code=2)
+
     # A kept memory: read once, asked in other processes; bit for bit when nothing is put behind it.
     keep = folder / "memory"
     assert run("generate", hybrid, "--prompt", words, "--max-tokens", 0, "--save-memory", keep) == b""
@@ -90,6 +108,8 @@ with tempfile.TemporaryDirectory() as folder:
     assert half + rest == sampled
     run("generate", hybrid, "--prompt", words[:11], "--max-tokens", 0, "--save-memory", keep)
     assert greedy == run("generate", hybrid, "--load-memory", keep, "--prompt", words[11:], "--max-tokens", 40, "--temperature", 0)
+    (folder / "two").write_text("\n".join([words[11:]] * 2))
+    assert (greedy + b"\n") * 2 == run("generate", hybrid, "--load-memory", keep, "--prompts", folder / "two", "--max-tokens", 40, "--temperature", 0, "--batch", 1)
     assert "another model" in run("generate", attention, "--tokenizer", "bytes", "--load-memory", keep, "--prompt", "x", code=2)
 
     # A conversation on plain lines; commands do not reach the model.
@@ -99,6 +119,34 @@ with tempfile.TemporaryDirectory() as folder:
     assert b"(constant)" in talk.stderr and b"tokens/s" in talk.stderr and b"no command '/nonsense'" in talk.stderr
     again = run("generate", hybrid, "--load-memory", folder / "talk", "--max-tokens", 5, "--temperature", 0)
     assert again == run(*G[:-1], 45, "--temperature", 0)[len(greedy):]
+
+    talk = subprocess.run([program, "generate", str(hybrid), "--interactive", "--max-tokens", "40", "--temperature", "0"], capture_output=True,
+                          input=f"{words}\r\n/reset\r\n".encode() + b"a" * 70000 + f"\n{words}\r\n".encode(), timeout=100)
+    assert talk.returncode == 0 and talk.stdout == (greedy + b"\n") * 2 and talk.stderr.count(b"65535 bytes") == 1, talk
+
+    # ... and at a terminal of 20 columns: keys as terminals of all kinds send them, and a line that is longer than a row.
+    home, end, delete = ("\033[H", "\033[1~", "\033[7~", "\033OH", "\001"), ("\033[F", "\033[4~", "\033[8~", "\033OF", "\005"), ("\033[3~", "\033[3;5~")
+    unknown = "\033[2~\033[15~\033[24;2~\033[?1;2c\033[[A\033OP\033[1;5P"
+    for i in range(5):
+        typed = f"{words[1:-1]}{home[i]}{words[0]}{end[i]}{words[-1]}{unknown}\033[1;5D\033OD\033[Dx\177\u4e2d\033[D{delete[i % 2]}\n/quit\n"
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 20, 0, 0))
+        child = subprocess.Popen([program, *map(str, G[:2]), "--interactive", "--max-tokens", "40", "--temperature", "0"], stdin=slave, stdout=subprocess.PIPE, stderr=slave)
+        os.close(slave)
+        seen = b""
+        while not seen.endswith(b"> "):
+            seen += os.read(master, 4096)
+        os.write(master, typed.encode())
+        try:
+            while more := os.read(master, 4096):
+                seen += more
+        except OSError:  # the terminal's other end is closed
+            pass
+        assert child.wait(60) == 0 and child.stdout.read() == greedy + b"\n", (i, seen)
+        rows = [re.sub(r"\033\[\d*D", "", row) for row in seen.decode(errors="replace").split("[memory")[0].split("\r\033[K")[1:]]
+        rows = [sum(2 if c == "\u4e2d" else 1 for c in row.rstrip("\r\n")) for row in rows]
+        assert max(rows) == 19 and len(rows) > len(words), rows
+        os.close(master)
 
     # Somebody who has enough, and Ctrl-C, end it cleanly.
     endless = [program, "generate", str(hybrid), "--prompt", "a", "--max-tokens", "100000000", "--ignore-eos"]
@@ -114,9 +162,19 @@ with tempfile.TemporaryDirectory() as folder:
     # Attention has a limit, which has a name.
     assert "--max-context" in run("generate", attention, "--tokenizer", "bytes", "--prompt", "x" * 50, "--max-context", 20, code=2)
     assert json.loads(run("generate", attention, "--tokenizer", "bytes", "--prompt", "x", "--max-context", 20, "--json"))["finish"] == "context"
+    for source, says in ((["--prompt", "x"], "\nended: the context of 20 tokens is full"), (["--prompts", folder / "short.txt"], "\n2 of 2 ended: the context of 20 tokens is full")):
+        (folder / "short.txt").write_text("x\ny\n")
+        full = subprocess.run([program, "generate", attention, "--tokenizer", "bytes", *source, "--max-context", "20"], capture_output=True, text=True, errors="replace")
+        assert full.returncode == 0 and says in full.stderr, full
+    if "--limit-memory" in sys.argv:  # what will not be there is refused before the work
+        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+        far = subprocess.run([program, "generate", attention, "--tokenizer", "bytes", "--prompt", "x", "--max-context", str(1 << 24)], capture_output=True, preexec_fn=limit, timeout=10)
+        assert far.returncode == 1 and far.stderr.startswith(b"palimpsa: no memory for a state"), far
 
     for wrong, says in ((["generate"], "model directory"), (["generate", hybrid], "needs a prompt"), (["generate", folder / "no", "--prompt", "a"], "cannot open"),
-                        (["generate", hybrid, "--prompt", "a", "--prompts", "x"], "one of"), (["generate", hybrid, "--prompt", "a", "--temperature", "-1"], "temperature"),
+                        (["generate", hybrid, "--prompt", "a", "--prompts", "x"], "one of"), (["generate", hybrid, "--prompt", "a", "--temperature", "1e7"], "expected 0 to 1e6"),
+                        (["generate", hybrid, "--prompt", "a", "--seed", 2**64 - 1], "to 9223372036854775807, found"), (["generate", hybrid, "--top-k", "3000000000"], "to 2147483647, found"),
+                        (["generate", hybrid, "--prompt", "a", "--seed", "x"], "whole number, found 'x'"),
                         (["generate", hybrid, "--prompt", "a", "--top-p", "3"], "top-p"), (["generate", hybrid, "--prompt", "a", "--top-p", "0"], "--top-p"),
                         (["generate", hybrid, "--prompt", "a", "--repetition-penalty", "0"], "--repetition-penalty"), (["generate", hybrid, "--prompt", "a", "--stop", ""], "--stop"),
                         (["generate", hybrid, "--prompt", "a", "--max-tokens", "-1"], "--max-tokens"), (["generate", hybrid, "--prompt", "\u0416"], "U+0416"),

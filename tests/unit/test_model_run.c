@@ -137,6 +137,28 @@ static void prefill_in_pieces_equals_prefill_at_once(void **state) {
 
 /* One sequence alone, and the same beside a neighbour whose every activation is NaN. Token V-1 has an embedding of NaN; with
  * a tied head its own column of the logits is NaN for everyone and is left out. */
+/* Angles are computed as far as sequences came: by a long piece, by short ones and by steps they are the same. */
+static void attention_far_from_the_start_knows_its_position(void **state) {
+    (void)state;
+    enum { FAR = 700 };
+    fixture f = make(8, PAL_FOR_INFERENCE, (pal_work_options){ .tokens = FAR }), small = make(8, PAL_FOR_INFERENCE, (pal_work_options){ .tokens = 5, .context = FAR });
+    int32_t ids[FAR];
+    pal_state *s;
+    float one[MOST_ROWS];
+    test_ids(ids, FAR, V, 6);
+    assert_int_equal(f.model->config.mixer, PAL_MIXER_ATTENTION);
+    float *logits = whole(&f, ids, FAR);
+    OK(pal_state_new(&s, small.model, FAR, err));
+    OK(pal_model_prefill(small.model, small.work, s, ids, FAR / 2, one, err));
+    test_near("pieces", one, logits + (size_t)(FAR / 2 - 1) * f.rows, f.rows, 2e-5);
+    for (int t = FAR / 2; t < FAR; t++) OK(pal_model_step(small.model, small.work, &s, 1, &ids[t], one, err));
+    test_near("steps", one, logits + (size_t)(FAR - 1) * f.rows, f.rows, 2e-5);
+    pal_state_free(s);
+    pal_free(logits);
+    drop(&small);
+    drop(&f);
+}
+
 static void a_neighbour_full_of_nan_changes_nothing(void **state) {
     (void)state;
     for (size_t k = 0; k < test_kind_count; k++) {
@@ -494,6 +516,7 @@ int main(void) {
         cmocka_unit_test(stepping_equals_forward),
         cmocka_unit_test(any_split_through_states_equals_the_whole),
         cmocka_unit_test(prefill_in_pieces_equals_prefill_at_once),
+        cmocka_unit_test(attention_far_from_the_start_knows_its_position),
         cmocka_unit_test(a_neighbour_full_of_nan_changes_nothing),
         cmocka_unit_test(co_batched_steps_equal_solo_steps_bit_for_bit),
         cmocka_unit_test(without_importance_a_model_equals_its_ablation),
