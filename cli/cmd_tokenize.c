@@ -160,7 +160,7 @@ static int open_texts(learn_from *l, const tokenize_options *o, const char **fil
 
 /* A directory of something else, where a learned vocabulary (NULL: not yet) would be taken for its own. */
 static int check_vocabulary_home(const char *out, const pal_tokenizer *learned) {
-    static const char *const others[] = { "shards.json", "tokenize.json", "config.json", "tokenizer.model", "tokenizer.gguf", "vocab.json" };
+    static const char *const others[] = { "shards.json", "tokenize.json", "tokenizer.model", "tokenizer.gguf", "vocab.json" };
     pal_tokenizer *there;
     pal_error err;
     for (size_t i = 0; i < PAL_COUNT(others); i++)

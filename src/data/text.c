@@ -238,8 +238,9 @@ pal_status pal_text_parse(const char *path, const char *field, uint64_t line, pa
     if (i == json.size) return PAL_OK;
     const char *name = strcmp(path, "-") == 0 ? "standard input" : path;
     const size_t mark = line == 1 && json.size >= 3 && memcmp(json.data, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0; /* byte order */
-    /* Numbers in other fields may be of any size. */
-    json_t *root = json_loadb((const char *)json.data + mark, json.size - mark, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
+    json_t *root = json_loadb((const char *)json.data + mark, json.size - mark, JSON_ALLOW_NUL, &why);
+    if (!root && json_error_code(&why) == json_error_numeric_overflow) /* numbers in other fields may be of any size */
+        root = json_loadb((const char *)json.data + mark, json.size - mark, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
     if (!root) return pal_fail(err, PAL_E_FORMAT, "%s: line %" PRIu64 ": %s", name, line, why.text);
     const json_t *value;
     if (pal_text_field_pairs(field)) {

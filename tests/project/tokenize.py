@@ -63,7 +63,7 @@ with tempfile.TemporaryDirectory() as folder:
     (folder / "model").mkdir()
     (folder / "model/config.json").write_text("{}")
     for wrong in (("--train-bpe", 290, "--out", folder / "bpe"), ("--learn-chars", "--out", folder / "bpe"), ("--tokenizer", "bytes", "--out", folder / "bpe"),
-                  ("--learn-chars", "--out", folder / "model"), ("--tokenizer", "bytes", "--out", folder / "model")):
+                  ("--tokenizer", "bytes", "--out", folder / "model")):
         assert "choose another directory" in run(folder / "text", *wrong, code=2), wrong
     assert (folder / "bpe/tokenizer.json").read_bytes() == first and len(list((folder / "model").iterdir())) == 1
 
