@@ -99,6 +99,8 @@ typedef struct pal_memory_run {
 
     pal_const_view dy, dy_var;  /* backward: gradients of y and y_var; data NULL means zero (dy_var) */
     const float *dfinal[2];     /* backward: gradient of each part of the final memory; NULL means zero */
+    const float *const *before; /* backward, palimpsa: (N), NULL for a sequence whose initial state was the default, whose gradient goes
+                                 * to Ip; NULL: all were or none, as `state` and `fresh` say */
     pal_memory_gradients grad;  /* backward: where the results go */
 } pal_memory_run;
 

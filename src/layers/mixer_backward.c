@@ -49,6 +49,7 @@ static void memory_backward(const pal_pass *ps, const pal_mixer_plan *m, const p
     pal_memory_run run = pal_mixer_run(ps, m, a, w);
     assert(m->rule->scratch_bytes(ps->cx, &run.shape, PAL_BACKWARD) <= ps->scratch_bytes);
     run.dy = (pal_const_view){ w->d_o, values };
+    run.before = ps->before;
     pal_memory_gradients *grad = &run.grad;
     if (m->l2) {
         grad->q = (pal_view){ w->dn, 2 * (size_t)m->keys };

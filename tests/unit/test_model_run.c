@@ -264,6 +264,8 @@ typedef struct {
     pal_state *before[3], *now[3];
 } memories;
 
+enum { BEGINS = 1 }; /* this sequence begins with none */
+
 static void make_memories(memories *m, fixture *f) {
     int32_t ids[5];
     OK(pal_work_new(&m->work, f->model, f->cx, &(pal_work_options){ .tokens = 3 * LENGTH, .sequences = 3, .loss = true }, err));
@@ -273,10 +275,14 @@ static void make_memories(memories *m, fixture *f) {
         OK(pal_state_new(&m->now[i], f->model, 0, err));
         OK(pal_model_prefill(f->model, m->work, m->before[i], ids, 5, NULL, err));
     }
+    pal_state_free(m->before[BEGINS]);
+    m->before[BEGINS] = NULL;
 }
 
 static pal_state *const *fresh(memories *m) {
-    for (int i = 0; i < 3; i++) OK(pal_state_copy(m->now[i], m->before[i], err));
+    for (int i = 0; i < 3; i++)
+        if (m->before[i]) OK(pal_state_copy(m->now[i], m->before[i], err));
+        else pal_state_reset(m->now[i]);
     return m->now;
 }
 

@@ -230,7 +230,7 @@ static void begin_adjoint(const job *jb, const pal_palimpsa_item *it, int n, int
 /* What is left at the start: dmu0 = dM I0, dI0 = dM mu0 + dI; from the default memory, I0 = Ip takes all of dI. */
 static void end_adjoint(const job *jb, const pal_palimpsa_item *it, int n, int h, size_t value) {
     const pal_memory_run *run = jb->run;
-    const bool fresh = pal_memory_starts_fresh(run);
+    const bool fresh = pal_memory_starts_fresh(run) || (run->before && !run->before[n]);
     double prior = 0;
     for (size_t i = 0; i < (size_t)it->values; i++)
         for (size_t j = 0; j < (size_t)it->dk; j++) {
