@@ -79,8 +79,9 @@ static int measure(measured *m, const eval_options *o, const pal_context *cx) {
                                              .user = &v, .stop = &interrupted };
     const pal_status st = pal_perplexity_run(&m->result, t.model, t.tokenizer, cx, data, &options, &err);
     if (v.open) fputs("\r\033[K", stderr);
-    if (st && strncmp(err.text, o->data, strlen(o->data)) == 0) code = cli_fail(&err); /* names the file itself */
-    else if (st) code = cli_error(interrupted || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s: %s", st == PAL_E_ARGUMENT && !interrupted ? o->data : m->name, err.text);
+    const char *from = strcmp(o->data, "-") == 0 ? "standard input" : o->data;
+    if (st && strncmp(err.text, from, strlen(from)) == 0) code = cli_fail(&err); /* names the file itself */
+    else if (st) code = cli_error(interrupted || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s: %s", st == PAL_E_ARGUMENT && !interrupted ? from : m->name, err.text);
     pal_eval_data_close(data);
     text_model_close(&t);
     return code;
@@ -293,7 +294,8 @@ int cmd_eval(int argc, char **argv) {
     };
     const cli_usage usage = { .synopsis = "eval MODELDIR|RUNDIR... --task perplexity --data PATH [options]",
                               .about = "Measures how well models predict text: loss in nats, perplexity per token, byte and word of the original text, and loss by\n"
-                                       "position. Whole documents are read through the model's memory, whatever their length; --context cuts them instead.\n"
+                                       "position. Whole documents are read through the model's memory; --context cuts them instead. A text above 64 MiB\n"
+                                       "must be made into shards first ('palimpsa tokenize'), or be split into pages.\n"
                                        "Bytes and words are counted as lm-evaluation-harness does, so models with different vocabularies compare.",
                               .examples = "  palimpsa eval my-model --task perplexity --data book.txt\n"
                                           "  palimpsa eval runs/a runs/b --task perplexity --data wiki.test.raw --split wikitext --figure loss.svg\n"

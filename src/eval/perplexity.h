@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* How well a model predicts text. Documents are read through states, so that one of any length takes the same memory and
- * every token is predicted from all tokens before it; several documents run in one pass.
+/* How well a model predicts text. Documents are read through states, so that every token is predicted from all tokens before
+ * it; several documents run in one pass. A state has the same size for any document, whose ids are held beside it.
  *
  * With a prefix token in front (the tokenizer's BOS, else its EOS) a document's first token is predicted too, as
  * lm-evaluation-harness does; a tokenizer that has neither leaves it out. With `context`, a document is cut into windows of

@@ -54,8 +54,18 @@ with tempfile.TemporaryDirectory() as folder:
         same = json.loads(run(*E, *other, "--json"))
         assert all(same[key] == found[key] for key in ("documents", "tokens", "bytes", "words")), other
         near(same["nll"], found["nll"], 1e-5)
-    run("tokenize", "--train-bpe", 256 + 20, "--out", folder / "bpe", folder / "wiki")
+    same = json.loads(run(*E, "--data", "-", "--split", "wikitext", "--json", data=(folder / "wiki").read_bytes()))
+    assert all(same[key] == found[key] for key in found if key != "tokens_per_s")
     assert "another tokenizer" in run("eval", hybrid, "--data", folder / "shards", code=2)
+
+    # A text that is too long for one document, and the shards that the sentence speaks of: a piece of it in each.
+    with open(folder / "long", "wb") as long:
+        long.truncate((64 << 20) + 1)
+    assert "long: longer than 67108864 bytes" in (why := run(*E, "--data", folder / "long", code=2)) and "'palimpsa tokenize'" in why, why
+    (folder / "book").write_bytes(b"one two  three\n" * 18000)  # more than a block
+    run("tokenize", "--tokenizer", "bytes", folder / "book", "--out", folder / "pieces", "--shard-tokens", 1000)
+    pieces = json.loads(run(*E, "--data", folder / "pieces", "--json"))
+    assert (pieces["documents"], pieces["tokens"], pieces["bytes"], pieces["words"]) == (2, 270000 - 2, 270000, 54001), pieces
 
     # Several models, a baseline, a figure.
     several = json.loads(run("eval", hybrid, attention, "--baseline", hybrid, "--tokenizer", "bytes", "--data", folder / "wiki", "--figure", folder / "f.svg", "--json"))
@@ -66,6 +76,17 @@ with tempfile.TemporaryDirectory() as folder:
     assert "word ppl" in table and "hybrid" in table and "windows of 4096" in table
     cut = json.loads(run(*E, "--data", folder / "wiki", "--context", 64, "--json"))
     assert cut["tokens"] == several[0]["tokens"] and cut["by_position"][-1]["from"] == 64 and cut["nll"] != several[0]["nll"]
+
+    # An error names the place, and what does not fit the data is refused.
+    bad = '{"text": "ab"}\n\n{"text": ""}\n{"text": "a\\u0416"}\n'
+    (folder / "bad.jsonl").write_text(bad)
+    assert "bad.jsonl: line 4: the character U+0416 at byte 1 " in run("eval", hybrid, "--data", folder / "bad.jsonl", code=2)
+    assert "palimpsa: standard input: line 4: the character U+0416" in run("eval", hybrid, "--data", "-", "--field", "text", data=bad.encode(), code=2)
+    (folder / "pages").write_text(" \n = One = \n one\n = Two = \n \u0416\n")
+    assert "pages: page 2, from byte 17 on: the character U+0416 at byte 11 " in run("eval", hybrid, "--data", folder / "pages", "--split", "wikitext", code=2)
+    for wrong, says in ((["wiki", "--part", "valid"], "--part"), (["wiki.jsonl", "--part", "train"], "--part"), (["wiki.jsonl", "--split", "wikitext"], "--split"),
+                        (["wiki", "--field", "text", "--split", "wikitext"], "--split"), (["shards", "--split", "wikitext"], "--split"), (["shards", "--field", "text"], "--field")):
+        assert f"{wrong[0]}: " in (why := run(*E, "--data", folder / wrong[0], *wrong[1:], code=2)) and says in why, (wrong, why)
 
     (folder / "empty").write_bytes(b"")
     for wrong, says in ((["eval"], "model directory"), (["eval", hybrid, "--task", "perplexty", "--data", "x"], "did you mean 'perplexity'"),
