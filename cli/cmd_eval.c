@@ -171,14 +171,18 @@ static void print_tables(const measured *all, int count, const measured *baselin
                per(p, p->bytes), per(p, p->words), (double)p->tokens / p->seconds);
     }
     int bins = 0;
-    for (int i = 0; i < shown; i++)
+    uint64_t last = 0;
+    for (int i = 0; i < shown; i++) {
         if (all[i].result.bin_count > bins) bins = all[i].result.bin_count;
+        if (all[i].result.last > last) last = all[i].result.last;
+    }
     printf("\nloss by position (tokens read before), nats/token%s\n%20s", baseline ? "; in brackets: above the baseline" : "", "position");
     for (int i = 0; i < shown; i++) printf(" %*s", baseline ? width + 11 : width, all[i].label);
     putchar('\n');
     for (int b = 0; b < bins; b++) {
         char range[48];
-        snprintf(range, sizeof range, "%llu to %llu", 1ull << b, (1ull << (b + 1)) - 1);
+        const unsigned long long from = 1ull << b, to = b + 1 < bins ? 2 * from - 1 : (unsigned long long)last;
+        snprintf(range, sizeof range, from == to ? "%llu" : "%llu to %llu", from, to);
         printf("%20s", range);
         for (int i = 0; i < shown; i++) {
             const double nll = bin_nll(&all[i].result, b);
@@ -194,19 +198,27 @@ static void print_tables(const measured *all, int count, const measured *baselin
         if (all[i].context) printf("%s: documents were cut into windows of %d tokens\n", all[i].name, all[i].context);
 }
 
+/* The middle of the positions that a bin holds, on a log axis. */
+static double bin_middle(const pal_perplexity *p, int bin) {
+    const double first = ldexp(1, bin), last = fmin(2 * first - 1, (double)p->last);
+    return sqrt(first * last);
+}
+
 static int draw(const measured *all, int count, const measured *baseline, const char *path) {
     const int shown = count + (baseline != NULL);
-    double x[PAL_POSITION_BINS], y[MOST_MODELS + 1][PAL_POSITION_BINS], above[MOST_MODELS][PAL_POSITION_BINS];
+    double x[MOST_MODELS + 1][PAL_POSITION_BINS], y[MOST_MODELS + 1][PAL_POSITION_BINS], above[MOST_MODELS][PAL_POSITION_BINS];
     pal_series loss[MOST_MODELS + 1], difference[MOST_MODELS];
     pal_error err;
-    for (int b = 0; b < PAL_POSITION_BINS; b++) x[b] = ldexp(sqrt(2), b); /* the middle of a bin on a log axis */
     for (int i = 0; i < shown; i++) {
-        for (int b = 0; b < PAL_POSITION_BINS; b++) y[i][b] = bin_nll(&all[i].result, b);
-        loss[i] = (pal_series){ .label = all[i].label, .count = PAL_POSITION_BINS, .x = x, .y = y[i], .colour = i, .points = true, .dashed = i == count };
+        for (int b = 0; b < PAL_POSITION_BINS; b++) {
+            x[i][b] = bin_middle(&all[i].result, b);
+            y[i][b] = bin_nll(&all[i].result, b);
+        }
+        loss[i] = (pal_series){ .label = all[i].label, .count = PAL_POSITION_BINS, .x = x[i], .y = y[i], .colour = i, .points = true, .dashed = i == count };
     }
     for (int i = 0; i < count && baseline; i++) {
         for (int b = 0; b < PAL_POSITION_BINS; b++) above[i][b] = y[i][b] - y[count][b];
-        difference[i] = (pal_series){ .label = all[i].label, .count = PAL_POSITION_BINS, .x = x, .y = above[i], .colour = i, .points = true };
+        difference[i] = (pal_series){ .label = all[i].label, .count = PAL_POSITION_BINS, .x = x[i], .y = above[i], .colour = i, .points = true };
     }
     char title[256];
     snprintf(title, sizeof title, "Loss above %s", baseline ? baseline->label : "");

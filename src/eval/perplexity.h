@@ -22,6 +22,7 @@ typedef struct pal_perplexity {
         double nll;             /* sum */
     } bins[PAL_POSITION_BINS];  /* bin i: tokens with 2^i <= p < 2^(i+1), p = tokens read before them */
     int bin_count;
+    uint64_t last;              /* the largest p */
     double seconds;
 } pal_perplexity;
 

@@ -71,11 +71,22 @@ with tempfile.TemporaryDirectory() as folder:
     several = json.loads(run("eval", hybrid, attention, "--baseline", hybrid, "--tokenizer", "bytes", "--data", folder / "wiki", "--figure", folder / "f.svg", "--json"))
     assert len(several) == 2 and all(d["nll"] == 0 for d in several[0]["difference_by_position"])
     near(several[1]["difference_by_position"][3]["nll"], several[1]["by_position"][3]["nll"] - several[0]["by_position"][3]["nll"], 1e-6)
-    assert several[1]["context"] == 4096 and "</svg>" in (folder / "f.svg").read_text()
+    assert several[1]["context"] == 4096
+    line = re.search(r'fill:none[^>]* d="(M [\d.]+ [\d.]+ L [^"]{100,})"', (folder / "f.svg").read_text())[1]
+    x = [float(point.split()[0]) for point in re.split("[ML] ", line)[1:]]
+    near((x[1] - x[0]) / (x[2] - x[1]), math.log(6) / math.log(28 / 6), 1e-3)  # bins of 1, of 2 and 3, of 4 to 7, at their middle
     table = run("eval", hybrid, attention, "--tokenizer", "bytes", "--data", folder / "wiki").decode()
     assert "word ppl" in table and "hybrid" in table and "windows of 4096" in table
     cut = json.loads(run(*E, "--data", folder / "wiki", "--context", 64, "--json"))
     assert cut["tokens"] == several[0]["tokens"] and cut["by_position"][-1]["from"] == 64 and cut["nll"] != several[0]["nll"]
+
+    # One document takes one state, however many might be read at a time.
+    def room(batch):
+        child = subprocess.Popen([program, "eval", attention, "--tokenizer", "bytes", "--data", folder / "text", "--context", str(1 << 16), "--batch", str(batch)], stdout=subprocess.DEVNULL)
+        _, status, use = os.wait4(child.pid, 0)
+        assert status == 0
+        return use.ru_maxrss
+    assert room(8) < 2 * room(1)
 
     # An error names the place, and what does not fit the data is refused.
     bad = '{"text": "ab"}\n\n{"text": ""}\n{"text": "a\\u0416"}\n'
