@@ -17,7 +17,7 @@
 #include "progress.h"
 #include "text_model.h"
 
-enum { MOST_MODELS = 32, ATTENTION_CONTEXT = 4096 };
+enum { MOST_MODELS = 32, ATTENTION_CONTEXT = 4096, MOST_CONTEXT = 1 << 24 };
 
 typedef struct {
     cli_common common;
@@ -32,7 +32,7 @@ typedef struct {
     const char *name;
     char label[64]; /* for tables and figures: the last part of the name, where that tells models apart */
     pal_perplexity result;
-    int context; /* that was used; 0: whole documents */
+    int context;        /* that was used; 0: whole documents */
 } measured;
 
 static volatile int interrupted;
@@ -41,6 +41,8 @@ static void on_signal(int number) {
     (void)number;
     interrupted = 1;
 }
+
+static const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
 
 typedef struct {
     const char *name;
@@ -54,8 +56,8 @@ static void show_progress(void *user, const pal_perplexity *p, double fraction) 
     char remaining[32];
     if (now - v->shown < (v->terminal ? 0.1 : 10)) return;
     progress_duration(remaining, fraction > 0 ? (now - v->start) * (1 - fraction) / fraction : NAN);
-    fprintf(stderr, "%s%s: %5.1f%%  %llu tokens  %.4f nats/token  %.0f tokens/s  %s left%s", v->terminal ? "\r\033[K" : "", v->name, 100 * fraction,
-            (unsigned long long)p->tokens, p->nll / (double)p->tokens, (double)p->tokens / p->seconds, remaining, v->terminal ? "" : "\n");
+    fprintf(stderr, "%s%s: %5.1f%%  %llu token%s  %.4f nats/token  %.0f tokens/s  %s left%s", v->terminal ? "\r\033[K" : "", v->name, 100 * fraction,
+            (unsigned long long)p->tokens, plural(p->tokens), p->nll / (double)p->tokens, (double)p->tokens / p->seconds, remaining, v->terminal ? "" : "\n");
     v->open = v->terminal;
     v->shown = now;
 }
@@ -107,8 +109,8 @@ static json_t *bins_json(const pal_perplexity *p, const pal_perplexity *minus) {
 
 static json_t *model_json(const measured *m, const measured *baseline) {
     const pal_perplexity *p = &m->result;
-    json_t *root = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "model", m->name, "task", "perplexity", "documents", (json_int_t)p->documents, "tokens",
-                             (json_int_t)p->tokens, "bytes", (json_int_t)p->bytes, "words", (json_int_t)p->words, "nll", number(p->nll / (double)p->tokens), "nll_sum", number(p->nll));
+    json_t *root = json_pack("{s:o, s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "model", text_json(m->name, strlen(m->name)), "task", "perplexity",
+                             "documents", (json_int_t)p->documents, "tokens", (json_int_t)p->tokens, "bytes", (json_int_t)p->bytes, "words", (json_int_t)p->words, "nll", number(p->nll / (double)p->tokens), "nll_sum", number(p->nll));
     json_object_set_new(root, "token_perplexity", number(per(p, p->tokens)));
     json_object_set_new(root, "byte_perplexity", number(per(p, p->bytes)));
     json_object_set_new(root, "word_perplexity", number(per(p, p->words)));
@@ -117,7 +119,7 @@ static json_t *model_json(const measured *m, const measured *baseline) {
     json_object_set_new(root, "tokens_per_s", number((double)p->tokens / p->seconds));
     json_object_set_new(root, "by_position", bins_json(p, NULL));
     if (baseline) {
-        json_object_set_new(root, "baseline", json_string(baseline->name));
+        json_object_set_new(root, "baseline", text_json(baseline->name, strlen(baseline->name)));
         json_object_set_new(root, "difference_by_position", bins_json(p, &baseline->result));
     }
     return root;
@@ -163,7 +165,8 @@ static int name_width(const measured *all, int count) {
 static void print_tables(const measured *all, int count, const measured *baseline) {
     const int shown = count + (baseline != NULL), width = name_width(all, shown);
     const pal_perplexity *first = &all[0].result;
-    printf("%llu document%s, %llu bytes, %llu words\n\n", (unsigned long long)first->documents, first->documents == 1 ? "" : "s", (unsigned long long)first->bytes, (unsigned long long)first->words);
+    printf("%llu document%s, %llu byte%s, %llu word%s\n\n", (unsigned long long)first->documents, plural(first->documents), (unsigned long long)first->bytes,
+           plural(first->bytes), (unsigned long long)first->words, plural(first->words));
     printf("%-*s %12s %12s %12s %12s %12s %12s\n", width, "model", "tokens", "nats/token", "token ppl", "byte ppl", "word ppl", "tokens/s");
     for (int i = 0; i < shown; i++) {
         const pal_perplexity *p = &all[i].result;
@@ -194,8 +197,9 @@ static void print_tables(const measured *all, int count, const measured *baselin
         }
         putchar('\n');
     }
-    for (int i = 0; i < shown; i++)
-        if (all[i].context) printf("%s: documents were cut into windows of %d tokens\n", all[i].name, all[i].context);
+    for (int i = 0; i < shown; i++) {
+        if (all[i].context) printf("%s: windows of %d token%s\n", all[i].label, all[i].context, plural((uint64_t)all[i].context));
+    }
 }
 
 /* The middle of the positions that a bin holds, on a log axis. */
@@ -257,7 +261,7 @@ static int check(const eval_options *o) {
         (code = check_word("part", o->part, parts, "all, train or valid")))
         return code;
     if (!o->data) return cli_error(CLI_USAGE, "eval needs --data PATH: a text or JSONL file, or a directory of shards");
-    if (o->context < 0 || o->context > 1 << 24) return cli_error(CLI_USAGE, "--context expects 0 to %d, found %d", 1 << 24, o->context);
+    if (o->context < 0 || o->context > MOST_CONTEXT) return cli_error(CLI_USAGE, "--context expects 0 to %d, found %d", MOST_CONTEXT, o->context);
     if (o->piece < 1 || o->piece > 1 << 20) return cli_error(CLI_USAGE, "--piece expects 1 to %d, found %d", 1 << 20, o->piece);
     if (o->batch < 1 || o->batch > 1024) return cli_error(CLI_USAGE, "--batch expects 1 to 1024, found %d", o->batch);
     if (o->figure) {
@@ -271,8 +275,8 @@ static int check(const eval_options *o) {
 static int run(eval_options *o, const pal_context *cx) {
     measured all[MOST_MODELS + 1] = { 0 };
     const int shown = o->count + (o->baseline != NULL);
-    int code = CLI_OK;
     o->models[o->count] = o->baseline;
+    int code = CLI_OK;
     for (int i = 0; i < shown && !code; i++) {
         all[i].name = o->models[i];
         code = measure(&all[i], o, cx);

@@ -173,7 +173,7 @@ pal_status pal_perplexity_run(pal_perplexity *out, const pal_model *model, const
         if (!st && o->progress) o->progress(o->user, out, pal_eval_data_done(data) * (double)out->tokens / (double)e.given);
     }
     release(&e);
-    if (!st && o->stop && *o->stop) st = pal_fail(err, PAL_E_ARGUMENT, "interrupted after %llu tokens", (unsigned long long)out->tokens);
+    if (!st && o->stop && *o->stop) st = pal_fail(err, PAL_E_ARGUMENT, "interrupted after %llu token%s", (unsigned long long)out->tokens, out->tokens == 1 ? "" : "s");
     if (!st && !out->tokens) st = pal_fail(err, PAL_E_ARGUMENT, "there is no token to predict: the data are empty");
     return st;
 }

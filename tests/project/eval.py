@@ -80,6 +80,14 @@ with tempfile.TemporaryDirectory() as folder:
     cut = json.loads(run(*E, "--data", folder / "wiki", "--context", 64, "--json"))
     assert cut["tokens"] == several[0]["tokens"] and cut["by_position"][-1]["from"] == 64 and cut["nll"] != several[0]["nll"]
 
+    # Words for one, and a name that is not UTF-8.
+    (folder / "two").write_text("ab")
+    assert run("eval", hybrid, "--data", folder / "two", "--context", 1).decode().startswith("1 document, 2 bytes, 1 word\n")
+    assert "windows of 1 token\n" in run("eval", hybrid, "--data", folder / "two", "--context", 1).decode()
+    odd = shutil.copytree(hybrid, os.fsdecode(os.fsencode(folder) + b"/m\xff"))
+    for same in (["eval", odd], ["eval", odd, "--baseline", odd]):
+        assert json.loads(run(*same, "--data", folder / "two", "--json"))["model"] == f"{folder}/m\ufffd"
+
     # One document takes one state, however many might be read at a time.
     def room(batch):
         child = subprocess.Popen([program, "eval", attention, "--tokenizer", "bytes", "--data", folder / "text", "--context", str(1 << 16), "--batch", str(batch)], stdout=subprocess.DEVNULL)
