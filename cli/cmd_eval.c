@@ -13,6 +13,7 @@
 #include "bench.h"
 #include "cli.h"
 #include "eval/perplexity.h"
+#include "model/model.h"
 #include "plot/figure.h"
 #include "progress.h"
 #include "text_model.h"
@@ -33,6 +34,7 @@ typedef struct {
     char label[64]; /* for tables and figures: the last part of the name, where that tells models apart */
     pal_perplexity result;
     int context;        /* that was used; 0: whole documents */
+    const char *why;    /* this context */
 } measured;
 
 static volatile int interrupted;
@@ -62,6 +64,26 @@ static void show_progress(void *user, const pal_perplexity *p, double fraction) 
     v->shown = now;
 }
 
+/* The context of the training that a checkpoint comes from, or 0: RUN/config.json is two levels above RUN/checkpoints/NAME. */
+static int trained_context(const pal_model *model) {
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s/../../config.json", model->source.path) >= (int)sizeof path) return 0;
+    json_t *run = json_load_file(path, 0, NULL);
+    const char *task = json_string_value(json_object_get(run, "task"));
+    const json_int_t context = task && strcmp(task, "text") == 0 ? json_integer_value(json_object_get(run, "context")) : 0;
+    json_decref(run);
+    return context > 0 && context <= MOST_CONTEXT ? (int)context : 0;
+}
+
+static void choose_context(measured *m, const eval_options *o, const pal_model *model) {
+    m->context = o->context;
+    m->why = "";
+    if (m->context || pal_model_config_of(model)->mixer != PAL_MIXER_ATTENTION) return;
+    m->context = trained_context(model);
+    m->why = m->context ? ", as it was trained" : "; the length it was trained with is not known, and --context chooses another";
+    if (!m->context) m->context = ATTENTION_CONTEXT;
+}
+
 static int measure(measured *m, const eval_options *o, const pal_context *cx) {
     text_model t;
     pal_eval_data *data;
@@ -74,8 +96,7 @@ static int measure(measured *m, const eval_options *o, const pal_context *cx) {
         text_model_close(&t);
         return cli_fail(&err);
     }
-    m->context = o->context;
-    if (!m->context && pal_model_config_of(t.model)->mixer == PAL_MIXER_ATTENTION) m->context = ATTENTION_CONTEXT;
+    choose_context(m, o, t.model);
     view v = { .name = m->name, .terminal = isatty(STDERR_FILENO), .start = bench_now(), .shown = bench_now() };
     const pal_perplexity_options options = { .context = m->context, .piece = o->piece, .documents = o->batch, .no_prefix = o->no_prefix, .progress = show_progress,
                                              .user = &v, .stop = &interrupted };
@@ -198,7 +219,7 @@ static void print_tables(const measured *all, int count, const measured *baselin
         putchar('\n');
     }
     for (int i = 0; i < shown; i++) {
-        if (all[i].context) printf("%s: windows of %d token%s\n", all[i].label, all[i].context, plural((uint64_t)all[i].context));
+        if (all[i].context) printf("%s: windows of %d token%s%s\n", all[i].label, all[i].context, plural((uint64_t)all[i].context), all[i].why);
     }
 }
 
@@ -299,7 +320,7 @@ int cmd_eval(int argc, char **argv) {
         { "split", OPT_TEXT, &o.split, "KIND", "of a text file: none (one document, default) or wikitext (a page at each ' = Title = ')" },
         { "field", OPT_TEXT, &o.field, "NAME", "the text's name in a JSONL file (default text)" },
         { "part", OPT_TEXT, &o.part, "PART", "of shards: all (default), train or valid" },
-        { "context", OPT_INT, &o.context, "N", "cut documents into windows of N tokens (default: whole; attention: 4096)" },
+        { "context", OPT_INT, &o.context, "N", "cut documents into windows of N tokens (default: whole; attention: as trained, else 4096)" },
         { "no-prefix", OPT_FLAG, &o.no_prefix, NULL, "no token in front of a document; its first token is then not predicted" },
         { "baseline", OPT_TEXT, &o.baseline, "MODELDIR", "also show how far the models are above this one, by position" },
         { "figure", OPT_TEXT, &o.figure, "FILE", "draw the loss by position (.svg or .png)" },

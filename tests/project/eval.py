@@ -77,8 +77,24 @@ with tempfile.TemporaryDirectory() as folder:
     near((x[1] - x[0]) / (x[2] - x[1]), math.log(6) / math.log(28 / 6), 1e-3)  # bins of 1, of 2 and 3, of 4 to 7, at their middle
     table = run("eval", hybrid, attention, "--tokenizer", "bytes", "--data", folder / "wiki").decode()
     assert "word ppl" in table and "hybrid" in table and "windows of 4096" in table
+    assert "is not known" in table
     cut = json.loads(run(*E, "--data", folder / "wiki", "--context", 64, "--json"))
     assert cut["tokens"] == several[0]["tokens"] and cut["by_position"][-1]["from"] == 64 and cut["nll"] != several[0]["nll"]
+
+    # Attention is measured with the context of its training, which the run knows, wherever in it the model stands.
+    (folder / "run/checkpoints").mkdir(parents=True)
+    (folder / "run/config.json").write_text(json.dumps({"task": "text", "context": 48}))
+    for name in ("step-7", "best"):
+        shutil.copytree(attention, folder / "run/checkpoints" / name)
+    trained = ["--tokenizer", "bytes", "--data", folder / "wiki"]
+    expected = json.loads(run("eval", attention, *trained, "--context", 48, "--json"))
+    for model in (folder / "run", folder / "run/checkpoints/best"):
+        same = json.loads(run("eval", model, *trained, "--json"))
+        assert same["context"] == 48 and same["nll_sum"] == expected["nll_sum"] != several[1]["nll_sum"]
+        assert json.loads(run("eval", model, *trained, "--context", 7, "--json"))["context"] == 7
+    assert "\nrun: windows of 48 tokens, as it was trained\n" in run("eval", folder / "run", *trained).decode()
+    (folder / "run/config.json").write_text(json.dumps({"task": "mqar", "context": 48}))
+    assert json.loads(run("eval", folder / "run", *trained, "--json"))["context"] == 4096
 
     # Words for one, and a name that is not UTF-8.
     (folder / "two").write_text("ab")
