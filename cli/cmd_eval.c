@@ -35,6 +35,7 @@ typedef struct {
     pal_perplexity result;
     int context;        /* that was used; 0: whole documents */
     const char *why;    /* this context */
+    uint64_t tokenizer; /* fingerprint */
 } measured;
 
 static volatile int interrupted;
@@ -97,6 +98,7 @@ static int measure(measured *m, const eval_options *o, const pal_context *cx) {
         return cli_fail(&err);
     }
     choose_context(m, o, t.model);
+    m->tokenizer = pal_tokenizer_fingerprint(t.tokenizer);
     view v = { .name = m->name, .terminal = isatty(STDERR_FILENO), .start = bench_now(), .shown = bench_now() };
     const pal_perplexity_options options = { .context = m->context, .piece = o->piece, .documents = o->batch, .no_prefix = o->no_prefix, .progress = show_progress,
                                              .user = &v, .stop = &interrupted };
@@ -130,7 +132,9 @@ static json_t *bins_json(const pal_perplexity *p, const pal_perplexity *minus) {
 
 static json_t *model_json(const measured *m, const measured *baseline) {
     const pal_perplexity *p = &m->result;
-    json_t *root = json_pack("{s:o, s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "model", text_json(m->name, strlen(m->name)), "task", "perplexity",
+    char tokenizer[17];
+    snprintf(tokenizer, sizeof tokenizer, "%016llx", (unsigned long long)m->tokenizer);
+    json_t *root = json_pack("{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "model", text_json(m->name, strlen(m->name)), "tokenizer", tokenizer, "task", "perplexity",
                              "documents", (json_int_t)p->documents, "tokens", (json_int_t)p->tokens, "bytes", (json_int_t)p->bytes, "words", (json_int_t)p->words, "nll", number(p->nll / (double)p->tokens), "nll_sum", number(p->nll));
     json_object_set_new(root, "token_perplexity", number(per(p, p->tokens)));
     json_object_set_new(root, "byte_perplexity", number(per(p, p->bytes)));
@@ -218,9 +222,12 @@ static void print_tables(const measured *all, int count, const measured *baselin
         }
         putchar('\n');
     }
+    bool comparable = true;
     for (int i = 0; i < shown; i++) {
+        comparable &= all[i].tokenizer == all[0].tokenizer;
         if (all[i].context) printf("%s: windows of %d token%s%s\n", all[i].label, all[i].context, plural((uint64_t)all[i].context), all[i].why);
     }
+    if (!comparable) puts("These models have different tokenizers: only perplexity per byte and per word compare.");
 }
 
 /* The middle of the positions that a bin holds, on a log axis. */
@@ -293,11 +300,28 @@ static int check(const eval_options *o) {
     return CLI_OK;
 }
 
+/* Asked before anything is measured. */
+static int check_baseline(const eval_options *o) {
+    uint64_t baseline = 0;
+    for (int i = o->count; i >= 0; i--) {
+        text_model t;
+        const int code = text_model_open(&t, o->models[i], NULL, o->data, NULL);
+        if (code) return code;
+        const uint64_t own = pal_tokenizer_fingerprint(t.tokenizer);
+        text_model_close(&t);
+        if (i == o->count) baseline = own;
+        if (own != baseline)
+            return cli_error(CLI_USAGE, "--baseline %s has another tokenizer (fingerprint %016llx) than %s (%016llx): losses per token do not compare", o->baseline,
+                             (unsigned long long)baseline, o->models[i], (unsigned long long)own);
+    }
+    return CLI_OK;
+}
+
 static int run(eval_options *o, const pal_context *cx) {
     measured all[MOST_MODELS + 1] = { 0 };
     const int shown = o->count + (o->baseline != NULL);
     o->models[o->count] = o->baseline;
-    int code = CLI_OK;
+    int code = o->baseline && !o->tokenizer ? check_baseline(o) : CLI_OK;
     for (int i = 0; i < shown && !code; i++) {
         all[i].name = o->models[i];
         code = measure(&all[i], o, cx);

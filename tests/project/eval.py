@@ -77,7 +77,7 @@ with tempfile.TemporaryDirectory() as folder:
     near((x[1] - x[0]) / (x[2] - x[1]), math.log(6) / math.log(28 / 6), 1e-3)  # bins of 1, of 2 and 3, of 4 to 7, at their middle
     table = run("eval", hybrid, attention, "--tokenizer", "bytes", "--data", folder / "wiki").decode()
     assert "word ppl" in table and "hybrid" in table and "windows of 4096" in table
-    assert "is not known" in table
+    assert "is not known" in table and "different tokenizers" not in table
     cut = json.loads(run(*E, "--data", folder / "wiki", "--context", 64, "--json"))
     assert cut["tokens"] == several[0]["tokens"] and cut["by_position"][-1]["from"] == 64 and cut["nll"] != several[0]["nll"]
 
@@ -95,6 +95,16 @@ with tempfile.TemporaryDirectory() as folder:
     assert "\nrun: windows of 48 tokens, as it was trained\n" in run("eval", folder / "run", *trained).decode()
     (folder / "run/config.json").write_text(json.dumps({"task": "mqar", "context": 48}))
     assert json.loads(run("eval", folder / "run", *trained, "--json"))["context"] == 4096
+
+    # Losses per token compare for the same tokens alone.
+    shutil.copytree(hybrid, folder / "other")
+    run("tokenize", "--learn-chars", "--out", folder / "other", folder / "text", folder / "wiki")
+    (folder / "plain").write_text("one two three")
+    assert "only perplexity per byte and per word" in run("eval", hybrid, folder / "other", "--data", folder / "plain", "--figure", folder / "g.svg").decode()
+    both = json.loads(run("eval", hybrid, folder / "other", "--data", folder / "plain", "--json"))
+    why = run("eval", hybrid, hybrid, "--baseline", folder / "other", "--data", folder / "plain", code=2)
+    assert "--baseline" in why and all(m["tokenizer"] in why and m["model"] in why for m in both), why
+    run("eval", hybrid, "--baseline", folder / "other", "--tokenizer", "bytes", "--data", folder / "plain")
 
     # Words for one, and a name that is not UTF-8.
     (folder / "two").write_text("ab")
