@@ -58,14 +58,14 @@ with tempfile.TemporaryDirectory() as folder:
     assert all(same[key] == found[key] for key in found if key != "tokens_per_s")
     assert "another tokenizer" in run("eval", hybrid, "--data", folder / "shards", code=2)
 
-    # A text that is too long for one document, and the shards that the sentence speaks of: a piece of it in each.
+    # A text that is too long for one document, and the shards that the sentence speaks of: here two, and the end of the text.
     with open(folder / "long", "wb") as long:
         long.truncate((64 << 20) + 1)
     assert "long: longer than 67108864 bytes" in (why := run(*E, "--data", folder / "long", code=2)) and "'palimpsa tokenize'" in why, why
     (folder / "book").write_bytes(b"one two  three\n" * 18000)  # more than a block
-    run("tokenize", "--tokenizer", "bytes", folder / "book", "--out", folder / "pieces", "--shard-tokens", 1000)
-    pieces = json.loads(run(*E, "--data", folder / "pieces", "--json"))
-    assert (pieces["documents"], pieces["tokens"], pieces["bytes"], pieces["words"]) == (2, 270000 - 2, 270000, 54001), pieces
+    run("tokenize", "--tokenizer", "bytes", folder / "book", "--out", folder / "pieces", "--shard-tokens", 1000, "--valid", 0.01)
+    end = json.loads(run(*E, "--data", folder / "pieces", "--part", "valid", "--json"))
+    assert (end["documents"], end["tokens"], end["bytes"], end["words"]) == (1, 2700 - 1, 2700, 541), end
 
     # Several models, a baseline, a figure.
     several = json.loads(run("eval", hybrid, attention, "--baseline", hybrid, "--tokenizer", "bytes", "--data", folder / "wiki", "--figure", folder / "f.svg", "--json"))
@@ -86,15 +86,16 @@ with tempfile.TemporaryDirectory() as folder:
     (folder / "run/config.json").write_text(json.dumps({"task": "text", "context": 48}))
     for name in ("step-7", "best"):
         shutil.copytree(attention, folder / "run/checkpoints" / name)
-    trained = ["--tokenizer", "bytes", "--data", folder / "wiki"]
+    trained = ["--tokenizer", "bytes", "--data", folder / "text"]
     expected = json.loads(run("eval", attention, *trained, "--context", 48, "--json"))
     for model in (folder / "run", folder / "run/checkpoints/best"):
         same = json.loads(run("eval", model, *trained, "--json"))
-        assert same["context"] == 48 and same["nll_sum"] == expected["nll_sum"] != several[1]["nll_sum"]
+        assert same["context"] == 48 and same["nll_sum"] == expected["nll_sum"]
         assert json.loads(run("eval", model, *trained, "--context", 7, "--json"))["context"] == 7
     assert "\nrun: windows of 48 tokens, as it was trained\n" in run("eval", folder / "run", *trained).decode()
     (folder / "run/config.json").write_text(json.dumps({"task": "mqar", "context": 48}))
-    assert json.loads(run("eval", folder / "run", *trained, "--json"))["context"] == 4096
+    same = json.loads(run("eval", folder / "run", *trained, "--json"))
+    assert same["context"] == 4096 and same["nll_sum"] != expected["nll_sum"]
 
     # Losses per token compare for the same tokens alone.
     shutil.copytree(hybrid, folder / "other")
