@@ -13,11 +13,12 @@
 #include "bench.h"
 #include "cli.h"
 #include "eval/perplexity.h"
+#include "model/model.h"
 #include "plot/figure.h"
 #include "progress.h"
 #include "text_model.h"
 
-enum { MOST_MODELS = 32, ATTENTION_CONTEXT = 4096 };
+enum { MOST_MODELS = 32, ATTENTION_CONTEXT = 4096, MOST_CONTEXT = 1 << 24 };
 
 typedef struct {
     cli_common common;
@@ -32,7 +33,9 @@ typedef struct {
     const char *name;
     char label[64]; /* for tables and figures: the last part of the name, where that tells models apart */
     pal_perplexity result;
-    int context; /* that was used; 0: whole documents */
+    int context;        /* that was used; 0: whole documents */
+    const char *why;    /* this context */
+    uint64_t tokenizer; /* fingerprint */
 } measured;
 
 static volatile int interrupted;
@@ -41,6 +44,8 @@ static void on_signal(int number) {
     (void)number;
     interrupted = 1;
 }
+
+static const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
 
 typedef struct {
     const char *name;
@@ -54,10 +59,30 @@ static void show_progress(void *user, const pal_perplexity *p, double fraction) 
     char remaining[32];
     if (now - v->shown < (v->terminal ? 0.1 : 10)) return;
     progress_duration(remaining, fraction > 0 ? (now - v->start) * (1 - fraction) / fraction : NAN);
-    fprintf(stderr, "%s%s: %5.1f%%  %llu tokens  %.4f nats/token  %.0f tokens/s  %s left%s", v->terminal ? "\r\033[K" : "", v->name, 100 * fraction,
-            (unsigned long long)p->tokens, p->nll / (double)p->tokens, (double)p->tokens / p->seconds, remaining, v->terminal ? "" : "\n");
+    fprintf(stderr, "%s%s: %5.1f%%  %llu token%s  %.4f nats/token  %.0f tokens/s  %s left%s", v->terminal ? "\r\033[K" : "", v->name, 100 * fraction,
+            (unsigned long long)p->tokens, plural(p->tokens), p->nll / (double)p->tokens, (double)p->tokens / p->seconds, remaining, v->terminal ? "" : "\n");
     v->open = v->terminal;
     v->shown = now;
+}
+
+/* The context of the training that a checkpoint comes from, or 0: RUN/config.json is two levels above RUN/checkpoints/NAME. */
+static int trained_context(const pal_model *model) {
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s/../../config.json", model->source.path) >= (int)sizeof path) return 0;
+    json_t *run = json_load_file(path, 0, NULL);
+    const char *task = json_string_value(json_object_get(run, "task"));
+    const json_int_t context = task && strcmp(task, "text") == 0 ? json_integer_value(json_object_get(run, "context")) : 0;
+    json_decref(run);
+    return context > 0 && context <= MOST_CONTEXT ? (int)context : 0;
+}
+
+static void choose_context(measured *m, const eval_options *o, const pal_model *model) {
+    m->context = o->context;
+    m->why = "";
+    if (m->context || pal_model_config_of(model)->mixer != PAL_MIXER_ATTENTION) return;
+    m->context = trained_context(model);
+    m->why = m->context ? ", as it was trained" : "; the length it was trained with is not known, and --context chooses another";
+    if (!m->context) m->context = ATTENTION_CONTEXT;
 }
 
 static int measure(measured *m, const eval_options *o, const pal_context *cx) {
@@ -72,15 +97,16 @@ static int measure(measured *m, const eval_options *o, const pal_context *cx) {
         text_model_close(&t);
         return cli_fail(&err);
     }
-    m->context = o->context;
-    if (!m->context && pal_model_config_of(t.model)->mixer == PAL_MIXER_ATTENTION) m->context = ATTENTION_CONTEXT;
+    choose_context(m, o, t.model);
+    m->tokenizer = pal_tokenizer_fingerprint(t.tokenizer);
     view v = { .name = m->name, .terminal = isatty(STDERR_FILENO), .start = bench_now(), .shown = bench_now() };
     const pal_perplexity_options options = { .context = m->context, .piece = o->piece, .documents = o->batch, .no_prefix = o->no_prefix, .progress = show_progress,
                                              .user = &v, .stop = &interrupted };
     const pal_status st = pal_perplexity_run(&m->result, t.model, t.tokenizer, cx, data, &options, &err);
     if (v.open) fputs("\r\033[K", stderr);
-    if (st && strncmp(err.text, o->data, strlen(o->data)) == 0) code = cli_fail(&err); /* names the file itself */
-    else if (st) code = cli_error(interrupted || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s: %s", st == PAL_E_ARGUMENT && !interrupted ? o->data : m->name, err.text);
+    const char *from = strcmp(o->data, "-") == 0 ? "standard input" : o->data;
+    if (st && strncmp(err.text, from, strlen(from)) == 0) code = cli_fail(&err); /* names the file itself */
+    else if (st) code = cli_error(interrupted || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s: %s", st == PAL_E_ARGUMENT && !interrupted ? from : m->name, err.text);
     pal_eval_data_close(data);
     text_model_close(&t);
     return code;
@@ -106,8 +132,10 @@ static json_t *bins_json(const pal_perplexity *p, const pal_perplexity *minus) {
 
 static json_t *model_json(const measured *m, const measured *baseline) {
     const pal_perplexity *p = &m->result;
-    json_t *root = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "model", m->name, "task", "perplexity", "documents", (json_int_t)p->documents, "tokens",
-                             (json_int_t)p->tokens, "bytes", (json_int_t)p->bytes, "words", (json_int_t)p->words, "nll", number(p->nll / (double)p->tokens), "nll_sum", number(p->nll));
+    char tokenizer[17];
+    snprintf(tokenizer, sizeof tokenizer, "%016llx", (unsigned long long)m->tokenizer);
+    json_t *root = json_pack("{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "model", text_json(m->name, strlen(m->name)), "tokenizer", tokenizer, "task", "perplexity",
+                             "documents", (json_int_t)p->documents, "tokens", (json_int_t)p->tokens, "bytes", (json_int_t)p->bytes, "words", (json_int_t)p->words, "nll", number(p->nll / (double)p->tokens), "nll_sum", number(p->nll));
     json_object_set_new(root, "token_perplexity", number(per(p, p->tokens)));
     json_object_set_new(root, "byte_perplexity", number(per(p, p->bytes)));
     json_object_set_new(root, "word_perplexity", number(per(p, p->words)));
@@ -116,7 +144,7 @@ static json_t *model_json(const measured *m, const measured *baseline) {
     json_object_set_new(root, "tokens_per_s", number((double)p->tokens / p->seconds));
     json_object_set_new(root, "by_position", bins_json(p, NULL));
     if (baseline) {
-        json_object_set_new(root, "baseline", json_string(baseline->name));
+        json_object_set_new(root, "baseline", text_json(baseline->name, strlen(baseline->name)));
         json_object_set_new(root, "difference_by_position", bins_json(p, &baseline->result));
     }
     return root;
@@ -162,7 +190,8 @@ static int name_width(const measured *all, int count) {
 static void print_tables(const measured *all, int count, const measured *baseline) {
     const int shown = count + (baseline != NULL), width = name_width(all, shown);
     const pal_perplexity *first = &all[0].result;
-    printf("%llu document%s, %llu bytes, %llu words\n\n", (unsigned long long)first->documents, first->documents == 1 ? "" : "s", (unsigned long long)first->bytes, (unsigned long long)first->words);
+    printf("%llu document%s, %llu byte%s, %llu word%s\n\n", (unsigned long long)first->documents, plural(first->documents), (unsigned long long)first->bytes,
+           plural(first->bytes), (unsigned long long)first->words, plural(first->words));
     printf("%-*s %12s %12s %12s %12s %12s %12s\n", width, "model", "tokens", "nats/token", "token ppl", "byte ppl", "word ppl", "tokens/s");
     for (int i = 0; i < shown; i++) {
         const pal_perplexity *p = &all[i].result;
@@ -170,14 +199,18 @@ static void print_tables(const measured *all, int count, const measured *baselin
                per(p, p->bytes), per(p, p->words), (double)p->tokens / p->seconds);
     }
     int bins = 0;
-    for (int i = 0; i < shown; i++)
+    uint64_t last = 0;
+    for (int i = 0; i < shown; i++) {
         if (all[i].result.bin_count > bins) bins = all[i].result.bin_count;
+        if (all[i].result.last > last) last = all[i].result.last;
+    }
     printf("\nloss by position (tokens read before), nats/token%s\n%20s", baseline ? "; in brackets: above the baseline" : "", "position");
     for (int i = 0; i < shown; i++) printf(" %*s", baseline ? width + 11 : width, all[i].label);
     putchar('\n');
     for (int b = 0; b < bins; b++) {
         char range[48];
-        snprintf(range, sizeof range, "%llu to %llu", 1ull << b, (1ull << (b + 1)) - 1);
+        const unsigned long long from = 1ull << b, to = b + 1 < bins ? 2 * from - 1 : (unsigned long long)last;
+        snprintf(range, sizeof range, from == to ? "%llu" : "%llu to %llu", from, to);
         printf("%20s", range);
         for (int i = 0; i < shown; i++) {
             const double nll = bin_nll(&all[i].result, b);
@@ -189,23 +222,35 @@ static void print_tables(const measured *all, int count, const measured *baselin
         }
         putchar('\n');
     }
-    for (int i = 0; i < shown; i++)
-        if (all[i].context) printf("%s: documents were cut into windows of %d tokens\n", all[i].name, all[i].context);
+    bool comparable = true;
+    for (int i = 0; i < shown; i++) {
+        comparable &= all[i].tokenizer == all[0].tokenizer;
+        if (all[i].context) printf("%s: windows of %d token%s%s\n", all[i].label, all[i].context, plural((uint64_t)all[i].context), all[i].why);
+    }
+    if (!comparable) puts("These models have different tokenizers: only perplexity per byte and per word compare.");
+}
+
+/* The middle of the positions that a bin holds, on a log axis. */
+static double bin_middle(const pal_perplexity *p, int bin) {
+    const double first = ldexp(1, bin), last = fmin(2 * first - 1, (double)p->last);
+    return sqrt(first * last);
 }
 
 static int draw(const measured *all, int count, const measured *baseline, const char *path) {
     const int shown = count + (baseline != NULL);
-    double x[PAL_POSITION_BINS], y[MOST_MODELS + 1][PAL_POSITION_BINS], above[MOST_MODELS][PAL_POSITION_BINS];
+    double x[MOST_MODELS + 1][PAL_POSITION_BINS], y[MOST_MODELS + 1][PAL_POSITION_BINS], above[MOST_MODELS][PAL_POSITION_BINS];
     pal_series loss[MOST_MODELS + 1], difference[MOST_MODELS];
     pal_error err;
-    for (int b = 0; b < PAL_POSITION_BINS; b++) x[b] = ldexp(sqrt(2), b); /* the middle of a bin on a log axis */
     for (int i = 0; i < shown; i++) {
-        for (int b = 0; b < PAL_POSITION_BINS; b++) y[i][b] = bin_nll(&all[i].result, b);
-        loss[i] = (pal_series){ .label = all[i].label, .count = PAL_POSITION_BINS, .x = x, .y = y[i], .colour = i, .points = true, .dashed = i == count };
+        for (int b = 0; b < PAL_POSITION_BINS; b++) {
+            x[i][b] = bin_middle(&all[i].result, b);
+            y[i][b] = bin_nll(&all[i].result, b);
+        }
+        loss[i] = (pal_series){ .label = all[i].label, .count = PAL_POSITION_BINS, .x = x[i], .y = y[i], .colour = i, .points = true, .dashed = i == count };
     }
     for (int i = 0; i < count && baseline; i++) {
         for (int b = 0; b < PAL_POSITION_BINS; b++) above[i][b] = y[i][b] - y[count][b];
-        difference[i] = (pal_series){ .label = all[i].label, .count = PAL_POSITION_BINS, .x = x, .y = above[i], .colour = i, .points = true };
+        difference[i] = (pal_series){ .label = all[i].label, .count = PAL_POSITION_BINS, .x = x[i], .y = above[i], .colour = i, .points = true };
     }
     char title[256];
     snprintf(title, sizeof title, "Loss above %s", baseline ? baseline->label : "");
@@ -244,7 +289,7 @@ static int check(const eval_options *o) {
         (code = check_word("part", o->part, parts, "all, train or valid")))
         return code;
     if (!o->data) return cli_error(CLI_USAGE, "eval needs --data PATH: a text or JSONL file, or a directory of shards");
-    if (o->context < 0 || o->context > 1 << 24) return cli_error(CLI_USAGE, "--context expects 0 to %d, found %d", 1 << 24, o->context);
+    if (o->context < 0 || o->context > MOST_CONTEXT) return cli_error(CLI_USAGE, "--context expects 0 to %d, found %d", MOST_CONTEXT, o->context);
     if (o->piece < 1 || o->piece > 1 << 20) return cli_error(CLI_USAGE, "--piece expects 1 to %d, found %d", 1 << 20, o->piece);
     if (o->batch < 1 || o->batch > 1024) return cli_error(CLI_USAGE, "--batch expects 1 to 1024, found %d", o->batch);
     if (o->figure) {
@@ -255,11 +300,28 @@ static int check(const eval_options *o) {
     return CLI_OK;
 }
 
+/* Asked before anything is measured. */
+static int check_baseline(const eval_options *o) {
+    uint64_t baseline = 0;
+    for (int i = o->count; i >= 0; i--) {
+        text_model t;
+        const int code = text_model_open(&t, o->models[i], NULL, o->data, NULL);
+        if (code) return code;
+        const uint64_t own = pal_tokenizer_fingerprint(t.tokenizer);
+        text_model_close(&t);
+        if (i == o->count) baseline = own;
+        if (own != baseline)
+            return cli_error(CLI_USAGE, "--baseline %s has another tokenizer (fingerprint %016llx) than %s (%016llx): losses per token do not compare", o->baseline,
+                             (unsigned long long)baseline, o->models[i], (unsigned long long)own);
+    }
+    return CLI_OK;
+}
+
 static int run(eval_options *o, const pal_context *cx) {
     measured all[MOST_MODELS + 1] = { 0 };
     const int shown = o->count + (o->baseline != NULL);
-    int code = CLI_OK;
     o->models[o->count] = o->baseline;
+    int code = o->baseline && !o->tokenizer ? check_baseline(o) : CLI_OK;
     for (int i = 0; i < shown && !code; i++) {
         all[i].name = o->models[i];
         code = measure(&all[i], o, cx);
@@ -282,7 +344,7 @@ int cmd_eval(int argc, char **argv) {
         { "split", OPT_TEXT, &o.split, "KIND", "of a text file: none (one document, default) or wikitext (a page at each ' = Title = ')" },
         { "field", OPT_TEXT, &o.field, "NAME", "the text's name in a JSONL file (default text)" },
         { "part", OPT_TEXT, &o.part, "PART", "of shards: all (default), train or valid" },
-        { "context", OPT_INT, &o.context, "N", "cut documents into windows of N tokens (default: whole; attention: 4096)" },
+        { "context", OPT_INT, &o.context, "N", "cut documents into windows of N tokens (default: whole; attention: as trained, else 4096)" },
         { "no-prefix", OPT_FLAG, &o.no_prefix, NULL, "no token in front of a document; its first token is then not predicted" },
         { "baseline", OPT_TEXT, &o.baseline, "MODELDIR", "also show how far the models are above this one, by position" },
         { "figure", OPT_TEXT, &o.figure, "FILE", "draw the loss by position (.svg or .png)" },
@@ -293,7 +355,8 @@ int cmd_eval(int argc, char **argv) {
     };
     const cli_usage usage = { .synopsis = "eval MODELDIR|RUNDIR... --task perplexity --data PATH [options]",
                               .about = "Measures how well models predict text: loss in nats, perplexity per token, byte and word of the original text, and loss by\n"
-                                       "position. Whole documents are read through the model's memory, whatever their length; --context cuts them instead.\n"
+                                       "position. Whole documents are read through the model's memory; --context cuts them instead. A text above 64 MiB\n"
+                                       "must be made into shards first ('palimpsa tokenize'), or be split into pages.\n"
                                        "Bytes and words are counted as lm-evaluation-harness does, so models with different vocabularies compare.",
                               .examples = "  palimpsa eval my-model --task perplexity --data book.txt\n"
                                           "  palimpsa eval runs/a runs/b --task perplexity --data wiki.test.raw --split wikitext --figure loss.svg\n"

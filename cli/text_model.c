@@ -24,7 +24,7 @@ static bool has_tokenizer(const char *directory) {
     return false;
 }
 
-static int open_tokenizer(text_model *m, const char *path, const char *tokenizer, const char *fallback) {
+static int open_tokenizer(text_model *m, const char *path, const char *tokenizer, const char *fallback, bool quiet) {
     pal_error err;
     if (!tokenizer && (strcmp(m->model->source.format, "gguf") == 0 || has_tokenizer(m->model->source.path)))
         tokenizer = m->model->source.path; /* a GGUF file holds its own; of a run directory: the checkpoint's */
@@ -35,7 +35,7 @@ static int open_tokenizer(text_model *m, const char *path, const char *tokenizer
     const size_t ids = pal_tokenizer_size(m->tokenizer), vocab = (size_t)pal_model_config_of(m->model)->vocab;
     if (ids > vocab)
         return cli_error(CLI_USAGE, "%s: the model's vocabulary has %zu tokens, but the tokenizer %s has %zu ids: they do not belong together", path, vocab, tokenizer, ids);
-    if (ids < vocab / 4 * 3)
+    if (ids < vocab / 4 * 3 && !quiet)
         pal_warn("%s: the model's vocabulary has %zu tokens, the tokenizer %s only %zu ids: do they belong together?", path, vocab, tokenizer, ids);
     return pal_tokenizer_scratch_new(&m->scratch, m->tokenizer, &err) ? cli_fail(&err) : CLI_OK;
 }
@@ -43,8 +43,8 @@ static int open_tokenizer(text_model *m, const char *path, const char *tokenizer
 int text_model_open(text_model *m, const char *path, const char *tokenizer, const char *fallback, const pal_context *cx) {
     pal_error err;
     *m = (text_model){ 0 };
-    int code = pal_model_open(&m->model, path, PAL_FOR_INFERENCE, cx, &err) ? cli_fail(&err) : CLI_OK;
-    if (!code) code = open_tokenizer(m, path, tokenizer, fallback);
+    const pal_status st = cx ? pal_model_open(&m->model, path, PAL_FOR_INFERENCE, cx, &err) : pal_model_open_unloaded(&m->model, path, PAL_FOR_INFERENCE, &err);
+    const int code = st ? cli_fail(&err) : open_tokenizer(m, path, tokenizer, fallback, !cx);
     if (code) text_model_close(m);
     return code;
 }

@@ -24,10 +24,11 @@ typedef struct pal_eval_document {
 } pal_eval_document;
 
 typedef struct pal_eval_data pal_eval_data;
-/* path: a text or JSONL file, or a directory of shards, which must have been made with this tokenizer. Borrows both. */
+/* path: a text or JSONL file ("-": standard input), or a directory of shards, which must have been made with this tokenizer.
+ * Options of another kind of data are refused. Borrows both. */
 pal_status pal_eval_data_open(pal_eval_data **out, const char *path, const pal_tokenizer *tok, const pal_eval_options *options, pal_error *err);
 void pal_eval_data_close(pal_eval_data *data);
-/* *found false at the end. Documents without a token are passed over. */
+/* *found false at the end. Documents without a token are passed over. Errors name the file, and the line or page. */
 pal_status pal_eval_data_next(pal_eval_data *data, pal_eval_document *document, bool *found, pal_error *err);
 double pal_eval_data_done(const pal_eval_data *data); /* fraction that was given out; NaN: unknown */
 

@@ -61,6 +61,7 @@ static pal_status next_document(evaluation *e, reader *r, pal_perplexity *sum, p
     } while (r->doc.ids.count < 2);
     r->busy = true;
     e->given += r->doc.ids.count - 1;
+    if (!r->state) return pal_state_new(&r->state, e->model, e->o->context, err); /* no sooner: states of attention are large */
     pal_state_reset(r->state);
     return PAL_OK;
 }
@@ -92,6 +93,7 @@ static void count(pal_perplexity *sum, size_t position, double nll) {
     sum->bins[bin].count++;
     sum->bins[bin].nll += nll;
     if (bin >= sum->bin_count) sum->bin_count = bin + 1;
+    if (position > sum->last) sum->last = position;
     sum->tokens++;
     sum->nll += nll;
 }
@@ -130,8 +132,6 @@ static pal_status prepare(evaluation *e, const pal_context *cx, pal_error *err) 
     e->states = pal_alloc(readers, sizeof *e->states);
     if (!e->readers || !e->ids || !e->targets || !e->nll || !e->cu || !e->who || !e->states)
         return pal_fail(err, PAL_E_MEMORY, "no memory for an evaluation of %d tokens at a time", e->piece);
-    for (int i = 0; i < e->count; i++)
-        if ((st = pal_state_new(&e->readers[i].state, e->model, o->context, err))) return st;
     return PAL_OK;
 }
 
@@ -173,7 +173,7 @@ pal_status pal_perplexity_run(pal_perplexity *out, const pal_model *model, const
         if (!st && o->progress) o->progress(o->user, out, pal_eval_data_done(data) * (double)out->tokens / (double)e.given);
     }
     release(&e);
-    if (!st && o->stop && *o->stop) st = pal_fail(err, PAL_E_ARGUMENT, "interrupted after %llu tokens", (unsigned long long)out->tokens);
+    if (!st && o->stop && *o->stop) st = pal_fail(err, PAL_E_ARGUMENT, "interrupted after %llu token%s", (unsigned long long)out->tokens, out->tokens == 1 ? "" : "s");
     if (!st && !out->tokens) st = pal_fail(err, PAL_E_ARGUMENT, "there is no token to predict: the data are empty");
     return st;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* How well a model predicts text. Documents are read through states, so that one of any length takes the same memory and
- * every token is predicted from all tokens before it; several documents run in one pass.
+/* How well a model predicts text. Documents are read through states, so that every token is predicted from all tokens before
+ * it; several documents run in one pass. A state has the same size for any document, whose ids are held beside it.
  *
  * With a prefix token in front (the tokenizer's BOS, else its EOS) a document's first token is predicted too, as
  * lm-evaluation-harness does; a tokenizer that has neither leaves it out. With `context`, a document is cut into windows of
@@ -22,6 +22,7 @@ typedef struct pal_perplexity {
         double nll;             /* sum */
     } bins[PAL_POSITION_BINS];  /* bin i: tokens with 2^i <= p < 2^(i+1), p = tokens read before them */
     int bin_count;
+    uint64_t last;              /* the largest p */
     double seconds;
 } pal_perplexity;
 

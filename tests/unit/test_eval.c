@@ -157,6 +157,7 @@ static void perplexity_equals_a_plain_sum_however_it_is_cut(void **state) {
                 assert_int_equal(count, tokens);
                 near("sum of bins", nll, found.nll);
                 assert_int_equal(found.bin_count, context ? 5 : 8); /* 16 is in 16..31, 199 in 128..255 */
+                assert_int_equal(found.last, context ? 16 : 199);
                 pal_eval_data_close(data);
             }
             drop(&f);

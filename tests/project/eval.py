@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""`palimpsa eval` from the outside: counts are Python's, the same documents give the same numbers from any source, windows are
+those of the training, and one sentence for each thing that is wrong."""
+import json, math, os, pathlib, re, shutil, subprocess, sys, tempfile
+
+program, golden = sys.argv[1], pathlib.Path(sys.argv[2])
+os.environ["PALIMPSA_THREADS"] = "1"  # the models are tiny
+
+
+def run(*args, data=b"", code=0):
+    r = subprocess.run([program, *map(str, args)], input=data, capture_output=True, timeout=300)
+    assert r.returncode == code, (args, r.returncode, r.stdout, r.stderr)
+    if code:
+        lines = [line for line in r.stderr.split(b"\n") if line and not line.startswith(b"palimpsa: warning")]
+        assert len(lines) == 1 and lines[0].startswith(b"palimpsa: ") and not r.stdout, (args, r.stderr)
+    return r.stderr.decode() if code else r.stdout
+
+
+def near(found, expected, accept=1e-9):
+    assert abs(found - expected) <= accept * abs(expected), (found, expected)
+
+
+with tempfile.TemporaryDirectory() as folder:
+    folder = pathlib.Path(folder)
+    hybrid, attention = folder / "hybrid", folder / "attention"
+    for target, name in ((hybrid, "hybrid_m"), (attention, "transformer")):
+        target.mkdir()
+        for file in ("config.json", "model.safetensors"):
+            shutil.copy(golden / "models" / name / file, target / file)
+    (folder / "text").write_text("".join(chr(32 + i % 95) for i in range(95 * 3)) + "\n\u00e9\u4e2d")
+    run("tokenize", "--learn-chars", "--out", hybrid, folder / "text")
+
+    # Perplexity: words and bytes as Python counts them, of pages as they stand in the file.
+    pages = [" = One = \n \n Some text , with @-@ signs . \n = = Part = = \n more\x1c\x1d\u2003words\u00a0here \u200b\n",
+             " = Two and a half = \n\n\nx = = y\n" + "long line " * 300 + "\n", " = Three = \n end"]
+    (folder / "wiki").write_text(" \n" + "".join(pages), newline="")
+    E = ["eval", hybrid, "--task", "perplexity", "--tokenizer", "bytes"]
+    found = json.loads(run(*E, "--data", folder / "wiki", "--split", "wikitext", "--json"))
+    assert found["documents"] == 3
+    assert found["words"] == sum(len(re.split(r"\s+", page)) for page in pages)
+    assert found["bytes"] == sum(len(page.encode()) for page in pages) == found["tokens"] + 3  # bytes has no token to begin with
+    near(found["token_perplexity"], math.exp(found["nll"]))
+    near(found["nll_sum"], found["nll"] * found["tokens"])
+    near(found["byte_perplexity"], math.exp(found["nll_sum"] / found["bytes"]))
+    near(found["word_perplexity"], math.exp(found["nll_sum"] / found["words"]))
+    bins = found["by_position"]
+    assert [b["from"] for b in bins] == [2**i for i in range(len(bins))] and all(b["to"] == 2 * b["from"] for b in bins)
+    near(sum(b["nll"] * b["tokens"] for b in bins), found["nll_sum"])
+
+    # The same documents as JSONL, as shards, and in other pieces.
+    (folder / "wiki.jsonl").write_text("".join(json.dumps({"text": page}) + "\n" for page in pages))
+    run("tokenize", "--tokenizer", "bytes", folder / "wiki.jsonl", "--out", folder / "shards")
+    for other in (["--data", folder / "wiki.jsonl"], ["--data", folder / "shards"], ["--data", folder / "wiki", "--split", "wikitext", "--piece", 33, "--batch", 2]):
+        same = json.loads(run(*E, *other, "--json"))
+        assert all(same[key] == found[key] for key in ("documents", "tokens", "bytes", "words")), other
+        near(same["nll"], found["nll"], 1e-5)
+    same = json.loads(run(*E, "--data", "-", "--split", "wikitext", "--json", data=(folder / "wiki").read_bytes()))
+    assert all(same[key] == found[key] for key in found if key != "tokens_per_s")
+    assert "another tokenizer" in run("eval", hybrid, "--data", folder / "shards", code=2)
+
+    # A text that is too long for one document, and the shards that the sentence speaks of: here two, and the end of the text.
+    with open(folder / "long", "wb") as long:
+        long.truncate((64 << 20) + 1)
+    assert "long: longer than 67108864 bytes" in (why := run(*E, "--data", folder / "long", code=2)) and "'palimpsa tokenize'" in why, why
+    (folder / "book").write_bytes(b"one two  three\n" * 18000)  # more than a block
+    run("tokenize", "--tokenizer", "bytes", folder / "book", "--out", folder / "pieces", "--shard-tokens", 1000, "--valid", 0.01)
+    end = json.loads(run(*E, "--data", folder / "pieces", "--part", "valid", "--json"))
+    assert (end["documents"], end["tokens"], end["bytes"], end["words"]) == (1, 2700 - 1, 2700, 541), end
+
+    # Several models, a baseline, a figure.
+    several = json.loads(run("eval", hybrid, attention, "--baseline", hybrid, "--tokenizer", "bytes", "--data", folder / "wiki", "--figure", folder / "f.svg", "--json"))
+    assert len(several) == 2 and all(d["nll"] == 0 for d in several[0]["difference_by_position"])
+    near(several[1]["difference_by_position"][3]["nll"], several[1]["by_position"][3]["nll"] - several[0]["by_position"][3]["nll"], 1e-6)
+    assert several[1]["context"] == 4096
+    line = re.search(r'fill:none[^>]* d="(M [\d.]+ [\d.]+ L [^"]{100,})"', (folder / "f.svg").read_text())[1]
+    x = [float(point.split()[0]) for point in re.split("[ML] ", line)[1:]]
+    near((x[1] - x[0]) / (x[2] - x[1]), math.log(6) / math.log(28 / 6), 1e-3)  # bins of 1, of 2 and 3, of 4 to 7, at their middle
+    table = run("eval", hybrid, attention, "--tokenizer", "bytes", "--data", folder / "wiki").decode()
+    assert "word ppl" in table and "hybrid" in table and "windows of 4096" in table
+    assert "is not known" in table and "different tokenizers" not in table
+    cut = json.loads(run(*E, "--data", folder / "wiki", "--context", 64, "--json"))
+    assert cut["tokens"] == several[0]["tokens"] and cut["by_position"][-1]["from"] == 64 and cut["nll"] != several[0]["nll"]
+
+    # Attention is measured with the context of its training, which the run knows, wherever in it the model stands.
+    (folder / "run/checkpoints").mkdir(parents=True)
+    (folder / "run/config.json").write_text(json.dumps({"task": "text", "context": 48}))
+    for name in ("step-7", "best"):
+        shutil.copytree(attention, folder / "run/checkpoints" / name)
+    trained = ["--tokenizer", "bytes", "--data", folder / "text"]
+    expected = json.loads(run("eval", attention, *trained, "--context", 48, "--json"))
+    for model in (folder / "run", folder / "run/checkpoints/best"):
+        same = json.loads(run("eval", model, *trained, "--json"))
+        assert same["context"] == 48 and same["nll_sum"] == expected["nll_sum"]
+        assert json.loads(run("eval", model, *trained, "--context", 7, "--json"))["context"] == 7
+    assert "\nrun: windows of 48 tokens, as it was trained\n" in run("eval", folder / "run", *trained).decode()
+    (folder / "run/config.json").write_text(json.dumps({"task": "mqar", "context": 48}))
+    same = json.loads(run("eval", folder / "run", *trained, "--json"))
+    assert same["context"] == 4096 and same["nll_sum"] != expected["nll_sum"]
+
+    # Losses per token compare for the same tokens alone.
+    shutil.copytree(hybrid, folder / "other")
+    (folder / "other/tokenizer.json").unlink()
+    run("tokenize", "--learn-chars", "--out", folder / "other", folder / "text", folder / "wiki")
+    (folder / "plain").write_text("one two three")
+    assert "only perplexity per byte and per word" in run("eval", hybrid, folder / "other", "--data", folder / "plain", "--figure", folder / "g.svg").decode()
+    both = json.loads(run("eval", hybrid, folder / "other", "--data", folder / "plain", "--json"))
+    why = run("eval", hybrid, hybrid, "--baseline", folder / "other", "--data", folder / "plain", code=2)
+    assert "--baseline" in why and all(m["tokenizer"] in why and m["model"] in why for m in both), why
+    run("eval", hybrid, "--baseline", folder / "other", "--tokenizer", "bytes", "--data", folder / "plain")
+
+    # Words for one, and a name that is not UTF-8.
+    (folder / "two").write_text("ab")
+    assert run("eval", hybrid, "--data", folder / "two", "--context", 1).decode().startswith("1 document, 2 bytes, 1 word\n")
+    assert "windows of 1 token\n" in run("eval", hybrid, "--data", folder / "two", "--context", 1).decode()
+    odd = shutil.copytree(hybrid, os.fsdecode(os.fsencode(folder) + b"/m\xff"))
+    for same in (["eval", odd], ["eval", odd, "--baseline", odd]):
+        assert json.loads(run(*same, "--data", folder / "two", "--json"))["model"] == f"{folder}/m\ufffd"
+
+    # One document takes one state, however many might be read at a time.
+    def room(batch):
+        child = subprocess.Popen([program, "eval", attention, "--tokenizer", "bytes", "--data", folder / "text", "--context", str(1 << 16), "--batch", str(batch)], stdout=subprocess.DEVNULL)
+        _, status, use = os.wait4(child.pid, 0)
+        assert status == 0
+        return use.ru_maxrss
+    assert room(8) < 2 * room(1)
+
+    # An error names the place, and what does not fit the data is refused.
+    bad = '{"text": "ab"}\n\n{"text": ""}\n{"text": "a\\u0416"}\n'
+    (folder / "bad.jsonl").write_text(bad)
+    assert "bad.jsonl: line 4: the character U+0416 at byte 1 " in run("eval", hybrid, "--data", folder / "bad.jsonl", code=2)
+    assert "palimpsa: standard input: line 4: the character U+0416" in run("eval", hybrid, "--data", "-", "--field", "text", data=bad.encode(), code=2)
+    (folder / "pages").write_text(" \n = One = \n one\n = Two = \n \u0416\n")
+    assert "pages: page 2, from byte 17 on: the character U+0416 at byte 11 " in run("eval", hybrid, "--data", folder / "pages", "--split", "wikitext", code=2)
+    for wrong, says in ((["wiki", "--part", "valid"], "--part"), (["wiki.jsonl", "--part", "train"], "--part"), (["wiki.jsonl", "--split", "wikitext"], "--split"),
+                        (["wiki", "--field", "text", "--split", "wikitext"], "--split"), (["shards", "--split", "wikitext"], "--split"), (["shards", "--field", "text"], "--field")):
+        assert f"{wrong[0]}: " in (why := run(*E, "--data", folder / wrong[0], *wrong[1:], code=2)) and says in why, (wrong, why)
+
+    (folder / "empty").write_bytes(b"")
+    for wrong, says in ((["eval"], "model directory"), (["eval", hybrid, "--task", "perplexty", "--data", "x"], "did you mean 'perplexity'"),
+                        (["eval", hybrid, "--task", "zebra", "--data", "x"], "expected perplexity"), (["eval", hybrid], "--data"),
+                        (["eval", hybrid, "--data", folder / "empty"], "empty"), (["eval", hybrid, "--data", folder / "no"], "cannot open"),
+                        (["eval", attention, "--data", folder / "wiki"], "tokenizer"), (["eval", hybrid, "--data", folder / "wiki", "--split", "wikitex"], "did you mean"),
+                        (["eval", golden / "models/mqar_gdn", "--tokenizer", "bytes", "--data", folder / "wiki"], "256 ids"),
+                        (["eval", hybrid, "--data", folder / "wiki", "--figure", "x.pdf"], ".svg"), (["eval", hybrid, "--data", hybrid], "shards"),
+                        (["eval", hybrid, "--data", folder / "wiki", "--context", "-1"], "--context")):
+        assert says in run(*wrong, code=2), wrong
+    assert "nowhere" in run("eval", hybrid, "--data", folder / "no", "--figure", folder / "nowhere/x.svg", code=1)  # before the work
+    print("eval: as promised")
