@@ -321,3 +321,7 @@ pal_status pal_documents_next(pal_documents *d, pal_slice *text, bool *found, pa
         if (text->size) return PAL_OK;
     }
 }
+
+pal_text_place pal_documents_place(const pal_documents *d) {
+    return (pal_text_place){ .offset = d->block.start.offset + d->at, .line = d->line };
+}

@@ -17,26 +17,21 @@ struct pal_eval_data {
     const pal_tokenizer *tok;
     pal_tokenizer_scratch *scratch;
     pal_eval_options options;
-    pal_shards *shards; /* or one of the two below */
-    pal_map map;        /* a file of pages */
-    pal_text *text;
-    const char *field;    /* of JSONL; NULL: plain text */
-    pal_text_block block; /* lines of JSONL, or a whole text */
-    size_t at;            /* in the block or the map */
-    uint64_t line;        /* of the document given out */
-    void *owner;          /* of its text */
-    uint64_t index;       /* documents given out */
-    uint64_t done, size;  /* bytes or tokens given out and in all */
+    pal_shards *shards;       /* one of these three */
+    pal_documents *documents;
+    pal_map map;
+    const char *field;        /* of JSONL; NULL: plain text */
+    pal_slice pages;          /* --split: the text that they are cut from, of the file or of the only document */
+    uint64_t index;           /* documents given out */
+    uint64_t done, size;      /* bytes or tokens given out and in all */
 };
 
 void pal_eval_data_close(pal_eval_data *d) {
     if (!d) return;
     pal_tokenizer_scratch_free(d->scratch);
     pal_shards_close(d->shards);
+    pal_documents_close(d->documents);
     pal_map_close(&d->map);
-    pal_text_close(d->text);
-    pal_bytes_free(&d->block.bytes);
-    pal_text_release(d->owner);
     pal_free(d);
 }
 
@@ -54,7 +49,6 @@ static pal_status open_shards(pal_eval_data *d, pal_error *err) {
 static const char *name_of(const pal_eval_data *d) { return strcmp(d->path, "-") == 0 ? "standard input" : d->path; }
 
 static pal_status open_data(pal_eval_data *d, pal_error *err) {
-    enum { TARGET = 1 << 20 };
     struct stat info;
     pal_status st;
     const bool there = stat(d->path, &info) == 0, directory = there && S_ISDIR(info.st_mode), regular = there && S_ISREG(info.st_mode);
@@ -69,8 +63,8 @@ static pal_status open_data(pal_eval_data *d, pal_error *err) {
     if (d->field && pages) return pal_fail(err, PAL_E_ARGUMENT, "%s: JSONL has a document a line, which is not split (--split is for a plain text)", name_of(d));
     if ((st = pal_tokenizer_scratch_new(&d->scratch, d->tok, err))) return st;
     if (regular) d->size = (uint64_t)info.st_size;
-    st = regular && pages ? pal_map_open(&d->map, d->path, err)
-                          : pal_text_open(&d->text, d->path, d->field ? PAL_TEXT_LINES : PAL_TEXT_WHOLE, TARGET, PAL_DOCUMENT_MAX, NULL, err);
+    st = regular && pages ? pal_map_open(&d->map, d->path, err) : pal_documents_open(&d->documents, d->path, d->field, PAL_DOCUMENT_MAX, err);
+    d->pages = (pal_slice){ d->map.data, d->map.size };
     if (!st && d->options.part != PAL_PART_ALL) st = pal_fail(err, PAL_E_ARGUMENT, "%s: a file is measured whole (--part is for a directory of shards)", name_of(d));
     return st;
 }
@@ -119,60 +113,41 @@ static bool only_blanks(pal_slice text) {
     return true;
 }
 
-static pal_status next_block(pal_eval_data *d, bool *found, pal_error *err) {
-    const pal_status st = pal_text_read(d->text, &d->block, found, err);
-    d->at = 0;
+static pal_status next_document(pal_eval_data *d, pal_slice *text, bool *found, pal_error *err) {
+    const pal_status st = pal_documents_next(d->documents, text, found, err);
     if (st != PAL_E_FORMAT || d->field) return st;
     const pal_error why = *err;
     return pal_fail(err, st, "%s; %s", why.text,
                     d->options.split == PAL_SPLIT_WIKITEXT ? "pages of a longer text are read from a file" : "make shards of it with 'palimpsa tokenize' and evaluate those");
 }
 
-static pal_status next_line(pal_eval_data *d, pal_slice *text, bool *found, pal_error *err) {
-    pal_status st;
-    do { /* lines without a text are passed over */
-        if (d->at == d->block.bytes.size && ((st = next_block(d, found, err)) || !*found)) return st;
-        const pal_slice rest = { d->block.bytes.data + d->at, d->block.bytes.size - d->at };
-        const unsigned char *end = memchr(rest.data, '\n', rest.size);
-        const size_t size = end ? (size_t)(end - rest.data) : rest.size;
-        d->at += size + (end != NULL);
-        d->done = d->block.start.offset + d->at;
-        pal_text_release(d->owner);
-        if ((st = pal_text_parse(d->path, d->field, ++d->line, (pal_slice){ rest.data, size }, &d->owner, text, err))) return st;
-    } while (!text->size);
-    *found = true;
-    return PAL_OK;
-}
-
 static pal_status next_page(pal_eval_data *d, pal_slice *text, bool *found, pal_error *err) {
     pal_status st;
-    if (d->text && !d->index && !d->at && (st = next_block(d, found, err))) return st;
-    const pal_slice all = d->text ? (pal_slice){ d->block.bytes.data, d->block.bytes.size } : (pal_slice){ d->map.data, d->map.size };
+    *found = true;
+    if (!d->pages.data && ((st = next_document(d, &d->pages, found, err)) || !*found)) return st;
     do { /* what stands before the first heading is no page unless it says something */
-        const pal_slice rest = { all.data + d->at, all.size - d->at };
+        const pal_slice rest = { d->pages.data + d->done, d->pages.size - (size_t)d->done };
         if (!(*found = rest.size > 0)) return PAL_OK;
         *text = (pal_slice){ rest.data, pal_wikitext_page(rest) };
-        d->done = d->at += text->size;
+        d->done += text->size;
     } while (only_blanks(*text));
     return PAL_OK;
 }
 
 /* The next text; *found false at the end. */
 static pal_status next_text(pal_eval_data *d, pal_slice *text, bool *found, pal_error *err) {
-    if (d->field) return next_line(d, text, found, err);
     if (d->options.split == PAL_SPLIT_WIKITEXT) return next_page(d, text, found, err);
-    const pal_status st = next_block(d, found, err);
-    *text = (pal_slice){ d->block.bytes.data, d->block.bytes.size };
-    d->done += text->size;
+    const pal_status st = next_document(d, text, found, err);
+    d->done = pal_documents_place(d->documents).offset;
     return st;
 }
 
 /* An error about a text, with the place of the text. */
 static pal_status misfit(const pal_eval_data *d, const pal_slice *text, pal_error *err) {
     const pal_error why = *err;
-    if (d->field) return pal_fail(err, why.status, "%s: line %" PRIu64 ": %s", name_of(d), d->line, why.text);
+    if (d->field) return pal_fail(err, why.status, "%s: line %" PRIu64 ": %s", name_of(d), pal_documents_place(d->documents).line, why.text);
     if (d->options.split == PAL_SPLIT_WIKITEXT)
-        return pal_fail(err, why.status, "%s: page %" PRIu64 ", from byte %zu on: %s", name_of(d), d->index + 1, d->at - text->size, why.text);
+        return pal_fail(err, why.status, "%s: page %" PRIu64 ", from byte %zu on: %s", name_of(d), d->index + 1, (size_t)d->done - text->size, why.text);
     return pal_fail(err, why.status, "%s: %s", name_of(d), why.text);
 }
 
