@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The language runs of docs/results/language.md:
-#   scripts/language_runs.sh shakespeare|wikitext|metaplastic DATA OUT
+#   scripts/language_runs.sh shakespeare|wikitext|metaplastic|measure DATA OUT
 # DATA holds tinyshakespeare/input.txt and wikitext-2/{train,valid,test}.txt. Killed, the same command goes on; a run that has
 # ended is not trained again. Each run prints its time; curves are in OUT/*/metrics.jsonl.
 set -euo pipefail
@@ -63,7 +63,20 @@ metaplastic() { # the last tenth of a run without metaplasticity, with it
     done
 }
 
+measure() { # of wikitext and metaplastic: OUT/measured/*.json, and the loss by position
+    local to=$out/measured all=() more=()
+    mkdir -p "$to"
+    for model in $models; do all+=("$out/$model"); done
+    for family in palimpsa-d palimpsa-m; do more+=("$out/$family-wo-meta/checkpoints/step-900" "$out/$family-metaplastic" "$out/$family-control"); done
+    for part in valid test; do # windows of the length that was trained with
+        "$program" eval "${all[@]}" "${more[@]}" --data "$data/wikitext-2/$part.txt" --split wikitext --context 512 --json > "$to/$part.json"
+    done
+    # Whole pages, through the memory; the transformer's windows stay 512.
+    "$program" eval $(printf '%s\n' "${all[@]}" | grep -v 'palimpsa-m-wo-meta$') --baseline "$out/palimpsa-m-wo-meta" --data "$data/wikitext-2/test.txt" --split wikitext \
+        --figure "$to/position.svg" --json > "$to/pages.json"
+}
+
 case $what in
-shakespeare | wikitext | metaplastic) "$what" ;;
-*) echo "expected shakespeare, wikitext or metaplastic, found '$what'" >&2; exit 2 ;;
+shakespeare | wikitext | metaplastic | measure) "$what" ;;
+*) echo "expected shakespeare, wikitext, metaplastic or measure, found '$what'" >&2; exit 2 ;;
 esac

@@ -1,19 +1,9 @@
 #!/usr/bin/env python3
 """`palimpsa eval` from the outside: counts are Python's, the same documents give the same numbers from any source, windows are
 those of the training, and one sentence for each thing that is wrong."""
-import json, math, os, pathlib, re, shutil, subprocess, sys, tempfile
+import json, math, os, pathlib, re, shutil, subprocess, tempfile
 
-program, golden = sys.argv[1], pathlib.Path(sys.argv[2])
-os.environ["PALIMPSA_THREADS"] = "1"  # the models are tiny
-
-
-def run(*args, data=b"", code=0):
-    r = subprocess.run([program, *map(str, args)], input=data, capture_output=True, timeout=300)
-    assert r.returncode == code, (args, r.returncode, r.stdout, r.stderr)
-    if code:
-        lines = [line for line in r.stderr.split(b"\n") if line and not line.startswith(b"palimpsa: warning")]
-        assert len(lines) == 1 and lines[0].startswith(b"palimpsa: ") and not r.stdout, (args, r.stderr)
-    return r.stderr.decode() if code else r.stdout
+from outside import golden, program, run, tiny_models
 
 
 def near(found, expected, accept=1e-9):
@@ -22,11 +12,7 @@ def near(found, expected, accept=1e-9):
 
 with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)
-    hybrid, attention = folder / "hybrid", folder / "attention"
-    for target, name in ((hybrid, "hybrid_m"), (attention, "transformer")):
-        target.mkdir()
-        for file in ("config.json", "model.safetensors"):
-            shutil.copy(golden / "models" / name / file, target / file)
+    hybrid, attention = tiny_models(folder)
     (folder / "text").write_text("".join(chr(32 + i % 95) for i in range(95 * 3)) + "\n\u00e9\u4e2d")
     run("tokenize", "--learn-chars", "--out", hybrid, folder / "text")
 
