@@ -67,7 +67,7 @@ measure() { # of wikitext and metaplastic: OUT/measured/*.json, and the loss by 
     local to=$out/measured all=() more=()
     mkdir -p "$to"
     for model in $models; do all+=("$out/$model"); done
-    for family in palimpsa-d palimpsa-m; do more+=("$out/$family-wo-meta/checkpoints/step-900" "$out/$family-metaplastic" "$out/$family-control"); done
+    for family in palimpsa-d palimpsa-m; do more+=("$out/$family-metaplastic" "$out/$family-control"); done
     for part in valid test; do # windows of the length that was trained with
         "$program" eval "${all[@]}" "${more[@]}" --data "$data/wikitext-2/$part.txt" --split wikitext --context 512 --json > "$to/$part.json"
     done
