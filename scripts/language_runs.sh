@@ -51,7 +51,7 @@ wikitext() { # 4,096 ids of our own, about 3.5M parameters, 4.1M tokens
 }
 
 metaplastic() { # the last tenth of a run without metaplasticity, with it
-    for family in palimpsa-d palimpsa-m; do
+    for family in ${FAMILIES:-palimpsa-d palimpsa-m}; do
         local start=$out/$family-wo-meta/checkpoints/step-900
         [ -e "$start" ] || { echo "$start is missing: first run '$0 wikitext $data $out'" >&2; exit 1; }
         [ -e "$out/$family-switched" ] || "$program" convert "$start" "$out/$family-switched" --metaplastic all --seed 1 --no-proof
