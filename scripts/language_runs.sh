@@ -74,6 +74,7 @@ measure() { # of wikitext and metaplastic: OUT/measured/*.json, and the loss by 
     # Whole pages, through the memory; the transformer's windows stay 512.
     "$program" eval $(printf '%s\n' "${all[@]}" | grep -v 'palimpsa-m-wo-meta$') --baseline "$out/palimpsa-m-wo-meta" --data "$data/wikitext-2/test.txt" --split wikitext \
         --figure "$to/position.svg" --json > "$to/pages.json"
+    "$program" eval "$out/palimpsa-m-wo-meta" --data "$data/wikitext-2/test.txt" --split wikitext --json > "$to/pages-baseline.json"
 }
 
 case $what in
