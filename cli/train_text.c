@@ -164,10 +164,11 @@ static int open_valid(train_text *t, const train_options *o, pal_text_options *p
 /* Characters are learned from a text, and those of two texts differ. */
 static int check_chars(const train_options *o) {
     char item[NAME];
-    int texts = 0;
+    int texts = 0, code;
     double weight;
     for (const char *at = o->data; *at; at += strcspn(at, ","), at += *at == ',') {
-        if (snprintf(item, sizeof item, "%.*s", (int)strcspn(at, ","), at) >= (int)sizeof item || split_weight(item, &weight)) continue; /* refused later */
+        if (snprintf(item, sizeof item, "%.*s", (int)strcspn(at, ","), at) >= (int)sizeof item) continue; /* refused later */
+        if ((code = split_weight(item, &weight))) return code;
         texts += !is_directory(item);
     }
     if (texts <= 1) return CLI_OK;

@@ -445,10 +445,10 @@ static pal_slice text_of(const pal_shards *s, const pal_shards_summary *m, uint6
     return pal_tokenizer_text(m->tokenizer, pal_document_token(d, i));
 }
 
-static uint64_t text_bytes(const pal_shards *s, const pal_shards_summary *m, uint64_t p, uint64_t from) {
+static uint64_t text_bytes(const pal_shards *s, const pal_shards_summary *m, uint64_t p) {
     const pal_document d = whole(s, p);
     uint64_t bytes = 0;
-    for (uint64_t i = from; i < d.tokens; i++) bytes += text_of(s, m, p, &d, i).size;
+    for (uint64_t i = 0; i < d.tokens; i++) bytes += text_of(s, m, p, &d, i).size;
     return bytes;
 }
 
@@ -458,9 +458,9 @@ static uint64_t text_bytes(const pal_shards *s, const pal_shards_summary *m, uin
 static bool cut_text(const pal_shards *s, const pal_shards_summary *m, valid_place *v) {
     const uint64_t pieces = s->info.part[PAL_PART_ALL].documents;
     uint64_t all = 0, p = 0;
-    for (uint64_t i = 0; i < pieces; i++) all += text_bytes(s, m, i, 0);
+    for (uint64_t i = 0; i < pieces; i++) all += text_bytes(s, m, i);
     uint64_t before = (uint64_t)((double)all * (1 - m->valid) + 1e-6), piece;
-    for (; (piece = text_bytes(s, m, p, 0)) <= before && p + 1 < pieces; p++) before -= piece;
+    for (; (piece = text_bytes(s, m, p)) <= before && p + 1 < pieces; p++) before -= piece;
     const pal_document d = whole(s, p);
     uint64_t seen = 0, token = 0, words = p + 1 == pieces; /* words are runs of white space + 1, which the last piece counts */
     bool blank = false;

@@ -500,7 +500,8 @@ pal_status pal_tokenize(const pal_tokenize_job *job, pal_tokenize_result *result
     result->began = true;
     if ((st = run(&w, &result->stopped, err)) || result->stopped) goto done;
     if (w.shard_count == 0) st = pal_fail(err, PAL_E_FORMAT, "%s: there is no text in it", name_of(j.files[0]));
-    else st = pal_shards_finish(j.out, &(pal_shards_summary){ .tokenizer = w.tok, .eos = w.eos, .count = w.shard_count, .shards = w.shards, .valid = j.valid }, err);
+    else if (!(st = save_place(&w, j.count, &(pal_text_place){ 0 }, err))) /* the fraction may be another than when its last shard was written */
+        st = pal_shards_finish(j.out, &(pal_shards_summary){ .tokenizer = w.tok, .eos = w.eos, .count = w.shard_count, .shards = w.shards, .valid = j.valid }, err);
 done:
     pal_shard_writer_drop(w.writer);
     w.writer = NULL;
