@@ -10,17 +10,17 @@
 typedef void bench_fn(void *arg);
 
 typedef struct bench_item {
-    char name[48];         /* "palimpsa.forward", "matmul", "rmsnorm.forward" */
-    char shape[64];        /* "B32 T128 H8 Dk16 Dv32" */
-    const char *variant;   /* "avx2", "onednn", ... */
+    char name[48];       /* "palimpsa.forward", "matmul", "rmsnorm.forward" */
+    char shape[64];      /* "B32 T128 H8 Dk16 Dv32" */
+    const char *variant; /* "avx2", "onednn", ... */
     int threads;
     bench_fn *fn;
     void *arg;
     double flops, bytes, tokens; /* per call; 0 where they say nothing */
-    double bound_share;    /* > 0: bound_ns = bound_share * the ns of item `bound` */
-    int bound, base;       /* other items of the group, or -1: the machine's limit; what `ratio` divides by */
-    bool hidden;           /* measured for others' sake, not listed */
-    double ns;             /* result: median (or best) of one call */
+    double bound_share;          /* > 0: bound_ns = bound_share * the ns of item `bound` */
+    int bound, base;             /* other items of the group, or -1: the machine's limit; what `ratio` divides by */
+    bool hidden;                 /* measured for others' sake, not listed */
+    double ns;                   /* result: median (or best) of one call */
 } bench_item;
 
 typedef struct bench {
@@ -53,8 +53,8 @@ int bench_model(int argc, char **argv); /* have options of their own */
 int bench_train(int argc, char **argv);
 int bench_decode(int argc, char **argv);
 
-/* The machine's limits for whole models: a large matrix product and reading memory, measured once a repeat, in turn with
- * what is compared to them. */
+/* The machine's limits for whole models: a large matrix product and reading memory, measured once a repeat, in turn
+ * with what is compared to them. */
 enum { BENCH_REPEATS = 64 };
 typedef struct bench_limits {
     float *a, *b, *c, *large;

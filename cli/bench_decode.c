@@ -32,10 +32,15 @@ static int open_side(decode_side *s, const decode_options *o, const pal_context 
     pal_model_config config;
     const pal_preset_options preset = { .layers = o->layers, .vocab = o->vocab };
     const int context = o->prompt + o->tokens;
-    if (pal_model_preset(&config, o->model, &preset, &err) || pal_model_new(&s->model, &config, 1, PAL_FOR_INFERENCE, cx, &err)) return cli_fail(&err);
-    const pal_work_options work = { .tokens = o->piece > o->batch ? o->piece : o->batch, .sequences = o->batch, .context = context };
+    if (pal_model_preset(&config, o->model, &preset, &err) ||
+        pal_model_new(&s->model, &config, 1, PAL_FOR_INFERENCE, cx, &err))
+        return cli_fail(&err);
+    const pal_work_options work = { .tokens = o->piece > o->batch ? o->piece : o->batch,
+                                    .sequences = o->batch,
+                                    .context = context };
     if (pal_work_new(&s->work, s->model, cx, &work, &err)) return cli_fail(&err);
-    if (pal_sampler_new(&s->sampler, &(pal_sampling){ .temperature = 0.8, .top_k = 40 }, config.vocab, &err)) return cli_fail(&err);
+    if (pal_sampler_new(&s->sampler, &(pal_sampling){ .temperature = 0.8, .top_k = 40 }, config.vocab, &err))
+        return cli_fail(&err);
     for (int i = 0; i < o->batch; i++)
         if (pal_state_new(&s->states[i], s->model, context, &err)) return cli_fail(&err);
     s->logits = pal_alloc((size_t)o->batch * (size_t)config.vocab_rows, sizeof *s->logits);
@@ -69,32 +74,37 @@ static int run_once(decode_side *s, const decode_options *o, int repeat) {
     for (int t = 0; t < o->tokens; t++) {
         start = bench_now();
         if (pal_model_step(s->model, s->work, s->states, o->batch, next, s->logits, &err)) return cli_fail(&err);
-        for (int i = 0; i < o->batch; i++) next[i] = pal_sampler_pick(s->sampler, s->logits + (size_t)i * rows, NULL, 1, (uint64_t)t);
+        for (int i = 0; i < o->batch; i++)
+            next[i] = pal_sampler_pick(s->sampler, s->logits + (size_t)i * rows, NULL, 1, (uint64_t)t);
         each[t] = bench_now() - start;
     }
     s->step[repeat] = bench_median(each, o->tokens);
     return CLI_OK;
 }
 
-static void report(const decode_options *o, const decode_side *s, const bench_limits *m, const pal_context *cx, json_t *list) {
+static void report(const decode_options *o, const decode_side *s, const bench_limits *m, const pal_context *cx,
+                   json_t *list) {
     const double peak = bench_median(m->flops, o->repeats), bandwidth = bench_median(m->bytes, o->repeats);
     const double prefill = bench_median(s->prefill, o->repeats), step = bench_median(s->step, o->repeats);
     const double flop = 2 * bench_block_parameters(s->model) * o->prompt;
-    const double state = (double)pal_state_bytes(s->model, o->prompt), bytes = bench_step_bytes(s->model, o->prompt) + (o->batch - 1) * state;
+    const double state = (double)pal_state_bytes(s->model, o->prompt),
+                 bytes = bench_step_bytes(s->model, o->prompt) + (o->batch - 1) * state;
     char shape[64];
-    printf("%d threads; matmul %.1f GFLOP/s, reading %.1f GB/s; %zu parameters, medians of %d\n", pal_context_threads(cx), peak * 1e-9, bandwidth * 1e-9,
-           pal_model_parameters(s->model), o->repeats);
-    printf("%-14s %-20s %6d tokens  %10.2f ms  %9.1f tokens/s  %6.1f GFLOP/s, %5.1f%% of matmul\n", "model.prefill", o->model, o->prompt, prefill * 1e3,
-           o->prompt / prefill, flop / prefill * 1e-9, 100 * flop / peak / prefill);
-    printf("%-14s %-20s %6d at once %10.2f ms  %9.1f tokens/s  %6.1f GB/s, %5.1f%% of reading\n", "model.decode", o->model, o->batch, step * 1e3, o->batch / step,
-           bytes / step * 1e-9, 100 * bytes / bandwidth / step);
+    printf("%d threads; matmul %.1f GFLOP/s, reading %.1f GB/s; %zu parameters, medians of %d\n",
+           pal_context_threads(cx), peak * 1e-9, bandwidth * 1e-9, pal_model_parameters(s->model), o->repeats);
+    printf("%-14s %-20s %6d tokens  %10.2f ms  %9.1f tokens/s  %6.1f GFLOP/s, %5.1f%% of matmul\n", "model.prefill",
+           o->model, o->prompt, prefill * 1e3, o->prompt / prefill, flop / prefill * 1e-9, 100 * flop / peak / prefill);
+    printf("%-14s %-20s %6d at once %10.2f ms  %9.1f tokens/s  %6.1f GB/s, %5.1f%% of reading\n", "model.decode",
+           o->model, o->batch, step * 1e3, o->batch / step, bytes / step * 1e-9, 100 * bytes / bandwidth / step);
     snprintf(shape, sizeof shape, "B1 T%d", o->prompt);
-    json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f}", "name", "model.prefill", "shape", shape, "variant", o->model, "threads",
-                                          pal_context_threads(cx), "ns", prefill * 1e9, "bound_ns", flop / peak * 1e9, "gflops", flop / prefill * 1e-9,
+    json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f}", "name", "model.prefill",
+                                          "shape", shape, "variant", o->model, "threads", pal_context_threads(cx), "ns",
+                                          prefill * 1e9, "bound_ns", flop / peak * 1e9, "gflops", flop / prefill * 1e-9,
                                           "tokens_per_s", o->prompt / prefill, "share", flop / peak / prefill));
     snprintf(shape, sizeof shape, "B%d T1", o->batch);
-    json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f}", "name", "model.decode", "shape", shape, "variant", o->model, "threads",
-                                          pal_context_threads(cx), "ns", step * 1e9, "bound_ns", bytes / bandwidth * 1e9, "gbs", bytes / step * 1e-9,
+    json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f}", "name", "model.decode",
+                                          "shape", shape, "variant", o->model, "threads", pal_context_threads(cx), "ns",
+                                          step * 1e9, "bound_ns", bytes / bandwidth * 1e9, "gbs", bytes / step * 1e-9,
                                           "tokens_per_s", o->batch / step, "share", bytes / bandwidth / step));
 }
 
@@ -118,9 +128,12 @@ static int run_bench(const decode_options *o, const pal_context *cx) {
 }
 
 int bench_decode(int argc, char **argv) {
-    decode_options o = { .model = "palimpsa-m-170m", .prompt = 2048, .piece = 512, .tokens = 32, .batch = 1, .repeats = 3 };
+    decode_options o = {
+        .model = "palimpsa-m-170m", .prompt = 2048, .piece = 512, .tokens = 32, .batch = 1, .repeats = 3
+    };
     const cli_option options[] = {
-        { "model", OPT_TEXT, &o.model, "NAME", "a model with a size (default palimpsa-m-170m); its weights are random" },
+        { "model", OPT_TEXT, &o.model, "NAME",
+          "a model with a size (default palimpsa-m-170m); its weights are random" },
         { "prompt", OPT_INT, &o.prompt, "N", "tokens to read (default 2048)" },
         { "piece", OPT_INT, &o.piece, "N", "tokens of the prompt read at once (default 512)" },
         { "tokens", OPT_INT, &o.tokens, "N", "tokens to write behind it (default 32)" },
@@ -132,17 +145,24 @@ int bench_decode(int argc, char **argv) {
         CLI_COMMON_OPTIONS(o.common),
     };
     const cli_usage usage = { .synopsis = "bench decode [options]",
-                              .about = "Measures what 'palimpsa generate' does: reading a prompt, as a share of the matrix product (2 FLOP a parameter of the\n"
-                                       "blocks), and writing tokens one by one with sampling, as a share of reading memory (weights and state). Both limits\n"
+                              .about = "Measures what 'palimpsa generate' does: reading a prompt, as a share of the "
+                                       "matrix product (2 FLOP a parameter of the\n"
+                                       "blocks), and writing tokens one by one with sampling, as a share of reading "
+                                       "memory (weights and state). Both limits\n"
                                        "are measured in the same run.",
-                              .examples = "  palimpsa bench decode --model palimpsa-m-170m\n  palimpsa bench decode --model transformer-170m --batch 8 --json decode.json\n",
-                              .options = options, .option_count = PAL_COUNT(options) };
+                              .examples = "  palimpsa bench decode --model palimpsa-m-170m\n  palimpsa bench decode "
+                                          "--model transformer-170m --batch 8 --json decode.json\n",
+                              .options = options,
+                              .option_count = PAL_COUNT(options) };
     int positional;
     const int parsed = cli_parse(&usage, argc, argv, NULL, 0, &positional);
     if (parsed) return parsed < 0 ? CLI_OK : parsed;
-    if (o.prompt < 1 || o.piece < 1 || o.tokens < 1 || o.tokens > BENCH_REPEATS || o.batch < 1 || o.batch > MOST_BATCH || o.repeats < 1 || o.repeats > BENCH_REPEATS)
-        return cli_error(CLI_USAGE, "bench decode: expected prompt and piece of at least 1, 1 to %d tokens, a batch of 1 to %d and 1 to %d repeats", BENCH_REPEATS, MOST_BATCH,
-                         BENCH_REPEATS);
+    if (o.prompt < 1 || o.piece < 1 || o.tokens < 1 || o.tokens > BENCH_REPEATS || o.batch < 1 ||
+        o.batch > MOST_BATCH || o.repeats < 1 || o.repeats > BENCH_REPEATS)
+        return cli_error(CLI_USAGE,
+                         "bench decode: expected prompt and piece of at least 1, 1 to %d tokens, a batch of 1 to %d "
+                         "and 1 to %d repeats",
+                         BENCH_REPEATS, MOST_BATCH, BENCH_REPEATS);
     pal_context *cx;
     pal_error err;
     if (pal_context_new(&cx, o.common.threads, o.common.cpu, &err)) return cli_fail(&err);

@@ -33,7 +33,8 @@ typedef struct {
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 __attribute__((target_clones("avx2", "default")))
 #endif
-static void read_task(void *arg, size_t begin, size_t end, int thread) {
+static void
+read_task(void *arg, size_t begin, size_t end, int thread) {
     typedef float wide __attribute__((vector_size(32), may_alias));
     (void)thread;
     const read_job *job = arg;
@@ -59,7 +60,8 @@ void bench_limits_measure(bench_limits *m, const pal_context *cx, int repeat) {
     double sums[READ_FLOATS >> 20];
     const double flop = 2.0 * PEAK_SIZE * PEAK_SIZE * PEAK_SIZE;
     double start = bench_now();
-    pal_matmul(cx, PAL_KEEP, PAL_TRANSPOSE, PEAK_SIZE, PEAK_SIZE, PEAK_SIZE, m->a, PEAK_SIZE, m->b, PEAK_SIZE, PAL_OVERWRITE, m->c, PEAK_SIZE);
+    pal_matmul(cx, PAL_KEEP, PAL_TRANSPOSE, PEAK_SIZE, PEAK_SIZE, PEAK_SIZE, m->a, PEAK_SIZE, m->b, PEAK_SIZE,
+               PAL_OVERWRITE, m->c, PEAK_SIZE);
     m->flops[repeat] = flop / (bench_now() - start);
     read_job job = { .x = m->large, .sums = sums };
     m->bytes[repeat] = 0;

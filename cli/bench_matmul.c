@@ -21,7 +21,8 @@ typedef struct {
 
 static void ours(void *arg) {
     const product *p = arg;
-    pal_matmul(p->cx, PAL_KEEP, PAL_TRANSPOSE, p->M, p->N, p->K, p->A, (size_t)p->K, p->B, (size_t)p->K, PAL_OVERWRITE, p->C, (size_t)p->N);
+    pal_matmul(p->cx, PAL_KEEP, PAL_TRANSPOSE, p->M, p->N, p->K, p->A, (size_t)p->K, p->B, (size_t)p->K, PAL_OVERWRITE,
+               p->C, (size_t)p->N);
 }
 
 #ifdef PAL_HAVE_ONEDNN
@@ -32,13 +33,15 @@ static void direct(void *arg) {
 #endif
 
 int bench_matmul(bench *b, const pal_context *cx) {
-    static const int shapes[][3] = { { 2048, 2048, 2048 }, { 16384, 128, 128 }, { 16384, 256, 128 }, { 4096, 8192, 128 }, { 512, 3352, 768 }, { 2048, 1536, 1536 } };
+    static const int shapes[][3] = { { 2048, 2048, 2048 }, { 16384, 128, 128 }, { 16384, 256, 128 },
+                                     { 4096, 8192, 128 },  { 512, 3352, 768 },  { 2048, 1536, 1536 } };
     enum { COUNT = PAL_COUNT(shapes) };
     for (int s = 0; s < COUNT; s++) {
         product p = { .cx = cx, .M = shapes[s][0], .N = shapes[s][1], .K = shapes[s][2] };
         const size_t a = (size_t)p.M * (size_t)p.K, w = (size_t)p.N * (size_t)p.K, c = (size_t)p.M * (size_t)p.N;
         p.A = pal_alloc(a, sizeof(float)), p.B = pal_alloc(w, sizeof(float)), p.C = pal_alloc(c, sizeof(float));
-        if (!p.A || !p.B || !p.C) return cli_error(CLI_FAILED, "bench: no memory for matmul %d x %d x %d", p.M, p.N, p.K);
+        if (!p.A || !p.B || !p.C)
+            return cli_error(CLI_FAILED, "bench: no memory for matmul %d x %d x %d", p.M, p.N, p.K);
         pal_fill_normal(cx, p.A, a, 1, 1, 1.0);
         pal_fill_normal(cx, p.B, w, 1, 2, 1.0);
         char shape[64];

@@ -36,7 +36,8 @@ static void *take(subject *s, size_t n, size_t size) {
 
 static pal_const_view input(subject *s, unsigned bit, uint64_t stream, double lo, double hi) {
     if (!(s->rule->inputs & bit)) return (pal_const_view){ 0 };
-    const size_t channels = (size_t)pal_memory_channels(s->rule, &s->run.shape, bit), n = channels * (size_t)s->run.shape.tokens;
+    const size_t channels = (size_t)pal_memory_channels(s->rule, &s->run.shape, bit),
+                 n = channels * (size_t)s->run.shape.tokens;
     float *x = take(s, n, sizeof *x);
     if (x) pal_fill_uniform(s->cx, x, n, 11, stream, lo, hi);
     return (pal_const_view){ x, channels };
@@ -62,11 +63,17 @@ static void subject_free(subject *s) {
 }
 
 /* Keys of norm about one and decays as trained models have them. */
-static bool subject_make(subject *s, const pal_memory_rule *rule, const pal_context *cx, int sequences, int length, int heads, int dk, int dv,
-                         bool steps, bool backward) {
+static bool subject_make(subject *s, const pal_memory_rule *rule, const pal_context *cx, int sequences, int length,
+                         int heads, int dk, int dv, bool steps, bool backward) {
     *s = (subject){ .rule = rule, .cx = cx };
     pal_memory_shape *shape = &s->run.shape;
-    *shape = (pal_memory_shape){ .sequences = sequences, .tokens = sequences * length, .heads = heads, .key_heads = heads, .dk = dk, .dv = dv, .context = length + 1 };
+    *shape = (pal_memory_shape){ .sequences = sequences,
+                                 .tokens = sequences * length,
+                                 .heads = heads,
+                                 .key_heads = heads,
+                                 .dk = dk,
+                                 .dv = dv,
+                                 .context = length + 1 };
     if (!(s->cu = take(s, (size_t)sequences + 1, sizeof *s->cu))) return false;
     for (int n = 0; n <= sequences; n++) s->cu[n] = n * length;
     shape->cu_seqlens = s->cu;
@@ -90,7 +97,8 @@ static bool subject_make(subject *s, const pal_memory_rule *rule, const pal_cont
         s->state_floats = rule->state_floats(shape);
         s->states = take(s, (size_t)sequences, sizeof *s->states);
         float *all = take(s, (size_t)sequences * s->state_floats, sizeof *all);
-        for (int n = 0; n < sequences && !s->bad; n++) rule->reset(shape, in, s->states[n] = all + (size_t)n * s->state_floats);
+        for (int n = 0; n < sequences && !s->bad; n++)
+            rule->reset(shape, in, s->states[n] = all + (size_t)n * s->state_floats);
         s->run.state = s->states;
     }
     if (backward) {
@@ -101,7 +109,8 @@ static bool subject_make(subject *s, const pal_memory_rule *rule, const pal_cont
         if (dy) pal_fill_uniform(cx, dy, (size_t)shape->tokens * s->run.y.stride, 11, 12, -1, 1);
         s->run.dy = (pal_const_view){ dy, s->run.y.stride };
         pal_memory_gradients *g = &s->run.grad;
-        g->q = gradient(s, PAL_INPUT_Q), g->k = gradient(s, PAL_INPUT_K), g->v = gradient(s, PAL_INPUT_V), g->b = gradient(s, PAL_INPUT_B);
+        g->q = gradient(s, PAL_INPUT_Q), g->k = gradient(s, PAL_INPUT_K), g->v = gradient(s, PAL_INPUT_V),
+        g->b = gradient(s, PAL_INPUT_B);
         g->beta = gradient(s, PAL_INPUT_BETA), g->dt = gradient(s, PAL_INPUT_DT), g->g = gradient(s, PAL_INPUT_G);
         g->A = take(s, (size_t)heads, sizeof(float)), g->Ip = take(s, (size_t)heads, sizeof(float));
         g->lam = take(s, (size_t)heads * (size_t)dk, sizeof(float));
@@ -161,7 +170,9 @@ static int bench_single(bench *b, const pal_context *cx) {
         subject p, g;
         char shape[64];
         snprintf(shape, sizeof shape, "B1 T%d H1 Dk%d Dv%d", T, dk, dv);
-        const bool first_made = subject_make(&p, palimpsa, one, 1, T, 1, dk, dv, false, true), made = subject_make(&g, gla, one, 1, T, 1, dk, dv, false, true) && first_made; /* both, so that both can be freed */
+        const bool first_made = subject_make(&p, palimpsa, one, 1, T, 1, dk, dv, false, true),
+                   made = subject_make(&g, gla, one, 1, T, 1, dk, dv, false, true) &&
+                          first_made; /* both, so that both can be freed */
         if (!made) {
             code = out_of_memory();
         } else {
@@ -179,7 +190,8 @@ static int bench_single(bench *b, const pal_context *cx) {
             char saving[32]; /* forward that keeps states for backward */
             snprintf(saving, sizeof saving, "%s+saved", level_of(cx));
             items[SAVED].variant = saving;
-            for (int k = FORWARD; k <= SAVED; k++) items[k].bound = BOUND, items[k].bound_share = vectors / BOUND_VECTORS;
+            for (int k = FORWARD; k <= SAVED; k++)
+                items[k].bound = BOUND, items[k].bound_share = vectors / BOUND_VECTORS;
             items[SAVED].base = items[BACKWARD].base = items[GLA].base = FORWARD;
             bench_group(b, i ? "" : "memory rules, one head, one thread", items, PAL_COUNT(items));
         }
@@ -203,10 +215,15 @@ static int bench_batch(bench *b, const pal_context *cx, const char *only) {
         subject s1, sn;
         bench_item items[6];
         int count = 0;
-        const bool first_made = subject_make(&s1, rule, one, B, T, H, dk, dv, false, true), made = subject_make(&sn, rule, cx, B, T, H, dk, dv, false, true) && first_made; /* both, so that both can be freed */
+        const bool first_made = subject_make(&s1, rule, one, B, T, H, dk, dv, false, true),
+                   made = subject_make(&sn, rule, cx, B, T, H, dk, dv, false, true) &&
+                          first_made; /* both, so that both can be freed */
         for (int n = 0; n < (all > 1 ? 2 : 1) && made; n++) {
             subject *s = n ? &sn : &s1;
-            static const struct { const char *suffix; bench_fn *fn; } passes[] = { { "forward", forward_only }, { "backward", backward }, { "forward+backward", both } };
+            static const struct {
+                const char *suffix;
+                bench_fn *fn;
+            } passes[] = { { "forward", forward_only }, { "backward", backward }, { "forward+backward", both } };
             forward(s);
             for (size_t k = 0; k < PAL_COUNT(passes); k++) {
                 char name[64], shape[64];
@@ -227,7 +244,9 @@ static int bench_batch(bench *b, const pal_context *cx, const char *only) {
     }
     if (!first) return CLI_OK;
     char known[200] = "";
-    for (int i = 0; pal_memory_at(i); i++) snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", pal_memory_name(pal_memory_at(i)));
+    for (int i = 0; pal_memory_at(i); i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
+                 pal_memory_name(pal_memory_at(i)));
     return cli_error(CLI_USAGE, "bench: no memory rule '%s'; expected one of %s", only, known);
 }
 
@@ -241,7 +260,8 @@ typedef struct {
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 __attribute__((target_clones("avx2", "default"))) /* as wide as the kernels it is compared with */
 #endif
-static void sweep_range(void *arg, size_t begin, size_t end, int thread) {
+static void
+sweep_range(void *arg, size_t begin, size_t end, int thread) {
     (void)thread;
     const sweep *w = arg;
     for (size_t i = begin; i < end; i++) w->x[i] = w->x[i] * 0.999f + 0.001f;
@@ -258,9 +278,12 @@ static int bench_step(bench *b, const pal_context *cx, int layers, const char *t
     char shape[64];
     snprintf(shape, sizeof shape, "B%d T1 H%d Dk%d Dv%d", layers, H, dk, dv);
     int code = CLI_OK;
-    const bool first_made = subject_make(&p, palimpsa, cx, layers, 1, H, dk, dv, true, false), made = subject_make(&g, gla, cx, layers, 1, H, dk, dv, true, false) && first_made; /* both, so that both can be freed */
+    const bool first_made = subject_make(&p, palimpsa, cx, layers, 1, H, dk, dv, true, false),
+               made = subject_make(&g, gla, cx, layers, 1, H, dk, dv, true, false) &&
+                      first_made; /* both, so that both can be freed */
     if (made) {
-        sweep ps = { cx, p.states[0], (size_t)layers * p.state_floats }, gs = { cx, g.states[0], (size_t)layers * g.state_floats };
+        sweep ps = { cx, p.states[0], (size_t)layers * p.state_floats },
+              gs = { cx, g.states[0], (size_t)layers * g.state_floats };
         enum { SWEEP_P, SWEEP_G, STEP_G, STEP_P };
         bench_item items[] = {
             [SWEEP_P] = bench_make("read-modify-write", shape, "palimpsa", pal_context_threads(cx), sweep_all, &ps),
@@ -302,7 +325,9 @@ int bench_inference(bench *b, const pal_context *cx) {
         subject p, g;
         char shape[64];
         snprintf(shape, sizeof shape, "B%d T%d H1 Dk%d Dv%d", B, T, D, D);
-        const bool first_made = subject_make(&p, palimpsa, cx, B, T, 1, D, D, false, false), made = subject_make(&g, gla, cx, B, T, 1, D, D, false, false) && first_made; /* both, so that both can be freed */
+        const bool first_made = subject_make(&p, palimpsa, cx, B, T, 1, D, D, false, false),
+                   made = subject_make(&g, gla, cx, B, T, 1, D, D, false, false) &&
+                          first_made; /* both, so that both can be freed */
         if (made) {
             bench_item items[] = {
                 bench_make("gla.forward", shape, level_of(cx), pal_context_threads(cx), forward_only, &g),

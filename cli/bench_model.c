@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* palimpsa bench model: a model and its ablation, forward, forward+backward and one-token steps, interleaved in one run with
- * the machine's limits: the matrix product that everything else is measured against, and reading memory. */
+/* palimpsa bench model: a model and its ablation, forward, forward+backward and one-token steps, interleaved in one run
+ * with the machine's limits: the matrix product that everything else is measured against, and reading memory. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,18 +41,27 @@ typedef struct {
 static int open_side(bench_side *s, const bench_options *o, const pal_context *cx, const char *name) {
     pal_error err;
     pal_model_config config;
-    const pal_preset_options preset = { .layers = o->layers, .vocab = o->vocab, .expand_v = o->expand_v, .rule = o->rule };
+    const pal_preset_options preset = {
+        .layers = o->layers, .vocab = o->vocab, .expand_v = o->expand_v, .rule = o->rule
+    };
     struct stat info;
     snprintf(s->name, sizeof s->name, "%s", name);
     if (stat(name, &info) == 0 && S_ISDIR(info.st_mode)) {
         if (o->layers || o->vocab || o->rule || o->expand_v > 0)
-            return cli_error(CLI_USAGE, "bench model: %s is a model directory, so --layers, --vocab, --rule and --expand-v do not apply", name);
+            return cli_error(
+                CLI_USAGE,
+                "bench model: %s is a model directory, so --layers, --vocab, --rule and --expand-v do not apply", name);
         if (pal_model_open(&s->model, name, PAL_FOR_TRAINING, cx, &err)) return cli_fail(&err);
         config = *pal_model_config_of(s->model);
-    } else if (pal_model_preset(&config, name, &preset, &err) || pal_model_new(&s->model, &config, 1, PAL_FOR_TRAINING, cx, &err)) return cli_fail(&err);
-    if (pal_work_new(&s->training, s->model, cx, &(pal_work_options){ .tokens = o->tokens, .training = true }, &err)) return cli_fail(&err);
-    const int context = o->tokens + (o->repeats + 1) * STEPS; /* a row, then the steps of the warm-up and of every repeat */
-    if (pal_work_new(&s->inference, s->model, cx, &(pal_work_options){ .tokens = o->tokens, .context = context }, &err)) return cli_fail(&err);
+    } else if (pal_model_preset(&config, name, &preset, &err) ||
+               pal_model_new(&s->model, &config, 1, PAL_FOR_TRAINING, cx, &err))
+        return cli_fail(&err);
+    if (pal_work_new(&s->training, s->model, cx, &(pal_work_options){ .tokens = o->tokens, .training = true }, &err))
+        return cli_fail(&err);
+    const int context = o->tokens +
+                        (o->repeats + 1) * STEPS; /* a row, then the steps of the warm-up and of every repeat */
+    if (pal_work_new(&s->inference, s->model, cx, &(pal_work_options){ .tokens = o->tokens, .context = context }, &err))
+        return cli_fail(&err);
     if (pal_state_new(&s->state, s->model, context, &err)) return cli_fail(&err);
     s->logits = pal_alloc((size_t)config.vocab_rows, sizeof *s->logits);
     s->ids = pal_alloc((size_t)o->tokens, sizeof *s->ids);
@@ -87,18 +96,22 @@ static int run_once(bench_side *s, const bench_options *o, int repeat) {
     pal_error err;
     pal_loss loss;
     const int last = o->tokens - 1;
-    const pal_batch batch = { .tokens = o->tokens, .sequences = 1, .ids = s->ids, .cu_seqlens = s->cu, .targets = s->targets };
+    const pal_batch batch = {
+        .tokens = o->tokens, .sequences = 1, .ids = s->ids, .cu_seqlens = s->cu, .targets = s->targets
+    };
     double start = bench_now();
     if (pal_model_forward(s->model, s->inference, &batch, &last, 1, s->logits, &err)) return cli_fail(&err);
     s->seconds[FORWARD][repeat] = bench_now() - start;
     take_timing(s->by_operation[FORWARD], s->inference);
     start = bench_now();
-    if (pal_model_learn(s->model, s->training, &batch, 1.0f / (float)o->tokens, &loss, NULL, &err)) return cli_fail(&err);
+    if (pal_model_learn(s->model, s->training, &batch, 1.0f / (float)o->tokens, &loss, NULL, &err))
+        return cli_fail(&err);
     s->seconds[TRAIN][repeat] = bench_now() - start;
     take_timing(s->by_operation[TRAIN], s->training);
     start = bench_now();
     for (int i = 0; i < STEPS; i++)
-        if (pal_model_step(s->model, s->inference, &s->state, 1, &s->ids[i % o->tokens], s->logits, &err)) return cli_fail(&err);
+        if (pal_model_step(s->model, s->inference, &s->state, 1, &s->ids[i % o->tokens], s->logits, &err))
+            return cli_fail(&err);
     s->seconds[STEP][repeat] = (bench_now() - start) / STEPS;
     take_timing(s->by_operation[STEP], s->inference);
     return CLI_OK;
@@ -109,12 +122,15 @@ static double operation_seconds(const bench_side *s, int kind, int operation, in
     return s->by_operation[kind][operation] / repeats / (kind == STEP ? STEPS : 1);
 }
 
-static void report(const bench_options *o, const bench_side *s, const bench_side *other, const bench_limits *m, const pal_context *cx, json_t *list) {
+static void report(const bench_options *o, const bench_side *s, const bench_side *other, const bench_limits *m,
+                   const pal_context *cx, json_t *list) {
     const double peak = bench_median(m->flops, o->repeats), bandwidth = bench_median(m->bytes, o->repeats);
     const double parameters = (double)pal_model_parameters(s->model);
     for (int k = 0; k < KINDS; k++) {
         const double seconds = bench_median(s->seconds[k], o->repeats);
-        const double flop = k == STEP ? 0 : (k == FORWARD ? 2 * bench_block_parameters(s->model) : 6 * parameters) * o->tokens;
+        const double flop = k == STEP
+                                ? 0
+                                : (k == FORWARD ? 2 * bench_block_parameters(s->model) : 6 * parameters) * o->tokens;
         const double bytes = k == STEP ? bench_step_bytes(s->model, o->tokens) : 0;
         const double bound = k == STEP ? bytes / bandwidth : flop / peak;
         printf("%-14s %-26s %10.2f ms", kind_names[k], s->name, seconds * 1e3);
@@ -130,8 +146,9 @@ static void report(const bench_options *o, const bench_side *s, const bench_side
         putchar('\n');
         char shape[64];
         snprintf(shape, sizeof shape, "B1 T%d", k == STEP ? 1 : o->tokens);
-        json_t *entry = json_pack("{s:s, s:s, s:s, s:i, s:f, s:f}", "name", kind_names[k], "shape", shape, "variant", s->name, "threads",
-                                  pal_context_threads(cx), "ns", seconds * 1e9, "bound_ns", bound * 1e9);
+        json_t *entry = json_pack("{s:s, s:s, s:s, s:i, s:f, s:f}", "name", kind_names[k], "shape", shape, "variant",
+                                  s->name, "threads", pal_context_threads(cx), "ns", seconds * 1e9, "bound_ns",
+                                  bound * 1e9);
         if (k == STEP) json_object_set_new(entry, "gbs", json_real(bytes / seconds * 1e-9));
         else json_object_set_new(entry, "gflops", json_real(flop / seconds * 1e-9));
         if (other) {
@@ -141,7 +158,8 @@ static void report(const bench_options *o, const bench_side *s, const bench_side
         json_t *operations = json_object();
         const pal_timing *t = pal_work_timing(s->training);
         for (int i = 0; i < MOST_OPERATIONS && t[i].name; i++)
-            if (s->by_operation[k][i] > 0) json_object_set_new(operations, t[i].name, json_real(operation_seconds(s, k, i, o->repeats) * 1e9));
+            if (s->by_operation[k][i] > 0)
+                json_object_set_new(operations, t[i].name, json_real(operation_seconds(s, k, i, o->repeats) * 1e9));
         json_object_set_new(entry, "operations_ns", operations);
         json_array_append_new(list, entry);
     }
@@ -152,7 +170,8 @@ static void report_operations(const bench_side *s, int repeats) {
     double all[KINDS] = { 0 };
     for (int k = 0; k < KINDS; k++)
         for (int i = 0; i < MOST_OPERATIONS; i++) all[k] += operation_seconds(s, k, i, repeats);
-    printf("\nwhere the time of %s goes (' is backward), mean of %d, in ms:\n  %-20s %18s %18s %18s\n", s->name, repeats, "", "forward", "forward+backward", "step");
+    printf("\nwhere the time of %s goes (' is backward), mean of %d, in ms:\n  %-20s %18s %18s %18s\n", s->name,
+           repeats, "", "forward", "forward+backward", "step");
     for (int i = 0; i < MOST_OPERATIONS && t[i].name; i++) {
         double seconds[KINDS], any = 0;
         for (int k = 0; k < KINDS; k++) any += seconds[k] = operation_seconds(s, k, i, repeats);
@@ -188,8 +207,9 @@ static int run_bench(const bench_options *o, const pal_context *cx) {
         }
     }
     if (!code) {
-        printf("%d threads; matmul %.1f GFLOP/s, reading %.1f GB/s; %zu parameters, %d tokens, medians of %d\n", pal_context_threads(cx),
-               bench_median(m.flops, o->repeats) * 1e-9, bench_median(m.bytes, o->repeats) * 1e-9, pal_model_parameters(sides[0].model), o->tokens, o->repeats);
+        printf("%d threads; matmul %.1f GFLOP/s, reading %.1f GB/s; %zu parameters, %d tokens, medians of %d\n",
+               pal_context_threads(cx), bench_median(m.flops, o->repeats) * 1e-9,
+               bench_median(m.bytes, o->repeats) * 1e-9, pal_model_parameters(sides[0].model), o->tokens, o->repeats);
         for (int i = 0; i < count; i++) report(o, &sides[i], i == 0 && count == 2 ? &sides[1] : NULL, &m, cx, list);
         for (int i = 0; i < count; i++) report_operations(&sides[i], o->repeats);
         code = bench_write_json(list, o->json);
@@ -203,7 +223,9 @@ static int run_bench(const bench_options *o, const pal_context *cx) {
 int bench_model(int argc, char **argv) {
     bench_options o = { .model = "palimpsa-d-170m", .tokens = 1024, .repeats = 3 };
     const cli_option options[] = {
-        { "model", OPT_TEXT, &o.model, "NAME|DIR", "a model with a size (default palimpsa-d-170m), compared with its ablation if it is metaplastic, or a directory" },
+        { "model", OPT_TEXT, &o.model, "NAME|DIR",
+          "a model with a size (default palimpsa-d-170m), compared with its ablation if it is metaplastic, or a "
+          "directory" },
         { "rule", OPT_TEXT, &o.rule, "RULE", "memory rule on the D backbone: longhorn, delta, gdn, mesa, ..." },
         { "tokens", OPT_INT, &o.tokens, "N", "tokens of one row (default 1024)" },
         { "layers", OPT_INT, &o.layers, "N", "layers instead of the model's own" },
@@ -214,17 +236,21 @@ int bench_model(int argc, char **argv) {
         CLI_COMMON_OPTIONS(o.common),
     };
     const cli_usage usage = { .synopsis = "bench model [options]",
-                              .about = "Measures forward, forward+backward and one-token steps of a model with random weights. Shares are of the matrix\n"
-                                       "product (6 FLOP a parameter and token; forward, which makes one token's logits, 2 a parameter of the blocks) and\n"
+                              .about = "Measures forward, forward+backward and one-token steps of a model with random "
+                                       "weights. Shares are of the matrix\n"
+                                       "product (6 FLOP a parameter and token; forward, which makes one token's "
+                                       "logits, 2 a parameter of the blocks) and\n"
                                        "of reading memory (weights and state), both measured in the same run.",
                               .examples = "  palimpsa bench model --model palimpsa-d-170m --tokens 1024\n"
                                           "  palimpsa bench model --model palimpsa-d-760m --layers 1 --vocab 256\n",
-                              .options = options, .option_count = PAL_COUNT(options) };
+                              .options = options,
+                              .option_count = PAL_COUNT(options) };
     int positional;
     const int parsed = cli_parse(&usage, argc, argv, NULL, 0, &positional);
     if (parsed) return parsed < 0 ? CLI_OK : parsed;
     if (o.tokens < STEPS || o.repeats < 1 || o.repeats > MOST_REPEATS)
-        return cli_error(CLI_USAGE, "bench model: expected at least %d tokens and 1 to %d repeats", STEPS, MOST_REPEATS);
+        return cli_error(CLI_USAGE, "bench model: expected at least %d tokens and 1 to %d repeats", STEPS,
+                         MOST_REPEATS);
     pal_context *cx;
     pal_error err;
     if (pal_context_new(&cx, o.common.threads, o.common.cpu, &err)) return cli_fail(&err);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* palimpsa bench train: whole updates of the recall task, as `palimpsa train --task mqar` does them: examples made, loss and
- * gradients, AdamW. A metaplastic model and its ablation take turns with the machine's matrix product. */
-#include <jansson.h>
+/* palimpsa bench train: whole updates of the recall task, as `palimpsa train --task mqar` does them: examples made,
+ * loss and gradients, AdamW. A metaplastic model and its ablation take turns with the machine's matrix product. */
 #include <errno.h>
+#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,14 +49,24 @@ static int open_side(bench_side *s, const bench_options *o, const pal_context *c
     pal_error err;
     pal_model_config config;
     const int tokens = o->length * o->batch;
-    const pal_preset_options preset = { .task = "mqar", .rule = o->rule, .vocab = o->vocab, .hidden = o->hidden, .heads = o->heads, .layers = o->layers };
+    const pal_preset_options preset = {
+        .task = "mqar", .rule = o->rule, .vocab = o->vocab, .hidden = o->hidden, .heads = o->heads, .layers = o->layers
+    };
     const pal_optimiser_options adamw = { .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1 };
     snprintf(s->name, sizeof s->name, "%s", name);
-    if (pal_model_preset(&config, name, &preset, &err) || pal_model_new(&s->model, &config, 1, PAL_FOR_TRAINING, cx, &err)) return cli_fail(&err);
-    if (!config.mqar) return cli_error(CLI_USAGE, "bench train: %s is a language model; 'palimpsa bench model' measures it", name);
-    const pal_mqar_config recall = { .length = o->length, .pairs = o->pairs, .vocabulary = config.vocab, .exponent = 0.01 };
-    if (pal_mqar_check(&recall, &err) || pal_mqar_new(&s->data, &recall, 1, PAL_MQAR_TRAIN, &err)) return cli_fail(&err);
-    if (pal_work_new(&s->work, s->model, cx, &(pal_work_options){ .tokens = tokens, .sequences = o->batch, .training = true }, &err)) return cli_fail(&err);
+    if (pal_model_preset(&config, name, &preset, &err) ||
+        pal_model_new(&s->model, &config, 1, PAL_FOR_TRAINING, cx, &err))
+        return cli_fail(&err);
+    if (!config.mqar)
+        return cli_error(CLI_USAGE, "bench train: %s is a language model; 'palimpsa bench model' measures it", name);
+    const pal_mqar_config recall = {
+        .length = o->length, .pairs = o->pairs, .vocabulary = config.vocab, .exponent = 0.01
+    };
+    if (pal_mqar_check(&recall, &err) || pal_mqar_new(&s->data, &recall, 1, PAL_MQAR_TRAIN, &err))
+        return cli_fail(&err);
+    if (pal_work_new(&s->work, s->model, cx,
+                     &(pal_work_options){ .tokens = tokens, .sequences = o->batch, .training = true }, &err))
+        return cli_fail(&err);
     if (pal_optimiser_new(&s->optimiser, s->model, &adamw, &err)) return cli_fail(&err);
     s->scratch = pal_alloc(pal_mqar_scratch_bytes(s->data, cx), 1);
     s->ids = pal_alloc((size_t)tokens, sizeof *s->ids);
@@ -79,12 +89,15 @@ static int update_once(bench_side *s, const bench_options *o, const pal_context 
     pal_error err;
     pal_loss loss;
     double at[PARTS + 1];
-    const pal_batch batch = { .tokens = o->length * o->batch, .sequences = o->batch, .ids = s->ids, .cu_seqlens = s->cu, .targets = s->labels };
+    const pal_batch batch = {
+        .tokens = o->length * o->batch, .sequences = o->batch, .ids = s->ids, .cu_seqlens = s->cu, .targets = s->labels
+    };
     at[GENERATE] = bench_now();
     pal_mqar_fill(s->data, cx, (uint64_t)repeat * (uint64_t)o->batch, (size_t)o->batch, s->ids, s->labels, s->scratch);
     at[LEARN] = bench_now();
     memset(pal_model_flat_gradients(s->model), 0, pal_model_flat(s->model) * sizeof(float));
-    if (pal_model_learn(s->model, s->work, &batch, 1.0f / (float)(o->pairs * o->batch), &loss, NULL, &err)) return cli_fail(&err);
+    if (pal_model_learn(s->model, s->work, &batch, 1.0f / (float)(o->pairs * o->batch), &loss, NULL, &err))
+        return cli_fail(&err);
     at[UPDATE] = bench_now();
     pal_optimiser_step(s->optimiser, s->model, cx, 1e-3);
     at[PARTS] = bench_now();
@@ -93,15 +106,18 @@ static int update_once(bench_side *s, const bench_options *o, const pal_context 
     return CLI_OK;
 }
 
-static void report(const bench_options *o, const bench_side *s, const bench_side *other, const bench_limits *m, const pal_context *cx, json_t *list) {
-    const double tokens = (double)o->length * o->batch, peak = bench_median(m->flops, o->repeats), seconds = bench_median(s->total, o->repeats);
+static void report(const bench_options *o, const bench_side *s, const bench_side *other, const bench_limits *m,
+                   const pal_context *cx, json_t *list) {
+    const double tokens = (double)o->length * o->batch, peak = bench_median(m->flops, o->repeats),
+                 seconds = bench_median(s->total, o->repeats);
     const double flop = tokens * cli_flops_per_token(s->model, (double)o->pairs / o->length);
     char shape[64];
     snprintf(shape, sizeof shape, "B%d T%d", o->batch, o->length);
-    printf("%-22s %-10s %9.2f ms  %8.0f tok/s  %6.1f GFLOP/s, %5.1f%% of matmul", s->name, shape, seconds * 1e3, tokens / seconds, flop / seconds * 1e-9,
-           100 * flop / seconds / peak);
-    json_t *entry = json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f}", "name", "model.train", "shape", shape, "variant", s->name, "threads",
-                              pal_context_threads(cx), "ns", seconds * 1e9, "bound_ns", flop / peak * 1e9, "gflops", flop / seconds * 1e-9, "tokens_per_s", tokens / seconds);
+    printf("%-22s %-10s %9.2f ms  %8.0f tok/s  %6.1f GFLOP/s, %5.1f%% of matmul", s->name, shape, seconds * 1e3,
+           tokens / seconds, flop / seconds * 1e-9, 100 * flop / seconds / peak);
+    json_t *entry = json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f}", "name", "model.train", "shape", shape,
+                              "variant", s->name, "threads", pal_context_threads(cx), "ns", seconds * 1e9, "bound_ns",
+                              flop / peak * 1e9, "gflops", flop / seconds * 1e-9, "tokens_per_s", tokens / seconds);
     if (other) {
         double ratios[BENCH_REPEATS];
         for (int i = 0; i < o->repeats; i++) ratios[i] = s->total[i] / other->total[i];
@@ -111,7 +127,9 @@ static void report(const bench_options *o, const bench_side *s, const bench_side
         json_object_set_new(entry, "ratio_to", json_string(other->name));
     }
     printf("\n ");
-    for (int i = 0; i < PARTS; i++) printf(" %s %.2f ms (%.1f%%)%s", part_names[i], bench_median(s->seconds[i], o->repeats) * 1e3, 100 * bench_median(s->seconds[i], o->repeats) / seconds, i + 1 < PARTS ? "," : "\n");
+    for (int i = 0; i < PARTS; i++)
+        printf(" %s %.2f ms (%.1f%%)%s", part_names[i], bench_median(s->seconds[i], o->repeats) * 1e3,
+               100 * bench_median(s->seconds[i], o->repeats) / seconds, i + 1 < PARTS ? "," : "\n");
     json_array_append_new(list, entry);
 }
 
@@ -121,7 +139,8 @@ static void report_operations(const bench_side *s, int repeats) {
     for (int i = 0; t[i].name; i++) all += t[i].seconds;
     printf("\nwhere loss and gradients of %s go (' is backward), mean of %d:\n", s->name, repeats);
     for (int i = 0; t[i].name; i++)
-        if (t[i].calls) printf("  %-20s %9.2f ms %6.1f%%\n", t[i].name, t[i].seconds / repeats * 1e3, 100 * t[i].seconds / all);
+        if (t[i].calls)
+            printf("  %-20s %9.2f ms %6.1f%%\n", t[i].name, t[i].seconds / repeats * 1e3, 100 * t[i].seconds / all);
 }
 
 /* Checkpoints as a run writes them, synced and renamed, in a directory that is gone afterwards. */
@@ -130,12 +149,15 @@ static int time_checkpoints(const bench_options *o, const bench_side *s, json_t 
     double seconds[BENCH_REPEATS];
     pal_error err;
     int code = CLI_OK;
-    if (snprintf(run, sizeof run, "%s/bench-XXXXXX", o->checkpoints) >= (int)sizeof run) return cli_error(CLI_USAGE, "%s: the path is too long", o->checkpoints);
-    if (!mkdtemp(run)) return cli_error(CLI_USAGE, "%s: cannot make a directory in it: %s", o->checkpoints, strerror(errno));
+    if (snprintf(run, sizeof run, "%s/bench-XXXXXX", o->checkpoints) >= (int)sizeof run)
+        return cli_error(CLI_USAGE, "%s: the path is too long", o->checkpoints);
+    if (!mkdtemp(run))
+        return cli_error(CLI_USAGE, "%s: cannot make a directory in it: %s", o->checkpoints, strerror(errno));
     for (int i = 0; i < o->repeats && !code; i++) {
         json_t *trainer = json_object();
         const double since = bench_now();
-        if (pal_checkpoint_write(run, i, s->model, s->optimiser, trainer, 1, (pal_checkpoint_more){ 0 }, &err)) code = cli_fail_writing(&err);
+        if (pal_checkpoint_write(run, i, s->model, s->optimiser, trainer, 1, (pal_checkpoint_more){ 0 }, &err))
+            code = cli_fail_writing(&err);
         seconds[i] = bench_now() - since;
         json_decref(trainer);
     }
@@ -146,7 +168,8 @@ static int time_checkpoints(const bench_options *o, const bench_side *s, json_t 
     if (code) return code;
     const double median = bench_median(seconds, o->repeats);
     printf("a checkpoint of %s (weights and moments, synced): %.1f ms\n", s->name, median * 1e3);
-    json_array_append_new(list, json_pack("{s:s, s:s, s:f}", "name", "checkpoint", "variant", s->name, "ns", median * 1e9));
+    json_array_append_new(list,
+                          json_pack("{s:s, s:s, s:f}", "name", "checkpoint", "variant", s->name, "ns", median * 1e9));
     return CLI_OK;
 }
 
@@ -167,8 +190,9 @@ static int run_bench(const bench_options *o, const pal_context *cx) {
         }
     }
     if (!code) {
-        printf("%d threads; matmul %.1f GFLOP/s; %zu parameters, %d pairs in %d tokens, medians of %d\n", pal_context_threads(cx), bench_median(m.flops, o->repeats) * 1e-9,
-               pal_model_parameters(sides[0].model), o->pairs, o->length, o->repeats);
+        printf("%d threads; matmul %.1f GFLOP/s; %zu parameters, %d pairs in %d tokens, medians of %d\n",
+               pal_context_threads(cx), bench_median(m.flops, o->repeats) * 1e-9, pal_model_parameters(sides[0].model),
+               o->pairs, o->length, o->repeats);
         for (int i = 0; i < count; i++) report(o, &sides[i], i == 0 && count == 2 ? &sides[1] : NULL, &m, cx, list);
         if (o->checkpoints) code = time_checkpoints(o, &sides[0], list);
         for (int i = 0; i < count; i++) report_operations(&sides[i], o->repeats);
@@ -183,7 +207,8 @@ static int run_bench(const bench_options *o, const pal_context *cx) {
 int bench_train(int argc, char **argv) {
     bench_options o = { .model = "palimpsa-d", .length = 128, .batch = 128, .repeats = 7 };
     const cli_option options[] = {
-        { "model", OPT_TEXT, &o.model, "NAME", "a model of the recall task (default palimpsa-d); a metaplastic one is compared with its ablation" },
+        { "model", OPT_TEXT, &o.model, "NAME",
+          "a model of the recall task (default palimpsa-d); a metaplastic one is compared with its ablation" },
         { "rule", OPT_TEXT, &o.rule, "RULE", "memory rule on the D backbone: longhorn, delta, gdn, mesa, ..." },
         { "seq-len", OPT_INT, &o.length, "L", "tokens of an example (default 128)" },
         { "kv-pairs", OPT_INT, &o.pairs, "N", "pairs to remember (default L/4)" },
@@ -193,21 +218,28 @@ int bench_train(int argc, char **argv) {
         { "layers", OPT_INT, &o.layers, "N", "layers instead of the model's own" },
         { "heads", OPT_INT, &o.heads, "N", "heads instead of the model's own" },
         { "repeats", OPT_INT, &o.repeats, "N", "how often each is measured (default 7)" },
-        { "checkpoints", OPT_TEXT, &o.checkpoints, "DIR", "time checkpoints too, written into a directory made for them in DIR" },
+        { "checkpoints", OPT_TEXT, &o.checkpoints, "DIR",
+          "time checkpoints too, written into a directory made for them in DIR" },
         { "json", OPT_TEXT, &o.json, "FILE", "write the results as JSON" },
         CLI_COMMON_OPTIONS(o.common),
     };
     const cli_usage usage = { .synopsis = "bench train [options]",
-                              .about = "Measures updates of the recall task (MQAR): making examples, loss and gradients, AdamW. Shares are of the matrix\n"
-                                       "product measured in the same run, counting 6 FLOP a matrix parameter and token, the head only where a label is.",
-                              .examples = "  palimpsa bench train\n  palimpsa bench train --model palimpsa-m --seq-len 256 --batch 64\n  palimpsa bench train --checkpoints .\n",
-                              .options = options, .option_count = PAL_COUNT(options) };
+                              .about = "Measures updates of the recall task (MQAR): making examples, loss and "
+                                       "gradients, AdamW. Shares are of the matrix\n"
+                                       "product measured in the same run, counting 6 FLOP a matrix parameter and "
+                                       "token, the head only where a label is.",
+                              .examples = "  palimpsa bench train\n  palimpsa bench train --model palimpsa-m --seq-len "
+                                          "256 --batch 64\n  palimpsa bench train --checkpoints .\n",
+                              .options = options,
+                              .option_count = PAL_COUNT(options) };
     int positional;
     const int parsed = cli_parse(&usage, argc, argv, NULL, 0, &positional);
     if (parsed) return parsed < 0 ? CLI_OK : parsed;
     if (!o.pairs) o.pairs = o.length / 4;
-    if (o.length < 4 || o.length > 1 << 20 || o.batch < 1 || o.batch > 1 << 16 || o.repeats < 1 || o.repeats > BENCH_REPEATS)
-        return cli_error(CLI_USAGE, "bench train: expected 4 to 2^20 tokens, 1 to 65536 examples and 1 to %d repeats", BENCH_REPEATS);
+    if (o.length < 4 || o.length > 1 << 20 || o.batch < 1 || o.batch > 1 << 16 || o.repeats < 1 ||
+        o.repeats > BENCH_REPEATS)
+        return cli_error(CLI_USAGE, "bench train: expected 4 to 2^20 tokens, 1 to 65536 examples and 1 to %d repeats",
+                         BENCH_REPEATS);
     pal_context *cx;
     pal_error err;
     if (pal_context_new(&cx, o.common.threads, o.common.cpu, &err)) return cli_fail(&err);

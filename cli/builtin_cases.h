@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Small recorded cases that are part of the program; the build makes the list from tests/golden (cmake/BuiltinCases.cmake). */
+/* Small recorded cases that are part of the program; the build makes the list from tests/golden
+ * (cmake/BuiltinCases.cmake). */
 #ifndef PAL_CLI_BUILTIN_CASES_H
 #define PAL_CLI_BUILTIN_CASES_H
 

@@ -39,12 +39,14 @@ typedef struct cli_common {
     const char *cpu;
     bool json;
 } cli_common;
-#define CLI_COMMON_OPTIONS(common)                                                                                        \
-    { "threads", OPT_INT, &(common).threads, "N", "threads to use (default: PALIMPSA_THREADS, else all processors)" },    \
-    { "cpu", OPT_TEXT, &(common).cpu, "LEVEL", "ref, avx2 or avx512 (default: PALIMPSA_CPU, else the best there is)" }
+#define CLI_COMMON_OPTIONS(common)                                                                                     \
+    { "threads", OPT_INT, &(common).threads, "N", "threads to use (default: PALIMPSA_THREADS, else all processors)" }, \
+    {                                                                                                                  \
+        "cpu", OPT_TEXT, &(common).cpu, "LEVEL", "ref, avx2 or avx512 (default: PALIMPSA_CPU, else the best there is)" \
+    }
 
-/* Parses argv: options into their values, the rest into positional (at most max_positional). Returns CLI_OK, or prints one
- * sentence and returns CLI_USAGE; --help prints the help and returns -1, after which the command returns CLI_OK. */
+/* Parses argv: options into their values, the rest into positional (at most max_positional). Returns CLI_OK, or prints
+ * one sentence and returns CLI_USAGE; --help prints the help and returns -1, after which the command returns CLI_OK. */
 typedef struct cli_usage {
     const char *synopsis; /* "selftest [DIR] [options]" */
     const char *about;    /* a paragraph */
@@ -52,15 +54,16 @@ typedef struct cli_usage {
     const cli_option *options;
     size_t option_count;
 } cli_usage;
-int cli_parse(const cli_usage *usage, int argc, char **argv, const char **positional, int max_positional, int *positional_count);
+int cli_parse(const cli_usage *usage, int argc, char **argv, const char **positional, int max_positional,
+              int *positional_count);
 
 /* The same options from a JSON object in a file (keys as the names, with _ or -) and as one, without transient ones.
  * Texts read from a file live until the process ends. */
 struct json_t;
 int cli_read_config(const cli_usage *usage, const char *path);
 struct json_t *cli_make_config(const cli_usage *usage);
-/* Where NAME.json of --recipe NAME lies: with the installed program, else in configs/ of its sources or of the directory
- * at hand. Returns an exit code. */
+/* Where NAME.json of --recipe NAME lies: with the installed program, else in configs/ of its sources or of the
+ * directory at hand. Returns an exit code. */
 int cli_find_recipe(char *path, size_t size, const char *name);
 /* Prints "palimpsa: sentence" on stderr and returns code. */
 int cli_error(int code, const char *format, ...) PAL_PRINTF(2, 3);
@@ -71,8 +74,8 @@ int cli_fail_writing(const pal_error *err);
 /* Whether a file can be made at path, asked before the work whose result it shall hold. */
 int cli_check_target(const char *path);
 
-/* Keeps other processes out of a directory until *fd is closed (or the process ends). Where one is in it already: waits, or
- * says so and returns CLI_USAGE. A file system without locks is used without. */
+/* Keeps other processes out of a directory until *fd is closed (or the process ends). Where one is in it already:
+ * waits, or says so and returns CLI_USAGE. A file system without locks is used without. */
 int cli_lock(const char *directory, bool wait, int *fd);
 
 int cmd_selftest(int argc, char **argv);

@@ -46,7 +46,8 @@ static void print_row(const bench_item *items, const bench_item *it) {
 }
 
 static void record(json_t *list, const bench_item *items, const bench_item *it) {
-    json_t *o = json_pack("{s:s, s:s, s:s, s:i, s:f}", "name", it->name, "shape", it->shape, "variant", it->variant, "threads", it->threads, "ns", it->ns);
+    json_t *o = json_pack("{s:s, s:s, s:s, s:i, s:f}", "name", it->name, "shape", it->shape, "variant", it->variant,
+                          "threads", it->threads, "ns", it->ns);
     if (it->flops > 0) json_object_set_new(o, "gflops", json_real(it->flops / it->ns));
     if (it->bytes > 0) json_object_set_new(o, "gbs", json_real(it->bytes / it->ns));
     if (it->tokens > 0) json_object_set_new(o, "tokens_per_s", json_real(it->tokens / it->ns * 1e9));
@@ -81,7 +82,8 @@ void bench_group(bench *b, const char *title, bench_item *items, int count) {
         }
     }
     for (int r = 0; r < rounds; r++)
-        for (int i = 0; i < count; i++) samples[i * MAX_ROUNDS + r] = time_calls(&items[i], calls[i]) / (double)calls[i] * 1e9;
+        for (int i = 0; i < count; i++)
+            samples[i * MAX_ROUNDS + r] = time_calls(&items[i], calls[i]) / (double)calls[i] * 1e9;
     for (int i = 0; i < count; i++) {
         qsort(samples + i * MAX_ROUNDS, (size_t)rounds, sizeof *samples, by_value);
         items[i].ns = samples[i * MAX_ROUNDS + (b->best ? 0 : rounds / 2)];
@@ -117,20 +119,22 @@ int cmd_bench(int argc, char **argv) {
         CLI_COMMON_OPTIONS(common),
         { "rule", OPT_TEXT, &rule, "NAME", "memory: only this rule" },
         { "rounds", OPT_INT, &rounds, "N", "turns to measure; the median counts (default 15)" },
-        { "best", OPT_FLAG, &best, NULL, "the best turn counts: what the code can do, on a machine that others disturb" },
+        { "best", OPT_FLAG, &best, NULL,
+          "the best turn counts: what the code can do, on a machine that others disturb" },
         { "json", OPT_TEXT, &json, "FILE", "also write every result to FILE" },
     };
     const cli_usage usage = {
         .synopsis = "bench SUBJECT [options]",
-        .about = "Measures this build on this machine. Subjects:\n"
-                 "  memory     forward, backward and step of every memory rule, beside the machine's limit\n"
-                 "  inference  palimpsa against simple GLA on long sequences with one large head\n"
-                 "  kernels    building blocks beside a copy of the same bytes\n"
-                 "  matmul     matrix multiply beside its library called directly\n"
-                 "  model      a whole model and its ablation; 'palimpsa bench model --help'\n"
-                 "  train      whole updates of the recall task; 'palimpsa bench train --help'\n"
-                 "  decode     reading a prompt and writing tokens; 'palimpsa bench decode --help'\n"
-                 "What is compared is measured in turns; times are medians of one call. Keep the machine otherwise idle.",
+        .about =
+            "Measures this build on this machine. Subjects:\n"
+            "  memory     forward, backward and step of every memory rule, beside the machine's limit\n"
+            "  inference  palimpsa against simple GLA on long sequences with one large head\n"
+            "  kernels    building blocks beside a copy of the same bytes\n"
+            "  matmul     matrix multiply beside its library called directly\n"
+            "  model      a whole model and its ablation; 'palimpsa bench model --help'\n"
+            "  train      whole updates of the recall task; 'palimpsa bench train --help'\n"
+            "  decode     reading a prompt and writing tokens; 'palimpsa bench decode --help'\n"
+            "What is compared is measured in turns; times are medians of one call. Keep the machine otherwise idle.",
         .examples = "  palimpsa bench memory\n"
                     "  palimpsa bench memory --rule palimpsa --cpu avx2 --json palimpsa.json\n"
                     "  palimpsa bench matmul --threads 1\n",
@@ -141,7 +145,9 @@ int cmd_bench(int argc, char **argv) {
     int given;
     int code = cli_parse(&usage, argc, argv, &subject, 1, &given);
     if (code) return code < 0 ? CLI_OK : code;
-    if (!given) return cli_error(CLI_USAGE, "bench: name a subject: memory, inference, kernels, matmul, model, train or decode");
+    if (!given)
+        return cli_error(CLI_USAGE,
+                         "bench: name a subject: memory, inference, kernels, matmul, model, train or decode");
     if (rounds < 1 || rounds > 101) return cli_error(CLI_USAGE, "--rounds expects 1 to 101, found %d", rounds);
     if ((code = bench_check_json(json))) return code;
 
@@ -149,13 +155,17 @@ int cmd_bench(int argc, char **argv) {
     pal_error err;
     if (pal_context_new(&cx, common.threads, common.cpu, &err)) return cli_fail(&err);
     bench b = { .rounds = rounds, .best = best, .sample_seconds = 0.01, .list = json_array() };
-    printf("palimpsa %s, cpu %s, up to %d thread%s, %s of %d\n", pal_version(), pal_cpu_level_name(pal_context_level(cx)),
-           pal_context_threads(cx), pal_context_threads(cx) == 1 ? "" : "s", best ? "best" : "medians", rounds);
+    printf("palimpsa %s, cpu %s, up to %d thread%s, %s of %d\n", pal_version(),
+           pal_cpu_level_name(pal_context_level(cx)), pal_context_threads(cx), pal_context_threads(cx) == 1 ? "" : "s",
+           best ? "best" : "medians", rounds);
     if (strcmp(subject, "memory") == 0) code = bench_memory(&b, cx, rule);
     else if (strcmp(subject, "inference") == 0) code = bench_inference(&b, cx);
     else if (strcmp(subject, "kernels") == 0) code = bench_kernels(&b, cx);
     else if (strcmp(subject, "matmul") == 0) code = bench_matmul(&b, cx);
-    else code = cli_error(CLI_USAGE, "bench: no subject '%s'; expected memory, inference, kernels, matmul, model, train or decode", subject);
+    else
+        code = cli_error(CLI_USAGE,
+                         "bench: no subject '%s'; expected memory, inference, kernels, matmul, model, train or decode",
+                         subject);
     if (code == CLI_OK) code = bench_write_json(b.list, json);
     json_decref(b.list);
     pal_context_free(cx);

@@ -59,19 +59,22 @@ static void show_progress(void *user, const pal_perplexity *p, double fraction) 
     char remaining[32];
     if (now - v->shown < (v->terminal ? 0.1 : 10)) return;
     progress_duration(remaining, fraction > 0 ? (now - v->start) * (1 - fraction) / fraction : NAN);
-    fprintf(stderr, "%s%s: %5.1f%%  %llu token%s  %.4f nats/token  %.0f tokens/s  %s left%s", v->terminal ? "\r\033[K" : "", v->name, 100 * fraction,
-            (unsigned long long)p->tokens, plural(p->tokens), p->nll / (double)p->tokens, (double)p->tokens / p->seconds, remaining, v->terminal ? "" : "\n");
+    fprintf(stderr, "%s%s: %5.1f%%  %llu token%s  %.4f nats/token  %.0f tokens/s  %s left%s",
+            v->terminal ? "\r\033[K" : "", v->name, 100 * fraction, (unsigned long long)p->tokens, plural(p->tokens),
+            p->nll / (double)p->tokens, (double)p->tokens / p->seconds, remaining, v->terminal ? "" : "\n");
     v->open = v->terminal;
     v->shown = now;
 }
 
-/* The context of the training that a checkpoint comes from, or 0: RUN/config.json is two levels above RUN/checkpoints/NAME. */
+/* The context of the training that a checkpoint comes from, or 0: RUN/config.json is two levels above
+ * RUN/checkpoints/NAME. */
 static int trained_context(const pal_model *model) {
     char path[4096];
     if (snprintf(path, sizeof path, "%s/../../config.json", model->source.path) >= (int)sizeof path) return 0;
     json_t *run = json_load_file(path, 0, NULL);
     const char *task = json_string_value(json_object_get(run, "task"));
-    const json_int_t context = task && strcmp(task, "text") == 0 ? json_integer_value(json_object_get(run, "context")) : 0;
+    const json_int_t context = task && strcmp(task, "text") == 0 ? json_integer_value(json_object_get(run, "context"))
+                                                                 : 0;
     json_decref(run);
     return context > 0 && context <= MOST_CONTEXT ? (int)context : 0;
 }
@@ -81,7 +84,8 @@ static void choose_context(measured *m, const eval_options *o, const pal_model *
     m->why = "";
     if (m->context || pal_model_config_of(model)->mixer != PAL_MIXER_ATTENTION) return;
     m->context = trained_context(model);
-    m->why = m->context ? ", as it was trained" : "; the length it was trained with is not known, and --context chooses another";
+    m->why = m->context ? ", as it was trained"
+                        : "; the length it was trained with is not known, and --context chooses another";
     if (!m->context) m->context = ATTENTION_CONTEXT;
 }
 
@@ -91,8 +95,11 @@ static int measure(measured *m, const eval_options *o, const pal_context *cx) {
     pal_error err;
     int code = text_model_open(&t, m->name, o->tokenizer, o->data, cx);
     if (code) return code;
-    const pal_eval_options source = { .field = o->field, .split = strcmp(o->split, "wikitext") == 0 ? PAL_SPLIT_WIKITEXT : PAL_SPLIT_NONE,
-                                      .part = strcmp(o->part, "train") == 0 ? PAL_PART_TRAIN : strcmp(o->part, "valid") == 0 ? PAL_PART_VALID : PAL_PART_ALL };
+    const pal_eval_options source = { .field = o->field,
+                                      .split = strcmp(o->split, "wikitext") == 0 ? PAL_SPLIT_WIKITEXT : PAL_SPLIT_NONE,
+                                      .part = strcmp(o->part, "train") == 0   ? PAL_PART_TRAIN
+                                              : strcmp(o->part, "valid") == 0 ? PAL_PART_VALID
+                                                                              : PAL_PART_ALL };
     if (pal_eval_data_open(&data, o->data, t.tokenizer, &source, &err)) {
         text_model_close(&t);
         return cli_fail(&err);
@@ -100,13 +107,20 @@ static int measure(measured *m, const eval_options *o, const pal_context *cx) {
     choose_context(m, o, t.model);
     m->tokenizer = pal_tokenizer_fingerprint(t.tokenizer);
     view v = { .name = m->name, .terminal = isatty(STDERR_FILENO), .start = bench_now(), .shown = bench_now() };
-    const pal_perplexity_options options = { .context = m->context, .piece = o->piece, .documents = o->batch, .no_prefix = o->no_prefix, .progress = show_progress,
-                                             .user = &v, .stop = &interrupted };
+    const pal_perplexity_options options = { .context = m->context,
+                                             .piece = o->piece,
+                                             .documents = o->batch,
+                                             .no_prefix = o->no_prefix,
+                                             .progress = show_progress,
+                                             .user = &v,
+                                             .stop = &interrupted };
     const pal_status st = pal_perplexity_run(&m->result, t.model, t.tokenizer, cx, data, &options, &err);
     if (v.open) fputs("\r\033[K", stderr);
     const char *from = strcmp(o->data, "-") == 0 ? "standard input" : o->data;
     if (st && strncmp(err.text, from, strlen(from)) == 0) code = cli_fail(&err); /* names the file itself */
-    else if (st) code = cli_error(interrupted || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s: %s", st == PAL_E_ARGUMENT && !interrupted ? from : m->name, err.text);
+    else if (st)
+        code = cli_error(interrupted || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s: %s",
+                         st == PAL_E_ARGUMENT && !interrupted ? from : m->name, err.text);
     pal_eval_data_close(data);
     text_model_close(&t);
     return code;
@@ -114,7 +128,9 @@ static int measure(measured *m, const eval_options *o, const pal_context *cx) {
 
 static double per(const pal_perplexity *p, uint64_t units) { return units ? exp(p->nll / (double)units) : NAN; }
 
-static double bin_nll(const pal_perplexity *p, int bin) { return bin < p->bin_count && p->bins[bin].count ? p->bins[bin].nll / (double)p->bins[bin].count : NAN; }
+static double bin_nll(const pal_perplexity *p, int bin) {
+    return bin < p->bin_count && p->bins[bin].count ? p->bins[bin].nll / (double)p->bins[bin].count : NAN;
+}
 
 static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
@@ -123,7 +139,8 @@ static json_t *bins_json(const pal_perplexity *p, const pal_perplexity *minus) {
     for (int b = 0; b < p->bin_count; b++) {
         const double nll = bin_nll(p, b) - (minus ? bin_nll(minus, b) : 0);
         if (!isfinite(nll)) continue;
-        json_t *bin = json_pack("{s:I, s:I, s:f}", "from", (json_int_t)1 << b, "to", (json_int_t)1 << (b + 1), "nll", nll);
+        json_t *bin = json_pack("{s:I, s:I, s:f}", "from", (json_int_t)1 << b, "to", (json_int_t)1 << (b + 1), "nll",
+                                nll);
         if (!minus) json_object_set_new(bin, "tokens", json_integer((json_int_t)p->bins[b].count));
         json_array_append_new(list, bin);
     }
@@ -134,8 +151,11 @@ static json_t *model_json(const measured *m, const measured *baseline) {
     const pal_perplexity *p = &m->result;
     char tokenizer[17];
     snprintf(tokenizer, sizeof tokenizer, "%016llx", (unsigned long long)m->tokenizer);
-    json_t *root = json_pack("{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "model", text_json(m->name, strlen(m->name)), "tokenizer", tokenizer, "task", "perplexity",
-                             "documents", (json_int_t)p->documents, "tokens", (json_int_t)p->tokens, "bytes", (json_int_t)p->bytes, "words", (json_int_t)p->words, "nll", number(p->nll / (double)p->tokens), "nll_sum", number(p->nll));
+    json_t *root = json_pack("{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "model",
+                             text_json(m->name, strlen(m->name)), "tokenizer", tokenizer, "task", "perplexity",
+                             "documents", (json_int_t)p->documents, "tokens", (json_int_t)p->tokens, "bytes",
+                             (json_int_t)p->bytes, "words", (json_int_t)p->words, "nll",
+                             number(p->nll / (double)p->tokens), "nll_sum", number(p->nll));
     json_object_set_new(root, "token_perplexity", number(per(p, p->tokens)));
     json_object_set_new(root, "byte_perplexity", number(per(p, p->bytes)));
     json_object_set_new(root, "word_perplexity", number(per(p, p->words)));
@@ -190,13 +210,16 @@ static int name_width(const measured *all, int count) {
 static void print_tables(const measured *all, int count, const measured *baseline) {
     const int shown = count + (baseline != NULL), width = name_width(all, shown);
     const pal_perplexity *first = &all[0].result;
-    printf("%llu document%s, %llu byte%s, %llu word%s\n\n", (unsigned long long)first->documents, plural(first->documents), (unsigned long long)first->bytes,
-           plural(first->bytes), (unsigned long long)first->words, plural(first->words));
-    printf("%-*s %12s %12s %12s %12s %12s %12s\n", width, "model", "tokens", "nats/token", "token ppl", "byte ppl", "word ppl", "tokens/s");
+    printf("%llu document%s, %llu byte%s, %llu word%s\n\n", (unsigned long long)first->documents,
+           plural(first->documents), (unsigned long long)first->bytes, plural(first->bytes),
+           (unsigned long long)first->words, plural(first->words));
+    printf("%-*s %12s %12s %12s %12s %12s %12s\n", width, "model", "tokens", "nats/token", "token ppl", "byte ppl",
+           "word ppl", "tokens/s");
     for (int i = 0; i < shown; i++) {
         const pal_perplexity *p = &all[i].result;
-        printf("%-*s %12llu %12.4f %12.6g %12.6g %12.6g %12.0f\n", width, all[i].label, (unsigned long long)p->tokens, p->nll / (double)p->tokens, per(p, p->tokens),
-               per(p, p->bytes), per(p, p->words), (double)p->tokens / p->seconds);
+        printf("%-*s %12llu %12.4f %12.6g %12.6g %12.6g %12.0f\n", width, all[i].label, (unsigned long long)p->tokens,
+               p->nll / (double)p->tokens, per(p, p->tokens), per(p, p->bytes), per(p, p->words),
+               (double)p->tokens / p->seconds);
     }
     int bins = 0;
     uint64_t last = 0;
@@ -204,7 +227,8 @@ static void print_tables(const measured *all, int count, const measured *baselin
         if (all[i].result.bin_count > bins) bins = all[i].result.bin_count;
         if (all[i].result.last > last) last = all[i].result.last;
     }
-    printf("\nloss by position (tokens read before), nats/token%s\n%20s", baseline ? "; in brackets: above the baseline" : "", "position");
+    printf("\nloss by position (tokens read before), nats/token%s\n%20s",
+           baseline ? "; in brackets: above the baseline" : "", "position");
     for (int i = 0; i < shown; i++) printf(" %*s", baseline ? width + 11 : width, all[i].label);
     putchar('\n');
     for (int b = 0; b < bins; b++) {
@@ -225,7 +249,9 @@ static void print_tables(const measured *all, int count, const measured *baselin
     bool comparable = true;
     for (int i = 0; i < shown; i++) {
         comparable &= all[i].tokenizer == all[0].tokenizer;
-        if (all[i].context) printf("%s: windows of %d token%s%s\n", all[i].label, all[i].context, plural((uint64_t)all[i].context), all[i].why);
+        if (all[i].context)
+            printf("%s: windows of %d token%s%s\n", all[i].label, all[i].context, plural((uint64_t)all[i].context),
+                   all[i].why);
     }
     if (!comparable) puts("These models have different tokenizers: only perplexity per byte and per word compare.");
 }
@@ -238,7 +264,8 @@ static double bin_middle(const pal_perplexity *p, int bin) {
 
 static int draw(const measured *all, int count, const measured *baseline, const char *path) {
     const int shown = count + (baseline != NULL);
-    double x[MOST_MODELS + 1][PAL_POSITION_BINS], y[MOST_MODELS + 1][PAL_POSITION_BINS], above[MOST_MODELS][PAL_POSITION_BINS];
+    double x[MOST_MODELS + 1][PAL_POSITION_BINS], y[MOST_MODELS + 1][PAL_POSITION_BINS],
+        above[MOST_MODELS][PAL_POSITION_BINS];
     pal_series loss[MOST_MODELS + 1], difference[MOST_MODELS];
     pal_error err;
     for (int i = 0; i < shown; i++) {
@@ -246,24 +273,41 @@ static int draw(const measured *all, int count, const measured *baseline, const 
             x[i][b] = bin_middle(&all[i].result, b);
             y[i][b] = bin_nll(&all[i].result, b);
         }
-        loss[i] = (pal_series){ .label = all[i].label, .count = PAL_POSITION_BINS, .x = x[i], .y = y[i], .colour = i, .points = true, .dashed = i == count };
+        loss[i] = (pal_series){ .label = all[i].label,
+                                .count = PAL_POSITION_BINS,
+                                .x = x[i],
+                                .y = y[i],
+                                .colour = i,
+                                .points = true,
+                                .dashed = i == count };
     }
     for (int i = 0; i < count && baseline; i++) {
         for (int b = 0; b < PAL_POSITION_BINS; b++) above[i][b] = y[i][b] - y[count][b];
-        difference[i] = (pal_series){ .label = all[i].label, .count = PAL_POSITION_BINS, .x = x[i], .y = above[i], .colour = i, .points = true };
+        difference[i] = (pal_series){
+            .label = all[i].label, .count = PAL_POSITION_BINS, .x = x[i], .y = above[i], .colour = i, .points = true
+        };
     }
     char title[256];
     snprintf(title, sizeof title, "Loss above %s", baseline ? baseline->label : "");
     const pal_panel panels[2] = {
-        { .kind = PAL_PANEL_LINES, .title = baseline ? "Loss" : NULL, .x = { .label = "position (tokens)", .log = true }, .y = { .label = "nats per token" },
+        { .kind = PAL_PANEL_LINES,
+          .title = baseline ? "Loss" : NULL,
+          .x = { .label = "position (tokens)", .log = true },
+          .y = { .label = "nats per token" },
           .lines = { .series = loss, .series_count = (size_t)shown } },
-        { .kind = PAL_PANEL_LINES, .title = title, .x = { .label = "position (tokens)", .log = true }, .y = { .label = "difference, nats per token" },
+        { .kind = PAL_PANEL_LINES,
+          .title = title,
+          .x = { .label = "position (tokens)", .log = true },
+          .y = { .label = "difference, nats per token" },
           .lines = { .series = difference, .series_count = (size_t)count } },
     };
-    const pal_figure figure = { .title = "Loss by position", .panels = panels, .panel_count = baseline ? 2 : 1, .columns = baseline ? 2 : 1 };
+    const pal_figure figure = {
+        .title = "Loss by position", .panels = panels, .panel_count = baseline ? 2 : 1, .columns = baseline ? 2 : 1
+    };
     const size_t length = strlen(path);
     const bool png = length > 4 && strcmp(path + length - 4, ".png") == 0;
-    if (png ? pal_figure_write_png(&figure, 2, path, &err) : pal_figure_write_svg(&figure, path, &err)) return cli_fail_writing(&err);
+    if (png ? pal_figure_write_png(&figure, 2, path, &err) : pal_figure_write_svg(&figure, path, &err))
+        return cli_fail_writing(&err);
     fprintf(stderr, "%s written\n", path);
     return CLI_OK;
 }
@@ -283,18 +327,23 @@ static int check_word(const char *option, const char *word, const char *const *l
 }
 
 static int check(const eval_options *o) {
-    static const char *const tasks[] = { "perplexity", NULL }, *const splits[] = { "none", "wikitext", NULL }, *const parts[] = { "all", "train", "valid", NULL };
+    static const char *const tasks[] = { "perplexity", NULL }, *const splits[] = { "none", "wikitext", NULL },
+                             *const parts[] = { "all", "train", "valid", NULL };
     int code;
-    if ((code = check_word("task", o->task, tasks, "perplexity")) || (code = check_word("split", o->split, splits, "none or wikitext")) ||
+    if ((code = check_word("task", o->task, tasks, "perplexity")) ||
+        (code = check_word("split", o->split, splits, "none or wikitext")) ||
         (code = check_word("part", o->part, parts, "all, train or valid")))
         return code;
     if (!o->data) return cli_error(CLI_USAGE, "eval needs --data PATH: a text or JSONL file, or a directory of shards");
-    if (o->context < 0 || o->context > MOST_CONTEXT) return cli_error(CLI_USAGE, "--context expects 0 to %d, found %d", MOST_CONTEXT, o->context);
-    if (o->piece < 1 || o->piece > 1 << 20) return cli_error(CLI_USAGE, "--piece expects 1 to %d, found %d", 1 << 20, o->piece);
+    if (o->context < 0 || o->context > MOST_CONTEXT)
+        return cli_error(CLI_USAGE, "--context expects 0 to %d, found %d", MOST_CONTEXT, o->context);
+    if (o->piece < 1 || o->piece > 1 << 20)
+        return cli_error(CLI_USAGE, "--piece expects 1 to %d, found %d", 1 << 20, o->piece);
     if (o->batch < 1 || o->batch > 1024) return cli_error(CLI_USAGE, "--batch expects 1 to 1024, found %d", o->batch);
     if (o->figure) {
         const char *dot = strrchr(o->figure, '.');
-        if (!dot || (strcmp(dot, ".svg") != 0 && strcmp(dot, ".png") != 0)) return cli_error(CLI_USAGE, "--figure expects a name that ends in .svg or .png, found '%s'", o->figure);
+        if (!dot || (strcmp(dot, ".svg") != 0 && strcmp(dot, ".png") != 0))
+            return cli_error(CLI_USAGE, "--figure expects a name that ends in .svg or .png, found '%s'", o->figure);
         return cli_check_target(o->figure);
     }
     return CLI_OK;
@@ -311,8 +360,10 @@ static int check_baseline(const eval_options *o) {
         text_model_close(&t);
         if (i == o->count) baseline = own;
         if (own != baseline)
-            return cli_error(CLI_USAGE, "--baseline %s has another tokenizer (fingerprint %016llx) than %s (%016llx): losses per token do not compare", o->baseline,
-                             (unsigned long long)baseline, o->models[i], (unsigned long long)own);
+            return cli_error(CLI_USAGE,
+                             "--baseline %s has another tokenizer (fingerprint %016llx) than %s (%016llx): losses per "
+                             "token do not compare",
+                             o->baseline, (unsigned long long)baseline, o->models[i], (unsigned long long)own);
     }
     return CLI_OK;
 }
@@ -341,32 +392,44 @@ int cmd_eval(int argc, char **argv) {
         { "task", OPT_TEXT, &o.task, "NAME", "what to measure: perplexity (default)" },
         { "data", OPT_TEXT, &o.data, "PATH", "a text or JSONL file ('-': standard input), or a directory of shards" },
         { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "for all models, instead of the one in each MODELDIR" },
-        { "split", OPT_TEXT, &o.split, "KIND", "of a text file: none (one document, default) or wikitext (a page at each ' = Title = ')" },
+        { "split", OPT_TEXT, &o.split, "KIND",
+          "of a text file: none (one document, default) or wikitext (a page at each ' = Title = ')" },
         { "field", OPT_TEXT, &o.field, "NAME", "the text's name in a JSONL file (default text)" },
         { "part", OPT_TEXT, &o.part, "PART", "of shards: all (default), train or valid" },
-        { "context", OPT_INT, &o.context, "N", "cut documents into windows of N tokens (default: whole; attention: as trained, else 4096)" },
-        { "no-prefix", OPT_FLAG, &o.no_prefix, NULL, "no token in front of a document; its first token is then not predicted" },
-        { "baseline", OPT_TEXT, &o.baseline, "MODELDIR", "also show how far the models are above this one, by position" },
+        { "context", OPT_INT, &o.context, "N",
+          "cut documents into windows of N tokens (default: whole; attention: as trained, else 4096)" },
+        { "no-prefix", OPT_FLAG, &o.no_prefix, NULL,
+          "no token in front of a document; its first token is then not predicted" },
+        { "baseline", OPT_TEXT, &o.baseline, "MODELDIR",
+          "also show how far the models are above this one, by position" },
         { "figure", OPT_TEXT, &o.figure, "FILE", "draw the loss by position (.svg or .png)" },
         { "piece", OPT_INT, &o.piece, "N", "tokens of one pass (default 1024)" },
         { "batch", OPT_INT, &o.batch, "N", "documents at a time (default 8)" },
         { "json", OPT_FLAG, &o.common.json, NULL, "print JSON: an object, or a list of them for several models" },
         CLI_COMMON_OPTIONS(o.common),
     };
-    const cli_usage usage = { .synopsis = "eval MODELDIR|RUNDIR... --task perplexity --data PATH [options]",
-                              .about = "Measures how well models predict text: loss in nats, perplexity per token, byte and word of the original text, and loss by\n"
-                                       "position. Whole documents are read through the model's memory; --context cuts them instead. A text above 64 MiB\n"
-                                       "must be made into shards first ('palimpsa tokenize'), or be split into pages.\n"
-                                       "Bytes and words are counted as lm-evaluation-harness does, so models with different vocabularies compare.",
-                              .examples = "  palimpsa eval my-model --task perplexity --data book.txt\n"
-                                          "  palimpsa eval runs/a runs/b --task perplexity --data wiki.test.raw --split wikitext --figure loss.svg\n"
-                                          "  palimpsa eval runs/a --baseline runs/b --data shards --part valid --figure difference.svg --json\n",
-                              .options = options, .option_count = PAL_COUNT(options) };
+    const cli_usage usage = {
+        .synopsis = "eval MODELDIR|RUNDIR... --task perplexity --data PATH [options]",
+        .about =
+            "Measures how well models predict text: loss in nats, perplexity per token, byte and word of the original "
+            "text, and loss by\n"
+            "position. Whole documents are read through the model's memory; --context cuts them instead. A text above "
+            "64 MiB\n"
+            "must be made into shards first ('palimpsa tokenize'), or be split into pages.\n"
+            "Bytes and words are counted as lm-evaluation-harness does, so models with different vocabularies compare.",
+        .examples =
+            "  palimpsa eval my-model --task perplexity --data book.txt\n"
+            "  palimpsa eval runs/a runs/b --task perplexity --data wiki.test.raw --split wikitext --figure loss.svg\n"
+            "  palimpsa eval runs/a --baseline runs/b --data shards --part valid --figure difference.svg --json\n",
+        .options = options,
+        .option_count = PAL_COUNT(options)
+    };
     int code = cli_parse(&usage, argc, argv, o.models, MOST_MODELS, &o.count);
     if (code) return code < 0 ? CLI_OK : code;
     if (!o.count) return cli_error(CLI_USAGE, "eval: expected a model directory; see 'palimpsa eval --help'");
     if ((code = check(&o))) return code;
-    if (strcmp(o.data, "-") == 0 && o.count + (o.baseline != NULL) > 1) return cli_error(CLI_USAGE, "--data -: standard input can be read once; several models need a file");
+    if (strcmp(o.data, "-") == 0 && o.count + (o.baseline != NULL) > 1)
+        return cli_error(CLI_USAGE, "--data -: standard input can be read once; several models need a file");
     sigaction(SIGINT, &(struct sigaction){ .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND }, NULL);
     pal_context *cx;
     pal_error err;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* palimpsa generate: prompts to continuations. Standard output holds what the model wrote and nothing else; what a person
- * may want to know besides goes to standard error. */
+/* palimpsa generate: prompts to continuations. Standard output holds what the model wrote and nothing else; what a
+ * person may want to know besides goes to standard error. */
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -35,7 +35,8 @@ static void on_signal(int number) {
     interrupted = 1;
 }
 
-/* The first signal asks for a clean end, a second one ends the process at once; in a conversation each stops one answer. */
+/* The first signal asks for a clean end, a second one ends the process at once; in a conversation each stops one
+ * answer. */
 static void listen_for_signals(bool conversation) {
     struct sigaction action = { .sa_handler = on_signal, .sa_flags = conversation ? 0 : (int)SA_RESETHAND };
     sigaction(SIGINT, &action, NULL);
@@ -47,7 +48,7 @@ typedef struct {
     pal_bytes prompt; /* as given */
     int line;         /* of --prompts; 0: not from there */
     uint64_t seed;
-    pal_ids ids;      /* of the prompt */
+    pal_ids ids; /* of the prompt */
     pal_ids written;
     pal_bytes text;
     json_t *details;
@@ -61,10 +62,10 @@ typedef struct {
     pal_generator *g;
     job *jobs;
     int count, slots;
-    int *job_of; /* (slots) */
-    int printed; /* jobs that are on standard output */
-    bool stream; /* text goes out as it comes */
-    bool closed; /* nobody reads any more */
+    int *job_of;                                        /* (slots) */
+    int printed;                                        /* jobs that are on standard output */
+    bool stream;                                        /* text goes out as it comes */
+    bool closed;                                        /* nobody reads any more */
     int64_t prompt_tokens, prompt_read, written_tokens; /* read: by the time that prompt_seconds tells */
     double prompt_seconds, written_seconds;
 } session;
@@ -87,8 +88,8 @@ static void show_json(session *s, json_t *value) {
 
 static json_t *token_json(const session *s, const pal_token *t) {
     const pal_slice text = pal_tokenizer_text(s->m.tokenizer, (uint32_t)t->id);
-    return json_pack("{s:i, s:o, s:f, s:o}", "id", (int)t->id, "text", text_json(text.data, text.size), "probability", t->probability, "variance",
-                     isfinite(t->variance) ? json_real(t->variance) : json_null());
+    return json_pack("{s:i, s:o, s:f, s:o}", "id", (int)t->id, "text", text_json(text.data, text.size), "probability",
+                     t->probability, "variance", isfinite(t->variance) ? json_real(t->variance) : json_null());
 }
 
 static void show_uncertainty(session *s, const pal_token *t) {
@@ -115,20 +116,29 @@ static void on_token(void *user, const pal_token *t) {
     j->finish = t->finish;
 }
 
-/* The last token of a prompt is read in the step that writes the first one behind it: the others are what took prompt_seconds. */
-static double prompt_rate(const session *s) { return s->prompt_seconds > 0 ? (double)s->prompt_read / s->prompt_seconds : 0; }
+/* The last token of a prompt is read in the step that writes the first one behind it: the others are what took
+ * prompt_seconds. */
+static double prompt_rate(const session *s) {
+    return s->prompt_seconds > 0 ? (double)s->prompt_read / s->prompt_seconds : 0;
+}
 
 static json_t *job_json(const session *s, const job *j) {
     json_t *ids = json_array();
-    for (size_t i = 0; i < j->written.count; i++) json_array_append_new(ids, json_integer((json_int_t)j->written.data[i]));
-    json_t *root = json_pack("{s:o, s:o, s:o, s:s, s:I, s:I, s:I}", "prompt", text_json(j->prompt.data, j->prompt.size), "text", text_json(j->text.data, j->text.size),
-                             "ids", ids, "finish", j->finish ? pal_finish_name(j->finish) : interrupted ? "interrupted" : "length", "prompt_tokens",
-                             (json_int_t)j->ids.count, "tokens", (json_int_t)j->written.count, "seed", (json_int_t)j->seed);
+    for (size_t i = 0; i < j->written.count; i++)
+        json_array_append_new(ids, json_integer((json_int_t)j->written.data[i]));
+    json_t *root = json_pack("{s:o, s:o, s:o, s:s, s:I, s:I, s:I}", "prompt", text_json(j->prompt.data, j->prompt.size),
+                             "text", text_json(j->text.data, j->text.size), "ids", ids, "finish",
+                             j->finish     ? pal_finish_name(j->finish)
+                             : interrupted ? "interrupted"
+                                           : "length",
+                             "prompt_tokens", (json_int_t)j->ids.count, "tokens", (json_int_t)j->written.count, "seed",
+                             (json_int_t)j->seed);
     if (j->details) json_object_set(root, "uncertainty", j->details);
     json_object_set_new(root, "memory_bytes", json_integer((json_int_t)pal_state_bytes(s->m.model, s->o->context)));
     if (s->count == 1) {
         json_object_set_new(root, "prompt_tokens_per_s", json_real(prompt_rate(s)));
-        json_object_set_new(root, "tokens_per_s", json_real(s->written_seconds > 0 ? (double)s->written_tokens / s->written_seconds : 0));
+        json_object_set_new(root, "tokens_per_s",
+                            json_real(s->written_seconds > 0 ? (double)s->written_tokens / s->written_seconds : 0));
     }
     return root;
 }
@@ -149,21 +159,27 @@ static void show_done(session *s) {
     }
 }
 
-static const char *prompts_name(const generate_options *o) { return strcmp(o->prompts, "-") == 0 ? "standard input" : o->prompts; }
+static const char *prompts_name(const generate_options *o) {
+    return strcmp(o->prompts, "-") == 0 ? "standard input" : o->prompts;
+}
 
 static int fail_prompt(const session *s, const job *j, const pal_error *err) {
     if (!j->line) return cli_fail(err);
-    return cli_error(err->status == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s: line %d: %s", prompts_name(s->o), j->line, err->text);
+    return cli_error(err->status == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s: line %d: %s", prompts_name(s->o),
+                     j->line, err->text);
 }
 
 static pal_status encode(const session *s, job *j, pal_error *err) {
     const int64_t bos = pal_tokenizer_bos(s->m.tokenizer), eos = pal_tokenizer_eos(s->m.tokenizer);
     pal_status st;
     if (s->o->bos && (st = pal_ids_append(&j->ids, (uint32_t)bos, err))) return st;
-    if ((st = pal_tokenizer_encode(s->m.tokenizer, s->m.scratch, j->prompt.data, j->prompt.size, NULL, &j->ids, err))) return st;
+    if ((st = pal_tokenizer_encode(s->m.tokenizer, s->m.scratch, j->prompt.data, j->prompt.size, NULL, &j->ids, err)))
+        return st;
     if (j->ids.count || s->o->load) return PAL_OK;
     const int64_t start = bos >= 0 ? bos : eos; /* a text begins where another ended */
-    if (start < 0) return pal_fail(err, PAL_E_ARGUMENT, "the prompt is empty, and this tokenizer has no token to begin a text with");
+    if (start < 0)
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "the prompt is empty, and this tokenizer has no token to begin a text with");
     return pal_ids_append(&j->ids, (uint32_t)start, err);
 }
 
@@ -177,10 +193,13 @@ static int encode_all(session *s) {
     const int64_t before = pal_state_position(state) + pending;
     for (job *j = s->jobs; j < s->jobs + s->count; j++) {
         pal_status st = encode(s, j, &err);
-        if (!st && !j->ids.count && !pending) st = pal_fail(&err, PAL_E_ARGUMENT, "%s: this memory has nothing to continue from; give a prompt", s->o->load);
+        if (!st && !j->ids.count && !pending)
+            st = pal_fail(&err, PAL_E_ARGUMENT, "%s: this memory has nothing to continue from; give a prompt",
+                          s->o->load);
         if (!st && grows && before + (int64_t)j->ids.count > s->o->context)
-            st = pal_fail(&err, PAL_E_ARGUMENT, "the prompt has %zu tokens behind %lld, but attention layers hold %d (--max-context)", j->ids.count, (long long)before,
-                          s->o->context);
+            st = pal_fail(&err, PAL_E_ARGUMENT,
+                          "the prompt has %zu tokens behind %lld, but attention layers hold %d (--max-context)",
+                          j->ids.count, (long long)before, s->o->context);
         if (st) return fail_prompt(s, j, &err);
     }
     return CLI_OK;
@@ -194,7 +213,8 @@ static int begin(session *s, int slot, int index) {
     if (!s->o->load) pal_state_reset(state); /* of those that are loaded, encode_all left the first one in place */
     else if (index && pal_state_load(state, s->o->load, &err)) return cli_fail(&err);
     const double start = bench_now();
-    if (pal_generator_begin(s->g, slot, j->ids.data, j->ids.count, s->o->max_tokens, j->seed, &err)) return fail_prompt(s, j, &err);
+    if (pal_generator_begin(s->g, slot, j->ids.data, j->ids.count, s->o->max_tokens, j->seed, &err))
+        return fail_prompt(s, j, &err);
     s->prompt_seconds += bench_now() - start;
     s->prompt_tokens += (int64_t)j->ids.count;
     s->prompt_read += j->ids.count ? (int64_t)j->ids.count - 1 : 0;
@@ -230,13 +250,18 @@ static void summary(const session *s) {
     text_size(memory, pal_state_bytes(s->m.model, s->o->context));
     fprintf(stderr, "prompt: %lld token%s", (long long)s->prompt_tokens, s->prompt_tokens == 1 ? "" : "s");
     if (s->prompt_read) fprintf(stderr, ", %.0f tokens/s", prompt_rate(s));
-    if (s->written_tokens) snprintf(rate, sizeof rate, ", %.1f tokens/s", s->written_seconds > 0 ? (double)s->written_tokens / s->written_seconds : 0.0);
-    fprintf(stderr, "; written: %lld token%s%s; memory: %s a sequence, %s\n", (long long)s->written_tokens, s->written_tokens == 1 ? "" : "s", rate, memory,
+    if (s->written_tokens)
+        snprintf(rate, sizeof rate, ", %.1f tokens/s",
+                 s->written_seconds > 0 ? (double)s->written_tokens / s->written_seconds : 0.0);
+    fprintf(stderr, "; written: %lld token%s%s; memory: %s a sequence, %s\n", (long long)s->written_tokens,
+            s->written_tokens == 1 ? "" : "s", rate, memory,
             c->mixer == PAL_MIXER_ATTENTION ? "for --max-context tokens" : "the same for any length");
     int full = 0;
     for (int i = 0; i < s->count; i++) full += s->jobs[i].finish == PAL_FINISH_CONTEXT;
     if (full && s->count > 1) fprintf(stderr, "%d of %d ", full, s->count);
-    if (full) fprintf(stderr, "ended: the context of %d token%s is full (--max-context)\n", s->o->context, s->o->context == 1 ? "" : "s");
+    if (full)
+        fprintf(stderr, "ended: the context of %d token%s is full (--max-context)\n", s->o->context,
+                s->o->context == 1 ? "" : "s");
 }
 
 /* "\n" and "\\" in a typed line are a newline and a backslash. */
@@ -263,11 +288,15 @@ static int command(session *s, const char *line) {
     } else if (IS("/save") || IS("/load")) {
         const bool save = IS("/save");
         if (!*argument) fprintf(stderr, "[%s needs a file name]\n", save ? "/save" : "/load");
-        else if (save ? pal_state_save(state, argument, &err) : pal_state_load(state, argument, &err)) fprintf(stderr, "[%s]\n", err.text);
-        else fprintf(stderr, "[%s: %lld tokens]\n", argument, (long long)pal_state_position(state) + (pal_state_pending(state) >= 0));
+        else if (save ? pal_state_save(state, argument, &err) : pal_state_load(state, argument, &err))
+            fprintf(stderr, "[%s]\n", err.text);
+        else
+            fprintf(stderr, "[%s: %lld tokens]\n", argument,
+                    (long long)pal_state_position(state) + (pal_state_pending(state) >= 0));
     } else {
         if (!IS("/help")) fprintf(stderr, "[no command '%.*s']\n", (int)word, line);
-        fputs("[type text for the model to continue; \\n is a new line. /reset empties the memory, /save FILE and /load FILE keep it, /quit ends; Ctrl-C stops an answer]\n",
+        fputs("[type text for the model to continue; \\n is a new line. /reset empties the memory, /save FILE and "
+              "/load FILE keep it, /quit ends; Ctrl-C stops an answer]\n",
               stderr);
     }
 #undef IS
@@ -295,8 +324,9 @@ static int answer(session *s, const char *line) {
     show(s, "\n", 1);
     text_size(memory, pal_state_bytes(s->m.model, s->o->context));
     const bool grows = pal_model_config_of(s->m.model)->mixer == PAL_MIXER_ATTENTION;
-    fprintf(stderr, "[memory %s%s, %lld tokens read, %.1f tokens/s%s]\n", memory, grows ? "" : " (constant)", (long long)pal_state_position(state),
-            seconds > 0 ? (double)(s->written_tokens - before) / seconds : 0.0, j->finish == PAL_FINISH_CONTEXT ? "; the context is full: /reset" : "");
+    fprintf(stderr, "[memory %s%s, %lld tokens read, %.1f tokens/s%s]\n", memory, grows ? "" : " (constant)",
+            (long long)pal_state_position(state), seconds > 0 ? (double)(s->written_tokens - before) / seconds : 0.0,
+            j->finish == PAL_FINISH_CONTEXT ? "; the context is full: /reset" : "");
     interrupted = 0;
     return CLI_OK;
 }
@@ -309,7 +339,9 @@ static int converse(session *s) {
     if (s->o->load && pal_state_load(pal_generator_state(s->g, 0), s->o->load, &err)) return cli_fail(&err);
     if (line_begin(&reader)) return cli_error(CLI_FAILED, "no memory for a line");
     if (s->jobs[0].prompt.size) { /* a text to talk about, read before the first question */
-        if (encode(s, &s->jobs[0], &err) || pal_generator_begin(s->g, 0, s->jobs[0].ids.data, s->jobs[0].ids.count, 0, 0, &err)) code = cli_fail(&err);
+        if (encode(s, &s->jobs[0], &err) ||
+            pal_generator_begin(s->g, 0, s->jobs[0].ids.data, s->jobs[0].ids.count, 0, 0, &err))
+            code = cli_fail(&err);
     }
     if (isatty(STDIN_FILENO)) command(s, "/help");
     while (!code && !s->closed) {
@@ -343,8 +375,11 @@ static int add_line(session *s, int *room, pal_slice line, const char *field, in
     if (pal_text_parse(s->o->prompts, field, (uint64_t)number, line, &owner, &line, &err)) return cli_fail(&err);
     const json_t *seed = json_object_get(owner, "seed");
     int code = CLI_OK;
-    if (seed && !json_is_integer(seed)) code = cli_error(CLI_USAGE, "%s: line %d: seed must be a whole number", prompts_name(s->o), number);
-    else if (line.data) code = add_prompt(s, room, line.data, line.size, (uint64_t)(seed ? json_integer_value(seed) : s->o->seed), number);
+    if (seed && !json_is_integer(seed))
+        code = cli_error(CLI_USAGE, "%s: line %d: seed must be a whole number", prompts_name(s->o), number);
+    else if (line.data)
+        code = add_prompt(s, room, line.data, line.size, (uint64_t)(seed ? json_integer_value(seed) : s->o->seed),
+                          number);
     pal_text_release(owner);
     return code;
 }
@@ -357,7 +392,8 @@ static int add_lines(session *s, int *room) {
     for (size_t at = marked ? 3 : 0; !code && at < file.size; number++) {
         const unsigned char *line = file.data + at, *end = memchr(line, '\n', file.size - at);
         const size_t size = end ? (size_t)(end - line) : file.size - at;
-        code = add_line(s, room, (pal_slice){ line, size && line[size - 1] == '\r' ? size - 1 : size }, field, number + 1);
+        code = add_line(s, room, (pal_slice){ line, size && line[size - 1] == '\r' ? size - 1 : size }, field,
+                        number + 1);
         at += size + 1;
     }
     pal_bytes_free(&file);
@@ -370,9 +406,11 @@ static int read_prompts(session *s) {
     const generate_options *o = s->o;
     if (o->prompts) return add_lines(s, &room);
     if (!o->prompt && !o->prompt_file) return add_prompt(s, &room, "", 0, (uint64_t)o->seed, 0);
-    if (o->prompt && strcmp(o->prompt, "-") != 0) return add_prompt(s, &room, o->prompt, strlen(o->prompt), (uint64_t)o->seed, 0);
+    if (o->prompt && strcmp(o->prompt, "-") != 0)
+        return add_prompt(s, &room, o->prompt, strlen(o->prompt), (uint64_t)o->seed, 0);
     pal_bytes text = { 0 };
-    if (!(code = text_read(o->prompt ? "-" : o->prompt_file, &text))) code = add_prompt(s, &room, text.data, text.size, (uint64_t)o->seed, 0);
+    if (!(code = text_read(o->prompt ? "-" : o->prompt_file, &text)))
+        code = add_prompt(s, &room, text.data, text.size, (uint64_t)o->seed, 0);
     pal_bytes_free(&text);
     return code;
 }
@@ -380,17 +418,25 @@ static int read_prompts(session *s) {
 static int run(session *s, const pal_context *cx) {
     const generate_options *o = s->o;
     pal_error err;
-    int code = o->save ? cli_check_target(o->save) : CLI_OK; /* a memory that cannot be kept is known before the reading */
+    int code = o->save ? cli_check_target(o->save)
+                       : CLI_OK; /* a memory that cannot be kept is known before the reading */
     if (!code) code = text_model_open(&s->m, o->path, o->tokenizer, NULL, cx);
-    if (!code && o->bos && pal_tokenizer_bos(s->m.tokenizer) < 0) code = cli_error(CLI_USAGE, "--bos: this tokenizer has no token for the beginning of a text");
+    if (!code && o->bos && pal_tokenizer_bos(s->m.tokenizer) < 0)
+        code = cli_error(CLI_USAGE, "--bos: this tokenizer has no token for the beginning of a text");
     if (!code) code = read_prompts(s);
     if (code) return code;
     s->slots = s->count < o->batch ? s->count : o->batch;
     s->stream = s->count == 1 && !o->prompts && !o->common.json;
     s->job_of = calloc((size_t)s->slots, sizeof *s->job_of);
     if (!s->job_of) return cli_error(CLI_FAILED, "no memory for %d slots", s->slots);
-    const pal_generator_options options = { .sampling = o->sampling, .slots = s->slots, .piece = o->piece, .context = o->context, .stop = o->stop.items,
-                                            .stop_count = (size_t)o->stop.count, .ignore_eos = o->ignore_eos, .uncertainty = o->uncertainty };
+    const pal_generator_options options = { .sampling = o->sampling,
+                                            .slots = s->slots,
+                                            .piece = o->piece,
+                                            .context = o->context,
+                                            .stop = o->stop.items,
+                                            .stop_count = (size_t)o->stop.count,
+                                            .ignore_eos = o->ignore_eos,
+                                            .uncertainty = o->uncertainty };
     if (pal_generator_new(&s->g, s->m.model, s->m.tokenizer, cx, &options, &err)) return cli_fail(&err);
     listen_for_signals(o->interactive);
     code = o->interactive ? converse(s) : run_jobs(s);
@@ -405,37 +451,59 @@ static int run(session *s, const pal_context *cx) {
 static int check(const generate_options *o) {
     const int sources = !!o->prompt + !!o->prompt_file + !!o->prompts;
     if (sources > 1) return cli_error(CLI_USAGE, "generate takes one of --prompt, --prompt-file and --prompts");
-    if (!sources && !o->load && !o->interactive) return cli_error(CLI_USAGE, "generate needs a prompt: --prompt TEXT, --prompt-file FILE, --prompts FILE or --interactive");
-    if (o->interactive && (o->prompts || o->common.json)) return cli_error(CLI_USAGE, "--interactive goes with neither --prompts nor --json");
-    if (o->interactive && ((o->prompt && strcmp(o->prompt, "-") == 0) || (o->prompt_file && strcmp(o->prompt_file, "-") == 0)))
+    if (!sources && !o->load && !o->interactive)
+        return cli_error(CLI_USAGE,
+                         "generate needs a prompt: --prompt TEXT, --prompt-file FILE, --prompts FILE or --interactive");
+    if (o->interactive && (o->prompts || o->common.json))
+        return cli_error(CLI_USAGE, "--interactive goes with neither --prompts nor --json");
+    if (o->interactive &&
+        ((o->prompt && strcmp(o->prompt, "-") == 0) || (o->prompt_file && strcmp(o->prompt_file, "-") == 0)))
         return cli_error(CLI_USAGE, "--interactive reads standard input itself; give the text as a file");
-    if (o->prompts && o->save) return cli_error(CLI_USAGE, "--save-memory keeps one memory; it does not go with --prompts");
-    if (o->prompts && o->uncertainty && !o->common.json) return cli_error(CLI_USAGE, "--uncertainty with --prompts needs --json");
-    if (o->max_tokens < 0) return cli_error(CLI_USAGE, "--max-tokens expects 0 or more, found %lld", (long long)o->max_tokens);
-    if (!(o->sampling.top_p > 0 && o->sampling.top_p <= 1)) return cli_error(CLI_USAGE, "--top-p expects a probability above 0, at most 1, found %g", o->sampling.top_p);
-    if (!(o->sampling.repetition_penalty > 0)) return cli_error(CLI_USAGE, "--repetition-penalty expects a number above 0, found %g", o->sampling.repetition_penalty);
+    if (o->prompts && o->save)
+        return cli_error(CLI_USAGE, "--save-memory keeps one memory; it does not go with --prompts");
+    if (o->prompts && o->uncertainty && !o->common.json)
+        return cli_error(CLI_USAGE, "--uncertainty with --prompts needs --json");
+    if (o->max_tokens < 0)
+        return cli_error(CLI_USAGE, "--max-tokens expects 0 or more, found %lld", (long long)o->max_tokens);
+    if (!(o->sampling.top_p > 0 && o->sampling.top_p <= 1))
+        return cli_error(CLI_USAGE, "--top-p expects a probability above 0, at most 1, found %g", o->sampling.top_p);
+    if (!(o->sampling.repetition_penalty > 0))
+        return cli_error(CLI_USAGE, "--repetition-penalty expects a number above 0, found %g",
+                         o->sampling.repetition_penalty);
     if (o->batch < 1 || o->batch > 4096) return cli_error(CLI_USAGE, "--batch expects 1 to 4096, found %d", o->batch);
-    if (o->context < 1 || o->context > 1 << 24) return cli_error(CLI_USAGE, "--max-context expects 1 to %d, found %d", 1 << 24, o->context);
-    if (o->piece < 1 || o->piece > 1 << 20) return cli_error(CLI_USAGE, "--piece expects 1 to %d, found %d", 1 << 20, o->piece);
+    if (o->context < 1 || o->context > 1 << 24)
+        return cli_error(CLI_USAGE, "--max-context expects 1 to %d, found %d", 1 << 24, o->context);
+    if (o->piece < 1 || o->piece > 1 << 20)
+        return cli_error(CLI_USAGE, "--piece expects 1 to %d, found %d", 1 << 20, o->piece);
     for (int i = 0; i < o->stop.count; i++)
         if (!o->stop.items[i][0]) return cli_error(CLI_USAGE, "--stop expects a text, found an empty one");
     return CLI_OK;
 }
 
 int cmd_generate(int argc, char **argv) {
-    generate_options o = { .sampling = { .temperature = 0.8, .top_p = 1, .repetition_penalty = 1 }, .max_tokens = 128, .seed = 1, .context = 4096,
-                           .batch = 8, .piece = 512 };
+    generate_options o = { .sampling = { .temperature = 0.8, .top_p = 1, .repetition_penalty = 1 },
+                           .max_tokens = 128,
+                           .seed = 1,
+                           .context = 4096,
+                           .batch = 8,
+                           .piece = 512 };
     const cli_option options[] = {
         { "prompt", OPT_TEXT, &o.prompt, "TEXT", "text to continue ('-': standard input)" },
         { "prompt-file", OPT_TEXT, &o.prompt_file, "FILE", "the same from a file ('-': standard input)" },
-        { "prompts", OPT_TEXT, &o.prompts, "FILE", "many: a prompt a line, or JSON objects with \"prompt\" and perhaps \"seed\" ('-': standard input)" },
-        { "field", OPT_TEXT, &o.field, "NAME", "the prompts are JSON lines, the text is in this field (default: 'prompt' of *.jsonl and *.ndjson)" },
+        { "prompts", OPT_TEXT, &o.prompts, "FILE",
+          "many: a prompt a line, or JSON objects with \"prompt\" and perhaps \"seed\" ('-': standard input)" },
+        { "field", OPT_TEXT, &o.field, "NAME",
+          "the prompts are JSON lines, the text is in this field (default: 'prompt' of *.jsonl and *.ndjson)" },
         { "max-tokens", OPT_LONG, &o.max_tokens, "N", "tokens to write at most (default 128; 0: read only)" },
-        { "temperature", OPT_FLOAT, &o.sampling.temperature, "T", "divides the logits; 0: always the likeliest token (default 0.8)" },
+        { "temperature", OPT_FLOAT, &o.sampling.temperature, "T",
+          "divides the logits; 0: always the likeliest token (default 0.8)" },
         { "top-k", OPT_INT, &o.sampling.top_k, "K", "choose among the K likeliest (default 0: all)" },
-        { "top-p", OPT_FLOAT, &o.sampling.top_p, "P", "... among the likeliest that have probability P together (default 1)" },
-        { "min-p", OPT_FLOAT, &o.sampling.min_p, "P", "... among those at least P times as likely as the likeliest (default 0)" },
-        { "repetition-penalty", OPT_FLOAT, &o.sampling.repetition_penalty, "X", "weakens tokens that occurred (default 1: no)" },
+        { "top-p", OPT_FLOAT, &o.sampling.top_p, "P",
+          "... among the likeliest that have probability P together (default 1)" },
+        { "min-p", OPT_FLOAT, &o.sampling.min_p, "P",
+          "... among those at least P times as likely as the likeliest (default 0)" },
+        { "repetition-penalty", OPT_FLOAT, &o.sampling.repetition_penalty, "X",
+          "weakens tokens that occurred (default 1: no)" },
         { "seed", OPT_LONG, &o.seed, "N", "of the choices; the same seed writes the same text (default 1)" },
         { "stop", OPT_LIST, &o.stop, "TEXT", "end before this text; may be given several times" },
         { "ignore-eos", OPT_FLAG, &o.ignore_eos, NULL, "go on when the model ends its text" },
@@ -443,7 +511,8 @@ int cmd_generate(int argc, char **argv) {
         { "save-memory", OPT_TEXT, &o.save, "FILE", "keep what was read and written, to go on later" },
         { "load-memory", OPT_TEXT, &o.load, "FILE", "go on from a kept memory" },
         { "interactive", OPT_FLAG, &o.interactive, NULL, "a conversation; --prompt or --prompt-file is read first" },
-        { "uncertainty", OPT_FLAG, &o.uncertainty, NULL, "a line a token: text, the model's probability, mean output variance of the heads" },
+        { "uncertainty", OPT_FLAG, &o.uncertainty, NULL,
+          "a line a token: text, the model's probability, mean output variance of the heads" },
         { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "instead of the one in MODELDIR" },
         { "max-context", OPT_INT, &o.context, "N", "tokens that attention layers hold (default 4096)" },
         { "batch", OPT_INT, &o.batch, "N", "prompts at a time (default 8)" },
@@ -451,17 +520,24 @@ int cmd_generate(int argc, char **argv) {
         { "json", OPT_FLAG, &o.common.json, NULL, "an object a prompt, on a line of its own" },
         CLI_COMMON_OPTIONS(o.common),
     };
-    const cli_usage usage = { .synopsis = "generate MODELDIR|RUNDIR --prompt TEXT [options]",
-                              .about = "Continues a text. Standard output holds the continuation and nothing else; it comes as it is written, in whole\n"
-                                       "characters. Speed and the size of the memory are told on standard error. A prompt's continuation depends on the seed\n"
-                                       "but not on the other prompts. A kept memory holds everything read and written, whatever its length, and only the\n"
-                                       "model that made it accepts it.",
-                              .examples = "  palimpsa generate runs/shakespeare --prompt 'ROMEO:' --max-tokens 200\n"
-                                          "  palimpsa generate my-model --prompt-file book.txt --max-tokens 0 --save-memory book.memory\n"
-                                          "  palimpsa generate my-model --load-memory book.memory --prompt 'The end of the story is' --temperature 0\n"
-                                          "  palimpsa generate my-model --prompts questions.jsonl --stop '###' --json > answers.jsonl\n"
-                                          "  palimpsa generate my-model --interactive\n",
-                              .options = options, .option_count = PAL_COUNT(options) };
+    const cli_usage usage = {
+        .synopsis = "generate MODELDIR|RUNDIR --prompt TEXT [options]",
+        .about = "Continues a text. Standard output holds the continuation and nothing else; it comes as it is "
+                 "written, in whole\n"
+                 "characters. Speed and the size of the memory are told on standard error. A prompt's continuation "
+                 "depends on the seed\n"
+                 "but not on the other prompts. A kept memory holds everything read and written, whatever its length, "
+                 "and only the\n"
+                 "model that made it accepts it.",
+        .examples = "  palimpsa generate runs/shakespeare --prompt 'ROMEO:' --max-tokens 200\n"
+                    "  palimpsa generate my-model --prompt-file book.txt --max-tokens 0 --save-memory book.memory\n"
+                    "  palimpsa generate my-model --load-memory book.memory --prompt 'The end of the story is' "
+                    "--temperature 0\n"
+                    "  palimpsa generate my-model --prompts questions.jsonl --stop '###' --json > answers.jsonl\n"
+                    "  palimpsa generate my-model --interactive\n",
+        .options = options,
+        .option_count = PAL_COUNT(options)
+    };
     int count;
     int code = cli_parse(&usage, argc, argv, &o.path, 1, &count);
     if (code) return code < 0 ? CLI_OK : code;

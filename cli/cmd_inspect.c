@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* palimpsa inspect: what a model directory holds, what running and training it takes, and how far its layers remember. */
+/* palimpsa inspect: what a model directory holds, what running and training it takes, and how far its layers remember.
+ */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,11 +26,11 @@ typedef struct {
 typedef struct {
     const pal_model *model;
     const pal_model_config *config;
-    size_t weights;                /* bytes in f32 */
-    size_t trainable;              /* numbers that an optimiser updates */
-    size_t state, state_double;    /* bytes at the context asked for, and at twice that */
-    pal_plan kept, recomputed;     /* working memory of training */
-    size_t training;               /* weights, gradients, two moments, working memory */
+    size_t weights;             /* bytes in f32 */
+    size_t trainable;           /* numbers that an optimiser updates */
+    size_t state, state_double; /* bytes at the context asked for, and at twice that */
+    pal_plan kept, recomputed;  /* working memory of training */
+    size_t training;            /* weights, gradients, two moments, working memory */
 } inspection;
 
 static const char *const groups[] = { "embedding", "mixer", "importance", "mlp", "norm", "head" };
@@ -43,7 +44,9 @@ static size_t group_parameters(const pal_model *model, const char *group) {
 
 static int inspect(inspection *in, const pal_model *model, const pal_context *cx, const inspect_options *o) {
     pal_error err;
-    *in = (inspection){ .model = model, .config = pal_model_config_of(model), .weights = pal_model_parameters(model) * sizeof(float) };
+    *in = (inspection){ .model = model,
+                        .config = pal_model_config_of(model),
+                        .weights = pal_model_parameters(model) * sizeof(float) };
     for (size_t i = 0; i < pal_model_weight_count(model); i++) {
         const pal_weight *w = pal_model_weight(model, i);
         if (!w->frozen && !w->unused) in->trainable += w->count;
@@ -71,7 +74,8 @@ static void print_rules(const pal_model_config *c) {
     printf("rules: ");
     for (int first = 0; first < c->layers;) {
         int last = first;
-        while (last + 1 < c->layers && strcmp(pal_model_layer_rule(c, last + 1), pal_model_layer_rule(c, first)) == 0) last++;
+        while (last + 1 < c->layers && strcmp(pal_model_layer_rule(c, last + 1), pal_model_layer_rule(c, first)) == 0)
+            last++;
         if (first == last) printf("%slayer %d %s", first ? ", " : "", first, pal_model_layer_rule(c, first));
         else printf("%slayers %d-%d %s", first ? ", " : "", first, last, pal_model_layer_rule(c, first));
         first = last + 1;
@@ -82,7 +86,8 @@ static void print_rules(const pal_model_config *c) {
 static void print_shape(const pal_weight *w) {
     char text[64];
     int at = 0;
-    for (int i = 0; i < w->rank; i++) at += snprintf(text + at, sizeof text - (size_t)at, "%s%lld", i ? " x " : "", (long long)w->shape[i]);
+    for (int i = 0; i < w->rank; i++)
+        at += snprintf(text + at, sizeof text - (size_t)at, "%s%lld", i ? " x " : "", (long long)w->shape[i]);
     printf("%-20s", text);
 }
 
@@ -94,7 +99,8 @@ static void print_human(const inspection *in, const inspect_options *o) {
     printf("sizes: %d layers, hidden %d, vocabulary %d", c->layers, c->hidden, c->vocab);
     if (c->vocab_rows != c->vocab) printf(" (%d rows)", c->vocab_rows);
     printf(", %d heads of %d keys x %d values", c->heads, c->dk, c->dv);
-    if (c->key_heads != c->heads) printf(", %s %d", c->mixer == PAL_MIXER_M ? "key groups" : "key-value heads", c->key_heads);
+    if (c->key_heads != c->heads)
+        printf(", %s %d", c->mixer == PAL_MIXER_M ? "key groups" : "key-value heads", c->key_heads);
     if (c->conv) printf(", %d taps", c->conv);
     if (c->mlp) printf(", MLP %d", c->mlp);
     if (c->rank && group_parameters(in->model, "importance")) printf(", gate rank %d", c->rank);
@@ -103,7 +109,9 @@ static void print_human(const inspection *in, const inspect_options *o) {
     printf("parameters: %zu, of them %zu trained\n", pal_model_parameters(in->model), in->trainable);
     for (size_t g = 0; g < PAL_COUNT(groups); g++) {
         const size_t n = group_parameters(in->model, groups[g]);
-        if (n) printf("  %-26s %12zu  %5.1f%%\n", groups[g], n, 100.0 * (double)n / (double)pal_model_parameters(in->model));
+        if (n)
+            printf("  %-26s %12zu  %5.1f%%\n", groups[g], n,
+                   100.0 * (double)n / (double)pal_model_parameters(in->model));
     }
     printf("memory:\n");
     print_bytes("weights in f32", in->weights, "");
@@ -131,8 +139,9 @@ static int dump(json_t *root) {
 }
 
 static json_t *plan_json(const pal_plan *p, size_t rest) {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "activations", (json_int_t)p->activations, "transient", (json_int_t)p->transient, "head",
-                     (json_int_t)p->head, "scratch", (json_int_t)p->scratch, "total_with_weights_and_moments", (json_int_t)(p->total + rest));
+    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "activations", (json_int_t)p->activations, "transient",
+                     (json_int_t)p->transient, "head", (json_int_t)p->head, "scratch", (json_int_t)p->scratch,
+                     "total_with_weights_and_moments", (json_int_t)(p->total + rest));
 }
 
 static int print_json(const inspection *in, const inspect_options *o) {
@@ -141,10 +150,13 @@ static int print_json(const inspection *in, const inspect_options *o) {
     pal_model_describe(c, kind);
     json_t *rules = json_array(), *by_group = json_object();
     for (int i = 0; i < c->layers; i++) json_array_append_new(rules, json_string(pal_model_layer_rule(c, i)));
-    for (size_t g = 0; g < PAL_COUNT(groups); g++) json_object_set_new(by_group, groups[g], json_integer((json_int_t)group_parameters(in->model, groups[g])));
-    json_t *root = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:b}", "path", o->path, "kind", kind, "layers",
-                             c->layers, "hidden", c->hidden, "vocab", c->vocab, "vocab_rows", c->vocab_rows, "heads", c->heads, "key_heads", c->key_heads,
-                             "dk", c->dk, "dv", c->dv, "rank", c->rank, "conv", c->conv, "mlp", c->mlp, "tied", c->tied, "mqar", c->mqar);
+    for (size_t g = 0; g < PAL_COUNT(groups); g++)
+        json_object_set_new(by_group, groups[g], json_integer((json_int_t)group_parameters(in->model, groups[g])));
+    json_t *root = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:b}", "path",
+                             o->path, "kind", kind, "layers", c->layers, "hidden", c->hidden, "vocab", c->vocab,
+                             "vocab_rows", c->vocab_rows, "heads", c->heads, "key_heads", c->key_heads, "dk", c->dk,
+                             "dv", c->dv, "rank", c->rank, "conv", c->conv, "mlp", c->mlp, "tied", c->tied, "mqar",
+                             c->mqar);
     json_object_set_new(root, "rules", rules);
     json_object_set_new(root, "parameters", json_integer((json_int_t)pal_model_parameters(in->model)));
     json_object_set_new(root, "trained", json_integer((json_int_t)in->trainable));
@@ -162,8 +174,10 @@ static int print_json(const inspection *in, const inspect_options *o) {
             const pal_weight *w = pal_model_weight(in->model, i);
             json_t *shape = json_array();
             for (int d = 0; d < w->rank; d++) json_array_append_new(shape, json_integer((json_int_t)w->shape[d]));
-            json_array_append_new(list, json_pack("{s:s, s:o, s:s, s:i, s:b, s:b, s:b, s:b}", "name", w->name, "shape", shape, "group", w->group, "layer",
-                                                  w->layer, "frozen", w->frozen, "unused", w->unused, "decay", w->decay, "quantisable", w->quantisable));
+            json_array_append_new(list,
+                                  json_pack("{s:s, s:o, s:s, s:i, s:b, s:b, s:b, s:b}", "name", w->name, "shape", shape,
+                                            "group", w->group, "layer", w->layer, "frozen", w->frozen, "unused",
+                                            w->unused, "decay", w->decay, "quantisable", w->quantisable));
         }
         json_object_set_new(root, "tensors", list);
     }
@@ -179,7 +193,8 @@ static int show_windows(const pal_model *model, const pal_context *cx, const ins
     pal_error err;
     const int top = o->top ? o->top : c->layers < 8 ? c->layers : 8;
     if (top > c->layers) return cli_error(CLI_USAGE, "--top %d: the model has %d layers", top, c->layers);
-    int code = cli_text_ids_read(&text, o->data, o->tokenizer, model, o->tokens ? o->tokens : LEAST_TOKENS, o->tokens ? o->tokens : 4096);
+    int code = cli_text_ids_read(&text, o->data, o->tokenizer, model, o->tokens ? o->tokens : LEAST_TOKENS,
+                                 o->tokens ? o->tokens : 4096);
     if (code) return code;
     const pal_status st = pal_windows_measure(&w, model, cx, text.ids, text.count, &err);
     cli_text_ids_free(&text);
@@ -211,7 +226,8 @@ static int check_windows(const inspect_options *o) {
         return CLI_OK;
     }
     if (!o->data) return cli_error(CLI_USAGE, "inspect: --windows needs --data TEXT to measure them on");
-    if (o->tokens && (o->tokens < LEAST_TOKENS || o->tokens > MOST_TOKENS)) return cli_error(CLI_USAGE, "--tokens expects %d to %d, found %d", LEAST_TOKENS, MOST_TOKENS, o->tokens);
+    if (o->tokens && (o->tokens < LEAST_TOKENS || o->tokens > MOST_TOKENS))
+        return cli_error(CLI_USAGE, "--tokens expects %d to %d, found %d", LEAST_TOKENS, MOST_TOKENS, o->tokens);
     if (o->top < 0) return cli_error(CLI_USAGE, "--top expects a number of layers, found %d", o->top);
     return o->plot ? windows_check_path(o->plot) : CLI_OK;
 }
@@ -224,7 +240,8 @@ int cmd_inspect(int argc, char **argv) {
         { "max-context", OPT_INT, &o.context, "N", "tokens that attention layers shall hold (default 4096)" },
         { "windows", OPT_FLAG, &o.windows, NULL, "measure the memory window N_t of each layer on a text instead" },
         { "data", OPT_TEXT, &o.data, "TEXT", "windows: a text file" },
-        { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "windows: tokenizer file, directory or 'bytes' (default: the model's own)" },
+        { "tokenizer", OPT_TEXT, &o.tokenizer, "X",
+          "windows: tokenizer file, directory or 'bytes' (default: the model's own)" },
         { "tokens", OPT_INT, &o.tokens, "N", "windows: read exactly N tokens of the text (default: at most 4096)" },
         { "top", OPT_INT, &o.top, "K", "windows: choose the K layers that remember longest (default: 8)" },
         { "plot", OPT_TEXT, &o.plot, "FILE", "windows: draw them against position into FILE.svg or .png" },
@@ -232,18 +249,25 @@ int cmd_inspect(int argc, char **argv) {
         CLI_COMMON_OPTIONS(o.common),
     };
     const cli_usage usage = { .synopsis = "inspect MODELDIR|RUNDIR [options]",
-                              .about = "Tells what a model is: kind, sizes, the memory rule of each layer, parameters by group; and what it needs: bytes of\n"
-                                       "weights, of state per sequence, of training at a given row length. Of a run directory, the newest checkpoint.\n"
-                                       "--windows reads a text and ranks the layers by their memory window N_t = 1/(1-exp(-A dt)), in tokens: the median\n"
-                                       "over heads, then over positions. Metaplasticity does most where windows are long ('palimpsa convert --metaplastic').",
-                              .examples = "  palimpsa inspect my-model\n  palimpsa inspect my-model --tensors\n  palimpsa inspect my-model --row 4096 --json\n"
+                              .about = "Tells what a model is: kind, sizes, the memory rule of each layer, parameters "
+                                       "by group; and what it needs: bytes of\n"
+                                       "weights, of state per sequence, of training at a given row length. Of a run "
+                                       "directory, the newest checkpoint.\n"
+                                       "--windows reads a text and ranks the layers by their memory window N_t = "
+                                       "1/(1-exp(-A dt)), in tokens: the median\n"
+                                       "over heads, then over positions. Metaplasticity does most where windows are "
+                                       "long ('palimpsa convert --metaplastic').",
+                              .examples = "  palimpsa inspect my-model\n  palimpsa inspect my-model --tensors\n  "
+                                          "palimpsa inspect my-model --row 4096 --json\n"
                                           "  palimpsa inspect my-model --windows --data text.txt --plot windows.svg\n",
-                              .options = options, .option_count = PAL_COUNT(options) };
+                              .options = options,
+                              .option_count = PAL_COUNT(options) };
     int count;
     const int parsed = cli_parse(&usage, argc, argv, &o.path, 1, &count);
     if (parsed) return parsed < 0 ? CLI_OK : parsed;
     if (count != 1) return cli_error(CLI_USAGE, "inspect: expected a model directory; see 'palimpsa inspect --help'");
-    if (o.context < 1 || o.context > 1 << 24) return cli_error(CLI_USAGE, "--max-context expects 1 to %d, found %d", 1 << 24, o.context);
+    if (o.context < 1 || o.context > 1 << 24)
+        return cli_error(CLI_USAGE, "--max-context expects 1 to %d, found %d", 1 << 24, o.context);
     const int wrong = check_windows(&o);
     if (wrong) return wrong;
     pal_context *cx;

@@ -29,7 +29,8 @@ static int write_rows(const needle_options *o, pal_haystack *h, pal_writer *w) {
         }
         json_t *row = json_pack("{s:s#}", "text", (const char *)text.data, (int)text.size);
         if (!row) code = cli_error(CLI_USAGE, "the haystack is not UTF-8, which JSON needs");
-        else if (json_dumpf(row, w->stream, JSON_COMPACT) != 0 || fputc('\n', w->stream) == EOF) code = cli_error(CLI_FAILED, "%s: cannot write", o->out);
+        else if (json_dumpf(row, w->stream, JSON_COMPACT) != 0 || fputc('\n', w->stream) == EOF)
+            code = cli_error(CLI_FAILED, "%s: cannot write", o->out);
         json_decref(row);
     }
     pal_bytes_free(&text);
@@ -44,12 +45,15 @@ static int run(const needle_options *o, const char *path) {
     pal_error err;
     int code = CLI_OK;
     if (pal_tokenizer_open(&tok, o->tokenizer, &err) || pal_map_open(&map, path, &err)) code = cli_fail(&err);
-    else if (pal_haystack_new(&h, (pal_slice){ map.data, map.size }, tok, &err)) code = cli_error(CLI_USAGE, "%s: %s", path, err.text);
+    else if (pal_haystack_new(&h, (pal_slice){ map.data, map.size }, tok, &err))
+        code = cli_error(CLI_USAGE, "%s: %s", path, err.text);
     else if (pal_writer_open(&w, o->out, &err)) code = cli_fail_writing(&err);
     if (!code) code = write_rows(o, h, &w);
     if (!code && pal_writer_commit(&w, &err)) code = cli_fail_writing(&err);
     pal_writer_drop(&w);
-    if (!code) printf("%s: %d documents of at most %d tokens, %d needle%s each\n", o->out, o->count, o->tokens, o->needles, o->needles == 1 ? "" : "s");
+    if (!code)
+        printf("%s: %d documents of at most %d tokens, %d needle%s each\n", o->out, o->count, o->tokens, o->needles,
+               o->needles == 1 ? "" : "s");
     pal_haystack_free(h);
     pal_map_close(&map);
     pal_tokenizer_close(tok);
@@ -61,23 +65,32 @@ int cmd_needle(int argc, char **argv) {
     const cli_option options[] = {
         { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "tokenizer file, directory or 'bytes'; counts the tokens" },
         { "tokens", OPT_INT, &o.tokens, "N", "most tokens of a document (default 32768)" },
-        { "needles", OPT_INT, &o.needles, "N", "secret numbers told in a document, one of which is asked for (default 4)" },
+        { "needles", OPT_INT, &o.needles, "N",
+          "secret numbers told in a document, one of which is asked for (default 4)" },
         { "count", OPT_INT, &o.count, "N", "documents (default 100)" },
         { "seed", OPT_LONG, &o.seed, "N", "of places, words and numbers (default 1)" },
         { "out", OPT_TEXT, &o.out, "FILE.jsonl", "where the documents go, one a line in the field 'text'" },
     };
-    const cli_usage usage = { .synopsis = "needle TEXT --tokenizer X --out FILE.jsonl [options]",
-                              .about = "Makes long documents for training: parts of TEXT in which a few sentences tell secret numbers, and at the end the question for\n"
-                                       "one of them with its answer. Mixed with other long texts they extend a model's context (docs/surgery.md).",
-                              .examples = "  palimpsa needle books.txt --tokenizer gpt-neox/tokenizer.json --count 1000 --out needles.jsonl\n"
-                                          "  palimpsa train --recipe long-context --model runs/hybrid --data books.txt=9,needles.jsonl=1 --out runs/long\n",
-                              .options = options, .option_count = PAL_COUNT(options) };
+    const cli_usage usage = {
+        .synopsis = "needle TEXT --tokenizer X --out FILE.jsonl [options]",
+        .about =
+            "Makes long documents for training: parts of TEXT in which a few sentences tell secret numbers, and at the "
+            "end the question for\n"
+            "one of them with its answer. Mixed with other long texts they extend a model's context (docs/surgery.md).",
+        .examples = "  palimpsa needle books.txt --tokenizer gpt-neox/tokenizer.json --count 1000 --out needles.jsonl\n"
+                    "  palimpsa train --recipe long-context --model runs/hybrid --data books.txt=9,needles.jsonl=1 "
+                    "--out runs/long\n",
+        .options = options,
+        .option_count = PAL_COUNT(options)
+    };
     const char *path;
     int count;
     const int parsed = cli_parse(&usage, argc, argv, &path, 1, &count);
     if (parsed) return parsed < 0 ? CLI_OK : parsed;
     if (count != 1) return cli_error(CLI_USAGE, "needle: expected a text file; see 'palimpsa needle --help'");
-    if (!o.tokenizer || !o.out) return cli_error(CLI_USAGE, "needle: --%s is missing", o.tokenizer ? "out" : "tokenizer");
-    if (o.count < 1 || o.tokens < 1) return cli_error(CLI_USAGE, "--count and --tokens expect at least 1, found %d and %d", o.count, o.tokens);
+    if (!o.tokenizer || !o.out)
+        return cli_error(CLI_USAGE, "needle: --%s is missing", o.tokenizer ? "out" : "tokenizer");
+    if (o.count < 1 || o.tokens < 1)
+        return cli_error(CLI_USAGE, "--count and --tokens expect at least 1, found %d and %d", o.count, o.tokens);
     return run(&o, path);
 }

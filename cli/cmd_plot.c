@@ -25,7 +25,8 @@ static int leave_out_new_ones(const char **directories, int count) {
         char path[4096];
         struct stat info;
         const bool fits = snprintf(path, sizeof path, "%s/metrics.jsonl", directories[i]) < (int)sizeof path;
-        if (fits && stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0) empty[left_out++] = directories[i];
+        if (fits && stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0)
+            empty[left_out++] = directories[i];
         else kept[shown++] = directories[i];
     }
     if (!shown) return count;
@@ -51,7 +52,8 @@ int cmd_plot(int argc, char **argv) {
     };
     const cli_usage usage = {
         .synopsis = "plot RUNDIR... --out FILE.svg|.png|.html [options]",
-        .about = "Compares runs: loss, accuracy and learning rate; in a report also a table and the learning dynamics. Runs that\n"
+        .about = "Compares runs: loss, accuracy and learning rate; in a report also a table and the learning dynamics. "
+                 "Runs that\n"
                  "differ in nothing but the seed become one curve, their mean, with a band of one standard deviation.",
         .examples = "  palimpsa plot runs/a --out a.svg\n"
                     "  palimpsa plot runs/d runs/d-wo-meta --x tokens --smooth 9 --out compare.png\n"
@@ -67,12 +69,14 @@ int cmd_plot(int argc, char **argv) {
     if (code) return code < 0 ? CLI_OK : code;
 
     const int axis = choice(x, axes, 3), shade = choice(theme, themes, 2);
-    if (count == 0) return cli_error(CLI_USAGE, "plot: expected at least one run directory; see 'palimpsa plot --help'");
+    if (count == 0)
+        return cli_error(CLI_USAGE, "plot: expected at least one run directory; see 'palimpsa plot --help'");
     if (!out) return cli_error(CLI_USAGE, "plot: --out FILE is missing; a name that ends in .svg, .png or .html");
     if (axis < 0) return cli_error(CLI_USAGE, "--x expects step, tokens or time, found '%s'", x);
     if (shade < 0) return cli_error(CLI_USAGE, "--theme expects light or dark, found '%s'", theme);
     if (o.smooth < 0) return cli_error(CLI_USAGE, "--smooth expects 0 or more points, found %d", o.smooth);
-    if (o.width < 0 || o.height < 0) return cli_error(CLI_USAGE, "--width and --height expect positive numbers, found %d and %d", o.width, o.height);
+    if (o.width < 0 || o.height < 0)
+        return cli_error(CLI_USAGE, "--width and --height expect positive numbers, found %d and %d", o.width, o.height);
     if (o.scale < 0) return cli_error(CLI_USAGE, "--scale expects a positive number, found %g", o.scale);
     o.x = (pal_runs_x)axis;
     o.theme = (pal_theme)shade;
@@ -85,7 +89,9 @@ int cmd_plot(int argc, char **argv) {
     const size_t skipped = pal_runs_skipped(runs);
     pal_runs_free(runs);
     if (st) return cli_fail_writing(&err);
-    if (skipped) fprintf(stderr, "palimpsa: warning: %zu line%s of metrics could not be read and %s left out\n", skipped, skipped == 1 ? "" : "s", skipped == 1 ? "was" : "were");
+    if (skipped)
+        fprintf(stderr, "palimpsa: warning: %zu line%s of metrics could not be read and %s left out\n", skipped,
+                skipped == 1 ? "" : "s", skipped == 1 ? "was" : "were");
     printf("wrote %s (%d run%s)\n", out, count, count == 1 ? "" : "s");
     return CLI_OK;
 }

@@ -89,7 +89,8 @@ void selftest_check(selftest_case *c, const char *name, const char *how, const f
     const pal_tensor *t = pal_safetensors_find(c->file, name);
     if (!t) return;
     if (t->count != count || (t->dtype != PAL_F64 && t->dtype != PAL_F32)) {
-        selftest_break(c, "%s has %zu elements of %s, expected %zu of F64 or F32", name, t->count, pal_dtype_name(t->dtype), count);
+        selftest_break(c, "%s has %zu elements of %s, expected %zu of F64 or F32", name, t->count,
+                       pal_dtype_name(t->dtype), count);
         return;
     }
     double worst = 0, scale = 0;
@@ -100,12 +101,14 @@ void selftest_check(selftest_case *c, const char *name, const char *how, const f
     }
     const double found = scale > 0 ? worst / scale : worst;
     const bool good = found <= accept;
-    for (size_t i = 0; c->seen && i < pal_safetensors_count(c->file); i++) c->seen[i] |= pal_safetensors_at(c->file, i) == t;
+    for (size_t i = 0; c->seen && i < pal_safetensors_count(c->file); i++)
+        c->seen[i] |= pal_safetensors_at(c->file, i) == t;
     c->checked++;
     c->failed += !good;
     if (c->results) {
-        json_array_append_new(c->results, json_pack("{s:s, s:s, s:f, s:f, s:b}", "tensor", name, "form", how ? how : "whole", "error",
-                                                    isfinite(found) ? found : 1e300, "accept", accept, "passed", good));
+        json_array_append_new(c->results,
+                              json_pack("{s:s, s:s, s:f, s:f, s:b}", "tensor", name, "form", how ? how : "whole",
+                                        "error", isfinite(found) ? found : 1e300, "accept", accept, "passed", good));
     } else {
         char label[64];
         snprintf(label, sizeof label, "%s%s%s%s", name, how ? " (" : "", how ? how : "", how ? ")" : "");
@@ -118,18 +121,22 @@ void selftest_count(selftest_case *c, const char *name, size_t right, size_t all
     c->checked++;
     c->failed += !good;
     if (c->results)
-        json_array_append_new(c->results, json_pack("{s:s, s:s, s:I, s:I, s:b}", "tensor", name, "form", "exact", "right", (json_int_t)right, "expected",
-                                                    (json_int_t)all, "passed", good));
+        json_array_append_new(c->results,
+                              json_pack("{s:s, s:s, s:I, s:I, s:b}", "tensor", name, "form", "exact", "right",
+                                        (json_int_t)right, "expected", (json_int_t)all, "passed", good));
     else printf("    %-32s %zu of %zu exact   %s\n", name, right, all, good ? "ok" : "FAILED");
 }
 
-/* An expected tensor that no runner computes fails its case: what was recorded for a check is not passed over in silence. */
+/* An expected tensor that no runner computes fails its case: what was recorded for a check is not passed over in
+ * silence. */
 static void fail_unseen(selftest_case *c) {
     for (size_t i = 0; i < pal_safetensors_count(c->file); i++) {
         const char *name = pal_safetensors_at(c->file, i)->name;
         if (c->seen[i] || (strncmp(name, "out.", 4) != 0 && strncmp(name, "grad.", 5) != 0)) continue;
         c->failed++;
-        if (c->results) json_array_append_new(c->results, json_pack("{s:s, s:s, s:b}", "tensor", name, "form", "not checked", "passed", 0));
+        if (c->results)
+            json_array_append_new(c->results,
+                                  json_pack("{s:s, s:s, s:b}", "tensor", name, "form", "not checked", "passed", 0));
         else printf("    %-32s not checked: '%s' does not compute it   FAILED\n", name, c->op);
     }
 }
@@ -143,13 +150,17 @@ typedef struct {
 static void finish_case(tally *t, selftest_case *c, const char *name) {
     const char *verdict;
     if (!c->broken && !c->unsupported && c->seen) fail_unseen(c);
-    if (!c->broken && !c->unsupported && c->checked + c->failed == 0) selftest_break(c, "the case has no expected tensor");
+    if (!c->broken && !c->unsupported && c->checked + c->failed == 0)
+        selftest_break(c, "the case has no expected tensor");
     if (c->broken || c->failed) t->failed++, verdict = "failed";
     else if (c->unsupported) t->skipped++, verdict = "skipped";
     else t->passed++, verdict = "passed";
     if (t->cases) {
         json_array_append_new(t->cases, json_pack("{s:s, s:s, s:s*, s:o}", "case", name, "result", verdict, "why",
-                                                  c->broken ? c->error.text : c->unsupported ? "not supported" : NULL, "tensors", c->results));
+                                                  c->broken        ? c->error.text
+                                                  : c->unsupported ? "not supported"
+                                                                   : NULL,
+                                                  "tensors", c->results));
     } else if (c->broken) {
         printf("    %s\n  %s: FAILED\n", c->error.text, name);
     } else if (c->unsupported) {
@@ -230,7 +241,9 @@ static int walk(tally *t, const char *dir) {
         finish_case(t, &c, name);
     }
     free(entries);
-    if (!found) return cli_error(CLI_USAGE, "selftest: %s: no case found; expected %s/ops/*.safetensors or %s/models/*/", dir, dir, dir);
+    if (!found)
+        return cli_error(CLI_USAGE, "selftest: %s: no case found; expected %s/ops/*.safetensors or %s/models/*/", dir,
+                         dir, dir);
     return CLI_OK;
 }
 
@@ -251,8 +264,9 @@ int cmd_selftest(int argc, char **argv) {
     };
     const cli_usage usage = {
         .synopsis = "selftest [DIR] [options]",
-        .about = "Compares what this machine computes with recorded float64 numbers: every file of DIR/ops and every model\n"
-                 "of DIR/models. Without DIR, a small set that is built into the program. Exit code 1 when a case fails.",
+        .about =
+            "Compares what this machine computes with recorded float64 numbers: every file of DIR/ops and every model\n"
+            "of DIR/models. Without DIR, a small set that is built into the program. Exit code 1 when a case fails.",
         .examples = "  palimpsa selftest                     is this build right on this processor?\n"
                     "  palimpsa selftest tests/golden        all recorded cases\n"
                     "  palimpsa selftest --cpu ref           the plain C code only\n",
@@ -269,13 +283,13 @@ int cmd_selftest(int argc, char **argv) {
     if (pal_context_new(&cx, common.threads, common.cpu, &err)) return cli_fail(&err);
     tally t = { .cx = cx, .cases = common.json ? json_array() : NULL };
     if (!common.json)
-        printf("palimpsa %s, cpu %s, %d thread%s\n", pal_version(), pal_cpu_level_name(pal_context_level(cx)), pal_context_threads(cx),
-               pal_context_threads(cx) == 1 ? "" : "s");
+        printf("palimpsa %s, cpu %s, %d thread%s\n", pal_version(), pal_cpu_level_name(pal_context_level(cx)),
+               pal_context_threads(cx), pal_context_threads(cx) == 1 ? "" : "s");
     if (given) code = walk(&t, dir);
     else walk_builtin(&t);
     if (code == CLI_OK && t.cases) {
-        json_t *all = json_pack("{s:s, s:i, s:i, s:i, s:O}", "cpu", pal_cpu_level_name(pal_context_level(cx)), "passed", t.passed, "failed",
-                                t.failed, "skipped", t.skipped, "cases", t.cases);
+        json_t *all = json_pack("{s:s, s:i, s:i, s:i, s:O}", "cpu", pal_cpu_level_name(pal_context_level(cx)), "passed",
+                                t.passed, "failed", t.failed, "skipped", t.skipped, "cases", t.cases);
         json_dumpf(all, stdout, JSON_INDENT(1));
         putchar('\n');
         json_decref(all);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* palimpsa sweep: a grid of models, learning rates and seeds, each trained by `palimpsa train` in a process of its own.
  *
- * DIR/results.csv is the truth: a run whose rows are there is never trained again, even when its directory is gone. It is
- * rewritten whole and renamed for every finished run, in the order of the grid, so a killed sweep that is started again
- * ends with the same bytes. Times go to timing.csv.
+ * DIR/results.csv is the truth: a run whose rows are there is never trained again, even when its directory is gone. It
+ * is rewritten whole and renamed for every finished run, in the order of the grid, so a killed sweep that is started
+ * again ends with the same bytes. Times go to timing.csv.
  *
- * With --search the learning rate is picked first: DIR/search is a sweep of its own, of every rate with the first seed on
- * fewer stages; then each model is trained at its best rate alone, with every seed. */
+ * With --search the learning rate is picked first: DIR/search is a sweep of its own, of every rate with the first seed
+ * on fewer stages; then each model is trained at its best rate alone, with every seed. */
 #include <errno.h>
 #include <jansson.h>
 #include <signal.h>
@@ -50,7 +50,8 @@ static int split(word_list *list, const char *option, const char *text) {
     char *rest = list->text;
     for (char *entry; rest && (entry = strsep(&rest, ","));) {
         if (!*entry) continue;
-        if (list->count == SWEEP_ENTRIES) return cli_error(CLI_USAGE, "--%s: at most %d entries", option, SWEEP_ENTRIES);
+        if (list->count == SWEEP_ENTRIES)
+            return cli_error(CLI_USAGE, "--%s: at most %d entries", option, SWEEP_ENTRIES);
         if (sweep_find(list, entry) >= 0) return cli_error(CLI_USAGE, "--%s: '%s' is listed twice", option, entry);
         list->entry[list->count++] = entry;
     }
@@ -87,8 +88,10 @@ static int start(const sweep *s, sweep_run *r) {
     char folder[SWEEP_PATH], log[SWEEP_PATH], config[SWEEP_PATH];
     const char *arguments[SWEEP_ARGUMENTS] = { "palimpsa", "train", "--out", folder };
     int n = 4, code;
-    if ((code = sweep_run_path(s, r, NULL, folder)) || (code = sweep_run_path(s, r, "config.json", config))) return code;
-    if (snprintf(log, sizeof log, "%s.log", folder) >= (int)sizeof log) return cli_error(CLI_USAGE, "%s: the path is too long", folder);
+    if ((code = sweep_run_path(s, r, NULL, folder)) || (code = sweep_run_path(s, r, "config.json", config)))
+        return code;
+    if (snprintf(log, sizeof log, "%s.log", folder) >= (int)sizeof log)
+        return cli_error(CLI_USAGE, "%s: the path is too long", folder);
     if (access(config, F_OK) == 0) {
         int lock; /* a run of a sweep that was killed may still be writing its last checkpoint */
         if ((code = cli_lock(folder, true, &lock))) return code;
@@ -111,7 +114,8 @@ static int try_run(const sweep *s, int model, int rate, int seed) {
     if (s->train) arguments[n++] = "--config", arguments[n++] = s->train;
     add_run(s, &r, arguments, n);
     if ((code = spawn(arguments, NULL, &child))) return code;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
     return WIFEXITED(status) ? WEXITSTATUS(status) : CLI_FAILED;
 }
 
@@ -152,8 +156,8 @@ static bool run_finished(const sweep *s, const sweep_run *r) {
     return !sweep_run_path(s, r, NULL, folder) && pal_checkpoint_finished(folder);
 }
 
-/* Waits for one child and records what it did. Polls: a signal between a look at `interrupted` and a blocking wait would
- * not be seen until some run ends. */
+/* Waits for one child and records what it did. Polls: a signal between a look at `interrupted` and a blocking wait
+ * would not be seen until some run ends. */
 static int finish_one(sweep *s, int *running) {
     int status, code;
     pid_t child;
@@ -179,7 +183,8 @@ static int finish_one(sweep *s, int *running) {
             printf("run %s was stopped before its end; the next start goes on with it\n", name);
             return CLI_OK;
         }
-        if ((code = sweep_read_run(s, r)) || (code = sweep_write_results(s)) || (code = append_timing(s, r))) return code;
+        if ((code = sweep_read_run(s, r)) || (code = sweep_write_results(s)) || (code = append_timing(s, r)))
+            return code;
         char took[32];
         progress_duration(took, bench_now() - r->started);
         printf("%zu/%zu  %-40s", count_done(s), count_wanted(s), name);
@@ -240,8 +245,12 @@ static int complete(sweep *s) {
     }
     const size_t missing = count_wanted(s) - count_done(s);
     if (missing)
-        return cli_error(CLI_FAILED, "sweep: %zu of %zu runs were stopped before their end; the same command goes on with them", missing, count_wanted(s));
-    if ((code = sweep_write_results(s)) || (code = sweep_write(s, "results.md", sweep_print_table)) || (code = sweep_draw(s))) return code;
+        return cli_error(CLI_FAILED,
+                         "sweep: %zu of %zu runs were stopped before their end; the same command goes on with them",
+                         missing, count_wanted(s));
+    if ((code = sweep_write_results(s)) || (code = sweep_write(s, "results.md", sweep_print_table)) ||
+        (code = sweep_draw(s)))
+        return code;
     sweep_print_table(stdout, s);
     printf("%s/results.csv, results.md, results.svg and results.png hold the sweep\n", s->out);
     return CLI_OK;
@@ -269,8 +278,8 @@ static int search_rates(sweep *s) {
     if (code) return code;
     sweep first = for_search(s, out, extra);
     if (!(code = prepare(&first))) {
-        printf("search for the learning rate: %d models x %d rates on stages %s, %zu of %zu runs done\n", s->models.count, s->rates.count, s->search,
-               count_done(&first), first.count);
+        printf("search for the learning rate: %d models x %d rates on stages %s, %zu of %zu runs done\n",
+               s->models.count, s->rates.count, s->search, count_done(&first), first.count);
         code = complete(&first);
     }
     for (size_t i = 0; !code && !interrupted && i < s->count; i++)
@@ -279,9 +288,7 @@ static int search_rates(sweep *s) {
     return code;
 }
 
-static const char *plural(size_t n) {
-    return n == 1 ? "" : "s";
-}
+static const char *plural(size_t n) { return n == 1 ? "" : "s"; }
 
 static int sweep_all(sweep *s) {
     int code, lock;
@@ -300,8 +307,9 @@ static int sweep_all(sweep *s) {
     sigaction(SIGTERM, &action, NULL);
     if (s->search && ((code = search_rates(s)) || interrupted)) return code;
     const int rates = s->search ? 1 : s->rates.count;
-    printf("%zu run%s (%d model%s x %d rate%s x %d seed%s), %zu done, %d at a time with %d thread%s each\n", count_wanted(s), plural(count_wanted(s)), s->models.count,
-           plural((size_t)s->models.count), rates, plural((size_t)rates), s->seeds.count, plural((size_t)s->seeds.count), count_done(s), s->jobs, s->threads,
+    printf("%zu run%s (%d model%s x %d rate%s x %d seed%s), %zu done, %d at a time with %d thread%s each\n",
+           count_wanted(s), plural(count_wanted(s)), s->models.count, plural((size_t)s->models.count), rates,
+           plural((size_t)rates), s->seeds.count, plural((size_t)s->seeds.count), count_done(s), s->jobs, s->threads,
            plural((size_t)s->threads));
     fflush(stdout);
     return complete(s);
@@ -311,7 +319,8 @@ static int sweep_all(sweep *s) {
 static int resolve_beside(char out[SWEEP_PATH], const char *config, const char **path) {
     const char *slash = strrchr(config, '/');
     if (**path == '/' || !slash) return CLI_OK;
-    if (snprintf(out, SWEEP_PATH, "%.*s/%s", (int)(slash - config), config, *path) >= SWEEP_PATH) return cli_error(CLI_USAGE, "%s: the path is too long", *path);
+    if (snprintf(out, SWEEP_PATH, "%.*s/%s", (int)(slash - config), config, *path) >= SWEEP_PATH)
+        return cli_error(CLI_USAGE, "%s: the path is too long", *path);
     *path = out;
     return CLI_OK;
 }
@@ -327,27 +336,33 @@ static int read_train_options(sweep *s) {
 
 int cmd_sweep(int argc, char **argv) {
     sweep s = { .jobs = 1, .threads = 1 };
-    const char *models = "palimpsa-d,palimpsa-d-wo-meta,palimpsa-m,palimpsa-m-wo-meta,gated-deltanet", *rates = "1e-3,2.15e-3,4.64e-3,1e-2", *seeds = "1,2,3";
+    const char *models = "palimpsa-d,palimpsa-d-wo-meta,palimpsa-m,palimpsa-m-wo-meta,gated-deltanet",
+               *rates = "1e-3,2.15e-3,4.64e-3,1e-2", *seeds = "1,2,3";
     const char *config = NULL;
     char beside[SWEEP_PATH];
     const cli_option options[] = {
         { "models", OPT_TEXT, &models, "LIST", "models to compare (default: the paper's five)" },
         { "lrs", OPT_TEXT, &rates, "LIST", "learning rates (default 1e-3,2.15e-3,4.64e-3,1e-2)" },
         { "seeds", OPT_TEXT, &seeds, "LIST", "seeds (default 1,2,3)" },
-        { "search", OPT_TEXT, &s.search, "STAGES", "pick each model's rate first, on these stages with the first seed; then train at that rate only" },
+        { "search", OPT_TEXT, &s.search, "STAGES",
+          "pick each model's rate first, on these stages with the first seed; then train at that rate only" },
         { "jobs", OPT_INT, &s.jobs, "N", "runs at a time (default 1)", true },
         { "threads", OPT_INT, &s.threads, "N", "threads per run, part of the configuration (default 1)" },
-        { "train", OPT_TEXT, &s.train, "FILE", "options of 'palimpsa train' as a JSON file; in a --config file, relative to that file" },
+        { "train", OPT_TEXT, &s.train, "FILE",
+          "options of 'palimpsa train' as a JSON file; in a --config file, relative to that file" },
         { "out", OPT_TEXT, &s.out, "DIR", "where the sweep goes; an interrupted one goes on", true },
         { "config", OPT_TEXT, &config, "FILE", "the options above as a JSON file; the command line wins", true },
     };
     const cli_usage usage = {
         .synopsis = "sweep mqar --out DIR [options] [-- options of train]",
-        .about = "Trains models x learning rates x seeds, picks the best rate per model, and ends with results.csv, a table and a\n"
+        .about = "Trains models x learning rates x seeds, picks the best rate per model, and ends with results.csv, a "
+                 "table and a\n"
                  "figure. Killed or interrupted, the same command goes on; a finished run is never repeated.",
-        .examples = "  palimpsa sweep mqar --out sweeps/small --seeds 1,2 -- --seq-len 64 --kv-pairs 16 --vocab 512 --epochs 4\n"
+        .examples = "  palimpsa sweep mqar --out sweeps/small --seeds 1,2 -- --seq-len 64 --kv-pairs 16 --vocab 512 "
+                    "--epochs 4\n"
                     "  palimpsa sweep mqar --config configs/mqar-reduced.json --out sweeps/reduced\n"
-                    "  palimpsa sweep mqar --search 128:32:4:128 --out sweeps/searched -- --stages 128:32:20:128,256:64:20:128\n"
+                    "  palimpsa sweep mqar --search 128:32:4:128 --out sweeps/searched -- --stages "
+                    "128:32:20:128,256:64:20:128\n"
                     "  palimpsa sweep mqar --config configs/mqar-paper.json --jobs 8 --out sweeps/paper\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
@@ -362,7 +377,9 @@ int cmd_sweep(int argc, char **argv) {
     int code = cli_parse(&usage, mine, argv, &subject, 1, &given);
     if (code) return code < 0 ? CLI_OK : code;
     const bool own_train = s.train != NULL;
-    if (config && ((code = cli_read_config(&usage, config)) || (code = cli_parse(&usage, mine, argv, &subject, 1, &given)))) return code;
+    if (config &&
+        ((code = cli_read_config(&usage, config)) || (code = cli_parse(&usage, mine, argv, &subject, 1, &given))))
+        return code;
     if (!subject || strcmp(subject, "mqar") != 0) return cli_error(CLI_USAGE, "sweep: expected 'palimpsa sweep mqar'");
     if (!s.out) return cli_error(CLI_USAGE, "sweep: --out DIR is missing");
     if (s.jobs < 1 || s.threads < 1) return cli_error(CLI_USAGE, "--jobs and --threads must be at least 1");
@@ -370,13 +387,16 @@ int cmd_sweep(int argc, char **argv) {
     if (s.train && (code = read_train_options(&s))) return code;
     for (int i = mine + 1; i < argc; i++) {
         if (strncmp(argv[i], "--config", 8) == 0 || strncmp(argv[i], "--recipe", 8) == 0)
-            return cli_error(CLI_USAGE, "sweep: %s after '--': give a file of options for train by --train FILE", argv[i]);
+            return cli_error(CLI_USAGE, "sweep: %s after '--': give a file of options for train by --train FILE",
+                             argv[i]);
         if (s.extra_count == SWEEP_ARGUMENTS - 32) return cli_error(CLI_USAGE, "sweep: too many options after '--'");
         extra[s.extra_count++] = argv[i];
     }
     s.extra = extra;
     snprintf(s.threads_text, sizeof s.threads_text, "%d", s.threads);
-    if (!(code = split(&s.models, "models", models)) && !(code = split(&s.rates, "lrs", rates)) && !(code = split(&s.seeds, "seeds", seeds))) code = sweep_all(&s);
+    if (!(code = split(&s.models, "models", models)) && !(code = split(&s.rates, "lrs", rates)) &&
+        !(code = split(&s.seeds, "seeds", seeds)))
+        code = sweep_all(&s);
     pal_free(s.models.text), pal_free(s.rates.text), pal_free(s.seeds.text);
     pal_free(s.runs);
     json_decref(s.train_options);

@@ -31,7 +31,8 @@ typedef struct {
     cli_common common;
 } tokenize_options;
 
-static int print_ids(const pal_tokenizer *tok, const tokenize_options *o, const void *text, size_t size, pal_error *err) {
+static int print_ids(const pal_tokenizer *tok, const tokenize_options *o, const void *text, size_t size,
+                     pal_error *err) {
     const pal_encode_options options = { .add_special = o->add_special, .special_as_text = o->special_as_text };
     pal_tokenizer_scratch *scratch;
     pal_ids ids = { 0 };
@@ -92,10 +93,12 @@ static int decode(const pal_tokenizer *tok, pal_slice list, const char *where, p
         if (at == list.size) break;
         const size_t start = at;
         uint64_t id = 0;
-        for (; at < list.size && list.data[at] >= '0' && list.data[at] <= '9' && id <= UINT32_MAX; at++) id = 10 * id + (uint64_t)(list.data[at] - '0');
+        for (; at < list.size && list.data[at] >= '0' && list.data[at] <= '9' && id <= UINT32_MAX; at++)
+            id = 10 * id + (uint64_t)(list.data[at] - '0');
         const bool ended = at == list.size || (list.data[at] && strchr(between, list.data[at]));
         if (at == start || id > UINT32_MAX || !ended)
-            code = cli_error(CLI_USAGE, "%s expects ids separated by blanks, found '%.*s'", where, (int)(list.size - start < 20 ? list.size - start : 20), list.data + start);
+            code = cli_error(CLI_USAGE, "%s expects ids separated by blanks, found '%.*s'", where,
+                             (int)(list.size - start < 20 ? list.size - start : 20), list.data + start);
         else if (pal_decoder_push(decoder, (uint32_t)id, &text, err)) code = cli_fail(err);
     }
     if (code == CLI_OK && pal_decoder_finish(decoder, &text, err)) code = cli_fail(err);
@@ -143,7 +146,8 @@ static int add_documents(learn_from *l, whole_file *file, const char *path, cons
 static int open_texts(learn_from *l, const tokenize_options *o, const char **files, int count) {
     pal_error err;
     int code = CLI_OK;
-    if (pal_alloc_named((void **)&l->files, (size_t)count, sizeof *l->files, "a list of files", &err)) return cli_fail(&err);
+    if (pal_alloc_named((void **)&l->files, (size_t)count, sizeof *l->files, "a list of files", &err))
+        return cli_fail(&err);
     for (int i = 0; i < count && !code; i++) {
         const char *field = pal_text_field(files[i], o->field);
         l->file_count = i + 1;
@@ -152,7 +156,8 @@ static int open_texts(learn_from *l, const tokenize_options *o, const char **fil
             continue;
         }
         if ((code = open_whole(&l->files[i], files[i]))) break;
-        if (pal_grow((void **)&l->texts, &l->capacity, l->count, l->count + 1, sizeof *l->texts, &err)) return cli_fail(&err);
+        if (pal_grow((void **)&l->texts, &l->capacity, l->count, l->count + 1, sizeof *l->texts, &err))
+            return cli_fail(&err);
         l->texts[l->count++] = l->files[i].text;
     }
     return code;
@@ -160,15 +165,21 @@ static int open_texts(learn_from *l, const tokenize_options *o, const char **fil
 
 /* A directory of something else, where a learned vocabulary (NULL: not yet) would be taken for its own. */
 static int check_vocabulary_home(const char *out, const pal_tokenizer *learned) {
-    static const char *const others[] = { "shards.json", "tokenize.json", "tokenizer.model", "tokenizer.gguf", "vocab.json" };
+    static const char *const others[] = { "shards.json", "tokenize.json", "tokenizer.model", "tokenizer.gguf",
+                                          "vocab.json" };
     pal_tokenizer *there;
     pal_error err;
     for (size_t i = 0; i < PAL_COUNT(others); i++)
-        if (pal_directory_has(out, others[i])) return cli_error(CLI_USAGE, "%s holds %s, which another vocabulary does not fit; choose another directory", out, others[i]);
+        if (pal_directory_has(out, others[i]))
+            return cli_error(CLI_USAGE, "%s holds %s, which another vocabulary does not fit; choose another directory",
+                             out, others[i]);
     if (!learned || !pal_directory_has(out, "tokenizer.json")) return CLI_OK;
-    const bool same = pal_tokenizer_open(&there, out, &err) == PAL_OK && pal_tokenizer_fingerprint(there) == pal_tokenizer_fingerprint(learned);
+    const bool same = pal_tokenizer_open(&there, out, &err) == PAL_OK &&
+                      pal_tokenizer_fingerprint(there) == pal_tokenizer_fingerprint(learned);
     pal_tokenizer_close(there);
-    return same ? CLI_OK : cli_error(CLI_USAGE, "%s holds another tokenizer.json, which would be lost; choose another directory", out);
+    return same ? CLI_OK
+                : cli_error(CLI_USAGE, "%s holds another tokenizer.json, which would be lost; choose another directory",
+                            out);
 }
 
 static int learn(const tokenize_options *o, const char **files, int count, pal_error *err) {
@@ -179,15 +190,19 @@ static int learn(const tokenize_options *o, const char **files, int count, pal_e
     int code = check_vocabulary_home(o->out, NULL);
     if (!code) code = open_texts(&from, o, files, count);
     if (!code) pal_make_parents(o->out);
-    if (!code && !(made = mkdir(o->out, 0777) == 0) && errno != EEXIST) code = cli_error(CLI_USAGE, "%s: cannot make this directory: %s", o->out, strerror(errno));
-    if (!code) st = o->learn_chars ? pal_tokenizer_learn_chars(&tok, from.texts, from.count, err) : pal_tokenizer_train_bpe(&tok, from.texts, from.count, (size_t)o->train_bpe, err);
+    if (!code && !(made = mkdir(o->out, 0777) == 0) && errno != EEXIST)
+        code = cli_error(CLI_USAGE, "%s: cannot make this directory: %s", o->out, strerror(errno));
+    if (!code)
+        st = o->learn_chars ? pal_tokenizer_learn_chars(&tok, from.texts, from.count, err)
+                            : pal_tokenizer_train_bpe(&tok, from.texts, from.count, (size_t)o->train_bpe, err);
     if (!code && !st) code = check_vocabulary_home(o->out, tok);
     if (!code && !st) st = pal_tokenizer_save(tok, o->out, err);
     if (st) code = cli_fail(err);
     if (code && made) rmdir(o->out);
     if (!code) fprintf(stderr, "%s: %zu ids (%s)\n", o->out, pal_tokenizer_size(tok), pal_tokenizer_kind(tok));
     if (!code && !o->learn_chars && pal_tokenizer_size(tok) < (size_t)o->train_bpe)
-        fprintf(stderr, "The text had no more pairs that occur twice: %zu ids instead of %d.\n", pal_tokenizer_size(tok), o->train_bpe);
+        fprintf(stderr, "The text had no more pairs that occur twice: %zu ids instead of %d.\n",
+                pal_tokenizer_size(tok), o->train_bpe);
     pal_tokenizer_close(tok);
     for (int i = 0; i < from.file_count; i++) close_whole(&from.files[i]);
     pal_free(from.files);
@@ -213,8 +228,9 @@ static bool show_shards(void *user, const pal_tokenize_progress *p) {
     char left[32], share[32] = "";
     progress_duration(left, p->total ? (double)(p->total - p->bytes) / rate : NAN);
     if (p->total) snprintf(share, sizeof share, " of %.1f", (double)p->total / 1e6);
-    fprintf(stderr, "%s%.1f%s MB  %.1f MB/s  %.2f M tokens  %zu shard%s%s%s%s", v->terminal ? "\r\033[K" : "", (double)p->bytes / 1e6, share, rate / 1e6,
-            (double)p->tokens / 1e6, p->shards, p->shards == 1 ? "" : "s", p->total ? "  " : "", p->total ? left : "", p->total ? " left" : "");
+    fprintf(stderr, "%s%.1f%s MB  %.1f MB/s  %.2f M tokens  %zu shard%s%s%s%s", v->terminal ? "\r\033[K" : "",
+            (double)p->bytes / 1e6, share, rate / 1e6, (double)p->tokens / 1e6, p->shards, p->shards == 1 ? "" : "s",
+            p->total ? "  " : "", p->total ? left : "", p->total ? " left" : "");
     if (!v->terminal) fputc('\n', stderr);
     v->open = v->terminal;
     v->shown = clock;
@@ -222,18 +238,22 @@ static bool show_shards(void *user, const pal_tokenize_progress *p) {
 }
 
 static void tell_kept(char *out, size_t size, size_t shards) {
-    if (shards) snprintf(out, size, "; %zu finished shard%s kept, and the same command goes on behind %s", shards, shards == 1 ? " is" : "s are", shards == 1 ? "it" : "them");
+    if (shards)
+        snprintf(out, size, "; %zu finished shard%s kept, and the same command goes on behind %s", shards,
+                 shards == 1 ? " is" : "s are", shards == 1 ? "it" : "them");
 }
 
 static int write_shards(const tokenize_options *o, const char **files, int count) {
     pal_context *cx;
     pal_error err;
     pal_tokenize_result r;
-    if (o->shard_tokens < 0) return cli_error(CLI_USAGE, "--shard-tokens is %lld, expected a number above 0", (long long)o->shard_tokens);
+    if (o->shard_tokens < 0)
+        return cli_error(CLI_USAGE, "--shard-tokens is %lld, expected a number above 0", (long long)o->shard_tokens);
     if (pal_context_new(&cx, o->common.threads, o->common.cpu, &err)) return cli_fail(&err);
     int lock = -1, code = CLI_OK;
     pal_make_parents(o->out);
-    if (mkdir(o->out, 0777) == 0) rmdir(o->out); /* whether it can be made is known before the work; it is made with the first tokens */
+    if (mkdir(o->out, 0777) == 0)
+        rmdir(o->out); /* whether it can be made is known before the work; it is made with the first tokens */
     else if (errno != EEXIST) {
         pal_context_free(cx);
         return cli_error(CLI_FAILED, "%s: cannot make this directory: %s", o->out, strerror(errno));
@@ -245,26 +265,39 @@ static int write_shards(const tokenize_options *o, const char **files, int count
     const struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    const pal_tokenize_job job = { .files = files, .count = (size_t)count, .field = o->field, .out = o->out, .tokenizer = o->tokenizer, .no_eos = o->no_eos,
-                                   .valid = o->valid, .shard_tokens = (uint64_t)o->shard_tokens, .cx = cx, .progress = show_shards, .user = &view };
+    const pal_tokenize_job job = { .files = files,
+                                   .count = (size_t)count,
+                                   .field = o->field,
+                                   .out = o->out,
+                                   .tokenizer = o->tokenizer,
+                                   .no_eos = o->no_eos,
+                                   .valid = o->valid,
+                                   .shard_tokens = (uint64_t)o->shard_tokens,
+                                   .cx = cx,
+                                   .progress = show_shards,
+                                   .user = &view };
     const pal_status st = pal_tokenize(&job, &r, &err);
     const double seconds = bench_now() - view.started;
     if (view.open) fputs("\r\033[K", stderr);
     if (st) {
         char kept[96] = "";
         if (st == PAL_E_IO || st == PAL_E_MEMORY) tell_kept(kept, sizeof kept, r.done.shards);
-        code = cli_error((st == PAL_E_IO && r.began) || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s%s", err.text, kept);
+        code = cli_error((st == PAL_E_IO && r.began) || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s%s", err.text,
+                         kept);
     } else if (r.complete_before) {
         fprintf(stderr, "%s is complete; nothing to do\n", o->out);
     } else {
         char kept[96] = "; nothing was finished yet";
-        if (r.kept) fprintf(stderr, "%zu finished shard%s of an earlier run %s kept\n", r.kept, r.kept == 1 ? "" : "s", r.kept == 1 ? "was" : "were");
+        if (r.kept)
+            fprintf(stderr, "%zu finished shard%s of an earlier run %s kept\n", r.kept, r.kept == 1 ? "" : "s",
+                    r.kept == 1 ? "was" : "were");
         tell_kept(kept, sizeof kept, r.done.shards);
         if (r.stopped) code = cli_error(CLI_FAILED, "stopped%s", kept);
         else
-            fprintf(stderr, "%s: %llu tokens, %llu document%s, %zu shard%s; %.1f MB in %.1f s (%.1f MB/s)\n", o->out, (unsigned long long)r.done.tokens,
-                    (unsigned long long)r.done.documents, r.done.documents == 1 ? "" : "s", r.done.shards, r.done.shards == 1 ? "" : "s", (double)r.done.bytes / 1e6,
-                    seconds, (double)(r.done.bytes - r.done.resumed) / seconds / 1e6);
+            fprintf(stderr, "%s: %llu tokens, %llu document%s, %zu shard%s; %.1f MB in %.1f s (%.1f MB/s)\n", o->out,
+                    (unsigned long long)r.done.tokens, (unsigned long long)r.done.documents,
+                    r.done.documents == 1 ? "" : "s", r.done.shards, r.done.shards == 1 ? "" : "s",
+                    (double)r.done.bytes / 1e6, seconds, (double)(r.done.bytes - r.done.resumed) / seconds / 1e6);
     }
     if (lock >= 0) close(lock);
     pal_context_free(cx);
@@ -279,47 +312,68 @@ int cmd_tokenize(int argc, char **argv) {
     static const char *files[MAX_FILES];
     int count;
     const cli_option options[] = {
-        { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "tokenizer.json, tokenizer.model, vocab.json, a GGUF file, a directory, 'bytes', or for shards 'chars'" },
+        { "tokenizer", OPT_TEXT, &o.tokenizer, "X",
+          "tokenizer.json, tokenizer.model, vocab.json, a GGUF file, a directory, 'bytes', or for shards 'chars'" },
         { "encode", OPT_TEXT, &o.encode, "TEXT", "print the ids of TEXT on one line" },
-        { "encode-file", OPT_TEXT, &o.encode_file, "FILE", "print the ids of a whole file ('-': standard input) on one line" },
+        { "encode-file", OPT_TEXT, &o.encode_file, "FILE",
+          "print the ids of a whole file ('-': standard input) on one line" },
         { "decode", OPT_TEXT, &o.decode, "IDS", "print the text of IDS, byte for byte and without a newline" },
         { "decode-file", OPT_TEXT, &o.decode_file, "FILE", "the same for the ids in a file ('-': standard input)" },
-        { "add-special", OPT_FLAG, &o.add_special, NULL, "encode: put the tokenizer's own tokens (BOS, EOS) around the text" },
-        { "special-as-text", OPT_FLAG, &o.special_as_text, NULL, "encode: '<|endoftext|>' in the text is ordinary text" },
+        { "add-special", OPT_FLAG, &o.add_special, NULL,
+          "encode: put the tokenizer's own tokens (BOS, EOS) around the text" },
+        { "special-as-text", OPT_FLAG, &o.special_as_text, NULL,
+          "encode: '<|endoftext|>' in the text is ordinary text" },
         { "train-bpe", OPT_INT, &o.train_bpe, "N", "learn a byte-level BPE vocabulary of N ids from the files" },
         { "learn-chars", OPT_FLAG, &o.learn_chars, NULL, "learn a vocabulary of the characters in the files" },
-        { "out", OPT_TEXT, &o.out, "DIR", "where shards of the files' tokens go, or a learned vocabulary (tokenizer.json)" },
-        { "field", OPT_TEXT, &o.field, "NAME", "the files are JSONL, the text is in this field (default: 'text' of *.jsonl)" },
-        { "valid", OPT_FLOAT, &o.valid, "F", "shards: hold back this fraction at the end, of the documents or of the only one" },
+        { "out", OPT_TEXT, &o.out, "DIR",
+          "where shards of the files' tokens go, or a learned vocabulary (tokenizer.json)" },
+        { "field", OPT_TEXT, &o.field, "NAME",
+          "the files are JSONL, the text is in this field (default: 'text' of *.jsonl)" },
+        { "valid", OPT_FLOAT, &o.valid, "F",
+          "shards: hold back this fraction at the end, of the documents or of the only one" },
         { "no-eos", OPT_FLAG, &o.no_eos, NULL, "shards: do not end documents with the tokenizer's end-of-text token" },
         { "shard-tokens", OPT_LONG, &o.shard_tokens, "N", "shards: tokens in each (default 67108864)" },
         CLI_COMMON_OPTIONS(o.common),
     };
-    const cli_usage usage = { .synopsis = "tokenize [options] [FILE...]",
-                              .about = "Turns text into the ids of a tokenizer and back, exactly as the programs that the tokenizer comes from,\n"
-                                       "learns a small vocabulary from text, or writes files ('-': standard input) as shards for training: a plain\n"
-                                       "file is one document, a line of JSONL is one, and each ends with the tokenizer's end-of-text token if it has\n"
-                                       "one. Killed at any moment, the same command goes on behind the last finished shard.",
-                              .examples = "  palimpsa tokenize --tokenizer gpt-neox/tokenizer.json --encode 'Hello world'\n"
-                                          "  palimpsa tokenize --tokenizer llama2/tokenizer.model --decode '15043 3186'\n"
-                                          "  palimpsa tokenize --train-bpe 4096 --out vocabulary book.txt\n"
-                                          "  palimpsa tokenize book.txt --tokenizer vocabulary --valid 0.05 --out shards\n"
-                                          "  zcat pages.jsonl.gz | palimpsa tokenize - --field text --tokenizer gpt-neox --out shards\n",
-                              .options = options,
-                              .option_count = PAL_COUNT(options) };
+    const cli_usage usage = {
+        .synopsis = "tokenize [options] [FILE...]",
+        .about =
+            "Turns text into the ids of a tokenizer and back, exactly as the programs that the tokenizer comes from,\n"
+            "learns a small vocabulary from text, or writes files ('-': standard input) as shards for training: a "
+            "plain\n"
+            "file is one document, a line of JSONL is one, and each ends with the tokenizer's end-of-text token if it "
+            "has\n"
+            "one. Killed at any moment, the same command goes on behind the last finished shard.",
+        .examples = "  palimpsa tokenize --tokenizer gpt-neox/tokenizer.json --encode 'Hello world'\n"
+                    "  palimpsa tokenize --tokenizer llama2/tokenizer.model --decode '15043 3186'\n"
+                    "  palimpsa tokenize --train-bpe 4096 --out vocabulary book.txt\n"
+                    "  palimpsa tokenize book.txt --tokenizer vocabulary --valid 0.05 --out shards\n"
+                    "  zcat pages.jsonl.gz | palimpsa tokenize - --field text --tokenizer gpt-neox --out shards\n",
+        .options = options,
+        .option_count = PAL_COUNT(options)
+    };
     int code = cli_parse(&usage, argc, argv, files, MAX_FILES, &count);
     if (code) return code < 0 ? CLI_OK : code;
 
     const bool trains = o.train_bpe != INT_MIN, learns = trains || o.learn_chars;
     const bool shards = count && o.out && !learns && !o.encode && !o.encode_file && !o.decode && !o.decode_file;
     const int actions = !!o.encode + !!o.encode_file + !!o.decode + !!o.decode_file + trains + o.learn_chars + shards;
-    if (actions == 0 && count && o.tokenizer) return cli_error(CLI_USAGE, "tokenize: shards of the files need --out DIR");
-    if (actions != 1) return cli_error(CLI_USAGE, "tokenize needs exactly one of --encode, --encode-file, --decode, --decode-file, --train-bpe, --learn-chars, or FILE... with --out DIR");
-    if (learns && !o.out) return cli_error(CLI_USAGE, "--%s needs --out DIR for the vocabulary", o.learn_chars ? "learn-chars" : "train-bpe");
-    if (learns && count == 0) return cli_error(CLI_USAGE, "--%s needs at least one FILE to learn from", o.learn_chars ? "learn-chars" : "train-bpe");
-    if (trains && o.train_bpe < 1) return cli_error(CLI_USAGE, "--train-bpe expects a number of ids, found %d", o.train_bpe);
+    if (actions == 0 && count && o.tokenizer)
+        return cli_error(CLI_USAGE, "tokenize: shards of the files need --out DIR");
+    if (actions != 1)
+        return cli_error(CLI_USAGE, "tokenize needs exactly one of --encode, --encode-file, --decode, --decode-file, "
+                                    "--train-bpe, --learn-chars, or FILE... with --out DIR");
+    if (learns && !o.out)
+        return cli_error(CLI_USAGE, "--%s needs --out DIR for the vocabulary",
+                         o.learn_chars ? "learn-chars" : "train-bpe");
+    if (learns && count == 0)
+        return cli_error(CLI_USAGE, "--%s needs at least one FILE to learn from",
+                         o.learn_chars ? "learn-chars" : "train-bpe");
+    if (trains && o.train_bpe < 1)
+        return cli_error(CLI_USAGE, "--train-bpe expects a number of ids, found %d", o.train_bpe);
     if (learns) return learn(&o, files, count, &err);
-    if (count && !shards) return cli_error(CLI_USAGE, "tokenize: unexpected argument '%s'; see 'palimpsa tokenize --help'", files[0]);
+    if (count && !shards)
+        return cli_error(CLI_USAGE, "tokenize: unexpected argument '%s'; see 'palimpsa tokenize --help'", files[0]);
     if (!o.tokenizer) return cli_error(CLI_USAGE, "tokenize needs --tokenizer");
     if (shards) return write_shards(&o, files, count);
     if (pal_tokenizer_open(&tok, o.tokenizer, &err)) return cli_fail(&err);

@@ -32,7 +32,8 @@ void line_end(line_reader *r) {
 static bool inside(char c) { return ((unsigned char)c & 0xC0) == 0x80; } /* a character goes on with this byte */
 
 static size_t left_of(const editor *e, size_t at) {
-    while (at > 0 && inside(e->text[--at])) {}
+    while (at > 0 && inside(e->text[--at])) {
+    }
     return at;
 }
 
@@ -96,8 +97,8 @@ static int key(void) {
     return read(STDIN_FILENO, &c, 1) == 1 ? c : -1;
 }
 
-/* ESC [ numbers letter, or ESC O letter; numbers behind the first tell of Shift, Ctrl and Alt. at: where in the history the
- * line is. */
+/* ESC [ numbers letter, or ESC O letter; numbers behind the first tell of Shift, Ctrl and Alt. at: where in the history
+ * the line is. */
 static void escape(editor *e, const line_reader *r, int *at) {
     int c = key(), number = 0;
     if (c == 'O') c = key();
@@ -144,7 +145,8 @@ static const char *plain(line_reader *r) {
             r->text[size && r->text[size - 1] == '\r' ? size - 1 : size] = '\0';
             return r->text;
         }
-        while ((c = getc(stdin)) != '\n' && c != EOF) {}
+        while ((c = getc(stdin)) != '\n' && c != EOF) {
+        }
         fprintf(stderr, "[a line of more than %d bytes is not read]\n", LINE_MAX_BYTES - 1);
     }
     return NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A line from a person: cursor keys, history, the usual control keys; plain lines when standard input is no terminal. */
+/* A line from a person: cursor keys, history, the usual control keys; plain lines when standard input is no terminal.
+ */
 #ifndef PAL_CLI_LINE_H
 #define PAL_CLI_LINE_H
 

@@ -30,9 +30,12 @@ static void print_warning(void *user, const char *sentence) {
 }
 
 static void print_usage(FILE *to) {
-    fputs("palimpsa: Bayesian metaplastic linear attention on ordinary CPUs\n\nusage: palimpsa COMMAND [options]\n\ncommands:\n", to);
+    fputs("palimpsa: Bayesian metaplastic linear attention on ordinary CPUs\n\nusage: palimpsa COMMAND "
+          "[options]\n\ncommands:\n",
+          to);
     for (size_t i = 0; i < PAL_COUNT(commands); i++) fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
-    fputs("\n'palimpsa COMMAND --help' explains a command with examples; 'palimpsa --version' tells what was built.\n", to);
+    fputs("\n'palimpsa COMMAND --help' explains a command with examples; 'palimpsa --version' tells what was built.\n",
+          to);
 }
 
 /* argv begins with the command's name. */
@@ -68,8 +71,8 @@ static int run(int argc, char **argv) {
     return run_command(argc - 1, argv + 1);
 }
 
-/* Threads of libgomp that wait for each other spin so long that beside any other work everything is five times slower. It
- * reads how long before main begins, hence the new start. Whoever sets one of these variables is left alone. */
+/* Threads of libgomp that wait for each other spin so long that beside any other work everything is five times slower.
+ * It reads how long before main begins, hence the new start. Whoever sets one of these variables is left alone. */
 static void wait_calmly(char **argv) {
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT") || setenv("GOMP_SPINCOUNT", "3000", 1) != 0) return;
     execv("/proc/self/exe", argv); /* where that is not possible, it goes on as it is */

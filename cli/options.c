@@ -65,7 +65,8 @@ static void print_help(const cli_usage *u) {
 
 static const cli_option *find_option(const cli_usage *u, const char *name, size_t length) {
     for (size_t i = 0; i < u->option_count; i++)
-        if (strlen(u->options[i].name) == length && memcmp(u->options[i].name, name, length) == 0) return &u->options[i];
+        if (strlen(u->options[i].name) == length && memcmp(u->options[i].name, name, length) == 0)
+            return &u->options[i];
     return NULL;
 }
 
@@ -75,7 +76,8 @@ static int set_whole(const cli_option *o, const char *text, int64_t least, int64
     const long long value = strtoll(text, &end, 10);
     if (end == text || *end) return cli_error(CLI_USAGE, "--%s expects a whole number, found '%s'", o->name, text);
     if (errno || value < least || value > most)
-        return cli_error(CLI_USAGE, "--%s expects a whole number from %lld to %lld, found '%s'", o->name, (long long)least, (long long)most, text);
+        return cli_error(CLI_USAGE, "--%s expects a whole number from %lld to %lld, found '%s'", o->name,
+                         (long long)least, (long long)most, text);
     if (o->type == OPT_INT) *(int *)o->value = (int)value;
     else *(int64_t *)o->value = value;
     return CLI_OK;
@@ -89,13 +91,15 @@ static int set_option(const cli_option *o, const char *text) {
     case OPT_LONG: return set_whole(o, text, INT64_MIN, INT64_MAX);
     case OPT_FLOAT: {
         const double value = strtod(text, &end);
-        if (end == text || *end || !isfinite(value)) return cli_error(CLI_USAGE, "--%s expects a number, found '%s'", o->name, text);
+        if (end == text || *end || !isfinite(value))
+            return cli_error(CLI_USAGE, "--%s expects a number, found '%s'", o->name, text);
         *(double *)o->value = value;
         return CLI_OK;
     }
     case OPT_LIST: {
         cli_list *list = o->value;
-        if (list->count == CLI_LIST_MAX) return cli_error(CLI_USAGE, "--%s may be given at most %d times", o->name, CLI_LIST_MAX);
+        if (list->count == CLI_LIST_MAX)
+            return cli_error(CLI_USAGE, "--%s may be given at most %d times", o->name, CLI_LIST_MAX);
         list->items[list->count++] = text;
         return CLI_OK;
     }
@@ -121,28 +125,45 @@ static int unknown_option(const cli_usage *u, const char *given) {
     for (size_t i = 0; i < u->option_count && i < 127; i++) names[i] = u->options[i].name;
     const char *near = pal_nearest(name, names);
     const int length = command_length(u);
-    if (near) return cli_error(CLI_USAGE, "%.*s: no option '--%s'; did you mean '--%s'?", length, u->synopsis, name, near);
-    return cli_error(CLI_USAGE, "%.*s: no option '--%s'; see 'palimpsa %.*s --help'", length, u->synopsis, name, length, u->synopsis);
+    if (near)
+        return cli_error(CLI_USAGE, "%.*s: no option '--%s'; did you mean '--%s'?", length, u->synopsis, name, near);
+    return cli_error(CLI_USAGE, "%.*s: no option '--%s'; see 'palimpsa %.*s --help'", length, u->synopsis, name, length,
+                     u->synopsis);
 }
 
 static int set_from_json(const cli_option *o, const char *path, const json_t *value) {
     bool good = false;
     switch (o->type) {
-    case OPT_FLAG: if ((good = json_is_boolean(value))) *(bool *)o->value = json_is_true(value); break;
-    case OPT_INT: if ((good = json_is_integer(value) && json_integer_value(value) >= INT_MIN && json_integer_value(value) <= INT_MAX)) *(int *)o->value = (int)json_integer_value(value); break;
-    case OPT_LONG: if ((good = json_is_integer(value))) *(int64_t *)o->value = json_integer_value(value); break;
-    case OPT_FLOAT: if ((good = json_is_number(value) || json_is_null(value))) *(double *)o->value = json_is_null(value) ? NAN : json_number_value(value); break;
-    case OPT_TEXT: if ((good = json_is_string(value) || json_is_null(value))) *(const char **)o->value = json_string_value(value); break;
+    case OPT_FLAG:
+        if ((good = json_is_boolean(value))) *(bool *)o->value = json_is_true(value);
+        break;
+    case OPT_INT:
+        if ((good = json_is_integer(value) && json_integer_value(value) >= INT_MIN &&
+                    json_integer_value(value) <= INT_MAX))
+            *(int *)o->value = (int)json_integer_value(value);
+        break;
+    case OPT_LONG:
+        if ((good = json_is_integer(value))) *(int64_t *)o->value = json_integer_value(value);
+        break;
+    case OPT_FLOAT:
+        if ((good = json_is_number(value) || json_is_null(value)))
+            *(double *)o->value = json_is_null(value) ? NAN : json_number_value(value);
+        break;
+    case OPT_TEXT:
+        if ((good = json_is_string(value) || json_is_null(value))) *(const char **)o->value = json_string_value(value);
+        break;
     case OPT_LIST: {
         cli_list list = { .count = 0 };
         good = json_is_array(value) && json_array_size(value) <= CLI_LIST_MAX;
         for (size_t i = 0; good && i < json_array_size(value); i++)
-            if ((good = json_is_string(json_array_get(value, i)))) list.items[list.count++] = json_string_value(json_array_get(value, i));
+            if ((good = json_is_string(json_array_get(value, i))))
+                list.items[list.count++] = json_string_value(json_array_get(value, i));
         if (good) *(cli_list *)o->value = list;
         break;
     }
     }
-    static const char *const kinds[] = { "true or false", "a whole number", "a whole number", "a number", "a text", "a list of texts" };
+    static const char *const kinds[] = { "true or false", "a whole number", "a whole number",
+                                         "a number",      "a text",         "a list of texts" };
     return good ? CLI_OK : cli_error(CLI_USAGE, "%s: '%s' must be %s", path, o->name, kinds[o->type]);
 }
 
@@ -169,7 +190,8 @@ int cli_read_config(const cli_usage *u, const char *path) {
         snprintf(name, sizeof name, "%s", key);
         for (char *c = name; *c; c++) *c = *c == '_' ? '-' : *c;
         const cli_option *o = find_option(u, name, strlen(name));
-        if (!o || o->transient) return cli_error(CLI_USAGE, "%s: '%s' is not an option that a configuration may set", path, key);
+        if (!o || o->transient)
+            return cli_error(CLI_USAGE, "%s: '%s' is not an option that a configuration may set", path, key);
         const int code = set_from_json(o, path, value);
         if (code) return code;
     }
@@ -194,7 +216,8 @@ static void nearest_recipe(const char *const *directories, int count, const char
         DIR *dir = opendir(directories[i]);
         for (struct dirent *entry; dir && n < MOST && (entry = readdir(dir));) {
             const size_t length = strlen(entry->d_name);
-            if (length < 6 || length - 5 >= sizeof found[n] || strcmp(entry->d_name + length - 5, ".json") != 0) continue;
+            if (length < 6 || length - 5 >= sizeof found[n] || strcmp(entry->d_name + length - 5, ".json") != 0)
+                continue;
             snprintf(found[n], sizeof found[n], "%.*s", (int)(length - 5), entry->d_name);
             names[n] = found[n];
             n++;
@@ -209,7 +232,8 @@ int cli_find_recipe(char *path, size_t size, const char *name) {
     char program[PATH_MAX], places[2][PATH_MAX + 64];
     const char *directories[3] = { NULL };
     int count = 0;
-    if (!*name || strchr(name, '/')) return cli_error(CLI_USAGE, "--recipe expects a name, found '%s'; a file is given by --config", name);
+    if (!*name || strchr(name, '/'))
+        return cli_error(CLI_USAGE, "--recipe expects a name, found '%s'; a file is given by --config", name);
     find_program(program);
     if (*program) { /* an installed program, and one in the build directory of its sources */
         snprintf(places[0], sizeof places[0], "%s/%s", program, PAL_RECIPES);
@@ -226,7 +250,8 @@ int cli_find_recipe(char *path, size_t size, const char *name) {
     nearest_recipe(directories, count, name, near);
     if (*near) return cli_error(CLI_USAGE, "--recipe '%s': there is none; did you mean '%s'?", name, near);
     if (count == 1) return cli_error(CLI_USAGE, "--recipe '%s': there is no configs/%s.json", name, name);
-    return cli_error(CLI_USAGE, "--recipe '%s': there is no %s.json in %s, %s or configs", name, name, places[0], places[1]);
+    return cli_error(CLI_USAGE, "--recipe '%s': there is no %s.json in %s, %s or configs", name, name, places[0],
+                     places[1]);
 }
 
 json_t *cli_make_config(const cli_usage *u) {
@@ -241,11 +266,18 @@ json_t *cli_make_config(const cli_usage *u) {
         case OPT_FLAG: json_object_set_new(config, key, json_boolean(*(bool *)o->value)); break;
         case OPT_INT: json_object_set_new(config, key, json_integer(*(int *)o->value)); break;
         case OPT_LONG: json_object_set_new(config, key, json_integer(*(int64_t *)o->value)); break;
-        case OPT_FLOAT: json_object_set_new(config, key, isfinite(*(double *)o->value) ? json_real(*(double *)o->value) : json_null()); break;
-        case OPT_TEXT: json_object_set_new(config, key, *(const char **)o->value ? json_string(*(const char **)o->value) : json_null()); break;
+        case OPT_FLOAT:
+            json_object_set_new(config, key,
+                                isfinite(*(double *)o->value) ? json_real(*(double *)o->value) : json_null());
+            break;
+        case OPT_TEXT:
+            json_object_set_new(config, key,
+                                *(const char **)o->value ? json_string(*(const char **)o->value) : json_null());
+            break;
         case OPT_LIST: {
             json_t *list = json_array();
-            for (int j = 0; j < ((cli_list *)o->value)->count; j++) json_array_append_new(list, json_string(((cli_list *)o->value)->items[j]));
+            for (int j = 0; j < ((cli_list *)o->value)->count; j++)
+                json_array_append_new(list, json_string(((cli_list *)o->value)->items[j]));
             json_object_set_new(config, key, list);
             break;
         }
@@ -254,15 +286,16 @@ json_t *cli_make_config(const cli_usage *u) {
     return config;
 }
 
-int cli_parse(const cli_usage *u, int argc, char **argv, const char **positional, int max_positional, int *positional_count) {
+int cli_parse(const cli_usage *u, int argc, char **argv, const char **positional, int max_positional,
+              int *positional_count) {
     bool only_positional = false;
     *positional_count = 0;
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
         if (only_positional || arg[0] != '-' || arg[1] == '\0') {
             if (*positional_count == max_positional)
-                return cli_error(CLI_USAGE, "%.*s: unexpected argument '%s'; see 'palimpsa %.*s --help'", command_length(u), u->synopsis, arg, command_length(u),
-                                 u->synopsis);
+                return cli_error(CLI_USAGE, "%.*s: unexpected argument '%s'; see 'palimpsa %.*s --help'",
+                                 command_length(u), u->synopsis, arg, command_length(u), u->synopsis);
             positional[(*positional_count)++] = arg;
             continue;
         }

@@ -45,10 +45,12 @@ void progress_train(progress *view, const pal_train_progress *p) {
     if (p->stages > 1) snprintf(stage, sizeof stage, "stage %d/%d  ", p->stage + 1, p->stages);
     if (isfinite(p->accuracy)) snprintf(accuracy, sizeof accuracy, "  train acc %.3f", p->accuracy);
     if (p->by_loss) snprintf(accuracy, sizeof accuracy, " (ppl %.4g)", exp(p->loss));
-    if (isfinite(p->score) && p->by_loss) snprintf(score, sizeof score, "  valid %.4f (ppl %.4g)", -p->score, exp(-p->score));
+    if (isfinite(p->score) && p->by_loss)
+        snprintf(score, sizeof score, "  valid %.4f (ppl %.4g)", -p->score, exp(-p->score));
     else if (isfinite(p->score)) snprintf(score, sizeof score, "  test acc %.3f", p->score);
-    printf("%s%sstep %lld/%lld  loss %.4f%s%s  lr %.2e  %.0f tok/s (%.0f%% of peak)  %s left%s", view->terminal ? "\r\033[K" : "", stage, (long long)p->step,
-           (long long)p->total, p->loss, accuracy, score, p->rate, p->tokens_per_s, 100 * p->tokens_per_s * view->token_flops / view->peak_flops, left,
+    printf("%s%sstep %lld/%lld  loss %.4f%s%s  lr %.2e  %.0f tok/s (%.0f%% of peak)  %s left%s",
+           view->terminal ? "\r\033[K" : "", stage, (long long)p->step, (long long)p->total, p->loss, accuracy, score,
+           p->rate, p->tokens_per_s, 100 * p->tokens_per_s * view->token_flops / view->peak_flops, left,
            line ? "\n" : "");
     if (p->sample) printf("%s--- sample at step %lld ---\n%s\n---\n", line ? "" : "\n", (long long)p->step, p->sample);
     fflush(stdout);
@@ -66,7 +68,8 @@ double cli_flops_per_token(const pal_model *model, double labelled_share) {
     double matrices = 0;
     for (size_t i = 0; i < pal_model_weight_count(model); i++) {
         const pal_weight *w = pal_model_weight(model, i);
-        if (w->rank == 2 && !w->unused && strcmp(w->group, "embedding") != 0 && strcmp(w->group, "head") != 0) matrices += (double)w->count;
+        if (w->rank == 2 && !w->unused && strcmp(w->group, "embedding") != 0 && strcmp(w->group, "head") != 0)
+            matrices += (double)w->count;
     }
     return 6 * (matrices + labelled_share * (double)c->vocab_rows * (double)c->hidden);
 }

@@ -13,10 +13,10 @@ enum { SELFTEST_BLOCKS = 256 };
 
 typedef struct selftest_case {
     const pal_context *cx;
-    const char *path;             /* for messages */
-    const char *op;               /* what the file's metadata says it is */
-    const pal_safetensors *file;  /* inputs and expected tensors (models: expected.safetensors) */
-    int longest;                  /* tokens of the longest sequence: rounding may add up over them */
+    const char *path;            /* for messages */
+    const char *op;              /* what the file's metadata says it is */
+    const pal_safetensors *file; /* inputs and expected tensors (models: expected.safetensors) */
+    int longest;                 /* tokens of the longest sequence: rounding may add up over them */
 
     int checked, failed;
     bool *seen;       /* per tensor of the file: selftest_check compared with it; NULL: not kept */
@@ -24,7 +24,7 @@ typedef struct selftest_case {
     bool broken;      /* the case itself cannot be run; error says why */
     pal_error error;
 
-    struct json_t *results; /* where to record, or NULL */
+    struct json_t *results;        /* where to record, or NULL */
     void *blocks[SELFTEST_BLOCKS]; /* memory that lives as long as the case */
     int block_count;
 } selftest_case;
@@ -33,7 +33,8 @@ typedef struct selftest_case {
 float *selftest_floats(selftest_case *c, size_t n);
 void *selftest_bytes(selftest_case *c, size_t n);
 
-/* A tensor of the file as f32, which must have exactly this many elements. Absent: NULL; wrong size: NULL and broken. */
+/* A tensor of the file as f32, which must have exactly this many elements. Absent: NULL; wrong size: NULL and broken.
+ */
 const float *selftest_input(selftest_case *c, const char *name, size_t count);
 /* The same, but absence breaks the case. */
 const float *selftest_required(selftest_case *c, const char *name, size_t count);
@@ -42,7 +43,8 @@ const pal_tensor *selftest_shape(selftest_case *c, const char *name, int rank);
 /* Marks the case broken with a sentence; the first one stays. */
 void selftest_break(selftest_case *c, const char *format, ...) PAL_PRINTF(2, 3);
 
-/* Compares with the file's tensor `name` (no such tensor: not checked). how tells apart several ways to the same numbers
+/* Compares with the file's tensor `name` (no such tensor: not checked). how tells apart several ways to the same
+ * numbers
  * ("stepped"), or is NULL. accept is the largest max|x-ref|/max|ref| (absolute where ref is all zero). */
 void selftest_check(selftest_case *c, const char *name, const char *how, const float *x, size_t count, double accept);
 

@@ -53,7 +53,8 @@ static int64_t integer_at(const pal_tensor *t, size_t i) {
 static void read_sequences(memory_case *m, int batch, int length) {
     selftest_case *c = m->c;
     const pal_tensor *packed = pal_safetensors_find(c->file, "in.cu_seqlens");
-    if (packed && ((packed->dtype != PAL_I64 && packed->dtype != PAL_I32) || packed->rank != 1 || packed->count < 2 || packed->count > (size_t)m->tokens + 1 || batch != 1)) {
+    if (packed && ((packed->dtype != PAL_I64 && packed->dtype != PAL_I32) || packed->rank != 1 || packed->count < 2 ||
+                   packed->count > (size_t)m->tokens + 1 || batch != 1)) {
         selftest_break(c, "in.cu_seqlens must be 2 or more I64 or I32 numbers and the batch 1");
         return;
     }
@@ -99,7 +100,8 @@ static void read_initial(memory_case *m) {
         snprintf(name, sizeof name, "in.%s0", m->rule->parts[p]);
         const size_t count = (size_t)m->sequences * m->rule->part_floats(&m->run.shape, p);
         m->initial[p] = (float *)selftest_input(m->c, name, count);
-        if (p && !m->initial[0] != !m->initial[1]) selftest_break(m->c, "an initial memory needs every part of '%s'", m->c->op);
+        if (p && !m->initial[0] != !m->initial[1])
+            selftest_break(m->c, "an initial memory needs every part of '%s'", m->c->op);
     }
 }
 
@@ -110,7 +112,8 @@ static void set_initial(memory_case *m) {
             continue;
         }
         const float *parts[2] = { NULL, NULL };
-        for (int p = 0; p < 2 && m->rule->parts[p]; p++) parts[p] = m->initial[p] + (size_t)n * m->rule->part_floats(&m->run.shape, p);
+        for (int p = 0; p < 2 && m->rule->parts[p]; p++)
+            parts[p] = m->initial[p] + (size_t)n * m->rule->part_floats(&m->run.shape, p);
         m->rule->import(&m->run.shape, &m->run.in, parts, m->states[n]);
     }
 }
@@ -163,7 +166,9 @@ static void run_forward(memory_case *m) {
     if (!m->c->broken && run_pass(m, PAL_FORWARD, &m->run)) check_outputs(m, NULL);
 }
 
-static const float *offset(pal_const_view view, int token) { return view.data ? view.data + (size_t)token * view.stride : NULL; }
+static const float *offset(pal_const_view view, int token) {
+    return view.data ? view.data + (size_t)token * view.stride : NULL;
+}
 
 /* The same numbers one token at a time, sequence after sequence. */
 static void run_steps(memory_case *m) {
@@ -196,7 +201,8 @@ static void read_upstream(memory_case *m) {
     const size_t count = (size_t)m->tokens * (size_t)m->heads * (size_t)m->dv;
     const float *dy = selftest_input(m->c, "in.dy", count);
     run->dy = (pal_const_view){ dy ? dy : selftest_floats(m->c, count), run->y.stride };
-    if (m->rule->has_variance) run->dy_var = (pal_const_view){ selftest_input(m->c, "in.dy_var", count), run->y.stride };
+    if (m->rule->has_variance)
+        run->dy_var = (pal_const_view){ selftest_input(m->c, "in.dy_var", count), run->y.stride };
     for (int p = 0; p < 2 && m->rule->parts[p]; p++) {
         char name[32];
         snprintf(name, sizeof name, "in.d%s_T", m->rule->parts[p]);
@@ -234,7 +240,8 @@ static void run_backward(memory_case *m) {
     check(m, "grad.q", NULL, grad->q.data, T * (size_t)qk);
     check(m, "grad.k", NULL, grad->k.data, T * (size_t)qk);
     check(m, "grad.v", NULL, grad->v.data, T * (size_t)v);
-    if (grad->b.data) check(m, strcmp(m->c->op, "longhorn") == 0 ? "grad.beta" : "grad.b", NULL, grad->b.data, T * (size_t)v);
+    if (grad->b.data)
+        check(m, strcmp(m->c->op, "longhorn") == 0 ? "grad.beta" : "grad.b", NULL, grad->b.data, T * (size_t)v);
     if (grad->beta.data) check(m, "grad.beta", NULL, grad->beta.data, T * (size_t)m->heads);
     if (grad->dt.data) check(m, "grad.dt", NULL, grad->dt.data, T * (size_t)m->heads);
     if (grad->g.data) check(m, "grad.g", NULL, grad->g.data, T * (size_t)m->heads);
@@ -250,24 +257,28 @@ static void run_backward(memory_case *m) {
 
 bool selftest_memory(selftest_case *c) {
     memory_case m = { .c = c, .rule = pal_memory_find(c->op) };
-    if (!m.rule || strcmp(c->op, "attention") == 0) return false; /* attention is a building block: selftest_prim runs it */
+    if (!m.rule || strcmp(c->op, "attention") == 0)
+        return false; /* attention is a building block: selftest_prim runs it */
     const pal_tensor *q = selftest_shape(c, "in.q", 4), *v = selftest_shape(c, "in.v", 4);
     if (!q || !v) return true;
     const int64_t *s = q->shape;
-    if (s[0] < 1 || s[1] < 1 || s[2] < 1 || s[3] < 1 || v->shape[3] < 1 || q->count > INT32_MAX || v->count > INT32_MAX) {
+    if (s[0] < 1 || s[1] < 1 || s[2] < 1 || s[3] < 1 || v->shape[3] < 1 || q->count > INT32_MAX ||
+        v->count > INT32_MAX) {
         selftest_break(c, "in.q and in.v must be [B,T,H,D] with every size at least 1");
         return true;
     }
     if (memcmp(v->shape, s, 3 * sizeof *s) != 0) {
-        selftest_break(c, "in.v is for %lld x %lld tokens and %lld heads, in.q for %lld x %lld and %lld", (long long)v->shape[0], (long long)v->shape[1],
-                       (long long)v->shape[2], (long long)s[0], (long long)s[1], (long long)s[2]);
+        selftest_break(c, "in.v is for %lld x %lld tokens and %lld heads, in.q for %lld x %lld and %lld",
+                       (long long)v->shape[0], (long long)v->shape[1], (long long)v->shape[2], (long long)s[0],
+                       (long long)s[1], (long long)s[2]);
         return true;
     }
     m.tokens = (int)(s[0] * s[1]);
     m.heads = (int)s[2];
     m.dk = (int)s[3];
     m.dv = (int)v->shape[3];
-    m.run.shape = (pal_memory_shape){ .tokens = m.tokens, .heads = m.heads, .key_heads = m.heads, .dk = m.dk, .dv = m.dv };
+    m.run.shape =
+        (pal_memory_shape){ .tokens = m.tokens, .heads = m.heads, .key_heads = m.heads, .dk = m.dk, .dv = m.dv };
     read_sequences(&m, (int)s[0], (int)s[1]);
     if (c->broken) return true;
     m.run.shape.sequences = m.sequences;

@@ -41,12 +41,15 @@ static void library(model_case *m, pal_status st) {
 static pal_work *make_work(model_case *m, int tokens, int sequences, bool training) {
     pal_work *work = NULL;
     if (!m->c->broken)
-        library(m, pal_work_new(&work, m->model, m->c->cx, &(pal_work_options){ .tokens = tokens, .sequences = sequences, .training = training }, &m->c->error));
+        library(m, pal_work_new(&work, m->model, m->c->cx,
+                                &(pal_work_options){ .tokens = tokens, .sequences = sequences, .training = training },
+                                &m->c->error));
     return work;
 }
 
 /* Language models predict the next label; MQAR's labels stand where they are predicted. */
-static void make_targets(const pal_model_config *config, int32_t *targets, const int32_t *labels, int rows, int length) {
+static void make_targets(const pal_model_config *config, int32_t *targets, const int32_t *labels, int rows,
+                         int length) {
     for (int r = 0; r < rows; r++, targets += length, labels += length) {
         if (config->mqar) memcpy(targets, labels, (size_t)length * sizeof *targets);
         else pal_shift_targets(targets, labels, length);
@@ -66,14 +69,16 @@ static void check_trained(model_case *m, pal_work *work, const pal_batch *batch)
         snprintf(name, sizeof name, "hidden.%d", i);
         selftest_check(c, name, NULL, pal_work_stream(work, i), T * E, m->accept);
     }
-    selftest_check(c, "layers.0.op.y", NULL, work->blocks[0].mixer.y, T * (size_t)(m->config->heads * m->config->dv), m->accept);
+    selftest_check(c, "layers.0.op.y", NULL, work->blocks[0].mixer.y, T * (size_t)(m->config->heads * m->config->dv),
+                   m->accept);
 
     pal_loss loss;
     library(m, pal_model_loss(m->model, work, batch, &loss, NULL, &c->error));
     if (c->broken) return;
     const float mean = loss.count ? (float)(loss.sum / (double)loss.count) : 0;
     selftest_check(c, "loss", NULL, &mean, 1, accept_loss);
-    library(m, pal_model_learn(m->model, work, batch, loss.count ? 1.0f / (float)loss.count : 0, &loss, NULL, &c->error));
+    library(m,
+            pal_model_learn(m->model, work, batch, loss.count ? 1.0f / (float)loss.count : 0, &loss, NULL, &c->error));
     if (c->broken) return;
     for (size_t i = 0; i < pal_model_weight_count(m->model); i++) {
         const pal_weight *w = pal_model_weight(m->model, i);
@@ -113,16 +118,19 @@ static void check_stepped(model_case *m, const int32_t *ids, int rows, int lengt
     for (int t = 0; t < length && !c->broken; t++) {
         for (int r = 0; r < rows; r++) now[r] = ids[r * length + t];
         library(m, pal_model_step(m->model, work, states, rows, now, step, &c->error));
-        for (int r = 0; r < rows; r++) memcpy(logits + ((size_t)r * (size_t)length + (size_t)t) * V, step + (size_t)r * V, V * sizeof *step);
+        for (int r = 0; r < rows; r++)
+            memcpy(logits + ((size_t)r * (size_t)length + (size_t)t) * V, step + (size_t)r * V, V * sizeof *step);
     }
     if (!c->broken) selftest_check(c, "logits", "stepped", logits, (size_t)rows * (size_t)length * V, m->accept);
     size_t floats[2] = { 0, 0 };
     const char *names[2] = { NULL, NULL };
     float *parts[2] = { NULL, NULL };
     for (int p = 0; p < 2 && !c->broken; p++)
-        if ((names[p] = pal_state_part(states[0], 0, p, &floats[p]))) parts[p] = selftest_floats(c, (size_t)rows * floats[p]);
+        if ((names[p] = pal_state_part(states[0], 0, p, &floats[p])))
+            parts[p] = selftest_floats(c, (size_t)rows * floats[p]);
     for (int r = 0; r < rows && !c->broken; r++)
-        library(m, pal_state_export(states[r], 0, parts[0] + (size_t)r * floats[0], parts[1] ? parts[1] + (size_t)r * floats[1] : NULL, &c->error));
+        library(m, pal_state_export(states[r], 0, parts[0] + (size_t)r * floats[0],
+                                    parts[1] ? parts[1] + (size_t)r * floats[1] : NULL, &c->error));
     for (int p = 0; p < 2 && !c->broken; p++) {
         char name[64];
         if (!names[p]) continue;
@@ -169,7 +177,8 @@ static void run_model(model_case *m) {
     size_t count = 0, label_count = 0;
     const pal_tensor *shape = selftest_shape(c, "input_ids", 2);
     if (!shape) return;
-    if (shape->count > 1 << 20 || shape->count == 0) return selftest_break(c, "input_ids has %zu tokens, expected 1 to 2^20", shape->count);
+    if (shape->count > 1 << 20 || shape->count == 0)
+        return selftest_break(c, "input_ids has %zu tokens, expected 1 to 2^20", shape->count);
     const int rows = (int)shape->shape[0], length = (int)shape->shape[1];
     const int32_t *ids = read_ids(c, "input_ids", &count), *labels = read_ids(c, "labels", &label_count);
     int32_t *targets = selftest_bytes(c, count * sizeof *targets);
@@ -179,7 +188,9 @@ static void run_model(model_case *m) {
     for (int r = 0; r <= rows; r++) cu[r] = r * length;
     make_targets(m->config, targets, labels, rows, length);
     pal_work *work = make_work(m, rows * length, rows, true);
-    const pal_batch batch = { .tokens = rows * length, .sequences = rows, .ids = ids, .cu_seqlens = cu, .targets = targets };
+    const pal_batch batch = {
+        .tokens = rows * length, .sequences = rows, .ids = ids, .cu_seqlens = cu, .targets = targets
+    };
     if (work) check_trained(m, work, &batch);
     pal_work_free(work);
     check_packed(m);

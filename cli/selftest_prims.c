@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Building blocks of `palimpsa selftest`: norms, convolution, rotary, attention, MLP, loss, optimiser. Sizes come from the
- * tensors, attributes from the metadata; whatever does not fit together is one sentence in the case's error. */
+/* Building blocks of `palimpsa selftest`: norms, convolution, rotary, attention, MLP, loss, optimiser. Sizes come from
+ * the tensors, attributes from the metadata; whatever does not fit together is one sentence in the case's error. */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -19,8 +19,8 @@
 #include "kernels/rotary/rotary.h"
 #include "selftest.h"
 
-/* After the first failure every helper does nothing and returns NULL or 0, so a runner may collect all it needs and look
- * at c->broken once. */
+/* After the first failure every helper does nothing and returns NULL or 0, so a runner may collect all it needs and
+ * look at c->broken once. */
 
 static const pal_tensor *find(selftest_case *c, const char *name) {
     const pal_tensor *t = pal_safetensors_find(c->file, name);
@@ -30,7 +30,8 @@ static const pal_tensor *find(selftest_case *c, const char *name) {
     }
     for (int i = 0; i < t->rank; i++)
         if (t->shape[i] < 1 || t->shape[i] > INT_MAX) {
-            selftest_break(c, "tensor '%s': dimension %d is %lld, expected 1 to %d", name, i, (long long)t->shape[i], INT_MAX);
+            selftest_break(c, "tensor '%s': dimension %d is %lld, expected 1 to %d", name, i, (long long)t->shape[i],
+                           INT_MAX);
             return NULL;
         }
     if (t->count > INT_MAX) {
@@ -75,7 +76,8 @@ static int *integers(selftest_case *c, const pal_tensor *t, long long low, long 
             value = narrow;
         } else memcpy(&value, (const char *)t->data + i * sizeof value, sizeof value);
         if ((value < low || value > high) && value != also) {
-            selftest_break(c, "tensor '%s': element %zu is %lld, expected %lld to %lld", t->name, i, (long long)value, low, high);
+            selftest_break(c, "tensor '%s': element %zu is %lld, expected %lld to %lld", t->name, i, (long long)value,
+                           low, high);
             return NULL;
         }
         x[i] = (int)value;
@@ -92,7 +94,8 @@ static double attribute(selftest_case *c, const char *key) {
         return 0;
     }
     const double value = strtod(text, &end);
-    if (end == text || *end || !isfinite(value)) selftest_break(c, "attribute '%s' is '%s', expected a number", key, text);
+    if (end == text || *end || !isfinite(value))
+        selftest_break(c, "attribute '%s' is '%s', expected a number", key, text);
     return value;
 }
 
@@ -208,7 +211,8 @@ static packing packed(selftest_case *c, const pal_tensor *t, int inner) {
         if (s.sequences < 1 || at[0] != 0 || at[s.sequences] != s.tokens)
             selftest_break(c, "in.cu_seqlens must go from 0 to the number of tokens, %d", s.tokens);
         for (int i = 0; i < s.sequences; i++)
-            if (at[i + 1] <= at[i]) selftest_break(c, "in.cu_seqlens must increase; entry %d is %d after %d", i + 1, at[i + 1], at[i]);
+            if (at[i + 1] <= at[i])
+                selftest_break(c, "in.cu_seqlens must increase; entry %d is %d after %d", i + 1, at[i + 1], at[i]);
         return s;
     }
     int *at = selftest_bytes(c, ((size_t)batch + 1) * sizeof *at);
@@ -224,8 +228,8 @@ static void run_conv(selftest_case *c) {
     const packing s = packed(c, t, 1);
     const size_t n = t->count, C = (size_t)last_axis(t), W = (size_t)last_axis(w);
     if (w->count != C * W || w->rank < 2 || W > PAL_CONV_MAX_TAPS)
-        selftest_break(c, "tensor 'in.w' must be [%zu, 1, taps] with at most %d taps; it has %d axes and %zu elements", C,
-                 PAL_CONV_MAX_TAPS, w->rank, w->count);
+        selftest_break(c, "tensor 'in.w' must be [%zu, 1, taps] with at most %d taps; it has %d axes and %zu elements",
+                       C, PAL_CONV_MAX_TAPS, w->rank, w->count);
     if (c->broken) return;
     const bool bias = pal_safetensors_find(c->file, "in.b") != NULL;
     pal_conv_args a = { .sequences = s.sequences, .cu_seqlens = s.cu_seqlens, .channels = (int)C, .taps = (int)W };
@@ -280,22 +284,32 @@ static void run_rotary(selftest_case *c) {
 
 static void run_attention(selftest_case *c) {
     const pal_memory_rule *rule = pal_memory_find("attention");
-    const pal_tensor *q = find(c, "in.q"), *k = c->broken ? NULL : find(c, "in.k"), *v = c->broken ? NULL : find(c, "in.v");
+    const pal_tensor *q = find(c, "in.q"), *k = c->broken ? NULL : find(c, "in.k"),
+                     *v = c->broken ? NULL : find(c, "in.v");
     if (c->broken) return;
     const packing s = packed(c, q, 2);
     if (c->broken) return;
     if (k->rank != q->rank || v->rank != q->rank) {
-        selftest_break(c, "in.q, in.k and in.v have %d, %d and %d axes, expected equal numbers", q->rank, k->rank, v->rank);
+        selftest_break(c, "in.q, in.k and in.v have %d, %d and %d axes, expected equal numbers", q->rank, k->rank,
+                       v->rank);
         return;
     }
-    const int dk = last_axis(q), dv = last_axis(v), heads = (int)q->shape[q->rank - 2], key_heads = (int)k->shape[k->rank - 2];
+    const int dk = last_axis(q), dv = last_axis(v), heads = (int)q->shape[q->rank - 2],
+              key_heads = (int)k->shape[k->rank - 2];
     const size_t T = (size_t)s.tokens;
-    if (k->count != T * (size_t)key_heads * (size_t)dk || last_axis(k) != dk || v->count != T * (size_t)key_heads * (size_t)dv || heads % key_heads) {
+    if (k->count != T * (size_t)key_heads * (size_t)dk || last_axis(k) != dk ||
+        v->count != T * (size_t)key_heads * (size_t)dv || heads % key_heads) {
         selftest_break(c, "in.k and in.v do not fit in.q (%d tokens, %d heads of %d)", s.tokens, heads, dk);
         return;
     }
-    pal_memory_run run = { .shape = { .sequences = s.sequences, .tokens = s.tokens, .cu_seqlens = s.cu_seqlens, .heads = heads,
-                                      .key_heads = key_heads, .dk = dk, .dv = dv, .context = s.tokens } };
+    pal_memory_run run = { .shape = { .sequences = s.sequences,
+                                      .tokens = s.tokens,
+                                      .cu_seqlens = s.cu_seqlens,
+                                      .heads = heads,
+                                      .key_heads = key_heads,
+                                      .dk = dk,
+                                      .dv = dv,
+                                      .context = s.tokens } };
     const size_t Cq = q->count / T, Ck = k->count / T, Cv = v->count / T, Co = (size_t)heads * (size_t)dv;
     const size_t forward = pal_memory_scratch_bytes(rule, c->cx, &run.shape, PAL_FORWARD);
     const size_t backward = pal_memory_scratch_bytes(rule, c->cx, &run.shape, PAL_BACKWARD);
@@ -323,7 +337,8 @@ static void run_attention(selftest_case *c) {
 }
 
 static void run_swiglu_mlp(selftest_case *c) {
-    const pal_tensor *t = find(c, "in.x"), *gate = c->broken ? NULL : find(c, "in.w_gate"), *down = c->broken ? NULL : find(c, "in.w_down");
+    const pal_tensor *t = find(c, "in.x"), *gate = c->broken ? NULL : find(c, "in.w_gate"),
+                     *down = c->broken ? NULL : find(c, "in.w_down");
     if (c->broken) return;
     const pal_context *cx = c->cx;
     const size_t e = (size_t)last_axis(t), T = t->count / e, f = gate->count / e, o = down->count / f;
@@ -332,14 +347,24 @@ static void run_swiglu_mlp(selftest_case *c) {
         return;
     }
     const int M = (int)T, E = (int)e, F = (int)f, O = (int)o;
-    const float *x = floats(c, t), *w_gate = floats(c, gate), *w_up = sized(c, "in.w_up", f * e), *w_down = floats(c, down);
+    const float *x = floats(c, t), *w_gate = floats(c, gate), *w_up = sized(c, "in.w_up", f * e),
+                *w_down = floats(c, down);
     const float *dy = upstream(c, "in.dy", T * o);
-    float *g = selftest_floats(c, T * f), *u = selftest_floats(c, T * f), *a = selftest_floats(c, T * f), *y = selftest_floats(c, T * o);
-    float *dg = selftest_floats(c, T * f), *du = selftest_floats(c, T * f), *da = selftest_floats(c, T * f), *dx = selftest_floats(c, T * e);
-    float *dw_gate = selftest_floats(c, f * e), *dw_up = selftest_floats(c, f * e), *dw_down = selftest_floats(c, o * f);
+    float *g = selftest_floats(c, T * f), *u = selftest_floats(c, T * f), *a = selftest_floats(c, T * f),
+          *y = selftest_floats(c, T * o);
+    float *dg = selftest_floats(c, T * f), *du = selftest_floats(c, T * f), *da = selftest_floats(c, T * f),
+          *dx = selftest_floats(c, T * e);
+    float *dw_gate = selftest_floats(c, f * e), *dw_up = selftest_floats(c, f * e),
+          *dw_down = selftest_floats(c, o * f);
     if (c->broken) return;
-    const pal_swiglu_args args = { .rows = T, .width = F, .gate = in_rows(g, f), .up = in_rows(u, f), .y = rows(a, f),
-                                   .dy = in_rows(da, f), .dgate = rows(dg, f), .dup = rows(du, f) };
+    const pal_swiglu_args args = { .rows = T,
+                                   .width = F,
+                                   .gate = in_rows(g, f),
+                                   .up = in_rows(u, f),
+                                   .y = rows(a, f),
+                                   .dy = in_rows(da, f),
+                                   .dgate = rows(dg, f),
+                                   .dup = rows(du, f) };
     pal_matmul(cx, PAL_KEEP, PAL_TRANSPOSE, M, F, E, x, e, w_gate, e, PAL_OVERWRITE, g, f);
     pal_matmul(cx, PAL_KEEP, PAL_TRANSPOSE, M, F, E, x, e, w_up, e, PAL_OVERWRITE, u, f);
     pal_swiglu(cx, &args);
@@ -396,31 +421,38 @@ static void run_adamw(selftest_case *c) {
     pal_adamw_step step = { .eps = attribute(c, "eps"), .weight_decay = attribute(c, "weight_decay") };
     const double clip = pal_safetensors_metadata(c->file, "clip") ? attribute(c, "clip") : 0;
     const char *betas = pal_safetensors_metadata(c->file, "betas");
-    if (!betas || sscanf(betas, " [ %lf , %lf ]", &step.beta1, &step.beta2) != 2 || !(step.beta1 >= 0 && step.beta1 < 1) ||
-        !(step.beta2 >= 0 && step.beta2 < 1))
+    if (!betas || sscanf(betas, " [ %lf , %lf ]", &step.beta1, &step.beta2) != 2 ||
+        !(step.beta1 >= 0 && step.beta1 < 1) || !(step.beta2 >= 0 && step.beta2 < 1))
         selftest_break(c, "attribute 'betas' is '%s', expected [b1, b2] in [0, 1)", betas ? betas : "missing");
     for (size_t i = 0; i < pal_safetensors_count(c->file) && !c->broken; i++) {
         const pal_tensor *t = pal_safetensors_at(c->file, i);
-        if (strncmp(t->name, "in.", 3) != 0 || strcmp(t->name, "in.lr") == 0 || strncmp(t->name, "in.grad.", 8) == 0) continue;
+        if (strncmp(t->name, "in.", 3) != 0 || strcmp(t->name, "in.lr") == 0 || strncmp(t->name, "in.grad.", 8) == 0)
+            continue;
         if (count == MAX_PARAMETERS) selftest_break(c, "more than %d parameters", MAX_PARAMETERS);
         if (!c->broken) t = find(c, t->name); /* its shape */
         if (c->broken) return;
-        params[count++] = (parameter){ .name = t->name + 3, .count = t->count, .p = floats(c, t), .m = selftest_floats(c, t->count),
-                                       .v = selftest_floats(c, t->count), .g = selftest_floats(c, t->count) };
+        params[count++] = (parameter){ .name = t->name + 3,
+                                       .count = t->count,
+                                       .p = floats(c, t),
+                                       .m = selftest_floats(c, t->count),
+                                       .v = selftest_floats(c, t->count),
+                                       .g = selftest_floats(c, t->count) };
         if (t->count > largest) largest = t->count;
     }
     double *scratch = selftest_bytes(c, (pal_sum_squares_blocks(largest)) * sizeof *scratch);
     const pal_tensor *lr = c->broken ? NULL : find(c, "in.lr");
     const float *lr32 = floats(c, lr);
     if (!c->broken && (count == 0 || lr->count > MAX_STEPS))
-        selftest_break(c, "found %d parameters and %zu steps, expected at least one and at most %d", count, lr->count, MAX_STEPS);
+        selftest_break(c, "found %d parameters and %zu steps, expected at least one and at most %d", count, lr->count,
+                       MAX_STEPS);
     for (size_t i = 0; !c->broken && i < lr->count; i++) {
         char name[256];
         double squares = 0;
         for (int k = 0; k < count; k++) {
             snprintf(name, sizeof name, "in.grad.%zu.%s", i, params[k].name);
             const pal_tensor *g = find(c, name);
-            if (g && g->count != params[k].count) selftest_break(c, "tensor '%s' has %zu elements, expected %zu", name, g->count, params[k].count);
+            if (g && g->count != params[k].count)
+                selftest_break(c, "tensor '%s' has %zu elements, expected %zu", name, g->count, params[k].count);
             if (!c->broken && pal_tensor_to_f32(g, params[k].g, &c->error)) c->broken = true;
             if (c->broken) return;
             squares += pal_sum_squares(c->cx, params[k].g, params[k].count, scratch);
@@ -446,12 +478,18 @@ static const struct {
     const char *word;
     void (*run)(selftest_case *c);
 } ops[] = {
-    { "rmsnorm_then_gate", run_rmsnorm_then_gate }, { "gate_then_rmsnorm", run_gate_then_rmsnorm },
-    { "rmsnorm", run_rmsnorm_plain },               { "layernorm", run_layernorm },
-    { "l2_clamp", run_l2_clamp },                   { "l2_eps", run_l2_eps },
-    { "conv_silu", run_conv },                      { "rotary", run_rotary },
-    { "attention_gqa", run_attention },             { "swiglu_mlp", run_swiglu_mlp },
-    { "cross_entropy", run_cross_entropy },         { "adamw", run_adamw },
+    { "rmsnorm_then_gate", run_rmsnorm_then_gate },
+    { "gate_then_rmsnorm", run_gate_then_rmsnorm },
+    { "rmsnorm", run_rmsnorm_plain },
+    { "layernorm", run_layernorm },
+    { "l2_clamp", run_l2_clamp },
+    { "l2_eps", run_l2_eps },
+    { "conv_silu", run_conv },
+    { "rotary", run_rotary },
+    { "attention_gqa", run_attention },
+    { "swiglu_mlp", run_swiglu_mlp },
+    { "cross_entropy", run_cross_entropy },
+    { "adamw", run_adamw },
 };
 
 bool selftest_prim(selftest_case *c) {

@@ -43,7 +43,8 @@ static int parse_scale(const cli_surgery *o, pal_surgery *s) {
     if (!o->b_scale) return CLI_OK;
     if (o->exact) return cli_error(CLI_USAGE, "--exact says where b_scale starts: leave out --b-scale");
     s->low = strtod(o->b_scale, &end);
-    if (end == o->b_scale || *end != ':') return cli_error(CLI_USAGE, "--b-scale '%s': expected LO:HI, as 0.1:1.0", o->b_scale);
+    if (end == o->b_scale || *end != ':')
+        return cli_error(CLI_USAGE, "--b-scale '%s': expected LO:HI, as 0.1:1.0", o->b_scale);
     const char *high = end + 1;
     s->high = strtod(high, &end);
     if (end == high || *end) return cli_error(CLI_USAGE, "--b-scale '%s': expected LO:HI, as 0.1:1.0", o->b_scale);
@@ -70,12 +71,16 @@ static int check_options(const cli_surgery *o, const cli_surgery_job *job, pal_s
     int code;
     const bool windows = pal_surgery_needs_windows(o->metaplastic);
     if ((windows || !o->no_proof) && !o->data)
-        return cli_error(CLI_USAGE, "--metaplastic %s needs --data TEXT%s", o->metaplastic, windows ? " to measure memory windows on" : " for its proof (or --no-proof)");
+        return cli_error(CLI_USAGE, "--metaplastic %s needs --data TEXT%s", o->metaplastic,
+                         windows ? " to measure memory windows on" : " for its proof (or --no-proof)");
     if ((windows || !o->no_proof) && job->tokenizer && strcmp(job->tokenizer, "none") == 0)
-        return cli_error(CLI_USAGE, "--tokenizer none: the text of --data must be tokenized; say none with --metaplastic LAYERS --no-proof only");
-    if (o->tokens && (o->tokens < LEAST_TOKENS || o->tokens > MOST_TOKENS)) return cli_error(CLI_USAGE, "--tokens expects %d to %d, found %d", LEAST_TOKENS, MOST_TOKENS, o->tokens);
+        return cli_error(CLI_USAGE, "--tokenizer none: the text of --data must be tokenized; say none with "
+                                    "--metaplastic LAYERS --no-proof only");
+    if (o->tokens && (o->tokens < LEAST_TOKENS || o->tokens > MOST_TOKENS))
+        return cli_error(CLI_USAGE, "--tokens expects %d to %d, found %d", LEAST_TOKENS, MOST_TOKENS, o->tokens);
     if (o->proof_tokens && (o->proof_tokens < LEAST_TOKENS || o->proof_tokens > MOST_TOKENS))
-        return cli_error(CLI_USAGE, "--proof-tokens expects %d to %d, found %d", LEAST_TOKENS, MOST_TOKENS, o->proof_tokens);
+        return cli_error(CLI_USAGE, "--proof-tokens expects %d to %d, found %d", LEAST_TOKENS, MOST_TOKENS,
+                         o->proof_tokens);
     if (o->rank < 0) return cli_error(CLI_USAGE, "--rank expects a number of at least 1, found %d", o->rank);
     *s = (pal_surgery){ .rank = o->rank, .seed = (uint64_t)o->seed };
     if ((code = parse_dtype(job->dtype, s))) return code;
@@ -90,7 +95,8 @@ static int read_text(theatre *t) {
     if (windows) most = o->tokens ? o->tokens : WINDOW_TOKENS;
     if (windows && o->tokens) least = o->tokens;
     if (!o->no_proof && o->proof_tokens > least) least = o->proof_tokens;
-    if (!o->no_proof && most < (o->proof_tokens ? o->proof_tokens : PROOF_TOKENS)) most = o->proof_tokens ? o->proof_tokens : PROOF_TOKENS;
+    if (!o->no_proof && most < (o->proof_tokens ? o->proof_tokens : PROOF_TOKENS))
+        most = o->proof_tokens ? o->proof_tokens : PROOF_TOKENS;
     return cli_text_ids_read(&t->text, o->data, t->job->tokenizer, t->from, least, most);
 }
 
@@ -101,7 +107,8 @@ static int open_source(theatre *t, bool loaded) {
     pal_error err;
     pal_model_close(t->from);
     t->from = NULL;
-    const pal_status st = loaded ? pal_model_open(&t->from, t->job->src, PAL_FOR_INFERENCE, t->cx, &err) : pal_model_open_unloaded(&t->from, t->job->src, PAL_FOR_INFERENCE, &err);
+    const pal_status st = loaded ? pal_model_open(&t->from, t->job->src, PAL_FOR_INFERENCE, t->cx, &err)
+                                 : pal_model_open_unloaded(&t->from, t->job->src, PAL_FOR_INFERENCE, &err);
     if (st) return cli_fail(&err);
     t->config = t->from->config;
     return CLI_OK;
@@ -145,8 +152,10 @@ static int prove(theatre *t) {
     cli_watch_end(&t->watch);
     t->proof_s = cli_seconds() - start;
     if (!st && t->o->exact && !(t->proof.on <= PAL_PROOF_EXACT))
-        return cli_error(CLI_FAILED, "--exact: plasticity moves logits by %.3g of the largest, more than the %g of rounding; instead of --exact, say --b-scale LO:HI with numbers below %g", t->proof.on, PAL_PROOF_EXACT,
-                         PAL_B_SCALE_EXACT);
+        return cli_error(CLI_FAILED,
+                         "--exact: plasticity moves logits by %.3g of the largest, more than the %g of rounding; "
+                         "instead of --exact, say --b-scale LO:HI with numbers below %g",
+                         t->proof.on, PAL_PROOF_EXACT, PAL_B_SCALE_EXACT);
     if (!st) return CLI_OK;
     if (st == PAL_E_FORMAT && t->surgery.convert && t->surgery.dtype != PAL_F32)
         return cli_error(CLI_FAILED, "%s; --dtype rounds the weights: leave it out, or convert SRC first", err.text);
@@ -161,14 +170,18 @@ static void list_layers(const theatre *t, char *out, size_t size) {
 }
 
 /* Updates until a gate that started at the limit is where others start. */
-static double updates_to_open(const theatre *t) { return round((PAL_B_SCALE_LOW - PAL_B_SCALE_EXACT) / (recipe_rate(t->from) * recipe_factor)); }
+static double updates_to_open(const theatre *t) {
+    return round((PAL_B_SCALE_LOW - PAL_B_SCALE_EXACT) / (recipe_rate(t->from) * recipe_factor));
+}
 
 static void report_proof(const theatre *t) {
     const pal_proof *p = &t->proof;
-    printf("proof over %d tokens (%.1f s): with plasticity off, logits differ from those of %s by at most %.3g of the largest (accepted: %g)\n", p->tokens, t->proof_s, t->job->src,
-           p->off, PAL_PROOF_ACCEPT);
-    printf("fresh plasticity moves them by at most %.3g; another token becomes the likeliest at %d of %d positions; loss %.4f before, %.4f now\n", p->on, p->moved, p->tokens,
-           p->loss_source, p->loss_on);
+    printf("proof over %d tokens (%.1f s): with plasticity off, logits differ from those of %s by at most %.3g of the "
+           "largest (accepted: %g)\n",
+           p->tokens, t->proof_s, t->job->src, p->off, PAL_PROOF_ACCEPT);
+    printf("fresh plasticity moves them by at most %.3g; another token becomes the likeliest at %d of %d positions; "
+           "loss %.4f before, %.4f now\n",
+           p->on, p->moved, p->tokens, p->loss_source, p->loss_on);
 }
 
 static void report(const theatre *t) {
@@ -176,13 +189,16 @@ static void report(const theatre *t) {
     list_layers(t, layers, sizeof layers);
     if (t->windows.layers) printf("memory windows over %d tokens: %.1f s\n", t->windows.tokens, t->window_s);
     for (int r = 0; r < t->windows.layers; r++)
-        if (t->surgery.layers[t->windows.order[r]]) printf("  layer %d: median N_t %.4g\n", t->windows.order[r], t->windows.median[t->windows.order[r]]);
+        if (t->surgery.layers[t->windows.order[r]])
+            printf("  layer %d: median N_t %.4g\n", t->windows.order[r], t->windows.median[t->windows.order[r]]);
     printf("metaplastic layers: %s\n", layers);
     printf("wrote %s in %.1f s%s\n", t->job->dst, t->write_s, t->attached.tokenizer ? "" : "; no tokenizer");
     if (!t->o->no_proof) report_proof(t);
     if (t->o->exact)
-        printf("b_scale starts at %g; at the rate of 'train --recipe metaplastic-exact' (%g, for b_scale %g) it reaches %g, the usual start, after about %.0f updates\n", PAL_B_SCALE_EXACT,
-               recipe_rate(t->from), recipe_rate(t->from) * recipe_factor, PAL_B_SCALE_LOW, updates_to_open(t));
+        printf("b_scale starts at %g; at the rate of 'train --recipe metaplastic-exact' (%g, for b_scale %g) it "
+               "reaches %g, the usual start, after about %.0f updates\n",
+               PAL_B_SCALE_EXACT, recipe_rate(t->from), recipe_rate(t->from) * recipe_factor, PAL_B_SCALE_LOW,
+               updates_to_open(t));
 }
 
 static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
@@ -192,12 +208,16 @@ static int report_json(const theatre *t) {
     json_t *layers = json_array();
     for (int i = 0; i < t->config.layers; i++)
         if (t->surgery.layers[i]) json_array_append_new(layers, json_integer(i));
-    json_t *root = json_pack("{s:s, s:s, s:s, s:o, s:b, s:f, s:f}", "source", t->job->src, "target", t->job->dst, "layout", "palimpsa", "metaplastic_layers", layers, "tokenizer",
+    json_t *root = json_pack("{s:s, s:s, s:s, s:o, s:b, s:f, s:f}", "source", t->job->src, "target", t->job->dst,
+                             "layout", "palimpsa", "metaplastic_layers", layers, "tokenizer",
                              t->attached.tokenizer != NULL, "windows_s", t->window_s, "write_s", t->write_s);
     if (t->o->exact) json_object_set_new(root, "updates_to_open", json_integer((json_int_t)updates_to_open(t)));
     if (!t->o->no_proof)
-        json_object_set_new(root, "proof", json_pack("{s:i, s:f, s:f, s:f, s:o, s:i, s:o, s:o}", "tokens", p->tokens, "seconds", t->proof_s, "accepted", PAL_PROOF_ACCEPT, "off", p->off, "on",
-                                                     number(p->on), "moved", p->moved, "loss_before", number(p->loss_source), "loss_now", number(p->loss_on)));
+        json_object_set_new(root, "proof",
+                            json_pack("{s:i, s:f, s:f, s:f, s:o, s:i, s:o, s:o}", "tokens", p->tokens, "seconds",
+                                      t->proof_s, "accepted", PAL_PROOF_ACCEPT, "off", p->off, "on", number(p->on),
+                                      "moved", p->moved, "loss_before", number(p->loss_source), "loss_now",
+                                      number(p->loss_on)));
     const bool written = json_dumpf(root, stdout, JSON_INDENT(2)) == 0;
     putchar('\n');
     json_decref(root);
@@ -209,12 +229,14 @@ static int operate(theatre *t) {
     int code;
     if (pal_target_is_free(t->job->dst, true, &err)) return cli_fail(&err);
     if ((code = open_source(t, false))) return code;
-    if (!pal_surgery_needs_windows(t->o->metaplastic) && (code = choose(t))) return code; /* before the text, which takes longer to read */
+    if (!pal_surgery_needs_windows(t->o->metaplastic) && (code = choose(t)))
+        return code; /* before the text, which takes longer to read */
     if ((code = read_text(t))) return code;
     if (pal_surgery_needs_windows(t->o->metaplastic) && (code = choose(t))) return code;
     t->surgery.go_on = cli_watch_go_on;
     t->surgery.user = &t->watch;
-    if (pal_attachment_find(&t->attached, &t->from->source, t->job->tokenizer, (size_t)t->config.vocab_rows, &err)) return cli_fail(&err);
+    if (pal_attachment_find(&t->attached, &t->from->source, t->job->tokenizer, (size_t)t->config.vocab_rows, &err))
+        return cli_fail(&err);
     cli_watch_begin(&t->watch); /* what was written aside is removed first */
     const double start = cli_seconds();
     if (pal_surgery_write(&t->writer, t->job->dst, t->from, &t->surgery, t->cx, &err)) return fail(t, &err);

@@ -12,16 +12,21 @@ typedef struct cli_surgery {
     int64_t seed;
     bool exact, no_proof;
 } cli_surgery;
-#define CLI_SURGERY_OPTIONS(s)                                                                                                             \
-    { "metaplastic", OPT_TEXT, &(s).metaplastic, "LAYERS", "surgery: top:K (longest memory windows), all, or 0,5,7 become metaplastic" },   \
-    { "data", OPT_TEXT, &(s).data, "TEXT", "surgery: a text file for the windows and the proof" },                                          \
-    { "tokens", OPT_INT, &(s).tokens, "N", "surgery: tokens of TEXT for the windows (default: at most 4096)" },                             \
-    { "proof-tokens", OPT_INT, &(s).proof_tokens, "N", "surgery: tokens of TEXT for the proof (default: at most 256)" },                    \
-    { "rank", OPT_INT, &(s).rank, "R", "surgery: rank of new importance gates (default: the model's, else hidden/16)" },                    \
-    { "b-scale", OPT_TEXT, &(s).b_scale, "LO:HI", "surgery: where b_scale starts, before softplus (default 0.1:1.0)" },                     \
-    { "exact", OPT_FLAG, &(s).exact, NULL, "surgery: start at the Mamba2 limit, equal to SRC up to rounding" },                             \
-    { "seed", OPT_LONG, &(s).seed, "N", "surgery: of the new weights (default 1)" },                                                        \
-    { "no-proof", OPT_FLAG, &(s).no_proof, NULL, "surgery: do not compare DST with SRC" }
+#define CLI_SURGERY_OPTIONS(s)                                                                                      \
+    { "metaplastic", OPT_TEXT, &(s).metaplastic, "LAYERS",                                                          \
+      "surgery: top:K (longest memory windows), all, or 0,5,7 become metaplastic" },                                \
+        { "data", OPT_TEXT, &(s).data, "TEXT", "surgery: a text file for the windows and the proof" },              \
+        { "tokens", OPT_INT, &(s).tokens, "N", "surgery: tokens of TEXT for the windows (default: at most 4096)" }, \
+        { "proof-tokens", OPT_INT, &(s).proof_tokens, "N",                                                          \
+          "surgery: tokens of TEXT for the proof (default: at most 256)" },                                         \
+        { "rank", OPT_INT, &(s).rank, "R",                                                                          \
+          "surgery: rank of new importance gates (default: the model's, else hidden/16)" },                         \
+        { "b-scale", OPT_TEXT, &(s).b_scale, "LO:HI",                                                               \
+          "surgery: where b_scale starts, before softplus (default 0.1:1.0)" },                                     \
+        { "exact", OPT_FLAG, &(s).exact, NULL, "surgery: start at the Mamba2 limit, equal to SRC up to rounding" }, \
+        { "seed", OPT_LONG, &(s).seed, "N", "surgery: of the new weights (default 1)" }, {                          \
+        "no-proof", OPT_FLAG, &(s).no_proof, NULL, "surgery: do not compare DST with SRC"                           \
+    }
 
 typedef struct cli_surgery_job {
     const char *src, *dst;
@@ -31,7 +36,10 @@ typedef struct cli_surgery_job {
 } cli_surgery_job;
 
 /* What goes with --metaplastic only. */
-static inline bool cli_surgery_stray(const cli_surgery *s) { return !s->metaplastic && (s->data || s->b_scale || s->tokens || s->proof_tokens || s->rank || s->exact || s->no_proof); }
+static inline bool cli_surgery_stray(const cli_surgery *s) {
+    return !s->metaplastic &&
+           (s->data || s->b_scale || s->tokens || s->proof_tokens || s->rank || s->exact || s->no_proof);
+}
 /* Returns an exit code. */
 int cli_operate(const cli_surgery *options, const cli_surgery_job *job);
 

@@ -31,10 +31,10 @@ typedef struct {
 typedef struct {
     const char *out;
     word_list models, rates, seeds;
-    const char *search;   /* stages of the search for a rate, or NULL */
-    const char *train;    /* file of options for train, or NULL */
+    const char *search;    /* stages of the search for a rate, or NULL */
+    const char *train;     /* file of options for train, or NULL */
     json_t *train_options; /* what it holds */
-    const char **extra;   /* further arguments for train */
+    const char **extra;    /* further arguments for train */
     int extra_count, jobs, threads;
     char threads_text[16];
     sweep_run *runs;

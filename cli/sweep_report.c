@@ -37,9 +37,7 @@ static const sweep_run *longest_run(const sweep *s) {
     return longest;
 }
 
-int sweep_stages(const sweep *s) {
-    return longest_run(s)->stages;
-}
+int sweep_stages(const sweep *s) { return longest_run(s)->stages; }
 
 int sweep_best_rate(const sweep *s, int model) {
     const int stages = sweep_stages(s);
@@ -86,12 +84,23 @@ int sweep_draw(const sweep *s) {
         for (int m = 0; m < models; m++) {
             summary *x = &kept[k * models + m];
             *x = summarise(s, m, sweep_best_rate(s, m), k);
-            bars[k * models + m] = (pal_bar){ .value = x->mean, .error = x->deviation, .dots = x->values, .dot_count = (size_t)x->count };
+            bars[k * models + m] =
+                (pal_bar){ .value = x->mean, .error = x->deviation, .dots = x->values, .dot_count = (size_t)x->count };
         }
     }
-    const pal_panel panel = { .kind = PAL_PANEL_BARS, .y = { .label = "test accuracy", .fixed = true, .min = 0, .max = 1 },
-                              .bars = { .groups = groups, .group_count = (size_t)stages, .names = s->models.entry, .name_count = (size_t)models, .bars = bars } };
-    const pal_figure figure = { .title = "Multi-query associative recall", .panels = &panel, .panel_count = 1, .columns = 1, .width = 240 + 60 * stages * models, .height = 420 };
+    const pal_panel panel = { .kind = PAL_PANEL_BARS,
+                              .y = { .label = "test accuracy", .fixed = true, .min = 0, .max = 1 },
+                              .bars = { .groups = groups,
+                                        .group_count = (size_t)stages,
+                                        .names = s->models.entry,
+                                        .name_count = (size_t)models,
+                                        .bars = bars } };
+    const pal_figure figure = { .title = "Multi-query associative recall",
+                                .panels = &panel,
+                                .panel_count = 1,
+                                .columns = 1,
+                                .width = 240 + 60 * stages * models,
+                                .height = 420 };
     pal_error err;
     int code;
     if ((code = sweep_join(path, s->out, "results.svg"))) return code;

@@ -17,7 +17,9 @@ int sweep_find(const word_list *list, const char *word) {
 }
 
 int sweep_join(char path[SWEEP_PATH], const char *folder, const char *name) {
-    return snprintf(path, SWEEP_PATH, "%s/%s", folder, name) < SWEEP_PATH ? CLI_OK : cli_error(CLI_USAGE, "%s/%s: the path is too long", folder, name);
+    return snprintf(path, SWEEP_PATH, "%s/%s", folder, name) < SWEEP_PATH
+               ? CLI_OK
+               : cli_error(CLI_USAGE, "%s/%s: the path is too long", folder, name);
 }
 
 void sweep_run_name(const sweep *s, const sweep_run *r, char name[256]) {
@@ -45,8 +47,9 @@ static json_t *describe(const sweep *s) {
     }
     json_t *extra = json_array();
     for (int i = 0; i < s->extra_count; i++) json_array_append_new(extra, json_string(s->extra[i]));
-    json_t *out = json_pack("{s:o, s:o, s:o, s:o, s:o, s:i}", "models", lists[0], "lrs", lists[1], "seeds", lists[2], "train", s->train_options ? json_incref(s->train_options) : json_null(),
-                            "options", extra, "threads", s->threads);
+    json_t *out = json_pack("{s:o, s:o, s:o, s:o, s:o, s:i}", "models", lists[0], "lrs", lists[1], "seeds", lists[2],
+                            "train", s->train_options ? json_incref(s->train_options) : json_null(), "options", extra,
+                            "threads", s->threads);
     if (s->search) json_object_set_new(out, "search", json_string(s->search));
     return out;
 }
@@ -81,8 +84,10 @@ int sweep_check_description(const sweep *s) {
     json_t *value;
     json_object_foreach(mine, key, value) {
         if (code || json_equal(value, json_object_get(stored, key))) continue;
-        char *before = json_dumps(json_object_get(stored, key), JSON_ENCODE_ANY), *after = json_dumps(value, JSON_ENCODE_ANY);
-        code = cli_error(CLI_USAGE, "%s: this sweep cannot go on under another configuration: %s was %s, now %s", path, key, before ? before : "not set", after);
+        char *before = json_dumps(json_object_get(stored, key), JSON_ENCODE_ANY),
+             *after = json_dumps(value, JSON_ENCODE_ANY);
+        code = cli_error(CLI_USAGE, "%s: this sweep cannot go on under another configuration: %s was %s, now %s", path,
+                         key, before ? before : "not set", after);
         free(before);
         free(after);
     }
@@ -98,14 +103,12 @@ static void print_results(FILE *to, const sweep *s) {
     for (size_t i = 0; i < s->count; i++)
         for (int k = 0; k < s->runs[i].stages; k++) {
             const sweep_run *r = &s->runs[i];
-            fprintf(to, "%s,%s,%s,%d,%d,%d,%.6f,%lld\n", s->models.entry[r->model], s->rates.entry[r->rate], s->seeds.entry[r->seed], k + 1, r->length[k],
-                    r->pairs[k], r->accuracy[k], r->steps[k]);
+            fprintf(to, "%s,%s,%s,%d,%d,%d,%.6f,%lld\n", s->models.entry[r->model], s->rates.entry[r->rate],
+                    s->seeds.entry[r->seed], k + 1, r->length[k], r->pairs[k], r->accuracy[k], r->steps[k]);
         }
 }
 
-int sweep_write_results(const sweep *s) {
-    return sweep_write(s, "results.csv", print_results);
-}
+int sweep_write_results(const sweep *s) { return sweep_write(s, "results.csv", print_results); }
 
 /* Rows of an earlier start. Rows of runs outside the grid cannot be there: sweep.json was compared first. */
 int sweep_read_results(sweep *s) {
@@ -120,8 +123,9 @@ int sweep_read_results(sweep *s) {
         double accuracy;
         long long steps;
         if (++number == 1) continue;
-        if (sscanf(line, "%255[^,],%63[^,],%63[^,],%d,%d,%d,%lf,%lld", model, rate, seed, &stage, &length, &pairs, &accuracy, &steps) != 8 || stage < 1 ||
-            stage > SWEEP_STAGES) {
+        if (sscanf(line, "%255[^,],%63[^,],%63[^,],%d,%d,%d,%lf,%lld", model, rate, seed, &stage, &length, &pairs,
+                   &accuracy, &steps) != 8 ||
+            stage < 1 || stage > SWEEP_STAGES) {
             code = cli_error(CLI_USAGE, "%s: line %d is not a row of this table", path, number);
             break;
         }

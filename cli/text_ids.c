@@ -40,7 +40,8 @@ static pal_status encode(pal_ids *ids, const pal_tokenizer *tok, const pal_map *
     return st;
 }
 
-int cli_text_ids_read(cli_text_ids *out, const char *path, const char *tokenizer, const pal_model *model, int least, int most) {
+int cli_text_ids_read(cli_text_ids *out, const char *path, const char *tokenizer, const pal_model *model, int least,
+                      int most) {
     const int vocab = pal_model_config_of(model)->vocab;
     pal_tokenizer *tok = NULL;
     pal_map map = { 0 };
@@ -52,7 +53,8 @@ int cli_text_ids_read(cli_text_ids *out, const char *path, const char *tokenizer
     if (!st) st = pal_map_open(&map, path, &err);
     if (!st && map.size) st = encode(&ids, tok, &map, most, &err);
     if (st) code = cli_fail(&err);
-    else if (ids.count < (size_t)least) code = cli_error(CLI_USAGE, "%s: the text has %zu tokens, expected at least %d", path, ids.count, least);
+    else if (ids.count < (size_t)least)
+        code = cli_error(CLI_USAGE, "%s: the text has %zu tokens, expected at least %d", path, ids.count, least);
     if (!code) {
         out->count = ids.count < (size_t)most ? (int)ids.count : most;
         out->ids = malloc((size_t)out->count * sizeof *out->ids);
@@ -60,7 +62,9 @@ int cli_text_ids_read(cli_text_ids *out, const char *path, const char *tokenizer
     }
     for (int i = 0; i < out->count && !code; i++) {
         if (ids.data[i] >= (uint32_t)vocab)
-            code = cli_error(CLI_USAGE, "%s: token %d is id %u, but the model's vocabulary has 0 to %d; is this its tokenizer?", path, i, (unsigned)ids.data[i], vocab - 1);
+            code = cli_error(CLI_USAGE,
+                             "%s: token %d is id %u, but the model's vocabulary has 0 to %d; is this its tokenizer?",
+                             path, i, (unsigned)ids.data[i], vocab - 1);
         else out->ids[i] = (int32_t)ids.data[i];
     }
     pal_ids_free(&ids);

@@ -14,7 +14,8 @@ typedef struct cli_text_ids {
 
 /* At most `most` ids of the file at `path`, of which `least` are needed. tokenizer NULL: the one that lies with the
  * model (which may be unloaded). Returns CLI_OK, or prints one sentence and returns an exit code. */
-int cli_text_ids_read(cli_text_ids *out, const char *path, const char *tokenizer, const pal_model *model, int least, int most);
+int cli_text_ids_read(cli_text_ids *out, const char *path, const char *tokenizer, const pal_model *model, int least,
+                      int most);
 void cli_text_ids_free(cli_text_ids *text);
 
 #endif

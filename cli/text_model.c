@@ -30,20 +30,27 @@ static int open_tokenizer(text_model *m, const char *path, const char *tokenizer
         tokenizer = m->model->source.path; /* a GGUF file holds its own; of a run directory: the checkpoint's */
     if (!tokenizer && has_tokenizer(path)) tokenizer = path;
     if (!tokenizer && fallback && has_tokenizer(fallback)) tokenizer = fallback;
-    if (!tokenizer) return cli_error(CLI_USAGE, "%s: there is no tokenizer in this directory; name one with --tokenizer", path);
+    if (!tokenizer)
+        return cli_error(CLI_USAGE, "%s: there is no tokenizer in this directory; name one with --tokenizer", path);
     if (pal_tokenizer_open(&m->tokenizer, tokenizer, &err)) return cli_fail(&err);
     const size_t ids = pal_tokenizer_size(m->tokenizer), vocab = (size_t)pal_model_config_of(m->model)->vocab;
     if (ids > vocab)
-        return cli_error(CLI_USAGE, "%s: the model's vocabulary has %zu tokens, but the tokenizer %s has %zu ids: they do not belong together", path, vocab, tokenizer, ids);
+        return cli_error(
+            CLI_USAGE,
+            "%s: the model's vocabulary has %zu tokens, but the tokenizer %s has %zu ids: they do not belong together",
+            path, vocab, tokenizer, ids);
     if (ids < vocab / 4 * 3 && !quiet)
-        pal_warn("%s: the model's vocabulary has %zu tokens, the tokenizer %s only %zu ids: do they belong together?", path, vocab, tokenizer, ids);
+        pal_warn("%s: the model's vocabulary has %zu tokens, the tokenizer %s only %zu ids: do they belong together?",
+                 path, vocab, tokenizer, ids);
     return pal_tokenizer_scratch_new(&m->scratch, m->tokenizer, &err) ? cli_fail(&err) : CLI_OK;
 }
 
-int text_model_open(text_model *m, const char *path, const char *tokenizer, const char *fallback, const pal_context *cx) {
+int text_model_open(text_model *m, const char *path, const char *tokenizer, const char *fallback,
+                    const pal_context *cx) {
     pal_error err;
     *m = (text_model){ 0 };
-    const pal_status st = cx ? pal_model_open(&m->model, path, PAL_FOR_INFERENCE, cx, &err) : pal_model_open_unloaded(&m->model, path, PAL_FOR_INFERENCE, &err);
+    const pal_status st = cx ? pal_model_open(&m->model, path, PAL_FOR_INFERENCE, cx, &err)
+                             : pal_model_open_unloaded(&m->model, path, PAL_FOR_INFERENCE, &err);
     const int code = st ? cli_fail(&err) : open_tokenizer(m, path, tokenizer, fallback, !cx);
     if (code) text_model_close(m);
     return code;
@@ -70,7 +77,8 @@ int text_read(const char *path, pal_bytes *text) {
         if (!got) break;
         text->size += got;
     }
-    if (!code && ferror(file)) code = cli_error(CLI_USAGE, "%s: cannot read: %s", file == stdin ? "standard input" : path, strerror(errno));
+    if (!code && ferror(file))
+        code = cli_error(CLI_USAGE, "%s: cannot read: %s", file == stdin ? "standard input" : path, strerror(errno));
     if (file != stdin) fclose(file);
     return code;
 }

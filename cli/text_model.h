@@ -11,10 +11,11 @@ typedef struct text_model {
     pal_tokenizer_scratch *scratch;
 } text_model;
 
-/* The model, with `tokenizer` or, when that is NULL, the one whose files stand beside it, or else in `fallback`. Prints a sentence and returns an
- * exit code when there is none, or when it has more ids than the model knows. Without a context the weights are not read: for a look
- * before the work. */
-int text_model_open(text_model *out, const char *path, const char *tokenizer, const char *fallback, const pal_context *cx);
+/* The model, with `tokenizer` or, when that is NULL, the one whose files stand beside it, or else in `fallback`. Prints
+ * a sentence and returns an exit code when there is none, or when it has more ids than the model knows. Without a
+ * context the weights are not read: for a look before the work. */
+int text_model_open(text_model *out, const char *path, const char *tokenizer, const char *fallback,
+                    const pal_context *cx);
 void text_model_close(text_model *m);
 
 /* A whole file, or standard input for "-"; appended. */

@@ -37,11 +37,12 @@ typedef struct train_text {
     pal_shards *train[PAL_SOURCES], *valid[PAL_SOURCES];
     pal_tokenizer *tokenizer;
     pal_tokenizer *asked, *own; /* those of --tokenizer and of --model, which the data must fit; may be NULL */
-    pal_ids mark; /* where responses begin, when pairs are trained on */
+    pal_ids mark;               /* where responses begin, when pairs are trained on */
     pal_text_task *task;
 } train_text;
 
-/* Whether --model names files. A preset of the same name (mamba2-130m) is meant, unless a checkpoint lies in that directory. */
+/* Whether --model names files. A preset of the same name (mamba2-130m) is meant, unless a checkpoint lies in that
+ * directory. */
 bool train_starts_from_files(const char *model);
 
 /* Defaults of task text, before options are read: what depends on the model and the data stays 0. */

@@ -12,7 +12,8 @@ typedef struct cli_watch {
 
 double cli_seconds(void); /* of a clock that only goes forward */
 
-/* From now on SIGINT, SIGTERM and SIGHUP (unless it is ignored) do not end the process; cli_watch_go_on tells instead. */
+/* From now on SIGINT, SIGTERM and SIGHUP (unless it is ignored) do not end the process; cli_watch_go_on tells instead.
+ */
 void cli_watch_begin(cli_watch *watch);
 bool cli_watch_go_on(void *watch, size_t done, size_t total); /* to be called now and then; false: stop */
 bool cli_watch_stopped(void);

@@ -17,7 +17,9 @@ void windows_print(const pal_windows *w, const pal_model_config *config, const b
     for (int r = 0; r < w->layers; r++) {
         const int i = w->order[r];
         if (isnan(w->median[i])) printf("     -  %5d  %-10s           -\n", i, pal_model_layer_rule(config, i));
-        else printf("  %4d  %5d  %-10s  %10.4g%s\n", r + 1, i, pal_model_layer_rule(config, i), w->median[i], chosen[i] ? "  chosen" : "");
+        else
+            printf("  %4d  %5d  %-10s  %10.4g%s\n", r + 1, i, pal_model_layer_rule(config, i), w->median[i],
+                   chosen[i] ? "  chosen" : "");
     }
     printf("chosen layers:");
     for (int i = 0, n = 0; i < w->layers; i++)
@@ -32,7 +34,8 @@ void windows_json(const pal_windows *w, const pal_model_config *config, const bo
     for (int i = 0; i < w->layers; i++) {
         int r = 0;
         while (w->order[r] != i) r++;
-        json_array_append_new(layers, json_pack("{s:i, s:s, s:o, s:o}", "layer", i, "rule", pal_model_layer_rule(config, i), "median_n_t", number(w->median[i]),
+        json_array_append_new(layers, json_pack("{s:i, s:s, s:o, s:o}", "layer", i, "rule",
+                                                pal_model_layer_rule(config, i), "median_n_t", number(w->median[i]),
                                                 "rank", isnan(w->median[i]) ? json_null() : json_integer(r + 1)));
         if (chosen[i]) json_array_append_new(list, json_integer(i));
     }
@@ -81,20 +84,35 @@ int windows_draw(const pal_windows *w, const bool *chosen, const char *title, co
             at[n] = i;
             medians[n] = w->median[i];
             other += pass == 0;
-            series[n] = (pal_series){ .label = pass ? "chosen layers" : "other layers", .x = x, .y = y, .count = curve(w, i, x, y, stretch), .colour = pass ? CHOSEN : OTHERS };
+            series[n] = (pal_series){ .label = pass ? "chosen layers" : "other layers",
+                                      .x = x,
+                                      .y = y,
+                                      .count = curve(w, i, x, y, stretch),
+                                      .colour = pass ? CHOSEN : OTHERS };
             n++;
         }
     dots[0] = (pal_series){ .x = at, .y = medians, .count = other, .colour = OTHERS, .points = true, .bare = true };
-    dots[1] = (pal_series){ .x = at + other, .y = medians + other, .count = layers - other, .colour = CHOSEN, .points = true, .bare = true };
+    dots[1] = (pal_series){
+        .x = at + other, .y = medians + other, .count = layers - other, .colour = CHOSEN, .points = true, .bare = true
+    };
     const pal_panel panels[2] = {
-        { .kind = PAL_PANEL_LINES, .title = "by position", .x = { .label = "token position" }, .y = { .label = "N_t, median over heads", .log = true },
+        { .kind = PAL_PANEL_LINES,
+          .title = "by position",
+          .x = { .label = "token position" },
+          .y = { .label = "N_t, median over heads", .log = true },
           .lines = { .series = series, .series_count = layers } },
-        { .kind = PAL_PANEL_LINES, .title = "by layer", .x = { .label = "layer", .fixed = true, .min = -0.5, .max = w->layers - 0.5 }, .y = { .label = "N_t, median over heads and tokens", .log = true },
+        { .kind = PAL_PANEL_LINES,
+          .title = "by layer",
+          .x = { .label = "layer", .fixed = true, .min = -0.5, .max = w->layers - 0.5 },
+          .y = { .label = "N_t, median over heads and tokens", .log = true },
           .lines = { .series = dots, .series_count = 2 } },
     };
-    const pal_figure figure = { .title = title, .panels = panels, .panel_count = 2, .columns = 2, .width = 980, .height = 420 };
+    const pal_figure figure = {
+        .title = title, .panels = panels, .panel_count = 2, .columns = 2, .width = 980, .height = 420
+    };
     pal_error err;
-    const pal_status st = ends_with(path, ".svg") ? pal_figure_write_svg(&figure, path, &err) : pal_figure_write_png(&figure, 2, path, &err);
+    const pal_status st = ends_with(path, ".svg") ? pal_figure_write_svg(&figure, path, &err)
+                                                  : pal_figure_write_png(&figure, 2, path, &err);
     free(numbers), free(series);
     return st ? cli_fail_writing(&err) : CLI_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Checkpoints from one layout to another, tensor by tensor: memory does not grow with the model, and the target is there
- * whole or not at all. docs/formats.md tells what each layout can hold. */
+/* Checkpoints from one layout to another, tensor by tensor: memory does not grow with the model, and the target is
+ * there whole or not at all. docs/formats.md tells what each layout can hold. */
 #ifndef PALIMPSA_CONVERT_H
 #define PALIMPSA_CONVERT_H
 
@@ -14,7 +14,8 @@ extern "C" {
 #endif
 
 typedef enum pal_layout {
-    PAL_LAYOUT_PALIMPSA,  /* a directory as this library saves it; Mamba2 becomes a meta_mamba2 without metaplastic layers */
+    PAL_LAYOUT_PALIMPSA,  /* a directory as this library saves it; Mamba2 becomes a meta_mamba2 without metaplastic
+                             layers */
     PAL_LAYOUT_HF_MAMBA2, /* a directory for Hugging Face's Mamba2 class */
     PAL_LAYOUT_OFFICIAL,  /* a directory with the configuration and the names of state-spaces, in safetensors */
     PAL_LAYOUT_GGUF,      /* one file, architecture mamba2 */
@@ -27,7 +28,8 @@ typedef struct pal_convert_options {
     pal_layout to;
     const char *dtype;     /* "f32", "bf16", "f16" or, for GGUF, "q8_0"; NULL: of each tensor as it is */
     const char *tokenizer; /* as for pal_tokenizer_open; NULL: the source's own; "none": leave it out */
-    bool (*progress)(void *user, size_t done, size_t total); /* bytes written; false stops and leaves nothing; may be NULL */
+    bool (*progress)(void *user, size_t done,
+                     size_t total); /* bytes written; false stops and leaves nothing; may be NULL */
     void *user;
 } pal_convert_options;
 
@@ -39,7 +41,8 @@ typedef struct pal_converted {
 
 /* source: anything that pal_model_open opens. target: must not exist (a directory may, if it is empty). report may be
  * NULL. A model that the layout cannot hold is refused with the reason. */
-PAL_API pal_status pal_convert(const char *source, const char *target, const pal_convert_options *options, pal_converted *report, pal_error *err);
+PAL_API pal_status pal_convert(const char *source, const char *target, const pal_convert_options *options,
+                               pal_converted *report, pal_error *err);
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory rules: the rows of the paper's table behind one interface.
  *
- * A rule turns queries, keys, values and gates into outputs by way of a memory of fixed size. Every rule offers the same
- * functions, so a caller names a rule and need not know which one it drives:
+ * A rule turns queries, keys, values and gates into outputs by way of a memory of fixed size. Every rule offers the
+ * same functions, so a caller names a rule and need not know which one it drives:
  *
  *     forward   a packed batch of sequences, from given or default initial memories
  *     backward  gradients for every input, parameter and initial memory
@@ -57,9 +57,9 @@ typedef struct pal_memory_shape {
     int tokens;            /* T, all sequences together; a step has T = N */
     const int *cu_seqlens; /* N+1 numbers: 0 .. T, strictly increasing. A step ignores it */
     int heads;             /* H, heads of the memory and of y */
-    int key_heads;         /* heads of q and k (attention: of k and v), a divisor of H; head h reads key head h*key_heads/H */
-    int dk, dv;            /* channels per head of q, k and of v */
-    int context;           /* attention only: how many tokens one sequence's state can hold */
+    int key_heads; /* heads of q and k (attention: of k and v), a divisor of H; head h reads key head h*key_heads/H */
+    int dk, dv;    /* channels per head of q, k and of v */
+    int context;   /* attention only: how many tokens one sequence's state can hold */
 } pal_memory_shape;
 
 /* T rows each; channels per row in brackets. What a rule does not read may be left out. */
@@ -73,7 +73,8 @@ typedef struct pal_memory_inputs {
     const float *A, *Ip;  /* (H) palimpsa: forgetting rate, prior importance > 0 */
     const float *lam;     /* (H*dk) mesa: prior precision > 0 */
     float scale;          /* of the query */
-    float mesa_tolerance; /* mesa: 0 solves exactly, > 0 by conjugate gradient until the residual falls below this fraction */
+    float mesa_tolerance; /* mesa: 0 solves exactly, > 0 by conjugate gradient until the residual falls below this
+                             fraction */
 } pal_memory_inputs;
 
 /* Gradients of inputs are overwritten, those of parameters (A, Ip, lam) are added to; NULL where not wanted.
@@ -88,25 +89,27 @@ typedef struct pal_memory_run {
     pal_memory_shape shape;
     pal_memory_inputs in;
 
-    float *const *state; /* N memories, read as the initial and overwritten by the final ones; NULL: default start, end dropped */
-    bool fresh;          /* start from the default whatever state holds */
-    const int *past;     /* attention: tokens already in each state; NULL: none */
-    float *saved;        /* what backward needs of forward, pal_memory_saved_floats(); NULL when no backward follows */
-    void *scratch;       /* pal_memory_scratch_bytes(), 64-byte aligned */
+    float *const *
+        state; /* N memories, read as the initial and overwritten by the final ones; NULL: default start, end dropped */
+    bool fresh;      /* start from the default whatever state holds */
+    const int *past; /* attention: tokens already in each state; NULL: none */
+    float *saved;    /* what backward needs of forward, pal_memory_saved_floats(); NULL when no backward follows */
+    void *scratch;   /* pal_memory_scratch_bytes(), 64-byte aligned */
 
     pal_view y;     /* (H*dv) output of forward and step; backward reads it */
     pal_view y_var; /* (H*dv) output variance, palimpsa only; data NULL where not wanted */
 
     pal_const_view dy, dy_var;  /* backward: gradients of y and y_var; data NULL means zero (dy_var) */
     const float *dfinal[2];     /* backward: gradient of each part of the final memory; NULL means zero */
-    const float *const *before; /* backward, palimpsa: (N), NULL for a sequence whose initial state was the default, whose gradient goes
-                                 * to Ip; NULL: all were or none, as `state` and `fresh` say */
+    const float *const *before; /* backward, palimpsa: (N), NULL for a sequence whose initial state was the default,
+                                 * whose gradient goes to Ip; NULL: all were or none, as `state` and `fresh` say */
     pal_memory_gradients grad;  /* backward: where the results go */
 } pal_memory_run;
 
 typedef enum pal_memory_pass { PAL_FORWARD, PAL_BACKWARD, PAL_STEP } pal_memory_pass;
 
-/* Rules by name ("palimpsa", "gla", "longhorn", "delta", "gdn", "gdn_app", "mesa", "attention") and by index; NULL past the end, and for no name. */
+/* Rules by name ("palimpsa", "gla", "longhorn", "delta", "gdn", "gdn_app", "mesa", "attention") and by index; NULL past
+ * the end, and for no name. */
 PAL_API const pal_memory_rule *pal_memory_find(const char *name);
 PAL_API const pal_memory_rule *pal_memory_at(int index);
 PAL_API const char *pal_memory_name(const pal_memory_rule *rule);
@@ -117,22 +120,27 @@ PAL_API unsigned pal_memory_inputs_of(const pal_memory_rule *rule);
  * the rule's README says. past the last part, its name is NULL and its size 0. */
 PAL_API size_t pal_memory_state_floats(const pal_memory_rule *rule, const pal_memory_shape *shape);
 PAL_API size_t pal_memory_saved_floats(const pal_memory_rule *rule, const pal_memory_shape *shape);
-PAL_API size_t pal_memory_scratch_bytes(const pal_memory_rule *rule, const pal_context *cx, const pal_memory_shape *shape,
-                                        pal_memory_pass pass);
+PAL_API size_t pal_memory_scratch_bytes(const pal_memory_rule *rule, const pal_context *cx,
+                                        const pal_memory_shape *shape, pal_memory_pass pass);
 PAL_API const char *pal_memory_part_name(const pal_memory_rule *rule, int part);
 PAL_API size_t pal_memory_part_floats(const pal_memory_rule *rule, const pal_memory_shape *shape, int part);
 
 /* One sequence's state: to its default, from parts, to parts. `in` supplies the prior (Ip); other rules ignore it. */
-PAL_API void pal_memory_reset(const pal_memory_rule *rule, const pal_memory_shape *shape, const pal_memory_inputs *in, float *state);
+PAL_API void pal_memory_reset(const pal_memory_rule *rule, const pal_memory_shape *shape, const pal_memory_inputs *in,
+                              float *state);
 PAL_API void pal_memory_import(const pal_memory_rule *rule, const pal_memory_shape *shape, const pal_memory_inputs *in,
                                const float *const parts[2], float *state);
 PAL_API void pal_memory_export(const pal_memory_rule *rule, const pal_memory_shape *shape, const pal_memory_inputs *in,
                                float *const parts[2], const float *state);
 
-/* Checked entry points: sizes, pointers, cu_seqlens and the ranges of dt, g and Ip are looked at before anything is written. */
-PAL_API pal_status pal_memory_forward(const pal_memory_rule *rule, const pal_context *cx, const pal_memory_run *run, pal_error *err);
-PAL_API pal_status pal_memory_backward(const pal_memory_rule *rule, const pal_context *cx, const pal_memory_run *run, pal_error *err);
-PAL_API pal_status pal_memory_step(const pal_memory_rule *rule, const pal_context *cx, const pal_memory_run *run, pal_error *err);
+/* Checked entry points: sizes, pointers, cu_seqlens and the ranges of dt, g and Ip are looked at before anything is
+ * written. */
+PAL_API pal_status pal_memory_forward(const pal_memory_rule *rule, const pal_context *cx, const pal_memory_run *run,
+                                      pal_error *err);
+PAL_API pal_status pal_memory_backward(const pal_memory_rule *rule, const pal_context *cx, const pal_memory_run *run,
+                                       pal_error *err);
+PAL_API pal_status pal_memory_step(const pal_memory_rule *rule, const pal_context *cx, const pal_memory_run *run,
+                                   pal_error *err);
 
 #ifdef __cplusplus
 }

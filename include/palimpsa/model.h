@@ -9,8 +9,8 @@
  *     pal_model_prefill(model, work, state, prompt, prompt_tokens, logits, &err);
  *     pal_model_step(model, work, &state, 1, &next, logits, &err);
  *
- * A model is its weights; it is only read while it runs, so many works may run one model at the same time. A work is the
- * memory that one computation needs; it is planned once, and no call below allocates after it exists. */
+ * A model is its weights; it is only read while it runs, so many works may run one model at the same time. A work is
+ * the memory that one computation needs; it is planned once, and no call below allocates after it exists. */
 #ifndef PALIMPSA_MODEL_H
 #define PALIMPSA_MODEL_H
 
@@ -40,17 +40,17 @@ typedef struct pal_model_config {
     bool mqar;     /* blocks without MLP, final LayerNorm, labels not shifted */
     bool official; /* Mamba2 in the layout of state-spaces */
     int layers;
-    int hidden;         /* E, width of the residual stream */
-    int vocab;          /* tokens that exist */
-    int vocab_rows;     /* rows of the embedding, >= vocab; the padding takes part in the softmax but is never sampled */
-    int heads;          /* of the memory and its output */
-    int key_heads;      /* M: groups; attention: key-value heads; else = heads */
-    int dk, dv;         /* key and value channels per head */
-    int rank;           /* of the importance gate's projection; 0: attention, GDN and official Mamba2 have none */
-    int conv;           /* taps of the short convolutions; 0: none */
-    int mlp;            /* width of the gated MLP; 0: none */
-    int norm_groups;    /* M: groups of the gated norm */
-    bool tied;          /* the head is the embedding */
+    int hidden;      /* E, width of the residual stream */
+    int vocab;       /* tokens that exist */
+    int vocab_rows;  /* rows of the embedding, >= vocab; the padding takes part in the softmax but is never sampled */
+    int heads;       /* of the memory and its output */
+    int key_heads;   /* M: groups; attention: key-value heads; else = heads */
+    int dk, dv;      /* key and value channels per head */
+    int rank;        /* of the importance gate's projection; 0: attention, GDN and official Mamba2 have none */
+    int conv;        /* taps of the short convolutions; 0: none */
+    int mlp;         /* width of the gated MLP; 0: none */
+    int norm_groups; /* M: groups of the gated norm */
+    bool tied;       /* the head is the embedding */
     bool proj_bias, conv_bias; /* M only */
     bool rescale_residual;     /* M: out_proj starts smaller in deeper models */
     bool finetuning;           /* new importance gates start at b_scale U(0.1, 1) instead of 1 */
@@ -70,16 +70,18 @@ PAL_API const char *pal_model_layer_rule(const pal_model_config *config, int lay
 /* "Palimpsa-D", "Palimpsa-M (without metaplasticity)", "Mamba2", "hybrid Palimpsa-M", ... */
 PAL_API void pal_model_describe(const pal_model_config *config, char text[64]);
 
-/* A named model: palimpsa-d, palimpsa-m, gated-deltanet, transformer with -15m, -60m, -170m or -760m; mamba2 with -130m ... -2.7b;
- * -wo-meta before the size turns metaplasticity off. A bare name means the size for its task, "mqar" or "text".
- * Numbers that are 0, and a NULL rule, leave the preset's own; the others replace it and what follows from it. */
+/* A named model: palimpsa-d, palimpsa-m, gated-deltanet, transformer with -15m, -60m, -170m or -760m; mamba2 with -130m
+ * ... -2.7b; -wo-meta before the size turns metaplasticity off. A bare name means the size for its task, "mqar" or
+ * "text". Numbers that are 0, and a NULL rule, leave the preset's own; the others replace it and what follows from it.
+ */
 typedef struct pal_preset_options {
-    const char *task;   /* "mqar", "text" or NULL */
-    const char *rule;   /* of the D backbone */
+    const char *task; /* "mqar", "text" or NULL */
+    const char *rule; /* of the D backbone */
     int vocab, hidden, layers, heads, head_dim, state_size, rank, mlp;
     double expand_v;
 } pal_preset_options;
-PAL_API pal_status pal_model_preset(pal_model_config *out, const char *name, const pal_preset_options *options, pal_error *err);
+PAL_API pal_status pal_model_preset(pal_model_config *out, const char *name, const pal_preset_options *options,
+                                    pal_error *err);
 PAL_API const char *pal_model_preset_at(int index); /* names that exist, for help texts; NULL past the end */
 /* Checks sizes against each other and against what this library addresses. */
 PAL_API pal_status pal_model_config_check(const pal_model_config *config, pal_error *err);
@@ -94,12 +96,12 @@ typedef struct pal_weight {
     int64_t shape[3];
     size_t count, offset;
     const float *data;
-    int layer;          /* -1: outside the blocks */
-    const char *group;  /* "embedding", "mixer", "importance", "mlp", "norm" or "head" */
-    bool frozen;        /* gets a gradient but is never updated */
-    bool unused;        /* stored for compatibility; takes part in nothing and is never updated */
-    bool decay;         /* false: marked "no weight decay" */
-    bool quantisable;   /* a matrix that only matrix products read */
+    int layer;         /* -1: outside the blocks */
+    const char *group; /* "embedding", "mixer", "importance", "mlp", "norm" or "head" */
+    bool frozen;       /* gets a gradient but is never updated */
+    bool unused;       /* stored for compatibility; takes part in nothing and is never updated */
+    bool decay;        /* false: marked "no weight decay" */
+    bool quantisable;  /* a matrix that only matrix products read */
 } pal_weight;
 
 typedef enum pal_model_use {
@@ -108,20 +110,22 @@ typedef enum pal_model_use {
 } pal_model_use;
 
 /* Makes a model with initial weights (spec: docs/models.md), the same for any number of threads. */
-PAL_API pal_status pal_model_new(pal_model **out, const pal_model_config *config, uint64_t seed, pal_model_use use, const pal_context *cx, pal_error *err);
+PAL_API pal_status pal_model_new(pal_model **out, const pal_model_config *config, uint64_t seed, pal_model_use use,
+                                 const pal_context *cx, pal_error *err);
 /* Opens a model directory, or the newest checkpoint of a run directory. */
-PAL_API pal_status pal_model_open(pal_model **out, const char *directory, pal_model_use use, const pal_context *cx, pal_error *err);
+PAL_API pal_status pal_model_open(pal_model **out, const char *directory, pal_model_use use, const pal_context *cx,
+                                  pal_error *err);
 /* Reads only config.json and tensor shapes. A path to a lone config.json works when it states every size. */
 PAL_API pal_status pal_model_read_config(pal_model_config *out, const char *path, pal_error *err);
 PAL_API void pal_model_close(pal_model *model);
 
-/* Writes config.json and model.safetensors (dtype PAL_F32, PAL_BF16 or PAL_F16) into a directory that it makes if needed.
- * Each file is written aside and renamed. */
+/* Writes config.json and model.safetensors (dtype PAL_F32, PAL_BF16 or PAL_F16) into a directory that it makes if
+ * needed. Each file is written aside and renamed. */
 PAL_API pal_status pal_model_save(const pal_model *model, const char *directory, pal_dtype dtype, pal_error *err);
 
 PAL_API const pal_model_config *pal_model_config_of(const pal_model *model);
 PAL_API size_t pal_model_weight_count(const pal_model *model);
-PAL_API const pal_weight *pal_model_weight(const pal_model *model, size_t index);      /* NULL past the end */
+PAL_API const pal_weight *pal_model_weight(const pal_model *model, size_t index);          /* NULL past the end */
 PAL_API const pal_weight *pal_model_find_weight(const pal_model *model, const char *name); /* NULL if absent */
 PAL_API size_t pal_model_parameters(const pal_model *model); /* numbers stored, unused ones included */
 /* Of every byte that decides what the model computes. States carry it. */
@@ -145,14 +149,16 @@ typedef struct pal_work_options {
     bool recompute; /* training: keep only the residual stream and run each layer's forward twice */
 } pal_work_options;
 typedef struct pal_plan { /* bytes */
-    size_t activations; /* kept from forward to backward */
-    size_t transient;   /* used again by every layer */
-    size_t head;        /* logits and what stands around them */
-    size_t scratch;     /* of single kernels */
+    size_t activations;   /* kept from forward to backward */
+    size_t transient;     /* used again by every layer */
+    size_t head;          /* logits and what stands around them */
+    size_t scratch;       /* of single kernels */
     size_t total;
 } pal_plan;
-PAL_API pal_status pal_work_plan(pal_plan *out, const pal_model *model, const pal_context *cx, const pal_work_options *options, pal_error *err);
-PAL_API pal_status pal_work_new(pal_work **out, const pal_model *model, const pal_context *cx, const pal_work_options *options, pal_error *err);
+PAL_API pal_status pal_work_plan(pal_plan *out, const pal_model *model, const pal_context *cx,
+                                 const pal_work_options *options, pal_error *err);
+PAL_API pal_status pal_work_new(pal_work **out, const pal_model *model, const pal_context *cx,
+                                const pal_work_options *options, pal_error *err);
 PAL_API void pal_work_free(pal_work *work);
 
 typedef struct pal_batch {
@@ -163,33 +169,41 @@ typedef struct pal_batch {
 } pal_batch;
 
 typedef struct pal_loss {
-    double sum;      /* of -log softmax over the trained positions */
-    size_t count;    /* trained positions */
-    size_t correct;  /* of them, where the target has the largest logit */
+    double sum;     /* of -log softmax over the trained positions */
+    size_t count;   /* trained positions */
+    size_t correct; /* of them, where the target has the largest logit */
 } pal_loss;
 
 /* Logits (n, vocab_rows) of the n positions listed in `at` (NULL: all); sequences start afresh. */
-PAL_API pal_status pal_model_forward(const pal_model *model, pal_work *work, const pal_batch *batch, const int *at, int n, float *logits, pal_error *err);
+PAL_API pal_status pal_model_forward(const pal_model *model, pal_work *work, const pal_batch *batch, const int *at,
+                                     int n, float *logits, pal_error *err);
 /* Loss alone. correct, if not NULL, takes one byte a token: 1 where a trained position was right. */
-PAL_API pal_status pal_model_loss(const pal_model *model, pal_work *work, const pal_batch *batch, pal_loss *loss, unsigned char *correct, pal_error *err);
+PAL_API pal_status pal_model_loss(const pal_model *model, pal_work *work, const pal_batch *batch, pal_loss *loss,
+                                  unsigned char *correct, pal_error *err);
 /* Loss, and scale * d(sum)/d(weight) added to the gradients. scale 1/count gives the gradient of the mean. */
-PAL_API pal_status pal_model_learn(pal_model *model, pal_work *work, const pal_batch *batch, float scale, pal_loss *loss, unsigned char *correct, pal_error *err);
+PAL_API pal_status pal_model_learn(pal_model *model, pal_work *work, const pal_batch *batch, float scale,
+                                   pal_loss *loss, unsigned char *correct, pal_error *err);
 /* targets[t] = ids[t+1] within the row, PAL_IGNORE at its end: what language models are trained on. */
 PAL_API void pal_shift_targets(int32_t *targets, const int32_t *ids, int tokens);
 
 typedef struct pal_state pal_state;
 /* One more token for each of n sequences; logits (n, vocab_rows). */
-PAL_API pal_status pal_model_step(const pal_model *model, pal_work *work, pal_state *const *states, int n, const int32_t *ids, float *logits, pal_error *err);
+PAL_API pal_status pal_model_step(const pal_model *model, pal_work *work, pal_state *const *states, int n,
+                                  const int32_t *ids, float *logits, pal_error *err);
 /* Any number of tokens for one sequence, in pieces that fit the work; logits (vocab_rows) of the last, or NULL. */
-PAL_API pal_status pal_model_prefill(const pal_model *model, pal_work *work, pal_state *state, const int32_t *ids, int tokens, float *logits, pal_error *err);
+PAL_API pal_status pal_model_prefill(const pal_model *model, pal_work *work, pal_state *state, const int32_t *ids,
+                                     int tokens, float *logits, pal_error *err);
 /* A packed batch that continues states (one a sequence); logits as in pal_model_forward. */
-PAL_API pal_status pal_model_continue(const pal_model *model, pal_work *work, pal_state *const *states, const pal_batch *batch, const int *at, int n, float *logits, pal_error *err);
+PAL_API pal_status pal_model_continue(const pal_model *model, pal_work *work, pal_state *const *states,
+                                      const pal_batch *batch, const int *at, int n, float *logits, pal_error *err);
 
 /* The same with losses instead of logits: nll (tokens) is -log softmax of each position's target, 0 where that is
  * PAL_IGNORE. A text of any length is scored piece by piece with constant memory. */
-PAL_API pal_status pal_model_score(const pal_model *model, pal_work *work, pal_state *const *states, const pal_batch *batch, float *nll, pal_loss *loss, pal_error *err);
-/* How uncertain the memory's answer to the last token of `sequence` was in the last step, prefill or continue: the output
- * variance (docs/math.md), mean over the channels and heads of the layers that have one. NaN where no layer has. */
+PAL_API pal_status pal_model_score(const pal_model *model, pal_work *work, pal_state *const *states,
+                                   const pal_batch *batch, float *nll, pal_loss *loss, pal_error *err);
+/* How uncertain the memory's answer to the last token of `sequence` was in the last step, prefill or continue: the
+ * output variance (docs/math.md), mean over the channels and heads of the layers that have one. NaN where no layer has.
+ */
 PAL_API double pal_work_variance(const pal_work *work, int sequence);
 
 /* Looking into the memory: one forward over a batch, with a call per layer once that layer has read it. Everything is
@@ -199,18 +213,20 @@ typedef struct pal_observation {
     const char *rule;
     int tokens, sequences, heads, dk, dv;
     const int *cu_seqlens;
-    const float *decay;      /* (tokens, heads) A dt >= 0: the memory keeps exp(-decay) of itself; NULL: it does not forget */
+    const float
+        *decay; /* (tokens, heads) A dt >= 0: the memory keeps exp(-decay) of itself; NULL: it does not forget */
     const float *importance; /* (sequences, heads, dv, dk) at each sequence's end; palimpsa only */
     const float *b_scale;    /* (heads) effective scale of the importance gate */
 } pal_observation;
 typedef void pal_observe_fn(void *user, const pal_observation *observation);
 
 typedef struct pal_observer pal_observer; /* the memory that observing needs */
-PAL_API pal_status pal_observer_new(pal_observer **out, const pal_model *model, int tokens, int sequences, pal_error *err);
+PAL_API pal_status pal_observer_new(pal_observer **out, const pal_model *model, int tokens, int sequences,
+                                    pal_error *err);
 PAL_API void pal_observer_free(pal_observer *observer);
 PAL_API size_t pal_observer_bytes(const pal_observer *observer);
-PAL_API pal_status pal_model_observe(const pal_model *model, pal_work *work, pal_observer *observer, const pal_batch *batch, pal_observe_fn *fn,
-                                     void *user, pal_error *err);
+PAL_API pal_status pal_model_observe(const pal_model *model, pal_work *work, pal_observer *observer,
+                                     const pal_batch *batch, pal_observe_fn *fn, void *user, pal_error *err);
 
 /* Where the time went since the last reset; off until the first reset. Entries end with a NULL name. */
 typedef struct pal_timing {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Safetensors files, read by mapping and written atomically.
  *
- * The reader is strict: header of at most 100 MB that starts with '{', unique names, known dtypes, sizes that follow from
- * the shapes, and data that covers the file from the end of the header to its last byte without hole or overlap. A file
- * that breaks a rule is refused with a sentence; no number in a file makes us allocate more than a small multiple of the file's own size. */
+ * The reader is strict: header of at most 100 MB that starts with '{', unique names, known dtypes, sizes that follow
+ * from the shapes, and data that covers the file from the end of the header to its last byte without hole or overlap. A
+ * file that breaks a rule is refused with a sentence; no number in a file makes us allocate more than a small multiple
+ * of the file's own size. */
 #ifndef PALIMPSA_SAFETENSORS_H
 #define PALIMPSA_SAFETENSORS_H
 
@@ -19,7 +20,19 @@ extern "C" {
 #define PAL_MAX_RANK 8
 
 typedef enum pal_dtype {
-    PAL_F32, PAL_F64, PAL_F16, PAL_BF16, PAL_I64, PAL_I32, PAL_I16, PAL_I8, PAL_U64, PAL_U32, PAL_U16, PAL_U8, PAL_BOOL,
+    PAL_F32,
+    PAL_F64,
+    PAL_F16,
+    PAL_BF16,
+    PAL_I64,
+    PAL_I32,
+    PAL_I16,
+    PAL_I8,
+    PAL_U64,
+    PAL_U32,
+    PAL_U16,
+    PAL_U8,
+    PAL_BOOL,
     PAL_DTYPES
 } pal_dtype;
 
@@ -39,7 +52,8 @@ typedef struct pal_safetensors pal_safetensors;
 
 PAL_API pal_status pal_safetensors_open(pal_safetensors **out, const char *path, pal_error *err);
 /* The same from memory that stays valid until close; `name` stands for the path in messages. */
-PAL_API pal_status pal_safetensors_parse(pal_safetensors **out, const char *name, const void *bytes, size_t size, pal_error *err);
+PAL_API pal_status pal_safetensors_parse(pal_safetensors **out, const char *name, const void *bytes, size_t size,
+                                         pal_error *err);
 PAL_API void pal_safetensors_close(pal_safetensors *st);
 
 /* Tensors in the order of their data. Views are borrowed until close. */
@@ -51,11 +65,11 @@ PAL_API const char *pal_safetensors_metadata(const pal_safetensors *st, const ch
 /* Converts any numeric tensor to f32; dst has tensor->count elements. I64 beyond 2^24 rounds. */
 PAL_API pal_status pal_tensor_to_f32(const pal_tensor *tensor, float *dst, pal_error *err);
 
-/* Checks the tensors (names, dtypes, counts that follow from the shapes), then writes path through a temporary beside it
- * (written, synced, renamed, directory synced): afterwards the path holds the old file or the new one, never a part.
+/* Checks the tensors (names, dtypes, counts that follow from the shapes), then writes path through a temporary beside
+ * it (written, synced, renamed, directory synced): afterwards the path holds the old file or the new one, never a part.
  * metadata: key, value, key, value, ..., NULL; or NULL for none. */
-PAL_API pal_status pal_safetensors_write(const char *path, const pal_tensor *tensors, size_t count, const char *const *metadata,
-                                         pal_error *err);
+PAL_API pal_status pal_safetensors_write(const char *path, const pal_tensor *tensors, size_t count,
+                                         const char *const *metadata, pal_error *err);
 
 #ifdef __cplusplus
 }

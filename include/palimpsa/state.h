@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What a model remembers of one sequence: short convolution windows and a memory per layer, of a size that does not grow
- * with the sequence. Attention layers are the exception: they keep keys and values, for at most `context` tokens. */
+/* What a model remembers of one sequence: short convolution windows and a memory per layer, of a size that does not
+ * grow with the sequence. Attention layers are the exception: they keep keys and values, for at most `context` tokens.
+ */
 #ifndef PALIMPSA_STATE_H
 #define PALIMPSA_STATE_H
 
@@ -12,7 +13,8 @@
 extern "C" {
 #endif
 
-/* context: tokens that attention layers can hold; models without attention ignore it. The model must outlive the state. */
+/* context: tokens that attention layers can hold; models without attention ignore it. The model must outlive the state.
+ */
 PAL_API pal_status pal_state_new(pal_state **out, const pal_model *model, int context, pal_error *err);
 PAL_API void pal_state_free(pal_state *state);
 PAL_API void pal_state_reset(pal_state *state);
@@ -23,13 +25,13 @@ PAL_API size_t pal_state_bytes(const pal_model *model, int context); /* that one
 PAL_API int64_t pal_state_position(const pal_state *state);          /* tokens seen */
 
 /* A token that belongs to the sequence but has not been read yet, or -1: what makes a saved state one that text can be
- * generated from, since logits come from reading. It is copied, saved and loaded with the state; running a model neither
- * reads nor clears it, pal_generator_begin does both. */
+ * generated from, since logits come from reading. It is copied, saved and loaded with the state; running a model
+ * neither reads nor clears it, pal_generator_begin does both. */
 PAL_API int32_t pal_state_pending(const pal_state *state);
 PAL_API pal_status pal_state_set_pending(pal_state *state, int32_t id, pal_error *err);
 
-/* One part of layer i's memory as its rule means it (docs/math.md): part 0 is mu, S, G or keys, part 1 is I, H or values.
- * NULL name: no such part. floats: how many numbers export writes. */
+/* One part of layer i's memory as its rule means it (docs/math.md): part 0 is mu, S, G or keys, part 1 is I, H or
+ * values. NULL name: no such part. floats: how many numbers export writes. */
 PAL_API const char *pal_state_part(const pal_state *state, int layer, int part, size_t *floats);
 PAL_API pal_status pal_state_export(const pal_state *state, int layer, float *part0, float *part1, pal_error *err);
 

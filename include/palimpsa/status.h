@@ -5,7 +5,7 @@
 #define PALIMPSA_STATUS_H
 
 #if defined(__GNUC__)
-#define PAL_API __attribute__((visibility("default")))
+#define PAL_API                 __attribute__((visibility("default")))
 #define PAL_PRINTF(text, first) __attribute__((format(printf, text, first)))
 #else
 #define PAL_API
@@ -18,11 +18,11 @@ extern "C" {
 
 typedef enum pal_status {
     PAL_OK = 0,
-    PAL_E_ARGUMENT,    /* a size, pointer or value that the call does not accept */
-    PAL_E_MEMORY,      /* memory could not be had */
-    PAL_E_IO,          /* the operating system refused a file operation */
-    PAL_E_FORMAT,      /* a file's content is not what its format promises */
-    PAL_E_UNSUPPORTED  /* well formed, but this build or machine cannot do it */
+    PAL_E_ARGUMENT,   /* a size, pointer or value that the call does not accept */
+    PAL_E_MEMORY,     /* memory could not be had */
+    PAL_E_IO,         /* the operating system refused a file operation */
+    PAL_E_FORMAT,     /* a file's content is not what its format promises */
+    PAL_E_UNSUPPORTED /* well formed, but this build or machine cannot do it */
 } pal_status;
 
 typedef struct pal_error {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The library's only way to the heap. Blocks are 64-byte aligned and zeroed; allocations are counted, so that a test can
- * prove that a loop makes none, and can be made to fail, so that a test can walk every out-of-memory path. */
+/* The library's only way to the heap. Blocks are 64-byte aligned and zeroed; allocations are counted, so that a test
+ * can prove that a loop makes none, and can be made to fail, so that a test can walk every out-of-memory path. */
 #ifndef PAL_BASE_ALLOC_H
 #define PAL_BASE_ALLOC_H
 
@@ -16,7 +16,8 @@ void pal_free(void *block);
 pal_status pal_alloc_named(void **out, size_t n, size_t size, const char *what, pal_error *err);
 char *pal_strdup(const char *text);
 
-uint64_t pal_alloc_count(void);             /* allocations since the process started */
-void pal_alloc_fail_at(uint64_t countdown); /* the countdown-th allocation from now fails, and every later one; 0: never */
+uint64_t pal_alloc_count(void); /* allocations since the process started */
+void pal_alloc_fail_at(
+    uint64_t countdown); /* the countdown-th allocation from now fails, and every later one; 0: never */
 
 #endif

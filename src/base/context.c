@@ -62,7 +62,8 @@ static pal_status choose_level(pal_cpu_level *out, const char *name, pal_error *
     for (int i = 0; i < PAL_CPU_LEVELS; i++) {
         if (strcmp(name, level_names[i]) != 0) continue;
         if (i > (int)have)
-            return pal_fail(err, PAL_E_UNSUPPORTED, "cpu level '%s': this machine supports '%s' at most", name, level_names[have]);
+            return pal_fail(err, PAL_E_UNSUPPORTED, "cpu level '%s': this machine supports '%s' at most", name,
+                            level_names[have]);
         *out = (pal_cpu_level)i;
         return PAL_OK;
     }
@@ -77,7 +78,8 @@ static pal_status choose_threads(int *out, int threads, pal_error *err) {
         errno = 0;
         wanted = strtol(text, &end, 10);
         if (errno || *end || wanted < 1)
-            return pal_fail(err, PAL_E_ARGUMENT, "PALIMPSA_THREADS is '%s': expected a number from 1 to %d", text, MAX_THREADS);
+            return pal_fail(err, PAL_E_ARGUMENT, "PALIMPSA_THREADS is '%s': expected a number from 1 to %d", text,
+                            MAX_THREADS);
     } else if (!threads) {
         cpu_set_t set;
         wanted = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;

@@ -24,24 +24,26 @@ typedef struct pal_variant {
     pal_fn *fn;
 } pal_variant;
 
-#define PAL_VARIANT(level, function) { level, (pal_fn *)(function) }
+#define PAL_VARIANT(level, function) \
+    { level, (pal_fn *)(function) }
 #if PAL_X86_64
 #define PAL_VARIANT_X86(level, function) PAL_VARIANT(level, function),
 #else
 #define PAL_VARIANT_X86(level, function)
 #endif
-#define PAL_VARIANTS_END { PAL_CPU_REF, NULL }
+#define PAL_VARIANTS_END \
+    { PAL_CPU_REF, NULL }
 
 /* An op whose functions are pal_OP_ref, pal_OP_avx2 and pal_OP_avx512, all of type pal_OP_fn. */
-#define PAL_DECLARE_VARIANTS(op) extern const pal_variant pal_##op##_variants[]; pal_##op##_fn pal_##op##_ref, pal_##op##_avx2, pal_##op##_avx512;
+#define PAL_DECLARE_VARIANTS(op)                    \
+    extern const pal_variant pal_##op##_variants[]; \
+    pal_##op##_fn pal_##op##_ref, pal_##op##_avx2, pal_##op##_avx512;
 /* Its list. */
-#define PAL_VARIANTS(op)                                   \
-    const pal_variant pal_##op##_variants[] = {            \
-        PAL_VARIANT(PAL_CPU_REF, pal_##op##_ref),          \
-        PAL_VARIANT_X86(PAL_CPU_AVX2, pal_##op##_avx2)     \
-        PAL_VARIANT_X86(PAL_CPU_AVX512, pal_##op##_avx512) \
-        PAL_VARIANTS_END                                   \
-    };
+#define PAL_VARIANTS(op)                                                                               \
+    const pal_variant pal_##op##_variants[] = { PAL_VARIANT(PAL_CPU_REF, pal_##op##_ref),              \
+                                                PAL_VARIANT_X86(PAL_CPU_AVX2, pal_##op##_avx2)         \
+                                                    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_##op##_avx512) \
+                                                        PAL_VARIANTS_END };
 
 pal_fn *pal_variant_best(const pal_variant *list, pal_cpu_level have);
 

@@ -29,7 +29,8 @@ pal_status pal_make_directory(const char *path, pal_error *err) {
     struct stat info;
     pal_make_parents(path);
     if (mkdir(path, 0777) != 0 && (errno != EEXIST || stat(path, &info) != 0 || !S_ISDIR(info.st_mode)))
-        return pal_fail(err, PAL_E_IO, "%s: cannot make this directory: %s", path, strerror(errno == EEXIST ? ENOTDIR : errno));
+        return pal_fail(err, PAL_E_IO, "%s: cannot make this directory: %s", path,
+                        strerror(errno == EEXIST ? ENOTDIR : errno));
     return PAL_OK;
 }
 

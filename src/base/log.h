@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Warnings that are not errors ("tensor x holds NaN"). The library hands them to whoever listens and is silent otherwise. */
+/* Warnings that are not errors ("tensor x holds NaN"). The library hands them to whoever listens and is silent
+ * otherwise. */
 #ifndef PAL_BASE_LOG_H
 #define PAL_BASE_LOG_H
 
@@ -11,7 +12,8 @@ typedef void pal_log_fn(void *user, const char *sentence);
 void pal_log_listen(pal_log_fn *fn, void *user);
 void pal_warn(const char *format, ...) PAL_PRINTF(1, 2);
 
-/* Names from files get into sentences: what could move a terminal's cursor becomes '?', so that one sentence is one line. */
+/* Names from files get into sentences: what could move a terminal's cursor becomes '?', so that one sentence is one
+ * line. */
 static inline void pal_tame(char *text) {
     for (; *text; text++)
         if ((unsigned char)*text < ' ' || *text == 127) *text = '?';

@@ -16,7 +16,8 @@ pal_status pal_map_open(pal_map *map, const char *path, pal_error *err) {
     pal_status st = PAL_OK;
     struct stat info;
     *map = (pal_map){ 0 };
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would make us wait before we can refuse it */
+    const int fd = open(path,
+                        O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would make us wait before we can refuse it */
     if (fd < 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno));
     if (fstat(fd, &info) != 0) {
         st = pal_fail(err, PAL_E_IO, "%s: cannot stat: %s", path, strerror(errno));
@@ -55,7 +56,8 @@ pal_status pal_writer_open(pal_writer *w, const char *path, pal_error *err) {
     struct stat info;
     *w = (pal_writer){ 0 };
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) /* a rename would put a file in the place of a device */
-        return pal_fail(err, PAL_E_IO, "%s: %s, expected the name of a file to write", path, S_ISDIR(info.st_mode) ? "a directory" : "not an ordinary file");
+        return pal_fail(err, PAL_E_IO, "%s: %s, expected the name of a file to write", path,
+                        S_ISDIR(info.st_mode) ? "a directory" : "not an ordinary file");
     *w = (pal_writer){ .path = pal_strdup(path), .temporary = pal_alloc(bytes, 1) };
     if (!w->path || !w->temporary) {
         pal_writer_drop(w);

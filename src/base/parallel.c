@@ -20,8 +20,8 @@ static unsigned flush_begin(void) { return 0; }
 static void flush_end(unsigned mode) { (void)mode; }
 #endif
 
-/* The region of ours that this thread works in. OpenMP's own thread number will not do: a caller's region has one too, and
- * it may exceed the context's threads. */
+/* The region of ours that this thread works in. OpenMP's own thread number will not do: a caller's region has one too,
+ * and it may exceed the context's threads. */
 static _Thread_local struct {
     const pal_context *cx; /* NULL outside */
     int thread;

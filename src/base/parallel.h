@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The only place that starts threads. Work is cut into items whose number depends on the problem, never on the number of
- * threads; each item writes what no other item writes. That is why results do not depend on the thread count. */
+/* The only place that starts threads. Work is cut into items whose number depends on the problem, never on the number
+ * of threads; each item writes what no other item writes. That is why results do not depend on the thread count. */
 #ifndef PAL_BASE_PARALLEL_H
 #define PAL_BASE_PARALLEL_H
 
@@ -11,11 +11,12 @@
 /* thread is 0 .. pal_context_threads()-1, for picking a scratch area. */
 typedef void pal_task_fn(void *arg, size_t index, int thread);
 
-/* Runs fn for index 0 .. n-1, in any order, with denormals flushed to zero (and the caller's mode restored). Inside another
- * parallel region, ours or the caller's, it runs on the calling thread alone. */
+/* Runs fn for index 0 .. n-1, in any order, with denormals flushed to zero (and the caller's mode restored). Inside
+ * another parallel region, ours or the caller's, it runs on the calling thread alone. */
 void pal_parallel_for(const pal_context *cx, size_t n, pal_task_fn *fn, void *arg);
 
-/* A task over ranges of rows: n rows in blocks of `grain`. Kernels that work on rows use this rather than their own loop. */
+/* A task over ranges of rows: n rows in blocks of `grain`. Kernels that work on rows use this rather than their own
+ * loop. */
 typedef void pal_range_fn(void *arg, size_t begin, size_t end, int thread);
 void pal_parallel_ranges(const pal_context *cx, size_t n, size_t grain, pal_range_fn *fn, void *arg);
 

@@ -42,9 +42,7 @@ uint32_t pal_rng_below(pal_rng *rng, uint32_t n) {
     return (uint32_t)(product >> 32);
 }
 
-static double unit(uint32_t high, uint32_t low) {
-    return (double)(((uint64_t)high << 32 | low) >> 11) * 0x1p-53;
-}
+static double unit(uint32_t high, uint32_t low) { return (double)(((uint64_t)high << 32 | low) >> 11) * 0x1p-53; }
 
 double pal_rng_uniform(pal_rng *rng) {
     const uint32_t high = pal_rng_u32(rng);

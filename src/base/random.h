@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Counter-based random numbers (Philox4x32-10): number i of stream s under a seed is a pure function of (seed, s, i), so
- * any thread may produce any part of a stream and the result is the same for any number of threads. */
+/* Counter-based random numbers (Philox4x32-10): number i of stream s under a seed is a pure function of (seed, s, i),
+ * so any thread may produce any part of a stream and the result is the same for any number of threads. */
 #ifndef PAL_BASE_RANDOM_H
 #define PAL_BASE_RANDOM_H
 

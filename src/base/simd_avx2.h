@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Vectors of 8 floats. Included only by *_avx2.c files, which alone are compiled for AVX2. simd_avx512.h offers the same
- * names with 16 floats, so a kernel body (*.inc) is written once and compiled for both. Everything is static inline:
- * no copy of an ISA function can reach code that runs on an older processor. */
+/* Vectors of 8 floats. Included only by *_avx2.c files, which alone are compiled for AVX2. simd_avx512.h offers the
+ * same names with 16 floats, so a kernel body (*.inc) is written once and compiled for both. Everything is static
+ * inline: no copy of an ISA function can reach code that runs on an older processor. */
 #ifndef PAL_BASE_SIMD_AVX2_H
 #define PAL_BASE_SIMD_AVX2_H
 
 #include <immintrin.h>
 
-#define PAL_W 8             /* floats in a vector */
-#define PAL_REGISTERS 16    /* vector registers: decides tile sizes */
+#define PAL_W         8  /* floats in a vector */
+#define PAL_REGISTERS 16 /* vector registers: decides tile sizes */
 #define PAL_ISA(name) name##_avx2
-#define PAL_INLINE static inline __attribute__((always_inline))
+#define PAL_INLINE    static inline __attribute__((always_inline))
 
 typedef __m256 vf; /* + - * / work on it */
 typedef int vi __attribute__((vector_size(32), may_alias));
@@ -99,7 +99,8 @@ PAL_INLINE vf vf_hide(vf x) {
 PAL_INLINE void vf_add_sums4(float *out, vf a, vf b, vf c, vf d) {
     const vf ab = _mm256_add_ps(_mm256_blend_ps(a, b, 0xcc), _mm256_shuffle_ps(a, b, _MM_SHUFFLE(1, 0, 3, 2)));
     const vf cd = _mm256_add_ps(_mm256_blend_ps(c, d, 0xcc), _mm256_shuffle_ps(c, d, _MM_SHUFFLE(1, 0, 3, 2)));
-    const vf x = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, _MM_SHUFFLE(2, 0, 2, 0)), _mm256_shuffle_ps(ab, cd, _MM_SHUFFLE(3, 1, 3, 1)));
+    const vf x = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, _MM_SHUFFLE(2, 0, 2, 0)),
+                               _mm256_shuffle_ps(ab, cd, _MM_SHUFFLE(3, 1, 3, 1)));
     const __m128 sum = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     _mm_storeu_ps(out, _mm_add_ps(_mm_loadu_ps(out), sum));
 }

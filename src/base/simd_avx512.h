@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Vectors of 16 floats, the same names as simd_avx2.h. With PAL_WIDE_EMULATION the same names stand on portable vectors:
- * slow, but the 16-wide kernel bodies can then be tested (and sanitized) on a machine without AVX-512. */
+/* Vectors of 16 floats, the same names as simd_avx2.h. With PAL_WIDE_EMULATION the same names stand on portable
+ * vectors: slow, but the 16-wide kernel bodies can then be tested (and sanitized) on a machine without AVX-512. */
 #ifndef PAL_BASE_SIMD_AVX512_H
 #define PAL_BASE_SIMD_AVX512_H
 
 #include <immintrin.h>
 
-#define PAL_W 16
+#define PAL_W         16
 #define PAL_REGISTERS 32
 #define PAL_ISA(name) name##_avx512
-#define PAL_INLINE static inline __attribute__((always_inline))
+#define PAL_INLINE    static inline __attribute__((always_inline))
 
 typedef int vi __attribute__((vector_size(64), may_alias));
 
@@ -67,8 +67,10 @@ PAL_INLINE void vf_transpose(vf x[PAL_W]) {
         b[j + 3] = _mm512_shuffle_ps(a[j + 1], a[j + 3], 0xee);
     }
     for (int j = 0; j < 4; j++) { /* b[j + 4r] holds columns j, j+4, j+8, j+12 of rows 4r .. 4r+3 */
-        const __m512 even01 = _mm512_shuffle_f32x4(b[j], b[j + 4], 0x88), odd01 = _mm512_shuffle_f32x4(b[j], b[j + 4], 0xdd);
-        const __m512 even23 = _mm512_shuffle_f32x4(b[j + 8], b[j + 12], 0x88), odd23 = _mm512_shuffle_f32x4(b[j + 8], b[j + 12], 0xdd);
+        const __m512 even01 = _mm512_shuffle_f32x4(b[j], b[j + 4], 0x88),
+                     odd01 = _mm512_shuffle_f32x4(b[j], b[j + 4], 0xdd);
+        const __m512 even23 = _mm512_shuffle_f32x4(b[j + 8], b[j + 12], 0x88),
+                     odd23 = _mm512_shuffle_f32x4(b[j + 8], b[j + 12], 0xdd);
         x[j] = _mm512_shuffle_f32x4(even01, even23, 0x88);
         x[j + 4] = _mm512_shuffle_f32x4(odd01, odd23, 0x88);
         x[j + 8] = _mm512_shuffle_f32x4(even01, even23, 0xdd);
@@ -86,7 +88,8 @@ PAL_INLINE vf vf_hide(vf x) {
 PAL_INLINE void vf_add_sums4(float *out, vf a, vf b, vf c, vf d) {
     const vf ab = _mm512_add_ps(_mm512_mask_blend_ps(0xcccc, a, b), _mm512_shuffle_ps(a, b, _MM_SHUFFLE(1, 0, 3, 2)));
     const vf cd = _mm512_add_ps(_mm512_mask_blend_ps(0xcccc, c, d), _mm512_shuffle_ps(c, d, _MM_SHUFFLE(1, 0, 3, 2)));
-    const vf x = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, _MM_SHUFFLE(2, 0, 2, 0)), _mm512_shuffle_ps(ab, cd, _MM_SHUFFLE(3, 1, 3, 1)));
+    const vf x = _mm512_add_ps(_mm512_shuffle_ps(ab, cd, _MM_SHUFFLE(2, 0, 2, 0)),
+                               _mm512_shuffle_ps(ab, cd, _MM_SHUFFLE(3, 1, 3, 1)));
     const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
     const __m128 sum = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
     _mm_storeu_ps(out, _mm_add_ps(_mm_loadu_ps(out), sum));

@@ -3,7 +3,8 @@
 #ifndef PAL_BASE_SIMD_MATH_H
 #define PAL_BASE_SIMD_MATH_H
 
-/* e^x within 2 units in the last place; 0 below -87.3, about 2.4e38 above 88.3. NaN gives a finite number: do not feed it. */
+/* e^x within 2 units in the last place; 0 below -87.3, about 2.4e38 above 88.3. NaN gives a finite number: do not feed
+ * it. */
 PAL_INLINE vf vf_exp(vf x) {
     const vf magic = vf_set1(12582912.0f); /* 1.5 * 2^23: adding it leaves the rounded integer in the low bits */
     const vf clamped = vf_min(vf_max(x, vf_set1(-88.0f)), vf_set1(88.3f));

@@ -41,14 +41,18 @@ static pal_status read_dtype(conversion *c) {
         const char *name;
         pal_dtype dtype;
         int type;
-    } known[] = { { "f32", PAL_F32, PAL_GGML_F32 }, { "bf16", PAL_BF16, PAL_GGML_BF16 }, { "f16", PAL_F16, PAL_GGML_F16 }, { "q8_0", PAL_F32, PAL_GGML_Q8_0 } };
+    } known[] = { { "f32", PAL_F32, PAL_GGML_F32 },
+                  { "bf16", PAL_BF16, PAL_GGML_BF16 },
+                  { "f16", PAL_F16, PAL_GGML_F16 },
+                  { "q8_0", PAL_F32, PAL_GGML_Q8_0 } };
     c->type = -1;
     if (!c->options->dtype) return PAL_OK;
     c->cast = true;
     for (size_t i = 0; i < PAL_COUNT(known); i++)
         if (strcmp(c->options->dtype, known[i].name) == 0) {
             if (known[i].type == PAL_GGML_Q8_0 && c->options->to != PAL_LAYOUT_GGUF)
-                return pal_fail(c->err, PAL_E_ARGUMENT, "dtype q8_0 is for GGUF only; %s holds f32, bf16 or f16", names[c->options->to]);
+                return pal_fail(c->err, PAL_E_ARGUMENT, "dtype q8_0 is for GGUF only; %s holds f32, bf16 or f16",
+                                names[c->options->to]);
             c->dtype = known[i].dtype;
             c->type = known[i].type;
             return PAL_OK;
@@ -67,19 +71,28 @@ static pal_status check_plain(const conversion *c) {
     pal_model_describe(m, kind);
     int on = 0;
     for (int i = 0; i < m->layers; i++) on += strcmp(pal_model_layer_rule(m, i), "gla") != 0;
-    if (m->mixer != PAL_MIXER_M || m->mqar) return pal_fail(c->err, PAL_E_UNSUPPORTED, "%s: is %s, and %s holds plain Mamba2 only", path_of(c), kind, to);
+    if (m->mixer != PAL_MIXER_M || m->mqar)
+        return pal_fail(c->err, PAL_E_UNSUPPORTED, "%s: is %s, and %s holds plain Mamba2 only", path_of(c), kind, to);
     if (on)
-        return pal_fail(c->err, PAL_E_UNSUPPORTED, "%s: %d of %d layers are metaplastic; %s holds plain Mamba2 only, which would ignore their importance and compute something else", path_of(c),
-                        on, m->layers, to);
+        return pal_fail(c->err, PAL_E_UNSUPPORTED,
+                        "%s: %d of %d layers are metaplastic; %s holds plain Mamba2 only, which would ignore their "
+                        "importance and compute something else",
+                        path_of(c), on, m->layers, to);
     if ((official || gguf) && m->norm_groups != m->key_heads)
-        return pal_fail(c->err, PAL_E_UNSUPPORTED, "%s: the gated norm has %d group%s and the keys %d; %s takes the norm per group of keys", path_of(c), m->norm_groups,
-                        m->norm_groups == 1 ? "" : "s", m->key_heads, to);
+        return pal_fail(c->err, PAL_E_UNSUPPORTED,
+                        "%s: the gated norm has %d group%s and the keys %d; %s takes the norm per group of keys",
+                        path_of(c), m->norm_groups, m->norm_groups == 1 ? "" : "s", m->key_heads, to);
     if (official && fabs(m->norm_eps - 1e-5) > 1e-12)
-        return pal_fail(c->err, PAL_E_UNSUPPORTED, "%s: the norms' epsilon is %g; official Mamba2 has 1e-05", path_of(c), m->norm_eps);
+        return pal_fail(c->err, PAL_E_UNSUPPORTED, "%s: the norms' epsilon is %g; official Mamba2 has 1e-05",
+                        path_of(c), m->norm_eps);
     if (!gguf) return PAL_OK;
-    if (m->dt_low > 0 || isfinite(m->dt_high)) return pal_fail(c->err, PAL_E_UNSUPPORTED, "%s: the time step is limited to [%g, %g]; a GGUF of Mamba2 has no limit", path_of(c), m->dt_low, m->dt_high);
+    if (m->dt_low > 0 || isfinite(m->dt_high))
+        return pal_fail(c->err, PAL_E_UNSUPPORTED,
+                        "%s: the time step is limited to [%g, %g]; a GGUF of Mamba2 has no limit", path_of(c),
+                        m->dt_low, m->dt_high);
     if (!m->conv_bias || m->proj_bias)
-        return pal_fail(c->err, PAL_E_UNSUPPORTED, "%s: %s; a GGUF of Mamba2 has biases in the convolutions and nowhere else", path_of(c),
+        return pal_fail(c->err, PAL_E_UNSUPPORTED,
+                        "%s: %s; a GGUF of Mamba2 has biases in the convolutions and nowhere else", path_of(c),
                         m->proj_bias ? "the projections have biases" : "the convolutions have no bias");
     return PAL_OK;
 }
@@ -130,11 +143,15 @@ static pal_status plan_tensors(conversion *c) {
 
 static pal_status find_tokenizer(conversion *c) {
     const char *given = c->options->tokenizer;
-    const pal_status st = pal_attachment_find(&c->attached, &c->model->source, given, (size_t)c->config.vocab_rows, c->err);
+    const pal_status st = pal_attachment_find(&c->attached, &c->model->source, given, (size_t)c->config.vocab_rows,
+                                              c->err);
     if (st) return st;
     c->report.tokenizer = c->attached.tokenizer != NULL;
     if (!c->report.tokenizer && !given && c->options->to == PAL_LAYOUT_GGUF)
-        return pal_fail(c->err, PAL_E_ARGUMENT, "%s: has no tokenizer, which a GGUF file needs; name one (a file, a directory, 'bytes') or 'none'", path_of(c));
+        return pal_fail(
+            c->err, PAL_E_ARGUMENT,
+            "%s: has no tokenizer, which a GGUF file needs; name one (a file, a directory, 'bytes') or 'none'",
+            path_of(c));
     return PAL_OK;
 }
 
@@ -150,7 +167,8 @@ static void set_special_ids(const conversion *c, json_t *to) {
 }
 
 static json_t *make_config(const conversion *c) {
-    if (c->options->to != PAL_LAYOUT_HF_MAMBA2) return pal_config_write_from(&c->config, &c->model->config, c->model->source.config);
+    if (c->options->to != PAL_LAYOUT_HF_MAMBA2)
+        return pal_config_write_from(&c->config, &c->model->config, c->model->source.config);
     json_t *made = pal_config_write_hugging_face(&c->config);
     if (made) set_special_ids(c, made);
     return made;
@@ -188,9 +206,23 @@ static pal_status write_gguf(conversion *c) {
     size_t pair_count = 0;
     const char *slash = strrchr(c->target, '/');
     pal_status st = pal_gguf_export(c->attached.tokenizer, (size_t)m->vocab_rows, &pairs, &pair_count, c->err);
-    const pal_gguf_plan plan = { .hidden = m->hidden, .layers = m->layers, .conv = m->conv, .inner = m->heads * m->dv, .state = m->dk, .heads = m->heads, .groups = m->key_heads,
-                                 .vocab = m->vocab, .vocab_rows = m->vocab_rows, .eps = m->norm_eps, .name = slash ? slash + 1 : c->target, .pairs = pairs.data, .pairs_size = pairs.size,
-                                 .pair_count = pair_count, .type = c->type, .count = c->count, .tensors = c->source };
+    const pal_gguf_plan plan = { .hidden = m->hidden,
+                                 .layers = m->layers,
+                                 .conv = m->conv,
+                                 .inner = m->heads * m->dv,
+                                 .state = m->dk,
+                                 .heads = m->heads,
+                                 .groups = m->key_heads,
+                                 .vocab = m->vocab,
+                                 .vocab_rows = m->vocab_rows,
+                                 .eps = m->norm_eps,
+                                 .name = slash ? slash + 1 : c->target,
+                                 .pairs = pairs.data,
+                                 .pairs_size = pairs.size,
+                                 .pair_count = pair_count,
+                                 .type = c->type,
+                                 .count = c->count,
+                                 .tensors = c->source };
     if (!st) st = pal_gguf_write(c->target, &c->model->source, &plan, c->options->progress, c->options->user, c->err);
     pal_bytes_free(&pairs);
     struct stat info;
@@ -201,7 +233,8 @@ static pal_status write_gguf(conversion *c) {
 static pal_status convert(conversion *c, const char *source) {
     pal_status st;
     const bool gguf = c->options->to == PAL_LAYOUT_GGUF;
-    if ((unsigned)c->options->to >= PAL_LAYOUTS) return pal_fail(c->err, PAL_E_ARGUMENT, "there is no layout %d", (int)c->options->to);
+    if ((unsigned)c->options->to >= PAL_LAYOUTS)
+        return pal_fail(c->err, PAL_E_ARGUMENT, "there is no layout %d", (int)c->options->to);
     if ((st = read_dtype(c)) || (st = pal_target_is_free(c->target, !gguf, c->err))) return st;
     if ((st = pal_model_open_unloaded(&c->model, source, PAL_FOR_INFERENCE, c->err))) return st;
     if (c->options->to != PAL_LAYOUT_PALIMPSA && (st = check_plain(c))) return st;
@@ -210,7 +243,8 @@ static pal_status convert(conversion *c, const char *source) {
     return gguf ? write_gguf(c) : write_directory(c);
 }
 
-pal_status pal_convert(const char *source, const char *target, const pal_convert_options *options, pal_converted *report, pal_error *err) {
+pal_status pal_convert(const char *source, const char *target, const pal_convert_options *options,
+                       pal_converted *report, pal_error *err) {
     conversion c = { .target = target, .options = options, .err = err };
     const pal_status st = convert(&c, source);
     if (report) *report = c.report;

@@ -20,8 +20,9 @@ typedef struct {
 typedef struct {
     pal_text_source from;
     uint64_t documents;
-    uint64_t units;   /* in the epoch at hand */
-    uint64_t phase;   /* PAL_ORDER_SEQUENCES: where the first cut of a long document lies in this epoch; 0: at `context` */
+    uint64_t units; /* in the epoch at hand */
+    uint64_t
+        phase; /* PAL_ORDER_SEQUENCES: where the first cut of a long document lies in this epoch; 0: at `context` */
     uint64_t indexed; /* epoch that the index is of, + 1 */
     uint64_t *index;  /* PAL_ORDER_SEQUENCES: pieces before document STRIDE*i */
 } source;
@@ -30,7 +31,7 @@ struct pal_loader {
     pal_loader_options o;
     source s[PAL_SOURCES];
     pal_loader_position at;
-    unit now; /* of source at.source */
+    unit now;       /* of source at.source */
     bool continued; /* the last row ended inside a document */
 };
 
@@ -109,7 +110,8 @@ static unit find_unit(const pal_loader *l, int i, uint64_t number) {
 static int next_source(const pal_loader *l) {
     int best = 0;
     for (int i = 1; i < l->o.sources; i++)
-        if ((double)l->at.of[i].tokens / l->s[i].from.weight < (double)l->at.of[best].tokens / l->s[best].from.weight) best = i;
+        if ((double)l->at.of[i].tokens / l->s[i].from.weight < (double)l->at.of[best].tokens / l->s[best].from.weight)
+            best = i;
     return best;
 }
 
@@ -151,9 +153,14 @@ pal_status pal_loader_next(pal_loader *l, int32_t *ids, int32_t *targets, int *e
         for (uint64_t k = 0; k + 1 < take; k++) targets[filled + (int)k] = ids[filled + (int)k + 1];
         filled += (int)take;
         targets[filled - 1] = PAL_IGNORE;
-        if (from + take < d->tokens) good &= pal_document_copy(d, from + take, 1, info->vocabulary, &targets[filled - 1]);
-        for (uint64_t k = 0; k < take && from + k + 1 < l->now.trained; k++) targets[filled - (int)take + (int)k] = PAL_IGNORE;
-        if (!good) return pal_fail(err, PAL_E_FORMAT, "%s: a token is not below %" PRIu32 ", the size of the vocabulary: the shards are damaged", info->path, info->vocabulary);
+        if (from + take < d->tokens)
+            good &= pal_document_copy(d, from + take, 1, info->vocabulary, &targets[filled - 1]);
+        for (uint64_t k = 0; k < take && from + k + 1 < l->now.trained; k++)
+            targets[filled - (int)take + (int)k] = PAL_IGNORE;
+        if (!good)
+            return pal_fail(err, PAL_E_FORMAT,
+                            "%s: a token is not below %" PRIu32 ", the size of the vocabulary: the shards are damaged",
+                            info->path, info->vocabulary);
         ends[sequences++] = filled;
         l->at.offset += take;
         l->at.of[i].tokens += take;
@@ -166,7 +173,8 @@ pal_status pal_loader_next(pal_loader *l, int32_t *ids, int32_t *targets, int *e
 
 uint64_t pal_loader_tokens(const pal_loader *l) {
     uint64_t tokens = 0;
-    for (int i = 0; i < l->o.sources; i++) tokens += pal_shards_info_of(l->s[i].from.shards)->part[l->s[i].from.part].tokens;
+    for (int i = 0; i < l->o.sources; i++)
+        tokens += pal_shards_info_of(l->s[i].from.shards)->part[l->s[i].from.part].tokens;
     return tokens;
 }
 
@@ -203,13 +211,18 @@ pal_status pal_loader_new(pal_loader **out, const pal_loader_options *o, pal_err
     pal_loader *l;
     pal_status st;
     *out = NULL;
-    if (o->sources < 1 || o->sources > PAL_SOURCES) return pal_fail(err, PAL_E_ARGUMENT, "%d sources of data, expected 1 to %d", o->sources, PAL_SOURCES);
-    if (o->row < 1 || o->context < 0) return pal_fail(err, PAL_E_ARGUMENT, "rows of %d tokens with a context of %d: expected at least 1", o->row, o->context);
+    if (o->sources < 1 || o->sources > PAL_SOURCES)
+        return pal_fail(err, PAL_E_ARGUMENT, "%d sources of data, expected 1 to %d", o->sources, PAL_SOURCES);
+    if (o->row < 1 || o->context < 0)
+        return pal_fail(err, PAL_E_ARGUMENT, "rows of %d tokens with a context of %d: expected at least 1", o->row,
+                        o->context);
     for (int i = 0; i < o->sources; i++) {
         const pal_shards_info *info = pal_shards_info_of(o->source[i].shards);
         if (!(o->source[i].weight > 0) || !isfinite(o->source[i].weight))
-            return pal_fail(err, PAL_E_ARGUMENT, "%s: its weight is %g, expected a number above 0", info->path, o->source[i].weight);
-        if (!info->part[o->source[i].part].documents) return pal_fail(err, PAL_E_ARGUMENT, "%s: nothing in it was held back for validation", info->path);
+            return pal_fail(err, PAL_E_ARGUMENT, "%s: its weight is %g, expected a number above 0", info->path,
+                            o->source[i].weight);
+        if (!info->part[o->source[i].part].documents)
+            return pal_fail(err, PAL_E_ARGUMENT, "%s: nothing in it was held back for validation", info->path);
     }
     if ((st = pal_alloc_named((void **)&l, 1, sizeof *l, "a loader", err))) return st;
     l->o = *o;
@@ -221,7 +234,8 @@ pal_status pal_loader_new(pal_loader **out, const pal_loader_options *o, pal_err
         s->documents = pal_shards_info_of(s->from.shards)->part[s->from.part].documents;
         s->units = s->documents;
         if (o->order == PAL_ORDER_SEQUENCES && o->context &&
-            (st = pal_alloc_named((void **)&s->index, (size_t)((s->documents + STRIDE - 1) / STRIDE), sizeof *s->index, "an index of documents", err))) {
+            (st = pal_alloc_named((void **)&s->index, (size_t)((s->documents + STRIDE - 1) / STRIDE), sizeof *s->index,
+                                  "an index of documents", err))) {
             pal_loader_free(l);
             return st;
         }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Rows of tokens for training, out of one or more sets of shards.
  *
- * Documents are put one after another in a shuffled order and cut into rows of `row` tokens. Inside a row every document is
- * a sequence of its own, and one that is longer than `context` is several: nothing is remembered across a boundary. The
- * target of a token is the next one of its document, also behind a cut; that of a document's last token is the first of the
- * next document in the row. A row's end cuts a document, and the rest of it begins the next row.
+ * Documents are put one after another in a shuffled order and cut into rows of `row` tokens. Inside a row every
+ * document is a sequence of its own, and one that is longer than `context` is several: nothing is remembered across a
+ * boundary. The target of a token is the next one of its document, also behind a cut; that of a document's last token
+ * is the first of the next document in the row. A row's end cuts a document, and the rest of it begins the next row.
  *
- * Where reading stands is a small struct; from it another loader goes on with the same rows, without going through those
- * before. An epoch of a source shows each of its tokens once. */
+ * Where reading stands is a small struct; from it another loader goes on with the same rows, without going through
+ * those before. An epoch of a source shows each of its tokens once. */
 #ifndef PAL_DATA_LOADER_H
 #define PAL_DATA_LOADER_H
 
@@ -16,26 +16,27 @@
 typedef enum pal_order {
     PAL_ORDER_STORED,    /* documents as they are stored */
     PAL_ORDER_DOCUMENTS, /* documents shuffled, anew in each epoch */
-    PAL_ORDER_SEQUENCES  /* documents are first cut into pieces of `context`, at places that change with the epoch, and the
-                          * pieces are shuffled; a document's last token then has no target */
+    PAL_ORDER_SEQUENCES  /* documents are first cut into pieces of `context`, at places that change with the epoch, and
+                          * the  pieces are shuffled; a document's last token then has no target */
 } pal_order;
 
 enum { PAL_SOURCES = 16 };
 typedef struct pal_text_source {
     const pal_shards *shards; /* borrowed */
     pal_shards_part part;
-    double weight;            /* its share of the tokens, relative to the other sources' */
+    double weight; /* its share of the tokens, relative to the other sources' */
 } pal_text_source;
 
 typedef struct pal_loader_options {
     int sources;
     pal_text_source source[PAL_SOURCES];
-    int row, context;   /* tokens; context 0: documents are not cut */
-    int sequences;      /* most in a row, which then ends early; 0: as many as `row` */
+    int row, context; /* tokens; context 0: documents are not cut */
+    int sequences;    /* most in a row, which then ends early; 0: as many as `row` */
     pal_order order;
     bool documents_end; /* a document's last token has no target */
-    const uint32_t *mark; /* (mark_count, borrowed) where these ids first stand in a document, training begins behind them; a */
-    int mark_count;       /* document without them is not trained on. 0: every token is. Documents end as above */
+    const uint32_t
+        *mark; /* (mark_count, borrowed) where these ids first stand in a document, training begins behind them; a */
+    int mark_count; /* document without them is not trained on. 0: every token is. Documents end as above */
     uint64_t seed;
 } pal_loader_options;
 
@@ -48,7 +49,8 @@ typedef struct pal_loader_position {
     } of[PAL_SOURCES];
 } pal_loader_position;
 
-/* The token behind the first place where a document has these ids one after another; its number of tokens if it has none. */
+/* The token behind the first place where a document has these ids one after another; its number of tokens if it has
+ * none. */
 uint64_t pal_document_behind(const pal_document *document, const uint32_t *mark, int count);
 
 typedef struct pal_loader pal_loader;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Slots are drawn from a binary tree of sums of weights: a draw walks down from the root, and the slot it takes is set to
- * zero and the sums above it are added up anew, so no rounding accumulates and a taken slot weighs exactly nothing.
+/* Slots are drawn from a binary tree of sums of weights: a draw walks down from the root, and the slot it takes is set
+ * to zero and the sums above it are added up anew, so no rounding accumulates and a taken slot weighs exactly nothing.
  * Keys and values come from a partial Fisher-Yates shuffle of a table that is put back afterwards, so an example costs
  * time proportional to L, not to V. */
 #include "data/mqar.h"
@@ -16,10 +16,10 @@
 
 struct pal_mqar {
     pal_mqar_config config;
-    uint64_t key;     /* seed of this data set's streams; example i is stream i */
-    int slots;        /* S */
-    int leaves;       /* S rounded up to a power of two */
-    double *weights;  /* tree of 2*leaves: node n sums nodes 2n and 2n+1, slot c is node leaves + c */
+    uint64_t key;    /* seed of this data set's streams; example i is stream i */
+    int slots;       /* S */
+    int leaves;      /* S rounded up to a power of two */
+    double *weights; /* tree of 2*leaves: node n sums nodes 2n and 2n+1, slot c is node leaves + c */
 };
 
 /* One thread's part of the scratch. */
@@ -31,23 +31,28 @@ typedef struct {
 
 pal_status pal_mqar_check(const pal_mqar_config *c, pal_error *err) {
     if (c->pairs < 1) return pal_fail(err, PAL_E_ARGUMENT, "mqar: %d pairs, expected at least 1", c->pairs);
-    if (c->length % 2 != 0) return pal_fail(err, PAL_E_ARGUMENT, "mqar: length %d is odd, expected an even number", c->length);
+    if (c->length % 2 != 0)
+        return pal_fail(err, PAL_E_ARGUMENT, "mqar: length %d is odd, expected an even number", c->length);
     if ((int64_t)c->pairs * 4 > c->length)
         return pal_fail(err, PAL_E_ARGUMENT, "mqar: %d pairs need a length of at least %lld, found %d", c->pairs,
                         (long long)c->pairs * 4, c->length);
     /* 4N <= L < V also leaves enough ids for N distinct keys and N distinct values. */
     if (c->vocabulary <= c->length)
-        return pal_fail(err, PAL_E_ARGUMENT, "mqar: a vocabulary of %d is too small, expected more than the length %d", c->vocabulary,
-                        c->length);
-    if (!isfinite(c->exponent)) return pal_fail(err, PAL_E_ARGUMENT, "mqar: exponent %g, expected a finite number", c->exponent);
+        return pal_fail(err, PAL_E_ARGUMENT, "mqar: a vocabulary of %d is too small, expected more than the length %d",
+                        c->vocabulary, c->length);
+    if (!isfinite(c->exponent))
+        return pal_fail(err, PAL_E_ARGUMENT, "mqar: exponent %g, expected a finite number", c->exponent);
     const double last = pow(c->length / 2 - c->pairs, c->exponent - 1);
     if (!(last > 1e-290 && last < 1e290))
-        return pal_fail(err, PAL_E_ARGUMENT, "mqar: with exponent %g the weight of the last slot is %g, expected a number that can be added to 1",
-                        c->exponent, last);
+        return pal_fail(
+            err, PAL_E_ARGUMENT,
+            "mqar: with exponent %g the weight of the last slot is %g, expected a number that can be added to 1",
+            c->exponent, last);
     return PAL_OK;
 }
 
-pal_status pal_mqar_new(pal_mqar **out, const pal_mqar_config *config, uint64_t seed, pal_mqar_split split, pal_error *err) {
+pal_status pal_mqar_new(pal_mqar **out, const pal_mqar_config *config, uint64_t seed, pal_mqar_split split,
+                        pal_error *err) {
     *out = NULL;
     pal_status st = pal_mqar_check(config, err);
     if (st) return st;
@@ -55,14 +60,16 @@ pal_status pal_mqar_new(pal_mqar **out, const pal_mqar_config *config, uint64_t 
     if ((st = pal_alloc_named((void **)&data, 1, sizeof *data, "an MQAR data set", err))) return st;
     data->config = *config;
     data->slots = config->length / 2 - config->pairs;
-    for (data->leaves = 1; data->leaves < data->slots; data->leaves *= 2) {}
+    for (data->leaves = 1; data->leaves < data->slots; data->leaves *= 2) {
+    }
     uint32_t key[4];
     const uint64_t shape = (uint64_t)config->length << 32 | (uint64_t)config->pairs;
     pal_random_block(seed, 0x6d716172u /* "mqar" */ + ((uint64_t)split << 32), shape, key);
     data->key = (uint64_t)key[0] << 32 | key[1];
 
     const size_t leaves = (size_t)data->leaves;
-    if ((st = pal_alloc_named((void **)&data->weights, 2 * leaves, sizeof *data->weights, "the weights of MQAR slots", err))) {
+    if ((st = pal_alloc_named((void **)&data->weights, 2 * leaves, sizeof *data->weights, "the weights of MQAR slots",
+                              err))) {
         pal_mqar_free(data);
         return st;
     }
@@ -81,7 +88,9 @@ void pal_mqar_free(pal_mqar *data) {
 const pal_mqar_config *pal_mqar_config_of(const pal_mqar *data) { return &data->config; }
 
 /* Values are the larger set: V - V/2 ids. */
-static size_t table_size(const pal_mqar *data) { return (size_t)(data->config.vocabulary - data->config.vocabulary / 2); }
+static size_t table_size(const pal_mqar *data) {
+    return (size_t)(data->config.vocabulary - data->config.vocabulary / 2);
+}
 
 static void lay_out(const pal_mqar *data, pal_arena *arena, workspace *w) {
     w->tree = pal_take(arena, 2 * (size_t)data->leaves, sizeof *w->tree);
@@ -101,7 +110,8 @@ size_t pal_mqar_scratch_bytes(const pal_mqar *data, const pal_context *cx) {
 }
 
 /* n distinct numbers of 0 .. range-1, uniform, in random order; number i goes to out[i*step] plus base. */
-static void draw_distinct(workspace *w, pal_rng *rng, uint32_t n, uint32_t range, int32_t *out, size_t step, uint32_t base) {
+static void draw_distinct(workspace *w, pal_rng *rng, uint32_t n, uint32_t range, int32_t *out, size_t step,
+                          uint32_t base) {
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t j = i + pal_rng_below(rng, range - i);
         const uint32_t at_j = w->shuffled[j] ^ j, at_i = w->shuffled[i] ^ i;
@@ -163,11 +173,12 @@ static void fill_range(void *arg, size_t begin, size_t end, int thread) {
     lay_out(job->data, &arena, &w);
     assert(!arena.bad);
     memset(w.shuffled, 0, table_size(job->data) * sizeof *w.shuffled);
-    for (size_t e = begin; e < end; e++) make_example(job->data, &w, job->first + e, job->ids + e * L, job->labels + e * L);
+    for (size_t e = begin; e < end; e++)
+        make_example(job->data, &w, job->first + e, job->ids + e * L, job->labels + e * L);
 }
 
-void pal_mqar_fill(const pal_mqar *data, const pal_context *cx, uint64_t first, size_t count, int32_t *ids, int32_t *labels,
-                   void *scratch) {
+void pal_mqar_fill(const pal_mqar *data, const pal_context *cx, uint64_t first, size_t count, int32_t *ids,
+                   int32_t *labels, void *scratch) {
     fill_job job = { data, first, ids, labels, scratch, workspace_bytes(data) };
     pal_parallel_ranges(cx, count, 8, fill_range, &job);
 }
@@ -178,8 +189,8 @@ static int distance_bin(int distance) {
     return bin;
 }
 
-void pal_mqar_score_add(pal_mqar_score *score, const pal_mqar_config *c, size_t count, const int32_t *ids, const int32_t *labels,
-                        const int32_t *predicted) {
+void pal_mqar_score_add(pal_mqar_score *score, const pal_mqar_config *c, size_t count, const int32_t *ids,
+                        const int32_t *labels, const int32_t *predicted) {
     for (size_t e = 0; e < count; e++, ids += c->length, labels += c->length) {
         int right = 0;
         for (int t = 2 * c->pairs; t < c->length; t++) {
@@ -197,7 +208,9 @@ void pal_mqar_score_add(pal_mqar_score *score, const pal_mqar_config *c, size_t 
     }
 }
 
-double pal_mqar_accuracy(const pal_mqar_score *score) { return score->examples ? score->sum / (double)score->examples : NAN; }
+double pal_mqar_accuracy(const pal_mqar_score *score) {
+    return score->examples ? score->sum / (double)score->examples : NAN;
+}
 
 double pal_mqar_accuracy_at(const pal_mqar_score *score, int bin) {
     return score->asked[bin] ? (double)score->right[bin] / (double)score->asked[bin] : NAN;

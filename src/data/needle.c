@@ -95,9 +95,12 @@ static void draw_needles(pal_needle *needles, int n, pal_rng *rng) {
     }
 }
 
-static int tell(char out[SENTENCE], const pal_needle *n) { return snprintf(out, SENTENCE, "The secret number of %s is %07d.\n", n->key, n->value); }
+static int tell(char out[SENTENCE], const pal_needle *n) {
+    return snprintf(out, SENTENCE, "The secret number of %s is %07d.\n", n->key, n->value);
+}
 static int ask(char out[SENTENCE], const pal_needle *n) {
-    return snprintf(out, SENTENCE, "What is the secret number of %s? The secret number of %s is %07d.", n->key, n->key, n->value);
+    return snprintf(out, SENTENCE, "What is the secret number of %s? The secret number of %s is %07d.", n->key, n->key,
+                    n->value);
 }
 
 static int by_place(const void *a, const void *b) {
@@ -105,13 +108,15 @@ static int by_place(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-pal_status pal_needle_make(pal_haystack *h, const pal_needle_options *o, uint64_t index, pal_bytes *text, pal_needle *asked, pal_error *err) {
+pal_status pal_needle_make(pal_haystack *h, const pal_needle_options *o, uint64_t index, pal_bytes *text,
+                           pal_needle *asked, pal_error *err) {
     pal_needle needles[PAL_NEEDLES];
     uint32_t place[PAL_NEEDLES], tokens;
     char sentence[SENTENCE];
     const size_t before = text->size;
     pal_status st;
-    if (o->needles < 1 || o->needles > PAL_NEEDLES) return pal_fail(err, PAL_E_ARGUMENT, "%d needles: expected 1 to %d", o->needles, PAL_NEEDLES);
+    if (o->needles < 1 || o->needles > PAL_NEEDLES)
+        return pal_fail(err, PAL_E_ARGUMENT, "%d needles: expected 1 to %d", o->needles, PAL_NEEDLES);
     pal_rng rng = pal_rng_at(o->seed, index);
     draw_needles(needles, o->needles, &rng);
     const int which = (int)pal_rng_below(&rng, (uint32_t)o->needles);
@@ -123,9 +128,12 @@ pal_status pal_needle_make(pal_haystack *h, const pal_needle_options *o, uint64_
     }
     const size_t first = (size_t)(pal_rng_uniform(&rng) * (double)h->count);
     uint32_t pieces = 0;
-    while (pieces < UINT32_MAX && room >= h->pieces[(first + pieces) % h->count].tokens) room -= h->pieces[(first + pieces++) % h->count].tokens;
+    while (pieces < UINT32_MAX && room >= h->pieces[(first + pieces) % h->count].tokens)
+        room -= h->pieces[(first + pieces++) % h->count].tokens;
     if (!pieces)
-        return pal_fail(err, PAL_E_ARGUMENT, "documents of %d tokens: %d needles and their question leave no room for a piece of the text", o->tokens, o->needles);
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "documents of %d tokens: %d needles and their question leave no room for a piece of the text",
+                        o->tokens, o->needles);
     for (int i = 0; i < o->needles; i++) place[i] = pal_rng_below(&rng, pieces + 1);
     qsort(place, (size_t)o->needles, sizeof *place, by_place);
     int next = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Needles in haystacks: long documents of ordinary text in which a few sentences tell secret numbers, and one of them is
- * asked for at the end. They teach a model to carry a fact over a long context. */
+/* Needles in haystacks: long documents of ordinary text in which a few sentences tell secret numbers, and one of them
+ * is asked for at the end. They teach a model to carry a fact over a long context. */
 #ifndef PAL_DATA_NEEDLE_H
 #define PAL_DATA_NEEDLE_H
 
@@ -26,8 +26,9 @@ pal_status pal_haystack_new(pal_haystack **out, pal_slice text, const pal_tokeni
 void pal_haystack_free(pal_haystack *haystack);
 uint64_t pal_haystack_tokens(const pal_haystack *haystack); /* pieces counted one by one */
 
-/* Appends document i: consecutive pieces of the haystack from a random place on (and from its start again behind its end), as
- * many as fit, the needles between them at random places, the question and its answer. */
-pal_status pal_needle_make(pal_haystack *haystack, const pal_needle_options *options, uint64_t index, pal_bytes *text, pal_needle *asked, pal_error *err);
+/* Appends document i: consecutive pieces of the haystack from a random place on (and from its start again behind its
+ * end), as many as fit, the needles between them at random places, the question and its answer. */
+pal_status pal_needle_make(pal_haystack *haystack, const pal_needle_options *options, uint64_t index, pal_bytes *text,
+                           pal_needle *asked, pal_error *err);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A shuffle without a table: a permutation of 0 .. n-1 that is computed where it is asked for. A Feistel network permutes
- * the numbers of the smallest even count of bits that holds n; what lands outside is sent through again until it is inside. */
+/* A shuffle without a table: a permutation of 0 .. n-1 that is computed where it is asked for. A Feistel network
+ * permutes the numbers of the smallest even count of bits that holds n; what lands outside is sent through again until
+ * it is inside. */
 #ifndef PAL_DATA_PERMUTATION_H
 #define PAL_DATA_PERMUTATION_H
 

@@ -19,8 +19,19 @@ static const char magic[] = "PALSHARD";
 #define MOST_SHARDS 99999 /* five digits in a name */
 
 /* offsets in the header */
-enum { AT_VERSION = 8, AT_WIDTH = 12, AT_TOKENIZER = 16, AT_VOCABULARY = 24, AT_DOCUMENTS = 32, AT_TOKENS = 40, AT_NUMBER = 48, AT_CONTINUES = 56,
-       AT_TOKEN_SUM = 104, AT_TABLE_SUM = 112, AT_SUM = 120 };
+enum {
+    AT_VERSION = 8,
+    AT_WIDTH = 12,
+    AT_TOKENIZER = 16,
+    AT_VOCABULARY = 24,
+    AT_DOCUMENTS = 32,
+    AT_TOKENS = 40,
+    AT_NUMBER = 48,
+    AT_CONTINUES = 56,
+    AT_TOKEN_SUM = 104,
+    AT_TABLE_SUM = 112,
+    AT_SUM = 120
+};
 
 static uint64_t get64(const unsigned char *p) {
     uint64_t x;
@@ -40,12 +51,14 @@ static int width_of(uint32_t vocabulary) { return vocabulary <= 65536 ? 2 : 4; }
 /* Tokens are hashed in blocks of fixed size, so that a writer need not hold them. */
 static uint64_t hash_tokens(const unsigned char *data, size_t bytes) {
     uint64_t hash = 0;
-    for (size_t at = 0; at < bytes; at += HASH_BLOCK) hash = pal_hash(hash, data + at, bytes - at < HASH_BLOCK ? bytes - at : HASH_BLOCK);
+    for (size_t at = 0; at < bytes; at += HASH_BLOCK)
+        hash = pal_hash(hash, data + at, bytes - at < HASH_BLOCK ? bytes - at : HASH_BLOCK);
     return hash;
 }
 
 static pal_status path_of(char path[4096], const char *directory, const char *name, pal_error *err) {
-    if (snprintf(path, 4096, "%s/%s", directory, name) >= 4096) return pal_fail(err, PAL_E_ARGUMENT, "%s/%s: the path is too long", directory, name);
+    if (snprintf(path, 4096, "%s/%s", directory, name) >= 4096)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s/%s: the path is too long", directory, name);
     return PAL_OK;
 }
 
@@ -57,7 +70,7 @@ typedef struct {
     uint64_t documents, count; /* count: tokens */
     uint64_t first;            /* number of its first document in the set */
     uint64_t checksum;
-    bool continues;            /* its first document goes on from the shard before */
+    bool continues; /* its first document goes on from the shard before */
 } shard;
 
 struct pal_shards {
@@ -65,7 +78,8 @@ struct pal_shards {
     char *path;
     int width;
     shard *list;
-    /* Where validation begins: documents before this one are for training alone, this one from token `cut` on is not. */
+    /* Where validation begins: documents before this one are for training alone, this one from token `cut` on is not.
+     */
     uint64_t valid_document, valid_cut;
 };
 
@@ -93,38 +107,58 @@ bool pal_document_copy(const pal_document *d, uint64_t first, size_t count, uint
 static pal_status check_shard(shard *s, const char *path, const pal_shards *set, uint64_t number, pal_error *err) {
     const unsigned char *p = s->map.data;
     const size_t size = s->map.size;
-    if (size < HEADER) return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, a shard's header alone has %d", path, size, HEADER);
-    if (memcmp(p, magic, 8) != 0) return pal_fail(err, PAL_E_FORMAT, "%s: does not begin with %s: not a shard of tokens", path, magic);
-    if (get32(p + AT_VERSION) != VERSION) return pal_fail(err, PAL_E_FORMAT, "%s: version %" PRIu32 " of shards, expected %d", path, get32(p + AT_VERSION), VERSION);
-    if (get64(p + AT_SUM) != pal_hash(0, p, AT_SUM)) return pal_fail(err, PAL_E_FORMAT, "%s: the header does not match its checksum", path);
-    const uint64_t width = get32(p + AT_WIDTH), vocabulary = get64(p + AT_VOCABULARY), tokenizer = get64(p + AT_TOKENIZER);
+    if (size < HEADER)
+        return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, a shard's header alone has %d", path, size, HEADER);
+    if (memcmp(p, magic, 8) != 0)
+        return pal_fail(err, PAL_E_FORMAT, "%s: does not begin with %s: not a shard of tokens", path, magic);
+    if (get32(p + AT_VERSION) != VERSION)
+        return pal_fail(err, PAL_E_FORMAT, "%s: version %" PRIu32 " of shards, expected %d", path,
+                        get32(p + AT_VERSION), VERSION);
+    if (get64(p + AT_SUM) != pal_hash(0, p, AT_SUM))
+        return pal_fail(err, PAL_E_FORMAT, "%s: the header does not match its checksum", path);
+    const uint64_t width = get32(p + AT_WIDTH), vocabulary = get64(p + AT_VOCABULARY),
+                   tokenizer = get64(p + AT_TOKENIZER);
     s->documents = get64(p + AT_DOCUMENTS);
     s->count = get64(p + AT_TOKENS);
     s->checksum = get64(p + AT_SUM);
     if (tokenizer != set->info.tokenizer || vocabulary != set->info.vocabulary)
-        return pal_fail(err, PAL_E_FORMAT, "%s: made with tokenizer %016" PRIx64 " of %" PRIu64 " ids, the set with %016" PRIx64 " of %" PRIu32, path, tokenizer,
-                        vocabulary, set->info.tokenizer, set->info.vocabulary);
-    if ((int)width != set->width) return pal_fail(err, PAL_E_FORMAT, "%s: tokens of %" PRIu64 " bytes, expected %d", path, width, set->width);
-    if (get64(p + AT_NUMBER) != number) return pal_fail(err, PAL_E_FORMAT, "%s: this is shard %" PRIu64 ", expected %" PRIu64, path, get64(p + AT_NUMBER), number);
-    if (s->documents < 1 || s->count < s->documents || s->count > (size - HEADER) / width || s->documents > (size - HEADER) / ENTRY)
-        return pal_fail(err, PAL_E_FORMAT, "%s: %" PRIu64 " tokens in %" PRIu64 " documents do not fit %zu bytes", path, s->count, s->documents, size);
+        return pal_fail(err, PAL_E_FORMAT,
+                        "%s: made with tokenizer %016" PRIx64 " of %" PRIu64 " ids, the set with %016" PRIx64
+                        " of %" PRIu32,
+                        path, tokenizer, vocabulary, set->info.tokenizer, set->info.vocabulary);
+    if ((int)width != set->width)
+        return pal_fail(err, PAL_E_FORMAT, "%s: tokens of %" PRIu64 " bytes, expected %d", path, width, set->width);
+    if (get64(p + AT_NUMBER) != number)
+        return pal_fail(err, PAL_E_FORMAT, "%s: this is shard %" PRIu64 ", expected %" PRIu64, path,
+                        get64(p + AT_NUMBER), number);
+    if (s->documents < 1 || s->count < s->documents || s->count > (size - HEADER) / width ||
+        s->documents > (size - HEADER) / ENTRY)
+        return pal_fail(err, PAL_E_FORMAT, "%s: %" PRIu64 " tokens in %" PRIu64 " documents do not fit %zu bytes", path,
+                        s->count, s->documents, size);
     if (get64(p + AT_CONTINUES) > (number > 0))
-        return pal_fail(err, PAL_E_FORMAT, "%s: the flag of a continued document is %" PRIu64 ", expected 0%s", path, get64(p + AT_CONTINUES), number ? " or 1" : "");
+        return pal_fail(err, PAL_E_FORMAT, "%s: the flag of a continued document is %" PRIu64 ", expected 0%s", path,
+                        get64(p + AT_CONTINUES), number ? " or 1" : "");
     s->continues = get64(p + AT_CONTINUES) != 0;
     const size_t tokens = ((size_t)s->count * (size_t)width + 7) & ~(size_t)7, table = (size_t)s->documents * ENTRY;
     if (size != HEADER + tokens + table)
-        return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, expected %zu: the file was cut short or added to", path, size, HEADER + tokens + table);
+        return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, expected %zu: the file was cut short or added to", path,
+                        size, HEADER + tokens + table);
     s->tokens = p + HEADER;
     s->table = s->tokens + tokens;
-    if (get64(p + AT_TABLE_SUM) != pal_hash(0, s->table, table)) return pal_fail(err, PAL_E_FORMAT, "%s: the table of documents does not match its checksum", path);
+    if (get64(p + AT_TABLE_SUM) != pal_hash(0, s->table, table))
+        return pal_fail(err, PAL_E_FORMAT, "%s: the table of documents does not match its checksum", path);
     uint64_t before = 0;
     for (uint64_t d = 0; d < s->documents; d++) {
         const uint64_t end = get64(s->table + d * ENTRY);
         if (end <= before || end > s->count)
-            return pal_fail(err, PAL_E_FORMAT, "%s: document %" PRIu64 " ends at token %" PRIu64 ", expected %" PRIu64 " to %" PRIu64, path, d, end, before + 1, s->count);
+            return pal_fail(err, PAL_E_FORMAT,
+                            "%s: document %" PRIu64 " ends at token %" PRIu64 ", expected %" PRIu64 " to %" PRIu64,
+                            path, d, end, before + 1, s->count);
         before = end;
     }
-    if (before != s->count) return pal_fail(err, PAL_E_FORMAT, "%s: the last document ends at token %" PRIu64 ", expected %" PRIu64, path, before, s->count);
+    if (before != s->count)
+        return pal_fail(err, PAL_E_FORMAT, "%s: the last document ends at token %" PRIu64 ", expected %" PRIu64, path,
+                        before, s->count);
     return PAL_OK;
 }
 
@@ -136,7 +170,8 @@ static pal_status read_hex(const json_t *o, const char *key, const char *path, u
     return PAL_OK;
 }
 
-static pal_status read_count(const json_t *o, const char *key, const char *path, uint64_t most, uint64_t *out, pal_error *err) {
+static pal_status read_count(const json_t *o, const char *key, const char *path, uint64_t most, uint64_t *out,
+                             pal_error *err) {
     const json_t *value = json_object_get(o, key);
     if (!json_is_integer(value) || json_integer_value(value) < 0 || (uint64_t)json_integer_value(value) > most)
         return pal_fail(err, PAL_E_FORMAT, "%s: '%s' must be a number from 0 to %" PRIu64, path, key, most);
@@ -151,14 +186,17 @@ static pal_status open_shard(pal_shards *s, const json_t *entry, uint64_t number
     pal_status st;
     shard *one = &s->list[number];
     snprintf(name, sizeof name, "%05" PRIu64 ".shard", number);
-    if ((st = read_count(entry, "documents", index, INT64_MAX, &documents, err)) || (st = read_count(entry, "tokens", index, INT64_MAX, &tokens, err)) ||
+    if ((st = read_count(entry, "documents", index, INT64_MAX, &documents, err)) ||
+        (st = read_count(entry, "tokens", index, INT64_MAX, &tokens, err)) ||
         (st = read_hex(entry, "checksum", index, &checksum, err)))
         return st;
     if ((st = path_of(path, s->path, name, err)) || (st = pal_map_open(&one->map, path, err))) return st;
     if ((st = check_shard(one, path, s, number, err))) return st;
     if (one->documents != documents || one->count != tokens || one->checksum != checksum)
-        return pal_fail(err, PAL_E_FORMAT, "%s: not the shard that %s lists: %" PRIu64 " documents, %" PRIu64 " tokens, checksum %016" PRIx64 ", expected %" PRIu64
-                                           ", %" PRIu64 ", %016" PRIx64, path, index, one->documents, one->count, one->checksum, documents, tokens, checksum);
+        return pal_fail(err, PAL_E_FORMAT,
+                        "%s: not the shard that %s lists: %" PRIu64 " documents, %" PRIu64
+                        " tokens, checksum %016" PRIx64 ", expected %" PRIu64 ", %" PRIu64 ", %016" PRIx64,
+                        path, index, one->documents, one->count, one->checksum, documents, tokens, checksum);
     one->first = number ? s->list[number - 1].first + s->list[number - 1].documents : 0;
     return PAL_OK;
 }
@@ -179,7 +217,10 @@ static pal_document whole(const pal_shards *s, uint64_t index) {
     const uint64_t d = index - one->first;
     const unsigned char *entry = one->table + d * ENTRY;
     const uint64_t begin = d ? get64(entry - ENTRY) : 0;
-    return (pal_document){ .data = one->tokens + begin * (uint64_t)s->width, .width = s->width, .tokens = get64(entry) - begin, .bytes = get64(entry + 8),
+    return (pal_document){ .data = one->tokens + begin * (uint64_t)s->width,
+                           .width = s->width,
+                           .tokens = get64(entry) - begin,
+                           .bytes = get64(entry + 8),
                            .words = get64(entry + 16) };
 }
 
@@ -191,7 +232,8 @@ pal_document pal_shards_document(const pal_shards *s, pal_shards_part part, uint
         d.data += s->valid_cut * (uint64_t)s->width;
         d.tokens -= s->valid_cut;
     }
-    if (s->valid_cut && part != PAL_PART_ALL && first + index == s->valid_document) { /* what the part's other documents leave of its sums */
+    if (s->valid_cut && part != PAL_PART_ALL &&
+        first + index == s->valid_document) { /* what the part's other documents leave of its sums */
         d.bytes = s->info.part[part].bytes, d.words = s->info.part[part].words;
         for (uint64_t i = 0; i < s->info.part[part].documents; i++) {
             if (i == index) continue;
@@ -217,20 +259,25 @@ static pal_status read_parts(pal_shards *s, const json_t *root, const char *path
     s->valid_document = all;
     info->part[PAL_PART_TRAIN] = info->part[PAL_PART_ALL];
     if (!valid || json_is_null(valid)) return PAL_OK;
-    if ((st = read_count(valid, "document", path, all - 1, &s->valid_document, err)) || (st = read_count(valid, "token", path, INT64_MAX, &s->valid_cut, err)) ||
+    if ((st = read_count(valid, "document", path, all - 1, &s->valid_document, err)) ||
+        (st = read_count(valid, "token", path, INT64_MAX, &s->valid_cut, err)) ||
         (st = read_count(valid, "tokens", path, info->part[PAL_PART_ALL].tokens, &tokens, err)) ||
-        (st = read_count(valid, "bytes", path, info->part[PAL_PART_ALL].bytes, &info->part[PAL_PART_VALID].bytes, err)) ||
+        (st = read_count(valid, "bytes", path, info->part[PAL_PART_ALL].bytes, &info->part[PAL_PART_VALID].bytes,
+                         err)) ||
         (st = read_count(valid, "words", path, INT64_MAX, &info->part[PAL_PART_VALID].words, err)))
         return st;
     const uint64_t whole_tokens = whole(s, s->valid_document).tokens;
-    if (s->valid_cut >= whole_tokens) return pal_fail(err, PAL_E_FORMAT, "%s: validation begins at token %" PRIu64 " of a document of %" PRIu64, path, s->valid_cut, whole_tokens);
+    if (s->valid_cut >= whole_tokens)
+        return pal_fail(err, PAL_E_FORMAT, "%s: validation begins at token %" PRIu64 " of a document of %" PRIu64, path,
+                        s->valid_cut, whole_tokens);
     info->part[PAL_PART_VALID].documents = all - s->valid_document;
     info->part[PAL_PART_VALID].tokens = tokens;
     info->part[PAL_PART_TRAIN].documents = s->valid_document + (s->valid_cut > 0);
     info->part[PAL_PART_TRAIN].tokens -= tokens;
     info->part[PAL_PART_TRAIN].bytes -= info->part[PAL_PART_VALID].bytes;
     const uint64_t words = info->part[PAL_PART_VALID].words;
-    info->part[PAL_PART_TRAIN].words -= words < info->part[PAL_PART_TRAIN].words ? words : info->part[PAL_PART_TRAIN].words;
+    info->part[PAL_PART_TRAIN].words -= words < info->part[PAL_PART_TRAIN].words ? words
+                                                                                 : info->part[PAL_PART_TRAIN].words;
     return PAL_OK;
 }
 
@@ -239,18 +286,24 @@ static pal_status open_set(pal_shards *s, const json_t *root, const char *path, 
     pal_status st;
     if (!json_is_object(root)) return pal_fail(err, PAL_E_FORMAT, "%s: expected a JSON object", path);
     if ((st = read_count(root, "version", path, INT64_MAX, &version, err))) return st;
-    if (version != VERSION) return pal_fail(err, PAL_E_FORMAT, "%s: version %" PRIu64 " of shards, expected %d", path, version, VERSION);
-    if ((st = read_hex(root, "tokenizer", path, &s->info.tokenizer, err)) || (st = read_count(root, "vocabulary", path, INT32_MAX, &vocabulary, err))) return st;
+    if (version != VERSION)
+        return pal_fail(err, PAL_E_FORMAT, "%s: version %" PRIu64 " of shards, expected %d", path, version, VERSION);
+    if ((st = read_hex(root, "tokenizer", path, &s->info.tokenizer, err)) ||
+        (st = read_count(root, "vocabulary", path, INT32_MAX, &vocabulary, err)))
+        return st;
     s->info.vocabulary = (uint32_t)vocabulary;
     s->width = width_of(s->info.vocabulary);
     const json_t *eos = json_object_get(root, "eos"), *list = json_object_get(root, "shards");
     s->info.eos = -1;
     if (json_is_integer(eos)) {
         s->info.eos = json_integer_value(eos);
-        if (s->info.eos < 0 || s->info.eos >= (int64_t)vocabulary) return pal_fail(err, PAL_E_FORMAT, "%s: 'eos' is %" PRId64 ", expected an id below %" PRIu64, path, s->info.eos, vocabulary);
+        if (s->info.eos < 0 || s->info.eos >= (int64_t)vocabulary)
+            return pal_fail(err, PAL_E_FORMAT, "%s: 'eos' is %" PRId64 ", expected an id below %" PRIu64, path,
+                            s->info.eos, vocabulary);
     }
     const size_t count = json_array_size(list);
-    if (count < 1 || count > MOST_SHARDS) return pal_fail(err, PAL_E_FORMAT, "%s: %zu shards, expected 1 to %d", path, count, MOST_SHARDS);
+    if (count < 1 || count > MOST_SHARDS)
+        return pal_fail(err, PAL_E_FORMAT, "%s: %zu shards, expected 1 to %d", path, count, MOST_SHARDS);
     if ((st = pal_alloc_named((void **)&s->list, count, sizeof *s->list, "a list of shards", err))) return st;
     for (size_t i = 0; i < count; i++) {
         s->info.shards = i + 1; /* for closing */
@@ -263,9 +316,7 @@ static pal_status open_set(pal_shards *s, const json_t *root, const char *path, 
     return PAL_OK;
 }
 
-bool pal_shards_exist(const char *directory) {
-    return pal_directory_has(directory, "shards.json");
-}
+bool pal_shards_exist(const char *directory) { return pal_directory_has(directory, "shards.json"); }
 
 pal_status pal_shards_open(pal_shards **out, const char *directory, pal_error *err) {
     char path[4096];
@@ -274,7 +325,8 @@ pal_status pal_shards_open(pal_shards **out, const char *directory, pal_error *e
     pal_status st;
     *out = NULL;
     if ((st = path_of(path, directory, "shards.json", err))) return st;
-    if (!pal_shards_exist(directory)) return pal_fail(err, PAL_E_IO, "%s: no shards.json in it: not a finished directory of shards", directory);
+    if (!pal_shards_exist(directory))
+        return pal_fail(err, PAL_E_IO, "%s: no shards.json in it: not a finished directory of shards", directory);
     if ((st = pal_json_read(&root, path, err))) return st;
     if (!(st = pal_alloc_named((void **)&s, 1, sizeof *s, "a set of shards", err))) {
         if (!(s->path = pal_strdup(directory))) st = pal_fail(err, PAL_E_MEMORY, "no memory for a path");
@@ -307,11 +359,14 @@ pal_status pal_shards_verify(const pal_shards *s, pal_error *err) {
         if (hash_tokens(one->tokens, bytes) != get64(one->map.data + AT_TOKEN_SUM))
             return pal_fail(err, PAL_E_FORMAT, "%s/%05zu.shard: the tokens do not match their checksum", s->path, i);
         for (size_t at = bytes; at % 8; at++)
-            if (one->tokens[at]) return pal_fail(err, PAL_E_FORMAT, "%s/%05zu.shard: the tokens are not followed by zeroes", s->path, i);
+            if (one->tokens[at])
+                return pal_fail(err, PAL_E_FORMAT, "%s/%05zu.shard: the tokens are not followed by zeroes", s->path, i);
         const pal_document all = { .data = one->tokens, .width = s->width, .tokens = one->count };
         for (uint64_t t = 0; t < one->count; t++)
             if (pal_document_token(&all, t) >= s->info.vocabulary)
-                return pal_fail(err, PAL_E_FORMAT, "%s/%05zu.shard: token %" PRIu64 " is id %" PRIu32 ", the vocabulary has %" PRIu32, s->path, i, t, pal_document_token(&all, t), s->info.vocabulary);
+                return pal_fail(err, PAL_E_FORMAT,
+                                "%s/%05zu.shard: token %" PRIu64 " is id %" PRIu32 ", the vocabulary has %" PRIu32,
+                                s->path, i, t, pal_document_token(&all, t), s->info.vocabulary);
     }
     return PAL_OK;
 }
@@ -359,18 +414,21 @@ static pal_status flush_tokens(pal_shard_writer *w, pal_error *err) {
     return st;
 }
 
-pal_status pal_shard_writer_new(pal_shard_writer **out, const char *directory, uint64_t number, uint64_t tokenizer, uint32_t vocabulary, pal_error *err) {
+pal_status pal_shard_writer_new(pal_shard_writer **out, const char *directory, uint64_t number, uint64_t tokenizer,
+                                uint32_t vocabulary, pal_error *err) {
     char path[4096], name[32];
     static const unsigned char blank[HEADER];
     pal_shard_writer *w;
     pal_status st;
     *out = NULL;
-    if (number >= MOST_SHARDS) return pal_fail(err, PAL_E_ARGUMENT, "%s: more than %d shards; make them larger", directory, MOST_SHARDS);
+    if (number >= MOST_SHARDS)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: more than %d shards; make them larger", directory, MOST_SHARDS);
     snprintf(name, sizeof name, "%05" PRIu64 ".shard", number);
-    if ((st = path_of(path, directory, name, err)) || (st = pal_alloc_named((void **)&w, 1, sizeof *w, "a shard", err))) return st;
+    if ((st = path_of(path, directory, name, err)) || (st = pal_alloc_named((void **)&w, 1, sizeof *w, "a shard", err)))
+        return st;
     w->number = number, w->tokenizer = tokenizer, w->vocabulary = vocabulary, w->width = width_of(vocabulary);
-    if ((st = pal_alloc_named((void **)&w->buffer, HASH_BLOCK, 1, "a shard", err)) || (st = pal_writer_open(&w->file, path, err)) ||
-        (st = put(w, blank, HEADER, err))) {
+    if ((st = pal_alloc_named((void **)&w->buffer, HASH_BLOCK, 1, "a shard", err)) ||
+        (st = pal_writer_open(&w->file, path, err)) || (st = put(w, blank, HEADER, err))) {
         pal_shard_writer_drop(w);
         return st;
     }
@@ -381,7 +439,9 @@ pal_status pal_shard_writer_new(pal_shard_writer **out, const char *directory, u
 pal_status pal_shard_writer_tokens(pal_shard_writer *w, const uint32_t *ids, size_t count, pal_error *err) {
     pal_status st;
     for (size_t i = 0; i < count; i++) {
-        if (ids[i] >= w->vocabulary) return pal_fail(err, PAL_E_ARGUMENT, "%s: id %" PRIu32 " in a vocabulary of %" PRIu32, w->file.path, ids[i], w->vocabulary);
+        if (ids[i] >= w->vocabulary)
+            return pal_fail(err, PAL_E_ARGUMENT, "%s: id %" PRIu32 " in a vocabulary of %" PRIu32, w->file.path, ids[i],
+                            w->vocabulary);
         if (w->width == 2) {
             const uint16_t id = (uint16_t)ids[i];
             memcpy(w->buffer + w->buffered, &id, 2);
@@ -416,20 +476,28 @@ pal_status pal_shard_writer_finish(pal_shard_writer *w, pal_shard_sums *sums, pa
     unsigned char header[HEADER] = { 0 };
     const size_t table = w->documents * ENTRY;
     pal_status st = PAL_OK;
-    if (!w->documents || w->ended != w->count) st = pal_fail(err, PAL_E_ARGUMENT, "%s: a shard must end with a document", w->file.path);
+    if (!w->documents || w->ended != w->count)
+        st = pal_fail(err, PAL_E_ARGUMENT, "%s: a shard must end with a document", w->file.path);
     if (!st) st = flush_tokens(w, err);
     if (!st) st = put(w, zero, (8 - w->count * (uint64_t)w->width % 8) % 8, err);
     if (!st) st = put(w, w->table, table, err);
     memcpy(header, magic, 8);
     put32(header + AT_VERSION, VERSION), put32(header + AT_WIDTH, (uint32_t)w->width);
     put64(header + AT_TOKENIZER, w->tokenizer), put64(header + AT_VOCABULARY, w->vocabulary);
-    put64(header + AT_DOCUMENTS, w->documents), put64(header + AT_TOKENS, w->count), put64(header + AT_NUMBER, w->number), put64(header + AT_CONTINUES, w->continues);
-    put64(header + AT_TOKEN_SUM, w->token_sum), put64(header + AT_TABLE_SUM, w->documents ? pal_hash(0, w->table, table) : 0);
+    put64(header + AT_DOCUMENTS, w->documents), put64(header + AT_TOKENS, w->count),
+        put64(header + AT_NUMBER, w->number), put64(header + AT_CONTINUES, w->continues);
+    put64(header + AT_TOKEN_SUM, w->token_sum),
+        put64(header + AT_TABLE_SUM, w->documents ? pal_hash(0, w->table, table) : 0);
     put64(header + AT_SUM, pal_hash(0, header, AT_SUM));
-    if (!st && fseek(w->file.stream, 0, SEEK_SET) != 0) st = pal_fail(err, PAL_E_IO, "%s: cannot write: %s", w->file.path, strerror(errno));
+    if (!st && fseek(w->file.stream, 0, SEEK_SET) != 0)
+        st = pal_fail(err, PAL_E_IO, "%s: cannot write: %s", w->file.path, strerror(errno));
     if (!st) st = put(w, header, HEADER, err);
     if (!st) st = pal_writer_commit(&w->file, err);
-    *sums = (pal_shard_sums){ .documents = w->documents, .tokens = w->count, .bytes = w->bytes, .words = w->words, .checksum = get64(header + AT_SUM) };
+    *sums = (pal_shard_sums){ .documents = w->documents,
+                              .tokens = w->count,
+                              .bytes = w->bytes,
+                              .words = w->words,
+                              .checksum = get64(header + AT_SUM) };
     pal_shard_writer_drop(w);
     return st;
 }
@@ -440,7 +508,8 @@ typedef struct {
 } valid_place;
 
 /* The text that token i of the only document's piece p stands for; none for the token that ends the document. */
-static pal_slice text_of(const pal_shards *s, const pal_shards_summary *m, uint64_t p, const pal_document *d, uint64_t i) {
+static pal_slice text_of(const pal_shards *s, const pal_shards_summary *m, uint64_t p, const pal_document *d,
+                         uint64_t i) {
     if (m->eos >= 0 && i + 1 == d->tokens && p + 1 == s->info.part[PAL_PART_ALL].documents) return (pal_slice){ 0 };
     return pal_tokenizer_text(m->tokenizer, pal_document_token(d, i));
 }
@@ -452,9 +521,9 @@ static uint64_t text_bytes(const pal_shards *s, const pal_shards_summary *m, uin
     return bytes;
 }
 
-/* Where the last fraction of a set's only text begins, which may lie in several shards. A normaliser or bytes that are not UTF-8
- * make the text of the tokens another than the original, so the fraction is of the former; and two tokens must be left, or there
- * is nothing to predict. */
+/* Where the last fraction of a set's only text begins, which may lie in several shards. A normaliser or bytes that are
+ * not UTF-8 make the text of the tokens another than the original, so the fraction is of the former; and two tokens
+ * must be left, or there is nothing to predict. */
 static bool cut_text(const pal_shards *s, const pal_shards_summary *m, valid_place *v) {
     const uint64_t pieces = s->info.part[PAL_PART_ALL].documents;
     uint64_t all = 0, p = 0;
@@ -462,12 +531,15 @@ static bool cut_text(const pal_shards *s, const pal_shards_summary *m, valid_pla
     uint64_t before = (uint64_t)((double)all * (1 - m->valid) + 1e-6), piece;
     for (; (piece = text_bytes(s, m, p)) <= before && p + 1 < pieces; p++) before -= piece;
     const pal_document d = whole(s, p);
-    uint64_t seen = 0, token = 0, words = p + 1 == pieces; /* words are runs of white space + 1, which the last piece counts */
+    uint64_t seen = 0, token = 0,
+             words = p + 1 == pieces; /* words are runs of white space + 1, which the last piece counts */
     bool blank = false;
     while (token < d.tokens && seen < before) seen += text_of(s, m, p, &d, token++).size;
     for (uint64_t i = token; i < d.tokens; i++) words += pal_text_blanks(text_of(s, m, p, &d, i), &blank);
     const double share = piece ? (double)(piece - seen) / (double)piece : 0;
-    *v = (valid_place){ .document = p, .token = token, .tokens = d.tokens - token, .words = words < d.words ? words : d.words };
+    *v = (valid_place){
+        .document = p, .token = token, .tokens = d.tokens - token, .words = words < d.words ? words : d.words
+    };
     v->bytes = piece == d.bytes ? piece - seen : (uint64_t)((double)d.bytes * share + 0.5);
     for (uint64_t i = p + 1; i < pieces; i++) {
         const pal_document later = whole(s, i);
@@ -508,25 +580,29 @@ pal_status pal_shards_finish(const char *directory, const pal_shards_summary *m,
     if ((st = pal_alloc_named((void **)&s.list, m->count, sizeof *s.list, "a list of shards", err))) goto done;
     for (size_t i = 0; i < m->count && !st; i++) {
         snprintf(hex, sizeof hex, "%016" PRIx64, m->shards[i].checksum);
-        json_array_append_new(list, json_pack("{s:I, s:I, s:s}", "documents", (json_int_t)m->shards[i].documents, "tokens", (json_int_t)m->shards[i].tokens,
-                                              "checksum", hex));
+        json_array_append_new(list, json_pack("{s:I, s:I, s:s}", "documents", (json_int_t)m->shards[i].documents,
+                                              "tokens", (json_int_t)m->shards[i].tokens, "checksum", hex));
         tokens += m->shards[i].tokens, bytes += m->shards[i].bytes, words += m->shards[i].words;
         s.info.shards = i + 1;
         if ((st = open_shard(&s, json_array_get(list, i), i, path, err))) goto done;
         s.info.part[PAL_PART_ALL].documents += m->shards[i].documents;
     }
     if (m->valid > 0 && !find_valid(&s, m, &v)) {
-        st = pal_fail(err, PAL_E_ARGUMENT, "%s: %" PRIu64 " tokens are too few to hold a fraction of %.9g back for validation", directory, tokens, m->valid);
+        st = pal_fail(err, PAL_E_ARGUMENT,
+                      "%s: %" PRIu64 " tokens are too few to hold a fraction of %.9g back for validation", directory,
+                      tokens, m->valid);
         goto done;
     }
     if (m->valid > 0)
-        valid = json_pack("{s:f, s:I, s:I, s:I, s:I, s:I}", "fraction", m->valid, "document", (json_int_t)v.document, "token", (json_int_t)v.token, "tokens",
-                          (json_int_t)v.tokens, "bytes", (json_int_t)v.bytes, "words", (json_int_t)v.words);
+        valid = json_pack("{s:f, s:I, s:I, s:I, s:I, s:I}", "fraction", m->valid, "document", (json_int_t)v.document,
+                          "token", (json_int_t)v.token, "tokens", (json_int_t)v.tokens, "bytes", (json_int_t)v.bytes,
+                          "words", (json_int_t)v.words);
     snprintf(hex, sizeof hex, "%016" PRIx64, fingerprint);
-    json_t *root = json_pack("{s:i, s:s, s:s, s:I, s:o, s:I, s:I, s:I, s:I, s:o, s:O}", "version", VERSION, "tokenizer", hex, "kind", pal_tokenizer_kind(m->tokenizer),
-                             "vocabulary", (json_int_t)vocabulary, "eos", m->eos < 0 ? json_null() : json_integer(m->eos), "documents",
-                             (json_int_t)s.info.part[PAL_PART_ALL].documents, "tokens", (json_int_t)tokens, "bytes", (json_int_t)bytes, "words", (json_int_t)words,
-                             "valid", valid, "shards", list);
+    json_t *root = json_pack("{s:i, s:s, s:s, s:I, s:o, s:I, s:I, s:I, s:I, s:o, s:O}", "version", VERSION, "tokenizer",
+                             hex, "kind", pal_tokenizer_kind(m->tokenizer), "vocabulary", (json_int_t)vocabulary, "eos",
+                             m->eos < 0 ? json_null() : json_integer(m->eos), "documents",
+                             (json_int_t)s.info.part[PAL_PART_ALL].documents, "tokens", (json_int_t)tokens, "bytes",
+                             (json_int_t)bytes, "words", (json_int_t)words, "valid", valid, "shards", list);
     valid = NULL; /* the object's */
     st = root ? pal_json_write(path, root, err) : pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
     json_decref(root);

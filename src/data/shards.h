@@ -33,9 +33,9 @@ typedef enum pal_shards_part { PAL_PART_ALL, PAL_PART_TRAIN, PAL_PART_VALID, PAL
 /* A document's tokens, in the mapped file. A document that reaches over the end of a shard is two here. */
 typedef struct pal_document {
     const unsigned char *data;
-    int width;              /* bytes of a token */
+    int width; /* bytes of a token */
     uint64_t tokens;
-    uint64_t bytes, words;  /* of the original text; words are the pieces between runs of white space (data/text.h) */
+    uint64_t bytes, words; /* of the original text; words are the pieces between runs of white space (data/text.h) */
 } pal_document;
 
 static inline uint32_t pal_document_token(const pal_document *d, uint64_t i) {
@@ -54,22 +54,24 @@ bool pal_document_copy(const pal_document *d, uint64_t first, size_t count, uint
 typedef struct pal_shards pal_shards;
 
 typedef struct pal_shards_info {
-    const char *path;           /* the directory */
-    uint64_t tokenizer;         /* fingerprint */
+    const char *path;   /* the directory */
+    uint64_t tokenizer; /* fingerprint */
     uint32_t vocabulary;
-    int64_t eos;                /* the id that ends every document; -1: none does */
+    int64_t eos; /* the id that ends every document; -1: none does */
     size_t shards;
-    uint64_t fingerprint;       /* of the tokens and their boundaries: another one means other data */
+    uint64_t fingerprint; /* of the tokens and their boundaries: another one means other data */
     struct {
         uint64_t documents, tokens, bytes, words;
     } part[PAL_PARTS];
 } pal_shards_info;
 
-/* Opens a finished directory. Nothing in it is believed: sizes, order, checksums and the tokenizer of every shard are checked. */
+/* Opens a finished directory. Nothing in it is believed: sizes, order, checksums and the tokenizer of every shard are
+ * checked. */
 pal_status pal_shards_open(pal_shards **out, const char *directory, pal_error *err);
 void pal_shards_close(pal_shards *shards);
 const pal_shards_info *pal_shards_info_of(const pal_shards *shards);
-pal_document pal_shards_document(const pal_shards *shards, pal_shards_part part, uint64_t index); /* below part[].documents */
+pal_document pal_shards_document(const pal_shards *shards, pal_shards_part part,
+                                 uint64_t index); /* below part[].documents */
 /* Reads all tokens: their checksums, and that every id is in the vocabulary. */
 pal_status pal_shards_verify(const pal_shards *shards, pal_error *err);
 /* Whether a directory has a shards.json. */
@@ -77,7 +79,8 @@ bool pal_shards_exist(const char *directory);
 
 /* Writing one shard: tokens as they come, then the end of each document. The file is written aside and renamed. */
 typedef struct pal_shard_writer pal_shard_writer;
-pal_status pal_shard_writer_new(pal_shard_writer **out, const char *directory, uint64_t number, uint64_t tokenizer, uint32_t vocabulary, pal_error *err);
+pal_status pal_shard_writer_new(pal_shard_writer **out, const char *directory, uint64_t number, uint64_t tokenizer,
+                                uint32_t vocabulary, pal_error *err);
 void pal_shard_writer_continue(pal_shard_writer *w); /* its first document goes on from the shard before */
 pal_status pal_shard_writer_tokens(pal_shard_writer *w, const uint32_t *ids, size_t count, pal_error *err);
 pal_status pal_shard_writer_end_document(pal_shard_writer *w, uint64_t bytes, uint64_t words, pal_error *err);
@@ -90,8 +93,8 @@ typedef struct pal_shard_sums {
 pal_status pal_shard_writer_finish(pal_shard_writer *w, pal_shard_sums *sums, pal_error *err);
 void pal_shard_writer_drop(pal_shard_writer *w); /* NULL is fine */
 
-/* Writes shards.json over the shards that are there: the last step. valid: fraction of the documents, or of the text when
- * there is only one, from the end; 0: none. */
+/* Writes shards.json over the shards that are there: the last step. valid: fraction of the documents, or of the text
+ * when there is only one, from the end; 0: none. */
 typedef struct pal_shards_summary {
     const pal_tokenizer *tokenizer;
     int64_t eos;

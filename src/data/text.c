@@ -87,30 +87,42 @@ static pal_status skip(pal_text *t, uint64_t bytes, pal_error *err) {
     struct stat info;
     if (fstat(t->fd, &info) == 0 && S_ISREG(info.st_mode)) {
         if ((uint64_t)info.st_size < bytes || lseek(t->fd, (off_t)bytes, SEEK_CUR) < 0)
-            return pal_fail(err, PAL_E_FORMAT, "%s: %lld bytes, but %" PRIu64 " had been read before: it is not the same file", name_of(t), (long long)info.st_size, bytes);
+            return pal_fail(err, PAL_E_FORMAT,
+                            "%s: %lld bytes, but %" PRIu64 " had been read before: it is not the same file", name_of(t),
+                            (long long)info.st_size, bytes);
         return PAL_OK;
     }
     while (bytes) {
         const size_t piece = bytes < t->target ? (size_t)bytes : t->target;
         const pal_status st = fill(t, &t->rest, piece, err);
         if (st) return st;
-        if (t->rest.size < piece) return pal_fail(err, PAL_E_FORMAT, "%s: it ended before the place that had been reached: it is not the same text", name_of(t));
+        if (t->rest.size < piece)
+            return pal_fail(err, PAL_E_FORMAT,
+                            "%s: it ended before the place that had been reached: it is not the same text", name_of(t));
         bytes -= piece;
         t->rest.size = 0;
     }
     return PAL_OK;
 }
 
-pal_status pal_text_open(pal_text **out, const char *path, pal_text_unit unit, size_t target, size_t most, const pal_text_place *from, pal_error *err) {
+pal_status pal_text_open(pal_text **out, const char *path, pal_text_unit unit, size_t target, size_t most,
+                         const pal_text_place *from, pal_error *err) {
     pal_text *t;
     struct stat info;
     pal_status st;
     *out = NULL;
     if ((st = pal_alloc_named((void **)&t, 1, sizeof *t, "reading a text", err))) return st;
-    *t = (pal_text){ .fd = -1, .standard = strcmp(path, "-") == 0, .unit = unit, .target = target, .most = most, .path = pal_strdup(path) };
+    *t = (pal_text){ .fd = -1,
+                     .standard = strcmp(path, "-") == 0,
+                     .unit = unit,
+                     .target = target,
+                     .most = most,
+                     .path = pal_strdup(path) };
     if (!t->path) st = pal_fail(err, PAL_E_MEMORY, "no memory for a path");
-    else if ((t->fd = t->standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)) < 0) st = pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno));
-    else if (fstat(t->fd, &info) == 0 && S_ISDIR(info.st_mode)) st = pal_fail(err, PAL_E_IO, "%s: a directory, expected a text", path);
+    else if ((t->fd = t->standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)) < 0)
+        st = pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno));
+    else if (fstat(t->fd, &info) == 0 && S_ISDIR(info.st_mode))
+        st = pal_fail(err, PAL_E_IO, "%s: a directory, expected a text", path);
     if (!st && from) {
         t->place = *from;
         st = skip(t, from->offset, err);
@@ -130,7 +142,9 @@ static bool last_character(const unsigned char *data, size_t size, uint32_t *cod
     return false;
 }
 
-static bool is_word(uint32_t c) { return c >= 0x80 || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }
+static bool is_word(uint32_t c) {
+    return c >= 0x80 || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
 
 pal_text_unit pal_text_unit_of(pal_cut cut) {
     switch (cut) {
@@ -154,15 +168,18 @@ static size_t cut_at(pal_text_unit unit, const unsigned char *data, size_t size)
         while (i > 0 && data[i - 1] != '\n') i--;
         return i;
     case PAL_TEXT_CHARACTERS:
-        for (int back = 0; back < 3 && i > 1 && (data[i - 1] & 0xC0) == 0x80; back++) i--; /* to the last character's first byte, */
-        if (i > 1 && data[i - 1] >= 0xC0) return i - 1;                                    /* which is cut off whole */
+        for (int back = 0; back < 3 && i > 1 && (data[i - 1] & 0xC0) == 0x80; back++)
+            i--;                                        /* to the last character's first byte, */
+        if (i > 1 && data[i - 1] >= 0xC0) return i - 1; /* which is cut off whole */
         return size;
     case PAL_TEXT_WORDS:
     case PAL_TEXT_WORDS_OR_LINES: /* text/cut.c says why there */
         for (i = size > 5 ? size - 5 : 0; i > 0; i--) {
             uint32_t before, behind;
             if (data[i] != ' ' && !(data[i] == '\n' && unit == PAL_TEXT_WORDS_OR_LINES)) continue;
-            if (!last_character(data, i, &before) || !pal_utf8_read(data + i + 1, size - i - 1, &behind) || is_white(behind)) continue;
+            if (!last_character(data, i, &before) || !pal_utf8_read(data + i + 1, size - i - 1, &behind) ||
+                is_white(behind))
+                continue;
             if (data[i] == '\n' && !is_white(before)) return i + 1;
             if (data[i] == ' ' && before != ' ' && before != BLANK_SIGN && is_word(behind)) return i;
         }
@@ -188,15 +205,22 @@ pal_status pal_text_read(pal_text *t, pal_text_block *b, bool *found, pal_error 
         if ((cut = cut_at(t->unit, b->bytes.data, want))) break;
         if (want >= t->most) {
             if (t->unit == PAL_TEXT_LINES)
-                return pal_fail(err, PAL_E_FORMAT, "%s: line %" PRIu64 " is longer than %zu bytes, the most that a line may have", name_of(t), t->place.line + 1, t->most);
+                return pal_fail(err, PAL_E_FORMAT,
+                                "%s: line %" PRIu64 " is longer than %zu bytes, the most that a line may have",
+                                name_of(t), t->place.line + 1, t->most);
             if (t->unit == PAL_TEXT_WHOLE)
-                return pal_fail(err, PAL_E_FORMAT, "%s: longer than %zu bytes, the most that can be taken as one document here", name_of(t), t->most);
-            return pal_fail(err, PAL_E_FORMAT, "%s: no place to cut it, as a blank between words, in the %zu bytes from byte %" PRIu64 " on: too long for one piece", name_of(t), t->most,
-                            t->place.offset);
+                return pal_fail(err, PAL_E_FORMAT,
+                                "%s: longer than %zu bytes, the most that can be taken as one document here",
+                                name_of(t), t->most);
+            return pal_fail(err, PAL_E_FORMAT,
+                            "%s: no place to cut it, as a blank between words, in the %zu bytes from byte %" PRIu64
+                            " on: too long for one piece",
+                            name_of(t), t->most, t->place.offset);
         }
         want = want * 2 < t->most ? want * 2 : t->most;
     }
-    if (cut < b->bytes.size && (st = pal_bytes_append(&t->rest, b->bytes.data + cut, b->bytes.size - cut, err))) return st;
+    if (cut < b->bytes.size && (st = pal_bytes_append(&t->rest, b->bytes.data + cut, b->bytes.size - cut, err)))
+        return st;
     b->bytes.size = cut;
     b->start = b->next = t->place;
     if (cut == 0) return PAL_OK;
@@ -204,7 +228,9 @@ pal_status pal_text_read(pal_text *t, pal_text_block *b, bool *found, pal_error 
     b->next.offset += cut;
     b->next.inside = t->unit != PAL_TEXT_LINES && !b->last;
     if (t->unit == PAL_TEXT_LINES) {
-        for (const unsigned char *at = b->bytes.data, *end = at + cut; at < end && (at = memchr(at, '\n', (size_t)(end - at))); at++) b->next.line++;
+        for (const unsigned char *at = b->bytes.data, *end = at + cut;
+             at < end && (at = memchr(at, '\n', (size_t)(end - at))); at++)
+            b->next.line++;
     } else {
         uint32_t code;
         b->next.blank = last_character(b->bytes.data, cut, &code) && is_white(code);
@@ -226,33 +252,45 @@ static json_t *join_pair(const json_t *root, const char *field) {
     first[size] = '\0';
     const json_t *prompt = json_object_get(root, first), *response = json_object_get(root, field + size + 1);
     if (!json_is_string(prompt) || !json_is_string(response)) return NULL;
-    return json_pack("{s:s#++#}", "x", json_string_value(prompt), (int)json_string_length(prompt), PAL_RESPONSE, json_string_value(response), (int)json_string_length(response));
+    return json_pack("{s:s#++#}", "x", json_string_value(prompt), (int)json_string_length(prompt), PAL_RESPONSE,
+                     json_string_value(response), (int)json_string_length(response));
 }
 
-pal_status pal_text_parse(const char *path, const char *field, uint64_t line, pal_slice json, void **owner, pal_slice *text, pal_error *err) {
+pal_status pal_text_parse(const char *path, const char *field, uint64_t line, pal_slice json, void **owner,
+                          pal_slice *text, pal_error *err) {
     json_error_t why;
     size_t i = 0;
     *owner = NULL;
     *text = (pal_slice){ 0 };
-    while (i < json.size && (json.data[i] == ' ' || json.data[i] == '\t' || json.data[i] == '\r' || json.data[i] == '\n')) i++;
+    while (i < json.size &&
+           (json.data[i] == ' ' || json.data[i] == '\t' || json.data[i] == '\r' || json.data[i] == '\n'))
+        i++;
     if (i == json.size) return PAL_OK;
     const char *name = strcmp(path, "-") == 0 ? "standard input" : path;
-    const size_t mark = line == 1 && json.size >= 3 && memcmp(json.data, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0; /* byte order */
+    const size_t mark = line == 1 && json.size >= 3 && memcmp(json.data, "\xEF\xBB\xBF", 3) == 0 ? 3
+                                                                                                 : 0; /* byte order */
     json_t *root = json_loadb((const char *)json.data + mark, json.size - mark, JSON_ALLOW_NUL, &why);
     if (!root && json_error_code(&why) == json_error_numeric_overflow) /* numbers in other fields may be of any size */
-        root = json_loadb((const char *)json.data + mark, json.size - mark, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
+        root = json_loadb((const char *)json.data + mark, json.size - mark, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL,
+                          &why);
     if (!root) return pal_fail(err, PAL_E_FORMAT, "%s: line %" PRIu64 ": %s", name, line, why.text);
     const json_t *value;
     if (pal_text_field_pairs(field)) {
         json_t *pair = join_pair(root, field);
         json_decref(root);
-        if (!pair) return pal_fail(err, PAL_E_FORMAT, "%s: line %" PRIu64 ": expected an object with two strings '%s'", name, line, field);
+        if (!pair)
+            return pal_fail(err, PAL_E_FORMAT, "%s: line %" PRIu64 ": expected an object with two strings '%s'", name,
+                            line, field);
         root = pair;
         value = json_object_get(root, "x");
     } else value = json_object_get(root, field);
     if (!json_is_string(value)) {
-        const pal_status st = pal_fail(err, PAL_E_FORMAT, "%s: line %" PRIu64 ": expected an object with a string '%s', found %s", name, line, field,
-                                       !json_is_object(root) ? "no object" : value ? "something else under that name" : "no such field");
+        const pal_status st = pal_fail(err, PAL_E_FORMAT,
+                                       "%s: line %" PRIu64 ": expected an object with a string '%s', found %s", name,
+                                       line, field,
+                                       !json_is_object(root) ? "no object"
+                                       : value               ? "something else under that name"
+                                                             : "no such field");
         json_decref(root);
         return st;
     }
@@ -279,7 +317,9 @@ pal_status pal_documents_open(pal_documents **out, const char *path, const char 
     d->path = pal_strdup(path);
     d->field = field ? pal_strdup(field) : NULL;
     if (!d->path || (field && !d->field)) st = pal_fail(err, PAL_E_MEMORY, "no memory for a path");
-    if (!st) st = pal_text_open(&d->text, path, field ? PAL_TEXT_LINES : PAL_TEXT_WHOLE, most < TARGET ? most : TARGET, most, NULL, err);
+    if (!st)
+        st = pal_text_open(&d->text, path, field ? PAL_TEXT_LINES : PAL_TEXT_WHOLE, most < TARGET ? most : TARGET, most,
+                           NULL, err);
     if (st) {
         pal_documents_close(d);
         return st;
@@ -317,7 +357,8 @@ pal_status pal_documents_next(pal_documents *d, pal_slice *text, bool *found, pa
         const size_t size = end ? (size_t)(end - rest.data) : rest.size;
         d->at += size + (end != NULL);
         pal_text_release(d->owner);
-        if ((st = pal_text_parse(d->path, d->field, ++d->line, (pal_slice){ rest.data, size }, &d->owner, text, err))) return st;
+        if ((st = pal_text_parse(d->path, d->field, ++d->line, (pal_slice){ rest.data, size }, &d->owner, text, err)))
+            return st;
         if (text->size) return PAL_OK;
     }
 }

@@ -21,7 +21,8 @@
 #include "text/strings.h"
 #include "text/utf8.h"
 
-/* A wave of blocks is read, encoded in parallel, and written. Sizes are fixed: where a text is cut must not depend on threads. */
+/* A wave of blocks is read, encoded in parallel, and written. Sizes are fixed: where a text is cut must not depend on
+ * threads. */
 enum { BLOCK = 256 << 10, WAVE = 64, WAVE_BYTES = WAVE * BLOCK, LARGE = 1 << 20 };
 static const uint64_t SHARD_TOKENS = (uint64_t)64 << 20;
 
@@ -54,12 +55,12 @@ typedef struct {
     json_t *description; /* of the job: a directory belongs to one */
     pal_shard_sums *shards;
     size_t shard_count, shard_capacity;
-    size_t file;             /* reading stands in this file, */
-    pal_text_place place;    /* here, when the last finished shard ended */
+    size_t file;          /* reading stands in this file, */
+    pal_text_place place; /* here, when the last finished shard ended */
     pal_shard_writer *writer;
     uint64_t part_bytes, part_blanks, part_tokens; /* in this shard, of the document that is being written */
-    bool continued;          /* that document has tokens in the shard before */
-    uint64_t total, before;  /* bytes of all files, and of those before `file` */
+    bool continued;                                /* that document has tokens in the shard before */
+    uint64_t total, before;                        /* bytes of all files, and of those before `file` */
     pal_tokenize_progress done;
     bool made, begun; /* the directory: this call made it; it is ready */
 } work;
@@ -69,12 +70,14 @@ static const char *name_of(const char *path) { return strcmp(path, "-") == 0 ? "
 /* Encoding */
 
 static pal_status add_document(item *it, uint64_t bytes, uint64_t words, pal_error *err) {
-    pal_status st = pal_grow((void **)&it->documents, &it->document_capacity, it->document_count, it->document_count + 1, sizeof *it->documents, err);
+    pal_status st = pal_grow((void **)&it->documents, &it->document_capacity, it->document_count,
+                             it->document_count + 1, sizeof *it->documents, err);
     if (!st) it->documents[it->document_count++] = (item_document){ it->ids.count, bytes, words };
     return st;
 }
 
-static pal_status encode_lines(const work *w, item *it, pal_tokenizer_scratch *scratch, const char *field, pal_error *err) {
+static pal_status encode_lines(const work *w, item *it, pal_tokenizer_scratch *scratch, const char *field,
+                               pal_error *err) {
     const char *path = w->job->files[it->file];
     const unsigned char *at = it->block.bytes.data, *end = at + it->block.bytes.size;
     uint64_t line = it->block.start.line;
@@ -107,7 +110,8 @@ static pal_status encode_text(const work *w, item *it, pal_tokenizer_scratch *sc
     pal_status st = pal_tokenizer_encode(w->tok, scratch, text.data, text.size, NULL, &it->ids, err);
     if (st) {
         const pal_error why = *err;
-        return pal_fail(err, why.status, "%s: in the text from byte %" PRIu64 " on: %s", name_of(w->job->files[it->file]), b->start.offset, why.text);
+        return pal_fail(err, why.status, "%s: in the text from byte %" PRIu64 " on: %s",
+                        name_of(w->job->files[it->file]), b->start.offset, why.text);
     }
     return b->last && w->eos >= 0 ? pal_ids_append(&it->ids, (uint32_t)w->eos, err) : PAL_OK;
 }
@@ -117,13 +121,15 @@ static void encode_item(void *arg, size_t index, int thread) {
     item *it = &w->items[index];
     const char *field = pal_text_field(w->job->files[it->file], w->job->field);
     it->ids.count = it->document_count = 0;
-    it->st = field ? encode_lines(w, it, w->scratch[thread], field, &it->err) : encode_text(w, it, w->scratch[thread], &it->err);
+    it->st = field ? encode_lines(w, it, w->scratch[thread], field, &it->err)
+                   : encode_text(w, it, w->scratch[thread], &it->err);
 }
 
 /* Where the work stands, on disk: DIR/tokenize.json */
 
 static pal_status path_of(char path[4096], const char *directory, const char *name, pal_error *err) {
-    if (snprintf(path, 4096, "%s/%s", directory, name) >= 4096) return pal_fail(err, PAL_E_ARGUMENT, "%s/%s: the path is too long", directory, name);
+    if (snprintf(path, 4096, "%s/%s", directory, name) >= 4096)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s/%s: the path is too long", directory, name);
     return PAL_OK;
 }
 
@@ -149,11 +155,14 @@ static json_t *describe(const work *w) {
     for (size_t i = 0; i < j->count; i++) {
         struct stat info;
         const bool known = strcmp(j->files[i], "-") != 0 && stat(j->files[i], &info) == 0;
-        json_array_append_new(files, json_pack("{s:o, s:I, s:I}", "name", path_json(j->files[i]), "bytes", known ? (json_int_t)info.st_size : 0, "modified",
-                                               known ? (json_int_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec : 0));
+        json_array_append_new(
+            files,
+            json_pack("{s:o, s:I, s:I}", "name", path_json(j->files[i]), "bytes", known ? (json_int_t)info.st_size : 0,
+                      "modified", known ? (json_int_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec : 0));
     }
     snprintf(hex, sizeof hex, "%016" PRIx64, pal_tokenizer_fingerprint(w->tok));
-    return json_pack("{s:s, s:o, s:s?, s:b, s:I}", "tokenizer", hex, "files", files, "field", j->field, "eos", w->eos >= 0, "shard_tokens", (json_int_t)j->shard_tokens);
+    return json_pack("{s:s, s:o, s:s?, s:b, s:I}", "tokenizer", hex, "files", files, "field", j->field, "eos",
+                     w->eos >= 0, "shard_tokens", (json_int_t)j->shard_tokens);
 }
 
 static pal_status save_place(const work *w, size_t file, const pal_text_place *place, pal_error *err) {
@@ -161,12 +170,13 @@ static pal_status save_place(const work *w, size_t file, const pal_text_place *p
     json_t *shards = json_array();
     for (size_t i = 0; i < w->shard_count; i++) {
         const pal_shard_sums *s = &w->shards[i];
-        json_array_append_new(shards, json_pack("[I, I, I, I, I]", (json_int_t)s->documents, (json_int_t)s->tokens, (json_int_t)s->bytes, (json_int_t)s->words,
-                                                (json_int_t)s->checksum));
+        json_array_append_new(shards, json_pack("[I, I, I, I, I]", (json_int_t)s->documents, (json_int_t)s->tokens,
+                                                (json_int_t)s->bytes, (json_int_t)s->words, (json_int_t)s->checksum));
     }
-    json_t *root = json_pack("{s:O, s:f, s:I, s:{s:I, s:I, s:b, s:b}, s:b, s:I, s:o}", "job", w->description, "valid", w->job->valid, "file", (json_int_t)file, "place", "offset", (json_int_t)place->offset,
-                             "line", (json_int_t)place->line, "inside", place->inside, "blank", place->blank, "cut", w->continued, "documents",
-                             (json_int_t)w->done.documents, "shards", shards);
+    json_t *root = json_pack("{s:O, s:f, s:I, s:{s:I, s:I, s:b, s:b}, s:b, s:I, s:o}", "job", w->description, "valid",
+                             w->job->valid, "file", (json_int_t)file, "place", "offset", (json_int_t)place->offset,
+                             "line", (json_int_t)place->line, "inside", place->inside, "blank", place->blank, "cut",
+                             w->continued, "documents", (json_int_t)w->done.documents, "shards", shards);
     pal_status st = path_of(path, w->job->out, "tokenize.json", err);
     if (!st) st = root ? pal_json_write(path, root, err) : pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
     json_decref(root);
@@ -174,14 +184,18 @@ static pal_status save_place(const work *w, size_t file, const pal_text_place *p
 }
 
 static pal_status add_shard(work *w, const pal_shard_sums *sums, pal_error *err) {
-    const pal_status st = pal_grow((void **)&w->shards, &w->shard_capacity, w->shard_count, w->shard_count + 1, sizeof *w->shards, err);
+    const pal_status st = pal_grow((void **)&w->shards, &w->shard_capacity, w->shard_count, w->shard_count + 1,
+                                   sizeof *w->shards, err);
     if (!st) w->shards[w->shard_count++] = *sums;
     return st;
 }
 
 /* Whether a name is one of ours with the suffix of a temporary: a dot and eight hexadecimal digits. */
 static bool is_temporary(const char *name) {
-    static const char *const ours[] = { ".shard", "tokenize.json", "shards.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "tokenizer.gguf", "vocab.json", "merges.txt" };
+    static const char *const ours[] = {
+        ".shard",          "tokenize.json",  "shards.json", "tokenizer.json", "tokenizer_config.json",
+        "tokenizer.model", "tokenizer.gguf", "vocab.json",  "merges.txt"
+    };
     const size_t length = strlen(name);
     if (length < 10 || name[length - 9] != '.' || strspn(name + length - 8, "0123456789abcdef") != 8) return false;
     for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++) {
@@ -197,7 +211,8 @@ static void tidy(const work *w) {
     for (struct dirent *e; dir && (e = readdir(dir));) {
         size_t digits = 0;
         while (isdigit((unsigned char)e->d_name[digits])) digits++;
-        const bool stray = digits == 5 && strcmp(e->d_name + 5, ".shard") == 0 && strtoull(e->d_name, NULL, 10) >= w->shard_count;
+        const bool stray = digits == 5 && strcmp(e->d_name + 5, ".shard") == 0 &&
+                           strtoull(e->d_name, NULL, 10) >= w->shard_count;
         if (stray || is_temporary(e->d_name)) unlinkat(dirfd(dir), e->d_name, 0);
     }
     if (dir) closedir(dir);
@@ -205,7 +220,8 @@ static void tidy(const work *w) {
 
 /* Takes over what an earlier call of the same job has done; refuses a directory of another one. */
 static pal_status load_place(work *w, bool *complete, pal_error *err) {
-    static const char *const others[] = { "config.json", "tokenizer.json", "tokenizer.model", "tokenizer.gguf", "vocab.json" };
+    static const char *const others[] = { "config.json", "tokenizer.json", "tokenizer.model", "tokenizer.gguf",
+                                          "vocab.json" };
     char path[4096];
     json_t *root = NULL;
     pal_status st;
@@ -213,37 +229,55 @@ static pal_status load_place(work *w, bool *complete, pal_error *err) {
     const bool finished = pal_shards_exist(w->job->out);
     if ((st = path_of(path, w->job->out, "tokenize.json", err))) return st;
     if (access(path, F_OK) != 0) {
-        if (finished) return pal_fail(err, PAL_E_ARGUMENT, "%s already holds shards; choose another directory", w->job->out);
+        if (finished)
+            return pal_fail(err, PAL_E_ARGUMENT, "%s already holds shards; choose another directory", w->job->out);
         for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-            if (pal_directory_has(w->job->out, others[i])) return pal_fail(err, PAL_E_ARGUMENT, "%s holds %s, which shards would replace or belie; choose another directory", w->job->out, others[i]);
+            if (pal_directory_has(w->job->out, others[i]))
+                return pal_fail(err, PAL_E_ARGUMENT,
+                                "%s holds %s, which shards would replace or belie; choose another directory",
+                                w->job->out, others[i]);
         return PAL_OK;
     }
     if ((st = pal_json_read(&root, path, err))) return st;
     const json_t *shards = json_object_get(root, "shards"), *place = json_object_get(root, "place");
     /* Before the end another fraction may be asked for. */
-    if (!json_equal(json_object_get(root, "job"), w->description) || (finished && json_number_value(json_object_get(root, "valid")) != w->job->valid)) {
-        st = pal_fail(err, PAL_E_ARGUMENT, "%s holds shards of other files, another tokenizer or other options; choose another directory", w->job->out);
+    if (!json_equal(json_object_get(root, "job"), w->description) ||
+        (finished && json_number_value(json_object_get(root, "valid")) != w->job->valid)) {
+        st = pal_fail(err, PAL_E_ARGUMENT,
+                      "%s holds shards of other files, another tokenizer or other options; choose another directory",
+                      w->job->out);
     } else if (finished) {
         for (size_t i = 0; i < w->job->count && !st; i++)
-            if (strcmp(w->job->files[i], "-") == 0) st = pal_fail(err, PAL_E_ARGUMENT, "%s is complete, and holds what standard input was then; choose another directory", w->job->out);
+            if (strcmp(w->job->files[i], "-") == 0)
+                st = pal_fail(err, PAL_E_ARGUMENT,
+                              "%s is complete, and holds what standard input was then; choose another directory",
+                              w->job->out);
         *complete = true;
     } else {
         json_int_t file = 0, offset = 0, line = 0, documents = 0;
         int inside = 0, blank = 0, cut = 0;
-        if (json_unpack(root, "{s:I, s:{s:I, s:I, s:b, s:b}, s:b, s:I}", "file", &file, "place", "offset", &offset, "line", &line, "inside", &inside, "blank", &blank, "cut", &cut,
-                        "documents", &documents) != 0 ||
+        if (json_unpack(root, "{s:I, s:{s:I, s:I, s:b, s:b}, s:b, s:I}", "file", &file, "place", "offset", &offset,
+                        "line", &line, "inside", &inside, "blank", &blank, "cut", &cut, "documents", &documents) != 0 ||
             !json_is_array(shards) || !place || file < 0 || (size_t)file > w->job->count || offset < 0 || line < 0)
-            st = pal_fail(err, PAL_E_FORMAT, "%s: not what this program writes; remove the directory and start again", path);
+            st = pal_fail(err, PAL_E_FORMAT, "%s: not what this program writes; remove the directory and start again",
+                          path);
         w->file = (size_t)file;
         w->continued = cut != 0;
         w->done.documents = (uint64_t)documents;
-        w->place = (pal_text_place){ .offset = (uint64_t)offset, .line = (uint64_t)line, .inside = inside != 0, .blank = blank != 0 };
+        w->place = (pal_text_place){
+            .offset = (uint64_t)offset, .line = (uint64_t)line, .inside = inside != 0, .blank = blank != 0
+        };
         for (size_t i = 0; i < json_array_size(shards) && !st; i++) {
             json_int_t n[5];
             json_t *entry = json_array_get(shards, i);
             if (json_unpack(entry, "[I, I, I, I, I]", &n[0], &n[1], &n[2], &n[3], &n[4]) != 0)
-                st = pal_fail(err, PAL_E_FORMAT, "%s: not what this program writes; remove the directory and start again", path);
-            else st = add_shard(w, &(pal_shard_sums){ (uint64_t)n[0], (uint64_t)n[1], (uint64_t)n[2], (uint64_t)n[3], (uint64_t)n[4] }, err);
+                st = pal_fail(err, PAL_E_FORMAT,
+                              "%s: not what this program writes; remove the directory and start again", path);
+            else
+                st = add_shard(
+                    w,
+                    &(pal_shard_sums){ (uint64_t)n[0], (uint64_t)n[1], (uint64_t)n[2], (uint64_t)n[3], (uint64_t)n[4] },
+                    err);
         }
     }
     json_decref(root);
@@ -302,12 +336,15 @@ static pal_status write_item(work *w, item *it, pal_error *err) {
     }
     if (!w->begun && it->ids.count && (st = begin_directory(w, err))) return st;
     if (!w->writer && it->ids.count) {
-        if ((st = pal_shard_writer_new(&w->writer, w->job->out, w->shard_count, pal_tokenizer_fingerprint(w->tok), (uint32_t)pal_tokenizer_size(w->tok), err))) return st;
+        if ((st = pal_shard_writer_new(&w->writer, w->job->out, w->shard_count, pal_tokenizer_fingerprint(w->tok),
+                                       (uint32_t)pal_tokenizer_size(w->tok), err)))
+            return st;
         if (w->continued) pal_shard_writer_continue(w->writer);
     }
     if (pal_text_field(w->job->files[it->file], w->job->field)) {
         for (size_t d = 0, begin = 0; d < it->document_count && !st; begin = it->documents[d++].end)
-            if (!(st = put_tokens(w, it->ids.data + begin, it->documents[d].end - begin, err))) st = end_document(w, it->documents[d].bytes, it->documents[d].words, err);
+            if (!(st = put_tokens(w, it->ids.data + begin, it->documents[d].end - begin, err)))
+                st = end_document(w, it->documents[d].bytes, it->documents[d].words, err);
     } else {
         if (it->ids.count) st = put_tokens(w, it->ids.data, it->ids.count, err);
         w->part_bytes += it->block.bytes.size;
@@ -319,7 +356,8 @@ static pal_status write_item(work *w, item *it, pal_error *err) {
     }
     if (st || !w->writer || pal_shard_writer_count(w->writer) < w->job->shard_tokens) return st;
     static const pal_text_place start = { 0 };
-    return it->block.last ? finish_shard(w, it->file + 1, &start, err) : finish_shard(w, it->file, &it->block.next, err);
+    return it->block.last ? finish_shard(w, it->file + 1, &start, err)
+                          : finish_shard(w, it->file, &it->block.next, err);
 }
 
 static pal_text_unit unit_of(const work *w, const char *path) {
@@ -329,7 +367,8 @@ static pal_text_unit unit_of(const work *w, const char *path) {
 
 static uint64_t file_bytes(const char *path) {
     struct stat info;
-    if (strcmp(path, "-") == 0) return fstat(STDIN_FILENO, &info) == 0 && S_ISREG(info.st_mode) ? (uint64_t)info.st_size : 0;
+    if (strcmp(path, "-") == 0)
+        return fstat(STDIN_FILENO, &info) == 0 && S_ISREG(info.st_mode) ? (uint64_t)info.st_size : 0;
     return stat(path, &info) == 0 ? (uint64_t)info.st_size : 0;
 }
 
@@ -346,7 +385,8 @@ static pal_status run(work *w, bool *stopped, pal_error *err) {
         while (file < j->count && count < WAVE && bytes < WAVE_BYTES) {
             bool found;
             item *it = &w->items[count];
-            if (!text && (st = pal_text_open(&text, j->files[file], unit_of(w, j->files[file]), BLOCK < w->most ? BLOCK : w->most, w->most,
+            if (!text && (st = pal_text_open(&text, j->files[file], unit_of(w, j->files[file]),
+                                             BLOCK < w->most ? BLOCK : w->most, w->most,
                                              file == w->file ? &w->place : NULL, err)))
                 break;
             if ((st = pal_text_read(text, &it->block, &found, err))) break;
@@ -356,7 +396,8 @@ static pal_status run(work *w, bool *stopped, pal_error *err) {
                 count++;
                 w->done.bytes = w->before + it->block.next.offset;
                 if (!it->block.last) continue;
-            } else if (it->block.start.offset == 0 && j->count > 1) pal_warn("%s: there is no text in it; passed over", name_of(j->files[file]));
+            } else if (it->block.start.offset == 0 && j->count > 1)
+                pal_warn("%s: there is no text in it; passed over", name_of(j->files[file]));
             w->before = w->done.bytes;
             file++;
             pal_text_close(text);
@@ -393,10 +434,14 @@ static pal_status learn_chars(const pal_tokenize_job *j, size_t most, pal_tokeni
         pal_text_block block = { 0 };
         bool found = true;
         if (strcmp(path, "-") == 0) {
-            st = pal_fail(err, PAL_E_ARGUMENT, "'chars' is learned from the text before it is encoded, but standard input can be read only once; name a file");
+            st = pal_fail(err, PAL_E_ARGUMENT,
+                          "'chars' is learned from the text before it is encoded, but standard input can be read only "
+                          "once; name a file");
             break;
         }
-        if ((st = pal_text_open(&text, path, field ? PAL_TEXT_LINES : PAL_TEXT_CHARACTERS, BLOCK < most ? BLOCK : most, most, NULL, err))) break;
+        if ((st = pal_text_open(&text, path, field ? PAL_TEXT_LINES : PAL_TEXT_CHARACTERS, BLOCK < most ? BLOCK : most,
+                                most, NULL, err)))
+            break;
         while (!st && !(st = pal_text_read(text, &block, &found, err)) && found) {
             uint64_t line = block.start.line;
             for (size_t at = 0; at < block.bytes.size && !st;) {
@@ -414,7 +459,9 @@ static pal_status learn_chars(const pal_tokenize_job *j, size_t most, pal_tokeni
                         char where[64];
                         if (field) snprintf(where, sizeof where, "line %" PRIu64 ": byte %zu of the text", line, i);
                         else snprintf(where, sizeof where, "byte %" PRIu64, block.start.offset + (uint64_t)i);
-                        st = pal_fail(err, PAL_E_FORMAT, "%s: %s (0x%02X) is %s; a vocabulary of characters cannot hold that", path, where, part.data[i], length ? "zero" : "not UTF-8");
+                        st = pal_fail(err, PAL_E_FORMAT,
+                                      "%s: %s (0x%02X) is %s; a vocabulary of characters cannot hold that", path, where,
+                                      part.data[i], length ? "zero" : "not UTF-8");
                         break;
                     }
                     if (marks[code / 8] >> (code % 8) & 1) continue;
@@ -436,12 +483,14 @@ static pal_status learn_chars(const pal_tokenize_job *j, size_t most, pal_tokeni
 
 static pal_status prepare(work *w, pal_error *err) {
     const pal_tokenize_job *j = w->job;
-    pal_status st = strcmp(j->tokenizer, "chars") == 0 ? learn_chars(j, w->most, &w->tok, err) : pal_tokenizer_open(&w->tok, j->tokenizer, err);
+    pal_status st = strcmp(j->tokenizer, "chars") == 0 ? learn_chars(j, w->most, &w->tok, err)
+                                                       : pal_tokenizer_open(&w->tok, j->tokenizer, err);
     if (st) return st;
     w->cut = pal_tokenizer_cut(w->tok);
     w->eos = j->no_eos ? -1 : pal_tokenizer_eos(w->tok);
     w->threads = pal_context_threads(j->cx);
-    if ((st = pal_alloc_named((void **)&w->scratch, (size_t)w->threads, sizeof *w->scratch, "tokenizing", err))) return st;
+    if ((st = pal_alloc_named((void **)&w->scratch, (size_t)w->threads, sizeof *w->scratch, "tokenizing", err)))
+        return st;
     for (int i = 0; i < w->threads; i++)
         if ((st = pal_tokenizer_scratch_new(&w->scratch[i], w->tok, err))) return st;
     if ((st = pal_alloc_named((void **)&w->items, WAVE, sizeof *w->items, "tokenizing", err))) return st;
@@ -479,15 +528,20 @@ pal_status pal_tokenize(const pal_tokenize_job *job, pal_tokenize_result *result
     *result = (pal_tokenize_result){ 0 };
     if (!j.shard_tokens) j.shard_tokens = SHARD_TOKENS;
     if (j.count < 1) return pal_fail(err, PAL_E_ARGUMENT, "no files to tokenize");
-    if (!(j.valid >= 0 && j.valid < 1)) return pal_fail(err, PAL_E_ARGUMENT, "a fraction of %g cannot be held back for validation: expected 0 to below 1", j.valid);
+    if (!(j.valid >= 0 && j.valid < 1))
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "a fraction of %g cannot be held back for validation: expected 0 to below 1", j.valid);
     json_t *field = j.field ? json_string(j.field) : json_null();
     if (!field) return pal_fail(err, PAL_E_ARGUMENT, "the name of a field of JSON must be UTF-8");
     json_decref(field);
     for (size_t i = 0, inputs = 0; i < j.count; i++) {
-        if ((inputs += strcmp(j.files[i], "-") == 0) > 1) return pal_fail(err, PAL_E_ARGUMENT, "standard input can be read only once");
+        if ((inputs += strcmp(j.files[i], "-") == 0) > 1)
+            return pal_fail(err, PAL_E_ARGUMENT, "standard input can be read only once");
         if (strcmp(j.files[i], "-") == 0) continue;
-        if (access(j.files[i], R_OK) != 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", j.files[i], strerror(errno));
-        if (stat(j.files[i], &info) == 0 && S_ISDIR(info.st_mode)) return pal_fail(err, PAL_E_IO, "%s: a directory, expected a text", j.files[i]);
+        if (access(j.files[i], R_OK) != 0)
+            return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", j.files[i], strerror(errno));
+        if (stat(j.files[i], &info) == 0 && S_ISDIR(info.st_mode))
+            return pal_fail(err, PAL_E_IO, "%s: a directory, expected a text", j.files[i]);
     }
     if ((st = prepare(&w, err))) goto done;
     if ((st = load_place(&w, &complete, err))) goto done;
@@ -500,12 +554,18 @@ pal_status pal_tokenize(const pal_tokenize_job *job, pal_tokenize_result *result
     result->began = true;
     if ((st = run(&w, &result->stopped, err)) || result->stopped) goto done;
     if (w.shard_count == 0) st = pal_fail(err, PAL_E_FORMAT, "%s: there is no text in it", name_of(j.files[0]));
-    else if (!(st = save_place(&w, j.count, &(pal_text_place){ 0 }, err))) /* the fraction may be another than when its last shard was written */
-        st = pal_shards_finish(j.out, &(pal_shards_summary){ .tokenizer = w.tok, .eos = w.eos, .count = w.shard_count, .shards = w.shards, .valid = j.valid }, err);
+    else if (!(st = save_place(&w, j.count, &(pal_text_place){ 0 },
+                               err))) /* the fraction may be another than when its last shard was written */
+        st = pal_shards_finish(
+            j.out,
+            &(pal_shards_summary){
+                .tokenizer = w.tok, .eos = w.eos, .count = w.shard_count, .shards = w.shards, .valid = j.valid },
+            err);
 done:
     pal_shard_writer_drop(w.writer);
     w.writer = NULL;
-    if (w.made && w.shard_count == 0 && (st || result->stopped)) pal_remove_directory(j.out); /* there is nothing to go on from */
+    if (w.made && w.shard_count == 0 && (st || result->stopped))
+        pal_remove_directory(j.out); /* there is nothing to go on from */
     result->done = w.done;
     clear(&w);
     return st;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Text to shards: blocks are read in order, encoded by any number of threads, and written in order; the bytes written do
- * not depend on the number of threads. Killed at any moment, the same call goes on behind the last finished shard. */
+/* Text to shards: blocks are read in order, encoded by any number of threads, and written in order; the bytes written
+ * do not depend on the number of threads. Killed at any moment, the same call goes on behind the last finished shard.
+ */
 #ifndef PAL_DATA_TOKENIZE_H
 #define PAL_DATA_TOKENIZE_H
 
@@ -8,32 +9,34 @@
 #include "palimpsa/context.h"
 
 typedef struct pal_tokenize_progress {
-    uint64_t bytes, total;  /* of text read, and in all; total 0: not known */
-    uint64_t resumed;       /* of them, read by an earlier call */
+    uint64_t bytes, total; /* of text read, and in all; total 0: not known */
+    uint64_t resumed;      /* of them, read by an earlier call */
     uint64_t tokens, documents;
-    size_t shards;          /* finished */
+    size_t shards; /* finished */
 } pal_tokenize_progress;
 
 typedef struct pal_tokenize_job {
     const char *const *files; /* "-": standard input */
     size_t count;
-    const char *field;        /* every file is JSONL and its documents are in this field; NULL: by the files' names */
-    const char *out;          /* directory; made if needed */
-    const char *tokenizer;    /* as for pal_tokenizer_open, or "chars": learned from the files first */
-    bool no_eos;              /* do not end documents with the tokenizer's EOS */
-    double valid;             /* fraction kept back at the end, 0 to below 1 */
-    uint64_t shard_tokens;    /* a shard ends when it has this many; 0: 64 Mi */
-    size_t most;              /* bytes of a line, or of a text without a place to cut it, that are not refused; 0: 64 MiB */
+    const char *field;     /* every file is JSONL and its documents are in this field; NULL: by the files' names */
+    const char *out;       /* directory; made if needed */
+    const char *tokenizer; /* as for pal_tokenizer_open, or "chars": learned from the files first */
+    bool no_eos;           /* do not end documents with the tokenizer's EOS */
+    double valid;          /* fraction kept back at the end, 0 to below 1 */
+    uint64_t shard_tokens; /* a shard ends when it has this many; 0: 64 Mi */
+    size_t most; /* bytes of a line, or of a text without a place to cut it, that are not refused; 0: 64 MiB */
     const pal_context *cx;
-    bool (*progress)(void *user, const pal_tokenize_progress *progress); /* may be NULL; false: stop behind the last finished shard */
+    bool (*progress)(
+        void *user,
+        const pal_tokenize_progress *progress); /* may be NULL; false: stop behind the last finished shard */
     void *user;
 } pal_tokenize_job;
 
 typedef struct pal_tokenize_result {
     bool complete_before; /* there was nothing to do */
     bool stopped;         /* progress said so; finished shards are kept */
-    bool began;           /* files and tokenizer could be opened: an error behind that is one of reading on or of writing */
-    size_t kept;          /* shards of an earlier call that was not finished */
+    bool began;  /* files and tokenizer could be opened: an error behind that is one of reading on or of writing */
+    size_t kept; /* shards of an earlier call that was not finished */
     pal_tokenize_progress done;
 } pal_tokenize_result;
 

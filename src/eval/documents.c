@@ -17,13 +17,13 @@ struct pal_eval_data {
     const pal_tokenizer *tok;
     pal_tokenizer_scratch *scratch;
     pal_eval_options options;
-    pal_shards *shards;       /* one of these three */
+    pal_shards *shards; /* one of these three */
     pal_documents *documents;
     pal_map map;
-    const char *field;        /* of JSONL; NULL: plain text */
-    pal_slice pages;          /* --split: the text that they are cut from, of the file or of the only document */
-    uint64_t index;           /* documents given out */
-    uint64_t done, size;      /* bytes or tokens given out and in all */
+    const char *field;   /* of JSONL; NULL: plain text */
+    pal_slice pages;     /* --split: the text that they are cut from, of the file or of the only document */
+    uint64_t index;      /* documents given out */
+    uint64_t done, size; /* bytes or tokens given out and in all */
 };
 
 void pal_eval_data_close(pal_eval_data *d) {
@@ -40,8 +40,10 @@ static pal_status open_shards(pal_eval_data *d, pal_error *err) {
     if (st) return st;
     const pal_shards_info *info = pal_shards_info_of(d->shards);
     if (info->tokenizer != pal_tokenizer_fingerprint(d->tok))
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: these shards were made with another tokenizer (fingerprint %016llx, this one has %016llx)", d->path,
-                        (unsigned long long)info->tokenizer, (unsigned long long)pal_tokenizer_fingerprint(d->tok));
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "%s: these shards were made with another tokenizer (fingerprint %016llx, this one has %016llx)",
+                        d->path, (unsigned long long)info->tokenizer,
+                        (unsigned long long)pal_tokenizer_fingerprint(d->tok));
     d->size = info->part[d->options.part].tokens;
     return PAL_OK;
 }
@@ -51,25 +53,41 @@ static const char *name_of(const pal_eval_data *d) { return strcmp(d->path, "-")
 static pal_status open_data(pal_eval_data *d, pal_error *err) {
     struct stat info;
     pal_status st;
-    const bool there = stat(d->path, &info) == 0, directory = there && S_ISDIR(info.st_mode), regular = there && S_ISREG(info.st_mode);
+    const bool there = stat(d->path, &info) == 0, directory = there && S_ISDIR(info.st_mode),
+               regular = there && S_ISREG(info.st_mode);
     const bool pages = d->options.split == PAL_SPLIT_WIKITEXT;
     if (directory) {
-        if (!pal_shards_exist(d->path)) return pal_fail(err, PAL_E_IO, "%s: a directory without shards.json; expected shards, or a text or JSONL file", d->path);
-        if (d->options.field) return pal_fail(err, PAL_E_ARGUMENT, "%s: these are shards, which have no field '%s' (--field is for JSONL)", d->path, d->options.field);
-        if (pages) return pal_fail(err, PAL_E_ARGUMENT, "%s: these are shards, whose documents are not split (--split is for a plain text)", d->path);
+        if (!pal_shards_exist(d->path))
+            return pal_fail(err, PAL_E_IO,
+                            "%s: a directory without shards.json; expected shards, or a text or JSONL file", d->path);
+        if (d->options.field)
+            return pal_fail(err, PAL_E_ARGUMENT,
+                            "%s: these are shards, which have no field '%s' (--field is for JSONL)", d->path,
+                            d->options.field);
+        if (pages)
+            return pal_fail(err, PAL_E_ARGUMENT,
+                            "%s: these are shards, whose documents are not split (--split is for a plain text)",
+                            d->path);
         return open_shards(d, err);
     }
     d->field = pal_text_field(d->path, d->options.field);
-    if (d->field && pages) return pal_fail(err, PAL_E_ARGUMENT, "%s: JSONL has a document a line, which is not split (--split is for a plain text)", name_of(d));
+    if (d->field && pages)
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "%s: JSONL has a document a line, which is not split (--split is for a plain text)",
+                        name_of(d));
     if ((st = pal_tokenizer_scratch_new(&d->scratch, d->tok, err))) return st;
     if (regular) d->size = (uint64_t)info.st_size;
-    st = regular && pages ? pal_map_open(&d->map, d->path, err) : pal_documents_open(&d->documents, d->path, d->field, PAL_DOCUMENT_MAX, err);
+    st = regular && pages ? pal_map_open(&d->map, d->path, err)
+                          : pal_documents_open(&d->documents, d->path, d->field, PAL_DOCUMENT_MAX, err);
     d->pages = (pal_slice){ d->map.data, d->map.size };
-    if (!st && d->options.part != PAL_PART_ALL) st = pal_fail(err, PAL_E_ARGUMENT, "%s: a file is measured whole (--part is for a directory of shards)", name_of(d));
+    if (!st && d->options.part != PAL_PART_ALL)
+        st = pal_fail(err, PAL_E_ARGUMENT, "%s: a file is measured whole (--part is for a directory of shards)",
+                      name_of(d));
     return st;
 }
 
-pal_status pal_eval_data_open(pal_eval_data **out, const char *path, const pal_tokenizer *tok, const pal_eval_options *options, pal_error *err) {
+pal_status pal_eval_data_open(pal_eval_data **out, const char *path, const pal_tokenizer *tok,
+                              const pal_eval_options *options, pal_error *err) {
     pal_status st;
     void *block;
     *out = NULL;
@@ -88,8 +106,8 @@ pal_status pal_eval_data_open(pal_eval_data **out, const char *path, const pal_t
 static bool is_heading(const unsigned char *line, size_t size) {
     while (size && line[0] == ' ') line++, size--;
     while (size && (line[size - 1] == ' ' || line[size - 1] == '\r' || line[size - 1] == '\n')) size--;
-    return size >= 5 && memcmp(line, "= ", 2) == 0 && memcmp(line, "= =", 3) != 0 && memcmp(line + size - 2, " =", 2) == 0 &&
-           memcmp(line + size - 3, "= =", 3) != 0;
+    return size >= 5 && memcmp(line, "= ", 2) == 0 && memcmp(line, "= =", 3) != 0 &&
+           memcmp(line + size - 2, " =", 2) == 0 && memcmp(line + size - 3, "= =", 3) != 0;
 }
 
 size_t pal_wikitext_page(pal_slice text) {
@@ -118,7 +136,9 @@ static pal_status next_document(pal_eval_data *d, pal_slice *text, bool *found, 
     if (st != PAL_E_FORMAT || d->field) return st;
     const pal_error why = *err;
     return pal_fail(err, st, "%s; %s", why.text,
-                    d->options.split == PAL_SPLIT_WIKITEXT ? "pages of a longer text are read from a file" : "make shards of it with 'palimpsa tokenize' and evaluate those");
+                    d->options.split == PAL_SPLIT_WIKITEXT
+                        ? "pages of a longer text are read from a file"
+                        : "make shards of it with 'palimpsa tokenize' and evaluate those");
 }
 
 static pal_status next_page(pal_eval_data *d, pal_slice *text, bool *found, pal_error *err) {
@@ -145,9 +165,12 @@ static pal_status next_text(pal_eval_data *d, pal_slice *text, bool *found, pal_
 /* An error about a text, with the place of the text. */
 static pal_status misfit(const pal_eval_data *d, const pal_slice *text, pal_error *err) {
     const pal_error why = *err;
-    if (d->field) return pal_fail(err, why.status, "%s: line %" PRIu64 ": %s", name_of(d), pal_documents_place(d->documents).line, why.text);
+    if (d->field)
+        return pal_fail(err, why.status, "%s: line %" PRIu64 ": %s", name_of(d), pal_documents_place(d->documents).line,
+                        why.text);
     if (d->options.split == PAL_SPLIT_WIKITEXT)
-        return pal_fail(err, why.status, "%s: page %" PRIu64 ", from byte %zu on: %s", name_of(d), d->index + 1, (size_t)d->done - text->size, why.text);
+        return pal_fail(err, why.status, "%s: page %" PRIu64 ", from byte %zu on: %s", name_of(d), d->index + 1,
+                        (size_t)d->done - text->size, why.text);
     return pal_fail(err, why.status, "%s: %s", name_of(d), why.text);
 }
 
@@ -162,7 +185,9 @@ static pal_status next_of_shards(pal_eval_data *d, pal_eval_document *doc, bool 
     if ((st = pal_ids_reserve(&doc->ids, (size_t)n, err))) return st;
     for (uint64_t i = 0; i < n; i++) {
         const uint32_t id = pal_document_token(&stored, i);
-        if (id >= info->vocabulary) return pal_fail(err, PAL_E_FORMAT, "%s: document %llu holds id %u, the vocabulary has %u", d->path, (unsigned long long)d->index - 1, id, info->vocabulary);
+        if (id >= info->vocabulary)
+            return pal_fail(err, PAL_E_FORMAT, "%s: document %llu holds id %u, the vocabulary has %u", d->path,
+                            (unsigned long long)d->index - 1, id, info->vocabulary);
         doc->ids.data[doc->ids.count++] = id;
     }
     doc->bytes = stored.bytes;
@@ -180,7 +205,8 @@ pal_status pal_eval_data_next(pal_eval_data *d, pal_eval_document *doc, bool *fo
         }
         pal_slice text;
         if ((st = next_text(d, &text, found, err)) || !*found) return st;
-        if (pal_tokenizer_encode(d->tok, d->scratch, text.data, text.size, NULL, &doc->ids, err)) return misfit(d, &text, err);
+        if (pal_tokenizer_encode(d->tok, d->scratch, text.data, text.size, NULL, &doc->ids, err))
+            return misfit(d, &text, err);
         d->index++;
         doc->bytes = text.size;
         doc->words = pal_text_words(text);

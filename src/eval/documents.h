@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Documents to measure a model on, as ids: from text, JSONL or shards. Each comes with the bytes and words of its original
- * text, by which perplexities of models with different vocabularies compare. */
+/* Documents to measure a model on, as ids: from text, JSONL or shards. Each comes with the bytes and words of its
+ * original text, by which perplexities of models with different vocabularies compare. */
 #ifndef PAL_EVAL_DOCUMENTS_H
 #define PAL_EVAL_DOCUMENTS_H
 
@@ -13,9 +13,9 @@ typedef enum pal_split {
 } pal_split;
 
 typedef struct pal_eval_options {
-    const char *field; /* of JSONL; NULL: by the file's name */
-    pal_split split;   /* of a plain file */
-    pal_shards_part part;     /* of shards */
+    const char *field;    /* of JSONL; NULL: by the file's name */
+    pal_split split;      /* of a plain file */
+    pal_shards_part part; /* of shards */
 } pal_eval_options;
 
 typedef struct pal_eval_document {
@@ -24,9 +24,10 @@ typedef struct pal_eval_document {
 } pal_eval_document;
 
 typedef struct pal_eval_data pal_eval_data;
-/* path: a text or JSONL file ("-": standard input), or a directory of shards, which must have been made with this tokenizer.
- * Options of another kind of data are refused. Borrows both. */
-pal_status pal_eval_data_open(pal_eval_data **out, const char *path, const pal_tokenizer *tok, const pal_eval_options *options, pal_error *err);
+/* path: a text or JSONL file ("-": standard input), or a directory of shards, which must have been made with this
+ * tokenizer. Options of another kind of data are refused. Borrows both. */
+pal_status pal_eval_data_open(pal_eval_data **out, const char *path, const pal_tokenizer *tok,
+                              const pal_eval_options *options, pal_error *err);
 void pal_eval_data_close(pal_eval_data *data);
 /* *found false at the end. Documents without a token are passed over. Errors name the file, and the line or page. */
 pal_status pal_eval_data_next(pal_eval_data *data, pal_eval_document *document, bool *found, pal_error *err);

@@ -61,7 +61,8 @@ static pal_status next_document(evaluation *e, reader *r, pal_perplexity *sum, p
     } while (r->doc.ids.count < 2);
     r->busy = true;
     e->given += r->doc.ids.count - 1;
-    if (!r->state) return pal_state_new(&r->state, e->model, e->o->context, err); /* no sooner: states of attention are large */
+    if (!r->state)
+        return pal_state_new(&r->state, e->model, e->o->context, err); /* no sooner: states of attention are large */
     pal_state_reset(r->state);
     return PAL_OK;
 }
@@ -101,7 +102,9 @@ static void count(pal_perplexity *sum, size_t position, double nll) {
 static pal_status run_pass(evaluation *e, pal_perplexity *sum, pal_error *err) {
     pal_loss loss;
     const int n = pack(e);
-    const pal_batch batch = { .tokens = e->cu[n], .sequences = n, .ids = e->ids, .cu_seqlens = e->cu, .targets = e->targets };
+    const pal_batch batch = {
+        .tokens = e->cu[n], .sequences = n, .ids = e->ids, .cu_seqlens = e->cu, .targets = e->targets
+    };
     const pal_status st = pal_model_score(e->model, e->work, e->states, &batch, e->nll, &loss, err);
     if (st) return st;
     for (int i = 0; i < n; i++) {
@@ -145,19 +148,29 @@ static void release(evaluation *e) {
     pal_free(e->cu), pal_free(e->who), pal_free(e->states);
 }
 
-pal_status pal_perplexity_run(pal_perplexity *out, const pal_model *model, const pal_tokenizer *tok, const pal_context *cx, pal_eval_data *data,
-                              const pal_perplexity_options *o, pal_error *err) {
+pal_status pal_perplexity_run(pal_perplexity *out, const pal_model *model, const pal_tokenizer *tok,
+                              const pal_context *cx, pal_eval_data *data, const pal_perplexity_options *o,
+                              pal_error *err) {
     const pal_model_config *c = pal_model_config_of(model);
     const double start = pal_now();
     pal_status st;
     *out = (pal_perplexity){ 0 };
     if (pal_tokenizer_size(tok) > (size_t)c->vocab)
-        return pal_fail(err, PAL_E_ARGUMENT, "the tokenizer has %zu ids, the model's vocabulary %d: they do not belong together", pal_tokenizer_size(tok), c->vocab);
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "the tokenizer has %zu ids, the model's vocabulary %d: they do not belong together",
+                        pal_tokenizer_size(tok), c->vocab);
     if (o->context < 0 || o->piece < 0 || o->documents < 0 || o->documents > MOST_DOCUMENTS)
-        return pal_fail(err, PAL_E_ARGUMENT, "context %d, piece %d, documents %d: expected 0 or more, and at most %d documents", o->context, o->piece, o->documents, MOST_DOCUMENTS);
-    if (c->mixer == PAL_MIXER_ATTENTION && !o->context) return pal_fail(err, PAL_E_ARGUMENT, "a model with attention needs a context: its memory grows with the text");
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "context %d, piece %d, documents %d: expected 0 or more, and at most %d documents", o->context,
+                        o->piece, o->documents, MOST_DOCUMENTS);
+    if (c->mixer == PAL_MIXER_ATTENTION && !o->context)
+        return pal_fail(err, PAL_E_ARGUMENT, "a model with attention needs a context: its memory grows with the text");
     const int64_t bos = pal_tokenizer_bos(tok);
-    evaluation e = { .model = model, .data = data, .o = o, .piece = o->piece ? o->piece : PIECE, .count = o->documents ? o->documents : DOCUMENTS };
+    evaluation e = { .model = model,
+                     .data = data,
+                     .o = o,
+                     .piece = o->piece ? o->piece : PIECE,
+                     .count = o->documents ? o->documents : DOCUMENTS };
     e.prefix = o->no_prefix ? -1 : bos >= 0 ? bos : pal_tokenizer_eos(tok);
     if (e.count > e.piece) e.count = e.piece;
     st = prepare(&e, cx, err);
@@ -170,10 +183,13 @@ pal_status pal_perplexity_run(pal_perplexity *out, const pal_model *model, const
         if (st || !busy || (o->stop && *o->stop)) break;
         st = run_pass(&e, out, err);
         out->seconds = pal_now() - start;
-        if (!st && o->progress) o->progress(o->user, out, pal_eval_data_done(data) * (double)out->tokens / (double)e.given);
+        if (!st && o->progress)
+            o->progress(o->user, out, pal_eval_data_done(data) * (double)out->tokens / (double)e.given);
     }
     release(&e);
-    if (!st && o->stop && *o->stop) st = pal_fail(err, PAL_E_ARGUMENT, "interrupted after %llu token%s", (unsigned long long)out->tokens, out->tokens == 1 ? "" : "s");
+    if (!st && o->stop && *o->stop)
+        st = pal_fail(err, PAL_E_ARGUMENT, "interrupted after %llu token%s", (unsigned long long)out->tokens,
+                      out->tokens == 1 ? "" : "s");
     if (!st && !out->tokens) st = pal_fail(err, PAL_E_ARGUMENT, "there is no token to predict: the data are empty");
     return st;
 }

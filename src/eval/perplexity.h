@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* How well a model predicts text. Documents are read through states, so that every token is predicted from all tokens before
- * it; several documents run in one pass. A state has the same size for any document, whose ids are held beside it.
+/* How well a model predicts text. Documents are read through states, so that every token is predicted from all tokens
+ * before it; several documents run in one pass. A state has the same size for any document, whose ids are held beside
+ * it.
  *
  * With a prefix token in front (the tokenizer's BOS, else its EOS) a document's first token is predicted too, as
- * lm-evaluation-harness does; a tokenizer that has neither leaves it out. With `context`, a document is cut into windows of
- * that many predicted tokens, each read from an empty memory behind the one token before it. */
+ * lm-evaluation-harness does; a tokenizer that has neither leaves it out. With `context`, a document is cut into
+ * windows of that many predicted tokens, each read from an empty memory behind the one token before it. */
 #ifndef PAL_EVAL_PERPLEXITY_H
 #define PAL_EVAL_PERPLEXITY_H
 
@@ -19,10 +20,10 @@ typedef struct pal_perplexity {
     double nll;                 /* sum of -log p over the predicted tokens */
     struct {
         uint64_t count;
-        double nll;             /* sum */
-    } bins[PAL_POSITION_BINS];  /* bin i: tokens with 2^i <= p < 2^(i+1), p = tokens read before them */
+        double nll;            /* sum */
+    } bins[PAL_POSITION_BINS]; /* bin i: tokens with 2^i <= p < 2^(i+1), p = tokens read before them */
     int bin_count;
-    uint64_t last;              /* the largest p */
+    uint64_t last; /* the largest p */
     double seconds;
 } pal_perplexity;
 
@@ -38,7 +39,8 @@ typedef struct pal_perplexity_options {
     const volatile int *stop; /* not 0: give up; or NULL */
 } pal_perplexity_options;
 
-pal_status pal_perplexity_run(pal_perplexity *out, const pal_model *model, const pal_tokenizer *tok, const pal_context *cx, pal_eval_data *data,
-                              const pal_perplexity_options *options, pal_error *err);
+pal_status pal_perplexity_run(pal_perplexity *out, const pal_model *model, const pal_tokenizer *tok,
+                              const pal_context *cx, pal_eval_data *data, const pal_perplexity_options *options,
+                              pal_error *err);
 
 #endif

@@ -105,21 +105,32 @@ static pal_status take(facts *k, const char *path, pal_slice key, const pal_gguf
         const char *name;
         uint64_t *to;
     } wanted[] = {
-        { "general.alignment", &k->alignment },          { "mamba2.embedding_length", &k->embedding }, { "mamba2.block_count", &k->blocks },
-        { "mamba2.feed_forward_length", &k->feed_forward }, { "mamba2.ssm.conv_kernel", &k->conv },    { "mamba2.ssm.inner_size", &k->inner },
-        { "mamba2.ssm.state_size", &k->state },          { "mamba2.ssm.time_step_rank", &k->heads },   { "mamba2.ssm.group_count", &k->groups },
-        { "mamba2.vocab_size", &k->vocab },              { "palimpsa.unpadded_vocab_size", &k->unpadded },
+        { "general.alignment", &k->alignment },
+        { "mamba2.embedding_length", &k->embedding },
+        { "mamba2.block_count", &k->blocks },
+        { "mamba2.feed_forward_length", &k->feed_forward },
+        { "mamba2.ssm.conv_kernel", &k->conv },
+        { "mamba2.ssm.inner_size", &k->inner },
+        { "mamba2.ssm.state_size", &k->state },
+        { "mamba2.ssm.time_step_rank", &k->heads },
+        { "mamba2.ssm.group_count", &k->groups },
+        { "mamba2.vocab_size", &k->vocab },
+        { "palimpsa.unpadded_vocab_size", &k->unpadded },
     };
     if (pal_gguf_is(key, "general.architecture") && v->type == PAL_GGUF_STRING) k->architecture = v->text;
-    if (pal_gguf_is(key, "tokenizer.ggml.tokens") && v->type == PAL_GGUF_ARRAY && v->element == PAL_GGUF_STRING) k->tokens = *v;
-    if (pal_gguf_is(key, "tokenizer.ggml.token_type") && v->type == PAL_GGUF_ARRAY && v->element == PAL_GGUF_I32) k->kinds = *v;
+    if (pal_gguf_is(key, "tokenizer.ggml.tokens") && v->type == PAL_GGUF_ARRAY && v->element == PAL_GGUF_STRING)
+        k->tokens = *v;
+    if (pal_gguf_is(key, "tokenizer.ggml.token_type") && v->type == PAL_GGUF_ARRAY && v->element == PAL_GGUF_I32)
+        k->kinds = *v;
     if (pal_gguf_is(key, "mamba2.attention.layer_norm_rms_epsilon")) {
-        if (v->type != PAL_GGUF_F32) return pal_fail(err, PAL_E_FORMAT, "%s: mamba2.attention.layer_norm_rms_epsilon is not an f32", path);
+        if (v->type != PAL_GGUF_F32)
+            return pal_fail(err, PAL_E_FORMAT, "%s: mamba2.attention.layer_norm_rms_epsilon is not an f32", path);
         k->eps = pal_bits_f32((uint32_t)v->bits);
     }
     for (size_t i = 0; i < PAL_COUNT(wanted); i++) {
         if (!pal_gguf_is(key, wanted[i].name)) continue;
-        if (!whole(v, wanted[i].to) || *wanted[i].to > 1 << 30) return pal_fail(err, PAL_E_FORMAT, "%s: %s is not a whole number up to 2^30", path, wanted[i].name);
+        if (!whole(v, wanted[i].to) || *wanted[i].to > 1 << 30)
+            return pal_fail(err, PAL_E_FORMAT, "%s: %s is not a whole number up to 2^30", path, wanted[i].name);
     }
     return PAL_OK;
 }
@@ -130,31 +141,45 @@ static pal_status read_pairs(const gguf_file *f, pal_gguf_reader *r, facts *k, u
         const pal_slice key = pal_gguf_string(r);
         const pal_gguf_value v = pal_gguf_read(r);
         if (r->bad)
-            return pal_fail(err, PAL_E_FORMAT, "%s: the metadata is damaged or cut short in entry %llu of %llu", f->path, (unsigned long long)i, (unsigned long long)pairs);
+            return pal_fail(err, PAL_E_FORMAT, "%s: the metadata is damaged or cut short in entry %llu of %llu",
+                            f->path, (unsigned long long)i, (unsigned long long)pairs);
         if ((st = take(k, f->path, key, &v, err))) return st;
     }
     if (!pal_gguf_is(k->architecture, "mamba2")) {
         if (!k->architecture.size) return pal_fail(err, PAL_E_FORMAT, "%s: general.architecture is missing", f->path);
         char text[PREVIEW + 1];
         size_t n = 0;
-        for (; n < PREVIEW && n < k->architecture.size; n++) text[n] = (char)(k->architecture.data[n] < ' ' || k->architecture.data[n] > '~' ? '?' : k->architecture.data[n]);
+        for (; n < PREVIEW && n < k->architecture.size; n++)
+            text[n] = (char)(k->architecture.data[n] < ' ' || k->architecture.data[n] > '~' ? '?'
+                                                                                            : k->architecture.data[n]);
         text[n] = 0;
-        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the architecture is '%s'; of GGUF files, mamba2 is read", f->path, text);
+        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the architecture is '%s'; of GGUF files, mamba2 is read", f->path,
+                        text);
     }
     if (!k->alignment) k->alignment = 32;
     if (k->alignment & (k->alignment - 1) || k->alignment < 8 || k->alignment > 1 << 20)
-        return pal_fail(err, PAL_E_FORMAT, "%s: general.alignment is %llu, expected a power of two from 8 to 2^20", f->path, (unsigned long long)k->alignment);
+        return pal_fail(err, PAL_E_FORMAT, "%s: general.alignment is %llu, expected a power of two from 8 to 2^20",
+                        f->path, (unsigned long long)k->alignment);
     const struct {
         const char *name;
         uint64_t value;
-    } needed[] = { { "embedding_length", k->embedding }, { "block_count", k->blocks }, { "ssm.conv_kernel", k->conv }, { "ssm.inner_size", k->inner },
-                   { "ssm.state_size", k->state }, { "ssm.time_step_rank", k->heads } };
+    } needed[] = { { "embedding_length", k->embedding }, { "block_count", k->blocks },
+                   { "ssm.conv_kernel", k->conv },       { "ssm.inner_size", k->inner },
+                   { "ssm.state_size", k->state },       { "ssm.time_step_rank", k->heads } };
     for (size_t i = 0; i < PAL_COUNT(needed); i++)
-        if (!needed[i].value) return pal_fail(err, PAL_E_FORMAT, "%s: mamba2.%s is missing or 0", f->path, needed[i].name);
-    if (k->feed_forward) return pal_fail(err, PAL_E_UNSUPPORTED, "%s: mamba2.feed_forward_length is %llu; an MLP in Mamba2 is not supported", f->path, (unsigned long long)k->feed_forward);
+        if (!needed[i].value)
+            return pal_fail(err, PAL_E_FORMAT, "%s: mamba2.%s is missing or 0", f->path, needed[i].name);
+    if (k->feed_forward)
+        return pal_fail(err, PAL_E_UNSUPPORTED,
+                        "%s: mamba2.feed_forward_length is %llu; an MLP in Mamba2 is not supported", f->path,
+                        (unsigned long long)k->feed_forward);
     if (k->inner % k->heads)
-        return pal_fail(err, PAL_E_FORMAT, "%s: mamba2.ssm.inner_size %llu is not divided by %llu heads (time_step_rank)", f->path, (unsigned long long)k->inner, (unsigned long long)k->heads);
-    if (k->eps != 0 && !(k->eps > 0 && k->eps < 1)) return pal_fail(err, PAL_E_FORMAT, "%s: layer_norm_rms_epsilon is %g, expected a small positive number", f->path, k->eps);
+        return pal_fail(err, PAL_E_FORMAT,
+                        "%s: mamba2.ssm.inner_size %llu is not divided by %llu heads (time_step_rank)", f->path,
+                        (unsigned long long)k->inner, (unsigned long long)k->heads);
+    if (k->eps != 0 && !(k->eps > 0 && k->eps < 1))
+        return pal_fail(err, PAL_E_FORMAT, "%s: layer_norm_rms_epsilon is %g, expected a small positive number",
+                        f->path, k->eps);
     return PAL_OK;
 }
 
@@ -169,8 +194,10 @@ static bool map_name(char out[MAPPED_NAME], shape_kind *shape, pal_slice name) {
     if (name.size < 7 || memcmp(name.data, "blk.", 4) != 0) return false;
     size_t at = 4;
     unsigned layer = 0;
-    for (; at < name.size && name.data[at] >= '0' && name.data[at] <= '9' && layer < LAYERS_MAX; at++) layer = 10 * layer + (name.data[at] - '0');
-    if (at == 4 || at >= name.size || name.data[at] != '.' || layer >= LAYERS_MAX || (name.data[4] == '0' && at != 5)) return false;
+    for (; at < name.size && name.data[at] >= '0' && name.data[at] <= '9' && layer < LAYERS_MAX; at++)
+        layer = 10 * layer + (name.data[at] - '0');
+    if (at == 4 || at >= name.size || name.data[at] != '.' || layer >= LAYERS_MAX || (name.data[4] == '0' && at != 5))
+        return false;
     const pal_slice rest = { name.data + at + 1, name.size - at - 1 };
     for (size_t i = 0; i < PAL_COUNT(layer_names); i++)
         if (pal_gguf_is(rest, layer_names[i].gguf)) {
@@ -223,7 +250,9 @@ static pal_status read_info(gguf_file *f, pal_gguf_reader *r, size_t index, pal_
     const uint64_t rank = pal_gguf_number(r, 4);
     int64_t dims[4] = { 1, 1, 1, 1 };
     char shown[NAME_MAX_TEXT + 1] = "";
-    if (!r->bad && rank > 4) return pal_fail(err, PAL_E_FORMAT, "%s: tensor %zu has %llu dimensions, at most 4 are allowed", f->path, index, (unsigned long long)rank);
+    if (!r->bad && rank > 4)
+        return pal_fail(err, PAL_E_FORMAT, "%s: tensor %zu has %llu dimensions, at most 4 are allowed", f->path, index,
+                        (unsigned long long)rank);
     size_t count = 1;
     bool overflow = false;
     for (uint64_t i = 0; i < rank && !r->bad; i++) {
@@ -232,27 +261,41 @@ static pal_status read_info(gguf_file *f, pal_gguf_reader *r, size_t index, pal_
     }
     const uint64_t type = pal_gguf_number(r, 4);
     const uint64_t offset = pal_gguf_number(r, 8);
-    if (r->bad) return pal_fail(err, PAL_E_FORMAT, "%s: the list of tensors is cut short at tensor %zu", f->path, index);
-    for (size_t i = 0; i < name.size && i < NAME_MAX_TEXT; i++) shown[i] = (char)(name.data[i] < ' ' || name.data[i] > '~' ? '?' : name.data[i]);
+    if (r->bad)
+        return pal_fail(err, PAL_E_FORMAT, "%s: the list of tensors is cut short at tensor %zu", f->path, index);
+    for (size_t i = 0; i < name.size && i < NAME_MAX_TEXT; i++)
+        shown[i] = (char)(name.data[i] < ' ' || name.data[i] > '~' ? '?' : name.data[i]);
     char *mapped = f->names + index * MAPPED_NAME;
     shape_kind shape = VECTOR;
     if (name.size > NAME_MAX_TEXT || !map_name(mapped, &shape, name))
-        return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' does not belong to the architecture mamba2", f->path, shown);
+        return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' does not belong to the architecture mamba2", f->path,
+                        shown);
     if (overflow) return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s': its dimensions cannot be", f->path, shown);
     const pal_gguf_format *format = pal_gguf_format_of(type);
     if (!format) {
         const char *known = pal_gguf_format_name(type);
-        if (known) return pal_fail(err, PAL_E_UNSUPPORTED, "%s: tensor '%s' is %s; F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K are read", f->path, shown, known);
-        return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' has type %llu, which does not exist", f->path, shown, (unsigned long long)type);
+        if (known)
+            return pal_fail(err, PAL_E_UNSUPPORTED,
+                            "%s: tensor '%s' is %s; F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K are read", f->path, shown,
+                            known);
+        return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' has type %llu, which does not exist", f->path, shown,
+                        (unsigned long long)type);
     }
     if ((size_t)dims[0] % format->values)
-        return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' is %s in rows of %lld values, expected a multiple of %zu", f->path, shown, format->name, (long long)dims[0], format->values);
+        return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' is %s in rows of %lld values, expected a multiple of %zu",
+                        f->path, shown, format->name, (long long)dims[0], format->values);
     size_t bytes;
-    if (__builtin_mul_overflow(count / format->values, format->bytes, &bytes) || bytes > f->map.size || offset > f->map.size)
+    if (__builtin_mul_overflow(count / format->values, format->bytes, &bytes) || bytes > f->map.size ||
+        offset > f->map.size)
         return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' needs more bytes than the file has", f->path, shown);
-    *out = (pal_tensor){ .name = mapped, .count = count, .dtype = format->id == PAL_GGML_F16 ? PAL_F16 : format->id == PAL_GGML_BF16 ? PAL_BF16 : PAL_F32 };
+    *out = (pal_tensor){ .name = mapped,
+                         .count = count,
+                         .dtype = format->id == PAL_GGML_F16    ? PAL_F16
+                                  : format->id == PAL_GGML_BF16 ? PAL_BF16
+                                                                : PAL_F32 };
     set_shape(out, shape, (int)rank, dims);
-    f->stored[index] = (stored_tensor){ .format = format, .offset = (size_t)offset, .bytes = bytes, .decay = shape == DECAY };
+    f->stored[index] =
+        (stored_tensor){ .format = format, .offset = (size_t)offset, .bytes = bytes, .decay = shape == DECAY };
     if (shape == DECAY) out->dtype = PAL_F32;
     return PAL_OK;
 }
@@ -265,20 +308,25 @@ static pal_status read_tensors(gguf_file *f, pal_gguf_reader *r, const facts *k,
         pal_tensor t;
         if ((st = read_info(f, r, i, &t, err))) return st;
         if (f->stored[i].offset != end)
-            return pal_fail(err, PAL_E_FORMAT, "%s: the data of '%s' begins at %zu, expected %zu", f->path, t.name, f->stored[i].offset, end);
+            return pal_fail(err, PAL_E_FORMAT, "%s: the data of '%s' begins at %zu, expected %zu", f->path, t.name,
+                            f->stored[i].offset, end);
         end = (end + f->stored[i].bytes + k->alignment - 1) & ~(size_t)(k->alignment - 1);
         pal_source_add(source, &t, i, f->stored[i].format->name);
     }
-    const size_t begin = (r->at + k->alignment - 1) & ~(size_t)(k->alignment - 1), room = f->map.size > begin ? f->map.size - begin : 0;
+    const size_t begin = (r->at + k->alignment - 1) & ~(size_t)(k->alignment - 1),
+                 room = f->map.size > begin ? f->map.size - begin : 0;
     for (size_t i = 0; i < f->count; i++) {
         pal_tensor *t = &source->tensors[first + i];
         stored_tensor *s = &f->stored[i];
         if (s->offset > room || s->bytes > room - s->offset)
-            return pal_fail(err, PAL_E_FORMAT, "%s: the data of '%s' ends at byte %zu, the file has %zu", f->path, t->name, begin + s->offset + s->bytes, f->map.size);
+            return pal_fail(err, PAL_E_FORMAT, "%s: the data of '%s' ends at byte %zu, the file has %zu", f->path,
+                            t->name, begin + s->offset + s->bytes, f->map.size);
         s->data = f->map.data + begin + s->offset;
         const size_t next = (s->offset + s->bytes + k->alignment - 1) & ~(size_t)(k->alignment - 1);
-        for (size_t at = s->offset + s->bytes; at < next && at < room; at++) /* a wrong type or shape would leave values here */
-            if (f->map.data[begin + at]) return pal_fail(err, PAL_E_FORMAT, "%s: the padding behind '%s' is not zero", f->path, t->name);
+        for (size_t at = s->offset + s->bytes; at < next && at < room;
+             at++) /* a wrong type or shape would leave values here */
+            if (f->map.data[begin + at])
+                return pal_fail(err, PAL_E_FORMAT, "%s: the padding behind '%s' is not zero", f->path, t->name);
         t->data = s->decay || s->format->decode ? NULL : s->data;
     }
     if (room > end) return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes follow the last tensor", f->path, room - end);
@@ -299,11 +347,12 @@ static uint64_t vocabulary(const gguf_file *f, const facts *k, uint64_t rows) {
 
 static pal_status make_config(const gguf_file *f, const facts *k, pal_source *source, pal_error *err) {
     const pal_tensor *embedding = pal_source_find(source, "backbone.embeddings.weight");
-    if (!embedding || embedding->rank != 2) return pal_fail(err, PAL_E_FORMAT, "%s: token_embd.weight is missing or no matrix", f->path);
+    if (!embedding || embedding->rank != 2)
+        return pal_fail(err, PAL_E_FORMAT, "%s: token_embd.weight is missing or no matrix", f->path);
     const json_int_t rows = (json_int_t)embedding->shape[0];
     if ((k->vocab && (json_int_t)k->vocab != rows) || (k->tokens.count && (json_int_t)k->tokens.count != rows))
-        return pal_fail(err, PAL_E_FORMAT, "%s: token_embd.weight has %lld rows, the vocabulary %llu tokens", f->path, (long long)rows,
-                        (unsigned long long)(k->tokens.count ? k->tokens.count : k->vocab));
+        return pal_fail(err, PAL_E_FORMAT, "%s: token_embd.weight has %lld rows, the vocabulary %llu tokens", f->path,
+                        (long long)rows, (unsigned long long)(k->tokens.count ? k->tokens.count : k->vocab));
     double expand = (double)k->inner / (double)k->embedding;
     if ((uint64_t)((double)k->embedding * expand) != k->inner) expand = nextafter(expand, INFINITY);
     const json_int_t groups = k->groups ? (json_int_t)k->groups : 1;
@@ -321,9 +370,12 @@ static pal_status make_config(const gguf_file *f, const facts *k, pal_source *so
     json_object_set_new(c, "norm_groups", json_integer(groups));
     json_object_set_new(c, "expand", json_real(expand));
     json_object_set_new(c, "conv_kernel", json_integer((json_int_t)k->conv));
-    json_object_set_new(c, "use_bias", json_boolean(pal_source_find(source, "backbone.layers.0.mixer.in_proj.bias") != NULL));
-    json_object_set_new(c, "use_conv_bias", json_boolean(pal_source_find(source, "backbone.layers.0.mixer.conv1d.bias") != NULL));
-    json_object_set_new(c, "layer_norm_epsilon", json_real(k->eps > 0 ? (double)(float)k->eps == (double)1e-5f ? 1e-5 : k->eps : 1e-5));
+    json_object_set_new(c, "use_bias",
+                        json_boolean(pal_source_find(source, "backbone.layers.0.mixer.in_proj.bias") != NULL));
+    json_object_set_new(c, "use_conv_bias",
+                        json_boolean(pal_source_find(source, "backbone.layers.0.mixer.conv1d.bias") != NULL));
+    json_object_set_new(c, "layer_norm_epsilon",
+                        json_real(k->eps > 0 ? (double)(float)k->eps == (double)1e-5f ? 1e-5 : k->eps : 1e-5));
     json_object_set_new(c, "tie_word_embeddings", json_boolean(pal_source_find(source, "lm_head.weight") == NULL));
     return c ? PAL_OK : pal_fail(err, PAL_E_MEMORY, "no memory to open %s", f->path);
 }
@@ -347,7 +399,8 @@ pal_status pal_gguf_open(pal_source *out, const char *path, pal_error *err) {
     }
     if ((st = pal_gguf_begin(&r, path, &tensors, &pairs, err)) || (st = read_pairs(f, &r, &k, pairs, err))) goto failed;
     if (tensors > (r.size - r.at) / INFO_MIN) {
-        st = pal_fail(err, PAL_E_FORMAT, "%s: claims %llu tensors in %zu bytes", path, (unsigned long long)tensors, r.size - r.at);
+        st = pal_fail(err, PAL_E_FORMAT, "%s: claims %llu tensors in %zu bytes", path, (unsigned long long)tensors,
+                      r.size - r.at);
         goto failed;
     }
     f->count = (size_t)tensors;

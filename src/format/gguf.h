@@ -10,8 +10,8 @@
 /* The configuration and the names are those of a Hugging Face Mamba2, with norm_groups = n_groups. */
 pal_status pal_gguf_open(pal_source *out, const char *path, pal_error *err);
 
-/* The name in GGUF of a tensor of Mamba2 (official or Hugging Face's name); false: it has none. matrix: it may be stored
- * in few bits; decay: as -exp of its values. */
+/* The name in GGUF of a tensor of Mamba2 (official or Hugging Face's name); false: it has none. matrix: it may be
+ * stored in few bits; decay: as -exp of its values. */
 bool pal_gguf_name_of(char out[64], bool *matrix, bool *decay, const char *ours);
 
 #endif

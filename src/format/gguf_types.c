@@ -23,9 +23,9 @@ static void decode_q4_0(const unsigned char *b, float *x) {
     }
 }
 
-/* 8 groups of 32 values, each with a 6-bit scale and a 6-bit minimum packed into 12 bytes: the low 6 bits of bytes 0-3 are
- * scales and of bytes 4-7 minima of groups 0-3; groups 4-7 have their low 4 bits in bytes 8-11 (scale below, minimum
- * above) and their high 2 bits on top of the bytes before. */
+/* 8 groups of 32 values, each with a 6-bit scale and a 6-bit minimum packed into 12 bytes: the low 6 bits of bytes 0-3
+ * are scales and of bytes 4-7 minima of groups 0-3; groups 4-7 have their low 4 bits in bytes 8-11 (scale below,
+ * minimum above) and their high 2 bits on top of the bytes before. */
 static void q4_k_scale(const unsigned char *packed, int group, float *scale, float *minimum) {
     if (group < 4) {
         *scale = (float)(packed[group] & 63);
@@ -36,8 +36,8 @@ static void q4_k_scale(const unsigned char *packed, int group, float *scale, flo
     }
 }
 
-/* f16 d, f16 m; 12 bytes of scales; 128 bytes: x = (d scale) q - (m minimum). A run of 32 bytes holds one group in its low
- * nibbles and the next in its high ones. */
+/* f16 d, f16 m; 12 bytes of scales; 128 bytes: x = (d scale) q - (m minimum). A run of 32 bytes holds one group in its
+ * low nibbles and the next in its high ones. */
 static void decode_q4_k(const unsigned char *b, float *x) {
     const float d = half(b), m = half(b + 2);
     for (int group = 0; group < 8; group++) {
@@ -49,8 +49,9 @@ static void decode_q4_k(const unsigned char *b, float *x) {
     }
 }
 
-/* 128 bytes of low nibbles, 64 bytes of two high bits, 16 x i8 scales, f16 d: x = d scale (q - 32). Halves of 128 values;
- * in a half, run r of 32 values has its nibbles in bytes 32 (r % 2) .. (low for r < 2), its high bits at 2 r. */
+/* 128 bytes of low nibbles, 64 bytes of two high bits, 16 x i8 scales, f16 d: x = d scale (q - 32). Halves of 128
+ * values; in a half, run r of 32 values has its nibbles in bytes 32 (r % 2) .. (low for r < 2), its high bits at 2 r.
+ */
 static void decode_q6_k(const unsigned char *b, float *x) {
     const float d = half(b + 208);
     for (int part = 0; part < 2; part++) {
@@ -66,9 +67,12 @@ static void decode_q6_k(const unsigned char *b, float *x) {
 }
 
 static const pal_gguf_format formats[] = {
-    { PAL_GGML_F32, "F32", 1, 4, NULL },           { PAL_GGML_F16, "F16", 1, 2, NULL },
-    { PAL_GGML_BF16, "BF16", 1, 2, NULL },         { PAL_GGML_Q8_0, "Q8_0", 32, 34, decode_q8_0 },
-    { PAL_GGML_Q4_0, "Q4_0", 32, 18, decode_q4_0 }, { PAL_GGML_Q4_K, "Q4_K", 256, 144, decode_q4_k },
+    { PAL_GGML_F32, "F32", 1, 4, NULL },
+    { PAL_GGML_F16, "F16", 1, 2, NULL },
+    { PAL_GGML_BF16, "BF16", 1, 2, NULL },
+    { PAL_GGML_Q8_0, "Q8_0", 32, 34, decode_q8_0 },
+    { PAL_GGML_Q4_0, "Q4_0", 32, 18, decode_q4_0 },
+    { PAL_GGML_Q4_K, "Q4_K", 256, 144, decode_q4_k },
     { PAL_GGML_Q6_K, "Q6_K", 256, 210, decode_q6_k },
 };
 
@@ -79,9 +83,10 @@ const pal_gguf_format *pal_gguf_format_of(uint64_t id) {
 }
 
 const char *pal_gguf_format_name(uint64_t id) {
-    static const char *const names[] = { "F32", "F16", "Q4_0", "Q4_1", NULL, NULL, "Q5_0", "Q5_1", "Q8_0", "Q8_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
-                                         "Q8_K", "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ2_S", "IQ4_XS", "I8", "I16", "I32", "I64",
-                                         "F64", "IQ1_M", "BF16" };
+    static const char *const names[] = { "F32",     "F16",    "Q4_0",    "Q4_1",  NULL,     NULL,    "Q5_0",  "Q5_1",
+                                         "Q8_0",    "Q8_1",   "Q2_K",    "Q3_K",  "Q4_K",   "Q5_K",  "Q6_K",  "Q8_K",
+                                         "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ2_S", "IQ4_XS",
+                                         "I8",      "I16",    "I32",     "I64",   "F64",    "IQ1_M", "BF16" };
     return id < PAL_COUNT(names) ? names[id] : NULL;
 }
 
@@ -94,6 +99,7 @@ void pal_q8_0_encode(const float *x, unsigned char *block) {
     block[1] = (unsigned char)(stored >> 8);
     for (int i = 0; i < 32; i++) {
         const float q = roundf(x[i] * inverse);
-        block[2 + i] = (unsigned char)(int8_t)(q >= -127 && q <= 127 ? q : 0); /* a NaN or an infinity has no place here */
+        block[2 + i] = (unsigned char)(int8_t)(q >= -127 && q <= 127 ? q
+                                                                     : 0); /* a NaN or an infinity has no place here */
     }
 }

@@ -9,12 +9,20 @@
 enum { PAL_GGUF_BLOCK_MAX = 256 };
 
 /* Numbers of types in files. */
-enum { PAL_GGML_F32 = 0, PAL_GGML_F16 = 1, PAL_GGML_Q4_0 = 2, PAL_GGML_Q8_0 = 8, PAL_GGML_Q4_K = 12, PAL_GGML_Q6_K = 14, PAL_GGML_BF16 = 30 };
+enum {
+    PAL_GGML_F32 = 0,
+    PAL_GGML_F16 = 1,
+    PAL_GGML_Q4_0 = 2,
+    PAL_GGML_Q8_0 = 8,
+    PAL_GGML_Q4_K = 12,
+    PAL_GGML_Q6_K = 14,
+    PAL_GGML_BF16 = 30
+};
 
 typedef struct pal_gguf_format {
     uint32_t id;
     const char *name;
-    size_t values, bytes; /* of a block */
+    size_t values, bytes;                                 /* of a block */
     void (*decode)(const unsigned char *block, float *x); /* NULL: plain numbers */
 } pal_gguf_format;
 

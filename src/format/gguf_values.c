@@ -35,7 +35,8 @@ pal_gguf_value pal_gguf_read(pal_gguf_reader *r) {
         v.count = pal_gguf_number(r, 8);
         v.at = r->at;
         const uint64_t least = v.element == PAL_GGUF_STRING ? 8 : v.element < PAL_GGUF_TYPES ? type_size[v.element] : 0;
-        if (r->bad || least == 0 || v.count > (r->size - r->at) / least) r->bad = true; /* arrays of arrays are not used */
+        if (r->bad || least == 0 || v.count > (r->size - r->at) / least)
+            r->bad = true; /* arrays of arrays are not used */
         if (r->bad) return v;
         if (v.element == PAL_GGUF_STRING)
             for (uint64_t i = 0; i < v.count && !r->bad; i++) pal_gguf_string(r);
@@ -48,14 +49,19 @@ pal_gguf_value pal_gguf_read(pal_gguf_reader *r) {
     return v;
 }
 
-bool pal_gguf_is(pal_slice key, const char *name) { return key.size == strlen(name) && memcmp(key.data, name, key.size) == 0; }
+bool pal_gguf_is(pal_slice key, const char *name) {
+    return key.size == strlen(name) && memcmp(key.data, name, key.size) == 0;
+}
 
 pal_status pal_gguf_begin(pal_gguf_reader *r, const char *path, uint64_t *tensors, uint64_t *pairs, pal_error *err) {
-    if (r->size < 24 || memcmp(r->data, "GGUF", 4) != 0) return pal_fail(err, PAL_E_FORMAT, "%s: not a GGUF file", path);
+    if (r->size < 24 || memcmp(r->data, "GGUF", 4) != 0)
+        return pal_fail(err, PAL_E_FORMAT, "%s: not a GGUF file", path);
     r->at = 4;
     const uint64_t version = pal_gguf_number(r, 4);
     *tensors = pal_gguf_number(r, 8);
     *pairs = pal_gguf_number(r, 8);
-    if (version < 2 || version > 3) return pal_fail(err, PAL_E_UNSUPPORTED, "%s: GGUF version %llu; 2 and 3 are supported", path, (unsigned long long)version);
+    if (version < 2 || version > 3)
+        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: GGUF version %llu; 2 and 3 are supported", path,
+                        (unsigned long long)version);
     return PAL_OK;
 }

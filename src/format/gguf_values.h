@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The key-value pairs of a GGUF file. Every count and length is checked against the bytes that are left, so that no number
- * in a file costs more than the file. */
+/* The key-value pairs of a GGUF file. Every count and length is checked against the bytes that are left, so that no
+ * number in a file costs more than the file. */
 #ifndef PAL_FORMAT_GGUF_VALUES_H
 #define PAL_FORMAT_GGUF_VALUES_H
 
@@ -9,8 +9,20 @@
 #include "palimpsa/tokenizer.h"
 
 typedef enum pal_gguf_type {
-    PAL_GGUF_U8, PAL_GGUF_I8, PAL_GGUF_U16, PAL_GGUF_I16, PAL_GGUF_U32, PAL_GGUF_I32, PAL_GGUF_F32, PAL_GGUF_BOOL, PAL_GGUF_STRING,
-    PAL_GGUF_ARRAY, PAL_GGUF_U64, PAL_GGUF_I64, PAL_GGUF_F64, PAL_GGUF_TYPES
+    PAL_GGUF_U8,
+    PAL_GGUF_I8,
+    PAL_GGUF_U16,
+    PAL_GGUF_I16,
+    PAL_GGUF_U32,
+    PAL_GGUF_I32,
+    PAL_GGUF_F32,
+    PAL_GGUF_BOOL,
+    PAL_GGUF_STRING,
+    PAL_GGUF_ARRAY,
+    PAL_GGUF_U64,
+    PAL_GGUF_I64,
+    PAL_GGUF_F64,
+    PAL_GGUF_TYPES
 } pal_gguf_type;
 
 typedef struct pal_gguf_reader {

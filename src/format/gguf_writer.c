@@ -71,13 +71,20 @@ static void pair_string(writer *w, const char *key, const char *value) {
 static const pal_gguf_format *format_as_source(const pal_source *source, const pal_tensor *t) {
     const char *stored = pal_source_stored(source, t);
     const bool q8 = strcmp(stored, "Q8_0") == 0;
-    return pal_gguf_format_of(q8 ? PAL_GGML_Q8_0 : t->dtype == PAL_F16 ? PAL_GGML_F16 : t->dtype == PAL_BF16 ? PAL_GGML_BF16 : PAL_GGML_F32);
+    return pal_gguf_format_of(q8                     ? PAL_GGML_Q8_0
+                              : t->dtype == PAL_F16  ? PAL_GGML_F16
+                              : t->dtype == PAL_BF16 ? PAL_GGML_BF16
+                                                     : PAL_GGML_F32);
 }
 
 static pal_status plan_entry(writer *w, entry *e, const pal_tensor *t) {
     bool matrix;
-    if (!pal_gguf_name_of(e->name, &matrix, &e->decay, t->name)) return pal_fail(w->err, PAL_E_UNSUPPORTED, "%s: tensor '%s' has no place in a GGUF of Mamba2", w->path, t->name);
-    e->format = !matrix ? pal_gguf_format_of(PAL_GGML_F32) : w->plan->type < 0 ? format_as_source(w->source, t) : pal_gguf_format_of((uint64_t)w->plan->type);
+    if (!pal_gguf_name_of(e->name, &matrix, &e->decay, t->name))
+        return pal_fail(w->err, PAL_E_UNSUPPORTED, "%s: tensor '%s' has no place in a GGUF of Mamba2", w->path,
+                        t->name);
+    e->format = !matrix             ? pal_gguf_format_of(PAL_GGML_F32)
+                : w->plan->type < 0 ? format_as_source(w->source, t)
+                                    : pal_gguf_format_of((uint64_t)w->plan->type);
     for (int i = 0; i < t->rank; i++)
         if (i == 0 || t->rank != 3 || i == 2) e->dims[e->rank++] = t->shape[i]; /* [channels, 1, taps] loses the 1 */
     for (int i = 0; i < e->rank / 2; i++) {
@@ -92,7 +99,8 @@ static pal_status plan_entry(writer *w, entry *e, const pal_tensor *t) {
         e->dims[0] /= w->plan->groups, e->dims[1] = w->plan->groups;
         e->rank = 2;
     }
-    if ((size_t)e->dims[0] % e->format->values) e->format = pal_gguf_format_of(PAL_GGML_F16); /* rows do not fill blocks */
+    if ((size_t)e->dims[0] % e->format->values)
+        e->format = pal_gguf_format_of(PAL_GGML_F16); /* rows do not fill blocks */
     e->bytes = t->count / e->format->values * e->format->bytes;
     e->offset = w->data;
     w->data = (w->data + e->bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
@@ -172,8 +180,10 @@ static size_t encode(const entry *e, const float *x, size_t n, unsigned char *ou
 
 static pal_status advance(writer *w, size_t bytes) {
     w->written += bytes;
-    if (ferror(w->w.stream)) return pal_fail(w->err, PAL_E_IO, "%s: cannot write: %s", w->path, strerror(errno ? errno : EIO));
-    if (w->progress && !w->progress(w->user, w->written, w->data)) return pal_fail(w->err, PAL_E_IO, "%s: interrupted; nothing was written", w->path);
+    if (ferror(w->w.stream))
+        return pal_fail(w->err, PAL_E_IO, "%s: cannot write: %s", w->path, strerror(errno ? errno : EIO));
+    if (w->progress && !w->progress(w->user, w->written, w->data))
+        return pal_fail(w->err, PAL_E_IO, "%s: interrupted; nothing was written", w->path);
     return PAL_OK;
 }
 
@@ -203,17 +213,22 @@ static pal_status write_all(writer *w) {
     errno = 0;
     write_head(w);
     const long head = ftell(w->w.stream);
-    if (head < 0 || fflush(w->w.stream) != 0) return pal_fail(w->err, PAL_E_IO, "%s: cannot write: %s", w->path, strerror(errno));
+    if (head < 0 || fflush(w->w.stream) != 0)
+        return pal_fail(w->err, PAL_E_IO, "%s: cannot write: %s", w->path, strerror(errno));
     const size_t begin = ((size_t)head + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
-    const int full = fallocate(fileno(w->w.stream), 0, 0, (off_t)(begin + w->data)) != 0 ? errno : 0; /* not every file system can */
-    if (full == ENOSPC || full == EFBIG || full == EDQUOT) return pal_fail(w->err, PAL_E_IO, "%s: no room for %zu bytes: %s", w->path, begin + w->data, strerror(full));
+    const int full = fallocate(fileno(w->w.stream), 0, 0, (off_t)(begin + w->data)) != 0
+                         ? errno
+                         : 0; /* not every file system can */
+    if (full == ENOSPC || full == EFBIG || full == EDQUOT)
+        return pal_fail(w->err, PAL_E_IO, "%s: no room for %zu bytes: %s", w->path, begin + w->data, strerror(full));
     pad(w, begin - (size_t)head);
     for (size_t i = 0; i < w->plan->count; i++)
         if ((st = write_tensor(w, &w->entries[i], w->plan->tensors[i]))) return st;
     return PAL_OK;
 }
 
-pal_status pal_gguf_write(const char *path, const pal_source *source, const pal_gguf_plan *plan, pal_written_fn *progress, void *user, pal_error *err) {
+pal_status pal_gguf_write(const char *path, const pal_source *source, const pal_gguf_plan *plan,
+                          pal_written_fn *progress, void *user, pal_error *err) {
     writer w = { .path = path, .source = source, .plan = plan, .progress = progress, .user = user, .err = err };
     pal_status st;
     if ((st = pal_target_is_free(path, false, err))) return st;

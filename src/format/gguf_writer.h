@@ -15,7 +15,7 @@ typedef struct pal_gguf_plan {
     const char *name;           /* general.name */
     const unsigned char *pairs; /* the tokenizer's key-value pairs, as text/gguf_export.h makes them */
     size_t pairs_size, pair_count;
-    int type;      /* PAL_GGML_* of the matrices; -1: as in the source. Everything else is F32. */
+    int type; /* PAL_GGML_* of the matrices; -1: as in the source. Everything else is F32. */
     size_t count;
     const pal_tensor *const *tensors; /* of the source */
 } pal_gguf_plan;
@@ -23,6 +23,7 @@ typedef struct pal_gguf_plan {
 typedef bool pal_written_fn(void *user, size_t done, size_t total); /* bytes so far; false stops */
 
 /* Written aside and renamed; an existing file is refused. */
-pal_status pal_gguf_write(const char *path, const pal_source *source, const pal_gguf_plan *plan, pal_written_fn *progress, void *user, pal_error *err);
+pal_status pal_gguf_write(const char *path, const pal_source *source, const pal_gguf_plan *plan,
+                          pal_written_fn *progress, void *user, pal_error *err);
 
 #endif

@@ -74,10 +74,13 @@ pal_status pal_json_write(const char *path, const json_t *value, pal_error *err)
 }
 
 bool pal_has_safetensors(const char *directory) {
-    return pal_directory_has(directory, "model.safetensors") || pal_directory_has(directory, "model.safetensors.index.json");
+    return pal_directory_has(directory, "model.safetensors") ||
+           pal_directory_has(directory, "model.safetensors.index.json");
 }
 
-static int by_name(const void *a, const void *b) { return strcmp((*(const pal_tensor *const *)a)->name, (*(const pal_tensor *const *)b)->name); }
+static int by_name(const void *a, const void *b) {
+    return strcmp((*(const pal_tensor *const *)a)->name, (*(const pal_tensor *const *)b)->name);
+}
 
 const pal_tensor *pal_model_dir_find(const pal_model_dir *dir, const char *name) {
     const pal_tensor key = { .name = name }, *const pointer = &key;
@@ -94,7 +97,8 @@ static pal_status list_tensors(pal_model_dir *dir, pal_error *err) {
     dir->tensors = block;
     size_t n = 0;
     for (size_t i = 0; i < dir->shard_count; i++)
-        for (size_t j = 0; j < pal_safetensors_count(dir->shards[i]); j++) dir->tensors[n++] = pal_safetensors_at(dir->shards[i], j);
+        for (size_t j = 0; j < pal_safetensors_count(dir->shards[i]); j++)
+            dir->tensors[n++] = pal_safetensors_at(dir->shards[i], j);
     qsort(dir->tensors, dir->count, sizeof *dir->tensors, by_name);
     for (size_t i = 1; i < dir->count; i++)
         if (strcmp(dir->tensors[i - 1]->name, dir->tensors[i]->name) == 0)
@@ -137,7 +141,8 @@ pal_status pal_index_read(json_t **out, const char ***files_out, size_t *count, 
             goto failed;
         }
         if (!*file || strchr(file, '/')) {
-            st = pal_fail(err, PAL_E_FORMAT, "%s: the index names the file '%.100s', expected a name without slashes", path, file);
+            st = pal_fail(err, PAL_E_FORMAT, "%s: the index names the file '%.100s', expected a name without slashes",
+                          path, file);
             goto failed;
         }
         files[n++] = file;
@@ -174,7 +179,8 @@ static pal_status open_index(pal_model_dir *dir, const char *path, pal_error *er
     if ((st = list_tensors(dir, err))) goto done;
     json_object_foreach(json_object_get(index, "weight_map"), name, value) {
         if (pal_model_dir_find(dir, name)) continue;
-        st = pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' is not in %s, where the index says it is", path, name, json_string_value(value));
+        st = pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' is not in %s, where the index says it is", path, name,
+                      json_string_value(value));
         goto done;
     }
 done:
@@ -197,13 +203,18 @@ pal_status pal_model_dir_open(pal_model_dir *out, const char *path, bool with_te
     struct stat info;
     pal_status st;
     *out = (pal_model_dir){ 0 };
-    if (strlen(path) >= sizeof resolved) return pal_fail(err, PAL_E_ARGUMENT, "the path is longer than %d bytes", PATH_MAX_TEXT);
+    if (strlen(path) >= sizeof resolved)
+        return pal_fail(err, PAL_E_ARGUMENT, "the path is longer than %d bytes", PATH_MAX_TEXT);
     if (stat(path, &info) != 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno));
-    if (!S_ISDIR(info.st_mode)) return pal_fail(err, PAL_E_IO, "%s: not a directory; expected a model directory with config.json", path);
+    if (!S_ISDIR(info.st_mode))
+        return pal_fail(err, PAL_E_IO, "%s: not a directory; expected a model directory with config.json", path);
     strcpy(resolved, path);
     st = with_tensors && !pal_has_safetensors(path) ? pal_run_newest(path, resolved, sizeof resolved, err) : PAL_OK;
     if (st == PAL_E_IO) {
-        return pal_fail(err, PAL_E_IO, "%s: neither model.safetensors, nor pytorch_model.bin, nor an index of shards, nor a checkpoint is there", path);
+        return pal_fail(
+            err, PAL_E_IO,
+            "%s: neither model.safetensors, nor pytorch_model.bin, nor an index of shards, nor a checkpoint is there",
+            path);
     }
     if (st) return st;
     out->path = pal_strdup(resolved);

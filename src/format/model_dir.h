@@ -10,7 +10,7 @@
 #include "palimpsa/safetensors.h"
 
 typedef struct pal_model_dir {
-    char *path;   /* resolved: of a run directory, its newest checkpoint */
+    char *path; /* resolved: of a run directory, its newest checkpoint */
     json_t *config;
     size_t shard_count;
     pal_safetensors **shards;
@@ -22,10 +22,11 @@ typedef struct pal_model_dir {
 bool pal_has_safetensors(const char *directory);
 /* Opens by mapping; no tensor is read. with_tensors false reads config.json alone. */
 pal_status pal_model_dir_open(pal_model_dir *out, const char *path, bool with_tensors, pal_error *err);
-void pal_model_dir_close(pal_model_dir *dir); /* a zeroed one is fine */
+void pal_model_dir_close(pal_model_dir *dir);                                     /* a zeroed one is fine */
 const pal_tensor *pal_model_dir_find(const pal_model_dir *dir, const char *name); /* NULL if absent */
 
-/* An index of shards: its "weight_map" names a file for every tensor. `files` (pal_free) points into the JSON (json_decref). */
+/* An index of shards: its "weight_map" names a file for every tensor. `files` (pal_free) points into the JSON
+ * (json_decref). */
 pal_status pal_index_read(json_t **out, const char ***files, size_t *count, const char *path, pal_error *err);
 
 /* A JSON file, or one sentence. The bare word Infinity, which Python writes, is read as null. */

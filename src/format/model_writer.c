@@ -43,18 +43,23 @@ pal_status pal_target_is_free(const char *path, bool directory, pal_error *err) 
     struct stat info;
     bool empty;
     pal_status st;
-    if (!*path || strlen(path) > PATH_MAX_TEXT - 64) return pal_fail(err, PAL_E_ARGUMENT, "'%.40s': expected a path of 1 to %d bytes", path, PATH_MAX_TEXT - 64);
-    if (lstat(path, &info) != 0) return errno == ENOENT ? PAL_OK : pal_fail(err, PAL_E_IO, "%s: cannot look: %s", path, strerror(errno));
-    if (!directory || !S_ISDIR(info.st_mode)) return pal_fail(err, PAL_E_ARGUMENT, "%s: exists already; nothing is overwritten", path);
+    if (!*path || strlen(path) > PATH_MAX_TEXT - 64)
+        return pal_fail(err, PAL_E_ARGUMENT, "'%.40s': expected a path of 1 to %d bytes", path, PATH_MAX_TEXT - 64);
+    if (lstat(path, &info) != 0)
+        return errno == ENOENT ? PAL_OK : pal_fail(err, PAL_E_IO, "%s: cannot look: %s", path, strerror(errno));
+    if (!directory || !S_ISDIR(info.st_mode))
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: exists already; nothing is overwritten", path);
     if ((st = is_empty(path, &empty, err))) return st;
-    return empty ? PAL_OK : pal_fail(err, PAL_E_ARGUMENT, "%s: exists already and is not empty; nothing is overwritten", path);
+    return empty ? PAL_OK
+                 : pal_fail(err, PAL_E_ARGUMENT, "%s: exists already and is not empty; nothing is overwritten", path);
 }
 
 /* Makes target + a random suffix. */
 static pal_status make_beside(pal_model_writer *w, pal_error *err) {
     enum { TRIES = 100 };
     const size_t bytes = strlen(w->target) + 16;
-    if (!(w->directory = pal_alloc(bytes, 1)) || !(w->file = pal_alloc(bytes + 32, 1))) return pal_fail(err, PAL_E_MEMORY, "no memory to write %s", w->target);
+    if (!(w->directory = pal_alloc(bytes, 1)) || !(w->file = pal_alloc(bytes + 32, 1)))
+        return pal_fail(err, PAL_E_MEMORY, "no memory to write %s", w->target);
     int made = -1;
     pal_make_parents(w->target);
     errno = EEXIST;
@@ -94,7 +99,8 @@ static pal_status begin_file(pal_model_writer *w, const pal_safetensors_head *he
     return write_at(w, 0, head->bytes, head->size, err);
 }
 
-pal_status pal_model_writer_open(pal_model_writer **out, const char *directory, const pal_tensor *tensors, size_t count, pal_error *err) {
+pal_status pal_model_writer_open(pal_model_writer **out, const char *directory, const pal_tensor *tensors, size_t count,
+                                 pal_error *err) {
     static const char *const metadata[] = { "format", "pt", NULL };
     pal_status st;
     void *block;
@@ -117,7 +123,8 @@ pal_status pal_model_writer_open(pal_model_writer **out, const char *directory, 
     }
     for (size_t n = strlen(w->target); n > 1 && w->target[n - 1] == '/'; n--) w->target[n - 1] = 0;
     if (count) memcpy(w->tensors, tensors, count * sizeof *tensors);
-    if ((st = pal_safetensors_make_head(&head, w->offset, NULL, directory, tensors, count, metadata, false, err))) goto failed;
+    if ((st = pal_safetensors_make_head(&head, w->offset, NULL, directory, tensors, count, metadata, false, err)))
+        goto failed;
     if ((st = make_beside(w, err)) || (st = begin_file(w, &head, err))) goto failed;
     pal_free(head.bytes);
     *out = w;
@@ -134,7 +141,8 @@ static size_t bytes_of(const pal_tensor *t) { return t->count * pal_dtype_size(t
 
 pal_status pal_model_writer_put(pal_model_writer *w, size_t index, const void *bytes, size_t size, pal_error *err) {
     if (index >= w->count || size > bytes_of(&w->tensors[index]) - w->done[index])
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: more bytes for '%s' than it has", w->target, index < w->count ? w->tensors[index].name : "a tensor that does not exist");
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: more bytes for '%s' than it has", w->target,
+                        index < w->count ? w->tensors[index].name : "a tensor that does not exist");
     const pal_status st = write_at(w, w->offset[index] + w->done[index], bytes, size, err);
     if (!st) w->done[index] += size;
     return st;
@@ -144,7 +152,9 @@ pal_status pal_model_writer_put_f32(pal_model_writer *w, size_t index, const flo
     pal_status st = PAL_OK;
     const pal_dtype dtype = index < w->count ? w->tensors[index].dtype : PAL_F32;
     if (dtype == PAL_F32) return pal_model_writer_put(w, index, x, count * sizeof *x, err);
-    if (dtype != PAL_F16 && dtype != PAL_BF16) return pal_fail(err, PAL_E_ARGUMENT, "%s: '%s' is %s, which cannot be made from f32", w->target, w->tensors[index].name, pal_dtype_name(dtype));
+    if (dtype != PAL_F16 && dtype != PAL_BF16)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: '%s' is %s, which cannot be made from f32", w->target,
+                        w->tensors[index].name, pal_dtype_name(dtype));
     for (size_t at = 0; at < count && !st; at += PIECE) {
         const size_t n = count - at < PIECE ? count - at : PIECE;
         if (dtype == PAL_BF16)
@@ -156,15 +166,19 @@ pal_status pal_model_writer_put_f32(pal_model_writer *w, size_t index, const flo
     return st;
 }
 
-pal_status pal_model_writer_copy(pal_model_writer *w, size_t index, const pal_source *source, const pal_tensor *t, pal_error *err) {
+pal_status pal_model_writer_copy(pal_model_writer *w, size_t index, const pal_source *source, const pal_tensor *t,
+                                 pal_error *err) {
     pal_status st;
     if (index >= w->count || w->tensors[index].count != t->count)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: '%s' does not have as many elements as announced", w->target, t->name);
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: '%s' does not have as many elements as announced", w->target,
+                        t->name);
     if ((st = pal_source_check(source, t, err))) return st;
-    if (t->data && t->dtype == w->tensors[index].dtype) return pal_model_writer_put(w, index, t->data, bytes_of(t), err);
+    if (t->data && t->dtype == w->tensors[index].dtype)
+        return pal_model_writer_put(w, index, t->data, bytes_of(t), err);
     for (size_t at = 0; at < t->count && !st; at += PIECE) {
         const size_t n = t->count - at < PIECE ? t->count - at : PIECE;
-        if (!(st = pal_source_read(source, t, at, n, w->values, err))) st = pal_model_writer_put_f32(w, index, w->values, n, err);
+        if (!(st = pal_source_read(source, t, at, n, w->values, err)))
+            st = pal_model_writer_put_f32(w, index, w->values, n, err);
     }
     return st;
 }
@@ -191,7 +205,8 @@ pal_status pal_model_writer_finish(pal_model_writer *w, const json_t *config, pa
     pal_status st = PAL_OK;
     for (size_t i = 0; i < w->count && !st; i++)
         if (w->done[i] != bytes_of(&w->tensors[i]))
-            st = pal_fail(err, PAL_E_ARGUMENT, "%s: '%s' has %zu bytes, only %zu were written", w->target, w->tensors[i].name, bytes_of(&w->tensors[i]), w->done[i]);
+            st = pal_fail(err, PAL_E_ARGUMENT, "%s: '%s' has %zu bytes, only %zu were written", w->target,
+                          w->tensors[i].name, bytes_of(&w->tensors[i]), w->done[i]);
     snprintf(path, sizeof path, "%s/config.json", w->directory);
     if (!st) st = pal_json_write(path, config, err);
     if (!st) {

@@ -13,7 +13,8 @@ typedef struct pal_model_writer pal_model_writer;
 
 /* `directory` must not exist, or be empty. The tensors' data is not looked at; their names are borrowed until the end.
  * The file is made in its full size, so that a disk too small is known at once. */
-pal_status pal_model_writer_open(pal_model_writer **out, const char *directory, const pal_tensor *tensors, size_t count, pal_error *err);
+pal_status pal_model_writer_open(pal_model_writer **out, const char *directory, const pal_tensor *tensors, size_t count,
+                                 pal_error *err);
 /* Where the files are meanwhile: others (a tokenizer's) may be put there before the commit. */
 const char *pal_model_writer_directory(const pal_model_writer *w);
 /* The next bytes of tensor `index`. Tensors may come in any order, even mixed. */
@@ -21,7 +22,8 @@ pal_status pal_model_writer_put(pal_model_writer *w, size_t index, const void *b
 /* The next values of tensor `index` (F32, F16 or BF16), given in f32. */
 pal_status pal_model_writer_put_f32(pal_model_writer *w, size_t index, const float *x, size_t count, pal_error *err);
 /* All of tensor `index` from a tensor of a checkpoint, converted to the dtype announced. */
-pal_status pal_model_writer_copy(pal_model_writer *w, size_t index, const pal_source *source, const pal_tensor *tensor, pal_error *err);
+pal_status pal_model_writer_copy(pal_model_writer *w, size_t index, const pal_source *source, const pal_tensor *tensor,
+                                 pal_error *err);
 /* Writes config.json and closes the file, when every tensor is complete: the directory can be opened as a model. */
 pal_status pal_model_writer_finish(pal_model_writer *w, const json_t *config, pal_error *err);
 /* Finishes (unless that was done; config is not looked at then), syncs, renames. Ends the writer, whatever happens. */

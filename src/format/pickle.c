@@ -22,7 +22,8 @@ typedef struct {
 } machine;
 
 static void refuse(machine *m, const char *what) {
-    if (!m->st) m->st = pal_fail(m->err, PAL_E_FORMAT, "%s: the pickle is damaged at byte %zu: %s", m->path, m->start, what);
+    if (!m->st)
+        m->st = pal_fail(m->err, PAL_E_FORMAT, "%s: the pickle is damaged at byte %zu: %s", m->path, m->start, what);
 }
 
 /* Doubles a list that is full. Instructions bound what can be added, so memory stays in proportion to the file. */
@@ -103,7 +104,9 @@ static uint64_t number(machine *m, size_t bytes) {
     return x;
 }
 
-static void push_int(machine *m, int64_t value) { push_new(m, (pal_pickle_node){ .kind = PAL_PICKLE_INT, .value = value }); }
+static void push_int(machine *m, int64_t value) {
+    push_new(m, (pal_pickle_node){ .kind = PAL_PICKLE_INT, .value = value });
+}
 
 static void push_long(machine *m) {
     const size_t bytes = (size_t)number(m, 1);
@@ -149,18 +152,25 @@ static void push_global(machine *m) {
     if (!name) return;
     for (size_t i = 0; m->globals[i]; i++) {
         const char *blank = strchr(m->globals[i], ' ');
-        if (!is_line(m->globals[i], (size_t)(blank - m->globals[i]), module, module_size) || !is_line(blank + 1, strlen(blank + 1), name, name_size)) continue;
+        if (!is_line(m->globals[i], (size_t)(blank - m->globals[i]), module, module_size) ||
+            !is_line(blank + 1, strlen(blank + 1), name, name_size))
+            continue;
         push_new(m, (pal_pickle_node){ .kind = PAL_PICKLE_GLOBAL, .value = (int64_t)i });
         return;
     }
     char text[120];
-    snprintf(text, sizeof text, "%.*s.%.*s", (int)(module_size < 50 ? module_size : 50), (const char *)module, (int)(name_size < 60 ? name_size : 60), (const char *)name);
+    snprintf(text, sizeof text, "%.*s.%.*s", (int)(module_size < 50 ? module_size : 50), (const char *)module,
+             (int)(name_size < 60 ? name_size : 60), (const char *)name);
     for (char *c = text; *c; c++)
         if (*c < ' ' || *c > '~') *c = '?';
-    m->st = pal_fail(m->err, PAL_E_UNSUPPORTED, "%s: the pickle asks for '%s', which tensors do not need; it is refused, and nothing was run", m->path, text);
+    m->st = pal_fail(m->err, PAL_E_UNSUPPORTED,
+                     "%s: the pickle asks for '%s', which tensors do not need; it is refused, and nothing was run",
+                     m->path, text);
 }
 
-static bool is_dictionary(const machine *m, const pal_pickle_node *global) { return strncmp(m->globals[global->value], "collections", 11) == 0; }
+static bool is_dictionary(const machine *m, const pal_pickle_node *global) {
+    return strncmp(m->globals[global->value], "collections", 11) == 0;
+}
 
 static void call(machine *m, bool object) {
     const uint32_t arguments = pop(m), function = pop(m);
@@ -263,7 +273,9 @@ static void persistent(machine *m) {
 
 static void protocol(machine *m) {
     const uint64_t version = number(m, 1);
-    if (!m->st && version != 2 && version != 3) m->st = pal_fail(m->err, PAL_E_UNSUPPORTED, "%s: pickle protocol %llu; torch writes 2", m->path, (unsigned long long)version);
+    if (!m->st && version != 2 && version != 3)
+        m->st = pal_fail(m->err, PAL_E_UNSUPPORTED, "%s: pickle protocol %llu; torch writes 2", m->path,
+                         (unsigned long long)version);
 }
 
 static void instruction(machine *m, unsigned char code) {
@@ -302,15 +314,19 @@ static void instruction(machine *m, unsigned char code) {
     case 'b': build(m); break;
     case 'Q': persistent(m); break;
     default:
-        m->st = pal_fail(m->err, PAL_E_UNSUPPORTED, "%s: the pickle has the instruction 0x%02x at byte %zu, which checkpoints of tensors do not need; it is refused, and nothing was run",
+        m->st = pal_fail(m->err, PAL_E_UNSUPPORTED,
+                         "%s: the pickle has the instruction 0x%02x at byte %zu, which checkpoints of tensors do not "
+                         "need; it is refused, and nothing was run",
                          m->path, code, m->start);
     }
 }
 
-pal_status pal_pickle_read(pal_pickle *out, const char *path, const void *bytes, size_t size, const char *const *globals, pal_error *err) {
+pal_status pal_pickle_read(pal_pickle *out, const char *path, const void *bytes, size_t size,
+                           const char *const *globals, pal_error *err) {
     machine m = { .p = out, .path = path, .bytes = bytes, .size = size, .globals = globals, .err = err };
     *out = (pal_pickle){ 0 };
-    if (size > SIZE_LIMIT) return pal_fail(err, PAL_E_FORMAT, "%s: a pickle of %zu bytes, at most %d are read", path, size, SIZE_LIMIT);
+    if (size > SIZE_LIMIT)
+        return pal_fail(err, PAL_E_FORMAT, "%s: a pickle of %zu bytes, at most %d are read", path, size, SIZE_LIMIT);
     bool stopped = false;
     while (!m.st && !stopped) {
         m.start = m.at;

@@ -20,7 +20,8 @@ static const char *const hashed_files[] = { "model.safetensors", "optimizer.safe
 enum { HASHED = sizeof hashed_files / sizeof hashed_files[0] };
 
 static pal_status join(char out[PATH], const char *folder, const char *name, pal_error *err) {
-    if (snprintf(out, PATH, "%s/%s", folder, name) >= PATH) return pal_fail(err, PAL_E_ARGUMENT, "%s/%s: the path is too long", folder, name);
+    if (snprintf(out, PATH, "%s/%s", folder, name) >= PATH)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s/%s: the path is too long", folder, name);
     return PAL_OK;
 }
 
@@ -105,13 +106,15 @@ pal_status pal_run_check(const char *folder, json_t **trainer, pal_error *err) {
     if (!(*trainer = json_load_file(path, 0, &why))) return pal_fail(err, PAL_E_FORMAT, "%s: %s", path, why.text);
     const char *own = json_string_value(json_object_get(*trainer, "checksum"));
     if ((st = hash_object(*trainer, hex, err))) return st;
-    if (!own || strcmp(own, hex) != 0) return pal_fail(err, PAL_E_FORMAT, "%s: its checksum is %s, expected %s", path, hex, own ? own : "one");
+    if (!own || strcmp(own, hex) != 0)
+        return pal_fail(err, PAL_E_FORMAT, "%s: its checksum is %s, expected %s", path, hex, own ? own : "one");
     const json_t *files = json_object_get(*trainer, "files");
     for (int i = 0; i < HASHED; i++) {
         const char *expected = json_string_value(json_object_get(files, hashed_files[i]));
         if ((st = hash_file(folder, hashed_files[i], hex, err))) return st;
         if (!expected || strcmp(expected, hex) != 0)
-            return pal_fail(err, PAL_E_FORMAT, "%s/%s: its checksum is %s, expected %s", folder, hashed_files[i], hex, expected ? expected : "one");
+            return pal_fail(err, PAL_E_FORMAT, "%s/%s: its checksum is %s, expected %s", folder, hashed_files[i], hex,
+                            expected ? expected : "one");
     }
     return PAL_OK;
 }
@@ -142,8 +145,11 @@ pal_status pal_run_newest(const char *run, char *folder, size_t size, pal_error 
     }
     free(steps);
     if (st) return st;
-    if (trained && !found) return pal_fail(err, PAL_E_FORMAT, "%s: none of its checkpoints is usable; the last reason: %s", checkpoints, last.text);
+    if (trained && !found)
+        return pal_fail(err, PAL_E_FORMAT, "%s: none of its checkpoints is usable; the last reason: %s", checkpoints,
+                        last.text);
     if (!*bare) return pal_fail(err, PAL_E_IO, "%s: no checkpoint is there", checkpoints);
-    if (snprintf(folder, size, "%s", bare) >= (int)size) return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", bare);
+    if (snprintf(folder, size, "%s", bare) >= (int)size)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", bare);
     return PAL_OK;
 }

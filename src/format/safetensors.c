@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The strict safetensors reader and the atomic writer. JSON is jansson's work; every rule of the format is checked here. */
+/* The strict safetensors reader and the atomic writer. JSON is jansson's work; every rule of the format is checked
+ * here. */
 #include "palimpsa/safetensors.h"
 
 #include <errno.h>
@@ -24,9 +25,10 @@ static const struct {
     const char *name;
     size_t size;
 } dtypes[PAL_DTYPES] = {
-    [PAL_F32] = { "F32", 4 },  [PAL_F64] = { "F64", 8 }, [PAL_F16] = { "F16", 2 }, [PAL_BF16] = { "BF16", 2 }, [PAL_I64] = { "I64", 8 },
-    [PAL_I32] = { "I32", 4 },  [PAL_I16] = { "I16", 2 }, [PAL_I8] = { "I8", 1 },   [PAL_U64] = { "U64", 8 },   [PAL_U32] = { "U32", 4 },
-    [PAL_U16] = { "U16", 2 },  [PAL_U8] = { "U8", 1 },   [PAL_BOOL] = { "BOOL", 1 },
+    [PAL_F32] = { "F32", 4 },   [PAL_F64] = { "F64", 8 }, [PAL_F16] = { "F16", 2 }, [PAL_BF16] = { "BF16", 2 },
+    [PAL_I64] = { "I64", 8 },   [PAL_I32] = { "I32", 4 }, [PAL_I16] = { "I16", 2 }, [PAL_I8] = { "I8", 1 },
+    [PAL_U64] = { "U64", 8 },   [PAL_U32] = { "U32", 4 }, [PAL_U16] = { "U16", 2 }, [PAL_U8] = { "U8", 1 },
+    [PAL_BOOL] = { "BOOL", 1 },
 };
 
 const char *pal_dtype_name(pal_dtype dtype) { return dtypes[dtype].name; }
@@ -36,7 +38,7 @@ struct pal_safetensors {
     pal_map map; /* owned, unless the bytes came from the caller */
     json_t *header;
     size_t count;
-    pal_tensor *tensors;  /* by data offset */
+    pal_tensor *tensors;        /* by data offset */
     const pal_tensor **by_name; /* sorted */
 };
 
@@ -56,7 +58,8 @@ static pal_status parse_dtype(const parse *p, const char *name, const json_t *en
             *out = (pal_dtype)i;
             return PAL_OK;
         }
-    return pal_fail(p->err, PAL_E_UNSUPPORTED, "%s: tensor '%s' has dtype '%.20s', which this program does not know", p->path, name, text);
+    return pal_fail(p->err, PAL_E_UNSUPPORTED, "%s: tensor '%s' has dtype '%.20s', which this program does not know",
+                    p->path, name, text);
 }
 
 static pal_status parse_shape(const parse *p, pal_tensor *t, const json_t *entry) {
@@ -64,17 +67,20 @@ static pal_status parse_shape(const parse *p, pal_tensor *t, const json_t *entry
     if (!json_is_array(shape)) return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' has no shape", p->path, t->name);
     const size_t rank = json_array_size(shape);
     if (rank > PAL_MAX_RANK)
-        return pal_fail(p->err, PAL_E_UNSUPPORTED, "%s: tensor '%s' has %zu dimensions, at most %d are supported", p->path, t->name, rank, PAL_MAX_RANK);
+        return pal_fail(p->err, PAL_E_UNSUPPORTED, "%s: tensor '%s' has %zu dimensions, at most %d are supported",
+                        p->path, t->name, rank, PAL_MAX_RANK);
     t->rank = (int)rank;
     t->count = 1;
     for (size_t i = 0; i < rank; i++) {
         const json_t *extent = json_array_get(shape, i);
         const json_int_t value = json_integer_value(extent);
         if (!json_is_integer(extent) || value < 0)
-            return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s': dimension %zu is not a number >= 0", p->path, t->name, i);
+            return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s': dimension %zu is not a number >= 0", p->path,
+                            t->name, i);
         t->shape[i] = (int64_t)value;
         if (__builtin_mul_overflow(t->count, (size_t)value, &t->count))
-            return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s': the product of its shape overflows", p->path, t->name);
+            return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s': the product of its shape overflows", p->path,
+                            t->name);
     }
     return PAL_OK;
 }
@@ -82,9 +88,11 @@ static pal_status parse_shape(const parse *p, pal_tensor *t, const json_t *entry
 static pal_status parse_tensor(const parse *p, pal_tensor *t, const char *name, const json_t *entry) {
     pal_status st;
     t->name = name;
-    if (!json_is_object(entry)) return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' is not described by an object", p->path, name);
+    if (!json_is_object(entry))
+        return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' is not described by an object", p->path, name);
     if (json_object_size(entry) != 3)
-        return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' must have exactly dtype, shape and data_offsets", p->path, name);
+        return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' must have exactly dtype, shape and data_offsets",
+                        p->path, name);
     if ((st = parse_dtype(p, name, entry, &t->dtype))) return st;
     if ((st = parse_shape(p, t, entry))) return st;
     const json_t *offsets = json_object_get(entry, "data_offsets");
@@ -93,12 +101,12 @@ static pal_status parse_tensor(const parse *p, pal_tensor *t, const char *name, 
         return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s': data_offsets must be two numbers", p->path, name);
     const json_int_t begin = json_integer_value(first), end = json_integer_value(last);
     if (begin < 0 || end < begin || (uint64_t)end > p->size)
-        return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' claims bytes %lld to %lld, the file has %zu", p->path, name, (long long)begin,
-                        (long long)end, p->size);
+        return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' claims bytes %lld to %lld, the file has %zu", p->path,
+                        name, (long long)begin, (long long)end, p->size);
     size_t bytes;
     if (__builtin_mul_overflow(t->count, dtypes[t->dtype].size, &bytes) || bytes != (size_t)(end - begin))
-        return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' has %zu elements of %s but %lld bytes", p->path, name, t->count,
-                        dtypes[t->dtype].name, (long long)(end - begin));
+        return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' has %zu elements of %s but %lld bytes", p->path, name,
+                        t->count, dtypes[t->dtype].name, (long long)(end - begin));
     t->data = p->data + begin;
     return PAL_OK;
 }
@@ -112,7 +120,9 @@ static int by_data(const void *a, const void *b) {
     return nx != ny ? (nx < ny ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-static int by_name(const void *a, const void *b) { return strcmp((*(const pal_tensor *const *)a)->name, (*(const pal_tensor *const *)b)->name); }
+static int by_name(const void *a, const void *b) {
+    return strcmp((*(const pal_tensor *const *)a)->name, (*(const pal_tensor *const *)b)->name);
+}
 
 static pal_status check_coverage(const parse *p) {
     size_t at = 0;
@@ -120,11 +130,13 @@ static pal_status check_coverage(const parse *p) {
         const pal_tensor *t = &p->st->tensors[i];
         const size_t begin = (size_t)((const unsigned char *)t->data - p->data);
         if (begin != at)
-            return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' starts at byte %zu of the data, expected %zu (%s)", p->path, t->name, begin, at,
-                            begin < at ? "tensors overlap" : "there is a hole");
+            return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' starts at byte %zu of the data, expected %zu (%s)",
+                            p->path, t->name, begin, at, begin < at ? "tensors overlap" : "there is a hole");
         at += tensor_bytes(t);
     }
-    if (at != p->size) return pal_fail(p->err, PAL_E_FORMAT, "%s: tensors cover %zu bytes of data, the file has %zu", p->path, at, p->size);
+    if (at != p->size)
+        return pal_fail(p->err, PAL_E_FORMAT, "%s: tensors cover %zu bytes of data, the file has %zu", p->path, at,
+                        p->size);
     return PAL_OK;
 }
 
@@ -133,7 +145,8 @@ static pal_status check_metadata(const parse *p, const json_t *metadata) {
     json_t *value;
     if (!json_is_object(metadata)) return pal_fail(p->err, PAL_E_FORMAT, "%s: __metadata__ is not an object", p->path);
     json_object_foreach((json_t *)metadata, key, value) {
-        if (!json_is_string(value)) return pal_fail(p->err, PAL_E_FORMAT, "%s: __metadata__ '%s' is not a string", p->path, key);
+        if (!json_is_string(value))
+            return pal_fail(p->err, PAL_E_FORMAT, "%s: __metadata__ '%s' is not a string", p->path, key);
     }
     return PAL_OK;
 }
@@ -142,15 +155,19 @@ static pal_status parse_header(const parse *p, const unsigned char *text, size_t
     pal_safetensors *st = p->st;
     json_error_t json_error;
     pal_status status;
-    if (size == 0 || text[0] != '{') return pal_fail(p->err, PAL_E_FORMAT, "%s: the header does not start with '{'", p->path);
+    if (size == 0 || text[0] != '{')
+        return pal_fail(p->err, PAL_E_FORMAT, "%s: the header does not start with '{'", p->path);
     st->header = json_loadb((const char *)text, size, JSON_REJECT_DUPLICATES, &json_error);
     if (!st->header)
-        return pal_fail(p->err, PAL_E_FORMAT, "%s: the header is not valid JSON: %s (byte %d)", p->path, json_error.text, json_error.position);
-    if (!json_is_object(st->header)) return pal_fail(p->err, PAL_E_FORMAT, "%s: the header is not a JSON object", p->path);
+        return pal_fail(p->err, PAL_E_FORMAT, "%s: the header is not valid JSON: %s (byte %d)", p->path,
+                        json_error.text, json_error.position);
+    if (!json_is_object(st->header))
+        return pal_fail(p->err, PAL_E_FORMAT, "%s: the header is not a JSON object", p->path);
 
     const size_t entries = json_object_size(st->header);
     if (entries > 1 + size / ENTRY_MIN) /* one may be __metadata__ */
-        return pal_fail(p->err, PAL_E_FORMAT, "%s: %zu entries in a header of %zu bytes cannot all be tensors", p->path, entries, size);
+        return pal_fail(p->err, PAL_E_FORMAT, "%s: %zu entries in a header of %zu bytes cannot all be tensors", p->path,
+                        entries, size);
     void *block;
     if ((status = pal_alloc_named(&block, entries, sizeof *st->tensors, "the list of tensors", p->err))) return status;
     st->tensors = block;
@@ -170,17 +187,23 @@ static pal_status parse_header(const parse *p, const unsigned char *text, size_t
     return check_coverage(p);
 }
 
-pal_status pal_safetensors_parse(pal_safetensors **out, const char *name, const void *bytes, size_t size, pal_error *err) {
+pal_status pal_safetensors_parse(pal_safetensors **out, const char *name, const void *bytes, size_t size,
+                                 pal_error *err) {
     const unsigned char *file = bytes;
     pal_status status;
     void *block;
     *out = NULL;
-    if (size < HEADER_PREFIX) return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, a safetensors file has at least %d", name, size, HEADER_PREFIX);
+    if (size < HEADER_PREFIX)
+        return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, a safetensors file has at least %d", name, size,
+                        HEADER_PREFIX);
     uint64_t header = 0;
     for (int i = 0; i < HEADER_PREFIX; i++) header |= (uint64_t)file[i] << (8 * i);
-    if (header > HEADER_MAX) return pal_fail(err, PAL_E_FORMAT, "%s: claims a header of %llu bytes, at most %d are allowed", name, (unsigned long long)header, HEADER_MAX);
+    if (header > HEADER_MAX)
+        return pal_fail(err, PAL_E_FORMAT, "%s: claims a header of %llu bytes, at most %d are allowed", name,
+                        (unsigned long long)header, HEADER_MAX);
     if (header > size - HEADER_PREFIX)
-        return pal_fail(err, PAL_E_FORMAT, "%s: claims a header of %llu bytes, the file has %zu", name, (unsigned long long)header, size);
+        return pal_fail(err, PAL_E_FORMAT, "%s: claims a header of %llu bytes, the file has %zu", name,
+                        (unsigned long long)header, size);
     if ((status = pal_alloc_named(&block, 1, sizeof **out, "a safetensors file", err))) return status;
     pal_safetensors *st = block;
     const size_t data = HEADER_PREFIX + (size_t)header;
@@ -213,7 +236,9 @@ void pal_safetensors_close(pal_safetensors *st) {
 }
 
 size_t pal_safetensors_count(const pal_safetensors *st) { return st->count; }
-const pal_tensor *pal_safetensors_at(const pal_safetensors *st, size_t index) { return index < st->count ? &st->tensors[index] : NULL; }
+const pal_tensor *pal_safetensors_at(const pal_safetensors *st, size_t index) {
+    return index < st->count ? &st->tensors[index] : NULL;
+}
 
 const pal_tensor *pal_safetensors_find(const pal_safetensors *st, const char *name) {
     const pal_tensor key = { .name = name }, *const key_pointer = &key;
@@ -225,14 +250,14 @@ const char *pal_safetensors_metadata(const pal_safetensors *st, const char *key)
     return json_string_value(json_object_get(json_object_get(st->header, "__metadata__"), key));
 }
 
-#define CONVERT(type, expression)                     \
-    do {                                              \
-        for (size_t i = 0; i < tensor->count; i++) {  \
-            type x;                                   \
+#define CONVERT(type, expression)                       \
+    do {                                                \
+        for (size_t i = 0; i < tensor->count; i++) {    \
+            type x;                                     \
             memcpy(&x, bytes + i * sizeof x, sizeof x); \
-            dst[i] = (expression);                    \
-        }                                             \
-        return PAL_OK;                                \
+            dst[i] = (expression);                      \
+        }                                               \
+        return PAL_OK;                                  \
     } while (0)
 
 pal_status pal_tensor_to_f32(const pal_tensor *tensor, float *dst, pal_error *err) {
@@ -253,7 +278,8 @@ pal_status pal_tensor_to_f32(const pal_tensor *tensor, float *dst, pal_error *er
     case PAL_BOOL: CONVERT(uint8_t, (float)x);
     case PAL_DTYPES: break;
     }
-    return pal_fail(err, PAL_E_UNSUPPORTED, "tensor '%s': dtype %d cannot be converted to f32", tensor->name, (int)tensor->dtype);
+    return pal_fail(err, PAL_E_UNSUPPORTED, "tensor '%s': dtype %d cannot be converted to f32", tensor->name,
+                    (int)tensor->dtype);
 }
 
 /* Large elements first, so that every tensor is aligned to its element size; then by name. */
@@ -265,22 +291,29 @@ static int writing_order(const void *a, const void *b) {
 
 static pal_status check_tensor(const char *path, const pal_tensor *t, size_t index, bool with_data, pal_error *err) {
     if (!t->name) return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor %zu has no name", path, index);
-    if (strcmp(t->name, "__metadata__") == 0) return pal_fail(err, PAL_E_ARGUMENT, "%s: a tensor cannot be named '%s'", path, t->name);
-    if ((unsigned)t->dtype >= PAL_DTYPES) return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s' has no dtype, found %d", path, t->name, (int)t->dtype);
+    if (strcmp(t->name, "__metadata__") == 0)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: a tensor cannot be named '%s'", path, t->name);
+    if ((unsigned)t->dtype >= PAL_DTYPES)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s' has no dtype, found %d", path, t->name, (int)t->dtype);
     if (t->rank < 0 || t->rank > PAL_MAX_RANK)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s' has %d dimensions, expected 0 to %d", path, t->name, t->rank, PAL_MAX_RANK);
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s' has %d dimensions, expected 0 to %d", path, t->name,
+                        t->rank, PAL_MAX_RANK);
     size_t count = 1, bytes;
     for (int d = 0; d < t->rank; d++)
         if (t->shape[d] < 0 || __builtin_mul_overflow(count, (size_t)t->shape[d], &count))
-            return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s': dimension %d is %lld, which cannot be", path, t->name, d, (long long)t->shape[d]);
+            return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s': dimension %d is %lld, which cannot be", path,
+                            t->name, d, (long long)t->shape[d]);
     if (count != t->count || __builtin_mul_overflow(count, dtypes[t->dtype].size, &bytes))
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s' has %zu elements, its shape %zu", path, t->name, t->count, count);
-    if (with_data && !t->data && count) return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s' has no data", path, t->name);
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s' has %zu elements, its shape %zu", path, t->name, t->count,
+                        count);
+    if (with_data && !t->data && count)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s' has no data", path, t->name);
     return PAL_OK;
 }
 
 /* Fills order with the tensors in writing order. */
-static pal_status check_tensors(const char *path, const pal_tensor *tensors, size_t count, bool with_data, const pal_tensor **order, pal_error *err) {
+static pal_status check_tensors(const char *path, const pal_tensor *tensors, size_t count, bool with_data,
+                                const pal_tensor **order, pal_error *err) {
     for (size_t i = 0; i < count; i++) {
         const pal_status st = check_tensor(path, &tensors[i], i, with_data, err);
         if (st) return st;
@@ -307,20 +340,22 @@ static json_t *header_json(const pal_tensor **order, size_t count, const char *c
         json_t *shape = json_array();
         for (int d = 0; d < order[i]->rank; d++) json_array_append_new(shape, json_integer(order[i]->shape[d]));
         json_object_set_new(header, order[i]->name,
-                            json_pack("{s:s, s:o, s:[I,I]}", "dtype", dtypes[order[i]->dtype].name, "shape", shape, "data_offsets",
-                                      (json_int_t)at, (json_int_t)end));
+                            json_pack("{s:s, s:o, s:[I,I]}", "dtype", dtypes[order[i]->dtype].name, "shape", shape,
+                                      "data_offsets", (json_int_t)at, (json_int_t)end));
         at = end;
     }
     return header;
 }
 
 static pal_status write_all(FILE *f, const char *path, const void *bytes, size_t size, pal_error *err) {
-    if (size && fwrite(bytes, 1, size, f) != size) return pal_fail(err, PAL_E_IO, "%s: cannot write: %s", path, strerror(errno));
+    if (size && fwrite(bytes, 1, size, f) != size)
+        return pal_fail(err, PAL_E_IO, "%s: cannot write: %s", path, strerror(errno));
     return PAL_OK;
 }
 
-pal_status pal_safetensors_make_head(pal_safetensors_head *out, size_t *offsets, const pal_tensor **order_out, const char *path, const pal_tensor *tensors,
-                                     size_t count, const char *const *metadata, bool with_data, pal_error *err) {
+pal_status pal_safetensors_make_head(pal_safetensors_head *out, size_t *offsets, const pal_tensor **order_out,
+                                     const char *path, const pal_tensor *tensors, size_t count,
+                                     const char *const *metadata, bool with_data, pal_error *err) {
     pal_status st;
     char *text = NULL;
     json_t *header = NULL;
@@ -332,7 +367,8 @@ pal_status pal_safetensors_make_head(pal_safetensors_head *out, size_t *offsets,
     header = header_json(order, count, metadata);
     text = header ? json_dumps(header, JSON_COMPACT) : NULL;
     if (!text || json_object_size(header) != count + (metadata ? 1 : 0)) {
-        st = pal_fail(err, PAL_E_ARGUMENT, "%s: the header could not be made (memory, or a name that is not UTF-8)", path);
+        st = pal_fail(err, PAL_E_ARGUMENT, "%s: the header could not be made (memory, or a name that is not UTF-8)",
+                      path);
         goto done;
     }
     const size_t length = strlen(text), padded = (length + 7) & ~(size_t)7;
@@ -353,7 +389,8 @@ done:
     return st;
 }
 
-pal_status pal_safetensors_write(const char *path, const pal_tensor *tensors, size_t count, const char *const *metadata, pal_error *err) {
+pal_status pal_safetensors_write(const char *path, const pal_tensor *tensors, size_t count, const char *const *metadata,
+                                 pal_error *err) {
     pal_status st;
     pal_writer w = { 0 };
     pal_safetensors_head head = { 0 };

@@ -14,8 +14,10 @@ typedef struct pal_safetensors_head {
     size_t file; /* bytes of the whole file */
 } pal_safetensors_head;
 
-/* Checks the tensors; with_data also that they have data. `order`, if not NULL, takes the tensors as they lie in the file. */
-pal_status pal_safetensors_make_head(pal_safetensors_head *out, size_t *offsets, const pal_tensor **order, const char *path, const pal_tensor *tensors,
-                                     size_t count, const char *const *metadata, bool with_data, pal_error *err);
+/* Checks the tensors; with_data also that they have data. `order`, if not NULL, takes the tensors as they lie in the
+ * file. */
+pal_status pal_safetensors_make_head(pal_safetensors_head *out, size_t *offsets, const pal_tensor **order,
+                                     const char *path, const pal_tensor *tensors, size_t count,
+                                     const char *const *metadata, bool with_data, pal_error *err);
 
 #endif

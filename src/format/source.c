@@ -15,14 +15,18 @@
 
 enum { PATH_MAX_TEXT = 4096 };
 
-static int by_name(const void *a, const void *b) { return strcmp(((const pal_tensor *)a)->name, ((const pal_tensor *)b)->name); }
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const pal_tensor *)a)->name, ((const pal_tensor *)b)->name);
+}
 
 const pal_tensor *pal_source_find(const pal_source *source, const char *name) {
     const pal_tensor key = { .name = name };
     return source->count ? bsearch(&key, source->tensors, source->count, sizeof *source->tensors, by_name) : NULL;
 }
 
-const char *pal_source_stored(const pal_source *source, const pal_tensor *tensor) { return source->origin[tensor - source->tensors].stored; }
+const char *pal_source_stored(const pal_source *source, const pal_tensor *tensor) {
+    return source->origin[tensor - source->tensors].stored;
+}
 
 pal_status pal_source_check(const pal_source *source, const pal_tensor *tensor, pal_error *err) {
     const size_t i = (size_t)(tensor - source->tensors);
@@ -30,7 +34,8 @@ pal_status pal_source_check(const pal_source *source, const pal_tensor *tensor, 
     return part->check ? part->check(part->handle, source->origin[i].index, err) : PAL_OK;
 }
 
-pal_status pal_source_read(const pal_source *source, const pal_tensor *tensor, size_t first, size_t count, float *to, pal_error *err) {
+pal_status pal_source_read(const pal_source *source, const pal_tensor *tensor, size_t first, size_t count, float *to,
+                           pal_error *err) {
     const size_t i = (size_t)(tensor - source->tensors);
     const pal_part *part = &source->parts[source->origin[i].part];
     const pal_status st = pal_source_check(source, tensor, err);
@@ -45,7 +50,8 @@ pal_status pal_source_read(const pal_source *source, const pal_tensor *tensor, s
 pal_status pal_source_add_part(pal_source *source, const pal_part *part, size_t tensors, pal_error *err) {
     pal_status st;
     void *parts, *list = NULL, *origin;
-    if ((st = pal_alloc_named(&parts, source->part_count + 1, sizeof *source->parts, "the list of files", err))) return st;
+    if ((st = pal_alloc_named(&parts, source->part_count + 1, sizeof *source->parts, "the list of files", err)))
+        return st;
     if ((st = pal_alloc_named(&list, source->count + tensors, sizeof *source->tensors, "the list of tensors", err)) ||
         (st = pal_alloc_named(&origin, source->count + tensors, sizeof *source->origin, "the list of tensors", err))) {
         pal_free(parts);
@@ -97,7 +103,8 @@ pal_status pal_source_sort(pal_source *source, pal_error *err) {
     for (size_t i = 0; i < n; i++) {
         ((pal_tensor *)tensors)[i] = source->tensors[p[i].at];
         memcpy((char *)origin + i * sizeof *source->origin, &source->origin[p[i].at], sizeof *source->origin);
-        if (i && !st && strcmp(p[i - 1].name, p[i].name) == 0) st = pal_fail(err, PAL_E_FORMAT, "%s: tensor '%.200s' is there twice", source->path, p[i].name);
+        if (i && !st && strcmp(p[i - 1].name, p[i].name) == 0)
+            st = pal_fail(err, PAL_E_FORMAT, "%s: tensor '%.200s' is there twice", source->path, p[i].name);
     }
     pal_free(places);
     pal_free(source->tensors);
@@ -150,7 +157,8 @@ pal_status pal_source_open(pal_source *out, const char *path, pal_error *err) {
     struct stat info;
     pal_status st;
     *out = (pal_source){ 0 };
-    if (strlen(path) >= PATH_MAX_TEXT) return pal_fail(err, PAL_E_ARGUMENT, "the path is longer than %d bytes", PATH_MAX_TEXT);
+    if (strlen(path) >= PATH_MAX_TEXT)
+        return pal_fail(err, PAL_E_ARGUMENT, "the path is longer than %d bytes", PATH_MAX_TEXT);
     if (stat(path, &info) != 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno));
     const bool torch = S_ISDIR(info.st_mode) && !pal_has_safetensors(path) && pal_has_torch(path);
     if (torch) st = pal_torch_open(out, path, err);

@@ -23,21 +23,21 @@ typedef struct pal_part {
 } pal_part;
 
 typedef struct pal_source {
-    char *path;          /* resolved: of a run directory, its newest checkpoint */
-    const char *format;  /* "safetensors", "torch" or "gguf" */
-    json_t *config;      /* as pal_config_read understands it */
+    char *path;         /* resolved: of a run directory, its newest checkpoint */
+    const char *format; /* "safetensors", "torch" or "gguf" */
+    json_t *config;     /* as pal_config_read understands it */
     size_t count;
     pal_tensor *tensors; /* sorted by name */
     struct {
         size_t part, index;
         const char *stored; /* type in the file: "F32", "Q4_K" */
-    } *origin;              /* of each tensor */
+    } * origin;             /* of each tensor */
     size_t part_count;
     pal_part *parts;
 } pal_source;
 
 pal_status pal_source_open(pal_source *out, const char *path, pal_error *err);
-void pal_source_close(pal_source *source); /* a zeroed one is fine */
+void pal_source_close(pal_source *source);                                     /* a zeroed one is fine */
 const pal_tensor *pal_source_find(const pal_source *source, const char *name); /* NULL if absent */
 /* The type that the file stores, which is not the dtype for quantised tensors (they read as F32). */
 const char *pal_source_stored(const pal_source *source, const pal_tensor *tensor);
@@ -45,10 +45,11 @@ const char *pal_source_stored(const pal_source *source, const pal_tensor *tensor
 /* Must be called before `data` of a tensor is believed; the second time costs nothing. */
 pal_status pal_source_check(const pal_source *source, const pal_tensor *tensor, pal_error *err);
 /* Elements first .. first+count-1 as f32; checks first. */
-pal_status pal_source_read(const pal_source *source, const pal_tensor *tensor, size_t first, size_t count, float *to, pal_error *err);
+pal_status pal_source_read(const pal_source *source, const pal_tensor *tensor, size_t first, size_t count, float *to,
+                           pal_error *err);
 
-/* For those who fill a source: a part with room for `tensors` tensors, and a tensor of the last part. Names are borrowed
- * from the part. Afterwards pal_source_sort puts them in order and refuses a name that is there twice. */
+/* For those who fill a source: a part with room for `tensors` tensors, and a tensor of the last part. Names are
+ * borrowed from the part. Afterwards pal_source_sort puts them in order and refuses a name that is there twice. */
 pal_status pal_source_add_part(pal_source *source, const pal_part *part, size_t tensors, pal_error *err);
 void pal_source_add(pal_source *source, const pal_tensor *tensor, size_t index, const char *stored);
 pal_status pal_source_sort(pal_source *source, pal_error *err);

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/directory.h"
 #include "base/context.h"
+#include "base/directory.h"
 #include "format/model_dir.h"
 #include "format/pickle.h"
 #include "format/zip.h"
@@ -18,11 +18,23 @@ enum { PATH_MAX_TEXT = 4200, NAME_MAX_TEXT = 300, TENSORS_MAX = 1 << 20 };
 
 enum { G_DICT, G_TENSOR, G_PARAMETER, G_STORAGE };
 static const char *const globals[] = {
-    "collections OrderedDict", "torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_parameter",
-    "torch FloatStorage", "torch HalfStorage", "torch BFloat16Storage", "torch DoubleStorage", "torch LongStorage", "torch IntStorage",
-    "torch ShortStorage", "torch CharStorage", "torch ByteStorage", "torch BoolStorage", NULL,
+    "collections OrderedDict",
+    "torch._utils _rebuild_tensor_v2",
+    "torch._utils _rebuild_parameter",
+    "torch FloatStorage",
+    "torch HalfStorage",
+    "torch BFloat16Storage",
+    "torch DoubleStorage",
+    "torch LongStorage",
+    "torch IntStorage",
+    "torch ShortStorage",
+    "torch CharStorage",
+    "torch ByteStorage",
+    "torch BoolStorage",
+    NULL,
 };
-static const pal_dtype storages[] = { PAL_F32, PAL_F16, PAL_BF16, PAL_F64, PAL_I64, PAL_I32, PAL_I16, PAL_I8, PAL_U8, PAL_BOOL };
+static const pal_dtype storages[] = { PAL_F32, PAL_F16, PAL_BF16, PAL_F64, PAL_I64,
+                                      PAL_I32, PAL_I16, PAL_I8,   PAL_U8,  PAL_BOOL };
 
 typedef struct {
     char *path; /* of the file */
@@ -54,12 +66,15 @@ static pal_status find_root(torch_file *f, pal_error *err) {
         const pal_zip_member *m = &f->zip.members[i];
         if (m->name_size < length || memcmp(m->name + m->name_size - length, tail, length) != 0) continue;
         const size_t root = m->name_size - length;
-        if (root > NAME_MAX_TEXT / 2 || (root && m->name[root - 1] != '/') || memchr(m->name, 0, m->name_size)) continue;
+        if (root > NAME_MAX_TEXT / 2 || (root && m->name[root - 1] != '/') || memchr(m->name, 0, m->name_size))
+            continue;
         if (f->root) return pal_fail(err, PAL_E_FORMAT, "%s: there are two pickles in it", f->path);
         if (!(f->root = pal_alloc(root + 1, 1))) return pal_fail(err, PAL_E_MEMORY, "no memory to open %s", f->path);
         memcpy(f->root, m->name, root);
     }
-    return f->root ? PAL_OK : pal_fail(err, PAL_E_FORMAT, "%s: there is no data.pkl in it; it was not written by torch.save", f->path);
+    return f->root ? PAL_OK
+                   : pal_fail(err, PAL_E_FORMAT, "%s: there is no data.pkl in it; it was not written by torch.save",
+                              f->path);
 }
 
 static pal_zip_member *member(const torch_file *f, const char *name, const char *key, size_t key_size) {
@@ -78,13 +93,14 @@ static pal_status check_byte_order(const torch_file *f, pal_error *err) {
 }
 
 /* ("storage", class, key, location, count) */
-static pal_status read_storage(const torch_file *f, const pal_pickle *p, const char *name, const pal_pickle_node *node, pal_dtype *dtype, size_t *count,
-                               pal_zip_member **bytes, pal_error *err) {
+static pal_status read_storage(const torch_file *f, const pal_pickle *p, const char *name, const pal_pickle_node *node,
+                               pal_dtype *dtype, size_t *count, pal_zip_member **bytes, pal_error *err) {
     const pal_pickle_node *d = node && node->kind == PAL_PICKLE_PERSISTENT ? pal_pickle_item(p, node, 0) : NULL;
     const pal_pickle_node *word = d ? pal_pickle_item(p, d, 0) : NULL, *class = d ? pal_pickle_item(p, d, 1) : NULL;
     const pal_pickle_node *key = d ? pal_pickle_item(p, d, 2) : NULL, *numel = d ? pal_pickle_item(p, d, 4) : NULL;
-    if (!d || d->kind != PAL_PICKLE_LIST || d->count != 5 || word->kind != PAL_PICKLE_TEXT || word->size != 7 || memcmp(word->text, "storage", 7) != 0 ||
-        class->kind != PAL_PICKLE_GLOBAL || class->value < G_STORAGE || key->kind != PAL_PICKLE_TEXT || numel->kind != PAL_PICKLE_INT || numel->value < 0)
+    if (!d || d->kind != PAL_PICKLE_LIST || d->count != 5 || word->kind != PAL_PICKLE_TEXT || word->size != 7 ||
+        memcmp(word->text, "storage", 7) != 0 || class->kind != PAL_PICKLE_GLOBAL || class->value < G_STORAGE ||
+        key->kind != PAL_PICKLE_TEXT || numel->kind != PAL_PICKLE_INT || numel->value < 0)
         return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' does not say where its storage is", f->path, name);
     *dtype = storages[class->value - G_STORAGE];
     *count = (size_t)numel->value;
@@ -92,35 +108,43 @@ static pal_status read_storage(const torch_file *f, const pal_pickle *p, const c
     if (!*bytes) return pal_fail(err, PAL_E_FORMAT, "%s: the storage of tensor '%s' is not in the file", f->path, name);
     size_t size;
     if (__builtin_mul_overflow(*count, pal_dtype_size(*dtype), &size) || size != (*bytes)->size)
-        return pal_fail(err, PAL_E_FORMAT, "%s: the storage of tensor '%s' has %zu elements of %s but %zu bytes", f->path, name, *count, pal_dtype_name(*dtype), (*bytes)->size);
+        return pal_fail(err, PAL_E_FORMAT, "%s: the storage of tensor '%s' has %zu elements of %s but %zu bytes",
+                        f->path, name, *count, pal_dtype_name(*dtype), (*bytes)->size);
     return PAL_OK;
 }
 
-static pal_status read_extents(const torch_file *f, const pal_pickle *p, pal_tensor *t, const pal_pickle_node *size, const pal_pickle_node *stride, pal_error *err) {
-    if (!size || !stride || size->kind != PAL_PICKLE_LIST || stride->kind != PAL_PICKLE_LIST || size->count != stride->count || size->count > PAL_MAX_RANK)
+static pal_status read_extents(const torch_file *f, const pal_pickle *p, pal_tensor *t, const pal_pickle_node *size,
+                               const pal_pickle_node *stride, pal_error *err) {
+    if (!size || !stride || size->kind != PAL_PICKLE_LIST || stride->kind != PAL_PICKLE_LIST ||
+        size->count != stride->count || size->count > PAL_MAX_RANK)
         return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' has no proper shape and strides", f->path, t->name);
     t->rank = (int)size->count;
     t->count = 1;
     int64_t strides[PAL_MAX_RANK];
     for (int i = 0; i < t->rank; i++) {
         const pal_pickle_node *n = pal_pickle_item(p, size, (uint32_t)i), *s = pal_pickle_item(p, stride, (uint32_t)i);
-        if (n->kind != PAL_PICKLE_INT || s->kind != PAL_PICKLE_INT || n->value < 0 || __builtin_mul_overflow(t->count, (size_t)n->value, &t->count))
-            return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s': dimension %d is not a number that can be", f->path, t->name, i);
+        if (n->kind != PAL_PICKLE_INT || s->kind != PAL_PICKLE_INT || n->value < 0 ||
+            __builtin_mul_overflow(t->count, (size_t)n->value, &t->count))
+            return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s': dimension %d is not a number that can be", f->path,
+                            t->name, i);
         t->shape[i] = n->value;
         strides[i] = s->value;
     }
     uint64_t expected = 1;
     for (int i = t->rank - 1; i >= 0 && t->count; i--) {
         if (t->shape[i] > 1 && (uint64_t)strides[i] != expected)
-            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: tensor '%s' is not contiguous: dimension %d has stride %lld, expected %llu; call .contiguous() before saving", f->path,
-                            t->name, i, (long long)strides[i], (unsigned long long)expected);
+            return pal_fail(err, PAL_E_UNSUPPORTED,
+                            "%s: tensor '%s' is not contiguous: dimension %d has stride %lld, expected %llu; call "
+                            ".contiguous() before saving",
+                            f->path, t->name, i, (long long)strides[i], (unsigned long long)expected);
         expected *= (uint64_t)t->shape[i];
     }
     return PAL_OK;
 }
 
 /* (storage, offset, size, stride, requires_grad, hooks [, metadata]) */
-static pal_status read_tensor(const torch_file *f, const pal_pickle *p, pal_tensor *t, const pal_pickle_node *node, pal_zip_member **bytes, pal_error *err) {
+static pal_status read_tensor(const torch_file *f, const pal_pickle *p, pal_tensor *t, const pal_pickle_node *node,
+                              pal_zip_member **bytes, pal_error *err) {
     pal_status st;
     const pal_pickle_node *args = node->kind == PAL_PICKLE_CALL ? pal_pickle_item(p, node, 0) : NULL;
     if (args && node->value == G_PARAMETER) { /* (tensor, requires_grad, hooks) */
@@ -128,25 +152,32 @@ static pal_status read_tensor(const torch_file *f, const pal_pickle *p, pal_tens
         node = inner && inner->kind == PAL_PICKLE_CALL ? inner : node;
         args = pal_pickle_item(p, node, 0);
     }
-    if (!args || node->value != G_TENSOR || args->count < 6) return pal_fail(err, PAL_E_FORMAT, "%s: '%s' is not a tensor", f->path, t->name);
+    if (!args || node->value != G_TENSOR || args->count < 6)
+        return pal_fail(err, PAL_E_FORMAT, "%s: '%s' is not a tensor", f->path, t->name);
     const pal_pickle_node *offset = pal_pickle_item(p, args, 1);
     size_t numel = 0;
     if ((st = read_storage(f, p, t->name, pal_pickle_item(p, args, 0), &t->dtype, &numel, bytes, err))) return st;
     if ((st = read_extents(f, p, t, pal_pickle_item(p, args, 2), pal_pickle_item(p, args, 3), err))) return st;
-    if (offset->kind != PAL_PICKLE_INT || offset->value < 0 || (uint64_t)offset->value > numel || t->count > numel - (size_t)offset->value)
-        return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' of %zu elements at offset %lld reaches beyond its storage of %zu", f->path, t->name, t->count,
-                        (long long)(offset->kind == PAL_PICKLE_INT ? offset->value : -1), numel);
+    if (offset->kind != PAL_PICKLE_INT || offset->value < 0 || (uint64_t)offset->value > numel ||
+        t->count > numel - (size_t)offset->value)
+        return pal_fail(err, PAL_E_FORMAT,
+                        "%s: tensor '%s' of %zu elements at offset %lld reaches beyond its storage of %zu", f->path,
+                        t->name, t->count, (long long)(offset->kind == PAL_PICKLE_INT ? offset->value : -1), numel);
     t->data = (*bytes)->data + (size_t)offset->value * pal_dtype_size(t->dtype);
     return PAL_OK;
 }
 
 static pal_status read_names(torch_file *f, const pal_pickle *p, const pal_pickle_node *root, pal_error *err) {
     size_t bytes = 0, i = 0;
-    if (root->kind != PAL_PICKLE_DICT) return pal_fail(err, PAL_E_FORMAT, "%s: the pickle is not a dictionary of tensors", f->path);
-    if (root->count / 2 > TENSORS_MAX) return pal_fail(err, PAL_E_FORMAT, "%s: %u tensors, at most %d are read", f->path, root->count / 2, TENSORS_MAX);
+    if (root->kind != PAL_PICKLE_DICT)
+        return pal_fail(err, PAL_E_FORMAT, "%s: the pickle is not a dictionary of tensors", f->path);
+    if (root->count / 2 > TENSORS_MAX)
+        return pal_fail(err, PAL_E_FORMAT, "%s: %u tensors, at most %d are read", f->path, root->count / 2,
+                        TENSORS_MAX);
     for (uint32_t c = root->first; c != PAL_PICKLE_END; c = p->cells[p->cells[c].next].next, i++) {
         const pal_pickle_node *key = &p->nodes[p->cells[c].node];
-        if (key->kind != PAL_PICKLE_TEXT || key->size == 0 || key->size > NAME_MAX_TEXT || memchr(key->text, 0, key->size))
+        if (key->kind != PAL_PICKLE_TEXT || key->size == 0 || key->size > NAME_MAX_TEXT ||
+            memchr(key->text, 0, key->size))
             return pal_fail(err, PAL_E_FORMAT, "%s: entry %zu of the dictionary has no proper name", f->path, i);
         bytes += key->size + 1;
     }
@@ -173,7 +204,9 @@ static pal_status list_tensors(torch_file *f, pal_source *source, const pal_pick
 
 static pal_status refuse_old(const char *path, const pal_map *map, pal_error *err) {
     if (map->size >= 4 && memcmp(map->data, "PK\3\4", 4) == 0) return PAL_OK;
-    if (map->size >= 2 && map->data[0] == 0x80) return pal_fail(err, PAL_E_UNSUPPORTED, "%s: written by torch before 1.6; load it there and save it again", path);
+    if (map->size >= 2 && map->data[0] == 0x80)
+        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: written by torch before 1.6; load it there and save it again",
+                        path);
     return pal_fail(err, PAL_E_FORMAT, "%s: not a file of torch.save (no zip)", path);
 }
 
@@ -194,9 +227,12 @@ static pal_status open_file(pal_source *source, const char *path, pal_error *err
         st = pal_fail(err, PAL_E_MEMORY, "no memory to open %s", path);
         goto done;
     }
-    if ((st = pal_zip_open(&f->zip, f->path, err)) || (st = find_root(f, err)) || (st = check_byte_order(f, err))) goto done;
+    if ((st = pal_zip_open(&f->zip, f->path, err)) || (st = find_root(f, err)) || (st = check_byte_order(f, err)))
+        goto done;
     pal_zip_member *data = member(f, "data.pkl", "", 0);
-    if ((st = pal_zip_check(&f->zip, data, err)) || (st = pal_pickle_read(&pickle, f->path, data->data, data->size, globals, err))) goto done;
+    if ((st = pal_zip_check(&f->zip, data, err)) ||
+        (st = pal_pickle_read(&pickle, f->path, data->data, data->size, globals, err)))
+        goto done;
     if ((st = read_names(f, &pickle, &pickle.nodes[pickle.root], err))) goto done;
     if ((st = pal_source_add_part(source, &part, pickle.nodes[pickle.root].count / 2, err))) goto done;
     owned = false;
@@ -222,7 +258,8 @@ static pal_status open_index(pal_source *source, const char *directory, const ch
     if (!st) {
         json_object_foreach(json_object_get(index, "weight_map"), name, value) {
             if (st || pal_source_find(source, name)) continue;
-            st = pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' is not in %s, where the index says it is", path, name, json_string_value(value));
+            st = pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' is not in %s, where the index says it is", path, name,
+                          json_string_value(value));
         }
     }
     pal_free(files);
@@ -231,7 +268,8 @@ static pal_status open_index(pal_source *source, const char *directory, const ch
 }
 
 bool pal_has_torch(const char *directory) {
-    return pal_directory_has(directory, "pytorch_model.bin") || pal_directory_has(directory, "pytorch_model.bin.index.json");
+    return pal_directory_has(directory, "pytorch_model.bin") ||
+           pal_directory_has(directory, "pytorch_model.bin.index.json");
 }
 
 pal_status pal_torch_open(pal_source *out, const char *directory, pal_error *err) {

@@ -28,7 +28,7 @@ typedef struct pal_zip {
 } pal_zip;
 
 pal_status pal_zip_open(pal_zip *out, const char *path, pal_error *err);
-void pal_zip_close(pal_zip *zip); /* a zeroed one is fine */
+void pal_zip_close(pal_zip *zip);                                   /* a zeroed one is fine */
 pal_zip_member *pal_zip_find(const pal_zip *zip, const char *name); /* NULL if absent */
 /* Compares a member's bytes with its checksum, once. */
 pal_status pal_zip_check(const pal_zip *zip, pal_zip_member *member, pal_error *err);

@@ -3,8 +3,8 @@
  * reads the pending tokens of all slots, picks the next ones and leaves those pending. So a sequence can be saved, and
  * another prompt put behind it, between any two steps.
  *
- * Text leaves a slot when it can no longer be part of a stop string: what is held back is the longest end of the text that
- * a stop string starts with. */
+ * Text leaves a slot when it can no longer be part of a stop string: what is held back is the longest end of the text
+ * that a stop string starts with. */
 #include <limits.h>
 #include <math.h>
 #include <string.h>
@@ -15,7 +15,12 @@
 #include "text/strings.h"
 #include "text/tokenizer.h"
 
-enum { PIECE = 512, CONTEXT = 4096, MOST_SLOTS = 4096, TOGETHER = PAL_MATVEC_ROWS /* rows that are the same bits alone and in company */ };
+enum {
+    PIECE = 512,
+    CONTEXT = 4096,
+    MOST_SLOTS = 4096,
+    TOGETHER = PAL_MATVEC_ROWS /* rows that are the same bits alone and in company */
+};
 
 typedef struct {
     pal_state *state;
@@ -31,8 +36,8 @@ struct pal_generator {
     const pal_model *model;
     const pal_tokenizer *tok;
     pal_generator_options options;
-    int vocab;        /* ids that can be written: of the model and of the tokenizer */
-    bool grows;       /* attention */
+    int vocab;  /* ids that can be written: of the model and of the tokenizer */
+    bool grows; /* attention */
     pal_work *work;
     pal_sampler *sampler;
     slot *slots;
@@ -68,7 +73,8 @@ void pal_generator_free(pal_generator *g) {
 
 static pal_status keep_stops(pal_generator *g, const pal_generator_options *o, pal_error *err) {
     if (!o->stop_count) return PAL_OK;
-    if (!(g->stop = pal_alloc(o->stop_count, sizeof *g->stop))) return pal_fail(err, PAL_E_MEMORY, "no memory for %zu stop strings", o->stop_count);
+    if (!(g->stop = pal_alloc(o->stop_count, sizeof *g->stop)))
+        return pal_fail(err, PAL_E_MEMORY, "no memory for %zu stop strings", o->stop_count);
     for (size_t i = 0; i < o->stop_count; i++) {
         const size_t size = o->stop[i] ? strlen(o->stop[i]) : 0;
         if (!size) return pal_fail(err, PAL_E_ARGUMENT, "stop string %zu is empty", i);
@@ -108,8 +114,9 @@ static pal_status build(pal_generator *g, const pal_context *cx, const pal_gener
     void *block;
     size_t longest = 0;
     if (ids > (size_t)c->vocab)
-        return pal_fail(err, PAL_E_ARGUMENT, "the tokenizer (%s) has %zu ids, the model's vocabulary %d: they do not belong together", pal_tokenizer_kind(g->tok), ids,
-                        c->vocab);
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "the tokenizer (%s) has %zu ids, the model's vocabulary %d: they do not belong together",
+                        pal_tokenizer_kind(g->tok), ids, c->vocab);
     g->vocab = (int)ids;
     g->grows = c->mixer == PAL_MIXER_ATTENTION;
     if ((st = keep_stops(g, options, err)) || (st = list_missing(g, err))) return st;
@@ -121,17 +128,21 @@ static pal_status build(pal_generator *g, const pal_context *cx, const pal_gener
         if (size > longest) longest = size;
     }
     for (int i = 0; i < o->slots; i++)
-        if ((st = make_slot(g, &g->slots[i], longest, err))) return st; /* the largest part of a long context: first to be refused */
+        if ((st = make_slot(g, &g->slots[i], longest, err)))
+            return st; /* the largest part of a long context: first to be refused */
     const int together = o->slots < TOGETHER ? o->slots : TOGETHER;
-    const pal_work_options work = { .tokens = o->piece, .sequences = together, .context = o->context, .variance = o->uncertainty };
+    const pal_work_options work = {
+        .tokens = o->piece, .sequences = together, .context = o->context, .variance = o->uncertainty
+    };
     if ((st = pal_work_new(&g->work, g->model, cx, &work, err))) return st;
-    if ((st = pal_alloc_named(&block, (size_t)together * (size_t)c->vocab_rows, sizeof *g->logits, "logits", err))) return st;
+    if ((st = pal_alloc_named(&block, (size_t)together * (size_t)c->vocab_rows, sizeof *g->logits, "logits", err)))
+        return st;
     g->logits = block;
     return PAL_OK;
 }
 
-pal_status pal_generator_new(pal_generator **out, const pal_model *model, const pal_tokenizer *tokenizer, const pal_context *cx,
-                             const pal_generator_options *options, pal_error *err) {
+pal_status pal_generator_new(pal_generator **out, const pal_model *model, const pal_tokenizer *tokenizer,
+                             const pal_context *cx, const pal_generator_options *options, pal_error *err) {
     pal_status st;
     void *block;
     *out = NULL;
@@ -144,8 +155,10 @@ pal_status pal_generator_new(pal_generator **out, const pal_model *model, const 
     if (!o->piece) o->piece = PIECE;
     if (!o->context) o->context = CONTEXT;
     if (o->slots < 1 || o->slots > MOST_SLOTS || o->piece < 1 || o->context < 1)
-        st = pal_fail(err, PAL_E_ARGUMENT, "a generator of %d slots, pieces of %d tokens and a context of %d: expected 1 to %d slots, the others at least 1", o->slots,
-                      o->piece, o->context, MOST_SLOTS);
+        st = pal_fail(err, PAL_E_ARGUMENT,
+                      "a generator of %d slots, pieces of %d tokens and a context of %d: expected 1 to %d slots, the "
+                      "others at least 1",
+                      o->slots, o->piece, o->context, MOST_SLOTS);
     if (o->piece < o->slots && o->piece < TOGETHER) o->piece = TOGETHER; /* a step has a token of each */
     if (!st) st = build(g, cx, options, err);
     if (st) {
@@ -156,7 +169,9 @@ pal_status pal_generator_new(pal_generator **out, const pal_model *model, const 
     return PAL_OK;
 }
 
-pal_state *pal_generator_state(pal_generator *g, int index) { return index >= 0 && index < g->options.slots ? g->slots[index].state : NULL; }
+pal_state *pal_generator_state(pal_generator *g, int index) {
+    return index >= 0 && index < g->options.slots ? g->slots[index].state : NULL;
+}
 
 int pal_generator_running(const pal_generator *g) {
     int n = 0;
@@ -164,8 +179,8 @@ int pal_generator_running(const pal_generator *g) {
     return n;
 }
 
-/* Puts the decoder behind the prompt, or behind the pending token when there is none, so that a blank in front of the first
- * new word is not taken for the text's start, and a character that the token began is shown whole. */
+/* Puts the decoder behind the prompt, or behind the pending token when there is none, so that a blank in front of the
+ * first new word is not taken for the text's start, and a character that the token began is shown whole. */
 static pal_status follow_prompt(pal_generator *g, slot *s, const uint32_t *ids, size_t count, pal_error *err) {
     pal_status st;
     const uint32_t pending = (uint32_t)pal_state_pending(s->state);
@@ -181,17 +196,25 @@ static pal_status follow_prompt(pal_generator *g, slot *s, const uint32_t *ids, 
     return st;
 }
 
-pal_status pal_generator_begin(pal_generator *g, int index, const uint32_t *ids, size_t count, int64_t max_tokens, uint64_t seed, pal_error *err) {
+pal_status pal_generator_begin(pal_generator *g, int index, const uint32_t *ids, size_t count, int64_t max_tokens,
+                               uint64_t seed, pal_error *err) {
     pal_status st;
-    if (index < 0 || index >= g->options.slots) return pal_fail(err, PAL_E_ARGUMENT, "slot %d: the generator has %d", index, g->options.slots);
+    if (index < 0 || index >= g->options.slots)
+        return pal_fail(err, PAL_E_ARGUMENT, "slot %d: the generator has %d", index, g->options.slots);
     slot *s = &g->slots[index];
     const int32_t pending = pal_state_pending(s->state);
-    if (max_tokens < 0) return pal_fail(err, PAL_E_ARGUMENT, "a continuation of %lld tokens: expected 0 or more", (long long)max_tokens);
-    if (!count && pending < 0) return pal_fail(err, PAL_E_ARGUMENT, "the prompt is empty: there is nothing to continue");
+    if (max_tokens < 0)
+        return pal_fail(err, PAL_E_ARGUMENT, "a continuation of %lld tokens: expected 0 or more",
+                        (long long)max_tokens);
+    if (!count && pending < 0)
+        return pal_fail(err, PAL_E_ARGUMENT, "the prompt is empty: there is nothing to continue");
     for (size_t i = 0; i < count; i++)
-        if (ids[i] >= (uint32_t)g->vocab) return pal_fail(err, PAL_E_ARGUMENT, "token %zu of the prompt is id %u, the vocabulary has 0 to %d", i, ids[i], g->vocab - 1);
+        if (ids[i] >= (uint32_t)g->vocab)
+            return pal_fail(err, PAL_E_ARGUMENT, "token %zu of the prompt is id %u, the vocabulary has 0 to %d", i,
+                            ids[i], g->vocab - 1);
     if (g->grows && pal_state_position(s->state) + (int64_t)count + (pending >= 0) > g->options.context)
-        return pal_fail(err, PAL_E_ARGUMENT, "the prompt has %zu tokens behind %lld, but attention layers hold %d (--max-context)", count,
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "the prompt has %zu tokens behind %lld, but attention layers hold %d (--max-context)", count,
                         (long long)pal_state_position(s->state), g->options.context);
     s->running = false;
     if ((st = follow_prompt(g, s, ids, count, err))) return st;
@@ -201,8 +224,11 @@ pal_status pal_generator_begin(pal_generator *g, int index, const uint32_t *ids,
     }
     if (count) { /* everything but the last token is read now */
         if (pending >= 0 && (st = pal_model_step(g->model, g->work, &s->state, 1, &pending, NULL, err))) return st;
-        if (count > INT_MAX) return pal_fail(err, PAL_E_ARGUMENT, "a prompt of %zu tokens: expected at most %d", count, INT_MAX);
-        if (count > 1 && (st = pal_model_prefill(g->model, g->work, s->state, (const int32_t *)ids, (int)count - 1, NULL, err))) return st;
+        if (count > INT_MAX)
+            return pal_fail(err, PAL_E_ARGUMENT, "a prompt of %zu tokens: expected at most %d", count, INT_MAX);
+        if (count > 1 &&
+            (st = pal_model_prefill(g->model, g->work, s->state, (const int32_t *)ids, (int)count - 1, NULL, err)))
+            return st;
         if ((st = pal_state_set_pending(s->state, (int32_t)ids[count - 1], err))) return st;
     }
     s->seed = seed;
@@ -245,8 +271,10 @@ static pal_status write_token(pal_generator *g, int index, int row, pal_token_fn
     bool stopped = false;
     for (size_t i = 0; i < g->missing_count; i++) logits[g->missing[i]] = -INFINITY;
     token.id = pal_sampler_pick(g->sampler, logits, s->seen, s->seed, (uint64_t)pal_state_position(s->state));
-    if (token.id < 0) return pal_fail(err, PAL_E_FORMAT, "the model's logits are not numbers: its weights or its memory hold NaN");
-    if (g->options.uncertainty) token.probability = probability(logits, rows, token.id), token.variance = pal_work_variance(g->work, row);
+    if (token.id < 0)
+        return pal_fail(err, PAL_E_FORMAT, "the model's logits are not numbers: its weights or its memory hold NaN");
+    if (g->options.uncertainty)
+        token.probability = probability(logits, rows, token.id), token.variance = pal_work_variance(g->work, row);
     if (s->seen) s->seen[token.id] = 1;
     if ((st = pal_state_set_pending(s->state, token.id, err))) return st;
     s->left--;
@@ -267,7 +295,12 @@ static pal_status write_token(pal_generator *g, int index, int row, pal_token_fn
 
 static void end_for_context(pal_generator *g, int index, pal_token_fn *fn, void *user) {
     slot *s = &g->slots[index];
-    const pal_token token = { .slot = index, .id = -1, .probability = NAN, .variance = NAN, .text = { s->held.data, s->held.size }, .finish = PAL_FINISH_CONTEXT };
+    const pal_token token = { .slot = index,
+                              .id = -1,
+                              .probability = NAN,
+                              .variance = NAN,
+                              .text = { s->held.data, s->held.size },
+                              .finish = PAL_FINISH_CONTEXT };
     s->running = false;
     if (fn) fn(user, &token);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Picking a token. Filters want the likeliest tokens first; a heap gives them one by one, so a pick costs one pass over the
- * vocabulary and a little for each token that the filters let through. */
+/* Picking a token. Filters want the likeliest tokens first; a heap gives them one by one, so a pick costs one pass over
+ * the vocabulary and a little for each token that the filters let through. */
 #include <math.h>
 
 #include "base/alloc.h"
@@ -20,12 +20,16 @@ struct pal_sampler {
 
 static pal_status check(const pal_sampling *s, int vocab, pal_error *err) {
     if (vocab < 1) return pal_fail(err, PAL_E_ARGUMENT, "a sampler for %d tokens: expected at least 1", vocab);
-    if (!(s->temperature >= 0 && s->temperature <= 1e6)) return pal_fail(err, PAL_E_ARGUMENT, "temperature is %g, expected 0 to 1e6", s->temperature);
+    if (!(s->temperature >= 0 && s->temperature <= 1e6))
+        return pal_fail(err, PAL_E_ARGUMENT, "temperature is %g, expected 0 to 1e6", s->temperature);
     if (s->top_k < 0) return pal_fail(err, PAL_E_ARGUMENT, "top-k is %d, expected 0 or more", s->top_k);
-    if (!(s->top_p >= 0 && s->top_p <= 1)) return pal_fail(err, PAL_E_ARGUMENT, "top-p is %g, expected 0 to 1", s->top_p);
-    if (!(s->min_p >= 0 && s->min_p <= 1)) return pal_fail(err, PAL_E_ARGUMENT, "min-p is %g, expected 0 to 1", s->min_p);
+    if (!(s->top_p >= 0 && s->top_p <= 1))
+        return pal_fail(err, PAL_E_ARGUMENT, "top-p is %g, expected 0 to 1", s->top_p);
+    if (!(s->min_p >= 0 && s->min_p <= 1))
+        return pal_fail(err, PAL_E_ARGUMENT, "min-p is %g, expected 0 to 1", s->min_p);
     if (!(s->repetition_penalty == 0 || (s->repetition_penalty >= 0.01 && s->repetition_penalty <= 100)))
-        return pal_fail(err, PAL_E_ARGUMENT, "the repetition penalty is %g, expected 0.01 to 100", s->repetition_penalty);
+        return pal_fail(err, PAL_E_ARGUMENT, "the repetition penalty is %g, expected 0.01 to 100",
+                        s->repetition_penalty);
     return PAL_OK;
 }
 
@@ -98,7 +102,8 @@ static int filter(pal_sampler *s, int32_t best) {
         for (int i = 0; i < size; i++) all += exp(((double)s->logits[s->heap[i]] - top) * scale);
     for (int i = size / 2; i-- > 0;) sift(s, i, size);
     const int most = o->top_k && o->top_k < size ? o->top_k : size;
-    /* Without top_k the mass is known, and nothing behind it need leave the heap; min_p never needs more than itself. */
+    /* Without top_k the mass is known, and nothing behind it need leave the heap; min_p never needs more than itself.
+     */
     for (double mass = 0; kept < most && size > 0;) {
         const int32_t id = s->heap[0];
         const double weight = exp(((double)s->logits[id] - top) * scale);
@@ -127,7 +132,8 @@ static double uniform(uint64_t seed, uint64_t index) {
     return (double)(((uint64_t)r[0] << 32 | r[1]) >> 11) * 0x1p-53;
 }
 
-int32_t pal_sampler_pick(pal_sampler *s, const float *logits, const unsigned char *seen, uint64_t seed, uint64_t index) {
+int32_t pal_sampler_pick(pal_sampler *s, const float *logits, const unsigned char *seen, uint64_t seed,
+                         uint64_t index) {
     const pal_sampling *o = &s->sampling;
     const int32_t best = prepare(s, logits, seen);
     if (best < 0 || o->temperature == 0 || !(s->logits[best] < INFINITY)) return best;
@@ -136,7 +142,8 @@ int32_t pal_sampler_pick(pal_sampler *s, const float *logits, const unsigned cha
     double sum = 0;
     if (all) {
         count = s->vocab;
-        for (int32_t i = 0; i < count; i++) s->weight[i] = exp(((double)s->logits[i] - (double)s->logits[best]) / o->temperature);
+        for (int32_t i = 0; i < count; i++)
+            s->weight[i] = exp(((double)s->logits[i] - (double)s->logits[best]) / o->temperature);
     } else {
         count = filter(s, best);
     }

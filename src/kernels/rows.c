@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "kernels/rows.h"
 
-
 enum { SUM_CHUNK = 256 };
 
 typedef struct {
@@ -19,7 +18,8 @@ static void sum_task(void *arg, size_t begin, size_t end, int thread) {
     for (size_t i = begin; i < end; i++) job->total[i] = (float)((double)job->total[i] + sum[i - begin]);
 }
 
-void pal_sum_partials(const pal_context *cx, float *total, size_t n, const float *partial, size_t stride, size_t blocks) {
+void pal_sum_partials(const pal_context *cx, float *total, size_t n, const float *partial, size_t stride,
+                      size_t blocks) {
     sum_job job = { .total = total, .partial = partial, .stride = stride, .blocks = blocks };
     pal_parallel_ranges(cx, n, SUM_CHUNK, sum_task, &job);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What row kernels share. An activation is [rows, channels], possibly some columns of a wider matrix (pal_view); rows are
- * split over threads in blocks whose size depends on the problem only. Sums over rows (gradients of parameters) are taken
- * in blocks too: each block writes its partial sum into scratch, and the partial sums are added in a fixed order, so no
- * bit of a result depends on the number of threads. */
+/* What row kernels share. An activation is [rows, channels], possibly some columns of a wider matrix (pal_view); rows
+ * are split over threads in blocks whose size depends on the problem only. Sums over rows (gradients of parameters) are
+ * taken in blocks too: each block writes its partial sum into scratch, and the partial sums are added in a fixed order,
+ * so no bit of a result depends on the number of threads. */
 #ifndef PAL_KERNELS_ROWS_H
 #define PAL_KERNELS_ROWS_H
 
@@ -41,7 +41,9 @@ static inline size_t pal_row_grain(size_t channels) {
 /* Rows in one partial sum (the last may have fewer) and the number of partial sums. `terms` is what one row adds to one
  * number; 128 terms are few enough to be added in f32. */
 static inline size_t pal_sum_rows(size_t terms) { return terms >= 128 ? 1 : 128 / terms; }
-static inline size_t pal_sum_blocks(size_t rows, size_t terms) { return (rows + pal_sum_rows(terms) - 1) / pal_sum_rows(terms); }
+static inline size_t pal_sum_blocks(size_t rows, size_t terms) {
+    return (rows + pal_sum_rows(terms) - 1) / pal_sum_rows(terms);
+}
 
 /* Where the block that begins with this row puts its sums of `width` numbers; partial NULL: nowhere. */
 static inline float *pal_sum_block(float *partial, size_t begin, size_t terms, size_t width) {
@@ -49,7 +51,8 @@ static inline float *pal_sum_block(float *partial, size_t begin, size_t terms, s
 }
 
 /* total[i] += sum over blocks b of partial[b*stride + i], i < n, in double and in order of b. */
-void pal_sum_partials(const pal_context *cx, float *total, size_t n, const float *partial, size_t stride, size_t blocks);
+void pal_sum_partials(const pal_context *cx, float *total, size_t n, const float *partial, size_t stride,
+                      size_t blocks);
 
 /* The packed sequence that holds `token`: n with cu_seqlens[n] <= token < cu_seqlens[n+1]. A NULL cu_seqlens stands for
  * one token a sequence. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Attention as a mixer: project, turn queries and keys by their positions, attend, project back. The rotated queries and
- * keys overwrite the projections: that is what attention's backward reads and what the state keeps. */
+/* Attention as a mixer: project, turn queries and keys by their positions, attend, project back. The rotated queries
+ * and keys overwrite the projections: that is what attention's backward reads and what the state keeps. */
 #include <assert.h>
 
 #include "kernels/rotary/rotary.h"
@@ -9,8 +9,16 @@
 /* Queries and keys are neighbours in a row and turn alike. */
 static pal_rotary_args rotary_args(const pal_pass *ps, const pal_mixer_plan *m, float *rows) {
     const pal_view view = { rows + m->q, (size_t)m->columns };
-    return (pal_rotary_args){ .sequences = ps->sequences, .cu_seqlens = ps->cu_seqlens, .offsets = ps->past, .heads = m->heads + m->key_heads,
-                              .width = m->dk, .table = ps->rotary, .x = pal_reading(view), .y = view, .dy = pal_reading(view), .dx = view };
+    return (pal_rotary_args){ .sequences = ps->sequences,
+                              .cu_seqlens = ps->cu_seqlens,
+                              .offsets = ps->past,
+                              .heads = m->heads + m->key_heads,
+                              .width = m->dk,
+                              .table = ps->rotary,
+                              .x = pal_reading(view),
+                              .y = view,
+                              .dy = pal_reading(view),
+                              .dx = view };
 }
 
 void pal_attention_forward(const pal_pass *ps, const pal_mixer_plan *m, pal_mixer_kept *a, const float *x, float *h) {
@@ -29,10 +37,12 @@ void pal_attention_forward(const pal_pass *ps, const pal_mixer_plan *m, pal_mixe
     pal_tock(ps, PAL_T_OUT, t);
 }
 
-void pal_attention_backward(const pal_pass *ps, const pal_mixer_plan *m, pal_mixer_kept *a, pal_mixer_work *w, const float *x, const float *dh, float *dx) {
+void pal_attention_backward(const pal_pass *ps, const pal_mixer_plan *m, pal_mixer_kept *a, pal_mixer_work *w,
+                            const float *x, const float *dh, float *dx) {
     const size_t columns = (size_t)m->columns;
     double t = pal_tick(ps);
-    pal_dense_backward(ps->cx, &m->out, ps->tokens, a->y, (size_t)m->values, dh, (size_t)m->hidden, w->d_o, (size_t)m->values);
+    pal_dense_backward(ps->cx, &m->out, ps->tokens, a->y, (size_t)m->values, dh, (size_t)m->hidden, w->d_o,
+                       (size_t)m->values);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_OUT, t);
     pal_memory_run run = pal_mixer_run(ps, m, a, w);
     assert(m->rule->scratch_bytes(ps->cx, &run.shape, PAL_BACKWARD) <= ps->scratch_bytes);

@@ -19,27 +19,42 @@ static int joined(const pal_dense *l, int first, bool gradients, int *rows) {
     return count;
 }
 
-void pal_dense_forward(const pal_context *cx, const pal_dense *l, int rows, const float *x, size_t ldx, pal_accumulate acc, float *y, size_t ldy) {
+void pal_dense_forward(const pal_context *cx, const pal_dense *l, int rows, const float *x, size_t ldx,
+                       pal_accumulate acc, float *y, size_t ldy) {
     for (int part = 0, at = 0; part < l->parts;) {
         int out;
         const int count = joined(l, part, false, &out);
         if (rows <= PAL_MATVEC_ROWS) {
-            const pal_matvec_args args = { .rows = rows, .in = l->in, .out = out, .x = x, .ldx = ldx, .w = l->w[part], .add = acc == PAL_ADD, .y = y + at, .ldy = ldy };
+            const pal_matvec_args args = { .rows = rows,
+                                           .in = l->in,
+                                           .out = out,
+                                           .x = x,
+                                           .ldx = ldx,
+                                           .w = l->w[part],
+                                           .add = acc == PAL_ADD,
+                                           .y = y + at,
+                                           .ldy = ldy };
             pal_matvec(cx, &args);
         } else {
-            pal_matmul(cx, PAL_KEEP, PAL_TRANSPOSE, rows, out, l->in, x, ldx, l->w[part], (size_t)l->in, acc, y + at, ldy);
+            pal_matmul(cx, PAL_KEEP, PAL_TRANSPOSE, rows, out, l->in, x, ldx, l->w[part], (size_t)l->in, acc, y + at,
+                       ldy);
         }
         part += count;
         at += out;
     }
 }
 
-void pal_dense_backward(const pal_context *cx, const pal_dense *l, int rows, const float *x, size_t ldx, const float *dy, size_t ldy, float *dx, size_t lddx) {
+void pal_dense_backward(const pal_context *cx, const pal_dense *l, int rows, const float *x, size_t ldx,
+                        const float *dy, size_t ldy, float *dx, size_t lddx) {
     for (int part = 0, at = 0; part < l->parts;) {
         int out;
         const int count = joined(l, part, true, &out);
-        if (l->dw[part]) pal_matmul(cx, PAL_TRANSPOSE, PAL_KEEP, out, l->in, rows, dy + at, ldy, x, ldx, PAL_ADD, l->dw[part], (size_t)l->in);
-        if (dx) pal_matmul(cx, PAL_KEEP, PAL_KEEP, rows, l->in, out, dy + at, ldy, l->w[part], (size_t)l->in, part ? PAL_ADD : PAL_OVERWRITE, dx, lddx);
+        if (l->dw[part])
+            pal_matmul(cx, PAL_TRANSPOSE, PAL_KEEP, out, l->in, rows, dy + at, ldy, x, ldx, PAL_ADD, l->dw[part],
+                       (size_t)l->in);
+        if (dx)
+            pal_matmul(cx, PAL_KEEP, PAL_KEEP, rows, l->in, out, dy + at, ldy, l->w[part], (size_t)l->in,
+                       part ? PAL_ADD : PAL_OVERWRITE, dx, lddx);
         part += count;
         at += out;
     }

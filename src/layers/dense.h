@@ -11,15 +11,17 @@ enum { PAL_DENSE_PARTS = 8 };
 
 typedef struct pal_dense {
     int in, parts;
-    int out[PAL_DENSE_PARTS];           /* rows of each part; columns of y follow each other in this order */
+    int out[PAL_DENSE_PARTS]; /* rows of each part; columns of y follow each other in this order */
     const float *w[PAL_DENSE_PARTS];
-    float *dw[PAL_DENSE_PARTS];         /* backward */
+    float *dw[PAL_DENSE_PARTS]; /* backward */
 } pal_dense;
 
 /* y (rows, sum of out) = or += x W' */
-void pal_dense_forward(const pal_context *cx, const pal_dense *l, int rows, const float *x, size_t ldx, pal_accumulate acc, float *y, size_t ldy);
+void pal_dense_forward(const pal_context *cx, const pal_dense *l, int rows, const float *x, size_t ldx,
+                       pal_accumulate acc, float *y, size_t ldy);
 /* dx = dy W; NULL: not wanted. dW += dy' x. */
-void pal_dense_backward(const pal_context *cx, const pal_dense *l, int rows, const float *x, size_t ldx, const float *dy, size_t ldy, float *dx, size_t lddx);
+void pal_dense_backward(const pal_context *cx, const pal_dense *l, int rows, const float *x, size_t ldx,
+                        const float *dy, size_t ldy, float *dx, size_t lddx);
 
 /* y[r,:] += bias; dbias += column sums of dy. Only models with biases need them. */
 void pal_bias_add(const pal_context *cx, float *y, size_t ldy, int rows, int width, const float *bias);

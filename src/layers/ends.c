@@ -8,17 +8,16 @@
 #include "kernels/norms/norms.h"
 #include "layers/dense.h"
 
-/* A piece of logits stays in a shared cache from the product that makes it to the two that use its gradient, unless a row is
- * so long that too few rows would fit for the weights' gradient, read and written once a piece, to be worth its way. */
+/* A piece of logits stays in a shared cache from the product that makes it to the two that use its gradient, unless a
+ * row is so long that too few rows would fit for the weights' gradient, read and written once a piece, to be worth its
+ * way. */
 enum { PIECE_FLOATS = 4 << 20, PIECE_LEAST = 320, COLUMN_BLOCK = 64 };
 
-/* Rows of logits a multiple of a KiB apart fall on few sets of the cache, where dlogits^T x reads down a column: that product
- * ran at half its speed. One cache line between rows is enough. */
+/* Rows of logits a multiple of a KiB apart fall on few sets of the cache, where dlogits^T x reads down a column: that
+ * product ran at half its speed. One cache line between rows is enough. */
 enum { ALIASING = 256, LINE = 16 };
 
-static size_t spread(size_t vocab) {
-    return vocab % ALIASING ? vocab : vocab + LINE;
-}
+static size_t spread(size_t vocab) { return vocab % ALIASING ? vocab : vocab + LINE; }
 
 typedef struct {
     const float *table, *dh;
@@ -55,7 +54,9 @@ void pal_embedding_forward(const pal_pass *ps, const float *table, const int32_t
 
 void pal_embedding_backward(const pal_pass *ps, float *dtable, const int32_t *ids, const float *dh) {
     const double t = pal_tick(ps);
-    embedding_job job = { .dtable = dtable, .ids = ids, .dh = dh, .width = (size_t)ps->config->hidden, .tokens = ps->tokens };
+    embedding_job job = {
+        .dtable = dtable, .ids = ids, .dh = dh, .width = (size_t)ps->config->hidden, .tokens = ps->tokens
+    };
     pal_parallel_ranges(ps->cx, job.width, COLUMN_BLOCK, scatter_task, &job);
     pal_tock(ps, PAL_T_BACKWARD + PAL_T_EMBEDDING, t);
 }
@@ -80,21 +81,40 @@ void pal_head_take(pal_head *head, const pal_model_config *c, int wanted, bool l
 }
 
 static pal_dense head_dense(const pal_pass *ps, const pal_layer *outer) {
-    return (pal_dense){ .in = ps->config->hidden, .parts = 1, .out = { ps->config->vocab_rows }, .w = { outer->w[PAL_W_HEAD] }, .dw = { outer->d[PAL_W_HEAD] } };
+    return (pal_dense){ .in = ps->config->hidden,
+                        .parts = 1,
+                        .out = { ps->config->vocab_rows },
+                        .w = { outer->w[PAL_W_HEAD] },
+                        .dw = { outer->d[PAL_W_HEAD] } };
 }
 
 static pal_layernorm_args layernorm_args(const pal_pass *ps, const pal_layer *outer, const pal_head *head, int rows) {
     const size_t E = (size_t)ps->config->hidden;
-    return (pal_layernorm_args){ .rows = (size_t)rows, .width = ps->config->hidden, .eps = (float)ps->config->norm_eps, .w = outer->w[PAL_W_FINAL_NORM],
-                                 .b = outer->w[PAL_W_FINAL_NORM_BIAS], .x = { head->h, E }, .y = { head->x, E }, .dy = { head->dx, E },
-                                 .dx = { head->dh, E }, .dw = outer->d[PAL_W_FINAL_NORM], .db = outer->d[PAL_W_FINAL_NORM_BIAS] };
+    return (pal_layernorm_args){ .rows = (size_t)rows,
+                                 .width = ps->config->hidden,
+                                 .eps = (float)ps->config->norm_eps,
+                                 .w = outer->w[PAL_W_FINAL_NORM],
+                                 .b = outer->w[PAL_W_FINAL_NORM_BIAS],
+                                 .x = { head->h, E },
+                                 .y = { head->x, E },
+                                 .dy = { head->dx, E },
+                                 .dx = { head->dh, E },
+                                 .dw = outer->d[PAL_W_FINAL_NORM],
+                                 .db = outer->d[PAL_W_FINAL_NORM_BIAS] };
 }
 
 static pal_rmsnorm_args rmsnorm_args(const pal_pass *ps, const pal_layer *outer, const pal_head *head, int rows) {
     const size_t E = (size_t)ps->config->hidden;
-    return (pal_rmsnorm_args){ .rows = (size_t)rows, .groups = 1, .width = ps->config->hidden, .eps = (float)ps->config->norm_eps,
-                               .w = outer->w[PAL_W_FINAL_NORM], .x = { head->h, E }, .y = { head->x, E }, .dy = { head->dx, E },
-                               .dx = { head->dh, E }, .dw = outer->d[PAL_W_FINAL_NORM] };
+    return (pal_rmsnorm_args){ .rows = (size_t)rows,
+                               .groups = 1,
+                               .width = ps->config->hidden,
+                               .eps = (float)ps->config->norm_eps,
+                               .w = outer->w[PAL_W_FINAL_NORM],
+                               .x = { head->h, E },
+                               .y = { head->x, E },
+                               .dy = { head->dx, E },
+                               .dx = { head->dh, E },
+                               .dw = outer->d[PAL_W_FINAL_NORM] };
 }
 
 size_t pal_head_scratch_bytes(const pal_model_config *c, int rows) {
@@ -104,7 +124,8 @@ size_t pal_head_scratch_bytes(const pal_model_config *c, int rows) {
 }
 
 /* Rows begin .. begin+rows-1 of the wanted ones: gathered, normed and multiplied into logits. */
-static void piece_forward(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const float *stream, const int *at, int begin, int rows, float *logits, size_t ld) {
+static void piece_forward(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const float *stream,
+                          const int *at, int begin, int rows, float *logits, size_t ld) {
     const size_t E = (size_t)ps->config->hidden;
     double t = pal_tick(ps);
     for (int i = 0; i < rows; i++)
@@ -122,7 +143,8 @@ static void piece_forward(const pal_pass *ps, const pal_layer *outer, const pal_
     pal_tock(ps, PAL_T_HEAD, t);
 }
 
-static void piece_backward(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const int *at, int begin, int rows, float *dstream) {
+static void piece_backward(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const int *at, int begin,
+                           int rows, float *dstream) {
     const size_t E = (size_t)ps->config->hidden;
     const pal_dense dense = head_dense(ps, outer);
     double t = pal_tick(ps);
@@ -140,21 +162,30 @@ static void piece_backward(const pal_pass *ps, const pal_layer *outer, const pal
     pal_tock(ps, PAL_T_BACKWARD + PAL_T_NORM, t);
 }
 
-void pal_head_logits(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const float *stream, const int *at, int n, float *logits) {
+void pal_head_logits(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const float *stream,
+                     const int *at, int n, float *logits) {
     const size_t V = (size_t)ps->config->vocab_rows;
     for (int begin = 0; begin < n; begin += head->rows)
-        piece_forward(ps, outer, head, stream, at, begin, n - begin < head->rows ? n - begin : head->rows, logits + (size_t)begin * V, V);
+        piece_forward(ps, outer, head, stream, at, begin, n - begin < head->rows ? n - begin : head->rows,
+                      logits + (size_t)begin * V, V);
 }
 
-void pal_head_loss(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const float *stream, const int *at, int n,
-                   const int32_t *targets, float scale, pal_loss *loss, unsigned char *correct, float *nll, float *dstream) {
+void pal_head_loss(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const float *stream, const int *at,
+                   int n, const int32_t *targets, float scale, pal_loss *loss, unsigned char *correct, float *nll,
+                   float *dstream) {
     for (int begin = 0; begin < n; begin += head->rows) {
         const int rows = n - begin < head->rows ? n - begin : head->rows;
         piece_forward(ps, outer, head, stream, at, begin, rows, head->logits, head->ld);
         const double t = pal_tick(ps);
         for (int i = 0; i < rows; i++) head->labels[i] = (int)targets[at ? at[begin + i] : begin + i];
-        const pal_cross_entropy_args args = { .rows = (size_t)rows, .vocab = ps->config->vocab_rows, .logits = { head->logits, head->ld }, .labels = head->labels, .scale = scale,
-                                              .nll = head->nll, .argmax = head->argmax, .dlogits = { dstream ? head->logits : NULL, head->ld } };
+        const pal_cross_entropy_args args = { .rows = (size_t)rows,
+                                              .vocab = ps->config->vocab_rows,
+                                              .logits = { head->logits, head->ld },
+                                              .labels = head->labels,
+                                              .scale = scale,
+                                              .nll = head->nll,
+                                              .argmax = head->argmax,
+                                              .dlogits = { dstream ? head->logits : NULL, head->ld } };
         loss->sum += pal_cross_entropy(ps->cx, &args);
         for (int i = 0; i < rows; i++) {
             const bool right = head->argmax[i] == head->labels[i];

@@ -23,14 +23,17 @@ typedef struct pal_head {
 } pal_head;
 
 /* rows_wanted: most rows that one call handles. */
-void pal_head_take(pal_head *head, const pal_model_config *config, int rows_wanted, bool loss, bool training, pal_arena *arena);
+void pal_head_take(pal_head *head, const pal_model_config *config, int rows_wanted, bool loss, bool training,
+                   pal_arena *arena);
 size_t pal_head_scratch_bytes(const pal_model_config *config, int rows);
 
 /* Logits (n, vocab_rows) of stream rows at[0..n-1] (NULL: 0..n-1). */
-void pal_head_logits(const pal_pass *pass, const pal_layer *outer, const pal_head *head, const float *stream, const int *at, int n, float *logits);
-/* Loss of rows at[0..n-1] with targets[at[i]]. With dstream not NULL also gradients: dstream (T, E), zero on entry, gets
- * its rows; weights are added to. correct and nll (either may be NULL) are indexed by row. */
-void pal_head_loss(const pal_pass *pass, const pal_layer *outer, const pal_head *head, const float *stream, const int *at, int n,
-                   const int32_t *targets, float scale, pal_loss *loss, unsigned char *correct, float *nll, float *dstream);
+void pal_head_logits(const pal_pass *pass, const pal_layer *outer, const pal_head *head, const float *stream,
+                     const int *at, int n, float *logits);
+/* Loss of rows at[0..n-1] with targets[at[i]]. With dstream not NULL also gradients: dstream (T, E), zero on entry,
+ * gets its rows; weights are added to. correct and nll (either may be NULL) are indexed by row. */
+void pal_head_loss(const pal_pass *pass, const pal_layer *outer, const pal_head *head, const float *stream,
+                   const int *at, int n, const int32_t *targets, float scale, pal_loss *loss, unsigned char *correct,
+                   float *nll, float *dstream);
 
 #endif

@@ -7,13 +7,38 @@
 
 /* What a tensor is for. Gated DeltaNet's a_proj and b_proj do what Palimpsa-D's dt_proj and bs_proj do. */
 typedef enum pal_weight_id {
-    PAL_W_EMBEDDING, PAL_W_HEAD, PAL_W_FINAL_NORM, PAL_W_FINAL_NORM_BIAS, /* outside the blocks */
-    PAL_W_NORM, PAL_W_MLP_NORM,                                           /* of the residual stream */
-    PAL_W_Q, PAL_W_K, PAL_W_V, PAL_W_GATE, PAL_W_DT, PAL_W_BS, PAL_W_B_RANK, PAL_W_B, PAL_W_OUT, PAL_W_OUT_BIAS,
-    PAL_W_IN, PAL_W_IN_BIAS,                              /* M: z, x, B, C and dt in one */
-    PAL_W_CONV, PAL_W_CONV_K, PAL_W_CONV_V, PAL_W_CONV_BIAS, /* CONV: of q, or of M's x, B, C */
-    PAL_W_A_LOG, PAL_W_DT_BIAS, PAL_W_D, PAL_W_B_SCALE, PAL_W_IP_LOG, PAL_W_LAM, PAL_W_MIXER_NORM,
-    PAL_W_MLP_GATE, PAL_W_MLP_UP, PAL_W_MLP_DOWN,
+    PAL_W_EMBEDDING,
+    PAL_W_HEAD,
+    PAL_W_FINAL_NORM,
+    PAL_W_FINAL_NORM_BIAS, /* outside the blocks */
+    PAL_W_NORM,
+    PAL_W_MLP_NORM, /* of the residual stream */
+    PAL_W_Q,
+    PAL_W_K,
+    PAL_W_V,
+    PAL_W_GATE,
+    PAL_W_DT,
+    PAL_W_BS,
+    PAL_W_B_RANK,
+    PAL_W_B,
+    PAL_W_OUT,
+    PAL_W_OUT_BIAS,
+    PAL_W_IN,
+    PAL_W_IN_BIAS, /* M: z, x, B, C and dt in one */
+    PAL_W_CONV,
+    PAL_W_CONV_K,
+    PAL_W_CONV_V,
+    PAL_W_CONV_BIAS, /* CONV: of q, or of M's x, B, C */
+    PAL_W_A_LOG,
+    PAL_W_DT_BIAS,
+    PAL_W_D,
+    PAL_W_B_SCALE,
+    PAL_W_IP_LOG,
+    PAL_W_LAM,
+    PAL_W_MIXER_NORM,
+    PAL_W_MLP_GATE,
+    PAL_W_MLP_UP,
+    PAL_W_MLP_DOWN,
     PAL_W_COUNT
 } pal_weight_id;
 

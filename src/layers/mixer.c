@@ -21,12 +21,23 @@ void pal_mixer_parameters(const pal_mixer_plan *m, const pal_layer *layer, pal_m
         for (int i = 0; i < m->heads * m->dk; i++) w->lam[i] = pal_softplus(layer->w[PAL_W_LAM][i]);
 }
 
-pal_memory_run pal_mixer_run(const pal_pass *ps, const pal_mixer_plan *m, const pal_mixer_kept *a, const pal_mixer_work *w) {
+pal_memory_run pal_mixer_run(const pal_pass *ps, const pal_mixer_plan *m, const pal_mixer_kept *a,
+                             const pal_mixer_work *w) {
     const size_t heads = (size_t)m->heads, values = (size_t)m->values;
-    pal_memory_run run = { .shape = pal_mixer_shape(m, ps->tokens, ps->sequences, ps->cu_seqlens, ps->context), .state = ps->memory,
-                           .past = ps->past, .saved = ps->training ? a->saved : NULL, .scratch = ps->scratch, .y = { a->y, values } };
-    run.in = (pal_memory_inputs){ .scale = m->scale, .A = w->A, .Ip = w->Ip, .lam = w->lam, .dt = { a->dt, heads }, .g = { a->g, heads },
-                                  .beta = { a->bs, heads }, .b = { w->b, values } };
+    pal_memory_run run = { .shape = pal_mixer_shape(m, ps->tokens, ps->sequences, ps->cu_seqlens, ps->context),
+                           .state = ps->memory,
+                           .past = ps->past,
+                           .saved = ps->training ? a->saved : NULL,
+                           .scratch = ps->scratch,
+                           .y = { a->y, values } };
+    run.in = (pal_memory_inputs){ .scale = m->scale,
+                                  .A = w->A,
+                                  .Ip = w->Ip,
+                                  .lam = w->lam,
+                                  .dt = { a->dt, heads },
+                                  .g = { a->g, heads },
+                                  .beta = { a->bs, heads },
+                                  .b = { w->b, values } };
     if (ps->variance && m->rule->has_variance) run.y_var = (pal_view){ ps->variance, values };
     if (!m->channels) { /* attention reads its projections */
         run.in.q = (pal_const_view){ a->p + m->q, (size_t)m->columns };
@@ -51,35 +62,68 @@ void pal_mixer_remember(const pal_pass *ps, const pal_mixer_plan *m, const pal_m
     else m->rule->step(ps->cx, run);
 }
 
-pal_rmsnorm_args pal_mixer_norm_args(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_kept *a, float *o) {
+pal_rmsnorm_args pal_mixer_norm_args(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer,
+                                     const pal_mixer_kept *a, float *o) {
     const size_t values = (size_t)m->values;
-    return (pal_rmsnorm_args){ .rows = (size_t)ps->tokens, .groups = m->norm_groups, .width = m->values / m->norm_groups, .gate = m->norm,
-                               .shared_weight = m->norm == PAL_GATE_AFTER, .eps = m->eps, .w = layer->w[PAL_W_MIXER_NORM],
-                               .x = { o, values }, .z = { a->p + m->z, (size_t)m->columns }, .y = { o, values } };
+    return (pal_rmsnorm_args){ .rows = (size_t)ps->tokens,
+                               .groups = m->norm_groups,
+                               .width = m->values / m->norm_groups,
+                               .gate = m->norm,
+                               .shared_weight = m->norm == PAL_GATE_AFTER,
+                               .eps = m->eps,
+                               .w = layer->w[PAL_W_MIXER_NORM],
+                               .x = { o, values },
+                               .z = { a->p + m->z, (size_t)m->columns },
+                               .y = { o, values } };
 }
 
-pal_head_gate_args pal_mixer_gate_args(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_kept *a, const pal_mixer_work *w) {
+pal_head_gate_args pal_mixer_gate_args(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer,
+                                       const pal_mixer_kept *a, const pal_mixer_work *w) {
     const size_t values = (size_t)m->values, heads = (size_t)m->heads;
-    return (pal_head_gate_args){ .rows = (size_t)ps->tokens, .heads = m->heads, .width = m->dv, .x = { a->c + m->v, (size_t)m->channels },
-                                 .pre = { a->pre, values }, .s = { m->dt_gates ? a->dt : a->bs, heads }, .c = w->c,
-                                 .D = m->skip ? layer->w[PAL_W_D] : NULL, .v = { w->v, values }, .b = { m->gate_b ? w->b : NULL, values } };
+    return (pal_head_gate_args){ .rows = (size_t)ps->tokens,
+                                 .heads = m->heads,
+                                 .width = m->dv,
+                                 .x = { a->c + m->v, (size_t)m->channels },
+                                 .pre = { a->pre, values },
+                                 .s = { m->dt_gates ? a->dt : a->bs, heads },
+                                 .c = w->c,
+                                 .D = m->skip ? layer->w[PAL_W_D] : NULL,
+                                 .v = { w->v, values },
+                                 .b = { m->gate_b ? w->b : NULL, values } };
 }
 
-pal_l2norm_args pal_mixer_l2_args(const pal_pass *ps, const pal_mixer_plan *m, const pal_mixer_kept *a, const pal_mixer_work *w) {
-    return (pal_l2norm_args){ .rows = (size_t)ps->tokens, .groups = 2 * m->key_heads, .width = m->dk, .kind = m->l2_kind,
-                              .x = { a->c + m->q, (size_t)m->channels }, .y = { w->n, 2 * (size_t)m->keys } };
+pal_l2norm_args pal_mixer_l2_args(const pal_pass *ps, const pal_mixer_plan *m, const pal_mixer_kept *a,
+                                  const pal_mixer_work *w) {
+    return (pal_l2norm_args){ .rows = (size_t)ps->tokens,
+                              .groups = 2 * m->key_heads,
+                              .width = m->dk,
+                              .kind = m->l2_kind,
+                              .x = { a->c + m->q, (size_t)m->channels },
+                              .y = { w->n, 2 * (size_t)m->keys } };
 }
 
-pal_conv_args pal_mixer_conv_args(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_kept *a) {
-    return (pal_conv_args){ .sequences = ps->sequences, .cu_seqlens = ps->cu_seqlens, .channels = m->channels, .taps = m->taps,
-                            .w = layer->w[PAL_W_CONV], .bias = layer->w[PAL_W_CONV_BIAS], .x = { a->p + m->conv_at, (size_t)m->columns },
-                            .y = { a->c, (size_t)m->channels }, .window = ps->window };
+pal_conv_args pal_mixer_conv_args(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer,
+                                  const pal_mixer_kept *a) {
+    return (pal_conv_args){ .sequences = ps->sequences,
+                            .cu_seqlens = ps->cu_seqlens,
+                            .channels = m->channels,
+                            .taps = m->taps,
+                            .w = layer->w[PAL_W_CONV],
+                            .bias = layer->w[PAL_W_CONV_BIAS],
+                            .x = { a->p + m->conv_at, (size_t)m->columns },
+                            .y = { a->c, (size_t)m->channels },
+                            .window = ps->window };
 }
 
-static void time_steps(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_kept *a, const pal_mixer_work *w) {
+static void time_steps(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_kept *a,
+                       const pal_mixer_work *w) {
     const size_t heads = (size_t)m->heads, n = (size_t)ps->tokens * heads;
-    const pal_activation_args softplus = { .rows = (size_t)ps->tokens, .width = m->heads, .kind = PAL_SOFTPLUS, .bias = layer->w[PAL_W_DT_BIAS],
-                                           .x = { a->p + m->dt, (size_t)m->columns }, .y = { a->dt, heads } };
+    const pal_activation_args softplus = { .rows = (size_t)ps->tokens,
+                                           .width = m->heads,
+                                           .kind = PAL_SOFTPLUS,
+                                           .bias = layer->w[PAL_W_DT_BIAS],
+                                           .x = { a->p + m->dt, (size_t)m->columns },
+                                           .y = { a->dt, heads } };
     pal_activate(ps->cx, &softplus);
     const float low = (float)ps->config->dt_low, high = (float)ps->config->dt_high;
     if (low > 0 || isfinite(high))
@@ -90,7 +134,8 @@ static void time_steps(const pal_pass *ps, const pal_mixer_plan *m, const pal_la
 }
 
 /* Everything between the kept activations and the memory that is cheaper to compute twice than to keep. */
-void pal_mixer_prepare(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_kept *a, const pal_mixer_work *w) {
+void pal_mixer_prepare(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_kept *a,
+                       const pal_mixer_work *w) {
     if (m->l2) {
         const pal_l2norm_args l2 = pal_mixer_l2_args(ps, m, a, w);
         pal_l2norm(ps->cx, &l2);
@@ -102,7 +147,8 @@ void pal_mixer_prepare(const pal_pass *ps, const pal_mixer_plan *m, const pal_la
 }
 
 /* w->o = norm and gate of y + D x, the input of the output projection. */
-void pal_mixer_finish(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_kept *a, const pal_mixer_work *w, float *o, bool norm) {
+void pal_mixer_finish(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_kept *a,
+                      const pal_mixer_work *w, float *o, bool norm) {
     const size_t values = (size_t)m->values;
     if (o != a->y) pal_copy_floats(ps->cx, o, a->y, (size_t)ps->tokens * values);
     if (m->skip) {
@@ -115,7 +161,8 @@ void pal_mixer_finish(const pal_pass *ps, const pal_mixer_plan *m, const pal_lay
     pal_rmsnorm(ps->cx, &args);
 }
 
-void pal_mixer_forward(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_kept *a, pal_mixer_work *w, const float *x, float *h) {
+void pal_mixer_forward(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_kept *a,
+                       pal_mixer_work *w, const float *x, float *h) {
     const size_t columns = (size_t)m->columns, hidden = (size_t)m->hidden;
     double t = pal_tick(ps);
     pal_dense_forward(ps->cx, &m->in, ps->tokens, x, hidden, PAL_OVERWRITE, a->p, columns);
@@ -127,11 +174,16 @@ void pal_mixer_forward(const pal_pass *ps, const pal_mixer_plan *m, const pal_la
     pal_mixer_parameters(m, layer, w);
     if (m->dt >= 0) time_steps(ps, m, layer, a, w);
     if (m->bs >= 0) {
-        const pal_activation_args sigmoid = { .rows = (size_t)ps->tokens, .width = m->heads, .kind = PAL_SIGMOID,
-                                              .x = { a->p + m->bs, columns }, .y = { a->bs, (size_t)m->heads } };
+        const pal_activation_args sigmoid = { .rows = (size_t)ps->tokens,
+                                              .width = m->heads,
+                                              .kind = PAL_SIGMOID,
+                                              .x = { a->p + m->bs, columns },
+                                              .y = { a->bs, (size_t)m->heads } };
         pal_activate(ps->cx, &sigmoid);
     }
-    if (m->gate_b) pal_dense_forward(ps->cx, &m->b, ps->tokens, a->p + m->rank_at, columns, PAL_OVERWRITE, a->pre, (size_t)m->values);
+    if (m->gate_b)
+        pal_dense_forward(ps->cx, &m->b, ps->tokens, a->p + m->rank_at, columns, PAL_OVERWRITE, a->pre,
+                          (size_t)m->values);
     pal_mixer_prepare(ps, m, layer, a, w);
     t = pal_tock(ps, PAL_T_GATES, t);
     const pal_memory_run run = pal_mixer_run(ps, m, a, w);

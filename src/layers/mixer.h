@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The mixers. Palimpsa-D, Gated DeltaNet and Palimpsa-M are one program with different columns: project, convolve,
- * (normalise keys,) gate, remember, skip, norm and gate the output, project back. A pal_mixer_plan says which columns and
- * which gates; the memory rule is whatever the configuration names. Attention has no convolution and no gates. */
+ * (normalise keys,) gate, remember, skip, norm and gate the output, project back. A pal_mixer_plan says which columns
+ * and which gates; the memory rule is whatever the configuration names. Attention has no convolution and no gates. */
 #ifndef PAL_LAYERS_MIXER_H
 #define PAL_LAYERS_MIXER_H
 
@@ -15,7 +15,7 @@
 typedef struct pal_mixer_plan {
     const pal_memory_rule *rule;
     int hidden, heads, key_heads, dk, dv, rank, taps;
-    int keys, values;   /* channels of k and of v; attention's q has heads*dk */
+    int keys, values; /* channels of k and of v; attention's q has heads*dk */
     float scale, eps;
     /* Columns of the joined projection p; -1: none. */
     int columns, conv_at, z, dt, bs, rank_at;
@@ -24,9 +24,9 @@ typedef struct pal_mixer_plan {
     pal_dense in, out, b;
     bool l2;
     pal_l2_kind l2_kind;
-    bool gate_v;          /* the memory gets v* = s v */
-    bool gate_b;          /* and b = sig(pre) softplus(b_scale) s */
-    bool dt_gates;        /* s is dt (M), else bs (D) */
+    bool gate_v;   /* the memory gets v* = s v */
+    bool gate_b;   /* and b = sig(pre) softplus(b_scale) s */
+    bool dt_gates; /* s is dt (M), else bs (D) */
     bool uses_dt, uses_g, uses_beta, skip;
     pal_norm_gate norm;
     int norm_groups;
@@ -36,47 +36,55 @@ void pal_mixer_plan_make(pal_mixer_plan *plan, const pal_model_config *config, c
 
 /* Kept from forward to backward, one set a layer (or one for all, when layers are recomputed or nothing is kept). */
 typedef struct pal_mixer_kept {
-    float *p;             /* (T, columns) */
-    float *c;             /* (T, channels) after convolution and SiLU */
-    float *dt, *g, *bs;   /* (T, H) */
-    float *pre;           /* (T, values) of the importance gate */
-    float *y;             /* (T, values) */
-    float *saved;         /* of the memory rule */
+    float *p;           /* (T, columns) */
+    float *c;           /* (T, channels) after convolution and SiLU */
+    float *dt, *g, *bs; /* (T, H) */
+    float *pre;         /* (T, values) of the importance gate */
+    float *y;           /* (T, values) */
+    float *saved;       /* of the memory rule */
 } pal_mixer_kept;
 
 /* Used by one layer after another. */
 typedef struct pal_mixer_work {
-    float *n;                     /* (T, 2 keys) normalised q and k */
-    float *v, *b, *o;             /* (T, values) gated value and gate; output */
-    float *A, *Ip, *c, *lam;      /* (H) (H) (H) (H dk) from A_log, Ip_log, b_scale, lam_raw */
-    float *dA, *dIp, *dc, *dlam;  /* backward from here on */
-    float *zeros, *ones;          /* rows of (values) and (H) */
-    float *d_o, *dv, *db;         /* (T, values) */
-    float *dn;                    /* (T, 2 keys) */
-    float *dconv;                 /* (T, channels) */
-    float *ddt, *dg, *dbs;        /* (T, H) */
-    float *dp;                    /* (T, columns) */
+    float *n;                    /* (T, 2 keys) normalised q and k */
+    float *v, *b, *o;            /* (T, values) gated value and gate; output */
+    float *A, *Ip, *c, *lam;     /* (H) (H) (H) (H dk) from A_log, Ip_log, b_scale, lam_raw */
+    float *dA, *dIp, *dc, *dlam; /* backward from here on */
+    float *zeros, *ones;         /* rows of (values) and (H) */
+    float *d_o, *dv, *db;        /* (T, values) */
+    float *dn;                   /* (T, 2 keys) */
+    float *dconv;                /* (T, channels) */
+    float *ddt, *dg, *dbs;       /* (T, H) */
+    float *dp;                   /* (T, columns) */
 } pal_mixer_work;
 
-void pal_mixer_keep(pal_mixer_kept *kept, const pal_mixer_plan *plan, int tokens, int sequences, bool training, pal_arena *arena);
+void pal_mixer_keep(pal_mixer_kept *kept, const pal_mixer_plan *plan, int tokens, int sequences, bool training,
+                    pal_arena *arena);
 void pal_mixer_take(pal_mixer_work *work, const pal_mixer_plan *plan, int tokens, bool training, pal_arena *arena);
 /* Of the largest kernel, for up to this many tokens and sequences. */
-size_t pal_mixer_scratch_bytes(const pal_mixer_plan *plan, const pal_context *cx, int tokens, int sequences, bool training, const int *worst_cu_seqlens);
+size_t pal_mixer_scratch_bytes(const pal_mixer_plan *plan, const pal_context *cx, int tokens, int sequences,
+                               bool training, const int *worst_cu_seqlens);
 size_t pal_mixer_window_floats(const pal_mixer_plan *plan);
-pal_memory_shape pal_mixer_shape(const pal_mixer_plan *plan, int tokens, int sequences, const int *cu_seqlens, int context);
+pal_memory_shape pal_mixer_shape(const pal_mixer_plan *plan, int tokens, int sequences, const int *cu_seqlens,
+                                 int context);
 /* Memory parameters for state import, export and reset: fills work->A, Ip, lam. */
 void pal_mixer_parameters(const pal_mixer_plan *plan, const pal_layer *layer, pal_mixer_work *work);
 
 /* h += mixer(x); x (T, E) is the normed input. h NULL: only what backward reads. */
-void pal_mixer_forward(const pal_pass *pass, const pal_mixer_plan *plan, const pal_layer *layer, pal_mixer_kept *kept, pal_mixer_work *work, const float *x, float *h);
+void pal_mixer_forward(const pal_pass *pass, const pal_mixer_plan *plan, const pal_layer *layer, pal_mixer_kept *kept,
+                       pal_mixer_work *work, const float *x, float *h);
 /* dx from dh, the gradient of the mixer's output. dx is overwritten, weights are added to. */
-void pal_mixer_backward(const pal_pass *pass, const pal_mixer_plan *plan, const pal_layer *layer, pal_mixer_kept *kept, pal_mixer_work *work, const float *x, const float *dh, float *dx);
+void pal_mixer_backward(const pal_pass *pass, const pal_mixer_plan *plan, const pal_layer *layer, pal_mixer_kept *kept,
+                        pal_mixer_work *work, const float *x, const float *dh, float *dx);
 
-void pal_attention_forward(const pal_pass *pass, const pal_mixer_plan *plan, pal_mixer_kept *kept, const float *x, float *h);
-void pal_attention_backward(const pal_pass *pass, const pal_mixer_plan *plan, pal_mixer_kept *kept, pal_mixer_work *work, const float *x, const float *dh, float *dx);
+void pal_attention_forward(const pal_pass *pass, const pal_mixer_plan *plan, pal_mixer_kept *kept, const float *x,
+                           float *h);
+void pal_attention_backward(const pal_pass *pass, const pal_mixer_plan *plan, pal_mixer_kept *kept,
+                            pal_mixer_work *work, const float *x, const float *dh, float *dx);
 
 /* Shared by the two: the memory run of this pass with its inputs. */
-pal_memory_run pal_mixer_run(const pal_pass *pass, const pal_mixer_plan *plan, const pal_mixer_kept *kept, const pal_mixer_work *work);
+pal_memory_run pal_mixer_run(const pal_pass *pass, const pal_mixer_plan *plan, const pal_mixer_kept *kept,
+                             const pal_mixer_work *work);
 void pal_mixer_remember(const pal_pass *pass, const pal_mixer_plan *plan, const pal_memory_run *run);
 
 #endif

@@ -11,15 +11,18 @@
 static void parameters_backward(const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_work *w) {
     for (int h = 0; h < m->heads; h++) {
         if (layer->d[PAL_W_A_LOG]) layer->d[PAL_W_A_LOG][h] += w->dA[h] * w->A[h];
-        if (m->gate_b && layer->d[PAL_W_B_SCALE]) layer->d[PAL_W_B_SCALE][h] += w->dc[h] * pal_sigmoid(layer->w[PAL_W_B_SCALE][h]);
+        if (m->gate_b && layer->d[PAL_W_B_SCALE])
+            layer->d[PAL_W_B_SCALE][h] += w->dc[h] * pal_sigmoid(layer->w[PAL_W_B_SCALE][h]);
         if (m->rule->inputs & PAL_INPUT_IP && layer->d[PAL_W_IP_LOG]) layer->d[PAL_W_IP_LOG][h] += w->dIp[h] * w->Ip[h];
     }
     if (m->rule->inputs & PAL_INPUT_LAM)
-        for (int i = 0; i < m->heads * m->dk; i++) layer->d[PAL_W_LAM][i] += w->dlam[i] * pal_sigmoid(layer->w[PAL_W_LAM][i]);
+        for (int i = 0; i < m->heads * m->dk; i++)
+            layer->d[PAL_W_LAM][i] += w->dlam[i] * pal_sigmoid(layer->w[PAL_W_LAM][i]);
 }
 
 /* ddt = -A dg and dA -= sum dt dg, for rules that are given the logarithm of the decay. */
-static void decay_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_mixer_kept *a, const pal_mixer_work *w) {
+static void decay_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_mixer_kept *a,
+                           const pal_mixer_work *w) {
     const size_t heads = (size_t)m->heads;
     for (size_t h = 0; h < heads; h++) {
         double sum = 0;
@@ -32,19 +35,27 @@ static void decay_backward(const pal_pass *ps, const pal_mixer_plan *m, const pa
     }
 }
 
-static void time_steps_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_kept *a, const pal_mixer_work *w) {
+static void time_steps_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer,
+                                const pal_mixer_kept *a, const pal_mixer_work *w) {
     const size_t heads = (size_t)m->heads, n = (size_t)ps->tokens * heads;
     const float low = (float)ps->config->dt_low, high = (float)ps->config->dt_high;
     if (low > 0 || isfinite(high))
         for (size_t i = 0; i < n; i++)
             if (a->dt[i] <= low || a->dt[i] >= high) w->ddt[i] = 0;
-    const pal_activation_args softplus = { .rows = (size_t)ps->tokens, .width = m->heads, .kind = PAL_SOFTPLUS, .bias = layer->w[PAL_W_DT_BIAS],
-                                           .x = { a->p + m->dt, (size_t)m->columns }, .y = { a->dt, heads }, .dy = { w->ddt, heads },
-                                           .dx = { w->dp + m->dt, (size_t)m->columns }, .dbias = layer->d[PAL_W_DT_BIAS] };
+    const pal_activation_args softplus = { .rows = (size_t)ps->tokens,
+                                           .width = m->heads,
+                                           .kind = PAL_SOFTPLUS,
+                                           .bias = layer->w[PAL_W_DT_BIAS],
+                                           .x = { a->p + m->dt, (size_t)m->columns },
+                                           .y = { a->dt, heads },
+                                           .dy = { w->ddt, heads },
+                                           .dx = { w->dp + m->dt, (size_t)m->columns },
+                                           .dbias = layer->d[PAL_W_DT_BIAS] };
     pal_activate_backward(ps->cx, &softplus, ps->scratch);
 }
 
-static void memory_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_mixer_kept *a, const pal_mixer_work *w) {
+static void memory_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_mixer_kept *a,
+                            const pal_mixer_work *w) {
     const size_t heads = (size_t)m->heads, values = (size_t)m->values, channels = (size_t)m->channels;
     pal_memory_run run = pal_mixer_run(ps, m, a, w);
     assert(m->rule->scratch_bytes(ps->cx, &run.shape, PAL_BACKWARD) <= ps->scratch_bytes);
@@ -72,7 +83,8 @@ static void memory_backward(const pal_pass *ps, const pal_mixer_plan *m, const p
 }
 
 /* Gates and skip: dconv of v, dpre (on db), and ds into ddt (M) or dbs (D). */
-static void gates_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_kept *a, const pal_mixer_work *w) {
+static void gates_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_kept *a,
+                           const pal_mixer_work *w) {
     const size_t heads = (size_t)m->heads, values = (size_t)m->values, channels = (size_t)m->channels;
     if (!m->gate_v && !m->gate_b && !m->skip) return;
     pal_head_gate_args gate = pal_mixer_gate_args(ps, m, layer, a, w);
@@ -100,11 +112,14 @@ static void clear(float *x, int n, float value) {
     for (int i = 0; i < n; i++) x[i] = value;
 }
 
-void pal_mixer_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_kept *a, pal_mixer_work *w, const float *x, const float *dh, float *dx) {
-    const size_t columns = (size_t)m->columns, hidden = (size_t)m->hidden, values = (size_t)m->values, heads = (size_t)m->heads;
+void pal_mixer_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_kept *a,
+                        pal_mixer_work *w, const float *x, const float *dh, float *dx) {
+    const size_t columns = (size_t)m->columns, hidden = (size_t)m->hidden, values = (size_t)m->values,
+                 heads = (size_t)m->heads;
     double t = pal_tick(ps);
     pal_mixer_parameters(m, layer, w);
-    clear(w->dA, m->heads, 0), clear(w->dIp, m->heads, 0), clear(w->dc, m->heads, 0), clear(w->dlam, m->heads * m->dk, 0);
+    clear(w->dA, m->heads, 0), clear(w->dIp, m->heads, 0), clear(w->dc, m->heads, 0),
+        clear(w->dlam, m->heads * m->dk, 0);
     clear(w->zeros, m->values, 0), clear(w->ones, m->heads, 1);
     pal_mixer_finish(ps, m, layer, a, w, w->o, false);
     pal_rmsnorm_args norm = pal_mixer_norm_args(ps, m, layer, a, w->o);
@@ -112,7 +127,8 @@ void pal_mixer_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_l
     pal_rmsnorm(ps->cx, &norm);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_GATES, t);
     pal_dense_backward(ps->cx, &m->out, ps->tokens, w->dv, values, dh, hidden, w->d_o, values);
-    if (layer->d[PAL_W_OUT_BIAS]) pal_bias_backward(ps->cx, layer->d[PAL_W_OUT_BIAS], dh, hidden, ps->tokens, m->hidden);
+    if (layer->d[PAL_W_OUT_BIAS])
+        pal_bias_backward(ps->cx, layer->d[PAL_W_OUT_BIAS], dh, hidden, ps->tokens, m->hidden);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_OUT, t);
 
     norm.dy = (pal_const_view){ w->d_o, values };
@@ -127,11 +143,17 @@ void pal_mixer_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_l
 
     if (m->uses_g) decay_backward(ps, m, a, w);
     gates_backward(ps, m, layer, a, w);
-    if (m->gate_b) pal_dense_backward(ps->cx, &m->b, ps->tokens, a->p + m->rank_at, columns, w->db, values, w->dp + m->rank_at, columns);
+    if (m->gate_b)
+        pal_dense_backward(ps->cx, &m->b, ps->tokens, a->p + m->rank_at, columns, w->db, values, w->dp + m->rank_at,
+                           columns);
     if (m->dt >= 0) time_steps_backward(ps, m, layer, a, w);
     if (m->bs >= 0) {
-        const pal_activation_args sigmoid = { .rows = (size_t)ps->tokens, .width = m->heads, .kind = PAL_SIGMOID, .y = { a->bs, heads },
-                                              .dy = { w->dbs, heads }, .dx = { w->dp + m->bs, columns } };
+        const pal_activation_args sigmoid = { .rows = (size_t)ps->tokens,
+                                              .width = m->heads,
+                                              .kind = PAL_SIGMOID,
+                                              .y = { a->bs, heads },
+                                              .dy = { w->dbs, heads },
+                                              .dx = { w->dp + m->bs, columns } };
         pal_activate_backward(ps->cx, &sigmoid, ps->scratch);
     }
     if (m->l2) {
@@ -151,6 +173,7 @@ void pal_mixer_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_l
     pal_conv_silu_backward(ps->cx, &conv, ps->scratch);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_CONV, t);
     pal_dense_backward(ps->cx, &m->in, ps->tokens, x, hidden, w->dp, columns, dx, hidden);
-    if (layer->d[PAL_W_IN_BIAS]) pal_bias_backward(ps->cx, layer->d[PAL_W_IN_BIAS], w->dp, columns, ps->tokens, m->in.out[0]);
+    if (layer->d[PAL_W_IN_BIAS])
+        pal_bias_backward(ps->cx, layer->d[PAL_W_IN_BIAS], w->dp, columns, ps->tokens, m->in.out[0]);
     pal_tock(ps, PAL_T_BACKWARD + PAL_T_PROJECT, t);
 }

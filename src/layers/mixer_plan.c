@@ -74,8 +74,15 @@ static void plan_m(pal_mixer_plan *m, const pal_model_config *c, const pal_layer
 
 void pal_mixer_plan_make(pal_mixer_plan *m, const pal_model_config *c, const pal_layer *layer) {
     const unsigned inputs = layer->rule->inputs;
-    *m = (pal_mixer_plan){ .rule = layer->rule, .hidden = c->hidden, .heads = c->heads, .key_heads = c->key_heads, .dk = c->dk, .dv = c->dv,
-                           .rank = c->rank, .taps = c->conv, .eps = (float)c->norm_eps };
+    *m = (pal_mixer_plan){ .rule = layer->rule,
+                           .hidden = c->hidden,
+                           .heads = c->heads,
+                           .key_heads = c->key_heads,
+                           .dk = c->dk,
+                           .dv = c->dv,
+                           .rank = c->rank,
+                           .taps = c->conv,
+                           .eps = (float)c->norm_eps };
     m->keys = c->key_heads * c->dk;
     m->values = c->heads * c->dv;
     m->in.in = c->hidden;
@@ -91,16 +98,28 @@ void pal_mixer_plan_make(pal_mixer_plan *m, const pal_model_config *c, const pal
     if (m->gate_b) m->b = single(layer, PAL_W_B, m->rank, m->values);
 }
 
-pal_memory_shape pal_mixer_shape(const pal_mixer_plan *m, int tokens, int sequences, const int *cu_seqlens, int context) {
-    return (pal_memory_shape){ .sequences = sequences, .tokens = tokens, .cu_seqlens = cu_seqlens, .heads = m->heads,
-                               .key_heads = m->key_heads, .dk = m->dk, .dv = m->dv, .context = context };
+pal_memory_shape pal_mixer_shape(const pal_mixer_plan *m, int tokens, int sequences, const int *cu_seqlens,
+                                 int context) {
+    return (pal_memory_shape){ .sequences = sequences,
+                               .tokens = tokens,
+                               .cu_seqlens = cu_seqlens,
+                               .heads = m->heads,
+                               .key_heads = m->key_heads,
+                               .dk = m->dk,
+                               .dv = m->dv,
+                               .context = context };
 }
 
-size_t pal_mixer_window_floats(const pal_mixer_plan *m) { return m->taps > 1 ? (size_t)(m->taps - 1) * (size_t)m->channels : 0; }
+size_t pal_mixer_window_floats(const pal_mixer_plan *m) {
+    return m->taps > 1 ? (size_t)(m->taps - 1) * (size_t)m->channels : 0;
+}
 
-static float *take(pal_arena *arena, size_t rows, int width) { return pal_take(arena, rows * (size_t)width, sizeof(float)); }
+static float *take(pal_arena *arena, size_t rows, int width) {
+    return pal_take(arena, rows * (size_t)width, sizeof(float));
+}
 
-void pal_mixer_keep(pal_mixer_kept *kept, const pal_mixer_plan *m, int tokens, int sequences, bool training, pal_arena *arena) {
+void pal_mixer_keep(pal_mixer_kept *kept, const pal_mixer_plan *m, int tokens, int sequences, bool training,
+                    pal_arena *arena) {
     const size_t T = (size_t)tokens;
     *kept = (pal_mixer_kept){ 0 };
     kept->p = take(arena, T, m->columns);
@@ -151,7 +170,8 @@ static void grow(size_t *most, size_t bytes) {
     if (bytes > *most) *most = bytes;
 }
 
-size_t pal_mixer_scratch_bytes(const pal_mixer_plan *m, const pal_context *cx, int tokens, int sequences, bool training, const int *cu_seqlens) {
+size_t pal_mixer_scratch_bytes(const pal_mixer_plan *m, const pal_context *cx, int tokens, int sequences, bool training,
+                               const int *cu_seqlens) {
     size_t most = 0;
     const pal_memory_shape shape = pal_mixer_shape(m, tokens, sequences, cu_seqlens, tokens);
     grow(&most, m->rule->scratch_bytes(cx, &shape, PAL_FORWARD));
@@ -163,11 +183,16 @@ size_t pal_mixer_scratch_bytes(const pal_mixer_plan *m, const pal_context *cx, i
     grow(&most, m->rule->scratch_bytes(cx, &shape, PAL_BACKWARD));
     if (!m->channels) return most;
     const size_t T = (size_t)tokens;
-    const pal_rmsnorm_args norm = { .rows = T, .groups = m->norm_groups, .width = m->values / m->norm_groups, .gate = m->norm,
+    const pal_rmsnorm_args norm = { .rows = T,
+                                    .groups = m->norm_groups,
+                                    .width = m->values / m->norm_groups,
+                                    .gate = m->norm,
                                     .shared_weight = m->norm == PAL_GATE_AFTER };
     const pal_head_gate_args gate = { .rows = T, .heads = m->heads, .width = m->dv };
     const pal_activation_args softplus = { .rows = T, .width = m->heads };
-    const pal_conv_args conv = { .sequences = sequences, .cu_seqlens = cu_seqlens, .channels = m->channels, .taps = m->taps };
+    const pal_conv_args conv = {
+        .sequences = sequences, .cu_seqlens = cu_seqlens, .channels = m->channels, .taps = m->taps
+    };
     grow(&most, pal_rmsnorm_scratch_floats(&norm) * sizeof(float));
     grow(&most, pal_head_gate_scratch_floats(&gate) * sizeof(float));
     grow(&most, pal_activate_scratch_floats(&softplus) * sizeof(float));

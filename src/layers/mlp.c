@@ -13,23 +13,36 @@ void pal_mlp_take(pal_mlp_work *work, int width, int tokens, bool training, pal_
 }
 
 static pal_dense enter(const pal_pass *ps, const pal_layer *layer) {
-    return (pal_dense){ .in = ps->config->hidden, .parts = 2, .out = { ps->config->mlp, ps->config->mlp },
-                        .w = { layer->w[PAL_W_MLP_GATE], layer->w[PAL_W_MLP_UP] }, .dw = { layer->d[PAL_W_MLP_GATE], layer->d[PAL_W_MLP_UP] } };
+    return (pal_dense){ .in = ps->config->hidden,
+                        .parts = 2,
+                        .out = { ps->config->mlp, ps->config->mlp },
+                        .w = { layer->w[PAL_W_MLP_GATE], layer->w[PAL_W_MLP_UP] },
+                        .dw = { layer->d[PAL_W_MLP_GATE], layer->d[PAL_W_MLP_UP] } };
 }
 
 static pal_dense leave(const pal_pass *ps, const pal_layer *layer) {
-    return (pal_dense){ .in = ps->config->mlp, .parts = 1, .out = { ps->config->hidden }, .w = { layer->w[PAL_W_MLP_DOWN] },
+    return (pal_dense){ .in = ps->config->mlp,
+                        .parts = 1,
+                        .out = { ps->config->hidden },
+                        .w = { layer->w[PAL_W_MLP_DOWN] },
                         .dw = { layer->d[PAL_W_MLP_DOWN] } };
 }
 
 static pal_swiglu_args swiglu_args(const pal_pass *ps, const pal_mlp_kept *kept, const pal_mlp_work *work) {
     const size_t width = (size_t)ps->config->mlp;
     const pal_view gate = { kept->both, 2 * width }, up = { kept->both + width, 2 * width };
-    return (pal_swiglu_args){ .rows = (size_t)ps->tokens, .width = ps->config->mlp, .gate = pal_reading(gate), .up = pal_reading(up),
-                              .y = { work->act, width }, .dy = { work->dact, width }, .dgate = gate, .dup = up };
+    return (pal_swiglu_args){ .rows = (size_t)ps->tokens,
+                              .width = ps->config->mlp,
+                              .gate = pal_reading(gate),
+                              .up = pal_reading(up),
+                              .y = { work->act, width },
+                              .dy = { work->dact, width },
+                              .dgate = gate,
+                              .dup = up };
 }
 
-void pal_mlp_forward(const pal_pass *ps, const pal_layer *layer, pal_mlp_kept *kept, pal_mlp_work *work, const float *x, float *h) {
+void pal_mlp_forward(const pal_pass *ps, const pal_layer *layer, pal_mlp_kept *kept, pal_mlp_work *work, const float *x,
+                     float *h) {
     const size_t width = (size_t)ps->config->mlp, hidden = (size_t)ps->config->hidden;
     const pal_dense in = enter(ps, layer), out = leave(ps, layer);
     double t = pal_tick(ps);
@@ -43,7 +56,8 @@ void pal_mlp_forward(const pal_pass *ps, const pal_layer *layer, pal_mlp_kept *k
     pal_tock(ps, PAL_T_MLP, t);
 }
 
-void pal_mlp_backward(const pal_pass *ps, const pal_layer *layer, pal_mlp_kept *kept, pal_mlp_work *work, const float *x, const float *dh, float *dx) {
+void pal_mlp_backward(const pal_pass *ps, const pal_layer *layer, pal_mlp_kept *kept, pal_mlp_work *work,
+                      const float *x, const float *dh, float *dx) {
     const size_t width = (size_t)ps->config->mlp, hidden = (size_t)ps->config->hidden;
     const pal_dense in = enter(ps, layer), out = leave(ps, layer);
     double t = pal_tick(ps);

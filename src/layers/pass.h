@@ -9,7 +9,17 @@
 #include "palimpsa/model.h"
 
 typedef enum pal_timed_op {
-    PAL_T_EMBEDDING, PAL_T_NORM, PAL_T_PROJECT, PAL_T_CONV, PAL_T_GATES, PAL_T_MEMORY, PAL_T_OUT, PAL_T_MLP, PAL_T_SWIGLU, PAL_T_HEAD, PAL_T_LOSS,
+    PAL_T_EMBEDDING,
+    PAL_T_NORM,
+    PAL_T_PROJECT,
+    PAL_T_CONV,
+    PAL_T_GATES,
+    PAL_T_MEMORY,
+    PAL_T_OUT,
+    PAL_T_MLP,
+    PAL_T_SWIGLU,
+    PAL_T_HEAD,
+    PAL_T_LOSS,
     PAL_T_BACKWARD, /* the same again for backward, in the same order */
     PAL_T_COUNT = 2 * PAL_T_BACKWARD
 } pal_timed_op;
@@ -29,16 +39,16 @@ typedef struct pal_pass {
     const pal_context *cx;
     const pal_model_config *config;
     int tokens, sequences;
-    const int *cu_seqlens;     /* NULL: one token a sequence */
-    bool training;             /* backward follows, or is going on */
-    float *const *memory;      /* N memories of this layer; NULL: sequences start afresh */
-    float *const *window;      /* N convolution windows of this layer; NULL likewise */
+    const int *cu_seqlens;      /* NULL: one token a sequence */
+    bool training;              /* backward follows, or is going on */
+    float *const *memory;       /* N memories of this layer; NULL: sequences start afresh */
+    float *const *window;       /* N convolution windows of this layer; NULL likewise */
     const float *const *before; /* backward: those windows as forward found them; NULL, or one that is NULL: zeros */
-    const int *past;           /* (N) tokens seen before; NULL: none */
-    int context;               /* tokens that an attention memory can hold */
-    float *variance;           /* (T, values) where rules that have one leave their output variance; NULL: not wanted */
-    const float *rotary;       /* table of positions */
-    void *scratch;             /* for one kernel at a time */
+    const int *past;            /* (N) tokens seen before; NULL: none */
+    int context;                /* tokens that an attention memory can hold */
+    float *variance;     /* (T, values) where rules that have one leave their output variance; NULL: not wanted */
+    const float *rotary; /* table of positions */
+    void *scratch;       /* for one kernel at a time */
     size_t scratch_bytes;
     pal_timers *timers;
 } pal_pass;

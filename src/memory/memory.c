@@ -10,7 +10,7 @@ static const pal_memory_rule *const rules[] = {
 #define X(name) &pal_rule_##name,
     PAL_MEMORY_RULES(X)
 #undef X
-    NULL
+        NULL
 };
 
 enum { MAX_WIDTH = 1 << 16, MAX_HEADS = 1 << 16 };
@@ -29,8 +29,12 @@ const char *pal_memory_name(const pal_memory_rule *rule) { return rule->name; }
 const char *pal_memory_summary(const pal_memory_rule *rule) { return rule->summary; }
 unsigned pal_memory_inputs_of(const pal_memory_rule *rule) { return rule->inputs; }
 
-size_t pal_memory_state_floats(const pal_memory_rule *rule, const pal_memory_shape *shape) { return rule->state_floats(shape); }
-size_t pal_memory_saved_floats(const pal_memory_rule *rule, const pal_memory_shape *shape) { return rule->saved_floats(shape); }
+size_t pal_memory_state_floats(const pal_memory_rule *rule, const pal_memory_shape *shape) {
+    return rule->state_floats(shape);
+}
+size_t pal_memory_saved_floats(const pal_memory_rule *rule, const pal_memory_shape *shape) {
+    return rule->saved_floats(shape);
+}
 size_t pal_memory_scratch_bytes(const pal_memory_rule *rule, const pal_context *cx, const pal_memory_shape *shape,
                                 pal_memory_pass pass) {
     return rule->scratch_bytes(cx, shape, pass);
@@ -43,7 +47,8 @@ size_t pal_memory_part_floats(const pal_memory_rule *rule, const pal_memory_shap
     return pal_memory_part_name(rule, part) ? rule->part_floats(shape, part) : 0;
 }
 
-void pal_memory_reset(const pal_memory_rule *rule, const pal_memory_shape *shape, const pal_memory_inputs *in, float *state) {
+void pal_memory_reset(const pal_memory_rule *rule, const pal_memory_shape *shape, const pal_memory_inputs *in,
+                      float *state) {
     rule->reset(shape, in, state);
 }
 void pal_memory_import(const pal_memory_rule *rule, const pal_memory_shape *shape, const pal_memory_inputs *in,
@@ -82,7 +87,9 @@ static const struct {
     { PAL_INPUT_LAM, "lam", offsetof(pal_memory_inputs, lam), true },
 };
 
-static bool is_attention(const pal_memory_rule *rule) { return rule->inputs == (PAL_INPUT_Q | PAL_INPUT_K | PAL_INPUT_V); }
+static bool is_attention(const pal_memory_rule *rule) {
+    return rule->inputs == (PAL_INPUT_Q | PAL_INPUT_K | PAL_INPUT_V);
+}
 
 int pal_memory_channels(const pal_memory_rule *rule, const pal_memory_shape *s, unsigned input) {
     const bool attention = is_attention(rule);
@@ -95,44 +102,57 @@ int pal_memory_channels(const pal_memory_rule *rule, const pal_memory_shape *s, 
     }
 }
 
-static pal_status check_shape(const pal_memory_rule *rule, const pal_memory_shape *s, pal_memory_pass pass, pal_error *err) {
+static pal_status check_shape(const pal_memory_rule *rule, const pal_memory_shape *s, pal_memory_pass pass,
+                              pal_error *err) {
     if (s->sequences < 1 || s->tokens < 1 || s->heads < 1 || s->key_heads < 1 || s->dk < 1 || s->dv < 1)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: every size must be at least 1; found sequences %d, tokens %d, heads %d, key heads %d, dk %d, dv %d",
-                        rule->name, s->sequences, s->tokens, s->heads, s->key_heads, s->dk, s->dv);
-    if (s->dk > MAX_WIDTH || s->dv > MAX_WIDTH || s->heads > MAX_HEADS || (int64_t)s->heads * (s->dk > s->dv ? s->dk : s->dv) > INT32_MAX)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: heads %d, dk %d, dv %d are more than this library addresses", rule->name, s->heads, s->dk, s->dv);
+        return pal_fail(
+            err, PAL_E_ARGUMENT,
+            "%s: every size must be at least 1; found sequences %d, tokens %d, heads %d, key heads %d, dk %d, dv %d",
+            rule->name, s->sequences, s->tokens, s->heads, s->key_heads, s->dk, s->dv);
+    if (s->dk > MAX_WIDTH || s->dv > MAX_WIDTH || s->heads > MAX_HEADS ||
+        (int64_t)s->heads * (s->dk > s->dv ? s->dk : s->dv) > INT32_MAX)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: heads %d, dk %d, dv %d are more than this library addresses",
+                        rule->name, s->heads, s->dk, s->dv);
     if (s->heads % s->key_heads)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: %d key heads do not divide %d heads", rule->name, s->key_heads, s->heads);
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: %d key heads do not divide %d heads", rule->name, s->key_heads,
+                        s->heads);
     if (pass == PAL_STEP) {
         if (s->tokens != s->sequences)
-            return pal_fail(err, PAL_E_ARGUMENT, "%s: a step takes one token a sequence; found %d tokens for %d sequences", rule->name, s->tokens, s->sequences);
+            return pal_fail(err, PAL_E_ARGUMENT,
+                            "%s: a step takes one token a sequence; found %d tokens for %d sequences", rule->name,
+                            s->tokens, s->sequences);
         return PAL_OK;
     }
     if (!s->cu_seqlens) return pal_fail(err, PAL_E_ARGUMENT, "%s: cu_seqlens is NULL", rule->name);
-    if (s->cu_seqlens[0] != 0) return pal_fail(err, PAL_E_ARGUMENT, "%s: cu_seqlens[0] is %d, expected 0", rule->name, s->cu_seqlens[0]);
+    if (s->cu_seqlens[0] != 0)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: cu_seqlens[0] is %d, expected 0", rule->name, s->cu_seqlens[0]);
     for (int n = 0; n < s->sequences; n++)
         if (s->cu_seqlens[n + 1] <= s->cu_seqlens[n])
-            return pal_fail(err, PAL_E_ARGUMENT, "%s: cu_seqlens must increase; entry %d is %d after %d", rule->name, n + 1, s->cu_seqlens[n + 1], s->cu_seqlens[n]);
+            return pal_fail(err, PAL_E_ARGUMENT, "%s: cu_seqlens must increase; entry %d is %d after %d", rule->name,
+                            n + 1, s->cu_seqlens[n + 1], s->cu_seqlens[n]);
     if (s->cu_seqlens[s->sequences] != s->tokens)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: cu_seqlens ends at %d, expected the number of tokens, %d", rule->name, s->cu_seqlens[s->sequences], s->tokens);
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: cu_seqlens ends at %d, expected the number of tokens, %d", rule->name,
+                        s->cu_seqlens[s->sequences], s->tokens);
     return PAL_OK;
 }
 
-static pal_status check_rows(const pal_memory_rule *rule, const char *name, const float *data, size_t stride, int channels, pal_error *err) {
+static pal_status check_rows(const pal_memory_rule *rule, const char *name, const float *data, size_t stride,
+                             int channels, pal_error *err) {
     if (!data) return pal_fail(err, PAL_E_ARGUMENT, "%s: %s is NULL", rule->name, name);
     if (stride < (size_t)channels)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: rows of %s are %zu apart but hold %d channels", rule->name, name, stride, channels);
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: rows of %s are %zu apart but hold %d channels", rule->name, name,
+                        stride, channels);
     return PAL_OK;
 }
 
-static pal_status check_range(const pal_memory_rule *rule, const char *name, const pal_const_view *view, int rows, int channels,
-                              input_range range, pal_error *err) {
+static pal_status check_range(const pal_memory_rule *rule, const char *name, const pal_const_view *view, int rows,
+                              int channels, input_range range, pal_error *err) {
     for (int t = 0; t < rows; t++)
         for (int h = 0; h < channels; h++) {
             const float x = view->data[(size_t)t * view->stride + (size_t)h];
             if (!isfinite(x) || (range == NOT_NEGATIVE ? x < 0 : x > 0))
-                return pal_fail(err, PAL_E_ARGUMENT, "%s: %s of token %d, head %d is %g; expected a finite number %s 0", rule->name,
-                                name, t, h, (double)x, range == NOT_NEGATIVE ? ">=" : "<=");
+                return pal_fail(err, PAL_E_ARGUMENT, "%s: %s of token %d, head %d is %g; expected a finite number %s 0",
+                                rule->name, name, t, h, (double)x, range == NOT_NEGATIVE ? ">=" : "<=");
         }
     return PAL_OK;
 }
@@ -145,7 +165,8 @@ static pal_status check_inputs(const pal_memory_rule *rule, const pal_memory_run
         const pal_const_view *view = (const pal_const_view *)((const char *)&run->in + row_inputs[i].view);
         const int channels = pal_memory_channels(rule, s, row_inputs[i].bit);
         if ((st = check_rows(rule, row_inputs[i].name, view->data, view->stride, channels, err))) return st;
-        if (row_inputs[i].range != ANY && (st = check_range(rule, row_inputs[i].name, view, s->tokens, channels, row_inputs[i].range, err)))
+        if (row_inputs[i].range != ANY &&
+            (st = check_range(rule, row_inputs[i].name, view, s->tokens, channels, row_inputs[i].range, err)))
             return st;
     }
     for (size_t i = 0; i < PAL_COUNT(parameters); i++) {
@@ -155,17 +176,20 @@ static pal_status check_inputs(const pal_memory_rule *rule, const pal_memory_run
         const int count = parameters[i].bit == PAL_INPUT_LAM ? s->heads * s->dk : s->heads;
         for (int h = 0; h < count; h++)
             if (!isfinite(p[h]) || p[h] < 0 || (parameters[i].positive && p[h] == 0))
-                return pal_fail(err, PAL_E_ARGUMENT, "%s: %s[%d] is %g; expected a finite number %s 0", rule->name, parameters[i].name, h,
-                                (double)p[h], parameters[i].positive ? ">" : ">=");
+                return pal_fail(err, PAL_E_ARGUMENT, "%s: %s[%d] is %g; expected a finite number %s 0", rule->name,
+                                parameters[i].name, h, (double)p[h], parameters[i].positive ? ">" : ">=");
     }
     if (!isfinite(run->in.scale)) return pal_fail(err, PAL_E_ARGUMENT, "%s: scale is not finite", rule->name);
-    if (!(run->in.mesa_tolerance >= 0)) return pal_fail(err, PAL_E_ARGUMENT, "%s: mesa_tolerance must be at least 0", rule->name);
+    if (!(run->in.mesa_tolerance >= 0))
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: mesa_tolerance must be at least 0", rule->name);
     return PAL_OK;
 }
 
-static pal_status check_states(const pal_memory_rule *rule, const pal_memory_run *run, pal_memory_pass pass, pal_error *err) {
+static pal_status check_states(const pal_memory_rule *rule, const pal_memory_run *run, pal_memory_pass pass,
+                               pal_error *err) {
     const pal_memory_shape *s = &run->shape;
-    if (!run->state) return pass == PAL_STEP ? pal_fail(err, PAL_E_ARGUMENT, "%s: a step needs states", rule->name) : PAL_OK;
+    if (!run->state)
+        return pass == PAL_STEP ? pal_fail(err, PAL_E_ARGUMENT, "%s: a step needs states", rule->name) : PAL_OK;
     for (int n = 0; n < s->sequences; n++)
         if (!run->state[n]) return pal_fail(err, PAL_E_ARGUMENT, "%s: state %d is NULL", rule->name, n);
     if (!is_attention(rule)) return PAL_OK;
@@ -173,7 +197,8 @@ static pal_status check_states(const pal_memory_rule *rule, const pal_memory_run
         const int past = run->past && !run->fresh ? run->past[n] : 0;
         const int length = pass == PAL_STEP ? 1 : s->cu_seqlens[n + 1] - s->cu_seqlens[n];
         if (past < 0 || length > s->context - past)
-            return pal_fail(err, PAL_E_ARGUMENT, "%s: sequence %d has %d tokens and gets %d more; its state holds %d", rule->name, n, past, length, s->context);
+            return pal_fail(err, PAL_E_ARGUMENT, "%s: sequence %d has %d tokens and gets %d more; its state holds %d",
+                            rule->name, n, past, length, s->context);
     }
     return PAL_OK;
 }
@@ -182,15 +207,19 @@ static pal_status check_states(const pal_memory_rule *rule, const pal_memory_run
 static pal_status check_cache_gradients(const pal_memory_rule *rule, const pal_memory_run *run, pal_error *err) {
     for (int n = 0; n < run->shape.sequences && run->past && !pal_memory_starts_fresh(run); n++)
         if (run->past[n])
-            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: backward of a run that starts from an empty cache only; sequence %d had %d tokens in its own", rule->name, n, run->past[n]);
+            return pal_fail(
+                err, PAL_E_UNSUPPORTED,
+                "%s: backward of a run that starts from an empty cache only; sequence %d had %d tokens in its own",
+                rule->name, n, run->past[n]);
     for (int part = 0; part < 2; part++)
         if (run->dfinal[part] || run->grad.initial[part])
-            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: gradients of or into the cache (part %s) are not offered", rule->name, rule->parts[part]);
+            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: gradients of or into the cache (part %s) are not offered",
+                            rule->name, rule->parts[part]);
     return PAL_OK;
 }
 
-static pal_status check_run(const pal_memory_rule *rule, const pal_context *cx, const pal_memory_run *run, pal_memory_pass pass,
-                            pal_error *err) {
+static pal_status check_run(const pal_memory_rule *rule, const pal_context *cx, const pal_memory_run *run,
+                            pal_memory_pass pass, pal_error *err) {
     pal_status st;
     if (!rule || !cx || !run) return pal_fail(err, PAL_E_ARGUMENT, "memory: rule, context or run is NULL");
     if ((st = check_shape(rule, &run->shape, pass, err))) return st;
@@ -199,38 +228,47 @@ static pal_status check_run(const pal_memory_rule *rule, const pal_context *cx, 
     const int outputs = run->shape.heads * run->shape.dv;
     if ((st = check_rows(rule, "y", run->y.data, run->y.stride, outputs, err))) return st;
     if (run->y_var.data || run->dy_var.data) {
-        if (!rule->has_variance) return pal_fail(err, PAL_E_UNSUPPORTED, "%s: this rule has no output variance", rule->name);
-        if (run->y_var.data && (st = check_rows(rule, "y_var", run->y_var.data, run->y_var.stride, outputs, err))) return st;
+        if (!rule->has_variance)
+            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: this rule has no output variance", rule->name);
+        if (run->y_var.data && (st = check_rows(rule, "y_var", run->y_var.data, run->y_var.stride, outputs, err)))
+            return st;
     }
-    if (!run->scratch && rule->scratch_bytes(cx, &run->shape, pass)) return pal_fail(err, PAL_E_ARGUMENT, "%s: scratch is NULL", rule->name);
-    if ((uintptr_t)run->scratch % 64) return pal_fail(err, PAL_E_ARGUMENT, "%s: scratch is not aligned to 64 bytes", rule->name);
+    if (!run->scratch && rule->scratch_bytes(cx, &run->shape, pass))
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: scratch is NULL", rule->name);
+    if ((uintptr_t)run->scratch % 64)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: scratch is not aligned to 64 bytes", rule->name);
     return PAL_OK;
 }
 
-pal_status pal_memory_forward(const pal_memory_rule *rule, const pal_context *cx, const pal_memory_run *run, pal_error *err) {
+pal_status pal_memory_forward(const pal_memory_rule *rule, const pal_context *cx, const pal_memory_run *run,
+                              pal_error *err) {
     const pal_status st = check_run(rule, cx, run, PAL_FORWARD, err);
     if (!st) rule->forward(cx, run);
     return st;
 }
 
-pal_status pal_memory_step(const pal_memory_rule *rule, const pal_context *cx, const pal_memory_run *run, pal_error *err) {
+pal_status pal_memory_step(const pal_memory_rule *rule, const pal_context *cx, const pal_memory_run *run,
+                           pal_error *err) {
     const pal_status st = check_run(rule, cx, run, PAL_STEP, err);
     if (!st) rule->step(cx, run);
     return st;
 }
 
-pal_status pal_memory_backward(const pal_memory_rule *rule, const pal_context *cx, const pal_memory_run *run, pal_error *err) {
+pal_status pal_memory_backward(const pal_memory_rule *rule, const pal_context *cx, const pal_memory_run *run,
+                               pal_error *err) {
     pal_status st = check_run(rule, cx, run, PAL_BACKWARD, err);
     if (st) return st;
     const int outputs = run->shape.heads * run->shape.dv;
     if ((st = check_rows(rule, "dy", run->dy.data, run->dy.stride, outputs, err))) return st;
-    if (run->dy_var.data && (st = check_rows(rule, "dy_var", run->dy_var.data, run->dy_var.stride, outputs, err))) return st;
+    if (run->dy_var.data && (st = check_rows(rule, "dy_var", run->dy_var.data, run->dy_var.stride, outputs, err)))
+        return st;
     if (!run->saved) return pal_fail(err, PAL_E_ARGUMENT, "%s: backward needs what forward saved", rule->name);
     if (is_attention(rule) && (st = check_cache_gradients(rule, run, err))) return st;
     for (size_t i = 0; i < PAL_COUNT(row_inputs); i++) {
         const pal_view *view = (const pal_view *)((const char *)&run->grad + row_inputs[i].gradient);
         if (!view->data || !(rule->inputs & row_inputs[i].bit)) continue;
-        if ((st = check_rows(rule, row_inputs[i].name, view->data, view->stride, pal_memory_channels(rule, &run->shape, row_inputs[i].bit), err)))
+        if ((st = check_rows(rule, row_inputs[i].name, view->data, view->stride,
+                             pal_memory_channels(rule, &run->shape, row_inputs[i].bit), err)))
             return st;
     }
     rule->backward(cx, run);

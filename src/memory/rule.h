@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a memory rule must provide. To add one: make a folder with its functions and a `const pal_memory_rule pal_rule_NAME`,
- * and put NAME into PAL_MEMORY_RULES. It is then checked, measured and found by its name.
+/* What a memory rule must provide. To add one: make a folder with its functions and a `const pal_memory_rule
+ * pal_rule_NAME`, and put NAME into PAL_MEMORY_RULES. It is then checked, measured and found by its name.
  *
  * The functions below get arguments that memory.c has checked; they only assert. They cut their work into items by
  * (sequence, head, block of values), run items through pal_parallel_for, and never sum across items in an order that
@@ -26,8 +26,10 @@ struct pal_memory_rule {
     size_t (*scratch_bytes)(const pal_context *cx, const pal_memory_shape *shape, pal_memory_pass pass);
 
     void (*reset)(const pal_memory_shape *shape, const pal_memory_inputs *in, float *state);
-    void (*import)(const pal_memory_shape *shape, const pal_memory_inputs *in, const float *const parts[2], float *state);
-    void (*export)(const pal_memory_shape *shape, const pal_memory_inputs *in, float *const parts[2], const float *state);
+    void (*import)(const pal_memory_shape *shape, const pal_memory_inputs *in, const float *const parts[2],
+                   float *state);
+    void (*export)(const pal_memory_shape *shape, const pal_memory_inputs *in, float *const parts[2],
+                   const float *state);
 
     void (*forward)(const pal_context *cx, const pal_memory_run *run);
     void (*backward)(const pal_context *cx, const pal_memory_run *run);
@@ -42,7 +44,9 @@ PAL_MEMORY_RULES(X)
 static inline bool pal_memory_starts_fresh(const pal_memory_run *run) { return run->fresh || !run->state; }
 
 /* The key head that head h reads. */
-static inline size_t pal_memory_key_head(const pal_memory_shape *s, size_t h) { return h * (size_t)s->key_heads / (size_t)s->heads; }
+static inline size_t pal_memory_key_head(const pal_memory_shape *s, size_t h) {
+    return h * (size_t)s->key_heads / (size_t)s->heads;
+}
 
 /* A view from a token and channel on; no view stays none. */
 static inline pal_view pal_view_at(pal_view view, size_t token, size_t channel) {

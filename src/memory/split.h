@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* How a rule's backward pass is cut into items. The heads (or blocks of values) that read one key head all add to the
  * same dq and dk. An item is therefore (sequence, key head, slot): a slot works off its share of those units one after
- * the other, and where there are several slots each writes a partial sum of its own, added up afterwards in the order of
- * the slots. How many there are depends on the problem alone: one where sequences and key heads give enough items. */
+ * the other, and where there are several slots each writes a partial sum of its own, added up afterwards in the order
+ * of the slots. How many there are depends on the problem alone: one where sequences and key heads give enough items.
+ */
 #ifndef PAL_MEMORY_SPLIT_H
 #define PAL_MEMORY_SPLIT_H
 
@@ -24,8 +25,8 @@ static inline size_t pal_split_partial_floats(const pal_memory_shape *s, int slo
     return slots > 1 ? ((size_t)slots * (size_t)s->tokens * (size_t)s->key_heads * (size_t)width + 15) / 16 * 16 : 0;
 }
 
-/* Pieces of `length` tokens: where sequence n starts counting when every sequence has pieces of its own. Sequence n owns
- * pieces first(n) .. first(n+1)-1, of which the last may be unused; no scan over the sequences is needed. */
+/* Pieces of `length` tokens: where sequence n starts counting when every sequence has pieces of its own. Sequence n
+ * owns pieces first(n) .. first(n+1)-1, of which the last may be unused; no scan over the sequences is needed. */
 static inline size_t pal_split_first(const pal_memory_shape *s, int length, int n) {
     return (size_t)(s->cu_seqlens[n] / length) + (size_t)n;
 }

@@ -8,12 +8,26 @@
 
 #include "palimpsa/memory.h"
 
-enum { MAX_HIDDEN = 1 << 16, MAX_VOCAB = 1 << 24, MAX_HEADS = 1 << 12, MAX_HEAD = 1 << 12, MAX_MLP = 1 << 18, MAX_TAPS = 16 };
+enum {
+    MAX_HIDDEN = 1 << 16,
+    MAX_VOCAB = 1 << 24,
+    MAX_HEADS = 1 << 12,
+    MAX_HEAD = 1 << 12,
+    MAX_MLP = 1 << 18,
+    MAX_TAPS = 16
+};
 
 void pal_config_defaults(pal_model_config *c, pal_mixer mixer) {
-    *c = (pal_model_config){ .mixer = mixer, .tied = true, .metaplasticity = true, .norm_groups = 1, .rope_theta = 10000.0,
-                             .init_range = 0.02, .dt_high = INFINITY, .norm_eps = mixer == PAL_MIXER_M ? 1e-5 : 1e-6,
-                             .conv_bias = mixer == PAL_MIXER_M, .rescale_residual = mixer == PAL_MIXER_M };
+    *c = (pal_model_config){ .mixer = mixer,
+                             .tied = true,
+                             .metaplasticity = true,
+                             .norm_groups = 1,
+                             .rope_theta = 10000.0,
+                             .init_range = 0.02,
+                             .dt_high = INFINITY,
+                             .norm_eps = mixer == PAL_MIXER_M ? 1e-5 : 1e-6,
+                             .conv_bias = mixer == PAL_MIXER_M,
+                             .rescale_residual = mixer == PAL_MIXER_M };
     strcpy(c->rule, "palimpsa");
 }
 
@@ -44,8 +58,7 @@ void pal_model_describe(const pal_model_config *c, char text[64]) {
     }
     if (c->mixer == PAL_MIXER_D && strcmp(c->rule, "palimpsa") != 0 && on)
         snprintf(text, 64, "%sD backbone with rule %s%s", before, c->rule, c->mqar ? ", MQAR" : "");
-    else
-        snprintf(text, 64, "%s%s%s%s", before, name, after, c->mqar ? ", MQAR" : "");
+    else snprintf(text, 64, "%s%s%s%s", before, name, after, c->mqar ? ", MQAR" : "");
 }
 
 static pal_status check_range(const char *what, int value, int low, int high, pal_error *err) {
@@ -61,7 +74,9 @@ static pal_status check_rule(const pal_model_config *c, pal_error *err) {
                 return pal_fail(err, PAL_E_ARGUMENT, "configuration: rule '%s' works on the D backbone only", c->rule);
             return PAL_OK;
         }
-    return pal_fail(err, PAL_E_ARGUMENT, "configuration: rule '%s' is not one of palimpsa, gla, longhorn, delta, gdn, gdn_app, mesa", c->rule);
+    return pal_fail(err, PAL_E_ARGUMENT,
+                    "configuration: rule '%s' is not one of palimpsa, gla, longhorn, delta, gdn, gdn_app, mesa",
+                    c->rule);
 }
 
 pal_status pal_model_config_check(const pal_model_config *c, pal_error *err) {
@@ -77,21 +92,33 @@ pal_status pal_model_config_check(const pal_model_config *c, pal_error *err) {
     if ((st = check_range("the value width of a head", c->dv, 1, MAX_HEAD, err))) return st;
     if ((st = check_range("the rank of the importance gate", c->rank, 0, MAX_HIDDEN, err))) return st;
     if ((st = check_range("the width of the MLP", c->mlp, 0, MAX_MLP, err))) return st;
-    if ((st = check_range("the number of convolution taps", c->conv, memory ? 1 : 0, memory ? MAX_TAPS : 0, err))) return st;
+    if ((st = check_range("the number of convolution taps", c->conv, memory ? 1 : 0, memory ? MAX_TAPS : 0, err)))
+        return st;
     if ((st = check_range("the number of norm groups", c->norm_groups, 1, c->heads * c->dv, err))) return st;
     if (c->heads % c->key_heads)
-        return pal_fail(err, PAL_E_ARGUMENT, "configuration: %d key heads or groups do not divide %d heads", c->key_heads, c->heads);
+        return pal_fail(err, PAL_E_ARGUMENT, "configuration: %d key heads or groups do not divide %d heads",
+                        c->key_heads, c->heads);
     if (pal_config_inner(c) % c->norm_groups)
-        return pal_fail(err, PAL_E_ARGUMENT, "configuration: %d norm groups do not divide %d inner channels", c->norm_groups, pal_config_inner(c));
+        return pal_fail(err, PAL_E_ARGUMENT, "configuration: %d norm groups do not divide %d inner channels",
+                        c->norm_groups, pal_config_inner(c));
     if (c->mixer == PAL_MIXER_ATTENTION && c->dk % 2)
-        return pal_fail(err, PAL_E_ARGUMENT, "configuration: rotary positions need an even head width, found %d", c->dk);
+        return pal_fail(err, PAL_E_ARGUMENT, "configuration: rotary positions need an even head width, found %d",
+                        c->dk);
     if ((c->mixer == PAL_MIXER_D || (c->mixer == PAL_MIXER_M && !c->official)) && c->rank < 1)
-        return pal_fail(err, PAL_E_ARGUMENT, "configuration: the rank of the importance gate is %d, expected at least 1", c->rank);
-    if (!(c->norm_eps > 0 && c->norm_eps < 1)) return pal_fail(err, PAL_E_ARGUMENT, "configuration: norm_eps is %g, expected a small positive number", c->norm_eps);
-    if (!(c->rope_theta > 0)) return pal_fail(err, PAL_E_ARGUMENT, "configuration: rope_theta is %g, expected a positive number", c->rope_theta);
-    if (!(c->init_range >= 0) || isinf(c->init_range)) return pal_fail(err, PAL_E_ARGUMENT, "configuration: initializer_range is %g, expected a number >= 0", c->init_range);
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "configuration: the rank of the importance gate is %d, expected at least 1", c->rank);
+    if (!(c->norm_eps > 0 && c->norm_eps < 1))
+        return pal_fail(err, PAL_E_ARGUMENT, "configuration: norm_eps is %g, expected a small positive number",
+                        c->norm_eps);
+    if (!(c->rope_theta > 0))
+        return pal_fail(err, PAL_E_ARGUMENT, "configuration: rope_theta is %g, expected a positive number",
+                        c->rope_theta);
+    if (!(c->init_range >= 0) || isinf(c->init_range))
+        return pal_fail(err, PAL_E_ARGUMENT, "configuration: initializer_range is %g, expected a number >= 0",
+                        c->init_range);
     if (!(c->dt_low >= 0 && c->dt_low <= c->dt_high))
-        return pal_fail(err, PAL_E_ARGUMENT, "configuration: time_step_limit is [%g, %g], expected 0 <= low <= high", c->dt_low, c->dt_high);
+        return pal_fail(err, PAL_E_ARGUMENT, "configuration: time_step_limit is [%g, %g], expected 0 <= low <= high",
+                        c->dt_low, c->dt_high);
     return check_rule(c, err);
 }
 
@@ -105,4 +132,6 @@ const char *pal_config_layers_prefix(const pal_model_config *c) {
     return c->mqar || c->mixer == PAL_MIXER_M ? "backbone.layers." : "model.layers.";
 }
 
-const char *pal_config_mixer_prefix(const pal_model_config *c) { return c->mqar || c->mixer == PAL_MIXER_M ? "mixer." : "attn."; }
+const char *pal_config_mixer_prefix(const pal_model_config *c) {
+    return c->mqar || c->mixer == PAL_MIXER_M ? "mixer." : "attn.";
+}

@@ -8,20 +8,22 @@
 #include "format/source.h"
 #include "palimpsa/model.h"
 
-/* Looks up a tensor's shape by its name in files; NULL if absent. `find` itself is NULL when only config.json is there. */
+/* Looks up a tensor's shape by its name in files; NULL if absent. `find` itself is NULL when only config.json is there.
+ */
 typedef struct pal_shapes {
     const pal_tensor *(*find)(const void *source, const char *name);
     const void *source;
 } pal_shapes;
 
 /* What a file does not state comes from tensor shapes, and only then from defaults. `path` is for messages. */
-pal_status pal_config_read(pal_model_config *out, const json_t *root, const pal_shapes *shapes, const char *path, pal_error *err);
+pal_status pal_config_read(pal_model_config *out, const json_t *root, const pal_shapes *shapes, const char *path,
+                           pal_error *err);
 /* The same of an open checkpoint, with its tensors' shapes. */
 pal_status pal_config_of_source(pal_model_config *out, const pal_source *source, pal_error *err);
 /* A new object. Keys of `base` (may be NULL) that mean nothing to us are kept. NULL when memory is short. */
 json_t *pal_config_write(const pal_model_config *config, const json_t *base);
-/* The same of a model made of another, whose configuration `base` is: what it says of other things stays, less what makes a
- * directory an official one. Official code accepts no foreign keys, so an official one gets none. */
+/* The same of a model made of another, whose configuration `base` is: what it says of other things stays, less what
+ * makes a directory an official one. Official code accepts no foreign keys, so an official one gets none. */
 json_t *pal_config_write_from(const pal_model_config *config, const pal_model_config *from, const json_t *base);
 /* Plain Mamba2 as Hugging Face's class describes it; vocab_size there counts rows. */
 json_t *pal_config_write_hugging_face(const pal_model_config *config);
@@ -33,7 +35,9 @@ int pal_config_mlp_width(int hidden, double ratio);
 
 static inline int pal_config_inner(const pal_model_config *c) { return c->heads * c->dv; }
 /* Channels of M's convolution: x, B and C. */
-static inline int pal_config_conv_channels(const pal_model_config *c) { return c->heads * c->dv + 2 * c->key_heads * c->dk; }
+static inline int pal_config_conv_channels(const pal_model_config *c) {
+    return c->heads * c->dv + 2 * c->key_heads * c->dk;
+}
 
 /* Names in files: prefixes and the parts that differ between layouts. */
 const char *pal_config_embedding_name(const pal_model_config *config);

@@ -59,7 +59,8 @@ static bool read_bool(reader *r, const json_t *object, const char *key, bool fal
 
 /* A switch of the reference that published models leave alone. */
 static void require_bool(reader *r, const json_t *object, const char *key, bool only) {
-    if (read_bool(r, object, key, only) != only) refuse(r, key, only ? "true; other values are not supported" : "false; other values are not supported");
+    if (read_bool(r, object, key, only) != only)
+        refuse(r, key, only ? "true; other values are not supported" : "false; other values are not supported");
 }
 
 /* Extent `dim` of layer 0's tensor, or 0. */
@@ -72,7 +73,9 @@ static int layer_extent(const reader *r, const char *prefix, const char *name, i
     snprintf(full, sizeof full, "%s0.%s%s", pal_config_layers_prefix(r->c), prefix, name);
     return extent(r, full, dim);
 }
-static int mixer_extent(const reader *r, const char *name, int dim) { return layer_extent(r, pal_config_mixer_prefix(r->c), name, dim); }
+static int mixer_extent(const reader *r, const char *name, int dim) {
+    return layer_extent(r, pal_config_mixer_prefix(r->c), name, dim);
+}
 
 static void derive(int *value, int found) {
     if (!*value) *value = found;
@@ -91,7 +94,8 @@ static int count_layers(const reader *r) {
 
 static void require_size(reader *r, int value, const char *key) {
     if (!r->st && !value)
-        r->st = pal_fail(r->err, PAL_E_FORMAT, "%s: %s is not stated and cannot be told from the tensors", r->path, key);
+        r->st = pal_fail(r->err, PAL_E_FORMAT, "%s: %s is not stated and cannot be told from the tensors", r->path,
+                         key);
 }
 
 static int scaled(int width, double factor) {
@@ -113,7 +117,8 @@ static void read_metaplasticity(reader *r) {
     c->finetuning = read_bool(r, r->mixer, "finetuning", false);
     const json_t *rule = key_of(r->mixer, "rule"), *list = key_of(r->mixer, "metaplastic_layers");
     if (rule) {
-        if (!json_is_string(rule) || strlen(json_string_value(rule)) >= sizeof c->rule) refuse(r, "rule", "the name of a memory rule");
+        if (!json_is_string(rule) || strlen(json_string_value(rule)) >= sizeof c->rule)
+            refuse(r, "rule", "the name of a memory rule");
         else strcpy(c->rule, json_string_value(rule));
     }
     if (!list) return;
@@ -170,13 +175,14 @@ static void read_limit(reader *r, const char *key) {
     r->c->dt_high = json_is_number(high) ? json_number_value(high) : INFINITY;
 }
 
-/* The paper's models normalise over all channels. Mamba2 was trained with a norm per group; Hugging Face's files do not say,
- * and its two ways of computing differ. */
+/* The paper's models normalise over all channels. Mamba2 was trained with a norm per group; Hugging Face's files do not
+ * say, and its two ways of computing differ. */
 static void read_norm_groups(reader *r) {
     r->c->norm_groups = read_int(r, r->mixer, "norm_groups");
     if (!r->c->norm_groups && r->hugging_face && r->c->key_heads > 1 && r->shapes)
-        pal_warn("%s: n_groups is %d, so the gated norm is taken per group, as Mamba2 is trained; write \"norm_groups\": 1 into it for a norm over all channels", r->path,
-                 r->c->key_heads);
+        pal_warn("%s: n_groups is %d, so the gated norm is taken per group, as Mamba2 is trained; write "
+                 "\"norm_groups\": 1 into it for a norm over all channels",
+                 r->path, r->c->key_heads);
     derive(&r->c->norm_groups, r->hugging_face ? r->c->key_heads : 1);
 }
 
@@ -275,7 +281,8 @@ static void read_language(reader *r) {
     c->tied = read_bool(r, r->root, "tie_word_embeddings", !extent(r, "lm_head.weight", 0));
     require_bool(r, r->root, "rms_norm", true);
     const json_t *act = key_of(r->root, "hidden_act");
-    if (act && (!json_is_string(act) || (strcmp(json_string_value(act), "silu") != 0 && strcmp(json_string_value(act), "swish") != 0)))
+    if (act && (!json_is_string(act) ||
+                (strcmp(json_string_value(act), "silu") != 0 && strcmp(json_string_value(act), "swish") != 0)))
         refuse(r, "hidden_act", "silu or swish");
     if (c->mixer != PAL_MIXER_M) {
         c->mlp = read_int(r, r->root, "intermediate_size");
@@ -288,9 +295,12 @@ static void read_language(reader *r) {
 static void read_official(reader *r) {
     pal_model_config *c = r->c;
     const json_t *layer = key_of(r->mixer, "layer");
-    if (!json_is_string(layer) || strcmp(json_string_value(layer), "Mamba2") != 0) refuse(r, "ssm_cfg.layer", "\"Mamba2\"");
-    if (json_array_size(key_of(r->root, "attn_layer_idx"))) refuse(r, "attn_layer_idx", "empty; attention layers in Mamba2 are not supported");
-    if (read_real(r, r->root, "d_intermediate", 0) != 0) refuse(r, "d_intermediate", "0; an MLP in Mamba2 is not supported");
+    if (!json_is_string(layer) || strcmp(json_string_value(layer), "Mamba2") != 0)
+        refuse(r, "ssm_cfg.layer", "\"Mamba2\"");
+    if (json_array_size(key_of(r->root, "attn_layer_idx")))
+        refuse(r, "attn_layer_idx", "empty; attention layers in Mamba2 are not supported");
+    if (read_real(r, r->root, "d_intermediate", 0) != 0)
+        refuse(r, "d_intermediate", "0; an MLP in Mamba2 is not supported");
     require_bool(r, r->root, "rms_norm", true);
     c->hidden = read_int(r, r->root, "d_model");
     derive(&c->hidden, extent(r, pal_config_embedding_name(c), 1));
@@ -322,8 +332,10 @@ static void read_mqar(reader *r) {
     require_size(r, c->vocab, "vocab_size");
     c->vocab_rows = c->vocab;
     c->norm_eps = read_real(r, r->root, "block_norm_eps", 1e-5);
-    if (read_real(r, r->root, "layer_norm_epsilon", 1e-5) != c->norm_eps) refuse(r, "layer_norm_epsilon", "equal to block_norm_eps");
-    if (read_real(r, r->root, "max_position_embeddings", 0) != 0) refuse(r, "max_position_embeddings", "0; learned positions are not supported");
+    if (read_real(r, r->root, "layer_norm_epsilon", 1e-5) != c->norm_eps)
+        refuse(r, "layer_norm_epsilon", "equal to block_norm_eps");
+    if (read_real(r, r->root, "max_position_embeddings", 0) != 0)
+        refuse(r, "max_position_embeddings", "0; learned positions are not supported");
     const json_t *word = key_of(r->root, "forgetting");
     const char *text = word ? json_string_value(word) : "small";
     if (text && strcmp(text, "small") == 0) c->forgetting = PAL_FORGET_SMALL;
@@ -351,14 +363,17 @@ static int find_kind(const json_t *word, bool mqar) {
     return -1;
 }
 
-pal_status pal_config_read(pal_model_config *out, const json_t *root, const pal_shapes *shapes, const char *path, pal_error *err) {
+pal_status pal_config_read(pal_model_config *out, const json_t *root, const pal_shapes *shapes, const char *path,
+                           pal_error *err) {
     reader r = { .path = path, .root = root, .mixer = root, .shapes = shapes, .c = out, .err = err };
     if (!json_is_object(root)) return pal_fail(err, PAL_E_FORMAT, "%s: not a JSON object", path);
     const json_t *ssm = key_of(root, "ssm_cfg");
     if (json_is_true(json_object_get(root, "mqar"))) {
         const int kind = find_kind(key_of(root, "block_type"), true);
         if (kind < 0)
-            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: block_type must be PalimpsaBlock, MetaMamba2Block, GatedDeltaNetBlock or AttentionBlock", path);
+            return pal_fail(
+                err, PAL_E_UNSUPPORTED,
+                "%s: block_type must be PalimpsaBlock, MetaMamba2Block, GatedDeltaNetBlock or AttentionBlock", path);
         pal_config_defaults(out, kinds[kind].mixer);
         out->mqar = true;
         r.mixer = key_of(root, "sequence_mixer");
@@ -375,8 +390,10 @@ pal_status pal_config_read(pal_model_config *out, const json_t *root, const pal_
         r.hugging_face = found && strcmp(found, "mamba2") == 0;
         const int kind = r.hugging_face ? PAL_MIXER_M : find_kind(key_of(root, "model_type"), false);
         if (kind < 0)
-            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: model_type is '%.40s'; expected palimpsa, meta_mamba2, mamba2, gated_deltanet, transformer, or an ssm_cfg", path,
-                            found ? found : "absent");
+            return pal_fail(err, PAL_E_UNSUPPORTED,
+                            "%s: model_type is '%.40s'; expected palimpsa, meta_mamba2, mamba2, gated_deltanet, "
+                            "transformer, or an ssm_cfg",
+                            path, found ? found : "absent");
         pal_config_defaults(out, kinds[kind].mixer);
         read_language(&r);
     }
@@ -394,7 +411,9 @@ static double expansion(int width, int channels) {
     return (int)trunc(width * factor) == channels ? factor : nextafter(factor, INFINITY);
 }
 
-static json_t *limit_json(const pal_model_config *c) { return json_pack("[f,o]", c->dt_low, isfinite(c->dt_high) ? json_real(c->dt_high) : json_null()); }
+static json_t *limit_json(const pal_model_config *c) {
+    return json_pack("[f,o]", c->dt_low, isfinite(c->dt_high) ? json_real(c->dt_high) : json_null());
+}
 
 static void write_metaplasticity(json_t *to, const pal_model_config *c) {
     json_object_set_new(to, "metaplasticity", json_boolean(c->metaplasticity));
@@ -437,8 +456,7 @@ static void write_mixer(json_t *to, const pal_model_config *c) {
         json_object_set_new(to, "use_bias", json_boolean(c->proj_bias));
         json_object_set_new(to, "use_conv_bias", json_boolean(c->conv_bias));
         json_object_set_new(to, "rescale_prenorm_residual", json_boolean(c->rescale_residual));
-        if (c->dt_low > 0 || isfinite(c->dt_high))
-            json_object_set_new(to, "time_step_limit", limit_json(c));
+        if (c->dt_low > 0 || isfinite(c->dt_high)) json_object_set_new(to, "time_step_limit", limit_json(c));
         if (c->norm_groups != 1) json_object_set_new(to, "norm_groups", json_integer(c->norm_groups));
         else json_object_del(to, "norm_groups");
     } else {
@@ -470,7 +488,9 @@ static void write_mqar(json_t *to, const pal_model_config *c) {
     write_mixer(mixer, c);
 }
 
-static bool pads_to(int vocab, json_int_t multiple, int rows) { return multiple > 0 && (vocab + multiple - 1) / multiple * multiple == rows; }
+static bool pads_to(int vocab, json_int_t multiple, int rows) {
+    return multiple > 0 && (vocab + multiple - 1) / multiple * multiple == rows;
+}
 
 static void write_official(json_t *to, const pal_model_config *c) {
     json_t *ssm = json_object_get(to, "ssm_cfg");
@@ -548,7 +568,9 @@ json_t *pal_config_write(const pal_model_config *c, const json_t *base) {
 }
 
 json_t *pal_config_write_from(const pal_model_config *c, const pal_model_config *from, const json_t *base) {
-    static const char *const official[] = { "ssm_cfg", "attn_cfg", "attn_layer_idx", "d_model", "d_intermediate", "n_layer", "fused_add_norm", "pad_vocab_size_multiple", "tie_embeddings" };
+    static const char *const official[] = { "ssm_cfg",        "attn_cfg", "attn_layer_idx", "d_model",
+                                            "d_intermediate", "n_layer",  "fused_add_norm", "pad_vocab_size_multiple",
+                                            "tie_embeddings" };
     if (c->official == from->official) return pal_config_write(c, base);
     if (c->official) return pal_config_write(c, NULL);
     json_t *kept = base ? json_deep_copy(base) : NULL;

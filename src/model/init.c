@@ -40,7 +40,8 @@ static void init_dt_bias(float *x, size_t n, const pal_model_config *c, pal_rng 
     }
 }
 
-void pal_weight_init_one(const pal_weight_entry *e, const pal_model_config *c, const pal_context *cx, uint64_t seed, float *x) {
+void pal_weight_init_one(const pal_weight_entry *e, const pal_model_config *c, const pal_context *cx, uint64_t seed,
+                         float *x) {
     const size_t n = e->view.count;
     const uint64_t stream = pal_weight_stream(e->view.name);
     const double deviation = c->mqar ? 1 / sqrt(128.0) : c->init_range;
@@ -65,8 +66,7 @@ void pal_weight_init_one(const pal_weight_entry *e, const pal_model_config *c, c
         break;
     case PAL_INIT_CONV:
         if (c->official) bound = 1 / sqrt((double)c->conv);
-        else if (e->view.rank == 1) { /* a bias */
-            fill(x, n, 0);
+        else if (e->view.rank == 1) { /* a bias */ fill(x, n, 0);
             return;
         }
         break;
@@ -76,7 +76,8 @@ void pal_weight_init_one(const pal_weight_entry *e, const pal_model_config *c, c
     else pal_fill_normal(cx, x, n, seed, stream, deviation);
 }
 
-void pal_weights_init(const pal_weight_table *table, const pal_model_config *config, const pal_context *cx, uint64_t seed, float *flat) {
+void pal_weights_init(const pal_weight_table *table, const pal_model_config *config, const pal_context *cx,
+                      uint64_t seed, float *flat) {
     for (size_t i = 0; i < table->count; i++)
         pal_weight_init_one(&table->entries[i], config, cx, seed, flat + table->entries[i].view.offset);
 }

@@ -53,7 +53,9 @@ static bool same_shape(const pal_tensor *t, const pal_weight *w) {
     return true;
 }
 
-static bool is_float(pal_dtype dtype) { return dtype == PAL_F32 || dtype == PAL_F16 || dtype == PAL_BF16 || dtype == PAL_F64; }
+static bool is_float(pal_dtype dtype) {
+    return dtype == PAL_F32 || dtype == PAL_F16 || dtype == PAL_BF16 || dtype == PAL_F64;
+}
 
 static const pal_weight_entry *find_entry(const pal_weight_table *table, const char *name) {
     for (size_t i = 0; i < table->count; i++)
@@ -62,7 +64,8 @@ static const pal_weight_entry *find_entry(const pal_weight_table *table, const c
 }
 
 /* Whether two tensors hold the same numbers: by their bytes where those are as they are, else value by value. */
-static pal_status same_values(const pal_source *source, const pal_tensor *a, const pal_tensor *b, bool *same, pal_error *err) {
+static pal_status same_values(const pal_source *source, const pal_tensor *a, const pal_tensor *b, bool *same,
+                              pal_error *err) {
     enum { PIECE = 256 };
     float x[PIECE], y[PIECE];
     pal_status st;
@@ -75,7 +78,8 @@ static pal_status same_values(const pal_source *source, const pal_tensor *a, con
     }
     for (size_t i = 0; i < a->count && *same; i += PIECE) {
         const size_t n = a->count - i < PIECE ? a->count - i : PIECE;
-        if ((st = pal_source_read(source, a, i, n, x, err)) || (st = pal_source_read(source, b, i, n, y, err))) return st;
+        if ((st = pal_source_read(source, a, i, n, x, err)) || (st = pal_source_read(source, b, i, n, y, err)))
+            return st;
         *same = memcmp(x, y, n * sizeof *x) == 0;
     }
     return PAL_OK;
@@ -97,7 +101,8 @@ static pal_status compare_tensors(const pal_model *m, pal_error *err) {
             shape_text(found, t->rank, t->shape);
             complain(&list, "'%s' is %s, the configuration makes it %s", e->view.name, found, expected);
         } else if (!is_float(t->dtype)) {
-            complain(&list, "'%s' has dtype %s, expected F32, F16, BF16 or F64", e->view.name, pal_dtype_name(t->dtype));
+            complain(&list, "'%s' has dtype %s, expected F32, F16, BF16 or F64", e->view.name,
+                     pal_dtype_name(t->dtype));
         }
     }
     const pal_tensor *head = m->config.tied ? pal_source_find(&m->source, "lm_head.weight") : NULL;
@@ -111,11 +116,13 @@ static pal_status compare_tensors(const pal_model *m, pal_error *err) {
         if (embedding) {
             const pal_status st = same_values(&m->source, head, embedding, &same, err);
             if (st) return st;
-            if (!same) complain(&list, "'lm_head.weight' differs from the embedding, to which the configuration ties it");
+            if (!same)
+                complain(&list, "'lm_head.weight' differs from the embedding, to which the configuration ties it");
         }
     }
     if (!list.count) return PAL_OK;
-    if (list.left_out) return pal_fail(err, PAL_E_FORMAT, "%s: %s; and %zu more", m->source.path, list.text, list.left_out);
+    if (list.left_out)
+        return pal_fail(err, PAL_E_FORMAT, "%s: %s; and %zu more", m->source.path, list.text, list.left_out);
     return pal_fail(err, PAL_E_FORMAT, "%s: %s", m->source.path, list.text);
 }
 
@@ -153,7 +160,8 @@ static pal_status allocate_gradients(pal_model *m, pal_error *err) {
     return st;
 }
 
-pal_status pal_model_new(pal_model **out, const pal_model_config *config, uint64_t seed, pal_model_use use, const pal_context *cx, pal_error *err) {
+pal_status pal_model_new(pal_model **out, const pal_model_config *config, uint64_t seed, pal_model_use use,
+                         const pal_context *cx, pal_error *err) {
     pal_status st;
     void *block;
     *out = NULL;
@@ -167,7 +175,8 @@ pal_status pal_model_new(pal_model **out, const pal_model_config *config, uint64
     m->parameters = block;
     if (use == PAL_FOR_TRAINING && (st = allocate_gradients(m, err))) goto failed;
     pal_weights_init(&m->table, config, cx, seed, m->parameters);
-    for (size_t i = 0; i < m->table.count; i++) m->table.entries[i].view.data = m->parameters + m->table.entries[i].view.offset;
+    for (size_t i = 0; i < m->table.count; i++)
+        m->table.entries[i].view.data = m->parameters + m->table.entries[i].view.offset;
     bind(m);
     *out = m;
     return PAL_OK;
@@ -183,7 +192,8 @@ static bool file_has_gate(const void *source, int layer) {
     static const char *const gate[] = { "b_rank_proj.weight", "b_proj.weight", "b_scale", "Ip_log" };
     char name[160];
     for (size_t i = 0; i < PAL_COUNT(gate); i++) {
-        snprintf(name, sizeof name, "%s%d.%s%s", pal_config_layers_prefix(&m->config), layer, pal_config_mixer_prefix(&m->config), gate[i]);
+        snprintf(name, sizeof name, "%s%d.%s%s", pal_config_layers_prefix(&m->config), layer,
+                 pal_config_mixer_prefix(&m->config), gate[i]);
         if (pal_source_find(&m->source, name)) return true;
     }
     return false;
@@ -219,7 +229,8 @@ static void warn_of_nan(const pal_model *m, const pal_context *cx) {
 
 /* Inference reads matrices where the file has them, when they are f32 and aligned. */
 static bool stays_mapped(const pal_model *m, const pal_weight *w, const pal_tensor *t) {
-    return m->use == PAL_FOR_INFERENCE && w->quantisable && t && t->data && t->dtype == PAL_F32 && (uintptr_t)t->data % sizeof(float) == 0;
+    return m->use == PAL_FOR_INFERENCE && w->quantisable && t && t->data && t->dtype == PAL_F32 &&
+           (uintptr_t)t->data % sizeof(float) == 0;
 }
 
 static pal_status load(pal_model *m, const pal_context *cx, pal_error *err) {
@@ -282,7 +293,8 @@ failed:
     return st;
 }
 
-pal_status pal_model_open(pal_model **out, const char *directory, pal_model_use use, const pal_context *cx, pal_error *err) {
+pal_status pal_model_open(pal_model **out, const char *directory, pal_model_use use, const pal_context *cx,
+                          pal_error *err) {
     pal_status st = pal_model_open_unloaded(out, directory, use, err);
     if (st) return st;
     if ((st = load(*out, cx, err))) {
@@ -334,7 +346,8 @@ pal_status pal_model_save(const pal_model *m, const char *directory, pal_dtype d
     uint16_t *halves = NULL;
     json_t *config = NULL;
     if (dtype != PAL_F32 && dtype != PAL_BF16 && dtype != PAL_F16)
-        return pal_fail(err, PAL_E_ARGUMENT, "models are saved as F32, BF16 or F16, not %s", dtype < PAL_DTYPES ? pal_dtype_name(dtype) : "this dtype");
+        return pal_fail(err, PAL_E_ARGUMENT, "models are saved as F32, BF16 or F16, not %s",
+                        dtype < PAL_DTYPES ? pal_dtype_name(dtype) : "this dtype");
     if (strlen(directory) > 4096) return pal_fail(err, PAL_E_ARGUMENT, "the path is longer than 4096 bytes");
     if ((st = pal_make_directory(directory, err))) return st;
     /* state-spaces files hold the head although it is the embedding; others leave a tied head out. */
@@ -344,13 +357,16 @@ pal_status pal_model_save(const pal_model *m, const char *directory, pal_dtype d
     size_t count = 0;
     if (dtype != PAL_F32) {
         void *converted;
-        if ((st = pal_alloc_named(&converted, m->table.parameters, sizeof *halves, "converted weights", err))) goto done;
+        if ((st = pal_alloc_named(&converted, m->table.parameters, sizeof *halves, "converted weights", err)))
+            goto done;
         halves = converted;
     }
     uint16_t *next = halves;
     for (size_t i = 0; i < m->table.count; i++) {
         const pal_weight_entry *e = &m->table.entries[i];
-        pal_tensor t = { .name = e->view.name, .dtype = dtype, .rank = e->view.rank, .count = e->view.count, .data = e->view.data };
+        pal_tensor t = {
+            .name = e->view.name, .dtype = dtype, .rank = e->view.rank, .count = e->view.count, .data = e->view.data
+        };
         memcpy(t.shape, e->view.shape, sizeof e->view.shape);
         if (next) {
             convert_half(next, e->view.data, t.count, dtype);
@@ -377,7 +393,9 @@ done:
 
 const pal_model_config *pal_model_config_of(const pal_model *m) { return &m->config; }
 size_t pal_model_weight_count(const pal_model *m) { return m->table.count; }
-const pal_weight *pal_model_weight(const pal_model *m, size_t index) { return index < m->table.count ? &m->table.entries[index].view : NULL; }
+const pal_weight *pal_model_weight(const pal_model *m, size_t index) {
+    return index < m->table.count ? &m->table.entries[index].view : NULL;
+}
 const pal_weight *pal_model_find_weight(const pal_model *m, const char *name) {
     const pal_weight_entry *e = find_entry(&m->table, name);
     return e ? &e->view : NULL;
@@ -409,7 +427,8 @@ uint64_t pal_model_fingerprint(const pal_model *m) {
     uint64_t hash = 0x70616c696d707361u;
     for (int i = 0; i < m->config.layers; i++)
         for (const char *c = pal_model_layer_rule(&m->config, i); *c; c++) hash = mix(hash, (unsigned char)*c);
-    const double reals[] = { m->config.norm_eps, m->config.rope_theta, m->config.dt_low, m->config.dt_high, m->config.norm_groups, m->config.key_heads };
+    const double reals[] = { m->config.norm_eps, m->config.rope_theta,  m->config.dt_low,
+                             m->config.dt_high,  m->config.norm_groups, m->config.key_heads };
     for (size_t i = 0; i < PAL_COUNT(reals); i++) {
         uint64_t word;
         memcpy(&word, &reals[i], sizeof word);

@@ -17,7 +17,8 @@ struct pal_model {
     pal_source source; /* keeps mapped weights and the configuration alive; zeroed for a new model */
 };
 
-/* A model whose files were opened and compared with its configuration, but whose weights were not read: it cannot run. */
+/* A model whose files were opened and compared with its configuration, but whose weights were not read: it cannot run.
+ */
 pal_status pal_model_open_unloaded(pal_model **out, const char *path, pal_model_use use, pal_error *err);
 
 /* Four interleaved multiply-xor lanes: for fingerprints and checksums, not against an adversary. */

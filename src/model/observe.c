@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Looking into the memory. A layer's forward does not keep its final memories, so after each block the memory is run once
- * more on what the block kept, this time with states that receive them. */
+/* Looking into the memory. A layer's forward does not keep its final memories, so after each block the memory is run
+ * once more on what the block kept, this time with states that receive them. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -22,7 +22,9 @@ pal_status pal_observer_new(pal_observer **out, const pal_model *model, int toke
     pal_status st;
     size_t state = 0, part = 0;
     *out = NULL;
-    if (tokens < 1 || sequences < 1) return pal_fail(err, PAL_E_ARGUMENT, "an observer of %d tokens in %d sequences: expected at least 1", tokens, sequences);
+    if (tokens < 1 || sequences < 1)
+        return pal_fail(err, PAL_E_ARGUMENT, "an observer of %d tokens in %d sequences: expected at least 1", tokens,
+                        sequences);
     if ((st = pal_alloc_named((void **)&o, 1, sizeof *o, "an observer", err))) return st;
     *o = (pal_observer){ .model = model, .tokens = tokens, .sequences = sequences };
     for (int i = 0; i < model->config.layers && model->config.mixer != PAL_MIXER_ATTENTION; i++) {
@@ -34,15 +36,22 @@ pal_status pal_observer_new(pal_observer **out, const pal_model *model, int toke
     }
     o->state_floats = (state + 15) / 16 * 16;
     st = pal_alloc_named((void **)&o->states, (size_t)sequences, sizeof *o->states, "an observer", err);
-    if (!st) st = pal_alloc_named((void **)&o->data, o->state_floats * (size_t)sequences, sizeof *o->data, "an observer's memories", err);
-    if (!st) st = pal_alloc_named((void **)&o->decay, (size_t)tokens * (size_t)model->config.heads, sizeof *o->decay, "an observer's decays", err);
-    if (!st) st = pal_alloc_named((void **)&o->importance, part * (size_t)sequences, sizeof *o->importance, "an observer's importances", err);
+    if (!st)
+        st = pal_alloc_named((void **)&o->data, o->state_floats * (size_t)sequences, sizeof *o->data,
+                             "an observer's memories", err);
+    if (!st)
+        st = pal_alloc_named((void **)&o->decay, (size_t)tokens * (size_t)model->config.heads, sizeof *o->decay,
+                             "an observer's decays", err);
+    if (!st)
+        st = pal_alloc_named((void **)&o->importance, part * (size_t)sequences, sizeof *o->importance,
+                             "an observer's importances", err);
     if (!st) st = pal_alloc_named((void **)&o->mean, part, sizeof *o->mean, "an observer", err);
     if (st) {
         pal_observer_free(o);
         return st;
     }
-    o->bytes = ((o->state_floats + part) * (size_t)sequences + (size_t)tokens * (size_t)model->config.heads + part) * sizeof(float);
+    o->bytes = ((o->state_floats + part) * (size_t)sequences + (size_t)tokens * (size_t)model->config.heads + part) *
+               sizeof(float);
     for (int n = 0; n < sequences; n++) o->states[n] = o->data + (size_t)n * o->state_floats;
     *out = o;
     return PAL_OK;
@@ -74,12 +83,19 @@ static void final_importance(const pal_pass *ps, const pal_block *b, const pal_l
 static void observe_layer(const pal_pass *ps, pal_work *w, pal_observer *o, int i, pal_observe_fn *fn, void *user) {
     const pal_block *b = &w->blocks[i];
     const pal_mixer_plan *m = &b->plan;
-    pal_observation seen = { .layer = i, .rule = m->rule->name, .tokens = ps->tokens, .sequences = ps->sequences, .heads = m->heads, .dk = m->dk,
-                             .dv = m->dv, .cu_seqlens = ps->cu_seqlens };
+    pal_observation seen = { .layer = i,
+                             .rule = m->rule->name,
+                             .tokens = ps->tokens,
+                             .sequences = ps->sequences,
+                             .heads = m->heads,
+                             .dk = m->dk,
+                             .dv = m->dv,
+                             .cu_seqlens = ps->cu_seqlens };
     if (ps->config->mixer != PAL_MIXER_ATTENTION) {
         if (pal_block_forgets(b)) {
             for (int t = 0; t < ps->tokens; t++)
-                for (int h = 0; h < m->heads; h++) o->decay[(size_t)t * (size_t)m->heads + (size_t)h] = pal_block_decay(b, t, h);
+                for (int h = 0; h < m->heads; h++)
+                    o->decay[(size_t)t * (size_t)m->heads + (size_t)h] = pal_block_decay(b, t, h);
             seen.decay = o->decay;
         }
         if (m->gate_b) seen.b_scale = b->mixer_work.c;
@@ -91,10 +107,12 @@ static void observe_layer(const pal_pass *ps, pal_work *w, pal_observer *o, int 
     fn(user, &seen);
 }
 
-pal_status pal_model_observe(const pal_model *model, pal_work *w, pal_observer *o, const pal_batch *batch, pal_observe_fn *fn, void *user, pal_error *err) {
+pal_status pal_model_observe(const pal_model *model, pal_work *w, pal_observer *o, const pal_batch *batch,
+                             pal_observe_fn *fn, void *user, pal_error *err) {
     if (o->model != model || batch->tokens > o->tokens || batch->sequences > o->sequences)
-        return pal_fail(err, PAL_E_ARGUMENT, "a batch of %d tokens in %d sequences: the observer was made for %d in %d%s", batch->tokens, batch->sequences,
-                        o->tokens, o->sequences, o->model == model ? "" : " of another model");
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "a batch of %d tokens in %d sequences: the observer was made for %d in %d%s", batch->tokens,
+                        batch->sequences, o->tokens, o->sequences, o->model == model ? "" : " of another model");
     pal_pass ps;
     const pal_status st = pal_stack_enter(w, model, batch, &ps, err);
     if (st) return st;

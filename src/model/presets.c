@@ -7,8 +7,8 @@
 #include "base/nearest.h"
 #include "model/config.h"
 
-/* Language models at the paper's two sizes and at two smaller ones (with 32,000 ids), the official Mamba2 family, and the
- * small sizes of the two tasks. */
+/* Language models at the paper's two sizes and at two smaller ones (with 32,000 ids), the official Mamba2 family, and
+ * the small sizes of the two tasks. */
 typedef struct {
     const char *size; /* after the family's name; "mqar" and "text" stand for a bare name with that task */
     int hidden, layers, heads, head_dim, state; /* state: key width of M; 0 elsewhere */
@@ -17,23 +17,36 @@ typedef struct {
 } preset_size;
 
 static const preset_size sizes_d[] = {
-    { "170m", 768, 19, 16, 48, 0, 1, 32000 }, { "760m", 1536, 19, 16, 96, 0, 2, 32000 },
-    { "15m", 256, 8, 8, 32, 0, 1, 32000 },    { "60m", 512, 12, 16, 32, 0, 1, 32000 },
-    { "mqar", 128, 2, 8, 16, 0, 2, 8192 },    { "text", 192, 4, 6, 32, 0, 1, 256 }, { 0 },
+    { "170m", 768, 19, 16, 48, 0, 1, 32000 },
+    { "760m", 1536, 19, 16, 96, 0, 2, 32000 },
+    { "15m", 256, 8, 8, 32, 0, 1, 32000 },
+    { "60m", 512, 12, 16, 32, 0, 1, 32000 },
+    { "mqar", 128, 2, 8, 16, 0, 2, 8192 },
+    { "text", 192, 4, 6, 32, 0, 1, 256 },
+    { 0 },
 };
 static const preset_size sizes_m[] = {
-    { "170m", 768, 30, 16, 96, 48, 0, 32000 }, { "760m", 1536, 38, 16, 192, 96, 0, 32000 },
-    { "15m", 256, 13, 8, 64, 32, 0, 32000 },   { "60m", 512, 20, 16, 64, 32, 0, 32000 },
-    { "mqar", 128, 2, 8, 32, 16, 0, 8192 },    { "text", 192, 6, 6, 64, 32, 0, 256 }, { 0 },
+    { "170m", 768, 30, 16, 96, 48, 0, 32000 },
+    { "760m", 1536, 38, 16, 192, 96, 0, 32000 },
+    { "15m", 256, 13, 8, 64, 32, 0, 32000 },
+    { "60m", 512, 20, 16, 64, 32, 0, 32000 },
+    { "mqar", 128, 2, 8, 32, 16, 0, 8192 },
+    { "text", 192, 6, 6, 64, 32, 0, 256 },
+    { 0 },
 };
 static const preset_size sizes_attention[] = {
-    { "170m", 768, 20, 16, 48, 0, 1, 32000 }, { "760m", 1536, 25, 16, 96, 0, 1, 32000 },
-    { "15m", 256, 8, 8, 32, 0, 1, 32000 },    { "60m", 512, 13, 16, 32, 0, 1, 32000 },
-    { "mqar", 128, 2, 8, 16, 0, 1, 8192 },    { "text", 192, 4, 6, 32, 0, 1, 256 }, { 0 },
+    { "170m", 768, 20, 16, 48, 0, 1, 32000 },
+    { "760m", 1536, 25, 16, 96, 0, 1, 32000 },
+    { "15m", 256, 8, 8, 32, 0, 1, 32000 },
+    { "60m", 512, 13, 16, 32, 0, 1, 32000 },
+    { "mqar", 128, 2, 8, 16, 0, 1, 8192 },
+    { "text", 192, 4, 6, 32, 0, 1, 256 },
+    { 0 },
 };
 static const preset_size sizes_mamba2[] = {
-    { "130m", 768, 24, 24, 64, 128, 0, 50277 },  { "370m", 1024, 48, 32, 64, 128, 0, 50277 }, { "780m", 1536, 48, 48, 64, 128, 0, 50277 },
-    { "1.3b", 2048, 48, 64, 64, 128, 0, 50277 }, { "2.7b", 2560, 64, 80, 64, 128, 0, 50277 }, { 0 },
+    { "130m", 768, 24, 24, 64, 128, 0, 50277 },  { "370m", 1024, 48, 32, 64, 128, 0, 50277 },
+    { "780m", 1536, 48, 48, 64, 128, 0, 50277 }, { "1.3b", 2048, 48, 64, 64, 128, 0, 50277 },
+    { "2.7b", 2560, 64, 80, 64, 128, 0, 50277 }, { 0 },
 };
 
 static const struct {
@@ -52,21 +65,55 @@ static const struct {
 };
 
 static const char *const names[] = {
-    "palimpsa-d", "palimpsa-d-15m", "palimpsa-d-60m", "palimpsa-d-170m", "palimpsa-d-760m",
-    "palimpsa-d-wo-meta", "palimpsa-d-wo-meta-15m", "palimpsa-d-wo-meta-60m", "palimpsa-d-wo-meta-170m", "palimpsa-d-wo-meta-760m",
-    "palimpsa-m", "palimpsa-m-15m", "palimpsa-m-60m", "palimpsa-m-170m", "palimpsa-m-760m",
-    "palimpsa-m-wo-meta", "palimpsa-m-wo-meta-15m", "palimpsa-m-wo-meta-60m", "palimpsa-m-wo-meta-170m", "palimpsa-m-wo-meta-760m",
-    "gated-deltanet", "gated-deltanet-15m", "gated-deltanet-60m", "gated-deltanet-170m", "gated-deltanet-760m",
-    "transformer", "transformer-15m", "transformer-60m", "transformer-170m", "transformer-760m",
-    "mamba2-130m", "mamba2-370m", "mamba2-780m", "mamba2-1.3b", "mamba2-2.7b", NULL,
+    "palimpsa-d",
+    "palimpsa-d-15m",
+    "palimpsa-d-60m",
+    "palimpsa-d-170m",
+    "palimpsa-d-760m",
+    "palimpsa-d-wo-meta",
+    "palimpsa-d-wo-meta-15m",
+    "palimpsa-d-wo-meta-60m",
+    "palimpsa-d-wo-meta-170m",
+    "palimpsa-d-wo-meta-760m",
+    "palimpsa-m",
+    "palimpsa-m-15m",
+    "palimpsa-m-60m",
+    "palimpsa-m-170m",
+    "palimpsa-m-760m",
+    "palimpsa-m-wo-meta",
+    "palimpsa-m-wo-meta-15m",
+    "palimpsa-m-wo-meta-60m",
+    "palimpsa-m-wo-meta-170m",
+    "palimpsa-m-wo-meta-760m",
+    "gated-deltanet",
+    "gated-deltanet-15m",
+    "gated-deltanet-60m",
+    "gated-deltanet-170m",
+    "gated-deltanet-760m",
+    "transformer",
+    "transformer-15m",
+    "transformer-60m",
+    "transformer-170m",
+    "transformer-760m",
+    "mamba2-130m",
+    "mamba2-370m",
+    "mamba2-780m",
+    "mamba2-1.3b",
+    "mamba2-2.7b",
+    NULL,
 };
 
-const char *pal_model_preset_at(int index) { return index >= 0 && (size_t)index < PAL_COUNT(names) - 1 ? names[index] : NULL; }
+const char *pal_model_preset_at(int index) {
+    return index >= 0 && (size_t)index < PAL_COUNT(names) - 1 ? names[index] : NULL;
+}
 
 static pal_status unknown(const char *name, pal_error *err) {
     const char *nearest = pal_nearest(name, names);
     if (nearest) return pal_fail(err, PAL_E_ARGUMENT, "no model is named '%.60s'; did you mean '%s'?", name, nearest);
-    return pal_fail(err, PAL_E_ARGUMENT, "no model is named '%.60s'; names begin with palimpsa-d, palimpsa-m, gated-deltanet, transformer or mamba2-", name);
+    return pal_fail(
+        err, PAL_E_ARGUMENT,
+        "no model is named '%.60s'; names begin with palimpsa-d, palimpsa-m, gated-deltanet, transformer or mamba2-",
+        name);
 }
 
 static pal_status find(const char *name, const char *task, size_t *family, const preset_size **size, pal_error *err) {
@@ -77,10 +124,15 @@ static pal_status find(const char *name, const char *task, size_t *family, const
         if (strncmp(name, families[f].name, length) != 0 || (name[length] && name[length] != '-')) continue;
         const char *wanted = name[length] ? name + length + 1 : task;
         if (!name[length] && families[f].official) wanted = NULL; /* its sizes are not those of a task */
-        if (!wanted && families[f].official) return pal_fail(err, PAL_E_ARGUMENT, "model '%s' needs a size, as %s-%s", name, name, families[f].sizes[0].size);
-        if (!wanted) return pal_fail(err, PAL_E_ARGUMENT, "model '%s' needs a size (%s-%s) or a task", name, name, families[f].sizes[0].size);
+        if (!wanted && families[f].official)
+            return pal_fail(err, PAL_E_ARGUMENT, "model '%s' needs a size, as %s-%s", name, name,
+                            families[f].sizes[0].size);
+        if (!wanted)
+            return pal_fail(err, PAL_E_ARGUMENT, "model '%s' needs a size (%s-%s) or a task", name, name,
+                            families[f].sizes[0].size);
         for (const preset_size *s = families[f].sizes; s->size; s++)
-            if (strcmp(wanted, s->size) == 0 && (!name[length] || (strcmp(wanted, "mqar") != 0 && strcmp(wanted, "text") != 0))) {
+            if (strcmp(wanted, s->size) == 0 &&
+                (!name[length] || (strcmp(wanted, "mqar") != 0 && strcmp(wanted, "text") != 0))) {
                 *family = f;
                 *size = s;
                 return PAL_OK;
@@ -102,7 +154,8 @@ pal_status pal_model_preset(pal_model_config *c, const char *name, const pal_pre
     c->official = families[family].official;
     c->mqar = o->task && strcmp(o->task, "mqar") == 0;
     if (c->official && c->mqar)
-        return pal_fail(err, PAL_E_ARGUMENT, "model '%s' is a language model; for mqar, Mamba2 is named palimpsa-m-wo-meta", name);
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "model '%s' is a language model; for mqar, Mamba2 is named palimpsa-m-wo-meta", name);
     c->metaplasticity = families[family].metaplastic || (c->mixer != PAL_MIXER_D && c->mixer != PAL_MIXER_M);
     c->hidden = chosen(o->hidden, s->hidden);
     c->layers = chosen(o->layers, s->layers);
@@ -127,19 +180,24 @@ pal_status pal_model_preset(pal_model_config *c, const char *name, const pal_pre
         c->conv_bias = !c->mqar;
         c->rescale_residual = !c->mqar;
         if ((long long)c->heads * c->dv != total)
-            return pal_fail(err, PAL_E_ARGUMENT, "model '%s': %d heads of %d do not make %lld inner channels", name, c->heads, c->dv, total);
+            return pal_fail(err, PAL_E_ARGUMENT, "model '%s': %d heads of %d do not make %lld inner channels", name,
+                            c->heads, c->dv, total);
     } else {
         const double expand_v = o->expand_v > 0 ? o->expand_v : s->expand_v;
         c->dk = head_dim;
         c->dv = c->mixer == PAL_MIXER_ATTENTION ? c->dk : (int)(head_dim * expand_v);
         c->key_heads = c->heads;
         if (c->mixer == PAL_MIXER_ATTENTION && c->heads * c->dk != c->hidden)
-            return pal_fail(err, PAL_E_ARGUMENT, "model '%s': %d heads of %d do not make the hidden size, %d", name, c->heads, c->dk, c->hidden);
+            return pal_fail(err, PAL_E_ARGUMENT, "model '%s': %d heads of %d do not make the hidden size, %d", name,
+                            c->heads, c->dk, c->hidden);
     }
-    if (c->mixer == PAL_MIXER_D || (c->mixer == PAL_MIXER_M && !c->official)) c->rank = chosen(o->rank, (c->hidden + 15) / 16);
+    if (c->mixer == PAL_MIXER_D || (c->mixer == PAL_MIXER_M && !c->official))
+        c->rank = chosen(o->rank, (c->hidden + 15) / 16);
     if (o->rule) {
-        if (c->mixer != PAL_MIXER_D) return pal_fail(err, PAL_E_ARGUMENT, "model '%s': a rule can be chosen for palimpsa-d only", name);
-        if (strlen(o->rule) >= sizeof c->rule) return pal_fail(err, PAL_E_ARGUMENT, "no rule is named '%.60s'", o->rule);
+        if (c->mixer != PAL_MIXER_D)
+            return pal_fail(err, PAL_E_ARGUMENT, "model '%s': a rule can be chosen for palimpsa-d only", name);
+        if (strlen(o->rule) >= sizeof c->rule)
+            return pal_fail(err, PAL_E_ARGUMENT, "no rule is named '%.60s'", o->rule);
         strcpy(c->rule, o->rule);
     }
     return pal_model_config_check(c, err);

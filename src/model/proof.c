@@ -16,7 +16,8 @@ pal_status pal_model_view(pal_model **out, const pal_model *model, const bool *m
     *out = NULL;
     for (int i = 0; metaplastic && i < c->layers; i++)
         if (metaplastic[i] && strcmp(pal_model_layer_rule(c, i), "palimpsa") != 0)
-            return pal_fail(err, PAL_E_ARGUMENT, "layer %d runs rule '%s': it has no plasticity that could be on", i, pal_model_layer_rule(c, i));
+            return pal_fail(err, PAL_E_ARGUMENT, "layer %d runs rule '%s': it has no plasticity that could be on", i,
+                            pal_model_layer_rule(c, i));
     if ((st = pal_alloc_named(&block, 1, sizeof(pal_model), "a model", err))) return st;
     pal_model *m = block;
     m->config = *c;
@@ -49,9 +50,12 @@ typedef struct {
 static pal_status reading_open(reading *r, const pal_model *model, const pal_context *cx, pal_error *err) {
     pal_status st;
     r->model = model;
-    if ((st = pal_work_new(&r->work, model, cx, &(pal_work_options){ .tokens = PIECE, .sequences = 1, .logits = PIECE }, err))) return st;
+    if ((st = pal_work_new(&r->work, model, cx, &(pal_work_options){ .tokens = PIECE, .sequences = 1, .logits = PIECE },
+                           err)))
+        return st;
     if ((st = pal_state_new(&r->state, model, 1, err))) return st;
-    return pal_alloc_named((void **)&r->logits, (size_t)PIECE * (size_t)model->config.vocab_rows, sizeof(float), "logits", err);
+    return pal_alloc_named((void **)&r->logits, (size_t)PIECE * (size_t)model->config.vocab_rows, sizeof(float),
+                           "logits", err);
 }
 
 static void reading_close(reading *r) {
@@ -101,8 +105,9 @@ static void compare(pal_proof *p, double *scale, const reading *r, const int32_t
     }
 }
 
-pal_status pal_surgery_prove(pal_proof *out, const pal_surgery *surgery, const pal_model *source, const pal_model *result, const pal_context *cx, const int32_t *ids,
-                             int tokens, pal_error *err) {
+pal_status pal_surgery_prove(pal_proof *out, const pal_surgery *surgery, const pal_model *source,
+                             const pal_model *result, const pal_context *cx, const int32_t *ids, int tokens,
+                             pal_error *err) {
     reading r[RUNS] = { { 0 } };
     bool before[PAL_MAX_LAYERS];
     pal_model *plain = NULL;
@@ -111,24 +116,31 @@ pal_status pal_surgery_prove(pal_proof *out, const pal_surgery *surgery, const p
     *out = (pal_proof){ .tokens = tokens };
     if (tokens < 2) return pal_fail(err, PAL_E_ARGUMENT, "a proof on %d tokens: expected at least 2", tokens);
     if (source->config.vocab_rows != result->config.vocab_rows || source->config.layers != result->config.layers)
-        return pal_fail(err, PAL_E_FORMAT, "the source has %d layers and %d logits, the result %d and %d", source->config.layers, source->config.vocab_rows,
-                        result->config.layers, result->config.vocab_rows);
-    for (int i = 0; i < source->config.layers; i++) before[i] = strcmp(pal_model_layer_rule(&source->config, i), "palimpsa") == 0;
+        return pal_fail(err, PAL_E_FORMAT, "the source has %d layers and %d logits, the result %d and %d",
+                        source->config.layers, source->config.vocab_rows, result->config.layers,
+                        result->config.vocab_rows);
+    for (int i = 0; i < source->config.layers; i++)
+        before[i] = strcmp(pal_model_layer_rule(&source->config, i), "palimpsa") == 0;
     st = pal_model_view(&plain, result, before, err);
     const pal_model *const models[RUNS] = { source, plain, result };
     for (int k = 0; k < RUNS && !st; k++) st = reading_open(&r[k], models[k], cx, err);
     for (int done = 0; done < tokens && !st; done += PIECE) {
         const int piece = tokens - done < PIECE ? tokens - done : PIECE, cu[2] = { 0, piece };
         const pal_batch batch = { .tokens = piece, .sequences = 1, .ids = ids + done, .cu_seqlens = cu };
-        for (int k = 0; k < RUNS && !st; k++) st = pal_model_continue(models[k], r[k].work, &r[k].state, &batch, NULL, piece, r[k].logits, err);
+        for (int k = 0; k < RUNS && !st; k++)
+            st = pal_model_continue(models[k], r[k].work, &r[k].state, &batch, NULL, piece, r[k].logits, err);
         if (!st) compare(out, &scale, r, ids, done, piece);
-        if (!st && surgery && surgery->go_on && !surgery->go_on(surgery->user, (size_t)(done + piece), (size_t)tokens)) st = pal_fail(err, PAL_E_IO, "the proof was interrupted; nothing was written");
+        if (!st && surgery && surgery->go_on && !surgery->go_on(surgery->user, (size_t)(done + piece), (size_t)tokens))
+            st = pal_fail(err, PAL_E_IO, "the proof was interrupted; nothing was written");
     }
     for (int k = 0; k < RUNS; k++) reading_close(&r[k]);
     pal_model_close(plain);
     if (st) return st;
     if (scale > 0) out->off /= scale, out->on /= scale;
     if (!(out->off <= PAL_PROOF_ACCEPT))
-        return pal_fail(err, PAL_E_FORMAT, "with plasticity off the result differs from its source: logits by %.3g of the largest, expected at most %g", out->off, PAL_PROOF_ACCEPT);
+        return pal_fail(err, PAL_E_FORMAT,
+                        "with plasticity off the result differs from its source: logits by %.3g of the largest, "
+                        "expected at most %g",
+                        out->off, PAL_PROOF_ACCEPT);
     return PAL_OK;
 }

@@ -6,15 +6,28 @@
 #include "model/work.h"
 
 pal_pass pal_work_pass(pal_work *w, int tokens, int sequences, const int *cu_seqlens) {
-    return (pal_pass){ .cx = w->cx, .config = &w->model->config, .tokens = tokens, .sequences = sequences, .cu_seqlens = cu_seqlens,
-                       .training = w->options.training, .rotary = w->rotary, .scratch = w->scratch, .scratch_bytes = w->scratch_bytes,
+    return (pal_pass){ .cx = w->cx,
+                       .config = &w->model->config,
+                       .tokens = tokens,
+                       .sequences = sequences,
+                       .cu_seqlens = cu_seqlens,
+                       .training = w->options.training,
+                       .rotary = w->rotary,
+                       .scratch = w->scratch,
+                       .scratch_bytes = w->scratch_bytes,
                        .timers = &w->timers };
 }
 
 static pal_rmsnorm_args norm_args(const pal_pass *ps, const float *weight, float *dweight, const float *h, float *x) {
     const size_t E = (size_t)ps->config->hidden;
-    return (pal_rmsnorm_args){ .rows = (size_t)ps->tokens, .groups = 1, .width = ps->config->hidden, .eps = (float)ps->config->norm_eps,
-                               .w = weight, .dw = dweight, .x = { h, E }, .y = { x, E } };
+    return (pal_rmsnorm_args){ .rows = (size_t)ps->tokens,
+                               .groups = 1,
+                               .width = ps->config->hidden,
+                               .eps = (float)ps->config->norm_eps,
+                               .w = weight,
+                               .dw = dweight,
+                               .x = { h, E },
+                               .y = { x, E } };
 }
 
 static void norm_forward(const pal_pass *ps, const float *weight, const float *h, float *x, int op) {
@@ -25,7 +38,8 @@ static void norm_forward(const pal_pass *ps, const float *weight, const float *h
 }
 
 /* dh += d norm(h) / dh * dx */
-static void norm_backward(const pal_pass *ps, const float *weight, float *dweight, const float *h, const float *dx, float *dh) {
+static void norm_backward(const pal_pass *ps, const float *weight, float *dweight, const float *h, const float *dx,
+                          float *dh) {
     const size_t E = (size_t)ps->config->hidden;
     const double t = pal_tick(ps);
     pal_rmsnorm_args args = norm_args(ps, weight, dweight, h, NULL);
@@ -102,7 +116,8 @@ static void block_backward(pal_work *w, const pal_pass *ps, int i) {
         norm_backward(ps, layer->w[PAL_W_MLP_NORM], layer->d[PAL_W_MLP_NORM], b->middle, w->dx, w->dh);
     }
     norm_forward(ps, layer->w[PAL_W_NORM], b->h, w->x, PAL_T_BACKWARD + PAL_T_NORM);
-    if (ps->config->mixer == PAL_MIXER_ATTENTION) pal_attention_backward(ps, &b->plan, &b->mixer, &b->mixer_work, w->x, w->dh, w->dx);
+    if (ps->config->mixer == PAL_MIXER_ATTENTION)
+        pal_attention_backward(ps, &b->plan, &b->mixer, &b->mixer_work, w->x, w->dh, w->dx);
     else pal_mixer_backward(ps, &b->plan, layer, &b->mixer, &b->mixer_work, w->x, w->dh, w->dx);
     norm_backward(ps, layer->w[PAL_W_NORM], layer->d[PAL_W_NORM], b->h, w->dx, w->dh);
 }
@@ -110,7 +125,8 @@ static void block_backward(pal_work *w, const pal_pass *ps, int i) {
 void pal_stack_backward(pal_work *w, pal_pass *ps, const pal_state *const *before) {
     if (before) ps->before = w->before;
     for (int i = ps->config->layers - 1; i >= 0; i--) {
-        for (int n = 0; before && n < ps->sequences; n++) w->before[n] = before[n] ? before[n]->data + before[n]->window_at[i] : NULL;
+        for (int n = 0; before && n < ps->sequences; n++)
+            w->before[n] = before[n] ? before[n]->data + before[n]->window_at[i] : NULL;
         block_backward(w, ps, i);
     }
 }
@@ -119,29 +135,35 @@ static pal_status check_ids(const pal_model *m, const int32_t *ids, int tokens, 
     if (!ids) return pal_fail(err, PAL_E_ARGUMENT, "token ids are NULL");
     for (int t = 0; t < tokens; t++)
         if (ids[t] < 0 || ids[t] >= m->config.vocab)
-            return pal_fail(err, PAL_E_ARGUMENT, "token %d is id %d, the vocabulary has 0 to %d", t, (int)ids[t], m->config.vocab - 1);
+            return pal_fail(err, PAL_E_ARGUMENT, "token %d is id %d, the vocabulary has 0 to %d", t, (int)ids[t],
+                            m->config.vocab - 1);
     return PAL_OK;
 }
 
 static pal_status check_batch(const pal_model *m, const pal_work *w, const pal_batch *b, pal_error *err) {
     if (w->model != m) return pal_fail(err, PAL_E_ARGUMENT, "the working memory was made for another model");
     if (b->tokens < 1 || b->tokens > w->options.tokens || b->sequences < 1 || b->sequences > w->options.sequences)
-        return pal_fail(err, PAL_E_ARGUMENT, "a batch of %d tokens in %d sequences: the working memory was made for %d in %d", b->tokens, b->sequences,
-                        w->options.tokens, w->options.sequences);
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "a batch of %d tokens in %d sequences: the working memory was made for %d in %d", b->tokens,
+                        b->sequences, w->options.tokens, w->options.sequences);
     if (!b->cu_seqlens || b->cu_seqlens[0] != 0) return pal_fail(err, PAL_E_ARGUMENT, "cu_seqlens must start with 0");
     for (int n = 0; n < b->sequences; n++)
         if (b->cu_seqlens[n + 1] <= b->cu_seqlens[n])
-            return pal_fail(err, PAL_E_ARGUMENT, "cu_seqlens must increase; entry %d is %d after %d", n + 1, b->cu_seqlens[n + 1], b->cu_seqlens[n]);
+            return pal_fail(err, PAL_E_ARGUMENT, "cu_seqlens must increase; entry %d is %d after %d", n + 1,
+                            b->cu_seqlens[n + 1], b->cu_seqlens[n]);
     if (b->cu_seqlens[b->sequences] != b->tokens)
-        return pal_fail(err, PAL_E_ARGUMENT, "cu_seqlens ends at %d, expected the number of tokens, %d", b->cu_seqlens[b->sequences], b->tokens);
+        return pal_fail(err, PAL_E_ARGUMENT, "cu_seqlens ends at %d, expected the number of tokens, %d",
+                        b->cu_seqlens[b->sequences], b->tokens);
     return check_ids(m, b->ids, b->tokens, err);
 }
 
 static pal_status check_rows(const pal_batch *b, const int *at, int n, const float *logits, pal_error *err) {
-    if (n < 0 || (!at && n > b->tokens)) return pal_fail(err, PAL_E_ARGUMENT, "logits of %d positions: the batch has %d", n, b->tokens);
+    if (n < 0 || (!at && n > b->tokens))
+        return pal_fail(err, PAL_E_ARGUMENT, "logits of %d positions: the batch has %d", n, b->tokens);
     if (n && !logits) return pal_fail(err, PAL_E_ARGUMENT, "logits are NULL");
     for (int i = 0; at && i < n; i++)
-        if (at[i] < 0 || at[i] >= b->tokens) return pal_fail(err, PAL_E_ARGUMENT, "logits of position %d: the batch has %d", at[i], b->tokens);
+        if (at[i] < 0 || at[i] >= b->tokens)
+            return pal_fail(err, PAL_E_ARGUMENT, "logits of position %d: the batch has %d", at[i], b->tokens);
     return PAL_OK;
 }
 
@@ -157,7 +179,8 @@ pal_status pal_stack_enter(pal_work *w, const pal_model *m, const pal_batch *b, 
     return st;
 }
 
-pal_status pal_model_forward(const pal_model *m, pal_work *w, const pal_batch *b, const int *at, int n, float *logits, pal_error *err) {
+pal_status pal_model_forward(const pal_model *m, pal_work *w, const pal_batch *b, const int *at, int n, float *logits,
+                             pal_error *err) {
     pal_status st;
     if ((st = check_batch(m, w, b, err)) || (st = check_rows(b, at, n, logits, err))) return st;
     pal_pass ps = enter(w, b);
@@ -173,13 +196,15 @@ static pal_status find_targets(const pal_model *m, pal_work *w, const pal_batch 
     for (int t = 0; t < b->tokens; t++) {
         if (b->targets[t] == PAL_IGNORE) continue;
         if (b->targets[t] < 0 || b->targets[t] >= m->config.vocab)
-            return pal_fail(err, PAL_E_ARGUMENT, "the target of token %d is id %d, the vocabulary has 0 to %d", t, (int)b->targets[t], m->config.vocab - 1);
+            return pal_fail(err, PAL_E_ARGUMENT, "the target of token %d is id %d, the vocabulary has 0 to %d", t,
+                            (int)b->targets[t], m->config.vocab - 1);
         w->rows[(*count)++] = t;
     }
     return PAL_OK;
 }
 
-pal_status pal_model_loss(const pal_model *m, pal_work *w, const pal_batch *b, pal_loss *loss, unsigned char *correct, pal_error *err) {
+pal_status pal_model_loss(const pal_model *m, pal_work *w, const pal_batch *b, pal_loss *loss, unsigned char *correct,
+                          pal_error *err) {
     pal_status st;
     int n;
     if ((st = check_batch(m, w, b, err)) || (st = find_targets(m, w, b, &n, err))) return st;
@@ -192,8 +217,8 @@ pal_status pal_model_loss(const pal_model *m, pal_work *w, const pal_batch *b, p
     return PAL_OK;
 }
 
-static pal_status learn(pal_model *m, pal_work *w, const pal_state *const *before, pal_state *const *after, const pal_batch *b, float scale, pal_loss *loss, unsigned char *correct,
-                        pal_error *err) {
+static pal_status learn(pal_model *m, pal_work *w, const pal_state *const *before, pal_state *const *after,
+                        const pal_batch *b, float scale, pal_loss *loss, unsigned char *correct, pal_error *err) {
     pal_status st;
     int n;
     if ((st = check_batch(m, w, b, err)) || (st = find_targets(m, w, b, &n, err))) return st;
@@ -209,15 +234,18 @@ static pal_status learn(pal_model *m, pal_work *w, const pal_state *const *befor
     return PAL_OK;
 }
 
-pal_status pal_model_learn(pal_model *m, pal_work *w, const pal_batch *b, float scale, pal_loss *loss, unsigned char *correct, pal_error *err) {
+pal_status pal_model_learn(pal_model *m, pal_work *w, const pal_batch *b, float scale, pal_loss *loss,
+                           unsigned char *correct, pal_error *err) {
     return learn(m, w, NULL, NULL, b, scale, loss, correct, err);
 }
 
-pal_status pal_model_learn_carried(pal_model *m, pal_work *w, const pal_state *const *before, pal_state *const *after, const pal_batch *b, float scale, pal_loss *loss,
-                                   pal_error *err) {
+pal_status pal_model_learn_carried(pal_model *m, pal_work *w, const pal_state *const *before, pal_state *const *after,
+                                   const pal_batch *b, float scale, pal_loss *loss, pal_error *err) {
     pal_status st = PAL_OK;
-    if (m->config.mixer == PAL_MIXER_ATTENTION) return pal_fail(err, PAL_E_ARGUMENT, "attention has no memory of fixed size to carry");
-    if (w->options.recompute) return pal_fail(err, PAL_E_ARGUMENT, "carried memories do not go with recomputed activations");
+    if (m->config.mixer == PAL_MIXER_ATTENTION)
+        return pal_fail(err, PAL_E_ARGUMENT, "attention has no memory of fixed size to carry");
+    if (w->options.recompute)
+        return pal_fail(err, PAL_E_ARGUMENT, "carried memories do not go with recomputed activations");
     for (int i = 0; i < b->sequences && !st; i++)
         if (before[i]) st = pal_state_copy(after[i], before[i], err);
         else pal_state_reset(after[i]);
@@ -242,7 +270,8 @@ static pal_pass remember(pal_work *w, pal_state *const *states, const pal_batch 
     ps.past = w->past;
     ps.context = states[0]->context;
     pal_stack_forward(w, &ps, states);
-    for (int i = 0; i < b->sequences; i++) states[i]->position += b->cu_seqlens ? b->cu_seqlens[i + 1] - b->cu_seqlens[i] : 1;
+    for (int i = 0; i < b->sequences; i++)
+        states[i]->position += b->cu_seqlens ? b->cu_seqlens[i + 1] - b->cu_seqlens[i] : 1;
     return ps;
 }
 
@@ -251,31 +280,38 @@ static void run_states(pal_work *w, pal_state *const *states, const pal_batch *b
     if (n) pal_head_logits(&ps, &w->model->outer, &w->head, w->h, at, n, logits);
 }
 
-static pal_status check_states(const pal_model *m, const pal_work *w, pal_state *const *states, int n, const int *cu_seqlens, pal_error *err) {
+static pal_status check_states(const pal_model *m, const pal_work *w, pal_state *const *states, int n,
+                               const int *cu_seqlens, pal_error *err) {
     pal_status st;
     if (w->options.training) return pal_fail(err, PAL_E_ARGUMENT, "states do not go with working memory for training");
     if (!states) return pal_fail(err, PAL_E_ARGUMENT, "states are NULL");
     if ((st = pal_states_check(m, states, n, cu_seqlens, err))) return st;
     for (int i = 0; i < n; i++) {
-        if (states[i]->context != states[0]->context) return pal_fail(err, PAL_E_ARGUMENT, "states %d and 0 were made for different contexts", i);
+        if (states[i]->context != states[0]->context)
+            return pal_fail(err, PAL_E_ARGUMENT, "states %d and 0 were made for different contexts", i);
         if (w->rotary && states[i]->context > w->positions)
-            return pal_fail(err, PAL_E_ARGUMENT, "state %d was made for %d tokens of context, the working memory for %d", i, states[i]->context, w->positions);
+            return pal_fail(err, PAL_E_ARGUMENT,
+                            "state %d was made for %d tokens of context, the working memory for %d", i,
+                            states[i]->context, w->positions);
     }
     return PAL_OK;
 }
 
-pal_status pal_model_step(const pal_model *m, pal_work *w, pal_state *const *states, int n, const int32_t *ids, float *logits, pal_error *err) {
+pal_status pal_model_step(const pal_model *m, pal_work *w, pal_state *const *states, int n, const int32_t *ids,
+                          float *logits, pal_error *err) {
     pal_status st;
     if (w->model != m) return pal_fail(err, PAL_E_ARGUMENT, "the working memory was made for another model");
     if (n < 1 || n > w->options.sequences)
-        return pal_fail(err, PAL_E_ARGUMENT, "a step of %d sequences: the working memory was made for %d", n, w->options.sequences);
+        return pal_fail(err, PAL_E_ARGUMENT, "a step of %d sequences: the working memory was made for %d", n,
+                        w->options.sequences);
     if ((st = check_ids(m, ids, n, err)) || (st = check_states(m, w, states, n, NULL, err))) return st;
     const pal_batch batch = { .tokens = n, .sequences = n, .ids = ids };
     run_states(w, states, &batch, NULL, logits ? n : 0, logits);
     return PAL_OK;
 }
 
-pal_status pal_model_continue(const pal_model *m, pal_work *w, pal_state *const *states, const pal_batch *b, const int *at, int n, float *logits, pal_error *err) {
+pal_status pal_model_continue(const pal_model *m, pal_work *w, pal_state *const *states, const pal_batch *b,
+                              const int *at, int n, float *logits, pal_error *err) {
     pal_status st;
     if ((st = check_batch(m, w, b, err)) || (st = check_rows(b, at, n, logits, err))) return st;
     if ((st = check_states(m, w, states, b->sequences, b->cu_seqlens, err))) return st;
@@ -283,7 +319,8 @@ pal_status pal_model_continue(const pal_model *m, pal_work *w, pal_state *const 
     return PAL_OK;
 }
 
-pal_status pal_model_score(const pal_model *m, pal_work *w, pal_state *const *states, const pal_batch *b, float *nll, pal_loss *loss, pal_error *err) {
+pal_status pal_model_score(const pal_model *m, pal_work *w, pal_state *const *states, const pal_batch *b, float *nll,
+                           pal_loss *loss, pal_error *err) {
     pal_status st;
     int n;
     if ((st = check_batch(m, w, b, err)) || (st = find_targets(m, w, b, &n, err))) return st;
@@ -297,7 +334,8 @@ pal_status pal_model_score(const pal_model *m, pal_work *w, pal_state *const *st
     return PAL_OK;
 }
 
-pal_status pal_model_prefill(const pal_model *m, pal_work *w, pal_state *state, const int32_t *ids, int tokens, float *logits, pal_error *err) {
+pal_status pal_model_prefill(const pal_model *m, pal_work *w, pal_state *state, const int32_t *ids, int tokens,
+                             float *logits, pal_error *err) {
     pal_status st;
     const int all[2] = { 0, tokens };
     if (w->model != m) return pal_fail(err, PAL_E_ARGUMENT, "the working memory was made for another model");

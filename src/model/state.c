@@ -46,7 +46,9 @@ static size_t layout(const pal_model *m, int context, size_t *window_at, size_t 
 
 static bool grows(const pal_model *m) { return m->config.mixer == PAL_MIXER_ATTENTION; }
 
-size_t pal_state_bytes(const pal_model *m, int context) { return layout(m, grows(m) ? context : 0, NULL, NULL) * sizeof(float); }
+size_t pal_state_bytes(const pal_model *m, int context) {
+    return layout(m, grows(m) ? context : 0, NULL, NULL) * sizeof(float);
+}
 
 pal_status pal_state_new(pal_state **out, const pal_model *m, int context, pal_error *err) {
     pal_status st;
@@ -54,7 +56,8 @@ pal_status pal_state_new(pal_state **out, const pal_model *m, int context, pal_e
     const size_t layers = (size_t)m->config.layers;
     *out = NULL;
     if (grows(m) && (context < 1 || context > MAX_CONTEXT))
-        return pal_fail(err, PAL_E_ARGUMENT, "a state for %d tokens of context: expected 1 to %d", context, MAX_CONTEXT);
+        return pal_fail(err, PAL_E_ARGUMENT, "a state for %d tokens of context: expected 1 to %d", context,
+                        MAX_CONTEXT);
     if ((st = pal_alloc_named(&block, 1, sizeof(pal_state), "a state", err))) return st;
     pal_state *s = block;
     s->model = m;
@@ -116,7 +119,8 @@ int32_t pal_state_pending(const pal_state *s) { return s->pending; }
 
 pal_status pal_state_set_pending(pal_state *s, int32_t id, pal_error *err) {
     if (id < -1 || id >= s->model->config.vocab)
-        return pal_fail(err, PAL_E_ARGUMENT, "a pending token with id %d: the vocabulary has 0 to %d", (int)id, s->model->config.vocab - 1);
+        return pal_fail(err, PAL_E_ARGUMENT, "a pending token with id %d: the vocabulary has 0 to %d", (int)id,
+                        s->model->config.vocab - 1);
     s->pending = id;
     return PAL_OK;
 }
@@ -141,16 +145,20 @@ pal_status pal_state_export(const pal_state *s, int layer, float *part0, float *
     return PAL_OK;
 }
 
-pal_status pal_states_check(const pal_model *m, pal_state *const *states, int n, const int *cu_seqlens, pal_error *err) {
+pal_status pal_states_check(const pal_model *m, pal_state *const *states, int n, const int *cu_seqlens,
+                            pal_error *err) {
     for (int i = 0; i < n; i++) {
         if (!states[i]) return pal_fail(err, PAL_E_ARGUMENT, "state %d is NULL", i);
         if (states[i]->model != m) return pal_fail(err, PAL_E_ARGUMENT, "state %d belongs to another model", i);
         for (int j = 0; j < i; j++)
-            if (states[j] == states[i]) return pal_fail(err, PAL_E_ARGUMENT, "sequences %d and %d share one state", j, i);
+            if (states[j] == states[i])
+                return pal_fail(err, PAL_E_ARGUMENT, "sequences %d and %d share one state", j, i);
         const int more = cu_seqlens ? cu_seqlens[i + 1] - cu_seqlens[i] : 1;
         if (grows(m) && states[i]->position + more > states[i]->context)
-            return pal_fail(err, PAL_E_ARGUMENT, "sequence %d has %lld tokens and gets %d more, but its attention state was made for %d (--max-context)", i,
-                            (long long)states[i]->position, more, states[i]->context);
+            return pal_fail(
+                err, PAL_E_ARGUMENT,
+                "sequence %d has %lld tokens and gets %d more, but its attention state was made for %d (--max-context)",
+                i, (long long)states[i]->position, more, states[i]->context);
     }
     return PAL_OK;
 }
@@ -160,13 +168,18 @@ static uint64_t checksum_seed(const state_header *h) { return (uint64_t)h->posit
 
 pal_status pal_state_save(const pal_state *s, const char *path, pal_error *err) {
     pal_writer w;
-    state_header header = { .version = FILE_VERSION, .fingerprint = pal_model_fingerprint(s->model), .position = s->position,
-                            .pending = (uint32_t)(s->pending + 1), .context = s->context, .floats = s->floats };
+    state_header header = { .version = FILE_VERSION,
+                            .fingerprint = pal_model_fingerprint(s->model),
+                            .position = s->position,
+                            .pending = (uint32_t)(s->pending + 1),
+                            .context = s->context,
+                            .floats = s->floats };
     memcpy(header.magic, magic, sizeof magic);
     header.checksum = pal_hash_floats(checksum_seed(&header), s->data, s->floats);
     const pal_status st = pal_writer_open(&w, path, err);
     if (st) return st;
-    if (fwrite(&header, sizeof header, 1, w.stream) != 1 || fwrite(s->data, sizeof *s->data, s->floats, w.stream) != s->floats) {
+    if (fwrite(&header, sizeof header, 1, w.stream) != 1 ||
+        fwrite(s->data, sizeof *s->data, s->floats, w.stream) != s->floats) {
         const int why = errno;
         pal_writer_drop(&w);
         return pal_fail(err, PAL_E_IO, "%s: cannot write: %s", path, strerror(why));
@@ -176,20 +189,29 @@ pal_status pal_state_save(const pal_state *s, const char *path, pal_error *err) 
 
 static pal_status check_file(const pal_state *s, const pal_map *map, const char *path, pal_error *err) {
     state_header header;
-    if (map->size < sizeof header) return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, a state file has at least %zu", path, map->size, sizeof header);
+    if (map->size < sizeof header)
+        return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, a state file has at least %zu", path, map->size,
+                        sizeof header);
     memcpy(&header, map->data, sizeof header);
-    if (memcmp(header.magic, magic, sizeof magic) != 0) return pal_fail(err, PAL_E_FORMAT, "%s: not a state file", path);
+    if (memcmp(header.magic, magic, sizeof magic) != 0)
+        return pal_fail(err, PAL_E_FORMAT, "%s: not a state file", path);
     if (header.version != FILE_VERSION)
-        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: state file of version %u, this program reads version %d", path, header.version, FILE_VERSION);
+        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: state file of version %u, this program reads version %d", path,
+                        header.version, FILE_VERSION);
     if (header.fingerprint != pal_model_fingerprint(s->model))
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: the state was saved by another model (fingerprint %016llx, this model has %016llx)", path,
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "%s: the state was saved by another model (fingerprint %016llx, this model has %016llx)", path,
                         (unsigned long long)header.fingerprint, (unsigned long long)pal_model_fingerprint(s->model));
     if (header.context != s->context)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: the state was made for %lld tokens of context, this one for %d", path, (long long)header.context, s->context);
-    if (header.floats != s->floats || header.position < 0 || (map->size - sizeof header) / sizeof(float) != s->floats || (map->size - sizeof header) % sizeof(float))
-        return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, expected %zu", path, map->size, sizeof header + s->floats * sizeof(float));
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: the state was made for %lld tokens of context, this one for %d", path,
+                        (long long)header.context, s->context);
+    if (header.floats != s->floats || header.position < 0 || (map->size - sizeof header) / sizeof(float) != s->floats ||
+        (map->size - sizeof header) % sizeof(float))
+        return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, expected %zu", path, map->size,
+                        sizeof header + s->floats * sizeof(float));
     const float *data = (const float *)(const void *)(map->data + sizeof header);
-    if (header.pending > (uint32_t)s->model->config.vocab || header.checksum != pal_hash_floats(checksum_seed(&header), data, s->floats))
+    if (header.pending > (uint32_t)s->model->config.vocab ||
+        header.checksum != pal_hash_floats(checksum_seed(&header), data, s->floats))
         return pal_fail(err, PAL_E_FORMAT, "%s: the checksum does not fit: the file is damaged", path);
     return PAL_OK;
 }

@@ -16,11 +16,13 @@ struct pal_state {
 };
 
 /* One sentence when these n states cannot take `tokens` more each (lengths[i] when given) of this model. */
-pal_status pal_states_check(const pal_model *model, pal_state *const *states, int n, const int *cu_seqlens, pal_error *err);
+pal_status pal_states_check(const pal_model *model, pal_state *const *states, int n, const int *cu_seqlens,
+                            pal_error *err);
 
-/* Truncated back-propagation: pal_model_learn where sequence n goes on from before[n], as from a constant (NULL: it starts
- * afresh), and leaves its memory in after[n]. Not for attention, and not with recomputation. */
-pal_status pal_model_learn_carried(pal_model *model, pal_work *work, const pal_state *const *before, pal_state *const *after, const pal_batch *batch, float scale,
-                                   pal_loss *loss, pal_error *err);
+/* Truncated back-propagation: pal_model_learn where sequence n goes on from before[n], as from a constant (NULL: it
+ * starts afresh), and leaves its memory in after[n]. Not for attention, and not with recomputation. */
+pal_status pal_model_learn_carried(pal_model *model, pal_work *work, const pal_state *const *before,
+                                   pal_state *const *after, const pal_batch *batch, float scale, pal_loss *loss,
+                                   pal_error *err);
 
 #endif

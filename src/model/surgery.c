@@ -10,7 +10,9 @@
 #include "base/random.h"
 #include "model/model.h"
 
-static bool is_plain(const pal_model_config *c, int layer) { return strcmp(pal_model_layer_rule(c, layer), "gla") == 0; }
+static bool is_plain(const pal_model_config *c, int layer) {
+    return strcmp(pal_model_layer_rule(c, layer), "gla") == 0;
+}
 
 static pal_status check_kind(const pal_model_config *c, pal_error *err) {
     char kind[64];
@@ -19,7 +21,8 @@ static pal_status check_kind(const pal_model_config *c, pal_error *err) {
     if (c->mixer != PAL_MIXER_M && c->mixer != PAL_MIXER_D)
         return pal_fail(err, PAL_E_ARGUMENT, "%s: only Mamba2 and Palimpsa layers can become metaplastic", kind);
     if (strcmp(c->rule, "palimpsa") != 0 && strcmp(c->rule, "gla") != 0)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: metaplasticity takes the place of plain layers, not of rule '%s'", kind, c->rule);
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: metaplasticity takes the place of plain layers, not of rule '%s'",
+                        kind, c->rule);
     for (int i = 0; i < c->layers; i++) plain += is_plain(c, i);
     return plain ? PAL_OK : pal_fail(err, PAL_E_ARGUMENT, "%s: every layer is metaplastic already", kind);
 }
@@ -38,12 +41,16 @@ static bool parse_number(const char **text, int *value) {
     return true;
 }
 
-static pal_status choose_top(bool *layers, const char *choice, const pal_model_config *c, const pal_windows *w, pal_error *err) {
+static pal_status choose_top(bool *layers, const char *choice, const pal_model_config *c, const pal_windows *w,
+                             pal_error *err) {
     const char *at = choice + 4;
     int wanted, plain = 0;
-    if (!parse_number(&at, &wanted) || *at || wanted < 1) return pal_fail(err, PAL_E_ARGUMENT, "layers '%.60s': expected top:K with K of at least 1", choice);
+    if (!parse_number(&at, &wanted) || *at || wanted < 1)
+        return pal_fail(err, PAL_E_ARGUMENT, "layers '%.60s': expected top:K with K of at least 1", choice);
     for (int i = 0; i < c->layers; i++) plain += is_plain(c, i);
-    if (wanted > plain) return pal_fail(err, PAL_E_ARGUMENT, "layers '%.60s': the model has %d plain layer%s", choice, plain, plain == 1 ? "" : "s");
+    if (wanted > plain)
+        return pal_fail(err, PAL_E_ARGUMENT, "layers '%.60s': the model has %d plain layer%s", choice, plain,
+                        plain == 1 ? "" : "s");
     for (int r = 0; r < c->layers && wanted; r++)
         if (is_plain(c, w->order[r])) layers[w->order[r]] = true, wanted--;
     return PAL_OK;
@@ -52,16 +59,22 @@ static pal_status choose_top(bool *layers, const char *choice, const pal_model_c
 static pal_status choose_listed(bool *layers, const char *choice, const pal_model_config *c, pal_error *err) {
     for (const char *at = choice;; at++) {
         int layer;
-        if (!parse_number(&at, &layer)) return pal_fail(err, PAL_E_ARGUMENT, "layers '%.60s': expected top:K, all, or layer numbers separated by commas", choice);
-        if (layer >= c->layers) return pal_fail(err, PAL_E_ARGUMENT, "layers '%.60s': the model has layers 0 to %d", choice, c->layers - 1);
-        if (layers[layer]) return pal_fail(err, PAL_E_ARGUMENT, "layers '%.60s': layer %d is there twice", choice, layer);
-        if (!is_plain(c, layer)) return pal_fail(err, PAL_E_ARGUMENT, "layers '%.60s': layer %d is metaplastic already", choice, layer);
+        if (!parse_number(&at, &layer))
+            return pal_fail(err, PAL_E_ARGUMENT,
+                            "layers '%.60s': expected top:K, all, or layer numbers separated by commas", choice);
+        if (layer >= c->layers)
+            return pal_fail(err, PAL_E_ARGUMENT, "layers '%.60s': the model has layers 0 to %d", choice, c->layers - 1);
+        if (layers[layer])
+            return pal_fail(err, PAL_E_ARGUMENT, "layers '%.60s': layer %d is there twice", choice, layer);
+        if (!is_plain(c, layer))
+            return pal_fail(err, PAL_E_ARGUMENT, "layers '%.60s': layer %d is metaplastic already", choice, layer);
         layers[layer] = true;
         if (!*at) return PAL_OK;
     }
 }
 
-pal_status pal_surgery_choose(bool layers[PAL_MAX_LAYERS], const char *choice, const pal_model_config *c, const pal_windows *windows, pal_error *err) {
+pal_status pal_surgery_choose(bool layers[PAL_MAX_LAYERS], const char *choice, const pal_model_config *c,
+                              const pal_windows *windows, pal_error *err) {
     pal_status st;
     for (int i = 0; i < PAL_MAX_LAYERS; i++) layers[i] = false;
     if ((st = check_kind(c, err))) return st;
@@ -71,21 +84,25 @@ pal_status pal_surgery_choose(bool layers[PAL_MAX_LAYERS], const char *choice, c
     return PAL_OK;
 }
 
-pal_status pal_surgery_config(pal_model_config *out, const pal_model_config *from, const pal_surgery *s, pal_error *err) {
+pal_status pal_surgery_config(pal_model_config *out, const pal_model_config *from, const pal_surgery *s,
+                              pal_error *err) {
     pal_status st;
     int on = 0;
     if ((st = check_kind(from, err))) return st;
     if (!isfinite(s->low) || !isfinite(s->high) || s->low > s->high)
-        return pal_fail(err, PAL_E_ARGUMENT, "b_scale from %g to %g: expected two numbers, the lower one first", s->low, s->high);
+        return pal_fail(err, PAL_E_ARGUMENT, "b_scale from %g to %g: expected two numbers, the lower one first", s->low,
+                        s->high);
     *out = *from;
     for (int i = 0; i < from->layers; i++) {
         if (!is_plain(from, i) && s->rank && s->rank != from->rank)
-            return pal_fail(err, PAL_E_ARGUMENT, "rank %d: layer %d is metaplastic already, with rank %d", s->rank, i, from->rank);
+            return pal_fail(err, PAL_E_ARGUMENT, "rank %d: layer %d is metaplastic already, with rank %d", s->rank, i,
+                            from->rank);
         out->metaplastic[i] = s->layers[i] || !is_plain(from, i);
         on += out->metaplastic[i];
     }
     for (int i = 0; i < PAL_MAX_LAYERS; i++)
-        if (s->layers[i] && (i >= from->layers || !is_plain(from, i))) return pal_fail(err, PAL_E_ARGUMENT, "layer %d is not a plain layer of the model", i);
+        if (s->layers[i] && (i >= from->layers || !is_plain(from, i)))
+            return pal_fail(err, PAL_E_ARGUMENT, "layer %d is not a plain layer of the model", i);
     out->official = false;
     out->metaplasticity = true;
     out->finetuning = true;
@@ -111,7 +128,8 @@ static const pal_tensor *tensor_of(const operation *op, const pal_weight_entry *
 static bool keeps_gate(const void *source, int layer) {
     const operation *op = source;
     char name[160];
-    snprintf(name, sizeof name, "%s%d.%sb_rank_proj.weight", pal_config_layers_prefix(op->to), layer, pal_config_mixer_prefix(op->to));
+    snprintf(name, sizeof name, "%s%d.%sb_rank_proj.weight", pal_config_layers_prefix(op->to), layer,
+             pal_config_mixer_prefix(op->to));
     const pal_tensor *t = pal_source_find(op->source, name);
     return t && t->rank == 2 && t->shape[0] == op->to->rank;
 }
@@ -142,7 +160,8 @@ static pal_status put_new(const operation *op, pal_model_writer *w, size_t i, co
     void *block;
     pal_status st = pal_alloc_named(&block, e->view.count, sizeof(float), "an importance gate", err);
     if (st) return st;
-    if (e->init == PAL_INIT_B_SCALE) pal_fill_uniform(cx, block, e->view.count, s->seed, pal_weight_stream(e->view.name), s->low, s->high);
+    if (e->init == PAL_INIT_B_SCALE)
+        pal_fill_uniform(cx, block, e->view.count, s->seed, pal_weight_stream(e->view.name), s->low, s->high);
     else pal_weight_init_one(e, op->to, cx, s->seed, block);
     st = pal_model_writer_put_f32(w, i, block, e->view.count, err);
     pal_free(block);
@@ -159,14 +178,18 @@ static pal_status put_all(const operation *op, pal_model_writer *w, const pal_co
         const pal_tensor *t = is_new(op, e) ? NULL : tensor_of(op, e);
         if (is_new(op, e)) st = put_new(op, w, i, cx, err);
         else if (t) st = pal_model_writer_copy(w, i, op->source, t, err);
-        else st = pal_fail(err, PAL_E_FORMAT, "%s: '%s' is missing", op->source->path, e->view.name); /* a gate stored in part */
+        else
+            st = pal_fail(err, PAL_E_FORMAT, "%s: '%s' is missing", op->source->path,
+                          e->view.name); /* a gate stored in part */
         done += op->tensors[i].count * pal_dtype_size(op->tensors[i].dtype);
-        if (!st && s->go_on && !s->go_on(s->user, done, total)) st = pal_fail(err, PAL_E_IO, "interrupted; nothing was written");
+        if (!st && s->go_on && !s->go_on(s->user, done, total))
+            st = pal_fail(err, PAL_E_IO, "interrupted; nothing was written");
     }
     return st;
 }
 
-pal_status pal_surgery_write(pal_model_writer **out, const char *directory, const pal_model *from, const pal_surgery *surgery, const pal_context *cx, pal_error *err) {
+pal_status pal_surgery_write(pal_model_writer **out, const char *directory, const pal_model *from,
+                             const pal_surgery *surgery, const pal_context *cx, pal_error *err) {
     pal_model_config to;
     operation op = { .source = &from->source, .from = &from->config, .to = &to, .surgery = surgery };
     json_t *json = NULL;
@@ -180,7 +203,8 @@ pal_status pal_surgery_write(pal_model_writer **out, const char *directory, cons
         st = pal_model_writer_open(out, directory, op.tensors, op.table.count, err);
     }
     if (!st) st = put_all(&op, *out, cx, err);
-    if (!st && !(json = pal_config_write_from(&to, &from->config, from->source.config))) st = pal_fail(err, PAL_E_MEMORY, "no memory to write %s", directory);
+    if (!st && !(json = pal_config_write_from(&to, &from->config, from->source.config)))
+        st = pal_fail(err, PAL_E_MEMORY, "no memory to write %s", directory);
     if (!st) st = pal_model_writer_finish(*out, json, err);
     json_decref(json);
     pal_free(op.tensors);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Surgery: plain layers (Mamba2's, or Palimpsa's without metaplasticity) become metaplastic. Their weights stay what they
- * are, to the bit; each gets an importance gate. As its b_scale falls, a metaplastic layer becomes the plain one exactly,
- * so the new model starts near the old one, and with the new plasticity off it is the old one: pal_surgery_prove runs both. */
+/* Surgery: plain layers (Mamba2's, or Palimpsa's without metaplasticity) become metaplastic. Their weights stay what
+ * they are, to the bit; each gets an importance gate. As its b_scale falls, a metaplastic layer becomes the plain one
+ * exactly, so the new model starts near the old one, and with the new plasticity off it is the old one:
+ * pal_surgery_prove runs both. */
 #ifndef PAL_MODEL_SURGERY_H
 #define PAL_MODEL_SURGERY_H
 
@@ -10,47 +11,55 @@
 
 /* b_scale before softplus: the paper's start for fine-tuning, and one so low that f32 cannot tell the model from its
  * source. */
-#define PAL_B_SCALE_LOW 0.1
-#define PAL_B_SCALE_HIGH 1.0
+#define PAL_B_SCALE_LOW   0.1
+#define PAL_B_SCALE_HIGH  1.0
 #define PAL_B_SCALE_EXACT (-20.0)
 
 typedef struct pal_surgery {
     bool layers[PAL_MAX_LAYERS]; /* to become metaplastic */
-    int rank;                    /* of their importance gates; 0: as the configuration has it, else hidden/16 rounded up */
-    double low, high;            /* b_scale starts uniform between them, before softplus */
+    int rank;         /* of their importance gates; 0: as the configuration has it, else hidden/16 rounded up */
+    double low, high; /* b_scale starts uniform between them, before softplus */
     uint64_t seed;
-    bool convert;                /* every tensor becomes `dtype`; else tensors keep theirs (quantised ones and F64 become F32) */
-    pal_dtype dtype;             /* PAL_F32, PAL_BF16 or PAL_F16 */
-    bool (*go_on)(void *user, size_t done, size_t total); /* bytes written, or tokens of the proof read; false stops; may be NULL */
+    bool convert;    /* every tensor becomes `dtype`; else tensors keep theirs (quantised ones and F64 become F32) */
+    pal_dtype dtype; /* PAL_F32, PAL_BF16 or PAL_F16 */
+    bool (*go_on)(void *user, size_t done,
+                  size_t total); /* bytes written, or tokens of the proof read; false stops; may be NULL */
     void *user;
 } pal_surgery;
 
 /* "top:8" (by window, among plain layers), "all" (that are plain) or "0,5,7". windows may be NULL unless
  * pal_surgery_needs_windows. */
 bool pal_surgery_needs_windows(const char *choice);
-pal_status pal_surgery_choose(bool layers[PAL_MAX_LAYERS], const char *choice, const pal_model_config *config, const pal_windows *windows, pal_error *err);
+pal_status pal_surgery_choose(bool layers[PAL_MAX_LAYERS], const char *choice, const pal_model_config *config,
+                              const pal_windows *windows, pal_error *err);
 
 /* The configuration of the result. Refuses models and layers that cannot become metaplastic. */
-pal_status pal_surgery_config(pal_model_config *out, const pal_model_config *from, const pal_surgery *surgery, pal_error *err);
+pal_status pal_surgery_config(pal_model_config *out, const pal_model_config *from, const pal_surgery *surgery,
+                              pal_error *err);
 
-/* Writes the result tensor by tensor: everything but the commit. pal_model_writer_directory holds a complete model. `from`
- * may be unloaded. */
-pal_status pal_surgery_write(pal_model_writer **out, const char *directory, const pal_model *from, const pal_surgery *surgery, const pal_context *cx, pal_error *err);
+/* Writes the result tensor by tensor: everything but the commit. pal_model_writer_directory holds a complete model.
+ * `from` may be unloaded. */
+pal_status pal_surgery_write(pal_model_writer **out, const char *directory, const pal_model *from,
+                             const pal_surgery *surgery, const pal_context *cx, pal_error *err);
 
-/* The same weights with plasticity on only in layers of which `metaplastic` says so (NULL: in none), for inference. They
- * belong to `model`: the view is closed (pal_model_close) before it. Layers without an importance gate cannot be turned on. */
+/* The same weights with plasticity on only in layers of which `metaplastic` says so (NULL: in none), for inference.
+ * They belong to `model`: the view is closed (pal_model_close) before it. Layers without an importance gate cannot be
+ * turned on. */
 pal_status pal_model_view(pal_model **out, const pal_model *model, const bool *metaplastic, pal_error *err);
 
 #define PAL_PROOF_ACCEPT 1e-4 /* largest difference of logits with plasticity off */
-#define PAL_PROOF_EXACT 1e-5  /* largest difference that rounding explains, with plasticity on at the Mamba2 limit */
+#define PAL_PROOF_EXACT  1e-5 /* largest difference that rounding explains, with plasticity on at the Mamba2 limit */
 typedef struct pal_proof {
     int tokens;
-    double off, on;              /* largest difference of a logit from the source's, over the source's largest logit; infinite for NaN */
-    int moved;                   /* positions whose most likely token is another one with plasticity on */
+    double off,
+        on;    /* largest difference of a logit from the source's, over the source's largest logit; infinite for NaN */
+    int moved; /* positions whose most likely token is another one with plasticity on */
     double loss_source, loss_on; /* mean -log p of the next token, in nats */
 } pal_proof;
-/* surgery: for its go_on; may be NULL. Both models read the text as one sequence; plasticity off means off in the layers that the source has plain. Refuses a difference with plasticity off above PAL_PROOF_ACCEPT. */
-pal_status pal_surgery_prove(pal_proof *out, const pal_surgery *surgery, const pal_model *source, const pal_model *result, const pal_context *cx, const int32_t *ids,
-                             int tokens, pal_error *err);
+/* surgery: for its go_on; may be NULL. Both models read the text as one sequence; plasticity off means off in the
+ * layers that the source has plain. Refuses a difference with plasticity off above PAL_PROOF_ACCEPT. */
+pal_status pal_surgery_prove(pal_proof *out, const pal_surgery *surgery, const pal_model *source,
+                             const pal_model *result, const pal_context *cx, const int32_t *ids, int tokens,
+                             pal_error *err);
 
 #endif

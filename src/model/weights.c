@@ -7,13 +7,42 @@
 #include "base/alloc.h"
 
 /* Extents that shapes are written in. */
-typedef enum { NONE, ONE, HIDDEN, VOCAB, HEADS, QUERIES, KEYS, VALUES, VALUES_KV, KEY, VALUE, RANK, TAPS, MLP, IN_ALL, CONV_ALL } extent;
+typedef enum {
+    NONE,
+    ONE,
+    HIDDEN,
+    VOCAB,
+    HEADS,
+    QUERIES,
+    KEYS,
+    VALUES,
+    VALUES_KV,
+    KEY,
+    VALUE,
+    RANK,
+    TAPS,
+    MLP,
+    IN_ALL,
+    CONV_ALL
+} extent;
 
-enum { ADJACENT = 1, NO_DECAY = 2, FROZEN = 4, MATRIX = 8, GATE = 16 /* of importance */, BIAS_PROJ = 32, BIAS_CONV = 64 };
+enum {
+    ADJACENT = 1,
+    NO_DECAY = 2,
+    FROZEN = 4,
+    MATRIX = 8,
+    GATE = 16 /* of importance */,
+    BIAS_PROJ = 32,
+    BIAS_CONV = 64
+};
 
 /* Which tensors a memory rule reads, as bits; 0 stands for every rule. */
 enum { R_GLA = 1, R_PALIMPSA = 2, R_LONGHORN = 4, R_DELTA = 8, R_GDN = 16, R_MESA = 32 };
-enum { R_DECAY = R_GLA | R_PALIMPSA | R_GDN | R_MESA, R_BS = R_DECAY | R_LONGHORN | R_DELTA, R_B = R_PALIMPSA | R_LONGHORN };
+enum {
+    R_DECAY = R_GLA | R_PALIMPSA | R_GDN | R_MESA,
+    R_BS = R_DECAY | R_LONGHORN | R_DELTA,
+    R_B = R_PALIMPSA | R_LONGHORN
+};
 
 typedef struct {
     const char *name;
@@ -32,7 +61,13 @@ static const weight_row mixer_d[] = {
     { "g_proj.weight", PAL_W_GATE, { VALUES, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, 0, "mixer" },
     { "dt_proj.weight", PAL_W_DT, { HEADS, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, R_DECAY, "mixer" },
     { "bs_proj.weight", PAL_W_BS, { HEADS, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, R_BS, "mixer" },
-    { "b_rank_proj.weight", PAL_W_B_RANK, { RANK, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT | GATE, R_B, "importance" },
+    { "b_rank_proj.weight",
+      PAL_W_B_RANK,
+      { RANK, HIDDEN },
+      PAL_INIT_NORMAL,
+      MATRIX | ADJACENT | GATE,
+      R_B,
+      "importance" },
     { "b_proj.weight", PAL_W_B, { VALUES, RANK }, PAL_INIT_B_PROJ, MATRIX | GATE, R_B, "importance" },
     { "o_proj.weight", PAL_W_OUT, { HIDDEN, VALUES }, PAL_INIT_NORMAL, MATRIX, 0, "mixer" },
     { "q_conv1d.weight", PAL_W_CONV, { KEYS, ONE, TAPS }, PAL_INIT_NORMAL, 0, 0, "mixer" },
@@ -67,7 +102,13 @@ static const weight_row mixer_gdn[] = {
 
 static const weight_row mixer_m[] = {
     { "in_proj.weight", PAL_W_IN, { IN_ALL, HIDDEN }, PAL_INIT_IN, MATRIX, 0, "mixer" },
-    { "b_rank_proj.weight", PAL_W_B_RANK, { RANK, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT | GATE, R_B, "importance" },
+    { "b_rank_proj.weight",
+      PAL_W_B_RANK,
+      { RANK, HIDDEN },
+      PAL_INIT_NORMAL,
+      MATRIX | ADJACENT | GATE,
+      R_B,
+      "importance" },
     { "in_proj.bias", PAL_W_IN_BIAS, { IN_ALL }, PAL_INIT_ZERO, BIAS_PROJ, 0, "mixer" },
     { "b_proj.weight", PAL_W_B, { VALUES, RANK }, PAL_INIT_B_PROJ, MATRIX | GATE, R_B, "importance" },
     { "conv1d.weight", PAL_W_CONV, { CONV_ALL, ONE, TAPS }, PAL_INIT_CONV, 0, 0, "mixer" },
@@ -129,7 +170,7 @@ static unsigned rule_bit(const char *rule) {
         const char *name;
         unsigned bit;
     } bits[] = { { "gla", R_GLA }, { "palimpsa", R_PALIMPSA }, { "longhorn", R_LONGHORN }, { "delta", R_DELTA },
-                 { "gdn", R_GDN }, { "gdn_app", R_GDN }, { "mesa", R_MESA } };
+                 { "gdn", R_GDN }, { "gdn_app", R_GDN },       { "mesa", R_MESA } };
     for (size_t i = 0; i < PAL_COUNT(bits); i++)
         if (strcmp(rule, bits[i].name) == 0) return bits[i].bit;
     return 0;
@@ -141,10 +182,16 @@ typedef struct {
 } builder;
 
 /* Floats are placed on cache lines of their own, except after a tensor that the same product reads. */
-static void add(builder *b, const pal_model_config *c, const weight_row *row, int layer, bool unused, const char *format, const char *prefix, const char *part) {
+static void add(builder *b, const pal_model_config *c, const weight_row *row, int layer, bool unused,
+                const char *format, const char *prefix, const char *part) {
     pal_weight_table *t = b->table;
-    pal_weight w = { .layer = layer, .group = row->group, .decay = !(row->flags & NO_DECAY), .frozen = row->flags & FROZEN,
-                     .quantisable = row->flags & MATRIX, .unused = unused, .count = 1 };
+    pal_weight w = { .layer = layer,
+                     .group = row->group,
+                     .decay = !(row->flags & NO_DECAY),
+                     .frozen = row->flags & FROZEN,
+                     .quantisable = row->flags & MATRIX,
+                     .unused = unused,
+                     .count = 1 };
     for (; w.rank < 3 && row->shape[w.rank] != NONE; w.rank++) {
         w.shape[w.rank] = extent_of(c, row->shape[w.rank]);
         w.count *= (size_t)w.shape[w.rank];
@@ -161,7 +208,8 @@ static void add(builder *b, const pal_model_config *c, const weight_row *row, in
         char *stored = t->names + b->names;
         memcpy(stored, name, (size_t)length + 1);
         w.name = stored;
-        t->entries[t->count] = (pal_weight_entry){ .view = w, .id = row->id, .init = row->init, .adjacent = adjacent, .optional = unused };
+        t->entries[t->count] =
+            (pal_weight_entry){ .view = w, .id = row->id, .init = row->init, .adjacent = adjacent, .optional = unused };
     }
     b->names += (size_t)length + 1;
     t->count++;
@@ -170,7 +218,9 @@ static void add(builder *b, const pal_model_config *c, const weight_row *row, in
 static void add_layer(builder *b, const pal_model_config *c, int layer, bool keep_gate) {
     const char *prefix = pal_config_layers_prefix(c), *rule = pal_model_layer_rule(c, layer);
     const bool blocks_d = !c->mqar && c->mixer != PAL_MIXER_M;
-    const weight_row norm = { blocks_d ? "attn_norm.weight" : "norm.weight", PAL_W_NORM, { HIDDEN }, PAL_INIT_ONE, 0, 0, "norm" };
+    const weight_row norm = {
+        blocks_d ? "attn_norm.weight" : "norm.weight", PAL_W_NORM, { HIDDEN }, PAL_INIT_ONE, 0, 0, "norm"
+    };
     add(b, c, &norm, layer, false, "%s%d.%s%s", prefix, "");
     for (const weight_row *row = mixers[c->mixer]; row->name; row++) {
         const bool read = !row->rules || (row->rules & rule_bit(rule));
@@ -182,15 +232,24 @@ static void add_layer(builder *b, const pal_model_config *c, int layer, bool kee
 }
 
 static void add_all(builder *b, const pal_model_config *c, pal_keep_gate_fn *keep_gate, const void *source) {
-    const weight_row embedding = { pal_config_embedding_name(c), PAL_W_EMBEDDING, { VOCAB, HIDDEN }, PAL_INIT_NORMAL, MATRIX, 0, "embedding" };
+    const weight_row embedding = {
+        pal_config_embedding_name(c), PAL_W_EMBEDDING, { VOCAB, HIDDEN }, PAL_INIT_NORMAL, MATRIX, 0, "embedding"
+    };
     add(b, c, &embedding, -1, false, NULL, NULL, NULL);
     for (int layer = 0; layer < c->layers; layer++) {
         const bool gla = strcmp(pal_model_layer_rule(c, layer), "gla") == 0;
         const bool could = gla && !c->official && c->rank > 0 && strcmp(c->rule, "palimpsa") == 0;
         add_layer(b, c, layer, could && (keep_gate ? keep_gate(source, layer) : !c->listed));
     }
-    const weight_row norm = { c->mqar ? "backbone.ln_f.weight" : c->mixer == PAL_MIXER_M ? "backbone.norm_f.weight" : "model.norm.weight",
-                              PAL_W_FINAL_NORM, { HIDDEN }, PAL_INIT_ONE, 0, 0, "norm" };
+    const weight_row norm = { c->mqar                   ? "backbone.ln_f.weight"
+                              : c->mixer == PAL_MIXER_M ? "backbone.norm_f.weight"
+                                                        : "model.norm.weight",
+                              PAL_W_FINAL_NORM,
+                              { HIDDEN },
+                              PAL_INIT_ONE,
+                              0,
+                              0,
+                              "norm" };
     add(b, c, &norm, -1, false, NULL, NULL, NULL);
     const weight_row bias = { "backbone.ln_f.bias", PAL_W_FINAL_NORM_BIAS, { HIDDEN }, PAL_INIT_ZERO, 0, 0, "norm" };
     if (c->mqar) add(b, c, &bias, -1, false, NULL, NULL, NULL);
@@ -199,7 +258,8 @@ static void add_all(builder *b, const pal_model_config *c, pal_keep_gate_fn *kee
     b->table->flat = (b->table->flat + 15) & ~(size_t)15;
 }
 
-pal_status pal_weights_list(pal_weight_table *out, const pal_model_config *c, pal_keep_gate_fn *keep_gate, const void *source, pal_error *err) {
+pal_status pal_weights_list(pal_weight_table *out, const pal_model_config *c, pal_keep_gate_fn *keep_gate,
+                            const void *source, pal_error *err) {
     pal_status st;
     *out = (pal_weight_table){ 0 };
     builder b = { .table = out };

@@ -21,7 +21,8 @@ double pal_median(double *x, size_t n) {
 }
 
 /* What layer i kept of `tokens` tokens, as medians over heads. */
-static pal_status take_layer(pal_windows *out, const pal_work *w, int i, int done, int tokens, double *heads, pal_error *err) {
+static pal_status take_layer(pal_windows *out, const pal_work *w, int i, int done, int tokens, double *heads,
+                             pal_error *err) {
     const pal_block *b = &w->blocks[i];
     double *n_t = out->n_t + (size_t)i * (size_t)out->tokens + (size_t)done;
     for (int t = 0; t < tokens; t++) {
@@ -30,14 +31,18 @@ static pal_status take_layer(pal_windows *out, const pal_work *w, int i, int don
         for (int h = 0; h < b->plan.heads; h++) {
             heads[h] = pal_window((double)pal_block_decay(b, t, h));
             if (isnan(heads[h]))
-                return pal_fail(err, PAL_E_FORMAT, "the memory window of layer %d, head %d is not a number at token %d; the model's weights may be damaged", i, h, done + t);
+                return pal_fail(err, PAL_E_FORMAT,
+                                "the memory window of layer %d, head %d is not a number at token %d; the model's "
+                                "weights may be damaged",
+                                i, h, done + t);
         }
         n_t[t] = pal_median(heads, (size_t)b->plan.heads);
     }
     return PAL_OK;
 }
 
-static pal_status run(pal_windows *out, pal_work *w, pal_state *state, const int32_t *ids, double *heads, pal_error *err) {
+static pal_status run(pal_windows *out, pal_work *w, pal_state *state, const int32_t *ids, double *heads,
+                      pal_error *err) {
     pal_status st;
     for (int done = 0; done < out->tokens; done += PIECE) {
         const int piece = out->tokens - done < PIECE ? out->tokens - done : PIECE;
@@ -59,12 +64,14 @@ static void rank(pal_windows *out) {
     for (int i = 0; i < out->layers; i++) {
         const double m = out->median[i];
         int at = i;
-        for (; at > 0 && !isnan(m) && !(out->median[out->order[at - 1]] >= m); at--) out->order[at] = out->order[at - 1];
+        for (; at > 0 && !isnan(m) && !(out->median[out->order[at - 1]] >= m); at--)
+            out->order[at] = out->order[at - 1];
         out->order[at] = i;
     }
 }
 
-pal_status pal_windows_measure(pal_windows *out, const pal_model *model, const pal_context *cx, const int32_t *ids, int tokens, pal_error *err) {
+pal_status pal_windows_measure(pal_windows *out, const pal_model *model, const pal_context *cx, const int32_t *ids,
+                               int tokens, pal_error *err) {
     const pal_model_config *c = pal_model_config_of(model);
     const size_t layers = (size_t)c->layers, larger = (size_t)(tokens > c->heads ? tokens : c->heads);
     pal_work *work = NULL;
@@ -72,13 +79,16 @@ pal_status pal_windows_measure(pal_windows *out, const pal_model *model, const p
     void *numbers = NULL;
     pal_status st;
     *out = (pal_windows){ .layers = c->layers, .tokens = tokens };
-    if (c->mixer == PAL_MIXER_ATTENTION) return pal_fail(err, PAL_E_ARGUMENT, "attention has no memory window: it forgets nothing");
+    if (c->mixer == PAL_MIXER_ATTENTION)
+        return pal_fail(err, PAL_E_ARGUMENT, "attention has no memory window: it forgets nothing");
     if (tokens < 1) return pal_fail(err, PAL_E_ARGUMENT, "memory windows of %d tokens: expected at least 1", tokens);
     st = pal_alloc_named((void **)&out->n_t, layers * (size_t)tokens, sizeof *out->n_t, "memory windows", err);
     if (!st) st = pal_alloc_named((void **)&out->median, layers, sizeof *out->median, "memory windows", err);
     if (!st) st = pal_alloc_named((void **)&out->order, layers, sizeof *out->order, "memory windows", err);
     if (!st) st = pal_alloc_named(&numbers, larger, sizeof(double), "memory windows", err);
-    if (!st) st = pal_work_new(&work, model, cx, &(pal_work_options){ .tokens = tokens < PIECE ? tokens : PIECE, .sequences = 1 }, err);
+    if (!st)
+        st = pal_work_new(&work, model, cx,
+                          &(pal_work_options){ .tokens = tokens < PIECE ? tokens : PIECE, .sequences = 1 }, err);
     if (!st) st = pal_state_new(&state, model, 1, err);
     if (!st) st = run(out, work, state, ids, numbers, err);
     for (size_t i = 0; i < layers && !st; i++) {
@@ -87,7 +97,8 @@ pal_status pal_windows_measure(pal_windows *out, const pal_model *model, const p
         out->median[i] = isnan(n_t[0]) ? NAN : pal_median(numbers, (size_t)tokens);
     }
     if (!st) rank(out);
-    if (!st && isnan(out->median[out->order[0]])) st = pal_fail(err, PAL_E_ARGUMENT, "rule '%s' has no memory window: it forgets nothing by itself", c->rule);
+    if (!st && isnan(out->median[out->order[0]]))
+        st = pal_fail(err, PAL_E_ARGUMENT, "rule '%s' has no memory window: it forgets nothing by itself", c->rule);
     pal_state_free(state);
     pal_work_free(work);
     pal_free(numbers);

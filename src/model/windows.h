@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory windows: how many tokens back a layer remembers. A layer that keeps exp(-A dt_t) of its memory at token t has the
- * window N_t = 1/(1 - exp(-A dt_t)); metaplasticity does most where windows are long, so surgery ranks layers by them. */
+/* Memory windows: how many tokens back a layer remembers. A layer that keeps exp(-A dt_t) of its memory at token t has
+ * the window N_t = 1/(1 - exp(-A dt_t)); metaplasticity does most where windows are long, so surgery ranks layers by
+ * them. */
 #ifndef PAL_MODEL_WINDOWS_H
 #define PAL_MODEL_WINDOWS_H
 
@@ -19,7 +20,8 @@ typedef struct pal_windows {
 } pal_windows;
 
 /* Reads the text as one sequence, in pieces of a size that does not depend on its length. */
-pal_status pal_windows_measure(pal_windows *out, const pal_model *model, const pal_context *cx, const int32_t *ids, int tokens, pal_error *err);
+pal_status pal_windows_measure(pal_windows *out, const pal_model *model, const pal_context *cx, const int32_t *ids,
+                               int tokens, pal_error *err);
 void pal_windows_free(pal_windows *windows); /* a zeroed one is fine */
 
 /* The median of n >= 1 numbers, none of them NaN; the mean of the two in the middle when n is even. Sorts x. */

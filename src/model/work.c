@@ -11,7 +11,9 @@
 
 enum { MAX_TOKENS = 1 << 24, DEFAULT_CONTEXT = 4096 };
 
-static float *take_rows(pal_arena *arena, int rows, int width) { return pal_take(arena, (size_t)rows * (size_t)width, sizeof(float)); }
+static float *take_rows(pal_arena *arena, int rows, int width) {
+    return pal_take(arena, (size_t)rows * (size_t)width, sizeof(float));
+}
 
 /* What one block keeps. The blocks of a hybrid keep different things; shared places are as large as the largest. */
 static void keep_block(pal_work *w, pal_block *b, pal_arena *arena) {
@@ -64,7 +66,8 @@ static void layout_transient(pal_work *w, pal_arena *arena) {
         w->variance = take_rows(arena, o->tokens, c->heads * c->dv);
         w->mean_variance = pal_take(arena, (size_t)o->sequences, sizeof(double));
     }
-    if (c->mixer == PAL_MIXER_ATTENTION) w->rotary = pal_take(arena, pal_rotary_table_floats(w->positions, c->dk), sizeof(float));
+    if (c->mixer == PAL_MIXER_ATTENTION)
+        w->rotary = pal_take(arena, pal_rotary_table_floats(w->positions, c->dk), sizeof(float));
 }
 
 static void layout(pal_work *w, pal_arena *arena) {
@@ -85,8 +88,8 @@ static void layout(pal_work *w, pal_arena *arena) {
     w->plan.total = arena->used;
 }
 
-/* The largest scratch over numbers of sequences that a batch may have: rules cut few sequences differently from many. The
- * longest sequence that fits is the worst for rules whose scratch grows with length. */
+/* The largest scratch over numbers of sequences that a batch may have: rules cut few sequences differently from many.
+ * The longest sequence that fits is the worst for rules whose scratch grows with length. */
 static pal_status measure_scratch(pal_work *w, pal_error *err) {
     const pal_work_options *o = &w->options;
     void *block;
@@ -108,36 +111,46 @@ static pal_status measure_scratch(pal_work *w, pal_error *err) {
     return PAL_OK;
 }
 
-static pal_status begin(pal_work *w, const pal_model *model, const pal_context *cx, const pal_work_options *options, pal_error *err) {
+static pal_status begin(pal_work *w, const pal_model *model, const pal_context *cx, const pal_work_options *options,
+                        pal_error *err) {
     pal_status st;
     void *block;
     *w = (pal_work){ .model = model, .cx = cx, .options = *options };
     pal_work_options *o = &w->options;
     if (!o->sequences) o->sequences = 1;
     if (o->tokens < 1 || o->tokens > MAX_TOKENS || o->sequences < 1 || o->sequences > o->tokens)
-        return pal_fail(err, PAL_E_ARGUMENT, "working memory for %d tokens in %d sequences: expected 1 to %d tokens and at most as many sequences", o->tokens,
-                        o->sequences, MAX_TOKENS);
-    if (o->logits < 0 || o->context < 0) return pal_fail(err, PAL_E_ARGUMENT, "working memory: logits %d and context %d must not be negative", o->logits, o->context);
+        return pal_fail(
+            err, PAL_E_ARGUMENT,
+            "working memory for %d tokens in %d sequences: expected 1 to %d tokens and at most as many sequences",
+            o->tokens, o->sequences, MAX_TOKENS);
+    if (o->logits < 0 || o->context < 0)
+        return pal_fail(err, PAL_E_ARGUMENT, "working memory: logits %d and context %d must not be negative", o->logits,
+                        o->context);
     w->positions = o->context ? o->context : DEFAULT_CONTEXT;
     if (w->positions < o->tokens) w->positions = o->tokens;
-    if ((st = pal_alloc_named(&block, (size_t)model->config.layers, sizeof *w->blocks, "working memory", err))) return st;
+    if ((st = pal_alloc_named(&block, (size_t)model->config.layers, sizeof *w->blocks, "working memory", err)))
+        return st;
     w->blocks = block;
-    for (int i = 0; i < model->config.layers; i++) pal_mixer_plan_make(&w->blocks[i].plan, &model->config, &model->layers[i]);
+    for (int i = 0; i < model->config.layers; i++)
+        pal_mixer_plan_make(&w->blocks[i].plan, &model->config, &model->layers[i]);
     if ((st = measure_scratch(w, err))) return st;
     layout(w, &w->arena);
     return PAL_OK;
 }
 
-pal_status pal_work_plan(pal_plan *out, const pal_model *model, const pal_context *cx, const pal_work_options *options, pal_error *err) {
+pal_status pal_work_plan(pal_plan *out, const pal_model *model, const pal_context *cx, const pal_work_options *options,
+                         pal_error *err) {
     pal_work w;
     pal_status st = begin(&w, model, cx, options, err);
-    if (!st && w.arena.bad) st = pal_fail(err, PAL_E_MEMORY, "working memory: the sizes overflow what this machine can address");
+    if (!st && w.arena.bad)
+        st = pal_fail(err, PAL_E_MEMORY, "working memory: the sizes overflow what this machine can address");
     if (!st) *out = w.plan;
     pal_free(w.blocks);
     return st;
 }
 
-pal_status pal_work_new(pal_work **out, const pal_model *model, const pal_context *cx, const pal_work_options *options, pal_error *err) {
+pal_status pal_work_new(pal_work **out, const pal_model *model, const pal_context *cx, const pal_work_options *options,
+                        pal_error *err) {
     pal_status st;
     void *block;
     *out = NULL;
@@ -149,10 +162,14 @@ pal_status pal_work_new(pal_work **out, const pal_model *model, const pal_contex
     if ((st = pal_arena_reserve(&w->arena, "working memory", err))) goto failed;
     layout(w, &w->arena);
     pal_work_reach(w, w->options.tokens);
-    static const char *const names[PAL_T_BACKWARD] = { "embedding", "norm", "projections", "convolution", "gates", "memory",
-                                                       "output projection", "mlp products", "mlp activation", "head", "loss" };
-    static const char *const back[PAL_T_BACKWARD] = { "embedding'", "norm'", "projections'", "convolution'", "gates'", "memory'",
-                                                      "output projection'", "mlp products'", "mlp activation'", "head'", "loss'" };
+    static const char *const names[PAL_T_BACKWARD] = {
+        "embedding",         "norm",         "projections",    "convolution", "gates", "memory",
+        "output projection", "mlp products", "mlp activation", "head",        "loss"
+    };
+    static const char *const back[PAL_T_BACKWARD] = {
+        "embedding'",         "norm'",         "projections'",    "convolution'", "gates'", "memory'",
+        "output projection'", "mlp products'", "mlp activation'", "head'",        "loss'"
+    };
     for (int i = 0; i < PAL_T_BACKWARD; i++) {
         w->timers.entry[i].name = names[i];
         w->timers.entry[PAL_T_BACKWARD + i].name = back[i];
@@ -176,7 +193,8 @@ void pal_work_reach(pal_work *w, int end) {
     const int first = w->angles, dk = w->model->config.dk;
     if (!w->rotary || end <= first) return;
     w->angles = w->positions - end < MORE ? w->positions : end + MORE;
-    pal_rotary_table(w->cx, w->rotary + pal_rotary_table_floats(first, dk), first, w->angles - first, dk, w->model->config.rope_theta);
+    pal_rotary_table(w->cx, w->rotary + pal_rotary_table_floats(first, dk), first, w->angles - first, dk,
+                     w->model->config.rope_theta);
 }
 
 double pal_work_variance(const pal_work *w, int sequence) {
@@ -184,7 +202,9 @@ double pal_work_variance(const pal_work *w, int sequence) {
     return w->mean_variance[sequence] / w->variance_layers;
 }
 
-const float *pal_work_stream(const pal_work *w, int block) { return block < w->model->config.layers ? w->blocks[block].h : w->h; }
+const float *pal_work_stream(const pal_work *w, int block) {
+    return block < w->model->config.layers ? w->blocks[block].h : w->h;
+}
 
 void pal_work_timing_reset(pal_work *w) {
     w->timers.on = true;

@@ -11,7 +11,8 @@
 /* One block's part. Without training, or with recomputation, blocks share what they keep. */
 typedef struct pal_block {
     pal_mixer_plan plan;
-    float *h, *middle; /* (T, E) residual stream before the mixer and before the MLP; inference has one stream for all */
+    float *h,
+        *middle; /* (T, E) residual stream before the mixer and before the MLP; inference has one stream for all */
     pal_mixer_kept mixer;
     pal_mixer_work mixer_work;
     pal_mlp_kept mlp;
@@ -39,12 +40,12 @@ struct pal_work {
     int positions, angles; /* in the table; that are computed */
     void *scratch;
     size_t scratch_bytes;
-    int *rows, *past, *cu; /* (T) positions with targets, (N) tokens seen, (2) a prefill's own cu_seqlens */
+    int *rows, *past, *cu;    /* (T) positions with targets, (N) tokens seen, (2) a prefill's own cu_seqlens */
     float **memory, **window; /* (N) of the layer that runs */
     const float **before;     /* (N) its windows as forward found them */
-    float *variance;       /* (T, values) of the layer that runs; NULL: not wanted */
-    double *mean_variance; /* (N) summed over layers, at each sequence's last token */
-    int variance_layers;   /* in that sum */
+    float *variance;          /* (T, values) of the layer that runs; NULL: not wanted */
+    double *mean_variance;    /* (N) summed over layers, at each sequence's last token */
+    int variance_layers;      /* in that sum */
     pal_timers timers;
 };
 
@@ -61,8 +62,10 @@ void pal_stack_use_states(pal_work *work, pal_pass *pass, pal_state *const *stat
 /* Block i alone; afterwards it holds what its layer kept. */
 void pal_stack_block(pal_work *work, const pal_pass *pass, int block);
 /* Checks a batch, embeds it, and says what the blocks are told. */
-pal_status pal_stack_enter(pal_work *work, const pal_model *model, const pal_batch *batch, pal_pass *pass, pal_error *err);
-/* From dh of the last stream to dh of the first; before: the states that forward began with (NULL: afresh), constants. */
+pal_status pal_stack_enter(pal_work *work, const pal_model *model, const pal_batch *batch, pal_pass *pass,
+                           pal_error *err);
+/* From dh of the last stream to dh of the first; before: the states that forward began with (NULL: afresh), constants.
+ */
 void pal_stack_backward(pal_work *work, pal_pass *pass, const pal_state *const *before);
 pal_pass pal_work_pass(pal_work *work, int tokens, int sequences, const int *cu_seqlens);
 

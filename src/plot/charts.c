@@ -36,7 +36,8 @@ static void draw_axes(const pal_canvas *c, const pal_frame *f) {
         const double y = pal_frame_y(f, f->y.ticks.at[i]);
         pal_set_colour(cr, c->theme->grid, 1);
         if (grid) hline(cr, f->left, right, y);
-        pal_text_draw(cr, PAL_FONT_TICK, c->theme->muted, PAL_ALIGN_RIGHT, f->left - 7, y + PAL_FONT_TICK.size * 0.36, 0, f->y.ticks.text[i]);
+        pal_text_draw(cr, PAL_FONT_TICK, c->theme->muted, PAL_ALIGN_RIGHT, f->left - 7, y + PAL_FONT_TICK.size * 0.36,
+                      0, f->y.ticks.text[i]);
         pal_set_colour(cr, c->theme->muted, 1);
         hline(cr, f->left - 4, f->left, y);
     }
@@ -50,7 +51,9 @@ static void draw_axes(const pal_canvas *c, const pal_frame *f) {
         if (grid) vline(cr, x, f->top, bottom);
         pal_set_colour(cr, c->theme->muted, 1);
         vline(cr, x, bottom, bottom + 4);
-        if (f->x_labels) pal_text_draw(cr, PAL_FONT_TICK, c->theme->muted, PAL_ALIGN_CENTRE, x, bottom + 7 + PAL_FONT_TICK.size, 0, f->x.ticks.text[i]);
+        if (f->x_labels)
+            pal_text_draw(cr, PAL_FONT_TICK, c->theme->muted, PAL_ALIGN_CENTRE, x, bottom + 7 + PAL_FONT_TICK.size, 0,
+                          f->x.ticks.text[i]);
     }
     for (int i = 0; i < f->x.ticks.minor_count; i++) {
         pal_set_colour(cr, c->theme->muted, 0.7);
@@ -63,11 +66,14 @@ static void draw_axes(const pal_canvas *c, const pal_frame *f) {
     cairo_line_to(cr, right, bottom);
     cairo_stroke(cr);
 
-    if (p->title) pal_text_draw(cr, PAL_FONT_PANEL, c->theme->ink, PAL_ALIGN_LEFT, f->left, f->top - 9, f->width, p->title);
-    if (p->y.label) rotated_label(c, f->left - f->margin_left + PAL_FONT_LABEL.size, f->top + f->height / 2, f->height + 2 * PAL_GAP_Y, p->y.label);
+    if (p->title)
+        pal_text_draw(cr, PAL_FONT_PANEL, c->theme->ink, PAL_ALIGN_LEFT, f->left, f->top - 9, f->width, p->title);
+    if (p->y.label)
+        rotated_label(c, f->left - f->margin_left + PAL_FONT_LABEL.size, f->top + f->height / 2,
+                      f->height + 2 * PAL_GAP_Y, p->y.label);
     if (p->x.label && f->x_labels)
-        pal_text_draw(cr, PAL_FONT_LABEL, c->theme->ink, PAL_ALIGN_CENTRE, f->left + f->width / 2, f->top + f->height + pal_margin_bottom(f) - 3,
-                      f->width + 2 * PAL_GAP_X, p->x.label);
+        pal_text_draw(cr, PAL_FONT_LABEL, c->theme->ink, PAL_ALIGN_CENTRE, f->left + f->width / 2,
+                      f->top + f->height + pal_margin_bottom(f) - 3, f->width + 2 * PAL_GAP_X, p->x.label);
 }
 
 /* A polyline that draws at most four points per pixel column, so that long runs make small files and look the same. */
@@ -106,7 +112,9 @@ static void pen_up(pen *p) {
     p->drawing = false;
 }
 
-static bool shown(const pal_frame *f, const pal_series *s, size_t i) { return pal_plot_usable(s->x[i], f->x.log) && pal_plot_usable(s->y[i], f->y.log); }
+static bool shown(const pal_frame *f, const pal_series *s, size_t i) {
+    return pal_plot_usable(s->x[i], f->x.log) && pal_plot_usable(s->y[i], f->y.log);
+}
 static bool banded(const pal_frame *f, const pal_series *s, size_t i) {
     return shown(f, s, i) && fabs(s->low[i]) < PAL_PLOT_HUGE && pal_plot_usable(s->high[i], f->y.log);
 }
@@ -119,7 +127,8 @@ static void draw_band(const pal_canvas *c, const pal_frame *f, const pal_series 
         }
         size_t end = begin;
         pen p = { .cr = c->cr };
-        while (end < s->count && banded(f, s, end)) pen_to(&p, pal_frame_x(f, s->x[end]), pal_frame_y(f, s->high[end])), end++;
+        while (end < s->count && banded(f, s, end))
+            pen_to(&p, pal_frame_x(f, s->x[end]), pal_frame_y(f, s->high[end])), end++;
         pen_flush(&p); /* still drawing: the way back closes the shape */
         for (size_t i = end; i-- > begin;) {
             /* On a log axis a mean minus a deviation may reach below zero: the band then runs out at the bottom. */
@@ -184,8 +193,11 @@ static void draw_marks(const pal_canvas *c, const pal_frame *f) {
         if (!mark->label) continue;
         double room = f->left + f->width - x;
         for (size_t other = 0; other < lines->mark_count; other++)
-            if (pal_plot_usable(lines->marks[other].x, f->x.log) && pal_frame_x(f, lines->marks[other].x) > x) room = fmin(room, pal_frame_x(f, lines->marks[other].x) - x);
-        if (room > 24) pal_text_draw(c->cr, PAL_FONT_MARK, c->theme->muted, PAL_ALIGN_LEFT, x + 4, f->top + PAL_FONT_MARK.size, room - 6, mark->label);
+            if (pal_plot_usable(lines->marks[other].x, f->x.log) && pal_frame_x(f, lines->marks[other].x) > x)
+                room = fmin(room, pal_frame_x(f, lines->marks[other].x) - x);
+        if (room > 24)
+            pal_text_draw(c->cr, PAL_FONT_MARK, c->theme->muted, PAL_ALIGN_LEFT, x + 4, f->top + PAL_FONT_MARK.size,
+                          room - 6, mark->label);
     }
 }
 
@@ -205,8 +217,10 @@ static void draw_bars(const pal_canvas *c, const pal_frame *f) {
     cairo_t *cr = c->cr;
     const pal_bars *bars = &f->panel->bars;
     const double pitch = f->width / (double)(bars->group_count ? bars->group_count : 1);
-    const double slot = pitch * 0.8 / (double)(bars->name_count ? bars->name_count : 1), bar_width = fmin(slot * 0.86, 64);
-    const double base = pal_frame_y(f, f->y.log ? f->y.lo : fmin(fmax(0, f->y.lo), f->y.hi)), bottom = f->top + f->height;
+    const double slot = pitch * 0.8 / (double)(bars->name_count ? bars->name_count : 1),
+                 bar_width = fmin(slot * 0.86, 64);
+    const double base = pal_frame_y(f, f->y.log ? f->y.lo : fmin(fmax(0, f->y.lo), f->y.hi)),
+                 bottom = f->top + f->height;
     cairo_save(cr);
     cairo_rectangle(cr, f->left - 3, f->top - 3, f->width + 6, f->height + 3.5);
     cairo_clip(cr);
@@ -214,13 +228,15 @@ static void draw_bars(const pal_canvas *c, const pal_frame *f) {
         const pal_bar *bar = &bars->bars[i];
         if (!pal_plot_usable(bar->value, f->y.log)) continue;
         const size_t group = i / bars->name_count, name = i % bars->name_count;
-        const double middle = f->left + pitch * ((double)group + 0.1) + slot * ((double)name + 0.5), top = pal_frame_y(f, bar->value);
+        const double middle = f->left + pitch * ((double)group + 0.1) + slot * ((double)name + 0.5),
+                     top = pal_frame_y(f, bar->value);
         pal_set_colour(cr, pal_series_colour(c, bars->colours ? bars->colours[name] : (int)name), 0.88);
         cairo_rectangle(cr, middle - bar_width / 2, fmin(top, base), bar_width, fabs(base - top));
         cairo_fill(cr);
         if (bar->error > 0 && bar->error < PAL_PLOT_HUGE) {
             const double low = bar->value - bar->error, cap = fmin(bar_width * 0.28, 6);
-            const double y0 = pal_plot_usable(low, f->y.log) ? pal_frame_y(f, low) : bottom, y1 = pal_frame_y(f, bar->value + bar->error);
+            const double y0 = pal_plot_usable(low, f->y.log) ? pal_frame_y(f, low) : bottom,
+                         y1 = pal_frame_y(f, bar->value + bar->error);
             pal_set_colour(cr, c->theme->ink, 1);
             cairo_set_line_width(cr, 1.2);
             vline(cr, middle, y0, y1);
@@ -229,7 +245,9 @@ static void draw_bars(const pal_canvas *c, const pal_frame *f) {
         }
         for (size_t d = 0; d < bar->dot_count; d++) {
             if (!pal_plot_usable(bar->dots[d], f->y.log)) continue;
-            const double spread = bar->dot_count > 1 ? ((double)d / (double)(bar->dot_count - 1) - 0.5) * bar_width * 0.55 : 0;
+            const double spread = bar->dot_count > 1
+                                      ? ((double)d / (double)(bar->dot_count - 1) - 0.5) * bar_width * 0.55
+                                      : 0;
             const double x = middle + spread, y = pal_frame_y(f, bar->dots[d]);
             pal_set_colour(cr, c->theme->background, 0.9);
             dot(c, x, y, 2.9);
@@ -239,16 +257,19 @@ static void draw_bars(const pal_canvas *c, const pal_frame *f) {
     }
     cairo_restore(cr);
     for (size_t g = 0; g < bars->group_count; g++)
-        pal_text_draw(cr, PAL_FONT_LABEL, c->theme->ink, PAL_ALIGN_CENTRE, f->left + pitch * ((double)g + 0.5), bottom + 8 + PAL_FONT_LABEL.size, pitch - 4,
-                      bars->groups[g]);
+        pal_text_draw(cr, PAL_FONT_LABEL, c->theme->ink, PAL_ALIGN_CENTRE, f->left + pitch * ((double)g + 0.5),
+                      bottom + 8 + PAL_FONT_LABEL.size, pitch - 4, bars->groups[g]);
 }
 
-/* Cells become an image whose pixels are a whole number per cell, so that viewers that smooth images blur edges only. */
+/* Cells become an image whose pixels are a whole number per cell, so that viewers that smooth images blur edges only.
+ */
 static void draw_cells(const pal_canvas *c, const pal_frame *f) {
     const pal_heat *h = &f->panel->heat;
-    const int zoom_x = (int)fmax(1, fmin(64, floor(2 * f->width / h->columns))), zoom_y = (int)fmax(1, fmin(64, floor(2 * f->height / h->rows)));
+    const int zoom_x = (int)fmax(1, fmin(64, floor(2 * f->width / h->columns))),
+              zoom_y = (int)fmax(1, fmin(64, floor(2 * f->height / h->rows)));
     if ((double)h->columns * zoom_x > 16384 || (double)h->rows * zoom_y > 16384) {
-        pal_text_draw(c->cr, PAL_FONT_LABEL, c->theme->muted, PAL_ALIGN_CENTRE, f->left + f->width / 2, f->top + f->height / 2, f->width, "too many cells to draw");
+        pal_text_draw(c->cr, PAL_FONT_LABEL, c->theme->muted, PAL_ALIGN_CENTRE, f->left + f->width / 2,
+                      f->top + f->height / 2, f->width, "too many cells to draw");
         return;
     }
     cairo_surface_t *image = cairo_image_surface_create(CAIRO_FORMAT_RGB24, h->columns * zoom_x, h->rows * zoom_y);
@@ -258,7 +279,8 @@ static void draw_cells(const pal_canvas *c, const pal_frame *f) {
         for (int r = 0; r < h->rows * zoom_y; r++)
             for (int q = 0; q < h->columns * zoom_x; q++) {
                 const double v = h->values[(size_t)(r / zoom_y) * (size_t)h->columns + (size_t)(q / zoom_x)];
-                const uint32_t colour = pal_plot_usable(v, h->log) ? pal_heat_colour(pal_axis_place(&f->scale, v)) : c->theme->grid;
+                const uint32_t colour = pal_plot_usable(v, h->log) ? pal_heat_colour(pal_axis_place(&f->scale, v))
+                                                                   : c->theme->grid;
                 memcpy(data + (size_t)r * (size_t)stride + 4 * (size_t)q, &colour, sizeof colour);
             }
         cairo_surface_mark_dirty(image);
@@ -281,7 +303,8 @@ static void draw_scale(const pal_canvas *c, const pal_frame *f) {
     cairo_pattern_t *shades = cairo_pattern_create_linear(0, f->top + f->height, 0, f->top);
     for (int i = 0; i <= 24; i++) {
         const uint32_t colour = pal_heat_colour(i / 24.0);
-        cairo_pattern_add_color_stop_rgb(shades, i / 24.0, (colour >> 16) / 255.0, (colour >> 8 & 255) / 255.0, (colour & 255) / 255.0);
+        cairo_pattern_add_color_stop_rgb(shades, i / 24.0, (colour >> 16) / 255.0, (colour >> 8 & 255) / 255.0,
+                                         (colour & 255) / 255.0);
     }
     cairo_set_source(cr, shades);
     cairo_rectangle(cr, x, f->top, PAL_SCALE_BAR, f->height);
@@ -292,17 +315,20 @@ static void draw_scale(const pal_canvas *c, const pal_frame *f) {
         const double y = f->top + (1 - pal_axis_place(&f->scale, f->scale.ticks.at[i])) * f->height;
         pal_set_colour(cr, c->theme->muted, 1);
         hline(cr, x + PAL_SCALE_BAR, x + PAL_SCALE_BAR + 3, y);
-        pal_text_draw(cr, PAL_FONT_TICK, c->theme->muted, PAL_ALIGN_LEFT, x + PAL_SCALE_BAR + 6, y + PAL_FONT_TICK.size * 0.36, 0, f->scale.ticks.text[i]);
+        pal_text_draw(cr, PAL_FONT_TICK, c->theme->muted, PAL_ALIGN_LEFT, x + PAL_SCALE_BAR + 6,
+                      y + PAL_FONT_TICK.size * 0.36, 0, f->scale.ticks.text[i]);
     }
     if (f->panel->heat.label)
-        rotated_label(c, x + PAL_SCALE_BAR + 6 + pal_widest_tick(c, &f->scale) + 6 + PAL_FONT_LABEL.size, f->top + f->height / 2, f->height, f->panel->heat.label);
+        rotated_label(c, x + PAL_SCALE_BAR + 6 + pal_widest_tick(c, &f->scale) + 6 + PAL_FONT_LABEL.size,
+                      f->top + f->height / 2, f->height, f->panel->heat.label);
 }
 
 void pal_legend_draw(const pal_canvas *c) {
     cairo_t *cr = c->cr;
     for (size_t i = 0; i < c->legend_count; i++) {
         const pal_legend_entry *e = &c->legend[i];
-        const double x = PAL_OUTER + e->x, baseline = c->legend_top + e->y, middle = baseline - PAL_FONT_LEGEND.size * 0.36;
+        const double x = PAL_OUTER + e->x, baseline = c->legend_top + e->y,
+                     middle = baseline - PAL_FONT_LEGEND.size * 0.36;
         pal_set_colour(cr, pal_series_colour(c, e->colour), 1);
         if (e->box) {
             cairo_rectangle(cr, x, middle - PAL_BOX / 2.0, PAL_BOX, PAL_BOX);
@@ -314,7 +340,8 @@ void pal_legend_draw(const pal_canvas *c) {
             cairo_set_dash(cr, NULL, 0, 0);
             if (e->points || !e->line) dot(c, x + PAL_SWATCH / 2.0, middle, 3);
         }
-        pal_text_draw(cr, PAL_FONT_LEGEND, c->theme->ink, PAL_ALIGN_LEFT, x + (e->box ? PAL_BOX : PAL_SWATCH) + 6, baseline, e->text_width + 0.5, e->label);
+        pal_text_draw(cr, PAL_FONT_LEGEND, c->theme->ink, PAL_ALIGN_LEFT, x + (e->box ? PAL_BOX : PAL_SWATCH) + 6,
+                      baseline, e->text_width + 0.5, e->label);
     }
 }
 
@@ -324,7 +351,8 @@ void pal_chart_draw(const pal_canvas *c, const pal_frame *f) {
     draw_axes(c, f);
     if (heat) draw_scale(c, f);
     if (f->empty)
-        pal_text_draw(c->cr, PAL_FONT_LABEL, c->theme->muted, PAL_ALIGN_CENTRE, f->left + f->width / 2, f->top + f->height / 2 + 4, f->width, "no data");
+        pal_text_draw(c->cr, PAL_FONT_LABEL, c->theme->muted, PAL_ALIGN_CENTRE, f->left + f->width / 2,
+                      f->top + f->height / 2 + 4, f->width, "no data");
     else if (f->panel->kind == PAL_PANEL_LINES) draw_lines(c, f);
     else if (f->panel->kind == PAL_PANEL_BARS) draw_bars(c, f);
 }

@@ -19,7 +19,8 @@ static const json_t *find_key(const json_t *config, const char *name) {
     json_t *value;
     const json_t *found = json_object_get(config, name);
     if (found) return found;
-    json_object_foreach((json_t *)config, key, value) if (json_is_object(value) && (found = json_object_get(value, name))) return found;
+    json_object_foreach((json_t *)config, key,
+                        value) if (json_is_object(value) && (found = json_object_get(value, name))) return found;
     return NULL;
 }
 
@@ -30,7 +31,8 @@ static bool any_has(const pal_runs *r, pal_metric metric) {
     return false;
 }
 
-/* smooth[i]: mean of the finite values among the `window` present ones around row i; NaN where row i itself is not finite. */
+/* smooth[i]: mean of the finite values among the `window` present ones around row i; NaN where row i itself is not
+ * finite. */
 static void smooth(double *out, const pal_metrics *m, pal_metric metric, int window, double *sums, size_t *counts) {
     size_t present = 0;
     sums[0] = 0;
@@ -46,7 +48,8 @@ static void smooth(double *out, const pal_metrics *m, pal_metric metric, int win
     for (size_t row = 0; row < m->count; row++) {
         out[row] = m->column[metric][row];
         if (!pal_metrics_has(m, row, metric)) continue;
-        const size_t half = window > 1 ? (size_t)window / 2 : 0, from = at > half ? at - half : 0, to = at + half + 1 < present ? at + half + 1 : present;
+        const size_t half = window > 1 ? (size_t)window / 2 : 0, from = at > half ? at - half : 0,
+                     to = at + half + 1 < present ? at + half + 1 : present;
         if (half && isfinite(out[row])) out[row] = (sums[to] - sums[from]) / (double)(counts[to] - counts[from]);
         at++;
     }
@@ -57,10 +60,13 @@ static bool is_noisy(pal_metric metric) {
     return metric != PAL_METRIC_LR && metric != PAL_METRIC_VALID_LOSS && metric != PAL_METRIC_VALID_ACCURACY;
 }
 
-static const pal_metric x_metric[] = { [PAL_X_STEP] = PAL_METRIC_STEP, [PAL_X_TOKENS] = PAL_METRIC_TOKENS, [PAL_X_TIME] = PAL_METRIC_SECONDS };
+static const pal_metric x_metric[] = {
+    [PAL_X_STEP] = PAL_METRIC_STEP, [PAL_X_TOKENS] = PAL_METRIC_TOKENS, [PAL_X_TIME] = PAL_METRIC_SECONDS
+};
 
 /* Runs of a group are averaged step by step, over those that logged the metric at that step. */
-static pal_status make_curve(pal_runs *r, size_t g, pal_metric metric, const pal_runs_options *o, curve *out, pal_error *err) {
+static pal_status make_curve(pal_runs *r, size_t g, pal_metric metric, const pal_runs_options *o, curve *out,
+                             pal_error *err) {
     pal_status st;
     size_t rows = 0, longest = 0, *next, *counts;
     double **values, *sums;
@@ -71,10 +77,14 @@ static pal_status make_curve(pal_runs *r, size_t g, pal_metric metric, const pal
             longest = r->runs[i].metrics.count > longest ? r->runs[i].metrics.count : longest;
         }
     *out = (curve){ 0 };
-    if ((st = pal_runs_keep(r, (void **)&out->x, rows, sizeof(double), err)) || (st = pal_runs_keep(r, (void **)&out->y, rows, sizeof(double), err)) ||
-        (several && ((st = pal_runs_keep(r, (void **)&out->low, rows, sizeof(double), err)) || (st = pal_runs_keep(r, (void **)&out->high, rows, sizeof(double), err)))) ||
-        (st = pal_runs_keep(r, (void **)&next, r->count, sizeof *next, err)) || (st = pal_runs_keep(r, (void **)&values, r->count, sizeof *values, err)) ||
-        (st = pal_runs_keep(r, (void **)&sums, longest + 1, sizeof *sums, err)) || (st = pal_runs_keep(r, (void **)&counts, longest + 1, sizeof *counts, err)))
+    if ((st = pal_runs_keep(r, (void **)&out->x, rows, sizeof(double), err)) ||
+        (st = pal_runs_keep(r, (void **)&out->y, rows, sizeof(double), err)) ||
+        (several && ((st = pal_runs_keep(r, (void **)&out->low, rows, sizeof(double), err)) ||
+                     (st = pal_runs_keep(r, (void **)&out->high, rows, sizeof(double), err)))) ||
+        (st = pal_runs_keep(r, (void **)&next, r->count, sizeof *next, err)) ||
+        (st = pal_runs_keep(r, (void **)&values, r->count, sizeof *values, err)) ||
+        (st = pal_runs_keep(r, (void **)&sums, longest + 1, sizeof *sums, err)) ||
+        (st = pal_runs_keep(r, (void **)&counts, longest + 1, sizeof *counts, err)))
         return st;
     for (size_t i = 0; i < r->count; i++) {
         if (r->runs[i].group != g) continue;
@@ -85,7 +95,8 @@ static pal_status make_curve(pal_runs *r, size_t g, pal_metric metric, const pal
         double step = INFINITY, x = 0, sum = 0, square = 0;
         size_t present = 0, finite = 0, placed = 0;
         for (size_t i = 0; i < r->count; i++)
-            if (r->runs[i].group == g && next[i] < r->runs[i].metrics.count) step = fmin(step, r->runs[i].metrics.column[PAL_METRIC_STEP][next[i]]);
+            if (r->runs[i].group == g && next[i] < r->runs[i].metrics.count)
+                step = fmin(step, r->runs[i].metrics.column[PAL_METRIC_STEP][next[i]]);
         if (isinf(step)) break;
         for (size_t i = 0; i < r->count; i++) {
             const pal_metrics *m = &r->runs[i].metrics;
@@ -138,7 +149,8 @@ typedef struct {
 } part;
 
 /* One panel with a curve per group and part; colours of groups are their numbers. */
-static pal_status add_panel(pal_runs *r, const pal_runs_options *o, pal_panel *panel, const part *parts, size_t part_count, pal_error *err) {
+static pal_status add_panel(pal_runs *r, const pal_runs_options *o, pal_panel *panel, const part *parts,
+                            size_t part_count, pal_error *err) {
     pal_series *series;
     double divisor;
     pal_status st = pal_runs_keep(r, (void **)&series, r->group_count * part_count, sizeof *series, err);
@@ -155,18 +167,26 @@ static pal_status add_panel(pal_runs *r, const pal_runs_options *o, pal_panel *p
             char *label = NULL;
             if (!parts[p].dashed && r->group_count > 1) {
                 if ((st = pal_runs_keep(r, (void **)&label, PAL_RUN_LABEL + 32, 1, err))) return st;
-                if (r->groups[g].count > 1) snprintf(label, PAL_RUN_LABEL + 32, "%s (%zu seeds)", r->groups[g].label, r->groups[g].count);
+                if (r->groups[g].count > 1)
+                    snprintf(label, PAL_RUN_LABEL + 32, "%s (%zu seeds)", r->groups[g].label, r->groups[g].count);
                 else snprintf(label, PAL_RUN_LABEL + 32, "%s", r->groups[g].label);
             }
-            series[count++] = (pal_series){ .label = label, .count = c.count, .x = c.x, .y = c.y,
-                                            .low = parts[p].dashed ? NULL : c.low, .high = parts[p].dashed ? NULL : c.high,
-                                            .colour = parts[p].colour >= 0 && r->group_count == 1 ? parts[p].colour : (int)g,
-                                            .dashed = parts[p].dashed, .points = parts[p].dashed && c.count <= 30 };
+            series[count++] = (pal_series){ .label = label,
+                                            .count = c.count,
+                                            .x = c.x,
+                                            .y = c.y,
+                                            .low = parts[p].dashed ? NULL : c.low,
+                                            .high = parts[p].dashed ? NULL : c.high,
+                                            .colour = parts[p].colour >= 0 && r->group_count == 1 ? parts[p].colour
+                                                                                                  : (int)g,
+                                            .dashed = parts[p].dashed,
+                                            .points = parts[p].dashed && c.count <= 30 };
         }
     /* Equal schedules of all groups would hide each other: one grey line says that they are equal. */
     bool equal = parts[0].metric == PAL_METRIC_LR && count > 1;
     for (size_t s = 1; s < count && equal; s++)
-        equal = series[s].count == series[0].count && memcmp(series[s].y, series[0].y, series[0].count * sizeof(double)) == 0;
+        equal = series[s].count == series[0].count &&
+                memcmp(series[s].y, series[0].y, series[0].count * sizeof(double)) == 0;
     if (equal) {
         count = 1;
         series[0].label = NULL;
@@ -185,7 +205,8 @@ static pal_status make_title(pal_runs *r, const pal_runs_options *o, pal_figure 
     const pal_status st = pal_runs_keep(r, (void **)&title, PAL_RUN_LABEL + 80, 1, err);
     if (st) return st;
     if (r->group_count == 1 && several)
-        snprintf(title, PAL_RUN_LABEL + 80, "%s: mean and one standard deviation over %zu seeds", r->groups[0].label, r->groups[0].count);
+        snprintf(title, PAL_RUN_LABEL + 80, "%s: mean and one standard deviation over %zu seeds", r->groups[0].label,
+                 r->groups[0].count);
     else if (r->group_count == 1) snprintf(title, PAL_RUN_LABEL + 80, "%s", r->groups[0].label);
     else if (several) snprintf(title, PAL_RUN_LABEL + 80, "Mean and one standard deviation over seeds");
     else return PAL_OK;
@@ -197,19 +218,26 @@ static pal_status make_title(pal_runs *r, const pal_runs_options *o, pal_figure 
 static void fix_unit_range(const pal_runs *r, pal_axis *axis) {
     for (size_t i = 0; i < r->count; i++)
         for (size_t row = 0; row < r->runs[i].metrics.count; row++)
-            if (r->runs[i].metrics.column[PAL_METRIC_ACCURACY][row] > 1 || r->runs[i].metrics.column[PAL_METRIC_VALID_ACCURACY][row] > 1) return;
+            if (r->runs[i].metrics.column[PAL_METRIC_ACCURACY][row] > 1 ||
+                r->runs[i].metrics.column[PAL_METRIC_VALID_ACCURACY][row] > 1)
+                return;
     axis->fixed = true;
     axis->max = 1;
 }
 
-static pal_status dynamics_panels(pal_runs *r, const pal_runs_options *o, pal_panel *panels, int *count, pal_error *err) {
+static pal_status dynamics_panels(pal_runs *r, const pal_runs_options *o, pal_panel *panels, int *count,
+                                  pal_error *err) {
     /* The paper's colours when there is one model: window blue, ratio orange, loss pink. */
-    const part window[] = { { PAL_METRIC_N_T, false, 0 } }, ratio[] = { { PAL_METRIC_RATIO, false, 1 } }, loss[] = { { PAL_METRIC_LOSS, false, 3 } };
+    const part window[] = { { PAL_METRIC_N_T, false, 0 } }, ratio[] = { { PAL_METRIC_RATIO, false, 1 } },
+               loss[] = { { PAL_METRIC_LOSS, false, 3 } };
     pal_status st;
     if (!any_has(r, PAL_METRIC_N_T) && !any_has(r, PAL_METRIC_RATIO))
-        return pal_fail(err, PAL_E_ARGUMENT, "%s/metrics.jsonl: neither n_t nor ratio was logged, and dynamics need one of them", r->runs[0].directory);
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "%s/metrics.jsonl: neither n_t nor ratio was logged, and dynamics need one of them",
+                        r->runs[0].directory);
     panels[0] = (pal_panel){ .title = "Memory window", .y = { .label = "mean window Nₜ (tokens)", .log = o->log_y } };
-    panels[1] = (pal_panel){ .title = "Metaplasticity ratio", .y = { .label = "(Imax − Imin) / Imin", .log = o->log_y } };
+    panels[1] = (pal_panel){ .title = "Metaplasticity ratio",
+                             .y = { .label = "(Imax − Imin) / Imin", .log = o->log_y } };
     panels[2] = (pal_panel){ .title = "Training loss", .y = { .label = "loss (nats)", .log = o->log_y } };
     if ((st = add_panel(r, o, &panels[0], window, 1, err)) || (st = add_panel(r, o, &panels[1], ratio, 1, err)) ||
         (st = add_panel(r, o, &panels[2], loss, 1, err)))
@@ -218,15 +246,19 @@ static pal_status dynamics_panels(pal_runs *r, const pal_runs_options *o, pal_pa
     return PAL_OK;
 }
 
-static pal_status comparison_panels(pal_runs *r, const pal_runs_options *o, pal_panel *panels, int *count, pal_error *err) {
-    const part loss[] = { { PAL_METRIC_LOSS, false, -1 }, { PAL_METRIC_VALID_LOSS, true, -1 } }, rate[] = { { PAL_METRIC_LR, false, -1 } };
+static pal_status comparison_panels(pal_runs *r, const pal_runs_options *o, pal_panel *panels, int *count,
+                                    pal_error *err) {
+    const part loss[] = { { PAL_METRIC_LOSS, false, -1 }, { PAL_METRIC_VALID_LOSS, true, -1 } },
+               rate[] = { { PAL_METRIC_LR, false, -1 } };
     const part accuracy[] = { { PAL_METRIC_ACCURACY, false, -1 }, { PAL_METRIC_VALID_ACCURACY, true, -1 } };
     pal_status st;
     pal_panel *p = panels;
-    *p = (pal_panel){ .title = any_has(r, PAL_METRIC_VALID_LOSS) ? "Loss (dashed: validation)" : "Loss", .y = { .label = "loss (nats)", .log = o->log_y } };
+    *p = (pal_panel){ .title = any_has(r, PAL_METRIC_VALID_LOSS) ? "Loss (dashed: validation)" : "Loss",
+                      .y = { .label = "loss (nats)", .log = o->log_y } };
     if ((st = add_panel(r, o, p++, loss, 2, err))) return st;
     if (any_has(r, PAL_METRIC_ACCURACY) || any_has(r, PAL_METRIC_VALID_ACCURACY)) {
-        *p = (pal_panel){ .title = any_has(r, PAL_METRIC_VALID_ACCURACY) ? "Accuracy (dashed: validation)" : "Accuracy", .y = { .label = "accuracy" } };
+        *p = (pal_panel){ .title = any_has(r, PAL_METRIC_VALID_ACCURACY) ? "Accuracy (dashed: validation)" : "Accuracy",
+                          .y = { .label = "accuracy" } };
         fix_unit_range(r, &p->y);
         if ((st = add_panel(r, o, p++, accuracy, 2, err))) return st;
     }
@@ -243,8 +275,8 @@ pal_status pal_runs_figure(pal_runs *r, const pal_runs_options *o, pal_figure *f
     *figure = (pal_figure){ .theme = o->theme, .width = o->width, .height = o->height };
     if (r->count == 0) return pal_fail(err, PAL_E_ARGUMENT, "no run to plot");
     if (o->x != PAL_X_STEP && !any_has(r, x_metric[o->x]))
-        return pal_fail(err, PAL_E_ARGUMENT, "%s/metrics.jsonl: no %s were logged to plot against", r->runs[0].directory,
-                        o->x == PAL_X_TOKENS ? "tokens" : "tokens_per_s");
+        return pal_fail(err, PAL_E_ARGUMENT, "%s/metrics.jsonl: no %s were logged to plot against",
+                        r->runs[0].directory, o->x == PAL_X_TOKENS ? "tokens" : "tokens_per_s");
     pal_status st = pal_runs_keep(r, (void **)&panels, 3, sizeof *panels, err);
     if (!st) st = make_title(r, o, figure, err);
     if (!st) st = (o->dynamics ? dynamics_panels : comparison_panels)(r, o, panels, &figure->panel_count, err);
@@ -276,11 +308,16 @@ static pal_status report_table(pal_runs *r, pal_report *report, pal_error *err) 
         pal_metric metric;
         int pick; /* -1: lowest, 0: last, 1: highest */
     } numbers[] = {
-        { "steps", PAL_METRIC_STEP, 0 },           { "loss", PAL_METRIC_LOSS, 0 },
-        { "best valid loss", PAL_METRIC_VALID_LOSS, -1 }, { "perplexity", PAL_METRIC_PERPLEXITY, -1 },
-        { "per word", PAL_METRIC_WORD_PERPLEXITY, -1 }, { "accuracy", PAL_METRIC_ACCURACY, 0 },
-        { "best valid accuracy", PAL_METRIC_VALID_ACCURACY, 1 }, { "window Nₜ", PAL_METRIC_N_T, 0 },
-        { "ratio", PAL_METRIC_RATIO, 0 },          { "tokens/s", PAL_METRIC_TOKENS_PER_S, 0 },
+        { "steps", PAL_METRIC_STEP, 0 },
+        { "loss", PAL_METRIC_LOSS, 0 },
+        { "best valid loss", PAL_METRIC_VALID_LOSS, -1 },
+        { "perplexity", PAL_METRIC_PERPLEXITY, -1 },
+        { "per word", PAL_METRIC_WORD_PERPLEXITY, -1 },
+        { "accuracy", PAL_METRIC_ACCURACY, 0 },
+        { "best valid accuracy", PAL_METRIC_VALID_ACCURACY, 1 },
+        { "window Nₜ", PAL_METRIC_N_T, 0 },
+        { "ratio", PAL_METRIC_RATIO, 0 },
+        { "tokens/s", PAL_METRIC_TOKENS_PER_S, 0 },
     };
     enum { NUMBERS = sizeof numbers / sizeof numbers[0] };
     const char *head[3 + NUMBERS] = { "run", "configuration", "seed" }, **cells;
@@ -303,7 +340,9 @@ static pal_status report_table(pal_runs *r, pal_report *report, pal_error *err) 
                 else snprintf(cell, CELL, "–");
             } else {
                 const int k = shown[c - 3];
-                pal_number_text(cell, CELL, numbers[k].pick == 0 ? last_of(&now->metrics, numbers[k].metric) : best_of(&now->metrics, numbers[k].metric, numbers[k].pick < 0));
+                pal_number_text(cell, CELL,
+                                numbers[k].pick == 0 ? last_of(&now->metrics, numbers[k].metric)
+                                                     : best_of(&now->metrics, numbers[k].metric, numbers[k].pick < 0));
             }
         }
     }
@@ -312,7 +351,8 @@ static pal_status report_table(pal_runs *r, pal_report *report, pal_error *err) 
 }
 
 static pal_status write_report(pal_runs *r, const pal_runs_options *o, const char *path, pal_error *err) {
-    static const char bands[] = "Lines are means over runs that differ in nothing but the seed, bands one standard deviation.";
+    static const char bands[] =
+        "Lines are means over runs that differ in nothing but the seed, bands one standard deviation.";
     pal_report report = { 0 };
     pal_figure figure;
     pal_runs_options options = *o;
@@ -320,7 +360,12 @@ static pal_status write_report(pal_runs *r, const pal_runs_options *o, const cha
     for (size_t g = 0; g < r->group_count; g++) several |= r->groups[g].count > 1;
     options.dynamics = false;
     pal_status st = pal_runs_figure(r, &options, &figure, err);
-    if (!st) st = pal_report_open(&report, path, o->title ? o->title : r->group_count == 1 ? r->groups[0].label : "Comparison of runs", err);
+    if (!st)
+        st = pal_report_open(&report, path,
+                             o->title              ? o->title
+                             : r->group_count == 1 ? r->groups[0].label
+                                                   : "Comparison of runs",
+                             err);
     if (!st) st = report_table(r, &report, err);
     if (!st) pal_report_heading(&report, "Training");
     if (!st) st = pal_report_figure(&report, &figure, several ? bands : NULL, err);
@@ -328,8 +373,10 @@ static pal_status write_report(pal_runs *r, const pal_runs_options *o, const cha
         options.dynamics = true;
         if (!(st = pal_runs_figure(r, &options, &figure, err))) {
             pal_report_heading(&report, "Learning dynamics");
-            pal_report_text(&report, "The memory window Nₜ is how many tokens back the memory reaches, averaged over tokens, heads and layers. "
-                                     "The metaplasticity ratio (Imax − Imin) / Imin compares the most with the least consolidated entry of the final memory.");
+            pal_report_text(&report, "The memory window Nₜ is how many tokens back the memory reaches, averaged over "
+                                     "tokens, heads and layers. "
+                                     "The metaplasticity ratio (Imax − Imin) / Imin compares the most with the least "
+                                     "consolidated entry of the final memory.");
             st = pal_report_figure(&report, &figure, several ? bands : NULL, err);
         }
     }
@@ -354,5 +401,6 @@ pal_status pal_runs_write(pal_runs *r, const pal_runs_options *o, const char *pa
     if (st) return st;
     if (ends_with(path, ".html")) return write_report(r, o, path, err);
     if ((st = pal_runs_figure(r, o, &figure, err))) return st;
-    return ends_with(path, ".svg") ? pal_figure_write_svg(&figure, path, err) : pal_figure_write_png(&figure, o->scale > 0 ? o->scale : 2, path, err);
+    return ends_with(path, ".svg") ? pal_figure_write_svg(&figure, path, err)
+                                   : pal_figure_write_png(&figure, o->scale > 0 ? o->scale : 2, path, err);
 }

@@ -29,7 +29,8 @@ enum { PAL_TEXT_MAX = 512 };
 const char *pal_text_clean(char out[PAL_TEXT_MAX], const char *text);
 double pal_text_width(cairo_t *cr, pal_font font, const char *text);
 /* y is the baseline. What is wider than max_width (if > 0) ends in an ellipsis. Returns the width drawn. */
-double pal_text_draw(cairo_t *cr, pal_font font, uint32_t colour, pal_align align, double x, double y, double max_width, const char *text);
+double pal_text_draw(cairo_t *cr, pal_font font, uint32_t colour, pal_align align, double x, double y, double max_width,
+                     const char *text);
 /* Onto any cairo surface of the figure's size times scale. */
 pal_status pal_figure_draw(const pal_figure *figure, cairo_surface_t *surface, double scale, pal_error *err);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Figures: described by plain structs, drawn by one code for SVG and PNG (and, through report.h, for HTML).
  *
- * A figure is a grid of panels under a title and one legend; a panel is a line chart, a grouped bar chart or a heat map.
- * Everything a figure points to is borrowed for the call. Numbers may be anything: what is NaN or infinite (or, on a log
- * axis, not positive) is left out, and a panel without a number left says "no data". Texts are UTF-8; bytes that are not
- * become '?', and what is too long for its place ends in an ellipsis. */
+ * A figure is a grid of panels under a title and one legend; a panel is a line chart, a grouped bar chart or a heat
+ * map. Everything a figure points to is borrowed for the call. Numbers may be anything: what is NaN or infinite (or, on
+ * a log axis, not positive) is left out, and a panel without a number left says "no data". Texts are UTF-8; bytes that
+ * are not become '?', and what is too long for its place ends in an ellipsis. */
 #ifndef PAL_PLOT_FIGURE_H
 #define PAL_PLOT_FIGURE_H
 
@@ -14,8 +14,8 @@
 
 #include "palimpsa/status.h"
 
-/* Colours by number: 0 .. PAL_COLOURS-1 are distinct for all common kinds of colour blindness; larger numbers repeat them
- * with other dashes. */
+/* Colours by number: 0 .. PAL_COLOURS-1 are distinct for all common kinds of colour blindness; larger numbers repeat
+ * them with other dashes. */
 enum { PAL_COLOURS = 7 };
 
 typedef struct pal_axis {
@@ -59,8 +59,9 @@ typedef struct pal_bar {
 typedef struct pal_bars {
     const char *const *groups; /* names on the x axis */
     size_t group_count;
-    const char *const *names; /* of the bars of a group, in the legend; bar s has colour s unless colours says otherwise */
-    const int *colours;       /* or NULL */
+    const char *const
+        *names;         /* of the bars of a group, in the legend; bar s has colour s unless colours says otherwise */
+    const int *colours; /* or NULL */
     size_t name_count;
     const pal_bar *bars; /* (group_count, name_count) */
 } pal_bars;

@@ -33,7 +33,9 @@ static bool settle(pal_frame_axis *a, const pal_axis *want, double lo, double hi
     const bool found = lo <= hi;
     a->log = want->log;
     if (!found) lo = want->log ? 0.1 : 0, hi = 1, padding = 0;
-    if (want->fixed && pal_plot_usable(want->min, want->log) && pal_plot_usable(want->max, want->log) && want->min < want->max) lo = want->min, hi = want->max, padding = 0;
+    if (want->fixed && pal_plot_usable(want->min, want->log) && pal_plot_usable(want->max, want->log) &&
+        want->min < want->max)
+        lo = want->min, hi = want->max, padding = 0;
     const bool single = lo == hi;
     pal_range_widen(&lo, &hi, want->log);
     if (!single && padding > 0) pad(&lo, &hi, want->log, padding);
@@ -59,7 +61,8 @@ static void range_of_lines(pal_frame *f) {
     }
     if (xlo <= xhi)
         for (size_t m = 0; m < p->lines.mark_count; m++) extend(&xlo, &xhi, p->lines.marks[m].x, p->x.log);
-    if (!p->x.log && xlo > 0 && xlo < 0.06 * xhi) xlo = 0; /* training starts at step 0 even if the first is not logged */
+    if (!p->x.log && xlo > 0 && xlo < 0.06 * xhi)
+        xlo = 0; /* training starts at step 0 even if the first is not logged */
     f->empty = !settle(&f->x, &p->x, xlo, xhi, 0);
     settle(&f->y, &p->y, ylo, yhi, 0.05);
 }
@@ -89,19 +92,23 @@ static void range_of_heat(pal_frame *f) {
     for (size_t i = 0; i < n; i++) extend(&lo, &hi, h->values[i], h->log);
     const pal_axis want = { .log = h->log, .fixed = h->fixed, .min = h->min, .max = h->max };
     f->empty = !settle(&f->scale, &want, lo, hi, 0);
-    f->x = (pal_frame_axis){ .lo = p->x.fixed ? p->x.min : -0.5, .hi = p->x.fixed ? p->x.max : (h->columns > 0 ? h->columns : 1) - 0.5 };
-    f->y = (pal_frame_axis){ .lo = p->y.fixed ? p->y.max : (h->rows > 0 ? h->rows : 1) - 0.5, .hi = p->y.fixed ? p->y.min : -0.5 };
+    f->x = (pal_frame_axis){ .lo = p->x.fixed ? p->x.min : -0.5,
+                             .hi = p->x.fixed ? p->x.max : (h->columns > 0 ? h->columns : 1) - 0.5 };
+    f->y = (pal_frame_axis){ .lo = p->y.fixed ? p->y.max : (h->rows > 0 ? h->rows : 1) - 0.5,
+                             .hi = p->y.fixed ? p->y.min : -0.5 };
 }
 
 static bool shares(const pal_frame *a, const pal_frame *b) {
-    return a->column == b->column && a->panel->kind == PAL_PANEL_LINES && b->panel->kind == PAL_PANEL_LINES && a->x.log == b->x.log;
+    return a->column == b->column && a->panel->kind == PAL_PANEL_LINES && b->panel->kind == PAL_PANEL_LINES &&
+           a->x.log == b->x.log;
 }
 
 static void share_ranges(pal_canvas *c) {
     for (int i = 0; i < c->figure->panel_count; i++) {
         double lo = INFINITY, hi = -INFINITY;
         for (int j = 0; j < c->figure->panel_count; j++)
-            if (shares(&c->frames[i], &c->frames[j]) && !c->frames[j].empty) lo = fmin(lo, c->frames[j].x.lo), hi = fmax(hi, c->frames[j].x.hi);
+            if (shares(&c->frames[i], &c->frames[j]) && !c->frames[j].empty)
+                lo = fmin(lo, c->frames[j].x.lo), hi = fmax(hi, c->frames[j].x.hi);
         for (int j = 0; j < c->figure->panel_count && lo < hi; j++)
             if (shares(&c->frames[i], &c->frames[j])) c->frames[j].x.lo = lo, c->frames[j].x.hi = hi;
     }
@@ -125,21 +132,25 @@ static void choose_ticks(pal_frame_axis *a, int wanted, bool whole) {
 
 double pal_widest_tick(const pal_canvas *c, const pal_frame_axis *a) {
     double widest = 0;
-    for (int i = 0; i < a->ticks.count; i++) widest = fmax(widest, pal_text_width(c->cr, PAL_FONT_TICK, a->ticks.text[i]));
+    for (int i = 0; i < a->ticks.count; i++)
+        widest = fmax(widest, pal_text_width(c->cr, PAL_FONT_TICK, a->ticks.text[i]));
     return widest;
 }
 
 static bool x_ticks_fit(const pal_canvas *c, const pal_frame *f) {
     double end = -INFINITY;
     for (int i = 0; i < f->x.ticks.count; i++) {
-        const double half = pal_text_width(c->cr, PAL_FONT_TICK, f->x.ticks.text[i]) / 2, at = pal_axis_place(&f->x, f->x.ticks.at[i]) * f->width;
+        const double half = pal_text_width(c->cr, PAL_FONT_TICK, f->x.ticks.text[i]) / 2,
+                     at = pal_axis_place(&f->x, f->x.ticks.at[i]) * f->width;
         if (at - half < end + 12) return false;
         end = at + half;
     }
     return true;
 }
 
-static bool has_whole_cells(const pal_frame *f, const pal_axis *a) { return f->panel->kind == PAL_PANEL_HEAT && !a->fixed; }
+static bool has_whole_cells(const pal_frame *f, const pal_axis *a) {
+    return f->panel->kind == PAL_PANEL_HEAT && !a->fixed;
+}
 
 static void choose_x_ticks(const pal_canvas *c, pal_frame *f) {
     if (f->panel->kind == PAL_PANEL_BARS) return;
@@ -153,21 +164,25 @@ static double margin_top(const pal_frame *f) { return f->panel->title ? PAL_FONT
 double pal_margin_bottom(const pal_frame *f) {
     if (!f->x_labels) return 4;
     const bool names = f->panel->kind == PAL_PANEL_BARS;
-    return 6 + (names ? PAL_FONT_LABEL.size + 2 : PAL_FONT_TICK.size) + 3 + (f->panel->x.label ? PAL_FONT_LABEL.size + 7 : 0);
+    return 6 + (names ? PAL_FONT_LABEL.size + 2 : PAL_FONT_TICK.size) + 3 +
+           (f->panel->x.label ? PAL_FONT_LABEL.size + 7 : 0);
 }
 static double margin_left(const pal_canvas *c, const pal_frame *f) {
     return pal_widest_tick(c, &f->y) + 8 + (f->panel->y.label ? PAL_FONT_LABEL.size + 8 : 0);
 }
 static double margin_right(const pal_canvas *c, const pal_frame *f) {
     if (f->panel->kind != PAL_PANEL_HEAT) return 6;
-    return 10 + PAL_SCALE_BAR + 6 + pal_widest_tick(c, &f->scale) + (f->panel->heat.label ? PAL_FONT_LABEL.size + 8 : 0);
+    return 10 + PAL_SCALE_BAR + 6 + pal_widest_tick(c, &f->scale) +
+           (f->panel->heat.label ? PAL_FONT_LABEL.size + 8 : 0);
 }
 
 static void add_legend(pal_canvas *c, pal_legend_entry entry) {
     if (!entry.label) return;
     for (size_t i = 0; i < c->legend_count; i++) {
         const pal_legend_entry *e = &c->legend[i];
-        if (strcmp(e->label, entry.label) == 0 && e->colour == entry.colour && e->dashed == entry.dashed && e->box == entry.box) return;
+        if (strcmp(e->label, entry.label) == 0 && e->colour == entry.colour && e->dashed == entry.dashed &&
+            e->box == entry.box)
+            return;
     }
     c->legend[c->legend_count++] = entry;
 }
@@ -184,11 +199,16 @@ static pal_status make_legend(pal_canvas *c, pal_error *err) {
         const pal_panel *p = &c->figure->panels[i];
         for (size_t s = 0; p->kind == PAL_PANEL_LINES && s < p->lines.series_count; s++) {
             const pal_series *series = &p->lines.series[s];
-            add_legend(c, (pal_legend_entry){ .label = series->label, .colour = series->colour, .dashed = series->dashed,
-                                          .points = series->points, .line = !series->bare });
+            add_legend(c, (pal_legend_entry){ .label = series->label,
+                                              .colour = series->colour,
+                                              .dashed = series->dashed,
+                                              .points = series->points,
+                                              .line = !series->bare });
         }
         for (size_t s = 0; p->kind == PAL_PANEL_BARS && s < p->bars.name_count; s++)
-            add_legend(c, (pal_legend_entry){ .label = p->bars.names[s], .colour = p->bars.colours ? p->bars.colours[s] : (int)s, .box = true });
+            add_legend(c, (pal_legend_entry){ .label = p->bars.names[s],
+                                              .colour = p->bars.colours ? p->bars.colours[s] : (int)s,
+                                              .box = true });
     }
     const double room = c->width - 2 * PAL_OUTER;
     double x = 0;
@@ -228,7 +248,8 @@ static void lay_out(pal_canvas *c) {
     for (int row = 0; row < c->rows; row++) {
         double top = 0, bottom = 0;
         for (int i = 0; i < figure->panel_count; i++)
-            if (c->frames[i].row == row) top = fmax(top, margin_top(&c->frames[i])), bottom = fmax(bottom, pal_margin_bottom(&c->frames[i]));
+            if (c->frames[i].row == row)
+                top = fmax(top, margin_top(&c->frames[i])), bottom = fmax(bottom, pal_margin_bottom(&c->frames[i]));
         used += top + bottom;
     }
     const double height = fmax((c->height - used) / c->rows, 10);
@@ -236,7 +257,8 @@ static void lay_out(pal_canvas *c) {
     for (int row = 0; row < c->rows; row++) {
         double top = 0, bottom = 0;
         for (int i = 0; i < figure->panel_count; i++)
-            if (c->frames[i].row == row) top = fmax(top, margin_top(&c->frames[i])), bottom = fmax(bottom, pal_margin_bottom(&c->frames[i]));
+            if (c->frames[i].row == row)
+                top = fmax(top, margin_top(&c->frames[i])), bottom = fmax(bottom, pal_margin_bottom(&c->frames[i]));
         for (int i = 0; i < figure->panel_count; i++)
             if (c->frames[i].row == row) c->frames[i].top = y + top, c->frames[i].height = height;
         y += top + height + bottom + PAL_GAP_Y;
@@ -248,7 +270,8 @@ static void lay_out(pal_canvas *c) {
         choose_ticks(&f->y, wanted, has_whole_cells(f, &f->panel->y));
         if (f->panel->kind == PAL_PANEL_HEAT) choose_ticks(&f->scale, wanted, false);
     }
-    /* x ticks need the width, and the width depends on how far the last x tick's text sticks out: two rounds settle it. */
+    /* x ticks need the width, and the width depends on how far the last x tick's text sticks out: two rounds settle it.
+     */
     double overhang = 0;
     for (int round = 0; round < 2; round++) {
         double left[64] = { 0 }, right[64] = { 0 };
@@ -270,7 +293,8 @@ static void lay_out(pal_canvas *c) {
             if (f->x.ticks.count && f->x_labels) {
                 const int last = f->x.ticks.count - 1;
                 const double half = pal_text_width(c->cr, PAL_FONT_TICK, f->x.ticks.text[last]) / 2;
-                overhang = fmax(overhang, pal_axis_place(&f->x, f->x.ticks.at[last]) * width + half - width - PAL_OUTER + 4);
+                overhang = fmax(overhang,
+                                pal_axis_place(&f->x, f->x.ticks.at[last]) * width + half - width - PAL_OUTER + 4);
             }
         }
     }
@@ -278,9 +302,12 @@ static void lay_out(pal_canvas *c) {
 
 pal_status pal_layout_make(pal_canvas *c, pal_error *err) {
     const pal_figure *figure = c->figure;
-    c->columns = figure->columns < 1 ? 1 : figure->columns > figure->panel_count ? figure->panel_count : figure->columns;
+    c->columns = figure->columns < 1                     ? 1
+                 : figure->columns > figure->panel_count ? figure->panel_count
+                                                         : figure->columns;
     c->rows = (figure->panel_count + c->columns - 1) / c->columns;
-    pal_status st = pal_alloc_named((void **)&c->frames, (size_t)figure->panel_count, sizeof *c->frames, "a figure's panels", err);
+    pal_status st = pal_alloc_named((void **)&c->frames, (size_t)figure->panel_count, sizeof *c->frames,
+                                    "a figure's panels", err);
     if (!st) st = make_legend(c, err);
     if (!st) lay_out(c);
     return st;

@@ -11,15 +11,24 @@
 #include "plot/draw.h"
 #include "plot/ticks.h"
 
-#define PAL_FONT_TITLE ((pal_font){ 15, true })
-#define PAL_FONT_PANEL ((pal_font){ 12, true })
-#define PAL_FONT_LABEL ((pal_font){ 11, false })
-#define PAL_FONT_TICK ((pal_font){ 10, false })
+#define PAL_FONT_TITLE  ((pal_font){ 15, true })
+#define PAL_FONT_PANEL  ((pal_font){ 12, true })
+#define PAL_FONT_LABEL  ((pal_font){ 11, false })
+#define PAL_FONT_TICK   ((pal_font){ 10, false })
 #define PAL_FONT_LEGEND ((pal_font){ 11, false })
-#define PAL_FONT_MARK ((pal_font){ 9, false })
+#define PAL_FONT_MARK   ((pal_font){ 9, false })
 
 /* Pixels: around the figure, between plots, in the legend, of a heat map's colour scale. */
-enum { PAL_OUTER = 16, PAL_GAP_X = 22, PAL_GAP_Y = 14, PAL_LEGEND_ROW = 19, PAL_LEGEND_GAP = 20, PAL_SWATCH = 24, PAL_BOX = 12, PAL_SCALE_BAR = 12 };
+enum {
+    PAL_OUTER = 16,
+    PAL_GAP_X = 22,
+    PAL_GAP_Y = 14,
+    PAL_LEGEND_ROW = 19,
+    PAL_LEGEND_GAP = 20,
+    PAL_SWATCH = 24,
+    PAL_BOX = 12,
+    PAL_SCALE_BAR = 12
+};
 
 typedef struct pal_frame_axis {
     double lo, hi; /* hi < lo when the axis runs backwards, as the rows of a heat map */
@@ -33,8 +42,8 @@ typedef struct pal_frame {
     double left, top, width, height; /* of the plot itself */
     pal_frame_axis x, y;
     pal_frame_axis scale; /* of a heat map's colours */
-    double margin_left; /* the column's: labels of the y axes stand on one line */
-    bool empty;         /* nothing to show */
+    double margin_left;   /* the column's: labels of the y axes stand on one line */
+    bool empty;           /* nothing to show */
     bool x_labels;
 } pal_frame;
 
@@ -57,7 +66,9 @@ typedef struct pal_canvas {
     double width, height, header, legend_top, legend_height;
 } pal_canvas;
 
-static inline bool pal_plot_usable(double v, bool log) { return fabs(v) < PAL_PLOT_HUGE && (!log || v >= 1 / PAL_PLOT_HUGE); }
+static inline bool pal_plot_usable(double v, bool log) {
+    return fabs(v) < PAL_PLOT_HUGE && (!log || v >= 1 / PAL_PLOT_HUGE);
+}
 
 static inline uint32_t pal_series_colour(const pal_canvas *c, int colour) {
     return c->theme->series[((colour % PAL_COLOURS) + PAL_COLOURS) % PAL_COLOURS];
@@ -69,10 +80,15 @@ static inline double pal_axis_place(const pal_frame_axis *a, double v) {
 }
 /* cairo's coordinates are 24-bit fixed point; what lies far outside is clipped anyway. */
 static inline double pal_clamp_pixel(double p) { return fmin(fmax(p, -30000), 60000); }
-static inline double pal_frame_x(const pal_frame *f, double v) { return pal_clamp_pixel(f->left + pal_axis_place(&f->x, v) * f->width); }
-static inline double pal_frame_y(const pal_frame *f, double v) { return pal_clamp_pixel(f->top + (1 - pal_axis_place(&f->y, v)) * f->height); }
+static inline double pal_frame_x(const pal_frame *f, double v) {
+    return pal_clamp_pixel(f->left + pal_axis_place(&f->x, v) * f->width);
+}
+static inline double pal_frame_y(const pal_frame *f, double v) {
+    return pal_clamp_pixel(f->top + (1 - pal_axis_place(&f->y, v)) * f->height);
+}
 
-/* Settles frames and legend of a canvas whose cr, theme, figure and size are set. Both lists are the caller's to free. */
+/* Settles frames and legend of a canvas whose cr, theme, figure and size are set. Both lists are the caller's to free.
+ */
 pal_status pal_layout_make(pal_canvas *c, pal_error *err);
 double pal_widest_tick(const pal_canvas *c, const pal_frame_axis *a); /* width of the widest text */
 double pal_margin_bottom(const pal_frame *f);

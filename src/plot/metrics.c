@@ -11,7 +11,9 @@
 #include "base/alloc.h"
 
 static const char *const keys[PAL_METRICS] = {
-    "step", "loss", "valid_loss", "accuracy", "valid_accuracy", "lr", "grad_norm", "tokens", "tokens_per_s", "n_t", "ratio", "b_scale", "token_perplexity", "word_perplexity", "seconds",
+    "step",  "loss",      "valid_loss",       "accuracy",        "valid_accuracy",
+    "lr",    "grad_norm", "tokens",           "tokens_per_s",    "n_t",
+    "ratio", "b_scale",   "token_perplexity", "word_perplexity", "seconds",
 };
 
 /* Read rather than mapped: a run that resumes may cut the file while we look at it. */
@@ -94,7 +96,8 @@ pal_status pal_metrics_read(pal_metrics *m, const char *path, pal_error *err) {
         if (!blank && !read_line(m, text + begin, end - begin) && newline) m->skipped++;
         begin = end + 1;
     }
-    if (m->count == 0) st = pal_fail(err, PAL_E_FORMAT, "%s: no metrics in it, expected one JSON object with a step per line", path);
+    if (m->count == 0)
+        st = pal_fail(err, PAL_E_FORMAT, "%s: no metrics in it, expected one JSON object with a step per line", path);
     fill_seconds(m);
 done:
     pal_free(text);

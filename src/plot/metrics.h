@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A run's metrics.jsonl: one JSON object per logged step. Lines that are not an object with a step are skipped and counted
- * (a torn last line, which a killed run leaves, is not even counted), keys we do not know are ignored, and when steps go
- * back, as after resuming from an older checkpoint, the later lines win. */
+/* A run's metrics.jsonl: one JSON object per logged step. Lines that are not an object with a step are skipped and
+ * counted (a torn last line, which a killed run leaves, is not even counted), keys we do not know are ignored, and when
+ * steps go back, as after resuming from an older checkpoint, the later lines win. */
 #ifndef PAL_PLOT_METRICS_H
 #define PAL_PLOT_METRICS_H
 
@@ -11,7 +11,8 @@
 
 #include "palimpsa/status.h"
 
-/* In the order of the file's keys, see metrics.c. Lists (one number per layer) become the mean of their finite numbers. */
+/* In the order of the file's keys, see metrics.c. Lists (one number per layer) become the mean of their finite numbers.
+ */
 typedef enum pal_metric {
     PAL_METRIC_STEP,
     PAL_METRIC_LOSS,
@@ -42,6 +43,8 @@ typedef struct pal_metrics {
 pal_status pal_metrics_read(pal_metrics *metrics, const char *path, pal_error *err);
 void pal_metrics_free(pal_metrics *metrics);
 
-static inline bool pal_metrics_has(const pal_metrics *m, size_t row, pal_metric metric) { return m->present[row] >> metric & 1; }
+static inline bool pal_metrics_has(const pal_metrics *m, size_t row, pal_metric metric) {
+    return m->present[row] >> metric & 1;
+}
 
 #endif

@@ -18,7 +18,8 @@ static pal_status finish(cairo_surface_t *surface, pal_status st, pal_error *err
     cairo_surface_finish(surface);
     const cairo_status_t status = cairo_surface_status(surface);
     if (!st && status != CAIRO_STATUS_SUCCESS)
-        st = pal_fail(err, status == CAIRO_STATUS_NO_MEMORY ? PAL_E_MEMORY : PAL_E_IO, "a figure could not be written: %s", cairo_status_to_string(status));
+        st = pal_fail(err, status == CAIRO_STATUS_NO_MEMORY ? PAL_E_MEMORY : PAL_E_IO,
+                      "a figure could not be written: %s", cairo_status_to_string(status));
     cairo_surface_destroy(surface);
     return st;
 }
@@ -46,15 +47,19 @@ pal_status pal_figure_write_png(const pal_figure *figure, double scale, const ch
     pal_status st = pal_figure_size(figure, &width, &height, err);
     if (st) return st;
     if (!(scale >= 0.1 && scale <= 10 && scale * fmax(width, height) <= 32000))
-        return pal_fail(err, PAL_E_ARGUMENT, "a scale of %g for %d x %d pixels, expected 0.1 to 10 and at most 32000 pixels each way", scale, width, height);
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "a scale of %g for %d x %d pixels, expected 0.1 to 10 and at most 32000 pixels each way", scale,
+                        width, height);
     pal_writer w = { 0 };
     if ((st = pal_writer_open(&w, path, err))) return st;
-    cairo_surface_t *surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)lround(width * scale), (int)lround(height * scale));
+    cairo_surface_t *surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)lround(width * scale),
+                                                          (int)lround(height * scale));
     st = pal_figure_draw(figure, surface, scale, err);
     if (!st) {
         const cairo_status_t status = cairo_surface_write_to_png_stream(surface, to_stream, w.stream);
         if (status != CAIRO_STATUS_SUCCESS)
-            st = pal_fail(err, status == CAIRO_STATUS_NO_MEMORY ? PAL_E_MEMORY : PAL_E_IO, "%s: the image could not be written: %s", path, cairo_status_to_string(status));
+            st = pal_fail(err, status == CAIRO_STATUS_NO_MEMORY ? PAL_E_MEMORY : PAL_E_IO,
+                          "%s: the image could not be written: %s", path, cairo_status_to_string(status));
     }
     if (!(st = finish(surface, st, err))) st = pal_writer_commit(&w, err);
     pal_writer_drop(&w);

@@ -14,7 +14,8 @@ static const char style[] =
     "font:16px/1.5 system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif}\n"
     "h1{font-size:1.6rem;line-height:1.2}h2{font-size:1.2rem;margin-top:2rem}\n"
     "p{max-width:46rem}figcaption{color:var(--muted);font-size:.9rem;max-width:46rem}\n"
-    "figure{margin:1rem 0}.panels{display:grid;gap:.5rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,22rem),1fr))}\n"
+    "figure{margin:1rem "
+    "0}.panels{display:grid;gap:.5rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,22rem),1fr))}\n"
     ".panels>div{max-width:44rem}svg{width:100%;height:auto;display:block}\n"
     ".dark{display:none}@media(prefers-color-scheme:dark){.light{display:none}.dark{display:block}}\n"
     ".table{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}\n"
@@ -54,7 +55,8 @@ pal_status pal_report_open(pal_report *r, const char *path, const char *title, p
     if (st) return st;
     FILE *to = r->writer.stream;
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n", to);
+          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n",
+          to);
     element(to, "title", title);
     fprintf(to, "<style>\n%s</style>\n</head>\n<body>\n", style);
     element(to, "h1", title);
@@ -102,8 +104,12 @@ pal_status pal_report_figure(pal_report *r, const pal_figure *figure, const char
         escape(to, figure->panels[i].title ? figure->panels[i].title : figure->title ? figure->title : "figure");
         fputs("\">\n", to);
         for (int dark = 0; dark < 2; dark++) {
-            const pal_figure one = { .panels = &figure->panels[i], .panel_count = 1, .columns = 1, .theme = dark ? PAL_THEME_DARK : PAL_THEME_LIGHT,
-                                     .width = figure->width ? figure->width : 440, .height = figure->height ? figure->height : 310 };
+            const pal_figure one = { .panels = &figure->panels[i],
+                                     .panel_count = 1,
+                                     .columns = 1,
+                                     .theme = dark ? PAL_THEME_DARK : PAL_THEME_LIGHT,
+                                     .width = figure->width ? figure->width : 440,
+                                     .height = figure->height ? figure->height : 310 };
             char prefix[32];
             snprintf(prefix, sizeof prefix, "f%d%c-", r->figures, dark ? 'd' : 'l');
             fprintf(to, "<div class=\"%s\">", dark ? "dark" : "light");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A report: one HTML file that needs nothing else, no network and no script, readable on a phone and in the dark. It is
- * written from top to bottom and appears under its name, whole, when it is closed. Texts are plain; they get escaped. */
+ * written from top to bottom and appears under its name, whole, when it is closed. Texts are plain; they get escaped.
+ */
 #ifndef PAL_PLOT_REPORT_H
 #define PAL_PLOT_REPORT_H
 
@@ -15,8 +16,10 @@ typedef struct pal_report {
 pal_status pal_report_open(pal_report *report, const char *path, const char *title, pal_error *err);
 void pal_report_heading(pal_report *report, const char *text);
 void pal_report_text(pal_report *report, const char *paragraph);
-/* head: (columns) names; cells: (rows, columns). Cells that start like a number are aligned to the right; NULL is empty. */
-void pal_report_table(pal_report *report, const char *const *head, size_t columns, const char *const *cells, size_t rows);
+/* head: (columns) names; cells: (rows, columns). Cells that start like a number are aligned to the right; NULL is
+ * empty. */
+void pal_report_table(pal_report *report, const char *const *head, size_t columns, const char *const *cells,
+                      size_t rows);
 /* Each panel becomes a picture of its own that flows with the page. Title, theme and size of the figure are not used,
  * except that width and height, when given, are those of one panel. caption may be NULL. */
 pal_status pal_report_figure(pal_report *report, const pal_figure *figure, const char *caption, pal_error *err);

@@ -34,7 +34,9 @@ const char *pal_base_name(const char *path) {
 static char *join(const char *directory, const char *name) {
     const size_t size = strlen(directory) + strlen(name) + 2;
     char *path = pal_alloc(size, 1);
-    if (path) snprintf(path, size, "%s%s%s", directory, directory[0] && directory[strlen(directory) - 1] == '/' ? "" : "/", name);
+    if (path)
+        snprintf(path, size, "%s%s%s", directory, directory[0] && directory[strlen(directory) - 1] == '/' ? "" : "/",
+                 name);
     return path;
 }
 
@@ -53,7 +55,8 @@ static pal_status open_run(pal_run *r, const char *directory, pal_error *err) {
     if (!metrics || !config || !r->directory) st = pal_fail(err, PAL_E_MEMORY, "no memory to read %s", directory);
     if (!st) st = pal_metrics_read(&r->metrics, metrics, err);
     if (!st) {
-        r->config = json_load_file(config, 0, NULL); /* only for labels: a run without one is shown under its directory's name */
+        r->config = json_load_file(config, 0,
+                                   NULL); /* only for labels: a run without one is shown under its directory's name */
         if (!json_is_object(r->config)) {
             json_decref(r->config);
             r->config = NULL;
@@ -88,8 +91,9 @@ static void flatten(json_t *flat, const json_t *config, const char *prefix) {
 
 const char *pal_model_label(const char *name) {
     static const char *const labels[][2] = {
-        { "palimpsa-d", "Palimpsa-D" },         { "palimpsa-d-wo-meta", "Palimpsa-D w/o Meta" }, { "palimpsa-m", "Palimpsa-M" },
-        { "palimpsa-m-wo-meta", "Palimpsa-M w/o Meta" }, { "gated-deltanet", "Gated DeltaNet" }, { "transformer", "Transformer++" },
+        { "palimpsa-d", "Palimpsa-D" },         { "palimpsa-d-wo-meta", "Palimpsa-D w/o Meta" },
+        { "palimpsa-m", "Palimpsa-M" },         { "palimpsa-m-wo-meta", "Palimpsa-M w/o Meta" },
+        { "gated-deltanet", "Gated DeltaNet" }, { "transformer", "Transformer++" },
     };
     for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++)
         if (strcmp(labels[i][0], name) == 0) return labels[i][1];
@@ -98,10 +102,12 @@ const char *pal_model_label(const char *name) {
 
 static void model_name(char label[PAL_RUN_LABEL], const pal_run *r) {
     const json_t *model = r->config ? json_object_get(r->config, "model") : NULL;
-    if (json_is_object(model)) model = json_object_get(model, "name") ? json_object_get(model, "name") : json_object_get(model, "model_type");
+    if (json_is_object(model))
+        model = json_object_get(model, "name") ? json_object_get(model, "name") : json_object_get(model, "model_type");
     if (!model && r->config) model = json_object_get(r->config, "model_type");
     const char *name = json_string_value(model);
-    snprintf(label, PAL_RUN_LABEL, "%.100s", name && *name ? pal_model_label(pal_base_name(name)) : pal_base_name(r->directory));
+    snprintf(label, PAL_RUN_LABEL, "%.100s",
+             name && *name ? pal_model_label(pal_base_name(name)) : pal_base_name(r->directory));
     if (label[0] && label[strlen(label) - 1] == '/') label[strlen(label) - 1] = '\0';
     const char *rule = r->config ? json_string_value(json_object_get(r->config, "rule")) : NULL;
     if (rule && *rule && name) snprintf(label + strlen(label), PAL_RUN_LABEL - strlen(label), " (%.40s)", rule);
@@ -109,7 +115,10 @@ static void model_name(char label[PAL_RUN_LABEL], const pal_run *r) {
 
 static void append(char label[PAL_RUN_LABEL], const char *key, const json_t *value) {
     char number[64];
-    const char *text = json_is_true(value) ? "on" : json_is_false(value) ? "off" : json_is_string(value) ? json_string_value(value) : number;
+    const char *text = json_is_true(value)     ? "on"
+                       : json_is_false(value)  ? "off"
+                       : json_is_string(value) ? json_string_value(value)
+                                               : number;
     if (json_is_number(value)) snprintf(number, sizeof number, "%.6g", json_number_value(value));
     else if (!value || json_is_null(value)) snprintf(number, sizeof number, "default");
     const char *dot = strrchr(key, '.');
@@ -142,13 +151,17 @@ static void tell_apart(pal_runs *r) {
         json_t *value;
         json_object_foreach(all, key, value) {
             bool differs = false;
-            for (size_t i = 0; i < json_array_size(settings); i++) differs |= !json_equal(json_object_get(json_array_get(settings, i), key), value);
+            for (size_t i = 0; i < json_array_size(settings); i++)
+                differs |= !json_equal(json_object_get(json_array_get(settings, i), key), value);
             if (differs && count++ < 3) differing[count - 1] = key;
         }
         for (size_t i = 0; i < json_array_size(same); i++) {
             pal_run_group *g = &r->groups[json_integer_value(json_array_get(same, i))];
-            for (size_t k = 0; k < count && count <= 3; k++) append(g->label, differing[k], json_object_get(json_array_get(settings, i), differing[k]));
-            if (count == 0 || count > 3) snprintf(g->label + strlen(g->label), PAL_RUN_LABEL - strlen(g->label), ", %.60s", pal_base_name(r->runs[g->first].directory));
+            for (size_t k = 0; k < count && count <= 3; k++)
+                append(g->label, differing[k], json_object_get(json_array_get(settings, i), differing[k]));
+            if (count == 0 || count > 3)
+                snprintf(g->label + strlen(g->label), PAL_RUN_LABEL - strlen(g->label), ", %.60s",
+                         pal_base_name(r->runs[g->first].directory));
         }
         json_decref(all);
         json_decref(settings);

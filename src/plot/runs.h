@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Comparing run directories. Runs whose config.json differs in nothing but the seed form a group; a group is shown as the
- * mean over its runs with a band of one standard deviation. */
+/* Comparing run directories. Runs whose config.json differs in nothing but the seed form a group; a group is shown as
+ * the mean over its runs with a band of one standard deviation. */
 #ifndef PAL_PLOT_RUNS_H
 #define PAL_PLOT_RUNS_H
 
@@ -10,9 +10,9 @@ typedef enum pal_runs_x { PAL_X_STEP, PAL_X_TOKENS, PAL_X_TIME } pal_runs_x;
 
 typedef struct pal_runs_options {
     pal_runs_x x;
-    int smooth;       /* moving average over this many logged points, centred; 0 or 1: none */
-    bool log_y;       /* losses, windows and ratios on log axes */
-    bool dynamics;    /* memory window, metaplasticity ratio and loss, one above another, instead of the comparison */
+    int smooth;        /* moving average over this many logged points, centred; 0 or 1: none */
+    bool log_y;        /* losses, windows and ratios on log axes */
+    bool dynamics;     /* memory window, metaplasticity ratio and loss, one above another, instead of the comparison */
     const char *title; /* NULL: one that suits */
     pal_theme theme;
     int width, height; /* 0: suits the panels */
@@ -26,11 +26,12 @@ void pal_runs_free(pal_runs *runs);
 size_t pal_runs_groups(const pal_runs *runs);
 size_t pal_runs_skipped(const pal_runs *runs); /* lines of metrics that could not be used */
 
-/* The figure of options->dynamics, or the comparison: loss, accuracy (where there is one), learning rate. What it points
- * to belongs to `runs` and lasts until it is freed. */
+/* The figure of options->dynamics, or the comparison: loss, accuracy (where there is one), learning rate. What it
+ * points to belongs to `runs` and lasts until it is freed. */
 pal_status pal_runs_figure(pal_runs *runs, const pal_runs_options *options, pal_figure *figure, pal_error *err);
 
-/* To path, whose ending says what: .svg, .png or .html (a report with a table of runs, and the dynamics when logged). */
+/* To path, whose ending says what: .svg, .png or .html (a report with a table of runs, and the dynamics when logged).
+ */
 pal_status pal_runs_write(pal_runs *runs, const pal_runs_options *options, const char *path, pal_error *err);
 /* Refuses an ending that pal_runs_write does not know. */
 pal_status pal_runs_check_path(const char *path, pal_error *err);

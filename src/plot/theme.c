@@ -7,21 +7,31 @@
 #include "plot/draw.h"
 
 static const pal_theme_colours themes[] = {
-    [PAL_THEME_LIGHT] = { 0xffffff, 0x1d2129, 0x5b6370, 0xe4e7ec,
+    [PAL_THEME_LIGHT] = { 0xffffff,
+                          0x1d2129,
+                          0x5b6370,
+                          0xe4e7ec,
                           { 0x0072b2, 0xd55e00, 0x009e73, 0xc4609a, 0x4aa8de, 0xdb9600, 0x6b7280 } },
-    [PAL_THEME_DARK] = { 0x14171c, 0xeceff4, 0xa3acba, 0x2c323b,
+    [PAL_THEME_DARK] = { 0x14171c,
+                         0xeceff4,
+                         0xa3acba,
+                         0x2c323b,
                          { 0x4da6e0, 0xff8a3c, 0x2cc498, 0xe590c0, 0x8fd0f5, 0xf2bb4b, 0xa8b0bd } },
 };
 
-const pal_theme_colours *pal_theme_of(pal_theme theme) { return &themes[theme == PAL_THEME_DARK ? PAL_THEME_DARK : PAL_THEME_LIGHT]; }
+const pal_theme_colours *pal_theme_of(pal_theme theme) {
+    return &themes[theme == PAL_THEME_DARK ? PAL_THEME_DARK : PAL_THEME_LIGHT];
+}
 
 uint32_t pal_heat_colour(double u) {
-    static const int stops[][3] = { { 13, 17, 54 }, { 33, 55, 118 }, { 30, 104, 143 }, { 39, 150, 137 }, { 112, 190, 110 }, { 205, 219, 94 }, { 253, 245, 176 } };
+    static const int stops[][3] = { { 13, 17, 54 },    { 33, 55, 118 },  { 30, 104, 143 }, { 39, 150, 137 },
+                                    { 112, 190, 110 }, { 205, 219, 94 }, { 253, 245, 176 } };
     enum { LAST = sizeof stops / sizeof stops[0] - 1 };
     const double at = fmin(fmax(u, 0), 1) * LAST;
     const int i = at >= LAST ? LAST - 1 : (int)at;
     uint32_t colour = 0;
-    for (int c = 0; c < 3; c++) colour = colour << 8 | (uint32_t)lround(stops[i][c] + (at - i) * (stops[i + 1][c] - stops[i][c]));
+    for (int c = 0; c < 3; c++)
+        colour = colour << 8 | (uint32_t)lround(stops[i][c] + (at - i) * (stops[i + 1][c] - stops[i][c]));
     return colour;
 }
 
@@ -65,7 +75,8 @@ const char *pal_text_clean(char out[PAL_TEXT_MAX], const char *text) {
 }
 
 static void set_font(cairo_t *cr, pal_font font) {
-    cairo_select_font_face(cr, "DejaVu Sans", CAIRO_FONT_SLANT_NORMAL, font.bold ? CAIRO_FONT_WEIGHT_BOLD : CAIRO_FONT_WEIGHT_NORMAL);
+    cairo_select_font_face(cr, "DejaVu Sans", CAIRO_FONT_SLANT_NORMAL,
+                           font.bold ? CAIRO_FONT_WEIGHT_BOLD : CAIRO_FONT_WEIGHT_NORMAL);
     cairo_set_font_size(cr, font.size);
 }
 
@@ -81,7 +92,8 @@ double pal_text_width(cairo_t *cr, pal_font font, const char *text) {
     return advance(cr, pal_text_clean(clean, text));
 }
 
-double pal_text_draw(cairo_t *cr, pal_font font, uint32_t colour, pal_align align, double x, double y, double max_width, const char *text) {
+double pal_text_draw(cairo_t *cr, pal_font font, uint32_t colour, pal_align align, double x, double y, double max_width,
+                     const char *text) {
     char clean[PAL_TEXT_MAX + 8];
     pal_text_clean(clean, text);
     set_font(cr, font);

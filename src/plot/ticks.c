@@ -26,7 +26,8 @@ static int superscript(char *text, size_t size, int exponent) {
     char plain[16];
     snprintf(plain, sizeof plain, "%d", exponent);
     int used = snprintf(text, size, "10");
-    for (const char *p = plain; *p; p++) used += snprintf(text + used, size - (size_t)used, "%s", *p == '-' ? "⁻" : digits[*p - '0']);
+    for (const char *p = plain; *p; p++)
+        used += snprintf(text + used, size - (size_t)used, "%s", *p == '-' ? "⁻" : digits[*p - '0']);
     return used;
 }
 
@@ -67,7 +68,8 @@ static void write_labels(pal_ticks *t, double step) {
         /* In two steps, because 10^-exponent alone may overflow. */
         const double half = pow(10, exponent / 2), rest = pow(10, exponent - exponent / 2);
         const int decimals = clamp_int((int)ceil(-log10(step / half / rest) - 1e-9), 0, 15);
-        for (int i = 0; i < t->count; i++) write_scientific(t->text[i], sizeof t->text[i], t->at[i] / half / rest, decimals, exponent);
+        for (int i = 0; i < t->count; i++)
+            write_scientific(t->text[i], sizeof t->text[i], t->at[i] / half / rest, decimals, exponent);
         return;
     }
     for (size_t u = 0; u < sizeof units / sizeof units[0]; u++)
@@ -115,7 +117,8 @@ void pal_ticks_linear(pal_ticks *t, double lo, double hi, int wanted) {
 }
 
 static void add_minor(pal_ticks *t, double x, double lo, double hi) {
-    if (x >= lo && x <= hi && t->minor_count < (int)(sizeof t->minor / sizeof t->minor[0])) t->minor[t->minor_count++] = x;
+    if (x >= lo && x <= hi && t->minor_count < (int)(sizeof t->minor / sizeof t->minor[0]))
+        t->minor[t->minor_count++] = x;
 }
 
 void pal_ticks_log(pal_ticks *t, double lo, double hi, int wanted) {

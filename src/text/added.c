@@ -17,7 +17,8 @@ static pal_status set_add(pal_added_set *set, pal_slice text, uint32_t index, pa
 pal_status pal_added_finish(pal_tokenizer *tok, pal_error *err) {
     pal_tokenizer_scratch s = { 0 };
     pal_status st = PAL_OK;
-    /* Special tokens come first, so that of two equal spellings the later, ordinary one counts; the trie keeps the last. */
+    /* Special tokens come first, so that of two equal spellings the later, ordinary one counts; the trie keeps the
+     * last. */
     for (int special = 1; special >= 0; special--)
         for (size_t i = 0; i < tok->added_count && !st; i++) {
             const pal_added_token *token = &tok->added[i];
@@ -32,13 +33,14 @@ pal_status pal_added_finish(pal_tokenizer *tok, pal_error *err) {
     return st;
 }
 
-/* \w of the package's regular expressions: Alphabetic, marks, decimal digits, connectors, joiners. Alphabetic is taken as
- * letters and letter numbers, and the symbols that Unicode calls Other_Alphabetic. */
+/* \w of the package's regular expressions: Alphabetic, marks, decimal digits, connectors, joiners. Alphabetic is taken
+ * as letters and letter numbers, and the symbols that Unicode calls Other_Alphabetic. */
 static bool is_word(uint32_t c) {
     const int category = (int)utf8proc_category((utf8proc_int32_t)c);
     if (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NL) return true; /* letters, marks, Nd, Nl */
     if (category == UTF8PROC_CATEGORY_PC || c == 0x200C || c == 0x200D) return true;
-    return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
+    return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
+           (c >= 0x1F170 && c <= 0x1F189);
 }
 
 /* The character that ends at `end`: its start and code point; false: none, or not UTF-8. */
@@ -68,12 +70,13 @@ static size_t strip_left(pal_slice text, size_t start) {
 static size_t strip_right(pal_slice text, size_t end) {
     uint32_t code;
     size_t length;
-    while (end < text.size && (length = pal_utf8_read(text.data + end, text.size - end, &code)) && pal_is_blank(code)) end += length;
+    while (end < text.size && (length = pal_utf8_read(text.data + end, text.size - end, &code)) && pal_is_blank(code))
+        end += length;
     return end;
 }
 
-bool pal_added_next(const pal_tokenizer *tok, const pal_added_set *set, bool special_as_text, pal_slice text, size_t *at, size_t from,
-                    pal_added_match *match) {
+bool pal_added_next(const pal_tokenizer *tok, const pal_added_set *set, bool special_as_text, pal_slice text,
+                    size_t *at, size_t from, pal_added_match *match) {
     if (set->trie.nodes == 0) return false;
     for (size_t i = *at; i < text.size;) {
         uint32_t index;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Byte-pair merges. A word is a list of symbols; the pair of lowest rank is merged, the leftmost of equals first, until no
- * pair is left. Short words scan for the lowest rank, long ones keep a heap whose stale entries are recognised by the rank
- * that the pair has now. Words that occur again come from a small cache. */
+/* Byte-pair merges. A word is a list of symbols; the pair of lowest rank is merged, the leftmost of equals first, until
+ * no pair is left. Short words scan for the lowest rank, long ones keep a heap whose stale entries are recognised by
+ * the rank that the pair has now. Words that occur again come from a small cache. */
 #include "base/alloc.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
@@ -101,7 +101,8 @@ pal_status pal_merge(pal_tokenizer_scratch *s, size_t count, pal_pair_fn *pair, 
 
 static uint32_t merge_pair(const void *arg, const pal_symbol *symbols, uint32_t left, uint32_t right, uint32_t *value) {
     const pal_tokenizer *tok = arg;
-    const pal_pair_slot *slot = pal_pair_map_find(&tok->merges, pal_pair_key(symbols[left].value, symbols[right].value));
+    const pal_pair_slot *slot = pal_pair_map_find(&tok->merges,
+                                                  pal_pair_key(symbols[left].value, symbols[right].value));
     if (!slot) return PAL_NO_ID;
     if (value) *value = slot->b;
     return slot->a;
@@ -139,12 +140,14 @@ static pal_status refuse_character(const unsigned char *at, size_t size, size_t 
     uint32_t code;
     if (pal_utf8_read(at, size, &code))
         return pal_fail(err, PAL_E_ARGUMENT, "the character U+%04X at byte %zu is not in the vocabulary", code, offset);
-    return pal_fail(err, PAL_E_ARGUMENT, "byte %zu (0x%02X) is not UTF-8, which this vocabulary of characters needs", offset, at[0]);
+    return pal_fail(err, PAL_E_ARGUMENT, "byte %zu (0x%02X) is not UTF-8, which this vocabulary of characters needs",
+                    offset, at[0]);
 }
 
 /* The symbols of a word, as the package starts: known characters as they are, others as bytes, as the unknown token, or
  * not at all. A pending unknown is written before the next known character, and joined by the next unknown if fused. */
-static pal_status first_symbols(const pal_tokenizer *tok, const unsigned char *word, size_t size, size_t offset, pal_ids *ids, pal_error *err) {
+static pal_status first_symbols(const pal_tokenizer *tok, const unsigned char *word, size_t size, size_t offset,
+                                pal_ids *ids, pal_error *err) {
     pal_status st;
     bool pending = false;
     if ((st = pal_ids_reserve(ids, size + 1, err))) return st; /* no symbol is shorter than a byte */
@@ -201,7 +204,8 @@ static pal_status merge_long(const pal_tokenizer *tok, pal_tokenizer_scratch *s,
     return PAL_OK;
 }
 
-static pal_status encode_word(const pal_tokenizer *tok, pal_tokenizer_scratch *s, const unsigned char *word, size_t size, pal_error *err) {
+static pal_status encode_word(const pal_tokenizer *tok, pal_tokenizer_scratch *s, const unsigned char *word,
+                              size_t size, pal_error *err) {
     pal_status st;
     s->word.count = 0;
     if (tok->ignore_merges) {
@@ -214,7 +218,8 @@ static pal_status encode_word(const pal_tokenizer *tok, pal_tokenizer_scratch *s
     return PAL_OK;
 }
 
-pal_status pal_bpe_word(const pal_tokenizer *tok, pal_tokenizer_scratch *s, const unsigned char *word, size_t size, pal_ids *ids, pal_error *err) {
+pal_status pal_bpe_word(const pal_tokenizer *tok, pal_tokenizer_scratch *s, const unsigned char *word, size_t size,
+                        pal_ids *ids, pal_error *err) {
     pal_status st;
     uint64_t key[3];
     const bool keep = pal_cache_key(key, word, size);
@@ -228,7 +233,9 @@ pal_status pal_bpe_word(const pal_tokenizer *tok, pal_tokenizer_scratch *s, cons
         }
     }
     if (size > PAL_PRETOKEN_MAX)
-        return pal_fail(err, PAL_E_ARGUMENT, "a stretch of %zu bytes without a place to split it; at most %zu are accepted", size, PAL_PRETOKEN_MAX);
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "a stretch of %zu bytes without a place to split it; at most %zu are accepted", size,
+                        PAL_PRETOKEN_MAX);
     if ((st = encode_word(tok, s, word, size, err))) return st;
     if (keep) pal_cache_store(s, key, size, s->word.data, s->word.count);
     if ((st = pal_ids_reserve(ids, s->word.count, err))) return st;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Vocabularies that need no file: bytes, and the characters of a text. Both are written as a tokenizer.json, which is then
- * read like any other, so that what is saved in a model's directory is what was used, and others can load it. */
+/* Vocabularies that need no file: bytes, and the characters of a text. Both are written as a tokenizer.json, which is
+ * then read like any other, so that what is saved in a model's directory is what was used, and others can load it. */
 #include <jansson.h>
 #include <stdlib.h>
 
@@ -10,7 +10,8 @@
 
 static pal_status dump(json_t *root, pal_bytes *out, pal_error *err) {
     char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
-    pal_status st = text ? pal_bytes_append(out, text, strlen(text), err) : pal_fail(err, PAL_E_MEMORY, "no memory to write a vocabulary");
+    pal_status st = text ? pal_bytes_append(out, text, strlen(text), err)
+                         : pal_fail(err, PAL_E_MEMORY, "no memory to write a vocabulary");
     free(text);
     json_decref(root);
     return st;
@@ -25,12 +26,13 @@ pal_status pal_builtin_bytes_json(pal_bytes *out, pal_error *err) {
         const size_t size = pal_utf8_write(code_of[b], name);
         json_object_setn_new(vocab, (const char *)name, size, json_integer(b));
     }
-    return dump(json_pack("{s:s, s:n, s:n, s:[], s:n, s:{s:s, s:b, s:b, s:b}, s:n, s:{s:s, s:b, s:b, s:b}, s:{s:s, s:n, s:n, s:n, s:n, s:b, s:o, s:[]}}",
-                          "version", "1.0", "truncation", "padding", "added_tokens", "normalizer",
-                          "pre_tokenizer", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0, "use_regex", 0, "post_processor",
-                          "decoder", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0, "use_regex", 0,
-                          "model", "type", "BPE", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0,
-                          "vocab", vocab, "merges"),
+    return dump(json_pack("{s:s, s:n, s:n, s:[], s:n, s:{s:s, s:b, s:b, s:b}, s:n, s:{s:s, s:b, s:b, s:b}, s:{s:s, "
+                          "s:n, s:n, s:n, s:n, s:b, s:o, s:[]}}",
+                          "version", "1.0", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
+                          "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0, "use_regex", 0,
+                          "post_processor", "decoder", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0,
+                          "use_regex", 0, "model", "type", "BPE", "dropout", "unk_token", "continuing_subword_prefix",
+                          "end_of_word_suffix", "fuse_unk", 0, "vocab", vocab, "merges"),
                 out, err);
 }
 
@@ -40,8 +42,13 @@ static pal_status mark_characters(const pal_slice *texts, size_t count, uint8_t 
         for (size_t i = 0, length; i < texts[t].size; i += length) {
             uint32_t code = 0;
             length = pal_utf8_read(texts[t].data + i, texts[t].size - i, &code);
-            if (!length) return pal_fail(err, PAL_E_ARGUMENT, "byte %zu (0x%02X) of text %zu is not UTF-8; a vocabulary of characters needs UTF-8", i, texts[t].data[i], t);
-            if (code == 0) return pal_fail(err, PAL_E_ARGUMENT, "byte %zu of text %zu is zero; a vocabulary of characters cannot hold that", i, t);
+            if (!length)
+                return pal_fail(err, PAL_E_ARGUMENT,
+                                "byte %zu (0x%02X) of text %zu is not UTF-8; a vocabulary of characters needs UTF-8", i,
+                                texts[t].data[i], t);
+            if (code == 0)
+                return pal_fail(err, PAL_E_ARGUMENT,
+                                "byte %zu of text %zu is zero; a vocabulary of characters cannot hold that", i, t);
             seen[code / 8] |= (uint8_t)(1u << (code % 8));
         }
     return PAL_OK;
@@ -69,9 +76,8 @@ pal_status pal_tokenizer_learn_chars(pal_tokenizer **out, const pal_slice *texts
     }
     st = dump(json_pack("{s:s, s:n, s:n, s:[], s:n, s:n, s:n, s:{s:s}, s:{s:s, s:n, s:n, s:n, s:n, s:b, s:o, s:[]}}",
                         "version", "1.0", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
-                        "post_processor", "decoder", "type", "Fuse",
-                        "model", "type", "BPE", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0,
-                        "vocab", vocab, "merges"),
+                        "post_processor", "decoder", "type", "Fuse", "model", "type", "BPE", "dropout", "unk_token",
+                        "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0, "vocab", vocab, "merges"),
               &text, err);
     if (!st) st = pal_tokenizer_from_json(out, "the vocabulary of characters", &text, err);
 done:

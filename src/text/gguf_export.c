@@ -56,7 +56,9 @@ static void pair_bool(exporter *e, const char *key, bool value) {
     put_number(e, value, 1);
 }
 
-static bool present(const pal_tokenizer *tok, size_t id) { return id < tok->size && (tok->flags[id] & PAL_TOKEN_PRESENT); }
+static bool present(const pal_tokenizer *tok, size_t id) {
+    return id < tok->size && (tok->flags[id] & PAL_TOKEN_PRESENT);
+}
 
 static uint32_t kind_of(const pal_tokenizer *tok, size_t id) {
     if (!present(tok, id)) return PAL_PIECE_UNUSED;
@@ -73,7 +75,8 @@ static void put_tokens(exporter *e, const pal_tokenizer *tok, size_t rows) {
     begin_array(e, "tokenizer.ggml.tokens", PAL_GGUF_STRING, rows);
     for (size_t id = 0; id < rows && !e->st; id++) {
         char padding[32];
-        const pal_slice name = present(tok, id) ? pal_strings_at(&tok->names, id) : (pal_slice){ (const unsigned char *)padding, 0 };
+        const pal_slice name = present(tok, id) ? pal_strings_at(&tok->names, id)
+                                                : (pal_slice){ (const unsigned char *)padding, 0 };
         if (present(tok, id)) put_string(e, name.data, name.size);
         else put_string(e, padding, (size_t)snprintf(padding, sizeof padding, "[PAD%zu]", id));
     }
@@ -89,13 +92,18 @@ static pal_status put_merges(exporter *e, const pal_tokenizer *tok) {
     uint64_t *by_rank = block;
     memset(by_rank, 0xff, (map->count + 1) * sizeof *by_rank);
     for (size_t i = 0; map->slots && i <= map->mask; i++)
-        if (map->slots[i].key != UINT64_MAX && map->slots[i].a < map->count) by_rank[map->slots[i].a] = map->slots[i].key;
+        if (map->slots[i].key != UINT64_MAX && map->slots[i].a < map->count)
+            by_rank[map->slots[i].a] = map->slots[i].key;
     size_t n = 0;
     while (n < map->count && by_rank[n] != UINT64_MAX) n++;
-    if (n != map->count) st = pal_fail(e->err, PAL_E_UNSUPPORTED, "the tokenizer's merges are not numbered from 0 without gaps, so they cannot be written to a GGUF file");
+    if (n != map->count)
+        st = pal_fail(
+            e->err, PAL_E_UNSUPPORTED,
+            "the tokenizer's merges are not numbered from 0 without gaps, so they cannot be written to a GGUF file");
     begin_array(e, "tokenizer.ggml.merges", PAL_GGUF_STRING, n);
     for (size_t i = 0; i < n && !st && !e->st; i++) {
-        const pal_slice left = pal_strings_at(&tok->names, (size_t)(by_rank[i] >> 32)), right = pal_strings_at(&tok->names, (size_t)(by_rank[i] & UINT32_MAX));
+        const pal_slice left = pal_strings_at(&tok->names, (size_t)(by_rank[i] >> 32)),
+                        right = pal_strings_at(&tok->names, (size_t)(by_rank[i] & UINT32_MAX));
         put_number(e, left.size + 1 + right.size, 8);
         put(e, left.data, left.size);
         put(e, " ", 1);
@@ -108,10 +116,13 @@ static pal_status put_merges(exporter *e, const pal_tokenizer *tok) {
 /* llama.cpp knows pre-tokenizers by name. */
 static const char *pre_tokenizer(const pal_tokenizer *tok) {
     const bool nfc = tok->normal_count == 1 && tok->normal[0].kind == PAL_NFC;
-    if (tok->model != PAL_MODEL_BPE || !tok->byte_level || tok->normal_count > 1 || (tok->normal_count == 1 && !nfc) || tok->split_count != 1) return NULL;
+    if (tok->model != PAL_MODEL_BPE || !tok->byte_level || tok->normal_count > 1 || (tok->normal_count == 1 && !nfc) ||
+        tok->split_count != 1)
+        return NULL;
     const pal_split_step *s = &tok->split[0];
-    const bool gpt2 = s->kind == PAL_SPLIT_GPT2 || (s->kind == PAL_SPLIT_PATTERN && s->pattern && s->literal.size == strlen(pal_gpt2_pattern) &&
-                                                    memcmp(s->literal.data, pal_gpt2_pattern, s->literal.size) == 0);
+    const bool gpt2 = s->kind == PAL_SPLIT_GPT2 ||
+                      (s->kind == PAL_SPLIT_PATTERN && s->pattern && s->literal.size == strlen(pal_gpt2_pattern) &&
+                       memcmp(s->literal.data, pal_gpt2_pattern, s->literal.size) == 0);
     if (!gpt2 || tok->ignore_merges) return NULL;
     return nfc ? "mpt" : "gpt-2";
 }
@@ -119,8 +130,11 @@ static const char *pre_tokenizer(const pal_tokenizer *tok) {
 static pal_status export_bpe(exporter *e, const pal_tokenizer *tok, size_t rows) {
     const char *pre = pre_tokenizer(tok);
     if (!pre)
-        return pal_fail(e->err, PAL_E_UNSUPPORTED, "this tokenizer (%s) cannot be written to a GGUF file: llama.cpp has no name for its rules; byte-level BPE with GPT-2's pattern and "
-                        "SentencePiece BPE can", tok->kind);
+        return pal_fail(e->err, PAL_E_UNSUPPORTED,
+                        "this tokenizer (%s) cannot be written to a GGUF file: llama.cpp has no name for its rules; "
+                        "byte-level BPE with GPT-2's pattern and "
+                        "SentencePiece BPE can",
+                        tok->kind);
     pair_string(e, "tokenizer.ggml.model", "gpt2");
     pair_string(e, "tokenizer.ggml.pre", pre);
     put_tokens(e, tok, rows);
@@ -149,7 +163,9 @@ pal_status pal_gguf_export(const pal_tokenizer *tok, size_t rows, pal_bytes *out
         pair_string(&e, "tokenizer.ggml.model", "none");
         return e.st;
     }
-    if (tok->size > rows) return pal_fail(err, PAL_E_ARGUMENT, "the tokenizer has %zu ids, the model's embedding %zu rows", tok->size, rows);
+    if (tok->size > rows)
+        return pal_fail(err, PAL_E_ARGUMENT, "the tokenizer has %zu ids, the model's embedding %zu rows", tok->size,
+                        rows);
     if (tok->model == PAL_MODEL_SPM_BPE && tok->scores) export_spm(&e, tok, rows);
     else st = export_bpe(&e, tok, rows);
     if (st) return st;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The vocabulary inside a GGUF file. Only the metadata is read, and of that only what concerns the tokenizer; every count
- * and length is checked against the bytes that are left, so that no number in a file costs more memory than the file. */
+/* The vocabulary inside a GGUF file. Only the metadata is read, and of that only what concerns the tokenizer; every
+ * count and length is checked against the bytes that are left, so that no number in a file costs more memory than the
+ * file. */
 #include "base/alloc.h"
 #include "base/context.h"
 #include "format/gguf_values.h"
@@ -41,7 +42,9 @@ static void take(metadata *m, pal_slice key, const pal_gguf_value *v) {
         if (!pal_gguf_is(key, wanted[i].name)) continue;
         if (wanted[i].text && v->type == PAL_GGUF_STRING) *wanted[i].text = v->text;
         if (wanted[i].list && v->type == PAL_GGUF_ARRAY) *wanted[i].list = *v;
-        if (wanted[i].id && (v->type == PAL_GGUF_U32 || v->type == PAL_GGUF_I32 || v->type == PAL_GGUF_U64 || v->type == PAL_GGUF_I64)) *wanted[i].id = (int64_t)(v->bits & UINT32_MAX);
+        if (wanted[i].id &&
+            (v->type == PAL_GGUF_U32 || v->type == PAL_GGUF_I32 || v->type == PAL_GGUF_U64 || v->type == PAL_GGUF_I64))
+            *wanted[i].id = (int64_t)(v->bits & UINT32_MAX);
         if (wanted[i].flag && v->type == PAL_GGUF_BOOL) *wanted[i].flag = v->bits != 0;
     }
 }
@@ -58,9 +61,12 @@ static pal_status read_metadata(pal_tokenizer *tok, metadata *m, const char *nam
         const size_t begin = r->at;
         const pal_slice key = pal_gguf_string(r);
         const pal_gguf_value v = pal_gguf_read(r);
-        if (r->bad) return pal_fail(err, PAL_E_FORMAT, "%s: the metadata is damaged or cut short in entry %llu of %llu", name, (unsigned long long)i, (unsigned long long)pairs);
+        if (r->bad)
+            return pal_fail(err, PAL_E_FORMAT, "%s: the metadata is damaged or cut short in entry %llu of %llu", name,
+                            (unsigned long long)i, (unsigned long long)pairs);
         take(m, key, &v);
-        if (!pal_gguf_is(key, "general.architecture") && !(key.size > 10 && memcmp(key.data, "tokenizer.", 10) == 0)) continue;
+        if (!pal_gguf_is(key, "general.architecture") && !(key.size > 10 && memcmp(key.data, "tokenizer.", 10) == 0))
+            continue;
         if (pal_gguf_is(key, "tokenizer.chat_template")) continue;
         kept++;
         st = pal_bytes_append(copy, r->data + begin, r->at - begin, err);
@@ -73,7 +79,9 @@ static pal_status read_metadata(pal_tokenizer *tok, metadata *m, const char *nam
 /* Tokens without the padding at the end that makes up the rows of an embedding: [PADn], marked unused. */
 static size_t without_padding(const metadata *m, const pal_gguf_reader *file, const pal_slice *names) {
     size_t count = (size_t)m->tokens.count;
-    if (m->kinds.type != PAL_GGUF_ARRAY || m->kinds.count != count || (m->kinds.element != PAL_GGUF_I32 && m->kinds.element != PAL_GGUF_U32)) return count;
+    if (m->kinds.type != PAL_GGUF_ARRAY || m->kinds.count != count ||
+        (m->kinds.element != PAL_GGUF_I32 && m->kinds.element != PAL_GGUF_U32))
+        return count;
     for (; count > 1 && names[count - 1].size > 4 && memcmp(names[count - 1].data, "[PAD", 4) == 0; count--) {
         pal_gguf_reader r = *file;
         r.at = m->kinds.at + 4 * (count - 1);
@@ -82,12 +90,14 @@ static size_t without_padding(const metadata *m, const pal_gguf_reader *file, co
     return count;
 }
 
-static pal_status read_tokens(pal_tokenizer *tok, const metadata *m, const char *name, const pal_gguf_reader *file, uint8_t **kinds, pal_error *err) {
+static pal_status read_tokens(pal_tokenizer *tok, const metadata *m, const char *name, const pal_gguf_reader *file,
+                              uint8_t **kinds, pal_error *err) {
     pal_gguf_reader r = *file;
     pal_status st;
     void *block;
     size_t count = (size_t)m->tokens.count;
-    if (m->tokens.type != PAL_GGUF_ARRAY || m->tokens.element != PAL_GGUF_STRING) return pal_fail(err, PAL_E_FORMAT, "%s: there is no list of tokens in it", name);
+    if (m->tokens.type != PAL_GGUF_ARRAY || m->tokens.element != PAL_GGUF_STRING)
+        return pal_fail(err, PAL_E_FORMAT, "%s: there is no list of tokens in it", name);
     if ((st = pal_alloc_named(&block, count, sizeof(pal_slice), "a vocabulary", err))) return st;
     pal_slice *names = block;
     r.at = m->tokens.at;
@@ -101,8 +111,8 @@ static pal_status read_tokens(pal_tokenizer *tok, const metadata *m, const char 
     memset(*kinds, PAL_PIECE_NORMAL, count);
     if (m->kinds.type != PAL_GGUF_ARRAY) return PAL_OK;
     if (m->kinds.count != m->tokens.count || (m->kinds.element != PAL_GGUF_I32 && m->kinds.element != PAL_GGUF_U32))
-        return pal_fail(err, PAL_E_FORMAT, "%s: %zu tokens, but %llu kinds of tokens of type %llu", name, count, (unsigned long long)m->kinds.count,
-                        (unsigned long long)m->kinds.element);
+        return pal_fail(err, PAL_E_FORMAT, "%s: %zu tokens, but %llu kinds of tokens of type %llu", name, count,
+                        (unsigned long long)m->kinds.count, (unsigned long long)m->kinds.element);
     r.at = m->kinds.at;
     for (size_t i = 0; i < count; i++) {
         const uint64_t kind = pal_gguf_number(&r, 4);
@@ -111,10 +121,12 @@ static pal_status read_tokens(pal_tokenizer *tok, const metadata *m, const char 
     return PAL_OK;
 }
 
-static const char llama3_pattern[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
-                                     "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
-static const char qwen2_pattern[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
-                                    "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+static const char llama3_pattern[] =
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
+    "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+static const char qwen2_pattern[] =
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
+    "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
 /* GGUF names the pre-tokenizer, or the architecture tells: what the original tokenizer of that name does. */
 static pal_status read_rules(pal_tokenizer *tok, const metadata *m, const char *name, pal_error *err) {
@@ -122,17 +134,21 @@ static pal_status read_rules(pal_tokenizer *tok, const metadata *m, const char *
         const char *name, *pattern;
         bool nfc, whole;
     } known[] = {
-        { "gpt-2", pal_gpt2_pattern, false, false },  { "phi-2", pal_gpt2_pattern, false, false },  { "mpt", pal_gpt2_pattern, true, false },
-        { "olmo", pal_gpt2_pattern, true, false },    { "llama-bpe", llama3_pattern, false, true }, { "llama3", llama3_pattern, false, true },
+        { "gpt-2", pal_gpt2_pattern, false, false },  { "phi-2", pal_gpt2_pattern, false, false },
+        { "mpt", pal_gpt2_pattern, true, false },     { "olmo", pal_gpt2_pattern, true, false },
+        { "llama-bpe", llama3_pattern, false, true }, { "llama3", llama3_pattern, false, true },
         { "llama-v3", llama3_pattern, false, true },  { "qwen2", qwen2_pattern, true, false },
     };
     static const struct {
         const char *architecture, *pre;
-    } implied[] = { { "gptneox", "mpt" }, { "gpt2", "gpt-2" }, { "mamba", "mpt" }, { "mamba2", "mpt" }, { "mpt", "mpt" } };
+    } implied[] = {
+        { "gptneox", "mpt" }, { "gpt2", "gpt-2" }, { "mamba", "mpt" }, { "mamba2", "mpt" }, { "mpt", "mpt" }
+    };
     pal_slice pre = m->pre;
     if (pre.size == 0 || pal_gguf_is(pre, "default"))
         for (size_t i = 0; i < PAL_COUNT(implied); i++)
-            if (pal_gguf_is(m->architecture, implied[i].architecture)) pre = (pal_slice){ (const unsigned char *)implied[i].pre, strlen(implied[i].pre) };
+            if (pal_gguf_is(m->architecture, implied[i].architecture))
+                pre = (pal_slice){ (const unsigned char *)implied[i].pre, strlen(implied[i].pre) };
     for (size_t i = 0; i < PAL_COUNT(known); i++) {
         if (!pal_gguf_is(pre, known[i].name)) continue;
         if (known[i].nfc) tok->normal[tok->normal_count++].kind = PAL_NFC;
@@ -140,10 +156,13 @@ static pal_status read_rules(pal_tokenizer *tok, const metadata *m, const char *
         const pal_slice pattern = { (const unsigned char *)known[i].pattern, strlen(known[i].pattern) };
         return pal_split_pattern_add(tok, name, pattern, PAL_ISOLATED, false, err);
     }
-    return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the pre-tokenizer '%s' is not supported here; use the model's tokenizer.json", name, pal_show(pre).text);
+    return pal_fail(err, PAL_E_UNSUPPORTED,
+                    "%s: the pre-tokenizer '%s' is not supported here; use the model's tokenizer.json", name,
+                    pal_show(pre).text);
 }
 
-static pal_status read_bpe(pal_tokenizer *tok, const metadata *m, const char *name, const pal_gguf_reader *file, const uint8_t *kinds, pal_error *err) {
+static pal_status read_bpe(pal_tokenizer *tok, const metadata *m, const char *name, const pal_gguf_reader *file,
+                           const uint8_t *kinds, pal_error *err) {
     pal_gguf_reader r = *file;
     pal_status st;
     void *block;
@@ -157,25 +176,32 @@ static pal_status read_bpe(pal_tokenizer *tok, const metadata *m, const char *na
         const bool special = kinds[id] == PAL_PIECE_CONTROL, user = kinds[id] == PAL_PIECE_USER;
         if (kinds[id] != PAL_PIECE_UNUSED && !user) tok->flags[id] |= PAL_TOKEN_IN_MODEL;
         if (!special && !user) continue;
-        if (pal_strings_at(&tok->names, id).size == 0) return pal_fail(err, PAL_E_FORMAT, "%s: the added token %u is empty", name, id);
+        if (pal_strings_at(&tok->names, id).size == 0)
+            return pal_fail(err, PAL_E_FORMAT, "%s: the added token %u is empty", name, id);
         tok->flags[id] |= (uint8_t)(PAL_TOKEN_ADDED | (special ? PAL_TOKEN_SPECIAL : 0));
         tok->added[tok->added_count++] = (pal_added_token){ .id = id, .special = special, .normalized = user };
     }
-    if (m->merges.type != PAL_GGUF_ARRAY || m->merges.element != PAL_GGUF_STRING) return pal_fail(err, PAL_E_FORMAT, "%s: there is no list of merges in it", name);
+    if (m->merges.type != PAL_GGUF_ARRAY || m->merges.element != PAL_GGUF_STRING)
+        return pal_fail(err, PAL_E_FORMAT, "%s: there is no list of merges in it", name);
     r.at = m->merges.at;
     for (size_t i = 0; i < m->merges.count; i++) {
         const pal_slice line = pal_gguf_string(&r);
         const unsigned char *blank = line.size ? memchr(line.data + 1, ' ', line.size - 1) : NULL;
-        if (!blank) return pal_fail(err, PAL_E_FORMAT, "%s: merge %zu is '%s', expected two tokens with a blank between", name, i, pal_show(line).text);
+        if (!blank)
+            return pal_fail(err, PAL_E_FORMAT, "%s: merge %zu is '%s', expected two tokens with a blank between", name,
+                            i, pal_show(line).text);
         const size_t left = (size_t)(blank - line.data);
-        if ((st = pal_vocabulary_merge(tok, name, (pal_slice){ line.data, left }, (pal_slice){ blank + 1, line.size - left - 1 }, i, err))) return st;
+        if ((st = pal_vocabulary_merge(tok, name, (pal_slice){ line.data, left },
+                                       (pal_slice){ blank + 1, line.size - left - 1 }, i, err)))
+            return st;
     }
     if ((st = read_rules(tok, m, name, err))) return st;
     if ((st = pal_vocabulary_finish(tok, name, err))) return st;
     return pal_added_finish(tok, err);
 }
 
-static pal_status read_spm(pal_tokenizer *tok, const metadata *m, const char *name, const pal_gguf_reader *file, uint8_t *kinds, pal_error *err) {
+static pal_status read_spm(pal_tokenizer *tok, const metadata *m, const char *name, const pal_gguf_reader *file,
+                           uint8_t *kinds, pal_error *err) {
     pal_gguf_reader r = *file;
     pal_status st;
     void *block;
@@ -200,7 +226,8 @@ static pal_status read_spm(pal_tokenizer *tok, const metadata *m, const char *na
     bool marked = false;
     for (size_t i = 0; i < tok->size; i++) marked = marked || kinds[i] == PAL_PIECE_UNKNOWN;
     if (!marked && m->unk >= 0 && (size_t)m->unk < tok->size) kinds[m->unk] = PAL_PIECE_UNKNOWN;
-    if (m->charsmap.type == PAL_GGUF_ARRAY && (m->charsmap.element == PAL_GGUF_U8 || m->charsmap.element == PAL_GGUF_I8) &&
+    if (m->charsmap.type == PAL_GGUF_ARRAY &&
+        (m->charsmap.element == PAL_GGUF_U8 || m->charsmap.element == PAL_GGUF_I8) &&
         (st = pal_bytes_append(&tok->spm.charsmap, r.data + m->charsmap.at, (size_t)m->charsmap.count, err)))
         return st;
     if ((st = pal_bytes_append(&tok->spm.unk_surface, " \xE2\x81\x87 ", 5, err))) return st;
@@ -218,11 +245,14 @@ pal_status pal_read_gguf_vocab(pal_tokenizer *tok, const char *name, const void 
     if ((st = read_tokens(tok, &m, name, &r, &kinds, err))) goto done;
     if (pal_gguf_is(m.model, "gpt2")) st = read_bpe(tok, &m, name, &r, kinds, err);
     else if (pal_gguf_is(m.model, "llama") || pal_gguf_is(m.model, "t5")) st = read_spm(tok, &m, name, &r, kinds, err);
-    else st = pal_fail(err, PAL_E_UNSUPPORTED, "%s: the tokenizer '%s' is not supported; gpt2, llama and t5 are", name, pal_show(m.model).text);
+    else
+        st = pal_fail(err, PAL_E_UNSUPPORTED, "%s: the tokenizer '%s' is not supported; gpt2, llama and t5 are", name,
+                      pal_show(m.model).text);
     if (st) goto done;
     const int64_t last = (int64_t)tok->size - 1;
     if (m.bos > last || m.eos > last) {
-        st = pal_fail(err, PAL_E_FORMAT, "%s: BOS or EOS is id %lld, there are %zu tokens", name, (long long)(m.bos > m.eos ? m.bos : m.eos), tok->size);
+        st = pal_fail(err, PAL_E_FORMAT, "%s: BOS or EOS is id %lld, there are %zu tokens", name,
+                      (long long)(m.bos > m.eos ? m.bos : m.eos), tok->size);
         goto done;
     }
     tok->bos = m.bos;

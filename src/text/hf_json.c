@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Hugging Face's tokenizer.json with a BPE model, and GPT-2's vocab.json with merges.txt, which is the same in two files. */
+/* Hugging Face's tokenizer.json with a BPE model, and GPT-2's vocab.json with merges.txt, which is the same in two
+ * files. */
 #include "text/hf_json.h"
 
 #include "base/alloc.h"
@@ -7,7 +8,8 @@
 static pal_status load(json_t **out, const char *name, const void *bytes, size_t size, pal_error *err) {
     json_error_t why;
     if (size > PAL_TOKENIZER_FILE_MAX)
-        return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes; a tokenizer of more than %zu is refused", name, size, PAL_TOKENIZER_FILE_MAX);
+        return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes; a tokenizer of more than %zu is refused", name, size,
+                        PAL_TOKENIZER_FILE_MAX);
     if (size == 0) return pal_fail(err, PAL_E_FORMAT, "%s: the file is empty", name);
     *out = json_loadb(bytes, size, JSON_ALLOW_NUL, &why);
     if (!*out) return pal_fail(err, PAL_E_FORMAT, "%s: not valid JSON: %s (line %d)", name, why.text, why.line);
@@ -20,19 +22,22 @@ typedef struct {
     size_t count;
 } id_table;
 
-static pal_status table_size(const char *name, const json_t *vocab, const json_t *added, size_t *count, pal_error *err) {
+static pal_status table_size(const char *name, const json_t *vocab, const json_t *added, size_t *count,
+                             pal_error *err) {
     json_int_t top = -1;
     const char *key;
     json_t *value;
     size_t entries = json_object_size(vocab) + json_array_size(added);
     json_object_foreach((json_t *)vocab, key, value) {
         if (!json_is_integer(value) || json_integer_value(value) < 0)
-            return pal_fail(err, PAL_E_FORMAT, "%s: token '%s' has no id", name, pal_show((pal_slice){ (const unsigned char *)key, strlen(key) }).text);
+            return pal_fail(err, PAL_E_FORMAT, "%s: token '%s' has no id", name,
+                            pal_show((pal_slice){ (const unsigned char *)key, strlen(key) }).text);
         if (json_integer_value(value) > top) top = json_integer_value(value);
     }
     for (size_t i = 0; i < json_array_size(added); i++) {
         const json_t *id = json_object_get(json_array_get(added, i), "id");
-        if (!json_is_integer(id) || json_integer_value(id) < 0) return pal_fail(err, PAL_E_FORMAT, "%s: added token %zu has no id", name, i);
+        if (!json_is_integer(id) || json_integer_value(id) < 0)
+            return pal_fail(err, PAL_E_FORMAT, "%s: added token %zu has no id", name, i);
         if (json_integer_value(id) > top) top = json_integer_value(id);
     }
     /* Ids may have holes, but not so many that a small file takes a lot of memory. */
@@ -45,31 +50,36 @@ static pal_status table_size(const char *name, const json_t *vocab, const json_t
 static pal_status place(const char *name, id_table *t, uint64_t id, pal_slice text, pal_error *err) {
     pal_slice *slot = &t->names[id];
     if (slot->data && (slot->size != text.size || memcmp(slot->data, text.data, text.size) != 0))
-        return pal_fail(err, PAL_E_FORMAT, "%s: '%s' and '%s' have the same id %llu", name, pal_show(*slot).text, pal_show(text).text,
-                        (unsigned long long)id);
+        return pal_fail(err, PAL_E_FORMAT, "%s: '%s' and '%s' have the same id %llu", name, pal_show(*slot).text,
+                        pal_show(text).text, (unsigned long long)id);
     *slot = text;
     return PAL_OK;
 }
 
-static pal_status read_names(pal_tokenizer *tok, const char *name, const json_t *vocab, const json_t *added, pal_error *err) {
+static pal_status read_names(pal_tokenizer *tok, const char *name, const json_t *vocab, const json_t *added,
+                             pal_error *err) {
     id_table t = { 0 };
     pal_status st;
     void *block = NULL;
     const char *key;
     json_t *value;
-    if (!json_is_object(vocab)) return pal_fail(err, PAL_E_FORMAT, "%s: the vocabulary is not an object of tokens and ids", name);
+    if (!json_is_object(vocab))
+        return pal_fail(err, PAL_E_FORMAT, "%s: the vocabulary is not an object of tokens and ids", name);
     if ((st = table_size(name, vocab, added, &t.count, err))) return st;
     if ((st = pal_alloc_named(&block, t.count, sizeof *t.names, "a vocabulary", err))) return st;
     t.names = block;
-    json_object_foreach((json_t *)vocab, key, value)
-        if ((st = place(name, &t, (uint64_t)json_integer_value(value), (pal_slice){ (const unsigned char *)key, strlen(key) }, err))) goto done;
+    json_object_foreach((json_t *)vocab, key,
+                        value) if ((st = place(name, &t, (uint64_t)json_integer_value(value),
+                                               (pal_slice){ (const unsigned char *)key, strlen(key) }, err))) goto done;
     for (size_t i = 0; i < json_array_size(added); i++) {
         const json_t *token = json_array_get(added, i), *content = json_object_get(token, "content");
         if (!json_is_string(content) || json_string_length(content) == 0) {
             st = pal_fail(err, PAL_E_FORMAT, "%s: added token %zu has no content", name, i);
             goto done;
         }
-        if ((st = place(name, &t, (uint64_t)json_integer_value(json_object_get(token, "id")), pal_json_slice(content), err))) goto done;
+        if ((st = place(name, &t, (uint64_t)json_integer_value(json_object_get(token, "id")), pal_json_slice(content),
+                        err)))
+            goto done;
     }
     if ((st = pal_vocabulary_set(tok, name, t.names, t.count, err))) goto done;
     json_object_foreach((json_t *)vocab, key, value) tok->flags[json_integer_value(value)] |= PAL_TOKEN_IN_MODEL;
@@ -101,14 +111,17 @@ static pal_status read_merges(pal_tokenizer *tok, const char *name, const json_t
     pal_status st = PAL_OK;
     if (merges && !json_is_array(merges)) return pal_fail(err, PAL_E_FORMAT, "%s: the merges are not a list", name);
     for (size_t i = 0; i < json_array_size(merges) && !st; i++) {
-        const json_t *item = json_array_get(merges, i), *left = json_array_get(item, 0), *right = json_array_get(item, 1);
+        const json_t *item = json_array_get(merges, i), *left = json_array_get(item, 0),
+                     *right = json_array_get(item, 1);
         if (json_is_string(item)) {
             const pal_slice line = pal_json_slice(item);
             const unsigned char *blank = memchr(line.data, ' ', line.size);
             const size_t at = blank ? (size_t)(blank - line.data) : line.size;
             if (!blank || memchr(blank + 1, ' ', line.size - at - 1))
-                return pal_fail(err, PAL_E_FORMAT, "%s: merge %zu is '%s', expected two tokens with a blank between", name, i, pal_show(line).text);
-            st = pal_vocabulary_merge(tok, name, (pal_slice){ line.data, at }, (pal_slice){ blank + 1, line.size - at - 1 }, i, err);
+                return pal_fail(err, PAL_E_FORMAT, "%s: merge %zu is '%s', expected two tokens with a blank between",
+                                name, i, pal_show(line).text);
+            st = pal_vocabulary_merge(tok, name, (pal_slice){ line.data, at },
+                                      (pal_slice){ blank + 1, line.size - at - 1 }, i, err);
         } else if (json_array_size(item) == 2 && json_is_string(left) && json_is_string(right)) {
             st = pal_vocabulary_merge(tok, name, pal_json_slice(left), pal_json_slice(right), i, err);
         } else {
@@ -121,11 +134,14 @@ static pal_status read_merges(pal_tokenizer *tok, const char *name, const json_t
 static pal_status read_model(pal_tokenizer *tok, const char *name, const json_t *model, pal_error *err) {
     const char *type = pal_json_type(model);
     const json_t *dropout = json_object_get(model, "dropout"), *unk = json_object_get(model, "unk_token");
-    if (*type && strcmp(type, "BPE") != 0) return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the model '%.20s' is not supported, only BPE is", name, type);
-    if (json_number_value(dropout) != 0) return pal_fail(err, PAL_E_UNSUPPORTED, "%s: BPE with dropout has no fixed ids and is not supported", name);
+    if (*type && strcmp(type, "BPE") != 0)
+        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the model '%.20s' is not supported, only BPE is", name, type);
+    if (json_number_value(dropout) != 0)
+        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: BPE with dropout has no fixed ids and is not supported", name);
     for (int i = 0; i < 2; i++) {
         const char *what = i ? "end_of_word_suffix" : "continuing_subword_prefix";
-        if (json_string_length(json_object_get(model, what))) return pal_fail(err, PAL_E_UNSUPPORTED, "%s: BPE with %s is not supported", name, what);
+        if (json_string_length(json_object_get(model, what)))
+            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: BPE with %s is not supported", name, what);
     }
     tok->byte_fallback = json_is_true(json_object_get(model, "byte_fallback"));
     tok->fuse_unk = json_is_true(json_object_get(model, "fuse_unk"));
@@ -133,12 +149,14 @@ static pal_status read_model(pal_tokenizer *tok, const char *name, const json_t 
     if (json_is_string(unk)) {
         tok->unk = pal_string_map_find(&tok->by_name, &tok->names, json_string_value(unk), json_string_length(unk));
         if (tok->unk == PAL_NO_ID || !(tok->flags[tok->unk] & PAL_TOKEN_IN_MODEL))
-            return pal_fail(err, PAL_E_FORMAT, "%s: the unknown token '%s' is not in the vocabulary", name, pal_show(pal_json_slice(unk)).text);
+            return pal_fail(err, PAL_E_FORMAT, "%s: the unknown token '%s' is not in the vocabulary", name,
+                            pal_show(pal_json_slice(unk)).text);
     }
     return read_merges(tok, name, json_object_get(model, "merges"), err);
 }
 
-pal_status pal_read_tokenizer_json(pal_tokenizer *tok, const char *name, const void *bytes, size_t size, pal_error *err) {
+pal_status pal_read_tokenizer_json(pal_tokenizer *tok, const char *name, const void *bytes, size_t size,
+                                   pal_error *err) {
     json_t *root = NULL;
     pal_status st;
     if ((st = load(&root, name, bytes, size, err))) return st;
@@ -165,7 +183,10 @@ pal_status pal_read_tokenizer_json(pal_tokenizer *tok, const char *name, const v
     if ((st = pal_vocabulary_finish(tok, name, err))) goto done;
     if ((st = pal_added_finish(tok, err))) goto done;
     tok->words = tok->split_count == 0 && !tok->byte_level && !tok->ignore_merges && pal_vocabulary_keeps_words(tok);
-    tok->kind = tok->strict ? "characters" : !tok->byte_level ? "BPE" : tok->merges.count || tok->size != 256 ? "byte-level BPE" : "bytes";
+    tok->kind = tok->strict                             ? "characters"
+                : !tok->byte_level                      ? "BPE"
+                : tok->merges.count || tok->size != 256 ? "byte-level BPE"
+                                                        : "bytes";
 done:
     json_decref(root);
     return st;
@@ -184,14 +205,16 @@ static pal_status read_merges_txt(pal_tokenizer *tok, const char *name, pal_slic
         const unsigned char *blank = memchr(line, ' ', size);
         const size_t left = blank ? (size_t)(blank - line) : size;
         if (!blank || memchr(blank + 1, ' ', size - left - 1))
-            return pal_fail(err, PAL_E_FORMAT, "%s: merge %zu is '%s', expected two tokens with a blank between", name, rank,
-                            pal_show((pal_slice){ line, size }).text);
-        st = pal_vocabulary_merge(tok, name, (pal_slice){ line, left }, (pal_slice){ blank + 1, size - left - 1 }, rank++, err);
+            return pal_fail(err, PAL_E_FORMAT, "%s: merge %zu is '%s', expected two tokens with a blank between", name,
+                            rank, pal_show((pal_slice){ line, size }).text);
+        st = pal_vocabulary_merge(tok, name, (pal_slice){ line, left }, (pal_slice){ blank + 1, size - left - 1 },
+                                  rank++, err);
     }
     return st;
 }
 
-pal_status pal_read_gpt2_files(pal_tokenizer *tok, const char *name, pal_slice vocab, pal_slice merges, pal_error *err) {
+pal_status pal_read_gpt2_files(pal_tokenizer *tok, const char *name, pal_slice vocab, pal_slice merges,
+                               pal_error *err) {
     json_t *root = NULL;
     pal_status st;
     void *block;
@@ -199,7 +222,8 @@ pal_status pal_read_gpt2_files(pal_tokenizer *tok, const char *name, pal_slice v
     tok->unk = PAL_NO_ID;
     tok->byte_level = true;
     tok->kind = "byte-level BPE";
-    if (merges.size > PAL_TOKENIZER_FILE_MAX) return pal_fail(err, PAL_E_FORMAT, "%s: merges.txt has %zu bytes", name, merges.size);
+    if (merges.size > PAL_TOKENIZER_FILE_MAX)
+        return pal_fail(err, PAL_E_FORMAT, "%s: merges.txt has %zu bytes", name, merges.size);
     if ((st = load(&root, name, vocab.data, vocab.size, err))) return st;
     if ((st = read_names(tok, name, root, NULL, err))) goto done;
     if ((st = read_merges_txt(tok, name, merges, err))) goto done;

@@ -25,6 +25,7 @@ static inline const char *pal_json_type(const json_t *node) {
 pal_split_step *pal_split_add(pal_tokenizer *tok, pal_split_kind kind);
 extern const char pal_gpt2_pattern[];
 /* Sets a pattern step; GPT-2's own is matched by hand. */
-pal_status pal_split_pattern_add(pal_tokenizer *tok, const char *name, pal_slice source, pal_split_behaviour behaviour, bool invert, pal_error *err);
+pal_status pal_split_pattern_add(pal_tokenizer *tok, const char *name, pal_slice source, pal_split_behaviour behaviour,
+                                 bool invert, pal_error *err);
 
 #endif

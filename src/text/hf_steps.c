@@ -37,7 +37,8 @@ static pal_status normalizer(pal_tokenizer *tok, const char *name, const json_t 
     const json_t *list = sequence_of(node, "normalizers");
     pal_status st;
     if (!node || json_is_null(node)) return PAL_OK;
-    if (depth > NESTING_MAX) return pal_fail(err, PAL_E_FORMAT, "%s: sequences within sequences, more than %d deep", name, NESTING_MAX);
+    if (depth > NESTING_MAX)
+        return pal_fail(err, PAL_E_FORMAT, "%s: sequences within sequences, more than %d deep", name, NESTING_MAX);
     if (list) {
         for (size_t i = 0; i < json_array_size(list); i++)
             if ((st = normalizer(tok, name, json_array_get(list, i), depth + 1, err))) return st;
@@ -50,11 +51,15 @@ static pal_status normalizer(pal_tokenizer *tok, const char *name, const json_t 
     if (tok->normal_count == PAL_STEPS_MAX) return too_many(name, "normalizer", err);
     pal_normal_step *step = &tok->normal[tok->normal_count++];
     step->kind = kinds[k].kind;
-    if (step->kind == PAL_PREPEND) return copy_string(&step->to, name, json_object_get(node, "prepend"), "what is prepended", err);
+    if (step->kind == PAL_PREPEND)
+        return copy_string(&step->to, name, json_object_get(node, "prepend"), "what is prepended", err);
     if (step->kind == PAL_REPLACE) {
         const json_t *from = json_object_get(json_object_get(node, "pattern"), "String");
-        if (!json_is_string(from)) return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the normalizer Replace with a regular expression is not supported", name);
-        if (json_string_length(from) == 0) return pal_fail(err, PAL_E_FORMAT, "%s: the normalizer Replace replaces nothing", name);
+        if (!json_is_string(from))
+            return pal_fail(err, PAL_E_UNSUPPORTED,
+                            "%s: the normalizer Replace with a regular expression is not supported", name);
+        if (json_string_length(from) == 0)
+            return pal_fail(err, PAL_E_FORMAT, "%s: the normalizer Replace replaces nothing", name);
         if ((st = copy_string(&step->from, name, from, "what is replaced", err))) return st;
         return copy_string(&step->to, name, json_object_get(node, "content"), "the replacement", err);
     }
@@ -72,9 +77,11 @@ pal_split_step *pal_split_add(pal_tokenizer *tok, pal_split_kind kind) {
     return step;
 }
 
-pal_status pal_split_pattern_add(pal_tokenizer *tok, const char *name, pal_slice source, pal_split_behaviour behaviour, bool invert, pal_error *err) {
+pal_status pal_split_pattern_add(pal_tokenizer *tok, const char *name, pal_slice source, pal_split_behaviour behaviour,
+                                 bool invert, pal_error *err) {
     const size_t gpt2 = strlen(pal_gpt2_pattern);
-    const bool by_hand = behaviour == PAL_ISOLATED && source.size == gpt2 && memcmp(source.data, pal_gpt2_pattern, gpt2) == 0;
+    const bool by_hand = behaviour == PAL_ISOLATED && source.size == gpt2 &&
+                         memcmp(source.data, pal_gpt2_pattern, gpt2) == 0;
     pal_split_step *step = pal_split_add(tok, by_hand ? PAL_SPLIT_GPT2 : PAL_SPLIT_PATTERN);
     pal_status st;
     if (!step) return too_many(name, "pre-tokenizer", err);
@@ -86,15 +93,21 @@ pal_status pal_split_pattern_add(pal_tokenizer *tok, const char *name, pal_slice
 }
 
 static pal_status split(pal_tokenizer *tok, const char *name, const json_t *node, pal_error *err) {
-    static const char *const behaviours[] = { [PAL_ISOLATED] = "Isolated", [PAL_REMOVED] = "Removed", [PAL_WITH_PREVIOUS] = "MergedWithPrevious",
-                                              [PAL_WITH_NEXT] = "MergedWithNext", [PAL_CONTIGUOUS] = "Contiguous" };
+    static const char *const behaviours[] = { [PAL_ISOLATED] = "Isolated",
+                                              [PAL_REMOVED] = "Removed",
+                                              [PAL_WITH_PREVIOUS] = "MergedWithPrevious",
+                                              [PAL_WITH_NEXT] = "MergedWithNext",
+                                              [PAL_CONTIGUOUS] = "Contiguous" };
     const char *wanted = json_string_value(json_object_get(node, "behavior"));
-    const json_t *pattern = json_object_get(node, "pattern"), *regex = json_object_get(pattern, "Regex"), *literal = json_object_get(pattern, "String");
+    const json_t *pattern = json_object_get(node, "pattern"), *regex = json_object_get(pattern, "Regex"),
+                 *literal = json_object_get(pattern, "String");
     const bool invert = json_is_true(json_object_get(node, "invert"));
     int behaviour = 0;
     while (behaviour < 5 && (!wanted || strcmp(wanted, behaviours[behaviour]) != 0)) behaviour++;
-    if (behaviour == 5) return pal_fail(err, PAL_E_FORMAT, "%s: the pre-tokenizer Split has no behavior that is known", name);
-    if (json_is_string(regex)) return pal_split_pattern_add(tok, name, pal_json_slice(regex), (pal_split_behaviour)behaviour, invert, err);
+    if (behaviour == 5)
+        return pal_fail(err, PAL_E_FORMAT, "%s: the pre-tokenizer Split has no behavior that is known", name);
+    if (json_is_string(regex))
+        return pal_split_pattern_add(tok, name, pal_json_slice(regex), (pal_split_behaviour)behaviour, invert, err);
     if (!json_is_string(literal) || json_string_length(literal) == 0)
         return pal_fail(err, PAL_E_FORMAT, "%s: the pre-tokenizer Split has no pattern", name);
     pal_split_step *step = pal_split_add(tok, PAL_SPLIT_PATTERN);
@@ -120,10 +133,14 @@ static pal_status metaspace(pal_tokenizer *tok, const char *name, const json_t *
     const char *when = json_string_value(scheme);
     pal_split_step *step = pal_split_add(tok, PAL_SPLIT_METASPACE);
     if (!step) return too_many(name, "pre-tokenizer", err);
-    if (when) step->prefix = strcmp(when, "never") == 0 ? PAL_PREFIX_NEVER : strcmp(when, "first") == 0 ? PAL_PREFIX_FIRST : PAL_PREFIX_ALWAYS;
+    if (when)
+        step->prefix = strcmp(when, "never") == 0   ? PAL_PREFIX_NEVER
+                       : strcmp(when, "first") == 0 ? PAL_PREFIX_FIRST
+                                                    : PAL_PREFIX_ALWAYS;
     else step->prefix = json_is_false(old) ? PAL_PREFIX_NEVER : PAL_PREFIX_ALWAYS;
     step->each = !json_is_false(cut);
-    if (sign && json_string_length(sign) == 0) return pal_fail(err, PAL_E_FORMAT, "%s: the pre-tokenizer Metaspace has an empty replacement", name);
+    if (sign && json_string_length(sign) == 0)
+        return pal_fail(err, PAL_E_FORMAT, "%s: the pre-tokenizer Metaspace has an empty replacement", name);
     if (!sign) return pal_bytes_append(&step->literal, "\xE2\x96\x81", 3, err);
     return copy_string(&step->literal, name, sign, "the sign for a blank", err);
 }
@@ -133,13 +150,15 @@ static pal_status pre_tokenizer(pal_tokenizer *tok, const char *name, const json
     const char *type = pal_json_type(node);
     pal_status st;
     if (!node || json_is_null(node)) return PAL_OK;
-    if (depth > NESTING_MAX) return pal_fail(err, PAL_E_FORMAT, "%s: sequences within sequences, more than %d deep", name, NESTING_MAX);
+    if (depth > NESTING_MAX)
+        return pal_fail(err, PAL_E_FORMAT, "%s: sequences within sequences, more than %d deep", name, NESTING_MAX);
     if (list) {
         for (size_t i = 0; i < json_array_size(list); i++)
             if ((st = pre_tokenizer(tok, name, json_array_get(list, i), depth + 1, err))) return st;
         return PAL_OK;
     }
-    if (tok->byte_level) return pal_fail(err, PAL_E_UNSUPPORTED, "%s: a pre-tokenizer after ByteLevel is not supported", name);
+    if (tok->byte_level)
+        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: a pre-tokenizer after ByteLevel is not supported", name);
     if (strcmp(type, "ByteLevel") == 0) return byte_level(tok, name, node, err);
     if (strcmp(type, "Split") == 0) return split(tok, name, node, err);
     if (strcmp(type, "Metaspace") == 0) return metaspace(tok, name, node, err);
@@ -161,7 +180,8 @@ static pal_status decoder(pal_tokenizer *tok, const char *name, const json_t *no
     const json_t *list = sequence_of(node, "decoders");
     const char *type = pal_json_type(node);
     pal_status st;
-    if (depth > NESTING_MAX) return pal_fail(err, PAL_E_FORMAT, "%s: sequences within sequences, more than %d deep", name, NESTING_MAX);
+    if (depth > NESTING_MAX)
+        return pal_fail(err, PAL_E_FORMAT, "%s: sequences within sequences, more than %d deep", name, NESTING_MAX);
     if (list) {
         for (size_t i = 0; i < json_array_size(list); i++)
             if ((st = decoder(tok, name, json_array_get(list, i), depth + 1, err))) return st;
@@ -173,20 +193,26 @@ static pal_status decoder(pal_tokenizer *tok, const char *name, const json_t *no
         const char *to = json_string_value(json_object_get(node, "content"));
         tok->sign_is_blank = true;
         if (from && to && strcmp(from, "\xE2\x96\x81") == 0 && strcmp(to, " ") == 0) return PAL_OK;
-        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the decoder Replace is only supported from U+2581 to a blank", name);
+        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the decoder Replace is only supported from U+2581 to a blank",
+                        name);
     }
     if (strcmp(type, "Metaspace") == 0) {
-        const char *sign = json_string_value(json_object_get(node, "replacement")), *when = json_string_value(json_object_get(node, "prepend_scheme"));
-        if (sign && strcmp(sign, "\xE2\x96\x81") != 0) return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the decoder Metaspace is only supported with U+2581", name);
+        const char *sign = json_string_value(json_object_get(node, "replacement")),
+                   *when = json_string_value(json_object_get(node, "prepend_scheme"));
+        if (sign && strcmp(sign, "\xE2\x96\x81") != 0)
+            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the decoder Metaspace is only supported with U+2581", name);
         tok->sign_is_blank = true;
-        tok->strip_blank = when ? strcmp(when, "never") != 0 : !json_is_false(json_object_get(node, "add_prefix_space"));
+        tok->strip_blank = when ? strcmp(when, "never") != 0
+                                : !json_is_false(json_object_get(node, "add_prefix_space"));
         return PAL_OK;
     }
     if (strcmp(type, "Strip") == 0) {
         const char *content = json_string_value(json_object_get(node, "content"));
-        const json_int_t start = json_integer_value(json_object_get(node, "start")), stop = json_integer_value(json_object_get(node, "stop"));
+        const json_int_t start = json_integer_value(json_object_get(node, "start")),
+                         stop = json_integer_value(json_object_get(node, "stop"));
         if (!content || strcmp(content, " ") != 0 || start > 1 || stop != 0)
-            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the decoder Strip is only supported for one blank at the start", name);
+            return pal_fail(err, PAL_E_UNSUPPORTED,
+                            "%s: the decoder Strip is only supported for one blank at the start", name);
         tok->strip_blank = start == 1;
         return PAL_OK;
     }
@@ -207,10 +233,12 @@ static pal_status template_ids(pal_tokenizer *tok, const char *name, const json_
     pal_status st;
     for (size_t i = 0; i < json_array_size(ids); i++) {
         const json_int_t id = json_integer_value(json_array_get(ids, i));
-        if (id < 0 || (uint64_t)id >= tok->size) return pal_fail(err, PAL_E_FORMAT, "%s: the template has an id that is not in the vocabulary", name);
+        if (id < 0 || (uint64_t)id >= tok->size)
+            return pal_fail(err, PAL_E_FORMAT, "%s: the template has an id that is not in the vocabulary", name);
         if ((st = pal_ids_append(to, (uint32_t)id, err))) return st;
     }
-    return json_array_size(ids) ? PAL_OK : pal_fail(err, PAL_E_FORMAT, "%s: the template has a token without ids", name);
+    return json_array_size(ids) ? PAL_OK
+                                : pal_fail(err, PAL_E_FORMAT, "%s: the template has a token without ids", name);
 }
 
 /* ["<s>", 0] */
@@ -229,7 +257,8 @@ pal_status pal_hf_post_processor(pal_tokenizer *tok, const char *name, const jso
     if (list) {
         for (size_t i = 0; i < json_array_size(list); i++) {
             const json_t *item = json_array_get(list, i);
-            if (sequence_of(item, "processors")) return pal_fail(err, PAL_E_UNSUPPORTED, "%s: post-processors nested twice are not supported", name);
+            if (sequence_of(item, "processors"))
+                return pal_fail(err, PAL_E_UNSUPPORTED, "%s: post-processors nested twice are not supported", name);
             if ((st = pal_hf_post_processor(tok, name, item, err))) return st;
         }
         return PAL_OK;
@@ -249,7 +278,8 @@ pal_status pal_hf_post_processor(pal_tokenizer *tok, const char *name, const jso
             after = true;
         } else if (!id) {
             return pal_fail(err, PAL_E_FORMAT, "%s: the template has a piece that is neither text nor token", name);
-        } else if ((st = template_ids(tok, name, json_object_get(known, id), after ? &tok->suffix : &tok->prefix, err))) {
+        } else if ((st = template_ids(tok, name, json_object_get(known, id), after ? &tok->suffix : &tok->prefix,
+                                      err))) {
             return st;
         }
     }

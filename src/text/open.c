@@ -32,7 +32,8 @@ static uint64_t fingerprint(const pal_tokenizer *tok) {
     h = mix(h, merges);
     for (size_t i = 0; i < tok->added_count; i++) {
         const pal_added_token *a = &tok->added[i];
-        h = mix(mix(h, a->id), (uint64_t)(a->single_word | a->lstrip << 1 | a->rstrip << 2 | a->normalized << 3 | a->special << 4));
+        h = mix(mix(h, a->id),
+                (uint64_t)(a->single_word | a->lstrip << 1 | a->rstrip << 2 | a->normalized << 3 | a->special << 4));
     }
     for (size_t i = 0; i < tok->normal_count; i++) {
         const pal_normal_step *n = &tok->normal[i];
@@ -40,7 +41,8 @@ static uint64_t fingerprint(const pal_tokenizer *tok) {
     }
     for (size_t i = 0; i < tok->split_count; i++) {
         const pal_split_step *s = &tok->split[i];
-        h = mix(h, (uint64_t)s->kind | (uint64_t)s->behaviour << 8 | (uint64_t)s->invert << 16 | (uint64_t)s->each << 17 | (uint64_t)s->prefix << 18);
+        h = mix(h, (uint64_t)s->kind | (uint64_t)s->behaviour << 8 | (uint64_t)s->invert << 16 |
+                       (uint64_t)s->each << 17 | (uint64_t)s->prefix << 18);
         h = mix(mix_bytes(h, s->literal.data, s->literal.size), s->pattern != NULL);
     }
     h = mix(h, (uint64_t)(tok->spm.dummy_prefix | tok->spm.collapse_blanks << 1 | tok->spm.escape_blanks << 2));
@@ -66,7 +68,8 @@ static bool named_token(const pal_tokenizer *tok, const json_t *root, const char
     return *id >= 0 || json_is_null(value);
 }
 
-/* Text ends and begins with what tokenizer_config.json beside the file says, else with a special token of a usual name. */
+/* Text ends and begins with what tokenizer_config.json beside the file says, else with a special token of a usual name.
+ */
 static void find_ends(pal_tokenizer *tok, const json_t *config) {
     static const char *const ends[] = { "<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[EOS]" };
     static const char *const begins[] = { "<s>", "<|begin_of_text|>", "<bos>", "[BOS]" };
@@ -124,7 +127,8 @@ static void read_config(pal_tokenizer *tok, const char *path) {
     pal_map map = { 0 };
     json_error_t why;
     json_t *root = NULL;
-    if (config && pal_map_open(&map, config, NULL) == PAL_OK && map.size && map.size <= CONFIG_MAX) root = json_loadb((const char *)map.data, map.size, 0, &why);
+    if (config && pal_map_open(&map, config, NULL) == PAL_OK && map.size && map.size <= CONFIG_MAX)
+        root = json_loadb((const char *)map.data, map.size, 0, &why);
     find_ends(tok, root);
     json_decref(root);
     pal_map_close(&map);
@@ -138,7 +142,8 @@ static pal_status open_gpt2(pal_tokenizer *tok, const char *path, pal_slice give
     pal_status st;
     if (!other_path) return pal_fail(err, PAL_E_MEMORY, "no memory for a path");
     if ((st = pal_map_open(&map, other_path, err))) goto done;
-    const pal_slice other = { map.data, map.size }, vocab = is_merges ? other : given, merges = is_merges ? given : other;
+    const pal_slice other = { map.data, map.size }, vocab = is_merges ? other : given,
+                    merges = is_merges ? given : other;
     if ((st = pal_read_gpt2_files(tok, path, vocab, merges, err))) goto done;
     if ((st = keep_file(tok, 0, "vocab.json", vocab, err))) goto done;
     if ((st = keep_file(tok, 1, "merges.txt", merges, err))) goto done;
@@ -155,7 +160,9 @@ static pal_status open_file(pal_tokenizer *tok, const char *path, pal_error *err
     if ((st = pal_map_open(&map, path, err))) return st;
     const pal_slice bytes = { map.data, map.size };
     size_t i = 0;
-    while (i < bytes.size && (bytes.data[i] == ' ' || bytes.data[i] == '\n' || bytes.data[i] == '\r' || bytes.data[i] == '\t')) i++;
+    while (i < bytes.size &&
+           (bytes.data[i] == ' ' || bytes.data[i] == '\n' || bytes.data[i] == '\r' || bytes.data[i] == '\t'))
+        i++;
     if (bytes.size == 0) {
         st = pal_fail(err, PAL_E_FORMAT, "%s: the file is empty", path);
     } else if (bytes.size >= 4 && memcmp(bytes.data, "GGUF", 4) == 0) {
@@ -163,12 +170,15 @@ static pal_status open_file(pal_tokenizer *tok, const char *path, pal_error *err
     } else if (ends_with(path, "merges.txt") || ends_with(path, "vocab.json")) {
         st = open_gpt2(tok, path, bytes, err);
     } else if (i < bytes.size && bytes.data[i] == '{') {
-        if (!(st = pal_read_tokenizer_json(tok, path, bytes.data, bytes.size, err))) st = keep_file(tok, 0, "tokenizer.json", bytes, err);
+        if (!(st = pal_read_tokenizer_json(tok, path, bytes.data, bytes.size, err)))
+            st = keep_file(tok, 0, "tokenizer.json", bytes, err);
         if (!st) read_config(tok, path);
     } else if (bytes.data[0] == 0x0A) { /* the first field of a SentencePiece model is a piece */
-        if (!(st = pal_read_sentencepiece(tok, path, bytes.data, bytes.size, err))) st = keep_file(tok, 0, "tokenizer.model", bytes, err);
+        if (!(st = pal_read_sentencepiece(tok, path, bytes.data, bytes.size, err)))
+            st = keep_file(tok, 0, "tokenizer.model", bytes, err);
     } else {
-        st = pal_fail(err, PAL_E_FORMAT, "%s: neither a tokenizer.json, a SentencePiece model, a GGUF file nor GPT-2's vocabulary", path);
+        st = pal_fail(err, PAL_E_FORMAT,
+                      "%s: neither a tokenizer.json, a SentencePiece model, a GGUF file nor GPT-2's vocabulary", path);
     }
     pal_map_close(&map);
     return st;
@@ -187,7 +197,9 @@ static pal_status open_directory(pal_tokenizer *tok, const char *path, pal_error
         if (stat(file, &info) == 0) break;
     }
     if (i < sizeof names / sizeof names[0]) st = open_file(tok, file, err);
-    else st = pal_fail(err, PAL_E_IO, "%s: no tokenizer.json, tokenizer.model, vocab.json or tokenizer.gguf in this directory", path);
+    else
+        st = pal_fail(err, PAL_E_IO,
+                      "%s: no tokenizer.json, tokenizer.model, vocab.json or tokenizer.gguf in this directory", path);
     pal_free(file);
     return st;
 }
@@ -200,12 +212,14 @@ pal_status pal_tokenizer_open(pal_tokenizer **out, const char *spec, pal_error *
     *out = NULL;
     if (!spec || !*spec) return pal_fail(err, PAL_E_ARGUMENT, "no tokenizer is named");
     if (strcmp(spec, "bytes") == 0) {
-        if (!(st = pal_builtin_bytes_json(&json, err))) st = pal_tokenizer_from_json(out, "the vocabulary of bytes", &json, err);
+        if (!(st = pal_builtin_bytes_json(&json, err)))
+            st = pal_tokenizer_from_json(out, "the vocabulary of bytes", &json, err);
         pal_bytes_free(&json);
         return st;
     }
     if (strcmp(spec, "chars") == 0)
-        return pal_fail(err, PAL_E_ARGUMENT, "'chars' must first be learned from a text and saved; then name the directory it was saved in");
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "'chars' must first be learned from a text and saved; then name the directory it was saved in");
     if (stat(spec, &info) != 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", spec, strerror(errno));
     if ((st = tokenizer_new(&tok, err))) return st;
     st = S_ISDIR(info.st_mode) ? open_directory(tok, spec, err) : open_file(tok, spec, err);
@@ -226,7 +240,8 @@ static pal_status write_file(const char *directory, const char *name, const void
     if (!path) return pal_fail(err, PAL_E_MEMORY, "no memory for a path");
     snprintf(path, length, "%s/%s", directory, name);
     if (!(st = pal_writer_open(&w, path, err))) {
-        if (size && fwrite(bytes, 1, size, w.stream) != size) st = pal_fail(err, PAL_E_IO, "%s: cannot write: %s", path, strerror(errno));
+        if (size && fwrite(bytes, 1, size, w.stream) != size)
+            st = pal_fail(err, PAL_E_IO, "%s: cannot write: %s", path, strerror(errno));
         else st = pal_writer_commit(&w, err);
     }
     pal_writer_drop(&w);
@@ -246,10 +261,12 @@ pal_status pal_tokenizer_save(const pal_tokenizer *tok, const char *directory, p
         st = write_file(directory, tok->files[i].name, tok->files[i].bytes.data, tok->files[i].bytes.size, err);
     if (st || tok->model != PAL_MODEL_BPE || strcmp(tok->files[0].name, "tokenizer.gguf") == 0) return st;
     /* Where a text begins and ends is not in these files; other programs look for it here, too. */
-    json_t *config = json_pack("{s:s, s:o, s:o, s:b}", "tokenizer_class", "PreTrainedTokenizerFast", "bos_token", name_or_null(tok, tok->bos), "eos_token",
-                               name_or_null(tok, tok->eos), "clean_up_tokenization_spaces", 0);
+    json_t *config = json_pack("{s:s, s:o, s:o, s:b}", "tokenizer_class", "PreTrainedTokenizerFast", "bos_token",
+                               name_or_null(tok, tok->bos), "eos_token", name_or_null(tok, tok->eos),
+                               "clean_up_tokenization_spaces", 0);
     char *text = config ? json_dumps(config, JSON_INDENT(1)) : NULL;
-    st = text ? write_file(directory, "tokenizer_config.json", text, strlen(text), err) : pal_fail(err, PAL_E_MEMORY, "no memory to write tokenizer_config.json");
+    st = text ? write_file(directory, "tokenizer_config.json", text, strlen(text), err)
+              : pal_fail(err, PAL_E_MEMORY, "no memory to write tokenizer_config.json");
     free(text);
     json_decref(config);
     return st;

@@ -11,7 +11,8 @@ struct pal_pattern {
 };
 
 /* White_Space, as the inside of a character class; PCRE2's own \s has U+180E in it. */
-#define BLANKS "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define BLANKS \
+    "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
 
 enum { JIT_STACK_START = 32 << 10, JIT_STACK_MAX = 16 << 20, MATCH_LIMIT = 20000000, PATTERN_MAX = 64 << 10 };
@@ -21,25 +22,33 @@ static const struct {
     char letter;
     const char *outside, *inside;
 } escapes[] = {
-    { 's', "[" BLANKS "]", BLANKS },     { 'S', "[^" BLANKS "]", "\\P{White_Space}" }, { 'd', "\\p{Nd}", "\\p{Nd}" },
-    { 'D', "\\P{Nd}", "\\P{Nd}" },       { 'w', "[" WORD "]", WORD },                 { 'W', "[^" WORD "]", NULL },
+    { 's', "[" BLANKS "]", BLANKS }, { 'S', "[^" BLANKS "]", "\\P{White_Space}" },
+    { 'd', "\\p{Nd}", "\\p{Nd}" },   { 'D', "\\P{Nd}", "\\P{Nd}" },
+    { 'w', "[" WORD "]", WORD },     { 'W', "[^" WORD "]", NULL },
 };
 
-static pal_status append_text(pal_bytes *out, const char *text, pal_error *err) { return pal_bytes_append(out, text, strlen(text), err); }
+static pal_status append_text(pal_bytes *out, const char *text, pal_error *err) {
+    return pal_bytes_append(out, text, strlen(text), err);
+}
 
 static pal_status rewrite_escape(const char *name, char letter, bool in_class, pal_bytes *out, pal_error *err) {
     for (size_t i = 0; i < sizeof escapes / sizeof escapes[0]; i++) {
         if (escapes[i].letter != letter) continue;
         const char *text = in_class ? escapes[i].inside : escapes[i].outside;
-        if (!text) return pal_fail(err, PAL_E_UNSUPPORTED, "%s: a pattern has \\%c inside a class, which is not supported", name, letter);
+        if (!text)
+            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: a pattern has \\%c inside a class, which is not supported",
+                            name, letter);
         return append_text(out, text, err);
     }
-    const bool letter_or_digit = (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') || (letter >= '0' && letter <= '9');
+    const bool letter_or_digit = (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
+                                 (letter >= '0' && letter <= '9');
     if (letter_or_digit && !strchr("pPrntxbBAzZ", letter))
-        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: a pattern has the escape \\%c, which is not supported", name, letter);
+        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: a pattern has the escape \\%c, which is not supported", name,
+                        letter);
     if (letter == 'b' && !in_class) /* Oniguruma's word boundary, by the same \w as above */
         return append_text(out, "(?:(?<=[" WORD "])(?![" WORD "])|(?<![" WORD "])(?=[" WORD "]))", err);
-    if (letter == 'B') return pal_fail(err, PAL_E_UNSUPPORTED, "%s: a pattern has the escape \\B, which is not supported", name);
+    if (letter == 'B')
+        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: a pattern has the escape \\B, which is not supported", name);
     return pal_bytes_append(out, (char[2]){ '\\', letter }, 2, err);
 }
 
@@ -53,7 +62,9 @@ static pal_status rewrite(const char *name, pal_slice source, pal_bytes *out, pa
             if (i + 1 == source.size) return pal_fail(err, PAL_E_FORMAT, "%s: a pattern ends with a backslash", name);
             st = rewrite_escape(name, next, in_class, out, err);
             i++;
-            const unsigned char *close = i + 1 < source.size && source.data[i + 1] == '{' ? memchr(source.data + i, '}', source.size - i) : NULL;
+            const unsigned char *close = i + 1 < source.size && source.data[i + 1] == '{'
+                                             ? memchr(source.data + i, '}', source.size - i)
+                                             : NULL;
             if (close && strchr("pPx", next) && !st) { /* \p{L}: the braces belong to the escape */
                 const size_t length = (size_t)(close - source.data) - i;
                 st = pal_bytes_append(out, source.data + i + 1, length, err);
@@ -62,9 +73,11 @@ static pal_status rewrite(const char *name, pal_slice source, pal_bytes *out, pa
             continue;
         }
         if (in_class && (c == '[' || (c == '&' && next == '&')))
-            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: a pattern has a class within a class, which is not supported", name);
+            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: a pattern has a class within a class, which is not supported",
+                            name);
         if (!in_class && c == '}' && next == '+')
-            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: a pattern has {...}+, which has two meanings and is not supported", name);
+            return pal_fail(err, PAL_E_UNSUPPORTED,
+                            "%s: a pattern has {...}+, which has two meanings and is not supported", name);
         const bool opens = !in_class && c == '[';
         if (in_class && c == ']') in_class = false;
         st = pal_bytes_append(out, &c, 1, err);
@@ -89,7 +102,8 @@ pal_status pal_pattern_new(pal_pattern **out, const char *name, pal_slice source
     void *block = NULL;
     *out = NULL;
     if (source.size > PATTERN_MAX)
-        return pal_fail(err, PAL_E_FORMAT, "%s: a pattern of %zu bytes; at most %d are accepted", name, source.size, PATTERN_MAX);
+        return pal_fail(err, PAL_E_FORMAT, "%s: a pattern of %zu bytes; at most %d are accepted", name, source.size,
+                        PATTERN_MAX);
     if ((st = rewrite(name, source, &text, err))) goto done;
     if ((st = pal_alloc_named(&block, 1, sizeof(pal_pattern), "a pattern", err))) goto done;
     pal_pattern *p = block;
@@ -136,18 +150,20 @@ void pal_pattern_scratch_free(pal_tokenizer_scratch *s) {
     s->match = s->match_context = s->jit_stack = NULL;
 }
 
-pal_status pal_pattern_find(const pal_pattern *p, pal_tokenizer_scratch *s, pal_slice text, size_t from, size_t *start, size_t *end,
-                            pal_error *err) {
+pal_status pal_pattern_find(const pal_pattern *p, pal_tokenizer_scratch *s, pal_slice text, size_t from, size_t *start,
+                            size_t *end, pal_error *err) {
     pal_status st;
     *start = *end = text.size;
     if ((st = prepare(s, err))) return st;
     while (from < text.size) {
-        const int found = pcre2_match(p->code, text.data, text.size, from, PCRE2_NO_UTF_CHECK, s->match, s->match_context);
+        const int found = pcre2_match(p->code, text.data, text.size, from, PCRE2_NO_UTF_CHECK, s->match,
+                                      s->match_context);
         if (found == PCRE2_ERROR_NOMATCH) return PAL_OK;
         if (found < 0 && found != PCRE2_ERROR_PARTIAL) {
             PCRE2_UCHAR why[128] = "";
             pcre2_get_error_message(found, why, sizeof why);
-            return pal_fail(err, PAL_E_ARGUMENT, "the tokenizer's pattern gives up on this text at byte %zu: %s", from, (const char *)why);
+            return pal_fail(err, PAL_E_ARGUMENT, "the tokenizer's pattern gives up on this text at byte %zu: %s", from,
+                            (const char *)why);
         }
         const PCRE2_SIZE *range = pcre2_get_ovector_pointer(s->match);
         if (range[1] > range[0]) {

@@ -1,20 +1,41 @@
 /* SPDX-License-Identifier: MIT */
 /* Pre-tokenizers: a segment of text becomes the stretches that merges work on.
  *
- * GPT-2's pattern is matched by hand (the test text_pretokenize proves it equal to the pattern run by PCRE2); others are
- * PCRE2's work. A tokenizer with that one step, which is GPT-2 and GPT-NeoX, never builds a list of stretches. Bytes that
- * are not UTF-8 belong to no class that a pattern could name: by hand they are neither letter, number nor blank. */
+ * GPT-2's pattern is matched by hand (the test text_pretokenize proves it equal to the pattern run by PCRE2); others
+ * are PCRE2's work. A tokenizer with that one step, which is GPT-2 and GPT-NeoX, never builds a list of stretches.
+ * Bytes that are not UTF-8 belong to no class that a pattern could name: by hand they are neither letter, number nor
+ * blank. */
 #include "text/pattern.h"
 #include "text/utf8.h"
 
 static const unsigned char ascii_class[128] = {
-    ['\t'] = PAL_CLASS_BLANK, ['\n'] = PAL_CLASS_BLANK, ['\v'] = PAL_CLASS_BLANK, ['\f'] = PAL_CLASS_BLANK, ['\r'] = PAL_CLASS_BLANK,
+    ['\t'] = PAL_CLASS_BLANK,
+    ['\n'] = PAL_CLASS_BLANK,
+    ['\v'] = PAL_CLASS_BLANK,
+    ['\f'] = PAL_CLASS_BLANK,
+    ['\r'] = PAL_CLASS_BLANK,
     [' '] = PAL_CLASS_BLANK,
 #define DIGITS(x) [x] = PAL_CLASS_NUMBER, [(x) + 1] = PAL_CLASS_NUMBER
-    DIGITS('0'), DIGITS('2'), DIGITS('4'), DIGITS('6'), DIGITS('8'),
-#define LETTERS(x) [x] = PAL_CLASS_LETTER, [(x) + 1] = PAL_CLASS_LETTER, [(x) + 32] = PAL_CLASS_LETTER, [(x) + 33] = PAL_CLASS_LETTER
-    LETTERS('A'), LETTERS('C'), LETTERS('E'), LETTERS('G'), LETTERS('I'), LETTERS('K'), LETTERS('M'), LETTERS('O'), LETTERS('Q'), LETTERS('S'),
-    LETTERS('U'), LETTERS('W'), LETTERS('Y'),
+    DIGITS('0'),
+    DIGITS('2'),
+    DIGITS('4'),
+    DIGITS('6'),
+    DIGITS('8'),
+#define LETTERS(x) \
+    [x] = PAL_CLASS_LETTER, [(x) + 1] = PAL_CLASS_LETTER, [(x) + 32] = PAL_CLASS_LETTER, [(x) + 33] = PAL_CLASS_LETTER
+    LETTERS('A'),
+    LETTERS('C'),
+    LETTERS('E'),
+    LETTERS('G'),
+    LETTERS('I'),
+    LETTERS('K'),
+    LETTERS('M'),
+    LETTERS('O'),
+    LETTERS('Q'),
+    LETTERS('S'),
+    LETTERS('U'),
+    LETTERS('W'),
+    LETTERS('Y'),
 };
 
 static inline int class_at(const unsigned char *s, size_t n, size_t *length) {
@@ -39,7 +60,8 @@ size_t pal_gpt2_next(const unsigned char *s, size_t n) {
     size_t length, end;
     if (s[0] == '\'' && n > 1) {
         if (s[1] == 's' || s[1] == 't' || s[1] == 'm' || s[1] == 'd') return 2;
-        if (n > 2 && ((s[1] == 'r' && s[2] == 'e') || (s[1] == 'v' && s[2] == 'e') || (s[1] == 'l' && s[2] == 'l'))) return 3;
+        if (n > 2 && ((s[1] == 'r' && s[2] == 'e') || (s[1] == 'v' && s[2] == 'e') || (s[1] == 'l' && s[2] == 'l')))
+            return 3;
     }
     int class = class_at(s, n, &length);
     if (s[0] == ' ' && n > 1) {
@@ -47,7 +69,8 @@ size_t pal_gpt2_next(const unsigned char *s, size_t n) {
         if (class != PAL_CLASS_BLANK) return run_of(class, s, n, 1 + length);
     }
     if (class != PAL_CLASS_BLANK) return run_of(class, s, n, length);
-    /* Blanks: all of them at the end of the text, else all but the last, which goes with what follows or stands alone. */
+    /* Blanks: all of them at the end of the text, else all but the last, which goes with what follows or stands alone.
+     */
     size_t last = 0;
     for (end = 0; end < n && class_at(s + end, n - end, &length) == PAL_CLASS_BLANK; end += length) last = end;
     return end == n || last == 0 ? end : last;
@@ -104,7 +127,8 @@ static pal_status split_piece(splitter *sp, size_t start, size_t end, bool match
 }
 
 /* Matches of a pattern in text[from, to), which is cut at bytes that are not UTF-8. */
-static pal_status split_pattern(const pal_split_step *step, pal_tokenizer_scratch *s, pal_slice text, size_t from, size_t to, splitter *sp) {
+static pal_status split_pattern(const pal_split_step *step, pal_tokenizer_scratch *s, pal_slice text, size_t from,
+                                size_t to, splitter *sp) {
     pal_status st;
     while (from < to) {
         size_t valid = from, length, at = 0;
@@ -116,7 +140,8 @@ static pal_status split_pattern(const pal_split_step *step, pal_tokenizer_scratc
             if (step->pattern) {
                 if ((st = pal_pattern_find(step->pattern, s, part, at, &start, &end, sp->err))) return st;
             } else {
-                const unsigned char *hit = memmem(part.data + at, part.size - at, step->literal.data, step->literal.size);
+                const unsigned char *hit = memmem(part.data + at, part.size - at, step->literal.data,
+                                                  step->literal.size);
                 if (hit) start = (size_t)(hit - part.data), end = start + step->literal.size;
             }
             if ((st = split_piece(sp, from + at, from + start, false))) return st;
@@ -152,7 +177,8 @@ static pal_status split_gpt2(pal_slice text, size_t from, size_t to, pal_spans *
 }
 
 /* Steps that change the text write it anew: a blank in front, or the sign that stands for blanks. */
-static pal_status rewrite_span(const pal_split_step *step, pal_slice text, pal_span span, bool first, pal_bytes *to, pal_spans *out, pal_error *err) {
+static pal_status rewrite_span(const pal_split_step *step, pal_slice text, pal_span span, bool first, pal_bytes *to,
+                               pal_spans *out, pal_error *err) {
     pal_status st;
     const unsigned char *data = text.data + span.start;
     const size_t start = to->size;
@@ -179,7 +205,8 @@ static pal_status rewrite_span(const pal_split_step *step, pal_slice text, pal_s
     return split_flush(&sp);
 }
 
-static pal_status split_step(const pal_split_step *step, pal_tokenizer_scratch *s, pal_slice text, pal_span span, pal_spans *out, pal_error *err) {
+static pal_status split_step(const pal_split_step *step, pal_tokenizer_scratch *s, pal_slice text, pal_span span,
+                             pal_spans *out, pal_error *err) {
     pal_status st;
     if (step->kind == PAL_SPLIT_GPT2) return split_gpt2(text, span.start, span.start + span.size, out, err);
     splitter sp = { .out = out, .behaviour = step->behaviour, .invert = step->invert, .err = err };
@@ -192,9 +219,10 @@ static pal_status split_step(const pal_split_step *step, pal_tokenizer_scratch *
     return st ? st : split_flush(&sp);
 }
 
-/* Without a pre-tokenizer the model sees the whole segment. Where no token reaches over the start of a word, words can be
- * encoded one after the other with the same result, and come from the cache. */
-static pal_status encode_words(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, pal_ids *ids, pal_error *err) {
+/* Without a pre-tokenizer the model sees the whole segment. Where no token reaches over the start of a word, words can
+ * be encoded one after the other with the same result, and come from the cache. */
+static pal_status encode_words(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, pal_ids *ids,
+                               pal_error *err) {
     static const unsigned char sign[3] = { 0xE2, 0x96, 0x81 };
     pal_status st = PAL_OK;
     for (size_t start = 0, end; start < text.size && !st; start = end) {
@@ -206,7 +234,8 @@ static pal_status encode_words(const pal_tokenizer *tok, pal_tokenizer_scratch *
     return st;
 }
 
-pal_status pal_encode_segment(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, bool first, pal_ids *ids, pal_error *err) {
+pal_status pal_encode_segment(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, bool first,
+                              pal_ids *ids, pal_error *err) {
     pal_status st = PAL_OK;
     if (text.size == 0) return PAL_OK;
     if (tok->split_count == 1 && tok->split[0].kind == PAL_SPLIT_GPT2) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A SentencePiece model file. It is a protocol buffer; this reads the few fields that decide ids and skips the others, with
- * every length checked against what is left. */
+/* A SentencePiece model file. It is a protocol buffer; this reads the few fields that decide ids and skips the others,
+ * with every length checked against what is left. */
 #include "base/alloc.h"
 #include "text/tokenizer.h"
 
@@ -90,7 +90,8 @@ static pal_status add_piece(pal_tokenizer *tok, model_file *m, const char *name,
     float score;
     uint64_t kind;
     pal_status st;
-    if (!read_piece(bytes, &piece, &score, &kind)) return pal_fail(err, PAL_E_FORMAT, "%s: piece %zu is damaged", name, m->count);
+    if (!read_piece(bytes, &piece, &score, &kind))
+        return pal_fail(err, PAL_E_FORMAT, "%s: piece %zu is damaged", name, m->count);
     void *names = m->names, *kinds = m->kinds, *scores = tok->scores;
     st = pal_grow(&names, &m->names_capacity, m->count, m->count + 1, sizeof *m->names, err);
     m->names = names;
@@ -136,7 +137,8 @@ static int64_t control_id(const pal_tokenizer *tok, pal_slice name) {
     return id != PAL_NO_ID && (tok->flags[id] & PAL_TOKEN_SPECIAL) ? (int64_t)id : -1;
 }
 
-static pal_status read_file(pal_tokenizer *tok, model_file *m, const char *name, const void *bytes, size_t size, pal_error *err) {
+static pal_status read_file(pal_tokenizer *tok, model_file *m, const char *name, const void *bytes, size_t size,
+                            pal_error *err) {
     wire w = { bytes, size, 0, false };
     field f;
     pal_status st;
@@ -144,30 +146,41 @@ static pal_status read_file(pal_tokenizer *tok, model_file *m, const char *name,
     while (next_field(&w, &f)) {
         if (f.type != 2) continue;
         if (f.number == 1 && (st = add_piece(tok, m, name, f.bytes, err))) return st;
-        if (f.number == 2 && !read_trainer(m, f.bytes)) return pal_fail(err, PAL_E_FORMAT, "%s: the trainer's settings are damaged", name);
-        if (f.number == 3 && !read_normalizer(f.bytes, &tok->spm, &m->charsmap)) return pal_fail(err, PAL_E_FORMAT, "%s: the normaliser is damaged", name);
-        if (f.number == 5 && !read_normalizer(f.bytes, &unused, &m->decoding_map)) return pal_fail(err, PAL_E_FORMAT, "%s: the denormaliser is damaged", name);
+        if (f.number == 2 && !read_trainer(m, f.bytes))
+            return pal_fail(err, PAL_E_FORMAT, "%s: the trainer's settings are damaged", name);
+        if (f.number == 3 && !read_normalizer(f.bytes, &tok->spm, &m->charsmap))
+            return pal_fail(err, PAL_E_FORMAT, "%s: the normaliser is damaged", name);
+        if (f.number == 5 && !read_normalizer(f.bytes, &unused, &m->decoding_map))
+            return pal_fail(err, PAL_E_FORMAT, "%s: the denormaliser is damaged", name);
     }
-    if (w.bad) return pal_fail(err, PAL_E_FORMAT, "%s: not a SentencePiece model, or cut short at byte %zu of %zu", name, w.at, size);
+    if (w.bad)
+        return pal_fail(err, PAL_E_FORMAT, "%s: not a SentencePiece model, or cut short at byte %zu of %zu", name, w.at,
+                        size);
     return PAL_OK;
 }
 
-pal_status pal_read_sentencepiece(pal_tokenizer *tok, const char *name, const void *bytes, size_t size, pal_error *err) {
+pal_status pal_read_sentencepiece(pal_tokenizer *tok, const char *name, const void *bytes, size_t size,
+                                  pal_error *err) {
     /* What the format says when a field is not there. */
-    model_file m = { .model = MODEL_UNIGRAM, .bos = { (const unsigned char *)"<s>", 3 }, .eos = { (const unsigned char *)"</s>", 4 },
+    model_file m = { .model = MODEL_UNIGRAM,
+                     .bos = { (const unsigned char *)"<s>", 3 },
+                     .eos = { (const unsigned char *)"</s>", 4 },
                      .surface = { (const unsigned char *)" \xE2\x81\x87 ", 5 } };
     pal_status st;
     tok->spm.dummy_prefix = tok->spm.collapse_blanks = tok->spm.escape_blanks = true;
     if (size == 0) return pal_fail(err, PAL_E_FORMAT, "%s: the file is empty", name);
     if (size > PAL_TOKENIZER_FILE_MAX)
-        return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes; a tokenizer of more than %zu is refused", name, size, PAL_TOKENIZER_FILE_MAX);
+        return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes; a tokenizer of more than %zu is refused", name, size,
+                        PAL_TOKENIZER_FILE_MAX);
     if ((st = read_file(tok, &m, name, bytes, size, err))) goto done;
     if (m.model != MODEL_UNIGRAM && m.model != MODEL_BPE) {
-        st = pal_fail(err, PAL_E_UNSUPPORTED, "%s: SentencePiece's model kind %llu (word or char) is not supported", name, (unsigned long long)m.model);
+        st = pal_fail(err, PAL_E_UNSUPPORTED, "%s: SentencePiece's model kind %llu (word or char) is not supported",
+                      name, (unsigned long long)m.model);
         goto done;
     }
     if (m.suffix || m.decoding_map.size) {
-        st = pal_fail(err, PAL_E_UNSUPPORTED, "%s: SentencePiece with %s is not supported", name, m.suffix ? "blanks as suffix" : "a denormaliser");
+        st = pal_fail(err, PAL_E_UNSUPPORTED, "%s: SentencePiece with %s is not supported", name,
+                      m.suffix ? "blanks as suffix" : "a denormaliser");
         goto done;
     }
     tok->model = m.model == MODEL_BPE ? PAL_MODEL_SPM_BPE : PAL_MODEL_UNIGRAM;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* SentencePiece: its normaliser, its merges (the piece with the highest score, the leftmost of equals) and what becomes of
- * unknown characters, in the order of the original, so that ids are the same. */
+/* SentencePiece: its normaliser, its merges (the piece with the highest score, the leftmost of equals) and what becomes
+ * of unknown characters, in the order of the original, so that ids are the same. */
 #include <math.h>
 
 #include "base/alloc.h"
@@ -9,15 +9,16 @@
 
 #define SIGN "\xE2\x96\x81" /* stands for a blank */
 
-/* The stored map is a double array of 32-bit units: whether a leaf hangs below (bit 8), the label (low byte, and bit 31 for
- * a leaf's value), the offset to the children (bits 10 and up, shifted by 8 more when bit 9 is set). */
+/* The stored map is a double array of 32-bit units: whether a leaf hangs below (bit 8), the label (low byte, and bit 31
+ * for a leaf's value), the offset to the children (bits 10 and up, shifted by 8 more when bit 9 is set). */
 static uint32_t charsmap_unit(const pal_bytes *map, size_t index) {
     const unsigned char *p = map->data + 4 + 4 * index;
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
 static size_t charsmap_units(const pal_bytes *map) {
-    const uint32_t bytes = (uint32_t)map->data[0] | (uint32_t)map->data[1] << 8 | (uint32_t)map->data[2] << 16 | (uint32_t)map->data[3] << 24;
+    const uint32_t bytes = (uint32_t)map->data[0] | (uint32_t)map->data[1] << 8 | (uint32_t)map->data[2] << 16 |
+                           (uint32_t)map->data[3] << 24;
     return bytes / 4;
 }
 
@@ -37,7 +38,8 @@ static size_t charsmap_longest(const pal_bytes *map, pal_slice text, pal_slice *
         if (node >= units) break;
         const size_t at = 4 + 4 * units + (charsmap_unit(map, node) & 0x7FFFFFFF);
         if (at >= map->size) break;
-        *to = (pal_slice){ map->data + at, strlen((const char *)map->data + at) }; /* the map ends with a zero, see pal_spm_finish */
+        *to = (pal_slice){ map->data + at,
+                           strlen((const char *)map->data + at) }; /* the map ends with a zero, see pal_spm_finish */
         longest = i + 1;
     }
     return longest;
@@ -90,17 +92,21 @@ pal_status pal_spm_normalize(const pal_tokenizer *tok, pal_slice text, pal_bytes
     }
     const size_t blank = rules->escape_blanks ? 3 : 1;
     if (rules->collapse_blanks)
-        while (out->size >= blank && memcmp(out->data + out->size - blank, rules->escape_blanks ? SIGN : " ", blank) == 0) out->size -= blank;
+        while (out->size >= blank &&
+               memcmp(out->data + out->size - blank, rules->escape_blanks ? SIGN : " ", blank) == 0)
+            out->size -= blank;
     return PAL_OK;
 }
 
-pal_status pal_spm_emit(const pal_tokenizer *tok, pal_slice piece, uint32_t id, size_t start, pal_ids *ids, pal_error *err) {
+pal_status pal_spm_emit(const pal_tokenizer *tok, pal_slice piece, uint32_t id, size_t start, pal_ids *ids,
+                        pal_error *err) {
     pal_status st = PAL_OK;
     if (id == tok->unk && tok->byte_fallback) {
         for (size_t i = 0; i < piece.size && !st; i++) st = pal_ids_append(ids, tok->fallback_id[piece.data[i]], err);
         return st;
     }
-    if (id == tok->unk && ids->count > start && ids->data[ids->count - 1] == id) return PAL_OK; /* one id for a run of unknowns */
+    if (id == tok->unk && ids->count > start && ids->data[ids->count - 1] == id)
+        return PAL_OK; /* one id for a run of unknowns */
     return pal_ids_append(ids, id, err);
 }
 
@@ -120,7 +126,8 @@ static uint32_t score_rank(float score) {
 
 static uint32_t piece_pair(const void *arg, const pal_symbol *sym, uint32_t left, uint32_t right, uint32_t *value) {
     const word_arg *w = arg;
-    const uint32_t start = sym[left].value, end = sym[right].next == PAL_NO_ID ? (uint32_t)w->text.size : sym[sym[right].next].value;
+    const uint32_t start = sym[left].value,
+                   end = sym[right].next == PAL_NO_ID ? (uint32_t)w->text.size : sym[sym[right].next].value;
     if (value) {
         *value = start;
         return 0;
@@ -143,7 +150,8 @@ static pal_status emit_piece(const word_arg *w, uint32_t from, uint32_t to, size
     if (w->tok->flags[id] & PAL_TOKEN_UNUSED)
         for (size_t i = w->splits->count; i >= 3; i -= 3) {
             const uint32_t *split = w->splits->data + i - 3;
-            if (split[2] - split[0] != to - from || memcmp(w->text.data + split[0], piece.data, piece.size) != 0) continue;
+            if (split[2] - split[0] != to - from || memcmp(w->text.data + split[0], piece.data, piece.size) != 0)
+                continue;
             const pal_status st = emit_piece(w, split[0], split[1], start, ids);
             return st ? st : emit_piece(w, split[1], split[2], start, ids);
         }
@@ -152,28 +160,34 @@ static pal_status emit_piece(const word_arg *w, uint32_t from, uint32_t to, size
 
 static size_t char_length(unsigned char lead) { return lead < 0xC0 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4; }
 
-static pal_status merge_text(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, size_t start, pal_ids *ids, pal_error *err) {
+static pal_status merge_text(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, size_t start,
+                             pal_ids *ids, pal_error *err) {
     pal_ids splits = { 0 };
     pal_status st, inner = PAL_OK;
     const word_arg w = { .tok = tok, .text = text, .splits = &splits, .err = err, .status = &inner };
     if (text.size > PAL_PRETOKEN_MAX)
-        return pal_fail(err, PAL_E_ARGUMENT, "a stretch of %zu bytes without a place to split it; at most %zu are accepted", text.size, PAL_PRETOKEN_MAX);
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "a stretch of %zu bytes without a place to split it; at most %zu are accepted", text.size,
+                        PAL_PRETOKEN_MAX);
     if ((st = pal_symbols_reserve(s, text.size, err))) return st;
     uint32_t count = 0;
     for (size_t i = 0; i < text.size; i += char_length(text.data[i]), count++)
-        s->symbols[count] = (pal_symbol){ .value = (uint32_t)i, .prev = count ? count - 1 : PAL_NO_ID, .next = count + 1 };
+        s->symbols[count] =
+            (pal_symbol){ .value = (uint32_t)i, .prev = count ? count - 1 : PAL_NO_ID, .next = count + 1 };
     s->symbols[count - 1].next = PAL_NO_ID;
     if (!(st = pal_merge(s, count, piece_pair, &w, err))) st = inner;
     for (uint32_t i = 0; i != PAL_NO_ID && !st; i = s->symbols[i].next) {
         const uint32_t next = s->symbols[i].next;
-        st = emit_piece(&w, s->symbols[i].value, next == PAL_NO_ID ? (uint32_t)text.size : s->symbols[next].value, start, ids);
+        st = emit_piece(&w, s->symbols[i].value, next == PAL_NO_ID ? (uint32_t)text.size : s->symbols[next].value,
+                        start, ids);
     }
     pal_ids_free(&splits);
     return st;
 }
 
 /* One word, from the cache if it was seen before. A run of unknowns may go on from the word before. */
-static pal_status encode_word(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice word, size_t start, pal_ids *ids, pal_error *err) {
+static pal_status encode_word(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice word, size_t start,
+                              pal_ids *ids, pal_error *err) {
     pal_status st;
     uint64_t key[3];
     const bool keep = pal_cache_key(key, word.data, word.size);
@@ -188,12 +202,14 @@ static pal_status encode_word(const pal_tokenizer *tok, pal_tokenizer_scratch *s
         count = s->word.count;
     }
     if ((st = pal_ids_reserve(ids, count, err))) return st;
-    const bool joins = count && !tok->byte_fallback && from[0] == tok->unk && ids->count > start && ids->data[ids->count - 1] == tok->unk;
+    const bool joins = count && !tok->byte_fallback && from[0] == tok->unk && ids->count > start &&
+                       ids->data[ids->count - 1] == tok->unk;
     for (size_t i = joins; i < count; i++) ids->data[ids->count++] = from[i];
     return PAL_OK;
 }
 
-static pal_status encode_stretch(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, size_t start, pal_ids *ids, pal_error *err) {
+static pal_status encode_stretch(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, size_t start,
+                                 pal_ids *ids, pal_error *err) {
     pal_status st = PAL_OK;
     if (text.size == 0) return PAL_OK;
     if (!tok->words) return merge_text(tok, s, text, start, ids, err);
@@ -206,12 +222,14 @@ static pal_status encode_stretch(const pal_tokenizer *tok, pal_tokenizer_scratch
     return st;
 }
 
-pal_status pal_spm_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, pal_ids *ids, pal_error *err) {
+pal_status pal_spm_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, pal_ids *ids,
+                          pal_error *err) {
     pal_bytes *normal = &s->normal[0];
     const size_t start = ids->count;
     pal_status st;
     if ((st = pal_spm_normalize(tok, text, normal, err)) || normal->size == 0) return st;
-    if (tok->model == PAL_MODEL_UNIGRAM) return pal_unigram_encode(tok, s, (pal_slice){ normal->data, normal->size }, ids, err);
+    if (tok->model == PAL_MODEL_UNIGRAM)
+        return pal_unigram_encode(tok, s, (pal_slice){ normal->data, normal->size }, ids, err);
     /* User-defined symbols are never merged with anything: they cut the text. */
     size_t done = 0;
     for (size_t i = 0; i < normal->size && tok->spm.user.nodes;) {
@@ -230,7 +248,8 @@ pal_status pal_spm_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pa
 
 static pal_status check_charsmap(const pal_bytes *map, const char *name, pal_error *err) {
     if (map->size == 0) return PAL_OK;
-    if (map->size < 9 || map->data[0] % 4 != 0 || charsmap_units(map) == 0 || charsmap_units(map) > (map->size - 5) / 4 || map->data[map->size - 1] != 0)
+    if (map->size < 9 || map->data[0] % 4 != 0 || charsmap_units(map) == 0 ||
+        charsmap_units(map) > (map->size - 5) / 4 || map->data[map->size - 1] != 0)
         return pal_fail(err, PAL_E_FORMAT, "%s: the precompiled character map is damaged", name);
     return PAL_OK;
 }
@@ -253,19 +272,22 @@ pal_status pal_spm_finish(pal_tokenizer *tok, const char *name, const uint8_t *k
         if (kinds[id] < PAL_PIECE_NORMAL || kinds[id] > PAL_PIECE_BYTE)
             return pal_fail(err, PAL_E_FORMAT, "%s: piece %u is of kind %d, which is not known", name, id, kinds[id]);
         if (piece.size == 0) return pal_fail(err, PAL_E_FORMAT, "%s: piece %u is empty", name, id);
-        if (!isfinite(tok->scores[id])) return pal_fail(err, PAL_E_FORMAT, "%s: piece %u has a score that is not a number", name, id);
+        if (!isfinite(tok->scores[id]))
+            return pal_fail(err, PAL_E_FORMAT, "%s: piece %u has a score that is not a number", name, id);
         tok->scores[id] += 0.0f; /* no minus zero */
         tok->flags[id] |= flags_of[kinds[id]];
         unused = unused || kinds[id] == PAL_PIECE_UNUSED;
         if (kinds[id] == PAL_PIECE_UNKNOWN) {
-            if (tok->unk != PAL_NO_ID) return pal_fail(err, PAL_E_FORMAT, "%s: pieces %u and %u are both the unknown one", name, tok->unk, id);
+            if (tok->unk != PAL_NO_ID)
+                return pal_fail(err, PAL_E_FORMAT, "%s: pieces %u and %u are both the unknown one", name, tok->unk, id);
             tok->unk = id;
         }
         if (kinds[id] == PAL_PIECE_NORMAL) {
             tok->min_score = fminf(tok->min_score, tok->scores[id]);
             tok->max_score = fmaxf(tok->max_score, tok->scores[id]);
         }
-        if (kinds[id] == PAL_PIECE_USER && (st = pal_trie_add(&tok->spm.user, piece.data, piece.size, id, err))) return st;
+        if (kinds[id] == PAL_PIECE_USER && (st = pal_trie_add(&tok->spm.user, piece.data, piece.size, id, err)))
+            return st;
         if (tok->model == PAL_MODEL_UNIGRAM && (tok->flags[id] & PAL_TOKEN_IN_MODEL) &&
             (st = pal_trie_add(&tok->pieces, piece.data, piece.size, id, err)))
             return st;
@@ -273,7 +295,9 @@ pal_status pal_spm_finish(pal_tokenizer *tok, const char *name, const uint8_t *k
     if (tok->unk == PAL_NO_ID) return pal_fail(err, PAL_E_FORMAT, "%s: there is no piece for what is unknown", name);
     if ((st = pal_vocabulary_finish(tok, name, err))) return st;
     for (int b = 0; b < 256 && tok->byte_fallback; b++)
-        if (tok->fallback_id[b] == PAL_NO_ID) return pal_fail(err, PAL_E_FORMAT, "%s: the piece <0x%02X> is missing", name, b);
-    tok->words = tok->model == PAL_MODEL_SPM_BPE && !unused && tok->spm.escape_blanks && pal_vocabulary_keeps_words(tok);
+        if (tok->fallback_id[b] == PAL_NO_ID)
+            return pal_fail(err, PAL_E_FORMAT, "%s: the piece <0x%02X> is missing", name, b);
+    tok->words = tok->model == PAL_MODEL_SPM_BPE && !unused && tok->spm.escape_blanks &&
+                 pal_vocabulary_keeps_words(tok);
     return PAL_OK;
 }

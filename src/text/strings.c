@@ -74,7 +74,8 @@ uint64_t pal_hash_bytes(const void *data, size_t size) {
 pal_status pal_strings_add(pal_strings *s, const void *data, size_t size, pal_error *err) {
     pal_status st;
     void *block = s->start;
-    if (s->bytes.size + size > UINT32_MAX) return pal_fail(err, PAL_E_FORMAT, "a vocabulary with more than 4 GiB of text");
+    if (s->bytes.size + size > UINT32_MAX)
+        return pal_fail(err, PAL_E_FORMAT, "a vocabulary with more than 4 GiB of text");
     st = pal_grow(&block, &s->capacity, s->count ? s->count + 1 : 0, s->count + 2, sizeof *s->start, err);
     s->start = block;
     if (st || (st = pal_bytes_append(&s->bytes, data, size, err))) return st;
@@ -106,7 +107,8 @@ pal_status pal_string_map_reserve(pal_string_map *m, size_t count, pal_error *er
     return PAL_OK;
 }
 
-static uint64_t *string_slot(const pal_string_map *m, const pal_strings *s, const void *data, size_t size, uint64_t *tag) {
+static uint64_t *string_slot(const pal_string_map *m, const pal_strings *s, const void *data, size_t size,
+                             uint64_t *tag) {
     const uint64_t hash = pal_hash_bytes(data, size);
     *tag = hash & ~(uint64_t)UINT32_MAX;
     for (size_t i = hash & m->mask;; i = (i + 1) & m->mask) {

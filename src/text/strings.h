@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Containers of the tokenizers: growing buffers, a list of byte strings, and hash maps from byte strings and from pairs of
- * ids. All are plain structs that start from zeroes. */
+/* Containers of the tokenizers: growing buffers, a list of byte strings, and hash maps from byte strings and from pairs
+ * of ids. All are plain structs that start from zeroes. */
 #ifndef PAL_TEXT_STRINGS_H
 #define PAL_TEXT_STRINGS_H
 
@@ -18,7 +18,8 @@ pal_status pal_bytes_reserve(pal_bytes *bytes, size_t more, pal_error *err);
 pal_status pal_bytes_append(pal_bytes *bytes, const void *data, size_t size, pal_error *err);
 pal_status pal_ids_reserve(pal_ids *ids, size_t more, pal_error *err);
 pal_status pal_ids_append(pal_ids *ids, uint32_t id, pal_error *err);
-/* Grows *block, which holds `used` elements of `size` bytes, to at least `need`; doubles, so that appending is linear. */
+/* Grows *block, which holds `used` elements of `size` bytes, to at least `need`; doubles, so that appending is linear.
+ */
 pal_status pal_grow(void **block, size_t *capacity, size_t used, size_t need, size_t size, pal_error *err);
 
 uint64_t pal_hash_bytes(const void *data, size_t size);
@@ -50,7 +51,8 @@ typedef struct pal_string_map {
 pal_status pal_string_map_reserve(pal_string_map *m, size_t count, pal_error *err);
 /* Adds string `index`, or returns the index of an equal one already there. The map must have been reserved for it. */
 uint32_t pal_string_map_add(pal_string_map *m, const pal_strings *s, uint32_t index);
-uint32_t pal_string_map_find(const pal_string_map *m, const pal_strings *s, const void *data, size_t size); /* PAL_NO_ID */
+uint32_t pal_string_map_find(const pal_string_map *m, const pal_strings *s, const void *data,
+                             size_t size); /* PAL_NO_ID */
 void pal_string_map_free(pal_string_map *m);
 
 /* Two ids (or any 64-bit key but all ones) to two numbers. */
@@ -81,7 +83,8 @@ typedef struct pal_trie {
     uint32_t *value;    /* by node; PAL_NO_ID: no string ends here */
     size_t nodes, capacity;
 } pal_trie;
-pal_status pal_trie_add(pal_trie *t, const void *data, size_t size, uint32_t value, pal_error *err); /* a later value replaces */
+pal_status pal_trie_add(pal_trie *t, const void *data, size_t size, uint32_t value,
+                        pal_error *err); /* a later value replaces */
 void pal_trie_free(pal_trie *t);
 /* PAL_NO_ID: no string goes on like this. */
 static inline uint32_t pal_trie_step(const pal_trie *t, uint32_t node, unsigned char byte) {

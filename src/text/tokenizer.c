@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The interface: encoding from text to ids, decoding back whole or piece by piece, and what is asked about a tokenizer. */
+/* The interface: encoding from text to ids, decoding back whole or piece by piece, and what is asked about a tokenizer.
+ */
 #include "text/tokenizer.h"
 
 #include "base/alloc.h"
@@ -39,7 +40,9 @@ size_t pal_tokenizer_size(const pal_tokenizer *tok) { return tok->size; }
 int64_t pal_tokenizer_bos(const pal_tokenizer *tok) { return tok->bos; }
 int64_t pal_tokenizer_eos(const pal_tokenizer *tok) { return tok->eos; }
 uint64_t pal_tokenizer_fingerprint(const pal_tokenizer *tok) { return tok->fingerprint; }
-bool pal_tokenizer_is_special(const pal_tokenizer *tok, uint32_t id) { return id < tok->size && (tok->flags[id] & PAL_TOKEN_SPECIAL); }
+bool pal_tokenizer_is_special(const pal_tokenizer *tok, uint32_t id) {
+    return id < tok->size && (tok->flags[id] & PAL_TOKEN_SPECIAL);
+}
 
 pal_slice pal_tokenizer_text(const pal_tokenizer *tok, uint32_t id) {
     return id < tok->size ? pal_strings_at(&tok->texts, id) : (pal_slice){ (const unsigned char *)"", 0 };
@@ -86,9 +89,10 @@ void pal_tokenizer_scratch_free(pal_tokenizer_scratch *s) {
     pal_free(s);
 }
 
-/* Text between added tokens of the first kind: normalise, cut out those of the second kind, split and encode the rest. */
-static pal_status encode_part(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice part, bool first, bool special_as_text, pal_ids *ids,
-                              pal_error *err) {
+/* Text between added tokens of the first kind: normalise, cut out those of the second kind, split and encode the rest.
+ */
+static pal_status encode_part(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice part, bool first,
+                              bool special_as_text, pal_ids *ids, pal_error *err) {
     pal_slice text;
     pal_added_match match;
     pal_status st;
@@ -96,8 +100,8 @@ static pal_status encode_part(const pal_tokenizer *tok, pal_tokenizer_scratch *s
     if (part.size == 0) return PAL_OK;
     if ((st = pal_normalize(tok, s, part, &text, err))) return st;
     while (pal_added_next(tok, &tok->added_normal, special_as_text, text, &at, from, &match)) {
-        if (match.start > from &&
-            (st = pal_encode_segment(tok, s, (pal_slice){ text.data + from, match.start - from }, first && from == 0, ids, err)))
+        if (match.start > from && (st = pal_encode_segment(tok, s, (pal_slice){ text.data + from, match.start - from },
+                                                           first && from == 0, ids, err)))
             return st;
         if ((st = pal_ids_append(ids, match.token->id, err))) return st;
         from = match.end;
@@ -105,15 +109,18 @@ static pal_status encode_part(const pal_tokenizer *tok, pal_tokenizer_scratch *s
     return pal_encode_segment(tok, s, (pal_slice){ text.data + from, text.size - from }, first && from == 0, ids, err);
 }
 
-static pal_status encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, bool special_as_text, pal_ids *ids, pal_error *err) {
+static pal_status encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, bool special_as_text,
+                         pal_ids *ids, pal_error *err) {
     pal_added_match match;
     pal_status st;
     size_t from = 0, at = 0;
     if (text.size == 0) return PAL_OK;
     if (tok->model != PAL_MODEL_BPE) return pal_spm_encode(tok, s, text, ids, err);
-    if (tok->merges.count == 0 && tok->added_count == 0 && tok->normal_count == 0 && tok->split_count == 0) return pal_bpe_plain(tok, text, ids, err);
+    if (tok->merges.count == 0 && tok->added_count == 0 && tok->normal_count == 0 && tok->split_count == 0)
+        return pal_bpe_plain(tok, text, ids, err);
     while (pal_added_next(tok, &tok->added_raw, special_as_text, text, &at, from, &match)) {
-        if (match.start > from && (st = encode_part(tok, s, (pal_slice){ text.data + from, match.start - from }, from == 0, special_as_text, ids, err)))
+        if (match.start > from && (st = encode_part(tok, s, (pal_slice){ text.data + from, match.start - from },
+                                                    from == 0, special_as_text, ids, err)))
             return st;
         if ((st = pal_ids_append(ids, match.token->id, err))) return st;
         from = match.end;
@@ -142,7 +149,8 @@ pal_status pal_tokenizer_encode(const pal_tokenizer *tok, pal_tokenizer_scratch 
     return st;
 }
 
-/* Decoding keeps two things from token to token: whether anything was written, and the bytes of an unfinished character. */
+/* Decoding keeps two things from token to token: whether anything was written, and the bytes of an unfinished
+ * character. */
 struct pal_decoder {
     const pal_tokenizer *tok;
     bool skip_special, started;
@@ -158,13 +166,15 @@ static pal_status append_token(pal_decoder *d, uint32_t id, pal_bytes *text, pal
     if (d->skip_special && (tok->flags[id] & PAL_TOKEN_SPECIAL)) return PAL_OK;
     pal_slice piece = pal_strings_at(&tok->texts, id);
     if (d->started && tok->join_blank && (st = pal_bytes_append(text, " ", 1, err))) return st;
-    if (!d->started && tok->strip_blank && piece.size && piece.data[0] == ' ' && !(tok->flags[id] & PAL_TOKEN_BYTE) && id != tok->unk)
+    if (!d->started && tok->strip_blank && piece.size && piece.data[0] == ' ' && !(tok->flags[id] & PAL_TOKEN_BYTE) &&
+        id != tok->unk)
         piece.data++, piece.size--, d->started = !tok->spm.collapse_blanks; /* where blanks collapse, all in front go */
     if (piece.size) d->started = true;
     return pal_bytes_append(text, piece.data, piece.size, err);
 }
 
-pal_status pal_tokenizer_decode(const pal_tokenizer *tok, const uint32_t *ids, size_t count, bool skip_special, pal_bytes *text, pal_error *err) {
+pal_status pal_tokenizer_decode(const pal_tokenizer *tok, const uint32_t *ids, size_t count, bool skip_special,
+                                pal_bytes *text, pal_error *err) {
     pal_decoder d = { .tok = tok, .skip_special = skip_special };
     const size_t before = text->size;
     pal_status st = PAL_OK;
@@ -195,7 +205,8 @@ static size_t unfinished(const unsigned char *s, size_t n) {
         /* The second byte may already rule the character out (overlong, surrogate, too large). */
         if (back >= 2) {
             const unsigned char second = s[n - back + 1];
-            if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) || (lead == 0xF0 && second < 0x90) || (lead == 0xF4 && second > 0x8F))
+            if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) || (lead == 0xF0 && second < 0x90) ||
+                (lead == 0xF4 && second > 0x8F))
                 return 0;
         }
         return back;

@@ -19,9 +19,9 @@ enum {
     PAL_TOKEN_IN_MODEL = 2, /* known to the merges or the unigram; the others are added tokens only */
     PAL_TOKEN_SPECIAL = 4,
     PAL_TOKEN_ADDED = 8,
-    PAL_TOKEN_BYTE = 16,    /* <0xNN> */
-    PAL_TOKEN_UNUSED = 32,  /* SentencePiece: never the result, split again */
-    PAL_TOKEN_USER = 64     /* SentencePiece: matched before everything */
+    PAL_TOKEN_BYTE = 16,   /* <0xNN> */
+    PAL_TOKEN_UNUSED = 32, /* SentencePiece: never the result, split again */
+    PAL_TOKEN_USER = 64    /* SentencePiece: matched before everything */
 };
 
 typedef struct pal_added_token {
@@ -41,8 +41,20 @@ typedef struct pal_normal_step {
     pal_bytes from, to; /* PAL_REPLACE: from -> to; PAL_PREPEND: to */
 } pal_normal_step;
 
-typedef enum pal_split_kind { PAL_SPLIT_GPT2, PAL_SPLIT_PATTERN, PAL_SPLIT_DIGITS, PAL_SPLIT_BLANK_PREFIX, PAL_SPLIT_METASPACE } pal_split_kind;
-typedef enum pal_split_behaviour { PAL_ISOLATED, PAL_REMOVED, PAL_WITH_PREVIOUS, PAL_WITH_NEXT, PAL_CONTIGUOUS } pal_split_behaviour;
+typedef enum pal_split_kind {
+    PAL_SPLIT_GPT2,
+    PAL_SPLIT_PATTERN,
+    PAL_SPLIT_DIGITS,
+    PAL_SPLIT_BLANK_PREFIX,
+    PAL_SPLIT_METASPACE
+} pal_split_kind;
+typedef enum pal_split_behaviour {
+    PAL_ISOLATED,
+    PAL_REMOVED,
+    PAL_WITH_PREVIOUS,
+    PAL_WITH_NEXT,
+    PAL_CONTIGUOUS
+} pal_split_behaviour;
 typedef enum pal_prefix { PAL_PREFIX_NEVER, PAL_PREFIX_FIRST, PAL_PREFIX_ALWAYS } pal_prefix;
 typedef struct pal_split_step {
     pal_split_kind kind;
@@ -59,7 +71,7 @@ enum { PAL_STEPS_MAX = 8 };
 /* SentencePiece's normaliser. */
 typedef struct pal_spm_rules {
     bool dummy_prefix, collapse_blanks, escape_blanks;
-    pal_bytes charsmap;   /* as stored: u32 size of the double array, the array, strings that end with zero */
+    pal_bytes charsmap;    /* as stored: u32 size of the double array, the array, strings that end with zero */
     pal_bytes unk_surface; /* what the unknown token decodes to */
     pal_trie user;         /* user-defined symbols */
 } pal_spm_rules;
@@ -76,15 +88,15 @@ struct pal_tokenizer {
     int64_t bos, eos;
     uint32_t unk; /* or PAL_NO_ID */
 
-    pal_pair_map merges;   /* pair of ids -> rank, id */
-    bool byte_level;       /* texts of the model are bytes, not characters */
+    pal_pair_map merges; /* pair of ids -> rank, id */
+    bool byte_level;     /* texts of the model are bytes, not characters */
     bool byte_fallback, fuse_unk, ignore_merges;
-    bool strict;           /* an unknown character is refused */
-    bool words;            /* no token joins a non-blank with a blank sign that follows: words can be encoded one by one */
-    uint32_t byte_id[256]; /* byte_level: id of a byte; else id of an ASCII character */
+    bool strict; /* an unknown character is refused */
+    bool words;  /* no token joins a non-blank with a blank sign that follows: words can be encoded one by one */
+    uint32_t byte_id[256];     /* byte_level: id of a byte; else id of an ASCII character */
     uint32_t fallback_id[256]; /* id of <0xNN> */
 
-    float *scores;   /* SentencePiece, by id */
+    float *scores; /* SentencePiece, by id */
     float min_score, max_score;
     pal_trie pieces; /* unigram */
     pal_spm_rules spm;
@@ -149,8 +161,10 @@ struct pal_tokenizer_scratch {
     void *match_context, *jit_stack;
 };
 
-/* Readers. `name` stands for the file in messages. They fill a zeroed tokenizer; the caller closes it on failure too. */
-pal_status pal_read_tokenizer_json(pal_tokenizer *tok, const char *name, const void *bytes, size_t size, pal_error *err);
+/* Readers. `name` stands for the file in messages. They fill a zeroed tokenizer; the caller closes it on failure too.
+ */
+pal_status pal_read_tokenizer_json(pal_tokenizer *tok, const char *name, const void *bytes, size_t size,
+                                   pal_error *err);
 pal_status pal_read_gpt2_files(pal_tokenizer *tok, const char *name, pal_slice vocab, pal_slice merges, pal_error *err);
 pal_status pal_read_sentencepiece(pal_tokenizer *tok, const char *name, const void *bytes, size_t size, pal_error *err);
 pal_status pal_read_gguf_vocab(pal_tokenizer *tok, const char *name, const void *bytes, size_t size, pal_error *err);
@@ -161,10 +175,13 @@ pal_status pal_builtin_bytes_json(pal_bytes *out, pal_error *err);
 pal_status pal_tokenizer_from_json(pal_tokenizer **out, const char *name, pal_bytes *json, pal_error *err);
 
 /* Vocabulary, filled by readers: names by id (data NULL: no such id), then what follows from them. */
-pal_status pal_vocabulary_set(pal_tokenizer *tok, const char *name, const pal_slice *names, size_t count, pal_error *err);
-pal_status pal_vocabulary_finish(pal_tokenizer *tok, const char *name, pal_error *err); /* texts, keys, byte ids; flags are set */
-pal_status pal_vocabulary_merge(pal_tokenizer *tok, const char *name, pal_slice left, pal_slice right, size_t rank, pal_error *err);
-void pal_byte_alphabet(uint32_t code_of[256]);                          /* byte -> code point of byte-level BPE */
+pal_status pal_vocabulary_set(pal_tokenizer *tok, const char *name, const pal_slice *names, size_t count,
+                              pal_error *err);
+pal_status pal_vocabulary_finish(pal_tokenizer *tok, const char *name,
+                                 pal_error *err); /* texts, keys, byte ids; flags are set */
+pal_status pal_vocabulary_merge(pal_tokenizer *tok, const char *name, pal_slice left, pal_slice right, size_t rank,
+                                pal_error *err);
+void pal_byte_alphabet(uint32_t code_of[256]); /* byte -> code point of byte-level BPE */
 pal_status pal_byte_level_name(pal_slice text, pal_bytes *out, pal_error *err); /* the other way; appends */
 /* A token's name for a message: at most 40 bytes, control characters replaced. */
 typedef struct pal_shown {
@@ -181,28 +198,37 @@ typedef struct pal_added_match {
     const pal_added_token *token;
 } pal_added_match;
 /* The next added token at or after *at, where *from is the end of what is already done. False: none. */
-bool pal_added_next(const pal_tokenizer *tok, const pal_added_set *set, bool special_as_text, pal_slice text, size_t *at, size_t from,
-                    pal_added_match *match);
+bool pal_added_next(const pal_tokenizer *tok, const pal_added_set *set, bool special_as_text, pal_slice text,
+                    size_t *at, size_t from, pal_added_match *match);
 
 /* Encoding, each for one part of the way. `first`: the text starts at the start of the input. */
-pal_status pal_normalize(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, pal_slice *out, pal_error *err);
-pal_status pal_encode_segment(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, bool first, pal_ids *ids, pal_error *err);
+pal_status pal_normalize(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, pal_slice *out,
+                         pal_error *err);
+pal_status pal_encode_segment(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, bool first,
+                              pal_ids *ids, pal_error *err);
 size_t pal_gpt2_next(const unsigned char *text, size_t size); /* bytes of the next pre-token; size > 0 */
-pal_status pal_bpe_word(const pal_tokenizer *tok, pal_tokenizer_scratch *s, const unsigned char *word, size_t size, pal_ids *ids, pal_error *err);
-pal_status pal_bpe_plain(const pal_tokenizer *tok, pal_slice text, pal_ids *ids, pal_error *err); /* without any merges */
+pal_status pal_bpe_word(const pal_tokenizer *tok, pal_tokenizer_scratch *s, const unsigned char *word, size_t size,
+                        pal_ids *ids, pal_error *err);
+pal_status pal_bpe_plain(const pal_tokenizer *tok, pal_slice text, pal_ids *ids,
+                         pal_error *err); /* without any merges */
 pal_status pal_spm_normalize(const pal_tokenizer *tok, pal_slice text, pal_bytes *out, pal_error *err);
-pal_status pal_spm_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, pal_ids *ids, pal_error *err);
-pal_status pal_unigram_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice normal, pal_ids *ids, pal_error *err);
+pal_status pal_spm_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, pal_ids *ids,
+                          pal_error *err);
+pal_status pal_unigram_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice normal, pal_ids *ids,
+                              pal_error *err);
 /* SentencePiece's kinds of pieces, as its files and GGUF number them. */
 enum { PAL_PIECE_NORMAL = 1, PAL_PIECE_UNKNOWN, PAL_PIECE_CONTROL, PAL_PIECE_USER, PAL_PIECE_UNUSED, PAL_PIECE_BYTE };
 /* After names, scores and rules are set: everything that follows from the kinds of pieces (one byte each). */
 pal_status pal_spm_finish(pal_tokenizer *tok, const char *name, const uint8_t *kinds, pal_error *err);
-/* SentencePiece's last step: bytes of what is unknown, or one id for a run of it. `start`: ids->count before the text. */
-pal_status pal_spm_emit(const pal_tokenizer *tok, pal_slice piece, uint32_t id, size_t start, pal_ids *ids, pal_error *err);
+/* SentencePiece's last step: bytes of what is unknown, or one id for a run of it. `start`: ids->count before the text.
+ */
+pal_status pal_spm_emit(const pal_tokenizer *tok, pal_slice piece, uint32_t id, size_t start, pal_ids *ids,
+                        pal_error *err);
 
-/* Merges symbols 0 .. count-1 (linked by prev, next; PAL_NO_ID ends) by the pair of lowest rank, the leftmost of equals.
- * pair(): rank of two neighbours, or PAL_NO_ID, and, where value is not NULL, the value of their merger. */
-typedef uint32_t pal_pair_fn(const void *arg, const pal_symbol *symbols, uint32_t left, uint32_t right, uint32_t *value);
+/* Merges symbols 0 .. count-1 (linked by prev, next; PAL_NO_ID ends) by the pair of lowest rank, the leftmost of
+ * equals. pair(): rank of two neighbours, or PAL_NO_ID, and, where value is not NULL, the value of their merger. */
+typedef uint32_t pal_pair_fn(const void *arg, const pal_symbol *symbols, uint32_t left, uint32_t right,
+                             uint32_t *value);
 pal_status pal_merge(pal_tokenizer_scratch *s, size_t count, pal_pair_fn *pair, const void *arg, pal_error *err);
 pal_status pal_symbols_reserve(pal_tokenizer_scratch *s, size_t count, pal_error *err);
 

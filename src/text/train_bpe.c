@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Learning byte-level BPE. Distinct words are counted once; then the most frequent pair is merged, again and again. A pair
- * knows the words it was seen in, so that a merge touches only those, and a heap keeps pairs by count: an entry whose count
- * is no longer true is put back with the true one. Counts are exact and ties are broken by ids, so the result depends on
- * nothing but the text. */
+/* Learning byte-level BPE. Distinct words are counted once; then the most frequent pair is merged, again and again. A
+ * pair knows the words it was seen in, so that a merge touches only those, and a heap keeps pairs by count: an entry
+ * whose count is no longer true is put back with the true one. Counts are exact and ties are broken by ids, so the
+ * result depends on nothing but the text. */
 #include <jansson.h>
 #include <stdlib.h>
 
@@ -45,7 +45,7 @@ typedef struct {
     heap_entry *heap;
     size_t heap_count, heap_capacity;
 
-    pal_strings texts; /* by id: the bytes of a token */
+    pal_strings texts;      /* by id: the bytes of a token */
     uint32_t *left, *right; /* by id: what it was merged from */
     pal_error *err;
 } trainer;
@@ -53,7 +53,9 @@ typedef struct {
 static pal_status add_word(trainer *t, const unsigned char *word, size_t size) {
     pal_status st;
     if (size > PAL_PRETOKEN_MAX)
-        return pal_fail(t->err, PAL_E_ARGUMENT, "a stretch of %zu bytes without a place to split it; at most %zu are accepted", size, PAL_PRETOKEN_MAX);
+        return pal_fail(t->err, PAL_E_ARGUMENT,
+                        "a stretch of %zu bytes without a place to split it; at most %zu are accepted", size,
+                        PAL_PRETOKEN_MAX);
     uint32_t index = pal_string_map_find(&t->map, &t->words, word, size);
     if (index == PAL_NO_ID) {
         void *block = t->counts;
@@ -91,7 +93,8 @@ static bool goes_before(const heap_entry *a, const heap_entry *b) {
 static pal_status heap_push(trainer *t, uint32_t index) {
     const heap_entry e = { t->pair[index].count, t->pair[index].left, t->pair[index].right, index };
     void *block = t->heap;
-    const pal_status st = pal_grow(&block, &t->heap_capacity, t->heap_count, t->heap_count + 1, sizeof *t->heap, t->err);
+    const pal_status st = pal_grow(&block, &t->heap_capacity, t->heap_count, t->heap_count + 1, sizeof *t->heap,
+                                   t->err);
     t->heap = block;
     if (st) return st;
     size_t i = t->heap_count++;
@@ -238,15 +241,19 @@ static pal_status to_json(const trainer *t, pal_bytes *out) {
         name.size = right.size = 0;
         if ((st = pal_byte_level_name(pal_strings_at(&t->texts, t->left[id]), &name, t->err))) break;
         if ((st = pal_byte_level_name(pal_strings_at(&t->texts, t->right[id]), &right, t->err))) break;
-        json_array_append_new(merges, json_pack("[s%, s%]", (const char *)name.data, name.size, (const char *)right.data, right.size));
+        json_array_append_new(
+            merges, json_pack("[s%, s%]", (const char *)name.data, name.size, (const char *)right.data, right.size));
     }
-    json_t *root = json_pack("{s:s, s:n, s:n, s:[{s:i, s:s, s:b, s:b, s:b, s:b, s:b}], s:n, s:{s:s, s:b, s:b, s:b}, s:n, s:{s:s, s:b, s:b, s:b},"
+    json_t *root = json_pack("{s:s, s:n, s:n, s:[{s:i, s:s, s:b, s:b, s:b, s:b, s:b}], s:n, s:{s:s, s:b, s:b, s:b}, "
+                             "s:n, s:{s:s, s:b, s:b, s:b},"
                              " s:{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}}",
-                             "version", "1.0", "truncation", "padding", "added_tokens", "id", 0, "content", END_OF_TEXT, "single_word", 0, "lstrip", 0,
-                             "rstrip", 0, "normalized", 0, "special", 1, "normalizer", "pre_tokenizer", "type", "ByteLevel", "add_prefix_space", 0,
-                             "trim_offsets", 1, "use_regex", 1, "post_processor", "decoder", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 1,
-                             "use_regex", 1, "model", "type", "BPE", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
-                             "fuse_unk", 0, "byte_fallback", 0, "ignore_merges", 0, "vocab", vocab, "merges", merges);
+                             "version", "1.0", "truncation", "padding", "added_tokens", "id", 0, "content", END_OF_TEXT,
+                             "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 1, "normalizer",
+                             "pre_tokenizer", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 1,
+                             "use_regex", 1, "post_processor", "decoder", "type", "ByteLevel", "add_prefix_space", 0,
+                             "trim_offsets", 1, "use_regex", 1, "model", "type", "BPE", "dropout", "unk_token",
+                             "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0, "byte_fallback", 0,
+                             "ignore_merges", 0, "vocab", vocab, "merges", merges);
     char *text = root && !st ? json_dumps(root, JSON_INDENT(1)) : NULL;
     if (!st && !text) st = pal_fail(t->err, PAL_E_MEMORY, "no memory to write a vocabulary");
     if (!st) st = pal_bytes_append(out, text, strlen(text), t->err);
@@ -277,14 +284,16 @@ static pal_status start_alphabet(trainer *t, size_t size, uint32_t id_of_byte[25
     return PAL_OK;
 }
 
-pal_status pal_tokenizer_train_bpe(pal_tokenizer **out, const pal_slice *texts, size_t count, size_t size, pal_error *err) {
+pal_status pal_tokenizer_train_bpe(pal_tokenizer **out, const pal_slice *texts, size_t count, size_t size,
+                                   pal_error *err) {
     trainer t = { .err = err };
     uint32_t id_of_byte[256];
     pal_bytes json = { 0 };
     pal_status st;
     *out = NULL;
     if (size < SIZE_MIN || size > SIZE_MAX_IDS)
-        return pal_fail(err, PAL_E_ARGUMENT, "a BPE vocabulary of %zu ids; expected %d (bytes and <|endoftext|>) to %d", size, SIZE_MIN, SIZE_MAX_IDS);
+        return pal_fail(err, PAL_E_ARGUMENT, "a BPE vocabulary of %zu ids; expected %d (bytes and <|endoftext|>) to %d",
+                        size, SIZE_MIN, SIZE_MAX_IDS);
     if ((st = start_alphabet(&t, size, id_of_byte))) goto done;
     if ((st = count_words(&t, texts, count))) goto done;
     if (t.words.count == 0) {

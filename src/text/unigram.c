@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Unigram: the segmentation with the highest sum of scores, found from left to right. Sums are
- * rounded to float at every position and run through the whole text, as in the original, because that decides near-ties. */
+ * rounded to float at every position and run through the whole text, as in the original, because that decides
+ * near-ties. */
 #include "base/alloc.h"
 #include "text/tokenizer.h"
 
@@ -20,12 +21,15 @@ static void offer(ending *at, float score, uint32_t start, uint32_t id) {
 
 static size_t char_length(unsigned char lead) { return lead < 0xC0 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4; }
 
-pal_status pal_unigram_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, pal_ids *ids, pal_error *err) {
+pal_status pal_unigram_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, pal_ids *ids,
+                              pal_error *err) {
     const float unknown = tok->min_score - 10.0f; /* the original's penalty */
     const size_t first = ids->count;
     pal_status st;
     if (text.size > PAL_PRETOKEN_MAX)
-        return pal_fail(err, PAL_E_ARGUMENT, "a text of %zu bytes, which unigram takes as a whole; at most %zu are accepted", text.size, PAL_PRETOKEN_MAX);
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "a text of %zu bytes, which unigram takes as a whole; at most %zu are accepted", text.size,
+                        PAL_PRETOKEN_MAX);
     void *block = s->best;
     st = pal_grow(&block, &s->best_capacity, 0, text.size + 1, sizeof(ending), err);
     s->best = block;
@@ -52,7 +56,9 @@ pal_status pal_unigram_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s
             if (id == PAL_NO_ID || (tok->flags[id] & PAL_TOKEN_UNUSED)) continue;
             const size_t length = end - start;
             /* A user-defined symbol gets a bonus that makes it win. */
-            const float score = tok->flags[id] & PAL_TOKEN_USER ? (float)((double)((float)length * tok->max_score) - 0.1) : tok->scores[id];
+            const float score = tok->flags[id] & PAL_TOKEN_USER
+                                    ? (float)((double)((float)length * tok->max_score) - 0.1)
+                                    : tok->scores[id];
             offer(&best[end], score + here, (uint32_t)start, id);
             if (end > reach) reach = end;
             if (length == step) single = true;
@@ -70,6 +76,7 @@ pal_status pal_unigram_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s
         end = start;
     }
     for (uint32_t start = 0, end = next; end != PAL_NO_ID; start = end, end = best[end].start)
-        if ((st = pal_spm_emit(tok, (pal_slice){ text.data + start, end - start }, best[end].id, first, ids, err))) return st;
+        if ((st = pal_spm_emit(tok, (pal_slice){ text.data + start, end - start }, best[end].id, first, ids, err)))
+            return st;
     return PAL_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* UTF-8, strictly: no overlong forms, no surrogates, nothing above U+10FFFF. And the classes of characters that patterns
- * use, by utf8proc's tables. */
+/* UTF-8, strictly: no overlong forms, no surrogates, nothing above U+10FFFF. And the classes of characters that
+ * patterns use, by utf8proc's tables. */
 #ifndef PAL_TEXT_UTF8_H
 #define PAL_TEXT_UTF8_H
 
@@ -54,13 +54,19 @@ static inline size_t pal_utf8_write(uint32_t code, unsigned char *s) {
     return 4;
 }
 
-/* The Unicode property White_Space, spelled out: it does not change between versions, and libraries disagree on U+180E. */
+/* The Unicode property White_Space, spelled out: it does not change between versions, and libraries disagree on U+180E.
+ */
 static inline int pal_is_blank(uint32_t c) {
-    return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 ||
-           c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+    return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
+           c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-enum { PAL_CLASS_OTHER = 0, PAL_CLASS_LETTER, PAL_CLASS_NUMBER, PAL_CLASS_BLANK }; /* [^\s\p{L}\p{N}], \p{L}, \p{N}, \s */
+enum {
+    PAL_CLASS_OTHER = 0,
+    PAL_CLASS_LETTER,
+    PAL_CLASS_NUMBER,
+    PAL_CLASS_BLANK
+}; /* [^\s\p{L}\p{N}], \p{L}, \p{N}, \s */
 
 static inline int pal_class_of(uint32_t c) {
     const int category = (int)utf8proc_category((utf8proc_int32_t)c);

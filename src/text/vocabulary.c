@@ -10,7 +10,8 @@ pal_shown pal_show(pal_slice name) {
     pal_shown shown;
     size_t n = name.size < 40 ? name.size : 40;
     while (n && n < name.size && (name.data[n] & 0xC0) == 0x80) n--; /* not through a character */
-    for (size_t i = 0; i < n; i++) shown.text[i] = name.data[i] < 0x20 || name.data[i] == 0x7F ? '?' : (char)name.data[i];
+    for (size_t i = 0; i < n; i++)
+        shown.text[i] = name.data[i] < 0x20 || name.data[i] == 0x7F ? '?' : (char)name.data[i];
     snprintf(shown.text + n, sizeof shown.text - n, "%s", n < name.size ? "..." : "");
     return shown;
 }
@@ -49,7 +50,8 @@ static bool decode_name(pal_slice name, const int byte_of[0x200], pal_bytes *out
     return true;
 }
 
-pal_status pal_vocabulary_set(pal_tokenizer *tok, const char *name, const pal_slice *names, size_t count, pal_error *err) {
+pal_status pal_vocabulary_set(pal_tokenizer *tok, const char *name, const pal_slice *names, size_t count,
+                              pal_error *err) {
     pal_status st;
     void *block;
     if (count == 0) return pal_fail(err, PAL_E_FORMAT, "%s: the vocabulary is empty", name);
@@ -62,7 +64,9 @@ pal_status pal_vocabulary_set(pal_tokenizer *tok, const char *name, const pal_sl
         if (!names[id].data) continue;
         tok->flags[id] |= PAL_TOKEN_PRESENT;
         const uint32_t same = pal_string_map_add(&tok->by_name, &tok->names, (uint32_t)id);
-        if (same != id) return pal_fail(err, PAL_E_FORMAT, "%s: ids %u and %zu have the same name '%s'", name, same, id, pal_show(names[id]).text);
+        if (same != id)
+            return pal_fail(err, PAL_E_FORMAT, "%s: ids %u and %zu have the same name '%s'", name, same, id,
+                            pal_show(names[id]).text);
     }
     return PAL_OK;
 }
@@ -84,9 +88,12 @@ static pal_status plain_text(const pal_tokenizer *tok, uint32_t id, pal_bytes *o
     unsigned byte;
     pal_status st;
     out->size = 0;
-    if (tok->model != PAL_MODEL_BPE && (tok->flags[id] & PAL_TOKEN_SPECIAL)) return PAL_OK; /* SentencePiece's control symbols are invisible */
-    if (tok->model != PAL_MODEL_BPE && id == tok->unk) return pal_bytes_append(out, tok->spm.unk_surface.data, tok->spm.unk_surface.size, err);
-    if ((tok->flags[id] & PAL_TOKEN_BYTE) && is_byte_name(name, &byte)) return pal_bytes_append(out, (unsigned char[1]){ (unsigned char)byte }, 1, err);
+    if (tok->model != PAL_MODEL_BPE && (tok->flags[id] & PAL_TOKEN_SPECIAL))
+        return PAL_OK; /* SentencePiece's control symbols are invisible */
+    if (tok->model != PAL_MODEL_BPE && id == tok->unk)
+        return pal_bytes_append(out, tok->spm.unk_surface.data, tok->spm.unk_surface.size, err);
+    if ((tok->flags[id] & PAL_TOKEN_BYTE) && is_byte_name(name, &byte))
+        return pal_bytes_append(out, (unsigned char[1]){ (unsigned char)byte }, 1, err);
     for (size_t i = 0; i < name.size;) {
         const bool sign = tok->sign_is_blank && name.size - i >= 3 && memcmp(name.data + i, "\xE2\x96\x81", 3) == 0;
         if ((st = pal_bytes_append(out, sign ? (const unsigned char *)" " : name.data + i, 1, err))) return st;
@@ -128,8 +135,11 @@ pal_status pal_vocabulary_finish(pal_tokenizer *tok, const char *name, pal_error
         text.size = 0;
         if ((st = pal_bytes_reserve(&text, spelling.size, err))) break;
         const bool bytes = decode_name(spelling, byte_of, &text);
-        const bool itself = !bytes || (tok->flags[id] & PAL_TOKEN_ADDED); /* an added token decodes to what it was matched as */
-        if ((st = pal_strings_add(&tok->texts, itself ? spelling.data : text.data, itself ? spelling.size : text.size, err))) break;
+        const bool itself = !bytes ||
+                            (tok->flags[id] & PAL_TOKEN_ADDED); /* an added token decodes to what it was matched as */
+        if ((st = pal_strings_add(&tok->texts, itself ? spelling.data : text.data, itself ? spelling.size : text.size,
+                                  err)))
+            break;
         if (!model || !bytes) continue;
         const bool same = text.size == spelling.size && memcmp(text.data, spelling.data, text.size) == 0;
         if (!itself || same) pal_string_map_add(&tok->by_key, &tok->texts, id);
@@ -139,20 +149,23 @@ pal_status pal_vocabulary_finish(pal_tokenizer *tok, const char *name, pal_error
     return st;
 }
 
-pal_status pal_vocabulary_merge(pal_tokenizer *tok, const char *name, pal_slice left, pal_slice right, size_t rank, pal_error *err) {
+pal_status pal_vocabulary_merge(pal_tokenizer *tok, const char *name, pal_slice left, pal_slice right, size_t rank,
+                                pal_error *err) {
     pal_status st;
     pal_bytes joined = { 0 };
     const pal_slice parts[3] = { left, right, { NULL, 0 } };
     uint32_t ids[3];
     if (rank >= UINT32_MAX) return pal_fail(err, PAL_E_FORMAT, "%s: too many merges", name);
-    if (left.size == 0 || right.size == 0) return pal_fail(err, PAL_E_FORMAT, "%s: merge %zu has an empty side", name, rank);
-    if (!(st = pal_bytes_append(&joined, left.data, left.size, err))) st = pal_bytes_append(&joined, right.data, right.size, err);
+    if (left.size == 0 || right.size == 0)
+        return pal_fail(err, PAL_E_FORMAT, "%s: merge %zu has an empty side", name, rank);
+    if (!(st = pal_bytes_append(&joined, left.data, left.size, err)))
+        st = pal_bytes_append(&joined, right.data, right.size, err);
     for (int i = 0; i < 3 && !st; i++) {
         const pal_slice part = i < 2 ? parts[i] : (pal_slice){ joined.data, joined.size };
         ids[i] = pal_string_map_find(&tok->by_name, &tok->names, part.data, part.size);
         if (ids[i] == PAL_NO_ID || !(tok->flags[ids[i]] & PAL_TOKEN_IN_MODEL))
-            st = pal_fail(err, PAL_E_FORMAT, "%s: merge %zu %s '%s', which is not in the vocabulary", name, rank, i < 2 ? "names" : "makes",
-                          pal_show(part).text);
+            st = pal_fail(err, PAL_E_FORMAT, "%s: merge %zu %s '%s', which is not in the vocabulary", name, rank,
+                          i < 2 ? "names" : "makes", pal_show(part).text);
     }
     pal_bytes_free(&joined);
     if (st) return st;

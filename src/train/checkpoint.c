@@ -17,7 +17,8 @@
 enum { PATH = 4096 };
 
 static pal_status join(char out[PATH], const char *folder, const char *name, pal_error *err) {
-    if (snprintf(out, PATH, "%s/%s", folder, name) >= PATH) return pal_fail(err, PAL_E_ARGUMENT, "%s/%s: the path is too long", folder, name);
+    if (snprintf(out, PATH, "%s/%s", folder, name) >= PATH)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s/%s: the path is too long", folder, name);
     return PAL_OK;
 }
 
@@ -48,8 +49,8 @@ static void drop_old(const char *checkpoints, int keep) {
     free(steps);
 }
 
-pal_status pal_checkpoint_write(const char *run, int64_t step, const pal_model *model, const pal_optimiser *optimiser, json_t *trainer, int keep,
-                                pal_checkpoint_more more, pal_error *err) {
+pal_status pal_checkpoint_write(const char *run, int64_t step, const pal_model *model, const pal_optimiser *optimiser,
+                                json_t *trainer, int keep, pal_checkpoint_more more, pal_error *err) {
     char checkpoints[PATH], temporary[PATH], path[PATH], name[64];
     pal_status st;
     if ((st = join(checkpoints, run, "checkpoints", err)) || (st = pal_make_directory(checkpoints, err))) return st;
@@ -60,7 +61,9 @@ pal_status pal_checkpoint_write(const char *run, int64_t step, const pal_model *
     pal_remove_directory(temporary);
     if ((st = pal_model_save(model, temporary, PAL_F32, err))) goto failed;
     char file[PATH];
-    if ((st = join(file, temporary, "optimizer.safetensors", err)) || (st = pal_optimiser_save(optimiser, model, file, err))) goto failed;
+    if ((st = join(file, temporary, "optimizer.safetensors", err)) ||
+        (st = pal_optimiser_save(optimiser, model, file, err)))
+        goto failed;
     if (more.save && (st = more.save(more.self, temporary, true, err))) goto failed;
     if ((st = write_trainer(temporary, trainer, err))) goto failed;
     pal_remove_directory(path); /* an unsound one that was passed over when resuming */
@@ -76,7 +79,8 @@ failed:
     return st;
 }
 
-pal_status pal_checkpoint_write_best(const char *run, const pal_model *model, pal_dtype dtype, pal_checkpoint_more more, pal_error *err) {
+pal_status pal_checkpoint_write_best(const char *run, const pal_model *model, pal_dtype dtype, pal_checkpoint_more more,
+                                     pal_error *err) {
     char checkpoints[PATH], temporary[PATH], path[PATH], aside[PATH];
     pal_status st;
     if ((st = join(checkpoints, run, "checkpoints", err)) || (st = pal_make_directory(checkpoints, err))) return st;
@@ -85,7 +89,8 @@ pal_status pal_checkpoint_write_best(const char *run, const pal_model *model, pa
     pal_remove_directory(temporary);
     st = pal_model_save(model, temporary, dtype, err);
     if (!st && more.save) st = more.save(more.self, temporary, false, err);
-    if (!st && renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_EXCHANGE) != 0) { /* the first, or a file system without it */
+    if (!st && renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_EXCHANGE) !=
+                   0) { /* the first, or a file system without it */
         pal_remove_directory(aside);
         const bool moved = rename(path, aside) == 0;
         if (rename(temporary, path) != 0) {
@@ -97,7 +102,8 @@ pal_status pal_checkpoint_write_best(const char *run, const pal_model *model, pa
     return st ? st : pal_sync_directory_of(path, err);
 }
 
-pal_status pal_checkpoint_open(const char *run, const pal_context *cx, pal_model **model, json_t **trainer, int64_t *step, pal_error *err) {
+pal_status pal_checkpoint_open(const char *run, const pal_context *cx, pal_model **model, json_t **trainer,
+                               int64_t *step, pal_error *err) {
     char checkpoints[PATH];
     size_t count;
     pal_status st;
@@ -111,7 +117,8 @@ pal_status pal_checkpoint_open(const char *run, const pal_context *cx, pal_model
         char folder[PATH], name[64];
         snprintf(name, sizeof name, "step-%lld", (long long)steps[i]);
         if ((st = join(folder, checkpoints, name, err))) break;
-        if (pal_run_check(folder, trainer, &last) == PAL_OK && pal_model_open(model, folder, PAL_FOR_TRAINING, cx, &last) == PAL_OK) {
+        if (pal_run_check(folder, trainer, &last) == PAL_OK &&
+            pal_model_open(model, folder, PAL_FOR_TRAINING, cx, &last) == PAL_OK) {
             *step = steps[i];
             break;
         }
@@ -120,7 +127,9 @@ pal_status pal_checkpoint_open(const char *run, const pal_context *cx, pal_model
         *trainer = NULL;
         *model = NULL;
     }
-    if (!st && count && !*model) st = pal_fail(err, PAL_E_FORMAT, "%s: none of its %zu checkpoints is usable; the last reason: %s", checkpoints, count, last.text);
+    if (!st && count && !*model)
+        st = pal_fail(err, PAL_E_FORMAT, "%s: none of its %zu checkpoints is usable; the last reason: %s", checkpoints,
+                      count, last.text);
     free(steps);
     return st;
 }
@@ -131,7 +140,9 @@ bool pal_checkpoint_finished(const char *run) {
     if (join(path, run, "checkpoints", NULL)) return false;
     int64_t *steps = pal_run_steps(path, &count, false);
     json_t *trainer = NULL;
-    if (steps && count && snprintf(path, sizeof path, "%s/checkpoints/step-%lld/trainer.json", run, (long long)steps[0]) < (int)sizeof path)
+    if (steps && count &&
+        snprintf(path, sizeof path, "%s/checkpoints/step-%lld/trainer.json", run, (long long)steps[0]) <
+            (int)sizeof path)
         trainer = json_load_file(path, 0, NULL);
     const bool finished = json_is_true(json_object_get(trainer, "finished"));
     json_decref(trainer);
@@ -139,9 +150,11 @@ bool pal_checkpoint_finished(const char *run) {
     return finished;
 }
 
-pal_status pal_checkpoint_load_optimiser(const char *run, int64_t step, pal_optimiser *optimiser, const pal_model *model, pal_error *err) {
+pal_status pal_checkpoint_load_optimiser(const char *run, int64_t step, pal_optimiser *optimiser,
+                                         const pal_model *model, pal_error *err) {
     char path[PATH];
-    if (snprintf(path, sizeof path, "%s/checkpoints/step-%lld/optimizer.safetensors", run, (long long)step) >= (int)sizeof path)
+    if (snprintf(path, sizeof path, "%s/checkpoints/step-%lld/optimizer.safetensors", run, (long long)step) >=
+        (int)sizeof path)
         return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", run);
     return pal_optimiser_load(optimiser, model, path, err);
 }

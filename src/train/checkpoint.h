@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Checkpoints of a run: RUN/checkpoints/step-N/, each a model directory plus optimizer.safetensors and trainer.json.
  *
- * One is written under a temporary name, synced, and renamed; so a directory named step-N is complete. trainer.json holds
- * checksums of the other files and of itself, and a checkpoint that does not match them (or does not load) is passed over
- * for the one before it, with a warning. */
+ * One is written under a temporary name, synced, and renamed; so a directory named step-N is complete. trainer.json
+ * holds checksums of the other files and of itself, and a checkpoint that does not match them (or does not load) is
+ * passed over for the one before it, with a warning. */
 #ifndef PAL_TRAIN_CHECKPOINT_H
 #define PAL_TRAIN_CHECKPOINT_H
 
@@ -18,17 +18,20 @@ typedef struct pal_checkpoint_more {
 } pal_checkpoint_more;
 
 /* keep > 0: afterwards only the newest `keep` stay. trainer is borrowed; "files" and "checksum" are added to it. */
-pal_status pal_checkpoint_write(const char *run, int64_t step, const pal_model *model, const pal_optimiser *optimiser, json_t *trainer, int keep,
-                                pal_checkpoint_more more, pal_error *err);
+pal_status pal_checkpoint_write(const char *run, int64_t step, const pal_model *model, const pal_optimiser *optimiser,
+                                json_t *trainer, int keep, pal_checkpoint_more more, pal_error *err);
 /* RUN/checkpoints/best: a model directory alone, exchanged in one operation where the file system can. */
-pal_status pal_checkpoint_write_best(const char *run, const pal_model *model, pal_dtype dtype, pal_checkpoint_more more, pal_error *err);
+pal_status pal_checkpoint_write_best(const char *run, const pal_model *model, pal_dtype dtype, pal_checkpoint_more more,
+                                     pal_error *err);
 
-/* Loads the newest sound checkpoint: the model, and its trainer.json. *model NULL when the run has none at all; an error
- * when it has some but none is sound. Warns of each that is passed over. */
-pal_status pal_checkpoint_open(const char *run, const pal_context *cx, pal_model **model, json_t **trainer, int64_t *step, pal_error *err);
+/* Loads the newest sound checkpoint: the model, and its trainer.json. *model NULL when the run has none at all; an
+ * error when it has some but none is sound. Warns of each that is passed over. */
+pal_status pal_checkpoint_open(const char *run, const pal_context *cx, pal_model **model, json_t **trainer,
+                               int64_t *step, pal_error *err);
 /* Whether the newest checkpoint says that the run came to its end; false when there is none. */
 bool pal_checkpoint_finished(const char *run);
 /* The optimiser's part of checkpoint `step`, which pal_checkpoint_open found sound. */
-pal_status pal_checkpoint_load_optimiser(const char *run, int64_t step, pal_optimiser *optimiser, const pal_model *model, pal_error *err);
+pal_status pal_checkpoint_load_optimiser(const char *run, int64_t step, pal_optimiser *optimiser,
+                                         const pal_model *model, pal_error *err);
 
 #endif

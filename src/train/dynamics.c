@@ -51,7 +51,8 @@ static json_t *importance(const pal_observation *o) {
             for (size_t i = 0; i < elements; i++) sum += (double)I[i], squares += (double)I[i] * (double)I[i];
         }
         const double mean = sum / n;
-        json_array_append_new(list, json_pack("{s:o, s:o}", "mean", number(mean), "sd", number(sqrt(fmax(squares / n - mean * mean, 0)))));
+        json_array_append_new(list, json_pack("{s:o, s:o}", "mean", number(mean), "sd",
+                                              number(sqrt(fmax(squares / n - mean * mean, 0)))));
     }
     return list;
 }
@@ -64,7 +65,8 @@ static void take(void *user, const pal_observation *o) {
     json_array_append_new(l->importance, importance(o));
 }
 
-pal_status pal_dynamics_measure(const pal_model *model, pal_work *work, pal_observer *observer, const pal_batch *batch, json_t *metrics, pal_error *err) {
+pal_status pal_dynamics_measure(const pal_model *model, pal_work *work, pal_observer *observer, const pal_batch *batch,
+                                json_t *metrics, pal_error *err) {
     lists l = { json_array(), json_array(), json_array(), json_array() };
     const pal_status st = pal_model_observe(model, work, observer, batch, take, &l, err);
     json_object_set_new(metrics, "n_t", l.n_t);

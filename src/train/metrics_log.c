@@ -58,14 +58,16 @@ pal_status pal_metrics_log_open(pal_metrics_log *m, const char *path, int64_t st
 }
 
 pal_status pal_metrics_log_write(pal_metrics_log *m, json_t *line, pal_error *err) {
-    const int failed = json_dumpf(line, m->stream, JSON_COMPACT | JSON_REAL_PRECISION(9)) != 0 || fputc('\n', m->stream) == EOF || fflush(m->stream) != 0;
+    const int failed = json_dumpf(line, m->stream, JSON_COMPACT | JSON_REAL_PRECISION(9)) != 0 ||
+                       fputc('\n', m->stream) == EOF || fflush(m->stream) != 0;
     json_decref(line);
     return failed ? pal_fail(err, PAL_E_IO, "%s: cannot write: %s", m->path, strerror(errno)) : PAL_OK;
 }
 
 pal_status pal_metrics_log_close(pal_metrics_log *m, pal_error *err) {
     pal_status st = PAL_OK;
-    if (m->stream && fclose(m->stream) != 0) st = pal_fail(err, PAL_E_IO, "%s: cannot write: %s", m->path, strerror(errno));
+    if (m->stream && fclose(m->stream) != 0)
+        st = pal_fail(err, PAL_E_IO, "%s: cannot write: %s", m->path, strerror(errno));
     pal_free(m->path);
     *m = (pal_metrics_log){ 0 };
     return st;

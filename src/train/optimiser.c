@@ -69,7 +69,8 @@ static pal_status rate_entry(pal_optimiser *o, const pal_model *model, char *ent
     char *equals = strrchr(entry, '='), *end;
     const double factor = equals ? strtod(equals + 1, &end) : 0;
     if (!equals || end == equals + 1 || *end || !isfinite(factor) || factor < 0)
-        return pal_fail(err, PAL_E_ARGUMENT, "learning-rate factor '%s': expected PATTERN=NUMBER with a number >= 0", entry);
+        return pal_fail(err, PAL_E_ARGUMENT, "learning-rate factor '%s': expected PATTERN=NUMBER with a number >= 0",
+                        entry);
     *equals = '\0';
     bool found = false;
     for (size_t i = 0; i < o->weights; i++)
@@ -82,7 +83,9 @@ static pal_status choose_settings(pal_optimiser *o, const pal_model *model, pal_
     for (size_t i = 0; i < o->weights; i++) {
         const pal_weight *w = pal_model_weight(model, i);
         const bool decays = !o->options.decay_matrices || (w->decay && w->rank > 1);
-        o->settings[i] = (weight_setting){ .trained = !w->frozen && !w->unused, .rate = 1, .decay = decays ? o->options.weight_decay : 0 };
+        o->settings[i] = (weight_setting){ .trained = !w->frozen && !w->unused,
+                                           .rate = 1,
+                                           .decay = decays ? o->options.weight_decay : 0 };
     }
     if (o->options.train_only && *o->options.train_only) {
         if ((st = each_entry(o, model, o->options.train_only, keep_entry, err))) return st;
@@ -95,7 +98,9 @@ static pal_status choose_settings(pal_optimiser *o, const pal_model *model, pal_
     return each_entry(o, model, o->options.rates, rate_entry, err);
 }
 
-static bool same_update(const update_range *r, const weight_setting *s) { return r->rate == s->rate && r->decay == s->decay; }
+static bool same_update(const update_range *r, const weight_setting *s) {
+    return r->rate == s->rate && r->decay == s->decay;
+}
 
 /* Weights are listed in the order of their offsets; gaps between them are zero and stay zero under any update. */
 static void make_ranges(pal_optimiser *o, const pal_model *model) {
@@ -109,7 +114,9 @@ static void make_ranges(pal_optimiser *o, const pal_model *model) {
         }
         o->trainable += w->count;
         if (joins && same_update(&o->range[o->ranges - 1], s)) o->range[o->ranges - 1].end = w->offset + w->count;
-        else o->range[o->ranges++] = (update_range){ .begin = w->offset, .end = w->offset + w->count, .rate = s->rate, .decay = s->decay };
+        else
+            o->range[o->ranges++] =
+                (update_range){ .begin = w->offset, .end = w->offset + w->count, .rate = s->rate, .decay = s->decay };
         joins = true;
     }
 }
@@ -120,10 +127,12 @@ static pal_status allocate(pal_optimiser *o, pal_error *err) {
     if ((st = pal_alloc_named((void **)&o->v, o->flat, sizeof *o->v, "the optimiser's second moments", err))) return st;
     if ((st = pal_alloc_named((void **)&o->settings, o->weights, sizeof *o->settings, "the optimiser", err))) return st;
     if ((st = pal_alloc_named((void **)&o->range, o->weights, sizeof *o->range, "the optimiser", err))) return st;
-    return pal_alloc_named((void **)&o->sums, pal_sum_squares_blocks(o->flat), sizeof *o->sums, "the gradient's norm", err);
+    return pal_alloc_named((void **)&o->sums, pal_sum_squares_blocks(o->flat), sizeof *o->sums, "the gradient's norm",
+                           err);
 }
 
-static pal_status make(pal_optimiser **out, const pal_model *model, const pal_optimiser_options *options, size_t flat, pal_error *err) {
+static pal_status make(pal_optimiser **out, const pal_model *model, const pal_optimiser_options *options, size_t flat,
+                       pal_error *err) {
     pal_optimiser *o;
     pal_status st;
     *out = NULL;
@@ -144,7 +153,8 @@ static pal_status make(pal_optimiser **out, const pal_model *model, const pal_op
     return PAL_OK;
 }
 
-pal_status pal_optimiser_new(pal_optimiser **out, const pal_model *model, const pal_optimiser_options *options, pal_error *err) {
+pal_status pal_optimiser_new(pal_optimiser **out, const pal_model *model, const pal_optimiser_options *options,
+                             pal_error *err) {
     return make(out, model, options, pal_model_flat(model), err);
 }
 
@@ -167,14 +177,20 @@ double pal_optimiser_step(pal_optimiser *o, pal_model *model, const pal_context 
     const float *g = pal_model_flat_gradients(model);
     float *p = pal_model_flat_parameters(model);
     double squares = 0;
-    for (size_t i = 0; i < o->ranges; i++) squares += pal_sum_squares(cx, g + o->range[i].begin, o->range[i].end - o->range[i].begin, o->sums);
+    for (size_t i = 0; i < o->ranges; i++)
+        squares += pal_sum_squares(cx, g + o->range[i].begin, o->range[i].end - o->range[i].begin, o->sums);
     const double norm = sqrt(squares);
     if (!isfinite(norm)) return norm;
     o->updates++;
     for (size_t i = 0; i < o->ranges; i++) {
         const update_range *r = &o->range[i];
-        const pal_adamw_step step = { .lr = rate * r->rate, .beta1 = o->options.beta1, .beta2 = o->options.beta2, .eps = o->options.eps,
-                                      .weight_decay = r->decay, .factor = pal_clip_factor(norm, o->options.clip), .step = o->updates };
+        const pal_adamw_step step = { .lr = rate * r->rate,
+                                      .beta1 = o->options.beta1,
+                                      .beta2 = o->options.beta2,
+                                      .eps = o->options.eps,
+                                      .weight_decay = r->decay,
+                                      .factor = pal_clip_factor(norm, o->options.clip),
+                                      .step = o->updates };
         pal_adamw(cx, &step, p + r->begin, o->m + r->begin, o->v + r->begin, g + r->begin, r->end - r->begin);
     }
     return norm;
@@ -188,7 +204,9 @@ void pal_optimiser_reset(pal_optimiser *o) {
 
 /* The two moments of weight i as tensors; names are made into the caller's buffers. */
 enum { NAME = 512 };
-static void moment_name(char name[NAME], char moment, const pal_weight *w) { snprintf(name, NAME, "%c.%s", moment, w->name); }
+static void moment_name(char name[NAME], char moment, const pal_weight *w) {
+    snprintf(name, NAME, "%c.%s", moment, w->name);
+}
 
 pal_status pal_optimiser_save(const pal_optimiser *o, const pal_model *model, const char *path, pal_error *err) {
     pal_tensor *tensors = pal_alloc(2 * o->weights, sizeof *tensors);
@@ -204,7 +222,11 @@ pal_status pal_optimiser_save(const pal_optimiser *o, const pal_model *model, co
         const pal_weight *w = pal_model_weight(model, i);
         for (int which = 0; which < 2; which++, n++) {
             moment_name(names[n], which ? 'v' : 'm', w);
-            tensors[n] = (pal_tensor){ .name = names[n], .dtype = PAL_F32, .rank = w->rank, .count = w->count, .data = (which ? o->v : o->m) + w->offset };
+            tensors[n] = (pal_tensor){ .name = names[n],
+                                       .dtype = PAL_F32,
+                                       .rank = w->rank,
+                                       .count = w->count,
+                                       .data = (which ? o->v : o->m) + w->offset };
             for (int d = 0; d < w->rank; d++) tensors[n].shape[d] = w->shape[d];
         }
     }
@@ -226,7 +248,8 @@ pal_status pal_optimiser_load(pal_optimiser *o, const pal_model *model, const ch
     char *end;
     errno = 0;
     o->updates = updates ? strtoll(updates, &end, 10) : -1;
-    if (!updates || errno || *end || o->updates < 0) st = pal_fail(err, PAL_E_FORMAT, "%s: its metadata has no valid count of updates", path);
+    if (!updates || errno || *end || o->updates < 0)
+        st = pal_fail(err, PAL_E_FORMAT, "%s: its metadata has no valid count of updates", path);
     for (size_t i = 0; !st && i < o->weights; i++) {
         if (!o->settings[i].trained) continue;
         const pal_weight *w = pal_model_weight(model, i);
@@ -235,7 +258,8 @@ pal_status pal_optimiser_load(pal_optimiser *o, const pal_model *model, const ch
             moment_name(name, which ? 'v' : 'm', w);
             const pal_tensor *t = pal_safetensors_find(file, name);
             if (!t || t->dtype != PAL_F32 || t->count != w->count)
-                st = pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' is missing or does not have %zu numbers", path, name, w->count);
+                st = pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' is missing or does not have %zu numbers", path, name,
+                              w->count);
             else st = pal_tensor_to_f32(t, (which ? o->v : o->m) + w->offset, err);
         }
     }

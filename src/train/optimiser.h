@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* AdamW over a model's flat buffers. Weights with the same settings that lie next to each other are updated in one sweep. */
+/* AdamW over a model's flat buffers. Weights with the same settings that lie next to each other are updated in one
+ * sweep. */
 #ifndef PAL_TRAIN_OPTIMISER_H
 #define PAL_TRAIN_OPTIMISER_H
 
@@ -9,8 +10,8 @@
 
 typedef struct pal_optimiser_options {
     double beta1, beta2, eps, weight_decay;
-    double clip;           /* largest global norm of the gradient; 0: no clipping */
-    bool decay_matrices;   /* decay only what is not marked "no decay" and has two or more dimensions; else everything */
+    double clip;         /* largest global norm of the gradient; 0: no clipping */
+    bool decay_matrices; /* decay only what is not marked "no decay" and has two or more dimensions; else everything */
     /* Lists of shell patterns on weights' names, separated by commas; NULL or "": none. */
     const char *freeze;     /* "PATTERN,..." never updated */
     const char *train_only; /* "PATTERN,..." everything else is frozen */
@@ -20,14 +21,16 @@ typedef struct pal_optimiser_options {
 typedef struct pal_optimiser pal_optimiser;
 
 /* A pattern that no weight matches is refused: it would be a misspelling. */
-pal_status pal_optimiser_new(pal_optimiser **out, const pal_model *model, const pal_optimiser_options *options, pal_error *err);
+pal_status pal_optimiser_new(pal_optimiser **out, const pal_model *model, const pal_optimiser_options *options,
+                             pal_error *err);
 /* Whether it could be made, without the memory for its moments. */
 pal_status pal_optimiser_check(const pal_model *model, const pal_optimiser_options *options, pal_error *err);
 void pal_optimiser_free(pal_optimiser *optimiser);
 
 size_t pal_optimiser_trainable(const pal_optimiser *optimiser); /* numbers that are updated */
 
-/* One update from the model's gradients. Returns the norm before clipping; when it is not finite, nothing is changed. */
+/* One update from the model's gradients. Returns the norm before clipping; when it is not finite, nothing is changed.
+ */
 double pal_optimiser_step(pal_optimiser *optimiser, pal_model *model, const pal_context *cx, double rate);
 
 /* Forgets moments and the count of updates: a new stage of a curriculum. */

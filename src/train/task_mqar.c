@@ -37,8 +37,11 @@ static int64_t epoch(void *self, int stage) {
 }
 
 static pal_batch batch_of(const pal_mqar_task *t, int stage, int examples) {
-    return (pal_batch){ .tokens = examples * t->options.stage[stage].data.length, .sequences = examples, .ids = t->ids,
-                        .cu_seqlens = t->stage[stage].cu_seqlens, .targets = t->labels };
+    return (pal_batch){ .tokens = examples * t->options.stage[stage].data.length,
+                        .sequences = examples,
+                        .ids = t->ids,
+                        .cu_seqlens = t->stage[stage].cu_seqlens,
+                        .targets = t->labels };
 }
 
 static pal_status batch(void *self, int stage, int64_t step, int micro, pal_batch *out, pal_error *err) {
@@ -58,12 +61,14 @@ static json_t *by_distance(const pal_mqar_score *score) {
     json_t *list = json_array();
     for (int bin = 0; bin < PAL_MQAR_BINS; bin++)
         if (score->asked[bin])
-            json_array_append_new(list, json_pack("{s:I, s:I, s:f}", "from", (json_int_t)1 << bin, "to", ((json_int_t)1 << (bin + 1)) - 1, "accuracy",
+            json_array_append_new(list, json_pack("{s:I, s:I, s:f}", "from", (json_int_t)1 << bin, "to",
+                                                  ((json_int_t)1 << (bin + 1)) - 1, "accuracy",
                                                   pal_mqar_accuracy_at(score, bin)));
     return list;
 }
 
-static pal_status evaluate(void *self, int stage, const pal_model *model, pal_work *work, json_t *metrics, double *out, pal_error *err) {
+static pal_status evaluate(void *self, int stage, const pal_model *model, pal_work *work, json_t *metrics, double *out,
+                           pal_error *err) {
     pal_mqar_task *t = self;
     const pal_mqar_stage *s = &t->options.stage[stage];
     pal_mqar_score score = { 0 };
@@ -121,27 +126,40 @@ static pal_status make_stage(pal_mqar_task *t, int i, size_t *scratch, pal_error
     stage_data *d = &t->stage[i];
     pal_status st;
     if (s->batch < 1) return pal_fail(err, PAL_E_ARGUMENT, "batch is %d, expected at least 1", s->batch);
-    if (s->steps < 1) return pal_fail(err, PAL_E_ARGUMENT, "stage %d has %lld updates, expected at least 1", i, (long long)s->steps);
-    if ((int64_t)s->batch * s->data.length > (1 << 28)) return pal_fail(err, PAL_E_ARGUMENT, "a batch of %d x %d tokens is too large", s->batch, s->data.length);
+    if (s->steps < 1)
+        return pal_fail(err, PAL_E_ARGUMENT, "stage %d has %lld updates, expected at least 1", i, (long long)s->steps);
+    if ((int64_t)s->batch * s->data.length > (1 << 28))
+        return pal_fail(err, PAL_E_ARGUMENT, "a batch of %d x %d tokens is too large", s->batch, s->data.length);
     if ((st = pal_mqar_new(&d->train, &s->data, t->options.seed, PAL_MQAR_TRAIN, err))) return st;
     if ((st = pal_mqar_new(&d->test, &s->data, t->options.seed, PAL_MQAR_TEST, err))) return st;
-    if ((st = pal_alloc_named((void **)&d->cu_seqlens, (size_t)s->batch + 1, sizeof *d->cu_seqlens, "a batch", err))) return st;
+    if ((st = pal_alloc_named((void **)&d->cu_seqlens, (size_t)s->batch + 1, sizeof *d->cu_seqlens, "a batch", err)))
+        return st;
     for (int n = 0; n <= s->batch; n++) d->cu_seqlens[n] = n * s->data.length;
     const size_t bytes = pal_mqar_scratch_bytes(d->train, t->cx);
     if (bytes > *scratch) *scratch = bytes;
     return PAL_OK;
 }
 
-pal_status pal_mqar_task_new(pal_mqar_task **out, const pal_context *cx, const pal_mqar_options *options, pal_task *task, pal_error *err) {
+pal_status pal_mqar_task_new(pal_mqar_task **out, const pal_context *cx, const pal_mqar_options *options,
+                             pal_task *task, pal_error *err) {
     pal_mqar_task *t;
     pal_status st;
     size_t scratch = 0;
     *out = NULL;
-    if (options->test_examples < 1) return pal_fail(err, PAL_E_ARGUMENT, "%lld test examples, expected at least 1", (long long)options->test_examples);
+    if (options->test_examples < 1)
+        return pal_fail(err, PAL_E_ARGUMENT, "%lld test examples, expected at least 1",
+                        (long long)options->test_examples);
     if ((st = pal_alloc_named((void **)&t, 1, sizeof *t, "the task", err))) return st;
     t->cx = cx;
     t->options = *options;
-    *task = (pal_task){ .self = t, .stages = options->stages, .score_name = "accuracy", .steps = steps, .epoch = epoch, .batch = batch, .evaluate = evaluate, .prepare = prepare };
+    *task = (pal_task){ .self = t,
+                        .stages = options->stages,
+                        .score_name = "accuracy",
+                        .steps = steps,
+                        .epoch = epoch,
+                        .batch = batch,
+                        .evaluate = evaluate,
+                        .prepare = prepare };
     for (int i = 0; i < options->stages && !st; i++) {
         st = make_stage(t, i, &scratch, err);
         const int tokens = options->stage[i].batch * options->stage[i].data.length;

@@ -10,8 +10,8 @@ enum { PAL_MQAR_STAGES = 16 };
 
 typedef struct pal_mqar_stage {
     pal_mqar_config data;
-    int batch;      /* examples per micro-batch */
-    int64_t steps;  /* updates */
+    int batch;     /* examples per micro-batch */
+    int64_t steps; /* updates */
 } pal_mqar_stage;
 
 typedef struct pal_mqar_options {
@@ -24,7 +24,8 @@ typedef struct pal_mqar_options {
 } pal_mqar_options;
 
 typedef struct pal_mqar_task pal_mqar_task;
-pal_status pal_mqar_task_new(pal_mqar_task **out, const pal_context *cx, const pal_mqar_options *options, pal_task *task, pal_error *err);
+pal_status pal_mqar_task_new(pal_mqar_task **out, const pal_context *cx, const pal_mqar_options *options,
+                             pal_task *task, pal_error *err);
 void pal_mqar_task_free(pal_mqar_task *task);
 
 /* Updates that go through `examples` once. */

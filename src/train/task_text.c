@@ -34,8 +34,13 @@ struct pal_text_task {
 };
 
 static pal_loader_options loader_options(const pal_text_options *o) {
-    pal_loader_options l = { .sources = o->sources, .row = o->row, .context = o->carry ? 0 : o->context, .order = o->carry ? PAL_ORDER_STORED : o->order, .seed = o->seed,
-                             .mark = o->mark, .mark_count = o->mark_count };
+    pal_loader_options l = { .sources = o->sources,
+                             .row = o->row,
+                             .context = o->carry ? 0 : o->context,
+                             .order = o->carry ? PAL_ORDER_STORED : o->order,
+                             .seed = o->seed,
+                             .mark = o->mark,
+                             .mark_count = o->mark_count };
     memcpy(l.source, o->source, sizeof l.source);
     return l;
 }
@@ -45,7 +50,8 @@ static uint64_t part_tokens(const pal_text_source *s) { return pal_shards_info_o
 int64_t pal_text_epoch_steps(const pal_text_options *o) {
     uint64_t tokens = 0;
     for (int i = 0; i < o->sources; i++) tokens += part_tokens(&o->source[i]);
-    const uint64_t updates = tokens / (uint64_t)o->row / (uint64_t)o->batch / (uint64_t)o->accumulate; /* their product may be above 2^64 */
+    const uint64_t updates = tokens / (uint64_t)o->row / (uint64_t)o->batch /
+                             (uint64_t)o->accumulate; /* their product may be above 2^64 */
     return updates > 1 ? (int64_t)updates : 1;
 }
 
@@ -65,14 +71,18 @@ static pal_status fill(pal_text_task *t, pal_loader *loader, int rows, bool lane
     t->cu_seqlens[0] = 0;
     for (int r = 0; r < rows; r++) {
         pal_status st = lanes ? pal_loader_seek(loader, &t->lanes[r], err) : PAL_OK;
-        if (!st) st = pal_loader_next(loader, t->ids + tokens, t->targets + tokens, t->cu_seqlens + 1 + sequences, &t->rows[r], err);
+        if (!st)
+            st = pal_loader_next(loader, t->ids + tokens, t->targets + tokens, t->cu_seqlens + 1 + sequences,
+                                 &t->rows[r], err);
         if (st) return st;
         if (lanes) t->lanes[r] = pal_loader_tell(loader);
         for (int i = 0; i < t->rows[r].sequences; i++) t->cu_seqlens[1 + sequences + i] += tokens;
         tokens += t->rows[r].tokens;
         sequences += t->rows[r].sequences;
     }
-    *out = (pal_batch){ .tokens = tokens, .sequences = sequences, .ids = t->ids, .cu_seqlens = t->cu_seqlens, .targets = t->targets };
+    *out = (pal_batch){
+        .tokens = tokens, .sequences = sequences, .ids = t->ids, .cu_seqlens = t->cu_seqlens, .targets = t->targets
+    };
     return PAL_OK;
 }
 
@@ -85,7 +95,8 @@ static pal_status batch(void *self, int stage, int64_t step, int micro, pal_batc
 static pal_status make_states(pal_text_task *t, const pal_model *model, pal_error *err) {
     pal_status st = PAL_OK;
     if (pal_model_config_of(model)->mixer == PAL_MIXER_ATTENTION)
-        return pal_fail(err, PAL_E_ARGUMENT, "memories can be carried from row to row only where they have a fixed size; attention's grows");
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "memories can be carried from row to row only where they have a fixed size; attention's grows");
     for (int i = 0; i < t->o.batch && !st; i++) st = pal_state_new(&t->carried[i], model, 0, err);
     for (int i = 0; i < t->sequences && !st; i++) st = pal_state_new(&t->used[i], model, 0, err);
     return st;
@@ -108,10 +119,12 @@ static pal_status prepare(void *self, const pal_model *model, size_t *bytes, pal
 }
 
 /* Truncated back-propagation: a row's first sequence starts from what its lane remembers, as from a constant. */
-static pal_status learn(void *self, pal_model *model, pal_work *work, const pal_batch *b, float scale, pal_loss *loss, pal_error *err) {
+static pal_status learn(void *self, pal_model *model, pal_work *work, const pal_batch *b, float scale, pal_loss *loss,
+                        pal_error *err) {
     pal_text_task *t = self;
     for (int r = 0, n = 0; r < t->o.batch; r++)
-        for (int i = 0; i < t->rows[r].sequences; i++, n++) t->before[n] = i == 0 && t->rows[r].continues ? t->carried[r] : NULL;
+        for (int i = 0; i < t->rows[r].sequences; i++, n++)
+            t->before[n] = i == 0 && t->rows[r].continues ? t->carried[r] : NULL;
     pal_status st = pal_model_learn_carried(model, work, t->before, t->used, b, scale, loss, err);
     for (int r = 0, n = 0; r < t->o.batch && !st; r++) {
         n += t->rows[r].sequences;
@@ -121,7 +134,8 @@ static pal_status learn(void *self, pal_model *model, pal_work *work, const pal_
 }
 
 /* All of a validation source, or its first valid_tokens, in stored order. */
-static pal_status evaluate_source(pal_text_task *t, int i, const pal_model *model, pal_work *work, double *sum, uint64_t *count, pal_error *err) {
+static pal_status evaluate_source(pal_text_task *t, int i, const pal_model *model, pal_work *work, double *sum,
+                                  uint64_t *count, pal_error *err) {
     static const pal_loader_position start = { .source = -1 };
     uint64_t left = part_tokens(&t->o.valid[i]);
     pal_status st = pal_loader_seek(t->valid[i], &start, err);
@@ -156,16 +170,19 @@ static int32_t draw(const float *logits, int n, double u) {
     return n - 1;
 }
 
-static bool printable(uint32_t c) { return c == '\n' || c == '\t' || c == '\r' || (c >= 0x20 && c < 0x7F) || c >= 0xA0; }
+static bool printable(uint32_t c) {
+    return c == '\n' || c == '\t' || c == '\r' || (c >= 0x20 && c < 0x7F) || c >= 0xA0;
+}
 
-/* JSON holds UTF-8 only: bytes that are not, as an untrained model writes them, become U+FFFD, and so do control characters,
- * since samples go to terminals. */
+/* JSON holds UTF-8 only: bytes that are not, as an untrained model writes them, become U+FFFD, and so do control
+ * characters, since samples go to terminals. */
 static pal_status readable(const pal_bytes *text, pal_bytes *out, pal_error *err) {
     pal_status st = PAL_OK;
     for (size_t i = 0, length; i < text->size && !st; i += length ? length : 1) {
         uint32_t code = 0;
         length = pal_utf8_read(text->data + i, text->size - i, &code);
-        st = length && printable(code) ? pal_bytes_append(out, text->data + i, length, err) : pal_bytes_append(out, "\xEF\xBF\xBD", 3, err);
+        st = length && printable(code) ? pal_bytes_append(out, text->data + i, length, err)
+                                       : pal_bytes_append(out, "\xEF\xBF\xBD", 3, err);
     }
     return st;
 }
@@ -190,9 +207,15 @@ static pal_status sample(pal_text_task *t, const pal_model *model, json_t *metri
     pal_rng rng = pal_rng_at(t->o.seed, SAMPLE_STREAM);
     pal_status st = encode_prompt(&t->o, &prompt, err);
     const int context = (int)prompt.count + most;
-    if (!st) st = pal_work_new(&work, model, t->cx, &(pal_work_options){ .tokens = SAMPLE_WORK, .sequences = 1, .context = context > 4096 ? context : 4096 }, err);
+    if (!st)
+        st = pal_work_new(
+            &work, model, t->cx,
+            &(pal_work_options){ .tokens = SAMPLE_WORK, .sequences = 1, .context = context > 4096 ? context : 4096 },
+            err);
     if (!st) st = pal_state_new(&state, model, context, err);
-    if (!st) st = pal_alloc_named((void **)&logits, (size_t)pal_model_config_of(model)->vocab_rows, sizeof *logits, "a sample", err);
+    if (!st)
+        st = pal_alloc_named((void **)&logits, (size_t)pal_model_config_of(model)->vocab_rows, sizeof *logits,
+                             "a sample", err);
     if (!st) st = pal_model_prefill(model, work, state, (const int32_t *)prompt.data, (int)prompt.count, logits, err);
     for (int i = 0; i < most && !st; i++) {
         const int32_t id = draw(logits, vocab, pal_rng_uniform(&rng));
@@ -202,7 +225,8 @@ static pal_status sample(pal_text_task *t, const pal_model *model, json_t *metri
         if (!st && i + 1 < most) st = pal_model_step(model, work, &state, 1, &id, logits, err);
     }
     if (!st) st = readable(&text, &shown, err);
-    if (!st) json_object_set_new(metrics, "sample", json_stringn(shown.size ? (const char *)shown.data : "", shown.size));
+    if (!st)
+        json_object_set_new(metrics, "sample", json_stringn(shown.size ? (const char *)shown.data : "", shown.size));
     pal_free(logits);
     pal_state_free(state);
     pal_work_free(work);
@@ -225,7 +249,8 @@ static pal_status observe(pal_text_task *t, const pal_model *model, pal_work *wo
     return pal_dynamics_measure(model, work, t->observer, &b, metrics, err);
 }
 
-static pal_status evaluate(void *self, int stage, const pal_model *model, pal_work *work, json_t *metrics, double *score, pal_error *err) {
+static pal_status evaluate(void *self, int stage, const pal_model *model, pal_work *work, json_t *metrics,
+                           double *score, pal_error *err) {
     (void)stage;
     pal_text_task *t = self;
     double sum = 0, tokens = 0, bytes = 0, words = 0;
@@ -252,7 +277,8 @@ static pal_status evaluate(void *self, int stage, const pal_model *model, pal_wo
         json_object_set_new(metrics, "valid_loss", json_real(loss));
         json_object_set_new(metrics, "token_perplexity", json_real(exp(loss)));
         if (bytes > 0) json_object_set_new(metrics, "byte_perplexity", json_real(exp(loss * tokens / bytes)));
-        if (words > 0 && loss * tokens / words < 700) json_object_set_new(metrics, "word_perplexity", json_real(exp(loss * tokens / words)));
+        if (words > 0 && loss * tokens / words < 700)
+            json_object_set_new(metrics, "word_perplexity", json_real(exp(loss * tokens / words)));
     }
     return t->o.sample ? sample(t, model, metrics, err) : PAL_OK;
 }
@@ -262,7 +288,8 @@ static pal_status evaluate(void *self, int stage, const pal_model *model, pal_wo
 static json_t *place_to_json(const pal_text_task *t, const pal_loader_position *p) {
     json_t *of = json_array();
     for (int i = 0; i < t->o.sources; i++)
-        json_array_append_new(of, json_pack("[I, I, I]", (json_int_t)p->of[i].epoch, (json_int_t)p->of[i].unit, (json_int_t)p->of[i].tokens));
+        json_array_append_new(of, json_pack("[I, I, I]", (json_int_t)p->of[i].epoch, (json_int_t)p->of[i].unit,
+                                            (json_int_t)p->of[i].tokens));
     return json_pack("{s:i, s:I, s:o}", "source", p->source, "offset", (json_int_t)p->offset, "sources", of);
 }
 
@@ -270,12 +297,16 @@ static bool place_from_json(const pal_text_task *t, const json_t *o, pal_loader_
     json_int_t offset = -1;
     json_t *of = NULL;
     *p = (pal_loader_position){ .source = -1 };
-    if (json_unpack((json_t *)o, "{s:i, s:I, s:o}", "source", &p->source, "offset", &offset, "sources", &of) != 0 || offset < 0) return false;
+    if (json_unpack((json_t *)o, "{s:i, s:I, s:o}", "source", &p->source, "offset", &offset, "sources", &of) != 0 ||
+        offset < 0)
+        return false;
     p->offset = (uint64_t)offset;
     if (json_array_size(of) != (size_t)t->o.sources) return false;
     for (int i = 0; i < t->o.sources; i++) {
         json_int_t n[3];
-        if (json_unpack(json_array_get(of, (size_t)i), "[I, I, I]", &n[0], &n[1], &n[2]) != 0 || n[0] < 0 || n[1] < 0 || n[2] < 0) return false;
+        if (json_unpack(json_array_get(of, (size_t)i), "[I, I, I]", &n[0], &n[1], &n[2]) != 0 || n[0] < 0 || n[1] < 0 ||
+            n[2] < 0)
+            return false;
         p->of[i].epoch = (uint64_t)n[0], p->of[i].unit = (uint64_t)n[1], p->of[i].tokens = (uint64_t)n[2];
     }
     return true;
@@ -293,7 +324,8 @@ static json_t *position(void *self) {
 }
 
 static pal_status lane_path(char path[4096], const char *folder, int lane, pal_error *err) {
-    if (snprintf(path, 4096, "%s/memory-%03d.state", folder, lane) >= 4096) return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", folder);
+    if (snprintf(path, 4096, "%s/memory-%03d.state", folder, lane) >= 4096)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", folder);
     return PAL_OK;
 }
 
@@ -302,15 +334,19 @@ static pal_status resume(void *self, const json_t *place, const char *folder, pa
     pal_loader_position at;
     pal_status st = PAL_OK;
     if (!t->o.carry) {
-        if (!place_from_json(t, place, &at)) return pal_fail(err, PAL_E_FORMAT, "%s/trainer.json: 'data' does not say where in the data the run was", folder);
+        if (!place_from_json(t, place, &at))
+            return pal_fail(err, PAL_E_FORMAT, "%s/trainer.json: 'data' does not say where in the data the run was",
+                            folder);
         return pal_loader_seek(t->loader, &at, err);
     }
     const json_t *lanes = json_object_get(place, "lanes");
-    if (json_array_size(lanes) != (size_t)t->o.batch) return pal_fail(err, PAL_E_FORMAT, "%s/trainer.json: 'data' does not have %d lanes", folder, t->o.batch);
+    if (json_array_size(lanes) != (size_t)t->o.batch)
+        return pal_fail(err, PAL_E_FORMAT, "%s/trainer.json: 'data' does not have %d lanes", folder, t->o.batch);
     for (int r = 0; r < t->o.batch && !st; r++) {
         char path[4096];
         if (!place_from_json(t, json_array_get(lanes, (size_t)r), &t->lanes[r]))
-            return pal_fail(err, PAL_E_FORMAT, "%s/trainer.json: 'data' does not say where in the data lane %d was", folder, r);
+            return pal_fail(err, PAL_E_FORMAT, "%s/trainer.json: 'data' does not say where in the data lane %d was",
+                            folder, r);
         if (!(st = lane_path(path, folder, r, err))) st = pal_state_load(t->carried[r], path, err);
     }
     return st;
@@ -375,15 +411,20 @@ static int row_sequences(const pal_text_options *o) {
     return room < o->row ? (int)room : o->row;
 }
 
-pal_status pal_text_task_new(pal_text_task **out, const pal_context *cx, const pal_text_options *options, pal_task *task, pal_error *err) {
+pal_status pal_text_task_new(pal_text_task **out, const pal_context *cx, const pal_text_options *options,
+                             pal_task *task, pal_error *err) {
     pal_text_task *t;
     pal_status st;
     const pal_text_options *o = options;
     *out = NULL;
-    if (o->batch < 1 || o->row < 1) return pal_fail(err, PAL_E_ARGUMENT, "a batch of %d rows of %d tokens: expected at least 1", o->batch, o->row);
-    if ((int64_t)o->batch * o->row > (1 << 28)) return pal_fail(err, PAL_E_ARGUMENT, "a batch of %d x %d tokens is too large", o->batch, o->row);
+    if (o->batch < 1 || o->row < 1)
+        return pal_fail(err, PAL_E_ARGUMENT, "a batch of %d rows of %d tokens: expected at least 1", o->batch, o->row);
+    if ((int64_t)o->batch * o->row > (1 << 28))
+        return pal_fail(err, PAL_E_ARGUMENT, "a batch of %d x %d tokens is too large", o->batch, o->row);
     if (o->steps < 1) return pal_fail(err, PAL_E_ARGUMENT, "%lld updates, expected at least 1", (long long)o->steps);
-    if (o->carry && o->sources > 1) return pal_fail(err, PAL_E_ARGUMENT, "memories can be carried through one source of data, found %d", o->sources);
+    if (o->carry && o->sources > 1)
+        return pal_fail(err, PAL_E_ARGUMENT, "memories can be carried through one source of data, found %d",
+                        o->sources);
     if (o->sample) { /* known now, not when the first evaluation comes */
         pal_ids prompt = { 0 };
         st = encode_prompt(o, &prompt, err);
@@ -400,22 +441,40 @@ pal_status pal_text_task_new(pal_text_task **out, const pal_context *cx, const p
     l.sequences = t->row_sequences;
     st = pal_loader_new(&t->loader, &l, err);
     for (int i = 0; i < o->valid_sources && !st; i++) {
-        l = (pal_loader_options){ .sources = 1, .source = { o->valid[i] }, .row = o->row, .context = o->context, .sequences = t->row_sequences, .documents_end = true,
-                                  .mark = o->mark, .mark_count = o->mark_count };
+        l = (pal_loader_options){ .sources = 1,
+                                  .source = { o->valid[i] },
+                                  .row = o->row,
+                                  .context = o->context,
+                                  .sequences = t->row_sequences,
+                                  .documents_end = true,
+                                  .mark = o->mark,
+                                  .mark_count = o->mark_count };
         st = pal_loader_new(&t->valid[i], &l, err);
     }
     const size_t n = (size_t)t->tokens;
     if (!st) st = pal_alloc_named((void **)&t->ids, n, sizeof *t->ids, "a batch", err);
     if (!st) st = pal_alloc_named((void **)&t->targets, n, sizeof *t->targets, "a batch", err);
-    if (!st) st = pal_alloc_named((void **)&t->cu_seqlens, (size_t)t->sequences + 1, sizeof *t->cu_seqlens, "a batch", err);
+    if (!st)
+        st = pal_alloc_named((void **)&t->cu_seqlens, (size_t)t->sequences + 1, sizeof *t->cu_seqlens, "a batch", err);
     if (!st) st = pal_alloc_named((void **)&t->rows, (size_t)o->batch, sizeof *t->rows, "a batch", err);
     if (!st && o->carry) st = place_lanes(t, err);
     if (st) {
         pal_text_task_free(t);
         return st;
     }
-    *task = (pal_task){ .self = t, .stages = 1, .tokens = t->tokens, .sequences = t->sequences, .steps = steps, .epoch = epoch, .batch = batch,
-                        .learn = o->carry ? learn : NULL, .evaluate = evaluate, .prepare = prepare, .position = position, .resume = resume, .save = save };
+    *task = (pal_task){ .self = t,
+                        .stages = 1,
+                        .tokens = t->tokens,
+                        .sequences = t->sequences,
+                        .steps = steps,
+                        .epoch = epoch,
+                        .batch = batch,
+                        .learn = o->carry ? learn : NULL,
+                        .evaluate = evaluate,
+                        .prepare = prepare,
+                        .position = position,
+                        .resume = resume,
+                        .save = save };
     *out = t;
     return PAL_OK;
 }

@@ -9,23 +9,26 @@
 
 typedef struct pal_text_options {
     int sources, valid_sources;
-    pal_text_source source[PAL_SOURCES], valid[PAL_SOURCES]; /* no valid ones: the loss since the last evaluation is the score */
+    pal_text_source source[PAL_SOURCES],
+        valid[PAL_SOURCES];         /* no valid ones: the loss since the last evaluation is the score */
     const pal_tokenizer *tokenizer; /* borrowed; its files go into every checkpoint */
-    const uint32_t *mark;           /* (mark_count) as in pal_loader_options: training on what stands behind it; lives as long as the task */
+    const uint32_t
+        *mark; /* (mark_count) as in pal_loader_options: training on what stands behind it; lives as long as the task */
     int mark_count;
     int row, context;
-    int batch, accumulate;          /* rows of a micro-batch, micro-batches of an update */
+    int batch, accumulate; /* rows of a micro-batch, micro-batches of an update */
     pal_order order;
     int64_t steps;
-    int64_t valid_tokens;           /* of each validation source; 0: all */
+    int64_t valid_tokens; /* of each validation source; 0: all */
     uint64_t seed;
-    bool carry;                     /* truncated back-propagation: memories go on from row to row of a document */
-    const char *sample;             /* a prompt to go on from at each evaluation; NULL: none */
+    bool carry;         /* truncated back-propagation: memories go on from row to row of a document */
+    const char *sample; /* a prompt to go on from at each evaluation; NULL: none */
     int sample_tokens;
 } pal_text_options;
 
 typedef struct pal_text_task pal_text_task;
-pal_status pal_text_task_new(pal_text_task **out, const pal_context *cx, const pal_text_options *options, pal_task *task, pal_error *err);
+pal_status pal_text_task_new(pal_text_task **out, const pal_context *cx, const pal_text_options *options,
+                             pal_task *task, pal_error *err);
 void pal_text_task_free(pal_text_task *task);
 
 /* Updates that go through the training part once. */

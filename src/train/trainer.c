@@ -23,17 +23,17 @@ typedef struct {
     int64_t step, stage_step; /* updates done, in all and in this stage */
     uint64_t tokens;
     int64_t skipped;
-    double loss_sum;          /* since the last line of metrics */
+    double loss_sum; /* since the last line of metrics */
     uint64_t loss_count, correct;
     double score, best_score;
     int64_t best_step;
-    int64_t written;          /* step of the newest checkpoint, -1 before the first */
+    int64_t written; /* step of the newest checkpoint, -1 before the first */
 
     double last_loss, last_norm, rate;
     double log_seconds, tokens_per_s; /* clock at the last line; smoothed speed */
     uint64_t log_tokens;
     double update_seconds, data_seconds; /* since the last line: in updates, and of them waiting for batches */
-    char *sample;             /* of the evaluation just made, for the report */
+    char *sample;                        /* of the evaluation just made, for the report */
 } training;
 
 static double now(void) {
@@ -52,17 +52,20 @@ static double real_of(const json_t *object, const char *key) {
 }
 
 static json_t *to_json(const training *s, bool finished) {
-    return json_pack("{s:I, s:i, s:I, s:I, s:I, s:o, s:I, s:I, s:o, s:o, s:I, s:b, s:s}", "step", (json_int_t)s->step, "stage", s->stage, "stage_step",
-                     (json_int_t)s->stage_step, "tokens", (json_int_t)s->tokens, "skipped", (json_int_t)s->skipped, "loss_sum", number(s->loss_sum),
-                     "loss_count", (json_int_t)s->loss_count, "correct", (json_int_t)s->correct, "score", number(s->score), "best_score",
-                     number(s->best_score), "best_step", (json_int_t)s->best_step, "finished", finished, "cpu",
-                     pal_cpu_level_name(pal_context_level(s->t->cx)));
+    return json_pack("{s:I, s:i, s:I, s:I, s:I, s:o, s:I, s:I, s:o, s:o, s:I, s:b, s:s}", "step", (json_int_t)s->step,
+                     "stage", s->stage, "stage_step", (json_int_t)s->stage_step, "tokens", (json_int_t)s->tokens,
+                     "skipped", (json_int_t)s->skipped, "loss_sum", number(s->loss_sum), "loss_count",
+                     (json_int_t)s->loss_count, "correct", (json_int_t)s->correct, "score", number(s->score),
+                     "best_score", number(s->best_score), "best_step", (json_int_t)s->best_step, "finished", finished,
+                     "cpu", pal_cpu_level_name(pal_context_level(s->t->cx)));
 }
 
 static pal_status from_json(training *s, const json_t *o, int64_t step, pal_error *err) {
-    static const char *const needed[] = { "step", "stage", "stage_step", "tokens", "skipped", "loss_count", "correct", "best_step" };
+    static const char *const needed[] = { "step",    "stage",      "stage_step", "tokens",
+                                          "skipped", "loss_count", "correct",    "best_step" };
     for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
-        if (!json_is_integer(json_object_get(o, needed[i])) || json_integer_value(json_object_get(o, needed[i])) < (i == 7 ? -1 : 0))
+        if (!json_is_integer(json_object_get(o, needed[i])) ||
+            json_integer_value(json_object_get(o, needed[i])) < (i == 7 ? -1 : 0))
             return pal_fail(err, PAL_E_FORMAT, "trainer.json: '%s' is not a count", needed[i]);
     s->step = json_integer_value(json_object_get(o, "step"));
     const json_int_t stage = json_integer_value(json_object_get(o, "stage"));
@@ -77,13 +80,16 @@ static pal_status from_json(training *s, const json_t *o, int64_t step, pal_erro
     s->best_score = real_of(o, "best_score");
     s->stage = stage < task_of(s)->stages ? (int)stage : -1;
     if (s->step != step || s->stage < 0 || s->stage_step > stage_steps(s))
-        return pal_fail(err, PAL_E_FORMAT, "trainer.json: step %lld, which is %lld of stage %lld, does not fit this run", (long long)s->step,
-                        (long long)s->stage_step, (long long)stage);
+        return pal_fail(err, PAL_E_FORMAT,
+                        "trainer.json: step %lld, which is %lld of stage %lld, does not fit this run",
+                        (long long)s->step, (long long)s->stage_step, (long long)stage);
     return PAL_OK;
 }
 
 static pal_work_options work_options(const pal_trainer *t) {
-    return (pal_work_options){ .tokens = t->task->tokens, .sequences = t->task->sequences, .training = true, .recompute = t->options.recompute };
+    return (pal_work_options){
+        .tokens = t->task->tokens, .sequences = t->task->sequences, .training = true, .recompute = t->options.recompute
+    };
 }
 
 pal_status pal_train_prepare(const pal_trainer *t, const pal_model *model, pal_train_plan *plan, pal_error *err) {
@@ -96,8 +102,10 @@ pal_status pal_train_prepare(const pal_trainer *t, const pal_model *model, pal_t
     if (!st) st = pal_work_plan(&other, model, t->cx, &options, err);
     if (!st) st = t->task->prepare(t->task->self, model, &task, err);
     if (st) return st;
-    *plan = (pal_train_plan){ .total = work.total + task + 3 * pal_model_flat(model) * sizeof(float), /* gradients and two moments */
-                              .activations = work.activations, .other_activations = other.activations };
+    *plan = (pal_train_plan){ .total = work.total + task +
+                                       3 * pal_model_flat(model) * sizeof(float), /* gradients and two moments */
+                              .activations = work.activations,
+                              .other_activations = other.activations };
     return PAL_OK;
 }
 
@@ -118,15 +126,20 @@ static pal_status update(training *s, pal_error *err) {
         size_t trained = 0;
         for (int i = 0; i < batch.tokens; i++) trained += batch.targets[i] != PAL_IGNORE;
         const float scale = trained ? 1.0f / ((float)trained * (float)o->accumulate) : 0.0f;
-        st = task->learn ? task->learn(task->self, s->model, s->work, &batch, scale, &loss, err) : pal_model_learn(s->model, s->work, &batch, scale, &loss, NULL, err);
+        st = task->learn ? task->learn(task->self, s->model, s->work, &batch, scale, &loss, err)
+                         : pal_model_learn(s->model, s->work, &batch, scale, &loss, NULL, err);
         if (st) return st;
         sum += loss.sum;
         count += loss.count;
         s->correct += loss.correct;
         s->tokens += (uint64_t)batch.tokens;
     }
-    const pal_schedule schedule = { .kind = o->schedule, .peak = o->rate, .floor = o->floor, .warmup = o->warmup,
-                                    .total = stage_steps(s), .epoch = task->epoch(task->self, s->stage) };
+    const pal_schedule schedule = { .kind = o->schedule,
+                                    .peak = o->rate,
+                                    .floor = o->floor,
+                                    .warmup = o->warmup,
+                                    .total = stage_steps(s),
+                                    .epoch = task->epoch(task->self, s->stage) };
     s->rate = pal_schedule_rate(&schedule, s->stage_step);
     s->last_norm = pal_optimiser_step(s->optimiser, s->model, s->t->cx, s->rate);
     if (!isfinite(s->last_norm)) s->skipped++;
@@ -148,7 +161,8 @@ static pal_status evaluate(training *s, json_t *line, pal_error *err) {
     if (!(s->score <= s->best_score)) { /* also when there was none */
         s->best_score = s->score;
         s->best_step = s->step;
-        st = pal_checkpoint_write_best(s->t->run, s->model, s->t->options.best_dtype, (pal_checkpoint_more){ task->self, task->save }, err);
+        st = pal_checkpoint_write_best(s->t->run, s->model, s->t->options.best_dtype,
+                                       (pal_checkpoint_more){ task->self, task->save }, err);
     }
     return st;
 }
@@ -157,11 +171,14 @@ static pal_status evaluate(training *s, json_t *line, pal_error *err) {
 static pal_status log_line(training *s, bool evaluates, pal_error *err) {
     const double clock = now(), seconds = clock - s->log_seconds;
     json_t *line = json_pack("{s:I, s:o, s:o, s:I, s:o, s:o, s:o}", "step", (json_int_t)s->step, "loss",
-                             number(s->loss_count ? s->loss_sum / (double)s->loss_count : NAN), "lr", json_real(s->rate), "tokens", (json_int_t)s->tokens,
-                             "tokens_per_s", number(seconds > 0 ? (double)(s->tokens - s->log_tokens) / seconds : NAN), "data_share",
-                             number(s->update_seconds > 0 ? s->data_seconds / s->update_seconds : NAN), "grad_norm", number(s->last_norm));
+                             number(s->loss_count ? s->loss_sum / (double)s->loss_count : NAN), "lr",
+                             json_real(s->rate), "tokens", (json_int_t)s->tokens, "tokens_per_s",
+                             number(seconds > 0 ? (double)(s->tokens - s->log_tokens) / seconds : NAN), "data_share",
+                             number(s->update_seconds > 0 ? s->data_seconds / s->update_seconds : NAN), "grad_norm",
+                             number(s->last_norm));
     if (task_of(s)->stages > 1) json_object_set_new(line, "stage", json_integer(s->stage));
-    if (task_of(s)->score_name && s->loss_count) json_object_set_new(line, "train_accuracy", json_real((double)s->correct / (double)s->loss_count));
+    if (task_of(s)->score_name && s->loss_count)
+        json_object_set_new(line, "train_accuracy", json_real((double)s->correct / (double)s->loss_count));
     if (s->skipped) json_object_set_new(line, "skipped", json_integer(s->skipped));
     pal_status st = evaluates ? evaluate(s, line, err) : PAL_OK;
     if (st) {
@@ -180,7 +197,8 @@ static pal_status checkpoint(training *s, bool finished, pal_error *err) {
     const pal_task *task = task_of(s);
     json_t *state = to_json(s, finished);
     if (task->position) json_object_set_new(state, "data", task->position(task->self));
-    const pal_status st = pal_checkpoint_write(s->t->run, s->step, s->model, s->optimiser, state, s->t->options.keep, (pal_checkpoint_more){ task->self, task->save }, err);
+    const pal_status st = pal_checkpoint_write(s->t->run, s->step, s->model, s->optimiser, state, s->t->options.keep,
+                                               (pal_checkpoint_more){ task->self, task->save }, err);
     json_decref(state);
     if (!st) s->written = s->step;
     return st;
@@ -196,9 +214,21 @@ static bool report(training *s, double accuracy, double started, int64_t first, 
     const double seconds = now() - started;
     const int64_t done = s->step - first, left = total_steps(s) - s->step;
     const double per_step = done > 0 ? seconds / (double)done : NAN;
-    const pal_train_progress p = { .stage = s->stage, .stages = task_of(s)->stages, .step = s->step, .total = total_steps(s), .loss = s->last_loss,
-                                   .rate = s->rate, .grad_norm = s->last_norm, .accuracy = accuracy, .score = s->score, .by_loss = !task_of(s)->score_name,
-                                   .tokens_per_s = s->tokens_per_s, .seconds_left = per_step * (double)left, .logged = logged, .evaluated = evaluated, .sample = evaluated ? s->sample : NULL };
+    const pal_train_progress p = { .stage = s->stage,
+                                   .stages = task_of(s)->stages,
+                                   .step = s->step,
+                                   .total = total_steps(s),
+                                   .loss = s->last_loss,
+                                   .rate = s->rate,
+                                   .grad_norm = s->last_norm,
+                                   .accuracy = accuracy,
+                                   .score = s->score,
+                                   .by_loss = !task_of(s)->score_name,
+                                   .tokens_per_s = s->tokens_per_s,
+                                   .seconds_left = per_step * (double)left,
+                                   .logged = logged,
+                                   .evaluated = evaluated,
+                                   .sample = evaluated ? s->sample : NULL };
     return !s->t->progress || s->t->progress(s->t->user, &p);
 }
 
@@ -219,12 +249,14 @@ static pal_status run_stages(training *s, bool *stopped, pal_error *err) {
             const double seconds = now() - before, speed = (double)(s->tokens - tokens) / seconds;
             s->update_seconds += seconds;
             s->tokens_per_s = s->tokens_per_s > 0 ? 0.9 * s->tokens_per_s + 0.1 * speed : speed;
-            const double accuracy = task_of(s)->score_name && s->loss_count ? (double)s->correct / (double)s->loss_count : NAN;
+            const double accuracy = task_of(s)->score_name && s->loss_count ? (double)s->correct / (double)s->loss_count
+                                                                            : NAN;
             const bool last = s->stage_step == stage_steps(s), evaluates = last || due(s->stage_step, o->eval_every);
             const bool logs = evaluates || due(s->step, o->log_every);
             if (logs && (st = log_line(s, evaluates, err))) return st;
             solved = evaluates && s->score > o->stop_score;
-            *stopped = !report(s, accuracy, started, first, logs, evaluates) || (o->stop_after && s->step >= o->stop_after);
+            *stopped = !report(s, accuracy, started, first, logs, evaluates) ||
+                       (o->stop_after && s->step >= o->stop_after);
             if (last || solved) break;
             if ((*stopped || due(s->step, o->checkpoint_every)) && (st = checkpoint(s, false, err))) return st;
             if (*stopped) return PAL_OK;
@@ -242,13 +274,15 @@ static pal_status run_stages(training *s, bool *stopped, pal_error *err) {
     }
 }
 
-pal_status pal_train(const pal_trainer *t, pal_model *model, const json_t *trainer_state, int64_t step, pal_train_result *result, pal_error *err) {
+pal_status pal_train(const pal_trainer *t, pal_model *model, const json_t *trainer_state, int64_t step,
+                     pal_train_result *result, pal_error *err) {
     training s = { .t = t, .model = model, .score = NAN, .best_score = NAN, .best_step = -1, .written = -1 };
     char path[4096];
     pal_status st;
     bool stopped;
     const pal_work_options options = work_options(t);
-    if (snprintf(path, sizeof path, "%s/metrics.jsonl", t->run) >= (int)sizeof path) return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", t->run);
+    if (snprintf(path, sizeof path, "%s/metrics.jsonl", t->run) >= (int)sizeof path)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", t->run);
     if ((st = pal_optimiser_new(&s.optimiser, model, &t->options.optimiser, err))) goto done;
     if ((st = pal_work_new(&s.work, model, t->cx, &options, err))) goto done;
     if (trainer_state) {
@@ -267,8 +301,14 @@ pal_status pal_train(const pal_trainer *t, pal_model *model, const json_t *train
     s.log_seconds = now();
     s.log_tokens = s.tokens;
     if ((st = run_stages(&s, &stopped, err))) goto done;
-    *result = (pal_train_result){ .end = stopped ? PAL_TRAIN_STOPPED : PAL_TRAIN_FINISHED, .step = s.step, .loss = s.last_loss, .score = s.score,
-                                  .best_score = s.best_score, .best_step = s.best_step, .skipped = s.skipped, .tokens = s.tokens };
+    *result = (pal_train_result){ .end = stopped ? PAL_TRAIN_STOPPED : PAL_TRAIN_FINISHED,
+                                  .step = s.step,
+                                  .loss = s.last_loss,
+                                  .score = s.score,
+                                  .best_score = s.best_score,
+                                  .best_step = s.best_step,
+                                  .skipped = s.skipped,
+                                  .tokens = s.tokens };
 done:
     if (pal_metrics_log_close(&s.metrics, st ? NULL : err) && !st) st = PAL_E_IO;
     pal_free(s.sample);

@@ -2,8 +2,8 @@
 /* The trainer: updates, logging, evaluation, checkpoints, stopping and resuming, for any task.
  *
  * A task is one or more stages (a curriculum), each a number of updates over batches that are pure functions of (stage,
- * step), or follow from a position that checkpoints record: resuming needs no replay. Between stages weights carry over;
- * moments and the schedule start anew. */
+ * step), or follow from a position that checkpoints record: resuming needs no replay. Between stages weights carry
+ * over; moments and the schedule start anew. */
 #ifndef PAL_TRAIN_TRAINER_H
 #define PAL_TRAIN_TRAINER_H
 
@@ -17,21 +17,24 @@
 typedef struct pal_task {
     void *self;
     int stages;
-    int tokens, sequences;    /* largest batch of any stage, for planning memory */
-    const char *score_name;   /* what evaluate's score is called in metrics: "accuracy"; NULL: lower "valid_loss" is better */
+    int tokens, sequences; /* largest batch of any stage, for planning memory */
+    const char
+        *score_name; /* what evaluate's score is called in metrics: "accuracy"; NULL: lower "valid_loss" is better */
     int64_t (*steps)(void *self, int stage);
     int64_t (*epoch)(void *self, int stage); /* updates in an epoch */
     /* Micro-batch `micro` of an update; borrowed until the next call. */
     pal_status (*batch)(void *self, int stage, int64_t step, int micro, pal_batch *out, pal_error *err);
     /* Adds what it measured to `metrics` and gives a score of which more is better. */
-    pal_status (*evaluate)(void *self, int stage, const pal_model *model, pal_work *work, json_t *metrics, double *score, pal_error *err);
+    pal_status (*evaluate)(void *self, int stage, const pal_model *model, pal_work *work, json_t *metrics,
+                           double *score, pal_error *err);
 
     /* Makes what needs to know the model, before the first update; bytes: what it takes. */
     pal_status (*prepare)(void *self, const pal_model *model, size_t *bytes, pal_error *err);
 
     /* What follows may be NULL. */
     /* Instead of pal_model_learn. */
-    pal_status (*learn)(void *self, pal_model *model, pal_work *work, const pal_batch *batch, float scale, pal_loss *loss, pal_error *err);
+    pal_status (*learn)(void *self, pal_model *model, pal_work *work, const pal_batch *batch, float scale,
+                        pal_loss *loss, pal_error *err);
     /* Where the data stands, for trainer.json, and going on from there; folder: the checkpoint. */
     json_t *(*position)(void *self);
     pal_status (*resume)(void *self, const json_t *position, const char *folder, pal_error *err);
@@ -43,26 +46,27 @@ typedef struct pal_train_options {
     pal_schedule_kind schedule;
     double rate, floor;
     int64_t warmup;
-    int accumulate;            /* micro-batches per update */
-    int64_t log_every, eval_every, checkpoint_every; /* updates; 0: never (the last is always logged, evaluated and written) */
-    int keep;                  /* checkpoints to keep; 0: all */
-    double stop_score;         /* a stage ends when its score exceeds this; NaN: never */
-    int64_t stop_after;        /* stop cleanly after this many updates in all; 0: do not */
+    int accumulate; /* micro-batches per update */
+    int64_t log_every, eval_every,
+        checkpoint_every; /* updates; 0: never (the last is always logged, evaluated and written) */
+    int keep;             /* checkpoints to keep; 0: all */
+    double stop_score;    /* a stage ends when its score exceeds this; NaN: never */
+    int64_t stop_after;   /* stop cleanly after this many updates in all; 0: do not */
     pal_optimiser_options optimiser;
-    bool recompute;            /* trade time for memory in long rows */
-    pal_dtype best_dtype;      /* of the weights in checkpoints/best; those that a run resumes from are always f32 */
+    bool recompute;       /* trade time for memory in long rows */
+    pal_dtype best_dtype; /* of the weights in checkpoints/best; those that a run resumes from are always f32 */
 } pal_train_options;
 
 typedef struct pal_train_progress {
     int stage, stages;
-    int64_t step, total;       /* updates done, and the most there will be */
+    int64_t step, total; /* updates done, and the most there will be */
     double loss, rate, grad_norm;
-    double accuracy;           /* of trained positions since the last report; NaN if the task has none */
-    double score;              /* of the last evaluation; NaN before the first */
-    bool by_loss;              /* score is the negative validation loss */
+    double accuracy; /* of trained positions since the last report; NaN if the task has none */
+    double score;    /* of the last evaluation; NaN before the first */
+    bool by_loss;    /* score is the negative validation loss */
     double tokens_per_s, seconds_left;
-    bool logged, evaluated;    /* this report goes with a line of metrics */
-    const char *sample;        /* of text that the evaluation made; NULL: none */
+    bool logged, evaluated; /* this report goes with a line of metrics */
+    const char *sample;     /* of text that the evaluation made; NULL: none */
 } pal_train_progress;
 
 typedef enum pal_train_end { PAL_TRAIN_FINISHED, PAL_TRAIN_STOPPED } pal_train_end;
@@ -76,7 +80,7 @@ typedef struct pal_train_result {
 } pal_train_result;
 
 typedef struct pal_trainer {
-    const char *run;           /* directory */
+    const char *run; /* directory */
     const pal_context *cx;
     const pal_task *task;
     pal_train_options options;
@@ -87,13 +91,15 @@ typedef struct pal_trainer {
 
 /* Trains `model` from the beginning, or from what a checkpoint recorded (trainer_state as pal_checkpoint_open gave it,
  * NULL for a new run). */
-pal_status pal_train(const pal_trainer *trainer, pal_model *model, const json_t *trainer_state, int64_t step, pal_train_result *result, pal_error *err);
+pal_status pal_train(const pal_trainer *trainer, pal_model *model, const json_t *trainer_state, int64_t step,
+                     pal_train_result *result, pal_error *err);
 
-/* Bytes that training this model with this task needs beside the weights. Refuses what pal_train would refuse, and prepares
- * the task: call it first. */
+/* Bytes that training this model with this task needs beside the weights. Refuses what pal_train would refuse, and
+ * prepares the task: call it first. */
 typedef struct pal_train_plan {
     size_t total;
-    size_t activations, other_activations; /* kept from forward to backward, as asked for and with the other choice of recompute */
+    size_t activations,
+        other_activations; /* kept from forward to backward, as asked for and with the other choice of recompute */
 } pal_train_plan;
 pal_status pal_train_prepare(const pal_trainer *trainer, const pal_model *model, pal_train_plan *plan, pal_error *err);
 

@@ -6,10 +6,12 @@
 #include "base/alloc.h"
 
 const memory_field memory_fields[MEMORY_INPUTS] = {
-#define ROWS(field, lo, hi) { #field, offsetof(pal_memory_inputs, field), offsetof(pal_memory_gradients, field), false, lo, hi }
-#define PARAMETER(field, lo, hi) { #field, offsetof(pal_memory_inputs, field), offsetof(pal_memory_gradients, field), true, lo, hi }
-    ROWS(q, 0, 0), ROWS(k, 0, 0), ROWS(v, 0, 0), ROWS(b, 0, 1), ROWS(beta, 0, 1), ROWS(dt, 0, 0.7), ROWS(g, -0.7, 0),
-    PARAMETER(A, 0.2, 1), PARAMETER(Ip, 0.5, 2), PARAMETER(lam, 0.5, 2),
+#define ROWS(field, lo, hi) \
+    { #field, offsetof(pal_memory_inputs, field), offsetof(pal_memory_gradients, field), false, lo, hi }
+#define PARAMETER(field, lo, hi) \
+    { #field, offsetof(pal_memory_inputs, field), offsetof(pal_memory_gradients, field), true, lo, hi }
+    ROWS(q, 0, 0),    ROWS(k, 0, 0),    ROWS(v, 0, 0),        ROWS(b, 0, 1),         ROWS(beta, 0, 1),
+    ROWS(dt, 0, 0.7), ROWS(g, -0.7, 0), PARAMETER(A, 0.2, 1), PARAMETER(Ip, 0.5, 2), PARAMETER(lam, 0.5, 2),
 };
 enum { Q, K, V, B, BETA, DT, G };
 
@@ -32,21 +34,29 @@ static const pal_memory_rule *rule_of(const memory_subject *subject) {
     return rule;
 }
 
-memory_case *memory_case_of_shape(const memory_subject *subject, int n, const int *lengths, int heads, int key_heads, int dk, int dv) {
+memory_case *memory_case_of_shape(const memory_subject *subject, int n, const int *lengths, int heads, int key_heads,
+                                  int dk, int dv) {
     memory_case *c = pal_alloc(1, sizeof *c);
     assert_non_null(c);
     c->subject = subject;
     c->rule = rule_of(subject);
     c->cu = pal_alloc((size_t)n + 1, sizeof *c->cu);
     for (int i = 0; i < n; i++) c->cu[i + 1] = c->cu[i] + lengths[i];
-    c->shape = (pal_memory_shape){ .sequences = n, .tokens = c->cu[n], .cu_seqlens = c->cu, .heads = heads, .key_heads = key_heads,
-                                   .dk = dk, .dv = dv, .context = c->cu[n] };
+    c->shape = (pal_memory_shape){ .sequences = n,
+                                   .tokens = c->cu[n],
+                                   .cu_seqlens = c->cu,
+                                   .heads = heads,
+                                   .key_heads = key_heads,
+                                   .dk = dk,
+                                   .dv = dv,
+                                   .context = c->cu[n] };
     c->scale = (float)(1 / sqrt(dk));
     c->mesa_tolerance = subject->mesa_tolerance;
     for (int i = 0; i < MEMORY_INPUTS; i++) {
         if (!(c->rule->inputs & 1u << i)) continue;
         c->channels[i] = memory_fields[i].parameter ? 0 : (size_t)pal_memory_channels(c->rule, &c->shape, 1u << i);
-        c->count[i] = memory_fields[i].parameter ? (size_t)(heads * (1u << i == PAL_INPUT_LAM ? dk : 1)) : (size_t)c->cu[n] * c->channels[i];
+        c->count[i] = memory_fields[i].parameter ? (size_t)(heads * (1u << i == PAL_INPUT_LAM ? dk : 1))
+                                                 : (size_t)c->cu[n] * c->channels[i];
         c->input[i] = memory_floats(c->count[i]);
     }
     const size_t outputs = (size_t)c->cu[n] * (size_t)heads * (size_t)dv;
@@ -68,8 +78,8 @@ static void normalise_rows(float *x, size_t count, int width, pal_rng *rng) {
     }
 }
 
-memory_case *memory_case_new(const memory_subject *subject, int n, const int *lengths, int heads, int key_heads, int dk, int dv,
-                             bool initial, double forgetting, pal_rng *rng) {
+memory_case *memory_case_new(const memory_subject *subject, int n, const int *lengths, int heads, int key_heads, int dk,
+                             int dv, bool initial, double forgetting, pal_rng *rng) {
     memory_case *c = memory_case_of_shape(subject, n, lengths, heads, key_heads, dk, dv);
     const size_t outputs = (size_t)c->shape.tokens * (size_t)heads * (size_t)dv;
     for (int i = 0; i < MEMORY_INPUTS; i++) {
@@ -122,7 +132,9 @@ float *memory_take(memory_buffers *set, size_t n) {
     set->block[set->used++].n = n;
     return x;
 }
-void *memory_take_scratch(memory_buffers *set, size_t bytes) { return bytes ? memory_take(set, (bytes + 63) / 64 * 16) : NULL; }
+void *memory_take_scratch(memory_buffers *set, size_t bytes) {
+    return bytes ? memory_take(set, (bytes + 63) / 64 * 16) : NULL;
+}
 void memory_release(memory_buffers *set) {
     while (set->used--) test_guarded_free(set->block[set->used].x, set->block[set->used].n);
 }
@@ -131,7 +143,8 @@ static size_t strided_floats(int rows, size_t channels, size_t gap) { return (si
 
 pal_const_view memory_guard_rows(memory_buffers *set, const float *dense, int rows, size_t channels, size_t gap) {
     float *x = memory_take(set, strided_floats(rows, channels, gap));
-    for (size_t t = 0; t < (size_t)rows; t++) memcpy(x + t * (channels + gap), dense + t * channels, channels * sizeof *x);
+    for (size_t t = 0; t < (size_t)rows; t++)
+        memcpy(x + t * (channels + gap), dense + t * channels, channels * sizeof *x);
     return (pal_const_view){ x, channels + gap };
 }
 pal_view memory_guard_output(memory_buffers *set, int rows, size_t channels, size_t gap) {
@@ -190,7 +203,8 @@ void memory_must(pal_status st, const pal_error *err) {
     if (st) fail_msg("%s", err->text);
 }
 
-memory_result *memory_run_wanting(const memory_case *c, const pal_context *cx, int gap_floats, bool backward, unsigned wanted) {
+memory_result *memory_run_wanting(const memory_case *c, const pal_context *cx, int gap_floats, bool backward,
+                                  unsigned wanted) {
     const pal_memory_rule *rule = c->rule;
     const size_t outputs = (size_t)c->shape.heads * (size_t)c->shape.dv, gap = (size_t)gap_floats;
     const int T = c->shape.tokens;

@@ -8,7 +8,19 @@
 #include "support/support.h"
 
 /* PAL_INPUT_* by bit number */
-enum { MEMORY_Q, MEMORY_K, MEMORY_V, MEMORY_B, MEMORY_BETA, MEMORY_DT, MEMORY_G, MEMORY_A, MEMORY_IP, MEMORY_LAM, MEMORY_INPUTS };
+enum {
+    MEMORY_Q,
+    MEMORY_K,
+    MEMORY_V,
+    MEMORY_B,
+    MEMORY_BETA,
+    MEMORY_DT,
+    MEMORY_G,
+    MEMORY_A,
+    MEMORY_IP,
+    MEMORY_LAM,
+    MEMORY_INPUTS
+};
 
 typedef struct memory_subject memory_subject;
 
@@ -54,13 +66,13 @@ struct memory_subject {
 int memory_input_index(unsigned bit);
 
 /* lengths: tokens of each of n sequences. Keys have norms near 1; forgetting scales g and dt (1: decays around 0.7). */
-memory_case *memory_case_new(const memory_subject *subject, int n, const int *lengths, int heads, int key_heads, int dk, int dv,
-                             bool initial, double forgetting, pal_rng *rng);
+memory_case *memory_case_new(const memory_subject *subject, int n, const int *lengths, int heads, int key_heads, int dk,
+                             int dv, bool initial, double forgetting, pal_rng *rng);
 void memory_case_free(memory_case *c);
 int memory_longest(const memory_case *c); /* tokens of its longest sequence */
 
-/* Forward (and backward) in guarded buffers whose outputs, scratch and saved numbers start as NaN, rows `gap` floats apart
- * beyond their channels; fails if the gap of an output is written. */
+/* Forward (and backward) in guarded buffers whose outputs, scratch and saved numbers start as NaN, rows `gap` floats
+ * apart beyond their channels; fails if the gap of an output is written. */
 memory_result *memory_run_case(const memory_case *c, const pal_context *cx, int gap, bool backward);
 void memory_result_free(memory_result *r);
 
@@ -73,7 +85,8 @@ memory_result *memory_run_pieces(const memory_case *c, const pal_context *cx, bo
 
 typedef struct memory_field {
     const char *name;
-    size_t view, gradient; /* where it sits in pal_memory_inputs and pal_memory_gradients; parameters are plain pointers */
+    size_t view,
+        gradient; /* where it sits in pal_memory_inputs and pal_memory_gradients; parameters are plain pointers */
     bool parameter;
     double lo, hi;
 } memory_field;
@@ -89,14 +102,16 @@ typedef struct memory_buffers {
 } memory_buffers;
 
 float *memory_floats(size_t n); /* zeros, for pal_free */
-memory_case *memory_case_of_shape(const memory_subject *subject, int n, const int *lengths, int heads, int key_heads, int dk, int dv); /* all zero */
+memory_case *memory_case_of_shape(const memory_subject *subject, int n, const int *lengths, int heads, int key_heads,
+                                  int dk, int dv); /* all zero */
 float *memory_take(memory_buffers *set, size_t n);
 void *memory_take_scratch(memory_buffers *set, size_t bytes);
 void memory_release(memory_buffers *set);
 pal_const_view memory_guard_rows(memory_buffers *set, const float *dense, int rows, size_t channels, size_t gap);
 pal_view memory_guard_output(memory_buffers *set, int rows, size_t channels, size_t gap);
 void memory_set_inputs(pal_memory_run *run, const memory_case *c, memory_buffers *set, size_t gap);
-float **memory_make_states(const memory_case *c, const pal_memory_inputs *in, memory_buffers *set); /* as the case starts them */
+float **memory_make_states(const memory_case *c, const pal_memory_inputs *in,
+                           memory_buffers *set); /* as the case starts them */
 void memory_read_states(const memory_case *c, const pal_memory_inputs *in, float *const *state, float *final[2]);
 void memory_must(pal_status st, const pal_error *err);
 

@@ -10,12 +10,14 @@ static double accept_grad(const memory_subject *s) { return s->accept_grad > 0 ?
 
 enum { SAME_BITS = -1 };
 
-/* least: size below which a few numbers that all come out near zero, by cancellation, are not compared with their own size. */
-static void compare_few(const memory_case *c, const char *how, const char *name, const float *x, const float *ref, size_t count, double accept, double least) {
+/* least: size below which a few numbers that all come out near zero, by cancellation, are not compared with their own
+ * size. */
+static void compare_few(const memory_case *c, const char *how, const char *name, const float *x, const float *ref,
+                        size_t count, double accept, double least) {
     char what[256];
     if (!x || !ref) return;
-    snprintf(what, sizeof what, "%s, %s, %s, N %d T %d H %d/%d dk %d dv %d", c->rule->name, how, name, c->shape.sequences, c->shape.tokens,
-             c->shape.heads, c->shape.key_heads, c->shape.dk, c->shape.dv);
+    snprintf(what, sizeof what, "%s, %s, %s, N %d T %d H %d/%d dk %d dv %d", c->rule->name, how, name,
+             c->shape.sequences, c->shape.tokens, c->shape.heads, c->shape.key_heads, c->shape.dk, c->shape.dv);
     if (accept < 0) {
         test_same_bits(what, x, ref, count);
         return;
@@ -28,13 +30,16 @@ static void compare_few(const memory_case *c, const char *how, const char *name,
 }
 
 /* Inputs are of size 1, and so are most results. */
-static void compare_one(const memory_case *c, const char *how, const char *name, const float *x, const float *ref, size_t count, double accept) {
+static void compare_one(const memory_case *c, const char *how, const char *name, const float *x, const float *ref,
+                        size_t count, double accept) {
     compare_few(c, how, name, x, ref, count, accept, 0.1);
 }
 
 /* Compares all that both results have. */
-static void compare(const memory_case *c, const char *how, const memory_result *x, const memory_result *ref, double out, double grad) {
-    const size_t outputs = (size_t)c->shape.tokens * (size_t)c->shape.heads * (size_t)c->shape.dv, N = (size_t)c->shape.sequences;
+static void compare(const memory_case *c, const char *how, const memory_result *x, const memory_result *ref, double out,
+                    double grad) {
+    const size_t outputs = (size_t)c->shape.tokens * (size_t)c->shape.heads * (size_t)c->shape.dv,
+                 N = (size_t)c->shape.sequences;
     compare_one(c, how, "y", x->y, ref->y, outputs, out);
     compare_one(c, how, "y_var", x->y_var, ref->y_var, outputs, out);
     for (int p = 0; p < 2 && c->part[p]; p++) {
@@ -44,7 +49,8 @@ static void compare(const memory_case *c, const char *how, const memory_result *
     /* A parameter's gradient is a sum of such numbers over tokens and values; its error is that of the terms. */
     const double many = sqrt((double)outputs / (double)c->shape.heads);
     for (int i = 0; i < MEMORY_INPUTS; i++)
-        compare_few(c, how, memory_fields[i].name, x->grad[i], ref->grad[i], c->count[i], grad, i == MEMORY_A || i == MEMORY_IP || i == MEMORY_LAM ? 0.1 * many : 0.1);
+        compare_few(c, how, memory_fields[i].name, x->grad[i], ref->grad[i], c->count[i], grad,
+                    i == MEMORY_A || i == MEMORY_IP || i == MEMORY_LAM ? 0.1 * many : 0.1);
 }
 
 static int random_case_lengths(pal_rng *rng, int lengths[4], int most) {
@@ -61,8 +67,10 @@ static memory_case *random_case(const memory_subject *subject, pal_rng *rng, int
     int lengths[4];
     const int n = random_case_lengths(rng, lengths, most_tokens);
     const int key_heads = 1 + (int)pal_rng_below(rng, 3), heads = key_heads * (1 + (int)pal_rng_below(rng, 2));
-    const int dk = sizes[pal_rng_below(rng, (uint32_t)PAL_COUNT(sizes))], dv = sizes[pal_rng_below(rng, (uint32_t)PAL_COUNT(sizes))];
-    return memory_case_new(subject, n, lengths, heads, key_heads, dk, dv, pal_rng_below(rng, 2), random_forgetting(rng), rng);
+    const int dk = sizes[pal_rng_below(rng, (uint32_t)PAL_COUNT(sizes))],
+              dv = sizes[pal_rng_below(rng, (uint32_t)PAL_COUNT(sizes))];
+    return memory_case_new(subject, n, lengths, heads, key_heads, dk, dv, pal_rng_below(rng, 2), random_forgetting(rng),
+                           rng);
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -75,7 +83,8 @@ static int campaign(int quick) { return getenv("PALIMPSA_TEST_LONG") ? 1000 : qu
 void memory_check_splits(void **given) {
     const memory_subject *subject = *given;
     pal_rng rng = pal_rng_at(11, 0);
-    pal_context *cx = test_context(1, NULL); /* thread counts have a check of their own, and small pieces would only wait for them */
+    pal_context *cx = test_context(
+        1, NULL); /* thread counts have a check of their own, and small pieces would only wait for them */
     for (int i = 0, cases = campaign(30); i < cases; i++) {
         memory_case *c = random_case(subject, &rng, 150);
         memory_result *whole = memory_run_case(c, cx, 0, false), *pieces = memory_run_pieces(c, cx, i % 3 == 0, &rng);
@@ -89,9 +98,18 @@ void memory_check_splits(void **given) {
 
 void memory_check_levels(void **given) {
     const memory_subject *subject = *given;
-    static const struct { int n, heads, key_heads, dk, dv; int lengths[3]; } fixed[] = {
-        { 1, 1, 1, 1, 1, { 1 } },           { 1, 1, 1, 1, 1, { 3 } },        { 2, 1, 1, 2, 3, { 1, 2 } },    { 1, 2, 2, 7, 9, { 33 } },
-        { 3, 3, 3, 16, 32, { 31, 32, 97 } }, { 1, 2, 2, 48, 96, { 130 } },   { 1, 1, 1, 17, 130, { 70 } },   { 2, 4, 2, 65, 33, { 64, 65 } },
+    static const struct {
+        int n, heads, key_heads, dk, dv;
+        int lengths[3];
+    } fixed[] = {
+        { 1, 1, 1, 1, 1, { 1 } },
+        { 1, 1, 1, 1, 1, { 3 } },
+        { 2, 1, 1, 2, 3, { 1, 2 } },
+        { 1, 2, 2, 7, 9, { 33 } },
+        { 3, 3, 3, 16, 32, { 31, 32, 97 } },
+        { 1, 2, 2, 48, 96, { 130 } },
+        { 1, 1, 1, 17, 130, { 70 } },
+        { 2, 4, 2, 65, 33, { 64, 65 } },
         { 1, 1, 1, 130, 70, { 66 } },
     };
     pal_rng rng = pal_rng_at(12, 0);
@@ -99,10 +117,10 @@ void memory_check_levels(void **given) {
     for (TEST_LEVELS(level)) {
         pal_context *cx = test_context(1, pal_cpu_level_name(level));
         for (size_t i = 0; i < PAL_COUNT(fixed) + (size_t)campaign(20); i++) {
-            memory_case *c = i < PAL_COUNT(fixed)
-                                 ? memory_case_new(subject, fixed[i].n, fixed[i].lengths, fixed[i].heads, fixed[i].key_heads, fixed[i].dk,
-                                                   fixed[i].dv, i % 2, random_forgetting(&rng), &rng)
-                                 : random_case(subject, &rng, 100);
+            memory_case *c = i < PAL_COUNT(fixed) ? memory_case_new(subject, fixed[i].n, fixed[i].lengths,
+                                                                    fixed[i].heads, fixed[i].key_heads, fixed[i].dk,
+                                                                    fixed[i].dv, i % 2, random_forgetting(&rng), &rng)
+                                                  : random_case(subject, &rng, 100);
             memory_result *x = memory_run_case(c, cx, (int)(i % 4), true), *exact = memory_run_case(c, ref, 0, true);
             compare(c, pal_cpu_level_name(level), x, exact, accept_out(subject), accept_grad(subject));
             memory_result_free(x);
@@ -114,7 +132,8 @@ void memory_check_levels(void **given) {
     pal_context_free(ref);
 }
 
-void memory_check_forgetting(const memory_subject *subject, const double (*strengths)[2], size_t count, float key_length) {
+void memory_check_forgetting(const memory_subject *subject, const double (*strengths)[2], size_t count,
+                             float key_length) {
     static const int lengths[] = { 67, 5 };
     pal_rng rng = pal_rng_at(31, 0);
     pal_context *ref = test_context(1, "ref");
@@ -123,12 +142,14 @@ void memory_check_forgetting(const memory_subject *subject, const double (*stren
             memory_case *c = memory_case_new(subject, 2, lengths, 2, 2, 9, 12, true, 1, &rng);
             pal_context *cx = test_context(2, pal_cpu_level_name(level));
             for (size_t j = 0; j < c->count[MEMORY_K]; j++) c->input[MEMORY_K][j] *= key_length;
-            for (size_t j = 0; j < c->count[MEMORY_G]; j++) c->input[MEMORY_G][j] = -(float)strengths[i][pal_rng_below(&rng, 2)];
+            for (size_t j = 0; j < c->count[MEMORY_G]; j++)
+                c->input[MEMORY_G][j] = -(float)strengths[i][pal_rng_below(&rng, 2)];
             memory_result *x = memory_run_case(c, cx, 0, true), *expected = memory_run_case(c, ref, 0, true);
             test_near("y", x->y, expected->y, (size_t)c->shape.tokens * 24, 5e-6);
             test_near("S", x->final[0], expected->final[0], 2 * c->part[0], 5e-6);
             for (int input = 0; input < MEMORY_INPUTS; input++)
-                if (c->input[input]) test_near("a gradient", x->grad[input], expected->grad[input], c->count[input], 1e-5);
+                if (c->input[input])
+                    test_near("a gradient", x->grad[input], expected->grad[input], c->count[input], 1e-5);
             test_near("the gradient of S0", x->dinitial[0], expected->dinitial[0], 2 * c->part[0], 1e-5);
             memory_result_free(x);
             memory_result_free(expected);
@@ -170,7 +191,8 @@ void memory_check_threads(void **given) {
 static memory_case *one_sequence(const memory_case *c, size_t n) {
     const size_t begin = (size_t)c->cu[n], outputs = (size_t)c->shape.heads * (size_t)c->shape.dv;
     const int length = c->cu[n + 1] - c->cu[n];
-    memory_case *one = memory_case_of_shape(c->subject, 1, &length, c->shape.heads, c->shape.key_heads, c->shape.dk, c->shape.dv);
+    memory_case *one = memory_case_of_shape(c->subject, 1, &length, c->shape.heads, c->shape.key_heads, c->shape.dk,
+                                            c->shape.dv);
     one->scale = c->scale;
     one->mesa_tolerance = c->mesa_tolerance;
     one->shape.context = c->shape.context; /* the size of a cache, which is a part's */
@@ -213,13 +235,15 @@ void memory_check_packed(void **given) {
             if (r->y_var) memcpy(joined->y_var + begin * outputs, r->y_var, tokens * outputs * sizeof(float));
             for (int i = 0; i < MEMORY_INPUTS; i++) {
                 if (!c->input[i]) continue;
-                if (c->channels[i]) memcpy(joined->grad[i] + begin * c->channels[i], r->grad[i], one->count[i] * sizeof(float));
+                if (c->channels[i])
+                    memcpy(joined->grad[i] + begin * c->channels[i], r->grad[i], one->count[i] * sizeof(float));
                 else
                     for (size_t j = 0; j < c->count[i]; j++) joined->grad[i][j] += r->grad[i][j];
             }
             for (int p = 0; p < 2 && c->part[p]; p++) {
                 memcpy(joined->final[p] + n * c->part[p], r->final[p], c->part[p] * sizeof(float));
-                if (c->initial[p]) memcpy(joined->dinitial[p] + n * c->part[p], r->dinitial[p], c->part[p] * sizeof(float));
+                if (c->initial[p])
+                    memcpy(joined->dinitial[p] + n * c->part[p], r->dinitial[p], c->part[p] * sizeof(float));
             }
             memory_result_free(r);
             memory_case_free(one);
@@ -250,7 +274,8 @@ void memory_check_groups(void **given) {
         const size_t width = shared->channels[i] / GROUPS;
         for (size_t t = 0; t < T; t++)
             for (size_t h = 0; h < HEADS; h++)
-                memcpy(repeated->input[i] + (t * HEADS + h) * width, shared->input[i] + (t * GROUPS + h / EACH) * width, width * sizeof(float));
+                memcpy(repeated->input[i] + (t * HEADS + h) * width, shared->input[i] + (t * GROUPS + h / EACH) * width,
+                       width * sizeof(float));
     }
     memcpy(repeated->dy, shared->dy, T * HEADS * 20 * sizeof(float));
     if (shared->dy_var) memcpy(repeated->dy_var, shared->dy_var, T * HEADS * 20 * sizeof(float));
@@ -298,7 +323,8 @@ void memory_check_optional(void **given) {
             memory_result *all = memory_run_case(c, cx, 0, true);
             for (int i = 0; i < MEMORY_INPUTS; i++) {
                 if (!c->input[i]) continue;
-                memory_result *x = memory_run_wanting(c, cx, 0, true, ~(1u << i)), *only = memory_run_wanting(c, cx, 0, true, 1u << i);
+                memory_result *x = memory_run_wanting(c, cx, 0, true, ~(1u << i)),
+                              *only = memory_run_wanting(c, cx, 0, true, 1u << i);
                 compare(c, "without one gradient", x, all, SAME_BITS, SAME_BITS);
                 compare(c, "with one gradient", only, all, SAME_BITS, SAME_BITS);
                 memory_result_free(x);
@@ -339,7 +365,8 @@ static void check_fresh_step(const memory_subject *subject, pal_rng *rng) {
         run.y = memory_guard_output(&set, 3, outputs, 0);
         memory_must(pal_memory_step(c->rule, cx, &run, &err), &err);
         test_same_bits("y of a fresh step", run.y.data, expected, 3 * outputs);
-        for (int n = 0; n < 3 && !subject->cache; n++) test_same_bits("memory after a fresh step", fresh[n], reset[n], floats_each);
+        for (int n = 0; n < 3 && !subject->cache; n++)
+            test_same_bits("memory after a fresh step", fresh[n], reset[n], floats_each);
         memory_release(&set);
         pal_context_free(cx);
     }
@@ -362,7 +389,8 @@ void memory_check_starts(void **given) {
             float *state[2] = { NULL, NULL };
             memory_result r = { .y = NULL };
             memory_set_inputs(&run, c, &set, 0);
-            for (int n = 0; n < 2; n++) state[n] = memory_take(&set, c->rule->state_floats(&c->shape)); /* full of NaN */
+            for (int n = 0; n < 2; n++)
+                state[n] = memory_take(&set, c->rule->state_floats(&c->shape)); /* full of NaN */
             if (kept) run.state = state;
             run.y = memory_guard_output(&set, c->shape.tokens, outputs, 0);
             if (c->rule->has_variance) run.y_var = memory_guard_output(&set, c->shape.tokens, outputs, 0);
@@ -426,8 +454,8 @@ static double *doubles_of(const float *x, size_t n) {
 }
 
 /* Central differences at up to 20 elements of x, against what backward gave. */
-static void check_differences(const memory_case *c, const memory_doubles *all, const char *what, double *x, const float *grad, size_t count,
-                              pal_rng *rng) {
+static void check_differences(const memory_case *c, const memory_doubles *all, const char *what, double *x,
+                              const float *grad, size_t count, pal_rng *rng) {
     enum { MOST = 20 };
     float found[MOST], expected[MOST];
     const size_t most = MOST / FEWER, tries = count < most ? count : most;
@@ -445,37 +473,44 @@ static void check_differences(const memory_case *c, const memory_doubles *all, c
         found[i] = grad[at];
     }
     for (size_t i = 0; i < tries; i++) {
-        const double diff = fabs((double)found[i] - (double)expected[i]), accept = 10 * accept_grad(c->subject) * scale + 1e-7;
+        const double diff = fabs((double)found[i] - (double)expected[i]),
+                     accept = 10 * accept_grad(c->subject) * scale + 1e-7;
         if (!(diff <= accept))
-            fail_msg("%s: gradient of %s is %g, differences give %g (largest %g)", c->rule->name, what, (double)found[i], (double)expected[i], scale);
+            fail_msg("%s: gradient of %s is %g, differences give %g (largest %g)", c->rule->name, what,
+                     (double)found[i], (double)expected[i], scale);
     }
 }
 
 void memory_check_gradients(void **given) {
     const memory_subject *subject = *given;
-    static const struct { int n, heads, key_heads, dk, dv; int lengths[2]; double forgetting; } shapes[] = {
-        { 1, 1, 1, 3, 2, { 5 }, 1 },
-        { 2, 4, 2, 5, 7, { 1, 9 }, 1 },
-        { 1, 2, 1, 4, 66, { 40 }, 0.2 },
-        { 2, 1, 1, 9, 3, { 35, 3 }, 8 },
-        { 1, 1, 1, 40, 40, { 67 }, 0.2 },
+    static const struct {
+        int n, heads, key_heads, dk, dv;
+        int lengths[2];
+        double forgetting;
+    } shapes[] = {
+        { 1, 1, 1, 3, 2, { 5 }, 1 },     { 2, 4, 2, 5, 7, { 1, 9 }, 1 },   { 1, 2, 1, 4, 66, { 40 }, 0.2 },
+        { 2, 1, 1, 9, 3, { 35, 3 }, 8 }, { 1, 1, 1, 40, 40, { 67 }, 0.2 },
     };
     pal_rng rng = pal_rng_at(19, 0);
     for (size_t s = 0; s < PAL_COUNT(shapes); s++)
         for (TEST_LEVELS(level))
             for (int initial = 0; initial < 2; initial++) {
-                memory_case *c = memory_case_new(subject, shapes[s].n, shapes[s].lengths, shapes[s].heads, shapes[s].key_heads, shapes[s].dk,
-                                                 shapes[s].dv, initial, shapes[s].forgetting, &rng);
+                memory_case *c = memory_case_new(subject, shapes[s].n, shapes[s].lengths, shapes[s].heads,
+                                                 shapes[s].key_heads, shapes[s].dk, shapes[s].dv, initial,
+                                                 shapes[s].forgetting, &rng);
                 pal_context *cx = test_context(1, pal_cpu_level_name(level));
                 memory_result *r = memory_run_case(c, cx, 0, true);
                 memory_doubles x = { { NULL }, { NULL } };
                 for (int i = 0; i < MEMORY_INPUTS; i++)
                     if (c->input[i]) x.input[i] = doubles_of(c->input[i], c->count[i]);
-                for (int p = 0; p < 2 && c->initial[p]; p++) x.initial[p] = doubles_of(c->initial[p], (size_t)c->shape.sequences * c->part[p]);
-                for (int i = 0; i < MEMORY_INPUTS; i++)
-                    if (c->input[i]) check_differences(c, &x, memory_fields[i].name, x.input[i], r->grad[i], c->count[i], &rng);
                 for (int p = 0; p < 2 && c->initial[p]; p++)
-                    check_differences(c, &x, c->rule->parts[p], x.initial[p], r->dinitial[p], (size_t)c->shape.sequences * c->part[p], &rng);
+                    x.initial[p] = doubles_of(c->initial[p], (size_t)c->shape.sequences * c->part[p]);
+                for (int i = 0; i < MEMORY_INPUTS; i++)
+                    if (c->input[i])
+                        check_differences(c, &x, memory_fields[i].name, x.input[i], r->grad[i], c->count[i], &rng);
+                for (int p = 0; p < 2 && c->initial[p]; p++)
+                    check_differences(c, &x, c->rule->parts[p], x.initial[p], r->dinitial[p],
+                                      (size_t)c->shape.sequences * c->part[p], &rng);
                 for (int i = 0; i < MEMORY_INPUTS; i++) pal_free(x.input[i]);
                 for (int p = 0; p < 2; p++) pal_free(x.initial[p]);
                 memory_result_free(r);
@@ -485,7 +520,8 @@ void memory_check_gradients(void **given) {
 }
 
 double memory_matrix_loss(const memory_case *c, const memory_doubles *x, memory_change *change) {
-    const size_t H = (size_t)c->shape.heads, KH = (size_t)c->shape.key_heads, dk = (size_t)c->shape.dk, dv = (size_t)c->shape.dv;
+    const size_t H = (size_t)c->shape.heads, KH = (size_t)c->shape.key_heads, dk = (size_t)c->shape.dk,
+                 dv = (size_t)c->shape.dv;
     double sum = 0, *S = pal_alloc(dv * dk, sizeof *S);
     for (size_t n = 0; n < (size_t)c->shape.sequences; n++)
         for (size_t h = 0; h < H; h++) {
@@ -494,9 +530,12 @@ double memory_matrix_loss(const memory_case *c, const memory_doubles *x, memory_
             for (size_t t = (size_t)c->cu[n]; t < (size_t)c->cu[n + 1]; t++) {
                 const size_t head = t * H + h;
                 const memory_token token = {
-                    .q = x->input[MEMORY_Q] + (t * KH + key) * dk, .k = x->input[MEMORY_K] + (t * KH + key) * dk,
-                    .v = x->input[MEMORY_V] + head * dv, .b = x->input[MEMORY_B] ? x->input[MEMORY_B] + head * dv : NULL,
-                    .beta = x->input[MEMORY_BETA] ? x->input[MEMORY_BETA][head] : 0, .g = x->input[MEMORY_G] ? x->input[MEMORY_G][head] : 0,
+                    .q = x->input[MEMORY_Q] + (t * KH + key) * dk,
+                    .k = x->input[MEMORY_K] + (t * KH + key) * dk,
+                    .v = x->input[MEMORY_V] + head * dv,
+                    .b = x->input[MEMORY_B] ? x->input[MEMORY_B] + head * dv : NULL,
+                    .beta = x->input[MEMORY_BETA] ? x->input[MEMORY_BETA][head] : 0,
+                    .g = x->input[MEMORY_G] ? x->input[MEMORY_G][head] : 0,
                 };
                 change(S, &token, dk, dv);
                 for (size_t i = 0; i < dv; i++) {

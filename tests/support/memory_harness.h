@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Checks that every memory rule must pass, written once over the rule interface. A rule's test file describes its rule as
- * a memory_subject, whose loss in float64 is the rule's second, independent implementation, and lists MEMORY_TESTS of it
- * among its tests. */
+/* Checks that every memory rule must pass, written once over the rule interface. A rule's test file describes its rule
+ * as a memory_subject, whose loss in float64 is the rule's second, independent implementation, and lists MEMORY_TESTS
+ * of it among its tests. */
 #ifndef PAL_TEST_MEMORY_HARNESS_H
 #define PAL_TEST_MEMORY_HARNESS_H
 
@@ -9,8 +9,8 @@
 
 /* Tests for cmocka; the state of each is the memory_subject. */
 
-/* Every recorded case of this rule in tests/golden/ops and $PALIMPSA_GOLDEN/ops, at every CPU level, as a whole, token by
- * token and backward. */
+/* Every recorded case of this rule in tests/golden/ops and $PALIMPSA_GOLDEN/ops, at every CPU level, as a whole, token
+ * by token and backward. */
 void memory_check_golden(void **subject);
 void memory_check_gradients(void **subject); /* against differences of subject->loss */
 void memory_check_splits(void **subject);    /* pieces and steps = whole; 30 cases, 1,000 in long tests */
@@ -23,23 +23,25 @@ void memory_check_starts(void **subject);    /* fresh or no memories = default o
 void memory_check_no_allocation(void **subject);
 
 /* One of them as an entry of the list of tests, named SUBJECT_CLAIM. */
-#define MEMORY_TEST(subject, claim, check) { #subject "_" #claim, check, NULL, NULL, (void *)&subject }
+#define MEMORY_TEST(subject, claim, check) \
+    { #subject "_" #claim, check, NULL, NULL, (void *)&subject }
 
 /* All but the recorded cases, which not every rule has in this form. */
-#define MEMORY_TESTS(subject)                                                       \
-    MEMORY_TEST(subject, gradients_match_differences, memory_check_gradients),      \
-    MEMORY_TEST(subject, pieces_and_steps_equal_whole, memory_check_splits),        \
-    MEMORY_TEST(subject, packed_equals_separate, memory_check_packed),              \
-    MEMORY_TEST(subject, is_the_same_for_any_thread_count, memory_check_threads),   \
-    MEMORY_TEST(subject, levels_match_the_reference, memory_check_levels),          \
-    MEMORY_TEST(subject, shared_keys_equal_repeated_keys, memory_check_groups),     \
-    MEMORY_TEST(subject, gradients_are_optional, memory_check_optional),            \
-    MEMORY_TEST(subject, starts_from_nothing_when_asked, memory_check_starts),      \
-    MEMORY_TEST(subject, allocates_nothing, memory_check_no_allocation)
+#define MEMORY_TESTS(subject)                                                         \
+    MEMORY_TEST(subject, gradients_match_differences, memory_check_gradients),        \
+        MEMORY_TEST(subject, pieces_and_steps_equal_whole, memory_check_splits),      \
+        MEMORY_TEST(subject, packed_equals_separate, memory_check_packed),            \
+        MEMORY_TEST(subject, is_the_same_for_any_thread_count, memory_check_threads), \
+        MEMORY_TEST(subject, levels_match_the_reference, memory_check_levels),        \
+        MEMORY_TEST(subject, shared_keys_equal_repeated_keys, memory_check_groups),   \
+        MEMORY_TEST(subject, gradients_are_optional, memory_check_optional),          \
+        MEMORY_TEST(subject, starts_from_nothing_when_asked, memory_check_starts),    \
+        MEMORY_TEST(subject, allocates_nothing, memory_check_no_allocation)
 
-/* Every level = reference, once for each pair of strengths: g of a token is minus one or the other of them. Keys are about
- * as long as key_length. */
-void memory_check_forgetting(const memory_subject *subject, const double (*strengths)[2], size_t count, float key_length);
+/* Every level = reference, once for each pair of strengths: g of a token is minus one or the other of them. Keys are
+ * about as long as key_length. */
+void memory_check_forgetting(const memory_subject *subject, const double (*strengths)[2], size_t count,
+                             float key_length);
 
 /* The loss of a rule whose memory is one matrix S (dv, dk), as exported, which a token first changes and then reads by
  * y = S (scale q). A rule's own part is the change. */

@@ -38,7 +38,12 @@ pal_model_config test_model_config(const test_kind *kind) {
     pal_model_config c;
     pal_error err;
     const bool m = strncmp(kind->preset, "palimpsa-m", 10) == 0, mamba = strncmp(kind->preset, "mamba2", 6) == 0;
-    pal_preset_options o = { .task = kind->task, .rule = kind->rule, .vocab = TEST_VOCAB, .hidden = 20, .layers = kind->hybrid ? 3 : 2, .mlp = 24 };
+    pal_preset_options o = { .task = kind->task,
+                             .rule = kind->rule,
+                             .vocab = TEST_VOCAB,
+                             .hidden = 20,
+                             .layers = kind->hybrid ? 3 : 2,
+                             .mlp = 24 };
     if (m || mamba) o.head_dim = 10, o.state_size = 6;
     else o.heads = 2;
     if (m) o.rank = 3;
@@ -58,7 +63,8 @@ pal_model *test_model(const test_kind *kind, pal_model_use use, const pal_contex
     for (size_t i = 0; i < pal_model_weight_count(model); i++) {
         const pal_weight *w = pal_model_weight(model, i);
         pal_rng rng = pal_rng_at(18, i);
-        for (size_t j = 0; j < w->count; j++) model->parameters[w->offset + j] += (float)((w->rank == 2 ? 0.25 : 0.1) * pal_rng_normal(&rng));
+        for (size_t j = 0; j < w->count; j++)
+            model->parameters[w->offset + j] += (float)((w->rank == 2 ? 0.25 : 0.1) * pal_rng_normal(&rng));
     }
     return model;
 }

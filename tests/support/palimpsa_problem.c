@@ -4,32 +4,45 @@
 #include <math.h>
 
 const problem_result problem_results[RESULTS] = {
-    [Y] = { "out.y", 2e-5 },      [Y_VAR] = { "out.y_var", 2e-5 }, [MU_T] = { "out.mu_T", 2e-5 },   [I_T] = { "out.I_T", 2e-5 },
-    [DQ] = { "grad.q", 1e-5 },    [DK] = { "grad.k", 1e-5 },       [DV] = { "grad.v", 1e-5 },       [DB] = { "grad.b", 1e-5 },
-    [DDT] = { "grad.dt", 5e-5 },  [DA] = { "grad.A", 3e-4 },       [DIP] = { "grad.Ip", 5e-5 },     [DMU0] = { "grad.mu0", 1e-5 },
+    [Y] = { "out.y", 2e-5 },     [Y_VAR] = { "out.y_var", 2e-5 }, [MU_T] = { "out.mu_T", 2e-5 },
+    [I_T] = { "out.I_T", 2e-5 }, [DQ] = { "grad.q", 1e-5 },       [DK] = { "grad.k", 1e-5 },
+    [DV] = { "grad.v", 1e-5 },   [DB] = { "grad.b", 1e-5 },       [DDT] = { "grad.dt", 5e-5 },
+    [DA] = { "grad.A", 3e-4 },   [DIP] = { "grad.Ip", 5e-5 },     [DMU0] = { "grad.mu0", 1e-5 },
     [DI0] = { "grad.I0", 1e-5 },
 };
 
 size_t problem_input_count(const problem *p, int which) {
     const size_t T = (size_t)p->T, H = (size_t)p->H;
     switch (which) {
-    case IN_Q: case IN_K: return T * (size_t)p->G * (size_t)p->dk;
-    case IN_V: case IN_B: case IN_DY: case IN_DY_VAR: return T * H * (size_t)p->dv;
+    case IN_Q:
+    case IN_K: return T * (size_t)p->G * (size_t)p->dk;
+    case IN_V:
+    case IN_B:
+    case IN_DY:
+    case IN_DY_VAR: return T * H * (size_t)p->dv;
     case IN_DT: return T * H;
-    case IN_A: case IN_IP: return H;
+    case IN_A:
+    case IN_IP: return H;
     default: return (size_t)p->N * H * (size_t)p->dv * (size_t)p->dk;
     }
 }
 
 size_t problem_result_count(const problem *p, int which) {
-    static const int like[RESULTS] = { IN_V, IN_V, IN_MU0, IN_MU0, IN_Q, IN_K, IN_V, IN_B, IN_DT, IN_A, IN_IP, IN_MU0, IN_MU0 };
+    static const int like[RESULTS] = { IN_V, IN_V,  IN_MU0, IN_MU0, IN_Q,   IN_K,  IN_V,
+                                       IN_B, IN_DT, IN_A,   IN_IP,  IN_MU0, IN_MU0 };
     return problem_input_count(p, like[which]);
 }
 
 bool problem_has(const problem *p, int which) { return (which != DMU0 && which != DI0) || p->in[IN_MU0]; }
 
 static pal_memory_shape problem_shape(const problem *p) {
-    return (pal_memory_shape){ .sequences = p->N, .tokens = p->T, .cu_seqlens = p->cu, .heads = p->H, .key_heads = p->G, .dk = p->dk, .dv = p->dv };
+    return (pal_memory_shape){ .sequences = p->N,
+                               .tokens = p->T,
+                               .cu_seqlens = p->cu,
+                               .heads = p->H,
+                               .key_heads = p->G,
+                               .dk = p->dk,
+                               .dv = p->dv };
 }
 
 void problem_free(problem *p) {
@@ -53,15 +66,22 @@ pal_view out_rows(float *data, int channels) { return (pal_view){ data, (size_t)
 pal_memory_run problem_inputs(const problem *p) {
     return (pal_memory_run){
         .shape = problem_shape(p),
-        .in = { .q = rows(p->in[IN_Q], p->G * p->dk), .k = rows(p->in[IN_K], p->G * p->dk), .v = rows(p->in[IN_V], p->H * p->dv),
-                .b = rows(p->in[IN_B], p->H * p->dv), .dt = rows(p->in[IN_DT], p->H), .A = p->in[IN_A], .Ip = p->in[IN_IP], .scale = p->scale },
+        .in = { .q = rows(p->in[IN_Q], p->G * p->dk),
+                .k = rows(p->in[IN_K], p->G * p->dk),
+                .v = rows(p->in[IN_V], p->H * p->dv),
+                .b = rows(p->in[IN_B], p->H * p->dv),
+                .dt = rows(p->in[IN_DT], p->H),
+                .A = p->in[IN_A],
+                .Ip = p->in[IN_IP],
+                .scale = p->scale },
     };
 }
 
 memories memories_new(const problem *p) {
     const pal_memory_shape shape = problem_shape(p);
     const pal_memory_run run = problem_inputs(p);
-    memories m = { .state = malloc((size_t)p->N * sizeof(float *)), .floats = pal_memory_state_floats(&pal_rule_palimpsa, &shape) };
+    memories m = { .state = malloc((size_t)p->N * sizeof(float *)),
+                   .floats = pal_memory_state_floats(&pal_rule_palimpsa, &shape) };
     const size_t part = pal_memory_part_floats(&pal_rule_palimpsa, &shape, 0);
     for (int n = 0; n < p->N; n++) {
         m.state[n] = test_guarded(m.floats);
@@ -116,9 +136,13 @@ void problem_run(const pal_context *cx, const problem *p, wanted want, outcome *
         run.dfinal[0] = p->in[IN_DMU], run.dfinal[1] = p->in[IN_DI];
         memset(o->x[DA], 0, (size_t)p->H * sizeof(float));
         memset(o->x[DIP], 0, (size_t)p->H * sizeof(float));
-        run.grad = (pal_memory_gradients){ .q = out_rows(o->x[DQ], p->G * p->dk), .k = out_rows(o->x[DK], p->G * p->dk),
-                                           .v = out_rows(o->x[DV], p->H * p->dv), .b = out_rows(o->x[DB], p->H * p->dv),
-                                           .dt = out_rows(o->x[DDT], p->H), .A = o->x[DA], .Ip = o->x[DIP] };
+        run.grad = (pal_memory_gradients){ .q = out_rows(o->x[DQ], p->G * p->dk),
+                                           .k = out_rows(o->x[DK], p->G * p->dk),
+                                           .v = out_rows(o->x[DV], p->H * p->dv),
+                                           .b = out_rows(o->x[DB], p->H * p->dv),
+                                           .dt = out_rows(o->x[DDT], p->H),
+                                           .A = o->x[DA],
+                                           .Ip = o->x[DIP] };
         if (p->in[IN_MU0]) run.grad.initial[0] = o->x[DMU0], run.grad.initial[1] = o->x[DI0];
         if (pal_memory_backward(&pal_rule_palimpsa, cx, &run, &err)) fail_msg("%s", err.text);
         test_guarded_free(scratch, scratch_floats);
@@ -134,7 +158,10 @@ static void fill_log(float *x, size_t n, pal_rng *rng, double lo, double hi) {
 }
 
 problem problem_new(pal_rng *rng, recipe r) {
-    problem p = { .N = r.N ? r.N : draw(rng, 1, 4), .G = 1, .dk = r.dk ? r.dk : draw(rng, 1, 40), .dv = r.dv ? r.dv : draw(rng, 1, 40) };
+    problem p = { .N = r.N ? r.N : draw(rng, 1, 4),
+                  .G = 1,
+                  .dk = r.dk ? r.dk : draw(rng, 1, 40),
+                  .dv = r.dv ? r.dv : draw(rng, 1, 40) };
     const int group = r.group ? r.group : draw(rng, 1, 2);
     p.H = r.H ? r.H : group * draw(rng, 1, 2);
     p.G = p.H / group;
@@ -155,5 +182,7 @@ problem problem_new(pal_rng *rng, recipe r) {
 }
 
 recipe recipe_usual(pal_rng *rng) {
-    return (recipe){ .initial = draw(rng, 0, 1), .final = draw(rng, 0, 1), .adt_lo = 1e-3, .adt_hi = 1, .b_lo = 1e-2, .b_hi = 3 };
+    return (recipe){
+        .initial = draw(rng, 0, 1), .final = draw(rng, 0, 1), .adt_lo = 1e-3, .adt_hi = 1, .b_lo = 1e-2, .b_hi = 3
+    };
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A problem for the Palimpsa rule, its run in guarded buffers, and its float64 twin: the formula and its derivative written
- * plainly over the same inputs. More than memory_case.h knows: the twin gives every gradient at every element, over the
- * whole range of decays and importances. */
+/* A problem for the Palimpsa rule, its run in guarded buffers, and its float64 twin: the formula and its derivative
+ * written plainly over the same inputs. More than memory_case.h knows: the twin gives every gradient at every element,
+ * over the whole range of decays and importances. */
 #ifndef PAL_TEST_PALIMPSA_PROBLEM_H
 #define PAL_TEST_PALIMPSA_PROBLEM_H
 
@@ -42,7 +42,7 @@ problem problem_new(pal_rng *rng, recipe r);
 void problem_free(problem *p);
 size_t problem_input_count(const problem *p, int which);
 size_t problem_result_count(const problem *p, int which);
-bool problem_has(const problem *p, int result); /* whether the problem defines this result */
+bool problem_has(const problem *p, int result);  /* whether the problem defines this result */
 pal_memory_run problem_inputs(const problem *p); /* a run with shape and inputs, nothing else */
 
 pal_const_view rows(const float *data, int channels);

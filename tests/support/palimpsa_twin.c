@@ -28,9 +28,11 @@ static void twin_forward(const problem *p, twin *w, int n, int h, double *M, dou
         M[i] = w->in[IN_MU0] ? w->in[IN_MU0][part + i] * I[i] : 0;
     }
     for (int t = p->cu[n]; t < p->cu[n + 1]; t++) {
-        const double *q = w->in[IN_Q] + ((size_t)t * (size_t)p->G + (size_t)g) * (size_t)dk, *k = w->in[IN_K] + (q - w->in[IN_Q]);
+        const double *q = w->in[IN_Q] + ((size_t)t * (size_t)p->G + (size_t)g) * (size_t)dk,
+                     *k = w->in[IN_K] + (q - w->in[IN_Q]);
         const size_t row = ((size_t)t * (size_t)p->H + (size_t)h) * (size_t)dv;
-        const double adt = w->in[IN_A][h] * w->in[IN_DT][t * p->H + h], a = exp(-adt), c = -expm1(-adt) * w->in[IN_IP][h];
+        const double adt = w->in[IN_A][h] * w->in[IN_DT][t * p->H + h], a = exp(-adt),
+                     c = -expm1(-adt) * w->in[IN_IP][h];
         if (history) memcpy(history, M, e * sizeof *M), memcpy(history + e, I, e * sizeof *I), history += 2 * e;
         for (int i = 0; i < dv; i++) {
             double y = 0, y_var = 0;
@@ -63,7 +65,8 @@ static void twin_backward(const problem *p, twin *w, int n, int h, const double 
     }
     for (int t = p->cu[n + 1] - 1; t >= p->cu[n]; t--) {
         const double *before = history + (size_t)(t - p->cu[n]) * 2 * e, *after = before + 2 * e;
-        const size_t key = ((size_t)t * (size_t)p->G + (size_t)g) * (size_t)dk, row = ((size_t)t * (size_t)p->H + (size_t)h) * (size_t)dv;
+        const size_t key = ((size_t)t * (size_t)p->G + (size_t)g) * (size_t)dk,
+                     row = ((size_t)t * (size_t)p->H + (size_t)h) * (size_t)dv;
         const double dt = w->in[IN_DT][t * p->H + h], a = exp(-A * dt);
         double da = 0, prior = 0;
         for (int i = 0; i < dv; i++)
@@ -71,7 +74,8 @@ static void twin_backward(const problem *p, twin *w, int n, int h, const double 
                 const int at = i * dk + j;
                 const double q = s * w->in[IN_Q][key + (size_t)j], k = w->in[IN_K][key + (size_t)j];
                 const double v = w->in[IN_V][row + (size_t)i], b = w->in[IN_B][row + (size_t)i];
-                const double dy = w->in[IN_DY][row + (size_t)i], dy_var = variance ? w->in[IN_DY_VAR][row + (size_t)i] : 0;
+                const double dy = w->in[IN_DY][row + (size_t)i],
+                             dy_var = variance ? w->in[IN_DY_VAR][row + (size_t)i] : 0;
                 const double M = after[at], I = after[e + (size_t)at];
                 dM[at] += dy * q / I;
                 dI[at] -= dy * q * M / (I * I) + dy_var * q * q / (I * I);
@@ -99,7 +103,8 @@ static void twin_backward(const problem *p, twin *w, int n, int h, const double 
 
 void twin_run(const problem *p, twin *w, wanted want) {
     const size_t e = (size_t)p->dk * (size_t)p->dv;
-    double *M = malloc(e * sizeof *M), *I = malloc(e * sizeof *I), *history = malloc(((size_t)p->T + 1) * 2 * e * sizeof *history);
+    double *M = malloc(e * sizeof *M), *I = malloc(e * sizeof *I),
+           *history = malloc(((size_t)p->T + 1) * 2 * e * sizeof *history);
     for (int n = 0; n < p->N; n++)
         for (int h = 0; h < p->H; h++) {
             twin_forward(p, w, n, h, M, I, want.backward ? history : NULL);
@@ -125,7 +130,7 @@ void outcome_check(const char *what, const problem *p, const outcome *o, const t
         if (!problem_has(p, r) || (r >= DQ && !want.backward) || (r == Y_VAR && !want.variance)) continue;
         const double found = test_nmax_f64(o->x[r], w->x[r], problem_result_count(p, r));
         if (!(found <= problem_results[r].accept + slack))
-            fail_msg("%s, N %d T %d H %d G %d dk %d dv %d: %s has error %.3g, accepted %.3g", what, p->N, p->T, p->H, p->G, p->dk, p->dv,
-                     problem_results[r].name, found, problem_results[r].accept + slack);
+            fail_msg("%s, N %d T %d H %d G %d dk %d dv %d: %s has error %.3g, accepted %.3g", what, p->N, p->T, p->H,
+                     p->G, p->dk, p->dv, problem_results[r].name, found, problem_results[r].accept + slack);
     }
 }

@@ -5,7 +5,8 @@
 
 #include "support/support.h"
 
-/* Enough XML to notice what a browser or a paper's tool chain would: nesting, quotes, entities. Returns a complaint or NULL. */
+/* Enough XML to notice what a browser or a paper's tool chain would: nesting, quotes, entities. Returns a complaint or
+ * NULL. */
 const char *test_xml_complaint(const char *text);
 
 /* Fail unless the file is a whole picture of that kind; an SVG without NaN and infinities, a PNG of that size. */

@@ -28,7 +28,11 @@ static float *data(row_op *o, const char *name) { return view(o, name).data; }
 static row_array *add(row_op *o, const char *name, row_role r, size_t rows, size_t width) {
     assert_true(o->count < ROW_ARRAYS);
     row_array *a = &o->arrays[o->count];
-    *a = (row_array){ .name = name, .role = r, .rows = rows, .width = width, .stride = rows > 1 ? width + (size_t)(o->count % 4) : width };
+    *a = (row_array){ .name = name,
+                      .role = r,
+                      .rows = rows,
+                      .width = width,
+                      .stride = rows > 1 ? width + (size_t)(o->count % 4) : width };
     o->count++;
     a->data = a->block = test_guarded(row_array_floats(a));
     return a;
@@ -39,7 +43,8 @@ static void fill(row_op *o, row_array *a) {
     for (size_t i = 0; i < row_array_floats(a); i++) a->data[i] = NAN;
     if (a->role == ROW_OUT || a->role == ROW_GRAD) return;
     for (size_t t = 0; t < a->rows; t++)
-        for (size_t j = 0; j < a->width; j++) a->data[t * a->stride + j] = a->role == ROW_SUM ? 1.0f : (float)pal_rng_normal(&o->rng);
+        for (size_t j = 0; j < a->width; j++)
+            a->data[t * a->stride + j] = a->role == ROW_SUM ? 1.0f : (float)pal_rng_normal(&o->rng);
 }
 
 row_op *row_op_new(const row_kind *k, size_t rows, int width, uint64_t seed) {
@@ -93,9 +98,21 @@ static void make_gate_then_norm(row_op *o, size_t rows, int width) { make_norm(o
 
 static void run_norm(row_op *o, const pal_context *cx, pal_norm_gate gate, bool shared) {
     const pal_rmsnorm_args a = {
-        .rows = o->rows, .groups = o->groups, .width = o->width, .gate = gate, .shared_weight = shared, .eps = 1e-3f,
-        .w = data(o, "w"), .x = reading(o, "x"), .z = reading(o, "z"), .y = view(o, "y"), .dy = reading(o, "dy"),
-        .add = reading(o, "add"), .dx = view(o, "dx"), .dz = view(o, "dz"), .dw = data(o, "dw"),
+        .rows = o->rows,
+        .groups = o->groups,
+        .width = o->width,
+        .gate = gate,
+        .shared_weight = shared,
+        .eps = 1e-3f,
+        .w = data(o, "w"),
+        .x = reading(o, "x"),
+        .z = reading(o, "z"),
+        .y = view(o, "y"),
+        .dy = reading(o, "dy"),
+        .add = reading(o, "add"),
+        .dx = view(o, "dx"),
+        .dz = view(o, "dz"),
+        .dw = data(o, "dw"),
     };
     if (a.y.data) pal_rmsnorm(cx, &a);
     if (!a.dx.data) return;
@@ -114,9 +131,17 @@ static void make_layernorm(row_op *o, size_t rows, int width) {
     add(o, "db", ROW_SUM, 1, (size_t)width);
 }
 static void run_layernorm(row_op *o, const pal_context *cx) {
-    const pal_layernorm_args a = { .rows = o->rows, .width = o->width, .eps = 1e-3f, .w = data(o, "w"), .b = data(o, "b"),
-                                   .x = reading(o, "x"), .y = view(o, "y"), .dy = reading(o, "dy"), .dx = view(o, "dx"),
-                                   .dw = data(o, "dw"), .db = data(o, "db") };
+    const pal_layernorm_args a = { .rows = o->rows,
+                                   .width = o->width,
+                                   .eps = 1e-3f,
+                                   .w = data(o, "w"),
+                                   .b = data(o, "b"),
+                                   .x = reading(o, "x"),
+                                   .y = view(o, "y"),
+                                   .dy = reading(o, "dy"),
+                                   .dx = view(o, "dx"),
+                                   .dw = data(o, "dw"),
+                                   .db = data(o, "db") };
     if (a.y.data) pal_layernorm(cx, &a);
     if (!a.dx.data) return;
     const size_t n = pal_layernorm_scratch_floats(&a);
@@ -134,8 +159,14 @@ static void make_l2(row_op *o, size_t rows, int width) {
     add(o, "dx", ROW_GRAD, rows, channels);
 }
 static void run_l2(row_op *o, const pal_context *cx, pal_l2_kind l2) {
-    const pal_l2norm_args a = { .rows = o->rows, .groups = o->groups, .width = o->width, .kind = l2, .x = reading(o, "x"),
-                                .y = view(o, "y"), .dy = reading(o, "dy"), .dx = view(o, "dx") };
+    const pal_l2norm_args a = { .rows = o->rows,
+                                .groups = o->groups,
+                                .width = o->width,
+                                .kind = l2,
+                                .x = reading(o, "x"),
+                                .y = view(o, "y"),
+                                .dy = reading(o, "dy"),
+                                .dx = view(o, "dx") };
     if (a.y.data) pal_l2norm(cx, &a);
     if (a.dx.data) pal_l2norm_backward(cx, &a);
 }
@@ -169,9 +200,18 @@ static void make_conv_taps(row_op *o, size_t rows, int width, int taps, bool bia
 static void make_conv(row_op *o, size_t rows, int width) { make_conv_taps(o, rows, width, 4, true); }
 static void make_conv_odd(row_op *o, size_t rows, int width) { make_conv_taps(o, rows, width, 1 + width % 6, false); }
 static pal_conv_args conv_args(row_op *o) {
-    return (pal_conv_args){ .sequences = o->sequences, .cu_seqlens = o->cu_seqlens, .channels = o->width, .taps = o->groups,
-                            .w = data(o, "w"), .bias = data(o, "b"), .x = reading(o, "x"), .y = view(o, "y"),
-                            .dy = reading(o, "dy"), .dx = view(o, "dx"), .dw = data(o, "dw"), .dbias = data(o, "db") };
+    return (pal_conv_args){ .sequences = o->sequences,
+                            .cu_seqlens = o->cu_seqlens,
+                            .channels = o->width,
+                            .taps = o->groups,
+                            .w = data(o, "w"),
+                            .bias = data(o, "b"),
+                            .x = reading(o, "x"),
+                            .y = view(o, "y"),
+                            .dy = reading(o, "dy"),
+                            .dx = view(o, "dx"),
+                            .dw = data(o, "dw"),
+                            .dbias = data(o, "db") };
 }
 static void run_conv(row_op *o, const pal_context *cx) {
     const pal_conv_args a = conv_args(o);
@@ -199,9 +239,16 @@ static void run_rotary(row_op *o, const pal_context *cx) {
     const size_t n = pal_rotary_table_floats(POSITIONS, o->width);
     float *table = test_guarded(n);
     pal_rotary_table(cx, table, 0, POSITIONS, o->width, 100.0);
-    const pal_rotary_args a = { .sequences = o->sequences, .cu_seqlens = o->cu_seqlens, .offsets = o->numbers, .heads = o->groups,
-                                .width = o->width, .table = table, .x = reading(o, "x"), .y = view(o, "y"),
-                                .dy = reading(o, "dy"), .dx = view(o, "dx") };
+    const pal_rotary_args a = { .sequences = o->sequences,
+                                .cu_seqlens = o->cu_seqlens,
+                                .offsets = o->numbers,
+                                .heads = o->groups,
+                                .width = o->width,
+                                .table = table,
+                                .x = reading(o, "x"),
+                                .y = view(o, "y"),
+                                .dy = reading(o, "dy"),
+                                .dx = view(o, "dx") };
     if (a.y.data) pal_rotary(cx, &a);
     if (a.dx.data) pal_rotary_backward(cx, &a);
     test_guarded_free(table, n);
@@ -216,8 +263,15 @@ static void make_activation(row_op *o, size_t rows, int width) {
     add(o, "dbias", ROW_SUM, 1, (size_t)width);
 }
 static void run_activation(row_op *o, const pal_context *cx, pal_activation f) {
-    const pal_activation_args a = { .rows = o->rows, .width = o->width, .kind = f, .bias = data(o, "bias"), .x = reading(o, "x"),
-                                    .y = view(o, "y"), .dy = reading(o, "dy"), .dx = view(o, "dx"), .dbias = data(o, "dbias") };
+    const pal_activation_args a = { .rows = o->rows,
+                                    .width = o->width,
+                                    .kind = f,
+                                    .bias = data(o, "bias"),
+                                    .x = reading(o, "x"),
+                                    .y = view(o, "y"),
+                                    .dy = reading(o, "dy"),
+                                    .dx = view(o, "dx"),
+                                    .dbias = data(o, "dbias") };
     if (a.y.data) pal_activate(cx, &a);
     if (!a.dx.data) return;
     const size_t n = pal_activate_scratch_floats(&a);
@@ -231,7 +285,9 @@ static void run_softplus(row_op *o, const pal_context *cx) { run_activation(o, c
 
 /* Without forward, which would write y again, and without a bias. */
 static void activation_backward(row_op *o, const pal_context *cx, pal_activation f) {
-    const pal_activation_args a = { .rows = o->rows, .width = o->width, .kind = f, .y = view(o, "y"), .dy = reading(o, "dy"), .dx = view(o, "dx") };
+    const pal_activation_args a = {
+        .rows = o->rows, .width = o->width, .kind = f, .y = view(o, "y"), .dy = reading(o, "dy"), .dx = view(o, "dx")
+    };
     pal_activate_backward(cx, &a, NULL);
 }
 static void sigmoid_backward(row_op *o, const pal_context *cx) { activation_backward(o, cx, PAL_SIGMOID); }
@@ -243,8 +299,14 @@ static void make_swiglu(row_op *o, size_t rows, int width) {
     for (size_t i = 0; i < PAL_COUNT(names); i++) add(o, names[i], roles[i], rows, (size_t)width);
 }
 static void run_swiglu(row_op *o, const pal_context *cx) {
-    const pal_swiglu_args a = { .rows = o->rows, .width = o->width, .gate = reading(o, "gate"), .up = reading(o, "up"), .y = view(o, "y"),
-                                .dy = reading(o, "dy"), .dgate = view(o, "dgate"), .dup = view(o, "dup") };
+    const pal_swiglu_args a = { .rows = o->rows,
+                                .width = o->width,
+                                .gate = reading(o, "gate"),
+                                .up = reading(o, "up"),
+                                .y = view(o, "y"),
+                                .dy = reading(o, "dy"),
+                                .dgate = view(o, "dgate"),
+                                .dup = view(o, "dup") };
     if (a.y.data) pal_swiglu(cx, &a);
     if (a.dgate.data) pal_swiglu_backward(cx, &a);
 }
@@ -285,10 +347,25 @@ static void make_head_gate_all(row_op *o, size_t rows, int width) {
 }
 static void run_head_gate(row_op *o, const pal_context *cx) {
     const pal_head_gate_args a = {
-        .rows = o->rows, .heads = 3, .width = o->width, .x = reading(o, "x"), .pre = reading(o, "pre"), .s = reading(o, "s"),
-        .c = data(o, "c"), .D = data(o, "D"), .v = view(o, "v"), .b = view(o, "b"), .o = view(o, "o"), .dv = reading(o, "dv"),
-        .db = reading(o, "db"), .d_o = reading(o, "do"), .dx = view(o, "dx"), .dpre = view(o, "dpre"), .ds = view(o, "ds"),
-        .dc = data(o, "dc"), .dD = data(o, "dD"),
+        .rows = o->rows,
+        .heads = 3,
+        .width = o->width,
+        .x = reading(o, "x"),
+        .pre = reading(o, "pre"),
+        .s = reading(o, "s"),
+        .c = data(o, "c"),
+        .D = data(o, "D"),
+        .v = view(o, "v"),
+        .b = view(o, "b"),
+        .o = view(o, "o"),
+        .dv = reading(o, "dv"),
+        .db = reading(o, "db"),
+        .d_o = reading(o, "do"),
+        .dx = view(o, "dx"),
+        .dpre = view(o, "dpre"),
+        .ds = view(o, "ds"),
+        .dc = data(o, "dc"),
+        .dD = data(o, "dD"),
     };
     if (a.o.data) { /* the skip adds to what the memory gave: a quarter here */
         row_array *out = row_array_named(o, "o");
@@ -316,16 +393,31 @@ static void run_loss(row_op *o, const pal_context *cx) {
     row_array *up = row_array_named(o, "dnll");
     for (size_t t = 0; t < up->rows; t++) up->data[t] = 0.125f;
     float *nll = row_array_named(o, "nll")->block; /* cannot be left out */
-    const pal_cross_entropy_args a = { .rows = o->rows, .vocab = o->width, .logits = reading(o, "logits"), .labels = o->numbers,
-                                       .scale = 0.125f, .nll = nll, .dlogits = view(o, "dlogits") };
+    const pal_cross_entropy_args a = { .rows = o->rows,
+                                       .vocab = o->width,
+                                       .logits = reading(o, "logits"),
+                                       .labels = o->numbers,
+                                       .scale = 0.125f,
+                                       .nll = nll,
+                                       .dlogits = view(o, "dlogits") };
     pal_cross_entropy(cx, &a);
 }
 
 const row_kind row_kinds[] = {
     { "rmsnorm", make_rmsnorm, run_rmsnorm, { { "y", "x" }, { "dx", "dy" }, { "dx", "x" } }, 1, .norm = true },
     { "rmsnorm_add", make_rmsnorm_add, run_rmsnorm, { { "dx", "add" } }, 1, .norm = true, .no_differences = true },
-    { "norm_then_gate", make_norm_then_gate, run_norm_then_gate, { { "y", "x" }, { "y", "z" }, { "dx", "dy" }, { "dz", "z" } }, 1, .norm = true },
-    { "gate_then_norm", make_gate_then_norm, run_gate_then_norm, { { "y", "x" }, { "y", "z" }, { "dx", "x" }, { "dx", "dy" }, { "dz", "z" } }, 1, .norm = true },
+    { "norm_then_gate",
+      make_norm_then_gate,
+      run_norm_then_gate,
+      { { "y", "x" }, { "y", "z" }, { "dx", "dy" }, { "dz", "z" } },
+      1,
+      .norm = true },
+    { "gate_then_norm",
+      make_gate_then_norm,
+      run_gate_then_norm,
+      { { "y", "x" }, { "y", "z" }, { "dx", "x" }, { "dx", "dy" }, { "dz", "z" } },
+      1,
+      .norm = true },
     { "layernorm", make_layernorm, run_layernorm, { { "y", "x" }, { "dx", "dy" }, { "dx", "x" } }, 1, .norm = true },
     { "l2_clamp", make_l2, run_l2_clamp, { { "y", "x" }, { "dx", "dy" }, { "dx", "x" } }, 1, .norm = true },
     { "l2_eps", make_l2, run_l2_eps, { { "y", "x" }, { "dx", "dy" }, { "dx", "x" } }, 1, .norm = true },
@@ -333,9 +425,23 @@ const row_kind row_kinds[] = {
     { "conv_odd", make_conv_odd, run_conv, { { "y", "x" } }, 1 },
     { "rotary", make_rotary, run_rotary, { { "y", "x" }, { "dx", "dy" } }, 1 },
     { "silu", make_activation, run_silu, { { "y", "x" }, { "dx", "dy" }, { "dx", "x" } }, 1 },
-    { "sigmoid", make_activation, run_sigmoid, { { "y", "x" }, { "dx", "dy" }, { "dx", "y" } }, 1, .backward_from_output = sigmoid_backward },
-    { "softplus", make_activation, run_softplus, { { "y", "x" }, { "dx", "dy" }, { "dx", "y" } }, 1, .backward_from_output = softplus_backward },
-    { "swiglu", make_swiglu, run_swiglu, { { "y", "gate" }, { "y", "up" }, { "dgate", "gate" }, { "dgate", "dy" }, { "dup", "up" }, { "dup", "dy" } }, 1 },
+    { "sigmoid",
+      make_activation,
+      run_sigmoid,
+      { { "y", "x" }, { "dx", "dy" }, { "dx", "y" } },
+      1,
+      .backward_from_output = sigmoid_backward },
+    { "softplus",
+      make_activation,
+      run_softplus,
+      { { "y", "x" }, { "dx", "dy" }, { "dx", "y" } },
+      1,
+      .backward_from_output = softplus_backward },
+    { "swiglu",
+      make_swiglu,
+      run_swiglu,
+      { { "y", "gate" }, { "y", "up" }, { "dgate", "gate" }, { "dgate", "dy" }, { "dup", "up" }, { "dup", "dy" } },
+      1 },
     { "head_gate", make_head_gate, run_head_gate, { { "v", "x" }, { "dx", "x" }, { "dx", "dv" } }, 1 },
     { "head_gate_b", make_head_gate_b, run_head_gate, { { "b", "pre" }, { "dpre", "pre" }, { "dpre", "db" } }, 1 },
     { "head_gate_skip", make_head_gate_skip, run_head_gate, { { "dx", "do" } }, 1 },

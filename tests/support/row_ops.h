@@ -6,7 +6,14 @@
 
 #include "support/support.h"
 
-typedef enum { ROW_IN, ROW_PARAM, ROW_UPSTREAM, ROW_OUT, ROW_GRAD, ROW_SUM } row_role; /* SUM: gradient of a parameter, added to */
+typedef enum {
+    ROW_IN,
+    ROW_PARAM,
+    ROW_UPSTREAM,
+    ROW_OUT,
+    ROW_GRAD,
+    ROW_SUM
+} row_role; /* SUM: gradient of a parameter, added to */
 typedef struct row_array {
     const char *name;
     row_role role;
@@ -18,12 +25,14 @@ typedef struct row_op row_op;
 typedef struct row_kind {
     const char *name;
     void (*make)(row_op *o, size_t rows, int width);
-    void (*run)(row_op *o, const pal_context *cx); /* forward where there is an output, backward where there is a gradient */
-    const char *on[6][2];                          /* outputs that may lie on inputs */
-    int smallest;                                  /* width */
-    bool norm, labelled;                           /* labelled: numbers are labels of the rows */
-    bool no_differences;                           /* a term of its gradient is no function of x */
-    void (*backward_from_output)(row_op *o, const pal_context *cx); /* for kinds whose backward reads y: that pass alone */
+    void (*run)(row_op *o,
+                const pal_context *cx); /* forward where there is an output, backward where there is a gradient */
+    const char *on[6][2];               /* outputs that may lie on inputs */
+    int smallest;                       /* width */
+    bool norm, labelled;                /* labelled: numbers are labels of the rows */
+    bool no_differences;                /* a term of its gradient is no function of x */
+    void (*backward_from_output)(row_op *o,
+                                 const pal_context *cx); /* for kinds whose backward reads y: that pass alone */
 } row_kind;
 
 extern const row_kind row_kinds[];
@@ -40,8 +49,8 @@ struct row_op {
     int cu_seqlens[ROW_TOKENS + 1], numbers[ROW_TOKENS];
 };
 
-/* Inputs random, outputs NaN, sums 1 (so that "added to" shows). Rows are up to three floats further apart than they are
- * wide, with NaN between them; the last one ends at a guard page. */
+/* Inputs random, outputs NaN, sums 1 (so that "added to" shows). Rows are up to three floats further apart than they
+ * are wide, with NaN between them; the last one ends at a guard page. */
 row_op *row_op_new(const row_kind *kind, size_t rows, int width, uint64_t seed);
 row_op *row_op_copy(row_op *o); /* the same op with the same numbers */
 void row_op_free(row_op *o);

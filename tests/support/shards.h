@@ -8,8 +8,8 @@
 
 pal_shards *test_shards_open(const char *path); /* verified, or a failed test */
 
-/* A small set of byte tokens in the test's folder: token i of document d is (31 d + 7 i) mod 256, so that a token says where
- * it is from. At most 64 shards. */
+/* A small set of byte tokens in the test's folder: token i of document d is (31 d + 7 i) mod 256, so that a token says
+ * where it is from. At most 64 shards. */
 pal_shards *test_shards(const char *name, const uint64_t *lengths, size_t documents, size_t per_shard, double valid);
 
 #endif

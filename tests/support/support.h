@@ -17,13 +17,13 @@
 #include "base/random.h"
 #include "palimpsa/palimpsa.h"
 
-/* A call that must succeed, written with `err` as its pal_error: OK(pal_tokenizer_open(&tok, "bytes", err)); fails the test
- * with the call and the error's sentence. */
-#define OK(call)                                                        \
-    do {                                                                \
-        pal_error err_;                                                 \
-        pal_error *err = &err_;                                         \
-        if ((call) != PAL_OK) fail_msg("%s: %s", #call, err_.text);     \
+/* A call that must succeed, written with `err` as its pal_error: OK(pal_tokenizer_open(&tok, "bytes", err)); fails the
+ * test with the call and the error's sentence. */
+#define OK(call)                                                    \
+    do {                                                            \
+        pal_error err_;                                             \
+        pal_error *err = &err_;                                     \
+        if ((call) != PAL_OK) fail_msg("%s: %s", #call, err_.text); \
     } while (0)
 
 /* Number of cases: few, or many when PALIMPSA_TEST_LONG is set. */
@@ -48,6 +48,9 @@ void test_near(const char *what, const float *x, const float *ref, size_t n, dou
 void test_same_bits(const char *what, const float *x, const float *ref, size_t n);
 
 /* For each CPU level this machine runs: for (TEST_LEVELS(level)) */
-#define TEST_LEVELS(level) pal_cpu_level level = PAL_CPU_REF; level <= pal_cpu_detect(); level++
+#define TEST_LEVELS(level)             \
+    pal_cpu_level level = PAL_CPU_REF; \
+    level <= pal_cpu_detect();         \
+    level++
 
 #endif

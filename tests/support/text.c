@@ -5,18 +5,31 @@
 #include "text/utf8.h"
 
 const char *const tiny_names[TINY_KINDS] = {
-    [TINY_BYTES] = "bytes", [TINY_JSON] = "tokenizer.json", [TINY_JSON_NFC] = "tokenizer.json with NFC", [TINY_GPT2] = "vocab.json and merges.txt",
-    [TINY_SPM] = "SentencePiece BPE", [TINY_UNIGRAM] = "SentencePiece unigram", [TINY_GGUF_BPE] = "GGUF gpt2", [TINY_GGUF_SPM] = "GGUF llama",
+    [TINY_BYTES] = "bytes",
+    [TINY_JSON] = "tokenizer.json",
+    [TINY_JSON_NFC] = "tokenizer.json with NFC",
+    [TINY_GPT2] = "vocab.json and merges.txt",
+    [TINY_SPM] = "SentencePiece BPE",
+    [TINY_UNIGRAM] = "SentencePiece unigram",
+    [TINY_GGUF_BPE] = "GGUF gpt2",
+    [TINY_GGUF_SPM] = "GGUF llama",
     [TINY_TRAINED] = "trained BPE",
 };
 
-static void put(pal_bytes *out, const void *data, size_t size) { assert_int_equal(pal_bytes_append(out, data, size, NULL), PAL_OK); }
+static void put(pal_bytes *out, const void *data, size_t size) {
+    assert_int_equal(pal_bytes_append(out, data, size, NULL), PAL_OK);
+}
 static void put_text(pal_bytes *out, const char *text) { put(out, text, strlen(text)); }
 
-/* Merges in the spelling of byte-level BPE: a blank is U+0120. Not in the order of a greedy match, so that ranks matter. */
-static const char *const merges[][2] = { { "h", "e" },  { "t", "he" }, { "\xC4\xA0", "the" }, { "l", "l" }, { "i", "n" }, { "in", "g" },
-                                         { "o", "w" },  { "l", "ow" }, { "e", "r" },          { "ll", "o" }, { "he", "llo" }, { "\xC4\xA0", "\xC4\xA0" },
-                                         { "e", "l" },  { "\xC3\x83", "\xC2\xA9" } };
+/* Merges in the spelling of byte-level BPE: a blank is U+0120. Not in the order of a greedy match, so that ranks
+ * matter. */
+static const char *const merges[][2] = { { "h", "e" },          { "t", "he" },
+                                         { "\xC4\xA0", "the" }, { "l", "l" },
+                                         { "i", "n" },          { "in", "g" },
+                                         { "o", "w" },          { "l", "ow" },
+                                         { "e", "r" },          { "ll", "o" },
+                                         { "he", "llo" },       { "\xC4\xA0", "\xC4\xA0" },
+                                         { "e", "l" },          { "\xC3\x83", "\xC2\xA9" } };
 enum { MERGES = sizeof merges / sizeof merges[0] };
 
 /* id -> name: <|endoftext|>, 256 bytes, then what the merges make */
@@ -24,7 +37,8 @@ static void byte_level_names(pal_strings *names) {
     assert_int_equal(pal_strings_add(names, "<|endoftext|>", 13, NULL), PAL_OK);
     for (unsigned b = 0; b < 256; b++) {
         pal_bytes name = { 0 };
-        assert_int_equal(pal_byte_level_name((pal_slice){ (unsigned char[1]){ (unsigned char)b }, 1 }, &name, NULL), PAL_OK);
+        assert_int_equal(pal_byte_level_name((pal_slice){ (unsigned char[1]){ (unsigned char)b }, 1 }, &name, NULL),
+                         PAL_OK);
         assert_int_equal(pal_strings_add(names, name.data, name.size, NULL), PAL_OK);
         pal_bytes_free(&name);
     }
@@ -53,12 +67,16 @@ static void put_vocab(pal_bytes *out) {
 }
 
 void test_tiny_json(pal_bytes *out, const char *normalizer) {
-    put_text(out, "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":0,\"content\":\"<|endoftext|>\",\"single_word\":false,\"lstrip\":false,"
+    put_text(out, "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":0,\"content\":\"<|endoftext|>\",\"single_word\":"
+                  "false,\"lstrip\":false,"
                   "\"rstrip\":false,\"normalized\":false,\"special\":true}],\"normalizer\":");
     put_text(out, normalizer);
-    put_text(out, ",\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},\"post_processor\":{\"type\":\"TemplateProcessing\","
-                  "\"single\":[{\"Sequence\":{\"id\":\"A\"}},{\"SpecialToken\":{\"id\":\"<|endoftext|>\"}}],\"special_tokens\":{\"<|endoftext|>\":"
-                  "{\"id\":\"<|endoftext|>\",\"ids\":[0]}}},\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":");
+    put_text(out, ",\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},\"post_processor\":{\"type\":"
+                  "\"TemplateProcessing\","
+                  "\"single\":[{\"Sequence\":{\"id\":\"A\"}},{\"SpecialToken\":{\"id\":\"<|endoftext|>\"}}],\"special_"
+                  "tokens\":{\"<|endoftext|>\":"
+                  "{\"id\":\"<|endoftext|>\",\"ids\":[0]}}},\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":"
+                  "\"BPE\",\"vocab\":");
     put_vocab(out);
     put_text(out, ",\"merges\":[");
     for (int i = 0; i < MERGES; i++) {
@@ -105,12 +123,13 @@ static const struct {
     float score;
     int kind;
 } pieces[] = {
-    { "<unk>", 0, PAL_PIECE_UNKNOWN }, { "<s>", 0, PAL_PIECE_CONTROL }, { "</s>", 0, PAL_PIECE_CONTROL }, { "<u>", 0, PAL_PIECE_USER },
-    { B "t", -1, PAL_PIECE_NORMAL },   { "he", -2, PAL_PIECE_NORMAL },  { B "the", -3, PAL_PIECE_NORMAL }, { "in", -4, PAL_PIECE_NORMAL },
-    { "ing", -5, PAL_PIECE_NORMAL },   { "er", -6, PAL_PIECE_NORMAL },  { B B, -7, PAL_PIECE_NORMAL },     { B "i", -7.5f, PAL_PIECE_NORMAL },
-    { B, -8, PAL_PIECE_NORMAL },       { "e", -9, PAL_PIECE_NORMAL },   { "t", -10, PAL_PIECE_NORMAL },    { "h", -11, PAL_PIECE_NORMAL },
-    { "i", -12, PAL_PIECE_NORMAL },    { "n", -13, PAL_PIECE_NORMAL },  { "g", -14, PAL_PIECE_NORMAL },    { "r", -15, PAL_PIECE_NORMAL },
-    { "\xC3\xA9", -16, PAL_PIECE_NORMAL },
+    { "<unk>", 0, PAL_PIECE_UNKNOWN }, { "<s>", 0, PAL_PIECE_CONTROL }, { "</s>", 0, PAL_PIECE_CONTROL },
+    { "<u>", 0, PAL_PIECE_USER },      { B "t", -1, PAL_PIECE_NORMAL }, { "he", -2, PAL_PIECE_NORMAL },
+    { B "the", -3, PAL_PIECE_NORMAL }, { "in", -4, PAL_PIECE_NORMAL },  { "ing", -5, PAL_PIECE_NORMAL },
+    { "er", -6, PAL_PIECE_NORMAL },    { B B, -7, PAL_PIECE_NORMAL },   { B "i", -7.5f, PAL_PIECE_NORMAL },
+    { B, -8, PAL_PIECE_NORMAL },       { "e", -9, PAL_PIECE_NORMAL },   { "t", -10, PAL_PIECE_NORMAL },
+    { "h", -11, PAL_PIECE_NORMAL },    { "i", -12, PAL_PIECE_NORMAL },  { "n", -13, PAL_PIECE_NORMAL },
+    { "g", -14, PAL_PIECE_NORMAL },    { "r", -15, PAL_PIECE_NORMAL },  { "\xC3\xA9", -16, PAL_PIECE_NORMAL },
 };
 enum { PIECES = sizeof pieces / sizeof pieces[0], SPM_SIZE = PIECES + 256 };
 
@@ -153,7 +172,12 @@ void test_tiny_spm(pal_bytes *out, bool unigram) {
     pal_bytes_free(&spec);
 }
 
-static void put_u32(pal_bytes *out, uint32_t x) { put(out, (unsigned char[]){ (unsigned char)x, (unsigned char)(x >> 8), (unsigned char)(x >> 16), (unsigned char)(x >> 24) }, 4); }
+static void put_u32(pal_bytes *out, uint32_t x) {
+    put(out,
+        (unsigned char[]){ (unsigned char)x, (unsigned char)(x >> 8), (unsigned char)(x >> 16),
+                           (unsigned char)(x >> 24) },
+        4);
+}
 static void put_u64(pal_bytes *out, uint64_t x) {
     put_u32(out, (uint32_t)x);
     put_u32(out, (uint32_t)(x >> 32));
@@ -209,7 +233,8 @@ void test_tiny_gguf(pal_bytes *out, bool spm) {
     put_key(out, "tokenizer.ggml.pre", 8);
     put_string(out, "gpt-2", 5);
     put_array(out, "tokenizer.ggml.tokens", 8, names.count);
-    for (size_t id = 0; id < names.count; id++) put_string(out, pal_strings_at(&names, id).data, pal_strings_at(&names, id).size);
+    for (size_t id = 0; id < names.count; id++)
+        put_string(out, pal_strings_at(&names, id).data, pal_strings_at(&names, id).size);
     put_array(out, "tokenizer.ggml.token_type", 5, names.count);
     for (size_t id = 0; id < names.count; id++) put_u32(out, id ? PAL_PIECE_NORMAL : PAL_PIECE_CONTROL);
     put_array(out, "tokenizer.ggml.merges", 8, MERGES);
@@ -234,7 +259,8 @@ pal_status test_read(int reader, const unsigned char *bytes, size_t size, pal_to
     if (reader == READER_VOCAB) { /* both files in one block, a zero between them */
         const unsigned char *zero = size ? memchr(bytes, 0, size) : NULL;
         const size_t first = zero ? (size_t)(zero - bytes) : size, rest = zero ? first + 1 : size;
-        st = pal_read_gpt2_files(tok, "tiny", (pal_slice){ bytes, first }, (pal_slice){ bytes + rest, size - rest }, err);
+        st = pal_read_gpt2_files(tok, "tiny", (pal_slice){ bytes, first }, (pal_slice){ bytes + rest, size - rest },
+                                 err);
     }
     if (st) pal_tokenizer_close(tok);
     else *out = tok;
@@ -274,8 +300,14 @@ pal_tokenizer *test_tiny(tiny_kind kind) {
     pal_rng rng = pal_rng_at(1, 1);
     switch (kind) {
     case TINY_BYTES: return test_open("bytes");
-    case TINY_JSON: test_tiny_json(&file, "null"); st = test_read(READER_JSON, file.data, file.size, &tok, &err); break;
-    case TINY_JSON_NFC: test_tiny_json(&file, "{\"type\":\"NFC\"}"); st = test_read(READER_JSON, file.data, file.size, &tok, &err); break;
+    case TINY_JSON:
+        test_tiny_json(&file, "null");
+        st = test_read(READER_JSON, file.data, file.size, &tok, &err);
+        break;
+    case TINY_JSON_NFC:
+        test_tiny_json(&file, "{\"type\":\"NFC\"}");
+        st = test_read(READER_JSON, file.data, file.size, &tok, &err);
+        break;
     case TINY_GPT2:
         test_tiny_vocab(&file, &more);
         put(&file, "", 1);
@@ -283,9 +315,15 @@ pal_tokenizer *test_tiny(tiny_kind kind) {
         st = test_read(READER_VOCAB, file.data, file.size, &tok, &err);
         break;
     case TINY_SPM:
-    case TINY_UNIGRAM: test_tiny_spm(&file, kind == TINY_UNIGRAM); st = test_read(READER_SPM, file.data, file.size, &tok, &err); break;
+    case TINY_UNIGRAM:
+        test_tiny_spm(&file, kind == TINY_UNIGRAM);
+        st = test_read(READER_SPM, file.data, file.size, &tok, &err);
+        break;
     case TINY_GGUF_BPE:
-    case TINY_GGUF_SPM: test_tiny_gguf(&file, kind == TINY_GGUF_SPM); st = test_read(READER_GGUF, file.data, file.size, &tok, &err); break;
+    case TINY_GGUF_SPM:
+        test_tiny_gguf(&file, kind == TINY_GGUF_SPM);
+        st = test_read(READER_GGUF, file.data, file.size, &tok, &err);
+        break;
     case TINY_TRAINED:
         test_prose(&file, &rng, 60000);
         st = pal_tokenizer_train_bpe(&tok, &(pal_slice){ file.data, file.size }, 1, 700, &err);
@@ -299,8 +337,28 @@ pal_tokenizer *test_tiny(tiny_kind kind) {
 }
 
 void test_prose(pal_bytes *out, pal_rng *rng, size_t size) {
-    static const char *const words[] = { "the", "a", "of", "lower", "newest", "hello", "winter", "singing", "thinking", "it's", "they'll", "I", "in", "1905",
-                                         "\xC3\xA9t\xC3\xA9", "na\xC3\xAFve", "x", "bigger", "banana", "aaaa", "mississippi", "\xE6\x97\xA5\xE6\x9C\xAC" };
+    static const char *const words[] = { "the",
+                                         "a",
+                                         "of",
+                                         "lower",
+                                         "newest",
+                                         "hello",
+                                         "winter",
+                                         "singing",
+                                         "thinking",
+                                         "it's",
+                                         "they'll",
+                                         "I",
+                                         "in",
+                                         "1905",
+                                         "\xC3\xA9t\xC3\xA9",
+                                         "na\xC3\xAFve",
+                                         "x",
+                                         "bigger",
+                                         "banana",
+                                         "aaaa",
+                                         "mississippi",
+                                         "\xE6\x97\xA5\xE6\x9C\xAC" };
     while (out->size < size) {
         put_text(out, words[pal_rng_below(rng, (uint32_t)PAL_COUNT(words))]);
         if (pal_rng_below(rng, 3) == 0) put_text(out, words[pal_rng_below(rng, (uint32_t)PAL_COUNT(words))]);
@@ -316,11 +374,16 @@ void test_random_bytes(pal_bytes *out, pal_rng *rng, size_t most) {
 void test_random_text(pal_bytes *out, pal_rng *rng, size_t most) {
     static const struct {
         uint32_t first, last;
-    } ranges[] = { { 0x20, 0x7E },     { 0x20, 0x20 },     { 0x61, 0x7A },     { 1, 0x20 },        { 0x80, 0x24F },     { 0x300, 0x36F },   { 0x391, 0x3A1 },
-                   { 0x410, 0x44F },   { 0x5D0, 0x5EA },   { 0x620, 0x669 },   { 0x905, 0x939 },   { 0x93E, 0x94D },    { 0x1100, 0x11FF }, { 0x1E00, 0x1EFF },
-                   { 0x2000, 0x206F }, { 0x2150, 0x2189 }, { 0x3041, 0x3096 }, { 0x4E00, 0x9FA5 }, { 0xAC00, 0xD7A3 },  { 0xF900, 0xFA6D }, { 0xFB00, 0xFB06 },
-                   { 0xFF01, 0xFF5E }, { 0x1D400, 0x1D454 }, { 0x1F300, 0x1F5FF }, { 0x20000, 0x2A6D6 } };
-    static const char *const pieces_of_text[] = { "<|endoftext|>", " the", "hello", "'s", "'ll", "'ve", "'re", "'m", "'d", "'t", "'RE", "   ", "<u>", "lower", "\r\n", "ing" };
+    } ranges[] = { { 0x20, 0x7E },      { 0x20, 0x20 },     { 0x61, 0x7A },       { 1, 0x20 },
+                   { 0x80, 0x24F },     { 0x300, 0x36F },   { 0x391, 0x3A1 },     { 0x410, 0x44F },
+                   { 0x5D0, 0x5EA },    { 0x620, 0x669 },   { 0x905, 0x939 },     { 0x93E, 0x94D },
+                   { 0x1100, 0x11FF },  { 0x1E00, 0x1EFF }, { 0x2000, 0x206F },   { 0x2150, 0x2189 },
+                   { 0x3041, 0x3096 },  { 0x4E00, 0x9FA5 }, { 0xAC00, 0xD7A3 },   { 0xF900, 0xFA6D },
+                   { 0xFB00, 0xFB06 },  { 0xFF01, 0xFF5E }, { 0x1D400, 0x1D454 }, { 0x1F300, 0x1F5FF },
+                   { 0x20000, 0x2A6D6 } };
+    static const char *const pieces_of_text[] = { "<|endoftext|>", " the",  "hello", "'s", "'ll", "'ve",
+                                                  "'re",           "'m",    "'d",    "'t", "'RE", "   ",
+                                                  "<u>",           "lower", "\r\n",  "ing" };
     size_t count = pal_rng_below(rng, (uint32_t)most + 1);
     while (count--) {
         if (pal_rng_below(rng, 8) == 0) {

@@ -14,12 +14,25 @@ void test_tiny_spm(pal_bytes *out, bool unigram);            /* byte fallback, u
 void test_tiny_gguf(pal_bytes *out, bool spm);
 
 /* The same through the readers; fails the test when a reader refuses. */
-typedef enum { TINY_BYTES, TINY_JSON, TINY_JSON_NFC, TINY_GPT2, TINY_SPM, TINY_UNIGRAM, TINY_GGUF_BPE, TINY_GGUF_SPM, TINY_TRAINED, TINY_KINDS } tiny_kind;
+typedef enum {
+    TINY_BYTES,
+    TINY_JSON,
+    TINY_JSON_NFC,
+    TINY_GPT2,
+    TINY_SPM,
+    TINY_UNIGRAM,
+    TINY_GGUF_BPE,
+    TINY_GGUF_SPM,
+    TINY_TRAINED,
+    TINY_KINDS
+} tiny_kind;
 extern const char *const tiny_names[TINY_KINDS];
 pal_tokenizer *test_tiny(tiny_kind kind);
 pal_tokenizer *test_open(const char *spec); /* or a failed test */
-pal_tokenizer *test_letters(void); /* of the kinds of models.h: TEST_VOCAB characters, ids by code point: \n, blank, '.', a .. z */
-pal_tokenizer *test_data_tokenizer(const char *path); /* under PALIMPSA_DATA; NULL, with a message, when that is not set */
+pal_tokenizer *
+test_letters(void); /* of the kinds of models.h: TEST_VOCAB characters, ids by code point: \n, blank, '.', a .. z */
+pal_tokenizer *
+test_data_tokenizer(const char *path); /* under PALIMPSA_DATA; NULL, with a message, when that is not set */
 
 /* One reader by number, on bytes in a block of exactly that size: json, vocab+merges, SentencePiece, GGUF. */
 enum { READER_JSON, READER_VOCAB, READER_SPM, READER_GGUF, READERS };

@@ -227,7 +227,8 @@ static void only_ordinary_files_are_replaced(void **state) {
     pal_error err;
     struct stat info;
     test_directory(folder);
-    snprintf(path, sizeof path, "%s/pipe", folder); /* stands for /dev/null and its like, which a rename would take away */
+    snprintf(path, sizeof path, "%s/pipe",
+             folder); /* stands for /dev/null and its like, which a rename would take away */
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_int_equal(pal_writer_open(&w, path, &err), PAL_E_IO);
     assert_non_null(strstr(err.text, path));
@@ -259,7 +260,8 @@ static void scalar_functions_hold_at_the_ends(void **state) {
     (void)state;
     assert_true(pal_softplus(100.0f) == 100.0f && pal_softplus(-100.0f) > 0 && pal_softplus(1e30f) == 1e30f);
     assert_true(pal_sigmoid(-200.0f) >= 0 && pal_sigmoid(200.0f) == 1.0f && pal_sigmoid(0.0f) == 0.5f);
-    for (double y = 1e-6; y < 50; y *= 3) assert_true(fabs((double)pal_softplus((float)pal_softplus_inverse(y)) / y - 1) < 1e-5);
+    for (double y = 1e-6; y < 50; y *= 3)
+        assert_true(fabs((double)pal_softplus((float)pal_softplus_inverse(y)) / y - 1) < 1e-5);
 }
 
 static void half_conversions_are_exact_and_round_to_even(void **state) {

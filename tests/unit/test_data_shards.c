@@ -45,14 +45,16 @@ static void damaged_shards_are_refused(void **state) {
         unsigned char *good = test_read_file(path, &whole);
         for (size_t size = 0; size < whole; size++) {
             test_write_file(path, good, size);
-            if (pal_shards_open(&s, set, &err) == PAL_OK) fail_msg("%s was taken when cut to %zu bytes", names[n], size);
+            if (pal_shards_open(&s, set, &err) == PAL_OK)
+                fail_msg("%s was taken when cut to %zu bytes", names[n], size);
         }
         for (size_t bit = 0; bit < 8 * whole; bit++) {
             good[bit / 8] ^= (unsigned char)(1u << bit % 8);
             test_write_file(path, good, whole);
             good[bit / 8] ^= (unsigned char)(1u << bit % 8);
             if (pal_shards_open(&s, set, &err)) continue;
-            if (bit / 8 < 128 || pal_shards_verify(s, &err) == PAL_OK) fail_msg("%s was taken with bit %zu turned", names[n], bit);
+            if (bit / 8 < 128 || pal_shards_verify(s, &err) == PAL_OK)
+                fail_msg("%s was taken with bit %zu turned", names[n], bit);
             pal_shards_close(s);
         }
         test_write_file(path, good, whole + 1); /* with the zero byte behind it */
@@ -101,18 +103,28 @@ static uint64_t random_lengths(uint64_t *lengths, size_t n, uint64_t seed, uint3
 
 enum { DOCUMENTS = 300, MOST_ROW = 256 };
 
-/* One epoch shows every token once, in sequences that never hold two documents and are at most `context` long; a target is
- * the next token of the document. */
+/* One epoch shows every token once, in sequences that never hold two documents and are at most `context` long; a target
+ * is the next token of the document. */
 static void rows_show_every_document_once_and_keep_them_apart(void **state) {
     (void)state;
     uint64_t lengths[DOCUMENTS];
     const uint64_t tokens = random_lengths(lengths, DOCUMENTS, 4, 90);
     pal_shards *s = test_shards("rows", lengths, DOCUMENTS, 60, 0);
-    static const struct { int row, context, sequences; pal_order order; } cases[] = {
-        { 64, 16, 0, PAL_ORDER_DOCUMENTS }, { 61, 16, 0, PAL_ORDER_SEQUENCES }, { 37, 0, 0, PAL_ORDER_STORED }, { 200, 64, 5, PAL_ORDER_DOCUMENTS }, { 16, 16, 0, PAL_ORDER_SEQUENCES }, { 1, 1, 0, PAL_ORDER_SEQUENCES },
+    static const struct {
+        int row, context, sequences;
+        pal_order order;
+    } cases[] = {
+        { 64, 16, 0, PAL_ORDER_DOCUMENTS },  { 61, 16, 0, PAL_ORDER_SEQUENCES }, { 37, 0, 0, PAL_ORDER_STORED },
+        { 200, 64, 5, PAL_ORDER_DOCUMENTS }, { 16, 16, 0, PAL_ORDER_SEQUENCES }, { 1, 1, 0, PAL_ORDER_SEQUENCES },
     };
     for (size_t c = 0; c < PAL_COUNT(cases); c++) {
-        const pal_loader_options o = { .sources = 1, .source = { { s, PAL_PART_ALL, 1 } }, .row = cases[c].row, .context = cases[c].context, .sequences = cases[c].sequences, .order = cases[c].order, .seed = 7 };
+        const pal_loader_options o = { .sources = 1,
+                                       .source = { { s, PAL_PART_ALL, 1 } },
+                                       .row = cases[c].row,
+                                       .context = cases[c].context,
+                                       .sequences = cases[c].sequences,
+                                       .order = cases[c].order,
+                                       .seed = 7 };
         pal_loader *l;
         pal_error err;
         if (pal_loader_new(&l, &o, &err)) fail_msg("%s", err.text);
@@ -125,7 +137,8 @@ static void rows_show_every_document_once_and_keep_them_apart(void **state) {
                 int ends[MOST_ROW];
                 pal_row row;
                 if (pal_loader_next(l, ids, targets, ends, &row, &err)) fail_msg("%s", err.text);
-                assert_true(row.tokens >= 1 && row.tokens <= o.row && row.sequences >= 1 && ends[row.sequences - 1] == row.tokens);
+                assert_true(row.tokens >= 1 && row.tokens <= o.row && row.sequences >= 1 &&
+                            ends[row.sequences - 1] == row.tokens);
                 if (o.sequences) assert_true(row.sequences <= o.sequences);
                 else if (o.order == PAL_ORDER_STORED) assert_int_equal(row.tokens, o.row);
                 for (int n = 0, at = 0; n < row.sequences; at = ends[n++]) {
@@ -133,10 +146,13 @@ static void rows_show_every_document_once_and_keep_them_apart(void **state) {
                     if (o.context) assert_true(ends[n] - at <= o.context);
                     starts++;
                     for (int t = at; t < ends[n]; t++) {
-                        if (t + 1 < ends[n]) assert_int_equal((ids[t] + 7) % 256, ids[t + 1]); /* tokens of one document rise by 7 */
+                        if (t + 1 < ends[n])
+                            assert_int_equal((ids[t] + 7) % 256, ids[t + 1]); /* tokens of one document rise by 7 */
                         if (t + 1 < ends[n]) assert_int_equal(targets[t], ids[t + 1]);
-                        else if (targets[t] != PAL_IGNORE && targets[t] != (ids[t] + 7) % 256) /* else the next document's first */
-                            assert_true(o.order != PAL_ORDER_SEQUENCES && n + 1 < row.sequences && targets[t] == ids[t + 1]);
+                        else if (targets[t] != PAL_IGNORE &&
+                                 targets[t] != (ids[t] + 7) % 256) /* else the next document's first */
+                            assert_true(o.order != PAL_ORDER_SEQUENCES && n + 1 < row.sequences &&
+                                        targets[t] == ids[t + 1]);
                     }
                 }
                 for (int t = 0; t < row.tokens && seen < tokens; t++, seen++) histogram[ids[t]]++;
@@ -154,7 +170,8 @@ static void rows_show_every_document_once_and_keep_them_apart(void **state) {
     pal_shards_close(s);
 }
 
-/* The tokens of two epochs, one after the other: the same ones, in another order each time, and in another one by another seed. */
+/* The tokens of two epochs, one after the other: the same ones, in another order each time, and in another one by
+ * another seed. */
 static void every_epoch_is_shuffled_anew(void **state) {
     (void)state;
     enum { MOST_TOKENS = 20000 };
@@ -165,7 +182,12 @@ static void every_epoch_is_shuffled_anew(void **state) {
     pal_shards *s = test_shards("epochs", lengths, DOCUMENTS, 60, 0);
     for (pal_order order = PAL_ORDER_DOCUMENTS; order <= PAL_ORDER_SEQUENCES; order++) {
         for (int seed = 0; seed < 2; seed++) {
-            const pal_loader_options o = { .sources = 1, .source = { { s, PAL_PART_ALL, 1 } }, .row = 1, .context = 1, .order = order, .seed = 7 + (uint64_t)seed };
+            const pal_loader_options o = { .sources = 1,
+                                           .source = { { s, PAL_PART_ALL, 1 } },
+                                           .row = 1,
+                                           .context = 1,
+                                           .order = order,
+                                           .seed = 7 + (uint64_t)seed };
             pal_loader *l;
             pal_error err;
             if (pal_loader_new(&l, &o, &err)) fail_msg("%s", err.text);
@@ -192,8 +214,12 @@ static void rows_go_on_from_any_place(void **state) {
     pal_shards *b = test_shards("place-b", lengths, DOCUMENTS / 2, 1000, 0);
     pal_rng rng = pal_rng_at(1, 2);
     for (int i = 0; i < test_cases(60, 1000); i++) {
-        const pal_loader_options o = { .sources = 2, .source = { { a, PAL_PART_TRAIN, 3 }, { b, PAL_PART_TRAIN, 1 } }, .row = 1 + (int)pal_rng_below(&rng, MOST_ROW - 1),
-                                       .context = 1 + (int)pal_rng_below(&rng, 100), .order = (pal_order)pal_rng_below(&rng, 3), .seed = (uint64_t)i,
+        const pal_loader_options o = { .sources = 2,
+                                       .source = { { a, PAL_PART_TRAIN, 3 }, { b, PAL_PART_TRAIN, 1 } },
+                                       .row = 1 + (int)pal_rng_below(&rng, MOST_ROW - 1),
+                                       .context = 1 + (int)pal_rng_below(&rng, 100),
+                                       .order = (pal_order)pal_rng_below(&rng, 3),
+                                       .seed = (uint64_t)i,
                                        .sequences = pal_rng_below(&rng, 2) ? 8 : 0 };
         pal_loader *straight, *resumed;
         pal_error err;
@@ -206,15 +232,19 @@ static void rows_go_on_from_any_place(void **state) {
         const pal_loader_position place = pal_loader_tell(straight);
         if (pal_loader_seek(resumed, &place, &err)) fail_msg("%s", err.text);
         for (int r = 0; r < 30; r++) {
-            if (pal_loader_next(straight, ids[0], targets[0], ends[0], &row[0], &err) || pal_loader_next(resumed, ids[1], targets[1], ends[1], &row[1], &err)) fail_msg("%s", err.text);
-            assert_true(row[0].tokens == row[1].tokens && row[0].sequences == row[1].sequences && row[0].continues == row[1].continues);
+            if (pal_loader_next(straight, ids[0], targets[0], ends[0], &row[0], &err) ||
+                pal_loader_next(resumed, ids[1], targets[1], ends[1], &row[1], &err))
+                fail_msg("%s", err.text);
+            assert_true(row[0].tokens == row[1].tokens && row[0].sequences == row[1].sequences &&
+                        row[0].continues == row[1].continues);
             assert_memory_equal(ids[0], ids[1], (size_t)row[0].tokens * sizeof ids[0][0]);
             assert_memory_equal(targets[0], targets[1], (size_t)row[0].tokens * sizeof targets[0][0]);
             assert_memory_equal(ends[0], ends[1], (size_t)row[0].sequences * sizeof ends[0][0]);
         }
         /* Shares: three tokens of the first for one of the second, to within a document. */
         const pal_loader_position end = pal_loader_tell(straight);
-        assert_true((double)end.of[0].tokens - 3 * (double)end.of[1].tokens < 800 && 3 * (double)end.of[1].tokens - (double)end.of[0].tokens < 800);
+        assert_true((double)end.of[0].tokens - 3 * (double)end.of[1].tokens < 800 &&
+                    3 * (double)end.of[1].tokens - (double)end.of[0].tokens < 800);
         /* Places that do not exist. */
         pal_loader_position wrong = place;
         wrong.of[1].unit = 1000000;
@@ -234,13 +264,16 @@ static void one_document_is_cut_for_validation(void **state) {
     assert_int_equal(info->part[PAL_PART_TRAIN].tokens, 900);
     assert_int_equal(info->part[PAL_PART_VALID].tokens, 100);
     assert_int_equal(info->part[PAL_PART_VALID].bytes, 100);
-    const pal_document train = pal_shards_document(s, PAL_PART_TRAIN, 0), valid = pal_shards_document(s, PAL_PART_VALID, 0), all = pal_shards_document(s, PAL_PART_ALL, 0);
+    const pal_document train = pal_shards_document(s, PAL_PART_TRAIN, 0),
+                       valid = pal_shards_document(s, PAL_PART_VALID, 0), all = pal_shards_document(s, PAL_PART_ALL, 0);
     assert_true(train.tokens == 900 && valid.tokens == 100);
-    assert_true(all.bytes == 1000 && train.bytes == 900 && valid.bytes == 100); /* or perplexities per byte would be those of nothing */
+    assert_true(all.bytes == 1000 && train.bytes == 900 &&
+                valid.bytes == 100); /* or perplexities per byte would be those of nothing */
     assert_int_equal(valid.words, info->part[PAL_PART_VALID].words);
     assert_int_equal(train.words, info->part[PAL_PART_TRAIN].words);
     for (uint64_t i = 0; i < 900; i++) assert_int_equal(pal_document_token(&train, i), pal_document_token(&all, i));
-    for (uint64_t i = 0; i < 100; i++) assert_int_equal(pal_document_token(&valid, i), pal_document_token(&all, 900 + i));
+    for (uint64_t i = 0; i < 100; i++)
+        assert_int_equal(pal_document_token(&valid, i), pal_document_token(&all, 900 + i));
     pal_shards_close(s);
 }
 

@@ -7,16 +7,37 @@
 
 static void words_are_counted_as_python_splits(void **state) {
     (void)state;
-    static const struct { const char *text; uint64_t words; } cases[] = { /* len(re.split(r'\s+', text)) */
-        { "", 1 }, { "a", 1 }, { " a", 2 }, { " a \n", 3 }, { "a b\t\tc", 3 }, { "a\xC2\xA0" "b\xE3\x80\x80" "c", 3 }, { "a\x1c" "b", 2 }, { "a\xE2\x80\x8B" "b", 1 }, { "\xff \xff", 2 },
+    static const struct {
+        const char *text;
+        uint64_t words;
+    } cases[] = {
+        /* len(re.split(r'\s+', text)) */
+        { "", 1 },
+        { "a", 1 },
+        { " a", 2 },
+        { " a \n", 3 },
+        { "a b\t\tc", 3 },
+        { "a\xC2\xA0"
+          "b\xE3\x80\x80"
+          "c",
+          3 },
+        { "a\x1c"
+          "b",
+          2 },
+        { "a\xE2\x80\x8B"
+          "b",
+          1 },
+        { "\xff \xff", 2 },
     };
     for (size_t i = 0; i < PAL_COUNT(cases); i++)
         for (size_t cut = 0; cut <= strlen(cases[i].text); cut++) {
             const unsigned char *t = (const unsigned char *)cases[i].text;
             bool blank = false;
             assert_int_equal(pal_text_words((pal_slice){ t, strlen(cases[i].text) }), cases[i].words);
-            if (cut < strlen(cases[i].text) && (t[cut] & 0xC0) == 0x80) continue; /* blocks are cut between characters */
-            const uint64_t runs = pal_text_blanks((pal_slice){ t, cut }, &blank) + pal_text_blanks((pal_slice){ t + cut, strlen(cases[i].text) - cut }, &blank);
+            if (cut < strlen(cases[i].text) && (t[cut] & 0xC0) == 0x80)
+                continue; /* blocks are cut between characters */
+            const uint64_t runs = pal_text_blanks((pal_slice){ t, cut }, &blank) +
+                                  pal_text_blanks((pal_slice){ t + cut, strlen(cases[i].text) - cut }, &blank);
             assert_int_equal(runs + 1, cases[i].words);
         }
 }
@@ -29,12 +50,15 @@ static void encode_in_blocks(const pal_tokenizer *tok, const char *path, size_t 
     pal_text *text;
     pal_error err;
     bool found;
-    if (pal_tokenizer_scratch_new(&scratch, tok, &err) || pal_text_open(&text, path, pal_text_unit_of(cut), target, (size_t)1 << 20, NULL, &err)) fail_msg("%s", err.text);
+    if (pal_tokenizer_scratch_new(&scratch, tok, &err) ||
+        pal_text_open(&text, path, pal_text_unit_of(cut), target, (size_t)1 << 20, NULL, &err))
+        fail_msg("%s", err.text);
     for (;;) {
         if (pal_text_read(text, &block, &found, &err)) fail_msg("%s", err.text);
         if (!found) break;
         const size_t skip = cut == PAL_CUT_BLANKS && block.start.inside;
-        if (pal_tokenizer_encode(tok, scratch, block.bytes.data + skip, block.bytes.size - skip, NULL, ids, &err)) fail_msg("%s", err.text);
+        if (pal_tokenizer_encode(tok, scratch, block.bytes.data + skip, block.bytes.size - skip, NULL, ids, &err))
+            fail_msg("%s", err.text);
     }
     pal_bytes_free(&block.bytes);
     pal_text_close(text);
@@ -43,9 +67,50 @@ static void encode_in_blocks(const pal_tokenizer *tok, const char *path, size_t 
 
 static void check_cuts(const pal_tokenizer *tok, const char *name, int cases) {
     pal_rng rng = pal_rng_at(11, 5);
-    static const char *const pieces[] = { " ", " ", "  ", "   ", "\n", "\n\n", " \n", "\t", "a", "the", "The", "'s", "'re", "12", "3456", ".", "...", "!", "\r\n", "\xC3\xA9", "e\xCC\x81", " x", "<u>",
-                                          "\xC2\xA0", "\xE2\x96\x81", "\xF0\x9F\x98\x80", "hello", " = ", "<|endoftext|>", "\xE5\xAD\x97", "\xEA\xB0\x80", "\xE3\x80\x82", "\xE3\x80\x80", "\n\xE5\xAD\x97", "\xE3\x80\x82\n", "\xCC\x88",
-                                          "\xC2\xA8", "\xE2\x80\xA8", "\xC2\x85", "\xE1\x84\x80\xE1\x85\xA1", "a\nb", "\nx", "\xFF", "\xE5\xAD" };
+    static const char *const pieces[] = { " ",
+                                          " ",
+                                          "  ",
+                                          "   ",
+                                          "\n",
+                                          "\n\n",
+                                          " \n",
+                                          "\t",
+                                          "a",
+                                          "the",
+                                          "The",
+                                          "'s",
+                                          "'re",
+                                          "12",
+                                          "3456",
+                                          ".",
+                                          "...",
+                                          "!",
+                                          "\r\n",
+                                          "\xC3\xA9",
+                                          "e\xCC\x81",
+                                          " x",
+                                          "<u>",
+                                          "\xC2\xA0",
+                                          "\xE2\x96\x81",
+                                          "\xF0\x9F\x98\x80",
+                                          "hello",
+                                          " = ",
+                                          "<|endoftext|>",
+                                          "\xE5\xAD\x97",
+                                          "\xEA\xB0\x80",
+                                          "\xE3\x80\x82",
+                                          "\xE3\x80\x80",
+                                          "\n\xE5\xAD\x97",
+                                          "\xE3\x80\x82\n",
+                                          "\xCC\x88",
+                                          "\xC2\xA8",
+                                          "\xE2\x80\xA8",
+                                          "\xC2\x85",
+                                          "\xE1\x84\x80\xE1\x85\xA1",
+                                          "a\nb",
+                                          "\nx",
+                                          "\xFF",
+                                          "\xE5\xAD" };
     pal_error err;
     for (int i = 0; i < cases; i++) {
         pal_bytes text = { 0 };
@@ -57,7 +122,8 @@ static void check_cuts(const pal_tokenizer *tok, const char *name, int cases) {
         test_write_file(in_folder("cuts"), text.data, text.size);
         test_encode(tok, text.data, text.size, &whole);
         encode_in_blocks(tok, in_folder("cuts"), 8 + pal_rng_below(&rng, 40), &parts);
-        if (whole.count != parts.count || memcmp(whole.data, parts.data, whole.count * 4) != 0) fail_msg("%s: case %d, cut into blocks, has other ids: '%.*s'", name, i, (int)text.size, text.data);
+        if (whole.count != parts.count || memcmp(whole.data, parts.data, whole.count * 4) != 0)
+            fail_msg("%s: case %d, cut into blocks, has other ids: '%.*s'", name, i, (int)text.size, text.data);
         pal_bytes_free(&text), pal_ids_free(&whole), pal_ids_free(&parts);
     }
 }

@@ -93,7 +93,8 @@ static pal_tokenizer *trained(const corpus *c) {
     return tok;
 }
 
-/* Blocks encode as the whole through the whole way to disk, where the blank is dropped that SentencePiece puts in front of each block anyway. */
+/* Blocks encode as the whole through the whole way to disk, where the blank is dropped that SentencePiece puts in front
+ * of each block anyway. */
 static void shards_of_a_text_in_blocks_hold_the_ids_of_the_whole(void **state) {
     (void)state;
     const char *file = in_folder("long.txt"), *out = in_folder("long-shards"), *directory = in_folder("sentencepiece");
@@ -104,7 +105,8 @@ static void shards_of_a_text_in_blocks_hold_the_ids_of_the_whole(void **state) {
     test_prose(&prose, &rng, 20000);
     test_write_file(file, prose.data, prose.size);
     test_tiny_spm(&model, false);
-    unsigned char *symbol = memmem(model.data, model.size, "<u>\x15", 4); /* its only user-defined symbol, which could stand across a cut */
+    unsigned char *symbol = memmem(model.data, model.size, "<u>\x15",
+                                   4); /* its only user-defined symbol, which could stand across a cut */
     assert_true(symbol && symbol[8] == 0x18 && symbol[9] == 4);
     symbol[9] = 1; /* is an ordinary piece here */
     mkdir(directory, 0777);
@@ -112,7 +114,9 @@ static void shards_of_a_text_in_blocks_hold_the_ids_of_the_whole(void **state) {
     pal_tokenizer *tok = test_open(directory);
     assert_int_equal(pal_tokenizer_cut(tok), PAL_CUT_BLANKS);
     test_encode(tok, prose.data, prose.size, &expected);
-    const pal_tokenize_job job = { .files = &file, .count = 1, .out = out, .tokenizer = directory, .no_eos = true, .most = 700, .cx = cx }; /* blocks of 700 bytes */
+    const pal_tokenize_job job = {
+        .files = &file, .count = 1, .out = out, .tokenizer = directory, .no_eos = true, .most = 700, .cx = cx
+    }; /* blocks of 700 bytes */
     tokenize(&job);
     pal_shards *s = test_shards_open(out);
     const pal_document d = pal_shards_document(s, PAL_PART_ALL, 0);
@@ -130,7 +134,9 @@ static void shards_do_not_depend_on_threads(void **state) {
     (void)state;
     corpus c = make_corpus((size_t)1 << 20);
     pal_tokenizer *tok = trained(&c);
-    pal_tokenize_job job = { .files = c.files, .count = 3, .tokenizer = in_folder("bpe"), .valid = 0.1, .shard_tokens = 100000 };
+    pal_tokenize_job job = {
+        .files = c.files, .count = 3, .tokenizer = in_folder("bpe"), .valid = 0.1, .shard_tokens = 100000
+    };
     for (int threads = 1; threads <= 4; threads += 3) {
         pal_context *cx = test_context(threads, NULL);
         job.cx = cx;
@@ -153,7 +159,8 @@ static void shards_do_not_depend_on_threads(void **state) {
         pal_documents *d;
         pal_slice text;
         bool found;
-        if (pal_documents_open(&d, c.files[i], pal_text_field(c.files[i], NULL), PAL_DOCUMENT_MAX, &err)) fail_msg("%s", err.text);
+        if (pal_documents_open(&d, c.files[i], pal_text_field(c.files[i], NULL), PAL_DOCUMENT_MAX, &err))
+            fail_msg("%s", err.text);
         for (;;) {
             found = false; /* the call itself says it */
             if (pal_documents_next(d, &text, &found, &err)) fail_msg("%s", err.text);
@@ -174,8 +181,10 @@ static void shards_do_not_depend_on_threads(void **state) {
         for (uint64_t k = 0; k < doc.tokens; k++) assert_int_equal(pal_document_token(&doc, k), whole.data[at++]);
     }
     assert_int_equal(at, whole.count);
-    assert_int_equal(info->part[PAL_PART_TRAIN].documents + info->part[PAL_PART_VALID].documents, info->part[PAL_PART_ALL].documents);
-    assert_int_equal(info->part[PAL_PART_TRAIN].tokens + info->part[PAL_PART_VALID].tokens, info->part[PAL_PART_ALL].tokens);
+    assert_int_equal(info->part[PAL_PART_TRAIN].documents + info->part[PAL_PART_VALID].documents,
+                     info->part[PAL_PART_ALL].documents);
+    assert_int_equal(info->part[PAL_PART_TRAIN].tokens + info->part[PAL_PART_VALID].tokens,
+                     info->part[PAL_PART_ALL].tokens);
     pal_ids_free(&whole);
     pal_shards_close(s);
     pal_tokenizer_close(tok);
@@ -213,7 +222,13 @@ static void stopped_work_goes_on_behind_finished_shards(void **state) {
     strcpy(path, in_folder("long.txt")), strcpy(straight, in_folder("straight")), strcpy(broken, in_folder("broken"));
     pal_context *cx = test_context(2, NULL);
     const char *files[] = { path };
-    pal_tokenize_job job = { .files = files, .count = 1, .tokenizer = "bytes", .out = straight, .valid = 0.1, .shard_tokens = 5 << 20, .cx = cx };
+    pal_tokenize_job job = { .files = files,
+                             .count = 1,
+                             .tokenizer = "bytes",
+                             .out = straight,
+                             .valid = 0.1,
+                             .shard_tokens = 5 << 20,
+                             .cx = cx };
     tokenize(&job);
     int waves = 1;
     bool temporary;
@@ -245,7 +260,8 @@ static size_t assert_part(const pal_shards *s, pal_shards_part part, const pal_b
     uint64_t tokens = 0, bytes = 0, words = 0;
     for (uint64_t d = 0; d < info->part[part].documents; d++) {
         const pal_document one = pal_shards_document(s, part, d);
-        for (uint64_t i = 0; i < one.tokens; i++) assert_int_equal(pal_document_token(&one, i), text->data[at++ % text->size]);
+        for (uint64_t i = 0; i < one.tokens; i++)
+            assert_int_equal(pal_document_token(&one, i), text->data[at++ % text->size]);
         tokens += one.tokens, bytes += one.bytes, words += one.words;
     }
     assert_int_equal(tokens, info->part[part].tokens);
@@ -268,7 +284,13 @@ static void a_text_in_several_shards_is_one_document_to_hold_back_from(void **st
     for (int i = 0; i < 3; i++) {
         const double valid = (double[]){ 0.1, 0.4, 0.9 }[i];
         snprintf(out, sizeof out, "%s%d", in_folder("one-text-"), i);
-        const pal_tokenize_job job = { .files = files, .count = 1, .tokenizer = "bytes", .out = out, .valid = valid, .shard_tokens = 1000000, .cx = cx };
+        const pal_tokenize_job job = { .files = files,
+                                       .count = 1,
+                                       .tokenizer = "bytes",
+                                       .out = out,
+                                       .valid = valid,
+                                       .shard_tokens = 1000000,
+                                       .cx = cx };
         assert_int_equal(tokenize(&job).done.documents, 1);
         pal_shards *s = test_shards_open(out);
         assert_int_equal(pal_shards_info_of(s)->shards, 3);
@@ -279,7 +301,9 @@ static void a_text_in_several_shards_is_one_document_to_hold_back_from(void **st
     }
     /* Of two such texts a fifth is the second one, not its last piece. */
     strcpy(out, in_folder("two-texts"));
-    const pal_tokenize_job job = { .files = files, .count = 2, .tokenizer = "bytes", .out = out, .valid = 0.2, .shard_tokens = 1000000, .cx = cx };
+    const pal_tokenize_job job = {
+        .files = files, .count = 2, .tokenizer = "bytes", .out = out, .valid = 0.2, .shard_tokens = 1000000, .cx = cx
+    };
     assert_int_equal(tokenize(&job).done.documents, 2);
     pal_shards *s = test_shards_open(out);
     assert_int_equal(assert_part(s, PAL_PART_TRAIN, &text, 0), text.size);
@@ -295,7 +319,9 @@ static void full_disk_leaves_whole_shards_only(void **state) {
     char straight[TEST_PATH], full[TEST_PATH];
     strcpy(straight, in_folder("enough")), strcpy(full, in_folder("full"));
     pal_context *cx = test_context(1, NULL);
-    pal_tokenize_job job = { .files = c.files, .count = 3, .tokenizer = "bytes", .out = straight, .shard_tokens = 200000, .cx = cx };
+    pal_tokenize_job job = {
+        .files = c.files, .count = 3, .tokenizer = "bytes", .out = straight, .shard_tokens = 200000, .cx = cx
+    };
     tokenize(&job);
     struct rlimit before;
     getrlimit(RLIMIT_FSIZE, &before);
@@ -306,7 +332,8 @@ static void full_disk_leaves_whole_shards_only(void **state) {
     bool temporary;
     /* Just below what shards of this text need: the first may be too large already, or a later one. */
     for (int i = 0; i < 4; i++) {
-        const struct rlimit limit = { .rlim_cur = (rlim_t[]){ 100, 20000, 300000, 520000 }[i], .rlim_max = before.rlim_max };
+        const struct rlimit limit = { .rlim_cur = (rlim_t[]){ 100, 20000, 300000, 520000 }[i],
+                                      .rlim_max = before.rlim_max };
         setrlimit(RLIMIT_FSIZE, &limit);
         const pal_status st = pal_tokenize(&job, &r, &err);
         setrlimit(RLIMIT_FSIZE, &before);
@@ -327,7 +354,9 @@ static void tokenizing_survives_want_of_memory(void **state) {
     char out[TEST_PATH];
     strcpy(out, in_folder("poor"));
     pal_context *cx = test_context(1, NULL);
-    const pal_tokenize_job job = { .files = c.files, .count = 3, .tokenizer = "bytes", .out = out, .shard_tokens = 4000, .valid = 0.1, .cx = cx };
+    const pal_tokenize_job job = {
+        .files = c.files, .count = 3, .tokenizer = "bytes", .out = out, .shard_tokens = 4000, .valid = 0.1, .cx = cx
+    };
     pal_tokenize_result r;
     pal_error err;
     int failed = 0;
@@ -346,14 +375,17 @@ static void tokenizing_survives_want_of_memory(void **state) {
     free_corpus(&c);
 }
 
-static pal_status tokenize_text(const char *name, const void *text, size_t size, const char *tokenizer, const char *field, size_t most, pal_error *err) {
+static pal_status tokenize_text(const char *name, const void *text, size_t size, const char *tokenizer,
+                                const char *field, size_t most, pal_error *err) {
     char path[TEST_PATH], out[TEST_PATH];
     pal_tokenize_result r;
     pal_context *cx = test_context(2, NULL);
     strcpy(path, in_folder(name)), strcpy(out, in_folder("refused"));
     test_write_file(path, text, size);
     const char *files[] = { path };
-    const pal_tokenize_job job = { .files = files, .count = 1, .tokenizer = tokenizer, .out = out, .field = field, .most = most, .cx = cx };
+    const pal_tokenize_job job = {
+        .files = files, .count = 1, .tokenizer = tokenizer, .out = out, .field = field, .most = most, .cx = cx
+    };
     const pal_status st = pal_tokenize(&job, &r, err);
     if (st) assert_int_not_equal(access(out, F_OK), 0); /* nothing was begun */
     else test_remove(out);
@@ -371,20 +403,29 @@ static void bad_text_is_refused_and_leaves_nothing(void **state) {
     free_corpus(&c);
     char bpe[TEST_PATH];
     strcpy(bpe, in_folder("bpe"));
-    static const struct { const char *name, *text, *tokenizer, *field, *says; } cases[] = {
+    static const struct {
+        const char *name, *text, *tokenizer, *field, *says;
+    } cases[] = {
         { "empty.txt", "", "bytes", NULL, "no text" },
         { "empty.jsonl", "", "bytes", NULL, "no text" },
         { "blank.jsonl", "\n \n{\"text\": \"\"}\n", "bytes", NULL, "no text" },
-        { "bad.jsonl", "{\"text\": \"a\"}\n{\"text\": 3}\n", "bytes", NULL, "line 2: expected an object with a string 'text'" },
+        { "bad.jsonl", "{\"text\": \"a\"}\n{\"text\": 3}\n", "bytes", NULL,
+          "line 2: expected an object with a string 'text'" },
         { "none.jsonl", "{\"text\": \"a\"}\n", "bytes", "body", "line 1: expected an object with a string 'body'" },
         { "list.jsonl", "[1]\n", "bytes", NULL, "line 1: expected an object" },
         { "torn.jsonl", "{\"text\": \"a\"}\n\n{\"text\": \"a\n", "bytes", NULL, "line 3" },
-        { "nul.txt", "ab\xff" "c", "chars", NULL, "not UTF-8" },
+        { "nul.txt",
+          "ab\xff"
+          "c",
+          "chars", NULL, "not UTF-8" },
         { "garbage.jsonl", "\x01\x02\xff\xfe\n", "bytes", NULL, "line 1" },
     };
     for (size_t i = 0; i < PAL_COUNT(cases); i++) {
-        if (tokenize_text(cases[i].name, cases[i].text, strlen(cases[i].text), cases[i].tokenizer, cases[i].field, 0, &err) == PAL_OK) fail_msg("%s was taken", cases[i].name);
-        if (!strstr(err.text, cases[i].says)) fail_msg("%s: '%s' does not say '%s'", cases[i].name, err.text, cases[i].says);
+        if (tokenize_text(cases[i].name, cases[i].text, strlen(cases[i].text), cases[i].tokenizer, cases[i].field, 0,
+                          &err) == PAL_OK)
+            fail_msg("%s was taken", cases[i].name);
+        if (!strstr(err.text, cases[i].says))
+            fail_msg("%s: '%s' does not say '%s'", cases[i].name, err.text, cases[i].says);
     }
     /* Bytes of any kind are text to a byte-level vocabulary. */
     test_random_bytes(&prose, &rng, 5000);
@@ -393,7 +434,8 @@ static void bad_text_is_refused_and_leaves_nothing(void **state) {
     pal_bytes_free(&prose);
 
     /* Lines and words without end: as if of a gigabyte, with a smaller limit; without merges nothing is too long. */
-    const size_t size = getenv("PALIMPSA_TEST_LONG") ? (size_t)1 << 30 : (size_t)1 << 20, most = getenv("PALIMPSA_TEST_LONG") ? 0 : 1 << 16;
+    const size_t size = getenv("PALIMPSA_TEST_LONG") ? (size_t)1 << 30 : (size_t)1 << 20,
+                 most = getenv("PALIMPSA_TEST_LONG") ? 0 : 1 << 16;
     char *line = malloc(size);
     assert_non_null(line);
     memset(line, 'x', size);

@@ -59,7 +59,8 @@ static double plain_loss(const fixture *f, const int32_t *ids, int n, double *nl
 }
 
 static void near(const char *what, double found, double expected) {
-    if (!(fabs(found - expected) <= 2e-5 * fabs(expected) + 1e-9)) fail_msg("%s: %.9g, expected %.9g", what, found, expected);
+    if (!(fabs(found - expected) <= 2e-5 * fabs(expected) + 1e-9))
+        fail_msg("%s: %.9g, expected %.9g", what, found, expected);
 }
 
 static void scores_equal_log_softmax_of_forward(void **state) {
@@ -80,7 +81,9 @@ static void scores_equal_log_softmax_of_forward(void **state) {
         double sum = 0;
         for (int at = 0; at < 40;) { /* in two pieces, the memory carried */
             const int n = at ? 17 : 23, cu[2] = { 0, n };
-            const pal_batch batch = { .tokens = n, .sequences = 1, .ids = ids + at, .cu_seqlens = cu, .targets = targets + at };
+            const pal_batch batch = {
+                .tokens = n, .sequences = 1, .ids = ids + at, .cu_seqlens = cu, .targets = targets + at
+            };
             OK(pal_model_score(f.model, work, &s, &batch, nll + at, &loss, err));
             sum += loss.sum;
             at += n;
@@ -124,7 +127,8 @@ static double write_documents(fixture *f, int count, int context, uint64_t *toke
         *bytes += (uint64_t)n;
         *tokens += (uint64_t)n - 1;
         const int window = context ? context : n;
-        for (int at = 0; at + 1 < n; at += window) sum += plain_loss(f, ids + at, n - at < window + 1 ? n - at : window + 1, NULL);
+        for (int at = 0; at + 1 < n; at += window)
+            sum += plain_loss(f, ids + at, n - at < window + 1 ? n - at : window + 1, NULL);
     }
     fclose(out);
     return sum;
@@ -142,7 +146,8 @@ static void perplexity_equals_a_plain_sum_however_it_is_cut(void **state) {
             for (int way = 0; way < 4; way++) {
                 pal_eval_data *data;
                 pal_perplexity found;
-                pal_perplexity_options o = { .context = grows && !context ? LONGEST : context, .piece = (const int[]){ 1024, 7, 64, 1 }[way],
+                pal_perplexity_options o = { .context = grows && !context ? LONGEST : context,
+                                             .piece = (const int[]){ 1024, 7, 64, 1 }[way],
                                              .documents = (const int[]){ 8, 3, 1, 4 }[way] };
                 OK(pal_eval_data_open(&data, f.file, f.tok, &(pal_eval_options){ 0 }, err));
                 OK(pal_perplexity_run(&found, f.model, f.tok, f.cx, data, &o, err));
@@ -188,7 +193,8 @@ static void loss_stands_at_the_position_it_belongs_to(void **state) {
 
 static void pages_begin_at_titles(void **state) {
     (void)state;
-    static const char *const pages[] = { " \n", " = One = \n \n text = = x\n = = Section = = \n more\n", " = Two words = \n = = = Deep = = = \n = not\n", " = Three = " };
+    static const char *const pages[] = { " \n", " = One = \n \n text = = x\n = = Section = = \n more\n",
+                                         " = Two words = \n = = = Deep = = = \n = not\n", " = Three = " };
     char all[256] = "";
     for (size_t i = 0; i < PAL_COUNT(pages); i++) strcat(all, pages[i]);
     pal_slice rest = { (const unsigned char *)all, strlen(all) };
@@ -211,13 +217,19 @@ static void empty_data_and_misfits_are_refused(void **state) {
     snprintf(path, sizeof path, "%s/empty.txt", f.folder);
     fclose(fopen(path, "wb"));
     OK(pal_eval_data_open(&data, path, f.tok, &(pal_eval_options){ 0 }, err));
-    assert_int_equal(pal_perplexity_run(&found, f.model, f.tok, f.cx, data, &(pal_perplexity_options){ 0 }, &why), PAL_E_ARGUMENT);
+    assert_int_equal(pal_perplexity_run(&found, f.model, f.tok, f.cx, data, &(pal_perplexity_options){ 0 }, &why),
+                     PAL_E_ARGUMENT);
     assert_non_null(strstr(why.text, "empty"));
     OK(pal_tokenizer_open(&bytes, "bytes", err));
-    assert_int_equal(pal_perplexity_run(&found, f.model, bytes, f.cx, data, &(pal_perplexity_options){ 0 }, &why), PAL_E_ARGUMENT);
+    assert_int_equal(pal_perplexity_run(&found, f.model, bytes, f.cx, data, &(pal_perplexity_options){ 0 }, &why),
+                     PAL_E_ARGUMENT);
     assert_non_null(strstr(why.text, "256"));
-    assert_int_equal(pal_perplexity_run(&found, attention.model, f.tok, f.cx, data, &(pal_perplexity_options){ 0 }, &why), PAL_E_ARGUMENT);
-    assert_int_equal(pal_perplexity_run(&found, f.model, f.tok, f.cx, data, &(pal_perplexity_options){ .context = -1 }, &why), PAL_E_ARGUMENT);
+    assert_int_equal(
+        pal_perplexity_run(&found, attention.model, f.tok, f.cx, data, &(pal_perplexity_options){ 0 }, &why),
+        PAL_E_ARGUMENT);
+    assert_int_equal(
+        pal_perplexity_run(&found, f.model, f.tok, f.cx, data, &(pal_perplexity_options){ .context = -1 }, &why),
+        PAL_E_ARGUMENT);
     pal_eval_data_close(data);
     assert_int_equal(pal_eval_data_open(&data, f.folder, f.tok, &(pal_eval_options){ 0 }, &why), PAL_E_IO);
     assert_int_equal(pal_eval_data_open(&data, "/nowhere", f.tok, &(pal_eval_options){ 0 }, &why), PAL_E_IO);

@@ -21,7 +21,8 @@ static void make(const char *kind, const char *directory) {
     char command[1400];
     const char *tiny = strstr(kind, "_tiny");
     const int length = tiny ? (int)(tiny - kind) : (int)strlen(kind);
-    snprintf(command, sizeof command, "python3 '%s/../checkpoint_writers.py' %.*s '%s' %s", PAL_TEST_GOLDEN, length, kind, directory, tiny ? "tiny" : "");
+    snprintf(command, sizeof command, "python3 '%s/../checkpoint_writers.py' %.*s '%s' %s", PAL_TEST_GOLDEN, length,
+             kind, directory, tiny ? "tiny" : "");
     if (system(command) != 0) fail_msg("the writer of '%s' failed", kind);
 }
 
@@ -30,8 +31,9 @@ typedef struct {
     bool gguf;
 } subject;
 static const subject subjects[] = {
-    { "torch", "pytorch_model.bin", false }, { "torch_zip64", "pytorch_model.bin", false }, { "gguf", "model.gguf", true },
-    { "gguf_q8_0", "model.gguf", true },     { "hf", "model.safetensors", false },          { "official", "model.safetensors", false },
+    { "torch", "pytorch_model.bin", false }, { "torch_zip64", "pytorch_model.bin", false },
+    { "gguf", "model.gguf", true },          { "gguf_q8_0", "model.gguf", true },
+    { "hf", "model.safetensors", false },    { "official", "model.safetensors", false },
 };
 
 typedef struct {
@@ -185,8 +187,10 @@ static void a_flipped_bit_is_refused_or_changes_one_value(void **state) {
             } else {
                 const size_t n = differences(&whole, &flipped, &first, &last);
                 changed += n > 0;
-                if (n && (torch || !data)) fail_msg("%s: byte %zu of %zu, bit %02x: %zu values changed unnoticed", s->kind, at, size, bit, n);
-                if (n > 1 && last - first >= 32) fail_msg("%s: byte %zu of %zu, bit %02x: %zu values changed", s->kind, at, size, bit, n);
+                if (n && (torch || !data))
+                    fail_msg("%s: byte %zu of %zu, bit %02x: %zu values changed unnoticed", s->kind, at, size, bit, n);
+                if (n > 1 && last - first >= 32)
+                    fail_msg("%s: byte %zu of %zu, bit %02x: %zu values changed", s->kind, at, size, bit, n);
             }
             drop(&flipped);
             assert_int_equal(pwrite(fd, &bytes[at], 1, (off_t)at), 1);
@@ -238,7 +242,8 @@ static pal_status read_pickle(const char *bytes, size_t size, pal_error *err) {
 }
 static void a_pickle_runs_nothing_and_names_what_it_refuses(void **state) {
     (void)state;
-    static const char empty[] = "\x80\x02}.", ordered[] = "\x80\x02" "ccollections\nOrderedDict\n)R.";
+    static const char empty[] = "\x80\x02}.", ordered[] = "\x80\x02"
+                                                          "ccollections\nOrderedDict\n)R.";
     OK(read_pickle(empty, sizeof empty - 1, err));
     OK(read_pickle(ordered, sizeof ordered - 1, err));
     static const struct {
@@ -247,20 +252,56 @@ static void a_pickle_runs_nothing_and_names_what_it_refuses(void **state) {
         const char *says;
     } bad[] = {
 #define BAD(bytes, says) { bytes, sizeof(bytes) - 1, says }
-        BAD("\x80\x02" "cos\nsystem\nX\2\0\0\0ls\x85R.", "'os.system'"),
-        BAD("\x80\x02" "cbuiltins\neval\nX\1\0\0\0" "1\x85R.", "'builtins.eval'"),
-        BAD("\x80\x02" "ctorch._utils\n_rebuild_tensor\n)R.", "'torch._utils._rebuild_tensor'"),
-        BAD("\x80\x02" "ccollections\nOrderedDict\x01\n)R.", "'collections.OrderedDict?'"),
-        BAD("\x80\x04" "}.", "protocol 4"),
-        BAD("\x80\x02" "i__main__\nx\n.", "instruction 0x69"),
-        BAD("\x80\x02" "\x93.", "instruction 0x93"),
-        BAD("", "cut short"), BAD("\x80\x02", "cut short"), BAD("\x80\x02}", "cut short"), BAD("\x80\x02.", "not there"),
-        BAD("\x80\x02}}.", "more than one"), BAD("\x80\x02}.}", "follow its end"), BAD("\x80\x02h\x07.", "never made"),
-        BAD("\x80\x02}r\xff\xff\xff\xff.", "out of order"), BAD("\x80\x02t.", "no mark"), BAD("\x80\x02)K\1a.", "more than one"),
-        BAD("\x80\x02K\1K\1a.", "does not take"), BAD("\x80\x02}(K\1u.", "does not take"), BAD("\x80\x02K\1)R.", "no function"),
-        BAD("\x80\x02K\1}b.", "takes none"), BAD("\x80\x02X\xff\xff\xff\x7f" "a.", "cut short"), BAD("\x80\x02\x8a\x09" "123456789.", "64 bits"),
-        BAD("\x80\x02" "cos", "does not end"), BAD("\x80\x02" "ccollections\nOrderedDict\nK\1\x85R.", "with arguments"),
-        BAD("\x80\x02(.", "not there"), BAD("\x80\x02(Q.", "not there"),
+        BAD("\x80\x02"
+            "cos\nsystem\nX\2\0\0\0ls\x85R.",
+            "'os.system'"),
+        BAD("\x80\x02"
+            "cbuiltins\neval\nX\1\0\0\0"
+            "1\x85R.",
+            "'builtins.eval'"),
+        BAD("\x80\x02"
+            "ctorch._utils\n_rebuild_tensor\n)R.",
+            "'torch._utils._rebuild_tensor'"),
+        BAD("\x80\x02"
+            "ccollections\nOrderedDict\x01\n)R.",
+            "'collections.OrderedDict?'"),
+        BAD("\x80\x04"
+            "}.",
+            "protocol 4"),
+        BAD("\x80\x02"
+            "i__main__\nx\n.",
+            "instruction 0x69"),
+        BAD("\x80\x02"
+            "\x93.",
+            "instruction 0x93"),
+        BAD("", "cut short"),
+        BAD("\x80\x02", "cut short"),
+        BAD("\x80\x02}", "cut short"),
+        BAD("\x80\x02.", "not there"),
+        BAD("\x80\x02}}.", "more than one"),
+        BAD("\x80\x02}.}", "follow its end"),
+        BAD("\x80\x02h\x07.", "never made"),
+        BAD("\x80\x02}r\xff\xff\xff\xff.", "out of order"),
+        BAD("\x80\x02t.", "no mark"),
+        BAD("\x80\x02)K\1a.", "more than one"),
+        BAD("\x80\x02K\1K\1a.", "does not take"),
+        BAD("\x80\x02}(K\1u.", "does not take"),
+        BAD("\x80\x02K\1)R.", "no function"),
+        BAD("\x80\x02K\1}b.", "takes none"),
+        BAD("\x80\x02X\xff\xff\xff\x7f"
+            "a.",
+            "cut short"),
+        BAD("\x80\x02\x8a\x09"
+            "123456789.",
+            "64 bits"),
+        BAD("\x80\x02"
+            "cos",
+            "does not end"),
+        BAD("\x80\x02"
+            "ccollections\nOrderedDict\nK\1\x85R.",
+            "with arguments"),
+        BAD("\x80\x02(.", "not there"),
+        BAD("\x80\x02(Q.", "not there"),
     };
     for (size_t i = 0; i < PAL_COUNT(bad); i++) {
         pal_error why = { .text = "" };
@@ -326,7 +367,8 @@ static void compare(const pal_model *a, const char *target, const char *back, bo
     OK(pal_model_open(&b, back, PAL_FOR_INFERENCE, cx, err));
     for (size_t i = 0; i < pal_model_weight_count(a); i++) {
         const pal_weight *u = pal_model_weight(a, i);
-        const pal_weight *v = pal_model_find_weight(b, strncmp(u->name, "backbone.embedding", 18) == 0 ? "backbone.embedding.weight" : u->name);
+        const pal_weight *v = pal_model_find_weight(
+            b, strncmp(u->name, "backbone.embedding", 18) == 0 ? "backbone.embedding.weight" : u->name);
         assert_non_null(v);
         assert_int_equal(u->count, v->count);
         if (gguf && strstr(u->name, "A_log")) test_near(u->name, v->data, u->data, u->count, 1e-6);
@@ -371,7 +413,8 @@ static void any_layout_converts_into_any_other(void **state) {
         pal_model_close(a);
     }
     assert_null(pal_layout_name(PAL_LAYOUTS));
-    assert_int_equal(pal_convert(source, target, &(pal_convert_options){ .to = PAL_LAYOUTS }, NULL, &why), PAL_E_ARGUMENT);
+    assert_int_equal(pal_convert(source, target, &(pal_convert_options){ .to = PAL_LAYOUTS }, NULL, &why),
+                     PAL_E_ARGUMENT);
     test_remove(root);
     pal_context_free(cx);
 }

@@ -78,7 +78,8 @@ static void greedy_equals_argmax_of_forward(void **state) {
         pal_work *work;
         w = (written){ 0 };
         prompt_of(prompt, PROMPT, 3);
-        OK(pal_generator_new(&g, f.model, f.tok, f.cx, &(pal_generator_options){ .uncertainty = true, .piece = 4 }, err));
+        OK(pal_generator_new(&g, f.model, f.tok, f.cx, &(pal_generator_options){ .uncertainty = true, .piece = 4 },
+                             err));
         OK(pal_generator_begin(g, 0, prompt, PROMPT, TOKENS, 1, err));
         run_all(g, &(listener){ .slots = &w });
         assert_int_equal(w.count, TOKENS);
@@ -95,8 +96,10 @@ static void greedy_equals_argmax_of_forward(void **state) {
             double top = -INFINITY, sum = 0;
             for (int i = 0; i < V; i++) top = fmax(top, (double)row[i]);
             for (size_t i = 0; i < rows; i++) sum += exp((double)row[i] - top);
-            if (!((double)row[w.ids[t]] >= top - 1e-4)) fail_msg("%s: token %d is not the likeliest", test_kinds[k].name, t);
-            if (!(fabs(w.probability[t] - exp((double)row[w.ids[t]] - top) / sum) < 1e-4)) fail_msg("%s: probability %g", test_kinds[k].name, w.probability[t]);
+            if (!((double)row[w.ids[t]] >= top - 1e-4))
+                fail_msg("%s: token %d is not the likeliest", test_kinds[k].name, t);
+            if (!(fabs(w.probability[t] - exp((double)row[w.ids[t]] - top) / sum) < 1e-4))
+                fail_msg("%s: probability %g", test_kinds[k].name, w.probability[t]);
             const bool has = strcmp(pal_model_layer_rule(pal_model_config_of(f.model), 1), "palimpsa") == 0;
             assert_true(has ? w.variance[t] > 0 : isnan(w.variance[t]));
         }
@@ -115,7 +118,8 @@ static void variance_is_the_same_for_a_prompt_and_for_steps(void **state) {
         pal_state *a, *b;
         int32_t ids[13];
         test_ids(ids, 13, V, 4);
-        OK(pal_work_new(&work, f.model, f.cx, &(pal_work_options){ .tokens = 13, .sequences = 2, .variance = true }, err));
+        OK(pal_work_new(&work, f.model, f.cx, &(pal_work_options){ .tokens = 13, .sequences = 2, .variance = true },
+                        err));
         OK(pal_state_new(&a, f.model, 16, err));
         OK(pal_state_new(&b, f.model, 16, err));
         OK(pal_model_prefill(f.model, work, a, ids, 13, NULL, err));
@@ -205,8 +209,8 @@ static void a_saved_memory_goes_on_with_the_same_tokens(void **state) {
     }
 }
 
-/* Text that goes on without a prompt is in its middle: words keep the blank in front of them, also where SentencePiece has
- * none at the start of a text, and a character that the last token began is whole. */
+/* Text that goes on without a prompt is in its middle: words keep the blank in front of them, also where SentencePiece
+ * has none at the start of a text, and a character that the last token began is whole. */
 static void text_goes_on_where_it_stopped(void **state) {
     (void)state;
     static const tiny_kind kinds[] = { TINY_SPM, TINY_BYTES };
@@ -215,13 +219,20 @@ static void text_goes_on_where_it_stopped(void **state) {
     for (size_t k = 0; k < PAL_COUNT(kinds); k++) {
         pal_context *cx = test_context(1, NULL);
         pal_tokenizer *tok = test_tiny(kinds[k]);
-        const pal_preset_options sizes = { .task = "text", .vocab = (int)pal_tokenizer_size(tok), .hidden = 16, .layers = 1, .head_dim = 8, .state_size = 4, .rank = 2 };
+        const pal_preset_options sizes = { .task = "text",
+                                           .vocab = (int)pal_tokenizer_size(tok),
+                                           .hidden = 16,
+                                           .layers = 1,
+                                           .head_dim = 8,
+                                           .state_size = 4,
+                                           .rank = 2 };
         pal_model_config c;
         pal_model *model;
         pal_generator *g;
         OK(pal_model_preset(&c, "palimpsa-m", &sizes, err));
         OK(pal_model_new(&model, &c, 1, PAL_FOR_INFERENCE, cx, err));
-        OK(pal_generator_new(&g, model, tok, cx, &(pal_generator_options){ .sampling = { .temperature = 1 }, .ignore_eos = true }, err));
+        OK(pal_generator_new(&g, model, tok, cx,
+                             &(pal_generator_options){ .sampling = { .temperature = 1 }, .ignore_eos = true }, err));
         const uint32_t start = kinds[k] == TINY_BYTES ? 'a' : (uint32_t)pal_tokenizer_size(tok) - 1;
         OK(pal_generator_begin(g, 0, &start, 1, 0, 1, err));
         for (int part = 0; part < PARTS; part++) {
@@ -308,13 +319,16 @@ static void text_ends_before_the_first_stop_string(void **state) {
         const char *one = strstr(free_text.text, first), *two = strstr(free_text.text, second);
         /* The one that is complete first ends the text. */
         const char *end = free_text.text + TOKENS;
-        const size_t one_ends = one ? (size_t)(one - free_text.text) + strlen(first) : SIZE_MAX, two_ends = two ? (size_t)(two - free_text.text) + strlen(second) : SIZE_MAX;
+        const size_t one_ends = one ? (size_t)(one - free_text.text) + strlen(first) : SIZE_MAX,
+                     two_ends = two ? (size_t)(two - free_text.text) + strlen(second) : SIZE_MAX;
         if (one_ends < two_ends) end = one;
         else if (two_ends < one_ends) end = two;
         else if (one) end = one < two ? one : two;
         const char *const stop[] = { first, second };
         stopped = (written){ 0 };
-        OK(pal_generator_new(&g, f.model, f.tok, f.cx, &(pal_generator_options){ .sampling = { .temperature = 1 }, .stop = stop, .stop_count = 2 }, err));
+        OK(pal_generator_new(
+            &g, f.model, f.tok, f.cx,
+            &(pal_generator_options){ .sampling = { .temperature = 1 }, .stop = stop, .stop_count = 2 }, err));
         OK(pal_generator_begin(g, 0, prompt, 3, TOKENS, 3, err));
         run_all(g, &(listener){ .slots = &stopped });
         assert_int_equal(stopped.size, (size_t)(end - free_text.text));
@@ -334,7 +348,11 @@ static void only_whole_characters_are_shown(void **state) {
     pal_generator *g;
     static written w;
     pal_bytes all = { 0 };
-    OK(pal_model_preset(&c, "palimpsa-m", &(pal_preset_options){ .task = "text", .vocab = 256, .hidden = 16, .layers = 1, .head_dim = 8, .state_size = 4, .rank = 2 }, err));
+    OK(pal_model_preset(
+        &c, "palimpsa-m",
+        &(pal_preset_options){
+            .task = "text", .vocab = 256, .hidden = 16, .layers = 1, .head_dim = 8, .state_size = 4, .rank = 2 },
+        err));
     OK(pal_model_new(&model, &c, 1, PAL_FOR_INFERENCE, cx, err));
     OK(pal_tokenizer_open(&tok, "bytes", err));
     for (uint64_t seed = 0; seed < 8; seed++) {
@@ -376,10 +394,15 @@ static void eos_ends_a_continuation_and_is_not_shown(void **state) {
     const pal_slice text = { (const unsigned char *)"the cat sat on the mat", 22 };
     OK(pal_tokenizer_train_bpe(&tok, &text, 1, 259, err));
     assert_int_equal(pal_tokenizer_eos(tok), 0);
-    OK(pal_model_preset(&c, "palimpsa-m", &(pal_preset_options){ .task = "text", .vocab = 260, .hidden = 16, .layers = 1, .head_dim = 8, .state_size = 4, .rank = 2 }, err));
+    OK(pal_model_preset(
+        &c, "palimpsa-m",
+        &(pal_preset_options){
+            .task = "text", .vocab = 260, .hidden = 16, .layers = 1, .head_dim = 8, .state_size = 4, .rank = 2 },
+        err));
     OK(pal_model_new(&model, &c, 1, PAL_FOR_INFERENCE, cx, err));
     uint64_t seed = 0;
-    for (; ends.finish != PAL_FINISH_EOS && seed < 100; seed++) { /* nearly uniform over 259 ids: one in three meets it within 100 */
+    for (; ends.finish != PAL_FINISH_EOS && seed < 100;
+         seed++) { /* nearly uniform over 259 ids: one in three meets it within 100 */
         ends = (written){ 0 };
         OK(pal_generator_new(&g, model, tok, cx, &(pal_generator_options){ .sampling = { .temperature = 1 } }, err));
         OK(pal_generator_begin(g, 0, &(uint32_t){ 65 }, 1, 100, seed, err));
@@ -388,7 +411,8 @@ static void eos_ends_a_continuation_and_is_not_shown(void **state) {
     }
     assert_int_equal(ends.finish, PAL_FINISH_EOS);
     assert_int_equal(ends.ids[ends.count - 1], 0);
-    OK(pal_generator_new(&g, model, tok, cx, &(pal_generator_options){ .sampling = { .temperature = 1 }, .ignore_eos = true }, err));
+    OK(pal_generator_new(&g, model, tok, cx,
+                         &(pal_generator_options){ .sampling = { .temperature = 1 }, .ignore_eos = true }, err));
     OK(pal_generator_begin(g, 0, &(uint32_t){ 65 }, 1, 100, seed - 1, err));
     run_all(g, &(listener){ .slots = &goes_on });
     assert_int_equal(goes_on.count, 100);
@@ -408,7 +432,8 @@ static void padding_rows_and_missing_ids_are_never_written(void **state) {
     assert_true(pal_model_config_of(f.model)->vocab_rows > V);
     w = (written){ 0 };
     pal_generator *g;
-    OK(pal_generator_new(&g, f.model, f.tok, f.cx, &(pal_generator_options){ .sampling = { .temperature = 100 } }, err));
+    OK(pal_generator_new(&g, f.model, f.tok, f.cx, &(pal_generator_options){ .sampling = { .temperature = 100 } },
+                         err));
     OK(pal_generator_begin(g, 0, &(uint32_t){ 1 }, 1, 500, 3, err));
     run_all(g, &(listener){ .slots = &w });
     for (int i = 0; i < w.count; i++) assert_in_range(w.ids[i], 0, V - 1);
@@ -425,7 +450,10 @@ static void a_step_allocates_nothing(void **state) {
         memset(w, 0, sizeof w);
         const char *const stop[] = { "zz.z.zz", "a.b" };
         pal_generator *g;
-        OK(pal_generator_new(&g, f.model, f.tok, f.cx, &(pal_generator_options){ .sampling = lively, .slots = 3, .stop = stop, .stop_count = 2, .uncertainty = true }, err));
+        OK(pal_generator_new(&g, f.model, f.tok, f.cx,
+                             &(pal_generator_options){
+                                 .sampling = lively, .slots = 3, .stop = stop, .stop_count = 2, .uncertainty = true },
+                             err));
         for (int i = 0; i < 3; i++) OK(pal_generator_begin(g, i, &(uint32_t){ (uint32_t)i }, 1, 50, 3, err));
         const uint64_t before = pal_alloc_count();
         run_all(g, &(listener){ .slots = w });
@@ -470,8 +498,11 @@ static void what_does_not_fit_is_refused_with_a_sentence(void **state) {
     assert_null(g);
     pal_tokenizer_close(bytes);
     const char *const empty[] = { "" };
-    assert_int_equal(pal_generator_new(&g, f.model, f.tok, f.cx, &(pal_generator_options){ .stop = empty, .stop_count = 1 }, &why), PAL_E_ARGUMENT);
-    assert_int_equal(pal_generator_new(&g, f.model, f.tok, f.cx, &(pal_generator_options){ .slots = -1 }, &why), PAL_E_ARGUMENT);
+    assert_int_equal(
+        pal_generator_new(&g, f.model, f.tok, f.cx, &(pal_generator_options){ .stop = empty, .stop_count = 1 }, &why),
+        PAL_E_ARGUMENT);
+    assert_int_equal(pal_generator_new(&g, f.model, f.tok, f.cx, &(pal_generator_options){ .slots = -1 }, &why),
+                     PAL_E_ARGUMENT);
     OK(pal_generator_new(&g, f.model, f.tok, f.cx, &(pal_generator_options){ 0 }, err));
     assert_int_equal(pal_generator_begin(g, 0, NULL, 0, 1, 1, &why), PAL_E_ARGUMENT);
     assert_int_equal(pal_generator_begin(g, 1, &(uint32_t){ 1 }, 1, 1, 1, &why), PAL_E_ARGUMENT);
@@ -480,7 +511,8 @@ static void what_does_not_fit_is_refused_with_a_sentence(void **state) {
     pal_generator_free(g);
     for (uint64_t at = 1;; at++) { /* every allocation fails once */
         pal_alloc_fail_at(at);
-        const pal_status st = pal_generator_new(&g, f.model, f.tok, f.cx, &(pal_generator_options){ .sampling = lively, .slots = 2 }, &why);
+        const pal_status st = pal_generator_new(&g, f.model, f.tok, f.cx,
+                                                &(pal_generator_options){ .sampling = lively, .slots = 2 }, &why);
         pal_alloc_fail_at(0);
         if (!st) break;
         assert_int_equal(st, PAL_E_MEMORY);

@@ -21,11 +21,22 @@ static fixture *make(pal_rng *rng, int sequences, int longest, int channels, int
     assert_true(f->cu[sequences] <= MAX_TOKENS && channels <= MAX_CHANNELS);
     const size_t C = (size_t)channels, n = MAX_TOKENS * C;
     f->x = pal_alloc(n, 4), f->y = pal_alloc(n, 4), f->dy = pal_alloc(n, 4), f->dx = pal_alloc(n, 4);
-    f->w = pal_alloc(C * (size_t)taps, 4), f->dw = pal_alloc(C * (size_t)taps, 4), f->bias = pal_alloc(C, 4), f->dbias = pal_alloc(C, 4);
+    f->w = pal_alloc(C * (size_t)taps, 4), f->dw = pal_alloc(C * (size_t)taps, 4), f->bias = pal_alloc(C, 4),
+    f->dbias = pal_alloc(C, 4);
     test_fill_normal(f->x, n, rng, 1), test_fill_normal(f->dy, n, rng, 1);
     test_fill_normal(f->w, C * (size_t)taps, rng, 0.5), test_fill_normal(f->bias, C, rng, 0.5);
-    f->a = (pal_conv_args){ .sequences = sequences, .cu_seqlens = f->cu, .channels = channels, .taps = taps, .w = f->w, .bias = f->bias,
-                            .x = { f->x, C }, .y = { f->y, C }, .dy = { f->dy, C }, .dx = { f->dx, C }, .dw = f->dw, .dbias = f->dbias };
+    f->a = (pal_conv_args){ .sequences = sequences,
+                            .cu_seqlens = f->cu,
+                            .channels = channels,
+                            .taps = taps,
+                            .w = f->w,
+                            .bias = f->bias,
+                            .x = { f->x, C },
+                            .y = { f->y, C },
+                            .dy = { f->dy, C },
+                            .dx = { f->dx, C },
+                            .dw = f->dw,
+                            .dbias = f->dbias };
     f->scratch = pal_alloc(pal_conv_silu_scratch_floats(&f->a), 4);
     return f;
 }
@@ -41,7 +52,8 @@ static void packed_equals_separate(void **state) {
     for (TEST_LEVELS(level)) {
         pal_context *cx = test_context(1, pal_cpu_level_name(level));
         for (int round = 0; round < 12; round++) {
-            fixture *f = make(&rng, 1 + (int)pal_rng_below(&rng, MAX_SEQUENCES), round % 3 ? 5 : 50, 1 + (int)pal_rng_below(&rng, 140), 1 + round % 6);
+            fixture *f = make(&rng, 1 + (int)pal_rng_below(&rng, MAX_SEQUENCES), round % 3 ? 5 : 50,
+                              1 + (int)pal_rng_below(&rng, 140), 1 + round % 6);
             const size_t C = (size_t)f->a.channels, n = (size_t)tokens(f) * C, taps = C * (size_t)f->a.taps;
             pal_conv_silu(cx, &f->a);
             pal_conv_silu_backward(cx, &f->a, f->scratch);
@@ -99,7 +111,8 @@ static void run_in_pieces(const pal_context *cx, pal_rng *rng, fixture *f, bool 
         pal_conv_silu(cx, &a);
         for (int i = 0; i < count; i++) {
             const int s = owner[i], take = cu[i + 1] - cu[i];
-            test_same_bits("a piece", out + (size_t)cu[i] * C, whole + (size_t)(f->cu[s] + done[s]) * C, (size_t)take * C);
+            test_same_bits("a piece", out + (size_t)cu[i] * C, whole + (size_t)(f->cu[s] + done[s]) * C,
+                           (size_t)take * C);
             done[s] += take;
         }
     }
@@ -124,7 +137,8 @@ static void pieces_equal_the_whole(void **state) {
     for (TEST_LEVELS(level)) {
         pal_context *cx = test_context(2, pal_cpu_level_name(level));
         for (int round = 0; round < rounds; round++) {
-            fixture *f = make(&rng, 1 + (int)pal_rng_below(&rng, MAX_SEQUENCES), 12, 1 + (int)pal_rng_below(&rng, MAX_CHANNELS), 1 + (int)pal_rng_below(&rng, 6));
+            fixture *f = make(&rng, 1 + (int)pal_rng_below(&rng, MAX_SEQUENCES), 12,
+                              1 + (int)pal_rng_below(&rng, MAX_CHANNELS), 1 + (int)pal_rng_below(&rng, 6));
             if (round % 3 == 0) f->a.bias = NULL;
             run_in_pieces(cx, &rng, f, false, round % 2);
             run_in_pieces(cx, &rng, f, true, round % 2);
@@ -134,8 +148,8 @@ static void pieces_equal_the_whole(void **state) {
     }
 }
 
-/* Backward of a sequence whose first tokens have no gradient is that of the rest behind the window that the first ones leave;
- * a second sequence, which starts afresh, must not see it. */
+/* Backward of a sequence whose first tokens have no gradient is that of the rest behind the window that the first ones
+ * leave; a second sequence, which starts afresh, must not see it. */
 static void backward_goes_on_from_a_window(void **state) {
     (void)state;
     pal_rng rng = pal_rng_at(3, 1);
@@ -146,7 +160,8 @@ static void backward_goes_on_from_a_window(void **state) {
             const size_t C = (size_t)f->a.channels, past = (size_t)f->a.taps - 1, all = C * (past + 1);
             const int cut = (int)pal_rng_below(&rng, (uint32_t)f->cu[1]), cu[] = { 0, f->cu[1] - cut, f->cu[2] - cut };
             const size_t skipped = (size_t)cut * C, n = (size_t)cu[2] * C;
-            float *window = pal_alloc(past * C + 1, 4), *dx = pal_alloc(n, 4), *dw = pal_alloc(all, 4), *dbias = pal_alloc(C, 4);
+            float *window = pal_alloc(past * C + 1, 4), *dx = pal_alloc(n, 4), *dw = pal_alloc(all, 4),
+                  *dbias = pal_alloc(C, 4);
             for (size_t i = 0; i < past; i++)
                 if (i + (size_t)cut >= past) memcpy(window + i * C, f->x + (i + (size_t)cut - past) * C, C * 4);
             memset(f->dy, 0, skipped * 4);

@@ -16,13 +16,16 @@ static void variants_match_the_reference(void **state) {
             float *x = test_guarded(nx), *w = test_guarded(nw), *ref = test_guarded(ny), *y = test_guarded(ny);
             test_fill_normal(x, nx, &rng, 1);
             test_fill_normal(w, nw, &rng, 1);
-            pal_matvec_args a = { .rows = rows, .in = in, .out = out, .x = x, .ldx = (size_t)in, .w = w, .y = ref, .ldy = (size_t)out };
+            pal_matvec_args a = {
+                .rows = rows, .in = in, .out = out, .x = x, .ldx = (size_t)in, .w = w, .y = ref, .ldy = (size_t)out
+            };
             for (int add = 0; add < 2; add++) {
                 a.add = add;
                 a.y = ref;
                 pal_matvec_outputs_ref(&a, 0, (size_t)out);
                 for (TEST_LEVELS(level)) {
-                    pal_matvec_outputs_fn *fn = (pal_matvec_outputs_fn *)pal_variant_best(pal_matvec_outputs_variants, level);
+                    pal_matvec_outputs_fn *fn = (pal_matvec_outputs_fn *)pal_variant_best(pal_matvec_outputs_variants,
+                                                                                          level);
                     if (add) a.y = y, a.add = false, fn(&a, 0, (size_t)out), a.add = true;
                     a.y = y;
                     fn(&a, 0, (size_t)out);
@@ -46,7 +49,9 @@ static void a_row_gives_the_same_bits_alone_and_among_others(void **state) {
     for (TEST_LEVELS(level))
         for (int threads = 1; threads <= 7; threads += 3) {
             pal_context *cx = test_context(threads, pal_cpu_level_name(level));
-            pal_matvec_args a = { .rows = PAL_MATVEC_ROWS, .in = IN, .out = OUT, .x = x, .ldx = IN, .w = w, .y = all, .ldy = OUT };
+            pal_matvec_args a = {
+                .rows = PAL_MATVEC_ROWS, .in = IN, .out = OUT, .x = x, .ldx = IN, .w = w, .y = all, .ldy = OUT
+            };
             pal_matvec(cx, &a);
             a.rows = 1;
             a.y = one;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* One set of claims for every row kernel of support/row_ops.h, at every CPU level and at sizes around the vector widths:
- * against the reference and finite differences, for thread counts, for outputs that lie on inputs and for NaN that must
- * stay in its row. */
+/* One set of claims for every row kernel of support/row_ops.h, at every CPU level and at sizes around the vector
+ * widths: against the reference and finite differences, for thread counts, for outputs that lie on inputs and for NaN
+ * that must stay in its row. */
 #include <math.h>
 
 #include "base/alloc.h"
@@ -10,32 +10,39 @@
 #include "support/row_ops.h"
 
 /* Rows equal within accept (relative to the largest of the array), gaps between rows untouched. */
-static void compare(const char *what, const row_op *o, const row_array *found, const row_array *expected, double accept) {
+static void compare(const char *what, const row_op *o, const row_array *found, const row_array *expected,
+                    double accept) {
     char text[160];
     double worst = 0, scale = 0;
     for (size_t t = 0; t < found->rows; t++)
         for (size_t j = 0; j < found->stride && t * found->stride + j < row_array_floats(found); j++) {
             const size_t at = t * found->stride + j;
             if (j >= found->width) {
-                if (!isnan(found->data[at])) fail_msg("%s of %s, width %d: wrote past the end of row %zu", found->name, o->kind->name, o->width, t);
+                if (!isnan(found->data[at]))
+                    fail_msg("%s of %s, width %d: wrote past the end of row %zu", found->name, o->kind->name, o->width,
+                             t);
                 continue;
             }
             const double diff = fabs((double)found->data[at] - (double)expected->data[at]);
             if (!(diff <= worst)) worst = isnan(diff) ? INFINITY : diff;
             scale = fmax(scale, fabs((double)expected->data[at]));
         }
-    if (found->role == ROW_GRAD && o->width <= 2) scale = fmax(scale, 4); /* one or two channels: nearly all of it cancels */
+    if (found->role == ROW_GRAD && o->width <= 2)
+        scale = fmax(scale, 4); /* one or two channels: nearly all of it cancels */
     snprintf(text, sizeof text, "%s: %s of %s, %zu rows of %d", what, found->name, o->kind->name, o->rows, o->width);
     if (!(worst <= accept * scale)) fail_msg("%s: error %.3g, accepted %.3g", text, worst / scale, accept);
 }
 
 /* Same bits, wherever the rows lie; row `but` is left out. */
-static void compare_bits(const char *what, const row_op *o, const row_array *found, const row_array *expected, size_t but) {
+static void compare_bits(const char *what, const row_op *o, const row_array *found, const row_array *expected,
+                         size_t but) {
     for (size_t t = 0; t < found->rows; t++)
         for (size_t j = 0; j < found->width && t != but; j++)
-            if (memcmp(&found->data[t * found->stride + j], &expected->data[t * expected->stride + j], sizeof(float)) != 0)
-                fail_msg("%s: %s of %s, width %d: row %zu, channel %zu is %.9g, expected exactly %.9g", what, found->name, o->kind->name, o->width,
-                         t, j, (double)found->data[t * found->stride + j], (double)expected->data[t * expected->stride + j]);
+            if (memcmp(&found->data[t * found->stride + j], &expected->data[t * expected->stride + j], sizeof(float)) !=
+                0)
+                fail_msg("%s: %s of %s, width %d: row %zu, channel %zu is %.9g, expected exactly %.9g", what,
+                         found->name, o->kind->name, o->width, t, j, (double)found->data[t * found->stride + j],
+                         (double)expected->data[t * expected->stride + j]);
 }
 
 static void every_level_matches_the_reference(void **state) {
@@ -50,10 +57,12 @@ static void every_level_matches_the_reference(void **state) {
             expected->kind->run(expected, plain);
             for (TEST_LEVELS(level)) {
                 pal_context *cx = test_context(1, pal_cpu_level_name(level));
-                for (int i = 0; i < o->count; i++) memcpy(o->arrays[i].data, start->arrays[i].data, row_array_floats(&o->arrays[i]) * sizeof(float));
+                for (int i = 0; i < o->count; i++)
+                    memcpy(o->arrays[i].data, start->arrays[i].data, row_array_floats(&o->arrays[i]) * sizeof(float));
                 o->kind->run(o, cx);
                 for (int i = 0; i < o->count; i++)
-                    if (row_array_is_result(&o->arrays[i])) compare(pal_cpu_level_name(level), o, &o->arrays[i], &expected->arrays[i], 1.5e-6);
+                    if (row_array_is_result(&o->arrays[i]))
+                        compare(pal_cpu_level_name(level), o, &o->arrays[i], &expected->arrays[i], 1.5e-6);
                 pal_context_free(cx);
             }
             row_op_free(expected);
@@ -72,7 +81,8 @@ static double loss_of(row_op *o, const pal_context *cx) {
         snprintf(name, sizeof name, "d%s", o->arrays[i].name);
         const row_array *out = &o->arrays[i], *up = row_array_named(o, name);
         for (size_t t = 0; t < out->rows; t++)
-            for (size_t j = 0; j < out->width; j++) loss += (double)out->data[t * out->stride + j] * (double)up->data[t * up->stride + j];
+            for (size_t j = 0; j < out->width; j++)
+                loss += (double)out->data[t * out->stride + j] * (double)up->data[t * up->stride + j];
     }
     return loss;
 }
@@ -112,7 +122,9 @@ static void gradients_match_finite_differences(void **state) {
             }
             memcpy(x->data, row_array_named(at, x->name)->data, row_array_floats(x) * sizeof *x->data);
             const double found = (side[0] - side[1]) / (2 * h);
-            if (!(fabs(found - expected) <= 3e-3 * sqrt(size))) fail_msg("%s of %s: differences give %.8g, the gradient %.8g", g->name, row_kinds[k].name, found, expected);
+            if (!(fabs(found - expected) <= 3e-3 * sqrt(size)))
+                fail_msg("%s of %s: differences give %.8g, the gradient %.8g", g->name, row_kinds[k].name, found,
+                         expected);
             pal_free(direction);
             checked++;
         }
@@ -139,7 +151,8 @@ static void thread_count_does_not_change_a_bit(void **state) {
                     continue;
                 }
                 for (int j = 0; j < o->count; j++)
-                    if (row_array_is_result(&o->arrays[j])) compare_bits("threads", o, &o->arrays[j], &one->arrays[j], SIZE_MAX);
+                    if (row_array_is_result(&o->arrays[j]))
+                        compare_bits("threads", o, &o->arrays[j], &one->arrays[j], SIZE_MAX);
                 row_op_free(o);
             }
             row_op_free(one);
@@ -157,14 +170,18 @@ static void outputs_may_lie_on_inputs(void **state) {
                 apart->kind->run(apart, cx);
                 row_array *out = row_array_named(o, row_kinds[k].on[pair][0]);
                 const row_array *in = row_array_named(o, row_kinds[k].on[pair][1]);
-                if (in->role == ROW_OUT) memcpy(in->data, row_array_named(apart, in->name)->data, row_array_floats(in) * sizeof *in->data);
+                if (in->role == ROW_OUT)
+                    memcpy(in->data, row_array_named(apart, in->name)->data, row_array_floats(in) * sizeof *in->data);
                 const bool from_y = row_kinds[k].backward_from_output != NULL;
                 for (int i = 0; i < o->count; i++) /* only the pass that writes it: other results are left out */
-                    if (row_array_is_result(&o->arrays[i]) && (o->arrays[i].role == ROW_OUT) != (out->role == ROW_OUT) && !(from_y && o->arrays[i].role == ROW_OUT))
+                    if (row_array_is_result(&o->arrays[i]) &&
+                        (o->arrays[i].role == ROW_OUT) != (out->role == ROW_OUT) &&
+                        !(from_y && o->arrays[i].role == ROW_OUT))
                         o->arrays[i].data = NULL;
                 out->data = in->data;
                 out->stride = in->stride;
-                if (in->role == ROW_OUT) o->kind->backward_from_output(o, cx); /* forward must not run again and overwrite it */
+                if (in->role == ROW_OUT)
+                    o->kind->backward_from_output(o, cx); /* forward must not run again and overwrite it */
                 else o->kind->run(o, cx);
                 compare_bits("in place", o, out, row_array_named(apart, out->name), SIZE_MAX);
                 row_op_free(apart);
@@ -198,9 +215,12 @@ static void nan_stays_in_its_row(void **state) {
                     row_array *out = &o->arrays[j];
                     if (out->role != ROW_OUT && out->role != ROW_GRAD) continue;
                     compare_bits("NaN in row 5", o, out, row_array_named(clean, out->name), 5);
-                    for (size_t c = 0; c < out->width && out->role == ROW_OUT; c++) seen |= isnan(out->data[5 * out->stride + c]);
+                    for (size_t c = 0; c < out->width && out->role == ROW_OUT; c++)
+                        seen |= isnan(out->data[5 * out->stride + c]);
                 }
-                if (!seen) fail_msg("%s (%s): NaN in %s went unnoticed", row_kinds[k].name, pal_cpu_level_name(level), in->name);
+                if (!seen)
+                    fail_msg("%s (%s): NaN in %s went unnoticed", row_kinds[k].name, pal_cpu_level_name(level),
+                             in->name);
                 row_op_free(o);
             }
             row_op_free(start);
@@ -228,7 +248,8 @@ static void parameter_gradients_add_up_and_may_be_left_out(void **state) {
         }
         without->kind->run(without, cx);
         for (int i = 0; i < once->count; i++)
-            if (once->arrays[i].role == ROW_GRAD) compare_bits("left out", once, &without->arrays[i], &once->arrays[i], SIZE_MAX);
+            if (once->arrays[i].role == ROW_GRAD)
+                compare_bits("left out", once, &without->arrays[i], &once->arrays[i], SIZE_MAX);
         row_op_free(once);
         row_op_free(twice);
         row_op_free(without);
@@ -246,12 +267,14 @@ static void norms_hold_for_wide_rows_and_any_magnitude(void **state) {
             for (size_t m = 0; row_kinds[k].norm && m < PAL_COUNT(magnitudes); m++) {
                 row_op *expected = row_op_new(&row_kinds[k], 2, m == 2 ? 8192 : 500, 4);
                 row_array *x = row_array_named(expected, "x");
-                for (size_t i = 0; i < row_array_floats(x); i++) x->data[i] = (float)((double)x->data[i] * magnitudes[m] + (m == 2 ? 3 : 0));
+                for (size_t i = 0; i < row_array_floats(x); i++)
+                    x->data[i] = (float)((double)x->data[i] * magnitudes[m] + (m == 2 ? 3 : 0));
                 row_op *o = row_op_copy(expected);
                 expected->kind->run(expected, plain);
                 o->kind->run(o, cx);
                 for (int i = 0; i < o->count; i++)
-                    if (row_array_is_result(&o->arrays[i])) compare(pal_cpu_level_name(level), o, &o->arrays[i], &expected->arrays[i], 2e-6);
+                    if (row_array_is_result(&o->arrays[i]))
+                        compare(pal_cpu_level_name(level), o, &o->arrays[i], &expected->arrays[i], 2e-6);
                 row_op_free(expected);
                 row_op_free(o);
             }
@@ -268,17 +291,23 @@ static void activations_hold_at_the_ends(void **state) {
     for (TEST_LEVELS(level)) {
         pal_context *cx = test_context(1, pal_cpu_level_name(level));
         for (pal_activation f = PAL_SILU; f <= PAL_SOFTPLUS; f++) {
-            const pal_activation_args a = { .rows = 1, .width = N, .kind = f, .x = { x, N }, .y = { y, N }, .dy = { dy, N }, .dx = { dx, N } };
+            const pal_activation_args a = {
+                .rows = 1, .width = N, .kind = f, .x = { x, N }, .y = { y, N }, .dy = { dy, N }, .dx = { dx, N }
+            };
             pal_activate(cx, &a);
             pal_activate_backward(cx, &a, NULL);
             for (int i = 0; i < N; i++) {
                 const double v = (double)x[i], e = exp(-fabs(v)), sig = (v >= 0 ? 1 : e) / (1 + e);
                 const double value = f == PAL_SILU ? v * sig : f == PAL_SIGMOID ? sig : fmax(v, 0) + log1p(e);
-                const double slope = f == PAL_SILU ? sig * (1 + v * (1 - sig)) : f == PAL_SIGMOID ? sig * (1 - sig) : sig;
+                const double slope = f == PAL_SILU      ? sig * (1 + v * (1 - sig))
+                                     : f == PAL_SIGMOID ? sig * (1 - sig)
+                                                        : sig;
                 /* relative, down to where f32 has no normal numbers; slopes that come from y keep y's own error */
-                if (!(fabs((double)y[i] - value) <= 1e-6 * fabs(value) + 2e-36)) fail_msg("level %d, f %d: f(%g) = %g, expected %g", (int)level, (int)f, v, (double)y[i], value);
+                if (!(fabs((double)y[i] - value) <= 1e-6 * fabs(value) + 2e-36))
+                    fail_msg("level %d, f %d: f(%g) = %g, expected %g", (int)level, (int)f, v, (double)y[i], value);
                 if (!(fabs((double)dx[i] - slope) <= 1e-6 * fabs(slope) + (f == PAL_SOFTPLUS ? 2e-36 : 1.5e-7)))
-                    fail_msg("level %d, f %d: f'(%g) = %.9g, expected %.9g", (int)level, (int)f, v, (double)dx[i], slope);
+                    fail_msg("level %d, f %d: f'(%g) = %.9g, expected %.9g", (int)level, (int)f, v, (double)dx[i],
+                             slope);
             }
         }
         pal_context_free(cx);
@@ -291,13 +320,17 @@ static void rotary_turns_by_the_position(void **state) {
     enum { POSITIONS = 5000, D = 10 };
     const int far = 4321;
     pal_context *cx = test_context(2, NULL);
-    float *table = test_guarded(pal_rotary_table_floats(POSITIONS, D)), *part = test_guarded(pal_rotary_table_floats(7, D));
+    float *table = test_guarded(pal_rotary_table_floats(POSITIONS, D)),
+          *part = test_guarded(pal_rotary_table_floats(7, D));
     pal_rotary_table(cx, table, 0, POSITIONS, D, 10000.0);
     pal_rotary_table(cx, part, far, 7, D, 10000.0);
     test_same_bits("a later part of the table", part, table + (size_t)far * D, 7 * D);
     float x[D], y[D];
     for (int m = 0; m < D; m++) x[m] = (float)(m + 1);
-    pal_rotary(cx, &(pal_rotary_args){ .sequences = 1, .offsets = &far, .heads = 1, .width = D, .table = table, .x = { x, D }, .y = { y, D } });
+    pal_rotary(
+        cx,
+        &(pal_rotary_args){
+            .sequences = 1, .offsets = &far, .heads = 1, .width = D, .table = table, .x = { x, D }, .y = { y, D } });
     for (int m = 0; m < D / 2; m++) {
         const double angle = far * pow(10000.0, -2.0 * m / D), x1 = (double)x[m], x2 = (double)x[m + D / 2];
         assert_true(fabs((double)y[m] - (x1 * cos(angle) - x2 * sin(angle))) < 2e-6);

@@ -20,7 +20,9 @@ static void all_ignored_gives_zero(void **state) {
     for (TEST_LEVELS(level)) {
         pal_context *cx = test_context(2, pal_cpu_level_name(level));
         for (int i = 0; i < ROWS * V; i++) d[i] = NAN;
-        const pal_cross_entropy_args a = { .rows = ROWS, .vocab = V, .logits = { x, V }, .labels = labels, .scale = 1, .nll = nll, .dlogits = { d, V } };
+        const pal_cross_entropy_args a = {
+            .rows = ROWS, .vocab = V, .logits = { x, V }, .labels = labels, .scale = 1, .nll = nll, .dlogits = { d, V }
+        };
         assert_true(pal_cross_entropy(cx, &a) == 0.0);
         for (int i = 0; i < ROWS * V; i++) assert_true(d[i] == 0.0f);
         for (int t = 0; t < ROWS; t++) assert_true(nll[t] == 0.0f);
@@ -47,8 +49,14 @@ static void loss_holds_for_any_logits(void **state) {
                 if (V > 50) x[V / 3] = -INFINITY;
                 if (label == V / 3) label++;
                 if (V == 1) label = 0;
-                pal_cross_entropy_args a = { .rows = 1, .vocab = V, .logits = { x, n }, .labels = &label, .scale = 0.5f, .nll = &expected_nll,
-                                             .argmax = &expected_best, .dlogits = { expected, n } };
+                pal_cross_entropy_args a = { .rows = 1,
+                                             .vocab = V,
+                                             .logits = { x, n },
+                                             .labels = &label,
+                                             .scale = 0.5f,
+                                             .nll = &expected_nll,
+                                             .argmax = &expected_best,
+                                             .dlogits = { expected, n } };
                 pal_cross_entropy(plain, &a);
                 a.nll = &nll, a.argmax = &best, a.dlogits.data = d;
                 pal_cross_entropy(cx, &a);
@@ -74,7 +82,13 @@ static void infinite_logits_make_their_row_nan(void **state) {
         float x[2][V] = { { 0 } }, d[2][V], nll[2];
         const int labels[] = { 1, 1 };
         x[0][7] = INFINITY;
-        pal_cross_entropy(cx, &(pal_cross_entropy_args){ .rows = 2, .vocab = V, .logits = { x[0], V }, .labels = labels, .scale = 1, .nll = nll, .dlogits = { d[0], V } });
+        pal_cross_entropy(cx, &(pal_cross_entropy_args){ .rows = 2,
+                                                         .vocab = V,
+                                                         .logits = { x[0], V },
+                                                         .labels = labels,
+                                                         .scale = 1,
+                                                         .nll = nll,
+                                                         .dlogits = { d[0], V } });
         assert_true(!isfinite(nll[0]) && isnan(d[0][7]));
         assert_true(fabsf(nll[1] - logf(V)) < 1e-6f && fabsf(d[1][0] - 1.0f / V) < 1e-8f);
         pal_context_free(cx);
@@ -98,7 +112,13 @@ static void adamw_matches_the_reference(void **state) {
             for (int step = 1; step <= 4; step++) {
                 test_fill_normal(found[3], n, &rng, 0.1);
                 memcpy(expected[3], found[3], n * sizeof(float));
-                const pal_adamw_step s = { .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .factor = 0.5, .step = step };
+                const pal_adamw_step s = { .lr = 1e-2,
+                                           .beta1 = 0.9,
+                                           .beta2 = 0.95,
+                                           .eps = 1e-8,
+                                           .weight_decay = 0.1,
+                                           .factor = 0.5,
+                                           .step = step };
                 pal_adamw(cx, &s, found[0], found[1], found[2], found[3], n);
                 pal_adamw(plain, &s, expected[0], expected[1], expected[2], expected[3], n);
             }
@@ -119,7 +139,15 @@ static void adamw_decays_even_when_the_rate_is_tiny(void **state) {
         pal_context *cx = test_context(1, pal_cpu_level_name(level));
         float p = 1, m = 0, v = 0, g = 0;
         for (int step = 1; step <= 1000; step++)
-            pal_adamw(cx, &(pal_adamw_step){ .lr = 3e-6, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-15, .weight_decay = 0.1, .factor = 1, .step = step }, &p, &m, &v, &g, 1);
+            pal_adamw(cx,
+                      &(pal_adamw_step){ .lr = 3e-6,
+                                         .beta1 = 0.9,
+                                         .beta2 = 0.95,
+                                         .eps = 1e-15,
+                                         .weight_decay = 0.1,
+                                         .factor = 1,
+                                         .step = step },
+                      &p, &m, &v, &g, 1);
         assert_true(fabs((double)p - pow(1 - 3e-7, 1000)) < 6e-5);
         pal_context_free(cx);
     }

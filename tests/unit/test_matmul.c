@@ -13,11 +13,13 @@ static size_t stored(int rows, int columns, size_t row_length) {
 }
 
 /* gap: how much longer rows are in memory than they need be. */
-static void check_product(const pal_context *cx, pal_rng *rng, pal_transpose ta, pal_transpose tb, pal_accumulate acc, int M, int N, int K, size_t gap) {
+static void check_product(const pal_context *cx, pal_rng *rng, pal_transpose ta, pal_transpose tb, pal_accumulate acc,
+                          int M, int N, int K, size_t gap) {
     const int a_rows = ta == PAL_KEEP ? M : K, a_columns = ta == PAL_KEEP ? K : M;
     const int b_rows = tb == PAL_KEEP ? K : N, b_columns = tb == PAL_KEEP ? N : K;
     /* libraries refuse a row length of 0 even for empty matrices */
-    const size_t lda = (size_t)(a_columns ? a_columns : 1) + gap, ldb = (size_t)(b_columns ? b_columns : 1) + gap, ldc = (size_t)(N ? N : 1) + gap;
+    const size_t lda = (size_t)(a_columns ? a_columns : 1) + gap, ldb = (size_t)(b_columns ? b_columns : 1) + gap,
+                 ldc = (size_t)(N ? N : 1) + gap;
     const size_t na = stored(a_rows, a_columns, lda), nb = stored(b_rows, b_columns, ldb), nc = stored(M, N, ldc);
     float *A = test_guarded(na), *B = test_guarded(nb), *C = test_guarded(nc), *expected = test_guarded(nc);
     test_fill_normal(A, na, rng, 1);
@@ -34,8 +36,8 @@ static void check_product(const pal_context *cx, pal_rng *rng, pal_transpose ta,
                 continue;
             }
             if (!(fabs((double)C[at] - (double)expected[at]) <= 1e-6 * (8 + K)))
-                fail_msg("%dx%dx%d, transposes %d %d, %s: C[%d,%zu] is %g, expected %g", M, N, K, (int)ta, (int)tb, acc == PAL_ADD ? "add" : "overwrite",
-                         m, n, (double)C[at], (double)expected[at]);
+                fail_msg("%dx%dx%d, transposes %d %d, %s: C[%d,%zu] is %g, expected %g", M, N, K, (int)ta, (int)tb,
+                         acc == PAL_ADD ? "add" : "overwrite", m, n, (double)C[at], (double)expected[at]);
         }
     test_guarded_free(A, na), test_guarded_free(B, nb), test_guarded_free(C, nc), test_guarded_free(expected, nc);
 }
@@ -49,10 +51,12 @@ static void every_form_matches_the_plain_loop(void **state) {
         pal_context *cx = test_context(threads, NULL);
         for (int form = 0; form < 8; form++)
             for (int round = 0; round < rounds; round++) {
-                const int M = sizes[pal_rng_below(&rng, PAL_COUNT(sizes))], N = sizes[pal_rng_below(&rng, PAL_COUNT(sizes))];
+                const int M = sizes[pal_rng_below(&rng, PAL_COUNT(sizes))],
+                          N = sizes[pal_rng_below(&rng, PAL_COUNT(sizes))];
                 const int K = sizes[pal_rng_below(&rng, PAL_COUNT(sizes))];
-                check_product(cx, &rng, form & 1 ? PAL_TRANSPOSE : PAL_KEEP, form & 2 ? PAL_TRANSPOSE : PAL_KEEP, form & 4 ? PAL_ADD : PAL_OVERWRITE,
-                              M, N, K, pal_rng_below(&rng, 2) ? pal_rng_below(&rng, 9) : 0);
+                check_product(cx, &rng, form & 1 ? PAL_TRANSPOSE : PAL_KEEP, form & 2 ? PAL_TRANSPOSE : PAL_KEEP,
+                              form & 4 ? PAL_ADD : PAL_OVERWRITE, M, N, K,
+                              pal_rng_below(&rng, 2) ? pal_rng_below(&rng, 9) : 0);
             }
         pal_context_free(cx);
     }
@@ -64,8 +68,9 @@ static void empty_products_zero_or_keep(void **state) {
     pal_rng rng = pal_rng_at(1, 2);
     for (int empty = 1; empty < 8; empty++)
         for (int form = 0; form < 8; form++)
-            check_product(cx, &rng, form & 1 ? PAL_TRANSPOSE : PAL_KEEP, form & 2 ? PAL_TRANSPOSE : PAL_KEEP, form & 4 ? PAL_ADD : PAL_OVERWRITE,
-                          empty & 1 ? 0 : 5, empty & 2 ? 0 : 6, empty & 4 ? 0 : 7, 3);
+            check_product(cx, &rng, form & 1 ? PAL_TRANSPOSE : PAL_KEEP, form & 2 ? PAL_TRANSPOSE : PAL_KEEP,
+                          form & 4 ? PAL_ADD : PAL_OVERWRITE, empty & 1 ? 0 : 5, empty & 2 ? 0 : 6, empty & 4 ? 0 : 7,
+                          3);
     pal_context_free(cx);
 }
 
@@ -79,13 +84,15 @@ typedef struct {
 static void inside_task(void *arg, size_t index, int thread) {
     (void)thread;
     const inside *in = arg;
-    pal_matmul(in->cx, PAL_KEEP, PAL_TRANSPOSE, SIZE, SIZE, SIZE, in->A + index, SIZE, in->B, SIZE, PAL_OVERWRITE, in->C + index * SIZE * SIZE, SIZE);
+    pal_matmul(in->cx, PAL_KEEP, PAL_TRANSPOSE, SIZE, SIZE, SIZE, in->A + index, SIZE, in->B, SIZE, PAL_OVERWRITE,
+               in->C + index * SIZE * SIZE, SIZE);
 }
 
 static void works_inside_a_parallel_task_with_the_same_bits(void **state) {
     (void)state;
     enum { N = SIZE * SIZE + TASKS };
-    float *A = pal_alloc(N, 4), *B = pal_alloc(N, 4), *one = pal_alloc(TASKS * SIZE * SIZE, 4), *many = pal_alloc(TASKS * SIZE * SIZE, 4);
+    float *A = pal_alloc(N, 4), *B = pal_alloc(N, 4), *one = pal_alloc(TASKS * SIZE * SIZE, 4),
+          *many = pal_alloc(TASKS * SIZE * SIZE, 4);
     float *expected = pal_alloc(SIZE * SIZE, 4);
     pal_rng rng = pal_rng_at(1, 3);
     test_fill_normal(A, N, &rng, 1);

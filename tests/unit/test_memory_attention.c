@@ -15,8 +15,10 @@ static double loss(const memory_case *c, const memory_doubles *x) {
                 double total = 0, along = 0; /* along: sum of exp(score) v.dy; scores of a test do not overflow */
                 for (size_t u = (size_t)c->cu[n]; u <= t; u++) {
                     double score = 0, vdy = 0;
-                    for (size_t j = 0; j < dk; j++) score += x->input[0][(t * H + h) * dk + j] * x->input[1][(u * KH + h * KH / H) * dk + j];
-                    for (size_t i = 0; i < dv; i++) vdy += x->input[2][(u * KH + h * KH / H) * dv + i] * (double)c->dy[(t * H + h) * dv + i];
+                    for (size_t j = 0; j < dk; j++)
+                        score += x->input[0][(t * H + h) * dk + j] * x->input[1][(u * KH + h * KH / H) * dk + j];
+                    for (size_t i = 0; i < dv; i++)
+                        vdy += x->input[2][(u * KH + h * KH / H) * dv + i] * (double)c->dy[(t * H + h) * dv + i];
                     total += exp((double)c->scale * score);
                     along += exp((double)c->scale * score) * vdy;
                 }
@@ -37,21 +39,33 @@ static void attention_matches_golden(void **state) {
     (void)state;
     pal_safetensors *file;
     pal_error err;
-    if (pal_safetensors_open(&file, PAL_TEST_GOLDEN "/ops/prim_attention_gqa.safetensors", &err)) fail_msg("%s", err.text);
-    const pal_tensor *q = tensor(file, "in.q"), *k = tensor(file, "in.k"), *v = tensor(file, "in.v"), *dy = tensor(file, "in.do");
-    const pal_tensor *y = tensor(file, "out.o"), *dq = tensor(file, "grad.q"), *dk = tensor(file, "grad.k"), *dv = tensor(file, "grad.v");
+    if (pal_safetensors_open(&file, PAL_TEST_GOLDEN "/ops/prim_attention_gqa.safetensors", &err))
+        fail_msg("%s", err.text);
+    const pal_tensor *q = tensor(file, "in.q"), *k = tensor(file, "in.k"), *v = tensor(file, "in.v"),
+                     *dy = tensor(file, "in.do");
+    const pal_tensor *y = tensor(file, "out.o"), *dq = tensor(file, "grad.q"), *dk = tensor(file, "grad.k"),
+                     *dv = tensor(file, "grad.v");
     const int batch = (int)q->shape[0], length = (int)q->shape[1];
     int cu[16];
     for (int n = 0; n <= batch; n++) cu[n] = n * length;
-    pal_memory_run run = { .shape = { .sequences = batch, .tokens = batch * length, .cu_seqlens = cu, .heads = (int)q->shape[2],
-                                      .key_heads = (int)k->shape[2], .dk = (int)q->shape[3], .dv = (int)v->shape[3] } };
-    const size_t qw = (size_t)(q->shape[2] * q->shape[3]), kw = (size_t)(k->shape[2] * k->shape[3]), vw = (size_t)(v->shape[2] * v->shape[3]);
-    run.in = (pal_memory_inputs){ .q = { q->data, qw }, .k = { k->data, kw }, .v = { v->data, vw }, .scale = 1.0f / sqrtf((float)q->shape[3]) };
+    pal_memory_run run = { .shape = { .sequences = batch,
+                                      .tokens = batch * length,
+                                      .cu_seqlens = cu,
+                                      .heads = (int)q->shape[2],
+                                      .key_heads = (int)k->shape[2],
+                                      .dk = (int)q->shape[3],
+                                      .dv = (int)v->shape[3] } };
+    const size_t qw = (size_t)(q->shape[2] * q->shape[3]), kw = (size_t)(k->shape[2] * k->shape[3]),
+                 vw = (size_t)(v->shape[2] * v->shape[3]);
+    run.in = (pal_memory_inputs){
+        .q = { q->data, qw }, .k = { k->data, kw }, .v = { v->data, vw }, .scale = 1.0f / sqrtf((float)q->shape[3])
+    };
     run.dy = (pal_const_view){ dy->data, (size_t)(q->shape[2] * v->shape[3]) };
     const pal_memory_rule *rule = pal_memory_find("attention");
     for (TEST_LEVELS(level)) {
         pal_context *cx = test_context(2, pal_cpu_level_name(level));
-        float *gy = test_guarded(y->count), *gq = test_guarded(dq->count), *gk = test_guarded(dk->count), *gv = test_guarded(dv->count);
+        float *gy = test_guarded(y->count), *gq = test_guarded(dq->count), *gk = test_guarded(dk->count),
+              *gv = test_guarded(dv->count);
         run.saved = pal_alloc(pal_memory_saved_floats(rule, &run.shape), sizeof(float));
         run.y = (pal_view){ gy, run.dy.stride };
         run.grad = (pal_memory_gradients){ .q = { gq, qw }, .k = { gk, kw }, .v = { gv, vw } };
@@ -125,10 +139,16 @@ static void attention_refuses_gradients_through_a_cache(void **state) {
     (void)state;
     enum { T = 3, D = 2, CONTEXT = 8 };
     const int cu[] = { 0, T }, past[] = { 4 };
-    float q[T * D] = { 0 }, y[T * D] = { 0 }, dy[T * D] = { 0 }, saved[T] = { 0 }, cache[2 * CONTEXT * D] = { 0 }, *states[] = { cache };
+    float q[T * D] = { 0 }, y[T * D] = { 0 }, dy[T * D] = { 0 }, saved[T] = { 0 }, cache[2 * CONTEXT * D] = { 0 },
+                *states[] = { cache };
     const pal_memory_rule *rule = pal_memory_find("attention");
     pal_context *cx = test_context(1, NULL);
-    pal_memory_run run = { .shape = { 1, T, cu, 1, 1, D, D, CONTEXT }, .state = states, .past = past, .saved = saved, .y = { y, D }, .dy = { dy, D } };
+    pal_memory_run run = { .shape = { 1, T, cu, 1, 1, D, D, CONTEXT },
+                           .state = states,
+                           .past = past,
+                           .saved = saved,
+                           .y = { y, D },
+                           .dy = { dy, D } };
     pal_error err;
     run.in = (pal_memory_inputs){ .q = { q, D }, .k = { q, D }, .v = { q, D }, .scale = 1 };
     run.scratch = pal_alloc(pal_memory_scratch_bytes(rule, cx, &run.shape, PAL_BACKWARD), 1);

@@ -3,16 +3,22 @@
 
 #include "support/memory_harness.h"
 
-/* The three rules in float64, written with the whole matrix as the paper does; gdn_app takes what is held before it decays. */
+/* The three rules in float64, written with the whole matrix as the paper does; gdn_app takes what is held before it
+ * decays. */
 static void change_by(double *S, const memory_token *t, size_t dk, size_t dv, double a, double a_held) {
     for (size_t i = 0; i < dv; i++) {
         double held = 0;
         for (size_t j = 0; j < dk; j++) held += S[i * dk + j] * t->k[j];
-        for (size_t j = 0; j < dk; j++) S[i * dk + j] = a * S[i * dk + j] + t->beta * (t->v[i] - a_held * held) * t->k[j];
+        for (size_t j = 0; j < dk; j++)
+            S[i * dk + j] = a * S[i * dk + j] + t->beta * (t->v[i] - a_held * held) * t->k[j];
     }
 }
-static void change(double *S, const memory_token *t, size_t dk, size_t dv) { change_by(S, t, dk, dv, exp(t->g), exp(t->g)); }
-static void change_app(double *S, const memory_token *t, size_t dk, size_t dv) { change_by(S, t, dk, dv, exp(t->g), 1); }
+static void change(double *S, const memory_token *t, size_t dk, size_t dv) {
+    change_by(S, t, dk, dv, exp(t->g), exp(t->g));
+}
+static void change_app(double *S, const memory_token *t, size_t dk, size_t dv) {
+    change_by(S, t, dk, dv, exp(t->g), 1);
+}
 static double loss(const memory_case *c, const memory_doubles *x) { return memory_matrix_loss(c, x, change); }
 static double loss_app(const memory_case *c, const memory_doubles *x) { return memory_matrix_loss(c, x, change_app); }
 
@@ -23,9 +29,12 @@ static const memory_subject gdn_app = { .rule = "gdn_app", .loss = loss_app };
 /* Keys longer than 1 make single tokens overshoot; and decays from none to one that leaves nothing. */
 static void delta_holds_with_long_keys_and_any_forgetting(void **state) {
     (void)state;
-    static const double strengths[][2] = { { 0, 0 }, { 1e-8, 1e-8 }, { 1e-3, 1 }, { 20, 20 }, { 50, 50 }, { 50, 1e-8 } };
+    static const double strengths[][2] = {
+        { 0, 0 }, { 1e-8, 1e-8 }, { 1e-3, 1 }, { 20, 20 }, { 50, 50 }, { 50, 1e-8 }
+    };
     static const memory_subject *const rules[] = { &delta, &gdn, &gdn_app };
-    for (size_t i = 0; i < PAL_COUNT(rules); i++) memory_check_forgetting(rules[i], strengths, PAL_COUNT(strengths), 1.25f);
+    for (size_t i = 0; i < PAL_COUNT(rules); i++)
+        memory_check_forgetting(rules[i], strengths, PAL_COUNT(strengths), 1.25f);
 }
 
 /* delta is gdn without decay, bit for bit where both decay by 1. */
@@ -58,14 +67,10 @@ static void delta_is_gdn_without_decay(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        MEMORY_TEST(delta, matches_golden, memory_check_golden),
-        MEMORY_TESTS(delta),
-        MEMORY_TEST(gdn, matches_golden, memory_check_golden),
-        MEMORY_TESTS(gdn),
-        MEMORY_TEST(gdn_app, matches_golden, memory_check_golden),
-        MEMORY_TESTS(gdn_app),
-        cmocka_unit_test(delta_holds_with_long_keys_and_any_forgetting),
-        cmocka_unit_test(delta_is_gdn_without_decay),
+        MEMORY_TEST(delta, matches_golden, memory_check_golden),         MEMORY_TESTS(delta),
+        MEMORY_TEST(gdn, matches_golden, memory_check_golden),           MEMORY_TESTS(gdn),
+        MEMORY_TEST(gdn_app, matches_golden, memory_check_golden),       MEMORY_TESTS(gdn_app),
+        cmocka_unit_test(delta_holds_with_long_keys_and_any_forgetting), cmocka_unit_test(delta_is_gdn_without_decay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,8 @@ static const memory_subject gla = { .rule = "gla", .loss = loss };
 /* From no decay to one that leaves nothing, and both beside each other. */
 static void gla_holds_at_any_forgetting(void **state) {
     (void)state;
-    static const double strengths[][2] = { { 0, 0 }, { 1e-8, 1e-8 }, { 1e-3, 1 }, { 20, 20 }, { 50, 50 }, { 50, 1e-8 }, { 80, 3 } };
+    static const double strengths[][2] = { { 0, 0 },   { 1e-8, 1e-8 }, { 1e-3, 1 }, { 20, 20 },
+                                           { 50, 50 }, { 50, 1e-8 },   { 80, 3 } };
     memory_check_forgetting(&gla, strengths, PAL_COUNT(strengths), 1);
 }
 
@@ -39,7 +40,8 @@ static void gla_keeps_its_accuracy_over_long_sequences(void **state) {
                 double y = 0;
                 for (size_t k = 0; k < 4; k++) {
                     kept[t * 12 + v * 4 + k] = S[v * 4 + k];
-                    S[v * 4 + k] = a * S[v * 4 + k] + (double)c->input[MEMORY_V][t * 3 + v] * (double)c->input[MEMORY_K][t * 4 + k];
+                    S[v * 4 + k] = a * S[v * 4 + k] +
+                                   (double)c->input[MEMORY_V][t * 3 + v] * (double)c->input[MEMORY_K][t * 4 + k];
                     y += S[v * 4 + k] * (double)c->scale * (double)c->input[MEMORY_Q][t * 4 + k];
                 }
                 scale_y = fmax(scale_y, fabs(y));
@@ -61,7 +63,8 @@ static void gla_keeps_its_accuracy_over_long_sequences(void **state) {
         /* The chunked form sums logarithms; the plain recurrence rounds once a token, which the contract allows for. */
         const double accept = pal_context_level(cx) == PAL_CPU_REF ? 2e-5 + length * 0x1p-24 : 2e-5;
         if (!(worst_y <= accept * scale_y)) fail_msg("y after %d tokens: error %g of %g", length, worst_y, scale_y);
-        if (!(worst_g <= accept * scale_g)) fail_msg("gradient of g over %d tokens: error %g of %g", length, worst_g, scale_g);
+        if (!(worst_g <= accept * scale_g))
+            fail_msg("gradient of g over %d tokens: error %g of %g", length, worst_g, scale_g);
         const double memory = test_nmax_f64(r->final[0], S, 12);
         if (!(memory <= accept)) fail_msg("S after %d tokens: error %g", length, memory);
         pal_free(kept);

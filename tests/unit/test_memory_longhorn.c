@@ -7,7 +7,8 @@ static void change(double *S, const memory_token *t, size_t dk, size_t dv) {
     for (size_t j = 0; j < dk; j++) kk += t->k[j] * t->k[j];
     for (size_t i = 0; i < dv; i++) {
         const double r = t->b[i] / (1 + t->b[i] * kk);
-        for (size_t j = 0; j < dk; j++) S[i * dk + j] = (1 - r * t->k[j] * t->k[j]) * S[i * dk + j] + r * t->v[i] * t->k[j];
+        for (size_t j = 0; j < dk; j++)
+            S[i * dk + j] = (1 - r * t->k[j] * t->k[j]) * S[i * dk + j] + r * t->v[i] * t->k[j];
     }
 }
 static double loss(const memory_case *c, const memory_doubles *x) { return memory_matrix_loss(c, x, change); }

@@ -37,14 +37,16 @@ static void eliminate(double *A, double *x, size_t n) {
 static double loss(const memory_case *c, const memory_doubles *x) {
     const pal_memory_shape *s = &c->shape;
     const size_t heads = (size_t)s->heads, KH = (size_t)s->key_heads, dk = (size_t)s->dk, dv = (size_t)s->dv;
-    double sum = 0, *H = pal_alloc(2 * dk * dk + dv * dk + dk, sizeof *H), *A = H + dk * dk, *M = A + dk * dk, *z = M + dv * dk;
+    double sum = 0, *H = pal_alloc(2 * dk * dk + dv * dk + dk, sizeof *H), *A = H + dk * dk, *M = A + dk * dk,
+           *z = M + dv * dk;
     for (size_t n = 0; n < (size_t)s->sequences; n++)
         for (size_t h = 0; h < heads; h++) {
             const size_t place = n * heads + h, key = h * KH / heads;
             for (size_t e = 0; e < dk * dk; e++) H[e] = x->initial[0] ? x->initial[0][place * dk * dk + e] : 0;
             for (size_t e = 0; e < dv * dk; e++) M[e] = x->initial[1] ? x->initial[1][place * dv * dk + e] : 0;
             for (size_t t = (size_t)c->cu[n]; t < (size_t)c->cu[n + 1]; t++) {
-                const double *q = x->input[Q] + (t * KH + key) * dk, *k = x->input[K] + (t * KH + key) * dk, *v = x->input[V] + (t * heads + h) * dv;
+                const double *q = x->input[Q] + (t * KH + key) * dk, *k = x->input[K] + (t * KH + key) * dk,
+                             *v = x->input[V] + (t * heads + h) * dv;
                 const double a = exp(x->input[G][t * heads + h]), beta = x->input[BETA][t * heads + h];
                 for (size_t j = 0; j < dk; j++) {
                     for (size_t m = 0; m < dk; m++) {
@@ -56,7 +58,8 @@ static double loss(const memory_case *c, const memory_doubles *x) {
                 }
                 eliminate(A, z, dk);
                 for (size_t i = 0; i < dv; i++)
-                    for (size_t j = 0; j < dk; j++) sum += M[i * dk + j] * z[j] * (double)c->dy[(t * heads + h) * dv + i];
+                    for (size_t j = 0; j < dk; j++)
+                        sum += M[i * dk + j] * z[j] * (double)c->dy[(t * heads + h) * dv + i];
             }
             for (size_t e = 0; e < dk * dk; e++) sum += H[e] * (double)c->dfinal[0][place * dk * dk + e];
             for (size_t e = 0; e < dv * dk; e++) sum += M[e] * (double)c->dfinal[1][place * dv * dk + e];
@@ -82,7 +85,9 @@ static void fill_initial(memory_case *c, pal_rng *rng) {
 }
 
 static const memory_subject mesa = { .rule = "mesa", .loss = loss, .fill_initial = fill_initial };
-static const memory_subject conjugate_gradient = { .rule = "mesa", .loss = loss, .fill_initial = fill_initial, .mesa_tolerance = 1e-7f };
+static const memory_subject conjugate_gradient = {
+    .rule = "mesa", .loss = loss, .fill_initial = fill_initial, .mesa_tolerance = 1e-7f
+};
 
 /* y of the whole case at this level is what was computed by hand. */
 static void check_y(const memory_case *c, pal_cpu_level level, const double *expected, size_t count) {
@@ -118,8 +123,8 @@ static void conjugate_gradient_stops_at_its_tolerance(void **state) {
     memory_case_free(c);
 }
 
-/* One head, one sequence, stepped by hand: row i of mu_t = G_t Sigma_t, in float64 from the exported memories, by solving
- * with (H + diag(lam)). */
+/* One head, one sequence, stepped by hand: row i of mu_t = G_t Sigma_t, in float64 from the exported memories, by
+ * solving with (H + diag(lam)). */
 typedef struct {
     size_t dk, dv;
     double *precision, *mean; /* (dk, dk), (dv, dk) */
@@ -129,11 +134,13 @@ static belief belief_new(size_t dk, size_t dv) {
     double *block = pal_alloc(dk * dk + dv * dk, sizeof *block);
     return (belief){ dk, dv, block, block + dk * dk };
 }
-static void read_belief(belief *b, const pal_memory_rule *rule, const pal_memory_shape *shape, const float *lam, const float *memory) {
+static void read_belief(belief *b, const pal_memory_rule *rule, const pal_memory_shape *shape, const float *lam,
+                        const float *memory) {
     float *H = pal_alloc(b->dk * b->dk, sizeof *H), *GM = pal_alloc(b->dv * b->dk, sizeof *GM), *parts[2] = { H, GM };
     double *A = pal_alloc(b->dk * b->dk, sizeof *A);
     pal_memory_export(rule, shape, NULL, parts, memory);
-    for (size_t e = 0; e < b->dk * b->dk; e++) b->precision[e] = (double)H[e] + (e % (b->dk + 1) == 0 ? (double)lam[e % b->dk] : 0);
+    for (size_t e = 0; e < b->dk * b->dk; e++)
+        b->precision[e] = (double)H[e] + (e % (b->dk + 1) == 0 ? (double)lam[e % b->dk] : 0);
     for (size_t i = 0; i < b->dv; i++) {
         memcpy(A, b->precision, b->dk * b->dk * sizeof *A);
         for (size_t j = 0; j < b->dk; j++) b->mean[i * b->dk + j] = (double)GM[i * b->dk + j];
@@ -156,7 +163,9 @@ static void mu_zeroes_the_free_energy_gradient(void **state) {
         pal_context *cx = test_context(1, pal_cpu_level_name(level));
         float memory[DK * (DK + DV)], y[DV], *states[] = { memory };
         belief before = belief_new(DK, DV), after = belief_new(DK, DV);
-        pal_memory_run run = { .shape = { .sequences = 1, .tokens = 1, .heads = 1, .key_heads = 1, .dk = DK, .dv = DV }, .state = states, .y = { y, DV } };
+        pal_memory_run run = { .shape = { .sequences = 1, .tokens = 1, .heads = 1, .key_heads = 1, .dk = DK, .dv = DV },
+                               .state = states,
+                               .y = { y, DV } };
         pal_error err;
         run.scratch = pal_alloc(pal_memory_scratch_bytes(c->rule, cx, &run.shape, PAL_STEP), 1);
         pal_memory_reset(c->rule, &run.shape, NULL, memory);
@@ -165,8 +174,13 @@ static void mu_zeroes_the_free_energy_gradient(void **state) {
         for (size_t t = 0; t < T; t++) {
             const float *k = c->input[K] + t * DK, *v = c->input[V] + t * DV;
             const double a = exp((double)c->input[G][t]), beta = (double)c->input[BETA][t];
-            run.in = (pal_memory_inputs){ .q = { c->input[Q] + t * DK, DK }, .k = { k, DK }, .v = { v, DV }, .beta = { &c->input[BETA][t], 1 },
-                                          .g = { &c->input[G][t], 1 }, .lam = lam, .scale = c->scale };
+            run.in = (pal_memory_inputs){ .q = { c->input[Q] + t * DK, DK },
+                                          .k = { k, DK },
+                                          .v = { v, DV },
+                                          .beta = { &c->input[BETA][t], 1 },
+                                          .g = { &c->input[G][t], 1 },
+                                          .lam = lam,
+                                          .scale = c->scale };
             if (pal_memory_step(c->rule, cx, &run, &err)) fail_msg("%s", err.text);
             read_belief(&after, c->rule, &run.shape, lam, memory);
             for (size_t i = 0; i < DV; i++) {
@@ -174,11 +188,14 @@ static void mu_zeroes_the_free_energy_gradient(void **state) {
                 for (size_t j = 0; j < DK; j++) fit += after.mean[i * DK + j] * (double)k[j];
                 for (size_t j = 0; j < DK; j++) {
                     double stay = 0;
-                    for (size_t m = 0; m < DK; m++) stay += before.precision[j * DK + m] * (after.mean[i * DK + m] - before.mean[i * DK + m]);
-                    const double forget = (1 - a) * (double)lam[j] * after.mean[i * DK + j], learn = beta * fit * (double)k[j];
+                    for (size_t m = 0; m < DK; m++)
+                        stay += before.precision[j * DK + m] * (after.mean[i * DK + m] - before.mean[i * DK + m]);
+                    const double forget = (1 - a) * (double)lam[j] * after.mean[i * DK + j],
+                                 learn = beta * fit * (double)k[j];
                     const double size = fabs(a * stay) + fabs(forget) + fabs(learn) + 1e-2;
                     if (!(fabs(a * stay + forget + learn) <= 1e-5 * size))
-                        fail_msg("token %zu, value %zu, key %zu: gradient %g beside terms of %g", t, i, j, a * stay + forget + learn, size);
+                        fail_msg("token %zu, value %zu, key %zu: gradient %g beside terms of %g", t, i, j,
+                                 a * stay + forget + learn, size);
                     seen += after.mean[i * DK + j] * (double)c->scale * (double)c->input[Q][t * DK + j];
                 }
                 assert_true(fabs(seen - (double)y[i]) <= 1e-5 * (1 + fabs(seen))); /* and y reads this mu */
@@ -274,7 +291,9 @@ static void nearly_singular_systems_stay_bounded(void **state) {
             c->mesa_tolerance = cg ? 1e-4f : 0;
             memory_result *x = memory_run_case(c, cx, 0, true);
             for (size_t i = 0; i < T * DV; i++)
-                if (!(fabsf(x->y[i]) < (cg ? FLT_MAX : 100.0f))) fail_msg("%s, tolerance %g: y[%zu] is %g", pal_cpu_level_name(level), (double)c->mesa_tolerance, i, (double)x->y[i]);
+                if (!(fabsf(x->y[i]) < (cg ? FLT_MAX : 100.0f)))
+                    fail_msg("%s, tolerance %g: y[%zu] is %g", pal_cpu_level_name(level), (double)c->mesa_tolerance, i,
+                             (double)x->y[i]);
             for (size_t i = 0; i < c->count[K]; i++) assert_true(isfinite(x->grad[K][i]));
             memory_result_free(x);
             pal_context_free(cx);

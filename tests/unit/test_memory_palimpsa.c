@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The Palimpsa rule against recorded float64 numbers and against itself: whole, split and stepped, packed and separate, in
- * rows of wider matrices, at every CPU level and with any number of threads. */
+/* The Palimpsa rule against recorded float64 numbers and against itself: whole, split and stepped, packed and separate,
+ * in rows of wider matrices, at every CPU level and with any number of threads. */
 #include <dirent.h>
 #include <math.h>
 
@@ -8,7 +8,7 @@
 #include "support/memory_harness.h"
 #include "support/palimpsa_problem.h"
 
-static const char *const input_names[INPUTS] = { "in.q",  "in.k",   "in.v",  "in.b",      "in.dt",    "in.A",   "in.Ip",
+static const char *const input_names[INPUTS] = { "in.q",   "in.k",  "in.v",  "in.b",      "in.dt",    "in.A",   "in.Ip",
                                                  "in.mu0", "in.I0", "in.dy", "in.dy_var", "in.dmu_T", "in.dI_T" };
 
 /* A golden file as a problem. */
@@ -58,9 +58,11 @@ static int check_golden_file(const char *path) {
             memcpy(ref, t->data, t->count * sizeof *ref);
             const double found = test_nmax_f64(o.x[r], ref, t->count);
             if (getenv("PALIMPSA_TEST_VERBOSE"))
-                print_message("%-40s %-7s %-10s %.2e of %.0e\n", strrchr(path, '/') + 1, pal_cpu_level_name(level), problem_results[r].name, found, problem_results[r].accept);
+                print_message("%-40s %-7s %-10s %.2e of %.0e\n", strrchr(path, '/') + 1, pal_cpu_level_name(level),
+                              problem_results[r].name, found, problem_results[r].accept);
             if (!(found <= problem_results[r].accept))
-                fail_msg("%s, %s, %s: error %.3g, accepted %.3g", path, pal_cpu_level_name(level), problem_results[r].name, found, problem_results[r].accept);
+                fail_msg("%s, %s, %s: error %.3g, accepted %.3g", path, pal_cpu_level_name(level),
+                         problem_results[r].name, found, problem_results[r].accept);
             free(ref);
             checked++;
         }
@@ -117,7 +119,8 @@ static void run_piece(const pal_context *cx, const problem *p, memories *m, int 
         size_t floats;
         run.shape.tokens = cu[1];
         run.shape.cu_seqlens = steps ? NULL : cu;
-        run.in.q.data += at * run.in.q.stride, run.in.k.data += at * run.in.k.stride, run.in.dt.data += at * run.in.dt.stride;
+        run.in.q.data += at * run.in.q.stride, run.in.k.data += at * run.in.k.stride,
+            run.in.dt.data += at * run.in.dt.stride;
         run.in.v.data += at * run.in.v.stride, run.in.b.data += at * run.in.b.stride;
         run.y = out_rows(o->x[Y] + at * (size_t)(p->H * p->dv), p->H * p->dv);
         run.y_var = out_rows(o->x[Y_VAR] + at * (size_t)(p->H * p->dv), p->H * p->dv);
@@ -125,7 +128,8 @@ static void run_piece(const pal_context *cx, const problem *p, memories *m, int 
         run.fresh = t == 0 && !p->in[IN_MU0];
         float *scratch = palimpsa_scratch(cx, &run.shape, steps ? PAL_STEP : PAL_FORWARD, &floats);
         run.scratch = scratch;
-        if ((steps ? pal_memory_step : pal_memory_forward)(&pal_rule_palimpsa, cx, &run, &err)) fail_msg("%s", err.text);
+        if ((steps ? pal_memory_step : pal_memory_forward)(&pal_rule_palimpsa, cx, &run, &err))
+            fail_msg("%s", err.text);
         test_guarded_free(scratch, floats);
     }
 }
@@ -162,7 +166,14 @@ static void packed_equals_separate(void **state) {
     (void)state;
     pal_rng rng = pal_rng_at(36, 1);
     for (int c = 0; c < test_cases(8, 100); c++) {
-        problem p = problem_new(&rng, (recipe){ .N = 4, .group = 1, .initial = true, .final = true, .adt_lo = 1e-3, .adt_hi = 2, .b_lo = 0.1, .b_hi = 2 });
+        problem p = problem_new(&rng, (recipe){ .N = 4,
+                                                .group = 1,
+                                                .initial = true,
+                                                .final = true,
+                                                .adt_lo = 1e-3,
+                                                .adt_hi = 2,
+                                                .b_lo = 0.1,
+                                                .b_hi = 2 });
         const wanted want = { true, c % 2 };
         for (TEST_LEVELS(level)) {
             pal_context *cx = test_context(1, pal_cpu_level_name(level));
@@ -181,10 +192,12 @@ static void packed_equals_separate(void **state) {
                 outcome o = outcome_new(&alone);
                 problem_run(cx, &alone, want, &o);
                 for (int r = 0; r < RESULTS; r++) {
-                    if (r == DA || r == DIP || (r == Y_VAR && !want.variance)) continue; /* those two sum over sequences */
+                    if (r == DA || r == DIP || (r == Y_VAR && !want.variance))
+                        continue; /* those two sum over sequences */
                     const bool part = r == MU_T || r == I_T || r == DMU0 || r == DI0;
                     const size_t count = problem_result_count(&alone, r), each = count / (part ? 1 : (size_t)alone.T);
-                    test_same_bits(problem_results[r].name, o.x[r], whole.x[r] + (part ? (size_t)n : (size_t)p.cu[n]) * each, count);
+                    test_same_bits(problem_results[r].name, o.x[r],
+                                   whole.x[r] + (part ? (size_t)n : (size_t)p.cu[n]) * each, count);
                 }
                 outcome_free(&alone, &o);
             }
@@ -198,8 +211,9 @@ static void packed_equals_separate(void **state) {
 static void any_number_of_threads_gives_the_same_bits(void **state) {
     (void)state;
     static const recipe shapes[] = {
-        { .N = 3, .H = 2, .group = 1, .dk = 16, .dv = 32 },            /* one block of values */
-        { .N = 1, .H = 4, .group = 2, .dk = 9, .dv = 70, .initial = true }, /* shared keys, two blocks, summed afterwards */
+        { .N = 3, .H = 2, .group = 1, .dk = 16, .dv = 32 },                 /* one block of values */
+        { .N = 1, .H = 4, .group = 2, .dk = 9, .dv = 70, .initial = true }, /* shared keys, two blocks, summed
+                                                                               afterwards */
         { .N = 17, .H = 2, .group = 2, .dk = 5, .dv = 65, .length = 9 },    /* the same, summed on the way */
         { .N = 1, .H = 1, .group = 1, .dk = 17, .dv = 200, .final = true },
     };
@@ -228,12 +242,16 @@ static void any_number_of_threads_gives_the_same_bits(void **state) {
     }
 }
 
-/* Rows inside a wider matrix give the same bits, leave their neighbours alone, and gradients not wanted are not written. */
+/* Rows inside a wider matrix give the same bits, leave their neighbours alone, and gradients not wanted are not
+ * written. */
 static void views_into_wider_rows_work(void **state) {
     (void)state;
     enum { GAP = 5 };
     pal_rng rng = pal_rng_at(39, 1);
-    problem p = problem_new(&rng, (recipe){ .N = 2, .H = 2, .group = 2, .dk = 11, .dv = 21, .adt_lo = 1e-3, .adt_hi = 1, .b_lo = 0.1, .b_hi = 2 });
+    problem p = problem_new(
+        &rng,
+        (recipe){
+            .N = 2, .H = 2, .group = 2, .dk = 11, .dv = 21, .adt_lo = 1e-3, .adt_hi = 1, .b_lo = 0.1, .b_hi = 2 });
     const wanted want = { true, true };
     for (TEST_LEVELS(level)) {
         pal_context *cx = test_context(1, pal_cpu_level_name(level));
@@ -256,14 +274,17 @@ static void views_into_wider_rows_work(void **state) {
         run.grad.dt = out_rows(wide[6], p.H + GAP);
         run.grad.k = out_rows(wide[3], keys + GAP);
         if (pal_memory_backward(&pal_rule_palimpsa, cx, &run, &err)) fail_msg("%s", err.text);
-        run.grad = (pal_memory_gradients){ .q = out_rows(wide[2], keys + GAP), .v = out_rows(wide[4], outputs + GAP), .b = out_rows(wide[5], outputs + GAP) };
+        run.grad = (pal_memory_gradients){ .q = out_rows(wide[2], keys + GAP),
+                                           .v = out_rows(wide[4], outputs + GAP),
+                                           .b = out_rows(wide[5], outputs + GAP) };
         if (pal_memory_backward(&pal_rule_palimpsa, cx, &run, &err)) fail_msg("%s", err.text);
         test_guarded_free(run.scratch, backward);
         static const int which[7] = { Y, Y_VAR, DQ, DK, DV, DB, DDT };
         for (int i = 0; i < 7; i++) {
             for (int t = 0; t < T; t++) {
                 const float *row = wide[i] + t * (channels[i] + GAP);
-                test_same_bits(problem_results[which[i]].name, row, ref.x[which[i]] + t * channels[i], (size_t)channels[i]);
+                test_same_bits(problem_results[which[i]].name, row, ref.x[which[i]] + t * channels[i],
+                               (size_t)channels[i]);
                 for (int g = 0; g < GAP; g++) assert_true(isnan(row[channels[i] + g]));
             }
             test_guarded_free(wide[i], (size_t)(T * (channels[i] + GAP)));
@@ -278,7 +299,17 @@ static void views_into_wider_rows_work(void **state) {
 static void nothing_is_allocated(void **state) {
     (void)state;
     pal_rng rng = pal_rng_at(40, 1);
-    problem p = problem_new(&rng, (recipe){ .N = 2, .H = 2, .group = 1, .dk = 8, .dv = 80, .initial = true, .final = true, .adt_lo = 1e-3, .adt_hi = 1, .b_lo = 0.1, .b_hi = 2 });
+    problem p = problem_new(&rng, (recipe){ .N = 2,
+                                            .H = 2,
+                                            .group = 1,
+                                            .dk = 8,
+                                            .dv = 80,
+                                            .initial = true,
+                                            .final = true,
+                                            .adt_lo = 1e-3,
+                                            .adt_hi = 1,
+                                            .b_lo = 0.1,
+                                            .b_hi = 2 });
     outcome o = outcome_new(&p), again = outcome_new(&p);
     memories m = memories_new(&p);
     pal_context *cx = test_context(2, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The Palimpsa rule against a float64 twin of its formula: gradients, odd sizes, the whole range of decays and importances,
- * long sequences. */
+/* The Palimpsa rule against a float64 twin of its formula: gradients, odd sizes, the whole range of decays and
+ * importances, long sequences. */
 #include <math.h>
 
 #include "support/palimpsa_problem.h"
@@ -11,7 +11,8 @@ static void gradients_match_differences(void **state) {
     pal_rng rng = pal_rng_at(31, 1);
     for (int c = 0; c < test_cases(4, 40); c++) {
         recipe r = recipe_usual(&rng);
-        r.N = 2, r.dk = draw(&rng, 1, 5), r.dv = draw(&rng, 1, 5), r.length = draw(&rng, 1, 40), r.initial = c % 2, r.final = c / 2 % 2;
+        r.N = 2, r.dk = draw(&rng, 1, 5), r.dv = draw(&rng, 1, 5), r.length = draw(&rng, 1, 40), r.initial = c % 2,
+        r.final = c / 2 % 2;
         problem p = problem_new(&rng, r);
         for (TEST_LEVELS(level)) {
             pal_context *cx = test_context(1, pal_cpu_level_name(level));
@@ -33,7 +34,8 @@ static void gradients_match_differences(void **state) {
                     w.in[i][e] = x;
                     const double found = (double)o.x[gradient_of[i]][e];
                     if (!(fabs(found - slope) <= 1e-4 * scale + 1e-6))
-                        fail_msg("%s[%zu] at %s is %.9g, differences give %.9g", problem_results[gradient_of[i]].name, e, pal_cpu_level_name(level), found, slope);
+                        fail_msg("%s[%zu] at %s is %.9g, differences give %.9g", problem_results[gradient_of[i]].name,
+                                 e, pal_cpu_level_name(level), found, slope);
                 }
             }
             twin_free(&w);
@@ -71,7 +73,8 @@ static void every_level_matches_the_formula_at_odd_sizes(void **state) {
         recipe r = recipe_usual(&rng);
         r.dk = sizes[draw(&rng, 0, (int)PAL_COUNT(sizes) - 1)], r.dv = sizes[draw(&rng, 0, (int)PAL_COUNT(sizes) - 1)];
         if (c % 4 == 0) r.adt_hi = 12; /* some decays strong, some not */
-        if (c % 10 == 9) r.N = 17, r.length = 5, r.group = 2, r.dv = 70; /* key gradients summed by the items themselves */
+        if (c % 10 == 9)
+            r.N = 17, r.length = 5, r.group = 2, r.dv = 70; /* key gradients summed by the items themselves */
         problem p = problem_new(&rng, r);
         levels_match_the_twin(&p, (wanted){ true, c % 2 }, "", 0);
         problem_free(&p);
@@ -88,11 +91,21 @@ static void accuracy_holds_over_the_whole_range(void **state) {
     for (size_t x = 0; x < PAL_COUNT(adt); x++)
         for (size_t z = 0; z < PAL_COUNT(b); z++)
             for (size_t l = 0; l < PAL_COUNT(lengths); l++) {
-                problem p = problem_new(&rng, (recipe){ .N = 1, .H = 4, .group = 1, .dk = 9, .dv = 17, .length = lengths[l], .initial = l == 1,
-                                                        .adt_lo = adt[x][0], .adt_hi = adt[x][1], .b_lo = b[z][0], .b_hi = b[z][1] });
+                problem p = problem_new(&rng, (recipe){ .N = 1,
+                                                        .H = 4,
+                                                        .group = 1,
+                                                        .dk = 9,
+                                                        .dv = 17,
+                                                        .length = lengths[l],
+                                                        .initial = l == 1,
+                                                        .adt_lo = adt[x][0],
+                                                        .adt_hi = adt[x][1],
+                                                        .b_lo = b[z][0],
+                                                        .b_hi = b[z][1] });
                 char range[64];
                 snprintf(range, sizeof range, ", A dt %g..%g, b %g..%g", adt[x][0], adt[x][1], b[z][0], b[z][1]);
-                for (int variance = 0; variance < 2; variance++) levels_match_the_twin(&p, (wanted){ true, variance }, range, p.T * 0x1p-24);
+                for (int variance = 0; variance < 2; variance++)
+                    levels_match_the_twin(&p, (wanted){ true, variance }, range, p.T * 0x1p-24);
                 problem_free(&p);
             }
 }
@@ -102,8 +115,16 @@ static void accuracy_holds_over_100000_tokens(void **state) {
     static const double adt[][2] = { { 1e-8, 1e-8 }, { 1e-8, 1 } };
     pal_rng rng = pal_rng_at(34, 1);
     for (size_t x = 0; x < PAL_COUNT(adt); x++) {
-        problem p = problem_new(&rng, (recipe){ .N = 1, .H = 1, .group = 1, .dk = 3, .dv = 2, .length = 100000, .adt_lo = adt[x][0],
-                                                .adt_hi = adt[x][1], .b_lo = 0.1, .b_hi = 10 });
+        problem p = problem_new(&rng, (recipe){ .N = 1,
+                                                .H = 1,
+                                                .group = 1,
+                                                .dk = 3,
+                                                .dv = 2,
+                                                .length = 100000,
+                                                .adt_lo = adt[x][0],
+                                                .adt_hi = adt[x][1],
+                                                .b_lo = 0.1,
+                                                .b_hi = 10 });
         levels_match_the_twin(&p, (wanted){ true, false }, "", p.T * 0x1p-24);
         problem_free(&p);
     }
@@ -113,14 +134,16 @@ static void accuracy_holds_over_100000_tokens(void **state) {
 static void without_importance_it_is_gla_on_v_over_Ip(void **state) {
     (void)state;
     pal_rng rng = pal_rng_at(38, 1);
-    problem p = problem_new(&rng, (recipe){ .N = 1, .H = 1, .group = 1, .dk = 12, .dv = 20, .length = 150, .adt_lo = 1e-4, .adt_hi = 1 });
+    problem p = problem_new(
+        &rng, (recipe){ .N = 1, .H = 1, .group = 1, .dk = 12, .dv = 20, .length = 150, .adt_lo = 1e-4, .adt_hi = 1 });
     double S[20 * 12] = { 0 }, *y = calloc(problem_input_count(&p, IN_V), sizeof *y);
     for (int t = 0; t < p.T; t++)
         for (int i = 0; i < p.dv; i++)
             for (int j = 0; j < p.dk; j++) {
                 const double alpha = exp(-(double)p.in[IN_A][0] * (double)p.in[IN_DT][t]);
                 double *s = &S[i * p.dk + j];
-                *s = alpha * *s + (double)p.in[IN_V][t * p.dv + i] / (double)p.in[IN_IP][0] * (double)p.in[IN_K][t * p.dk + j];
+                *s = alpha * *s +
+                     (double)p.in[IN_V][t * p.dv + i] / (double)p.in[IN_IP][0] * (double)p.in[IN_K][t * p.dk + j];
                 y[t * p.dv + i] += *s * (double)p.in[IN_Q][t * p.dk + j] * (double)p.scale;
             }
     for (TEST_LEVELS(level)) {

@@ -31,17 +31,20 @@ static void presets_have_the_published_sizes(void **state) {
         double expand_v;
         size_t parameters;
     } published[] = {
-        { "palimpsa-d-170m", 0, 172337792 },      { "palimpsa-d-170m", 2, 206717456 },     { "palimpsa-d-760m", 0, 776248880 },
-        { "palimpsa-d-wo-meta-170m", 0, 172337792 }, { "palimpsa-m-170m", 0, 170353248 },  { "palimpsa-m-760m", 0, 785468896 },
-        { "gated-deltanet-170m", 0, 170936048 },  { "gated-deltanet-170m", 2, 204615296 }, { "gated-deltanet-760m", 0, 767842976 },
-        { "gated-deltanet-760m", 1, 633244544 },  { "transformer-170m", 0, 166165248 },    { "transformer-760m", 0, 757019136 },
-        { "mamba2-2.7b", 0, 2702599680 },         { "mamba2-130m", 0, 128989632 },
+        { "palimpsa-d-170m", 0, 172337792 },     { "palimpsa-d-170m", 2, 206717456 },
+        { "palimpsa-d-760m", 0, 776248880 },     { "palimpsa-d-wo-meta-170m", 0, 172337792 },
+        { "palimpsa-m-170m", 0, 170353248 },     { "palimpsa-m-760m", 0, 785468896 },
+        { "gated-deltanet-170m", 0, 170936048 }, { "gated-deltanet-170m", 2, 204615296 },
+        { "gated-deltanet-760m", 0, 767842976 }, { "gated-deltanet-760m", 1, 633244544 },
+        { "transformer-170m", 0, 166165248 },    { "transformer-760m", 0, 757019136 },
+        { "mamba2-2.7b", 0, 2702599680 },        { "mamba2-130m", 0, 128989632 },
     };
     for (size_t i = 0; i < PAL_COUNT(published); i++) {
         const pal_model_config c = preset(published[i].name, (pal_preset_options){ .expand_v = published[i].expand_v });
         const size_t found = parameters_of(&c);
         if (found != published[i].parameters)
-            fail_msg("%s (expand_v %g): %zu parameters, published %zu", published[i].name, published[i].expand_v, found, published[i].parameters);
+            fail_msg("%s (expand_v %g): %zu parameters, published %zu", published[i].name, published[i].expand_v, found,
+                     published[i].parameters);
     }
     for (int i = 0; pal_model_preset_at(i); i++) {
         const pal_model_config c = preset(pal_model_preset_at(i), (pal_preset_options){ .task = "text" });
@@ -52,10 +55,13 @@ static void presets_have_the_published_sizes(void **state) {
 static void bare_names_take_the_size_of_their_task(void **state) {
     (void)state;
     const pal_model_config d = preset("palimpsa-d", (pal_preset_options){ .task = "mqar" });
-    assert_true(d.mqar && d.vocab == 8192 && d.hidden == 128 && d.layers == 2 && d.heads == 8 && d.dk == 16 && d.dv == 32 && d.rank == 8 && d.mlp == 0);
+    assert_true(d.mqar && d.vocab == 8192 && d.hidden == 128 && d.layers == 2 && d.heads == 8 && d.dk == 16 &&
+                d.dv == 32 && d.rank == 8 && d.mlp == 0);
     const pal_model_config m = preset("palimpsa-m-wo-meta", (pal_preset_options){ .task = "mqar" });
-    assert_true(m.dk == 16 && m.dv == 32 && m.heads == 8 && m.key_heads == 8 && m.proj_bias && !m.conv_bias && !m.metaplasticity);
-    const pal_model_config wide = preset("palimpsa-d", (pal_preset_options){ .task = "mqar", .hidden = 64, .heads = 4 });
+    assert_true(m.dk == 16 && m.dv == 32 && m.heads == 8 && m.key_heads == 8 && m.proj_bias && !m.conv_bias &&
+                !m.metaplasticity);
+    const pal_model_config wide = preset("palimpsa-d",
+                                         (pal_preset_options){ .task = "mqar", .hidden = 64, .heads = 4 });
     assert_true(wide.heads == 4 && wide.dk == 16 && wide.rank == 4);
     const pal_model_config delta = preset("palimpsa-d", (pal_preset_options){ .task = "mqar", .rule = "delta" });
     assert_string_equal(pal_model_layer_rule(&delta, 0), "delta");
@@ -65,7 +71,8 @@ static void any_width_gets_heads_that_share_it(void **state) {
     (void)state;
     for (int i = 0; pal_model_preset_at(i); i++)
         for (int hidden = 16; hidden <= 128; hidden += 16) {
-            const pal_model_config c = preset(pal_model_preset_at(i), (pal_preset_options){ .task = "text", .hidden = hidden });
+            const pal_model_config c = preset(pal_model_preset_at(i),
+                                              (pal_preset_options){ .task = "text", .hidden = hidden });
             if (c.mixer == PAL_MIXER_ATTENTION) assert_int_equal(c.heads * c.dk, hidden);
             if (c.mixer == PAL_MIXER_M) assert_int_equal(c.heads * c.dv, 2 * hidden);
         }
@@ -81,9 +88,13 @@ static void wrong_names_are_refused_with_the_nearest(void **state) {
     assert_int_equal(pal_model_preset(&c, "palimpsa-d-mqar", NULL, &err), PAL_E_ARGUMENT);
     assert_int_equal(pal_model_preset(&c, "mamba2", &(pal_preset_options){ .task = "text" }, &err), PAL_E_ARGUMENT);
     assert_non_null(strstr(err.text, "mamba2-130m")); /* and not that names begin with mamba2 */
-    assert_int_equal(pal_model_preset(&c, "palimpsa-d", &(pal_preset_options){ .task = "mqar", .rule = "attention" }, &err), PAL_E_ARGUMENT);
-    assert_int_equal(pal_model_preset(&c, "transformer-170m", &(pal_preset_options){ .rule = "delta" }, &err), PAL_E_ARGUMENT);
-    assert_int_equal(pal_model_preset(&c, "transformer-170m", &(pal_preset_options){ .heads = 7 }, &err), PAL_E_ARGUMENT);
+    assert_int_equal(
+        pal_model_preset(&c, "palimpsa-d", &(pal_preset_options){ .task = "mqar", .rule = "attention" }, &err),
+        PAL_E_ARGUMENT);
+    assert_int_equal(pal_model_preset(&c, "transformer-170m", &(pal_preset_options){ .rule = "delta" }, &err),
+                     PAL_E_ARGUMENT);
+    assert_int_equal(pal_model_preset(&c, "transformer-170m", &(pal_preset_options){ .heads = 7 }, &err),
+                     PAL_E_ARGUMENT);
 }
 
 static void configurations_survive_json(void **state) {
@@ -94,11 +105,13 @@ static void configurations_survive_json(void **state) {
             pal_error err;
             const char *name = pal_model_preset_at(i);
             if (mqar && strncmp(name, "mamba2", 6) == 0) continue;
-            if (pal_model_preset(&c, name, &(pal_preset_options){ .task = mqar ? "mqar" : "text" }, &err)) fail_msg("%s", err.text);
+            if (pal_model_preset(&c, name, &(pal_preset_options){ .task = mqar ? "mqar" : "text" }, &err))
+                fail_msg("%s", err.text);
             if (i % 2 && c.mixer <= PAL_MIXER_M && !c.official) c.listed = c.metaplastic[1] = true;
             json_t *json = pal_config_write(&c, NULL);
             if (pal_config_read(&back, json, NULL, name, &err)) fail_msg("%s", err.text);
-            if (memcmp(&c, &back, sizeof c) != 0) fail_msg("%s%s changed on its way through JSON", name, mqar ? " (mqar)" : "");
+            if (memcmp(&c, &back, sizeof c) != 0)
+                fail_msg("%s%s changed on its way through JSON", name, mqar ? " (mqar)" : "");
             json_decref(json);
         }
 }
@@ -107,8 +120,10 @@ static void unknown_keys_are_kept(void **state) {
     (void)state;
     pal_error err;
     pal_model_config c;
-    json_t *json = json_loads("{\"model_type\":\"transformer\",\"hidden_size\":8,\"num_heads\":2,\"num_hidden_layers\":1,\"vocab_size\":10,"
-                              "\"hidden_ratio\":4,\"bos_token_id\":7}", 0, NULL);
+    json_t *json = json_loads(
+        "{\"model_type\":\"transformer\",\"hidden_size\":8,\"num_heads\":2,\"num_hidden_layers\":1,\"vocab_size\":10,"
+        "\"hidden_ratio\":4,\"bos_token_id\":7}",
+        0, NULL);
     if (pal_config_read(&c, json, NULL, "test", &err)) fail_msg("%s", err.text);
     assert_int_equal(c.mlp, 256);
     json_t *again = pal_config_write(&c, json);
@@ -124,19 +139,39 @@ static void bad_configurations_get_one_sentence(void **state) {
         { "{}", "model_type" },
         { "{\"model_type\":\"bert\"}", "bert" },
         { "{\"model_type\":\"palimpsa\"}", "hidden_size" },
-        { "{\"model_type\":\"palimpsa\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":1,\"num_heads\":4,\"head_dim\":0}", "head_dim" },
-        { "{\"model_type\":\"palimpsa\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":1000000000,\"num_heads\":4,\"head_dim\":8}", "layers" },
-        { "{\"model_type\":\"palimpsa\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":1e300,\"num_heads\":4,\"head_dim\":8}", "num_hidden_layers" },
-        { "{\"model_type\":\"palimpsa\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":1,\"num_heads\":4,\"head_dim\":8,\"rule\":\"attention\"}", "attention" },
-        { "{\"model_type\":\"palimpsa\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":1,\"num_heads\":4,\"head_dim\":8,\"num_v_heads\":8}", "num_v_heads" },
-        { "{\"model_type\":\"palimpsa\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":2,\"num_heads\":4,\"head_dim\":8,\"metaplastic_layers\":[2]}", "metaplastic_layers" },
-        { "{\"model_type\":\"palimpsa\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":2,\"num_heads\":4,\"head_dim\":8,\"use_gate\":false}", "use_gate" },
+        { "{\"model_type\":\"palimpsa\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":1,\"num_heads\":4,"
+          "\"head_dim\":0}",
+          "head_dim" },
+        { "{\"model_type\":\"palimpsa\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":1000000000,\"num_"
+          "heads\":4,\"head_dim\":8}",
+          "layers" },
+        { "{\"model_type\":\"palimpsa\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":1e300,\"num_heads\":"
+          "4,\"head_dim\":8}",
+          "num_hidden_layers" },
+        { "{\"model_type\":\"palimpsa\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":1,\"num_heads\":4,"
+          "\"head_dim\":8,\"rule\":\"attention\"}",
+          "attention" },
+        { "{\"model_type\":\"palimpsa\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":1,\"num_heads\":4,"
+          "\"head_dim\":8,\"num_v_heads\":8}",
+          "num_v_heads" },
+        { "{\"model_type\":\"palimpsa\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":2,\"num_heads\":4,"
+          "\"head_dim\":8,\"metaplastic_layers\":[2]}",
+          "metaplastic_layers" },
+        { "{\"model_type\":\"palimpsa\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":2,\"num_heads\":4,"
+          "\"head_dim\":8,\"use_gate\":false}",
+          "use_gate" },
         { "{\"model_type\":\"palimpsa\",\"hidden_size\":\"many\",\"vocab_size\":9}", "hidden_size" },
-        { "{\"model_type\":\"transformer\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":1,\"num_heads\":5}", "num_heads" },
-        { "{\"model_type\":\"transformer\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":1,\"num_heads\":4,\"window_size\":3}", "window_size" },
+        { "{\"model_type\":\"transformer\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":1,\"num_heads\":"
+          "5}",
+          "num_heads" },
+        { "{\"model_type\":\"transformer\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":1,\"num_heads\":4,"
+          "\"window_size\":3}",
+          "window_size" },
         { "{\"ssm_cfg\":{\"layer\":\"Mamba1\"},\"d_model\":8,\"n_layer\":1,\"vocab_size\":9}", "Mamba2" },
-        { "{\"ssm_cfg\":{\"layer\":\"Mamba2\"},\"d_model\":8,\"n_layer\":1,\"vocab_size\":9,\"attn_layer_idx\":[1]}", "attn_layer_idx" },
-        { "{\"ssm_cfg\":{\"layer\":\"Mamba2\",\"headdim\":7},\"d_model\":8,\"n_layer\":1,\"vocab_size\":9}", "headdim" },
+        { "{\"ssm_cfg\":{\"layer\":\"Mamba2\"},\"d_model\":8,\"n_layer\":1,\"vocab_size\":9,\"attn_layer_idx\":[1]}",
+          "attn_layer_idx" },
+        { "{\"ssm_cfg\":{\"layer\":\"Mamba2\",\"headdim\":7},\"d_model\":8,\"n_layer\":1,\"vocab_size\":9}",
+          "headdim" },
         { "{\"mqar\":true,\"block_type\":\"Other\"}", "block_type" },
     };
     for (size_t i = 0; i < PAL_COUNT(bad); i++) {
@@ -192,7 +227,8 @@ static void check_normal(const weights *w, const char *name, double deviation) {
         mean += v, square += v * v, fourth += v * v * v * v;
     }
     const double count = (double)n, slack = 6 / sqrt(count);
-    assert_true(fabs(mean / count) < slack && fabs(square / count - 1) < 1.5 * slack && fabs(fourth / count - 3) < 10 * slack);
+    assert_true(fabs(mean / count) < slack && fabs(square / count - 1) < 1.5 * slack &&
+                fabs(fourth / count - 3) < 10 * slack);
 }
 static void check_uniform(const weights *w, const char *name, double low, double high) {
     size_t n = 0;
@@ -209,7 +245,8 @@ static void check_uniform(const weights *w, const char *name, double low, double
 
 static void language_models_start_as_specified(void **state) {
     (void)state;
-    pal_model_config c = preset("palimpsa-d", (pal_preset_options){ .task = "text", .heads = 256, .head_dim = 1, .layers = 2 });
+    pal_model_config c = preset("palimpsa-d",
+                                (pal_preset_options){ .task = "text", .heads = 256, .head_dim = 1, .layers = 2 });
     weights w = make_weights(&c, 2, 11);
     check_normal(&w, "model.embeddings.weight", 0.02);
     check_normal(&w, "model.layers.1.attn.q_proj.weight", 0.02);
@@ -226,8 +263,10 @@ static void language_models_start_as_specified(void **state) {
         mean += rate / 256, log_mean += log(dt) / 256;
     }
     assert_true(fabs(mean - 8) < 6 * 16 / sqrt(12 * 256) && fabs(log_mean - log(0.01)) < 6 * log(100) / sqrt(12 * 256));
-    assert_true(find(&w, "model.layers.0.attn.D", NULL)[3] == 1.0f && find(&w, "model.layers.0.attn.Ip_log", NULL)[3] == 0.0f);
-    assert_true(find(&w, "model.layers.0.attn.b_scale", NULL)[3] == 1.0f && find(&w, "model.norm.weight", NULL)[5] == 1.0f);
+    assert_true(find(&w, "model.layers.0.attn.D", NULL)[3] == 1.0f &&
+                find(&w, "model.layers.0.attn.Ip_log", NULL)[3] == 0.0f);
+    assert_true(find(&w, "model.layers.0.attn.b_scale", NULL)[3] == 1.0f &&
+                find(&w, "model.norm.weight", NULL)[5] == 1.0f);
     free_weights(&w);
     c.finetuning = true;
     w = make_weights(&c, 2, 11);
@@ -258,8 +297,10 @@ static void language_models_start_as_specified(void **state) {
 
 static void mqar_models_start_on_ramps(void **state) {
     (void)state;
-    static const float a[8] = { -4.605170f, -3.460038f, -2.940162f, -2.599837f, -2.346388f, -2.144361f, -1.976369f, -1.832581f };
-    static const float dt[8] = { -2.252168f, -2.934457f, -3.604905f, -4.269274f, -4.930510f, -5.590128f, -6.248908f, -6.907255f };
+    static const float a[8] = { -4.605170f, -3.460038f, -2.940162f, -2.599837f,
+                                -2.346388f, -2.144361f, -1.976369f, -1.832581f };
+    static const float dt[8] = { -2.252168f, -2.934457f, -3.604905f, -4.269274f,
+                                 -4.930510f, -5.590128f, -6.248908f, -6.907255f };
     const pal_model_config c = preset("palimpsa-d", (pal_preset_options){ .task = "mqar" });
     weights w = make_weights(&c, 1, 1);
     test_near("A_log", find(&w, "backbone.layers.1.mixer.A_log", NULL), a, 8, 2e-7);
@@ -284,7 +325,8 @@ static void initial_weights_do_not_depend_on_threads_or_on_other_tensors(void **
     }
     free_weights(&hybrid);
     weights other = make_weights(&c, 1, 6);
-    assert_true(find(&other, "backbone.layers.0.mixer.in_proj.weight", NULL)[0] != find(&one, "backbone.layers.0.mixer.in_proj.weight", NULL)[0]);
+    assert_true(find(&other, "backbone.layers.0.mixer.in_proj.weight", NULL)[0] !=
+                find(&one, "backbone.layers.0.mixer.in_proj.weight", NULL)[0]);
     free_weights(&other);
     free_weights(&one);
 }

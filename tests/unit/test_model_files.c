@@ -37,7 +37,9 @@ static void spill(const char *directory, const char *name, const void *bytes, si
     test_write_file(path, bytes, size);
 }
 
-static void join(char out[512], const char *directory, const char *name) { snprintf(out, 512, "%s/%s", directory, name); }
+static void join(char out[512], const char *directory, const char *name) {
+    snprintf(out, 512, "%s/%s", directory, name);
+}
 
 /* Logits of the last of LENGTH fixed tokens. */
 static void last_logits(const pal_model *model, const pal_context *cx, float out[MOST_ROWS]) {
@@ -74,11 +76,13 @@ static void saving_loading_and_saving_gives_identical_bytes(void **state) {
             static const char *const files[] = { "model.safetensors", "config.json" };
             for (int i = 0; i < 2; i++) {
                 const blob a = slurp(first, files[i]), b = slurp(second, files[i]);
-                if (a.size != b.size || memcmp(a.bytes, b.bytes, a.size) != 0) fail_msg("%s: %s changed", test_kinds[k].name, files[i]);
+                if (a.size != b.size || memcmp(a.bytes, b.bytes, a.size) != 0)
+                    fail_msg("%s: %s changed", test_kinds[k].name, files[i]);
                 free(a.bytes);
                 free(b.bytes);
             }
-            snprintf(command, sizeof command, "python3 '%s/../project/read_model.py' '%s' > /dev/null", PAL_TEST_GOLDEN, second);
+            snprintf(command, sizeof command, "python3 '%s/../project/read_model.py' '%s' > /dev/null", PAL_TEST_GOLDEN,
+                     second);
             if (system(command) != 0) fail_msg("%s: another reader cannot read what was written", test_kinds[k].name);
         }
     test_remove(root);
@@ -133,8 +137,10 @@ static void inference_reads_matrices_where_the_file_has_them(void **state) {
         last_logits(mapped, cx, b);
         test_near(test_kinds[k].name, b, a, (size_t)pal_model_config_of(model)->vocab_rows, 1e-5);
         size_t matrices = 0;
-        for (size_t i = 0; i < pal_model_weight_count(mapped); i++) matrices += pal_model_weight(mapped, i)->quantisable ? pal_model_weight(mapped, i)->count : 0;
-        assert_true(mapped->table.flat <= pal_model_parameters(mapped) - matrices + 16 * pal_model_weight_count(mapped));
+        for (size_t i = 0; i < pal_model_weight_count(mapped); i++)
+            matrices += pal_model_weight(mapped, i)->quantisable ? pal_model_weight(mapped, i)->count : 0;
+        assert_true(mapped->table.flat <=
+                    pal_model_parameters(mapped) - matrices + 16 * pal_model_weight_count(mapped));
         assert_true(pal_model_fingerprint(mapped) == pal_model_fingerprint(model));
         model->parameters[5] += 1;
         assert_true(pal_model_fingerprint(mapped) != pal_model_fingerprint(model));
@@ -187,7 +193,8 @@ static void shards_and_other_dtypes_are_read(void **state) {
     test_directory(root);
     pal_model *model = test_model(&test_kinds[3], PAL_FOR_TRAINING, cx), *sharded;
     /* Values that f16 and bf16 hold exactly. */
-    for (size_t i = 0; i < pal_model_flat(model); i++) model->parameters[i] = pal_bf16_to_f32(pal_f32_to_bf16(pal_f16_to_f32(pal_f32_to_f16(model->parameters[i]))));
+    for (size_t i = 0; i < pal_model_flat(model); i++)
+        model->parameters[i] = pal_bf16_to_f32(pal_f32_to_bf16(pal_f16_to_f32(pal_f32_to_f16(model->parameters[i]))));
     last_logits(model, cx, a);
     OK(pal_model_save(model, root, PAL_F32, err));
     unpack(&u, root);
@@ -195,7 +202,10 @@ static void shards_and_other_dtypes_are_read(void **state) {
         if (i % 4) convert(&u, i, i % 4 == 1 ? PAL_F64 : i % 4 == 2 ? PAL_BF16 : PAL_F16);
     const size_t half = u.count / 2;
     json_t *map = json_object();
-    for (size_t i = 0; i < u.count; i++) json_object_set_new(map, u.tensors[i].name, json_string(i < half ? "model-00001-of-00002.safetensors" : "model-00002-of-00002.safetensors"));
+    for (size_t i = 0; i < u.count; i++)
+        json_object_set_new(
+            map, u.tensors[i].name,
+            json_string(i < half ? "model-00001-of-00002.safetensors" : "model-00002-of-00002.safetensors"));
     join(path, root, "model-00001-of-00002.safetensors");
     OK(pal_safetensors_write(path, u.tensors, half, NULL, err));
     join(path, root, "model-00002-of-00002.safetensors");
@@ -245,8 +255,10 @@ static void everything_wrong_with_tensors_is_in_one_sentence(void **state) {
     char missing[160] = "", wrong[160] = "", typed[160] = "";
     for (size_t i = 0; i < u.count; i++) {
         pal_tensor *t = &u.tensors[i];
-        if (strstr(t->name, "1.attn.k_proj")) snprintf(missing, sizeof missing, "%s", t->name), t->name = "an.unknown.tensor";
-        else if (strstr(t->name, "0.mlp.down_proj")) snprintf(wrong, sizeof wrong, "%s", t->name), t->shape[0] = t->shape[0] * t->shape[1], t->rank = 1;
+        if (strstr(t->name, "1.attn.k_proj"))
+            snprintf(missing, sizeof missing, "%s", t->name), t->name = "an.unknown.tensor";
+        else if (strstr(t->name, "0.mlp.down_proj"))
+            snprintf(wrong, sizeof wrong, "%s", t->name), t->shape[0] = t->shape[0] * t->shape[1], t->rank = 1;
         else if (strstr(t->name, "0.attn.A_log")) snprintf(typed, sizeof typed, "%s", t->name), t->dtype = PAL_I32;
     }
     join(path, root, "model.safetensors");
@@ -254,7 +266,9 @@ static void everything_wrong_with_tensors_is_in_one_sentence(void **state) {
     unpack_done(&u);
     assert_int_equal(pal_model_open(&broken, root, PAL_FOR_INFERENCE, cx, &why), PAL_E_FORMAT);
     assert_null(broken);
-    if (!strstr(why.text, missing) || !strstr(why.text, wrong) || !strstr(why.text, typed) || !strstr(why.text, "an.unknown.tensor")) fail_msg("%s", why.text);
+    if (!strstr(why.text, missing) || !strstr(why.text, wrong) || !strstr(why.text, typed) ||
+        !strstr(why.text, "an.unknown.tensor"))
+        fail_msg("%s", why.text);
     test_remove(root);
     pal_context_free(cx);
 }
@@ -305,8 +319,10 @@ static void tied_heads_are_handled_both_ways(void **state) {
 /* Every size that tensors tell is taken from them when config.json is silent. */
 static void sizes_come_from_tensors_when_unstated(void **state) {
     (void)state;
-    static const char *const silent[] = { "hidden_size", "num_hidden_layers", "vocab_size", "num_heads", "head_dim", "expand_v", "expand", "conv_size",
-                                          "conv_kernel", "intermediate_size", "beta_step_rank", "state_size", "d_model", "n_layer", "n_layers", "tie_word_embeddings" };
+    static const char *const silent[] = { "hidden_size", "num_hidden_layers", "vocab_size",     "num_heads",
+                                          "head_dim",    "expand_v",          "expand",         "conv_size",
+                                          "conv_kernel", "intermediate_size", "beta_step_rank", "state_size",
+                                          "d_model",     "n_layer",           "n_layers",       "tie_word_embeddings" };
     pal_context *cx = test_context(1, NULL);
     char root[256], path[512];
     test_directory(root);
@@ -315,7 +331,8 @@ static void sizes_come_from_tensors_when_unstated(void **state) {
         pal_model *model = test_model(&test_kinds[k], PAL_FOR_TRAINING, cx);
         pal_model_config back;
         OK(pal_model_save(model, root, PAL_F32, err));
-        json_t *config = json_load_file(path, 0, NULL), *mixer = json_object_get(config, "sequence_mixer"), *ssm = json_object_get(config, "ssm_cfg");
+        json_t *config = json_load_file(path, 0, NULL), *mixer = json_object_get(config, "sequence_mixer"),
+               *ssm = json_object_get(config, "ssm_cfg");
         const bool attention = pal_model_config_of(model)->mixer == PAL_MIXER_ATTENTION;
         for (size_t i = 0; i < PAL_COUNT(silent); i++) {
             if (attention && strcmp(silent[i], "num_heads") == 0) continue; /* no tensor tells them */
@@ -375,7 +392,8 @@ static void a_file_cut_at_any_byte_is_refused(void **state) {
     const size_t stride = getenv("PALIMPSA_TEST_LONG") ? 1 : 37;
     for (size_t size = 0; size < whole.size; size += size < 64 ? 1 : stride) {
         spill(root, "model.safetensors", whole.bytes, size);
-        if (pal_model_open(&cut, root, PAL_FOR_INFERENCE, cx, &why) == PAL_OK) fail_msg("a file of %zu instead of %zu bytes was accepted", size, whole.size);
+        if (pal_model_open(&cut, root, PAL_FOR_INFERENCE, cx, &why) == PAL_OK)
+            fail_msg("a file of %zu instead of %zu bytes was accepted", size, whole.size);
     }
     spill(root, "model.safetensors", whole.bytes, whole.size);
     const blob config = slurp(root, "config.json");
@@ -418,7 +436,8 @@ static void a_run_directory_means_its_newest_checkpoint(void **state) {
     pal_context_free(cx);
 }
 
-/* Continues a saved state for five tokens and writes the logits: the other half of the test below, in a process of its own. */
+/* Continues a saved state for five tokens and writes the logits: the other half of the test below, in a process of its
+ * own. */
 static int continue_elsewhere(const char *root) {
     pal_context *cx = test_context(2, NULL);
     pal_model *model;
@@ -476,7 +495,8 @@ static void a_state_saved_and_continued_elsewhere_equals_one_uninterrupted(void 
         }
         int status;
         waitpid(child, &status, 0);
-        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail_msg("%s: the other process failed", test_kinds[k].name);
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+            fail_msg("%s: the other process failed", test_kinds[k].name);
         const blob other = slurp(root, "logits");
         assert_int_equal(other.size, 5 * rows * sizeof *logits);
         float there[5 * MOST_ROWS];
@@ -498,7 +518,8 @@ static void states_of_other_models_and_damaged_files_are_refused(void **state) {
     pal_error why;
     test_directory(root);
     join(path, root, "state");
-    pal_model *model = test_model(&test_kinds[9], PAL_FOR_TRAINING, cx), *other = test_model(&test_kinds[9], PAL_FOR_TRAINING, cx);
+    pal_model *model = test_model(&test_kinds[9], PAL_FOR_TRAINING, cx),
+              *other = test_model(&test_kinds[9], PAL_FOR_TRAINING, cx);
     pal_state *s, *t, *copy;
     OK(pal_state_new(&s, model, 8, err));
     OK(pal_state_new(&t, other, 8, err));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Models of every kind as they run: stepping, splitting and batching change nothing; gradients are those of the loss. */
+/* Models of every kind as they run: stepping, splitting and batching change nothing; gradients are those of the loss.
+ */
 #include "support/support.h"
 
 #include <math.h>
@@ -99,7 +100,8 @@ static void any_split_through_states_equals_the_whole(void **state) {
                     OK(pal_model_continue(f.model, f.work, now, &batch, NULL, cu[n], found, err));
                     for (int i = 0; i < n; i++) {
                         const int piece = cu[i + 1] - cu[i];
-                        test_near(f.name, found + (size_t)cu[i] * f.rows, logits[who[i]] + (size_t)done[who[i]] * f.rows, (size_t)piece * f.rows, 3e-5);
+                        test_near(f.name, found + (size_t)cu[i] * f.rows,
+                                  logits[who[i]] + (size_t)done[who[i]] * f.rows, (size_t)piece * f.rows, 3e-5);
                         done[who[i]] += piece;
                     }
                 }
@@ -115,7 +117,8 @@ static void any_split_through_states_equals_the_whole(void **state) {
 static void prefill_in_pieces_equals_prefill_at_once(void **state) {
     (void)state;
     for (size_t k = 0; k < test_kind_count; k++) {
-        fixture f = make(k, PAL_FOR_INFERENCE, (pal_work_options){ .tokens = LENGTH }), small = make(k, PAL_FOR_INFERENCE, (pal_work_options){ .tokens = 5 });
+        fixture f = make(k, PAL_FOR_INFERENCE, (pal_work_options){ .tokens = LENGTH }),
+                small = make(k, PAL_FOR_INFERENCE, (pal_work_options){ .tokens = 5 });
         int32_t ids[LENGTH];
         pal_state *a, *b;
         float one[MOST_ROWS], many[MOST_ROWS];
@@ -135,13 +138,14 @@ static void prefill_in_pieces_equals_prefill_at_once(void **state) {
     }
 }
 
-/* One sequence alone, and the same beside a neighbour whose every activation is NaN. Token V-1 has an embedding of NaN; with
- * a tied head its own column of the logits is NaN for everyone and is left out. */
+/* One sequence alone, and the same beside a neighbour whose every activation is NaN. Token V-1 has an embedding of NaN;
+ * with a tied head its own column of the logits is NaN for everyone and is left out. */
 /* Angles are computed as far as sequences came: by a long piece, by short ones and by steps they are the same. */
 static void attention_far_from_the_start_knows_its_position(void **state) {
     (void)state;
     enum { FAR = 700 };
-    fixture f = make(8, PAL_FOR_INFERENCE, (pal_work_options){ .tokens = FAR }), small = make(8, PAL_FOR_INFERENCE, (pal_work_options){ .tokens = 5, .context = FAR });
+    fixture f = make(8, PAL_FOR_INFERENCE, (pal_work_options){ .tokens = FAR }),
+            small = make(8, PAL_FOR_INFERENCE, (pal_work_options){ .tokens = 5, .context = FAR });
     int32_t ids[FAR];
     pal_state *s;
     float one[MOST_ROWS];
@@ -166,7 +170,8 @@ static void a_neighbour_full_of_nan_changes_nothing(void **state) {
         const size_t E = (size_t)pal_model_config_of(f.model)->hidden;
         int32_t ids[3 * LENGTH];
         test_ids(ids, 3 * LENGTH, V - 1, 6);
-        for (size_t i = 0; i < E; i++) f.model->parameters[f.model->table.entries[0].view.offset + (V - 1) * E + i] = NAN;
+        for (size_t i = 0; i < E; i++)
+            f.model->parameters[f.model->table.entries[0].view.offset + (V - 1) * E + i] = NAN;
         float *alone = whole(&f, ids + LENGTH, LENGTH), *beside = pal_alloc(LENGTH * f.rows, sizeof *beside);
         for (int t = 0; t < LENGTH; t++) ids[t] = ids[2 * LENGTH + t] = V - 1;
         const int cu[4] = { 0, LENGTH, 2 * LENGTH, 3 * LENGTH };
@@ -255,7 +260,8 @@ static void make_lesson(lesson *l) {
     for (int t = 0; t < 3 * LENGTH; t++)
         if (pal_rng_below(&rng, 3) == 0) l->targets[t] = PAL_IGNORE;
     l->cu[0] = 0, l->cu[1] = 1, l->cu[2] = LENGTH + 7, l->cu[3] = 3 * LENGTH;
-    l->batch = (pal_batch){ .tokens = 3 * LENGTH, .sequences = 3, .ids = l->ids, .cu_seqlens = l->cu, .targets = l->targets };
+    l->batch =
+        (pal_batch){ .tokens = 3 * LENGTH, .sequences = 3, .ids = l->ids, .cu_seqlens = l->cu, .targets = l->targets };
 }
 
 /* Memories that the lesson begins with: of a few tokens each, or none. */
@@ -268,7 +274,8 @@ enum { BEGINS = 1 }; /* this sequence begins with none */
 
 static void make_memories(memories *m, fixture *f) {
     int32_t ids[5];
-    OK(pal_work_new(&m->work, f->model, f->cx, &(pal_work_options){ .tokens = 3 * LENGTH, .sequences = 3, .loss = true }, err));
+    OK(pal_work_new(&m->work, f->model, f->cx,
+                    &(pal_work_options){ .tokens = 3 * LENGTH, .sequences = 3, .loss = true }, err));
     for (int i = 0; i < 3; i++) {
         test_ids(ids, 5, V, 40 + (uint64_t)i);
         OK(pal_state_new(&m->before[i], f->model, 0, err));
@@ -311,9 +318,12 @@ static void compare_with_differences(bool carried) {
         float *p = pal_model_flat_parameters(f.model), *g = pal_model_flat_gradients(f.model);
         float *start = pal_alloc(n, sizeof *start), *u = pal_alloc(n, sizeof *u);
         pal_loss loss;
-        if (m) OK(pal_model_learn_carried(f.model, f.work, (const pal_state *const *)m->before, m->now, &l.batch, 0.5f, &loss, err));
+        if (m)
+            OK(pal_model_learn_carried(f.model, f.work, (const pal_state *const *)m->before, m->now, &l.batch, 0.5f,
+                                       &loss, err));
         else OK(pal_model_learn(f.model, f.work, &l.batch, 0.5f, &loss, NULL, err));
-        if (m && !(fabs(loss.sum - loss_now(&f, &l, m)) <= 1e-5 * loss.sum)) fail_msg("%s: learning and reading on differ in their loss", f.name);
+        if (m && !(fabs(loss.sum - loss_now(&f, &l, m)) <= 1e-5 * loss.sum))
+            fail_msg("%s: learning and reading on differ in their loss", f.name);
         memcpy(start, p, n * sizeof *p);
         pal_rng rng = pal_rng_at(77, k);
         double slope = 0;
@@ -334,7 +344,8 @@ static void compare_with_differences(bool carried) {
             difference[d] = (up - loss_now(&f, &l, m)) / (2 * by);
         }
         const double best = (4 * difference[0] - difference[1]) / 3;
-        if (!(fabs(best - slope) <= 2e-3 * fabs(slope) + 0.1)) fail_msg("%s: slope %.6g, differences %.6g", f.name, slope, best);
+        if (!(fabs(best - slope) <= 2e-3 * fabs(slope) + 0.1))
+            fail_msg("%s: slope %.6g, differences %.6g", f.name, slope, best);
         assert_true(loss.count > 10);
         for (int i = 0; m && i < 3; i++) pal_state_free(m->before[i]), pal_state_free(m->now[i]);
         if (m) pal_work_free(m->work);
@@ -369,7 +380,8 @@ static void recomputed_layers_give_the_same_gradients(void **state) {
         pal_plan large, small;
         OK(pal_model_learn(kept.model, kept.work, &l.batch, 1.0f, &a, NULL, err));
         OK(pal_model_learn(again.model, again.work, &l.batch, 1.0f, &b, NULL, err));
-        test_same_bits(kept.name, pal_model_flat_gradients(again.model), pal_model_flat_gradients(kept.model), pal_model_flat(kept.model));
+        test_same_bits(kept.name, pal_model_flat_gradients(again.model), pal_model_flat_gradients(kept.model),
+                       pal_model_flat(kept.model));
         OK(pal_work_plan(&large, kept.model, kept.cx, &options, err));
         options.recompute = true;
         OK(pal_work_plan(&small, kept.model, kept.cx, &options, err));
@@ -412,7 +424,9 @@ static void gradients_add_up_and_scale(void **state) {
 static void running_allocates_nothing(void **state) {
     (void)state;
     for (size_t k = 0; k < test_kind_count; k++) {
-        fixture t = make(k, PAL_FOR_TRAINING, (pal_work_options){ .tokens = 3 * LENGTH, .sequences = 3, .training = true, .recompute = k % 2 });
+        fixture t = make(
+            k, PAL_FOR_TRAINING,
+            (pal_work_options){ .tokens = 3 * LENGTH, .sequences = 3, .training = true, .recompute = k % 2 });
         fixture f = make(k, PAL_FOR_INFERENCE, (pal_work_options){ .tokens = LENGTH, .sequences = 2 });
         lesson l;
         make_lesson(&l);
@@ -467,7 +481,8 @@ static void wrong_calls_get_one_sentence(void **state) {
     assert_int_equal(pal_model_step(f.model, f.work, s, 1, good, logits, &why), PAL_OK);
     assert_int_equal(pal_model_step(f.model, f.work, s, 1, good, logits, &why), PAL_E_ARGUMENT);
     pal_work *work;
-    assert_int_equal(pal_work_new(&work, f.model, f.cx, &(pal_work_options){ .tokens = 8, .training = true }, &why), PAL_E_ARGUMENT);
+    assert_int_equal(pal_work_new(&work, f.model, f.cx, &(pal_work_options){ .tokens = 8, .training = true }, &why),
+                     PAL_E_ARGUMENT);
     assert_int_equal(pal_work_new(&work, f.model, f.cx, &(pal_work_options){ .tokens = 0 }, &why), PAL_E_ARGUMENT);
     pal_state_free(s[0]);
     pal_state_free(s[1]);
@@ -502,7 +517,8 @@ static void any_number_of_sequences_fits_the_plan(void **state) {
     (void)state;
     enum { MOST = 24, TOKENS = 2 * MOST };
     for (size_t k = 0; k < test_kind_count; k++) {
-        fixture f = make(k, PAL_FOR_TRAINING, (pal_work_options){ .tokens = TOKENS, .sequences = MOST, .training = true });
+        fixture f = make(k, PAL_FOR_TRAINING,
+                         (pal_work_options){ .tokens = TOKENS, .sequences = MOST, .training = true });
         int32_t ids[TOKENS];
         int cu[MOST + 1];
         test_ids(ids, TOKENS, V, 12);

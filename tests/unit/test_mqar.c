@@ -33,7 +33,9 @@ static void drop(fixture *f) {
     pal_free(f->scratch);
 }
 
-static void fill(fixture *f, uint64_t first) { pal_mqar_fill(f->data, f->cx, first, f->count, f->ids, f->labels, f->scratch); }
+static void fill(fixture *f, uint64_t first) {
+    pal_mqar_fill(f->data, f->cx, first, f->count, f->ids, f->labels, f->scratch);
+}
 
 /* Slot of key i for each i; checks everything the definition says about one example. */
 static void check_example(const pal_mqar_config *c, const int32_t *ids, const int32_t *labels, int *slots) {
@@ -102,7 +104,8 @@ static void check_statistics(const char *path, pal_mqar_config config) {
         check_example(&config, row[0], row[1], slots);
     }
 
-    double our_mean[MAX] = { 0 }, our_square[MAX] = { 0 }, our_first[MAX] = { 0 }, our_last[MAX] = { 0 }, our_used[MAX] = { 0 };
+    double our_mean[MAX] = { 0 }, our_square[MAX] = { 0 }, our_first[MAX] = { 0 }, our_last[MAX] = { 0 },
+           our_used[MAX] = { 0 };
     fixture f = make(config, 1, PAL_MQAR_TRAIN, BLOCK, 2);
     for (int block = 0; block < EXAMPLES / BLOCK; block++) {
         fill(&f, (uint64_t)block * BLOCK);
@@ -122,7 +125,8 @@ static void check_statistics(const char *path, pal_mqar_config config) {
     for (int i = 0; i < N; i++) {
         const double our_sem = sqrt((our_square[i] - our_mean[i] * our_mean[i]) / EXAMPLES);
         const double accept = 4.5 * sqrt(our_sem * our_sem + sem[i] * sem[i]);
-        if (!(fabs(our_mean[i] - mean[i]) <= accept)) fail_msg("key %d: mean slot %.4f, recorded %.4f, accepted distance %.4f", i, our_mean[i], mean[i], accept);
+        if (!(fabs(our_mean[i] - mean[i]) <= accept))
+            fail_msg("key %d: mean slot %.4f, recorded %.4f, accepted distance %.4f", i, our_mean[i], mean[i], accept);
         if (!(fabs(our_sem / sem[i] - 1) < 0.05)) fail_msg("key %d: spread %.5f, recorded %.5f", i, our_sem, sem[i]);
     }
     for (int c = 0; c < S; c++) {
@@ -136,7 +140,8 @@ static void check_statistics(const char *path, pal_mqar_config config) {
 
 static void slots_have_the_recorded_statistics(void **state) {
     (void)state;
-    check_statistics(PAL_TEST_GOLDEN "/mqar/mqar_L128_N32.safetensors", (pal_mqar_config){ 128, 32, 8192, 0.01, false });
+    check_statistics(PAL_TEST_GOLDEN "/mqar/mqar_L128_N32.safetensors",
+                     (pal_mqar_config){ 128, 32, 8192, 0.01, false });
     check_statistics(PAL_TEST_GOLDEN "/mqar/mqar_L64_N8.safetensors", (pal_mqar_config){ 64, 8, 8192, 0.01, false });
 }
 
@@ -155,7 +160,8 @@ static void keys_and_values_are_uniform(void **state) {
     }
     for (int i = 0; i < 4; i++)
         for (int id = 0; id < V; id++) {
-            const double keys = id >= 1 && id <= V / 2 - 1 ? EXAMPLES / 8.0 : 0, values = id >= V / 2 ? EXAMPLES / 9.0 : 0;
+            const double keys = id >= 1 && id <= V / 2 - 1 ? EXAMPLES / 8.0 : 0,
+                         values = id >= V / 2 ? EXAMPLES / 9.0 : 0;
             assert_true(fabs(counts[i][0][id] - keys) <= 5 * sqrt(keys));
             assert_true(fabs(counts[i][1][id] - values) <= 5 * sqrt(values));
         }
@@ -176,7 +182,8 @@ static void random_configurations_keep_the_structure(void **state) {
         fixture f = make(c, pal_rng_u32(&rng), k % 2 ? PAL_MQAR_TEST : PAL_MQAR_TRAIN, 5, 1 + k % 3);
         fill(&f, pal_rng_u32(&rng));
         int slots[100];
-        for (size_t e = 0; e < f.count; e++) check_example(&c, f.ids + e * (size_t)c.length, f.labels + e * (size_t)c.length, slots);
+        for (size_t e = 0; e < f.count; e++)
+            check_example(&c, f.ids + e * (size_t)c.length, f.labels + e * (size_t)c.length, slots);
         drop(&f);
     }
 }
@@ -206,8 +213,8 @@ static void examples_depend_on_seed_and_index_alone(void **state) {
 static void seeds_splits_and_lengths_share_no_example(void **state) {
     (void)state;
     const pal_mqar_config config = { 64, 16, 8192, 0.01, false }, longer = { 66, 16, 8192, 0.01, false };
-    fixture sets[] = { make(config, 1, PAL_MQAR_TRAIN, 50, 1), make(config, 1, PAL_MQAR_TEST, 50, 1), make(config, 2, PAL_MQAR_TRAIN, 50, 1),
-                       make(longer, 1, PAL_MQAR_TRAIN, 50, 1) };
+    fixture sets[] = { make(config, 1, PAL_MQAR_TRAIN, 50, 1), make(config, 1, PAL_MQAR_TEST, 50, 1),
+                       make(config, 2, PAL_MQAR_TRAIN, 50, 1), make(longer, 1, PAL_MQAR_TRAIN, 50, 1) };
     for (size_t a = 0; a < PAL_COUNT(sets); a++) fill(&sets[a], 0);
     for (size_t a = 0; a < PAL_COUNT(sets); a++)
         for (size_t b = 0; b < PAL_COUNT(sets); b++)
@@ -267,14 +274,15 @@ static void accuracy_counts_per_example_and_by_distance(void **state) {
     /* keys 1, 2 with values 9, 10; slots 1 and 0 of 2: key 2 (position 2) asked at 4, key 1 (position 0) at 6 */
     const pal_mqar_config config = { 8, 2, 16, 0.01, false };
     const int32_t ids[2][8] = { { 1, 9, 2, 10, 2, 0, 1, 0 }, { 3, 11, 4, 12, 3, 0, 4, 0 } };
-    const int32_t labels[2][8] = { { -100, -100, -100, -100, 10, -100, 9, -100 }, { -100, -100, -100, -100, 11, -100, 12, -100 } };
+    const int32_t labels[2][8] = { { -100, -100, -100, -100, 10, -100, 9, -100 },
+                                   { -100, -100, -100, -100, 11, -100, 12, -100 } };
     pal_mqar_score score = { 0 };
     assert_true(isnan(pal_mqar_accuracy(&score)));
     const int32_t predicted[4] = { 10, 1, 11, 12 };
     pal_mqar_score_add(&score, &config, 2, ids[0], labels[0], predicted);
     assert_true(pal_mqar_accuracy(&score) == 0.75);
     assert_true(isnan(pal_mqar_accuracy_at(&score, 0)));
-    assert_true(pal_mqar_accuracy_at(&score, 1) == 1.0); /* distance 2, right */
+    assert_true(pal_mqar_accuracy_at(&score, 1) == 1.0);                  /* distance 2, right */
     assert_true(fabs(pal_mqar_accuracy_at(&score, 2) - 2.0 / 3) < 1e-15); /* distances 6 (wrong), 4 and 4 (right) */
     pal_mqar_score_add(&score, &config, 1, ids[0], labels[0], predicted);
     assert_int_equal(score.examples, 3);

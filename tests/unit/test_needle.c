@@ -4,7 +4,8 @@
 
 #include "data/needle.h"
 
-static const char prose[] = "It rained. The river rose over its banks. Nobody had seen that before.\nIn the morning it was dry again, and the mud "
+static const char prose[] = "It rained. The river rose over its banks. Nobody had seen that before.\nIn the morning it "
+                            "was dry again, and the mud "
                             "had the colour of old copper.\n\nChildren found shells in it. Some of them were whole.\n";
 
 static size_t occurrences(const pal_bytes *text, const char *words) {
@@ -18,7 +19,8 @@ static pal_haystack *haystack(pal_tokenizer **tok, const char *text) {
     pal_haystack *h;
     pal_error err;
     if (pal_tokenizer_open(tok, "bytes", &err)) fail_msg("%s", err.text);
-    if (pal_haystack_new(&h, (pal_slice){ (const unsigned char *)text, strlen(text) }, *tok, &err)) fail_msg("%s", err.text);
+    if (pal_haystack_new(&h, (pal_slice){ (const unsigned char *)text, strlen(text) }, *tok, &err))
+        fail_msg("%s", err.text);
     return h;
 }
 
@@ -35,7 +37,8 @@ static void documents_fit_and_ask_for_what_they_tell(void **state) {
         pal_error err;
         char told[80], question[120];
         if (pal_needle_make(h, &o, i, &text, &asked, &err)) fail_msg("%s", err.text);
-        assert_true(text.size <= (size_t)o.tokens && text.size + 100 > (size_t)o.tokens); /* a byte is a token; the longest piece has fewer than 100 */
+        assert_true(text.size <= (size_t)o.tokens &&
+                    text.size + 100 > (size_t)o.tokens); /* a byte is a token; the longest piece has fewer than 100 */
         snprintf(told, sizeof told, "The secret number of %s is %07d.", asked.key, asked.value);
         snprintf(question, sizeof question, "What is the secret number of %s? %s", asked.key, told);
         assert_int_equal(occurrences(&text, told), 2);
@@ -65,7 +68,8 @@ static void documents_are_functions_of_seed_and_number(void **state) {
     }
     assert_int_equal(texts[0].size, texts[1].size);
     assert_memory_equal(texts[0].data, texts[1].data, texts[0].size);
-    for (int i = 2; i < 4; i++) assert_true(texts[i].size != texts[0].size || memcmp(texts[i].data, texts[0].data, texts[0].size) != 0);
+    for (int i = 2; i < 4; i++)
+        assert_true(texts[i].size != texts[0].size || memcmp(texts[i].data, texts[0].data, texts[0].size) != 0);
     for (int i = 0; i < 4; i++) pal_bytes_free(&texts[i]);
     pal_haystack_free(h);
     pal_tokenizer_close(tok);
@@ -78,10 +82,14 @@ static void needles_refuse_what_has_no_room(void **state) {
     pal_bytes text = { 0 };
     pal_needle asked;
     pal_error err;
-    assert_int_equal(pal_needle_make(h, &(pal_needle_options){ .tokens = 60, .needles = 1 }, 0, &text, &asked, &err), PAL_E_ARGUMENT);
+    assert_int_equal(pal_needle_make(h, &(pal_needle_options){ .tokens = 60, .needles = 1 }, 0, &text, &asked, &err),
+                     PAL_E_ARGUMENT);
     assert_non_null(strstr(err.text, "leave no room"));
-    assert_int_equal(pal_needle_make(h, &(pal_needle_options){ .tokens = 6000, .needles = 0 }, 0, &text, &asked, &err), PAL_E_ARGUMENT);
-    assert_int_equal(pal_needle_make(h, &(pal_needle_options){ .tokens = 6000, .needles = PAL_NEEDLES + 1 }, 0, &text, &asked, &err), PAL_E_ARGUMENT);
+    assert_int_equal(pal_needle_make(h, &(pal_needle_options){ .tokens = 6000, .needles = 0 }, 0, &text, &asked, &err),
+                     PAL_E_ARGUMENT);
+    assert_int_equal(
+        pal_needle_make(h, &(pal_needle_options){ .tokens = 6000, .needles = PAL_NEEDLES + 1 }, 0, &text, &asked, &err),
+        PAL_E_ARGUMENT);
     assert_non_null(strstr(err.text, "expected 1 to 64"));
     assert_int_equal(text.size, 0);
     assert_int_equal(pal_haystack_new(&none, (pal_slice){ NULL, 0 }, tok, &err), PAL_E_ARGUMENT);

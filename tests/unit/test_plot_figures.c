@@ -16,7 +16,8 @@ static bool exists(const char *path) { return access(path, F_OK) == 0; }
 static void xml_check_sees_broken_files(void **state) {
     (void)state;
     assert_null(test_xml_complaint("<?xml version=\"1.0\"?>\n<a b=\"1 > 2\"><c/><d:e>x &amp; y</d:e></a>\n"));
-    static const char *const broken[] = { "<a><b></a></b>", "<a>", "<a b=\"1></a>", "<a>&</a>", "", "x<a/>", "<a", "</a>" };
+    static const char *const broken[] = { "<a><b></a></b>", "<a>", "<a b=\"1></a>", "<a>&</a>", "",
+                                          "x<a/>",          "<a",  "</a>" };
     for (size_t i = 0; i < PAL_COUNT(broken); i++)
         if (!test_xml_complaint(broken[i])) fail_msg("'%s' passed", broken[i]);
 }
@@ -26,7 +27,8 @@ static void heat_colours_grow_lighter(void **state) {
     double before = -1;
     for (int i = 0; i <= 100; i++) {
         const uint32_t c = pal_heat_colour(i / 100.0);
-        const double light = 0.2126 * pow((c >> 16) / 255.0, 2.2) + 0.7152 * pow((c >> 8 & 255) / 255.0, 2.2) + 0.0722 * pow((c & 255) / 255.0, 2.2);
+        const double light = 0.2126 * pow((c >> 16) / 255.0, 2.2) + 0.7152 * pow((c >> 8 & 255) / 255.0, 2.2) +
+                             0.0722 * pow((c & 255) / 255.0, 2.2);
         assert_true(light > before);
         before = light;
     }
@@ -35,8 +37,11 @@ static void heat_colours_grow_lighter(void **state) {
 static void texts_become_valid_utf8(void **state) {
     (void)state;
     char out[PAL_TEXT_MAX];
-    assert_string_equal(pal_text_clean(out, "a\xff" "b\n\xc3\xa9\xe2\x82"), "a?b \xc3\xa9??");
-    assert_string_equal(pal_text_clean(out, "\xc0\xaf\xe0\x80\xaf\xed\xa0\x80\xf4\x90\x80\x80"), "????????????"); /* overlong, surrogate, too large */
+    assert_string_equal(pal_text_clean(out, "a\xff"
+                                            "b\n\xc3\xa9\xe2\x82"),
+                        "a?b \xc3\xa9??");
+    assert_string_equal(pal_text_clean(out, "\xc0\xaf\xe0\x80\xaf\xed\xa0\x80\xf4\x90\x80\x80"),
+                        "????????????"); /* overlong, surrogate, too large */
     assert_string_equal(pal_text_clean(out, NULL), "");
     char longer[2000];
     memset(longer, 'x', sizeof longer - 1);
@@ -54,7 +59,8 @@ typedef struct {
     pal_figure figure;
 } sample;
 
-static const char *const sample_groups[] = { "L = 128", "L = 256" }, *const sample_names[] = { "one <&> \"two\"", "b\xff" };
+static const char *const sample_groups[] = { "L = 128", "L = 256" }, *const sample_names[] = { "one <&> \"two\"",
+                                                                                               "b\xff" };
 
 static void make_sample(sample *s) {
     *s = (sample){ 0 };
@@ -73,10 +79,17 @@ static void make_sample(sample *s) {
     s->marks[0] = (pal_mark){ 1000, "stage 2" };
     s->marks[1] = (pal_mark){ NAN, NULL };
     const pal_lines lines = { s->series, 3, s->marks, 2 };
-    s->panels[0] = (pal_panel){ .kind = PAL_PANEL_LINES, .title = "linear", .x = { .label = "step" }, .y = { .label = "loss" }, .lines = lines };
-    s->panels[1] = (pal_panel){ .kind = PAL_PANEL_LINES, .title = "log", .x = { .log = true }, .y = { .log = true }, .lines = lines };
-    s->panels[2] = (pal_panel){ .kind = PAL_PANEL_BARS, .y = { .label = "accuracy" }, .bars = { sample_groups, 2, sample_names, NULL, 2, s->bars } };
-    s->panels[3] = (pal_panel){ .kind = PAL_PANEL_HEAT, .heat = { .values = s->cells, .rows = 3, .columns = 4, .label = "importance" } };
+    s->panels[0] = (pal_panel){
+        .kind = PAL_PANEL_LINES, .title = "linear", .x = { .label = "step" }, .y = { .label = "loss" }, .lines = lines
+    };
+    s->panels[1] = (pal_panel){
+        .kind = PAL_PANEL_LINES, .title = "log", .x = { .log = true }, .y = { .log = true }, .lines = lines
+    };
+    s->panels[2] = (pal_panel){ .kind = PAL_PANEL_BARS,
+                                .y = { .label = "accuracy" },
+                                .bars = { sample_groups, 2, sample_names, NULL, 2, s->bars } };
+    s->panels[3] = (pal_panel){ .kind = PAL_PANEL_HEAT,
+                                .heat = { .values = s->cells, .rows = 3, .columns = 4, .label = "importance" } };
     s->figure = (pal_figure){ .title = "A <title> & more", .panels = s->panels, .panel_count = 4, .columns = 2 };
 }
 
@@ -107,7 +120,8 @@ static void the_same_figure_gives_the_same_bytes(void **state) {
     char *text[2];
     make_sample(&s);
     for (int i = 0; i < 2; i++) {
-        /* In processes of their own, because cairo numbers the surfaces that a process makes and writes these numbers. */
+        /* In processes of their own, because cairo numbers the surfaces that a process makes and writes these numbers.
+         */
         const pid_t child = fork();
         if (child == 0) _exit(pal_figure_write_svg(&s.figure, in_folder("same.svg"), NULL) ? 1 : 0);
         int code;
@@ -126,7 +140,10 @@ static void png_shows_the_data(void **state) {
     /* A series whose points all lie in the upper left quarter paints there and nowhere else. */
     double x[3] = { 0, 1, 2 }, y[3] = { 8, 9, 8.5 };
     const pal_series series = { .count = 3, .x = x, .y = y };
-    const pal_panel panel = { .kind = PAL_PANEL_LINES, .x = { .fixed = true, .max = 10 }, .y = { .fixed = true, .max = 10 }, .lines = { &series, 1, NULL, 0 } };
+    const pal_panel panel = { .kind = PAL_PANEL_LINES,
+                              .x = { .fixed = true, .max = 10 },
+                              .y = { .fixed = true, .max = 10 },
+                              .lines = { &series, 1, NULL, 0 } };
     const pal_figure figure = { .panels = &panel, .panel_count = 1, .columns = 1, .width = 400, .height = 400 };
     cairo_surface_t *surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, 400, 400);
     assert_int_equal(pal_figure_draw(&figure, surface, 1, NULL), PAL_OK);
@@ -138,7 +155,8 @@ static void png_shows_the_data(void **state) {
         for (int column = 0; column < 400; column++) {
             uint32_t pixel;
             memcpy(&pixel, data + (size_t)row * (size_t)stride + 4 * (size_t)column, sizeof pixel);
-            if ((pixel & 255) > (pixel >> 16 & 255) + 40) *(row < 200 && column < 200 ? &inside : &outside) += 1; /* blue */
+            if ((pixel & 255) > (pixel >> 16 & 255) + 40)
+                *(row < 200 && column < 200 ? &inside : &outside) += 1; /* blue */
         }
     assert_true(inside > 30);
     assert_int_equal(outside, 0);
@@ -169,11 +187,15 @@ static void any_numbers_can_be_drawn(void **state) {
         }
         for (int i = 0; i < 12; i++) s.cells[i] = odd_number(&rng);
         for (int i = 0; i < 6; i++) s.dots[i] = odd_number(&rng);
-        for (int i = 0; i < 4; i++) s.bars[i] = (pal_bar){ odd_number(&rng), odd_number(&rng), s.dots, pal_rng_below(&rng, 7) };
-        for (int i = 0; i < 3; i++) s.series[i].count = pal_rng_below(&rng, 4) ? pal_rng_below(&rng, 51) : pal_rng_below(&rng, 3);
+        for (int i = 0; i < 4; i++)
+            s.bars[i] = (pal_bar){ odd_number(&rng), odd_number(&rng), s.dots, pal_rng_below(&rng, 7) };
+        for (int i = 0; i < 3; i++)
+            s.series[i].count = pal_rng_below(&rng, 4) ? pal_rng_below(&rng, 51) : pal_rng_below(&rng, 3);
         for (int i = 0; i < 4; i++) {
-            s.panels[i].x.log = pal_rng_below(&rng, 2), s.panels[i].y.log = pal_rng_below(&rng, 2), s.panels[i].heat.log = pal_rng_below(&rng, 2);
-            if (pal_rng_below(&rng, 4) == 0) s.panels[i].y.fixed = true, s.panels[i].y.min = odd_number(&rng), s.panels[i].y.max = odd_number(&rng);
+            s.panels[i].x.log = pal_rng_below(&rng, 2), s.panels[i].y.log = pal_rng_below(&rng, 2),
+            s.panels[i].heat.log = pal_rng_below(&rng, 2);
+            if (pal_rng_below(&rng, 4) == 0)
+                s.panels[i].y.fixed = true, s.panels[i].y.min = odd_number(&rng), s.panels[i].y.max = odd_number(&rng);
         }
         s.panels[3].y.fixed = false;
         s.marks[0].x = odd_number(&rng);
@@ -181,7 +203,8 @@ static void any_numbers_can_be_drawn(void **state) {
         s.figure.columns = 1 + k % 5;
         s.figure.share_x = k % 3 == 0;
         pal_error err;
-        FILE *file = fopen(in_folder("odd.svg"), "wb"); /* not pal_figure_write_svg, which would sync the disk each time */
+        FILE *file = fopen(in_folder("odd.svg"),
+                           "wb"); /* not pal_figure_write_svg, which would sync the disk each time */
         if (pal_figure_inline_svg(&s.figure, "", file, &err)) fail_msg("case %d: %s", k, err.text);
         fclose(file);
         test_svg(in_folder("odd.svg"));
@@ -195,7 +218,9 @@ static void long_runs_make_small_files_with_their_peaks(void **state) {
     for (int i = 0; i < N; i++) x[i] = i, y[i] = 5 + (i % 7) * 0.1;
     y[123456] = 50; /* one spike among many points */
     const pal_series series = { .count = N, .x = x, .y = y };
-    const pal_panel panel = { .kind = PAL_PANEL_LINES, .y = { .fixed = true, .min = 0, .max = 60 }, .lines = { &series, 1, NULL, 0 } };
+    const pal_panel panel = { .kind = PAL_PANEL_LINES,
+                              .y = { .fixed = true, .min = 0, .max = 60 },
+                              .lines = { &series, 1, NULL, 0 } };
     const pal_figure figure = { .panels = &panel, .panel_count = 1, .columns = 1, .width = 600, .height = 400 };
     cairo_surface_t *surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, 600, 400);
     assert_int_equal(pal_figure_draw(&figure, surface, 1, NULL), PAL_OK);
@@ -267,7 +292,8 @@ static void reports_stand_alone_and_escape_text(void **state) {
     pal_report report;
     pal_error err;
     make_sample(&s);
-    const char *const head[] = { "run", "loss" }, *const cells[] = { "<script>alert(1)</script>", "0.5", "b & c", NULL };
+    const char *const head[] = { "run", "loss" }, *const cells[] = { "<script>alert(1)</script>", "0.5", "b & c",
+                                                                     NULL };
     char *sentence = malloc(5000);
     for (int i = 0; i < 4999; i++) sentence[i] = "\xc3\xa9"[i % 2];
     sentence[4998] = '\0'; /* 2499 times an accented letter: long texts are written whole */
@@ -289,7 +315,8 @@ static void reports_stand_alone_and_escape_text(void **state) {
     assert_null(strstr(text, "<script"));
     assert_null(strstr(text, "src="));
     assert_null(strstr(text, "@import"));
-    for (const char *p = text; (p = strstr(p, "http")); p += 4) assert_memory_equal(p, "http://www.w3.org/", 18); /* names of XML, not addresses */
+    for (const char *p = text; (p = strstr(p, "http")); p += 4)
+        assert_memory_equal(p, "http://www.w3.org/", 18); /* names of XML, not addresses */
     int pictures = 0;
     for (const char *p = text; (p = strstr(p, "<svg")); p += 4) pictures++;
     assert_int_equal(pictures, 8);

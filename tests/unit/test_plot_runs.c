@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Run directories: metrics as a killed run leaves them, runs of one configuration together, and the command that plots them. */
+/* Run directories: metrics as a killed run leaves them, runs of one configuration together, and the command that plots
+ * them. */
 #include <math.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -17,23 +18,25 @@ static void metrics_survive_torn_and_foreign_lines(void **state) {
     (void)state;
     pal_metrics m;
     pal_error err;
-    test_write_text(in_folder("m.jsonl"),
-               "{\"step\": 1, \"loss\": 5.5, \"lr\": 0.001, \"tokens\": 100, \"tokens_per_s\": 50, \"surprise\": {\"a\": [1]}}\n"
-               "not json at all\n"
-               "[1, 2]\n"
-               "{\"loss\": 3}\n"
-               "\n"
-               "{\"step\": 2, \"loss\": null, \"n_t\": [10, 20, null], \"ratio\": [[1, 3], [2, 2]], \"tokens\": 300, \"tokens_per_s\": 100}\r\n"
-               "{\"step\": \"three\", \"loss\": 3}\n"
-               "\xff\xfe{}\n"
-               "{\"step\": 3, \"loss\": 4.0, \"valid_loss\": 4.25}\n"
-               "{\"step\": 4, \"loss\": 3.0}\n"
-               "{\"step\": 3, \"loss\": 3.5}\n"
-               "{\"step\": 4, \"loss\": 2.5, \"accu");
+    test_write_text(in_folder("m.jsonl"), "{\"step\": 1, \"loss\": 5.5, \"lr\": 0.001, \"tokens\": 100, "
+                                          "\"tokens_per_s\": 50, \"surprise\": {\"a\": [1]}}\n"
+                                          "not json at all\n"
+                                          "[1, 2]\n"
+                                          "{\"loss\": 3}\n"
+                                          "\n"
+                                          "{\"step\": 2, \"loss\": null, \"n_t\": [10, 20, null], \"ratio\": [[1, 3], "
+                                          "[2, 2]], \"tokens\": 300, \"tokens_per_s\": 100}\r\n"
+                                          "{\"step\": \"three\", \"loss\": 3}\n"
+                                          "\xff\xfe{}\n"
+                                          "{\"step\": 3, \"loss\": 4.0, \"valid_loss\": 4.25}\n"
+                                          "{\"step\": 4, \"loss\": 3.0}\n"
+                                          "{\"step\": 3, \"loss\": 3.5}\n"
+                                          "{\"step\": 4, \"loss\": 2.5, \"accu");
     if (pal_metrics_read(&m, in_folder("m.jsonl"), &err)) fail_msg("%s", err.text);
     assert_int_equal(m.count, 3);
     assert_int_equal(m.skipped, 5);
-    assert_true(m.column[PAL_METRIC_LOSS][0] == 5.5 && isnan(m.column[PAL_METRIC_LOSS][1]) && m.column[PAL_METRIC_LOSS][2] == 3.5);
+    assert_true(m.column[PAL_METRIC_LOSS][0] == 5.5 && isnan(m.column[PAL_METRIC_LOSS][1]) &&
+                m.column[PAL_METRIC_LOSS][2] == 3.5);
     assert_true(pal_metrics_has(&m, 1, PAL_METRIC_LOSS) && !pal_metrics_has(&m, 1, PAL_METRIC_LR));
     assert_true(!pal_metrics_has(&m, 2, PAL_METRIC_VALID_LOSS)); /* belongs to the step that was run again */
     assert_true(m.column[PAL_METRIC_N_T][1] == 15 && m.column[PAL_METRIC_RATIO][1] == 2);
@@ -52,7 +55,8 @@ static void metrics_survive_torn_and_foreign_lines(void **state) {
 
 static void metrics_survive_any_cut_and_any_flipped_byte(void **state) {
     (void)state;
-    static const char good[] = "{\"step\": 1, \"loss\": 5.5, \"n_t\": [1, 2]}\n{\"step\": 2, \"loss\": 5.0, \"n_t\": [1, 2]}\n{\"step\": 3, \"loss\": 4.5}\n";
+    static const char good[] = "{\"step\": 1, \"loss\": 5.5, \"n_t\": [1, 2]}\n{\"step\": 2, \"loss\": 5.0, \"n_t\": "
+                               "[1, 2]}\n{\"step\": 3, \"loss\": 4.5}\n";
     const char *path = in_folder("cut.jsonl");
     pal_metrics m;
     for (size_t cut = 0; cut <= strlen(good); cut++) {
@@ -76,7 +80,8 @@ static void metrics_survive_any_cut_and_any_flipped_byte(void **state) {
         fwrite(text, 1, sizeof good - 1, file);
         fclose(file);
         pal_metrics_read(&m, path, NULL);
-        for (size_t i = 1; i < m.count; i++) assert_true(m.column[PAL_METRIC_STEP][i] > m.column[PAL_METRIC_STEP][i - 1]);
+        for (size_t i = 1; i < m.count; i++)
+            assert_true(m.column[PAL_METRIC_STEP][i] > m.column[PAL_METRIC_STEP][i - 1]);
         pal_metrics_free(&m);
     }
 }
@@ -92,7 +97,10 @@ static const char *make_run(const char *name, const char *config, double level, 
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     for (int s = 1; s <= steps; s++) {
-        fprintf(file, "{\"step\": %d, \"loss\": %.17g, \"lr\": 0.001, \"tokens\": %d, \"tokens_per_s\": 1000, \"accuracy\": 0.5", s, level / s, 100 * s);
+        fprintf(
+            file,
+            "{\"step\": %d, \"loss\": %.17g, \"lr\": 0.001, \"tokens\": %d, \"tokens_per_s\": 1000, \"accuracy\": 0.5",
+            s, level / s, 100 * s);
         if (dynamics) fprintf(file, ", \"n_t\": [%d, %d], \"ratio\": [2, 4]", s, 3 * s);
         fprintf(file, "}\n");
     }
@@ -103,9 +111,14 @@ static const char *make_run(const char *name, const char *config, double level, 
 static void runs_of_one_configuration_become_mean_and_deviation(void **state) {
     (void)state;
     const char *dirs[4];
-    dirs[0] = make_run("g1", "{\"model\": \"palimpsa-d\", \"lr\": 0.001, \"seed\": 1, \"train\": {\"seed\": 1, \"clip\": true}}", 2, 20, true);
-    dirs[1] = make_run("g2", "{\"train\": {\"clip\": true, \"seed\": 9}, \"model\": \"palimpsa-d\", \"seed\": 2, \"lr\": 0.001}", 4, 10, true);
-    dirs[2] = make_run("g3", "{\"model\": \"palimpsa-d\", \"lr\": 0.01, \"seed\": 1, \"train\": {\"clip\": true}}", 7, 20, true);
+    dirs[0] = make_run(
+        "g1", "{\"model\": \"palimpsa-d\", \"lr\": 0.001, \"seed\": 1, \"train\": {\"seed\": 1, \"clip\": true}}", 2,
+        20, true);
+    dirs[1] = make_run(
+        "g2", "{\"train\": {\"clip\": true, \"seed\": 9}, \"model\": \"palimpsa-d\", \"seed\": 2, \"lr\": 0.001}", 4,
+        10, true);
+    dirs[2] = make_run("g3", "{\"model\": \"palimpsa-d\", \"lr\": 0.01, \"seed\": 1, \"train\": {\"clip\": true}}", 7,
+                       20, true);
     dirs[3] = make_run("g4", NULL, 5, 20, false);
     pal_runs *runs;
     pal_error err;
@@ -169,7 +182,8 @@ static void runs_that_cannot_be_shown_are_named(void **state) {
 
 static void short_memory_is_reported_and_leaves_no_part_of_a_file(void **state) {
     (void)state;
-    const char *dirs[] = { make_run("m1", "{\"model\": \"a\", \"seed\": 1}", 1, 8, true), make_run("m2", "{\"model\": \"a\", \"seed\": 2}", 2, 8, true) };
+    const char *dirs[] = { make_run("m1", "{\"model\": \"a\", \"seed\": 1}", 1, 8, true),
+                           make_run("m2", "{\"model\": \"a\", \"seed\": 2}", 2, 8, true) };
     const char *out = in_folder("memory.html");
     pal_error err;
     uint64_t at = 1;
@@ -202,7 +216,8 @@ static int run_program(const char *arguments, char *said, size_t size) {
     self[n] = '\0';
     *strrchr(self, '/') = '\0';
     const char *errors = in_folder("stderr");
-    snprintf(command, sizeof command, "cd '%s' && '%s/../palimpsa' plot %s 2>'%s' >/dev/null", test_folder(), self, arguments, errors);
+    snprintf(command, sizeof command, "cd '%s' && '%s/../palimpsa' plot %s 2>'%s' >/dev/null", test_folder(), self,
+             arguments, errors);
     const int code = system(command);
     size_t length;
     char *text = (char *)test_read_file(errors, &length);
@@ -245,7 +260,8 @@ static void plot_command_draws_and_refuses(void **state) {
     };
     for (size_t i = 0; i < PAL_COUNT(cases); i++) {
         const int code = run_program(cases[i].arguments, said, sizeof said);
-        if (code != cases[i].code) fail_msg("plot %s: exit code %d, expected %d: %s", cases[i].arguments, code, cases[i].code, said);
+        if (code != cases[i].code)
+            fail_msg("plot %s: exit code %d, expected %d: %s", cases[i].arguments, code, cases[i].code, said);
         if (!cases[i].says) {
             if (*said) fail_msg("plot %s: said '%s'", cases[i].arguments, said);
         } else if (!strstr(said, cases[i].says) || strchr(said, '\n') != said + strlen(said) - 1)

@@ -12,7 +12,9 @@ enum { DOCUMENTS = 3, MOST = 512 };
 static const char lines[] = "{\"prompt\": \"How high?\", \"response\": \"Up to the knee.\", \"other\": 1}\n"
                             "{\"response\": \"### Response: is said here too\", \"prompt\": \"\"}\n\n"
                             "{\"prompt\": \"caf\\u00e9\", \"response\": \"\"}\n";
-static const char *const prompts[DOCUMENTS] = { "How high?", "", "caf\xc3\xa9" }, *const responses[DOCUMENTS] = { "Up to the knee.", "### Response: is said here too", "" };
+static const char *const prompts[DOCUMENTS] = { "How high?", "", "caf\xc3\xa9" }, *const responses[DOCUMENTS] = {
+    "Up to the knee.", "### Response: is said here too", ""
+};
 
 /* What the targets of all documents one after another must be, from the strings. */
 static int expected(int32_t *ids, int32_t *targets) {
@@ -37,7 +39,10 @@ static pal_status make(const char *folder, const char *text, pal_error *err) {
     snprintf(path, sizeof path, "%s/pairs.jsonl", folder);
     snprintf(out, sizeof out, "%s/shards", folder);
     test_write_text(path, text);
-    const pal_status st = pal_tokenize(&(pal_tokenize_job){ .files = &file, .count = 1, .field = "prompt+response", .out = out, .tokenizer = "bytes", .cx = cx }, &r, err);
+    const pal_status st = pal_tokenize(
+        &(pal_tokenize_job){
+            .files = &file, .count = 1, .field = "prompt+response", .out = out, .tokenizer = "bytes", .cx = cx },
+        &r, err);
     pal_context_free(cx);
     return st;
 }
@@ -62,14 +67,20 @@ static void only_responses_are_targets_wherever_rows_are_cut(void **state) {
         for (size_t c = 0; c < PAL_COUNT(contexts); c++) {
             pal_loader *loader;
             pal_row row;
-            const pal_loader_options o = { .sources = 1, .source = { { .shards = shards, .part = PAL_PART_ALL, .weight = 1 } }, .row = rows[r], .context = contexts[c],
-                                           .order = PAL_ORDER_STORED, .mark = mark, .mark_count = (int)PAL_COUNT(mark) };
+            const pal_loader_options o = { .sources = 1,
+                                           .source = { { .shards = shards, .part = PAL_PART_ALL, .weight = 1 } },
+                                           .row = rows[r],
+                                           .context = contexts[c],
+                                           .order = PAL_ORDER_STORED,
+                                           .mark = mark,
+                                           .mark_count = (int)PAL_COUNT(mark) };
             if (pal_loader_new(&loader, &o, &err)) fail_msg("%s", err.text);
             for (int at = 0; at < n; at += row.tokens) {
                 if (pal_loader_next(loader, got_ids, got, ends, &row, &err)) fail_msg("%s", err.text);
                 for (int t = 0; t < row.tokens && at + t < n; t++)
                     if (got_ids[t] != ids[at + t] || got[t] != targets[at + t])
-                        fail_msg("row %d, context %d: token %d is %d with target %d, expected %d and %d", rows[r], contexts[c], at + t, got_ids[t], got[t], ids[at + t], targets[at + t]);
+                        fail_msg("row %d, context %d: token %d is %d with target %d, expected %d and %d", rows[r],
+                                 contexts[c], at + t, got_ids[t], got[t], ids[at + t], targets[at + t]);
             }
             pal_loader_free(loader);
         }
@@ -85,7 +96,8 @@ static void lines_without_a_pair_are_refused(void **state) {
         pal_error err;
         test_directory(folder);
         assert_int_equal(make(folder, bad[i], &err), PAL_E_FORMAT);
-        if (!strstr(err.text, "line 1: expected an object with two strings 'prompt+response'")) fail_msg("%s", err.text);
+        if (!strstr(err.text, "line 1: expected an object with two strings 'prompt+response'"))
+            fail_msg("%s", err.text);
         test_remove(folder);
     }
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The strict reader and the atomic writer: one test a rule of the format, then every truncation and many flipped bits. */
+/* The strict reader and the atomic writer: one test a rule of the format, then every truncation and many flipped bits.
+ */
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -32,7 +33,8 @@ static void refuses(const char *header, size_t data, long long claim, const char
     pal_error err = { 0 };
     assert_int_not_equal(pal_safetensors_parse(&st, "case", f.bytes, f.size, &err), PAL_OK);
     assert_null(st);
-    if (strncmp(err.text, "case: ", 6) != 0 || !strstr(err.text, sentence)) fail_msg("'%s' does not say '%s'", err.text, sentence);
+    if (strncmp(err.text, "case: ", 6) != 0 || !strstr(err.text, sentence))
+        fail_msg("'%s' does not say '%s'", err.text, sentence);
 }
 
 static void accepts(const char *header, size_t data) {
@@ -43,7 +45,8 @@ static void accepts(const char *header, size_t data) {
     pal_safetensors_close(st);
 }
 
-#define T(name, dtype, shape, begin, end) "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" begin "," end "]}"
+#define T(name, dtype, shape, begin, end) \
+    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" begin "," end "]}"
 
 static void reader_accepts_what_the_format_allows(void **state) {
     (void)state;
@@ -51,7 +54,9 @@ static void reader_accepts_what_the_format_allows(void **state) {
     accepts("{}   ", 0);
     accepts("{\"__metadata__\":{\"a\":\"b\"}}", 0);
     accepts("{" T("a", "F32", "[2,3]", "0", "24") "}", 24);
-    accepts("{\"__metadata__\":{}," T("", "U8", "[]", "0", "1") "," T("b", "U8", "[]", "1", "2") "," T("c", "U8", "[]", "2", "3") "}", 3);
+    accepts("{\"__metadata__\":{}," T("", "U8", "[]", "0", "1") "," T("b", "U8", "[]", "1", "2") "," T("c", "U8", "[]",
+                                                                                                       "2", "3") "}",
+            3);
     accepts("{" T("scalar", "F64", "[]", "0", "8") "}", 8);
     accepts("{" T("b", "U8", "[4]", "8", "12") "," T("a", "F32", "[2]", "0", "8") "}", 12);
     accepts("{" T("empty", "F32", "[0,5]", "0", "0") "," T("a", "F32", "[1]", "0", "4") "}", 4);
@@ -176,7 +181,9 @@ static void failed_write_leaves_the_old_file(void **state) {
     write_sample(path);
     const size_t n = read_all(path, before, sizeof before);
 
-    const pal_tensor big = { .name = "a", .dtype = PAL_F32, .rank = 1, .shape = { 1 << 20 }, .count = 1 << 20, .data = pal_alloc(1 << 20, 4) };
+    const pal_tensor big = {
+        .name = "a", .dtype = PAL_F32, .rank = 1, .shape = { 1 << 20 }, .count = 1 << 20, .data = pal_alloc(1 << 20, 4)
+    };
     const struct rlimit small = { 65536, RLIM_INFINITY };
     struct rlimit old;
     pal_error err;
@@ -202,7 +209,8 @@ static void writer_refuses_two_tensors_of_one_name(void **state) {
     const pal_tensor tensors[] = {
         { .name = "a", .dtype = PAL_F32, .rank = 1, .shape = { 1 }, .count = 1, .data = sample_a },
         { .name = "a", .dtype = PAL_F64, .rank = 1, .shape = { 1 }, .count = 1, .data = sample_b },
-        { .name = "A", .dtype = PAL_F32, .rank = 1, .shape = { 1 }, .count = 1, .data = sample_a }, /* written between them */
+        { .name = "A", .dtype = PAL_F32, .rank = 1, .shape = { 1 }, .count = 1, .data = sample_a }, /* written between
+                                                                                                       them */
     };
     pal_error err;
     assert_int_equal(pal_safetensors_write("/tmp/palimpsa-never-written", tensors, 3, NULL, &err), PAL_E_ARGUMENT);
@@ -212,7 +220,10 @@ static void writer_refuses_two_tensors_of_one_name(void **state) {
 
 static void writer_refuses_tensors_that_contradict_themselves(void **state) {
     (void)state;
-    static const struct { pal_tensor t; const char *sentence; } cases[] = {
+    static const struct {
+        pal_tensor t;
+        const char *sentence;
+    } cases[] = {
         { { .name = NULL, .rank = 1, .shape = { 1 }, .count = 1, .data = sample_a }, "tensor 0 has no name" },
         { { .name = "__metadata__", .rank = 1, .shape = { 1 }, .count = 1, .data = sample_a }, "cannot be named" },
         { { .name = "a", .dtype = PAL_DTYPES, .rank = 1, .shape = { 1 }, .count = 1, .data = sample_a }, "no dtype" },
@@ -225,7 +236,8 @@ static void writer_refuses_tensors_that_contradict_themselves(void **state) {
     };
     for (size_t i = 0; i < PAL_COUNT(cases); i++) {
         pal_error err;
-        assert_int_equal(pal_safetensors_write("/tmp/palimpsa-never-written", &cases[i].t, 1, NULL, &err), PAL_E_ARGUMENT);
+        assert_int_equal(pal_safetensors_write("/tmp/palimpsa-never-written", &cases[i].t, 1, NULL, &err),
+                         PAL_E_ARGUMENT);
         if (!strstr(err.text, cases[i].sentence)) fail_msg("'%s' does not say '%s'", err.text, cases[i].sentence);
     }
     assert_int_not_equal(access("/tmp/palimpsa-never-written", F_OK), 0);
@@ -319,7 +331,9 @@ enum { VERSIONED = 50000 };
 /* Overwrites one file forever; every element of version v is v. */
 static void write_versions(const char *path) {
     float *x = pal_alloc(VERSIONED, sizeof *x);
-    const pal_tensor t = { .name = "x", .dtype = PAL_F32, .rank = 1, .shape = { VERSIONED }, .count = VERSIONED, .data = x };
+    const pal_tensor t = {
+        .name = "x", .dtype = PAL_F32, .rank = 1, .shape = { VERSIONED }, .count = VERSIONED, .data = x
+    };
     for (int version = 1;; version++) {
         for (int i = 0; i < VERSIONED; i++) x[i] = (float)version;
         if (pal_safetensors_write(path, &t, 1, NULL, NULL)) _exit(1);

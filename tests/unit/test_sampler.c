@@ -15,12 +15,14 @@ static int falling(const void *a, const void *b) {
 }
 
 /* The filters as their definitions read. */
-static void plain_distribution(const pal_sampling *o, const float *logits, const unsigned char *seen, int n, double *p) {
+static void plain_distribution(const pal_sampling *o, const float *logits, const unsigned char *seen, int n,
+                               double *p) {
     entry e[64];
     double sum = 0;
     for (int i = 0; i < n; i++) {
         double x = (double)logits[i];
-        if (seen && seen[i] && o->repetition_penalty > 0) x = x > 0 ? x / o->repetition_penalty : x * o->repetition_penalty;
+        if (seen && seen[i] && o->repetition_penalty > 0)
+            x = x > 0 ? x / o->repetition_penalty : x * o->repetition_penalty;
         e[i] = (entry){ exp(x / o->temperature), i };
     }
     qsort(e, (size_t)n, sizeof *e, falling);
@@ -42,10 +44,20 @@ static void plain_distribution(const pal_sampling *o, const float *logits, const
 static void the_sampler_has_the_distribution_of_a_plain_reference(void **state) {
     (void)state;
     static const pal_sampling cases[] = {
-        { .temperature = 1 }, { .temperature = 0.5 }, { .temperature = 2 }, { .temperature = 1, .top_k = 1 }, { .temperature = 1, .top_k = 5 },
-        { .temperature = 1, .top_k = 100 }, { .temperature = 1, .top_p = 0.5 }, { .temperature = 0.7, .top_p = 0.95 }, { .temperature = 1, .top_p = 1e-9 },
-        { .temperature = 1, .min_p = 0.2 }, { .temperature = 3, .min_p = 1 }, { .temperature = 1, .top_k = 12, .top_p = 0.8 },
-        { .temperature = 1.3, .top_k = 20, .top_p = 0.9, .min_p = 0.1, .repetition_penalty = 1.5 }, { .temperature = 1, .repetition_penalty = 3 },
+        { .temperature = 1 },
+        { .temperature = 0.5 },
+        { .temperature = 2 },
+        { .temperature = 1, .top_k = 1 },
+        { .temperature = 1, .top_k = 5 },
+        { .temperature = 1, .top_k = 100 },
+        { .temperature = 1, .top_p = 0.5 },
+        { .temperature = 0.7, .top_p = 0.95 },
+        { .temperature = 1, .top_p = 1e-9 },
+        { .temperature = 1, .min_p = 0.2 },
+        { .temperature = 3, .min_p = 1 },
+        { .temperature = 1, .top_k = 12, .top_p = 0.8 },
+        { .temperature = 1.3, .top_k = 20, .top_p = 0.9, .min_p = 0.1, .repetition_penalty = 1.5 },
+        { .temperature = 1, .repetition_penalty = 3 },
     };
     enum { N = 37, DRAWS = 20000 };
     for (size_t c = 0; c < PAL_COUNT(cases); c++) {
@@ -66,7 +78,8 @@ static void the_sampler_has_the_distribution_of_a_plain_reference(void **state) 
         }
         for (int i = 0; i < N; i++) {
             const double sigma = sqrt(p[i] * (1 - p[i]) / DRAWS);
-            if (!(fabs(found[i] - p[i]) <= 5 * sigma + 1e-12)) fail_msg("case %zu: id %d was picked %g of the time, expected %g", c, i, found[i], p[i]);
+            if (!(fabs(found[i] - p[i]) <= 5 * sigma + 1e-12))
+                fail_msg("case %zu: id %d was picked %g of the time, expected %g", c, i, found[i], p[i]);
         }
         pal_sampler_free(s);
     }
@@ -81,8 +94,14 @@ static void temperature_zero_picks_the_first_largest_and_nan_is_never_picked(voi
     for (int i = 0; i < 5; i++) logits[i] = NAN;
     assert_int_equal(pal_sampler_pick(s, logits, NULL, 1, 1), -1);
     pal_sampler_free(s);
-    const pal_sampling wrong[] = { { .temperature = -1 }, { .temperature = NAN }, { .top_k = -1 }, { .top_p = 1.5 }, { .top_p = -0.1 }, { .min_p = 2 },
-                                   { .repetition_penalty = -1 }, { .repetition_penalty = NAN } };
+    const pal_sampling wrong[] = { { .temperature = -1 },
+                                   { .temperature = NAN },
+                                   { .top_k = -1 },
+                                   { .top_p = 1.5 },
+                                   { .top_p = -0.1 },
+                                   { .min_p = 2 },
+                                   { .repetition_penalty = -1 },
+                                   { .repetition_penalty = NAN } };
     for (size_t i = 0; i < PAL_COUNT(wrong); i++) {
         pal_error why;
         assert_int_equal(pal_sampler_new(&s, &wrong[i], 5, &why), PAL_E_ARGUMENT);

@@ -11,12 +11,12 @@
 #include "support/files.h"
 #include "support/models.h"
 
-#define REFUSED(call, words)                                                                  \
-    do {                                                                                      \
-        pal_error err_;                                                                       \
-        pal_error *err = &err_;                                                               \
-        if ((call) == PAL_OK) fail_msg("%s was accepted", #call);                             \
-        if (!strstr(err_.text, words)) fail_msg("'%s' does not say '%s'", err_.text, words);  \
+#define REFUSED(call, words)                                                                 \
+    do {                                                                                     \
+        pal_error err_;                                                                      \
+        pal_error *err = &err_;                                                              \
+        if ((call) == PAL_OK) fail_msg("%s was accepted", #call);                            \
+        if (!strstr(err_.text, words)) fail_msg("'%s' does not say '%s'", err_.text, words); \
     } while (0)
 
 enum { T = 150 }; /* more than the proof compares at once */
@@ -31,7 +31,8 @@ typedef struct {
 } bench;
 
 static bench set_out(pal_model *model, pal_dtype dtype, const char *choice) {
-    bench b = { .cx = test_context(2, NULL), .surgery = { .low = PAL_B_SCALE_LOW, .high = PAL_B_SCALE_HIGH, .seed = 5 } };
+    bench b = { .cx = test_context(2, NULL),
+                .surgery = { .low = PAL_B_SCALE_LOW, .high = PAL_B_SCALE_HIGH, .seed = 5 } };
     test_directory(b.base);
     snprintf(b.from, sizeof b.from, "%s/from", b.base);
     snprintf(b.to, sizeof b.to, "%s/to", b.base);
@@ -99,8 +100,13 @@ static void result_without_plasticity_is_the_source(void **state) {
     (void)state;
     static const struct {
         const char *kind, *choice;
-    } cases[] = { { "official mamba2", "all" }, { "official mamba2", "1" }, { "palimpsa-m without metaplasticity", "0" }, { "hybrid palimpsa-m", "2" },
-                  { "palimpsa-d without metaplasticity", "all" }, { "palimpsa-d without metaplasticity", "1" }, { "hybrid palimpsa-d", "all" } };
+    } cases[] = { { "official mamba2", "all" },
+                  { "official mamba2", "1" },
+                  { "palimpsa-m without metaplasticity", "0" },
+                  { "hybrid palimpsa-m", "2" },
+                  { "palimpsa-d without metaplasticity", "all" },
+                  { "palimpsa-d without metaplasticity", "1" },
+                  { "hybrid palimpsa-d", "all" } };
     for (size_t i = 0; i < PAL_COUNT(cases); i++) {
         bench b = set_out_kind(cases[i].kind, cases[i].choice);
         pal_proof proof;
@@ -115,7 +121,8 @@ static void result_without_plasticity_is_the_source(void **state) {
         OK(prove(&b, &proof, err));
         assert_true(proof.off <= 1e-6);
         assert_true(proof.loss_source > 0 && proof.loss_on > 0);
-        if (!(proof.on > 1e-5 && proof.on < 3)) fail_msg("%s: fresh plasticity moves logits by %g", cases[i].kind, proof.on);
+        if (!(proof.on > 1e-5 && proof.on < 3))
+            fail_msg("%s: fresh plasticity moves logits by %g", cases[i].kind, proof.on);
         clear_away(&b);
     }
 }
@@ -134,8 +141,9 @@ static void touch(const char *directory, const char *name, float by) {
 
 static void proof_fails_when_a_weight_is_touched(void **state) {
     (void)state;
-    static const char *const names[] = { "backbone.layers.0.mixer.in_proj.weight", "backbone.layers.1.mixer.A_log", "backbone.layers.1.mixer.norm.weight",
-                                         "backbone.norm_f.weight", "backbone.layers.0.mixer.conv1d.bias" };
+    static const char *const names[] = { "backbone.layers.0.mixer.in_proj.weight", "backbone.layers.1.mixer.A_log",
+                                         "backbone.layers.1.mixer.norm.weight", "backbone.norm_f.weight",
+                                         "backbone.layers.0.mixer.conv1d.bias" };
     for (size_t i = 0; i < PAL_COUNT(names); i++) {
         bench b = set_out_kind("official mamba2", "all");
         pal_proof proof;
@@ -187,7 +195,8 @@ static void operated_model_equals_recorded_hybrid(void **state) {
     OK(pal_model_new(&plain, &c, 1, PAL_FOR_TRAINING, cx, err));
     for (size_t i = 0; i < pal_model_weight_count(plain); i++) {
         const pal_weight *w = pal_model_weight(plain, i);
-        memcpy(pal_model_flat_parameters(plain) + w->offset, pal_model_find_weight(hybrid, w->name)->data, w->count * sizeof(float));
+        memcpy(pal_model_flat_parameters(plain) + w->offset, pal_model_find_weight(hybrid, w->name)->data,
+               w->count * sizeof(float));
     }
     bench b = set_out(plain, PAL_F32, "1,3");
     operate(&b);
@@ -202,14 +211,16 @@ static void operated_model_equals_recorded_hybrid(void **state) {
         }
     snprintf(path, sizeof path, "%s/expected.safetensors", golden);
     OK(pal_safetensors_open(&expected, path, err));
-    const pal_tensor *ids = pal_safetensors_find(expected, "input_ids"), *logits = pal_safetensors_find(expected, "logits");
+    const pal_tensor *ids = pal_safetensors_find(expected, "input_ids"),
+                     *logits = pal_safetensors_find(expected, "logits");
     const int B = (int)ids->shape[0], L = (int)ids->shape[1];
     assert_true(B == 2 && B * L <= T);
     const int cu[3] = { 0, L, 2 * L };
     for (int t = 0; t < B * L; t++) b.ids[t] = (int32_t)((const int64_t *)ids->data)[t];
     float *x = pal_alloc(logits->count, sizeof *x);
     OK(pal_work_new(&work, result, cx, &(pal_work_options){ .tokens = B * L, .sequences = B, .logits = B * L }, err));
-    OK(pal_model_forward(result, work, &(pal_batch){ .tokens = B * L, .sequences = B, .ids = b.ids, .cu_seqlens = cu }, NULL, B * L, x, err));
+    OK(pal_model_forward(result, work, &(pal_batch){ .tokens = B * L, .sequences = B, .ids = b.ids, .cu_seqlens = cu },
+                         NULL, B * L, x, err));
     assert_true(test_nmax_f64(x, logits->data, logits->count) <= 2e-5);
     pal_free(x);
     pal_work_free(work);
@@ -235,7 +246,8 @@ static void stepping_equals_forward_after_surgery(void **state) {
         float *whole = pal_alloc(T * rows, sizeof *whole), *step = pal_alloc(T * rows, sizeof *step);
         OK(pal_work_new(&work, model, b.cx, &(pal_work_options){ .tokens = T, .logits = T }, err));
         OK(pal_state_new(&s, model, 1, err));
-        OK(pal_model_forward(model, work, &(pal_batch){ .tokens = T, .sequences = 1, .ids = b.ids, .cu_seqlens = cu }, NULL, T, whole, err));
+        OK(pal_model_forward(model, work, &(pal_batch){ .tokens = T, .sequences = 1, .ids = b.ids, .cu_seqlens = cu },
+                             NULL, T, whole, err));
         for (int t = 0; t < T; t++) OK(pal_model_step(model, work, &s, 1, b.ids + t, step + (size_t)t * rows, err));
         test_near(kinds[i], step, whole, T * rows, 1e-5);
         pal_free(whole);
@@ -267,16 +279,21 @@ static void new_gates_start_as_asked(void **state) {
     operate(&b);
     OK(pal_source_open(&other, b.to, err));
 
-    const pal_tensor *scale = pal_source_find(&first, "backbone.layers.1.mixer.b_scale"), *prior = pal_source_find(&first, "backbone.layers.1.mixer.Ip_log");
-    const pal_tensor *rank = pal_source_find(&first, "backbone.layers.1.mixer.b_rank_proj.weight"), *proj = pal_source_find(&first, "backbone.layers.1.mixer.b_proj.weight");
+    const pal_tensor *scale = pal_source_find(&first, "backbone.layers.1.mixer.b_scale"),
+                     *prior = pal_source_find(&first, "backbone.layers.1.mixer.Ip_log");
+    const pal_tensor *rank = pal_source_find(&first, "backbone.layers.1.mixer.b_rank_proj.weight"),
+                     *proj = pal_source_find(&first, "backbone.layers.1.mixer.b_proj.weight");
     assert_true(scale && prior && rank && proj);
     assert_null(pal_source_find(&first, "backbone.layers.0.mixer.b_scale"));
     assert_int_equal(rank->shape[0], 7);
     assert_int_equal(proj->shape[1], 7);
-    for (size_t i = 0; i < scale->count; i++) assert_true(((const float *)scale->data)[i] >= -2 && ((const float *)scale->data)[i] <= -1.5f);
+    for (size_t i = 0; i < scale->count; i++)
+        assert_true(((const float *)scale->data)[i] >= -2 && ((const float *)scale->data)[i] <= -1.5f);
     for (size_t i = 0; i < prior->count; i++) assert_true(((const float *)prior->data)[i] == 0);
     double low = 0, high = 0;
-    for (size_t i = 0; i < proj->count; i++) low = fmin(low, (double)((const float *)proj->data)[i]), high = fmax(high, (double)((const float *)proj->data)[i]);
+    for (size_t i = 0; i < proj->count; i++)
+        low = fmin(low, (double)((const float *)proj->data)[i]),
+        high = fmax(high, (double)((const float *)proj->data)[i]);
     assert_true(high <= 1 / sqrt(7) && low >= -1 / sqrt(7) && high > 0.3 && low < -0.3);
     for (size_t i = 0; i < first.count; i++) {
         const pal_tensor *x = &first.tensors[i], *y = &again.tensors[i], *z = &other.tensors[i];
@@ -304,7 +321,8 @@ static void tensors_keep_their_dtype_unless_asked(void **state) {
         operate(&b);
         OK(prove(&b, &proof, err));
         OK(pal_source_open(&result, b.to, err));
-        for (size_t i = 0; i < result.count; i++) assert_int_equal(result.tensors[i].dtype, convert ? PAL_F32 : PAL_BF16);
+        for (size_t i = 0; i < result.count; i++)
+            assert_int_equal(result.tensors[i].dtype, convert ? PAL_F32 : PAL_BF16);
         pal_source_close(&result);
         clear_away(&b);
         pal_context_free(cx);
@@ -321,7 +339,8 @@ static void check_choice(const pal_model_config *c, const pal_windows *w, const 
 
 static void layers_are_chosen_by_window_list_or_all(void **state) {
     (void)state;
-    pal_model_config c = test_model_config(test_kind_named("official mamba2")), d = test_model_config(test_kind_named("hybrid palimpsa-d"));
+    pal_model_config c = test_model_config(test_kind_named("official mamba2")),
+                     d = test_model_config(test_kind_named("hybrid palimpsa-d"));
     int order[] = { 3, 0, 4, 1, 2 };
     const pal_windows w = { .layers = 5, .order = order };
     bool layers[PAL_MAX_LAYERS];
@@ -339,9 +358,12 @@ static void layers_are_chosen_by_window_list_or_all(void **state) {
     REFUSED(pal_surgery_choose(layers, "top:6", &c, &w, err), "the model has 5 plain layers");
     REFUSED(pal_surgery_choose(layers, "top:5", &d, &w, err), "the model has 4 plain layers");
     static const char *const bad_top[] = { "top:0", "top:", "top:-1", "top:x", "top:2,3", "top:99999999999999999999" };
-    for (size_t i = 0; i < PAL_COUNT(bad_top); i++) REFUSED(pal_surgery_choose(layers, bad_top[i], &c, &w, err), "expected top:K");
-    static const char *const bad_list[] = { "", ",", "1,", ",1", "1,,2", "-1", "1-3", "1 2", "every", "1.5", "0x1", "99999999999999999999" };
-    for (size_t i = 0; i < PAL_COUNT(bad_list); i++) REFUSED(pal_surgery_choose(layers, bad_list[i], &c, &w, err), "expected top:K, all, or layer numbers");
+    for (size_t i = 0; i < PAL_COUNT(bad_top); i++)
+        REFUSED(pal_surgery_choose(layers, bad_top[i], &c, &w, err), "expected top:K");
+    static const char *const bad_list[] = { "",    ",",   "1,",    ",1",  "1,,2", "-1",
+                                            "1-3", "1 2", "every", "1.5", "0x1",  "99999999999999999999" };
+    for (size_t i = 0; i < PAL_COUNT(bad_list); i++)
+        REFUSED(pal_surgery_choose(layers, bad_list[i], &c, &w, err), "expected top:K, all, or layer numbers");
     REFUSED(pal_surgery_choose(layers, "0,5", &c, &w, err), "the model has layers 0 to 4");
     REFUSED(pal_surgery_choose(layers, "0,1,0", &c, &w, err), "layer 0 is there twice");
     REFUSED(pal_surgery_choose(layers, "3", &d, &w, err), "layer 3 is metaplastic already");

@@ -10,13 +10,15 @@
 #include "text/hf_json.h"
 #include "text/pattern.h"
 
-static void decode_is(const pal_tokenizer *tok, const char *name, int turn, const pal_ids *ids, const void *text, size_t size) {
+static void decode_is(const pal_tokenizer *tok, const char *name, int turn, const pal_ids *ids, const void *text,
+                      size_t size) {
     pal_bytes back = { 0 };
     pal_error err;
-    if (pal_tokenizer_decode(tok, ids->data, ids->count, false, &back, &err)) fail_msg("%s, case %d: %s", name, turn, err.text);
+    if (pal_tokenizer_decode(tok, ids->data, ids->count, false, &back, &err))
+        fail_msg("%s, case %d: %s", name, turn, err.text);
     if (back.size != size || (size && memcmp(back.data, text, size) != 0))
-        fail_msg("%s, case %d: %zu bytes came back as %zu: '%.*s' became '%.*s'", name, turn, size, back.size, (int)size, (const char *)text, (int)back.size,
-                 (const char *)back.data);
+        fail_msg("%s, case %d: %zu bytes came back as %zu: '%.*s' became '%.*s'", name, turn, size, back.size,
+                 (int)size, (const char *)text, (int)back.size, (const char *)back.data);
     pal_bytes_free(&back);
 }
 
@@ -50,7 +52,8 @@ static void nfc_around_special(const pal_bytes *text, pal_bytes *out) {
         const unsigned char *hit = memmem(text->data + at, text->size - at, special, length);
         const size_t end = hit ? (size_t)(hit - text->data) : text->size;
         utf8proc_uint8_t *normal = NULL;
-        const utf8proc_ssize_t size = utf8proc_map(text->data + at, (utf8proc_ssize_t)(end - at), &normal, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        const utf8proc_ssize_t size = utf8proc_map(text->data + at, (utf8proc_ssize_t)(end - at), &normal,
+                                                   UTF8PROC_STABLE | UTF8PROC_COMPOSE);
         assert_true(size >= 0);
         assert_int_equal(pal_bytes_append(out, normal, (size_t)size, NULL), PAL_OK);
         free(normal);
@@ -72,7 +75,8 @@ static void round_trip(const pal_tokenizer *tok, const char *name, bool any, boo
         text.size = ids.count = 0;
         if (any && turn % 2) test_random_bytes(&text, &rng, most);
         else test_random_text(&text, &rng, most);
-        if (pal_tokenizer_encode(tok, s, text.data, text.size, NULL, &ids, &err)) fail_msg("%s, case %d: %s", name, turn, err.text);
+        if (pal_tokenizer_encode(tok, s, text.data, text.size, NULL, &ids, &err))
+            fail_msg("%s, case %d: %s", name, turn, err.text);
         for (size_t i = 0; i < ids.count; i++) assert_true(ids.data[i] < pal_tokenizer_size(tok));
         if (nfc) nfc_around_special(&text, &normal);
         const pal_bytes *expected = nfc ? &normal : &text;
@@ -90,7 +94,8 @@ static void random_strings_come_back(void **state) {
     for (tiny_kind kind = 0; kind < TINY_KINDS; kind++) {
         const bool spm = kind == TINY_SPM || kind == TINY_UNIGRAM || kind == TINY_GGUF_SPM;
         pal_tokenizer *tok = test_tiny(kind);
-        round_trip(tok, tiny_names[kind], !spm && kind != TINY_JSON_NFC, kind == TINY_JSON_NFC, test_cases(2000, 100000));
+        round_trip(tok, tiny_names[kind], !spm && kind != TINY_JSON_NFC, kind == TINY_JSON_NFC,
+                   test_cases(2000, 100000));
         pal_tokenizer_close(tok);
     }
 }
@@ -124,15 +129,21 @@ static void pattern_by_hand_equals_pcre2(void **state) {
     pal_error err;
     pal_bytes text = { 0 };
     pal_rng rng = pal_rng_at(3, 3);
-    assert_int_equal(pal_pattern_new(&pattern, "GPT-2", (pal_slice){ (const unsigned char *)pal_gpt2_pattern, strlen(pal_gpt2_pattern) }, &err), PAL_OK);
+    assert_int_equal(pal_pattern_new(&pattern, "GPT-2",
+                                     (pal_slice){ (const unsigned char *)pal_gpt2_pattern, strlen(pal_gpt2_pattern) },
+                                     &err),
+                     PAL_OK);
     for (int turn = 0; turn < test_cases(3000, 100000); turn++) {
         text.size = 0;
         test_random_text(&text, &rng, 80);
         for (size_t at = 0, start, end; at < text.size; at = end) {
-            assert_int_equal(pal_pattern_find(pattern, &s, (pal_slice){ text.data, text.size }, at, &start, &end, &err), PAL_OK);
+            assert_int_equal(pal_pattern_find(pattern, &s, (pal_slice){ text.data, text.size }, at, &start, &end, &err),
+                             PAL_OK);
             assert_int_equal(start, at); /* the pattern leaves no gap */
             const size_t by_hand = pal_gpt2_next(text.data + at, text.size - at);
-            if (by_hand != end - at) fail_msg("case %d: at byte %zu the pattern takes %zu bytes, by hand %zu: %.*s", turn, at, end - at, by_hand, (int)text.size, (char *)text.data);
+            if (by_hand != end - at)
+                fail_msg("case %d: at byte %zu the pattern takes %zu bytes, by hand %zu: %.*s", turn, at, end - at,
+                         by_hand, (int)text.size, (char *)text.data);
         }
     }
     pal_bytes_free(&text);
@@ -145,7 +156,10 @@ static void every_character_has_the_class_of_the_pattern(void **state) {
     pal_pattern *pattern;
     pal_tokenizer_scratch s = { 0 };
     pal_error err;
-    assert_int_equal(pal_pattern_new(&pattern, "GPT-2", (pal_slice){ (const unsigned char *)pal_gpt2_pattern, strlen(pal_gpt2_pattern) }, &err), PAL_OK);
+    assert_int_equal(pal_pattern_new(&pattern, "GPT-2",
+                                     (pal_slice){ (const unsigned char *)pal_gpt2_pattern, strlen(pal_gpt2_pattern) },
+                                     &err),
+                     PAL_OK);
     /* "a", the character twice, "1": where the splits are tells letter, number, blank or other. Up to the planes that
      * Unicode 13 filled; unassigned ones are left out, newer tables may know them. */
     for (uint32_t code = 1; code < 0x20000; code++) {
@@ -162,7 +176,9 @@ static void every_character_has_the_class_of_the_pattern(void **state) {
         if (by_hand != first || (first < size && pal_gpt2_next(text + first, size - first) != end - first)) {
             /* PCRE2 has the tables of Unicode 14, utf8proc newer ones: what only one of them knows is no difference. */
             pal_pattern *unknown;
-            assert_int_equal(pal_pattern_new(&unknown, "unassigned", (pal_slice){ (const unsigned char *)"\\p{Cn}", 6 }, &err), PAL_OK);
+            assert_int_equal(
+                pal_pattern_new(&unknown, "unassigned", (pal_slice){ (const unsigned char *)"\\p{Cn}", 6 }, &err),
+                PAL_OK);
             assert_int_equal(pal_pattern_find(unknown, &s, (pal_slice){ text, size }, 0, &start, &end, &err), PAL_OK);
             pal_pattern_free(unknown);
             if (start == size) fail_msg("U+%04X: the pattern and the matcher by hand differ", code);
@@ -193,7 +209,8 @@ static size_t reference_word(const reference *r, pal_slice word, uint32_t *ids) 
         for (size_t i = 0; i + 1 < count; i++)
             for (size_t m = 0; m < json_array_size(r->merges) && m < best; m++) {
                 const json_t *merge = json_array_get(r->merges, m);
-                if (strcmp(json_string_value(json_array_get(merge, 0)), part[i]) == 0 && strcmp(json_string_value(json_array_get(merge, 1)), part[i + 1]) == 0)
+                if (strcmp(json_string_value(json_array_get(merge, 0)), part[i]) == 0 &&
+                    strcmp(json_string_value(json_array_get(merge, 1)), part[i + 1]) == 0)
                     best = m, at = i;
             }
         if (best == SIZE_MAX) break;
@@ -243,7 +260,8 @@ static void trained_vocabulary_gives_the_ids_of_plain_merging(void **state) {
     }
     /* One long word takes the other way, by the heap. */
     text.size = ids.count = 0;
-    for (int i = 0; i < 450; i++) assert_int_equal(pal_bytes_append(&text, &"abananmisp"[pal_rng_below(&rng, 10)], 1, NULL), PAL_OK);
+    for (int i = 0; i < 450; i++)
+        assert_int_equal(pal_bytes_append(&text, &"abananmisp"[pal_rng_below(&rng, 10)], 1, NULL), PAL_OK);
     test_encode(tok, text.data, text.size, &ids);
     assert_int_equal(reference_word(&r, (pal_slice){ text.data, text.size }, expected), ids.count);
     assert_memory_equal(ids.data, expected, ids.count * sizeof *expected);
@@ -262,16 +280,19 @@ static void training_is_deterministic_and_counts_pairs(void **state) {
     assert_memory_equal(a->files[0].bytes.data, b->files[0].bytes.data, a->files[0].bytes.size);
     pal_tokenizer_close(a);
     pal_tokenizer_close(b);
-    /* "ab" occurs 3 times; then " ab" and "abc" twice each, of which the one with the smaller left id goes first; then no
-     * pair occurs twice: two merges, whatever size was asked for. */
+    /* "ab" occurs 3 times; then " ab" and "abc" twice each, of which the one with the smaller left id goes first; then
+     * no pair occurs twice: two merges, whatever size was asked for. */
     const char *text = "abc abc ab";
-    assert_int_equal(pal_tokenizer_train_bpe(&c, &(pal_slice){ (const unsigned char *)text, strlen(text) }, 1, 1000, &err), PAL_OK);
+    assert_int_equal(
+        pal_tokenizer_train_bpe(&c, &(pal_slice){ (const unsigned char *)text, strlen(text) }, 1, 1000, &err), PAL_OK);
     assert_true(pal_tokenizer_find(c, "ab") == 257);
-    assert_true(pal_tokenizer_find(c, "\xC4\xA0" "ab") == 258);
+    assert_true(pal_tokenizer_find(c, "\xC4\xA0"
+                                      "ab") == 258);
     assert_int_equal(pal_tokenizer_size(c), 259);
     pal_tokenizer_close(c);
     assert_int_equal(pal_tokenizer_train_bpe(&c, &(pal_slice){ NULL, 0 }, 1, 1000, &err), PAL_E_ARGUMENT);
-    assert_int_equal(pal_tokenizer_train_bpe(&c, &(pal_slice){ (const unsigned char *)text, 5 }, 1, 100, &err), PAL_E_ARGUMENT);
+    assert_int_equal(pal_tokenizer_train_bpe(&c, &(pal_slice){ (const unsigned char *)text, 5 }, 1, 100, &err),
+                     PAL_E_ARGUMENT);
 }
 
 static void characters_are_learned_in_order_and_others_refused(void **state) {
@@ -308,8 +329,10 @@ static void characters_are_learned_in_order_and_others_refused(void **state) {
     pal_tokenizer_close(again);
     pal_tokenizer_close(tok);
     pal_ids_free(&ids);
-    assert_int_equal(pal_tokenizer_learn_chars(&tok, &(pal_slice){ (const unsigned char *)"a\xFF", 2 }, 1, &err), PAL_E_ARGUMENT);
-    assert_int_equal(pal_tokenizer_learn_chars(&tok, &(pal_slice){ (const unsigned char *)"a\0b", 3 }, 1, &err), PAL_E_ARGUMENT);
+    assert_int_equal(pal_tokenizer_learn_chars(&tok, &(pal_slice){ (const unsigned char *)"a\xFF", 2 }, 1, &err),
+                     PAL_E_ARGUMENT);
+    assert_int_equal(pal_tokenizer_learn_chars(&tok, &(pal_slice){ (const unsigned char *)"a\0b", 3 }, 1, &err),
+                     PAL_E_ARGUMENT);
     assert_int_equal(pal_tokenizer_learn_chars(&tok, &(pal_slice){ NULL, 0 }, 1, &err), PAL_E_ARGUMENT);
     assert_int_equal(pal_tokenizer_open(&tok, "chars", &err), PAL_E_ARGUMENT);
 }
@@ -344,11 +367,14 @@ static void special_tokens_are_found_added_and_skipped(void **state) {
     assert_int_equal(pal_tokenizer_decode(tok, ids.data, ids.count, true, &text, &err), PAL_OK);
     assert_true(text.size == 2 && memcmp(text.data, "ab", 2) == 0);
     ids.count = 0;
-    assert_int_equal(pal_tokenizer_encode(tok, s, input, strlen(input), &(pal_encode_options){ .special_as_text = true }, &ids, &err), PAL_OK);
+    assert_int_equal(pal_tokenizer_encode(tok, s, input, strlen(input),
+                                          &(pal_encode_options){ .special_as_text = true }, &ids, &err),
+                     PAL_OK);
     assert_true(ids.count > 10);
     decode_is(tok, "special as text", 0, &ids, input, strlen(input));
     ids.count = 0;
-    assert_int_equal(pal_tokenizer_encode(tok, s, "a", 1, &(pal_encode_options){ .add_special = true }, &ids, &err), PAL_OK);
+    assert_int_equal(pal_tokenizer_encode(tok, s, "a", 1, &(pal_encode_options){ .add_special = true }, &ids, &err),
+                     PAL_OK);
     assert_true(ids.count == 2 && ids.data[1] == 0);
     assert_int_equal(pal_tokenizer_decode(tok, (uint32_t[]){ 5000 }, 1, false, &text, &err), PAL_E_ARGUMENT);
     assert_non_null(strstr(err.text, "5000"));
@@ -401,9 +427,11 @@ static void merges_go_by_rank(void **state) {
         pal_tokenizer *tok = test_tiny(unigram ? TINY_UNIGRAM : TINY_SPM);
         pal_ids ids = { 0 };
         test_encode(tok, "the<u>thing \xC3\xB1", 14, &ids);
-        static const char *const expected[] = { "\xE2\x96\x81the", "<u>", "t", "h", "ing", "\xE2\x96\x81", "<0xC3>", "<0xB1>" };
+        static const char *const expected[] = { "\xE2\x96\x81the", "<u>",    "t",     "h", "ing",
+                                                "\xE2\x96\x81",    "<0xC3>", "<0xB1>" };
         assert_int_equal(ids.count, PAL_COUNT(expected));
-        for (size_t i = 0; i < ids.count; i++) assert_true(pal_tokenizer_find(tok, expected[i]) == (int64_t)ids.data[i]);
+        for (size_t i = 0; i < ids.count; i++)
+            assert_true(pal_tokenizer_find(tok, expected[i]) == (int64_t)ids.data[i]);
         pal_ids_free(&ids);
         pal_tokenizer_close(tok);
     }
@@ -488,7 +516,8 @@ static void encode_line(void *arg, size_t index, int thread) {
     pal_tokenizer_scratch *s;
     (void)thread;
     p->failed[index] = pal_tokenizer_scratch_new(&s, p->tok, NULL) ||
-                       pal_tokenizer_encode(p->tok, s, p->lines[index].data, p->lines[index].size, NULL, &p->ids[index], NULL);
+                       pal_tokenizer_encode(p->tok, s, p->lines[index].data, p->lines[index].size, NULL, &p->ids[index],
+                                            NULL);
     pal_tokenizer_scratch_free(s);
 }
 
@@ -512,7 +541,8 @@ static void threads_share_a_tokenizer(void **state) {
         for (int i = 0; i < 64; i++) { /* one scratch for all lines: what it remembers changes nothing */
             ids.count = 0;
             assert_int_equal(p.failed[i], 0);
-            assert_int_equal(pal_tokenizer_encode(p.tok, s, p.lines[i].data, p.lines[i].size, NULL, &ids, NULL), PAL_OK);
+            assert_int_equal(pal_tokenizer_encode(p.tok, s, p.lines[i].data, p.lines[i].size, NULL, &ids, NULL),
+                             PAL_OK);
             assert_int_equal(ids.count, p.ids[i].count);
             if (ids.count) assert_memory_equal(ids.data, p.ids[i].data, ids.count * sizeof *ids.data);
             pal_ids_free(&p.ids[i]);

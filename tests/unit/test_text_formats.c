@@ -13,9 +13,11 @@ static void vectors_of(const char *vectors, const char *tokenizer) {
     pal_error err;
     pal_tokenizer *tok = test_data_tokenizer(tokenizer);
     pal_ids ids = { 0 };
-    snprintf(path, sizeof path, "%s/tokenizers/llama.cpp-vectors/ggml-vocab-%s.gguf.inp", getenv("PALIMPSA_DATA"), vectors);
+    snprintf(path, sizeof path, "%s/tokenizers/llama.cpp-vectors/ggml-vocab-%s.gguf.inp", getenv("PALIMPSA_DATA"),
+             vectors);
     if (pal_map_open(&in, path, &err)) fail_msg("%s", err.text);
-    snprintf(path, sizeof path, "%s/tokenizers/llama.cpp-vectors/ggml-vocab-%s.gguf.out", getenv("PALIMPSA_DATA"), vectors);
+    snprintf(path, sizeof path, "%s/tokenizers/llama.cpp-vectors/ggml-vocab-%s.gguf.out", getenv("PALIMPSA_DATA"),
+             vectors);
     if (pal_map_open(&out, path, &err)) fail_msg("%s", err.text);
     const unsigned char *line = out.data;
     int cases = 0;
@@ -29,7 +31,8 @@ static void vectors_of(const char *vectors, const char *tokenizer) {
             uint32_t id = 0;
             for (line += *line == ' '; *line >= '0' && *line <= '9'; line++) id = id * 10 + (*line - '0');
             if (count >= ids.count || ids.data[count] != id)
-                fail_msg("%s, string %d, token %zu: expected %u, found %lld", tokenizer, cases, count, id, count < ids.count ? (long long)ids.data[count] : -1);
+                fail_msg("%s, string %d, token %zu: expected %u, found %lld", tokenizer, cases, count, id,
+                         count < ids.count ? (long long)ids.data[count] : -1);
         }
         assert_int_equal(ids.count, count);
         line++;
@@ -117,8 +120,11 @@ static void a_saved_tokenizer_is_the_same(void **state) {
 
 static void the_fingerprint_sees_what_changes_ids(void **state) {
     (void)state;
-    static const char *const changes[][2] = { { "\"l ow\"", "\"lo w\"" }, { "\"special\":true", "\"special\":false" }, { "\"lstrip\":false", "\"lstrip\":true" },
-                                              { "\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}" }, { "\"add_prefix_space\":false", "\"add_prefix_space\":true" },
+    static const char *const changes[][2] = { { "\"l ow\"", "\"lo w\"" },
+                                              { "\"special\":true", "\"special\":false" },
+                                              { "\"lstrip\":false", "\"lstrip\":true" },
+                                              { "\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}" },
+                                              { "\"add_prefix_space\":false", "\"add_prefix_space\":true" },
                                               { "\"type\":\"BPE\"", "\"type\":\"BPE\",\"ignore_merges\":true" } };
     pal_bytes json = { 0 }, same = { 0 };
     pal_error err;
@@ -129,7 +135,8 @@ static void the_fingerprint_sees_what_changes_ids(void **state) {
     char *text = strndup((char *)json.data, json.size);
     if (pal_tokenizer_from_json(&tok, "tiny", &json, &err)) fail_msg("%s", err.text);
     if (pal_tokenizer_from_json(&other, "tiny", &same, &err)) fail_msg("%s", err.text);
-    assert_true(pal_tokenizer_fingerprint(tok) == pal_tokenizer_fingerprint(other)); /* blanks in the file mean nothing */
+    assert_true(pal_tokenizer_fingerprint(tok) ==
+                pal_tokenizer_fingerprint(other)); /* blanks in the file mean nothing */
     pal_tokenizer_close(other);
     for (size_t i = 1; i < PAL_COUNT(changes); i++) {
         const char *at = strstr(text, changes[i][0]);
@@ -163,7 +170,8 @@ static void tiny_file(int reader, pal_bytes *out) {
     }
 }
 
-/* Reads damaged bytes from a block of their exact size; whatever comes out must be usable. Returns whether it was read. */
+/* Reads damaged bytes from a block of their exact size; whatever comes out must be usable. Returns whether it was read.
+ */
 static bool survives(int reader, const unsigned char *bytes, size_t size, pal_error *err) {
     pal_tokenizer *tok;
     unsigned char *exact = malloc(size ? size : 1);
@@ -230,7 +238,8 @@ static void random_bytes_are_refused(void **state) {
         pal_rng rng = pal_rng_at(13, (uint64_t)reader);
         for (int turn = 0; turn < test_cases(300, 5000); turn++) {
             junk.size = 0;
-            if (reader == READER_GGUF && turn % 2) assert_int_equal(pal_bytes_append(&junk, "GGUF\3\0\0\0", 8, NULL), PAL_OK);
+            if (reader == READER_GGUF && turn % 2)
+                assert_int_equal(pal_bytes_append(&junk, "GGUF\3\0\0\0", 8, NULL), PAL_OK);
             test_random_bytes(&junk, &rng, 300);
             assert_false(survives(reader, junk.data, junk.size, &err));
         }
@@ -239,7 +248,7 @@ static void random_bytes_are_refused(void **state) {
 }
 
 #define MODEL(body) "{\"model\":{\"type\":\"BPE\"," body "}}"
-#define WITH(part) "{" part ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}"
+#define WITH(part)  "{" part ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}"
 
 static void damaged_tokenizer_json_is_named(void **state) {
     (void)state;
@@ -285,30 +294,45 @@ static void damaged_tokenizer_json_is_named(void **state) {
         { WITH("\"added_tokens\":[{\"id\":90000000,\"content\":\"x\"}]"), "id 90000000" },
         { WITH("\"normalizer\":{\"type\":\"Precompiled\"}"), "Precompiled" },
         { WITH("\"normalizer\":{}"), "no type" },
-        { WITH("\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"\"}"), "replaces nothing" },
-        { WITH("\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a\"},\"content\":\"\"}"), "regular expression" },
+        { WITH("\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"\"}"),
+          "replaces nothing" },
+        { WITH("\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a\"},\"content\":\"\"}"),
+          "regular expression" },
         { WITH("\"normalizer\":{\"type\":\"Prepend\"}"), "not a string" },
         { WITH("\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"}"), "BertPreTokenizer" },
-        { WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\"},\"behavior\":\"Isolated\"}"), "cannot be compiled" },
-        { WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\\\\h\"},\"behavior\":\"Isolated\"}"), "escape \\h" },
-        { WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a{1,2}+\"},\"behavior\":\"Isolated\"}"), "two meanings" },
-        { WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[a&&b]\"},\"behavior\":\"Isolated\"}"), "class within a class" },
-        { WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\\\\\"},\"behavior\":\"Isolated\"}"), "backslash" },
-        { WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"Sideways\"}"), "behavior" },
+        { WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\"},\"behavior\":\"Isolated\"}"),
+          "cannot be compiled" },
+        { WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\\\\h\"},\"behavior\":\"Isolated\"}"),
+          "escape \\h" },
+        { WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a{1,2}+\"},\"behavior\":\"Isolated\"}"),
+          "two meanings" },
+        { WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[a&&b]\"},\"behavior\":\"Isolated\"}"),
+          "class within a class" },
+        { WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\\\\\"},\"behavior\":\"Isolated\"}"),
+          "backslash" },
+        { WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"Sideways\"}"),
+          "behavior" },
         { WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{},\"behavior\":\"Isolated\"}"), "no pattern" },
-        { WITH("\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},{\"type\":\"Digits\"}]}"), "after ByteLevel" },
+        { WITH("\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},{\"type\":"
+               "\"Digits\"}]}"),
+          "after ByteLevel" },
         { WITH("\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\"}"), "empty replacement" },
         { WITH("\"decoder\":{\"type\":\"WordPiece\"}"), "WordPiece" },
         { WITH("\"decoder\":{\"type\":\"Strip\",\"content\":\"x\",\"start\":9,\"stop\":9}"), "Strip" },
         { WITH("\"post_processor\":{\"type\":\"Unheard\"}"), "Unheard" },
-        { WITH("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}],\"special_tokens\":{}}"), "without ids" },
-        { WITH("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}],\"special_tokens\":{\"x\":{\"ids\":[99]}}}"),
+        { WITH("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}],"
+               "\"special_tokens\":{}}"),
+          "without ids" },
+        { WITH("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}],"
+               "\"special_tokens\":{\"x\":{\"ids\":[99]}}}"),
           "not in the vocabulary" },
     };
     for (size_t i = 0; i < PAL_COUNT(cases); i++) {
         pal_error err;
-        if (survives(READER_JSON, (const unsigned char *)cases[i].json, strlen(cases[i].json), &err)) fail_msg("accepted: %s", cases[i].json);
-        if (!strstr(err.text, cases[i].says)) fail_msg("%s gives '%s', which does not say '%s'", cases[i].json, err.text, cases[i].says);
+        if (survives(READER_JSON, (const unsigned char *)cases[i].json, strlen(cases[i].json), &err))
+            fail_msg("accepted: %s", cases[i].json);
+        if (!strstr(err.text, cases[i].says))
+            fail_msg("%s gives '%s', which does not say '%s'", cases[i].json, err.text, cases[i].says);
     }
 }
 
@@ -317,7 +341,8 @@ static void deep_nesting_is_refused(void **state) {
     pal_bytes deep = { 0 };
     pal_error err;
     assert_int_equal(pal_bytes_append(&deep, "{\"model\":{\"vocab\":{\"a\":0}},\"normalizer\":", 40, NULL), PAL_OK);
-    for (int i = 0; i < 30; i++) assert_int_equal(pal_bytes_append(&deep, "{\"type\":\"Sequence\",\"normalizers\":[", 34, NULL), PAL_OK);
+    for (int i = 0; i < 30; i++)
+        assert_int_equal(pal_bytes_append(&deep, "{\"type\":\"Sequence\",\"normalizers\":[", 34, NULL), PAL_OK);
     for (int i = 0; i < 30; i++) assert_int_equal(pal_bytes_append(&deep, "]}", 2, NULL), PAL_OK);
     assert_int_equal(pal_bytes_append(&deep, "}", 1, NULL), PAL_OK);
     assert_false(survives(READER_JSON, deep.data, deep.size, &err));
@@ -372,7 +397,8 @@ static void damaged_gguf_is_named(void **state) {
             poke(&file, cases[i].key, cases[i].offset, cases[i].value, cases[i].size);
         }
         if (survives(READER_GGUF, file.data, file.size, &err)) fail_msg("case %zu was accepted", i);
-        if (!strstr(err.text, cases[i].says)) fail_msg("case %zu gives '%s', which does not say '%s'", i, err.text, cases[i].says);
+        if (!strstr(err.text, cases[i].says))
+            fail_msg("case %zu gives '%s', which does not say '%s'", i, err.text, cases[i].says);
         pal_bytes_free(&file);
     }
 }
@@ -402,8 +428,10 @@ static void damaged_sentencepiece_is_named(void **state) {
     };
     for (size_t i = 0; i < PAL_COUNT(cases); i++) {
         pal_error err;
-        if (survives(READER_SPM, (const unsigned char *)cases[i].bytes, cases[i].size, &err)) fail_msg("case %zu was accepted", i);
-        if (!strstr(err.text, cases[i].says)) fail_msg("case %zu gives '%s', which does not say '%s'", i, err.text, cases[i].says);
+        if (survives(READER_SPM, (const unsigned char *)cases[i].bytes, cases[i].size, &err))
+            fail_msg("case %zu was accepted", i);
+        if (!strstr(err.text, cases[i].says))
+            fail_msg("case %zu gives '%s', which does not say '%s'", i, err.text, cases[i].says);
     }
 }
 

@@ -23,7 +23,8 @@ static void schedules_start_rise_and_end_where_they_should(void **state) {
     assert_true(pal_schedule_rate(&constant, 0) == 3 && pal_schedule_rate(&constant, 1000) == 3);
     /* Stepped once per epoch: 4 epochs of 5 updates. */
     const pal_schedule epochs = { .kind = PAL_SCHEDULE_COSINE_EPOCH, .peak = 1, .total = 20, .epoch = 5 };
-    for (int step = 0; step < 20; step++) assert_true(fabs(pal_schedule_rate(&epochs, step) - 0.5 * (1 + cos(M_PI * (step / 5) / 4.0))) < 1e-12);
+    for (int step = 0; step < 20; step++)
+        assert_true(fabs(pal_schedule_rate(&epochs, step) - 0.5 * (1 + cos(M_PI * (step / 5) / 4.0))) < 1e-12);
     pal_schedule_kind kind;
     pal_error err;
     assert_int_equal(pal_schedule_parse(&kind, "cosine-epoch", &err), PAL_OK);
@@ -36,7 +37,9 @@ static pal_model *small_model(const pal_context *cx) {
     pal_model_config config;
     pal_model *model = NULL;
     pal_error err;
-    if (pal_model_preset(&config, "palimpsa-d", &options, &err) || pal_model_new(&model, &config, 1, PAL_FOR_TRAINING, cx, &err)) fail_msg("%s", err.text);
+    if (pal_model_preset(&config, "palimpsa-d", &options, &err) ||
+        pal_model_new(&model, &config, 1, PAL_FOR_TRAINING, cx, &err))
+        fail_msg("%s", err.text);
     return model;
 }
 
@@ -76,7 +79,8 @@ static void groups_freeze_and_scale_by_name(void **state) {
         else if (strstr(w->name, "norm")) expected = 5e-4;
         if (expected > 0) trained += w->count;
         for (size_t k = 0; k < w->count; k++) {
-            const double moved = (double)before[w->offset + k] - (double)pal_model_flat_parameters(model)[w->offset + k];
+            const double moved = (double)before[w->offset + k] -
+                                 (double)pal_model_flat_parameters(model)[w->offset + k];
             if (!(fabs(moved - expected) < 2e-6)) fail_msg("%s moved by %g, expected %g", w->name, moved, expected);
         }
     }
@@ -172,7 +176,8 @@ static void metrics_drop_what_lies_past_the_checkpoint(void **state) {
     char path[] = "/tmp/palimpsa-metrics-XXXXXX", last[256];
     const int fd = mkstemp(path);
     assert_true(fd >= 0);
-    const char text[] = "{\"step\":10,\"loss\":1.5}\n{\"step\":20,\"loss\":1.4}\nnot json\n{\"step\":15}\n{\"step\":30,\"loss\":1.3}\n{\"step\":40,\"lo";
+    const char text[] = "{\"step\":10,\"loss\":1.5}\n{\"step\":20,\"loss\":1.4}\nnot "
+                        "json\n{\"step\":15}\n{\"step\":30,\"loss\":1.3}\n{\"step\":40,\"lo";
     assert_int_equal(write(fd, text, sizeof text - 1), sizeof text - 1);
     close(fd);
     pal_metrics_log log;
@@ -204,7 +209,8 @@ static void a_damaged_checkpoint_is_passed_over_by_every_reader(void **state) {
         for (int64_t step = 8; step <= 10; step += 2) { /* 10 is newer than 8, but not by the alphabet */
             json_t *trainer = json_pack("{s:i}", "step", (int)step);
             pal_model_flat_parameters(model)[0] = (float)step;
-            if (pal_checkpoint_write(root, step, model, o, trainer, 0, (pal_checkpoint_more){ 0 }, &err)) fail_msg("%s", err.text);
+            if (pal_checkpoint_write(root, step, model, o, trainer, 0, (pal_checkpoint_more){ 0 }, &err))
+                fail_msg("%s", err.text);
             json_decref(trainer);
         }
         if (f < PAL_COUNT(files)) {
@@ -222,11 +228,13 @@ static void a_damaged_checkpoint_is_passed_over_by_every_reader(void **state) {
         pal_model *resumed, *opened;
         json_t *trainer;
         int64_t step;
-        if (pal_checkpoint_open(root, cx, &resumed, &trainer, &step, &err) || pal_model_open(&opened, root, PAL_FOR_INFERENCE, cx, &err))
+        if (pal_checkpoint_open(root, cx, &resumed, &trainer, &step, &err) ||
+            pal_model_open(&opened, root, PAL_FOR_INFERENCE, cx, &err))
             fail_msg("%s", err.text);
         assert_true(step == (int64_t)expected && pal_model_flat_parameters(resumed)[0] == expected);
         if (pal_model_weight(opened, 0)->data[0] != expected)
-            fail_msg("%s: opened step %g, resumed from step %g", f < PAL_COUNT(files) ? files[f] : "whole", (double)pal_model_weight(opened, 0)->data[0], (double)expected);
+            fail_msg("%s: opened step %g, resumed from step %g", f < PAL_COUNT(files) ? files[f] : "whole",
+                     (double)pal_model_weight(opened, 0)->data[0], (double)expected);
         json_decref(trainer);
         pal_model_close(resumed);
         pal_model_close(opened);

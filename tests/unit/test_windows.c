@@ -52,8 +52,10 @@ static void windows_of_recorded_layer(void **state) {
         OK(pal_model_open(&model, path, PAL_FOR_INFERENCE, cx, err));
         snprintf(path, sizeof path, "%s/models/%s/expected.safetensors", PAL_TEST_GOLDEN, names[m]);
         OK(pal_safetensors_open(&expected, path, err));
-        const pal_tensor *ids = pal_safetensors_find(expected, "input_ids"), *dt = pal_safetensors_find(expected, "layers.0.op.dt");
-        const pal_tensor *A = pal_safetensors_find(expected, "layers.0.op.A"), *g = pal_safetensors_find(expected, "layers.0.op.g");
+        const pal_tensor *ids = pal_safetensors_find(expected, "input_ids"),
+                         *dt = pal_safetensors_find(expected, "layers.0.op.dt");
+        const pal_tensor *A = pal_safetensors_find(expected, "layers.0.op.A"),
+                         *g = pal_safetensors_find(expected, "layers.0.op.g");
         const int T = (int)ids->shape[1], H = pal_model_config_of(model)->heads;
         assert_true(T <= 64 && H <= 16);
         int32_t row[64];
@@ -62,7 +64,8 @@ static void windows_of_recorded_layer(void **state) {
             double n_t[16];
             row[t] = (int32_t)((const int64_t *)ids->data)[t];
             for (int h = 0; h < H; h++) {
-                const double decay = g ? -((const double *)g->data)[t * H + h] : ((const double *)A->data)[h] * ((const double *)dt->data)[t * H + h];
+                const double decay = g ? -((const double *)g->data)[t * H + h]
+                                       : ((const double *)A->data)[h] * ((const double *)dt->data)[t * H + h];
                 n_t[h] = 1 / (1 - exp(-decay));
             }
             medians[t] = plain_median(n_t, (size_t)H);
@@ -93,7 +96,8 @@ static void take(void *user, const pal_observation *o) {
 /* A text longer than the pieces it is read in gives what one whole forward gives; and every rank is right. */
 static void windows_in_pieces_equal_one_forward(void **state) {
     (void)state;
-    static const char *const names[] = { "official mamba2", "hybrid palimpsa-m", "hybrid palimpsa-d", "gated deltanet", "rule mesa" };
+    static const char *const names[] = { "official mamba2", "hybrid palimpsa-m", "hybrid palimpsa-d", "gated deltanet",
+                                         "rule mesa" };
     enum { T = 1100, LAYERS = 3 };
     for (size_t k = 0; k < PAL_COUNT(names); k++) {
         pal_context *cx = test_context(2, NULL);
@@ -109,7 +113,8 @@ static void windows_in_pieces_equal_one_forward(void **state) {
         test_ids(ids, T, 29, 7);
         OK(pal_work_new(&work, model, cx, &(pal_work_options){ .tokens = T }, err));
         OK(pal_observer_new(&observer, model, T, 1, err));
-        OK(pal_model_observe(model, work, observer, &(pal_batch){ .tokens = T, .sequences = 1, .ids = ids, .cu_seqlens = cu }, take, &s, err));
+        OK(pal_model_observe(model, work, observer,
+                             &(pal_batch){ .tokens = T, .sequences = 1, .ids = ids, .cu_seqlens = cu }, take, &s, err));
         OK(pal_windows_measure(&w, model, cx, ids, T, err));
         for (int i = 0; i < layers; i++) {
             for (int t = 0; t < T; t++) near_to(names[k], w.n_t[i * T + t], n_t[i * T + t], 2e-4);
@@ -140,7 +145,8 @@ static void equal_windows_rank_the_lower_layer_first(void **state) {
             snprintf(name, sizeof name, "model.layers.%d.attn.%s", i, parts[p]);
             const pal_weight *weight = pal_model_find_weight(model, name);
             assert_non_null(weight);
-            for (size_t j = 0; j < weight->count; j++) pal_model_flat_parameters(model)[weight->offset + j] = p == 2 ? rate[i] : 0;
+            for (size_t j = 0; j < weight->count; j++)
+                pal_model_flat_parameters(model)[weight->offset + j] = p == 2 ? rate[i] : 0;
         }
     }
     test_ids(ids, 40, 29, 8);
@@ -161,7 +167,8 @@ static void refused(const char *kind, int tokens, const char *words) {
     pal_windows w;
     pal_error err;
     test_ids(ids, 16, 29, 9);
-    if (strcmp(kind, "palimpsa-m") == 0) model->parameters[pal_model_find_weight(model, "backbone.layers.1.mixer.A_log")->offset] = NAN;
+    if (strcmp(kind, "palimpsa-m") == 0)
+        model->parameters[pal_model_find_weight(model, "backbone.layers.1.mixer.A_log")->offset] = NAN;
     assert_int_not_equal(pal_windows_measure(&w, model, cx, ids, tokens, &err), PAL_OK);
     if (!strstr(err.text, words)) fail_msg("'%s' does not say '%s'", err.text, words);
     pal_model_close(model);

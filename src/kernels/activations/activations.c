@@ -27,13 +27,19 @@ void pal_activate(const pal_context *cx, const pal_activation_args *a) {
     activate_over_rows(cx, a, PAL_PICK(cx, activate_rows), (size_t)a->width);
 }
 
-size_t pal_activate_scratch_floats(const pal_activation_args *a) { return pal_sum_blocks(a->rows, 1) * (size_t)a->width; }
+size_t pal_activate_scratch_floats(const pal_activation_args *a) {
+    return pal_sum_blocks(a->rows, 1) * (size_t)a->width;
+}
 
 void pal_activate_backward(const pal_context *cx, const pal_activation_args *a, float *scratch) {
-    assert(a->width >= 1 && a->dy.data && a->dx.data && (a->kind == PAL_SILU ? a->x.data : a->y.data) && (!a->dbias || scratch));
-    activate_backward_job job = { .a = a, .rows = PAL_PICK(cx, activate_backward_rows), .partial = a->dbias ? scratch : NULL };
+    assert(a->width >= 1 && a->dy.data && a->dx.data && (a->kind == PAL_SILU ? a->x.data : a->y.data) &&
+           (!a->dbias || scratch));
+    activate_backward_job job = { .a = a,
+                                  .rows = PAL_PICK(cx, activate_backward_rows),
+                                  .partial = a->dbias ? scratch : NULL };
     pal_parallel_ranges(cx, a->rows, pal_sum_rows(1), activate_backward_task, &job);
-    if (a->dbias) pal_sum_partials(cx, a->dbias, (size_t)a->width, scratch, (size_t)a->width, pal_sum_blocks(a->rows, 1));
+    if (a->dbias)
+        pal_sum_partials(cx, a->dbias, (size_t)a->width, scratch, (size_t)a->width, pal_sum_blocks(a->rows, 1));
 }
 
 PAL_OVER_ROWS(swiglu, pal_swiglu_args, pal_swiglu_rows_fn) /* forward and backward have the same form */
@@ -61,11 +67,13 @@ static void head_backward_task(void *arg, size_t begin, size_t end, int thread) 
     const head_backward_job *job = arg;
     const size_t heads = (size_t)job->a->heads;
     float *partial = pal_sum_block(job->partial, begin, 1, 2 * heads);
-    job->rows(job->a, begin, end, job->a->dc && job->a->db.data ? partial : NULL, job->a->dD && job->a->d_o.data ? partial + heads : NULL);
+    job->rows(job->a, begin, end, job->a->dc && job->a->db.data ? partial : NULL,
+              job->a->dD && job->a->d_o.data ? partial + heads : NULL);
 }
 
 void pal_head_gate(const pal_context *cx, const pal_head_gate_args *a) {
-    assert(a->heads >= 1 && a->width >= 1 && a->x.data && a->s.data && a->v.data && (!a->b.data || (a->pre.data && a->c)));
+    assert(a->heads >= 1 && a->width >= 1 && a->x.data && a->s.data && a->v.data &&
+           (!a->b.data || (a->pre.data && a->c)));
     head_over_rows(cx, a, PAL_PICK(cx, head_gate_rows), (size_t)a->heads * (size_t)a->width);
 }
 
@@ -74,10 +82,13 @@ void pal_head_skip(const pal_context *cx, const pal_head_gate_args *a) {
     head_over_rows(cx, a, PAL_PICK(cx, head_skip_rows), (size_t)a->heads * (size_t)a->width);
 }
 
-size_t pal_head_gate_scratch_floats(const pal_head_gate_args *a) { return 2 * pal_sum_blocks(a->rows, 1) * (size_t)a->heads; }
+size_t pal_head_gate_scratch_floats(const pal_head_gate_args *a) {
+    return 2 * pal_sum_blocks(a->rows, 1) * (size_t)a->heads;
+}
 
 void pal_head_gate_backward(const pal_context *cx, const pal_head_gate_args *a, float *scratch) {
-    assert(a->heads >= 1 && a->width >= 1 && a->x.data && a->s.data && a->dv.data && a->dx.data && a->ds.data && scratch);
+    assert(a->heads >= 1 && a->width >= 1 && a->x.data && a->s.data && a->dv.data && a->dx.data && a->ds.data &&
+           scratch);
     assert((!a->db.data || (a->pre.data && a->dpre.data && a->c)) && (!a->d_o.data || a->D));
     const size_t heads = (size_t)a->heads, blocks = pal_sum_blocks(a->rows, 1);
     head_backward_job job = { .a = a, .rows = PAL_PICK(cx, head_gate_backward_rows), .partial = scratch };

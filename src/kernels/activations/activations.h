@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Element-wise functions of rows, as mixers and the gated MLP need them. Gradients of activations are overwritten, those
- * of parameters added to (NULL where not wanted; they need scratch). An output may be the same rows as any input of the
- * same width unless said otherwise; two outputs never share rows. NaN in gives NaN out, in its own element only. */
+/* Element-wise functions of rows, as mixers and the gated MLP need them. Gradients of activations are overwritten,
+ * those of parameters added to (NULL where not wanted; they need scratch). An output may be the same rows as any input
+ * of the same width unless said otherwise; two outputs never share rows. NaN in gives NaN out, in its own element only.
+ */
 #ifndef PAL_KERNELS_ACTIVATIONS_H
 #define PAL_KERNELS_ACTIVATIONS_H
 
@@ -41,8 +42,8 @@ typedef struct pal_swiglu_args {
 void pal_swiglu(const pal_context *cx, const pal_swiglu_args *a);
 void pal_swiglu_backward(const pal_context *cx, const pal_swiglu_args *a);
 
-/* Between the projections of a metaplastic mixer and its memory, per head h and channel i (spec: v* and b of the D and M
- * mixers; s is the sigmoid gate bs or the time step dt, c is softplus(b_scale)):
+/* Between the projections of a metaplastic mixer and its memory, per head h and channel i (spec: v* and b of the D and
+ * M mixers; s is the sigmoid gate bs or the time step dt, c is softplus(b_scale)):
  *
  *   v[h,i] = s[h] x[h,i]
  *   b[h,i] = sig(pre[h,i]) c[h] s[h]            left out when b.data is NULL (a plain rule)
@@ -79,10 +80,12 @@ typedef void pal_swiglu_rows_fn(const pal_swiglu_args *a, size_t begin, size_t e
 typedef void pal_swiglu_backward_rows_fn(const pal_swiglu_args *a, size_t begin, size_t end);
 typedef void pal_head_gate_rows_fn(const pal_head_gate_args *a, size_t begin, size_t end);
 typedef void pal_head_skip_rows_fn(const pal_head_gate_args *a, size_t begin, size_t end);
-typedef void pal_head_gate_backward_rows_fn(const pal_head_gate_args *a, size_t begin, size_t end, float *dc, float *dD);
-#define PAL_ACTIVATION_KERNELS(X)                                                                       \
-    X(activate_rows) X(activate_backward_rows) X(swiglu_rows) X(swiglu_backward_rows) X(head_gate_rows) \
-    X(head_skip_rows) X(head_gate_backward_rows)
+typedef void pal_head_gate_backward_rows_fn(const pal_head_gate_args *a, size_t begin, size_t end, float *dc,
+                                            float *dD);
+#define PAL_ACTIVATION_KERNELS(X) \
+    X(activate_rows)              \
+    X(activate_backward_rows)     \
+    X(swiglu_rows) X(swiglu_backward_rows) X(head_gate_rows) X(head_skip_rows) X(head_gate_backward_rows)
 PAL_ACTIVATION_KERNELS(PAL_DECLARE_VARIANTS)
 
 #endif

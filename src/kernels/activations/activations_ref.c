@@ -82,7 +82,8 @@ void pal_head_gate_backward_rows_ref(const pal_head_gate_args *a, size_t begin, 
         for (int h = 0; h < a->heads; h++) {
             const size_t at = (size_t)h * (size_t)a->width;
             const float *x = pal_row_in(a->x, t) + at, *dv = pal_row_in(a->dv, t) + at;
-            const float *d_o = a->d_o.data ? pal_row_in(a->d_o, t) + at : NULL, *db = a->db.data ? pal_row_in(a->db, t) + at : NULL;
+            const float *d_o = a->d_o.data ? pal_row_in(a->d_o, t) + at : NULL,
+                        *db = a->db.data ? pal_row_in(a->db, t) + at : NULL;
             const float *pre = db ? pal_row_in(a->pre, t) + at : NULL;
             float *dx = pal_row(a->dx, t) + at, *dpre = db ? pal_row(a->dpre, t) + at : NULL;
             const float s = pal_row_in(a->s, t)[h];
@@ -97,7 +98,8 @@ void pal_head_gate_backward_rows_ref(const pal_head_gate_args *a, size_t begin, 
                 dpre[i] = dbi * a->c[h] * s * sig * (1.0f - sig);
             }
             const double c = db ? (double)a->c[h] : 0;
-            pal_row(a->ds, t)[h] = (float)(value + importance * c + (a->ds_add.data ? (double)pal_row_in(a->ds_add, t)[h] : 0));
+            pal_row(a->ds, t)[h] = (float)(value + importance * c +
+                                           (a->ds_add.data ? (double)pal_row_in(a->ds_add, t)[h] : 0));
             if (dc) dc[h] += (float)(importance * (double)s);
             if (dD) dD[h] += (float)skip;
         }

@@ -40,7 +40,8 @@ static void forward_task(void *arg, size_t first, size_t last, int thread) {
     const size_t strips = (size_t)strips_of(a), past = (size_t)(a->taps - 1);
     float next[(PAL_CONV_MAX_TAPS - 1) * PAL_CONV_STRIP];
     for (size_t item = first; item < last; item++) {
-        const int sequence = (int)(item / strips), begin = (int)(item % strips) * PAL_CONV_STRIP, end = strip_end(a, begin);
+        const int sequence = (int)(item / strips), begin = (int)(item % strips) * PAL_CONV_STRIP,
+                  end = strip_end(a, begin);
         const size_t n = (size_t)(end - begin);
         if (a->window) pal_conv_next_window(a, sequence, begin, end, next);
         job->strip(a, sequence, begin, end);
@@ -50,7 +51,8 @@ static void forward_task(void *arg, size_t first, size_t last, int thread) {
 }
 
 void pal_conv_silu(const pal_context *cx, const pal_conv_args *a) {
-    assert(a->sequences >= 1 && a->channels >= 1 && a->taps >= 1 && a->taps <= PAL_CONV_MAX_TAPS && a->w && a->x.data && a->y.data);
+    assert(a->sequences >= 1 && a->channels >= 1 && a->taps >= 1 && a->taps <= PAL_CONV_MAX_TAPS && a->w && a->x.data &&
+           a->y.data);
     forward_job job = { .a = a, .strip = PAL_PICK(cx, conv_strip) };
     const size_t items = (size_t)a->sequences * (size_t)strips_of(a);
     const size_t elements = (size_t)tokens_of(a) * (size_t)a->channels / items; /* of an item, on average */
@@ -76,7 +78,9 @@ static void backward_task(void *arg, size_t item, int thread) {
     job->strip(a, first, last, begin, strip_end(a, begin), dw, dw + (size_t)a->channels * (size_t)a->taps);
 }
 
-size_t pal_conv_silu_scratch_floats(const pal_conv_args *a) { return pal_sum_blocks((size_t)tokens_of(a), 1) * sums_of(a); }
+size_t pal_conv_silu_scratch_floats(const pal_conv_args *a) {
+    return pal_sum_blocks((size_t)tokens_of(a), 1) * sums_of(a);
+}
 
 void pal_conv_silu_backward(const pal_context *cx, const pal_conv_args *a, float *scratch) {
     assert(a->sequences >= 1 && a->channels >= 1 && a->taps >= 1 && a->taps <= PAL_CONV_MAX_TAPS && scratch);

@@ -7,9 +7,9 @@
  * W-1 raw inputs (W-1, channels), oldest first, read at the start and left behind for the next call. One token a time
  * through a window gives the same bits as the whole sequence at once.
  *
- * y may be the same rows as x (each channel then loses its raw inputs, so no backward can follow); otherwise they do not
- * overlap. Backward needs x, and the windows as forward found them, and takes u again; windows are constants to it. dx overlaps
- * nothing else. */
+ * y may be the same rows as x (each channel then loses its raw inputs, so no backward can follow); otherwise they do
+ * not overlap. Backward needs x, and the windows as forward found them, and takes u again; windows are constants to it.
+ * dx overlaps nothing else. */
 #ifndef PAL_KERNELS_CONV_H
 #define PAL_KERNELS_CONV_H
 
@@ -30,7 +30,7 @@ typedef struct pal_conv_args {
     float *const *window; /* N windows; NULL: start from zero and leave nothing */
     bool fresh;           /* start from zero whatever the windows hold */
 
-    pal_const_view dy; /* backward from here on; it does not look at window and fresh */
+    pal_const_view dy;          /* backward from here on; it does not look at window and fresh */
     const float *const *before; /* N windows; NULL, or one that is NULL: zeros */
     pal_view dx;
     float *dw, *dbias; /* added to; NULL: not wanted */
@@ -40,12 +40,13 @@ void pal_conv_silu(const pal_context *cx, const pal_conv_args *a);
 void pal_conv_silu_backward(const pal_context *cx, const pal_conv_args *a, float *scratch);
 size_t pal_conv_silu_scratch_floats(const pal_conv_args *a);
 
-/* The kernels behind, for channels begin .. end-1. Forward takes one sequence, last token first, so that y may lie on x.
- * Backward takes tokens first .. last-1 of the packed batch and overwrites its own sums dw (channels, taps) and dbias
- * (channels) between begin and end. A kernel is never given more than PAL_CONV_STRIP channels. */
+/* The kernels behind, for channels begin .. end-1. Forward takes one sequence, last token first, so that y may lie on
+ * x. Backward takes tokens first .. last-1 of the packed batch and overwrites its own sums dw (channels, taps) and
+ * dbias (channels) between begin and end. A kernel is never given more than PAL_CONV_STRIP channels. */
 enum { PAL_CONV_STRIP = 128 };
 typedef void pal_conv_strip_fn(const pal_conv_args *a, int sequence, int begin, int end);
-typedef void pal_conv_backward_strip_fn(const pal_conv_args *a, int first, int last, int begin, int end, float *dw, float *dbias);
+typedef void pal_conv_backward_strip_fn(const pal_conv_args *a, int first, int last, int begin, int end, float *dw,
+                                        float *dbias);
 #define PAL_CONV_KERNELS(X) X(conv_strip) X(conv_backward_strip)
 PAL_CONV_KERNELS(PAL_DECLARE_VARIANTS)
 

@@ -4,9 +4,9 @@
  *   nll = log sum_j e^(x_j) - x_c          dlogits_j = scale (softmax(x)_j - [j = c])
  *
  * Rows whose label is PAL_LABEL_IGNORED give nll 0 and gradient 0. A mean over counted rows is the caller's: count them
- * first (pal_counted_labels, over all rows of the step), pass scale = upstream gradient / count, divide the returned sum
- * by count. So logits may be made and consumed a few rows at a time. The maximum is subtracted before any exponential:
- * no finite logits overflow; -inf logits are fine, NaN or +inf make their own row NaN and no other. */
+ * first (pal_counted_labels, over all rows of the step), pass scale = upstream gradient / count, divide the returned
+ * sum by count. So logits may be made and consumed a few rows at a time. The maximum is subtracted before any
+ * exponential: no finite logits overflow; -inf logits are fine, NaN or +inf make their own row NaN and no other. */
 #ifndef PAL_KERNELS_CROSS_ENTROPY_H
 #define PAL_KERNELS_CROSS_ENTROPY_H
 

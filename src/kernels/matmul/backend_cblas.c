@@ -28,7 +28,7 @@ void pal_matmul_backend(const pal_context *cx, pal_transpose ta, pal_transpose t
     /* The tasks of a parallel region all want one thread; they leave it so, since others may still be computing. */
     const bool inside = omp_in_parallel();
     const int before = set_threads(inside ? 1 : cx->threads);
-    cblas_sgemm(CblasRowMajor, ta == PAL_KEEP ? CblasNoTrans : CblasTrans, tb == PAL_KEEP ? CblasNoTrans : CblasTrans, M, N, K,
-                1.0f, A, (int)lda, B, (int)ldb, acc == PAL_ADD ? 1.0f : 0.0f, C, (int)ldc);
+    cblas_sgemm(CblasRowMajor, ta == PAL_KEEP ? CblasNoTrans : CblasTrans, tb == PAL_KEEP ? CblasNoTrans : CblasTrans,
+                M, N, K, 1.0f, A, (int)lda, B, (int)ldb, acc == PAL_ADD ? 1.0f : 0.0f, C, (int)ldc);
     if (!inside) set_threads(before);
 }

@@ -11,9 +11,9 @@ void pal_matmul_backend(const pal_context *cx, pal_transpose ta, pal_transpose t
     /* oneDNN takes its thread count from OpenMP; lend it ours. In a parallel region it uses one thread by itself. */
     const int before = omp_in_parallel() ? 0 : omp_get_max_threads();
     if (before) omp_set_num_threads(cx->threads);
-    const dnnl_status_t status =
-        dnnl_sgemm(ta == PAL_KEEP ? 'N' : 'T', tb == PAL_KEEP ? 'N' : 'T', M, N, K, 1.0f, A, (dnnl_dim_t)lda, B, (dnnl_dim_t)ldb,
-                   acc == PAL_ADD ? 1.0f : 0.0f, C, (dnnl_dim_t)ldc);
+    const dnnl_status_t status = dnnl_sgemm(ta == PAL_KEEP ? 'N' : 'T', tb == PAL_KEEP ? 'N' : 'T', M, N, K, 1.0f, A,
+                                            (dnnl_dim_t)lda, B, (dnnl_dim_t)ldb, acc == PAL_ADD ? 1.0f : 0.0f, C,
+                                            (dnnl_dim_t)ldc);
     if (before) omp_set_num_threads(before);
     /* It refuses before it writes, for want of memory say. Slow and right is better than a C that nobody computed. */
     if (status != dnnl_success) pal_matmul_ref(ta, tb, M, N, K, A, lda, B, ldb, acc, C, ldc);

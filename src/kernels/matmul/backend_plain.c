@@ -42,6 +42,8 @@ static void rows_task(void *arg, size_t begin, size_t end, int thread) {
 
 void pal_matmul_backend(const pal_context *cx, pal_transpose ta, pal_transpose tb, int M, int N, int K, const float *A,
                         size_t lda, const float *B, size_t ldb, pal_accumulate acc, float *C, size_t ldc) {
-    matmul_job job = { .ta = ta, .tb = tb, .N = N, .K = K, .A = A, .B = B, .lda = lda, .ldb = ldb, .ldc = ldc, .acc = acc, .C = C };
+    matmul_job job = {
+        .ta = ta, .tb = tb, .N = N, .K = K, .A = A, .B = B, .lda = lda, .ldb = ldb, .ldc = ldc, .acc = acc, .C = C
+    };
     pal_parallel_ranges(cx, (size_t)M, 16, rows_task, &job);
 }

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-void pal_matmul(const pal_context *cx, pal_transpose ta, pal_transpose tb, int M, int N, int K, const float *A, size_t lda,
-                const float *B, size_t ldb, pal_accumulate acc, float *C, size_t ldc) {
+void pal_matmul(const pal_context *cx, pal_transpose ta, pal_transpose tb, int M, int N, int K, const float *A,
+                size_t lda, const float *B, size_t ldb, pal_accumulate acc, float *C, size_t ldc) {
     if (M == 0 || N == 0) return;
     if (K == 0) {
         for (int m = 0; m < M && acc == PAL_OVERWRITE; m++) memset(C + (size_t)m * ldc, 0, (size_t)N * sizeof *C);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* y[r,o] = (y[r,o] +) sum_i x[r,i] w[o,i] for a few rows r: what decoding does, where reading w is all the time there is.
- * Each w is read once for all rows.
+/* y[r,o] = (y[r,o] +) sum_i x[r,i] w[o,i] for a few rows r: what decoding does, where reading w is all the time there
+ * is. Each w is read once for all rows.
  *
  * Every output is one sum in an order that depends on `in` alone: a row gives the same bits alone and among others, for
  * any number of threads. Variants differ from the reference only in rounding. Any sizes; y overlaps nothing. */

@@ -8,7 +8,9 @@
 
 PAL_NORM_KERNELS(PAL_VARIANTS)
 
-static size_t rmsnorm_weights(const pal_rmsnorm_args *a) { return (size_t)a->width * (size_t)(a->shared_weight ? 1 : a->groups); }
+static size_t rmsnorm_weights(const pal_rmsnorm_args *a) {
+    return (size_t)a->width * (size_t)(a->shared_weight ? 1 : a->groups);
+}
 static size_t rmsnorm_terms(const pal_rmsnorm_args *a) { return (size_t)(a->shared_weight ? a->groups : 1); }
 
 PAL_OVER_ROWS(rmsnorm, pal_rmsnorm_args, pal_rmsnorm_rows_fn)
@@ -30,11 +32,16 @@ void pal_rmsnorm(const pal_context *cx, const pal_rmsnorm_args *a) {
     rmsnorm_over_rows(cx, a, PAL_PICK(cx, rmsnorm_rows), (size_t)a->groups * (size_t)a->width);
 }
 
-size_t pal_rmsnorm_scratch_floats(const pal_rmsnorm_args *a) { return pal_sum_blocks(a->rows, rmsnorm_terms(a)) * rmsnorm_weights(a); }
+size_t pal_rmsnorm_scratch_floats(const pal_rmsnorm_args *a) {
+    return pal_sum_blocks(a->rows, rmsnorm_terms(a)) * rmsnorm_weights(a);
+}
 
 void pal_rmsnorm_backward(const pal_context *cx, const pal_rmsnorm_args *a, float *scratch) {
-    assert(a->groups >= 1 && a->width >= 1 && a->dy.data && a->dx.data && (!a->gate || a->dz.data) && (!a->dw || scratch));
-    rmsnorm_backward_job job = { .a = a, .rows = PAL_PICK(cx, rmsnorm_backward_rows), .partial = a->dw ? scratch : NULL };
+    assert(a->groups >= 1 && a->width >= 1 && a->dy.data && a->dx.data && (!a->gate || a->dz.data) &&
+           (!a->dw || scratch));
+    rmsnorm_backward_job job = { .a = a,
+                                 .rows = PAL_PICK(cx, rmsnorm_backward_rows),
+                                 .partial = a->dw ? scratch : NULL };
     pal_parallel_ranges(cx, a->rows, pal_sum_rows(rmsnorm_terms(a)), rmsnorm_backward_task, &job);
     const size_t blocks = pal_sum_blocks(a->rows, rmsnorm_terms(a));
     if (a->dw) pal_sum_partials(cx, a->dw, rmsnorm_weights(a), scratch, rmsnorm_weights(a), blocks);
@@ -61,7 +68,9 @@ void pal_layernorm(const pal_context *cx, const pal_layernorm_args *a) {
     layernorm_over_rows(cx, a, PAL_PICK(cx, layernorm_rows), (size_t)a->width);
 }
 
-size_t pal_layernorm_scratch_floats(const pal_layernorm_args *a) { return 2 * pal_sum_blocks(a->rows, 1) * (size_t)a->width; }
+size_t pal_layernorm_scratch_floats(const pal_layernorm_args *a) {
+    return 2 * pal_sum_blocks(a->rows, 1) * (size_t)a->width;
+}
 
 void pal_layernorm_backward(const pal_context *cx, const pal_layernorm_args *a, float *scratch) {
     assert(a->width >= 1 && a->dy.data && a->dx.data && scratch);

@@ -20,7 +20,7 @@
 typedef enum { PAL_GATE_NONE, PAL_GATE_AFTER, PAL_GATE_BEFORE } pal_norm_gate;
 typedef struct pal_rmsnorm_args {
     size_t rows;
-    int groups, width;  /* channels = groups*width */
+    int groups, width; /* channels = groups*width */
     pal_norm_gate gate;
     bool shared_weight; /* one w (width) for every group; else w has all channels */
     float eps;
@@ -54,7 +54,8 @@ void pal_layernorm(const pal_context *cx, const pal_layernorm_args *a);
 void pal_layernorm_backward(const pal_context *cx, const pal_layernorm_args *a, float *scratch);
 size_t pal_layernorm_scratch_floats(const pal_layernorm_args *a);
 
-/* L2 normalisation per group: clamp (Palimpsa-D) y = x / max(|x|, 1e-12); eps (Gated DeltaNet) y = x / sqrt(|x|^2 + 1e-6). */
+/* L2 normalisation per group: clamp (Palimpsa-D) y = x / max(|x|, 1e-12); eps (Gated DeltaNet) y = x / sqrt(|x|^2 +
+ * 1e-6). */
 typedef enum { PAL_L2_CLAMP, PAL_L2_EPS } pal_l2_kind;
 typedef struct pal_l2norm_args {
     size_t rows;
@@ -74,11 +75,13 @@ void pal_l2norm_backward(const pal_context *cx, const pal_l2norm_args *a);
 typedef void pal_rmsnorm_rows_fn(const pal_rmsnorm_args *a, size_t begin, size_t end);
 typedef void pal_rmsnorm_backward_rows_fn(const pal_rmsnorm_args *a, size_t begin, size_t end, float *dw);
 typedef void pal_layernorm_rows_fn(const pal_layernorm_args *a, size_t begin, size_t end);
-typedef void pal_layernorm_backward_rows_fn(const pal_layernorm_args *a, size_t begin, size_t end, float *dw, float *db);
+typedef void pal_layernorm_backward_rows_fn(const pal_layernorm_args *a, size_t begin, size_t end, float *dw,
+                                            float *db);
 typedef void pal_l2norm_rows_fn(const pal_l2norm_args *a, size_t begin, size_t end);
 typedef void pal_l2norm_backward_rows_fn(const pal_l2norm_args *a, size_t begin, size_t end);
 #define PAL_NORM_KERNELS(X) \
-    X(rmsnorm_rows) X(rmsnorm_backward_rows) X(layernorm_rows) X(layernorm_backward_rows) X(l2norm_rows) X(l2norm_backward_rows)
+    X(rmsnorm_rows)         \
+    X(rmsnorm_backward_rows) X(layernorm_rows) X(layernorm_backward_rows) X(l2norm_rows) X(l2norm_backward_rows)
 PAL_NORM_KERNELS(PAL_DECLARE_VARIANTS)
 
 #endif

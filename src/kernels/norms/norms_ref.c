@@ -6,7 +6,9 @@
 #include "base/math.h"
 #include "kernels/norms/norms.h"
 
-static size_t weight_count(const pal_rmsnorm_args *a) { return (size_t)a->width * (size_t)(a->shared_weight ? 1 : a->groups); }
+static size_t weight_count(const pal_rmsnorm_args *a) {
+    return (size_t)a->width * (size_t)(a->shared_weight ? 1 : a->groups);
+}
 
 /* What is normalised: x, or x silu(z). */
 static double gated(const pal_rmsnorm_args *a, const float *x, const float *z, int j) {
@@ -57,14 +59,16 @@ void pal_rmsnorm_backward_rows_ref(const pal_rmsnorm_args *a, size_t begin, size
             for (int j = 0; j < a->width; j++) {
                 const double after = a->gate == PAL_GATE_AFTER ? (double)pal_silu(z[j]) : 1;
                 const double n = gated(a, x, z, j) * r, e = (double)dy[j] * (double)w[j] * after;
-                const double du = r * (e - n * mean), extra = add ? (double)add[j] : 0, xj = (double)x[j], dyj = (double)dy[j];
+                const double du = r * (e - n * mean), extra = add ? (double)add[j] : 0, xj = (double)x[j],
+                             dyj = (double)dy[j];
                 if (dw) dw[j] += (float)(dyj * after * n);
                 if (a->gate == PAL_GATE_BEFORE) {
                     const double before = (double)pal_silu(z[j]);
                     dz[j] = (float)(du * xj * (double)pal_silu_slope(z[j]));
                     dx[j] = (float)(du * before + extra);
                 } else {
-                    if (a->gate == PAL_GATE_AFTER) dz[j] = (float)(dyj * (double)w[j] * n * (double)pal_silu_slope(z[j]));
+                    if (a->gate == PAL_GATE_AFTER)
+                        dz[j] = (float)(dyj * (double)w[j] * n * (double)pal_silu_slope(z[j]));
                     dx[j] = (float)(du + extra);
                 }
             }
@@ -85,7 +89,8 @@ void pal_layernorm_rows_ref(const pal_layernorm_args *a, size_t begin, size_t en
         float *y = pal_row(a->y, t);
         double mean, r;
         mean_and_inverse(a, x, &mean, &r);
-        for (int j = 0; j < a->width; j++) y[j] = (float)(((double)x[j] - mean) * r * (double)a->w[j] + (double)a->b[j]);
+        for (int j = 0; j < a->width; j++)
+            y[j] = (float)(((double)x[j] - mean) * r * (double)a->w[j] + (double)a->b[j]);
     }
 }
 
@@ -96,7 +101,8 @@ void pal_layernorm_backward_rows_ref(const pal_layernorm_args *a, size_t begin, 
         if (db) db[j] = 0;
     }
     for (size_t t = begin; t < end; t++) {
-        const float *x = pal_row_in(a->x, t), *dy = pal_row_in(a->dy, t), *add = a->add.data ? pal_row_in(a->add, t) : NULL;
+        const float *x = pal_row_in(a->x, t), *dy = pal_row_in(a->dy, t),
+                    *add = a->add.data ? pal_row_in(a->add, t) : NULL;
         float *dx = pal_row(a->dx, t);
         double mean, r, e_mean = 0, en_mean = 0;
         mean_and_inverse(a, x, &mean, &r);

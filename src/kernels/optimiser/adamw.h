@@ -22,7 +22,8 @@ typedef struct pal_adamw_step {
 void pal_adamw(const pal_context *cx, const pal_adamw_step *s, float *p, float *m, float *v, const float *g, size_t n);
 
 /* Sum of squares in double, over blocks of fixed size added in order: the same bits for any number of threads. scratch
- * holds pal_sum_squares_blocks(n) doubles. Not finite if and only if an element is not (a finite sum cannot overflow). */
+ * holds pal_sum_squares_blocks(n) doubles. Not finite if and only if an element is not (a finite sum cannot overflow).
+ */
 double pal_sum_squares(const pal_context *cx, const float *x, size_t n, double *scratch);
 size_t pal_sum_squares_blocks(size_t n);
 /* min(1, clip/(norm + 1e-6)); 1 when clip is 0 (no clipping). A step whose norm is not finite is to be skipped. */
@@ -30,13 +31,14 @@ double pal_clip_factor(double norm, double clip);
 
 /* The kernels behind. */
 typedef struct pal_adamw_coefficients {
-    double to_m, to_v;      /* 1-beta1, 1-beta2 */
-    double decay;           /* lr wd */
-    double rate;            /* lr / (1-beta1^step) */
-    double v_scale, eps;    /* 1/sqrt(1-beta2^step) */
+    double to_m, to_v;   /* 1-beta1, 1-beta2 */
+    double decay;        /* lr wd */
+    double rate;         /* lr / (1-beta1^step) */
+    double v_scale, eps; /* 1/sqrt(1-beta2^step) */
     double factor;
 } pal_adamw_coefficients;
-typedef void pal_adamw_range_fn(const pal_adamw_coefficients *k, float *p, float *m, float *v, const float *g, size_t n);
+typedef void pal_adamw_range_fn(const pal_adamw_coefficients *k, float *p, float *m, float *v, const float *g,
+                                size_t n);
 typedef double pal_sum_squares_range_fn(const float *x, size_t n);
 extern const pal_variant pal_adamw_range_variants[], pal_sum_squares_range_variants[];
 pal_adamw_range_fn pal_adamw_range_ref, pal_adamw_range_avx2, pal_adamw_range_avx512;

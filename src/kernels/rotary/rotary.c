@@ -60,13 +60,16 @@ static void rotary_task(void *arg, size_t begin, size_t end, int thread) {
     int n = pal_sequence_of(a->cu_seqlens, a->sequences, (int)begin);
     for (size_t t = begin; t < end; t++) {
         while ((int)t >= pal_sequence_begin(a->cu_seqlens, n + 1)) n++;
-        const size_t position = t - (size_t)pal_sequence_begin(a->cu_seqlens, n) + (size_t)(a->offsets ? a->offsets[n] : 0);
-        job->token(a->heads, a->width, a->table + position * (size_t)a->width, job->sign, pal_row_in(job->from, t), pal_row(job->to, t));
+        const size_t position = t - (size_t)pal_sequence_begin(a->cu_seqlens, n) +
+                                (size_t)(a->offsets ? a->offsets[n] : 0);
+        job->token(a->heads, a->width, a->table + position * (size_t)a->width, job->sign, pal_row_in(job->from, t),
+                   pal_row(job->to, t));
     }
 }
 
 static void rotate(const pal_context *cx, const pal_rotary_args *a, float sign, pal_const_view from, pal_view to) {
-    assert(a->sequences >= 1 && a->heads >= 1 && a->width >= 2 && a->width % 2 == 0 && a->table && from.data && to.data);
+    assert(a->sequences >= 1 && a->heads >= 1 && a->width >= 2 && a->width % 2 == 0 && a->table && from.data &&
+           to.data);
     rotary_job job = { .a = a, .token = PAL_PICK(cx, rotary_token), .sign = sign, .from = from, .to = to };
     const size_t tokens = (size_t)pal_sequence_begin(a->cu_seqlens, a->sequences);
     pal_parallel_ranges(cx, tokens, pal_row_grain((size_t)a->heads * (size_t)a->width), rotary_task, &job);

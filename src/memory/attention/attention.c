@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Attention as a memory rule: the cache, and the cut into items. The arithmetic is in attention_ref.c and, for vectors, in
- * attention_simd.inc.
+/* Attention as a memory rule: the cache, and the cut into items. The arithmetic is in attention_ref.c and, for vectors,
+ * in attention_simd.inc.
  *
  * A state is the exported cache itself: keys (key_heads, context, dk), then values (key_heads, context, dv). Backward
  * serves runs that start with an empty cache; gradients into a cache are not offered. */
@@ -14,12 +14,10 @@
 
 PAL_VARIANTS(attention_forward)
 PAL_VARIANTS(attention_backward)
-const pal_variant pal_attention_step_variants[] = {
-    PAL_VARIANT(PAL_CPU_REF, pal_attention_forward_ref),
-    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_attention_step_avx2)
-    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_attention_step_avx512)
-    PAL_VARIANTS_END
-};
+const pal_variant pal_attention_step_variants[] = { PAL_VARIANT(PAL_CPU_REF, pal_attention_forward_ref),
+                                                    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_attention_step_avx2)
+                                                        PAL_VARIANT_X86(PAL_CPU_AVX512, pal_attention_step_avx512)
+                                                            PAL_VARIANTS_END };
 
 size_t pal_attention_scratch_floats(int dk, int dv, int tokens, pal_memory_pass pass) {
     const size_t keys = ((size_t)dk + 15) / 16 * 16, values = ((size_t)dv + 15) / 16 * 16;
@@ -38,7 +36,9 @@ static int longest(const pal_memory_shape *s) { return s->tokens - s->sequences 
 
 /* Backward: partial dk and dv when several slots share a key head, then each thread's own area. */
 static int slots_of(const pal_memory_shape *s) { return pal_split_slots(s, s->heads / s->key_heads); }
-static size_t partial_floats(const pal_memory_shape *s, int width) { return pal_split_partial_floats(s, slots_of(s), width); }
+static size_t partial_floats(const pal_memory_shape *s, int width) {
+    return pal_split_partial_floats(s, slots_of(s), width);
+}
 static size_t area_floats(const pal_memory_shape *s, pal_memory_pass pass) {
     return pal_attention_scratch_floats(s->dk, s->dv, pass == PAL_BACKWARD ? longest(s) : 1, pass);
 }
@@ -72,7 +72,9 @@ typedef struct {
     size_t area;
 } attention_job;
 
-static int past_of(const pal_memory_run *run, int n) { return run->past && !pal_memory_starts_fresh(run) ? run->past[n] : 0; }
+static int past_of(const pal_memory_run *run, int n) {
+    return run->past && !pal_memory_starts_fresh(run) ? run->past[n] : 0;
+}
 
 static void append_task(void *arg, size_t index, int thread) {
     (void)thread;
@@ -81,7 +83,8 @@ static void append_task(void *arg, size_t index, int thread) {
     const pal_memory_shape *s = &run->shape;
     const size_t n = index / (size_t)s->key_heads, head = index % (size_t)s->key_heads, context = (size_t)s->context;
     const size_t dk = (size_t)s->dk, dv = (size_t)s->dv, past = (size_t)past_of(run, (int)n);
-    const size_t begin = job->step ? n : (size_t)s->cu_seqlens[n], end = job->step ? n + 1 : (size_t)s->cu_seqlens[n + 1];
+    const size_t begin = job->step ? n : (size_t)s->cu_seqlens[n],
+                 end = job->step ? n + 1 : (size_t)s->cu_seqlens[n + 1];
     float *k = run->state[n] + (head * context + past) * dk;
     float *v = run->state[n] + part_floats(s, 0) + (head * context + past) * dv;
     for (size_t t = begin; t < end; t++, k += dk, v += dv) {
@@ -96,15 +99,21 @@ static pal_attention_rows rows_at(const pal_memory_run *run, int n, int h, size_
     const size_t dk = (size_t)s->dk, dv = (size_t)s->dv, key_head = pal_memory_key_head(s, (size_t)h);
     const int past = past_of(run, n);
     pal_attention_rows rows = {
-        .first = past + (int)(token - start), .dk = s->dk, .dv = s->dv, .scale = run->in.scale,
-        .q = pal_const_view_at(run->in.q, token, (size_t)h * dk), .k = pal_const_view_at(run->in.k, start, key_head * dk),
-        .v = pal_const_view_at(run->in.v, start, key_head * dv), .y = pal_view_at(run->y, token, (size_t)h * dv),
+        .first = past + (int)(token - start),
+        .dk = s->dk,
+        .dv = s->dv,
+        .scale = run->in.scale,
+        .q = pal_const_view_at(run->in.q, token, (size_t)h * dk),
+        .k = pal_const_view_at(run->in.k, start, key_head * dk),
+        .v = pal_const_view_at(run->in.v, start, key_head * dv),
+        .y = pal_view_at(run->y, token, (size_t)h * dv),
     };
     if (past) { /* then the keys are not all among the inputs, but all of them are in the cache by now */
         rows.k = (pal_const_view){ run->state[n] + key_head * (size_t)s->context * dk, dk };
         rows.v = (pal_const_view){ run->state[n] + part_floats(s, 0) + key_head * (size_t)s->context * dv, dv };
     }
-    if (run->saved && s->cu_seqlens) rows.lse = pal_view_at((pal_view){ run->saved, (size_t)s->heads }, token, (size_t)h);
+    if (run->saved && s->cu_seqlens)
+        rows.lse = pal_view_at((pal_view){ run->saved, (size_t)s->heads }, token, (size_t)h);
     return rows;
 }
 
@@ -124,7 +133,10 @@ static void forward_task(void *arg, size_t index, int thread) {
 
 static void forward(const pal_context *cx, const pal_memory_run *run) {
     const pal_memory_shape *s = &run->shape;
-    attention_job job = { .run = run, .kernel = PAL_PICK(cx, attention_forward), .areas = run->scratch, .area = area_floats(s, PAL_FORWARD) };
+    attention_job job = { .run = run,
+                          .kernel = PAL_PICK(cx, attention_forward),
+                          .areas = run->scratch,
+                          .area = area_floats(s, PAL_FORWARD) };
     if (run->state) pal_parallel_for(cx, (size_t)s->sequences * (size_t)s->key_heads, append_task, &job);
     pal_parallel_for(cx, pal_split_pieces(s, PAL_ATTENTION_BLOCK) * (size_t)s->heads, forward_task, &job);
 }
@@ -142,7 +154,10 @@ static void step_task(void *arg, size_t index, int thread) {
 
 static void step(const pal_context *cx, const pal_memory_run *run) {
     const pal_memory_shape *s = &run->shape;
-    attention_job job = { .run = run, .kernel = PAL_PICK(cx, attention_step), .step = true, .areas = run->scratch,
+    attention_job job = { .run = run,
+                          .kernel = PAL_PICK(cx, attention_step),
+                          .step = true,
+                          .areas = run->scratch,
                           .area = area_floats(s, PAL_STEP) };
     /* One row each: waking the threads would cost more. */
     for (size_t i = 0; i < (size_t)s->sequences * (size_t)s->key_heads; i++) append_task(&job, i, 0);
@@ -176,7 +191,10 @@ static void backward_task(void *arg, size_t index, int thread) {
 
 static void backward(const pal_context *cx, const pal_memory_run *run) {
     const pal_memory_shape *s = &run->shape;
-    attention_job job = { .run = run, .kernel = PAL_PICK(cx, attention_backward), .slots = slots_of(s), .area = area_floats(s, PAL_BACKWARD) };
+    attention_job job = { .run = run,
+                          .kernel = PAL_PICK(cx, attention_backward),
+                          .slots = slots_of(s),
+                          .area = area_floats(s, PAL_BACKWARD) };
     const size_t keys = partial_floats(s, s->dk), values = partial_floats(s, s->dv);
     if (keys) {
         job.dk = run->scratch;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Causal softmax attention, the rule whose memory grows: a cache of all keys and values (README.md has the mathematics).
+/* Causal softmax attention, the rule whose memory grows: a cache of all keys and values (README.md has the
+ * mathematics).
  *
  *     p_ij = exp(scale q_i.k_j - lse_i) for j <= i,   lse_i = log sum_j exp(scale q_i.k_j),   y_i = sum_j p_ij v_j
  *
@@ -22,8 +23,8 @@ typedef struct pal_attention_rows {
     pal_view y;
     pal_view lse; /* one number a row; data NULL when not wanted (forward) */
 
-    pal_const_view dy;    /* backward, where first = 0 */
-    pal_view dq;          /* overwritten; data NULL where not wanted */
+    pal_const_view dy;         /* backward, where first = 0 */
+    pal_view dq;               /* overwritten; data NULL where not wanted */
     pal_view dk_rows, dv_rows; /* overwritten, or added to when `add`; data NULL where not wanted */
     bool add;
 
@@ -40,6 +41,7 @@ typedef void pal_attention_step_fn(const pal_attention_rows *rows);
 pal_attention_forward_fn pal_attention_forward_ref, pal_attention_forward_avx2, pal_attention_forward_avx512;
 pal_attention_backward_fn pal_attention_backward_ref, pal_attention_backward_avx2, pal_attention_backward_avx512;
 pal_attention_step_fn pal_attention_step_avx2, pal_attention_step_avx512; /* plain: forward does it */
-extern const pal_variant pal_attention_forward_variants[], pal_attention_backward_variants[], pal_attention_step_variants[];
+extern const pal_variant pal_attention_forward_variants[], pal_attention_backward_variants[],
+    pal_attention_step_variants[];
 
 #endif

@@ -5,7 +5,9 @@
 
 #include "memory/delta/delta.h"
 
-static float decay_at(const pal_linear_chunk *c, int t) { return c->g.data ? expf(c->g.data[(size_t)t * c->g.stride]) : 1.0f; }
+static float decay_at(const pal_linear_chunk *c, int t) {
+    return c->g.data ? expf(c->g.data[(size_t)t * c->g.stride]) : 1.0f;
+}
 /* c_t: what the memory is multiplied by before it is compared with the value. */
 static float compared_at(const pal_linear_chunk *c, int t) { return c->undecayed ? 1.0f : decay_at(c, t); }
 
@@ -46,8 +48,8 @@ void pal_delta_step_ref(const pal_linear_chunk *c, float *S, size_t ld, float *y
 /* All states of the chunk (n+1, dk, dv), then e (dv) and du (dv). */
 size_t pal_delta_backward_scratch_ref(int n, int dk, int dv) { return (((size_t)n + 1) * (size_t)dk + 2) * (size_t)dv; }
 
-void pal_delta_backward_ref(const pal_linear_chunk *c, const float *S, size_t ld, float *dS, size_t dld, pal_const_view dy,
-                            const pal_linear_gradients *grad, float *scratch) {
+void pal_delta_backward_ref(const pal_linear_chunk *c, const float *S, size_t ld, float *dS, size_t dld,
+                            pal_const_view dy, const pal_linear_gradients *grad, float *scratch) {
     const size_t dk = (size_t)c->dk, dv = (size_t)c->dv, size = dk * dv;
     float *e = scratch + ((size_t)c->n + 1) * size, *du = e + dv;
     for (size_t j = 0; j < dk; j++) memcpy(scratch + j * dv, S + j * ld, dv * sizeof *S);
@@ -57,7 +59,8 @@ void pal_delta_backward_ref(const pal_linear_chunk *c, const float *S, size_t ld
         write_token(c, t, next, dv);
     }
     for (int t = c->n - 1; t >= 0; t--) {
-        const float *before = scratch + (size_t)t * size, *after = before + size, a = decay_at(c, t), compared = compared_at(c, t);
+        const float *before = scratch + (size_t)t * size, *after = before + size, a = decay_at(c, t),
+                    compared = compared_at(c, t);
         const float *q = c->q.data + (size_t)t * c->q.stride, *k = c->k.data + (size_t)t * c->k.stride;
         const float *dyt = dy.data + (size_t)t * dy.stride, beta = c->beta.data[(size_t)t * c->beta.stride];
         double dbeta = 0, da = 0;
@@ -82,7 +85,8 @@ void pal_delta_backward_ref(const pal_linear_chunk *c, const float *S, size_t ld
             double dkey = 0;
             for (size_t i = 0; i < dv; i++) {
                 float *d = &dS[j * dld + i];
-                const double s = (double)before[j * dv + i], u = (double)beta * (double)e[i], dp = -(double)beta * (double)du[i];
+                const double s = (double)before[j * dv + i], u = (double)beta * (double)e[i],
+                             dp = -(double)beta * (double)du[i];
                 dkey += (double)*d * u + (double)compared * dp * s;
                 da += (double)*d * s + (c->undecayed ? 0 : dp * (double)k[j] * s);
                 *d = (float)((double)a * (double)*d + (double)compared * dp * (double)k[j]);

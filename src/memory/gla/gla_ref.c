@@ -5,7 +5,9 @@
 
 #include "memory/gla/gla.h"
 
-static float decay_at(const pal_linear_chunk *c, int t) { return c->g.data ? expf(c->g.data[(size_t)t * c->g.stride]) : 1.0f; }
+static float decay_at(const pal_linear_chunk *c, int t) {
+    return c->g.data ? expf(c->g.data[(size_t)t * c->g.stride]) : 1.0f;
+}
 
 /* S <- a S + k v^T */
 static void write_token(const pal_linear_chunk *c, int t, float *S, size_t ld) {
@@ -34,8 +36,8 @@ void pal_gla_step_ref(const pal_linear_chunk *c, float *S, size_t ld, float *y) 
 /* All states of the chunk: (n+1, dk, dv). */
 size_t pal_gla_backward_scratch_ref(int n, int dk, int dv) { return ((size_t)n + 1) * (size_t)dk * (size_t)dv; }
 
-void pal_gla_backward_ref(const pal_linear_chunk *c, const float *S, size_t ld, float *dS, size_t dld, pal_const_view dy,
-                          const pal_linear_gradients *grad, float *scratch) {
+void pal_gla_backward_ref(const pal_linear_chunk *c, const float *S, size_t ld, float *dS, size_t dld,
+                          pal_const_view dy, const pal_linear_gradients *grad, float *scratch) {
     const size_t dk = (size_t)c->dk, dv = (size_t)c->dv, size = dk * dv;
     for (size_t j = 0; j < dk; j++) memcpy(scratch + j * dv, S + j * ld, dv * sizeof *S);
     for (int t = 0; t < c->n; t++) {

@@ -11,8 +11,8 @@
 #include "base/parallel.h"
 
 enum {
-    PAD = 16,            /* floats: a row starts on a cache line, and no vector is wider */
-    ENOUGH_ITEMS = 4,    /* fewer (sequence, head) pairs than this are cut into blocks of values */
+    PAD = 16,         /* floats: a row starts on a cache line, and no vector is wider */
+    ENOUGH_ITEMS = 4, /* fewer (sequence, head) pairs than this are cut into blocks of values */
     NARROWEST_BLOCK = 32,
     STEP_FLOATS = 16384, /* state per item of a step: less does not pay for handing it to a thread */
     REDUCE_TOKENS = 16,
@@ -27,11 +27,15 @@ size_t pal_linear_part_floats(const pal_memory_shape *s, int part) {
 }
 size_t pal_linear_state_floats(const pal_memory_shape *s) { return (size_t)s->heads * head_floats(s); }
 
-/* A longer chunk does more work inside itself and less on the memory, and saves fewer memories. Half the length is faster up
- * to heads of 64 x 128 (medians 1-17% for gla, 9-21% for gdn) and not beyond; a quarter is no clear gain and saves twice as much. */
-static int chunk_tokens(const pal_memory_shape *s) { return s->dk * s->dv <= 8192 ? PAL_LINEAR_CHUNK / 2 : PAL_LINEAR_CHUNK; }
+/* A longer chunk does more work inside itself and less on the memory, and saves fewer memories. Half the length is
+ * faster up to heads of 64 x 128 (medians 1-17% for gla, 9-21% for gdn) and not beyond; a quarter is no clear gain and
+ * saves twice as much. */
+static int chunk_tokens(const pal_memory_shape *s) {
+    return s->dk * s->dv <= 8192 ? PAL_LINEAR_CHUNK / 2 : PAL_LINEAR_CHUNK;
+}
 
-/* Sequence n's chunks start at this one. Some numbers are skipped: that way a chunk's place follows from its sequence. */
+/* Sequence n's chunks start at this one. Some numbers are skipped: that way a chunk's place follows from its sequence.
+ */
 static size_t first_chunk(const pal_memory_shape *s, int n) {
     return (size_t)s->cu_seqlens[n] / (size_t)chunk_tokens(s) + (size_t)n;
 }
@@ -54,15 +58,19 @@ static void to_exported(int dk, int dv, float *part, const float *S, size_t ld) 
         for (int j = 0; j < dk; j++) part[(size_t)i * (size_t)dk + (size_t)j] = S[(size_t)j * ld + (size_t)i];
 }
 
-void pal_linear_import(const pal_memory_shape *s, const pal_memory_inputs *in, const float *const parts[2], float *state) {
+void pal_linear_import(const pal_memory_shape *s, const pal_memory_inputs *in, const float *const parts[2],
+                       float *state) {
     pal_linear_reset(s, in, state);
     for (size_t h = 0; h < (size_t)s->heads; h++)
-        from_exported(s->dk, s->dv, parts[0] + h * (size_t)s->dv * (size_t)s->dk, state + h * head_floats(s), padded(s->dv));
+        from_exported(s->dk, s->dv, parts[0] + h * (size_t)s->dv * (size_t)s->dk, state + h * head_floats(s),
+                      padded(s->dv));
 }
-void pal_linear_export(const pal_memory_shape *s, const pal_memory_inputs *in, float *const parts[2], const float *state) {
+void pal_linear_export(const pal_memory_shape *s, const pal_memory_inputs *in, float *const parts[2],
+                       const float *state) {
     (void)in;
     for (size_t h = 0; h < (size_t)s->heads && parts[0]; h++)
-        to_exported(s->dk, s->dv, parts[0] + h * (size_t)s->dv * (size_t)s->dk, state + h * head_floats(s), padded(s->dv));
+        to_exported(s->dk, s->dv, parts[0] + h * (size_t)s->dv * (size_t)s->dk, state + h * head_floats(s),
+                    padded(s->dv));
 }
 
 /* Which values an item has. Depends on the shape alone, never on threads. */
@@ -91,17 +99,22 @@ typedef struct {
     float *dg, *dbeta;     /* (T, H, blocks) */
 } linear_job;
 
-static bool sums_parts(const linear_job *job) { return job->blocks > 1 || job->run->shape.heads != job->run->shape.key_heads; }
+static bool sums_parts(const linear_job *job) {
+    return job->blocks > 1 || job->run->shape.heads != job->run->shape.key_heads;
+}
 
-static void layout(linear_job *job, pal_arena *arena, const pal_context *cx, const pal_memory_shape *s, pal_memory_pass pass) {
+static void layout(linear_job *job, pal_arena *arena, const pal_context *cx, const pal_memory_shape *s,
+                   pal_memory_pass pass) {
     const size_t threads = (size_t)pal_context_threads(cx), dk = (size_t)s->dk;
     job->blocks = blocks_of(s);
     job->width = block_width(s);
     job->blocks = (padded(s->dv) + job->width - 1) / job->width;
     if (pass == PAL_STEP) return;
     job->chunk = chunk_tokens(s);
-    job->kernel_floats =
-        (job->kernels->scratch_floats(cx->level, pass, job->chunk, s->dk, (int)smaller(job->width, (size_t)s->dv)) + PAD - 1) / PAD * PAD;
+    job->kernel_floats = (job->kernels->scratch_floats(cx->level, pass, job->chunk, s->dk,
+                                                       (int)smaller(job->width, (size_t)s->dv)) +
+                          PAD - 1) /
+                         PAD * PAD;
     job->kernel_scratch = pal_take(arena, threads * job->kernel_floats, sizeof(float));
     job->state = pal_take(arena, threads * dk * job->width, sizeof(float));
     if (pass == PAL_FORWARD) return;
@@ -114,33 +127,41 @@ static void layout(linear_job *job, pal_arena *arena, const pal_context *cx, con
     job->dbeta = pal_take(arena, parts, sizeof(float));
 }
 
-size_t pal_linear_scratch_bytes(const pal_linear_kernels *kernels, const pal_context *cx, const pal_memory_shape *s, pal_memory_pass pass) {
+size_t pal_linear_scratch_bytes(const pal_linear_kernels *kernels, const pal_context *cx, const pal_memory_shape *s,
+                                pal_memory_pass pass) {
     linear_job job = { .kernels = kernels };
     pal_arena arena = { 0 };
     layout(&job, &arena, cx, s, pass);
     return arena.used;
 }
 
-static linear_job job_of(const pal_linear_kernels *kernels, const pal_context *cx, const pal_memory_run *run, pal_memory_pass pass) {
+static linear_job job_of(const pal_linear_kernels *kernels, const pal_context *cx, const pal_memory_run *run,
+                         pal_memory_pass pass) {
     linear_job job = { .kernels = kernels, .run = run };
     pal_arena arena = { .base = run->scratch, .capacity = pal_linear_scratch_bytes(kernels, cx, &run->shape, pass) };
     layout(&job, &arena, cx, &run->shape, pass);
     assert(!arena.bad);
-    job.kernel = pal_variant_best(pass == PAL_FORWARD ? kernels->forward : pass == PAL_BACKWARD ? kernels->backward : kernels->step, cx->level);
+    job.kernel = pal_variant_best(pass == PAL_FORWARD    ? kernels->forward
+                                  : pass == PAL_BACKWARD ? kernels->backward
+                                                         : kernels->step,
+                                  cx->level);
     return job;
 }
 
 typedef struct {
-    int n;              /* sequence */
+    int n; /* sequence */
     size_t h, block;
-    size_t v0;          /* first value of the block */
-    int dv;             /* values in it */
+    size_t v0; /* first value of the block */
+    int dv;    /* values in it */
 } linear_item;
 
 static linear_item item_at(const linear_job *job, size_t index) {
     const pal_memory_shape *s = &job->run->shape;
     const size_t pair = index / job->blocks, block = index % job->blocks, v0 = block * job->width;
-    return (linear_item){ .n = (int)(pair / (size_t)s->heads), .h = pair % (size_t)s->heads, .block = block, .v0 = v0,
+    return (linear_item){ .n = (int)(pair / (size_t)s->heads),
+                          .h = pair % (size_t)s->heads,
+                          .block = block,
+                          .v0 = v0,
                           .dv = (int)smaller(job->width, (size_t)s->dv - v0) };
 }
 static size_t items_of(const linear_job *job) {
@@ -153,8 +174,12 @@ static pal_linear_chunk chunk_at(const linear_job *job, const linear_item *item,
     const pal_const_view none = { NULL, 0 };
     const size_t key = pal_memory_key_head(s, item->h) * (size_t)s->dk;
     return (pal_linear_chunk){
-        .n = n, .dk = s->dk, .dv = item->dv, .scale = in->scale,
-        .q = pal_const_view_at(in->q, token, key), .k = pal_const_view_at(in->k, token, key),
+        .n = n,
+        .dk = s->dk,
+        .dv = item->dv,
+        .scale = in->scale,
+        .q = pal_const_view_at(in->q, token, key),
+        .k = pal_const_view_at(in->k, token, key),
         .v = pal_const_view_at(in->v, token, item->h * (size_t)s->dv + item->v0),
         .g = job->kernels->inputs & PAL_INPUT_G ? pal_const_view_at(in->g, token, item->h) : none,
         .beta = job->kernels->inputs & PAL_INPUT_BETA ? pal_const_view_at(in->beta, token, item->h) : none,
@@ -181,7 +206,8 @@ static void forward_item(void *arg, size_t index, int thread) {
     const linear_item item = item_at(job, index);
     const size_t dvp = padded(s->dv), width = smaller(job->width, dvp - item.v0);
     const size_t ld = run->state ? dvp : job->width;
-    float *S = run->state ? run->state[item.n] + item.h * head_floats(s) + item.v0 : job->state + (size_t)thread * (size_t)s->dk * job->width;
+    float *S = run->state ? run->state[item.n] + item.h * head_floats(s) + item.v0
+                          : job->state + (size_t)thread * (size_t)s->dk * job->width;
     if (pal_memory_starts_fresh(run)) zero_rows(s->dk, width, S, ld);
     const int end = s->cu_seqlens[item.n + 1];
     size_t number = first_chunk(s, item.n);
@@ -205,8 +231,11 @@ static pal_linear_gradients gradients_at(const linear_job *job, const linear_ite
     const size_t dk = (size_t)s->dk, chunk = (size_t)job->chunk, parts = (size_t)s->heads * job->blocks;
     float *unwanted = job->unwanted + (size_t)thread * chunk * (dk + job->width + 2);
     pal_linear_gradients to = {
-        .q = { unwanted, dk }, .k = { unwanted, dk }, .v = { unwanted + chunk * dk, job->width },
-        .g = { unwanted + chunk * (dk + job->width), 1 }, .beta = { unwanted + chunk * (dk + job->width + 1), 1 },
+        .q = { unwanted, dk },
+        .k = { unwanted, dk },
+        .v = { unwanted + chunk * dk, job->width },
+        .g = { unwanted + chunk * (dk + job->width), 1 },
+        .beta = { unwanted + chunk * (dk + job->width + 1), 1 },
     };
     if (grad->v.data) to.v = pal_view_at(grad->v, token, item->h * (size_t)s->dv + item->v0);
     if (sums_parts(job)) {
@@ -294,7 +323,8 @@ static void step_items(void *arg, size_t begin, size_t end, int thread) {
         float *S = run->state[n] + item.h * head_floats(s) + item.v0;
         if (run->fresh) zero_rows(s->dk, smaller(job->width, dvp - item.v0), S, dvp);
         const pal_linear_chunk c = chunk_at(job, &item, n, 1);
-        ((pal_linear_step_fn *)job->kernel)(&c, S, dvp, run->y.data + n * run->y.stride + item.h * (size_t)s->dv + item.v0);
+        ((pal_linear_step_fn *)job->kernel)(&c, S, dvp,
+                                            run->y.data + n * run->y.stride + item.h * (size_t)s->dv + item.v0);
     }
 }
 

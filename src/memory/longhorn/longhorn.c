@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Longhorn as a memory rule: sizes, layouts, and the cut into items. The arithmetic is in longhorn_ref.c and, for vectors,
- * in longhorn_simd.inc. */
+/* Longhorn as a memory rule: sizes, layouts, and the cut into items. The arithmetic is in longhorn_ref.c and, for
+ * vectors, in longhorn_simd.inc. */
 #include "memory/longhorn/longhorn.h"
 
 #include <string.h>
@@ -14,7 +14,8 @@ PAL_VARIANTS(longhorn_backward)
 PAL_VARIANTS(longhorn_step)
 
 size_t pal_longhorn_scratch_floats(pal_cpu_level level, int dk, int width) {
-    const size_t chunk = PAL_LONGHORN_CHUNK, keys = ((size_t)dk + 15) / 16 * 16, values = ((size_t)width + 15) / 16 * 16;
+    const size_t chunk = PAL_LONGHORN_CHUNK, keys = ((size_t)dk + 15) / 16 * 16,
+                 values = ((size_t)width + 15) / 16 * 16;
     if (level == PAL_CPU_REF) return (chunk + 2) * keys * values; /* every memory of a chunk, and a gradient */
     return chunk * (5 * keys + 6 * values) + 2 * keys * values + (chunk + 1) * 8 * 16;
 }
@@ -22,7 +23,9 @@ size_t pal_longhorn_scratch_floats(pal_cpu_level level, int dk, int width) {
 static size_t head_floats(const pal_memory_shape *s) { return (size_t)s->dk * (size_t)s->dv; }
 static size_t state_floats(const pal_memory_shape *s) { return (size_t)s->heads * head_floats(s); }
 static size_t part_floats(const pal_memory_shape *s, int part) { return part == 0 ? state_floats(s) : 0; }
-static size_t saved_floats(const pal_memory_shape *s) { return pal_split_pieces(s, PAL_LONGHORN_CHUNK) * state_floats(s); }
+static size_t saved_floats(const pal_memory_shape *s) {
+    return pal_split_pieces(s, PAL_LONGHORN_CHUNK) * state_floats(s);
+}
 
 static int blocks_of(const pal_memory_shape *s) { return (s->dv + PAL_LONGHORN_BLOCK - 1) / PAL_LONGHORN_BLOCK; }
 
@@ -32,7 +35,8 @@ static size_t partial_floats(const pal_memory_shape *s) { return pal_split_parti
 
 static size_t scratch_bytes(const pal_context *cx, const pal_memory_shape *s, pal_memory_pass pass) {
     if (pass == PAL_STEP) return 0;
-    const size_t own = (size_t)pal_context_threads(cx) * pal_longhorn_scratch_floats(pal_context_level(cx), s->dk, PAL_LONGHORN_BLOCK);
+    const size_t own = (size_t)pal_context_threads(cx) *
+                       pal_longhorn_scratch_floats(pal_context_level(cx), s->dk, PAL_LONGHORN_BLOCK);
     return (own + (pass == PAL_BACKWARD ? 2 * partial_floats(s) : 0)) * sizeof(float);
 }
 
@@ -65,11 +69,17 @@ static pal_longhorn_block block_at(const pal_memory_run *run, size_t token, int 
     const size_t value = (size_t)h * (size_t)s->dv + (size_t)first;
     float *memory = run->state ? run->state[n] + (size_t)h * head_floats(s) + first : NULL;
     return (pal_longhorn_block){
-        .dk = s->dk, .width = left < PAL_LONGHORN_BLOCK ? left : PAL_LONGHORN_BLOCK, .scale = run->in.scale,
-        .q = pal_const_view_at(run->in.q, token, key), .k = pal_const_view_at(run->in.k, token, key),
-        .v = pal_const_view_at(run->in.v, token, value), .b = pal_const_view_at(run->in.b, token, value),
+        .dk = s->dk,
+        .width = left < PAL_LONGHORN_BLOCK ? left : PAL_LONGHORN_BLOCK,
+        .scale = run->in.scale,
+        .q = pal_const_view_at(run->in.q, token, key),
+        .k = pal_const_view_at(run->in.k, token, key),
+        .v = pal_const_view_at(run->in.v, token, value),
+        .b = pal_const_view_at(run->in.b, token, value),
         .y = pal_view_at(run->y, token, value),
-        .initial = pal_memory_starts_fresh(run) ? NULL : memory, .final = memory, .row = (size_t)s->dv,
+        .initial = pal_memory_starts_fresh(run) ? NULL : memory,
+        .final = memory,
+        .row = (size_t)s->dv,
     };
 }
 
@@ -79,8 +89,8 @@ static pal_longhorn_block sequence_block(const pal_memory_run *run, int n, int h
     block.tokens = s->cu_seqlens[n + 1] - s->cu_seqlens[n];
     block.between = state_floats(s);
     if (run->saved)
-        block.saved = run->saved + pal_split_first(s, PAL_LONGHORN_CHUNK, n) * block.between + (size_t)h * head_floats(s) +
-                      (size_t)c * PAL_LONGHORN_BLOCK;
+        block.saved = run->saved + pal_split_first(s, PAL_LONGHORN_CHUNK, n) * block.between +
+                      (size_t)h * head_floats(s) + (size_t)c * PAL_LONGHORN_BLOCK;
     return block;
 }
 
@@ -94,7 +104,8 @@ typedef struct {
 
 static void forward_task(void *arg, size_t index, int thread) {
     const longhorn_job *job = arg;
-    const int c = (int)(index % (size_t)job->blocks), row = (int)(index / (size_t)job->blocks), heads = job->run->shape.heads;
+    const int c = (int)(index % (size_t)job->blocks), row = (int)(index / (size_t)job->blocks),
+              heads = job->run->shape.heads;
     pal_longhorn_block block = sequence_block(job->run, row / heads, row % heads, c);
     block.scratch = job->areas + (size_t)thread * job->area;
     job->kernel(&block);
@@ -102,7 +113,10 @@ static void forward_task(void *arg, size_t index, int thread) {
 
 static void forward(const pal_context *cx, const pal_memory_run *run) {
     const pal_memory_shape *s = &run->shape;
-    longhorn_job job = { .run = run, .kernel = PAL_PICK(cx, longhorn_forward), .blocks = blocks_of(s), .areas = run->scratch,
+    longhorn_job job = { .run = run,
+                         .kernel = PAL_PICK(cx, longhorn_forward),
+                         .blocks = blocks_of(s),
+                         .areas = run->scratch,
                          .area = pal_longhorn_scratch_floats(pal_context_level(cx), s->dk, PAL_LONGHORN_BLOCK) };
     pal_parallel_for(cx, (size_t)s->sequences * (size_t)s->heads * (size_t)job.blocks, forward_task, &job);
 }
@@ -114,7 +128,8 @@ static void step_task(void *arg, size_t index, int thread) {
     const int c = (int)(index % (size_t)job->blocks), row = (int)(index / (size_t)job->blocks);
     pal_longhorn_block block = block_at(job->run, (size_t)(row / s->heads), row / s->heads, row % s->heads, c);
     block.tokens = 1;
-    for (size_t j = 0; j < (size_t)s->dk && job->run->fresh; j++) memset(block.final + j * block.row, 0, (size_t)block.width * sizeof(float));
+    for (size_t j = 0; j < (size_t)s->dk && job->run->fresh; j++)
+        memset(block.final + j * block.row, 0, (size_t)block.width * sizeof(float));
     job->kernel(&block);
 }
 
@@ -131,7 +146,8 @@ static void backward_task(void *arg, size_t index, int thread) {
     const int slot = (int)(index % (size_t)job->slots), row = (int)(index / (size_t)job->slots);
     const int n = row / s->key_heads, key_head = row % s->key_heads, group = s->heads / s->key_heads;
     const int units = group * job->blocks;
-    const size_t token = (size_t)s->cu_seqlens[n], key = (size_t)key_head * (size_t)s->dk, channels = (size_t)s->key_heads * (size_t)s->dk;
+    const size_t token = (size_t)s->cu_seqlens[n], key = (size_t)key_head * (size_t)s->dk,
+                 channels = (size_t)s->key_heads * (size_t)s->dk;
     const size_t before = (size_t)slot * (size_t)s->tokens * channels;
     const int begin = pal_split_unit(units, job->slots, slot), end = pal_split_unit(units, job->slots, slot + 1);
     for (int u = begin; u < end; u++) {
@@ -156,7 +172,10 @@ static void backward_task(void *arg, size_t index, int thread) {
 
 static void backward(const pal_context *cx, const pal_memory_run *run) {
     const pal_memory_shape *s = &run->shape;
-    longhorn_job job = { .run = run, .kernel = PAL_PICK(cx, longhorn_backward), .blocks = blocks_of(s), .slots = slots_of(s),
+    longhorn_job job = { .run = run,
+                         .kernel = PAL_PICK(cx, longhorn_backward),
+                         .blocks = blocks_of(s),
+                         .slots = slots_of(s),
                          .area = pal_longhorn_scratch_floats(pal_context_level(cx), s->dk, PAL_LONGHORN_BLOCK) };
     const size_t partial = partial_floats(s);
     if (partial) {

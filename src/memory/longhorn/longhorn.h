@@ -27,7 +27,7 @@ typedef struct pal_longhorn_block {
     pal_view y;           /* forward */
     const float *initial; /* (dk, width), rows `row` apart; NULL: zero */
     float *final;         /* likewise, may be `initial`; NULL: dropped */
-    float *saved;         /* the memory before tokens 0, CHUNK, 2 CHUNK, ..., `between` apart, rows `row`; NULL: not wanted */
+    float *saved; /* the memory before tokens 0, CHUNK, 2 CHUNK, ..., `between` apart, rows `row`; NULL: not wanted */
     size_t row, between;
 
     pal_const_view dy;    /* backward */
@@ -51,6 +51,7 @@ typedef void pal_longhorn_step_fn(const pal_longhorn_block *block);
 pal_longhorn_forward_fn pal_longhorn_forward_ref, pal_longhorn_forward_avx2, pal_longhorn_forward_avx512;
 pal_longhorn_backward_fn pal_longhorn_backward_ref, pal_longhorn_backward_avx2, pal_longhorn_backward_avx512;
 pal_longhorn_step_fn pal_longhorn_step_ref, pal_longhorn_step_avx2, pal_longhorn_step_avx512;
-extern const pal_variant pal_longhorn_forward_variants[], pal_longhorn_backward_variants[], pal_longhorn_step_variants[];
+extern const pal_variant pal_longhorn_forward_variants[], pal_longhorn_backward_variants[],
+    pal_longhorn_step_variants[];
 
 #endif

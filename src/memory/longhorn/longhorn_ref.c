@@ -53,7 +53,8 @@ static void token_backward(const pal_longhorn_block *p, size_t t, const float *b
     const size_t row = (size_t)p->width;
     const float *q = p->q.data + t * p->q.stride, *k = p->k.data + t * p->k.stride, *dy = p->dy.data + t * p->dy.stride;
     const float *v = p->v.data + t * p->v.stride, *b = p->b.data + t * p->b.stride;
-    float *dq = p->dq.data ? p->dq.data + t * p->dq.stride : NULL, *dk = p->dk_rows.data ? p->dk_rows.data + t * p->dk_rows.stride : NULL;
+    float *dq = p->dq.data ? p->dq.data + t * p->dq.stride : NULL,
+          *dk = p->dk_rows.data ? p->dk_rows.data + t * p->dk_rows.stride : NULL;
     const double kk = dot(k, k, p->dk);
     double dkk = 0;
     for (int j = 0; j < p->dk && !p->add; j++) {

@@ -30,12 +30,15 @@ static size_t part_floats(const pal_memory_shape *s, int part) {
 }
 
 /* Saved: the solution x of every token and head, then the memories at chunk starts. */
-static size_t solution_floats(const pal_memory_shape *s) { return (size_t)s->tokens * (size_t)s->heads * (size_t)s->dk; }
+static size_t solution_floats(const pal_memory_shape *s) {
+    return (size_t)s->tokens * (size_t)s->heads * (size_t)s->dk;
+}
 static size_t saved_floats(const pal_memory_shape *s) {
     return solution_floats(s) + pal_split_pieces(s, PAL_MESA_CHUNK) * state_floats(s);
 }
 
-/* Backward: every sequence's share of dlam, partial dq and dk when several slots share a key head, an area per thread. */
+/* Backward: every sequence's share of dlam, partial dq and dk when several slots share a key head, an area per thread.
+ */
 static int slots_of(const pal_memory_shape *s) { return pal_split_slots(s, s->heads / s->key_heads); }
 static size_t partial_floats(const pal_memory_shape *s) { return pal_split_partial_floats(s, slots_of(s), s->dk); }
 static size_t lam_doubles(const pal_memory_shape *s) {
@@ -43,7 +46,8 @@ static size_t lam_doubles(const pal_memory_shape *s) {
 }
 
 static size_t scratch_bytes(const pal_context *cx, const pal_memory_shape *s, pal_memory_pass pass) {
-    const size_t own = (size_t)pal_context_threads(cx) * pal_mesa_scratch_floats(pal_context_level(cx), s->dk, s->dv, pass);
+    const size_t own = (size_t)pal_context_threads(cx) *
+                       pal_mesa_scratch_floats(pal_context_level(cx), s->dk, s->dv, pass);
     if (pass != PAL_BACKWARD) return own * sizeof(float);
     return lam_doubles(s) * sizeof(double) + (2 * partial_floats(s) + own) * sizeof(float);
 }
@@ -81,11 +85,20 @@ static pal_mesa_head head_at(const pal_memory_run *run, size_t token, int n, int
     const size_t key = pal_memory_key_head(s, (size_t)h) * (size_t)s->dk, value = (size_t)h * (size_t)s->dv;
     float *memory = run->state ? run->state[n] + (size_t)h * head_floats(s) : NULL;
     return (pal_mesa_head){
-        .tokens = 1, .dk = s->dk, .dv = s->dv, .scale = run->in.scale, .tolerance = run->in.mesa_tolerance,
-        .q = pal_const_view_at(run->in.q, token, key), .k = pal_const_view_at(run->in.k, token, key), .v = pal_const_view_at(run->in.v, token, value),
-        .beta = pal_const_view_at(run->in.beta, token, (size_t)h), .g = pal_const_view_at(run->in.g, token, (size_t)h),
-        .lam = run->in.lam + (size_t)h * (size_t)s->dk, .y = pal_view_at(run->y, token, value),
-        .initial = pal_memory_starts_fresh(run) ? NULL : memory, .final = memory,
+        .tokens = 1,
+        .dk = s->dk,
+        .dv = s->dv,
+        .scale = run->in.scale,
+        .tolerance = run->in.mesa_tolerance,
+        .q = pal_const_view_at(run->in.q, token, key),
+        .k = pal_const_view_at(run->in.k, token, key),
+        .v = pal_const_view_at(run->in.v, token, value),
+        .beta = pal_const_view_at(run->in.beta, token, (size_t)h),
+        .g = pal_const_view_at(run->in.g, token, (size_t)h),
+        .lam = run->in.lam + (size_t)h * (size_t)s->dk,
+        .y = pal_view_at(run->y, token, value),
+        .initial = pal_memory_starts_fresh(run) ? NULL : memory,
+        .final = memory,
     };
 }
 
@@ -98,7 +111,8 @@ static pal_mesa_head sequence_head(const pal_memory_run *run, int n, int h) {
     if (run->saved) {
         const pal_view x = { run->saved, (size_t)s->heads * (size_t)s->dk };
         head.x = pal_view_at(x, token, (size_t)h * (size_t)s->dk);
-        head.saved = run->saved + solution_floats(s) + pal_split_first(s, PAL_MESA_CHUNK, n) * head.between + (size_t)h * head_floats(s);
+        head.saved = run->saved + solution_floats(s) + pal_split_first(s, PAL_MESA_CHUNK, n) * head.between +
+                     (size_t)h * head_floats(s);
     }
     return head;
 }
@@ -124,7 +138,9 @@ static void forward_task(void *arg, size_t index, int thread) {
 
 static void forward(const pal_context *cx, const pal_memory_run *run) {
     const pal_memory_shape *s = &run->shape;
-    mesa_job job = { .run = run, .forward = PAL_PICK(cx, mesa_forward), .areas = run->scratch,
+    mesa_job job = { .run = run,
+                     .forward = PAL_PICK(cx, mesa_forward),
+                     .areas = run->scratch,
                      .area = pal_mesa_scratch_floats(pal_context_level(cx), s->dk, s->dv, PAL_FORWARD) };
     pal_parallel_for(cx, (size_t)s->sequences * (size_t)s->heads, forward_task, &job);
 }
@@ -146,7 +162,9 @@ static void step_task(void *arg, size_t begin, size_t end, int thread) {
 
 static void step(const pal_context *cx, const pal_memory_run *run) {
     const pal_memory_shape *s = &run->shape;
-    mesa_job job = { .run = run, .step = PAL_PICK(cx, mesa_step), .areas = run->scratch,
+    mesa_job job = { .run = run,
+                     .step = PAL_PICK(cx, mesa_step),
+                     .areas = run->scratch,
                      .area = pal_mesa_scratch_floats(pal_context_level(cx), s->dk, s->dv, PAL_STEP) };
     pal_parallel_ranges(cx, (size_t)s->sequences * (size_t)s->heads, PAL_MESA_STEPS, step_task, &job);
 }
@@ -186,7 +204,10 @@ static void backward_task(void *arg, size_t index, int thread) {
 
 static void backward(const pal_context *cx, const pal_memory_run *run) {
     const pal_memory_shape *s = &run->shape;
-    mesa_job job = { .run = run, .backward = PAL_PICK(cx, mesa_backward), .slots = slots_of(s), .dlam = run->scratch,
+    mesa_job job = { .run = run,
+                     .backward = PAL_PICK(cx, mesa_backward),
+                     .slots = slots_of(s),
+                     .dlam = run->scratch,
                      .area = pal_mesa_scratch_floats(pal_context_level(cx), s->dk, s->dv, PAL_BACKWARD) };
     const size_t partial = partial_floats(s), parameters = (size_t)s->heads * (size_t)s->dk;
     float *rest = (float *)(void *)(job.dlam + lam_doubles(s));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Mesa in plain C: reads like the formulas of README.md and is what the vector kernels are checked against. Memories are
- * single precision as everywhere; the systems are solved in double. */
+/* Mesa in plain C: reads like the formulas of README.md and is what the vector kernels are checked against. Memories
+ * are single precision as everywhere; the systems are solved in double. */
 #include <math.h>
 #include <string.h>
 
@@ -23,7 +23,8 @@ static size_t system_floats(int dk) { return 2 * ((size_t)dk * (size_t)dk + 4 * 
 static void fill(mesa_system *s, const float *H, const float *lam) {
     const size_t n = (size_t)s->dk;
     for (size_t j = 0; j < n; j++)
-        for (size_t m = 0; m < n; m++) s->A[j * n + m] = (double)H[j > m ? j * n + m : m * n + j] + (j == m ? (double)lam[j] : 0.0);
+        for (size_t m = 0; m < n; m++)
+            s->A[j * n + m] = (double)H[j > m ? j * n + m : m * n + j] + (j == m ? (double)lam[j] : 0.0);
 }
 
 /* z = A^-1 z, A is replaced by its factor. */
@@ -36,7 +37,9 @@ static void solve_cholesky(mesa_system *s) {
             double sum = start;
             for (size_t p = 0; p < m; p++) sum -= A[j * n + p] * A[m * n + p];
             if (j != m) A[j * n + m] = sum / A[m * n + m];
-            else A[j * n + m] = sum <= PAL_MESA_PIVOT * start ? INFINITY : sqrt(sum); /* infinite: the direction is left out */
+            else
+                A[j * n + m] = sum <= PAL_MESA_PIVOT * start ? INFINITY
+                                                             : sqrt(sum); /* infinite: the direction is left out */
         }
     for (size_t j = 0; j < n; j++) {
         for (size_t p = 0; p < j; p++) z[j] -= A[j * n + p] * z[p];
@@ -102,7 +105,8 @@ static void update(const pal_mesa_head *p, size_t t, float *memory) {
     for (size_t j = 0; j < dk; j++) {
         for (size_t m = 0; m <= j; m++)
             H[j * dk + m] = H[m * dk + j] = (float)(a * (double)H[j * dk + m] + beta * (double)k[j] * (double)k[m]);
-        for (size_t i = 0; i < dv; i++) G[j * dv + i] = (float)(a * (double)G[j * dv + i] + beta * (double)v[i] * (double)k[j]);
+        for (size_t i = 0; i < dv; i++)
+            G[j * dv + i] = (float)(a * (double)G[j * dv + i] + beta * (double)v[i] * (double)k[j]);
     }
 }
 
@@ -130,15 +134,17 @@ void pal_mesa_forward_ref(const pal_mesa_head *p) {
     float *memory = p->scratch + system_floats(p->dk);
     copy_memory(memory, p->initial, n);
     for (size_t t = 0; t < (size_t)p->tokens; t++) {
-        if (p->saved && t % PAL_MESA_CHUNK == 0) memcpy(p->saved + t / PAL_MESA_CHUNK * p->between, memory, n * sizeof *memory);
+        if (p->saved && t % PAL_MESA_CHUNK == 0)
+            memcpy(p->saved + t / PAL_MESA_CHUNK * p->between, memory, n * sizeof *memory);
         token(p, t, memory, &s);
     }
     if (p->final) memcpy(p->final, memory, n * sizeof *memory);
 }
 
-/* Through one token: memories before and after it; d is the gradient of the memory after it (dG laid out (dk, dv), dH not
- * symmetric), replaced by that before it. */
-static void token_backward(const pal_mesa_head *p, size_t t, const float *before, const float *after, float *d, mesa_system *s) {
+/* Through one token: memories before and after it; d is the gradient of the memory after it (dG laid out (dk, dv), dH
+ * not symmetric), replaced by that before it. */
+static void token_backward(const pal_mesa_head *p, size_t t, const float *before, const float *after, float *d,
+                           mesa_system *s) {
     const size_t dk = (size_t)p->dk, dv = (size_t)p->dv;
     const float *k = p->k.data + t * p->k.stride, *v = p->v.data + t * p->v.stride;
     const float *x = p->x.data + t * p->x.stride, *dy = p->dy.data + t * p->dy.stride;
@@ -168,8 +174,12 @@ static void token_backward(const pal_mesa_head *p, size_t t, const float *before
             da += (double)dG[j * dv + i] * (double)before[dk * dk + j * dv + i];
             dbeta += (double)v[i] * (double)dG[j * dv + i] * (double)k[j];
         }
-        if (p->dk_rows.data) p->dk_rows.data[t * p->dk_rows.stride + j] = (p->add ? p->dk_rows.data[t * p->dk_rows.stride + j] : 0) + (float)(beta * along);
-        if (p->dq.data) p->dq.data[t * p->dq.stride + j] = (p->add ? p->dq.data[t * p->dq.stride + j] : 0) + (float)((double)p->scale * w[j]);
+        if (p->dk_rows.data)
+            p->dk_rows.data[t * p->dk_rows.stride + j] = (p->add ? p->dk_rows.data[t * p->dk_rows.stride + j] : 0) +
+                                                         (float)(beta * along);
+        if (p->dq.data)
+            p->dq.data[t * p->dq.stride + j] = (p->add ? p->dq.data[t * p->dq.stride + j] : 0) +
+                                               (float)((double)p->scale * w[j]);
     }
     for (size_t i = 0; i < dv && p->dv_rows.data; i++) {
         double sum = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The Palimpsa rule: sizes, the default memory, import and export, and the cut of a run into items. An item is a block of
- * values of one head of one sequence; items share nothing but the gradients of keys and decays, which are summed over
- * them in a fixed order. */
+/* The Palimpsa rule: sizes, the default memory, import and export, and the cut of a run into items. An item is a block
+ * of values of one head of one sequence; items share nothing but the gradients of keys and decays, which are summed
+ * over them in a fixed order. */
 #include "memory/palimpsa/palimpsa.h"
 
 #include <assert.h>
@@ -11,7 +11,9 @@
 #include "memory/palimpsa/palimpsa_ref.h"
 #include "memory/palimpsa/palimpsa_simd.h"
 
-enum { MANY_UNITS = 16 }; /* independent (sequence, key head) pairs that keep threads busy without cutting them further */
+enum {
+    MANY_UNITS = 16
+}; /* independent (sequence, key head) pairs that keep threads busy without cutting them further */
 
 static size_t round_up(size_t n) { return (n + 15) / 16 * 16; } /* floats to whole cache lines */
 static size_t row_floats(int dv) { return pal_palimpsa_groups(dv) * 2 * PAL_PALIMPSA_GROUP; }
@@ -23,13 +25,16 @@ static size_t part_floats(const pal_memory_shape *s, int part) {
 static size_t state_floats(const pal_memory_shape *s) { return (size_t)s->heads * head_floats(s); }
 
 /* Chunk c of sequence n is kept in slot cu[n]/CHUNK + n + c: unique, without a table. */
-static size_t saved_slots(const pal_memory_shape *s) { return (size_t)(s->tokens / PAL_PALIMPSA_CHUNK) + (size_t)s->sequences; }
+static size_t saved_slots(const pal_memory_shape *s) {
+    return (size_t)(s->tokens / PAL_PALIMPSA_CHUNK) + (size_t)s->sequences;
+}
 static size_t saved_floats(const pal_memory_shape *s) { return saved_slots(s) * state_floats(s); }
 
 /* One head's memory at its default: mu = 0, I = Ip. floats is a number of whole groups. */
 static void fill_default(float *row, size_t floats, float Ip) {
     for (size_t at = 0; at < floats; at += 2 * PAL_PALIMPSA_GROUP)
-        for (int i = 0; i < PAL_PALIMPSA_GROUP; i++) row[at + (size_t)i] = 0, row[at + PAL_PALIMPSA_GROUP + (size_t)i] = Ip;
+        for (int i = 0; i < PAL_PALIMPSA_GROUP; i++)
+            row[at + (size_t)i] = 0, row[at + PAL_PALIMPSA_GROUP + (size_t)i] = Ip;
 }
 
 static void reset(const pal_memory_shape *s, const pal_memory_inputs *in, float *state) {
@@ -93,7 +98,8 @@ static size_t plan(job *j, const pal_context *cx, const pal_memory_shape *s, pal
 
     size_t used = (size_t)cx->threads * j->thread_bytes;
     const size_t items = (size_t)s->heads * (size_t)j->blocks;
-    const size_t key_floats = j->partial ? round_up(T * items * (size_t)s->dk) : 0, dt_floats = j->partial ? round_up(T * items) : 0;
+    const size_t key_floats = j->partial ? round_up(T * items * (size_t)s->dk) : 0,
+                 dt_floats = j->partial ? round_up(T * items) : 0;
     j->threads = scratch;
     if (scratch) {
         j->dq = (float *)(void *)(scratch + used);
@@ -122,11 +128,19 @@ static pal_palimpsa_item item_of(const job *jb, int n, int h, int block, size_t 
     const size_t value = group * PAL_PALIMPSA_GROUP, end = past * PAL_PALIMPSA_GROUP;
     const size_t key = pal_memory_key_head(s, (size_t)h) * (size_t)s->dk, out = (size_t)h * (size_t)s->dv + value;
     pal_palimpsa_item it = {
-        .dk = s->dk, .values = (int)((end < (size_t)s->dv ? end : (size_t)s->dv) - value), .length = length,
-        .A = run->in.A[h], .Ip = run->in.Ip[h], .scale = run->in.scale,
-        .q = pal_const_view_at(run->in.q, first, key), .k = pal_const_view_at(run->in.k, first, key),
-        .v = pal_const_view_at(run->in.v, first, out), .b = pal_const_view_at(run->in.b, first, out), .dt = pal_const_view_at(run->in.dt, first, (size_t)h),
-        .y = pal_view_at(run->y, first, out), .y_var = pal_view_at(run->y_var, first, out),
+        .dk = s->dk,
+        .values = (int)((end < (size_t)s->dv ? end : (size_t)s->dv) - value),
+        .length = length,
+        .A = run->in.A[h],
+        .Ip = run->in.Ip[h],
+        .scale = run->in.scale,
+        .q = pal_const_view_at(run->in.q, first, key),
+        .k = pal_const_view_at(run->in.k, first, key),
+        .v = pal_const_view_at(run->in.v, first, out),
+        .b = pal_const_view_at(run->in.b, first, out),
+        .dt = pal_const_view_at(run->in.dt, first, (size_t)h),
+        .y = pal_view_at(run->y, first, out),
+        .y_var = pal_view_at(run->y_var, first, out),
     };
     const size_t in_head = group * 2 * PAL_PALIMPSA_GROUP;
     if (run->state) {
@@ -143,26 +157,30 @@ static pal_palimpsa_item item_of(const job *jb, int n, int h, int block, size_t 
 }
 
 static float *thread_memory(const job *jb, int thread, size_t which) {
-    return (float *)(void *)(jb->threads + (size_t)thread * jb->thread_bytes + jb->kernel_bytes) + which * jb->block_floats;
+    return (float *)(void *)(jb->threads + (size_t)thread * jb->thread_bytes + jb->kernel_bytes) +
+           which * jb->block_floats;
 }
 static void *thread_scratch(const job *jb, int thread) { return jb->threads + (size_t)thread * jb->thread_bytes; }
 
 static void copy_rows(float *to, size_t to_row, const float *from, size_t from_row, const pal_palimpsa_item *it) {
-    for (size_t j = 0; j < pal_palimpsa_rows(it->dk); j++) memcpy(to + j * to_row, from + j * from_row, row_floats(it->values) * sizeof *to);
+    for (size_t j = 0; j < pal_palimpsa_rows(it->dk); j++)
+        memcpy(to + j * to_row, from + j * from_row, row_floats(it->values) * sizeof *to);
 }
 
 static void forward_task(void *arg, size_t index, int thread) {
     const job *jb = arg;
     const pal_memory_run *run = jb->run;
     const int block = (int)(index % (size_t)jb->blocks);
-    const int h = (int)(index / (size_t)jb->blocks % (size_t)run->shape.heads), n = (int)(index / (size_t)jb->blocks / (size_t)run->shape.heads);
+    const int h = (int)(index / (size_t)jb->blocks % (size_t)run->shape.heads),
+              n = (int)(index / (size_t)jb->blocks / (size_t)run->shape.heads);
     const int first = run->shape.cu_seqlens[n], length = run->shape.cu_seqlens[n + 1] - first;
     pal_palimpsa_item it = item_of(jb, n, h, block, (size_t)first, length);
     if (!it.state) it.state = thread_memory(jb, thread, 0), it.row = row_floats(it.values);
     float *start = it.saved ? it.saved : it.state;
     const size_t row = it.saved ? it.saved_row : it.row;
     if (pal_memory_starts_fresh(run)) {
-        for (size_t j = 0; j < pal_palimpsa_rows(it.dk); j++) fill_default(start + j * row, row_floats(it.values), it.Ip);
+        for (size_t j = 0; j < pal_palimpsa_rows(it.dk); j++)
+            fill_default(start + j * row, row_floats(it.values), it.Ip);
     } else if (it.saved) {
         copy_rows(it.saved, it.saved_row, it.state, it.row, &it);
     }
@@ -172,18 +190,21 @@ static void forward_task(void *arg, size_t index, int thread) {
 static void forward(const pal_context *cx, const pal_memory_run *run) {
     job jb = { .run = run, .kernel = pal_variant_best(pal_palimpsa_forward_variants, cx->level) };
     plan(&jb, cx, &run->shape, PAL_FORWARD, run->scratch);
-    pal_parallel_for(cx, (size_t)run->shape.sequences * (size_t)run->shape.heads * (size_t)jb.blocks, forward_task, &jb);
+    pal_parallel_for(cx, (size_t)run->shape.sequences * (size_t)run->shape.heads * (size_t)jb.blocks, forward_task,
+                     &jb);
 }
 
 static void step_task(void *arg, size_t index, int thread) {
     const job *jb = arg;
     const pal_memory_run *run = jb->run;
     const int block = (int)(index % (size_t)jb->blocks);
-    const int h = (int)(index / (size_t)jb->blocks % (size_t)run->shape.heads), n = (int)(index / (size_t)jb->blocks / (size_t)run->shape.heads);
+    const int h = (int)(index / (size_t)jb->blocks % (size_t)run->shape.heads),
+              n = (int)(index / (size_t)jb->blocks / (size_t)run->shape.heads);
     pal_palimpsa_item it = item_of(jb, n, h, block, (size_t)n, 1);
     it.saved = NULL;
     if (run->fresh)
-        for (size_t j = 0; j < pal_palimpsa_rows(it.dk); j++) fill_default(it.state + j * it.row, row_floats(it.values), it.Ip);
+        for (size_t j = 0; j < pal_palimpsa_rows(it.dk); j++)
+            fill_default(it.state + j * it.row, row_floats(it.values), it.Ip);
     ((pal_palimpsa_step_fn *)jb->kernel)(&it, thread_scratch(jb, thread));
 }
 
@@ -191,7 +212,8 @@ static void step(const pal_context *cx, const pal_memory_run *run) {
     job jb = { .run = run, .kernel = pal_variant_best(pal_palimpsa_step_variants, cx->level) };
     const size_t heads = (size_t)run->shape.sequences * (size_t)run->shape.heads;
     plan(&jb, cx, &run->shape, PAL_STEP, run->scratch);
-    if (heads >= MANY_UNITS) jb.blocks = 1; /* whole rows stream best; values do not meet, so the results are the same */
+    if (heads >= MANY_UNITS)
+        jb.blocks = 1; /* whole rows stream best; values do not meet, so the results are the same */
     pal_parallel_for(cx, heads * (size_t)jb.blocks, step_task, &jb);
 }
 
@@ -200,7 +222,8 @@ static size_t exported(const pal_memory_shape *s, int n, int h, size_t value, si
     return (((size_t)n * (size_t)s->heads + (size_t)h) * (size_t)s->dv + value + i) * (size_t)s->dk + j;
 }
 
-/* The adjoint of the last memory: dM = dmu/I, dI = dI_T - dmu M/I^2. The memory itself is made again from its last chunk. */
+/* The adjoint of the last memory: dM = dmu/I, dI = dI_T - dmu M/I^2. The memory itself is made again from its last
+ * chunk. */
 static void begin_adjoint(const job *jb, const pal_palimpsa_item *it, int n, int h, size_t value, int thread) {
     const pal_memory_run *run = jb->run;
     memset(it->state, 0, jb->block_floats * sizeof *it->state);
@@ -209,7 +232,8 @@ static void begin_adjoint(const job *jb, const pal_palimpsa_item *it, int n, int
     const size_t from = (size_t)chunk * PAL_PALIMPSA_CHUNK;
     pal_palimpsa_item last = *it;
     last.q = pal_const_view_at(it->q, from, 0), last.k = pal_const_view_at(it->k, from, 0);
-    last.v = pal_const_view_at(it->v, from, 0), last.b = pal_const_view_at(it->b, from, 0), last.dt = pal_const_view_at(it->dt, from, 0);
+    last.v = pal_const_view_at(it->v, from, 0), last.b = pal_const_view_at(it->b, from, 0),
+    last.dt = pal_const_view_at(it->dt, from, 0);
     last.length = it->length - (int)from;
     last.saved = NULL;
     last.state = thread_memory(jb, thread, 1);
@@ -288,7 +312,8 @@ static void backward_item_task(void *arg, size_t index, int thread) {
 static void backward_unit_task(void *arg, size_t index, int thread) {
     const job *jb = arg;
     const pal_memory_shape *s = &jb->run->shape;
-    const int group = s->heads / s->key_heads, key_head = (int)(index % (size_t)s->key_heads), n = (int)(index / (size_t)s->key_heads);
+    const int group = s->heads / s->key_heads, key_head = (int)(index % (size_t)s->key_heads),
+              n = (int)(index / (size_t)s->key_heads);
     for (int h = key_head * group; h < (key_head + 1) * group; h++)
         for (int block = 0; block < jb->blocks; block++) backward_item(jb, n, h, block, thread);
 }
@@ -301,7 +326,10 @@ static void sum_task(void *arg, size_t begin, size_t end, int thread) {
     const pal_memory_shape *s = &run->shape;
     const size_t blocks = (size_t)jb->blocks, columns = (size_t)s->heads * blocks, dk = (size_t)s->dk;
     const size_t shared = columns / (size_t)s->key_heads;
-    const struct { float *from; pal_view to; } keys[] = { { jb->dq, run->grad.q }, { jb->dk, run->grad.k } };
+    const struct {
+        float *from;
+        pal_view to;
+    } keys[] = { { jb->dq, run->grad.q }, { jb->dk, run->grad.k } };
     for (size_t t = begin; t < end; t++) {
         for (size_t w = 0; w < PAL_COUNT(keys); w++) {
             if (!keys[w].to.data) continue;
@@ -324,7 +352,8 @@ static void sum_task(void *arg, size_t begin, size_t end, int thread) {
 
 static void backward(const pal_context *cx, const pal_memory_run *run) {
     const pal_memory_shape *s = &run->shape;
-    job jb = { .run = run, .kernel = pal_variant_best(pal_palimpsa_backward_variants, cx->level),
+    job jb = { .run = run,
+               .kernel = pal_variant_best(pal_palimpsa_backward_variants, cx->level),
                .forward = pal_variant_best(pal_palimpsa_forward_variants, cx->level) };
     plan(&jb, cx, s, PAL_BACKWARD, run->scratch);
     const size_t columns = (size_t)s->heads * (size_t)jb.blocks;
@@ -349,7 +378,8 @@ static void backward(const pal_context *cx, const pal_memory_run *run) {
 size_t pal_palimpsa_scratch(int dk, int values, pal_memory_pass pass) {
     size_t most = pal_palimpsa_scratch_ref(dk, values, pass);
 #if PAL_X86_64
-    const size_t narrow = pal_palimpsa_scratch_avx2(dk, values, pass), wide = pal_palimpsa_scratch_avx512(dk, values, pass);
+    const size_t narrow = pal_palimpsa_scratch_avx2(dk, values, pass),
+                 wide = pal_palimpsa_scratch_avx512(dk, values, pass);
     if (narrow > most) most = narrow;
     if (wide > most) most = wide;
 #endif
@@ -361,7 +391,9 @@ PAL_VARIANTS(palimpsa_backward)
 PAL_VARIANTS(palimpsa_step)
 PAL_VARIANTS(palimpsa_bound)
 
-int pal_palimpsa_bound_width(pal_cpu_level level) { return level == PAL_CPU_AVX512 ? 16 : level == PAL_CPU_AVX2 ? 8 : 1; }
+int pal_palimpsa_bound_width(pal_cpu_level level) {
+    return level == PAL_CPU_AVX512 ? 16 : level == PAL_CPU_AVX2 ? 8 : 1;
+}
 
 const pal_memory_rule pal_rule_palimpsa = {
     .name = "palimpsa",

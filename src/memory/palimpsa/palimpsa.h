@@ -6,39 +6,45 @@
  *     y_t[i]     = sum_j s q_t[j] M_t[i,j] / I_t[i,j]
  *     y_var_t[i] = sum_j (s q_t[j])^2 / I_t[i,j]
  *
- * Memory layout. Values lie along the vector: key j is a row of groups of 16 values, each group 16 numbers M and then 16
- * numbers I. A head has dk rounded up to 8 such rows, dv rounded up to 16. The padding depends on no instruction set, so
- * a memory made at one CPU level serves at any other. Padded elements hold M = 0 and some I > 0, and stay so. */
+ * Memory layout. Values lie along the vector: key j is a row of groups of 16 values, each group 16 numbers M and then
+ * 16 numbers I. A head has dk rounded up to 8 such rows, dv rounded up to 16. The padding depends on no instruction
+ * set, so a memory made at one CPU level serves at any other. Padded elements hold M = 0 and some I > 0, and stay so.
+ */
 #ifndef PAL_MEMORY_PALIMPSA_H
 #define PAL_MEMORY_PALIMPSA_H
 
 #include "memory/rule.h"
 
 enum {
-    PAL_PALIMPSA_GROUP = 16,  /* values that lie together in a memory */
-    PAL_PALIMPSA_KEYS = 8,    /* keys of a head are padded to a multiple of this */
-    PAL_PALIMPSA_BLOCK = 64,  /* values of one work item at most */
-    PAL_PALIMPSA_CHUNK = 32   /* tokens from one saved memory to the next */
+    PAL_PALIMPSA_GROUP = 16, /* values that lie together in a memory */
+    PAL_PALIMPSA_KEYS = 8,   /* keys of a head are padded to a multiple of this */
+    PAL_PALIMPSA_BLOCK = 64, /* values of one work item at most */
+    PAL_PALIMPSA_CHUNK = 32  /* tokens from one saved memory to the next */
 };
 
-static inline size_t pal_palimpsa_rows(int dk) { return ((size_t)dk + PAL_PALIMPSA_KEYS - 1) / PAL_PALIMPSA_KEYS * PAL_PALIMPSA_KEYS; }
+static inline size_t pal_palimpsa_rows(int dk) {
+    return ((size_t)dk + PAL_PALIMPSA_KEYS - 1) / PAL_PALIMPSA_KEYS * PAL_PALIMPSA_KEYS;
+}
 static inline size_t pal_palimpsa_groups(int dv) { return ((size_t)dv + PAL_PALIMPSA_GROUP - 1) / PAL_PALIMPSA_GROUP; }
-/* Element (value i, key j) of M in a memory whose rows are `row` floats apart; its I is PAL_PALIMPSA_GROUP floats further. */
+/* Element (value i, key j) of M in a memory whose rows are `row` floats apart; its I is PAL_PALIMPSA_GROUP floats
+ * further. */
 static inline size_t pal_palimpsa_at(size_t row, size_t i, size_t j) {
     return j * row + i / PAL_PALIMPSA_GROUP * (2 * PAL_PALIMPSA_GROUP) + i % PAL_PALIMPSA_GROUP;
 }
 
-/* One block of values of one head of one sequence. Views start at the sequence's first token and the item's first channel. */
+/* One block of values of one head of one sequence. Views start at the sequence's first token and the item's first
+ * channel. */
 typedef struct pal_palimpsa_item {
     int dk, values, length; /* 1 <= values <= PAL_PALIMPSA_BLOCK (a step takes any number); tokens */
     float A, Ip, scale;
     pal_const_view q, k, v, b, dt;
 
-    float *state; /* forward and step: the memory, in place. Backward: (dM, dI) in M's and I's places, from last to first */
+    float *state; /* forward and step: the memory, in place. Backward: (dM, dI) in M's and I's places, from last to
+                     first */
     size_t row;   /* floats from one key's row to the next */
 
-    /* Memories at the start of every chunk, or NULL. Forward finds the initial memory in chunk 0 (not in state) and fills
-     * the others; backward reads them. */
+    /* Memories at the start of every chunk, or NULL. Forward finds the initial memory in chunk 0 (not in state) and
+     * fills the others; backward reads them. */
     float *saved;
     size_t saved_row, saved_chunk; /* floats between rows and between chunks */
 
@@ -60,9 +66,9 @@ extern const pal_variant pal_palimpsa_forward_variants[];
 extern const pal_variant pal_palimpsa_backward_variants[];
 extern const pal_variant pal_palimpsa_step_variants[];
 
-/* What forward's speed is measured against: the arithmetic of its innermost loop on registers alone, `vectors` times one
- * vector of the memory at one token (8 elements at avx2, 16 at avx512, 1 at ref). The result only keeps a compiler from
- * leaving the work out. pal_palimpsa_bound_width() tells how many elements a vector has at a level. */
+/* What forward's speed is measured against: the arithmetic of its innermost loop on registers alone, `vectors` times
+ * one vector of the memory at one token (8 elements at avx2, 16 at avx512, 1 at ref). The result only keeps a compiler
+ * from leaving the work out. pal_palimpsa_bound_width() tells how many elements a vector has at a level. */
 typedef float pal_palimpsa_bound_fn(size_t vectors);
 extern const pal_variant pal_palimpsa_bound_variants[];
 int pal_palimpsa_bound_width(pal_cpu_level level);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Palimpsa in plain C, the specification of the fast variants: the formulas of the README, one value's row of the memory
- * at a time (rows do not meet), numbers stored in f32 and computed in double. */
+/* Palimpsa in plain C, the specification of the fast variants: the formulas of the README, one value's row of the
+ * memory at a time (rows do not meet), numbers stored in f32 and computed in double. */
 #include "memory/palimpsa/palimpsa_ref.h"
 
 #include <assert.h>
@@ -17,8 +17,12 @@ typedef struct {
 static token token_at(const pal_palimpsa_item *it, int t, int i) {
     const size_t at = (size_t)t;
     const double x = (double)it->A * (double)it->dt.data[at * it->dt.stride];
-    return (token){ .alpha = exp(-x), .rest = -expm1(-x), .q = it->q.data + at * it->q.stride, .k = it->k.data + at * it->k.stride,
-                    .v = (double)it->v.data[at * it->v.stride + (size_t)i], .b = (double)it->b.data[at * it->b.stride + (size_t)i] };
+    return (token){ .alpha = exp(-x),
+                    .rest = -expm1(-x),
+                    .q = it->q.data + at * it->q.stride,
+                    .k = it->k.data + at * it->k.stride,
+                    .v = (double)it->v.data[at * it->v.stride + (size_t)i],
+                    .b = (double)it->b.data[at * it->b.stride + (size_t)i] };
 }
 
 static void update(const token *x, double Ip, int j, float *M, float *I) {
@@ -47,7 +51,8 @@ static void forward_tokens(const pal_palimpsa_item *it, int from, int to, float 
 
 static void copy_memory(float *to, size_t to_row, const float *from, size_t from_row, int dk, int values) {
     const size_t floats = pal_palimpsa_groups(values) * 2 * PAL_PALIMPSA_GROUP;
-    for (size_t j = 0; j < pal_palimpsa_rows(dk); j++) memcpy(to + j * to_row, from + j * from_row, floats * sizeof *to);
+    for (size_t j = 0; j < pal_palimpsa_rows(dk); j++)
+        memcpy(to + j * to_row, from + j * from_row, floats * sizeof *to);
 }
 
 void pal_palimpsa_forward_ref(const pal_palimpsa_item *it, void *scratch) {
@@ -56,7 +61,8 @@ void pal_palimpsa_forward_ref(const pal_palimpsa_item *it, void *scratch) {
     for (int from = 0, chunk = 0; from < it->length; from += PAL_PALIMPSA_CHUNK, chunk++) {
         const int to = from + PAL_PALIMPSA_CHUNK < it->length ? from + PAL_PALIMPSA_CHUNK : it->length;
         if (it->saved && chunk)
-            copy_memory(it->saved + (size_t)chunk * it->saved_chunk, it->saved_row, it->state, it->row, it->dk, it->values);
+            copy_memory(it->saved + (size_t)chunk * it->saved_chunk, it->saved_row, it->state, it->row, it->dk,
+                        it->values);
         forward_tokens(it, from, to, it->state, it->row);
     }
 }
@@ -101,7 +107,8 @@ static void backward_row(const pal_palimpsa_item *it, const workspace *w, int fr
         const token x = token_at(it, t, i);
         const size_t c = (size_t)(t - from);
         const double dy = (double)it->dy.data[(size_t)t * it->dy.stride + (size_t)i];
-        const double dy_var = it->dy_var.data ? (double)it->dy_var.data[(size_t)t * it->dy_var.stride + (size_t)i] : 0.0;
+        const double dy_var = it->dy_var.data ? (double)it->dy_var.data[(size_t)t * it->dy_var.stride + (size_t)i]
+                                              : 0.0;
         double dv = 0, db = 0;
         for (size_t j = 0; j < dk; j++) {
             float *adjoint = it->state + pal_palimpsa_at(it->row, (size_t)i, j);
