@@ -85,7 +85,8 @@ static size_t option_table(train_options *o, cli_option *t) {
     OPTION("lr", OPT_FLOAT, lr, "X",
            "peak learning rate (default 4.64e-3) [3e-3; 1.25e-3 from 400M parameters on; a tenth for a directory]");
     OPTION("schedule", OPT_TEXT, schedule, "KIND",
-           "constant, cosine or cosine-epoch (default: cosine with --steps, else cosine-epoch) [cosine]");
+           "constant, cosine or cosine-epoch (default: cosine with --steps or --examples 0, else cosine-epoch) "
+           "[cosine]");
     OPTION("warmup", OPT_LONG, warmup, "N",
            "updates of linear rise (default 0) [2000, for a directory 200; at most a tenth of the run]");
     OPTION("lr-floor", OPT_FLOAT, lr_floor, "F", "fraction of the peak that a cosine ends at (default 0) [0.1]");
@@ -98,7 +99,8 @@ static size_t option_table(train_options *o, cli_option *t) {
     OPTION("freeze", OPT_TEXT, freeze, "PATTERNS", "weights never to update, as '*.A_log,*.D'");
     OPTION("train-only", OPT_TEXT, train_only, "PATTERNS", "update nothing else, as '*.b_*'");
     OPTION("lr-factor", OPT_TEXT, lr_factor, "LIST", "own learning rates, as '*.b_scale=10'");
-    OPTION("log-every", OPT_LONG, log_every, "N", "updates between lines of metrics.jsonl (default 10)");
+    OPTION("log-every", OPT_LONG, log_every, "N",
+           "updates between lines of metrics.jsonl, beside the first of a stage (default 10)");
     OPTION("eval-every", OPT_LONG, eval_every, "N",
            "updates between evaluations (default: an epoch; the last is always evaluated) [a 20th of the run]");
     OPTION("checkpoint-every", OPT_LONG, checkpoint_every, "N",
@@ -114,7 +116,8 @@ static size_t option_table(train_options *o, cli_option *t) {
     OPTION("exponent", OPT_FLOAT, exponent, "P", "mqar: how early questions come; 1 is uniform (default 0.01)");
     OPTION("random-fill", OPT_FLAG, random_fill, NULL, "mqar: random tokens where nothing is asked");
     OPTION("stages", OPT_TEXT, stages, "LIST",
-           "mqar: a curriculum L:PAIRS:EPOCHS:BATCH,... instead of --seq-len, --kv-pairs, --epochs and --batch");
+           "mqar: a curriculum L:PAIRS:EPOCHS:BATCH,... instead of --seq-len, --kv-pairs, --epochs and --batch; with "
+           "--examples 0, L:PAIRS:UPDATES:BATCH,...");
     OPTION("examples", OPT_LONG, examples, "N",
            "mqar: training examples in fixed order; 0: every one is new (default 100000)");
     OPTION("test-examples", OPT_LONG, test_examples, "N", "mqar: held-out examples (default 3000)");
@@ -166,19 +169,20 @@ static size_t option_table(train_options *o, cli_option *t) {
     return n;
 }
 
+/* A stage is so many epochs of the fixed examples; where every example is new, so many updates. */
 static int parse_stages(const train_options *o, pal_mqar_options *m) {
-    const char *at = o->stages;
+    const char *at = o->stages, *unit = o->examples ? "EPOCHS" : "UPDATES";
     while (*at) {
         int length, pairs, batch, used = 0;
-        long long epochs;
+        long long count;
         if (m->stages == PAL_MQAR_STAGES) return cli_error(CLI_USAGE, "--stages: at most %d stages", PAL_MQAR_STAGES);
-        if (sscanf(at, "%d:%d:%lld:%d%n", &length, &pairs, &epochs, &batch, &used) != 4 ||
-            (at[used] && at[used] != ','))
-            return cli_error(CLI_USAGE, "--stages '%s': expected L:PAIRS:EPOCHS:BATCH separated by commas", o->stages);
-        if (epochs < 1 || batch < 1)
-            return cli_error(CLI_USAGE, "--stages '%s': epochs and batch must be at least 1", o->stages);
-        const int64_t epoch = pal_mqar_epoch_steps(o->examples, batch, o->accumulate);
-        if (epochs > MOST_STEPS / epoch)
+        if (sscanf(at, "%d:%d:%lld:%d%n", &length, &pairs, &count, &batch, &used) != 4 || (at[used] && at[used] != ','))
+            return cli_error(CLI_USAGE, "--stages '%s': expected L:PAIRS:%s:BATCH separated by commas", o->stages,
+                             unit);
+        if (count < 1 || batch < 1)
+            return cli_error(CLI_USAGE, "--stages '%s': %s and BATCH must be at least 1", o->stages, unit);
+        const int64_t each = o->examples ? pal_mqar_epoch_steps(o->examples, batch, o->accumulate) : 1;
+        if (count > MOST_STEPS / each)
             return cli_error(CLI_USAGE, "--stages '%s': expected at most %lld updates a stage", o->stages,
                              (long long)MOST_STEPS);
         m->stage[m->stages++] = (pal_mqar_stage){ .data = { .length = length,
@@ -187,11 +191,11 @@ static int parse_stages(const train_options *o, pal_mqar_options *m) {
                                                             .exponent = o->exponent,
                                                             .random_fill = o->random_fill },
                                                   .batch = batch,
-                                                  .steps = epochs * epoch };
+                                                  .steps = count * each };
         at += used + (at[used] == ',');
     }
     return m->stages ? CLI_OK
-                     : cli_error(CLI_USAGE, "--stages is empty, expected L:PAIRS:EPOCHS:BATCH separated by commas");
+                     : cli_error(CLI_USAGE, "--stages is empty, expected L:PAIRS:%s:BATCH separated by commas", unit);
 }
 
 static int make_mqar_options(const train_options *o, pal_mqar_options *m) {
@@ -208,7 +212,6 @@ static int make_mqar_options(const train_options *o, pal_mqar_options *m) {
     if (o->stages) {
         if (o->steps || o->epochs)
             return cli_error(CLI_USAGE, "--stages says how long each stage is: leave out --steps and --epochs");
-        if (!o->examples) return cli_error(CLI_USAGE, "--stages counts epochs, so --examples must not be 0");
         return parse_stages(o, m);
     }
     if (!o->steps && !o->examples) return cli_error(CLI_USAGE, "with --examples 0 there are no epochs: give --steps");
@@ -283,7 +286,7 @@ static int make_train_options(const train_options *o, int64_t epoch, pal_train_o
                          "--log-every, --eval-every, --checkpoint-every, --keep and --stop-after must not be negative");
     const int code = parse_dtype(o->save_dtype, &t->best_dtype);
     if (code) return code;
-    const char *schedule = o->schedule ? o->schedule : o->steps ? "cosine" : "cosine-epoch";
+    const char *schedule = o->schedule ? o->schedule : o->steps || !o->examples ? "cosine" : "cosine-epoch";
     if (pal_schedule_parse(&t->schedule, schedule, &err)) return cli_fail(&err);
     return CLI_OK;
 }

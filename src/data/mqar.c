@@ -36,10 +36,11 @@ pal_status pal_mqar_check(const pal_mqar_config *c, pal_error *err) {
     if ((int64_t)c->pairs * 4 > c->length)
         return pal_fail(err, PAL_E_ARGUMENT, "mqar: %d pairs need a length of at least %lld, found %d", c->pairs,
                         (long long)c->pairs * 4, c->length);
-    /* 4N <= L < V also leaves enough ids for N distinct keys and N distinct values. */
-    if (c->vocabulary <= c->length)
-        return pal_fail(err, PAL_E_ARGUMENT, "mqar: a vocabulary of %d is too small, expected more than the length %d",
-                        c->vocabulary, c->length);
+    /* Keys are N distinct ids of V/2-1; values have at least as many. */
+    if (c->vocabulary / 2 <= c->pairs)
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "mqar: a vocabulary of %d is too small for %d pairs, expected at least %lld", c->vocabulary,
+                        c->pairs, 2 * ((long long)c->pairs + 1));
     if (!isfinite(c->exponent))
         return pal_fail(err, PAL_E_ARGUMENT, "mqar: exponent %g, expected a finite number", c->exponent);
     const double last = pow(c->length / 2 - c->pairs, c->exponent - 1);

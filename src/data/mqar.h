@@ -23,7 +23,7 @@ enum { PAL_MQAR_IGNORED = -100 };
 typedef struct pal_mqar_config {
     int length;       /* L, even */
     int pairs;        /* N >= 1, 4N <= L */
-    int vocabulary;   /* V > L */
+    int vocabulary;   /* V, N < V/2 */
     double exponent;  /* p; 1 is uniform, the paper's 0.01 favours early slots */
     bool random_fill; /* tail tokens that ask nothing are random rather than 0 */
 } pal_mqar_config;

@@ -252,7 +252,8 @@ static pal_status run_stages(training *s, bool *stopped, pal_error *err) {
             const double accuracy = task_of(s)->score_name && s->loss_count ? (double)s->correct / (double)s->loss_count
                                                                             : NAN;
             const bool last = s->stage_step == stage_steps(s), evaluates = last || due(s->stage_step, o->eval_every);
-            const bool logs = evaluates || due(s->step, o->log_every);
+            const bool first_of_stage = s->stage_step == 1 && o->log_every > 0;
+            const bool logs = evaluates || first_of_stage || due(s->step, o->log_every);
             if (logs && (st = log_line(s, evaluates, err))) return st;
             solved = evaluates && s->score > o->stop_score;
             *stopped = !report(s, accuracy, started, first, logs, evaluates) ||

@@ -120,7 +120,7 @@ with tempfile.TemporaryDirectory() as folder:
     level = json.loads((root / f"asked/checkpoints/step-{step[1]}/trainer.json").read_text())["cpu"]
     if level != "ref":
         check(f"level {level}, now ref" in palimpsa("train", "--resume", "--cpu", "ref", "--out", str(root / "asked"), code=2), "another --cpu")
-    for words in (["--model", "palimsa-d"], ["--rule", "longhron"], ["--kv-pairs", "9"], ["--vocab", "20"], ["--lr", "nan"], ["--lr", "0"], ["--batch", "0"],
+    for words in (["--model", "palimsa-d"], ["--rule", "longhron"], ["--kv-pairs", "9"], ["--vocab", "8"], ["--lr", "nan"], ["--lr", "0"], ["--batch", "0"],
                   ["--schedule", "linear"], ["--stages", "32:4"], ["--freeze", "*.nothing"], ["--seq-len", "31"], ["--learning", "1"], ["--clip", "-1"],
                   ["--stages", ""], ["--stages", "32:4:2:16"], ["--steps", "2000000000"], ["--steps", "0", "--epochs", "9000000000000000000"], ["--lr-floor", "2"],
                   ["--heads", "-2"], ["--expand-v", "-1"], ["--model", "mamba2-130m"], ["--model", f"{whole}/checkpoints/best"]):
@@ -147,9 +147,21 @@ with tempfile.TemporaryDirectory() as folder:
 
     # A run without a line of metrics does not keep the others from being drawn; alone it is refused.
     palimpsa("train", *TINY, "--stop-after", "1", "--out", str(root / "begun"))
+    first = json.loads((root / "begun/metrics.jsonl").read_text())
+    check(first["step"] == 1 and 0 <= first["train_accuracy"] <= 1, "the first update is logged")
+    (root / "begun/metrics.jsonl").write_text("")
     said = palimpsa("plot", str(root / "begun"), str(whole), "--out", str(root / "both.svg"))
     check("begun: no metrics yet" in said and "(1 run)" in said, f"a run that has only begun: {said}")
     palimpsa("plot", str(root / "begun"), "--out", str(root / "one.svg"), code=2)
+
+    # With new examples all along, stages count updates; the rate falls within each, and a stage's first update is logged.
+    fresh = "--model palimpsa-d --vocab 64 --hidden 32 --heads 2 --examples 0 --test-examples 16 --eval-every 5 --stages 32:8:12:4,64:16:8:2 --lr 1e-3 --threads 1".split()
+    palimpsa("train", *fresh, "--out", str(root / "fresh"))
+    lines = [json.loads(line) for line in (root / "fresh/metrics.jsonl").read_text().splitlines()]
+    check([line["step"] for line in lines] == [1, 5, 10, 12, 13, 17, 20], f"stages in updates: {[line['step'] for line in lines]}")
+    check(lines[0]["lr"] == 1e-3 and lines[3]["lr"] < 1e-4 and lines[4]["lr"] == 1e-3, "the rate falls within a stage")
+    check([line["length"] for line in lines if "accuracy" in line] == [32, 32, 32, 64, 64], "a vocabulary as long as the examples")
+    check("L:PAIRS:UPDATES:BATCH" in palimpsa("train", *fresh, "--stages", "32:8", "--out", str(root / "refused"), code=2), "what a stage is")
 
     # --keep
     palimpsa("train", *TINY, "--keep", "2", "--out", str(root / "kept"))

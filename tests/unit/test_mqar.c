@@ -177,7 +177,7 @@ static void random_configurations_keep_the_structure(void **state) {
         pal_mqar_config c = { .random_fill = k % 3 == 0 };
         c.pairs = 1 + (int)pal_rng_below(&rng, 70);
         c.length = 4 * c.pairs + 2 * (int)pal_rng_below(&rng, k % 2 ? 100 : 1);
-        c.vocabulary = c.length + 1 + (int)pal_rng_below(&rng, k % 4 ? 3 : 5000);
+        c.vocabulary = 2 * (c.pairs + 1) + (int)pal_rng_below(&rng, k % 4 ? 3 : 5000); /* the least, or more */
         c.exponent = -3 + 6 * pal_rng_uniform(&rng);
         fixture f = make(c, pal_rng_u32(&rng), k % 2 ? PAL_MQAR_TEST : PAL_MQAR_TRAIN, 5, 1 + k % 3);
         fill(&f, pal_rng_u32(&rng));
@@ -240,7 +240,7 @@ static void bad_configurations_are_refused_with_a_sentence(void **state) {
         { { -128, 4, 8192, 0.01, false }, "found -128" },
         { { 0, 1, 8192, 0.01, false }, "found 0" },
         { { 1 << 30, 1 << 29, INT32_MAX, 0.01, false }, "at least 2147483648" },
-        { { 128, 32, 128, 0.01, false }, "vocabulary of 128 is too small" },
+        { { 128, 32, 65, 0.01, false }, "vocabulary of 65 is too small for 32 pairs, expected at least 66" },
         { { 128, 32, -1, 0.01, false }, "vocabulary of -1" },
         { { 128, 32, 8192, NAN, false }, "exponent nan" },
         { { 128, 32, 8192, -INFINITY, false }, "exponent -inf" },
