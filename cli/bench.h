@@ -66,8 +66,12 @@ void bench_limits_close(bench_limits *limits);
 double bench_median(const double *values, int count); /* at most BENCH_REPEATS */
 /* Numbers in the blocks' weights: a forward whose only logits are the last token's makes next to no use of the head. */
 double bench_block_parameters(const pal_model *model);
-/* Weights and state that one step reads; the state is also written. */
-double bench_step_bytes(const pal_model *model, int context);
+/* Bytes that one step of `batch` sequences moves: every weight once, states read and written. */
+typedef struct bench_moved {
+    double weights, state, total;
+} bench_moved;
+bench_moved bench_step_moved(const pal_model *model, int context, int batch);
+const char *bench_dtype(const pal_model *model); /* the type that most of its weights are stored in */
 /* The name of a metaplastic preset's ablation; "-wo-meta" goes before the size. False: it has none. */
 bool bench_ablation(const char *name, char out[64]);
 

@@ -1,23 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /* palimpsa bench decode: what generating text costs. Reading a prompt is measured against the matrix product, writing
- * tokens (steps with sampling) against reading memory, both limits in the same run. */
+ * tokens (steps with sampling) against reading memory, both limits in the same run. Several models take turns. */
 #include <jansson.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/context.h"
 #include "bench.h"
 #include "cli.h"
 
+enum { MOST_BATCH = 64, MOST_SIDES = 12 };
+
 typedef struct {
-    const char *model, *json;
+    const char *paths[MOST_SIDES]; /* model files and directories */
+    int path_count;
+    const char *model, *json; /* model: a preset's name; NULL: none, or the default where there are no paths */
     int prompt, piece, tokens, batch, layers, vocab, repeats;
     cli_common common;
 } decode_options;
 
-enum { MOST_BATCH = 64 };
-
 typedef struct {
+    const char *name; /* the path's last part, or the preset's name */
     pal_model *model;
     pal_work *work;
     pal_sampler *sampler;
@@ -27,26 +31,41 @@ typedef struct {
     double prefill[BENCH_REPEATS], step[BENCH_REPEATS];
 } decode_side;
 
-static int open_side(decode_side *s, const decode_options *o, const pal_context *cx) {
+static const char *last_part(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+/* path NULL: the preset, with random weights. */
+static int open_model(decode_side *s, const decode_options *o, const char *path, const pal_context *cx) {
     pal_error err;
     pal_model_config config;
     const pal_preset_options preset = { .layers = o->layers, .vocab = o->vocab };
-    const int context = o->prompt + o->tokens;
+    s->name = path ? last_part(path) : o->model;
+    if (path) return pal_model_open(&s->model, path, PAL_FOR_INFERENCE, cx, &err) ? cli_fail(&err) : CLI_OK;
     if (pal_model_preset(&config, o->model, &preset, &err) ||
         pal_model_new(&s->model, &config, 1, PAL_FOR_INFERENCE, cx, &err))
         return cli_fail(&err);
+    return CLI_OK;
+}
+
+static int open_side(decode_side *s, const decode_options *o, const char *path, const pal_context *cx) {
+    pal_error err;
+    const int context = o->prompt + o->tokens, code = open_model(s, o, path, cx);
+    if (code) return code;
+    const pal_model_config *config = pal_model_config_of(s->model);
     const pal_work_options work = { .tokens = o->piece > o->batch ? o->piece : o->batch,
                                     .sequences = o->batch,
                                     .context = context };
     if (pal_work_new(&s->work, s->model, cx, &work, &err)) return cli_fail(&err);
-    if (pal_sampler_new(&s->sampler, &(pal_sampling){ .temperature = 0.8, .top_k = 40 }, config.vocab, &err))
+    if (pal_sampler_new(&s->sampler, &(pal_sampling){ .temperature = 0.8, .top_k = 40 }, config->vocab, &err))
         return cli_fail(&err);
     for (int i = 0; i < o->batch; i++)
         if (pal_state_new(&s->states[i], s->model, context, &err)) return cli_fail(&err);
-    s->logits = pal_alloc((size_t)o->batch * (size_t)config.vocab_rows, sizeof *s->logits);
+    s->logits = pal_alloc((size_t)o->batch * (size_t)config->vocab_rows, sizeof *s->logits);
     s->ids = pal_alloc((size_t)o->prompt, sizeof *s->ids);
     if (!s->logits || !s->ids) return cli_error(CLI_FAILED, "bench: no memory");
-    for (int t = 0; t < o->prompt; t++) s->ids[t] = (int32_t)((uint32_t)t * 2654435761u % (uint32_t)config.vocab);
+    for (int t = 0; t < o->prompt; t++) s->ids[t] = (int32_t)((uint32_t)t * 2654435761u % (uint32_t)config->vocab);
     return CLI_OK;
 }
 
@@ -82,58 +101,72 @@ static int run_once(decode_side *s, const decode_options *o, int repeat) {
     return CLI_OK;
 }
 
+static void add_row(json_t *list, const decode_side *s, const pal_context *cx, const char *name, const char *shape,
+                    double seconds, double bound, double tokens, const char *rate, double per_second) {
+    json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f}", "name", name, "shape", shape,
+                            "variant", s->name, "dtype", bench_dtype(s->model), "threads", pal_context_threads(cx),
+                            "ns", seconds * 1e9, "bound_ns", bound * 1e9, rate, per_second, "tokens_per_s",
+                            tokens / seconds, "share", bound / seconds);
+    json_array_append_new(list, row);
+}
+
 static void report(const decode_options *o, const decode_side *s, const bench_limits *m, const pal_context *cx,
                    json_t *list) {
     const double peak = bench_median(m->flops, o->repeats), bandwidth = bench_median(m->bytes, o->repeats);
     const double prefill = bench_median(s->prefill, o->repeats), step = bench_median(s->step, o->repeats);
     const double flop = 2 * bench_block_parameters(s->model) * o->prompt;
-    const double state = (double)pal_state_bytes(s->model, o->prompt),
-                 bytes = bench_step_bytes(s->model, o->prompt) + (o->batch - 1) * state;
+    const bench_moved moved = bench_step_moved(s->model, o->prompt, o->batch);
     char shape[64];
-    printf("%d threads; matmul %.1f GFLOP/s, reading %.1f GB/s; %zu parameters, medians of %d\n",
-           pal_context_threads(cx), peak * 1e-9, bandwidth * 1e-9, pal_model_parameters(s->model), o->repeats);
-    printf("%-14s %-20s %6d tokens  %10.2f ms  %9.1f tokens/s  %6.1f GFLOP/s, %5.1f%% of matmul\n", "model.prefill",
-           o->model, o->prompt, prefill * 1e3, o->prompt / prefill, flop / prefill * 1e-9, 100 * flop / peak / prefill);
-    printf("%-14s %-20s %6d at once %10.2f ms  %9.1f tokens/s  %6.1f GB/s, %5.1f%% of reading\n", "model.decode",
-           o->model, o->batch, step * 1e3, o->batch / step, bytes / step * 1e-9, 100 * bytes / bandwidth / step);
+    printf("%-14s %-24s %-5s %6d tokens  %10.2f ms  %9.1f tokens/s  %6.1f GFLOP/s, %5.1f%% of matmul\n",
+           "model.prefill", s->name, bench_dtype(s->model), o->prompt, prefill * 1e3, o->prompt / prefill,
+           flop / prefill * 1e-9, 100 * flop / peak / prefill);
+    printf("%-14s %-24s %-5s %6d at once %10.2f ms  %9.1f tokens/s  %6.1f GB/s, %5.1f%% of reading\n", "model.decode",
+           s->name, bench_dtype(s->model), o->batch, step * 1e3, o->batch / step, moved.total / step * 1e-9,
+           100 * moved.total / bandwidth / step);
+    printf("%-14s %.1f MB a step: weights %.1f, state read and written %.1f\n", "", moved.total * 1e-6,
+           moved.weights * 1e-6, moved.state * 1e-6);
     snprintf(shape, sizeof shape, "B1 T%d", o->prompt);
-    json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f}", "name", "model.prefill",
-                                          "shape", shape, "variant", o->model, "threads", pal_context_threads(cx), "ns",
-                                          prefill * 1e9, "bound_ns", flop / peak * 1e9, "gflops", flop / prefill * 1e-9,
-                                          "tokens_per_s", o->prompt / prefill, "share", flop / peak / prefill));
+    add_row(list, s, cx, "model.prefill", shape, prefill, flop / peak, o->prompt, "gflops", flop / prefill * 1e-9);
     snprintf(shape, sizeof shape, "B%d T1", o->batch);
-    json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f}", "name", "model.decode",
-                                          "shape", shape, "variant", o->model, "threads", pal_context_threads(cx), "ns",
-                                          step * 1e9, "bound_ns", bytes / bandwidth * 1e9, "gbs", bytes / step * 1e-9,
-                                          "tokens_per_s", o->batch / step, "share", bytes / bandwidth / step));
+    add_row(list, s, cx, "model.decode", shape, step, moved.total / bandwidth, o->batch, "gbs",
+            moved.total / step * 1e-9);
+    json_object_set_new(json_array_get(list, json_array_size(list) - 1), "bytes", json_real(moved.total));
+}
+
+static void report_all(const decode_options *o, const decode_side *sides, int count, const bench_limits *m,
+                       const pal_context *cx, json_t *list) {
+    printf("%d threads; matmul %.1f GFLOP/s, reading %.1f GB/s; medians of %d, models in turns\n",
+           pal_context_threads(cx), bench_median(m->flops, o->repeats) * 1e-9,
+           bench_median(m->bytes, o->repeats) * 1e-9, o->repeats);
+    for (int i = 0; i < count; i++) report(o, &sides[i], m, cx, list);
 }
 
 static int run_bench(const decode_options *o, const pal_context *cx) {
-    decode_side side = { 0 };
+    decode_side *sides = pal_alloc(MOST_SIDES + 1, sizeof *sides);
     bench_limits m = { 0 };
     json_t *list = json_array();
-    int code = bench_check_json(o->json);
+    int code = sides ? bench_check_json(o->json) : cli_error(CLI_FAILED, "bench: no memory"), count = 0;
     if (!code) code = bench_limits_open(&m);
-    if (!code) code = open_side(&side, o, cx);
+    for (int i = 0; i < o->path_count && !code; i++) code = open_side(&sides[count++], o, o->paths[i], cx);
+    if (!code && o->model) code = open_side(&sides[count++], o, NULL, cx);
     for (int r = -1; r < o->repeats && !code; r++) { /* the first round only warms up */
         bench_limits_measure(&m, cx, r < 0 ? 0 : r);
-        code = run_once(&side, o, r < 0 ? 0 : r);
+        for (int i = 0; i < count && !code; i++) code = run_once(&sides[i], o, r < 0 ? 0 : r);
     }
-    if (!code) report(o, &side, &m, cx, list);
+    if (!code) report_all(o, sides, count, &m, cx, list);
     if (!code) code = bench_write_json(list, o->json);
-    close_side(&side);
+    for (int i = 0; i < count; i++) close_side(&sides[i]);
+    pal_free(sides);
     bench_limits_close(&m);
     json_decref(list);
     return code;
 }
 
 int bench_decode(int argc, char **argv) {
-    decode_options o = {
-        .model = "palimpsa-m-170m", .prompt = 2048, .piece = 512, .tokens = 32, .batch = 1, .repeats = 3
-    };
+    decode_options o = { .prompt = 2048, .piece = 512, .tokens = 32, .batch = 1, .repeats = 3 };
     const cli_option options[] = {
         { "model", OPT_TEXT, &o.model, "NAME",
-          "a model with a size (default palimpsa-m-170m); its weights are random" },
+          "a model with a size, of random weights (default, without MODEL: palimpsa-m-170m)" },
         { "prompt", OPT_INT, &o.prompt, "N", "tokens to read (default 2048)" },
         { "piece", OPT_INT, &o.piece, "N", "tokens of the prompt read at once (default 512)" },
         { "tokens", OPT_INT, &o.tokens, "N", "tokens to write behind it (default 32)" },
@@ -144,19 +177,22 @@ int bench_decode(int argc, char **argv) {
         { "json", OPT_TEXT, &o.json, "FILE", "write the results as JSON" },
         CLI_COMMON_OPTIONS(o.common),
     };
-    const cli_usage usage = { .synopsis = "bench decode [options]",
+    const cli_usage usage = { .synopsis = "bench decode [MODEL...] [options]",
                               .about = "Measures what 'palimpsa generate' does: reading a prompt, as a share of the "
                                        "matrix product (2 FLOP a parameter of the\n"
                                        "blocks), and writing tokens one by one with sampling, as a share of reading "
-                                       "memory (weights and state). Both limits\n"
-                                       "are measured in the same run.",
-                              .examples = "  palimpsa bench decode --model palimpsa-m-170m\n  palimpsa bench decode "
-                                          "--model transformer-170m --batch 8 --json decode.json\n",
+                                       "memory (weights once, state read and written). Both\n"
+                                       "limits are measured in the same run. MODELs are files and directories; they "
+                                       "and --model take turns.",
+                              .examples =
+                                  "  palimpsa bench decode --model palimpsa-m-170m\n  palimpsa bench decode "
+                                  "--model transformer-170m --batch 8 --json decode.json\n  palimpsa bench decode "
+                                  "my-model my-model-q8_0.gguf --prompt 512\n",
                               .options = options,
                               .option_count = PAL_COUNT(options) };
-    int positional;
-    const int parsed = cli_parse(&usage, argc, argv, NULL, 0, &positional);
+    const int parsed = cli_parse(&usage, argc, argv, o.paths, MOST_SIDES, &o.path_count);
     if (parsed) return parsed < 0 ? CLI_OK : parsed;
+    if (!o.model && !o.path_count) o.model = "palimpsa-m-170m";
     if (o.prompt < 1 || o.piece < 1 || o.tokens < 1 || o.tokens > BENCH_REPEATS || o.batch < 1 ||
         o.batch > MOST_BATCH || o.repeats < 1 || o.repeats > BENCH_REPEATS)
         return cli_error(CLI_USAGE,

@@ -87,9 +87,21 @@ double bench_block_parameters(const pal_model *model) {
     return n;
 }
 
-double bench_step_bytes(const pal_model *model, int context) {
-    size_t weights = 0;
-    for (size_t i = 0; i < pal_model_weight_count(model); i++)
-        if (!pal_model_weight(model, i)->unused) weights += pal_model_weight(model, i)->count * sizeof(float);
-    return (double)weights + (double)pal_state_bytes(model, context);
+/* Of an embedding that is not the head too, a step reads one row a sequence. */
+bench_moved bench_step_moved(const pal_model *model, int context, int batch) {
+    const bool tied = pal_model_config_of(model)->tied;
+    bench_moved moved = { .state = 2.0 * batch * (double)pal_state_bytes(model, context) };
+    for (size_t i = 0; i < pal_model_weight_count(model); i++) {
+        const pal_weight *w = pal_model_weight(model, i);
+        const double bytes = (double)(w->count * sizeof(float));
+        if (w->unused) continue;
+        moved.weights += !tied && strcmp(w->group, "embedding") == 0 ? bytes / (double)w->shape[0] * batch : bytes;
+    }
+    moved.total = moved.weights + moved.state;
+    return moved;
+}
+
+const char *bench_dtype(const pal_model *model) {
+    (void)model;
+    return "f32";
 }

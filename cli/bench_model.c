@@ -131,7 +131,7 @@ static void report(const bench_options *o, const bench_side *s, const bench_side
         const double flop = k == STEP
                                 ? 0
                                 : (k == FORWARD ? 2 * bench_block_parameters(s->model) : 6 * parameters) * o->tokens;
-        const double bytes = k == STEP ? bench_step_bytes(s->model, o->tokens) : 0;
+        const double bytes = k == STEP ? bench_step_moved(s->model, o->tokens, 1).total : 0;
         const double bound = k == STEP ? bytes / bandwidth : flop / peak;
         printf("%-14s %-26s %10.2f ms", kind_names[k], s->name, seconds * 1e3);
         if (k == STEP) printf("  %6.1f GB/s, %5.1f%% of reading", bytes / seconds * 1e-9, 100 * bound / seconds);
