@@ -173,13 +173,13 @@ void pal_optimiser_free(pal_optimiser *o) {
 
 size_t pal_optimiser_trainable(const pal_optimiser *o) { return o->trainable; }
 
-double pal_optimiser_step(pal_optimiser *o, pal_model *model, const pal_context *cx, double rate) {
+double pal_optimiser_step(pal_optimiser *o, pal_model *model, const pal_context *cx, double scale, double rate) {
     const float *g = pal_model_flat_gradients(model);
     float *p = pal_model_flat_parameters(model);
     double squares = 0;
     for (size_t i = 0; i < o->ranges; i++)
         squares += pal_sum_squares(cx, g + o->range[i].begin, o->range[i].end - o->range[i].begin, o->sums);
-    const double norm = sqrt(squares);
+    const double norm = scale * sqrt(squares);
     if (!isfinite(norm)) return norm;
     o->updates++;
     for (size_t i = 0; i < o->ranges; i++) {
@@ -189,7 +189,7 @@ double pal_optimiser_step(pal_optimiser *o, pal_model *model, const pal_context 
                                       .beta2 = o->options.beta2,
                                       .eps = o->options.eps,
                                       .weight_decay = r->decay,
-                                      .factor = pal_clip_factor(norm, o->options.clip),
+                                      .factor = scale * pal_clip_factor(norm, o->options.clip),
                                       .step = o->updates };
         pal_adamw(cx, &step, p + r->begin, o->m + r->begin, o->v + r->begin, g + r->begin, r->end - r->begin);
     }

@@ -29,9 +29,9 @@ void pal_optimiser_free(pal_optimiser *optimiser);
 
 size_t pal_optimiser_trainable(const pal_optimiser *optimiser); /* numbers that are updated */
 
-/* One update from the model's gradients. Returns the norm before clipping; when it is not finite, nothing is changed.
- */
-double pal_optimiser_step(pal_optimiser *optimiser, pal_model *model, const pal_context *cx, double rate);
+/* One update from `scale` times the model's gradients (1 / the number of targets, where they are those of a sum).
+ * Returns the norm of that before clipping; when it is not finite, nothing is changed. */
+double pal_optimiser_step(pal_optimiser *optimiser, pal_model *model, const pal_context *cx, double scale, double rate);
 
 /* Forgets moments and the count of updates: a new stage of a curriculum. */
 void pal_optimiser_reset(pal_optimiser *optimiser);

@@ -119,13 +119,13 @@ static pal_status prepare(void *self, const pal_model *model, size_t *bytes, pal
 }
 
 /* Truncated back-propagation: a row's first sequence starts from what its lane remembers, as from a constant. */
-static pal_status learn(void *self, pal_model *model, pal_work *work, const pal_batch *b, float scale, pal_loss *loss,
+static pal_status learn(void *self, pal_model *model, pal_work *work, const pal_batch *b, pal_loss *loss,
                         pal_error *err) {
     pal_text_task *t = self;
     for (int r = 0, n = 0; r < t->o.batch; r++)
         for (int i = 0; i < t->rows[r].sequences; i++, n++)
             t->before[n] = i == 0 && t->rows[r].continues ? t->carried[r] : NULL;
-    pal_status st = pal_model_learn_carried(model, work, t->before, t->used, b, scale, loss, err);
+    pal_status st = pal_model_learn_carried(model, work, t->before, t->used, b, 1.0f, loss, err);
     for (int r = 0, n = 0; r < t->o.batch && !st; r++) {
         n += t->rows[r].sequences;
         st = pal_state_copy(t->carried[r], t->used[n - 1], err);

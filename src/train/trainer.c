@@ -109,7 +109,9 @@ pal_status pal_train_prepare(const pal_trainer *t, const pal_model *model, pal_t
     return PAL_OK;
 }
 
-/* One update of all its micro-batches. */
+/* One update of all its micro-batches. Their losses and gradients are sums over targets, divided once by the number of
+ * targets in all: every target weighs the same, however the batch is split and whatever is masked, and what is
+ * descended on is the loss that is logged. */
 static pal_status update(training *s, pal_error *err) {
     const pal_task *task = task_of(s);
     const pal_train_options *o = &s->t->options;
@@ -123,11 +125,8 @@ static pal_status update(training *s, pal_error *err) {
         const double asked = now();
         if ((st = task->batch(task->self, s->stage, s->stage_step, micro, &batch, err))) return st;
         s->data_seconds += now() - asked;
-        size_t trained = 0;
-        for (int i = 0; i < batch.tokens; i++) trained += batch.targets[i] != PAL_IGNORE;
-        const float scale = trained ? 1.0f / ((float)trained * (float)o->accumulate) : 0.0f;
-        st = task->learn ? task->learn(task->self, s->model, s->work, &batch, scale, &loss, err)
-                         : pal_model_learn(s->model, s->work, &batch, scale, &loss, NULL, err);
+        st = task->learn ? task->learn(task->self, s->model, s->work, &batch, &loss, err)
+                         : pal_model_learn(s->model, s->work, &batch, 1.0f, &loss, NULL, err);
         if (st) return st;
         sum += loss.sum;
         count += loss.count;
@@ -141,7 +140,8 @@ static pal_status update(training *s, pal_error *err) {
                                     .total = stage_steps(s),
                                     .epoch = task->epoch(task->self, s->stage) };
     s->rate = pal_schedule_rate(&schedule, s->stage_step);
-    s->last_norm = pal_optimiser_step(s->optimiser, s->model, s->t->cx, s->rate);
+    const double scale = count ? 1 / (double)count : 0;
+    s->last_norm = pal_optimiser_step(s->optimiser, s->model, s->t->cx, scale, s->rate);
     if (!isfinite(s->last_norm)) s->skipped++;
     s->last_loss = count ? sum / (double)count : NAN;
     s->loss_sum += sum;

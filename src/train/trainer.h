@@ -32,9 +32,9 @@ typedef struct pal_task {
     pal_status (*prepare)(void *self, const pal_model *model, size_t *bytes, pal_error *err);
 
     /* What follows may be NULL. */
-    /* Instead of pal_model_learn. */
-    pal_status (*learn)(void *self, pal_model *model, pal_work *work, const pal_batch *batch, float scale,
-                        pal_loss *loss, pal_error *err);
+    /* Instead of pal_model_learn: adds the gradients of the batch's summed loss. */
+    pal_status (*learn)(void *self, pal_model *model, pal_work *work, const pal_batch *batch, pal_loss *loss,
+                        pal_error *err);
     /* Where the data stands, for trainer.json, and going on from there; folder: the checkpoint. */
     json_t *(*position)(void *self);
     pal_status (*resume)(void *self, const json_t *position, const char *folder, pal_error *err);

@@ -68,7 +68,7 @@ static void groups_freeze_and_scale_by_name(void **state) {
     float *before = pal_alloc(n, sizeof *before);
     memcpy(before, pal_model_flat_parameters(model), n * sizeof *before);
     set_gradients(model, 1);
-    assert_true(isfinite(pal_optimiser_step(o, model, cx, 1e-3)));
+    assert_true(isfinite(pal_optimiser_step(o, model, cx, 1, 1e-3)));
     size_t trained = 0;
     for (size_t i = 0; i < pal_model_weight_count(model); i++) {
         const pal_weight *w = pal_model_weight(model, i);
@@ -132,7 +132,7 @@ static void decay_can_leave_out_vectors(void **state) {
         set_gradients(model, 0);
         const pal_weight *norm = pal_model_find_weight(model, "backbone.ln_f.weight");
         assert_non_null(norm);
-        pal_optimiser_step(o, model, cx, 0.1);
+        pal_optimiser_step(o, model, cx, 1, 0.1);
         const float after = pal_model_flat_parameters(model)[norm->offset];
         if (matrices) assert_true(after == 1.0f);
         else assert_true(fabsf(after - 0.95f) < 1e-6f);
@@ -154,7 +154,7 @@ static void infinite_gradients_change_nothing(void **state) {
     memcpy(before, pal_model_flat_parameters(model), n * sizeof *before);
     set_gradients(model, 1);
     pal_model_flat_gradients(model)[pal_model_weight(model, 0)->offset] = NAN;
-    assert_true(!isfinite(pal_optimiser_step(o, model, cx, 1e-3)));
+    assert_true(!isfinite(pal_optimiser_step(o, model, cx, 1, 1e-3)));
     test_same_bits("weights after a skipped update", pal_model_flat_parameters(model), before, n);
     pal_optimiser_free(o);
     pal_free(before);
