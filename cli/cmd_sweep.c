@@ -5,8 +5,8 @@
  * is rewritten whole and renamed for every finished run, in the order of the grid, so a killed sweep that is started
  * again ends with the same bytes. Times go to timing.csv.
  *
- * With --search the learning rate is picked first: DIR/search is a sweep of its own, of every rate with the first seed
- * on fewer stages; then each model is trained at its best rate alone, with every seed. */
+ * With --search the learning rate is picked first: DIR/search is a sweep of its own, of every rate with the search's
+ * seeds on fewer stages; then each model is trained at its best rate alone, with every seed. */
 #include <errno.h>
 #include <jansson.h>
 #include <signal.h>
@@ -45,24 +45,11 @@ static size_t count_wanted(const sweep *s) {
     return wanted;
 }
 
-static int split(word_list *list, const char *option, const char *text) {
-    list->text = pal_strdup(text);
-    char *rest = list->text;
-    for (char *entry; rest && (entry = strsep(&rest, ","));) {
-        if (!*entry) continue;
-        if (list->count == SWEEP_ENTRIES)
-            return cli_error(CLI_USAGE, "--%s: at most %d entries", option, SWEEP_ENTRIES);
-        if (sweep_find(list, entry) >= 0) return cli_error(CLI_USAGE, "--%s: '%s' is listed twice", option, entry);
-        list->entry[list->count++] = entry;
-    }
-    return list->count ? CLI_OK : cli_error(CLI_USAGE, "--%s '%s': expected a list separated by commas", option, text);
-}
-
 /* What train is told of a run: its own part of the arguments, from n on, ended by NULL. */
 static void add_run(const sweep *s, const sweep_run *r, const char **arguments, int n) {
     for (int i = 0; i < s->extra_count; i++) arguments[n++] = s->extra[i];
     arguments[n++] = "--task", arguments[n++] = "mqar";
-    arguments[n++] = "--model", arguments[n++] = s->models.entry[r->model];
+    for (int i = 0; i < s->words[r->model].count; i++) arguments[n++] = s->words[r->model].argument[i];
     arguments[n++] = "--lr", arguments[n++] = s->rates.entry[r->rate];
     arguments[n++] = "--seed", arguments[n++] = s->seeds.entry[r->seed];
     arguments[n++] = "--threads", arguments[n++] = s->threads_text;
@@ -195,12 +182,18 @@ static int finish_one(sweep *s, int *running) {
     return CLI_OK;
 }
 
+/* Seed after seed: a sweep that is not finished yet has compared all models on the first ones. */
+static sweep_run *in_order(const sweep *s, size_t i) {
+    const size_t rates = (size_t)s->rates.count, grid = rates * (size_t)s->models.count;
+    return sweep_at(s, (int)(i % grid / rates), (int)(i % rates), (int)(i / grid));
+}
+
 static int run_all(sweep *s) {
     int running = 0, code = CLI_OK;
     size_t next = 0;
     while (!code && (running || next < s->count)) {
         while (!code && !interrupted && running < s->jobs && next < s->count) {
-            sweep_run *r = &s->runs[next++];
+            sweep_run *r = in_order(s, next++);
             if (r->stages || r->left_out) continue;
             code = start(s, r);
             if (!code) running++;
@@ -235,7 +228,7 @@ static int prepare(sweep *s) {
     return sweep_read_results(s);
 }
 
-/* Trains what is wanted and not done; ends with the table and the figure, unless it was interrupted. */
+/* Trains what is wanted and not done. */
 static int complete(sweep *s) {
     int code;
     if ((code = run_all(s))) return code;
@@ -244,10 +237,16 @@ static int complete(sweep *s) {
         return CLI_OK;
     }
     const size_t missing = count_wanted(s) - count_done(s);
-    if (missing)
-        return cli_error(CLI_FAILED,
-                         "sweep: %zu of %zu runs were stopped before their end; the same command goes on with them",
-                         missing, count_wanted(s));
+    return missing ? cli_error(CLI_FAILED,
+                               "sweep: %zu of %zu runs were stopped before their end; the same command goes on with "
+                               "them",
+                               missing, count_wanted(s))
+                   : CLI_OK;
+}
+
+/* The table and the figure. */
+static int conclude(const sweep *s) {
+    int code;
     if ((code = sweep_write_results(s)) || (code = sweep_write(s, "results.md", sweep_print_table)) ||
         (code = sweep_draw(s)))
         return code;
@@ -256,13 +255,15 @@ static int complete(sweep *s) {
     return CLI_OK;
 }
 
-/* The sweep that looks for a rate: the first seed alone, on the search's stages. extra has room for its arguments. */
+/* The sweep that looks for a rate: the search's seeds (else the first one) on the search's stages. extra has room for
+ * its arguments. */
 static sweep for_search(const sweep *s, const char *out, const char **extra) {
     sweep first = *s;
     first.out = out;
     first.search = NULL;
     first.runs = NULL;
-    first.seeds.count = 1;
+    if (s->search_seeds.count) first.seeds = s->search_seeds;
+    else first.seeds.count = 1;
     memcpy(extra, s->extra, (size_t)s->extra_count * sizeof *extra);
     extra[s->extra_count] = "--stages", extra[s->extra_count + 1] = s->search; /* the last one counts */
     first.extra = extra;
@@ -278,9 +279,13 @@ static int search_rates(sweep *s) {
     if (code) return code;
     sweep first = for_search(s, out, extra);
     if (!(code = prepare(&first))) {
-        printf("search for the learning rate: %d models x %d rates on stages %s, %zu of %zu runs done\n",
-               s->models.count, s->rates.count, s->search, count_done(&first), first.count);
-        code = complete(&first);
+        sweep_leave_out_added(&first);
+        printf("search for the learning rate: %d models x %d rates x %d seeds on stages %s, %zu of %zu runs done\n",
+               s->models.count, s->rates.count - 2 * s->extend, first.seeds.count, s->search, count_done(&first),
+               count_wanted(&first));
+        do code = complete(&first);
+        while (!code && !interrupted && sweep_widen(&first));
+        if (!code && !interrupted) code = conclude(&first);
     }
     for (size_t i = 0; !code && !interrupted && i < s->count; i++)
         s->runs[i].left_out = s->runs[i].rate != sweep_best_rate(&first, s->runs[i].model);
@@ -312,7 +317,8 @@ static int sweep_all(sweep *s) {
            plural((size_t)rates), s->seeds.count, plural((size_t)s->seeds.count), count_done(s), s->jobs, s->threads,
            plural((size_t)s->threads));
     fflush(stdout);
-    return complete(s);
+    code = complete(s);
+    return code || interrupted ? code : conclude(s);
 }
 
 /* *path, found in a configuration file, is relative to that file. */
@@ -338,14 +344,21 @@ int cmd_sweep(int argc, char **argv) {
     sweep s = { .jobs = 1, .threads = 1 };
     const char *models = "palimpsa-d,palimpsa-d-wo-meta,palimpsa-m,palimpsa-m-wo-meta,gated-deltanet",
                *rates = "1e-3,2.15e-3,4.64e-3,1e-2", *seeds = "1,2,3";
-    const char *config = NULL;
+    const char *config = NULL, *search_seeds = NULL;
     char beside[SWEEP_PATH];
     const cli_option options[] = {
-        { "models", OPT_TEXT, &models, "LIST", "models to compare (default: the paper's five)" },
+        { "models", OPT_TEXT, &models, "LIST",
+          "models to compare (default: the paper's five); MODEL:RULE for a memory rule on the D backbone, "
+          "MODEL:OPTION=VALUE for options of train" },
         { "lrs", OPT_TEXT, &rates, "LIST", "learning rates (default 1e-3,2.15e-3,4.64e-3,1e-2)" },
         { "seeds", OPT_TEXT, &seeds, "LIST", "seeds (default 1,2,3)" },
         { "search", OPT_TEXT, &s.search, "STAGES",
-          "pick each model's rate first, on these stages with the first seed; then train at that rate only" },
+          "pick each model's rate first, on these stages; then train at that rate only" },
+        { "search-seeds", OPT_TEXT, &search_seeds, "LIST", "seeds of the search (default: the first of --seeds)" },
+        { "extend", OPT_INT, &s.extend, "N",
+          "where the best rate lies at the edge of those tried, the search goes on beyond it, by up to N rates "
+          "(default "
+          "0)" },
         { "jobs", OPT_INT, &s.jobs, "N", "runs at a time (default 1)", true },
         { "threads", OPT_INT, &s.threads, "N", "threads per run, part of the configuration (default 1)" },
         { "train", OPT_TEXT, &s.train, "FILE",
@@ -363,6 +376,8 @@ int cmd_sweep(int argc, char **argv) {
                     "  palimpsa sweep mqar --config configs/mqar-reduced.json --out sweeps/reduced\n"
                     "  palimpsa sweep mqar --search 128:32:4:128 --out sweeps/searched -- --stages "
                     "128:32:20:128,256:64:20:128\n"
+                    "  palimpsa sweep mqar --models palimpsa-d,palimpsa-d:mesa,palimpsa-d-wo-meta:head-dim=32 --out "
+                    "sweeps/rules\n"
                     "  palimpsa sweep mqar --config configs/mqar-paper.json --jobs 8 --out sweeps/paper\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
@@ -394,10 +409,13 @@ int cmd_sweep(int argc, char **argv) {
     }
     s.extra = extra;
     snprintf(s.threads_text, sizeof s.threads_text, "%d", s.threads);
-    if (!(code = split(&s.models, "models", models)) && !(code = split(&s.rates, "lrs", rates)) &&
-        !(code = split(&s.seeds, "seeds", seeds)))
+    if (search_seeds && !s.search) return cli_error(CLI_USAGE, "--search-seeds goes with --search");
+    if (!(code = sweep_split(&s.models, "models", models)) && !(code = sweep_read_models(&s)) &&
+        !(code = sweep_split(&s.rates, "lrs", rates)) && !(code = sweep_split(&s.seeds, "seeds", seeds)) &&
+        !(code = search_seeds ? sweep_split(&s.search_seeds, "search-seeds", search_seeds) : CLI_OK) &&
+        !(code = sweep_extend_rates(&s)))
         code = sweep_all(&s);
-    pal_free(s.models.text), pal_free(s.rates.text), pal_free(s.seeds.text);
+    sweep_free_lists(&s);
     pal_free(s.runs);
     json_decref(s.train_options);
     return code;

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-enum { SWEEP_ENTRIES = 64, SWEEP_STAGES = 16, SWEEP_ARGUMENTS = 128, SWEEP_PATH = 4096 };
+enum { SWEEP_ENTRIES = 64, SWEEP_STAGES = 16, SWEEP_ARGUMENTS = 128, SWEEP_PATH = 4096, SWEEP_WORDS = 8 };
 
 /* One list option, cut at its commas. */
 typedef struct {
@@ -17,21 +17,30 @@ typedef struct {
     int count;
 } word_list;
 
+/* What train is told of an entry of --models: palimpsa-d:mesa:head-dim=32 is --model=palimpsa-d --rule=mesa
+ * --head-dim=32. */
+typedef struct {
+    char *argument[SWEEP_WORDS];
+    int count;
+} model_words;
+
 typedef struct {
     int model, rate, seed; /* places in the lists */
     int stages;            /* of its results; 0: not finished */
     double accuracy[SWEEP_STAGES];
     long long steps[SWEEP_STAGES];
     int length[SWEEP_STAGES], pairs[SWEEP_STAGES];
-    bool left_out; /* at a rate that the search did not pick */
+    bool left_out; /* at a rate that the search did not pick, or has not come to */
     pid_t child;   /* 0: not running */
     double started;
 } sweep_run;
 
 typedef struct {
     const char *out;
-    word_list models, rates, seeds;
-    const char *search;    /* stages of the search for a rate, or NULL */
+    word_list models, rates, seeds, search_seeds;
+    model_words words[SWEEP_ENTRIES]; /* of each model */
+    const char *search;               /* stages of the search for a rate, or NULL */
+    int extend;            /* rates on each side that the search may add where the best one lies at the edge */
     const char *train;     /* file of options for train, or NULL */
     json_t *train_options; /* what it holds */
     const char **extra;    /* further arguments for train */
@@ -54,10 +63,22 @@ int sweep_check_description(const sweep *s);
 /* Takes over the rows of an earlier start from DIR/results.csv. */
 int sweep_read_results(sweep *s);
 int sweep_write_results(const sweep *s);
-/* The last accuracy of every stage of a run that ended. */
+/* The last accuracy of every stage of a run that ended; its curve goes to DIR/curves. */
 int sweep_read_run(const sweep *s, sweep_run *r);
 /* Writes DIR/name with print, whole or not at all. */
 int sweep_write(const sweep *s, const char *name, void (*print)(FILE *to, const sweep *s));
+
+/* sweep_grid.c: lists and what follows from them. */
+int sweep_split(word_list *list, const char *option, const char *text);
+/* The words of every model. */
+int sweep_read_models(sweep *s);
+void sweep_free_lists(sweep *s);
+/* Puts s->extend more rates on each side of the list, in the same ratio. */
+int sweep_extend_rates(sweep *s);
+/* Of a search: leaves out the rates that were added and that no run of an earlier start came to. */
+void sweep_leave_out_added(sweep *s);
+/* Takes in one more rate for each model whose best one lies at the edge of those tried; false: there is none. */
+bool sweep_widen(sweep *s);
 
 /* sweep_report.c */
 int sweep_stages(const sweep *s);

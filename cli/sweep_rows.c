@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/directory.h"
 #include "base/map.h"
 #include "cli.h"
 #include "sweep.h"
@@ -24,6 +25,7 @@ int sweep_join(char path[SWEEP_PATH], const char *folder, const char *name) {
 
 void sweep_run_name(const sweep *s, const sweep_run *r, char name[256]) {
     snprintf(name, 256, "%s-lr%s-seed%s", s->models.entry[r->model], s->rates.entry[r->rate], s->seeds.entry[r->seed]);
+    for (char *c = name; *c; c++) *c = *c == ':' ? '-' : *c; /* a ':' means a list or a host to many programs */
 }
 
 int sweep_run_path(const sweep *s, const sweep_run *r, const char *file, char path[SWEEP_PATH]) {
@@ -37,20 +39,23 @@ sweep_run *sweep_at(const sweep *s, int model, int rate, int seed) {
     return &s->runs[((size_t)model * (size_t)s->rates.count + (size_t)rate) * (size_t)s->seeds.count + (size_t)seed];
 }
 
+static json_t *words_of(const word_list *list) {
+    json_t *out = json_array();
+    for (int i = 0; i < list->count; i++) json_array_append_new(out, json_string(list->entry[i]));
+    return out;
+}
+
 /* The sweep's own configuration, so that a restart under another one is refused. */
 static json_t *describe(const sweep *s) {
-    json_t *lists[3];
-    const word_list *source[3] = { &s->models, &s->rates, &s->seeds };
-    for (int i = 0; i < 3; i++) {
-        lists[i] = json_array();
-        for (int k = 0; k < source[i]->count; k++) json_array_append_new(lists[i], json_string(source[i]->entry[k]));
-    }
     json_t *extra = json_array();
     for (int i = 0; i < s->extra_count; i++) json_array_append_new(extra, json_string(s->extra[i]));
-    json_t *out = json_pack("{s:o, s:o, s:o, s:o, s:o, s:i}", "models", lists[0], "lrs", lists[1], "seeds", lists[2],
-                            "train", s->train_options ? json_incref(s->train_options) : json_null(), "options", extra,
-                            "threads", s->threads);
+    json_t *out = json_pack("{s:o, s:o, s:o, s:o, s:o, s:i}", "models", words_of(&s->models), "lrs",
+                            words_of(&s->rates), "seeds", words_of(&s->seeds), "train",
+                            s->train_options ? json_incref(s->train_options) : json_null(), "options", extra, "threads",
+                            s->threads);
     if (s->search) json_object_set_new(out, "search", json_string(s->search));
+    if (s->extend) json_object_set_new(out, "extend", json_integer(s->extend));
+    if (s->search_seeds.count) json_object_set_new(out, "search_seeds", words_of(&s->search_seeds));
     return out;
 }
 
@@ -145,30 +150,70 @@ int sweep_read_results(sweep *s) {
     return code;
 }
 
-/* The last accuracy of every stage, from the run's metrics; lengths and pairs from what was trained. */
+/* A number of a line, or the mean of a list's finite ones (one a layer), behind a comma; nothing where there is none.
+ */
+static void print_number(FILE *to, const json_t *line, const char *key) {
+    const json_t *value = json_object_get(line, key);
+    double sum = 0;
+    size_t count = 0;
+    fputc(',', to);
+    if (json_is_number(value)) sum = json_number_value(value), count = 1;
+    for (size_t i = 0; i < json_array_size(value); i++)
+        if (json_is_number(json_array_get(value, i))) sum += json_number_value(json_array_get(value, i)), count++;
+    if (count) fprintf(to, "%.5g", sum / (double)count);
+}
+
+static void take_line(const json_t *line, sweep_run *r, FILE *curve) {
+    static const char *const columns[] = { "loss", "train_accuracy", "accuracy", "n_t", "ratio" };
+    const json_t *accuracy = json_object_get(line, "accuracy");
+    const int stage = (int)json_integer_value(json_object_get(line, "stage"));
+    const long long step = json_integer_value(json_object_get(line, "step"));
+    if (step < 1) return; /* no line of metrics */
+    fprintf(curve, "%lld,%d", step, stage + 1);
+    for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) print_number(curve, line, columns[i]);
+    fputc('\n', curve);
+    if (!json_is_number(accuracy) || stage < 0 || stage >= SWEEP_STAGES) return;
+    r->accuracy[stage] = json_number_value(accuracy);
+    r->steps[stage] = step;
+    r->length[stage] = (int)json_integer_value(json_object_get(line, "length"));
+    r->pairs[stage] = (int)json_integer_value(json_object_get(line, "pairs"));
+    if (stage + 1 > r->stages) r->stages = stage + 1;
+}
+
+static int open_curve(const sweep *s, const sweep_run *r, pal_writer *w) {
+    char folder[SWEEP_PATH], path[SWEEP_PATH], name[256 + 4];
+    pal_error err;
+    int code;
+    sweep_run_name(s, r, name);
+    strcat(name, ".csv");
+    if ((code = sweep_join(folder, s->out, "curves")) || (code = sweep_join(path, folder, name))) return code;
+    return pal_make_directory(folder, &err) || pal_writer_open(w, path, &err) ? cli_fail_writing(&err) : CLI_OK;
+}
+
+/* From the run's metrics: the last accuracy of every stage, with the lengths and pairs of what was trained, and the
+ * curve. */
 int sweep_read_run(const sweep *s, sweep_run *r) {
     char path[SWEEP_PATH];
     pal_map map;
     pal_error err;
-    const int code = sweep_run_path(s, r, "metrics.jsonl", path);
+    pal_writer curve;
+    int code = sweep_run_path(s, r, "metrics.jsonl", path);
     if (code) return code;
     if (pal_map_open(&map, path, &err)) return cli_error(CLI_FAILED, "%s", err.text);
+    if ((code = open_curve(s, r, &curve))) {
+        pal_map_close(&map);
+        return code;
+    }
+    fprintf(curve.stream, "step,stage,loss,train_accuracy,accuracy,n_t,ratio\n");
     for (size_t at = 0; at < map.size;) {
         const unsigned char *end = memchr(map.data + at, '\n', map.size - at);
         const size_t size = end ? (size_t)(end - map.data) - at : map.size - at;
         json_t *line = json_loadb((const char *)map.data + at, size, 0, NULL);
-        const json_t *accuracy = json_object_get(line, "accuracy");
-        const int stage = (int)json_integer_value(json_object_get(line, "stage"));
-        if (json_is_number(accuracy) && stage >= 0 && stage < SWEEP_STAGES) {
-            r->accuracy[stage] = json_number_value(accuracy);
-            r->steps[stage] = json_integer_value(json_object_get(line, "step"));
-            r->length[stage] = (int)json_integer_value(json_object_get(line, "length"));
-            r->pairs[stage] = (int)json_integer_value(json_object_get(line, "pairs"));
-            if (stage + 1 > r->stages) r->stages = stage + 1;
-        }
+        take_line(line, r, curve.stream);
         json_decref(line);
         at += size + 1;
     }
     pal_map_close(&map);
+    if (pal_writer_commit(&curve, &err)) return cli_fail_writing(&err); /* it looks at ferror */
     return r->stages ? CLI_OK : cli_error(CLI_FAILED, "%s: no accuracy in it", path);
 }

@@ -208,6 +208,36 @@ with tempfile.TemporaryDirectory() as folder:
     check("search was" in palimpsa(*search[:-3], "--search", "16:2:5:16", "--out", str(root / "s5"), *options, code=2), "another search")
     print("searched sweep: one rate per model")
 
+    # Rules and options with a model's name, seeds of the search's own, and rates beyond the edge; curves of every run.
+    beyond = ("sweep mqar --models palimpsa-d:delta,gated-deltanet:head-dim=8 --lrs 1e-4,1e-3 --seeds 1 --search 16:2:4:16 --search-seeds 8,9 --extend 1 "
+              "--out").split()
+    palimpsa(*beyond, str(root / "s6"), *options)
+    searched = [line.split(",") for line in (root / "s6/search/results.csv").read_text().splitlines()[1:]]
+    rows = [line.split(",") for line in (root / "s6/results.csv").read_text().splitlines()[1:]]
+    all_rates = ["1e-05", "1e-4", "1e-3", "0.01"]
+    for model, rule, width in (("palimpsa-d:delta", "delta", 0), ("gated-deltanet:head-dim=8", None, 8)):
+        tried = {lr: [float(r[6]) for r in searched if r[:2] == [model, lr]] for lr in all_rates}
+        check({r[2] for r in searched if r[0] == model} == {"8", "9"} and all(len(of) in (0, 2) for of in tried.values()), f"search seeds: {searched}")
+        order = [lr for lr in tried if tried[lr]]
+        best = max(order, key=lambda lr: sum(tried[lr]))
+        check({"1e-4", "1e-3"} < set(order), f"nothing beyond the edge: {tried}")
+        check(all(lr in order for lr in all_rates[max(all_rates.index(best) - 1, 0):all_rates.index(best) + 2]), f"the best rate has no neighbours: {tried}")
+        check([r[:3] for r in rows if r[0] == model] == [[model, best, "1"]] * 2, f"at the best rate: {rows}")
+        name = f"{model.replace(':', '-')}-lr{best}-seed1"
+        config = json.loads((root / f"s6/runs/{name}/config.json").read_text())
+        check(config["rule"] == rule and config["head_dim"] == width, f"{model} became {config}")
+        curve = [line.split(",") for line in (root / f"s6/curves/{name}.csv").read_text().splitlines()]
+        logged = [json.loads(line) for line in (root / f"s6/runs/{name}/metrics.jsonl").read_text().splitlines()]
+        check(curve[0] == ["step", "stage", "loss", "train_accuracy", "accuracy", "n_t", "ratio"] and len(curve) == len(logged) + 1, "a curve's lines")
+        check(all(abs(float(row[2]) - line["loss"]) < 1e-3 and int(row[0]) == line["step"] for row, line in zip(curve[1:], logged)), "a curve's numbers")
+    shutil.rmtree(root / "s6/runs"), shutil.rmtree(root / "s6/search/runs")
+    palimpsa(*beyond, str(root / "s6"), *options)
+    check(not list(root.glob("s6/**/metrics.jsonl")), "a widened search was repeated")
+    for wrong, says in ((["--models", "palimpsa-d::x"], "MODEL:RULE"), (["--models", "palimpsa-d:heads=0.5"], "--heads"), (["--extend", "1"], "goes with --search"),
+                        (["--search-seeds", "1"], "goes with --search"), (["--search", "16:2:8:16", "--extend", "1", "--lrs", "1e-3,1e-4"], "that rise")):
+        check(says in palimpsa("sweep", "mqar", *wrong, "--out", str(root / "dry"), code=2), f"sweep {wrong}")
+    print("search beyond the grid's edge, with seeds of its own")
+
     # A run that is stopped from outside has no row; SIGTERM to the sweep alone reaches its runs at once; lists have no doubles.
     check("twice" in palimpsa(*grid[:-1], "--seeds", "1,1", "--out", str(root / "s3"), *options, code=2), "a seed listed twice")
     palimpsa(*grid, str(root / "s3"), *options, "--stop-after", "12", code=1)
