@@ -11,23 +11,34 @@
 
 typedef struct {
     const char *tokenizer, *out;
-    int tokens, needles, count;
+    int tokens, needles, questions, count;
     int64_t seed;
 } needle_options;
 
+/* Where a number is told and where it is to be answered, in bytes of the document, for those who measure. */
+static void add_question(json_t *row, const pal_needle *asked) {
+    json_t *list = json_object_get(row, "questions");
+    if (!list) json_object_set_new(row, "questions", list = json_array());
+    json_array_append_new(list, json_pack("{s:s, s:i, s:I, s:I}", "key", asked->key, "number", asked->value, "told",
+                                          (json_int_t)asked->depth, "answer", (json_int_t)asked->answer));
+}
+
 static int write_rows(const needle_options *o, pal_haystack *h, pal_writer *w) {
-    const pal_needle_options options = { .tokens = o->tokens, .needles = o->needles, .seed = (uint64_t)o->seed };
+    const pal_needle_options options = {
+        .tokens = o->tokens, .needles = o->needles, .questions = o->questions, .seed = (uint64_t)o->seed
+    };
     pal_bytes text = { 0 };
-    pal_needle asked;
+    pal_needle asked[PAL_NEEDLES];
     pal_error err;
     int code = CLI_OK;
     for (int i = 0; i < o->count && !code; i++) {
         text.size = 0;
-        if (pal_needle_make(h, &options, (uint64_t)i, &text, &asked, &err)) {
+        if (pal_needle_make(h, &options, (uint64_t)i, &text, asked, &err)) {
             code = cli_fail(&err);
             break;
         }
         json_t *row = json_pack("{s:s#}", "text", (const char *)text.data, (int)text.size);
+        for (int q = 0; q < o->questions && row; q++) add_question(row, &asked[q]);
         if (!row) code = cli_error(CLI_USAGE, "the haystack is not UTF-8, which JSON needs");
         else if (json_dumpf(row, w->stream, JSON_COMPACT) != 0 || fputc('\n', w->stream) == EOF)
             code = cli_error(CLI_FAILED, "%s: cannot write", o->out);
@@ -52,8 +63,8 @@ static int run(const needle_options *o, const char *path) {
     if (!code && pal_writer_commit(&w, &err)) code = cli_fail_writing(&err);
     pal_writer_drop(&w);
     if (!code)
-        printf("%s: %d documents of at most %d tokens, %d needle%s each\n", o->out, o->count, o->tokens, o->needles,
-               o->needles == 1 ? "" : "s");
+        printf("%s: %d documents of at most %d tokens, %d needle%s and %d question%s each\n", o->out, o->count,
+               o->tokens, o->needles, o->needles == 1 ? "" : "s", o->questions, o->questions == 1 ? "" : "s");
     pal_haystack_free(h);
     pal_map_close(&map);
     pal_tokenizer_close(tok);
@@ -61,22 +72,25 @@ static int run(const needle_options *o, const char *path) {
 }
 
 int cmd_needle(int argc, char **argv) {
-    needle_options o = { .tokens = 32768, .needles = 4, .count = 100, .seed = 1 };
+    needle_options o = { .tokens = 32768, .needles = 4, .questions = 1, .count = 100, .seed = 1 };
     const cli_option options[] = {
         { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "tokenizer file, directory or 'bytes'; counts the tokens" },
         { "tokens", OPT_INT, &o.tokens, "N", "most tokens of a document (default 32768)" },
-        { "needles", OPT_INT, &o.needles, "N",
-          "secret numbers told in a document, one of which is asked for (default 4)" },
+        { "needles", OPT_INT, &o.needles, "N", "secret numbers told in a document (default 4)" },
+        { "questions", OPT_INT, &o.questions, "N", "how many of them are asked for at its end (default 1)" },
         { "count", OPT_INT, &o.count, "N", "documents (default 100)" },
         { "seed", OPT_LONG, &o.seed, "N", "of places, words and numbers (default 1)" },
-        { "out", OPT_TEXT, &o.out, "FILE.jsonl", "where the documents go, one a line in the field 'text'" },
+        { "out", OPT_TEXT, &o.out, "FILE.jsonl",
+          "where the documents go, one a line: 'text', and 'questions' with the places of "
+          "what is asked for" },
     };
     const cli_usage usage = {
         .synopsis = "needle TEXT --tokenizer X --out FILE.jsonl [options]",
         .about =
             "Makes long documents for training: parts of TEXT in which a few sentences tell secret numbers, and at the "
-            "end the question for\n"
-            "one of them with its answer. Mixed with other long texts they extend a model's context (docs/surgery.md).",
+            "end questions for\n"
+            "some of them with their answers. Mixed with other long texts they extend a model's context "
+            "(docs/surgery.md).",
         .examples = "  palimpsa needle books.txt --tokenizer gpt-neox/tokenizer.json --count 1000 --out needles.jsonl\n"
                     "  palimpsa train --recipe long-context --model runs/hybrid --data books.txt=9,needles.jsonl=1 "
                     "--out runs/long\n",

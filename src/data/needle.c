@@ -98,9 +98,21 @@ static void draw_needles(pal_needle *needles, int n, pal_rng *rng) {
 static int tell(char out[SENTENCE], const pal_needle *n) {
     return snprintf(out, SENTENCE, "The secret number of %s is %07d.\n", n->key, n->value);
 }
-static int ask(char out[SENTENCE], const pal_needle *n) {
-    return snprintf(out, SENTENCE, "What is the secret number of %s? The secret number of %s is %07d.", n->key, n->key,
-                    n->value);
+/* last: nothing follows, not even a line break. */
+static int ask(char out[SENTENCE], const pal_needle *n, bool last) {
+    return snprintf(out, SENTENCE, "What is the secret number of %s? The secret number of %s is %07d.%s", n->key,
+                    n->key, n->value, last ? "" : "\n");
+}
+enum { BEHIND_ANSWER = 8 }; /* the number and its full stop */
+
+/* Which needles are asked for, in random order; the first as where there is one question alone. */
+static void draw_questions(int which[PAL_NEEDLES], const pal_needle_options *o, pal_rng *rng) {
+    for (int i = 0; i < o->needles; i++) which[i] = i;
+    for (int i = 0; i < o->questions; i++) {
+        const int j = i + (int)pal_rng_below(rng, (uint32_t)(o->needles - i)), other = which[i];
+        which[i] = which[j];
+        which[j] = other;
+    }
 }
 
 static int by_place(const void *a, const void *b) {
@@ -112,17 +124,22 @@ pal_status pal_needle_make(pal_haystack *h, const pal_needle_options *o, uint64_
                            pal_needle *asked, pal_error *err) {
     pal_needle needles[PAL_NEEDLES];
     uint32_t place[PAL_NEEDLES], tokens;
+    int which[PAL_NEEDLES];
     char sentence[SENTENCE];
     const size_t before = text->size;
     pal_status st;
     if (o->needles < 1 || o->needles > PAL_NEEDLES)
         return pal_fail(err, PAL_E_ARGUMENT, "%d needles: expected 1 to %d", o->needles, PAL_NEEDLES);
+    if (o->questions < 1 || o->questions > o->needles)
+        return pal_fail(err, PAL_E_ARGUMENT, "%d questions: expected 1 to the number of needles, %d", o->questions,
+                        o->needles);
     pal_rng rng = pal_rng_at(o->seed, index);
     draw_needles(needles, o->needles, &rng);
-    const int which = (int)pal_rng_below(&rng, (uint32_t)o->needles);
+    draw_questions(which, o, &rng);
     int64_t room = o->tokens;
-    for (int i = 0; i <= o->needles; i++) {
-        const int size = i < o->needles ? tell(sentence, &needles[i]) : ask(sentence, &needles[which]);
+    for (int i = 0; i < o->needles + o->questions; i++) {
+        const int q = i - o->needles,
+                  size = q < 0 ? tell(sentence, &needles[i]) : ask(sentence, &needles[which[q]], q + 1 == o->questions);
         if ((st = count_tokens(h, sentence, (size_t)size, &tokens, err))) return st;
         room -= tokens;
     }
@@ -132,25 +149,26 @@ pal_status pal_needle_make(pal_haystack *h, const pal_needle_options *o, uint64_
         room -= h->pieces[(first + pieces++) % h->count].tokens;
     if (!pieces)
         return pal_fail(err, PAL_E_ARGUMENT,
-                        "documents of %d tokens: %d needles and their question leave no room for a piece of the text",
-                        o->tokens, o->needles);
+                        "documents of %d tokens: %d needles and %d question%s leave no room for a piece of the text",
+                        o->tokens, o->needles, o->questions, o->questions == 1 ? "" : "s");
     for (int i = 0; i < o->needles; i++) place[i] = pal_rng_below(&rng, pieces + 1);
     qsort(place, (size_t)o->needles, sizeof *place, by_place);
     int next = 0;
     st = PAL_OK;
     for (uint32_t p = 0; p <= pieces && !st; p++) {
         for (; next < o->needles && place[next] == p && !st; next++) {
-            if (next == which) needles[next].depth = text->size - before;
+            needles[next].depth = text->size - before;
             st = pal_bytes_append(text, sentence, (size_t)tell(sentence, &needles[next]), err);
         }
         const piece *straw = &h->pieces[(first + p) % h->count];
         if (p < pieces && !st) st = pal_bytes_append(text, h->text.data + straw->begin, straw->size, err);
     }
-    if (!st) st = pal_bytes_append(text, sentence, (size_t)ask(sentence, &needles[which]), err);
-    if (st) {
-        text->size = before;
-        return st;
+    for (int q = 0; q < o->questions && !st; q++) {
+        const bool last = q + 1 == o->questions;
+        asked[q] = needles[which[q]];
+        st = pal_bytes_append(text, sentence, (size_t)ask(sentence, &asked[q], last), err);
+        asked[q].answer = text->size - before - BEHIND_ANSWER - !last;
     }
-    *asked = needles[which];
-    return PAL_OK;
+    if (st) text->size = before;
+    return st;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Needles in haystacks: long documents of ordinary text in which a few sentences tell secret numbers, and one of them
- * is asked for at the end. They teach a model to carry a fact over a long context. */
+/* Needles in haystacks: long documents of ordinary text in which a few sentences tell secret numbers, and some of them
+ * are asked for at the end. They teach a model to carry facts over a long context. */
 #ifndef PAL_DATA_NEEDLE_H
 #define PAL_DATA_NEEDLE_H
 
@@ -11,13 +11,15 @@ enum { PAL_NEEDLES = 64, PAL_NEEDLE_KEY = 8 };
 typedef struct pal_needle_options {
     int tokens;    /* most that a document has */
     int needles;   /* sentences hidden in it, 1 .. PAL_NEEDLES */
+    int questions; /* how many of them are asked for, each once, 1 .. needles */
     uint64_t seed; /* document i is a function of the haystack, the options and i */
 } pal_needle_options;
 
 typedef struct pal_needle { /* what a document asks for */
     char key[PAL_NEEDLE_KEY];
-    int value;    /* seven digits */
-    size_t depth; /* bytes of the document before the sentence that tells it */
+    int value;     /* seven digits */
+    size_t depth;  /* bytes of the document before the sentence that tells it */
+    size_t answer; /* bytes of the document before the number that answers the question */
 } pal_needle;
 
 typedef struct pal_haystack pal_haystack;
@@ -27,7 +29,8 @@ void pal_haystack_free(pal_haystack *haystack);
 uint64_t pal_haystack_tokens(const pal_haystack *haystack); /* pieces counted one by one */
 
 /* Appends document i: consecutive pieces of the haystack from a random place on (and from its start again behind its
- * end), as many as fit, the needles between them at random places, the question and its answer. */
+ * end), as many as fit, the needles between them at random places, then the questions in random order, each with its
+ * answer. asked takes `questions` needles, in the order in which they are asked for. */
 pal_status pal_needle_make(pal_haystack *haystack, const pal_needle_options *options, uint64_t index, pal_bytes *text,
                            pal_needle *asked, pal_error *err);
 

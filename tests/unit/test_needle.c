@@ -31,7 +31,9 @@ static void documents_fit_and_ask_for_what_they_tell(void **state) {
     size_t early = 0, late = 0;
     assert_int_equal(pal_haystack_tokens(h), strlen(prose));
     for (uint64_t i = 0; i < 200; i++) {
-        const pal_needle_options o = { .tokens = 700 + (int)i * 5, .needles = 1 + (int)(i % 5), .seed = 3 };
+        const pal_needle_options o = {
+            .tokens = 700 + (int)i * 5, .needles = 1 + (int)(i % 5), .questions = 1, .seed = 3
+        };
         pal_bytes text = { 0 };
         pal_needle asked;
         pal_error err;
@@ -55,13 +57,49 @@ static void documents_fit_and_ask_for_what_they_tell(void **state) {
     pal_tokenizer_close(tok);
 }
 
+static void several_questions_ask_for_different_needles(void **state) {
+    (void)state;
+    pal_tokenizer *tok;
+    pal_haystack *h = haystack(&tok, prose);
+    size_t told_early_asked_early = 0;
+    for (uint64_t i = 0; i < 100; i++) {
+        const pal_needle_options o = { .tokens = 2000, .needles = 8, .questions = 1 + (int)(i % 8), .seed = 5 };
+        const pal_needle_options alone = { .tokens = 2000, .needles = 8, .questions = 1, .seed = 5 };
+        pal_bytes text = { 0 };
+        pal_needle asked[8], one;
+        pal_error err;
+        if (pal_needle_make(h, &alone, i, &text, &one, &err)) fail_msg("%s", err.text);
+        text.size = 0;
+        if (pal_needle_make(h, &o, i, &text, asked, &err)) fail_msg("%s", err.text);
+        assert_true(text.size <= (size_t)o.tokens);
+        assert_int_equal(occurrences(&text, "What is the secret number of "), (size_t)o.questions);
+        assert_string_equal(asked[0].key, one.key);
+        for (int q = 0; q < o.questions; q++) {
+            char told[80], number[16];
+            for (int k = 0; k < q; k++) assert_string_not_equal(asked[k].key, asked[q].key);
+            snprintf(told, sizeof told, "The secret number of %.7s is %07d.", asked[q].key, asked[q].value);
+            snprintf(number, sizeof number, "%07d.", asked[q].value);
+            assert_int_equal(occurrences(&text, told), 2);
+            assert_memory_equal(text.data + asked[q].depth, told, strlen(told));
+            assert_memory_equal(text.data + asked[q].answer, number, strlen(number));
+            assert_true(asked[q].answer > asked[q].depth + strlen(told));
+            if (q) assert_true(asked[q].answer > asked[q - 1].answer);
+            if (q) told_early_asked_early += asked[q].depth > asked[q - 1].depth;
+        }
+        pal_bytes_free(&text);
+    }
+    assert_in_range(told_early_asked_early, 100, 240); /* of 340: in any order */
+    pal_haystack_free(h);
+    pal_tokenizer_close(tok);
+}
+
 static void documents_are_functions_of_seed_and_number(void **state) {
     (void)state;
     pal_tokenizer *tok;
     pal_haystack *h = haystack(&tok, prose);
     pal_bytes texts[4] = { { 0 } };
     for (int i = 0; i < 4; i++) {
-        const pal_needle_options o = { .tokens = 900, .needles = 3, .seed = i == 3 ? 8 : 7 };
+        const pal_needle_options o = { .tokens = 900, .needles = 3, .questions = 1, .seed = i == 3 ? 8 : 7 };
         pal_needle asked;
         pal_error err;
         if (pal_needle_make(h, &o, i == 2 ? 1 : 0, &texts[i], &asked, &err)) fail_msg("%s", err.text);
@@ -82,8 +120,9 @@ static void needles_refuse_what_has_no_room(void **state) {
     pal_bytes text = { 0 };
     pal_needle asked;
     pal_error err;
-    assert_int_equal(pal_needle_make(h, &(pal_needle_options){ .tokens = 60, .needles = 1 }, 0, &text, &asked, &err),
-                     PAL_E_ARGUMENT);
+    assert_int_equal(
+        pal_needle_make(h, &(pal_needle_options){ .tokens = 60, .needles = 1, .questions = 1 }, 0, &text, &asked, &err),
+        PAL_E_ARGUMENT);
     assert_non_null(strstr(err.text, "leave no room"));
     assert_int_equal(pal_needle_make(h, &(pal_needle_options){ .tokens = 6000, .needles = 0 }, 0, &text, &asked, &err),
                      PAL_E_ARGUMENT);
@@ -91,6 +130,11 @@ static void needles_refuse_what_has_no_room(void **state) {
         pal_needle_make(h, &(pal_needle_options){ .tokens = 6000, .needles = PAL_NEEDLES + 1 }, 0, &text, &asked, &err),
         PAL_E_ARGUMENT);
     assert_non_null(strstr(err.text, "expected 1 to 64"));
+    for (int questions = 0; questions <= 3; questions += 3) {
+        const pal_needle_options o = { .tokens = 6000, .needles = 2, .questions = questions };
+        assert_int_equal(pal_needle_make(h, &o, 0, &text, &asked, &err), PAL_E_ARGUMENT);
+        assert_non_null(strstr(err.text, "questions: expected 1 to the number of needles, 2"));
+    }
     assert_int_equal(text.size, 0);
     assert_int_equal(pal_haystack_new(&none, (pal_slice){ NULL, 0 }, tok, &err), PAL_E_ARGUMENT);
     assert_null(none);
@@ -101,6 +145,7 @@ static void needles_refuse_what_has_no_room(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(documents_fit_and_ask_for_what_they_tell),
+        cmocka_unit_test(several_questions_ask_for_different_needles),
         cmocka_unit_test(documents_are_functions_of_seed_and_number),
         cmocka_unit_test(needles_refuse_what_has_no_room),
     };
