@@ -6,6 +6,7 @@
 #include "palimpsa/context.h"
 #include "palimpsa/convert.h"
 #include "palimpsa/generate.h"
+#include "palimpsa/matrix.h"
 #include "palimpsa/memory.h"
 #include "palimpsa/model.h"
 #include "palimpsa/safetensors.h"

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "palimpsa/matrix.h"
 #include "palimpsa/status.h"
 
 #ifdef __cplusplus
@@ -18,26 +19,6 @@ extern "C" {
 #endif
 
 #define PAL_MAX_RANK 8
-
-typedef enum pal_dtype {
-    PAL_F32,
-    PAL_F64,
-    PAL_F16,
-    PAL_BF16,
-    PAL_I64,
-    PAL_I32,
-    PAL_I16,
-    PAL_I8,
-    PAL_U64,
-    PAL_U32,
-    PAL_U16,
-    PAL_U8,
-    PAL_BOOL,
-    PAL_DTYPES
-} pal_dtype;
-
-PAL_API const char *pal_dtype_name(pal_dtype dtype); /* "F32", as in the files */
-PAL_API size_t pal_dtype_size(pal_dtype dtype);
 
 typedef struct pal_tensor {
     const char *name;

@@ -10,7 +10,6 @@
 #include "base/alloc.h"
 #include "base/context.h"
 #include "convert/attach.h"
-#include "format/gguf_types.h"
 #include "format/gguf_writer.h"
 #include "format/model_writer.h"
 #include "model/model.h"
@@ -28,7 +27,7 @@ typedef struct {
     pal_attachment attached;
     bool cast; /* options name a dtype */
     pal_dtype dtype;
-    int type; /* of a GGUF's matrices; -1: as they are */
+    int type; /* pal_dtype of a GGUF's matrices; -1: as they are */
     size_t count;
     pal_tensor *tensors;       /* as they shall be; names and dtypes may differ from the source's */
     const pal_tensor **source; /* where each comes from */
@@ -41,16 +40,16 @@ static pal_status read_dtype(conversion *c) {
         const char *name;
         pal_dtype dtype;
         int type;
-    } known[] = { { "f32", PAL_F32, PAL_GGML_F32 },
-                  { "bf16", PAL_BF16, PAL_GGML_BF16 },
-                  { "f16", PAL_F16, PAL_GGML_F16 },
-                  { "q8_0", PAL_F32, PAL_GGML_Q8_0 } };
+    } known[] = { { "f32", PAL_F32, PAL_F32 },
+                  { "bf16", PAL_BF16, PAL_BF16 },
+                  { "f16", PAL_F16, PAL_F16 },
+                  { "q8_0", PAL_F32, PAL_Q8_0 } };
     c->type = -1;
     if (!c->options->dtype) return PAL_OK;
     c->cast = true;
     for (size_t i = 0; i < PAL_COUNT(known); i++)
         if (strcmp(c->options->dtype, known[i].name) == 0) {
-            if (known[i].type == PAL_GGML_Q8_0 && c->options->to != PAL_LAYOUT_GGUF)
+            if (known[i].type == PAL_Q8_0 && c->options->to != PAL_LAYOUT_GGUF)
                 return pal_fail(c->err, PAL_E_ARGUMENT, "dtype q8_0 is for GGUF only; %s holds f32, bf16 or f16",
                                 names[c->options->to]);
             c->dtype = known[i].dtype;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/blocks.h"
 #include "base/context.h"
 #include "base/half.h"
 #include "base/map.h"
@@ -40,7 +41,7 @@ static const struct {
 };
 
 typedef struct {
-    const pal_gguf_format *format;
+    const pal_block_format *format;
     const unsigned char *data;
     size_t offset, bytes; /* of the data within all data */
     bool decay;           /* the file holds -exp of what is asked for */
@@ -74,18 +75,13 @@ static pal_status read_values(const void *handle, size_t index, size_t first, si
     (void)err;
     const gguf_file *f = handle;
     const stored_tensor *t = &f->stored[index];
-    float block[PAL_GGUF_BLOCK_MAX];
+    float block[PAL_BLOCK_VALUES_MAX];
     size_t at = 0;
     while (at < count) {
         const size_t number = (first + at) / t->format->values, inside = (first + at) % t->format->values;
         const size_t n = count - at < t->format->values - inside ? count - at : t->format->values - inside;
         const unsigned char *bytes = t->data + number * t->format->bytes;
-        if (t->format->decode) t->format->decode(bytes, block);
-        else if (t->format->id == PAL_GGML_F32) memcpy(block, bytes, sizeof *block);
-        else {
-            const uint16_t half = (uint16_t)(bytes[0] | bytes[1] << 8);
-            block[0] = t->format->id == PAL_GGML_F16 ? pal_f16_to_f32(half) : pal_bf16_to_f32(half);
-        }
+        t->format->decode(bytes, block);
         for (size_t i = 0; i < n; i++) to[at + i] = t->decay ? logf(-block[inside + i]) : block[inside + i];
         at += n;
     }
@@ -271,9 +267,9 @@ static pal_status read_info(gguf_file *f, pal_gguf_reader *r, size_t index, pal_
         return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' does not belong to the architecture mamba2", f->path,
                         shown);
     if (overflow) return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s': its dimensions cannot be", f->path, shown);
-    const pal_gguf_format *format = pal_gguf_format_of(type);
+    const pal_block_format *format = pal_block_format_of_ggml(type);
     if (!format) {
-        const char *known = pal_gguf_format_name(type);
+        const char *known = pal_gguf_type_name(type);
         if (known)
             return pal_fail(err, PAL_E_UNSUPPORTED,
                             "%s: tensor '%s' is %s; F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K are read", f->path, shown,
@@ -288,11 +284,7 @@ static pal_status read_info(gguf_file *f, pal_gguf_reader *r, size_t index, pal_
     if (__builtin_mul_overflow(count / format->values, format->bytes, &bytes) || bytes > f->map.size ||
         offset > f->map.size)
         return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' needs more bytes than the file has", f->path, shown);
-    *out = (pal_tensor){ .name = mapped,
-                         .count = count,
-                         .dtype = format->id == PAL_GGML_F16    ? PAL_F16
-                                  : format->id == PAL_GGML_BF16 ? PAL_BF16
-                                                                : PAL_F32 };
+    *out = (pal_tensor){ .name = mapped, .count = count, .dtype = format->values > 1 ? PAL_F32 : format->type };
     set_shape(out, shape, (int)rank, dims);
     f->stored[index] =
         (stored_tensor){ .format = format, .offset = (size_t)offset, .bytes = bytes, .decay = shape == DECAY };
@@ -327,7 +319,7 @@ static pal_status read_tensors(gguf_file *f, pal_gguf_reader *r, const facts *k,
              at++) /* a wrong type or shape would leave values here */
             if (f->map.data[begin + at])
                 return pal_fail(err, PAL_E_FORMAT, "%s: the padding behind '%s' is not zero", f->path, t->name);
-        t->data = s->decay || s->format->decode ? NULL : s->data;
+        t->data = s->decay || s->format->values > 1 ? NULL : s->data;
     }
     if (room > end) return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes follow the last tensor", f->path, room - end);
     return PAL_OK;

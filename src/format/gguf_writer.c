@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/blocks.h"
 #include "base/half.h"
 #include "base/map.h"
 #include "format/gguf.h"
-#include "format/gguf_types.h"
 #include "format/gguf_values.h"
 #include "format/model_writer.h"
 
@@ -19,7 +19,7 @@ enum { ALIGNMENT = 32, PIECE = 1 << 16, CONTEXT = 1 << 20 };
 
 typedef struct {
     char name[64];
-    const pal_gguf_format *format;
+    const pal_block_format *format;
     int rank;
     int64_t dims[4]; /* fastest first */
     size_t offset, bytes;
@@ -68,13 +68,9 @@ static void pair_string(writer *w, const char *key, const char *value) {
     put_string(w, value);
 }
 
-static const pal_gguf_format *format_as_source(const pal_source *source, const pal_tensor *t) {
-    const char *stored = pal_source_stored(source, t);
-    const bool q8 = strcmp(stored, "Q8_0") == 0;
-    return pal_gguf_format_of(q8                     ? PAL_GGML_Q8_0
-                              : t->dtype == PAL_F16  ? PAL_GGML_F16
-                              : t->dtype == PAL_BF16 ? PAL_GGML_BF16
-                                                     : PAL_GGML_F32);
+static pal_dtype type_as_source(const pal_source *source, const pal_tensor *t) {
+    if (strcmp(pal_source_stored(source, t), "Q8_0") == 0) return PAL_Q8_0;
+    return t->dtype == PAL_F16 || t->dtype == PAL_BF16 ? t->dtype : PAL_F32;
 }
 
 static pal_status plan_entry(writer *w, entry *e, const pal_tensor *t) {
@@ -82,9 +78,9 @@ static pal_status plan_entry(writer *w, entry *e, const pal_tensor *t) {
     if (!pal_gguf_name_of(e->name, &matrix, &e->decay, t->name))
         return pal_fail(w->err, PAL_E_UNSUPPORTED, "%s: tensor '%s' has no place in a GGUF of Mamba2", w->path,
                         t->name);
-    e->format = !matrix             ? pal_gguf_format_of(PAL_GGML_F32)
-                : w->plan->type < 0 ? format_as_source(w->source, t)
-                                    : pal_gguf_format_of((uint64_t)w->plan->type);
+    e->format = pal_block_format_of(!matrix             ? PAL_F32
+                                    : w->plan->type < 0 ? type_as_source(w->source, t)
+                                                        : (pal_dtype)w->plan->type);
     for (int i = 0; i < t->rank; i++)
         if (i == 0 || t->rank != 3 || i == 2) e->dims[e->rank++] = t->shape[i]; /* [channels, 1, taps] loses the 1 */
     for (int i = 0; i < e->rank / 2; i++) {
@@ -99,8 +95,7 @@ static pal_status plan_entry(writer *w, entry *e, const pal_tensor *t) {
         e->dims[0] /= w->plan->groups, e->dims[1] = w->plan->groups;
         e->rank = 2;
     }
-    if ((size_t)e->dims[0] % e->format->values)
-        e->format = pal_gguf_format_of(PAL_GGML_F16); /* rows do not fill blocks */
+    if ((size_t)e->dims[0] % e->format->values) e->format = pal_block_format_of(PAL_F16); /* rows do not fill blocks */
     e->bytes = t->count / e->format->values * e->format->bytes;
     e->offset = w->data;
     w->data = (w->data + e->bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
@@ -110,8 +105,8 @@ static pal_status plan_entry(writer *w, entry *e, const pal_tensor *t) {
 static uint32_t file_type(const writer *w) {
     for (size_t i = 0; i < w->plan->count; i++)
         if (strstr(w->entries[i].name, ".ssm_in.")) {
-            const uint32_t id = w->entries[i].format->id;
-            return id == PAL_GGML_F16 ? 1 : id == PAL_GGML_Q8_0 ? 7 : id == PAL_GGML_BF16 ? 32 : 0;
+            const pal_dtype type = w->entries[i].format->type;
+            return type == PAL_F16 ? 1 : type == PAL_Q8_0 ? 7 : type == PAL_BF16 ? 32 : 0;
         }
     return 0;
 }
@@ -150,7 +145,7 @@ static void write_head(writer *w) {
         put_string(w, e->name);
         put_number(w, (uint64_t)e->rank, 4);
         for (int d = 0; d < e->rank; d++) put_number(w, (uint64_t)e->dims[d], 8);
-        put_number(w, e->format->id, 4);
+        put_number(w, e->format->ggml, 4);
         put_number(w, e->offset, 8);
     }
 }
@@ -158,24 +153,6 @@ static void write_head(writer *w) {
 static void pad(writer *w, size_t to) {
     static const unsigned char zeroes[ALIGNMENT];
     put(w, zeroes, to);
-}
-
-/* n values, a multiple of the block, to bytes. */
-static size_t encode(const entry *e, const float *x, size_t n, unsigned char *out) {
-    switch (e->format->id) {
-    case PAL_GGML_Q8_0:
-        for (size_t i = 0; i < n; i += 32) pal_q8_0_encode(x + i, out + i / 32 * 34);
-        break;
-    case PAL_GGML_F16:
-    case PAL_GGML_BF16:
-        for (size_t i = 0; i < n; i++) {
-            const uint16_t h = e->format->id == PAL_GGML_F16 ? pal_f32_to_f16(x[i]) : pal_f32_to_bf16(x[i]);
-            memcpy(out + 2 * i, &h, sizeof h);
-        }
-        break;
-    default: memcpy(out, x, n * sizeof *x);
-    }
-    return n / e->format->values * e->format->bytes;
 }
 
 static pal_status advance(writer *w, size_t bytes) {
@@ -190,16 +167,16 @@ static pal_status advance(writer *w, size_t bytes) {
 static pal_status write_tensor(writer *w, const entry *e, const pal_tensor *t) {
     pal_status st;
     if ((st = pal_source_check(w->source, t, w->err))) return st;
-    const bool raw = t->data && !e->decay && strcmp(e->format->name, pal_dtype_name(t->dtype)) == 0;
+    const bool raw = t->data && !e->decay && e->format->type == t->dtype;
     for (size_t at = 0; at < t->count; at += PIECE) {
         const size_t n = t->count - at < PIECE ? t->count - at : PIECE;
-        size_t bytes = n * e->format->bytes / e->format->values;
+        const size_t bytes = n * e->format->bytes / e->format->values;
         if (raw) {
             put(w, (const unsigned char *)t->data + at * e->format->bytes, bytes);
         } else {
             if ((st = pal_source_read(w->source, t, at, n, w->values, w->err))) return st;
             for (size_t i = 0; e->decay && i < n; i++) w->values[i] = -expf(w->values[i]);
-            bytes = encode(e, w->values, n, w->packed);
+            pal_blocks_encode(e->format, w->values, n, w->packed);
             put(w, w->packed, bytes);
         }
         if ((st = advance(w, bytes))) return st;

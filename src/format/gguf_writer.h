@@ -15,7 +15,7 @@ typedef struct pal_gguf_plan {
     const char *name;           /* general.name */
     const unsigned char *pairs; /* the tokenizer's key-value pairs, as text/gguf_export.h makes them */
     size_t pairs_size, pair_count;
-    int type; /* PAL_GGML_* of the matrices; -1: as in the source. Everything else is F32. */
+    int type; /* pal_dtype of the matrices; -1: as in the source. Everything else is F32. */
     size_t count;
     const pal_tensor *const *tensors; /* of the source */
 } pal_gguf_plan;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/blocks.h"
 #include "base/context.h"
 #include "base/half.h"
 #include "base/map.h"
@@ -21,18 +22,7 @@ enum {
     ENTRY_MIN = 48 /* the shortest entry, "":{"dtype":"U8","shape":[],"data_offsets":[0,1]}, has one byte more */
 };
 
-static const struct {
-    const char *name;
-    size_t size;
-} dtypes[PAL_DTYPES] = {
-    [PAL_F32] = { "F32", 4 },   [PAL_F64] = { "F64", 8 }, [PAL_F16] = { "F16", 2 }, [PAL_BF16] = { "BF16", 2 },
-    [PAL_I64] = { "I64", 8 },   [PAL_I32] = { "I32", 4 }, [PAL_I16] = { "I16", 2 }, [PAL_I8] = { "I8", 1 },
-    [PAL_U64] = { "U64", 8 },   [PAL_U32] = { "U32", 4 }, [PAL_U16] = { "U16", 2 }, [PAL_U8] = { "U8", 1 },
-    [PAL_BOOL] = { "BOOL", 1 },
-};
-
-const char *pal_dtype_name(pal_dtype dtype) { return dtypes[dtype].name; }
-size_t pal_dtype_size(pal_dtype dtype) { return dtypes[dtype].size; }
+enum { KNOWN_TYPES = PAL_BOOL + 1 }; /* blocks have no place in these files */
 
 struct pal_safetensors {
     pal_map map; /* owned, unless the bytes came from the caller */
@@ -53,8 +43,8 @@ typedef struct {
 static pal_status parse_dtype(const parse *p, const char *name, const json_t *entry, pal_dtype *out) {
     const char *text = json_string_value(json_object_get(entry, "dtype"));
     if (!text) return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' has no dtype", p->path, name);
-    for (int i = 0; i < PAL_DTYPES; i++)
-        if (strcmp(text, dtypes[i].name) == 0) {
+    for (int i = 0; i < KNOWN_TYPES; i++)
+        if (strcmp(text, pal_dtype_name((pal_dtype)i)) == 0) {
             *out = (pal_dtype)i;
             return PAL_OK;
         }
@@ -104,14 +94,14 @@ static pal_status parse_tensor(const parse *p, pal_tensor *t, const char *name, 
         return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' claims bytes %lld to %lld, the file has %zu", p->path,
                         name, (long long)begin, (long long)end, p->size);
     size_t bytes;
-    if (__builtin_mul_overflow(t->count, dtypes[t->dtype].size, &bytes) || bytes != (size_t)(end - begin))
+    if (__builtin_mul_overflow(t->count, pal_dtype_size(t->dtype), &bytes) || bytes != (size_t)(end - begin))
         return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' has %zu elements of %s but %lld bytes", p->path, name,
-                        t->count, dtypes[t->dtype].name, (long long)(end - begin));
+                        t->count, pal_dtype_name(t->dtype), (long long)(end - begin));
     t->data = p->data + begin;
     return PAL_OK;
 }
 
-static size_t tensor_bytes(const pal_tensor *t) { return t->count * dtypes[t->dtype].size; }
+static size_t tensor_bytes(const pal_tensor *t) { return t->count * pal_dtype_size(t->dtype); }
 
 static int by_data(const void *a, const void *b) {
     const pal_tensor *x = a, *y = b;
@@ -276,6 +266,13 @@ pal_status pal_tensor_to_f32(const pal_tensor *tensor, float *dst, pal_error *er
     case PAL_U16: CONVERT(uint16_t, (float)x);
     case PAL_U8:
     case PAL_BOOL: CONVERT(uint8_t, (float)x);
+    case PAL_Q8_0:
+    case PAL_Q4_0:
+    case PAL_Q4_K:
+    case PAL_Q6_K:
+        if (tensor->count % pal_dtype_values(tensor->dtype)) break;
+        pal_blocks_decode(pal_block_format_of(tensor->dtype), bytes, tensor->count, dst);
+        return PAL_OK;
     case PAL_DTYPES: break;
     }
     return pal_fail(err, PAL_E_UNSUPPORTED, "tensor '%s': dtype %d cannot be converted to f32", tensor->name,
@@ -285,7 +282,7 @@ pal_status pal_tensor_to_f32(const pal_tensor *tensor, float *dst, pal_error *er
 /* Large elements first, so that every tensor is aligned to its element size; then by name. */
 static int writing_order(const void *a, const void *b) {
     const pal_tensor *x = *(const pal_tensor *const *)a, *y = *(const pal_tensor *const *)b;
-    const size_t sx = dtypes[x->dtype].size, sy = dtypes[y->dtype].size;
+    const size_t sx = pal_dtype_size(x->dtype), sy = pal_dtype_size(y->dtype);
     return sx != sy ? (sx > sy ? -1 : 1) : strcmp(x->name, y->name);
 }
 
@@ -293,7 +290,7 @@ static pal_status check_tensor(const char *path, const pal_tensor *t, size_t ind
     if (!t->name) return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor %zu has no name", path, index);
     if (strcmp(t->name, "__metadata__") == 0)
         return pal_fail(err, PAL_E_ARGUMENT, "%s: a tensor cannot be named '%s'", path, t->name);
-    if ((unsigned)t->dtype >= PAL_DTYPES)
+    if ((unsigned)t->dtype >= KNOWN_TYPES)
         return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s' has no dtype, found %d", path, t->name, (int)t->dtype);
     if (t->rank < 0 || t->rank > PAL_MAX_RANK)
         return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s' has %d dimensions, expected 0 to %d", path, t->name,
@@ -303,7 +300,7 @@ static pal_status check_tensor(const char *path, const pal_tensor *t, size_t ind
         if (t->shape[d] < 0 || __builtin_mul_overflow(count, (size_t)t->shape[d], &count))
             return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s': dimension %d is %lld, which cannot be", path,
                             t->name, d, (long long)t->shape[d]);
-    if (count != t->count || __builtin_mul_overflow(count, dtypes[t->dtype].size, &bytes))
+    if (count != t->count || __builtin_mul_overflow(count, pal_dtype_size(t->dtype), &bytes))
         return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s' has %zu elements, its shape %zu", path, t->name, t->count,
                         count);
     if (with_data && !t->data && count)
@@ -340,7 +337,7 @@ static json_t *header_json(const pal_tensor **order, size_t count, const char *c
         json_t *shape = json_array();
         for (int d = 0; d < order[i]->rank; d++) json_array_append_new(shape, json_integer(order[i]->shape[d]));
         json_object_set_new(header, order[i]->name,
-                            json_pack("{s:s, s:o, s:[I,I]}", "dtype", dtypes[order[i]->dtype].name, "shape", shape,
+                            json_pack("{s:s, s:o, s:[I,I]}", "dtype", pal_dtype_name(order[i]->dtype), "shape", shape,
                                       "data_offsets", (json_int_t)at, (json_int_t)end));
         at = end;
     }

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "kernels/matvec/matvec.h"
+#include "base/context.h"
 #include "palimpsa/generate.h"
 #include "text/strings.h"
 #include "text/tokenizer.h"
@@ -19,7 +19,7 @@ enum {
     PIECE = 512,
     CONTEXT = 4096,
     MOST_SLOTS = 4096,
-    TOGETHER = PAL_MATVEC_ROWS /* rows that are the same bits alone and in company */
+    TOGETHER = 8 /* rows that are the same bits alone and in company */
 };
 
 typedef struct {

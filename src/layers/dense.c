@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "base/parallel.h"
-#include "kernels/matvec/matvec.h"
+#include "kernels/product/product.h"
+
+enum { STEP_ROWS = 8 }; /* beyond this a matrix product is faster */
 
 /* The parts from `first` on whose weights follow each other without a gap: their number and rows in all. */
 static int joined(const pal_dense *l, int first, bool gradients, int *rows) {
@@ -24,21 +26,12 @@ void pal_dense_forward(const pal_context *cx, const pal_dense *l, int rows, cons
     for (int part = 0, at = 0; part < l->parts;) {
         int out;
         const int count = joined(l, part, false, &out);
-        if (rows <= PAL_MATVEC_ROWS) {
-            const pal_matvec_args args = { .rows = rows,
-                                           .in = l->in,
-                                           .out = out,
-                                           .x = x,
-                                           .ldx = ldx,
-                                           .w = l->w[part],
-                                           .add = acc == PAL_ADD,
-                                           .y = y + at,
-                                           .ldy = ldy };
-            pal_matvec(cx, &args);
-        } else {
-            pal_matmul(cx, PAL_KEEP, PAL_TRANSPOSE, rows, out, l->in, x, ldx, l->w[part], (size_t)l->in, acc, y + at,
-                       ldy);
-        }
+        const pal_matrix w = pal_matrix_of(PAL_F32, l->w[part], out, l->in);
+        const pal_matvec_args args = {
+            .w = &w, .rows = rows, .x = x, .ldx = ldx, .add = acc == PAL_ADD, .y = y + at, .ldy = ldy
+        };
+        if (rows <= STEP_ROWS) pal_matvec(cx, &args);
+        else pal_product(cx, &args);
         part += count;
         at += out;
     }

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/blocks.h"
 #include "base/half.h"
-#include "format/gguf_types.h"
 #include "format/model_writer.h"
 #include "format/pickle.h"
 #include "model/model.h"
@@ -320,18 +320,18 @@ static void a_pickle_runs_nothing_and_names_what_it_refuses(void **state) {
 static void eight_bits_keep_values_and_come_back_the_same(void **state) {
     (void)state;
     pal_rng rng = pal_rng_at(3, 0);
-    const pal_gguf_format *q8 = pal_gguf_format_of(PAL_GGML_Q8_0);
+    const pal_block_format *q8 = pal_block_format_of(PAL_Q8_0);
     for (int round = 0; round < 200; round++) {
         float x[32], y[32], z[32];
         unsigned char block[34], again[34];
         test_fill(x, 32, &rng, -2, 2);
         if (round == 0) memset(x, 0, sizeof x);
-        pal_q8_0_encode(x, block);
+        q8->encode(x, block);
         q8->decode(block, y);
         float largest = 0;
         for (int i = 0; i < 32; i++) largest = fmaxf(largest, fabsf(x[i]));
         for (int i = 0; i < 32; i++) assert_true(fabsf(x[i] - y[i]) <= largest / 127 * 0.57f);
-        pal_q8_0_encode(y, again);
+        q8->encode(y, again);
         q8->decode(again, z);
         test_same_bits("values of eight bits", z, y, 32);
     }

@@ -1,36 +1,83 @@
 /* SPDX-License-Identifier: MIT */
 #include "kernels/matvec/matvec.h"
 
+#include <assert.h>
+
+#include "base/arena.h"
 #include "base/parallel.h"
 
-PAL_VARIANTS(matvec_outputs)
+PAL_VARIANTS(matvec_f32)
+#define REF_ONLY(name)                                                                                      \
+    const pal_variant pal_matvec_##name##_variants[] = { PAL_VARIANT(PAL_CPU_REF, pal_matvec_##name##_ref), \
+                                                         PAL_VARIANTS_END };
+REF_ONLY(f16)
+REF_ONLY(bf16)
+REF_ONLY(q8_0)
+REF_ONLY(q4_0)
+REF_ONLY(q4_k)
+REF_ONLY(q6_k)
+const pal_variant pal_matvec_round_variants[] = { PAL_VARIANT(PAL_CPU_REF, pal_matvec_round_ref), PAL_VARIANTS_END };
 
-void pal_matvec_outputs_ref(const pal_matvec_args *a, size_t begin, size_t end) {
-    const size_t in = (size_t)a->in;
-    for (size_t o = begin; o < end; o++)
-        for (size_t r = 0; r < (size_t)a->rows; r++) {
-            double sum = 0;
-            for (size_t i = 0; i < in; i++) sum += (double)a->x[r * a->ldx + i] * (double)a->w[o * in + i];
-            float *y = &a->y[r * a->ldy + o];
-            *y = (float)(sum + (a->add ? (double)*y : 0));
-        }
+const pal_variant *pal_matvec_variants(pal_dtype type) {
+    switch ((int)type) {
+#define X(name, number) \
+    case number: return pal_matvec_##name##_variants;
+        PAL_MATVEC_TYPES(X)
+#undef X
+    }
+    return NULL;
+}
+
+static pal_rounded_rows place(pal_arena *arena, size_t rows, size_t in) {
+    return (pal_rounded_rows){
+        .q = pal_take(arena, rows * in, sizeof(int8_t)),
+        .quads = pal_take(arena, rows * in / 4, sizeof(int32_t)),
+        .d = pal_take(arena, rows * in / PAL_ROUNDED, sizeof(float)),
+        .sums = pal_take(arena, rows * in / 16, sizeof(float)),
+    };
+}
+
+size_t pal_matvec_scratch_bytes(int rows, int columns) {
+    pal_arena arena = { 0 };
+    place(&arena, (size_t)rows, (size_t)columns);
+    return arena.used;
+}
+
+pal_rounded_rows pal_matvec_place(void *scratch, size_t rows, size_t in) {
+    pal_arena arena = { .base = scratch, .capacity = SIZE_MAX };
+    return place(&arena, rows, in);
 }
 
 typedef struct {
-    const pal_matvec_args *a;
-    pal_matvec_outputs_fn *outputs;
+    pal_matvec_job job;
+    pal_matvec_fn *outputs;
+    pal_matvec_round_fn *round;
 } matvec_job;
+
+static void round_task(void *arg, size_t begin, size_t end, int thread) {
+    (void)thread;
+    const matvec_job *m = arg;
+    m->round(m->job.a, &m->job.rounded, begin, end);
+}
 
 static void matvec_task(void *arg, size_t begin, size_t end, int thread) {
     (void)thread;
-    const matvec_job *job = arg;
-    job->outputs(job->a, begin, end);
+    const matvec_job *m = arg;
+    m->outputs(&m->job, begin, end);
 }
 
 void pal_matvec(const pal_context *cx, const pal_matvec_args *a) {
-    enum { TASK_FLOATS = 1 << 16 }; /* of w: streams long enough to be fetched ahead, tasks small enough to share out */
-    matvec_job job = { .a = a, .outputs = PAL_PICK(cx, matvec_outputs) };
-    size_t grain = (size_t)TASK_FLOATS / (size_t)a->in / 4 * 4;
+    enum { TASK_BYTES = 1 << 18 }; /* of w: streams long enough to be fetched ahead, tasks small enough to share out */
+    const size_t in = (size_t)a->w->columns, rows = (size_t)a->rows, out = (size_t)a->w->rows;
+    matvec_job m = { .job = { .a = a },
+                     .outputs = (pal_matvec_fn *)pal_variant_best(pal_matvec_variants(a->w->type), cx->level),
+                     .round = PAL_PICK(cx, matvec_round) };
+    if (pal_dtype_values(a->w->type) > 1) {
+        assert(a->scratch && in % pal_dtype_values(a->w->type) == 0);
+        m.job.rounded = pal_matvec_place(a->scratch, rows, in);
+        pal_parallel_ranges(cx, rows, 8, round_task, &m);
+    }
+    size_t grain = (size_t)TASK_BYTES / a->w->row_bytes / 4 * 4;
     if (grain < 4) grain = 4;
-    pal_parallel_ranges(cx, (size_t)a->out, grain, matvec_task, &job);
+    pal_parallel_ranges(cx, out, grain, matvec_task, &m);
 }

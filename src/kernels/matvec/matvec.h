@@ -1,34 +1,81 @@
 /* SPDX-License-Identifier: MIT */
-/* y[r,o] = (y[r,o] +) sum_i x[r,i] w[o,i] for a few rows r: what decoding does, where reading w is all the time there
- * is. Each w is read once for all rows.
+/* y[r,o] = (y[r,o] +) sum_i x[r,i] w[o,i] for rows r that step, where reading w is most of the time there is: w is read
+ * as it is stored, once for every 8 rows and from memory once for all.
  *
- * Every output is one sum in an order that depends on `in` alone: a row gives the same bits alone and among others, for
- * any number of threads. Variants differ from the reference only in rounding. Any sizes; y overlaps nothing. */
+ * With F32, F16 and BF16 the sum is in f32. With blocks (Q8_0, Q4_0, Q4_K, Q6_K) each run of 32 values of x is first
+ * rounded to 8 bits with a scale of its own: x[i] becomes d q[i], d = max|x| / 127, and products are taken in whole
+ * numbers. A run whose values are not all finite becomes NaN.
+ *
+ * Every output is one sum in an order that depends on w alone: a row gives the same bits alone and among any others,
+ * for any number of threads. Variants differ from the reference only in rounding. Any sizes whose blocks are whole; y
+ * overlaps nothing. */
 #ifndef PAL_KERNELS_MATVEC_H
 #define PAL_KERNELS_MATVEC_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/context.h"
-
-enum { PAL_MATVEC_ROWS = 8 }; /* beyond this a matrix product is the better choice */
+#include "palimpsa/matrix.h"
 
 typedef struct pal_matvec_args {
-    int rows, in, out;
+    const pal_matrix *w; /* (out, in) */
+    int rows;
     const float *x; /* (rows, in), rows ldx apart */
     size_t ldx;
-    const float *w; /* (out, in) */
     bool add;
     float *y; /* (rows, out), rows ldy apart */
     size_t ldy;
+    void *scratch; /* pal_matvec_scratch_bytes(), on 64 bytes; F32, F16 and BF16 need none */
 } pal_matvec_args;
 
 void pal_matvec(const pal_context *cx, const pal_matvec_args *a);
 
-/* The kernel behind: outputs begin .. end-1. */
-typedef void pal_matvec_outputs_fn(const pal_matvec_args *a, size_t begin, size_t end);
-extern const pal_variant pal_matvec_outputs_variants[];
-pal_matvec_outputs_fn pal_matvec_outputs_ref, pal_matvec_outputs_avx2, pal_matvec_outputs_avx512;
+/* Enough for any type with up to so many rows and columns. */
+size_t pal_matvec_scratch_bytes(int rows, int columns);
+
+/* Rows of x as blocks of 32 values with a scale each. A row's arrays lie `in`-sized steps behind the row before. */
+enum { PAL_ROUNDED = 32 };
+#define PAL_ROUNDED_ZERO 1e-30f /* a run without a larger value is all zero */
+typedef struct pal_rounded_rows {
+    int8_t *q;      /* (rows, in) */
+    int32_t *quads; /* (rows, in/4) sums of 4 neighbours of q */
+    float *d;       /* (rows, in/32) */
+    float *sums;    /* (rows, in/16) d times the sum of 16 neighbours of q */
+} pal_rounded_rows;
+
+/* The kernels behind, one for each type: outputs begin .. end-1 of all rows. x is `rounded` for blocks, else a->x. */
+typedef struct pal_matvec_job {
+    const pal_matvec_args *a;
+    pal_rounded_rows rounded;
+} pal_matvec_job;
+typedef void pal_matvec_fn(const pal_matvec_job *job, size_t begin, size_t end);
+
+#define PAL_MATVEC_TYPES(X) \
+    X(f32, PAL_F32)         \
+    X(f16, PAL_F16)         \
+    X(bf16, PAL_BF16)       \
+    X(q8_0, PAL_Q8_0)       \
+    X(q4_0, PAL_Q4_0)       \
+    X(q4_k, PAL_Q4_K)       \
+    X(q6_k, PAL_Q6_K)
+
+#define PAL_MATVEC_DECLARE(name, type)                       \
+    extern const pal_variant pal_matvec_##name##_variants[]; \
+    pal_matvec_fn pal_matvec_##name##_ref, pal_matvec_##name##_avx2, pal_matvec_##name##_avx512;
+PAL_MATVEC_TYPES(PAL_MATVEC_DECLARE)
+#undef PAL_MATVEC_DECLARE
+
+/* The list of a type's kernels. */
+const pal_variant *pal_matvec_variants(pal_dtype type);
+
+/* Rounding: rows begin .. end-1 of x into their places. */
+typedef void pal_matvec_round_fn(const pal_matvec_args *a, const pal_rounded_rows *to, size_t begin, size_t end);
+extern const pal_variant pal_matvec_round_variants[];
+pal_matvec_round_fn pal_matvec_round_ref;
+
+/* The arrays of `rows` rows in scratch. */
+pal_rounded_rows pal_matvec_place(void *scratch, size_t rows, size_t in);
 
 #endif

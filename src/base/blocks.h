@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/* How the numbers of a stored matrix lie in memory: plain ones, and blocks whose values share scales. Files (GGUF) and
+ * kernels both stand on this table. Layouts of the blocks: docs/formats.md. */
+#ifndef PAL_BASE_BLOCKS_H
+#define PAL_BASE_BLOCKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "palimpsa/matrix.h"
+
+enum { PAL_BLOCK_VALUES_MAX = 256 };
+
+typedef struct pal_block_format {
+    pal_dtype type;
+    const char *name; /* as in the files */
+    uint32_t ggml;    /* its number in GGUF files */
+    size_t values, bytes;
+    /* One block. Encoding is a function of the values alone: the same bytes on every machine. A block with a value that
+     * is not finite gets scales that are NaN, so that the loss shows. */
+    void (*decode)(const unsigned char *block, float *x);
+    void (*encode)(const float *x, unsigned char *block);
+} pal_block_format;
+
+const pal_block_format *pal_block_format_of(pal_dtype type);        /* NULL: no type that models compute with */
+const pal_block_format *pal_block_format_of_ggml(uint64_t ggml_id); /* NULL: not one of these */
+
+/* n values, whole blocks. */
+void pal_blocks_decode(const pal_block_format *format, const void *blocks, size_t n, float *x);
+void pal_blocks_encode(const pal_block_format *format, const float *x, size_t n, void *blocks);
+
+/* Whether the scales of n values' blocks are finite; for plain types, whether the values are. */
+bool pal_blocks_finite(const pal_block_format *format, const void *blocks, size_t n);
+
+/* Encoders with a search for scales (blocks_encode.c). */
+void pal_encode_q8_0(const float *x, unsigned char *block);
+void pal_encode_q4_0(const float *x, unsigned char *block);
+void pal_encode_q4_k(const float *x, unsigned char *block);
+void pal_encode_q6_k(const float *x, unsigned char *block);
+
+#endif

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: MIT */
+/* Numbers to blocks. Scales are searched for the least sum of squared errors: several roundings of the values are
+ * tried, each with the scale that fits it best (least squares), and after scales have been rounded to what a block can
+ * hold, their neighbours as well. Plain C in a fixed order: the same bytes everywhere. */
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/blocks.h"
+#include "base/half.h"
+
+static bool all_finite(const float *x, int n) {
+    for (int i = 0; i < n; i++)
+        if (!isfinite(x[i])) return false;
+    return true;
+}
+
+/* Stores d as f16 and returns what was stored. */
+static float store_scale(unsigned char *p, float d) {
+    const uint16_t h = pal_f32_to_f16(d);
+    p[0] = (unsigned char)h;
+    p[1] = (unsigned char)(h >> 8);
+    return pal_f16_to_f32(h);
+}
+
+/* x / step to the nearest whole number from low to high. */
+static int nearest(float x, float inverse, int low, int high) {
+    const float q = rintf(x * inverse);
+    return q < (float)low ? low : q > (float)high ? high : (int)q;
+}
+
+static float inverse_of(float d) { return d != 0 ? 1 / d : 0; }
+
+/* The sum of squared errors of x = d q, q nearest in low .. high. */
+static float error_of(const float *x, int n, float d, int low, int high) {
+    const float inverse = inverse_of(d);
+    float sum = 0;
+    for (int i = 0; i < n; i++) {
+        const float e = x[i] - d * (float)nearest(x[i], inverse, low, high);
+        sum += e * e;
+    }
+    return sum;
+}
+
+/* The d for which x = d q, q in low .. high with low = -high - 1, has the least squared error. `high + 1` steps reach
+ * the value of largest magnitude, so d has its sign turned. */
+static float search_scale(const float *x, int n, int low, int high) {
+    enum { TRIES = 12 };
+    float largest = 0;
+    for (int i = 0; i < n; i++)
+        if (fabsf(x[i]) > fabsf(largest)) largest = x[i];
+    if (largest == 0) return 0;
+    float best = 0, least = INFINITY;
+    for (int t = -TRIES; t <= TRIES; t++) {
+        const float inverse = ((float)low - 0.1f * (float)t) / largest;
+        float xq = 0, qq = 0;
+        for (int i = 0; i < n; i++) {
+            const float q = (float)nearest(x[i], inverse, low, high);
+            xq += x[i] * q;
+            qq += q * q;
+        }
+        if (qq == 0) continue;
+        const float d = xq / qq, e = error_of(x, n, d, low, high);
+        if (e < least) best = d, least = e;
+    }
+    return best;
+}
+
+void pal_encode_q8_0(const float *x, unsigned char *block) {
+    float largest = 0;
+    for (int i = 0; i < 32; i++) largest = fmaxf(largest, fabsf(x[i]));
+    const bool good = all_finite(x, 32);
+    const float d = largest / 127, inverse = inverse_of(d);
+    store_scale(block, good ? d : NAN);
+    for (int i = 0; i < 32; i++) {
+        const float q = good ? roundf(x[i] * inverse) : 0;
+        block[2 + i] = (unsigned char)(int8_t)q;
+    }
+}
+
+void pal_encode_q4_0(const float *x, unsigned char *block) {
+    const bool good = all_finite(x, 32);
+    const float d = store_scale(block, good ? search_scale(x, 32, -8, 7) : NAN), inverse = good ? inverse_of(d) : 0;
+    int q[32];
+    for (int i = 0; i < 32; i++) q[i] = (good ? nearest(x[i], inverse, -8, 7) : 0) + 8;
+    for (int i = 0; i < 16; i++) block[2 + i] = (unsigned char)(q[i] | q[i + 16] << 4);
+}
+
+/* A group of q6_k: 16 values, x = (d scale) q. */
+enum { Q6_GROUPS = 16, Q6_GROUP = 16, Q6_LOW = -32, Q6_HIGH = 31 };
+
+/* With d given, the scale in -128 .. 127 next to `wish` whose error is least. */
+static int q6_k_scale(const float *x, float d, float wish) {
+    int best = 0;
+    float least = INFINITY;
+    const int middle = nearest(wish, inverse_of(d), -128, 127);
+    for (int s = middle - 1; s <= middle + 1; s++) {
+        if (s < -128 || s > 127) continue;
+        const float e = error_of(x, Q6_GROUP, d * (float)s, Q6_LOW, Q6_HIGH);
+        if (e < least) best = s, least = e;
+    }
+    return best;
+}
+
+void pal_encode_q6_k(const float *x, unsigned char *block) {
+    enum { ROUNDS = 2 };
+    memset(block, 0, 208);
+    if (!all_finite(x, 256)) {
+        store_scale(block + 208, NAN);
+        return;
+    }
+    float wish[Q6_GROUPS], largest = 0;
+    for (int g = 0; g < Q6_GROUPS; g++) {
+        wish[g] = search_scale(x + Q6_GROUP * g, Q6_GROUP, Q6_LOW, Q6_HIGH);
+        if (fabsf(wish[g]) > fabsf(largest)) largest = wish[g];
+    }
+    int scales[Q6_GROUPS] = { 0 };
+    float d = store_scale(block + 208, largest / -128);
+    for (int round = 0; round < ROUNDS; round++) {
+        float xs = 0, ss = 0;
+        for (int g = 0; g < Q6_GROUPS; g++) {
+            scales[g] = q6_k_scale(x + Q6_GROUP * g, d, wish[g]);
+            const float step = d * (float)scales[g], inverse = inverse_of(step);
+            for (int i = 0; i < Q6_GROUP; i++) {
+                const float y = x[Q6_GROUP * g + i], s = (float)(scales[g] * nearest(y, inverse, Q6_LOW, Q6_HIGH));
+                xs += y * s;
+                ss += s * s;
+            }
+        }
+        if (round + 1 < ROUNDS && ss > 0) d = store_scale(block + 208, xs / ss);
+    }
+    for (int g = 0; g < Q6_GROUPS; g++) {
+        const float inverse = inverse_of(d * (float)scales[g]);
+        block[192 + g] = (unsigned char)(int8_t)scales[g];
+        for (int i = 0; i < Q6_GROUP; i++) {
+            const int at = Q6_GROUP * g + i, part = at / 128, run = at % 128 / 32, byte = at % 32;
+            const int q = nearest(x[at], inverse, Q6_LOW, Q6_HIGH) + 32;
+            block[64 * part + 32 * (run % 2) + byte] |= (unsigned char)((q & 15) << (run < 2 ? 0 : 4));
+            block[128 + 32 * part + byte] |= (unsigned char)(q >> 4 << (2 * run));
+        }
+    }
+}
+
+/* A group of q4_k: 32 values, x = scale q - minimum, q in 0 .. 15, both factors >= 0. */
+enum { Q4_GROUPS = 8, Q4_GROUP = 32, Q4_HIGH = 15, Q4_SCALES = 63 };
+
+static float q4_k_error(const float *x, float scale, float minimum) {
+    const float inverse = inverse_of(scale);
+    float sum = 0;
+    for (int i = 0; i < Q4_GROUP; i++) {
+        const float e = x[i] + minimum - scale * (float)nearest(x[i] + minimum, inverse, 0, Q4_HIGH);
+        sum += e * e;
+    }
+    return sum;
+}
+
+/* Least squares of x = scale q - minimum over the values' nearest q for a first guess; guesses differ in how far the
+ * sixteen steps reach. */
+static void q4_k_search(const float *x, float *scale, float *minimum) {
+    enum { TRIES = 10 };
+    float low = 0, high = x[0], sum = 0;
+    for (int i = 0; i < Q4_GROUP; i++) {
+        low = fminf(low, x[i]);
+        high = fmaxf(high, x[i]);
+        sum += x[i];
+    }
+    *scale = (high - low) / Q4_HIGH;
+    *minimum = -low;
+    if (!(high > low)) return;
+    float least = q4_k_error(x, *scale, *minimum);
+    for (int t = -TRIES; t <= TRIES; t++) {
+        const float inverse = ((float)Q4_HIGH + 0.1f * (float)t) / (high - low);
+        float q1 = 0, q2 = 0, xq = 0;
+        for (int i = 0; i < Q4_GROUP; i++) {
+            const float q = (float)nearest(x[i] - low, inverse, 0, Q4_HIGH);
+            q1 += q;
+            q2 += q * q;
+            xq += x[i] * q;
+        }
+        const float determinant = (float)Q4_GROUP * q2 - q1 * q1;
+        if (!(determinant > 0)) continue;
+        float s = ((float)Q4_GROUP * xq - q1 * sum) / determinant, m = (q1 * xq - q2 * sum) / determinant;
+        if (m < 0) m = 0, s = xq / q2;
+        if (!(s > 0)) continue;
+        const float e = q4_k_error(x, s, m);
+        if (e < least) *scale = s, *minimum = m, least = e;
+    }
+}
+
+typedef struct {
+    int scale, minimum;
+} q4_k_pair;
+
+/* With d and m given, the pair of 6-bit factors next to the wish whose error is least. */
+static q4_k_pair q4_k_round(const float *x, float d, float m, float scale, float minimum) {
+    const int s0 = nearest(scale, inverse_of(d), 0, Q4_SCALES), m0 = nearest(minimum, inverse_of(m), 0, Q4_SCALES);
+    q4_k_pair best = { s0, m0 };
+    float least = INFINITY;
+    for (int s = s0 - 1; s <= s0 + 1; s++)
+        for (int k = m0 - 1; k <= m0 + 1; k++) {
+            if (s < 0 || s > Q4_SCALES || k < 0 || k > Q4_SCALES) continue;
+            const float e = q4_k_error(x, d * (float)s, m * (float)k);
+            if (e < least) best = (q4_k_pair){ s, k }, least = e;
+        }
+    return best;
+}
+
+/* The d and m for which x = (d s) q - m k has the least squared error over all groups. */
+static void q4_k_refit(const float *x, const q4_k_pair *pairs, float *d, float *m) {
+    double aa = 0, ab = 0, bb = 0, xa = 0, xb = 0;
+    for (int g = 0; g < Q4_GROUPS; g++) {
+        const float scale = *d * (float)pairs[g].scale, minimum = *m * (float)pairs[g].minimum;
+        const float inverse = inverse_of(scale);
+        for (int i = 0; i < Q4_GROUP; i++) {
+            const float y = x[Q4_GROUP * g + i];
+            const double a = pairs[g].scale * nearest(y + minimum, inverse, 0, Q4_HIGH), b = -pairs[g].minimum;
+            aa += a * a, ab += a * b, bb += b * b;
+            xa += (double)y * a, xb += (double)y * b;
+        }
+    }
+    const double determinant = aa * bb - ab * ab;
+    if (determinant > 1e-6 * aa * bb) {
+        const double fitted = (xa * bb - xb * ab) / determinant, below = (xb * aa - xa * ab) / determinant;
+        if (fitted > 0 && below >= 0) *d = (float)fitted, *m = (float)below;
+    } else if (aa > 0 && bb == 0 && xa > 0) {
+        *d = (float)(xa / aa);
+    }
+}
+
+void pal_encode_q4_k(const float *x, unsigned char *block) {
+    enum { ROUNDS = 2 };
+    memset(block, 0, 144);
+    if (!all_finite(x, 256)) {
+        store_scale(block, NAN);
+        store_scale(block + 2, NAN);
+        return;
+    }
+    float scale[Q4_GROUPS], minimum[Q4_GROUPS], d = 0, m = 0;
+    for (int g = 0; g < Q4_GROUPS; g++) {
+        q4_k_search(x + Q4_GROUP * g, &scale[g], &minimum[g]);
+        d = fmaxf(d, scale[g] / Q4_SCALES);
+        m = fmaxf(m, minimum[g] / Q4_SCALES);
+    }
+    q4_k_pair pairs[Q4_GROUPS];
+    for (int round = 0; round < ROUNDS; round++) {
+        if (round) q4_k_refit(x, pairs, &d, &m);
+        d = store_scale(block, d);
+        m = store_scale(block + 2, m);
+        for (int g = 0; g < Q4_GROUPS; g++) pairs[g] = q4_k_round(x + Q4_GROUP * g, d, m, scale[g], minimum[g]);
+    }
+    for (int g = 0; g < Q4_GROUPS; g++) {
+        const int s = pairs[g].scale, k = pairs[g].minimum;
+        unsigned char *packed = block + 4;
+        if (g < 4) {
+            packed[g] |= (unsigned char)s;
+            packed[g + 4] |= (unsigned char)k;
+        } else {
+            packed[g + 4] = (unsigned char)((s & 15) | (k & 15) << 4);
+            packed[g - 4] |= (unsigned char)(s >> 4 << 6);
+            packed[g] |= (unsigned char)(k >> 4 << 6);
+        }
+        const float below = m * (float)k, inverse = inverse_of(d * (float)s);
+        for (int i = 0; i < Q4_GROUP; i++) {
+            const int q = nearest(x[Q4_GROUP * g + i] + below, inverse, 0, Q4_HIGH);
+            block[16 + 32 * (g / 2) + i] |= (unsigned char)(q << (g % 2 ? 4 : 0));
+        }
+    }
+}

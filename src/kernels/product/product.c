@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+#include "kernels/product/product.h"
+
+#include <assert.h>
+
+#include "base/parallel.h"
+#include "kernels/matmul/matmul.h"
+
+enum { PANEL_FLOATS = 1 << 18, PANEL_ROWS = 64 /* at least */ };
+
+const pal_variant pal_decode_rows_variants[] = { PAL_VARIANT(PAL_CPU_REF, pal_decode_rows_ref), PAL_VARIANTS_END };
+
+void pal_decode_rows_ref(const pal_matrix *w, size_t begin, size_t end, float *out) {
+    for (size_t row = begin; row < end; row++) pal_matrix_row(w, row, out + (row - begin) * (size_t)w->columns);
+}
+
+static size_t panel_rows(int columns) {
+    const size_t fit = (size_t)PANEL_FLOATS / (size_t)columns / 16 * 16;
+    return fit < PANEL_ROWS ? PANEL_ROWS : fit;
+}
+
+size_t pal_product_scratch_bytes(int columns) { return panel_rows(columns) * (size_t)columns * sizeof(float); }
+
+typedef struct {
+    const pal_matrix *w;
+    pal_decode_rows_fn *decode;
+    size_t first; /* row of the panel */
+    const int32_t *ids;
+    float *out;
+    size_t ld;
+} decode_job;
+
+static void panel_task(void *arg, size_t begin, size_t end, int thread) {
+    (void)thread;
+    const decode_job *job = arg;
+    job->decode(job->w, job->first + begin, job->first + end, job->out + begin * job->ld);
+}
+
+static void gather_task(void *arg, size_t begin, size_t end, int thread) {
+    (void)thread;
+    const decode_job *job = arg;
+    for (size_t i = begin; i < end; i++) {
+        const size_t row = (size_t)job->ids[i];
+        job->decode(job->w, row, row + 1, job->out + i * job->ld);
+    }
+}
+
+void pal_product(const pal_context *cx, const pal_matvec_args *a) {
+    const pal_accumulate acc = a->add ? PAL_ADD : PAL_OVERWRITE;
+    const size_t in = (size_t)a->w->columns, out = (size_t)a->w->rows, most = panel_rows(a->w->columns);
+    if (a->w->type == PAL_F32) {
+        pal_matmul(cx, PAL_KEEP, PAL_TRANSPOSE, a->rows, a->w->rows, a->w->columns, a->x, a->ldx, a->w->data,
+                   a->w->row_bytes / sizeof(float), acc, a->y, a->ldy);
+        return;
+    }
+    assert(a->scratch);
+    decode_job job = { .w = a->w, .decode = PAL_PICK(cx, decode_rows), .out = a->scratch, .ld = in };
+    for (; job.first < out; job.first += most) {
+        const size_t n = out - job.first < most ? out - job.first : most;
+        pal_parallel_ranges(cx, n, 16, panel_task, &job);
+        pal_matmul(cx, PAL_KEEP, PAL_TRANSPOSE, a->rows, (int)n, a->w->columns, a->x, a->ldx, a->scratch, in, acc,
+                   a->y + job.first, a->ldy);
+    }
+}
+
+void pal_gather_rows(const pal_context *cx, const pal_matrix *w, const int32_t *ids, size_t count, float *out,
+                     size_t ld) {
+    decode_job job = { .w = w, .decode = PAL_PICK(cx, decode_rows), .ids = ids, .out = out, .ld = ld };
+    pal_parallel_ranges(cx, count, 64, gather_task, &job);
+}
