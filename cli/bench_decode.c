@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/alloc.h"
 #include "base/context.h"
@@ -15,6 +16,8 @@ enum { MOST_BATCH = 64, MOST_SIDES = 12 };
 typedef struct {
     const char *paths[MOST_SIDES]; /* model files and directories */
     int path_count;
+    pal_dtype dtypes[MOST_SIDES]; /* of --model, a side each */
+    int dtype_count;
     const char *model, *json; /* model: a preset's name; NULL: none, or the default where there are no paths */
     int prompt, piece, tokens, batch, layers, vocab, repeats;
     cli_common common;
@@ -36,22 +39,25 @@ static const char *last_part(const char *path) {
     return slash && slash[1] ? slash + 1 : path;
 }
 
-/* path NULL: the preset, with random weights. */
-static int open_model(decode_side *s, const decode_options *o, const char *path, const pal_context *cx) {
+/* path NULL: the preset, with random weights of this type. */
+static int open_model(decode_side *s, const decode_options *o, const char *path, pal_dtype dtype,
+                      const pal_context *cx) {
     pal_error err;
     pal_model_config config;
     const pal_preset_options preset = { .layers = o->layers, .vocab = o->vocab };
     s->name = path ? last_part(path) : o->model;
     if (path) return pal_model_open(&s->model, path, PAL_FOR_INFERENCE, cx, &err) ? cli_fail(&err) : CLI_OK;
     if (pal_model_preset(&config, o->model, &preset, &err) ||
-        pal_model_new(&s->model, &config, 1, PAL_FOR_INFERENCE, cx, &err))
+        pal_model_new(&s->model, &config, 1, PAL_FOR_INFERENCE, cx, &err) ||
+        (dtype != PAL_F32 && pal_model_retype(s->model, dtype, cx, &err)))
         return cli_fail(&err);
     return CLI_OK;
 }
 
-static int open_side(decode_side *s, const decode_options *o, const char *path, const pal_context *cx) {
+static int open_side(decode_side *s, const decode_options *o, const char *path, pal_dtype dtype,
+                     const pal_context *cx) {
     pal_error err;
-    const int context = o->prompt + o->tokens, code = open_model(s, o, path, cx);
+    const int context = o->prompt + o->tokens, code = open_model(s, o, path, dtype, cx);
     if (code) return code;
     const pal_model_config *config = pal_model_config_of(s->model);
     const pal_work_options work = { .tokens = o->piece > o->batch ? o->piece : o->batch,
@@ -141,14 +147,34 @@ static void report_all(const decode_options *o, const decode_side *sides, int co
     for (int i = 0; i < count; i++) report(o, &sides[i], m, cx, list);
 }
 
+/* "f32,q8_0" */
+static int read_dtypes(decode_options *o, const char *list) {
+    for (const char *at = list; *at;) {
+        const size_t n = strcspn(at, ",");
+        pal_dtype type = 0;
+        while (type < PAL_DTYPES && !(strlen(pal_dtype_name(type)) == n &&
+                                      strncasecmp(at, pal_dtype_name(type), n) == 0 && pal_matrix_fits(type, 256)))
+            type++;
+        if (type == PAL_DTYPES || o->path_count + o->dtype_count == MOST_SIDES)
+            return cli_error(
+                CLI_USAGE,
+                "--dtype expects up to %d of f32, f16, bf16, q8_0, q6_k, q4_k and q4_0, separated by commas, "
+                "found '%s'",
+                MOST_SIDES - o->path_count, list);
+        o->dtypes[o->dtype_count++] = type;
+        at += n + (at[n] == ',');
+    }
+    return CLI_OK;
+}
+
 static int run_bench(const decode_options *o, const pal_context *cx) {
     decode_side *sides = pal_alloc(MOST_SIDES + 1, sizeof *sides);
     bench_limits m = { 0 };
     json_t *list = json_array();
     int code = sides ? bench_check_json(o->json) : cli_error(CLI_FAILED, "bench: no memory"), count = 0;
     if (!code) code = bench_limits_open(&m);
-    for (int i = 0; i < o->path_count && !code; i++) code = open_side(&sides[count++], o, o->paths[i], cx);
-    if (!code && o->model) code = open_side(&sides[count++], o, NULL, cx);
+    for (int i = 0; i < o->path_count && !code; i++) code = open_side(&sides[count++], o, o->paths[i], PAL_F32, cx);
+    for (int i = 0; i < o->dtype_count && !code; i++) code = open_side(&sides[count++], o, NULL, o->dtypes[i], cx);
     for (int r = -1; r < o->repeats && !code; r++) { /* the first round only warms up */
         bench_limits_measure(&m, cx, r < 0 ? 0 : r);
         for (int i = 0; i < count && !code; i++) code = run_once(&sides[i], o, r < 0 ? 0 : r);
@@ -164,9 +190,11 @@ static int run_bench(const decode_options *o, const pal_context *cx) {
 
 int bench_decode(int argc, char **argv) {
     decode_options o = { .prompt = 2048, .piece = 512, .tokens = 32, .batch = 1, .repeats = 3 };
+    const char *dtypes = NULL;
     const cli_option options[] = {
         { "model", OPT_TEXT, &o.model, "NAME",
           "a model with a size, of random weights (default, without MODEL: palimpsa-m-170m)" },
+        { "dtype", OPT_TEXT, &dtypes, "LIST", "types of --model's matrices, each measured (default f32)" },
         { "prompt", OPT_INT, &o.prompt, "N", "tokens to read (default 2048)" },
         { "piece", OPT_INT, &o.piece, "N", "tokens of the prompt read at once (default 512)" },
         { "tokens", OPT_INT, &o.tokens, "N", "tokens to write behind it (default 32)" },
@@ -177,22 +205,27 @@ int bench_decode(int argc, char **argv) {
         { "json", OPT_TEXT, &o.json, "FILE", "write the results as JSON" },
         CLI_COMMON_OPTIONS(o.common),
     };
-    const cli_usage usage = { .synopsis = "bench decode [MODEL...] [options]",
-                              .about = "Measures what 'palimpsa generate' does: reading a prompt, as a share of the "
-                                       "matrix product (2 FLOP a parameter of the\n"
-                                       "blocks), and writing tokens one by one with sampling, as a share of reading "
-                                       "memory (weights once, state read and written). Both\n"
-                                       "limits are measured in the same run. MODELs are files and directories; they "
-                                       "and --model take turns.",
-                              .examples =
-                                  "  palimpsa bench decode --model palimpsa-m-170m\n  palimpsa bench decode "
-                                  "--model transformer-170m --batch 8 --json decode.json\n  palimpsa bench decode "
-                                  "my-model my-model-q8_0.gguf --prompt 512\n",
-                              .options = options,
-                              .option_count = PAL_COUNT(options) };
+    const cli_usage usage = {
+        .synopsis = "bench decode [MODEL...] [options]",
+        .about = "Measures what 'palimpsa generate' does: reading a prompt, as a share of the "
+                 "matrix product (2 FLOP a parameter of the\n"
+                 "blocks), and writing tokens one by one with sampling, as a share of reading "
+                 "memory (weights once, state read and written). Both\n"
+                 "limits are measured in the same run. MODELs are files and directories; they "
+                 "and --model take turns.",
+        .examples = "  palimpsa bench decode --model palimpsa-m-170m\n  palimpsa bench decode "
+                    "--model transformer-170m --batch 8 --json decode.json\n  palimpsa bench decode "
+                    "my-model my-model-q8_0.gguf --prompt 512\n  palimpsa bench decode --model mamba2-130m "
+                    "--dtype f32,q8_0,q4_k\n",
+        .options = options,
+        .option_count = PAL_COUNT(options)
+    };
     const int parsed = cli_parse(&usage, argc, argv, o.paths, MOST_SIDES, &o.path_count);
     if (parsed) return parsed < 0 ? CLI_OK : parsed;
     if (!o.model && !o.path_count) o.model = "palimpsa-m-170m";
+    if (dtypes && !o.model) return cli_error(CLI_USAGE, "--dtype goes with --model; files have types of their own");
+    const int wrong = o.model ? read_dtypes(&o, dtypes ? dtypes : "f32") : CLI_OK;
+    if (wrong) return wrong;
     if (o.prompt < 1 || o.piece < 1 || o.tokens < 1 || o.tokens > BENCH_REPEATS || o.batch < 1 ||
         o.batch > MOST_BATCH || o.repeats < 1 || o.repeats > BENCH_REPEATS)
         return cli_error(CLI_USAGE,

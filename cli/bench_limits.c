@@ -93,7 +93,7 @@ bench_moved bench_step_moved(const pal_model *model, int context, int batch) {
     bench_moved moved = { .state = 2.0 * batch * (double)pal_state_bytes(model, context) };
     for (size_t i = 0; i < pal_model_weight_count(model); i++) {
         const pal_weight *w = pal_model_weight(model, i);
-        const double bytes = (double)(w->count * sizeof(float));
+        const double bytes = (double)pal_weight_bytes(w);
         if (w->unused) continue;
         moved.weights += !tied && strcmp(w->group, "embedding") == 0 ? bytes / (double)w->shape[0] * batch : bytes;
     }
@@ -102,6 +102,14 @@ bench_moved bench_step_moved(const pal_model *model, int context, int batch) {
 }
 
 const char *bench_dtype(const pal_model *model) {
-    (void)model;
-    return "f32";
+    double most = 0;
+    pal_dtype found = PAL_F32;
+    for (int type = 0; type < PAL_DTYPES; type++) {
+        double values = 0;
+        for (size_t i = 0; i < pal_model_weight_count(model); i++)
+            if (pal_model_weight(model, i)->type == (pal_dtype)type)
+                values += (double)pal_model_weight(model, i)->count;
+        if (values > most) most = values, found = (pal_dtype)type;
+    }
+    return pal_dtype_name(found);
 }

@@ -26,7 +26,8 @@ typedef struct {
 typedef struct {
     const pal_model *model;
     const pal_model_config *config;
-    size_t weights;             /* bytes in f32 */
+    size_t weights;             /* bytes as they are stored for inference */
+    size_t values[PAL_DTYPES];  /* of them, by type */
     size_t trainable;           /* numbers that an optimiser updates */
     size_t state, state_double; /* bytes at the context asked for, and at twice that */
     pal_plan kept, recomputed;  /* working memory of training */
@@ -44,11 +45,11 @@ static size_t group_parameters(const pal_model *model, const char *group) {
 
 static int inspect(inspection *in, const pal_model *model, const pal_context *cx, const inspect_options *o) {
     pal_error err;
-    *in = (inspection){ .model = model,
-                        .config = pal_model_config_of(model),
-                        .weights = pal_model_parameters(model) * sizeof(float) };
+    *in = (inspection){ .model = model, .config = pal_model_config_of(model) };
     for (size_t i = 0; i < pal_model_weight_count(model); i++) {
         const pal_weight *w = pal_model_weight(model, i);
+        in->weights += pal_weight_bytes(w);
+        in->values[w->type] += w->count;
         if (!w->frozen && !w->unused) in->trainable += w->count;
     }
     in->state = pal_state_bytes(model, o->context);
@@ -57,7 +58,7 @@ static int inspect(inspection *in, const pal_model *model, const pal_context *cx
     if (pal_work_plan(&in->kept, model, cx, &work, &err)) return cli_fail(&err);
     work.recompute = true;
     if (pal_work_plan(&in->recomputed, model, cx, &work, &err)) return cli_fail(&err);
-    in->training = 4 * in->weights;
+    in->training = 4 * sizeof(float) * pal_model_parameters(model);
     return CLI_OK;
 }
 
@@ -91,6 +92,19 @@ static void print_shape(const pal_weight *w) {
     printf("%-20s", text);
 }
 
+/* "Q8_0 93.1%, F32 6.9%" */
+static void type_shares(char *text, size_t size, const inspection *in) {
+    size_t at = 0;
+    text[0] = 0;
+    for (int type = 0; type < PAL_DTYPES; type++) {
+        if (!in->values[type] || at >= size) continue;
+        const double share = 100.0 * (double)in->values[type] / (double)pal_model_parameters(in->model);
+        const int n = snprintf(text + at, size - at, "%s%s %.1f%%", at ? ", " : "", pal_dtype_name((pal_dtype)type),
+                               share);
+        at += n > 0 ? (size_t)n : 0;
+    }
+}
+
 static void print_human(const inspection *in, const inspect_options *o) {
     const pal_model_config *c = in->config;
     char kind[64], note[128];
@@ -114,7 +128,8 @@ static void print_human(const inspection *in, const inspect_options *o) {
                    100.0 * (double)n / (double)pal_model_parameters(in->model));
     }
     printf("memory:\n");
-    print_bytes("weights in f32", in->weights, "");
+    type_shares(note, sizeof note, in);
+    print_bytes("weights", in->weights, note);
     if (in->state == in->state_double) snprintf(note, sizeof note, "the same for any length");
     else snprintf(note, sizeof note, "at %d tokens; grows with the context (--max-context)", o->context);
     print_bytes("state per sequence", in->state, note);
@@ -127,7 +142,8 @@ static void print_human(const inspection *in, const inspect_options *o) {
         const pal_weight *w = pal_model_weight(in->model, i);
         printf("  %-48s ", w->name);
         print_shape(w);
-        printf("%s%s%s\n", w->group, w->frozen ? ", frozen" : "", w->unused ? ", unused" : "");
+        printf("%-5s %s%s%s\n", pal_dtype_name(w->type), w->group, w->frozen ? ", frozen" : "",
+               w->unused ? ", unused" : "");
     }
 }
 
@@ -161,6 +177,11 @@ static int print_json(const inspection *in, const inspect_options *o) {
     json_object_set_new(root, "parameters", json_integer((json_int_t)pal_model_parameters(in->model)));
     json_object_set_new(root, "trained", json_integer((json_int_t)in->trainable));
     json_object_set_new(root, "parameters_by_group", by_group);
+    json_t *types = json_object();
+    for (int type = 0; type < PAL_DTYPES; type++)
+        if (in->values[type])
+            json_object_set_new(types, pal_dtype_name((pal_dtype)type), json_integer((json_int_t)in->values[type]));
+    json_object_set_new(root, "parameters_by_type", types);
     json_object_set_new(root, "weight_bytes", json_integer((json_int_t)in->weights));
     json_object_set_new(root, "state_bytes", json_integer((json_int_t)in->state));
     json_object_set_new(root, "state_grows", json_boolean(in->state != in->state_double));
@@ -174,10 +195,10 @@ static int print_json(const inspection *in, const inspect_options *o) {
             const pal_weight *w = pal_model_weight(in->model, i);
             json_t *shape = json_array();
             for (int d = 0; d < w->rank; d++) json_array_append_new(shape, json_integer((json_int_t)w->shape[d]));
-            json_array_append_new(list,
-                                  json_pack("{s:s, s:o, s:s, s:i, s:b, s:b, s:b, s:b}", "name", w->name, "shape", shape,
-                                            "group", w->group, "layer", w->layer, "frozen", w->frozen, "unused",
-                                            w->unused, "decay", w->decay, "quantisable", w->quantisable));
+            json_array_append_new(list, json_pack("{s:s, s:o, s:s, s:s, s:i, s:b, s:b, s:b, s:b}", "name", w->name,
+                                                  "shape", shape, "type", pal_dtype_name(w->type), "group", w->group,
+                                                  "layer", w->layer, "frozen", w->frozen, "unused", w->unused, "decay",
+                                                  w->decay, "quantisable", w->quantisable));
         }
         json_object_set_new(root, "tensors", list);
     }

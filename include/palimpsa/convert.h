@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "palimpsa/model.h"
 #include "palimpsa/status.h"
 
 #ifdef __cplusplus
@@ -43,6 +44,17 @@ typedef struct pal_converted {
  * NULL. A model that the layout cannot hold is refused with the reason. */
 PAL_API pal_status pal_convert(const char *source, const char *target, const pal_convert_options *options,
                                pal_converted *report, pal_error *err);
+
+/* What it cost: two models read one text, and their distributions of the next token are compared. */
+typedef struct pal_convert_cost {
+    int tokens;
+    double loss_before, loss_after; /* mean -log p of the next token, in nats */
+    double kl_mean, kl_most;        /* divergence of the result's distribution from the source's, in nats */
+    double changed;                 /* share of positions whose likeliest token is another one */
+} pal_convert_cost;
+/* ids of the source's vocabulary, at least 2. */
+PAL_API pal_status pal_convert_measure(pal_convert_cost *out, const char *source, const char *target,
+                                       const int32_t *ids, int tokens, const pal_context *cx, pal_error *err);
 
 #ifdef __cplusplus
 }

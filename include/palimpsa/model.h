@@ -95,7 +95,8 @@ typedef struct pal_weight {
     int rank;
     int64_t shape[3];
     size_t count, offset;
-    const float *data;
+    pal_dtype type;    /* matrices for inference are as the file has them; everything else is F32 */
+    const void *data;  /* rows of whole blocks, one after the other */
     int layer;         /* -1: outside the blocks */
     const char *group; /* "embedding", "mixer", "importance", "mlp", "norm" or "head" */
     bool frozen;       /* gets a gradient but is never updated */
@@ -105,14 +106,15 @@ typedef struct pal_weight {
 } pal_weight;
 
 typedef enum pal_model_use {
-    PAL_FOR_INFERENCE, /* matrices stay in the mapped file where they are f32; nothing can be changed */
+    PAL_FOR_INFERENCE, /* matrices stay in the mapped file, in the type they have there; nothing can be changed */
     PAL_FOR_TRAINING   /* weights in one flat buffer, gradients in another */
 } pal_model_use;
 
 /* Makes a model with initial weights (spec: docs/models.md), the same for any number of threads. */
 PAL_API pal_status pal_model_new(pal_model **out, const pal_model_config *config, uint64_t seed, pal_model_use use,
                                  const pal_context *cx, pal_error *err);
-/* Opens a model directory, or the newest checkpoint of a run directory. */
+/* Opens a model directory, the newest checkpoint of a run directory, or a GGUF file. Blocks (Q8_0, Q4_K, ...) are not
+ * trained. */
 PAL_API pal_status pal_model_open(pal_model **out, const char *directory, pal_model_use use, const pal_context *cx,
                                   pal_error *err);
 /* Reads only config.json and tensor shapes. A path to a lone config.json works when it states every size. */
@@ -127,8 +129,16 @@ PAL_API const pal_model_config *pal_model_config_of(const pal_model *model);
 PAL_API size_t pal_model_weight_count(const pal_model *model);
 PAL_API const pal_weight *pal_model_weight(const pal_model *model, size_t index);          /* NULL past the end */
 PAL_API const pal_weight *pal_model_find_weight(const pal_model *model, const char *name); /* NULL if absent */
+/* Values first .. first+count-1 of a weight as f32. */
+PAL_API void pal_weight_read(const pal_weight *weight, size_t first, size_t count, float *to);
+PAL_API size_t pal_weight_bytes(const pal_weight *weight);
 PAL_API size_t pal_model_parameters(const pal_model *model); /* numbers stored, unused ones included */
-/* Of every byte that decides what the model computes. States carry it. */
+/* The type that a weight gets in a model of `type`: vectors stay F32; embedding and head are not made coarser than
+ * Q6_K; rows that do not fill the type's blocks get Q8_0, or F16. */
+PAL_API pal_dtype pal_weight_type_in(const pal_weight *weight, pal_dtype type);
+/* A model for inference gets its matrices in another type, in memory of its own. */
+PAL_API pal_status pal_model_retype(pal_model *model, pal_dtype type, const pal_context *cx, pal_error *err);
+/* Of every value that decides what the model computes. States carry it. Taken once from a model for inference. */
 PAL_API uint64_t pal_model_fingerprint(const pal_model *model);
 
 /* Training: flat buffers of pal_model_flat() floats; NULL for a model opened for inference. */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/blocks.h"
 #include "format/gguf.h"
 #include "format/model_dir.h"
 #include "format/torch_bin.h"
@@ -28,6 +29,28 @@ const char *pal_source_stored(const pal_source *source, const pal_tensor *tensor
     return source->origin[tensor - source->tensors].stored;
 }
 
+size_t pal_tensor_bytes(const pal_tensor *t) {
+    return t->count / pal_dtype_values(t->dtype) * pal_dtype_size(t->dtype);
+}
+
+void pal_values_decode(pal_dtype type, const void *data, size_t first, size_t count, float *to) {
+    const pal_block_format *format = pal_block_format_of(type);
+    const unsigned char *blocks = (const unsigned char *)data + first / format->values * format->bytes;
+    float block[PAL_BLOCK_VALUES_MAX];
+    const size_t skipped = first % format->values;
+    if (skipped) {
+        const size_t rest = format->values - skipped, n = count < rest ? count : rest;
+        format->decode(blocks, block);
+        memcpy(to, block + skipped, n * sizeof *to);
+        blocks += format->bytes, to += n, count -= n;
+    }
+    const size_t whole = count / format->values * format->values;
+    pal_blocks_decode(format, blocks, whole, to);
+    if (whole == count) return;
+    format->decode(blocks + whole / format->values * format->bytes, block);
+    memcpy(to + whole, block, (count - whole) * sizeof *to);
+}
+
 pal_status pal_source_check(const pal_source *source, const pal_tensor *tensor, pal_error *err) {
     const size_t i = (size_t)(tensor - source->tensors);
     const pal_part *part = &source->parts[source->origin[i].part];
@@ -41,6 +64,10 @@ pal_status pal_source_read(const pal_source *source, const pal_tensor *tensor, s
     const pal_status st = pal_source_check(source, tensor, err);
     if (st) return st;
     if (!tensor->data && tensor->count) return part->read(part->handle, source->origin[i].index, first, count, to, err);
+    if (pal_block_format_of(tensor->dtype)) {
+        pal_values_decode(tensor->dtype, tensor->data, first, count, to);
+        return PAL_OK;
+    }
     pal_tensor piece = *tensor;
     piece.count = count;
     piece.data = (const unsigned char *)tensor->data + first * pal_dtype_size(tensor->dtype);

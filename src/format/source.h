@@ -47,6 +47,9 @@ pal_status pal_source_check(const pal_source *source, const pal_tensor *tensor, 
 /* Elements first .. first+count-1 as f32; checks first. */
 pal_status pal_source_read(const pal_source *source, const pal_tensor *tensor, size_t first, size_t count, float *to,
                            pal_error *err);
+/* The same of values that lie in memory, in a type that models compute with. */
+void pal_values_decode(pal_dtype type, const void *data, size_t first, size_t count, float *to);
+size_t pal_tensor_bytes(const pal_tensor *tensor); /* of its data */
 
 /* For those who fill a source: a part with room for `tensors` tensors, and a tensor of the last part. Names are
  * borrowed from the part. Afterwards pal_source_sort puts them in order and refuses a name that is there twice. */

@@ -24,7 +24,7 @@ static pal_rotary_args rotary_args(const pal_pass *ps, const pal_mixer_plan *m, 
 void pal_attention_forward(const pal_pass *ps, const pal_mixer_plan *m, pal_mixer_kept *a, const float *x, float *h) {
     static const pal_mixer_work none = { 0 };
     double t = pal_tick(ps);
-    pal_dense_forward(ps->cx, &m->in, ps->tokens, x, (size_t)m->hidden, PAL_OVERWRITE, a->p, (size_t)m->columns);
+    pal_dense_forward(ps, &m->in, ps->tokens, x, (size_t)m->hidden, PAL_OVERWRITE, a->p, (size_t)m->columns);
     t = pal_tock(ps, PAL_T_PROJECT, t);
     const pal_rotary_args rotary = rotary_args(ps, m, a->p);
     pal_rotary(ps->cx, &rotary);
@@ -33,7 +33,7 @@ void pal_attention_forward(const pal_pass *ps, const pal_mixer_plan *m, pal_mixe
     pal_mixer_remember(ps, m, &run);
     t = pal_tock(ps, PAL_T_MEMORY, t);
     if (!h) return;
-    pal_dense_forward(ps->cx, &m->out, ps->tokens, a->y, (size_t)m->values, PAL_ADD, h, (size_t)m->hidden);
+    pal_dense_forward(ps, &m->out, ps->tokens, a->y, (size_t)m->values, PAL_ADD, h, (size_t)m->hidden);
     pal_tock(ps, PAL_T_OUT, t);
 }
 

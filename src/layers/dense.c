@@ -1,55 +1,78 @@
 /* SPDX-License-Identifier: MIT */
 #include "layers/dense.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/parallel.h"
 #include "kernels/product/product.h"
 
-enum { STEP_ROWS = 8 }; /* beyond this a matrix product is faster */
+enum { STEP_ROWS = 8 }; /* a prompt that is no longer is read as steps are */
 
-/* The parts from `first` on whose weights follow each other without a gap: their number and rows in all. */
-static int joined(const pal_dense *l, int first, bool gradients, int *rows) {
+static bool follows(const pal_matrix *w, const pal_matrix *next) {
+    return next->type == w->type && next->row_bytes == w->row_bytes &&
+           next->data == (const char *)w->data + (size_t)w->rows * w->row_bytes;
+}
+
+/* The parts from `first` on whose weights are of one type and follow each other without a gap, as one matrix; returns
+ * their number. */
+static int joined(const pal_dense *l, int first, bool gradients, pal_matrix *all) {
     int count = 1;
-    *rows = l->out[first];
+    *all = l->w[first];
     while (first + count < l->parts) {
         const int last = first + count - 1;
         const size_t floats = (size_t)l->out[last] * (size_t)l->in;
-        if (l->w[last + 1] != l->w[last] + floats || (gradients && l->dw[last + 1] != l->dw[last] + floats)) break;
-        *rows += l->out[first + count++];
+        if (!follows(&l->w[last], &l->w[last + 1]) || (gradients && l->dw[last + 1] != l->dw[last] + floats)) break;
+        all->rows += l->out[first + count++];
     }
     return count;
 }
 
-void pal_dense_forward(const pal_context *cx, const pal_dense *l, int rows, const float *x, size_t ldx,
-                       pal_accumulate acc, float *y, size_t ldy) {
+void pal_dense_forward(const pal_pass *ps, const pal_dense *l, int rows, const float *x, size_t ldx, pal_accumulate acc,
+                       float *y, size_t ldy) {
+    assert(ps->training || pal_dense_scratch_bytes(l, rows) <= ps->scratch_bytes);
+    const bool steps = !ps->cu_seqlens || rows <= STEP_ROWS;
     for (int part = 0, at = 0; part < l->parts;) {
-        int out;
-        const int count = joined(l, part, false, &out);
-        const pal_matrix w = pal_matrix_of(PAL_F32, l->w[part], out, l->in);
-        const pal_matvec_args args = {
-            .w = &w, .rows = rows, .x = x, .ldx = ldx, .add = acc == PAL_ADD, .y = y + at, .ldy = ldy
-        };
-        if (rows <= STEP_ROWS) pal_matvec(cx, &args);
-        else pal_product(cx, &args);
+        pal_matrix w;
+        const int count = joined(l, part, false, &w);
+        const pal_matvec_args args = { .w = &w,
+                                       .rows = rows,
+                                       .x = x,
+                                       .ldx = ldx,
+                                       .add = acc == PAL_ADD,
+                                       .y = y + at,
+                                       .ldy = ldy,
+                                       .scratch = ps->scratch };
+        if (steps) pal_matvec(ps->cx, &args);
+        else pal_product(ps->cx, &args);
         part += count;
-        at += out;
+        at += w.rows;
     }
+}
+
+/* F32 needs none, and that is all that training has. */
+size_t pal_dense_scratch_bytes(const pal_dense *l, int rows) {
+    bool plain = true;
+    for (int i = 0; i < l->parts; i++) plain = plain && l->w[i].type == PAL_F32;
+    if (plain) return 0;
+    const size_t step = pal_matvec_scratch_bytes(rows, l->in), prompt = pal_product_scratch_bytes(l->in);
+    return step > prompt ? step : prompt;
 }
 
 void pal_dense_backward(const pal_context *cx, const pal_dense *l, int rows, const float *x, size_t ldx,
                         const float *dy, size_t ldy, float *dx, size_t lddx) {
     for (int part = 0, at = 0; part < l->parts;) {
-        int out;
-        const int count = joined(l, part, true, &out);
+        pal_matrix w;
+        const int count = joined(l, part, true, &w);
+        assert(w.type == PAL_F32);
         if (l->dw[part])
-            pal_matmul(cx, PAL_TRANSPOSE, PAL_KEEP, out, l->in, rows, dy + at, ldy, x, ldx, PAL_ADD, l->dw[part],
+            pal_matmul(cx, PAL_TRANSPOSE, PAL_KEEP, w.rows, l->in, rows, dy + at, ldy, x, ldx, PAL_ADD, l->dw[part],
                        (size_t)l->in);
         if (dx)
-            pal_matmul(cx, PAL_KEEP, PAL_KEEP, rows, l->in, out, dy + at, ldy, l->w[part], (size_t)l->in,
+            pal_matmul(cx, PAL_KEEP, PAL_KEEP, rows, l->in, w.rows, dy + at, ldy, w.data, (size_t)l->in,
                        part ? PAL_ADD : PAL_OVERWRITE, dx, lddx);
         part += count;
-        at += out;
+        at += w.rows;
     }
 }
 

@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: MIT */
-/* Linear layers y = x W' (+ bias), W stored [out, in]. Several that read the same x and stand next to each other in
- * memory are one matrix product. */
+/* Linear layers y = x W' (+ bias), W stored [out, in] in any type. Several that read the same x, are of one type and
+ * stand next to each other in memory are one matrix product. */
 #ifndef PAL_LAYERS_DENSE_H
 #define PAL_LAYERS_DENSE_H
 
 #include "kernels/matmul/matmul.h"
-#include "palimpsa/context.h"
+#include "layers/pass.h"
 
 enum { PAL_DENSE_PARTS = 8 };
 
 typedef struct pal_dense {
     int in, parts;
     int out[PAL_DENSE_PARTS]; /* rows of each part; columns of y follow each other in this order */
-    const float *w[PAL_DENSE_PARTS];
+    pal_matrix w[PAL_DENSE_PARTS];
     float *dw[PAL_DENSE_PARTS]; /* backward */
 } pal_dense;
 
-/* y (rows, sum of out) = or += x W' */
-void pal_dense_forward(const pal_context *cx, const pal_dense *l, int rows, const float *x, size_t ldx,
+/* y (rows, sum of out) = or += x W'. Where sequences go on by one token, a row's bits do not depend on the others. */
+void pal_dense_forward(const pal_pass *pass, const pal_dense *l, int rows, const float *x, size_t ldx,
                        pal_accumulate acc, float *y, size_t ldy);
-/* dx = dy W; NULL: not wanted. dW += dy' x. */
+/* Of pass->scratch, for up to so many rows. */
+size_t pal_dense_scratch_bytes(const pal_dense *l, int rows);
+/* dx = dy W; NULL: not wanted. dW += dy' x. Weights are f32. */
 void pal_dense_backward(const pal_context *cx, const pal_dense *l, int rows, const float *x, size_t ldx,
                         const float *dy, size_t ldy, float *dx, size_t lddx);
 

@@ -6,6 +6,7 @@
 #include "base/parallel.h"
 #include "kernels/loss/cross_entropy.h"
 #include "kernels/norms/norms.h"
+#include "kernels/product/product.h"
 #include "layers/dense.h"
 
 /* A piece of logits stays in a shared cache from the product that makes it to the two that use its gradient, unless a
@@ -20,19 +21,12 @@ enum { ALIASING = 256, LINE = 16 };
 static size_t spread(size_t vocab) { return vocab % ALIASING ? vocab : vocab + LINE; }
 
 typedef struct {
-    const float *table, *dh;
-    float *h, *dtable;
+    const float *dh;
+    float *dtable;
     const int32_t *ids;
     size_t width;
     int tokens;
 } embedding_job;
-
-static void gather_task(void *arg, size_t begin, size_t end, int thread) {
-    (void)thread;
-    const embedding_job *job = arg;
-    for (size_t t = begin; t < end; t++)
-        memcpy(job->h + t * job->width, job->table + (size_t)job->ids[t] * job->width, job->width * sizeof *job->h);
-}
 
 /* A thread owns columns and takes tokens in order: two tokens of one id never meet, and the sum is always the same. */
 static void scatter_task(void *arg, size_t begin, size_t end, int thread) {
@@ -45,10 +39,9 @@ static void scatter_task(void *arg, size_t begin, size_t end, int thread) {
     }
 }
 
-void pal_embedding_forward(const pal_pass *ps, const float *table, const int32_t *ids, float *h) {
+void pal_embedding_forward(const pal_pass *ps, const pal_matrix *table, const int32_t *ids, float *h) {
     const double t = pal_tick(ps);
-    embedding_job job = { .table = table, .ids = ids, .h = h, .width = (size_t)ps->config->hidden };
-    pal_parallel_ranges(ps->cx, (size_t)ps->tokens, 64, gather_task, &job);
+    pal_gather_rows(ps->cx, table, ids, (size_t)ps->tokens, h, (size_t)ps->config->hidden);
     pal_tock(ps, PAL_T_EMBEDDING, t);
 }
 
@@ -80,11 +73,11 @@ void pal_head_take(pal_head *head, const pal_model_config *c, int wanted, bool l
     head->dh = pal_take(arena, R * E, sizeof(float));
 }
 
-static pal_dense head_dense(const pal_pass *ps, const pal_layer *outer) {
-    return (pal_dense){ .in = ps->config->hidden,
+static pal_dense head_dense(const pal_model_config *c, const pal_layer *outer) {
+    return (pal_dense){ .in = c->hidden,
                         .parts = 1,
-                        .out = { ps->config->vocab_rows },
-                        .w = { outer->w[PAL_W_HEAD] },
+                        .out = { c->vocab_rows },
+                        .w = { outer->m[PAL_W_HEAD] },
                         .dw = { outer->d[PAL_W_HEAD] } };
 }
 
@@ -117,10 +110,14 @@ static pal_rmsnorm_args rmsnorm_args(const pal_pass *ps, const pal_layer *outer,
                                .dw = outer->d[PAL_W_FINAL_NORM] };
 }
 
-size_t pal_head_scratch_bytes(const pal_model_config *c, int rows) {
+size_t pal_head_scratch_bytes(const pal_model_config *c, const pal_layer *outer, int rows) {
     const pal_layernorm_args ln = { .rows = (size_t)rows, .width = c->hidden };
     const pal_rmsnorm_args rms = { .rows = (size_t)rows, .groups = 1, .width = c->hidden };
-    return (c->mqar ? pal_layernorm_scratch_floats(&ln) : pal_rmsnorm_scratch_floats(&rms)) * sizeof(float);
+    const size_t norm = (c->mqar ? pal_layernorm_scratch_floats(&ln) : pal_rmsnorm_scratch_floats(&rms)) *
+                        sizeof(float);
+    const pal_dense dense = head_dense(c, outer);
+    const size_t logits = pal_dense_scratch_bytes(&dense, rows);
+    return norm > logits ? norm : logits;
 }
 
 /* Rows begin .. begin+rows-1 of the wanted ones: gathered, normed and multiplied into logits. */
@@ -138,15 +135,15 @@ static void piece_forward(const pal_pass *ps, const pal_layer *outer, const pal_
         pal_rmsnorm(ps->cx, &norm);
     }
     t = pal_tock(ps, PAL_T_NORM, t);
-    const pal_dense dense = head_dense(ps, outer);
-    pal_dense_forward(ps->cx, &dense, rows, head->x, E, PAL_OVERWRITE, logits, ld);
+    const pal_dense dense = head_dense(ps->config, outer);
+    pal_dense_forward(ps, &dense, rows, head->x, E, PAL_OVERWRITE, logits, ld);
     pal_tock(ps, PAL_T_HEAD, t);
 }
 
 static void piece_backward(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const int *at, int begin,
                            int rows, float *dstream) {
     const size_t E = (size_t)ps->config->hidden;
-    const pal_dense dense = head_dense(ps, outer);
+    const pal_dense dense = head_dense(ps->config, outer);
     double t = pal_tick(ps);
     pal_dense_backward(ps->cx, &dense, rows, head->x, E, head->logits, head->ld, head->dx, E);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_HEAD, t);

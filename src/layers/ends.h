@@ -8,7 +8,7 @@
 #include "layers/layer.h"
 #include "layers/pass.h"
 
-void pal_embedding_forward(const pal_pass *pass, const float *table, const int32_t *ids, float *h);
+void pal_embedding_forward(const pal_pass *pass, const pal_matrix *table, const int32_t *ids, float *h);
 /* dtable[ids[t]] += dh[t] */
 void pal_embedding_backward(const pal_pass *pass, float *dtable, const int32_t *ids, const float *dh);
 
@@ -25,7 +25,7 @@ typedef struct pal_head {
 /* rows_wanted: most rows that one call handles. */
 void pal_head_take(pal_head *head, const pal_model_config *config, int rows_wanted, bool loss, bool training,
                    pal_arena *arena);
-size_t pal_head_scratch_bytes(const pal_model_config *config, int rows);
+size_t pal_head_scratch_bytes(const pal_model_config *config, const pal_layer *outer, int rows);
 
 /* Logits (n, vocab_rows) of stream rows at[0..n-1] (NULL: 0..n-1). */
 void pal_head_logits(const pal_pass *pass, const pal_layer *outer, const pal_head *head, const float *stream,

@@ -3,6 +3,7 @@
 #ifndef PAL_LAYERS_LAYER_H
 #define PAL_LAYERS_LAYER_H
 
+#include "palimpsa/matrix.h"
 #include "palimpsa/memory.h"
 
 /* What a tensor is for. Gated DeltaNet's a_proj and b_proj do what Palimpsa-D's dt_proj and bs_proj do. */
@@ -42,9 +43,11 @@ typedef enum pal_weight_id {
     PAL_W_COUNT
 } pal_weight_id;
 
-/* A block's weights by what they are for, NULL where it has none; and where their gradients go. */
+/* A block's weights by what they are for: matrices that only products read are stored in any type (`m`, without data
+ * where the block has none), all others are floats (`w`, NULL likewise); and where their gradients go. */
 typedef struct pal_layer {
     const pal_memory_rule *rule;
+    pal_matrix m[PAL_W_COUNT];
     const float *w[PAL_W_COUNT];
     float *d[PAL_W_COUNT]; /* NULL for inference, and for what is unused */
 } pal_layer;

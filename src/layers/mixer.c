@@ -165,7 +165,7 @@ void pal_mixer_forward(const pal_pass *ps, const pal_mixer_plan *m, const pal_la
                        pal_mixer_work *w, const float *x, float *h) {
     const size_t columns = (size_t)m->columns, hidden = (size_t)m->hidden;
     double t = pal_tick(ps);
-    pal_dense_forward(ps->cx, &m->in, ps->tokens, x, hidden, PAL_OVERWRITE, a->p, columns);
+    pal_dense_forward(ps, &m->in, ps->tokens, x, hidden, PAL_OVERWRITE, a->p, columns);
     if (layer->w[PAL_W_IN_BIAS]) pal_bias_add(ps->cx, a->p, columns, ps->tokens, m->in.out[0], layer->w[PAL_W_IN_BIAS]);
     t = pal_tock(ps, PAL_T_PROJECT, t);
     const pal_conv_args conv = pal_mixer_conv_args(ps, m, layer, a);
@@ -182,8 +182,7 @@ void pal_mixer_forward(const pal_pass *ps, const pal_mixer_plan *m, const pal_la
         pal_activate(ps->cx, &sigmoid);
     }
     if (m->gate_b)
-        pal_dense_forward(ps->cx, &m->b, ps->tokens, a->p + m->rank_at, columns, PAL_OVERWRITE, a->pre,
-                          (size_t)m->values);
+        pal_dense_forward(ps, &m->b, ps->tokens, a->p + m->rank_at, columns, PAL_OVERWRITE, a->pre, (size_t)m->values);
     pal_mixer_prepare(ps, m, layer, a, w);
     t = pal_tock(ps, PAL_T_GATES, t);
     const pal_memory_run run = pal_mixer_run(ps, m, a, w);
@@ -193,7 +192,7 @@ void pal_mixer_forward(const pal_pass *ps, const pal_mixer_plan *m, const pal_la
     float *o = ps->training ? w->o : a->y;
     pal_mixer_finish(ps, m, layer, a, w, o, true);
     t = pal_tock(ps, PAL_T_GATES, t);
-    pal_dense_forward(ps->cx, &m->out, ps->tokens, o, (size_t)m->values, PAL_ADD, h, hidden);
+    pal_dense_forward(ps, &m->out, ps->tokens, o, (size_t)m->values, PAL_ADD, h, hidden);
     if (layer->w[PAL_W_OUT_BIAS]) pal_bias_add(ps->cx, h, hidden, ps->tokens, m->hidden, layer->w[PAL_W_OUT_BIAS]);
     pal_tock(ps, PAL_T_OUT, t);
 }

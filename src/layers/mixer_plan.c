@@ -9,7 +9,7 @@
 
 static void add_part(pal_dense *dense, const pal_layer *layer, pal_weight_id id, int out) {
     dense->out[dense->parts] = out;
-    dense->w[dense->parts] = layer->w[id];
+    dense->w[dense->parts] = layer->m[id];
     dense->dw[dense->parts] = layer->d[id];
     dense->parts++;
 }
@@ -175,6 +175,9 @@ size_t pal_mixer_scratch_bytes(const pal_mixer_plan *m, const pal_context *cx, i
     size_t most = 0;
     const pal_memory_shape shape = pal_mixer_shape(m, tokens, sequences, cu_seqlens, tokens);
     grow(&most, m->rule->scratch_bytes(cx, &shape, PAL_FORWARD));
+    grow(&most, pal_dense_scratch_bytes(&m->in, tokens));
+    grow(&most, pal_dense_scratch_bytes(&m->out, tokens));
+    grow(&most, pal_dense_scratch_bytes(&m->b, tokens));
     if (!training) {
         const pal_memory_shape step = pal_mixer_shape(m, sequences, sequences, NULL, 1);
         grow(&most, m->rule->scratch_bytes(cx, &step, PAL_STEP));

@@ -12,20 +12,26 @@ void pal_mlp_take(pal_mlp_work *work, int width, int tokens, bool training, pal_
     work->dact = training ? pal_take(arena, (size_t)tokens * (size_t)width, sizeof(float)) : NULL;
 }
 
-static pal_dense enter(const pal_pass *ps, const pal_layer *layer) {
-    return (pal_dense){ .in = ps->config->hidden,
+static pal_dense enter(const pal_model_config *c, const pal_layer *layer) {
+    return (pal_dense){ .in = c->hidden,
                         .parts = 2,
-                        .out = { ps->config->mlp, ps->config->mlp },
-                        .w = { layer->w[PAL_W_MLP_GATE], layer->w[PAL_W_MLP_UP] },
+                        .out = { c->mlp, c->mlp },
+                        .w = { layer->m[PAL_W_MLP_GATE], layer->m[PAL_W_MLP_UP] },
                         .dw = { layer->d[PAL_W_MLP_GATE], layer->d[PAL_W_MLP_UP] } };
 }
 
-static pal_dense leave(const pal_pass *ps, const pal_layer *layer) {
-    return (pal_dense){ .in = ps->config->mlp,
+static pal_dense leave(const pal_model_config *c, const pal_layer *layer) {
+    return (pal_dense){ .in = c->mlp,
                         .parts = 1,
-                        .out = { ps->config->hidden },
-                        .w = { layer->w[PAL_W_MLP_DOWN] },
+                        .out = { c->hidden },
+                        .w = { layer->m[PAL_W_MLP_DOWN] },
                         .dw = { layer->d[PAL_W_MLP_DOWN] } };
+}
+
+size_t pal_mlp_scratch_bytes(const pal_model_config *config, const pal_layer *layer, int tokens) {
+    const pal_dense in = enter(config, layer), out = leave(config, layer);
+    const size_t first = pal_dense_scratch_bytes(&in, tokens), second = pal_dense_scratch_bytes(&out, tokens);
+    return first > second ? first : second;
 }
 
 static pal_swiglu_args swiglu_args(const pal_pass *ps, const pal_mlp_kept *kept, const pal_mlp_work *work) {
@@ -44,22 +50,22 @@ static pal_swiglu_args swiglu_args(const pal_pass *ps, const pal_mlp_kept *kept,
 void pal_mlp_forward(const pal_pass *ps, const pal_layer *layer, pal_mlp_kept *kept, pal_mlp_work *work, const float *x,
                      float *h) {
     const size_t width = (size_t)ps->config->mlp, hidden = (size_t)ps->config->hidden;
-    const pal_dense in = enter(ps, layer), out = leave(ps, layer);
+    const pal_dense in = enter(ps->config, layer), out = leave(ps->config, layer);
     double t = pal_tick(ps);
-    pal_dense_forward(ps->cx, &in, ps->tokens, x, hidden, PAL_OVERWRITE, kept->both, 2 * width);
+    pal_dense_forward(ps, &in, ps->tokens, x, hidden, PAL_OVERWRITE, kept->both, 2 * width);
     t = pal_tock(ps, PAL_T_MLP, t);
     if (!h) return;
     const pal_swiglu_args act = swiglu_args(ps, kept, work);
     pal_swiglu(ps->cx, &act);
     t = pal_tock(ps, PAL_T_SWIGLU, t);
-    pal_dense_forward(ps->cx, &out, ps->tokens, work->act, width, PAL_ADD, h, hidden);
+    pal_dense_forward(ps, &out, ps->tokens, work->act, width, PAL_ADD, h, hidden);
     pal_tock(ps, PAL_T_MLP, t);
 }
 
 void pal_mlp_backward(const pal_pass *ps, const pal_layer *layer, pal_mlp_kept *kept, pal_mlp_work *work,
                       const float *x, const float *dh, float *dx) {
     const size_t width = (size_t)ps->config->mlp, hidden = (size_t)ps->config->hidden;
-    const pal_dense in = enter(ps, layer), out = leave(ps, layer);
+    const pal_dense in = enter(ps->config, layer), out = leave(ps->config, layer);
     double t = pal_tick(ps);
     const pal_swiglu_args act = swiglu_args(ps, kept, work);
     pal_swiglu(ps->cx, &act);

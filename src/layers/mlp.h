@@ -17,6 +17,7 @@ typedef struct pal_mlp_work {
 
 void pal_mlp_keep(pal_mlp_kept *kept, int width, int tokens, pal_arena *arena);
 void pal_mlp_take(pal_mlp_work *work, int width, int tokens, bool training, pal_arena *arena);
+size_t pal_mlp_scratch_bytes(const pal_model_config *config, const pal_layer *layer, int tokens);
 /* h NULL: only what backward reads. */
 void pal_mlp_forward(const pal_pass *pass, const pal_layer *layer, pal_mlp_kept *kept, pal_mlp_work *work,
                      const float *x, float *h);

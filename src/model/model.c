@@ -7,10 +7,8 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/blocks.h"
 #include "base/directory.h"
-#include "base/half.h"
-#include "base/log.h"
-#include "base/parallel.h"
 #include "format/model_dir.h"
 
 /* A list of complaints that ends in "and N more" where the sentence gets too long. */
@@ -53,9 +51,7 @@ static bool same_shape(const pal_tensor *t, const pal_weight *w) {
     return true;
 }
 
-static bool is_float(pal_dtype dtype) {
-    return dtype == PAL_F32 || dtype == PAL_F16 || dtype == PAL_BF16 || dtype == PAL_F64;
-}
+static bool is_float(pal_dtype dtype) { return dtype == PAL_F64 || pal_block_format_of(dtype); }
 
 static const pal_weight_entry *find_entry(const pal_weight_table *table, const char *name) {
     for (size_t i = 0; i < table->count; i++)
@@ -73,7 +69,7 @@ static pal_status same_values(const pal_source *source, const pal_tensor *a, con
     if (!*same || (a->data && a->data == b->data)) return PAL_OK;
     if ((st = pal_source_check(source, a, err)) || (st = pal_source_check(source, b, err))) return st;
     if (a->data && b->data) {
-        *same = memcmp(a->data, b->data, a->count * pal_dtype_size(a->dtype)) == 0;
+        *same = memcmp(a->data, b->data, pal_tensor_bytes(a)) == 0;
         return PAL_OK;
     }
     for (size_t i = 0; i < a->count && *same; i += PIECE) {
@@ -101,7 +97,7 @@ static pal_status compare_tensors(const pal_model *m, pal_error *err) {
             shape_text(found, t->rank, t->shape);
             complain(&list, "'%s' is %s, the configuration makes it %s", e->view.name, found, expected);
         } else if (!is_float(t->dtype)) {
-            complain(&list, "'%s' has dtype %s, expected F32, F16, BF16 or F64", e->view.name,
+            complain(&list, "'%s' has dtype %s, expected floating point numbers", e->view.name,
                      pal_dtype_name(t->dtype));
         }
     }
@@ -126,15 +122,17 @@ static pal_status compare_tensors(const pal_model *m, pal_error *err) {
     return pal_fail(err, PAL_E_FORMAT, "%s: %s", m->source.path, list.text);
 }
 
-static void bind(pal_model *m) {
+void pal_model_bind(pal_model *m) {
     for (size_t i = 0; i < m->table.count; i++) {
         const pal_weight_entry *e = &m->table.entries[i];
         pal_layer *layer = e->view.layer < 0 ? &m->outer : &m->layers[e->view.layer];
-        layer->w[e->id] = e->view.data;
+        if (e->view.quantisable)
+            layer->m[e->id] = pal_matrix_of(e->view.type, e->view.data, (int)e->view.shape[0], (int)e->view.shape[1]);
+        else layer->w[e->id] = e->view.data;
         layer->d[e->id] = m->gradients && !e->view.unused ? m->gradients + e->view.offset : NULL;
     }
     if (m->config.tied) {
-        m->outer.w[PAL_W_HEAD] = m->outer.w[PAL_W_EMBEDDING];
+        m->outer.m[PAL_W_HEAD] = m->outer.m[PAL_W_EMBEDDING];
         m->outer.d[PAL_W_HEAD] = m->outer.d[PAL_W_EMBEDDING];
     }
 }
@@ -174,10 +172,11 @@ pal_status pal_model_new(pal_model **out, const pal_model_config *config, uint64
     if ((st = pal_alloc_named(&block, m->table.flat, sizeof(float), "weights", err))) goto failed;
     m->parameters = block;
     if (use == PAL_FOR_TRAINING && (st = allocate_gradients(m, err))) goto failed;
+    if ((st = pal_fingerprint_keep(m, err))) goto failed;
     pal_weights_init(&m->table, config, cx, seed, m->parameters);
     for (size_t i = 0; i < m->table.count; i++)
         m->table.entries[i].view.data = m->parameters + m->table.entries[i].view.offset;
-    bind(m);
+    pal_model_bind(m);
     *out = m;
     return PAL_OK;
 failed:
@@ -199,44 +198,31 @@ static bool file_has_gate(const void *source, int layer) {
     return false;
 }
 
-typedef struct {
-    const float *x;
-    unsigned char *found; /* one byte a block */
-    size_t block;
-} nan_job;
-
-static void nan_task(void *arg, size_t begin, size_t end, int thread) {
-    (void)thread;
-    const nan_job *job = arg;
-    unsigned bad = 0;
-    for (size_t i = begin; i < end; i++) bad |= (pal_f32_bits(job->x[i]) & 0x7fffffffu) > 0x7f800000u;
-    if (bad) job->found[begin / job->block] = 1;
-}
-
-static void warn_of_nan(const pal_model *m, const pal_context *cx) {
-    enum { BLOCKS = 256 };
-    for (size_t i = 0; i < m->table.count; i++) {
-        const pal_weight *w = &m->table.entries[i].view;
-        unsigned char found[BLOCKS] = { 0 }, any = 0;
-        nan_job job = { .x = w->data, .found = found, .block = w->count / BLOCKS + 1 };
-        if (job.block < 65536) job.block = 65536 < w->count ? 65536 : w->count;
-        if (w->count / job.block >= BLOCKS) job.block = w->count / BLOCKS + 1;
-        pal_parallel_ranges(cx, w->count, job.block, nan_task, &job);
-        for (int b = 0; b < BLOCKS; b++) any |= found[b];
-        if (any) pal_warn("%s: tensor '%s' holds NaN", m->source.path, w->name);
-    }
-}
-
-/* Inference reads matrices where the file has them, when they are f32 and aligned. */
+/* Inference reads matrices where the file has them, when products read their type and they are aligned. */
 static bool stays_mapped(const pal_model *m, const pal_weight *w, const pal_tensor *t) {
-    return m->use == PAL_FOR_INFERENCE && w->quantisable && t && t->data && t->dtype == PAL_F32 &&
-           (uintptr_t)t->data % sizeof(float) == 0;
+    const size_t aligned = t && t->dtype == PAL_F32 ? sizeof(float) : sizeof(uint16_t);
+    return m->use == PAL_FOR_INFERENCE && w->quantisable && t && t->data &&
+           pal_matrix_fits(t->dtype, (size_t)w->shape[1]) && (uintptr_t)t->data % aligned == 0;
+}
+
+/* Training takes floats; what was rounded to blocks would only seem to be trained on. */
+static pal_status refuse_blocks(const pal_model *m, pal_error *err) {
+    for (size_t i = 0; i < m->source.count; i++) {
+        const pal_tensor *t = &m->source.tensors[i];
+        if (pal_dtype_values(t->dtype) > 1)
+            return pal_fail(err, PAL_E_ARGUMENT,
+                            "%s: '%s' is %s, and quantised models are not trained; convert it first (palimpsa convert "
+                            "SRC DIR --to palimpsa --dtype f32)",
+                            m->source.path, t->name, pal_dtype_name(t->dtype));
+    }
+    return PAL_OK;
 }
 
 static pal_status load(pal_model *m, const pal_context *cx, pal_error *err) {
     pal_status st;
     void *block;
     size_t flat = 0;
+    if (m->use == PAL_FOR_TRAINING && (st = refuse_blocks(m, err))) return st;
     if (m->use == PAL_FOR_INFERENCE) { /* place only what is copied */
         for (size_t i = 0; i < m->table.count; i++) {
             pal_weight_entry *e = &m->table.entries[i];
@@ -255,6 +241,7 @@ static pal_status load(pal_model *m, const pal_context *cx, pal_error *err) {
         const pal_tensor *t = pal_source_find(&m->source, e->view.name);
         if (stays_mapped(m, &e->view, t)) {
             if ((st = pal_source_check(&m->source, t, err))) return st;
+            e->view.type = t->dtype;
             e->view.data = t->data;
             continue;
         }
@@ -263,8 +250,9 @@ static pal_status load(pal_model *m, const pal_context *cx, pal_error *err) {
         if (!t) pal_weight_init_one(e, &m->config, cx, 0, x); /* part of an importance gate that nothing reads */
         else if ((st = pal_source_read(&m->source, t, 0, t->count, x, err))) return st;
     }
-    warn_of_nan(m, cx);
-    bind(m);
+    if ((st = pal_fingerprint_keep(m, err))) return st;
+    pal_weights_warn_of_nan(m, cx);
+    pal_model_bind(m);
     return PAL_OK;
 }
 
@@ -324,6 +312,8 @@ pal_status pal_model_read_config(pal_model_config *out, const char *path, pal_er
 void pal_model_close(pal_model *m) {
     if (!m) return;
     pal_free(m->parameters);
+    pal_free(m->retyped);
+    pal_free(m->fingerprint);
     pal_free(m->gradients);
     pal_free(m->layers);
     pal_weights_release(&m->table);
@@ -331,11 +321,15 @@ void pal_model_close(pal_model *m) {
     pal_free(m);
 }
 
-static void convert_half(uint16_t *to, const float *from, size_t n, pal_dtype dtype) {
-    if (dtype == PAL_BF16)
-        for (size_t i = 0; i < n; i++) to[i] = pal_f32_to_bf16(from[i]);
-    else
-        for (size_t i = 0; i < n; i++) to[i] = pal_f32_to_f16(from[i]);
+static void convert_weight(unsigned char *to, const pal_weight *w, pal_dtype dtype) {
+    enum { PIECE = 4096 };
+    const pal_block_format *format = pal_block_format_of(dtype);
+    float x[PIECE];
+    for (size_t at = 0; at < w->count; at += PIECE) {
+        const size_t n = w->count - at < PIECE ? w->count - at : PIECE;
+        pal_weight_read(w, at, n, x);
+        pal_blocks_encode(format, x, n, to + at * format->bytes);
+    }
 }
 
 pal_status pal_model_save(const pal_model *m, const char *directory, pal_dtype dtype, pal_error *err) {
@@ -343,7 +337,7 @@ pal_status pal_model_save(const pal_model *m, const char *directory, pal_dtype d
     char path[4200];
     pal_status st;
     void *block = NULL;
-    uint16_t *halves = NULL;
+    unsigned char *converted = NULL;
     json_t *config = NULL;
     if (dtype != PAL_F32 && dtype != PAL_BF16 && dtype != PAL_F16)
         return pal_fail(err, PAL_E_ARGUMENT, "models are saved as F32, BF16 or F16, not %s",
@@ -355,23 +349,25 @@ pal_status pal_model_save(const pal_model *m, const char *directory, pal_dtype d
     if ((st = pal_alloc_named(&block, m->table.count + 1, sizeof(pal_tensor), "the list of tensors", err))) goto done;
     pal_tensor *tensors = block;
     size_t count = 0;
-    if (dtype != PAL_F32) {
-        void *converted;
-        if ((st = pal_alloc_named(&converted, m->table.parameters, sizeof *halves, "converted weights", err)))
-            goto done;
-        halves = converted;
+    size_t other = 0; /* values that are not of this dtype yet */
+    for (size_t i = 0; i < m->table.count; i++)
+        if (m->table.entries[i].view.type != dtype) other += m->table.entries[i].view.count;
+    if (other) {
+        void *bytes;
+        if ((st = pal_alloc_named(&bytes, other, pal_dtype_size(dtype), "converted weights", err))) goto done;
+        converted = bytes;
     }
-    uint16_t *next = halves;
+    unsigned char *next = converted;
     for (size_t i = 0; i < m->table.count; i++) {
         const pal_weight_entry *e = &m->table.entries[i];
         pal_tensor t = {
             .name = e->view.name, .dtype = dtype, .rank = e->view.rank, .count = e->view.count, .data = e->view.data
         };
         memcpy(t.shape, e->view.shape, sizeof e->view.shape);
-        if (next) {
-            convert_half(next, e->view.data, t.count, dtype);
+        if (e->view.type != dtype) {
+            convert_weight(next, &e->view, dtype);
             t.data = next;
-            next += t.count;
+            next += t.count * pal_dtype_size(dtype);
         }
         tensors[count++] = t;
         if (twice && e->id == PAL_W_EMBEDDING) {
@@ -386,7 +382,7 @@ pal_status pal_model_save(const pal_model *m, const char *directory, pal_dtype d
     st = config ? pal_json_write(path, config, err) : pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
 done:
     json_decref(config);
-    pal_free(halves);
+    pal_free(converted);
     pal_free(block);
     return st;
 }
@@ -404,41 +400,3 @@ size_t pal_model_parameters(const pal_model *m) { return m->table.parameters; }
 size_t pal_model_flat(const pal_model *m) { return m->use == PAL_FOR_TRAINING ? m->table.flat : 0; }
 float *pal_model_flat_parameters(pal_model *m) { return m->use == PAL_FOR_TRAINING ? m->parameters : NULL; }
 float *pal_model_flat_gradients(pal_model *m) { return m->gradients; }
-
-static uint64_t mix(uint64_t hash, uint64_t word) {
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-    return hash ^ hash >> 29;
-}
-
-uint64_t pal_hash_floats(uint64_t seed, const float *x, size_t n) {
-    uint64_t lane[4] = { seed, seed ^ 1, seed ^ 2, seed ^ 3 }; /* independent, so that the processor overlaps them */
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (int l = 0; l < 4; l++) {
-            uint64_t word;
-            memcpy(&word, x + i + 2 * l, sizeof word);
-            lane[l] = mix(lane[l], word);
-        }
-    for (; i < n; i++) lane[0] = mix(lane[0], pal_f32_bits(x[i]));
-    return mix(mix(mix(lane[0], lane[1]), lane[2]), lane[3]);
-}
-
-uint64_t pal_model_fingerprint(const pal_model *m) {
-    uint64_t hash = 0x70616c696d707361u;
-    for (int i = 0; i < m->config.layers; i++)
-        for (const char *c = pal_model_layer_rule(&m->config, i); *c; c++) hash = mix(hash, (unsigned char)*c);
-    const double reals[] = { m->config.norm_eps, m->config.rope_theta,  m->config.dt_low,
-                             m->config.dt_high,  m->config.norm_groups, m->config.key_heads };
-    for (size_t i = 0; i < PAL_COUNT(reals); i++) {
-        uint64_t word;
-        memcpy(&word, &reals[i], sizeof word);
-        hash = mix(hash, word);
-    }
-    for (size_t i = 0; i < m->table.count; i++) {
-        const pal_weight *w = &m->table.entries[i].view;
-        if (w->unused) continue;
-        for (const char *c = w->name; *c; c++) hash = mix(hash, (unsigned char)*c);
-        hash = pal_hash_floats(mix(hash, w->count), w->data, w->count);
-    }
-    return hash;
-}

@@ -13,9 +13,18 @@ struct pal_model {
     pal_layer outer;   /* embedding, head, final norm; a tied head has the embedding's pointers */
     pal_layer *layers; /* (config.layers) */
     float *parameters; /* flat; for inference only what is not mapped */
+    void *retyped;     /* weights that pal_model_retype made */
     float *gradients;  /* flat, training only */
     pal_source source; /* keeps mapped weights and the configuration alive; zeroed for a new model */
+    struct pal_fingerprint *fingerprint; /* of a model for inference, once it was asked for; NULL: taken every time */
 };
+
+/* Makes the layers point to the weights. */
+void pal_model_bind(pal_model *model);
+/* Room for a fingerprint that is taken once. */
+pal_status pal_fingerprint_keep(pal_model *model, pal_error *err);
+/* Warns of every tensor that holds NaN, or blocks with scales that are not finite. */
+void pal_weights_warn_of_nan(const pal_model *model, const pal_context *cx);
 
 /* A model whose files were opened and compared with its configuration, but whose weights were not read: it cannot run.
  */

@@ -169,7 +169,7 @@ static pal_status check_rows(const pal_batch *b, const int *at, int n, const flo
 
 static pal_pass enter(pal_work *w, const pal_batch *b) {
     pal_pass ps = pal_work_pass(w, b->tokens, b->sequences, b->cu_seqlens);
-    pal_embedding_forward(&ps, w->model->outer.w[PAL_W_EMBEDDING], b->ids, w->blocks[0].h);
+    pal_embedding_forward(&ps, &w->model->outer.m[PAL_W_EMBEDDING], b->ids, w->blocks[0].h);
     return ps;
 }
 

@@ -96,7 +96,12 @@ static pal_status measure_scratch(pal_work *w, pal_error *err) {
     const pal_status st = pal_alloc_named(&block, (size_t)o->sequences + 1, sizeof(int), "a plan", err);
     if (st) return st;
     int *cu = block;
-    size_t most = pal_head_scratch_bytes(&w->model->config, o->tokens);
+    const pal_model *m = w->model;
+    size_t most = pal_head_scratch_bytes(&m->config, &m->outer, o->tokens);
+    for (int i = 0; m->config.mlp && i < m->config.layers; i++) {
+        const size_t bytes = pal_mlp_scratch_bytes(&m->config, &m->layers[i], o->tokens);
+        if (bytes > most) most = bytes;
+    }
     for (int n = 1;; n = n * 2 < o->sequences ? n * 2 : o->sequences) {
         for (int i = 0; i < n; i++) cu[i] = i;
         cu[n] = o->tokens;

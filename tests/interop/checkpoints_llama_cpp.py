@@ -20,43 +20,9 @@ import llama_cpp
 import numpy
 from palimpsa_model import Model
 from palimpsa_tokenizer import Tokenizer
+from random_mamba2 import make
 
 TEXT = "The memory of a model is what it keeps of a text: names, numbers (17, 42), and  how   things\nstand. Once upon a time"
-
-
-def make(folder, groups, rows=50288, vocab=50277, D=256, layers=3, N=64, P=64):
-    r = numpy.random.default_rng(groups)
-    inner, H = 2 * D, 2 * D // P
-    conv = inner + 2 * groups * N
-    f = lambda x: numpy.ascontiguousarray(x, dtype=numpy.float32)
-    t = {"backbone.embedding.weight": f(r.normal(size=(rows, D)) * 0.3)}
-    for i in range(layers):
-        at = f"backbone.layers.{i}."
-        t[at + "norm.weight"] = f(r.uniform(0.8, 1.2, D))
-        at += "mixer."
-        t[at + "in_proj.weight"] = f(r.normal(size=(2 * inner + 2 * groups * N + H, D)) * D**-0.5)
-        t[at + "conv1d.weight"] = f(r.uniform(-0.5, 0.5, (conv, 1, 4)))
-        t[at + "conv1d.bias"] = f(r.uniform(-0.5, 0.5, conv))
-        t[at + "dt_bias"] = f(numpy.log(numpy.expm1(numpy.exp(r.uniform(numpy.log(1e-3), numpy.log(1e-1), H)))))
-        t[at + "A_log"] = f(numpy.log(r.uniform(1, 16, H)))
-        t[at + "D"] = f(numpy.ones(H))
-        t[at + "norm.weight"] = f(r.uniform(0.8, 1.2, inner))
-        t[at + "out_proj.weight"] = f(r.normal(size=(D, inner)) * inner**-0.5)
-    t["backbone.norm_f.weight"] = f(r.uniform(0.8, 1.2, D))
-    header, at = {}, 0
-    for name, x in t.items():
-        header[name] = {"dtype": "F32", "shape": list(x.shape), "data_offsets": [at, at + x.nbytes]}
-        at += x.nbytes
-    text = json.dumps(header).encode()
-    folder.mkdir()
-    with open(folder / "model.safetensors", "wb") as out:
-        out.write(struct.pack("<Q", len(text)) + text)
-        for x in t.values():
-            out.write(x.tobytes())
-    (folder / "config.json").write_text(json.dumps({
-        "d_model": D, "n_layer": layers, "vocab_size": vocab, "ssm_cfg": {"layer": "Mamba2", "d_state": N, "headdim": P, "ngroups": groups},
-        "rms_norm": True, "residual_in_fp32": True, "pad_vocab_size_multiple": 16, "tie_embeddings": True}))
-    return t
 
 
 class Theirs:

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: MIT
+"""How fast palimpsa and llama.cpp run the same GGUF files, in turns, as a table of tokens per second and their ratio.
+
+    pip install numpy llama-cpp-python
+    python3 llama_cpp_speed.py --program build/palimpsa --tokenizer gpt-neox/tokenizer.json --model 130m --types f32,f16,q8_0,q4_0,q4_k
+    python3 llama_cpp_speed.py --program build/palimpsa a.gguf b.gguf --llama-bench llama.cpp/build/bin/llama-bench
+
+--model makes a random Mamba2 of that size and converts it to each type (kept in --dir, which is used again). Each turn runs one program and then the
+other on a file; what is printed are medians over the turns. palimpsa's tokens are sampled, llama.cpp's are not.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+SIZES = {"130m": dict(D=768, layers=24, N=128), "370m": dict(D=1024, layers=48, N=128), "780m": dict(D=1536, layers=48, N=128)}
+
+
+def measure_theirs(path, prompt, tokens, threads):
+    """In a process of its own: one warm-up and one turn through the C interface."""
+    import llama_cpp as l
+
+    l.llama_backend_init()
+    l.llama_log_set(l.llama_log_callback(lambda *_: None), None)
+    model = l.llama_model_load_from_file(path.encode(), l.llama_model_default_params())
+    if not model:
+        sys.exit(f"llama.cpp cannot load {path}")
+    p = l.llama_context_default_params()
+    p.n_ctx, p.n_batch, p.n_ubatch, p.n_threads, p.n_threads_batch = prompt + tokens + 8, 512, 512, threads, threads
+    context = l.llama_init_from_model(model, p)
+    vocab = l.llama_vocab_n_tokens(l.llama_model_get_vocab(model))
+    ids = (l.llama_token * prompt)(*((t * 2654435761 & 0xFFFFFFFF) % min(vocab, 50000) for t in range(prompt)))
+
+    def run(count, first=0):
+        for begin in range(first, first + count, 512):
+            n = min(512, first + count - begin)
+            part = (l.llama_token * n)(*(ids[(begin + i) % prompt] for i in range(n)))
+            if l.llama_decode(context, l.llama_batch_get_one(part, n)) != 0:
+                sys.exit("llama_decode failed")
+        l.llama_synchronize(context)
+
+    for turn in range(2):
+        l.llama_memory_clear(l.llama_get_memory(context), True)
+        start = time.perf_counter()
+        run(prompt)
+        prefill, each = time.perf_counter() - start, []
+        for t in range(tokens):
+            start = time.perf_counter()
+            run(1, t)
+            each.append(time.perf_counter() - start)
+    print(json.dumps([prompt / prefill, 1 / statistics.median(each)]))
+
+
+def theirs(a, path):
+    if a.llama_bench:
+        rows = json.loads(subprocess.run([a.llama_bench, "-m", path, "-p", str(a.prompt), "-n", str(a.tokens), "-t", str(a.threads), "-r", "1", "-o", "json"],
+                                         check=True, capture_output=True, text=True).stdout)
+        return next(r["avg_ts"] for r in rows if r["n_prompt"]), next(r["avg_ts"] for r in rows if not r["n_prompt"])
+    return json.loads(subprocess.run([sys.executable, __file__, "--theirs", path, "--prompt", str(a.prompt), "--tokens", str(a.tokens), "--threads", str(a.threads)],
+                                     check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+
+
+def ours(a, path):
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        subprocess.run([a.program, "bench", "decode", path, "--prompt", str(a.prompt), "--tokens", str(a.tokens), "--threads", str(a.threads), "--repeats", "1", "--json", file.name],
+                       check=True, stdout=subprocess.DEVNULL)
+        rows = {r["name"]: r for r in json.load(open(file.name))}
+    return rows["model.prefill"]["tokens_per_s"], rows["model.decode"]["tokens_per_s"], rows["model.decode"]["share"]
+
+
+def make_files(a, folder):
+    from random_mamba2 import make
+
+    source = folder / f"mamba2-{a.model}"
+    files = []
+    for dtype in a.types.split(","):
+        file = folder / f"mamba2-{a.model}-{dtype}.gguf"
+        files.append(str(file))
+        if file.exists():
+            continue
+        if not source.exists():
+            make(source, keep=False, **SIZES[a.model])
+        subprocess.run([a.program, "convert", source, file, "--to", "gguf", "--dtype", dtype, "--tokenizer", a.tokenizer], check=True, stdout=subprocess.DEVNULL)
+    return files
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("files", nargs="*")
+    arguments.add_argument("--program")
+    arguments.add_argument("--model", choices=SIZES)
+    arguments.add_argument("--types", default="f32,f16,q8_0,q4_0,q4_k")
+    arguments.add_argument("--tokenizer", default="none")
+    arguments.add_argument("--dir")
+    arguments.add_argument("--llama-bench")
+    arguments.add_argument("--prompt", type=int, default=512)
+    arguments.add_argument("--tokens", type=int, default=32)
+    arguments.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    arguments.add_argument("--turns", type=int, default=3)
+    arguments.add_argument("--theirs", help=argparse.SUPPRESS)
+    a = arguments.parse_args()
+    if a.theirs:
+        return measure_theirs(a.theirs, a.prompt, a.tokens, a.threads)
+    if not a.program or not (a.files or a.model):
+        arguments.error("--program, and files or --model, are needed")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(a.dir or temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        files = a.files or make_files(a, folder)
+        results = {f: [] for f in files}
+        for _ in range(a.turns):
+            for f in files:
+                results[f].append((ours(a, f), theirs(a, f)))
+        print(f"{a.threads} threads, prompt of {a.prompt} tokens, medians of {a.turns} turns, tokens/s")
+        print("| file | prompt: palimpsa | llama.cpp | ratio | one by one: palimpsa | llama.cpp | ratio | share of reading |\n|---|---|---|---|---|---|---|---|")
+        for f, turns in results.items():
+            m = [[statistics.median(t[side][k] for t in turns) for k in (0, 1)] for side in (0, 1)]
+            share = statistics.median(t[0][2] for t in turns)
+            print(f"| {pathlib.Path(f).name} | {m[0][0]:.0f} | {m[1][0]:.0f} | {m[0][0] / m[1][0]:.2f} | {m[0][1]:.1f} | {m[1][1]:.1f} | {m[0][1] / m[1][1]:.2f} | {100 * share:.0f}% |")
+
+
+if __name__ == "__main__":
+    main()
