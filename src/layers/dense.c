@@ -65,7 +65,7 @@ void pal_dense_backward(const pal_context *cx, const pal_dense *l, int rows, con
         pal_matrix w;
         const int count = joined(l, part, true, &w);
         assert(w.type == PAL_F32);
-        if (l->dw[part])
+        if (l->dw[part] && x)
             pal_matmul(cx, PAL_TRANSPOSE, PAL_KEEP, w.rows, l->in, rows, dy + at, ldy, x, ldx, PAL_ADD, l->dw[part],
                        (size_t)l->in);
         if (dx)

@@ -21,7 +21,7 @@ void pal_dense_forward(const pal_pass *pass, const pal_dense *l, int rows, const
                        pal_accumulate acc, float *y, size_t ldy);
 /* Of pass->scratch, for up to so many rows. */
 size_t pal_dense_scratch_bytes(const pal_dense *l, int rows);
-/* dx = dy W; NULL: not wanted. dW += dy' x. Weights are f32. */
+/* dx = dy W; dx NULL: not wanted. dW += dy' x; x NULL: not wanted. Weights are f32. */
 void pal_dense_backward(const pal_context *cx, const pal_dense *l, int rows, const float *x, size_t ldx,
                         const float *dy, size_t ldy, float *dx, size_t lddx);
 

@@ -122,20 +122,22 @@ void pal_mixer_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_l
         clear(w->dlam, m->heads * m->dk, 0);
     clear(w->zeros, m->values, 0), clear(w->ones, m->heads, 1);
     pal_mixer_finish(ps, m, layer, a, w, w->o, false);
-    pal_rmsnorm_args norm = pal_mixer_norm_args(ps, m, layer, a, w->o);
-    norm.y = (pal_view){ w->dv, values }; /* not yet needed for what its name says */
-    pal_rmsnorm(ps->cx, &norm);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_GATES, t);
-    pal_dense_backward(ps->cx, &m->out, ps->tokens, w->dv, values, dh, hidden, w->d_o, values);
+    pal_dense_backward(ps->cx, &m->out, ps->tokens, NULL, 0, dh, hidden, w->d_o, values);
     if (layer->d[PAL_W_OUT_BIAS])
         pal_bias_backward(ps->cx, layer->d[PAL_W_OUT_BIAS], dh, hidden, ps->tokens, m->hidden);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_OUT, t);
 
+    pal_rmsnorm_args norm = pal_mixer_norm_args(ps, m, layer, a, w->o);
+    norm.again = (pal_view){ w->dv, values }; /* not yet needed for what its name says */
     norm.dy = (pal_const_view){ w->d_o, values };
     norm.dx = (pal_view){ w->d_o, values };
     norm.dz = (pal_view){ w->dp + m->z, columns };
     norm.dw = layer->d[PAL_W_MIXER_NORM];
     pal_rmsnorm_backward(ps->cx, &norm, ps->scratch);
+    t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_GATES, t);
+    pal_dense_backward(ps->cx, &m->out, ps->tokens, w->dv, values, dh, hidden, NULL, 0);
+    t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_OUT, t);
     pal_mixer_prepare(ps, m, layer, a, w);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_GATES, t);
     memory_backward(ps, m, a, w);

@@ -97,6 +97,8 @@ static void make_norm_then_gate(row_op *o, size_t rows, int width) { make_norm(o
 static void make_gate_then_norm(row_op *o, size_t rows, int width) { make_norm(o, rows, width, 2, false, true); }
 
 static void run_norm(row_op *o, const pal_context *cx, pal_norm_gate gate, bool shared) {
+    const size_t channels = (size_t)o->groups * (size_t)o->width;
+    float *again = test_guarded(o->rows * channels);
     const pal_rmsnorm_args a = {
         .rows = o->rows,
         .groups = o->groups,
@@ -112,14 +114,23 @@ static void run_norm(row_op *o, const pal_context *cx, pal_norm_gate gate, bool 
         .add = reading(o, "add"),
         .dx = view(o, "dx"),
         .dz = view(o, "dz"),
+        .again = { again, channels },
         .dw = data(o, "dw"),
     };
     if (a.y.data) pal_rmsnorm(cx, &a);
-    if (!a.dx.data) return;
-    const size_t n = pal_rmsnorm_scratch_floats(&a);
-    float *scratch = test_guarded(n);
-    pal_rmsnorm_backward(cx, &a, scratch);
-    test_guarded_free(scratch, n);
+    if (a.dx.data) {
+        const size_t n = pal_rmsnorm_scratch_floats(&a);
+        float *scratch = test_guarded(n);
+        pal_rmsnorm_backward(cx, &a, scratch);
+        test_guarded_free(scratch, n);
+        const bool whole = a.y.data && a.y.data != a.x.data && a.y.data != a.z.data; /* not y of the y on x */
+        for (size_t i = 0; i < o->rows * channels && whole; i++) { /* backward gives the bits of forward */
+            const float y = pal_row(a.y, i / channels)[i % channels];
+            if (again[i] != y && !(isnan(again[i]) && isnan(y)))
+                fail_msg("y %zu is %a, again %a", i, (double)y, (double)again[i]);
+        }
+    }
+    test_guarded_free(again, o->rows * channels);
 }
 static void run_rmsnorm(row_op *o, const pal_context *cx) { run_norm(o, cx, PAL_GATE_NONE, false); }
 static void run_norm_then_gate(row_op *o, const pal_context *cx) { run_norm(o, cx, PAL_GATE_AFTER, true); }

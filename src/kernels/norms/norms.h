@@ -31,6 +31,7 @@ typedef struct pal_rmsnorm_args {
     pal_const_view dy;  /* backward from here on */
     pal_const_view add; /* added to dx: the gradient that reaches x around the norm; data NULL: none */
     pal_view dx, dz;
+    pal_view again; /* y once more, for the gradient of what reads it; data NULL: not wanted */
     float *dw;
 } pal_rmsnorm_args;
 void pal_rmsnorm(const pal_context *cx, const pal_rmsnorm_args *a);

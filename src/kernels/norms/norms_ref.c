@@ -49,7 +49,7 @@ void pal_rmsnorm_backward_rows_ref(const pal_rmsnorm_args *a, size_t begin, size
             const float *dy = pal_row_in(a->dy, t) + at, *add = a->add.data ? pal_row_in(a->add, t) + at : NULL;
             const float *w = a->w + w_at;
             float *dx = pal_row(a->dx, t) + at, *dz = a->gate ? pal_row(a->dz, t) + at : NULL;
-            float *dw = dw_all ? dw_all + w_at : NULL;
+            float *dw = dw_all ? dw_all + w_at : NULL, *again = a->again.data ? pal_row(a->again, t) + at : NULL;
             const double r = inverse_rms(a, x, z);
             double mean = 0; /* of e n */
             for (int j = 0; j < a->width; j++) {
@@ -62,6 +62,7 @@ void pal_rmsnorm_backward_rows_ref(const pal_rmsnorm_args *a, size_t begin, size
                 const double du = r * (e - n * mean), extra = add ? (double)add[j] : 0, xj = (double)x[j],
                              dyj = (double)dy[j];
                 if (dw) dw[j] += (float)(dyj * after * n);
+                if (again) again[j] = (float)((double)w[j] * n * after);
                 if (a->gate == PAL_GATE_BEFORE) {
                     const double before = (double)pal_silu(z[j]);
                     dz[j] = (float)(du * xj * (double)pal_silu_slope(z[j]));
