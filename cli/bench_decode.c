@@ -64,8 +64,7 @@ static int open_side(decode_side *s, const decode_options *o, const char *path, 
                                     .sequences = o->batch,
                                     .context = context };
     if (pal_work_new(&s->work, s->model, cx, &work, &err)) return cli_fail(&err);
-    if (pal_sampler_new(&s->sampler, &(pal_sampling){ .temperature = 0.8, .top_k = 40 }, config->vocab, &err))
-        return cli_fail(&err);
+    if (pal_sampler_new(&s->sampler, config->vocab, &err)) return cli_fail(&err);
     for (int i = 0; i < o->batch; i++)
         if (pal_state_new(&s->states[i], s->model, context, &err)) return cli_fail(&err);
     s->logits = pal_alloc((size_t)o->batch * (size_t)config->vocab_rows, sizeof *s->logits);
@@ -85,6 +84,7 @@ static void close_side(decode_side *s) {
 }
 
 static int run_once(decode_side *s, const decode_options *o, int repeat) {
+    static const pal_sampling usual = { .temperature = 0.8, .top_k = 40 };
     pal_error err;
     int32_t next[MOST_BATCH];
     const size_t rows = (size_t)pal_model_config_of(s->model)->vocab_rows;
@@ -100,7 +100,7 @@ static int run_once(decode_side *s, const decode_options *o, int repeat) {
         start = bench_now();
         if (pal_model_step(s->model, s->work, s->states, o->batch, next, s->logits, &err)) return cli_fail(&err);
         for (int i = 0; i < o->batch; i++)
-            next[i] = pal_sampler_pick(s->sampler, s->logits + (size_t)i * rows, NULL, 1, (uint64_t)t);
+            next[i] = pal_sampler_pick(s->sampler, &usual, s->logits + (size_t)i * rows, NULL, NULL, 1, (uint64_t)t);
         each[t] = bench_now() - start;
     }
     s->step[repeat] = bench_median(each, o->tokens);

@@ -90,7 +90,7 @@ static void choose_context(measured *m, const eval_options *o, const pal_model *
 }
 
 static int measure(measured *m, const eval_options *o, const pal_context *cx) {
-    text_model t;
+    pal_bundle t;
     pal_eval_data *data;
     pal_error err;
     int code = text_model_open(&t, m->name, o->tokenizer, o->data, cx);
@@ -101,7 +101,7 @@ static int measure(measured *m, const eval_options *o, const pal_context *cx) {
                                               : strcmp(o->part, "valid") == 0 ? PAL_PART_VALID
                                                                               : PAL_PART_ALL };
     if (pal_eval_data_open(&data, o->data, t.tokenizer, &source, &err)) {
-        text_model_close(&t);
+        pal_bundle_close(&t);
         return cli_fail(&err);
     }
     choose_context(m, o, t.model);
@@ -122,7 +122,7 @@ static int measure(measured *m, const eval_options *o, const pal_context *cx) {
         code = cli_error(interrupted || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s: %s",
                          st == PAL_E_ARGUMENT && !interrupted ? from : m->name, err.text);
     pal_eval_data_close(data);
-    text_model_close(&t);
+    pal_bundle_close(&t);
     return code;
 }
 
@@ -353,11 +353,11 @@ static int check(const eval_options *o) {
 static int check_baseline(const eval_options *o) {
     uint64_t baseline = 0;
     for (int i = o->count; i >= 0; i--) {
-        text_model t;
+        pal_bundle t;
         const int code = text_model_open(&t, o->models[i], NULL, o->data, NULL);
         if (code) return code;
         const uint64_t own = pal_tokenizer_fingerprint(t.tokenizer);
-        text_model_close(&t);
+        pal_bundle_close(&t);
         if (i == o->count) baseline = own;
         if (own != baseline)
             return cli_error(CLI_USAGE,

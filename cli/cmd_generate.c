@@ -4,74 +4,36 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/context.h"
-#include "bench.h"
-#include "cli.h"
 #include "data/text.h"
-#include "line.h"
+#include "generate.h"
 #include "text/strings.h"
 #include "text_model.h"
 
-typedef struct {
-    cli_common common;
-    const char *path, *tokenizer, *prompt, *prompt_file, *prompts, *field, *save, *load;
-    pal_sampling sampling;
-    int64_t max_tokens, seed;
-    int context, batch, piece;
-    cli_list stop;
-    bool ignore_eos, bos, interactive, uncertainty;
-} generate_options;
-
-static volatile sig_atomic_t interrupted;
+volatile sig_atomic_t generate_interrupted, generate_terminated;
+#define interrupted generate_interrupted
 
 static void on_signal(int number) {
-    (void)number;
     interrupted = 1;
+    if (number == SIGTERM) generate_terminated = 1;
 }
 
-/* The first signal asks for a clean end, a second one ends the process at once; in a conversation each stops one
+/* The first signal asks for a clean end, a second one ends the process at once; in a conversation each SIGINT stops one
  * answer. */
 static void listen_for_signals(bool conversation) {
     struct sigaction action = { .sa_handler = on_signal, .sa_flags = conversation ? 0 : (int)SA_RESETHAND };
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &(struct sigaction){ .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND }, NULL);
-    signal(SIGPIPE, SIG_IGN); /* a reader that has enough is no error: see show() */
+    signal(SIGPIPE, SIG_IGN); /* a reader that has enough is no error: see generate_show() */
 }
 
-typedef struct {
-    pal_bytes prompt; /* as given */
-    int line;         /* of --prompts; 0: not from there */
-    uint64_t seed;
-    pal_ids ids; /* of the prompt */
-    pal_ids written;
-    pal_bytes text;
-    json_t *details;
-    pal_finish finish;
-    bool done;
-} job;
-
-typedef struct {
-    const generate_options *o;
-    text_model m;
-    pal_generator *g;
-    job *jobs;
-    int count, slots;
-    int *job_of;                                        /* (slots) */
-    int printed;                                        /* jobs that are on standard output */
-    bool stream;                                        /* text goes out as it comes */
-    bool closed;                                        /* nobody reads any more */
-    int64_t prompt_tokens, prompt_read, written_tokens; /* read: by the time that prompt_seconds tells */
-    double prompt_seconds, written_seconds;
-} session;
-
 /* Writes to standard output. A closed pipe ends the work without complaint; anything else is main's to report. */
-static void show(session *s, const void *bytes, size_t size) {
+void generate_show(generation *s, const void *bytes, size_t size) {
     if (s->closed) return;
     if ((size && fwrite(bytes, 1, size, stdout) != size) || fflush(stdout) != 0) {
         s->closed = true;
@@ -79,50 +41,67 @@ static void show(session *s, const void *bytes, size_t size) {
     }
 }
 
-static void show_json(session *s, json_t *value) {
+static void show_json(generation *s, json_t *value) {
     char *text = json_dumps(value, JSON_COMPACT);
     json_decref(value);
-    if (text) show(s, text, strlen(text)), show(s, "\n", 1);
+    if (text) generate_show(s, text, strlen(text)), generate_show(s, "\n", 1);
     free(text);
 }
 
-static json_t *token_json(const session *s, const pal_token *t) {
+static json_t *token_json(const generation *s, const pal_token *t) {
     const pal_slice text = pal_tokenizer_text(s->m.tokenizer, (uint32_t)t->id);
     return json_pack("{s:i, s:o, s:f, s:o}", "id", (int)t->id, "text", text_json(text.data, text.size), "probability",
-                     t->probability, "variance", isfinite(t->variance) ? json_real(t->variance) : json_null());
+                     exp(t->logprob), "variance", isfinite(t->variance) ? json_real(t->variance) : json_null());
 }
 
-static void show_uncertainty(session *s, const pal_token *t) {
+void generate_header(generation *s) {
+    static const char header[] = "token\tprobability\tvariance\n";
+    if (s->stream && s->o->uncertainty) generate_show(s, header, sizeof header - 1);
+}
+
+static void show_uncertainty(generation *s, const pal_token *t) {
     const pal_slice text = pal_tokenizer_text(s->m.tokenizer, (uint32_t)t->id);
     json_t *quoted = text_json(text.data, text.size);
     char *spelled = json_dumps(quoted, JSON_ENCODE_ANY), numbers[64];
-    const int n = snprintf(numbers, sizeof numbers, "\t%.6f\t%.6g\n", t->probability, t->variance);
-    if (spelled) show(s, spelled, strlen(spelled)), show(s, numbers, (size_t)n);
+    const int n = snprintf(numbers, sizeof numbers, "\t%.6f\t%.6g\n", exp(t->logprob), t->variance);
+    if (spelled) generate_show(s, spelled, strlen(spelled)), generate_show(s, numbers, (size_t)n);
     free(spelled);
     json_decref(quoted);
 }
 
+/* What the model wrote: shown as it comes, or kept until its turn. */
+static void tell(job *j, pal_slice text) {
+    if (j->of->stream) generate_show(j->of, text.data, text.size);
+    else (void)pal_bytes_append(&j->text, text.data, text.size, NULL);
+}
+
 static void on_token(void *user, const pal_token *t) {
-    session *s = user;
-    job *j = &s->jobs[s->job_of[t->slot]];
+    job *j = user;
+    generation *s = j->of;
     if (t->id >= 0) {
         s->written_tokens++;
         if (s->o->common.json) (void)pal_ids_append(&j->written, (uint32_t)t->id, NULL);
         if (j->details) json_array_append_new(j->details, token_json(s, t));
     }
-    if (s->stream && s->o->uncertainty && t->id >= 0) show_uncertainty(s, t);
-    else if (s->stream) show(s, t->text.data, t->text.size);
-    else (void)pal_bytes_append(&j->text, t->text.data, t->text.size, NULL);
     j->finish = t->finish;
+    if (t->finish == PAL_FINISH_ERROR) snprintf(j->error, sizeof j->error, "%s", t->error);
+    if (s->stream && s->o->uncertainty) {
+        if (t->id >= 0) show_uncertainty(s, t);
+    } else {
+        tell(j, t->text);
+    }
 }
 
-/* The last token of a prompt is read in the step that writes the first one behind it: the others are what took
- * prompt_seconds. */
-static double prompt_rate(const session *s) {
-    return s->prompt_seconds > 0 ? (double)s->prompt_read / s->prompt_seconds : 0;
+/* Text that was held back, when nothing will follow it. A character that the last token left unfinished is kept in a
+ * saved memory, and whoever goes on from there tells it whole. */
+static void tell_rest(job *j, pal_session *session) {
+    if (j->of->stream && (j->of->o->uncertainty || (j->of->o->save && j->finish))) return;
+    tell(j, pal_session_rest(session));
 }
 
-static json_t *job_json(const session *s, const job *j) {
+static double rate(uint64_t tokens, double seconds) { return seconds > 0 ? (double)tokens / seconds : 0; }
+
+static json_t *job_json(const generation *s, const job *j) {
     json_t *ids = json_array();
     for (size_t i = 0; i < j->written.count; i++)
         json_array_append_new(ids, json_integer((json_int_t)j->written.data[i]));
@@ -136,22 +115,22 @@ static json_t *job_json(const session *s, const job *j) {
     if (j->details) json_object_set(root, "uncertainty", j->details);
     json_object_set_new(root, "memory_bytes", json_integer((json_int_t)pal_state_bytes(s->m.model, s->o->context)));
     if (s->count == 1) {
-        json_object_set_new(root, "prompt_tokens_per_s", json_real(prompt_rate(s)));
-        json_object_set_new(root, "tokens_per_s",
-                            json_real(s->written_seconds > 0 ? (double)s->written_tokens / s->written_seconds : 0));
+        const pal_engine_counts c = pal_engine_counted(s->engine);
+        json_object_set_new(root, "prompt_tokens_per_s", json_real(rate(c.read, c.read_seconds)));
+        json_object_set_new(root, "tokens_per_s", json_real(rate(c.written, c.write_seconds)));
     }
     return root;
 }
 
 /* Continuations that are done, in the order of their prompts. */
-static void show_done(session *s) {
+static void show_done(generation *s) {
     for (; s->printed < s->count && s->jobs[s->printed].done; s->printed++) {
         job *j = &s->jobs[s->printed];
         if (s->o->common.json) {
             show_json(s, job_json(s, j));
         } else if (!s->stream) {
-            show(s, j->text.data, j->text.size);
-            show(s, "\n", 1);
+            generate_show(s, j->text.data, j->text.size);
+            generate_show(s, "\n", 1);
         }
         pal_bytes_free(&j->text);
         pal_ids_free(&j->ids);
@@ -163,19 +142,20 @@ static const char *prompts_name(const generate_options *o) {
     return strcmp(o->prompts, "-") == 0 ? "standard input" : o->prompts;
 }
 
-static int fail_prompt(const session *s, const job *j, const pal_error *err) {
+static int fail_prompt(const generation *s, const job *j, const pal_error *err) {
     if (!j->line) return cli_fail(err);
     return cli_error(err->status == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s: line %d: %s", prompts_name(s->o),
                      j->line, err->text);
 }
 
-static pal_status encode(const session *s, job *j, pal_error *err) {
+pal_status generate_encode(const generation *s, job *j, bool fresh, pal_error *err) {
     const int64_t bos = pal_tokenizer_bos(s->m.tokenizer), eos = pal_tokenizer_eos(s->m.tokenizer);
     pal_status st;
-    if (s->o->bos && (st = pal_ids_append(&j->ids, (uint32_t)bos, err))) return st;
+    const bool begins = fresh || !s->o->interactive; /* what follows in a conversation is the same text */
+    if (s->o->bos && begins && (st = pal_ids_append(&j->ids, (uint32_t)bos, err))) return st;
     if ((st = pal_tokenizer_encode(s->m.tokenizer, s->m.scratch, j->prompt.data, j->prompt.size, NULL, &j->ids, err)))
         return st;
-    if (j->ids.count || s->o->load) return PAL_OK;
+    if (j->ids.count || !fresh) return PAL_OK;
     const int64_t start = bos >= 0 ? bos : eos; /* a text begins where another ended */
     if (start < 0)
         return pal_fail(err, PAL_E_ARGUMENT,
@@ -184,15 +164,14 @@ static pal_status encode(const session *s, job *j, pal_error *err) {
 }
 
 /* What cannot be continued is told before anything is written. */
-static int encode_all(session *s) {
+static int encode_all(generation *s) {
     pal_error err;
-    pal_state *state = pal_generator_state(s->g, 0);
+    const pal_state *state = pal_session_state(s->sessions[0]);
     const bool grows = pal_model_config_of(s->m.model)->mixer == PAL_MIXER_ATTENTION;
-    if (s->o->load && pal_state_load(state, s->o->load, &err)) return cli_fail(&err);
     const bool pending = pal_state_pending(state) >= 0;
     const int64_t before = pal_state_position(state) + pending;
     for (job *j = s->jobs; j < s->jobs + s->count; j++) {
-        pal_status st = encode(s, j, &err);
+        pal_status st = generate_encode(s, j, !s->o->load, &err);
         if (!st && !j->ids.count && !pending)
             st = pal_fail(&err, PAL_E_ARGUMENT, "%s: this memory has nothing to continue from; give a prompt",
                           s->o->load);
@@ -205,56 +184,76 @@ static int encode_all(session *s) {
     return CLI_OK;
 }
 
-static int begin(session *s, int slot, int index) {
+pal_session_options generate_session_options(const generation *s, job *j) {
+    return (pal_session_options){ .sampling = s->o->sampling,
+                                  .seed = j->seed,
+                                  .max_tokens = s->o->max_tokens,
+                                  .stop = s->o->stop.items,
+                                  .stop_count = (size_t)s->o->stop.count,
+                                  .ignore_eos = s->o->ignore_eos,
+                                  .logprobs = s->o->uncertainty,
+                                  .on_token = on_token,
+                                  .user = j };
+}
+
+/* Job `index` in session `slot`, from an empty or from the loaded memory, which stays as it is in `loaded`. */
+static int begin(generation *s, int slot, int index) {
     pal_error err;
     job *j = &s->jobs[index];
-    pal_state *state = pal_generator_state(s->g, slot);
+    pal_session *session = s->sessions[slot];
     s->job_of[slot] = index;
-    if (!s->o->load) pal_state_reset(state); /* of those that are loaded, encode_all left the first one in place */
-    else if (index && pal_state_load(state, s->o->load, &err)) return cli_fail(&err);
-    const double start = bench_now();
-    if (pal_generator_begin(s->g, slot, j->ids.data, j->ids.count, s->o->max_tokens, j->seed, &err))
-        return fail_prompt(s, j, &err);
-    s->prompt_seconds += bench_now() - start;
+    if (!s->loaded) pal_session_reset(session);
+    else if (pal_session_copy(session, s->loaded, &err)) return cli_fail(&err);
+    const pal_session_options options = generate_session_options(s, j);
+    if (pal_session_begin(session, j->ids.data, j->ids.count, &options, &err)) return fail_prompt(s, j, &err);
     s->prompt_tokens += (int64_t)j->ids.count;
-    s->prompt_read += j->ids.count ? (int64_t)j->ids.count - 1 : 0;
-    if (!s->o->max_tokens) j->done = true;
     return CLI_OK;
 }
 
-static int run_jobs(session *s) {
-    pal_error err;
+/* The session of a job that has ended. */
+static int finish(job *j, pal_session *session) {
+    if (j->finish == PAL_FINISH_ERROR) return cli_error(CLI_FAILED, "%s", j->error);
+    tell_rest(j, session);
+    j->done = true;
+    return CLI_OK;
+}
+
+static int run_jobs(generation *s) {
     int next = 0, code = encode_all(s);
     for (int slot = 0; slot < s->slots; slot++) s->job_of[slot] = -1;
     while (!code && !interrupted && !s->closed) {
         for (int slot = 0; slot < s->slots && !code && !interrupted; slot++) {
-            const int now = s->job_of[slot];
-            if (now >= 0 && s->jobs[now].finish) s->jobs[now].done = true;
-            if (next < s->count && (now < 0 || s->jobs[now].done)) code = begin(s, slot, next++);
+            if (next < s->count && s->job_of[slot] < 0) code = begin(s, slot, next++);
         }
-        show_done(s);
-        if (code || (!pal_generator_running(s->g) && next == s->count)) break;
-        if (!pal_generator_running(s->g)) continue;
-        const double start = bench_now();
-        if (pal_generator_step(s->g, on_token, s, &err)) code = cli_error(CLI_FAILED, "%s", err.text);
-        s->written_seconds += bench_now() - start;
+        if (code || !pal_engine_busy(s->engine)) break;
+        pal_engine_step(s->engine);
+        for (int slot = 0; slot < s->slots && !code; slot++) {
+            const int now = s->job_of[slot];
+            if (now < 0 || !s->jobs[now].finish) continue;
+            code = finish(&s->jobs[now], s->sessions[slot]);
+            s->job_of[slot] = -1;
+        }
+        if (!code) show_done(s);
     }
-    for (int i = 0; i < s->count; i++) s->jobs[i].done = i < next; /* after an interrupt: as far as they came */
+    for (int slot = 0; slot < s->slots && !code; slot++) { /* after an interrupt: as far as they came */
+        if (s->job_of[slot] < 0) continue;
+        pal_session_cancel(s->sessions[slot]);
+        code = finish(&s->jobs[s->job_of[slot]], s->sessions[slot]);
+    }
     if (!code) show_done(s);
     return code;
 }
 
-static void summary(const session *s) {
-    char memory[32], rate[48] = "";
+static void summary(const generation *s) {
+    char memory[32], speed[48] = "";
     const pal_model_config *c = pal_model_config_of(s->m.model);
+    const pal_engine_counts n = pal_engine_counted(s->engine);
     text_size(memory, pal_state_bytes(s->m.model, s->o->context));
     fprintf(stderr, "prompt: %lld token%s", (long long)s->prompt_tokens, s->prompt_tokens == 1 ? "" : "s");
-    if (s->prompt_read) fprintf(stderr, ", %.0f tokens/s", prompt_rate(s));
-    if (s->written_tokens)
-        snprintf(rate, sizeof rate, ", %.1f tokens/s",
-                 s->written_seconds > 0 ? (double)s->written_tokens / s->written_seconds : 0.0);
+    if (n.read) fprintf(stderr, ", %.0f tokens/s", rate(n.read, n.read_seconds));
+    if (n.written) snprintf(speed, sizeof speed, ", %.1f tokens/s", rate(n.written, n.write_seconds));
     fprintf(stderr, "; written: %lld token%s%s; memory: %s a sequence, %s\n", (long long)s->written_tokens,
-            s->written_tokens == 1 ? "" : "s", rate, memory,
+            s->written_tokens == 1 ? "" : "s", speed, memory,
             c->mixer == PAL_MIXER_ATTENTION ? "for --max-context tokens" : "the same for any length");
     int full = 0;
     for (int i = 0; i < s->count; i++) full += s->jobs[i].finish == PAL_FINISH_CONTEXT;
@@ -264,98 +263,7 @@ static void summary(const session *s) {
                 s->o->context == 1 ? "" : "s");
 }
 
-/* "\n" and "\\" in a typed line are a newline and a backslash. */
-static void unescape(const char *line, pal_bytes *out) {
-    for (; *line; line++) {
-        const bool newline = line[0] == '\\' && line[1] == 'n', backslash = line[0] == '\\' && line[1] == '\\';
-        (void)pal_bytes_append(out, newline ? "\n" : line, 1, NULL);
-        line += newline || backslash;
-    }
-}
-
-/* 0: not a command; 1: done; -1: quit. */
-static int command(session *s, const char *line) {
-    pal_error err;
-    pal_state *state = pal_generator_state(s->g, 0);
-    if (line[0] != '/') return 0;
-    const size_t word = strcspn(line, " ");
-    const char *argument = line + word + strspn(line + word, " ");
-#define IS(name) (word == strlen(name) && memcmp(line, name, word) == 0)
-    if (IS("/quit") || IS("/exit")) return -1;
-    if (IS("/reset")) {
-        pal_state_reset(state);
-        fputs("[the memory is empty]\n", stderr);
-    } else if (IS("/save") || IS("/load")) {
-        const bool save = IS("/save");
-        if (!*argument) fprintf(stderr, "[%s needs a file name]\n", save ? "/save" : "/load");
-        else if (save ? pal_state_save(state, argument, &err) : pal_state_load(state, argument, &err))
-            fprintf(stderr, "[%s]\n", err.text);
-        else
-            fprintf(stderr, "[%s: %lld tokens]\n", argument,
-                    (long long)pal_state_position(state) + (pal_state_pending(state) >= 0));
-    } else {
-        if (!IS("/help")) fprintf(stderr, "[no command '%.*s']\n", (int)word, line);
-        fputs("[type text for the model to continue; \\n is a new line. /reset empties the memory, /save FILE and "
-              "/load FILE keep it, /quit ends; Ctrl-C stops an answer]\n",
-              stderr);
-    }
-#undef IS
-    return 1;
-}
-
-static int answer(session *s, const char *line) {
-    pal_error err;
-    job *j = &s->jobs[0];
-    pal_state *state = pal_generator_state(s->g, 0);
-    char memory[32];
-    j->prompt.size = 0, j->ids.count = 0, j->written.count = 0, j->finish = PAL_FINISH_NOT;
-    if (*line) unescape(line, &j->prompt);
-    if (pal_tokenizer_encode(s->m.tokenizer, s->m.scratch, j->prompt.data, j->prompt.size, NULL, &j->ids, &err) ||
-        pal_generator_begin(s->g, 0, j->ids.data, j->ids.count, s->o->max_tokens, j->seed, &err)) {
-        fprintf(stderr, "[%s]\n", err.text);
-        return CLI_OK;
-    }
-    const int64_t before = s->written_tokens;
-    const double start = bench_now();
-    interrupted = 0;
-    while (pal_generator_running(s->g) && !interrupted && !s->closed)
-        if (pal_generator_step(s->g, on_token, s, &err)) return cli_error(CLI_FAILED, "%s", err.text);
-    const double seconds = bench_now() - start;
-    show(s, "\n", 1);
-    text_size(memory, pal_state_bytes(s->m.model, s->o->context));
-    const bool grows = pal_model_config_of(s->m.model)->mixer == PAL_MIXER_ATTENTION;
-    fprintf(stderr, "[memory %s%s, %lld tokens read, %.1f tokens/s%s]\n", memory, grows ? "" : " (constant)",
-            (long long)pal_state_position(state), seconds > 0 ? (double)(s->written_tokens - before) / seconds : 0.0,
-            j->finish == PAL_FINISH_CONTEXT ? "; the context is full: /reset" : "");
-    interrupted = 0;
-    return CLI_OK;
-}
-
-static int converse(session *s) {
-    line_reader reader;
-    pal_error err;
-    int code = CLI_OK;
-    s->stream = true;
-    if (s->o->load && pal_state_load(pal_generator_state(s->g, 0), s->o->load, &err)) return cli_fail(&err);
-    if (line_begin(&reader)) return cli_error(CLI_FAILED, "no memory for a line");
-    if (s->jobs[0].prompt.size) { /* a text to talk about, read before the first question */
-        if (encode(s, &s->jobs[0], &err) ||
-            pal_generator_begin(s->g, 0, s->jobs[0].ids.data, s->jobs[0].ids.count, 0, 0, &err))
-            code = cli_fail(&err);
-    }
-    if (isatty(STDIN_FILENO)) command(s, "/help");
-    while (!code && !s->closed) {
-        const char *line = line_read(&reader, "> ");
-        if (!line) break;
-        const int kind = command(s, line);
-        if (kind < 0) break;
-        if (kind == 0) code = answer(s, line);
-    }
-    line_end(&reader);
-    return code;
-}
-
-static int add_prompt(session *s, int *room, const void *text, size_t size, uint64_t seed, int line) {
+static int add_prompt(generation *s, int *room, const void *text, size_t size, uint64_t seed, int line) {
     if (s->count == *room) {
         *room = *room ? 2 * *room : 16;
         job *larger = realloc(s->jobs, (size_t)*room * sizeof *larger);
@@ -363,12 +271,14 @@ static int add_prompt(session *s, int *room, const void *text, size_t size, uint
         s->jobs = larger;
     }
     job *j = &s->jobs[s->count++];
-    *j = (job){ .line = line, .seed = seed, .details = s->o->uncertainty && s->o->common.json ? json_array() : NULL };
+    *j = (job){
+        .of = s, .line = line, .seed = seed, .details = s->o->uncertainty && s->o->common.json ? json_array() : NULL
+    };
     return pal_bytes_append(&j->prompt, text, size, NULL) ? cli_error(CLI_FAILED, "no memory for a prompt") : CLI_OK;
 }
 
 /* A line of --prompts: text, or with a field an object that holds the text and, if it likes, a seed. */
-static int add_line(session *s, int *room, pal_slice line, const char *field, int number) {
+static int add_line(generation *s, int *room, pal_slice line, const char *field, int number) {
     pal_error err;
     void *owner;
     if (!field) return line.size ? add_prompt(s, room, line.data, line.size, (uint64_t)s->o->seed, number) : CLI_OK;
@@ -384,7 +294,7 @@ static int add_line(session *s, int *room, pal_slice line, const char *field, in
     return code;
 }
 
-static int add_lines(session *s, int *room) {
+static int add_lines(generation *s, int *room) {
     pal_bytes file = { 0 };
     const char *field = s->o->field ? s->o->field : pal_text_field(s->o->prompts, NULL) ? "prompt" : NULL;
     int code = text_read(s->o->prompts, &file), number = 0;
@@ -401,7 +311,7 @@ static int add_lines(session *s, int *room) {
     return code;
 }
 
-static int read_prompts(session *s) {
+static int read_prompts(generation *s) {
     int room = 0, code;
     const generate_options *o = s->o;
     if (o->prompts) return add_lines(s, &room);
@@ -415,7 +325,24 @@ static int read_prompts(session *s) {
     return code;
 }
 
-static int run(session *s, const pal_context *cx) {
+static int open_sessions(generation *s, const pal_context *cx) {
+    const generate_options *o = s->o;
+    const pal_engine_options options = { .piece = o->piece, .context = o->context, .variance = o->uncertainty };
+    pal_error err;
+    s->job_of = calloc((size_t)s->slots, sizeof *s->job_of);
+    s->sessions = calloc((size_t)s->slots, sizeof *s->sessions);
+    if (!s->job_of || !s->sessions) return cli_error(CLI_FAILED, "no memory for %d sessions", s->slots);
+    if (pal_engine_new(&s->engine, s->m.model, s->m.tokenizer, cx, &options, &err)) return cli_fail(&err);
+    for (int i = 0; i < s->slots; i++)
+        if (pal_session_new(&s->sessions[i], s->engine, &err)) return cli_fail(&err);
+    if (!o->load) return CLI_OK;
+    if (pal_session_new(&s->loaded, s->engine, &err) || pal_session_load(s->loaded, o->load, &err) ||
+        pal_session_copy(s->sessions[0], s->loaded, &err))
+        return cli_fail(&err);
+    return CLI_OK;
+}
+
+static int run(generation *s, const pal_context *cx) {
     const generate_options *o = s->o;
     pal_error err;
     int code = o->save ? cli_check_target(o->save)
@@ -426,25 +353,16 @@ static int run(session *s, const pal_context *cx) {
     if (!code) code = read_prompts(s);
     if (code) return code;
     s->slots = s->count < o->batch ? s->count : o->batch;
-    s->stream = s->count == 1 && !o->prompts && !o->common.json;
-    s->job_of = calloc((size_t)s->slots, sizeof *s->job_of);
-    if (!s->job_of) return cli_error(CLI_FAILED, "no memory for %d slots", s->slots);
-    const pal_generator_options options = { .sampling = o->sampling,
-                                            .slots = s->slots,
-                                            .piece = o->piece,
-                                            .context = o->context,
-                                            .stop = o->stop.items,
-                                            .stop_count = (size_t)o->stop.count,
-                                            .ignore_eos = o->ignore_eos,
-                                            .uncertainty = o->uncertainty };
-    if (pal_generator_new(&s->g, s->m.model, s->m.tokenizer, cx, &options, &err)) return cli_fail(&err);
+    s->stream = (s->count == 1 && !o->prompts && !o->common.json) || o->interactive;
+    if ((code = open_sessions(s, cx))) return code;
     listen_for_signals(o->interactive);
-    code = o->interactive ? converse(s) : run_jobs(s);
+    generate_header(s);
+    code = o->interactive ? generate_converse(s) : run_jobs(s);
     if (!code && !o->interactive) {
         if (s->stream && isatty(STDOUT_FILENO)) fputc('\n', stderr);
         summary(s);
     }
-    if (!code && o->save && pal_state_save(pal_generator_state(s->g, 0), o->save, &err)) code = cli_fail_writing(&err);
+    if (!code && o->save && pal_session_save(s->sessions[0], o->save, &err)) code = cli_fail_writing(&err);
     return code;
 }
 
@@ -486,7 +404,7 @@ int cmd_generate(int argc, char **argv) {
                            .seed = 1,
                            .context = 4096,
                            .batch = 8,
-                           .piece = 512 };
+                           .piece = 256 };
     const cli_option options[] = {
         { "prompt", OPT_TEXT, &o.prompt, "TEXT", "text to continue ('-': standard input)" },
         { "prompt-file", OPT_TEXT, &o.prompt_file, "FILE", "the same from a file ('-': standard input)" },
@@ -512,11 +430,11 @@ int cmd_generate(int argc, char **argv) {
         { "load-memory", OPT_TEXT, &o.load, "FILE", "go on from a kept memory" },
         { "interactive", OPT_FLAG, &o.interactive, NULL, "a conversation; --prompt or --prompt-file is read first" },
         { "uncertainty", OPT_FLAG, &o.uncertainty, NULL,
-          "a line a token: text, the model's probability, mean output variance of the heads" },
+          "a table: a token a line, the model's probability of it, mean output variance of the heads" },
         { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "instead of the one in MODELDIR" },
         { "max-context", OPT_INT, &o.context, "N", "tokens that attention layers hold (default 4096)" },
         { "batch", OPT_INT, &o.batch, "N", "prompts at a time (default 8)" },
-        { "piece", OPT_INT, &o.piece, "N", "tokens of a prompt read at once (default 512)" },
+        { "piece", OPT_INT, &o.piece, "N", "tokens of a prompt read at once (default 256)" },
         { "json", OPT_FLAG, &o.common.json, NULL, "an object a prompt, on a line of its own" },
         CLI_COMMON_OPTIONS(o.common),
     };
@@ -546,9 +464,11 @@ int cmd_generate(int argc, char **argv) {
     pal_context *cx;
     pal_error err;
     if (pal_context_new(&cx, o.common.threads, o.common.cpu, &err)) return cli_fail(&err);
-    session s = { .o = &o };
+    generation s = { .o = &o };
     code = run(&s, cx);
-    pal_generator_free(s.g);
+    for (int i = 0; s.sessions && i < s.slots; i++) pal_session_free(s.sessions[i]);
+    pal_session_free(s.loaded);
+    pal_engine_free(s.engine);
     for (int i = 0; i < s.count; i++) {
         pal_bytes_free(&s.jobs[i].prompt);
         pal_bytes_free(&s.jobs[i].text);
@@ -558,7 +478,8 @@ int cmd_generate(int argc, char **argv) {
     }
     free(s.jobs);
     free(s.job_of);
-    text_model_close(&s.m);
+    free(s.sessions);
+    pal_bundle_close(&s.m);
     pal_context_free(cx);
     return code;
 }

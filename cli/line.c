@@ -137,24 +137,25 @@ static bool edit(editor *e, const line_reader *r) {
     }
 }
 
-static const char *plain(line_reader *r) {
-    while (fgets(r->text, LINE_MAX_BYTES, stdin)) {
-        const size_t size = strcspn(r->text, "\n");
-        int c = r->text[size] == '\n' || size + 1 < LINE_MAX_BYTES ? '\n' : getc(stdin);
-        if (c == '\n' || c == EOF) {
-            r->text[size && r->text[size - 1] == '\r' ? size - 1 : size] = '\0';
+static const char *plain(line_reader *r, size_t *size) {
+    for (;;) {
+        size_t n = 0;
+        int c;
+        while ((c = getc(stdin)) != '\n' && c != EOF)
+            if (n < LINE_MAX_BYTES) r->text[n++] = (char)c;
+        if (c == EOF && (!n || ferror(stdin))) return NULL;
+        if (n < LINE_MAX_BYTES) {
+            *size = n && r->text[n - 1] == '\r' ? n - 1 : n;
+            r->text[*size] = '\0';
             return r->text;
-        }
-        while ((c = getc(stdin)) != '\n' && c != EOF) {
         }
         fprintf(stderr, "[a line of more than %d bytes is not read]\n", LINE_MAX_BYTES - 1);
     }
-    return NULL;
 }
 
-const char *line_read(line_reader *r, const char *prompt) {
+const char *line_read(line_reader *r, const char *prompt, size_t *size) {
     struct termios before, raw;
-    if (!isatty(STDIN_FILENO) || tcgetattr(STDIN_FILENO, &before) != 0) return plain(r);
+    if (!isatty(STDIN_FILENO) || tcgetattr(STDIN_FILENO, &before) != 0) return plain(r, size);
     raw = before;
     raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO); /* signals stay: Ctrl-C interrupts */
     tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
@@ -164,6 +165,7 @@ const char *line_read(line_reader *r, const char *prompt) {
     fputc('\n', stderr);
     if (!done) return NULL;
     e.text[e.size] = '\0';
+    *size = e.size;
     if (e.size && (!r->count || strcmp(r->history[r->count - 1], e.text) != 0)) {
         if (r->count == LINE_HISTORY) {
             free(r->history[0]);

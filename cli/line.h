@@ -4,6 +4,8 @@
 #ifndef PAL_CLI_LINE_H
 #define PAL_CLI_LINE_H
 
+#include <stddef.h>
+
 enum { LINE_MAX_BYTES = 1 << 16, LINE_HISTORY = 100 };
 
 typedef struct line_reader {
@@ -14,7 +16,8 @@ typedef struct line_reader {
 
 int line_begin(line_reader *r); /* 0, or -1 without memory */
 void line_end(line_reader *r);
-/* The line without its end, or NULL at the end of input or after an interrupt. Valid until the next call. */
-const char *line_read(line_reader *r, const char *prompt);
+/* The line without its end (size bytes, of which some may be zero, and a zero behind them), or NULL at the end of input
+ * or after an interrupt. Valid until the next call. */
+const char *line_read(line_reader *r, const char *prompt, size_t *size);
 
 #endif

@@ -6,61 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/context.h"
-#include "base/directory.h"
-#include "base/log.h"
 #include "cli.h"
-#include "model/model.h"
 #include "text/strings.h"
 #include "text/utf8.h"
 
-static bool has_tokenizer(const char *directory) {
-    static const char *const names[] = { "tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer.gguf" };
-    for (size_t i = 0; i < PAL_COUNT(names); i++)
-        if (pal_directory_has(directory, names[i])) return true;
-    return false;
-}
-
-static int open_tokenizer(text_model *m, const char *path, const char *tokenizer, const char *fallback, bool quiet) {
-    pal_error err;
-    if (!tokenizer && (strcmp(m->model->source.format, "gguf") == 0 || has_tokenizer(m->model->source.path)))
-        tokenizer = m->model->source.path; /* a GGUF file holds its own; of a run directory: the checkpoint's */
-    if (!tokenizer && has_tokenizer(path)) tokenizer = path;
-    if (!tokenizer && fallback && has_tokenizer(fallback)) tokenizer = fallback;
-    if (!tokenizer)
-        return cli_error(CLI_USAGE, "%s: there is no tokenizer in this directory; name one with --tokenizer", path);
-    if (pal_tokenizer_open(&m->tokenizer, tokenizer, &err)) return cli_fail(&err);
-    const size_t ids = pal_tokenizer_size(m->tokenizer), vocab = (size_t)pal_model_config_of(m->model)->vocab;
-    if (ids > vocab)
-        return cli_error(
-            CLI_USAGE,
-            "%s: the model's vocabulary has %zu tokens, but the tokenizer %s has %zu ids: they do not belong together",
-            path, vocab, tokenizer, ids);
-    if (ids < vocab / 4 * 3 && !quiet)
-        pal_warn("%s: the model's vocabulary has %zu tokens, the tokenizer %s only %zu ids: do they belong together?",
-                 path, vocab, tokenizer, ids);
-    return pal_tokenizer_scratch_new(&m->scratch, m->tokenizer, &err) ? cli_fail(&err) : CLI_OK;
-}
-
-int text_model_open(text_model *m, const char *path, const char *tokenizer, const char *fallback,
+int text_model_open(pal_bundle *m, const char *path, const char *tokenizer, const char *fallback,
                     const pal_context *cx) {
     pal_error err;
-    *m = (text_model){ 0 };
-    const pal_status st = cx ? pal_model_open(&m->model, path, PAL_FOR_INFERENCE, cx, &err)
-                             : pal_model_open_unloaded(&m->model, path, PAL_FOR_INFERENCE, &err);
-    const int code = st ? cli_fail(&err) : open_tokenizer(m, path, tokenizer, fallback, !cx);
-    if (code) text_model_close(m);
-    return code;
-}
-
-void text_model_close(text_model *m) {
-    pal_tokenizer_scratch_free(m->scratch);
-    pal_tokenizer_close(m->tokenizer);
-    pal_model_close(m->model);
-    *m = (text_model){ 0 };
+    return pal_bundle_open(m, path, tokenizer, fallback, cx, &err) ? cli_fail(&err) : CLI_OK;
 }
 
 int text_read(const char *path, pal_bytes *text) {

@@ -5,18 +5,9 @@
 
 #include "palimpsa/palimpsa.h"
 
-typedef struct text_model {
-    pal_model *model;
-    pal_tokenizer *tokenizer;
-    pal_tokenizer_scratch *scratch;
-} text_model;
-
-/* The model, with `tokenizer` or, when that is NULL, the one whose files stand beside it, or else in `fallback`. Prints
- * a sentence and returns an exit code when there is none, or when it has more ids than the model knows. Without a
- * context the weights are not read: for a look before the work. */
-int text_model_open(text_model *out, const char *path, const char *tokenizer, const char *fallback,
+/* pal_bundle_open for commands: prints a sentence and returns an exit code. */
+int text_model_open(pal_bundle *out, const char *path, const char *tokenizer, const char *fallback,
                     const pal_context *cx);
-void text_model_close(text_model *m);
 
 /* A whole file, or standard input for "-"; appended. */
 int text_read(const char *path, pal_bytes *text);

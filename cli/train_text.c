@@ -17,6 +17,7 @@
 #include "format/source.h"
 #include "train.h"
 #include "train/checkpoint.h"
+#include "train/sample.h"
 
 enum { NAME = 4096 };
 
@@ -262,6 +263,8 @@ static int check(const train_options *o) {
     if (o->row < 0 || o->context < 0 || o->batch < 0 || o->valid_tokens < 0 || o->sample_tokens < 0)
         return cli_error(CLI_USAGE,
                          "--row, --context, --batch, --valid-tokens and --sample-tokens must not be negative");
+    if (o->sample_tokens > PAL_SAMPLE_MOST)
+        return cli_error(CLI_USAGE, "--sample-tokens is %d, expected at most %d", o->sample_tokens, PAL_SAMPLE_MOST);
     if (o->accumulate < 1) return cli_error(CLI_USAGE, "--accumulate is %d, expected at least 1", o->accumulate);
     if (o->steps < 0 || o->steps > TRAIN_MOST_STEPS || o->epochs < 0 || o->epochs > TRAIN_MOST_STEPS)
         return cli_error(CLI_USAGE, "--steps %lld and --epochs %lld must be from 0 to %lld", (long long)o->steps,

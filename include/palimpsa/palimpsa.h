@@ -3,13 +3,15 @@
 #ifndef PALIMPSA_PALIMPSA_H
 #define PALIMPSA_PALIMPSA_H
 
+#include "palimpsa/bundle.h"
 #include "palimpsa/context.h"
 #include "palimpsa/convert.h"
-#include "palimpsa/generate.h"
 #include "palimpsa/matrix.h"
 #include "palimpsa/memory.h"
 #include "palimpsa/model.h"
 #include "palimpsa/safetensors.h"
+#include "palimpsa/sampler.h"
+#include "palimpsa/session.h"
 #include "palimpsa/state.h"
 #include "palimpsa/status.h"
 #include "palimpsa/tokenizer.h"

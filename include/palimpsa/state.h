@@ -26,7 +26,7 @@ PAL_API int64_t pal_state_position(const pal_state *state);          /* tokens s
 
 /* A token that belongs to the sequence but has not been read yet, or -1: what makes a saved state one that text can be
  * generated from, since logits come from reading. It is copied, saved and loaded with the state; running a model
- * neither reads nor clears it, pal_generator_begin does both. */
+ * neither reads nor clears it, a session does both. */
 PAL_API int32_t pal_state_pending(const pal_state *state);
 PAL_API pal_status pal_state_set_pending(pal_state *state, int32_t id, pal_error *err);
 

@@ -47,7 +47,8 @@ typedef struct pal_decoder pal_decoder;
 #define PAL_PRETOKEN_MAX ((size_t)16 << 20)
 
 /* spec: "bytes", else a file, else a directory with tokenizer.json, tokenizer.model, vocab.json + merges.txt or
- * tokenizer.gguf (the first of these that is there). A file named "bytes" is reached as "./bytes". */
+ * tokenizer.gguf (the first of these that is there), else the newest checkpoint of a run directory. A file named
+ * "bytes" is reached as "./bytes". */
 PAL_API pal_status pal_tokenizer_open(pal_tokenizer **out, const char *spec, pal_error *err);
 /* One id for each distinct character of a UTF-8 text, by code point. What was not in the text cannot be encoded later.
  */

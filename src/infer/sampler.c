@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /* Picking a token. Filters want the likeliest tokens first; a heap gives them one by one, so a pick costs one pass over
  * the vocabulary and a little for each token that the filters let through. */
+#include "palimpsa/sampler.h"
+
 #include <math.h>
+#include <stdbool.h>
 
 #include "base/alloc.h"
 #include "base/random.h"
-#include "palimpsa/generate.h"
 
 enum { STREAM = 0x736d706c }; /* of random numbers: apart from those that make weights and data */
 
 struct pal_sampler {
-    pal_sampling sampling;
     int vocab;
-    float *logits;  /* (vocab) after penalty */
+    float *logits;  /* (vocab) after bias and penalties */
     int32_t *heap;  /* (vocab) ids, the likeliest on top */
     int32_t *kept;  /* (vocab) ids in falling order */
     double *weight; /* (vocab) of kept ids, or of all ids when nothing is filtered */
 };
 
-static pal_status check(const pal_sampling *s, int vocab, pal_error *err) {
-    if (vocab < 1) return pal_fail(err, PAL_E_ARGUMENT, "a sampler for %d tokens: expected at least 1", vocab);
+pal_status pal_sampling_check(const pal_sampling *s, int vocab, pal_error *err) {
     if (!(s->temperature >= 0 && s->temperature <= 1e6))
         return pal_fail(err, PAL_E_ARGUMENT, "temperature is %g, expected 0 to 1e6", s->temperature);
     if (s->top_k < 0) return pal_fail(err, PAL_E_ARGUMENT, "top-k is %d, expected 0 or more", s->top_k);
@@ -30,17 +30,24 @@ static pal_status check(const pal_sampling *s, int vocab, pal_error *err) {
     if (!(s->repetition_penalty == 0 || (s->repetition_penalty >= 0.01 && s->repetition_penalty <= 100)))
         return pal_fail(err, PAL_E_ARGUMENT, "the repetition penalty is %g, expected 0.01 to 100",
                         s->repetition_penalty);
+    if (!(fabs(s->presence_penalty) <= 100 && fabs(s->frequency_penalty) <= 100))
+        return pal_fail(err, PAL_E_ARGUMENT, "the presence and frequency penalties are %g and %g, expected -100 to 100",
+                        s->presence_penalty, s->frequency_penalty);
+    for (size_t i = 0; i < s->bias_count; i++)
+        if (s->bias[i].id < 0 || s->bias[i].id >= vocab || !(fabs(s->bias[i].bias) <= 1e6))
+            return pal_fail(err, PAL_E_ARGUMENT, "a bias of %g for id %d: expected -1e6 to 1e6 for an id of 0 to %d",
+                            s->bias[i].bias, (int)s->bias[i].id, vocab - 1);
     return PAL_OK;
 }
 
-pal_status pal_sampler_new(pal_sampler **out, const pal_sampling *sampling, int vocab, pal_error *err) {
+pal_status pal_sampler_new(pal_sampler **out, int vocab, pal_error *err) {
     pal_status st;
     void *block;
     *out = NULL;
-    if ((st = check(sampling, vocab, err))) return st;
+    if (vocab < 1) return pal_fail(err, PAL_E_ARGUMENT, "a sampler for %d tokens: expected at least 1", vocab);
     if ((st = pal_alloc_named(&block, 1, sizeof(pal_sampler), "a sampler", err))) return st;
     pal_sampler *s = block;
-    *s = (pal_sampler){ .sampling = *sampling, .vocab = vocab };
+    s->vocab = vocab;
     s->logits = pal_alloc((size_t)vocab, sizeof *s->logits);
     s->heap = pal_alloc((size_t)vocab, sizeof *s->heap);
     s->kept = pal_alloc((size_t)vocab, sizeof *s->kept);
@@ -59,14 +66,23 @@ void pal_sampler_free(pal_sampler *s) {
     pal_free(s);
 }
 
-/* Copies the logits with penalty, NaN as -inf; returns the likeliest id, or -1. */
-static int32_t prepare(pal_sampler *s, const float *logits, const unsigned char *seen) {
-    const double penalty = s->sampling.repetition_penalty;
-    const bool penalise = seen && penalty != 0 && penalty != 1;
+/* Copies the logits with bias and penalties, NaN as -inf; returns the likeliest id, or -1. */
+static int32_t prepare(pal_sampler *s, const pal_sampling *o, const float *logits, const unsigned char *seen,
+                       const uint32_t *written) {
+    const double penalty = o->repetition_penalty;
+    const bool repeats = seen && penalty != 0 && penalty != 1;
+    const bool counts = written && (o->presence_penalty != 0 || o->frequency_penalty != 0);
     int32_t best = -1;
+    for (int32_t i = 0; i < s->vocab; i++) s->logits[i] = logits[i];
+    for (size_t i = 0; i < o->bias_count; i++) {
+        float *x = &s->logits[o->bias[i].id];
+        *x = o->bias[i].bias <= -100 ? -INFINITY : (float)((double)*x + o->bias[i].bias);
+    }
     for (int32_t i = 0; i < s->vocab; i++) {
-        float x = logits[i];
-        if (penalise && seen[i]) x = (float)(x > 0 ? x / penalty : x * penalty);
+        float x = s->logits[i];
+        if (repeats && seen[i]) x = (float)(x > 0 ? x / penalty : x * penalty);
+        if (counts && written[i])
+            x = (float)((double)x - o->presence_penalty - o->frequency_penalty * (double)written[i]);
         if (!(x > -INFINITY)) x = -INFINITY;
         s->logits[i] = x;
         if (x > (best < 0 ? -INFINITY : s->logits[best])) best = i;
@@ -90,8 +106,7 @@ static void sift(const pal_sampler *s, int at, int size) {
 }
 
 /* Fills kept and weight with what the filters leave; returns how many. best has weight 1. */
-static int filter(pal_sampler *s, int32_t best) {
-    const pal_sampling *o = &s->sampling;
+static int filter(pal_sampler *s, const pal_sampling *o, int32_t best) {
     const double top = (double)s->logits[best], scale = 1 / o->temperature;
     const bool by_mass = o->top_p > 0 && o->top_p < 1;
     int size = 0, kept = 0;
@@ -132,10 +147,9 @@ static double uniform(uint64_t seed, uint64_t index) {
     return (double)(((uint64_t)r[0] << 32 | r[1]) >> 11) * 0x1p-53;
 }
 
-int32_t pal_sampler_pick(pal_sampler *s, const float *logits, const unsigned char *seen, uint64_t seed,
-                         uint64_t index) {
-    const pal_sampling *o = &s->sampling;
-    const int32_t best = prepare(s, logits, seen);
+int32_t pal_sampler_pick(pal_sampler *s, const pal_sampling *o, const float *logits, const unsigned char *seen,
+                         const uint32_t *written, uint64_t seed, uint64_t index) {
+    const int32_t best = prepare(s, o, logits, seen, written);
     if (best < 0 || o->temperature == 0 || !(s->logits[best] < INFINITY)) return best;
     const bool all = !o->top_k && o->min_p == 0 && (o->top_p == 0 || o->top_p == 1);
     int count;
@@ -145,7 +159,7 @@ int32_t pal_sampler_pick(pal_sampler *s, const float *logits, const unsigned cha
         for (int32_t i = 0; i < count; i++)
             s->weight[i] = exp(((double)s->logits[i] - (double)s->logits[best]) / o->temperature);
     } else {
-        count = filter(s, best);
+        count = filter(s, o, best);
     }
     for (int i = 0; i < count; i++) sum += s->weight[i];
     double left = uniform(seed, index) * sum;

@@ -4,14 +4,16 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/arena.h"
+#include "base/hash.h"
 #include "base/map.h"
 #include "layers/mixer.h"
 
-enum { FILE_VERSION = 1, MAX_CONTEXT = 1 << 24 };
+enum { FILE_VERSION = 2, MAX_CONTEXT = 1 << 24, MAX_MORE = 64 << 20 };
 static const char magic[8] = { 'P', 'A', 'L', 'S', 'T', 'A', 'T', 'E' };
 
 /* All fields are little-endian, as every machine this runs on is. */
@@ -21,7 +23,9 @@ typedef struct {
     uint64_t fingerprint;
     int64_t position, context;
     uint64_t floats, checksum;
+    uint64_t more; /* bytes behind the floats; version 1 has neither this field nor such bytes */
 } state_header;
+static const size_t header_bytes_1 = offsetof(state_header, more);
 
 static pal_memory_shape shape_of(const pal_model *m, int layer, int context) {
     pal_mixer_plan plan;
@@ -163,23 +167,29 @@ pal_status pal_states_check(const pal_model *m, pal_state *const *states, int n,
     return PAL_OK;
 }
 
-/* Of what the header says besides the floats. */
-static uint64_t checksum_seed(const state_header *h) { return (uint64_t)h->position ^ (uint64_t)h->pending << 32; }
+/* Of everything but the magic, the version and the checksum itself. */
+static uint64_t checksum_of(const state_header *h, const float *data, const void *more) {
+    const uint64_t seed = (uint64_t)h->position ^ (uint64_t)h->pending << 32;
+    const uint64_t numbers = pal_hash_floats(seed, data, h->floats);
+    return h->more ? pal_hash(numbers ^ h->more, more, h->more) : numbers;
+}
 
-pal_status pal_state_save(const pal_state *s, const char *path, pal_error *err) {
+pal_status pal_state_save_with(const pal_state *s, const void *more, size_t size, const char *path, pal_error *err) {
     pal_writer w;
     state_header header = { .version = FILE_VERSION,
                             .fingerprint = pal_model_fingerprint(s->model),
                             .position = s->position,
                             .pending = (uint32_t)(s->pending + 1),
                             .context = s->context,
-                            .floats = s->floats };
+                            .floats = s->floats,
+                            .more = size };
     memcpy(header.magic, magic, sizeof magic);
-    header.checksum = pal_hash_floats(checksum_seed(&header), s->data, s->floats);
+    header.checksum = checksum_of(&header, s->data, more);
     const pal_status st = pal_writer_open(&w, path, err);
     if (st) return st;
     if (fwrite(&header, sizeof header, 1, w.stream) != 1 ||
-        fwrite(s->data, sizeof *s->data, s->floats, w.stream) != s->floats) {
+        fwrite(s->data, sizeof *s->data, s->floats, w.stream) != s->floats ||
+        (size && fwrite(more, 1, size, w.stream) != size)) {
         const int why = errno;
         pal_writer_drop(&w);
         return pal_fail(err, PAL_E_IO, "%s: cannot write: %s", path, strerror(why));
@@ -187,46 +197,73 @@ pal_status pal_state_save(const pal_state *s, const char *path, pal_error *err) 
     return pal_writer_commit(&w, err);
 }
 
-static pal_status check_file(const pal_state *s, const pal_map *map, const char *path, pal_error *err) {
-    state_header header;
-    if (map->size < sizeof header)
+pal_status pal_state_save(const pal_state *s, const char *path, pal_error *err) {
+    return pal_state_save_with(s, NULL, 0, path, err);
+}
+
+/* Fills the header and says where the floats begin. */
+static pal_status check_file(const pal_state *s, const pal_map *map, const char *path, state_header *header,
+                             size_t *start, pal_error *err) {
+    *header = (state_header){ 0 };
+    if (map->size < header_bytes_1)
         return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, a state file has at least %zu", path, map->size,
-                        sizeof header);
-    memcpy(&header, map->data, sizeof header);
-    if (memcmp(header.magic, magic, sizeof magic) != 0)
+                        header_bytes_1);
+    memcpy(header, map->data, header_bytes_1);
+    if (memcmp(header->magic, magic, sizeof magic) != 0)
         return pal_fail(err, PAL_E_FORMAT, "%s: not a state file", path);
-    if (header.version != FILE_VERSION)
-        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: state file of version %u, this program reads version %d", path,
-                        header.version, FILE_VERSION);
-    if (header.fingerprint != pal_model_fingerprint(s->model))
+    if (header->version < 1 || header->version > FILE_VERSION)
+        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: state file of version %u, this program reads versions 1 to %d",
+                        path, header->version, FILE_VERSION);
+    *start = header->version == 1 ? header_bytes_1 : sizeof *header;
+    if (map->size < *start)
+        return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, a state file has at least %zu", path, map->size, *start);
+    memcpy(header, map->data, *start);
+    if (header->fingerprint != pal_model_fingerprint(s->model))
         return pal_fail(err, PAL_E_ARGUMENT,
                         "%s: the state was saved by another model (fingerprint %016llx, this model has %016llx)", path,
-                        (unsigned long long)header.fingerprint, (unsigned long long)pal_model_fingerprint(s->model));
-    if (header.context != s->context)
+                        (unsigned long long)header->fingerprint, (unsigned long long)pal_model_fingerprint(s->model));
+    if (header->context != s->context)
         return pal_fail(err, PAL_E_ARGUMENT, "%s: the state was made for %lld tokens of context, this one for %d", path,
-                        (long long)header.context, s->context);
-    if (header.floats != s->floats || header.position < 0 || (map->size - sizeof header) / sizeof(float) != s->floats ||
-        (map->size - sizeof header) % sizeof(float))
+                        (long long)header->context, s->context);
+    if (header->position < 0 || (grows(s->model) && header->position > s->context))
+        return pal_fail(err, PAL_E_FORMAT, "%s: the state has %lld tokens, expected 0 to %d", path,
+                        (long long)header->position, s->context);
+    if (header->floats != s->floats || header->more > MAX_MORE ||
+        map->size - *start != s->floats * sizeof(float) + header->more)
         return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, expected %zu", path, map->size,
-                        sizeof header + s->floats * sizeof(float));
-    const float *data = (const float *)(const void *)(map->data + sizeof header);
-    if (header.pending > (uint32_t)s->model->config.vocab ||
-        header.checksum != pal_hash_floats(checksum_seed(&header), data, s->floats))
+                        *start + s->floats * sizeof(float) + (header->more > MAX_MORE ? 0 : (size_t)header->more));
+    const float *data = (const float *)(const void *)(map->data + *start);
+    if (header->pending > (uint32_t)s->model->config.vocab ||
+        header->checksum != checksum_of(header, data, data + s->floats))
         return pal_fail(err, PAL_E_FORMAT, "%s: the checksum does not fit: the file is damaged", path);
     return PAL_OK;
 }
 
-pal_status pal_state_load(pal_state *s, const char *path, pal_error *err) {
+pal_status pal_state_load_with(pal_state *s, void **more, size_t *size, const char *path, pal_error *err) {
     pal_map map;
+    state_header header;
+    size_t start = 0;
+    *more = NULL;
+    *size = 0;
     pal_status st = pal_map_open(&map, path, err);
     if (st) return st;
-    if (!(st = check_file(s, &map, path, err))) {
-        state_header header;
-        memcpy(&header, map.data, sizeof header);
-        memcpy(s->data, map.data + sizeof header, s->floats * sizeof *s->data);
+    st = check_file(s, &map, path, &header, &start, err);
+    if (!st && header.more) st = pal_alloc_named(more, header.more, 1, "what a state's file holds", err);
+    if (!st) {
+        memcpy(s->data, map.data + start, s->floats * sizeof *s->data);
         s->position = header.position;
         s->pending = (int32_t)header.pending - 1;
+        *size = (size_t)header.more;
+        if (*size) memcpy(*more, map.data + start + s->floats * sizeof *s->data, *size);
     }
     pal_map_close(&map);
+    return st;
+}
+
+pal_status pal_state_load(pal_state *s, const char *path, pal_error *err) {
+    void *more;
+    size_t size;
+    const pal_status st = pal_state_load_with(s, &more, &size, path, err);
+    pal_free(more);
     return st;
 }

@@ -25,4 +25,9 @@ pal_status pal_model_learn_carried(pal_model *model, pal_work *work, const pal_s
                                    pal_state *const *after, const pal_batch *batch, float scale, pal_loss *loss,
                                    pal_error *err);
 
+/* The file of a state with what somebody above remembers beside it: `more` (size bytes) is stored and given back as it
+ * is. load_with hands it out in a block of the caller's (pal_free; NULL and 0 when the file has none). */
+pal_status pal_state_save_with(const pal_state *state, const void *more, size_t size, const char *path, pal_error *err);
+pal_status pal_state_load_with(pal_state *state, void **more, size_t *size, const char *path, pal_error *err);
+
 #endif

@@ -7,7 +7,10 @@
 #include <sys/stat.h>
 
 #include "base/alloc.h"
+#include "base/context.h"
+#include "base/directory.h"
 #include "base/map.h"
+#include "format/run_dir.h"
 #include "text/tokenizer.h"
 
 enum { CONFIG_MAX = 64 << 20 };
@@ -184,24 +187,27 @@ static pal_status open_file(pal_tokenizer *tok, const char *path, pal_error *err
     return st;
 }
 
+static const char *const file_names[] = { "tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer.gguf" };
+
+bool pal_has_tokenizer(const char *directory) {
+    for (size_t i = 0; i < PAL_COUNT(file_names); i++)
+        if (pal_directory_has(directory, file_names[i])) return true;
+    return false;
+}
+
 static pal_status open_directory(pal_tokenizer *tok, const char *path, pal_error *err) {
-    static const char *const names[] = { "tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer.gguf" };
-    const size_t size = strlen(path) + 32;
-    char *file = pal_alloc(size, 1);
-    struct stat info;
-    pal_status st = PAL_E_ARGUMENT;
-    size_t i;
-    if (!file) return pal_fail(err, PAL_E_MEMORY, "no memory for a path");
-    for (i = 0; i < sizeof names / sizeof names[0]; i++) {
-        snprintf(file, size, "%s/%s", path, names[i]);
-        if (stat(file, &info) == 0) break;
-    }
-    if (i < sizeof names / sizeof names[0]) st = open_file(tok, file, err);
-    else
-        st = pal_fail(err, PAL_E_IO,
-                      "%s: no tokenizer.json, tokenizer.model, vocab.json or tokenizer.gguf in this directory", path);
-    pal_free(file);
-    return st;
+    char checkpoint[4096], file[4096 + 32];
+    size_t i = 0;
+    if (!pal_has_tokenizer(path) && pal_directory_has(path, "checkpoints") &&
+        !pal_run_newest(path, checkpoint, sizeof checkpoint, NULL))
+        path = checkpoint; /* of a run directory */
+    while (i < PAL_COUNT(file_names) && !pal_directory_has(path, file_names[i])) i++;
+    if (i == PAL_COUNT(file_names))
+        return pal_fail(err, PAL_E_IO,
+                        "%s: no tokenizer.json, tokenizer.model, vocab.json or tokenizer.gguf in this directory", path);
+    if (snprintf(file, sizeof file, "%s/%s", path, file_names[i]) >= (int)sizeof file)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", path);
+    return open_file(tok, file, err);
 }
 
 pal_status pal_tokenizer_open(pal_tokenizer **out, const char *spec, pal_error *err) {

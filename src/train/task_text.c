@@ -7,15 +7,12 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/random.h"
 #include "model/state.h"
 #include "palimpsa/state.h"
-#include "text/strings.h"
-#include "text/utf8.h"
 #include "train/dynamics.h"
+#include "train/sample.h"
 
-enum { OBSERVED = 4096 /* tokens that are looked into at an evaluation */, SAMPLE_WORK = 256 };
-static const uint64_t SAMPLE_STREAM = 0x53414d504c45u;
+enum { OBSERVED = 4096 /* tokens that are looked into at an evaluation */ };
 
 struct pal_text_task {
     const pal_context *cx;
@@ -159,79 +156,13 @@ static pal_status evaluate_source(pal_text_task *t, int i, const pal_model *mode
     return st;
 }
 
-/* Draws from softmax(logits) with a number in [0, 1). */
-static int32_t draw(const float *logits, int n, double u) {
-    double largest = logits[0], sum = 0;
-    for (int i = 1; i < n; i++) largest = logits[i] > largest ? logits[i] : largest;
-    for (int i = 0; i < n; i++) sum += exp(logits[i] - largest);
-    double at = u * sum;
-    for (int i = 0; i < n; i++)
-        if ((at -= exp(logits[i] - largest)) < 0) return i;
-    return n - 1;
-}
-
-static bool printable(uint32_t c) {
-    return c == '\n' || c == '\t' || c == '\r' || (c >= 0x20 && c < 0x7F) || c >= 0xA0;
-}
-
-/* JSON holds UTF-8 only: bytes that are not, as an untrained model writes them, become U+FFFD, and so do control
- * characters, since samples go to terminals. */
-static pal_status readable(const pal_bytes *text, pal_bytes *out, pal_error *err) {
-    pal_status st = PAL_OK;
-    for (size_t i = 0, length; i < text->size && !st; i += length ? length : 1) {
-        uint32_t code = 0;
-        length = pal_utf8_read(text->data + i, text->size - i, &code);
-        st = length && printable(code) ? pal_bytes_append(out, text->data + i, length, err)
-                                       : pal_bytes_append(out, "\xEF\xBF\xBD", 3, err);
-    }
-    return st;
-}
-
-static pal_status encode_prompt(const pal_text_options *o, pal_ids *ids, pal_error *err) {
-    pal_tokenizer_scratch *scratch = NULL;
-    pal_status st = pal_tokenizer_scratch_new(&scratch, o->tokenizer, err);
-    if (!st) st = pal_tokenizer_encode(o->tokenizer, scratch, o->sample, strlen(o->sample), NULL, ids, err);
-    if (!st && !ids->count) st = pal_fail(err, PAL_E_ARGUMENT, "a sample needs a prompt of at least one token");
-    pal_tokenizer_scratch_free(scratch);
-    return st;
-}
-
 /* Goes on from the prompt; the same for the same weights and seed, whether the run was resumed or not. */
 static pal_status sample(pal_text_task *t, const pal_model *model, json_t *metrics, pal_error *err) {
-    const int most = t->o.sample_tokens, vocab = pal_model_config_of(model)->vocab;
-    pal_ids prompt = { 0 };
-    pal_bytes text = { 0 }, shown = { 0 };
-    pal_state *state = NULL;
-    pal_work *work = NULL;
-    float *logits = NULL;
-    pal_rng rng = pal_rng_at(t->o.seed, SAMPLE_STREAM);
-    pal_status st = encode_prompt(&t->o, &prompt, err);
-    const int context = (int)prompt.count + most;
-    if (!st)
-        st = pal_work_new(
-            &work, model, t->cx,
-            &(pal_work_options){ .tokens = SAMPLE_WORK, .sequences = 1, .context = context > 4096 ? context : 4096 },
-            err);
-    if (!st) st = pal_state_new(&state, model, context, err);
-    if (!st)
-        st = pal_alloc_named((void **)&logits, (size_t)pal_model_config_of(model)->vocab_rows, sizeof *logits,
-                             "a sample", err);
-    if (!st) st = pal_model_prefill(model, work, state, (const int32_t *)prompt.data, (int)prompt.count, logits, err);
-    for (int i = 0; i < most && !st; i++) {
-        const int32_t id = draw(logits, vocab, pal_rng_uniform(&rng));
-        const uint32_t one = (uint32_t)id;
-        if (id == pal_tokenizer_eos(t->o.tokenizer)) break;
-        st = pal_tokenizer_decode(t->o.tokenizer, &one, 1, true, &text, err);
-        if (!st && i + 1 < most) st = pal_model_step(model, work, &state, 1, &id, logits, err);
-    }
-    if (!st) st = readable(&text, &shown, err);
-    if (!st)
-        json_object_set_new(metrics, "sample", json_stringn(shown.size ? (const char *)shown.data : "", shown.size));
-    pal_free(logits);
-    pal_state_free(state);
-    pal_work_free(work);
-    pal_ids_free(&prompt);
-    pal_bytes_free(&text), pal_bytes_free(&shown);
+    pal_bytes text = { 0 };
+    const pal_status st = pal_sample(&text, model, t->o.tokenizer, t->cx, t->o.sample, t->o.sample_tokens, t->o.seed,
+                                     err);
+    if (!st) json_object_set_new(metrics, "sample", json_stringn(text.size ? (const char *)text.data : "", text.size));
+    pal_bytes_free(&text);
     return st;
 }
 
@@ -427,7 +358,7 @@ pal_status pal_text_task_new(pal_text_task **out, const pal_context *cx, const p
                         o->sources);
     if (o->sample) { /* known now, not when the first evaluation comes */
         pal_ids prompt = { 0 };
-        st = encode_prompt(o, &prompt, err);
+        st = pal_sample_prompt(o->tokenizer, o->sample, &prompt, err);
         pal_ids_free(&prompt);
         if (st) return st;
     }

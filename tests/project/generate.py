@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`palimpsa generate` from the outside: standard output holds the continuation alone, seeds repeat, a kept memory goes on in
 another process, many prompts equal single ones, and one sentence for each thing that is wrong."""
-import fcntl, json, os, pathlib, pty, re, resource, shutil, signal, struct, subprocess, sys, tempfile, termios
+import fcntl, json, os, pathlib, pty, re, resource, shutil, signal, struct, subprocess, sys, tempfile, termios, time
 
 from outside import golden, program, run, tiny_models
 
@@ -49,6 +49,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert "".join(t["text"] for t in answer["uncertainty"]) == shown
     assert all(0 < t["probability"] <= 1 and t["variance"] > 0 for t in answer["uncertainty"]) and answer["memory_bytes"] > 0
     table = run(*G, "--seed", 5, "--temperature", 1, "--uncertainty").decode().splitlines()
+    assert table.pop(0) == "token\tprobability\tvariance"
     assert "".join(json.loads(line.split("\t")[0]) for line in table) == shown
     near(float(table[3].split("\t")[2]), answer["uncertainty"][3]["variance"], 1e-4)
     plain = json.loads(run("generate", attention, "--tokenizer", "bytes", "--prompt", "x", "--max-tokens", 3, "--json", "--uncertainty"))
@@ -97,6 +98,27 @@ with tempfile.TemporaryDirectory() as folder:
     assert (greedy + b"\n") * 2 == run("generate", hybrid, "--load-memory", keep, "--prompts", folder / "two", "--max-tokens", 40, "--temperature", 0, "--batch", 1)
     assert "another model" in run("generate", attention, "--tokenizer", "bytes", "--load-memory", keep, "--prompt", "x", code=2)
 
+    # What was seen belongs to a text, and to its memory.
+    (folder / "four").write_text("abcabc\nThe fox\n0123\nfox\n")
+    seen = ["generate", hybrid, "--load-memory", keep, "--prompts", folder / "four", "--max-tokens", 30, "--temperature", 0, "--repetition-penalty", 2]
+    assert len({run(*seen, "--batch", batch) for batch in (1, 2, 4)}) == 1
+    lively = ["--seed", 5, "--temperature", 1, "--repetition-penalty", 3]
+    half = run("generate", hybrid, "--prompt", words, "--max-tokens", 15, *lively, "--save-memory", keep)
+    assert half + run("generate", hybrid, "--load-memory", keep, "--max-tokens", 25, *lively) == run(*G, *lively)
+
+    # Characters of several bytes: every byte is written, and one that is cut in two is whole in the half that goes on.
+    raw = ["generate", hybrid, "--tokenizer", "bytes", "--prompt", "a", "--temperature", 1, "--seed", 3]
+    ids = json.loads(run(*raw, "--max-tokens", 90, "--json"))["ids"]
+    assert max(ids) > 193, ids
+    cut = 0
+    for n in range(1, 90, 4):
+        assert run(*raw, "--max-tokens", n) == bytes(ids[:n]), n
+        half = run(*raw, "--max-tokens", n, "--save-memory", keep)
+        rest = run("generate", hybrid, "--tokenizer", "bytes", "--load-memory", keep, "--max-tokens", 90 - n, "--temperature", 1, "--seed", 3)
+        assert half + rest == bytes(ids), (n, half, rest)
+        cut += len(half) < n
+    assert cut > 0
+
     # A conversation on plain lines; commands do not reach the model.
     talk = subprocess.run([program, "generate", str(hybrid), "--interactive", "--max-tokens", "40", "--temperature", "0"], capture_output=True,
                           input=f"/help\n{words}\n/save {folder}/talk\n/reset\n{words}\n/nonsense\n/quit\nnot read\n".encode(), timeout=100)
@@ -108,6 +130,31 @@ with tempfile.TemporaryDirectory() as folder:
     talk = subprocess.run([program, "generate", str(hybrid), "--interactive", "--max-tokens", "40", "--temperature", "0"], capture_output=True,
                           input=f"{words}\r\n/reset\r\n".encode() + b"a" * 70000 + f"\n{words}\r\n".encode(), timeout=100)
     assert talk.returncode == 0 and talk.stdout == (greedy + b"\n") * 2 and talk.stderr.count(b"65535 bytes") == 1, talk
+
+    # A conversation begins as a text does: --bos and an empty line are its first token; a line may hold a zero byte; SIGTERM ends it.
+    bos = folder / "bos"
+    shutil.copytree(hybrid, bos)
+    (bos / "tokenizer_config.json").write_text('{"bos_token": "~", "eos_token": null}')
+    short = ["--max-tokens", "12", "--temperature", "0"]
+    whole, empty = (run("generate", bos, "--bos", "--prompt", "the cat", *short), run("generate", bos, "--prompt", "", *short))
+    assert len({whole, empty, run("generate", bos, "--prompt", "the cat", *short)}) == 3
+    for options, typed, expected in ((["--bos"], b"the cat\n", [whole]), (["--bos"], b"the cat\n/reset\nthe cat\n", [whole, whole]), ([], b"\n", [empty])):
+        talk = subprocess.run([program, "generate", bos, "--interactive", *options, *short], capture_output=True, input=typed, timeout=100)
+        assert talk.returncode == 0 and talk.stdout == b"".join(text + b"\n" for text in expected), (talk, expected)
+    zero = run("generate", hybrid, "--tokenizer", "bytes", "--prompt-file", "-", "--max-tokens", 12, "--temperature", 0, data=b"ab\0cd")
+    talk = subprocess.run([program, "generate", hybrid, "--tokenizer", "bytes", "--interactive", "--max-tokens", "12", "--temperature", "0"], capture_output=True, input=b"ab\0cd\n", timeout=100)
+    assert talk.stdout == zero + b"\n", (talk, zero)
+    child = subprocess.Popen([program, "generate", hybrid, "--interactive", "--max-tokens", "100000000", "--ignore-eos"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    child.stdin.write(b"a\n")
+    child.stdin.flush()
+    child.stdout.read(10)
+    child.send_signal(signal.SIGTERM)
+    deadline = time.time() + 30
+    while child.poll() is None and time.time() < deadline:  # standard input stays open
+        os.set_blocking(child.stdout.fileno(), False)
+        child.stdout.read()
+        time.sleep(0.01)
+    assert child.poll() == 0, "SIGTERM was swallowed"
 
     # ... and at a terminal of 20 columns: keys as terminals of all kinds send them, and a line that is longer than a row.
     home, end, delete = ("\033[H", "\033[1~", "\033[7~", "\033OH", "\001"), ("\033[F", "\033[4~", "\033[8~", "\033OF", "\005"), ("\033[3~", "\033[3;5~")
@@ -143,6 +190,18 @@ with tempfile.TemporaryDirectory() as folder:
     child.stdout.read(10)
     child.send_signal(signal.SIGINT)
     assert child.communicate(timeout=60) and child.returncode == 0 and (folder / "stopped").exists()
+
+    # Text held back for a stop string that never came is in the lines of its tokens already.
+    full = ["generate", attention, "--tokenizer", "bytes", "--prompt", "x", "--max-context", 20, "--temperature", 1]
+    ids, seed = [255], 0
+    while ids[-1] > 126 or ids[-1] < 32:
+        seed += 1
+        ids = json.loads(run(*full, "--seed", seed, "--json"))["ids"]
+    table = run(*full, "--seed", seed, "--uncertainty", "--stop", chr(ids[-1]) + "\1\2").decode().splitlines()
+    assert len(table) == 1 + len(ids) and all(line.count("\t") == 2 for line in table), table
+
+    # A run directory is a tokenizer, too.
+    assert run("tokenize", "--tokenizer", folder / "run", "--encode", "fox") == run("tokenize", "--tokenizer", hybrid, "--encode", "fox")
 
     # Attention has a limit, which has a name.
     assert "--max-context" in run("generate", attention, "--tokenizer", "bytes", "--prompt", "x" * 50, "--max-context", 20, code=2)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Includes go one way: base <- kernels <- memory <- layers <- model <- {train, eval, infer, convert} <- cli;
+# Includes go one way: base <- kernels <- memory <- layers <- model <- {infer <- {train, eval}, convert} <- cli;
 # base <- format <- text <- data, base <- plot; model uses format, what stands on model may use the others.
 set -euo pipefail
 root=$1
@@ -13,7 +13,7 @@ declare -A may=(
     [memory]="base kernels memory"
     [layers]="base kernels memory layers"
     [model]="base kernels memory layers format model"
-    [train]="base kernels memory layers format model text data plot train"
+    [train]="base kernels memory layers format model text data plot infer train"
     [eval]="base kernels memory layers format model text data plot eval infer"
     [infer]="base kernels memory layers format model text infer"
     [convert]="base kernels memory layers format model text convert"

@@ -92,6 +92,8 @@ with tempfile.TemporaryDirectory() as folder:
         assert pathlib.Path(name, "checkpoints/best/tokenizer.json").exists()
     sample = json.loads(pathlib.Path("sequences/metrics.jsonl").read_text().splitlines()[-1])["sample"]
     assert len(sample) > 50 and all(c.isprintable() or c in "\n\t\r\u00ad\ufffd" or c.isspace() for c in sample), sample  # nothing that upsets a terminal
+    run(*train, "--data", "book", "--model", "palimpsa-d", "--vocab", 900, "--sample", "the king", "--sample-tokens", 60, "--stop-after", 5, "--out", "padded")  # 300 ids
+    assert json.loads(pathlib.Path("padded/metrics.jsonl").read_text().splitlines()[-1])["sample"]
     report = pathlib.Path("sequences/report.html").read_text()
     assert "perplexity" in report and "ccuracy" not in report
     assert b'"BF16"' in pathlib.Path("text/checkpoints/best/model.safetensors").read_bytes()[:4000]
@@ -119,7 +121,7 @@ with tempfile.TemporaryDirectory() as folder:
                           (["--data", "book=0"], "above 0"), (["--data", "book", "--carry-state", "--model", "transformer"], "fixed size"),
                           (["--data", "book", "--vocab", 20], "300 ids"), (["--data", "book", "--shuffle", "well"], "--shuffle"),
                           (["--data", "book", "--row", 1 << 30, "--batch", 1 << 30, "--accumulate", 16], "too large"),
-                          (["--data", "book", "--sample", ""], "sample"), (["--data", "text/data-0", "--sample", "\u2603"], "U+2603"),
+                          (["--data", "book", "--sample", ""], "sample"), (["--data", "book", "--sample", "a", "--sample-tokens", 2147483647], "--sample-tokens"), (["--data", "text/data-0", "--sample", "\u2603"], "U+2603"),
                           (["--data", "empty.txt", "--tokenizer", "bytes"], "no text"), (["--data", "book", "--valid-data", "cut"], "cut short")):
         model = [] if "--model" in options else ["--model", "palimpsa-d"]
         message = run(*train, *options, *model, "--out", "refused", code=2)

@@ -15,14 +15,17 @@ static int falling(const void *a, const void *b) {
 }
 
 /* The filters as their definitions read. */
-static void plain_distribution(const pal_sampling *o, const float *logits, const unsigned char *seen, int n,
-                               double *p) {
+static void plain_distribution(const pal_sampling *o, const float *logits, const unsigned char *seen,
+                               const uint32_t *written, int n, double *p) {
     entry e[64];
     double sum = 0;
     for (int i = 0; i < n; i++) {
         double x = (double)logits[i];
+        for (size_t b = 0; b < o->bias_count; b++)
+            if (o->bias[b].id == i) x = o->bias[b].bias <= -100 ? -INFINITY : x + o->bias[b].bias;
         if (seen && seen[i] && o->repetition_penalty > 0)
             x = x > 0 ? x / o->repetition_penalty : x * o->repetition_penalty;
+        if (written[i]) x -= o->presence_penalty + o->frequency_penalty * written[i];
         e[i] = (entry){ exp(x / o->temperature), i };
     }
     qsort(e, (size_t)n, sizeof *e, falling);
@@ -43,6 +46,7 @@ static void plain_distribution(const pal_sampling *o, const float *logits, const
 
 static void the_sampler_has_the_distribution_of_a_plain_reference(void **state) {
     (void)state;
+    static const pal_logit_bias bias[] = { { 4, 2 }, { 9, -100 }, { 30, -1 } };
     static const pal_sampling cases[] = {
         { .temperature = 1 },
         { .temperature = 0.5 },
@@ -58,6 +62,10 @@ static void the_sampler_has_the_distribution_of_a_plain_reference(void **state) 
         { .temperature = 1, .top_k = 12, .top_p = 0.8 },
         { .temperature = 1.3, .top_k = 20, .top_p = 0.9, .min_p = 0.1, .repetition_penalty = 1.5 },
         { .temperature = 1, .repetition_penalty = 3 },
+        { .temperature = 1, .presence_penalty = 1.5 },
+        { .temperature = 0.8, .frequency_penalty = 0.7, .repetition_penalty = 1.2 },
+        { .temperature = 1, .bias = bias, .bias_count = PAL_COUNT(bias) },
+        { .temperature = 2, .presence_penalty = -1, .frequency_penalty = 0.3, .bias = bias, .bias_count = 2 },
     };
     enum { N = 37, DRAWS = 20000 };
     for (size_t c = 0; c < PAL_COUNT(cases); c++) {
@@ -65,14 +73,16 @@ static void the_sampler_has_the_distribution_of_a_plain_reference(void **state) 
         pal_rng rng = pal_rng_at(7, c);
         float logits[N];
         unsigned char seen[N];
+        uint32_t written[N];
         double p[N], found[N] = { 0 };
         test_fill_normal(logits, N, &rng, 2);
         logits[20] = logits[3]; /* a tie */
-        for (int i = 0; i < N; i++) seen[i] = i % 3 == 0;
-        OK(pal_sampler_new(&s, &cases[c], N, err));
-        plain_distribution(&cases[c], logits, seen, N, p);
+        for (int i = 0; i < N; i++) seen[i] = i % 3 == 0, written[i] = (uint32_t)i % 4;
+        OK(pal_sampling_check(&cases[c], N, err));
+        OK(pal_sampler_new(&s, N, err));
+        plain_distribution(&cases[c], logits, seen, written, N, p);
         for (int d = 0; d < DRAWS; d++) {
-            const int32_t id = pal_sampler_pick(s, logits, seen, 99, (uint64_t)d);
+            const int32_t id = pal_sampler_pick(s, &cases[c], logits, seen, written, 99, (uint64_t)d);
             assert_in_range(id, 0, N - 1);
             found[id] += 1.0 / DRAWS;
         }
@@ -89,10 +99,11 @@ static void temperature_zero_picks_the_first_largest_and_nan_is_never_picked(voi
     (void)state;
     pal_sampler *s;
     float logits[5] = { 1, 3, NAN, 3, -INFINITY };
-    OK(pal_sampler_new(&s, &(pal_sampling){ 0 }, 5, err));
-    assert_int_equal(pal_sampler_pick(s, logits, NULL, 1, 1), 1);
+    static const pal_sampling greedy = { 0 };
+    OK(pal_sampler_new(&s, 5, err));
+    assert_int_equal(pal_sampler_pick(s, &greedy, logits, NULL, NULL, 1, 1), 1);
     for (int i = 0; i < 5; i++) logits[i] = NAN;
-    assert_int_equal(pal_sampler_pick(s, logits, NULL, 1, 1), -1);
+    assert_int_equal(pal_sampler_pick(s, &greedy, logits, NULL, NULL, 1, 1), -1);
     pal_sampler_free(s);
     const pal_sampling wrong[] = { { .temperature = -1 },
                                    { .temperature = NAN },
@@ -101,11 +112,14 @@ static void temperature_zero_picks_the_first_largest_and_nan_is_never_picked(voi
                                    { .top_p = -0.1 },
                                    { .min_p = 2 },
                                    { .repetition_penalty = -1 },
-                                   { .repetition_penalty = NAN } };
+                                   { .repetition_penalty = NAN },
+                                   { .presence_penalty = INFINITY },
+                                   { .frequency_penalty = NAN },
+                                   { .bias = &(pal_logit_bias){ 5, 1 }, .bias_count = 1 },
+                                   { .bias = &(pal_logit_bias){ 1, NAN }, .bias_count = 1 } };
     for (size_t i = 0; i < PAL_COUNT(wrong); i++) {
         pal_error why;
-        assert_int_equal(pal_sampler_new(&s, &wrong[i], 5, &why), PAL_E_ARGUMENT);
-        assert_null(s);
+        assert_int_equal(pal_sampling_check(&wrong[i], 5, &why), PAL_E_ARGUMENT);
         assert_non_null(strstr(why.text, "expected"));
     }
 }

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/* Text from a model. A session is one text: its memory, how its tokens are chosen, where it stops. An engine steps any
+ * number of sessions of one model: a step reads one piece of one waiting prompt, and writes one token for every session
+ * that writes.
+ *
+ *     pal_engine_new(&engine, model, tokenizer, cx, NULL, &err);
+ *     pal_session_new(&session, engine, &err);
+ *     pal_session_begin(session, ids, count,
+ *                       &(pal_session_options){ .max_tokens = 100, .on_token = print, .user = stdout }, &err);
+ *     while (pal_engine_step(engine)) {}
+ *
+ * What a session writes depends on the model, its options, its memory and its prompt alone, never on other sessions.
+ * Prompts are read in pieces that end at multiples of `piece` tokens from the beginning of the text, whatever the load:
+ * a memory that is copied there goes on with the same bits as one that read everything in one go.
+ *
+ * An engine and its sessions belong to one thread at a time. */
+#ifndef PALIMPSA_SESSION_H
+#define PALIMPSA_SESSION_H
+
+#include "palimpsa/model.h"
+#include "palimpsa/sampler.h"
+#include "palimpsa/state.h"
+#include "palimpsa/tokenizer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct pal_engine_options {
+    int piece;     /* tokens of a prompt that are read at once; 0: 256 */
+    int context;   /* tokens that attention layers hold; 0: 4096 */
+    bool variance; /* tell each written token's variance, which costs a little */
+} pal_engine_options;
+
+typedef struct pal_engine pal_engine;
+/* Model, tokenizer and context are borrowed until the engine is freed; options may be NULL. A tokenizer with more ids
+ * than the model's vocabulary is refused; ids that only the model has are never written. */
+PAL_API pal_status pal_engine_new(pal_engine **out, const pal_model *model, const pal_tokenizer *tokenizer,
+                                  const pal_context *cx, const pal_engine_options *options, pal_error *err);
+PAL_API void pal_engine_free(pal_engine *engine); /* after its sessions */
+/* One step; returns how many sessions still read or write. Allocates nothing. */
+PAL_API int pal_engine_step(pal_engine *engine);
+PAL_API int pal_engine_busy(const pal_engine *engine); /* sessions that read or write */
+typedef struct pal_engine_counts {                     /* since the engine was made */
+    uint64_t read, written; /* tokens; a prompt's last one is read by the step that writes behind it */
+    double read_seconds, write_seconds;
+} pal_engine_counts;
+PAL_API pal_engine_counts pal_engine_counted(const pal_engine *engine);
+
+typedef enum pal_finish {
+    PAL_FINISH_NOT,
+    PAL_FINISH_LENGTH,  /* max_tokens were written */
+    PAL_FINISH_EOS,     /* the model ended its text */
+    PAL_FINISH_STOP,    /* a stop string came */
+    PAL_FINISH_CONTEXT, /* attention layers can hold no more */
+    PAL_FINISH_ERROR    /* the model's numbers are not numbers; the token has a sentence */
+} pal_finish;
+PAL_API const char *pal_finish_name(pal_finish finish); /* "length", "eos", "stop", "context", "error"; "" for NOT */
+
+enum { PAL_ALTERNATIVES = 20 }; /* at most */
+typedef struct pal_alternative {
+    int32_t id;
+    double logprob;
+} pal_alternative;
+
+/* Everything is borrowed for the call. logprob, alternatives and variance are those of the model itself, before bias,
+ * penalties, temperature and filters. */
+typedef struct pal_token {
+    bool prompt;     /* a token of the prompt; only with prompt_logprobs */
+    int32_t id;      /* -1: no token, only the end */
+    double logprob;  /* NaN unless asked for, and for the first token of a text */
+    double variance; /* of the memory's answer, pal_work_variance(); NaN unless the engine has it and the model too */
+    const pal_alternative *top; /* the likeliest tokens, likeliest first */
+    int top_count;
+    pal_slice text; /* what can be shown now: whole characters, nothing that may become a stop string */
+    pal_finish finish;
+    const char *error; /* PAL_FINISH_ERROR: one sentence */
+} pal_token;
+/* Must not call functions that change a session or an engine. */
+typedef void pal_token_fn(void *user, const pal_token *token);
+
+typedef struct pal_session_options {
+    pal_sampling sampling;
+    uint64_t seed;
+    int64_t max_tokens;      /* 0: read only */
+    const char *const *stop; /* texts that end the text and are not part of it */
+    size_t stop_count;
+    bool ignore_eos;        /* EOS does not end the text */
+    bool logprobs;          /* tell each token's logprob */
+    int alternatives;       /* ... and this many of the likeliest, at most PAL_ALTERNATIVES */
+    bool prompt_logprobs;   /* ... of the prompt's tokens too */
+    const pal_state *known; /* begin as a copy of this memory, which has read the first tokens of ids and no others */
+    pal_token_fn *on_token; /* NULL: nobody listens */
+    void *user;
+} pal_session_options;
+
+typedef struct pal_session pal_session;
+PAL_API pal_status pal_session_new(pal_session **out, pal_engine *engine, pal_error *err); /* with an empty memory */
+PAL_API void pal_session_free(pal_session *session);
+PAL_API void pal_session_reset(pal_session *session); /* empties the memory; what is under way is cancelled */
+/* Puts ids behind what the memory holds and starts to write behind them; what is under way is cancelled. options are
+ * copied. count may be 0 when the memory has a pending token. On failure the session is as it was, but idle. */
+PAL_API pal_status pal_session_begin(pal_session *session, const uint32_t *ids, size_t count,
+                                     const pal_session_options *options, pal_error *err);
+PAL_API void pal_session_cancel(pal_session *session); /* ends reading or writing; the memory holds what it came to */
+PAL_API bool pal_session_busy(const pal_session *session);
+PAL_API pal_finish pal_session_finish(const pal_session *session); /* of the last text */
+/* What the session has read and written, to be looked at, saved or copied while the session is idle. */
+PAL_API const pal_state *pal_session_state(const pal_session *session);
+/* Text that was not told yet: what might have become a stop string when the session was cancelled, and the bytes of a
+ * character that the last token left unfinished. A session that goes on tells the character whole; ask when none will.
+ * Borrowed until the session is used again. */
+PAL_API pal_slice pal_session_rest(pal_session *session);
+
+/* A fork: what `from` has read, written and seen. Both of one engine; both become idle. */
+PAL_API pal_status pal_session_copy(pal_session *to, pal_session *from, pal_error *err);
+/* The memory in a file (docs/formats.md) with what the session has seen, so that penalties and half characters go on.
+ * load also takes files of pal_state_save. */
+PAL_API pal_status pal_session_save(pal_session *session, const char *path, pal_error *err);
+PAL_API pal_status pal_session_load(pal_session *session, const char *path, pal_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: MIT */
+/* Steps. A step is one piece of the prompt that has waited longest, then one token for every writer: separate products,
+ * so that nobody's numbers depend on who else is there, and nobody waits for more than one piece. */
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "infer/session.h"
+#include "text/strings.h"
+#include "text/tokenizer.h"
+
+enum {
+    PIECE = 256,
+    CONTEXT = 4096,
+    MOST_PIECE = 1 << 20,
+    TOGETHER = 64 /* writers in one pass over the weights; rows are the same bits in any company */
+};
+
+void pal_engine_free(pal_engine *e) {
+    if (!e) return;
+    pal_work_free(e->work);
+    pal_sampler_free(e->sampler);
+    pal_free(e->logits);
+    pal_free(e->prompt_logits);
+    pal_free(e);
+}
+
+static pal_status build(pal_engine *e, const pal_context *cx, pal_error *err) {
+    const pal_model_config *c = pal_model_config_of(e->model);
+    const size_t ids = pal_tokenizer_size(e->tok);
+    pal_engine_options *o = &e->options;
+    pal_status st;
+    if (!o->piece) o->piece = PIECE;
+    if (!o->context) o->context = CONTEXT;
+    if (o->piece < 1 || o->piece > MOST_PIECE || o->context < 1)
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "an engine with pieces of %d tokens and a context of %d: expected 1 to %d, and at least 1",
+                        o->piece, o->context, MOST_PIECE);
+    if (ids > (size_t)c->vocab)
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "the tokenizer (%s) has %zu ids, the model's vocabulary %d: they do not belong together",
+                        pal_tokenizer_kind(e->tok), ids, c->vocab);
+    e->vocab = (int)ids;
+    e->rows = c->vocab_rows;
+    e->grows = c->mixer == PAL_MIXER_ATTENTION;
+    for (uint32_t i = 0; i < ids; i++) {
+        const size_t size = pal_tokenizer_text(e->tok, i).size;
+        if (size > e->longest_token) e->longest_token = size;
+    }
+    const pal_work_options work = { .tokens = o->piece > TOGETHER ? o->piece : TOGETHER,
+                                    .sequences = TOGETHER,
+                                    .logits = o->piece > TOGETHER ? o->piece : TOGETHER,
+                                    .context = o->context,
+                                    .variance = o->variance };
+    if ((st = pal_sampler_new(&e->sampler, e->vocab, err))) return st;
+    if ((st = pal_work_new(&e->work, e->model, cx, &work, err))) return st;
+    return pal_alloc_named((void **)&e->logits, TOGETHER * (size_t)e->rows, sizeof *e->logits, "logits", err);
+}
+
+pal_status pal_engine_new(pal_engine **out, const pal_model *model, const pal_tokenizer *tokenizer,
+                          const pal_context *cx, const pal_engine_options *options, pal_error *err) {
+    void *block;
+    pal_status st;
+    *out = NULL;
+    if ((st = pal_alloc_named(&block, 1, sizeof(pal_engine), "an engine", err))) return st;
+    pal_engine *e = block;
+    *e = (pal_engine){ .model = model, .tok = tokenizer };
+    if (options) e->options = *options;
+    if ((st = build(e, cx, err))) {
+        pal_engine_free(e);
+        return st;
+    }
+    *out = e;
+    return PAL_OK;
+}
+
+static pal_session **list_of(pal_session *s) {
+    return s->phase == PAL_READING ? &s->engine->readers : &s->engine->writers;
+}
+
+void pal_engine_remove(pal_session *s) {
+    if (!s->phase) return;
+    pal_session **at = list_of(s);
+    while (*at != s) at = &(*at)->next;
+    *at = s->next;
+    s->next = NULL;
+    s->phase = PAL_IDLE;
+}
+
+void pal_engine_add(pal_session *s, pal_phase phase) {
+    s->phase = phase;
+    s->next = NULL;
+    pal_session **at = list_of(s);
+    while (*at) at = &(*at)->next;
+    *at = s;
+}
+
+int pal_engine_busy(const pal_engine *e) {
+    int n = 0;
+    for (const pal_session *s = e->readers; s; s = s->next) n++;
+    for (const pal_session *s = e->writers; s; s = s->next) n++;
+    return n;
+}
+
+pal_engine_counts pal_engine_counted(const pal_engine *e) { return e->counts; }
+
+static void tell(const pal_session *s, const pal_token *token) {
+    if (s->options.on_token) s->options.on_token(s->options.user, token);
+}
+
+/* The end without a token of its own. */
+static void end(pal_session *s, pal_finish finish, const char *error) {
+    pal_session_stop(s);
+    s->finish = finish;
+    const pal_token token = { .id = -1,
+                              .logprob = NAN,
+                              .variance = NAN,
+                              .text = { s->held.data, s->held.size },
+                              .finish = finish,
+                              .error = error };
+    tell(s, &token);
+    s->held.size = 0;
+}
+
+/* Log of the sum of exp over a row. Rows that pad the vocabulary are part of the softmax, as in training. */
+static double log_sum(const float *logits, int rows) {
+    double top = -INFINITY, sum = 0;
+    for (int i = 0; i < rows; i++) top = fmax(top, (double)logits[i]);
+    for (int i = 0; i < rows; i++) sum += exp((double)logits[i] - top);
+    return top + log(sum);
+}
+
+/* The likeliest n ids, likeliest first, the smaller id of equals. */
+static int likeliest(const float *logits, int vocab, int n, double all, pal_alternative *top) {
+    int count = 0;
+    for (int32_t id = 0; n && id < vocab; id++) {
+        const double x = (double)logits[id] - all;
+        if (!(x > -INFINITY) || (count == n && !(x > top[n - 1].logprob))) continue;
+        int at = count < n ? count++ : n - 1;
+        for (; at > 0 && top[at - 1].logprob < x; at--) top[at] = top[at - 1];
+        top[at] = (pal_alternative){ id, x };
+    }
+    return count;
+}
+
+/* What the model itself says of a token, where a session asks for it. */
+static void judge(const pal_session *s, const float *logits, pal_token *token, pal_alternative *top) {
+    const pal_engine *e = s->engine;
+    if (!s->options.logprobs) return;
+    const double all = log_sum(logits, e->rows);
+    token->logprob = (double)logits[token->id] - all;
+    token->top_count = likeliest(logits, e->vocab, s->options.alternatives, all, top);
+    token->top = top;
+}
+
+/* Nothing comes before the first token of a text: it has no probability. */
+static void tell_first(pal_session *s) {
+    if (!s->first) return;
+    s->first = false;
+    if (!s->options.prompt_logprobs || !s->ids.count) return;
+    const pal_token token = { .prompt = true, .id = (int32_t)s->ids.data[0], .logprob = NAN, .variance = NAN };
+    tell(s, &token);
+}
+
+static bool has_to_read(const pal_session *s) { return s->read + 1 < s->ids.count; }
+
+/* Reads one piece of a prompt, up to the next multiple of the engine's piece. Everything but the last token is read;
+ * that is read in the step that writes the first one behind it. */
+static void read_piece(pal_session *s) {
+    pal_engine *e = s->engine;
+    const size_t all = s->ids.count - 1 - s->read;
+    const int room = e->options.piece - (int)(pal_state_position(s->state) % e->options.piece);
+    const int n = all < (size_t)room ? (int)all : room;
+    const uint32_t *ids = s->ids.data + s->read;
+    const bool judged = s->options.prompt_logprobs;
+    pal_error err;
+    tell_first(s);
+    if (n) {
+        const int cu[2] = { 0, n };
+        const pal_batch batch = { .tokens = n, .sequences = 1, .ids = (const int32_t *)ids, .cu_seqlens = cu };
+        if (pal_model_continue(e->model, e->work, &s->state, &batch, NULL, judged ? n : 0, e->prompt_logits, &err)) {
+            end(s, PAL_FINISH_ERROR, err.text);
+            return;
+        }
+    }
+    for (int i = 0; judged && i < n; i++) {
+        pal_alternative top[PAL_ALTERNATIVES];
+        pal_token token = { .prompt = true, .id = (int32_t)ids[i + 1], .logprob = NAN, .variance = NAN };
+        judge(s, e->prompt_logits + (size_t)i * (size_t)e->rows, &token, top);
+        tell(s, &token);
+    }
+    e->counts.read += (size_t)n;
+    s->read += (size_t)n;
+    pal_session_note_prompt(s, s->read + !has_to_read(s));
+    if (has_to_read(s)) return;
+    (void)pal_state_set_pending(s->state, (int32_t)ids[n], NULL);
+    pal_engine_remove(s);
+    pal_session_follow(s);
+    if (s->left) pal_engine_add(s, PAL_WRITING);
+    else end(s, PAL_FINISH_LENGTH, NULL);
+}
+
+/* How much of the held text can be told: up to the first stop string (*stopped), or else up to where one may begin. */
+static size_t tellable(const pal_session *s, bool *stopped) {
+    const pal_bytes *held = &s->held;
+    size_t certain = held->size;
+    *stopped = false;
+    for (size_t at = 0; at < held->size; at++)
+        for (size_t i = 0; i < s->options.stop_count; i++) {
+            const char *stop = s->options.stop[i];
+            const size_t rest = held->size - at, size = strlen(stop);
+            if (memcmp(held->data + at, stop, rest < size ? rest : size) != 0) continue;
+            if (rest >= size) {
+                *stopped = true;
+                return at;
+            }
+            if (at < certain) certain = at;
+        }
+    return certain;
+}
+
+/* The token that follows in a session, from its row of logits. */
+static void write_token(pal_session *s, float *logits, int row) {
+    pal_engine *e = s->engine;
+    pal_alternative top[PAL_ALTERNATIVES];
+    pal_token token = { .logprob = NAN, .variance = NAN };
+    bool stopped = false;
+    pal_error err;
+    for (int i = 0; i < e->vocab; i++)
+        if (!(e->tok->flags[i] & PAL_TOKEN_PRESENT)) logits[i] = -INFINITY;
+    token.id = pal_sampler_pick(e->sampler, &s->options.sampling, logits, s->seen, s->written, s->options.seed,
+                                (uint64_t)pal_state_position(s->state));
+    if (token.id < 0) {
+        (void)pal_state_set_pending(s->state, -1, NULL); /* it was read */
+        end(s, PAL_FINISH_ERROR, "the model's logits are not numbers: its weights or its memory hold NaN");
+        return;
+    }
+    judge(s, logits, &token, top);
+    if (e->options.variance) token.variance = pal_work_variance(e->work, row);
+    if (s->written) s->written[token.id]++;
+    e->counts.written++;
+    pal_session_note(s, (uint32_t)token.id);
+    (void)pal_state_set_pending(s->state, token.id, NULL);
+    s->left--;
+    const bool ended = !s->options.ignore_eos && token.id == pal_tokenizer_eos(e->tok);
+    const pal_status st = ended ? pal_decoder_finish(s->decoder, &s->held, &err) /* no more bytes come */
+                                : pal_decoder_push(s->decoder, (uint32_t)token.id, &s->held, &err);
+    if (st) {
+        end(s, PAL_FINISH_ERROR, err.text);
+        return;
+    }
+    size_t told = tellable(s, &stopped);
+    if (stopped) token.finish = PAL_FINISH_STOP;
+    else if (ended) token.finish = PAL_FINISH_EOS;
+    else if (!s->left) token.finish = PAL_FINISH_LENGTH;
+    if (token.finish && !stopped) told = s->held.size; /* what might have become a stop string did not */
+    token.text = (pal_slice){ s->held.data, told };
+    if (token.finish) pal_engine_remove(s);
+    s->finish = token.finish;
+    tell(s, &token);
+    memmove(s->held.data, s->held.data + told, s->held.size - told);
+    s->held.size -= told;
+}
+
+/* One token for each of n writers. */
+static void write_group(pal_engine *e, pal_session *const *group, int n) {
+    pal_state *states[TOGETHER] = { 0 };
+    int32_t ids[TOGETHER] = { 0 };
+    pal_error err;
+    for (int i = 0; i < n; i++) {
+        states[i] = group[i]->state;
+        ids[i] = pal_state_pending(states[i]);
+    }
+    const pal_status st = pal_model_step(e->model, e->work, states, n, ids, e->logits, &err);
+    for (int i = 0; i < n; i++)
+        if (st) end(group[i], PAL_FINISH_ERROR, err.text);
+        else write_token(group[i], e->logits + (size_t)i * (size_t)e->rows, i);
+}
+
+int pal_engine_step(pal_engine *e) {
+    pal_session *group[TOGETHER];
+    for (pal_session *s = e->readers, *next; s; s = next) {
+        next = s->next;
+        if (!has_to_read(s)) read_piece(s); /* goes on to write at once */
+    }
+    if (e->readers) {
+        pal_session *s = e->readers;
+        const double start = pal_seconds();
+        read_piece(s);
+        e->counts.read_seconds += pal_seconds() - start;
+        if (s->phase == PAL_READING) { /* to the end of the queue */
+            pal_engine_remove(s);
+            pal_engine_add(s, PAL_READING);
+        }
+    }
+    const double start = pal_seconds();
+    int n = 0;
+    for (pal_session *s = e->writers, *next; s; s = next) {
+        next = s->next; /* those of a group leave the list only when the group is full, all behind `next` stay */
+        if (e->grows && pal_state_position(s->state) >= e->options.context) end(s, PAL_FINISH_CONTEXT, NULL);
+        else group[n++] = s;
+        if (n == TOGETHER || (n && !next)) {
+            write_group(e, group, n);
+            n = 0;
+        }
+    }
+    e->counts.write_seconds += pal_seconds() - start;
+    return pal_engine_busy(e);
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/* What the engine and its sessions know of each other. */
+#ifndef PAL_INFER_SESSION_H
+#define PAL_INFER_SESSION_H
+
+#include "palimpsa/session.h"
+
+enum { PAL_RECENT = 8 }; /* tokens that a decoder is put behind: more than any character has bytes */
+
+typedef enum pal_phase { PAL_IDLE, PAL_READING, PAL_WRITING } pal_phase;
+
+/* A session's state holds everything of its text but the newest token, which is pending: a step reads the pending
+ * tokens of all writers, picks the next ones and leaves those pending. While a prompt is read nothing is pending; `ids`
+ * has it all. */
+struct pal_session {
+    pal_engine *engine;
+    pal_session *next; /* in the engine's list of its phase */
+    pal_phase phase;
+    pal_finish finish;
+    pal_state *state;
+    pal_decoder *decoder;
+    pal_bytes held;      /* text that is not told yet */
+    unsigned char *seen; /* (vocab) not 0 where an id was read or written */
+    uint32_t *written;   /* (vocab) how often; NULL until a penalty wants it */
+    uint32_t recent[PAL_RECENT];
+    size_t recent_count;
+    pal_session_options options; /* with own copies of stop and bias */
+    pal_ids ids;                 /* what is read now: the pending token, then the prompt */
+    size_t read, noted;          /* of them, by the state; in seen and recent */
+    bool first;                  /* the text's very first token is among ids and was not told yet */
+    int64_t left;                /* tokens that may still be written */
+};
+
+struct pal_engine {
+    const pal_model *model;
+    const pal_tokenizer *tok;
+    pal_engine_options options;
+    int vocab, rows; /* ids that can be written: those of the tokenizer; numbers in a row of logits */
+    bool grows;      /* attention */
+    size_t longest_token;
+    pal_work *work;
+    pal_sampler *sampler;
+    float *logits;                  /* of a step's rows */
+    float *prompt_logits;           /* (piece, rows); NULL until a session wants them */
+    pal_session *readers, *writers; /* readers: who has waited longest first */
+    pal_engine_counts counts;
+};
+
+/* A token has become part of the text. */
+void pal_session_note(pal_session *s, uint32_t id);
+/* ... and those of the prompt before `end`, as far as they were not before. */
+void pal_session_note_prompt(pal_session *s, size_t end);
+/* Puts the decoder behind what was noted, so that a blank in front of the first new word is not taken for the text's
+ * start, and a character that the last token began is told whole. */
+void pal_session_follow(pal_session *s);
+/* Takes it out of its list, and leaves its memory complete. */
+void pal_session_stop(pal_session *s);
+void pal_engine_add(pal_session *s, pal_phase phase); /* at the end of that list */
+void pal_engine_remove(pal_session *s);
+
+#endif
