@@ -3,6 +3,12 @@
 #ifndef PAL_BASE_SIMD_MATH_H
 #define PAL_BASE_SIMD_MATH_H
 
+#include <stdbool.h>
+
+/* Lane by lane a where the mask, a comparison's result, is set, and b elsewhere. */
+PAL_INLINE vf vf_where(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~mask)); }
+PAL_INLINE bool vf_any(vi mask) { return vf_maximum(vf_where(mask, vf_set1(1.0f), vf_zero())) > 0; }
+
 /* e^x within 2 units in the last place; 0 below -87.3, about 2.4e38 above 88.3. NaN gives a finite number: do not feed
  * it. */
 PAL_INLINE vf vf_exp(vf x) {

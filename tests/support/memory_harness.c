@@ -256,6 +256,73 @@ void memory_check_packed(void **given) {
     pal_context_free(cx);
 }
 
+/* q of a token, or q, k and v. */
+static void poison(memory_case *c, bool all, size_t token, float value) {
+    for (int i = MEMORY_Q; i <= (all ? MEMORY_V : MEMORY_Q); i++)
+        for (size_t e = 0; e < c->channels[i]; e++) c->input[i][token * c->channels[i] + e] = value;
+}
+
+/* One step of all sequences at once: y (N, H*dv). */
+static float *step_together(const memory_case *c, const pal_context *cx) {
+    const size_t outputs = (size_t)c->shape.heads * (size_t)c->shape.dv, n = (size_t)c->shape.sequences;
+    memory_buffers set = { .used = 0 };
+    pal_memory_run run = { .shape = c->shape };
+    pal_error err;
+    int *past = pal_alloc(n, sizeof *past);
+    memory_set_inputs(&run, c, &set, 0);
+    float **state = memory_make_states(c, &run.in, &set), *y = memory_floats(n * outputs);
+    run.state = state;
+    run.past = past;
+    run.y = (pal_view){ y, outputs };
+    run.scratch = memory_take_scratch(&set, c->rule->scratch_bytes(cx, &run.shape, PAL_STEP));
+    memory_must(pal_memory_step(c->rule, cx, &run, &err), &err);
+    memory_release(&set);
+    pal_free(past);
+    pal_free(state);
+    return y;
+}
+
+static void same_but_for(const char *what, const float *x, const float *y, size_t outputs, size_t rows, size_t bad) {
+    test_same_bits(what, x, y, bad * outputs);
+    test_same_bits(what, x + (bad + 1) * outputs, y + (bad + 1) * outputs, (rows - bad - 1) * outputs);
+}
+
+void memory_check_neighbours(void **given) {
+    const memory_subject *subject = *given;
+    static const int ones[] = { 1, 1, 1, 1, 1, 1, 1, 1, 1 }, lengths[] = { 70 };
+    enum { SEQUENCES = 9, BAD = 3, TOKEN = 20, HEADS = 4, DV = 20 };
+    const size_t outputs = HEADS * DV;
+    for (TEST_LEVELS(level)) {
+        pal_rng rng = pal_rng_at(17, 0);
+        pal_context *cx = test_context(1, pal_cpu_level_name(level));
+        for (int huge = 0; huge < 2; huge++) {
+            const float value = huge ? 1e21f : NAN;
+            memory_case *c = memory_case_new(subject, SEQUENCES, ones, HEADS, 2, 9, DV, !subject->cache, 1, &rng);
+            float *clean = step_together(c, cx);
+            poison(c, !huge, BAD, value);
+            float *y = step_together(c, cx);
+            same_but_for("a step's neighbours", y, clean, outputs, SEQUENCES, BAD);
+            for (size_t i = 0; i < outputs; i++)
+                if (!huge != isnan(y[BAD * outputs + i])) fail_msg("y of %g is %g", (double)value, (double)y[i]);
+            pal_free(clean);
+            pal_free(y);
+            memory_case_free(c);
+
+            c = memory_case_new(subject, 1, lengths, HEADS, 2, 9, DV, !subject->cache, 1, &rng);
+            memory_result *before = memory_run_case(c, cx, 0, false);
+            poison(c, false, TOKEN, value); /* a query is read and forgotten */
+            memory_result *after = memory_run_case(c, cx, 0, false);
+            same_but_for("tokens around a query", after->y, before->y, outputs, 70, TOKEN);
+            for (size_t i = TOKEN * outputs; i < (TOKEN + 1) * outputs; i++)
+                if (!huge != isnan(after->y[i])) fail_msg("y of %g is %g", (double)value, (double)after->y[i]);
+            memory_result_free(after);
+            memory_result_free(before);
+            memory_case_free(c);
+        }
+        pal_context_free(cx);
+    }
+}
+
 void memory_check_groups(void **given) {
     const memory_subject *subject = *given;
     static const int lengths[] = { 37, 70 };

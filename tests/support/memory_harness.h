@@ -20,6 +20,7 @@ void memory_check_levels(void **subject);    /* every level = reference, odd siz
 void memory_check_groups(void **subject);    /* shared keys = repeated keys */
 void memory_check_optional(void **subject);  /* gradients nobody wants change no other */
 void memory_check_starts(void **subject);    /* fresh or no memories = default ones */
+void memory_check_neighbours(void **subject); /* NaN and huge numbers in one sequence or token stay there */
 void memory_check_no_allocation(void **subject);
 
 /* One of them as an entry of the list of tests, named SUBJECT_CLAIM. */
@@ -27,15 +28,16 @@ void memory_check_no_allocation(void **subject);
     { #subject "_" #claim, check, NULL, NULL, (void *)&subject }
 
 /* All but the recorded cases, which not every rule has in this form. */
-#define MEMORY_TESTS(subject)                                                         \
-    MEMORY_TEST(subject, gradients_match_differences, memory_check_gradients),        \
-        MEMORY_TEST(subject, pieces_and_steps_equal_whole, memory_check_splits),      \
-        MEMORY_TEST(subject, packed_equals_separate, memory_check_packed),            \
-        MEMORY_TEST(subject, is_the_same_for_any_thread_count, memory_check_threads), \
-        MEMORY_TEST(subject, levels_match_the_reference, memory_check_levels),        \
-        MEMORY_TEST(subject, shared_keys_equal_repeated_keys, memory_check_groups),   \
-        MEMORY_TEST(subject, gradients_are_optional, memory_check_optional),          \
-        MEMORY_TEST(subject, starts_from_nothing_when_asked, memory_check_starts),    \
+#define MEMORY_TESTS(subject)                                                           \
+    MEMORY_TEST(subject, gradients_match_differences, memory_check_gradients),          \
+        MEMORY_TEST(subject, pieces_and_steps_equal_whole, memory_check_splits),        \
+        MEMORY_TEST(subject, packed_equals_separate, memory_check_packed),              \
+        MEMORY_TEST(subject, is_the_same_for_any_thread_count, memory_check_threads),   \
+        MEMORY_TEST(subject, levels_match_the_reference, memory_check_levels),          \
+        MEMORY_TEST(subject, shared_keys_equal_repeated_keys, memory_check_groups),     \
+        MEMORY_TEST(subject, gradients_are_optional, memory_check_optional),            \
+        MEMORY_TEST(subject, starts_from_nothing_when_asked, memory_check_starts),      \
+        MEMORY_TEST(subject, bad_numbers_stay_where_they_are, memory_check_neighbours), \
         MEMORY_TEST(subject, allocates_nothing, memory_check_no_allocation)
 
 /* Every level = reference, once for each pair of strengths: g of a token is minus one or the other of them. Keys are

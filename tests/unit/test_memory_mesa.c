@@ -309,6 +309,7 @@ int main(void) {
         MEMORY_TEST(conjugate_gradient, has_the_same_gradients, memory_check_gradients),
         MEMORY_TEST(conjugate_gradient, steps_equal_whole, memory_check_splits),
         MEMORY_TEST(conjugate_gradient, matches_the_reference, memory_check_levels),
+        MEMORY_TEST(conjugate_gradient, bad_numbers_stay_where_they_are, memory_check_neighbours),
         cmocka_unit_test(conjugate_gradient_stops_at_its_tolerance),
         cmocka_unit_test(mu_zeroes_the_free_energy_gradient),
         cmocka_unit_test(without_forgetting_mesa_is_sherman_morrison),

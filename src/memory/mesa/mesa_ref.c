@@ -82,6 +82,7 @@ static void solve_gradient(mesa_system *s, double tolerance) {
         }
         for (size_t j = 0; j < n; j++) p[j] = r[j] / A[j * n + j] + rz / before * p[j];
     }
+    for (size_t j = 0; j < n && !isfinite(enough); j++) z[j] = NAN; /* b holds NaN or infinity: no round ran */
 }
 
 static void solve(mesa_system *s, const pal_mesa_head *head, const float *H) {
