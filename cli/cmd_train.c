@@ -54,7 +54,7 @@ static train_options defaults(bool text) {
                             .save_dtype = "f32" };
 }
 
-enum { OPTIONS = 69 };
+enum { OPTIONS = 70 };
 static const int64_t MOST_STEPS = TRAIN_MOST_STEPS;
 
 static size_t option_table(train_options *o, cli_option *t) {
@@ -68,6 +68,8 @@ static size_t option_table(train_options *o, cli_option *t) {
     OPTION("model", OPT_TEXT, model, "NAME|DIR",
            "palimpsa-d, palimpsa-m, gated-deltanet, transformer, ...; -wo-meta for ablations; or a model directory");
     OPTION("rule", OPT_TEXT, rule, "RULE", "memory rule on the D backbone: longhorn, delta, gdn, mesa, ...");
+    OPTION("mesa-tolerance", OPT_FLOAT, mesa_tolerance, "X",
+           "with --rule mesa: solve by conjugate gradient to this residual (default 0: exactly)");
     RUN_OPTION("out", OPT_TEXT, out, "RUNDIR", "where the run goes");
     RUN_OPTION("resume", OPT_FLAG, resume, NULL, "go on from the newest checkpoint of RUNDIR");
     RUN_OPTION("stop-after", OPT_LONG, stop_after, "N", "stop cleanly after N updates of the same schedule");
@@ -309,6 +311,7 @@ static int plan_model(const train_options *o, pal_model_config *config) {
     pal_error err;
     const pal_preset_options preset = { .task = o->task,
                                         .rule = o->rule,
+                                        .mesa_tolerance = o->mesa_tolerance,
                                         .vocab = o->vocab,
                                         .hidden = o->hidden,
                                         .layers = o->layers,
@@ -319,7 +322,8 @@ static int plan_model(const train_options *o, pal_model_config *config) {
                                         .expand_v = o->expand_v };
     if (train_starts_from_files(o->model)) {
         if (pal_model_read_config(config, o->model, &err)) return cli_fail(&err);
-        if (o->rule || o->hidden || o->layers || o->heads || o->head_dim || o->state_size || o->rank || o->expand_v > 0)
+        if (o->rule || o->mesa_tolerance > 0 || o->hidden || o->layers || o->heads || o->head_dim || o->state_size ||
+            o->rank || o->expand_v > 0)
             return cli_error(CLI_USAGE, "--model %s is a directory: its rule and sizes cannot be chosen", o->model);
         if (strcmp(o->task, "text") == 0 && config->mqar)
             return cli_error(CLI_USAGE, "--model %s is a model for mqar, not for text", o->model);

@@ -20,7 +20,7 @@ typedef struct train_options {
     bool random_fill;
     const char *stages;
     int hidden, layers, heads, head_dim, state_size, rank;
-    double expand_v;
+    double expand_v, mesa_tolerance;
     /* text */
     const char *data, *valid_data, *tokenizer, *field, *shuffle, *sample, *save_dtype;
     const char *data_checksum; /* of the shards, so that a run goes on with the data it began with */

@@ -115,6 +115,8 @@ PAL_API const pal_memory_rule *pal_memory_at(int index);
 PAL_API const char *pal_memory_name(const pal_memory_rule *rule);
 PAL_API const char *pal_memory_summary(const pal_memory_rule *rule);
 PAL_API unsigned pal_memory_inputs_of(const pal_memory_rule *rule);
+/* Whether its memory grows by every token, as attention's does, instead of having a fixed size. */
+PAL_API bool pal_memory_keeps_tokens(const pal_memory_rule *rule);
 
 /* Sizes. A state is one sequence's memory in the rule's own layout; parts are what it means, laid out (H, dv, dk) or as
  * the rule's README says. past the last part, its name is NULL and its size 0. */

@@ -60,6 +60,7 @@ typedef struct pal_model_config {
     double dt_low, dt_high; /* M: time_step_limit; dt_high may be infinite */
     pal_forgetting forgetting;
     char rule[16];       /* memory rule of the metaplastic layers; "palimpsa" unless the D backbone was given another */
+    double mesa_tolerance; /* rule mesa: 0 solves its systems exactly, > 0 by conjugate gradient to this residual */
     bool metaplasticity; /* every layer, unless layers are listed */
     bool listed;         /* metaplastic[] was given as metaplastic_layers and wins over metaplasticity */
     bool metaplastic[PAL_MAX_LAYERS];
@@ -77,6 +78,7 @@ PAL_API void pal_model_describe(const pal_model_config *config, char text[64]);
 typedef struct pal_preset_options {
     const char *task; /* "mqar", "text" or NULL */
     const char *rule; /* of the D backbone */
+    double mesa_tolerance; /* with rule mesa */
     int vocab, hidden, layers, heads, head_dim, state_size, rank, mlp;
     double expand_v;
 } pal_preset_options;

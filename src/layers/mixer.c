@@ -31,6 +31,7 @@ pal_memory_run pal_mixer_run(const pal_pass *ps, const pal_mixer_plan *m, const 
                            .scratch = ps->scratch,
                            .y = { a->y, values } };
     run.in = (pal_memory_inputs){ .scale = m->scale,
+                                  .mesa_tolerance = m->mesa_tolerance,
                                   .A = w->A,
                                   .Ip = w->Ip,
                                   .lam = w->lam,
@@ -39,7 +40,7 @@ pal_memory_run pal_mixer_run(const pal_pass *ps, const pal_mixer_plan *m, const 
                                   .beta = { a->bs, heads },
                                   .b = { w->b, values } };
     if (ps->variance && m->rule->has_variance) run.y_var = (pal_view){ ps->variance, values };
-    if (!m->channels) { /* attention reads its projections */
+    if (m->rule->keeps_tokens) { /* attention reads its projections */
         run.in.q = (pal_const_view){ a->p + m->q, (size_t)m->columns };
         run.in.k = (pal_const_view){ a->p + m->k, (size_t)m->columns };
         run.in.v = (pal_const_view){ a->p + m->v, (size_t)m->columns };

@@ -16,7 +16,7 @@ typedef struct pal_mixer_plan {
     const pal_memory_rule *rule;
     int hidden, heads, key_heads, dk, dv, rank, taps;
     int keys, values; /* channels of k and of v; attention's q has heads*dk */
-    float scale, eps;
+    float scale, eps, mesa_tolerance;
     /* Columns of the joined projection p; -1: none. */
     int columns, conv_at, z, dt, bs, rank_at;
     /* Columns of what the memory reads, in the convolution's output c (attention: in p). */

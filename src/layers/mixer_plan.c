@@ -44,7 +44,7 @@ static void plan_d(pal_mixer_plan *m, const pal_model_config *c, const pal_layer
     m->channels = m->columns;
     m->z = next_columns(m, layer, PAL_W_GATE, m->values);
     m->dt = m->uses_dt || m->uses_g ? next_columns(m, layer, PAL_W_DT, m->heads) : -1;
-    m->bs = next_columns(m, layer, PAL_W_BS, m->heads);
+    m->bs = m->gate_v || m->gate_b || m->uses_beta ? next_columns(m, layer, PAL_W_BS, m->heads) : -1;
     m->rank_at = m->gate_b ? next_columns(m, layer, PAL_W_B_RANK, m->rank) : -1;
     m->l2 = true;
     m->l2_kind = c->mixer == PAL_MIXER_GDN ? PAL_L2_EPS : PAL_L2_CLAMP;
@@ -82,7 +82,8 @@ void pal_mixer_plan_make(pal_mixer_plan *m, const pal_model_config *c, const pal
                            .dv = c->dv,
                            .rank = c->rank,
                            .taps = c->conv,
-                           .eps = (float)c->norm_eps };
+                           .eps = (float)c->norm_eps,
+                           .mesa_tolerance = (float)c->mesa_tolerance };
     m->keys = c->key_heads * c->dk;
     m->values = c->heads * c->dv;
     m->in.in = c->hidden;
@@ -91,7 +92,7 @@ void pal_mixer_plan_make(pal_mixer_plan *m, const pal_model_config *c, const pal
     m->uses_beta = inputs & PAL_INPUT_BETA;
     m->gate_b = inputs & PAL_INPUT_B;
     m->gate_v = !m->uses_beta && (m->uses_dt || m->uses_g);
-    if (c->mixer == PAL_MIXER_ATTENTION) plan_attention(m, layer);
+    if (layer->rule->keeps_tokens) plan_attention(m, layer);
     else if (c->mixer == PAL_MIXER_M) plan_m(m, c, layer);
     else plan_d(m, c, layer);
     m->out = single(layer, PAL_W_OUT, m->values, c->hidden);
@@ -124,7 +125,7 @@ void pal_mixer_keep(pal_mixer_kept *kept, const pal_mixer_plan *m, int tokens, i
     *kept = (pal_mixer_kept){ 0 };
     kept->p = take(arena, T, m->columns);
     kept->y = take(arena, T, m->values);
-    if (m->channels) kept->c = take(arena, T, m->channels);
+    if (!m->rule->keeps_tokens) kept->c = take(arena, T, m->channels);
     if (m->dt >= 0) kept->dt = take(arena, T, m->heads);
     if (m->uses_g) kept->g = take(arena, T, m->heads);
     if (m->bs >= 0) kept->bs = take(arena, T, m->heads);
@@ -135,7 +136,7 @@ void pal_mixer_keep(pal_mixer_kept *kept, const pal_mixer_plan *m, int tokens, i
 
 void pal_mixer_take(pal_mixer_work *w, const pal_mixer_plan *m, int tokens, bool training, pal_arena *arena) {
     const size_t T = (size_t)tokens;
-    const bool gated = m->channels > 0;
+    const bool gated = !m->rule->keeps_tokens;
     *w = (pal_mixer_work){ 0 };
     if (gated) {
         w->n = take(arena, T, 2 * m->keys);
@@ -184,7 +185,7 @@ size_t pal_mixer_scratch_bytes(const pal_mixer_plan *m, const pal_context *cx, i
         return most;
     }
     grow(&most, m->rule->scratch_bytes(cx, &shape, PAL_BACKWARD));
-    if (!m->channels) return most;
+    if (m->rule->keeps_tokens) return most;
     const size_t T = (size_t)tokens;
     const pal_rmsnorm_args norm = { .rows = T,
                                     .groups = m->norm_groups,

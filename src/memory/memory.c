@@ -28,6 +28,7 @@ const pal_memory_rule *pal_memory_find(const char *name) {
 const char *pal_memory_name(const pal_memory_rule *rule) { return rule->name; }
 const char *pal_memory_summary(const pal_memory_rule *rule) { return rule->summary; }
 unsigned pal_memory_inputs_of(const pal_memory_rule *rule) { return rule->inputs; }
+bool pal_memory_keeps_tokens(const pal_memory_rule *rule) { return rule->keeps_tokens; }
 
 size_t pal_memory_state_floats(const pal_memory_rule *rule, const pal_memory_shape *shape) {
     return rule->state_floats(shape);

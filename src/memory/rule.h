@@ -18,6 +18,7 @@ struct pal_memory_rule {
     const char *summary;  /* one line for people */
     unsigned inputs;      /* PAL_INPUT_* that it reads */
     bool has_variance;    /* gives y_var */
+    bool keeps_tokens;    /* its memory grows by every token, as attention's does, instead of having a fixed size */
     const char *parts[2]; /* names of the memory's parts as users know them ("mu", "I"); the second may be NULL */
 
     size_t (*part_floats)(const pal_memory_shape *shape, int part); /* one sequence, exported layout */

@@ -66,17 +66,22 @@ static pal_status check_range(const char *what, int value, int low, int high, pa
     return pal_fail(err, PAL_E_ARGUMENT, "configuration: %s is %d, expected %d to %d", what, value, low, high);
 }
 
+/* The D backbone offers every input that a rule can ask for; M's values and gates come from its time step. */
 static pal_status check_rule(const pal_model_config *c, pal_error *err) {
-    static const char *const known[] = { "palimpsa", "gla", "longhorn", "delta", "gdn", "gdn_app", "mesa" };
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(c->rule, known[i]) == 0) {
-            if (i > 1 && c->mixer != PAL_MIXER_D)
-                return pal_fail(err, PAL_E_ARGUMENT, "configuration: rule '%s' works on the D backbone only", c->rule);
-            return PAL_OK;
-        }
-    return pal_fail(err, PAL_E_ARGUMENT,
-                    "configuration: rule '%s' is not one of palimpsa, gla, longhorn, delta, gdn, gdn_app, mesa",
-                    c->rule);
+    const pal_memory_rule *rule = pal_memory_find(c->rule);
+    char names[256] = "";
+    for (int i = 0; pal_memory_at(i); i++) {
+        if (pal_memory_keeps_tokens(pal_memory_at(i))) continue;
+        const size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", pal_memory_name(pal_memory_at(i)));
+    }
+    if (!rule || pal_memory_keeps_tokens(rule))
+        return pal_fail(err, PAL_E_ARGUMENT, "configuration: rule '%s' is not one of %s", c->rule, names);
+    const unsigned inputs = pal_memory_inputs_of(rule);
+    const bool by_time_step = inputs & (PAL_INPUT_DT | PAL_INPUT_G) && !(inputs & (PAL_INPUT_BETA | PAL_INPUT_LAM));
+    if (!by_time_step && c->mixer != PAL_MIXER_D)
+        return pal_fail(err, PAL_E_ARGUMENT, "configuration: rule '%s' works on the D backbone only", c->rule);
+    return PAL_OK;
 }
 
 pal_status pal_model_config_check(const pal_model_config *c, pal_error *err) {
@@ -119,6 +124,12 @@ pal_status pal_model_config_check(const pal_model_config *c, pal_error *err) {
     if (!(c->dt_low >= 0 && c->dt_low <= c->dt_high))
         return pal_fail(err, PAL_E_ARGUMENT, "configuration: time_step_limit is [%g, %g], expected 0 <= low <= high",
                         c->dt_low, c->dt_high);
+    if (!(c->mesa_tolerance >= 0 && c->mesa_tolerance < 1))
+        return pal_fail(err, PAL_E_ARGUMENT, "configuration: mesa_tolerance is %g, expected 0 (exact) to below 1",
+                        c->mesa_tolerance);
+    if (c->mesa_tolerance > 0 && strcmp(c->rule, "mesa") != 0)
+        return pal_fail(err, PAL_E_ARGUMENT, "configuration: mesa_tolerance is for rule mesa, found rule '%s'",
+                        c->rule);
     return check_rule(c, err);
 }
 

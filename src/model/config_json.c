@@ -121,6 +121,7 @@ static void read_metaplasticity(reader *r) {
             refuse(r, "rule", "the name of a memory rule");
         else strcpy(c->rule, json_string_value(rule));
     }
+    c->mesa_tolerance = read_real(r, r->mixer, "mesa_tolerance", 0);
     if (!list) return;
     c->listed = true;
     if (!json_is_array(list)) refuse(r, "metaplastic_layers", "a list of layer numbers");
@@ -420,6 +421,8 @@ static void write_metaplasticity(json_t *to, const pal_model_config *c) {
     json_object_del(to, "metaplastic_layers");
     if (strcmp(c->rule, "palimpsa") != 0) json_object_set_new(to, "rule", json_string(c->rule));
     else json_object_del(to, "rule");
+    if (c->mesa_tolerance > 0) json_object_set_new(to, "mesa_tolerance", json_real(c->mesa_tolerance));
+    else json_object_del(to, "mesa_tolerance");
     if (!c->listed) return;
     json_t *list = json_array();
     for (int i = 0; i < c->layers; i++)

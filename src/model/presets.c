@@ -200,5 +200,6 @@ pal_status pal_model_preset(pal_model_config *c, const char *name, const pal_pre
             return pal_fail(err, PAL_E_ARGUMENT, "no rule is named '%.60s'", o->rule);
         strcpy(c->rule, o->rule);
     }
+    c->mesa_tolerance = o->mesa_tolerance;
     return pal_model_config_check(c, err);
 }

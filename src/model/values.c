@@ -134,9 +134,11 @@ static uint64_t take_fingerprint(const pal_model *m) {
     uint64_t hash = 0x70616c696d707361u;
     for (int i = 0; i < m->config.layers; i++)
         for (const char *c = pal_model_layer_rule(&m->config, i); *c; c++) hash = mix(hash, (unsigned char)*c);
-    const double reals[] = { m->config.norm_eps, m->config.rope_theta,  m->config.dt_low,
-                             m->config.dt_high,  m->config.norm_groups, m->config.key_heads };
-    for (size_t i = 0; i < PAL_COUNT(reals); i++) {
+    const double reals[] = { m->config.norm_eps,    m->config.rope_theta, m->config.dt_low,        m->config.dt_high,
+                             m->config.norm_groups, m->config.key_heads,  m->config.mesa_tolerance };
+    /* Exact solving leaves fingerprints as they were before there was a choice. */
+    const size_t count = PAL_COUNT(reals) - (m->config.mesa_tolerance > 0 ? 0 : 1);
+    for (size_t i = 0; i < count; i++) {
         uint64_t word;
         memcpy(&word, &reals[i], sizeof word);
         hash = mix(hash, word);

@@ -36,13 +36,9 @@ enum {
     BIAS_CONV = 64
 };
 
-/* Which tensors a memory rule reads, as bits; 0 stands for every rule. */
-enum { R_GLA = 1, R_PALIMPSA = 2, R_LONGHORN = 4, R_DELTA = 8, R_GDN = 16, R_MESA = 32 };
-enum {
-    R_DECAY = R_GLA | R_PALIMPSA | R_GDN | R_MESA,
-    R_BS = R_DECAY | R_LONGHORN | R_DELTA,
-    R_B = R_PALIMPSA | R_LONGHORN
-};
+/* What makes a memory rule read a tensor: any of these inputs (PAL_INPUT_*); 0: every rule does. The gate bs scales
+ * values and importance gates, or is beta itself. */
+enum { FORGETS = PAL_INPUT_DT | PAL_INPUT_G, GATED = FORGETS | PAL_INPUT_BETA | PAL_INPUT_B, IMPORTANCE = PAL_INPUT_B };
 
 typedef struct {
     const char *name;
@@ -50,7 +46,7 @@ typedef struct {
     extent shape[3];
     pal_init init;
     unsigned flags;
-    unsigned rules;
+    unsigned inputs;
     const char *group;
 } weight_row;
 
@@ -59,26 +55,26 @@ static const weight_row mixer_d[] = {
     { "k_proj.weight", PAL_W_K, { KEYS, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, 0, "mixer" },
     { "v_proj.weight", PAL_W_V, { VALUES, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, 0, "mixer" },
     { "g_proj.weight", PAL_W_GATE, { VALUES, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, 0, "mixer" },
-    { "dt_proj.weight", PAL_W_DT, { HEADS, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, R_DECAY, "mixer" },
-    { "bs_proj.weight", PAL_W_BS, { HEADS, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, R_BS, "mixer" },
+    { "dt_proj.weight", PAL_W_DT, { HEADS, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, FORGETS, "mixer" },
+    { "bs_proj.weight", PAL_W_BS, { HEADS, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, GATED, "mixer" },
     { "b_rank_proj.weight",
       PAL_W_B_RANK,
       { RANK, HIDDEN },
       PAL_INIT_NORMAL,
       MATRIX | ADJACENT | GATE,
-      R_B,
+      IMPORTANCE,
       "importance" },
-    { "b_proj.weight", PAL_W_B, { VALUES, RANK }, PAL_INIT_B_PROJ, MATRIX | GATE, R_B, "importance" },
+    { "b_proj.weight", PAL_W_B, { VALUES, RANK }, PAL_INIT_B_PROJ, MATRIX | GATE, IMPORTANCE, "importance" },
     { "o_proj.weight", PAL_W_OUT, { HIDDEN, VALUES }, PAL_INIT_NORMAL, MATRIX, 0, "mixer" },
     { "q_conv1d.weight", PAL_W_CONV, { KEYS, ONE, TAPS }, PAL_INIT_NORMAL, 0, 0, "mixer" },
     { "k_conv1d.weight", PAL_W_CONV_K, { KEYS, ONE, TAPS }, PAL_INIT_NORMAL, ADJACENT, 0, "mixer" },
     { "v_conv1d.weight", PAL_W_CONV_V, { VALUES, ONE, TAPS }, PAL_INIT_NORMAL, ADJACENT, 0, "mixer" },
-    { "A_log", PAL_W_A_LOG, { HEADS }, PAL_INIT_A_LOG, NO_DECAY, R_DECAY, "mixer" },
-    { "dt_bias", PAL_W_DT_BIAS, { HEADS }, PAL_INIT_DT_BIAS, NO_DECAY, R_DECAY, "mixer" },
+    { "A_log", PAL_W_A_LOG, { HEADS }, PAL_INIT_A_LOG, NO_DECAY, FORGETS, "mixer" },
+    { "dt_bias", PAL_W_DT_BIAS, { HEADS }, PAL_INIT_DT_BIAS, NO_DECAY, FORGETS, "mixer" },
     { "D", PAL_W_D, { HEADS }, PAL_INIT_ONE, NO_DECAY, 0, "mixer" },
-    { "b_scale", PAL_W_B_SCALE, { HEADS }, PAL_INIT_B_SCALE, NO_DECAY | GATE, R_B, "importance" },
-    { "Ip_log", PAL_W_IP_LOG, { HEADS }, PAL_INIT_ZERO, NO_DECAY | FROZEN | GATE, R_PALIMPSA, "importance" },
-    { "lam_raw", PAL_W_LAM, { HEADS, KEY }, PAL_INIT_LAM, NO_DECAY, R_MESA, "mixer" },
+    { "b_scale", PAL_W_B_SCALE, { HEADS }, PAL_INIT_B_SCALE, NO_DECAY | GATE, IMPORTANCE, "importance" },
+    { "Ip_log", PAL_W_IP_LOG, { HEADS }, PAL_INIT_ZERO, NO_DECAY | FROZEN | GATE, PAL_INPUT_IP, "importance" },
+    { "lam_raw", PAL_W_LAM, { HEADS, KEY }, PAL_INIT_LAM, NO_DECAY, PAL_INPUT_LAM, "mixer" },
     { "o_norm.weight", PAL_W_MIXER_NORM, { VALUE }, PAL_INIT_ONE, 0, 0, "norm" },
     { 0 },
 };
@@ -107,17 +103,17 @@ static const weight_row mixer_m[] = {
       { RANK, HIDDEN },
       PAL_INIT_NORMAL,
       MATRIX | ADJACENT | GATE,
-      R_B,
+      IMPORTANCE,
       "importance" },
     { "in_proj.bias", PAL_W_IN_BIAS, { IN_ALL }, PAL_INIT_ZERO, BIAS_PROJ, 0, "mixer" },
-    { "b_proj.weight", PAL_W_B, { VALUES, RANK }, PAL_INIT_B_PROJ, MATRIX | GATE, R_B, "importance" },
+    { "b_proj.weight", PAL_W_B, { VALUES, RANK }, PAL_INIT_B_PROJ, MATRIX | GATE, IMPORTANCE, "importance" },
     { "conv1d.weight", PAL_W_CONV, { CONV_ALL, ONE, TAPS }, PAL_INIT_CONV, 0, 0, "mixer" },
     { "conv1d.bias", PAL_W_CONV_BIAS, { CONV_ALL }, PAL_INIT_CONV, BIAS_CONV, 0, "mixer" },
     { "A_log", PAL_W_A_LOG, { HEADS }, PAL_INIT_A_LOG, NO_DECAY, 0, "mixer" },
     { "dt_bias", PAL_W_DT_BIAS, { HEADS }, PAL_INIT_DT_BIAS, NO_DECAY, 0, "mixer" },
     { "D", PAL_W_D, { HEADS }, PAL_INIT_ONE, NO_DECAY, 0, "mixer" },
-    { "b_scale", PAL_W_B_SCALE, { HEADS }, PAL_INIT_B_SCALE, NO_DECAY | GATE, R_B, "importance" },
-    { "Ip_log", PAL_W_IP_LOG, { HEADS }, PAL_INIT_ZERO, NO_DECAY | FROZEN | GATE, R_PALIMPSA, "importance" },
+    { "b_scale", PAL_W_B_SCALE, { HEADS }, PAL_INIT_B_SCALE, NO_DECAY | GATE, IMPORTANCE, "importance" },
+    { "Ip_log", PAL_W_IP_LOG, { HEADS }, PAL_INIT_ZERO, NO_DECAY | FROZEN | GATE, PAL_INPUT_IP, "importance" },
     { "norm.weight", PAL_W_MIXER_NORM, { VALUES }, PAL_INIT_ONE, 0, 0, "norm" },
     { "out_proj.weight", PAL_W_OUT, { HIDDEN, VALUES }, PAL_INIT_OUT, MATRIX, 0, "mixer" },
     { "out_proj.bias", PAL_W_OUT_BIAS, { HIDDEN }, PAL_INIT_ZERO, BIAS_PROJ, 0, "mixer" },
@@ -165,17 +161,6 @@ static int64_t extent_of(const pal_model_config *c, extent e) {
     return 1;
 }
 
-static unsigned rule_bit(const char *rule) {
-    static const struct {
-        const char *name;
-        unsigned bit;
-    } bits[] = { { "gla", R_GLA }, { "palimpsa", R_PALIMPSA }, { "longhorn", R_LONGHORN }, { "delta", R_DELTA },
-                 { "gdn", R_GDN }, { "gdn_app", R_GDN },       { "mesa", R_MESA } };
-    for (size_t i = 0; i < PAL_COUNT(bits); i++)
-        if (strcmp(rule, bits[i].name) == 0) return bits[i].bit;
-    return 0;
-}
-
 typedef struct {
     pal_weight_table *table; /* entries NULL while counting */
     size_t names;            /* bytes so far */
@@ -216,14 +201,15 @@ static void add(builder *b, const pal_model_config *c, const weight_row *row, in
 }
 
 static void add_layer(builder *b, const pal_model_config *c, int layer, bool keep_gate) {
-    const char *prefix = pal_config_layers_prefix(c), *rule = pal_model_layer_rule(c, layer);
+    const char *prefix = pal_config_layers_prefix(c);
+    const unsigned inputs = pal_memory_inputs_of(pal_memory_find(pal_model_layer_rule(c, layer)));
     const bool blocks_d = !c->mqar && c->mixer != PAL_MIXER_M;
     const weight_row norm = {
         blocks_d ? "attn_norm.weight" : "norm.weight", PAL_W_NORM, { HIDDEN }, PAL_INIT_ONE, 0, 0, "norm"
     };
     add(b, c, &norm, layer, false, "%s%d.%s%s", prefix, "");
     for (const weight_row *row = mixers[c->mixer]; row->name; row++) {
-        const bool read = !row->rules || (row->rules & rule_bit(rule));
+        const bool read = !row->inputs || (row->inputs & inputs);
         if (!read && !((row->flags & GATE) && keep_gate)) continue;
         if ((row->flags & BIAS_PROJ && !c->proj_bias) || (row->flags & BIAS_CONV && !c->conv_bias)) continue;
         add(b, c, row, layer, !read, "%s%d.%s%s", prefix, pal_config_mixer_prefix(c));

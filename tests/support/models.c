@@ -23,6 +23,7 @@ const test_kind test_kinds[] = {
     { "rule gdn", "palimpsa-d", "text", "gdn", 0 },
     { "rule gdn_app", "palimpsa-d", "text", "gdn_app", 0 },
     { "rule mesa", "palimpsa-d", "text", "mesa", 0 },
+    { "rule mesa by conjugate gradient", "palimpsa-d", "text", "mesa", 0, 1e-7 },
     { "mqar rule mesa", "palimpsa-d", "mqar", "mesa", 0 },
 };
 const size_t test_kind_count = PAL_COUNT(test_kinds);
@@ -40,6 +41,7 @@ pal_model_config test_model_config(const test_kind *kind) {
     const bool m = strncmp(kind->preset, "palimpsa-m", 10) == 0, mamba = strncmp(kind->preset, "mamba2", 6) == 0;
     pal_preset_options o = { .task = kind->task,
                              .rule = kind->rule,
+                             .mesa_tolerance = kind->mesa_tolerance,
                              .vocab = TEST_VOCAB,
                              .hidden = 20,
                              .layers = kind->hybrid ? 3 : 2,

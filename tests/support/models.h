@@ -8,6 +8,7 @@
 typedef struct test_kind {
     const char *name, *preset, *task, *rule;
     int hybrid; /* only layer 1 is metaplastic */
+    double mesa_tolerance;
 } test_kind;
 
 extern const test_kind test_kinds[];

@@ -116,6 +116,23 @@ static void configurations_survive_json(void **state) {
         }
 }
 
+static void mesa_tolerance_survives_json_and_needs_its_rule(void **state) {
+    (void)state;
+    pal_model_config c, back;
+    pal_error err;
+    pal_preset_options o = { .task = "text", .rule = "mesa", .mesa_tolerance = 1e-3 };
+    if (pal_model_preset(&c, "palimpsa-d", &o, &err)) fail_msg("%s", err.text);
+    json_t *json = pal_config_write(&c, NULL);
+    if (pal_config_read(&back, json, NULL, "test", &err)) fail_msg("%s", err.text);
+    assert_memory_equal(&c, &back, sizeof c);
+    json_decref(json);
+    o.mesa_tolerance = 1;
+    assert_int_equal(pal_model_preset(&c, "palimpsa-d", &o, &err), PAL_E_ARGUMENT);
+    o = (pal_preset_options){ .task = "text", .mesa_tolerance = 1e-3 };
+    assert_int_equal(pal_model_preset(&c, "palimpsa-d", &o, &err), PAL_E_ARGUMENT);
+    assert_non_null(strstr(err.text, "rule mesa"));
+}
+
 static void unknown_keys_are_kept(void **state) {
     (void)state;
     pal_error err;
@@ -354,6 +371,7 @@ int main(void) {
         cmocka_unit_test(any_width_gets_heads_that_share_it),
         cmocka_unit_test(wrong_names_are_refused_with_the_nearest),
         cmocka_unit_test(configurations_survive_json),
+        cmocka_unit_test(mesa_tolerance_survives_json_and_needs_its_rule),
         cmocka_unit_test(unknown_keys_are_kept),
         cmocka_unit_test(bad_configurations_get_one_sentence),
         cmocka_unit_test(language_models_start_as_specified),

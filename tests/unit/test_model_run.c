@@ -65,6 +65,27 @@ static void stepping_equals_forward(void **state) {
 }
 
 /* Three sequences cut at random, their pieces run together in batches of mixed lengths. */
+/* A loose tolerance changes what the model says, a tight one hardly. */
+static void mesa_tolerance_reaches_the_memory(void **state) {
+    (void)state;
+    static const double tolerances[] = { 0, 1e-6, 0.5 };
+    float logits[3][MOST_ROWS];
+    int32_t ids[LENGTH];
+    test_ids(ids, LENGTH, V, 3);
+    pal_context *cx = test_context(1, NULL);
+    for (size_t i = 0; i < PAL_COUNT(tolerances); i++) {
+        test_kind kind = *test_kind_named("rule mesa");
+        kind.mesa_tolerance = tolerances[i];
+        pal_model *model = test_model(&kind, PAL_FOR_INFERENCE, cx);
+        test_last_logits(model, cx, ids, LENGTH, logits[i]);
+        pal_model_close(model);
+    }
+    const size_t rows = V; /* the embedding has no padding here */
+    assert_true(test_nmax(logits[1], logits[0], rows) < 1e-4);
+    assert_true(test_nmax(logits[2], logits[0], rows) > 1e-3);
+    pal_context_free(cx);
+}
+
 static void any_split_through_states_equals_the_whole(void **state) {
     (void)state;
     const int cases = test_cases(1, 50);
@@ -536,6 +557,7 @@ static void any_number_of_sequences_fits_the_plan(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stepping_equals_forward),
+        cmocka_unit_test(mesa_tolerance_reaches_the_memory),
         cmocka_unit_test(any_split_through_states_equals_the_whole),
         cmocka_unit_test(prefill_in_pieces_equals_prefill_at_once),
         cmocka_unit_test(attention_far_from_the_start_knows_its_position),

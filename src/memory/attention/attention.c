@@ -210,6 +210,7 @@ const pal_memory_rule pal_rule_attention = {
     .name = "attention",
     .summary = "causal softmax attention with grouped heads; its memory is a cache of keys and values",
     .inputs = PAL_INPUT_Q | PAL_INPUT_K | PAL_INPUT_V,
+    .keeps_tokens = true,
     .parts = { "K", "V" },
     .part_floats = part_floats,
     .state_floats = state_floats,
