@@ -88,12 +88,8 @@ static const struct {
     { PAL_INPUT_LAM, "lam", offsetof(pal_memory_inputs, lam), true },
 };
 
-static bool is_attention(const pal_memory_rule *rule) {
-    return rule->inputs == (PAL_INPUT_Q | PAL_INPUT_K | PAL_INPUT_V);
-}
-
 int pal_memory_channels(const pal_memory_rule *rule, const pal_memory_shape *s, unsigned input) {
-    const bool attention = is_attention(rule);
+    const bool attention = rule->keeps_tokens;
     switch (input) {
     case PAL_INPUT_Q: return (attention ? s->heads : s->key_heads) * s->dk;
     case PAL_INPUT_K: return s->key_heads * s->dk;
@@ -193,7 +189,7 @@ static pal_status check_states(const pal_memory_rule *rule, const pal_memory_run
         return pass == PAL_STEP ? pal_fail(err, PAL_E_ARGUMENT, "%s: a step needs states", rule->name) : PAL_OK;
     for (int n = 0; n < s->sequences; n++)
         if (!run->state[n]) return pal_fail(err, PAL_E_ARGUMENT, "%s: state %d is NULL", rule->name, n);
-    if (!is_attention(rule)) return PAL_OK;
+    if (!rule->keeps_tokens) return PAL_OK;
     for (int n = 0; n < s->sequences; n++) {
         const int past = run->past && !run->fresh ? run->past[n] : 0;
         const int length = pass == PAL_STEP ? 1 : s->cu_seqlens[n + 1] - s->cu_seqlens[n];
@@ -264,7 +260,7 @@ pal_status pal_memory_backward(const pal_memory_rule *rule, const pal_context *c
     if (run->dy_var.data && (st = check_rows(rule, "dy_var", run->dy_var.data, run->dy_var.stride, outputs, err)))
         return st;
     if (!run->saved) return pal_fail(err, PAL_E_ARGUMENT, "%s: backward needs what forward saved", rule->name);
-    if (is_attention(rule) && (st = check_cache_gradients(rule, run, err))) return st;
+    if (rule->keeps_tokens && (st = check_cache_gradients(rule, run, err))) return st;
     for (size_t i = 0; i < PAL_COUNT(row_inputs); i++) {
         const pal_view *view = (const pal_view *)((const char *)&run->grad + row_inputs[i].gradient);
         if (!view->data || !(rule->inputs & row_inputs[i].bit)) continue;
