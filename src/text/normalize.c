@@ -169,9 +169,10 @@ static pal_status replace_all(pal_slice text, const pal_normal_step *step, pal_b
 pal_status pal_normalize(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, pal_slice *out,
                          pal_error *err) {
     pal_status st = PAL_OK;
+    int free = 0; /* the buffer that text does not lie in: a step that changes nothing writes none */
     for (size_t i = 0; i < tok->normal_count && text.size && !st; i++) {
         const pal_normal_step *step = &tok->normal[i];
-        pal_bytes *to = &s->normal[i % 2]; /* the step before wrote the other one */
+        pal_bytes *to = &s->normal[free];
         bool changed = true;
         if (step->kind == PAL_PREPEND) {
             to->size = 0;
@@ -182,7 +183,9 @@ pal_status pal_normalize(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal
         } else {
             st = normalize_form(s, text, step->kind, to, &changed, err);
         }
-        if (changed) text = (pal_slice){ to->data, to->size };
+        if (!changed) continue;
+        text = (pal_slice){ to->data, to->size };
+        free = 1 - free;
     }
     *out = text;
     return st;
