@@ -13,6 +13,7 @@
 static const cli_command commands[] = {
     { "train", "train a model into a run directory; resume it", cmd_train },
     { "sweep", "train a grid of models, rates and seeds; restartable, ends in a figure", cmd_sweep },
+    { "compare", "compare the models of a sweep, with intervals and tests", cmd_compare },
     { "generate", "continue prompts; keep and reload what was read", cmd_generate },
     { "eval", "measure models on text", cmd_eval },
     { "selftest", "prove this machine's numbers against recorded ones", cmd_selftest },

@@ -51,6 +51,17 @@ typedef struct {
     bool stopping; /* the runs were told */
 } sweep;
 
+/* A row of results.csv. */
+typedef struct {
+    char model[256], rate[64], seed[64];
+    int stage, length, pairs; /* stage from 1 on */
+    double accuracy;
+    long long steps;
+} sweep_row;
+bool sweep_parse_row(const char *line, sweep_row *row);
+/* What a run's directory and its curve are called. */
+void sweep_name(char name[256], const char *model, const char *rate, const char *seed);
+
 /* sweep_rows.c: files of the sweep. Functions that return an int return a CLI code, the sentence already said. */
 int sweep_find(const word_list *list, const char *word); /* its place, or -1 */
 int sweep_join(char path[SWEEP_PATH], const char *folder, const char *name);

@@ -23,9 +23,13 @@ int sweep_join(char path[SWEEP_PATH], const char *folder, const char *name) {
                : cli_error(CLI_USAGE, "%s/%s: the path is too long", folder, name);
 }
 
-void sweep_run_name(const sweep *s, const sweep_run *r, char name[256]) {
-    snprintf(name, 256, "%s-lr%s-seed%s", s->models.entry[r->model], s->rates.entry[r->rate], s->seeds.entry[r->seed]);
+void sweep_name(char name[256], const char *model, const char *rate, const char *seed) {
+    snprintf(name, 256, "%s-lr%s-seed%s", model, rate, seed);
     for (char *c = name; *c; c++) *c = *c == ':' ? '-' : *c; /* a ':' means a list or a host to many programs */
+}
+
+void sweep_run_name(const sweep *s, const sweep_run *r, char name[256]) {
+    sweep_name(name, s->models.entry[r->model], s->rates.entry[r->rate], s->seeds.entry[r->seed]);
 }
 
 int sweep_run_path(const sweep *s, const sweep_run *r, const char *file, char path[SWEEP_PATH]) {
@@ -115,6 +119,12 @@ static void print_results(FILE *to, const sweep *s) {
 
 int sweep_write_results(const sweep *s) { return sweep_write(s, "results.csv", print_results); }
 
+bool sweep_parse_row(const char *line, sweep_row *row) {
+    return sscanf(line, "%255[^,],%63[^,],%63[^,],%d,%d,%d,%lf,%lld", row->model, row->rate, row->seed, &row->stage,
+                  &row->length, &row->pairs, &row->accuracy, &row->steps) == 8 &&
+           row->stage >= 1 && row->stage <= SWEEP_STAGES;
+}
+
 /* Rows of an earlier start. Rows of runs outside the grid cannot be there: sweep.json was compared first. */
 int sweep_read_results(sweep *s) {
     char path[SWEEP_PATH];
@@ -122,29 +132,26 @@ int sweep_read_results(sweep *s) {
     if (code) return code;
     FILE *f = fopen(path, "re");
     if (!f) return errno == ENOENT ? CLI_OK : cli_error(CLI_USAGE, "%s: cannot open: %s", path, strerror(errno));
-    char line[1024], model[256], rate[64], seed[64];
+    char line[1024];
     while (!code && fgets(line, sizeof line, f)) {
-        int stage, length, pairs;
-        double accuracy;
-        long long steps;
+        sweep_row row;
         if (++number == 1) continue;
-        if (sscanf(line, "%255[^,],%63[^,],%63[^,],%d,%d,%d,%lf,%lld", model, rate, seed, &stage, &length, &pairs,
-                   &accuracy, &steps) != 8 ||
-            stage < 1 || stage > SWEEP_STAGES) {
+        if (!sweep_parse_row(line, &row)) {
             code = cli_error(CLI_USAGE, "%s: line %d is not a row of this table", path, number);
             break;
         }
-        const int m = sweep_find(&s->models, model), l = sweep_find(&s->rates, rate), d = sweep_find(&s->seeds, seed);
+        const int m = sweep_find(&s->models, row.model), l = sweep_find(&s->rates, row.rate),
+                  d = sweep_find(&s->seeds, row.seed);
         if (m < 0 || l < 0 || d < 0) {
             code = cli_error(CLI_USAGE, "%s: line %d names a run that is not in this sweep", path, number);
             break;
         }
         sweep_run *r = sweep_at(s, m, l, d);
-        r->accuracy[stage - 1] = accuracy;
-        r->length[stage - 1] = length;
-        r->pairs[stage - 1] = pairs;
-        r->steps[stage - 1] = steps;
-        if (stage > r->stages) r->stages = stage;
+        r->accuracy[row.stage - 1] = row.accuracy;
+        r->length[row.stage - 1] = row.length;
+        r->pairs[row.stage - 1] = row.pairs;
+        r->steps[row.stage - 1] = row.steps;
+        if (row.stage > r->stages) r->stages = row.stage;
     }
     fclose(f);
     return code;

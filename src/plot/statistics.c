@@ -120,8 +120,7 @@ double pal_log_rank_p(const pal_times *a, const pal_times *b) {
         count_at(b, t, &in_b, &of_b);
         const double watched = in_a + in_b, events = of_a + of_b;
         surplus += of_a - events * in_a / watched;
-        if (watched > 1)
-            variance += events * (in_a / watched) * (in_b / watched) * (watched - events) / (watched - 1);
+        if (watched > 1) variance += events * (in_a / watched) * (in_b / watched) * (watched - events) / (watched - 1);
     }
     return variance > 0 ? erfc(sqrt(surplus * surplus / variance / 2)) : NAN;
 }

@@ -6,17 +6,18 @@
 
 #include "plot/statistics.h"
 
-#define near(found, expected, tolerance)                                                                       \
-    do {                                                                                                       \
-        const double found_ = (found), expected_ = (expected);                                                 \
-        if (!(fabs(found_ - expected_) <= (tolerance))) fail_msg(#found " is %.17g, expected %.17g", found_, expected_); \
+#define near(found, expected, tolerance)                                     \
+    do {                                                                     \
+        const double found_ = (found), expected_ = (expected);               \
+        if (!(fabs(found_ - expected_) <= (tolerance)))                      \
+            fail_msg(#found " is %.17g, expected %.17g", found_, expected_); \
     } while (0)
 
 static void sign_flips_are_counted_exactly(void **state) {
     (void)state;
-    near(pal_sign_flip_p((double[]){ 1, 2, 3 }, 3), 2.0 / 8, 0);      /* all signs equal */
-    near(pal_sign_flip_p((double[]){ 1, 2, -3 }, 3), 1, 0);           /* the sum is 0 */
-    near(pal_sign_flip_p((double[]){ 4, 2, -1 }, 3), 4.0 / 8, 0);     /* sums 7, 5 and their negatives */
+    near(pal_sign_flip_p((double[]){ 1, 2, 3 }, 3), 2.0 / 8, 0);  /* all signs equal */
+    near(pal_sign_flip_p((double[]){ 1, 2, -3 }, 3), 1, 0);       /* the sum is 0 */
+    near(pal_sign_flip_p((double[]){ 4, 2, -1 }, 3), 4.0 / 8, 0); /* sums 7, 5 and their negatives */
     near(pal_sign_flip_p((double[]){ 0.1, 0.2, 0.3, 0.3 }, 4), 2.0 / 16, 0);
     assert_true(isnan(pal_sign_flip_p(NULL, 0)));
     double many[PAL_SIGN_FLIP_MOST + 1] = { 1 };
@@ -44,7 +45,8 @@ static void bootstrap_covers_the_mean(void **state) {
     assert_int_equal(pal_bootstrap_mean(&of, x, 8, &err), PAL_OK);
     assert_int_equal(pal_bootstrap_mean(&again, x, 8, &err), PAL_OK);
     assert_true(of.low == again.low && of.high == again.high);
-    const double deviation = sqrt(0.55 / 8) / sqrt(8); /* of the mean of a resample: sum of squares around .475 is .555 */
+    const double deviation = sqrt(0.55 / 8) /
+                             sqrt(8); /* of the mean of a resample: sum of squares around .475 is .555 */
     near(of.low, 0.475 - 1.96 * deviation, 0.02);
     near(of.high, 0.475 + 1.96 * deviation, 0.02);
     assert_int_equal(pal_bootstrap_mean(&of, (double[]){ 2, 2, 2 }, 3, &err), PAL_OK);
@@ -56,11 +58,9 @@ static void bootstrap_covers_the_mean(void **state) {
 /* Weeks in remission of 42 patients (Freireich et al. 1963), an example of every textbook: log-rank 16.79. */
 static void survival_matches_a_textbook(void **state) {
     (void)state;
-    static const double treated[] = { 6,  6,  6,  6,  7,  9,  10, 10, 11, 13, 16,
-                                      17, 19, 20, 22, 23, 25, 32, 32, 34, 35 };
+    static const double treated[] = { 6, 6, 6, 6, 7, 9, 10, 10, 11, 13, 16, 17, 19, 20, 22, 23, 25, 32, 32, 34, 35 };
     static const bool relapsed[] = { 1, 1, 1, 0, 1, 0, 1, 0, 0, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0 };
-    static const double control[] = { 1,  1,  2,  2,  3,  4,  4,  5,  5,  8, 8,
-                                      8,  8,  11, 11, 12, 12, 15, 17, 22, 23 };
+    static const double control[] = { 1, 1, 2, 2, 3, 4, 4, 5, 5, 8, 8, 8, 8, 11, 11, 12, 12, 15, 17, 22, 23 };
     bool all[21];
     for (int i = 0; i < 21; i++) all[i] = true;
     const pal_times a = { 21, treated, relapsed }, b = { 21, control, all };

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/* Models of a sweep compared over seeds: what `palimpsa compare` reads, computes and draws. */
+#ifndef PAL_CLI_COMPARE_H
+#define PAL_CLI_COMPARE_H
+
+#include "plot/statistics.h"
+#include "sweep.h"
+
+/* A curve's columns that are looked at, as in DIR/curves. */
+typedef enum { CURVE_STEP, CURVE_LOSS, CURVE_TRAIN_ACCURACY, CURVE_WINDOW, CURVE_RATIO, CURVE_COLUMNS } curve_column;
+typedef struct {
+    size_t count;
+    double *column[CURVE_COLUMNS]; /* (count) each, NaN where the file has none; NULL: no curve */
+} run_curve;
+
+typedef struct {
+    const char *folder;
+    int models, seeds, stages;
+    char model[SWEEP_ENTRIES][256], rate[SWEEP_ENTRIES][64], seed[SWEEP_ENTRIES][64];
+    int length[SWEEP_STAGES], pairs[SWEEP_STAGES];
+    double accuracy[SWEEP_ENTRIES][SWEEP_STAGES][SWEEP_ENTRIES]; /* model, stage, seed; NaN: not there */
+    run_curve curve[SWEEP_ENTRIES][SWEEP_ENTRIES];               /* model, seed */
+    bool curves;                                                 /* every run has one */
+} comparison;
+
+/* A - B, paired by seed: at the end of the last stage, or (slope) how it changes with each doubling of the length. */
+typedef struct {
+    const char *text;
+    int a, b;
+    bool slope;
+    double value[SWEEP_ENTRIES]; /* (count) */
+    int count;
+    double mean, p, adjusted;
+    pal_interval interval;
+} contrast;
+
+/* compare_read.c. rate: rows at this one alone, or NULL: there must be one a model. */
+int compare_read(comparison *c, const char *folder, const char *rate);
+void compare_free(comparison *c);
+/* Differences of accuracy at a stage, of the seeds that both have; returns their number. */
+int compare_differences(const comparison *c, int a, int b, int stage, double out[SWEEP_ENTRIES]);
+/* Accuracies of the seeds that are there. */
+int compare_accuracies(const comparison *c, int model, int stage, double out[SWEEP_ENTRIES]);
+/* The first update at which the logged training accuracy exceeds a level, or the last one without. time and happened
+ * have room for SWEEP_ENTRIES. */
+pal_times compare_times(const comparison *c, int model, double level, double *time, bool *happened);
+
+/* compare_figures.c: kind is length, differences, survival or dynamics. */
+int compare_draw(const comparison *c, const contrast *contrasts, int count, const char *kind, double level,
+                 const char *path);
+
+#endif

@@ -1,0 +1,81 @@
+"""`palimpsa compare` from the outside: a sweep written by hand, its means, differences and times by hand, its figures, and refusals."""
+import pathlib, subprocess, sys, tempfile
+
+program = sys.argv[1]
+
+
+def palimpsa(*words, code=0):
+    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
+    if code:
+        assert done.stderr.startswith("palimpsa: ") and done.stderr.count("\n") == 1 and not done.stdout, done.stderr
+    return done.stderr if code else done.stdout
+
+
+def write(folder, accuracy):
+    """accuracy: model -> seed -> one for each stage of 64, 128 and 256 tokens. A run learns at ten times its seed."""
+    (folder / "curves").mkdir(parents=True)
+    rows = ["model,lr,seed,stage,length,pairs,accuracy,steps"]
+    for model, seeds in accuracy.items():
+        for seed, stages in seeds.items():
+            for k, value in enumerate(stages):
+                rows.append(f"{model},2e-3,{seed},{k + 1},{64 << k},{16 << k},{value:.6f},{100 * (k + 1)}")
+            lines = ["step,stage,loss,train_accuracy,accuracy,n_t,ratio"]
+            for step in range(10, 310, 10):
+                learned = stages[-1] > 0.5 and step >= 10 * seed
+                lines.append(f"{step},{(step - 1) // 100 + 1},{1 / step:.5g},{0.8 if learned else 0.1},{'' if step % 50 else 0.5},{'' if step % 50 else step},")
+            (folder / f"curves/{model.replace(':', '-')}-lr2e-3-seed{seed}.csv").write_text("\n".join(lines) + "\n")
+    (folder / "results.csv").write_text("\n".join(rows) + "\n")
+
+
+with tempfile.TemporaryDirectory() as root:
+    root = pathlib.Path(root)
+    sweep = root / "sweep"
+    # with is ahead of without by .1, .2 and .3; the seed adds as much to both, except that it halves the last difference of seed 4
+    write(sweep, {"d": {s: [0.5 + s / 100, 0.6, 0.9 + s / 100] for s in (1, 2, 3, 4)},
+                  "d-wo:head-dim=8": {s: [0.4 + s / 100, 0.4, 0.6 + s / 100 if s != 4 else 0.79] for s in (1, 2, 3, 4, 5)},
+                  "gdn": {1: [0.1, 0.1, 0.1], 2: [0.2, 0.1, 0.3]}})
+    said = palimpsa("compare", sweep, "--contrasts", "d/d-wo:head-dim=8,slope:d/d-wo:head-dim=8,d/gdn")
+    rows = [[word.strip() for word in line.strip("|").split("|")] for line in said.splitlines() if line.startswith("| ")]
+    means = {row[0]: row for row in rows if len(row) == 7}
+    assert means["d"][5].startswith("0.925 [") and means["d"][6] == "59.2" and means["d"][4] == "0.600 [0.600, 0.600]", means
+    assert means["d-wo:head-dim=8"][2] == "5" and means["gdn"][2] == "2", means
+    tests = {row[0]: row[1:] for row in rows if len(row) == 6 and row[0] != "difference"}
+    #  differences .3 .3 .3 .15: mean .2625; all of one sign, so p = 2/16
+    assert tests["d - d-wo:head-dim=8"][:2] == ["4", "+0.263"] and tests["d - d-wo:head-dim=8"][3:] == ["0.125", "0.375"], tests
+    low, high = map(float, tests["d - d-wo:head-dim=8"][2].split(" to "))
+    assert 0.18 < low < 0.25 and high == 0.3, tests
+    #  slopes over log2: (last - first)/2 = .1 .1 .1 .025
+    assert tests["slope of d - d-wo:head-dim=8"][:2] == ["4", "+0.081"] and tests["slope of d - d-wo:head-dim=8"][3] == "0.125", tests
+    assert tests["d - gdn"][0] == "2" and tests["d - gdn"][3] == "0.500" and tests["d - gdn"][4] == "0.500", tests
+    times = {row[0]: row[1:] for row in rows if len(row) == 4}
+    assert times["d"] == ["4", "4", "20"] and times["d-wo:head-dim=8"] == ["5", "5", "30"] and times["gdn"] == ["2", "0", "-"], times
+    assert "d and gdn: log-rank p 0." in said, said
+
+    for kind in ("length", "differences", "survival", "dynamics"):
+        palimpsa("compare", sweep, "--contrasts", "d/gdn", "--figure", kind, "--out", root / f"{kind}.svg")
+        drawn = (root / f"{kind}.svg").read_text()
+        palimpsa("compare", sweep, "--contrasts", "d/gdn", "--figure", kind, "--out", root / f"{kind}.svg")
+        assert drawn.startswith("<?xml") and len(drawn) > 5000 and drawn == (root / f"{kind}.svg").read_text(), kind
+
+    for words, says in (((sweep, "--contrasts", "d"), "expected MODEL/MODEL"), ((sweep, "--contrasts", "d/e"), "no rows of a model 'e'"), ((sweep, "--lr", "1e-3"), "no rows at the rate"),
+                        ((sweep, "--figure", "length"), "go together"), ((sweep, "--figure", "pie", "--out", root / "x.svg"), "expected length"),
+                        ((sweep, "--figure", "differences", "--out", root / "x.svg"), "needs --contrasts"), ((sweep, "--figure", "length", "--out", root / "x.gif"), ".svg or .png"),
+                        ((root / "absent",), "cannot open"), ((), "expected the directory")):
+        assert says in palimpsa("compare", *words, code=2), (words, says)
+    assert not list(root.glob("x.*")), "a refused figure was written"
+    results = (sweep / "results.csv").read_text()
+    (sweep / "results.csv").write_text(results + "d,4e-3,9,1,64,16,0.5,100\n")
+    assert "rates 2e-3 and 4e-3; give one by --lr" in palimpsa("compare", sweep, code=2)
+    assert "| d | 2e-3 | 4 |" in palimpsa("compare", sweep, "--lr", "2e-3")
+    (sweep / "results.csv").write_text(results + "d,2e-3,1,4\n")
+    assert "is not a row" in palimpsa("compare", sweep, code=2)
+    (sweep / "results.csv").write_text(results.splitlines()[0] + "\n")
+    assert "no rows" in palimpsa("compare", sweep, code=2)
+    (sweep / "results.csv").write_text(results)
+    curve = sweep / "curves/d-lr2e-3-seed1.csv"
+    curve.write_text("loss\n1\n")
+    assert "a line has no step" in palimpsa("compare", sweep, code=2)
+    curve.unlink()
+    assert "seed1.csv" in palimpsa("compare", sweep, code=2)
+print("ok")
