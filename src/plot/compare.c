@@ -31,27 +31,27 @@ static bool any_has(const pal_runs *r, pal_metric metric) {
     return false;
 }
 
-/* smooth[i]: mean of the finite values among the `window` present ones around row i; NaN where row i itself is not
- * finite. */
-static void smooth(double *out, const pal_metrics *m, pal_metric metric, int window, double *sums, size_t *counts) {
-    size_t present = 0;
-    sums[0] = 0;
-    counts[0] = 0;
-    for (size_t row = 0; row < m->count; row++) {
-        if (!pal_metrics_has(m, row, metric)) continue;
-        const double v = m->column[metric][row];
-        sums[present + 1] = sums[present] + (isfinite(v) ? v : 0);
-        counts[present + 1] = counts[present] + (isfinite(v) ? 1 : 0);
-        present++;
-    }
-    size_t at = 0;
+/* out[i]: mean of the finite values among the `window` present ones around row i; NaN where row i itself is not
+ * finite. Every window is summed by itself: a running sum would lose all that follows a huge value. present has room
+ * for every row. */
+static void smooth(double *out, const pal_metrics *m, pal_metric metric, int window, size_t *present) {
+    size_t count = 0;
     for (size_t row = 0; row < m->count; row++) {
         out[row] = m->column[metric][row];
-        if (!pal_metrics_has(m, row, metric)) continue;
-        const size_t half = window > 1 ? (size_t)window / 2 : 0, from = at > half ? at - half : 0,
-                     to = at + half + 1 < present ? at + half + 1 : present;
-        if (half && isfinite(out[row])) out[row] = (sums[to] - sums[from]) / (double)(counts[to] - counts[from]);
-        at++;
+        if (pal_metrics_has(m, row, metric)) present[count++] = row;
+    }
+    if (window < 2) return;
+    const size_t before = (size_t)(window - 1) / 2, behind = (size_t)window / 2;
+    for (size_t at = 0; at < count; at++) {
+        const size_t from = at > before ? at - before : 0, to = at + behind < count ? at + behind + 1 : count;
+        double sum = 0;
+        size_t finite = 0;
+        if (!isfinite(m->column[metric][present[at]])) continue;
+        for (size_t i = from; i < to; i++) {
+            const double v = m->column[metric][present[i]];
+            if (isfinite(v)) sum += v, finite++;
+        }
+        out[present[at]] = sum / (double)finite;
     }
 }
 
@@ -68,8 +68,8 @@ static const pal_metric x_metric[] = {
 static pal_status make_curve(pal_runs *r, size_t g, pal_metric metric, const pal_runs_options *o, curve *out,
                              pal_error *err) {
     pal_status st;
-    size_t rows = 0, longest = 0, *next, *counts;
-    double **values, *sums;
+    size_t rows = 0, longest = 0, *next, *present_rows;
+    double **values;
     const bool several = r->groups[g].count > 1;
     for (size_t i = 0; i < r->count; i++)
         if (r->runs[i].group == g) {
@@ -83,13 +83,12 @@ static pal_status make_curve(pal_runs *r, size_t g, pal_metric metric, const pal
                      (st = pal_runs_keep(r, (void **)&out->high, rows, sizeof(double), err)))) ||
         (st = pal_runs_keep(r, (void **)&next, r->count, sizeof *next, err)) ||
         (st = pal_runs_keep(r, (void **)&values, r->count, sizeof *values, err)) ||
-        (st = pal_runs_keep(r, (void **)&sums, longest + 1, sizeof *sums, err)) ||
-        (st = pal_runs_keep(r, (void **)&counts, longest + 1, sizeof *counts, err)))
+        (st = pal_runs_keep(r, (void **)&present_rows, longest, sizeof *present_rows, err)))
         return st;
     for (size_t i = 0; i < r->count; i++) {
         if (r->runs[i].group != g) continue;
         if ((st = pal_runs_keep(r, (void **)&values[i], r->runs[i].metrics.count, sizeof(double), err))) return st;
-        smooth(values[i], &r->runs[i].metrics, metric, is_noisy(metric) ? o->smooth : 0, sums, counts);
+        smooth(values[i], &r->runs[i].metrics, metric, is_noisy(metric) ? o->smooth : 0, present_rows);
     }
     for (;;) {
         double step = INFINITY, x = 0, sum = 0, square = 0;

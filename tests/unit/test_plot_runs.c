@@ -162,6 +162,35 @@ static void runs_of_one_configuration_become_mean_and_deviation(void **state) {
     pal_runs_free(runs);
 }
 
+/* A window of N holds N points, also an even one, and a huge value spoils only the windows it is in. */
+static void smoothing_takes_each_window_by_itself(void **state) {
+    (void)state;
+    enum { POINTS = 9, HUGE_AT = 2 };
+    const char *dir = make_run("huge", "{\"model\": \"x\"}", 1, 1, false);
+    char path[TEST_PATH + 20];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    for (int s = 0; s < POINTS; s++) fprintf(file, "{\"step\": %d, \"loss\": %g}\n", s + 1, s == HUGE_AT ? 1e30 : s);
+    fclose(file);
+    for (int window = 2; window <= 4; window++) {
+        pal_runs *runs;
+        pal_figure figure;
+        pal_error err;
+        if (pal_runs_open(&runs, &dir, 1, &err) ||
+            pal_runs_figure(runs, &(pal_runs_options){ .smooth = window }, &figure, &err))
+            fail_msg("%s", err.text);
+        const pal_series *loss = &figure.panels[0].lines.series[0];
+        for (int at = 6 - window / 2; at < POINTS - window / 2; at++) {
+            const int first = at - (window - 1) / 2, last = at + window / 2;
+            if (first <= HUGE_AT) continue;
+            if (fabs(loss->y[at] - (first + last) / 2.0) > 1e-12)
+                fail_msg("window %d: point %d is %g, expected %g", window, at, loss->y[at], (first + last) / 2.0);
+        }
+        pal_runs_free(runs);
+    }
+}
+
 static void runs_that_cannot_be_shown_are_named(void **state) {
     (void)state;
     pal_runs *runs;
@@ -282,6 +311,7 @@ int main(void) {
         cmocka_unit_test(metrics_survive_torn_and_foreign_lines),
         cmocka_unit_test(metrics_survive_any_cut_and_any_flipped_byte),
         cmocka_unit_test(runs_of_one_configuration_become_mean_and_deviation),
+        cmocka_unit_test(smoothing_takes_each_window_by_itself),
         cmocka_unit_test(runs_that_cannot_be_shown_are_named),
         cmocka_unit_test(short_memory_is_reported_and_leaves_no_part_of_a_file),
         cmocka_unit_test(plot_command_draws_and_refuses),
