@@ -37,8 +37,6 @@ void bench_group(bench *b, const char *title, bench_item *items, int count);
 /* An item with no relations yet. */
 bench_item bench_make(const char *name, const char *shape, const char *variant, int threads, bench_fn *fn, void *arg);
 
-double bench_now(void); /* seconds */
-
 /* --json FILE, or NULL: whether it can be written is asked before the measuring. Exit codes. */
 int bench_check_json(const char *path);
 int bench_write_json(const struct json_t *list, const char *path);

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/context.h"
 #include "bench.h"
 #include "cli.h"
@@ -89,19 +90,19 @@ static int run_once(decode_side *s, const decode_options *o, int repeat) {
     int32_t next[MOST_BATCH];
     const size_t rows = (size_t)pal_model_config_of(s->model)->vocab_rows;
     for (int i = 0; i < o->batch; i++) pal_state_reset(s->states[i]);
-    double start = bench_now();
+    double start = pal_seconds();
     if (pal_model_prefill(s->model, s->work, s->states[0], s->ids, o->prompt, s->logits, &err)) return cli_fail(&err);
-    s->prefill[repeat] = bench_now() - start;
+    s->prefill[repeat] = pal_seconds() - start;
     for (int i = 1; i < o->batch; i++)
         if (pal_state_copy(s->states[i], s->states[0], &err)) return cli_fail(&err);
     for (int i = 0; i < o->batch; i++) next[i] = s->ids[i % o->prompt];
     double each[BENCH_REPEATS]; /* the median of single steps: one that was interrupted does not count */
     for (int t = 0; t < o->tokens; t++) {
-        start = bench_now();
+        start = pal_seconds();
         if (pal_model_step(s->model, s->work, s->states, o->batch, next, s->logits, &err)) return cli_fail(&err);
         for (int i = 0; i < o->batch; i++)
             next[i] = pal_sampler_pick(s->sampler, &usual, s->logits + (size_t)i * rows, NULL, NULL, 1, (uint64_t)t);
-        each[t] = bench_now() - start;
+        each[t] = pal_seconds() - start;
     }
     s->step[repeat] = bench_median(each, o->tokens);
     return CLI_OK;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/parallel.h"
 #include "bench.h"
 #include "cli.h"
@@ -59,16 +60,16 @@ void bench_limits_close(bench_limits *m) { pal_free(m->a), pal_free(m->b), pal_f
 void bench_limits_measure(bench_limits *m, const pal_context *cx, int repeat) {
     double sums[READ_FLOATS >> 20];
     const double flop = 2.0 * PEAK_SIZE * PEAK_SIZE * PEAK_SIZE;
-    double start = bench_now();
+    double start = pal_seconds();
     pal_matmul(cx, PAL_KEEP, PAL_TRANSPOSE, PEAK_SIZE, PEAK_SIZE, PEAK_SIZE, m->a, PEAK_SIZE, m->b, PEAK_SIZE,
                PAL_OVERWRITE, m->c, PEAK_SIZE);
-    m->flops[repeat] = flop / (bench_now() - start);
+    m->flops[repeat] = flop / (pal_seconds() - start);
     read_job job = { .x = m->large, .sums = sums };
     m->bytes[repeat] = 0;
     for (int pass = 0; pass < READ_PASSES; pass++) { /* a limit is the best that was seen */
-        start = bench_now();
+        start = pal_seconds();
         pal_parallel_ranges(cx, READ_FLOATS, 1 << 20, read_task, &job);
-        const double rate = READ_FLOATS * sizeof(float) / (bench_now() - start);
+        const double rate = READ_FLOATS * sizeof(float) / (pal_seconds() - start);
         if (rate > m->bytes[repeat]) m->bytes[repeat] = rate;
     }
 }

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/context.h"
 #include "bench.h"
 #include "cli.h"
@@ -99,20 +100,20 @@ static int run_once(bench_side *s, const bench_options *o, int repeat) {
     const pal_batch batch = {
         .tokens = o->tokens, .sequences = 1, .ids = s->ids, .cu_seqlens = s->cu, .targets = s->targets
     };
-    double start = bench_now();
+    double start = pal_seconds();
     if (pal_model_forward(s->model, s->inference, &batch, &last, 1, s->logits, &err)) return cli_fail(&err);
-    s->seconds[FORWARD][repeat] = bench_now() - start;
+    s->seconds[FORWARD][repeat] = pal_seconds() - start;
     take_timing(s->by_operation[FORWARD], s->inference);
-    start = bench_now();
+    start = pal_seconds();
     if (pal_model_learn(s->model, s->training, &batch, 1.0f / (float)o->tokens, &loss, NULL, &err))
         return cli_fail(&err);
-    s->seconds[TRAIN][repeat] = bench_now() - start;
+    s->seconds[TRAIN][repeat] = pal_seconds() - start;
     take_timing(s->by_operation[TRAIN], s->training);
-    start = bench_now();
+    start = pal_seconds();
     for (int i = 0; i < STEPS; i++)
         if (pal_model_step(s->model, s->inference, &s->state, 1, &s->ids[i % o->tokens], s->logits, &err))
             return cli_fail(&err);
-    s->seconds[STEP][repeat] = (bench_now() - start) / STEPS;
+    s->seconds[STEP][repeat] = (pal_seconds() - start) / STEPS;
     take_timing(s->by_operation[STEP], s->inference);
     return CLI_OK;
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/context.h"
 #include "base/directory.h"
 #include "bench.h"
@@ -92,14 +93,14 @@ static int update_once(bench_side *s, const bench_options *o, const pal_context 
     const pal_batch batch = {
         .tokens = o->length * o->batch, .sequences = o->batch, .ids = s->ids, .cu_seqlens = s->cu, .targets = s->labels
     };
-    at[GENERATE] = bench_now();
+    at[GENERATE] = pal_seconds();
     pal_mqar_fill(s->data, cx, (uint64_t)repeat * (uint64_t)o->batch, (size_t)o->batch, s->ids, s->labels, s->scratch);
-    at[LEARN] = bench_now();
+    at[LEARN] = pal_seconds();
     memset(pal_model_flat_gradients(s->model), 0, pal_model_flat(s->model) * sizeof(float));
     if (pal_model_learn(s->model, s->work, &batch, 1.0f, &loss, NULL, &err)) return cli_fail(&err);
-    at[UPDATE] = bench_now();
+    at[UPDATE] = pal_seconds();
     pal_optimiser_step(s->optimiser, s->model, cx, 1.0 / (o->pairs * o->batch), 1e-3);
-    at[PARTS] = bench_now();
+    at[PARTS] = pal_seconds();
     for (int i = 0; i < PARTS; i++) s->seconds[i][repeat] = at[i + 1] - at[i];
     s->total[repeat] = at[PARTS] - at[0];
     return CLI_OK;
@@ -154,10 +155,10 @@ static int time_checkpoints(const bench_options *o, const bench_side *s, json_t 
         return cli_error(CLI_USAGE, "%s: cannot make a directory in it: %s", o->checkpoints, strerror(errno));
     for (int i = 0; i < o->repeats && !code; i++) {
         json_t *trainer = json_object();
-        const double since = bench_now();
+        const double since = pal_seconds();
         if (pal_checkpoint_write(run, i, s->model, s->optimiser, trainer, 1, (pal_checkpoint_more){ 0 }, &err))
             code = cli_fail_writing(&err);
-        seconds[i] = bench_now() - since;
+        seconds[i] = pal_seconds() - since;
         json_decref(trainer);
     }
     snprintf(path, sizeof path, "%s/checkpoints/step-%d", run, o->repeats - 1);

@@ -24,7 +24,9 @@ typedef struct cli_option {
     void *value;          /* bool, int, int64_t, double, const char * or cli_list, holding the default */
     const char *argument; /* "N", "FILE"; NULL for a flag */
     const char *help;
-    bool transient; /* says how to run, not what: left out of a run's configuration */
+    bool transient;    /* says how to run, not what: left out of a run's configuration */
+    const char *group; /* heading in the help; NULL: "options". Options of a group stand together */
+    bool above_zero;   /* 0 says "not given": a command line may not say it */
 } cli_option;
 
 typedef struct cli_command {
@@ -77,6 +79,10 @@ int cli_check_target(const char *path);
 /* Keeps other processes out of a directory until *fd is closed (or the process ends). Where one is in it already:
  * waits, or says so and returns CLI_USAGE. A file system without locks is used without. */
 int cli_lock(const char *directory, bool wait, int *fd);
+/* The same for a directory that is made if needed, *made: by this call. cli_unlock removes it again if it was made and
+ * nothing is in it. */
+int cli_lock_new(const char *directory, int *fd, bool *made);
+void cli_unlock(const char *directory, int fd, bool made); /* fd -1 is fine */
 
 int cmd_selftest(int argc, char **argv);
 int cmd_bench(int argc, char **argv);

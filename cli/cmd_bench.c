@@ -5,17 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/context.h"
 #include "bench.h"
 #include "cli.h"
-
-double bench_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 bench_item bench_make(const char *name, const char *shape, const char *variant, int threads, bench_fn *fn, void *arg) {
     bench_item item = { .variant = variant, .threads = threads, .fn = fn, .arg = arg, .bound = -1, .base = -1 };
@@ -30,9 +24,9 @@ static int by_value(const void *a, const void *b) {
 }
 
 static double time_calls(const bench_item *item, long calls) {
-    const double start = bench_now();
+    const double start = pal_seconds();
     for (long i = 0; i < calls; i++) item->fn(item->arg);
-    return bench_now() - start;
+    return pal_seconds() - start;
 }
 
 static void print_row(const bench_item *items, const bench_item *it) {

@@ -4,9 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/context.h"
 #include "cli.h"
 #include "palimpsa/palimpsa.h"
+#include "stop.h"
 #include "surgery.h"
 #include "watch.h"
 
@@ -47,11 +49,11 @@ static int convert(const char *const paths[2], const char *to, pal_convert_optio
     o->user = &watch;
     pal_converted done;
     pal_error err;
-    const double begin = cli_seconds();
+    const double begin = pal_seconds();
     const pal_status st = pal_convert(paths[0], paths[1], o, &done, &err);
     cli_watch_end(&watch);
-    if (st) return cli_watch_stopped() ? cli_error(CLI_FAILED, "%s", err.text) : cli_fail(&err);
-    return print(paths, to, &done, cli_seconds() - begin, json);
+    if (st) return cli_stopping() ? cli_error(CLI_FAILED, "%s", err.text) : cli_fail(&err);
+    return print(paths, to, &done, pal_seconds() - begin, json);
 }
 
 /* Surgery writes our own layout. */

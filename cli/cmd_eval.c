@@ -8,11 +8,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/context.h"
 #include "base/nearest.h"
-#include "bench.h"
 #include "cli.h"
 #include "eval/perplexity.h"
+#include "format/json.h"
 #include "model/model.h"
 #include "plot/figure.h"
 #include "progress.h"
@@ -55,7 +56,7 @@ typedef struct {
 
 static void show_progress(void *user, const pal_perplexity *p, double fraction) {
     view *v = user;
-    const double now = bench_now();
+    const double now = pal_seconds();
     char remaining[32];
     if (now - v->shown < (v->terminal ? 0.1 : 10)) return;
     progress_duration(remaining, fraction > 0 ? (now - v->start) * (1 - fraction) / fraction : NAN);
@@ -106,7 +107,7 @@ static int measure(measured *m, const eval_options *o, const pal_context *cx) {
     }
     choose_context(m, o, t.model);
     m->tokenizer = pal_tokenizer_fingerprint(t.tokenizer);
-    view v = { .name = m->name, .terminal = isatty(STDERR_FILENO), .start = bench_now(), .shown = bench_now() };
+    view v = { .name = m->name, .terminal = isatty(STDERR_FILENO), .start = pal_seconds(), .shown = pal_seconds() };
     const pal_perplexity_options options = { .context = m->context,
                                              .piece = o->piece,
                                              .documents = o->batch,
@@ -132,8 +133,6 @@ static double bin_nll(const pal_perplexity *p, int bin) {
     return bin < p->bin_count && p->bins[bin].count ? p->bins[bin].nll / (double)p->bins[bin].count : NAN;
 }
 
-static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
-
 static json_t *bins_json(const pal_perplexity *p, const pal_perplexity *minus) {
     json_t *list = json_array();
     for (int b = 0; b < p->bin_count; b++) {
@@ -155,13 +154,13 @@ static json_t *model_json(const measured *m, const measured *baseline) {
                              text_json(m->name, strlen(m->name)), "tokenizer", tokenizer, "task", "perplexity",
                              "documents", (json_int_t)p->documents, "tokens", (json_int_t)p->tokens, "bytes",
                              (json_int_t)p->bytes, "words", (json_int_t)p->words, "nll",
-                             number(p->nll / (double)p->tokens), "nll_sum", number(p->nll));
-    json_object_set_new(root, "token_perplexity", number(per(p, p->tokens)));
-    json_object_set_new(root, "byte_perplexity", number(per(p, p->bytes)));
-    json_object_set_new(root, "word_perplexity", number(per(p, p->words)));
-    json_object_set_new(root, "bits_per_byte", number(p->bytes ? p->nll / (double)p->bytes / log(2) : NAN));
+                             pal_json_number(p->nll / (double)p->tokens), "nll_sum", pal_json_number(p->nll));
+    json_object_set_new(root, "token_perplexity", pal_json_number(per(p, p->tokens)));
+    json_object_set_new(root, "byte_perplexity", pal_json_number(per(p, p->bytes)));
+    json_object_set_new(root, "word_perplexity", pal_json_number(per(p, p->words)));
+    json_object_set_new(root, "bits_per_byte", pal_json_number(p->bytes ? p->nll / (double)p->bytes / log(2) : NAN));
     json_object_set_new(root, "context", m->context ? json_integer(m->context) : json_null());
-    json_object_set_new(root, "tokens_per_s", number((double)p->tokens / p->seconds));
+    json_object_set_new(root, "tokens_per_s", pal_json_number((double)p->tokens / p->seconds));
     json_object_set_new(root, "by_position", bins_json(p, NULL));
     if (baseline) {
         json_object_set_new(root, "baseline", text_json(baseline->name, strlen(baseline->name)));

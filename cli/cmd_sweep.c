@@ -20,18 +20,13 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/directory.h"
-#include "bench.h"
 #include "cli.h"
 #include "progress.h"
+#include "stop.h"
 #include "sweep.h"
 #include "train/checkpoint.h"
-
-static volatile sig_atomic_t interrupted;
-static void on_signal(int number) {
-    (void)number;
-    interrupted = 1;
-}
 
 static size_t count_done(const sweep *s) {
     size_t done = 0;
@@ -63,7 +58,7 @@ static int spawn(const char **arguments, const char *log, pid_t *child) {
     if (*child < 0) return cli_error(CLI_FAILED, "sweep: cannot start a process: %s", strerror(errno));
     if (*child > 0) return CLI_OK;
     signal(SIGTERM, SIG_DFL); /* from here on it ends the child; one that came before was the handler's */
-    if (interrupted) _exit(0);
+    if (cli_stopping()) _exit(0);
     prctl(PR_SET_PDEATHSIG, SIGTERM); /* a killed sweep must not leave runs behind that a new one would start again */
     if (!freopen(log ? log : "/dev/null", "a", stdout) || (log && dup2(fileno(stdout), STDERR_FILENO) < 0)) _exit(127);
     execv("/proc/self/exe", (char *const *)arguments);
@@ -86,7 +81,7 @@ static int start(const sweep *s, sweep_run *r) {
         arguments[n++] = "--resume";
     } else if (s->train) arguments[n++] = "--config", arguments[n++] = s->train;
     add_run(s, r, arguments, n);
-    r->started = bench_now();
+    r->started = pal_seconds();
     return spawn(arguments, log, &r->child);
 }
 
@@ -126,7 +121,7 @@ static int append_timing(const sweep *s, const sweep_run *r) {
     if (!f) return cli_error(CLI_FAILED, "%s: cannot open: %s", path, strerror(errno));
     sweep_run_name(s, r, name);
     if (fresh) fprintf(f, "run,seconds\n");
-    fprintf(f, "%s,%.1f\n", name, bench_now() - r->started);
+    fprintf(f, "%s,%.1f\n", name, pal_seconds() - r->started);
     fclose(f);
     return CLI_OK;
 }
@@ -143,13 +138,13 @@ static bool run_finished(const sweep *s, const sweep_run *r) {
     return !sweep_run_path(s, r, NULL, folder) && pal_checkpoint_finished(folder);
 }
 
-/* Waits for one child and records what it did. Polls: a signal between a look at `interrupted` and a blocking wait
+/* Waits for one child and records what it did. Polls: a signal between a look at cli_stopping() and a blocking wait
  * would not be seen until some run ends. */
 static int finish_one(sweep *s, int *running) {
     int status, code;
     pid_t child;
     while ((child = waitpid(-1, &status, WNOHANG)) == 0 || (child < 0 && errno == EINTR)) {
-        if (interrupted && !s->stopping) {
+        if (cli_stopping() && !s->stopping) {
             s->stopping = true;
             stop_runs(s);
         }
@@ -164,7 +159,7 @@ static int finish_one(sweep *s, int *running) {
         (*running)--;
         sweep_run_name(s, r, name);
         const bool ended = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-        if (!ended && interrupted) return CLI_OK; /* the next start resumes it */
+        if (!ended && cli_stopping()) return CLI_OK; /* the next start resumes it */
         if (!ended) return cli_error(CLI_FAILED, "sweep: run %s failed; see %s/runs/%s.log", name, s->out, name);
         if (!run_finished(s, r)) {
             printf("run %s was stopped before its end; the next start goes on with it\n", name);
@@ -173,7 +168,7 @@ static int finish_one(sweep *s, int *running) {
         if ((code = sweep_read_run(s, r)) || (code = sweep_write_results(s)) || (code = append_timing(s, r)))
             return code;
         char took[32];
-        progress_duration(took, bench_now() - r->started);
+        progress_duration(took, pal_seconds() - r->started);
         printf("%zu/%zu  %-40s", count_done(s), count_wanted(s), name);
         for (int k = 0; k < r->stages; k++) printf("  L%d %.3f", r->length[k], r->accuracy[k]);
         printf("  (%s)\n", took);
@@ -192,7 +187,7 @@ static int run_all(sweep *s) {
     int running = 0, code = CLI_OK;
     size_t next = 0;
     while (!code && (running || next < s->count)) {
-        while (!code && !interrupted && running < s->jobs && next < s->count) {
+        while (!code && !cli_stopping() && running < s->jobs && next < s->count) {
             sweep_run *r = in_order(s, next++);
             if (r->stages || r->left_out) continue;
             code = start(s, r);
@@ -201,7 +196,7 @@ static int run_all(sweep *s) {
         if (running) {
             const int finished = finish_one(s, &running);
             if (!code) code = finished;
-        } else if (interrupted) break;
+        } else if (cli_stopping()) break;
     }
     if (!s->stopping) stop_runs(s);
     for (size_t i = 0; i < s->count; i++)
@@ -232,7 +227,7 @@ static int prepare(sweep *s) {
 static int complete(sweep *s) {
     int code;
     if ((code = run_all(s))) return code;
-    if (interrupted) {
+    if (cli_stopping()) {
         printf("stopped; the same command goes on where this one ended\n");
         return CLI_OK;
     }
@@ -284,10 +279,10 @@ static int search_rates(sweep *s) {
                s->models.count, s->rates.count - 2 * s->extend, first.seeds.count, s->search, count_done(&first),
                count_wanted(&first));
         do code = complete(&first);
-        while (!code && !interrupted && sweep_widen(&first));
-        if (!code && !interrupted) code = conclude(&first);
+        while (!code && !cli_stopping() && sweep_widen(&first));
+        if (!code && !cli_stopping()) code = conclude(&first);
     }
-    for (size_t i = 0; !code && !interrupted && i < s->count; i++)
+    for (size_t i = 0; !code && !cli_stopping() && i < s->count; i++)
         s->runs[i].left_out = s->runs[i].rate != sweep_best_rate(&first, s->runs[i].model);
     pal_free(first.runs);
     return code;
@@ -298,7 +293,7 @@ static const char *plural(size_t n) { return n == 1 ? "" : "s"; }
 static int sweep_all(sweep *s) {
     int code, lock;
     pal_error err;
-    if ((code = try_all(s))) return code;
+    if ((code = sweep_check_names(s)) || (code = try_all(s))) return code;
     if (s->search) {
         const char *extra[SWEEP_ARGUMENTS];
         const sweep first = for_search(s, s->out, extra);
@@ -307,10 +302,8 @@ static int sweep_all(sweep *s) {
     if (pal_make_directory(s->out, &err)) return cli_fail_writing(&err);
     if ((code = cli_lock(s->out, false, &lock))) return code; /* until the process ends */
     if ((code = prepare(s))) return code;
-    struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    if (s->search && ((code = search_rates(s)) || interrupted)) return code;
+    cli_stop_on_signals(true);
+    if (s->search && ((code = search_rates(s)) || cli_stopping())) return code;
     const int rates = s->search ? 1 : s->rates.count;
     printf("%zu run%s (%d model%s x %d rate%s x %d seed%s), %zu done, %d at a time with %d thread%s each\n",
            count_wanted(s), plural(count_wanted(s)), s->models.count, plural((size_t)s->models.count), rates,
@@ -318,7 +311,7 @@ static int sweep_all(sweep *s) {
            plural((size_t)s->threads));
     fflush(stdout);
     code = complete(s);
-    return code || interrupted ? code : conclude(s);
+    return code || cli_stopping() ? code : conclude(s);
 }
 
 /* *path, found in a configuration file, is relative to that file. */
@@ -401,9 +394,7 @@ int cmd_sweep(int argc, char **argv) {
     if (config && s.train && !own_train && (code = resolve_beside(beside, config, &s.train))) return code;
     if (s.train && (code = read_train_options(&s))) return code;
     for (int i = mine + 1; i < argc; i++) {
-        if (strncmp(argv[i], "--config", 8) == 0 || strncmp(argv[i], "--recipe", 8) == 0)
-            return cli_error(CLI_USAGE, "sweep: %s after '--': give a file of options for train by --train FILE",
-                             argv[i]);
+        if ((code = sweep_check_extra(argv[i]))) return code;
         if (s.extra_count == SWEEP_ARGUMENTS - 32) return cli_error(CLI_USAGE, "sweep: too many options after '--'");
         extra[s.extra_count++] = argv[i];
     }

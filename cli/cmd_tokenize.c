@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,14 +9,15 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/context.h"
 #include "base/directory.h"
 #include "base/map.h"
-#include "bench.h"
 #include "cli.h"
 #include "data/text.h"
 #include "data/tokenize.h"
 #include "progress.h"
+#include "stop.h"
 #include "text/strings.h"
 #include "text_model.h"
 
@@ -210,12 +210,6 @@ static int learn(const tokenize_options *o, const char **files, int count, pal_e
     return code;
 }
 
-static volatile sig_atomic_t interrupted;
-static void on_signal(int number) {
-    (void)number;
-    interrupted = 1;
-}
-
 typedef struct {
     bool terminal, open;
     double started, shown;
@@ -223,8 +217,8 @@ typedef struct {
 
 static bool show_shards(void *user, const pal_tokenize_progress *p) {
     shards_view *v = user;
-    const double clock = bench_now(), seconds = clock - v->started, rate = (double)(p->bytes - p->resumed) / seconds;
-    if (clock - v->shown < (v->terminal ? 0.2 : 10)) return !interrupted;
+    const double clock = pal_seconds(), seconds = clock - v->started, rate = (double)(p->bytes - p->resumed) / seconds;
+    if (clock - v->shown < (v->terminal ? 0.2 : 10)) return !cli_stopping();
     char left[32], share[32] = "";
     progress_duration(left, p->total ? (double)(p->total - p->bytes) / rate : NAN);
     if (p->total) snprintf(share, sizeof share, " of %.1f", (double)p->total / 1e6);
@@ -234,7 +228,7 @@ static bool show_shards(void *user, const pal_tokenize_progress *p) {
     if (!v->terminal) fputc('\n', stderr);
     v->open = v->terminal;
     v->shown = clock;
-    return !interrupted;
+    return !cli_stopping();
 }
 
 static void tell_kept(char *out, size_t size, size_t shards) {
@@ -250,21 +244,15 @@ static int write_shards(const tokenize_options *o, const char **files, int count
     if (o->shard_tokens < 0)
         return cli_error(CLI_USAGE, "--shard-tokens is %lld, expected a number above 0", (long long)o->shard_tokens);
     if (pal_context_new(&cx, o->common.threads, o->common.cpu, &err)) return cli_fail(&err);
-    int lock = -1, code = CLI_OK;
-    pal_make_parents(o->out);
-    if (mkdir(o->out, 0777) == 0)
-        rmdir(o->out); /* whether it can be made is known before the work; it is made with the first tokens */
-    else if (errno != EEXIST) {
-        pal_context_free(cx);
-        return cli_error(CLI_FAILED, "%s: cannot make this directory: %s", o->out, strerror(errno));
-    } else if ((code = cli_lock(o->out, false, &lock))) {
+    int lock;
+    bool made;
+    int code = cli_lock_new(o->out, &lock, &made);
+    if (code) {
         pal_context_free(cx);
         return code;
     }
-    shards_view view = { .terminal = isatty(STDERR_FILENO), .started = bench_now(), .shown = bench_now() };
-    const struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    shards_view view = { .terminal = isatty(STDERR_FILENO), .started = pal_seconds(), .shown = pal_seconds() };
+    cli_stop_on_signals(true);
     const pal_tokenize_job job = { .files = files,
                                    .count = (size_t)count,
                                    .field = o->field,
@@ -277,7 +265,7 @@ static int write_shards(const tokenize_options *o, const char **files, int count
                                    .progress = show_shards,
                                    .user = &view };
     const pal_status st = pal_tokenize(&job, &r, &err);
-    const double seconds = bench_now() - view.started;
+    const double seconds = pal_seconds() - view.started;
     if (view.open) fputs("\r\033[K", stderr);
     if (st) {
         char kept[96] = "";
@@ -299,7 +287,7 @@ static int write_shards(const tokenize_options *o, const char **files, int count
                     r.done.documents == 1 ? "" : "s", r.done.shards, r.done.shards == 1 ? "" : "s",
                     (double)r.done.bytes / 1e6, seconds, (double)(r.done.bytes - r.done.resumed) / seconds / 1e6);
     }
-    if (lock >= 0) close(lock);
+    cli_unlock(o->out, lock, made);
     pal_context_free(cx);
     return code;
 }

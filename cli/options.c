@@ -13,9 +13,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/directory.h"
 #include "base/map.h"
 #include "base/nearest.h"
 #include "cli.h"
+#include "format/json.h"
 
 int cli_error(int code, const char *format, ...) {
     va_list args;
@@ -52,15 +54,45 @@ int cli_lock(const char *directory, bool wait, int *fd) {
     return cli_error(CLI_USAGE, "%s: another process works in this directory", directory);
 }
 
+/* Whether a path still names what was opened. */
+static bool is_same(const char *path, int fd) {
+    struct stat a, b;
+    return stat(path, &a) == 0 && fstat(fd, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+int cli_lock_new(const char *directory, int *fd, bool *made) {
+    *fd = -1;
+    *made = false;
+    pal_make_parents(directory);
+    for (;;) {
+        *made = mkdir(directory, 0777) == 0;
+        if (!*made && errno != EEXIST)
+            return cli_error(CLI_FAILED, "%s: cannot make this directory: %s", directory, strerror(errno));
+        const int code = cli_lock(directory, false, fd);
+        if (code || is_same(directory, *fd)) return code;
+        close(*fd); /* whoever made it has removed it again before it was ours */
+    }
+}
+
+void cli_unlock(const char *directory, int fd, bool made) {
+    if (fd < 0) return;
+    if (made) rmdir(directory); /* when nothing is in it */
+    close(fd);
+}
+
+static bool same_group(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
+
 static void print_help(const cli_usage *u) {
     printf("usage: palimpsa %s\n\n%s\n\noptions:\n", u->synopsis, u->about);
+    const char *group = NULL;
     for (size_t i = 0; i < u->option_count; i++) {
         const cli_option *o = &u->options[i];
         char left[64];
+        if (!same_group(o->group, group)) printf("\n%s:\n", group = o->group);
         snprintf(left, sizeof left, "--%s%s%s", o->name, o->argument ? " " : "", o->argument ? o->argument : "");
         printf("  %-22s %s\n", left, o->help);
     }
-    printf("  %-22s %s\n\nexamples:\n%s", "--help", "show this", u->examples);
+    printf("%s  %-22s %s\n\nexamples:\n%s", group ? "\n" : "", "--help", "show this", u->examples);
 }
 
 static const cli_option *find_option(const cli_usage *u, const char *name, size_t length) {
@@ -74,6 +106,7 @@ static int set_whole(const cli_option *o, const char *text, int64_t least, int64
     char *end;
     errno = 0;
     const long long value = strtoll(text, &end, 10);
+    if (o->above_zero) least = 1;
     if (end == text || *end) return cli_error(CLI_USAGE, "--%s expects a whole number, found '%s'", o->name, text);
     if (errno || value < least || value > most)
         return cli_error(CLI_USAGE, "--%s expects a whole number from %lld to %lld, found '%s'", o->name,
@@ -93,6 +126,8 @@ static int set_option(const cli_option *o, const char *text) {
         const double value = strtod(text, &end);
         if (end == text || *end || !isfinite(value))
             return cli_error(CLI_USAGE, "--%s expects a number, found '%s'", o->name, text);
+        if (o->above_zero && !(value > 0))
+            return cli_error(CLI_USAGE, "--%s expects a number above 0, found '%s'", o->name, text);
         *(double *)o->value = value;
         return CLI_OK;
     }
@@ -131,8 +166,19 @@ static int unknown_option(const cli_usage *u, const char *given) {
                      u->synopsis);
 }
 
+static json_t *kept; /* every configuration that was read, until the program ends: options point into them */
+
+/* The text of a string, or of the bytes that stand for one that is not UTF-8; NULL: neither. */
+static const char *kept_text(const json_t *value) {
+    json_t *text = pal_json_text_read(value);
+    if (text) json_array_append_new(kept, text);
+    return json_string_value(text);
+}
+
 static int set_from_json(const cli_option *o, const char *path, const json_t *value) {
     bool good = false;
+    const char *text;
+    if (json_is_null(value)) return CLI_OK; /* not set: the default stays */
     switch (o->type) {
     case OPT_FLAG:
         if ((good = json_is_boolean(value))) *(bool *)o->value = json_is_true(value);
@@ -146,18 +192,16 @@ static int set_from_json(const cli_option *o, const char *path, const json_t *va
         if ((good = json_is_integer(value))) *(int64_t *)o->value = json_integer_value(value);
         break;
     case OPT_FLOAT:
-        if ((good = json_is_number(value) || json_is_null(value)))
-            *(double *)o->value = json_is_null(value) ? NAN : json_number_value(value);
+        if ((good = json_is_number(value))) *(double *)o->value = json_number_value(value);
         break;
     case OPT_TEXT:
-        if ((good = json_is_string(value) || json_is_null(value))) *(const char **)o->value = json_string_value(value);
+        if ((good = (text = kept_text(value)) != NULL)) *(const char **)o->value = text;
         break;
     case OPT_LIST: {
         cli_list list = { .count = 0 };
         good = json_is_array(value) && json_array_size(value) <= CLI_LIST_MAX;
         for (size_t i = 0; good && i < json_array_size(value); i++)
-            if ((good = json_is_string(json_array_get(value, i))))
-                list.items[list.count++] = json_string_value(json_array_get(value, i));
+            if ((good = (text = kept_text(json_array_get(value, i))) != NULL)) list.items[list.count++] = text;
         if (good) *(cli_list *)o->value = list;
         break;
     }
@@ -178,7 +222,6 @@ int cli_read_config(const cli_usage *u, const char *path) {
     }
     json_t *config = json_loadf(file, JSON_REJECT_DUPLICATES, &why);
     fclose(file);
-    static json_t *kept; /* every configuration that was read, until the program ends: options point into them */
     if (!kept) kept = json_array();
     json_array_append_new(kept, config);
     if (!config) return cli_error(CLI_USAGE, "%s: %s (line %d)", path, why.text, why.line);
@@ -266,18 +309,16 @@ json_t *cli_make_config(const cli_usage *u) {
         case OPT_FLAG: json_object_set_new(config, key, json_boolean(*(bool *)o->value)); break;
         case OPT_INT: json_object_set_new(config, key, json_integer(*(int *)o->value)); break;
         case OPT_LONG: json_object_set_new(config, key, json_integer(*(int64_t *)o->value)); break;
-        case OPT_FLOAT:
-            json_object_set_new(config, key,
-                                isfinite(*(double *)o->value) ? json_real(*(double *)o->value) : json_null());
+        case OPT_FLOAT: json_object_set_new(config, key, pal_json_number(*(double *)o->value)); break;
+        case OPT_TEXT: {
+            const char *text = *(const char **)o->value;
+            json_object_set_new(config, key, text ? pal_json_text(text) : json_null());
             break;
-        case OPT_TEXT:
-            json_object_set_new(config, key,
-                                *(const char **)o->value ? json_string(*(const char **)o->value) : json_null());
-            break;
+        }
         case OPT_LIST: {
             json_t *list = json_array();
             for (int j = 0; j < ((cli_list *)o->value)->count; j++)
-                json_array_append_new(list, json_string(((cli_list *)o->value)->items[j]));
+                json_array_append_new(list, pal_json_text(((cli_list *)o->value)->items[j]));
             json_object_set_new(config, key, list);
             break;
         }

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "bench.h"
+#include "base/clock.h"
 #include "kernels/matmul/matmul.h"
 
 /* The best of a few products large enough to run at full speed; some tens of milliseconds. */
@@ -16,9 +16,9 @@ static double measure_peak(const pal_context *cx) {
     float *a = pal_alloc(3 * N * N, sizeof *a);
     double best = INFINITY;
     for (int i = 0; a && i < TRIES; i++) {
-        const double start = bench_now();
+        const double start = pal_seconds();
         pal_matmul(cx, PAL_KEEP, PAL_TRANSPOSE, N, N, N, a, N, a + N * N, N, PAL_OVERWRITE, a + 2 * N * N, N);
-        const double seconds = bench_now() - start;
+        const double seconds = pal_seconds() - start;
         if (seconds < best) best = seconds;
     }
     pal_free(a);
@@ -29,6 +29,11 @@ progress progress_begin(const pal_context *cx, double token_flops) {
     return (progress){ .terminal = isatty(STDOUT_FILENO), .peak_flops = measure_peak(cx), .token_flops = token_flops };
 }
 
+double progress_estimate(const progress *view, double tokens) {
+    const double share = 0.35; /* of the peak; 0.2 to 0.6 were seen, the less the smaller the model */
+    return tokens * view->token_flops / (share * view->peak_flops);
+}
+
 void progress_duration(char text[32], double seconds) {
     if (!isfinite(seconds) || seconds > 1e9) snprintf(text, 32, "?");
     else if (seconds < 90) snprintf(text, 32, "%.0f s", seconds);
@@ -37,7 +42,7 @@ void progress_duration(char text[32], double seconds) {
 }
 
 void progress_train(progress *view, const pal_train_progress *p) {
-    const double clock = bench_now();
+    const double clock = pal_seconds();
     const bool line = p->logged && (!view->terminal || p->evaluated);
     if (!line && (!view->terminal || clock - view->shown < 0.1)) return;
     char left[32], stage[32] = "", accuracy[32] = "", score[48] = "";

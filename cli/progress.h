@@ -14,6 +14,9 @@ typedef struct progress {
 } progress;
 
 progress progress_begin(const pal_context *cx, double token_flops);
+/* Seconds that training on so many tokens takes, roughly: by the arithmetic of the model and what training reaches of
+ * this machine's speed. */
+double progress_estimate(const progress *view, double tokens);
 void progress_train(progress *view, const pal_train_progress *p);
 void progress_end(progress *view);
 

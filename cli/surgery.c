@@ -7,9 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "convert/attach.h"
+#include "format/json.h"
 #include "model/model.h"
 #include "model/surgery.h"
+#include "stop.h"
 #include "text_ids.h"
 #include "watch.h"
 
@@ -116,7 +119,7 @@ static int open_source(theatre *t, bool loaded) {
 
 static int choose(theatre *t) {
     pal_error err;
-    const double start = cli_seconds();
+    const double start = pal_seconds();
     const cli_surgery *o = t->o;
     if (pal_surgery_needs_windows(o->metaplastic)) {
         /* what cannot be chosen is refused before the work */
@@ -130,19 +133,19 @@ static int choose(theatre *t) {
         if (pal_windows_measure(&t->windows, t->from, t->cx, t->text.ids, tokens, &err)) return cli_fail(&err);
     }
     if (pal_surgery_choose(t->surgery.layers, o->metaplastic, &t->config, &t->windows, &err)) return cli_fail(&err);
-    t->window_s = cli_seconds() - start;
+    t->window_s = pal_seconds() - start;
     return CLI_OK;
 }
 
 static int fail(theatre *t, const pal_error *err) {
     cli_watch_end(&t->watch);
-    return cli_watch_stopped() ? cli_error(CLI_FAILED, "%s", err->text) : cli_fail(err);
+    return cli_stopping() ? cli_error(CLI_FAILED, "%s", err->text) : cli_fail(err);
 }
 
 static int prove(theatre *t) {
     pal_model *to = NULL;
     pal_error err;
-    const double start = cli_seconds();
+    const double start = pal_seconds();
     const int tokens = least_of(t->text.count, t->o->proof_tokens ? t->o->proof_tokens : PROOF_TOKENS);
     const int code = t->windows.layers ? CLI_OK : open_source(t, true);
     if (code) return code;
@@ -150,7 +153,7 @@ static int prove(theatre *t) {
     if (!st) st = pal_surgery_prove(&t->proof, &t->surgery, t->from, to, t->cx, t->text.ids, tokens, &err);
     pal_model_close(to);
     cli_watch_end(&t->watch);
-    t->proof_s = cli_seconds() - start;
+    t->proof_s = pal_seconds() - start;
     if (!st && t->o->exact && !(t->proof.on <= PAL_PROOF_EXACT))
         return cli_error(CLI_FAILED,
                          "--exact: plasticity moves logits by %.3g of the largest, more than the %g of rounding; "
@@ -201,8 +204,6 @@ static void report(const theatre *t) {
                updates_to_open(t));
 }
 
-static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
-
 static int report_json(const theatre *t) {
     const pal_proof *p = &t->proof;
     json_t *layers = json_array();
@@ -215,9 +216,9 @@ static int report_json(const theatre *t) {
     if (!t->o->no_proof)
         json_object_set_new(root, "proof",
                             json_pack("{s:i, s:f, s:f, s:f, s:o, s:i, s:o, s:o}", "tokens", p->tokens, "seconds",
-                                      t->proof_s, "accepted", PAL_PROOF_ACCEPT, "off", p->off, "on", number(p->on),
-                                      "moved", p->moved, "loss_before", number(p->loss_source), "loss_now",
-                                      number(p->loss_on)));
+                                      t->proof_s, "accepted", PAL_PROOF_ACCEPT, "off", p->off, "on",
+                                      pal_json_number(p->on), "moved", p->moved, "loss_before",
+                                      pal_json_number(p->loss_source), "loss_now", pal_json_number(p->loss_on)));
     const bool written = json_dumpf(root, stdout, JSON_INDENT(2)) == 0;
     putchar('\n');
     json_decref(root);
@@ -238,15 +239,15 @@ static int operate(theatre *t) {
     if (pal_attachment_find(&t->attached, &t->from->source, t->job->tokenizer, (size_t)t->config.vocab_rows, &err))
         return cli_fail(&err);
     cli_watch_begin(&t->watch); /* what was written aside is removed first */
-    const double start = cli_seconds();
+    const double start = pal_seconds();
     if (pal_surgery_write(&t->writer, t->job->dst, t->from, &t->surgery, t->cx, &err)) return fail(t, &err);
     if (pal_attachment_write(&t->attached, pal_model_writer_directory(t->writer), &err)) return fail(t, &err);
-    t->write_s = cli_seconds() - start;
+    t->write_s = pal_seconds() - start;
     if (!t->o->no_proof && (code = prove(t))) return code;
-    const double commit = cli_seconds();
+    const double commit = pal_seconds();
     const pal_status st = pal_model_writer_commit(t->writer, NULL, &err);
     t->writer = NULL;
-    t->write_s += cli_seconds() - commit;
+    t->write_s += pal_seconds() - commit;
     cli_watch_end(&t->watch);
     if (st) return cli_fail(&err);
     if (t->job->common.json) return report_json(t);

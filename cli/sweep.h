@@ -60,12 +60,13 @@ typedef struct {
 } sweep_row;
 bool sweep_parse_row(const char *line, sweep_row *row);
 /* What a run's directory and its curve are called. */
-void sweep_name(char name[256], const char *model, const char *rate, const char *seed);
+int sweep_name(char name[256], const char *model, const char *rate, const char *seed);
 
 /* sweep_rows.c: files of the sweep. Functions that return an int return a CLI code, the sentence already said. */
 int sweep_find(const word_list *list, const char *word); /* its place, or -1 */
 int sweep_join(char path[SWEEP_PATH], const char *folder, const char *name);
 void sweep_run_name(const sweep *s, const sweep_run *r, char name[256]);
+int sweep_check_names(const sweep *s); /* of the runs: none too long, no two the same */
 /* Path of a run's directory, or of a file in it. */
 int sweep_run_path(const sweep *s, const sweep_run *r, const char *file, char path[SWEEP_PATH]);
 sweep_run *sweep_at(const sweep *s, int model, int rate, int seed);
@@ -83,6 +84,7 @@ int sweep_write(const sweep *s, const char *name, void (*print)(FILE *to, const 
 int sweep_split(word_list *list, const char *option, const char *text);
 /* The words of every model. */
 int sweep_read_models(sweep *s);
+int sweep_check_extra(const char *word); /* a word for train that is not the sweep's to say */
 void sweep_free_lists(sweep *s);
 /* Puts s->extend more rates on each side of the list, in the same ratio. */
 int sweep_extend_rates(sweep *s);

@@ -20,6 +20,25 @@ int sweep_split(word_list *list, const char *option, const char *text) {
     return list->count ? CLI_OK : cli_error(CLI_USAGE, "--%s '%s': expected a list separated by commas", option, text);
 }
 
+/* Whether a word for train is this option. */
+static bool is_option(const char *word, const char *name) {
+    const size_t dashes = strspn(word, "-"), length = strlen(name);
+    if (dashes < 1 || dashes > 2 || strncmp(word + dashes, name, length) != 0) return false;
+    return word[dashes + length] == '\0' || word[dashes + length] == '=';
+}
+
+int sweep_check_extra(const char *word) {
+    static const char *const own[] = { "out", "resume", "dry-run" };
+    if (is_option(word, "config") || is_option(word, "recipe"))
+        return cli_error(CLI_USAGE, "sweep: %s after '--': give a file of options for train by --train FILE", word);
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        if (is_option(word, own[i]))
+            return cli_error(
+                CLI_USAGE, "sweep: %s among the options of train: where runs go and whether they go on is the sweep's",
+                word);
+    return CLI_OK;
+}
+
 /* The first word is the model, one with '=' an option of train, any other a rule. */
 static int read_model(const char *entry, model_words *words) {
     for (const char *at = entry; at; at = strchr(at, ':') ? strchr(at, ':') + 1 : NULL) {
@@ -31,6 +50,8 @@ static int read_model(const char *entry, model_words *words) {
         const char *option = at == entry ? "model=" : memchr(at, '=', (size_t)length) ? "" : "rule=";
         if (snprintf(text, sizeof text, "--%s%.*s", option, length, at) >= (int)sizeof text)
             return cli_error(CLI_USAGE, "--models '%s': a word of more than 240 letters", entry);
+        const int code = sweep_check_extra(text);
+        if (code) return code;
         if (!(words->argument[words->count] = pal_strdup(text)))
             return cli_error(CLI_FAILED, "sweep: no memory for the list of models");
         words->count++;

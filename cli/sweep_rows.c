@@ -8,6 +8,7 @@
 #include "base/directory.h"
 #include "base/map.h"
 #include "cli.h"
+#include "format/json.h"
 #include "sweep.h"
 #include "train/checkpoint.h"
 
@@ -23,13 +24,34 @@ int sweep_join(char path[SWEEP_PATH], const char *folder, const char *name) {
                : cli_error(CLI_USAGE, "%s/%s: the path is too long", folder, name);
 }
 
-void sweep_name(char name[256], const char *model, const char *rate, const char *seed) {
-    snprintf(name, 256, "%s-lr%s-seed%s", model, rate, seed);
-    for (char *c = name; *c; c++) *c = *c == ':' ? '-' : *c; /* a ':' means a list or a host to many programs */
+int sweep_name(char name[256], const char *model, const char *rate, const char *seed) {
+    const int length = snprintf(name, 256, "%s-lr%s-seed%s", model, rate, seed);
+    /* A ':' means a list or a host to many programs, a '/' another directory. */
+    for (char *c = name; *c; c++) *c = *c == ':' || *c == '/' ? '-' : *c;
+    return length;
 }
 
 void sweep_run_name(const sweep *s, const sweep_run *r, char name[256]) {
     sweep_name(name, s->models.entry[r->model], s->rates.entry[r->rate], s->seeds.entry[r->seed]);
+}
+
+int sweep_check_names(const sweep *s) {
+    enum { MOST = 240 }; /* file systems end at 255, with the suffix of a file that is being written */
+    char name[256], other[256];
+    for (int i = 0; i < s->models.count; i++) {
+        const char *model = s->models.entry[i];
+        for (int k = 0; k < s->rates.count * s->seeds.count; k++)
+            if (sweep_name(name, model, s->rates.entry[k / s->seeds.count], s->seeds.entry[k % s->seeds.count]) > MOST)
+                return cli_error(CLI_USAGE, "sweep: '%.60s...' is too long for the name of a run", name);
+        sweep_name(name, model, "", "");
+        for (int k = 0; k < i; k++) {
+            sweep_name(other, s->models.entry[k], "", "");
+            if (strcmp(name, other) == 0)
+                return cli_error(CLI_USAGE, "--models: '%s' and '%s' would give runs of the same name",
+                                 s->models.entry[k], model);
+        }
+    }
+    return CLI_OK;
 }
 
 int sweep_run_path(const sweep *s, const sweep_run *r, const char *file, char path[SWEEP_PATH]) {
@@ -45,19 +67,19 @@ sweep_run *sweep_at(const sweep *s, int model, int rate, int seed) {
 
 static json_t *words_of(const word_list *list) {
     json_t *out = json_array();
-    for (int i = 0; i < list->count; i++) json_array_append_new(out, json_string(list->entry[i]));
+    for (int i = 0; i < list->count; i++) json_array_append_new(out, pal_json_text(list->entry[i]));
     return out;
 }
 
 /* The sweep's own configuration, so that a restart under another one is refused. */
 static json_t *describe(const sweep *s) {
     json_t *extra = json_array();
-    for (int i = 0; i < s->extra_count; i++) json_array_append_new(extra, json_string(s->extra[i]));
+    for (int i = 0; i < s->extra_count; i++) json_array_append_new(extra, pal_json_text(s->extra[i]));
     json_t *out = json_pack("{s:o, s:o, s:o, s:o, s:o, s:i}", "models", words_of(&s->models), "lrs",
                             words_of(&s->rates), "seeds", words_of(&s->seeds), "train",
                             s->train_options ? json_incref(s->train_options) : json_null(), "options", extra, "threads",
                             s->threads);
-    if (s->search) json_object_set_new(out, "search", json_string(s->search));
+    if (s->search) json_object_set_new(out, "search", pal_json_text(s->search));
     if (s->extend) json_object_set_new(out, "extend", json_integer(s->extend));
     if (s->search_seeds.count) json_object_set_new(out, "search_seeds", words_of(&s->search_seeds));
     return out;

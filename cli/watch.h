@@ -10,13 +10,10 @@ typedef struct cli_watch {
     double shown; /* clock of the last line on the terminal; 0: none yet */
 } cli_watch;
 
-double cli_seconds(void); /* of a clock that only goes forward */
-
 /* From now on SIGINT, SIGTERM and SIGHUP (unless it is ignored) do not end the process; cli_watch_go_on tells instead.
  */
 void cli_watch_begin(cli_watch *watch);
 bool cli_watch_go_on(void *watch, size_t done, size_t total); /* to be called now and then; false: stop */
-bool cli_watch_stopped(void);
 void cli_watch_end(cli_watch *watch); /* clears the line */
 
 #endif

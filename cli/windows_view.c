@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "cli.h"
+#include "format/json.h"
 #include "plot/figure.h"
 
 enum { MOST_POINTS = 256, OTHERS = 0, CHOSEN = 1 /* colours */ };
@@ -27,16 +28,15 @@ void windows_print(const pal_windows *w, const pal_model_config *config, const b
     putchar('\n');
 }
 
-static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
-
 void windows_json(const pal_windows *w, const pal_model_config *config, const bool *chosen, json_t *to) {
     json_t *layers = json_array(), *list = json_array();
     for (int i = 0; i < w->layers; i++) {
         int r = 0;
         while (w->order[r] != i) r++;
-        json_array_append_new(layers, json_pack("{s:i, s:s, s:o, s:o}", "layer", i, "rule",
-                                                pal_model_layer_rule(config, i), "median_n_t", number(w->median[i]),
-                                                "rank", isnan(w->median[i]) ? json_null() : json_integer(r + 1)));
+        json_array_append_new(layers,
+                              json_pack("{s:i, s:s, s:o, s:o}", "layer", i, "rule", pal_model_layer_rule(config, i),
+                                        "median_n_t", pal_json_number(w->median[i]), "rank",
+                                        isnan(w->median[i]) ? json_null() : json_integer(r + 1)));
         if (chosen[i]) json_array_append_new(list, json_integer(i));
     }
     json_object_set_new(to, "tokens", json_integer(w->tokens));

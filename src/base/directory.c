@@ -15,6 +15,15 @@ bool pal_directory_has(const char *directory, const char *name) {
     return snprintf(path, sizeof path, "%s/%s", directory, name) < (int)sizeof path && access(path, F_OK) == 0;
 }
 
+bool pal_directory_is_empty(const char *path) {
+    DIR *dir = opendir(path);
+    bool empty = true;
+    for (struct dirent *entry; dir && empty && (entry = readdir(dir));)
+        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+    if (dir) closedir(dir);
+    return empty;
+}
+
 void pal_make_parents(const char *path) {
     char part[PATH];
     if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part) return;

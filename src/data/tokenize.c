@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/parallel.h"
 #include "data/text.h"
+#include "format/json.h"
 #include "format/model_dir.h"
 #include "text/cut.h"
 #include "text/strings.h"
@@ -62,7 +63,7 @@ typedef struct {
     bool continued;                                /* that document has tokens in the shard before */
     uint64_t total, before;                        /* bytes of all files, and of those before `file` */
     pal_tokenize_progress done;
-    bool made, begun; /* the directory: this call made it; it is ready */
+    bool made, begun; /* the directory: everything in it is from this call; it is ready */
 } work;
 
 static const char *name_of(const char *path) { return strcmp(path, "-") == 0 ? "standard input" : path; }
@@ -133,21 +134,6 @@ static pal_status path_of(char path[4096], const char *directory, const char *na
     return PAL_OK;
 }
 
-/* A path may be any bytes, JSON holds UTF-8: another one is told by its bytes. */
-static json_t *path_json(const char *path) {
-    json_t *name = json_string(path);
-    if (name) return name;
-    pal_bytes hex = { 0 };
-    for (size_t i = 0; path[i]; i++) {
-        char digits[3];
-        snprintf(digits, sizeof digits, "%02x", (unsigned char)path[i]);
-        if (pal_bytes_append(&hex, digits, 2, NULL)) break;
-    }
-    name = json_pack("{s:s%}", "bytes", hex.data ? (const char *)hex.data : "", hex.size);
-    pal_bytes_free(&hex);
-    return name;
-}
-
 static json_t *describe(const work *w) {
     const pal_tokenize_job *j = w->job;
     char hex[17];
@@ -156,9 +142,9 @@ static json_t *describe(const work *w) {
         struct stat info;
         const bool known = strcmp(j->files[i], "-") != 0 && stat(j->files[i], &info) == 0;
         json_array_append_new(
-            files,
-            json_pack("{s:o, s:I, s:I}", "name", path_json(j->files[i]), "bytes", known ? (json_int_t)info.st_size : 0,
-                      "modified", known ? (json_int_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec : 0));
+            files, json_pack("{s:o, s:I, s:I}", "name", pal_json_text(j->files[i]), "bytes",
+                             known ? (json_int_t)info.st_size : 0, "modified",
+                             known ? (json_int_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec : 0));
     }
     snprintf(hex, sizeof hex, "%016" PRIx64, pal_tokenizer_fingerprint(w->tok));
     return json_pack("{s:s, s:o, s:s?, s:b, s:I}", "tokenizer", hex, "files", files, "field", j->field, "eos",
@@ -318,8 +304,7 @@ static pal_status finish_shard(work *w, size_t file, const pal_text_place *place
 
 /* The directory is made with the first tokens: a text that cannot be encoded at all leaves nothing behind. */
 static pal_status begin_directory(work *w, pal_error *err) {
-    struct stat info;
-    w->made = stat(w->job->out, &info) != 0;
+    w->made = pal_directory_is_empty(w->job->out);
     pal_status st = pal_make_directory(w->job->out, err);
     if (!st) tidy(w);
     if (!st) st = save_place(w, w->file, &w->place, err); /* first: it says whose the directory is */

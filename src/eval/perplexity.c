@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "layers/pass.h"
 #include "palimpsa/state.h"
 #include "text/strings.h"
@@ -152,7 +153,7 @@ pal_status pal_perplexity_run(pal_perplexity *out, const pal_model *model, const
                               const pal_context *cx, pal_eval_data *data, const pal_perplexity_options *o,
                               pal_error *err) {
     const pal_model_config *c = pal_model_config_of(model);
-    const double start = pal_now();
+    const double start = pal_seconds();
     pal_status st;
     *out = (pal_perplexity){ 0 };
     if (pal_tokenizer_size(tok) > (size_t)c->vocab)
@@ -182,7 +183,7 @@ pal_status pal_perplexity_run(pal_perplexity *out, const pal_model *model, const
         }
         if (st || !busy || (o->stop && *o->stop)) break;
         st = run_pass(&e, out, err);
-        out->seconds = pal_now() - start;
+        out->seconds = pal_seconds() - start;
         if (!st && o->progress)
             o->progress(o->user, out, pal_eval_data_done(data) * (double)out->tokens / (double)e.given);
     }

@@ -3,8 +3,7 @@
 #ifndef PAL_LAYERS_PASS_H
 #define PAL_LAYERS_PASS_H
 
-#include <time.h>
-
+#include "base/clock.h"
 #include "base/context.h"
 #include "palimpsa/model.h"
 
@@ -29,12 +28,6 @@ typedef struct pal_timers {
     pal_timing entry[PAL_T_COUNT + 1];
 } pal_timers;
 
-static inline double pal_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 typedef struct pal_pass {
     const pal_context *cx;
     const pal_model_config *config;
@@ -54,10 +47,10 @@ typedef struct pal_pass {
 } pal_pass;
 
 /* double since = pal_tick(pass); work; since = pal_tock(pass, PAL_T_CONV, since); */
-static inline double pal_tick(const pal_pass *pass) { return pass->timers->on ? pal_now() : 0; }
+static inline double pal_tick(const pal_pass *pass) { return pass->timers->on ? pal_seconds() : 0; }
 static inline double pal_tock(const pal_pass *pass, int op, double since) {
     if (!pass->timers->on) return 0;
-    const double now = pal_now();
+    const double now = pal_seconds();
     pass->timers->entry[op].seconds += now - since;
     pass->timers->entry[op].calls++;
     return now;

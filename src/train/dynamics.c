@@ -3,27 +3,26 @@
 
 #include <math.h>
 
+#include "format/json.h"
 #include "model/windows.h"
 
 typedef struct {
     json_t *n_t, *ratio, *b_scale, *importance;
 } lists;
 
-static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
-
 static json_t *window(const pal_observation *o) {
     if (!o->decay) return json_null();
     double sum = 0;
     const size_t n = (size_t)o->tokens * (size_t)o->heads;
     for (size_t i = 0; i < n; i++) sum += pal_window((double)o->decay[i]);
-    return number(sum / (double)n); /* every head has the same number of tokens: mean of means is the mean */
+    return pal_json_number(sum / (double)n); /* every head has the same number of tokens: mean of means is the mean */
 }
 
 static json_t *gate_scale(const pal_observation *o) {
     if (!o->b_scale) return json_null();
     double sum = 0;
     for (int h = 0; h < o->heads; h++) sum += (double)o->b_scale[h];
-    return number(sum / o->heads);
+    return pal_json_number(sum / o->heads);
 }
 
 static json_t *ratio(const pal_observation *o) {
@@ -36,7 +35,7 @@ static json_t *ratio(const pal_observation *o) {
         for (size_t i = 1; i < elements; i++) low = fmin(low, (double)I[i]), high = fmax(high, (double)I[i]);
         sum += (high - low) / low;
     }
-    return number(sum / (double)heads);
+    return pal_json_number(sum / (double)heads);
 }
 
 static json_t *importance(const pal_observation *o) {
@@ -51,8 +50,8 @@ static json_t *importance(const pal_observation *o) {
             for (size_t i = 0; i < elements; i++) sum += (double)I[i], squares += (double)I[i] * (double)I[i];
         }
         const double mean = sum / n;
-        json_array_append_new(list, json_pack("{s:o, s:o}", "mean", number(mean), "sd",
-                                              number(sqrt(fmax(squares / n - mean * mean, 0)))));
+        json_array_append_new(list, json_pack("{s:o, s:o}", "mean", pal_json_number(mean), "sd",
+                                              pal_json_number(sqrt(fmax(squares / n - mean * mean, 0)))));
     }
     return list;
 }
