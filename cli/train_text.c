@@ -16,18 +16,31 @@
 #include "data/tokenize.h"
 #include "format/source.h"
 #include "train.h"
-#include "train/checkpoint.h"
 #include "train/sample.h"
+#include "train/task_text.h"
 
 enum { NAME = 4096 };
 
-void train_text_defaults(train_options *o) {
-    /* The paper's settings for language; 0 is settled in train_text_open. */
+/* Everything that the task has open. */
+typedef struct {
+    pal_shards *train[PAL_SOURCES], *valid[PAL_SOURCES];
+    pal_tokenizer *tokenizer;
+    pal_tokenizer *asked, *own; /* those of --tokenizer and of --model, which the data must fit; may be NULL */
+    pal_ids mark;               /* where responses begin, when pairs are trained on */
+    pal_text_task *task;
+    bool validates;
+    double tokens;               /* of the whole run */
+    char *made[2 * PAL_SOURCES]; /* directories of shards that this call made */
+    int made_count;
+} text_run;
+
+static void defaults(train_options *o) {
+    /* The paper's settings for language; what depends on the model and the data is settled later. */
     *o = (train_options){ .task = "text",
-                          .model = "palimpsa-d",
                           .seed = 1,
                           .log_every = 10,
                           .accumulate = 1,
+                          .lr = NAN,
                           .lr_floor = 0.1,
                           .beta1 = 0.9,
                           .beta2 = 0.95,
@@ -62,7 +75,7 @@ static int split_weight(char *path, double *weight) {
 }
 
 /* A text file becomes shards in the run's directory; there they are found again when the run is resumed. */
-static int text_to_shards(const train_options *o, const char *file, const char *out, const char *tokenizer,
+static int text_to_shards(text_run *t, const train_options *o, const char *file, const char *out, const char *tokenizer,
                           double valid, const pal_context *cx) {
     pal_tokenize_result r;
     pal_error err;
@@ -72,8 +85,7 @@ static int text_to_shards(const train_options *o, const char *file, const char *
         return cli_error(CLI_USAGE,
                          "--dry-run writes nothing, and %s is a text; make shards of it first ('palimpsa tokenize')",
                          file);
-    const bool fresh = access(o->out, F_OK) != 0;
-    if (pal_make_directory(o->out, &err)) return cli_fail_writing(&err);
+    const bool fresh = access(out, F_OK) != 0;
     const pal_tokenize_job job = { .files = &file,
                                    .count = 1,
                                    .field = o->field,
@@ -82,21 +94,16 @@ static int text_to_shards(const train_options *o, const char *file, const char *
                                    .no_eos = o->no_eos,
                                    .valid = valid,
                                    .cx = cx };
-    pal_status st = pal_tokenize(&job, &r, &err);
-    if (st == PAL_E_ARGUMENT && !r.began && pal_directory_has(out, "tokenize.json") &&
-        !pal_directory_has(o->out, "config.json")) {
-        pal_remove_directory(out); /* left by a run with other options, which never began */
-        st = pal_tokenize(&job, &r, &err);
-    }
-    if (st && fresh) rmdir(o->out); /* when nothing is in it */
+    const pal_status st = pal_tokenize(&job, &r, &err);
+    if (fresh && access(out, F_OK) == 0) t->made[t->made_count++] = pal_strdup(out);
     if (st) return r.began ? cli_fail_writing(&err) : cli_fail(&err);
     if (!r.complete_before) printf("%s: %llu tokens in %s\n", file, (unsigned long long)r.done.tokens, out);
     return CLI_OK;
 }
 
 /* Opens the sources of a list into set[]; text files use the tokenizer `spec`. */
-static int open_list(const train_options *o, const char *list, const char *kind, const char *spec, double valid,
-                     const pal_context *cx, pal_shards **set, pal_text_source *sources, int *count) {
+static int open_list(text_run *t, const train_options *o, const char *list, const char *kind, const char *spec,
+                     double valid, const pal_context *cx, pal_shards **set, pal_text_source *sources, int *count) {
     char item[NAME], out[NAME];
     const char *at = list;
     pal_error err;
@@ -119,7 +126,7 @@ static int open_list(const train_options *o, const char *list, const char *kind,
             if (!o->resume && access(item, R_OK) != 0)
                 return cli_error(CLI_USAGE, "--%s %s: cannot open: %s", kind, item, strerror(errno));
             const bool made = pal_shards_exist(out);
-            if (!(made && o->resume) && (code = text_to_shards(o, item, out, spec, valid, cx))) return code;
+            if (!(made && o->resume) && (code = text_to_shards(t, o, item, out, spec, valid, cx))) return code;
             shards = out;
         }
         if (pal_shards_open(&set[*count], shards, &err)) return cli_fail(&err);
@@ -146,23 +153,11 @@ typedef struct {
     int64_t warmup;
 } size_defaults;
 
-/* Parameters of the model to be, or 0 when it cannot be told here; the reason is told later, when it is made. */
-static double parameters_of(const train_options *o) {
-    pal_model_config c;
-    pal_error err;
-    if (train_starts_from_files(o->model)) {
-        if (pal_model_read_config(&c, o->model, &err)) return 0;
-    } else {
-        const pal_preset_options preset = {
-            .task = "text", .vocab = o->vocab, .hidden = o->hidden, .layers = o->layers
-        };
-        if (pal_model_preset(&c, o->model, &preset, &err)) return 0;
-    }
-    return (double)c.vocab * c.hidden + 12.0 * c.layers * c.hidden * c.hidden; /* to an order of magnitude */
-}
-
-static size_defaults defaults_for(const train_options *o) {
-    const double n = parameters_of(o);
+/* model NULL: a resumed run, in which all is settled. */
+static size_defaults defaults_for(const train_options *o, const pal_model_config *model) {
+    const double vocab = model ? (train_starts_from_files(o->model) ? model->vocab : o->vocab) : 0,
+                 wide = model ? model->hidden : 0;
+    const double n = wide * (vocab + 12.0 * (model ? model->layers : 0) * wide); /* to an order of magnitude */
     const bool tuning = train_starts_from_files(o->model);
     size_defaults d = {
         .context = 4096, .row = 32768, .batch = 1, .lr = n > 4e8 ? 1.25e-3 : 3e-3, .warmup = tuning ? 200 : 2000
@@ -184,11 +179,11 @@ static pal_order settle_order(const train_options *o, const pal_text_source *sou
 }
 
 /* Which validation there is: its own data, or what the training data holds back. */
-static int open_valid(train_text *t, const train_options *o, pal_text_options *p, const char *tokenizer_dir,
+static int open_valid(text_run *t, const train_options *o, pal_text_options *p, const char *tokenizer_dir,
                       const pal_context *cx) {
     int code;
     if (o->valid_data) {
-        if ((code = open_list(o, o->valid_data, "valid-data", tokenizer_dir, 0, cx, t->valid, p->valid,
+        if ((code = open_list(t, o, o->valid_data, "valid-data", tokenizer_dir, 0, cx, t->valid, p->valid,
                               &p->valid_sources)))
             return code;
         for (int i = 0; i < p->valid_sources; i++)
@@ -224,7 +219,7 @@ static int check_chars(const train_options *o) {
 
 /* The tokenizer that was asked for, and the one that a model's directory may hold: its ids are what the model was
  * trained with. path: where the latter is, or "". */
-static int open_tokenizers(train_text *t, const train_options *o, char *path, size_t size) {
+static int open_tokenizers(text_run *t, const train_options *o, char *path, size_t size) {
     pal_source source;
     pal_error err;
     path[0] = '\0';
@@ -253,33 +248,30 @@ static int open_tokenizers(train_text *t, const train_options *o, char *path, si
                      (unsigned long long)pal_tokenizer_fingerprint(t->own));
 }
 
-/* What is wrong whatever the data are. */
-static int check(const train_options *o) {
+static int check(const train_options *o, const pal_model_config *model) {
     static const char *const orders[] = { "auto", "documents", "sequences", "no" };
     bool known = false;
+    (void)model;
+    const int code = train_check_counts(o);
+    if (code) return code;
     if (!o->data) return cli_error(CLI_USAGE, "train: --task text needs --data with shards or a text file");
     if (!(o->valid >= 0 && o->valid < 1)) return cli_error(CLI_USAGE, "--valid is %g, expected 0 to below 1", o->valid);
     if (o->carry_state && o->recompute) return cli_error(CLI_USAGE, "--carry-state does not go with --recompute");
-    if (o->row < 0 || o->context < 0 || o->batch < 0 || o->valid_tokens < 0 || o->sample_tokens < 0)
-        return cli_error(CLI_USAGE,
-                         "--row, --context, --batch, --valid-tokens and --sample-tokens must not be negative");
-    if (o->sample_tokens > PAL_SAMPLE_MOST)
-        return cli_error(CLI_USAGE, "--sample-tokens is %d, expected at most %d", o->sample_tokens, PAL_SAMPLE_MOST);
-    if (o->accumulate < 1) return cli_error(CLI_USAGE, "--accumulate is %d, expected at least 1", o->accumulate);
-    if (o->steps < 0 || o->steps > TRAIN_MOST_STEPS || o->epochs < 0 || o->epochs > TRAIN_MOST_STEPS)
-        return cli_error(CLI_USAGE, "--steps %lld and --epochs %lld must be from 0 to %lld", (long long)o->steps,
-                         (long long)o->epochs, (long long)TRAIN_MOST_STEPS);
+    if (o->row < 0 || o->context < 0 || o->batch < 0 || o->valid_tokens < 0)
+        return cli_error(CLI_USAGE, "--row, --context, --batch and --valid-tokens must not be negative");
+    if (o->sample_tokens < 0 || o->sample_tokens > PAL_SAMPLE_MOST)
+        return cli_error(CLI_USAGE, "--sample-tokens is %d, expected 0 to %d", o->sample_tokens, PAL_SAMPLE_MOST);
     for (size_t i = 0; i < PAL_COUNT(orders); i++) known |= strcmp(orders[i], o->shuffle) == 0;
     if (!known) return cli_error(CLI_USAGE, "--shuffle '%s': expected auto, documents, sequences or no", o->shuffle);
     if (o->sample && !*o->sample) return cli_error(CLI_USAGE, "--sample expects a prompt, found an empty one");
     return CLI_OK;
 }
 
-static int settle(train_options *o, pal_text_options *p) {
-    const size_defaults d = defaults_for(o);
+static int settle(train_options *o, const pal_model_config *model, pal_text_options *p) {
+    const size_defaults d = defaults_for(o, model);
     if (!o->context) o->context = o->row && o->row < d.context ? o->row : d.context;
     if (!o->row) o->row = d.row > o->context ? d.row : o->context;
-    if (o->lr == 0) o->lr = d.lr;
+    if (isnan(o->lr)) o->lr = d.lr;
     p->row = o->row, p->context = o->context, p->batch = o->batch ? o->batch : d.batch, p->accumulate = o->accumulate;
     enum { ENOUGH = 64 }; /* updates in an epoch: a short text is learned from in smaller ones */
     while (!o->batch && p->batch > 1 && pal_text_epoch_steps(p) < ENOUGH) p->batch /= 2;
@@ -300,7 +292,7 @@ static int settle(train_options *o, pal_text_options *p) {
 }
 
 /* Pairs of prompt and response: where the response begins, in ids; it must be found in the data as it was tokenized. */
-static int open_mark(train_text *t, const train_options *o, pal_text_options *p) {
+static int open_mark(text_run *t, const train_options *o, pal_text_options *p) {
     pal_tokenizer_scratch *scratch;
     pal_error err;
     if (!pal_text_field_pairs(o->field)) return CLI_OK;
@@ -320,26 +312,30 @@ static int open_mark(train_text *t, const train_options *o, pal_text_options *p)
     return CLI_OK;
 }
 
-int train_text_open(train_text *t, train_options *o, const pal_context *cx, pal_task *task) {
-    char model_tokenizer[NAME];
-    static char checksum[17]; /* lives as long as the options that point to it */
-    pal_text_options p = { .seed = (uint64_t)o->seed,
-                           .valid_tokens = o->valid_tokens,
-                           .carry = o->carry_state,
-                           .sample = o->sample,
-                           .sample_tokens = o->sample_tokens };
+/* The ids of the data are known before it is read, unless they are its characters: a model that has fewer is refused
+ * before a long text is tokenized. */
+static int check_known_ids(const text_run *t, const train_options *o, const pal_model_config *model) {
+    const pal_tokenizer *known = t->asked ? t->asked : t->own;
+    if (!known || !train_starts_from_files(o->model)) return CLI_OK;
+    return train_check_vocabulary(o, model->vocab, (int)pal_tokenizer_size(known));
+}
+
+/* The training data and their tokenizer, which those of --tokenizer and --model have to be. */
+static int open_data(text_run *t, train_options *o, const pal_model_config *model, const pal_context *cx,
+                     pal_text_options *p) {
+    char model_tokenizer[NAME] = "";
     pal_error err;
     int code;
-    *t = (train_text){ 0 };
-    model_tokenizer[0] = '\0';
-    if ((code = check(o)) || (!o->resume && (code = open_tokenizers(t, o, model_tokenizer, sizeof model_tokenizer))))
+    if (!o->resume && ((code = open_tokenizers(t, o, model_tokenizer, sizeof model_tokenizer)) ||
+                       (code = check_known_ids(t, o, model))))
         return code;
     const char *spec = o->tokenizer ? o->tokenizer : model_tokenizer[0] ? model_tokenizer : NULL;
-    if ((code = open_list(o, o->data, "data", spec, o->valid_data ? 0 : o->valid, cx, t->train, p.source, &p.sources)))
+    if ((code = open_list(t, o, o->data, "data", spec, o->valid_data ? 0 : o->valid, cx, t->train, p->source,
+                          &p->sources)))
         return code;
     const char *home = pal_shards_info_of(t->train[0])->path;
     if (pal_tokenizer_open(&t->tokenizer, home, &err)) return cli_fail(&err);
-    for (int i = 0; i < p.sources; i++)
+    for (int i = 0; i < p->sources; i++)
         if ((code = check_fit(t->train[i], t->tokenizer, home))) return code;
     if (t->asked && (code = check_fit(t->train[0], t->asked, o->tokenizer))) return code;
     if (t->own && (code = check_fit(t->train[0], t->own, model_tokenizer)))
@@ -348,24 +344,95 @@ int train_text_open(train_text *t, train_options *o, const pal_context *cx, pal_
     if (!o->vocab) o->vocab = ids;
     if (o->vocab < ids)
         return cli_error(CLI_USAGE, "--vocab is %d, the tokenizer of %s has %d ids", o->vocab, home, ids);
-    if ((code = open_mark(t, o, &p)) || (code = open_valid(t, o, &p, home, cx))) return code;
-    p.order = settle_order(o, p.source, p.sources);
-    if ((code = settle(o, &p))) return code;
-    uint64_t sum = 0;
-    for (int i = 0; i < p.sources; i++) sum = sum * 31 + pal_shards_info_of(t->train[i])->fingerprint;
-    for (int i = 0; i < p.valid_sources; i++) sum = sum * 31 + pal_shards_info_of(p.valid[i].shards)->fingerprint;
-    snprintf(checksum, sizeof checksum, "%016llx", (unsigned long long)sum);
-    o->data_checksum = checksum;
-    p.tokenizer = t->tokenizer;
-    if (pal_text_task_new(&t->task, cx, &p, task, &err)) return cli_fail(&err);
-    return CLI_OK;
+    if (model && train_starts_from_files(o->model) && (code = train_check_vocabulary(o, model->vocab, o->vocab)))
+        return code;
+    if ((code = open_mark(t, o, p))) return code;
+    return open_valid(t, o, p, home, cx);
 }
 
-void train_text_close(train_text *t) {
+/* So that a run goes on with the data it began with. */
+static const char *checksum_of(const text_run *t, const pal_text_options *p) {
+    static char checksum[17]; /* lives as long as the options that point to it */
+    uint64_t sum = 0;
+    for (int i = 0; i < p->sources; i++) sum = sum * 31 + pal_shards_info_of(t->train[i])->fingerprint;
+    for (int i = 0; i < p->valid_sources; i++) sum = sum * 31 + pal_shards_info_of(p->valid[i].shards)->fingerprint;
+    snprintf(checksum, sizeof checksum, "%016llx", (unsigned long long)sum);
+    return checksum;
+}
+
+static int open_task(void **self, train_options *o, const pal_model_config *model, const pal_context *cx,
+                     pal_task *task) {
+    text_run *t;
+    pal_text_options p = { .seed = (uint64_t)o->seed,
+                           .valid_tokens = o->valid_tokens,
+                           .carry = o->carry_state,
+                           .sample = o->sample,
+                           .sample_tokens = o->sample_tokens };
+    pal_error err;
+    int code;
+    if (pal_alloc_named((void **)&t, 1, sizeof *t, "the task", &err)) return cli_fail(&err);
+    *self = t;
+    if (o->resume && (code = check(o, NULL))) return code;
+    if ((code = open_data(t, o, model, cx, &p))) return code;
+    p.order = settle_order(o, p.source, p.sources);
+    if ((code = settle(o, model, &p))) return code;
+    o->data_checksum = checksum_of(t, &p);
+    p.tokenizer = t->tokenizer;
+    t->validates = p.valid_sources > 0;
+    t->tokens = (double)o->steps * o->accumulate * o->batch * o->row;
+    return pal_text_task_new(&t->task, cx, &p, task, &err) ? cli_fail(&err) : CLI_OK;
+}
+
+static void close_task(void *self, bool began) {
+    text_run *t = self;
+    if (!t) return;
     pal_text_task_free(t->task);
     pal_ids_free(&t->mark);
     for (int i = 0; i < PAL_SOURCES; i++) pal_shards_close(t->train[i]), pal_shards_close(t->valid[i]);
     pal_tokenizer_close(t->tokenizer);
     pal_tokenizer_close(t->asked);
     pal_tokenizer_close(t->own);
+    for (int i = 0; i < t->made_count; i++) {
+        if (!began && t->made[i]) pal_remove_directory(t->made[i]);
+        pal_free(t->made[i]);
+    }
+    pal_free(t);
 }
+
+static double tokens(const void *self) { return ((const text_run *)self)->tokens; }
+
+static double labelled(const void *self) {
+    (void)self;
+    return 1;
+}
+
+static void tell(const train_options *o, const void *self) {
+    (void)self;
+    printf("%lld updates of %d x %d x %d tokens, context %d%s\n", (long long)o->steps, o->accumulate, o->batch, o->row,
+           o->context,
+           o->carry_state ? "; memories are carried from row to row, gradients are not (truncated back-propagation)"
+                          : "");
+}
+
+static void report(const void *self, const pal_train_result *r) {
+    const text_run *t = self;
+    if (!t->validates)
+        printf("loss %.4f, perplexity %.4g; nothing was held back to validate on", r->loss, exp(r->loss));
+    else if (isfinite(r->score))
+        printf("validation loss %.4f, perplexity %.4g (best %.4f at step %lld)", -r->score, exp(-r->score),
+               -r->best_score, (long long)r->best_step);
+    else if (isfinite(r->best_score))
+        printf("the validation loss is not a number (best %.4f at step %lld)", -r->best_score, (long long)r->best_step);
+    else printf("the validation loss is not a number");
+}
+
+const train_task train_text = { .name = "text",
+                                .group = "task text (language)",
+                                .defaults = defaults,
+                                .check = check,
+                                .open = open_task,
+                                .close = close_task,
+                                .tokens = tokens,
+                                .labelled = labelled,
+                                .tell = tell,
+                                .report = report };

@@ -117,6 +117,12 @@ pal_status pal_state_copy(pal_state *to, const pal_state *from, pal_error *err) 
     return PAL_OK;
 }
 
+bool pal_state_is_finite(const pal_state *s) {
+    for (size_t i = 0; i < s->floats; i++)
+        if (!isfinite(s->data[i])) return false;
+    return true;
+}
+
 int64_t pal_state_position(const pal_state *s) { return s->position; }
 
 int32_t pal_state_pending(const pal_state *s) { return s->pending; }

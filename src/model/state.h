@@ -19,6 +19,8 @@ struct pal_state {
 pal_status pal_states_check(const pal_model *model, pal_state *const *states, int n, const int *cu_seqlens,
                             pal_error *err);
 
+bool pal_state_is_finite(const pal_state *state); /* every number of it */
+
 /* Truncated back-propagation: pal_model_learn where sequence n goes on from before[n], as from a constant (NULL: it
  * starts afresh), and leaves its memory in after[n]. Not for attention, and not with recomputation. */
 pal_status pal_model_learn_carried(pal_model *model, pal_work *work, const pal_state *const *before,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "format/json.h"
 #include "train/dynamics.h"
 
 typedef struct {
@@ -56,6 +57,12 @@ static pal_status batch(void *self, int stage, int64_t step, int micro, pal_batc
     return PAL_OK;
 }
 
+static void describe(void *self, int stage, json_t *metrics) {
+    const pal_mqar_config *data = &((const pal_mqar_task *)self)->options.stage[stage].data;
+    json_object_set_new(metrics, "length", json_integer(data->length));
+    json_object_set_new(metrics, "pairs", json_integer(data->pairs));
+}
+
 /* Accuracy by distance from a key to its question, in powers of two. */
 static json_t *by_distance(const pal_mqar_score *score) {
     json_t *list = json_array();
@@ -95,10 +102,8 @@ static pal_status evaluate(void *self, int stage, const pal_model *model, pal_wo
     const pal_status st = pal_dynamics_measure(model, work, t->observer, &seen, metrics, err);
     if (st) return st;
     *out = pal_mqar_accuracy(&score);
-    json_object_set_new(metrics, "length", json_integer(s->data.length));
-    json_object_set_new(metrics, "pairs", json_integer(s->data.pairs));
     json_object_set_new(metrics, "accuracy", json_real(*out));
-    json_object_set_new(metrics, "valid_loss", json_real(count ? sum / (double)count : 0));
+    json_object_set_new(metrics, "valid_loss", pal_json_number(count ? sum / (double)count : 0));
     json_object_set_new(metrics, "by_distance", by_distance(&score));
     return PAL_OK;
 }
@@ -126,6 +131,9 @@ static pal_status make_stage(pal_mqar_task *t, int i, size_t *scratch, pal_error
     stage_data *d = &t->stage[i];
     pal_status st;
     if (s->batch < 1) return pal_fail(err, PAL_E_ARGUMENT, "batch is %d, expected at least 1", s->batch);
+    if (t->options.examples && t->options.examples < (int64_t)s->batch * t->options.accumulate)
+        return pal_fail(err, PAL_E_ARGUMENT, "%lld training examples, and one update takes %d x %d of them",
+                        (long long)t->options.examples, t->options.accumulate, s->batch);
     if (s->steps < 1)
         return pal_fail(err, PAL_E_ARGUMENT, "stage %d has %lld updates, expected at least 1", i, (long long)s->steps);
     if ((int64_t)s->batch * s->data.length > (1 << 28))
@@ -159,7 +167,8 @@ pal_status pal_mqar_task_new(pal_mqar_task **out, const pal_context *cx, const p
                         .epoch = epoch,
                         .batch = batch,
                         .evaluate = evaluate,
-                        .prepare = prepare };
+                        .prepare = prepare,
+                        .describe = describe };
     for (int i = 0; i < options->stages && !st; i++) {
         st = make_stage(t, i, &scratch, err);
         const int tokens = options->stage[i].batch * options->stage[i].data.length;

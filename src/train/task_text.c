@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "format/json.h"
 #include "model/state.h"
 #include "palimpsa/state.h"
 #include "train/dynamics.h"
@@ -121,11 +122,14 @@ static pal_status learn(void *self, pal_model *model, pal_work *work, const pal_
     pal_text_task *t = self;
     for (int r = 0, n = 0; r < t->o.batch; r++)
         for (int i = 0; i < t->rows[r].sequences; i++, n++)
-            t->before[n] = i == 0 && t->rows[r].continues ? t->carried[r] : NULL;
+            t->before[n] = i == 0 && t->rows[r].continues && pal_state_position(t->carried[r]) ? t->carried[r] : NULL;
     pal_status st = pal_model_learn_carried(model, work, t->before, t->used, b, 1.0f, loss, err);
     for (int r = 0, n = 0; r < t->o.batch && !st; r++) {
         n += t->rows[r].sequences;
-        st = pal_state_copy(t->carried[r], t->used[n - 1], err);
+        if (pal_state_is_finite(t->used[n - 1])) st = pal_state_copy(t->carried[r], t->used[n - 1], err);
+        else
+            pal_state_reset(
+                t->carried[r]); /* it would spoil every row up to the document's end: the next starts anew */
     }
     return st;
 }
@@ -204,12 +208,11 @@ static pal_status evaluate(void *self, int stage, const pal_model *model, pal_wo
     *score = NAN;
     if (count) {
         const double loss = sum / (double)count;
-        *score = -loss;
-        json_object_set_new(metrics, "valid_loss", json_real(loss));
-        json_object_set_new(metrics, "token_perplexity", json_real(exp(loss)));
-        if (bytes > 0) json_object_set_new(metrics, "byte_perplexity", json_real(exp(loss * tokens / bytes)));
-        if (words > 0 && loss * tokens / words < 700)
-            json_object_set_new(metrics, "word_perplexity", json_real(exp(loss * tokens / words)));
+        *score = isfinite(loss) ? -loss : -INFINITY;
+        json_object_set_new(metrics, "valid_loss", pal_json_number(loss));
+        json_object_set_new(metrics, "token_perplexity", pal_json_number(exp(loss)));
+        if (bytes > 0) json_object_set_new(metrics, "byte_perplexity", pal_json_number(exp(loss * tokens / bytes)));
+        if (words > 0) json_object_set_new(metrics, "word_perplexity", pal_json_number(exp(loss * tokens / words)));
     }
     return t->o.sample ? sample(t, model, metrics, err) : PAL_OK;
 }

@@ -4,10 +4,11 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/context.h"
+#include "format/json.h"
 #include "train/checkpoint.h"
 #include "train/metrics_log.h"
 
@@ -36,27 +37,22 @@ typedef struct {
     char *sample;                        /* of the evaluation just made, for the report */
 } training;
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static const pal_task *task_of(const training *s) { return s->t->task; }
 static int64_t stage_steps(const training *s) { return task_of(s)->steps(task_of(s)->self, s->stage); }
 
-static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 static double real_of(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
 static json_t *to_json(const training *s, bool finished) {
-    return json_pack("{s:I, s:i, s:I, s:I, s:I, s:o, s:I, s:I, s:o, s:o, s:I, s:b, s:s}", "step", (json_int_t)s->step,
-                     "stage", s->stage, "stage_step", (json_int_t)s->stage_step, "tokens", (json_int_t)s->tokens,
-                     "skipped", (json_int_t)s->skipped, "loss_sum", number(s->loss_sum), "loss_count",
-                     (json_int_t)s->loss_count, "correct", (json_int_t)s->correct, "score", number(s->score),
-                     "best_score", number(s->best_score), "best_step", (json_int_t)s->best_step, "finished", finished,
+    return json_pack("{s:I, s:i, s:I, s:I, s:I, s:o, s:I, s:I, s:o, s:o, s:I, s:b, s:b, s:I, s:s}", "step",
+                     (json_int_t)s->step, "stage", s->stage, "stage_step", (json_int_t)s->stage_step, "tokens",
+                     (json_int_t)s->tokens, "skipped", (json_int_t)s->skipped, "loss_sum", pal_json_number(s->loss_sum),
+                     "loss_count", (json_int_t)s->loss_count, "correct", (json_int_t)s->correct, "score",
+                     pal_json_number(s->score), "best_score", pal_json_number(s->best_score), "best_step",
+                     (json_int_t)s->best_step, "finished", finished, "solved",
+                     finished && s->stage_step < stage_steps(s), "planned", (json_int_t)pal_task_steps(task_of(s)),
                      "cpu", pal_cpu_level_name(pal_context_level(s->t->cx)));
 }
 
@@ -79,11 +75,24 @@ static pal_status from_json(training *s, const json_t *o, int64_t step, pal_erro
     s->score = real_of(o, "score");
     s->best_score = real_of(o, "best_score");
     s->stage = stage < task_of(s)->stages ? (int)stage : -1;
-    if (s->step != step || s->stage < 0 || s->stage_step > stage_steps(s))
+    if (s->step != step || s->stage < 0 || s->stage_step > stage_steps(s) || s->stage_step > s->step)
         return pal_fail(err, PAL_E_FORMAT,
                         "trainer.json: step %lld, which is %lld of stage %lld, does not fit this run",
                         (long long)s->step, (long long)s->stage_step, (long long)stage);
     return PAL_OK;
+}
+
+int64_t pal_task_steps(const pal_task *task) {
+    int64_t steps = 0;
+    for (int stage = 0; stage < task->stages; stage++) steps += task->steps(task->self, stage);
+    return steps;
+}
+
+pal_train_state pal_train_state_of(const json_t *o) {
+    const json_t *planned = json_object_get(o, "planned");
+    return (pal_train_state){ .finished = json_is_true(json_object_get(o, "finished")),
+                              .solved = json_is_true(json_object_get(o, "solved")),
+                              .planned = planned ? json_integer_value(planned) : -1 };
 }
 
 static pal_work_options work_options(const pal_trainer *t) {
@@ -122,9 +131,9 @@ static pal_status update(training *s, pal_error *err) {
     for (int micro = 0; micro < o->accumulate; micro++) {
         pal_batch batch;
         pal_loss loss;
-        const double asked = now();
+        const double asked = pal_seconds();
         if ((st = task->batch(task->self, s->stage, s->stage_step, micro, &batch, err))) return st;
-        s->data_seconds += now() - asked;
+        s->data_seconds += pal_seconds() - asked;
         st = task->learn ? task->learn(task->self, s->model, s->work, &batch, &loss, err)
                          : pal_model_learn(s->model, s->work, &batch, 1.0f, &loss, NULL, err);
         if (st) return st;
@@ -158,7 +167,9 @@ static pal_status evaluate(training *s, json_t *line, pal_error *err) {
     const char *sample = json_string_value(json_object_get(line, "sample"));
     pal_free(s->sample);
     s->sample = sample ? pal_strdup(sample) : NULL;
-    if (!(s->score <= s->best_score)) { /* also when there was none */
+    /* Without a score the newest sound model is the best there is. */
+    const bool better = isnan(s->score) ? isfinite(s->last_loss) : isfinite(s->score) && !(s->score <= s->best_score);
+    if (better) {
         s->best_score = s->score;
         s->best_step = s->step;
         st = pal_checkpoint_write_best(s->t->run, s->model, s->t->options.best_dtype,
@@ -169,14 +180,16 @@ static pal_status evaluate(training *s, json_t *line, pal_error *err) {
 
 /* A line of metrics: what happened since the last one, and the evaluation if it is due. */
 static pal_status log_line(training *s, bool evaluates, pal_error *err) {
-    const double clock = now(), seconds = clock - s->log_seconds;
+    const double clock = pal_seconds(), seconds = clock - s->log_seconds;
     json_t *line = json_pack("{s:I, s:o, s:o, s:I, s:o, s:o, s:o}", "step", (json_int_t)s->step, "loss",
-                             number(s->loss_count ? s->loss_sum / (double)s->loss_count : NAN), "lr",
+                             pal_json_number(s->loss_count ? s->loss_sum / (double)s->loss_count : NAN), "lr",
                              json_real(s->rate), "tokens", (json_int_t)s->tokens, "tokens_per_s",
-                             number(seconds > 0 ? (double)(s->tokens - s->log_tokens) / seconds : NAN), "data_share",
-                             number(s->update_seconds > 0 ? s->data_seconds / s->update_seconds : NAN), "grad_norm",
-                             number(s->last_norm));
+                             pal_json_number(seconds > 0 ? (double)(s->tokens - s->log_tokens) / seconds : NAN),
+                             "data_share",
+                             pal_json_number(s->update_seconds > 0 ? s->data_seconds / s->update_seconds : NAN),
+                             "grad_norm", pal_json_number(s->last_norm));
     if (task_of(s)->stages > 1) json_object_set_new(line, "stage", json_integer(s->stage));
+    if (task_of(s)->describe) task_of(s)->describe(task_of(s)->self, s->stage, line);
     if (task_of(s)->score_name && s->loss_count)
         json_object_set_new(line, "train_accuracy", json_real((double)s->correct / (double)s->loss_count));
     if (s->skipped) json_object_set_new(line, "skipped", json_integer(s->skipped));
@@ -187,7 +200,7 @@ static pal_status log_line(training *s, bool evaluates, pal_error *err) {
     }
     s->loss_sum = 0;
     s->loss_count = s->correct = 0;
-    s->log_seconds = now();
+    s->log_seconds = pal_seconds();
     s->log_tokens = s->tokens;
     s->update_seconds = s->data_seconds = 0;
     return pal_metrics_log_write(&s->metrics, line, err);
@@ -211,7 +224,7 @@ static int64_t total_steps(const training *s) {
 }
 
 static bool report(training *s, double accuracy, double started, int64_t first, bool logged, bool evaluated) {
-    const double seconds = now() - started;
+    const double seconds = pal_seconds() - started;
     const int64_t done = s->step - first, left = total_steps(s) - s->step;
     const double per_step = done > 0 ? seconds / (double)done : NAN;
     const pal_train_progress p = { .stage = s->stage,
@@ -234,24 +247,31 @@ static bool report(training *s, double accuracy, double started, int64_t first, 
 
 static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
+/* The same with an epoch of the stage where nothing else was asked for. */
+static bool due_in_stage(const training *s, int64_t step, int64_t every) {
+    return every ? due(step, every) : due(s->stage_step, task_of(s)->epoch(task_of(s)->self, s->stage));
+}
+
 static pal_status run_stages(training *s, bool *stopped, pal_error *err) {
     const pal_train_options *o = &s->t->options;
-    const double started = now();
+    const double started = pal_seconds();
     const int64_t first = s->step;
     pal_status st;
-    *stopped = false;
+    *stopped = o->stop_after && s->step >= o->stop_after; /* resumed there */
+    if (*stopped) return PAL_OK;
     for (;;) {
         bool solved = false;
         while (s->stage_step < stage_steps(s) && !solved) {
-            const double before = now();
+            const double before = pal_seconds();
             const uint64_t tokens = s->tokens;
             if ((st = update(s, err))) return st;
-            const double seconds = now() - before, speed = (double)(s->tokens - tokens) / seconds;
+            const double seconds = pal_seconds() - before, speed = (double)(s->tokens - tokens) / seconds;
             s->update_seconds += seconds;
             s->tokens_per_s = s->tokens_per_s > 0 ? 0.9 * s->tokens_per_s + 0.1 * speed : speed;
             const double accuracy = task_of(s)->score_name && s->loss_count ? (double)s->correct / (double)s->loss_count
                                                                             : NAN;
-            const bool last = s->stage_step == stage_steps(s), evaluates = last || due(s->stage_step, o->eval_every);
+            const bool last = s->stage_step == stage_steps(s),
+                       evaluates = last || due_in_stage(s, s->stage_step, o->eval_every);
             const bool first_of_stage = s->stage_step == 1 && o->log_every > 0;
             const bool logs = evaluates || first_of_stage || due(s->step, o->log_every);
             if (logs && (st = log_line(s, evaluates, err))) return st;
@@ -259,7 +279,8 @@ static pal_status run_stages(training *s, bool *stopped, pal_error *err) {
             *stopped = !report(s, accuracy, started, first, logs, evaluates) ||
                        (o->stop_after && s->step >= o->stop_after);
             if (last || solved) break;
-            if ((*stopped || due(s->step, o->checkpoint_every)) && (st = checkpoint(s, false, err))) return st;
+            if ((*stopped || due_in_stage(s, s->step, o->checkpoint_every)) && (st = checkpoint(s, false, err)))
+                return st;
             if (*stopped) return PAL_OK;
         }
         if (s->stage == task_of(s)->stages - 1) {
@@ -299,7 +320,7 @@ pal_status pal_train(const pal_trainer *t, pal_model *model, const json_t *train
         }
     }
     if ((st = pal_metrics_log_open(&s.metrics, path, s.step, err))) goto done;
-    s.log_seconds = now();
+    s.log_seconds = pal_seconds();
     s.log_tokens = s.tokens;
     if ((st = run_stages(&s, &stopped, err))) goto done;
     *result = (pal_train_result){ .end = stopped ? PAL_TRAIN_STOPPED : PAL_TRAIN_FINISHED,

@@ -24,7 +24,8 @@ typedef struct pal_task {
     int64_t (*epoch)(void *self, int stage); /* updates in an epoch */
     /* Micro-batch `micro` of an update; borrowed until the next call. */
     pal_status (*batch)(void *self, int stage, int64_t step, int micro, pal_batch *out, pal_error *err);
-    /* Adds what it measured to `metrics` and gives a score of which more is better. */
+    /* Adds what it measured to `metrics` and gives a score of which more is better: NaN where nothing was measured,
+     * -INFINITY for what is not a number. */
     pal_status (*evaluate)(void *self, int stage, const pal_model *model, pal_work *work, json_t *metrics,
                            double *score, pal_error *err);
 
@@ -32,6 +33,8 @@ typedef struct pal_task {
     pal_status (*prepare)(void *self, const pal_model *model, size_t *bytes, pal_error *err);
 
     /* What follows may be NULL. */
+    /* Adds to every line of metrics what tells its stage from others. */
+    void (*describe)(void *self, int stage, json_t *metrics);
     /* Instead of pal_model_learn: adds the gradients of the batch's summed loss. */
     pal_status (*learn)(void *self, pal_model *model, pal_work *work, const pal_batch *batch, pal_loss *loss,
                         pal_error *err);
@@ -47,8 +50,9 @@ typedef struct pal_train_options {
     double rate, floor;
     int64_t warmup;
     int accumulate; /* micro-batches per update */
-    int64_t log_every, eval_every,
-        checkpoint_every; /* updates; 0: never (the last is always logged, evaluated and written) */
+    /* Updates between two; the last is always logged, evaluated and written. log_every 0: no other; the others 0: an
+     * epoch of the stage. */
+    int64_t log_every, eval_every, checkpoint_every;
     int keep;             /* checkpoints to keep; 0: all */
     double stop_score;    /* a stage ends when its score exceeds this; NaN: never */
     int64_t stop_after;   /* stop cleanly after this many updates in all; 0: do not */
@@ -93,6 +97,15 @@ typedef struct pal_trainer {
  * NULL for a new run). */
 pal_status pal_train(const pal_trainer *trainer, pal_model *model, const json_t *trainer_state, int64_t step,
                      pal_train_result *result, pal_error *err);
+
+/* Whether and how the run that a checkpoint recorded came to its end. */
+typedef struct pal_train_state {
+    bool finished;
+    bool solved;     /* by its score: more updates would not have been made */
+    int64_t planned; /* updates that it had before it, in all stages; -1: of an earlier version, which did not say */
+} pal_train_state;
+pal_train_state pal_train_state_of(const json_t *trainer_state); /* NULL: a run that has not begun */
+int64_t pal_task_steps(const pal_task *task);                    /* in all stages */
 
 /* Bytes that training this model with this task needs beside the weights. Refuses what pal_train would refuse, and
  * prepares the task: call it first. */

@@ -4,8 +4,10 @@
 
 #include "support/files.h"
 #include "support/models.h"
+#include "support/shards.h"
 #include "support/support.h"
 #include "train/checkpoint.h"
+#include "train/task_text.h"
 #include "train/trainer.h"
 
 enum { SEQUENCES = 4, LENGTH = 6, TOKENS = SEQUENCES * LENGTH, STEPS = 3 };
@@ -185,10 +187,174 @@ static void updates_descend_on_the_loss_that_is_logged(void **state) {
     pal_context_free(cx);
 }
 
+/* What a folder of the run holds in its model's first weight. */
+static float first_weight_in(const char *run, const char *folder, const pal_context *cx) {
+    char path[TEST_PATH];
+    pal_model *model;
+    pal_error err;
+    snprintf(path, sizeof path, "%s/%s", run, folder);
+    if (pal_model_open(&model, path, PAL_FOR_TRAINING, cx, &err)) fail_msg("%s", err.text);
+    const float found = pal_model_flat_parameters(model)[0];
+    pal_model_close(model);
+    return found;
+}
+
+/* A model that diverged is never the best one, whether its score is not a number or there is no score. */
+static void the_best_model_outlives_divergence(void **state) {
+    (void)state;
+    static const struct {
+        double scores[STEPS];
+        int best;
+    } cases[] = { { { -3, -1, -INFINITY }, 2 },
+                  { { -INFINITY, -2, -INFINITY }, 2 },
+                  { { -1, -2, -3 }, 1 },
+                  { { NAN, NAN, NAN }, 3 },
+                  { { -INFINITY, -INFINITY, -INFINITY }, -1 } };
+    pal_context *cx = test_context(1, NULL);
+    for (size_t i = 0; i < PAL_COUNT(cases); i++) {
+        few f = make_few();
+        f.scores = cases[i].scores;
+        pal_train_options o = plain;
+        o.eval_every = o.checkpoint_every = 1;
+        pal_model *model = new_model(cx);
+        char run[256], step[64];
+        test_directory(run);
+        const pal_train_result r = train(run, cx, &f, o, model);
+        snprintf(step, sizeof step, "checkpoints/step-%d", cases[i].best);
+        assert_int_equal(r.best_step, cases[i].best);
+        if (cases[i].best < 0) {
+            test_remove(run);
+            pal_model_close(model);
+            continue;
+        }
+        assert_true(first_weight_in(run, "checkpoints/best", cx) == first_weight_in(run, step, cx));
+        test_remove(run);
+        pal_model_close(model);
+    }
+    pal_context_free(cx);
+}
+
+static void a_run_resumed_where_it_shall_stop_makes_no_update(void **state) {
+    (void)state;
+    pal_context *cx = test_context(1, NULL);
+    few f = make_few();
+    pal_train_options o = plain;
+    o.stop_after = 2;
+    pal_model *model = new_model(cx), *resumed;
+    char run[256];
+    test_directory(run);
+    train(run, cx, &f, o, model);
+    pal_model_close(model);
+    const pal_task task = task_of(&f);
+    const pal_trainer trainer = { .run = run, .cx = cx, .task = &task, .options = o };
+    pal_train_result r;
+    pal_error err;
+    json_t *trainer_state;
+    int64_t step;
+    if (pal_checkpoint_open(run, cx, &resumed, &trainer_state, &step, &err) ||
+        pal_train(&trainer, resumed, trainer_state, step, &r, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(r.step, 2);
+    assert_int_equal(r.end, PAL_TRAIN_STOPPED);
+    assert_true(!pal_train_state_of(trainer_state).finished && pal_train_state_of(trainer_state).planned == STEPS);
+    json_decref(trainer_state);
+    pal_model_close(resumed);
+    test_remove(run);
+    pal_context_free(cx);
+}
+
+/* Without an interval of evaluations, each stage is evaluated once in its own epoch. */
+static int64_t two_epochs(void *self, int stage) {
+    (void)self;
+    return stage ? 4 : 2;
+}
+static int64_t two_stages(void *self, int stage) {
+    (void)self, (void)stage;
+    return 8;
+}
+
+static void every_stage_is_evaluated_by_its_own_epoch(void **state) {
+    (void)state;
+    pal_context *cx = test_context(1, NULL);
+    few f = make_few();
+    pal_task task = task_of(&f);
+    task.stages = 2, task.epoch = two_epochs, task.steps = two_stages;
+    const pal_trainer trainer = { .cx = cx, .task = &task, .options = plain };
+    pal_trainer t = trainer;
+    const double scores[8] = { 0 };
+    f.scores = scores;
+    pal_model *model = new_model(cx);
+    pal_train_result r;
+    pal_error err;
+    char run[256];
+    test_directory(run);
+    t.run = run;
+    if (pal_train(&t, model, NULL, 0, &r, &err)) fail_msg("%s", err.text);
+    assert_int_equal(f.evaluations, 8 / 2 + 8 / 4);
+    test_remove(run);
+    pal_model_close(model);
+    pal_context_free(cx);
+}
+
+/* A memory that is not finite ends with its row: the lane's next row starts anew. */
+static void a_carried_memory_recovers_from_what_is_not_a_number(void **state) {
+    (void)state;
+    enum { ROW = 32, BAD = 7 * 40 % 256 /* token 40 of the only document, in its second row */ };
+    const uint64_t length = 220; /* no token twice */
+    pal_context *cx = test_context(1, NULL);
+    pal_model_config config;
+    pal_model *model;
+    pal_work *work;
+    pal_text_task *text;
+    pal_task task;
+    pal_tokenizer *bytes;
+    size_t size;
+    pal_error err;
+    const pal_preset_options preset = { .task = "text", .vocab = 256, .hidden = 16, .layers = 1, .heads = 2 };
+    if (pal_model_preset(&config, "palimpsa-d", &preset, &err) ||
+        pal_model_new(&model, &config, 1, PAL_FOR_TRAINING, cx, &err) || pal_tokenizer_open(&bytes, "bytes", &err))
+        fail_msg("%s", err.text);
+    pal_shards *shards = test_shards("lanes", &length, 1, 1, 0);
+    const pal_text_options o = { .sources = 1,
+                                 .source = { { .shards = shards, .part = PAL_PART_TRAIN, .weight = 1 } },
+                                 .tokenizer = bytes,
+                                 .row = ROW,
+                                 .batch = 1,
+                                 .accumulate = 1,
+                                 .steps = 6,
+                                 .carry = true };
+    if (pal_text_task_new(&text, cx, &o, &task, &err) || task.prepare(task.self, model, &size, &err) ||
+        pal_work_new(&work, model, cx,
+                     &(pal_work_options){ .tokens = task.tokens, .sequences = task.sequences, .training = true }, &err))
+        fail_msg("%s", err.text);
+    const pal_weight *embedding = pal_model_find_weight(model, "model.embeddings.weight");
+    assert_non_null(embedding);
+    float *weight = &pal_model_flat_parameters(model)[embedding->offset + BAD * 16];
+    const float sound = *weight;
+    for (int row = 0; row < 6; row++) {
+        *weight = row == 1 ? NAN : sound;
+        pal_batch b;
+        pal_loss loss;
+        if (task.batch(task.self, 0, row, 0, &b, &err) || task.learn(task.self, model, work, &b, &loss, &err))
+            fail_msg("%s", err.text);
+        if (!isfinite(loss.sum) != (row == 1)) fail_msg("row %d has the loss %g", row, loss.sum);
+    }
+    pal_work_free(work);
+    pal_text_task_free(text);
+    pal_tokenizer_close(bytes);
+    pal_shards_close(shards);
+    pal_model_close(model);
+    pal_context_free(cx);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(accumulated_batches_give_the_update_of_a_whole_one),
         cmocka_unit_test(updates_descend_on_the_loss_that_is_logged),
+        cmocka_unit_test(the_best_model_outlives_divergence),
+        cmocka_unit_test(a_run_resumed_where_it_shall_stop_makes_no_update),
+        cmocka_unit_test(every_stage_is_evaluated_by_its_own_epoch),
+        cmocka_unit_test(a_carried_memory_recovers_from_what_is_not_a_number),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT */
+/* palimpsa train: its options by group, and the settings of the trainer that follow from them. */
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/context.h"
+#include "train.h"
+
+enum { RUN = 1 /* how to run, not what */, POSITIVE = 2 /* 0 says: not given */ };
+
+typedef struct {
+    const char *name;
+    cli_type type;
+    size_t at;
+    const char *argument, *help;
+    int flags;
+} option_row;
+#define AT(field) offsetof(train_options, field)
+
+/* A default that differs by task is said as "MQAR's; text: ITS OWN". */
+static const option_row of_run[] = {
+    { "task", OPT_TEXT, AT(task), "NAME", "mqar: multi-query associative recall (default); text: language modelling",
+      0 },
+    { "out", OPT_TEXT, AT(out), "RUNDIR", "where the run goes", RUN },
+    { "resume", OPT_FLAG, AT(resume), NULL, "go on from the newest checkpoint of RUNDIR", RUN },
+    { "stop-after", OPT_LONG, AT(stop_after), "N", "stop cleanly after N updates of the same schedule",
+      RUN | POSITIVE },
+    { "dry-run", OPT_FLAG, AT(dry_run), NULL,
+      "check everything, print the plan, and stop; nothing is written (text: the data must be shards)", RUN },
+    { "config", OPT_TEXT, AT(config), "FILE", "options from a JSON file; the command line wins", RUN },
+    { "recipe", OPT_TEXT, AT(recipe), "NAME", "the same from a file that comes with the program: configs/NAME.json",
+      RUN },
+    { "seed", OPT_LONG, AT(seed), "N", "of initial weights and data (default 1)", 0 },
+    { "steps", OPT_LONG, AT(steps), "N", "updates (default, or 0: --epochs)", 0 },
+    { "epochs", OPT_LONG, AT(epochs), "N", "passes over the data (default 20; text: 1)", 0 },
+    { "log-every", OPT_LONG, AT(log_every), "N",
+      "updates between lines of metrics.jsonl, beside the first of a stage (default 10)", 0 },
+    { "eval-every", OPT_LONG, AT(eval_every), "N",
+      "updates between evaluations; the last is always evaluated (default, or 0: an epoch; text: a 20th of the run)",
+      0 },
+    { "checkpoint-every", OPT_LONG, AT(checkpoint_every), "N",
+      "updates between checkpoints; the last is always written (default, or 0: an epoch; text: a 5th of the run)", 0 },
+    { "keep", OPT_INT, AT(keep), "K", "checkpoints to keep (default, or 0: all)", 0 },
+    { "save-dtype", OPT_TEXT, AT(save_dtype), "TYPE",
+      "weights in checkpoints/best: f32, bf16 or f16; checkpoints to resume from are f32 (default f32)", 0 },
+    { "stop-score", OPT_FLOAT, AT(stop_score), "X",
+      "a stage ends when test accuracy exceeds this (default 0.99; 2: never); text: minus the validation loss "
+      "(default: never)",
+      0 },
+    { "recompute", OPT_FLAG, AT(recompute), NULL,
+      "keep fewer activations and compute them again: less memory, more time", 0 },
+    { "threads", OPT_INT, AT(common.threads), "N",
+      "threads (default: PALIMPSA_THREADS, else all processors); part of the configuration", 0 },
+    { "cpu", OPT_TEXT, AT(common.cpu), "LEVEL", "ref, avx2 or avx512 (default: PALIMPSA_CPU, else the best there is)",
+      RUN },
+};
+
+static const option_row of_model[] = {
+    { "model", OPT_TEXT, AT(model), "NAME|DIR",
+      "palimpsa-d, palimpsa-m, gated-deltanet, transformer, ...; -wo-meta for ablations; or a model directory", 0 },
+    { "rule", OPT_TEXT, AT(rule), "RULE", "memory rule on the D backbone: longhorn, delta, gdn, mesa, ...", 0 },
+    { "mesa-tolerance", OPT_FLOAT, AT(mesa_tolerance), "X",
+      "with --rule mesa: solve by conjugate gradient to this residual (default 0: exactly)", 0 },
+    { "vocab", OPT_INT, AT(vocab), "V", "vocabulary (default 8192; text: the tokenizer's)", POSITIVE },
+    { "hidden", OPT_INT, AT(hidden), "D", "width; like the sizes below, where the preset's is not wanted", POSITIVE },
+    { "layers", OPT_INT, AT(layers), "N", "layers", POSITIVE },
+    { "heads", OPT_INT, AT(heads), "N", "heads", POSITIVE },
+    { "head-dim", OPT_INT, AT(head_dim), "N", "channels per head", POSITIVE },
+    { "state-size", OPT_INT, AT(state_size), "N", "Palimpsa-M: key channels per head", POSITIVE },
+    { "rank", OPT_INT, AT(rank), "N", "rank of the importance gate", POSITIVE },
+    { "expand-v", OPT_FLOAT, AT(expand_v), "X", "value channels per key channel", POSITIVE },
+    { "weights", OPT_TEXT, AT(weights), "DIR",
+      "written to config.json: the checkpoint that --model RUNDIR was when the run began", 0 },
+};
+
+static const option_row of_updates[] = {
+    { "batch", OPT_INT, AT(batch), "N",
+      "examples of a micro-batch (default 128); text: rows (default 8, 2 or 1 by the model's size)", POSITIVE },
+    { "accumulate", OPT_INT, AT(accumulate), "N", "micro-batches per update (default 1)", POSITIVE },
+    { "lr", OPT_FLOAT, AT(lr), "X",
+      "peak learning rate (default 4.64e-3; text: 3e-3, 1.25e-3 from 400M parameters on, a tenth for a directory)",
+      POSITIVE },
+    { "schedule", OPT_TEXT, AT(schedule), "KIND",
+      "constant, cosine or cosine-epoch (default: cosine with --steps or --examples 0, else cosine-epoch; text: "
+      "cosine)",
+      0 },
+    { "warmup", OPT_LONG, AT(warmup), "N",
+      "updates of linear rise (default 0; text: 2000, for a directory 200, at most a tenth of the run)", 0 },
+    { "lr-floor", OPT_FLOAT, AT(lr_floor), "F", "fraction of the peak that a cosine ends at (default 0; text: 0.1)",
+      0 },
+    { "beta1", OPT_FLOAT, AT(beta1), "X", "AdamW (default 0.9)", 0 },
+    { "beta2", OPT_FLOAT, AT(beta2), "X", "AdamW (default 0.999; text: 0.95)", 0 },
+    { "eps", OPT_FLOAT, AT(eps), "X", "AdamW (default 1e-8; text: 1e-15)", 0 },
+    { "weight-decay", OPT_FLOAT, AT(weight_decay), "X", "AdamW (default 0.1)", 0 },
+    { "decay", OPT_TEXT, AT(decay), "WHAT", "everything, or matrices only (default everything)", 0 },
+    { "clip", OPT_FLOAT, AT(clip), "X", "largest norm of the gradient; 0: no clipping (default 0; text: 1)", 0 },
+    { "freeze", OPT_TEXT, AT(freeze), "PATTERNS", "weights never to update, as '*.A_log,*.D'", 0 },
+    { "train-only", OPT_TEXT, AT(train_only), "PATTERNS", "update nothing else, as '*.b_*'", 0 },
+    { "lr-factor", OPT_TEXT, AT(lr_factor), "LIST", "own learning rates, as '*.b_scale=10'", 0 },
+};
+
+static const option_row of_mqar[] = {
+    { "seq-len", OPT_INT, AT(seq_len), "L", "tokens of an example (default 128)", 0 },
+    { "kv-pairs", OPT_INT, AT(kv_pairs), "N", "pairs to remember, 4N <= L (default 32)", 0 },
+    { "exponent", OPT_FLOAT, AT(exponent), "P", "how early questions come; 1 is uniform (default 0.01)", 0 },
+    { "random-fill", OPT_FLAG, AT(random_fill), NULL, "random tokens where nothing is asked", 0 },
+    { "stages", OPT_TEXT, AT(stages), "LIST",
+      "a curriculum L:PAIRS:EPOCHS:BATCH,... instead of --seq-len, --kv-pairs, --epochs and --batch; with --examples "
+      "0, L:PAIRS:UPDATES:BATCH,...",
+      0 },
+    { "examples", OPT_LONG, AT(examples), "N", "training examples in fixed order; 0: every one is new (default 100000)",
+      0 },
+    { "test-examples", OPT_LONG, AT(test_examples), "N", "held-out examples (default 3000)", 0 },
+};
+
+static const option_row of_text[] = {
+    { "data", OPT_TEXT, AT(data), "LIST", "shards or text files, as 'a,b' or with weights 'a=3,b=1'", 0 },
+    { "tokenizer", OPT_TEXT, AT(tokenizer), "X",
+      "bytes, chars, a file or a directory (default: the shards' own, or the model's)", 0 },
+    { "field", OPT_TEXT, AT(field), "NAME",
+      "--data is JSONL with its text in this field; prompt+response: two fields, and only the second is trained on",
+      0 },
+    { "valid", OPT_FLOAT, AT(valid), "F",
+      "fraction of a text file to hold back for validation (default 0.05); shards have their own", 0 },
+    { "valid-data", OPT_TEXT, AT(valid_data), "LIST", "other shards or text files to validate on", 0 },
+    { "valid-tokens", OPT_LONG, AT(valid_tokens), "N",
+      "validate on the first N tokens of each source (default, or 0: all)", 0 },
+    { "no-eos", OPT_FLAG, AT(no_eos), NULL,
+      "do not end the documents of a text file with the tokenizer's end-of-text token", 0 },
+    { "row", OPT_INT, AT(row), "L",
+      "tokens of a row, packed with documents (default 2048, 8192 or 32768 by the model's size)", POSITIVE },
+    { "context", OPT_INT, AT(context), "C",
+      "longer documents are cut into sequences of this many tokens (default 256, 1024 or 4096)", POSITIVE },
+    { "shuffle", OPT_TEXT, AT(shuffle), "WHAT",
+      "documents, sequences, no, or auto: sequences where there are fewer than 1000 documents (default auto)", 0 },
+    { "carry-state", OPT_FLAG, AT(carry_state), NULL,
+      "truncated back-propagation: rows go on with the memory that the row before left behind", 0 },
+    { "sample", OPT_TEXT, AT(sample), "PROMPT", "print how the model goes on from PROMPT at each evaluation", 0 },
+    { "sample-tokens", OPT_INT, AT(sample_tokens), "N", "tokens of a sample (default 200)", 0 },
+    { "data-checksum", OPT_TEXT, AT(data_checksum), "HEX",
+      "written to config.json, so that a run goes on with the data it began with", 0 },
+};
+
+size_t train_option_table(train_options *o, cli_option table[TRAIN_OPTIONS]) {
+    const struct {
+        const char *group;
+        const option_row *rows;
+        size_t count;
+    } groups[] = { { NULL, of_run, PAL_COUNT(of_run) },
+                   { "model", of_model, PAL_COUNT(of_model) },
+                   { "updates", of_updates, PAL_COUNT(of_updates) },
+                   { train_mqar.group, of_mqar, PAL_COUNT(of_mqar) },
+                   { train_text.group, of_text, PAL_COUNT(of_text) } };
+    _Static_assert(PAL_COUNT(of_run) + PAL_COUNT(of_model) + PAL_COUNT(of_updates) + PAL_COUNT(of_mqar) +
+                           PAL_COUNT(of_text) <=
+                       TRAIN_OPTIONS,
+                   "the table has room for every option");
+    size_t n = 0;
+    for (size_t g = 0; g < PAL_COUNT(groups); g++)
+        for (size_t i = 0; i < groups[g].count; i++) {
+            const option_row *r = &groups[g].rows[i];
+            table[n++] = (cli_option){ .name = r->name,
+                                       .type = r->type,
+                                       .value = (char *)o + r->at,
+                                       .argument = r->argument,
+                                       .help = r->help,
+                                       .transient = (r->flags & RUN) != 0,
+                                       .group = groups[g].group,
+                                       .above_zero = (r->flags & POSITIVE) != 0 };
+        }
+    return n;
+}
+
+int train_check_counts(const train_options *o) {
+    if (o->accumulate < 1) return cli_error(CLI_USAGE, "--accumulate is %d, expected at least 1", o->accumulate);
+    if (o->steps < 0 || o->steps > TRAIN_MOST_STEPS || o->epochs < 0 || o->epochs > TRAIN_MOST_STEPS)
+        return cli_error(CLI_USAGE, "--steps %lld and --epochs %lld must be from 0 to %lld", (long long)o->steps,
+                         (long long)o->epochs, (long long)TRAIN_MOST_STEPS);
+    return CLI_OK;
+}
+
+static int parse_dtype(const char *name, pal_dtype *out) {
+    static const struct {
+        const char *name;
+        pal_dtype dtype;
+    } known[] = { { "f32", PAL_F32 }, { "bf16", PAL_BF16 }, { "f16", PAL_F16 } };
+    for (size_t i = 0; i < PAL_COUNT(known); i++)
+        if (strcmp(known[i].name, name) == 0) {
+            *out = known[i].dtype;
+            return CLI_OK;
+        }
+    return cli_error(CLI_USAGE, "--save-dtype '%s': expected f32, bf16 or f16", name);
+}
+
+static int check_numbers(const train_options *o) {
+    if (strcmp(o->decay, "matrices") != 0 && strcmp(o->decay, "everything") != 0)
+        return cli_error(CLI_USAGE, "--decay '%s': expected everything or matrices", o->decay);
+    if (!(o->lr > 0) || !isfinite(o->lr)) return cli_error(CLI_USAGE, "--lr is %g, expected a number above 0", o->lr);
+    if (!(o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1))
+        return cli_error(CLI_USAGE, "--beta1 %g and --beta2 %g must be from 0 to below 1", o->beta1, o->beta2);
+    if (!(o->eps >= 0 && o->weight_decay >= 0 && o->clip >= 0 && o->warmup >= 0))
+        return cli_error(CLI_USAGE, "--eps, --weight-decay, --clip and --warmup must not be negative");
+    if (!(o->lr_floor >= 0 && o->lr_floor <= 1))
+        return cli_error(CLI_USAGE, "--lr-floor is %g, expected 0 to 1", o->lr_floor);
+    if (o->hidden < 0 || o->layers < 0 || o->heads < 0 || o->head_dim < 0 || o->state_size < 0 || o->rank < 0 ||
+        o->expand_v < 0)
+        return cli_error(
+            CLI_USAGE,
+            "--hidden, --layers, --heads, --head-dim, --state-size, --rank and --expand-v must not be negative");
+    if (o->log_every < 0 || o->eval_every < 0 || o->checkpoint_every < 0 || o->keep < 0)
+        return cli_error(CLI_USAGE, "--log-every, --eval-every, --checkpoint-every and --keep must not be negative");
+    return CLI_OK;
+}
+
+int train_settings(const train_options *o, pal_train_options *t) {
+    pal_error err;
+    int code;
+    *t = (pal_train_options){ .rate = o->lr,
+                              .floor = o->lr_floor,
+                              .warmup = o->warmup,
+                              .accumulate = o->accumulate,
+                              .log_every = o->log_every,
+                              .eval_every = o->eval_every,
+                              .checkpoint_every = o->checkpoint_every,
+                              .keep = o->keep,
+                              .stop_score = o->stop_score,
+                              .stop_after = o->stop_after,
+                              .recompute = o->recompute,
+                              .optimiser = { .beta1 = o->beta1,
+                                             .beta2 = o->beta2,
+                                             .eps = o->eps,
+                                             .weight_decay = o->weight_decay,
+                                             .clip = o->clip,
+                                             .decay_matrices = strcmp(o->decay, "matrices") == 0,
+                                             .freeze = o->freeze,
+                                             .train_only = o->train_only,
+                                             .rates = o->lr_factor } };
+    if ((code = check_numbers(o)) || (code = parse_dtype(o->save_dtype, &t->best_dtype))) return code;
+    const char *schedule = o->schedule ? o->schedule : o->steps || !o->examples ? "cosine" : "cosine-epoch";
+    return pal_schedule_parse(&t->schedule, schedule, &err) ? cli_fail(&err) : CLI_OK;
+}
