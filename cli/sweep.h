@@ -59,7 +59,7 @@ typedef struct {
     long long steps;
 } sweep_row;
 bool sweep_parse_row(const char *line, sweep_row *row);
-/* What a run's directory and its curve are called. */
+/* What a run's directory and its curve are called; returns the length, which may be more than there is room for. */
 int sweep_name(char name[256], const char *model, const char *rate, const char *seed);
 
 /* sweep_rows.c: files of the sweep. Functions that return an int return a CLI code, the sentence already said. */
