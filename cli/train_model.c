@@ -81,6 +81,6 @@ int train_make_model(const train_options *o, const pal_context *cx, pal_model **
     const char *from = o->weights ? o->weights : o->model;
     if ((code = train_check_vocabulary(o, config.vocab, o->vocab))) return code;
     if (pal_model_open(model, from, PAL_FOR_TRAINING, cx, &err)) return cli_fail(&err);
-    printf("weights from %s\n", from);
+    printf("weights from the directory %s\n", from);
     return CLI_OK;
 }
