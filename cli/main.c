@@ -23,6 +23,7 @@ static const cli_command commands[] = {
     { "tokenize", "text to ids and back; learn a vocabulary from text", cmd_tokenize },
     { "bench", "measure memory rules, kernels, models and training beside the machine's limits", cmd_bench },
     { "plot", "compare runs in a figure or a report", cmd_plot },
+    { "version", "tell what was built and which processor features are used", cmd_version },
 };
 
 static void print_warning(void *user, const char *sentence) {
@@ -35,7 +36,7 @@ static void print_usage(FILE *to) {
           "[options]\n\ncommands:\n",
           to);
     for (size_t i = 0; i < PAL_COUNT(commands); i++) fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
-    fputs("\n'palimpsa COMMAND --help' explains a command with examples; 'palimpsa --version' tells what was built.\n",
+    fputs("\n'palimpsa COMMAND --help' explains a command with examples; 'palimpsa version' tells what was built.\n",
           to);
 }
 
@@ -65,10 +66,7 @@ static int run(int argc, char **argv) {
         char *swapped[] = { argv[2], "--help", NULL };
         return run_command(2, swapped);
     }
-    if (strcmp(argv[1], "--version") == 0) {
-        printf("palimpsa %s\ncpu: %s\n", pal_version(), pal_cpu_level_name(pal_cpu_detect()));
-        return CLI_OK;
-    }
+    if (strcmp(argv[1], "--version") == 0) argv[1] = "version";
     return run_command(argc - 1, argv + 1);
 }
 

@@ -12,7 +12,18 @@ extern "C" {
 
 typedef struct pal_context pal_context;
 
-/* Instruction sets, weakest first. Each one's kernels are checked against PAL_CPU_REF, which is plain C. */
+/* Extensions of the instruction set, as bits of a set. A kernel's variant names those it needs. */
+typedef enum pal_cpu_feature {
+    PAL_HAS_AVX2 = 1 << 0, /* with FMA */
+    PAL_HAS_F16C = 1 << 1,
+    PAL_HAS_AVX512 = 1 << 2, /* F, BW, DQ and VL */
+    PAL_HAS_AVX512_VNNI = 1 << 3,
+    PAL_HAS_AVX_VNNI = 1 << 4,    /* found and named, not used */
+    PAL_HAS_AVX512_BF16 = 1 << 5, /* found and named, not used */
+    PAL_CPU_FEATURES = 6
+} pal_cpu_feature;
+
+/* Words for sets of features, weakest first. Each one's kernels are checked against PAL_CPU_REF, which is plain C. */
 typedef enum pal_cpu_level { PAL_CPU_REF = 0, PAL_CPU_AVX2, PAL_CPU_AVX512, PAL_CPU_LEVELS } pal_cpu_level;
 
 /* threads: 0 takes PALIMPSA_THREADS, else all processors this process may use.
@@ -24,9 +35,14 @@ PAL_API void pal_context_free(pal_context *cx);
 PAL_API int pal_context_threads(const pal_context *cx);
 PAL_API pal_cpu_level pal_context_level(const pal_context *cx);
 
+PAL_API unsigned pal_context_features(const pal_context *cx); /* that its kernels may use */
+
 /* What the machine can do, and the name of a level. */
 PAL_API pal_cpu_level pal_cpu_detect(void);
 PAL_API const char *pal_cpu_level_name(pal_cpu_level level);
+/* Everything that processor and operating system support, and the name of bit 0 .. PAL_CPU_FEATURES-1. */
+PAL_API unsigned pal_cpu_features(void);
+PAL_API const char *pal_cpu_feature_name(int bit);
 
 #ifdef __cplusplus
 }

@@ -14,9 +14,24 @@
 
 enum { MAX_THREADS = 1024 };
 
-static const char *const level_names[PAL_CPU_LEVELS] = { "ref", "avx2", "avx512" };
+enum { UNUSED_FEATURES = PAL_HAS_AVX_VNNI | PAL_HAS_AVX512_BF16 };
 
-const char *pal_cpu_level_name(pal_cpu_level level) { return level_names[level]; }
+static const struct {
+    const char *name;
+    unsigned least, most; /* features that the level needs, and that it may use where they are */
+} levels[PAL_CPU_LEVELS] = {
+    [PAL_CPU_REF] = { "ref", 0, 0 },
+    [PAL_CPU_AVX2] = { "avx2", PAL_NEEDS_avx2, PAL_NEEDS_avx2 },
+    [PAL_CPU_AVX512] = { "avx512", PAL_NEEDS_avx512, ~(unsigned)UNUSED_FEATURES },
+};
+
+const char *pal_cpu_level_name(pal_cpu_level level) { return levels[level].name; }
+
+const char *pal_cpu_feature_name(int bit) {
+    static const char *const names[PAL_CPU_FEATURES] = { "avx2",        "f16c",     "avx512",
+                                                         "avx512-vnni", "avx-vnni", "avx512-bf16" };
+    return names[bit];
+}
 
 #if PAL_X86_64
 /* Which register files the operating system saves on a task switch (XCR0). */
@@ -26,29 +41,41 @@ static unsigned long long saved_state(void) {
     return (unsigned long long)high << 32 | low;
 }
 
-pal_cpu_level pal_cpu_detect(void) {
-    unsigned a, b, c, d;
-    if (!__get_cpuid(1, &a, &b, &c, &d)) return PAL_CPU_REF;
-    const unsigned fma_osxsave_avx_f16c = 1u << 12 | 1u << 27 | 1u << 28 | 1u << 29;
-    if ((c & fma_osxsave_avx_f16c) != fma_osxsave_avx_f16c) return PAL_CPU_REF;
+unsigned pal_cpu_features(void) {
+    unsigned a, b, c, d, a1 = 0, b1, c1, d1, found = 0;
+    const unsigned fma_osxsave_avx = 1u << 12 | 1u << 27 | 1u << 28, f16c = 1u << 29;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & fma_osxsave_avx) != fma_osxsave_avx) return 0;
+    if (c & f16c) found |= PAL_HAS_F16C;
     const unsigned long long saved = saved_state();
-    if ((saved & 0x6) != 0x6) return PAL_CPU_REF;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & 1u << 5)) return PAL_CPU_REF;
-#ifdef PAL_WIDE_EMULATION
-    return PAL_CPU_AVX512; /* compiled for AVX2 with portable 16-wide vectors */
-#else
+    if ((saved & 0x6) != 0x6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+    if (a >= 1) __get_cpuid_count(7, 1, &a1, &b1, &c1, &d1);
     const unsigned f_dq_bw_vl = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;
-    return (b & f_dq_bw_vl) == f_dq_bw_vl && (saved & 0xe6) == 0xe6 ? PAL_CPU_AVX512 : PAL_CPU_AVX2;
+    if (b & 1u << 5) found |= PAL_HAS_AVX2;
+    if (a1 & 1u << 4) found |= PAL_HAS_AVX_VNNI;
+#ifdef PAL_WIDE_EMULATION
+    found |= PAL_HAS_AVX512 | PAL_HAS_AVX512_VNNI; /* compiled for AVX2 with portable 16-wide vectors */
 #endif
+    if ((b & f_dq_bw_vl) != f_dq_bw_vl || (saved & 0xe6) != 0xe6) return found;
+    found |= PAL_HAS_AVX512;
+    if (c & 1u << 11) found |= PAL_HAS_AVX512_VNNI;
+    if (a1 & 1u << 5) found |= PAL_HAS_AVX512_BF16;
+    return found;
 }
 #else
-pal_cpu_level pal_cpu_detect(void) { return PAL_CPU_REF; }
+unsigned pal_cpu_features(void) { return 0; }
 #endif
 
-pal_fn *pal_variant_best(const pal_variant *list, pal_cpu_level have) {
+pal_cpu_level pal_cpu_detect(void) {
+    const unsigned found = pal_cpu_features();
+    int level = PAL_CPU_LEVELS - 1;
+    while (levels[level].least & ~found) level--;
+    return (pal_cpu_level)level;
+}
+
+pal_fn *pal_variant_best(const pal_variant *list, unsigned have) {
     pal_fn *best = list->fn;
     for (; list->fn; list++)
-        if (list->need <= have) best = list->fn;
+        if (!(list->need & ~have)) best = list->fn;
     return best;
 }
 
@@ -60,10 +87,10 @@ static pal_status choose_level(pal_cpu_level *out, const char *name, pal_error *
         return PAL_OK;
     }
     for (int i = 0; i < PAL_CPU_LEVELS; i++) {
-        if (strcmp(name, level_names[i]) != 0) continue;
+        if (strcmp(name, levels[i].name) != 0) continue;
         if (i > (int)have)
             return pal_fail(err, PAL_E_UNSUPPORTED, "cpu level '%s': this machine supports '%s' at most", name,
-                            level_names[have]);
+                            levels[have].name);
         *out = (pal_cpu_level)i;
         return PAL_OK;
     }
@@ -97,6 +124,7 @@ pal_status pal_context_new(pal_context **out, int threads, const char *cpu, pal_
     *out = NULL;
     if ((st = choose_threads(&made.threads, threads, err))) return st;
     if ((st = choose_level(&made.level, cpu, err))) return st;
+    made.features = pal_cpu_features() & levels[made.level].most;
     void *block;
     if ((st = pal_alloc_named(&block, 1, sizeof made, "a context", err))) return st;
     *out = block;
@@ -107,3 +135,4 @@ pal_status pal_context_new(pal_context **out, int threads, const char *cpu, pal_
 void pal_context_free(pal_context *cx) { pal_free(cx); }
 int pal_context_threads(const pal_context *cx) { return cx->threads; }
 pal_cpu_level pal_context_level(const pal_context *cx) { return cx->level; }
+unsigned pal_context_features(const pal_context *cx) { return cx->features; }

@@ -13,42 +13,54 @@
 
 struct pal_context {
     int threads;
-    pal_cpu_level level;
+    pal_cpu_level level; /* the word, and what it allows here */
+    unsigned features;
 };
 
 /* Every kernel has one list of variants, weakest first, whose entry 0 is the plain C reference; an entry with fn NULL
  * ends it. Dispatch, tests and benchmarks all walk this list. */
 typedef void pal_fn(void);
 typedef struct pal_variant {
-    pal_cpu_level need;
+    unsigned need; /* set of pal_cpu_feature */
     pal_fn *fn;
 } pal_variant;
 
-#define PAL_VARIANT(level, function) \
-    { level, (pal_fn *)(function) }
+/* What files are compiled for, by the end of their names (CMakeLists.txt). */
+enum {
+    PAL_NEEDS_ref = 0,
+    PAL_NEEDS_avx2 = PAL_HAS_AVX2 | PAL_HAS_F16C,
+    PAL_NEEDS_avx512 = PAL_NEEDS_avx2 | PAL_HAS_AVX512,
+    PAL_NEEDS_avx512vnni = PAL_NEEDS_avx512 | PAL_HAS_AVX512_VNNI
+};
+
+#define PAL_VARIANT(isa, op) { PAL_NEEDS_##isa, (pal_fn *)pal_##op##_##isa },
 #if PAL_X86_64
-#define PAL_VARIANT_X86(level, function) PAL_VARIANT(level, function),
+#define PAL_VARIANT_X86(isa, op) PAL_VARIANT(isa, op)
 #else
-#define PAL_VARIANT_X86(level, function)
+#define PAL_VARIANT_X86(isa, op)
 #endif
 #define PAL_VARIANTS_END \
-    { PAL_CPU_REF, NULL }
+    { 0, NULL }
 
-/* An op whose functions are pal_OP_ref, pal_OP_avx2 and pal_OP_avx512, all of type pal_OP_fn. */
+/* An op whose functions are pal_OP_ref, pal_OP_avx2 and so on, all of type pal_OP_fn. Which of them there are, its list
+ * says. */
 #define PAL_DECLARE_VARIANTS(op)                    \
     extern const pal_variant pal_##op##_variants[]; \
-    pal_##op##_fn pal_##op##_ref, pal_##op##_avx2, pal_##op##_avx512;
-/* Its list. */
-#define PAL_VARIANTS(op)                                                                               \
-    const pal_variant pal_##op##_variants[] = { PAL_VARIANT(PAL_CPU_REF, pal_##op##_ref),              \
-                                                PAL_VARIANT_X86(PAL_CPU_AVX2, pal_##op##_avx2)         \
-                                                    PAL_VARIANT_X86(PAL_CPU_AVX512, pal_##op##_avx512) \
-                                                        PAL_VARIANTS_END };
+    pal_##op##_fn pal_##op##_ref, pal_##op##_avx2, pal_##op##_avx512, pal_##op##_avx512vnni;
+/* The list of most ops; of those whose vectors have 8 floats on every processor; of those that multiply bytes. */
+#define PAL_VARIANTS(op)                                                                       \
+    const pal_variant pal_##op##_variants[] = { PAL_VARIANT(ref, op) PAL_VARIANT_X86(avx2, op) \
+                                                    PAL_VARIANT_X86(avx512, op) PAL_VARIANTS_END };
+#define PAL_VARIANTS_AVX2(op) \
+    const pal_variant pal_##op##_variants[] = { PAL_VARIANT(ref, op) PAL_VARIANT_X86(avx2, op) PAL_VARIANTS_END };
+#define PAL_VARIANTS_BYTES(op)                                                                 \
+    const pal_variant pal_##op##_variants[] = { PAL_VARIANT(ref, op) PAL_VARIANT_X86(avx2, op) \
+                                                    PAL_VARIANT_X86(avx512vnni, op) PAL_VARIANTS_END };
 
-pal_fn *pal_variant_best(const pal_variant *list, pal_cpu_level have);
+pal_fn *pal_variant_best(const pal_variant *list, unsigned have);
 
 /* PAL_PICK(cx, rmsnorm_rows)(arguments...) calls the best variant that cx allows. */
-#define PAL_PICK(cx, op) ((pal_##op##_fn *)pal_variant_best(pal_##op##_variants, (cx)->level))
+#define PAL_PICK(cx, op) ((pal_##op##_fn *)pal_variant_best(pal_##op##_variants, (cx)->features))
 
 #define PAL_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -19,6 +19,12 @@ PAL_INLINE vf vf_zero(void) { return _mm256_setzero_ps(); }
 PAL_INLINE vf vf_set1(float x) { return _mm256_set1_ps(x); }
 PAL_INLINE vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
 PAL_INLINE void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
+/* PAL_W numbers of 16 bits. */
+PAL_INLINE vf vf_load_f16(const unsigned short *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+PAL_INLINE vf vf_load_bf16(const unsigned short *p) {
+    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
 
 /* The first n lanes, 0 <= n <= PAL_W; others read as zero and are not touched in memory. */
 PAL_INLINE __m256i vf_lanes(int n) {

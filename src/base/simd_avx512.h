@@ -6,6 +6,8 @@
 
 #include <immintrin.h>
 
+#include "base/half.h"
+
 #define PAL_W         16
 #define PAL_REGISTERS 32
 #define PAL_ISA(name) name##_avx512
@@ -21,6 +23,11 @@ PAL_INLINE vf vf_zero(void) { return _mm512_setzero_ps(); }
 PAL_INLINE vf vf_set1(float x) { return _mm512_set1_ps(x); }
 PAL_INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
 PAL_INLINE void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+PAL_INLINE vf vf_load_f16(const unsigned short *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+PAL_INLINE vf vf_load_bf16(const unsigned short *p) {
+    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
 
 PAL_INLINE __mmask16 vf_lanes(int n) { return (__mmask16)((1u << n) - 1u); }
 PAL_INLINE vf vf_load_n(const float *p, int n) { return _mm512_maskz_loadu_ps(vf_lanes(n), p); }
@@ -116,6 +123,16 @@ PAL_INLINE vf vf_load(const float *p) {
     return x;
 }
 PAL_INLINE void vf_store(float *p, vf x) { __builtin_memcpy(p, &x, sizeof x); }
+PAL_INLINE vf vf_load_f16(const unsigned short *p) {
+    vf x;
+    for (int i = 0; i < PAL_W; i++) x[i] = pal_f16_to_f32(p[i]);
+    return x;
+}
+PAL_INLINE vf vf_load_bf16(const unsigned short *p) {
+    vf x;
+    for (int i = 0; i < PAL_W; i++) x[i] = pal_bf16_to_f32(p[i]);
+    return x;
+}
 
 PAL_INLINE vf vf_load_n(const float *p, int n) {
     vf x = { 0 };

@@ -180,9 +180,34 @@ static void context_refuses_what_it_cannot_do(void **state) {
     assert_int_equal(pal_context_new(&cx, 0, NULL, &err), PAL_OK);
     assert_int_equal(pal_context_threads(cx), 3);
     assert_int_equal(pal_context_level(cx), PAL_CPU_REF);
+    assert_int_equal(pal_context_features(cx), 0);
     pal_context_free(cx);
     unsetenv("PALIMPSA_THREADS");
     unsetenv("PALIMPSA_CPU");
+}
+
+static void variants_are_chosen_by_the_features_they_need(void **state) {
+    (void)state;
+    static const pal_variant list[] = { { 0, (pal_fn *)1 },
+                                        { PAL_NEEDS_avx2, (pal_fn *)2 },
+                                        { PAL_NEEDS_avx512, (pal_fn *)3 },
+                                        { PAL_NEEDS_avx512vnni, (pal_fn *)4 },
+                                        PAL_VARIANTS_END };
+    assert_true(pal_variant_best(list, 0) == (pal_fn *)1);
+    assert_true(pal_variant_best(list, PAL_HAS_AVX2) == (pal_fn *)1); /* without F16C */
+    assert_true(pal_variant_best(list, PAL_NEEDS_avx2 | PAL_HAS_AVX512_VNNI) == (pal_fn *)2);
+    assert_true(pal_variant_best(list, PAL_NEEDS_avx512) == (pal_fn *)3);
+    assert_true(pal_variant_best(list, ~0u) == (pal_fn *)4);
+    const unsigned found = pal_cpu_features();
+    for (TEST_LEVELS(level)) {
+        pal_context *cx = test_context(1, pal_cpu_level_name(level));
+        const unsigned used = pal_context_features(cx);
+        assert_int_equal(used & ~found, 0);
+        assert_int_equal(used & (PAL_HAS_AVX_VNNI | PAL_HAS_AVX512_BF16), 0);
+        assert_true((used & PAL_HAS_AVX2) != 0 || level == PAL_CPU_REF);
+        assert_true(!(used & PAL_HAS_AVX512) == (level < PAL_CPU_AVX512));
+        pal_context_free(cx);
+    }
 }
 
 static void a_pipe_is_refused_and_not_waited_for(void **state) {
@@ -310,6 +335,7 @@ int main(void) {
         cmocka_unit_test(parallel_runs_every_item_once),
         cmocka_unit_test(threads_are_numbered_within_their_context),
         cmocka_unit_test(context_refuses_what_it_cannot_do),
+        cmocka_unit_test(variants_are_chosen_by_the_features_they_need),
         cmocka_unit_test(a_pipe_is_refused_and_not_waited_for),
         cmocka_unit_test(a_write_that_failed_early_is_told_at_commit),
         cmocka_unit_test(only_ordinary_files_are_replaced),

@@ -8,7 +8,7 @@
 
 static const pal_dtype types[] = { PAL_F32, PAL_F16, PAL_BF16, PAL_Q8_0, PAL_Q4_0, PAL_Q4_K, PAL_Q6_K };
 
-static bool runs_here(const pal_variant *v) { return v->need <= pal_cpu_detect(); }
+static bool runs_here(const pal_variant *v) { return !(v->need & ~pal_cpu_features()); }
 
 /* A matrix of random values in some type, and scratch; everything ends at an inaccessible page. */
 typedef struct {
@@ -135,7 +135,9 @@ static void rounding_is_the_same_in_every_variant(void **state) {
                 test_same_bits("sums", &s.rounded.sums[2 * i], &before.sums[2 * i], 2);
             }
     }
-    for (size_t i = 0; i < 3; i++) assert_true(isnan(s.rounded.d[IN / 32 + i]));
+    size_t bad = 0;
+    for (size_t i = 0; i < ROWS * IN / 32; i++) bad += isnan(s.rounded.d[i]) != 0;
+    assert_int_equal(bad, 3);
     free(kept);
     tear_down(&s);
 }
@@ -167,6 +169,13 @@ static void a_row_gives_the_same_bits_alone_and_among_others(void **state) {
     }
 }
 
+/* The step that value i of row r was rounded to. */
+static double scale_of(const setup *s, size_t r, size_t i) {
+    size_t first = 0, rows = (size_t)s->a.rows, size = pal_matvec_group(rows, 0);
+    while (r >= first + size) first += size, size = pal_matvec_group(rows, first);
+    return (double)s->rounded.d[pal_matvec_place_of(&s->w, first, size, r - first, i / 32)];
+}
+
 /* Against f32 arithmetic on the decoded weights: each value of x is off by at most half a step of its run. */
 static void rounded_rows_stay_close(void **state) {
     (void)state;
@@ -188,7 +197,7 @@ static void rounded_rows_stay_close(void **state) {
                 for (size_t i = 0; i < IN; i++) {
                     exact += (double)s.x[r * IN + i] * (double)w[i];
                     sizes += fabs((double)s.x[r * IN + i] * (double)w[i]);
-                    if (rounds) accept += 0.5001 * (double)s.rounded.d[(r * IN + i) / 32] * fabs((double)w[i]);
+                    if (rounds) accept += 0.5001 * scale_of(&s, r, i) * fabs((double)w[i]);
                 }
                 const double y = (double)s.y[r * OUT + o];
                 accept += 0x1p-22 * IN / 8 * sizes;

@@ -31,7 +31,6 @@ double pal_cross_entropy(const pal_context *cx, const pal_cross_entropy_args *a)
 
 /* The kernel behind: rows begin .. end-1. */
 typedef void pal_cross_entropy_rows_fn(const pal_cross_entropy_args *a, size_t begin, size_t end);
-extern const pal_variant pal_cross_entropy_rows_variants[];
-pal_cross_entropy_rows_fn pal_cross_entropy_rows_ref, pal_cross_entropy_rows_avx2, pal_cross_entropy_rows_avx512;
+PAL_DECLARE_VARIANTS(cross_entropy_rows)
 
 #endif

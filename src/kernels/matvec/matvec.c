@@ -7,16 +7,13 @@
 #include "base/parallel.h"
 
 PAL_VARIANTS(matvec_f32)
-#define REF_ONLY(name)                                                                                      \
-    const pal_variant pal_matvec_##name##_variants[] = { PAL_VARIANT(PAL_CPU_REF, pal_matvec_##name##_ref), \
-                                                         PAL_VARIANTS_END };
-REF_ONLY(f16)
-REF_ONLY(bf16)
-REF_ONLY(q8_0)
-REF_ONLY(q4_0)
-REF_ONLY(q4_k)
-REF_ONLY(q6_k)
-const pal_variant pal_matvec_round_variants[] = { PAL_VARIANT(PAL_CPU_REF, pal_matvec_round_ref), PAL_VARIANTS_END };
+PAL_VARIANTS(matvec_f16)
+PAL_VARIANTS(matvec_bf16)
+PAL_VARIANTS_BYTES(matvec_q8_0)
+PAL_VARIANTS_BYTES(matvec_q4_0)
+PAL_VARIANTS_BYTES(matvec_q4_k)
+PAL_VARIANTS_BYTES(matvec_q6_k)
+PAL_VARIANTS_AVX2(matvec_round)
 
 const pal_variant *pal_matvec_variants(pal_dtype type) {
     switch ((int)type) {
@@ -67,17 +64,17 @@ static void matvec_task(void *arg, size_t begin, size_t end, int thread) {
 }
 
 void pal_matvec(const pal_context *cx, const pal_matvec_args *a) {
-    enum { TASK_BYTES = 1 << 18 }; /* of w: streams long enough to be fetched ahead, tasks small enough to share out */
+    enum { TASKS = 8 }; /* of a thread: streams long enough to be fetched ahead, tasks small enough to share out */
     const size_t in = (size_t)a->w->columns, rows = (size_t)a->rows, out = (size_t)a->w->rows;
     matvec_job m = { .job = { .a = a },
-                     .outputs = (pal_matvec_fn *)pal_variant_best(pal_matvec_variants(a->w->type), cx->level),
+                     .outputs = (pal_matvec_fn *)pal_variant_best(pal_matvec_variants(a->w->type), cx->features),
                      .round = PAL_PICK(cx, matvec_round) };
     if (pal_dtype_values(a->w->type) > 1) {
         assert(a->scratch && in % pal_dtype_values(a->w->type) == 0);
         m.job.rounded = pal_matvec_place(a->scratch, rows, in);
         pal_parallel_ranges(cx, rows, 8, round_task, &m);
     }
-    size_t grain = (size_t)TASK_BYTES / a->w->row_bytes / 4 * 4;
-    if (grain < 4) grain = 4;
+    size_t grain = out / (TASKS * (size_t)cx->threads) / 4 * 4; /* an output is the same sum in any task */
+    if (grain < 16) grain = 16;
     pal_parallel_ranges(cx, out, grain, matvec_task, &m);
 }

@@ -35,15 +35,28 @@ void pal_matvec(const pal_context *cx, const pal_matvec_args *a);
 /* Enough for any type with up to so many rows and columns. */
 size_t pal_matvec_scratch_bytes(int rows, int columns);
 
-/* Rows of x as blocks of 32 values with a scale each. A row's arrays lie `in`-sized steps behind the row before. */
+/* Rows of x as blocks of 32 values with a scale each. Rows that are computed together stand together: a group of 8, 4,
+ * 2 or 1 rows (pal_matvec_group) whose first row is r has its values from q[r * in] on, and what meets the first block
+ * of w comes first, row by row, then what meets the second; the other arrays are cut alike. */
 enum { PAL_ROUNDED = 32 };
 #define PAL_ROUNDED_ZERO 1e-30f /* a run without a larger value is all zero */
 typedef struct pal_rounded_rows {
-    int8_t *q;      /* (rows, in) */
-    int32_t *quads; /* (rows, in/4) sums of 4 neighbours of q */
-    float *d;       /* (rows, in/32) */
-    float *sums;    /* (rows, in/16) d times the sum of 16 neighbours of q */
+    int8_t *q;
+    int32_t *quads; /* sums of 4 neighbours of q, 8 a block */
+    float *d;       /* 1 a block */
+    float *sums;    /* d times the sum of 16 neighbours of q, 2 a block */
 } pal_rounded_rows;
+
+/* The size of the group of rows that begins at `row`: as many as are left, down to a power of two of at most 8. */
+static inline size_t pal_matvec_group(size_t rows, size_t row) {
+    const size_t left = rows - row;
+    return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+}
+/* The place of block `block` of row k in the group of `size` rows that begins at `row`. */
+static inline size_t pal_matvec_place_of(const pal_matrix *w, size_t row, size_t size, size_t k, size_t block) {
+    const size_t unit = pal_dtype_values(w->type) / PAL_ROUNDED;
+    return row * (size_t)w->columns / PAL_ROUNDED + (block / unit * size + k) * unit + block % unit;
+}
 
 /* The kernels behind, one for each type: outputs begin .. end-1 of all rows. x is `rounded` for blocks, else a->x. */
 typedef struct pal_matvec_job {
@@ -61,19 +74,18 @@ typedef void pal_matvec_fn(const pal_matvec_job *job, size_t begin, size_t end);
     X(q4_k, PAL_Q4_K)       \
     X(q6_k, PAL_Q6_K)
 
-#define PAL_MATVEC_DECLARE(name, type)                       \
-    extern const pal_variant pal_matvec_##name##_variants[]; \
-    pal_matvec_fn pal_matvec_##name##_ref, pal_matvec_##name##_avx2, pal_matvec_##name##_avx512;
+#define PAL_MATVEC_DECLARE(name, type)            \
+    typedef pal_matvec_fn pal_matvec_##name##_fn; \
+    PAL_DECLARE_VARIANTS(matvec_##name)
 PAL_MATVEC_TYPES(PAL_MATVEC_DECLARE)
 #undef PAL_MATVEC_DECLARE
 
 /* The list of a type's kernels. */
 const pal_variant *pal_matvec_variants(pal_dtype type);
 
-/* Rounding: rows begin .. end-1 of x into their places. */
+/* Rounding: rows begin .. end-1 of x, whole groups, into their places. */
 typedef void pal_matvec_round_fn(const pal_matvec_args *a, const pal_rounded_rows *to, size_t begin, size_t end);
-extern const pal_variant pal_matvec_round_variants[];
-pal_matvec_round_fn pal_matvec_round_ref;
+PAL_DECLARE_VARIANTS(matvec_round)
 
 /* The arrays of `rows` rows in scratch. */
 pal_rounded_rows pal_matvec_place(void *scratch, size_t rows, size_t in);

@@ -6,32 +6,32 @@
 #include "base/blocks.h"
 #include "kernels/matvec/matvec.h"
 
-static float value_of_x(const pal_matvec_job *job, size_t r, size_t i) {
-    const size_t in = (size_t)job->a->w->columns;
-    if (!job->rounded.q) return job->a->x[r * job->a->ldx + i];
-    return job->rounded.d[(r * in + i) / PAL_ROUNDED] * (float)job->rounded.q[r * in + i];
+/* x[first + k, i] of a group of rows. */
+static float value_of_x(const pal_matvec_job *job, size_t first, size_t size, size_t k, size_t i) {
+    if (!job->rounded.q) return job->a->x[(first + k) * job->a->ldx + i];
+    const size_t block = pal_matvec_place_of(job->a->w, first, size, k, i / PAL_ROUNDED);
+    return job->rounded.d[block] * (float)job->rounded.q[block * PAL_ROUNDED + i % PAL_ROUNDED];
 }
 
 static void outputs(const pal_matvec_job *job, size_t begin, size_t end) {
-    enum { TOGETHER = 8 };
     const pal_matvec_args *a = job->a;
     const pal_block_format *format = pal_block_format_of(a->w->type);
     const size_t in = (size_t)a->w->columns, rows = (size_t)a->rows;
     for (size_t o = begin; o < end; o++)
-        for (size_t first = 0; first < rows; first += TOGETHER) {
+        for (size_t first = 0, size; first < rows; first += size) {
             const unsigned char *block = (const unsigned char *)a->w->data + o * a->w->row_bytes;
-            const size_t last = rows - first < TOGETHER ? rows : first + TOGETHER;
-            double sums[TOGETHER] = { 0 };
+            double sums[8] = { 0 };
+            size = pal_matvec_group(rows, first);
             for (size_t at = 0; at < in; at += format->values, block += format->bytes) {
                 float w[PAL_BLOCK_VALUES_MAX];
                 format->decode(block, w);
-                for (size_t r = first; r < last; r++)
+                for (size_t k = 0; k < size; k++)
                     for (size_t i = 0; i < format->values; i++)
-                        sums[r - first] += (double)value_of_x(job, r, at + i) * (double)w[i];
+                        sums[k] += (double)value_of_x(job, first, size, k, at + i) * (double)w[i];
             }
-            for (size_t r = first; r < last; r++) {
-                float *y = &a->y[r * a->ldy + o];
-                *y = (float)(sums[r - first] + (a->add ? (double)*y : 0));
+            for (size_t k = 0; k < size; k++) {
+                float *y = &a->y[(first + k) * a->ldy + o];
+                *y = (float)(sums[k] + (a->add ? (double)*y : 0));
             }
         }
 }
@@ -41,29 +41,34 @@ static void outputs(const pal_matvec_job *job, size_t begin, size_t end) {
 PAL_MATVEC_TYPES(X)
 #undef X
 
+static void round_block(const float *x, const pal_rounded_rows *to, size_t block) {
+    float largest = 0;
+    bool finite = true;
+    for (int i = 0; i < PAL_ROUNDED; i++) {
+        const float size = fabsf(x[i]);
+        finite = finite && size <= FLT_MAX;
+        if (size > largest) largest = size;
+    }
+    const bool any = finite && largest > PAL_ROUNDED_ZERO;
+    const float inverse = any ? 127.0f / largest : 0, d = any ? largest * (1.0f / 127.0f) : finite ? 0 : NAN;
+    int sum = 0, quad = 0;
+    for (size_t i = 0; i < PAL_ROUNDED; i++) {
+        const int q = any ? (int)rintf(x[i] * inverse) : 0;
+        to->q[32 * block + i] = (int8_t)q;
+        quad += q, sum += q;
+        if (i % 4 == 3) to->quads[8 * block + i / 4] = quad, quad = 0;
+        if (i % 16 == 15) to->sums[2 * block + i / 16] = d * (float)sum, sum = 0;
+    }
+    to->d[block] = d;
+}
+
 void pal_matvec_round_ref(const pal_matvec_args *a, const pal_rounded_rows *to, size_t begin, size_t end) {
     const size_t in = (size_t)a->w->columns;
-    for (size_t r = begin; r < end; r++)
-        for (size_t at = 0; at < in; at += PAL_ROUNDED) {
-            const float *x = a->x + r * a->ldx + at;
-            const size_t here = r * in + at;
-            float largest = 0;
-            bool finite = true;
-            for (int i = 0; i < PAL_ROUNDED; i++) {
-                const float size = fabsf(x[i]);
-                finite = finite && size <= FLT_MAX;
-                if (size > largest) largest = size;
-            }
-            const bool any = finite && largest > PAL_ROUNDED_ZERO;
-            const float inverse = any ? 127.0f / largest : 0, d = any ? largest * (1.0f / 127.0f) : finite ? 0 : NAN;
-            int sum = 0, quad = 0;
-            for (size_t i = 0; i < PAL_ROUNDED; i++) {
-                const int q = any ? (int)rintf(x[i] * inverse) : 0;
-                to->q[here + i] = (int8_t)q;
-                quad += q, sum += q;
-                if (i % 4 == 3) to->quads[(here + i) / 4] = quad, quad = 0;
-                if (i % 16 == 15) to->sums[(here + i) / 16] = d * (float)sum, sum = 0;
-            }
-            to->d[here / PAL_ROUNDED] = d;
-        }
+    for (size_t first = begin, size; first < end; first += size) {
+        size = pal_matvec_group((size_t)a->rows, first);
+        for (size_t k = 0; k < size; k++)
+            for (size_t b = 0; b < in / PAL_ROUNDED; b++)
+                round_block(a->x + (first + k) * a->ldx + b * PAL_ROUNDED, to,
+                            pal_matvec_place_of(a->w, first, size, k, b));
+    }
 }

@@ -40,8 +40,7 @@ typedef struct pal_adamw_coefficients {
 typedef void pal_adamw_range_fn(const pal_adamw_coefficients *k, float *p, float *m, float *v, const float *g,
                                 size_t n);
 typedef double pal_sum_squares_range_fn(const float *x, size_t n);
-extern const pal_variant pal_adamw_range_variants[], pal_sum_squares_range_variants[];
-pal_adamw_range_fn pal_adamw_range_ref, pal_adamw_range_avx2, pal_adamw_range_avx512;
-pal_sum_squares_range_fn pal_sum_squares_range_ref, pal_sum_squares_range_avx2, pal_sum_squares_range_avx512;
+PAL_DECLARE_VARIANTS(adamw_range)
+PAL_DECLARE_VARIANTS(sum_squares_range)
 
 #endif

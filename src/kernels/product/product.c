@@ -8,7 +8,7 @@
 
 enum { PANEL_FLOATS = 1 << 18, PANEL_ROWS = 64 /* at least */ };
 
-const pal_variant pal_decode_rows_variants[] = { PAL_VARIANT(PAL_CPU_REF, pal_decode_rows_ref), PAL_VARIANTS_END };
+PAL_VARIANTS_AVX2(decode_rows)
 
 void pal_decode_rows_ref(const pal_matrix *w, size_t begin, size_t end, float *out) {
     for (size_t row = begin; row < end; row++) pal_matrix_row(w, row, out + (row - begin) * (size_t)w->columns);

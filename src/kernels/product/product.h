@@ -18,7 +18,6 @@ void pal_gather_rows(const pal_context *cx, const pal_matrix *w, const int32_t *
 
 /* Rows begin .. end-1 of w in f32, one behind the other. */
 typedef void pal_decode_rows_fn(const pal_matrix *w, size_t begin, size_t end, float *out);
-extern const pal_variant pal_decode_rows_variants[];
-pal_decode_rows_fn pal_decode_rows_ref;
+PAL_DECLARE_VARIANTS(decode_rows)
 
 #endif

@@ -31,7 +31,6 @@ void pal_rotary_backward(const pal_context *cx, const pal_rotary_args *a);
 
 /* The kernel behind: all heads of one token; sign +1 forward, -1 backward. */
 typedef void pal_rotary_token_fn(int heads, int width, const float *table_row, float sign, const float *x, float *y);
-extern const pal_variant pal_rotary_token_variants[];
-pal_rotary_token_fn pal_rotary_token_ref, pal_rotary_token_avx2, pal_rotary_token_avx512;
+PAL_DECLARE_VARIANTS(rotary_token)
 
 #endif

@@ -14,10 +14,7 @@
 
 PAL_VARIANTS(attention_forward)
 PAL_VARIANTS(attention_backward)
-const pal_variant pal_attention_step_variants[] = { PAL_VARIANT(PAL_CPU_REF, pal_attention_forward_ref),
-                                                    PAL_VARIANT_X86(PAL_CPU_AVX2, pal_attention_step_avx2)
-                                                        PAL_VARIANT_X86(PAL_CPU_AVX512, pal_attention_step_avx512)
-                                                            PAL_VARIANTS_END };
+PAL_VARIANTS(attention_step)
 
 size_t pal_attention_scratch_floats(int dk, int dv, int tokens, pal_memory_pass pass) {
     const size_t keys = ((size_t)dk + 15) / 16 * 16, values = ((size_t)dv + 15) / 16 * 16;

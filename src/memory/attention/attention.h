@@ -38,10 +38,8 @@ typedef void pal_attention_forward_fn(const pal_attention_rows *rows);
 typedef void pal_attention_backward_fn(const pal_attention_rows *rows);
 typedef void pal_attention_step_fn(const pal_attention_rows *rows);
 
-pal_attention_forward_fn pal_attention_forward_ref, pal_attention_forward_avx2, pal_attention_forward_avx512;
-pal_attention_backward_fn pal_attention_backward_ref, pal_attention_backward_avx2, pal_attention_backward_avx512;
-pal_attention_step_fn pal_attention_step_avx2, pal_attention_step_avx512; /* plain: forward does it */
-extern const pal_variant pal_attention_forward_variants[], pal_attention_backward_variants[],
-    pal_attention_step_variants[];
+PAL_DECLARE_VARIANTS(attention_forward)
+PAL_DECLARE_VARIANTS(attention_backward)
+PAL_DECLARE_VARIANTS(attention_step)
 
 #endif

@@ -32,6 +32,8 @@ void pal_attention_forward_ref(const pal_attention_rows *p) {
     }
 }
 
+void pal_attention_step_ref(const pal_attention_rows *p) { pal_attention_forward_ref(p); }
+
 /* p_ij and the gradient of the score (before the scale). */
 static void pair(const pal_attention_rows *p, int i, int j, double *weight, double *dscore) {
     const pal_const_view y = { p->y.data, p->y.stride };

@@ -10,11 +10,12 @@
 
 #include "memory/linear/linear.h"
 
-extern const pal_variant pal_delta_forward_variants[], pal_delta_backward_variants[], pal_delta_step_variants[];
-
-pal_linear_forward_fn pal_delta_forward_ref, pal_delta_forward_avx2, pal_delta_forward_avx512;
-pal_linear_backward_fn pal_delta_backward_ref, pal_delta_backward_avx2, pal_delta_backward_avx512;
-pal_linear_step_fn pal_delta_step_ref, pal_delta_step_avx2, pal_delta_step_avx512;
+typedef pal_linear_forward_fn pal_delta_forward_fn;
+typedef pal_linear_backward_fn pal_delta_backward_fn;
+typedef pal_linear_step_fn pal_delta_step_fn;
+PAL_DECLARE_VARIANTS(delta_forward)
+PAL_DECLARE_VARIANTS(delta_backward)
+PAL_DECLARE_VARIANTS(delta_step)
 size_t pal_delta_backward_scratch_ref(int n, int dk, int dv); /* floats */
 
 #endif

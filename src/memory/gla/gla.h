@@ -6,11 +6,12 @@
 
 #include "memory/linear/linear.h"
 
-extern const pal_variant pal_gla_forward_variants[], pal_gla_backward_variants[], pal_gla_step_variants[];
-
-pal_linear_forward_fn pal_gla_forward_ref, pal_gla_forward_avx2, pal_gla_forward_avx512;
-pal_linear_backward_fn pal_gla_backward_ref, pal_gla_backward_avx2, pal_gla_backward_avx512;
-pal_linear_step_fn pal_gla_step_ref, pal_gla_step_avx2, pal_gla_step_avx512;
+typedef pal_linear_forward_fn pal_gla_forward_fn;
+typedef pal_linear_backward_fn pal_gla_backward_fn;
+typedef pal_linear_step_fn pal_gla_step_fn;
+PAL_DECLARE_VARIANTS(gla_forward)
+PAL_DECLARE_VARIANTS(gla_backward)
+PAL_DECLARE_VARIANTS(gla_step)
 size_t pal_gla_backward_scratch_ref(int n, int dk, int dv); /* floats */
 
 #endif

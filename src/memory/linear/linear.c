@@ -144,7 +144,7 @@ static linear_job job_of(const pal_linear_kernels *kernels, const pal_context *c
     job.kernel = pal_variant_best(pass == PAL_FORWARD    ? kernels->forward
                                   : pass == PAL_BACKWARD ? kernels->backward
                                                          : kernels->step,
-                                  cx->level);
+                                  cx->features);
     return job;
 }
 

@@ -48,10 +48,8 @@ typedef void pal_longhorn_backward_fn(const pal_longhorn_block *block);
 /* One token: q, k, v, b, y are its rows; `final` is updated in place. Needs no scratch. */
 typedef void pal_longhorn_step_fn(const pal_longhorn_block *block);
 
-pal_longhorn_forward_fn pal_longhorn_forward_ref, pal_longhorn_forward_avx2, pal_longhorn_forward_avx512;
-pal_longhorn_backward_fn pal_longhorn_backward_ref, pal_longhorn_backward_avx2, pal_longhorn_backward_avx512;
-pal_longhorn_step_fn pal_longhorn_step_ref, pal_longhorn_step_avx2, pal_longhorn_step_avx512;
-extern const pal_variant pal_longhorn_forward_variants[], pal_longhorn_backward_variants[],
-    pal_longhorn_step_variants[];
+PAL_DECLARE_VARIANTS(longhorn_forward)
+PAL_DECLARE_VARIANTS(longhorn_backward)
+PAL_DECLARE_VARIANTS(longhorn_step)
 
 #endif

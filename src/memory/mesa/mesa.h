@@ -60,9 +60,8 @@ typedef void pal_mesa_backward_fn(const pal_mesa_head *head);
 /* One token each for `count` heads of the same sizes: `final` is updated in place. The first one's scratch is used. */
 typedef void pal_mesa_step_fn(const pal_mesa_head *heads, int count);
 
-pal_mesa_forward_fn pal_mesa_forward_ref, pal_mesa_forward_avx2, pal_mesa_forward_avx512;
-pal_mesa_backward_fn pal_mesa_backward_ref, pal_mesa_backward_avx2, pal_mesa_backward_avx512;
-pal_mesa_step_fn pal_mesa_step_ref, pal_mesa_step_avx2, pal_mesa_step_avx512;
-extern const pal_variant pal_mesa_forward_variants[], pal_mesa_backward_variants[], pal_mesa_step_variants[];
+PAL_DECLARE_VARIANTS(mesa_forward)
+PAL_DECLARE_VARIANTS(mesa_backward)
+PAL_DECLARE_VARIANTS(mesa_step)
 
 #endif

@@ -8,8 +8,6 @@
 #include <string.h>
 
 #include "base/parallel.h"
-#include "memory/palimpsa/palimpsa_ref.h"
-#include "memory/palimpsa/palimpsa_simd.h"
 
 enum {
     MANY_UNITS = 16
@@ -188,7 +186,7 @@ static void forward_task(void *arg, size_t index, int thread) {
 }
 
 static void forward(const pal_context *cx, const pal_memory_run *run) {
-    job jb = { .run = run, .kernel = pal_variant_best(pal_palimpsa_forward_variants, cx->level) };
+    job jb = { .run = run, .kernel = pal_variant_best(pal_palimpsa_forward_variants, cx->features) };
     plan(&jb, cx, &run->shape, PAL_FORWARD, run->scratch);
     pal_parallel_for(cx, (size_t)run->shape.sequences * (size_t)run->shape.heads * (size_t)jb.blocks, forward_task,
                      &jb);
@@ -209,7 +207,7 @@ static void step_task(void *arg, size_t index, int thread) {
 }
 
 static void step(const pal_context *cx, const pal_memory_run *run) {
-    job jb = { .run = run, .kernel = pal_variant_best(pal_palimpsa_step_variants, cx->level) };
+    job jb = { .run = run, .kernel = pal_variant_best(pal_palimpsa_step_variants, cx->features) };
     const size_t heads = (size_t)run->shape.sequences * (size_t)run->shape.heads;
     plan(&jb, cx, &run->shape, PAL_STEP, run->scratch);
     if (heads >= MANY_UNITS)
@@ -353,8 +351,8 @@ static void sum_task(void *arg, size_t begin, size_t end, int thread) {
 static void backward(const pal_context *cx, const pal_memory_run *run) {
     const pal_memory_shape *s = &run->shape;
     job jb = { .run = run,
-               .kernel = pal_variant_best(pal_palimpsa_backward_variants, cx->level),
-               .forward = pal_variant_best(pal_palimpsa_forward_variants, cx->level) };
+               .kernel = pal_variant_best(pal_palimpsa_backward_variants, cx->features),
+               .forward = pal_variant_best(pal_palimpsa_forward_variants, cx->features) };
     plan(&jb, cx, s, PAL_BACKWARD, run->scratch);
     const size_t columns = (size_t)s->heads * (size_t)jb.blocks;
     if (jb.partial) {

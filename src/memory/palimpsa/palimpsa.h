@@ -62,17 +62,21 @@ typedef void pal_palimpsa_forward_fn(const pal_palimpsa_item *item, void *scratc
 typedef void pal_palimpsa_backward_fn(const pal_palimpsa_item *item, void *scratch);
 typedef void pal_palimpsa_step_fn(const pal_palimpsa_item *item, void *scratch); /* length 1, saved NULL */
 
-extern const pal_variant pal_palimpsa_forward_variants[];
-extern const pal_variant pal_palimpsa_backward_variants[];
-extern const pal_variant pal_palimpsa_step_variants[];
+PAL_DECLARE_VARIANTS(palimpsa_forward)
+PAL_DECLARE_VARIANTS(palimpsa_backward)
+PAL_DECLARE_VARIANTS(palimpsa_step)
 
 /* What forward's speed is measured against: the arithmetic of its innermost loop on registers alone, `vectors` times
  * one vector of the memory at one token (8 elements at avx2, 16 at avx512, 1 at ref). The result only keeps a compiler
  * from leaving the work out. pal_palimpsa_bound_width() tells how many elements a vector has at a level. */
 typedef float pal_palimpsa_bound_fn(size_t vectors);
-extern const pal_variant pal_palimpsa_bound_variants[];
+PAL_DECLARE_VARIANTS(palimpsa_bound)
 int pal_palimpsa_bound_width(pal_cpu_level level);
 
 size_t pal_palimpsa_scratch(int dk, int values, pal_memory_pass pass);
+/* What each file of kernels needs of it. */
+size_t pal_palimpsa_scratch_ref(int dk, int values, pal_memory_pass pass);
+size_t pal_palimpsa_scratch_avx2(int dk, int values, pal_memory_pass pass);
+size_t pal_palimpsa_scratch_avx512(int dk, int values, pal_memory_pass pass);
 
 #endif

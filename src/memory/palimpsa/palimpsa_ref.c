@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Palimpsa in plain C, the specification of the fast variants: the formulas of the README, one value's row of the
  * memory at a time (rows do not meet), numbers stored in f32 and computed in double. */
-#include "memory/palimpsa/palimpsa_ref.h"
+#include "memory/palimpsa/palimpsa.h"
 
 #include <assert.h>
 #include <math.h>

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/* palimpsa version: what was built, what the processor offers, and what of it is used. */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/context.h"
+#include "cli.h"
+
+static json_t *names_of(unsigned features) {
+    json_t *list = json_array();
+    for (int i = 0; i < PAL_CPU_FEATURES; i++)
+        if (features & 1u << i) json_array_append_new(list, json_string(pal_cpu_feature_name(i)));
+    return list;
+}
+
+static void print_features(const char *what, unsigned features) {
+    printf("%s", what);
+    for (int i = 0; i < PAL_CPU_FEATURES; i++)
+        if (features & 1u << i) printf(" %s", pal_cpu_feature_name(i));
+    puts(features ? "" : " none");
+}
+
+int cmd_version(int argc, char **argv) {
+    cli_common common = { 0 };
+    const cli_option options[] = {
+        CLI_COMMON_OPTIONS(common),
+        { "json", OPT_FLAG, &common.json, NULL, "print one JSON object" },
+    };
+    const cli_usage usage = {
+        .synopsis = "version [options]",
+        .about = "Prints the version, the matrix multiply it was built with, the level of instructions that --cpu or\n"
+                 "PALIMPSA_CPU allows, the processor's features that were found and those that kernels use.",
+        .examples = "  palimpsa version\n  palimpsa version --cpu avx2 --json\n",
+        .options = options,
+        .option_count = PAL_COUNT(options),
+    };
+    const char *none;
+    int count;
+    const int parsed = cli_parse(&usage, argc, argv, &none, 0, &count);
+    if (parsed) return parsed < 0 ? CLI_OK : parsed;
+    pal_context *cx;
+    pal_error err;
+    if (pal_context_new(&cx, common.threads, common.cpu, &err)) return cli_fail(&err);
+    const char *level = pal_cpu_level_name(pal_context_level(cx));
+    if (common.json) {
+        json_t *all = json_pack("{s:s, s:s, s:i, s:o, s:o}", "version", pal_version(), "cpu", level, "threads",
+                                pal_context_threads(cx), "found", names_of(pal_cpu_features()), "used",
+                                names_of(pal_context_features(cx)));
+        json_dumpf(all, stdout, JSON_INDENT(2));
+        puts("");
+        json_decref(all);
+    } else {
+        printf("palimpsa %s\ncpu: %s, %d thread%s\n", pal_version(), level, pal_context_threads(cx),
+               pal_context_threads(cx) == 1 ? "" : "s");
+        print_features("features found:", pal_cpu_features());
+        print_features("features used:", pal_context_features(cx));
+    }
+    pal_context_free(cx);
+    return CLI_OK;
+}
