@@ -26,7 +26,6 @@ typedef struct {
     pal_shards *train[PAL_SOURCES], *valid[PAL_SOURCES];
     pal_tokenizer *tokenizer;
     pal_tokenizer *asked, *own; /* those of --tokenizer and of --model, which the data must fit; may be NULL */
-    pal_ids mark;               /* where responses begin, when pairs are trained on */
     pal_text_task *task;
     bool validates;
     double tokens;               /* of the whole run */
@@ -291,24 +290,14 @@ static int settle(train_options *o, const pal_model_config *model, pal_text_opti
     return CLI_OK;
 }
 
-/* Pairs of prompt and response: where the response begins, in ids; it must be found in the data as it was tokenized. */
-static int open_mark(text_run *t, const train_options *o, pal_text_options *p) {
-    pal_tokenizer_scratch *scratch;
-    pal_error err;
-    if (!pal_text_field_pairs(o->field)) return CLI_OK;
-    if (pal_tokenizer_scratch_new(&scratch, t->tokenizer, &err)) return cli_fail(&err);
-    const pal_status st = pal_tokenizer_encode(t->tokenizer, scratch, PAL_RESPONSE_MARK, strlen(PAL_RESPONSE_MARK),
-                                               NULL, &t->mark, &err);
-    pal_tokenizer_scratch_free(scratch);
-    if (st) return cli_fail(&err);
-    for (int i = 0; i < p->sources; i++) {
-        const pal_document first = pal_shards_document(t->train[i], PAL_PART_ALL, 0);
-        if (pal_document_behind(&first, t->mark.data, (int)t->mark.count) == first.tokens)
-            return cli_error(CLI_USAGE, "--field %s: the first document of %s has no '%s' behind its prompt", o->field,
-                             pal_shards_info_of(t->train[i])->path, PAL_RESPONSE_MARK);
-    }
-    p->mark = t->mark.data;
-    p->mark_count = (int)t->mark.count;
+/* Shards say where responses begin, if they were made of pairs. */
+static int check_pairs(const train_options *o, pal_shards *const *set, int count) {
+    for (int i = 0; i < count && pal_text_field_pairs(o->field); i++)
+        if (!pal_shards_info_of(set[i])->pairs)
+            return cli_error(CLI_USAGE,
+                             "--field %s: %s was not made with this field, or by a version that did not "
+                             "keep where responses begin; tokenize it again",
+                             o->field, pal_shards_info_of(set[i])->path);
     return CLI_OK;
 }
 
@@ -346,8 +335,9 @@ static int open_data(text_run *t, train_options *o, const pal_model_config *mode
         return cli_error(CLI_USAGE, "--vocab is %d, the tokenizer of %s has %d ids", o->vocab, home, ids);
     if (model && train_starts_from_files(o->model) && (code = train_check_vocabulary(o, model->vocab, o->vocab)))
         return code;
-    if ((code = open_mark(t, o, p))) return code;
-    return open_valid(t, o, p, home, cx);
+    p->responses = pal_text_field_pairs(o->field);
+    if ((code = check_pairs(o, t->train, p->sources)) || (code = open_valid(t, o, p, home, cx))) return code;
+    return o->valid_data ? check_pairs(o, t->valid, p->valid_sources) : CLI_OK;
 }
 
 /* So that a run goes on with the data it began with. */
@@ -387,7 +377,6 @@ static void close_task(void *self, bool began) {
     text_run *t = self;
     if (!t) return;
     pal_text_task_free(t->task);
-    pal_ids_free(&t->mark);
     for (int i = 0; i < PAL_SOURCES; i++) pal_shards_close(t->train[i]), pal_shards_close(t->valid[i]);
     pal_tokenizer_close(t->tokenizer);
     pal_tokenizer_close(t->asked);

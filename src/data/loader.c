@@ -35,16 +35,6 @@ struct pal_loader {
     bool continued; /* the last row ended inside a document */
 };
 
-uint64_t pal_document_behind(const pal_document *d, const uint32_t *mark, int count) {
-    const uint64_t n = (uint64_t)count;
-    for (uint64_t at = 0; at + n <= d->tokens; at++) {
-        uint64_t k = 0;
-        while (k < n && pal_document_token(d, at + k) == mark[k]) k++;
-        if (k == n) return at + n;
-    }
-    return d->tokens;
-}
-
 static uint64_t key_of(const pal_loader *l, int i, uint64_t epoch) {
     return pal_mix64(pal_mix64(l->o.seed + 0x9e3779b97f4a7c15u * (uint64_t)(i + 1)) + epoch);
 }
@@ -78,7 +68,7 @@ static unit find_unit(const pal_loader *l, int i, uint64_t number) {
     if (!s->index) {
         u.document = pal_shards_document(s->from.shards, s->from.part, number);
         u.end = u.document.tokens;
-        u.trained = l->o.mark_count ? pal_document_behind(&u.document, l->o.mark, l->o.mark_count) : 0;
+        u.trained = l->o.responses ? u.document.response : 0;
         return u;
     }
     uint64_t low = 0, high = (s->documents + STRIDE - 1) / STRIDE; /* the entry is in low .. high-1 */
@@ -96,7 +86,7 @@ static unit find_unit(const pal_loader *l, int i, uint64_t number) {
             continue;
         }
         u.end = u.document.tokens;
-        u.trained = l->o.mark_count ? pal_document_behind(&u.document, l->o.mark, l->o.mark_count) : 0;
+        u.trained = l->o.responses ? u.document.response : 0;
         if (count > 1) {
             const uint64_t first = s->phase ? s->phase : context; /* end of piece 0 */
             u.begin = left ? first + (left - 1) * context : 0;
@@ -134,7 +124,7 @@ static void close_unit(pal_loader *l) {
 
 pal_status pal_loader_next(pal_loader *l, int32_t *ids, int32_t *targets, int *ends, pal_row *row, pal_error *err) {
     int filled = 0, sequences = 0;
-    const bool pieces_alone = l->o.order == PAL_ORDER_SEQUENCES || l->o.documents_end || l->o.mark_count;
+    const bool pieces_alone = l->o.order == PAL_ORDER_SEQUENCES || l->o.documents_end || l->o.responses;
     row->continues = l->continued;
     while (filled < l->o.row && sequences < l->o.sequences) {
         if (l->at.source < 0) open_unit(l);

@@ -34,9 +34,7 @@ typedef struct pal_loader_options {
     int sequences;    /* most in a row, which then ends early; 0: as many as `row` */
     pal_order order;
     bool documents_end; /* a document's last token has no target */
-    const uint32_t
-        *mark; /* (mark_count, borrowed) where these ids first stand in a document, training begins behind them; a */
-    int mark_count; /* document without them is not trained on. 0: every token is. Documents end as above */
+    bool responses;     /* of pairs: only tokens of responses are targets; documents end as above */
     uint64_t seed;
 } pal_loader_options;
 
@@ -48,10 +46,6 @@ typedef struct pal_loader_position {
         uint64_t tokens;      /* read in all */
     } of[PAL_SOURCES];
 } pal_loader_position;
-
-/* The token behind the first place where a document has these ids one after another; its number of tokens if it has
- * none. */
-uint64_t pal_document_behind(const pal_document *document, const uint32_t *mark, int count);
 
 typedef struct pal_loader pal_loader;
 pal_status pal_loader_new(pal_loader **out, const pal_loader_options *options, pal_error *err);

@@ -11,42 +11,9 @@
 #include "base/directory.h"
 #include "base/hash.h"
 #include "base/map.h"
+#include "data/shards_inside.h"
 #include "data/text.h"
 #include "format/model_dir.h"
-
-enum { HEADER = 128, ENTRY = 24, VERSION = 1, HASH_BLOCK = 1 << 20 };
-static const char magic[] = "PALSHARD";
-#define MOST_SHARDS 99999 /* five digits in a name */
-
-/* offsets in the header */
-enum {
-    AT_VERSION = 8,
-    AT_WIDTH = 12,
-    AT_TOKENIZER = 16,
-    AT_VOCABULARY = 24,
-    AT_DOCUMENTS = 32,
-    AT_TOKENS = 40,
-    AT_NUMBER = 48,
-    AT_CONTINUES = 56,
-    AT_TOKEN_SUM = 104,
-    AT_TABLE_SUM = 112,
-    AT_SUM = 120
-};
-
-static uint64_t get64(const unsigned char *p) {
-    uint64_t x;
-    memcpy(&x, p, 8);
-    return x;
-}
-static uint32_t get32(const unsigned char *p) {
-    uint32_t x;
-    memcpy(&x, p, 4);
-    return x;
-}
-static void put64(unsigned char *p, uint64_t x) { memcpy(p, &x, 8); }
-static void put32(unsigned char *p, uint32_t x) { memcpy(p, &x, 4); }
-
-static int width_of(uint32_t vocabulary) { return vocabulary <= 65536 ? 2 : 4; }
 
 /* Tokens are hashed in blocks of fixed size, so that a writer need not hold them. */
 static uint64_t hash_tokens(const unsigned char *data, size_t bytes) {
@@ -54,12 +21,6 @@ static uint64_t hash_tokens(const unsigned char *data, size_t bytes) {
     for (size_t at = 0; at < bytes; at += HASH_BLOCK)
         hash = pal_hash(hash, data + at, bytes - at < HASH_BLOCK ? bytes - at : HASH_BLOCK);
     return hash;
-}
-
-static pal_status path_of(char path[4096], const char *directory, const char *name, pal_error *err) {
-    if (snprintf(path, 4096, "%s/%s", directory, name) >= 4096)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s/%s: the path is too long", directory, name);
-    return PAL_OK;
 }
 
 /* Reading */
@@ -70,6 +31,7 @@ typedef struct {
     uint64_t documents, count; /* count: tokens */
     uint64_t first;            /* number of its first document in the set */
     uint64_t checksum;
+    size_t entry;   /* bytes of a document in the table */
     bool continues; /* its first document goes on from the shard before */
 } shard;
 
@@ -109,11 +71,15 @@ static pal_status check_shard(shard *s, const char *path, const pal_shards *set,
     const size_t size = s->map.size;
     if (size < HEADER)
         return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, a shard's header alone has %d", path, size, HEADER);
-    if (memcmp(p, magic, 8) != 0)
-        return pal_fail(err, PAL_E_FORMAT, "%s: does not begin with %s: not a shard of tokens", path, magic);
-    if (get32(p + AT_VERSION) != VERSION)
-        return pal_fail(err, PAL_E_FORMAT, "%s: version %" PRIu32 " of shards, expected %d", path,
-                        get32(p + AT_VERSION), VERSION);
+    if (memcmp(p, SHARD_MAGIC, 8) != 0)
+        return pal_fail(err, PAL_E_FORMAT, "%s: does not begin with %s: not a shard of tokens", path, SHARD_MAGIC);
+    const uint32_t version = get32(p + AT_VERSION);
+    if (version != VERSION && version != PAIRS_VERSION)
+        return pal_fail(err, PAL_E_FORMAT, "%s: version %" PRIu32 " of shards, expected %d or %d", path, version,
+                        VERSION, PAIRS_VERSION);
+    s->entry = version == PAIRS_VERSION ? PAIRS_ENTRY : ENTRY;
+    if (number && s->entry != set->list[0].entry)
+        return pal_fail(err, PAL_E_FORMAT, "%s: version %" PRIu32 " of shards, unlike those before it", path, version);
     if (get64(p + AT_SUM) != pal_hash(0, p, AT_SUM))
         return pal_fail(err, PAL_E_FORMAT, "%s: the header does not match its checksum", path);
     const uint64_t width = get32(p + AT_WIDTH), vocabulary = get64(p + AT_VOCABULARY),
@@ -132,14 +98,14 @@ static pal_status check_shard(shard *s, const char *path, const pal_shards *set,
         return pal_fail(err, PAL_E_FORMAT, "%s: this is shard %" PRIu64 ", expected %" PRIu64, path,
                         get64(p + AT_NUMBER), number);
     if (s->documents < 1 || s->count < s->documents || s->count > (size - HEADER) / width ||
-        s->documents > (size - HEADER) / ENTRY)
+        s->documents > (size - HEADER) / s->entry)
         return pal_fail(err, PAL_E_FORMAT, "%s: %" PRIu64 " tokens in %" PRIu64 " documents do not fit %zu bytes", path,
                         s->count, s->documents, size);
     if (get64(p + AT_CONTINUES) > (number > 0))
         return pal_fail(err, PAL_E_FORMAT, "%s: the flag of a continued document is %" PRIu64 ", expected 0%s", path,
                         get64(p + AT_CONTINUES), number ? " or 1" : "");
     s->continues = get64(p + AT_CONTINUES) != 0;
-    const size_t tokens = ((size_t)s->count * (size_t)width + 7) & ~(size_t)7, table = (size_t)s->documents * ENTRY;
+    const size_t tokens = ((size_t)s->count * (size_t)width + 7) & ~(size_t)7, table = (size_t)s->documents * s->entry;
     if (size != HEADER + tokens + table)
         return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, expected %zu: the file was cut short or added to", path,
                         size, HEADER + tokens + table);
@@ -149,11 +115,16 @@ static pal_status check_shard(shard *s, const char *path, const pal_shards *set,
         return pal_fail(err, PAL_E_FORMAT, "%s: the table of documents does not match its checksum", path);
     uint64_t before = 0;
     for (uint64_t d = 0; d < s->documents; d++) {
-        const uint64_t end = get64(s->table + d * ENTRY);
+        const unsigned char *entry = s->table + d * s->entry;
+        const uint64_t end = get64(entry);
         if (end <= before || end > s->count)
             return pal_fail(err, PAL_E_FORMAT,
                             "%s: document %" PRIu64 " ends at token %" PRIu64 ", expected %" PRIu64 " to %" PRIu64,
                             path, d, end, before + 1, s->count);
+        if (s->entry == PAIRS_ENTRY && get64(entry + 24) > end - before)
+            return pal_fail(err, PAL_E_FORMAT,
+                            "%s: the response of document %" PRIu64 " begins at token %" PRIu64 " of %" PRIu64, path, d,
+                            get64(entry + 24), end - before);
         before = end;
     }
     if (before != s->count)
@@ -215,13 +186,14 @@ static const shard *shard_of(const pal_shards *s, uint64_t document) {
 static pal_document whole(const pal_shards *s, uint64_t index) {
     const shard *one = shard_of(s, index);
     const uint64_t d = index - one->first;
-    const unsigned char *entry = one->table + d * ENTRY;
-    const uint64_t begin = d ? get64(entry - ENTRY) : 0;
+    const unsigned char *entry = one->table + d * one->entry;
+    const uint64_t begin = d ? get64(entry - one->entry) : 0;
     return (pal_document){ .data = one->tokens + begin * (uint64_t)s->width,
                            .width = s->width,
                            .tokens = get64(entry) - begin,
                            .bytes = get64(entry + 8),
-                           .words = get64(entry + 16) };
+                           .words = get64(entry + 16),
+                           .response = one->entry == PAIRS_ENTRY ? get64(entry + 24) : 0 };
 }
 
 pal_document pal_shards_document(const pal_shards *s, pal_shards_part part, uint64_t index) {
@@ -231,7 +203,9 @@ pal_document pal_shards_document(const pal_shards *s, pal_shards_part part, uint
     if (part == PAL_PART_VALID && index == 0 && s->valid_cut) {
         d.data += s->valid_cut * (uint64_t)s->width;
         d.tokens -= s->valid_cut;
+        d.response = d.response > s->valid_cut ? d.response - s->valid_cut : 0;
     }
+    if (d.response > d.tokens) d.response = d.tokens;
     if (s->valid_cut && part != PAL_PART_ALL &&
         first + index == s->valid_document) { /* what the part's other documents leave of its sums */
         d.bytes = s->info.part[part].bytes, d.words = s->info.part[part].words;
@@ -310,6 +284,7 @@ static pal_status open_set(pal_shards *s, const json_t *root, const char *path, 
         if ((st = open_shard(s, json_array_get(list, i), i, path, err))) return st;
         s->info.fingerprint = pal_hash(s->info.fingerprint, &s->list[i].checksum, 8);
     }
+    s->info.pairs = s->list[0].entry == PAIRS_ENTRY;
     if ((st = read_parts(s, root, path, err))) return st;
     const uint64_t cut[2] = { s->valid_document, s->valid_cut };
     s->info.fingerprint = pal_hash(s->info.fingerprint, cut, sizeof cut);
@@ -371,136 +346,7 @@ pal_status pal_shards_verify(const pal_shards *s, pal_error *err) {
     return PAL_OK;
 }
 
-/* Writing */
-
-struct pal_shard_writer {
-    pal_writer file;
-    uint64_t number, tokenizer;
-    uint32_t vocabulary;
-    int width;
-    unsigned char *buffer; /* HASH_BLOCK bytes of tokens that are not written yet */
-    size_t buffered;
-    uint64_t token_sum, count, ended;
-    unsigned char *table;
-    size_t documents, capacity;
-    uint64_t bytes, words;
-    bool continues;
-};
-
-void pal_shard_writer_drop(pal_shard_writer *w) {
-    if (!w) return;
-    pal_writer_drop(&w->file);
-    pal_free(w->buffer);
-    pal_free(w->table);
-    pal_free(w);
-}
-
-void pal_shard_writer_continue(pal_shard_writer *w) { w->continues = true; }
-
-uint64_t pal_shard_writer_count(const pal_shard_writer *w) { return w->count; }
-
-static pal_status put(pal_shard_writer *w, const void *data, size_t bytes, pal_error *err) {
-    errno = 0;
-    if (bytes && fwrite(data, 1, bytes, w->file.stream) != bytes)
-        return pal_fail(err, PAL_E_IO, "%s: cannot write: %s", w->file.path, strerror(errno ? errno : EIO));
-    return PAL_OK;
-}
-
-static pal_status flush_tokens(pal_shard_writer *w, pal_error *err) {
-    if (!w->buffered) return PAL_OK;
-    w->token_sum = pal_hash(w->token_sum, w->buffer, w->buffered);
-    const pal_status st = put(w, w->buffer, w->buffered, err);
-    w->buffered = 0;
-    return st;
-}
-
-pal_status pal_shard_writer_new(pal_shard_writer **out, const char *directory, uint64_t number, uint64_t tokenizer,
-                                uint32_t vocabulary, pal_error *err) {
-    char path[4096], name[32];
-    static const unsigned char blank[HEADER];
-    pal_shard_writer *w;
-    pal_status st;
-    *out = NULL;
-    if (number >= MOST_SHARDS)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: more than %d shards; make them larger", directory, MOST_SHARDS);
-    snprintf(name, sizeof name, "%05" PRIu64 ".shard", number);
-    if ((st = path_of(path, directory, name, err)) || (st = pal_alloc_named((void **)&w, 1, sizeof *w, "a shard", err)))
-        return st;
-    w->number = number, w->tokenizer = tokenizer, w->vocabulary = vocabulary, w->width = width_of(vocabulary);
-    if ((st = pal_alloc_named((void **)&w->buffer, HASH_BLOCK, 1, "a shard", err)) ||
-        (st = pal_writer_open(&w->file, path, err)) || (st = put(w, blank, HEADER, err))) {
-        pal_shard_writer_drop(w);
-        return st;
-    }
-    *out = w;
-    return PAL_OK;
-}
-
-pal_status pal_shard_writer_tokens(pal_shard_writer *w, const uint32_t *ids, size_t count, pal_error *err) {
-    pal_status st;
-    for (size_t i = 0; i < count; i++) {
-        if (ids[i] >= w->vocabulary)
-            return pal_fail(err, PAL_E_ARGUMENT, "%s: id %" PRIu32 " in a vocabulary of %" PRIu32, w->file.path, ids[i],
-                            w->vocabulary);
-        if (w->width == 2) {
-            const uint16_t id = (uint16_t)ids[i];
-            memcpy(w->buffer + w->buffered, &id, 2);
-        } else memcpy(w->buffer + w->buffered, &ids[i], 4);
-        w->buffered += (size_t)w->width;
-        if (w->buffered == HASH_BLOCK && (st = flush_tokens(w, err))) return st;
-    }
-    w->count += count;
-    return PAL_OK;
-}
-
-pal_status pal_shard_writer_end_document(pal_shard_writer *w, uint64_t bytes, uint64_t words, pal_error *err) {
-    if (w->documents == w->capacity) {
-        const size_t larger = w->capacity ? 2 * w->capacity : 1024;
-        void *table;
-        const pal_status st = pal_alloc_named(&table, larger, ENTRY, "a table of documents", err);
-        if (st) return st;
-        if (w->documents) memcpy(table, w->table, w->documents * ENTRY);
-        pal_free(w->table);
-        w->table = table;
-        w->capacity = larger;
-    }
-    unsigned char *entry = w->table + w->documents++ * ENTRY;
-    put64(entry, w->count), put64(entry + 8, bytes), put64(entry + 16, words);
-    w->ended = w->count;
-    w->bytes += bytes, w->words += words;
-    return PAL_OK;
-}
-
-pal_status pal_shard_writer_finish(pal_shard_writer *w, pal_shard_sums *sums, pal_error *err) {
-    static const unsigned char zero[8];
-    unsigned char header[HEADER] = { 0 };
-    const size_t table = w->documents * ENTRY;
-    pal_status st = PAL_OK;
-    if (!w->documents || w->ended != w->count)
-        st = pal_fail(err, PAL_E_ARGUMENT, "%s: a shard must end with a document", w->file.path);
-    if (!st) st = flush_tokens(w, err);
-    if (!st) st = put(w, zero, (8 - w->count * (uint64_t)w->width % 8) % 8, err);
-    if (!st) st = put(w, w->table, table, err);
-    memcpy(header, magic, 8);
-    put32(header + AT_VERSION, VERSION), put32(header + AT_WIDTH, (uint32_t)w->width);
-    put64(header + AT_TOKENIZER, w->tokenizer), put64(header + AT_VOCABULARY, w->vocabulary);
-    put64(header + AT_DOCUMENTS, w->documents), put64(header + AT_TOKENS, w->count),
-        put64(header + AT_NUMBER, w->number), put64(header + AT_CONTINUES, w->continues);
-    put64(header + AT_TOKEN_SUM, w->token_sum),
-        put64(header + AT_TABLE_SUM, w->documents ? pal_hash(0, w->table, table) : 0);
-    put64(header + AT_SUM, pal_hash(0, header, AT_SUM));
-    if (!st && fseek(w->file.stream, 0, SEEK_SET) != 0)
-        st = pal_fail(err, PAL_E_IO, "%s: cannot write: %s", w->file.path, strerror(errno));
-    if (!st) st = put(w, header, HEADER, err);
-    if (!st) st = pal_writer_commit(&w->file, err);
-    *sums = (pal_shard_sums){ .documents = w->documents,
-                              .tokens = w->count,
-                              .bytes = w->bytes,
-                              .words = w->words,
-                              .checksum = get64(header + AT_SUM) };
-    pal_shard_writer_drop(w);
-    return st;
-}
+/* Finishing */
 
 typedef struct {
     uint64_t document, token;      /* where validation begins */

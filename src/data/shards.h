@@ -7,7 +7,7 @@
  *
  * A shard file, little-endian:
  *      0  8  "PALSHARD"
- *      8  4  version (1)                        12  4  bytes of a token, 2 or 4
+ *      8  4  version (1; 2: see below)          12  4  bytes of a token, 2 or 4
  *     16  8  fingerprint of the tokenizer       24  8  size of its vocabulary: every id is below
  *     32  8  documents D >= 1                   40  8  tokens N >= D
  *     48  8  number of this shard, from 0       56  8  1: its first document goes on from the shard before
@@ -15,7 +15,8 @@
  *    104  8  checksum of the tokens            112  8  checksum of the table of documents
  *    120  8  checksum of the 120 bytes above
  *    128     N tokens, zeroes up to a multiple of 8 bytes
- *            D entries of 24 bytes: end of the document in tokens, bytes and words of its original text
+ *            D entries of 24 bytes: end of the document in tokens, bytes and words of its original text;
+ *            in version 2 of 32 bytes: also the token of the document that its response begins with
  * The file ends there. Opening maps it and checks everything but the tokens, which pal_shards_verify reads once. */
 #ifndef PAL_DATA_SHARDS_H
 #define PAL_DATA_SHARDS_H
@@ -35,6 +36,7 @@ typedef struct pal_document {
     const unsigned char *data;
     int width; /* bytes of a token */
     uint64_t tokens;
+    uint64_t response;     /* of pairs: tokens before the response */
     uint64_t bytes, words; /* of the original text; words are the pieces between runs of white space (data/text.h) */
 } pal_document;
 
@@ -59,6 +61,7 @@ typedef struct pal_shards_info {
     uint32_t vocabulary;
     int64_t eos; /* the id that ends every document; -1: none does */
     size_t shards;
+    bool pairs;           /* documents are prompts with responses */
     uint64_t fingerprint; /* of the tokens and their boundaries: another one means other data */
     struct {
         uint64_t documents, tokens, bytes, words;
@@ -82,6 +85,8 @@ typedef struct pal_shard_writer pal_shard_writer;
 pal_status pal_shard_writer_new(pal_shard_writer **out, const char *directory, uint64_t number, uint64_t tokenizer,
                                 uint32_t vocabulary, pal_error *err);
 void pal_shard_writer_continue(pal_shard_writer *w); /* its first document goes on from the shard before */
+/* The document that is being written is a pair, and this token of it begins the response: for all of them, or none. */
+void pal_shard_writer_response(pal_shard_writer *w, uint64_t token);
 pal_status pal_shard_writer_tokens(pal_shard_writer *w, const uint32_t *ids, size_t count, pal_error *err);
 pal_status pal_shard_writer_end_document(pal_shard_writer *w, uint64_t bytes, uint64_t words, pal_error *err);
 uint64_t pal_shard_writer_count(const pal_shard_writer *w); /* tokens so far */

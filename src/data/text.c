@@ -243,7 +243,7 @@ void pal_text_release(void *owner) { json_decref(owner); }
 
 bool pal_text_field_pairs(const char *field) { return field && strchr(field, '+'); }
 
-/* {"x": prompt + PAL_RESPONSE + response}, or NULL when there is no such pair. */
+/* {"x": prompt + PAL_RESPONSE + response, "response": where it begins}, or NULL when there is no such pair. */
 static json_t *join_pair(const json_t *root, const char *field) {
     const size_t size = (size_t)(strchr(field, '+') - field);
     char first[256];
@@ -252,9 +252,12 @@ static json_t *join_pair(const json_t *root, const char *field) {
     first[size] = '\0';
     const json_t *prompt = json_object_get(root, first), *response = json_object_get(root, field + size + 1);
     if (!json_is_string(prompt) || !json_is_string(response)) return NULL;
-    return json_pack("{s:s#++#}", "x", json_string_value(prompt), (int)json_string_length(prompt), PAL_RESPONSE,
-                     json_string_value(response), (int)json_string_length(response));
+    const size_t behind = json_string_length(prompt) + sizeof PAL_RESPONSE - 2; /* its line's end is the response's */
+    return json_pack("{s:s#++#, s:I}", "x", json_string_value(prompt), (int)json_string_length(prompt), PAL_RESPONSE,
+                     json_string_value(response), (int)json_string_length(response), "response", (json_int_t)behind);
 }
+
+size_t pal_text_response(const void *owner) { return (size_t)json_integer_value(json_object_get(owner, "response")); }
 
 pal_status pal_text_parse(const char *path, const char *field, uint64_t line, pal_slice json, void **owner,
                           pal_slice *text, pal_error *err) {

@@ -55,10 +55,8 @@ void pal_text_close(pal_text *text);
 pal_status pal_text_read(pal_text *text, pal_text_block *block, bool *found, pal_error *err);
 
 /* A field "prompt+response" means the strings of two fields with PAL_RESPONSE between them; training is then on what
- * stands behind it. */
+ * stands behind its colon. */
 #define PAL_RESPONSE "\n### Response:\n"
-#define PAL_RESPONSE_MARK \
-    "### Response:" /* the part of it that every tokenizer keeps apart from what stands around it */
 bool pal_text_field_pairs(const char *field);
 
 /* The string of one JSON line. line: its number, for messages. The value lives in *owner (a json_t), which the caller
@@ -66,6 +64,7 @@ bool pal_text_field_pairs(const char *field);
 pal_status pal_text_parse(const char *path, const char *field, uint64_t line, pal_slice json, void **owner,
                           pal_slice *text, pal_error *err);
 void pal_text_release(void *owner);
+size_t pal_text_response(const void *owner); /* of a pair: bytes of its text before the response */
 
 /* Whole documents, one by one, none larger than `most` bytes. field as pal_text_field gives it. */
 typedef struct pal_documents pal_documents;

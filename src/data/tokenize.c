@@ -15,6 +15,7 @@
 #include "base/directory.h"
 #include "base/log.h"
 #include "base/parallel.h"
+#include "data/response.h"
 #include "data/text.h"
 #include "format/json.h"
 #include "format/model_dir.h"
@@ -30,6 +31,7 @@ static const uint64_t SHARD_TOKENS = (uint64_t)64 << 20;
 typedef struct {
     size_t end; /* in item.ids */
     uint64_t bytes, words;
+    size_t response; /* of a pair: tokens before it */
 } item_document;
 
 typedef struct {
@@ -70,10 +72,10 @@ static const char *name_of(const char *path) { return strcmp(path, "-") == 0 ? "
 
 /* Encoding */
 
-static pal_status add_document(item *it, uint64_t bytes, uint64_t words, pal_error *err) {
+static pal_status add_document(item *it, uint64_t bytes, uint64_t words, size_t response, pal_error *err) {
     pal_status st = pal_grow((void **)&it->documents, &it->document_capacity, it->document_count,
                              it->document_count + 1, sizeof *it->documents, err);
-    if (!st) it->documents[it->document_count++] = (item_document){ it->ids.count, bytes, words };
+    if (!st) it->documents[it->document_count++] = (item_document){ it->ids.count, bytes, words, response };
     return st;
 }
 
@@ -87,15 +89,20 @@ static pal_status encode_lines(const work *w, item *it, pal_tokenizer_scratch *s
         void *owner;
         pal_slice text;
         const size_t size = (size_t)((stop ? stop : end) - at), before = it->ids.count;
+        size_t response = 0;
         pal_status st = pal_text_parse(path, field, ++line, (pal_slice){ at, size }, &owner, &text, err);
         at += size + 1;
         if (st) return st;
-        if (text.size && (st = pal_tokenizer_encode(w->tok, scratch, text.data, text.size, NULL, &it->ids, err))) {
+        if (text.size) st = pal_tokenizer_encode(w->tok, scratch, text.data, text.size, NULL, &it->ids, err);
+        if (!st && text.size && pal_text_field_pairs(field))
+            st = pal_response_token(w->tok, scratch, text, pal_text_response(owner), it->ids.data + before,
+                                    it->ids.count - before, &response, err);
+        if (st) {
             const pal_error why = *err;
             st = pal_fail(err, why.status, "%s: line %" PRIu64 ": %s", name_of(path), line, why.text);
         }
         if (!st && text.size && w->eos >= 0) st = pal_ids_append(&it->ids, (uint32_t)w->eos, err);
-        if (!st && it->ids.count > before) st = add_document(it, text.size, pal_text_words(text), err);
+        if (!st && it->ids.count > before) st = add_document(it, text.size, pal_text_words(text), response, err);
         pal_text_release(owner);
         if (st) return st;
     }
@@ -147,8 +154,10 @@ static json_t *describe(const work *w) {
                              known ? (json_int_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec : 0));
     }
     snprintf(hex, sizeof hex, "%016" PRIx64, pal_tokenizer_fingerprint(w->tok));
-    return json_pack("{s:s, s:o, s:s?, s:b, s:I}", "tokenizer", hex, "files", files, "field", j->field, "eos",
-                     w->eos >= 0, "shard_tokens", (json_int_t)j->shard_tokens);
+    json_t *job = json_pack("{s:s, s:o, s:s?, s:b, s:I}", "tokenizer", hex, "files", files, "field", j->field, "eos",
+                            w->eos >= 0, "shard_tokens", (json_int_t)j->shard_tokens);
+    if (pal_text_field_pairs(j->field)) json_object_set_new(job, "shards", json_integer(2)); /* their version */
+    return job;
 }
 
 static pal_status save_place(const work *w, size_t file, const pal_text_place *place, pal_error *err) {
@@ -328,8 +337,11 @@ static pal_status write_item(work *w, item *it, pal_error *err) {
     }
     if (pal_text_field(w->job->files[it->file], w->job->field)) {
         for (size_t d = 0, begin = 0; d < it->document_count && !st; begin = it->documents[d++].end)
-            if (!(st = put_tokens(w, it->ids.data + begin, it->documents[d].end - begin, err)))
+            if (!(st = put_tokens(w, it->ids.data + begin, it->documents[d].end - begin, err))) {
+                if (pal_text_field_pairs(w->job->field))
+                    pal_shard_writer_response(w->writer, it->documents[d].response);
                 st = end_document(w, it->documents[d].bytes, it->documents[d].words, err);
+            }
     } else {
         if (it->ids.count) st = put_tokens(w, it->ids.data, it->ids.count, err);
         w->part_bytes += it->block.bytes.size;

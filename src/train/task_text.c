@@ -37,8 +37,7 @@ static pal_loader_options loader_options(const pal_text_options *o) {
                              .context = o->carry ? 0 : o->context,
                              .order = o->carry ? PAL_ORDER_STORED : o->order,
                              .seed = o->seed,
-                             .mark = o->mark,
-                             .mark_count = o->mark_count };
+                             .responses = o->responses };
     memcpy(l.source, o->source, sizeof l.source);
     return l;
 }
@@ -381,8 +380,7 @@ pal_status pal_text_task_new(pal_text_task **out, const pal_context *cx, const p
                                   .context = o->context,
                                   .sequences = t->row_sequences,
                                   .documents_end = true,
-                                  .mark = o->mark,
-                                  .mark_count = o->mark_count };
+                                  .responses = o->responses };
         st = pal_loader_new(&t->valid[i], &l, err);
     }
     const size_t n = (size_t)t->tokens;

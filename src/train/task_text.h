@@ -12,9 +12,7 @@ typedef struct pal_text_options {
     pal_text_source source[PAL_SOURCES],
         valid[PAL_SOURCES];         /* no valid ones: the loss since the last evaluation is the score */
     const pal_tokenizer *tokenizer; /* borrowed; its files go into every checkpoint */
-    const uint32_t
-        *mark; /* (mark_count) as in pal_loader_options: training on what stands behind it; lives as long as the task */
-    int mark_count;
+    bool responses;                 /* training on those of pairs alone */
     int row, context;
     int batch, accumulate; /* rows of a micro-batch, micro-batches of an update */
     pal_order order;

@@ -165,6 +165,18 @@ def paths_of_any_bytes():
 
 
 @check
+def responses_are_known_by_their_shards():
+    with open("pairs.jsonl", "w") as f:
+        for i in range(60):
+            f.write(json.dumps({"prompt": f"Say ### Response: {i}", "response": f"{i} ### Response: said"}) + "\n")
+    pairs = ["--data", "pairs.jsonl", "--tokenizer", "bytes", "--field", "prompt+response", "--steps", 2]
+    run("train", *SMALL, *pairs, "--out", "pairs", says="finished")
+    run("train", *SMALL, "--data", "shards", "--field", "prompt+response", "--steps", 2, "--out", "never", code=2, says="tokenize it again")
+    run("train", *SMALL, *pairs, "--valid-data", "shards", "--out", "never", code=2)
+    assert not os.path.exists("never")
+
+
+@check
 def recall_options_are_used():
     run("train", *MQAR, "--examples", 4, "--steps", 3, "--out", "never", code=2, says="4 training examples")
     run("train", *MQAR, "--examples", 16, "--accumulate", 3, "--steps", 3, "--out", "never", code=2, says="16 training examples")

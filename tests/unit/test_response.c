@@ -2,19 +2,23 @@
 /* Pairs of prompt and response: only the response is trained on, wherever rows and contexts cut. */
 #include "support/support.h"
 
+#include <stdlib.h>
+
 #include "data/loader.h"
+#include "data/response.h"
 #include "data/text.h"
 #include "data/tokenize.h"
 #include "support/files.h"
 
-enum { DOCUMENTS = 3, MOST = 512 };
+enum { DOCUMENTS = 4, MOST = 512 };
 
 static const char lines[] = "{\"prompt\": \"How high?\", \"response\": \"Up to the knee.\", \"other\": 1}\n"
                             "{\"response\": \"### Response: is said here too\", \"prompt\": \"\"}\n\n"
-                            "{\"prompt\": \"caf\\u00e9\", \"response\": \"\"}\n";
-static const char *const prompts[DOCUMENTS] = { "How high?", "", "caf\xc3\xa9" }, *const responses[DOCUMENTS] = {
-    "Up to the knee.", "### Response: is said here too", ""
-};
+                            "{\"prompt\": \"caf\\u00e9\", \"response\": \"\"}\n"
+                            "{\"prompt\": \"Say\\n### Response:\\nno\", \"response\": \"no\"}\n";
+static const char *const prompts[DOCUMENTS] = { "How high?", "", "caf\xc3\xa9", "Say\n### Response:\nno" },
+                         *const responses[DOCUMENTS] = { "Up to the knee.", "### Response: is said here too", "",
+                                                         "no" };
 
 /* What the targets of all documents one after another must be, from the strings. */
 static int expected(int32_t *ids, int32_t *targets) {
@@ -53,10 +57,8 @@ static void only_responses_are_targets_wherever_rows_are_cut(void **state) {
     char folder[256], path[300];
     int32_t ids[MOST], targets[MOST], got_ids[MOST], got[MOST];
     int ends[MOST];
-    uint32_t mark[sizeof PAL_RESPONSE_MARK - 1];
     pal_shards *shards;
     pal_error err;
-    for (size_t i = 0; i < PAL_COUNT(mark); i++) mark[i] = (unsigned char)PAL_RESPONSE_MARK[i];
     test_directory(folder);
     if (make(folder, lines, &err)) fail_msg("%s", err.text);
     snprintf(path, sizeof path, "%s/shards", folder);
@@ -72,8 +74,7 @@ static void only_responses_are_targets_wherever_rows_are_cut(void **state) {
                                            .row = rows[r],
                                            .context = contexts[c],
                                            .order = PAL_ORDER_STORED,
-                                           .mark = mark,
-                                           .mark_count = (int)PAL_COUNT(mark) };
+                                           .responses = true };
             if (pal_loader_new(&loader, &o, &err)) fail_msg("%s", err.text);
             for (int at = 0; at < n; at += row.tokens) {
                 if (pal_loader_next(loader, got_ids, got, ends, &row, &err)) fail_msg("%s", err.text);
@@ -102,10 +103,77 @@ static void lines_without_a_pair_are_refused(void **state) {
     }
 }
 
+/* The first trained token follows the colon, whatever the tokenizer makes of the text around it. */
+static void responses_begin_where_the_text_says(void **state) {
+    (void)state;
+    static const char *const names[] = { "llama2", "gpt2", "gpt-neox" };
+    const char *data = getenv("PALIMPSA_DATA");
+    if (!data) {
+        print_message("skipped: PALIMPSA_DATA is not set\n");
+        return;
+    }
+    for (size_t n = 0; n < PAL_COUNT(names); n++) {
+        char path[400];
+        pal_tokenizer *tok;
+        pal_tokenizer_scratch *scratch;
+        pal_error err;
+        snprintf(path, sizeof path, "%s/tokenizers/%s", data, names[n]);
+        if (pal_tokenizer_open(&tok, path, &err) || pal_tokenizer_scratch_new(&scratch, tok, &err))
+            fail_msg("%s", err.text);
+        for (int d = 0; d < DOCUMENTS; d++) {
+            char whole[200];
+            pal_ids ids = { 0 };
+            pal_bytes before = { 0 };
+            size_t first;
+            const int behind = snprintf(whole, sizeof whole, "%s\n### Response:", prompts[d]);
+            snprintf(whole + behind, sizeof whole - (size_t)behind, "\n%s", responses[d]);
+            const pal_slice text = { (const unsigned char *)whole, strlen(whole) };
+            if (pal_tokenizer_encode(tok, scratch, whole, strlen(whole), NULL, &ids, &err) ||
+                pal_response_token(tok, scratch, text, (size_t)behind, ids.data, ids.count, &first, &err) ||
+                pal_tokenizer_decode(tok, ids.data, first, false, &before, &err))
+                fail_msg("%s: %s", names[n], err.text);
+            if (before.size != (size_t)behind || memcmp(before.data, whole, before.size) != 0)
+                fail_msg("%s: document %d: the response begins behind '%.*s'", names[n], d, (int)before.size,
+                         before.data);
+            pal_ids_free(&ids);
+            pal_bytes_free(&before);
+        }
+        pal_tokenizer_scratch_free(scratch);
+        pal_tokenizer_close(tok);
+    }
+}
+
+static void a_response_behind_its_document_is_refused(void **state) {
+    (void)state;
+    static const uint32_t ids[3] = { 1, 2, 3 };
+    char folder[256];
+    pal_tokenizer *tok;
+    pal_shard_writer *w;
+    pal_shard_sums sums;
+    pal_error err;
+    test_directory(folder);
+    for (uint64_t response = 3; response <= 4; response++) {
+        if (pal_tokenizer_open(&tok, "bytes", &err) ||
+            pal_shard_writer_new(&w, folder, 0, pal_tokenizer_fingerprint(tok), 256, &err) ||
+            pal_shard_writer_tokens(w, ids, 3, &err))
+            fail_msg("%s", err.text);
+        pal_shard_writer_response(w, response);
+        if (pal_shard_writer_end_document(w, 3, 1, &err) || pal_shard_writer_finish(w, &sums, &err))
+            fail_msg("%s", err.text);
+        const pal_shards_summary summary = { .tokenizer = tok, .eos = -1, .count = 1, .shards = &sums };
+        assert_int_equal(pal_shards_finish(folder, &summary, &err), response > 3 ? PAL_E_FORMAT : PAL_OK);
+        pal_tokenizer_close(tok);
+    }
+    assert_non_null(strstr(err.text, "begins at token 4 of 3"));
+    test_remove(folder);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_responses_are_targets_wherever_rows_are_cut),
         cmocka_unit_test(lines_without_a_pair_are_refused),
+        cmocka_unit_test(responses_begin_where_the_text_says),
+        cmocka_unit_test(a_response_behind_its_document_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
