@@ -193,7 +193,8 @@ static pal_document whole(const pal_shards *s, uint64_t index) {
                            .tokens = get64(entry) - begin,
                            .bytes = get64(entry + 8),
                            .words = get64(entry + 16),
-                           .response = one->entry == PAIRS_ENTRY ? get64(entry + 24) : 0 };
+                           .response = one->entry == PAIRS_ENTRY ? get64(entry + 24) : 0,
+                           .continues = d == 0 && one->continues };
 }
 
 pal_document pal_shards_document(const pal_shards *s, pal_shards_part part, uint64_t index) {
@@ -206,6 +207,7 @@ pal_document pal_shards_document(const pal_shards *s, pal_shards_part part, uint
         d.response = d.response > s->valid_cut ? d.response - s->valid_cut : 0;
     }
     if (d.response > d.tokens) d.response = d.tokens;
+    if (index == 0) d.continues = false; /* what comes before is no part of this */
     if (s->valid_cut && part != PAL_PART_ALL &&
         first + index == s->valid_document) { /* what the part's other documents leave of its sums */
         d.bytes = s->info.part[part].bytes, d.words = s->info.part[part].words;

@@ -37,6 +37,7 @@ typedef struct pal_document {
     int width; /* bytes of a token */
     uint64_t tokens;
     uint64_t response;     /* of pairs: tokens before the response */
+    bool continues;        /* the rest of the document before it, which the end of a shard cut */
     uint64_t bytes, words; /* of the original text; words are the pieces between runs of white space (data/text.h) */
 } pal_document;
 

@@ -174,24 +174,39 @@ static pal_status misfit(const pal_eval_data *d, const pal_slice *text, pal_erro
     return pal_fail(err, why.status, "%s: %s", name_of(d), why.text);
 }
 
+static pal_status append_stored(const pal_eval_data *d, const pal_document *stored, pal_ids *ids, pal_error *err) {
+    const uint32_t vocabulary = pal_shards_info_of(d->shards)->vocabulary;
+    const pal_status st = pal_ids_reserve(ids, ids->count + (size_t)stored->tokens, err);
+    if (st) return st;
+    for (uint64_t i = 0; i < stored->tokens; i++) {
+        const uint32_t id = pal_document_token(stored, i);
+        if (id >= vocabulary)
+            return pal_fail(err, PAL_E_FORMAT, "%s: document %llu holds id %u, the vocabulary has %u", d->path,
+                            (unsigned long long)d->index, id, vocabulary);
+        ids->data[ids->count++] = id;
+    }
+    return PAL_OK;
+}
+
+/* The next document, with the pieces of it that shards end in. */
 static pal_status next_of_shards(pal_eval_data *d, pal_eval_document *doc, bool *found, pal_error *err) {
     const pal_shards_info *info = pal_shards_info_of(d->shards);
+    const uint64_t count = info->part[d->options.part].documents;
+    const size_t before = doc->ids.count;
     pal_status st;
-    if (!(*found = d->index < info->part[d->options.part].documents)) return PAL_OK;
-    const pal_document stored = pal_shards_document(d->shards, d->options.part, d->index++);
-    uint64_t n = stored.tokens;
-    d->done += n;
-    if (n && info->eos >= 0 && pal_document_token(&stored, n - 1) == (uint32_t)info->eos) n--;
-    if ((st = pal_ids_reserve(&doc->ids, (size_t)n, err))) return st;
-    for (uint64_t i = 0; i < n; i++) {
-        const uint32_t id = pal_document_token(&stored, i);
-        if (id >= info->vocabulary)
-            return pal_fail(err, PAL_E_FORMAT, "%s: document %llu holds id %u, the vocabulary has %u", d->path,
-                            (unsigned long long)d->index - 1, id, info->vocabulary);
-        doc->ids.data[doc->ids.count++] = id;
+    if (!(*found = d->index < count)) return PAL_OK;
+    doc->bytes = doc->words = 0;
+    for (bool first = true; d->index < count; first = false) {
+        const pal_document stored = pal_shards_document(d->shards, d->options.part, d->index);
+        if (!first && !stored.continues) break;
+        if ((st = append_stored(d, &stored, &doc->ids, err))) return st;
+        d->index++;
+        d->done += stored.tokens;
+        doc->bytes += stored.bytes;
+        doc->words += stored.words;
     }
-    doc->bytes = stored.bytes;
-    doc->words = stored.words;
+    if (info->eos >= 0 && doc->ids.count > before && doc->ids.data[doc->ids.count - 1] == (uint32_t)info->eos)
+        doc->ids.count--;
     return PAL_OK;
 }
 

@@ -238,6 +238,52 @@ static void empty_data_and_misfits_are_refused(void **state) {
     drop(&f);
 }
 
+/* A document that the end of a shard cuts is one: 5 tokens in the first shard, 4 in the second, 2 of another. */
+static void a_document_in_two_shards_is_one(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t from;
+        int tokens;
+        bool continues;
+    } pieces[] = { { 0, 5, false }, { 5, 4, true }, { 20, 2, false } };
+    pal_tokenizer *bytes = test_open("bytes");
+    pal_shard_sums sums[2];
+    pal_shard_writer *w = NULL;
+    char folder[256];
+    test_directory(folder);
+    for (size_t p = 0; p < PAL_COUNT(pieces); p++) {
+        if (p < 2) OK(pal_shard_writer_new(&w, folder, p, pal_tokenizer_fingerprint(bytes), 256, err));
+        if (pieces[p].continues) pal_shard_writer_continue(w);
+        for (int i = 0; i < pieces[p].tokens; i++) {
+            const uint32_t id = pieces[p].from + (uint32_t)i;
+            OK(pal_shard_writer_tokens(w, &id, 1, err));
+        }
+        OK(pal_shard_writer_end_document(w, (uint64_t)pieces[p].tokens, 1, err));
+        if (p != 1) OK(pal_shard_writer_finish(w, &sums[p > 0], err));
+    }
+    const pal_shards_summary summary = { .tokenizer = bytes, .eos = -1, .count = 2, .shards = sums };
+    OK(pal_shards_finish(folder, &summary, err));
+    pal_eval_data *data;
+    OK(pal_eval_data_open(&data, folder, bytes, &(pal_eval_options){ .part = PAL_PART_ALL }, err));
+    static const size_t expected[] = { 9, 2 };
+    bool found;
+    for (size_t d = 0; d < PAL_COUNT(expected); d++) {
+        pal_eval_document doc = { 0 };
+        OK(pal_eval_data_next(data, &doc, &found, err));
+        assert_true(found);
+        assert_int_equal(doc.ids.count, expected[d]);
+        assert_int_equal(doc.bytes, expected[d]);
+        for (size_t i = 0; i < doc.ids.count; i++) assert_int_equal(doc.ids.data[i], (d ? 20 : 0) + i);
+        pal_ids_free(&doc.ids);
+    }
+    pal_eval_document none = { 0 };
+    OK(pal_eval_data_next(data, &none, &found, err));
+    assert_false(found);
+    pal_eval_data_close(data);
+    pal_tokenizer_close(bytes);
+    test_remove(folder);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scores_equal_log_softmax_of_forward),
@@ -245,6 +291,7 @@ int main(void) {
         cmocka_unit_test(loss_stands_at_the_position_it_belongs_to),
         cmocka_unit_test(pages_begin_at_titles),
         cmocka_unit_test(empty_data_and_misfits_are_refused),
+        cmocka_unit_test(a_document_in_two_shards_is_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
