@@ -15,13 +15,13 @@
 #include "base/directory.h"
 #include "base/log.h"
 #include "base/parallel.h"
+#include "data/chars.h"
 #include "data/response.h"
 #include "data/text.h"
 #include "format/json.h"
 #include "format/model_dir.h"
 #include "text/cut.h"
 #include "text/strings.h"
-#include "text/utf8.h"
 
 /* A wave of blocks is read, encoded in parallel, and written. Sizes are fixed: where a text is cut must not depend on
  * threads. */
@@ -419,69 +419,12 @@ static pal_status run(work *w, bool *stopped, pal_error *err) {
     return st;
 }
 
-/* The characters of all files, each once. */
-static pal_status learn_chars(const pal_tokenize_job *j, size_t most, pal_tokenizer **out, pal_error *err) {
-    enum { CODES = 0x110000 };
-    pal_bytes seen = { 0 };
-    uint8_t *marks = NULL;
-    pal_status st = pal_alloc_named((void **)&marks, CODES / 8, 1, "a set of characters", err);
-    for (size_t f = 0; f < j->count && !st; f++) {
-        const char *path = j->files[f], *field = pal_text_field(path, j->field);
-        pal_text *text = NULL;
-        pal_text_block block = { 0 };
-        bool found = true;
-        if (strcmp(path, "-") == 0) {
-            st = pal_fail(err, PAL_E_ARGUMENT,
-                          "'chars' is learned from the text before it is encoded, but standard input can be read only "
-                          "once; name a file");
-            break;
-        }
-        if ((st = pal_text_open(&text, path, field ? PAL_TEXT_LINES : PAL_TEXT_CHARACTERS, BLOCK < most ? BLOCK : most,
-                                most, NULL, err)))
-            break;
-        while (!st && !(st = pal_text_read(text, &block, &found, err)) && found) {
-            uint64_t line = block.start.line;
-            for (size_t at = 0; at < block.bytes.size && !st;) {
-                pal_slice part = { block.bytes.data + at, block.bytes.size - at };
-                void *owner = NULL;
-                if (field) {
-                    const unsigned char *stop = memchr(part.data, '\n', part.size);
-                    if (stop) part.size = (size_t)(stop - part.data);
-                    at += part.size + 1;
-                    if ((st = pal_text_parse(path, field, ++line, part, &owner, &part, err))) break;
-                } else at += part.size;
-                for (size_t i = 0, length; i < part.size && !st; i += length) {
-                    uint32_t code = 0;
-                    if (!(length = pal_utf8_read(part.data + i, part.size - i, &code)) || code == 0) {
-                        char where[64];
-                        if (field) snprintf(where, sizeof where, "line %" PRIu64 ": byte %zu of the text", line, i);
-                        else snprintf(where, sizeof where, "byte %" PRIu64, block.start.offset + (uint64_t)i);
-                        st = pal_fail(err, PAL_E_FORMAT,
-                                      "%s: %s (0x%02X) is %s; a vocabulary of characters cannot hold that", path, where,
-                                      part.data[i], length ? "zero" : "not UTF-8");
-                        break;
-                    }
-                    if (marks[code / 8] >> (code % 8) & 1) continue;
-                    marks[code / 8] |= (uint8_t)(1u << (code % 8));
-                    st = pal_bytes_append(&seen, part.data + i, length, err);
-                }
-                pal_text_release(owner);
-            }
-        }
-        pal_bytes_free(&block.bytes);
-        pal_text_close(text);
-    }
-    if (!st && !seen.size) st = pal_fail(err, PAL_E_FORMAT, "%s: there is no text in it", j->files[0]);
-    if (!st) st = pal_tokenizer_learn_chars(out, &(pal_slice){ seen.data, seen.size }, 1, err);
-    pal_bytes_free(&seen);
-    pal_free(marks);
-    return st;
-}
-
 static pal_status prepare(work *w, pal_error *err) {
     const pal_tokenize_job *j = w->job;
-    pal_status st = strcmp(j->tokenizer, "chars") == 0 ? learn_chars(j, w->most, &w->tok, err)
-                                                       : pal_tokenizer_open(&w->tok, j->tokenizer, err);
+    const size_t block = BLOCK < w->most ? BLOCK : w->most;
+    pal_status st = strcmp(j->tokenizer, "chars") == 0
+                        ? pal_files_learn_chars(&w->tok, j->files, j->count, j->field, block, w->most, err)
+                        : pal_tokenizer_open(&w->tok, j->tokenizer, err);
     if (st) return st;
     w->cut = pal_tokenizer_cut(w->tok);
     w->eos = j->no_eos ? -1 : pal_tokenizer_eos(w->tok);

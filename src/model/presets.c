@@ -49,58 +49,34 @@ static const preset_size sizes_mamba2[] = {
     { "2.7b", 2560, 64, 80, 64, 128, 0, 50277 }, { 0 },
 };
 
-static const struct {
+/* name, mixer, metaplastic, official, sizes, and which names the sizes make */
+#define FAMILIES(FAMILY)                                                                \
+    FAMILY("palimpsa-d", PAL_MIXER_D, true, false, sizes_d, LANGUAGE)                   \
+    FAMILY("palimpsa-d-wo-meta", PAL_MIXER_D, false, false, sizes_d, LANGUAGE)          \
+    FAMILY("palimpsa-m", PAL_MIXER_M, true, false, sizes_m, LANGUAGE)                   \
+    FAMILY("palimpsa-m-wo-meta", PAL_MIXER_M, false, false, sizes_m, LANGUAGE)          \
+    FAMILY("gated-deltanet", PAL_MIXER_GDN, false, false, sizes_d, LANGUAGE)            \
+    FAMILY("transformer", PAL_MIXER_ATTENTION, false, false, sizes_attention, LANGUAGE) \
+    FAMILY("mamba2", PAL_MIXER_M, false, true, sizes_mamba2, OFFICIAL)
+#define LANGUAGE(name) name, name "-15m", name "-60m", name "-170m", name "-760m",
+#define OFFICIAL(name) name "-130m", name "-370m", name "-780m", name "-1.3b", name "-2.7b",
+
+typedef struct {
     const char *name;
     pal_mixer mixer;
     bool metaplastic, official;
     const preset_size *sizes;
-} families[] = {
-    { "palimpsa-d", PAL_MIXER_D, true, false, sizes_d },
-    { "palimpsa-d-wo-meta", PAL_MIXER_D, false, false, sizes_d },
-    { "palimpsa-m", PAL_MIXER_M, true, false, sizes_m },
-    { "palimpsa-m-wo-meta", PAL_MIXER_M, false, false, sizes_m },
-    { "gated-deltanet", PAL_MIXER_GDN, false, false, sizes_d },
-    { "transformer", PAL_MIXER_ATTENTION, false, false, sizes_attention },
-    { "mamba2", PAL_MIXER_M, false, true, sizes_mamba2 },
+} preset_family;
+static const preset_family families[] = {
+#define FAMILY(name, mixer, metaplastic, official, sizes, made) { name, mixer, metaplastic, official, sizes },
+    FAMILIES(FAMILY)
+#undef FAMILY
 };
-
 static const char *const names[] = {
-    "palimpsa-d",
-    "palimpsa-d-15m",
-    "palimpsa-d-60m",
-    "palimpsa-d-170m",
-    "palimpsa-d-760m",
-    "palimpsa-d-wo-meta",
-    "palimpsa-d-wo-meta-15m",
-    "palimpsa-d-wo-meta-60m",
-    "palimpsa-d-wo-meta-170m",
-    "palimpsa-d-wo-meta-760m",
-    "palimpsa-m",
-    "palimpsa-m-15m",
-    "palimpsa-m-60m",
-    "palimpsa-m-170m",
-    "palimpsa-m-760m",
-    "palimpsa-m-wo-meta",
-    "palimpsa-m-wo-meta-15m",
-    "palimpsa-m-wo-meta-60m",
-    "palimpsa-m-wo-meta-170m",
-    "palimpsa-m-wo-meta-760m",
-    "gated-deltanet",
-    "gated-deltanet-15m",
-    "gated-deltanet-60m",
-    "gated-deltanet-170m",
-    "gated-deltanet-760m",
-    "transformer",
-    "transformer-15m",
-    "transformer-60m",
-    "transformer-170m",
-    "transformer-760m",
-    "mamba2-130m",
-    "mamba2-370m",
-    "mamba2-780m",
-    "mamba2-1.3b",
-    "mamba2-2.7b",
-    NULL,
+#define FAMILY(name, mixer, metaplastic, official, sizes, made) made(name)
+    FAMILIES(FAMILY)
+#undef FAMILY
+        NULL
 };
 
 const char *pal_model_preset_at(int index) {
@@ -116,47 +92,93 @@ static pal_status unknown(const char *name, pal_error *err) {
         name);
 }
 
-static pal_status find(const char *name, const char *task, size_t *family, const preset_size **size, pal_error *err) {
-    if (task && strcmp(task, "mqar") != 0 && strcmp(task, "text") != 0)
-        return pal_fail(err, PAL_E_ARGUMENT, "task '%.40s': expected mqar or text", task);
+/* The family of a name, and what stands behind it: a size, or "". */
+static const preset_family *find_family(const char *name, const char **size) {
     for (size_t f = 0; f < PAL_COUNT(families); f++) {
         const size_t length = strlen(families[f].name);
         if (strncmp(name, families[f].name, length) != 0 || (name[length] && name[length] != '-')) continue;
-        const char *wanted = name[length] ? name + length + 1 : task;
-        if (!name[length] && families[f].official) wanted = NULL; /* its sizes are not those of a task */
-        if (!wanted && families[f].official)
-            return pal_fail(err, PAL_E_ARGUMENT, "model '%s' needs a size, as %s-%s", name, name,
-                            families[f].sizes[0].size);
-        if (!wanted)
-            return pal_fail(err, PAL_E_ARGUMENT, "model '%s' needs a size (%s-%s) or a task", name, name,
-                            families[f].sizes[0].size);
+        *size = name + length + (name[length] == '-');
         for (const preset_size *s = families[f].sizes; s->size; s++)
-            if (strcmp(wanted, s->size) == 0 &&
-                (!name[length] || (strcmp(wanted, "mqar") != 0 && strcmp(wanted, "text") != 0))) {
-                *family = f;
-                *size = s;
-                return PAL_OK;
-            }
+            if (!**size || strcmp(s->size, *size) == 0) return &families[f];
     }
-    return unknown(name, err);
+    return NULL; /* of families whose names begin alike, the one that has the size is meant */
+}
+
+static bool is_task(const char *word) { return strcmp(word, "mqar") == 0 || strcmp(word, "text") == 0; }
+
+static pal_status find(const char *name, const char *task, const preset_family **family, const preset_size **size,
+                       pal_error *err) {
+    const char *wanted;
+    if (task && !is_task(task)) return pal_fail(err, PAL_E_ARGUMENT, "task '%.40s': expected mqar or text", task);
+    const preset_family *f = find_family(name, &wanted);
+    if (!f || is_task(wanted)) return unknown(name, err);
+    if (!*wanted && f->official) /* its sizes are not those of a task */
+        return pal_fail(err, PAL_E_ARGUMENT, "model '%s' needs a size, as %s-%s", name, name, f->sizes[0].size);
+    if (!*wanted && !task)
+        return pal_fail(err, PAL_E_ARGUMENT, "model '%s' needs a size (%s-%s) or a task", name, name, f->sizes[0].size);
+    *family = f;
+    for (*size = f->sizes; strcmp((*size)->size, *wanted ? wanted : task) != 0; ++*size) continue;
+    return PAL_OK;
 }
 
 static int chosen(int asked, int preset) { return asked ? asked : preset; }
 
+/* Heads and their width. A head count without a head width keeps the preset's total width, and the other way round. */
+static int choose_heads(pal_model_config *c, const pal_preset_options *o, const preset_size *s, long long total) {
+    c->heads = o->heads ? o->heads : o->head_dim > 0 ? (int)(total / o->head_dim) : s->heads;
+    /* Heads of these two share the width out evenly, in attention two channels at a time. */
+    const int unit = c->mixer == PAL_MIXER_ATTENTION ? 2 : 1;
+    if (!o->heads && !o->head_dim && (c->mixer == PAL_MIXER_M || unit == 2))
+        while (c->heads > 1 && total % (c->heads * unit)) c->heads--;
+    return o->head_dim ? o->head_dim : c->heads > 0 ? (int)(total / c->heads) : 0;
+}
+
+static pal_status shape_m(pal_model_config *c, const char *name, int state, int head_dim, long long total,
+                          pal_error *err) {
+    c->dv = head_dim;
+    c->dk = state;
+    c->key_heads = c->official ? 1 : c->heads;
+    c->proj_bias = c->mqar;
+    c->conv_bias = !c->mqar;
+    c->rescale_residual = !c->mqar;
+    if ((long long)c->heads * c->dv == total) return PAL_OK;
+    return pal_fail(err, PAL_E_ARGUMENT, "model '%s': %d heads of %d do not make %lld inner channels", name, c->heads,
+                    c->dv, total);
+}
+
+static pal_status shape_others(pal_model_config *c, const char *name, double expand_v, int head_dim, pal_error *err) {
+    const bool attends = c->mixer == PAL_MIXER_ATTENTION;
+    c->dk = head_dim;
+    c->dv = attends ? c->dk : (int)(head_dim * expand_v);
+    c->key_heads = c->heads;
+    if (!attends || (long long)c->heads * c->dk == c->hidden) return PAL_OK;
+    return pal_fail(err, PAL_E_ARGUMENT, "model '%s': %d heads of %d do not make the hidden size, %d", name, c->heads,
+                    c->dk, c->hidden);
+}
+
+static pal_status choose_rule(pal_model_config *c, const char *name, const char *rule, pal_error *err) {
+    if (!rule) return PAL_OK;
+    if (c->mixer != PAL_MIXER_D)
+        return pal_fail(err, PAL_E_ARGUMENT, "model '%s': a rule can be chosen for palimpsa-d only", name);
+    if (strlen(rule) >= sizeof c->rule) return pal_fail(err, PAL_E_ARGUMENT, "no rule is named '%.60s'", rule);
+    strcpy(c->rule, rule);
+    return PAL_OK;
+}
+
 pal_status pal_model_preset(pal_model_config *c, const char *name, const pal_preset_options *options, pal_error *err) {
     static const pal_preset_options none = { 0 };
     const pal_preset_options *o = options ? options : &none;
+    const preset_family *family = NULL;
     const preset_size *s = NULL;
-    size_t family = 0;
     pal_status st;
     if ((st = find(name, o->task, &family, &s, err))) return st;
-    pal_config_defaults(c, families[family].mixer);
-    c->official = families[family].official;
+    pal_config_defaults(c, family->mixer);
+    c->official = family->official;
     c->mqar = o->task && strcmp(o->task, "mqar") == 0;
     if (c->official && c->mqar)
         return pal_fail(err, PAL_E_ARGUMENT,
                         "model '%s' is a language model; for mqar, Mamba2 is named palimpsa-m-wo-meta", name);
-    c->metaplasticity = families[family].metaplastic || (c->mixer != PAL_MIXER_D && c->mixer != PAL_MIXER_M);
+    c->metaplasticity = family->metaplastic || (c->mixer != PAL_MIXER_D && c->mixer != PAL_MIXER_M);
     c->hidden = chosen(o->hidden, s->hidden);
     c->layers = chosen(o->layers, s->layers);
     c->vocab = c->vocab_rows = chosen(o->vocab, s->vocab);
@@ -164,42 +186,14 @@ pal_status pal_model_preset(pal_model_config *c, const char *name, const pal_pre
     if (c->mqar) c->norm_eps = 1e-5;
     if (!c->mqar && c->mixer != PAL_MIXER_M) c->mlp = chosen(o->mlp, pal_config_mlp_width(c->hidden, 4));
     if (c->mixer != PAL_MIXER_ATTENTION) c->conv = 4;
-    /* A head count without a head width keeps the preset's total width, and the other way round. */
     const long long total = (long long)s->heads * s->head_dim * c->hidden / s->hidden;
-    c->heads = o->heads ? o->heads : o->head_dim > 0 ? (int)(total / o->head_dim) : s->heads;
-    /* Heads of these two share the width out evenly, in attention two channels at a time. */
-    const int unit = c->mixer == PAL_MIXER_ATTENTION ? 2 : 1;
-    if (!o->heads && !o->head_dim && (c->mixer == PAL_MIXER_M || unit == 2))
-        while (c->heads > 1 && total % (c->heads * unit)) c->heads--;
-    const int head_dim = o->head_dim ? o->head_dim : c->heads > 0 ? (int)(total / c->heads) : 0;
-    if (c->mixer == PAL_MIXER_M) {
-        c->dv = head_dim;
-        c->dk = chosen(o->state_size, s->state);
-        c->key_heads = c->official ? 1 : c->heads;
-        c->proj_bias = c->mqar;
-        c->conv_bias = !c->mqar;
-        c->rescale_residual = !c->mqar;
-        if ((long long)c->heads * c->dv != total)
-            return pal_fail(err, PAL_E_ARGUMENT, "model '%s': %d heads of %d do not make %lld inner channels", name,
-                            c->heads, c->dv, total);
-    } else {
-        const double expand_v = o->expand_v > 0 ? o->expand_v : s->expand_v;
-        c->dk = head_dim;
-        c->dv = c->mixer == PAL_MIXER_ATTENTION ? c->dk : (int)(head_dim * expand_v);
-        c->key_heads = c->heads;
-        if (c->mixer == PAL_MIXER_ATTENTION && c->heads * c->dk != c->hidden)
-            return pal_fail(err, PAL_E_ARGUMENT, "model '%s': %d heads of %d do not make the hidden size, %d", name,
-                            c->heads, c->dk, c->hidden);
-    }
+    const int head_dim = choose_heads(c, o, s, total);
+    st = c->mixer == PAL_MIXER_M ? shape_m(c, name, chosen(o->state_size, s->state), head_dim, total, err)
+                                 : shape_others(c, name, o->expand_v > 0 ? o->expand_v : s->expand_v, head_dim, err);
+    if (st) return st;
     if (c->mixer == PAL_MIXER_D || (c->mixer == PAL_MIXER_M && !c->official))
         c->rank = chosen(o->rank, (c->hidden + 15) / 16);
-    if (o->rule) {
-        if (c->mixer != PAL_MIXER_D)
-            return pal_fail(err, PAL_E_ARGUMENT, "model '%s': a rule can be chosen for palimpsa-d only", name);
-        if (strlen(o->rule) >= sizeof c->rule)
-            return pal_fail(err, PAL_E_ARGUMENT, "no rule is named '%.60s'", o->rule);
-        strcpy(c->rule, o->rule);
-    }
+    if ((st = choose_rule(c, name, o->rule, err))) return st;
     c->mesa_tolerance = o->mesa_tolerance;
     return pal_model_config_check(c, err);
 }
