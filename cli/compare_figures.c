@@ -169,6 +169,7 @@ int compare_draw(const comparison *c, const contrast *contrasts, int count, cons
     } shown[] = { { CURVE_WINDOW, "memory window", true },
                   { CURVE_RATIO, "metaplasticity ratio", true },
                   { CURVE_LOSS, "training loss", false } };
+    char share[80];
     canvas *v = pal_alloc(1, sizeof *v);
     pal_panel panels[3] = { { .kind = PAL_PANEL_LINES } };
     pal_figure figure = { .panels = panels, .panel_count = 1, .columns = 1, .width = 760, .height = 420 };
@@ -187,8 +188,9 @@ int compare_draw(const comparison *c, const contrast *contrasts, int count, cons
         code = cli_error(CLI_USAGE, "%s: --figure %s needs its curves, and there are none", c->folder, kind);
     } else if (strcmp(kind, "survival") == 0) {
         code = draw_survival(v, c, level);
+        snprintf(share, sizeof share, "share of runs past %g%% training accuracy", 100 * level);
         panels[0].x.label = "update";
-        panels[0].y = (pal_axis){ .label = "share of runs past the level", .fixed = true, .min = 0, .max = 1 };
+        panels[0].y = (pal_axis){ .label = share, .fixed = true, .min = 0, .max = 1 };
     } else {
         code = CLI_OK;
         figure.panel_count = 3, figure.share_x = true, figure.height = 900;
