@@ -2,19 +2,17 @@
 /* Added tokens: found in the text before anything else happens to it, the longest one at the leftmost place, with the
  * options single_word, lstrip and rstrip as the package `tokenizers` means them, down to what it does when a stripped
  * blank is a token itself. */
-#include "base/alloc.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
 
 static pal_status set_add(pal_added_set *set, pal_slice text, uint32_t index, pal_error *err) {
-    if (text.size == 0) return PAL_OK;
     set->first[text.data[0]] = true;
     if (text.size > 1) set->second[text.data[1]] = true;
     else memset(set->second, true, sizeof set->second);
     return pal_trie_add(&set->trie, text.data, text.size, index, err);
 }
 
-pal_status pal_added_finish(pal_tokenizer *tok, pal_error *err) {
+pal_status pal_added_finish(pal_tokenizer *tok, const char *name, pal_error *err) {
     pal_tokenizer_scratch s = { 0 };
     pal_status st = PAL_OK;
     /* Special tokens come first, so that of two equal spellings the later, ordinary one counts; the trie keeps the
@@ -25,11 +23,15 @@ pal_status pal_added_finish(pal_tokenizer *tok, pal_error *err) {
             pal_slice text = pal_strings_at(&tok->names, token->id);
             if (token->special != (special == 1)) continue;
             if (token->normalized && (st = pal_normalize(tok, &s, text, &text, err))) break;
+            if (text.size == 0) {
+                st = pal_fail(err, PAL_E_UNSUPPORTED,
+                              "%s: nothing is left of the added token '%s' when it is normalised", name,
+                              pal_show(pal_strings_at(&tok->names, token->id)).text);
+                break;
+            }
             st = set_add(token->normalized ? &tok->added_normal : &tok->added_raw, text, (uint32_t)i, err);
         }
-    pal_bytes_free(&s.normal[0]);
-    pal_bytes_free(&s.normal[1]);
-    pal_free(s.codes);
+    pal_normal_scratch_free(&s);
     return st;
 }
 
@@ -95,6 +97,7 @@ bool pal_added_next(const pal_tokenizer *tok, const pal_added_set *set, bool spe
         if (token->lstrip) {
             match->start = strip_left(text, match->start);
             if (match->start < from) match->start = from;
+            if (match->start >= match->end) continue; /* all of it is gone with the token before */
         }
         if (token->rstrip) match->end = strip_right(text, match->end);
         return true;

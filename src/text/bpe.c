@@ -209,7 +209,7 @@ static pal_status encode_word(const pal_tokenizer *tok, pal_tokenizer_scratch *s
     pal_status st;
     s->word.count = 0;
     if (tok->ignore_merges) {
-        const uint32_t id = pal_string_map_find(&tok->by_key, tok->byte_level ? &tok->texts : &tok->names, word, size);
+        const uint32_t id = pal_string_map_find(&tok->by_key, tok->byte_level ? &tok->keys : &tok->names, word, size);
         if (id != PAL_NO_ID) return pal_ids_append(&s->word, id, err);
     }
     if ((st = first_symbols(tok, word, size, 0, &s->word, err))) return st;

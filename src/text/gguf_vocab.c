@@ -197,7 +197,7 @@ static pal_status read_bpe(pal_tokenizer *tok, const metadata *m, const char *na
     }
     if ((st = read_rules(tok, m, name, err))) return st;
     if ((st = pal_vocabulary_finish(tok, name, err))) return st;
-    return pal_added_finish(tok, err);
+    return pal_added_finish(tok, name, err);
 }
 
 static pal_status read_spm(pal_tokenizer *tok, const metadata *m, const char *name, const pal_gguf_reader *file,
@@ -210,7 +210,7 @@ static pal_status read_spm(pal_tokenizer *tok, const metadata *m, const char *na
     tok->kind = unigram ? "SentencePiece unigram" : "SentencePiece BPE";
     tok->spm.dummy_prefix = m->add_space != 0;
     tok->spm.collapse_blanks = m->collapse == 1;
-    tok->spm.escape_blanks = tok->sign_is_blank = true;
+    tok->spm.escape_blanks = true;
     tok->strip_blank = tok->spm.dummy_prefix || tok->spm.collapse_blanks;
     if (m->scores.type != PAL_GGUF_ARRAY || m->scores.element != PAL_GGUF_F32 || m->scores.count != m->tokens.count)
         return pal_fail(err, PAL_E_FORMAT, "%s: %zu tokens, but not as many scores", name, tok->size);

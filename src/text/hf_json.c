@@ -88,9 +88,30 @@ done:
     return st;
 }
 
-static pal_status read_added(pal_tokenizer *tok, const json_t *added, pal_error *err) {
+/* The package numbers added tokens itself: one that the model has keeps its id, others follow in the order of the list
+ * from the number of the model's tokens on. A file that says otherwise would get other ids there. */
+static pal_status check_added(pal_tokenizer *tok, const char *name, const json_t *added, pal_error *err) {
+    size_t next = 0;
+    for (size_t id = 0; id < tok->size; id++) next += (tok->flags[id] & PAL_TOKEN_IN_MODEL) != 0;
+    for (size_t i = 0; i < json_array_size(added); i++) {
+        const json_t *token = json_array_get(added, i);
+        const size_t id = (size_t)json_integer_value(json_object_get(token, "id"));
+        if (tok->flags[id] & (PAL_TOKEN_IN_MODEL | PAL_TOKEN_ADDED)) continue;
+        tok->flags[id] |= PAL_TOKEN_ADDED; /* listed twice it is one */
+        if (id != next)
+            return pal_fail(err, PAL_E_UNSUPPORTED,
+                            "%s: the added token '%s' has id %zu where the package would give it %zu: added tokens "
+                            "must follow the model's without holes and in order",
+                            name, pal_show(pal_json_slice(json_object_get(token, "content"))).text, id, next);
+        next++;
+    }
+    return PAL_OK;
+}
+
+static pal_status read_added(pal_tokenizer *tok, const char *name, const json_t *added, pal_error *err) {
     pal_status st;
     void *block;
+    if ((st = check_added(tok, name, added, err))) return st;
     if ((st = pal_alloc_named(&block, json_array_size(added), sizeof *tok->added, "added tokens", err))) return st;
     tok->added = block;
     for (size_t i = 0; i < json_array_size(added); i++) {
@@ -131,11 +152,36 @@ static pal_status read_merges(pal_tokenizer *tok, const char *name, const json_t
     return st;
 }
 
-static pal_status read_model(pal_tokenizer *tok, const char *name, const json_t *model, pal_error *err) {
+static pal_status check_model(const char *name, const json_t *model, pal_error *err) {
     const char *type = pal_json_type(model);
-    const json_t *dropout = json_object_get(model, "dropout"), *unk = json_object_get(model, "unk_token");
     if (*type && strcmp(type, "BPE") != 0)
         return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the model '%.20s' is not supported, only BPE is", name, type);
+    if (!*type && !json_object_get(model, "merges")) /* WordPiece, WordLevel or Unigram, by what else it has */
+        return pal_fail(err, PAL_E_UNSUPPORTED,
+                        "%s: the model has neither a type nor merges, so it is not BPE, and only BPE is supported",
+                        name);
+    return PAL_OK;
+}
+
+/* Truncation and padding are part of the package's ids, though not of a text's; padding to the longest of one text is
+ * none. */
+static pal_status check_lengths(const char *name, const json_t *root, pal_error *err) {
+    const json_t *truncation = json_object_get(root, "truncation"), *padding = json_object_get(root, "padding");
+    if (json_is_object(truncation))
+        return pal_fail(err, PAL_E_UNSUPPORTED,
+                        "%s: it cuts texts at %lld ids, which is not supported; set \"truncation\" to null in it", name,
+                        (long long)json_integer_value(json_object_get(truncation, "max_length")));
+    const json_t *multiple = json_object_get(padding, "pad_to_multiple_of");
+    const char *strategy = json_string_value(json_object_get(padding, "strategy"));
+    if (json_is_object(padding) &&
+        (!strategy || strcmp(strategy, "BatchLongest") != 0 || (multiple && !json_is_null(multiple))))
+        return pal_fail(err, PAL_E_UNSUPPORTED,
+                        "%s: it pads texts to a length, which is not supported; set \"padding\" to null in it", name);
+    return PAL_OK;
+}
+
+static pal_status read_model(pal_tokenizer *tok, const char *name, const json_t *model, pal_error *err) {
+    const json_t *dropout = json_object_get(model, "dropout"), *unk = json_object_get(model, "unk_token");
     if (json_number_value(dropout) != 0)
         return pal_fail(err, PAL_E_UNSUPPORTED, "%s: BPE with dropout has no fixed ids and is not supported", name);
     for (int i = 0; i < 2; i++) {
@@ -155,6 +201,31 @@ static pal_status read_model(pal_tokenizer *tok, const char *name, const json_t 
     return read_merges(tok, name, json_object_get(model, "merges"), err);
 }
 
+/* Parts that are known one by one and not together. */
+static pal_status check_parts(const pal_tokenizer *tok, const char *name, pal_error *err) {
+    bool normalized = false;
+    for (size_t i = 0; i < tok->added_count; i++) normalized = normalized || tok->added[i].normalized;
+    for (size_t i = 0; i < tok->split_count; i++) {
+        if (tok->split[i].kind != PAL_SPLIT_METASPACE || tok->split[i].prefix != PAL_PREFIX_FIRST) continue;
+        /* The package asks where in the original text a stretch begins, which a normaliser blurs. */
+        bool blurs = i > 0 && tok->split[i - 1].kind == PAL_SPLIT_METASPACE;
+        for (size_t k = 0; k < tok->normal_count; k++)
+            blurs = blurs || i > 0 || normalized || (tok->normal[k].kind == PAL_REPLACE && tok->normal[k].to.size == 0);
+        if (blurs)
+            return pal_fail(
+                err, PAL_E_UNSUPPORTED,
+                "%s: Metaspace with prepend_scheme 'first' is not supported behind a normaliser that deletes "
+                "or, with one, behind added tokens that are normalized or another pre-tokenizer",
+                name);
+    }
+    for (int b = 0; b < 256 && tok->byte_level && tok->byte_fallback; b++)
+        if (tok->byte_id[b] == PAL_NO_ID)
+            return pal_fail(err, PAL_E_UNSUPPORTED,
+                            "%s: ByteLevel with byte_fallback and no token for the byte 0x%02X is not supported", name,
+                            b);
+    return PAL_OK;
+}
+
 pal_status pal_read_tokenizer_json(pal_tokenizer *tok, const char *name, const void *bytes, size_t size,
                                    pal_error *err) {
     json_t *root = NULL;
@@ -167,21 +238,20 @@ pal_status pal_read_tokenizer_json(pal_tokenizer *tok, const char *name, const v
         st = pal_fail(err, PAL_E_FORMAT, "%s: there is no model in it", name);
         goto done;
     }
-    if (*pal_json_type(model) && strcmp(pal_json_type(model), "BPE") != 0) { /* others have another vocabulary, too */
-        st = read_model(tok, name, model, err);
-        goto done;
-    }
+    if ((st = check_model(name, model, err))) goto done; /* others have another vocabulary, too */
+    if ((st = check_lengths(name, root, err))) goto done;
     if ((st = read_names(tok, name, json_object_get(model, "vocab"), added, err))) goto done;
     if ((st = read_model(tok, name, model, err))) goto done;
     if ((st = pal_hf_normalizer(tok, name, json_object_get(root, "normalizer"), err))) goto done;
     if ((st = pal_hf_pre_tokenizer(tok, name, json_object_get(root, "pre_tokenizer"), err))) goto done;
-    if ((st = pal_hf_decoder(tok, name, json_object_get(root, "decoder"), err))) goto done;
     if ((st = pal_hf_post_processor(tok, name, json_object_get(root, "post_processor"), err))) goto done;
-    if ((st = read_added(tok, added, err))) goto done;
+    if ((st = read_added(tok, name, added, err))) goto done;
+    if ((st = pal_hf_decoder(tok, name, json_object_get(root, "decoder"), err))) goto done;
     /* A vocabulary of characters and nothing else: what is not in it is refused rather than dropped without a word. */
     tok->strict = tok->merges.count == 0 && !tok->byte_level && !tok->byte_fallback && tok->unk == PAL_NO_ID;
     if ((st = pal_vocabulary_finish(tok, name, err))) goto done;
-    if ((st = pal_added_finish(tok, err))) goto done;
+    if ((st = pal_added_finish(tok, name, err))) goto done;
+    if ((st = check_parts(tok, name, err))) goto done;
     tok->words = tok->split_count == 0 && !tok->byte_level && !tok->ignore_merges && pal_vocabulary_keeps_words(tok);
     tok->kind = tok->strict                             ? "characters"
                 : !tok->byte_level                      ? "BPE"
@@ -235,7 +305,7 @@ pal_status pal_read_gpt2_files(pal_tokenizer *tok, const char *name, pal_slice v
         tok->added[tok->added_count++] = (pal_added_token){ .id = end, .special = true };
         tok->flags[end] |= PAL_TOKEN_ADDED | PAL_TOKEN_SPECIAL;
     }
-    if (!(st = pal_vocabulary_finish(tok, name, err))) st = pal_added_finish(tok, err);
+    if (!(st = pal_vocabulary_finish(tok, name, err))) st = pal_added_finish(tok, name, err);
 done:
     json_decref(root);
     return st;

@@ -9,8 +9,13 @@
 
 pal_status pal_hf_normalizer(pal_tokenizer *tok, const char *name, const json_t *node, pal_error *err);
 pal_status pal_hf_pre_tokenizer(pal_tokenizer *tok, const char *name, const json_t *node, pal_error *err);
+/* Fills the texts of all names. */
 pal_status pal_hf_decoder(pal_tokenizer *tok, const char *name, const json_t *node, pal_error *err);
 pal_status pal_hf_post_processor(pal_tokenizer *tok, const char *name, const json_t *node, pal_error *err);
+
+/* "the WHAT 'type' is not supported" */
+pal_status pal_hf_unsupported(const char *name, const char *what, const json_t *node, pal_error *err);
+enum { PAL_NESTING_MAX = 16 }; /* of sequences within sequences */
 
 static inline pal_slice pal_json_slice(const json_t *string) {
     return (pal_slice){ (const unsigned char *)json_string_value(string), json_string_length(string) };

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Normaliser, pre-tokenizer, decoder and post-processor of a tokenizer.json. What is not known is refused by its name:
+/* Normaliser, pre-tokenizer and post-processor of a tokenizer.json. What is not known is refused by its name:
  * a tokenizer that does nearly the same is worse than none. */
 #include "text/hf_json.h"
 #include "text/pattern.h"
 
 const char pal_gpt2_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
-static pal_status unsupported(const char *name, const char *what, const json_t *node, pal_error *err) {
+pal_status pal_hf_unsupported(const char *name, const char *what, const json_t *node, pal_error *err) {
     const pal_slice type = pal_json_slice(json_object_get(node, "type"));
     if (!type.data) return pal_fail(err, PAL_E_FORMAT, "%s: the %s has no type", name, what);
     return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the %s '%s' is not supported", name, what, pal_show(type).text);
@@ -26,8 +26,6 @@ static const json_t *sequence_of(const json_t *node, const char *plural) {
     return strcmp(pal_json_type(node), "Sequence") == 0 ? json_object_get(node, plural) : NULL;
 }
 
-enum { NESTING_MAX = 16 };
-
 static pal_status normalizer(pal_tokenizer *tok, const char *name, const json_t *node, int depth, pal_error *err) {
     static const struct {
         const char *type;
@@ -37,8 +35,8 @@ static pal_status normalizer(pal_tokenizer *tok, const char *name, const json_t 
     const json_t *list = sequence_of(node, "normalizers");
     pal_status st;
     if (!node || json_is_null(node)) return PAL_OK;
-    if (depth > NESTING_MAX)
-        return pal_fail(err, PAL_E_FORMAT, "%s: sequences within sequences, more than %d deep", name, NESTING_MAX);
+    if (depth > PAL_NESTING_MAX)
+        return pal_fail(err, PAL_E_FORMAT, "%s: sequences within sequences, more than %d deep", name, PAL_NESTING_MAX);
     if (list) {
         for (size_t i = 0; i < json_array_size(list); i++)
             if ((st = normalizer(tok, name, json_array_get(list, i), depth + 1, err))) return st;
@@ -47,7 +45,7 @@ static pal_status normalizer(pal_tokenizer *tok, const char *name, const json_t 
     const char *type = pal_json_type(node);
     size_t k = 0;
     while (k < sizeof kinds / sizeof kinds[0] && strcmp(type, kinds[k].type) != 0) k++;
-    if (k == sizeof kinds / sizeof kinds[0]) return unsupported(name, "normalizer", node, err);
+    if (k == sizeof kinds / sizeof kinds[0]) return pal_hf_unsupported(name, "normalizer", node, err);
     if (tok->normal_count == PAL_STEPS_MAX) return too_many(name, "normalizer", err);
     pal_normal_step *step = &tok->normal[tok->normal_count++];
     step->kind = kinds[k].kind;
@@ -150,8 +148,8 @@ static pal_status pre_tokenizer(pal_tokenizer *tok, const char *name, const json
     const char *type = pal_json_type(node);
     pal_status st;
     if (!node || json_is_null(node)) return PAL_OK;
-    if (depth > NESTING_MAX)
-        return pal_fail(err, PAL_E_FORMAT, "%s: sequences within sequences, more than %d deep", name, NESTING_MAX);
+    if (depth > PAL_NESTING_MAX)
+        return pal_fail(err, PAL_E_FORMAT, "%s: sequences within sequences, more than %d deep", name, PAL_NESTING_MAX);
     if (list) {
         for (size_t i = 0; i < json_array_size(list); i++)
             if ((st = pre_tokenizer(tok, name, json_array_get(list, i), depth + 1, err))) return st;
@@ -168,64 +166,11 @@ static pal_status pre_tokenizer(pal_tokenizer *tok, const char *name, const json
         step->each = json_is_true(json_object_get(node, "individual_digits"));
         return PAL_OK;
     }
-    return unsupported(name, "pre-tokenizer", node, err);
+    return pal_hf_unsupported(name, "pre-tokenizer", node, err);
 }
 
 pal_status pal_hf_pre_tokenizer(pal_tokenizer *tok, const char *name, const json_t *node, pal_error *err) {
     return pre_tokenizer(tok, name, node, 0, err);
-}
-
-/* Outside byte-level BPE: a chain of Replace, ByteFallback, Fuse and Strip as Llama-2 has it, or Metaspace, or Fuse. */
-static pal_status decoder(pal_tokenizer *tok, const char *name, const json_t *node, int depth, pal_error *err) {
-    const json_t *list = sequence_of(node, "decoders");
-    const char *type = pal_json_type(node);
-    pal_status st;
-    if (depth > NESTING_MAX)
-        return pal_fail(err, PAL_E_FORMAT, "%s: sequences within sequences, more than %d deep", name, NESTING_MAX);
-    if (list) {
-        for (size_t i = 0; i < json_array_size(list); i++)
-            if ((st = decoder(tok, name, json_array_get(list, i), depth + 1, err))) return st;
-        return PAL_OK;
-    }
-    if (strcmp(type, "Fuse") == 0 || strcmp(type, "ByteFallback") == 0) return PAL_OK;
-    if (strcmp(type, "Replace") == 0) {
-        const char *from = json_string_value(json_object_get(json_object_get(node, "pattern"), "String"));
-        const char *to = json_string_value(json_object_get(node, "content"));
-        tok->sign_is_blank = true;
-        if (from && to && strcmp(from, "\xE2\x96\x81") == 0 && strcmp(to, " ") == 0) return PAL_OK;
-        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the decoder Replace is only supported from U+2581 to a blank",
-                        name);
-    }
-    if (strcmp(type, "Metaspace") == 0) {
-        const char *sign = json_string_value(json_object_get(node, "replacement")),
-                   *when = json_string_value(json_object_get(node, "prepend_scheme"));
-        if (sign && strcmp(sign, "\xE2\x96\x81") != 0)
-            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the decoder Metaspace is only supported with U+2581", name);
-        tok->sign_is_blank = true;
-        tok->strip_blank = when ? strcmp(when, "never") != 0
-                                : !json_is_false(json_object_get(node, "add_prefix_space"));
-        return PAL_OK;
-    }
-    if (strcmp(type, "Strip") == 0) {
-        const char *content = json_string_value(json_object_get(node, "content"));
-        const json_int_t start = json_integer_value(json_object_get(node, "start")),
-                         stop = json_integer_value(json_object_get(node, "stop"));
-        if (!content || strcmp(content, " ") != 0 || start > 1 || stop != 0)
-            return pal_fail(err, PAL_E_UNSUPPORTED,
-                            "%s: the decoder Strip is only supported for one blank at the start", name);
-        tok->strip_blank = start == 1;
-        return PAL_OK;
-    }
-    return unsupported(name, "decoder", node, err);
-}
-
-pal_status pal_hf_decoder(pal_tokenizer *tok, const char *name, const json_t *node, pal_error *err) {
-    if (tok->byte_level) return PAL_OK; /* the bytes are the text */
-    if (!node || json_is_null(node)) {
-        tok->join_blank = true;
-        return PAL_OK;
-    }
-    return decoder(tok, name, node, 0, err);
 }
 
 static pal_status template_ids(pal_tokenizer *tok, const char *name, const json_t *token, pal_ids *to, pal_error *err) {
@@ -267,7 +212,7 @@ pal_status pal_hf_post_processor(pal_tokenizer *tok, const char *name, const jso
         if ((st = pair_id(tok, name, json_object_get(node, "cls"), &tok->prefix, err))) return st;
         return pair_id(tok, name, json_object_get(node, "sep"), &tok->suffix, err);
     }
-    if (strcmp(type, "TemplateProcessing") != 0) return unsupported(name, "post-processor", node, err);
+    if (strcmp(type, "TemplateProcessing") != 0) return pal_hf_unsupported(name, "post-processor", node, err);
     const json_t *single = json_object_get(node, "single"), *known = json_object_get(node, "special_tokens");
     bool after = false;
     for (size_t i = 0; i < json_array_size(single); i++) {

@@ -190,3 +190,9 @@ pal_status pal_normalize(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal
     *out = text;
     return st;
 }
+
+void pal_normal_scratch_free(pal_tokenizer_scratch *s) {
+    pal_bytes_free(&s->normal[0]);
+    pal_bytes_free(&s->normal[1]);
+    pal_free(s->codes);
+}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Regular expressions of tokenizer files, which are written for Oniguruma, run by PCRE2. The few escapes on which the
- * two disagree are rewritten, what cannot be is refused when the pattern is compiled. */
+/* Regular expressions of tokenizer files. They are written for Oniguruma, which the package `tokenizers` uses, and have
+ * meanings that other engines do not share ((?m), {,n}, \w, scripts, (?i) in mid-pattern, folding of ligatures), so
+ * Oniguruma runs them here, too. */
 #ifndef PAL_TEXT_PATTERN_H
 #define PAL_TEXT_PATTERN_H
 
@@ -9,9 +10,16 @@
 pal_status pal_pattern_new(pal_pattern **out, const char *name, pal_slice source, pal_error *err);
 void pal_pattern_free(pal_pattern *p);
 
-/* The first non-empty match at or after `from` in text that is valid UTF-8. *start == text.size: none. */
-pal_status pal_pattern_find(const pal_pattern *p, pal_tokenizer_scratch *s, pal_slice text, size_t from, size_t *start,
-                            size_t *end, pal_error *err);
+/* Walks the matches in text that is valid UTF-8, empty ones included, in the order and number of the package: an empty
+ * match right behind another match is none. Start from zeroes. */
+typedef struct pal_matches {
+    size_t from;       /* where the search goes on */
+    size_t start, end; /* the match */
+    bool any;          /* there was one */
+} pal_matches;
+/* The next match; *found is false behind the last. */
+pal_status pal_pattern_next(const pal_pattern *p, pal_tokenizer_scratch *s, pal_slice text, pal_matches *m, bool *found,
+                            pal_error *err);
 void pal_pattern_scratch_free(pal_tokenizer_scratch *s);
 
 #endif

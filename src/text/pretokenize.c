@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Pre-tokenizers: a segment of text becomes the stretches that merges work on.
  *
- * GPT-2's pattern is matched by hand (the test text_pretokenize proves it equal to the pattern run by PCRE2); others
- * are PCRE2's work. A tokenizer with that one step, which is GPT-2 and GPT-NeoX, never builds a list of stretches.
+ * GPT-2's pattern is matched by hand (a test proves it equal to the pattern run by Oniguruma); others are
+ * Oniguruma's work. A tokenizer with that one step, which is GPT-2 and GPT-NeoX, never builds a list of stretches.
  * Bytes that are not UTF-8 belong to no class that a pattern could name: by hand they are neither letter, number nor
  * blank. */
 #include "text/pattern.h"
@@ -102,10 +102,10 @@ static pal_status split_flush(splitter *sp) {
     return st;
 }
 
+/* A match may be empty: it ends a stretch all the same. */
 static pal_status split_piece(splitter *sp, size_t start, size_t end, bool matched) {
     pal_status st = PAL_OK;
     bool join = false;
-    if (end <= start) return PAL_OK;
     matched = matched != sp->invert;
     switch (sp->behaviour) {
     case PAL_ISOLATED: break;
@@ -126,30 +126,35 @@ static pal_status split_piece(splitter *sp, size_t start, size_t end, bool match
     return PAL_OK;
 }
 
+/* The next match of a pattern or of a literal. */
+static pal_status next_match(const pal_split_step *step, pal_tokenizer_scratch *s, pal_slice part, pal_matches *m,
+                             bool *found, pal_error *err) {
+    if (step->pattern) return pal_pattern_next(step->pattern, s, part, m, found, err);
+    const unsigned char *hit = memmem(part.data + m->end, part.size - m->end, step->literal.data, step->literal.size);
+    *found = hit != NULL;
+    if (hit) m->start = (size_t)(hit - part.data), m->end = m->start + step->literal.size;
+    return PAL_OK;
+}
+
 /* Matches of a pattern in text[from, to), which is cut at bytes that are not UTF-8. */
 static pal_status split_pattern(const pal_split_step *step, pal_tokenizer_scratch *s, pal_slice text, size_t from,
                                 size_t to, splitter *sp) {
     pal_status st;
     while (from < to) {
-        size_t valid = from, length, at = 0;
+        size_t valid = from, length, at;
         uint32_t code;
         while (valid < to && (length = pal_utf8_read(text.data + valid, to - valid, &code))) valid += length;
         const pal_slice part = { text.data + from, valid - from };
-        while (at < part.size) {
-            size_t start = part.size, end = part.size;
-            if (step->pattern) {
-                if ((st = pal_pattern_find(step->pattern, s, part, at, &start, &end, sp->err))) return st;
-            } else {
-                const unsigned char *hit = memmem(part.data + at, part.size - at, step->literal.data,
-                                                  step->literal.size);
-                if (hit) start = (size_t)(hit - part.data), end = start + step->literal.size;
-            }
-            if ((st = split_piece(sp, from + at, from + start, false))) return st;
-            if ((st = split_piece(sp, from + start, from + end, true))) return st;
-            at = end;
+        pal_matches m = { 0 };
+        for (bool found = part.size > 0; found;) {
+            at = m.end;
+            if ((st = next_match(step, s, part, &m, &found, sp->err))) return st;
+            const size_t gap_end = found ? m.start : part.size;
+            if (gap_end > at && (st = split_piece(sp, from + at, from + gap_end, false))) return st;
+            if (found && (st = split_piece(sp, from + m.start, from + m.end, true))) return st;
         }
         for (from = valid; from < to && !pal_utf8_read(text.data + from, to - from, &code);) from++;
-        if ((st = split_piece(sp, valid, from, false))) return st;
+        if (from > valid && (st = split_piece(sp, valid, from, false))) return st;
     }
     return PAL_OK;
 }
@@ -260,7 +265,7 @@ pal_status pal_encode_segment(const pal_tokenizer *tok, pal_tokenizer_scratch *s
         out->count = 0;
         to->size = 0;
         for (size_t i = 0; i < in->count; i++) {
-            if (rewrites) st = rewrite_span(step, text, in->data[i], first && i == 0, to, out, err);
+            if (rewrites) st = rewrite_span(step, text, in->data[i], first && in->data[i].start == 0, to, out, err);
             else st = split_step(step, s, text, in->data[i], out, err);
             if (st) return st;
         }

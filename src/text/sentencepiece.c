@@ -186,7 +186,6 @@ pal_status pal_read_sentencepiece(pal_tokenizer *tok, const char *name, const vo
     tok->model = m.model == MODEL_BPE ? PAL_MODEL_SPM_BPE : PAL_MODEL_UNIGRAM;
     tok->kind = m.model == MODEL_BPE ? "SentencePiece BPE" : "SentencePiece unigram";
     tok->byte_fallback = m.byte_fallback;
-    tok->sign_is_blank = true;
     tok->strip_blank = tok->spm.dummy_prefix || tok->spm.collapse_blanks;
     if ((st = pal_bytes_append(&tok->spm.charsmap, m.charsmap.data, m.charsmap.size, err))) goto done;
     if ((st = pal_bytes_append(&tok->spm.unk_surface, m.surface.data, m.surface.size, err))) goto done;

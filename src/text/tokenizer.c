@@ -14,6 +14,8 @@ void pal_tokenizer_close(pal_tokenizer *tok) {
     pal_free(tok->added);
     pal_strings_free(&tok->names);
     pal_strings_free(&tok->texts);
+    pal_strings_free(&tok->first_texts);
+    pal_strings_free(&tok->keys);
     pal_string_map_free(&tok->by_name);
     pal_string_map_free(&tok->by_key);
     pal_pair_map_free(&tok->merges);
@@ -75,11 +77,10 @@ pal_status pal_tokenizer_scratch_new(pal_tokenizer_scratch **out, const pal_toke
 void pal_tokenizer_scratch_free(pal_tokenizer_scratch *s) {
     if (!s) return;
     for (int i = 0; i < 2; i++) {
-        pal_bytes_free(&s->normal[i]);
         pal_bytes_free(&s->stage[i]);
         pal_free(s->spans[i].data);
     }
-    pal_free(s->codes);
+    pal_normal_scratch_free(s);
     pal_free(s->symbols);
     pal_free(s->heap);
     pal_free(s->best);
@@ -149,23 +150,33 @@ pal_status pal_tokenizer_encode(const pal_tokenizer *tok, pal_tokenizer_scratch 
     return st;
 }
 
-/* Decoding keeps two things from token to token: whether anything was written, and the bytes of an unfinished
- * character. */
+/* What decoding keeps from token to token: where in the text it is, and the bytes of an unfinished character. */
 struct pal_decoder {
     const pal_tokenizer *tok;
-    bool skip_special, started;
+    bool skip_special;
+    bool any;     /* a token came */
+    bool started; /* SentencePiece: something was written */
+    size_t strip; /* blanks that the start of the text may still lose */
     unsigned char pending[4];
     size_t pending_size;
 };
 
+static pal_decoder decoder_of(const pal_tokenizer *tok, bool skip_special) {
+    return (pal_decoder){ .tok = tok, .skip_special = skip_special, .strip = tok->strip_start };
+}
+
 static pal_status append_token(pal_decoder *d, uint32_t id, pal_bytes *text, pal_error *err) {
     const pal_tokenizer *tok = d->tok;
-    pal_status st;
+    pal_status st = PAL_OK;
     if (id >= tok->size || !(tok->flags[id] & PAL_TOKEN_PRESENT))
         return pal_fail(err, PAL_E_ARGUMENT, "id %u is not in the vocabulary, which has %zu ids", id, tok->size);
     if (d->skip_special && (tok->flags[id] & PAL_TOKEN_SPECIAL)) return PAL_OK;
-    pal_slice piece = pal_strings_at(&tok->texts, id);
-    if (d->started && tok->join_blank && (st = pal_bytes_append(text, " ", 1, err))) return st;
+    const bool first = !d->any;
+    d->any = true;
+    pal_slice piece = pal_strings_at(first && tok->first_texts.count ? &tok->first_texts : &tok->texts, id);
+    if (!first && tok->join_blank && (st = pal_bytes_append(text, " ", 1, err))) return st;
+    for (; d->strip && piece.size && piece.data[0] == ' '; d->strip--) piece.data++, piece.size--;
+    if (piece.size) d->strip = 0;
     if (!d->started && tok->strip_blank && piece.size && piece.data[0] == ' ' && !(tok->flags[id] & PAL_TOKEN_BYTE) &&
         id != tok->unk)
         piece.data++, piece.size--, d->started = !tok->spm.collapse_blanks; /* where blanks collapse, all in front go */
@@ -175,7 +186,7 @@ static pal_status append_token(pal_decoder *d, uint32_t id, pal_bytes *text, pal
 
 pal_status pal_tokenizer_decode(const pal_tokenizer *tok, const uint32_t *ids, size_t count, bool skip_special,
                                 pal_bytes *text, pal_error *err) {
-    pal_decoder d = { .tok = tok, .skip_special = skip_special };
+    pal_decoder d = decoder_of(tok, skip_special);
     const size_t before = text->size;
     pal_status st = PAL_OK;
     for (size_t i = 0; i < count && !st; i++) st = append_token(&d, ids[i], text, err);
@@ -189,7 +200,7 @@ pal_status pal_decoder_new(pal_decoder **out, const pal_tokenizer *tok, bool ski
     *out = NULL;
     if ((st = pal_alloc_named(&block, 1, sizeof **out, "a decoder", err))) return st;
     *out = block;
-    **out = (pal_decoder){ .tok = tok, .skip_special = skip_special };
+    **out = decoder_of(tok, skip_special);
     return PAL_OK;
 }
 
@@ -230,6 +241,6 @@ pal_status pal_decoder_push(pal_decoder *d, uint32_t id, pal_bytes *text, pal_er
 
 pal_status pal_decoder_finish(pal_decoder *d, pal_bytes *text, pal_error *err) {
     const pal_status st = pal_bytes_append(text, d->pending, d->pending_size, err);
-    if (!st) d->pending_size = 0, d->started = false;
+    if (!st) *d = decoder_of(d->tok, d->skip_special);
     return st;
 }

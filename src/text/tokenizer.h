@@ -82,9 +82,11 @@ struct pal_tokenizer {
     size_t size;
     uint8_t *flags;         /* by id */
     pal_strings names;      /* by id: as the file spells it */
-    pal_strings texts;      /* by id: what it decodes to */
+    pal_strings texts;      /* by id: what it decodes to, in the middle of a text */
+    pal_strings first_texts; /* the same for the first token of a text, where that differs; else none */
+    pal_strings keys;        /* by id, when byte_level: the bytes it stands for, empty when it stands for none */
     pal_string_map by_name; /* every present id */
-    pal_string_map by_key;  /* ids in the model by the bytes they match: texts when byte_level, else names */
+    pal_string_map by_key;  /* ids in the model by the bytes they match: keys when byte_level, else names */
     int64_t bos, eos;
     uint32_t unk; /* or PAL_NO_ID */
 
@@ -110,9 +112,10 @@ struct pal_tokenizer {
     size_t split_count;
     pal_ids prefix, suffix; /* the template around a text */
 
-    bool sign_is_blank; /* decoding: U+2581 stands for a blank */
-    bool join_blank;    /* decoding: a blank between tokens */
-    bool strip_blank;   /* decoding: one blank at the very start is dropped */
+    /* Decoding, beside texts. */
+    bool join_blank;    /* a blank between tokens */
+    size_t strip_start; /* blanks at the start of the text that are dropped */
+    bool strip_blank;   /* SentencePiece: one blank at the very start is dropped, of a piece that spells it */
 
     uint64_t fingerprint;
     struct {
@@ -157,8 +160,7 @@ struct pal_tokenizer_scratch {
     size_t best_capacity;
     pal_ids word;
     pal_cache_entry *cache; /* CACHE_SETS x 2 */
-    void *match;            /* PCRE2's match data and context, made on first use */
-    void *match_context, *jit_stack;
+    void *region, *limits;  /* of the patterns, made on first use */
 };
 
 /* Readers. `name` stands for the file in messages. They fill a zeroed tokenizer; the caller closes it on failure too.
@@ -182,7 +184,10 @@ pal_status pal_vocabulary_finish(pal_tokenizer *tok, const char *name,
 pal_status pal_vocabulary_merge(pal_tokenizer *tok, const char *name, pal_slice left, pal_slice right, size_t rank,
                                 pal_error *err);
 void pal_byte_alphabet(uint32_t code_of[256]); /* byte -> code point of byte-level BPE */
-pal_status pal_byte_level_name(pal_slice text, pal_bytes *out, pal_error *err); /* the other way; appends */
+/* From one to the other; both append, nothing when a name has other characters. */
+pal_status pal_byte_level_name(pal_slice text, pal_bytes *out, pal_error *err);
+pal_status pal_byte_level_text(pal_slice name, pal_bytes *out, pal_error *err);
+bool pal_is_byte_name(pal_slice name, unsigned *byte); /* <0xNN> */
 /* A token's name for a message: at most 40 bytes, control characters replaced. */
 typedef struct pal_shown {
     char text[48];
@@ -192,7 +197,7 @@ pal_shown pal_show(pal_slice name);
 bool pal_vocabulary_keeps_words(const pal_tokenizer *tok);
 
 /* Added tokens, in the order of the package: sets are made once normaliser and list are complete. */
-pal_status pal_added_finish(pal_tokenizer *tok, pal_error *err);
+pal_status pal_added_finish(pal_tokenizer *tok, const char *name, pal_error *err);
 typedef struct pal_added_match {
     size_t start, end; /* the token, with the blanks it strips */
     const pal_added_token *token;
@@ -204,6 +209,7 @@ bool pal_added_next(const pal_tokenizer *tok, const pal_added_set *set, bool spe
 /* Encoding, each for one part of the way. `first`: the text starts at the start of the input. */
 pal_status pal_normalize(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, pal_slice *out,
                          pal_error *err);
+void pal_normal_scratch_free(pal_tokenizer_scratch *s); /* what normalising took of it */
 pal_status pal_encode_segment(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, bool first,
                               pal_ids *ids, pal_error *err);
 size_t pal_gpt2_next(const unsigned char *text, size_t size); /* bytes of the next pre-token; size > 0 */

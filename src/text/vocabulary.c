@@ -34,20 +34,26 @@ pal_status pal_byte_level_name(pal_slice text, pal_bytes *out, pal_error *err) {
     return PAL_OK;
 }
 
-/* Appends the bytes that a name stands for; false, with nothing appended, when a character is none of the alphabet. */
-static bool decode_name(pal_slice name, const int byte_of[0x200], pal_bytes *out) {
+pal_status pal_byte_level_text(pal_slice name, pal_bytes *out, pal_error *err) {
     const size_t before = out->size;
+    uint32_t code_of[256];
+    int byte_of[0x200];
+    pal_status st;
+    memset(byte_of, 0xFF, sizeof byte_of);
+    pal_byte_alphabet(code_of);
+    for (int b = 0; b < 256; b++) byte_of[code_of[b]] = b;
+    if ((st = pal_bytes_reserve(out, name.size, err))) return st;
     for (size_t i = 0; i < name.size;) {
         uint32_t code = 0;
         const size_t length = pal_utf8_read(name.data + i, name.size - i, &code);
         if (!length || code >= 0x200 || byte_of[code] < 0) {
             out->size = before;
-            return false;
+            return PAL_OK;
         }
         out->data[out->size++] = (unsigned char)byte_of[code];
         i += length;
     }
-    return true;
+    return PAL_OK;
 }
 
 pal_status pal_vocabulary_set(pal_tokenizer *tok, const char *name, const pal_slice *names, size_t count,
@@ -71,45 +77,59 @@ pal_status pal_vocabulary_set(pal_tokenizer *tok, const char *name, const pal_sl
     return PAL_OK;
 }
 
-static bool is_byte_name(pal_slice name, unsigned *byte) {
+bool pal_is_byte_name(pal_slice name, unsigned *byte) {
     if (name.size != 6 || memcmp(name.data, "<0x", 3) != 0 || name.data[5] != '>') return false;
     *byte = 0;
     for (int i = 3; i < 5; i++) {
         const unsigned char c = name.data[i];
-        if (!((c >= '0' && c <= '9') || (c >= 'A' && c <= 'F'))) return false;
-        *byte = *byte * 16 + (unsigned)(c <= '9' ? c - '0' : c - 'A' + 10);
+        const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        if (digit < 0) return false;
+        *byte = *byte * 16 + (unsigned)digit;
     }
     return true;
 }
 
-/* Text of a token outside byte-level BPE: the blank sign becomes a blank, <0xNN> a byte. */
-static pal_status plain_text(const pal_tokenizer *tok, uint32_t id, pal_bytes *out, pal_error *err) {
-    const pal_slice name = pal_strings_at(&tok->names, id);
+/* Text of a token in a file without a decoder of its own: in SentencePiece the blank sign becomes a blank, <0xNN> a
+ * byte; in byte-level BPE the name is bytes, but an added token is what it was matched as. */
+static pal_status text_of(const pal_tokenizer *tok, uint32_t id, pal_bytes *out, pal_error *err) {
+    const pal_slice name = pal_strings_at(&tok->names, id),
+                    key = tok->byte_level ? pal_strings_at(&tok->keys, id) : name;
     unsigned byte;
     pal_status st;
     out->size = 0;
-    if (tok->model != PAL_MODEL_BPE && (tok->flags[id] & PAL_TOKEN_SPECIAL))
-        return PAL_OK; /* SentencePiece's control symbols are invisible */
-    if (tok->model != PAL_MODEL_BPE && id == tok->unk)
-        return pal_bytes_append(out, tok->spm.unk_surface.data, tok->spm.unk_surface.size, err);
-    if ((tok->flags[id] & PAL_TOKEN_BYTE) && is_byte_name(name, &byte))
+    if (tok->byte_level) {
+        const bool bytes = key.size && !(tok->flags[id] & PAL_TOKEN_ADDED);
+        return pal_bytes_append(out, bytes ? key.data : name.data, bytes ? key.size : name.size, err);
+    }
+    if (tok->flags[id] & PAL_TOKEN_SPECIAL) return PAL_OK; /* SentencePiece's control symbols are invisible */
+    if (id == tok->unk) return pal_bytes_append(out, tok->spm.unk_surface.data, tok->spm.unk_surface.size, err);
+    if ((tok->flags[id] & PAL_TOKEN_BYTE) && pal_is_byte_name(name, &byte))
         return pal_bytes_append(out, (unsigned char[1]){ (unsigned char)byte }, 1, err);
     for (size_t i = 0; i < name.size;) {
-        const bool sign = tok->sign_is_blank && name.size - i >= 3 && memcmp(name.data + i, "\xE2\x96\x81", 3) == 0;
+        const bool sign = name.size - i >= 3 && memcmp(name.data + i, "\xE2\x96\x81", 3) == 0;
         if ((st = pal_bytes_append(out, sign ? (const unsigned char *)" " : name.data + i, 1, err))) return st;
         i += sign ? 3 : 1;
     }
     return PAL_OK;
 }
 
+/* The bytes that each name stands for in byte-level BPE. */
+static pal_status byte_keys(pal_tokenizer *tok, pal_error *err) {
+    pal_bytes text = { 0 };
+    pal_status st = PAL_OK;
+    for (uint32_t id = 0; id < tok->size && !st; id++) {
+        text.size = 0;
+        if (!(st = pal_byte_level_text(pal_strings_at(&tok->names, id), &text, err)))
+            st = pal_strings_add(&tok->keys, text.data, text.size, err);
+    }
+    pal_bytes_free(&text);
+    return st;
+}
+
 pal_status pal_vocabulary_finish(pal_tokenizer *tok, const char *name, pal_error *err) {
     pal_status st = PAL_OK;
     pal_bytes text = { 0 };
-    int byte_of[0x200];
-    uint32_t code_of[256];
-    memset(byte_of, 0xFF, sizeof byte_of);
-    pal_byte_alphabet(code_of);
-    for (int b = 0; b < 256; b++) byte_of[code_of[b]] = b;
+    const bool texts = tok->texts.count == 0; /* else the file's decoder has made them */
     memset(tok->byte_id, 0xFF, sizeof tok->byte_id);
     memset(tok->fallback_id, 0xFF, sizeof tok->fallback_id);
 
@@ -117,33 +137,24 @@ pal_status pal_vocabulary_finish(pal_tokenizer *tok, const char *name, pal_error
     for (size_t id = 0; id < tok->size; id++) in_model += (tok->flags[id] & PAL_TOKEN_IN_MODEL) != 0;
     if (in_model == 0) return pal_fail(err, PAL_E_FORMAT, "%s: the vocabulary is empty", name);
     if ((st = pal_string_map_reserve(&tok->by_key, in_model, err))) return st;
+    if (tok->byte_level && (st = byte_keys(tok, err))) return st;
+    const pal_strings *keys = tok->byte_level ? &tok->keys : &tok->names;
     for (uint32_t id = 0; id < tok->size && !st; id++) {
-        const pal_slice spelling = pal_strings_at(&tok->names, id);
-        unsigned byte;
+        const pal_slice key = pal_strings_at(keys, id);
         const bool model = tok->flags[id] & PAL_TOKEN_IN_MODEL;
-        if (!tok->byte_level) {
-            if (tok->byte_fallback && (model || (tok->flags[id] & PAL_TOKEN_BYTE)) && is_byte_name(spelling, &byte)) {
-                tok->fallback_id[byte] = id;
-                tok->flags[id] |= PAL_TOKEN_BYTE;
-            }
-            if ((st = plain_text(tok, id, &text, err))) break;
-            if ((st = pal_strings_add(&tok->texts, text.data, text.size, err))) break;
-            if (model) pal_string_map_add(&tok->by_key, &tok->names, id);
-            if (model && spelling.size == 1 && spelling.data[0] < 0x80) tok->byte_id[spelling.data[0]] = id;
-            continue;
+        unsigned byte;
+        if (tok->byte_fallback && (model || (tok->flags[id] & PAL_TOKEN_BYTE)) &&
+            pal_is_byte_name(pal_strings_at(&tok->names, id), &byte)) {
+            tok->fallback_id[byte] = id;
+            tok->flags[id] |= PAL_TOKEN_BYTE;
         }
-        text.size = 0;
-        if ((st = pal_bytes_reserve(&text, spelling.size, err))) break;
-        const bool bytes = decode_name(spelling, byte_of, &text);
-        const bool itself = !bytes ||
-                            (tok->flags[id] & PAL_TOKEN_ADDED); /* an added token decodes to what it was matched as */
-        if ((st = pal_strings_add(&tok->texts, itself ? spelling.data : text.data, itself ? spelling.size : text.size,
-                                  err)))
-            break;
-        if (!model || !bytes) continue;
-        const bool same = text.size == spelling.size && memcmp(text.data, spelling.data, text.size) == 0;
-        if (!itself || same) pal_string_map_add(&tok->by_key, &tok->texts, id);
-        if (text.size == 1) tok->byte_id[text.data[0]] = id;
+        if (texts) {
+            if ((st = text_of(tok, id, &text, err))) break;
+            st = pal_strings_add(&tok->texts, text.data, text.size, err);
+        }
+        if (!model || key.size == 0) continue;
+        pal_string_map_add(&tok->by_key, keys, id);
+        if (key.size == 1 && (tok->byte_level || key.data[0] < 0x80)) tok->byte_id[key.data[0]] = id;
     }
     pal_bytes_free(&text);
     return st;
