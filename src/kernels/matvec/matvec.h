@@ -38,19 +38,23 @@ size_t pal_matvec_scratch_bytes(int rows, int columns);
 /* Rows of x as blocks of 32 values with a scale each. Rows that are computed together stand together: a group of 8, 4,
  * 2 or 1 rows (pal_matvec_group) whose first row is r has its values from q[r * in] on, and what meets the first block
  * of w comes first, row by row, then what meets the second; the other arrays are cut alike. */
-enum { PAL_ROUNDED = 32 };
+enum {
+    PAL_ROUNDED = 32,
+    PAL_MATVEC_AHEAD = 1024 /* bytes of w that are fetched before they are needed */
+};
 #define PAL_ROUNDED_ZERO 1e-30f /* a run without a larger value is all zero */
 typedef struct pal_rounded_rows {
     int8_t *q;
     int32_t *quads; /* sums of 4 neighbours of q, 8 a block */
     float *d;       /* 1 a block */
-    float *sums;    /* d times the sum of 16 neighbours of q, 2 a block */
+    float *sums;    /* d times the sum of q, 1 a block */
+    float *halves;  /* the same of 16 neighbours, 2 a block */
 } pal_rounded_rows;
 
-/* The size of the group of rows that begins at `row`: as many as are left, down to a power of two of at most 8. */
+/* The size of the group of rows that begins at `row`: 8 as long as there are so many, then 2, then 1. */
 static inline size_t pal_matvec_group(size_t rows, size_t row) {
     const size_t left = rows - row;
-    return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
+    return left >= 8 ? 8 : left >= 2 ? 2 : 1;
 }
 /* The place of block `block` of row k in the group of `size` rows that begins at `row`. */
 static inline size_t pal_matvec_place_of(const pal_matrix *w, size_t row, size_t size, size_t k, size_t block) {

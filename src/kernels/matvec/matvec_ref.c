@@ -51,14 +51,15 @@ static void round_block(const float *x, const pal_rounded_rows *to, size_t block
     }
     const bool any = finite && largest > PAL_ROUNDED_ZERO;
     const float inverse = any ? 127.0f / largest : 0, d = any ? largest * (1.0f / 127.0f) : finite ? 0 : NAN;
-    int sum = 0, quad = 0;
+    int sum = 0, half = 0, quad = 0;
     for (size_t i = 0; i < PAL_ROUNDED; i++) {
         const int q = any ? (int)rintf(x[i] * inverse) : 0;
         to->q[32 * block + i] = (int8_t)q;
-        quad += q, sum += q;
+        quad += q, half += q, sum += q;
         if (i % 4 == 3) to->quads[8 * block + i / 4] = quad, quad = 0;
-        if (i % 16 == 15) to->sums[2 * block + i / 16] = d * (float)sum, sum = 0;
+        if (i % 16 == 15) to->halves[2 * block + i / 16] = d * (float)half, half = 0;
     }
+    to->sums[block] = d * (float)sum;
     to->d[block] = d;
 }
 

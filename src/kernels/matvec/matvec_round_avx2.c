@@ -29,9 +29,11 @@ PAL_INLINE void round_block(const float *x, const pal_rounded_rows *to, size_t b
     const __m256i quads = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes), ones);
     _mm256_storeu_si256((__m256i *)(void *)(to->q + 32 * block), bytes);
     _mm256_storeu_si256((__m256i *)(void *)(to->quads + 8 * block), quads);
-    const __m256i pairs = _mm256_hadd_epi32(quads, quads), sums = _mm256_hadd_epi32(pairs, pairs);
-    to->sums[2 * block] = d * (float)_mm256_extract_epi32(sums, 0);
-    to->sums[2 * block + 1] = d * (float)_mm256_extract_epi32(sums, 4);
+    const __m256i pairs = _mm256_hadd_epi32(quads, quads), halves = _mm256_hadd_epi32(pairs, pairs);
+    const int low = _mm256_extract_epi32(halves, 0), high = _mm256_extract_epi32(halves, 4);
+    to->sums[block] = d * (float)(low + high);
+    to->halves[2 * block] = d * (float)low;
+    to->halves[2 * block + 1] = d * (float)high;
     to->d[block] = d;
 }
 
