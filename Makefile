@@ -46,6 +46,7 @@ bench: build
 	build/palimpsa bench memory
 	build/palimpsa bench kernels
 	build/palimpsa bench matmul
+	build/palimpsa bench matvec
 
 format: setup-dev
 	git clang-format --force --extensions c,h,inc || test $$? -eq 1 # 1: something was changed

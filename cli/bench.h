@@ -46,6 +46,7 @@ int bench_memory(bench *b, const pal_context *cx, const char *rule);
 int bench_inference(bench *b, const pal_context *cx);
 int bench_kernels(bench *b, const pal_context *cx);
 int bench_matmul(bench *b, const pal_context *cx);
+int bench_matvec(bench *b, const pal_context *cx);
 
 int bench_model(int argc, char **argv); /* have options of their own */
 int bench_train(int argc, char **argv);
@@ -61,6 +62,7 @@ typedef struct bench_limits {
 int bench_limits_open(bench_limits *limits); /* an exit code */
 void bench_limits_measure(bench_limits *limits, const pal_context *cx, int repeat);
 void bench_limits_close(bench_limits *limits);
+void bench_read(const pal_context *cx, const float *x, size_t floats); /* at most 256 MiB, once */
 double bench_median(const double *values, int count); /* at most BENCH_REPEATS */
 /* Numbers in the blocks' weights: a forward whose only logits are the last token's makes next to no use of the head. */
 double bench_block_parameters(const pal_model *model);

@@ -47,6 +47,12 @@ read_task(void *arg, size_t begin, size_t end, int thread) {
     job->sums[begin >> 20] = (double)(sum[0] + sum[1] + sum[2] + sum[3])[0];
 }
 
+void bench_read(const pal_context *cx, const float *x, size_t floats) {
+    double sums[READ_FLOATS >> 20];
+    read_job job = { .x = x, .sums = sums };
+    pal_parallel_ranges(cx, floats < READ_FLOATS ? floats : READ_FLOATS, 1 << 20, read_task, &job);
+}
+
 int bench_limits_open(bench_limits *m) {
     m->a = pal_alloc(PEAK_SIZE * PEAK_SIZE, sizeof(float));
     m->b = pal_alloc(PEAK_SIZE * PEAK_SIZE, sizeof(float));
@@ -58,17 +64,15 @@ int bench_limits_open(bench_limits *m) {
 void bench_limits_close(bench_limits *m) { pal_free(m->a), pal_free(m->b), pal_free(m->c), pal_free(m->large); }
 
 void bench_limits_measure(bench_limits *m, const pal_context *cx, int repeat) {
-    double sums[READ_FLOATS >> 20];
     const double flop = 2.0 * PEAK_SIZE * PEAK_SIZE * PEAK_SIZE;
     double start = pal_seconds();
     pal_matmul(cx, PAL_KEEP, PAL_TRANSPOSE, PEAK_SIZE, PEAK_SIZE, PEAK_SIZE, m->a, PEAK_SIZE, m->b, PEAK_SIZE,
                PAL_OVERWRITE, m->c, PEAK_SIZE);
     m->flops[repeat] = flop / (pal_seconds() - start);
-    read_job job = { .x = m->large, .sums = sums };
     m->bytes[repeat] = 0;
     for (int pass = 0; pass < READ_PASSES; pass++) { /* a limit is the best that was seen */
         start = pal_seconds();
-        pal_parallel_ranges(cx, READ_FLOATS, 1 << 20, read_task, &job);
+        bench_read(cx, m->large, READ_FLOATS);
         const double rate = READ_FLOATS * sizeof(float) / (pal_seconds() - start);
         if (rate > m->bytes[repeat]) m->bytes[repeat] = rate;
     }

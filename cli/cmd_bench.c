@@ -125,6 +125,7 @@ int cmd_bench(int argc, char **argv) {
             "  inference  palimpsa against simple GLA on long sequences with one large head\n"
             "  kernels    building blocks beside a copy of the same bytes\n"
             "  matmul     matrix multiply beside its library called directly\n"
+            "  matvec     weights of every stored type: rows that step beside reading the same bytes, and prompts\n"
             "  model      a whole model and its ablation; 'palimpsa bench model --help'\n"
             "  train      whole updates of the recall task; 'palimpsa bench train --help'\n"
             "  decode     reading a prompt and writing tokens; 'palimpsa bench decode --help'\n"
@@ -141,7 +142,7 @@ int cmd_bench(int argc, char **argv) {
     if (code) return code < 0 ? CLI_OK : code;
     if (!given)
         return cli_error(CLI_USAGE,
-                         "bench: name a subject: memory, inference, kernels, matmul, model, train or decode");
+                         "bench: name a subject: memory, inference, kernels, matmul, matvec, model, train or decode");
     if (rounds < 1 || rounds > 101) return cli_error(CLI_USAGE, "--rounds expects 1 to 101, found %d", rounds);
     if ((code = bench_check_json(json))) return code;
 
@@ -156,10 +157,12 @@ int cmd_bench(int argc, char **argv) {
     else if (strcmp(subject, "inference") == 0) code = bench_inference(&b, cx);
     else if (strcmp(subject, "kernels") == 0) code = bench_kernels(&b, cx);
     else if (strcmp(subject, "matmul") == 0) code = bench_matmul(&b, cx);
+    else if (strcmp(subject, "matvec") == 0) code = bench_matvec(&b, cx);
     else
-        code = cli_error(CLI_USAGE,
-                         "bench: no subject '%s'; expected memory, inference, kernels, matmul, model, train or decode",
-                         subject);
+        code = cli_error(
+            CLI_USAGE,
+            "bench: no subject '%s'; expected memory, inference, kernels, matmul, matvec, model, train or decode",
+            subject);
     if (code == CLI_OK) code = bench_write_json(b.list, json);
     json_decref(b.list);
     pal_context_free(cx);

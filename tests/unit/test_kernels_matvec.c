@@ -239,7 +239,7 @@ static void what_is_not_finite_shows(void **state) {
 
 static void products_and_gathered_rows_are_those_of_the_decoded_matrix(void **state) {
     (void)state;
-    enum { IN = 1024, OUT = 300, ROWS = 11, PICKED = 70 }; /* more than a panel of rows */
+    enum { IN = 8192, OUT = 300, ROWS = 3, PICKED = 70 }; /* more than a panel of rows */
     static float w[OUT * IN], picked[PICKED * (IN + 3)];
     static const double close = 2e-6;
     pal_rng rng = pal_rng_at(9, 4);
@@ -272,6 +272,15 @@ static void products_and_gathered_rows_are_those_of_the_decoded_matrix(void **st
     free(panel);
 }
 
+static void scratch_for_more_is_enough_for_less(void **state) {
+    (void)state;
+    for (int columns = 1; columns <= 4096; columns += columns < 300 ? 1 : 64) {
+        assert_true(pal_product_scratch_bytes(columns) <= pal_product_scratch_bytes(columns + 64));
+        assert_true(pal_matvec_scratch_bytes(3, columns) <= pal_matvec_scratch_bytes(3, columns + 64));
+        assert_true(pal_matvec_scratch_bytes(3, columns) <= pal_matvec_scratch_bytes(4, columns));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(variants_match_the_reference),
@@ -279,6 +288,7 @@ int main(void) {
         cmocka_unit_test(a_row_gives_the_same_bits_alone_and_among_others),
         cmocka_unit_test(rounded_rows_stay_close),
         cmocka_unit_test(what_is_not_finite_shows),
+        cmocka_unit_test(scratch_for_more_is_enough_for_less),
         cmocka_unit_test(products_and_gathered_rows_are_those_of_the_decoded_matrix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

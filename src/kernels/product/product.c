@@ -6,7 +6,8 @@
 #include "base/parallel.h"
 #include "kernels/matmul/matmul.h"
 
-enum { PANEL_FLOATS = 1 << 18, PANEL_ROWS = 64 /* at least */ };
+/* 8 MiB: a panel for the last cache rather than the second, as narrow products are slow. */
+enum { PANEL_FLOATS = 1 << 21, PANEL_ROWS = 64 /* at least */ };
 
 PAL_VARIANTS_AVX2(decode_rows)
 
@@ -19,7 +20,10 @@ static size_t panel_rows(int columns) {
     return fit < PANEL_ROWS ? PANEL_ROWS : fit;
 }
 
-size_t pal_product_scratch_bytes(int columns) { return panel_rows(columns) * (size_t)columns * sizeof(float); }
+size_t pal_product_scratch_bytes(int columns) {
+    const size_t least = (size_t)PANEL_ROWS * (size_t)columns;
+    return (least > PANEL_FLOATS ? least : PANEL_FLOATS) * sizeof(float); /* never less for more columns */
+}
 
 typedef struct {
     const pal_matrix *w;

@@ -9,7 +9,7 @@
 
 /* a->scratch: pal_product_scratch_bytes(), on 64 bytes; F32 needs none. */
 void pal_product(const pal_context *cx, const pal_matvec_args *a);
-/* Enough for any type and number of rows. */
+/* Enough for any type and number of rows, and for fewer columns. */
 size_t pal_product_scratch_bytes(int columns);
 
 /* out[i,:] = row ids[i] of w in f32, rows of out `ld` apart. ids lie in 0 .. w->rows-1. */
