@@ -8,7 +8,6 @@
 #include "base/context.h"
 #include "cli.h"
 #include "palimpsa/palimpsa.h"
-#include "stop.h"
 #include "surgery.h"
 #include "watch.h"
 
@@ -52,7 +51,7 @@ static int convert(const char *const paths[2], const char *to, pal_convert_optio
     const double begin = pal_seconds();
     const pal_status st = pal_convert(paths[0], paths[1], o, &done, &err);
     cli_watch_end(&watch);
-    if (st) return cli_stopping() ? cli_error(CLI_FAILED, "%s", err.text) : cli_fail(&err);
+    if (st) return cli_fail(&err);
     return print(paths, to, &done, pal_seconds() - begin, json);
 }
 

@@ -2,7 +2,6 @@
 /* palimpsa eval: models measured on text, side by side. */
 #include <jansson.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 #include "model/model.h"
 #include "plot/figure.h"
 #include "progress.h"
+#include "stop.h"
 #include "text_model.h"
 
 enum { MOST_MODELS = 32, ATTENTION_CONTEXT = 4096, MOST_CONTEXT = 1 << 24 };
@@ -39,32 +39,28 @@ typedef struct {
     uint64_t tokenizer; /* fingerprint */
 } measured;
 
-static volatile int interrupted;
-
-static void on_signal(int number) {
-    (void)number;
-    interrupted = 1;
-}
-
 static const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
 
 typedef struct {
     const char *name;
     bool terminal, open;
     double start, shown;
+    const pal_perplexity *result;
 } view;
 
-static void show_progress(void *user, const pal_perplexity *p, double fraction) {
+static bool show_progress(void *user, size_t done, size_t total) {
     view *v = user;
-    const double now = pal_seconds();
+    const pal_perplexity *p = v->result;
+    const double now = pal_seconds(), fraction = total ? (double)done / (double)total : NAN;
     char remaining[32];
-    if (now - v->shown < (v->terminal ? 0.1 : 10)) return;
+    if (now - v->shown < (v->terminal ? 0.1 : 10)) return !cli_stopping();
     progress_duration(remaining, fraction > 0 ? (now - v->start) * (1 - fraction) / fraction : NAN);
     fprintf(stderr, "%s%s: %5.1f%%  %llu token%s  %.4f nats/token  %.0f tokens/s  %s left%s",
             v->terminal ? "\r\033[K" : "", v->name, 100 * fraction, (unsigned long long)p->tokens, plural(p->tokens),
             p->nll / (double)p->tokens, (double)p->tokens / p->seconds, remaining, v->terminal ? "" : "\n");
     v->open = v->terminal;
     v->shown = now;
+    return !cli_stopping();
 }
 
 /* The context of the training that a checkpoint comes from, or 0: RUN/config.json is two levels above
@@ -107,21 +103,24 @@ static int measure(measured *m, const eval_options *o, const pal_context *cx) {
     }
     choose_context(m, o, t.model);
     m->tokenizer = pal_tokenizer_fingerprint(t.tokenizer);
-    view v = { .name = m->name, .terminal = isatty(STDERR_FILENO), .start = pal_seconds(), .shown = pal_seconds() };
+    view v = { .name = m->name,
+               .terminal = isatty(STDERR_FILENO),
+               .start = pal_seconds(),
+               .shown = pal_seconds(),
+               .result = &m->result };
     const pal_perplexity_options options = { .context = m->context,
                                              .piece = o->piece,
                                              .documents = o->batch,
                                              .no_prefix = o->no_prefix,
                                              .progress = show_progress,
-                                             .user = &v,
-                                             .stop = &interrupted };
+                                             .user = &v };
     const pal_status st = pal_perplexity_run(&m->result, t.model, t.tokenizer, cx, data, &options, &err);
     if (v.open) fputs("\r\033[K", stderr);
     const char *from = strcmp(o->data, "-") == 0 ? "standard input" : o->data;
     if (st && strncmp(err.text, from, strlen(from)) == 0) code = cli_fail(&err); /* names the file itself */
     else if (st)
-        code = cli_error(interrupted || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s: %s",
-                         st == PAL_E_ARGUMENT && !interrupted ? from : m->name, err.text);
+        code = cli_error(st == PAL_STOPPED || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s: %s",
+                         st == PAL_E_ARGUMENT ? from : m->name, err.text);
     pal_eval_data_close(data);
     pal_bundle_close(&t);
     return code;
@@ -429,7 +428,7 @@ int cmd_eval(int argc, char **argv) {
     if ((code = check(&o))) return code;
     if (strcmp(o.data, "-") == 0 && o.count + (o.baseline != NULL) > 1)
         return cli_error(CLI_USAGE, "--data -: standard input can be read once; several models need a file");
-    sigaction(SIGINT, &(struct sigaction){ .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND }, NULL);
+    cli_stop_on_signals(true);
     pal_context *cx;
     pal_error err;
     if (pal_context_new(&cx, o.common.threads, o.common.cpu, &err)) return cli_fail(&err);

@@ -213,10 +213,13 @@ static int learn(const tokenize_options *o, const char **files, int count, pal_e
 typedef struct {
     bool terminal, open;
     double started, shown;
+    const pal_tokenize_progress *now;
 } shards_view;
 
-static bool show_shards(void *user, const pal_tokenize_progress *p) {
+static bool show_shards(void *user, size_t done, size_t total) {
     shards_view *v = user;
+    const pal_tokenize_progress *p = v->now;
+    (void)done, (void)total;
     const double clock = pal_seconds(), seconds = clock - v->started, rate = (double)(p->bytes - p->resumed) / seconds;
     if (clock - v->shown < (v->terminal ? 0.2 : 10)) return !cli_stopping();
     char left[32], share[32] = "";
@@ -231,10 +234,16 @@ static bool show_shards(void *user, const pal_tokenize_progress *p) {
     return !cli_stopping();
 }
 
-static void tell_kept(char *out, size_t size, size_t shards) {
-    if (shards)
-        snprintf(out, size, "; %zu finished shard%s kept, and the same command goes on behind %s", shards,
+/* Why the work ended before its end, and what of it is there to go on from. */
+static int tell_end(pal_status st, const pal_tokenize_result *r, const pal_error *err) {
+    const size_t shards = r->done.shards;
+    const bool usage = st != PAL_STOPPED && st != PAL_E_MEMORY && !(st == PAL_E_IO && r->began);
+    char kept[96] = "";
+    if (shards && (!usage || st == PAL_E_IO))
+        snprintf(kept, sizeof kept, "; %zu finished shard%s kept, and the same command goes on behind %s", shards,
                  shards == 1 ? " is" : "s are", shards == 1 ? "it" : "them");
+    else if (st == PAL_STOPPED) snprintf(kept, sizeof kept, "; nothing was finished yet");
+    return cli_error(usage ? CLI_USAGE : CLI_FAILED, "%s%s", err->text, kept);
 }
 
 static int write_shards(const tokenize_options *o, const char **files, int count) {
@@ -251,7 +260,9 @@ static int write_shards(const tokenize_options *o, const char **files, int count
         pal_context_free(cx);
         return code;
     }
-    shards_view view = { .terminal = isatty(STDERR_FILENO), .started = pal_seconds(), .shown = pal_seconds() };
+    shards_view view = {
+        .terminal = isatty(STDERR_FILENO), .started = pal_seconds(), .shown = pal_seconds(), .now = &r.done
+    };
     cli_stop_on_signals(true);
     const pal_tokenize_job job = { .files = files,
                                    .count = (size_t)count,
@@ -267,26 +278,16 @@ static int write_shards(const tokenize_options *o, const char **files, int count
     const pal_status st = pal_tokenize(&job, &r, &err);
     const double seconds = pal_seconds() - view.started;
     if (view.open) fputs("\r\033[K", stderr);
-    if (st) {
-        char kept[96] = "";
-        if (st == PAL_E_IO || st == PAL_E_MEMORY) tell_kept(kept, sizeof kept, r.done.shards);
-        code = cli_error((st == PAL_E_IO && r.began) || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s%s", err.text,
-                         kept);
-    } else if (r.complete_before) {
-        fprintf(stderr, "%s is complete; nothing to do\n", o->out);
-    } else {
-        char kept[96] = "; nothing was finished yet";
-        if (r.kept)
-            fprintf(stderr, "%zu finished shard%s of an earlier run %s kept\n", r.kept, r.kept == 1 ? "" : "s",
-                    r.kept == 1 ? "was" : "were");
-        tell_kept(kept, sizeof kept, r.done.shards);
-        if (r.stopped) code = cli_error(CLI_FAILED, "stopped%s", kept);
-        else
-            fprintf(stderr, "%s: %llu tokens, %llu document%s, %zu shard%s; %.1f MB in %.1f s (%.1f MB/s)\n", o->out,
-                    (unsigned long long)r.done.tokens, (unsigned long long)r.done.documents,
-                    r.done.documents == 1 ? "" : "s", r.done.shards, r.done.shards == 1 ? "" : "s",
-                    (double)r.done.bytes / 1e6, seconds, (double)(r.done.bytes - r.done.resumed) / seconds / 1e6);
-    }
+    if (!st && r.kept)
+        fprintf(stderr, "%zu finished shard%s of an earlier run %s kept\n", r.kept, r.kept == 1 ? "" : "s",
+                r.kept == 1 ? "was" : "were");
+    if (st) code = tell_end(st, &r, &err);
+    else if (r.complete_before) fprintf(stderr, "%s is complete; nothing to do\n", o->out);
+    else
+        fprintf(stderr, "%s: %llu tokens, %llu document%s, %zu shard%s; %.1f MB in %.1f s (%.1f MB/s)\n", o->out,
+                (unsigned long long)r.done.tokens, (unsigned long long)r.done.documents,
+                r.done.documents == 1 ? "" : "s", r.done.shards, r.done.shards == 1 ? "" : "s",
+                (double)r.done.bytes / 1e6, seconds, (double)(r.done.bytes - r.done.resumed) / seconds / 1e6);
     cli_unlock(o->out, lock, made);
     pal_context_free(cx);
     return code;

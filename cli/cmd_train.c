@@ -56,8 +56,9 @@ static int write_report(const char *run) {
     return st ? cli_error(CLI_FAILED, "%s", err.text) : CLI_OK;
 }
 
-static bool on_progress(void *user, const pal_train_progress *p) {
-    progress_train(user, p);
+static bool on_progress(void *user, size_t done, size_t total) {
+    (void)done, (void)total;
+    progress_train(user);
     return !cli_stopping();
 }
 
@@ -170,9 +171,10 @@ static int train(run *r, pal_trainer *trainer, progress *view) {
     char word[4096];
     const pal_status st = pal_train(trainer, r->model, r->state, r->step, &result, &err);
     progress_end(view);
-    if (st) return cli_error(st == PAL_E_IO || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s", err.text);
+    if (st && st != PAL_STOPPED)
+        return cli_error(st == PAL_E_IO || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s", err.text);
     if (result.skipped) printf("%lld updates were skipped: their gradient was not finite\n", (long long)result.skipped);
-    if (result.end == PAL_TRAIN_STOPPED)
+    if (st == PAL_STOPPED)
         printf("stopped at step %lld, checkpoint written; go on with: palimpsa train --resume --out %s\n",
                (long long)result.step, shell_word(r->o->out, word, sizeof word));
     else {
@@ -209,6 +211,7 @@ static int carry_out(run *r) {
     r->began = !o->dry_run;
     progress view = progress_begin(r->cx, cli_flops_per_token(r->model, r->kind->labelled(r->self)));
     trainer.user = &view;
+    trainer.report = &view.now;
     tell_plan(r, &plan, &view);
     if (o->dry_run) return CLI_OK;
     if (r->step) printf("resuming %s at step %lld\n", o->out, (long long)r->step);

@@ -30,7 +30,8 @@ int cli_error(int code, const char *format, ...) {
 }
 
 int cli_fail(const pal_error *err) {
-    return cli_error(err->status == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s", err->text);
+    const bool failed = err->status == PAL_E_MEMORY || err->status == PAL_STOPPED;
+    return cli_error(failed ? CLI_FAILED : CLI_USAGE, "%s", err->text);
 }
 
 int cli_fail_writing(const pal_error *err) {

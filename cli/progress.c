@@ -41,7 +41,8 @@ void progress_duration(char text[32], double seconds) {
     else snprintf(text, 32, "%d h %02d min", (int)(seconds / 3600), (int)(seconds / 60) % 60);
 }
 
-void progress_train(progress *view, const pal_train_progress *p) {
+void progress_train(progress *view) {
+    const pal_train_progress *p = &view->now;
     const double clock = pal_seconds();
     const bool line = p->logged && (!view->terminal || p->evaluated);
     if (!line && (!view->terminal || clock - view->shown < 0.1)) return;

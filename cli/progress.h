@@ -11,13 +11,14 @@ typedef struct progress {
     double token_flops; /* of one trained token */
     double shown;       /* clock of the last live line */
     bool open;          /* a live line stands on the screen */
+    pal_train_progress now;
 } progress;
 
 progress progress_begin(const pal_context *cx, double token_flops);
 /* Seconds that training on so many tokens takes, roughly: by the arithmetic of the model and what training reaches of
  * this machine's speed. */
 double progress_estimate(const progress *view, double tokens);
-void progress_train(progress *view, const pal_train_progress *p);
+void progress_train(progress *view); /* shows view->now */
 void progress_end(progress *view);
 
 /* FLOP of one trained token: 6 per number of every matrix, the head counted where logits are computed. */

@@ -12,7 +12,6 @@
 #include "format/json.h"
 #include "model/model.h"
 #include "model/surgery.h"
-#include "stop.h"
 #include "text_ids.h"
 #include "watch.h"
 
@@ -139,7 +138,7 @@ static int choose(theatre *t) {
 
 static int fail(theatre *t, const pal_error *err) {
     cli_watch_end(&t->watch);
-    return cli_stopping() ? cli_error(CLI_FAILED, "%s", err->text) : cli_fail(err);
+    return cli_fail(err);
 }
 
 static int prove(theatre *t) {

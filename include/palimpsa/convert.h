@@ -29,8 +29,7 @@ typedef struct pal_convert_options {
     pal_layout to;
     const char *dtype;     /* "f32", "bf16", "f16" or, for GGUF, "q8_0"; NULL: of each tensor as it is */
     const char *tokenizer; /* as for pal_tokenizer_open; NULL: the source's own; "none": leave it out */
-    bool (*progress)(void *user, size_t done,
-                     size_t total); /* bytes written; false stops and leaves nothing; may be NULL */
+    pal_go_on_fn *progress; /* bytes written; false leaves nothing; may be NULL */
     void *user;
 } pal_convert_options;
 

@@ -4,6 +4,9 @@
 #ifndef PALIMPSA_STATUS_H
 #define PALIMPSA_STATUS_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #if defined(__GNUC__)
 #define PAL_API                 __attribute__((visibility("default")))
 #define PAL_PRINTF(text, first) __attribute__((format(printf, text, first)))
@@ -18,12 +21,17 @@ extern "C" {
 
 typedef enum pal_status {
     PAL_OK = 0,
-    PAL_E_ARGUMENT,   /* a size, pointer or value that the call does not accept */
-    PAL_E_MEMORY,     /* memory could not be had */
-    PAL_E_IO,         /* the operating system refused a file operation */
-    PAL_E_FORMAT,     /* a file's content is not what its format promises */
-    PAL_E_UNSUPPORTED /* well formed, but this build or machine cannot do it */
+    PAL_E_ARGUMENT,    /* a size, pointer or value that the call does not accept */
+    PAL_E_MEMORY,      /* memory could not be had */
+    PAL_E_IO,          /* the operating system refused a file operation */
+    PAL_E_FORMAT,      /* a file's content is not what its format promises */
+    PAL_E_UNSUPPORTED, /* well formed, but this build or machine cannot do it */
+    PAL_STOPPED        /* no error: a pal_go_on_fn said so */
 } pal_status;
+
+/* Long work calls this now and then: how far it is, in a unit that its header names, of how much (0: not known). False
+ * stops it cleanly, and it returns PAL_STOPPED. */
+typedef bool pal_go_on_fn(void *user, size_t done, size_t total);
 
 typedef struct pal_error {
     pal_status status;

@@ -182,7 +182,7 @@ static pal_status write_directory(conversion *c) {
         st = pal_model_writer_copy(w, i, &c->model->source, c->source[i], c->err);
         done += c->tensors[i].count * pal_dtype_size(c->tensors[i].dtype);
         if (!st && c->options->progress && !c->options->progress(c->options->user, done, c->report.bytes))
-            st = pal_fail(c->err, PAL_E_IO, "%s: interrupted; nothing was written", c->target);
+            st = pal_fail(c->err, PAL_STOPPED, "%s: interrupted; nothing was written", c->target);
     }
     if (!st) st = pal_attachment_write(&c->attached, pal_model_writer_directory(w), c->err);
     if (st) {

@@ -370,14 +370,13 @@ static uint64_t file_bytes(const char *path) {
 }
 
 /* Reads, encodes and writes from where the last finished shard ended to the end. */
-static pal_status run(work *w, bool *stopped, pal_error *err) {
+static pal_status run(work *w, pal_tokenize_progress *told, pal_error *err) {
     const pal_tokenize_job *j = w->job;
     pal_text *text = NULL;
     size_t file = w->file;
     pal_status st = PAL_OK;
-    *stopped = false;
     for (size_t i = 0; i < file; i++) w->before += file_bytes(j->files[i]);
-    while (file < j->count && !*stopped && !st) {
+    while (file < j->count && !st) {
         size_t count = 0, bytes = 0;
         while (file < j->count && count < WAVE && bytes < WAVE_BYTES) {
             bool found;
@@ -411,11 +410,13 @@ static pal_status run(work *w, bool *stopped, pal_error *err) {
             if (w->items[i].ids.capacity > LARGE) pal_ids_free(&w->items[i].ids);
         }
         if (!st && failed) *err = behind, st = failed;
-        if (!st && j->progress) *stopped = !j->progress(j->user, &w->done);
+        *told = w->done;
+        if (!st && j->progress && !j->progress(j->user, (size_t)told->bytes, (size_t)told->total))
+            st = pal_fail(err, PAL_STOPPED, "stopped");
     }
     pal_text_close(text);
     static const pal_text_place start = { 0 };
-    if (!st && !*stopped && w->writer) st = finish_shard(w, j->count, &start, err);
+    if (!st && w->writer) st = finish_shard(w, j->count, &start, err);
     return st;
 }
 
@@ -492,7 +493,7 @@ pal_status pal_tokenize(const pal_tokenize_job *job, pal_tokenize_result *result
     w.done.resumed = w.place.offset;
     for (size_t i = 0; i < w.file && i < j.count; i++) w.done.resumed += file_bytes(j.files[i]);
     result->began = true;
-    if ((st = run(&w, &result->stopped, err)) || result->stopped) goto done;
+    if ((st = run(&w, &result->done, err))) goto done;
     if (w.shard_count == 0) st = pal_fail(err, PAL_E_FORMAT, "%s: there is no text in it", name_of(j.files[0]));
     else if (!(st = save_place(&w, j.count, &(pal_text_place){ 0 },
                                err))) /* the fraction may be another than when its last shard was written */
@@ -504,8 +505,7 @@ pal_status pal_tokenize(const pal_tokenize_job *job, pal_tokenize_result *result
 done:
     pal_shard_writer_drop(w.writer);
     w.writer = NULL;
-    if (w.made && w.shard_count == 0 && (st || result->stopped))
-        pal_remove_directory(j.out); /* there is nothing to go on from */
+    if (w.made && w.shard_count == 0 && st) pal_remove_directory(j.out); /* there is nothing to go on from */
     result->done = w.done;
     clear(&w);
     return st;

@@ -26,21 +26,18 @@ typedef struct pal_tokenize_job {
     uint64_t shard_tokens; /* a shard ends when it has this many; 0: 64 Mi */
     size_t most; /* bytes of a line, or of a text without a place to cut it, that are not refused; 0: 64 MiB */
     const pal_context *cx;
-    bool (*progress)(
-        void *user,
-        const pal_tokenize_progress *progress); /* may be NULL; false: stop behind the last finished shard */
+    pal_go_on_fn *progress; /* bytes of text read; false: stop behind the last finished shard; may be NULL */
     void *user;
 } pal_tokenize_job;
 
 typedef struct pal_tokenize_result {
     bool complete_before; /* there was nothing to do */
-    bool stopped;         /* progress said so; finished shards are kept */
     bool began;  /* files and tokenizer could be opened: an error behind that is one of reading on or of writing */
     size_t kept; /* shards of an earlier call that was not finished */
-    pal_tokenize_progress done;
+    pal_tokenize_progress done; /* up to date whenever progress is called */
 } pal_tokenize_result;
 
-/* PAL_E_IO also when shards cannot be written; finished ones are kept (result->done.shards). */
+/* PAL_E_IO also when shards cannot be written; finished ones are kept (result->done.shards), as when it is stopped. */
 pal_status pal_tokenize(const pal_tokenize_job *job, pal_tokenize_result *result, pal_error *err);
 
 #endif

@@ -181,16 +181,15 @@ pal_status pal_perplexity_run(pal_perplexity *out, const pal_model *model, const
             if (!e.readers[i].busy && !e.ended) st = next_document(&e, &e.readers[i], out, err);
             busy |= e.readers[i].busy;
         }
-        if (st || !busy || (o->stop && *o->stop)) break;
+        if (st || !busy) break;
         st = run_pass(&e, out, err);
         out->seconds = pal_seconds() - start;
-        if (!st && o->progress)
-            o->progress(o->user, out, pal_eval_data_done(data) * (double)out->tokens / (double)e.given);
+        const double all = (double)e.given / pal_eval_data_done(data); /* NaN: unknown */
+        if (!st && o->progress && !o->progress(o->user, (size_t)out->tokens, all > 0 && all < 1e18 ? (size_t)all : 0))
+            st = pal_fail(err, PAL_STOPPED, "interrupted after %llu token%s", (unsigned long long)out->tokens,
+                          out->tokens == 1 ? "" : "s");
     }
     release(&e);
-    if (!st && o->stop && *o->stop)
-        st = pal_fail(err, PAL_E_ARGUMENT, "interrupted after %llu token%s", (unsigned long long)out->tokens,
-                      out->tokens == 1 ? "" : "s");
     if (!st && !out->tokens) st = pal_fail(err, PAL_E_ARGUMENT, "there is no token to predict: the data are empty");
     return st;
 }

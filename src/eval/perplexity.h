@@ -27,16 +27,14 @@ typedef struct pal_perplexity {
     double seconds;
 } pal_perplexity;
 
-typedef void pal_perplexity_fn(void *user, const pal_perplexity *so_far, double fraction);
-
 typedef struct pal_perplexity_options {
     int context;   /* 0: whole documents; attention needs one */
     int piece;     /* tokens of one pass; 0: 1024 */
     int documents; /* at a time; 0: 8 */
     bool no_prefix;
-    pal_perplexity_fn *progress; /* after each pass, or NULL */
+    pal_go_on_fn
+        *progress; /* after each pass, with the result so far up to date: tokens, of roughly how many; or NULL */
     void *user;
-    const volatile int *stop; /* not 0: give up; or NULL */
 } pal_perplexity_options;
 
 pal_status pal_perplexity_run(pal_perplexity *out, const pal_model *model, const pal_tokenizer *tok,

@@ -35,7 +35,7 @@ typedef struct {
     size_t data; /* bytes, padded */
     float *values;
     unsigned char *packed;
-    pal_written_fn *progress;
+    pal_go_on_fn *progress;
     void *user;
     size_t written; /* of the data */
     pal_error *err;
@@ -160,7 +160,7 @@ static pal_status advance(writer *w, size_t bytes) {
     if (ferror(w->w.stream))
         return pal_fail(w->err, PAL_E_IO, "%s: cannot write: %s", w->path, strerror(errno ? errno : EIO));
     if (w->progress && !w->progress(w->user, w->written, w->data))
-        return pal_fail(w->err, PAL_E_IO, "%s: interrupted; nothing was written", w->path);
+        return pal_fail(w->err, PAL_STOPPED, "%s: interrupted; nothing was written", w->path);
     return PAL_OK;
 }
 
@@ -204,8 +204,8 @@ static pal_status write_all(writer *w) {
     return PAL_OK;
 }
 
-pal_status pal_gguf_write(const char *path, const pal_source *source, const pal_gguf_plan *plan,
-                          pal_written_fn *progress, void *user, pal_error *err) {
+pal_status pal_gguf_write(const char *path, const pal_source *source, const pal_gguf_plan *plan, pal_go_on_fn *progress,
+                          void *user, pal_error *err) {
     writer w = { .path = path, .source = source, .plan = plan, .progress = progress, .user = user, .err = err };
     pal_status st;
     if ((st = pal_target_is_free(path, false, err))) return st;

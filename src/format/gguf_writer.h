@@ -20,10 +20,8 @@ typedef struct pal_gguf_plan {
     const pal_tensor *const *tensors; /* of the source */
 } pal_gguf_plan;
 
-typedef bool pal_written_fn(void *user, size_t done, size_t total); /* bytes so far; false stops */
-
 /* Written aside and renamed; an existing file is refused. */
-pal_status pal_gguf_write(const char *path, const pal_source *source, const pal_gguf_plan *plan,
-                          pal_written_fn *progress, void *user, pal_error *err);
+pal_status pal_gguf_write(const char *path, const pal_source *source, const pal_gguf_plan *plan, pal_go_on_fn *progress,
+                          void *user, pal_error *err);
 
 #endif

@@ -131,7 +131,7 @@ pal_status pal_surgery_prove(pal_proof *out, const pal_surgery *surgery, const p
             st = pal_model_continue(models[k], r[k].work, &r[k].state, &batch, NULL, piece, r[k].logits, err);
         if (!st) compare(out, &scale, r, ids, done, piece);
         if (!st && surgery && surgery->go_on && !surgery->go_on(surgery->user, (size_t)(done + piece), (size_t)tokens))
-            st = pal_fail(err, PAL_E_IO, "the proof was interrupted; nothing was written");
+            st = pal_fail(err, PAL_STOPPED, "the proof was interrupted; nothing was written");
     }
     for (int k = 0; k < RUNS; k++) reading_close(&r[k]);
     pal_model_close(plain);

@@ -183,7 +183,7 @@ static pal_status put_all(const operation *op, pal_model_writer *w, const pal_co
                           e->view.name); /* a gate stored in part */
         done += op->tensors[i].count * pal_dtype_size(op->tensors[i].dtype);
         if (!st && s->go_on && !s->go_on(s->user, done, total))
-            st = pal_fail(err, PAL_E_IO, "interrupted; nothing was written");
+            st = pal_fail(err, PAL_STOPPED, "interrupted; nothing was written");
     }
     return st;
 }

@@ -22,8 +22,7 @@ typedef struct pal_surgery {
     uint64_t seed;
     bool convert;    /* every tensor becomes `dtype`; else tensors keep theirs (quantised ones and F64 become F32) */
     pal_dtype dtype; /* PAL_F32, PAL_BF16 or PAL_F16 */
-    bool (*go_on)(void *user, size_t done,
-                  size_t total); /* bytes written, or tokens of the proof read; false stops; may be NULL */
+    pal_go_on_fn *go_on; /* bytes written, or tokens of the proof read; may be NULL */
     void *user;
 } pal_surgery;
 

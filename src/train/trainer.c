@@ -242,7 +242,8 @@ static bool report(training *s, double accuracy, double started, int64_t first, 
                                    .logged = logged,
                                    .evaluated = evaluated,
                                    .sample = evaluated ? s->sample : NULL };
-    return !s->t->progress || s->t->progress(s->t->user, &p);
+    if (s->t->report) *s->t->report = p;
+    return !s->t->progress || s->t->progress(s->t->user, (size_t)p.step, (size_t)p.total);
 }
 
 static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
@@ -323,16 +324,17 @@ pal_status pal_train(const pal_trainer *t, pal_model *model, const json_t *train
     s.log_seconds = pal_seconds();
     s.log_tokens = s.tokens;
     if ((st = run_stages(&s, &stopped, err))) goto done;
-    *result = (pal_train_result){ .end = stopped ? PAL_TRAIN_STOPPED : PAL_TRAIN_FINISHED,
-                                  .step = s.step,
+    *result = (pal_train_result){ .step = s.step,
                                   .loss = s.last_loss,
                                   .score = s.score,
                                   .best_score = s.best_score,
                                   .best_step = s.best_step,
                                   .skipped = s.skipped,
                                   .tokens = s.tokens };
-done:
-    if (pal_metrics_log_close(&s.metrics, st ? NULL : err) && !st) st = PAL_E_IO;
+    if (stopped) st = pal_fail(err, PAL_STOPPED, "stopped at step %lld", (long long)s.step);
+done:;
+    const bool sound = !st || st == PAL_STOPPED;
+    if (pal_metrics_log_close(&s.metrics, sound ? err : NULL) && sound) st = PAL_E_IO;
     pal_free(s.sample);
     pal_optimiser_free(s.optimiser);
     pal_work_free(s.work);

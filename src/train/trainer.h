@@ -73,10 +73,7 @@ typedef struct pal_train_progress {
     const char *sample;     /* of text that the evaluation made; NULL: none */
 } pal_train_progress;
 
-typedef enum pal_train_end { PAL_TRAIN_FINISHED, PAL_TRAIN_STOPPED } pal_train_end;
-
 typedef struct pal_train_result {
-    pal_train_end end;
     int64_t step;
     double loss, score, best_score;
     int64_t best_step, skipped; /* skipped: updates with a gradient that was not finite */
@@ -88,13 +85,14 @@ typedef struct pal_trainer {
     const pal_context *cx;
     const pal_task *task;
     pal_train_options options;
-    /* Called after every update. Returning false stops cleanly: the update is finished and a checkpoint is written. */
-    bool (*progress)(void *user, const pal_train_progress *progress);
+    /* Called after every update, with `report` up to date (both may be NULL). False: a checkpoint is written. */
+    pal_go_on_fn *progress;
     void *user;
+    pal_train_progress *report;
 } pal_trainer;
 
-/* Trains `model` from the beginning, or from what a checkpoint recorded (trainer_state as pal_checkpoint_open gave it,
- * NULL for a new run). */
+/* PAL_STOPPED, with a result, when progress or stop_after said so. Trains `model` from the beginning, or from what a
+ * checkpoint recorded (trainer_state as pal_checkpoint_open gave it, NULL for a new run). */
 pal_status pal_train(const pal_trainer *trainer, pal_model *model, const json_t *trainer_state, int64_t step,
                      pal_train_result *result, pal_error *err);
 
