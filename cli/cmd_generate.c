@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,23 +13,15 @@
 #include "base/context.h"
 #include "data/text.h"
 #include "generate.h"
+#include "stop.h"
 #include "text/strings.h"
 #include "text_model.h"
-
-volatile sig_atomic_t generate_interrupted, generate_terminated;
-#define interrupted generate_interrupted
-
-static void on_signal(int number) {
-    interrupted = 1;
-    if (number == SIGTERM) generate_terminated = 1;
-}
 
 /* The first signal asks for a clean end, a second one ends the process at once; in a conversation each SIGINT stops one
  * answer. */
 static void listen_for_signals(bool conversation) {
-    struct sigaction action = { .sa_handler = on_signal, .sa_flags = conversation ? 0 : (int)SA_RESETHAND };
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &(struct sigaction){ .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND }, NULL);
+    if (conversation) cli_stop_in_conversation();
+    else cli_stop_on_signals(true);
     signal(SIGPIPE, SIG_IGN); /* a reader that has enough is no error: see generate_show() */
 }
 
@@ -107,9 +100,9 @@ static json_t *job_json(const generation *s, const job *j) {
         json_array_append_new(ids, json_integer((json_int_t)j->written.data[i]));
     json_t *root = json_pack("{s:o, s:o, s:o, s:s, s:I, s:I, s:I}", "prompt", text_json(j->prompt.data, j->prompt.size),
                              "text", text_json(j->text.data, j->text.size), "ids", ids, "finish",
-                             j->finish     ? pal_finish_name(j->finish)
-                             : interrupted ? "interrupted"
-                                           : "length",
+                             j->finish        ? pal_finish_name(j->finish)
+                             : cli_stopping() ? "interrupted"
+                                              : "length",
                              "prompt_tokens", (json_int_t)j->ids.count, "tokens", (json_int_t)j->written.count, "seed",
                              (json_int_t)j->seed);
     if (j->details) json_object_set(root, "uncertainty", j->details);
@@ -221,8 +214,8 @@ static int finish(job *j, pal_session *session) {
 static int run_jobs(generation *s) {
     int next = 0, code = encode_all(s);
     for (int slot = 0; slot < s->slots; slot++) s->job_of[slot] = -1;
-    while (!code && !interrupted && !s->closed) {
-        for (int slot = 0; slot < s->slots && !code && !interrupted; slot++) {
+    while (!code && !cli_stopping() && !s->closed) {
+        for (int slot = 0; slot < s->slots && !code && !cli_stopping(); slot++) {
             if (next < s->count && s->job_of[slot] < 0) code = begin(s, slot, next++);
         }
         if (code || !pal_engine_busy(s->engine)) break;

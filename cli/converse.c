@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "generate.h"
 #include "line.h"
+#include "stop.h"
 #include "text/strings.h"
 #include "text_model.h"
 
@@ -65,7 +66,7 @@ static int go_on(generation *g, bool write) {
         fprintf(stderr, "[%s]\n", err.text);
         return -1;
     }
-    while (pal_session_busy(session) && !generate_interrupted && !g->closed) pal_engine_step(g->engine);
+    while (pal_session_busy(session) && !cli_stopping() && !g->closed) pal_engine_step(g->engine);
     pal_session_cancel(session);
     return j->finish == PAL_FINISH_ERROR ? cli_error(CLI_FAILED, "%s", j->error) : CLI_OK;
 }
@@ -90,7 +91,7 @@ static int answer(generation *g, const char *line, size_t size) {
             (long long)pal_state_position(pal_session_state(session)),
             seconds > 0 ? (double)(g->written_tokens - before) / seconds : 0.0,
             j->finish == PAL_FINISH_CONTEXT ? "; the context is full: /reset" : "");
-    generate_interrupted = 0;
+    cli_stop_forget();
     return CLI_OK;
 }
 
@@ -100,7 +101,7 @@ int generate_converse(generation *g) {
     if (line_begin(&reader)) return cli_error(CLI_FAILED, "no memory for a line");
     if (g->jobs[0].prompt.size) code = go_on(g, false); /* a text to talk about, read before the first question */
     if (isatty(STDIN_FILENO)) command(g, "/help");
-    while (!code && !g->closed && !generate_terminated) {
+    while (!code && !g->closed && !cli_stop_ends()) {
         size_t size;
         const char *line = line_read(&reader, "> ", &size);
         if (!line) break;

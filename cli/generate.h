@@ -3,8 +3,6 @@
 #ifndef PAL_CLI_GENERATE_H
 #define PAL_CLI_GENERATE_H
 
-#include <signal.h>
-
 #include "cli.h"
 
 typedef struct generate_options {
@@ -46,9 +44,6 @@ struct generation {
     bool closed; /* nobody reads any more */
     int64_t prompt_tokens, written_tokens;
 };
-
-/* A signal asks to stop this text; SIGTERM, to stop altogether. */
-extern volatile sig_atomic_t generate_interrupted, generate_terminated;
 
 /* Writes to standard output. A closed pipe ends the work without complaint; anything else is main's to report. */
 void generate_show(generation *g, const void *bytes, size_t size);

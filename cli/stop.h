@@ -10,4 +10,9 @@
 void cli_stop_on_signals(bool second_ends);
 bool cli_stopping(void); /* one came */
 
+/* In a conversation Ctrl-C stops an answer, and the next one begins with cli_stop_forget; other signals end it. */
+void cli_stop_in_conversation(void);
+bool cli_stop_ends(void); /* one came that ends a conversation */
+void cli_stop_forget(void);
+
 #endif
