@@ -313,7 +313,7 @@ static pal_status read_tensors(gguf_file *f, pal_gguf_reader *r, const facts *k,
         if (s->offset > room || s->bytes > room - s->offset)
             return pal_fail(err, PAL_E_FORMAT, "%s: the data of '%s' ends at byte %zu, the file has %zu", f->path,
                             t->name, begin + s->offset + s->bytes, f->map.size);
-        s->data = f->map.data + begin + s->offset;
+        s->data = source->origin[first + i].bytes = f->map.data + begin + s->offset;
         const size_t next = (s->offset + s->bytes + k->alignment - 1) & ~(size_t)(k->alignment - 1);
         for (size_t at = s->offset + s->bytes; at < next && at < room;
              at++) /* a wrong type or shape would leave values here */

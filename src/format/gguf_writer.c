@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/blocks.h"
+#include "base/context.h"
 #include "base/half.h"
 #include "base/map.h"
 #include "format/gguf.h"
@@ -68,9 +69,10 @@ static void pair_string(writer *w, const char *key, const char *value) {
     put_string(w, value);
 }
 
-static pal_dtype type_as_source(const pal_source *source, const pal_tensor *t) {
-    if (strcmp(pal_source_stored(source, t), "Q8_0") == 0) return PAL_Q8_0;
-    return t->dtype == PAL_F16 || t->dtype == PAL_BF16 ? t->dtype : PAL_F32;
+/* A GGUF file's own type, or the one of a dtype. */
+static const pal_block_format *format_as_source(const pal_source *source, const pal_tensor *t) {
+    if (pal_source_gguf_bytes(source, t)) return pal_block_format_named(pal_source_stored(source, t));
+    return pal_block_format_of(t->dtype == PAL_F16 || t->dtype == PAL_BF16 ? t->dtype : PAL_F32);
 }
 
 static pal_status plan_entry(writer *w, entry *e, const pal_tensor *t) {
@@ -78,9 +80,9 @@ static pal_status plan_entry(writer *w, entry *e, const pal_tensor *t) {
     if (!pal_gguf_name_of(e->name, &matrix, &e->decay, t->name))
         return pal_fail(w->err, PAL_E_UNSUPPORTED, "%s: tensor '%s' has no place in a GGUF of Mamba2", w->path,
                         t->name);
-    e->format = pal_block_format_of(!matrix             ? PAL_F32
-                                    : w->plan->type < 0 ? type_as_source(w->source, t)
-                                                        : (pal_dtype)w->plan->type);
+    e->format = !matrix             ? pal_block_format_of(PAL_F32)
+                : w->plan->type < 0 ? format_as_source(w->source, t)
+                                    : pal_block_format_of((pal_dtype)w->plan->type);
     for (int i = 0; i < t->rank; i++)
         if (i == 0 || t->rank != 3 || i == 2) e->dims[e->rank++] = t->shape[i]; /* [channels, 1, taps] loses the 1 */
     for (int i = 0; i < e->rank / 2; i++) {
@@ -102,12 +104,16 @@ static pal_status plan_entry(writer *w, entry *e, const pal_tensor *t) {
     return PAL_OK;
 }
 
+/* general.file_type: what most matrices are, in a numbering of its own. */
 static uint32_t file_type(const writer *w) {
+    static const struct {
+        pal_dtype type;
+        uint32_t file;
+    } types[] = { { PAL_F32, 0 },   { PAL_F16, 1 },   { PAL_Q4_0, 2 }, { PAL_Q8_0, 7 },
+                  { PAL_Q4_K, 15 }, { PAL_Q6_K, 18 }, { PAL_BF16, 32 } };
     for (size_t i = 0; i < w->plan->count; i++)
-        if (strstr(w->entries[i].name, ".ssm_in.")) {
-            const pal_dtype type = w->entries[i].format->type;
-            return type == PAL_F16 ? 1 : type == PAL_Q8_0 ? 7 : type == PAL_BF16 ? 32 : 0;
-        }
+        for (size_t k = 0; strstr(w->entries[i].name, ".ssm_in.weight") && k < PAL_COUNT(types); k++)
+            if (types[k].type == w->entries[i].format->type) return types[k].file;
     return 0;
 }
 
@@ -164,15 +170,22 @@ static pal_status advance(writer *w, size_t bytes) {
     return PAL_OK;
 }
 
+/* The bytes to write, where the source has them already. */
+static const unsigned char *ready_bytes(const writer *w, const entry *e, const pal_tensor *t) {
+    if (strcmp(e->format->name, pal_source_stored(w->source, t)) != 0) return NULL;
+    const unsigned char *bytes = pal_source_gguf_bytes(w->source, t);
+    return bytes || e->decay ? bytes : t->data;
+}
+
 static pal_status write_tensor(writer *w, const entry *e, const pal_tensor *t) {
     pal_status st;
     if ((st = pal_source_check(w->source, t, w->err))) return st;
-    const bool raw = t->data && !e->decay && e->format->type == t->dtype;
+    const unsigned char *ready = ready_bytes(w, e, t);
     for (size_t at = 0; at < t->count; at += PIECE) {
         const size_t n = t->count - at < PIECE ? t->count - at : PIECE;
         const size_t bytes = n * e->format->bytes / e->format->values;
-        if (raw) {
-            put(w, (const unsigned char *)t->data + at * e->format->bytes, bytes);
+        if (ready) {
+            put(w, ready + at / e->format->values * e->format->bytes, bytes);
         } else {
             if ((st = pal_source_read(w->source, t, at, n, w->values, w->err))) return st;
             for (size_t i = 0; e->decay && i < n; i++) w->values[i] = -expf(w->values[i]);

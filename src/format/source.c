@@ -29,6 +29,10 @@ const char *pal_source_stored(const pal_source *source, const pal_tensor *tensor
     return source->origin[tensor - source->tensors].stored;
 }
 
+const unsigned char *pal_source_gguf_bytes(const pal_source *source, const pal_tensor *tensor) {
+    return source->origin[tensor - source->tensors].bytes;
+}
+
 size_t pal_tensor_bytes(const pal_tensor *t) {
     return t->count / pal_dtype_values(t->dtype) * pal_dtype_size(t->dtype);
 }

@@ -30,8 +30,9 @@ typedef struct pal_source {
     pal_tensor *tensors; /* sorted by name */
     struct {
         size_t part, index;
-        const char *stored; /* type in the file: "F32", "Q4_K" */
-    } * origin;             /* of each tensor */
+        const char *stored;         /* type in the file: "F32", "Q4_K" */
+        const unsigned char *bytes; /* of a GGUF file: what it holds there, in that type */
+    } * origin;                     /* of each tensor */
     size_t part_count;
     pal_part *parts;
 } pal_source;
@@ -41,6 +42,8 @@ void pal_source_close(pal_source *source);                                     /
 const pal_tensor *pal_source_find(const pal_source *source, const char *name); /* NULL if absent */
 /* The type that the file stores, which is not the dtype for quantised tensors (they read as F32). */
 const char *pal_source_stored(const pal_source *source, const pal_tensor *tensor);
+/* What a GGUF file holds for this tensor, to be copied into another one as it is; NULL: the source is none. */
+const unsigned char *pal_source_gguf_bytes(const pal_source *source, const pal_tensor *tensor);
 
 /* Must be called before `data` of a tensor is believed; the second time costs nothing. */
 pal_status pal_source_check(const pal_source *source, const pal_tensor *tensor, pal_error *err);

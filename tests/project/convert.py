@@ -4,7 +4,7 @@ what cannot be converted is refused without leaving anything.
 
     convert.py PROGRAM
 """
-import json, pathlib, resource, signal, struct, subprocess, sys, tempfile
+import json, math, pathlib, resource, signal, struct, subprocess, sys, tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import checkpoint_writers as writers
@@ -35,6 +35,47 @@ def read_safetensors(path):
     header = json.loads(raw[8 : 8 + length])
     header.pop("__metadata__", None)
     return {n: (t["dtype"], t["shape"], raw[8 + length + t["data_offsets"][0] : 8 + length + t["data_offsets"][1]]) for n, t in header.items()}
+
+
+def read_gguf(path):
+    """(name, type, dims, bytes) of every tensor of a file with the usual alignment."""
+    raw, at = pathlib.Path(path).read_bytes(), 24
+
+    def take(form):
+        nonlocal at
+        at += struct.calcsize(form)
+        return struct.unpack_from(form, raw, at - struct.calcsize(form))
+
+    def string():
+        nonlocal at
+        length = take("<Q")[0]
+        at += length
+
+    def value(kind):
+        nonlocal at
+        if kind == 8:
+            string()
+        elif kind == 9:
+            kind, count = take("<IQ")
+            for _ in range(count):
+                value(kind)
+        else:
+            at += {0: 1, 1: 1, 2: 2, 3: 2, 7: 1, 10: 8, 11: 8, 12: 8}.get(kind, 4)
+
+    tensors, pairs = struct.unpack_from("<QQ", raw, 8)
+    for _ in range(pairs):
+        string()
+        value(take("<I")[0])
+    listed = []
+    for _ in range(tensors):
+        begin = at + 8
+        string()
+        name = raw[begin:at].decode()
+        dims = take(f"<{take('<I')[0]}Q")
+        listed.append((name, dims, *take("<IQ")))
+    at += -at % 32
+    sizes = {0: (1, 4), 1: (1, 2), 2: (32, 18), 8: (32, 34), 12: (256, 144), 14: (256, 210), 30: (1, 2)}
+    return {n: (kind, dims, raw[at + offset : at + offset + math.prod(dims) // sizes[kind][0] * sizes[kind][1]]) for n, dims, kind, offset in listed}
 
 
 def floats(raw):
@@ -87,8 +128,15 @@ try:
                 check(f"{kind}: GGUF and back: {name}", returned[name] == (dtype, shape, raw))
             elif dtype == "F32" and not name.endswith("A_log"):
                 check(f"{kind}: GGUF and back: {name}", returned[name][2] == raw)
+        if kind.startswith("gguf"):
+            run("convert", source, folder / "same.gguf", "--to", "gguf", *spec)
+            check(f"{kind}: GGUF to GGUF copies", read_gguf(folder / "same.gguf") == read_gguf(source))
         run("convert", folder / "ours", folder / "q.gguf", "--to", "gguf", "--dtype", "q8_0", *spec)
         run("inspect", folder / "q.gguf")
+
+    # blocks that are in the type asked for already are copied, not made anew
+    run("convert", root / "gguf_q8_0" / "model.gguf", root / "asked.gguf", "--to", "gguf", "--dtype", "q8_0", "--tokenizer", "none")
+    check("q8_0 to q8_0 copies", read_gguf(root / "asked.gguf") == read_gguf(root / "gguf_q8_0" / "model.gguf"))
 
     # a warning where Hugging Face's files do not say how the norm was taken
     done = run("inspect", root / "hf")
