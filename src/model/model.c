@@ -59,16 +59,18 @@ static const pal_weight_entry *find_entry(const pal_weight_table *table, const c
     return NULL;
 }
 
-/* Whether two tensors hold the same numbers: by their bytes where those are as they are, else value by value. */
+/* Whether two tensors hold the same numbers, in whatever dtypes: by their bytes where both lie there as they are, else
+ * value by value. */
 static pal_status same_values(const pal_source *source, const pal_tensor *a, const pal_tensor *b, bool *same,
                               pal_error *err) {
     enum { PIECE = 256 };
     float x[PIECE], y[PIECE];
     pal_status st;
-    *same = a->dtype == b->dtype && a->count == b->count;
-    if (!*same || (a->data && a->data == b->data)) return PAL_OK;
+    *same = a->count == b->count && a->rank == b->rank;
+    for (int i = 0; *same && i < a->rank; i++) *same = a->shape[i] == b->shape[i];
+    if (!*same || (a->data && a->data == b->data && a->dtype == b->dtype)) return PAL_OK;
     if ((st = pal_source_check(source, a, err)) || (st = pal_source_check(source, b, err))) return st;
-    if (a->data && b->data) {
+    if (a->data && b->data && a->dtype == b->dtype) {
         *same = memcmp(a->data, b->data, pal_tensor_bytes(a)) == 0;
         return PAL_OK;
     }
@@ -81,37 +83,44 @@ static pal_status same_values(const pal_source *source, const pal_tensor *a, con
     return PAL_OK;
 }
 
-/* Everything missing, unexpected or misshapen, in one sentence. */
-static pal_status compare_tensors(const pal_model *m, pal_error *err) {
-    complaints list = { .used = 0 };
+/* known: one byte a tensor of the source, set for those that the table expects. */
+static void compare_table(const pal_model *m, complaints *list, unsigned char *known) {
     char expected[64], found[64];
-    size_t present = 0;
     for (size_t i = 0; i < m->table.count; i++) {
         const pal_weight_entry *e = &m->table.entries[i];
         const pal_tensor *t = pal_source_find(&m->source, e->view.name);
-        present += t != NULL;
+        if (t) known[t - m->source.tensors] = 1;
         shape_text(expected, e->view.rank, e->view.shape);
         if (!t) {
-            if (!e->optional) complain(&list, "'%s' %s is missing", e->view.name, expected);
+            if (!e->optional) complain(list, "'%s' %s is missing", e->view.name, expected);
         } else if (!same_shape(t, &e->view)) {
             shape_text(found, t->rank, t->shape);
-            complain(&list, "'%s' is %s, the configuration makes it %s", e->view.name, found, expected);
+            complain(list, "'%s' is %s, the configuration makes it %s", e->view.name, found, expected);
         } else if (!is_float(t->dtype)) {
-            complain(&list, "'%s' has dtype %s, expected floating point numbers", e->view.name,
+            complain(list, "'%s' has dtype %s, expected floating point numbers", e->view.name,
                      pal_dtype_name(t->dtype));
         }
     }
+}
+
+/* Everything missing, unexpected or misshapen, in one sentence. */
+static pal_status compare_tensors(const pal_model *m, pal_error *err) {
+    complaints list = { .used = 0 };
+    void *block;
+    pal_status st = pal_alloc_named(&block, m->source.count, 1, "the list of tensors", err);
+    if (st) return st;
+    unsigned char *known = block;
+    compare_table(m, &list, known);
     const pal_tensor *head = m->config.tied ? pal_source_find(&m->source, "lm_head.weight") : NULL;
-    for (size_t i = 0; present + (head != NULL) < m->source.count && i < m->source.count; i++) {
-        const pal_tensor *t = &m->source.tensors[i];
-        if (t != head && !find_entry(&m->table, t->name)) complain(&list, "'%.120s' is unexpected", t->name);
-    }
+    if (head) known[head - m->source.tensors] = 1;
+    for (size_t i = 0; i < m->source.count; i++)
+        if (!known[i]) complain(&list, "'%.120s' is unexpected", m->source.tensors[i].name);
+    pal_free(known);
     if (head) {
         const pal_tensor *embedding = pal_source_find(&m->source, pal_config_embedding_name(&m->config));
         bool same = false;
         if (embedding) {
-            const pal_status st = same_values(&m->source, head, embedding, &same, err);
-            if (st) return st;
+            if ((st = same_values(&m->source, head, embedding, &same, err))) return st;
             if (!same)
                 complain(&list, "'lm_head.weight' differs from the embedding, to which the configuration ties it");
         }

@@ -291,6 +291,27 @@ static void tied_heads_are_handled_both_ways(void **state) {
     OK(pal_safetensors_write(path, u.tensors, u.count + 1, NULL, err)); /* tied and stored twice */
     OK(pal_model_open(&again, root, PAL_FOR_INFERENCE, cx, err));
     pal_model_close(again);
+    double *wide = malloc(u.tensors[embedding].count * sizeof *wide);
+    assert_non_null(wide);
+    for (size_t i = 0; i < u.tensors[embedding].count; i++) wide[i] = ((const float *)u.tensors[embedding].data)[i];
+    u.tensors[u.count].dtype = PAL_F64;
+    u.tensors[u.count].data = wide;
+    OK(pal_safetensors_write(path, u.tensors, u.count + 1, NULL, err)); /* the same numbers in another dtype */
+    OK(pal_model_open(&again, root, PAL_FOR_INFERENCE, cx, err));
+    pal_model_close(again);
+    wide[u.tensors[embedding].count - 1] += 1;
+    OK(pal_safetensors_write(path, u.tensors, u.count + 1, NULL, err));
+    assert_int_equal(pal_model_open(&again, root, PAL_FOR_INFERENCE, cx, &why), PAL_E_FORMAT);
+    assert_non_null(strstr(why.text, "lm_head.weight"));
+    free(wide);
+    u.tensors[u.count] = u.tensors[embedding]; /* the same bytes, lying the other way */
+    u.tensors[u.count].name = "lm_head.weight";
+    u.tensors[u.count].shape[0] = u.tensors[embedding].shape[1];
+    u.tensors[u.count].shape[1] = u.tensors[embedding].shape[0];
+    OK(pal_safetensors_write(path, u.tensors, u.count + 1, NULL, err));
+    assert_int_equal(pal_model_open(&again, root, PAL_FOR_INFERENCE, cx, &why), PAL_E_FORMAT);
+    u.tensors[u.count] = u.tensors[embedding];
+    u.tensors[u.count].name = "lm_head.weight";
     float *other = malloc(u.tensors[embedding].count * sizeof *other);
     memcpy(other, u.tensors[embedding].data, u.tensors[embedding].count * sizeof *other);
     other[3] += 1;
