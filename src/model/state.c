@@ -14,6 +14,8 @@
 #include "layers/mixer.h"
 
 enum { FILE_VERSION = 2, MAX_CONTEXT = 1 << 24, MAX_MORE = 64 << 20 };
+/* Tokens that a sequence of a model without attention may count: as many again can follow without an overflow. */
+static const int64_t MAX_POSITION = INT64_MAX / 2;
 static const char magic[8] = { 'P', 'A', 'L', 'S', 'T', 'A', 'T', 'E' };
 
 /* All fields are little-endian, as every machine this runs on is. */
@@ -164,7 +166,7 @@ pal_status pal_states_check(const pal_model *m, pal_state *const *states, int n,
             if (states[j] == states[i])
                 return pal_fail(err, PAL_E_ARGUMENT, "sequences %d and %d share one state", j, i);
         const int more = cu_seqlens ? cu_seqlens[i + 1] - cu_seqlens[i] : 1;
-        if (grows(m) && states[i]->position + more > states[i]->context)
+        if (grows(m) && more > states[i]->context - states[i]->position)
             return pal_fail(
                 err, PAL_E_ARGUMENT,
                 "sequence %d has %lld tokens and gets %d more, but its attention state was made for %d (--max-context)",
@@ -231,16 +233,19 @@ static pal_status check_file(const pal_state *s, const pal_map *map, const char 
     if (header->context != s->context)
         return pal_fail(err, PAL_E_ARGUMENT, "%s: the state was made for %lld tokens of context, this one for %d", path,
                         (long long)header->context, s->context);
-    if (header->position < 0 || (grows(s->model) && header->position > s->context))
-        return pal_fail(err, PAL_E_FORMAT, "%s: the state has %lld tokens, expected 0 to %d", path,
-                        (long long)header->position, s->context);
+    const int64_t most = grows(s->model) ? s->context : MAX_POSITION;
+    if (header->position < 0 || header->position > most)
+        return pal_fail(err, PAL_E_FORMAT, "%s: the state has %lld tokens, expected 0 to %lld", path,
+                        (long long)header->position, (long long)most);
+    if (header->pending > (uint32_t)s->model->config.vocab)
+        return pal_fail(err, PAL_E_FORMAT, "%s: the token that comes next has id %lld, the vocabulary has 0 to %d",
+                        path, (long long)header->pending - 1, s->model->config.vocab - 1);
     if (header->floats != s->floats || header->more > MAX_MORE ||
         map->size - *start != s->floats * sizeof(float) + header->more)
         return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, expected %zu", path, map->size,
                         *start + s->floats * sizeof(float) + (header->more > MAX_MORE ? 0 : (size_t)header->more));
     const float *data = (const float *)(const void *)(map->data + *start);
-    if (header->pending > (uint32_t)s->model->config.vocab ||
-        header->checksum != checksum_of(header, data, data + s->floats))
+    if (header->checksum != checksum_of(header, data, data + s->floats))
         return pal_fail(err, PAL_E_FORMAT, "%s: the checksum does not fit: the file is damaged", path);
     return PAL_OK;
 }

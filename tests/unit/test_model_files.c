@@ -577,6 +577,84 @@ static void states_of_other_models_and_damaged_files_are_refused(void **state) {
     pal_context_free(cx);
 }
 
+/* Numbers of a state file that only whoever knows the checksum can write. */
+typedef struct {
+    int64_t position;
+    uint32_t pending;
+} forged_state;
+
+static pal_status load_forged(pal_state *s, const char *root, const forged_state *numbers, pal_error *err) {
+    enum { PENDING = 12, POSITION = 24, CHECKSUM = 48, HEADER = 64 };
+    char path[512];
+    join(path, root, "state");
+    blob file = slurp(root, "state");
+    memcpy(file.bytes + PENDING, &numbers->pending, sizeof numbers->pending);
+    memcpy(file.bytes + POSITION, &numbers->position, sizeof numbers->position);
+    const size_t floats = (file.size - HEADER) / sizeof(float);
+    float *data = malloc(floats * sizeof *data);
+    assert_non_null(data);
+    memcpy(data, file.bytes + HEADER, floats * sizeof *data);
+    const uint64_t checksum = pal_hash_floats((uint64_t)numbers->position ^ (uint64_t)numbers->pending << 32, data,
+                                              floats);
+    memcpy(file.bytes + CHECKSUM, &checksum, sizeof checksum);
+    spill(root, "state", file.bytes, file.size);
+    free(data);
+    free(file.bytes);
+    return pal_state_load(s, path, err);
+}
+
+static void a_forged_state_cannot_claim_more_tokens_than_its_context(void **state) {
+    (void)state;
+    enum { CONTEXT = 8 };
+    static const struct {
+        const char *kind;
+        forged_state numbers;
+        const char *refusal; /* NULL: it is fine */
+    } cases[] = {
+        { "transformer", { CONTEXT, 0 }, NULL },
+        { "transformer", { CONTEXT, V }, NULL },
+        { "transformer", { CONTEXT + 1, 0 }, "the state has 9 tokens, expected 0 to 8" },
+        { "transformer", { INT64_MAX, 0 }, "tokens, expected 0 to" },
+        { "transformer", { INT64_MIN, 0 }, "tokens, expected 0 to" },
+        { "transformer", { -1, 0 }, "tokens, expected 0 to" },
+        { "transformer", { 0, V + 1 }, "the vocabulary has 0 to" },
+        { "transformer", { 0, UINT32_MAX }, "the vocabulary has 0 to" },
+        { "palimpsa-d", { (int64_t)1 << 40, 0 }, NULL },
+        { "palimpsa-d", { INT64_MAX, 0 }, "tokens, expected 0 to" },
+    };
+    pal_context *cx = test_context(1, NULL);
+    for (size_t i = 0; i < PAL_COUNT(cases); i++) {
+        char root[256], path[512];
+        test_directory(root);
+        join(path, root, "state");
+        pal_model *model = test_model(test_kind_named(cases[i].kind), PAL_FOR_INFERENCE, cx);
+        pal_state *s;
+        pal_error why = { .text = "" };
+        OK(pal_state_new(&s, model, CONTEXT, err));
+        OK(pal_state_save(s, path, err));
+        const pal_status st = load_forged(s, root, &cases[i].numbers, &why);
+        if (cases[i].refusal) {
+            assert_int_equal(st, PAL_E_FORMAT);
+            assert_non_null(strstr(why.text, cases[i].refusal));
+            assert_int_equal(pal_state_position(s), 0);
+        } else {
+            assert_int_equal(st, PAL_OK);
+            assert_int_equal(pal_state_position(s), cases[i].numbers.position);
+        }
+        if (pal_state_position(s) == CONTEXT) { /* full: it takes no token more */
+            pal_work *work;
+            float logits[MOST_ROWS];
+            OK(pal_work_new(&work, model, cx, &(pal_work_options){ .tokens = 1, .context = CONTEXT }, err));
+            assert_int_equal(pal_model_step(model, work, &s, 1, &(int32_t){ 0 }, logits, &why), PAL_E_ARGUMENT);
+            pal_work_free(work);
+        }
+        pal_state_free(s);
+        pal_model_close(model);
+        test_remove(root);
+    }
+    pal_context_free(cx);
+}
+
 int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "--continue") == 0) return continue_elsewhere(argv[2]);
     const struct CMUnitTest tests[] = {
@@ -592,6 +670,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_run_directory_means_its_newest_checkpoint),
         cmocka_unit_test(a_state_saved_and_continued_elsewhere_equals_one_uninterrupted),
         cmocka_unit_test(states_of_other_models_and_damaged_files_are_refused),
+        cmocka_unit_test(a_forged_state_cannot_claim_more_tokens_than_its_context),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
