@@ -23,10 +23,21 @@ static float store_scale(unsigned char *p, float d) {
     return pal_f16_to_f32(h);
 }
 
-/* x / step to the nearest whole number from low to high. */
-static int nearest(float x, float inverse, int low, int high) {
-    const float q = rintf(x * inverse);
-    return q < (float)low ? low : q > (float)high ? high : (int)q;
+/* x / step to the nearest whole number from low to high, halves to even. Adding 1.5 * 2^23 leaves no bits for a
+ * fraction; without it every rounding would be a call. 0 times infinity, when all values are next to nothing, counts as
+ * low. */
+static float nearest_float(float x, float inverse, int low, int high) {
+    const float q = x * inverse, magic = 12582912.0f, above = q > (float)low ? q : (float)low;
+    return (above < (float)high ? above : (float)high) + magic - magic;
+}
+static int nearest(float x, float inverse, int low, int high) { return (int)nearest_float(x, inverse, low, high); }
+
+/* Sums are taken in eight lanes, which a compiler can keep in vectors, and added in one order. */
+enum { LANES = 8 };
+static float sum_of(const float lanes[LANES]) {
+    float sum = 0;
+    for (int i = 0; i < LANES; i++) sum += lanes[i];
+    return sum;
 }
 
 static float inverse_of(float d) { return d != 0 ? 1 / d : 0; }
@@ -34,12 +45,13 @@ static float inverse_of(float d) { return d != 0 ? 1 / d : 0; }
 /* The sum of squared errors of x = d q, q nearest in low .. high. */
 static float error_of(const float *x, int n, float d, int low, int high) {
     const float inverse = inverse_of(d);
-    float sum = 0;
-    for (int i = 0; i < n; i++) {
-        const float e = x[i] - d * (float)nearest(x[i], inverse, low, high);
-        sum += e * e;
-    }
-    return sum;
+    float sums[LANES] = { 0 };
+    for (int i = 0; i < n; i += LANES)
+        for (int j = 0; j < LANES; j++) {
+            const float e = x[i + j] - d * nearest_float(x[i + j], inverse, low, high);
+            sums[j] += e * e;
+        }
+    return sum_of(sums);
 }
 
 /* The d for which x = d q, q in low .. high with low = -high - 1, has the least squared error. `high + 1` steps reach
@@ -53,14 +65,16 @@ static float search_scale(const float *x, int n, int low, int high) {
     float best = 0, least = INFINITY;
     for (int t = -TRIES; t <= TRIES; t++) {
         const float inverse = ((float)low - 0.1f * (float)t) / largest;
-        float xq = 0, qq = 0;
-        for (int i = 0; i < n; i++) {
-            const float q = (float)nearest(x[i], inverse, low, high);
-            xq += x[i] * q;
-            qq += q * q;
-        }
+        float xqs[LANES] = { 0 }, qqs[LANES] = { 0 };
+        for (int i = 0; i < n; i += LANES)
+            for (int j = 0; j < LANES; j++) {
+                const float q = nearest_float(x[i + j], inverse, low, high);
+                xqs[j] += x[i + j] * q;
+                qqs[j] += q * q;
+            }
+        const float qq = sum_of(qqs);
         if (qq == 0) continue;
-        const float d = xq / qq, e = error_of(x, n, d, low, high);
+        const float d = sum_of(xqs) / qq, e = error_of(x, n, d, low, high);
         if (e < least) best = d, least = e;
     }
     return best;
@@ -146,12 +160,13 @@ enum { Q4_GROUPS = 8, Q4_GROUP = 32, Q4_HIGH = 15, Q4_SCALES = 63 };
 
 static float q4_k_error(const float *x, float scale, float minimum) {
     const float inverse = inverse_of(scale);
-    float sum = 0;
-    for (int i = 0; i < Q4_GROUP; i++) {
-        const float e = x[i] + minimum - scale * (float)nearest(x[i] + minimum, inverse, 0, Q4_HIGH);
-        sum += e * e;
-    }
-    return sum;
+    float sums[LANES] = { 0 };
+    for (int i = 0; i < Q4_GROUP; i += LANES)
+        for (int j = 0; j < LANES; j++) {
+            const float above = x[i + j] + minimum, e = above - scale * nearest_float(above, inverse, 0, Q4_HIGH);
+            sums[j] += e * e;
+        }
+    return sum_of(sums);
 }
 
 /* Least squares of x = scale q - minimum over the values' nearest q for a first guess; guesses differ in how far the
@@ -170,13 +185,15 @@ static void q4_k_search(const float *x, float *scale, float *minimum) {
     float least = q4_k_error(x, *scale, *minimum);
     for (int t = -TRIES; t <= TRIES; t++) {
         const float inverse = ((float)Q4_HIGH + 0.1f * (float)t) / (high - low);
-        float q1 = 0, q2 = 0, xq = 0;
-        for (int i = 0; i < Q4_GROUP; i++) {
-            const float q = (float)nearest(x[i] - low, inverse, 0, Q4_HIGH);
-            q1 += q;
-            q2 += q * q;
-            xq += x[i] * q;
-        }
+        float ones[LANES] = { 0 }, squares[LANES] = { 0 }, products[LANES] = { 0 };
+        for (int i = 0; i < Q4_GROUP; i += LANES)
+            for (int j = 0; j < LANES; j++) {
+                const float q = nearest_float(x[i + j] - low, inverse, 0, Q4_HIGH);
+                ones[j] += q;
+                squares[j] += q * q;
+                products[j] += x[i + j] * q;
+            }
+        const float q1 = sum_of(ones), q2 = sum_of(squares), xq = sum_of(products);
         const float determinant = (float)Q4_GROUP * q2 - q1 * q1;
         if (!(determinant > 0)) continue;
         float s = ((float)Q4_GROUP * xq - q1 * sum) / determinant, m = (q1 * xq - q2 * sum) / determinant;

@@ -135,7 +135,7 @@ static void blocks_hold_what_is_hard_to_hold(void **state) {
     for (size_t t = 0; t < PAL_COUNT(blocks); t++) {
         const pal_block_format *f = pal_block_format_of(blocks[t]);
         const char *name = pal_dtype_name(blocks[t]);
-        static const float constants[] = { 0, 1, -1, 1e-7f, -3e4f, 1e-20f };
+        static const float constants[] = { 0, 1, -1, 1e-7f, -3e4f, 1e-20f, 1e-42f };
         for (size_t c = 0; c < PAL_COUNT(constants); c++) {
             for (int i = 0; i < N; i++) x[i] = constants[c];
             pal_blocks_encode(f, x, N, b);
