@@ -44,6 +44,8 @@ if build/palimpsa --version | grep -qx 'cpu: avx512'; then
     check "selftest with AVX-512" build/palimpsa selftest tests/golden --cpu avx512
 else
     check "selftest on an emulated AVX-512 processor (Bochs)" tests/emulated/run_in_bochs.sh build/palimpsa selftest --cpu avx512 --threads 1
+    check "products of bytes on an emulated AVX512-VNNI processor (Bochs)" env BOCHS_CPU=corei7_icelake_u BOCHS_TIMEOUT=3000 \
+        tests/emulated/run_in_bochs.sh build/tests/test_kernels_matvec
 fi
 check "thread sanitizer build (clang, libomp, plain matmul)" build_preset tsan
 check "unit tests under the thread sanitizer" env TSAN_OPTIONS="ignore_noninstrumented_modules=1" PALIMPSA_THREADS=3 \

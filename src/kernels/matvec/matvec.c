@@ -65,7 +65,7 @@ static void matvec_task(void *arg, size_t begin, size_t end, int thread) {
 }
 
 void pal_matvec(const pal_context *cx, const pal_matvec_args *a) {
-    enum { TASKS = 8 }; /* of a thread: streams long enough to be fetched ahead, tasks small enough to share out */
+    enum { TASKS = 2 }; /* of a thread: enough to share out what a disturbed thread leaves; more of them cost time */
     const size_t in = (size_t)a->w->columns, rows = (size_t)a->rows, out = (size_t)a->w->rows;
     matvec_job m = { .job = { .a = a },
                      .outputs = (pal_matvec_fn *)pal_variant_best(pal_matvec_variants(a->w->type), cx->features),
@@ -75,7 +75,8 @@ void pal_matvec(const pal_context *cx, const pal_matvec_args *a) {
         m.job.rounded = pal_matvec_place(a->scratch, rows, in);
         pal_parallel_ranges(cx, rows, 8, round_task, &m);
     }
-    size_t grain = out / (TASKS * (size_t)cx->threads) / 4 * 4; /* an output is the same sum in any task */
+    const size_t fours = 4 * TASKS * (size_t)cx->threads;
+    size_t grain = (out + fours - 1) / fours * 4; /* an output is the same sum in any task */
     if (grain < 16) grain = 16;
     pal_parallel_ranges(cx, out, grain, matvec_task, &m);
 }
