@@ -146,12 +146,18 @@ static bool is_word(uint32_t c) {
     return c >= 0x80 || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
 
+/* A letter that no normal form takes apart into other kinds of characters. */
+static bool is_letter(uint32_t c) {
+    return pal_class_of(c) == PAL_CLASS_LETTER && utf8proc_get_property((utf8proc_int32_t)c)->decomp_type == 0;
+}
+
 pal_text_unit pal_text_unit_of(pal_cut cut) {
     switch (cut) {
     case PAL_CUT_NEVER: return PAL_TEXT_WHOLE;
     case PAL_CUT_WORDS:
     case PAL_CUT_BLANKS: return PAL_TEXT_WORDS;
     case PAL_CUT_LINES: return PAL_TEXT_WORDS_OR_LINES;
+    case PAL_CUT_LETTERS: return PAL_TEXT_LETTERS_OR_LINES;
     case PAL_CUT_CHARACTERS: return PAL_TEXT_CHARACTERS;
     }
     return PAL_TEXT_WHOLE;
@@ -174,14 +180,17 @@ static size_t cut_at(pal_text_unit unit, const unsigned char *data, size_t size)
         return size;
     case PAL_TEXT_WORDS:
     case PAL_TEXT_WORDS_OR_LINES: /* text/cut.c says why there */
+    case PAL_TEXT_LETTERS_OR_LINES:
         for (i = size > 5 ? size - 5 : 0; i > 0; i--) {
             uint32_t before, behind;
-            if (data[i] != ' ' && !(data[i] == '\n' && unit == PAL_TEXT_WORDS_OR_LINES)) continue;
+            if (data[i] != ' ' && !(data[i] == '\n' && unit != PAL_TEXT_WORDS)) continue;
             if (!last_character(data, i, &before) || !pal_utf8_read(data + i + 1, size - i - 1, &behind) ||
                 is_white(behind))
                 continue;
             if (data[i] == '\n' && !is_white(before)) return i + 1;
-            if (data[i] == ' ' && before != ' ' && before != BLANK_SIGN && is_word(behind)) return i;
+            if (data[i] == ' ' && before != ' ' && before != BLANK_SIGN &&
+                (unit == PAL_TEXT_LETTERS_OR_LINES ? is_letter(behind) : is_word(behind)))
+                return i;
         }
         return 0;
     }

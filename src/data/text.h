@@ -27,6 +27,7 @@ typedef enum pal_text_unit {
     PAL_TEXT_WHOLE,
     PAL_TEXT_WORDS,
     PAL_TEXT_WORDS_OR_LINES,
+    PAL_TEXT_LETTERS_OR_LINES,
     PAL_TEXT_CHARACTERS
 } pal_text_unit;
 pal_text_unit pal_text_unit_of(pal_cut cut);

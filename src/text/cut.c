@@ -6,7 +6,9 @@
  * by a character that is no blank. There the pattern ends a pre-token in the whole text: a word, or a run of white
  * space less its last blank, which goes with the word behind it; and in the part before, which ends there, the same run
  * is taken up to the end. For scripts without blanks also behind a line break with no white space on either side: it
- * ends a pre-token, alone or with punctuation before it, and no pre-token begins with one that goes on. SentencePiece's
+ * ends a pre-token, alone or with punctuation before it, and no pre-token begins with one that goes on. Where digits
+ * are split off before the pattern sees the text, or compatibility characters are taken apart (some begin with a
+ * blank), white space may end at what follows: there the word must begin with a letter that stays one. SentencePiece's
  * merges never cross a blank when no piece joins the two sides (tok->words); the blank itself is left out where the
  * next part gets one in front anyway. Whatever else a tokenizer may do, the whole text is encoded at once. */
 #include "text/cut.h"
@@ -60,16 +62,20 @@ pal_cut pal_tokenizer_cut(const pal_tokenizer *tok) {
             if (tok->flags[id] & PAL_TOKEN_USER) return PAL_CUT_NEVER;
         return r->dummy_prefix ? PAL_CUT_BLANKS : PAL_CUT_WORDS;
     }
-    bool pattern = false;
+    bool pattern = false, letters = false;
     for (size_t i = 0; i < tok->split_count; i++) {
         const pal_split_step *step = &tok->split[i];
+        letters = letters || (step->kind == PAL_SPLIT_DIGITS && !pattern);
         if (step->kind == PAL_SPLIT_DIGITS) continue;
         if (!known(step)) return PAL_CUT_NEVER;
         pattern = true;
     }
-    for (size_t i = 0; i < tok->normal_count; i++)
+    for (size_t i = 0; i < tok->normal_count; i++) {
         if (tok->normal[i].kind == PAL_PREPEND || tok->normal[i].kind == PAL_REPLACE) return PAL_CUT_NEVER;
-    if (tok->merges.count == 0 && tok->added_count == 0 && tok->normal_count == 0 && !tok->ignore_merges)
+        letters = letters || tok->normal[i].kind == PAL_NFKC || tok->normal[i].kind == PAL_NFKD;
+    }
+    if (tok->merges.count == 0 && tok->added_count == 0 && tok->normal_count == 0 && !tok->ignore_merges &&
+        !(tok->unk != PAL_NO_ID && tok->fuse_unk))
         return PAL_CUT_CHARACTERS;
-    return pattern && added_stay_aside(tok) ? PAL_CUT_LINES : PAL_CUT_NEVER;
+    return !pattern || !added_stay_aside(tok) ? PAL_CUT_NEVER : letters ? PAL_CUT_LETTERS : PAL_CUT_LINES;
 }

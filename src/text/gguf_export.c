@@ -127,6 +127,44 @@ static const char *pre_tokenizer(const pal_tokenizer *tok) {
     return nfc ? "mpt" : "gpt-2";
 }
 
+/* Added tokens, of which the file keeps the kind only: control tokens are found in the text as it is, others in the
+ * normalised text, none looks at its neighbours. */
+static pal_status check_added(const pal_tokenizer *tok, pal_error *err) {
+    bool raw = false, normal = false, moved = false;
+    for (size_t i = 0; i < tok->added_count; i++) {
+        const pal_added_token *a = &tok->added[i];
+        const char *flag = a->lstrip ? "lstrip" : a->rstrip ? "rstrip" : a->single_word ? "single_word" : NULL;
+        const pal_shown shown = pal_show(pal_strings_at(&tok->names, a->id));
+        if (flag)
+            return pal_fail(err, PAL_E_UNSUPPORTED,
+                            "the added token '%s' has %s, which cannot be written to a GGUF file", shown.text, flag);
+        if (!a->special && (tok->flags[a->id] & PAL_TOKEN_IN_MODEL))
+            return pal_fail(err, PAL_E_UNSUPPORTED,
+                            "the added token '%s' is one of the model, too, which cannot be written to a GGUF file",
+                            shown.text);
+        raw = raw || !a->normalized;
+        normal = normal || a->normalized;
+        moved = moved || a->normalized == a->special;
+    }
+    if (moved && (tok->normal_count || (raw && normal)))
+        return pal_fail(
+            err, PAL_E_UNSUPPORTED,
+            "the added tokens cannot be written to a GGUF file: it says of special tokens that they are not "
+            "normalized, and of all others that they are");
+    return PAL_OK;
+}
+
+/* The template around a text: BOS in front, EOS behind, or nothing. */
+static pal_status check_template(const pal_tokenizer *tok, pal_error *err) {
+    const int64_t bos = tok->bos >= 0 ? tok->bos : tok->eos, eos = tok->eos >= 0 ? tok->eos : tok->bos;
+    const bool front = tok->prefix.count == 0 || (tok->prefix.count == 1 && tok->prefix.data[0] == bos),
+               behind = tok->suffix.count == 0 || (tok->suffix.count == 1 && tok->suffix.data[0] == eos);
+    if (front && behind) return PAL_OK;
+    return pal_fail(err, PAL_E_UNSUPPORTED,
+                    "the tokenizer puts other tokens than BOS and EOS around a text, which cannot be written to a GGUF "
+                    "file");
+}
+
 static pal_status export_bpe(exporter *e, const pal_tokenizer *tok, size_t rows) {
     const char *pre = pre_tokenizer(tok);
     if (!pre)
@@ -135,13 +173,31 @@ static pal_status export_bpe(exporter *e, const pal_tokenizer *tok, size_t rows)
                         "byte-level BPE with GPT-2's pattern and "
                         "SentencePiece BPE can",
                         tok->kind);
+    for (int b = 0; b < 256 && tok->unk != PAL_NO_ID; b++)
+        if (tok->byte_id[b] == PAL_NO_ID)
+            return pal_fail(e->err, PAL_E_UNSUPPORTED,
+                            "the tokenizer has an unknown token and none for the byte 0x%02X, which cannot be written "
+                            "to a GGUF file",
+                            (unsigned)b);
+    const pal_status st = check_added(tok, e->err);
+    if (st) return st;
     pair_string(e, "tokenizer.ggml.model", "gpt2");
     pair_string(e, "tokenizer.ggml.pre", pre);
     put_tokens(e, tok, rows);
     return put_merges(e, tok);
 }
 
-static void export_spm(exporter *e, const pal_tokenizer *tok, size_t rows) {
+static pal_status export_spm(exporter *e, const pal_tokenizer *tok, size_t rows) {
+    const pal_spm_rules *r = &tok->spm;
+    const char *lost = r->charsmap.size     ? "a normaliser"
+                       : r->collapse_blanks ? "runs of blanks that become one (remove_extra_whitespaces)"
+                       : !r->escape_blanks  ? "blanks that are not escaped"
+                                            : NULL;
+    if (lost)
+        return pal_fail(e->err, PAL_E_UNSUPPORTED,
+                        "this SentencePiece BPE cannot be written to a GGUF file: it has %s, which llama.cpp's 'llama' "
+                        "tokenizer does not do; the ids would change",
+                        lost);
     pair_string(e, "tokenizer.ggml.model", "llama");
     pair_string(e, "tokenizer.ggml.pre", "default");
     put_tokens(e, tok, rows);
@@ -154,6 +210,7 @@ static void export_spm(exporter *e, const pal_tokenizer *tok, size_t rows) {
     }
     pair_bool(e, "tokenizer.ggml.add_space_prefix", tok->spm.dummy_prefix);
     if (tok->unk != PAL_NO_ID) pair_u32(e, "tokenizer.ggml.unknown_token_id", tok->unk);
+    return PAL_OK;
 }
 
 pal_status pal_gguf_export(const pal_tokenizer *tok, size_t rows, pal_bytes *out, size_t *count, pal_error *err) {
@@ -166,8 +223,8 @@ pal_status pal_gguf_export(const pal_tokenizer *tok, size_t rows, pal_bytes *out
     if (tok->size > rows)
         return pal_fail(err, PAL_E_ARGUMENT, "the tokenizer has %zu ids, the model's embedding %zu rows", tok->size,
                         rows);
-    if (tok->model == PAL_MODEL_SPM_BPE && tok->scores) export_spm(&e, tok, rows);
-    else st = export_bpe(&e, tok, rows);
+    if ((st = check_template(tok, err))) return st;
+    st = tok->model == PAL_MODEL_SPM_BPE && tok->scores ? export_spm(&e, tok, rows) : export_bpe(&e, tok, rows);
     if (st) return st;
     const int64_t bos = tok->bos >= 0 ? tok->bos : tok->eos, eos = tok->eos >= 0 ? tok->eos : tok->bos;
     if (bos >= 0) pair_u32(&e, "tokenizer.ggml.bos_token_id", bos);

@@ -138,6 +138,27 @@ static void text_in_blocks_encodes_as_the_whole(void **state) {
         pal_tokenizer_close(tok);
     }
     assert_true(cuttable >= 4);
+    /* Digits split off first, and characters that become a blank and a mark: white space ends in front of both. */
+    static const char *const early[] = {
+        "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\"},"
+        "{\"type\":\"ByteLevel\",\"add_prefix_space\":false}]}",
+        "\"normalizer\":{\"type\":\"NFKC\"},\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false}",
+        "\"normalizer\":{\"type\":\"NFKD\"},\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false}",
+    };
+    for (size_t i = 0; i < PAL_COUNT(early); i++) {
+        char json[1024];
+        pal_tokenizer *tok;
+        pal_error err;
+        snprintf(json, sizeof json,
+                 "{%s,\"model\":{\"type\":\"BPE\",\"vocab\":{\"x\":0,\"\xC4\x8A\":1,\"\xC4\xA0\":2,\"1\":3,"
+                 "\"\xC4\x89\":4,\"\xC4\x8A\xC4\xA0\":5,\"\xC4\x89\xC4\xA0\":6,\"\xC3\x8C\":7,\"\xC4\xAA\":8,"
+                 "\"a\":9,\"2\":10},\"merges\":[\"\xC4\x8A \xC4\xA0\",\"\xC4\x89 \xC4\xA0\"]}}",
+                 early[i]);
+        if (test_read(READER_JSON, (const unsigned char *)json, strlen(json), &tok, &err)) fail_msg("%s", err.text);
+        assert_int_equal(pal_tokenizer_cut(tok), PAL_CUT_LETTERS);
+        check_cuts(tok, early[i], test_cases(1000, 10000));
+        pal_tokenizer_close(tok);
+    }
     static const char *const real[] = { "gpt-neox/tokenizer.json", "gpt2/vocab.json", "llama2/tokenizer.model" };
     for (size_t i = 0; i < PAL_COUNT(real); i++) {
         pal_tokenizer *tok = test_data_tokenizer(real[i]);
