@@ -23,6 +23,11 @@ pal_status pal_pattern_new(pal_pattern **out, const char *name, pal_slice source
     if (source.size > PATTERN_MAX)
         return pal_fail(err, PAL_E_FORMAT, "%s: a pattern of %zu bytes; at most %d are accepted", name, source.size,
                         PATTERN_MAX);
+    for (size_t i = 0; i + 1 < source.size; i++)
+        if (source.data[i] == '\\' && source.data[++i] == 'R')
+            return pal_fail(
+                err, PAL_E_UNSUPPORTED,
+                "%s: a pattern has \\R, which versions of Oniguruma repeat differently; it is not supported", name);
     if ((st = pal_alloc_named(&block, 1, sizeof(pal_pattern), "a pattern", err))) return st;
     pal_pattern *p = block;
     int code = onig_initialize(&utf8, 1);

@@ -305,6 +305,8 @@ static void damaged_tokenizer_json_is_named(void **state) {
           "cannot be compiled" },
         { WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\\\\\"},\"behavior\":\"Isolated\"}"),
           "end pattern at escape" },
+        { WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\\\\R*\"},\"behavior\":\"Isolated\"}"),
+          "a pattern has \\R" },
         { WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"Sideways\"}"),
           "behavior" },
         { WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{},\"behavior\":\"Isolated\"}"), "no pattern" },
