@@ -17,6 +17,7 @@
 #include "plot/figure.h"
 #include "progress.h"
 #include "stop.h"
+#include "text/json_text.h"
 #include "text_model.h"
 
 enum { MOST_MODELS = 32, ATTENTION_CONTEXT = 4096, MOST_CONTEXT = 1 << 24 };
@@ -150,7 +151,7 @@ static json_t *model_json(const measured *m, const measured *baseline) {
     char tokenizer[17];
     snprintf(tokenizer, sizeof tokenizer, "%016llx", (unsigned long long)m->tokenizer);
     json_t *root = json_pack("{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "model",
-                             text_json(m->name, strlen(m->name)), "tokenizer", tokenizer, "task", "perplexity",
+                             pal_json_bytes(m->name, strlen(m->name)), "tokenizer", tokenizer, "task", "perplexity",
                              "documents", (json_int_t)p->documents, "tokens", (json_int_t)p->tokens, "bytes",
                              (json_int_t)p->bytes, "words", (json_int_t)p->words, "nll",
                              pal_json_number(p->nll / (double)p->tokens), "nll_sum", pal_json_number(p->nll));
@@ -162,7 +163,7 @@ static json_t *model_json(const measured *m, const measured *baseline) {
     json_object_set_new(root, "tokens_per_s", pal_json_number((double)p->tokens / p->seconds));
     json_object_set_new(root, "by_position", bins_json(p, NULL));
     if (baseline) {
-        json_object_set_new(root, "baseline", text_json(baseline->name, strlen(baseline->name)));
+        json_object_set_new(root, "baseline", pal_json_bytes(baseline->name, strlen(baseline->name)));
         json_object_set_new(root, "difference_by_position", bins_json(p, &baseline->result));
     }
     return root;

@@ -14,6 +14,7 @@
 #include "data/text.h"
 #include "generate.h"
 #include "stop.h"
+#include "text/json_text.h"
 #include "text/strings.h"
 #include "text_model.h"
 
@@ -43,8 +44,9 @@ static void show_json(generation *s, json_t *value) {
 
 static json_t *token_json(const generation *s, const pal_token *t) {
     const pal_slice text = pal_tokenizer_text(s->m.tokenizer, (uint32_t)t->id);
-    return json_pack("{s:i, s:o, s:f, s:o}", "id", (int)t->id, "text", text_json(text.data, text.size), "probability",
-                     exp(t->logprob), "variance", isfinite(t->variance) ? json_real(t->variance) : json_null());
+    return json_pack("{s:i, s:o, s:f, s:o}", "id", (int)t->id, "text", pal_json_bytes(text.data, text.size),
+                     "probability", exp(t->logprob), "variance",
+                     isfinite(t->variance) ? json_real(t->variance) : json_null());
 }
 
 void generate_header(generation *s) {
@@ -54,7 +56,7 @@ void generate_header(generation *s) {
 
 static void show_uncertainty(generation *s, const pal_token *t) {
     const pal_slice text = pal_tokenizer_text(s->m.tokenizer, (uint32_t)t->id);
-    json_t *quoted = text_json(text.data, text.size);
+    json_t *quoted = pal_json_bytes(text.data, text.size);
     char *spelled = json_dumps(quoted, JSON_ENCODE_ANY), numbers[64];
     const int n = snprintf(numbers, sizeof numbers, "\t%.6f\t%.6g\n", exp(t->logprob), t->variance);
     if (spelled) generate_show(s, spelled, strlen(spelled)), generate_show(s, numbers, (size_t)n);
@@ -98,13 +100,13 @@ static json_t *job_json(const generation *s, const job *j) {
     json_t *ids = json_array();
     for (size_t i = 0; i < j->written.count; i++)
         json_array_append_new(ids, json_integer((json_int_t)j->written.data[i]));
-    json_t *root = json_pack("{s:o, s:o, s:o, s:s, s:I, s:I, s:I}", "prompt", text_json(j->prompt.data, j->prompt.size),
-                             "text", text_json(j->text.data, j->text.size), "ids", ids, "finish",
-                             j->finish        ? pal_finish_name(j->finish)
-                             : cli_stopping() ? "interrupted"
-                                              : "length",
-                             "prompt_tokens", (json_int_t)j->ids.count, "tokens", (json_int_t)j->written.count, "seed",
-                             (json_int_t)j->seed);
+    json_t *root = json_pack(
+        "{s:o, s:o, s:o, s:s, s:I, s:I, s:I}", "prompt", pal_json_bytes(j->prompt.data, j->prompt.size), "text",
+        pal_json_bytes(j->text.data, j->text.size), "ids", ids, "finish",
+        j->finish        ? pal_finish_name(j->finish)
+        : cli_stopping() ? "interrupted"
+                         : "length",
+        "prompt_tokens", (json_int_t)j->ids.count, "tokens", (json_int_t)j->written.count, "seed", (json_int_t)j->seed);
     if (j->details) json_object_set(root, "uncertainty", j->details);
     json_object_set_new(root, "memory_bytes", json_integer((json_int_t)pal_state_bytes(s->m.model, s->o->context)));
     if (s->count == 1) {

@@ -2,14 +2,12 @@
 #include "text_model.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
 #include "text/strings.h"
-#include "text/utf8.h"
 
 int text_model_open(pal_bundle *m, const char *path, const char *tokenizer, const char *fallback,
                     const pal_context *cx) {
@@ -35,22 +33,6 @@ int text_read(const char *path, pal_bytes *text) {
         code = cli_error(CLI_USAGE, "%s: cannot read: %s", file == stdin ? "standard input" : path, strerror(errno));
     if (file != stdin) fclose(file);
     return code;
-}
-
-json_t *text_json(const void *bytes, size_t size) {
-    json_t *whole = json_stringn(bytes ? bytes : "", size); /* NULL when it is not UTF-8 */
-    if (whole) return whole;
-    pal_bytes clean = { 0 };
-    const unsigned char *s = bytes;
-    for (size_t i = 0; i < size;) {
-        uint32_t code;
-        const size_t n = pal_utf8_read(s + i, size - i, &code);
-        if (pal_bytes_append(&clean, n ? (const char *)s + i : "\xEF\xBF\xBD", n ? n : 3, NULL)) break;
-        i += n ? n : 1;
-    }
-    whole = json_stringn((const char *)clean.data, clean.size);
-    pal_bytes_free(&clean);
-    return whole ? whole : json_null();
 }
 
 void text_size(char out[32], size_t bytes) {

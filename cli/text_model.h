@@ -12,10 +12,6 @@ int text_model_open(pal_bundle *out, const char *path, const char *tokenizer, co
 /* A whole file, or standard input for "-"; appended. */
 int text_read(const char *path, pal_bytes *text);
 
-/* Bytes as a JSON text: what is not UTF-8 becomes U+FFFD. */
-struct json_t;
-struct json_t *text_json(const void *bytes, size_t size);
-
 /* "512 bytes", "3.1 MiB" */
 void text_size(char out[32], size_t bytes);
 

@@ -98,8 +98,8 @@ void pal_engine_add(pal_session *s, pal_phase phase) {
 
 int pal_engine_busy(const pal_engine *e) {
     int n = 0;
-    for (const pal_session *s = e->readers; s; s = s->next) n++;
-    for (const pal_session *s = e->writers; s; s = s->next) n++;
+    for (const pal_session *s = e->readers; s; s = s->next) n += !s->paused;
+    for (const pal_session *s = e->writers; s; s = s->next) n += !s->paused;
     return n;
 }
 
@@ -280,12 +280,13 @@ static void write_group(pal_engine *e, pal_session *const *group, int n) {
 
 int pal_engine_step(pal_engine *e) {
     pal_session *group[TOGETHER];
-    for (pal_session *s = e->readers, *next; s; s = next) {
-        next = s->next;
-        if (!has_to_read(s)) read_piece(s); /* goes on to write at once */
+    for (pal_session *r = e->readers, *next; r; r = next) {
+        next = r->next;
+        if (!has_to_read(r) && !r->paused) read_piece(r); /* goes on to write at once */
     }
-    if (e->readers) {
-        pal_session *s = e->readers;
+    pal_session *s = e->readers;
+    while (s && s->paused) s = s->next;
+    if (s) {
         const double start = pal_seconds();
         read_piece(s);
         e->counts.read_seconds += pal_seconds() - start;
@@ -296,10 +297,13 @@ int pal_engine_step(pal_engine *e) {
     }
     const double start = pal_seconds();
     int n = 0;
-    for (pal_session *s = e->writers, *next; s; s = next) {
-        next = s->next; /* those of a group leave the list only when the group is full, all behind `next` stay */
-        if (e->grows && pal_state_position(s->state) >= e->options.context) end(s, PAL_FINISH_CONTEXT, NULL);
-        else group[n++] = s;
+    for (pal_session *w = e->writers, *next; w; w = next) {
+        next = w->next; /* those of a group leave the list only when the group is full, all behind `next` stay */
+        if (e->grows && pal_state_position(w->state) >= e->options.context) {
+            if (!w->paused) end(w, PAL_FINISH_CONTEXT, NULL);
+        } else if (!w->paused) {
+            group[n++] = w;
+        }
         if (n == TOGETHER || (n && !next)) {
             write_group(e, group, n);
             n = 0;

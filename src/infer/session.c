@@ -115,6 +115,7 @@ void pal_session_stop(pal_session *s) {
 
 void pal_session_cancel(pal_session *s) { pal_session_stop(s); }
 
+void pal_session_pause(pal_session *s, bool pause) { s->paused = pause; }
 bool pal_session_busy(const pal_session *s) { return s->phase != PAL_IDLE; }
 pal_finish pal_session_finish(const pal_session *s) { return s->finish; }
 const pal_state *pal_session_state(const pal_session *s) { return s->state; }
@@ -198,6 +199,7 @@ pal_status pal_session_begin(pal_session *s, const uint32_t *ids, size_t count, 
     s->options = own;
     s->read = s->noted = 0;
     s->finish = PAL_FINISH_NOT;
+    s->paused = false;
     s->left = options->max_tokens;
     if (s->written) memset(s->written, 0, (size_t)s->engine->vocab * sizeof *s->written);
     if (known) {

@@ -16,6 +16,7 @@ struct pal_session {
     pal_engine *engine;
     pal_session *next; /* in the engine's list of its phase */
     pal_phase phase;
+    bool paused;
     pal_finish finish;
     pal_state *state;
     pal_decoder *decoder;

@@ -16,6 +16,7 @@ declare -A may=(
     [train]="base kernels memory layers format model text data plot infer train"
     [eval]="base kernels memory layers format model text data plot eval infer"
     [infer]="base kernels memory layers format model text infer"
+    [serve]="base format model text infer serve"
     [convert]="base kernels memory layers format model text convert"
 )
 bad=0

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT */
+/* palimpsa serve: models behind HTTP until a signal comes. */
+#include "cli.h"
+
+#ifdef PAL_HAVE_SERVE
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/context.h"
+#include "serve/serve.h"
+#include "text_model.h"
+
+enum { MOST_MODELS = 16 };
+
+typedef struct {
+    cli_common common;
+    const char *models[MOST_MODELS];
+    int count;
+    const char *tokenizer, *key_file, *log;
+    pal_serve_options serve;
+    int64_t max_body;
+    double drain;
+} serve_options;
+
+/* A line that nobody reads is dropped: requests do not wait for it. */
+static void log_line(void *user, const char *line) {
+    struct pollfd out = { .fd = STDERR_FILENO, .events = POLLOUT };
+    char text[600];
+    (void)user;
+    const int size = snprintf(text, sizeof text, "%.*s\n", (int)sizeof text - 2, line);
+    if (poll(&out, 1, 0) == 1 && (out.revents & POLLOUT) && write(STDERR_FILENO, text, (size_t)size) < 0) return;
+}
+
+static int read_key(const char *path, pal_bytes *key) {
+    const int code = text_read(path, key);
+    if (code) return code;
+    while (key->size && (key->data[key->size - 1] == '\n' || key->data[key->size - 1] == '\r')) key->size--;
+    if (!key->size || memchr(key->data, '\0', key->size) || memchr(key->data, '\n', key->size))
+        return cli_error(CLI_USAGE, "%s: expected a key on one line", path);
+    key->data[key->size] = '\0'; /* where its newline was, or in the room behind */
+    return CLI_OK;
+}
+
+/* NAME=PATH, or a path whose last part is the name. */
+static void split_name(const char *model, char name[256], const char **path) {
+    const char *equals = strchr(model, '='), *slash = strchr(model, '/');
+    *path = model;
+    if (equals && equals != model && (!slash || equals < slash)) {
+        snprintf(name, 256, "%.*s", (int)(equals - model), model);
+        *path = equals + 1;
+        return;
+    }
+    size_t end = strlen(model);
+    while (end > 1 && model[end - 1] == '/') end--;
+    size_t begin = end;
+    while (begin > 0 && model[begin - 1] != '/') begin--;
+    snprintf(name, 256, "%.*s", (int)(end - begin), model + begin);
+}
+
+static int wait_for_signal(const sigset_t *signals) {
+    int number;
+    do {
+        if (sigwait(signals, &number)) return SIGTERM;
+    } while (number == SIGHUP); /* a terminal that closes ends nothing */
+    return number;
+}
+
+static int run(serve_options *o, const pal_context *cx) {
+    pal_serve_model models[MOST_MODELS] = { 0 };
+    char names[MOST_MODELS][256];
+    pal_server *server = NULL;
+    pal_bytes key = { 0 };
+    pal_error err;
+    sigset_t signals;
+    int code = o->key_file ? read_key(o->key_file, &key) : CLI_OK, opened = 0;
+    for (; opened < o->count && !code; opened++) {
+        const char *path;
+        split_name(o->models[opened], names[opened], &path);
+        for (int i = 0; i < opened && !code; i++)
+            if (strcmp(names[i], names[opened]) == 0)
+                code = cli_error(CLI_USAGE, "two models are called '%s'; say NAME=MODEL", names[i]);
+        models[opened].name = names[opened];
+        if (!code) fprintf(stderr, "loading %s from %s\n", names[opened], path);
+        if (!code) code = text_model_open(&models[opened].bundle, path, o->tokenizer, NULL, cx);
+    }
+    /* Blocked before threads start, so that only the wait below gets them. */
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT), sigaddset(&signals, SIGTERM), sigaddset(&signals, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    o->serve.api_key = o->key_file ? (const char *)key.data : NULL;
+    if (!code && pal_serve_start(&server, models, o->count, cx, &o->serve, &err)) code = cli_fail(&err);
+    if (!code) {
+        const char *host = o->serve.host;
+        if (strcmp(host, "localhost") != 0 && strncmp(host, "127.", 4) != 0 && strcmp(host, "::1") != 0)
+            fprintf(stderr, "palimpsa: warning: %s can be reached from other machines%s\n", host,
+                    key.size ? "" : ", and no key is asked for (--api-key-file)");
+        printf(strchr(host, ':') ? "listening on http://[%s]:%d\n" : "listening on http://%s:%d\n", host,
+               pal_serve_port(server));
+        fflush(stdout);
+        wait_for_signal(&signals);
+        fputs("stopping: requests that run may end\n", stderr);
+        pthread_sigmask(SIG_UNBLOCK, &signals, NULL); /* a second signal ends the process at once */
+        pal_serve_stop(server, o->drain);
+    }
+    for (int i = 0; i < opened; i++) pal_bundle_close(&models[i].bundle);
+    pal_bytes_free(&key);
+    return code;
+}
+
+static int check(serve_options *o) {
+    if (o->serve.port < 0 || o->serve.port > 65535)
+        return cli_error(CLI_USAGE, "--port expects 0 to 65535, found %d", o->serve.port);
+    if (o->serve.max_sessions < 1 || o->serve.max_sessions > 4096)
+        return cli_error(CLI_USAGE, "--max-sessions expects 1 to 4096, found %d", o->serve.max_sessions);
+    if (o->serve.max_queue < 1) return cli_error(CLI_USAGE, "--max-queue expects at least 1");
+    if (o->max_body < 1024 || o->max_body > (int64_t)1 << 32)
+        return cli_error(CLI_USAGE, "--max-body expects 1024 to 4294967296 bytes, found %lld", (long long)o->max_body);
+    if (o->serve.context < 1 || o->serve.context > 1 << 24)
+        return cli_error(CLI_USAGE, "--max-context expects 1 to %d, found %d", 1 << 24, o->serve.context);
+    if (strcmp(o->log, "text") != 0 && strcmp(o->log, "json") != 0 && strcmp(o->log, "no") != 0)
+        return cli_error(CLI_USAGE, "--log expects text, json or no, found '%s'", o->log);
+    if (!(o->drain >= 0 && o->drain <= 86400)) return cli_error(CLI_USAGE, "--drain expects 0 to 86400 seconds");
+    o->serve.max_body = (size_t)o->max_body;
+    o->serve.log_json = strcmp(o->log, "json") == 0;
+    o->serve.log = strcmp(o->log, "no") == 0 ? NULL : log_line;
+    return CLI_OK;
+}
+
+int cmd_serve(int argc, char **argv) {
+    serve_options o = {
+        .serve = { .host = "127.0.0.1", .port = 8080, .max_sessions = 16, .max_queue = 64, .context = 4096 },
+        .max_body = 16 << 20,
+        .log = "text",
+        .drain = 30
+    };
+    const cli_option options[] = {
+        { "port", OPT_INT, &o.serve.port, "N", "to listen on (default 8080; 0: any that is free)" },
+        { "host", OPT_TEXT, &o.serve.host, "H", "address to listen on (default 127.0.0.1: this machine alone)" },
+        { "api-key-file", OPT_TEXT, &o.key_file, "FILE", "requests must bring the key in this file" },
+        { "max-sessions", OPT_INT, &o.serve.max_sessions, "N", "texts at a time (default 16)" },
+        { "max-queue", OPT_INT, &o.serve.max_queue, "N", "requests that wait; more are refused (default 64)" },
+        { "max-body", OPT_LONG, &o.max_body, "BYTES", "of a request (default 16777216)" },
+        { "max-context", OPT_INT, &o.serve.context, "N", "tokens that attention layers hold (default 4096)" },
+        { "chat-template", OPT_TEXT, &o.serve.template, "NAME",
+          "chatml, llama2 or plain (default: as tokenizer_config.json says, else plain)" },
+        { "cors", OPT_TEXT, &o.serve.cors, "ORIGIN", "pages of this origin may call (default: none)" },
+        { "log", OPT_TEXT, &o.log, "KIND", "a line a request on stderr: text, json or no (default text)" },
+        { "drain", OPT_FLOAT, &o.drain, "SECONDS", "that requests may still run after a signal (default 30)" },
+        { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "instead of the one in MODEL" },
+        CLI_COMMON_OPTIONS(o.common),
+    };
+    const cli_usage usage = {
+        .synopsis = "serve MODEL [NAME=MODEL ...] [options]",
+        .about = "Serves models over HTTP with the interface of OpenAI: /v1/completions, /v1/chat/completions,\n"
+                 "/v1/models, /tokenize, /detokenize, /tokenizer_info, /health, /metrics, /openapi.json. Prints one\n"
+                 "line, 'listening on http://HOST:PORT', when it is ready. SIGTERM and Ctrl-C let requests end first.",
+        .examples = "  palimpsa serve runs/shakespeare\n"
+                    "  palimpsa serve small=models/small large=models/large --port 0 --log json\n"
+                    "  curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"ROMEO:\", \"max_tokens\": 50}'\n",
+        .options = options,
+        .option_count = PAL_COUNT(options)
+    };
+    int code = cli_parse(&usage, argc, argv, o.models, MOST_MODELS, &o.count);
+    if (code) return code < 0 ? CLI_OK : code;
+    if (!o.count) return cli_error(CLI_USAGE, "serve: expected a model directory; see 'palimpsa serve --help'");
+    if ((code = check(&o))) return code;
+    pal_context *cx;
+    pal_error err;
+    if (pal_context_new(&cx, o.common.threads, o.common.cpu, &err)) return cli_fail(&err);
+    code = run(&o, cx);
+    pal_context_free(cx);
+    return code;
+}
+
+#else
+
+int cmd_serve(int argc, char **argv) {
+    (void)argc, (void)argv;
+    return cli_error(CLI_USAGE, "serve: this program was built without its server (libmicrohttpd was not there)");
+}
+
+#endif

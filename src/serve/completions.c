@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT */
+/* POST /v1/completions: text behind a text. */
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "serve/inside.h"
+#include "text/json_text.h"
+#include "text/strings.h"
+
+json_t *serve_real(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+const char *serve_finish(const serve_text *t) {
+    switch (t->finish) {
+    case PAL_FINISH_LENGTH:
+    case PAL_FINISH_CONTEXT: return "length";
+    case PAL_FINISH_EOS:
+    case PAL_FINISH_STOP: return "stop";
+    default: return NULL;
+    }
+}
+
+static json_t *finish_json(const serve_text *t) {
+    const char *name = serve_finish(t);
+    return name ? json_string(name) : json_null();
+}
+
+static json_t *usage(const serve_job *job) {
+    return json_pack("{s:I, s:I, s:I, s:{s:i}}", "prompt_tokens", (json_int_t)job->prompt_tokens, "completion_tokens",
+                     (json_int_t)job->written_tokens, "total_tokens",
+                     (json_int_t)(job->prompt_tokens + job->written_tokens), "prompt_tokens_details", "cached_tokens",
+                     0);
+}
+
+static json_t *envelope(const serve_job *job, const char *object, json_t *choices) {
+    return json_pack("{s:s, s:s, s:I, s:s, s:o}", "id", job->id, "object", object, "created", (json_int_t)job->created,
+                     "model", job->model->name, "choices", choices);
+}
+
+json_t *serve_usage(const serve_job *job) {
+    json_t *root = envelope(job, job->chat ? "chat.completion.chunk" : "text_completion", json_array());
+    if (root) json_object_set_new(root, "usage", usage(job));
+    return root;
+}
+
+static json_t *token_text(const serve_text *t, int32_t id) {
+    const pal_slice text = pal_tokenizer_text(t->job->model->bundle.tokenizer, (uint32_t)id);
+    return pal_json_bytes(text.data, text.size);
+}
+
+static size_t characters(const json_t *text) {
+    size_t n = 0;
+    for (const char *s = json_string_value(text); s && *s; s++) n += ((unsigned char)*s & 0xC0) != 0x80;
+    return n;
+}
+
+/* A token's alternatives by their text, the token itself always among them. Of two with one text the likelier stays, so
+ * that the likeliest of all is never lost. */
+static json_t *top_json(const serve_text *t, const serve_token *k) {
+    if (isnan(k->logprob)) return json_null();
+    json_t *map = json_object();
+    for (size_t i = 0; i <= k->top_count; i++) {
+        const int32_t id = i < k->top_count ? t->top[k->top + i].id : k->id;
+        const double logprob = i < k->top_count ? t->top[k->top + i].logprob : k->logprob;
+        json_t *text = token_text(t, id);
+        const json_t *there = json_object_get(map, json_string_value(text));
+        if (json_is_string(text) && (!there || json_real_value(there) < logprob))
+            json_object_set_new(map, json_string_value(text), json_real(logprob));
+        json_decref(text);
+    }
+    return map;
+}
+
+/* The tokens from `from` on. */
+static json_t *logprobs_json(const serve_text *t, size_t from) {
+    json_t *tokens = json_array(), *logprobs = json_array(), *top = json_array(), *offsets = json_array();
+    json_t *variance = json_array();
+    size_t offset = 0;
+    for (size_t i = 0; i < t->token_count; i++) {
+        const serve_token *k = &t->tokens[i];
+        json_t *text = token_text(t, k->id);
+        if (i >= from) {
+            json_array_append(tokens, text);
+            json_array_append_new(logprobs, serve_real(k->logprob));
+            json_array_append_new(top, top_json(t, k));
+            json_array_append_new(offsets, json_integer((json_int_t)offset));
+            json_array_append_new(variance, serve_real(k->variance));
+        }
+        offset += characters(text);
+        json_decref(text);
+    }
+    json_t *root = json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", logprobs, "top_logprobs", top,
+                             "text_offset", offsets);
+    if (root && t->job->variance) json_object_set(root, "variance", variance);
+    json_decref(variance);
+    return root;
+}
+
+static json_t *choice(const serve_text *t, size_t text_from, size_t tokens_from) {
+    return json_pack("{s:i, s:o, s:o, s:o}", "index", t->index, "text",
+                     pal_json_bytes(t->text.data + text_from, t->text.size - text_from), "logprobs",
+                     t->job->logprobs ? logprobs_json(t, tokens_from) : json_null(), "finish_reason", finish_json(t));
+}
+
+json_t *serve_completion_json(const serve_job *job) {
+    json_t *choices = json_array();
+    for (size_t i = 0; i < job->count; i++) json_array_append_new(choices, choice(&job->texts[i], 0, 0));
+    json_t *root = envelope(job, "text_completion", choices);
+    if (root) json_object_set_new(root, "usage", usage(job));
+    return root;
+}
+
+json_t *serve_completion_chunk(serve_text *t) {
+    const bool news = t->text.size > t->told_text || t->token_count > t->told_tokens || t->finish;
+    if (!news) return NULL;
+    json_t *choices = json_array();
+    json_array_append_new(choices, choice(t, t->told_text, t->told_tokens));
+    t->told_text = t->text.size;
+    t->told_tokens = t->token_count;
+    return envelope(t->job, "text_completion", choices);
+}
+
+/* One prompt from a list of ids. */
+static bool take_ids(serve_fields *f, serve_job *job, const json_t *list, size_t at) {
+    const int64_t vocab = (int64_t)pal_tokenizer_size(job->model->bundle.tokenizer);
+    char expected[80];
+    pal_error err;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *id = json_array_get(list, i);
+        const json_int_t value = json_integer_value(id);
+        if (!json_is_integer(id) || value < 0 || value >= vocab) {
+            snprintf(expected, sizeof expected, "ids of the vocabulary, 0 to %lld", (long long)vocab - 1);
+            return serve_wrong(f, "prompt", expected);
+        }
+        if (pal_ids_append(&job->prompts[at], (uint32_t)value, &err))
+            return serve_wrong(f, "prompt", "less: no memory");
+    }
+    if (!job->echo || pal_tokenizer_decode(job->model->bundle.tokenizer, job->prompts[at].data, job->prompts[at].count,
+                                           true, &job->prompt_texts[at], &err) == PAL_OK)
+        return true;
+    f->result = serve_error(f->x, 400, "prompt", "'prompt': %s", err.text);
+    return false;
+}
+
+/* One prompt from a text; an empty one begins with the tokenizer's first token. */
+static bool take_text(serve_fields *f, serve_job *job, const json_t *text, size_t at) {
+    const pal_bundle *b = &job->model->bundle;
+    pal_error err;
+    if (pal_tokenizer_encode(b->tokenizer, b->scratch, json_string_value(text), json_string_length(text), NULL,
+                             &job->prompts[at], &err) ||
+        pal_bytes_append(&job->prompt_texts[at], json_string_value(text), json_string_length(text), &err)) {
+        f->result = serve_error(f->x, 400, "prompt", "'prompt': %s", err.text);
+        return false;
+    }
+    return true;
+}
+
+static bool begin_empty(serve_fields *f, serve_job *job, size_t at) {
+    const pal_tokenizer *tok = job->model->bundle.tokenizer;
+    const int64_t bos = pal_tokenizer_bos(tok), start = bos >= 0 ? bos : pal_tokenizer_eos(tok);
+    if (start < 0) return serve_wrong(f, "prompt", "a text: this tokenizer has no token to begin an empty one with");
+    return !pal_ids_append(&job->prompts[at], (uint32_t)start, NULL) || serve_wrong(f, "prompt", "less: no memory");
+}
+
+/* A text, a list of texts, a list of ids, or a list of lists of ids. */
+static bool prompts(serve_fields *f, serve_job *job) {
+    const json_t *value = json_object_get(f->root, "prompt"), *first = json_array_get(value, 0);
+    static const char expected[] = "a text, a list of texts, a list of ids, or a list of lists of ids";
+    const bool many = json_is_string(first) || json_is_array(first);
+    if (!json_is_string(value) && !(json_is_array(value) && first)) return serve_wrong(f, "prompt", expected);
+    const size_t count = many ? json_array_size(value) : 1;
+    if (count > SERVE_MOST_TEXTS) return serve_wrong(f, "prompt", "at most 4096 prompts");
+    job->prompts = pal_alloc(count, sizeof *job->prompts);
+    job->prompt_texts = pal_alloc(count, sizeof *job->prompt_texts);
+    if (!job->prompts || !job->prompt_texts) return serve_wrong(f, "prompt", "less: no memory");
+    job->prompt_count = count;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *one = many ? json_array_get(value, i) : value;
+        const bool fine = json_is_string(one)  ? take_text(f, job, one, i)
+                          : json_is_array(one) ? take_ids(f, job, one, i)
+                                               : serve_wrong(f, "prompt", expected);
+        if (!fine || (!job->prompts[i].count && !begin_empty(f, job, i))) return false;
+    }
+    return true;
+}
+
+static bool read_request(serve_fields *f, serve_job *job, int64_t *n) {
+    int64_t logprobs = -1;
+    job->options.max_tokens = 16;
+    if (!serve_common(f, job, n) || !serve_boolean(f, "echo", &job->echo) ||
+        !serve_integer(f, "max_tokens", 0, INT32_MAX, &job->options.max_tokens))
+        return false;
+    if (json_is_boolean(json_object_get(f->root, "logprobs"))) /* as chats spell it */
+        logprobs = json_is_true(json_object_get(f->root, "logprobs")) ? 0 : -1;
+    else if (!serve_integer(f, "logprobs", 0, PAL_ALTERNATIVES, &logprobs)) return false;
+    job->logprobs = logprobs >= 0 || job->variance;
+    job->alternatives = logprobs > 0 ? (int)logprobs : 0;
+    return prompts(f, job);
+}
+
+serve_result serve_completions(serve_exchange *x) {
+    serve_fields f = { .x = x, .result = MHD_NO };
+    int64_t n;
+    json_t *root = serve_body(x, &f.result);
+    f.root = root;
+    serve_model *model = root ? serve_find_model(x, root, &f.result) : NULL;
+    serve_job *job = model ? serve_job_new(x, model) : NULL;
+    if (model && !job) f.result = serve_error(x, 500, NULL, "no memory for a request");
+    if (job && read_request(&f, job, &n)) f.result = serve_job_run(x, job, n);
+    else serve_job_free(job);
+    json_decref(root);
+    return f.result;
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT */
+/* Reading requests: every field is checked before anything is done with it. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "serve/inside.h"
+
+bool serve_wrong(serve_fields *f, const char *name, const char *expected) {
+    f->result = serve_error(f->x, 400, name, "'%s': expected %s", name, expected);
+    return false;
+}
+
+static const json_t *field(const serve_fields *f, const char *name) {
+    const json_t *value = json_object_get(f->root, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+bool serve_integer(serve_fields *f, const char *name, int64_t low, int64_t high, int64_t *out) {
+    const json_t *value = field(f, name);
+    char expected[96];
+    if (!value) return true;
+    const bool whole = json_is_real(value) && json_real_value(value) == floor(json_real_value(value)) &&
+                       fabs(json_real_value(value)) < 9e15;
+    const int64_t found = json_is_integer(value) ? json_integer_value(value)
+                          : whole                ? (int64_t)json_real_value(value)
+                                                 : 0;
+    if ((json_is_integer(value) || whole) && found >= low && found <= high) {
+        *out = found;
+        return true;
+    }
+    snprintf(expected, sizeof expected, "a whole number, %lld to %lld", (long long)low, (long long)high);
+    return serve_wrong(f, name, expected);
+}
+
+bool serve_number(serve_fields *f, const char *name, double low, double high, double *out) {
+    const json_t *value = field(f, name);
+    char expected[96];
+    if (!value) return true;
+    const double found = json_number_value(value);
+    if (json_is_number(value) && found >= low && found <= high) {
+        *out = found;
+        return true;
+    }
+    snprintf(expected, sizeof expected, "a number, %g to %g", low, high);
+    return serve_wrong(f, name, expected);
+}
+
+bool serve_boolean(serve_fields *f, const char *name, bool *out) {
+    const json_t *value = field(f, name);
+    if (!value) return true;
+    if (!json_is_boolean(value)) return serve_wrong(f, name, "true or false");
+    *out = json_is_true(value);
+    return true;
+}
+
+static bool stops(serve_fields *f, serve_job *job) {
+    const json_t *value = field(f, "stop");
+    const size_t count = json_is_array(value) ? json_array_size(value) : value != NULL;
+    static const char expected[] = "a text, or a list of at most 16 texts, none of them empty or with a zero byte";
+    if (!value) return true;
+    if (count > SERVE_MOST_STOPS) return serve_wrong(f, "stop", expected);
+    if (!count) return true;
+    if (!(job->stop = pal_alloc(count, sizeof *job->stop))) return serve_wrong(f, "stop", "less: no memory");
+    for (size_t i = 0; i < count; i++) {
+        const json_t *one = json_is_array(value) ? json_array_get(value, i) : value;
+        const char *text = json_string_value(one);
+        if (!text || !*text || strlen(text) != json_string_length(one) || strlen(text) > 4096)
+            return serve_wrong(f, "stop", expected);
+        if (!(job->stop[i] = pal_strdup(text))) return serve_wrong(f, "stop", "less: no memory");
+        job->options.stop_count = i + 1;
+    }
+    job->options.stop = (const char *const *)job->stop;
+    return true;
+}
+
+static bool biases(serve_fields *f, serve_job *job) {
+    const json_t *value = field(f, "logit_bias");
+    static const char expected[] = "an object from ids of the vocabulary to numbers, -100 to 100";
+    const size_t vocab = pal_tokenizer_size(job->model->bundle.tokenizer);
+    const char *key;
+    json_t *bias;
+    if (!value) return true;
+    if (!json_is_object(value)) return serve_wrong(f, "logit_bias", expected);
+    if (!json_object_size(value)) return true;
+    pal_logit_bias *list = pal_alloc(json_object_size(value), sizeof *list);
+    if (!list) return serve_wrong(f, "logit_bias", "less: no memory");
+    job->options.sampling.bias = list;
+    json_object_foreach((json_t *)value, key, bias) {
+        char *end;
+        const long id = strtol(key, &end, 10);
+        const double x = json_number_value(bias);
+        if (!*key || *end || id < 0 || (size_t)id >= vocab || !json_is_number(bias) || !(fabs(x) <= 100))
+            return serve_wrong(f, "logit_bias", expected);
+        list[job->options.sampling.bias_count++] = (pal_logit_bias){ (int32_t)id, x };
+    }
+    return true;
+}
+
+static bool stream(serve_fields *f, serve_job *job) {
+    const json_t *options = field(f, "stream_options");
+    if (!serve_boolean(f, "stream", &job->stream)) return false;
+    if (!options) return true;
+    if (!json_is_object(options) || !job->stream)
+        return serve_wrong(f, "stream_options", "an object, together with \"stream\": true");
+    serve_fields inner = { .x = f->x, .root = options };
+    if (serve_boolean(&inner, "include_usage", &job->usage)) return true;
+    f->result = inner.result;
+    return false;
+}
+
+/* Fields that other servers know and that would change the answer: not silently ignored. */
+static bool unsupported(serve_fields *f) {
+    static const char *const names[] = { "tools",  "tool_choice", "functions",   "function_call",
+                                         "suffix", "grammar",     "guided_json", "memory" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const json_t *value = field(f, names[i]);
+        if (!value || (json_is_array(value) && !json_array_size(value)) ||
+            (json_is_string(value) && (!*json_string_value(value) || strcmp(json_string_value(value), "none") == 0)))
+            continue;
+        f->result = serve_error(f->x, 400, names[i], "'%s' is not supported", names[i]);
+        return false;
+    }
+    const json_t *format = field(f, "response_format");
+    const char *type = json_string_value(json_object_get(format, "type"));
+    if (format && (!type || strcmp(type, "text") != 0)) {
+        f->result = serve_error(f->x, 400, "response_format", "'response_format' is not supported, only text is");
+        return false;
+    }
+    return true;
+}
+
+bool serve_common(serve_fields *f, serve_job *job, int64_t *n) {
+    pal_sampling *s = &job->options.sampling;
+    int64_t top_k = 0, seed = 0, best_of;
+    *s = (pal_sampling){ .temperature = 1, .top_p = 1, .repetition_penalty = 1 };
+    *n = 1;
+    if (!unsupported(f) || !serve_number(f, "temperature", 0, 100, &s->temperature) ||
+        !serve_number(f, "top_p", 0, 1, &s->top_p) || !serve_integer(f, "top_k", -1, INT32_MAX, &top_k) ||
+        !serve_number(f, "min_p", 0, 1, &s->min_p) ||
+        !serve_number(f, "repetition_penalty", 0.01, 100, &s->repetition_penalty) ||
+        !serve_number(f, "presence_penalty", -2, 2, &s->presence_penalty) ||
+        !serve_number(f, "frequency_penalty", -2, 2, &s->frequency_penalty) ||
+        !serve_integer(f, "seed", INT64_MIN, INT64_MAX, &seed) || !serve_integer(f, "n", 1, 128, n) ||
+        !serve_boolean(f, "ignore_eos", &job->options.ignore_eos) || !serve_boolean(f, "variance", &job->variance) ||
+        !stops(f, job) || !biases(f, job) || !stream(f, job))
+        return false;
+    best_of = *n;
+    if (!serve_integer(f, "best_of", 1, 128, &best_of)) return false;
+    if (best_of != *n) return serve_wrong(f, "best_of", "the same as 'n', or nothing");
+    if (s->top_p == 0) s->top_p = 1e-9; /* the likeliest alone; 0 means all to the sampler */
+    s->top_k = top_k < 0 ? 0 : (int)top_k;
+    if (!json_object_get(f->root, "seed") || json_is_null(json_object_get(f->root, "seed"))) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        seed = (int64_t)now.tv_nsec ^ (int64_t)now.tv_sec << 20;
+    }
+    job->options.seed = (uint64_t)seed;
+    return true;
+}

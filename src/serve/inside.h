@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT */
+/* What the files of the server share.
+ *
+ * The HTTP thread reads and checks requests and puts jobs into a queue; the worker thread runs their texts and fills
+ * the job's reply. A job that waits has its connection suspended; the worker resumes it when there is something to
+ * send. Fields of a job that both threads touch are marked; they are guarded by the server's lock. */
+#ifndef PAL_SERVE_INSIDE_H
+#define PAL_SERVE_INSIDE_H
+
+#include <jansson.h>
+#include <microhttpd.h>
+#include <pthread.h>
+#include <time.h>
+
+#include "serve/serve.h"
+
+enum { SERVE_MOST_TEXTS = 4096, SERVE_MOST_STOPS = 16, SERVE_UNSENT = 1 << 20 };
+
+typedef struct serve_template serve_template;
+
+typedef struct serve_model {
+    char *name;
+    pal_bundle bundle;
+    pal_engine *engine; /* worker */
+    const serve_template *template;
+    char template_error[256]; /* why there is none */
+    time_t created;
+    int context; /* tokens that attention layers hold; 0: no attention */
+} serve_model;
+
+typedef struct serve_token {
+    int32_t id;
+    bool prompt;
+    double logprob, variance;
+    size_t top, top_count; /* in the text's alternatives */
+} serve_token;
+
+typedef struct serve_job serve_job;
+
+/* One of a job's answers. The worker's alone, once the job is in the queue. */
+typedef struct serve_text {
+    serve_job *job;
+    int index;
+    const pal_ids *prompt;
+    pal_slice prompt_text;
+    uint64_t seed;
+    pal_session *session;
+    bool done;
+    pal_finish finish;
+    char error[256];
+    pal_bytes text; /* written, and with echo the prompt in front of it */
+    serve_token *tokens;
+    size_t token_count, token_room;
+    pal_alternative *top;
+    size_t top_count, top_room;
+    int64_t written;
+    size_t told_text, told_tokens; /* of a stream */
+    bool told_end;
+} serve_text;
+
+struct serve_job {
+    pal_server *server;
+    serve_model *model;
+    serve_job *next; /* in the queue, or among those that run */
+    bool chat, stream, echo, usage, logprobs, variance;
+    int alternatives;
+    char id[40];
+    time_t created;
+    double arrived;
+    pal_session_options options;
+    char **stop; /* own */
+    pal_ids *prompts;
+    pal_bytes *prompt_texts;
+    size_t prompt_count;
+    serve_text *texts; /* prompts x n */
+    size_t count, started, ended;
+    int64_t prompt_tokens, written_tokens;
+    /* Both threads. */
+    struct MHD_Connection *connection; /* NULL: gone */
+    int socket;
+    bool suspended, cancelled;
+    bool finished;     /* the worker is through with it */
+    double full_since; /* when a stream's reader stopped reading; 0: it reads */
+    int status;        /* of a whole reply */
+    pal_bytes reply;   /* of it, or of a stream what was not sent yet */
+};
+
+typedef struct serve_counts {
+    uint64_t requests, refused, errors, prompt_tokens, written_tokens, cancelled;
+} serve_counts;
+
+struct pal_server {
+    pal_serve_options options;
+    serve_model *models;
+    int count;
+    struct MHD_Daemon *daemon;
+    int port;
+    double started;
+    pthread_t worker;
+    bool working; /* the thread runs */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    /* Guarded. */
+    bool stopping;
+    serve_job *queue, *running;
+    int queued, texts_running;
+    uint64_t next_id;
+    serve_counts counts;
+    pal_engine_counts engine; /* summed over models, as of the last step */
+};
+
+/* One request as HTTP sees it. */
+typedef struct serve_exchange {
+    pal_server *server;
+    struct MHD_Connection *connection;
+    const struct serve_route *route;
+    const char *method;
+    char *path;
+    pal_bytes body;
+    bool too_large, answered;
+    int status;
+    double arrived;
+    serve_job *job;
+} serve_exchange;
+
+/* server.c: answers. Each returns what an access handler returns. */
+typedef enum MHD_Result serve_result;
+serve_result serve_reply(serve_exchange *x, int status, const char *type, const char *text, size_t size);
+serve_result serve_reply_json(serve_exchange *x, int status, json_t *value); /* steals value */
+/* An error as OpenAI spells it. param: the field that is wrong, or NULL. */
+serve_result serve_error(serve_exchange *x, int status, const char *param, const char *format, ...) PAL_PRINTF(4, 5);
+json_t *serve_error_json(int status, const char *param, const char *message);
+/* The body as a JSON object, or NULL after an answer (*result). */
+json_t *serve_body(serve_exchange *x, serve_result *result);
+/* The model that "model" names; NULL after an answer. With one model every name is fine. */
+serve_model *serve_find_model(serve_exchange *x, const json_t *root, serve_result *result);
+
+/* fields.c: numbers of requests, each checked. False: *x was answered with the field's name. Absent and null leave *out
+ * as it is. */
+typedef struct serve_fields {
+    serve_exchange *x;
+    const json_t *root;
+    serve_result result;
+} serve_fields;
+bool serve_integer(serve_fields *f, const char *name, int64_t low, int64_t high, int64_t *out);
+bool serve_number(serve_fields *f, const char *name, double low, double high, double *out);
+bool serve_boolean(serve_fields *f, const char *name, bool *out);
+bool serve_wrong(serve_fields *f, const char *name, const char *expected); /* answers; returns false */
+/* Sampling, stops, seed, stream, n, ...: what completions and chats share. */
+bool serve_common(serve_fields *f, serve_job *job, int64_t *n);
+
+/* worker.c */
+serve_job *serve_job_new(serve_exchange *x, serve_model *model);
+void serve_job_free(serve_job *job);
+/* Queues it and suspends its connection, or begins its stream. 429 when the queue is full. */
+serve_result serve_job_run(serve_exchange *x, serve_job *job, int64_t n);
+serve_result serve_job_answer(serve_exchange *x); /* after a resume */
+void serve_job_leave(serve_job *job);             /* its connection is gone */
+bool serve_worker_start(pal_server *server);
+
+/* completions.c, chat.c: what a job's texts say, as replies. */
+json_t *serve_completion_json(const serve_job *job);
+json_t *serve_chat_json(const serve_job *job);
+/* A chunk of a stream with what a text has to tell since the last one; NULL: nothing. */
+json_t *serve_completion_chunk(serve_text *text);
+json_t *serve_chat_chunk(serve_text *text);
+json_t *serve_usage(const serve_job *job);
+const char *serve_finish(const serve_text *text);
+json_t *serve_real(double x); /* null where it is no number */
+
+const serve_template *serve_template_named(const char *name); /* NULL: none; names in serve_template_names */
+extern const char serve_template_names[];
+const serve_template *serve_template_of(const char *config_path, char why[256]);
+
+typedef serve_result serve_handler(serve_exchange *x);
+typedef struct serve_route {
+    const char *method, *path;
+    serve_handler *run;
+    bool open; /* needs no key */
+} serve_route;
+serve_handler serve_completions, serve_chat, serve_models, serve_health, serve_metrics, serve_openapi, serve_tokenize,
+    serve_detokenize, serve_tokenizer_info;
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/* Models behind HTTP (docs/serving.md). One thread speaks HTTP, one alone calls models. */
+#ifndef PAL_SERVE_SERVE_H
+#define PAL_SERVE_SERVE_H
+
+#include "palimpsa/bundle.h"
+#include "palimpsa/session.h"
+
+typedef struct pal_serve_model {
+    const char *name;
+    pal_bundle bundle; /* borrowed; its scratch is the server's while it runs */
+} pal_serve_model;
+
+typedef struct pal_serve_options {
+    const char *host;
+    int port;             /* 0: any */
+    const char *api_key;  /* NULL: none is asked for */
+    const char *cors;     /* an origin that pages may call from; NULL: none */
+    const char *template; /* of chats, by name; NULL: as tokenizer_config.json says, else plain */
+    int max_sessions;     /* texts at a time */
+    int max_queue;        /* requests that wait; more are refused */
+    size_t max_body;      /* bytes of a request */
+    int context;          /* tokens that attention layers hold */
+    bool log_json;
+    void (*log)(void *user, const char *line); /* a line a request; called by any thread */
+    void *user;
+} pal_serve_options;
+
+typedef struct pal_server pal_server;
+pal_status pal_serve_start(pal_server **out, const pal_serve_model *models, int count, const pal_context *cx,
+                           const pal_serve_options *options, pal_error *err);
+int pal_serve_port(const pal_server *server);
+/* Takes no more requests, lets those that run end for at most `seconds`, then ends them, and frees everything. */
+void pal_serve_stop(pal_server *server, double seconds);
+
+#endif

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: MIT */
+/* HTTP: routes, who may ask, bodies, answers, and the life of the server. */
+#include "serve/serve.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "model/model.h"
+#include "serve/inside.h"
+#include "text/json_text.h"
+#include "text/strings.h"
+
+static const serve_route routes[] = {
+    { "POST", "/v1/completions", serve_completions, false },
+    { "POST", "/v1/chat/completions", serve_chat, false },
+    { "GET", "/v1/models", serve_models, false },
+    { "POST", "/tokenize", serve_tokenize, false },
+    { "POST", "/detokenize", serve_detokenize, false },
+    { "GET", "/tokenizer_info", serve_tokenizer_info, false },
+    { "GET", "/health", serve_health, true },
+    { "GET", "/metrics", serve_metrics, false },
+    { "GET", "/openapi.json", serve_openapi, true },
+};
+enum { ROUTES = sizeof routes / sizeof *routes, CONNECTIONS = 4096, IDLE_SECONDS = 60 };
+
+serve_result serve_reply(serve_exchange *x, int status, const char *type, const char *text, size_t size) {
+    struct MHD_Response *response = MHD_create_response_from_buffer(size, (void *)text, MHD_RESPMEM_MUST_COPY);
+    if (!response) return MHD_NO;
+    MHD_add_response_header(response, "Content-Type", type);
+    if (status == 429) MHD_add_response_header(response, "Retry-After", "1");
+    if (status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
+    if (x->server->options.cors) {
+        MHD_add_response_header(response, "Access-Control-Allow-Origin", x->server->options.cors);
+        MHD_add_response_header(response, "Access-Control-Allow-Headers", "Authorization, Content-Type");
+        MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    }
+    const serve_result result = MHD_queue_response(x->connection, (unsigned)status, response);
+    MHD_destroy_response(response);
+    x->answered = true;
+    x->status = status;
+    return result;
+}
+
+serve_result serve_reply_json(serve_exchange *x, int status, json_t *value) {
+    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(value);
+    if (!text) return serve_error(x, 500, NULL, "no memory for an answer");
+    const serve_result result = serve_reply(x, status, "application/json", text, strlen(text));
+    free(text);
+    return result;
+}
+
+json_t *serve_error_json(int status, const char *param, const char *message) {
+    const char *type = status == 401   ? "authentication_error"
+                       : status == 403 ? "permission_error"
+                       : status == 404 ? "not_found_error"
+                       : status == 429 ? "rate_limit_error"
+                       : status >= 500 ? "server_error"
+                                       : "invalid_request_error";
+    return json_pack("{s:{s:o, s:s, s:s?, s:n}}", "error", "message", pal_json_bytes(message, strlen(message)), "type",
+                     type, "param", param, "code");
+}
+
+serve_result serve_error(serve_exchange *x, int status, const char *param, const char *format, ...) {
+    char message[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    json_t *value = serve_error_json(status, param, message);
+    char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+    json_decref(value);
+    static const char plain[] = "{\"error\":{\"message\":\"no memory\",\"type\":\"server_error\"}}";
+    const char *shown = text ? text : plain;
+    const serve_result result = serve_reply(x, status, "application/json", shown, strlen(shown));
+    free(text);
+    return result;
+}
+
+json_t *serve_body(serve_exchange *x, serve_result *result) {
+    json_error_t why;
+    json_t *root = json_loadb(x->body.data ? (const char *)x->body.data : "", x->body.size, JSON_ALLOW_NUL, &why);
+    if (!root) *result = serve_error(x, 400, NULL, "the body is not JSON: %s (line %d)", why.text, why.line);
+    else if (!json_is_object(root)) {
+        *result = serve_error(x, 400, NULL, "the body is JSON, but not an object");
+        json_decref(root);
+        root = NULL;
+    }
+    return root;
+}
+
+serve_model *serve_find_model(serve_exchange *x, const json_t *root, serve_result *result) {
+    pal_server *s = x->server;
+    const json_t *name = json_object_get(root, "model");
+    if (name && !json_is_null(name) && !json_is_string(name)) {
+        *result = serve_error(x, 400, "model", "'model': expected a name");
+        return NULL;
+    }
+    if (s->count == 1) return &s->models[0];
+    for (int i = 0; i < s->count && json_is_string(name); i++)
+        if (strcmp(json_string_value(name), s->models[i].name) == 0) return &s->models[i];
+    *result = json_is_string(name)
+                  ? serve_error(x, 404, "model", "no model is called '%.100s'", json_string_value(name))
+                  : serve_error(x, 400, "model", "'model': expected one of /v1/models");
+    return NULL;
+}
+
+/* Every byte is looked at, whatever the first difference is. */
+static bool same_key(const char *given, const char *key) {
+    const size_t n = strlen(given), m = strlen(key);
+    unsigned char different = n != m;
+    for (size_t i = 0; i < n; i++) different |= (unsigned char)(given[i] ^ key[m ? i % m : 0]);
+    return !different;
+}
+
+static bool loopback(const char *host) {
+    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
+           strcmp(host, "[::1]") == 0;
+}
+
+/* "name:port" or "[address]:port" without the port. */
+static void host_name(char out[256], const char *header) {
+    snprintf(out, 256, "%s", header);
+    char *colon = strrchr(out, ':');
+    if (colon && (out[0] != '[' || strchr(colon, ']') == NULL)) *colon = '\0';
+}
+
+/* A page that a browser shows must not be able to ask: its Origin is foreign, or (when a name was pointed at this
+ * machine) its Host is. */
+static bool foreign(serve_exchange *x) {
+    const pal_serve_options *o = &x->server->options;
+    const char *host = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Host");
+    const char *origin = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Origin");
+    char name[256];
+    if (host) {
+        host_name(name, host);
+        if (loopback(o->host) && !loopback(name) && strcmp(name, o->host) != 0) return true;
+    }
+    if (!origin || (o->cors && (strcmp(o->cors, "*") == 0 || strcmp(o->cors, origin) == 0))) return false;
+    const char *rest = strncmp(origin, "http://", 7) == 0 ? origin + 7 : origin;
+    return !host || strcmp(rest, host) != 0;
+}
+
+/* What can be said before the body is read; true: it was answered. */
+static bool refuse_early(serve_exchange *x, serve_result *result) {
+    const pal_serve_options *o = &x->server->options;
+    bool path_known = false;
+    for (int i = 0; i < ROUTES; i++) {
+        const bool fits = strcmp(routes[i].path, x->path) == 0;
+        path_known |= fits;
+        if (fits && strcmp(routes[i].method, x->method) == 0) x->route = &routes[i];
+    }
+    if (foreign(x)) {
+        *result = serve_error(x, 403, NULL, "requests from other origins and for other hosts are refused");
+        return true;
+    }
+    if (strcmp(x->method, "OPTIONS") == 0 && o->cors) {
+        *result = serve_reply(x, 204, "text/plain", "", 0);
+        return true;
+    }
+    if (!x->route) {
+        *result = path_known ? serve_error(x, 405, NULL, "%.20s is not a method of this path", x->method)
+                             : serve_error(x, 404, NULL, "no such path; /openapi.json lists those there are");
+        return true;
+    }
+    const char *key = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Authorization");
+    if (o->api_key && !x->route->open && (!key || strncmp(key, "Bearer ", 7) != 0 || !same_key(key + 7, o->api_key))) {
+        *result = serve_error(x, 401, NULL, "this server wants its key: Authorization: Bearer KEY");
+        return true;
+    }
+    const char *length = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Content-Length");
+    if (length && strtoull(length, NULL, 10) > o->max_body) {
+        *result = serve_error(x, 413, NULL, "the body has %.20s bytes, expected at most %zu", length, o->max_body);
+        return true;
+    }
+    return false;
+}
+
+static serve_result access_handler(void *user, struct MHD_Connection *connection, const char *url, const char *method,
+                                   const char *version, const char *data, size_t *size, void **state) {
+    pal_server *s = user;
+    serve_exchange *x = *state;
+    serve_result result = MHD_YES;
+    (void)version;
+    if (!x) {
+        if (!(x = pal_alloc(1, sizeof *x))) return MHD_NO;
+        *x = (serve_exchange){ .server = s, .connection = connection, .arrived = pal_seconds() };
+        x->path = pal_strdup(url);
+        x->method = method;
+        *state = x;
+        if (!x->path) return MHD_NO;
+        refuse_early(x, &result);
+        return result;
+    }
+    x->method = method;
+    if (*size) {
+        if (x->body.size + *size > s->options.max_body || pal_bytes_append(&x->body, data, *size, NULL))
+            x->too_large = true;
+        *size = 0;
+        return MHD_YES;
+    }
+    if (x->answered) return MHD_YES;
+    if (x->job) return serve_job_answer(x);
+    if (x->too_large)
+        return serve_error(x, 413, NULL, "the body has more than %zu bytes, which is the most", s->options.max_body);
+    return x->route->run(x);
+}
+
+static void log_request(const serve_exchange *x) {
+    const pal_serve_options *o = &x->server->options;
+    char line[512];
+    const double ms = 1e3 * (pal_seconds() - x->arrived);
+    const serve_job *job = x->job;
+    if (!o->log) return;
+    if (o->log_json) {
+        json_t *root = json_pack("{s:I, s:s, s:o, s:i, s:f}", "time", (json_int_t)time(NULL), "method", x->method,
+                                 "path", pal_json_bytes(x->path, strlen(x->path)), "status", x->status, "ms", ms);
+        if (job) {
+            json_object_set_new(root, "prompt_tokens", json_integer((json_int_t)job->prompt_tokens));
+            json_object_set_new(root, "tokens", json_integer((json_int_t)job->written_tokens));
+        }
+        char *text = json_dumps(root, JSON_COMPACT);
+        snprintf(line, sizeof line, "%s", text ? text : "");
+        free(text);
+        json_decref(root);
+    } else {
+        char path[128];
+        snprintf(path, sizeof path, "%.120s", x->path);
+        for (char *c = path; *c; c++)
+            if ((unsigned char)*c < ' ' || (unsigned char)*c > 126) *c = '?';
+        const int n = snprintf(line, sizeof line, "%.20s %s %d %.1f ms", x->method, path, x->status, ms);
+        if (job)
+            snprintf(line + n, sizeof line - (size_t)n, ", %lld tokens read, %lld written",
+                     (long long)job->prompt_tokens, (long long)job->written_tokens);
+    }
+    o->log(o->user, line);
+}
+
+static void on_completed(void *user, struct MHD_Connection *connection, void **state,
+                         enum MHD_RequestTerminationCode why) {
+    pal_server *s = user;
+    serve_exchange *x = *state;
+    (void)connection, (void)why;
+    if (!x) return;
+    pthread_mutex_lock(&s->lock);
+    s->counts.requests++;
+    if (x->status >= 400) s->counts.errors++;
+    if (x->path) log_request(x);
+    pthread_mutex_unlock(&s->lock);
+    if (x->job) serve_job_leave(x->job);
+    pal_bytes_free(&x->body);
+    pal_free(x->path);
+    pal_free(x);
+    *state = NULL;
+}
+
+static pal_status open_model(serve_model *to, const pal_serve_model *from, const pal_context *cx,
+                             const pal_serve_options *o, pal_error *err) {
+    const pal_engine_options options = { .context = o->context, .variance = true };
+    char path[4096];
+    *to = (serve_model){ .bundle = from->bundle, .created = time(NULL) };
+    if (!(to->name = pal_strdup(from->name))) return pal_fail(err, PAL_E_MEMORY, "no memory for a model's name");
+    if (pal_model_config_of(from->bundle.model)->mixer == PAL_MIXER_ATTENTION) to->context = o->context;
+    if (o->template) {
+        if (!(to->template = serve_template_named(o->template)))
+            return pal_fail(err, PAL_E_ARGUMENT, "no chat template is called '%s'; expected one of %s", o->template,
+                            serve_template_names);
+    } else {
+        if (snprintf(path, sizeof path, "%s/tokenizer_config.json", from->bundle.model->source.path) < (int)sizeof path)
+            to->template = serve_template_of(path, to->template_error);
+    }
+    return pal_engine_new(&to->engine, from->bundle.model, from->bundle.tokenizer, cx, &options, err);
+}
+
+/* As many sockets as the system lets us have. */
+static void raise_limits(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= CONNECTIONS + 256) return;
+    limit.rlim_cur = limit.rlim_max < CONNECTIONS + 256 ? limit.rlim_max : CONNECTIONS + 256;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static pal_status listen_on(pal_server *s, pal_error *err) {
+    const pal_serve_options *o = &s->options;
+    struct addrinfo *found = NULL;
+    const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE };
+    char port[16];
+    snprintf(port, sizeof port, "%d", o->port);
+    const int why = getaddrinfo(o->host, port, &hints, &found);
+    if (why) return pal_fail(err, PAL_E_ARGUMENT, "%s: %s", o->host, gai_strerror(why));
+    const unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME |
+                           (found->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0u);
+    s->daemon = MHD_start_daemon(flags, (uint16_t)o->port, NULL, NULL, access_handler, s, MHD_OPTION_SOCK_ADDR,
+                                 found->ai_addr, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s,
+                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
+                                 (unsigned)IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)65536,
+                                 MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_END);
+    freeaddrinfo(found);
+    if (!s->daemon) return pal_fail(err, PAL_E_IO, "cannot listen on %s port %d: is it taken?", o->host, o->port);
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_BIND_PORT);
+    s->port = info ? info->port : o->port;
+    return PAL_OK;
+}
+
+pal_status pal_serve_start(pal_server **out, const pal_serve_model *models, int count, const pal_context *cx,
+                           const pal_serve_options *options, pal_error *err) {
+    void *block;
+    pal_status st;
+    *out = NULL;
+    if ((st = pal_alloc_named(&block, 1, sizeof(pal_server), "a server", err))) return st;
+    pal_server *s = block;
+    s->options = *options;
+    s->started = pal_seconds();
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->wake, NULL);
+    st = pal_alloc_named((void **)&s->models, (size_t)count, sizeof *s->models, "models", err);
+    for (; !st && s->count < count; s->count++)
+        if ((st = open_model(&s->models[s->count], &models[s->count], cx, options, err))) {
+            s->count++;
+            break;
+        }
+    raise_limits();
+    if (!st && !serve_worker_start(s)) st = pal_fail(err, PAL_E_MEMORY, "cannot start a thread");
+    if (!st) st = listen_on(s, err);
+    if (st) {
+        pal_serve_stop(s, 0);
+        return st;
+    }
+    *out = s;
+    return PAL_OK;
+}
+
+int pal_serve_port(const pal_server *s) { return s->port; }
+
+void pal_serve_stop(pal_server *s, double seconds) {
+    const double until = pal_seconds() + seconds;
+    if (s->daemon) {
+        const MHD_socket socket = MHD_quiesce_daemon(s->daemon);
+        if (socket != MHD_INVALID_SOCKET) close(socket);
+    }
+    pthread_mutex_lock(&s->lock);
+    s->stopping = true;
+    while ((s->running || s->queue) && pal_seconds() < until) {
+        pthread_mutex_unlock(&s->lock);
+        nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
+        pthread_mutex_lock(&s->lock);
+    }
+    for (serve_job *job = s->running; job; job = job->next) job->cancelled = true;
+    for (serve_job *job = s->queue; job; job = job->next) job->cancelled = true;
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    if (s->working) pthread_join(s->worker, NULL); /* resumes every connection on its way */
+    if (s->daemon) MHD_stop_daemon(s->daemon);
+    for (int i = 0; i < s->count; i++) {
+        pal_engine_free(s->models[i].engine);
+        pal_free(s->models[i].name);
+    }
+    pal_free(s->models);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->wake);
+    pal_free(s);
+}

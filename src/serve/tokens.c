@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/* POST /tokenize and /detokenize, GET /tokenizer_info: the tokenizer, as evaluation programs ask for it. */
+#include "serve/inside.h"
+#include "text/json_text.h"
+#include "text/strings.h"
+
+serve_result serve_tokenize(serve_exchange *x) {
+    serve_fields f = { .x = x, .result = MHD_NO };
+    pal_ids ids = { 0 };
+    pal_error err;
+    bool special = false;
+    json_t *root = serve_body(x, &f.result);
+    serve_model *model = root ? serve_find_model(x, root, &f.result) : NULL;
+    f.root = root;
+    if (model && serve_boolean(&f, "add_special_tokens", &special)) {
+        const json_t *text = json_object_get(root, "prompt");
+        if (!text) text = json_object_get(root, "content");
+        if (!json_is_string(text)) serve_wrong(&f, "prompt", "a text");
+        else if (pal_tokenizer_encode(model->bundle.tokenizer, model->bundle.scratch, json_string_value(text),
+                                      json_string_length(text), &(pal_encode_options){ .add_special = special }, &ids,
+                                      &err))
+            f.result = serve_error(x, 400, "prompt", "'prompt': %s", err.text);
+        else {
+            json_t *list = json_array();
+            for (size_t i = 0; i < ids.count; i++) json_array_append_new(list, json_integer((json_int_t)ids.data[i]));
+            f.result = serve_reply_json(x, 200,
+                                        json_pack("{s:I, s:i, s:o}", "count", (json_int_t)ids.count, "max_model_len",
+                                                  model->context, "tokens", list));
+        }
+    }
+    pal_ids_free(&ids);
+    json_decref(root);
+    return f.result;
+}
+
+static bool read_ids(serve_fields *f, pal_ids *ids, size_t vocab) {
+    const json_t *list = json_object_get(f->root, "tokens");
+    if (!json_is_array(list)) return serve_wrong(f, "tokens", "a list of ids");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *id = json_array_get(list, i);
+        const json_int_t value = json_integer_value(id);
+        if (!json_is_integer(id) || value < 0 || (size_t)value >= vocab)
+            return serve_wrong(f, "tokens", "ids of the vocabulary");
+        if (pal_ids_append(ids, (uint32_t)value, NULL)) return serve_wrong(f, "tokens", "fewer: no memory");
+    }
+    return true;
+}
+
+serve_result serve_detokenize(serve_exchange *x) {
+    serve_fields f = { .x = x, .result = MHD_NO };
+    pal_ids ids = { 0 };
+    pal_bytes text = { 0 };
+    pal_error err;
+    json_t *root = serve_body(x, &f.result);
+    serve_model *model = root ? serve_find_model(x, root, &f.result) : NULL;
+    f.root = root;
+    if (model && read_ids(&f, &ids, pal_tokenizer_size(model->bundle.tokenizer))) {
+        if (pal_tokenizer_decode(model->bundle.tokenizer, ids.data, ids.count, false, &text, &err))
+            f.result = serve_error(x, 400, "tokens", "'tokens': %s", err.text);
+        else f.result = serve_reply_json(x, 200, json_pack("{s:o}", "prompt", pal_json_bytes(text.data, text.size)));
+    }
+    pal_ids_free(&ids);
+    pal_bytes_free(&text);
+    json_decref(root);
+    return f.result;
+}
+
+static json_t *name_of(const pal_tokenizer *tok, int64_t id) {
+    if (id < 0) return json_null();
+    const pal_slice name = pal_tokenizer_name(tok, (uint32_t)id);
+    return pal_json_bytes(name.data, name.size);
+}
+
+serve_result serve_tokenizer_info(serve_exchange *x) {
+    const pal_tokenizer *tok = x->server->models[0].bundle.tokenizer;
+    const int64_t bos = pal_tokenizer_bos(tok), eos = pal_tokenizer_eos(tok);
+    return serve_reply_json(x, 200,
+                            json_pack("{s:s, s:I, s:o, s:o, s:o, s:I, s:I, s:n}", "kind", pal_tokenizer_kind(tok),
+                                      "vocab_size", (json_int_t)pal_tokenizer_size(tok), "bos_token", name_of(tok, bos),
+                                      "eos_token", name_of(tok, eos), "pad_token", name_of(tok, eos), "bos_token_id",
+                                      (json_int_t)bos, "eos_token_id", (json_int_t)eos, "chat_template"));
+}

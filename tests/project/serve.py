@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""`palimpsa serve` over loopback with a small client: answers equal what `generate` writes, alone and in company; log-probabilities as evaluation
+programs expect them; streams; one sentence for each thing that is wrong; and who goes away, waits too long or comes too often."""
+import sys
+
+from outside import program, run, tiny_models
+
+sys.path.pop(0)  # tokenize.py beside this file is not the one that the standard library imports
+import concurrent.futures, contextlib, http.client, json, pathlib, signal, socket, subprocess, tempfile, time
+
+
+class Server:
+    def __init__(self, *args):
+        self.process = subprocess.Popen([program, "serve", *map(str, args), "--port", "0", "--threads", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        assert line.startswith("listening on http://127.0.0.1:"), (line, self.process.stderr.read() if self.process.poll() is not None else "")
+        self.port = int(line.rsplit(":", 1)[1])
+
+    def ask(self, method, path, body=None, headers={}, raw=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=100)
+        connection.request(method, path, body=json.dumps(body) if body is not None else raw, headers=headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        connection.close()
+        kind = answer.getheader("Content-Type", "")
+        return answer.status, json.loads(text) if kind.startswith("application/json") else text.decode(), answer
+
+    def post(self, path, **body):
+        status, answer, _ = self.ask("POST", path, body)
+        assert status == 200, (path, body, status, answer)
+        return answer
+
+    def complete(self, **body):
+        return self.post("/v1/completions", **body)
+
+    def stream(self, path, **body):
+        status, text, _ = self.ask("POST", path, {**body, "stream": True})
+        assert status == 200 and text.endswith("data: [DONE]\n\n"), (status, text)
+        return [json.loads(event[6:]) for event in text.split("\n\n")[:-2]]
+
+    def refused(self, body, param, path="/v1/completions", code=400):
+        status, answer, _ = self.ask("POST", path, body)
+        assert status == code and answer["error"]["param"] == param and answer["error"]["message"], (body, status, answer)
+
+    def metric(self, name):
+        return float(self.ask("GET", "/metrics")[1].split(f"\npalimpsa_{name} ")[1].split("\n")[0])
+
+    def stop(self, code=0):
+        self.process.send_signal(signal.SIGTERM)
+        errors = self.process.communicate(timeout=60)[1]
+        assert self.process.returncode == code and "ERROR" not in errors, (self.process.returncode, errors)
+        return errors
+
+
+@contextlib.contextmanager
+def serving(*args):
+    server = Server(*args)
+    try:
+        yield server
+    except BaseException:
+        server.process.kill()
+        print(server.process.communicate()[1][-3000:], file=sys.stderr)
+        raise
+    server.stop()
+
+
+with tempfile.TemporaryDirectory() as folder:
+    folder = pathlib.Path(folder)
+    hybrid, attention = tiny_models(folder)
+    text = "".join(chr(32 + i % 95) for i in range(95 * 3)) + "\n\u00e9\u4e2d"
+    (folder / "text").write_text(text)
+    run("tokenize", "--learn-chars", "--out", hybrid, folder / "text")
+    words = "The quick brown fox, 1905."
+    ids = list(map(int, run("tokenize", "--tokenizer", hybrid, "--encode", words).split()))
+    greedy = run("generate", hybrid, "--prompt", words, "--max-tokens", 30, "--temperature", 0).decode()
+    G = dict(max_tokens=30, temperature=0)
+
+    with serving(hybrid) as s:
+        # Prompts of every form; what generate writes.
+        for prompt in (words, [words], ids, [ids]):
+            answer = s.complete(prompt=prompt, **G)
+            assert [c["text"] for c in answer["choices"]] == [greedy] and answer["choices"][0]["finish_reason"] == "length", answer
+            assert answer["usage"]["prompt_tokens"] == len(ids) and answer["usage"]["completion_tokens"] == 30
+        many = s.complete(prompt=["a", words, "b c", ids and "xyz" * 200], **G)["choices"]
+        assert [c["index"] for c in many] == [0, 1, 2, 3] and many[1]["text"] == greedy
+        sampled = dict(prompt=words, max_tokens=20, temperature=1, seed=5)
+        assert run("generate", hybrid, "--prompt", words, "--max-tokens", 20, "--temperature", 1, "--seed", 5).decode() == s.complete(**sampled)["choices"][0]["text"]
+        three = [c["text"] for c in s.complete(**sampled, n=3)["choices"]]
+        assert len(set(three)) == 3 and three[1] == s.complete(**{**sampled, "seed": 6})["choices"][0]["text"]
+        penalised = s.complete(**sampled, repetition_penalty=2, presence_penalty=1, frequency_penalty=0.5, top_k=20, top_p=0.9, min_p=0.01)["choices"][0]["text"]
+        assert penalised != three[0]
+        biased = s.complete(prompt=words, max_tokens=5, temperature=0, logit_bias={str(ids[0]): 100})["choices"][0]["text"]
+        assert biased == "TTTTT", biased
+
+        # Log-probabilities with the prompt's: one number for one token, the token itself always among the alternatives.
+        answer = s.complete(prompt=[ids], max_tokens=1, temperature=0, logprobs=1, echo=True, seed=1234)["choices"][0]
+        told = answer["logprobs"]
+        assert answer["text"] == words + greedy[0] and "".join(told["tokens"]) == words + greedy[0] and told["text_offset"] == list(range(len(ids) + 1))
+        assert told["token_logprobs"][0] is None and told["top_logprobs"][0] is None and len(told["token_logprobs"]) == len(ids) + 1
+        for token, logprob, top in list(zip(told["tokens"], told["token_logprobs"], told["top_logprobs"]))[1:]:
+            assert top[token] == logprob <= max(top.values()) and len(top) <= 2, (token, logprob, top)
+        assert told["token_logprobs"][-1] == max(told["top_logprobs"][-1].values())  # greedy, exactly
+        (folder / "words").write_text(words)
+        nll = json.loads(run("eval", hybrid, "--task", "perplexity", "--data", folder / "words", "--no-prefix", "--json"))["nll"] * (len(ids) - 1)  # a mean
+        assert abs(sum(told["token_logprobs"][1:-1]) + nll) < 1e-4 * nll, (told, nll)
+        alone = s.complete(prompt=words, max_tokens=0, logprobs=0, echo=True)["choices"][0]
+        assert alone["text"] == words and alone["logprobs"]["token_logprobs"] == told["token_logprobs"][:-1]
+        long = (words * 40)[:700]  # several pieces
+        assert len(s.complete(prompt=long, max_tokens=0, logprobs=2, echo=True)["choices"][0]["logprobs"]["tokens"]) == 700
+        varied = s.complete(prompt=words, max_tokens=3, temperature=0, variance=True)["choices"][0]["logprobs"]
+        assert all(v > 0 for v in varied["variance"]), varied
+
+        # Streams say the same; stops are not part of the text.
+        events = s.stream("/v1/completions", prompt=words, stream_options={"include_usage": True}, logprobs=1, **G)
+        assert "".join(e["choices"][0]["text"] for e in events[:-1]) == greedy and events[-1]["usage"]["completion_tokens"] == 30 and not events[-1]["choices"]
+        assert sum(len(e["choices"][0]["logprobs"]["tokens"]) for e in events[:-1]) == 30 and events[-2]["choices"][0]["finish_reason"] == "length"
+        stop = greedy[11:13]
+        stopped = s.complete(prompt=words, stop=["\u4e2d\u4e2d", stop], **G)["choices"][0]
+        assert stopped["text"] == greedy[: greedy.index(stop)] and stopped["finish_reason"] == "stop"
+        assert "".join(e["choices"][0]["text"] for e in s.stream("/v1/completions", prompt=words, stop=stop, **G)) == stopped["text"]
+
+        # Chats, by the plain template.
+        talk = dict(messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}], max_completion_tokens=12, temperature=0)
+        plain = run("generate", hybrid, "--prompt", "Be brief.\n\nUser: Hi\n\nAssistant:", "--max-tokens", 12, "--temperature", 0).decode()
+        answer = s.post("/v1/chat/completions", **talk, logprobs=True, top_logprobs=2)
+        assert answer["choices"][0]["message"] == {"role": "assistant", "content": plain} and len(answer["choices"][0]["logprobs"]["content"]) == 12
+        events = s.stream("/v1/chat/completions", **talk)
+        assert "".join(e["choices"][0]["delta"].get("content", "") for e in events) == plain and events[0]["choices"][0]["delta"]["role"] == "assistant"
+
+        # The tokenizer, as lm-evaluation-harness asks for it.
+        assert s.post("/tokenize", prompt=words, add_special_tokens=False)["tokens"] == ids
+        assert s.post("/detokenize", tokens=ids)["prompt"] == words
+        assert "eos_token" in s.ask("GET", "/tokenizer_info")[1]
+        assert s.ask("GET", "/v1/models")[1]["data"][0]["id"] == "hybrid" and s.ask("GET", "/health")[1] == {"status": "ok"}
+        paths = s.ask("GET", "/openapi.json")[1]["paths"]
+        assert {"/v1/completions", "/v1/chat/completions", "/tokenize"} <= set(paths)
+
+        # In company, each as if alone.
+        prompts = [words[: 3 + i] * (1 + i % 5) for i in range(24)]
+        alone = [s.complete(prompt=p, max_tokens=10 + i % 7, temperature=0.9, seed=i)["choices"][0]["text"] for i, p in enumerate(prompts)]
+        with concurrent.futures.ThreadPoolExecutor(24) as pool:
+            together = list(pool.map(lambda i: s.complete(prompt=prompts[i], max_tokens=10 + i % 7, temperature=0.9, seed=i)["choices"][0]["text"], range(24)))
+        assert alone == together
+
+        # Every field, wrong in every way, is refused by its name; unknown ones are ignored.
+        numbers = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "n", "seed", "logprobs", "best_of")
+        for name in numbers:
+            for value in ("", "x" * 1000, [], {}, [None], 1.5 if name == "seed" else 2**31):
+                s.refused({"prompt": "a", name: value}, name)
+            if name not in ("top_k", "seed", "presence_penalty", "frequency_penalty"):
+                s.refused({"prompt": "a", name: -1}, name)
+        for name in ("echo", "stream", "ignore_eos", "variance"):
+            for value in (0, "true", [], {}):
+                s.refused({"prompt": "a", name: value}, name)
+        for name, wrong in {"prompt": (5, None, {}, [], [1.5], [-1], [10**6], [["a"]], "\u0416"), "stop": (5, "", [""], ["a"] * 17, {}, "a\0b"),
+                            "logit_bias": ([], {"x": 1}, {"-1": 1}, {"99999": 1}, {"1": "a"}, {"1": 101}), "stream_options": (5, {}), "model": (5, []),
+                            "tools": ([{}],), "response_format": ({"type": "json_object"},), "suffix": ("a",)}.items():
+            for value in wrong:
+                s.refused({"prompt": "a", name: value}, name)
+        for messages in (None, [], "hi", [{}], [{"role": "user"}], [{"role": "robot", "content": "a"}], [{"role": "user", "content": 5}]):
+            s.refused({"messages": messages}, "messages", "/v1/chat/completions")
+        s.refused({"messages": [{"role": "user", "content": "a"}], "top_logprobs": 2}, "top_logprobs", "/v1/chat/completions")
+        s.refused({"tokens": [10**9]}, "tokens", "/detokenize")
+        s.refused({"prompt": 5}, "prompt", "/tokenize")
+        assert s.complete(prompt="a", unknown={"field": 1}, max_tokens=1)
+        for raw in (b"", b"{", b"[" * 60000, b'{"prompt": NaN}', b'{"prompt": "\xff"}', b"5", b'{"prompt": "a", "n": 123456789012345678901234567890}'):
+            status, answer, _ = s.ask("POST", "/v1/completions", raw=raw)
+            assert status == 400 and "error" in answer, (raw[:20], status, answer)
+        assert s.ask("GET", "/v1/completions")[0] == 405 and s.ask("GET", "/nowhere")[0] == 404
+        assert s.ask("GET", "/v1/models", headers={"Host": "evil.example"})[0] == 403
+        assert s.ask("GET", "/v1/models", headers={"Origin": "http://evil.example"})[0] == 403
+        assert s.ask("GET", "/v1/models", headers={"Origin": f"http://127.0.0.1:{s.port}"})[0] == 200
+
+        # Bodies that are cut off, and clients that go away: what they asked for ends.
+        cut = socket.create_connection(("127.0.0.1", s.port))
+        cut.sendall(b'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n20\r\n{"prompt"')
+        cut.close()
+        for stream in (False, True):
+            body = json.dumps({"prompt": "a", "max_tokens": 10**9, "ignore_eos": True, "stream": stream}).encode()
+            away = socket.create_connection(("127.0.0.1", s.port))
+            away.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            deadline = time.time() + 30
+            while s.metric("texts_running") == 0 and time.time() < deadline:
+                time.sleep(0.01)
+            away.close()
+            while s.metric("texts_running") and time.time() < deadline:
+                time.sleep(0.01)
+            assert s.metric("texts_running") == 0, stream
+        assert s.complete(prompt=words, **G)["choices"][0]["text"] == greedy
+
+    # Several models by name, a key, a small body; attention's limit is an answer.
+    (folder / "key").write_text("secret\n")
+    with serving(f"one={hybrid}", f"two={hybrid}", "--api-key-file", folder / "key", "--max-body", 2000, "--log", "json") as s:
+        key = {"Authorization": "Bearer secret"}
+        assert s.ask("GET", "/v1/models")[0] == 401 and s.ask("GET", "/v1/models", headers={"Authorization": "Bearer secreT"})[0] == 401
+        assert s.ask("GET", "/health")[0] == 200 and [m["id"] for m in s.ask("GET", "/v1/models", headers=key)[1]["data"]] == ["one", "two"]
+        for name, code in (("one", 200), ("two", 200), ("three", 404), (None, 400)):
+            assert s.ask("POST", "/v1/completions", {"model": name, "prompt": "a", "max_tokens": 1}, key)[0] == code, name
+        assert s.ask("POST", "/v1/completions", {"model": "one", "prompt": "a" * 3000}, key)[0] == 413
+    with serving(attention, "--tokenizer", "bytes", "--max-context", 20) as s:
+        assert s.complete(prompt="x", max_tokens=100)["choices"][0]["finish_reason"] == "length"
+        status, answer, _ = s.ask("POST", "/v1/completions", {"prompt": "x" * 50})
+        assert status == 400 and answer["error"]["param"] == "prompt" and "20" in answer["error"]["message"], answer
+
+    # A full queue is said; SIGTERM lets what runs end.
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        s = Server(hybrid, "--max-sessions", 1, "--max-queue", 1)
+        length = 400 if "--sanitized" in sys.argv else 6000  # long enough for the others to come meanwhile
+        slow = dict(prompt="a", max_tokens=length, ignore_eos=True, temperature=0)
+        waiting = [pool.submit(s.ask, "POST", "/v1/completions", slow) for _ in range(8)]
+        deadline = time.time() + 60
+        while (s.metric("texts_running") == 0 or sum(w.done() for w in waiting) < 6) and time.time() < deadline:
+            time.sleep(0.005)
+        s.stop()
+        answers = [w.result() for w in waiting]
+        codes = sorted(a[0] for a in answers)
+        assert codes[0] == 200 and set(codes) <= {200, 429} and 429 in codes, codes
+        for status, answer, response in answers:
+            assert status != 429 or response.getheader("Retry-After")
+            assert status != 200 or answer["usage"]["completion_tokens"] == length
+
+    for wrong, says in ((["serve"], "model directory"), (["serve", folder / "no"], "cannot open"), (["serve", hybrid, "--port", 70000], "--port"), (["serve", hybrid, hybrid], "NAME=MODEL"),
+                        (["serve", hybrid, "--max-sessions", 0], "--max-sessions"), (["serve", hybrid, "--log", "loud"], "--log"), (["serve", hybrid, "--chat-template", "x"], "chatml, llama2, plain")):
+        process = subprocess.run([program, *map(str, wrong)], capture_output=True, text=True, timeout=60)
+        assert process.returncode == 2 and says in process.stderr and not process.stdout, (wrong, process)
+    print("serve: as promised")
