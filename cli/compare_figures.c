@@ -52,13 +52,21 @@ static const char *label_of(canvas *v, const comparison *c, int model) {
     return v->labels[model];
 }
 
+static int colour_of(const comparison *c, int model) {
+    const char *names[SWEEP_ENTRIES];
+    int colours[SWEEP_ENTRIES];
+    for (int m = 0; m < c->models; m++) names[m] = c->model[m];
+    pal_model_colours(names, (size_t)c->models, colours);
+    return colours[model];
+}
+
 static int no_memory(void) { return cli_error(CLI_FAILED, "compare: no memory for the figure"); }
 
 static int draw_length(canvas *v, const comparison *c) {
     double values[SWEEP_ENTRIES];
     pal_error err;
     for (int m = 0; m < c->models; m++) {
-        if (!new_line(v, (size_t)c->stages, label_of(v, c, m), m)) return no_memory();
+        if (!new_line(v, (size_t)c->stages, label_of(v, c, m), colour_of(c, m))) return no_memory();
         v->series[v->count - 1].points = true;
         for (int k = 0; k < c->stages; k++)
             if (put_mean(v, c->length[k], values, compare_accuracies(c, m, k, values), &err)) return cli_fail(&err);
@@ -103,7 +111,7 @@ static int draw_survival(canvas *v, const comparison *c, double level) {
     bool happened[SWEEP_ENTRIES];
     for (int m = 0; m < c->models; m++) {
         const pal_times of = compare_times(c, m, level, time, happened);
-        if (!new_line(v, 2 * of.n + 2, label_of(v, c, m), m)) return no_memory();
+        if (!new_line(v, 2 * of.n + 2, label_of(v, c, m), colour_of(c, m))) return no_memory();
         v->series[v->count - 1].low = v->series[v->count - 1].high = NULL;
         double share = 0;
         put(v, 0, 0, 0, 0);
@@ -131,7 +139,7 @@ static int draw_column(canvas *v, const comparison *c, curve_column column) {
         for (int d = 0; d < c->seeds; d++)
             if (c->curve[m][d].count && !first) first = &c->curve[m][d];
         if (!first) continue;
-        if (!new_line(v, first->count, label_of(v, c, m), m)) return no_memory();
+        if (!new_line(v, first->count, label_of(v, c, m), colour_of(c, m))) return no_memory();
         for (size_t i = 0; i < first->count; i++) {
             int n = 0;
             if (column == CURVE_LOSS && i % 5) continue; /* it is logged more often than can be seen */

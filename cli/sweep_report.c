@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "cli.h"
-#include "plot/figure.h"
+#include "plot/runs.h"
 #include "sweep.h"
 
 /* Mean and standard deviation over seeds at one stage; values takes each seed's. */
@@ -88,11 +88,16 @@ int sweep_draw(const sweep *s) {
                 (pal_bar){ .value = x->mean, .error = x->deviation, .dots = x->values, .dot_count = (size_t)x->count };
         }
     }
+    const char *names[SWEEP_ENTRIES];
+    int colours[SWEEP_ENTRIES];
+    for (int m = 0; m < models; m++) names[m] = pal_model_label(s->models.entry[m]);
+    pal_model_colours(names, (size_t)models, colours);
     const pal_panel panel = { .kind = PAL_PANEL_BARS,
                               .y = { .label = "test accuracy", .fixed = true, .min = 0, .max = 1 },
                               .bars = { .groups = groups,
                                         .group_count = (size_t)stages,
-                                        .names = s->models.entry,
+                                        .names = names,
+                                        .colours = colours,
                                         .name_count = (size_t)models,
                                         .bars = bars } };
     const pal_figure figure = { .title = "Multi-query associative recall",

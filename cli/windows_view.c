@@ -10,7 +10,7 @@
 #include "format/json.h"
 #include "plot/figure.h"
 
-enum { MOST_POINTS = 256, OTHERS = 0, CHOSEN = 1 /* colours */ };
+enum { MOST_POINTS = 256, OTHERS = PAL_COLOURS - 1 /* grey */, NAMED = PAL_COLOURS - 1 };
 
 void windows_print(const pal_windows *w, const pal_model_config *config, const bool *chosen) {
     printf("memory windows N_t over %d tokens, median over heads, then over tokens:\n", w->tokens);
@@ -69,13 +69,17 @@ static size_t curve(const pal_windows *w, int i, double *x, double *y, double *s
 int windows_draw(const pal_windows *w, const bool *chosen, const char *title, const char *path) {
     const size_t layers = (size_t)w->layers, room = 2 * MOST_POINTS;
     double *numbers = malloc((layers * room + 2 * layers + (size_t)w->tokens) * sizeof *numbers);
-    pal_series *series = calloc(layers, sizeof *series), dots[2];
-    if (!numbers || !series) {
-        free(numbers), free(series);
+    pal_series *series = calloc(layers, sizeof *series), *dots = calloc(layers + 1, sizeof *dots);
+    char(*names)[24] = calloc(layers, sizeof *names);
+    if (!numbers || !series || !dots || !names) {
+        free(numbers), free(series), free(dots), free(names);
         return cli_error(CLI_FAILED, "no memory for a figure of %d layers", w->layers);
     }
     double *at = numbers + layers * room, *medians = at + layers, *stretch = medians + layers;
-    /* Chosen layers are drawn last, above the others. */
+    /* Chosen layers are drawn last, above the others, each with its number while there are colours for them. */
+    int all_chosen = 0;
+    for (int i = 0; i < w->layers; i++) all_chosen += chosen[i];
+    const bool named = all_chosen <= NAMED;
     size_t n = 0, other = 0;
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < w->layers; i++) {
@@ -84,28 +88,34 @@ int windows_draw(const pal_windows *w, const bool *chosen, const char *title, co
             at[n] = i;
             medians[n] = w->median[i];
             other += pass == 0;
-            series[n] = (pal_series){ .label = pass ? "chosen layers" : "other layers",
+            snprintf(names[n], sizeof names[n], "layer %d", i);
+            series[n] = (pal_series){ .label = !pass   ? "other layers"
+                                               : named ? names[n]
+                                                       : "chosen layers",
                                       .x = x,
                                       .y = y,
                                       .count = curve(w, i, x, y, stretch),
-                                      .colour = pass ? CHOSEN : OTHERS };
+                                      .colour = !pass   ? OTHERS
+                                                : named ? (int)(n - other)
+                                                        : 0 };
+            if (pass)
+                dots[n - other + 1] = (pal_series){
+                    .x = at + n, .y = medians + n, .count = 1, .colour = series[n].colour, .points = true, .bare = true
+                };
             n++;
         }
     dots[0] = (pal_series){ .x = at, .y = medians, .count = other, .colour = OTHERS, .points = true, .bare = true };
-    dots[1] = (pal_series){
-        .x = at + other, .y = medians + other, .count = layers - other, .colour = CHOSEN, .points = true, .bare = true
-    };
     const pal_panel panels[2] = {
         { .kind = PAL_PANEL_LINES,
           .title = "by position",
           .x = { .label = "token position" },
-          .y = { .label = "N_t, median over heads", .log = true },
+          .y = { .label = "Nₜ (tokens), median over heads", .log = true },
           .lines = { .series = series, .series_count = layers } },
         { .kind = PAL_PANEL_LINES,
           .title = "by layer",
           .x = { .label = "layer", .fixed = true, .min = -0.5, .max = w->layers - 0.5 },
-          .y = { .label = "N_t, median over heads and tokens", .log = true },
-          .lines = { .series = dots, .series_count = 2 } },
+          .y = { .label = "Nₜ (tokens), median over heads and tokens", .log = true },
+          .lines = { .series = dots, .series_count = layers - other + 1 } },
     };
     const pal_figure figure = {
         .title = title, .panels = panels, .panel_count = 2, .columns = 2, .width = 980, .height = 420
@@ -113,6 +123,6 @@ int windows_draw(const pal_windows *w, const bool *chosen, const char *title, co
     pal_error err;
     const pal_status st = ends_with(path, ".svg") ? pal_figure_write_svg(&figure, path, &err)
                                                   : pal_figure_write_png(&figure, 2, path, &err);
-    free(numbers), free(series);
+    free(numbers), free(series), free(dots), free(names);
     return st ? cli_fail_writing(&err) : CLI_OK;
 }

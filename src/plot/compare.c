@@ -118,8 +118,12 @@ static pal_status make_curve(pal_runs *r, size_t g, pal_metric metric, const pal
                 if (pal_metrics_has(m, next[i] - 1, metric) && isfinite(v)) square += (v - mean) * (v - mean);
             }
             const double deviation = finite > 1 ? sqrt(square / (double)(finite - 1)) : 0;
-            out->low[out->count] = mean - deviation;
-            out->high[out->count] = mean + deviation;
+            /* Every metric is at least 0, and a band must not say otherwise; accuracies end at 1 (or 100). */
+            const double most = metric == PAL_METRIC_ACCURACY || metric == PAL_METRIC_VALID_ACCURACY
+                                    ? (mean > 1 ? 100 : 1)
+                                    : INFINITY;
+            out->low[out->count] = fmax(mean - deviation, 0);
+            out->high[out->count] = fmin(mean + deviation, most);
         }
         out->count++;
     }
@@ -147,13 +151,34 @@ typedef struct {
     int colour; /* -1: the group's */
 } part;
 
-/* One panel with a curve per group and part; colours of groups are their numbers. */
+static pal_status group_colours(pal_runs *r, int **colours, pal_error *err) {
+    const char **labels;
+    pal_status st;
+    if ((st = pal_runs_keep(r, (void **)&labels, r->group_count, sizeof *labels, err)) ||
+        (st = pal_runs_keep(r, (void **)colours, r->group_count, sizeof **colours, err)))
+        return st;
+    for (size_t g = 0; g < r->group_count; g++) labels[g] = r->groups[g].label;
+    pal_model_colours(labels, r->group_count, *colours);
+    return PAL_OK;
+}
+
+static pal_status group_label(pal_runs *r, size_t g, char **label, pal_error *err) {
+    const pal_status st = pal_runs_keep(r, (void **)label, PAL_RUN_LABEL + 32, 1, err);
+    if (st) return st;
+    if (r->groups[g].count > 1)
+        snprintf(*label, PAL_RUN_LABEL + 32, "%s (%zu seeds)", r->groups[g].label, r->groups[g].count);
+    else snprintf(*label, PAL_RUN_LABEL + 32, "%s", r->groups[g].label);
+    return PAL_OK;
+}
+
+/* One panel with a curve per group and part, in the colours of the groups' models. */
 static pal_status add_panel(pal_runs *r, const pal_runs_options *o, pal_panel *panel, const part *parts,
                             size_t part_count, pal_error *err) {
     pal_series *series;
     double divisor;
+    int *colours;
     pal_status st = pal_runs_keep(r, (void **)&series, r->group_count * part_count, sizeof *series, err);
-    if (st) return st;
+    if (st || (st = group_colours(r, &colours, err))) return st;
     panel->kind = PAL_PANEL_LINES;
     panel->x = x_axis(r, o, &divisor);
     size_t count = 0;
@@ -164,12 +189,7 @@ static pal_status add_panel(pal_runs *r, const pal_runs_options *o, pal_panel *p
             if (c.count == 0) continue;
             for (size_t i = 0; i < c.count; i++) c.x[i] /= divisor;
             char *label = NULL;
-            if (!parts[p].dashed && r->group_count > 1) {
-                if ((st = pal_runs_keep(r, (void **)&label, PAL_RUN_LABEL + 32, 1, err))) return st;
-                if (r->groups[g].count > 1)
-                    snprintf(label, PAL_RUN_LABEL + 32, "%s (%zu seeds)", r->groups[g].label, r->groups[g].count);
-                else snprintf(label, PAL_RUN_LABEL + 32, "%s", r->groups[g].label);
-            }
+            if (!parts[p].dashed && r->group_count > 1 && (st = group_label(r, g, &label, err))) return st;
             series[count++] = (pal_series){ .label = label,
                                             .count = c.count,
                                             .x = c.x,
@@ -177,22 +197,63 @@ static pal_status add_panel(pal_runs *r, const pal_runs_options *o, pal_panel *p
                                             .low = parts[p].dashed ? NULL : c.low,
                                             .high = parts[p].dashed ? NULL : c.high,
                                             .colour = parts[p].colour >= 0 && r->group_count == 1 ? parts[p].colour
-                                                                                                  : (int)g,
+                                                                                                  : colours[g],
                                             .dashed = parts[p].dashed,
                                             .points = parts[p].dashed && c.count <= 30 };
         }
-    /* Equal schedules of all groups would hide each other: one grey line says that they are equal. */
-    bool equal = parts[0].metric == PAL_METRIC_LR && count > 1;
-    for (size_t s = 1; s < count && equal; s++)
-        equal = series[s].count == series[0].count &&
-                memcmp(series[s].y, series[0].y, series[0].count * sizeof(double)) == 0;
-    if (equal) {
-        count = 1;
-        series[0].label = NULL;
-        series[0].colour = PAL_COLOURS - 1;
+    panel->lines = (pal_lines){ .series = series, .series_count = count };
+    return PAL_OK;
+}
+
+/* Curves that nearly coincide, such as those of a model and its ablation, are told apart by their difference to the
+ * first group: one curve for each of the others, where both were measured. */
+static pal_status add_differences(pal_runs *r, const pal_runs_options *o, pal_panel *panel, pal_metric metric,
+                                  pal_error *err) {
+    pal_series *series;
+    double divisor;
+    int *colours;
+    char *title;
+    curve first;
+    pal_status st = pal_runs_keep(r, (void **)&series, r->group_count, sizeof *series, err);
+    if (st || (st = group_colours(r, &colours, err)) || (st = make_curve(r, 0, metric, o, &first, err)) ||
+        (st = pal_runs_keep(r, (void **)&title, PAL_RUN_LABEL + 32, 1, err)))
+        return st;
+    snprintf(title, PAL_RUN_LABEL + 32, "%s above %s", metric == PAL_METRIC_LOSS ? "Loss" : "Validation loss",
+             r->groups[0].label);
+    *panel = (pal_panel){
+        .kind = PAL_PANEL_LINES, .title = title, .x = x_axis(r, o, &divisor), .y = { .label = "difference (nats)" }
+    };
+    size_t count = 0;
+    for (size_t g = 1; g < r->group_count; g++) {
+        curve c;
+        size_t kept = 0;
+        if ((st = make_curve(r, g, metric, o, &c, err))) return st;
+        for (size_t i = 0, j = 0; i < c.count; i++) {
+            while (j < first.count && first.x[j] < c.x[i]) j++;
+            if (j == first.count || first.x[j] > c.x[i]) continue;
+            c.y[kept] = c.y[i] - first.y[j];
+            c.x[kept++] = c.x[i] / divisor;
+        }
+        char *label;
+        if ((st = group_label(r, g, &label, err))) return st;
+        if (kept)
+            series[count++] = (pal_series){
+                .label = label, .count = kept, .x = c.x, .y = c.y, .colour = colours[g], .points = kept <= 30
+            };
     }
     panel->lines = (pal_lines){ .series = series, .series_count = count };
     return PAL_OK;
+}
+
+/* Whether two groups followed different schedules. */
+static pal_status rates_differ(pal_runs *r, const pal_runs_options *o, bool *differ, pal_error *err) {
+    curve first, c;
+    pal_status st = make_curve(r, 0, PAL_METRIC_LR, o, &first, err);
+    *differ = false;
+    for (size_t g = 1; g < r->group_count && !st && !*differ; g++)
+        if (!(st = make_curve(r, g, PAL_METRIC_LR, o, &c, err)))
+            *differ = c.count != first.count || memcmp(c.y, first.y, c.count * sizeof *c.y) != 0;
+    return st;
 }
 
 static pal_status make_title(pal_runs *r, const pal_runs_options *o, pal_figure *figure, pal_error *err) {
@@ -234,7 +295,7 @@ static pal_status dynamics_panels(pal_runs *r, const pal_runs_options *o, pal_pa
         return pal_fail(err, PAL_E_ARGUMENT,
                         "%s/metrics.jsonl: neither n_t nor ratio was logged, and dynamics need one of them",
                         r->runs[0].directory);
-    panels[0] = (pal_panel){ .title = "Memory window", .y = { .label = "mean window Nₜ (tokens)", .log = o->log_y } };
+    panels[0] = (pal_panel){ .title = "Memory window", .y = { .label = "mean window Nₜ (tokens)", .log = true } };
     panels[1] = (pal_panel){ .title = "Metaplasticity ratio",
                              .y = { .label = "(Imax − Imin) / Imin", .log = o->log_y } };
     panels[2] = (pal_panel){ .title = "Training loss", .y = { .label = "loss (nats)", .log = o->log_y } };
@@ -261,7 +322,13 @@ static pal_status comparison_panels(pal_runs *r, const pal_runs_options *o, pal_
         fix_unit_range(r, &p->y);
         if ((st = add_panel(r, o, p++, accuracy, 2, err))) return st;
     }
-    if (any_has(r, PAL_METRIC_LR)) {
+    bool rates = any_has(r, PAL_METRIC_LR);
+    if (rates && r->group_count > 1 && (st = rates_differ(r, o, &rates, err))) return st;
+    if (r->group_count > 1 && (any_has(r, PAL_METRIC_VALID_LOSS) || !rates)) {
+        const pal_metric metric = any_has(r, PAL_METRIC_VALID_LOSS) ? PAL_METRIC_VALID_LOSS : PAL_METRIC_LOSS;
+        if ((st = add_differences(r, o, p++, metric, err))) return st;
+    }
+    if (rates) {
         *p = (pal_panel){ .title = "Learning rate", .y = { .label = "learning rate" } };
         if ((st = add_panel(r, o, p++, rate, 1, err))) return st;
     }
@@ -276,7 +343,7 @@ pal_status pal_runs_figure(pal_runs *r, const pal_runs_options *o, pal_figure *f
     if (o->x != PAL_X_STEP && !any_has(r, x_metric[o->x]))
         return pal_fail(err, PAL_E_ARGUMENT, "%s/metrics.jsonl: no %s were logged to plot against",
                         r->runs[0].directory, o->x == PAL_X_TOKENS ? "tokens" : "tokens_per_s");
-    pal_status st = pal_runs_keep(r, (void **)&panels, 3, sizeof *panels, err);
+    pal_status st = pal_runs_keep(r, (void **)&panels, 4, sizeof *panels, err);
     if (!st) st = make_title(r, o, figure, err);
     if (!st) st = (o->dynamics ? dynamics_panels : comparison_panels)(r, o, panels, &figure->panel_count, err);
     figure->panels = panels;

@@ -2,6 +2,7 @@
 /* Reading run directories: metrics, configurations, groups and the labels that tell groups apart. */
 #include "plot/runs.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,15 +90,56 @@ static void flatten(json_t *flat, const json_t *config, const char *prefix) {
     }
 }
 
+/* An ablation is a lighter shade of its model's hue. The last colour of the palette, grey, is the Transformer's. */
+static const struct {
+    const char *name, *label;
+    int colour;
+} models[] = {
+    { "palimpsa-d", "Palimpsa-D", 0 },         { "palimpsa-d-wo-meta", "Palimpsa-D w/o Meta", 4 },
+    { "palimpsa-m", "Palimpsa-M", 1 },         { "palimpsa-m-wo-meta", "Palimpsa-M w/o Meta", 5 },
+    { "gated-deltanet", "Gated DeltaNet", 2 }, { "transformer", "Transformer++", 6 },
+};
+enum { MODELS = sizeof models / sizeof models[0] };
+
 const char *pal_model_label(const char *name) {
-    static const char *const labels[][2] = {
-        { "palimpsa-d", "Palimpsa-D" },         { "palimpsa-d-wo-meta", "Palimpsa-D w/o Meta" },
-        { "palimpsa-m", "Palimpsa-M" },         { "palimpsa-m-wo-meta", "Palimpsa-M w/o Meta" },
-        { "gated-deltanet", "Gated DeltaNet" }, { "transformer", "Transformer++" },
-    };
-    for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++)
-        if (strcmp(labels[i][0], name) == 0) return labels[i][1];
+    for (size_t i = 0; i < MODELS; i++)
+        if (strcmp(models[i].name, name) == 0) return models[i].label;
     return name;
+}
+
+static size_t begins(const char *text, const char *start) {
+    const size_t n = strlen(start);
+    return strncmp(text, start, n) == 0 && !isalnum((unsigned char)text[n]) ? n : 0;
+}
+
+int pal_model_colour(const char *name) {
+    size_t longest = 0;
+    int colour = -1;
+    for (size_t i = 0; i < MODELS; i++) {
+        const size_t by_name = begins(name, models[i].name), by_label = begins(name, models[i].label);
+        const size_t n = by_name > by_label ? by_name : by_label;
+        const char *rest = name + n;
+        const bool rule = *rest == ':' || (strncmp(rest, " (", 2) == 0 && isalpha((unsigned char)rest[2]));
+        if (rule) continue; /* another one on its backbone */
+        if (n > longest) longest = n, colour = models[i].colour;
+    }
+    return colour;
+}
+
+void pal_model_colours(const char *const *names, size_t count, int *colours) {
+    int used[PAL_COLOURS] = { 0 };
+    for (size_t i = 0; i < count; i++) {
+        const int own = pal_model_colour(names[i]);
+        colours[i] = own < 0 ? -1 : own + PAL_COLOURS * used[own]; /* the same hue with other dashes */
+        if (own >= 0) used[own]++;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (colours[i] >= 0) continue;
+        int least = 3; /* the one hue that no model owns */
+        for (int c = 0; c < PAL_COLOURS; c++)
+            if (used[c] < used[least]) least = c;
+        colours[i] = least + PAL_COLOURS * used[least]++;
+    }
 }
 
 static void model_name(char label[PAL_RUN_LABEL], const pal_run *r) {

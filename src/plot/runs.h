@@ -38,5 +38,11 @@ pal_status pal_runs_check_path(const char *path, pal_error *err);
 
 /* A model's name as in the paper ("palimpsa-d" is "Palimpsa-D"); other names are returned as they are. */
 const char *pal_model_label(const char *name);
+/* Its colour, the same in every figure: by the name or the label that it begins with, followed by no letter
+ * ("palimpsa-d", "Palimpsa-D, lr 1e-3"). -1: a model that has none of its own. */
+int pal_model_colour(const char *name);
+/* Colours for `count` models in one figure: their own where they have one; the others, and further variants of a model,
+ * get what is left, so that no two look the same. */
+void pal_model_colours(const char *const *names, size_t count, int *colours);
 
 #endif

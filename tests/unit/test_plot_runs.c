@@ -143,7 +143,12 @@ static void runs_of_one_configuration_become_mean_and_deviation(void **state) {
         assert_true(fabs(loss->series[1].y[i] - 7 / s) < 1e-12);
     }
     assert_null(loss->series[1].low);
-    assert_int_equal(figure.panels[2].lines.series_count, 1); /* equal learning rates, as logged, are one line */
+    const pal_lines *above =
+        &figure.panels[2].lines; /* equal learning rates have no panel; differences take its place */
+    assert_string_equal(figure.panels[2].title, "Loss above Palimpsa-D, lr 0.001");
+    assert_int_equal(above->series_count, 2);
+    assert_string_equal(above->series[0].label, "Palimpsa-D, lr 0.01");
+    for (int i = 0; i < 20; i++) assert_true(fabs(above->series[0].y[i] - (7.0 - (i < 10 ? 3 : 2)) / (i + 1)) < 1e-12);
 
     options.dynamics = true;
     options.x = PAL_X_TOKENS;
@@ -189,6 +194,47 @@ static void smoothing_takes_each_window_by_itself(void **state) {
         }
         pal_runs_free(runs);
     }
+}
+
+/* An accuracy of 0.9 and 0.1 in two seeds: its band ends at 0 and 1, not beyond. */
+static void bands_stay_where_values_can_be(void **state) {
+    (void)state;
+    const char *dirs[2];
+    char path[512];
+    for (int i = 0; i < 2; i++) {
+        dirs[i] = make_run(i ? "band2" : "band1",
+                           i ? "{\"model\": \"palimpsa-d\", \"seed\": 2}" : "{\"model\": \"palimpsa-d\", \"seed\": 1}",
+                           1, 1, false);
+        snprintf(path, sizeof path, "%s/metrics.jsonl", dirs[i]);
+        FILE *f = fopen(path, "w");
+        fprintf(f, "{\"step\": 1, \"loss\": %g, \"accuracy\": %g}\n", i ? 9.0 : 0.1, i ? 1.0 : 0.0);
+        fclose(f);
+    }
+    pal_runs *runs;
+    pal_figure figure;
+    pal_error err;
+    if (pal_runs_open(&runs, dirs, 2, &err)) fail_msg("%s", err.text);
+    if (pal_runs_figure(runs, &(pal_runs_options){ 0 }, &figure, &err)) fail_msg("%s", err.text);
+    const pal_series *loss = &figure.panels[0].lines.series[0], *accuracy = &figure.panels[1].lines.series[0];
+    assert_true(loss->low[0] == 0 && loss->high[0] > 9);
+    assert_true(accuracy->low[0] == 0 && accuracy->high[0] == 1);
+    pal_runs_free(runs);
+}
+
+static void a_model_has_one_colour_everywhere(void **state) {
+    (void)state;
+    const char *const names[] = { "Gated DeltaNet",  "palimpsa-d",          "Palimpsa-D w/o Meta (3 seeds)",
+                                  "palimpsa-d:mesa", "Palimpsa-D, lr 0.01", "my-model" };
+    int colours[6];
+    pal_model_colours(names, 6, colours);
+    assert_int_equal(colours[0], pal_model_colour("gated-deltanet"));
+    assert_int_equal(colours[1], pal_model_colour("Palimpsa-D"));
+    assert_int_equal(colours[2], pal_model_colour("palimpsa-d-wo-meta"));
+    assert_int_equal(colours[4], colours[1] + PAL_COLOURS); /* the same hue, other dashes */
+    assert_int_equal(pal_model_colour("my-model"), -1);
+    assert_int_equal(pal_model_colour("palimpsa-distilled"), -1);
+    for (int i = 0; i < 6; i++)
+        for (int j = 0; j < i; j++) assert_int_not_equal(colours[i], colours[j]);
 }
 
 static void runs_that_cannot_be_shown_are_named(void **state) {
@@ -312,6 +358,8 @@ int main(void) {
         cmocka_unit_test(metrics_survive_any_cut_and_any_flipped_byte),
         cmocka_unit_test(runs_of_one_configuration_become_mean_and_deviation),
         cmocka_unit_test(smoothing_takes_each_window_by_itself),
+        cmocka_unit_test(bands_stay_where_values_can_be),
+        cmocka_unit_test(a_model_has_one_colour_everywhere),
         cmocka_unit_test(runs_that_cannot_be_shown_are_named),
         cmocka_unit_test(short_memory_is_reported_and_leaves_no_part_of_a_file),
         cmocka_unit_test(plot_command_draws_and_refuses),
