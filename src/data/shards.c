@@ -11,6 +11,7 @@
 #include "base/directory.h"
 #include "base/hash.h"
 #include "base/map.h"
+#include "base/size.h"
 #include "data/shards_inside.h"
 #include "data/text.h"
 #include "format/model_dir.h"
@@ -97,18 +98,19 @@ static pal_status check_shard(shard *s, const char *path, const pal_shards *set,
     if (get64(p + AT_NUMBER) != number)
         return pal_fail(err, PAL_E_FORMAT, "%s: this is shard %" PRIu64 ", expected %" PRIu64, path,
                         get64(p + AT_NUMBER), number);
-    if (s->documents < 1 || s->count < s->documents || s->count > (size - HEADER) / width ||
-        s->documents > (size - HEADER) / s->entry)
+    const size_t tokens = pal_size_pad(pal_size_mul(s->count, (size_t)width), 8),
+                 table = pal_size_mul(s->documents, s->entry),
+                 expected = pal_size_add(HEADER, pal_size_add(tokens, table));
+    if (s->documents < 1 || s->count < s->documents || tokens > size - HEADER || table > size - HEADER)
         return pal_fail(err, PAL_E_FORMAT, "%s: %" PRIu64 " tokens in %" PRIu64 " documents do not fit %zu bytes", path,
                         s->count, s->documents, size);
     if (get64(p + AT_CONTINUES) > (number > 0))
         return pal_fail(err, PAL_E_FORMAT, "%s: the flag of a continued document is %" PRIu64 ", expected 0%s", path,
                         get64(p + AT_CONTINUES), number ? " or 1" : "");
     s->continues = get64(p + AT_CONTINUES) != 0;
-    const size_t tokens = ((size_t)s->count * (size_t)width + 7) & ~(size_t)7, table = (size_t)s->documents * s->entry;
-    if (size != HEADER + tokens + table)
+    if (size != expected)
         return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, expected %zu: the file was cut short or added to", path,
-                        size, HEADER + tokens + table);
+                        size, expected);
     s->tokens = p + HEADER;
     s->table = s->tokens + tokens;
     if (get64(p + AT_TABLE_SUM) != pal_hash(0, s->table, table))

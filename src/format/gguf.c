@@ -12,6 +12,7 @@
 #include "base/context.h"
 #include "base/half.h"
 #include "base/map.h"
+#include "base/size.h"
 #include "format/gguf_types.h"
 #include "format/gguf_values.h"
 
@@ -249,12 +250,8 @@ static pal_status read_info(gguf_file *f, pal_gguf_reader *r, size_t index, pal_
     if (!r->bad && rank > 4)
         return pal_fail(err, PAL_E_FORMAT, "%s: tensor %zu has %llu dimensions, at most 4 are allowed", f->path, index,
                         (unsigned long long)rank);
-    size_t count = 1;
-    bool overflow = false;
-    for (uint64_t i = 0; i < rank && !r->bad; i++) {
-        dims[i] = (int64_t)pal_gguf_number(r, 8);
-        overflow = overflow || dims[i] < 0 || __builtin_mul_overflow(count, (size_t)dims[i], &count);
-    }
+    for (uint64_t i = 0; i < rank && !r->bad; i++) dims[i] = (int64_t)pal_gguf_number(r, 8);
+    const size_t count = pal_size_of_shape(4, dims);
     const uint64_t type = pal_gguf_number(r, 4);
     const uint64_t offset = pal_gguf_number(r, 8);
     if (r->bad)
@@ -266,7 +263,8 @@ static pal_status read_info(gguf_file *f, pal_gguf_reader *r, size_t index, pal_
     if (name.size > NAME_MAX_TEXT || !map_name(mapped, &shape, name))
         return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' does not belong to the architecture mamba2", f->path,
                         shown);
-    if (overflow) return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s': its dimensions cannot be", f->path, shown);
+    if (count == PAL_TOO_LARGE)
+        return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s': its dimensions cannot be", f->path, shown);
     const pal_block_format *format = pal_block_format_of_ggml(type);
     if (!format) {
         const char *known = pal_gguf_type_name(type);
@@ -280,9 +278,8 @@ static pal_status read_info(gguf_file *f, pal_gguf_reader *r, size_t index, pal_
     if ((size_t)dims[0] % format->values)
         return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' is %s in rows of %lld values, expected a multiple of %zu",
                         f->path, shown, format->name, (long long)dims[0], format->values);
-    size_t bytes;
-    if (__builtin_mul_overflow(count / format->values, format->bytes, &bytes) || bytes > f->map.size ||
-        offset > f->map.size)
+    const size_t bytes = pal_size_mul(count / format->values, format->bytes);
+    if (!pal_size_inside(offset, bytes, f->map.size))
         return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' needs more bytes than the file has", f->path, shown);
     *out = (pal_tensor){ .name = mapped, .count = count, .dtype = format->values > 1 ? PAL_F32 : format->type };
     set_shape(out, shape, (int)rank, dims);
@@ -302,19 +299,18 @@ static pal_status read_tensors(gguf_file *f, pal_gguf_reader *r, const facts *k,
         if (f->stored[i].offset != end)
             return pal_fail(err, PAL_E_FORMAT, "%s: the data of '%s' begins at %zu, expected %zu", f->path, t.name,
                             f->stored[i].offset, end);
-        end = (end + f->stored[i].bytes + k->alignment - 1) & ~(size_t)(k->alignment - 1);
+        end = pal_size_pad(pal_size_add(end, f->stored[i].bytes), k->alignment);
         pal_source_add(source, &t, i, f->stored[i].format->name);
     }
-    const size_t begin = (r->at + k->alignment - 1) & ~(size_t)(k->alignment - 1),
-                 room = f->map.size > begin ? f->map.size - begin : 0;
+    const size_t begin = pal_size_pad(r->at, k->alignment), room = f->map.size > begin ? f->map.size - begin : 0;
     for (size_t i = 0; i < f->count; i++) {
         pal_tensor *t = &source->tensors[first + i];
         stored_tensor *s = &f->stored[i];
-        if (s->offset > room || s->bytes > room - s->offset)
+        if (!pal_size_inside(s->offset, s->bytes, room))
             return pal_fail(err, PAL_E_FORMAT, "%s: the data of '%s' ends at byte %zu, the file has %zu", f->path,
                             t->name, begin + s->offset + s->bytes, f->map.size);
         s->data = source->origin[first + i].bytes = f->map.data + begin + s->offset;
-        const size_t next = (s->offset + s->bytes + k->alignment - 1) & ~(size_t)(k->alignment - 1);
+        const size_t next = pal_size_pad(s->offset + s->bytes, k->alignment);
         for (size_t at = s->offset + s->bytes; at < next && at < room;
              at++) /* a wrong type or shape would leave values here */
             if (f->map.data[begin + at])

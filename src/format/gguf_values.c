@@ -3,11 +3,13 @@
 
 #include <string.h>
 
+#include "base/size.h"
+
 static const uint8_t type_size[PAL_GGUF_TYPES] = { 1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8 };
 
 uint64_t pal_gguf_number(pal_gguf_reader *r, size_t bytes) {
     uint64_t value = 0;
-    if (r->bad || r->size - r->at < bytes) {
+    if (r->bad || !pal_size_inside(r->at, bytes, r->size)) {
         r->bad = true;
         return 0;
     }
@@ -17,7 +19,7 @@ uint64_t pal_gguf_number(pal_gguf_reader *r, size_t bytes) {
 
 pal_slice pal_gguf_string(pal_gguf_reader *r) {
     const uint64_t size = pal_gguf_number(r, 8);
-    if (r->bad || size > r->size - r->at) {
+    if (r->bad || !pal_size_inside(r->at, size, r->size)) {
         r->bad = true;
         return (pal_slice){ (const unsigned char *)"", 0 };
     }
@@ -35,12 +37,13 @@ pal_gguf_value pal_gguf_read(pal_gguf_reader *r) {
         v.count = pal_gguf_number(r, 8);
         v.at = r->at;
         const uint64_t least = v.element == PAL_GGUF_STRING ? 8 : v.element < PAL_GGUF_TYPES ? type_size[v.element] : 0;
-        if (r->bad || least == 0 || v.count > (r->size - r->at) / least)
+        const size_t bytes = pal_size_mul(v.count, least);
+        if (r->bad || least == 0 || !pal_size_inside(r->at, bytes, r->size))
             r->bad = true; /* arrays of arrays are not used */
         if (r->bad) return v;
         if (v.element == PAL_GGUF_STRING)
             for (uint64_t i = 0; i < v.count && !r->bad; i++) pal_gguf_string(r);
-        else r->at += (size_t)(v.count * least);
+        else r->at += bytes;
     } else if (v.type < PAL_GGUF_TYPES) {
         v.bits = pal_gguf_number(r, type_size[v.type]);
     } else {

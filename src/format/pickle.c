@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/size.h"
 
 enum { MARK = UINT32_MAX, SIZE_LIMIT = 16 << 20, NODES_MAX = 1 << 21 };
 
@@ -88,7 +89,7 @@ static uint32_t top(machine *m) {
 }
 
 static const unsigned char *take(machine *m, size_t bytes) {
-    if (m->size - m->at < bytes) {
+    if (!pal_size_inside(m->at, bytes, m->size)) {
         refuse(m, "it is cut short");
         return NULL;
     }

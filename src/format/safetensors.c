@@ -14,6 +14,7 @@
 #include "base/context.h"
 #include "base/half.h"
 #include "base/map.h"
+#include "base/size.h"
 #include "format/safetensors_header.h"
 
 enum {
@@ -60,7 +61,6 @@ static pal_status parse_shape(const parse *p, pal_tensor *t, const json_t *entry
         return pal_fail(p->err, PAL_E_UNSUPPORTED, "%s: tensor '%s' has %zu dimensions, at most %d are supported",
                         p->path, t->name, rank, PAL_MAX_RANK);
     t->rank = (int)rank;
-    t->count = 1;
     for (size_t i = 0; i < rank; i++) {
         const json_t *extent = json_array_get(shape, i);
         const json_int_t value = json_integer_value(extent);
@@ -68,10 +68,10 @@ static pal_status parse_shape(const parse *p, pal_tensor *t, const json_t *entry
             return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s': dimension %zu is not a number >= 0", p->path,
                             t->name, i);
         t->shape[i] = (int64_t)value;
-        if (__builtin_mul_overflow(t->count, (size_t)value, &t->count))
-            return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s': the product of its shape overflows", p->path,
-                            t->name);
     }
+    t->count = pal_size_of_shape(t->rank, t->shape);
+    if (t->count == PAL_TOO_LARGE)
+        return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s': the product of its shape overflows", p->path, t->name);
     return PAL_OK;
 }
 
@@ -90,11 +90,10 @@ static pal_status parse_tensor(const parse *p, pal_tensor *t, const char *name, 
     if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(last))
         return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s': data_offsets must be two numbers", p->path, name);
     const json_int_t begin = json_integer_value(first), end = json_integer_value(last);
-    if (begin < 0 || end < begin || (uint64_t)end > p->size)
+    if (begin < 0 || end < begin || !pal_size_inside((uint64_t)begin, (uint64_t)(end - begin), p->size))
         return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' claims bytes %lld to %lld, the file has %zu", p->path,
                         name, (long long)begin, (long long)end, p->size);
-    size_t bytes;
-    if (__builtin_mul_overflow(t->count, pal_dtype_size(t->dtype), &bytes) || bytes != (size_t)(end - begin))
+    if (pal_size_mul(t->count, pal_dtype_size(t->dtype)) != (size_t)(end - begin))
         return pal_fail(p->err, PAL_E_FORMAT, "%s: tensor '%s' has %zu elements of %s but %lld bytes", p->path, name,
                         t->count, pal_dtype_name(t->dtype), (long long)(end - begin));
     t->data = p->data + begin;
@@ -295,12 +294,12 @@ static pal_status check_tensor(const char *path, const pal_tensor *t, size_t ind
     if (t->rank < 0 || t->rank > PAL_MAX_RANK)
         return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s' has %d dimensions, expected 0 to %d", path, t->name,
                         t->rank, PAL_MAX_RANK);
-    size_t count = 1, bytes;
     for (int d = 0; d < t->rank; d++)
-        if (t->shape[d] < 0 || __builtin_mul_overflow(count, (size_t)t->shape[d], &count))
+        if (pal_size_of_shape(d + 1, t->shape) == PAL_TOO_LARGE)
             return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s': dimension %d is %lld, which cannot be", path,
                             t->name, d, (long long)t->shape[d]);
-    if (count != t->count || __builtin_mul_overflow(count, pal_dtype_size(t->dtype), &bytes))
+    const size_t count = pal_size_of_shape(t->rank, t->shape);
+    if (count != t->count || pal_size_mul(count, pal_dtype_size(t->dtype)) == PAL_TOO_LARGE)
         return pal_fail(err, PAL_E_ARGUMENT, "%s: tensor '%s' has %zu elements, its shape %zu", path, t->name, t->count,
                         count);
     if (with_data && !t->data && count)

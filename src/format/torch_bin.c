@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/context.h"
 #include "base/directory.h"
+#include "base/size.h"
 #include "format/model_dir.h"
 #include "format/pickle.h"
 #include "format/zip.h"
@@ -106,8 +107,7 @@ static pal_status read_storage(const torch_file *f, const pal_pickle *p, const c
     *count = (size_t)numel->value;
     *bytes = key->size < 100 && !memchr(key->text, 0, key->size) ? member(f, "data/", key->text, key->size) : NULL;
     if (!*bytes) return pal_fail(err, PAL_E_FORMAT, "%s: the storage of tensor '%s' is not in the file", f->path, name);
-    size_t size;
-    if (__builtin_mul_overflow(*count, pal_dtype_size(*dtype), &size) || size != (*bytes)->size)
+    if (pal_size_mul(*count, pal_dtype_size(*dtype)) != (*bytes)->size)
         return pal_fail(err, PAL_E_FORMAT, "%s: the storage of tensor '%s' has %zu elements of %s but %zu bytes",
                         f->path, name, *count, pal_dtype_name(*dtype), (*bytes)->size);
     return PAL_OK;
@@ -119,25 +119,25 @@ static pal_status read_extents(const torch_file *f, const pal_pickle *p, pal_ten
         size->count != stride->count || size->count > PAL_MAX_RANK)
         return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' has no proper shape and strides", f->path, t->name);
     t->rank = (int)size->count;
-    t->count = 1;
     int64_t strides[PAL_MAX_RANK];
     for (int i = 0; i < t->rank; i++) {
         const pal_pickle_node *n = pal_pickle_item(p, size, (uint32_t)i), *s = pal_pickle_item(p, stride, (uint32_t)i);
-        if (n->kind != PAL_PICKLE_INT || s->kind != PAL_PICKLE_INT || n->value < 0 ||
-            __builtin_mul_overflow(t->count, (size_t)n->value, &t->count))
-            return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s': dimension %d is not a number that can be", f->path,
-                            t->name, i);
         t->shape[i] = n->value;
         strides[i] = s->value;
+        if (n->kind != PAL_PICKLE_INT || s->kind != PAL_PICKLE_INT ||
+            pal_size_of_shape(i + 1, t->shape) == PAL_TOO_LARGE)
+            return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s': dimension %d is not a number that can be", f->path,
+                            t->name, i);
     }
-    uint64_t expected = 1;
+    t->count = pal_size_of_shape(t->rank, t->shape);
+    size_t expected = 1;
     for (int i = t->rank - 1; i >= 0 && t->count; i--) {
-        if (t->shape[i] > 1 && (uint64_t)strides[i] != expected)
+        if (t->shape[i] > 1 && (strides[i] < 0 || (size_t)strides[i] != expected))
             return pal_fail(err, PAL_E_UNSUPPORTED,
                             "%s: tensor '%s' is not contiguous: dimension %d has stride %lld, expected %llu; call "
                             ".contiguous() before saving",
                             f->path, t->name, i, (long long)strides[i], (unsigned long long)expected);
-        expected *= (uint64_t)t->shape[i];
+        expected = pal_size_mul(expected, (size_t)t->shape[i]);
     }
     return PAL_OK;
 }
@@ -158,8 +158,8 @@ static pal_status read_tensor(const torch_file *f, const pal_pickle *p, pal_tens
     size_t numel = 0;
     if ((st = read_storage(f, p, t->name, pal_pickle_item(p, args, 0), &t->dtype, &numel, bytes, err))) return st;
     if ((st = read_extents(f, p, t, pal_pickle_item(p, args, 2), pal_pickle_item(p, args, 3), err))) return st;
-    if (offset->kind != PAL_PICKLE_INT || offset->value < 0 || (uint64_t)offset->value > numel ||
-        t->count > numel - (size_t)offset->value)
+    if (offset->kind != PAL_PICKLE_INT || offset->value < 0 ||
+        !pal_size_inside((uint64_t)offset->value, t->count, numel))
         return pal_fail(err, PAL_E_FORMAT,
                         "%s: tensor '%s' of %zu elements at offset %lld reaches beyond its storage of %zu", f->path,
                         t->name, t->count, (long long)(offset->kind == PAL_PICKLE_INT ? offset->value : -1), numel);

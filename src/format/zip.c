@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/size.h"
 
 enum { END = 22, END64 = 56, LOCATOR = 20, CENTRAL = 46, LOCAL = 30, COMMENT_MAX = 65535, LANES = 16 };
 
@@ -79,7 +80,7 @@ static pal_status find_directory(const pal_zip *zip, directory *out, pal_error *
         return pal_fail(err, PAL_E_UNSUPPORTED, "%s: a zip file in several parts is not read", zip->path);
     if (wide) {
         const uint64_t where = number(end - LOCATOR + 8, 8);
-        if (where > at - LOCATOR || at - LOCATOR - where < END64 || !is(file + where, "PK\6\6"))
+        if (!pal_size_inside(where, END64, at - LOCATOR) || !is(file + where, "PK\6\6"))
             return pal_fail(err, PAL_E_FORMAT, "%s: the zip64 record of the end is not where the file says", zip->path);
         const unsigned char *end64 = file + where;
         const directory big = { .count = number(end64 + 32, 8),
@@ -92,10 +93,10 @@ static pal_status find_directory(const pal_zip *zip, directory *out, pal_error *
                             zip->path);
         *out = big;
     }
-    if (out->offset > out->limit || out->size > out->limit - out->offset)
-        return pal_fail(err, PAL_E_FORMAT, "%s: the zip directory claims bytes %llu to %llu, it must end before %zu",
-                        zip->path, (unsigned long long)out->offset, (unsigned long long)(out->offset + out->size),
-                        out->limit);
+    if (!pal_size_inside(out->offset, out->size, out->limit))
+        return pal_fail(err, PAL_E_FORMAT,
+                        "%s: the zip directory claims %llu bytes from %llu on, it must end before %zu", zip->path,
+                        (unsigned long long)out->size, (unsigned long long)out->offset, out->limit);
     if (out->count > out->size / CENTRAL)
         return pal_fail(err, PAL_E_FORMAT, "%s: claims %llu members in a directory of %llu bytes", zip->path,
                         (unsigned long long)out->count, (unsigned long long)out->size);
@@ -149,13 +150,13 @@ static pal_status read_member(const pal_zip *zip, const directory *d, pal_zip_me
         return pal_fail(err, PAL_E_UNSUPPORTED,
                         "%s: member '%.*s' is compressed (method %llu); torch stores members as they are", zip->path,
                         shown, m->name, (unsigned long long)method);
-    if (offset > d->offset || d->offset - offset < LOCAL || !is(file + offset, "PK\3\4"))
+    if (!pal_size_inside(offset, LOCAL, (size_t)d->offset) || !is(file + offset, "PK\3\4"))
         return pal_fail(err, PAL_E_FORMAT, "%s: member '%.*s' does not begin at byte %llu, where the directory says",
                         zip->path, shown, m->name, (unsigned long long)offset);
     const unsigned char *local = file + offset;
     const size_t local_name = (size_t)number(local + 26, 2), head = LOCAL + local_name + (size_t)number(local + 28, 2);
     const size_t room = (size_t)(d->offset - offset);
-    if (head > room || size > room - head)
+    if (!pal_size_inside(head, size, room))
         return pal_fail(err, PAL_E_FORMAT,
                         "%s: member '%.*s' of %llu bytes reaches beyond byte %llu, where the directory begins",
                         zip->path, shown, m->name, (unsigned long long)size, (unsigned long long)d->offset);

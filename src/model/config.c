@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/size.h"
 #include "palimpsa/memory.h"
 
 enum {
@@ -32,8 +33,7 @@ void pal_config_defaults(pal_model_config *c, pal_mixer mixer) {
 }
 
 int pal_config_mlp_width(int hidden, double ratio) {
-    const double width = trunc(hidden * ratio * 2 / 3);
-    return width < MAX_MLP ? 256 * (int)ceil(width / 256) : MAX_MLP + 1;
+    return pal_count_of(256 * ceil(trunc(hidden * ratio * 2 / 3) / 256));
 }
 
 const char *pal_model_layer_rule(const pal_model_config *c, int layer) {
@@ -84,6 +84,26 @@ static pal_status check_rule(const pal_model_config *c, pal_error *err) {
     return PAL_OK;
 }
 
+/* Files of a kind say less than the structure: what they have no words for would come back as another model. */
+static pal_status check_sayable(const pal_model_config *c, pal_error *err) {
+    const bool m = c->mixer == PAL_MIXER_M, attention = c->mixer == PAL_MIXER_ATTENTION;
+    const char *wrong = NULL;
+    if (c->official && !m) wrong = "the official layout is of Mamba2";
+    else if (c->official && c->mqar) wrong = "an MQAR model has no official layout";
+    else if (c->official && c->norm_groups != c->key_heads)
+        wrong = "in the official layout the norm has as many groups as the keys";
+    else if (c->official && fabs(c->norm_eps - 1e-5) > 1e-12) wrong = "in the official layout norm_eps is 1e-5";
+    else if (c->mqar && c->vocab_rows != c->vocab) wrong = "an MQAR model has as many embedding rows as tokens";
+    else if (c->mqar && !c->tied) wrong = "the head of an MQAR model is its embedding";
+    else if ((c->mqar || m) && c->mlp) wrong = "MQAR models and Mamba2 have no MLP";
+    else if (!c->mqar && !m && !c->mlp) wrong = "a language model of this kind has an MLP";
+    else if (!m && !attention && c->key_heads != c->heads) wrong = "there are as many key heads as heads in this kind";
+    else if (!m && c->norm_groups != 1) wrong = "only Mamba2's norm has groups";
+    else if (!m && (c->proj_bias || c->conv_bias)) wrong = "only Mamba2 has biases";
+    else if (!m && (c->dt_low > 0 || isfinite(c->dt_high))) wrong = "only Mamba2's time steps have limits";
+    return wrong ? pal_fail(err, PAL_E_ARGUMENT, "configuration: %s", wrong) : PAL_OK;
+}
+
 pal_status pal_model_config_check(const pal_model_config *c, pal_error *err) {
     pal_status st;
     const bool memory = c->mixer != PAL_MIXER_ATTENTION;
@@ -106,9 +126,11 @@ pal_status pal_model_config_check(const pal_model_config *c, pal_error *err) {
     if (pal_config_inner(c) % c->norm_groups)
         return pal_fail(err, PAL_E_ARGUMENT, "configuration: %d norm groups do not divide %d inner channels",
                         c->norm_groups, pal_config_inner(c));
-    if (c->mixer == PAL_MIXER_ATTENTION && c->dk % 2)
-        return pal_fail(err, PAL_E_ARGUMENT, "configuration: rotary positions need an even head width, found %d",
-                        c->dk);
+    if (c->mixer == PAL_MIXER_ATTENTION && (c->dk % 2 || c->dv != c->dk || c->heads * c->dk != c->hidden))
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "configuration: rotary positions need an even head width, and attention heads share the hidden "
+                        "size %d; found %d heads with keys of %d and values of %d",
+                        c->hidden, c->heads, c->dk, c->dv);
     if ((c->mixer == PAL_MIXER_D || (c->mixer == PAL_MIXER_M && !c->official)) && c->rank < 1)
         return pal_fail(err, PAL_E_ARGUMENT,
                         "configuration: the rank of the importance gate is %d, expected at least 1", c->rank);
@@ -130,6 +152,7 @@ pal_status pal_model_config_check(const pal_model_config *c, pal_error *err) {
     if (c->mesa_tolerance > 0 && strcmp(c->rule, "mesa") != 0)
         return pal_fail(err, PAL_E_ARGUMENT, "configuration: mesa_tolerance is for rule mesa, found rule '%s'",
                         c->rule);
+    if ((st = check_sayable(c, err))) return st;
     return check_rule(c, err);
 }
 

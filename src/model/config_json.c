@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* config.json of every kind, read and written. A size that the file does not state is taken from the tensors; when both
  * speak, the comparison of every tensor's shape with the table of weights names contradictions. */
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/size.h"
 #include "model/config.h"
 
 typedef struct {
@@ -98,9 +98,11 @@ static void require_size(reader *r, int value, const char *key) {
                          key);
 }
 
-static int scaled(int width, double factor) {
-    const double x = trunc(width * factor);
-    return x >= 0 && x < 1 << 30 ? (int)x : 1 << 30;
+/* A factor that stands in place of a width; fallback where it is absent. */
+static double read_factor(reader *r, const json_t *object, const char *key, double fallback) {
+    const double x = read_real(r, object, key, fallback);
+    if (key_of(object, key) && !(x > 0)) refuse(r, key, "a positive number");
+    return x;
 }
 
 static void read_rank(reader *r) {
@@ -147,13 +149,13 @@ static void read_heads_d(reader *r) {
     const int value_heads = read_int(r, r->mixer, "num_v_heads");
     if (value_heads && value_heads != c->heads) refuse(r, "num_v_heads", "absent or equal to num_heads");
     if (head_dim) {
-        c->dk = scaled(head_dim, read_real(r, r->mixer, "expand_k", 1));
-        if (key_of(r->mixer, "expand_v")) c->dv = scaled(head_dim, read_real(r, r->mixer, "expand_v", 1));
+        c->dk = pal_count_of(head_dim * read_factor(r, r->mixer, "expand_k", 1));
+        if (key_of(r->mixer, "expand_v")) c->dv = pal_count_of(head_dim * read_factor(r, r->mixer, "expand_v", 1));
         if (key_of(r->mixer, "expand_v") && !c->dv) refuse(r, "expand_v", "large enough for one value channel a head");
     }
     if (c->heads) derive(&c->dk, mixer_extent(r, "q_proj.weight", 0) / c->heads);
     derive(&c->dv, mixer_extent(r, "o_norm.weight", 0));
-    derive(&c->dv, c->mixer == PAL_MIXER_GDN ? 2 * c->dk : c->dk);
+    derive(&c->dv, c->mixer == PAL_MIXER_GDN ? pal_count_of(2.0 * c->dk) : c->dk);
     require_size(r, c->dk, "head_dim");
     c->key_heads = c->heads;
     c->conv = read_int(r, r->mixer, "conv_size");
@@ -189,9 +191,9 @@ static void read_norm_groups(reader *r) {
 
 static void read_heads_m(reader *r) {
     pal_model_config *c = r->c;
-    double expand = read_real(r, r->mixer, "expand", 0);
-    int inner = expand > 0 ? scaled(c->hidden, expand) : mixer_extent(r, "norm.weight", 0);
-    derive(&inner, 2 * c->hidden);
+    const double expand = read_factor(r, r->mixer, "expand", 0);
+    int inner = expand > 0 ? pal_count_of(c->hidden * expand) : mixer_extent(r, "norm.weight", 0);
+    derive(&inner, pal_count_of(2.0 * c->hidden));
     const char *head = c->official ? "headdim" : "head_dim", *state = c->official ? "d_state" : "state_size";
     c->dv = read_int(r, r->mixer, head);
     const int heads = mixer_extent(r, "A_log", 0);
@@ -206,10 +208,12 @@ static void read_heads_m(reader *r) {
         if (stated && stated != c->heads) refuse(r, "num_heads", "expand * hidden_size / head_dim");
         if (!c->key_heads) derive(&c->dk, 128);
     }
-    const int both = mixer_extent(r, "in_proj.weight", 0) - 2 * inner - c->heads; /* 2 groups x state */
-    if (both > 0 && !c->key_heads) c->key_heads = c->dk ? both / 2 / c->dk : 1;
+    /* groups x state: what in_proj makes besides z, x and dt is B and C */
+    const double most = (mixer_extent(r, "in_proj.weight", 0) - 2.0 * inner - c->heads) / 2;
+    const int keys = most > 0 ? pal_count_of(most) : 0;
+    if (keys && !c->key_heads) c->key_heads = c->dk ? keys / c->dk : 1;
     derive(&c->key_heads, 1);
-    if (both > 0) derive(&c->dk, both / 2 / c->key_heads);
+    derive(&c->dk, keys / c->key_heads);
     derive(&c->dk, 128);
     c->conv = read_int(r, r->mixer, c->official ? "d_conv" : "conv_kernel");
     derive(&c->conv, mixer_extent(r, "conv1d.weight", 2));
@@ -245,6 +249,7 @@ static void read_heads_attention(reader *r) {
     c->key_heads = read_int(r, r->mixer, "num_kv_heads");
     if (c->heads && c->hidden % c->heads) refuse(r, "num_heads", "a divisor of the hidden size");
     if (c->heads) c->dk = c->dv = c->hidden / c->heads;
+    if (c->dk) derive(&c->key_heads, mixer_extent(r, "k_proj.weight", 0) / c->dk);
     derive(&c->key_heads, c->heads);
     c->rope_theta = read_real(r, r->mixer, "rope_theta", 10000);
     require_bool(r, r->mixer, "qkv_bias", false);
@@ -288,7 +293,7 @@ static void read_language(reader *r) {
     if (c->mixer != PAL_MIXER_M) {
         c->mlp = read_int(r, r->root, "intermediate_size");
         if (!key_of(r->root, "hidden_ratio")) derive(&c->mlp, layer_extent(r, "", "mlp.gate_proj.weight", 0));
-        derive(&c->mlp, pal_config_mlp_width(c->hidden, read_real(r, r->root, "hidden_ratio", 4)));
+        derive(&c->mlp, pal_config_mlp_width(c->hidden, read_factor(r, r->root, "hidden_ratio", 4)));
     }
     read_mixer(r);
 }
@@ -314,7 +319,7 @@ static void read_official(reader *r) {
     require_size(r, c->vocab, "vocab_size");
     int multiple = read_int(r, r->root, "pad_vocab_size_multiple");
     derive(&multiple, 8);
-    if (!r->st) c->vocab_rows = (int)(((long long)c->vocab + multiple - 1) / multiple * multiple);
+    if (!r->st) c->vocab_rows = pal_count_of(ceil((double)c->vocab / multiple) * multiple);
     c->tied = read_bool(r, r->root, "tie_embeddings", true);
     c->norm_eps = 1e-5;
     read_mixer(r);

@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/map.h"
+#include "base/size.h"
 #include "layers/mixer.h"
 
 enum { FILE_VERSION = 2, MAX_CONTEXT = 1 << 24, MAX_MORE = 64 << 20 };
@@ -240,10 +241,10 @@ static pal_status check_file(const pal_state *s, const pal_map *map, const char 
     if (header->pending > (uint32_t)s->model->config.vocab)
         return pal_fail(err, PAL_E_FORMAT, "%s: the token that comes next has id %lld, the vocabulary has 0 to %d",
                         path, (long long)header->pending - 1, s->model->config.vocab - 1);
-    if (header->floats != s->floats || header->more > MAX_MORE ||
-        map->size - *start != s->floats * sizeof(float) + header->more)
-        return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, expected %zu", path, map->size,
-                        *start + s->floats * sizeof(float) + (header->more > MAX_MORE ? 0 : (size_t)header->more));
+    const size_t more = header->more > MAX_MORE ? PAL_TOO_LARGE : (size_t)header->more;
+    const size_t expected = pal_size_add(*start, pal_size_add(pal_size_mul(s->floats, sizeof(float)), more));
+    if (header->floats != s->floats || map->size != expected)
+        return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, expected %zu", path, map->size, expected);
     const float *data = (const float *)(const void *)(map->data + *start);
     if (header->checksum != checksum_of(header, data, data + s->floats))
         return pal_fail(err, PAL_E_FORMAT, "%s: the checksum does not fit: the file is damaged", path);

@@ -12,6 +12,7 @@
 #include "base/map.h"
 #include "base/math.h"
 #include "base/parallel.h"
+#include "base/size.h"
 #include "support/files.h"
 
 static void arena_places_what_it_measured(void **state) {
@@ -38,6 +39,43 @@ static void arena_refuses_overflow(void **state) {
     assert_true(arena.bad);
     assert_int_equal(pal_arena_reserve(&arena, "a test", &err), PAL_E_MEMORY);
     assert_non_null(strstr(err.text, "a test"));
+}
+
+static void sizes_from_files_never_wrap_around(void **state) {
+    (void)state;
+    const size_t half = SIZE_MAX / 2 + 1;
+    assert_true(pal_size_add(3, 4) == 7);
+    assert_true(pal_size_add(SIZE_MAX - 4, 3) == SIZE_MAX - 1);
+    assert_true(pal_size_add(SIZE_MAX - 4, 5) == PAL_TOO_LARGE);
+    assert_true(pal_size_add(half, half) == PAL_TOO_LARGE);
+    assert_true(pal_size_add(PAL_TOO_LARGE, 1) == PAL_TOO_LARGE);
+
+    assert_true(pal_size_mul(6, 7) == 42);
+    assert_true(pal_size_mul(0, 7) == 0 && pal_size_mul(7, 0) == 0);
+    assert_true(pal_size_mul(half / 2, 2) == half && pal_size_mul(2, half / 2) == half);
+    assert_true(pal_size_mul(half, 2) == PAL_TOO_LARGE && pal_size_mul(2, half) == PAL_TOO_LARGE);
+    assert_true(pal_size_mul(PAL_TOO_LARGE, 0) == PAL_TOO_LARGE && pal_size_mul(0, PAL_TOO_LARGE) == PAL_TOO_LARGE);
+
+    assert_true(pal_size_pad(0, 32) == 0 && pal_size_pad(1, 32) == 32 && pal_size_pad(32, 32) == 32);
+    assert_true(pal_size_pad(SIZE_MAX - 32, 32) == SIZE_MAX - 31);
+    assert_true(pal_size_pad(SIZE_MAX - 30, 32) == PAL_TOO_LARGE && pal_size_pad(PAL_TOO_LARGE, 8) == PAL_TOO_LARGE);
+
+    assert_true(pal_size_of_shape(0, NULL) == 1);
+    assert_true(pal_size_of_shape(3, (int64_t[]){ 2, 3, 4 }) == 24);
+    assert_true(pal_size_of_shape(2, (int64_t[]){ 0, INT64_MAX }) == 0);
+    assert_true(pal_size_of_shape(2, (int64_t[]){ 5, -1 }) == PAL_TOO_LARGE);
+    assert_true(pal_size_of_shape(3, (int64_t[]){ -1, 0, 2 }) == PAL_TOO_LARGE);
+    assert_true(pal_size_of_shape(3, (int64_t[]){ INT64_MAX, INT64_MAX, 0 }) == PAL_TOO_LARGE);
+
+    assert_true(pal_size_inside(0, 10, 10) && pal_size_inside(10, 0, 10) && pal_size_inside(4, 6, 10));
+    assert_false(pal_size_inside(4, 7, 10) || pal_size_inside(11, 0, 10));
+    assert_false(pal_size_inside(UINT64_MAX, 2, 10) || pal_size_inside(2, UINT64_MAX, 10));
+
+    assert_true(pal_count_of(3.9) == 3 && pal_count_of(0) == 0 && pal_count_of(-0.5) == 0);
+    assert_true(pal_count_of(INT_MAX - 1) == INT_MAX - 1 && pal_count_of(INT_MAX) == PAL_TOO_MANY);
+    assert_true(pal_count_of(-1) == PAL_TOO_MANY && pal_count_of(1e300) == PAL_TOO_MANY);
+    assert_true(pal_count_of(-1e300) == PAL_TOO_MANY && pal_count_of(INFINITY) == PAL_TOO_MANY);
+    assert_true(pal_count_of(NAN) == PAL_TOO_MANY);
 }
 
 static void allocations_are_counted_and_can_fail(void **state) {
@@ -327,6 +365,7 @@ int main(void) {
         cmocka_unit_test(sentences_hold_no_control_characters),
         cmocka_unit_test(arena_places_what_it_measured),
         cmocka_unit_test(arena_refuses_overflow),
+        cmocka_unit_test(sizes_from_files_never_wrap_around),
         cmocka_unit_test(allocations_are_counted_and_can_fail),
         cmocka_unit_test(philox_matches_published_vectors),
         cmocka_unit_test(random_fill_has_the_right_moments),

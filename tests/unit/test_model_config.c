@@ -149,6 +149,18 @@ static void unknown_keys_are_kept(void **state) {
     json_decref(json);
 }
 
+static void check_refusals(const char *const (*bad)[2], size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        pal_model_config c;
+        pal_error err = { 0 };
+        json_t *json = json_loads(bad[i][0], 0, NULL);
+        assert_non_null(json);
+        if (pal_config_read(&c, json, NULL, "config.json", &err) == PAL_OK) fail_msg("accepted %s", bad[i][0]);
+        if (!strstr(err.text, bad[i][1])) fail_msg("'%s' does not speak of %s", err.text, bad[i][1]);
+        json_decref(json);
+    }
+}
+
 static void bad_configurations_get_one_sentence(void **state) {
     (void)state;
     static const char *const bad[][2] = {
@@ -191,14 +203,69 @@ static void bad_configurations_get_one_sentence(void **state) {
           "headdim" },
         { "{\"mqar\":true,\"block_type\":\"Other\"}", "block_type" },
     };
-    for (size_t i = 0; i < PAL_COUNT(bad); i++) {
-        pal_model_config c;
-        pal_error err = { 0 };
-        json_t *json = json_loads(bad[i][0], 0, NULL);
-        assert_non_null(json);
-        if (pal_config_read(&c, json, NULL, "config.json", &err) == PAL_OK) fail_msg("accepted %s", bad[i][0]);
-        if (!strstr(err.text, bad[i][1])) fail_msg("'%s' does not speak of %s", err.text, bad[i][1]);
-        json_decref(json);
+    check_refusals(bad, PAL_COUNT(bad));
+}
+
+/* Each number alone may stand in a file; what is computed of them must not overflow on the way to its refusal. */
+static void sizes_of_configurations_do_not_overflow(void **state) {
+    (void)state;
+#define D_MODEL "{\"model_type\":\"palimpsa\",\"vocab_size\":9,\"num_hidden_layers\":1,\"num_heads\":4,"
+#define M_MODEL "{\"model_type\":\"meta_mamba2\",\"vocab_size\":9,\"num_hidden_layers\":1,"
+    static const char *const bad[][2] = {
+        { D_MODEL "\"hidden_size\":64,\"head_dim\":8,\"hidden_ratio\":-1e300}", "hidden_ratio" },
+        { D_MODEL "\"hidden_size\":64,\"head_dim\":8,\"hidden_ratio\":0}", "hidden_ratio" },
+        { D_MODEL "\"hidden_size\":64,\"head_dim\":8,\"hidden_ratio\":1e300}", "width of the MLP" },
+        { D_MODEL "\"hidden_size\":64,\"head_dim\":8,\"expand_k\":-2}", "expand_k" },
+        { D_MODEL "\"hidden_size\":64,\"head_dim\":8,\"expand_v\":1e300}", "value width" },
+        { D_MODEL "\"hidden_size\":1073741824,\"head_dim\":1073741824,\"expand_k\":4}", "hidden size" },
+        { "{\"model_type\":\"gated_deltanet\",\"vocab_size\":9,\"num_hidden_layers\":1,\"num_heads\":4,"
+          "\"hidden_size\":64,\"head_dim\":1073741824}",
+          "key width" },
+        { M_MODEL "\"hidden_size\":1073741824}", "hidden size" },
+        { M_MODEL "\"hidden_size\":1073741824,\"expand\":4,\"head_dim\":1}", "hidden size" },
+        { M_MODEL "\"hidden_size\":64,\"expand\":1e300}", "head_dim" },
+        { M_MODEL "\"hidden_size\":64,\"expand\":-2}", "expand" },
+        { "{\"ssm_cfg\":{\"layer\":\"Mamba2\"},\"d_model\":1073741824,\"n_layer\":1,\"vocab_size\":9}", "hidden size" },
+        { "{\"ssm_cfg\":{\"layer\":\"Mamba2\"},\"d_model\":64,\"n_layer\":1,\"vocab_size\":1073741824,"
+          "\"pad_vocab_size_multiple\":1073741823}",
+          "vocabulary" },
+    };
+#undef D_MODEL
+#undef M_MODEL
+    check_refusals(bad, PAL_COUNT(bad));
+}
+
+/* What config.json has no words for would come back as another model. */
+static void what_no_file_can_say_is_refused(void **state) {
+    (void)state;
+    pal_error err;
+    const pal_preset_options mqar = { .task = "mqar" }, text = { .task = "text" };
+    pal_model_config bad[] = { preset("palimpsa-d", mqar),  preset("palimpsa-m", mqar),  preset("palimpsa-d", mqar),
+                               preset("mamba2-130m", text), preset("mamba2-130m", text), preset("mamba2-130m", text),
+                               preset("palimpsa-d", text),  preset("palimpsa-d", text),  preset("gated-deltanet", text),
+                               preset("palimpsa-m", text),  preset("transformer", text), preset("palimpsa-d", text),
+                               preset("transformer", text) };
+    const char *const says[] = { "MQAR", "MQAR",   "MQAR", "official", "official", "rank", "key heads",
+                                 "MLP",  "biases", "MLP",  "rotary",   "time",     "groups" };
+    size_t n = 0;
+    bad[n++].vocab_rows += 8;
+    bad[n++].tied = false;
+    bad[n++].mlp = 256;
+    bad[n++].norm_groups = 2;
+    bad[n++].norm_eps = 1e-6;
+    bad[n++].mixer = PAL_MIXER_D;
+    bad[n++].key_heads = 1;
+    bad[n++].mlp = 0;
+    bad[n++].conv_bias = true;
+    bad[n++].mlp = 256;
+    bad[n++].dk /= 2;
+    bad[n++].dt_low = 0.1;
+    bad[n++].norm_groups = 2;
+    assert_int_equal(n, PAL_COUNT(bad));
+    for (size_t i = 0; i < n; i++) {
+        err.text[0] = 0;
+        if (pal_model_config_check(&bad[i], &err) == PAL_OK) fail_msg("case %zu (%s) was accepted", i, says[i]);
+        if (!strstr(err.text, says[i])) fail_msg("'%s' does not speak of '%s'", err.text, says[i]);
     }
 }
 
@@ -374,6 +441,8 @@ int main(void) {
         cmocka_unit_test(mesa_tolerance_survives_json_and_needs_its_rule),
         cmocka_unit_test(unknown_keys_are_kept),
         cmocka_unit_test(bad_configurations_get_one_sentence),
+        cmocka_unit_test(sizes_of_configurations_do_not_overflow),
+        cmocka_unit_test(what_no_file_can_say_is_refused),
         cmocka_unit_test(language_models_start_as_specified),
         cmocka_unit_test(mqar_models_start_on_ramps),
         cmocka_unit_test(initial_weights_do_not_depend_on_threads_or_on_other_tensors),

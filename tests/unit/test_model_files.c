@@ -340,10 +340,12 @@ static void tied_heads_are_handled_both_ways(void **state) {
 /* Every size that tensors tell is taken from them when config.json is silent. */
 static void sizes_come_from_tensors_when_unstated(void **state) {
     (void)state;
-    static const char *const silent[] = { "hidden_size", "num_hidden_layers", "vocab_size",     "num_heads",
-                                          "head_dim",    "expand_v",          "expand",         "conv_size",
-                                          "conv_kernel", "intermediate_size", "beta_step_rank", "state_size",
-                                          "d_model",     "n_layer",           "n_layers",       "tie_word_embeddings" };
+    static const char *const silent[] = {
+        "hidden_size",       "num_hidden_layers",  "vocab_size", "num_heads", "num_kv_heads",
+        "head_dim",          "expand_v",           "expand",     "conv_size", "conv_kernel",
+        "intermediate_size", "beta_step_rank",     "state_size", "d_model",   "n_layer",
+        "n_layers",          "tie_word_embeddings"
+    };
     pal_context *cx = test_context(1, NULL);
     char root[256], path[512];
     test_directory(root);
