@@ -210,9 +210,11 @@ PAL_API pal_status pal_model_continue(const pal_model *model, pal_work *work, pa
                                       const pal_batch *batch, const int *at, int n, float *logits, pal_error *err);
 
 /* The same with losses instead of logits: nll (tokens) is -log softmax of each position's target, 0 where that is
- * PAL_IGNORE. A text of any length is scored piece by piece with constant memory. */
+ * PAL_IGNORE; correct (tokens, or NULL) is 1 where the target has the largest logit. A text of any length is scored
+ * piece by piece with constant memory. */
 PAL_API pal_status pal_model_score(const pal_model *model, pal_work *work, pal_state *const *states,
-                                   const pal_batch *batch, float *nll, pal_loss *loss, pal_error *err);
+                                   const pal_batch *batch, float *nll, unsigned char *correct, pal_loss *loss,
+                                   pal_error *err);
 /* How uncertain the memory's answer to the last token of `sequence` was in the last step, prefill or continue: the
  * output variance (docs/math.md), mean over the channels and heads of the layers that have one. NaN where no layer has.
  */

@@ -11,6 +11,7 @@
 #include "palimpsa/model.h"
 #include "palimpsa/safetensors.h"
 #include "palimpsa/sampler.h"
+#include "palimpsa/score.h"
 #include "palimpsa/session.h"
 #include "palimpsa/state.h"
 #include "palimpsa/status.h"

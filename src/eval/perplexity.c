@@ -106,7 +106,7 @@ static pal_status run_pass(evaluation *e, pal_perplexity *sum, pal_error *err) {
     const pal_batch batch = {
         .tokens = e->cu[n], .sequences = n, .ids = e->ids, .cu_seqlens = e->cu, .targets = e->targets
     };
-    const pal_status st = pal_model_score(e->model, e->work, e->states, &batch, e->nll, &loss, err);
+    const pal_status st = pal_model_score(e->model, e->work, e->states, &batch, e->nll, NULL, &loss, err);
     if (st) return st;
     for (int i = 0; i < n; i++) {
         reader *r = &e->readers[e->who[i]];

@@ -167,6 +167,19 @@ void pal_head_logits(const pal_pass *ps, const pal_layer *outer, const pal_head 
                       logits + (size_t)begin * V, V);
 }
 
+/* Losses of the piece whose logits and labels stand in head; returns their sum. */
+static double piece_loss(const pal_pass *ps, const pal_head *head, int rows, float scale, bool gradient) {
+    const pal_cross_entropy_args args = { .rows = (size_t)rows,
+                                          .vocab = ps->config->vocab_rows,
+                                          .logits = { head->logits, head->ld },
+                                          .labels = head->labels,
+                                          .scale = scale,
+                                          .nll = head->nll,
+                                          .argmax = head->argmax,
+                                          .dlogits = { gradient ? head->logits : NULL, head->ld } };
+    return pal_cross_entropy(ps->cx, &args);
+}
+
 void pal_head_loss(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const float *stream, const int *at,
                    int n, const int32_t *targets, float scale, pal_loss *loss, unsigned char *correct, float *nll,
                    float *dstream) {
@@ -175,15 +188,7 @@ void pal_head_loss(const pal_pass *ps, const pal_layer *outer, const pal_head *h
         piece_forward(ps, outer, head, stream, at, begin, rows, head->logits, head->ld);
         const double t = pal_tick(ps);
         for (int i = 0; i < rows; i++) head->labels[i] = (int)targets[at ? at[begin + i] : begin + i];
-        const pal_cross_entropy_args args = { .rows = (size_t)rows,
-                                              .vocab = ps->config->vocab_rows,
-                                              .logits = { head->logits, head->ld },
-                                              .labels = head->labels,
-                                              .scale = scale,
-                                              .nll = head->nll,
-                                              .argmax = head->argmax,
-                                              .dlogits = { dstream ? head->logits : NULL, head->ld } };
-        loss->sum += pal_cross_entropy(ps->cx, &args);
+        loss->sum += piece_loss(ps, head, rows, scale, dstream != NULL);
         for (int i = 0; i < rows; i++) {
             const bool right = head->argmax[i] == head->labels[i];
             loss->count++;
@@ -193,5 +198,21 @@ void pal_head_loss(const pal_pass *ps, const pal_layer *outer, const pal_head *h
         }
         pal_tock(ps, PAL_T_LOSS, t);
         if (dstream) piece_backward(ps, outer, head, at, begin, rows, dstream);
+    }
+}
+
+void pal_head_score(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const float *stream,
+                    const int *at, const int32_t *target, int n, float *nll, unsigned char *correct) {
+    for (int begin = 0; begin < n; begin += head->rows) {
+        const int rows = n - begin < head->rows ? n - begin : head->rows;
+        piece_forward(ps, outer, head, stream, at, begin, rows, head->logits, head->ld);
+        const double t = pal_tick(ps);
+        for (int i = 0; i < rows; i++) head->labels[i] = (int)target[begin + i];
+        piece_loss(ps, head, rows, 0, false);
+        for (int i = 0; i < rows; i++) {
+            nll[begin + i] = head->nll[i];
+            correct[begin + i] = head->argmax[i] == head->labels[i];
+        }
+        pal_tock(ps, PAL_T_LOSS, t);
     }
 }

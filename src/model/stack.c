@@ -319,18 +319,36 @@ pal_status pal_model_continue(const pal_model *m, pal_work *w, pal_state *const 
     return PAL_OK;
 }
 
+/* Whether a batch can be scored behind these states. */
+static pal_status check_scoring(const pal_model *m, const pal_work *w, pal_state *const *states, const pal_batch *b,
+                                pal_error *err) {
+    pal_status st;
+    if ((st = check_batch(m, w, b, err)) || (st = check_states(m, w, states, b->sequences, b->cu_seqlens, err)))
+        return st;
+    return w->head.logits ? PAL_OK : pal_fail(err, PAL_E_ARGUMENT, "this working memory was not made for a loss");
+}
+
 pal_status pal_model_score(const pal_model *m, pal_work *w, pal_state *const *states, const pal_batch *b, float *nll,
-                           pal_loss *loss, pal_error *err) {
+                           unsigned char *correct, pal_loss *loss, pal_error *err) {
     pal_status st;
     int n;
-    if ((st = check_batch(m, w, b, err)) || (st = find_targets(m, w, b, &n, err))) return st;
-    if ((st = check_states(m, w, states, b->sequences, b->cu_seqlens, err))) return st;
-    if (!w->head.logits) return pal_fail(err, PAL_E_ARGUMENT, "this working memory was not made for a loss");
+    if ((st = check_scoring(m, w, states, b, err)) || (st = find_targets(m, w, b, &n, err))) return st;
     if (!nll) return pal_fail(err, PAL_E_ARGUMENT, "there is no place for the losses");
     *loss = (pal_loss){ 0 };
     memset(nll, 0, (size_t)b->tokens * sizeof *nll);
+    if (correct) memset(correct, 0, (size_t)b->tokens);
     const pal_pass ps = remember(w, states, b);
-    pal_head_loss(&ps, &m->outer, &w->head, w->h, w->rows, n, b->targets, 0, loss, NULL, nll, NULL);
+    pal_head_loss(&ps, &m->outer, &w->head, w->h, w->rows, n, b->targets, 0, loss, correct, nll, NULL);
+    return PAL_OK;
+}
+
+pal_status pal_model_score_rows(const pal_model *m, pal_work *w, pal_state *const *states, const pal_batch *b,
+                                const int *at, const int32_t *target, int n, float *nll, unsigned char *correct,
+                                pal_error *err) {
+    const pal_status st = check_scoring(m, w, states, b, err);
+    if (st) return st;
+    const pal_pass ps = remember(w, states, b);
+    pal_head_score(&ps, &m->outer, &w->head, w->h, at, target, n, nll, correct);
     return PAL_OK;
 }
 

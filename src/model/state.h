@@ -21,6 +21,12 @@ pal_status pal_states_check(const pal_model *model, pal_state *const *states, in
 
 bool pal_state_is_finite(const pal_state *state); /* every number of it */
 
+/* pal_model_score with targets of its own: nll[i] and correct[i] of target[i] (an id of the vocabulary) behind position
+ * at[i] of the batch, which may be asked for several targets. n may be 0. */
+pal_status pal_model_score_rows(const pal_model *model, pal_work *work, pal_state *const *states,
+                                const pal_batch *batch, const int *at, const int32_t *target, int n, float *nll,
+                                unsigned char *correct, pal_error *err);
+
 /* Truncated back-propagation: pal_model_learn where sequence n goes on from before[n], as from a constant (NULL: it
  * starts afresh), and leaves its memory in after[n]. Not for attention, and not with recomputation. */
 pal_status pal_model_learn_carried(pal_model *model, pal_work *work, const pal_state *const *before,

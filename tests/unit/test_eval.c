@@ -69,6 +69,7 @@ static void scores_equal_log_softmax_of_forward(void **state) {
         fixture f = make(k);
         int32_t ids[40], targets[40];
         float nll[40];
+        unsigned char right[40];
         double expected[40];
         pal_work *work;
         pal_state *s;
@@ -84,7 +85,10 @@ static void scores_equal_log_softmax_of_forward(void **state) {
             const pal_batch batch = {
                 .tokens = n, .sequences = 1, .ids = ids + at, .cu_seqlens = cu, .targets = targets + at
             };
-            OK(pal_model_score(f.model, work, &s, &batch, nll + at, &loss, err));
+            OK(pal_model_score(f.model, work, &s, &batch, nll + at, right + at, &loss, err));
+            size_t marked = 0;
+            for (int t = at; t < at + n; t++) marked += right[t];
+            assert_int_equal(marked, loss.correct);
             sum += loss.sum;
             at += n;
         }

@@ -317,7 +317,7 @@ static pal_state *const *fresh(memories *m) {
 static double loss_now(fixture *f, const lesson *l, memories *m) {
     float nll[3 * LENGTH];
     pal_loss loss;
-    if (m) OK(pal_model_score(f->model, m->work, fresh(m), &l->batch, nll, &loss, err));
+    if (m) OK(pal_model_score(f->model, m->work, fresh(m), &l->batch, nll, NULL, &loss, err));
     else OK(pal_model_loss(f->model, f->work, &l->batch, &loss, NULL, err));
     return loss.sum;
 }

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: MIT */
+/* Scoring. Nodes of the forest of prefixes run in passes. A node that has read its tokens keeps its memory until all
+ * its children have taken a copy; the last child takes the memory itself.
+ *
+ * A tree never holds more memories than it has tips, so a tree is begun only when that many can be had. A tree with more tips than
+ * there are memories is begun branch by branch in the same way. Should that come to a halt, the youngest waiting
+ * memory is given up, and the branches behind it are read from the start: slower, never wrong. */
+#include "palimpsa/score.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "eval/prefixes.h"
+#include "model/state.h"
+
+enum { TOKENS = 1024, LEAST_STATES = 4, MOST_STATES = 64 };
+static const size_t memory_default = (size_t)1 << 30;
+
+typedef struct {
+    pal_state *state;
+    size_t at;   /* the next position to read */
+    int waiting; /* children that have not begun */
+    bool begun;
+    bool alone; /* its parent's memory was given up: it reads from position 0 */
+} progress;
+
+struct pal_scorer {
+    const pal_model *model;
+    pal_scorer_options o;
+    pal_work *work;
+    pal_state **states; /* (o.states), made when first needed */
+    int made, free_count;
+    pal_state **free_states; /* (o.states) */
+    pal_score_counts counts;
+    /* One pass. */
+    int32_t *ids;           /* (o.tokens) */
+    int *cu, *running;      /* (o.states + 1), (o.states) nodes of the last pass that are not finished, then all of this one */
+    pal_state **in_pass;    /* (o.states) */
+    int running_count;
+    /* One call. */
+    pal_prefixes tree;
+    progress *nodes; /* (tree.count) */
+    int *ready;      /* (tree.count) a stack of children that may begin */
+    size_t ready_count, next_root;
+    int reserved;
+    size_t rows;
+    int *row_at, *row_node; /* (o.tokens + tree.count): position in the batch; whose requests it belongs to */
+    size_t *row_token;      /* the position that it predicts */
+    int32_t *row_target;
+    float *row_nll;
+    unsigned char *row_correct;
+};
+
+static void drop_call(pal_scorer *s) {
+    pal_free(s->nodes), pal_free(s->ready), pal_free(s->row_at), pal_free(s->row_node), pal_free(s->row_token);
+    pal_free(s->row_target), pal_free(s->row_nll), pal_free(s->row_correct);
+    s->nodes = NULL;
+    s->ready = s->row_at = s->row_node = NULL;
+    s->row_token = NULL;
+    s->row_target = NULL;
+    s->row_nll = NULL;
+    s->row_correct = NULL;
+}
+
+void pal_scorer_free(pal_scorer *s) {
+    if (!s) return;
+    drop_call(s);
+    pal_prefixes_free(&s->tree);
+    for (int i = 0; i < s->made; i++) pal_state_free(s->states[i]);
+    pal_work_free(s->work);
+    pal_free(s->states), pal_free(s->free_states), pal_free(s->ids), pal_free(s->cu), pal_free(s->running);
+    pal_free(s->in_pass);
+    pal_free(s);
+}
+
+static pal_status prepare(pal_scorer *s, const pal_context *cx, pal_error *err) {
+    const size_t tokens = (size_t)s->o.tokens, states = (size_t)s->o.states;
+    const pal_work_options work = { .tokens = s->o.tokens,
+                                    .sequences = s->o.states < s->o.tokens ? s->o.states : s->o.tokens,
+                                    .context = s->o.context,
+                                    .loss = true };
+    const pal_status st = pal_work_new(&s->work, s->model, cx, &work, err);
+    if (st) return st;
+    s->states = pal_alloc(states, sizeof *s->states);
+    s->free_states = pal_alloc(states, sizeof *s->free_states);
+    s->ids = pal_alloc(tokens, sizeof *s->ids);
+    s->cu = pal_alloc(states + 1, sizeof *s->cu);
+    s->running = pal_alloc(states, sizeof *s->running);
+    s->in_pass = pal_alloc(states, sizeof *s->in_pass);
+    if (!s->states || !s->free_states || !s->ids || !s->cu || !s->running || !s->in_pass)
+        return pal_fail(err, PAL_E_MEMORY, "no memory for scoring %d tokens at a time", s->o.tokens);
+    return PAL_OK;
+}
+
+pal_status pal_scorer_new(pal_scorer **out, const pal_model *model, const pal_context *cx,
+                          const pal_scorer_options *options, pal_error *err) {
+    pal_status st;
+    void *block;
+    pal_scorer_options o = *options;
+    *out = NULL;
+    if (o.tokens < 0 || o.states < 0 || o.context < 0)
+        return pal_fail(err, PAL_E_ARGUMENT, "tokens %d, states %d, context %d: expected 0 or more", o.tokens, o.states,
+                        o.context);
+    if (pal_model_config_of(model)->mixer == PAL_MIXER_ATTENTION && !o.context)
+        return pal_fail(err, PAL_E_ARGUMENT, "a model with attention needs a context: its memory grows with the text");
+    if (!o.tokens) o.tokens = TOKENS;
+    if (!o.states) {
+        const size_t fit = (o.memory ? o.memory : memory_default) / (pal_state_bytes(model, o.context) + 1);
+        o.states = fit < LEAST_STATES ? LEAST_STATES : fit > MOST_STATES ? MOST_STATES : (int)fit;
+    }
+    if ((st = pal_alloc_named(&block, 1, sizeof(pal_scorer), "a scorer", err))) return st;
+    pal_scorer *s = block;
+    s->model = model;
+    s->o = o;
+    if ((st = prepare(s, cx, err))) {
+        pal_scorer_free(s);
+        return st;
+    }
+    *out = s;
+    return PAL_OK;
+}
+
+pal_score_counts pal_scorer_counts(const pal_scorer *s) { return s->counts; }
+
+static pal_status check(const pal_scorer *s, const pal_score_request *requests, size_t count, pal_error *err) {
+    const pal_model_config *c = pal_model_config_of(s->model);
+    const size_t most = c->mixer == PAL_MIXER_ATTENTION ? (size_t)s->o.context : SIZE_MAX - 1;
+    for (size_t i = 0; i < count; i++) {
+        const pal_score_request *r = &requests[i];
+        if (!r->ids || !r->scored || r->scored >= r->count)
+            return pal_fail(err, PAL_E_ARGUMENT,
+                            "request %zu scores %zu of %zu tokens: expected at least one, and one before them", i,
+                            r->scored, r->count);
+        if (r->count - 1 > most)
+            return pal_fail(err, PAL_E_ARGUMENT, "request %zu reads %zu tokens, attention was given room for %zu", i,
+                            r->count - 1, most);
+        for (size_t t = 0; t < r->count; t++)
+            if (r->ids[t] >= (uint32_t)c->vocab)
+                return pal_fail(err, PAL_E_ARGUMENT, "request %zu: token %zu is id %u, the vocabulary has 0 to %d", i, t,
+                                r->ids[t], c->vocab - 1);
+    }
+    return PAL_OK;
+}
+
+static pal_status begin_call(pal_scorer *s, pal_error *err) {
+    const size_t nodes = s->tree.count, rows = nodes + (size_t)s->o.tokens;
+    s->nodes = pal_alloc(nodes, sizeof *s->nodes);
+    s->ready = pal_alloc(nodes, sizeof *s->ready);
+    s->row_at = pal_alloc(rows, sizeof *s->row_at);
+    s->row_node = pal_alloc(rows, sizeof *s->row_node);
+    s->row_token = pal_alloc(rows, sizeof *s->row_token);
+    s->row_target = pal_alloc(rows, sizeof *s->row_target);
+    s->row_nll = pal_alloc(rows, sizeof *s->row_nll);
+    s->row_correct = pal_alloc(rows, sizeof *s->row_correct);
+    if (!s->nodes || !s->ready || !s->row_at || !s->row_node || !s->row_token || !s->row_target || !s->row_nll ||
+        !s->row_correct)
+        return pal_fail(err, PAL_E_MEMORY, "no memory for %zu prefixes of requests", nodes);
+    s->ready_count = s->next_root = 0;
+    s->reserved = s->running_count = 0;
+    s->free_count = 0;
+    for (int i = 0; i < s->made; i++) s->free_states[s->free_count++] = s->states[i];
+    return PAL_OK;
+}
+
+static pal_status take_state(pal_scorer *s, pal_state **out, pal_error *err) {
+    if (s->free_count) {
+        *out = s->free_states[--s->free_count];
+        return PAL_OK;
+    }
+    const pal_status st = pal_state_new(&s->states[s->made], s->model, s->o.context, err);
+    if (!st) *out = s->states[s->made++];
+    return st;
+}
+
+static bool state_left(const pal_scorer *s) { return s->free_count || s->made < s->o.states; }
+
+/* A tree of more tips than there are memories, less one for the memory it branches from. */
+static bool is_big(const pal_scorer *s, const pal_prefix *p) { return p->need >= s->o.states; }
+
+/* What beginning a node sets aside: nothing where the tree above it has set it aside. */
+static int to_reserve(const pal_scorer *s, int node) {
+    const pal_prefix *p = &s->tree.nodes[node];
+    if (p->parent >= 0 && !is_big(s, &s->tree.nodes[p->parent]) && !s->nodes[node].alone) return 0;
+    return is_big(s, p) ? 1 : p->need;
+}
+
+static bool may_begin(const pal_scorer *s, int node, bool forced) {
+    const progress *g = &s->nodes[node];
+    const int parent = g->alone ? -1 : s->tree.nodes[node].parent;
+    const bool heir = parent >= 0 && s->nodes[parent].waiting == 1;
+    if (!heir && !state_left(s)) return false;
+    return forced || s->reserved + to_reserve(s, node) - (heir && is_big(s, &s->tree.nodes[parent])) <= s->o.states;
+}
+
+static pal_status begin_node(pal_scorer *s, int node, pal_error *err) {
+    const pal_prefix *p = &s->tree.nodes[node];
+    progress *g = &s->nodes[node];
+    pal_status st = PAL_OK;
+    s->reserved += to_reserve(s, node);
+    g->begun = true;
+    g->at = g->alone ? 0 : p->begin;
+    if (p->parent < 0 || g->alone) {
+        if ((st = take_state(s, &g->state, err))) return st;
+        pal_state_reset(g->state);
+    } else {
+        progress *parent = &s->nodes[p->parent];
+        if (--parent->waiting == 0) {
+            g->state = parent->state;
+            parent->state = NULL;
+            if (is_big(s, &s->tree.nodes[p->parent])) s->reserved--;
+        } else if (!(st = take_state(s, &g->state, err))) st = pal_state_copy(g->state, parent->state, err);
+    }
+    s->running[s->running_count++] = node;
+    return st;
+}
+
+/* The youngest memory that children wait for is given up. */
+static void give_up_a_memory(pal_scorer *s) {
+    size_t top = s->ready_count - 1;
+    while (s->nodes[s->ready[top]].alone) top--; /* were all of them alone, memories would be free */
+    const int parent = s->tree.nodes[s->ready[top]].parent;
+    for (size_t i = 0; i < s->ready_count; i++)
+        if (s->tree.nodes[s->ready[i]].parent == parent) s->nodes[s->ready[i]].alone = true;
+    s->nodes[parent].waiting = 0;
+    s->free_states[s->free_count++] = s->nodes[parent].state;
+    s->nodes[parent].state = NULL;
+    if (is_big(s, &s->tree.nodes[parent])) s->reserved--;
+}
+
+/* Begins nodes while a pass has room: branches of what is being read before new trees, the youngest first. */
+static pal_status begin_nodes(pal_scorer *s, pal_error *err) {
+    pal_status st = PAL_OK;
+    size_t tokens = 0;
+    for (int i = 0; i < s->running_count; i++) {
+        const int node = s->running[i];
+        tokens += s->tree.nodes[node].read_end - s->nodes[node].at;
+    }
+    for (size_t i = s->ready_count; i-- > 0 && !st && tokens < (size_t)s->o.tokens;) {
+        const int node = s->ready[i];
+        if (s->running_count == s->o.states || !may_begin(s, node, s->running_count == 0 && i == 0)) continue;
+        memmove(s->ready + i, s->ready + i + 1, (s->ready_count - i - 1) * sizeof *s->ready);
+        s->ready_count--;
+        st = begin_node(s, node, err);
+        tokens += s->tree.nodes[node].read_end - s->nodes[node].at;
+    }
+    while (!st && s->next_root < s->tree.roots && tokens < (size_t)s->o.tokens && s->running_count < s->o.states &&
+           may_begin(s, (int)s->next_root, s->running_count == 0 && s->ready_count == 0)) {
+        const int node = (int)s->next_root++;
+        st = begin_node(s, node, err);
+        tokens += s->tree.nodes[node].read_end - s->nodes[node].at;
+    }
+    return st;
+}
+
+static void add_row(pal_scorer *s, int at, int node, size_t token, uint32_t target) {
+    s->row_at[s->rows] = at;
+    s->row_node[s->rows] = node;
+    s->row_token[s->rows] = token;
+    s->row_target[s->rows++] = (int32_t)target;
+}
+
+/* What position `at` of the batch, `read` of the node's requests, should predict. */
+static void add_rows(pal_scorer *s, const pal_score_request *requests, int node, size_t read, int at) {
+    const pal_prefix *p = &s->tree.nodes[node];
+    const size_t token = read + 1;
+    if (read < p->begin) return; /* read again */
+    if (token < p->end && token >= p->score_from)
+        add_row(s, at, node, token, requests[s->tree.order[p->low]].ids[token]);
+    for (int c = p->child; token == p->end && c < p->child + p->children; c++)
+        if (token >= s->tree.nodes[c].score_from)
+            add_row(s, at, c, token, requests[s->tree.order[s->tree.nodes[c].low]].ids[token]);
+}
+
+/* Packs the running nodes; returns the number of sequences. */
+static int pack(pal_scorer *s, const pal_score_request *requests) {
+    int n = 0, tokens = 0;
+    s->rows = 0;
+    for (; n < s->running_count && tokens < s->o.tokens; n++) {
+        const int node = s->running[n];
+        const pal_prefix *p = &s->tree.nodes[node];
+        progress *g = &s->nodes[node];
+        s->cu[n] = tokens;
+        s->in_pass[n] = g->state;
+        for (; g->at < p->read_end && tokens < s->o.tokens; g->at++, tokens++) {
+            s->ids[tokens] = (int32_t)requests[s->tree.order[p->low]].ids[g->at];
+            add_rows(s, requests, node, g->at, tokens);
+        }
+    }
+    s->cu[n] = tokens;
+    return n;
+}
+
+static void count_rows(pal_scorer *s, const pal_score_request *requests, pal_score_result *scores) {
+    for (size_t i = 0; i < s->rows; i++) {
+        const pal_prefix *p = &s->tree.nodes[s->row_node[i]];
+        for (size_t k = p->low; k < p->high; k++) {
+            const pal_score_request *r = &requests[s->tree.order[k]];
+            const size_t first = r->count - r->scored;
+            if (s->row_token[i] < first) continue;
+            scores[s->tree.order[k]].logprob -= (double)s->row_nll[i];
+            scores[s->tree.order[k]].greedy &= s->row_correct[i] != 0;
+            if (r->logprobs) r->logprobs[s->row_token[i] - first] = -s->row_nll[i];
+            if (r->likeliest) r->likeliest[s->row_token[i] - first] = s->row_correct[i];
+        }
+    }
+}
+
+/* A node has read its tokens: its children may begin, or its memory is free. */
+static void end_node(pal_scorer *s, int node) {
+    const pal_prefix *p = &s->tree.nodes[node];
+    progress *g = &s->nodes[node];
+    for (int c = p->children; c-- > 0;) /* the first child on top */
+        if (s->tree.nodes[p->child + c].need) {
+            s->ready[s->ready_count++] = p->child + c;
+            g->waiting++;
+        }
+    if (g->waiting) return;
+    s->free_states[s->free_count++] = g->state;
+    g->state = NULL;
+    s->reserved--;
+}
+
+static pal_status run_pass(pal_scorer *s, const pal_score_request *requests, pal_score_result *scores,
+                           pal_error *err) {
+    const int n = pack(s, requests);
+    const pal_batch batch = { .tokens = s->cu[n], .sequences = n, .ids = s->ids, .cu_seqlens = s->cu };
+    const pal_status st = pal_model_score_rows(s->model, s->work, s->in_pass, &batch, s->row_at, s->row_target,
+                                               (int)s->rows, s->row_nll, s->row_correct, err);
+    if (st) return st;
+    count_rows(s, requests, scores);
+    s->counts.read += (uint64_t)batch.tokens;
+    s->counts.scored += s->rows;
+    int left = 0;
+    for (int i = 0; i < s->running_count; i++) {
+        const int node = s->running[i];
+        if (s->nodes[node].at == s->tree.nodes[node].read_end) end_node(s, node);
+        else s->running[left++] = node;
+    }
+    s->running_count = left;
+    return PAL_OK;
+}
+
+static pal_status run_all(pal_scorer *s, const pal_score_request *requests, pal_score_result *scores, pal_error *err) {
+    pal_status st;
+    for (;;) {
+        if ((st = begin_nodes(s, err))) return st;
+        if (s->running_count) {
+            if ((st = run_pass(s, requests, scores, err))) return st;
+        } else if (s->ready_count) {
+            give_up_a_memory(s);
+        } else if (s->next_root == s->tree.roots) {
+            return PAL_OK;
+        }
+        if (s->o.stop && *s->o.stop) return pal_fail(err, PAL_E_ARGUMENT, "interrupted");
+    }
+}
+
+pal_status pal_score(pal_scorer *s, const pal_score_request *requests, size_t count, pal_score_result *scores,
+                     pal_error *err) {
+    pal_status st;
+    if (!count) return PAL_OK;
+    if ((st = check(s, requests, count, err)) || (st = pal_prefixes_build(&s->tree, requests, count, err))) return st;
+    for (size_t i = 0; i < count; i++) {
+        scores[i] = (pal_score_result){ .greedy = true };
+        s->counts.sent += requests[i].count - 1;
+    }
+    if (!(st = begin_call(s, err))) st = run_all(s, requests, scores, err);
+    drop_call(s);
+    return st;
+}
