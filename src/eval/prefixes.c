@@ -46,8 +46,8 @@ static pal_status add_runs(pal_prefixes *p, const pal_score_request *requests, s
         while (next < high && requests[p->order[next]].group == first->group &&
                requests[p->order[next]].ids[position] == first->ids[position])
             next++;
-        const pal_status st = add_node(
-            p, (pal_prefix){ .low = low, .high = next, .begin = position, .parent = parent }, err);
+        const pal_status st = add_node(p, (pal_prefix){ .low = low, .high = next, .begin = position, .parent = parent },
+                                       err);
         if (st) return st;
         low = next;
     }

@@ -2,9 +2,9 @@
 /* Scoring. Nodes of the forest of prefixes run in passes. A node that has read its tokens keeps its memory until all
  * its children have taken a copy; the last child takes the memory itself.
  *
- * A tree never holds more memories than it has tips, so a tree is begun only when that many can be had. A tree with more tips than
- * there are memories is begun branch by branch in the same way. Should that come to a halt, the youngest waiting
- * memory is given up, and the branches behind it are read from the start: slower, never wrong. */
+ * A tree never holds more memories than it has tips, so a tree is begun only when that many can be had. A tree with
+ * more tips than there are memories is begun branch by branch in the same way. Should that come to a halt, the youngest
+ * waiting memory is given up, and the branches behind it are read from the start: slower, never wrong. */
 #include "palimpsa/score.h"
 
 #include <string.h>
@@ -33,9 +33,10 @@ struct pal_scorer {
     pal_state **free_states; /* (o.states) */
     pal_score_counts counts;
     /* One pass. */
-    int32_t *ids;           /* (o.tokens) */
-    int *cu, *running;      /* (o.states + 1), (o.states) nodes of the last pass that are not finished, then all of this one */
-    pal_state **in_pass;    /* (o.states) */
+    int32_t *ids; /* (o.tokens) */
+    int *cu,
+        *running; /* (o.states + 1), (o.states) nodes of the last pass that are not finished, then all of this one */
+    pal_state **in_pass; /* (o.states) */
     int running_count;
     /* One call. */
     pal_prefixes tree;
@@ -136,8 +137,8 @@ static pal_status check(const pal_scorer *s, const pal_score_request *requests, 
                             r->count - 1, most);
         for (size_t t = 0; t < r->count; t++)
             if (r->ids[t] >= (uint32_t)c->vocab)
-                return pal_fail(err, PAL_E_ARGUMENT, "request %zu: token %zu is id %u, the vocabulary has 0 to %d", i, t,
-                                r->ids[t], c->vocab - 1);
+                return pal_fail(err, PAL_E_ARGUMENT, "request %zu: token %zu is id %u, the vocabulary has 0 to %d", i,
+                                t, r->ids[t], c->vocab - 1);
     }
     return PAL_OK;
 }
@@ -320,8 +321,7 @@ static void end_node(pal_scorer *s, int node) {
     s->reserved--;
 }
 
-static pal_status run_pass(pal_scorer *s, const pal_score_request *requests, pal_score_result *scores,
-                           pal_error *err) {
+static pal_status run_pass(pal_scorer *s, const pal_score_request *requests, pal_score_result *scores, pal_error *err) {
     const int n = pack(s, requests);
     const pal_batch batch = { .tokens = s->cu[n], .sequences = n, .ids = s->ids, .cu_seqlens = s->cu };
     const pal_status st = pal_model_score_rows(s->model, s->work, s->in_pass, &batch, s->row_at, s->row_target,
