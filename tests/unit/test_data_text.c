@@ -122,7 +122,7 @@ static void check_cuts(const pal_tokenizer *tok, const char *name, int cases) {
         test_write_file(in_folder("cuts"), text.data, text.size);
         test_encode(tok, text.data, text.size, &whole);
         encode_in_blocks(tok, in_folder("cuts"), 8 + pal_rng_below(&rng, 40), &parts);
-        if (whole.count != parts.count || memcmp(whole.data, parts.data, whole.count * 4) != 0)
+        if (whole.count != parts.count || (whole.count && memcmp(whole.data, parts.data, whole.count * 4) != 0))
             fail_msg("%s: case %d, cut into blocks, has other ids: '%.*s'", name, i, (int)text.size, text.data);
         pal_bytes_free(&text), pal_ids_free(&whole), pal_ids_free(&parts);
     }
