@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* palimpsa convert: a checkpoint from one layout to another, and surgery. */
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +10,19 @@
 #include "cli.h"
 #include "palimpsa/palimpsa.h"
 #include "surgery.h"
+#include "text_ids.h"
 #include "watch.h"
+
+static bool ends_in_gguf(const char *path) {
+    const size_t n = strlen(path);
+    return n > 5 && strcmp(path + n - 5, ".gguf") == 0;
+}
+
+/* Blocks, and a target of that name, mean a GGUF file; another dtype alone changes nothing else. */
+static const char *implied_layout(const char *target, const char *dtype) {
+    if (ends_in_gguf(target) || (dtype && dtype[0] == 'q')) return "gguf";
+    return dtype ? "palimpsa" : NULL;
+}
 
 static int find_layout(const char *name, pal_layout *out) {
     for (int i = 0; name && i < PAL_LAYOUTS; i++)
@@ -19,40 +32,93 @@ static int find_layout(const char *name, pal_layout *out) {
         }
     if (!name)
         return cli_error(CLI_USAGE,
-                         "convert: --to is missing (or --metaplastic); expected palimpsa, hf-mamba2, official or gguf");
+                         "convert: --to is missing (or --dtype, or --metaplastic); expected palimpsa, hf-mamba2, "
+                         "official or gguf");
     return cli_error(CLI_USAGE, "--to expects palimpsa, hf-mamba2, official or gguf, found '%s'", name);
 }
 
-static int print(const char *const paths[2], const char *to, const pal_converted *done, double took, bool json) {
+static void print_cost(const pal_convert_cost *c) {
+    printf("on %d tokens: loss %.5f before, %.5f after (perplexity %.4f, %.4f: %+.3f%%)\n", c->tokens, c->loss_before,
+           c->loss_after, exp(c->loss_before), exp(c->loss_after), 100 * expm1(c->loss_after - c->loss_before));
+    printf("next-token distributions: KL divergence %.3g at most, %.3g on average; the likeliest token changed at %.2f%% "
+           "of positions\n",
+           c->kl_most, c->kl_mean, 100 * c->changed);
+}
+
+/* cost NULL: not measured. */
+static int print(const char *const paths[2], const char *to, const pal_converted *done, const pal_convert_cost *cost,
+                 double took, bool json) {
     if (!json) {
         printf("%s: %zu tensors, %.1f MB in %.1f s%s\n", paths[1], done->tensors, 1e-6 * (double)done->bytes, took,
                done->tokenizer ? "" : "; no tokenizer");
         if (done->dropped) printf("%zu tensors of importance gates that nothing reads were left out\n", done->dropped);
+        if (done->finer)
+            printf("%zu matrices have rows that do not fill the type's blocks; they are Q8_0 or F16\n", done->finer);
+        if (cost) print_cost(cost);
         return CLI_OK;
     }
-    json_t *root = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:f}", "source", paths[0], "target", paths[1],
+    json_t *root = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:f}", "source", paths[0], "target", paths[1],
                              "layout", to, "tensors", (json_int_t)done->tensors, "bytes", (json_int_t)done->bytes,
-                             "dropped", (json_int_t)done->dropped, "tokenizer", done->tokenizer, "seconds", took);
+                             "dropped", (json_int_t)done->dropped, "finer", (json_int_t)done->finer, "tokenizer", done->tokenizer, "seconds", took);
+    if (root && cost)
+        json_object_set_new(root, "cost",
+                            json_pack("{s:i, s:f, s:f, s:f, s:f, s:f}", "tokens", cost->tokens, "loss_before",
+                                      cost->loss_before, "loss_after", cost->loss_after, "kl_most", cost->kl_most,
+                                      "kl_mean", cost->kl_mean, "changed", cost->changed));
     const bool written = root && json_dumpf(root, stdout, JSON_INDENT(2)) == 0;
     putchar('\n');
     json_decref(root);
     return written ? CLI_OK : cli_error(CLI_FAILED, "cannot write to standard output");
 }
 
-static int convert(const char *const paths[2], const char *to, pal_convert_options *o, bool json) {
+/* The text is read before anything is written. */
+static int read_text(cli_text_ids *text, const char *source, const cli_surgery *o, const char *tokenizer,
+                     const pal_context *cx) {
+    pal_model *model;
+    pal_error err;
+    const int most = o->tokens ? o->tokens : 4096;
+    if (most < 2 || most > 1 << 20) return cli_error(CLI_USAGE, "--tokens expects 2 to %d, found %d", 1 << 20, most);
+    if (pal_model_open(&model, source, PAL_FOR_INFERENCE, cx, &err)) return cli_fail(&err);
+    const int code = cli_text_ids_read(text, o->data, tokenizer, model, o->tokens ? o->tokens : 2, most);
+    pal_model_close(model);
+    return code;
+}
+
+static int convert_with(const char *const paths[2], const char *to, pal_convert_options *o, const cli_surgery *data,
+                        bool json) {
     cli_watch watch;
-    const int code = find_layout(to, &o->to);
+    cli_text_ids text = { 0 };
+    pal_convert_cost cost;
+    pal_converted done;
+    pal_error err;
+    int code = find_layout(to, &o->to);
+    if (!code && data->data) code = read_text(&text, paths[0], data, o->tokenizer, o->cx);
     if (code) return code;
     cli_watch_begin(&watch);
     o->progress = cli_watch_go_on;
     o->user = &watch;
-    pal_converted done;
-    pal_error err;
     const double begin = pal_seconds();
-    const pal_status st = pal_convert(paths[0], paths[1], o, &done, &err);
+    pal_status st = pal_convert(paths[0], paths[1], o, &done, &err);
     cli_watch_end(&watch);
-    if (st) return cli_fail(&err);
-    return print(paths, to, &done, pal_seconds() - begin, json);
+    const double took = pal_seconds() - begin;
+    if (st) code = cli_fail(&err);
+    if (!code && data->data &&
+        (st = pal_convert_measure(&cost, paths[0], paths[1], text.ids, text.count, o->cx, &err)))
+        code = cli_fail(&err);
+    cli_text_ids_free(&text);
+    return code ? code : print(paths, to, &done, data->data ? &cost : NULL, took, json);
+}
+
+static int convert(const char *const paths[2], const char *to, pal_convert_options *o, const cli_surgery *data,
+                   const cli_common *common) {
+    pal_context *cx;
+    pal_error err;
+    if (!to) to = implied_layout(paths[1], o->dtype);
+    if (pal_context_new(&cx, common->threads, common->cpu, &err)) return cli_fail(&err);
+    o->cx = cx;
+    const int code = convert_with(paths, to, o, data, common->json);
+    pal_context_free(cx);
+    return code;
 }
 
 /* Surgery writes our own layout. */
@@ -71,8 +137,9 @@ int cmd_convert(int argc, char **argv) {
     cli_surgery surgery = { .seed = 1 };
     cli_surgery_job job = { 0 };
     const cli_option options[] = {
-        { "to", OPT_TEXT, &to, "LAYOUT", "palimpsa, hf-mamba2, official or gguf" },
-        { "dtype", OPT_TEXT, &dtype, "TYPE", "f32, bf16, f16, or q8_0 for gguf (default: each tensor as it is)" },
+        { "to", OPT_TEXT, &to, "LAYOUT",
+          "palimpsa, hf-mamba2, official or gguf (default: gguf for a q type or DST.gguf, palimpsa with a --dtype)" },
+        { "dtype", OPT_TEXT, &dtype, "TYPE", "f32, bf16, f16; for gguf also q8_0, q6_k, q4_k, q4_0 (default: each tensor as it is)" },
         { "tokenizer", OPT_TEXT, &job.tokenizer, "X",
           "tokenizer file, directory, 'bytes' or 'none'; it goes along (default: the one that lies with SRC)" },
         CLI_SURGERY_OPTIONS(surgery),
@@ -80,18 +147,18 @@ int cmd_convert(int argc, char **argv) {
         CLI_COMMON_OPTIONS(job.common),
     };
     const cli_usage usage = {
-        .synopsis = "convert SRC DST --to LAYOUT | --metaplastic LAYERS [options]",
+        .synopsis = "convert SRC DST --to LAYOUT | --dtype TYPE | --metaplastic LAYERS [options]",
         .about = "Turns a checkpoint into another layout, or plain layers of it into metaplastic ones (surgery). SRC "
                  "is anything that can be\n"
                  "opened: a directory of this program, of the official Mamba2 (pytorch_model.bin or safetensors), of "
                  "Hugging Face's Mamba2, or a\n"
-                 "GGUF file of architecture mamba2. DST must not exist, or be an empty directory; it is there whole or "
+                 "GGUF file of Mamba2 or of this program. DST must not exist, or be an empty directory; it is there whole or "
                  "not at all. Tensors pass\n"
                  "one by one, so memory does not grow with the model. After surgery DST is read back and, with the new "
                  "plasticity off, must give\n"
                  "SRC's logits on TEXT; else nothing is left of it.",
         .examples = "  palimpsa convert mamba2-130m my-model --to palimpsa --tokenizer gpt-neox/tokenizer.json\n"
-                    "  palimpsa convert my-model my-model.gguf --to gguf --dtype q8_0\n"
+                    "  palimpsa convert my-model my-model.gguf --dtype q4_k --data text.txt\n"
                     "  palimpsa convert model.gguf my-model --to official --dtype f16\n"
                     "  palimpsa convert mamba2-130m hybrid --metaplastic top:8 --data text.txt --tokenizer "
                     "gpt-neox/tokenizer.json\n",
@@ -103,9 +170,9 @@ int cmd_convert(int argc, char **argv) {
     if (parsed) return parsed < 0 ? CLI_OK : parsed;
     if (count != 2) return cli_error(CLI_USAGE, "convert: expected SRC and DST; see 'palimpsa convert --help'");
     if (cli_surgery_stray(&surgery))
-        return cli_error(CLI_USAGE, "convert: --data, --tokens, --proof-tokens, --rank, --b-scale, --exact and "
-                                    "--no-proof go with --metaplastic");
+        return cli_error(CLI_USAGE, "convert: --proof-tokens, --rank, --b-scale, --exact and --no-proof go with "
+                                    "--metaplastic, --tokens also with --data");
     if (surgery.metaplastic) return operate(paths, to, dtype, &surgery, &job);
     pal_convert_options o = { .dtype = dtype, .tokenizer = job.tokenizer };
-    return convert(paths, to, &o, job.common.json);
+    return convert(paths, to, &o, &surgery, &job.common);
 }

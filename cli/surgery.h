@@ -15,8 +15,8 @@ typedef struct cli_surgery {
 #define CLI_SURGERY_OPTIONS(s)                                                                                      \
     { "metaplastic", OPT_TEXT, &(s).metaplastic, "LAYERS",                                                          \
       "surgery: top:K (longest memory windows), all, or 0,5,7 become metaplastic" },                                \
-        { "data", OPT_TEXT, &(s).data, "TEXT", "surgery: a text file for the windows and the proof" },              \
-        { "tokens", OPT_INT, &(s).tokens, "N", "surgery: tokens of TEXT for the windows (default: at most 4096)" }, \
+        { "data", OPT_TEXT, &(s).data, "TEXT", "a text file: tells what the conversion cost; surgery: for windows and proof" },              \
+        { "tokens", OPT_INT, &(s).tokens, "N", "tokens of TEXT for that, or for the windows (default: at most 4096)" }, \
         { "proof-tokens", OPT_INT, &(s).proof_tokens, "N",                                                          \
           "surgery: tokens of TEXT for the proof (default: at most 256)" },                                         \
         { "rank", OPT_INT, &(s).rank, "R",                                                                          \
@@ -35,10 +35,10 @@ typedef struct cli_surgery_job {
     cli_common common;
 } cli_surgery_job;
 
-/* What goes with --metaplastic only. */
+/* What goes with --metaplastic only; --tokens also with --data. */
 static inline bool cli_surgery_stray(const cli_surgery *s) {
     return !s->metaplastic &&
-           (s->data || s->b_scale || s->tokens || s->proof_tokens || s->rank || s->exact || s->no_proof);
+           ((s->tokens && !s->data) || s->b_scale || s->proof_tokens || s->rank || s->exact || s->no_proof);
 }
 /* Returns an exit code. */
 int cli_operate(const cli_surgery *options, const cli_surgery_job *job);

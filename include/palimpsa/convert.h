@@ -19,7 +19,7 @@ typedef enum pal_layout {
                              layers */
     PAL_LAYOUT_HF_MAMBA2, /* a directory for Hugging Face's Mamba2 class */
     PAL_LAYOUT_OFFICIAL,  /* a directory with the configuration and the names of state-spaces, in safetensors */
-    PAL_LAYOUT_GGUF,      /* one file, architecture mamba2 */
+    PAL_LAYOUT_GGUF,      /* one file; plain Mamba2 as llama.cpp loads it, other models under architectures of ours */
     PAL_LAYOUTS
 } pal_layout;
 
@@ -27,16 +27,18 @@ PAL_API const char *pal_layout_name(pal_layout layout); /* "palimpsa", "hf-mamba
 
 typedef struct pal_convert_options {
     pal_layout to;
-    const char *dtype;     /* "f32", "bf16", "f16" or, for GGUF, "q8_0"; NULL: of each tensor as it is */
+    const char *dtype;     /* "f32", "bf16", "f16" or, for GGUF, "q8_0", "q6_k", "q4_k", "q4_0"; NULL: each tensor as it is */
     const char *tokenizer; /* as for pal_tokenizer_open; NULL: the source's own; "none": leave it out */
     pal_go_on_fn *progress; /* bytes written; false leaves nothing; may be NULL */
     void *user;
+    const pal_context *cx; /* threads that quantise; NULL: the caller's */
 } pal_convert_options;
 
 typedef struct pal_converted {
     size_t tensors, bytes;
     size_t dropped; /* tensors of importance gates that nothing read */
     bool tokenizer; /* the target has one */
+    size_t finer;   /* matrices whose rows do not fill the type's blocks, stored in a finer one */
 } pal_converted;
 
 /* source: anything that pal_model_open opens. target: must not exist (a directory may, if it is empty). report may be

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -25,12 +26,13 @@ typedef struct {
     pal_model *model;
     pal_model_config config; /* of the target */
     pal_attachment attached;
-    bool cast; /* options name a dtype */
+    bool mamba2; /* the GGUF is one of plain Mamba2 */
+    bool cast;   /* options name a dtype */
     pal_dtype dtype;
-    int type; /* pal_dtype of a GGUF's matrices; -1: as they are */
     size_t count;
     pal_tensor *tensors;       /* as they shall be; names and dtypes may differ from the source's */
     const pal_tensor **source; /* where each comes from */
+    pal_dtype *types;          /* that each gets */
     pal_converted report;
     pal_error *err;
 } conversion;
@@ -39,30 +41,26 @@ static pal_status read_dtype(conversion *c) {
     static const struct {
         const char *name;
         pal_dtype dtype;
-        int type;
-    } known[] = { { "f32", PAL_F32, PAL_F32 },
-                  { "bf16", PAL_BF16, PAL_BF16 },
-                  { "f16", PAL_F16, PAL_F16 },
-                  { "q8_0", PAL_F32, PAL_Q8_0 } };
-    c->type = -1;
+    } known[] = { { "f32", PAL_F32 },   { "bf16", PAL_BF16 }, { "f16", PAL_F16 },  { "q8_0", PAL_Q8_0 },
+                  { "q6_k", PAL_Q6_K }, { "q4_k", PAL_Q4_K }, { "q4_0", PAL_Q4_0 } };
     if (!c->options->dtype) return PAL_OK;
     c->cast = true;
     for (size_t i = 0; i < PAL_COUNT(known); i++)
         if (strcmp(c->options->dtype, known[i].name) == 0) {
-            if (known[i].type == PAL_Q8_0 && c->options->to != PAL_LAYOUT_GGUF)
-                return pal_fail(c->err, PAL_E_ARGUMENT, "dtype q8_0 is for GGUF only; %s holds f32, bf16 or f16",
-                                names[c->options->to]);
+            if (pal_dtype_values(known[i].dtype) > 1 && c->options->to != PAL_LAYOUT_GGUF)
+                return pal_fail(c->err, PAL_E_ARGUMENT, "dtype %s is for GGUF only; %s holds f32, bf16 or f16",
+                                known[i].name, names[c->options->to]);
             c->dtype = known[i].dtype;
-            c->type = known[i].type;
             return PAL_OK;
         }
-    return pal_fail(c->err, PAL_E_ARGUMENT, "dtype is '%.20s'; expected f32, bf16, f16 or q8_0", c->options->dtype);
+    return pal_fail(c->err, PAL_E_ARGUMENT, "dtype is '%.20s'; expected f32, bf16, f16, q8_0, q6_k, q4_k or q4_0",
+                    c->options->dtype);
 }
 
 static const char *path_of(const conversion *c) { return c->model->source.path; }
 
 /* What stands against a plain Mamba2 of another program. */
-static pal_status check_plain(const conversion *c) {
+static pal_status check_plain(const conversion *c, pal_error *err) {
     const pal_model_config *m = &c->model->config;
     const char *to = names[c->options->to];
     const bool gguf = c->options->to == PAL_LAYOUT_GGUF, official = c->options->to == PAL_LAYOUT_OFFICIAL;
@@ -71,26 +69,26 @@ static pal_status check_plain(const conversion *c) {
     int on = 0;
     for (int i = 0; i < m->layers; i++) on += strcmp(pal_model_layer_rule(m, i), "gla") != 0;
     if (m->mixer != PAL_MIXER_M || m->mqar)
-        return pal_fail(c->err, PAL_E_UNSUPPORTED, "%s: is %s, and %s holds plain Mamba2 only", path_of(c), kind, to);
+        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: is %s, and %s holds plain Mamba2 only", path_of(c), kind, to);
     if (on)
-        return pal_fail(c->err, PAL_E_UNSUPPORTED,
+        return pal_fail(err, PAL_E_UNSUPPORTED,
                         "%s: %d of %d layers are metaplastic; %s holds plain Mamba2 only, which would ignore their "
                         "importance and compute something else",
                         path_of(c), on, m->layers, to);
     if ((official || gguf) && m->norm_groups != m->key_heads)
-        return pal_fail(c->err, PAL_E_UNSUPPORTED,
+        return pal_fail(err, PAL_E_UNSUPPORTED,
                         "%s: the gated norm has %d group%s and the keys %d; %s takes the norm per group of keys",
                         path_of(c), m->norm_groups, m->norm_groups == 1 ? "" : "s", m->key_heads, to);
     if (official && fabs(m->norm_eps - 1e-5) > 1e-12)
-        return pal_fail(c->err, PAL_E_UNSUPPORTED, "%s: the norms' epsilon is %g; official Mamba2 has 1e-05",
+        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the norms' epsilon is %g; official Mamba2 has 1e-05",
                         path_of(c), m->norm_eps);
     if (!gguf) return PAL_OK;
     if (m->dt_low > 0 || isfinite(m->dt_high))
-        return pal_fail(c->err, PAL_E_UNSUPPORTED,
+        return pal_fail(err, PAL_E_UNSUPPORTED,
                         "%s: the time step is limited to [%g, %g]; a GGUF of Mamba2 has no limit", path_of(c),
                         m->dt_low, m->dt_high);
     if (!m->conv_bias || m->proj_bias)
-        return pal_fail(c->err, PAL_E_UNSUPPORTED,
+        return pal_fail(err, PAL_E_UNSUPPORTED,
                         "%s: %s; a GGUF of Mamba2 has biases in the convolutions and nowhere else", path_of(c),
                         m->proj_bias ? "the projections have biases" : "the convolutions have no bias");
     return PAL_OK;
@@ -109,11 +107,21 @@ static void set_config(conversion *c) {
     }
 }
 
-static void add(conversion *c, const pal_tensor *from, const char *name) {
+/* In a GGUF file vectors are F32. A directory holds no blocks. */
+static pal_dtype target_type(conversion *c, const pal_tensor *from, const pal_weight *w) {
+    const bool blocks = pal_dtype_values(from->dtype) > 1;
+    if (c->options->to != PAL_LAYOUT_GGUF) return c->cast ? c->dtype : blocks ? PAL_F32 : from->dtype;
+    if (!c->cast) return w->quantisable && pal_matrix_fits(from->dtype, (size_t)w->shape[1]) ? from->dtype : PAL_F32;
+    const pal_dtype type = pal_weight_type_in(w, c->dtype);
+    c->report.finer += w->quantisable && !pal_matrix_fits(c->dtype, (size_t)w->shape[1]);
+    return type;
+}
+
+static void add(conversion *c, const pal_tensor *from, const pal_weight *w, const char *name) {
     pal_tensor t = *from;
     t.name = name;
-    if (c->cast) t.dtype = c->dtype;
-    c->report.bytes += t.count * pal_dtype_size(t.dtype);
+    t.dtype = c->types[c->count] = target_type(c, from, w);
+    c->report.bytes += pal_tensor_bytes(&t);
     c->source[c->count] = from;
     c->tensors[c->count++] = t;
 }
@@ -123,18 +131,21 @@ static pal_status plan_tensors(conversion *c) {
     const pal_source *source = &c->model->source;
     c->tensors = pal_alloc(table->count + 1, sizeof *c->tensors);
     c->source = pal_alloc(table->count + 1, sizeof *c->source);
-    if (!c->tensors || !c->source) return pal_fail(c->err, PAL_E_MEMORY, "no memory for the list of tensors");
+    c->types = pal_alloc(table->count + 1, sizeof *c->types);
+    if (!c->tensors || !c->source || !c->types) return pal_fail(c->err, PAL_E_MEMORY, "no memory for the list of tensors");
+    const bool plain = c->options->to == PAL_LAYOUT_GGUF ? c->mamba2 : c->options->to != PAL_LAYOUT_PALIMPSA;
     for (size_t i = 0; i < table->count; i++) {
         const pal_weight_entry *e = &table->entries[i];
         const pal_tensor *t = pal_source_find(source, e->view.name);
         if (!t) continue; /* part of a gate that nothing reads */
-        if (e->view.unused && c->options->to != PAL_LAYOUT_PALIMPSA) {
+        if (e->view.unused && plain) {
             c->report.dropped++;
             continue;
         }
         const bool embedding = e->id == PAL_W_EMBEDDING;
-        add(c, t, embedding ? pal_config_embedding_name(&c->config) : e->view.name);
-        if (embedding && c->options->to == PAL_LAYOUT_OFFICIAL && c->config.tied) add(c, t, "lm_head.weight");
+        add(c, t, &e->view, embedding ? pal_config_embedding_name(&c->config) : e->view.name);
+        if (embedding && c->options->to == PAL_LAYOUT_OFFICIAL && c->config.tied)
+            add(c, t, &e->view, "lm_head.weight");
     }
     c->report.tensors = c->count;
     return PAL_OK;
@@ -146,7 +157,7 @@ static pal_status find_tokenizer(conversion *c) {
                                               c->err);
     if (st) return st;
     c->report.tokenizer = c->attached.tokenizer != NULL;
-    if (!c->report.tokenizer && !given && c->options->to == PAL_LAYOUT_GGUF)
+    if (!c->report.tokenizer && !given && c->mamba2)
         return pal_fail(
             c->err, PAL_E_ARGUMENT,
             "%s: has no tokenizer, which a GGUF file needs; name one (a file, a directory, 'bytes') or 'none'",
@@ -180,7 +191,7 @@ static pal_status write_directory(conversion *c) {
     size_t done = 0;
     for (size_t i = 0; i < c->count && !st; i++) {
         st = pal_model_writer_copy(w, i, &c->model->source, c->source[i], c->err);
-        done += c->tensors[i].count * pal_dtype_size(c->tensors[i].dtype);
+        done += pal_tensor_bytes(&c->tensors[i]);
         if (!st && c->options->progress && !c->options->progress(c->options->user, done, c->report.bytes))
             st = pal_fail(c->err, PAL_STOPPED, "%s: interrupted; nothing was written", c->target);
     }
@@ -199,13 +210,27 @@ static pal_status write_directory(conversion *c) {
     return st;
 }
 
+static const char *architecture_of(const conversion *c) {
+    static const char *const ours[PAL_MIXERS] = { [PAL_MIXER_D] = "palimpsa",
+                                                  [PAL_MIXER_M] = "metamamba2",
+                                                  [PAL_MIXER_GDN] = "palimpsa-gdn",
+                                                  [PAL_MIXER_ATTENTION] = "palimpsa-transformer" };
+    return c->mamba2 ? "mamba2" : ours[c->config.mixer];
+}
+
 static pal_status write_gguf(conversion *c) {
     const pal_model_config *m = &c->config;
+    const pal_tokenizer *tokenizer = c->attached.tokenizer;
     pal_bytes pairs = { 0 };
     size_t pair_count = 0;
     const char *slash = strrchr(c->target, '/');
-    pal_status st = pal_gguf_export(c->attached.tokenizer, (size_t)m->vocab_rows, &pairs, &pair_count, c->err);
-    const pal_gguf_plan plan = { .hidden = m->hidden,
+    char *config = c->mamba2 ? NULL : json_dumps(c->model->source.config, JSON_COMPACT);
+    pal_status st = c->mamba2 ? pal_gguf_export(tokenizer, (size_t)m->vocab_rows, &pairs, &pair_count, c->err)
+                              : pal_gguf_export_own(tokenizer, (size_t)m->vocab_rows, &pairs, &pair_count, c->err);
+    if (!c->mamba2 && !config) st = pal_fail(c->err, PAL_E_MEMORY, "no memory to write %s", c->target);
+    const pal_gguf_plan plan = { .architecture = architecture_of(c),
+                                 .config = config,
+                                 .hidden = m->hidden,
                                  .layers = m->layers,
                                  .conv = m->conv,
                                  .inner = m->heads * m->dv,
@@ -219,10 +244,12 @@ static pal_status write_gguf(conversion *c) {
                                  .pairs = pairs.data,
                                  .pairs_size = pairs.size,
                                  .pair_count = pair_count,
-                                 .type = c->type,
                                  .count = c->count,
-                                 .tensors = c->source };
+                                 .tensors = c->source,
+                                 .types = c->types,
+                                 .cx = c->options->cx };
     if (!st) st = pal_gguf_write(c->target, &c->model->source, &plan, c->options->progress, c->options->user, c->err);
+    free(config);
     pal_bytes_free(&pairs);
     struct stat info;
     if (!st && stat(c->target, &info) == 0) c->report.bytes = (size_t)info.st_size;
@@ -236,7 +263,12 @@ static pal_status convert(conversion *c, const char *source) {
         return pal_fail(c->err, PAL_E_ARGUMENT, "there is no layout %d", (int)c->options->to);
     if ((st = read_dtype(c)) || (st = pal_target_is_free(c->target, !gguf, c->err))) return st;
     if ((st = pal_model_open_unloaded(&c->model, source, PAL_FOR_INFERENCE, c->err))) return st;
-    if (c->options->to != PAL_LAYOUT_PALIMPSA && (st = check_plain(c))) return st;
+    if (gguf) {
+        pal_error why;
+        c->mamba2 = check_plain(c, &why) == PAL_OK;
+    } else if (c->options->to != PAL_LAYOUT_PALIMPSA && (st = check_plain(c, c->err))) {
+        return st;
+    }
     set_config(c);
     if ((st = plan_tensors(c)) || (st = find_tokenizer(c))) return st;
     return gguf ? write_gguf(c) : write_directory(c);
@@ -250,6 +282,7 @@ pal_status pal_convert(const char *source, const char *target, const pal_convert
     pal_attachment_close(&c.attached);
     pal_free(c.tensors);
     pal_free(c.source);
+    pal_free(c.types);
     pal_model_close(c.model);
     return st;
 }

@@ -12,11 +12,12 @@
 #include "base/context.h"
 #include "base/half.h"
 #include "base/map.h"
+#include "base/parallel.h"
 #include "format/gguf.h"
 #include "format/gguf_values.h"
 #include "format/model_writer.h"
 
-enum { ALIGNMENT = 32, PIECE = 1 << 16, CONTEXT = 1 << 20 };
+enum { ALIGNMENT = 32, CONTEXT = 1 << 20, PIECE = 1 << 18 /* values at once */, ENCODED = 1 << 13 /* by a thread */ };
 
 typedef struct {
     char name[64];
@@ -69,67 +70,69 @@ static void pair_string(writer *w, const char *key, const char *value) {
     put_string(w, value);
 }
 
-/* A GGUF file's own type, or the one of a dtype. */
-static const pal_block_format *format_as_source(const pal_source *source, const pal_tensor *t) {
-    if (pal_source_gguf_bytes(source, t)) return pal_block_format_named(pal_source_stored(source, t));
-    return pal_block_format_of(t->dtype == PAL_F16 || t->dtype == PAL_BF16 ? t->dtype : PAL_F32);
-}
-
-static pal_status plan_entry(writer *w, entry *e, const pal_tensor *t) {
+/* Mamba2 has names and shapes of its own in these files. */
+static pal_status mamba2_entry(const writer *w, entry *e, const pal_tensor *t) {
     bool matrix;
     if (!pal_gguf_name_of(e->name, &matrix, &e->decay, t->name))
         return pal_fail(w->err, PAL_E_UNSUPPORTED, "%s: tensor '%s' has no place in a GGUF of Mamba2", w->path,
                         t->name);
-    e->format = !matrix             ? pal_block_format_of(PAL_F32)
-                : w->plan->type < 0 ? format_as_source(w->source, t)
-                                    : pal_block_format_of((pal_dtype)w->plan->type);
-    for (int i = 0; i < t->rank; i++)
-        if (i == 0 || t->rank != 3 || i == 2) e->dims[e->rank++] = t->shape[i]; /* [channels, 1, taps] loses the 1 */
-    for (int i = 0; i < e->rank / 2; i++) {
-        const int64_t swap = e->dims[i];
-        e->dims[i] = e->dims[e->rank - 1 - i], e->dims[e->rank - 1 - i] = swap;
-    }
     const char *last = strrchr(e->name, '.');
-    if (strcmp(last, ".ssm_a") == 0 || strcmp(last, ".ssm_d") == 0) { /* one row a head */
+    if (e->rank == 3) { /* [channels, 1, taps] loses the 1 */
+        e->dims[1] = e->dims[2];
+        e->rank = 2;
+    } else if (strcmp(last, ".ssm_a") == 0 || strcmp(last, ".ssm_d") == 0) { /* one row a head */
         e->dims[1] = e->dims[0], e->dims[0] = 1;
         e->rank = 2;
     } else if (strstr(e->name, ".ssm_norm.")) {
         e->dims[0] /= w->plan->groups, e->dims[1] = w->plan->groups;
         e->rank = 2;
     }
-    if ((size_t)e->dims[0] % e->format->values) e->format = pal_block_format_of(PAL_F16); /* rows do not fill blocks */
+    return PAL_OK;
+}
+
+static pal_status plan_entry(writer *w, entry *e, const pal_tensor *t, pal_dtype type) {
+    e->format = pal_block_format_of(type);
+    e->rank = t->rank;
+    for (int i = 0; i < t->rank; i++) e->dims[i] = t->shape[t->rank - 1 - i];
+    if (!w->plan->config) {
+        const pal_status st = mamba2_entry(w, e, t);
+        if (st) return st;
+    } else if (strlen(t->name) >= sizeof e->name || t->rank > 4) {
+        return pal_fail(w->err, PAL_E_UNSUPPORTED, "%s: tensor '%s' is too long a name, or has too many dimensions, for a "
+                        "GGUF file", w->path, t->name);
+    } else {
+        strcpy(e->name, t->name);
+    }
     e->bytes = t->count / e->format->values * e->format->bytes;
     e->offset = w->data;
     w->data = (w->data + e->bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
     return PAL_OK;
 }
 
-/* general.file_type: what most matrices are, in a numbering of its own. */
+/* general.file_type: what the largest matrix of a block is, in a numbering of its own. */
 static uint32_t file_type(const writer *w) {
     static const struct {
         pal_dtype type;
         uint32_t file;
     } types[] = { { PAL_F32, 0 },   { PAL_F16, 1 },   { PAL_Q4_0, 2 }, { PAL_Q8_0, 7 },
                   { PAL_Q4_K, 15 }, { PAL_Q6_K, 18 }, { PAL_BF16, 32 } };
-    for (size_t i = 0; i < w->plan->count; i++)
-        for (size_t k = 0; strstr(w->entries[i].name, ".ssm_in.weight") && k < PAL_COUNT(types); k++)
-            if (types[k].type == w->entries[i].format->type) return types[k].file;
+    const entry *largest = NULL;
+    size_t most = 0;
+    for (size_t i = 0; i < w->plan->count; i++) {
+        const entry *e = &w->entries[i];
+        const bool outer = strstr(e->name, "embd") || strstr(e->name, "embedding") || strstr(e->name, "output.") ||
+                           strstr(e->name, "lm_head");
+        if (!outer && w->plan->tensors[i]->count > most) most = w->plan->tensors[i]->count, largest = e;
+    }
+    for (size_t k = 0; largest && k < PAL_COUNT(types); k++)
+        if (types[k].type == largest->format->type) return types[k].file;
     return 0;
 }
 
-static void write_head(writer *w) {
+static void write_mamba2_pairs(writer *w) {
     const pal_gguf_plan *p = w->plan;
     const float eps = (float)p->eps;
     const bool padded = p->vocab != p->vocab_rows;
-    put(w, "GGUF", 4);
-    put_number(w, 3, 4);
-    put_number(w, p->count, 8);
-    put_number(w, p->pair_count + 17 + padded, 8);
-    pair_string(w, "general.architecture", "mamba2");
-    pair_string(w, "general.name", p->name);
-    pair_u32(w, "general.alignment", ALIGNMENT);
-    pair_u32(w, "general.quantization_version", 2);
-    pair_u32(w, "general.file_type", file_type(w));
     pair_u32(w, "mamba2.context_length", CONTEXT);
     pair_u32(w, "mamba2.embedding_length", (uint32_t)p->hidden);
     pair_u32(w, "mamba2.block_count", (uint32_t)p->layers);
@@ -145,6 +148,22 @@ static void write_head(writer *w) {
     put_number(w, PAL_GGUF_F32, 4);
     put_number(w, pal_f32_bits(eps), 4);
     if (padded) pair_u32(w, "palimpsa.unpadded_vocab_size", (uint32_t)p->vocab);
+}
+
+static void write_head(writer *w) {
+    const pal_gguf_plan *p = w->plan;
+    const size_t general = 5, own = p->config ? 1 : (size_t)(12 + (p->vocab != p->vocab_rows));
+    put(w, "GGUF", 4);
+    put_number(w, 3, 4);
+    put_number(w, p->count, 8);
+    put_number(w, p->pair_count + general + own, 8);
+    pair_string(w, "general.architecture", p->architecture);
+    pair_string(w, "general.name", p->name);
+    pair_u32(w, "general.alignment", ALIGNMENT);
+    pair_u32(w, "general.quantization_version", 2);
+    pair_u32(w, "general.file_type", file_type(w));
+    if (p->config) pair_string(w, "palimpsa.config", p->config);
+    else write_mamba2_pairs(w);
     put(w, p->pairs, p->pairs_size);
     for (size_t i = 0; i < p->count; i++) {
         const entry *e = &w->entries[i];
@@ -170,11 +189,29 @@ static pal_status advance(writer *w, size_t bytes) {
     return PAL_OK;
 }
 
-/* The bytes to write, where the source has them already. */
+/* The bytes to write, where the source has them already; a decay only a GGUF file has as it shall be. */
 static const unsigned char *ready_bytes(const writer *w, const entry *e, const pal_tensor *t) {
     if (strcmp(e->format->name, pal_source_stored(w->source, t)) != 0) return NULL;
-    const unsigned char *bytes = pal_source_gguf_bytes(w->source, t);
-    return bytes || e->decay ? bytes : t->data;
+    return e->decay ? pal_source_gguf_bytes(w->source, t) : t->data;
+}
+
+typedef struct {
+    const pal_block_format *format;
+    const float *values;
+    unsigned char *packed;
+} encode_job;
+
+static void encode_task(void *arg, size_t begin, size_t end, int thread) {
+    (void)thread;
+    const encode_job *job = arg;
+    pal_blocks_encode(job->format, job->values + begin, end - begin,
+                      job->packed + begin / job->format->values * job->format->bytes);
+}
+
+static void encode(writer *w, const pal_block_format *format, size_t n) {
+    encode_job job = { .format = format, .values = w->values, .packed = w->packed };
+    if (w->plan->cx) pal_parallel_ranges(w->plan->cx, n, ENCODED, encode_task, &job);
+    else encode_task(&job, 0, n, 0);
 }
 
 static pal_status write_tensor(writer *w, const entry *e, const pal_tensor *t) {
@@ -189,7 +226,7 @@ static pal_status write_tensor(writer *w, const entry *e, const pal_tensor *t) {
         } else {
             if ((st = pal_source_read(w->source, t, at, n, w->values, w->err))) return st;
             for (size_t i = 0; e->decay && i < n; i++) w->values[i] = -expf(w->values[i]);
-            pal_blocks_encode(e->format, w->values, n, w->packed);
+            encode(w, e->format, n);
             put(w, w->packed, bytes);
         }
         if ((st = advance(w, bytes))) return st;
@@ -226,7 +263,7 @@ pal_status pal_gguf_write(const char *path, const pal_source *source, const pal_
     w.values = pal_alloc(PIECE, sizeof *w.values);
     w.packed = pal_alloc(PIECE, sizeof(float));
     if (!w.entries || !w.values || !w.packed) st = pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
-    for (size_t i = 0; i < plan->count && !st; i++) st = plan_entry(&w, &w.entries[i], plan->tensors[i]);
+    for (size_t i = 0; i < plan->count && !st; i++) st = plan_entry(&w, &w.entries[i], plan->tensors[i], plan->types[i]);
     if (!st) st = pal_writer_open(&w.w, path, err);
     if (!st) {
         st = write_all(&w);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Plain Mamba2 as a GGUF file that llama.cpp loads. */
+/* A model as a GGUF file: plain Mamba2 as llama.cpp loads it, others as docs/formats.md tells. */
 #ifndef PAL_FORMAT_GGUF_WRITER_H
 #define PAL_FORMAT_GGUF_WRITER_H
 
@@ -7,17 +7,21 @@
 #include <stdint.h>
 
 #include "format/source.h"
+#include "palimpsa/context.h"
 
 typedef struct pal_gguf_plan {
+    const char *architecture; /* "mamba2", or one of pal_gguf_architectures */
+    const char *config;       /* JSON, for one of ours; the line below is for mamba2 */
     int hidden, layers, conv, inner, state, heads, groups; /* groups: of keys and of the gated norm */
     int vocab, vocab_rows;
     double eps;
     const char *name;           /* general.name */
     const unsigned char *pairs; /* the tokenizer's key-value pairs, as text/gguf_export.h makes them */
     size_t pairs_size, pair_count;
-    int type; /* pal_dtype of the matrices; -1: as in the source. Everything else is F32. */
     size_t count;
     const pal_tensor *const *tensors; /* of the source */
+    const pal_dtype *types;           /* that they get; rows fill blocks */
+    const pal_context *cx;            /* threads that encode; NULL: this one */
 } pal_gguf_plan;
 
 /* Written aside and renamed; an existing file is refused. */

@@ -233,3 +233,15 @@ pal_status pal_gguf_export(const pal_tokenizer *tok, size_t rows, pal_bytes *out
     pair_bool(&e, "tokenizer.ggml.add_eos_token", tok->suffix.count > 0);
     return e.st;
 }
+
+pal_status pal_gguf_export_own(const pal_tokenizer *tok, size_t rows, pal_bytes *out, size_t *count, pal_error *err) {
+    exporter e = { .out = out, .count = count, .err = err };
+    if (!tok) return PAL_OK;
+    if (!tok->files[0].name || strcmp(tok->files[0].name, "tokenizer.json") != 0)
+        return pal_gguf_export(tok, rows, out, count, err);
+    begin(&e, "tokenizer.huggingface.json", PAL_GGUF_STRING);
+    put_string(&e, tok->files[0].bytes.data, tok->files[0].bytes.size);
+    if (tok->bos >= 0) pair_u32(&e, "tokenizer.ggml.bos_token_id", tok->bos);
+    if (tok->eos >= 0) pair_u32(&e, "tokenizer.ggml.eos_token_id", tok->eos);
+    return e.st;
+}

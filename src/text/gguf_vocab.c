@@ -8,7 +8,7 @@
 #include "text/hf_json.h"
 
 typedef struct {
-    pal_slice model, pre, architecture;
+    pal_slice model, pre, architecture, json;
     pal_gguf_value tokens, merges, scores, kinds, charsmap;
     int64_t bos, eos, unk;
     int add_bos, add_eos, add_space, collapse; /* -1: not said */
@@ -25,6 +25,7 @@ static void take(metadata *m, pal_slice key, const pal_gguf_value *v) {
         { "general.architecture", &m->architecture, NULL, NULL, NULL },
         { "tokenizer.ggml.model", &m->model, NULL, NULL, NULL },
         { "tokenizer.ggml.pre", &m->pre, NULL, NULL, NULL },
+        { "tokenizer.huggingface.json", &m->json, NULL, NULL, NULL },
         { "tokenizer.ggml.tokens", NULL, &m->tokens, NULL, NULL },
         { "tokenizer.ggml.merges", NULL, &m->merges, NULL, NULL },
         { "tokenizer.ggml.scores", NULL, &m->scores, NULL, NULL },
@@ -241,6 +242,13 @@ pal_status pal_read_gguf_vocab(pal_tokenizer *tok, const char *name, const void 
     pal_status st;
     if ((st = read_metadata(tok, &m, name, &r, err))) return st;
     r.bad = false;
+    if (m.model.size == 0 && m.json.size) {
+        pal_bytes_free(&tok->files[0].bytes);
+        tok->files[0].name = "tokenizer.json";
+        if ((st = pal_bytes_append(&tok->files[0].bytes, m.json.data, m.json.size, err))) return st;
+        if ((st = pal_read_tokenizer_json(tok, name, m.json.data, m.json.size, err))) return st;
+        goto ends;
+    }
     if (m.model.size == 0) return pal_fail(err, PAL_E_FORMAT, "%s: there is no tokenizer in it", name);
     if ((st = read_tokens(tok, &m, name, &r, &kinds, err))) goto done;
     if (pal_gguf_is(m.model, "gpt2")) st = read_bpe(tok, &m, name, &r, kinds, err);
@@ -249,6 +257,7 @@ pal_status pal_read_gguf_vocab(pal_tokenizer *tok, const char *name, const void 
         st = pal_fail(err, PAL_E_UNSUPPORTED, "%s: the tokenizer '%s' is not supported; gpt2, llama and t5 are", name,
                       pal_show(m.model).text);
     if (st) goto done;
+ends:;
     const int64_t last = (int64_t)tok->size - 1;
     if (m.bos > last || m.eos > last) {
         st = pal_fail(err, PAL_E_FORMAT, "%s: BOS or EOS is id %lld, there are %zu tokens", name,
