@@ -40,9 +40,10 @@ static int find_layout(const char *name, pal_layout *out) {
 static void print_cost(const pal_convert_cost *c) {
     printf("on %d tokens: loss %.5f before, %.5f after (perplexity %.4f, %.4f: %+.3f%%)\n", c->tokens, c->loss_before,
            c->loss_after, exp(c->loss_before), exp(c->loss_after), 100 * expm1(c->loss_after - c->loss_before));
-    printf("next-token distributions: KL divergence %.3g at most, %.3g on average; the likeliest token changed at %.2f%% "
-           "of positions\n",
-           c->kl_most, c->kl_mean, 100 * c->changed);
+    printf(
+        "next-token distributions: KL divergence %.3g at most, %.3g on average; the likeliest token changed at %.2f%% "
+        "of positions\n",
+        c->kl_most, c->kl_mean, 100 * c->changed);
 }
 
 /* cost NULL: not measured. */
@@ -59,7 +60,8 @@ static int print(const char *const paths[2], const char *to, const pal_converted
     }
     json_t *root = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:f}", "source", paths[0], "target", paths[1],
                              "layout", to, "tensors", (json_int_t)done->tensors, "bytes", (json_int_t)done->bytes,
-                             "dropped", (json_int_t)done->dropped, "finer", (json_int_t)done->finer, "tokenizer", done->tokenizer, "seconds", took);
+                             "dropped", (json_int_t)done->dropped, "finer", (json_int_t)done->finer, "tokenizer",
+                             done->tokenizer, "seconds", took);
     if (root && cost)
         json_object_set_new(root, "cost",
                             json_pack("{s:i, s:f, s:f, s:f, s:f, s:f}", "tokens", cost->tokens, "loss_before",
@@ -102,8 +104,7 @@ static int convert_with(const char *const paths[2], const char *to, pal_convert_
     cli_watch_end(&watch);
     const double took = pal_seconds() - begin;
     if (st) code = cli_fail(&err);
-    if (!code && data->data &&
-        (st = pal_convert_measure(&cost, paths[0], paths[1], text.ids, text.count, o->cx, &err)))
+    if (!code && data->data && (st = pal_convert_measure(&cost, paths[0], paths[1], text.ids, text.count, o->cx, &err)))
         code = cli_fail(&err);
     cli_text_ids_free(&text);
     return code ? code : print(paths, to, &done, data->data ? &cost : NULL, took, json);
@@ -139,7 +140,8 @@ int cmd_convert(int argc, char **argv) {
     const cli_option options[] = {
         { "to", OPT_TEXT, &to, "LAYOUT",
           "palimpsa, hf-mamba2, official or gguf (default: gguf for a q type or DST.gguf, palimpsa with a --dtype)" },
-        { "dtype", OPT_TEXT, &dtype, "TYPE", "f32, bf16, f16; for gguf also q8_0, q6_k, q4_k, q4_0 (default: each tensor as it is)" },
+        { "dtype", OPT_TEXT, &dtype, "TYPE",
+          "f32, bf16, f16; for gguf also q8_0, q6_k, q4_k, q4_0 (default: each tensor as it is)" },
         { "tokenizer", OPT_TEXT, &job.tokenizer, "X",
           "tokenizer file, directory, 'bytes' or 'none'; it goes along (default: the one that lies with SRC)" },
         CLI_SURGERY_OPTIONS(surgery),
@@ -152,7 +154,8 @@ int cmd_convert(int argc, char **argv) {
                  "is anything that can be\n"
                  "opened: a directory of this program, of the official Mamba2 (pytorch_model.bin or safetensors), of "
                  "Hugging Face's Mamba2, or a\n"
-                 "GGUF file of Mamba2 or of this program. DST must not exist, or be an empty directory; it is there whole or "
+                 "GGUF file of Mamba2 or of this program. DST must not exist, or be an empty directory; it is there "
+                 "whole or "
                  "not at all. Tensors pass\n"
                  "one by one, so memory does not grow with the model. After surgery DST is read back and, with the new "
                  "plasticity off, must give\n"

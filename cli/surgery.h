@@ -15,8 +15,10 @@ typedef struct cli_surgery {
 #define CLI_SURGERY_OPTIONS(s)                                                                                      \
     { "metaplastic", OPT_TEXT, &(s).metaplastic, "LAYERS",                                                          \
       "surgery: top:K (longest memory windows), all, or 0,5,7 become metaplastic" },                                \
-        { "data", OPT_TEXT, &(s).data, "TEXT", "a text file: tells what the conversion cost; surgery: for windows and proof" },              \
-        { "tokens", OPT_INT, &(s).tokens, "N", "tokens of TEXT for that, or for the windows (default: at most 4096)" }, \
+        { "data", OPT_TEXT, &(s).data, "TEXT",                                                                      \
+          "a text file: tells what the conversion cost; surgery: for windows and proof" },                          \
+        { "tokens", OPT_INT, &(s).tokens, "N",                                                                      \
+          "tokens of TEXT for that, or for the windows (default: at most 4096)" },                                  \
         { "proof-tokens", OPT_INT, &(s).proof_tokens, "N",                                                          \
           "surgery: tokens of TEXT for the proof (default: at most 256)" },                                         \
         { "rank", OPT_INT, &(s).rank, "R",                                                                          \

@@ -27,7 +27,8 @@ PAL_API const char *pal_layout_name(pal_layout layout); /* "palimpsa", "hf-mamba
 
 typedef struct pal_convert_options {
     pal_layout to;
-    const char *dtype;     /* "f32", "bf16", "f16" or, for GGUF, "q8_0", "q6_k", "q4_k", "q4_0"; NULL: each tensor as it is */
+    const char
+        *dtype; /* "f32", "bf16", "f16" or, for GGUF, "q8_0", "q6_k", "q4_k", "q4_0"; NULL: each tensor as it is */
     const char *tokenizer; /* as for pal_tokenizer_open; NULL: the source's own; "none": leave it out */
     pal_go_on_fn *progress; /* bytes written; false leaves nothing; may be NULL */
     void *user;

@@ -109,12 +109,6 @@ const pal_block_format *pal_block_format_of_ggml(uint64_t ggml_id) {
     return NULL;
 }
 
-const pal_block_format *pal_block_format_named(const char *name) {
-    for (size_t i = 0; i < PAL_DTYPES; i++)
-        if (formats[i].decode && strcmp(formats[i].name, name) == 0) return &formats[i];
-    return NULL;
-}
-
 void pal_blocks_decode(const pal_block_format *format, const void *blocks, size_t n, float *x) {
     const unsigned char *b = blocks;
     if (format->type == PAL_F32) memcpy(x, b, n * sizeof *x);

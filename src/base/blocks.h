@@ -25,7 +25,6 @@ typedef struct pal_block_format {
 
 const pal_block_format *pal_block_format_of(pal_dtype type);        /* NULL: no type that models compute with */
 const pal_block_format *pal_block_format_of_ggml(uint64_t ggml_id); /* NULL: not one of these */
-const pal_block_format *pal_block_format_named(const char *name);   /* NULL: not one of these */
 
 /* n values, whole blocks. */
 void pal_blocks_decode(const pal_block_format *format, const void *blocks, size_t n, float *x);

@@ -80,8 +80,8 @@ static pal_status check_plain(const conversion *c, pal_error *err) {
                         "%s: the gated norm has %d group%s and the keys %d; %s takes the norm per group of keys",
                         path_of(c), m->norm_groups, m->norm_groups == 1 ? "" : "s", m->key_heads, to);
     if (official && fabs(m->norm_eps - 1e-5) > 1e-12)
-        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the norms' epsilon is %g; official Mamba2 has 1e-05",
-                        path_of(c), m->norm_eps);
+        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the norms' epsilon is %g; official Mamba2 has 1e-05", path_of(c),
+                        m->norm_eps);
     if (!gguf) return PAL_OK;
     if (m->dt_low > 0 || isfinite(m->dt_high))
         return pal_fail(err, PAL_E_UNSUPPORTED,
@@ -132,7 +132,8 @@ static pal_status plan_tensors(conversion *c) {
     c->tensors = pal_alloc(table->count + 1, sizeof *c->tensors);
     c->source = pal_alloc(table->count + 1, sizeof *c->source);
     c->types = pal_alloc(table->count + 1, sizeof *c->types);
-    if (!c->tensors || !c->source || !c->types) return pal_fail(c->err, PAL_E_MEMORY, "no memory for the list of tensors");
+    if (!c->tensors || !c->source || !c->types)
+        return pal_fail(c->err, PAL_E_MEMORY, "no memory for the list of tensors");
     const bool plain = c->options->to == PAL_LAYOUT_GGUF ? c->mamba2 : c->options->to != PAL_LAYOUT_PALIMPSA;
     for (size_t i = 0; i < table->count; i++) {
         const pal_weight_entry *e = &table->entries[i];
@@ -144,8 +145,7 @@ static pal_status plan_tensors(conversion *c) {
         }
         const bool embedding = e->id == PAL_W_EMBEDDING;
         add(c, t, &e->view, embedding ? pal_config_embedding_name(&c->config) : e->view.name);
-        if (embedding && c->options->to == PAL_LAYOUT_OFFICIAL && c->config.tied)
-            add(c, t, &e->view, "lm_head.weight");
+        if (embedding && c->options->to == PAL_LAYOUT_OFFICIAL && c->config.tied) add(c, t, &e->view, "lm_head.weight");
     }
     c->report.tensors = c->count;
     return PAL_OK;

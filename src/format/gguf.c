@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A GGUF file. One of architecture mamba2 is turned into a Hugging Face Mamba2: tensors get their names and shapes, A_log
- * is taken back out of -exp(A_log), and the metadata becomes a configuration. One of our own architectures holds a
- * configuration and tensors under the names that safetensors have. */
+/* A GGUF file. One of architecture mamba2 is turned into a Hugging Face Mamba2: tensors get their names and shapes,
+ * A_log is taken back out of -exp(A_log), and the metadata becomes a configuration. One of our own architectures holds
+ * a configuration and tensors under the names that safetensors have. */
 #include "format/gguf.h"
 
 #include <math.h>
@@ -78,7 +78,9 @@ static pal_status read_pairs(gguf_file *f, pal_gguf_reader *r, pal_gguf_facts *k
             text[n] = (char)(k->architecture.data[n] < ' ' || k->architecture.data[n] > '~' ? '?'
                                                                                             : k->architecture.data[n]);
         text[n] = 0;
-        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the architecture is '%s'; of GGUF files, mamba2 and those of this program are read", f->path, text);
+        return pal_fail(err, PAL_E_UNSUPPORTED,
+                        "%s: the architecture is '%s'; of GGUF files, mamba2 and those of this program are read",
+                        f->path, text);
     }
     if (!k->alignment) k->alignment = 32;
     if (k->alignment & (k->alignment - 1) || k->alignment < 8 || k->alignment > 1 << 20)
@@ -142,7 +144,8 @@ static pal_status read_info(gguf_file *f, pal_gguf_reader *r, size_t index, pal_
     return PAL_OK;
 }
 
-static pal_status read_tensors(gguf_file *f, pal_gguf_reader *r, const pal_gguf_facts *k, pal_source *source, pal_error *err) {
+static pal_status read_tensors(gguf_file *f, pal_gguf_reader *r, const pal_gguf_facts *k, pal_source *source,
+                               pal_error *err) {
     pal_status st;
     const size_t first = source->count;
     size_t end = 0; /* of the data so far, padded */

@@ -32,7 +32,6 @@ static const struct {
     { "ssm_out.bias", "mixer.out_proj.bias", PAL_GGUF_VECTOR },
 };
 
-
 static bool whole(const pal_gguf_value *v, uint64_t *out) {
     const bool sign = v->type == PAL_GGUF_I32 || v->type == PAL_GGUF_I64;
     if (v->type != PAL_GGUF_U32 && v->type != PAL_GGUF_U64 && !sign) return false;
@@ -85,8 +84,7 @@ pal_status pal_gguf_mamba2_check(const pal_gguf_facts *k, const char *path, pal_
                    { "ssm.conv_kernel", k->conv },       { "ssm.inner_size", k->inner },
                    { "ssm.state_size", k->state },       { "ssm.time_step_rank", k->heads } };
     for (size_t i = 0; i < PAL_COUNT(needed); i++)
-        if (!needed[i].value)
-            return pal_fail(err, PAL_E_FORMAT, "%s: mamba2.%s is missing or 0", path, needed[i].name);
+        if (!needed[i].value) return pal_fail(err, PAL_E_FORMAT, "%s: mamba2.%s is missing or 0", path, needed[i].name);
     if (k->feed_forward)
         return pal_fail(err, PAL_E_UNSUPPORTED,
                         "%s: mamba2.feed_forward_length is %llu; an MLP in Mamba2 is not supported", path,
@@ -96,8 +94,8 @@ pal_status pal_gguf_mamba2_check(const pal_gguf_facts *k, const char *path, pal_
                         "%s: mamba2.ssm.inner_size %llu is not divided by %llu heads (time_step_rank)", path,
                         (unsigned long long)k->inner, (unsigned long long)k->heads);
     if (k->eps != 0 && !(k->eps > 0 && k->eps < 1))
-        return pal_fail(err, PAL_E_FORMAT, "%s: layer_norm_rms_epsilon is %g, expected a small positive number",
-                        path, k->eps);
+        return pal_fail(err, PAL_E_FORMAT, "%s: layer_norm_rms_epsilon is %g, expected a small positive number", path,
+                        k->eps);
     return PAL_OK;
 }
 
@@ -173,14 +171,16 @@ static uint64_t vocabulary(const unsigned char *file, const pal_gguf_facts *k, u
     return n;
 }
 
-pal_status pal_gguf_mamba2_config(pal_source *source, const pal_gguf_facts *k, const unsigned char *file, pal_error *err) {
+pal_status pal_gguf_mamba2_config(pal_source *source, const pal_gguf_facts *k, const unsigned char *file,
+                                  pal_error *err) {
     const pal_tensor *embedding = pal_source_find(source, "backbone.embeddings.weight");
     if (!embedding || embedding->rank != 2)
         return pal_fail(err, PAL_E_FORMAT, "%s: token_embd.weight is missing or no matrix", source->path);
     const json_int_t rows = (json_int_t)embedding->shape[0];
     if ((k->vocab && (json_int_t)k->vocab != rows) || (k->tokens.count && (json_int_t)k->tokens.count != rows))
-        return pal_fail(err, PAL_E_FORMAT, "%s: token_embd.weight has %lld rows, the vocabulary %llu tokens", source->path,
-                        (long long)rows, (unsigned long long)(k->tokens.count ? k->tokens.count : k->vocab));
+        return pal_fail(err, PAL_E_FORMAT, "%s: token_embd.weight has %lld rows, the vocabulary %llu tokens",
+                        source->path, (long long)rows,
+                        (unsigned long long)(k->tokens.count ? k->tokens.count : k->vocab));
     double expand = (double)k->inner / (double)k->embedding;
     if ((uint64_t)((double)k->embedding * expand) != k->inner) expand = nextafter(expand, INFINITY);
     const json_int_t groups = k->groups ? (json_int_t)k->groups : 1;
@@ -207,4 +207,3 @@ pal_status pal_gguf_mamba2_config(pal_source *source, const pal_gguf_facts *k, c
     json_object_set_new(c, "tie_word_embeddings", json_boolean(pal_source_find(source, "lm_head.weight") == NULL));
     return c ? PAL_OK : pal_fail(err, PAL_E_MEMORY, "no memory to open %s", source->path);
 }
-

@@ -98,8 +98,10 @@ static pal_status plan_entry(writer *w, entry *e, const pal_tensor *t, pal_dtype
         const pal_status st = mamba2_entry(w, e, t);
         if (st) return st;
     } else if (strlen(t->name) >= sizeof e->name || t->rank > 4) {
-        return pal_fail(w->err, PAL_E_UNSUPPORTED, "%s: tensor '%s' is too long a name, or has too many dimensions, for a "
-                        "GGUF file", w->path, t->name);
+        return pal_fail(w->err, PAL_E_UNSUPPORTED,
+                        "%s: tensor '%s' is too long a name, or has too many dimensions, for a "
+                        "GGUF file",
+                        w->path, t->name);
     } else {
         strcpy(e->name, t->name);
     }
@@ -263,7 +265,8 @@ pal_status pal_gguf_write(const char *path, const pal_source *source, const pal_
     w.values = pal_alloc(PIECE, sizeof *w.values);
     w.packed = pal_alloc(PIECE, sizeof(float));
     if (!w.entries || !w.values || !w.packed) st = pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
-    for (size_t i = 0; i < plan->count && !st; i++) st = plan_entry(&w, &w.entries[i], plan->tensors[i], plan->types[i]);
+    for (size_t i = 0; i < plan->count && !st; i++)
+        st = plan_entry(&w, &w.entries[i], plan->tensors[i], plan->types[i]);
     if (!st) st = pal_writer_open(&w.w, path, err);
     if (!st) {
         st = write_all(&w);

@@ -10,8 +10,8 @@
 #include "palimpsa/context.h"
 
 typedef struct pal_gguf_plan {
-    const char *architecture; /* "mamba2", or one of pal_gguf_architectures */
-    const char *config;       /* JSON, for one of ours; the line below is for mamba2 */
+    const char *architecture;                              /* "mamba2", or one of pal_gguf_architectures */
+    const char *config;                                    /* JSON, for one of ours; the line below is for mamba2 */
     int hidden, layers, conv, inner, state, heads, groups; /* groups: of keys and of the gated norm */
     int vocab, vocab_rows;
     double eps;

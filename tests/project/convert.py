@@ -195,14 +195,34 @@ try:
     refused(root / "torch", root / "x.gguf", "--to", "gguf", "--tokenizer", "bytes", says="256 ids")
     refused(root / "torch", root / "with.gguf" / "x", "--to", "official", says="Not a directory")
     golden = pathlib.Path(__file__).resolve().parent.parent / "golden" / "models"
-    refused(golden / "hybrid_m", root / "x.gguf", "--to", "gguf", "--tokenizer", "none", says="2 of 4 layers are metaplastic")
+    for kind, architecture in (("hybrid_m", b"metamamba2"), ("mqar_palimpsa_d", b"palimpsa"), ("mqar_gdn", b"palimpsa-gdn"), ("transformer", b"palimpsa-transformer")):
+        for dtype in ("q8_0", "q6_k", "q4_k", "q4_0", "bf16", "f16"):
+            file = root / f"{kind}-{dtype}.gguf"
+            run("convert", golden / kind, file, "--dtype", dtype, "--tokenizer", "none")
+            check(f"architecture of {file.name}", b"general.architecture\x08\0\0\0" + len(architecture).to_bytes(8, "little") + architecture in file.read_bytes()[:300])
+            again = root / f"again-{kind}-{dtype}" / file.name
+            again.parent.mkdir()
+            run("convert", golden / kind, again, "--dtype", dtype, "--tokenizer", "none", "--threads", 1)
+            check("the same bytes", file.read_bytes() == again.read_bytes())
+            kept = root / f"kept-{kind}-{dtype}" / file.name
+            kept.parent.mkdir()
+            run("convert", file, kept, "--tokenizer", "none")
+            check("types are kept", file.read_bytes() == kept.read_bytes())
+        run("convert", root / f"{kind}-q8_0.gguf", root / f"{kind}-f32", "--to", "palimpsa", "--dtype", "f32")
+        seen = [json.loads(run("inspect", root / f"{kind}{end}", "--json").stdout) for end in ("-q8_0.gguf", "-f32")]
+        check("the same kind", seen[0]["kind"] == seen[1]["kind"] and seen[0]["parameters"] == seen[1]["parameters"], seen)
+        check("fewer bytes", seen[0]["weight_bytes"] < seen[1]["weight_bytes"] / 2, seen)
+    (root / "ids.txt").write_bytes(bytes(range(32, 48)) * 20)
+    done = run("train", "--task", "text", "--model", root / "hybrid_m-q8_0.gguf", "--data", root / "ids.txt", "--tokenizer", "bytes", "--out", root / "run", code=2)
+    check("quantised files are not trained", "not trained; convert it first" in done.stderr, done.stderr)
     refused(golden / "hybrid_m", root / "x", "--to", "official", says="2 of 4 layers are metaplastic")
     refused(golden / "transformer", root / "x", "--to", "hf-mamba2", says="plain Mamba2 only")
     changed = root / "limited"
     changed.mkdir()
     (changed / "config.json").write_text(json.dumps({**writers.hf_config(writers.sizes()), "time_step_limit": [0.1, 0.5]}))
     (changed / "model.safetensors").write_bytes(writers.safetensors_bytes(writers.hf_names(json.loads((root / "official" / "expected.json").read_text()))))
-    refused(changed, root / "x.gguf", "--to", "gguf", "--tokenizer", "none", says="time step is limited")
+    run("convert", changed, root / "limited.gguf", "--to", "gguf", "--tokenizer", "none")
+    check("what llama.cpp does not have is ours", b"metamamba2" in (root / "limited.gguf").read_bytes()[:300])
     (changed / "config.json").write_text(json.dumps({**writers.hf_config(writers.sizes()), "layer_norm_epsilon": 1e-6}))
     refused(changed, root / "x", "--to", "official", says="epsilon")
     empty = root / "empty"
