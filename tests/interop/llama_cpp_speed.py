@@ -7,6 +7,7 @@
 
 --model makes a random Mamba2 of that size and converts it to each type (kept in --dir, which is used again). Each turn runs one program and then the
 other on a file; what is printed are medians over the turns. palimpsa's tokens are sampled, llama.cpp's are not.
+Leave OMP_WAIT_POLICY unset: with `passive` llama.cpp's threads sleep at every barrier and it runs at half its speed.
 """
 import argparse
 import json
@@ -26,7 +27,8 @@ def measure_theirs(path, prompt, tokens, threads):
     import llama_cpp as l
 
     l.llama_backend_init()
-    l.llama_log_set(l.llama_log_callback(lambda *_: None), None)
+    quiet = l.llama_log_callback(lambda *_: None)  # llama.cpp keeps the pointer only
+    l.llama_log_set(quiet, None)
     model = l.llama_model_load_from_file(path.encode(), l.llama_model_default_params())
     if not model:
         sys.exit(f"llama.cpp cannot load {path}")
