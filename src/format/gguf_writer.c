@@ -44,7 +44,7 @@ typedef struct {
 } writer;
 
 static void put(writer *w, const void *bytes, size_t size) { /* failures are met at the commit */
-    fwrite(bytes, 1, size, w->w.stream);
+    if (size) fwrite(bytes, 1, size, w->w.stream);
 }
 
 static void put_number(writer *w, uint64_t x, int bytes) {
