@@ -121,6 +121,30 @@ PAL_API pal_status pal_session_copy(pal_session *to, pal_session *from, pal_erro
 PAL_API pal_status pal_session_save(pal_session *session, const char *path, pal_error *err);
 PAL_API pal_status pal_session_load(pal_session *session, const char *path, pal_error *err);
 
+/* Many prompts, answered greedily (always the likeliest token), several at a time. */
+typedef struct pal_prompt {
+    const uint32_t *ids; /* (count), at least one */
+    size_t count;
+    int64_t max_tokens;      /* at most this many are written */
+    const char *const *stop; /* texts that end the answer and are not part of it */
+    size_t stop_count;
+    bool ignore_eos; /* EOS does not end the answer */
+} pal_prompt;
+typedef struct pal_answer {
+    size_t prompt;  /* which one is answered */
+    pal_slice text; /* borrowed for the call; may end, or hold bytes, in the middle of a UTF-8 character */
+    int64_t tokens; /* written, an EOS among them */
+    pal_finish finish;
+    const char *error; /* PAL_FINISH_ERROR: one sentence */
+} pal_answer;
+/* Called as answers come to an end, in no particular order. False: no more are wanted. */
+typedef bool pal_answer_fn(void *user, const pal_answer *answer);
+/* An answer depends on its prompt alone. `together` memories are held (0: 16), however many prompts there are; prompts
+ * are read before anybody writes, so that a step writes for as many as possible. A prompt that cannot be answered
+ * (empty, an unknown id, longer than attention layers hold) ends the call with a sentence that names it. */
+PAL_API pal_status pal_engine_answer(pal_engine *engine, const pal_prompt *prompts, size_t count, int together,
+                                     pal_answer_fn *on_answer, void *user, pal_error *err);
+
 #ifdef __cplusplus
 }
 #endif
