@@ -14,7 +14,7 @@
 #include "eval/perplexity.h"
 #include "format/json.h"
 #include "model/model.h"
-#include "plot/figure.h"
+#include "plot/runs.h"
 #include "progress.h"
 #include "stop.h"
 #include "text/json_text.h"
@@ -261,33 +261,49 @@ static double bin_middle(const pal_perplexity *p, int bin) {
     return sqrt(first * last);
 }
 
+/* The first few positions are a heading's, few and noisy: where texts are longer, the figure begins at 32 tokens. */
+static int first_drawn_bin(const measured *all, int shown) {
+    enum { TOKENS_32 = 5 };
+    for (int i = 0; i < shown; i++)
+        if (all[i].result.bin_count > TOKENS_32 + 1) return TOKENS_32;
+    return 0;
+}
+
 static int draw(const measured *all, int count, const measured *baseline, const char *path) {
-    const int shown = count + (baseline != NULL);
+    const int shown = count + (baseline != NULL), from = first_drawn_bin(all, shown);
+    const size_t bins = (size_t)(PAL_POSITION_BINS - from);
+    const char *names[MOST_MODELS + 1];
+    int colours[MOST_MODELS + 1];
     double x[MOST_MODELS + 1][PAL_POSITION_BINS], y[MOST_MODELS + 1][PAL_POSITION_BINS],
         above[MOST_MODELS][PAL_POSITION_BINS];
     pal_series loss[MOST_MODELS + 1], difference[MOST_MODELS];
     pal_error err;
+    for (int i = 0; i < shown; i++) names[i] = pal_model_label(all[i].label);
+    pal_model_colours(names, (size_t)shown, colours);
     for (int i = 0; i < shown; i++) {
         for (int b = 0; b < PAL_POSITION_BINS; b++) {
             x[i][b] = bin_middle(&all[i].result, b);
             y[i][b] = bin_nll(&all[i].result, b);
         }
-        loss[i] = (pal_series){ .label = all[i].label,
-                                .count = PAL_POSITION_BINS,
-                                .x = x[i],
-                                .y = y[i],
-                                .colour = i,
+        loss[i] = (pal_series){ .label = names[i],
+                                .count = bins,
+                                .x = x[i] + from,
+                                .y = y[i] + from,
+                                .colour = colours[i],
                                 .points = true,
                                 .dashed = i == count };
     }
     for (int i = 0; i < count && baseline; i++) {
         for (int b = 0; b < PAL_POSITION_BINS; b++) above[i][b] = y[i][b] - y[count][b];
-        difference[i] = (pal_series){
-            .label = all[i].label, .count = PAL_POSITION_BINS, .x = x[i], .y = above[i], .colour = i, .points = true
-        };
+        difference[i] = (pal_series){ .label = names[i],
+                                      .count = bins,
+                                      .x = x[i] + from,
+                                      .y = above[i] + from,
+                                      .colour = colours[i],
+                                      .points = true };
     }
     char title[256];
-    snprintf(title, sizeof title, "Loss above %s", baseline ? baseline->label : "");
+    snprintf(title, sizeof title, "Loss above %s", baseline ? names[count] : "");
     const pal_panel panels[2] = {
         { .kind = PAL_PANEL_LINES,
           .title = baseline ? "Loss" : NULL,
@@ -401,7 +417,7 @@ int cmd_eval(int argc, char **argv) {
           "no token in front of a document; its first token is then not predicted" },
         { "baseline", OPT_TEXT, &o.baseline, "MODELDIR",
           "also show how far the models are above this one, by position" },
-        { "figure", OPT_TEXT, &o.figure, "FILE", "draw the loss by position (.svg or .png)" },
+        { "figure", OPT_TEXT, &o.figure, "FILE", "draw the loss by position, from 32 tokens on (.svg or .png)" },
         { "piece", OPT_INT, &o.piece, "N", "tokens of one pass (default 1024)" },
         { "batch", OPT_INT, &o.batch, "N", "documents at a time (default 8)" },
         { "json", OPT_FLAG, &o.common.json, NULL, "print JSON: an object, or a list of them for several models" },

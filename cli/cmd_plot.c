@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* palimpsa plot: figures and reports from run directories. */
+/* palimpsa plot: figures and reports from run directories and tables of curves. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -51,14 +51,18 @@ int cmd_plot(int argc, char **argv) {
         { "scale", OPT_FLOAT, &o.scale, "S", "PNG pixels per CSS pixel (default: 2)" },
     };
     const cli_usage usage = {
-        .synopsis = "plot RUNDIR... --out FILE.svg|.png|.html [options]",
+        .synopsis = "plot RUNDIR|TABLE.csv... --out FILE.svg|.png|.html [options]",
         .about = "Compares runs: loss, accuracy and learning rate; in a report also a table and the learning dynamics. "
                  "Runs that\n"
-                 "differ in nothing but the seed become one curve, their mean, with a band of one standard deviation.",
+                 "differ in nothing but the seed become one curve, their mean, with a band of one standard deviation.\n"
+                 "A table keeps curves of several runs: its first line names the columns, model and step (or position, "
+                 "for losses by\n"
+                 "position in a text) and keys of metrics.jsonl.",
         .examples = "  palimpsa plot runs/a --out a.svg\n"
                     "  palimpsa plot runs/d runs/d-wo-meta --x tokens --smooth 9 --out compare.png\n"
                     "  palimpsa plot runs/d-seed1 runs/d-seed2 runs/d-seed3 --dynamics --out dynamics.svg\n"
-                    "  palimpsa plot runs/* --out report.html\n",
+                    "  palimpsa plot runs/* --out report.html\n"
+                    "  palimpsa plot docs/results/language/shakespeare.csv --out shakespeare.svg\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
     };
@@ -70,7 +74,7 @@ int cmd_plot(int argc, char **argv) {
 
     const int axis = choice(x, axes, 3), shade = choice(theme, themes, 2);
     if (count == 0)
-        return cli_error(CLI_USAGE, "plot: expected at least one run directory; see 'palimpsa plot --help'");
+        return cli_error(CLI_USAGE, "plot: expected at least one run directory or table; see 'palimpsa plot --help'");
     if (!out) return cli_error(CLI_USAGE, "plot: --out FILE is missing; a name that ends in .svg, .png or .html");
     if (axis < 0) return cli_error(CLI_USAGE, "--x expects step, tokens or time, found '%s'", x);
     if (shade < 0) return cli_error(CLI_USAGE, "--theme expects light or dark, found '%s'", theme);
@@ -86,12 +90,12 @@ int cmd_plot(int argc, char **argv) {
     count = leave_out_new_ones(directories, count);
     if (pal_runs_check_path(out, &err) || pal_runs_open(&runs, directories, (size_t)count, &err)) return cli_fail(&err);
     const pal_status st = pal_runs_write(runs, &o, out, &err);
-    const size_t skipped = pal_runs_skipped(runs);
+    const size_t skipped = pal_runs_skipped(runs), shown = pal_runs_count(runs);
     pal_runs_free(runs);
     if (st) return cli_fail_writing(&err);
     if (skipped)
         fprintf(stderr, "palimpsa: warning: %zu line%s of metrics could not be read and %s left out\n", skipped,
                 skipped == 1 ? "" : "s", skipped == 1 ? "was" : "were");
-    printf("wrote %s (%d run%s)\n", out, count, count == 1 ? "" : "s");
+    printf("wrote %s (%zu run%s)\n", out, shown, shown == 1 ? "" : "s");
     return CLI_OK;
 }

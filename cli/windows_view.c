@@ -113,7 +113,7 @@ int windows_draw(const pal_windows *w, const bool *chosen, const char *title, co
           .lines = { .series = series, .series_count = layers } },
         { .kind = PAL_PANEL_LINES,
           .title = "by layer",
-          .x = { .label = "layer", .fixed = true, .min = -0.5, .max = w->layers - 0.5 },
+          .x = { .label = "layer", .whole = true, .fixed = true, .min = -0.5, .max = w->layers - 0.5 },
           .y = { .label = "Nₜ (tokens), median over heads and tokens", .log = true },
           .lines = { .series = dots, .series_count = layers - other + 1 } },
     };

@@ -133,6 +133,7 @@ static pal_status make_curve(pal_runs *r, size_t g, pal_metric metric, const pal
 /* Time is shown in the largest unit in which the longest run lasts more than two. */
 static pal_axis x_axis(const pal_runs *r, const pal_runs_options *o, double *divisor) {
     *divisor = 1;
+    if (r->by_position) return (pal_axis){ .label = "position (tokens)", .log = true };
     if (o->x == PAL_X_STEP) return (pal_axis){ .label = "step" };
     if (o->x == PAL_X_TOKENS) return (pal_axis){ .label = "tokens" };
     double longest = 0;
@@ -199,7 +200,7 @@ static pal_status add_panel(pal_runs *r, const pal_runs_options *o, pal_panel *p
                                             .colour = parts[p].colour >= 0 && r->group_count == 1 ? parts[p].colour
                                                                                                   : colours[g],
                                             .dashed = parts[p].dashed,
-                                            .points = parts[p].dashed && c.count <= 30 };
+                                            .points = (parts[p].dashed || r->by_position) && c.count <= 30 };
         }
     panel->lines = (pal_lines){ .series = series, .series_count = count };
     return PAL_OK;
@@ -292,8 +293,7 @@ static pal_status dynamics_panels(pal_runs *r, const pal_runs_options *o, pal_pa
                loss[] = { { PAL_METRIC_LOSS, false, 3 } };
     pal_status st;
     if (!any_has(r, PAL_METRIC_N_T) && !any_has(r, PAL_METRIC_RATIO))
-        return pal_fail(err, PAL_E_ARGUMENT,
-                        "%s/metrics.jsonl: neither n_t nor ratio was logged, and dynamics need one of them",
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: neither n_t nor ratio was logged, and dynamics need one of them",
                         r->runs[0].directory);
     panels[0] = (pal_panel){ .title = "Memory window", .y = { .label = "mean window Nₜ (tokens)", .log = true } };
     panels[1] = (pal_panel){ .title = "Metaplasticity ratio",
@@ -324,7 +324,7 @@ static pal_status comparison_panels(pal_runs *r, const pal_runs_options *o, pal_
     }
     bool rates = any_has(r, PAL_METRIC_LR);
     if (rates && r->group_count > 1 && (st = rates_differ(r, o, &rates, err))) return st;
-    if (r->group_count > 1 && (any_has(r, PAL_METRIC_VALID_LOSS) || !rates)) {
+    if (r->group_count > 1 && p == panels + 1) { /* accuracies are apart where losses are not */
         const pal_metric metric = any_has(r, PAL_METRIC_VALID_LOSS) ? PAL_METRIC_VALID_LOSS : PAL_METRIC_LOSS;
         if ((st = add_differences(r, o, p++, metric, err))) return st;
     }
@@ -341,8 +341,8 @@ pal_status pal_runs_figure(pal_runs *r, const pal_runs_options *o, pal_figure *f
     *figure = (pal_figure){ .theme = o->theme, .width = o->width, .height = o->height };
     if (r->count == 0) return pal_fail(err, PAL_E_ARGUMENT, "no run to plot");
     if (o->x != PAL_X_STEP && !any_has(r, x_metric[o->x]))
-        return pal_fail(err, PAL_E_ARGUMENT, "%s/metrics.jsonl: no %s were logged to plot against",
-                        r->runs[0].directory, o->x == PAL_X_TOKENS ? "tokens" : "tokens_per_s");
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: no %s were logged to plot against", r->runs[0].directory,
+                        o->x == PAL_X_TOKENS ? "tokens" : "tokens_per_s");
     pal_status st = pal_runs_keep(r, (void **)&panels, 4, sizeof *panels, err);
     if (!st) st = make_title(r, o, figure, err);
     if (!st) st = (o->dynamics ? dynamics_panels : comparison_panels)(r, o, panels, &figure->panel_count, err);

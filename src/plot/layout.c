@@ -148,14 +148,14 @@ static bool x_ticks_fit(const pal_canvas *c, const pal_frame *f) {
     return true;
 }
 
-static bool has_whole_cells(const pal_frame *f, const pal_axis *a) {
-    return f->panel->kind == PAL_PANEL_HEAT && !a->fixed;
+static bool has_whole_ticks(const pal_frame *f, const pal_axis *a) {
+    return a->whole || (f->panel->kind == PAL_PANEL_HEAT && !a->fixed);
 }
 
 static void choose_x_ticks(const pal_canvas *c, pal_frame *f) {
     if (f->panel->kind == PAL_PANEL_BARS) return;
     for (int wanted = (int)fmin(fmax(f->width / 62, 2), 12); wanted >= 2; wanted--) {
-        choose_ticks(&f->x, wanted, has_whole_cells(f, &f->panel->x));
+        choose_ticks(&f->x, wanted, has_whole_ticks(f, &f->panel->x));
         if (x_ticks_fit(c, f)) return;
     }
 }
@@ -267,7 +267,7 @@ static void lay_out(pal_canvas *c) {
     const int wanted = (int)fmin(fmax(height / 32, 2), 9);
     for (int i = 0; i < figure->panel_count; i++) {
         pal_frame *f = &c->frames[i];
-        choose_ticks(&f->y, wanted, has_whole_cells(f, &f->panel->y));
+        choose_ticks(&f->y, wanted, has_whole_ticks(f, &f->panel->y));
         if (f->panel->kind == PAL_PANEL_HEAT) choose_ticks(&f->scale, wanted, false);
     }
     /* x ticks need the width, and the width depends on how far the last x tick's text sticks out: two rounds settle it.

@@ -17,7 +17,7 @@ static const char *const keys[PAL_METRICS] = {
 };
 
 /* Read rather than mapped: a run that resumes may cut the file while we look at it. */
-static pal_status read_file(const char *path, char **text, size_t *size, pal_error *err) {
+pal_status pal_metrics_text(const char *path, char **text, size_t *size, pal_error *err) {
     struct stat info;
     *text = NULL;
     FILE *file = fopen(path, "rb");
@@ -44,22 +44,41 @@ static void add_up(const json_t *value, double *sum, size_t *count) {
     }
 }
 
+int pal_metric_find(const char *key) {
+    for (int k = 0; k < PAL_METRICS; k++)
+        if (strcmp(keys[k], key) == 0) return k;
+    return -1;
+}
+
+pal_status pal_metrics_room(pal_metrics *m, size_t rows, const char *path, pal_error *err) {
+    pal_status st;
+    for (int k = 0; k < PAL_METRICS; k++)
+        if ((st = pal_alloc_named((void **)&m->column[k], rows, sizeof(double), path, err))) return st;
+    return pal_alloc_named((void **)&m->present, rows, sizeof *m->present, path, err);
+}
+
+void pal_metrics_add(pal_metrics *m, const double value[PAL_METRICS], uint32_t present) {
+    while (m->count && m->column[PAL_METRIC_STEP][m->count - 1] >= value[PAL_METRIC_STEP]) m->count--;
+    for (int k = 0; k < PAL_METRICS; k++) m->column[k][m->count] = value[k];
+    m->present[m->count++] = present;
+}
+
 static bool read_line(pal_metrics *m, const char *line, size_t length) {
     json_t *object = json_loadb(line, length, 0, NULL);
     const json_t *step = json_object_get(object, "step"); /* NULL when it is not an object */
     const bool good = json_is_number(step) && json_number_value(step) >= 0;
     if (good) {
-        while (m->count && m->column[PAL_METRIC_STEP][m->count - 1] >= json_number_value(step)) m->count--;
-        m->present[m->count] = 0;
+        double value[PAL_METRICS];
+        uint32_t present = 0;
         for (int k = 0; k < PAL_METRICS; k++) {
-            const json_t *value = json_object_get(object, keys[k]);
+            const json_t *given = json_object_get(object, keys[k]);
             double sum = 0;
             size_t numbers = 0;
-            add_up(value, &sum, &numbers);
-            m->column[k][m->count] = numbers ? sum / (double)numbers : NAN;
-            if (value) m->present[m->count] |= 1u << k;
+            add_up(given, &sum, &numbers);
+            value[k] = numbers ? sum / (double)numbers : NAN;
+            if (given) present |= 1u << k;
         }
-        m->count++;
+        pal_metrics_add(m, value, present);
     }
     json_decref(object);
     return good;
@@ -83,12 +102,10 @@ pal_status pal_metrics_read(pal_metrics *m, const char *path, pal_error *err) {
     char *text;
     size_t size = 0, lines = 1;
     *m = (pal_metrics){ 0 };
-    pal_status st = read_file(path, &text, &size, err);
+    pal_status st = pal_metrics_text(path, &text, &size, err);
     if (st) goto done;
     for (size_t i = 0; i < size; i++) lines += text[i] == '\n';
-    for (int k = 0; k < PAL_METRICS; k++)
-        if ((st = pal_alloc_named((void **)&m->column[k], lines, sizeof(double), path, err))) goto done;
-    if ((st = pal_alloc_named((void **)&m->present, lines, sizeof *m->present, path, err))) goto done;
+    if ((st = pal_metrics_room(m, lines, path, err))) goto done;
     for (size_t begin = 0; begin < size;) {
         const char *newline = memchr(text + begin, '\n', size - begin);
         const size_t end = newline ? (size_t)(newline - text) : size;

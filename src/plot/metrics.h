@@ -43,6 +43,13 @@ typedef struct pal_metrics {
 pal_status pal_metrics_read(pal_metrics *metrics, const char *path, pal_error *err);
 void pal_metrics_free(pal_metrics *metrics);
 
+/* What readers are made of. A file's text, ended by a zero; room for rows; one more row (those of a later or equal step
+ * go); a metric by its key, or -1. */
+pal_status pal_metrics_text(const char *path, char **text, size_t *size, pal_error *err);
+pal_status pal_metrics_room(pal_metrics *metrics, size_t rows, const char *path, pal_error *err);
+void pal_metrics_add(pal_metrics *metrics, const double value[PAL_METRICS], uint32_t present);
+int pal_metric_find(const char *key);
+
 static inline bool pal_metrics_has(const pal_metrics *m, size_t row, pal_metric metric) {
     return m->present[row] >> metric & 1;
 }

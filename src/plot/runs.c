@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "plot/runs_inside.h"
+#include "plot/table.h"
 
 pal_status pal_runs_keep(pal_runs *r, void **out, size_t n, size_t size, pal_error *err) {
     pal_run_block *b;
@@ -148,8 +149,7 @@ static void model_name(char label[PAL_RUN_LABEL], const pal_run *r) {
         model = json_object_get(model, "name") ? json_object_get(model, "name") : json_object_get(model, "model_type");
     if (!model && r->config) model = json_object_get(r->config, "model_type");
     const char *name = json_string_value(model);
-    snprintf(label, PAL_RUN_LABEL, "%.100s",
-             name && *name ? pal_model_label(pal_base_name(name)) : pal_base_name(r->directory));
+    snprintf(label, PAL_RUN_LABEL, "%.100s", pal_model_label(pal_base_name(name && *name ? name : r->directory)));
     if (label[0] && label[strlen(label) - 1] == '/') label[strlen(label) - 1] = '\0';
     const char *rule = r->config ? json_string_value(json_object_get(r->config, "rule")) : NULL;
     if (rule && *rule && name) snprintf(label + strlen(label), PAL_RUN_LABEL - strlen(label), " (%.40s)", rule);
@@ -211,18 +211,57 @@ static void tell_apart(pal_runs *r) {
     json_decref(names);
 }
 
-pal_status pal_runs_open(pal_runs **out, const char *const *directories, size_t count, pal_error *err) {
+/* Every run of a table, from r->runs[r->count] on. */
+static pal_status take_table(pal_runs *r, pal_table *t, const char *path, pal_error *err) {
+    for (size_t i = 0; i < t->count; i++) {
+        pal_run *now = &r->runs[r->count++];
+        now->directory = pal_strdup(t->names[i]);
+        now->signature = pal_strdup(t->names[i]);
+        now->metrics = t->metrics[i];
+        t->metrics[i] = (pal_metrics){ 0 };
+        if (!now->directory || !now->signature) return pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);
+    }
+    return PAL_OK;
+}
+
+static pal_status grow(pal_runs *r, size_t more, pal_error *err) {
+    pal_run *runs;
+    const pal_status st = pal_alloc_named((void **)&runs, r->count + more, sizeof *runs, "runs", err);
+    if (st) return st;
+    if (r->count) memcpy(runs, r->runs, r->count * sizeof *runs);
+    pal_free(r->runs);
+    r->runs = runs;
+    return PAL_OK;
+}
+
+static pal_status open_one(pal_runs *r, const char *path, pal_error *err) {
+    pal_status st;
+    if (!pal_is_table(path)) return (st = grow(r, 1, err)) ? st : open_run(&r->runs[r->count++], path, err);
+    pal_table table;
+    if ((st = pal_table_read(&table, path, err))) return st;
+    if (!(st = grow(r, table.count, err))) st = take_table(r, &table, path, err);
+    r->by_position |= table.by_position;
+    pal_table_free(&table);
+    return st;
+}
+
+pal_status pal_runs_open(pal_runs **out, const char *const *paths, size_t count, pal_error *err) {
     pal_runs *r;
     *out = NULL;
     pal_status st = pal_alloc_named((void **)&r, 1, sizeof *r, "runs", err);
     if (st) return st;
-    if ((st = pal_alloc_named((void **)&r->runs, count ? count : 1, sizeof *r->runs, "runs", err)) ||
-        (st = pal_alloc_named((void **)&r->groups, count ? count : 1, sizeof *r->groups, "runs", err)))
-        goto done;
-    r->count = count;
     for (size_t i = 0; i < count; i++) {
+        const bool by_position = r->by_position;
+        if ((st = open_one(r, paths[i], err))) goto done;
+        if (i && r->by_position != by_position) {
+            st = pal_fail(err, PAL_E_ARGUMENT, "%s: losses by position cannot be drawn with those of a training",
+                          paths[i]);
+            goto done;
+        }
+    }
+    if ((st = pal_alloc_named((void **)&r->groups, r->count ? r->count : 1, sizeof *r->groups, "runs", err))) goto done;
+    for (size_t i = 0; i < r->count; i++) {
         pal_run *now = &r->runs[i];
-        if ((st = open_run(now, directories[i], err))) goto done;
         for (now->group = 0; now->group < r->group_count; now->group++)
             if (strcmp(r->runs[r->groups[now->group].first].signature, now->signature) == 0) break;
         if (now->group == r->group_count) {
@@ -257,6 +296,8 @@ void pal_runs_free(pal_runs *r) {
     pal_free(r->groups);
     pal_free(r);
 }
+
+size_t pal_runs_count(const pal_runs *r) { return r->count; }
 
 size_t pal_runs_groups(const pal_runs *r) { return r->group_count; }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Comparing run directories. Runs whose config.json differs in nothing but the seed form a group; a group is shown as
- * the mean over its runs with a band of one standard deviation. */
+/* Comparing run directories, and runs kept in tables (table.h). Runs whose config.json differs in nothing but the seed
+ * form a group; a group is shown as the mean over its runs with a band of one standard deviation. */
 #ifndef PAL_PLOT_RUNS_H
 #define PAL_PLOT_RUNS_H
 
@@ -21,8 +21,10 @@ typedef struct pal_runs_options {
 
 typedef struct pal_runs pal_runs;
 
-pal_status pal_runs_open(pal_runs **out, const char *const *directories, size_t count, pal_error *err);
+/* Run directories, or tables of several runs. */
+pal_status pal_runs_open(pal_runs **out, const char *const *paths, size_t count, pal_error *err);
 void pal_runs_free(pal_runs *runs);
+size_t pal_runs_count(const pal_runs *runs);
 size_t pal_runs_groups(const pal_runs *runs);
 size_t pal_runs_skipped(const pal_runs *runs); /* lines of metrics that could not be used */
 

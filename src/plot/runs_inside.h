@@ -11,7 +11,7 @@
 enum { PAL_RUN_LABEL = 160 };
 
 typedef struct pal_run {
-    char *directory;
+    char *directory; /* of a run in a table: its name there */
     json_t *config;  /* NULL: none */
     char *signature; /* config without seeds, in one spelling; the directory when there is no config */
     size_t group;
@@ -34,6 +34,7 @@ struct pal_runs {
     pal_run_group *groups;
     size_t count, group_count;
     pal_run_block *blocks;
+    bool by_position; /* losses by position in a text instead of curves of a training */
 };
 
 /* n elements that live as long as runs. */

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "plot/draw.h"
+#include "plot/layout.h"
 #include "plot/report.h"
 #include "support/files.h"
 #include "support/pictures.h"
@@ -330,6 +330,35 @@ static void reports_stand_alone_and_escape_text(void **state) {
     free(text);
 }
 
+/* Layers are counted: between 0 and 1 there is no tick, however much room there is. */
+static void axes_of_whole_numbers_have_no_ticks_between_them(void **state) {
+    (void)state;
+    const double x[] = { 0, 1 }, y[] = { 3, 4 };
+    const pal_series series = { .count = 2, .x = x, .y = y };
+    for (int whole = 0; whole < 2; whole++) {
+        const pal_panel panel = { .x = { .whole = whole, .fixed = true, .min = -0.5, .max = 1.5 },
+                                  .lines = { .series = &series, .series_count = 1 } };
+        const pal_figure figure = { .panels = &panel, .panel_count = 1, .columns = 1 };
+        cairo_surface_t *surface = cairo_image_surface_create(CAIRO_FORMAT_ARGB32, 8, 8);
+        pal_canvas c = { .figure = &figure,
+                         .theme = pal_theme_of(PAL_THEME_LIGHT),
+                         .width = 640,
+                         .height = 400,
+                         .cr = cairo_create(surface) };
+        pal_error err;
+        if (pal_layout_make(&c, &err)) fail_msg("%s", err.text);
+        const pal_ticks *ticks = &c.frames[0].x.ticks;
+        if (whole) {
+            assert_true(ticks->count == 2 && ticks->at[0] == 0 && ticks->at[1] == 1);
+            assert_string_equal(ticks->text[1], "1");
+        } else assert_true(ticks->count > 2);
+        cairo_destroy(c.cr);
+        cairo_surface_destroy(surface);
+        pal_free(c.legend);
+        pal_free(c.frames);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(xml_check_sees_broken_files),
@@ -341,6 +370,7 @@ int main(void) {
         cmocka_unit_test(any_numbers_can_be_drawn),
         cmocka_unit_test(long_runs_make_small_files_with_their_peaks),
         cmocka_unit_test(bad_figures_are_refused_and_leave_no_file),
+        cmocka_unit_test(axes_of_whole_numbers_have_no_ticks_between_them),
         cmocka_unit_test(inline_figures_share_no_names),
         cmocka_unit_test(reports_stand_alone_and_escape_text),
     };

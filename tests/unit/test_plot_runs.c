@@ -127,7 +127,7 @@ static void runs_of_one_configuration_become_mean_and_deviation(void **state) {
     pal_figure figure;
     pal_runs_options options = { 0 };
     if (pal_runs_figure(runs, &options, &figure, &err)) fail_msg("%s", err.text);
-    assert_int_equal(figure.panel_count, 3);
+    assert_int_equal(figure.panel_count, 2); /* accuracies tell runs apart, and learning rates are equal */
     const pal_lines *loss = &figure.panels[0].lines;
     assert_int_equal(loss->series_count, 3);
     assert_string_equal(loss->series[0].label, "Palimpsa-D, lr 0.001 (2 seeds)");
@@ -143,12 +143,6 @@ static void runs_of_one_configuration_become_mean_and_deviation(void **state) {
         assert_true(fabs(loss->series[1].y[i] - 7 / s) < 1e-12);
     }
     assert_null(loss->series[1].low);
-    const pal_lines *above =
-        &figure.panels[2].lines; /* equal learning rates have no panel; differences take its place */
-    assert_string_equal(figure.panels[2].title, "Loss above Palimpsa-D, lr 0.001");
-    assert_int_equal(above->series_count, 2);
-    assert_string_equal(above->series[0].label, "Palimpsa-D, lr 0.01");
-    for (int i = 0; i < 20; i++) assert_true(fabs(above->series[0].y[i] - (7.0 - (i < 10 ? 3 : 2)) / (i + 1)) < 1e-12);
 
     options.dynamics = true;
     options.x = PAL_X_TOKENS;
@@ -237,6 +231,72 @@ static void a_model_has_one_colour_everywhere(void **state) {
         for (int j = 0; j < i; j++) assert_int_not_equal(colours[i], colours[j]);
 }
 
+static pal_runs *open_table(const char *name, const char *text) {
+    const char *path = in_folder(name);
+    pal_runs *runs;
+    pal_error err;
+    test_write_text(path, text);
+    if (pal_runs_open(&runs, &path, 1, &err)) fail_msg("%s", err.text);
+    return runs;
+}
+
+/* Runs stand in a table in any order; an empty field was not logged; columns of other names are left alone. */
+static void a_table_holds_the_curves_of_several_runs(void **state) {
+    (void)state;
+    pal_runs *runs = open_table("table.csv", "model,step,loss,note,valid_loss\n"
+                                             "palimpsa-m,10,3,first,4\n"
+                                             "gated-deltanet,10,2.5,,\n"
+                                             "palimpsa-m,20,2,,3\r\n"
+                                             "gated-deltanet,20,1,,3.5\n");
+    pal_figure figure;
+    pal_error err;
+    assert_int_equal(pal_runs_count(runs), 2);
+    if (pal_runs_figure(runs, &(pal_runs_options){ 0 }, &figure, &err)) fail_msg("%s", err.text);
+    assert_int_equal(figure.panel_count, 2);
+    const pal_lines *loss = &figure.panels[0].lines, *above = &figure.panels[1].lines;
+    assert_int_equal(loss->series_count, 4); /* training and validation of two models */
+    assert_string_equal(loss->series[0].label, "Palimpsa-M");
+    assert_int_equal(loss->series[0].colour, pal_model_colour("palimpsa-m"));
+    assert_true(loss->series[0].count == 2 && loss->series[0].x[1] == 20 && loss->series[0].y[1] == 2);
+    assert_int_equal(loss->series[3].count, 1);
+    assert_string_equal(figure.panels[1].title, "Validation loss above Palimpsa-M");
+    assert_true(above->series_count == 1 && above->series[0].count == 1 && above->series[0].y[0] == 0.5);
+    pal_runs_free(runs);
+
+    runs = open_table("positions.csv", "model,position,loss\na,45,3\na,90,2\nb,45,4\n");
+    if (pal_runs_figure(runs, &(pal_runs_options){ 0 }, &figure, &err)) fail_msg("%s", err.text);
+    assert_true(figure.panels[0].x.log && figure.panels[1].x.log);
+    assert_string_equal(figure.panels[0].x.label, "position (tokens)");
+    assert_true(figure.panels[1].lines.series[0].y[0] == 1);
+    pal_runs_free(runs);
+}
+
+static void tables_that_do_not_fit_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        { "", "no rows" },
+        { "model,step,loss\n", "no rows" },
+        { "step,loss\n1,2\n", "no column 'model'" },
+        { "model,loss\na,2\n", "no column 'step'" },
+        { "model,step,loss\na,1,2\na,2\n", "line 3 has 2 fields, expected 3" },
+        { "model,step,loss\na,1,2,3\n", "line 2 has 4 fields, expected 3" },
+        { "model,step,loss\na,1,2\n\na,2,2\n", "line 3 has 1 fields" },
+        { "model,step,loss\na,1,x\n", "'x' is no number" },
+        { "model,step,loss\na,-1,2\n", "a step of at least 0" },
+        { "model,step,loss\n,1,2\n", "a model's name" },
+    };
+    const char *path = in_folder("bad.csv");
+    for (size_t i = 0; i < PAL_COUNT(cases); i++) {
+        pal_runs *runs;
+        pal_error err;
+        test_write_text(path, cases[i].text);
+        assert_int_equal(pal_runs_open(&runs, &path, 1, &err), PAL_E_FORMAT);
+        if (!strstr(err.text, cases[i].says)) fail_msg("'%s', expected '%s'", err.text, cases[i].says);
+    }
+}
+
 static void runs_that_cannot_be_shown_are_named(void **state) {
     (void)state;
     pal_runs *runs;
@@ -245,7 +305,7 @@ static void runs_that_cannot_be_shown_are_named(void **state) {
     const char *dir = make_run("plain", "{\"model\": \"x\"}", 1, 5, false);
     assert_int_equal(pal_runs_open(&runs, &dir, 1, &err), PAL_OK);
     assert_int_equal(pal_runs_figure(runs, &(pal_runs_options){ .dynamics = true }, &figure, &err), PAL_E_ARGUMENT);
-    assert_non_null(strstr(err.text, "plain/metrics.jsonl"));
+    assert_non_null(strstr(err.text, "plain: neither"));
     assert_int_equal(pal_runs_write(runs, &(pal_runs_options){ 0 }, in_folder("plain.gif"), &err), PAL_E_ARGUMENT);
     assert_non_null(strstr(err.text, "plain.gif"));
     pal_runs_free(runs);
@@ -258,14 +318,15 @@ static void runs_that_cannot_be_shown_are_named(void **state) {
 static void short_memory_is_reported_and_leaves_no_part_of_a_file(void **state) {
     (void)state;
     const char *dirs[] = { make_run("m1", "{\"model\": \"a\", \"seed\": 1}", 1, 8, true),
-                           make_run("m2", "{\"model\": \"a\", \"seed\": 2}", 2, 8, true) };
+                           make_run("m2", "{\"model\": \"a\", \"seed\": 2}", 2, 8, true), in_folder("m3.csv") };
     const char *out = in_folder("memory.html");
+    test_write_text(dirs[2], "model,step,loss\nb,1,2\nb,2,1\n");
     pal_error err;
     uint64_t at = 1;
     for (;; at++) {
         pal_runs *runs = NULL;
         pal_alloc_fail_at(at);
-        pal_status st = pal_runs_open(&runs, dirs, 2, &err);
+        pal_status st = pal_runs_open(&runs, dirs, 3, &err);
         if (!st) st = pal_runs_write(runs, &(pal_runs_options){ 0 }, out, &err);
         pal_alloc_fail_at(0);
         pal_runs_free(runs);
@@ -310,6 +371,8 @@ static void plot_command_draws_and_refuses(void **state) {
     mkdir(in_folder("hollow"), 0777);
     mkdir(in_folder("void"), 0777);
     test_write_text(in_folder("void/metrics.jsonl"), "");
+    test_write_text(in_folder("t.csv"), "model,step,loss\na,1,2\n");
+    test_write_text(in_folder("p.csv"), "model,position,loss\na,1,2\n");
     static const struct {
         const char *arguments;
         int code;
@@ -319,6 +382,9 @@ static void plot_command_draws_and_refuses(void **state) {
         { "c1 --out c.png --width 600 --height 300 --scale 1 --theme dark", 0, NULL },
         { "c1 c2 --out c.html --title 'Two runs'", 0, NULL },
         { "c1 c2 --dynamics --x tokens --smooth 5 --log-y --out d.svg", 0, NULL },
+        { "t.csv --out c.svg", 0, NULL },
+        { "t.csv p.csv --out c.svg", 2, "p.csv: losses by position cannot be drawn with those of a training" },
+        { "t.csv --x tokens --out c.svg", 2, "no tokens were logged" },
         { "--out c.svg", 2, "at least one run directory" },
         { "c1", 2, "--out FILE is missing" },
         { "c1 --out c.pdf", 2, "c.pdf: expected a name that ends in .svg, .png or .html" },
@@ -360,6 +426,8 @@ int main(void) {
         cmocka_unit_test(smoothing_takes_each_window_by_itself),
         cmocka_unit_test(bands_stay_where_values_can_be),
         cmocka_unit_test(a_model_has_one_colour_everywhere),
+        cmocka_unit_test(a_table_holds_the_curves_of_several_runs),
+        cmocka_unit_test(tables_that_do_not_fit_are_refused),
         cmocka_unit_test(runs_that_cannot_be_shown_are_named),
         cmocka_unit_test(short_memory_is_reported_and_leaves_no_part_of_a_file),
         cmocka_unit_test(plot_command_draws_and_refuses),
