@@ -121,7 +121,8 @@ static void print_times(const comparison *c, const contrast *list, int count, do
     }
 }
 
-static int compare(comparison *c, const char *contrasts, double level, const char *figure, const char *out) {
+static int compare(comparison *c, const char *contrasts, double level, const char *figure, const char *title,
+                   const char *out) {
     word_list words = { 0 };
     contrast list[MOST_CONTRASTS];
     double p[MOST_CONTRASTS];
@@ -133,7 +134,7 @@ static int compare(comparison *c, const char *contrasts, double level, const cha
         for (int i = 0; i < words.count; i++) p[i] = list[i].p;
         pal_holm(p, (size_t)words.count);
         for (int i = 0; i < words.count; i++) list[i].adjusted = p[i];
-        if (figure) code = compare_draw(c, list, words.count, figure, level, out);
+        if (figure) code = compare_draw(c, list, words.count, figure, level, title, out);
         else if (!(code = print_accuracy(c))) {
             if (words.count) print_contrasts(c, list, words.count);
             if (c->curves) print_times(c, list, words.count, level);
@@ -144,7 +145,7 @@ static int compare(comparison *c, const char *contrasts, double level, const cha
 }
 
 int cmd_compare(int argc, char **argv) {
-    const char *contrasts = NULL, *rate = NULL, *figure = NULL, *out = NULL, *folder;
+    const char *contrasts = NULL, *rate = NULL, *figure = NULL, *title = NULL, *out = NULL, *folder;
     double level = 0.5;
     const cli_option options[] = {
         { "contrasts", OPT_TEXT, &contrasts, "LIST",
@@ -154,6 +155,7 @@ int cmd_compare(int argc, char **argv) {
         { "figure", OPT_TEXT, &figure, "KIND",
           "draw instead: length (accuracy by length), differences (the contrasts by length), survival (share of runs "
           "past the level), dynamics (window, ratio and loss)" },
+        { "title", OPT_TEXT, &title, "TEXT", "title of the figure" },
         { "out", OPT_TEXT, &out, "FILE", "where the figure goes: .svg or .png" },
     };
     const cli_usage usage = {
@@ -176,7 +178,7 @@ int cmd_compare(int argc, char **argv) {
     comparison *c = pal_alloc(1, sizeof *c);
     if (!c) return cli_error(CLI_FAILED, "compare: no memory for the tables");
     int code = compare_read(c, folder, rate);
-    if (!code) code = compare(c, contrasts, level, figure, out);
+    if (!code) code = compare(c, contrasts, level, figure, title, out);
     compare_free(c);
     pal_free(c);
     return code;

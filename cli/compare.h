@@ -45,8 +45,8 @@ int compare_accuracies(const comparison *c, int model, int stage, double out[SWE
  * have room for SWEEP_ENTRIES. */
 pal_times compare_times(const comparison *c, int model, double level, double *time, bool *happened);
 
-/* compare_figures.c: kind is length, differences, survival or dynamics. */
+/* compare_figures.c: kind is length, differences, survival or dynamics; title may be NULL. */
 int compare_draw(const comparison *c, const contrast *contrasts, int count, const char *kind, double level,
-                 const char *path);
+                 const char *title, const char *path);
 
 #endif

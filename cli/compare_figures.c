@@ -169,18 +169,20 @@ static int write_figure(const pal_figure *figure, const char *path) {
 }
 
 int compare_draw(const comparison *c, const contrast *contrasts, int count, const char *kind, double level,
-                 const char *path) {
+                 const char *title, const char *path) {
     static const struct {
         curve_column column;
-        const char *label;
+        const char *title, *label;
         bool log;
-    } shown[] = { { CURVE_WINDOW, "memory window", true },
-                  { CURVE_RATIO, "metaplasticity ratio", true },
-                  { CURVE_LOSS, "training loss", false } };
+    } shown[] = { { CURVE_WINDOW, "Memory window", "mean window Nₜ (tokens)", true },
+                  { CURVE_RATIO, "Metaplasticity ratio", "(Imax − Imin) / Imin", true },
+                  { CURVE_LOSS, "Training loss", "loss (nats)", false } };
     char share[80];
     canvas *v = pal_alloc(1, sizeof *v);
     pal_panel panels[3] = { { .kind = PAL_PANEL_LINES } };
-    pal_figure figure = { .panels = panels, .panel_count = 1, .columns = 1, .width = 760, .height = 420 };
+    pal_figure figure = {
+        .title = title, .panels = panels, .panel_count = 1, .columns = 1, .width = 760, .height = 420
+    };
     int code;
     if (!v) return no_memory();
     panels[0].x.label = "tokens of an example";
@@ -201,11 +203,12 @@ int compare_draw(const comparison *c, const contrast *contrasts, int count, cons
         panels[0].y = (pal_axis){ .label = share, .fixed = true, .min = 0, .max = 1 };
     } else {
         code = CLI_OK;
-        figure.panel_count = 3, figure.share_x = true, figure.height = 900;
+        figure.panel_count = 3, figure.share_x = true, figure.height = 760;
         for (int i = 0; i < 3 && !code; i++) {
             const size_t before = v->count;
             code = draw_column(v, c, shown[i].column);
             panels[i] = (pal_panel){ .kind = PAL_PANEL_LINES,
+                                     .title = shown[i].title,
                                      .x = { .label = "update" },
                                      .y = { .label = shown[i].label, .log = shown[i].log },
                                      .lines = { v->series + before, v->count - before } };

@@ -235,8 +235,9 @@ static void draw_bars(const pal_canvas *c, const pal_frame *f) {
         cairo_fill(cr);
         if (bar->error > 0 && bar->error < PAL_PLOT_HUGE) {
             const double low = bar->value - bar->error, cap = fmin(bar_width * 0.28, 6);
-            const double y0 = pal_plot_usable(low, f->y.log) ? pal_frame_y(f, low) : bottom,
-                         y1 = pal_frame_y(f, bar->value + bar->error);
+            /* Within the axis: where it is fixed, such as 0 to 1 for accuracies, no value can be beyond. */
+            const double y0 = pal_plot_usable(low, f->y.log) ? fmin(pal_frame_y(f, low), bottom) : bottom,
+                         y1 = fmax(pal_frame_y(f, bar->value + bar->error), f->top);
             pal_set_colour(cr, c->theme->ink, 1);
             cairo_set_line_width(cr, 1.2);
             vline(cr, middle, y0, y1);

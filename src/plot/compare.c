@@ -206,40 +206,67 @@ static pal_status add_panel(pal_runs *r, const pal_runs_options *o, pal_panel *p
     return PAL_OK;
 }
 
-/* Curves that nearly coincide, such as those of a model and its ablation, are told apart by their difference to the
- * first group: one curve for each of the others, where both were measured. */
+/* The group without metaplasticity that belongs to group g ("Palimpsa-D, lr 1" and "Palimpsa-D w/o Meta, lr 1"), or
+ * group_count. */
+static size_t ablation_of(const pal_runs *r, size_t g) {
+    static const char *const models[] = { "Palimpsa-D", "Palimpsa-M" };
+    const char *own = r->groups[g].label;
+    for (size_t h = 0; h < r->group_count; h++)
+        for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+            char expected[PAL_RUN_LABEL + 16];
+            const size_t n = strlen(models[i]);
+            if (strncmp(own, models[i], n) != 0) continue;
+            snprintf(expected, sizeof expected, "%s w/o Meta%s", models[i], own + n);
+            if (strcmp(expected, r->groups[h].label) == 0) return h;
+        }
+    return r->group_count;
+}
+
+/* y becomes the difference to `other`, at the points that both have. */
+static void subtract(curve *c, const curve *other) {
+    size_t kept = 0;
+    for (size_t i = 0, j = 0; i < c->count; i++) {
+        while (j < other->count && other->x[j] < c->x[i]) j++;
+        if (j == other->count || other->x[j] > c->x[i]) continue;
+        c->y[kept] = c->y[i] - other->y[j];
+        c->x[kept++] = c->x[i];
+    }
+    c->count = kept;
+}
+
+/* Curves that nearly coincide are told apart by differences: of metaplastic models to the same without, or, where no
+ * model has its ablation beside it, of all to the first. */
 static pal_status add_differences(pal_runs *r, const pal_runs_options *o, pal_panel *panel, pal_metric metric,
                                   pal_error *err) {
     pal_series *series;
     double divisor;
     int *colours;
     char *title;
-    curve first;
+    bool ablations = false;
     pal_status st = pal_runs_keep(r, (void **)&series, r->group_count, sizeof *series, err);
-    if (st || (st = group_colours(r, &colours, err)) || (st = make_curve(r, 0, metric, o, &first, err)) ||
+    if (st || (st = group_colours(r, &colours, err)) ||
         (st = pal_runs_keep(r, (void **)&title, PAL_RUN_LABEL + 32, 1, err)))
         return st;
+    for (size_t g = 0; g < r->group_count; g++) ablations |= ablation_of(r, g) < r->group_count;
     snprintf(title, PAL_RUN_LABEL + 32, "%s above %s", metric == PAL_METRIC_LOSS ? "Loss" : "Validation loss",
-             r->groups[0].label);
+             ablations ? "the same model w/o Meta" : r->groups[0].label);
     *panel = (pal_panel){
         .kind = PAL_PANEL_LINES, .title = title, .x = x_axis(r, o, &divisor), .y = { .label = "difference (nats)" }
     };
     size_t count = 0;
-    for (size_t g = 1; g < r->group_count; g++) {
-        curve c;
-        size_t kept = 0;
-        if ((st = make_curve(r, g, metric, o, &c, err))) return st;
-        for (size_t i = 0, j = 0; i < c.count; i++) {
-            while (j < first.count && first.x[j] < c.x[i]) j++;
-            if (j == first.count || first.x[j] > c.x[i]) continue;
-            c.y[kept] = c.y[i] - first.y[j];
-            c.x[kept++] = c.x[i] / divisor;
-        }
+    for (size_t g = 0; g < r->group_count; g++) {
+        const size_t other = ablations ? ablation_of(r, g) : 0;
+        curve c, reference;
         char *label;
-        if ((st = group_label(r, g, &label, err))) return st;
-        if (kept)
+        if (other == g || other == r->group_count) continue;
+        if ((st = make_curve(r, g, metric, o, &c, err)) || (st = make_curve(r, other, metric, o, &reference, err)) ||
+            (st = group_label(r, g, &label, err)))
+            return st;
+        subtract(&c, &reference);
+        for (size_t i = 0; i < c.count; i++) c.x[i] /= divisor;
+        if (c.count)
             series[count++] = (pal_series){
-                .label = label, .count = kept, .x = c.x, .y = c.y, .colour = colours[g], .points = kept <= 30
+                .label = label, .count = c.count, .x = c.x, .y = c.y, .colour = colours[g], .points = c.count <= 30
             };
     }
     panel->lines = (pal_lines){ .series = series, .series_count = count };

@@ -263,6 +263,15 @@ static void a_table_holds_the_curves_of_several_runs(void **state) {
     assert_true(above->series_count == 1 && above->series[0].count == 1 && above->series[0].y[0] == 0.5);
     pal_runs_free(runs);
 
+    /* Where a metaplastic model has its ablation beside it, that is what it is compared with. */
+    runs = open_table("pairs.csv", "model,step,loss\ntransformer,1,9\npalimpsa-m,1,3\npalimpsa-m-wo-meta,1,5\n");
+    if (pal_runs_figure(runs, &(pal_runs_options){ 0 }, &figure, &err)) fail_msg("%s", err.text);
+    above = &figure.panels[1].lines;
+    assert_string_equal(figure.panels[1].title, "Loss above the same model w/o Meta");
+    assert_true(above->series_count == 1 && above->series[0].y[0] == -2);
+    assert_string_equal(above->series[0].label, "Palimpsa-M");
+    pal_runs_free(runs);
+
     runs = open_table("positions.csv", "model,position,loss\na,45,3\na,90,2\nb,45,4\n");
     if (pal_runs_figure(runs, &(pal_runs_options){ 0 }, &figure, &err)) fail_msg("%s", err.text);
     assert_true(figure.panels[0].x.log && figure.panels[1].x.log);
