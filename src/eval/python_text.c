@@ -121,3 +121,28 @@ pal_status pal_py_replace(pal_bytes *out, pal_slice t, const char *from, const c
     }
     return st;
 }
+
+/* Bytes of the broken character that s begins: its first and those that could still have gone on. */
+static size_t broken_size(const unsigned char *s, size_t n) {
+    const unsigned char a = s[0];
+    const size_t whole = a >= 0xC2 && a < 0xE0 ? 2 : a >= 0xE0 && a < 0xF0 ? 3 : a >= 0xF0 && a <= 0xF4 ? 4 : 1;
+    size_t size = 1;
+    for (; size < whole && size < n && (s[size] & 0xC0) == 0x80; size++) {
+        if (size > 1) continue;
+        if ((a == 0xE0 && s[1] < 0xA0) || (a == 0xED && s[1] > 0x9F) || (a == 0xF0 && s[1] < 0x90) ||
+            (a == 0xF4 && s[1] > 0x8F))
+            break;
+    }
+    return size;
+}
+
+pal_status pal_py_valid(pal_bytes *out, pal_slice t, pal_error *err) {
+    pal_status st = PAL_OK;
+    for (size_t i = 0; i < t.size && !st;) {
+        uint32_t code;
+        const size_t n = pal_utf8_read(t.data + i, t.size - i, &code);
+        st = n ? pal_bytes_append(out, t.data + i, n, err) : append_code(out, 0xFFFD, err);
+        i += n ? n : broken_size(t.data + i, t.size - i);
+    }
+    return st;
+}

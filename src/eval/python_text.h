@@ -30,6 +30,8 @@ bool pal_py_contains(pal_slice text, pal_slice part);
 pal_status pal_py_lower(pal_bytes *out, pal_slice text, pal_error *err);
 pal_status pal_py_capitalize(pal_bytes *out, pal_slice text, pal_error *err);
 pal_status pal_py_replace(pal_bytes *out, pal_slice text, const char *from, const char *to, pal_error *err);
+/* bytes.decode(errors="replace"): each longest piece that begins a character and does not end it becomes U+FFFD. */
+pal_status pal_py_valid(pal_bytes *out, pal_slice text, pal_error *err);
 
 static inline pal_slice pal_slice_of(const pal_bytes *b) { return (pal_slice){ b->data, b->size }; }
 static inline pal_slice pal_slice_text(const char *text) {
