@@ -1,331 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* palimpsa eval: models measured on text, side by side. */
-#include <jansson.h>
-#include <math.h>
+/* palimpsa eval: models measured on text and on tasks, side by side. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/clock.h"
 #include "base/context.h"
 #include "base/nearest.h"
-#include "cli.h"
-#include "eval/perplexity.h"
-#include "format/json.h"
-#include "model/model.h"
-#include "plot/runs.h"
-#include "progress.h"
+#include "eval.h"
 #include "stop.h"
-#include "text/json_text.h"
-#include "text_model.h"
-
-enum { MOST_MODELS = 32, ATTENTION_CONTEXT = 4096, MOST_CONTEXT = 1 << 24 };
-
-typedef struct {
-    cli_common common;
-    const char *models[MOST_MODELS + 1]; /* and the baseline behind them */
-    int count;                           /* without the baseline */
-    const char *task, *data, *tokenizer, *split, *field, *part, *baseline, *figure;
-    int context, piece, batch;
-    bool no_prefix;
-} eval_options;
-
-typedef struct {
-    const char *name;
-    char label[64]; /* for tables and figures: the last part of the name, where that tells models apart */
-    pal_perplexity result;
-    int context;        /* that was used; 0: whole documents */
-    const char *why;    /* this context */
-    uint64_t tokenizer; /* fingerprint */
-} measured;
-
-static const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
-
-typedef struct {
-    const char *name;
-    bool terminal, open;
-    double start, shown;
-    const pal_perplexity *result;
-} view;
-
-static bool show_progress(void *user, size_t done, size_t total) {
-    view *v = user;
-    const pal_perplexity *p = v->result;
-    const double now = pal_seconds(), fraction = total ? (double)done / (double)total : NAN;
-    char remaining[32];
-    if (now - v->shown < (v->terminal ? 0.1 : 10)) return !cli_stopping();
-    progress_duration(remaining, fraction > 0 ? (now - v->start) * (1 - fraction) / fraction : NAN);
-    fprintf(stderr, "%s%s: %5.1f%%  %llu token%s  %.4f nats/token  %.0f tokens/s  %s left%s",
-            v->terminal ? "\r\033[K" : "", v->name, 100 * fraction, (unsigned long long)p->tokens, plural(p->tokens),
-            p->nll / (double)p->tokens, (double)p->tokens / p->seconds, remaining, v->terminal ? "" : "\n");
-    v->open = v->terminal;
-    v->shown = now;
-    return !cli_stopping();
-}
-
-/* The context of the training that a checkpoint comes from, or 0: RUN/config.json is two levels above
- * RUN/checkpoints/NAME. */
-static int trained_context(const pal_model *model) {
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s/../../config.json", model->source.path) >= (int)sizeof path) return 0;
-    json_t *run = json_load_file(path, 0, NULL);
-    const char *task = json_string_value(json_object_get(run, "task"));
-    const json_int_t context = task && strcmp(task, "text") == 0 ? json_integer_value(json_object_get(run, "context"))
-                                                                 : 0;
-    json_decref(run);
-    return context > 0 && context <= MOST_CONTEXT ? (int)context : 0;
-}
-
-static void choose_context(measured *m, const eval_options *o, const pal_model *model) {
-    m->context = o->context;
-    m->why = "";
-    if (m->context || pal_model_config_of(model)->mixer != PAL_MIXER_ATTENTION) return;
-    m->context = trained_context(model);
-    m->why = m->context ? ", as it was trained"
-                        : "; the length it was trained with is not known, and --context chooses another";
-    if (!m->context) m->context = ATTENTION_CONTEXT;
-}
-
-static int measure(measured *m, const eval_options *o, const pal_context *cx) {
-    pal_bundle t;
-    pal_eval_data *data;
-    pal_error err;
-    int code = text_model_open(&t, m->name, o->tokenizer, o->data, cx);
-    if (code) return code;
-    const pal_eval_options source = { .field = o->field,
-                                      .split = strcmp(o->split, "wikitext") == 0 ? PAL_SPLIT_WIKITEXT : PAL_SPLIT_NONE,
-                                      .part = strcmp(o->part, "train") == 0   ? PAL_PART_TRAIN
-                                              : strcmp(o->part, "valid") == 0 ? PAL_PART_VALID
-                                                                              : PAL_PART_ALL };
-    if (pal_eval_data_open(&data, o->data, t.tokenizer, &source, &err)) {
-        pal_bundle_close(&t);
-        return cli_fail(&err);
-    }
-    choose_context(m, o, t.model);
-    m->tokenizer = pal_tokenizer_fingerprint(t.tokenizer);
-    view v = { .name = m->name,
-               .terminal = isatty(STDERR_FILENO),
-               .start = pal_seconds(),
-               .shown = pal_seconds(),
-               .result = &m->result };
-    const pal_perplexity_options options = { .context = m->context,
-                                             .piece = o->piece,
-                                             .documents = o->batch,
-                                             .no_prefix = o->no_prefix,
-                                             .progress = show_progress,
-                                             .user = &v };
-    const pal_status st = pal_perplexity_run(&m->result, t.model, t.tokenizer, cx, data, &options, &err);
-    if (v.open) fputs("\r\033[K", stderr);
-    const char *from = strcmp(o->data, "-") == 0 ? "standard input" : o->data;
-    if (st && strncmp(err.text, from, strlen(from)) == 0) code = cli_fail(&err); /* names the file itself */
-    else if (st)
-        code = cli_error(st == PAL_STOPPED || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s: %s",
-                         st == PAL_E_ARGUMENT ? from : m->name, err.text);
-    pal_eval_data_close(data);
-    pal_bundle_close(&t);
-    return code;
-}
-
-static double per(const pal_perplexity *p, uint64_t units) { return units ? exp(p->nll / (double)units) : NAN; }
-
-static double bin_nll(const pal_perplexity *p, int bin) {
-    return bin < p->bin_count && p->bins[bin].count ? p->bins[bin].nll / (double)p->bins[bin].count : NAN;
-}
-
-static json_t *bins_json(const pal_perplexity *p, const pal_perplexity *minus) {
-    json_t *list = json_array();
-    for (int b = 0; b < p->bin_count; b++) {
-        const double nll = bin_nll(p, b) - (minus ? bin_nll(minus, b) : 0);
-        if (!isfinite(nll)) continue;
-        json_t *bin = json_pack("{s:I, s:I, s:f}", "from", (json_int_t)1 << b, "to", (json_int_t)1 << (b + 1), "nll",
-                                nll);
-        if (!minus) json_object_set_new(bin, "tokens", json_integer((json_int_t)p->bins[b].count));
-        json_array_append_new(list, bin);
-    }
-    return list;
-}
-
-static json_t *model_json(const measured *m, const measured *baseline) {
-    const pal_perplexity *p = &m->result;
-    char tokenizer[17];
-    snprintf(tokenizer, sizeof tokenizer, "%016llx", (unsigned long long)m->tokenizer);
-    json_t *root = json_pack("{s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "model",
-                             pal_json_bytes(m->name, strlen(m->name)), "tokenizer", tokenizer, "task", "perplexity",
-                             "documents", (json_int_t)p->documents, "tokens", (json_int_t)p->tokens, "bytes",
-                             (json_int_t)p->bytes, "words", (json_int_t)p->words, "nll",
-                             pal_json_number(p->nll / (double)p->tokens), "nll_sum", pal_json_number(p->nll));
-    json_object_set_new(root, "token_perplexity", pal_json_number(per(p, p->tokens)));
-    json_object_set_new(root, "byte_perplexity", pal_json_number(per(p, p->bytes)));
-    json_object_set_new(root, "word_perplexity", pal_json_number(per(p, p->words)));
-    json_object_set_new(root, "bits_per_byte", pal_json_number(p->bytes ? p->nll / (double)p->bytes / log(2) : NAN));
-    json_object_set_new(root, "context", m->context ? json_integer(m->context) : json_null());
-    json_object_set_new(root, "tokens_per_s", pal_json_number((double)p->tokens / p->seconds));
-    json_object_set_new(root, "by_position", bins_json(p, NULL));
-    if (baseline) {
-        json_object_set_new(root, "baseline", pal_json_bytes(baseline->name, strlen(baseline->name)));
-        json_object_set_new(root, "difference_by_position", bins_json(p, &baseline->result));
-    }
-    return root;
-}
-
-static int print_json(const measured *all, int count, const measured *baseline) {
-    json_t *root = count == 1 ? model_json(all, baseline) : json_array();
-    for (int i = 0; count > 1 && i < count; i++) json_array_append_new(root, model_json(&all[i], baseline));
-    const bool written = json_dumpf(root, stdout, JSON_INDENT(2)) == 0;
-    putchar('\n');
-    json_decref(root);
-    return written ? CLI_OK : cli_error(CLI_FAILED, "cannot write to standard output");
-}
-
-static void last_part(char out[64], const char *path) {
-    size_t end = strlen(path);
-    while (end > 1 && path[end - 1] == '/') end--;
-    size_t start = end;
-    while (start > 0 && path[start - 1] != '/') start--;
-    snprintf(out, 64, "%.*s", (int)(end - start < 63 ? end - start : 63), path + start);
-}
-
-static void make_labels(measured *all, int count) {
-    bool distinct = true;
-    for (int i = 0; i < count; i++) {
-        last_part(all[i].label, all[i].name);
-        for (int j = 0; j < i; j++) distinct &= strcmp(all[i].label, all[j].label) != 0;
-    }
-    for (int i = 0; i < count && !distinct; i++) {
-        const size_t length = strlen(all[i].name);
-        snprintf(all[i].label, sizeof all[i].label, "%s", all[i].name + (length > 63 ? length - 63 : 0));
-    }
-}
-
-static int name_width(const measured *all, int count) {
-    size_t width = 8;
-    for (int i = 0; i < count; i++)
-        if (strlen(all[i].label) > width) width = strlen(all[i].label);
-    return (int)width;
-}
-
-/* all[count] is the baseline when there is one. */
-static void print_tables(const measured *all, int count, const measured *baseline) {
-    const int shown = count + (baseline != NULL), width = name_width(all, shown);
-    const pal_perplexity *first = &all[0].result;
-    printf("%llu document%s, %llu byte%s, %llu word%s\n\n", (unsigned long long)first->documents,
-           plural(first->documents), (unsigned long long)first->bytes, plural(first->bytes),
-           (unsigned long long)first->words, plural(first->words));
-    printf("%-*s %12s %12s %12s %12s %12s %12s\n", width, "model", "tokens", "nats/token", "token ppl", "byte ppl",
-           "word ppl", "tokens/s");
-    for (int i = 0; i < shown; i++) {
-        const pal_perplexity *p = &all[i].result;
-        printf("%-*s %12llu %12.4f %12.6g %12.6g %12.6g %12.0f\n", width, all[i].label, (unsigned long long)p->tokens,
-               p->nll / (double)p->tokens, per(p, p->tokens), per(p, p->bytes), per(p, p->words),
-               (double)p->tokens / p->seconds);
-    }
-    int bins = 0;
-    uint64_t last = 0;
-    for (int i = 0; i < shown; i++) {
-        if (all[i].result.bin_count > bins) bins = all[i].result.bin_count;
-        if (all[i].result.last > last) last = all[i].result.last;
-    }
-    printf("\nloss by position (tokens read before), nats/token%s\n%20s",
-           baseline ? "; in brackets: above the baseline" : "", "position");
-    for (int i = 0; i < shown; i++) printf(" %*s", baseline ? width + 11 : width, all[i].label);
-    putchar('\n');
-    for (int b = 0; b < bins; b++) {
-        char range[48];
-        const unsigned long long from = 1ull << b, to = b + 1 < bins ? 2 * from - 1 : (unsigned long long)last;
-        snprintf(range, sizeof range, from == to ? "%llu" : "%llu to %llu", from, to);
-        printf("%20s", range);
-        for (int i = 0; i < shown; i++) {
-            const double nll = bin_nll(&all[i].result, b);
-            if (isfinite(nll)) printf(" %*.4f", width, nll);
-            else printf(" %*s", width, "-");
-            const double above = baseline ? nll - bin_nll(&baseline->result, b) : NAN;
-            if (baseline && i < count && isfinite(above)) printf(" (%+8.4f)", above);
-            else if (baseline) printf("%11s", "");
-        }
-        putchar('\n');
-    }
-    bool comparable = true;
-    for (int i = 0; i < shown; i++) {
-        comparable &= all[i].tokenizer == all[0].tokenizer;
-        if (all[i].context)
-            printf("%s: windows of %d token%s%s\n", all[i].label, all[i].context, plural((uint64_t)all[i].context),
-                   all[i].why);
-    }
-    if (!comparable) puts("These models have different tokenizers: only perplexity per byte and per word compare.");
-}
-
-/* The middle of the positions that a bin holds, on a log axis. */
-static double bin_middle(const pal_perplexity *p, int bin) {
-    const double first = ldexp(1, bin), last = fmin(2 * first - 1, (double)p->last);
-    return sqrt(first * last);
-}
-
-/* The first few positions are a heading's, few and noisy: where texts are longer, the figure begins at 32 tokens. */
-static int first_drawn_bin(const measured *all, int shown) {
-    enum { TOKENS_32 = 5 };
-    for (int i = 0; i < shown; i++)
-        if (all[i].result.bin_count > TOKENS_32 + 1) return TOKENS_32;
-    return 0;
-}
-
-static int draw(const measured *all, int count, const measured *baseline, const char *path) {
-    const int shown = count + (baseline != NULL), from = first_drawn_bin(all, shown);
-    const size_t bins = (size_t)(PAL_POSITION_BINS - from);
-    const char *names[MOST_MODELS + 1];
-    int colours[MOST_MODELS + 1];
-    double x[MOST_MODELS + 1][PAL_POSITION_BINS], y[MOST_MODELS + 1][PAL_POSITION_BINS],
-        above[MOST_MODELS][PAL_POSITION_BINS];
-    pal_series loss[MOST_MODELS + 1], difference[MOST_MODELS];
-    pal_error err;
-    for (int i = 0; i < shown; i++) names[i] = pal_model_label(all[i].label);
-    pal_model_colours(names, (size_t)shown, colours);
-    for (int i = 0; i < shown; i++) {
-        for (int b = 0; b < PAL_POSITION_BINS; b++) {
-            x[i][b] = bin_middle(&all[i].result, b);
-            y[i][b] = bin_nll(&all[i].result, b);
-        }
-        loss[i] = (pal_series){ .label = names[i],
-                                .count = bins,
-                                .x = x[i] + from,
-                                .y = y[i] + from,
-                                .colour = colours[i],
-                                .points = true,
-                                .dashed = i == count };
-    }
-    for (int i = 0; i < count && baseline; i++) {
-        for (int b = 0; b < PAL_POSITION_BINS; b++) above[i][b] = y[i][b] - y[count][b];
-        difference[i] = (pal_series){ .label = names[i],
-                                      .count = bins,
-                                      .x = x[i] + from,
-                                      .y = above[i] + from,
-                                      .colour = colours[i],
-                                      .points = true };
-    }
-    char title[256];
-    snprintf(title, sizeof title, "Loss above %s", baseline ? names[count] : "");
-    const pal_panel panels[2] = {
-        { .kind = PAL_PANEL_LINES,
-          .title = baseline ? "Loss" : NULL,
-          .x = { .label = "position (tokens)", .log = true },
-          .y = { .label = "nats per token" },
-          .lines = { .series = loss, .series_count = (size_t)shown } },
-        { .kind = PAL_PANEL_LINES,
-          .title = title,
-          .x = { .label = "position (tokens)", .log = true },
-          .y = { .label = "difference, nats per token" },
-          .lines = { .series = difference, .series_count = (size_t)count } },
-    };
-    const pal_figure figure = {
-        .title = "Loss by position", .panels = panels, .panel_count = baseline ? 2 : 1, .columns = baseline ? 2 : 1
-    };
-    const size_t length = strlen(path);
-    const bool png = length > 4 && strcmp(path + length - 4, ".png") == 0;
-    if (png ? pal_figure_write_png(&figure, 2, path, &err) : pal_figure_write_svg(&figure, path, &err))
-        return cli_fail_writing(&err);
-    fprintf(stderr, "%s written\n", path);
-    return CLI_OK;
-}
 
 static bool one_of(const char *word, const char *const *list) {
     for (; *list; list++)
@@ -341,115 +22,156 @@ static int check_word(const char *option, const char *word, const char *const *l
     return cli_error(CLI_USAGE, "--%s: no '%s'; expected %s", option, word, expected);
 }
 
+typedef struct {
+    cli_common common;
+    const char *task;
+    eval_text_options text;
+    eval_tasks_options tasks;
+} eval_options;
+
+static int check_figure(const char *path) {
+    const char *dot = strrchr(path, '.');
+    if (!dot || (strcmp(dot, ".svg") != 0 && strcmp(dot, ".png") != 0))
+        return cli_error(CLI_USAGE, "--figure expects a name that ends in .svg or .png, found '%s'", path);
+    return cli_check_target(path);
+}
+
 static int check(const eval_options *o) {
     static const char *const tasks[] = { "perplexity", NULL }, *const splits[] = { "none", "wikitext", NULL },
                              *const parts[] = { "all", "train", "valid", NULL };
+    const eval_text_options *t = &o->text;
     int code;
     if ((code = check_word("task", o->task, tasks, "perplexity")) ||
-        (code = check_word("split", o->split, splits, "none or wikitext")) ||
-        (code = check_word("part", o->part, parts, "all, train or valid")))
+        (code = check_word("split", t->split, splits, "none or wikitext")) ||
+        (code = check_word("part", t->part, parts, "all, train or valid")))
         return code;
-    if (!o->data) return cli_error(CLI_USAGE, "eval needs --data PATH: a text or JSONL file, or a directory of shards");
-    if (o->context < 0 || o->context > MOST_CONTEXT)
-        return cli_error(CLI_USAGE, "--context expects 0 to %d, found %d", MOST_CONTEXT, o->context);
-    if (o->piece < 1 || o->piece > 1 << 20)
-        return cli_error(CLI_USAGE, "--piece expects 1 to %d, found %d", 1 << 20, o->piece);
-    if (o->batch < 1 || o->batch > 1024) return cli_error(CLI_USAGE, "--batch expects 1 to 1024, found %d", o->batch);
-    if (o->figure) {
-        const char *dot = strrchr(o->figure, '.');
-        if (!dot || (strcmp(dot, ".svg") != 0 && strcmp(dot, ".png") != 0))
-            return cli_error(CLI_USAGE, "--figure expects a name that ends in .svg or .png, found '%s'", o->figure);
-        return cli_check_target(o->figure);
-    }
+    if (!t->data)
+        return cli_error(CLI_USAGE, "eval needs --data PATH: a text or JSONL file, a directory of shards, or with "
+                                    "--tasks the directory of their files");
+    if (t->context < 0 || t->context > EVAL_CONTEXT)
+        return cli_error(CLI_USAGE, "--context expects 0 to %d, found %d", EVAL_CONTEXT, t->context);
+    if (t->piece < 0 || t->piece > 1 << 20)
+        return cli_error(CLI_USAGE, "--piece expects 1 to %d, found %d", 1 << 20, t->piece);
+    if (t->batch < 0 || t->batch > 1024) return cli_error(CLI_USAGE, "--batch expects 1 to 1024, found %d", t->batch);
+    if (t->json && strcmp(t->json, "-") != 0 && (code = cli_check_target(t->json))) return code;
+    return t->figure ? check_figure(t->figure) : CLI_OK;
+}
+
+/* Options that go with tasks alone, and those that do not go with them. */
+static int check_kind(const eval_options *o, bool tasks) {
+    const eval_plan_options *p = &o->tasks.plan;
+    const eval_text_options *t = &o->text;
+    const char *other = NULL;
+    if (tasks)
+        other = t->baseline                     ? "baseline"
+                : t->figure                     ? "figure"
+                : t->field                      ? "field"
+                : t->no_prefix                  ? "no-prefix"
+                : strcmp(t->split, "none") != 0 ? "split"
+                : strcmp(t->part, "all") != 0   ? "part"
+                : strcmp(t->data, "-") == 0     ? "data -"
+                                                : NULL;
+    else
+        other = p->limit           ? "limit"
+                : p->docs          ? "docs"
+                : p->shots         ? "shots"
+                : p->shots_file    ? "shots-file"
+                : o->tasks.samples ? "samples"
+                                   : NULL;
+    if (other && tasks) return cli_error(CLI_USAGE, "--%s goes with perplexity, not with --tasks", other);
+    if (other) return cli_error(CLI_USAGE, "--%s goes with --tasks", other);
     return CLI_OK;
 }
 
-/* Asked before anything is measured. */
-static int check_baseline(const eval_options *o) {
-    uint64_t baseline = 0;
-    for (int i = o->count; i >= 0; i--) {
-        pal_bundle t;
-        const int code = text_model_open(&t, o->models[i], NULL, o->data, NULL);
-        if (code) return code;
-        const uint64_t own = pal_tokenizer_fingerprint(t.tokenizer);
-        pal_bundle_close(&t);
-        if (i == o->count) baseline = own;
-        if (own != baseline)
-            return cli_error(CLI_USAGE,
-                             "--baseline %s has another tokenizer (fingerprint %016llx) than %s (%016llx): losses per "
-                             "token do not compare",
-                             o->baseline, (unsigned long long)baseline, o->models[i], (unsigned long long)own);
-    }
-    return CLI_OK;
-}
-
-static int run(eval_options *o, const pal_context *cx) {
-    measured all[MOST_MODELS + 1] = { 0 };
-    const int shown = o->count + (o->baseline != NULL);
-    o->models[o->count] = o->baseline;
-    int code = o->baseline && !o->tokenizer ? check_baseline(o) : CLI_OK;
-    for (int i = 0; i < shown && !code; i++) {
-        all[i].name = o->models[i];
-        code = measure(&all[i], o, cx);
-    }
-    if (code) return code;
-    make_labels(all, shown);
-    const measured *baseline = o->baseline ? &all[o->count] : NULL;
-    if (o->common.json) code = print_json(all, o->count, baseline);
-    else print_tables(all, o->count, baseline);
-    if (!code && o->figure) code = draw(all, o->count, baseline, o->figure);
+static int run(eval_options *o, bool tasks) {
+    eval_text_options *t = &o->text;
+    pal_context *cx;
+    pal_error err;
+    if (strcmp(t->data, "-") == 0 && t->count + (t->baseline != NULL) > 1)
+        return cli_error(CLI_USAGE, "--data -: standard input can be read once; several models need a file");
+    cli_stop_on_signals(true);
+    if (pal_context_new(&cx, o->common.threads, o->common.cpu, &err)) return cli_fail(&err);
+    o->tasks.models = t->models;
+    o->tasks.count = t->count;
+    o->tasks.plan.data = t->data;
+    o->tasks.tokenizer = t->tokenizer;
+    o->tasks.json = t->json;
+    o->tasks.context = t->context;
+    o->tasks.piece = t->piece;
+    o->tasks.batch = t->batch;
+    const int code = tasks ? eval_tasks(&o->tasks, cx) : eval_text(t, cx);
+    pal_context_free(cx);
     return code;
 }
 
 int cmd_eval(int argc, char **argv) {
-    eval_options o = { .task = "perplexity", .split = "none", .part = "all", .piece = 1024, .batch = 8 };
+    eval_options o = { .task = "perplexity", .text = { .split = "none", .part = "all" } };
+    eval_text_options *t = &o.text;
+    eval_plan_options *p = &o.tasks.plan;
     const cli_option options[] = {
-        { "task", OPT_TEXT, &o.task, "NAME", "what to measure: perplexity (default)" },
-        { "data", OPT_TEXT, &o.data, "PATH", "a text or JSONL file ('-': standard input), or a directory of shards" },
-        { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "for all models, instead of the one in each MODELDIR" },
-        { "split", OPT_TEXT, &o.split, "KIND",
-          "of a text file: none (one document, default) or wikitext (a page at each ' = Title = ')" },
-        { "field", OPT_TEXT, &o.field, "NAME", "the text's name in a JSONL file (default text)" },
-        { "part", OPT_TEXT, &o.part, "PART", "of shards: all (default), train or valid" },
-        { "context", OPT_INT, &o.context, "N",
-          "cut documents into windows of N tokens (default: whole; attention: as trained, else 4096)" },
-        { "no-prefix", OPT_FLAG, &o.no_prefix, NULL,
-          "no token in front of a document; its first token is then not predicted" },
-        { "baseline", OPT_TEXT, &o.baseline, "MODELDIR",
-          "also show how far the models are above this one, by position" },
-        { "figure", OPT_TEXT, &o.figure, "FILE", "draw the loss by position, from 32 tokens on (.svg or .png)" },
-        { "piece", OPT_INT, &o.piece, "N", "tokens of one pass (default 1024)" },
-        { "batch", OPT_INT, &o.batch, "N", "documents at a time (default 8)" },
-        { "json", OPT_FLAG, &o.common.json, NULL, "print JSON: an object, or a list of them for several models" },
+        { "data", OPT_TEXT, &t->data, "PATH",
+          "a text or JSONL file ('-': standard input), or a directory of shards; of --tasks: where their files are" },
+        { "tokenizer", OPT_TEXT, &t->tokenizer, "X", "for all models, instead of the one in each MODELDIR" },
+        { "context", OPT_INT, &t->context, "N",
+          "cut documents into windows of N tokens (default: whole; attention: as trained, else 4096; --tasks: 2048)" },
+        { "piece", OPT_INT, &t->piece, "N", "tokens of one pass (default 1024)", .above_zero = true },
+        { "batch", OPT_INT, &t->batch, "N",
+          "documents, or memories of --tasks, at a time (default 8; of --tasks: what fits into 1 GiB, 4 to 64)",
+          .above_zero = true },
+        { "json", OPT_TEXT, &t->json, "[FILE.json]",
+          "write JSON, to standard output unless a file is named: an object, or a list of them for several models",
+          .alone = "-" },
         CLI_COMMON_OPTIONS(o.common),
+        { "task", OPT_TEXT, &o.task, "NAME", "what to measure: perplexity (default)", .group = "text" },
+        { "split", OPT_TEXT, &t->split, "KIND",
+          "of a text file: none (one document, default) or wikitext (a page at each ' = Title = ')", .group = "text" },
+        { "field", OPT_TEXT, &t->field, "NAME", "the text's name in a JSONL file (default text)", .group = "text" },
+        { "part", OPT_TEXT, &t->part, "PART", "of shards: all (default), train or valid", .group = "text" },
+        { "no-prefix", OPT_FLAG, &t->no_prefix, NULL,
+          "no token in front of a document; its first token is then not predicted", .group = "text" },
+        { "baseline", OPT_TEXT, &t->baseline, "MODELDIR",
+          "also show how far the models are above this one, by position", .group = "text" },
+        { "figure", OPT_TEXT, &t->figure, "FILE", "draw the loss by position, from 32 tokens on (.svg or .png)",
+          .group = "text" },
+        { "tasks", OPT_TEXT, &p->tasks, "LIST",
+          "names with commas, paper (those of the paper's table) or all; list shows what there is", .group = "tasks" },
+        { "limit", OPT_INT, &p->limit, "N", "the first N documents of each task", .above_zero = true,
+          .group = "tasks" },
+        { "docs", OPT_TEXT, &p->docs, "FROM:TO", "documents FROM to TO-1 of each task", .group = "tasks" },
+        { "samples", OPT_TEXT, &o.tasks.samples, "FILE.jsonl",
+          "a line for each document; interrupted, the same command goes on from it", .group = "tasks" },
+        { "shots", OPT_INT, &p->shots, "N", "examples with answers before each question, from --shots-file",
+          .above_zero = true, .group = "tasks" },
+        { "shots-file", OPT_TEXT, &p->shots_file, "PATH",
+          "their file, or a directory as for --data; its first N documents are taken", .group = "tasks" },
     };
     const cli_usage usage = {
-        .synopsis = "eval MODELDIR|RUNDIR... --task perplexity --data PATH [options]",
+        .synopsis = "eval MODELDIR|RUNDIR... --data PATH [--tasks LIST] [options]",
         .about =
             "Measures how well models predict text: loss in nats, perplexity per token, byte and word of the original "
             "text, and loss by\n"
             "position. Whole documents are read through the model's memory; --context cuts them instead. A text above "
             "64 MiB\n"
             "must be made into shards first ('palimpsa tokenize'), or be split into pages.\n"
-            "Bytes and words are counted as lm-evaluation-harness does, so models with different vocabularies compare.",
+            "Bytes and words are counted as lm-evaluation-harness does, so models with different vocabularies "
+            "compare.\n"
+            "With --tasks, the tasks of lm-evaluation-harness are run on files below --data, with the same requests "
+            "and metrics.",
         .examples =
-            "  palimpsa eval my-model --task perplexity --data book.txt\n"
-            "  palimpsa eval runs/a runs/b --task perplexity --data wiki.test.raw --split wikitext --figure loss.svg\n"
-            "  palimpsa eval runs/a --baseline runs/b --data shards --part valid --figure difference.svg --json\n",
+            "  palimpsa eval my-model --data book.txt\n"
+            "  palimpsa eval runs/a runs/b --data wiki.test.raw --split wikitext --figure loss.svg\n"
+            "  palimpsa eval runs/a --baseline runs/b --data shards --part valid --figure difference.svg --json\n"
+            "  palimpsa eval --tasks list\n"
+            "  palimpsa eval my-model runs/a --tasks paper --data data --json results.json --samples samples.jsonl\n"
+            "  palimpsa eval my-model --tasks hellaswag,piqa --data data --limit 200\n",
         .options = options,
         .option_count = PAL_COUNT(options)
     };
-    int code = cli_parse(&usage, argc, argv, o.models, MOST_MODELS, &o.count);
+    int code = cli_parse(&usage, argc, argv, t->models, EVAL_MODELS, &t->count);
     if (code) return code < 0 ? CLI_OK : code;
-    if (!o.count) return cli_error(CLI_USAGE, "eval: expected a model directory; see 'palimpsa eval --help'");
-    if ((code = check(&o))) return code;
-    if (strcmp(o.data, "-") == 0 && o.count + (o.baseline != NULL) > 1)
-        return cli_error(CLI_USAGE, "--data -: standard input can be read once; several models need a file");
-    cli_stop_on_signals(true);
-    pal_context *cx;
-    pal_error err;
-    if (pal_context_new(&cx, o.common.threads, o.common.cpu, &err)) return cli_fail(&err);
-    code = run(&o, cx);
-    pal_context_free(cx);
-    return code;
+    if (p->tasks && strcmp(p->tasks, "list") == 0) return eval_list_tasks();
+    if (!t->count) return cli_error(CLI_USAGE, "eval: expected a model directory; see 'palimpsa eval --help'");
+    const bool tasks = p->tasks && strcmp(p->tasks, "perplexity") != 0;
+    if ((code = check(&o)) || (code = check_kind(&o, tasks))) return code;
+    return run(&o, tasks);
 }

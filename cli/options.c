@@ -328,6 +328,11 @@ json_t *cli_make_config(const cli_usage *u) {
     return config;
 }
 
+static bool ends_in_json(const char *word) {
+    const size_t length = strlen(word);
+    return length > 5 && word[0] != '-' && strcmp(word + length - 5, ".json") == 0;
+}
+
 int cli_parse(const cli_usage *u, int argc, char **argv, const char **positional, int max_positional,
               int *positional_count) {
     bool only_positional = false;
@@ -357,7 +362,8 @@ int cli_parse(const cli_usage *u, int argc, char **argv, const char **positional
             *(bool *)o->value = true;
             continue;
         }
-        const char *text = equals ? equals + 1 : i + 1 < argc ? argv[++i] : NULL;
+        const bool left_out = o->alone && !equals && (i + 1 == argc || !ends_in_json(argv[i + 1]));
+        const char *text = equals ? equals + 1 : left_out ? o->alone : i + 1 < argc ? argv[++i] : NULL;
         if (!text) return cli_error(CLI_USAGE, "--%s needs a value (%s)", o->name, o->argument);
         const int code = set_option(o, text);
         if (code) return code;

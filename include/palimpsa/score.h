@@ -34,7 +34,8 @@ typedef struct pal_scorer_options {
     int states;               /* memories held at a time; 0: what fits into `memory`, 4 to 64 */
     size_t memory;            /* bytes for them; 0: 1 GiB */
     int context;              /* tokens that attention layers hold; other models ignore it */
-    const volatile int *stop; /* not 0: pal_score gives up after the pass at hand; or NULL */
+    pal_go_on_fn *progress;   /* after each pass: tokens read, of those that this call has to read; or NULL */
+    void *user;
 } pal_scorer_options;
 
 /* Model and context are borrowed until the scorer is freed. */

@@ -41,7 +41,7 @@ static pal_status grow(pal_task_sums *s, pal_error *err) {
     return PAL_OK;
 }
 
-pal_status pal_task_count(const pal_task *task, const pal_task_doc *doc, const double *logprob, const bool *greedy,
+pal_status pal_task_count(const pal_eval_task *task, const pal_task_doc *doc, const double *logprob, const bool *greedy,
                           pal_task_sums *s, double *values, pal_error *err) {
     double own[PAL_METRICS] = { 0 };
     const pal_status st = grow(s, err);
@@ -100,7 +100,7 @@ double pal_bootstrap_perplexity(const pal_context *cx, const double *x, size_t n
     return error;
 }
 
-double pal_task_value(const pal_task *task, const pal_task_sums *s, pal_metric metric) {
+double pal_task_value(const pal_eval_task *task, const pal_task_sums *s, pal_metric metric) {
     switch (metric) {
     case PAL_METRIC_PERPLEXITY: return exp(-pal_mean(s->values[metric], s->count));
     case PAL_METRIC_WORD_PERPLEXITY: return s->words ? exp(-s->logprob / (double)s->words) : NAN;
@@ -110,7 +110,7 @@ double pal_task_value(const pal_task *task, const pal_task_sums *s, pal_metric m
     }
 }
 
-double pal_task_error(const pal_context *cx, const pal_task *task, const pal_task_sums *s, pal_metric metric,
+double pal_task_error(const pal_context *cx, const pal_eval_task *task, const pal_task_sums *s, pal_metric metric,
                       int iterations) {
     if (task->kind == PAL_TASK_ROLLING) return NAN;
     if (metric == PAL_METRIC_PERPLEXITY) return pal_bootstrap_perplexity(cx, s->values[metric], s->count, iterations);

@@ -23,12 +23,12 @@ void pal_task_sums_free(pal_task_sums *s);
 
 /* Adds a document with the log probability and greedy flag of each choice (rolling: of the text). values, if not NULL,
  * takes this document's own numbers (PAL_METRICS). */
-pal_status pal_task_count(const pal_task *task, const pal_task_doc *doc, const double *logprob, const bool *greedy,
+pal_status pal_task_count(const pal_eval_task *task, const pal_task_doc *doc, const double *logprob, const bool *greedy,
                           pal_task_sums *sums, double *values, pal_error *err);
 
 /* A metric of all documents and its standard error (NaN: has none). iterations: resamples for perplexity. */
-double pal_task_value(const pal_task *task, const pal_task_sums *s, pal_metric metric);
-double pal_task_error(const pal_context *cx, const pal_task *task, const pal_task_sums *s, pal_metric metric,
+double pal_task_value(const pal_eval_task *task, const pal_task_sums *s, pal_metric metric);
+double pal_task_error(const pal_context *cx, const pal_eval_task *task, const pal_task_sums *s, pal_metric metric,
                       int iterations);
 
 /* Standard error of the mean: sqrt(sum (x-m)^2 / (n-1)) / sqrt(n). */

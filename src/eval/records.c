@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "eval/records.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/map.h"
 #include "text/strings.h"
+#include "text/utf8.h"
+
+static const char hex[] = "0123456789abcdef";
 
 typedef struct {
     size_t at, size; /* bytes */
@@ -56,24 +60,22 @@ static bool is_empty(const unsigned char *s, size_t n) {
     return true;
 }
 
-/* A cell from *at on, without its quotes; *at behind it and what ends it. */
+/* A cell from *at on, without its quotes; *at at the comma behind it, or at the end of the row. */
 static pal_status read_cell(const unsigned char *s, size_t n, size_t *at, pal_bytes *cell, pal_error *err) {
     pal_status st = PAL_OK;
     const bool quoted = *at < n && s[*at] == '"';
+    bool open = quoted;
     cell->size = 0;
     if (quoted) ++*at;
-    while (*at < n && !st) {
-        if (quoted && s[*at] == '"') {
-            if (*at + 1 < n && s[*at + 1] == '"') ++*at; /* a doubled quote is one */
-            else {
-                ++*at;
-                break;
-            }
-        } else if (!quoted && s[*at] == ',') break;
-        st = pal_bytes_append(cell, s + (*at)++, 1, err);
+    while (*at < n && !st && (open || s[*at] != ',')) {
+        if (quoted && !open) return pal_fail(err, PAL_E_FORMAT, "text behind the closing quote of a cell");
+        const bool quote = open && s[*at] == '"', doubled = quote && *at + 1 < n && s[*at + 1] == '"';
+        *at += doubled; /* a doubled quote is one */
+        if (quote && !doubled) open = false;
+        else st = pal_bytes_append(cell, s + *at, 1, err);
+        ++*at;
     }
-    if (*at < n) ++*at; /* the comma */
-    return st;
+    return !st && open ? pal_fail(err, PAL_E_FORMAT, "the quotes of a cell are not closed") : st;
 }
 
 /* Lists and objects that Python's repr or JSON wrote into a cell: ['a', "b's"], {'a': array(['x'], dtype=object)}. */
@@ -97,17 +99,30 @@ static void skip(literal *l) {
 
 static json_t *read_literal(literal *l);
 
+/* What follows a backslash, as UTF-8: \n and its like, \xhh, \uhhhh, \Uhhhhhhhh, or the character itself. */
+static pal_status read_escape(literal *l, pal_bytes *text) {
+    const char c = l->s[l->at++];
+    const size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
+    const char plain = c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r' : c;
+    uint32_t code = 0;
+    if (!digits) return pal_bytes_append(text, &plain, 1, NULL);
+    for (size_t i = 0; i < digits; i++, l->at++) {
+        const char *found = l->at < l->n && l->s[l->at] ? strchr(hex, tolower(l->s[l->at])) : NULL;
+        if (!found) return PAL_E_FORMAT;
+        code = code << 4 | (uint32_t)(found - hex);
+    }
+    if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return PAL_E_FORMAT;
+    unsigned char bytes[4];
+    return pal_bytes_append(text, bytes, pal_utf8_write(code, bytes), NULL);
+}
+
 static json_t *read_quoted(literal *l) {
     const char quote = l->s[l->at++];
     pal_bytes text = { 0 };
     bool closed = false;
     while (l->at < l->n && !(closed = l->s[l->at] == quote)) {
-        char c = l->s[l->at++];
-        if (c == '\\' && l->at < l->n) {
-            c = l->s[l->at++];
-            c = c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r' : c;
-        }
-        if (pal_bytes_append(&text, &c, 1, NULL)) break;
+        const char c = l->s[l->at++];
+        if (c == '\\' && l->at < l->n ? read_escape(l, &text) : pal_bytes_append(&text, &c, 1, NULL)) break;
     }
     l->at += closed;
     json_t *value = closed ? json_stringn(text.data ? (const char *)text.data : "", text.size) : NULL;
@@ -166,7 +181,13 @@ static json_t *cell_value(const pal_bytes *cell) {
     json_t *value = NULL;
     if (cell->size && (text[0] == '[' || text[0] == '{')) {
         value = json_loadb(text, cell->size, JSON_REJECT_DUPLICATES, NULL);
-        if (!value) value = read_literal(&(literal){ .s = text, .n = cell->size });
+        literal l = { .s = text, .n = cell->size };
+        if (!value) value = read_literal(&l);
+        skip(&l);
+        if (l.at && l.at < l.n) { /* text that only begins like a list */
+            json_decref(value);
+            value = NULL;
+        }
     }
     return value ? value : json_stringn(text, cell->size);
 }
@@ -179,9 +200,12 @@ static pal_status read_table_row(const pal_records *r, row_place row, json_t **o
     while (n && (s[n - 1] == '\n' || s[n - 1] == '\r')) n--;
     *out = r->names ? json_object() : json_array();
     for (bool more = true; more && !st; column++) {
-        const size_t from = at;
-        if ((st = read_cell(s, n, &at, &cell, err))) break;
-        more = at < n || (at > from && at == n && s[n - 1] == ',' && from < n);
+        pal_error why;
+        if ((st = read_cell(s, n, &at, &cell, &why))) {
+            pal_fail(err, st, "%s: line %llu: %s", r->path, (unsigned long long)row.line, why.text);
+            break;
+        }
+        more = at++ < n; /* a comma, behind which there is a cell, if only an empty one */
         const char *name = json_string_value(json_array_get(r->names, column));
         json_t *value = r->names ? cell_value(&cell)
                                  : json_stringn(cell.data ? (const char *)cell.data : "", cell.size);
@@ -217,7 +241,8 @@ pal_status pal_records_read(const pal_records *r, size_t i, json_t **out, pal_er
 
 static pal_status find_rows(pal_records *r, pal_error *err) {
     uint64_t line = 1;
-    for (size_t at = 0; at < r->map.size;) {
+    const bool marked = r->map.size >= 3 && memcmp(r->map.data, "\xEF\xBB\xBF", 3) == 0;
+    for (size_t at = marked ? 3 : 0; at < r->map.size;) {
         uint64_t next = line;
         const row_place row = { .at = at, .size = row_size(r, at, &next), .line = line };
         if (!is_empty(r->map.data + at, row.size)) {

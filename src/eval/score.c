@@ -341,7 +341,10 @@ static pal_status run_pass(pal_scorer *s, const pal_score_request *requests, pal
 }
 
 static pal_status run_all(pal_scorer *s, const pal_score_request *requests, pal_score_result *scores, pal_error *err) {
+    const uint64_t before = s->counts.read;
+    size_t total = 0; /* a memory that is given up adds to it */
     pal_status st;
+    for (size_t i = 0; i < s->tree.count; i++) total += s->tree.nodes[i].read_end - s->tree.nodes[i].begin;
     for (;;) {
         if ((st = begin_nodes(s, err))) return st;
         if (s->running_count) {
@@ -351,7 +354,9 @@ static pal_status run_all(pal_scorer *s, const pal_score_request *requests, pal_
         } else if (s->next_root == s->tree.roots) {
             return PAL_OK;
         }
-        if (s->o.stop && *s->o.stop) return pal_fail(err, PAL_E_ARGUMENT, "interrupted");
+        const size_t read = (size_t)(s->counts.read - before);
+        if (s->o.progress && !s->o.progress(s->o.user, read < total ? read : total, total))
+            return pal_fail(err, PAL_STOPPED, "interrupted after %zu of %zu tokens", read, total);
     }
 }
 

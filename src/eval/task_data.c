@@ -13,7 +13,7 @@
 enum { PATH = 4096 };
 
 struct pal_task_data {
-    const pal_task *task;
+    const pal_eval_task *task;
     char path[PATH];
     pal_records *records; /* or pages of a raw text */
     pal_map map;
@@ -81,7 +81,7 @@ static bool is_raw_text(const pal_task_data *d) {
            !(dot && (strcmp(dot, ".jsonl") == 0 || strcmp(dot, ".json") == 0 || strcmp(dot, ".csv") == 0));
 }
 
-pal_status pal_task_data_open(pal_task_data **out, const pal_task *task, const char *directory, pal_error *err) {
+pal_status pal_task_data_open(pal_task_data **out, const pal_eval_task *task, const char *directory, pal_error *err) {
     pal_status st;
     void *block;
     *out = NULL;

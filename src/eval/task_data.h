@@ -7,7 +7,7 @@
 
 typedef struct pal_task_data pal_task_data;
 /* directory: where the files of all tasks are; or the one file itself. */
-pal_status pal_task_data_open(pal_task_data **out, const pal_task *task, const char *directory, pal_error *err);
+pal_status pal_task_data_open(pal_task_data **out, const pal_eval_task *task, const char *directory, pal_error *err);
 void pal_task_data_close(pal_task_data *data);
 size_t pal_task_data_count(const pal_task_data *data);
 const char *pal_task_data_path(const pal_task_data *data);

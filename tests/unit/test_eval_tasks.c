@@ -39,7 +39,7 @@ static void same_text(const char *what, size_t doc, pal_slice found, const json_
 
 static void compare_requests(const char *data, const char *folder) {
     size_t tasks = 0;
-    for (const pal_task *t = pal_tasks; t->name; t++) {
+    for (const pal_eval_task *t = pal_tasks; t->name; t++) {
         pal_records *recorded;
         pal_task_data *documents;
         pal_task_doc doc = { 0 };
@@ -89,7 +89,7 @@ static void requests_are_the_recorded_ones(void **state) {
 
 static void texts_are_cleaned_as_recorded(void **state) {
     (void)state;
-    const pal_task *task = pal_task_find("hellaswag");
+    const pal_eval_task *task = pal_task_find("hellaswag");
     pal_records *recorded;
     pal_task_doc doc = { 0 };
     assert_true(try_open(&recorded, golden, "edge", "hellaswag_cleanup"));
@@ -183,7 +183,7 @@ static void aggregates_of_recorded_scores_are_the_recorded_ones(void **state) {
     size_t tasks = 0;
     assert_non_null(summary);
     json_object_foreach(json_object_get(summary, "tasks"), name, expected) {
-        const pal_task *task = pal_task_find(strcmp(name, "lambada_greedy") == 0 ? "lambada_openai" : name);
+        const pal_eval_task *task = pal_task_find(strcmp(name, "lambada_greedy") == 0 ? "lambada_openai" : name);
         pal_records *recorded;
         pal_task_sums sums = { 0 };
         assert_non_null(task);
@@ -359,7 +359,7 @@ static void scores_are_the_recorded_ones(void **state) {
     (void)state;
     recording r;
     if (!open_recording(&r)) return;
-    for (const pal_task *t = pal_tasks; t->name; t++)
+    for (const pal_eval_task *t = pal_tasks; t->name; t++)
         if (t->kind != PAL_TASK_ROLLING && strcmp(t->name, "lambada_standard") != 0) score_choices(&r, t->name);
     score_choices(&r, "lambada_greedy");
     pal_records *requests, *scores;

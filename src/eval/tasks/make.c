@@ -128,7 +128,7 @@ static pal_status add_list(pal_task_doc *d, pal_slice context, const json_t *row
     return st;
 }
 
-pal_status pal_make_template(const pal_task *task, const json_t *row, pal_task_doc *d, pal_error *err) {
+pal_status pal_make_template(const pal_eval_task *task, const json_t *row, pal_task_doc *d, pal_error *err) {
     pal_bytes context = { 0 };
     begin(d);
     pal_status st = fill_template(&context, task->context, row, err);
@@ -170,7 +170,7 @@ pal_status pal_hellaswag_clean(pal_bytes *out, pal_slice text, pal_error *err) {
     return st;
 }
 
-pal_status pal_make_hellaswag(const pal_task *task, const json_t *row, pal_task_doc *d, pal_error *err) {
+pal_status pal_make_hellaswag(const pal_eval_task *task, const json_t *row, pal_task_doc *d, pal_error *err) {
     pal_slice label, a, b;
     pal_bytes raw = { 0 }, context = { 0 }, choice = { 0 };
     pal_status st;
@@ -201,7 +201,7 @@ done:
 }
 
 /* The options stand in the contexts; what follows is the same for both. */
-pal_status pal_make_winogrande(const pal_task *task, const json_t *row, pal_task_doc *d, pal_error *err) {
+pal_status pal_make_winogrande(const pal_eval_task *task, const json_t *row, pal_task_doc *d, pal_error *err) {
     pal_slice sentence, option;
     pal_bytes context = { 0 };
     pal_status st;
@@ -223,7 +223,7 @@ pal_status pal_make_winogrande(const pal_task *task, const json_t *row, pal_task
 }
 
 /* The context ends before the last blank. */
-pal_status pal_make_last_word(const pal_task *task, const json_t *row, pal_task_doc *d, pal_error *err) {
+pal_status pal_make_last_word(const pal_eval_task *task, const json_t *row, pal_task_doc *d, pal_error *err) {
     pal_slice text;
     pal_status st;
     (void)task;
@@ -235,7 +235,7 @@ pal_status pal_make_last_word(const pal_task *task, const json_t *row, pal_task_
     return pal_task_add(d, (pal_slice){ text.data, before }, (pal_slice){ blank + 1, text.size - before - 1 }, err);
 }
 
-pal_status pal_make_wikitext(const pal_task *task, const json_t *row, pal_task_doc *d, pal_error *err) {
+pal_status pal_make_wikitext(const pal_eval_task *task, const json_t *row, pal_task_doc *d, pal_error *err) {
     pal_slice page;
     pal_bytes text = { 0 };
     pal_status st;

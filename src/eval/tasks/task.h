@@ -43,10 +43,10 @@ static inline pal_slice pal_task_continuation(const pal_task_doc *d, size_t i) {
     return pal_strings_at(&d->texts, 2 * i + 1);
 }
 
-typedef struct pal_task pal_task;
-typedef pal_status pal_task_make_fn(const pal_task *task, const json_t *row, pal_task_doc *doc, pal_error *err);
+typedef struct pal_eval_task pal_eval_task;
+typedef pal_status pal_task_make_fn(const pal_eval_task *task, const json_t *row, pal_task_doc *doc, pal_error *err);
 
-struct pal_task {
+struct pal_eval_task {
     const char *name;
     const char *heading;  /* of a column */
     const char *files[4]; /* looked for in this order below --data, without .jsonl, .json or .csv */
@@ -62,8 +62,8 @@ struct pal_task {
     bool paper;             /* one of the paper's table */
 };
 
-extern const pal_task pal_tasks[];               /* ends with a NULL name */
-const pal_task *pal_task_find(const char *name); /* NULL: no such task */
+extern const pal_eval_task pal_tasks[];               /* ends with a NULL name */
+const pal_eval_task *pal_task_find(const char *name); /* NULL: no such task */
 
 /* Text of a field, "a.b" inside an object; an error names what is missing. */
 pal_status pal_task_field(const json_t *row, const char *field, pal_slice *text, pal_error *err);

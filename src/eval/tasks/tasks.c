@@ -20,7 +20,7 @@ enum {
         .gold_from = -1, .paper = true                                                                       \
     }
 
-const pal_task pal_tasks[] = {
+const pal_eval_task pal_tasks[] = {
     { .name = "wikitext",
       .heading = "Wiki.",
       .files = { "wikitext/test", "wikitext-2/test", "wikitext-2/wiki.test.raw", "wiki.test.raw" },
@@ -123,8 +123,8 @@ const pal_task pal_tasks[] = {
     { .name = NULL },
 };
 
-const pal_task *pal_task_find(const char *name) {
-    for (const pal_task *t = pal_tasks; t->name; t++)
+const pal_eval_task *pal_task_find(const char *name) {
+    for (const pal_eval_task *t = pal_tasks; t->name; t++)
         if (strcmp(t->name, name) == 0) return t;
     return NULL;
 }

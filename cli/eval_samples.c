@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+#include "eval_samples.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "text/json_text.h"
+
+static const char line_start[] = "{\"doc_id\":"; /* of every line */
+
+struct eval_samples {
+    FILE *file;
+    const char *path;
+    eval_samples_of of;
+    char fingerprint[17], tokenizer[17];
+    json_t *known; /* task -> document -> its line's "requests" and "filtered_resps" */
+};
+
+/* Of everything that is sent for a document, so that a file that has changed is not mistaken for the one that was read.
+ */
+static void hash_requests(char out[17], const pal_task_doc *doc, pal_slice shots) {
+    const uint64_t texts = pal_hash_bytes(doc->texts.bytes.data, doc->texts.bytes.size);
+    const uint64_t before = pal_hash_bytes(shots.data, shots.size);
+    snprintf(out, 17, "%016llx", (unsigned long long)pal_hash_u64(texts + 3 * before));
+}
+
+static bool is_ours(const eval_samples *s, const json_t *line) {
+    const char *fingerprint = json_string_value(json_object_get(line, "fingerprint"));
+    const char *tokenizer = json_string_value(json_object_get(line, "tokenizer"));
+    return fingerprint && strcmp(fingerprint, s->fingerprint) == 0 && tokenizer &&
+           strcmp(tokenizer, s->tokenizer) == 0 &&
+           json_integer_value(json_object_get(line, "max_length")) == s->of.context &&
+           json_integer_value(json_object_get(line, "num_fewshot")) == s->of.shots;
+}
+
+static void remember(eval_samples *s, const json_t *line) {
+    const char *task = json_string_value(json_object_get(line, "task"));
+    json_t *scores = json_object_get(line, "filtered_resps"), *requests = json_object_get(line, "requests");
+    char key[32];
+    if (!task || !json_is_array(scores) || !json_is_string(requests) || !is_ours(s, line)) return;
+    json_t *of_task = json_object_get(s->known, task);
+    if (!of_task) json_object_set_new(s->known, task, of_task = json_object());
+    snprintf(key, sizeof key, "%lld", (long long)json_integer_value(json_object_get(line, "doc_id")));
+    json_object_set_new(of_task, key, json_pack("{s:O, s:O}", "requests", requests, "scores", scores));
+}
+
+/* A line of ours, or the beginning of one that was cut off. */
+static bool is_sample(const char *line, size_t size) {
+    const size_t length = sizeof line_start - 1;
+    return memcmp(line, line_start, size < length ? size : length) == 0;
+}
+
+/* Lines that are whole; *end: behind the last of them. */
+static int read_lines(eval_samples *s, long *end) {
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t n;
+    int number = 0, code = CLI_OK;
+    while (!code && (n = getline(&line, &room, s->file)) > 0) {
+        const bool whole = line[n - 1] == '\n';
+        json_t *value = whole ? json_loadb(line, (size_t)n, JSON_ALLOW_NUL, NULL) : NULL;
+        number++;
+        if (!is_sample(line, (size_t)n) || (whole && !json_is_object(value)))
+            code = cli_error(CLI_USAGE, "%s: line %d is no sample; --samples names a file of samples", s->path, number);
+        else if (whole) {
+            remember(s, value);
+            *end = ftell(s->file);
+        }
+        json_decref(value);
+    }
+    free(line);
+    return code;
+}
+
+int eval_samples_open(eval_samples **out, const char *path, const eval_samples_of *of) {
+    eval_samples *s = calloc(1, sizeof *s);
+    *out = NULL;
+    if (!s) return cli_error(CLI_FAILED, "no memory for samples");
+    s->path = path;
+    s->of = *of;
+    snprintf(s->fingerprint, sizeof s->fingerprint, "%016llx", (unsigned long long)of->fingerprint);
+    snprintf(s->tokenizer, sizeof s->tokenizer, "%016llx", (unsigned long long)of->tokenizer);
+    s->known = json_object();
+    long end = 0;
+    int code = CLI_OK;
+    if (!(s->file = fopen(path, "a+"))) code = cli_error(CLI_USAGE, "%s: cannot open: %s", path, strerror(errno));
+    else {
+        rewind(s->file);
+        code = read_lines(s, &end);
+        if (!code && ftruncate(fileno(s->file), end) != 0)
+            code = cli_error(CLI_FAILED, "%s: cannot remove a line that was cut off: %s", path, strerror(errno));
+        if (!code) fseek(s->file, 0, SEEK_END);
+    }
+    if (code) eval_samples_close(s);
+    else *out = s;
+    return code;
+}
+
+int eval_samples_close(eval_samples *s) {
+    if (!s) return CLI_OK;
+    const bool failed = s->file && fclose(s->file) != 0;
+    const int code = failed ? cli_error(CLI_FAILED, "%s: cannot write: %s", s->path, strerror(errno)) : CLI_OK;
+    json_decref(s->known);
+    free(s);
+    return code;
+}
+
+bool eval_samples_find(const eval_samples *s, const eval_task *task, size_t index, const pal_task_doc *doc,
+                       double *logprob, bool *greedy) {
+    char key[32], requests[17];
+    snprintf(key, sizeof key, "%zu", index);
+    const json_t *known = json_object_get(json_object_get(s->known, task->task->name), key),
+                 *scores = json_object_get(known, "scores");
+    hash_requests(requests, doc, (pal_slice){ task->shots.data, task->shots.size });
+    const size_t count = doc->count;
+    if (!known || strcmp(json_string_value(json_object_get(known, "requests")), requests) != 0) return false;
+    if (json_array_size(scores) != count) return false;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *pair = json_array_get(scores, i);
+        if (!json_is_number(json_array_get(pair, 0)) || !json_is_boolean(json_array_get(pair, 1))) return false;
+        logprob[i] = json_number_value(json_array_get(pair, 0));
+        greedy[i] = json_is_true(json_array_get(pair, 1));
+    }
+    return true;
+}
+
+static json_t *join(pal_slice before, pal_slice text) {
+    pal_bytes both = { 0 };
+    json_t *joined = NULL;
+    if (!pal_bytes_append(&both, before.data, before.size, NULL) &&
+        !pal_bytes_append(&both, text.data, text.size, NULL))
+        joined = pal_json_bytes(both.data, both.size);
+    pal_bytes_free(&both);
+    return joined ? joined : json_null();
+}
+
+static json_t *arguments(const pal_eval_task *task, const pal_task_sample *sample) {
+    json_t *all = json_object();
+    for (size_t i = 0; i < sample->doc->count; i++) {
+        char key[32];
+        json_t *one = json_object();
+        snprintf(key, sizeof key, "gen_args_%zu", i);
+        json_object_set_new(one, "arg_0", join(sample->shots, pal_task_context(sample->doc, i)));
+        if (task->kind != PAL_TASK_ROLLING) {
+            const pal_slice continuation = pal_task_continuation(sample->doc, i);
+            json_object_set_new(one, "arg_1", pal_json_bytes(continuation.data, continuation.size));
+        }
+        json_object_set_new(all, key, one);
+    }
+    return all;
+}
+
+/* As lm-evaluation-harness writes it: the number of the right choice, or the text itself. */
+static json_t *target(const pal_eval_task *task, const pal_task_doc *doc) {
+    char number[16];
+    if (task->kind == PAL_TASK_CHOICE) {
+        snprintf(number, sizeof number, "%d", doc->gold);
+        return json_string(number);
+    }
+    const pal_slice text = pal_strings_at(&doc->texts, doc->texts.count - 1);
+    return pal_json_bytes(text.data, text.size);
+}
+
+pal_status eval_samples_add(eval_samples *s, const pal_eval_task *task, const pal_task_sample *sample, pal_error *err) {
+    json_t *scores = json_array(), *metrics = json_array();
+    for (size_t i = 0; i < sample->doc->count; i++)
+        json_array_append_new(scores, json_pack("[f, b]", sample->logprob[i], sample->greedy[i]));
+    char requests[17];
+    hash_requests(requests, sample->doc, sample->shots);
+    json_t *line = json_pack("{s:I, s:O, s:o, s:o, s:o, s:s, s:s}", "doc_id", (json_int_t)sample->index, "doc",
+                             sample->row, "target", target(task, sample->doc), "arguments", arguments(task, sample),
+                             "filtered_resps", scores, "filter", "none", "task", task->name);
+    json_object_set_new(line, "model", pal_json_bytes(s->of.model, strlen(s->of.model)));
+    json_object_set_new(line, "fingerprint", json_string(s->fingerprint));
+    json_object_set_new(line, "tokenizer", json_string(s->tokenizer));
+    json_object_set_new(line, "requests", json_string(requests));
+    json_object_set_new(line, "max_length", json_integer(s->of.context));
+    json_object_set_new(line, "num_fewshot", json_integer(s->of.shots));
+    for (int m = 0; m < PAL_METRICS; m++) {
+        if (!(task->metrics >> m & 1)) continue;
+        const char *name = pal_metric_name((pal_metric)m);
+        json_array_append_new(metrics, json_string(name));
+        if (task->kind != PAL_TASK_ROLLING) json_object_set_new(line, name, json_real(sample->values[m]));
+        else
+            json_object_set_new(
+                line, name,
+                json_pack("[f, I]", sample->logprob[0],
+                          (json_int_t)(m == PAL_METRIC_WORD_PERPLEXITY ? sample->doc->words : sample->doc->bytes)));
+    }
+    json_object_set_new(line, "metrics", metrics);
+    const bool good = line && json_dumpf(line, s->file, JSON_COMPACT | JSON_REAL_PRECISION(17)) == 0 &&
+                      fputc('\n', s->file) != EOF && fflush(s->file) == 0;
+    json_decref(line);
+    return good ? PAL_OK : pal_fail(err, PAL_E_IO, "%s: cannot write a sample: %s", s->path, strerror(errno));
+}

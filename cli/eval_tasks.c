@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/* palimpsa eval --tasks: models on the tasks of lm-evaluation-harness, side by side. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/context.h"
+#include "eval.h"
+#include "eval_samples.h"
+#include "model/model.h"
+#include "progress.h"
+#include "stop.h"
+#include "text_model.h"
+
+enum { CONTEXT = 2048 /* as lm-evaluation-harness, where a model does not say */ };
+
+/* One task as it runs. */
+typedef struct {
+    const char *model;
+    const eval_task *task;
+    eval_samples *samples; /* or NULL */
+    size_t known;          /* documents that the samples file had */
+    size_t done, batch;    /* documents; batch: of those that are being scored */
+    double start, shown;
+    uint64_t read; /* tokens, in batches before this one */
+    bool terminal, open;
+} view;
+
+static bool show_progress(void *user, size_t read, size_t total) {
+    view *v = user;
+    const double now = pal_seconds(), seconds = now - v->start;
+    if (now - v->shown < (v->terminal ? 0.1 : 10)) return !cli_stopping();
+    const double all = (double)(v->task->to - v->task->from);
+    const double done = (double)v->done + (double)v->batch * (double)read / (double)total;
+    char left[32];
+    progress_duration(left, seconds * (all - done) / (done - (double)v->known));
+    fprintf(stderr, "%s%s: %s: %.0f of %.0f documents  %.0f tokens/s  %s left%s", v->terminal ? "\r\033[K" : "",
+            v->model, v->task->task->name, floor(done), all, (double)(v->read + read) / seconds, left,
+            v->terminal ? "" : "\n");
+    v->open = v->terminal;
+    v->shown = now;
+    return !cli_stopping();
+}
+
+static void begin_batch(void *user, size_t done, size_t batch, uint64_t read) {
+    view *v = user;
+    v->done = done;
+    v->batch = batch;
+    v->read = read;
+}
+
+static bool known_sample(void *user, size_t index, const pal_task_doc *doc, double *logprob, bool *greedy) {
+    view *v = user;
+    const bool known = v->samples && eval_samples_find(v->samples, v->task, index, doc, logprob, greedy);
+    v->known += known;
+    return known;
+}
+
+static pal_status write_sample(void *user, const pal_task_sample *sample, pal_error *err) {
+    const view *v = user;
+    return v->samples ? eval_samples_add(v->samples, v->task->task, sample, err) : PAL_OK;
+}
+
+void eval_take_result(eval_result *r, const pal_eval_task *task, const pal_task_sums *sums, const pal_context *cx) {
+    for (int k = 0; k < PAL_METRICS; k++)
+        if (task->metrics >> k & 1) {
+            r->value[k] = pal_task_value(task, sums, (pal_metric)k);
+            r->error[k] = pal_task_error(cx, task, sums, (pal_metric)k, PAL_BOOTSTRAP);
+        }
+    r->documents = sums->count;
+    r->done = true;
+}
+
+/* A model that is open for requests. */
+typedef struct {
+    pal_bundle bundle;
+    pal_scorer *scorer;
+    pal_encoder encoder;
+    eval_samples *samples;
+    view now;
+} subject;
+
+static int run_task(subject *s, const eval_task *t, eval_result *result, const char *model, const pal_context *cx) {
+    pal_task_sums sums = { 0 };
+    pal_error err;
+    int code = CLI_OK;
+    s->now = (view){ .model = model,
+                     .task = t,
+                     .samples = s->samples,
+                     .start = pal_seconds(),
+                     .shown = pal_seconds(),
+                     .terminal = isatty(STDERR_FILENO) };
+    const pal_task_run run = { .task = t->task,
+                               .data = t->data,
+                               .from = t->from,
+                               .to = t->to,
+                               .scorer = s->scorer,
+                               .encoder = &s->encoder,
+                               .shots = { t->shots.data, t->shots.size },
+                               .known = known_sample,
+                               .on_sample = write_sample,
+                               .on_batch = begin_batch,
+                               .user = &s->now };
+    const pal_status st = pal_task_measure(&run, &sums, &result->cut, &err);
+    if (s->now.open) fputs("\r\033[K", stderr);
+    if (st == PAL_STOPPED)
+        code = cli_error(CLI_FAILED, "interrupted in %s after %zu of %zu documents; %s", t->task->name, sums.count,
+                         t->to - t->from,
+                         s->samples ? "the same command goes on from the samples file"
+                                    : "without --samples FILE.jsonl nothing of this task is kept");
+    else if (st) code = st == PAL_E_IO ? cli_fail_writing(&err) : cli_fail(&err);
+    else eval_take_result(result, t->task, &sums, cx);
+    pal_task_sums_free(&sums);
+    return code;
+}
+
+static int choose_context(const pal_model *model, int asked) {
+    if (!asked && pal_model_config_of(model)->mixer == PAL_MIXER_ATTENTION) asked = eval_trained_context(model);
+    return asked ? asked : CONTEXT;
+}
+
+static int open_subject(subject *s, eval_model *m, const eval_tasks_options *o, const pal_context *cx) {
+    pal_error err;
+    const int code = text_model_open(&s->bundle, m->name, o->tokenizer, NULL, cx);
+    if (code) return code;
+    m->context = choose_context(s->bundle.model, o->context);
+    const pal_scorer_options options = {
+        .tokens = o->piece, .states = o->batch, .context = m->context, .progress = show_progress, .user = &s->now
+    };
+    if (pal_scorer_new(&s->scorer, s->bundle.model, cx, &options, &err) ||
+        pal_encoder_new(&s->encoder, s->bundle.tokenizer, (size_t)m->context, &err))
+        return cli_fail(&err);
+    if (!o->samples) return CLI_OK;
+    const eval_samples_of of = { .model = m->name,
+                                 .fingerprint = pal_model_fingerprint(s->bundle.model),
+                                 .tokenizer = pal_tokenizer_fingerprint(s->bundle.tokenizer),
+                                 .context = m->context,
+                                 .shots = o->plan.shots };
+    return eval_samples_open(&s->samples, o->samples, &of);
+}
+
+static int measure_model(const eval_plan *plan, eval_model *m, const eval_tasks_options *o, const pal_context *cx) {
+    subject s = { 0 };
+    int code = open_subject(&s, m, o, cx);
+    const double start = pal_seconds();
+    for (int i = 0; i < plan->count && !code; i++) code = run_task(&s, &plan->tasks[i], &m->results[i], m->label, cx);
+    m->seconds = pal_seconds() - start;
+    if (s.scorer) m->counts = pal_scorer_counts(s.scorer);
+    const int closed = eval_samples_close(s.samples);
+    pal_encoder_free(&s.encoder);
+    pal_scorer_free(s.scorer);
+    pal_bundle_close(&s.bundle);
+    return code ? code : closed;
+}
+
+int eval_tasks(const eval_tasks_options *o, const pal_context *cx) {
+    eval_plan plan;
+    char labels[EVAL_MODELS][64];
+    bool some = false;
+    eval_model *models = calloc((size_t)o->count, sizeof *models);
+    if (!models) return cli_error(CLI_FAILED, "no memory for the results of %d models", o->count);
+    int code = eval_plan_open(&plan, &o->plan);
+    eval_make_labels(labels, o->models, o->count);
+    for (int i = 0; i < o->count; i++) {
+        models[i].name = o->models[i];
+        memcpy(models[i].label, labels[i], sizeof labels[i]);
+    }
+    for (int i = 0; i < o->count && !code; i++) {
+        code = measure_model(&plan, &models[i], o, cx);
+        for (int t = 0; t < plan.count; t++) some |= models[i].results[t].done;
+    }
+    if (some) { /* also what was finished before something went wrong */
+        if (!o->json || strcmp(o->json, "-") != 0) eval_print_table(&plan, models, o->count);
+        const int written = o->json ? eval_write_results(&plan, &o->plan, models, o->count, o->json) : CLI_OK;
+        if (!code) code = written;
+    }
+    eval_plan_close(&plan);
+    free(models);
+    return code;
+}
