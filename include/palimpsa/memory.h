@@ -21,22 +21,13 @@
 
 #include "palimpsa/context.h"
 #include "palimpsa/status.h"
+#include "palimpsa/view.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 typedef struct pal_memory_rule pal_memory_rule;
-
-/* Rows of a matrix that may be part of a wider one: token t starts at data + t*stride (in floats). */
-typedef struct pal_view {
-    float *data;
-    size_t stride;
-} pal_view;
-typedef struct pal_const_view {
-    const float *data;
-    size_t stride;
-} pal_const_view;
 
 /* Inputs a rule reads, as bits of pal_memory_inputs_of(). */
 enum {

@@ -18,53 +18,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "palimpsa/batch.h"
+#include "palimpsa/config.h"
 #include "palimpsa/context.h"
 #include "palimpsa/safetensors.h"
 #include "palimpsa/status.h"
+#include "palimpsa/timing.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-enum { PAL_MAX_LAYERS = 1024, PAL_IGNORE = -100 /* a target that is not trained on */ };
-
-/* What stands in a block between the residual stream's norm and its sum. */
-typedef enum pal_mixer { PAL_MIXER_D, PAL_MIXER_M, PAL_MIXER_GDN, PAL_MIXER_ATTENTION, PAL_MIXERS } pal_mixer;
-
-/* Forgetting rates that an MQAR model starts from. */
-typedef enum pal_forgetting { PAL_FORGET_SMALL, PAL_FORGET_NORMAL, PAL_FORGET_VERY_SMALL } pal_forgetting;
-
-/* Everything that config.json says, in one vocabulary for all kinds. */
-typedef struct pal_model_config {
-    pal_mixer mixer;
-    bool mqar;     /* blocks without MLP, final LayerNorm, labels not shifted */
-    bool official; /* Mamba2 in the layout of state-spaces */
-    int layers;
-    int hidden;      /* E, width of the residual stream */
-    int vocab;       /* tokens that exist */
-    int vocab_rows;  /* rows of the embedding, >= vocab; the padding takes part in the softmax but is never sampled */
-    int heads;       /* of the memory and its output */
-    int key_heads;   /* M: groups; attention: key-value heads; else = heads */
-    int dk, dv;      /* key and value channels per head */
-    int rank;        /* of the importance gate's projection; 0: attention, GDN and official Mamba2 have none */
-    int conv;        /* taps of the short convolutions; 0: none */
-    int mlp;         /* width of the gated MLP; 0: none */
-    int norm_groups; /* M: groups of the gated norm */
-    bool tied;       /* the head is the embedding */
-    bool proj_bias, conv_bias; /* M only */
-    bool rescale_residual;     /* M: out_proj starts smaller in deeper models */
-    bool finetuning;           /* new importance gates start at b_scale U(0.1, 1) instead of 1 */
-    double norm_eps;
-    double rope_theta;
-    double init_range;      /* standard deviation of initial matrices */
-    double dt_low, dt_high; /* M: time_step_limit; dt_high may be infinite */
-    pal_forgetting forgetting;
-    char rule[16];       /* memory rule of the metaplastic layers; "palimpsa" unless the D backbone was given another */
-    double mesa_tolerance; /* rule mesa: 0 solves its systems exactly, > 0 by conjugate gradient to this residual */
-    bool metaplasticity; /* every layer, unless layers are listed */
-    bool listed;         /* metaplastic[] was given as metaplastic_layers and wins over metaplasticity */
-    bool metaplastic[PAL_MAX_LAYERS];
-} pal_model_config;
 
 /* The rule that layer i runs: "palimpsa", "gla", "gdn", "attention", ... */
 PAL_API const char *pal_model_layer_rule(const pal_model_config *config, int layer);
@@ -173,19 +136,6 @@ PAL_API pal_status pal_work_new(pal_work **out, const pal_model *model, const pa
                                 const pal_work_options *options, pal_error *err);
 PAL_API void pal_work_free(pal_work *work);
 
-typedef struct pal_batch {
-    int tokens, sequences;
-    const int32_t *ids;     /* (tokens) */
-    const int *cu_seqlens;  /* (sequences + 1): sequence n owns tokens cu_seqlens[n] .. cu_seqlens[n+1]-1 */
-    const int32_t *targets; /* (tokens) the id that each position should predict, or PAL_IGNORE */
-} pal_batch;
-
-typedef struct pal_loss {
-    double sum;     /* of -log softmax over the trained positions */
-    size_t count;   /* trained positions */
-    size_t correct; /* of them, where the target has the largest logit */
-} pal_loss;
-
 /* Logits (n, vocab_rows) of the n positions listed in `at` (NULL: all); sequences start afresh. */
 PAL_API pal_status pal_model_forward(const pal_model *model, pal_work *work, const pal_batch *batch, const int *at,
                                      int n, float *logits, pal_error *err);
@@ -243,11 +193,6 @@ PAL_API pal_status pal_model_observe(const pal_model *model, pal_work *work, pal
                                      const pal_batch *batch, pal_observe_fn *fn, void *user, pal_error *err);
 
 /* Where the time went since the last reset; off until the first reset. Entries end with a NULL name. */
-typedef struct pal_timing {
-    const char *name;
-    double seconds;
-    size_t calls;
-} pal_timing;
 PAL_API void pal_work_timing_reset(pal_work *work);
 PAL_API const pal_timing *pal_work_timing(const pal_work *work);
 

@@ -3,7 +3,9 @@
 #ifndef PALIMPSA_PALIMPSA_H
 #define PALIMPSA_PALIMPSA_H
 
+#include "palimpsa/batch.h"
 #include "palimpsa/bundle.h"
+#include "palimpsa/config.h"
 #include "palimpsa/context.h"
 #include "palimpsa/convert.h"
 #include "palimpsa/matrix.h"
@@ -15,6 +17,8 @@
 #include "palimpsa/session.h"
 #include "palimpsa/state.h"
 #include "palimpsa/status.h"
+#include "palimpsa/timing.h"
 #include "palimpsa/tokenizer.h"
+#include "palimpsa/view.h"
 
 #endif

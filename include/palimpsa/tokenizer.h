@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "palimpsa/status.h"
+#include "palimpsa/view.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -32,12 +33,6 @@ typedef struct pal_bytes {
 } pal_bytes;
 PAL_API void pal_ids_free(pal_ids *ids);
 PAL_API void pal_bytes_free(pal_bytes *bytes);
-
-/* A piece of text that somebody else owns. It need not end with a zero byte and may hold some. */
-typedef struct pal_slice {
-    const unsigned char *data;
-    size_t size;
-} pal_slice;
 
 typedef struct pal_tokenizer pal_tokenizer;
 typedef struct pal_tokenizer_scratch pal_tokenizer_scratch;

@@ -32,14 +32,13 @@ static bool has_tokenizer(const char *directory) {
 
 pal_status pal_attachment_find(pal_attachment *out, const pal_source *source, const char *given, size_t rows,
                                pal_error *err) {
-    const bool gguf = strcmp(source->format, "gguf") == 0;
-    *out = (pal_attachment){ .directory = gguf ? NULL : source->path };
+    *out = (pal_attachment){ .directory = source->one_file ? NULL : source->path };
     if (given && strcmp(given, "none") == 0) return PAL_OK;
-    if (!given && !gguf && !has_tokenizer(source->path)) return PAL_OK;
+    if (!given && !source->one_file && !has_tokenizer(source->path)) return PAL_OK;
     const pal_status st = pal_tokenizer_open(&out->tokenizer, given ? given : source->path, err);
-    if (st && !given && gguf) return PAL_OK; /* a GGUF file without a vocabulary */
+    if (st && !given && source->one_file) return PAL_OK; /* a GGUF file without a vocabulary */
     if (st) return st;
-    out->copy = !given && !gguf;
+    out->copy = !given && !source->one_file;
     /* The list of tokens may be padded to the rows of the embedding, as GGUF files do. */
     const size_t size = pal_tokenizer_size(out->tokenizer);
     if (size <= rows) return PAL_OK;

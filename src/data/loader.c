@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "data/permutation.h"
-#include "palimpsa/model.h"
+#include "palimpsa/batch.h"
 
 enum { STRIDE = 256 }; /* documents between entries of the index of pieces */
 

@@ -61,19 +61,16 @@ static pal_status open_data(pal_eval_data *d, pal_error *err) {
             return pal_fail(err, PAL_E_IO,
                             "%s: a directory without shards.json; expected shards, or a text or JSONL file", d->path);
         if (d->options.field)
-            return pal_fail(err, PAL_E_ARGUMENT,
-                            "%s: these are shards, which have no field '%s' (--field is for JSONL)", d->path,
-                            d->options.field);
+            return pal_fail(err, PAL_E_ARGUMENT, "%s: these are shards, which have no field '%s' (JSONL has fields)",
+                            d->path, d->options.field);
         if (pages)
             return pal_fail(err, PAL_E_ARGUMENT,
-                            "%s: these are shards, whose documents are not split (--split is for a plain text)",
-                            d->path);
+                            "%s: these are shards, whose documents are not split (a plain text is)", d->path);
         return open_shards(d, err);
     }
     d->field = pal_text_field(d->path, d->options.field);
     if (d->field && pages)
-        return pal_fail(err, PAL_E_ARGUMENT,
-                        "%s: JSONL has a document a line, which is not split (--split is for a plain text)",
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: JSONL has a document a line, which is not split (a plain text is)",
                         name_of(d));
     if ((st = pal_tokenizer_scratch_new(&d->scratch, d->tok, err))) return st;
     if (regular) d->size = (uint64_t)info.st_size;
@@ -81,7 +78,7 @@ static pal_status open_data(pal_eval_data *d, pal_error *err) {
                           : pal_documents_open(&d->documents, d->path, d->field, PAL_DOCUMENT_MAX, err);
     d->pages = (pal_slice){ d->map.data, d->map.size };
     if (!st && d->options.part != PAL_PART_ALL)
-        st = pal_fail(err, PAL_E_ARGUMENT, "%s: a file is measured whole (--part is for a directory of shards)",
+        st = pal_fail(err, PAL_E_ARGUMENT, "%s: a file is measured whole (a directory of shards has parts)",
                       name_of(d));
     return st;
 }

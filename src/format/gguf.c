@@ -191,7 +191,7 @@ static pal_status read_config(pal_source *source, const pal_gguf_facts *k, pal_e
 pal_status pal_gguf_open(pal_source *out, const char *path, pal_error *err) {
     pal_status st;
     void *block;
-    out->format = "gguf";
+    out->one_file = true;
     if (!(out->path = pal_strdup(path))) return pal_fail(err, PAL_E_MEMORY, "no memory to open %s", path);
     if ((st = pal_alloc_named(&block, 1, sizeof(gguf_file), "a GGUF file", err))) return st;
     gguf_file *f = block;

@@ -5,8 +5,10 @@
 #define PAL_FORMAT_GGUF_VALUES_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
-#include "palimpsa/tokenizer.h"
+#include "palimpsa/status.h"
+#include "palimpsa/view.h"
 
 typedef enum pal_gguf_type {
     PAL_GGUF_U8,

@@ -171,7 +171,6 @@ static pal_status open_safetensors(pal_source *source, const char *path, pal_err
         pal_free(dir);
         return st;
     }
-    source->format = "safetensors";
     source->config = json_incref(dir->config);
     source->path = pal_strdup(dir->path);
     if (!source->path) st = pal_fail(err, PAL_E_MEMORY, "no memory to open %s", path);

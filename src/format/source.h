@@ -24,7 +24,7 @@ typedef struct pal_part {
 
 typedef struct pal_source {
     char *path;         /* resolved: of a run directory, its newest checkpoint */
-    const char *format; /* "safetensors", "torch" or "gguf" */
+    bool one_file;      /* path is a file that holds everything, a tokenizer too; otherwise a directory */
     json_t *config;     /* as pal_config_read understands it */
     size_t count;
     pal_tensor *tensors; /* sorted by name */

@@ -275,7 +275,6 @@ bool pal_has_torch(const char *directory) {
 pal_status pal_torch_open(pal_source *out, const char *directory, pal_error *err) {
     char path[PATH_MAX_TEXT];
     pal_status st;
-    out->format = "torch";
     if (!(out->path = pal_strdup(directory))) return pal_fail(err, PAL_E_MEMORY, "no memory to open %s", directory);
     snprintf(path, sizeof path, "%s/config.json", directory);
     if ((st = pal_json_read(&out->config, path, err))) return st;

@@ -10,7 +10,7 @@
 
 #include "base/context.h"
 #include "base/parallel.h"
-#include "palimpsa/memory.h"
+#include "palimpsa/view.h"
 
 static inline pal_const_view pal_reading(pal_view v) { return (pal_const_view){ v.data, v.stride }; }
 static inline float *pal_row(pal_view v, size_t row) { return v.data + row * v.stride; }

@@ -6,6 +6,7 @@
 
 #include "kernels/matmul/matmul.h"
 #include "layers/pass.h"
+#include "palimpsa/matrix.h"
 
 enum { PAL_DENSE_PARTS = 8 };
 

@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "layers/layer.h"
 #include "layers/pass.h"
+#include "palimpsa/batch.h"
 
 void pal_embedding_forward(const pal_pass *pass, const pal_matrix *table, const int32_t *ids, float *h);
 /* dtable[ids[t]] += dh[t] */

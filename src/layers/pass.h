@@ -5,7 +5,8 @@
 
 #include "base/clock.h"
 #include "base/context.h"
-#include "palimpsa/model.h"
+#include "palimpsa/config.h"
+#include "palimpsa/timing.h"
 
 typedef enum pal_timed_op {
     PAL_T_EMBEDDING,

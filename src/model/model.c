@@ -220,8 +220,7 @@ static pal_status refuse_blocks(const pal_model *m, pal_error *err) {
         const pal_tensor *t = &m->source.tensors[i];
         if (pal_dtype_values(t->dtype) > 1)
             return pal_fail(err, PAL_E_ARGUMENT,
-                            "%s: '%s' is %s, and quantised models are not trained; convert it first (palimpsa convert "
-                            "SRC DIR --to palimpsa --dtype f32)",
+                            "%s: '%s' is %s, and quantised models are not trained; convert it to F32 first",
                             m->source.path, t->name, pal_dtype_name(t->dtype));
     }
     return PAL_OK;
@@ -268,7 +267,7 @@ static pal_status load(pal_model *m, const pal_context *cx, pal_error *err) {
 pal_status pal_config_of_source(pal_model_config *out, const pal_source *source, pal_error *err) {
     const pal_shapes shapes = { .find = find_shape, .source = source };
     char path[4200];
-    snprintf(path, sizeof path, "%s%s", source->path, strcmp(source->format, "gguf") == 0 ? "" : "/config.json");
+    snprintf(path, sizeof path, "%s%s", source->path, source->one_file ? "" : "/config.json");
     return pal_config_read(out, source->config, &shapes, path, err);
 }
 

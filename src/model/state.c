@@ -168,10 +168,10 @@ pal_status pal_states_check(const pal_model *m, pal_state *const *states, int n,
                 return pal_fail(err, PAL_E_ARGUMENT, "sequences %d and %d share one state", j, i);
         const int more = cu_seqlens ? cu_seqlens[i + 1] - cu_seqlens[i] : 1;
         if (grows(m) && more > states[i]->context - states[i]->position)
-            return pal_fail(
-                err, PAL_E_ARGUMENT,
-                "sequence %d has %lld tokens and gets %d more, but its attention state was made for %d (--max-context)",
-                i, (long long)states[i]->position, more, states[i]->context);
+            return pal_fail(err, PAL_E_ARGUMENT,
+                            "sequence %d has %lld tokens and gets %d more, but its attention state was made for "
+                            "a maximum context of %d",
+                            i, (long long)states[i]->position, more, states[i]->context);
     }
     return PAL_OK;
 }

@@ -214,7 +214,7 @@ try:
         check("fewer bytes", seen[0]["weight_bytes"] < seen[1]["weight_bytes"] / 2, seen)
     (root / "ids.txt").write_bytes(bytes(range(32, 48)) * 20)
     done = run("train", "--task", "text", "--model", root / "hybrid_m-q8_0.gguf", "--data", root / "ids.txt", "--tokenizer", "bytes", "--out", root / "run", code=2)
-    check("quantised files are not trained", "not trained; convert it first" in done.stderr, done.stderr)
+    check("quantised files are not trained", "not trained; convert it to F32 first" in done.stderr, done.stderr)
     refused(golden / "hybrid_m", root / "x", "--to", "official", says="2 of 4 layers are metaplastic")
     refused(golden / "transformer", root / "x", "--to", "hf-mamba2", says="plain Mamba2 only")
     changed = root / "limited"

@@ -120,8 +120,8 @@ with tempfile.TemporaryDirectory() as folder:
     assert "palimpsa: standard input: line 4: the character U+0416" in run("eval", hybrid, "--data", "-", "--field", "text", data=bad.encode(), code=2)
     (folder / "pages").write_text(" \n = One = \n one\n = Two = \n \u0416\n")
     assert "pages: page 2, from byte 17 on: the character U+0416 at byte 11 " in run("eval", hybrid, "--data", folder / "pages", "--split", "wikitext", code=2)
-    for wrong, says in ((["wiki", "--part", "valid"], "--part"), (["wiki.jsonl", "--part", "train"], "--part"), (["wiki.jsonl", "--split", "wikitext"], "--split"),
-                        (["wiki", "--field", "text", "--split", "wikitext"], "--split"), (["shards", "--split", "wikitext"], "--split"), (["shards", "--field", "text"], "--field")):
+    for wrong, says in ((["wiki", "--part", "valid"], "has parts"), (["wiki.jsonl", "--part", "train"], "has parts"), (["wiki.jsonl", "--split", "wikitext"], "not split"),
+                        (["wiki", "--field", "text", "--split", "wikitext"], "not split"), (["shards", "--split", "wikitext"], "not split"), (["shards", "--field", "text"], "no field 'text'")):
         assert f"{wrong[0]}: " in (why := run(*E, "--data", folder / wrong[0], *wrong[1:], code=2)) and says in why, (wrong, why)
 
     (folder / "empty").write_bytes(b"")

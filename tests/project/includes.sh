@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Includes go one way: base <- kernels <- memory <- layers <- model <- {infer <- {train, eval}, convert} <- cli;
 # base <- format <- text <- data, base <- plot; model uses format, what stands on model may use the others.
+# A public header belongs to the room whose things it declares, and is included as that room's own headers are.
 set -euo pipefail
 root=$1
 declare -A may=(
@@ -19,16 +20,29 @@ declare -A may=(
     [serve]="base format model text infer serve"
     [convert]="base kernels memory layers format model text convert"
 )
+declare -A room_of=(
+    [status]=base [context]=base [view]=base [matrix]=base [batch]=base [timing]=base
+    [memory]=memory [config]=layers [model]=model [state]=model
+    [safetensors]=format [tokenizer]=text
+    [sampler]=infer [session]=infer [bundle]=infer [score]=eval [convert]=convert
+)
 bad=0
 while IFS=: read -r file include; do
-    room=${file#"$root"/src/}
-    room=${room%%/*}
+    file=${file#"$root"/}
+    case $file in
+        include/palimpsa/palimpsa.h) continue ;; # all of them
+        include/palimpsa/*) header=$(basename "$file" .h) room=${room_of[$header]:-} ;;
+        *) room=${file#src/} room=${room%%/*} ;;
+    esac
     target=${include%%/*}
-    [ "$target" = palimpsa ] && continue
-    if [[ " ${may[$room]:-} " != *" $target "* ]]; then
-        echo "${file#"$root"/}: includes \"$include\", but $room may only include: ${may[$room]:-nothing (unknown room)}"
+    if [ "$target" = palimpsa ]; then
+        header=$(basename "$include" .h)
+        target=${room_of[$header]:-}
+    fi
+    if [ -z "$target" ] || [[ " ${may[$room]:-} " != *" $target "* ]]; then
+        echo "$file (of ${room:-no known room}) includes \"$include\" (of ${target:-no known room}), but may only include from: ${may[$room]:-nothing}"
         bad=1
     fi
-done < <(grep -rHoP '^#include "\K[^"]+/[^"]+' "$root/src" --include='*.c' --include='*.h' --include='*.inc')
+done < <(grep -rHoP '^#include "\K[^"]+/[^"]+' "$root/src" "$root/include" --include='*.c' --include='*.h' --include='*.inc')
 [ $bad -eq 0 ] && echo "every include goes the right way"
 exit $bad
