@@ -23,7 +23,7 @@ typedef struct {
     int count;
     const char *tokenizer, *key_file, *log;
     pal_serve_options serve;
-    int64_t max_body;
+    int64_t max_body, budget, disk;
     double drain;
 } serve_options;
 
@@ -121,24 +121,35 @@ static int check(serve_options *o) {
     if (o->serve.max_queue < 1) return cli_error(CLI_USAGE, "--max-queue expects at least 1");
     if (o->max_body < 1024 || o->max_body > (int64_t)1 << 32)
         return cli_error(CLI_USAGE, "--max-body expects 1024 to 4294967296 bytes, found %lld", (long long)o->max_body);
+    if (!(o->serve.timeout > 0 && o->serve.timeout <= 86400))
+        return cli_error(CLI_USAGE, "--timeout expects more than 0 and at most 86400 seconds");
+    if (o->budget < 1) return cli_error(CLI_USAGE, "--memory-budget expects at least 1 byte");
+    if (o->disk < 0) return cli_error(CLI_USAGE, "--memory-disk expects 0 bytes or more");
     if (o->serve.context < 1 || o->serve.context > 1 << 24)
         return cli_error(CLI_USAGE, "--max-context expects 1 to %d, found %d", 1 << 24, o->serve.context);
     if (strcmp(o->log, "text") != 0 && strcmp(o->log, "json") != 0 && strcmp(o->log, "no") != 0)
         return cli_error(CLI_USAGE, "--log expects text, json or no, found '%s'", o->log);
     if (!(o->drain >= 0 && o->drain <= 86400)) return cli_error(CLI_USAGE, "--drain expects 0 to 86400 seconds");
     o->serve.max_body = (size_t)o->max_body;
+    o->serve.memory_budget = (size_t)o->budget;
+    o->serve.memory_disk = (size_t)o->disk;
     o->serve.log_json = strcmp(o->log, "json") == 0;
     o->serve.log = strcmp(o->log, "no") == 0 ? NULL : log_line;
     return CLI_OK;
 }
 
 int cmd_serve(int argc, char **argv) {
-    serve_options o = {
-        .serve = { .host = "127.0.0.1", .port = 8080, .max_sessions = 16, .max_queue = 64, .context = 4096 },
-        .max_body = 16 << 20,
-        .log = "text",
-        .drain = 30
-    };
+    serve_options o = { .serve = { .host = "127.0.0.1",
+                                   .port = 8080,
+                                   .max_sessions = 16,
+                                   .max_queue = 64,
+                                   .context = 4096,
+                                   .timeout = 60 },
+                        .max_body = 16 << 20,
+                        .budget = (int64_t)2 << 30,
+                        .disk = (int64_t)8 << 30,
+                        .log = "text",
+                        .drain = 30 };
     const cli_option options[] = {
         { "port", OPT_INT, &o.serve.port, "N", "to listen on (default 8080; 0: any that is free)" },
         { "host", OPT_TEXT, &o.serve.host, "H", "address to listen on (default 127.0.0.1: this machine alone)" },
@@ -146,6 +157,11 @@ int cmd_serve(int argc, char **argv) {
         { "max-sessions", OPT_INT, &o.serve.max_sessions, "N", "texts at a time (default 16)" },
         { "max-queue", OPT_INT, &o.serve.max_queue, "N", "requests that wait; more are refused (default 64)" },
         { "max-body", OPT_LONG, &o.max_body, "BYTES", "of a request (default 16777216)" },
+        { "timeout", OPT_FLOAT, &o.serve.timeout, "SECONDS", "for a request to come, or the next one (default 60)" },
+        { "memory-dir", OPT_TEXT, &o.serve.memory_dir, "DIR",
+          "keeps memories (/v1/memories) across restarts (default: until the server ends)" },
+        { "memory-disk", OPT_LONG, &o.disk, "BYTES", "that their files may take (default 8589934592)" },
+        { "memory-budget", OPT_LONG, &o.budget, "BYTES", "of RAM for texts that run (default 2147483648)" },
         { "max-context", OPT_INT, &o.serve.context, "N", "tokens that attention layers hold (default 4096)" },
         { "chat-template", OPT_TEXT, &o.serve.template, "NAME",
           "chatml, llama2 or plain (default: as tokenizer_config.json says, else plain)" },
@@ -157,9 +173,11 @@ int cmd_serve(int argc, char **argv) {
     };
     const cli_usage usage = {
         .synopsis = "serve MODEL [NAME=MODEL ...] [options]",
-        .about = "Serves models over HTTP with the interface of OpenAI: /v1/completions, /v1/chat/completions,\n"
-                 "/v1/models, /tokenize, /detokenize, /tokenizer_info, /health, /metrics, /openapi.json. Prints one\n"
-                 "line, 'listening on http://HOST:PORT', when it is ready. SIGTERM and Ctrl-C let requests end first.",
+        .about =
+            "Serves models over HTTP with the interface of OpenAI: /v1/completions, /v1/chat/completions,\n"
+            "/v1/models, /v1/memories, /tokenize, /detokenize, /tokenizer_info, /health, /metrics, /openapi.json.\n"
+            "Prints one line, 'listening on http://HOST:PORT', when it is ready. SIGTERM and Ctrl-C let requests\n"
+            "end first.",
         .examples = "  palimpsa serve runs/shakespeare\n"
                     "  palimpsa serve small=models/small large=models/large --port 0 --log json\n"
                     "  curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"ROMEO:\", \"max_tokens\": 50}'\n",

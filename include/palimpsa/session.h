@@ -78,6 +78,9 @@ typedef struct pal_token {
 } pal_token;
 /* Must not call functions that change a session or an engine. */
 typedef void pal_token_fn(void *user, const pal_token *token);
+/* Called behind every piece of a prompt, while the memory holds what was read so far and nothing is pending: such a
+ * memory, copied, can be `known` to another text that begins with the same tokens. The same rule. */
+typedef void pal_read_fn(void *user, const pal_state *state);
 
 typedef struct pal_session_options {
     pal_sampling sampling;
@@ -91,6 +94,7 @@ typedef struct pal_session_options {
     bool prompt_logprobs;   /* ... of the prompt's tokens too */
     const pal_state *known; /* begin as a copy of this memory, which has read the first tokens of ids and no others */
     pal_token_fn *on_token; /* NULL: nobody listens */
+    pal_read_fn *on_read;   /* NULL: nobody wants memories of the prompt */
     void *user;
 } pal_session_options;
 

@@ -192,6 +192,7 @@ static void read_piece(pal_session *s) {
     }
     e->counts.read += (size_t)n;
     s->read += (size_t)n;
+    if (n && s->options.on_read) s->options.on_read(s->options.user, s->state);
     pal_session_note_prompt(s, s->read + !has_to_read(s));
     if (has_to_read(s)) return;
     (void)pal_state_set_pending(s->state, (int32_t)ids[n], NULL);

@@ -211,8 +211,8 @@ pal_status pal_state_save(const pal_state *s, const char *path, pal_error *err) 
 }
 
 /* Fills the header and says where the floats begin. */
-static pal_status check_file(const pal_state *s, const pal_map *map, const char *path, state_header *header,
-                             size_t *start, pal_error *err) {
+static pal_status read_header(const pal_map *map, const char *path, state_header *header, size_t *start,
+                              pal_error *err) {
     *header = (state_header){ 0 };
     if (map->size < header_bytes_1)
         return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, a state file has at least %zu", path, map->size,
@@ -227,6 +227,29 @@ static pal_status check_file(const pal_state *s, const pal_map *map, const char 
     if (map->size < *start)
         return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, a state file has at least %zu", path, map->size, *start);
     memcpy(header, map->data, *start);
+    return PAL_OK;
+}
+
+pal_status pal_state_peek(pal_state_head *out, const char *path, pal_error *err) {
+    pal_map map;
+    state_header header;
+    size_t start;
+    pal_status st = pal_map_open(&map, path, err);
+    if (st) return st;
+    st = read_header(&map, path, &header, &start, err);
+    if (!st)
+        *out = (pal_state_head){ .fingerprint = header.fingerprint,
+                                 .tokens = header.position + (header.pending != 0),
+                                 .context = header.context,
+                                 .bytes = map.size };
+    pal_map_close(&map);
+    return st;
+}
+
+static pal_status check_file(const pal_state *s, const pal_map *map, const char *path, state_header *header,
+                             size_t *start, pal_error *err) {
+    const pal_status st = read_header(map, path, header, start, err);
+    if (st) return st;
     if (header->fingerprint != pal_model_fingerprint(s->model))
         return pal_fail(err, PAL_E_ARGUMENT,
                         "%s: the state was saved by another model (fingerprint %016llx, this model has %016llx)", path,

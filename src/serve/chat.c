@@ -220,19 +220,7 @@ static bool read_request(serve_fields *f, serve_job *job, int64_t *n) {
     return add_stop(f, job) && make_prompt(f, job);
 }
 
-serve_result serve_chat(serve_exchange *x) {
-    serve_fields f = { .x = x, .result = MHD_NO };
-    int64_t n;
-    json_t *root = serve_body(x, &f.result);
-    f.root = root;
-    serve_model *model = root ? serve_find_model(x, root, &f.result) : NULL;
-    serve_job *job = model ? serve_job_new(x, model) : NULL;
-    if (model && !job) f.result = serve_error(x, 500, NULL, "no memory for a request");
-    if (job && read_request(&f, job, &n)) f.result = serve_job_run(x, job, n);
-    else serve_job_free(job);
-    json_decref(root);
-    return f.result;
-}
+serve_result serve_chat(serve_exchange *x) { return serve_text_request(x, read_request); }
 
 static json_t *token_json(const serve_text *t, int32_t id, double logprob) {
     const pal_slice text = pal_tokenizer_text(t->job->model->bundle.tokenizer, (uint32_t)id);

@@ -121,7 +121,7 @@ json_t *serve_completion_chunk(serve_text *t) {
 }
 
 /* One prompt from a list of ids. */
-static bool take_ids(serve_fields *f, serve_job *job, const json_t *list, size_t at) {
+static bool take_ids(serve_fields *f, serve_job *job, const char *name, const json_t *list, size_t at) {
     const int64_t vocab = (int64_t)pal_tokenizer_size(job->model->bundle.tokenizer);
     char expected[80];
     pal_error err;
@@ -130,56 +130,56 @@ static bool take_ids(serve_fields *f, serve_job *job, const json_t *list, size_t
         const json_int_t value = json_integer_value(id);
         if (!json_is_integer(id) || value < 0 || value >= vocab) {
             snprintf(expected, sizeof expected, "ids of the vocabulary, 0 to %lld", (long long)vocab - 1);
-            return serve_wrong(f, "prompt", expected);
+            return serve_wrong(f, name, expected);
         }
-        if (pal_ids_append(&job->prompts[at], (uint32_t)value, &err))
-            return serve_wrong(f, "prompt", "less: no memory");
+        if (pal_ids_append(&job->prompts[at], (uint32_t)value, &err)) return serve_wrong(f, name, "less: no memory");
     }
     if (!job->echo || pal_tokenizer_decode(job->model->bundle.tokenizer, job->prompts[at].data, job->prompts[at].count,
                                            true, &job->prompt_texts[at], &err) == PAL_OK)
         return true;
-    f->result = serve_error(f->x, 400, "prompt", "'prompt': %s", err.text);
+    f->result = serve_error(f->x, 400, name, "'%s': %s", name, err.text);
     return false;
 }
 
 /* One prompt from a text; an empty one begins with the tokenizer's first token. */
-static bool take_text(serve_fields *f, serve_job *job, const json_t *text, size_t at) {
+static bool take_text(serve_fields *f, serve_job *job, const char *name, const json_t *text, size_t at) {
     const pal_bundle *b = &job->model->bundle;
     pal_error err;
     if (pal_tokenizer_encode(b->tokenizer, b->scratch, json_string_value(text), json_string_length(text), NULL,
                              &job->prompts[at], &err) ||
         pal_bytes_append(&job->prompt_texts[at], json_string_value(text), json_string_length(text), &err)) {
-        f->result = serve_error(f->x, 400, "prompt", "'prompt': %s", err.text);
+        f->result = serve_error(f->x, 400, name, "'%s': %s", name, err.text);
         return false;
     }
     return true;
 }
 
-static bool begin_empty(serve_fields *f, serve_job *job, size_t at) {
+static bool begin_empty(serve_fields *f, serve_job *job, const char *name, size_t at) {
     const pal_tokenizer *tok = job->model->bundle.tokenizer;
     const int64_t bos = pal_tokenizer_bos(tok), start = bos >= 0 ? bos : pal_tokenizer_eos(tok);
-    if (start < 0) return serve_wrong(f, "prompt", "a text: this tokenizer has no token to begin an empty one with");
-    return !pal_ids_append(&job->prompts[at], (uint32_t)start, NULL) || serve_wrong(f, "prompt", "less: no memory");
+    if (start < 0) return serve_wrong(f, name, "a text: this tokenizer has no token to begin an empty one with");
+    return !pal_ids_append(&job->prompts[at], (uint32_t)start, NULL) || serve_wrong(f, name, "less: no memory");
 }
 
 /* A text, a list of texts, a list of ids, or a list of lists of ids. */
-static bool prompts(serve_fields *f, serve_job *job) {
-    const json_t *value = json_object_get(f->root, "prompt"), *first = json_array_get(value, 0);
+bool serve_prompts(serve_fields *f, serve_job *job, const char *name) {
+    const json_t *value = json_object_get(f->root, name), *first = json_array_get(value, 0);
     static const char expected[] = "a text, a list of texts, a list of ids, or a list of lists of ids";
     const bool many = json_is_string(first) || json_is_array(first);
-    if (!json_is_string(value) && !(json_is_array(value) && first)) return serve_wrong(f, "prompt", expected);
+    if (!json_is_string(value) && !(json_is_array(value) && first)) return serve_wrong(f, name, expected);
     const size_t count = many ? json_array_size(value) : 1;
-    if (count > SERVE_MOST_TEXTS) return serve_wrong(f, "prompt", "at most 4096 prompts");
+    if (count > SERVE_MOST_TEXTS) return serve_wrong(f, name, "at most 4096 prompts");
     job->prompts = pal_alloc(count, sizeof *job->prompts);
     job->prompt_texts = pal_alloc(count, sizeof *job->prompt_texts);
-    if (!job->prompts || !job->prompt_texts) return serve_wrong(f, "prompt", "less: no memory");
+    if (!job->prompts || !job->prompt_texts) return serve_wrong(f, name, "less: no memory");
     job->prompt_count = count;
     for (size_t i = 0; i < count; i++) {
         const json_t *one = many ? json_array_get(value, i) : value;
-        const bool fine = json_is_string(one)  ? take_text(f, job, one, i)
-                          : json_is_array(one) ? take_ids(f, job, one, i)
-                                               : serve_wrong(f, "prompt", expected);
-        if (!fine || (!job->prompts[i].count && !begin_empty(f, job, i))) return false;
+        const bool fine = json_is_string(one)  ? take_text(f, job, name, one, i)
+                          : json_is_array(one) ? take_ids(f, job, name, one, i)
+                                               : serve_wrong(f, name, expected);
+        const bool begins = !job->memory && !job->memory_id[0]; /* a memory goes on without a word */
+        if (!fine || (!job->prompts[i].count && begins && !begin_empty(f, job, name, i))) return false;
     }
     return true;
 }
@@ -195,19 +195,7 @@ static bool read_request(serve_fields *f, serve_job *job, int64_t *n) {
     else if (!serve_integer(f, "logprobs", 0, PAL_ALTERNATIVES, &logprobs)) return false;
     job->logprobs = logprobs >= 0 || job->variance;
     job->alternatives = logprobs > 0 ? (int)logprobs : 0;
-    return prompts(f, job);
+    return serve_prompts(f, job, "prompt");
 }
 
-serve_result serve_completions(serve_exchange *x) {
-    serve_fields f = { .x = x, .result = MHD_NO };
-    int64_t n;
-    json_t *root = serve_body(x, &f.result);
-    f.root = root;
-    serve_model *model = root ? serve_find_model(x, root, &f.result) : NULL;
-    serve_job *job = model ? serve_job_new(x, model) : NULL;
-    if (model && !job) f.result = serve_error(x, 500, NULL, "no memory for a request");
-    if (job && read_request(&f, job, &n)) f.result = serve_job_run(x, job, n);
-    else serve_job_free(job);
-    json_decref(root);
-    return f.result;
-}
+serve_result serve_completions(serve_exchange *x) { return serve_text_request(x, read_request); }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Reading requests: every field is checked before anything is done with it. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -112,8 +113,8 @@ static bool stream(serve_fields *f, serve_job *job) {
 
 /* Fields that other servers know and that would change the answer: not silently ignored. */
 static bool unsupported(serve_fields *f) {
-    static const char *const names[] = { "tools",  "tool_choice", "functions",   "function_call",
-                                         "suffix", "grammar",     "guided_json", "memory" };
+    static const char *const names[] = { "tools",  "tool_choice", "functions",  "function_call",
+                                         "suffix", "grammar",     "guided_json" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const json_t *value = field(f, names[i]);
         if (!value || (json_is_array(value) && !json_array_size(value)) ||
@@ -131,6 +132,15 @@ static bool unsupported(serve_fields *f) {
     return true;
 }
 
+static bool memory(serve_fields *f, serve_job *job) {
+    const json_t *id = field(f, "memory");
+    if (!serve_boolean(f, "update_memory", &job->update)) return false;
+    if (!id) return !job->update || serve_wrong(f, "memory", "the id of the memory to update");
+    if (!json_is_string(id) || !*json_string_value(id)) return serve_wrong(f, "memory", "the id of a memory");
+    snprintf(job->memory_id, sizeof job->memory_id, "%s", json_string_value(id)); /* what is longer is not found */
+    return true;
+}
+
 bool serve_common(serve_fields *f, serve_job *job, int64_t *n) {
     pal_sampling *s = &job->options.sampling;
     int64_t top_k = 0, seed = 0, best_of;
@@ -144,7 +154,7 @@ bool serve_common(serve_fields *f, serve_job *job, int64_t *n) {
         !serve_number(f, "frequency_penalty", -2, 2, &s->frequency_penalty) ||
         !serve_integer(f, "seed", INT64_MIN, INT64_MAX, &seed) || !serve_integer(f, "n", 1, 128, n) ||
         !serve_boolean(f, "ignore_eos", &job->options.ignore_eos) || !serve_boolean(f, "variance", &job->variance) ||
-        !stops(f, job) || !biases(f, job) || !stream(f, job))
+        !stops(f, job) || !biases(f, job) || !stream(f, job) || !memory(f, job))
         return false;
     best_of = *n;
     if (!serve_integer(f, "best_of", 1, 128, &best_of)) return false;
@@ -158,4 +168,18 @@ bool serve_common(serve_fields *f, serve_job *job, int64_t *n) {
     }
     job->options.seed = (uint64_t)seed;
     return true;
+}
+
+serve_result serve_text_request(serve_exchange *x, serve_reader *read) {
+    serve_fields f = { .x = x, .result = MHD_NO };
+    int64_t n;
+    json_t *root = serve_body(x, &f.result);
+    f.root = root;
+    serve_model *model = root ? serve_find_model(x, root, &f.result) : NULL;
+    serve_job *job = model ? serve_job_new(x, model) : NULL;
+    if (model && !job) f.result = serve_error(x, 500, NULL, "no memory for a request");
+    if (job && read(&f, job, &n)) f.result = serve_job_run(x, job, n);
+    else serve_job_free(job);
+    json_decref(root);
+    return f.result;
 }

@@ -14,7 +14,7 @@
 
 #include "serve/serve.h"
 
-enum { SERVE_MOST_TEXTS = 4096, SERVE_MOST_STOPS = 16, SERVE_UNSENT = 1 << 20 };
+enum { SERVE_MOST_TEXTS = 4096, SERVE_MOST_STOPS = 16, SERVE_UNSENT = 1 << 20, SERVE_NAME = 65 };
 
 typedef struct serve_template serve_template;
 
@@ -26,7 +26,47 @@ typedef struct serve_model {
     char template_error[256]; /* why there is none */
     time_t created;
     int context; /* tokens that attention layers hold; 0: no attention */
+    size_t session_bytes, file_bytes; /* of a text that runs; of a memory's file */
 } serve_model;
+
+/* A place in a memory's past to go back to: a file of its own. */
+typedef struct serve_mark {
+    char name[SERVE_NAME];
+    int number; /* in the file's name */
+    int64_t tokens;
+    time_t created;
+    size_t bytes;
+} serve_mark;
+
+/* A memory that is kept: a file DIR/ID.state with the state, which is never changed but replaced, and DIR/ID.json with
+ * what people call it. Everything is guarded by the server's lock. */
+typedef struct serve_memory {
+    struct serve_memory *next;
+    char id[20];
+    char *name;           /* NULL: none */
+    char origin[8];       /* "text", "fork" or "upload" */
+    char parent[20];      /* of a fork */
+    serve_model *model;   /* NULL: a model that is not served now */
+    uint64_t fingerprint; /* of its model */
+    time_t created, changed;
+    int64_t tokens;
+    size_t bytes;
+    serve_mark *marks;
+    size_t mark_count, mark_room;
+    int next_mark;
+    bool listed, deleted; /* neither: being made */
+    bool has_file;
+    bool updating;
+    int users; /* jobs and uploads that hold it */
+} serve_memory;
+
+typedef struct serve_store {
+    char *directory;
+    bool temporary; /* removed at the end */
+    int lock_file;
+    size_t limit, used; /* bytes of files; a fork or mark counts in full */
+    serve_memory *list; /* newest first */
+} serve_store;
 
 typedef struct serve_token {
     int32_t id;
@@ -48,6 +88,7 @@ typedef struct serve_text {
     bool done;
     pal_finish finish;
     char error[256];
+    int status;     /* of the error */
     pal_bytes text; /* written, and with echo the prompt in front of it */
     serve_token *tokens;
     size_t token_count, token_room;
@@ -64,6 +105,10 @@ struct serve_job {
     serve_job *next; /* in the queue, or among those that run */
     bool chat, stream, echo, usage, logprobs, variance;
     int alternatives;
+    char memory_id[20];   /* asked for; empty: none */
+    bool update;          /* the memory is replaced by what the text leaves behind */
+    bool makes;           /* POST /v1/memories: the answer is the memory */
+    serve_memory *memory; /* both threads; from the moment the job is in the queue */
     char id[40];
     time_t created;
     double arrived;
@@ -89,6 +134,15 @@ typedef struct serve_counts {
     uint64_t requests, refused, errors, prompt_tokens, written_tokens, cancelled;
 } serve_counts;
 
+/* A socket, and what it owes us: a request's headers or body. */
+typedef struct serve_connection {
+    struct serve_connection *next, *previous;
+    int socket;
+    bool owes, body;
+    double since;
+    size_t bytes; /* of the body that came */
+} serve_connection;
+
 struct pal_server {
     pal_serve_options options;
     serve_model *models;
@@ -107,7 +161,20 @@ struct pal_server {
     uint64_t next_id;
     serve_counts counts;
     pal_engine_counts engine; /* summed over models, as of the last step */
+    serve_connection *connections;
+    int connection_count;
+    serve_store store;
+    size_t session_bytes; /* of texts that run */
 };
+
+/* A body that goes to a file as it comes. */
+typedef struct serve_upload {
+    serve_memory *memory;
+    int file;
+    size_t size, most;
+    int status; /* what went wrong; 0: nothing */
+    char error[256];
+} serve_upload;
 
 /* One request as HTTP sees it. */
 typedef struct serve_exchange {
@@ -115,8 +182,9 @@ typedef struct serve_exchange {
     struct MHD_Connection *connection;
     const struct serve_route *route;
     const char *method;
-    char *path;
+    char *path, *parts[2]; /* parts: what stands where the route has {} */
     pal_bytes body;
+    serve_upload *upload;
     bool too_large, answered;
     int status;
     double arrived;
@@ -126,6 +194,8 @@ typedef struct serve_exchange {
 /* server.c: answers. Each returns what an access handler returns. */
 typedef enum MHD_Result serve_result;
 serve_result serve_reply(serve_exchange *x, int status, const char *type, const char *text, size_t size);
+serve_result serve_send(serve_exchange *x, int status, const char *type,
+                        struct MHD_Response *response);                      /* destroys it */
 serve_result serve_reply_json(serve_exchange *x, int status, json_t *value); /* steals value */
 /* An error as OpenAI spells it. param: the field that is wrong, or NULL. */
 serve_result serve_error(serve_exchange *x, int status, const char *param, const char *format, ...) PAL_PRINTF(4, 5);
@@ -149,16 +219,57 @@ bool serve_wrong(serve_fields *f, const char *name, const char *expected); /* an
 /* Sampling, stops, seed, stream, n, ...: what completions and chats share. */
 bool serve_common(serve_fields *f, serve_job *job, int64_t *n);
 
-/* worker.c */
+/* Reads a request for text and runs it: what completions and chats share. `read` fills the job from the fields. */
+typedef bool serve_reader(serve_fields *f, serve_job *job, int64_t *n);
+serve_result serve_text_request(serve_exchange *x, serve_reader *read);
+
+/* store.c: memories as files. All with the lock, but for open and close. */
+pal_status serve_store_open(pal_server *server, pal_error *err);
+void serve_store_close(pal_server *server);
+void serve_memory_path(const pal_server *s, const serve_memory *m, int mark, char path[4096]); /* mark 0: the newest */
+/* A memory with an id and no file yet, which holds room for one; NULL: no room (*status 507) or no memory (500). Its
+ * first user is the caller. */
+serve_memory *serve_memory_new(pal_server *s, serve_model *model, const char *name, const char *origin, int *status);
+serve_memory *serve_memory_find(pal_server *s, const char *id); /* NULL: none */
+serve_mark *serve_mark_find(const serve_memory *m, const char *name);
+void serve_memory_leave(pal_server *s, serve_memory *m); /* a user goes; one that was not listed goes with the last */
+pal_status serve_memory_link(pal_server *s, const char *from, const char *to, pal_error *err); /* replaces `to` */
+/* Its file is there, or has changed: writes what is known of it, and lists it. */
+pal_status serve_memory_keep(pal_server *s, serve_memory *m, pal_error *err);
+void serve_memory_delete(pal_server *s, serve_memory *m);
+pal_status serve_mark_add(pal_server *s, serve_memory *m, const char *name, int *status, pal_error *err);
+pal_status serve_mark_remove(pal_server *s, serve_memory *m, serve_mark *mark, pal_error *err);
+json_t *serve_memory_json(const serve_memory *m);
+
+/* memories.c */
+bool serve_upload_begin(serve_exchange *x, serve_result *result); /* false: it was answered */
+void serve_upload_take(serve_upload *upload, const void *data, size_t size);
+void serve_upload_end(serve_exchange *x); /* drops what became nothing */
+
+/* connections.c */
+typedef enum serve_stage { SERVE_HEADERS, SERVE_BODY, SERVE_ANSWERING } serve_stage;
+void serve_connection_notify(void *user, struct MHD_Connection *connection, void **context,
+                             enum MHD_ConnectionNotificationCode code);
+void serve_connection_stage(serve_exchange *x, serve_stage stage, size_t bytes); /* what its client owes now */
+/* Whether a reader has closed its end, which the HTTP library does not notice while a connection is suspended. */
+bool serve_hung_up(int socket);
+void serve_connections_watch(pal_server *server); /* ends who is late, or gone; with the lock */
+
+/* jobs.c */
 serve_job *serve_job_new(serve_exchange *x, serve_model *model);
 void serve_job_free(serve_job *job);
-/* Queues it and suspends its connection, or begins its stream. 429 when the queue is full. */
+/* Queues it and suspends its connection, or begins its stream. 429 when the queue is full. Owns the job from then on.
+ */
 serve_result serve_job_run(serve_exchange *x, serve_job *job, int64_t n);
 serve_result serve_job_answer(serve_exchange *x); /* after a resume */
 void serve_job_leave(serve_job *job);             /* its connection is gone */
+bool serve_job_event(serve_job *job, json_t *value); /* into its stream; steals value */
+
+/* worker.c */
 bool serve_worker_start(pal_server *server);
 
 /* completions.c, chat.c: what a job's texts say, as replies. */
+bool serve_prompts(serve_fields *f, serve_job *job, const char *name); /* a text, ids, or lists of either */
 json_t *serve_completion_json(const serve_job *job);
 json_t *serve_chat_json(const serve_job *job);
 /* A chunk of a stream with what a text has to tell since the last one; NULL: nothing. */
@@ -179,6 +290,7 @@ typedef struct serve_route {
     bool open; /* needs no key */
 } serve_route;
 serve_handler serve_completions, serve_chat, serve_models, serve_health, serve_metrics, serve_openapi, serve_tokenize,
-    serve_detokenize, serve_tokenizer_info;
+    serve_detokenize, serve_tokenizer_info, serve_memories, serve_memories_make, serve_memory_get, serve_memory_name,
+    serve_memory_drop, serve_memory_file, serve_memory_mark, serve_mark_drop, serve_memory_rollback;
 
 #endif

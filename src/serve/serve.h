@@ -20,7 +20,11 @@ typedef struct pal_serve_options {
     int max_sessions;     /* texts at a time */
     int max_queue;        /* requests that wait; more are refused */
     size_t max_body;      /* bytes of a request */
+    double timeout;       /* seconds in which a request must have come; bodies get more by their size */
     int context;          /* tokens that attention layers hold */
+    size_t memory_budget; /* bytes that texts which run may take */
+    const char *memory_dir; /* where memories are kept; NULL: in a directory that ends with the server */
+    size_t memory_disk;     /* bytes of their files */
     bool log_json;
     void (*log)(void *user, const char *line); /* a line a request; called by any thread */
     void *user;

@@ -3,6 +3,7 @@
 #include "serve/serve.h"
 
 #include <arpa/inet.h>
+#include <math.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdarg.h>
@@ -24,6 +25,15 @@ static const serve_route routes[] = {
     { "POST", "/v1/completions", serve_completions, false },
     { "POST", "/v1/chat/completions", serve_chat, false },
     { "GET", "/v1/models", serve_models, false },
+    { "GET", "/v1/memories", serve_memories, false },
+    { "POST", "/v1/memories", serve_memories_make, false },
+    { "GET", "/v1/memories/{}", serve_memory_get, false },
+    { "POST", "/v1/memories/{}", serve_memory_name, false },
+    { "DELETE", "/v1/memories/{}", serve_memory_drop, false },
+    { "GET", "/v1/memories/{}/file", serve_memory_file, false },
+    { "POST", "/v1/memories/{}/marks", serve_memory_mark, false },
+    { "DELETE", "/v1/memories/{}/marks/{}", serve_mark_drop, false },
+    { "POST", "/v1/memories/{}/rollback", serve_memory_rollback, false },
     { "POST", "/tokenize", serve_tokenize, false },
     { "POST", "/detokenize", serve_detokenize, false },
     { "GET", "/tokenizer_info", serve_tokenizer_info, false },
@@ -31,24 +41,28 @@ static const serve_route routes[] = {
     { "GET", "/metrics", serve_metrics, false },
     { "GET", "/openapi.json", serve_openapi, true },
 };
-enum { ROUTES = sizeof routes / sizeof *routes, CONNECTIONS = 4096, IDLE_SECONDS = 60 };
+enum { ROUTES = sizeof routes / sizeof *routes, CONNECTIONS = 4096 };
 
-serve_result serve_reply(serve_exchange *x, int status, const char *type, const char *text, size_t size) {
-    struct MHD_Response *response = MHD_create_response_from_buffer(size, (void *)text, MHD_RESPMEM_MUST_COPY);
-    if (!response) return MHD_NO;
+serve_result serve_send(serve_exchange *x, int status, const char *type, struct MHD_Response *response) {
+    const char *cors = x->server->options.cors;
     MHD_add_response_header(response, "Content-Type", type);
     if (status == 429) MHD_add_response_header(response, "Retry-After", "1");
     if (status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
-    if (x->server->options.cors) {
-        MHD_add_response_header(response, "Access-Control-Allow-Origin", x->server->options.cors);
+    if (cors) {
+        MHD_add_response_header(response, "Access-Control-Allow-Origin", cors);
         MHD_add_response_header(response, "Access-Control-Allow-Headers", "Authorization, Content-Type");
-        MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+        MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     }
     const serve_result result = MHD_queue_response(x->connection, (unsigned)status, response);
     MHD_destroy_response(response);
     x->answered = true;
     x->status = status;
     return result;
+}
+
+serve_result serve_reply(serve_exchange *x, int status, const char *type, const char *text, size_t size) {
+    struct MHD_Response *response = MHD_create_response_from_buffer(size, (void *)text, MHD_RESPMEM_MUST_COPY);
+    return response ? serve_send(x, status, type, response) : MHD_NO;
 }
 
 serve_result serve_reply_json(serve_exchange *x, int status, json_t *value) {
@@ -151,15 +165,47 @@ static bool foreign(serve_exchange *x) {
     return !host || strcmp(rest, host) != 0;
 }
 
+/* Whether a path is one of this route, whose {} stand for anything but a slash; *parts are what they stand for. */
+static bool path_fits(const char *route, char *path, char *parts[2]) {
+    int n = 0;
+    while (*route && *path) {
+        if (route[0] == '{') {
+            const size_t size = strcspn(path, "/");
+            if (!size) return false;
+            parts[n++] = path;
+            path += size;
+            route += 2;
+        } else if (*route++ != *path++) {
+            return false;
+        }
+    }
+    return !*route && !*path;
+}
+
+/* Finds the route; says whether the path is one of any method. */
+static bool find_route(serve_exchange *x) {
+    bool known = false;
+    for (int i = 0; i < ROUTES; i++) {
+        char *parts[2] = { 0 };
+        if (!path_fits(routes[i].path, x->path, parts)) continue;
+        known = true;
+        if (strcmp(routes[i].method, x->method) != 0) continue;
+        x->route = &routes[i];
+        for (int p = 0; p < 2 && parts[p]; p++) x->parts[p] = strndup(parts[p], strcspn(parts[p], "/"));
+    }
+    return known;
+}
+
+/* A file is not held in memory: it has a limit of its own, and goes to disk as it comes. */
+static bool is_upload(const serve_exchange *x) {
+    const char *type = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Content-Type");
+    return x->route->run == serve_memories_make && type && strncmp(type, "application/octet-stream", 24) == 0;
+}
+
 /* What can be said before the body is read; true: it was answered. */
 static bool refuse_early(serve_exchange *x, serve_result *result) {
     const pal_serve_options *o = &x->server->options;
-    bool path_known = false;
-    for (int i = 0; i < ROUTES; i++) {
-        const bool fits = strcmp(routes[i].path, x->path) == 0;
-        path_known |= fits;
-        if (fits && strcmp(routes[i].method, x->method) == 0) x->route = &routes[i];
-    }
+    const bool path_known = find_route(x);
     if (foreign(x)) {
         *result = serve_error(x, 403, NULL, "requests from other origins and for other hosts are refused");
         return true;
@@ -178,6 +224,7 @@ static bool refuse_early(serve_exchange *x, serve_result *result) {
         *result = serve_error(x, 401, NULL, "this server wants its key: Authorization: Bearer KEY");
         return true;
     }
+    if (is_upload(x)) return !serve_upload_begin(x, result);
     const char *length = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Content-Length");
     if (length && strtoull(length, NULL, 10) > o->max_body) {
         *result = serve_error(x, 413, NULL, "the body has %.20s bytes, expected at most %zu", length, o->max_body);
@@ -199,16 +246,20 @@ static serve_result access_handler(void *user, struct MHD_Connection *connection
         x->method = method;
         *state = x;
         if (!x->path) return MHD_NO;
+        serve_connection_stage(x, SERVE_BODY, 0);
         refuse_early(x, &result);
         return result;
     }
     x->method = method;
     if (*size) {
-        if (x->body.size + *size > s->options.max_body || pal_bytes_append(&x->body, data, *size, NULL))
+        serve_connection_stage(x, SERVE_BODY, *size);
+        if (x->upload) serve_upload_take(x->upload, data, *size);
+        else if (x->body.size + *size > s->options.max_body || pal_bytes_append(&x->body, data, *size, NULL))
             x->too_large = true;
         *size = 0;
         return MHD_YES;
     }
+    serve_connection_stage(x, SERVE_ANSWERING, 0);
     if (x->answered) return MHD_YES;
     if (x->job) return serve_job_answer(x);
     if (x->too_large)
@@ -258,6 +309,10 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
     if (x->path) log_request(x);
     pthread_mutex_unlock(&s->lock);
     if (x->job) serve_job_leave(x->job);
+    serve_upload_end(x);
+    serve_connection_stage(x, SERVE_HEADERS, 0); /* of the next request */
+    free(x->parts[0]);
+    free(x->parts[1]);
     pal_bytes_free(&x->body);
     pal_free(x->path);
     pal_free(x);
@@ -268,7 +323,15 @@ static pal_status open_model(serve_model *to, const pal_serve_model *from, const
                              const pal_serve_options *o, pal_error *err) {
     const pal_engine_options options = { .context = o->context, .variance = true };
     char path[4096];
-    *to = (serve_model){ .bundle = from->bundle, .created = time(NULL) };
+    const size_t state = pal_state_bytes(from->bundle.model, o->context);
+    const size_t vocab = pal_tokenizer_size(from->bundle.tokenizer);
+    *to = (serve_model){ .bundle = from->bundle,
+                         .created = time(NULL),
+                         .session_bytes = state + vocab,
+                         .file_bytes = state + vocab / 8 + 256 }; /* the head, and what a session adds */
+    if (to->session_bytes > o->memory_budget)
+        return pal_fail(err, PAL_E_ARGUMENT, "--memory-budget %zu: one text of %s needs %zu bytes", o->memory_budget,
+                        from->name, to->session_bytes);
     if (!(to->name = pal_strdup(from->name))) return pal_fail(err, PAL_E_MEMORY, "no memory for a model's name");
     if (pal_model_config_of(from->bundle.model)->mixer == PAL_MIXER_ATTENTION) to->context = o->context;
     if (o->template) {
@@ -300,11 +363,11 @@ static pal_status listen_on(pal_server *s, pal_error *err) {
     if (why) return pal_fail(err, PAL_E_ARGUMENT, "%s: %s", o->host, gai_strerror(why));
     const unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME |
                            (found->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0u);
-    s->daemon = MHD_start_daemon(flags, (uint16_t)o->port, NULL, NULL, access_handler, s, MHD_OPTION_SOCK_ADDR,
-                                 found->ai_addr, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s,
-                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
-                                 (unsigned)IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)65536,
-                                 MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_END);
+    s->daemon = MHD_start_daemon(
+        flags, (uint16_t)o->port, NULL, NULL, access_handler, s, MHD_OPTION_SOCK_ADDR, found->ai_addr,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, MHD_OPTION_NOTIFY_CONNECTION, serve_connection_notify, s,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)ceil(o->timeout),
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)65536, MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_END);
     freeaddrinfo(found);
     if (!s->daemon) return pal_fail(err, PAL_E_IO, "cannot listen on %s port %d: is it taken?", o->host, o->port);
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_BIND_PORT);
@@ -321,6 +384,7 @@ pal_status pal_serve_start(pal_server **out, const pal_serve_model *models, int 
     pal_server *s = block;
     s->options = *options;
     s->started = pal_seconds();
+    s->store.lock_file = -1;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->wake, NULL);
     st = pal_alloc_named((void **)&s->models, (size_t)count, sizeof *s->models, "models", err);
@@ -330,6 +394,7 @@ pal_status pal_serve_start(pal_server **out, const pal_serve_model *models, int 
             break;
         }
     raise_limits();
+    if (!st) st = serve_store_open(s, err);
     if (!st && !serve_worker_start(s)) st = pal_fail(err, PAL_E_MEMORY, "cannot start a thread");
     if (!st) st = listen_on(s, err);
     if (st) {
@@ -361,6 +426,7 @@ void pal_serve_stop(pal_server *s, double seconds) {
     pthread_mutex_unlock(&s->lock);
     if (s->working) pthread_join(s->worker, NULL); /* resumes every connection on its way */
     if (s->daemon) MHD_stop_daemon(s->daemon);
+    serve_store_close(s);
     for (int i = 0; i < s->count; i++) {
         pal_engine_free(s->models[i].engine);
         pal_free(s->models[i].name);

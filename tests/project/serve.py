@@ -1,75 +1,13 @@
 #!/usr/bin/env python3
 """`palimpsa serve` over loopback with a small client: answers equal what `generate` writes, alone and in company; log-probabilities as evaluation
 programs expect them; streams; one sentence for each thing that is wrong; and who goes away, waits too long or comes too often."""
-import sys
+from serving import Server, program, run, serving, speaking_model
 
-from outside import program, run, tiny_models
-
-sys.path.pop(0)  # tokenize.py beside this file is not the one that the standard library imports
-import concurrent.futures, contextlib, http.client, json, pathlib, signal, socket, subprocess, tempfile, time
-
-
-class Server:
-    def __init__(self, *args):
-        self.process = subprocess.Popen([program, "serve", *map(str, args), "--port", "0", "--threads", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        line = self.process.stdout.readline()
-        assert line.startswith("listening on http://127.0.0.1:"), (line, self.process.stderr.read() if self.process.poll() is not None else "")
-        self.port = int(line.rsplit(":", 1)[1])
-
-    def ask(self, method, path, body=None, headers={}, raw=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=100)
-        connection.request(method, path, body=json.dumps(body) if body is not None else raw, headers=headers)
-        answer = connection.getresponse()
-        text = answer.read()
-        connection.close()
-        kind = answer.getheader("Content-Type", "")
-        return answer.status, json.loads(text) if kind.startswith("application/json") else text.decode(), answer
-
-    def post(self, path, **body):
-        status, answer, _ = self.ask("POST", path, body)
-        assert status == 200, (path, body, status, answer)
-        return answer
-
-    def complete(self, **body):
-        return self.post("/v1/completions", **body)
-
-    def stream(self, path, **body):
-        status, text, _ = self.ask("POST", path, {**body, "stream": True})
-        assert status == 200 and text.endswith("data: [DONE]\n\n"), (status, text)
-        return [json.loads(event[6:]) for event in text.split("\n\n")[:-2]]
-
-    def refused(self, body, param, path="/v1/completions", code=400):
-        status, answer, _ = self.ask("POST", path, body)
-        assert status == code and answer["error"]["param"] == param and answer["error"]["message"], (body, status, answer)
-
-    def metric(self, name):
-        return float(self.ask("GET", "/metrics")[1].split(f"\npalimpsa_{name} ")[1].split("\n")[0])
-
-    def stop(self, code=0):
-        self.process.send_signal(signal.SIGTERM)
-        errors = self.process.communicate(timeout=60)[1]
-        assert self.process.returncode == code and "ERROR" not in errors, (self.process.returncode, errors)
-        return errors
-
-
-@contextlib.contextmanager
-def serving(*args):
-    server = Server(*args)
-    try:
-        yield server
-    except BaseException:
-        server.process.kill()
-        print(server.process.communicate()[1][-3000:], file=sys.stderr)
-        raise
-    server.stop()
-
+import concurrent.futures, json, pathlib, socket, subprocess, sys, tempfile, time
 
 with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)
-    hybrid, attention = tiny_models(folder)
-    text = "".join(chr(32 + i % 95) for i in range(95 * 3)) + "\n\u00e9\u4e2d"
-    (folder / "text").write_text(text)
-    run("tokenize", "--learn-chars", "--out", hybrid, folder / "text")
+    hybrid, attention = speaking_model(folder)
     words = "The quick brown fox, 1905."
     ids = list(map(int, run("tokenize", "--tokenizer", hybrid, "--encode", words).split()))
     greedy = run("generate", hybrid, "--prompt", words, "--max-tokens", 30, "--temperature", 0).decode()

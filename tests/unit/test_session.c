@@ -158,6 +158,53 @@ static void nobody_starves(void **state) {
     test_speaker_free(&f);
 }
 
+typedef struct {
+    pal_state *copy;
+    int64_t positions[16];
+    int count;
+} reading;
+
+static void note_reading(void *user, const pal_state *state) {
+    reading *r = user;
+    r->positions[r->count++] = pal_state_position(state);
+    assert_int_equal(pal_state_pending(state), -1);
+    OK(pal_state_copy(r->copy, state, err));
+}
+
+/* on_read comes behind every piece, and what it copies at a prompt's end is known to the same prompt. */
+static void readers_are_told_of_every_piece(void **state) {
+    (void)state;
+    enum { PROMPT = 21, PIECE = 8, TOKENS = 6 };
+    speaker f = test_speaker(3);
+    static written whole, again;
+    whole = again = (written){ 0 };
+    uint32_t prompt[PROMPT];
+    reading r = { 0 };
+    test_prompt(prompt, PROMPT, 9);
+    pal_engine *e = test_engine(&f, &(pal_engine_options){ .piece = PIECE });
+    pal_session *s = test_session(e);
+    OK(pal_state_new(&r.copy, f.model, 4096, err));
+    OK(pal_session_begin(s, prompt, PROMPT, &(pal_session_options){ .on_read = note_reading, .user = &r }, err));
+    test_run(e);
+    assert_int_equal(r.count, 3);
+    const int64_t expected[3] = { 8, 16, 20 }; /* the last token is read by the step that writes */
+    assert_memory_equal(r.positions, expected, sizeof expected);
+    pal_session_reset(s);
+    pal_session_options o = { .sampling = lively, .max_tokens = TOKENS, .logprobs = true };
+    test_begin(s, &whole, prompt, PROMPT, o);
+    test_run(e);
+    o.known = r.copy;
+    test_begin(s, &again, prompt, PROMPT, o);
+    test_run(e);
+    assert_int_equal(again.count, TOKENS);
+    assert_memory_equal(again.ids, whole.ids, sizeof(int32_t) * TOKENS);
+    assert_memory_equal(again.logprob, whole.logprob, sizeof(double) * TOKENS);
+    pal_state_free(r.copy);
+    pal_session_free(s);
+    pal_engine_free(e);
+    test_speaker_free(&f);
+}
+
 /* A memory copied where a piece ends goes on with the same bits as one that reads everything itself. */
 static void what_is_known_need_not_be_read(void **state) {
     (void)state;
@@ -443,6 +490,7 @@ int main(void) {
         cmocka_unit_test(company_changes_nothing),
         cmocka_unit_test(nobody_starves),
         cmocka_unit_test(what_is_known_need_not_be_read),
+        cmocka_unit_test(readers_are_told_of_every_piece),
         cmocka_unit_test(what_was_seen_belongs_to_the_text),
         cmocka_unit_test(a_cancelled_prompt_can_be_gone_on_with),
         cmocka_unit_test(a_neighbour_full_of_nan_changes_nothing),

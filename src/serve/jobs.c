@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+/* Jobs as the HTTP thread sees them: into the queue, suspended while they wait, and their replies. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "serve/inside.h"
+#include "text/strings.h"
+
+serve_job *serve_job_new(serve_exchange *x, serve_model *model) {
+    serve_job *job = pal_alloc(1, sizeof *job);
+    if (!job) return NULL;
+    job->server = x->server;
+    job->model = model;
+    job->created = time(NULL);
+    job->arrived = x->arrived;
+    job->connection = x->connection;
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    job->socket = info ? info->connect_fd : -1;
+    return job;
+}
+
+void serve_job_free(serve_job *job) {
+    if (!job) return;
+    for (size_t i = 0; i < job->count; i++) {
+        serve_text *t = &job->texts[i];
+        pal_bytes_free(&t->text);
+        pal_free(t->tokens);
+        pal_free(t->top);
+    }
+    for (size_t i = 0; i < job->prompt_count; i++) {
+        pal_ids_free(&job->prompts[i]);
+        pal_bytes_free(&job->prompt_texts[i]);
+    }
+    for (size_t i = 0; job->stop && i < job->options.stop_count; i++) pal_free(job->stop[i]);
+    pal_free(job->stop);
+    pal_free((void *)job->options.sampling.bias);
+    pal_free(job->prompts);
+    pal_free(job->prompt_texts);
+    pal_free(job->texts);
+    pal_bytes_free(&job->reply);
+    pal_free(job);
+}
+
+bool serve_job_event(serve_job *job, json_t *value) {
+    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(value);
+    const bool done = text && !pal_bytes_append(&job->reply, "data: ", 6, NULL) &&
+                      !pal_bytes_append(&job->reply, text, strlen(text), NULL) &&
+                      !pal_bytes_append(&job->reply, "\n\n", 2, NULL);
+    free(text);
+    return done;
+}
+
+/* Hands out what a stream has; waits, suspended, when there is nothing. */
+static ssize_t read_stream(void *user, uint64_t position, char *out, size_t most) {
+    serve_job *job = user;
+    (void)position;
+    pthread_mutex_lock(&job->server->lock);
+    ssize_t n = (ssize_t)(job->reply.size < most ? job->reply.size : most);
+    if (n > 0) {
+        memcpy(out, job->reply.data, (size_t)n);
+        memmove(job->reply.data, job->reply.data + n, job->reply.size - (size_t)n);
+        job->reply.size -= (size_t)n;
+    } else if (job->finished) {
+        n = job->cancelled ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
+    } else {
+        job->suspended = true;
+        MHD_suspend_connection(job->connection);
+    }
+    pthread_mutex_unlock(&job->server->lock);
+    return n;
+}
+
+static serve_result answer_stream(serve_exchange *x) {
+    struct MHD_Response *response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, read_stream, x->job,
+                                                                      NULL);
+    if (!response) return MHD_NO;
+    MHD_add_response_header(response, "Content-Type", "text/event-stream");
+    MHD_add_response_header(response, "Cache-Control", "no-cache");
+    if (x->server->options.cors)
+        MHD_add_response_header(response, "Access-Control-Allow-Origin", x->server->options.cors);
+    const serve_result result = MHD_queue_response(x->connection, 200, response);
+    MHD_destroy_response(response);
+    x->status = 200;
+    x->answered = true;
+    return result;
+}
+
+static bool make_texts(serve_job *job, int64_t n) {
+    static const pal_ids nothing; /* for a memory that was uploaded: one text without a prompt */
+    if (!job->prompt_count) {
+        if (!(job->texts = pal_alloc(1, sizeof *job->texts))) return false;
+        job->count = 1;
+        job->texts[0] = (serve_text){ .job = job, .prompt = &nothing };
+        return true;
+    }
+    job->texts = pal_alloc(job->prompt_count * (size_t)n, sizeof *job->texts);
+    if (!job->texts) return false;
+    job->count = job->prompt_count * (size_t)n;
+    for (size_t i = 0; i < job->count; i++) {
+        const size_t p = i / (size_t)n;
+        job->texts[i] = (serve_text){ .job = job,
+                                      .index = (int)i,
+                                      .prompt = &job->prompts[p],
+                                      .prompt_text = { job->prompt_texts[p].data, job->prompt_texts[p].size },
+                                      .seed = job->options.seed + i % (size_t)n };
+    }
+    for (size_t p = 0; p < job->prompt_count; p++) job->prompt_tokens += (int64_t)job->prompts[p].count;
+    return true;
+}
+
+/* Why a job cannot run; the answer was given. With the lock, which is given back. */
+static serve_result refuse(serve_exchange *x, serve_job *job, int status, const char *param, const char *why) {
+    if (job->makes) serve_memory_leave(x->server, job->memory);
+    if (status == 429) x->server->counts.refused++;
+    pthread_mutex_unlock(&x->server->lock);
+    serve_job_free(job);
+    return serve_error(x, status, param, "%s", why);
+}
+
+/* The memory that a text begins with. With the lock; a status that is not 0 says why not. */
+static int take_memory(pal_server *s, serve_job *job, char why[200]) {
+    if (!job->memory_id[0]) return 0;
+    serve_memory *m = serve_memory_find(s, job->memory_id);
+    if (!m) {
+        snprintf(why, 200, "no memory has the id '%s'", job->memory_id);
+        return 404;
+    }
+    if (m->model != job->model && m->fingerprint != pal_model_fingerprint(job->model->bundle.model)) {
+        snprintf(why, 200, "memory %s is of another model (%.100s)", m->id, m->model ? m->model->name : "not served");
+        return 400;
+    }
+    if (job->update && job->count != 1) {
+        snprintf(why, 200, "a memory is updated by one text, not by %zu", job->count);
+        return 400;
+    }
+    if (job->update && m->updating) {
+        snprintf(why, 200, "memory %s is being updated by another request", m->id);
+        return 409;
+    }
+    m->users++;
+    m->updating |= job->update;
+    job->memory = m;
+    return 0;
+}
+
+serve_result serve_job_run(serve_exchange *x, serve_job *job, int64_t n) {
+    pal_server *s = x->server;
+    char why[200];
+    const char *field = job->chat ? "messages" : job->makes ? "text" : "prompt";
+    const bool fits = job->prompt_count * (size_t)n <= SERVE_MOST_TEXTS && make_texts(job, n);
+    pthread_mutex_lock(&s->lock);
+    if (!fits) {
+        snprintf(why, sizeof why, "'prompt' times 'n': expected at most %d texts", SERVE_MOST_TEXTS);
+        return refuse(x, job, 400, "n", why);
+    }
+    for (size_t i = 0; i < job->prompt_count; i++)
+        if (job->model->context && job->prompts[i].count > (size_t)job->model->context) {
+            snprintf(why, sizeof why, "'%s' has %zu tokens, but this model's attention holds %d", field,
+                     job->prompts[i].count, job->model->context);
+            return refuse(x, job, 400, field, why);
+        }
+    if (s->stopping) return refuse(x, job, 503, NULL, "the server is stopping");
+    if (s->queued >= s->options.max_queue) {
+        snprintf(why, sizeof why, "%d requests wait already; try again", s->options.max_queue);
+        return refuse(x, job, 429, NULL, why);
+    }
+    const int status = job->makes ? 0 : take_memory(s, job, why);
+    if (status) return refuse(x, job, status, "memory", why);
+    snprintf(job->id, sizeof job->id, "%s-%016llx%06llx", job->chat ? "chatcmpl" : "cmpl",
+             (unsigned long long)job->created, (unsigned long long)++s->next_id);
+    x->job = job;
+    serve_job **end = &s->queue;
+    while (*end) end = &(*end)->next;
+    *end = job;
+    s->queued++;
+    const bool stream = job->stream;
+    if (!stream) {
+        job->suspended = true;
+        MHD_suspend_connection(x->connection);
+    }
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    return stream ? answer_stream(x) : MHD_YES;
+}
+
+serve_result serve_job_answer(serve_exchange *x) {
+    serve_job *job = x->job;
+    pthread_mutex_lock(&x->server->lock);
+    const bool finished = job->finished, cancelled = job->cancelled;
+    pthread_mutex_unlock(&x->server->lock);
+    if (cancelled) return MHD_NO; /* nobody reads it */
+    if (!finished) {              /* resumed for another reason: wait on */
+        pthread_mutex_lock(&x->server->lock);
+        const bool now = job->finished;
+        if (!now) {
+            job->suspended = true;
+            MHD_suspend_connection(x->connection);
+        }
+        pthread_mutex_unlock(&x->server->lock);
+        if (!now) return MHD_YES;
+    }
+    return serve_reply(x, job->status, "application/json", (const char *)job->reply.data, job->reply.size);
+}
+
+void serve_job_leave(serve_job *job) {
+    pal_server *s = job->server;
+    pthread_mutex_lock(&s->lock);
+    const bool finished = job->finished;
+    job->connection = NULL;
+    if (!finished) {
+        job->cancelled = true;
+        pthread_cond_signal(&s->wake);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (finished) serve_job_free(job);
+}

@@ -1,0 +1,79 @@
+"""For tests of `palimpsa serve`: a server on a free port, and a small client."""
+import sys
+
+from outside import program, run, tiny_models
+
+sys.path.pop(0)  # tokenize.py beside this file is not the one that the standard library imports
+import contextlib, http.client, json, signal, subprocess
+
+
+class Server:
+    def __init__(self, *args):
+        self.process = subprocess.Popen([program, "serve", *map(str, args), "--port", "0", "--threads", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        assert line.startswith("listening on http://127.0.0.1:"), (line, self.process.stderr.read() if self.process.poll() is not None else "")
+        self.port = int(line.rsplit(":", 1)[1])
+
+    def ask(self, method, path, body=None, headers={}, raw=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=100)
+        connection.request(method, path, body=json.dumps(body) if body is not None else raw, headers=headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        connection.close()
+        kind = answer.getheader("Content-Type", "")
+        return answer.status, json.loads(text) if kind.startswith("application/json") else text.decode() if kind.startswith("text/") else text, answer
+
+    def post(self, path, **body):
+        status, answer, _ = self.ask("POST", path, body)
+        assert status in (200, 201), (path, body, status, answer)
+        return answer
+
+    def complete(self, **body):
+        return self.post("/v1/completions", **body)
+
+    def text(self, **body):
+        return self.complete(**body)["choices"][0]["text"]
+
+    def get(self, path):
+        status, answer, _ = self.ask("GET", path)
+        assert status == 200, (path, status, answer)
+        return answer
+
+    def stream(self, path, **body):
+        status, text, _ = self.ask("POST", path, {**body, "stream": True})
+        assert status == 200 and text.endswith("data: [DONE]\n\n"), (status, text)
+        return [json.loads(event[6:]) for event in text.split("\n\n")[:-2]]
+
+    def refused(self, body, param, path="/v1/completions", code=400, method="POST"):
+        status, answer, _ = self.ask(method, path, body)
+        assert status == code and answer["error"]["param"] == param and answer["error"]["message"], (body, status, answer)
+
+    def metric(self, name):
+        return float(self.ask("GET", "/metrics")[1].split(f"\npalimpsa_{name} ")[1].split("\n")[0])
+
+    def stop(self, code=0):
+        self.process.send_signal(signal.SIGTERM)
+        errors = self.process.communicate(timeout=60)[1]
+        assert self.process.returncode == code and "ERROR" not in errors, (self.process.returncode, errors)
+        return errors
+
+
+@contextlib.contextmanager
+def serving(*args):
+    server = Server(*args)
+    try:
+        yield server
+    except BaseException:
+        server.process.kill()
+        print(server.process.communicate()[1][-3000:], file=sys.stderr)
+        raise
+    server.stop()
+
+
+def speaking_model(folder):
+    """A model with memories that knows characters, one with attention."""
+    hybrid, attention = tiny_models(folder)
+    text = "".join(chr(32 + i % 95) for i in range(95 * 3)) + "\n\u00e9\u4e2d"
+    (folder / "text").write_text(text)
+    run("tokenize", "--learn-chars", "--out", hybrid, folder / "text")
+    return hybrid, attention
