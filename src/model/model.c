@@ -195,8 +195,8 @@ failed:
 
 static const pal_tensor *find_shape(const void *source, const char *name) { return pal_source_find(source, name); }
 
-static bool file_has_gate(const void *source, int layer) {
-    const pal_model *m = source;
+bool pal_model_file_has_gate(const void *model, int layer) {
+    const pal_model *m = model;
     static const char *const gate[] = { "b_rank_proj.weight", "b_proj.weight", "b_scale", "Ip_log" };
     char name[160];
     for (size_t i = 0; i < PAL_COUNT(gate); i++) {
@@ -280,7 +280,7 @@ pal_status pal_model_open_unloaded(pal_model **out, const char *path, pal_model_
     m->use = use;
     if ((st = pal_source_open(&m->source, path, err))) goto failed;
     if ((st = pal_config_of_source(&m->config, &m->source, err))) goto failed;
-    if ((st = prepare(m, file_has_gate, err))) goto failed;
+    if ((st = prepare(m, pal_model_file_has_gate, err))) goto failed;
     if ((st = compare_tensors(m, err))) goto failed;
     *out = m;
     return PAL_OK;

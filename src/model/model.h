@@ -30,6 +30,9 @@ void pal_weights_warn_of_nan(const pal_model *model, const pal_context *cx);
  */
 pal_status pal_model_open_unloaded(pal_model **out, const char *path, pal_model_use use, pal_error *err);
 
+/* Whether the model's files hold any part of a layer's importance gate; for pal_weights_list. */
+bool pal_model_file_has_gate(const void *model, int layer);
+
 /* Four interleaved multiply-xor lanes: for fingerprints and checksums, not against an adversary. */
 uint64_t pal_hash_floats(uint64_t seed, const float *x, size_t n);
 

@@ -87,7 +87,6 @@ pal_status pal_surgery_choose(bool layers[PAL_MAX_LAYERS], const char *choice, c
 pal_status pal_surgery_config(pal_model_config *out, const pal_model_config *from, const pal_surgery *s,
                               pal_error *err) {
     pal_status st;
-    int on = 0;
     if ((st = check_kind(from, err))) return st;
     if (!isfinite(s->low) || !isfinite(s->high) || s->low > s->high)
         return pal_fail(err, PAL_E_ARGUMENT, "b_scale from %g to %g: expected two numbers, the lower one first", s->low,
@@ -98,7 +97,6 @@ pal_status pal_surgery_config(pal_model_config *out, const pal_model_config *fro
             return pal_fail(err, PAL_E_ARGUMENT, "rank %d: layer %d is metaplastic already, with rank %d", s->rank, i,
                             from->rank);
         out->metaplastic[i] = s->layers[i] || !is_plain(from, i);
-        on += out->metaplastic[i];
     }
     for (int i = 0; i < PAL_MAX_LAYERS; i++)
         if (s->layers[i] && (i >= from->layers || !is_plain(from, i)))
@@ -106,7 +104,7 @@ pal_status pal_surgery_config(pal_model_config *out, const pal_model_config *fro
     out->official = false;
     out->metaplasticity = true;
     out->finetuning = true;
-    out->listed = on < from->layers;
+    out->listed = true;
     strcpy(out->rule, "palimpsa");
     if (s->rank || out->rank < 1) out->rank = s->rank ? s->rank : (out->hidden + 15) / 16;
     return pal_model_config_check(out, err);
@@ -124,27 +122,35 @@ static const pal_tensor *tensor_of(const operation *op, const pal_weight_entry *
     return pal_source_find(op->source, e->id == PAL_W_EMBEDDING ? pal_config_embedding_name(op->from) : e->view.name);
 }
 
-/* Gates that nothing reads stay as they were, unless they have another rank now. */
-static bool keeps_gate(const void *source, int layer) {
-    const operation *op = source;
-    char name[160];
-    snprintf(name, sizeof name, "%s%d.%sb_rank_proj.weight", pal_config_layers_prefix(op->to), layer,
-             pal_config_mixer_prefix(op->to));
-    const pal_tensor *t = pal_source_find(op->source, name);
-    return t && t->rank == 2 && t->shape[0] == op->to->rank;
-}
-
 static bool is_new(const operation *op, const pal_weight_entry *e) {
     return e->view.layer >= 0 && op->surgery->layers[e->view.layer] && strcmp(e->view.group, "importance") == 0;
 }
 
 static pal_dtype stored_dtype(const operation *op, const pal_tensor *t) {
     if (op->surgery->convert) return op->surgery->dtype;
-    return t && t->data && (t->dtype == PAL_BF16 || t->dtype == PAL_F16) ? t->dtype : PAL_F32;
+    return t && t->data && pal_dtype_values(t->dtype) == 1 ? t->dtype : PAL_F32;
+}
+
+/* Gates that nothing reads stay as they are, whatever is there of them; a model has one rank for all gates. */
+static pal_status keep_unread_gates(operation *op, pal_error *err) {
+    size_t kept = 0;
+    for (size_t i = 0; i < op->table.count; i++) {
+        const pal_weight_entry *e = &op->table.entries[i];
+        if (e->optional && !tensor_of(op, e)) continue;
+        if (e->optional && op->to->rank != op->from->rank)
+            return pal_fail(err, PAL_E_ARGUMENT,
+                            "rank %d: layer %d keeps an importance gate of rank %d, which nothing reads; leave the "
+                            "rank as it is, or make all layers metaplastic",
+                            op->to->rank, e->view.layer, op->from->rank);
+        op->table.entries[kept++] = *e;
+    }
+    op->table.count = kept;
+    return PAL_OK;
 }
 
 static void announce(operation *op) {
-    const pal_dtype usual = stored_dtype(op, pal_source_find(op->source, pal_config_embedding_name(op->from)));
+    pal_dtype usual = stored_dtype(op, pal_source_find(op->source, pal_config_embedding_name(op->from)));
+    if (usual == PAL_F64) usual = PAL_F32; /* new numbers are made in single precision */
     for (size_t i = 0; i < op->table.count; i++) {
         const pal_weight_entry *e = &op->table.entries[i];
         pal_tensor *t = &op->tensors[i];
@@ -175,12 +181,8 @@ static pal_status put_all(const operation *op, pal_model_writer *w, const pal_co
     for (size_t i = 0; i < op->table.count; i++) total += op->tensors[i].count * pal_dtype_size(op->tensors[i].dtype);
     for (size_t i = 0; i < op->table.count && !st; i++) {
         const pal_weight_entry *e = &op->table.entries[i];
-        const pal_tensor *t = is_new(op, e) ? NULL : tensor_of(op, e);
         if (is_new(op, e)) st = put_new(op, w, i, cx, err);
-        else if (t) st = pal_model_writer_copy(w, i, op->source, t, err);
-        else
-            st = pal_fail(err, PAL_E_FORMAT, "%s: '%s' is missing", op->source->path,
-                          e->view.name); /* a gate stored in part */
+        else st = pal_model_writer_copy(w, i, op->source, tensor_of(op, e), err);
         done += op->tensors[i].count * pal_dtype_size(op->tensors[i].dtype);
         if (!st && s->go_on && !s->go_on(s->user, done, total))
             st = pal_fail(err, PAL_STOPPED, "interrupted; nothing was written");
@@ -196,7 +198,8 @@ pal_status pal_surgery_write(pal_model_writer **out, const char *directory, cons
     pal_status st;
     *out = NULL;
     if ((st = pal_surgery_config(&to, &from->config, surgery, err))) return st;
-    st = pal_weights_list(&op.table, &to, keeps_gate, &op, err);
+    st = pal_weights_list(&op.table, &to, pal_model_file_has_gate, from, err);
+    if (!st) st = keep_unread_gates(&op, err);
     if (!st) st = pal_alloc_named((void **)&op.tensors, op.table.count, sizeof *op.tensors, "a list of tensors", err);
     if (!st) {
         announce(&op);

@@ -20,7 +20,7 @@ typedef struct pal_surgery {
     int rank;         /* of their importance gates; 0: as the configuration has it, else hidden/16 rounded up */
     double low, high; /* b_scale starts uniform between them, before softplus */
     uint64_t seed;
-    bool convert;    /* every tensor becomes `dtype`; else tensors keep theirs (quantised ones and F64 become F32) */
+    bool convert;    /* every tensor becomes `dtype`; else tensors keep theirs (quantised ones become F32) */
     pal_dtype dtype; /* PAL_F32, PAL_BF16 or PAL_F16 */
     pal_go_on_fn *go_on; /* bytes written, or tokens of the proof read; may be NULL */
     void *user;

@@ -329,6 +329,114 @@ static void tensors_keep_their_dtype_unless_asked(void **state) {
     }
 }
 
+/* The source again, without tensors whose names end in `without` (NULL: all are there), and with `wide` as F64. */
+static void rewrite(bench *b, const char *without, bool wide) {
+    enum { MOST = 200 };
+    pal_tensor kept[MOST];
+    const pal_tensor *from[MOST];
+    size_t count = 0;
+    char path[320];
+    pal_model_writer *w;
+    const pal_source *source = &b->model->source;
+    for (size_t i = 0; i < source->count; i++) {
+        const pal_tensor *t = &source->tensors[i];
+        if (without && strlen(t->name) > strlen(without) &&
+            strcmp(t->name + strlen(t->name) - strlen(without), without) == 0)
+            continue;
+        assert_true(count < MOST);
+        from[count] = t;
+        kept[count] = *t;
+        if (wide) kept[count].dtype = PAL_F64;
+        count++;
+    }
+    snprintf(path, sizeof path, "%s/again", b->base);
+    OK(pal_model_writer_open(&w, path, kept, count, err));
+    for (size_t i = 0; i < count; i++) {
+        if (!wide) {
+            OK(pal_model_writer_copy(w, i, source, from[i], err));
+            continue;
+        }
+        double *x = pal_alloc(from[i]->count, sizeof *x);
+        for (size_t k = 0; k < from[i]->count; k++) x[k] = (double)((const float *)from[i]->data)[k] * (1 + 1e-10);
+        OK(pal_model_writer_put(w, i, x, from[i]->count * sizeof *x, err));
+        pal_free(x);
+    }
+    OK(pal_model_writer_commit(w, source->config, err));
+    pal_model_close(b->model);
+    strcpy(b->from, path);
+    OK(pal_model_open_unloaded(&b->model, b->from, PAL_FOR_INFERENCE, err));
+}
+
+static void double_precision_stays(void **state) {
+    (void)state;
+    bench b = set_out_kind("official mamba2", "1");
+    pal_proof proof;
+    pal_source result;
+    rewrite(&b, NULL, true);
+    operate(&b);
+    check_tensors(&b);
+    OK(prove(&b, &proof, err));
+    OK(pal_source_open(&result, b.to, err));
+    assert_int_equal(pal_source_find(&result, "backbone.embeddings.weight")->dtype, PAL_F64);
+    assert_int_equal(pal_source_find(&result, "backbone.layers.1.mixer.b_scale")->dtype, PAL_F32);
+    pal_source_close(&result);
+    clear_away(&b);
+}
+
+/* Gates that nothing reads, in layers that stay plain: whatever part of them is there, stays. */
+static void unread_gates_stay_whatever_is_there_of_them(void **state) {
+    (void)state;
+    static const char *const parts[] = { "b_rank_proj.weight", "b_proj.weight", "b_scale", "Ip_log" };
+    for (size_t left_out = 0; left_out <= PAL_COUNT(parts); left_out++) {
+        bench b = set_out_kind("palimpsa-m without metaplasticity", "0");
+        pal_source result;
+        pal_proof proof;
+        if (left_out < PAL_COUNT(parts)) rewrite(&b, parts[left_out], false);
+        operate(&b);
+        OK(prove(&b, &proof, err));
+        OK(pal_source_open(&result, b.to, err));
+        for (size_t i = 0; i < PAL_COUNT(parts); i++) {
+            char name[100];
+            snprintf(name, sizeof name, "backbone.layers.1.mixer.%s", parts[i]);
+            const pal_tensor *x = pal_source_find(&b.model->source, name), *y = pal_source_find(&result, name);
+            if (!x != !y || !x != (i == left_out)) fail_msg("without %s: '%s' is %s", parts[left_out], name, y ? "there" : "lost");
+            if (x) assert_memory_equal(x->data, y->data, x->count * sizeof(float));
+            snprintf(name, sizeof name, "backbone.layers.0.mixer.%s", parts[i]);
+            assert_non_null(pal_source_find(&result, name));
+        }
+        pal_source_close(&result);
+        clear_away(&b);
+    }
+}
+
+static void another_rank_does_not_drop_gates_of_other_layers(void **state) {
+    (void)state;
+    bench b = set_out_kind("palimpsa-m without metaplasticity", "0");
+    pal_model_writer *w;
+    b.surgery.rank = b.config.rank + 1;
+    REFUSED(pal_surgery_write(&w, b.to, b.model, &b.surgery, b.cx, err), "layer 1 keeps an importance gate of rank");
+    assert_null(w);
+    assert_int_not_equal(access(b.to, F_OK), 0);
+    OK(pal_surgery_choose(b.surgery.layers, "all", &b.config, NULL, err)); /* every gate is new */
+    operate(&b);
+    clear_away(&b);
+}
+
+static void metaplastic_layers_are_listed(void **state) {
+    (void)state;
+    static const char *const kinds[] = { "official mamba2", "palimpsa-d without metaplasticity" };
+    for (size_t i = 0; i < PAL_COUNT(kinds); i++) {
+        bench b = set_out_kind(kinds[i], "all");
+        pal_source result;
+        operate(&b);
+        OK(pal_source_open(&result, b.to, err));
+        const json_t *list = json_object_get(result.config, "metaplastic_layers");
+        assert_int_equal(json_array_size(list), b.config.layers);
+        pal_source_close(&result);
+        clear_away(&b);
+    }
+}
+
 static void check_choice(const pal_model_config *c, const pal_windows *w, const char *choice, const char *expected) {
     bool layers[PAL_MAX_LAYERS];
     char found[16] = "";
@@ -445,6 +553,10 @@ int main(void) {
         cmocka_unit_test(stepping_equals_forward_after_surgery),
         cmocka_unit_test(new_gates_start_as_asked),
         cmocka_unit_test(tensors_keep_their_dtype_unless_asked),
+        cmocka_unit_test(double_precision_stays),
+        cmocka_unit_test(unread_gates_stay_whatever_is_there_of_them),
+        cmocka_unit_test(another_rank_does_not_drop_gates_of_other_layers),
+        cmocka_unit_test(metaplastic_layers_are_listed),
         cmocka_unit_test(layers_are_chosen_by_window_list_or_all),
         cmocka_unit_test(surgery_refuses_what_it_cannot_do),
         cmocka_unit_test(a_result_is_whole_or_not_there),
