@@ -79,6 +79,11 @@ static pal_status check_plain(const conversion *c, pal_error *err) {
         return pal_fail(err, PAL_E_UNSUPPORTED,
                         "%s: the gated norm has %d group%s and the keys %d; %s takes the norm per group of keys",
                         path_of(c), m->norm_groups, m->norm_groups == 1 ? "" : "s", m->key_heads, to);
+    if (c->options->to == PAL_LAYOUT_HF_MAMBA2 && pal_config_inner(m) % m->hidden)
+        return pal_fail(err, PAL_E_UNSUPPORTED,
+                        "%s: has %d channels inside for a hidden size of %d; Hugging Face's Mamba2 takes a whole "
+                        "multiple only",
+                        path_of(c), pal_config_inner(m), m->hidden);
     if (official && fabs(m->norm_eps - 1e-5) > 1e-12)
         return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the norms' epsilon is %g; official Mamba2 has 1e-05", path_of(c),
                         m->norm_eps);
@@ -160,7 +165,7 @@ static pal_status find_tokenizer(conversion *c) {
     if (!c->report.tokenizer && !given && c->mamba2)
         return pal_fail(
             c->err, PAL_E_ARGUMENT,
-            "%s: has no tokenizer, which a GGUF file needs; name one (a file, a directory, 'bytes') or 'none'",
+            "%s: has no tokenizer, which a GGUF file of Mamba2 needs; name one (a file or a directory) or 'none'",
             path_of(c));
     return PAL_OK;
 }

@@ -8,6 +8,13 @@
 #include "format/source.h"
 #include "palimpsa/model.h"
 
+/* What config.json calls the kinds of models, by mixer. */
+typedef struct pal_config_kind {
+    const char *model_type, *architecture, *block_type; /* the last in recall models */
+    pal_mixer mixer;
+} pal_config_kind;
+extern const pal_config_kind pal_config_kinds[PAL_MIXERS];
+
 /* Looks up a tensor's shape by its name in files; NULL if absent. `find` itself is NULL when only config.json is there.
  */
 typedef struct pal_shapes {
