@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/context.h"
 #include "cli.h"
+#include "format/json.h"
 #include "palimpsa/palimpsa.h"
 #include "surgery.h"
 #include "text_ids.h"
@@ -58,10 +59,10 @@ static int print(const char *const paths[2], const char *to, const pal_converted
         if (cost) print_cost(cost);
         return CLI_OK;
     }
-    json_t *root = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:f}", "source", paths[0], "target", paths[1],
-                             "layout", to, "tensors", (json_int_t)done->tensors, "bytes", (json_int_t)done->bytes,
-                             "dropped", (json_int_t)done->dropped, "finer", (json_int_t)done->finer, "tokenizer",
-                             done->tokenizer, "seconds", took);
+    json_t *root = json_pack("{s:o, s:o, s:s, s:I, s:I, s:I, s:I, s:b, s:f}", "source", pal_json_text(paths[0]),
+                             "target", pal_json_text(paths[1]), "layout", to, "tensors", (json_int_t)done->tensors,
+                             "bytes", (json_int_t)done->bytes, "dropped", (json_int_t)done->dropped, "finer",
+                             (json_int_t)done->finer, "tokenizer", done->tokenizer, "seconds", took);
     if (root && cost)
         json_object_set_new(root, "cost",
                             json_pack("{s:i, s:f, s:f, s:f, s:f, s:f}", "tokens", cost->tokens, "loss_before",
@@ -143,7 +144,8 @@ int cmd_convert(int argc, char **argv) {
         { "dtype", OPT_TEXT, &dtype, "TYPE",
           "f32, bf16, f16; for gguf also q8_0, q6_k, q4_k, q4_0 (default: each tensor as it is)" },
         { "tokenizer", OPT_TEXT, &job.tokenizer, "X",
-          "tokenizer file, directory, 'bytes' or 'none'; it goes along (default: the one that lies with SRC)" },
+          "tokenizer file, directory, 'bytes' (not for gguf) or 'none'; it goes along (default: the one that lies with "
+          "SRC)" },
         CLI_SURGERY_OPTIONS(surgery),
         { "json", OPT_FLAG, &job.common.json, NULL, "print JSON" },
         CLI_COMMON_OPTIONS(job.common),

@@ -7,6 +7,7 @@
 
 #include "base/context.h"
 #include "cli.h"
+#include "format/json.h"
 #include "palimpsa/palimpsa.h"
 #include "text_ids.h"
 #include "windows_view.h"
@@ -168,11 +169,11 @@ static int print_json(const inspection *in, const inspect_options *o) {
     for (int i = 0; i < c->layers; i++) json_array_append_new(rules, json_string(pal_model_layer_rule(c, i)));
     for (size_t g = 0; g < PAL_COUNT(groups); g++)
         json_object_set_new(by_group, groups[g], json_integer((json_int_t)group_parameters(in->model, groups[g])));
-    json_t *root = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:b}", "path",
-                             o->path, "kind", kind, "layers", c->layers, "hidden", c->hidden, "vocab", c->vocab,
-                             "vocab_rows", c->vocab_rows, "heads", c->heads, "key_heads", c->key_heads, "dk", c->dk,
-                             "dv", c->dv, "rank", c->rank, "conv", c->conv, "mlp", c->mlp, "tied", c->tied, "mqar",
-                             c->mqar);
+    json_t *root = json_pack("{s:o, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:b}", "path",
+                             pal_json_text(o->path), "kind", kind, "layers", c->layers, "hidden", c->hidden, "vocab",
+                             c->vocab, "vocab_rows", c->vocab_rows, "heads", c->heads, "key_heads", c->key_heads, "dk",
+                             c->dk, "dv", c->dv, "rank", c->rank, "conv", c->conv, "mlp", c->mlp, "tied", c->tied,
+                             "mqar", c->mqar);
     json_object_set_new(root, "rules", rules);
     json_object_set_new(root, "parameters", json_integer((json_int_t)pal_model_parameters(in->model)));
     json_object_set_new(root, "trained", json_integer((json_int_t)in->trainable));
@@ -223,7 +224,7 @@ static int show_windows(const pal_model *model, const pal_context *cx, const ins
     for (int r = 0; r < top; r++) chosen[w.order[r]] = !isnan(w.median[w.order[r]]);
     pal_model_describe(c, kind);
     if (o->common.json) {
-        json_t *root = json_pack("{s:s, s:s}", "path", o->path, "kind", kind);
+        json_t *root = json_pack("{s:o, s:s}", "path", pal_json_text(o->path), "kind", kind);
         windows_json(&w, c, chosen, root);
         code = dump(root);
     } else {

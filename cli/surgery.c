@@ -208,9 +208,10 @@ static int report_json(const theatre *t) {
     json_t *layers = json_array();
     for (int i = 0; i < t->config.layers; i++)
         if (t->surgery.layers[i]) json_array_append_new(layers, json_integer(i));
-    json_t *root = json_pack("{s:s, s:s, s:s, s:o, s:b, s:f, s:f}", "source", t->job->src, "target", t->job->dst,
-                             "layout", "palimpsa", "metaplastic_layers", layers, "tokenizer",
-                             t->attached.tokenizer != NULL, "windows_s", t->window_s, "write_s", t->write_s);
+    json_t *root = json_pack("{s:o, s:o, s:s, s:o, s:b, s:f, s:f}", "source", pal_json_text(t->job->src), "target",
+                             pal_json_text(t->job->dst), "layout", "palimpsa", "metaplastic_layers", layers,
+                             "tokenizer", t->attached.tokenizer != NULL, "windows_s", t->window_s, "write_s",
+                             t->write_s);
     if (t->o->exact) json_object_set_new(root, "updates_to_open", json_integer((json_int_t)updates_to_open(t)));
     if (!t->o->no_proof)
         json_object_set_new(root, "proof",

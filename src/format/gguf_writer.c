@@ -10,9 +10,11 @@
 #include "base/alloc.h"
 #include "base/blocks.h"
 #include "base/context.h"
+#include "base/directory.h"
 #include "base/half.h"
 #include "base/map.h"
 #include "base/parallel.h"
+#include "format/audit.h"
 #include "format/gguf.h"
 #include "format/gguf_values.h"
 #include "format/model_writer.h"
@@ -35,7 +37,7 @@ typedef struct {
     pal_writer w;
     entry *entries;
     size_t data; /* bytes, padded */
-    float *values;
+    float *values, *stored; /* (PIECE) as they are, and as they are read back */
     unsigned char *packed;
     pal_go_on_fn *progress;
     void *user;
@@ -210,30 +212,41 @@ static void encode_task(void *arg, size_t begin, size_t end, int thread) {
                       job->packed + begin / job->format->values * job->format->bytes);
 }
 
-static void encode(writer *w, const pal_block_format *format, size_t n) {
-    encode_job job = { .format = format, .values = w->values, .packed = w->packed };
+/* From values to packed, by way of stored. */
+static void make_packed(writer *w, const entry *e, size_t n, pal_audit *audit) {
+    encode_job job = { .format = e->format, .values = w->values, .packed = w->packed };
+    if (e->decay) {
+        for (size_t i = 0; i < n; i++) w->stored[i] = -expf(w->values[i]);
+        pal_audit_values(audit, w->values, w->stored, n);
+        memcpy(w->values, w->stored, n * sizeof *w->values);
+    }
     if (w->plan->cx) pal_parallel_ranges(w->plan->cx, n, ENCODED, encode_task, &job);
     else encode_task(&job, 0, n, 0);
+    if (e->decay) return; /* stored as F32 */
+    pal_values_decode(e->format->type, w->packed, 0, n, w->stored);
+    pal_audit_values(audit, w->values, w->stored, n);
 }
 
 static pal_status write_tensor(writer *w, const entry *e, const pal_tensor *t) {
     pal_status st;
     if ((st = pal_source_check(w->source, t, w->err))) return st;
     const unsigned char *ready = ready_bytes(w, e, t);
+    pal_audit audit = { 0 };
     for (size_t at = 0; at < t->count; at += PIECE) {
         const size_t n = t->count - at < PIECE ? t->count - at : PIECE;
         const size_t bytes = n * e->format->bytes / e->format->values;
+        if ((st = pal_source_read(w->source, t, at, n, w->values, w->err))) return st;
         if (ready) {
             put(w, ready + at / e->format->values * e->format->bytes, bytes);
+            pal_audit_values(&audit, w->values, w->values, n);
         } else {
-            if ((st = pal_source_read(w->source, t, at, n, w->values, w->err))) return st;
-            for (size_t i = 0; e->decay && i < n; i++) w->values[i] = -expf(w->values[i]);
-            encode(w, e->format, n);
+            make_packed(w, e, n, &audit);
             put(w, w->packed, bytes);
         }
         if ((st = advance(w, bytes))) return st;
     }
     pad(w, (ALIGNMENT - e->bytes % ALIGNMENT) % ALIGNMENT);
+    pal_audit_warn(&audit, w->source->path, t->name, e->format->name);
     return PAL_OK;
 }
 
@@ -263,10 +276,13 @@ pal_status pal_gguf_write(const char *path, const pal_source *source, const pal_
     if ((st = pal_target_is_free(path, false, err))) return st;
     w.entries = pal_alloc(plan->count + 1, sizeof *w.entries);
     w.values = pal_alloc(PIECE, sizeof *w.values);
+    w.stored = pal_alloc(PIECE, sizeof *w.stored);
     w.packed = pal_alloc(PIECE, sizeof(float));
-    if (!w.entries || !w.values || !w.packed) st = pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
+    if (!w.entries || !w.values || !w.stored || !w.packed)
+        st = pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
     for (size_t i = 0; i < plan->count && !st; i++)
         st = plan_entry(&w, &w.entries[i], plan->tensors[i], plan->types[i]);
+    if (!st) pal_make_parents(path);
     if (!st) st = pal_writer_open(&w.w, path, err);
     if (!st) {
         st = write_all(&w);
@@ -275,6 +291,7 @@ pal_status pal_gguf_write(const char *path, const pal_source *source, const pal_
     }
     pal_free(w.entries);
     pal_free(w.values);
+    pal_free(w.stored);
     pal_free(w.packed);
     return st;
 }

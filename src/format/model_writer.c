@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include "base/directory.h"
 #include "base/half.h"
 #include "base/map.h"
+#include "format/audit.h"
 #include "format/model_dir.h"
 #include "format/safetensors_header.h"
 
@@ -26,6 +28,7 @@ struct pal_model_writer {
     pal_tensor *tensors;
     size_t *offset, *done; /* of each tensor: in the file, bytes so far */
     float *values;         /* (PIECE) */
+    float *stored;         /* (PIECE) the same as they are read back */
     uint16_t *halves;      /* (PIECE) */
 };
 
@@ -39,6 +42,23 @@ static pal_status is_empty(const char *path, bool *empty, pal_error *err) {
     return PAL_OK;
 }
 
+/* An empty directory is replaced by a rename, which does not reach through a link or a dot, takes the ground from under
+ * the feet of those who stand in it, and fails where another file system begins. */
+static pal_status check_replaceable(const char *path, const struct stat *info, pal_error *err) {
+    char parent[PATH_MAX_TEXT + 4];
+    struct stat here, above;
+    if (stat(".", &here) == 0 && here.st_dev == info->st_dev && here.st_ino == info->st_ino)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: is the current directory, which cannot be replaced; name a new one",
+                        path);
+    snprintf(parent, sizeof parent, "%s/..", path);
+    if (stat(parent, &above) == 0 && (above.st_dev != info->st_dev || above.st_ino == info->st_ino))
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "%s: a file system begins there, so it cannot be replaced; name a new "
+                        "directory",
+                        path);
+    return PAL_OK;
+}
+
 pal_status pal_target_is_free(const char *path, bool directory, pal_error *err) {
     struct stat info;
     bool empty;
@@ -47,11 +67,13 @@ pal_status pal_target_is_free(const char *path, bool directory, pal_error *err) 
         return pal_fail(err, PAL_E_ARGUMENT, "'%.40s': expected a path of 1 to %d bytes", path, PATH_MAX_TEXT - 64);
     if (lstat(path, &info) != 0)
         return errno == ENOENT ? PAL_OK : pal_fail(err, PAL_E_IO, "%s: cannot look: %s", path, strerror(errno));
+    if (S_ISLNK(info.st_mode) && directory) stat(path, &info); /* a link to nothing stays a link */
     if (!directory || !S_ISDIR(info.st_mode))
         return pal_fail(err, PAL_E_ARGUMENT, "%s: exists already; nothing is overwritten", path);
     if ((st = is_empty(path, &empty, err))) return st;
-    return empty ? PAL_OK
-                 : pal_fail(err, PAL_E_ARGUMENT, "%s: exists already and is not empty; nothing is overwritten", path);
+    if (!empty)
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: exists already and is not empty; nothing is overwritten", path);
+    return check_replaceable(path, &info, err);
 }
 
 /* Makes target + a random suffix. */
@@ -111,13 +133,16 @@ pal_status pal_model_writer_open(pal_model_writer **out, const char *directory, 
     pal_safetensors_head head = { 0 };
     w->fd = -1;
     w->count = count;
-    w->target = pal_strdup(directory);
+    char *resolved = realpath(directory, NULL); /* of an empty directory that is there, what a rename replaces */
+    w->target = pal_strdup(resolved ? resolved : directory);
+    free(resolved);
     w->tensors = pal_alloc(count, sizeof *w->tensors);
     w->offset = pal_alloc(count, sizeof *w->offset);
     w->done = pal_alloc(count, sizeof *w->done);
     w->values = pal_alloc(PIECE, sizeof *w->values);
+    w->stored = pal_alloc(PIECE, sizeof *w->stored);
     w->halves = pal_alloc(PIECE, sizeof *w->halves);
-    if (!w->target || !w->tensors || !w->offset || !w->done || !w->values || !w->halves) {
+    if (!w->target || !w->tensors || !w->offset || !w->done || !w->values || !w->stored || !w->halves) {
         st = pal_fail(err, PAL_E_MEMORY, "no memory to write %s", directory);
         goto failed;
     }
@@ -173,14 +198,20 @@ pal_status pal_model_writer_copy(pal_model_writer *w, size_t index, const pal_so
         return pal_fail(err, PAL_E_ARGUMENT, "%s: '%s' does not have as many elements as announced", w->target,
                         t->name);
     if ((st = pal_source_check(source, t, err))) return st;
-    if (t->data && t->dtype == w->tensors[index].dtype)
-        return pal_model_writer_put(w, index, t->data, bytes_of(t), err);
-    for (size_t at = 0; at < t->count && !st; at += PIECE) {
+    const pal_dtype dtype = w->tensors[index].dtype;
+    const bool as_it_is = t->data && t->dtype == dtype;
+    pal_audit audit = { 0 };
+    if (as_it_is && (st = pal_model_writer_put(w, index, t->data, bytes_of(t), err))) return st;
+    for (size_t at = 0; at < t->count; at += PIECE) {
         const size_t n = t->count - at < PIECE ? t->count - at : PIECE;
-        if (!(st = pal_source_read(source, t, at, n, w->values, err)))
-            st = pal_model_writer_put_f32(w, index, w->values, n, err);
+        if ((st = pal_source_read(source, t, at, n, w->values, err))) return st;
+        if (!as_it_is && (st = pal_model_writer_put_f32(w, index, w->values, n, err))) return st;
+        const bool rounded = !as_it_is && dtype != PAL_F32;
+        if (rounded) pal_values_decode(dtype, w->halves, 0, n, w->stored);
+        pal_audit_values(&audit, w->values, rounded ? w->stored : w->values, n);
     }
-    return st;
+    pal_audit_warn(&audit, source->path, t->name, pal_dtype_name(dtype));
+    return PAL_OK;
 }
 
 /* Files that were put beside the tensors may still be in memory only. */
@@ -260,6 +291,7 @@ void pal_model_writer_drop(pal_model_writer *w) {
     pal_free(w->offset);
     pal_free(w->done);
     pal_free(w->values);
+    pal_free(w->stored);
     pal_free(w->halves);
     pal_free(w);
 }

@@ -4,12 +4,12 @@ what cannot be converted is refused without leaving anything.
 
     convert.py PROGRAM
 """
-import json, math, pathlib, resource, signal, struct, subprocess, sys, tempfile
+import json, math, os, pathlib, random, resource, signal, struct, subprocess, sys, tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import checkpoint_writers as writers
 
-program = sys.argv[1]
+program = str(pathlib.Path(sys.argv[1]).resolve())
 failures = 0
 
 
@@ -177,6 +177,86 @@ try:
     run("convert", root / "rows.gguf", root / "rows-back", "--to", "official")
     check("padding is no vocabulary", json.loads((root / "rows-back" / "config.json").read_text())["vocab_size"] == 300)
 
+    # limits of the time step: an infinite one as each layout can say it, and every way to write it is read
+    hf_tensors = writers.safetensors_bytes(writers.hf_names(json.loads((root / "official" / "expected.json").read_text())))
+
+    def hf_directory(name, tensors=hf_tensors, **changes):
+        (root / name).mkdir()
+        (root / name / "config.json").write_text(json.dumps({**writers.hf_config(writers.sizes()), **changes}))
+        (root / name / "model.safetensors").write_bytes(tensors)
+        return root / name
+
+    tagged = {"__float__": "Infinity"}
+    for n, high in enumerate((math.inf, tagged, "Infinity", "inf", None, 3.5e38)):
+        source = hf_directory(f"limit{n}", time_step_limit=[0.25, high])
+        for layout, key in (("hf-mamba2", "time_step_limit"), ("palimpsa", "time_step_limit"), ("official", "dt_limit")):
+            run("convert", source, root / f"limit{n}-{layout}", "--to", layout)
+            config = json.loads((root / f"limit{n}-{layout}" / "config.json").read_text())
+            limit = config.get("ssm_cfg", config).get(key)
+            check(f"{layout}: no upper limit, given as {high}", limit == ([0.25, 3.4028234663852886e38] if layout == "official" else [0.25, tagged]), limit)
+        run("convert", root / f"limit{n}-official", root / f"limit{n}-back", "--to", "hf-mamba2")
+        check("and back", json.loads((root / f"limit{n}-back" / "config.json").read_text())["time_step_limit"] == [0.25, tagged])
+    run("convert", hf_directory("unlimited", time_step_limit=[0.0, math.inf]), root / "unlimited-palimpsa", "--to", "palimpsa")
+    check("no limit is not stated", "time_step_limit" not in json.loads((root / "unlimited-palimpsa" / "config.json").read_text()))
+    for n, limit in enumerate(([0.25, "much"], [0.25, {"__float__": "NaN"}], [tagged, tagged], [0.25, [1]])):
+        done = run("inspect", hf_directory(f"wrong-limit{n}", time_step_limit=limit), code=2)
+        check(f"a limit of {limit}", "two numbers, of which the second may be infinite" in done.stderr, done.stderr)
+
+    # numbers that no one wants: told with the tensor's name and their count
+    def told(what, done, *words):
+        check(what, any(all(w in line for w in words) for line in done.stderr.splitlines() if "warning" in line), done.stderr)
+
+    values = json.loads((root / "official" / "expected.json").read_text())
+    norm, matrix = values["backbone.layers.1.norm.weight"][1], values["backbone.layers.0.mixer.out_proj.weight"][1]
+    norm[3] = norm[5] = math.nan
+    matrix[7], matrix[8], matrix[9] = 1e5, -2e5, 65504.0
+    spoiled = hf_directory("spoiled", writers.safetensors_bytes(writers.hf_names(values)))
+    for n, options in enumerate((("--to", "official"), ("--to", "palimpsa", "--dtype", "bf16"), ("--to", "gguf"), ("--to", "gguf", "--dtype", "q8_0"))):
+        done = run("convert", spoiled, root / f"spoiled{n}", *options, "--tokenizer", "none")
+        told(f"NaN, {options}", done, "layers.1.norm.weight", "holds 2 NaN")
+        check("and nothing else", done.stderr.count("warning") == 1, done.stderr)
+    for n, options in enumerate((("--to", "official", "--dtype", "f16"), ("--dtype", "f16", "--to", "gguf"))):
+        done = run("convert", spoiled, root / f"spoiled-f16-{n}", *options, "--tokenizer", "none")
+        told(f"f16, {options}", done, "layers.0.mixer.out_proj.weight", "2 finite values", "F16")
+    values = json.loads((root / "official" / "expected.json").read_text())
+    values["backbone.layers.0.mixer.A_log"][1][1] = 100.0
+    done = run("convert", hf_directory("fast", writers.safetensors_bytes(writers.hf_names(values))), root / "fast.gguf", "--to", "gguf", "--tokenizer", "none")
+    told("a decay beyond F32", done, "layers.0.mixer.A_log", "1 finite values")
+    raw = (root / "gguf" / "model.gguf").read_bytes()
+    decay = read_gguf(root / "gguf" / "model.gguf")["blk.1.ssm_a"][2]
+    check("the decay is found", raw.count(decay) == 1)
+    (root / "growing.gguf").write_bytes(raw.replace(decay, struct.pack("<f", 0.5) + decay[4:8] + struct.pack("<f", 2) + decay[12:]))
+    for target in ("growing", "growing-again.gguf"):
+        done = run("convert", root / "growing.gguf", root / target, "--to", "gguf" if target.endswith("gguf") else "palimpsa", "--tokenizer", "none")
+        told("a positive ssm_a", done, "layers.1.mixer.A_log", "holds 2 NaN")
+
+    # where things are written
+    (root / "place" / "empty").mkdir(parents=True)
+    (root / "place" / "link").symlink_to("empty")
+    run("convert", root / "torch", root / "place" / "link", "--to", "official")
+    check("a link to an empty directory", (root / "place" / "empty" / "config.json").exists() and (root / "place" / "link").is_symlink())
+    (root / "place" / "dot").mkdir()
+    run("convert", root / "torch", f"{root}/place/dot/.", "--to", "official")
+    check("a directory with a dot behind it", (root / "place" / "dot" / "config.json").exists())
+    (root / "place" / "slash").mkdir()
+    (root / "place" / "to-slash").symlink_to("slash")
+    run("convert", root / "torch", f"{root}/place/to-slash/", "--to", "official")
+    check("a link with a slash behind it", (root / "place" / "slash" / "config.json").exists())
+    run("convert", root / "torch", root / "new" / "deep" / "x.gguf", "--to", "gguf", "--tokenizer", "none")
+    check("parents of a GGUF file", (root / "new" / "deep" / "x.gguf").exists())
+    (root / "here").mkdir()
+    for target in (".", "../here", f"{root}/here/."):
+        done = subprocess.run([program, "convert", str(root / "torch"), target, "--to", "official"], capture_output=True, text=True, cwd=root / "here")
+        check(f"'{target}' is refused", done.returncode == 2 and "is the current directory" in done.stderr and not list((root / "here").iterdir()), done.stderr)
+    (root / "place" / "nowhere").symlink_to("gone")
+    done = run("convert", root / "torch", root / "place" / "nowhere", "--to", "official", code=2)
+    check("a link to nothing", "exists already" in done.stderr, done.stderr)
+    for target in (os.fsencode(root) + b"/caf\xe9", os.fsencode(root) + b"/caf\xe9.gguf"):
+        done = subprocess.run([program, "convert", str(root / "torch"), target, "--to", "gguf" if target.endswith(b"gguf") else "official", "--tokenizer", "none", "--json"], capture_output=True)
+        check("a path that is not UTF-8", done.returncode == 0 and bytes.fromhex(json.loads(done.stdout)["target"]["bytes"]) == target, (done.returncode, done.stdout, done.stderr))
+        done = subprocess.run([program, "inspect", target, "--json"], capture_output=True)
+        check("is inspected", done.returncode == 0 and bytes.fromhex(json.loads(done.stdout)["path"]["bytes"]) == target, (done.returncode, done.stderr))
+
     # refused, with nothing left
     def refused(*arguments, says):
         before = sorted(p.name for p in root.iterdir())
@@ -192,6 +272,7 @@ try:
     refused(root / "torch", root / "hf", "--to", "official", says="not empty")
     refused(root / "torch", root / "with.gguf", "--to", "gguf", "--tokenizer", "none", says="exists already")
     refused(root / "torch", root / "x.gguf", "--to", "gguf", says="has no tokenizer")
+    check("'bytes' is not offered", "bytes" not in run("convert", root / "torch", root / "x.gguf", "--to", "gguf", code=2).stderr)
     refused(root / "torch", root / "x.gguf", "--to", "gguf", "--tokenizer", "bytes", says="256 ids")
     refused(root / "torch", root / "with.gguf" / "x", "--to", "official", says="Not a directory")
     golden = pathlib.Path(__file__).resolve().parent.parent / "golden" / "models"
@@ -217,14 +298,17 @@ try:
     check("quantised files are not trained", "not trained; convert it to F32 first" in done.stderr, done.stderr)
     refused(golden / "hybrid_m", root / "x", "--to", "official", says="2 of 4 layers are metaplastic")
     refused(golden / "transformer", root / "x", "--to", "hf-mamba2", says="plain Mamba2 only")
-    changed = root / "limited"
-    changed.mkdir()
-    (changed / "config.json").write_text(json.dumps({**writers.hf_config(writers.sizes()), "time_step_limit": [0.1, 0.5]}))
-    (changed / "model.safetensors").write_bytes(writers.safetensors_bytes(writers.hf_names(json.loads((root / "official" / "expected.json").read_text()))))
-    run("convert", changed, root / "limited.gguf", "--to", "gguf", "--tokenizer", "none")
+    run("convert", hf_directory("limited", time_step_limit=[0.1, 0.5]), root / "limited.gguf", "--to", "gguf", "--tokenizer", "none")
     check("what llama.cpp does not have is ours", b"metamamba2" in (root / "limited.gguf").read_bytes()[:300])
-    (changed / "config.json").write_text(json.dumps({**writers.hf_config(writers.sizes()), "layer_norm_epsilon": 1e-6}))
-    refused(changed, root / "x", "--to", "official", says="epsilon")
+    refused(hf_directory("epsilon", layer_norm_epsilon=1e-6), root / "x", "--to", "official", says="epsilon")
+    sizes = writers.sizes()
+    sizes.update(inner=80, P=20)  # 2.5 times 32
+    values = writers.tensors(sizes, random.Random(1))
+    (root / "odd").mkdir()
+    (root / "odd" / "config.json").write_text(json.dumps({**writers.official_config(sizes), "ssm_cfg": {**writers.official_config(sizes)["ssm_cfg"], "expand": 2.5}}))
+    (root / "odd" / "model.safetensors").write_bytes(writers.safetensors_bytes(values))
+    refused(root / "odd", root / "x", "--to", "hf-mamba2", says="80 channels inside for a hidden size of 32")
+    run("convert", root / "odd", root / "odd-ours", "--to", "palimpsa")
     empty = root / "empty"
     empty.mkdir()
     run("convert", root / "torch", empty, "--to", "official")

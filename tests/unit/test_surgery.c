@@ -399,7 +399,8 @@ static void unread_gates_stay_whatever_is_there_of_them(void **state) {
             char name[100];
             snprintf(name, sizeof name, "backbone.layers.1.mixer.%s", parts[i]);
             const pal_tensor *x = pal_source_find(&b.model->source, name), *y = pal_source_find(&result, name);
-            if (!x != !y || !x != (i == left_out)) fail_msg("without %s: '%s' is %s", parts[left_out], name, y ? "there" : "lost");
+            if (!x != !y || !x != (i == left_out))
+                fail_msg("without %s: '%s' is %s", parts[left_out], name, y ? "there" : "lost");
             if (x) assert_memory_equal(x->data, y->data, x->count * sizeof(float));
             snprintf(name, sizeof name, "backbone.layers.0.mixer.%s", parts[i]);
             assert_non_null(pal_source_find(&result, name));
