@@ -4,28 +4,29 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/alloc.h"
+#include "base/blocks.h"
 #include "base/clock.h"
 #include "base/context.h"
 #include "bench.h"
 #include "cli.h"
+#include "named_model.h"
 
 enum { MOST_BATCH = 64, MOST_SIDES = 12 };
 
 typedef struct {
-    const char *paths[MOST_SIDES]; /* model files and directories */
+    const char *paths[MOST_SIDES]; /* models by name or files */
     int path_count;
     pal_dtype dtypes[MOST_SIDES]; /* of --model, a side each */
     int dtype_count;
-    const char *model, *json; /* model: a preset's name; NULL: none, or the default where there are no paths */
+    const char *model, *json; /* model: one more; NULL: none, or the default where there are no paths */
     int prompt, piece, tokens, batch, layers, vocab, repeats;
     cli_common common;
 } decode_options;
 
 typedef struct {
-    const char *name; /* the path's last part, or the preset's name */
+    const char *name; /* the path's last part, or the name */
     pal_model *model;
     pal_work *work;
     pal_sampler *sampler;
@@ -40,19 +41,17 @@ static const char *last_part(const char *path) {
     return slash && slash[1] ? slash + 1 : path;
 }
 
-/* path NULL: the preset, with random weights of this type. */
+/* path NULL: --model, in this type (PAL_DTYPES: its own). */
 static int open_model(decode_side *s, const decode_options *o, const char *path, pal_dtype dtype,
                       const pal_context *cx) {
     pal_error err;
-    pal_model_config config;
-    const pal_preset_options preset = { .layers = o->layers, .vocab = o->vocab };
-    s->name = path ? last_part(path) : o->model;
-    if (path) return pal_model_open(&s->model, path, PAL_FOR_INFERENCE, cx, &err) ? cli_fail(&err) : CLI_OK;
-    if (pal_model_preset(&config, o->model, &preset, &err) ||
-        pal_model_new(&s->model, &config, 1, PAL_FOR_INFERENCE, cx, &err) ||
-        (dtype != PAL_F32 && pal_model_retype(s->model, dtype, cx, &err)))
-        return cli_fail(&err);
-    return CLI_OK;
+    const char *name = path ? path : o->model;
+    const bool files = cli_names_files(name);
+    const pal_preset_options own = { 0 }, sizes = { .layers = o->layers, .vocab = o->vocab };
+    s->name = last_part(name);
+    const int code = cli_open_model(&s->model, name, path && files ? &own : &sizes, PAL_FOR_INFERENCE, cx);
+    if (code || dtype == PAL_DTYPES || (dtype == PAL_F32 && !files)) return code;
+    return pal_model_retype(s->model, dtype, cx, &err) ? cli_fail(&err) : CLI_OK;
 }
 
 static int open_side(decode_side *s, const decode_options *o, const char *path, pal_dtype dtype,
@@ -152,10 +151,7 @@ static void report_all(const decode_options *o, const decode_side *sides, int co
 static int read_dtypes(decode_options *o, const char *list) {
     for (const char *at = list; *at;) {
         const size_t n = strcspn(at, ",");
-        pal_dtype type = 0;
-        while (type < PAL_DTYPES && !(strlen(pal_dtype_name(type)) == n &&
-                                      strncasecmp(at, pal_dtype_name(type), n) == 0 && pal_matrix_fits(type, 256)))
-            type++;
+        const pal_dtype type = pal_dtype_named(at, n);
         if (type == PAL_DTYPES || o->path_count + o->dtype_count == MOST_SIDES)
             return cli_error(
                 CLI_USAGE,
@@ -174,7 +170,7 @@ static int run_bench(const decode_options *o, const pal_context *cx) {
     json_t *list = json_array();
     int code = sides ? bench_check_json(o->json) : cli_error(CLI_FAILED, "bench: no memory"), count = 0;
     if (!code) code = bench_limits_open(&m);
-    for (int i = 0; i < o->path_count && !code; i++) code = open_side(&sides[count++], o, o->paths[i], PAL_F32, cx);
+    for (int i = 0; i < o->path_count && !code; i++) code = open_side(&sides[count++], o, o->paths[i], PAL_DTYPES, cx);
     for (int i = 0; i < o->dtype_count && !code; i++) code = open_side(&sides[count++], o, NULL, o->dtypes[i], cx);
     for (int r = -1; r < o->repeats && !code; r++) { /* the first round only warms up */
         bench_limits_measure(&m, cx, r < 0 ? 0 : r);
@@ -193,9 +189,8 @@ int bench_decode(int argc, char **argv) {
     decode_options o = { .prompt = 2048, .piece = 512, .tokens = 32, .batch = 1, .repeats = 3 };
     const char *dtypes = NULL;
     const cli_option options[] = {
-        { "model", OPT_TEXT, &o.model, "NAME",
-          "a model with a size, of random weights (default, without MODEL: palimpsa-m-170m)" },
-        { "dtype", OPT_TEXT, &dtypes, "LIST", "types of --model's matrices, each measured (default f32)" },
+        { "model", OPT_TEXT, &o.model, "MODEL", "another one (default, without any: palimpsa-m-170m)" },
+        { "dtype", OPT_TEXT, &dtypes, "LIST", "types of --model's matrices, each measured (default: its own)" },
         { "prompt", OPT_INT, &o.prompt, "N", "tokens to read (default 2048)" },
         { "piece", OPT_INT, &o.piece, "N", "tokens of the prompt read at once (default 512)" },
         { "tokens", OPT_INT, &o.tokens, "N", "tokens to write behind it (default 32)" },
@@ -212,7 +207,7 @@ int bench_decode(int argc, char **argv) {
                  "matrix product (2 FLOP a parameter of the\n"
                  "blocks), and writing tokens one by one with sampling, as a share of reading "
                  "memory (weights once, state read and written). Both\n"
-                 "limits are measured in the same run. MODELs are files and directories; they "
+                 "limits are measured in the same run. MODELs are named as for 'train'; they "
                  "and --model take turns.",
         .examples = "  palimpsa bench decode --model palimpsa-m-170m\n  palimpsa bench decode "
                     "--model transformer-170m --batch 8 --json decode.json\n  palimpsa bench decode "
@@ -224,8 +219,10 @@ int bench_decode(int argc, char **argv) {
     const int parsed = cli_parse(&usage, argc, argv, o.paths, MOST_SIDES, &o.path_count);
     if (parsed) return parsed < 0 ? CLI_OK : parsed;
     if (!o.model && !o.path_count) o.model = "palimpsa-m-170m";
-    if (dtypes && !o.model) return cli_error(CLI_USAGE, "--dtype goes with --model; files have types of their own");
-    const int wrong = o.model ? read_dtypes(&o, dtypes ? dtypes : "f32") : CLI_OK;
+    if (dtypes && !o.model)
+        return cli_error(CLI_USAGE, "--dtype goes with --model; the others have types of their own");
+    if (o.model && !dtypes && o.path_count < MOST_SIDES) o.dtypes[o.dtype_count++] = PAL_DTYPES;
+    const int wrong = dtypes ? read_dtypes(&o, dtypes) : CLI_OK;
     if (wrong) return wrong;
     if (o.prompt < 1 || o.piece < 1 || o.tokens < 1 || o.tokens > BENCH_REPEATS || o.batch < 1 ||
         o.batch > MOST_BATCH || o.repeats < 1 || o.repeats > BENCH_REPEATS)

@@ -5,13 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/context.h"
 #include "bench.h"
 #include "cli.h"
+#include "named_model.h"
 #include "palimpsa/palimpsa.h"
 
 enum { MOST_REPEATS = BENCH_REPEATS, STEPS = 16, MOST_OPERATIONS = 64 };
@@ -41,22 +41,13 @@ typedef struct {
 
 static int open_side(bench_side *s, const bench_options *o, const pal_context *cx, const char *name) {
     pal_error err;
-    pal_model_config config;
     const pal_preset_options preset = {
         .layers = o->layers, .vocab = o->vocab, .expand_v = o->expand_v, .rule = o->rule
     };
-    struct stat info;
     snprintf(s->name, sizeof s->name, "%s", name);
-    if (stat(name, &info) == 0 && S_ISDIR(info.st_mode)) {
-        if (o->layers || o->vocab || o->rule || o->expand_v > 0)
-            return cli_error(
-                CLI_USAGE,
-                "bench model: %s is a model directory, so --layers, --vocab, --rule and --expand-v do not apply", name);
-        if (pal_model_open(&s->model, name, PAL_FOR_TRAINING, cx, &err)) return cli_fail(&err);
-        config = *pal_model_config_of(s->model);
-    } else if (pal_model_preset(&config, name, &preset, &err) ||
-               pal_model_new(&s->model, &config, 1, PAL_FOR_TRAINING, cx, &err))
-        return cli_fail(&err);
+    const int code = cli_open_model(&s->model, name, &preset, PAL_FOR_TRAINING, cx);
+    if (code) return code;
+    const pal_model_config config = *pal_model_config_of(s->model);
     if (pal_work_new(&s->training, s->model, cx, &(pal_work_options){ .tokens = o->tokens, .training = true }, &err))
         return cli_fail(&err);
     const int context = o->tokens +
@@ -225,8 +216,7 @@ int bench_model(int argc, char **argv) {
     bench_options o = { .model = "palimpsa-d-170m", .tokens = 1024, .repeats = 3 };
     const cli_option options[] = {
         { "model", OPT_TEXT, &o.model, "NAME|DIR",
-          "a model with a size (default palimpsa-d-170m), compared with its ablation if it is metaplastic, or a "
-          "directory" },
+          "as for 'train' (default palimpsa-d-170m); a metaplastic name is compared with its ablation" },
         { "rule", OPT_TEXT, &o.rule, "RULE", "memory rule on the D backbone: longhorn, delta, gdn, mesa, ..." },
         { "tokens", OPT_INT, &o.tokens, "N", "tokens of one row (default 1024)" },
         { "layers", OPT_INT, &o.layers, "N", "layers instead of the model's own" },

@@ -16,6 +16,7 @@
 #include "bench.h"
 #include "cli.h"
 #include "data/mqar.h"
+#include "named_model.h"
 #include "palimpsa/palimpsa.h"
 #include "progress.h"
 #include "train/checkpoint.h"
@@ -48,16 +49,15 @@ typedef struct {
 
 static int open_side(bench_side *s, const bench_options *o, const pal_context *cx, const char *name) {
     pal_error err;
-    pal_model_config config;
     const int tokens = o->length * o->batch;
     const pal_preset_options preset = {
         .task = "mqar", .rule = o->rule, .vocab = o->vocab, .hidden = o->hidden, .heads = o->heads, .layers = o->layers
     };
     const pal_optimiser_options adamw = { .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1 };
     snprintf(s->name, sizeof s->name, "%s", name);
-    if (pal_model_preset(&config, name, &preset, &err) ||
-        pal_model_new(&s->model, &config, 1, PAL_FOR_TRAINING, cx, &err))
-        return cli_fail(&err);
+    const int code = cli_open_model(&s->model, name, &preset, PAL_FOR_TRAINING, cx);
+    if (code) return code;
+    const pal_model_config config = *pal_model_config_of(s->model);
     if (!config.mqar)
         return cli_error(CLI_USAGE, "bench train: %s is a language model; 'palimpsa bench model' measures it", name);
     const pal_mqar_config recall = {
@@ -148,9 +148,8 @@ static int time_checkpoints(const bench_options *o, const bench_side *s, json_t 
     char run[PATH_MAX], path[PATH_MAX + 64];
     double seconds[BENCH_REPEATS];
     pal_error err;
-    int code = CLI_OK;
-    if (snprintf(run, sizeof run, "%s/bench-XXXXXX", o->checkpoints) >= (int)sizeof run)
-        return cli_error(CLI_USAGE, "%s: the path is too long", o->checkpoints);
+    int code = cli_path(run, sizeof run, "%s/bench-XXXXXX", o->checkpoints);
+    if (code) return code;
     if (!mkdtemp(run))
         return cli_error(CLI_USAGE, "%s: cannot make a directory in it: %s", o->checkpoints, strerror(errno));
     for (int i = 0; i < o->repeats && !code; i++) {
@@ -207,8 +206,9 @@ static int run_bench(const bench_options *o, const pal_context *cx) {
 int bench_train(int argc, char **argv) {
     bench_options o = { .model = "palimpsa-d", .length = 128, .batch = 128, .repeats = 7 };
     const cli_option options[] = {
-        { "model", OPT_TEXT, &o.model, "NAME",
-          "a model of the recall task (default palimpsa-d); a metaplastic one is compared with its ablation" },
+        { "model", OPT_TEXT, &o.model, "NAME|DIR",
+          "a model of the recall task, as for 'train' (default palimpsa-d); a metaplastic name is compared with its "
+          "ablation" },
         { "rule", OPT_TEXT, &o.rule, "RULE", "memory rule on the D backbone: longhorn, delta, gdn, mesa, ..." },
         { "seq-len", OPT_INT, &o.length, "L", "tokens of an example (default 128)" },
         { "kv-pairs", OPT_INT, &o.pairs, "N", "pairs to remember (default L/4)" },

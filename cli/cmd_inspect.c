@@ -8,6 +8,8 @@
 #include "base/context.h"
 #include "cli.h"
 #include "format/json.h"
+#include "model/model.h"
+#include "named_model.h"
 #include "palimpsa/palimpsa.h"
 #include "text_ids.h"
 #include "windows_view.h"
@@ -254,6 +256,20 @@ static int check_windows(const inspect_options *o) {
     return o->plot ? windows_check_path(o->plot) : CLI_OK;
 }
 
+/* Of a name there are only sizes. */
+static int open_model(pal_model **model, const inspect_options *o, const pal_context *cx) {
+    pal_model_config config;
+    pal_error err;
+    *model = NULL;
+    if (cli_names_files(o->path))
+        return pal_model_open(model, o->path, PAL_FOR_INFERENCE, cx, &err) ? cli_fail(&err) : CLI_OK;
+    const int code = cli_preset(&config, o->path, &(pal_preset_options){ 0 });
+    if (code) return code;
+    if (o->windows)
+        return cli_error(CLI_USAGE, "%s: --windows reads with a model's weights, and a name has none", o->path);
+    return pal_model_new_unloaded(model, &config, PAL_FOR_INFERENCE, &err) ? cli_fail(&err) : CLI_OK;
+}
+
 int cmd_inspect(int argc, char **argv) {
     inspect_options o = { .row = 1024, .context = 4096 };
     const cli_option options[] = {
@@ -270,24 +286,28 @@ int cmd_inspect(int argc, char **argv) {
         { "json", OPT_FLAG, &o.common.json, NULL, "print JSON" },
         CLI_COMMON_OPTIONS(o.common),
     };
-    const cli_usage usage = { .synopsis = "inspect MODELDIR|RUNDIR [options]",
-                              .about = "Tells what a model is: kind, sizes, the memory rule of each layer, parameters "
-                                       "by group; and what it needs: bytes of\n"
-                                       "weights, of state per sequence, of training at a given row length. Of a run "
-                                       "directory, the newest checkpoint.\n"
-                                       "--windows reads a text and ranks the layers by their memory window N_t = "
-                                       "1/(1-exp(-A dt)), in tokens: the median\n"
-                                       "over heads, then over positions. Metaplasticity does most where windows are "
-                                       "long ('palimpsa convert --metaplastic').",
-                              .examples = "  palimpsa inspect my-model\n  palimpsa inspect my-model --tensors\n  "
-                                          "palimpsa inspect my-model --row 4096 --json\n"
-                                          "  palimpsa inspect my-model --windows --data text.txt --plot windows.svg\n",
-                              .options = options,
-                              .option_count = PAL_COUNT(options) };
+    const cli_usage usage = {
+        .synopsis = "inspect MODELDIR|RUNDIR|NAME [options]",
+        .about = "Tells what a model is: kind, sizes, the memory rule of each layer, parameters "
+                 "by group; and what it needs: bytes of\n"
+                 "weights, of state per sequence, of training at a given row length. Of a run "
+                 "directory, the newest checkpoint;\n"
+                 "of a name, as for 'train --model', what such a model would be.\n"
+                 "--windows reads a text and ranks the layers by their memory window N_t = "
+                 "1/(1-exp(-A dt)), in tokens: the median\n"
+                 "over heads, then over positions. Metaplasticity does most where windows are "
+                 "long ('palimpsa convert --metaplastic').",
+        .examples =
+            "  palimpsa inspect my-model\n  palimpsa inspect mamba2-2.7b\n  palimpsa inspect my-model --tensors\n  "
+            "palimpsa inspect my-model --row 4096 --json\n"
+            "  palimpsa inspect my-model --windows --data text.txt --plot windows.svg\n",
+        .options = options,
+        .option_count = PAL_COUNT(options)
+    };
     int count;
     const int parsed = cli_parse(&usage, argc, argv, &o.path, 1, &count);
     if (parsed) return parsed < 0 ? CLI_OK : parsed;
-    if (count != 1) return cli_error(CLI_USAGE, "inspect: expected a model directory; see 'palimpsa inspect --help'");
+    if (count != 1) return cli_error(CLI_USAGE, "inspect: expected a model; see 'palimpsa inspect --help'");
     if (o.context < 1 || o.context > 1 << 24)
         return cli_error(CLI_USAGE, "--max-context expects 1 to %d, found %d", 1 << 24, o.context);
     const int wrong = check_windows(&o);
@@ -297,7 +317,7 @@ int cmd_inspect(int argc, char **argv) {
     pal_error err;
     inspection in;
     if (pal_context_new(&cx, o.common.threads, o.common.cpu, &err)) return cli_fail(&err);
-    int code = pal_model_open(&model, o.path, PAL_FOR_INFERENCE, cx, &err) ? cli_fail(&err) : CLI_OK;
+    int code = open_model(&model, &o, cx);
     if (!code && o.windows) code = show_windows(model, cx, &o);
     else if (!code) code = inspect(&in, model, cx, &o);
     if (!code && !o.windows) {

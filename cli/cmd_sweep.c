@@ -72,8 +72,7 @@ static int start(const sweep *s, sweep_run *r) {
     int n = 4, code;
     if ((code = sweep_run_path(s, r, NULL, folder)) || (code = sweep_run_path(s, r, "config.json", config)))
         return code;
-    if (snprintf(log, sizeof log, "%s.log", folder) >= (int)sizeof log)
-        return cli_error(CLI_USAGE, "%s: the path is too long", folder);
+    if ((code = cli_path(log, sizeof log, "%s.log", folder))) return code;
     if (access(config, F_OK) == 0) {
         int lock; /* a run of a sweep that was killed may still be writing its last checkpoint */
         if ((code = cli_lock(folder, true, &lock))) return code;
@@ -318,10 +317,9 @@ static int sweep_all(sweep *s) {
 static int resolve_beside(char out[SWEEP_PATH], const char *config, const char **path) {
     const char *slash = strrchr(config, '/');
     if (**path == '/' || !slash) return CLI_OK;
-    if (snprintf(out, SWEEP_PATH, "%.*s/%s", (int)(slash - config), config, *path) >= SWEEP_PATH)
-        return cli_error(CLI_USAGE, "%s: the path is too long", *path);
-    *path = out;
-    return CLI_OK;
+    const int code = cli_path(out, SWEEP_PATH, "%.*s/%s", (int)(slash - config), config, *path);
+    if (!code) *path = out;
+    return code;
 }
 
 static int read_train_options(sweep *s) {

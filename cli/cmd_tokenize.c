@@ -19,6 +19,7 @@
 #include "progress.h"
 #include "stop.h"
 #include "text/strings.h"
+#include "text/tokenizer.h"
 #include "text_model.h"
 
 typedef struct {
@@ -165,15 +166,16 @@ static int open_texts(learn_from *l, const tokenize_options *o, const char **fil
 
 /* A directory of something else, where a learned vocabulary (NULL: not yet) would be taken for its own. */
 static int check_vocabulary_home(const char *out, const pal_tokenizer *learned) {
-    static const char *const others[] = { "shards.json", "tokenize.json", "tokenizer.model", "tokenizer.gguf",
-                                          "vocab.json" };
+    const char *vocabulary = pal_tokenizer_file_in(out), *other = NULL;
+    if (vocabulary && strcmp(vocabulary, "tokenizer.json") != 0) other = vocabulary;
+    if (pal_directory_has(out, "tokenize.json")) other = "tokenize.json";
+    if (pal_directory_has(out, "shards.json")) other = "shards.json";
     pal_tokenizer *there;
     pal_error err;
-    for (size_t i = 0; i < PAL_COUNT(others); i++)
-        if (pal_directory_has(out, others[i]))
-            return cli_error(CLI_USAGE, "%s holds %s, which another vocabulary does not fit; choose another directory",
-                             out, others[i]);
-    if (!learned || !pal_directory_has(out, "tokenizer.json")) return CLI_OK;
+    if (other)
+        return cli_error(CLI_USAGE, "%s holds %s, which another vocabulary does not fit; choose another directory", out,
+                         other);
+    if (!learned || !vocabulary) return CLI_OK;
     const bool same = pal_tokenizer_open(&there, out, &err) == PAL_OK &&
                       pal_tokenizer_fingerprint(there) == pal_tokenizer_fingerprint(learned);
     pal_tokenizer_close(there);

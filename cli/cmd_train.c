@@ -9,6 +9,7 @@
 
 #include "base/context.h"
 #include "format/source.h"
+#include "named_model.h"
 #include "plot/runs.h"
 #include "progress.h"
 #include "stop.h"
@@ -48,8 +49,8 @@ static int write_report(const char *run) {
     if (snprintf(path, sizeof path, "%s/metrics.jsonl", run) < (int)sizeof path && stat(path, &info) == 0 &&
         info.st_size == 0)
         return CLI_OK;
-    if (snprintf(path, sizeof path, "%s/report.html", run) >= (int)sizeof path)
-        return cli_error(CLI_USAGE, "%s: the path is too long", run);
+    const int code = cli_path(path, sizeof path, "%s/report.html", run);
+    if (code) return code;
     if (pal_runs_open(&runs, &run, 1, &err)) return cli_error(CLI_FAILED, "%s", err.text);
     const pal_status st = pal_runs_write(runs, &(pal_runs_options){ 0 }, path, &err);
     pal_runs_free(runs);
@@ -114,7 +115,7 @@ static int remember_weights(train_options *o) {
     static char from[4096]; /* lives as long as the options that point to it */
     pal_source source;
     pal_error err;
-    if (!train_starts_from_files(o->model)) return CLI_OK;
+    if (!cli_names_files(o->model)) return CLI_OK;
     if (pal_source_open(&source, o->model, &err)) return cli_fail(&err);
     if (strcmp(source.path, o->model) != 0 && snprintf(from, sizeof from, "%s", source.path) < (int)sizeof from)
         o->weights = from;
@@ -192,8 +193,7 @@ static int carry_out(run *r) {
     pal_error err;
     bool nothing = false;
     int code;
-    if (snprintf(r->path, sizeof r->path, "%s/config.json", o->out) >= (int)sizeof r->path)
-        return cli_error(CLI_USAGE, "%s: the path is too long", o->out);
+    if ((code = cli_path(r->path, sizeof r->path, "%s/config.json", o->out))) return code;
     if (!o->resume && (code = check_new(r, &planned))) return code;
     if ((code = enter(r)) || (!o->resume && (code = remember_weights(o)))) return code;
     if ((code = r->kind->open(&r->self, o, o->resume ? NULL : &planned, r->cx, &r->task)) ||
@@ -271,12 +271,9 @@ static int find_file(const train_options *o, char path[4096]) {
                          "train: --resume takes the configuration of RUNDIR; leave out --config and --recipe");
     if (o->recipe && o->config) return cli_error(CLI_USAGE, "train: either --config or --recipe");
     if (o->recipe) return cli_find_recipe(path, 4096, o->recipe);
-    if (snprintf(path, 4096, "%s%s",
-                 o->config   ? o->config
-                 : o->resume ? o->out
-                             : "",
-                 o->resume ? "/config.json" : "") >= 4096)
-        return cli_error(CLI_USAGE, "%s: the path is too long", o->out);
+    const char *from = o->resume ? o->out : "";
+    const int code = cli_path(path, 4096, "%s%s", o->config ? o->config : from, o->resume ? "/config.json" : "");
+    if (code) return code;
     if (o->resume && access(path, F_OK) != 0) return cli_error(CLI_USAGE, "%s holds no run to resume", o->out);
     return CLI_OK;
 }

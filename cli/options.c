@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/blocks.h"
 #include "base/directory.h"
 #include "base/map.h"
 #include "base/nearest.h"
@@ -32,6 +33,21 @@ int cli_error(int code, const char *format, ...) {
 int cli_fail(const pal_error *err) {
     const bool failed = err->status == PAL_E_MEMORY || err->status == PAL_STOPPED;
     return cli_error(failed ? CLI_FAILED : CLI_USAGE, "%s", err->text);
+}
+
+int cli_path(char *out, size_t size, const char *format, ...) {
+    va_list arguments;
+    pal_error err;
+    va_start(arguments, format);
+    const pal_status st = pal_vpath(out, size, &err, format, arguments);
+    va_end(arguments);
+    return st ? cli_fail(&err) : CLI_OK;
+}
+
+int cli_plain_dtype(pal_dtype *out, const char *option, const char *name) {
+    *out = pal_dtype_named(name, strlen(name));
+    if (*out == PAL_F32 || *out == PAL_BF16 || *out == PAL_F16) return CLI_OK;
+    return cli_error(CLI_USAGE, "--%s '%s': expected f32, bf16 or f16", option, name);
 }
 
 int cli_fail_writing(const pal_error *err) {

@@ -55,20 +55,6 @@ static int parse_scale(const cli_surgery *o, pal_surgery *s) {
     return CLI_OK;
 }
 
-static int parse_dtype(const char *name, pal_surgery *s) {
-    static const struct {
-        const char *name;
-        pal_dtype dtype;
-    } known[] = { { "f32", PAL_F32 }, { "bf16", PAL_BF16 }, { "f16", PAL_F16 } };
-    s->convert = name != NULL;
-    for (size_t i = 0; name && i < sizeof known / sizeof *known; i++)
-        if (strcmp(name, known[i].name) == 0) {
-            s->dtype = known[i].dtype;
-            return CLI_OK;
-        }
-    return name ? cli_error(CLI_USAGE, "--dtype '%s': with --metaplastic, expected f32, bf16 or f16", name) : CLI_OK;
-}
-
 static int check_options(const cli_surgery *o, const cli_surgery_job *job, pal_surgery *s) {
     int code;
     const bool windows = pal_surgery_needs_windows(o->metaplastic);
@@ -85,7 +71,8 @@ static int check_options(const cli_surgery *o, const cli_surgery_job *job, pal_s
                          o->proof_tokens);
     if (o->rank < 0) return cli_error(CLI_USAGE, "--rank expects a number of at least 1, found %d", o->rank);
     *s = (pal_surgery){ .rank = o->rank, .seed = (uint64_t)o->seed };
-    if ((code = parse_dtype(job->dtype, s))) return code;
+    s->convert = job->dtype != NULL;
+    if (job->dtype && (code = cli_plain_dtype(&s->dtype, "dtype", job->dtype))) return code;
     return parse_scale(o, s);
 }
 
@@ -236,7 +223,7 @@ static int operate(theatre *t) {
     if (pal_surgery_needs_windows(t->o->metaplastic) && (code = choose(t))) return code;
     t->surgery.go_on = cli_watch_go_on;
     t->surgery.user = &t->watch;
-    if (pal_attachment_find(&t->attached, &t->from->source, t->job->tokenizer, (size_t)t->config.vocab_rows, &err))
+    if (pal_attachment_find(&t->attached, &t->from->source, t->job->tokenizer, (size_t)t->config.vocab, &err))
         return cli_fail(&err);
     cli_watch_begin(&t->watch); /* what was written aside is removed first */
     const double start = pal_seconds();

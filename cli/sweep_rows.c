@@ -19,9 +19,7 @@ int sweep_find(const word_list *list, const char *word) {
 }
 
 int sweep_join(char path[SWEEP_PATH], const char *folder, const char *name) {
-    return snprintf(path, SWEEP_PATH, "%s/%s", folder, name) < SWEEP_PATH
-               ? CLI_OK
-               : cli_error(CLI_USAGE, "%s/%s: the path is too long", folder, name);
+    return cli_path(path, SWEEP_PATH, "%s/%s", folder, name);
 }
 
 int sweep_name(char name[256], const char *model, const char *rate, const char *seed) {
@@ -57,8 +55,7 @@ int sweep_check_names(const sweep *s) {
 int sweep_run_path(const sweep *s, const sweep_run *r, const char *file, char path[SWEEP_PATH]) {
     char name[256];
     sweep_run_name(s, r, name);
-    const int n = snprintf(path, SWEEP_PATH, "%s/runs/%s%s%s", s->out, name, file ? "/" : "", file ? file : "");
-    return n < SWEEP_PATH ? CLI_OK : cli_error(CLI_USAGE, "%s/runs/%s: the path is too long", s->out, name);
+    return cli_path(path, SWEEP_PATH, "%s/runs/%s%s%s", s->out, name, file ? "/" : "", file ? file : "");
 }
 
 sweep_run *sweep_at(const sweep *s, int model, int rate, int seed) {

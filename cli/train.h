@@ -62,9 +62,6 @@ int train_check_counts(const train_options *o); /* those of every task */
 int train_settings(const train_options *o, pal_train_options *t);
 
 /* train_model.c */
-/* Whether --model names files. A preset of the same name (mamba2-130m) is meant, unless a checkpoint lies in that
- * directory. */
-bool train_starts_from_files(const char *model);
 /* The configuration of a new model, and whether it suits the task; of a preset without a vocabulary, with the
  * preset's. */
 int train_plan_model(const train_options *o, pal_model_config *config);

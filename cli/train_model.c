@@ -2,57 +2,34 @@
 /* palimpsa train: the model that a run begins with. */
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "format/model_dir.h"
-#include "format/torch_bin.h"
+#include "named_model.h"
 #include "train.h"
 
-static bool is_preset(const char *name) {
-    const char *preset;
-    for (int i = 0; (preset = pal_model_preset_at(i)); i++)
-        if (strcmp(preset, name) == 0) return true;
-    return false;
-}
-
-bool train_starts_from_files(const char *model) {
-    if (strchr(model, '/')) return true;
-    return is_preset(model) ? (pal_has_safetensors(model) || pal_has_torch(model)) : access(model, F_OK) == 0;
-}
-
-static int plan_preset(const train_options *o, pal_model_config *config) {
-    const pal_preset_options preset = { .task = o->task,
-                                        .rule = o->rule,
-                                        .mesa_tolerance = o->mesa_tolerance,
-                                        .vocab = o->vocab,
-                                        .hidden = o->hidden,
-                                        .layers = o->layers,
-                                        .heads = o->heads,
-                                        .head_dim = o->head_dim,
-                                        .state_size = o->state_size,
-                                        .rank = o->rank,
-                                        .expand_v = o->expand_v };
+static int plan(const train_options *o, pal_model_config *config) {
+    const pal_preset_options options = { .task = o->task,
+                                         .rule = o->rule,
+                                         .mesa_tolerance = o->mesa_tolerance,
+                                         .vocab = o->vocab,
+                                         .hidden = o->hidden,
+                                         .layers = o->layers,
+                                         .heads = o->heads,
+                                         .head_dim = o->head_dim,
+                                         .state_size = o->state_size,
+                                         .rank = o->rank,
+                                         .expand_v = o->expand_v };
     pal_error err;
-    if (!pal_model_preset(config, o->model, &preset, &err)) return CLI_OK;
-    const size_t length = strlen(err.text);
-    if (is_preset(o->model) || (length && err.text[length - 1] == '?')) return cli_fail(&err);
-    return cli_error(CLI_USAGE, "%s; nor is there a directory '%s'", err.text,
-                     o->model); /* a word that is like no name */
-}
-
-static int plan_directory(const train_options *o, pal_model_config *config) {
-    pal_error err;
+    int code;
+    if (!cli_names_files(o->model)) return cli_preset(config, o->model, &options);
     if (pal_model_read_config(config, o->model, &err)) return cli_fail(&err);
-    if (o->rule || o->mesa_tolerance > 0 || o->hidden || o->layers || o->heads || o->head_dim || o->state_size ||
-        o->rank || o->expand_v > 0)
-        return cli_error(CLI_USAGE, "--model %s is a directory: its rule and sizes cannot be chosen", o->model);
+    if ((code = cli_refuse_sizes(o->model, &options))) return code;
     if (strcmp(o->task, "text") == 0 && config->mqar)
         return cli_error(CLI_USAGE, "--model %s is a model for mqar, not for text", o->model);
     return CLI_OK;
 }
 
 int train_plan_model(const train_options *o, pal_model_config *config) {
-    const int code = train_starts_from_files(o->model) ? plan_directory(o, config) : plan_preset(o, config);
+    const int code = plan(o, config);
     if (code) return code;
     if (o->carry_state && config->mixer == PAL_MIXER_ATTENTION)
         return cli_error(
@@ -76,7 +53,7 @@ int train_make_model(const train_options *o, const pal_context *cx, pal_model **
     pal_model_config config;
     int code = train_plan_model(o, &config);
     if (code) return code;
-    if (!train_starts_from_files(o->model))
+    if (!cli_names_files(o->model))
         return pal_model_new(model, &config, (uint64_t)o->seed, PAL_FOR_TRAINING, cx, &err) ? cli_fail(&err) : CLI_OK;
     const char *from = o->weights ? o->weights : o->model;
     if ((code = train_check_vocabulary(o, config.vocab, o->vocab))) return code;

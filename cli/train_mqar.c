@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "named_model.h"
 #include "train.h"
 #include "train/task_mqar.h"
 
@@ -114,7 +115,7 @@ static int make_options(const train_options *o, pal_mqar_options *m) {
 static int check(const train_options *o, const pal_model_config *model) {
     pal_mqar_options m;
     const int code = make_options(o, &m);
-    return code || !train_starts_from_files(o->model) ? code : train_check_vocabulary(o, model->vocab, o->vocab);
+    return code || !cli_names_files(o->model) ? code : train_check_vocabulary(o, model->vocab, o->vocab);
 }
 
 static int open_task(void **self, train_options *o, const pal_model_config *model, const pal_context *cx,

@@ -180,19 +180,6 @@ int train_check_counts(const train_options *o) {
     return CLI_OK;
 }
 
-static int parse_dtype(const char *name, pal_dtype *out) {
-    static const struct {
-        const char *name;
-        pal_dtype dtype;
-    } known[] = { { "f32", PAL_F32 }, { "bf16", PAL_BF16 }, { "f16", PAL_F16 } };
-    for (size_t i = 0; i < PAL_COUNT(known); i++)
-        if (strcmp(known[i].name, name) == 0) {
-            *out = known[i].dtype;
-            return CLI_OK;
-        }
-    return cli_error(CLI_USAGE, "--save-dtype '%s': expected f32, bf16 or f16", name);
-}
-
 static int check_numbers(const train_options *o) {
     if (strcmp(o->decay, "matrices") != 0 && strcmp(o->decay, "everything") != 0)
         return cli_error(CLI_USAGE, "--decay '%s': expected everything or matrices", o->decay);
@@ -236,7 +223,7 @@ int train_settings(const train_options *o, pal_train_options *t) {
                                              .freeze = o->freeze,
                                              .train_only = o->train_only,
                                              .rates = o->lr_factor } };
-    if ((code = check_numbers(o)) || (code = parse_dtype(o->save_dtype, &t->best_dtype))) return code;
+    if ((code = check_numbers(o)) || (code = cli_plain_dtype(&t->best_dtype, "save-dtype", o->save_dtype))) return code;
     const char *schedule = o->schedule ? o->schedule : o->steps || !o->examples ? "cosine" : "cosine-epoch";
     return pal_schedule_parse(&t->schedule, schedule, &err) ? cli_fail(&err) : CLI_OK;
 }

@@ -15,6 +15,7 @@
 #include "data/text.h"
 #include "data/tokenize.h"
 #include "format/source.h"
+#include "named_model.h"
 #include "train.h"
 #include "train/sample.h"
 #include "train/task_text.h"
@@ -119,8 +120,7 @@ static int open_list(text_run *t, const train_options *o, const char *list, cons
         at += length + (at[length] == ',');
         if ((code = split_weight(item, &weight))) return code;
         const char *shards = item;
-        if (snprintf(out, sizeof out, "%s/%s-%d", o->out, kind, *count) >= (int)sizeof out)
-            return cli_error(CLI_USAGE, "%s: the path is too long", o->out);
+        if ((code = cli_path(out, sizeof out, "%s/%s-%d", o->out, kind, *count))) return code;
         if (!is_directory(item)) {
             if (!o->resume && access(item, R_OK) != 0)
                 return cli_error(CLI_USAGE, "--%s %s: cannot open: %s", kind, item, strerror(errno));
@@ -154,10 +154,10 @@ typedef struct {
 
 /* model NULL: a resumed run, in which all is settled. */
 static size_defaults defaults_for(const train_options *o, const pal_model_config *model) {
-    const double vocab = model ? (train_starts_from_files(o->model) ? model->vocab : o->vocab) : 0,
+    const double vocab = model ? (cli_names_files(o->model) ? model->vocab : o->vocab) : 0,
                  wide = model ? model->hidden : 0;
     const double n = wide * (vocab + 12.0 * (model ? model->layers : 0) * wide); /* to an order of magnitude */
-    const bool tuning = train_starts_from_files(o->model);
+    const bool tuning = cli_names_files(o->model);
     size_defaults d = {
         .context = 4096, .row = 32768, .batch = 1, .lr = n > 4e8 ? 1.25e-3 : 3e-3, .warmup = tuning ? 200 : 2000
     };
@@ -222,7 +222,7 @@ static int open_tokenizers(text_run *t, const train_options *o, char *path, size
     pal_source source;
     pal_error err;
     path[0] = '\0';
-    if (train_starts_from_files(o->model)) {
+    if (cli_names_files(o->model)) {
         if (pal_source_open(&source, o->model, &err)) return cli_fail(&err);
         if (pal_tokenizer_open(&t->own, source.path, &err)) t->own = NULL;
         else snprintf(path, size, "%s", source.path);
@@ -305,7 +305,7 @@ static int check_pairs(const train_options *o, pal_shards *const *set, int count
  * before a long text is tokenized. */
 static int check_known_ids(const text_run *t, const train_options *o, const pal_model_config *model) {
     const pal_tokenizer *known = t->asked ? t->asked : t->own;
-    if (!known || !train_starts_from_files(o->model)) return CLI_OK;
+    if (!known || !cli_names_files(o->model)) return CLI_OK;
     return train_check_vocabulary(o, model->vocab, (int)pal_tokenizer_size(known));
 }
 
@@ -333,8 +333,7 @@ static int open_data(text_run *t, train_options *o, const pal_model_config *mode
     if (!o->vocab) o->vocab = ids;
     if (o->vocab < ids)
         return cli_error(CLI_USAGE, "--vocab is %d, the tokenizer of %s has %d ids", o->vocab, home, ids);
-    if (model && train_starts_from_files(o->model) && (code = train_check_vocabulary(o, model->vocab, o->vocab)))
-        return code;
+    if (model && cli_names_files(o->model) && (code = train_check_vocabulary(o, model->vocab, o->vocab))) return code;
     p->responses = pal_text_field_pairs(o->field);
     if ((code = check_pairs(o, t->train, p->sources)) || (code = open_valid(t, o, p, home, cx))) return code;
     return o->valid_data ? check_pairs(o, t->valid, p->valid_sources) : CLI_OK;

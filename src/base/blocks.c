@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/half.h"
 
@@ -143,6 +144,14 @@ bool pal_blocks_finite(const pal_block_format *format, const void *blocks, size_
     for (size_t i = 0; i < n; i += format->values, b += format->bytes)
         if (!finite_block(format->type, b)) return false;
     return true;
+}
+
+pal_dtype pal_dtype_named(const char *name, size_t length) {
+    pal_dtype type = 0;
+    while (type < PAL_DTYPES && !(formats[type].decode && strlen(formats[type].name) == length &&
+                                  strncasecmp(name, formats[type].name, length) == 0))
+        type++;
+    return type;
 }
 
 const char *pal_dtype_name(pal_dtype dtype) { return formats[dtype].name; }

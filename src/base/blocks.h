@@ -24,6 +24,8 @@ typedef struct pal_block_format {
 } pal_block_format;
 
 const pal_block_format *pal_block_format_of(pal_dtype type);        /* NULL: no type that models compute with */
+/* A type that models compute with by its name, in capitals or not ("q8_0"); PAL_DTYPES: none has it. */
+pal_dtype pal_dtype_named(const char *name, size_t length);
 const pal_block_format *pal_block_format_of_ggml(uint64_t ggml_id); /* NULL: not one of these */
 
 /* n values, whole blocks. */

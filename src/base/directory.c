@@ -10,6 +10,20 @@
 
 enum { PATH = 4096 };
 
+pal_status pal_path(char *out, size_t size, pal_error *err, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    const pal_status st = pal_vpath(out, size, err, format, arguments);
+    va_end(arguments);
+    return st;
+}
+
+pal_status pal_vpath(char *out, size_t size, pal_error *err, const char *format, va_list arguments) {
+    const int length = vsnprintf(out, size, format, arguments);
+    if (length >= 0 && (size_t)length < size) return PAL_OK;
+    return pal_fail(err, PAL_E_ARGUMENT, "%.200s...: the path is too long (%d bytes)", out, length);
+}
+
 bool pal_directory_has(const char *directory, const char *name) {
     char path[PATH];
     return snprintf(path, sizeof path, "%s/%s", directory, name) < (int)sizeof path && access(path, F_OK) == 0;

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Making and removing directories. */
+/* Paths; making and removing directories. */
 #ifndef PAL_BASE_DIRECTORY_H
 #define PAL_BASE_DIRECTORY_H
 
+#include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "palimpsa/status.h"
 
+/* A path, printed into out; refused if it does not fit. */
+pal_status pal_path(char *out, size_t size, pal_error *err, const char *format, ...) PAL_PRINTF(4, 5);
+pal_status pal_vpath(char *out, size_t size, pal_error *err, const char *format, va_list arguments);
 bool pal_directory_has(const char *directory, const char *name); /* a file of this name */
 bool pal_directory_is_empty(const char *path);                   /* or is not there */
 void pal_make_parents(const char *path); /* what fails here fails again when the path itself is made */

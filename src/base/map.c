@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/directory.h"
 
 pal_status pal_map_open(pal_map *map, const char *path, pal_error *err) {
     pal_status st = PAL_OK;
@@ -84,10 +85,10 @@ pal_status pal_sync_directory_of(const char *path, pal_error *err) {
     /* No allocation: this runs after a rename, when failing for want of memory would be a lie. */
     char dir[PATH_MAX] = ".";
     const char *slash = strrchr(path, '/');
-    if (slash && snprintf(dir, sizeof dir, "%.*s", slash == path ? 1 : (int)(slash - path), path) >= (int)sizeof dir)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", path);
-    const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     pal_status st = PAL_OK;
+    if (slash) st = pal_path(dir, sizeof dir, err, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    if (st) return st;
+    const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || fsync(fd) != 0) st = pal_fail(err, PAL_E_IO, "%s: cannot sync: %s", dir, strerror(errno));
     if (fd >= 0) close(fd);
     return st;

@@ -7,14 +7,10 @@
 
 #include "base/context.h"
 #include "base/map.h"
+#include "text/tokenizer.h"
 
 enum { PATH_MAX_TEXT = 4400 };
 
-/* Files that tell how text becomes tokens. */
-static const char *const tokenizer_files[] = {
-    "tokenizer.json",        "tokenizer.model",         "vocab.json",        "merges.txt",         "tokenizer.gguf",
-    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"
-};
 static const char generation_file[] = "generation_config.json";
 
 static bool is_file(const char *directory, const char *name) {
@@ -24,27 +20,20 @@ static bool is_file(const char *directory, const char *name) {
     return stat(path, &info) == 0 && S_ISREG(info.st_mode);
 }
 
-static bool has_tokenizer(const char *directory) {
-    return is_file(directory, "tokenizer.json") || is_file(directory, "tokenizer.model") ||
-           is_file(directory, "tokenizer.gguf") ||
-           (is_file(directory, "vocab.json") && is_file(directory, "merges.txt"));
-}
-
-pal_status pal_attachment_find(pal_attachment *out, const pal_source *source, const char *given, size_t rows,
+pal_status pal_attachment_find(pal_attachment *out, const pal_source *source, const char *given, size_t vocab,
                                pal_error *err) {
     *out = (pal_attachment){ .directory = source->one_file ? NULL : source->path };
     if (given && strcmp(given, "none") == 0) return PAL_OK;
-    if (!given && !source->one_file && !has_tokenizer(source->path)) return PAL_OK;
+    if (!given && !source->one_file && !pal_tokenizer_file_in(source->path)) return PAL_OK;
     const pal_status st = pal_tokenizer_open(&out->tokenizer, given ? given : source->path, err);
     if (st && !given && source->one_file) return PAL_OK; /* a GGUF file without a vocabulary */
     if (st) return st;
     out->copy = !given && !source->one_file;
-    /* The list of tokens may be padded to the rows of the embedding, as GGUF files do. */
     const size_t size = pal_tokenizer_size(out->tokenizer);
-    if (size <= rows) return PAL_OK;
+    if (size <= vocab) return PAL_OK;
     pal_attachment_close(out);
-    return pal_fail(err, PAL_E_ARGUMENT, "%s: the tokenizer has %zu ids, the model's embedding %zu rows",
-                    given ? given : source->path, size, rows);
+    return pal_fail(err, PAL_E_ARGUMENT, "%s: the tokenizer has %zu ids, the model %s a vocabulary of %zu",
+                    given ? given : source->path, size, source->path, vocab);
 }
 
 static pal_status copy_file(const char *name, const char *from, const char *to, pal_error *err) {
@@ -67,8 +56,8 @@ static pal_status copy_file(const char *name, const char *from, const char *to, 
 pal_status pal_attachment_write(const pal_attachment *a, const char *directory, pal_error *err) {
     pal_status st = a->directory ? copy_file(generation_file, a->directory, directory, err) : PAL_OK;
     if (!st && a->tokenizer && !a->copy) return pal_tokenizer_save(a->tokenizer, directory, err);
-    for (size_t i = 0; a->copy && i < PAL_COUNT(tokenizer_files) && !st; i++)
-        st = copy_file(tokenizer_files[i], a->directory, directory, err);
+    for (size_t i = 0; a->copy && pal_tokenizer_files[i] && !st; i++)
+        st = copy_file(pal_tokenizer_files[i], a->directory, directory, err);
     return st;
 }
 

@@ -15,8 +15,8 @@ typedef struct pal_attachment {
 } pal_attachment;
 
 /* given: as for pal_tokenizer_open; NULL: the source's own, if it has one; "none": none. A tokenizer that is damaged,
- * or has more ids than the embedding has rows, is refused. */
-pal_status pal_attachment_find(pal_attachment *out, const pal_source *source, const char *given, size_t rows,
+ * or has more ids than the model's vocabulary, is refused. */
+pal_status pal_attachment_find(pal_attachment *out, const pal_source *source, const char *given, size_t vocab,
                                pal_error *err);
 pal_status pal_attachment_write(const pal_attachment *a, const char *directory, pal_error *err);
 void pal_attachment_close(pal_attachment *a); /* a zeroed one is fine */

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/alloc.h"
+#include "base/blocks.h"
 #include "base/context.h"
 #include "convert/attach.h"
 #include "format/gguf_writer.h"
@@ -38,23 +39,17 @@ typedef struct {
 } conversion;
 
 static pal_status read_dtype(conversion *c) {
-    static const struct {
-        const char *name;
-        pal_dtype dtype;
-    } known[] = { { "f32", PAL_F32 },   { "bf16", PAL_BF16 }, { "f16", PAL_F16 },  { "q8_0", PAL_Q8_0 },
-                  { "q6_k", PAL_Q6_K }, { "q4_k", PAL_Q4_K }, { "q4_0", PAL_Q4_0 } };
-    if (!c->options->dtype) return PAL_OK;
+    const char *name = c->options->dtype;
+    if (!name) return PAL_OK;
     c->cast = true;
-    for (size_t i = 0; i < PAL_COUNT(known); i++)
-        if (strcmp(c->options->dtype, known[i].name) == 0) {
-            if (pal_dtype_values(known[i].dtype) > 1 && c->options->to != PAL_LAYOUT_GGUF)
-                return pal_fail(c->err, PAL_E_ARGUMENT, "dtype %s is for GGUF only; %s holds f32, bf16 or f16",
-                                known[i].name, names[c->options->to]);
-            c->dtype = known[i].dtype;
-            return PAL_OK;
-        }
-    return pal_fail(c->err, PAL_E_ARGUMENT, "dtype is '%.20s'; expected f32, bf16, f16, q8_0, q6_k, q4_k or q4_0",
-                    c->options->dtype);
+    c->dtype = pal_dtype_named(name, strlen(name));
+    if (c->dtype == PAL_DTYPES)
+        return pal_fail(c->err, PAL_E_ARGUMENT, "dtype is '%.20s'; expected f32, bf16, f16, q8_0, q6_k, q4_k or q4_0",
+                        name);
+    if (pal_dtype_values(c->dtype) > 1 && c->options->to != PAL_LAYOUT_GGUF)
+        return pal_fail(c->err, PAL_E_ARGUMENT, "dtype %s is for GGUF only; %s holds f32, bf16 or f16", name,
+                        names[c->options->to]);
+    return PAL_OK;
 }
 
 static const char *path_of(const conversion *c) { return c->model->source.path; }
@@ -158,8 +153,7 @@ static pal_status plan_tensors(conversion *c) {
 
 static pal_status find_tokenizer(conversion *c) {
     const char *given = c->options->tokenizer;
-    const pal_status st = pal_attachment_find(&c->attached, &c->model->source, given, (size_t)c->config.vocab_rows,
-                                              c->err);
+    const pal_status st = pal_attachment_find(&c->attached, &c->model->source, given, (size_t)c->config.vocab, c->err);
     if (st) return st;
     c->report.tokenizer = c->attached.tokenizer != NULL;
     if (!c->report.tokenizer && !given && c->mamba2)

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "base/directory.h"
 #include "data/shards.h"
 
 enum { HEADER = 128, VERSION = 1, PAIRS_VERSION = 2, HASH_BLOCK = 1 << 20 };
@@ -43,9 +44,7 @@ static inline void put32(unsigned char *p, uint32_t x) { memcpy(p, &x, 4); }
 static inline int width_of(uint32_t vocabulary) { return vocabulary <= 65536 ? 2 : 4; }
 
 static inline pal_status path_of(char path[4096], const char *directory, const char *name, pal_error *err) {
-    if (snprintf(path, 4096, "%s/%s", directory, name) >= 4096)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s/%s: the path is too long", directory, name);
-    return PAL_OK;
+    return pal_path(path, 4096, err, "%s/%s", directory, name);
 }
 
 #endif

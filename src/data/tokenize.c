@@ -22,6 +22,7 @@
 #include "format/model_dir.h"
 #include "text/cut.h"
 #include "text/strings.h"
+#include "text/tokenizer.h"
 
 /* A wave of blocks is read, encoded in parallel, and written. Sizes are fixed: where a text is cut must not depend on
  * threads. */
@@ -135,12 +136,6 @@ static void encode_item(void *arg, size_t index, int thread) {
 
 /* Where the work stands, on disk: DIR/tokenize.json */
 
-static pal_status path_of(char path[4096], const char *directory, const char *name, pal_error *err) {
-    if (snprintf(path, 4096, "%s/%s", directory, name) >= 4096)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s/%s: the path is too long", directory, name);
-    return PAL_OK;
-}
-
 static json_t *describe(const work *w) {
     const pal_tokenize_job *j = w->job;
     char hex[17];
@@ -172,7 +167,7 @@ static pal_status save_place(const work *w, size_t file, const pal_text_place *p
                              w->job->valid, "file", (json_int_t)file, "place", "offset", (json_int_t)place->offset,
                              "line", (json_int_t)place->line, "inside", place->inside, "blank", place->blank, "cut",
                              w->continued, "documents", (json_int_t)w->done.documents, "shards", shards);
-    pal_status st = path_of(path, w->job->out, "tokenize.json", err);
+    pal_status st = pal_path(path, sizeof path, err, "%s/%s", w->job->out, "tokenize.json");
     if (!st) st = root ? pal_json_write(path, root, err) : pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
     json_decref(root);
     return st;
@@ -185,19 +180,19 @@ static pal_status add_shard(work *w, const pal_shard_sums *sums, pal_error *err)
     return st;
 }
 
+static bool is_stem(const char *name, size_t stem, const char *whole) {
+    return strlen(whole) == stem && memcmp(name, whole, stem) == 0;
+}
+
 /* Whether a name is one of ours with the suffix of a temporary: a dot and eight hexadecimal digits. */
 static bool is_temporary(const char *name) {
-    static const char *const ours[] = {
-        ".shard",          "tokenize.json",  "shards.json", "tokenizer.json", "tokenizer_config.json",
-        "tokenizer.model", "tokenizer.gguf", "vocab.json",  "merges.txt"
-    };
-    const size_t length = strlen(name);
-    if (length < 10 || name[length - 9] != '.' || strspn(name + length - 8, "0123456789abcdef") != 8) return false;
-    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++) {
-        const size_t size = strlen(ours[i]), stem = length - 9;
-        if (stem >= size && memcmp(name + stem - size, ours[i], size) == 0 && (i == 0 || stem == size)) return true;
-    }
-    return false;
+    const size_t length = strlen(name), stem = length - 9;
+    if (length < 10 || name[stem] != '.' || strspn(name + stem + 1, "0123456789abcdef") != 8) return false;
+    if (stem >= 6 && memcmp(name + stem - 6, ".shard", 6) == 0) return true;
+    if (is_stem(name, stem, "tokenize.json") || is_stem(name, stem, "shards.json")) return true;
+    size_t i = 0;
+    while (pal_tokenizer_files[i] && !is_stem(name, stem, pal_tokenizer_files[i])) i++;
+    return pal_tokenizer_files[i] != NULL;
 }
 
 /* Files that a killed process left: temporaries, and shards that are not yet in tokenize.json. */
@@ -215,23 +210,21 @@ static void tidy(const work *w) {
 
 /* Takes over what an earlier call of the same job has done; refuses a directory of another one. */
 static pal_status load_place(work *w, bool *complete, pal_error *err) {
-    static const char *const others[] = { "config.json", "tokenizer.json", "tokenizer.model", "tokenizer.gguf",
-                                          "vocab.json" };
     char path[4096];
     json_t *root = NULL;
     pal_status st;
     *complete = false;
     const bool finished = pal_shards_exist(w->job->out);
-    if ((st = path_of(path, w->job->out, "tokenize.json", err))) return st;
+    if ((st = pal_path(path, sizeof path, err, "%s/%s", w->job->out, "tokenize.json"))) return st;
     if (access(path, F_OK) != 0) {
         if (finished)
             return pal_fail(err, PAL_E_ARGUMENT, "%s already holds shards; choose another directory", w->job->out);
-        for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-            if (pal_directory_has(w->job->out, others[i]))
-                return pal_fail(err, PAL_E_ARGUMENT,
-                                "%s holds %s, which shards would replace or belie; choose another directory",
-                                w->job->out, others[i]);
-        return PAL_OK;
+        const char *other = pal_directory_has(w->job->out, "config.json") ? "config.json"
+                                                                          : pal_tokenizer_file_in(w->job->out);
+        if (!other) return PAL_OK;
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "%s holds %s, which shards would replace or belie; choose another directory", w->job->out,
+                        other);
     }
     if ((st = pal_json_read(&root, path, err))) return st;
     const json_t *shards = json_object_get(root, "shards"), *place = json_object_get(root, "place");

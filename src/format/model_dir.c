@@ -108,9 +108,8 @@ static pal_status list_tensors(pal_model_dir *dir, pal_error *err) {
 
 static pal_status open_shard(pal_model_dir *dir, const char *name, pal_error *err) {
     char path[PATH_MAX_TEXT];
-    if (snprintf(path, sizeof path, "%s/%s", dir->path, name) >= (int)sizeof path)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", dir->path);
-    const pal_status st = pal_safetensors_open(&dir->shards[dir->shard_count], path, err);
+    pal_status st = pal_path(path, sizeof path, err, "%s/%s", dir->path, name);
+    if (!st) st = pal_safetensors_open(&dir->shards[dir->shard_count], path, err);
     if (!st) dir->shard_count++;
     return st;
 }

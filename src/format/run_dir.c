@@ -20,9 +20,7 @@ static const char *const hashed_files[] = { "model.safetensors", "optimizer.safe
 enum { HASHED = sizeof hashed_files / sizeof hashed_files[0] };
 
 static pal_status join(char out[PATH], const char *folder, const char *name, pal_error *err) {
-    if (snprintf(out, PATH, "%s/%s", folder, name) >= PATH)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s/%s: the path is too long", folder, name);
-    return PAL_OK;
+    return pal_path(out, PATH, err, "%s/%s", folder, name);
 }
 
 /* "step-N" to N, or -1. */
@@ -149,7 +147,5 @@ pal_status pal_run_newest(const char *run, char *folder, size_t size, pal_error 
         return pal_fail(err, PAL_E_FORMAT, "%s: none of its checkpoints is usable; the last reason: %s", checkpoints,
                         last.text);
     if (!*bare) return pal_fail(err, PAL_E_IO, "%s: no checkpoint is there", checkpoints);
-    if (snprintf(folder, size, "%s", bare) >= (int)size)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", bare);
-    return PAL_OK;
+    return pal_path(folder, size, err, "%s", bare);
 }

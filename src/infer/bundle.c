@@ -12,9 +12,9 @@ static pal_status open_tokenizer(pal_bundle *m, const char *path, const char *to
                                  bool quiet, pal_error *err) {
     const char *source = m->model->source.path; /* of a run directory: the checkpoint */
     pal_status st;
-    if (!tokenizer && (m->model->source.one_file || pal_has_tokenizer(source))) tokenizer = source;
-    if (!tokenizer && pal_has_tokenizer(path)) tokenizer = path;
-    if (!tokenizer && fallback && pal_has_tokenizer(fallback)) tokenizer = fallback;
+    if (!tokenizer && (m->model->source.one_file || pal_tokenizer_file_in(source))) tokenizer = source;
+    if (!tokenizer && pal_tokenizer_file_in(path)) tokenizer = path;
+    if (!tokenizer && fallback && pal_tokenizer_file_in(fallback)) tokenizer = fallback;
     if (!tokenizer) return pal_fail(err, PAL_E_ARGUMENT, "%s: there is no tokenizer in this directory; name one", path);
     if ((st = pal_tokenizer_open(&m->tokenizer, tokenizer, err))) return st;
     const size_t ids = pal_tokenizer_size(m->tokenizer), vocab = (size_t)pal_model_config_of(m->model)->vocab;

@@ -167,8 +167,7 @@ static pal_status allocate_gradients(pal_model *m, pal_error *err) {
     return st;
 }
 
-pal_status pal_model_new(pal_model **out, const pal_model_config *config, uint64_t seed, pal_model_use use,
-                         const pal_context *cx, pal_error *err) {
+pal_status pal_model_new_unloaded(pal_model **out, const pal_model_config *config, pal_model_use use, pal_error *err) {
     pal_status st;
     void *block;
     *out = NULL;
@@ -177,7 +176,18 @@ pal_status pal_model_new(pal_model **out, const pal_model_config *config, uint64
     pal_model *m = block;
     m->config = *config;
     m->use = use;
-    if ((st = prepare(m, NULL, err))) goto failed;
+    if ((st = prepare(m, NULL, err))) pal_model_close(m);
+    else *out = m;
+    return st;
+}
+
+pal_status pal_model_new(pal_model **out, const pal_model_config *config, uint64_t seed, pal_model_use use,
+                         const pal_context *cx, pal_error *err) {
+    pal_model *m;
+    void *block;
+    pal_status st = pal_model_new_unloaded(&m, config, use, err);
+    *out = NULL;
+    if (st) return st;
     if ((st = pal_alloc_named(&block, m->table.flat, sizeof(float), "weights", err))) goto failed;
     m->parameters = block;
     if (use == PAL_FOR_TRAINING && (st = allocate_gradients(m, err))) goto failed;

@@ -26,8 +26,9 @@ pal_status pal_fingerprint_keep(pal_model *model, pal_error *err);
 /* Warns of every tensor that holds NaN, or blocks with scales that are not finite. */
 void pal_weights_warn_of_nan(const pal_model *model, const pal_context *cx);
 
-/* A model whose files were opened and compared with its configuration, but whose weights were not read: it cannot run.
- */
+/* A model without weights, which has sizes but cannot run; and one whose files were opened and compared with its
+ * configuration, but not read. */
+pal_status pal_model_new_unloaded(pal_model **out, const pal_model_config *config, pal_model_use use, pal_error *err);
 pal_status pal_model_open_unloaded(pal_model **out, const char *path, pal_model_use use, pal_error *err);
 
 /* Whether the model's files hold any part of a layer's importance gate; for pal_weights_list. */

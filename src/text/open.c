@@ -187,27 +187,30 @@ static pal_status open_file(pal_tokenizer *tok, const char *path, pal_error *err
     return st;
 }
 
-static const char *const file_names[] = { "tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer.gguf" };
+enum { MAIN_FILES = 4 }; /* one of these is the tokenizer; the others say more about it */
+const char *const pal_tokenizer_files[] = {
+    "tokenizer.json",        "tokenizer.model",         "vocab.json",        "tokenizer.gguf",      "merges.txt",
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja", NULL
+};
 
-bool pal_has_tokenizer(const char *directory) {
-    for (size_t i = 0; i < PAL_COUNT(file_names); i++)
-        if (pal_directory_has(directory, file_names[i])) return true;
-    return false;
+const char *pal_tokenizer_file_in(const char *directory) {
+    for (size_t i = 0; i < MAIN_FILES; i++)
+        if (pal_directory_has(directory, pal_tokenizer_files[i])) return pal_tokenizer_files[i];
+    return NULL;
 }
 
 static pal_status open_directory(pal_tokenizer *tok, const char *path, pal_error *err) {
     char checkpoint[4096], file[4096 + 32];
-    size_t i = 0;
-    if (!pal_has_tokenizer(path) && pal_directory_has(path, "checkpoints") &&
-        !pal_run_newest(path, checkpoint, sizeof checkpoint, NULL))
+    const char *name = pal_tokenizer_file_in(path);
+    if (!name && pal_directory_has(path, "checkpoints") && !pal_run_newest(path, checkpoint, sizeof checkpoint, NULL)) {
         path = checkpoint; /* of a run directory */
-    while (i < PAL_COUNT(file_names) && !pal_directory_has(path, file_names[i])) i++;
-    if (i == PAL_COUNT(file_names))
+        name = pal_tokenizer_file_in(path);
+    }
+    if (!name)
         return pal_fail(err, PAL_E_IO,
                         "%s: no tokenizer.json, tokenizer.model, vocab.json or tokenizer.gguf in this directory", path);
-    if (snprintf(file, sizeof file, "%s/%s", path, file_names[i]) >= (int)sizeof file)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", path);
-    return open_file(tok, file, err);
+    const pal_status st = pal_path(file, sizeof file, err, "%s/%s", path, name);
+    return st ? st : open_file(tok, file, err);
 }
 
 pal_status pal_tokenizer_open(pal_tokenizer **out, const char *spec, pal_error *err) {

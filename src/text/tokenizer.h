@@ -262,8 +262,10 @@ static inline bool pal_cache_key(uint64_t key[3], const unsigned char *word, siz
 const pal_cache_entry *pal_cache_find(pal_tokenizer_scratch *s, const uint64_t key[3], size_t size);
 void pal_cache_store(pal_tokenizer_scratch *s, const uint64_t key[3], size_t size, const uint32_t *ids, size_t count);
 
-/* Whether a directory holds a tokenizer's files. */
-bool pal_has_tokenizer(const char *directory);
+/* Every file that a tokenizer may consist of (ends with NULL), and which of those that can be opened a directory holds:
+ * the first by pal_tokenizer_open's order; NULL: none. */
+extern const char *const pal_tokenizer_files[];
+const char *pal_tokenizer_file_in(const char *directory);
 
 /* A tokenizer file larger than this is refused, which bounds what reading one can take. */
 #define PAL_TOKENIZER_FILE_MAX ((size_t)256 << 20)

@@ -17,9 +17,7 @@
 enum { PATH = 4096 };
 
 static pal_status join(char out[PATH], const char *folder, const char *name, pal_error *err) {
-    if (snprintf(out, PATH, "%s/%s", folder, name) >= PATH)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s/%s: the path is too long", folder, name);
-    return PAL_OK;
+    return pal_path(out, PATH, err, "%s/%s", folder, name);
 }
 
 static pal_status write_trainer(const char *folder, json_t *trainer, pal_error *err) {
@@ -153,8 +151,7 @@ bool pal_checkpoint_finished(const char *run) {
 pal_status pal_checkpoint_load_optimiser(const char *run, int64_t step, pal_optimiser *optimiser,
                                          const pal_model *model, pal_error *err) {
     char path[PATH];
-    if (snprintf(path, sizeof path, "%s/checkpoints/step-%lld/optimizer.safetensors", run, (long long)step) >=
-        (int)sizeof path)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", run);
-    return pal_optimiser_load(optimiser, model, path, err);
+    const pal_status st = pal_path(path, sizeof path, err, "%s/checkpoints/step-%lld/optimizer.safetensors", run,
+                                   (long long)step);
+    return st ? st : pal_optimiser_load(optimiser, model, path, err);
 }

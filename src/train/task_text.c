@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/directory.h"
 #include "format/json.h"
 #include "model/state.h"
 #include "palimpsa/state.h"
@@ -257,9 +258,7 @@ static json_t *position(void *self) {
 }
 
 static pal_status lane_path(char path[4096], const char *folder, int lane, pal_error *err) {
-    if (snprintf(path, 4096, "%s/memory-%03d.state", folder, lane) >= 4096)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", folder);
-    return PAL_OK;
+    return pal_path(path, 4096, err, "%s/memory-%03d.state", folder, lane);
 }
 
 static pal_status resume(void *self, const json_t *place, const char *folder, pal_error *err) {

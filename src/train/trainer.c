@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/context.h"
+#include "base/directory.h"
 #include "format/json.h"
 #include "train/checkpoint.h"
 #include "train/metrics_log.h"
@@ -304,20 +305,17 @@ pal_status pal_train(const pal_trainer *t, pal_model *model, const json_t *train
     pal_status st;
     bool stopped;
     const pal_work_options options = work_options(t);
-    if (snprintf(path, sizeof path, "%s/metrics.jsonl", t->run) >= (int)sizeof path)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", t->run);
+    if ((st = pal_path(path, sizeof path, err, "%s/metrics.jsonl", t->run))) return st;
     if ((st = pal_optimiser_new(&s.optimiser, model, &t->options.optimiser, err))) goto done;
     if ((st = pal_work_new(&s.work, model, t->cx, &options, err))) goto done;
     if (trainer_state) {
         if ((st = from_json(&s, trainer_state, step, err))) goto done;
         if ((st = pal_checkpoint_load_optimiser(t->run, step, s.optimiser, model, err))) goto done;
         if (t->task->resume) {
-            if (snprintf(path, sizeof path, "%s/checkpoints/step-%lld", t->run, (long long)step) >= (int)sizeof path) {
-                st = pal_fail(err, PAL_E_ARGUMENT, "%s: the path is too long", t->run);
+            char folder[4096];
+            if ((st = pal_path(folder, sizeof folder, err, "%s/checkpoints/step-%lld", t->run, (long long)step)))
                 goto done;
-            }
-            if ((st = t->task->resume(t->task->self, json_object_get(trainer_state, "data"), path, err))) goto done;
-            snprintf(path, sizeof path, "%s/metrics.jsonl", t->run);
+            if ((st = t->task->resume(t->task->self, json_object_get(trainer_state, "data"), folder, err))) goto done;
         }
     }
     if ((st = pal_metrics_log_open(&s.metrics, path, s.step, err))) goto done;

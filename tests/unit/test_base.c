@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/arena.h"
+#include "base/directory.h"
 #include "base/half.h"
 #include "base/log.h"
 #include "base/map.h"
@@ -248,6 +249,16 @@ static void variants_are_chosen_by_the_features_they_need(void **state) {
     }
 }
 
+static void paths_fit_or_are_refused(void **state) {
+    (void)state;
+    char path[8];
+    pal_error err;
+    assert_int_equal(pal_path(path, sizeof path, &err, "%s/%d", "abcd", 12), PAL_OK);
+    assert_string_equal(path, "abcd/12");
+    assert_int_equal(pal_path(path, sizeof path, &err, "%s/%d", "abcd", 123), PAL_E_ARGUMENT);
+    assert_non_null(strstr(err.text, "abcd/12...: the path is too long (8 bytes)"));
+}
+
 static void a_pipe_is_refused_and_not_waited_for(void **state) {
     (void)state;
     char folder[256], path[300];
@@ -375,6 +386,7 @@ int main(void) {
         cmocka_unit_test(threads_are_numbered_within_their_context),
         cmocka_unit_test(context_refuses_what_it_cannot_do),
         cmocka_unit_test(variants_are_chosen_by_the_features_they_need),
+        cmocka_unit_test(paths_fit_or_are_refused),
         cmocka_unit_test(a_pipe_is_refused_and_not_waited_for),
         cmocka_unit_test(a_write_that_failed_early_is_told_at_commit),
         cmocka_unit_test(only_ordinary_files_are_replaced),

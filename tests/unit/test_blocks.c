@@ -160,9 +160,20 @@ static void blocks_hold_what_is_hard_to_hold(void **state) {
     }
 }
 
+static void types_are_found_by_name(void **state) {
+    (void)state;
+    assert_int_equal(pal_dtype_named("q8_0", 4), PAL_Q8_0);
+    assert_int_equal(pal_dtype_named("Q4_K,f32", 4), PAL_Q4_K);
+    assert_int_equal(pal_dtype_named("bf16", 4), PAL_BF16);
+    assert_int_equal(pal_dtype_named("bf16", 3), PAL_DTYPES);
+    assert_int_equal(pal_dtype_named("I64", 3), PAL_DTYPES); /* nothing that models compute with */
+    assert_int_equal(pal_dtype_named("", 0), PAL_DTYPES);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type_decodes_what_its_bytes_say),
+        cmocka_unit_test(types_are_found_by_name),
         cmocka_unit_test(plain_types_round_to_nearest),
         cmocka_unit_test(encoding_is_close_and_better_than_without_a_search),
         cmocka_unit_test(blocks_hold_what_is_hard_to_hold),
