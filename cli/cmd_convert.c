@@ -55,7 +55,9 @@ static int print(const char *const paths[2], const char *to, const pal_converted
                done->tokenizer ? "" : "; no tokenizer");
         if (done->dropped) printf("%zu tensors of importance gates that nothing reads were left out\n", done->dropped);
         if (done->finer)
-            printf("%zu matrices have rows that do not fill the type's blocks; they are Q8_0 or F16\n", done->finer);
+            printf(
+                "%zu matrices have rows that do not fill the type's blocks; they are F16 (embedding and head Q8_0)\n",
+                done->finer);
         if (cost) print_cost(cost);
         return CLI_OK;
     }

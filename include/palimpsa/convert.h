@@ -39,7 +39,7 @@ typedef struct pal_converted {
     size_t tensors, bytes;
     size_t dropped; /* tensors of importance gates that nothing read */
     bool tokenizer; /* the target has one */
-    size_t finer;   /* matrices whose rows do not fill the type's blocks, stored in a finer one */
+    size_t finer; /* matrices whose rows do not fill the type's blocks: F16, embedding and head Q8_0 where that fits */
 } pal_converted;
 
 /* source: anything that pal_model_open opens. target: must not exist (a directory may, if it is empty). report may be

@@ -99,11 +99,12 @@ PAL_API void pal_weight_read(const pal_weight *weight, size_t first, size_t coun
 PAL_API size_t pal_weight_bytes(const pal_weight *weight);
 PAL_API size_t pal_model_parameters(const pal_model *model); /* numbers stored, unused ones included */
 /* The type that a weight gets in a model of `type`: vectors stay F32; embedding and head are not made coarser than
- * Q6_K; rows that do not fill the type's blocks get Q8_0, or F16. */
+ * Q6_K, or Q8_0 where rows do not fill its blocks; other rows that do not fill the type's blocks get F16. */
 PAL_API pal_dtype pal_weight_type_in(const pal_weight *weight, pal_dtype type);
 /* A model for inference gets its matrices in another type, in memory of its own. */
 PAL_API pal_status pal_model_retype(pal_model *model, pal_dtype type, const pal_context *cx, pal_error *err);
-/* Of every value that decides what the model computes. States carry it. Taken once from a model for inference. */
+/* Of every value that decides what the model computes, and of types made of blocks, which round activations. States
+ * carry it. Taken once from a model for inference. */
 PAL_API uint64_t pal_model_fingerprint(const pal_model *model);
 
 /* Training: flat buffers of pal_model_flat() floats; NULL for a model opened for inference. */

@@ -25,8 +25,7 @@ pal_dtype pal_weight_type_in(const pal_weight *w, pal_dtype type) {
     if (!w->quantisable) return PAL_F32;
     const size_t columns = (size_t)w->shape[1];
     const bool outer = strcmp(w->group, "embedding") == 0 || strcmp(w->group, "head") == 0;
-    if (outer && (type == PAL_Q4_0 || type == PAL_Q4_K)) type = PAL_Q6_K;
-    if (!pal_matrix_fits(type, columns) && type != PAL_Q4_0) type = PAL_Q8_0;
+    if (outer && (type == PAL_Q4_0 || type == PAL_Q4_K)) type = pal_matrix_fits(PAL_Q6_K, columns) ? PAL_Q6_K : PAL_Q8_0;
     return pal_matrix_fits(type, columns) ? type : PAL_F16;
 }
 
@@ -116,8 +115,11 @@ uint64_t pal_hash_floats(uint64_t seed, const float *x, size_t n) {
     return hash_end(lane, x, n);
 }
 
-/* Of the values, so that a weight has one fingerprint in every type that holds them. */
+/* Of the values: plain numbers compute the same in every type that holds them. With blocks activations are rounded, so
+ * that the same values, decoded, are another model. */
 static uint64_t hash_weight(uint64_t seed, const pal_weight *w) {
+    if (pal_dtype_values(w->type) > 1)
+        for (const char *c = pal_dtype_name(w->type); *c; c++) seed = mix(seed, (unsigned char)*c);
     uint64_t lane[4] = { seed, seed ^ 1, seed ^ 2, seed ^ 3 };
     float x[PIECE];
     size_t at = 0;
