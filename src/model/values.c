@@ -25,7 +25,8 @@ pal_dtype pal_weight_type_in(const pal_weight *w, pal_dtype type) {
     if (!w->quantisable) return PAL_F32;
     const size_t columns = (size_t)w->shape[1];
     const bool outer = strcmp(w->group, "embedding") == 0 || strcmp(w->group, "head") == 0;
-    if (outer && (type == PAL_Q4_0 || type == PAL_Q4_K)) type = pal_matrix_fits(PAL_Q6_K, columns) ? PAL_Q6_K : PAL_Q8_0;
+    if (outer && (type == PAL_Q4_0 || type == PAL_Q4_K))
+        type = pal_matrix_fits(PAL_Q6_K, columns) ? PAL_Q6_K : PAL_Q8_0;
     return pal_matrix_fits(type, columns) ? type : PAL_F16;
 }
 

@@ -289,11 +289,27 @@ try:
             kept.parent.mkdir()
             run("convert", file, kept, "--tokenizer", "none")
             check("types are kept", file.read_bytes() == kept.read_bytes())
+            wide = {n: kind for n, (kind, dims, _) in read_gguf(file).items() if len(dims) == 2 and dims[0] % 256 and dims[0] % 32}
+            check(f"{file.name}: rows that fill no block are F16", dtype == "bf16" or all(kind == 1 for kind in wide.values()), wide)
         run("convert", root / f"{kind}-q8_0.gguf", root / f"{kind}-f32", "--to", "palimpsa", "--dtype", "f32")
         seen = [json.loads(run("inspect", root / f"{kind}{end}", "--json").stdout) for end in ("-q8_0.gguf", "-f32")]
         check("the same kind", seen[0]["kind"] == seen[1]["kind"] and seen[0]["parameters"] == seen[1]["parameters"], seen)
         check("fewer bytes", seen[0]["weight_bytes"] < seen[1]["weight_bytes"] / 2, seen)
+    # what it cost, as eval measures the two models
     (root / "ids.txt").write_bytes(bytes(range(32, 48)) * 20)
+    said = {}
+    for dtype in ("f32", "q8_0", "q4_0"):
+        file = root / f"cost-{dtype}.gguf"
+        said[dtype] = json.loads(run("convert", golden / "palimpsa_d", file, "--dtype", dtype, "--tokenizer", "bytes", "--data", root / "ids.txt", "--json").stdout)["cost"]
+        read = json.loads(run("eval", golden / "palimpsa_d", file, "--tokenizer", "bytes", "--data", root / "ids.txt", "--json").stdout)
+        for which, model in zip(("loss_before", "loss_after"), read):
+            check(f"{dtype}: {which}", abs(said[dtype][which] - model["nll"]) <= 1e-6 * model["nll"] and said[dtype]["tokens"] == 320, (said, model["nll"]))
+    check("nothing is lost in f32", said["f32"]["kl_most"] < 1e-9 and said["f32"]["changed"] == 0, said)
+    check("more is lost in fewer bits", said["q4_0"]["kl_mean"] > 4 * said["q8_0"]["kl_mean"] > 0 and said["q4_0"]["kl_most"] > said["q4_0"]["kl_mean"], said)
+    report = run("convert", golden / "palimpsa_d", root / "told.gguf", "--dtype", "q4_0", "--tokenizer", "bytes", "--data", root / "ids.txt", "--tokens", 100).stdout
+    check("said in words", "on 100 tokens: loss" in report and "KL divergence" in report and "% of positions" in report, report)
+    refused(golden / "palimpsa_d", root / "x.gguf", "--dtype", "q4_0", "--tokenizer", "bytes", "--data", root / "no text", says="no text")
+    refused(golden / "palimpsa_d", root / "x.gguf", "--dtype", "q4_0", "--tokenizer", "bytes", "--data", root / "ids.txt", "--tokens", 1, says="--tokens expects 2")
     done = run("train", "--task", "text", "--model", root / "hybrid_m-q8_0.gguf", "--data", root / "ids.txt", "--tokenizer", "bytes", "--out", root / "run", code=2)
     check("quantised files are not trained", "not trained; convert it to F32 first" in done.stderr, done.stderr)
     refused(golden / "hybrid_m", root / "x", "--to", "official", says="2 of 4 layers are metaplastic")
