@@ -3,7 +3,7 @@
 #ifndef PAL_CLI_COMPARE_H
 #define PAL_CLI_COMPARE_H
 
-#include "plot/statistics.h"
+#include "base/statistics.h"
 #include "sweep.h"
 
 /* A curve's columns that are looked at, as in DIR/curves. */

@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "base/mersenne.h"
 #include "base/parallel.h"
-#include "plot/statistics.h"
+#include "base/statistics.h"
 
 enum { CHUNK = 1000 }; /* resamples of one seed */
 

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "plot/statistics.h"
+#include "base/statistics.h"
 
 #define near(found, expected, tolerance)                                     \
     do {                                                                     \

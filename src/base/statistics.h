@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Statistics of a few runs: intervals without an assumed distribution, exact tests, and times until something happens.
  * Everything is a pure function of its numbers. */
-#ifndef PAL_PLOT_STATISTICS_H
-#define PAL_PLOT_STATISTICS_H
+#ifndef PAL_BASE_STATISTICS_H
+#define PAL_BASE_STATISTICS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "plot/statistics.h"
+#include "base/statistics.h"
 
 #include <math.h>
 #include <stdint.h>
