@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs into an empty folder and builds the example against it: through pkg-config (shared and static) and CMake.
+# Installs into an empty folder and builds the examples against it: through pkg-config (shared and static) and CMake.
 set -euo pipefail
 root=$1 build=$2
 work=$(mktemp -d)
@@ -15,6 +15,16 @@ LD_LIBRARY_PATH=$libdir "$work/shared" | tee "$work/expected"
 cc -std=c11 "$root/examples/remember.c" $(pkg-config --cflags palimpsa) "$libdir/libpalimpsa.a" \
     $(pkg-config --static --libs palimpsa | sed 's/-lpalimpsa//') -o "$work/static"
 "$work/static" | cmp - "$work/expected"
+
+# The other example writes what the program writes.
+# shellcheck disable=SC2046
+cc -std=c11 -Wall -Wextra -Werror "$root/examples/generate.c" $(pkg-config --cflags --libs palimpsa) -o "$work/generate"
+"$work/prefix/bin/palimpsa" convert "$root/tests/golden/models/hybrid_m" "$work/model" --to palimpsa --tokenizer bytes >/dev/null
+LD_LIBRARY_PATH=$libdir "$work/generate" "$work/model" 'Once' > "$work/text"
+{ "$work/prefix/bin/palimpsa" generate "$work/model" --prompt 'Once' --temperature 0.8 --seed 1 --max-tokens 200 2>/dev/null; echo; } | cmp - "$work/text"
+[ "$(wc -c < "$work/text")" -gt 100 ]
+LD_LIBRARY_PATH=$libdir "$work/generate" "$work/no-such-model" 'Once' 2> "$work/said" && exit 1
+grep -q "no-such-model" "$work/said"
 
 mkdir "$work/cmake" && cp "$root/examples/remember.c" "$work/cmake"
 cat > "$work/cmake/CMakeLists.txt" <<'CMAKE'
