@@ -10,7 +10,7 @@
 #include "format/json.h"
 #include "plot/figure.h"
 
-enum { MOST_POINTS = 256, OTHERS = PAL_COLOURS - 1 /* grey */, NAMED = PAL_COLOURS - 1 };
+enum { MOST_POINTS = 96, OTHERS = PAL_COLOURS - 1 /* grey */, NAMED = PAL_COLOURS - 1 };
 
 void windows_print(const pal_windows *w, const pal_model_config *config, const bool *chosen) {
     printf("memory windows N_t over %d tokens, median over heads, then over tokens:\n", w->tokens);
