@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* palimpsa plot: figures and reports from run directories and tables of curves. */
+/* palimpsa plot: figures and reports from run directories, tables of curves and results of tasks. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "cli.h"
 #include "plot/runs.h"
+#include "plot_results.h"
 
 enum { MAX_RUNS = 1024 };
 
@@ -51,18 +52,21 @@ int cmd_plot(int argc, char **argv) {
         { "scale", OPT_FLOAT, &o.scale, "S", "PNG pixels per CSS pixel (default: 2)" },
     };
     const cli_usage usage = {
-        .synopsis = "plot RUNDIR|TABLE.csv... --out FILE.svg|.png|.html [options]",
+        .synopsis = "plot RUNDIR|TABLE.csv...|RESULTS.json... --out FILE.svg|.png|.html [options]",
         .about = "Compares runs: loss, accuracy and learning rate; in a report also a table and the learning dynamics. "
                  "Runs that\n"
                  "differ in nothing but the seed become one curve, their mean, with a band of one standard deviation.\n"
                  "A table keeps curves of several runs: its first line names the columns, model and step (or position, "
                  "for losses by\n"
-                 "position in a text) and keys of metrics.jsonl.",
+                 "position in a text) and keys of metrics.jsonl. Results files of 'palimpsa eval --tasks' (or "
+                 "lm-evaluation-harness)\n"
+                 "become bars with standard errors.",
         .examples = "  palimpsa plot runs/a --out a.svg\n"
                     "  palimpsa plot runs/d runs/d-wo-meta --x tokens --smooth 9 --out compare.png\n"
                     "  palimpsa plot runs/d-seed1 runs/d-seed2 runs/d-seed3 --dynamics --out dynamics.svg\n"
                     "  palimpsa plot runs/* --out report.html\n"
-                    "  palimpsa plot docs/results/language/shakespeare.csv --out shakespeare.svg\n",
+                    "  palimpsa plot docs/results/language/shakespeare.csv --out shakespeare.svg\n"
+                    "  palimpsa plot results.json --out tasks.svg\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
     };
@@ -85,6 +89,7 @@ int cmd_plot(int argc, char **argv) {
     o.x = (pal_runs_x)axis;
     o.theme = (pal_theme)shade;
 
+    if (plot_is_results(directories[0])) return plot_results(directories, count, &o, out);
     pal_runs *runs;
     pal_error err;
     count = leave_out_new_ones(directories, count);

@@ -145,6 +145,21 @@ with tempfile.TemporaryDirectory() as folder:
     assert row.count("*") == 1 and (row.rstrip()[-1] == "*") == (perplexity[1] < perplexity[0]), row
     assert re.search(r"attention: \d+ requests were longer than 128 tokens", table), table
 
+    # The figure: accuracies and perplexities, of a file of the harness as well.
+    other = {"results": {"piqa": {"alias": "piqa", "acc,none": 0.5, "acc_stderr,none": 0.1, "acc_norm,none": 0.25}, "new_task": {"acc,none": 0.75}},
+             "model_name": "elsewhere/their-model"}
+    (folder / "their.json").write_text(json.dumps(other))
+    assert "3 models" in run("plot", folder / "two.json", folder / "their.json", "--out", folder / "tasks.svg").decode()
+    drawn = (folder / "tasks.svg").read_text()
+    assert drawn.startswith("<?xml") and len(drawn) > 4000
+    run("plot", folder / "their.json", "--out", folder / "tasks.png", "--theme", "dark")
+    for name, text, out, says in (("no.json", '{"a": 1}', "x.svg", "no 'results'"), ("no.json", "[]", "x.svg", "empty list"), ("no.json", "{", "x.svg", "not valid JSON"),
+                                  ("no.json", '{"results": {"piqa": {}}}', "x.svg", "no accuracy"), ("their.json", None, "x.html", ".svg or .png")):
+        if text is not None:
+            (folder / name).write_text(text)
+        assert says in run("plot", folder / name, "--out", folder / out, code=2)
+    assert "do not go into one figure" in run("plot", folder / "their.json", hybrid, "--out", folder / "x.svg", code=2)
+
     # Examples before each question.
     shot = folder / "shots.jsonl"
     run(*E, "piqa", "--shots", 2, "--shots-file", data, "--limit", 2, "--samples", shot)

@@ -16,7 +16,7 @@ typedef struct {
 static bool take(void *user, const pal_answer *a) {
     answers *all = user;
     assert_true(a->prompt < PROMPTS && a->text.size < sizeof all->text[0]);
-    memcpy(all->text[a->prompt], a->text.data, a->text.size);
+    if (a->text.size) memcpy(all->text[a->prompt], a->text.data, a->text.size);
     all->size[a->prompt] = a->text.size;
     all->tokens[a->prompt] = a->tokens;
     all->finish[a->prompt] = a->finish;
