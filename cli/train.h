@@ -32,6 +32,8 @@ typedef struct train_options {
     int row, context, sample_tokens;
     int64_t valid_tokens;
     bool no_eos, carry_state;
+    const char *eval_tasks, *eval_data;
+    int eval_limit;
 } train_options;
 
 #define TRAIN_MOST_STEPS 1000000000LL /* sums and products of counts stay far from overflow */
@@ -83,5 +85,16 @@ typedef struct train_resumed {
     bool constant;       /* the learning rate */
 } train_resumed;
 int train_may_resume(const train_resumed *r, bool *nothing, bool *extended);
+
+/* train_eval.c: tasks that are measured at evaluations */
+typedef struct train_eval train_eval;
+int train_eval_check(const train_options *o);
+/* *out: NULL where no tasks are asked for; to be closed also after a failure. model NULL: a resumed run, whose
+ * documents were checked when it began. Tokenizer and context are borrowed. */
+int train_eval_open(train_eval **out, const train_options *o, const pal_model_config *model,
+                    const pal_tokenizer *tokenizer, const pal_context *cx);
+void train_eval_close(train_eval *e); /* NULL is fine */
+/* For pal_text_options: user is a train_eval. */
+pal_status train_eval_run(void *user, const pal_model *model, json_t *metrics, pal_error *err);
 
 #endif

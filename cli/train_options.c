@@ -138,6 +138,10 @@ static const option_row of_text[] = {
       "truncated back-propagation: rows go on with the memory that the row before left behind", 0 },
     { "sample", OPT_TEXT, AT(sample), "PROMPT", "print how the model goes on from PROMPT at each evaluation", 0 },
     { "sample-tokens", OPT_INT, AT(sample_tokens), "N", "tokens of a sample (default 200)", 0 },
+    { "eval-tasks", OPT_TEXT, AT(eval_tasks), "LIST",
+      "also measure these tasks at each evaluation ('palimpsa eval --tasks list')", 0 },
+    { "eval-data", OPT_TEXT, AT(eval_data), "DIR", "where their files are", 0 },
+    { "eval-limit", OPT_INT, AT(eval_limit), "N", "the first N documents of each (default: 100)", POSITIVE },
     { "data-checksum", OPT_TEXT, AT(data_checksum), "HEX",
       "written to config.json, so that a run goes on with the data it began with", 0 },
 };

@@ -28,6 +28,7 @@ typedef struct {
     pal_tokenizer *tokenizer;
     pal_tokenizer *asked, *own; /* those of --tokenizer and of --model, which the data must fit; may be NULL */
     pal_text_task *task;
+    train_eval *tasks; /* that are measured at evaluations; NULL: none */
     bool validates;
     double tokens;               /* of the whole run */
     char *made[2 * PAL_SOURCES]; /* directories of shards that this call made */
@@ -263,7 +264,7 @@ static int check(const train_options *o, const pal_model_config *model) {
     for (size_t i = 0; i < PAL_COUNT(orders); i++) known |= strcmp(orders[i], o->shuffle) == 0;
     if (!known) return cli_error(CLI_USAGE, "--shuffle '%s': expected auto, documents, sequences or no", o->shuffle);
     if (o->sample && !*o->sample) return cli_error(CLI_USAGE, "--sample expects a prompt, found an empty one");
-    return CLI_OK;
+    return train_eval_check(o);
 }
 
 static int settle(train_options *o, const pal_model_config *model, pal_text_options *p) {
@@ -367,6 +368,8 @@ static int open_task(void **self, train_options *o, const pal_model_config *mode
     if ((code = settle(o, model, &p))) return code;
     o->data_checksum = checksum_of(t, &p);
     p.tokenizer = t->tokenizer;
+    if ((code = train_eval_open(&t->tasks, o, model, t->tokenizer, cx))) return code;
+    if (t->tasks) p.also = train_eval_run, p.user = t->tasks;
     t->validates = p.valid_sources > 0;
     t->tokens = (double)o->steps * o->accumulate * o->batch * o->row;
     return pal_text_task_new(&t->task, cx, &p, task, &err) ? cli_fail(&err) : CLI_OK;
@@ -376,6 +379,7 @@ static void close_task(void *self, bool began) {
     text_run *t = self;
     if (!t) return;
     pal_text_task_free(t->task);
+    train_eval_close(t->tasks);
     for (int i = 0; i < PAL_SOURCES; i++) pal_shards_close(t->train[i]), pal_shards_close(t->valid[i]);
     pal_tokenizer_close(t->tokenizer);
     pal_tokenizer_close(t->asked);

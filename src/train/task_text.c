@@ -214,6 +214,7 @@ static pal_status evaluate(void *self, int stage, const pal_model *model, pal_wo
         if (bytes > 0) json_object_set_new(metrics, "byte_perplexity", pal_json_number(exp(loss * tokens / bytes)));
         if (words > 0) json_object_set_new(metrics, "word_perplexity", pal_json_number(exp(loss * tokens / words)));
     }
+    if (t->o.also && (st = t->o.also(t->o.user, model, metrics, err))) return st;
     return t->o.sample ? sample(t, model, metrics, err) : PAL_OK;
 }
 

@@ -22,6 +22,9 @@ typedef struct pal_text_options {
     bool carry;         /* truncated back-propagation: memories go on from row to row of a document */
     const char *sample; /* a prompt to go on from at each evaluation; NULL: none */
     int sample_tokens;
+    /* Measures more at each evaluation and adds it to the metrics; NULL: nothing. */
+    pal_status (*also)(void *user, const pal_model *model, json_t *metrics, pal_error *err);
+    void *user;
 } pal_text_options;
 
 typedef struct pal_text_task pal_text_task;

@@ -48,13 +48,14 @@ def documents(data, task):
 
 
 def make(data, names, first, last, folder):
-    """Tasks on documents first .. last-1, as simple_evaluate takes them."""
-    made = []
+    """Tasks on documents first .. last-1, as simple_evaluate takes them, and their manager."""
+    manager, made = TaskManager(), []
     for task in names:
         file = folder / f"{task}.jsonl"
         rows = documents(data, task)[first:last]
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
         split = FILES[task][1]
-        made.append({"task": task, "dataset_path": "json", "dataset_name": None, "training_split": None, "validation_split": None, "test_split": None,
-                     "fewshot_split": None, f"{split}_split": split, "dataset_kwargs": {"data_files": {split: str(file)}}})
-    return made, TaskManager()
+        own = {"dataset_path": "json", "dataset_name": None, "training_split": None, "validation_split": None, "test_split": None,
+               "fewshot_split": None, f"{split}_split": split, "dataset_kwargs": {"data_files": {split: str(file)}}}
+        made.append(manager._factory.build(manager._entry(task), overrides=own, registry=manager._index))
+    return made, manager

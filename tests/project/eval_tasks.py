@@ -160,6 +160,28 @@ with tempfile.TemporaryDirectory() as folder:
         assert says in run("plot", folder / name, "--out", folder / out, code=2)
     assert "do not go into one figure" in run("plot", folder / "their.json", hybrid, "--out", folder / "x.svg", code=2)
 
+    # Tasks at the evaluations of a training, which they leave as it is; what is wrong with them is said before it begins.
+    T = ["train", "--task", "text", "--data", book, "--tokenizer", folder / "vocabulary", "--model", "palimpsa-m", "--hidden", 32, "--layers", 1, "--heads", 4,
+         "--head-dim", 16, "--steps", 3, "--eval-every", 2, "--batch", 1, "--row", 256, "--context", 256]
+    measured = ["--eval-tasks", "piqa,lambada,wikitext", "--eval-data", data]
+    run(*T, "--out", folder / "plain")
+    assert "tasks: piqa: acc_norm " in run(*T, *measured, "--eval-limit", 5, "--out", folder / "measured").decode()
+    plain, logged = (lines(folder / name / "metrics.jsonl") for name in ("plain", "measured"))
+    assert [m["loss"] for m in plain if "loss" in m] == [m["loss"] for m in logged if "loss" in m]
+    logged = [m for m in logged if "piqa/acc" in m]
+    assert [m["step"] for m in logged] == [2, 3] and all(m["valid_loss"] for m in logged)
+    last = json.loads(run("eval", folder / "measured", "--data", data, "--tasks", "piqa,lambada,wikitext", "--limit", 5, "--json"))["results"]
+    assert logged[-1]["piqa/acc_norm"] == last["piqa"]["acc_norm,none"]
+    near(logged[-1]["piqa/acc_stderr"], last["piqa"]["acc_stderr,none"], 1e-6)
+    near(logged[-1]["wikitext/word_perplexity"], last["wikitext"]["word_perplexity,none"], 1e-5)
+    near(logged[-1]["lambada_openai/perplexity"], last["lambada_openai"]["perplexity,none"], 1e-5)
+    for args, says in ((measured[:2], "--eval-data"), (measured[2:], "--eval-tasks"), (["--eval-limit", 5], "--eval-tasks"), (["--eval-tasks", "piqua", *measured[2:]], "'piqa'"),
+                       (["--eval-tasks", "arc_easy", "--eval-data", folder / "bad"], "line 2")):
+        if "bad" in str(args[-1]):
+            (folder / "bad/arc_easy").mkdir(parents=True)
+            (folder / "bad/arc_easy/test.jsonl").write_text((data / "arc_easy/test.jsonl").read_text().split("\n")[0] + "\n{}\n")
+        assert says in (why := run(*T, *args, "--out", folder / "refused", code=2)) and not (folder / "refused").exists(), why
+
     # Examples before each question.
     shot = folder / "shots.jsonl"
     run(*E, "piqa", "--shots", 2, "--shots-file", data, "--limit", 2, "--samples", shot)

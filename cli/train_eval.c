@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT */
+/* Tasks of lm-evaluation-harness at the evaluations of a training. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "eval.h"
+#include "format/json.h"
+#include "stop.h"
+#include "train.h"
+
+enum { LIMIT = 100, CONTEXT = 2048 };
+static const size_t memory = (size_t)128 << 20; /* of the scorer's states, beside what training takes */
+
+struct train_eval {
+    eval_plan plan;
+    const pal_context *cx;
+    int context; /* of the training */
+    const pal_model *model;
+    pal_scorer *scorer; /* made for `model` at the first evaluation, and kept */
+    pal_encoder encoder;
+};
+
+int train_eval_check(const train_options *o) {
+    if (!o->eval_tasks != !o->eval_data)
+        return cli_error(CLI_USAGE, "--eval-tasks LIST and --eval-data DIR go together");
+    if (o->eval_limit < 0) return cli_error(CLI_USAGE, "--eval-limit expects at least 1, found %d", o->eval_limit);
+    if (o->eval_limit && !o->eval_tasks) return cli_error(CLI_USAGE, "--eval-limit goes with --eval-tasks");
+    return CLI_OK;
+}
+
+void train_eval_close(train_eval *e) {
+    if (!e) return;
+    pal_scorer_free(e->scorer);
+    pal_encoder_free(&e->encoder);
+    eval_plan_close(&e->plan);
+    free(e);
+}
+
+/* What is wrong with a document is said now, not at the first evaluation. */
+static pal_status check_documents(train_eval *e, const eval_task *t, pal_error *err) {
+    pal_task_doc doc = { 0 };
+    pal_ids ids = { 0 };
+    pal_pairs windows = { 0 };
+    pal_pair pair;
+    pal_error why;
+    pal_status st = PAL_OK;
+    for (size_t i = t->from; i < t->to && !st; i++) {
+        if ((st = pal_task_data_read(t->data, i, &doc, NULL, err))) break;
+        for (size_t c = 0; c < doc.count && !st; c++) {
+            ids.count = windows.count = 0;
+            if (t->task->kind == PAL_TASK_ROLLING)
+                st = pal_encode_rolling(&e->encoder, pal_task_context(&doc, 0), &ids, &windows, &why);
+            else
+                st = pal_encode_pair(&e->encoder, pal_task_context(&doc, c), pal_task_continuation(&doc, c), &ids,
+                                     &pair, &why);
+            if (st) pal_fail(err, st, "%s: document %zu: %s", pal_task_data_path(t->data), i, why.text);
+        }
+    }
+    pal_task_doc_free(&doc);
+    pal_ids_free(&ids);
+    pal_pairs_free(&windows);
+    return st;
+}
+
+/* Tokens that a request may read. */
+static int context_for(const train_eval *e, const pal_model_config *model) {
+    return model->mixer == PAL_MIXER_ATTENTION ? e->context : CONTEXT;
+}
+
+int train_eval_open(train_eval **out, const train_options *o, const pal_model_config *model,
+                    const pal_tokenizer *tokenizer, const pal_context *cx) {
+    pal_error err;
+    int code;
+    *out = NULL;
+    if (!o->eval_tasks) return CLI_OK;
+    train_eval *e = calloc(1, sizeof *e);
+    if (!e) return cli_error(CLI_FAILED, "no memory for tasks");
+    *out = e;
+    e->cx = cx;
+    e->context = o->context;
+    const eval_plan_options options = { .tasks = o->eval_tasks,
+                                        .data = o->eval_data,
+                                        .limit = o->eval_limit ? o->eval_limit : LIMIT };
+    const int most = model ? context_for(e, model) : CONTEXT;
+    if (pal_encoder_new(&e->encoder, tokenizer, (size_t)most, &err)) return cli_fail(&err);
+    if ((code = eval_plan_open(&e->plan, &options))) return code;
+    for (int i = 0; i < e->plan.count && model; i++)
+        if (check_documents(e, &e->plan.tasks[i], &err)) return cli_fail(&err);
+    return CLI_OK;
+}
+
+static bool go_on(void *user, size_t done, size_t total) {
+    (void)user, (void)done, (void)total;
+    return !cli_stopping();
+}
+
+static pal_status prepare(train_eval *e, const pal_model *model, pal_error *err) {
+    if (e->scorer && e->model == model) return PAL_OK;
+    pal_scorer_free(e->scorer);
+    e->scorer = NULL;
+    e->model = model;
+    const int context = context_for(e, pal_model_config_of(model));
+    e->encoder.most = (size_t)context;
+    const pal_scorer_options options = { .memory = memory, .context = context, .progress = go_on };
+    return pal_scorer_new(&e->scorer, model, e->cx, &options, err);
+}
+
+static void add_metric(json_t *metrics, const char *task, const char *metric, const char *suffix, double value) {
+    char key[96];
+    snprintf(key, sizeof key, "%s/%s%s", task, metric, suffix);
+    json_object_set_new(metrics, key, pal_json_number(value));
+}
+
+static pal_status run_task(train_eval *e, const eval_task *t, json_t *metrics, pal_error *err) {
+    pal_task_sums sums = { 0 };
+    uint64_t cut = 0;
+    eval_result result = { 0 };
+    const pal_task_run run = {
+        .task = t->task, .data = t->data, .from = t->from, .to = t->to, .scorer = e->scorer, .encoder = &e->encoder
+    };
+    pal_status st = pal_task_measure(&run, &sums, &cut, err);
+    if (!st) eval_take_result(&result, t->task, &sums, e->cx);
+    else if (st == PAL_E_FORMAT) st = PAL_OK; /* the documents were checked: the weights are not numbers */
+    for (int k = 0; k < PAL_METRICS && !st; k++) {
+        if (!(t->task->metrics >> k & 1)) continue;
+        const char *name = pal_metric_name((pal_metric)k);
+        add_metric(metrics, t->task->name, name, "", result.done ? result.value[k] : NAN);
+        if (isfinite(result.error[k])) add_metric(metrics, t->task->name, name, "_stderr", result.error[k]);
+    }
+    if (result.done)
+        printf("%s%s: %s %.4g", t == e->plan.tasks ? (isatty(STDOUT_FILENO) ? "\r\033[Ktasks: " : "tasks: ") : ", ",
+               t->task->name, pal_metric_name(t->task->shown), result.value[t->task->shown]);
+    if (result.done && t == &e->plan.tasks[e->plan.count - 1]) putchar('\n');
+    pal_task_sums_free(&sums);
+    return st;
+}
+
+pal_status train_eval_run(void *user, const pal_model *model, json_t *metrics, pal_error *err) {
+    train_eval *e = user;
+    pal_status st = prepare(e, model, err);
+    for (int i = 0; i < e->plan.count && !st; i++) st = run_task(e, &e->plan.tasks[i], metrics, err);
+    return st == PAL_STOPPED ? PAL_OK : st; /* the trainer stops by itself, and cleanly */
+}
