@@ -52,8 +52,8 @@ static int unknown_task(const char *name) {
     const char *names[EVAL_TASKS + 1] = { 0 };
     for (int i = 0; pal_tasks[i].name; i++) names[i] = pal_tasks[i].name;
     const char *near = pal_nearest(name, names);
-    if (near) return cli_error(CLI_USAGE, "--tasks: no task '%s'; did you mean '%s'?", name, near);
-    return cli_error(CLI_USAGE, "--tasks: no task '%s'; 'palimpsa eval --tasks list' shows what there is", name);
+    if (near) return cli_error(CLI_USAGE, "no task '%s'; did you mean '%s'?", name, near);
+    return cli_error(CLI_USAGE, "no task '%s'; 'palimpsa eval --tasks list' shows what there is", name);
 }
 
 static int add_named(eval_plan *plan, const char *data, const char *name) {

@@ -22,12 +22,33 @@ struct train_eval {
     pal_encoder encoder;
 };
 
+static int open_plan(eval_plan *plan, const train_options *o) {
+    const eval_plan_options options = { .tasks = o->eval_tasks,
+                                        .data = o->eval_data,
+                                        .limit = o->eval_limit ? o->eval_limit : LIMIT };
+    return eval_plan_open(plan, &options);
+}
+
+/* What is wrong with the files is said before anything is made, not at the first evaluation. */
+static int check_files(const train_options *o) {
+    eval_plan plan;
+    pal_task_doc doc = { 0 };
+    pal_error err;
+    int code = open_plan(&plan, o);
+    for (int i = 0; i < plan.count && !code; i++)
+        for (size_t d = plan.tasks[i].from; d < plan.tasks[i].to && !code; d++)
+            if (pal_task_data_read(plan.tasks[i].data, d, &doc, NULL, &err)) code = cli_fail(&err);
+    pal_task_doc_free(&doc);
+    eval_plan_close(&plan);
+    return code;
+}
+
 int train_eval_check(const train_options *o) {
     if (!o->eval_tasks != !o->eval_data)
         return cli_error(CLI_USAGE, "--eval-tasks LIST and --eval-data DIR go together");
     if (o->eval_limit < 0) return cli_error(CLI_USAGE, "--eval-limit expects at least 1, found %d", o->eval_limit);
     if (o->eval_limit && !o->eval_tasks) return cli_error(CLI_USAGE, "--eval-limit goes with --eval-tasks");
-    return CLI_OK;
+    return o->eval_tasks ? check_files(o) : CLI_OK;
 }
 
 void train_eval_close(train_eval *e) {
@@ -38,7 +59,7 @@ void train_eval_close(train_eval *e) {
     free(e);
 }
 
-/* What is wrong with a document is said now, not at the first evaluation. */
+/* The same for what the tokenizer makes of a document. */
 static pal_status check_documents(train_eval *e, const eval_task *t, pal_error *err) {
     pal_task_doc doc = { 0 };
     pal_ids ids = { 0 };
@@ -80,12 +101,9 @@ int train_eval_open(train_eval **out, const train_options *o, const pal_model_co
     *out = e;
     e->cx = cx;
     e->context = o->context;
-    const eval_plan_options options = { .tasks = o->eval_tasks,
-                                        .data = o->eval_data,
-                                        .limit = o->eval_limit ? o->eval_limit : LIMIT };
     const int most = model ? context_for(e, model) : CONTEXT;
     if (pal_encoder_new(&e->encoder, tokenizer, (size_t)most, &err)) return cli_fail(&err);
-    if ((code = eval_plan_open(&e->plan, &options))) return code;
+    if ((code = open_plan(&e->plan, o))) return code;
     for (int i = 0; i < e->plan.count && model; i++)
         if (check_documents(e, &e->plan.tasks[i], &err)) return cli_fail(&err);
     return CLI_OK;

@@ -175,11 +175,10 @@ with tempfile.TemporaryDirectory() as folder:
     near(logged[-1]["piqa/acc_stderr"], last["piqa"]["acc_stderr,none"], 1e-6)
     near(logged[-1]["wikitext/word_perplexity"], last["wikitext"]["word_perplexity,none"], 1e-5)
     near(logged[-1]["lambada_openai/perplexity"], last["lambada_openai"]["perplexity,none"], 1e-5)
+    (folder / "bad/arc_easy").mkdir(parents=True)
+    (folder / "bad/arc_easy/test.jsonl").write_text((data / "arc_easy/test.jsonl").read_text().split("\n")[0] + "\n{}\n")
     for args, says in ((measured[:2], "--eval-data"), (measured[2:], "--eval-tasks"), (["--eval-limit", 5], "--eval-tasks"), (["--eval-tasks", "piqua", *measured[2:]], "'piqa'"),
                        (["--eval-tasks", "arc_easy", "--eval-data", folder / "bad"], "line 2")):
-        if "bad" in str(args[-1]):
-            (folder / "bad/arc_easy").mkdir(parents=True)
-            (folder / "bad/arc_easy/test.jsonl").write_text((data / "arc_easy/test.jsonl").read_text().split("\n")[0] + "\n{}\n")
         assert says in (why := run(*T, *args, "--out", folder / "refused", code=2)) and not (folder / "refused").exists(), why
 
     # Examples before each question.
