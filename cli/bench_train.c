@@ -68,7 +68,7 @@ static int open_side(bench_side *s, const bench_options *o, const pal_context *c
     if (pal_work_new(&s->work, s->model, cx,
                      &(pal_work_options){ .tokens = tokens, .sequences = o->batch, .training = true }, &err))
         return cli_fail(&err);
-    if (pal_optimiser_new(&s->optimiser, s->model, &adamw, &err)) return cli_fail(&err);
+    if (pal_optimiser_new(&s->optimiser, s->model, &adamw, NULL, &err)) return cli_fail(&err);
     s->scratch = pal_alloc(pal_mqar_scratch_bytes(s->data, cx), 1);
     s->ids = pal_alloc((size_t)tokens, sizeof *s->ids);
     s->labels = pal_alloc((size_t)tokens, sizeof *s->labels);
@@ -155,7 +155,8 @@ static int time_checkpoints(const bench_options *o, const bench_side *s, json_t 
     for (int i = 0; i < o->repeats && !code; i++) {
         json_t *trainer = json_object();
         const double since = pal_seconds();
-        if (pal_checkpoint_write(run, i, s->model, s->optimiser, trainer, 1, (pal_checkpoint_more){ 0 }, &err))
+        if (pal_checkpoint_write(run, i, s->model, s->optimiser, trainer, 1, (pal_checkpoint_more){ 0 },
+                                 &pal_comm_alone, &err))
             code = cli_fail_writing(&err);
         seconds[i] = pal_seconds() - since;
         json_decref(trainer);

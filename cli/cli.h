@@ -34,6 +34,7 @@ typedef struct cli_command {
     const char *name;
     const char *summary;
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
+    bool by_ranks; /* under mpirun its processes work together; those of other commands know nothing of each other */
 } cli_command;
 
 /* Options every command has. */

@@ -2,16 +2,20 @@
 /* palimpsa train: options to a run directory. What defines the run is config.json there; a resumed run starts from it.
  */
 #include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/context.h"
+#include "base/log.h"
 #include "format/source.h"
 #include "named_model.h"
 #include "plot/runs.h"
 #include "progress.h"
+#include "ranks.h"
 #include "stop.h"
 #include "train.h"
 #include "train/checkpoint.h"
@@ -104,6 +108,7 @@ static int check_new(const run *r, pal_model_config *model) {
 /* Keeps others out, before the first byte is written. */
 static int enter(run *r) {
     int code = CLI_OK;
+    if (!pal_comm_is_root(ranks_comm())) return CLI_OK;
     if (r->o->resume) return cli_lock(r->o->out, false, &r->lock);
     if (!r->o->dry_run && (code = cli_lock_new(r->o->out, &r->lock, &r->made))) return code;
     if (access(r->path, F_OK) != 0) return CLI_OK;
@@ -145,15 +150,64 @@ static int open_checkpoint(run *r, bool *nothing) {
     return extended ? train_write_config(r->path, r->config) : CLI_OK;
 }
 
+/* What rank 0 found in the newest checkpoint, to everybody: the others have no need of the run's directory. */
+static int share_checkpoint(run *r, bool *nothing) {
+    const pal_comm *comm = ranks_comm();
+    pal_error err;
+    struct {
+        int64_t step;
+        bool nothing, resumed;
+    } found = { .step = r->step, .nothing = *nothing, .resumed = r->state != NULL };
+    if (comm->size == 1) return CLI_OK;
+    if (pal_comm_broadcast(comm, &found, sizeof found, &err)) return cli_error(CLI_FAILED, "%s", err.text);
+    *nothing = found.nothing;
+    r->step = found.step;
+    if (!found.resumed) return CLI_OK;
+    const size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(17);
+    char *dumped = pal_comm_is_root(comm) ? json_dumps(r->state, flags) : NULL, *text = dumped;
+    if (pal_comm_broadcast_text(comm, &text, &err)) return cli_error(CLI_FAILED, "%s", err.text);
+    if (!dumped) {
+        r->state = json_loads(text, 0, NULL);
+        pal_free(text);
+    }
+    free(dumped);
+    return r->state ? CLI_OK : cli_error(CLI_FAILED, "no memory for the state of the run");
+}
+
+/* Everybody begins with the weights of rank 0. */
+static int share_weights(run *r) {
+    const pal_comm *comm = ranks_comm();
+    pal_error err;
+    char flat[32];
+    snprintf(flat, sizeof flat, "%zu", pal_model_flat(r->model));
+    const int code = ranks_agree("the model's size", flat);
+    if (code) return code;
+    if (pal_comm_broadcast(comm, pal_model_flat_parameters(r->model), pal_model_flat(r->model) * sizeof(float), &err))
+        return cli_error(CLI_FAILED, "%s", err.text);
+    return CLI_OK;
+}
+
+/* mpirun gives each rank its processors; more threads than those get in each other's way. */
+static void warn_of_threads(const pal_context *cx) {
+    cpu_set_t set;
+    if (ranks_comm()->size == 1 || sched_getaffinity(0, sizeof set, &set) != 0) return;
+    if (pal_context_threads(cx) > CPU_COUNT(&set))
+        pal_warn("%d threads a rank, and mpirun gave each rank %d processor%s (see its --bind-to and --map-by)",
+                 pal_context_threads(cx), CPU_COUNT(&set), CPU_COUNT(&set) == 1 ? "" : "s");
+}
+
 /* The plan: model, memory, tokens, and a rough time. */
 static void tell_plan(const run *r, const pal_train_plan *plan, const progress *view) {
     const double done = pal_task_steps(&r->task) ? (double)r->step / (double)pal_task_steps(&r->task) : 0,
                  tokens = r->kind->tokens(r->self) * (1 - done), mib = 1048576;
     char kind[64], time[32];
     pal_model_describe(pal_model_config_of(r->model), kind);
-    printf("%s, %zu parameters, %d thread%s, %s; %.0f MiB beside the weights\n", kind, pal_model_parameters(r->model),
-           pal_context_threads(r->cx), pal_context_threads(r->cx) == 1 ? "" : "s",
-           pal_cpu_level_name(pal_context_level(r->cx)), (double)plan->total / mib);
+    char ranks[32] = "";
+    if (r->o->ranks > 1) snprintf(ranks, sizeof ranks, "%d ranks of ", r->o->ranks);
+    printf("%s, %zu parameters, %s%d thread%s, %s; %.0f MiB beside the weights%s\n", kind,
+           pal_model_parameters(r->model), ranks, pal_context_threads(r->cx),
+           pal_context_threads(r->cx) == 1 ? "" : "s", pal_cpu_level_name(pal_context_level(r->cx)),
+           (double)plan->total / mib, r->o->ranks > 1 ? " a rank" : "");
     if (r->o->recompute)
         printf("recompute: activations take %.0f MiB instead of %.0f, for one more forward (about a third more time)\n",
                (double)plan->activations / mib, (double)plan->other_activations / mib);
@@ -183,7 +237,7 @@ static int train(run *r, pal_trainer *trainer, progress *view) {
         r->kind->report(r->self, &result);
         printf("; see %s/report.html\n", r->o->out);
     }
-    return write_report(r->o->out);
+    return pal_comm_is_root(ranks_comm()) ? write_report(r->o->out) : CLI_OK;
 }
 
 static int carry_out(run *r) {
@@ -199,17 +253,25 @@ static int carry_out(run *r) {
     if ((code = r->kind->open(&r->self, o, o->resume ? NULL : &planned, r->cx, &r->task)) ||
         (code = train_settings(o, &r->settings)))
         return code;
+    if ((code = ranks_agree("the data's checksum", o->data_checksum))) return code;
     r->config = train_config(r->usage, r->kind);
-    if (o->resume && ((code = open_checkpoint(r, &nothing)) || nothing)) return code;
+    if (o->resume && pal_comm_is_root(ranks_comm()) && (code = open_checkpoint(r, &nothing))) return code;
+    if (o->resume && ((code = share_checkpoint(r, &nothing)) || nothing)) return code;
     if (!r->model && (code = train_make_model(o, r->cx, &r->model))) return code; /* or resumed before the first one */
-    pal_trainer trainer = {
-        .run = o->out, .cx = r->cx, .task = &r->task, .options = r->settings, .progress = on_progress
-    };
+    if ((code = share_weights(r))) return code;
+    pal_trainer trainer = { .run = o->out,
+                            .cx = r->cx,
+                            .task = &r->task,
+                            .comm = ranks_comm(),
+                            .options = r->settings,
+                            .progress = on_progress };
     if (pal_train_prepare(&trainer, r->model, &plan, &err)) return cli_fail(&err);
     /* Nothing is written before everything is known to fit. */
-    if (!o->resume && !o->dry_run && (code = train_write_config(r->path, r->config))) return code;
+    if (!o->resume && !o->dry_run && pal_comm_is_root(ranks_comm()) && (code = train_write_config(r->path, r->config)))
+        return code;
     r->began = !o->dry_run;
     progress view = progress_begin(r->cx, cli_flops_per_token(r->model, r->kind->labelled(r->self)));
+    view.peak_flops *= o->ranks;
     trainer.user = &view;
     trainer.report = &view.now;
     tell_plan(r, &plan, &view);
@@ -274,7 +336,8 @@ static int find_file(const train_options *o, char path[4096]) {
     const char *from = o->resume ? o->out : "";
     const int code = cli_path(path, 4096, "%s%s", o->config ? o->config : from, o->resume ? "/config.json" : "");
     if (code) return code;
-    if (o->resume && access(path, F_OK) != 0) return cli_error(CLI_USAGE, "%s holds no run to resume", o->out);
+    if (o->resume && pal_comm_is_root(ranks_comm()) && access(path, F_OK) != 0)
+        return cli_error(CLI_USAGE, "%s holds no run to resume", o->out);
     return CLI_OK;
 }
 
@@ -289,7 +352,7 @@ static int read_options(train_options *o, const cli_usage *usage, int argc, char
     if (o->steps && o->epochs)
         return cli_error(CLI_USAGE, "train: either --steps or --epochs says how long the run is");
     const bool by_epochs = o->epochs && !o->resume;
-    if ((code = find_file(o, file))) return code;
+    if ((code = find_file(o, file)) || (code = ranks_share_file(file))) return code;
     if (*file) { /* the file first, then the command line again on top of it */
         set_defaults(o, argc, argv, file);
         if ((code = cli_read_config(usage, file))) return code;
@@ -323,6 +386,7 @@ int cmd_train(int argc, char **argv) {
             "runs/book\n"
             "  palimpsa train --task text --data shards --model palimpsa-d-15m --steps 2000 --sample 'Once' --out "
             "runs/tales\n"
+            "  mpirun -n 4 palimpsa train --task text --data shards --model palimpsa-d-170m --batch 8 --out runs/wide\n"
             "  palimpsa train --task text --data letters.jsonl --model runs/tales --epochs 1 --out runs/letters\n",
         .options = options,
         .option_count = train_option_table(&o, options),
@@ -336,6 +400,9 @@ int cmd_train(int argc, char **argv) {
     pal_error err;
     if (pal_context_new(&cx, o.common.threads, o.common.cpu, &err)) return cli_fail(&err);
     o.common.threads = pal_context_threads(cx); /* results depend on it, so it is part of the run */
+    o.ranks = ranks_comm()->size;
+    ranks_set_timeout(o.comm_timeout);
+    warn_of_threads(cx);
     r.cx = cx;
     code = carry_out(&r);
     json_decref(r.state);

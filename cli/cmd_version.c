@@ -6,6 +6,7 @@
 
 #include "base/context.h"
 #include "cli.h"
+#include "comm/mpi.h"
 
 static json_t *names_of(unsigned features) {
     json_t *list = json_array();
@@ -30,7 +31,9 @@ int cmd_version(int argc, char **argv) {
     const cli_usage usage = {
         .synopsis = "version [options]",
         .about = "Prints the version, the matrix multiply it was built with, the level of instructions that --cpu or\n"
-                 "PALIMPSA_CPU allows, the processor's features that were found and those that kernels use.",
+                 "PALIMPSA_CPU allows, the processor's features that were found and those that kernels use, and the "
+                 "MPI that it was\n"
+                 "built with.",
         .examples = "  palimpsa version\n  palimpsa version --cpu avx2 --json\n",
         .options = options,
         .option_count = PAL_COUNT(options),
@@ -44,9 +47,9 @@ int cmd_version(int argc, char **argv) {
     if (pal_context_new(&cx, common.threads, common.cpu, &err)) return cli_fail(&err);
     const char *level = pal_cpu_level_name(pal_context_level(cx));
     if (common.json) {
-        json_t *all = json_pack("{s:s, s:s, s:i, s:o, s:o}", "version", pal_version(), "cpu", level, "threads",
+        json_t *all = json_pack("{s:s, s:s, s:i, s:o, s:o, s:s?}", "version", pal_version(), "cpu", level, "threads",
                                 pal_context_threads(cx), "found", names_of(pal_cpu_features()), "used",
-                                names_of(pal_context_features(cx)));
+                                names_of(pal_context_features(cx)), "mpi", pal_mpi_name());
         json_dumpf(all, stdout, JSON_INDENT(2));
         puts("");
         json_decref(all);
@@ -55,6 +58,7 @@ int cmd_version(int argc, char **argv) {
                pal_context_threads(cx) == 1 ? "" : "s");
         print_features("features found:", pal_cpu_features());
         print_features("features used:", pal_context_features(cx));
+        printf("mpi: %s\n", pal_mpi_name() ? pal_mpi_name() : "none");
     }
     pal_context_free(cx);
     return CLI_OK;

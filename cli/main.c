@@ -9,9 +9,10 @@
 #include "base/log.h"
 #include "base/nearest.h"
 #include "cli.h"
+#include "ranks.h"
 
 static const cli_command commands[] = {
-    { "train", "train a model into a run directory; resume it", cmd_train },
+    { "train", "train a model into a run directory; resume it", cmd_train, true },
     { "sweep", "train a grid of models, rates and seeds; restartable, ends in a figure", cmd_sweep },
     { "compare", "compare the models of a sweep, with intervals and tests", cmd_compare },
     { "generate", "continue prompts; keep and reload what was read", cmd_generate },
@@ -29,7 +30,7 @@ static const cli_command commands[] = {
 
 static void print_warning(void *user, const char *sentence) {
     (void)user;
-    fprintf(stderr, "palimpsa: warning: %s\n", sentence);
+    if (pal_comm_is_root(ranks_comm())) fprintf(stderr, "palimpsa: warning: %s\n", sentence);
 }
 
 static void print_usage(FILE *to) {
@@ -41,11 +42,16 @@ static void print_usage(FILE *to) {
           to);
 }
 
+static int run_by_ranks(const cli_command *command, int argc, char **argv) {
+    const int code = command->by_ranks ? ranks_begin() : CLI_OK;
+    return code ? code : command->run(argc, argv);
+}
+
 /* argv begins with the command's name. */
 static int run_command(int argc, char **argv) {
     const char *names[PAL_COUNT(commands) + 1] = { 0 };
     for (size_t i = 0; i < PAL_COUNT(commands); i++) {
-        if (strcmp(argv[0], commands[i].name) == 0) return commands[i].run(argc, argv);
+        if (strcmp(argv[0], commands[i].name) == 0) return run_by_ranks(&commands[i], argc, argv);
         names[i] = commands[i].name;
     }
     const char *near = pal_nearest(argv[0], names);
@@ -84,5 +90,5 @@ int main(int argc, char **argv) {
     pal_log_listen(print_warning, NULL);
     const int code = run(argc, argv);
     const bool lost = fflush(stdout) != 0 || ferror(stdout);
-    return lost && code == CLI_OK ? cli_error(CLI_FAILED, "cannot write to standard output") : code;
+    return ranks_end(lost && code == CLI_OK ? cli_error(CLI_FAILED, "cannot write to standard output") : code);
 }

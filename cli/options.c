@@ -19,11 +19,14 @@
 #include "base/nearest.h"
 #include "cli.h"
 #include "format/json.h"
+#include "ranks.h"
 
 int cli_error(int code, const char *format, ...) {
+    const char *who = ranks_speak(code);
+    if (!who) return code;
     va_list args;
     va_start(args, format);
-    fputs("palimpsa: ", stderr);
+    fprintf(stderr, "palimpsa: %s", who);
     vfprintf(stderr, format, args);
     fputc('\n', stderr);
     va_end(args);

@@ -21,6 +21,7 @@ void cli_stop_on_signals(bool second_ends) {
     catch_signal(SIGINT, second_ends);
     catch_signal(SIGTERM, second_ends);
     catch_signal(SIGHUP, second_ends);
+    catch_signal(SIGUSR1, false); /* mpirun and Slurm hand it to every rank, some to this one twice */
 }
 
 void cli_stop_in_conversation(void) {

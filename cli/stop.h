@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Signals that ask for a clean end: Ctrl-C, SIGTERM, and a closed terminal (unless it is ignored, as nohup does). */
+/* Signals that ask for a clean end: Ctrl-C, SIGTERM, SIGUSR1, and a closed terminal (unless it is ignored, as nohup
+ * does). */
 #ifndef PAL_CLI_STOP_H
 #define PAL_CLI_STOP_H
 

@@ -15,6 +15,8 @@ typedef struct train_options {
     const char *task, *model, *rule, *out, *config, *recipe;
     const char *weights; /* what --model was when the run began: a run directory's newest checkpoint moves on */
     bool resume, dry_run, recompute;
+    int ranks; /* processes of the run, as mpirun started them */
+    double comm_timeout;
     int64_t seed, steps, epochs, stop_after, warmup, log_every, eval_every, checkpoint_every, examples, test_examples;
     int batch, accumulate, keep;
     double lr, lr_floor, beta1, beta2, eps, weight_decay, clip, stop_score;
@@ -45,8 +47,8 @@ typedef struct train_task {
     void (*defaults)(train_options *o);
     /* What is wrong whatever the data are: nothing is read or written. model: what --model plans. */
     int (*check)(const train_options *o, const pal_model_config *model);
-    /* Opens the data, settles what was left open in `o`, and makes the task. model as above, NULL when resuming.
-     * *self is to be closed also after a failure. */
+    /* All ranks call it, rank 0 makes files. Opens the data, settles what was left open in `o`, and makes the task.
+     * model as above, NULL when resuming. *self is to be closed also after a failure. */
     int (*open)(void **self, train_options *o, const pal_model_config *model, const pal_context *cx, pal_task *task);
     void (*close)(void *self, bool began);                  /* began: what was made for the run belongs to it now */
     double (*tokens)(const void *self);                     /* of the whole run */

@@ -47,6 +47,9 @@ int train_write_config(const char *path, const json_t *config) {
 /* Keys that say how long a run is. */
 static bool is_length(const char *key) { return strcmp(key, "steps") == 0 || strcmp(key, "epochs") == 0; }
 
+/* Keys that say on what a run is made: results then differ by rounding. */
+static bool is_machine(const char *key) { return strcmp(key, "threads") == 0 || strcmp(key, "ranks") == 0; }
+
 /* Names every key in which the wanted configuration differs from the stored one; *length: one that is_length does,
  * which is no difference where it may change. */
 static int compare(const train_resumed *r, json_t *stored, bool may_grow, bool *length) {
@@ -65,6 +68,11 @@ static int compare(const train_resumed *r, json_t *stored, bool may_grow, bool *
         if (is_length(key)) {
             *length = true;
             if (may_grow) continue;
+        }
+        if (is_machine(key)) {
+            printf("%s: %lld before, now %lld; the run goes on with the same data, and equal to rounding\n", key,
+                   (long long)json_integer_value(old), (long long)json_integer_value(value));
+            continue;
         }
         const size_t flags = JSON_ENCODE_ANY | JSON_REAL_PRECISION(9);
         char *before = old ? json_dumps(old, flags) : NULL, *after = json_dumps(value, flags);

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "named_model.h"
+#include "ranks.h"
 #include "train.h"
 #include "train/task_mqar.h"
 
@@ -17,6 +18,8 @@ typedef struct {
 
 static void defaults(train_options *o) {
     *o = (train_options){ .task = "mqar",
+                          .ranks = 1,
+                          .comm_timeout = 120,
                           .seed = 1,
                           .log_every = 10,
                           .examples = 100000,
@@ -102,7 +105,8 @@ static int make_options(const train_options *o, pal_mqar_options *m) {
     *m = (pal_mqar_options){ .seed = (uint64_t)o->seed,
                              .examples = o->examples,
                              .test_examples = o->test_examples,
-                             .accumulate = o->accumulate };
+                             .accumulate = o->accumulate,
+                             .comm = ranks_comm() };
     if (code) return code;
     if (o->examples < 0) return cli_error(CLI_USAGE, "--examples is %lld, expected 0 or more", (long long)o->examples);
     if (o->batch < 1) return cli_error(CLI_USAGE, "--batch is %d, expected at least 1", o->batch);

@@ -52,6 +52,10 @@ static const option_row of_run[] = {
       "keep fewer activations and compute them again: less memory, more time", 0 },
     { "threads", OPT_INT, AT(common.threads), "N",
       "threads (default: PALIMPSA_THREADS, else all processors); part of the configuration", 0 },
+    { "ranks", OPT_INT, AT(ranks), "N", "written to config.json: the number of processes that mpirun started", 0 },
+    { "comm-timeout", OPT_FLOAT, AT(comm_timeout), "SECONDS",
+      "under mpirun: end when another rank has been silent for so long, checkpoints not counted (default 120)",
+      RUN | POSITIVE },
     { "cpu", OPT_TEXT, AT(common.cpu), "LEVEL", "ref, avx2 or avx512 (default: PALIMPSA_CPU, else the best there is)",
       RUN },
 };

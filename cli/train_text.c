@@ -16,6 +16,7 @@
 #include "data/tokenize.h"
 #include "format/source.h"
 #include "named_model.h"
+#include "ranks.h"
 #include "train.h"
 #include "train/sample.h"
 #include "train/task_text.h"
@@ -38,6 +39,8 @@ typedef struct {
 static void defaults(train_options *o) {
     /* The paper's settings for language; what depends on the model and the data is settled later. */
     *o = (train_options){ .task = "text",
+                          .ranks = 1,
+                          .comm_timeout = 120,
                           .seed = 1,
                           .log_every = 10,
                           .accumulate = 1,
@@ -125,8 +128,8 @@ static int open_list(text_run *t, const train_options *o, const char *list, cons
         if (!is_directory(item)) {
             if (!o->resume && access(item, R_OK) != 0)
                 return cli_error(CLI_USAGE, "--%s %s: cannot open: %s", kind, item, strerror(errno));
-            const bool made = pal_shards_exist(out);
-            if (!(made && o->resume) && (code = text_to_shards(t, o, item, out, spec, valid, cx))) return code;
+            const bool made = (pal_shards_exist(out) && o->resume) || !pal_comm_is_root(ranks_comm());
+            if (!made && (code = text_to_shards(t, o, item, out, spec, valid, cx))) return code;
             shards = out;
         }
         if (pal_shards_open(&set[*count], shards, &err)) return cli_fail(&err);
@@ -356,6 +359,7 @@ static int open_task(void **self, train_options *o, const pal_model_config *mode
     pal_text_options p = { .seed = (uint64_t)o->seed,
                            .valid_tokens = o->valid_tokens,
                            .carry = o->carry_state,
+                           .comm = ranks_comm(),
                            .sample = o->sample,
                            .sample_tokens = o->sample_tokens };
     pal_error err;
@@ -363,7 +367,11 @@ static int open_task(void **self, train_options *o, const pal_model_config *mode
     if (pal_alloc_named((void **)&t, 1, sizeof *t, "the task", &err)) return cli_fail(&err);
     *self = t;
     if (o->resume && (code = check(o, NULL))) return code;
-    if ((code = open_data(t, o, model, cx, &p))) return code;
+    /* Rank 0 makes shards of texts, which takes any time; the others then find them. */
+    const pal_comm *comm = ranks_comm();
+    if (pal_comm_is_root(comm) && (code = open_data(t, o, model, cx, &p))) return code;
+    if (pal_comm_meet(comm, &err)) return cli_fail(&err);
+    if (!pal_comm_is_root(comm) && (code = open_data(t, o, model, cx, &p))) return code;
     p.order = settle_order(o, p.source, p.sources);
     if ((code = settle(o, model, &p))) return code;
     o->data_checksum = checksum_of(t, &p);

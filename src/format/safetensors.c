@@ -385,23 +385,32 @@ done:
     return st;
 }
 
-pal_status pal_safetensors_write(const char *path, const pal_tensor *tensors, size_t count, const char *const *metadata,
-                                 pal_error *err) {
+pal_status pal_safetensors_write_fetched(const char *path, const pal_tensor *tensors, size_t count,
+                                         const char *const *metadata, pal_fetch_fn *fetch, void *user, pal_error *err) {
     pal_status st;
+    const char *name = path ? path : "tensors";
     pal_writer w = { 0 };
     pal_safetensors_head head = { 0 };
     void *block = NULL;
     if ((st = pal_alloc_named(&block, count, sizeof(pal_tensor *), "a list of tensors", err))) return st;
     const pal_tensor **order = block;
-    if ((st = pal_safetensors_make_head(&head, NULL, order, path, tensors, count, metadata, true, err))) goto done;
-    if ((st = pal_writer_open(&w, path, err))) goto done;
-    if ((st = write_all(w.stream, path, head.bytes, head.size, err))) goto done;
-    for (size_t i = 0; i < count; i++)
-        if ((st = write_all(w.stream, path, order[i]->data, tensor_bytes(order[i]), err))) goto done;
-    st = pal_writer_commit(&w, err);
+    if ((st = pal_safetensors_make_head(&head, NULL, order, name, tensors, count, metadata, !fetch, err))) goto done;
+    if (path && (st = pal_writer_open(&w, path, err))) goto done;
+    if (path && (st = write_all(w.stream, path, head.bytes, head.size, err))) goto done;
+    for (size_t i = 0; i < count; i++) {
+        const void *data = order[i]->data;
+        if (fetch && (st = fetch(user, order[i], &data, err))) goto done;
+        if (path && (st = write_all(w.stream, path, data, tensor_bytes(order[i]), err))) goto done;
+    }
+    if (path) st = pal_writer_commit(&w, err);
 done:
     pal_writer_drop(&w);
     pal_free(head.bytes);
     pal_free(block);
     return st;
+}
+
+pal_status pal_safetensors_write(const char *path, const pal_tensor *tensors, size_t count, const char *const *metadata,
+                                 pal_error *err) {
+    return pal_safetensors_write_fetched(path, tensors, count, metadata, NULL, NULL, err);
 }

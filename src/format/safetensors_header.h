@@ -20,4 +20,10 @@ pal_status pal_safetensors_make_head(pal_safetensors_head *out, size_t *offsets,
                                      const char *path, const pal_tensor *tensors, size_t count,
                                      const char *const *metadata, bool with_data, pal_error *err);
 
+/* pal_safetensors_write with data that is asked for tensor by tensor, in the order of the file. path NULL: it is asked
+ * for, and nothing is written. */
+typedef pal_status pal_fetch_fn(void *user, const pal_tensor *tensor, const void **data, pal_error *err);
+pal_status pal_safetensors_write_fetched(const char *path, const pal_tensor *tensors, size_t count,
+                                         const char *const *metadata, pal_fetch_fn *fetch, void *user, pal_error *err);
+
 #endif

@@ -122,13 +122,24 @@ static void block_backward(pal_work *w, const pal_pass *ps, int i) {
     norm_backward(ps, layer->w[PAL_W_NORM], layer->d[PAL_W_NORM], b->h, w->dx, w->dh);
 }
 
+/* Weights lie in the order in which forward meets them, a layer's norm first. */
+static void tell_learned(const pal_work *w, const float *first) {
+    if (w->learned) w->learned(w->learned_user, (size_t)(first - w->model->gradients));
+}
+
 void pal_stack_backward(pal_work *w, pal_pass *ps, const pal_state *const *before) {
     if (before) ps->before = w->before;
     for (int i = ps->config->layers - 1; i >= 0; i--) {
         for (int n = 0; before && n < ps->sequences; n++)
             w->before[n] = before[n] ? before[n]->data + before[n]->window_at[i] : NULL;
         block_backward(w, ps, i);
+        tell_learned(w, w->model->layers[i].d[PAL_W_NORM]);
     }
+}
+
+void pal_work_on_learned(pal_work *work, pal_learned_fn *fn, void *user) {
+    work->learned = fn;
+    work->learned_user = user;
 }
 
 static pal_status check_ids(const pal_model *m, const int32_t *ids, int tokens, pal_error *err) {
@@ -229,8 +240,10 @@ static pal_status learn(pal_model *m, pal_work *w, const pal_state *const *befor
     pal_stack_forward(w, &ps, after);
     pal_clear_floats(w->cx, w->dh, (size_t)b->tokens * (size_t)m->config.hidden);
     pal_head_loss(&ps, &m->outer, &w->head, w->h, w->rows, n, b->targets, scale, loss, correct, NULL, w->dh);
+    tell_learned(w, m->outer.d[PAL_W_FINAL_NORM]);
     pal_stack_backward(w, &ps, before);
     pal_embedding_backward(&ps, m->outer.d[PAL_W_EMBEDDING], b->ids, w->dh);
+    tell_learned(w, m->gradients);
     return PAL_OK;
 }
 

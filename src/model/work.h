@@ -24,6 +24,8 @@ static inline float pal_block_decay(const pal_block *b, int token, int head) {
     return b->mixer_work.A[head] * b->mixer.dt[(size_t)token * (size_t)b->plan.heads + (size_t)head];
 }
 
+typedef void pal_learned_fn(void *user, size_t from);
+
 struct pal_work {
     const pal_model *model;
     const pal_context *cx;
@@ -47,7 +49,13 @@ struct pal_work {
     double *mean_variance;    /* (N) summed over layers, at each sequence's last token */
     int variance_layers;      /* in that sum */
     pal_timers timers;
+    pal_learned_fn *learned; /* NULL: nobody wants to know */
+    void *learned_user;
 };
+
+/* From now on pal_model_learn calls fn while it goes backward, each time with how much of the flat gradients this batch
+ * adds nothing to any more: [from ...]. NULL: no more calls. */
+void pal_work_on_learned(pal_work *work, pal_learned_fn *fn, void *user);
 
 /* The residual stream before block i, or behind the last one, as the last forward left it; training only. */
 const float *pal_work_stream(const pal_work *work, int block);

@@ -47,8 +47,9 @@ static void drop_old(const char *checkpoints, int keep) {
     free(steps);
 }
 
-pal_status pal_checkpoint_write(const char *run, int64_t step, const pal_model *model, const pal_optimiser *optimiser,
-                                json_t *trainer, int keep, pal_checkpoint_more more, pal_error *err) {
+static pal_status write_whole(const char *run, int64_t step, pal_model *model, const pal_optimiser *optimiser,
+                              json_t *trainer, int keep, pal_checkpoint_more more, const pal_comm *comm,
+                              pal_error *err) {
     char checkpoints[PATH], temporary[PATH], path[PATH], name[64];
     pal_status st;
     if ((st = join(checkpoints, run, "checkpoints", err)) || (st = pal_make_directory(checkpoints, err))) return st;
@@ -59,7 +60,7 @@ pal_status pal_checkpoint_write(const char *run, int64_t step, const pal_model *
     pal_remove_directory(temporary);
     if ((st = pal_model_save(model, temporary, PAL_F32, err))) goto failed;
     char file[PATH];
-    if ((st = join(file, temporary, "optimizer.safetensors", err)) ||
+    if ((st = join(file, temporary, "optimizer.safetensors", err)) || (st = pal_comm_meet(comm, err)) ||
         (st = pal_optimiser_save(optimiser, model, file, err)))
         goto failed;
     if (more.save && (st = more.save(more.self, temporary, true, err))) goto failed;
@@ -75,6 +76,22 @@ pal_status pal_checkpoint_write(const char *run, int64_t step, const pal_model *
 failed:
     pal_remove_directory(temporary);
     return st;
+}
+
+/* The others hand over their moments, once the weights are written, and go on when all is. Writing takes any time. */
+static pal_status help_to_write(pal_model *model, const pal_optimiser *optimiser, const pal_comm *comm,
+                                pal_error *err) {
+    const pal_status st = pal_comm_meet(comm, err);
+    return st ? st : pal_optimiser_save(optimiser, model, NULL, err);
+}
+
+pal_status pal_checkpoint_write(const char *run, int64_t step, pal_model *model, const pal_optimiser *optimiser,
+                                json_t *trainer, int keep, pal_checkpoint_more more, const pal_comm *comm,
+                                pal_error *err) {
+    const pal_status st = pal_comm_is_root(comm)
+                              ? write_whole(run, step, model, optimiser, trainer, keep, more, comm, err)
+                              : help_to_write(model, optimiser, comm, err);
+    return st ? st : pal_comm_meet(comm, err);
 }
 
 pal_status pal_checkpoint_write_best(const char *run, const pal_model *model, pal_dtype dtype, pal_checkpoint_more more,
@@ -148,8 +165,8 @@ bool pal_checkpoint_finished(const char *run) {
     return finished;
 }
 
-pal_status pal_checkpoint_load_optimiser(const char *run, int64_t step, pal_optimiser *optimiser,
-                                         const pal_model *model, pal_error *err) {
+pal_status pal_checkpoint_load_optimiser(const char *run, int64_t step, pal_optimiser *optimiser, pal_model *model,
+                                         pal_error *err) {
     char path[PATH];
     const pal_status st = pal_path(path, sizeof path, err, "%s/checkpoints/step-%lld/optimizer.safetensors", run,
                                    (long long)step);

@@ -17,9 +17,11 @@ typedef struct pal_checkpoint_more {
     pal_status (*save)(void *self, const char *folder, bool resumable, pal_error *err);
 } pal_checkpoint_more;
 
-/* keep > 0: afterwards only the newest `keep` stay. trainer is borrowed; "files" and "checksum" are added to it. */
-pal_status pal_checkpoint_write(const char *run, int64_t step, const pal_model *model, const pal_optimiser *optimiser,
-                                json_t *trainer, int keep, pal_checkpoint_more more, pal_error *err);
+/* keep > 0: afterwards only the newest `keep` stay. trainer is borrowed; "files" and "checksum" are added to it. All
+ * ranks call it, rank 0 writes; the gradients may be lost (pal_optimiser_save). */
+pal_status pal_checkpoint_write(const char *run, int64_t step, pal_model *model, const pal_optimiser *optimiser,
+                                json_t *trainer, int keep, pal_checkpoint_more more, const pal_comm *comm,
+                                pal_error *err);
 /* RUN/checkpoints/best: a model directory alone, exchanged in one operation where the file system can. */
 pal_status pal_checkpoint_write_best(const char *run, const pal_model *model, pal_dtype dtype, pal_checkpoint_more more,
                                      pal_error *err);
@@ -30,8 +32,8 @@ pal_status pal_checkpoint_open(const char *run, const pal_context *cx, pal_model
                                int64_t *step, pal_error *err);
 /* Whether the newest checkpoint says that the run came to its end; false when there is none. */
 bool pal_checkpoint_finished(const char *run);
-/* The optimiser's part of checkpoint `step`, which pal_checkpoint_open found sound. */
-pal_status pal_checkpoint_load_optimiser(const char *run, int64_t step, pal_optimiser *optimiser,
-                                         const pal_model *model, pal_error *err);
+/* The optimiser's part of checkpoint `step`, which pal_checkpoint_open found sound. All ranks call it, rank 0 reads. */
+pal_status pal_checkpoint_load_optimiser(const char *run, int64_t step, pal_optimiser *optimiser, pal_model *model,
+                                         pal_error *err);
 
 #endif

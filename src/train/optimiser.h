@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* AdamW over a model's flat buffers. Weights with the same settings that lie next to each other are updated in one
- * sweep. */
+ * sweep. Of several ranks each has the moments of its own slices (comm/exchange.h) and updates those. */
 #ifndef PAL_TRAIN_OPTIMISER_H
 #define PAL_TRAIN_OPTIMISER_H
 
 #include <stdbool.h>
 
+#include "comm/exchange.h"
 #include "palimpsa/model.h"
 
 typedef struct pal_optimiser_options {
@@ -20,15 +21,21 @@ typedef struct pal_optimiser_options {
 
 typedef struct pal_optimiser pal_optimiser;
 
-/* A pattern that no weight matches is refused: it would be a misspelling. */
+/* A pattern that no weight matches is refused: it would be a misspelling. exchange (borrowed) says which slices are
+ * this rank's; NULL: all is. */
 pal_status pal_optimiser_new(pal_optimiser **out, const pal_model *model, const pal_optimiser_options *options,
-                             pal_error *err);
+                             const pal_exchange *exchange, pal_error *err);
 /* Whether it could be made, without the memory for its moments. */
 pal_status pal_optimiser_check(const pal_model *model, const pal_optimiser_options *options, pal_error *err);
 void pal_optimiser_free(pal_optimiser *optimiser);
 
 size_t pal_optimiser_trainable(const pal_optimiser *optimiser); /* numbers that are updated */
 
+/* One update in two halves, between which the squares are summed over ranks: the squares of this rank's gradients, and
+ * the rest of what pal_optimiser_step does with the sum. */
+double pal_optimiser_squares(const pal_optimiser *optimiser, const pal_model *model, const pal_context *cx);
+double pal_optimiser_apply(pal_optimiser *optimiser, pal_model *model, const pal_context *cx, double squares,
+                           double scale, double rate);
 /* One update from `scale` times the model's gradients (1 / the number of targets, where they are those of a sum).
  * Returns the norm of that before clipping; when it is not finite, nothing is changed. */
 double pal_optimiser_step(pal_optimiser *optimiser, pal_model *model, const pal_context *cx, double scale, double rate);
@@ -36,8 +43,9 @@ double pal_optimiser_step(pal_optimiser *optimiser, pal_model *model, const pal_
 /* Forgets moments and the count of updates: a new stage of a curriculum. */
 void pal_optimiser_reset(pal_optimiser *optimiser);
 
-/* Moments and count as a safetensors file ("m.NAME", "v.NAME" for every trainable weight). */
-pal_status pal_optimiser_save(const pal_optimiser *optimiser, const pal_model *model, const char *path, pal_error *err);
-pal_status pal_optimiser_load(pal_optimiser *optimiser, const pal_model *model, const char *path, pal_error *err);
+/* Moments and count as a safetensors file ("m.NAME", "v.NAME" for every trainable weight). All ranks call these, rank 0
+ * alone touches the file; of several, the moments pass through the model's gradients, which are lost. */
+pal_status pal_optimiser_save(const pal_optimiser *optimiser, pal_model *model, const char *path, pal_error *err);
+pal_status pal_optimiser_load(pal_optimiser *optimiser, pal_model *model, const char *path, pal_error *err);
 
 #endif

@@ -15,6 +15,7 @@ typedef struct {
 
 struct pal_mqar_task {
     const pal_context *cx;
+    const pal_comm *comm;
     pal_mqar_options options;
     int tokens, sequences; /* of the largest batch */
     stage_data stage[PAL_MQAR_STAGES];
@@ -51,9 +52,10 @@ static pal_status batch(void *self, int stage, int64_t step, int micro, pal_batc
     const pal_mqar_stage *s = &t->options.stage[stage];
     /* A fixed set is gone through in whole updates; what is left at its end is not used, as in the reference. */
     const int64_t within = t->options.examples ? step % epoch(self, stage) : step;
-    const int64_t index = (within * t->options.accumulate + micro) * s->batch;
-    pal_mqar_fill(t->stage[stage].train, t->cx, (uint64_t)index, (size_t)s->batch, t->ids, t->labels, t->scratch);
-    *out = batch_of(t, stage, s->batch);
+    const pal_share mine = pal_comm_share(t->comm, s->batch);
+    const int64_t index = (within * t->options.accumulate + micro) * s->batch + mine.first;
+    pal_mqar_fill(t->stage[stage].train, t->cx, (uint64_t)index, (size_t)mine.count, t->ids, t->labels, t->scratch);
+    *out = batch_of(t, stage, mine.count);
     return PAL_OK;
 }
 
@@ -74,36 +76,54 @@ static json_t *by_distance(const pal_mqar_score *score) {
     return list;
 }
 
+/* Test examples from `first` on, as many as there are and a batch of this rank has room for. */
+static pal_batch test_batch(pal_mqar_task *t, int stage, int64_t first) {
+    const int most = pal_comm_largest_share(t->comm, t->options.stage[stage].batch);
+    const int64_t left = t->options.test_examples - first;
+    const int examples = left < most ? (int)left : most;
+    pal_mqar_fill(t->stage[stage].test, t->cx, (uint64_t)first, (size_t)examples, t->ids, t->labels, t->scratch);
+    return batch_of(t, stage, examples);
+}
+
+/* Counts are small enough to be exact in doubles. */
+static pal_status sum_scores(const pal_comm *comm, pal_mqar_score *score, pal_loss *loss, pal_error *err) {
+    double x[4 + 2 * PAL_MQAR_BINS] = { loss->sum, (double)loss->count, (double)score->examples, score->sum };
+    for (int bin = 0; bin < PAL_MQAR_BINS; bin++)
+        x[4 + 2 * bin] = (double)score->asked[bin], x[5 + 2 * bin] = (double)score->right[bin];
+    const pal_status st = pal_comm_sum(comm, x, sizeof x / sizeof x[0], err);
+    loss->sum = x[0], loss->count = (size_t)x[1], score->examples = (size_t)x[2], score->sum = x[3];
+    for (int bin = 0; bin < PAL_MQAR_BINS; bin++)
+        score->asked[bin] = (uint64_t)x[4 + 2 * bin], score->right[bin] = (uint64_t)x[5 + 2 * bin];
+    return st;
+}
+
 static pal_status evaluate(void *self, int stage, const pal_model *model, pal_work *work, json_t *metrics, double *out,
                            pal_error *err) {
     pal_mqar_task *t = self;
     const pal_mqar_stage *s = &t->options.stage[stage];
+    const int64_t each = pal_comm_largest_share(t->comm, s->batch), last = (t->options.test_examples - 1) / each * each;
     pal_mqar_score score = { 0 };
-    double sum = 0;
-    size_t count = 0;
-    int last = 0;
-    for (int64_t first = 0; first < t->options.test_examples; first += s->batch) {
-        const int64_t left = t->options.test_examples - first;
-        const int examples = last = left < s->batch ? (int)left : s->batch;
-        pal_mqar_fill(t->stage[stage].test, t->cx, (uint64_t)first, (size_t)examples, t->ids, t->labels, t->scratch);
-        const pal_batch b = batch_of(t, stage, examples);
+    pal_loss sums = { 0 };
+    pal_status st;
+    for (int64_t first = t->comm->rank * each; first <= last; first += t->comm->size * each) {
+        const pal_batch b = test_batch(t, stage, first);
         pal_loss loss;
-        const pal_status st = pal_model_loss(model, work, &b, &loss, t->correct, err);
-        if (st) return st;
-        sum += loss.sum;
-        count += loss.count;
+        if ((st = pal_model_loss(model, work, &b, &loss, t->correct, err))) return st;
+        sums.sum += loss.sum;
+        sums.count += loss.count;
         size_t asked = 0;
         for (int i = 0; i < b.tokens; i++)
             if (t->labels[i] != PAL_MQAR_IGNORED) t->predicted[asked++] = t->correct[i] ? t->labels[i] : -1;
-        pal_mqar_score_add(&score, &s->data, (size_t)examples, t->ids, t->labels, t->predicted);
+        pal_mqar_score_add(&score, &s->data, (size_t)b.sequences, t->ids, t->labels, t->predicted);
     }
+    if ((st = sum_scores(t->comm, &score, &sums, err))) return st;
     /* The memory is looked into on the last test batch. */
-    const pal_batch seen = batch_of(t, stage, last);
-    const pal_status st = pal_dynamics_measure(model, work, t->observer, &seen, metrics, err);
-    if (st) return st;
+    const pal_batch seen = test_batch(t, stage, last);
+    if (pal_comm_is_root(t->comm) && (st = pal_dynamics_measure(model, work, t->observer, &seen, metrics, err)))
+        return st;
     *out = pal_mqar_accuracy(&score);
     json_object_set_new(metrics, "accuracy", json_real(*out));
-    json_object_set_new(metrics, "valid_loss", pal_json_number(count ? sum / (double)count : 0));
+    json_object_set_new(metrics, "valid_loss", pal_json_number(sums.count ? sums.sum / (double)sums.count : 0));
     json_object_set_new(metrics, "by_distance", by_distance(&score));
     return PAL_OK;
 }
@@ -131,6 +151,9 @@ static pal_status make_stage(pal_mqar_task *t, int i, size_t *scratch, pal_error
     stage_data *d = &t->stage[i];
     pal_status st;
     if (s->batch < 1) return pal_fail(err, PAL_E_ARGUMENT, "batch is %d, expected at least 1", s->batch);
+    if (s->batch < t->comm->size)
+        return pal_fail(err, PAL_E_ARGUMENT, "a batch of %d examples for %d ranks: expected at least one for each",
+                        s->batch, t->comm->size);
     if (t->options.examples && t->options.examples < (int64_t)s->batch * t->options.accumulate)
         return pal_fail(err, PAL_E_ARGUMENT, "%lld training examples, and one update takes %d x %d of them",
                         (long long)t->options.examples, t->options.accumulate, s->batch);
@@ -159,6 +182,7 @@ pal_status pal_mqar_task_new(pal_mqar_task **out, const pal_context *cx, const p
                         (long long)options->test_examples);
     if ((st = pal_alloc_named((void **)&t, 1, sizeof *t, "the task", err))) return st;
     t->cx = cx;
+    t->comm = pal_comm_or_alone(options->comm);
     t->options = *options;
     *task = (pal_task){ .self = t,
                         .stages = options->stages,
@@ -171,9 +195,10 @@ pal_status pal_mqar_task_new(pal_mqar_task **out, const pal_context *cx, const p
                         .describe = describe };
     for (int i = 0; i < options->stages && !st; i++) {
         st = make_stage(t, i, &scratch, err);
-        const int tokens = options->stage[i].batch * options->stage[i].data.length;
+        const int examples = pal_comm_largest_share(t->comm, options->stage[i].batch),
+                  tokens = examples * options->stage[i].data.length;
         if (tokens > task->tokens) task->tokens = tokens;
-        if (options->stage[i].batch > task->sequences) task->sequences = options->stage[i].batch;
+        if (examples > task->sequences) task->sequences = examples;
     }
     t->tokens = task->tokens;
     t->sequences = task->sequences;

@@ -21,6 +21,7 @@ typedef struct pal_mqar_options {
     int64_t examples;      /* training examples in fixed order, gone through again and again; 0: every one is new */
     int64_t test_examples; /* held out */
     int accumulate;
+    const pal_comm *comm; /* whose ranks share every batch; NULL: one process */
 } pal_mqar_options;
 
 typedef struct pal_mqar_task pal_mqar_task;

@@ -18,13 +18,16 @@ enum { OBSERVED = 4096 /* tokens that are looked into at an evaluation */ };
 
 struct pal_text_task {
     const pal_context *cx;
+    const pal_comm *comm;
     pal_text_options o;
-    int tokens, sequences; /* most in a batch */
+    pal_share mine;        /* rows, and lanes, of every batch that are this rank's */
+    int most;              /* rows of any rank */
+    int tokens, sequences; /* most in this rank's part of a batch */
     int row_sequences;
     pal_loader *loader, *valid[PAL_SOURCES];
     int32_t *ids, *targets;
     int *cu_seqlens;
-    pal_row *rows; /* (batch) */
+    pal_row *rows; /* (most + 1) */
     pal_observer *observer;
     /* Carried memories: each row of a batch is a lane that reads on from a place of its own. */
     pal_loader_position *lanes;  /* (batch) */
@@ -63,31 +66,61 @@ static int64_t epoch(void *self, int stage) {
     return pal_text_epoch_steps(&((const pal_text_task *)self)->o);
 }
 
-/* Rows one behind the other; a lane's row comes from its own place. */
-static pal_status fill(pal_text_task *t, pal_loader *loader, int rows, bool lanes, pal_batch *out, pal_error *err) {
-    int tokens = 0, sequences = 0;
+/* The batch that is being put together. */
+typedef struct {
+    int rows, tokens, sequences;
+} filling;
+
+/* Reads the next row into the room behind those that are there, to stay or to be overwritten. */
+static pal_status read_row(pal_text_task *t, pal_loader *loader, filling *f, bool stays, pal_error *err) {
+    pal_row *row = &t->rows[f->rows];
+    int *ends = t->cu_seqlens + 1 + f->sequences;
+    const pal_status st = pal_loader_next(loader, t->ids + f->tokens, t->targets + f->tokens, ends, row, err);
+    if (st || !stays) return st;
+    for (int i = 0; i < row->sequences; i++) ends[i] += f->tokens;
+    f->rows++;
+    f->tokens += row->tokens;
+    f->sequences += row->sequences;
+    return PAL_OK;
+}
+
+static pal_batch batch_of(const pal_text_task *t, const filling *f) {
     t->cu_seqlens[0] = 0;
-    for (int r = 0; r < rows; r++) {
-        pal_status st = lanes ? pal_loader_seek(loader, &t->lanes[r], err) : PAL_OK;
-        if (!st)
-            st = pal_loader_next(loader, t->ids + tokens, t->targets + tokens, t->cu_seqlens + 1 + sequences,
-                                 &t->rows[r], err);
+    return (pal_batch){ .tokens = f->tokens,
+                        .sequences = f->sequences,
+                        .ids = t->ids,
+                        .cu_seqlens = t->cu_seqlens,
+                        .targets = t->targets };
+}
+
+/* The rows `kept` of the next `rows`, one behind the other. All are read: where the data stands does not depend on who
+ * trains on it. */
+static pal_status fill(pal_text_task *t, pal_loader *loader, int rows, pal_share kept, pal_batch *out, pal_error *err) {
+    filling f = { 0 };
+    pal_status st = PAL_OK;
+    for (int r = 0; r < rows && !st; r++)
+        st = read_row(t, loader, &f, r >= kept.first && r < kept.first + kept.count, err);
+    *out = batch_of(t, &f);
+    return st;
+}
+
+/* The next row of each of this rank's lanes, which has a place of its own in the data. */
+static pal_status fill_lanes(pal_text_task *t, pal_batch *out, pal_error *err) {
+    filling f = { 0 };
+    for (int r = t->mine.first; r < t->mine.first + t->mine.count; r++) {
+        pal_status st = pal_loader_seek(t->loader, &t->lanes[r], err);
+        if (!st) st = read_row(t, t->loader, &f, true, err);
         if (st) return st;
-        if (lanes) t->lanes[r] = pal_loader_tell(loader);
-        for (int i = 0; i < t->rows[r].sequences; i++) t->cu_seqlens[1 + sequences + i] += tokens;
-        tokens += t->rows[r].tokens;
-        sequences += t->rows[r].sequences;
+        t->lanes[r] = pal_loader_tell(t->loader);
     }
-    *out = (pal_batch){
-        .tokens = tokens, .sequences = sequences, .ids = t->ids, .cu_seqlens = t->cu_seqlens, .targets = t->targets
-    };
+    *out = batch_of(t, &f);
     return PAL_OK;
 }
 
 static pal_status batch(void *self, int stage, int64_t step, int micro, pal_batch *out, pal_error *err) {
     (void)stage, (void)step, (void)micro;
     pal_text_task *t = self;
-    return fill(t, t->loader, t->o.batch, t->o.carry, out, err);
+    return t->o.carry ? fill_lanes(t, out, err) : fill(t, t->loader, t->o.batch, t->mine, out, err);
 }
 
 static pal_status make_states(pal_text_task *t, const pal_model *model, pal_error *err) {
@@ -120,31 +153,30 @@ static pal_status prepare(void *self, const pal_model *model, size_t *bytes, pal
 static pal_status learn(void *self, pal_model *model, pal_work *work, const pal_batch *b, pal_loss *loss,
                         pal_error *err) {
     pal_text_task *t = self;
-    for (int r = 0, n = 0; r < t->o.batch; r++)
+    pal_state **lane = t->carried + t->mine.first;
+    for (int r = 0, n = 0; r < t->mine.count; r++)
         for (int i = 0; i < t->rows[r].sequences; i++, n++)
-            t->before[n] = i == 0 && t->rows[r].continues && pal_state_position(t->carried[r]) ? t->carried[r] : NULL;
+            t->before[n] = i == 0 && t->rows[r].continues && pal_state_position(lane[r]) ? lane[r] : NULL;
     pal_status st = pal_model_learn_carried(model, work, t->before, t->used, b, 1.0f, loss, err);
-    for (int r = 0, n = 0; r < t->o.batch && !st; r++) {
+    for (int r = 0, n = 0; r < t->mine.count && !st; r++) {
         n += t->rows[r].sequences;
-        if (pal_state_is_finite(t->used[n - 1])) st = pal_state_copy(t->carried[r], t->used[n - 1], err);
-        else
-            pal_state_reset(
-                t->carried[r]); /* it would spoil every row up to the document's end: the next starts anew */
+        if (pal_state_is_finite(t->used[n - 1])) st = pal_state_copy(lane[r], t->used[n - 1], err);
+        else pal_state_reset(lane[r]); /* it would spoil every row up to the document's end: the next starts anew */
     }
     return st;
 }
 
-/* All of a validation source, or its first valid_tokens, in stored order. */
-static pal_status evaluate_source(pal_text_task *t, int i, const pal_model *model, pal_work *work, double *sum,
-                                  uint64_t *count, pal_error *err) {
+/* All of a validation source, or its first valid_tokens, in stored order. Ranks take turns with its batches. */
+static pal_status evaluate_source(pal_text_task *t, int i, const pal_model *model, pal_work *work, double sums[2],
+                                  pal_error *err) {
     static const pal_loader_position start = { .source = -1 };
     uint64_t left = part_tokens(&t->o.valid[i]);
     pal_status st = pal_loader_seek(t->valid[i], &start, err);
     if (t->o.valid_tokens && left > (uint64_t)t->o.valid_tokens) left = (uint64_t)t->o.valid_tokens;
-    while (left && !st) {
+    for (int turn = 0; left && !st; turn = (turn + 1) % t->comm->size) {
         pal_batch b;
-        pal_loss loss;
-        if ((st = fill(t, t->valid[i], t->o.batch, false, &b, err))) break;
+        pal_loss loss = { 0 };
+        if ((st = fill(t, t->valid[i], t->most, (pal_share){ 0, t->most }, &b, err))) break;
         if ((uint64_t)b.tokens > left) { /* the last rows begin the part once more */
             b.tokens = (int)left;
             b.sequences = 1;
@@ -152,9 +184,9 @@ static pal_status evaluate_source(pal_text_task *t, int i, const pal_model *mode
             t->cu_seqlens[b.sequences] = b.tokens;
             t->targets[b.tokens - 1] = PAL_IGNORE;
         }
-        if ((st = pal_model_loss(model, work, &b, &loss, NULL, err))) break;
-        *sum += loss.sum;
-        *count += loss.count;
+        if (turn == t->comm->rank) st = pal_model_loss(model, work, &b, &loss, NULL, err);
+        sums[0] += loss.sum;
+        sums[1] += (double)loss.count;
         left -= (uint64_t)b.tokens;
     }
     return st;
@@ -175,7 +207,7 @@ static pal_status observe(pal_text_task *t, const pal_model *model, pal_work *wo
     int sequences = 1;
     const int most = t->tokens < OBSERVED ? t->tokens : OBSERVED;
     pal_batch b;
-    pal_status st = fill(t, t->valid[0], 1, false, &b, err);
+    pal_status st = fill(t, t->valid[0], 1, (pal_share){ 0, 1 }, &b, err);
     if (st) return st;
     while (sequences < b.sequences && t->cu_seqlens[sequences + 1] <= most) sequences++;
     if (t->cu_seqlens[sequences] > most) t->cu_seqlens[sequences] = most;
@@ -188,8 +220,7 @@ static pal_status evaluate(void *self, int stage, const pal_model *model, pal_wo
                            double *score, pal_error *err) {
     (void)stage;
     pal_text_task *t = self;
-    double sum = 0, tokens = 0, bytes = 0, words = 0;
-    uint64_t count = 0;
+    double sums[2] = { 0 } /* of losses, and how many */, tokens = 0, bytes = 0, words = 0;
     pal_status st = PAL_OK;
     for (int i = 0; i < t->o.valid_sources && !st; i++) {
         const pal_text_source *s = &t->o.valid[i];
@@ -197,23 +228,25 @@ static pal_status evaluate(void *self, int stage, const pal_model *model, pal_wo
         tokens += (double)info->part[s->part].tokens;
         bytes += (double)info->part[s->part].bytes;
         words += (double)info->part[s->part].words;
-        st = evaluate_source(t, i, model, work, &sum, &count, err);
+        st = evaluate_source(t, i, model, work, sums, err);
     }
-    if (!st && t->o.valid_sources) {
+    if (!st) st = pal_comm_sum(t->comm, sums, 2, err);
+    if (!st && t->o.valid_sources && pal_comm_is_root(t->comm)) {
         static const pal_loader_position start = { .source = -1 };
         st = pal_loader_seek(t->valid[0], &start, err);
         if (!st) st = observe(t, model, work, metrics, err);
     }
     if (st) return st;
     *score = NAN;
-    if (count) {
-        const double loss = sum / (double)count;
+    if (sums[1] > 0) {
+        const double loss = sums[0] / sums[1];
         *score = isfinite(loss) ? -loss : -INFINITY;
         json_object_set_new(metrics, "valid_loss", pal_json_number(loss));
         json_object_set_new(metrics, "token_perplexity", pal_json_number(exp(loss)));
         if (bytes > 0) json_object_set_new(metrics, "byte_perplexity", pal_json_number(exp(loss * tokens / bytes)));
         if (words > 0) json_object_set_new(metrics, "word_perplexity", pal_json_number(exp(loss * tokens / words)));
     }
+    if (!pal_comm_is_root(t->comm)) return PAL_OK;
     if (t->o.also && (st = t->o.also(t->o.user, model, metrics, err))) return st;
     return t->o.sample ? sample(t, model, metrics, err) : PAL_OK;
 }
@@ -246,6 +279,23 @@ static bool place_from_json(const pal_text_task *t, const json_t *o, pal_loader_
     }
     return true;
 }
+
+/* What the lanes of other ranks have come to, to rank 0, or from it. */
+static pal_status move_lanes(pal_text_task *t, bool to_root, pal_error *err) {
+    pal_status st = PAL_OK;
+    for (int r = 0, owner = 0; t->o.carry && r < t->o.batch && !st; r++) {
+        pal_state *s = t->carried[r];
+        const pal_share of_owner = pal_comm_share_of(t->comm, owner, t->o.batch);
+        if (r == of_owner.first + of_owner.count) owner++;
+        const int from = to_root ? owner : 0, to = to_root ? 0 : owner;
+        st = pal_comm_move(t->comm, from, to, &t->lanes[r], sizeof t->lanes[r], err);
+        if (!st) st = pal_comm_move(t->comm, from, to, &s->position, sizeof s->position, err);
+        if (!st) st = pal_comm_move(t->comm, from, to, s->data, s->floats * sizeof *s->data, err);
+    }
+    return st;
+}
+
+static pal_status gather(void *self, pal_error *err) { return move_lanes(self, true, err); }
 
 static json_t *position(void *self) {
     const pal_text_task *t = self;
@@ -280,9 +330,10 @@ static pal_status resume(void *self, const json_t *place, const char *folder, pa
         if (!place_from_json(t, json_array_get(lanes, (size_t)r), &t->lanes[r]))
             return pal_fail(err, PAL_E_FORMAT, "%s/trainer.json: 'data' does not say where in the data lane %d was",
                             folder, r);
-        if (!(st = lane_path(path, folder, r, err))) st = pal_state_load(t->carried[r], path, err);
+        if (pal_comm_is_root(t->comm) && !(st = lane_path(path, folder, r, err)))
+            st = pal_state_load(t->carried[r], path, err);
     }
-    return st;
+    return st ? st : move_lanes(t, false, err);
 }
 
 static pal_status save(void *self, const char *folder, bool resumable, pal_error *err) {
@@ -354,6 +405,9 @@ pal_status pal_text_task_new(pal_text_task **out, const pal_context *cx, const p
         return pal_fail(err, PAL_E_ARGUMENT, "a batch of %d rows of %d tokens: expected at least 1", o->batch, o->row);
     if ((int64_t)o->batch * o->row > (1 << 28))
         return pal_fail(err, PAL_E_ARGUMENT, "a batch of %d x %d tokens is too large", o->batch, o->row);
+    if (o->batch < pal_comm_or_alone(o->comm)->size)
+        return pal_fail(err, PAL_E_ARGUMENT, "a batch of %d rows for %d ranks: expected at least one for each",
+                        o->batch, o->comm->size);
     if (o->steps < 1) return pal_fail(err, PAL_E_ARGUMENT, "%lld updates, expected at least 1", (long long)o->steps);
     if (o->carry && o->sources > 1)
         return pal_fail(err, PAL_E_ARGUMENT, "memories can be carried through one source of data, found %d",
@@ -366,10 +420,13 @@ pal_status pal_text_task_new(pal_text_task **out, const pal_context *cx, const p
     }
     if ((st = pal_alloc_named((void **)&t, 1, sizeof *t, "the task", err))) return st;
     t->cx = cx;
+    t->comm = pal_comm_or_alone(o->comm);
     t->o = *o;
+    t->mine = pal_comm_share(t->comm, o->batch);
+    t->most = pal_comm_largest_share(t->comm, o->batch);
     t->row_sequences = row_sequences(o);
-    t->tokens = o->batch * o->row;
-    t->sequences = o->batch * t->row_sequences;
+    t->tokens = t->most * o->row;
+    t->sequences = t->most * t->row_sequences;
     pal_loader_options l = loader_options(o);
     l.sequences = t->row_sequences;
     st = pal_loader_new(&t->loader, &l, err);
@@ -383,12 +440,13 @@ pal_status pal_text_task_new(pal_text_task **out, const pal_context *cx, const p
                                   .responses = o->responses };
         st = pal_loader_new(&t->valid[i], &l, err);
     }
-    const size_t n = (size_t)t->tokens;
+    const size_t n = (size_t)t->tokens + (size_t)o->row; /* and one row that another rank trains on */
     if (!st) st = pal_alloc_named((void **)&t->ids, n, sizeof *t->ids, "a batch", err);
     if (!st) st = pal_alloc_named((void **)&t->targets, n, sizeof *t->targets, "a batch", err);
     if (!st)
-        st = pal_alloc_named((void **)&t->cu_seqlens, (size_t)t->sequences + 1, sizeof *t->cu_seqlens, "a batch", err);
-    if (!st) st = pal_alloc_named((void **)&t->rows, (size_t)o->batch, sizeof *t->rows, "a batch", err);
+        st = pal_alloc_named((void **)&t->cu_seqlens, (size_t)(t->sequences + t->row_sequences) + 1,
+                             sizeof *t->cu_seqlens, "a batch", err);
+    if (!st) st = pal_alloc_named((void **)&t->rows, (size_t)t->most + 1, sizeof *t->rows, "a batch", err);
     if (!st && o->carry) st = place_lanes(t, err);
     if (st) {
         pal_text_task_free(t);
@@ -404,6 +462,7 @@ pal_status pal_text_task_new(pal_text_task **out, const pal_context *cx, const p
                         .learn = o->carry ? learn : NULL,
                         .evaluate = evaluate,
                         .prepare = prepare,
+                        .gather = gather,
                         .position = position,
                         .resume = resume,
                         .save = save };

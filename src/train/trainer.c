@@ -9,14 +9,18 @@
 #include "base/clock.h"
 #include "base/context.h"
 #include "base/directory.h"
+#include "comm/exchange.h"
 #include "format/json.h"
+#include "model/work.h"
 #include "train/checkpoint.h"
 #include "train/metrics_log.h"
 
 /* Everything that moves while training. What decides the future is written to trainer.json; times are not. */
 typedef struct {
     const pal_trainer *t;
+    const pal_comm *comm;
     pal_model *model;
+    pal_exchange *exchange;
     pal_optimiser *optimiser;
     pal_work *work;
     pal_metrics_log metrics;
@@ -112,11 +116,59 @@ pal_status pal_train_prepare(const pal_trainer *t, const pal_model *model, pal_t
     if (!st) st = pal_work_plan(&other, model, t->cx, &options, err);
     if (!st) st = t->task->prepare(t->task->self, model, &task, err);
     if (st) return st;
-    *plan = (pal_train_plan){ .total = work.total + task +
-                                       3 * pal_model_flat(model) * sizeof(float), /* gradients and two moments */
+    const pal_comm *comm = pal_comm_or_alone(t->comm);
+    const size_t gradients = pal_model_flat(model) * sizeof(float), moments = 2 * gradients / (size_t)comm->size;
+    *plan = (pal_train_plan){ .total = work.total + task + gradients + moments +
+                                       pal_exchange_bytes(comm, pal_model_flat(model)),
                               .activations = work.activations,
                               .other_activations = other.activations };
     return PAL_OK;
+}
+
+/* What an update has seen, in numbers that are summed over ranks. */
+typedef struct {
+    double loss, targets, correct, tokens;
+} seen;
+
+static void send_gradients(void *user, size_t from) { pal_exchange_ready(user, from); }
+
+/* Gradients of this rank's part of every micro-batch. The last one makes them final: they are sent while it computes.
+ */
+static pal_status learn(training *s, seen *sums, pal_error *err) {
+    const pal_task *task = task_of(s);
+    const int micro_batches = s->t->options.accumulate;
+    pal_status st;
+    memset(pal_model_flat_gradients(s->model), 0, pal_model_flat(s->model) * sizeof(float));
+    for (int micro = 0; micro < micro_batches; micro++) {
+        pal_batch batch;
+        pal_loss loss;
+        const double asked = pal_seconds();
+        if ((st = task->batch(task->self, s->stage, s->stage_step, micro, &batch, err))) return st;
+        s->data_seconds += pal_seconds() - asked;
+        if (micro == micro_batches - 1) {
+            pal_exchange_begin(s->exchange, pal_model_flat_gradients(s->model));
+            pal_work_on_learned(s->work, send_gradients, s->exchange);
+        }
+        st = task->learn ? task->learn(task->self, s->model, s->work, &batch, &loss, err)
+                         : pal_model_learn(s->model, s->work, &batch, 1.0f, &loss, NULL, err);
+        pal_work_on_learned(s->work, NULL, NULL);
+        if (st) return st;
+        sums->loss += loss.sum;
+        sums->targets += (double)loss.count;
+        sums->correct += (double)loss.correct;
+        sums->tokens += batch.tokens;
+    }
+    return PAL_OK;
+}
+
+/* AdamW on this rank's slices of the summed gradients; then everybody has all parameters again. */
+static pal_status step_parameters(training *s, double scale, pal_error *err) {
+    pal_status st;
+    if ((st = pal_exchange_sum(s->exchange, err))) return st;
+    double squares = pal_optimiser_squares(s->optimiser, s->model, s->t->cx);
+    if ((st = pal_comm_sum(s->comm, &squares, 1, err))) return st;
+    s->last_norm = pal_optimiser_apply(s->optimiser, s->model, s->t->cx, squares, scale, s->rate);
+    return pal_exchange_share(s->exchange, pal_model_flat_parameters(s->model), err);
 }
 
 /* One update of all its micro-batches. Their losses and gradients are sums over targets, divided once by the number of
@@ -125,24 +177,9 @@ pal_status pal_train_prepare(const pal_trainer *t, const pal_model *model, pal_t
 static pal_status update(training *s, pal_error *err) {
     const pal_task *task = task_of(s);
     const pal_train_options *o = &s->t->options;
+    seen sums = { 0 };
     pal_status st;
-    memset(pal_model_flat_gradients(s->model), 0, pal_model_flat(s->model) * sizeof(float));
-    double sum = 0;
-    uint64_t count = 0;
-    for (int micro = 0; micro < o->accumulate; micro++) {
-        pal_batch batch;
-        pal_loss loss;
-        const double asked = pal_seconds();
-        if ((st = task->batch(task->self, s->stage, s->stage_step, micro, &batch, err))) return st;
-        s->data_seconds += pal_seconds() - asked;
-        st = task->learn ? task->learn(task->self, s->model, s->work, &batch, &loss, err)
-                         : pal_model_learn(s->model, s->work, &batch, 1.0f, &loss, NULL, err);
-        if (st) return st;
-        sum += loss.sum;
-        count += loss.count;
-        s->correct += loss.correct;
-        s->tokens += (uint64_t)batch.tokens;
-    }
+    if ((st = learn(s, &sums, err)) || (st = pal_comm_sum(s->comm, &sums.loss, 4, err))) return st;
     const pal_schedule schedule = { .kind = o->schedule,
                                     .peak = o->rate,
                                     .floor = o->floor,
@@ -150,12 +187,13 @@ static pal_status update(training *s, pal_error *err) {
                                     .total = stage_steps(s),
                                     .epoch = task->epoch(task->self, s->stage) };
     s->rate = pal_schedule_rate(&schedule, s->stage_step);
-    const double scale = count ? 1 / (double)count : 0;
-    s->last_norm = pal_optimiser_step(s->optimiser, s->model, s->t->cx, scale, s->rate);
+    if ((st = step_parameters(s, sums.targets > 0 ? 1 / sums.targets : 0, err))) return st;
     if (!isfinite(s->last_norm)) s->skipped++;
-    s->last_loss = count ? sum / (double)count : NAN;
-    s->loss_sum += sum;
-    s->loss_count += count;
+    s->last_loss = sums.targets > 0 ? sums.loss / sums.targets : NAN;
+    s->loss_sum += sums.loss;
+    s->loss_count += (uint64_t)sums.targets;
+    s->correct += (uint64_t)sums.correct;
+    s->tokens += (uint64_t)sums.tokens;
     s->step++;
     s->stage_step++;
     return PAL_OK;
@@ -173,10 +211,11 @@ static pal_status evaluate(training *s, json_t *line, pal_error *err) {
     if (better) {
         s->best_score = s->score;
         s->best_step = s->step;
-        st = pal_checkpoint_write_best(s->t->run, s->model, s->t->options.best_dtype,
-                                       (pal_checkpoint_more){ task->self, task->save }, err);
+        if (pal_comm_is_root(s->comm))
+            st = pal_checkpoint_write_best(s->t->run, s->model, s->t->options.best_dtype,
+                                           (pal_checkpoint_more){ task->self, task->save }, err);
     }
-    return st;
+    return st ? st : pal_comm_meet(s->comm, err); /* rank 0 measures more than the others, and writes */
 }
 
 /* A line of metrics: what happened since the last one, and the evaluation if it is due. */
@@ -204,15 +243,19 @@ static pal_status log_line(training *s, bool evaluates, pal_error *err) {
     s->log_seconds = pal_seconds();
     s->log_tokens = s->tokens;
     s->update_seconds = s->data_seconds = 0;
-    return pal_metrics_log_write(&s->metrics, line, err);
+    if (pal_comm_is_root(s->comm)) return pal_metrics_log_write(&s->metrics, line, err);
+    json_decref(line);
+    return PAL_OK;
 }
 
 static pal_status checkpoint(training *s, bool finished, pal_error *err) {
     const pal_task *task = task_of(s);
+    pal_status st = task->gather ? task->gather(task->self, err) : PAL_OK;
+    if (st) return st;
     json_t *state = to_json(s, finished);
     if (task->position) json_object_set_new(state, "data", task->position(task->self));
-    const pal_status st = pal_checkpoint_write(s->t->run, s->step, s->model, s->optimiser, state, s->t->options.keep,
-                                               (pal_checkpoint_more){ task->self, task->save }, err);
+    st = pal_checkpoint_write(s->t->run, s->step, s->model, s->optimiser, state, s->t->options.keep,
+                              (pal_checkpoint_more){ task->self, task->save }, s->comm, err);
     json_decref(state);
     if (!st) s->written = s->step;
     return st;
@@ -278,8 +321,9 @@ static pal_status run_stages(training *s, bool *stopped, pal_error *err) {
             const bool logs = evaluates || first_of_stage || due(s->step, o->log_every);
             if (logs && (st = log_line(s, evaluates, err))) return st;
             solved = evaluates && s->score > o->stop_score;
-            *stopped = !report(s, accuracy, started, first, logs, evaluates) ||
-                       (o->stop_after && s->step >= o->stop_after);
+            const bool ends = !report(s, accuracy, started, first, logs, evaluates);
+            if ((st = pal_comm_any(s->comm, ends, stopped, err))) return st;
+            *stopped |= o->stop_after && s->step >= o->stop_after;
             if (last || solved) break;
             if ((*stopped || due_in_stage(s, s->step, o->checkpoint_every)) && (st = checkpoint(s, false, err)))
                 return st;
@@ -300,13 +344,20 @@ static pal_status run_stages(training *s, bool *stopped, pal_error *err) {
 
 pal_status pal_train(const pal_trainer *t, pal_model *model, const json_t *trainer_state, int64_t step,
                      pal_train_result *result, pal_error *err) {
-    training s = { .t = t, .model = model, .score = NAN, .best_score = NAN, .best_step = -1, .written = -1 };
+    training s = { .t = t,
+                   .comm = pal_comm_or_alone(t->comm),
+                   .model = model,
+                   .score = NAN,
+                   .best_score = NAN,
+                   .best_step = -1,
+                   .written = -1 };
     char path[4096];
     pal_status st;
     bool stopped;
     const pal_work_options options = work_options(t);
     if ((st = pal_path(path, sizeof path, err, "%s/metrics.jsonl", t->run))) return st;
-    if ((st = pal_optimiser_new(&s.optimiser, model, &t->options.optimiser, err))) goto done;
+    if ((st = pal_exchange_new(&s.exchange, s.comm, pal_model_flat(model), err))) goto done;
+    if ((st = pal_optimiser_new(&s.optimiser, model, &t->options.optimiser, s.exchange, err))) goto done;
     if ((st = pal_work_new(&s.work, model, t->cx, &options, err))) goto done;
     if (trainer_state) {
         if ((st = from_json(&s, trainer_state, step, err))) goto done;
@@ -318,7 +369,7 @@ pal_status pal_train(const pal_trainer *t, pal_model *model, const json_t *train
             if ((st = t->task->resume(t->task->self, json_object_get(trainer_state, "data"), folder, err))) goto done;
         }
     }
-    if ((st = pal_metrics_log_open(&s.metrics, path, s.step, err))) goto done;
+    if (pal_comm_is_root(s.comm) && (st = pal_metrics_log_open(&s.metrics, path, s.step, err))) goto done;
     s.log_seconds = pal_seconds();
     s.log_tokens = s.tokens;
     if ((st = run_stages(&s, &stopped, err))) goto done;
@@ -335,6 +386,7 @@ done:;
     if (pal_metrics_log_close(&s.metrics, sound ? err : NULL) && sound) st = PAL_E_IO;
     pal_free(s.sample);
     pal_optimiser_free(s.optimiser);
+    pal_exchange_free(s.exchange);
     pal_work_free(s.work);
     return st;
 }

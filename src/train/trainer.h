@@ -3,13 +3,16 @@
  *
  * A task is one or more stages (a curriculum), each a number of updates over batches that are pure functions of (stage,
  * step), or follow from a position that checkpoints record: resuming needs no replay. Between stages weights carry
- * over; moments and the schedule start anew. */
+ * over; moments and the schedule start anew.
+ *
+ * Several ranks train one model on parts of the same batches (comm/exchange.h); rank 0 writes the run's directory. */
 #ifndef PAL_TRAIN_TRAINER_H
 #define PAL_TRAIN_TRAINER_H
 
 #include <jansson.h>
 #include <stdbool.h>
 
+#include "comm/comm.h"
 #include "palimpsa/model.h"
 #include "train/optimiser.h"
 #include "train/schedule.h"
@@ -22,10 +25,10 @@ typedef struct pal_task {
         *score_name; /* what evaluate's score is called in metrics: "accuracy"; NULL: lower "valid_loss" is better */
     int64_t (*steps)(void *self, int stage);
     int64_t (*epoch)(void *self, int stage); /* updates in an epoch */
-    /* Micro-batch `micro` of an update; borrowed until the next call. */
+    /* This rank's part of micro-batch `micro` of an update; borrowed until the next call. */
     pal_status (*batch)(void *self, int stage, int64_t step, int micro, pal_batch *out, pal_error *err);
     /* Adds what it measured to `metrics` and gives a score of which more is better: NaN where nothing was measured,
-     * -INFINITY for what is not a number. */
+     * -INFINITY for what is not a number. Ranks share the work, and all get the same score. */
     pal_status (*evaluate)(void *self, int stage, const pal_model *model, pal_work *work, json_t *metrics,
                            double *score, pal_error *err);
 
@@ -38,7 +41,9 @@ typedef struct pal_task {
     /* Instead of pal_model_learn: adds the gradients of the batch's summed loss. */
     pal_status (*learn)(void *self, pal_model *model, pal_work *work, const pal_batch *batch, pal_loss *loss,
                         pal_error *err);
-    /* Where the data stands, for trainer.json, and going on from there; folder: the checkpoint. */
+    /* Brings what other ranks hold to rank 0, which position and save are asked for. */
+    pal_status (*gather)(void *self, pal_error *err);
+    /* Where the data stands, for trainer.json, and going on from there; folder: the checkpoint, which rank 0 reads. */
     json_t *(*position)(void *self);
     pal_status (*resume)(void *self, const json_t *position, const char *folder, pal_error *err);
     /* More files for a checkpoint's directory; not resumable: a model directory alone. */
@@ -84,8 +89,10 @@ typedef struct pal_trainer {
     const char *run; /* directory */
     const pal_context *cx;
     const pal_task *task;
+    const pal_comm *comm; /* NULL: one process */
     pal_train_options options;
-    /* Called after every update, with `report` up to date (both may be NULL). False: a checkpoint is written. */
+    /* Called after every update, with `report` up to date (both may be NULL). False on any rank: a checkpoint is
+     * written. */
     pal_go_on_fn *progress;
     void *user;
     pal_train_progress *report;

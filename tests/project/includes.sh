@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Includes go one way: base <- kernels <- memory <- layers <- model <- {infer <- {train, eval}, convert} <- cli;
-# base <- format <- text <- data; model uses format, what stands on model may use the others; base <- plot <- cli.
+# base <- format <- text <- data; model uses format, what stands on model may use the others; base <- comm <- train; base <- plot <- cli.
 # A public header belongs to the room whose things it declares, and is included as that room's own headers are.
 set -euo pipefail
 root=$1
@@ -11,10 +11,11 @@ declare -A may=(
     [plot]="base plot"
     [data]="base format text data"
     [kernels]="base kernels"
+    [comm]="base comm"
     [memory]="base kernels memory"
     [layers]="base kernels memory layers"
     [model]="base kernels memory layers format model"
-    [train]="base kernels memory layers format model text data infer train"
+    [train]="base kernels memory layers format model text data infer comm train"
     [eval]="base kernels memory layers format model text data eval infer"
     [infer]="base kernels memory layers format model text infer"
     [serve]="base format model text infer serve"

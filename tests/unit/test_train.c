@@ -63,7 +63,7 @@ static void groups_freeze_and_scale_by_name(void **state) {
     options.rates = "*.b_scale=10,*norm*=0.5";
     pal_optimiser *o;
     pal_error err;
-    if (pal_optimiser_new(&o, model, &options, &err)) fail_msg("%s", err.text);
+    if (pal_optimiser_new(&o, model, &options, NULL, &err)) fail_msg("%s", err.text);
     const size_t n = pal_model_flat(model);
     float *before = pal_alloc(n, sizeof *before);
     memcpy(before, pal_model_flat_parameters(model), n * sizeof *before);
@@ -105,16 +105,16 @@ static void train_only_freezes_the_rest(void **state) {
         if (strstr(w->name, ".b_scale") || strstr(w->name, ".b_proj.weight")) expected += w->count;
     }
     assert_true(expected > 0);
-    if (pal_optimiser_new(&o, model, &options, &err)) fail_msg("%s", err.text);
+    if (pal_optimiser_new(&o, model, &options, NULL, &err)) fail_msg("%s", err.text);
     assert_int_equal(pal_optimiser_trainable(o), expected);
     pal_optimiser_free(o);
     options.train_only = "*.no_such_weight";
-    assert_int_equal(pal_optimiser_new(&o, model, &options, &err), PAL_E_ARGUMENT);
+    assert_int_equal(pal_optimiser_new(&o, model, &options, NULL, &err), PAL_E_ARGUMENT);
     assert_non_null(strstr(err.text, "*.no_such_weight"));
     options.train_only = NULL, options.rates = "*=fast";
-    assert_int_equal(pal_optimiser_new(&o, model, &options, &err), PAL_E_ARGUMENT);
+    assert_int_equal(pal_optimiser_new(&o, model, &options, NULL, &err), PAL_E_ARGUMENT);
     options.rates = NULL, options.freeze = "*";
-    assert_int_equal(pal_optimiser_new(&o, model, &options, &err), PAL_E_ARGUMENT);
+    assert_int_equal(pal_optimiser_new(&o, model, &options, NULL, &err), PAL_E_ARGUMENT);
     pal_model_close(model);
     pal_context_free(cx);
 }
@@ -128,7 +128,7 @@ static void decay_can_leave_out_vectors(void **state) {
         options.decay_matrices = matrices;
         pal_optimiser *o;
         pal_error err;
-        if (pal_optimiser_new(&o, model, &options, &err)) fail_msg("%s", err.text);
+        if (pal_optimiser_new(&o, model, &options, NULL, &err)) fail_msg("%s", err.text);
         set_gradients(model, 0);
         const pal_weight *norm = pal_model_find_weight(model, "backbone.ln_f.weight");
         assert_non_null(norm);
@@ -148,7 +148,7 @@ static void infinite_gradients_change_nothing(void **state) {
     pal_model *model = small_model(cx);
     pal_optimiser *o;
     pal_error err;
-    if (pal_optimiser_new(&o, model, &adamw, &err)) fail_msg("%s", err.text);
+    if (pal_optimiser_new(&o, model, &adamw, NULL, &err)) fail_msg("%s", err.text);
     const size_t n = pal_model_flat(model);
     float *before = pal_alloc(n, sizeof *before);
     memcpy(before, pal_model_flat_parameters(model), n * sizeof *before);
@@ -203,13 +203,14 @@ static void a_damaged_checkpoint_is_passed_over_by_every_reader(void **state) {
     pal_optimiser *o;
     pal_error err;
     char root[256];
-    if (pal_optimiser_new(&o, model, &adamw, &err)) fail_msg("%s", err.text);
+    if (pal_optimiser_new(&o, model, &adamw, NULL, &err)) fail_msg("%s", err.text);
     for (size_t f = 0; f <= PAL_COUNT(files); f++) { /* the last round damages nothing */
         test_directory(root);
         for (int64_t step = 8; step <= 10; step += 2) { /* 10 is newer than 8, but not by the alphabet */
             json_t *trainer = json_pack("{s:i}", "step", (int)step);
             pal_model_flat_parameters(model)[0] = (float)step;
-            if (pal_checkpoint_write(root, step, model, o, trainer, 0, (pal_checkpoint_more){ 0 }, &err))
+            if (pal_checkpoint_write(root, step, model, o, trainer, 0, (pal_checkpoint_more){ 0 }, &pal_comm_alone,
+                                     &err))
                 fail_msg("%s", err.text);
             json_decref(trainer);
         }

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""`palimpsa train`, `sweep` and `eval` on several ranks, from the outside: the same losses for any number of ranks, the same
+bits for the same number, and for one rank those of a process alone; runs that are resumed on other numbers of ranks; ranks that
+fail, die or fall silent. Skipped where the program was built without MPI."""
+import json, os, pathlib, random, re, shutil, signal, subprocess, sys, tempfile, time
+
+program, long_run = sys.argv[1], bool(os.environ.get("PALIMPSA_TEST_LONG"))
+rng = random.Random(11)
+# Ranks share few processors here, and may be started by root.
+os.environ.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
+                  OMPI_MCA_hwloc_base_binding_policy="none", OMPI_MCA_mpi_yield_when_idle="1", OMPI_MCA_plm_rsh_agent="")
+RECALL = "--task mqar --model palimpsa-d --vocab 64 --hidden 32 --heads 2 --accumulate 2 --examples 70 --test-examples 50 --lr 3e-3 --seed 5 --threads 1 --log-every 1 --stop-score 2".split()
+CURRICULUM = [*RECALL, "--stages", "16:2:2:7,32:4:3:5", "--checkpoint-every", "8"]
+TEXT = "--task text --model palimpsa-d --hidden 32 --layers 2 --heads 2 --head-dim 8 --row 96 --context 40 --batch 5 --steps 20 --lr 3e-3 --threads 1 --log-every 1 --eval-every 10 --checkpoint-every 8".split()
+
+
+def check(condition, sentence):
+    if not condition:
+        sys.exit("FAILED: " + sentence)
+
+
+if "mpi: none" in subprocess.run([program, "--version"], capture_output=True, text=True).stdout:
+    print("skipped: this program was built without MPI")
+    sys.exit(0)
+if not shutil.which("mpirun"):
+    print("skipped: mpirun is not there")
+    sys.exit(0)
+
+
+def start(ranks, *words):
+    return subprocess.Popen([*(["mpirun", "-n", str(ranks)] if ranks else []), program, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def palimpsa(ranks, *words, code=0, seconds=120):
+    """ranks 0: without mpirun. Returns what the program printed, without mpirun's own words."""
+    child = start(ranks, *words)
+    try:
+        out, err = child.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        sys.exit(f"FAILED: {ranks} ranks, {' '.join(map(str, words))}: not done after {seconds} s")
+    check(child.returncode == code, f"{ranks} ranks, {' '.join(map(str, words))}: exit code {child.returncode}, expected {code}\n{out}{err}")
+    said = [line for line in err.splitlines() if line.startswith("palimpsa: ") and "warning" not in line]
+    check(len(said) == (1 if code else 0), f"{ranks} ranks, {' '.join(map(str, words))}: expected one sentence, found {said}\n{err}")
+    return out + "\n".join(said)
+
+
+def lines(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def same_bits(a, b):
+    newest = max((a / "checkpoints").glob("step-*"), key=lambda p: int(p.name[5:])).name
+    for name in ("model.safetensors", "optimizer.safetensors", *[p.name for p in (a / "checkpoints" / newest).glob("memory-*")]):
+        check((a / "checkpoints" / newest / name).read_bytes() == (b / "checkpoints" / newest / name).read_bytes(), f"{b}: {newest}/{name} differs from {a}'s")
+
+
+def same_losses(a, b, tolerance=1e-5):
+    x, y = lines(a), lines(b)
+    check([l["step"] for l in x] == [l["step"] for l in y], f"{b}: other steps than {a}: {[l['step'] for l in y]}")
+    for one, other in zip(x, y):
+        check(one["tokens"] == other["tokens"], f"{b}: step {one['step']}: other tokens than {a}")
+        for key in ("loss", "grad_norm", "valid_loss", "accuracy"):
+            if key in one:
+                check(abs(one[key] - other[key]) <= tolerance * abs(one[key]), f"{b}: step {one['step']}: {key} is {other[key]}, expected {one[key]}")
+
+
+def newest(run):
+    found = [int(p.name[5:]) for p in (run / "checkpoints").glob("step-*")] if (run / "checkpoints").exists() else []
+    return max(found, default=-1)
+
+
+with tempfile.TemporaryDirectory() as folder:
+    root = pathlib.Path(folder)
+    book = root / "book.jsonl"
+    words = "memory is a belief that forgets slowly towards its prior while evidence writes into it".split()
+    with open(book, "w") as f:
+        for _ in range(120):
+            ask, answer = (" ".join(rng.choices(words, k=rng.randint(1, 30))) for _ in range(2))
+            f.write(json.dumps({"text": ask + " " + answer, "prompt": ask, "response": answer}) + "\n")
+
+    def sharded(name, *options):
+        palimpsa(0, "tokenize", book, "--tokenizer", "bytes", "--valid", "0.2", "--out", root / name, *options)
+        return root / name
+    shards, pairs = sharded("shards", "--field", "text"), sharded("pairs", "--field", "prompt+response")
+    cases = {"curriculum": CURRICULUM,
+             "packed": [*TEXT, "--data", shards, "--accumulate", 2],
+             "masked": [*TEXT, "--data", pairs, "--field", "prompt+response"],
+             "carried": [*TEXT, "--data", shards, "--carry-state"]}
+    for name, options in cases.items():
+        alone = root / f"{name}-alone"
+        palimpsa(0, "train", *options, "--out", alone)
+        check(len(lines(alone)) >= 20, f"{name}: only {len(lines(alone))} lines of metrics")
+        for ranks in (1, 2, 3, 4) if long_run or name == "curriculum" else (1, 3, 4) if name == "packed" else (3,):
+            run = root / f"{name}-{ranks}"
+            palimpsa(ranks, "train", *options, "--out", run)
+            same_losses(alone, run)
+            if ranks == 1:
+                same_bits(alone, run)
+                check(json.loads((run / "config.json").read_text()) == json.loads((alone / "config.json").read_text()), "one rank has another config.json than a process alone")
+        print(f"{name}: every number of ranks has the losses of one process; one rank has its bits")
+
+    # The same number of ranks, stopped and resumed: the same bits. Other numbers: the same losses.
+    for name in ("packed", "carried") if long_run else ("carried",):
+        whole, run = root / f"{name}-3", root / f"{name}-3-again"
+        palimpsa(3, "train", *cases[name], "--out", run, "--stop-after", 11)
+        palimpsa(3, "train", "--resume", "--out", run)
+        same_bits(whole, run)
+        run = root / f"{name}-moving"
+        palimpsa(4, "train", *cases[name], "--out", run, "--stop-after", 7)
+        for ranks, stop in ((2, 13), (1, 17), (3, 0)):
+            said = palimpsa(ranks, "train", "--resume", "--out", run, *(["--stop-after", stop] if stop else []))
+            check("ranks: 4 before, now" in said, f"resuming on {ranks} ranks did not say so: {said}")
+        same_losses(whole, run)
+    print("stopped and resumed: the same bits on 3 ranks; 4, 2, 1, 3 ranks one after the other: the same losses")
+
+    # What is wrong is said once, by one rank.
+    said = palimpsa(3, "train", *CURRICULUM, "--stages", "16:2:2:2", "--out", root / "small", code=2)
+    check("a batch of 2 examples for 3 ranks" in said, said)
+    check(not (root / "small").exists(), "a refused run left its directory")
+    said = palimpsa(2, "train", *CURRICULUM, "--out", root / "curriculum-2", code=2)
+    check("already holds a run" in said and "rank 0: " in said, said)
+    palimpsa(2, "train", "--resume", "--out", root / "nothing", code=2)
+    palimpsa(2, "train", *CURRICULUM, "--no-such-option", "--out", root / "wrong", code=2)
+    print("wrong usage: one sentence, exit code 2")
+
+    # Ranks that fail, die, fall silent, or are asked to stop.
+    def rank_pids(mpirun):
+        """The processes of mpirun by rank, once all are there."""
+        found = {}
+        for entry in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if int(re.search(r"\) . (\d+)", (entry / "stat").read_text()).group(1)) == mpirun.pid:
+                    variables = dict(v.split("=", 1) for v in (entry / "environ").read_text().split("\0") if "=" in v)
+                    found[int(variables["OMPI_COMM_WORLD_RANK"])] = int(entry.name)
+            except (OSError, KeyError, AttributeError):
+                pass  # it has ended, or is no rank
+        return found
+
+    def until(condition, what, seconds=60):
+        end = time.monotonic() + seconds
+        while not condition():
+            check(time.monotonic() < end, f"{what}: not within {seconds} s")
+            time.sleep(0.02)
+
+    def ends(child, what, seconds=30):
+        try:
+            return child.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            sys.exit(f"FAILED: {what}: not all ranks ended within {seconds} s")
+
+    endless = [*cases["packed"], "--steps", 100000, "--schedule", "constant", "--warmup", 0, "--checkpoint-every", 5, "--eval-every", 100000, "--log-every", 100, "--keep", 3]
+    run = root / "full"
+    run.mkdir()
+    (run / "checkpoints").write_text("in the way")
+    said = palimpsa(3, "train", *endless, "--out", run, code=1)
+    check("rank 0: " in said and "checkpoints" in said, f"a checkpoint that cannot be written: {said}")
+
+    run = root / "stopped"
+    child = start(3, "train", *endless, "--comm-timeout", 1.5, "--out", run)
+    until(lambda: newest(run) >= 5, "a first checkpoint")
+    os.kill(rank_pids(child)[1], signal.SIGSTOP)
+    out, err = ends(child, "a silent rank")
+    said = [line for line in err.splitlines() if line.startswith("palimpsa: ")]
+    check(child.returncode == 1 and len(said) == 1 and "rank 1 has been silent for 2 s" in said[0], f"a silent rank: exit code {child.returncode}, {said}\n{err}")
+
+    child = start(2, "train", "--resume", "--out", run)
+    before = newest(run)
+    until(lambda: newest(run) > before, "a checkpoint after resuming")
+    child.send_signal(signal.SIGUSR1)
+    out, err = ends(child, "SIGUSR1")
+    step = re.search(r"stopped at step (\d+), checkpoint written", out)
+    check(child.returncode == 0 and step and newest(run) == int(step.group(1)), f"SIGUSR1: exit code {child.returncode}: {out}{err}")
+    print("a disk that is full, a silent rank, SIGUSR1: all ranks end, the last checkpoint goes on")
+
+    # Killed at random times, each rank; the same bits as a run that was not.
+    options = [*cases["packed"], "--checkpoint-every", 3, "--keep", 2]
+    whole = root / "whole"
+    palimpsa(2, "train", *options, "--out", whole)
+    kills, trial = 0, 0
+    while kills < (50 if long_run else 2):
+        run = root / f"killed{trial}"
+        trial += 1
+        while True:
+            child = start(2, "train", *options, "--out", run, *(["--resume"] if (run / "config.json").exists() else []))
+            until(lambda: len(rank_pids(child)) == 2 or child.poll() is not None, "two ranks")
+            time.sleep(rng.uniform(0, 1.5))
+            pids = rank_pids(child)
+            if len(pids) == 2:
+                try:
+                    os.kill(pids[kills % 2], signal.SIGKILL)
+                    kills += 1
+                except ProcessLookupError:
+                    pass
+            out, err = ends(child, f"kill {kills}")
+            if child.returncode == 0:
+                break
+            check("exited on signal 9" in err, f"a killed rank is not named: {err}")
+            if kills % 10 == 0 or not long_run and kills == 2:  # on to the end
+                palimpsa(2, "train", *options, "--out", run, *(["--resume"] if (run / "config.json").exists() else []))
+                break
+        same_bits(whole, run)
+    print(f"ranks were killed {kills} times: the same bits in the end")
