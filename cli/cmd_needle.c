@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* palimpsa needle: documents that teach retrieval over a long context. */
+/* palimpsa needle: documents that teach retrieval over a long context, and rows that measure it. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +8,7 @@
 #include "base/map.h"
 #include "cli.h"
 #include "data/needle.h"
+#include "needle_ruler.h"
 
 typedef struct {
     const char *tokenizer, *out;
@@ -72,39 +73,77 @@ static int run(const needle_options *o, const char *path) {
 }
 
 int cmd_needle(int argc, char **argv) {
-    needle_options o = { .tokens = 32768, .needles = 4, .questions = 1, .count = 100, .seed = 1 };
+    needle_options o = { .tokens = 32768, .needles = 4, .questions = 1, .count = 100, .seed = -1 };
+    needle_ruler_options r = { .lengths = "4096,8192,16384,32768" };
+    const char *const measuring = "rows that measure (--ruler)";
     const cli_option options[] = {
-        { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "tokenizer file, directory or 'bytes'; counts the tokens" },
+        { "tokenizer", OPT_TEXT, &o.tokenizer, "X",
+          "tokenizer file, directory, model directory or 'bytes'; counts the tokens" },
         { "tokens", OPT_INT, &o.tokens, "N", "most tokens of a document (default 32768)" },
         { "needles", OPT_INT, &o.needles, "N", "secret numbers told in a document (default 4)" },
         { "questions", OPT_INT, &o.questions, "N", "how many of them are asked for at its end (default 1)" },
-        { "count", OPT_INT, &o.count, "N", "documents (default 100)" },
-        { "seed", OPT_LONG, &o.seed, "N", "of places, words and numbers (default 1)" },
-        { "out", OPT_TEXT, &o.out, "FILE.jsonl",
+        { "count", OPT_INT, &o.count, "N", "documents, or rows of each task and length (default 100)" },
+        { "seed", OPT_LONG, &o.seed, "N", "of places, words and numbers (default 1; with --ruler 42)" },
+        { "out", OPT_TEXT, &o.out, "FILE.jsonl|DIR",
           "where the documents go, one a line: 'text', and 'questions' with the places of "
-          "what is asked for" },
+          "what is asked for; with --ruler a directory" },
+        { "ruler", OPT_TEXT, &r.tasks, "LIST",
+          "make tasks of RULER instead: all, or names such as niah_single_1,vt,cwe", .group = measuring },
+        { "lengths", OPT_TEXT, &r.lengths, "LIST",
+          "tokens of a row (default 4096,8192,16384,32768); 1k to 128k and more", .group = measuring },
+        { "squad", OPT_TEXT, &r.squad, "FILE", "questions and documents of qa_1: SQuAD 2.0 as published",
+          .group = measuring },
+        { "hotpot", OPT_TEXT, &r.hotpot, "FILE", "questions and documents of qa_2: HotpotQA as published",
+          .group = measuring },
+        { "templates", OPT_TEXT, &r.templates, "FILE",
+          "other sentences than ours: an object of texts (docs/evaluation.md)", .group = measuring },
+        { "words", OPT_TEXT, &r.words, "DIR",
+          "nounlist.txt, adjectivelist.txt, verblist.txt: real words instead of syllables", .group = measuring },
+        { "cuts", OPT_TEXT, &r.cuts, "FILE", "where the sentences of TEXT begin and end, in bytes",
+          .group = measuring },
     };
     const cli_usage usage = {
-        .synopsis = "needle TEXT --tokenizer X --out FILE.jsonl [options]",
+        .synopsis = "needle [TEXT] --tokenizer X --out FILE.jsonl|DIR [options]",
         .about =
             "Makes long documents for training: parts of TEXT in which a few sentences tell secret numbers, and at the "
             "end questions for\n"
             "some of them with their answers. Mixed with other long texts they extend a model's context "
-            "(docs/surgery.md).",
-        .examples = "  palimpsa needle books.txt --tokenizer gpt-neox/tokenizer.json --count 1000 --out needles.jsonl\n"
-                    "  palimpsa train --recipe long-context --model runs/hybrid --data books.txt=9,needles.jsonl=1 "
-                    "--out runs/long\n",
+            "(docs/surgery.md).\n"
+            "With --ruler it makes the thirteen tasks of RULER, in RULER's own file format, to be measured by "
+            "'palimpsa "
+            "eval --tasks ruler':\n"
+            "DIR/LENGTH/TASK/validation.jsonl. Tasks that lack their TEXT or questions are left out of 'all'.",
+        .examples =
+            "  palimpsa needle books.txt --tokenizer gpt-neox/tokenizer.json --count 1000 --out needles.jsonl\n"
+            "  palimpsa train --recipe long-context --model runs/hybrid --data books.txt=9,needles.jsonl=1 "
+            "--out runs/long\n"
+            "  palimpsa needle books.txt --tokenizer my-model --ruler all --lengths 1k,4k,32k,128k --count 50 --out "
+            "ruler\n"
+            "  palimpsa needle --tokenizer my-model --ruler vt,cwe,fwe,qa_1 --squad dev-v2.0.json --out ruler\n",
         .options = options,
         .option_count = PAL_COUNT(options)
     };
-    const char *path;
+    const char *path = NULL;
     int count;
     const int parsed = cli_parse(&usage, argc, argv, &path, 1, &count);
     if (parsed) return parsed < 0 ? CLI_OK : parsed;
-    if (count != 1) return cli_error(CLI_USAGE, "needle: expected a text file; see 'palimpsa needle --help'");
     if (!o.tokenizer || !o.out)
         return cli_error(CLI_USAGE, "needle: --%s is missing", o.tokenizer ? "out" : "tokenizer");
     if (o.count < 1 || o.tokens < 1)
         return cli_error(CLI_USAGE, "--count and --tokens expect at least 1, found %d and %d", o.count, o.tokens);
+    if (o.seed > UINT32_MAX || o.seed < -1)
+        return cli_error(CLI_USAGE, "--seed expects 0 to %u, found %lld", UINT32_MAX, (long long)o.seed);
+    if (r.tasks) {
+        r.text = count ? path : NULL;
+        r.tokenizer = o.tokenizer;
+        r.out = o.out;
+        r.count = o.count;
+        r.seed = o.seed < 0 ? 42 : (uint32_t)o.seed;
+        return needle_ruler(&r);
+    }
+    if (r.templates || r.words || r.cuts || r.squad || r.hotpot)
+        return cli_error(CLI_USAGE, "needle: --templates, --words, --cuts, --squad and --hotpot go with --ruler");
+    if (count != 1) return cli_error(CLI_USAGE, "needle: expected a text file; see 'palimpsa needle --help'");
+    if (o.seed < 0) o.seed = 1;
     return run(&o, path);
 }

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/mersenne.h"
 
+#include <math.h>
+#include <stdbool.h>
+
+#include "base/alloc.h"
+
 enum { N = 624, M = 397 };
 
 void pal_mersenne_seed_plain(pal_mersenne *m, uint32_t seed) {
@@ -59,4 +64,36 @@ uint32_t pal_mersenne_below(pal_mersenne *m, uint32_t n) {
     do r = pal_mersenne_u32(m) >> (32 - bits);
     while (r >= n);
     return r;
+}
+
+void pal_mersenne_shuffle(pal_mersenne *m, uint32_t *x, size_t n) {
+    for (size_t i = n; i-- > 1;) {
+        const uint32_t k = pal_mersenne_below(m, (uint32_t)i + 1), other = x[i];
+        x[i] = x[k];
+        x[k] = other;
+    }
+}
+
+/* Python draws from a shrinking list where that is smaller than a set of what was drawn, else again and again. */
+pal_status pal_mersenne_sample(pal_mersenne *m, uint32_t n, uint32_t k, uint32_t *out, pal_error *err) {
+    double set = 21;
+    uint32_t *list;
+    if (k > 5) set += pow(4, ceil(log(3.0 * k) / log(4)));
+    const bool shrinking = n <= set;
+    const pal_status st = pal_alloc_named((void **)&list, (size_t)n + 1, sizeof *list, "a random sample", err);
+    if (st) return st;
+    for (uint32_t i = 0; i < n && shrinking; i++) list[i] = i;
+    for (uint32_t i = 0; i < k; i++) {
+        uint32_t j = pal_mersenne_below(m, shrinking ? n - i : n);
+        if (shrinking) {
+            out[i] = list[j];
+            list[j] = list[n - i - 1];
+            continue;
+        }
+        while (list[j]) j = pal_mersenne_below(m, n);
+        list[j] = 1;
+        out[i] = j;
+    }
+    pal_free(list);
+    return PAL_OK;
 }

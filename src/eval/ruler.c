@@ -8,19 +8,19 @@
 #include "text/strings.h"
 
 const pal_ruler_task pal_ruler_tasks[PAL_RULER_TASKS] = {
-    { "niah_single_1", 128, false },
-    { "niah_single_2", 128, false },
-    { "niah_single_3", 128, false },
-    { "niah_multikey_1", 128, false },
-    { "niah_multikey_2", 128, false },
-    { "niah_multikey_3", 128, false },
-    { "niah_multivalue", 128, false },
-    { "niah_multiquery", 128, false },
-    { "vt", 30, false },
-    { "cwe", 120, false },
-    { "fwe", 50, false },
-    { "qa_1", 32, true },
-    { "qa_2", 32, true },
+    { "niah_single_1", 128, false, PAL_RULER_NOISE, 1, 1, 1, false, false, 0 },
+    { "niah_single_2", 128, false, PAL_RULER_ESSAY, 1, 1, 1, false, false, 0 },
+    { "niah_single_3", 128, false, PAL_RULER_ESSAY, 1, 1, 1, false, true, 0 },
+    { "niah_multikey_1", 128, false, PAL_RULER_ESSAY, 4, 1, 1, false, false, 0 },
+    { "niah_multikey_2", 128, false, PAL_RULER_NEEDLES, 1, 1, 1, false, false, 0 },
+    { "niah_multikey_3", 128, false, PAL_RULER_NEEDLES, 1, 1, 1, true, true, 0 },
+    { "niah_multivalue", 128, false, PAL_RULER_ESSAY, 1, 4, 1, false, false, 0 },
+    { "niah_multiquery", 128, false, PAL_RULER_ESSAY, 4, 1, 4, false, false, 0 },
+    { "vt", 30, false, PAL_RULER_VARIABLES, 0, 0, 0, false, false, 0 },
+    { "cwe", 120, false, PAL_RULER_COMMON, 0, 0, 0, false, false, 0 },
+    { "fwe", 50, false, PAL_RULER_FREQUENT, 0, 0, 0, false, false, 0 },
+    { "qa_1", 32, true, PAL_RULER_DOCUMENTS, 0, 0, 0, false, false, 0 },
+    { "qa_2", 32, true, PAL_RULER_DOCUMENTS, 0, 0, 0, false, false, 1 },
 };
 
 const pal_ruler_task *pal_ruler_find(const char *name) {

@@ -10,10 +10,24 @@
 
 enum { PAL_RULER_TASKS = 13 };
 
+typedef enum pal_ruler_haystack {
+    PAL_RULER_NOISE,     /* one line again and again */
+    PAL_RULER_ESSAY,     /* a text of the user's */
+    PAL_RULER_NEEDLES,   /* sentences like those that are asked for */
+    PAL_RULER_VARIABLES, /* names that are given values and passed on */
+    PAL_RULER_COMMON,    /* numbered words */
+    PAL_RULER_FREQUENT,  /* words by the law of Zipf */
+    PAL_RULER_DOCUMENTS  /* with a question about one of them */
+} pal_ruler_haystack;
+
 typedef struct pal_ruler_task {
     const char *name;
     int generate; /* tokens that are written */
     bool any;     /* one reference of several is enough (question answering) */
+    pal_ruler_haystack haystack;
+    int keys, values, asked;   /* needles: that are told, values of each, keys that are asked for */
+    bool uuid_key, uuid_value; /* else a word and a number */
+    int set;                   /* documents: 0 SQuAD 2.0, 1 HotpotQA */
 } pal_ruler_task;
 extern const pal_ruler_task pal_ruler_tasks[PAL_RULER_TASKS]; /* in RULER's order */
 const pal_ruler_task *pal_ruler_find(const char *name);       /* NULL: no such task */
