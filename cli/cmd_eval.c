@@ -6,6 +6,7 @@
 #include "base/context.h"
 #include "base/nearest.h"
 #include "eval.h"
+#include "eval_long.h"
 #include "stop.h"
 
 static bool one_of(const char *word, const char *const *list) {
@@ -27,6 +28,7 @@ typedef struct {
     const char *task;
     eval_text_options text;
     eval_tasks_options tasks;
+    eval_long_options longer;
 } eval_options;
 
 static int check_figure(const char *path) {
@@ -83,6 +85,45 @@ static int check_kind(const eval_options *o, bool tasks) {
     return CLI_OK;
 }
 
+/* RULER and LongBench: prompts that are answered, or answers that were recorded. */
+static int run_long(eval_options *o, long_kind kind) {
+    const eval_text_options *t = &o->text;
+    eval_long_options *l = &o->longer;
+    pal_context *cx;
+    pal_error err;
+    int code;
+    if (t->count > 1) return cli_error(CLI_USAGE, "--tasks %s takes one model at a time", o->tasks.plan.tasks);
+    if (t->count ? !t->data : !l->predictions)
+        return cli_error(CLI_USAGE, "--tasks %s needs a model and --data DIR, or recorded answers in --predictions DIR",
+                         o->tasks.plan.tasks);
+    const char *other = t->baseline                       ? "baseline"
+                        : o->tasks.samples                ? "samples"
+                        : o->tasks.plan.docs              ? "docs"
+                        : o->tasks.plan.shots             ? "shots"
+                        : t->figure && kind != LONG_RULER ? "figure"
+                                                          : NULL;
+    if (other) return cli_error(CLI_USAGE, "--%s does not go with --tasks %s", other, o->tasks.plan.tasks);
+    if (t->context < 0 || t->context > EVAL_CONTEXT)
+        return cli_error(CLI_USAGE, "--context expects 0 to %d, found %d", EVAL_CONTEXT, t->context);
+    if (t->json && strcmp(t->json, "-") != 0 && (code = cli_check_target(t->json))) return code;
+    if (t->figure && (code = check_figure(t->figure))) return code;
+    l->kind = kind;
+    l->model = t->count ? t->models[0] : NULL;
+    l->data = t->count ? t->data : NULL;
+    l->tokenizer = t->tokenizer;
+    l->json = t->json;
+    l->figure = t->figure;
+    l->limit = o->tasks.plan.limit;
+    l->context = t->context;
+    l->piece = t->piece;
+    l->batch = t->batch;
+    cli_stop_on_signals(true);
+    if (pal_context_new(&cx, o->common.threads, o->common.cpu, &err)) return cli_fail(&err);
+    code = eval_long(l, cx);
+    pal_context_free(cx);
+    return code;
+}
+
 static int run(eval_options *o, bool tasks) {
     eval_text_options *t = &o->text;
     pal_context *cx;
@@ -105,7 +146,9 @@ static int run(eval_options *o, bool tasks) {
 }
 
 int cmd_eval(int argc, char **argv) {
-    eval_options o = { .task = "perplexity", .text = { .split = "none", .part = "all" } };
+    eval_options o = { .task = "perplexity",
+                       .text = { .split = "none", .part = "all" },
+                       .longer = { .scoring = "ruler" } };
     eval_text_options *t = &o.text;
     eval_plan_options *p = &o.tasks.plan;
     const cli_option options[] = {
@@ -134,7 +177,9 @@ int cmd_eval(int argc, char **argv) {
         { "figure", OPT_TEXT, &t->figure, "FILE", "draw the loss by position, from 32 tokens on (.svg or .png)",
           .group = "text" },
         { "tasks", OPT_TEXT, &p->tasks, "LIST",
-          "names with commas, paper (those of the paper's table) or all; list shows what there is", .group = "tasks" },
+          "names with commas, paper (those of the paper's table) or all; list shows what there is; or one of ruler, "
+          "longbench, longbench2",
+          .group = "tasks" },
         { "limit", OPT_INT, &p->limit, "N", "the first N documents of each task", .above_zero = true,
           .group = "tasks" },
         { "docs", OPT_TEXT, &p->docs, "FROM:TO", "documents FROM to TO-1 of each task", .group = "tasks" },
@@ -144,6 +189,15 @@ int cmd_eval(int argc, char **argv) {
           .above_zero = true, .group = "tasks" },
         { "shots-file", OPT_TEXT, &p->shots_file, "PATH",
           "their file, or a directory as for --data; its first N documents are taken", .group = "tasks" },
+        { "predictions", OPT_TEXT, &o.longer.predictions, "DIR",
+          "keep answers here, in the files of the original programs; interrupted, the same command goes on from them. "
+          "Without a model, recorded answers are scored",
+          .group = "ruler, longbench and longbench2" },
+        { "scoring", OPT_TEXT, &o.longer.scoring, "RULES", "of ruler: ruler (default) or lm-eval",
+          .group = "ruler, longbench and longbench2" },
+        { "chinese", OPT_TEXT, &o.longer.chinese, "DIR",
+          "jieba's directory, for scores that need Chinese words (default: those are left out)",
+          .group = "ruler, longbench and longbench2" },
     };
     const cli_usage usage = {
         .synopsis = "eval MODELDIR|RUNDIR... --data PATH [--tasks LIST] [options]",
@@ -156,20 +210,31 @@ int cmd_eval(int argc, char **argv) {
             "Bytes and words are counted as lm-evaluation-harness does, so models with different vocabularies "
             "compare.\n"
             "With --tasks, the tasks of lm-evaluation-harness are run on files below --data, with the same requests "
-            "and metrics.",
+            "and metrics.\n"
+            "ruler, longbench and longbench2 are long prompts that are answered greedily; their data is read as "
+            "published\n"
+            "('palimpsa needle --ruler' makes RULER's), and --figure draws RULER's scores by length.",
         .examples =
             "  palimpsa eval my-model --data book.txt\n"
             "  palimpsa eval runs/a runs/b --data wiki.test.raw --split wikitext --figure loss.svg\n"
             "  palimpsa eval runs/a --baseline runs/b --data shards --part valid --figure difference.svg --json\n"
             "  palimpsa eval --tasks list\n"
             "  palimpsa eval my-model runs/a --tasks paper --data data --json results.json --samples samples.jsonl\n"
-            "  palimpsa eval my-model --tasks hellaswag,piqa --data data --limit 200\n",
+            "  palimpsa eval my-model --tasks hellaswag,piqa --data data --limit 200\n"
+            "  palimpsa eval my-model --tasks ruler --data ruler --predictions answers --figure ruler.svg\n"
+            "  palimpsa eval --tasks ruler --predictions answers --scoring lm-eval\n"
+            "  palimpsa eval my-model --tasks longbench2 --data LongBench-v2 --context 120000 --json v2.json\n",
         .options = options,
         .option_count = PAL_COUNT(options)
     };
     int code = cli_parse(&usage, argc, argv, t->models, EVAL_MODELS, &t->count);
     if (code) return code < 0 ? CLI_OK : code;
     if (p->tasks && strcmp(p->tasks, "list") == 0) return eval_list_tasks();
+    const long_kind kind = long_kind_of(p->tasks);
+    if (kind != LONG_NONE) return run_long(&o, kind);
+    if (o.longer.predictions || o.longer.chinese)
+        return cli_error(CLI_USAGE, "--%s goes with --tasks ruler, longbench or longbench2",
+                         o.longer.predictions ? "predictions" : "chinese");
     if (!t->count) return cli_error(CLI_USAGE, "eval: expected a model directory; see 'palimpsa eval --help'");
     const bool tasks = p->tasks && strcmp(p->tasks, "perplexity") != 0;
     if ((code = check(&o)) || (code = check_kind(&o, tasks))) return code;

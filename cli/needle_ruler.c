@@ -2,13 +2,12 @@
 /* palimpsa needle --ruler: rows for RULER's thirteen tasks at given lengths, as files that RULER itself would write. */
 #include "needle_ruler.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/context.h"
+#include "base/directory.h"
 #include "base/map.h"
 #include "base/nearest.h"
 #include "cli.h"
@@ -58,24 +57,16 @@ static int read_tasks(selection *s, const char *list) {
     return CLI_OK;
 }
 
-static int make_directory(const char *path) {
-    if (mkdir(path, 0777) == 0 || errno == EEXIST) return CLI_OK;
-    return cli_error(CLI_FAILED, "%s: cannot make this directory: %s", path, strerror(errno));
-}
-
 /* OUT/LENGTH/TASK/validation.jsonl, with its directories. */
 static int make_path(char path[PATH], const char *out, int length, const char *task) {
-    int code;
-    const char *const name = "validation.jsonl";
-    if (snprintf(path, PATH, "%s/%d/%s/%s", out, length, task, name) >= PATH)
+    pal_error err;
+    if (snprintf(path, PATH, "%s/%d/%s/validation.jsonl", out, length, task) >= PATH)
         return cli_error(CLI_USAGE, "--out: the name is too long");
-    for (char *at = path + strlen(out); at; at = strchr(at + 1, '/')) {
-        *at = '\0';
-        code = make_directory(path);
-        *at = '/';
-        if (code) return code;
-    }
-    return CLI_OK;
+    char *name = strrchr(path, '/');
+    *name = '\0';
+    const pal_status st = pal_make_directory(path, &err);
+    *name = '/';
+    return st ? cli_fail_writing(&err) : CLI_OK;
 }
 
 static int write_task(const needle_ruler_options *o, pal_ruler_maker *m, const char *path) {
@@ -112,8 +103,9 @@ static int write_tasks(const needle_ruler_options *o, const selection *s, const 
                 if (!l) fprintf(stderr, "%s is left out: it needs %s\n", task->name, lacks);
                 continue;
             }
-            if (pal_ruler_maker_new(&m, task, templates, sources, tok, s->lengths[l], o->seed, &err))
-                code = cli_fail(&err);
+            const pal_status st = pal_ruler_maker_new(&m, task, templates, sources, tok, s->lengths[l], o->seed, &err);
+            if (st == PAL_E_ARGUMENT && all) fprintf(stderr, "left out: %s\n", err.text);
+            else if (st) code = cli_fail(&err);
             else if (!(code = make_path(path, o->out, s->lengths[l], task->name)) && !(code = write_task(o, m, path)))
                 printf("%s: %d rows of at most %d tokens\n", path, o->count, s->lengths[l]);
             pal_ruler_maker_free(m);
@@ -136,7 +128,6 @@ int needle_ruler(const needle_ruler_options *o) {
         (o->squad && pal_ruler_read_squad(&sources, o->squad, &err)) ||
         (o->hotpot && pal_ruler_read_hotpot(&sources, o->hotpot, &err)))
         code = cli_fail(&err);
-    if (!code) code = make_directory(o->out);
     if (!code) code = write_tasks(o, &s, tok, &templates, &sources);
     pal_ruler_sources_free(&sources);
     pal_ruler_templates_free(&templates);

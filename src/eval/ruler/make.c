@@ -72,48 +72,64 @@ static pal_status no_room(const pal_ruler_maker *m, pal_error *err) {
 /* Tokens to be written; a demonstration does not leave room for them. */
 static size_t to_write(const pal_ruler_maker *m) { return m->demonstrating ? 0 : (size_t)m->task->generate; }
 
-/* The largest size that fits, found with rows of sizes in between; each of them draws random numbers. */
+/* The largest size from low to high that fits, found with rows of sizes in between; each of them draws random numbers.
+ */
+static pal_status search(pal_ruler_maker *m, size_t low, size_t high, pal_error *err) {
+    const size_t reserved = to_write(m) + m->example_size;
+    while (low <= high) {
+        const size_t middle = (low + high) / 2;
+        size_t tokens;
+        pal_status st = plan_of(m).draw(m, middle, 0, err);
+        if (!st) st = pal_ruler_tokens(m, &tokens, err);
+        if (st) return st;
+        if (tokens + reserved <= (size_t)m->length) m->size = middle, low = middle + 1;
+        else high = middle - 1;
+    }
+    return PAL_OK;
+}
+
+/* Below one step RULER finds nothing; short rows, or tokens as short as bytes, need smaller sizes. */
 static pal_status find_size(pal_ruler_maker *m, pal_error *err) {
+    enum { FEWEST = 5 };
     const plan p = plan_of(m);
-    const size_t reserved = to_write(m) + m->example_size, room = (size_t)m->length;
-    size_t tokens, low = p.step, high;
+    size_t tokens;
     pal_status st = p.draw(m, p.probe, 0, err);
     if (!st) st = pal_ruler_tokens(m, &tokens, err);
     if (st) return st;
+    const size_t high = (size_t)((double)m->length / ((double)tokens / (double)p.probe) * p.factor);
     m->step = p.step;
     m->size = 0;
-    high = (size_t)((double)m->length / ((double)tokens / (double)p.probe) * p.factor);
-    if (high < 2 * p.step) high = 2 * p.step;
-    while (low <= high && !st) {
-        const size_t middle = (low + high) / 2;
-        if ((st = p.draw(m, middle, 0, err)) || (st = pal_ruler_tokens(m, &tokens, err))) return st;
-        if (tokens + reserved <= room) m->size = middle, low = middle + 1;
-        else high = middle - 1;
-    }
+    if ((st = search(m, p.step, high < 2 * p.step ? 2 * p.step : high, err)) || m->size) return st;
+    m->step = p.step < 10 ? 1 : p.step / 10;
+    if (m->task->haystack != PAL_RULER_COMMON) st = search(m, FEWEST, p.step, err);
     return st || m->size ? st : no_room(m, err);
 }
 
 /* A row that fits: one that does not is drawn again, a step smaller. */
 static pal_status draw_fitting(pal_ruler_maker *m, size_t index, size_t *tokens, pal_error *err) {
     const plan p = plan_of(m);
-    for (size_t size = m->size;; size -= p.step) {
+    for (size_t size = m->size;; size -= m->step) {
         pal_status st = p.draw(m, size, index, err);
         if (!st && m->example_size) st = pal_ruler_demonstrate(m, err);
         if (!st) st = pal_ruler_tokens(m, tokens, err);
         *tokens += to_write(m);
         if (st || *tokens <= (size_t)m->length) return st;
-        if (size <= p.step) return no_room(m, err);
+        if (size <= m->step) return no_room(m, err);
     }
 }
 
-/* Variables: a row of at most 500 tokens with its answer, shown before every other. */
+/* Variables: a row of at most 500 tokens, if that can be, with its answer; it is shown before every other. */
 static pal_status make_example(pal_ruler_maker *m, pal_error *err) {
     enum { EXAMPLE = 500 };
     const int length = m->length;
     size_t tokens;
     m->demonstrating = true;
-    m->length = length < EXAMPLE ? length : EXAMPLE;
+    m->length = EXAMPLE;
     pal_status st = find_size(m, err);
+    if (st == PAL_E_ARGUMENT && length / 3 > EXAMPLE) { /* tokens as short as bytes */
+        m->length = length / 3;
+        st = find_size(m, err);
+    }
     if (!st) st = draw_fitting(m, 0, &tokens, err);
     if (!st) st = pal_bytes_append(&m->example, m->input.data, m->input.size, err);
     if (!st) st = pal_bytes_append(&m->example, m->prefix.data, m->prefix.size, err);
@@ -129,7 +145,7 @@ static pal_status make_example(pal_ruler_maker *m, pal_error *err) {
     m->example_size = m->ids.count;
     m->demonstrating = false;
     m->length = length;
-    return st;
+    return st == PAL_E_ARGUMENT ? no_room(m, err) : st;
 }
 
 static size_t word_count(const pal_ruler_sources *s) {
