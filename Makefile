@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/golden),)
 export PALIMPSA_GOLDEN ?= $(abspath ../shared/golden)
 endif
 
-.PHONY: all setup setup-long setup-dev build test test-long bench demo format install clean debug sanitize tsan
+.PHONY: all setup setup-long setup-dev build test test-long fuzz bench demo format install clean debug sanitize tsan
 
 all: build
 
@@ -35,9 +35,13 @@ test: build
 	ctest --test-dir build --output-on-failure -j $(JOBS)
 	cmake --preset sanitize > /dev/null && cmake --build build-sanitize -j $(JOBS)
 	ctest --test-dir build-sanitize --output-on-failure -j $(JOBS) -L unit
+	@tests/skipped.sh build build-sanitize
 
 test-long: build setup-long
-	scripts/test_long.sh
+	scripts/test_long.sh $(STAGE)
+
+fuzz: setup-long
+	scripts/fuzz.sh $(or $(TARGET),all) $(or $(TIME),60)
 
 demo: build
 	@scripts/demo.sh

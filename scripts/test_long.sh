@@ -1,9 +1,23 @@
 #!/usr/bin/env bash
 # What `make test-long` runs: campaigns that are too slow for every change. Ends with "N passed, M failed".
+#   scripts/test_long.sh [STAGE...]      all stages, or those that are named; `list` prints their names
 set -uo pipefail
 cd "$(dirname "$0")/.."
 jobs=$(nproc)
-passed=0 failed=0
+passed=0 failed=0 only=("$@")
+
+stages=(campaigns sanitize ref old-cpu old-cpu-units avx512 tsan fuzz)
+if [ "${only[*]-}" = list ]; then
+    printf '%s\n' "${stages[@]}"
+    exit 0
+fi
+for stage in "${only[@]}"; do
+    case " ${stages[*]} " in *" $stage "*) ;; *)
+        echo "test_long.sh: no stage is called '$stage'; expected one of: ${stages[*]}" >&2
+        exit 2 ;;
+    esac
+done
+[ ${#only[@]} -gt 0 ] || only=("${stages[@]}")
 
 check() { # check "what it shows" command...
     local what=$1 start=$SECONDS
@@ -33,22 +47,40 @@ old_cpu_units() {
     done
 }
 
-check "long campaigns: random splits, kills, flipped bits" env PALIMPSA_TEST_LONG=1 ctest --test-dir build --output-on-failure -j "$jobs"
-check "sanitizer build (ASan, UBSan, 16-wide kernels emulated)" build_preset sanitize
-check "long campaigns under ASan and UBSan" env PALIMPSA_TEST_LONG=1 ctest --test-dir build-sanitize --output-on-failure -j "$jobs" -L unit
-check "the same at --cpu ref" env PALIMPSA_CPU=ref ctest --test-dir build-sanitize --output-on-failure -j "$jobs" -L unit
-check "selftest on an old processor (QEMU, Nehalem)" on_old_cpu build/palimpsa selftest tests/golden
-check "unit tests on an old processor (QEMU, Nehalem)" old_cpu_units
-if build/palimpsa --version | grep -qx 'cpu: avx512'; then
-    echo "   (this processor has AVX-512: no emulator is needed)"
-    check "selftest with AVX-512" build/palimpsa selftest tests/golden --cpu avx512
-else
-    check "selftest on an emulated AVX-512 processor (Bochs)" tests/emulated/run_in_bochs.sh build/palimpsa selftest --cpu avx512 --threads 1
-    check "products of bytes on an emulated AVX512-VNNI processor (Bochs)" env BOCHS_CPU=corei7_icelake_u BOCHS_TIMEOUT=3000 \
-        tests/emulated/run_in_bochs.sh build/tests/test_kernels_matvec
-fi
-check "thread sanitizer build (clang, libomp, plain matmul)" build_preset tsan
-check "unit tests under the thread sanitizer" env TSAN_OPTIONS="ignore_noninstrumented_modules=1" PALIMPSA_THREADS=3 \
-    ctest --test-dir build-tsan --output-on-failure -j "$jobs" -L unit
+stage_campaigns() {
+    check "long campaigns: random splits, kills, flipped bits" env PALIMPSA_TEST_LONG=1 ctest --test-dir build --output-on-failure -j "$jobs"
+}
+stage_sanitize() {
+    check "sanitizer build (ASan, UBSan, 16-wide kernels emulated)" build_preset sanitize
+    check "long campaigns under ASan and UBSan" env PALIMPSA_TEST_LONG=1 ctest --test-dir build-sanitize --output-on-failure -j "$jobs" -L unit
+}
+stage_ref() {
+    check "sanitizer build" build_preset sanitize
+    check "unit tests under ASan and UBSan at --cpu ref" env PALIMPSA_CPU=ref ctest --test-dir build-sanitize --output-on-failure -j "$jobs" -L unit
+}
+stage_old-cpu() { check "selftest on an old processor (QEMU, Nehalem)" on_old_cpu build/palimpsa selftest tests/golden; }
+stage_old-cpu-units() { check "unit tests on an old processor (QEMU, Nehalem)" old_cpu_units; }
+stage_avx512() {
+    if build/palimpsa --version | grep -qx 'cpu: avx512'; then
+        echo "   (this processor has AVX-512: no emulator is needed)"
+        check "selftest with AVX-512" build/palimpsa selftest tests/golden --cpu avx512
+    else
+        check "selftest on an emulated AVX-512 processor (Bochs)" tests/emulated/run_in_bochs.sh build/palimpsa selftest --cpu avx512 --threads 1
+        check "products of bytes on an emulated AVX512-VNNI processor (Bochs)" env BOCHS_CPU=corei7_icelake_u BOCHS_TIMEOUT=3000 \
+            tests/emulated/run_in_bochs.sh build/tests/test_kernels_matvec
+    fi
+}
+stage_tsan() {
+    check "thread sanitizer build (clang, libomp, plain matmul)" build_preset tsan
+    check "unit tests under the thread sanitizer" env TSAN_OPTIONS="ignore_noninstrumented_modules=1" PALIMPSA_THREADS=3 \
+        ctest --test-dir build-tsan --output-on-failure -j "$jobs" -L unit
+}
+stage_fuzz() { check "every fuzz target for half a minute" scripts/fuzz.sh all 30; }
+
+start=$SECONDS
+for stage in "${only[@]}"; do
+    echo "-- stage $stage, $(((SECONDS - start) / 60)) min after the start"
+    "stage_$stage"
+done
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -233,7 +233,7 @@ pal_status pal_decoder_push(pal_decoder *d, uint32_t id, pal_bytes *text, pal_er
         text->size = before;
         return st;
     }
-    d->pending_size = unfinished(text->data + before, text->size - before);
+    d->pending_size = text->size > before ? unfinished(text->data + before, text->size - before) : 0;
     text->size -= d->pending_size;
     if (d->pending_size) memcpy(d->pending, text->data + text->size, d->pending_size);
     return PAL_OK;

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT */
+/* Seeds that our own writers make: fuzz_seeds DIR puts them into DIR/TARGET. seeds.py calls this and adds the rest. */
+#include <sys/stat.h>
+
+#include "base/alloc.h"
+#include "data/shards.h"
+#include "input.h"
+#include "palimpsa/session.h"
+#include "support/text.h"
+#include "train/optimiser.h"
+
+static const char *root;
+
+static FILE *seed(const char *target, const char *name) {
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s", root, target);
+    mkdir(path, 0777);
+    snprintf(path, sizeof path, "%s/%s/%s", root, target, name);
+    FILE *file = fopen(path, "wb");
+    FUZZ_CHECK(file);
+    return file;
+}
+
+static void copy(FILE *to, const char *path) {
+    FILE *from = fopen(path, "rb");
+    FUZZ_CHECK(from);
+    for (int c; (c = getc(from)) != EOF;) putc(c, to);
+    fclose(from);
+}
+
+static void tokenizers(void) {
+    pal_bytes made[6] = { 0 };
+    test_tiny_json(&made[0], "{\"type\":\"NFC\"}");
+    test_tiny_spm(&made[1], false);
+    test_tiny_spm(&made[2], true);
+    test_tiny_gguf(&made[3], false);
+    test_tiny_vocab(&made[4], &made[5]);
+    static const char *const targets[] = { "tokenizer_json", "tokenizer_model", "tokenizer_model", "gguf", "vocab" };
+    static const char *const names[] = { "bpe", "spm", "unigram", "tokenizer", "gpt2" };
+    for (int i = 0; i < 5; i++) {
+        FILE *file = seed(targets[i], names[i]);
+        fwrite(made[i].data, 1, made[i].size, file);
+        if (i == 4) {
+            fputs(FUZZ_MARK, file);
+            fwrite(made[5].data, 1, made[5].size, file);
+        }
+        fclose(file);
+    }
+    for (int i = 0; i < 6; i++) pal_bytes_free(&made[i]);
+}
+
+static void states(void) {
+    static const char *const presets[] = { "palimpsa-d", "transformer" };
+    for (int kind = 0; kind < 2; kind++) {
+        pal_model *model = fuzz_model(presets[kind], PAL_FOR_INFERENCE);
+        pal_engine *engine;
+        pal_session *session;
+        pal_error err;
+        pal_tokenizer *tok = test_letters();
+        const pal_engine_options options = { .context = 8 };
+        FUZZ_CHECK(pal_engine_new(&engine, model, tok, fuzz_context(), &options, &err) == PAL_OK);
+        FUZZ_CHECK(pal_session_new(&session, engine, &err) == PAL_OK);
+        const pal_session_options text = { .max_tokens = 2 };
+        FUZZ_CHECK(pal_session_begin(session, (const uint32_t[]){ 1, 2, 3 }, 3, &text, &err) == PAL_OK);
+        while (pal_engine_busy(engine)) pal_engine_step(engine);
+        FUZZ_CHECK(pal_session_save(session, fuzz_path("state"), &err) == PAL_OK);
+        FILE *file = seed("state", presets[kind]);
+        putc(kind, file);
+        copy(file, fuzz_path("state"));
+        fclose(file);
+        pal_session_free(session);
+        pal_engine_free(engine);
+        pal_tokenizer_close(tok);
+        pal_model_close(model);
+    }
+}
+
+static void checkpoint(void) {
+    pal_model *model = fuzz_model("palimpsa-d", PAL_FOR_TRAINING);
+    pal_optimiser *optimiser;
+    pal_error err;
+    const pal_optimiser_options options = { .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8 };
+    FUZZ_CHECK(pal_optimiser_new(&optimiser, model, &options, NULL, &err) == PAL_OK);
+    FUZZ_CHECK(pal_optimiser_save(optimiser, model, fuzz_path("optimizer"), &err) == PAL_OK);
+    FILE *file = seed("checkpoint", "fresh");
+    fputs("{\"step\": 1, \"finished\": false, \"seed\": 1, \"stage\": {\"step\": 1}}" FUZZ_MARK, file);
+    copy(file, fuzz_path("optimizer"));
+    fclose(file);
+    pal_optimiser_free(optimiser);
+    pal_model_close(model);
+}
+
+static void shards(void) {
+    static const uint32_t ids[] = { 104, 101, 108, 108, 111 };
+    pal_shard_writer *w;
+    pal_shard_sums sums;
+    pal_error err;
+    pal_tokenizer *tok = test_open("bytes");
+    const char *directory = fuzz_path("shards/");
+    for (int pairs = 0; pairs < 2; pairs++) {
+        FUZZ_CHECK(pal_shard_writer_new(&w, directory, 0, pal_tokenizer_fingerprint(tok), 256, &err) == PAL_OK);
+        for (int i = 0; i < 4; i++) {
+            if (pairs) pal_shard_writer_response(w, 2);
+            FUZZ_CHECK(pal_shard_writer_tokens(w, ids, 5, &err) == PAL_OK);
+            FUZZ_CHECK(pal_shard_writer_end_document(w, 5, 1, &err) == PAL_OK);
+        }
+        FUZZ_CHECK(pal_shard_writer_finish(w, &sums, &err) == PAL_OK);
+        const pal_shards_summary summary = { .tokenizer = tok, .eos = -1, .count = 1, .shards = &sums, .valid = 0.25 };
+        FUZZ_CHECK(pal_shards_finish(directory, &summary, &err) == PAL_OK);
+        FILE *file = seed("shards", pairs ? "pairs" : "texts");
+        copy(file, fuzz_path("shards/shards.json"));
+        fputs(FUZZ_MARK, file);
+        copy(file, fuzz_path("shards/00000.shard"));
+        fclose(file);
+    }
+    pal_tokenizer_close(tok);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2) {
+        fprintf(stderr, "usage: fuzz_seeds DIR\n");
+        return 2;
+    }
+    root = argv[1];
+    mkdir(root, 0777);
+    tokenizers();
+    states();
+    checkpoint();
+    shards();
+    return 0;
+}

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""seeds.py FUZZ_SEEDS DIR: a first corpus for every target, in DIR/TARGET. FUZZ_SEEDS is the program built from seeds.c."""
+import json, pathlib, random, subprocess, sys, tempfile, zipfile
+
+here = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(here.parent / "tests"))
+import checkpoint_writers as writers
+
+MARK = b"\n%%\n"
+TEXT = "the cat  sat\n\n on 1234 mats; it's étude 日本。 e\u0301 <|endoftext|> </s>\r\n".encode()
+
+
+def main(program, out):
+    subprocess.run([program, out], check=True)
+    out = pathlib.Path(out)
+
+    def seed(target, name, data):
+        (out / target).mkdir(exist_ok=True)
+        (out / target / name).write_bytes(data)
+
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        for kind in writers.KINDS:
+            writers.write(kind, folder / kind, tiny=True)
+            made = {f.name: f.read_bytes() for f in (folder / kind).iterdir()}
+            if "config.json" in made:
+                seed("config", kind, made["config.json"])
+            if "pytorch_model.bin" in made:
+                seed("zip", kind, made["pytorch_model.bin"])
+                with zipfile.ZipFile(folder / kind / "pytorch_model.bin") as archive:
+                    pickled = archive.read(next(n for n in archive.namelist() if n.endswith("data.pkl")))
+                seed("pickle", kind, pickled)
+                seed("torch", kind, pickled)
+            if "model.gguf" in made:
+                seed("gguf", kind, made["model.gguf"])
+            for name, data in made.items():
+                if name.endswith(".safetensors"):
+                    seed("safetensors", kind + name, data)
+            if "model.safetensors" in made:
+                seed("directory", kind, made["config.json"] + MARK + made["model.safetensors"])
+            if "model.safetensors.index.json" in made:
+                shards = [made[n] for n in sorted(made) if n.startswith("model-")]
+                index = made["model.safetensors.index.json"].replace(b"model-00001-of-00003", b"a").replace(b"model-00002-of-00003", b"b")
+                seed("directory", kind, MARK.join([made["config.json"], index, *shards[:2]]))
+    # The pickle of one small tensor in storage 0, as target_torch.c lays it out.
+    tensor = writers.p_tensor("0", "F32", [2, 3], 64)
+    seed("torch", "one", b"\x80\x02" + writers.p_state([("backbone.embedding.weight", tensor)]) + b".")
+    for config in (here.parent / "tests/golden/models").glob("*/config.json"):
+        seed("config", config.parent.name, config.read_bytes())
+    for i in range(9):
+        seed("encode", f"text{i}", bytes([i]) + TEXT)
+    seed("documents", "plain", b"\0" + TEXT)
+    seed("documents", "lines", b"\1" + json.dumps({"text": TEXT.decode()}).encode() + b'\n{"text": ""}\n\n{"text": "a\\u0000b"}\n')
+    seed("documents", "pairs", b"\2" + b'{"prompt": "a", "response": "b"}\n')
+    seed("records", "csv", b'\0a,b,c\n1,"two ""2"" words","[\'x\', \'y\']"\n"multi\nline",,"{""k"": 1}"\n')
+    seed("records", "lines", b'\1{"a": 1, "b": ["x", "y"]}\n{"a": null}\n')
+    rng = random.Random(1)
+    metrics = "".join(json.dumps({"step": s, "loss": 5 * rng.random(), "lr": 1e-3, "tokens": 64 * s, "tokens_per_s": 1e4, "accuracy": rng.random(),
+                                  "valid_loss": 4.0, "n_t": [10.0, 20.0], "ratio": [0.1, 0.2], "b_scale": [1.0, 1.0]}) + "\n" for s in range(1, 9))
+    seed("runs", "mqar", json.dumps({"task": "mqar", "model": "palimpsa-d", "seed": 1, "lr": 1e-3}).encode() + MARK + metrics.encode())
+    seed("options", "all", b'{"flag": true, "whole_number": 3, "large": 5000000000, "real": 1.5, "text": "a", "list": ["b", {"bytes": "ff"}]}')
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])
