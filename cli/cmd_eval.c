@@ -55,6 +55,8 @@ static int check(const eval_options *o) {
     if (t->piece < 0 || t->piece > 1 << 20)
         return cli_error(CLI_USAGE, "--piece expects 1 to %d, found %d", 1 << 20, t->piece);
     if (t->batch < 0 || t->batch > 1024) return cli_error(CLI_USAGE, "--batch expects 1 to 1024, found %d", t->batch);
+    if (t->least && !t->by_position) return cli_error(CLI_USAGE, "--at-least goes with --by-position");
+    if (t->least < 0) return cli_error(CLI_USAGE, "--at-least expects at least 1 token, found %d", t->least);
     if (t->json && strcmp(t->json, "-") != 0 && (code = cli_check_target(t->json))) return code;
     return t->figure ? check_figure(t->figure) : CLI_OK;
 }
@@ -68,6 +70,7 @@ static int check_kind(const eval_options *o, bool tasks) {
         other = t->baseline                     ? "baseline"
                 : t->figure                     ? "figure"
                 : t->field                      ? "field"
+                : t->by_position                ? "by-position"
                 : t->no_prefix                  ? "no-prefix"
                 : strcmp(t->split, "none") != 0 ? "split"
                 : strcmp(t->part, "all") != 0   ? "part"
@@ -176,6 +179,11 @@ int cmd_eval(int argc, char **argv) {
           "also show how far the models are above this one, by position", .group = "text" },
         { "figure", OPT_TEXT, &t->figure, "FILE", "draw the loss by position, from 32 tokens on (.svg or .png)",
           .group = "text" },
+        { "by-position", OPT_FLAG, &t->by_position, NULL,
+          "loss by position in documents, with 95% intervals over documents; of models with a context, within it",
+          .group = "text" },
+        { "at-least", OPT_INT, &t->least, "N", "with --by-position: documents of at least N tokens (default: all)",
+          .above_zero = true, .group = "text" },
         { "tasks", OPT_TEXT, &p->tasks, "LIST",
           "names with commas, paper (those of the paper's table) or all; list shows what there is; or one of ruler, "
           "longbench, longbench2",
@@ -218,6 +226,9 @@ int cmd_eval(int argc, char **argv) {
             "  palimpsa eval my-model --data book.txt\n"
             "  palimpsa eval runs/a runs/b --data wiki.test.raw --split wikitext --figure loss.svg\n"
             "  palimpsa eval runs/a --baseline runs/b --data shards --part valid --figure difference.svg --json\n"
+            "  palimpsa eval runs/a --by-position --baseline runs/transformer --data docs.jsonl --at-least 1024 "
+            "--figure "
+            "f.svg\n"
             "  palimpsa eval --tasks list\n"
             "  palimpsa eval my-model runs/a --tasks paper --data data --json results.json --samples samples.jsonl\n"
             "  palimpsa eval my-model --tasks hellaswag,piqa --data data --limit 200\n"

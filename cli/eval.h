@@ -74,8 +74,8 @@ typedef struct eval_text_options {
     const char *models[EVAL_MODELS + 1]; /* and the baseline behind them */
     int count;                           /* without the baseline */
     const char *data, *tokenizer, *split, *field, *part, *baseline, *figure, *json;
-    int context, piece, batch;
-    bool no_prefix;
+    int context, piece, batch, least;
+    bool no_prefix, by_position;
 } eval_text_options;
 int eval_text(eval_text_options *options, const pal_context *cx);
 

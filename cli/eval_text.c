@@ -9,8 +9,7 @@
 
 #include "base/clock.h"
 #include "base/context.h"
-#include "eval.h"
-#include "eval/perplexity.h"
+#include "eval_text.h"
 #include "format/json.h"
 #include "format/model_dir.h"
 #include "model/model.h"
@@ -22,14 +21,7 @@
 
 enum { ATTENTION_CONTEXT = 4096 };
 
-typedef struct {
-    const char *name;
-    char label[64]; /* for tables and figures: the last part of the name, where that tells models apart */
-    pal_perplexity result;
-    int context;        /* that was used; 0: whole documents */
-    const char *why;    /* this context */
-    uint64_t tokenizer; /* fingerprint */
-} measured;
+typedef eval_measured measured;
 
 static const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
 
@@ -104,6 +96,9 @@ static int measure(measured *m, const eval_text_options *o, const pal_context *c
                                              .piece = o->piece,
                                              .documents = o->batch,
                                              .no_prefix = o->no_prefix,
+                                             .least = (size_t)o->least,
+                                             .by_document = o->by_position,
+                                             .first_window = o->by_position,
                                              .progress = show_progress,
                                              .user = &v };
     const pal_status st = pal_perplexity_run(&m->result, t.model, t.tokenizer, cx, data, &options, &err);
@@ -195,6 +190,11 @@ static int name_width(const measured *all, int count) {
     return (int)width;
 }
 
+void eval_bin_name(char text[48], int bin, uint64_t last) {
+    const unsigned long long from = 1ull << bin, most = 2 * from - 1, to = most < last ? most : last;
+    snprintf(text, 48, from == to ? "%llu" : "%llu to %llu", from, to);
+}
+
 /* all[count] is the baseline when there is one. */
 static void print_tables(const measured *all, int count, const measured *baseline) {
     const int shown = count + (baseline != NULL), width = name_width(all, shown);
@@ -222,8 +222,7 @@ static void print_tables(const measured *all, int count, const measured *baselin
     putchar('\n');
     for (int b = 0; b < bins; b++) {
         char range[48];
-        const unsigned long long from = 1ull << b, to = b + 1 < bins ? 2 * from - 1 : (unsigned long long)last;
-        snprintf(range, sizeof range, from == to ? "%llu" : "%llu to %llu", from, to);
+        eval_bin_name(range, b, last);
         printf("%20s", range);
         for (int i = 0; i < shown; i++) {
             const double nll = bin_nll(&all[i].result, b);
@@ -245,10 +244,19 @@ static void print_tables(const measured *all, int count, const measured *baselin
     if (!comparable) puts("These models have different tokenizers: only perplexity per byte and per word compare.");
 }
 
-/* The middle of the positions that a bin holds, on a log axis. */
-static double bin_middle(const pal_perplexity *p, int bin) {
+double eval_bin_middle(const pal_perplexity *p, int bin) {
     const double first = ldexp(1, bin), last = fmin(2 * first - 1, (double)p->last);
     return sqrt(first * last);
+}
+
+int eval_write_figure(const pal_figure *figure, const char *path) {
+    const size_t length = strlen(path);
+    const bool png = length > 4 && strcmp(path + length - 4, ".png") == 0;
+    pal_error err;
+    if (png ? pal_figure_write_png(figure, 2, path, &err) : pal_figure_write_svg(figure, path, &err))
+        return cli_fail_writing(&err);
+    fprintf(stderr, "%s written\n", path);
+    return CLI_OK;
 }
 
 /* The first few positions are a heading's, few and noisy: where texts are longer, the figure begins at 32 tokens. */
@@ -267,12 +275,11 @@ static int draw(const measured *all, int count, const measured *baseline, const 
     double x[EVAL_MODELS + 1][PAL_POSITION_BINS], y[EVAL_MODELS + 1][PAL_POSITION_BINS],
         above[EVAL_MODELS][PAL_POSITION_BINS];
     pal_series loss[EVAL_MODELS + 1], difference[EVAL_MODELS];
-    pal_error err;
     for (int i = 0; i < shown; i++) names[i] = pal_model_label(all[i].label);
     pal_model_colours(names, (size_t)shown, colours);
     for (int i = 0; i < shown; i++) {
         for (int b = 0; b < PAL_POSITION_BINS; b++) {
-            x[i][b] = bin_middle(&all[i].result, b);
+            x[i][b] = eval_bin_middle(&all[i].result, b);
             y[i][b] = bin_nll(&all[i].result, b);
         }
         loss[i] = (pal_series){ .label = names[i],
@@ -309,12 +316,7 @@ static int draw(const measured *all, int count, const measured *baseline, const 
     const pal_figure figure = {
         .title = "Loss by position", .panels = panels, .panel_count = baseline ? 2 : 1, .columns = baseline ? 2 : 1
     };
-    const size_t length = strlen(path);
-    const bool png = length > 4 && strcmp(path + length - 4, ".png") == 0;
-    if (png ? pal_figure_write_png(&figure, 2, path, &err) : pal_figure_write_svg(&figure, path, &err))
-        return cli_fail_writing(&err);
-    fprintf(stderr, "%s written\n", path);
-    return CLI_OK;
+    return eval_write_figure(&figure, path);
 }
 
 /* Asked before anything is measured. */
@@ -336,6 +338,14 @@ static int check_baseline(const eval_text_options *o) {
     return CLI_OK;
 }
 
+static int show(const measured *all, const measured *baseline, const eval_text_options *o) {
+    int code = CLI_OK;
+    if (!o->json || strcmp(o->json, "-") != 0) print_tables(all, o->count, baseline);
+    if (o->json) code = write_json(all, o->count, baseline, o->json);
+    if (!code && o->figure) code = draw(all, o->count, baseline, o->figure);
+    return code;
+}
+
 int eval_text(eval_text_options *o, const pal_context *cx) {
     measured all[EVAL_MODELS + 1] = { 0 };
     char labels[EVAL_MODELS + 1][64];
@@ -346,12 +356,12 @@ int eval_text(eval_text_options *o, const pal_context *cx) {
         all[i].name = o->models[i];
         code = measure(&all[i], o, cx);
     }
-    if (code) return code;
-    eval_make_labels(labels, o->models, shown);
-    for (int i = 0; i < shown; i++) memcpy(all[i].label, labels[i], sizeof labels[i]);
-    const measured *baseline = o->baseline ? &all[o->count] : NULL;
-    if (!o->json || strcmp(o->json, "-") != 0) print_tables(all, o->count, baseline);
-    if (o->json) code = write_json(all, o->count, baseline, o->json);
-    if (!code && o->figure) code = draw(all, o->count, baseline, o->figure);
+    if (!code) {
+        eval_make_labels(labels, o->models, shown);
+        for (int i = 0; i < shown; i++) memcpy(all[i].label, labels[i], sizeof labels[i]);
+        const measured *baseline = o->baseline ? &all[o->count] : NULL;
+        code = o->by_position ? eval_show_positions(all, o->count, baseline, o) : show(all, baseline, o);
+    }
+    for (int i = 0; i < shown; i++) pal_perplexity_free(&all[i].result);
     return code;
 }

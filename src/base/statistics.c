@@ -28,22 +28,35 @@ static double percentile(const double *sorted, size_t n, double share) {
     return i + 1 < n ? sorted[i] + (at - (double)i) * (sorted[i + 1] - sorted[i]) : sorted[i];
 }
 
-pal_status pal_bootstrap_mean(pal_interval *out, const double *x, size_t n, pal_error *err) {
-    double *means;
+/* weight NULL: all 1. */
+static pal_status bootstrap(pal_interval *out, const double *x, const double *weight, size_t n, pal_error *err) {
+    double *ratios;
     *out = (pal_interval){ NAN, NAN };
     if (n < 2 || n > UINT32_MAX) return PAL_OK;
-    const pal_status st = pal_alloc_named((void **)&means, RESAMPLES, sizeof *means, "a bootstrap", err);
+    const pal_status st = pal_alloc_named((void **)&ratios, RESAMPLES, sizeof *ratios, "a bootstrap", err);
     if (st) return st;
     pal_rng rng = pal_rng_at(0x626f6f74 /* "boot" */, n); /* the same resamples for every sample of a size */
     for (int r = 0; r < RESAMPLES; r++) {
-        double sum = 0;
-        for (size_t i = 0; i < n; i++) sum += x[pal_rng_below(&rng, (uint32_t)n)];
-        means[r] = sum / (double)n;
+        double sum = 0, weights = 0;
+        for (size_t i = 0; i < n; i++) {
+            const uint32_t drawn = pal_rng_below(&rng, (uint32_t)n);
+            sum += x[drawn];
+            weights += weight ? weight[drawn] : 1;
+        }
+        ratios[r] = sum / weights;
     }
-    qsort(means, RESAMPLES, sizeof *means, by_value);
-    *out = (pal_interval){ percentile(means, RESAMPLES, 0.025), percentile(means, RESAMPLES, 0.975) };
-    pal_free(means);
+    qsort(ratios, RESAMPLES, sizeof *ratios, by_value);
+    *out = (pal_interval){ percentile(ratios, RESAMPLES, 0.025), percentile(ratios, RESAMPLES, 0.975) };
+    pal_free(ratios);
     return PAL_OK;
+}
+
+pal_status pal_bootstrap_mean(pal_interval *out, const double *x, size_t n, pal_error *err) {
+    return bootstrap(out, x, NULL, n, err);
+}
+
+pal_status pal_bootstrap_ratio(pal_interval *out, const double *x, const double *weight, size_t n, pal_error *err) {
+    return bootstrap(out, x, weight, n, err);
 }
 
 double pal_sign_flip_p(const double *x, size_t n) {

@@ -16,6 +16,8 @@ typedef struct pal_interval {
     double low, high;
 } pal_interval;
 pal_status pal_bootstrap_mean(pal_interval *out, const double *x, size_t n, pal_error *err);
+/* The same of sum x / sum weight: x and weight of one thing are drawn together. Weights are above 0. */
+pal_status pal_bootstrap_ratio(pal_interval *out, const double *x, const double *weight, size_t n, pal_error *err);
 
 /* Two-sided sign-flip test of the hypothesis that differences are as likely x as -x: the share of all 2^n choices of
  * signs whose sum is at least as far from 0. n at most PAL_SIGN_FLIP_MOST; NaN of none or of more. */

@@ -17,6 +17,7 @@ typedef struct {
     pal_eval_document doc;
     pal_state *state;
     size_t at, window; /* window: where the memory was empty */
+    size_t index;      /* of the document, among those that are not passed over */
     bool busy;
 } reader;
 
@@ -44,9 +45,29 @@ static size_t left(const evaluation *e, const reader *r) {
     return window < document ? window : document;
 }
 
+void pal_perplexity_free(pal_perplexity *p) {
+    pal_free(p->of_document);
+    p->of_document = NULL;
+    p->capacity = 0;
+}
+
+/* Bins for one more document. */
+static pal_status add_document(const evaluation *e, pal_perplexity *sum, pal_error *err) {
+    if (e->o->by_document) {
+        void *block = sum->of_document;
+        const size_t n = (size_t)sum->documents;
+        const pal_status st = pal_grow(&block, &sum->capacity, n, n + 1, sizeof *sum->of_document, err);
+        sum->of_document = block;
+        if (st) return st;
+        memset(sum->of_document[n], 0, sizeof *sum->of_document);
+    }
+    sum->documents++;
+    return PAL_OK;
+}
+
 static pal_status next_document(evaluation *e, reader *r, pal_perplexity *sum, pal_error *err) {
     pal_status st;
-    bool found;
+    bool found, taken;
     do {
         r->doc.ids.count = 0;
         r->at = r->window = 0;
@@ -56,10 +77,14 @@ static pal_status next_document(evaluation *e, reader *r, pal_perplexity *sum, p
             e->ended = true;
             return PAL_OK;
         }
-        sum->documents++;
+        taken = r->doc.ids.count - (e->prefix >= 0) >= e->o->least;
+        sum->passed_over += !taken;
+        if (!taken) continue;
+        r->index = (size_t)sum->documents;
+        if ((st = add_document(e, sum, err))) return st;
         sum->bytes += r->doc.bytes;
         sum->words += r->doc.words;
-    } while (r->doc.ids.count < 2);
+    } while (!taken || r->doc.ids.count < 2);
     r->busy = true;
     e->given += r->doc.ids.count - 1;
     if (!r->state)
@@ -89,11 +114,15 @@ static int pack(evaluation *e) {
     return n;
 }
 
-static void count(pal_perplexity *sum, size_t position, double nll) {
+static void count(pal_perplexity *sum, size_t document, size_t position, double nll) {
     int bin = 0;
     while (bin + 1 < PAL_POSITION_BINS && position >> (bin + 1)) bin++;
     sum->bins[bin].count++;
     sum->bins[bin].nll += nll;
+    if (sum->of_document) {
+        sum->of_document[document][bin].count++;
+        sum->of_document[document][bin].nll += nll;
+    }
     if (bin >= sum->bin_count) sum->bin_count = bin + 1;
     if (position > sum->last) sum->last = position;
     sum->tokens++;
@@ -110,10 +139,11 @@ static pal_status run_pass(evaluation *e, pal_perplexity *sum, pal_error *err) {
     if (st) return st;
     for (int i = 0; i < n; i++) {
         reader *r = &e->readers[e->who[i]];
-        for (int t = e->cu[i]; t < e->cu[i + 1]; t++) count(sum, ++r->at - r->window, (double)e->nll[t]);
-        if (r->at + 1 == r->doc.ids.count) {
+        for (int t = e->cu[i]; t < e->cu[i + 1]; t++) count(sum, r->index, ++r->at - r->window, (double)e->nll[t]);
+        const bool full = e->o->context && r->at == r->window + (size_t)e->o->context;
+        if (r->at + 1 == r->doc.ids.count || (full && e->o->first_window)) {
             r->busy = false;
-        } else if (e->o->context && r->at == r->window + (size_t)e->o->context) {
+        } else if (full) {
             r->window = r->at;
             pal_state_reset(r->state);
         }
@@ -190,6 +220,10 @@ pal_status pal_perplexity_run(pal_perplexity *out, const pal_model *model, const
                           out->tokens == 1 ? "" : "s");
     }
     release(&e);
+    if (st) pal_perplexity_free(out);
+    if (!st && !out->tokens && out->passed_over)
+        st = pal_fail(err, PAL_E_ARGUMENT, "no document has %zu tokens: %llu are shorter", o->least,
+                      (unsigned long long)out->passed_over);
     if (!st && !out->tokens) st = pal_fail(err, PAL_E_ARGUMENT, "there is no token to predict: the data are empty");
     return st;
 }

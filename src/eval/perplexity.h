@@ -14,14 +14,20 @@
 
 enum { PAL_POSITION_BINS = 40 };
 
+/* Tokens with 2^i <= p < 2^(i+1), p = tokens read before them, for the i of its place in a list. */
+typedef struct pal_position_bin {
+    uint64_t count;
+    double nll; /* sum */
+} pal_position_bin;
+
 typedef struct pal_perplexity {
     uint64_t documents, tokens; /* tokens: predicted ones */
+    uint64_t passed_over;       /* documents that were too short */
     uint64_t bytes, words;      /* of the documents' original texts */
     double nll;                 /* sum of -log p over the predicted tokens */
-    struct {
-        uint64_t count;
-        double nll;            /* sum */
-    } bins[PAL_POSITION_BINS]; /* bin i: tokens with 2^i <= p < 2^(i+1), p = tokens read before them */
+    pal_position_bin bins[PAL_POSITION_BINS];
+    pal_position_bin (*of_document)[PAL_POSITION_BINS]; /* (documents) with by_document; in the order of the data */
+    size_t capacity;
     int bin_count;
     uint64_t last; /* the largest p */
     double seconds;
@@ -32,6 +38,9 @@ typedef struct pal_perplexity_options {
     int piece;     /* tokens of one pass; 0: 1024 */
     int documents; /* at a time; 0: 8 */
     bool no_prefix;
+    size_t least;      /* documents of fewer tokens are passed over */
+    bool by_document;  /* keep the bins of every document */
+    bool first_window; /* with a context: of a document only its first window */
     pal_go_on_fn
         *progress; /* after each pass, with the result so far up to date: tokens, of roughly how many; or NULL */
     void *user;
@@ -40,5 +49,8 @@ typedef struct pal_perplexity_options {
 pal_status pal_perplexity_run(pal_perplexity *out, const pal_model *model, const pal_tokenizer *tok,
                               const pal_context *cx, pal_eval_data *data, const pal_perplexity_options *options,
                               pal_error *err);
+
+/* What by_document took; fine on zeroes. */
+void pal_perplexity_free(pal_perplexity *p);
 
 #endif

@@ -86,6 +86,30 @@ with tempfile.TemporaryDirectory() as folder:
     same = json.loads(run("eval", folder / "run", *trained, "--json"))
     assert same["context"] == 4096 and same["nll_sum"] != expected["nll_sum"]
 
+    # By position with intervals over documents: a bin of a document holds the same tokens for all models, as far as they read.
+    texts = [f"{i} " + "abc def " * (10 + 3 * i) for i in range(14)]
+    (folder / "docs.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    B = ["--tokenizer", "bytes", "--data", folder / "docs.jsonl", "--by-position"]
+    one = json.loads(run("eval", hybrid, *B, "--json"))
+    all_bins = {b["from"]: b for b in json.loads(run("eval", hybrid, *B[:-1], "--json"))["by_position"]}
+    assert [b["from"] for b in one["by_position"]] == [1, 2, 4, 8, 16, 32, 64, 128] and one["documents"] == 14  # 256 is reached by six
+    for b in one["by_position"]:
+        near(b["nll"], all_bins[b["from"]]["nll"], 1e-6)
+        assert b["low"] <= b["nll"] <= b["high"] and b["documents"] == sum(len(t) > b["from"] for t in texts) and b["tokens"] == all_bins[b["from"]]["tokens"]
+    same, other = json.loads(run("eval", hybrid, attention, *B, "--baseline", hybrid, "--context", 64, "--json", "--figure", folder / "p.svg"))
+    assert all(d["nll"] == d["low"] == d["high"] == 0 for d in same["difference_by_position"])
+    assert [d["from"] for d in other["difference_by_position"]] == [1, 2, 4, 8, 16, 32, 64]
+    assert other["by_position"][-1]["tokens"] == 14 and other["by_position"][0]["tokens"] == 14  # the first window alone
+    for d, mine, base in zip(other["difference_by_position"], other["by_position"], same["by_position"]):
+        near(d["nll"], mine["nll"] - base["nll"], 1e-5)
+        assert d["low"] < d["nll"] < d["high"] or d["from"] == 1
+    long = run("eval", hybrid, *B, "--at-least", 200).decode()
+    assert long.startswith(f"{sum(len(t) >= 200 for t in texts)} documents ({sum(len(t) < 200 for t in texts)} shorter ones passed over)"), long
+    assert re.search(r"256 to \d+ left out: 6 documents to compare, at least 8 are needed", long), long
+    assert "no document has 9999 tokens: 14 are shorter" in run("eval", hybrid, *B, "--at-least", 9999, code=2)
+    assert "nothing to compare" in run("eval", hybrid, *B, "--at-least", 300, code=2)
+    assert "--by-position" in run("eval", hybrid, *B[:-1], "--at-least", 9, code=2)
+
     # Losses per token compare for the same tokens alone.
     shutil.copytree(hybrid, folder / "other")
     (folder / "other/tokenizer.json").unlink()

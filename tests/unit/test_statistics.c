@@ -51,6 +51,11 @@ static void bootstrap_covers_the_mean(void **state) {
     near(of.high, 0.475 + 1.96 * deviation, 0.02);
     assert_int_equal(pal_bootstrap_mean(&of, (double[]){ 2, 2, 2 }, 3, &err), PAL_OK);
     assert_true(of.low == 2 && of.high == 2);
+    const double pairs[8] = { 2, 2, 2, 2, 2, 2, 2, 2 }, halves[4] = { 1, 2, 4, 0.5 }, sums[4] = { 3, 6, 12, 1.5 };
+    assert_int_equal(pal_bootstrap_ratio(&of, x, pairs, 8, &err), PAL_OK); /* equal weights: the mean, halved */
+    assert_true(fabs(of.low - again.low / 2) < 1e-12 && fabs(of.high - again.high / 2) < 1e-12);
+    assert_int_equal(pal_bootstrap_ratio(&of, sums, halves, 4, &err), PAL_OK); /* drawn together, always 3 */
+    assert_true(fabs(of.low - 3) < 1e-12 && fabs(of.high - 3) < 1e-12);
     assert_int_equal(pal_bootstrap_mean(&of, x, 1, &err), PAL_OK);
     assert_true(isnan(of.low) && isnan(of.high));
 }
