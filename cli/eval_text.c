@@ -78,9 +78,9 @@ static int measure(measured *m, const eval_text_options *o, const pal_context *c
     if (code) return code;
     const pal_eval_options source = { .field = o->field,
                                       .split = strcmp(o->split, "wikitext") == 0 ? PAL_SPLIT_WIKITEXT : PAL_SPLIT_NONE,
-                                      .part = strcmp(o->part, "train") == 0   ? PAL_PART_TRAIN
-                                              : strcmp(o->part, "valid") == 0 ? PAL_PART_VALID
-                                                                              : PAL_PART_ALL };
+                                      .subset = strcmp(o->part, "train") == 0   ? PAL_SUBSET_TRAIN
+                                                : strcmp(o->part, "valid") == 0 ? PAL_SUBSET_VALID
+                                                                                : PAL_SUBSET_ALL };
     if (pal_eval_data_open(&data, o->data, t.tokenizer, &source, &err)) {
         pal_bundle_close(&t);
         return cli_fail(&err);

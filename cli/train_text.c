@@ -133,7 +133,7 @@ static int open_list(text_run *t, const train_options *o, const char *list, cons
             shards = out;
         }
         if (pal_shards_open(&set[*count], shards, &err)) return cli_fail(&err);
-        sources[*count] = (pal_text_source){ .shards = set[*count], .part = PAL_PART_ALL, .weight = weight };
+        sources[*count] = (pal_text_source){ .shards = set[*count], .subset = PAL_SUBSET_ALL, .weight = weight };
         ++*count;
         if (!o->resume && pal_shards_verify(set[*count - 1], &err)) return cli_fail(&err);
     }
@@ -177,7 +177,8 @@ static pal_order settle_order(const train_options *o, const pal_text_source *sou
     if (strcmp(o->shuffle, "documents") == 0) return PAL_ORDER_DOCUMENTS;
     if (strcmp(o->shuffle, "sequences") == 0) return PAL_ORDER_SEQUENCES;
     if (strcmp(o->shuffle, "no") == 0) return PAL_ORDER_STORED;
-    for (int i = 0; i < count; i++) documents += pal_shards_info_of(sources[i].shards)->part[sources[i].part].documents;
+    for (int i = 0; i < count; i++)
+        documents += pal_shards_info_of(sources[i].shards)->subset[sources[i].subset].documents;
     return documents < FEW ? PAL_ORDER_SEQUENCES : PAL_ORDER_DOCUMENTS; /* few documents cannot be shuffled well */
 }
 
@@ -194,10 +195,10 @@ static int open_valid(text_run *t, const train_options *o, pal_text_options *p, 
     }
     for (int i = 0; i < p->sources; i++) {
         const pal_shards_info *info = pal_shards_info_of(t->train[i]);
-        p->source[i].part = PAL_PART_TRAIN;
-        if (!o->valid_data && info->part[PAL_PART_VALID].documents)
+        p->source[i].subset = PAL_SUBSET_TRAIN;
+        if (!o->valid_data && info->subset[PAL_SUBSET_VALID].documents)
             p->valid[p->valid_sources++] =
-                (pal_text_source){ .shards = t->train[i], .part = PAL_PART_VALID, .weight = 1 };
+                (pal_text_source){ .shards = t->train[i], .subset = PAL_SUBSET_VALID, .weight = 1 };
     }
     return CLI_OK;
 }

@@ -45,9 +45,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (pal_shards_open(&shards, fuzz_path("shards"), &err) == PAL_OK) {
         const pal_shards_info *info = pal_shards_info_of(shards);
         const bool sound = pal_shards_verify(shards, &err) == PAL_OK;
-        for (int part = 0; part < PAL_PARTS; part++)
-            for (uint64_t i = 0; i < info->part[part].documents; i++) {
-                const pal_document d = pal_shards_document(shards, (pal_shards_part)part, i);
+        for (int subset = 0; subset < PAL_SUBSETS; subset++)
+            for (uint64_t i = 0; i < info->subset[subset].documents; i++) {
+                const pal_document d = pal_shards_document(shards, (pal_subset)subset, i);
                 for (uint64_t t = 0; t < d.tokens; t++)
                     FUZZ_CHECK(pal_document_token(&d, t) < info->vocabulary || !sound);
             }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A source, a plan of what the target holds, and a writer: the plan is made and checked before anything is written. */
+/* A source, a list of what the target holds, and a writer: the list is made and checked before anything is written. */
 #include "palimpsa/convert.h"
 
 #include <math.h>
@@ -227,27 +227,28 @@ static pal_status write_gguf(conversion *c) {
     pal_status st = c->mamba2 ? pal_gguf_export(tokenizer, (size_t)m->vocab_rows, &pairs, &pair_count, c->err)
                               : pal_gguf_export_own(tokenizer, (size_t)m->vocab_rows, &pairs, &pair_count, c->err);
     if (!c->mamba2 && !config) st = pal_fail(c->err, PAL_E_MEMORY, "no memory to write %s", c->target);
-    const pal_gguf_plan plan = { .architecture = architecture_of(c),
-                                 .config = config,
-                                 .hidden = m->hidden,
-                                 .layers = m->layers,
-                                 .conv = m->conv,
-                                 .inner = m->heads * m->dv,
-                                 .state = m->dk,
-                                 .heads = m->heads,
-                                 .groups = m->key_heads,
-                                 .vocab = m->vocab,
-                                 .vocab_rows = m->vocab_rows,
-                                 .eps = m->norm_eps,
-                                 .name = slash ? slash + 1 : c->target,
-                                 .pairs = pairs.data,
-                                 .pairs_size = pairs.size,
-                                 .pair_count = pair_count,
-                                 .count = c->count,
-                                 .tensors = c->source,
-                                 .types = c->types,
-                                 .cx = c->options->cx };
-    if (!st) st = pal_gguf_write(c->target, &c->model->source, &plan, c->options->progress, c->options->user, c->err);
+    const pal_gguf_contents contents = { .architecture = architecture_of(c),
+                                         .config = config,
+                                         .hidden = m->hidden,
+                                         .layers = m->layers,
+                                         .conv = m->conv,
+                                         .inner = m->heads * m->dv,
+                                         .state = m->dk,
+                                         .heads = m->heads,
+                                         .groups = m->key_heads,
+                                         .vocab = m->vocab,
+                                         .vocab_rows = m->vocab_rows,
+                                         .eps = m->norm_eps,
+                                         .name = slash ? slash + 1 : c->target,
+                                         .pairs = pairs.data,
+                                         .pairs_size = pairs.size,
+                                         .pair_count = pair_count,
+                                         .count = c->count,
+                                         .tensors = c->source,
+                                         .types = c->types,
+                                         .cx = c->options->cx };
+    if (!st)
+        st = pal_gguf_write(c->target, &c->model->source, &contents, c->options->progress, c->options->user, c->err);
     free(config);
     pal_bytes_free(&pairs);
     struct stat info;

@@ -57,7 +57,7 @@ static void begin_epoch(pal_loader *l, int i) {
     s->units = 0;
     for (uint64_t d = 0; d < s->documents; d++) {
         if (d % STRIDE == 0) s->index[d / STRIDE] = s->units;
-        s->units += pieces(l, s, pal_shards_document(s->from.shards, s->from.part, d).tokens);
+        s->units += pieces(l, s, pal_shards_document(s->from.shards, s->from.subset, d).tokens);
     }
 }
 
@@ -66,7 +66,7 @@ static unit find_unit(const pal_loader *l, int i, uint64_t number) {
     unit u = { 0 };
     if (l->o.order != PAL_ORDER_STORED) number = pal_permute(number, s->units, key_of(l, i, l->at.of[i].epoch));
     if (!s->index) {
-        u.document = pal_shards_document(s->from.shards, s->from.part, number);
+        u.document = pal_shards_document(s->from.shards, s->from.subset, number);
         u.end = u.document.tokens;
         u.trained = l->o.responses ? u.document.response : 0;
         return u;
@@ -79,7 +79,7 @@ static unit find_unit(const pal_loader *l, int i, uint64_t number) {
     }
     uint64_t left = number - s->index[low];
     for (uint64_t d = low * STRIDE;; d++) {
-        u.document = pal_shards_document(s->from.shards, s->from.part, d);
+        u.document = pal_shards_document(s->from.shards, s->from.subset, d);
         const uint64_t count = pieces(l, s, u.document.tokens), context = (uint64_t)l->o.context;
         if (left >= count) {
             left -= count;
@@ -164,7 +164,7 @@ pal_status pal_loader_next(pal_loader *l, int32_t *ids, int32_t *targets, int *e
 uint64_t pal_loader_tokens(const pal_loader *l) {
     uint64_t tokens = 0;
     for (int i = 0; i < l->o.sources; i++)
-        tokens += pal_shards_info_of(l->s[i].from.shards)->part[l->s[i].from.part].tokens;
+        tokens += pal_shards_info_of(l->s[i].from.shards)->subset[l->s[i].from.subset].tokens;
     return tokens;
 }
 
@@ -211,7 +211,7 @@ pal_status pal_loader_new(pal_loader **out, const pal_loader_options *o, pal_err
         if (!(o->source[i].weight > 0) || !isfinite(o->source[i].weight))
             return pal_fail(err, PAL_E_ARGUMENT, "%s: its weight is %g, expected a number above 0", info->path,
                             o->source[i].weight);
-        if (!info->part[o->source[i].part].documents)
+        if (!info->subset[o->source[i].subset].documents)
             return pal_fail(err, PAL_E_ARGUMENT, "%s: nothing in it was held back for validation", info->path);
     }
     if ((st = pal_alloc_named((void **)&l, 1, sizeof *l, "a loader", err))) return st;
@@ -221,7 +221,7 @@ pal_status pal_loader_new(pal_loader **out, const pal_loader_options *o, pal_err
     for (int i = 0; i < o->sources; i++) {
         source *s = &l->s[i];
         s->from = o->source[i];
-        s->documents = pal_shards_info_of(s->from.shards)->part[s->from.part].documents;
+        s->documents = pal_shards_info_of(s->from.shards)->subset[s->from.subset].documents;
         s->units = s->documents;
         if (o->order == PAL_ORDER_SEQUENCES && o->context &&
             (st = pal_alloc_named((void **)&s->index, (size_t)((s->documents + STRIDE - 1) / STRIDE), sizeof *s->index,

@@ -23,7 +23,7 @@ typedef enum pal_order {
 enum { PAL_SOURCES = 16 };
 typedef struct pal_text_source {
     const pal_shards *shards; /* borrowed */
-    pal_shards_part part;
+    pal_subset subset;
     double weight; /* its share of the tokens, relative to the other sources' */
 } pal_text_source;
 

@@ -52,7 +52,7 @@ pal_status pal_mqar_check(const pal_mqar_config *c, pal_error *err) {
     return PAL_OK;
 }
 
-pal_status pal_mqar_new(pal_mqar **out, const pal_mqar_config *config, uint64_t seed, pal_mqar_split split,
+pal_status pal_mqar_new(pal_mqar **out, const pal_mqar_config *config, uint64_t seed, pal_mqar_subset subset,
                         pal_error *err) {
     *out = NULL;
     pal_status st = pal_mqar_check(config, err);
@@ -65,7 +65,7 @@ pal_status pal_mqar_new(pal_mqar **out, const pal_mqar_config *config, uint64_t 
     }
     uint32_t key[4];
     const uint64_t shape = (uint64_t)config->length << 32 | (uint64_t)config->pairs;
-    pal_random_block(seed, 0x6d716172u /* "mqar" */ + ((uint64_t)split << 32), shape, key);
+    pal_random_block(seed, 0x6d716172u /* "mqar" */ + ((uint64_t)subset << 32), shape, key);
     data->key = (uint64_t)key[0] << 32 | key[1];
 
     const size_t leaves = (size_t)data->leaves;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Multi-query associative recall: examples made on the fly, each a pure function of (configuration, seed, split,
+/* Multi-query associative recall: examples made on the fly, each a pure function of (configuration, seed, subset,
  * index).
  *
  * An example of length L with N pairs:
@@ -31,10 +31,10 @@ typedef struct pal_mqar_config {
 pal_status pal_mqar_check(const pal_mqar_config *config, pal_error *err);
 
 /* Train and test never share random numbers, nor do two lengths or numbers of pairs, whatever the seed. */
-typedef enum pal_mqar_split { PAL_MQAR_TRAIN, PAL_MQAR_TEST } pal_mqar_split;
+typedef enum pal_mqar_subset { PAL_MQAR_TRAIN, PAL_MQAR_TEST } pal_mqar_subset;
 
 typedef struct pal_mqar pal_mqar;
-pal_status pal_mqar_new(pal_mqar **out, const pal_mqar_config *config, uint64_t seed, pal_mqar_split split,
+pal_status pal_mqar_new(pal_mqar **out, const pal_mqar_config *config, uint64_t seed, pal_mqar_subset subset,
                         pal_error *err);
 void pal_mqar_free(pal_mqar *data);
 const pal_mqar_config *pal_mqar_config_of(const pal_mqar *data);

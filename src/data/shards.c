@@ -199,21 +199,21 @@ static pal_document whole(const pal_shards *s, uint64_t index) {
                            .continues = d == 0 && one->continues };
 }
 
-pal_document pal_shards_document(const pal_shards *s, pal_shards_part part, uint64_t index) {
-    const uint64_t first = part == PAL_PART_VALID ? s->valid_document : 0;
+pal_document pal_shards_document(const pal_shards *s, pal_subset subset, uint64_t index) {
+    const uint64_t first = subset == PAL_SUBSET_VALID ? s->valid_document : 0;
     pal_document d = whole(s, first + index);
-    if (part == PAL_PART_TRAIN && index == s->valid_document && s->valid_cut) d.tokens = s->valid_cut;
-    if (part == PAL_PART_VALID && index == 0 && s->valid_cut) {
+    if (subset == PAL_SUBSET_TRAIN && index == s->valid_document && s->valid_cut) d.tokens = s->valid_cut;
+    if (subset == PAL_SUBSET_VALID && index == 0 && s->valid_cut) {
         d.data += s->valid_cut * (uint64_t)s->width;
         d.tokens -= s->valid_cut;
         d.response = d.response > s->valid_cut ? d.response - s->valid_cut : 0;
     }
     if (d.response > d.tokens) d.response = d.tokens;
-    if (index == 0) d.continues = false; /* what comes before is no part of this */
-    if (s->valid_cut && part != PAL_PART_ALL &&
-        first + index == s->valid_document) { /* what the part's other documents leave of its sums */
-        d.bytes = s->info.part[part].bytes, d.words = s->info.part[part].words;
-        for (uint64_t i = 0; i < s->info.part[part].documents; i++) {
+    if (index == 0) d.continues = false; /* what comes before does not belong to this */
+    if (s->valid_cut && subset != PAL_SUBSET_ALL &&
+        first + index == s->valid_document) { /* what the subset's other documents leave of its sums */
+        d.bytes = s->info.subset[subset].bytes, d.words = s->info.subset[subset].words;
+        for (uint64_t i = 0; i < s->info.subset[subset].documents; i++) {
             if (i == index) continue;
             const pal_document other = whole(s, first + i);
             d.bytes -= other.bytes, d.words -= other.words;
@@ -229,33 +229,34 @@ static pal_status read_parts(pal_shards *s, const json_t *root, const char *path
     const uint64_t all = last->first + last->documents;
     uint64_t tokens = 0;
     pal_status st;
-    info->part[PAL_PART_ALL].documents = all;
-    for (size_t i = 0; i < info->shards; i++) info->part[PAL_PART_ALL].tokens += s->list[i].count;
-    if ((st = read_count(root, "bytes", path, INT64_MAX, &info->part[PAL_PART_ALL].bytes, err)) ||
-        (st = read_count(root, "words", path, INT64_MAX, &info->part[PAL_PART_ALL].words, err)))
+    info->subset[PAL_SUBSET_ALL].documents = all;
+    for (size_t i = 0; i < info->shards; i++) info->subset[PAL_SUBSET_ALL].tokens += s->list[i].count;
+    if ((st = read_count(root, "bytes", path, INT64_MAX, &info->subset[PAL_SUBSET_ALL].bytes, err)) ||
+        (st = read_count(root, "words", path, INT64_MAX, &info->subset[PAL_SUBSET_ALL].words, err)))
         return st;
     s->valid_document = all;
-    info->part[PAL_PART_TRAIN] = info->part[PAL_PART_ALL];
+    info->subset[PAL_SUBSET_TRAIN] = info->subset[PAL_SUBSET_ALL];
     if (!valid || json_is_null(valid)) return PAL_OK;
     if ((st = read_count(valid, "document", path, all - 1, &s->valid_document, err)) ||
         (st = read_count(valid, "token", path, INT64_MAX, &s->valid_cut, err)) ||
-        (st = read_count(valid, "tokens", path, info->part[PAL_PART_ALL].tokens, &tokens, err)) ||
-        (st = read_count(valid, "bytes", path, info->part[PAL_PART_ALL].bytes, &info->part[PAL_PART_VALID].bytes,
-                         err)) ||
-        (st = read_count(valid, "words", path, INT64_MAX, &info->part[PAL_PART_VALID].words, err)))
+        (st = read_count(valid, "tokens", path, info->subset[PAL_SUBSET_ALL].tokens, &tokens, err)) ||
+        (st = read_count(valid, "bytes", path, info->subset[PAL_SUBSET_ALL].bytes,
+                         &info->subset[PAL_SUBSET_VALID].bytes, err)) ||
+        (st = read_count(valid, "words", path, INT64_MAX, &info->subset[PAL_SUBSET_VALID].words, err)))
         return st;
     const uint64_t whole_tokens = whole(s, s->valid_document).tokens;
     if (s->valid_cut >= whole_tokens)
         return pal_fail(err, PAL_E_FORMAT, "%s: validation begins at token %" PRIu64 " of a document of %" PRIu64, path,
                         s->valid_cut, whole_tokens);
-    info->part[PAL_PART_VALID].documents = all - s->valid_document;
-    info->part[PAL_PART_VALID].tokens = tokens;
-    info->part[PAL_PART_TRAIN].documents = s->valid_document + (s->valid_cut > 0);
-    info->part[PAL_PART_TRAIN].tokens -= tokens;
-    info->part[PAL_PART_TRAIN].bytes -= info->part[PAL_PART_VALID].bytes;
-    const uint64_t words = info->part[PAL_PART_VALID].words;
-    info->part[PAL_PART_TRAIN].words -= words < info->part[PAL_PART_TRAIN].words ? words
-                                                                                 : info->part[PAL_PART_TRAIN].words;
+    info->subset[PAL_SUBSET_VALID].documents = all - s->valid_document;
+    info->subset[PAL_SUBSET_VALID].tokens = tokens;
+    info->subset[PAL_SUBSET_TRAIN].documents = s->valid_document + (s->valid_cut > 0);
+    info->subset[PAL_SUBSET_TRAIN].tokens -= tokens;
+    info->subset[PAL_SUBSET_TRAIN].bytes -= info->subset[PAL_SUBSET_VALID].bytes;
+    const uint64_t words = info->subset[PAL_SUBSET_VALID].words;
+    info->subset[PAL_SUBSET_TRAIN].words -= words < info->subset[PAL_SUBSET_TRAIN].words
+                                                ? words
+                                                : info->subset[PAL_SUBSET_TRAIN].words;
     return PAL_OK;
 }
 
@@ -360,7 +361,7 @@ typedef struct {
 /* The text that token i of the only document's piece p stands for; none for the token that ends the document. */
 static pal_slice text_of(const pal_shards *s, const pal_shards_summary *m, uint64_t p, const pal_document *d,
                          uint64_t i) {
-    if (m->eos >= 0 && i + 1 == d->tokens && p + 1 == s->info.part[PAL_PART_ALL].documents) return (pal_slice){ 0 };
+    if (m->eos >= 0 && i + 1 == d->tokens && p + 1 == s->info.subset[PAL_SUBSET_ALL].documents) return (pal_slice){ 0 };
     return pal_tokenizer_text(m->tokenizer, pal_document_token(d, i));
 }
 
@@ -375,7 +376,7 @@ static uint64_t text_bytes(const pal_shards *s, const pal_shards_summary *m, uin
  * not UTF-8 make the text of the tokens another than the original, so the fraction is of the former; and two tokens
  * must be left, or there is nothing to predict. */
 static bool cut_text(const pal_shards *s, const pal_shards_summary *m, valid_place *v) {
-    const uint64_t pieces = s->info.part[PAL_PART_ALL].documents;
+    const uint64_t pieces = s->info.subset[PAL_SUBSET_ALL].documents;
     uint64_t all = 0, p = 0;
     for (uint64_t i = 0; i < pieces; i++) all += text_bytes(s, m, i);
     uint64_t before = (uint64_t)((double)all * (1 - m->valid) + 1e-6), piece;
@@ -400,7 +401,7 @@ static bool cut_text(const pal_shards *s, const pal_shards_summary *m, valid_pla
 
 /* Where the last fraction begins: its last documents, or the end of the only one. */
 static bool find_valid(const pal_shards *s, const pal_shards_summary *m, valid_place *v) {
-    const uint64_t pieces = s->info.part[PAL_PART_ALL].documents;
+    const uint64_t pieces = s->info.subset[PAL_SUBSET_ALL].documents;
     uint64_t documents = pieces;
     for (size_t i = 0; i < s->info.shards; i++) documents -= s->list[i].continues;
     if (documents == 1) return cut_text(s, m, v);
@@ -435,7 +436,7 @@ pal_status pal_shards_finish(const char *directory, const pal_shards_summary *m,
         tokens += m->shards[i].tokens, bytes += m->shards[i].bytes, words += m->shards[i].words;
         s.info.shards = i + 1;
         if ((st = open_shard(&s, json_array_get(list, i), i, path, err))) goto done;
-        s.info.part[PAL_PART_ALL].documents += m->shards[i].documents;
+        s.info.subset[PAL_SUBSET_ALL].documents += m->shards[i].documents;
     }
     if (m->valid > 0 && !find_valid(&s, m, &v)) {
         st = pal_fail(err, PAL_E_ARGUMENT,
@@ -451,7 +452,7 @@ pal_status pal_shards_finish(const char *directory, const pal_shards_summary *m,
     json_t *root = json_pack("{s:i, s:s, s:s, s:I, s:o, s:I, s:I, s:I, s:I, s:o, s:O}", "version", VERSION, "tokenizer",
                              hex, "kind", pal_tokenizer_kind(m->tokenizer), "vocabulary", (json_int_t)vocabulary, "eos",
                              m->eos < 0 ? json_null() : json_integer(m->eos), "documents",
-                             (json_int_t)s.info.part[PAL_PART_ALL].documents, "tokens", (json_int_t)tokens, "bytes",
+                             (json_int_t)s.info.subset[PAL_SUBSET_ALL].documents, "tokens", (json_int_t)tokens, "bytes",
                              (json_int_t)bytes, "words", (json_int_t)words, "valid", valid, "shards", list);
     valid = NULL; /* the object's */
     st = root ? pal_json_write(path, root, err) : pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);

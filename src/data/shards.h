@@ -29,7 +29,7 @@
 #include "palimpsa/tokenizer.h"
 
 /* The end of the set is for validation: its last documents, or the end of its only one. */
-typedef enum pal_shards_part { PAL_PART_ALL, PAL_PART_TRAIN, PAL_PART_VALID, PAL_PARTS } pal_shards_part;
+typedef enum pal_subset { PAL_SUBSET_ALL, PAL_SUBSET_TRAIN, PAL_SUBSET_VALID, PAL_SUBSETS } pal_subset;
 
 /* A document's tokens, in the mapped file. A document that reaches over the end of a shard is two here. */
 typedef struct pal_document {
@@ -66,7 +66,7 @@ typedef struct pal_shards_info {
     uint64_t fingerprint; /* of the tokens and their boundaries: another one means other data */
     struct {
         uint64_t documents, tokens, bytes, words;
-    } part[PAL_PARTS];
+    } subset[PAL_SUBSETS];
 } pal_shards_info;
 
 /* Opens a finished directory. Nothing in it is believed: sizes, order, checksums and the tokenizer of every shard are
@@ -74,8 +74,8 @@ typedef struct pal_shards_info {
 pal_status pal_shards_open(pal_shards **out, const char *directory, pal_error *err);
 void pal_shards_close(pal_shards *shards);
 const pal_shards_info *pal_shards_info_of(const pal_shards *shards);
-pal_document pal_shards_document(const pal_shards *shards, pal_shards_part part,
-                                 uint64_t index); /* below part[].documents */
+pal_document pal_shards_document(const pal_shards *shards, pal_subset subset,
+                                 uint64_t index); /* below subset[].documents */
 /* Reads all tokens: their checksums, and that every id is in the vocabulary. */
 pal_status pal_shards_verify(const pal_shards *shards, pal_error *err);
 /* Whether a directory has a shards.json. */

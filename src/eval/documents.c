@@ -44,7 +44,7 @@ static pal_status open_shards(pal_eval_data *d, pal_error *err) {
                         "%s: these shards were made with another tokenizer (fingerprint %016llx, this one has %016llx)",
                         d->path, (unsigned long long)info->tokenizer,
                         (unsigned long long)pal_tokenizer_fingerprint(d->tok));
-    d->size = info->part[d->options.part].tokens;
+    d->size = info->subset[d->options.subset].tokens;
     return PAL_OK;
 }
 
@@ -77,7 +77,7 @@ static pal_status open_data(pal_eval_data *d, pal_error *err) {
     st = regular && pages ? pal_map_open(&d->map, d->path, err)
                           : pal_documents_open(&d->documents, d->path, d->field, PAL_DOCUMENT_MAX, err);
     d->pages = (pal_slice){ d->map.data, d->map.size };
-    if (!st && d->options.part != PAL_PART_ALL)
+    if (!st && d->options.subset != PAL_SUBSET_ALL)
         st = pal_fail(err, PAL_E_ARGUMENT, "%s: a file is measured whole (a directory of shards has parts)",
                       name_of(d));
     return st;
@@ -188,13 +188,13 @@ static pal_status append_stored(const pal_eval_data *d, const pal_document *stor
 /* The next document, with the pieces of it that shards end in. */
 static pal_status next_of_shards(pal_eval_data *d, pal_eval_document *doc, bool *found, pal_error *err) {
     const pal_shards_info *info = pal_shards_info_of(d->shards);
-    const uint64_t count = info->part[d->options.part].documents;
+    const uint64_t count = info->subset[d->options.subset].documents;
     const size_t before = doc->ids.count;
     pal_status st;
     if (!(*found = d->index < count)) return PAL_OK;
     doc->bytes = doc->words = 0;
     for (bool first = true; d->index < count; first = false) {
-        const pal_document stored = pal_shards_document(d->shards, d->options.part, d->index);
+        const pal_document stored = pal_shards_document(d->shards, d->options.subset, d->index);
         if (!first && !stored.continues) break;
         if ((st = append_stored(d, &stored, &doc->ids, err))) return st;
         d->index++;

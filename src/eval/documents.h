@@ -15,7 +15,7 @@ typedef enum pal_split {
 typedef struct pal_eval_options {
     const char *field;    /* of JSONL; NULL: by the file's name */
     pal_split split;      /* of a plain file */
-    pal_shards_part part; /* of shards */
+    pal_subset subset;    /* of shards */
 } pal_eval_options;
 
 typedef struct pal_eval_document {

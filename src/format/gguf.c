@@ -195,7 +195,7 @@ pal_status pal_gguf_open(pal_source *out, const char *path, pal_error *err) {
     if (!(out->path = pal_strdup(path))) return pal_fail(err, PAL_E_MEMORY, "no memory to open %s", path);
     if ((st = pal_alloc_named(&block, 1, sizeof(gguf_file), "a GGUF file", err))) return st;
     gguf_file *f = block;
-    const pal_part part = { .handle = f, .read = read_values, .close = close_file };
+    const pal_tensor_file file = { .handle = f, .read = read_values, .close = close_file };
     pal_gguf_facts k = { 0 };
     uint64_t tensors = 0, pairs = 0;
     f->path = out->path;
@@ -218,7 +218,7 @@ pal_status pal_gguf_open(pal_source *out, const char *path, pal_error *err) {
         st = pal_fail(err, PAL_E_MEMORY, "no memory for the tensors of %s", path);
         goto failed;
     }
-    if ((st = pal_source_add_part(out, &part, f->count, err))) goto failed;
+    if ((st = pal_source_add_file(out, &file, f->count, err))) goto failed;
     if ((st = read_tensors(f, &r, &k, out, err)) || (st = pal_source_sort(out, err))) return st;
     return f->mamba2 ? pal_gguf_mamba2_config(out, &k, f->map.data, err) : read_config(out, &k, err);
 failed:

@@ -33,7 +33,7 @@ typedef struct {
 typedef struct {
     const char *path;
     const pal_source *source;
-    const pal_gguf_plan *plan;
+    const pal_gguf_contents *contents;
     pal_writer w;
     entry *entries;
     size_t data; /* bytes, padded */
@@ -86,7 +86,7 @@ static pal_status mamba2_entry(const writer *w, entry *e, const pal_tensor *t) {
         e->dims[1] = e->dims[0], e->dims[0] = 1;
         e->rank = 2;
     } else if (strstr(e->name, ".ssm_norm.")) {
-        e->dims[0] /= w->plan->groups, e->dims[1] = w->plan->groups;
+        e->dims[0] /= w->contents->groups, e->dims[1] = w->contents->groups;
         e->rank = 2;
     }
     return PAL_OK;
@@ -96,7 +96,7 @@ static pal_status plan_entry(writer *w, entry *e, const pal_tensor *t, pal_dtype
     e->format = pal_block_format_of(type);
     e->rank = t->rank;
     for (int i = 0; i < t->rank; i++) e->dims[i] = t->shape[t->rank - 1 - i];
-    if (!w->plan->config) {
+    if (!w->contents->config) {
         const pal_status st = mamba2_entry(w, e, t);
         if (st) return st;
     } else if (strlen(t->name) >= sizeof e->name || t->rank > 4) {
@@ -122,11 +122,11 @@ static uint32_t file_type(const writer *w) {
                   { PAL_Q4_K, 15 }, { PAL_Q6_K, 18 }, { PAL_BF16, 32 } };
     const entry *largest = NULL;
     size_t most = 0;
-    for (size_t i = 0; i < w->plan->count; i++) {
+    for (size_t i = 0; i < w->contents->count; i++) {
         const entry *e = &w->entries[i];
         const bool outer = strstr(e->name, "embd") || strstr(e->name, "embedding") || strstr(e->name, "output.") ||
                            strstr(e->name, "lm_head");
-        if (!outer && w->plan->tensors[i]->count > most) most = w->plan->tensors[i]->count, largest = e;
+        if (!outer && w->contents->tensors[i]->count > most) most = w->contents->tensors[i]->count, largest = e;
     }
     for (size_t k = 0; largest && k < PAL_COUNT(types); k++)
         if (types[k].type == largest->format->type) return types[k].file;
@@ -134,7 +134,7 @@ static uint32_t file_type(const writer *w) {
 }
 
 static void write_mamba2_pairs(writer *w) {
-    const pal_gguf_plan *p = w->plan;
+    const pal_gguf_contents *p = w->contents;
     const float eps = (float)p->eps;
     const bool padded = p->vocab != p->vocab_rows;
     pair_u32(w, "mamba2.context_length", CONTEXT);
@@ -155,7 +155,7 @@ static void write_mamba2_pairs(writer *w) {
 }
 
 static void write_head(writer *w) {
-    const pal_gguf_plan *p = w->plan;
+    const pal_gguf_contents *p = w->contents;
     const size_t general = 5, own = p->config ? 1 : (size_t)(12 + (p->vocab != p->vocab_rows));
     put(w, "GGUF", 4);
     put_number(w, 3, 4);
@@ -220,7 +220,7 @@ static void make_packed(writer *w, const entry *e, size_t n, pal_audit *audit) {
         pal_audit_values(audit, w->values, w->stored, n);
         memcpy(w->values, w->stored, n * sizeof *w->values);
     }
-    if (w->plan->cx) pal_parallel_ranges(w->plan->cx, n, ENCODED, encode_task, &job);
+    if (w->contents->cx) pal_parallel_ranges(w->contents->cx, n, ENCODED, encode_task, &job);
     else encode_task(&job, 0, n, 0);
     if (e->decay) return; /* stored as F32 */
     pal_values_decode(e->format->type, w->packed, 0, n, w->stored);
@@ -264,24 +264,24 @@ static pal_status write_all(writer *w) {
     if (full == ENOSPC || full == EFBIG || full == EDQUOT)
         return pal_fail(w->err, PAL_E_IO, "%s: no room for %zu bytes: %s", w->path, begin + w->data, strerror(full));
     pad(w, begin - (size_t)head);
-    for (size_t i = 0; i < w->plan->count; i++)
-        if ((st = write_tensor(w, &w->entries[i], w->plan->tensors[i]))) return st;
+    for (size_t i = 0; i < w->contents->count; i++)
+        if ((st = write_tensor(w, &w->entries[i], w->contents->tensors[i]))) return st;
     return PAL_OK;
 }
 
-pal_status pal_gguf_write(const char *path, const pal_source *source, const pal_gguf_plan *plan, pal_go_on_fn *progress,
-                          void *user, pal_error *err) {
-    writer w = { .path = path, .source = source, .plan = plan, .progress = progress, .user = user, .err = err };
+pal_status pal_gguf_write(const char *path, const pal_source *source, const pal_gguf_contents *contents,
+                          pal_go_on_fn *progress, void *user, pal_error *err) {
+    writer w = { .path = path, .source = source, .contents = contents, .progress = progress, .user = user, .err = err };
     pal_status st;
     if ((st = pal_target_is_free(path, false, err))) return st;
-    w.entries = pal_alloc(plan->count + 1, sizeof *w.entries);
+    w.entries = pal_alloc(contents->count + 1, sizeof *w.entries);
     w.values = pal_alloc(PIECE, sizeof *w.values);
     w.stored = pal_alloc(PIECE, sizeof *w.stored);
     w.packed = pal_alloc(PIECE, sizeof(float));
     if (!w.entries || !w.values || !w.stored || !w.packed)
         st = pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
-    for (size_t i = 0; i < plan->count && !st; i++)
-        st = plan_entry(&w, &w.entries[i], plan->tensors[i], plan->types[i]);
+    for (size_t i = 0; i < contents->count && !st; i++)
+        st = plan_entry(&w, &w.entries[i], contents->tensors[i], contents->types[i]);
     if (!st) pal_make_parents(path);
     if (!st) st = pal_writer_open(&w.w, path, err);
     if (!st) {

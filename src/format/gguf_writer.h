@@ -9,7 +9,7 @@
 #include "format/source.h"
 #include "palimpsa/context.h"
 
-typedef struct pal_gguf_plan {
+typedef struct pal_gguf_contents {
     const char *architecture;                              /* "mamba2", or one of pal_gguf_architectures */
     const char *config;                                    /* JSON, for one of ours; the line below is for mamba2 */
     int hidden, layers, conv, inner, state, heads, groups; /* groups: of keys and of the gated norm */
@@ -22,10 +22,10 @@ typedef struct pal_gguf_plan {
     const pal_tensor *const *tensors; /* of the source */
     const pal_dtype *types;           /* that they get; rows fill blocks */
     const pal_context *cx;            /* threads that encode; NULL: this one */
-} pal_gguf_plan;
+} pal_gguf_contents;
 
 /* Written aside and renamed; an existing file is refused. */
-pal_status pal_gguf_write(const char *path, const pal_source *source, const pal_gguf_plan *plan, pal_go_on_fn *progress,
-                          void *user, pal_error *err);
+pal_status pal_gguf_write(const char *path, const pal_source *source, const pal_gguf_contents *contents,
+                          pal_go_on_fn *progress, void *user, pal_error *err);
 
 #endif

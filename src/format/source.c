@@ -57,17 +57,17 @@ void pal_values_decode(pal_dtype type, const void *data, size_t first, size_t co
 
 pal_status pal_source_check(const pal_source *source, const pal_tensor *tensor, pal_error *err) {
     const size_t i = (size_t)(tensor - source->tensors);
-    const pal_part *part = &source->parts[source->origin[i].part];
-    return part->check ? part->check(part->handle, source->origin[i].index, err) : PAL_OK;
+    const pal_tensor_file *file = &source->files[source->origin[i].file];
+    return file->check ? file->check(file->handle, source->origin[i].index, err) : PAL_OK;
 }
 
 pal_status pal_source_read(const pal_source *source, const pal_tensor *tensor, size_t first, size_t count, float *to,
                            pal_error *err) {
     const size_t i = (size_t)(tensor - source->tensors);
-    const pal_part *part = &source->parts[source->origin[i].part];
+    const pal_tensor_file *file = &source->files[source->origin[i].file];
     const pal_status st = pal_source_check(source, tensor, err);
     if (st) return st;
-    if (!tensor->data && tensor->count) return part->read(part->handle, source->origin[i].index, first, count, to, err);
+    if (!tensor->data && tensor->count) return file->read(file->handle, source->origin[i].index, first, count, to, err);
     if (pal_block_format_of(tensor->dtype)) {
         pal_values_decode(tensor->dtype, tensor->data, first, count, to);
         return PAL_OK;
@@ -78,32 +78,32 @@ pal_status pal_source_read(const pal_source *source, const pal_tensor *tensor, s
     return pal_tensor_to_f32(&piece, to, err);
 }
 
-pal_status pal_source_add_part(pal_source *source, const pal_part *part, size_t tensors, pal_error *err) {
+pal_status pal_source_add_file(pal_source *source, const pal_tensor_file *file, size_t tensors, pal_error *err) {
     pal_status st;
-    void *parts, *list = NULL, *origin;
-    if ((st = pal_alloc_named(&parts, source->part_count + 1, sizeof *source->parts, "the list of files", err)))
+    void *files, *list = NULL, *origin;
+    if ((st = pal_alloc_named(&files, source->file_count + 1, sizeof *source->files, "the list of files", err)))
         return st;
     if ((st = pal_alloc_named(&list, source->count + tensors, sizeof *source->tensors, "the list of tensors", err)) ||
         (st = pal_alloc_named(&origin, source->count + tensors, sizeof *source->origin, "the list of tensors", err))) {
-        pal_free(parts);
+        pal_free(files);
         pal_free(list);
         return st;
     }
-    if (source->part_count) memcpy(parts, source->parts, source->part_count * sizeof *source->parts);
+    if (source->file_count) memcpy(files, source->files, source->file_count * sizeof *source->files);
     if (source->count) memcpy(list, source->tensors, source->count * sizeof *source->tensors);
     if (source->count) memcpy(origin, source->origin, source->count * sizeof *source->origin);
-    pal_free(source->parts);
+    pal_free(source->files);
     pal_free(source->tensors);
     pal_free(source->origin);
-    source->parts = parts;
+    source->files = files;
     source->tensors = list;
     source->origin = origin;
-    source->parts[source->part_count++] = *part;
+    source->files[source->file_count++] = *file;
     return PAL_OK;
 }
 
 void pal_source_add(pal_source *source, const pal_tensor *tensor, size_t index, const char *stored) {
-    source->origin[source->count].part = source->part_count - 1;
+    source->origin[source->count].file = source->file_count - 1;
     source->origin[source->count].index = index;
     source->origin[source->count].stored = stored ? stored : pal_dtype_name(tensor->dtype);
     source->tensors[source->count++] = *tensor;
@@ -146,9 +146,9 @@ pal_status pal_source_sort(pal_source *source, pal_error *err) {
 }
 
 void pal_source_close(pal_source *source) {
-    for (size_t i = 0; i < source->part_count; i++)
-        if (source->parts[i].close) source->parts[i].close(source->parts[i].handle);
-    pal_free(source->parts);
+    for (size_t i = 0; i < source->file_count; i++)
+        if (source->files[i].close) source->files[i].close(source->files[i].handle);
+    pal_free(source->files);
     pal_free(source->tensors);
     pal_free(source->origin);
     pal_free(source->path);
@@ -166,7 +166,7 @@ static pal_status open_safetensors(pal_source *source, const char *path, pal_err
     void *block;
     if ((st = pal_alloc_named(&block, 1, sizeof(pal_model_dir), "a model directory", err))) return st;
     pal_model_dir *dir = block;
-    const pal_part part = { .handle = dir, .close = close_directory };
+    const pal_tensor_file file = { .handle = dir, .close = close_directory };
     if ((st = pal_model_dir_open(dir, path, true, err))) {
         pal_free(dir);
         return st;
@@ -174,7 +174,7 @@ static pal_status open_safetensors(pal_source *source, const char *path, pal_err
     source->config = json_incref(dir->config);
     source->path = pal_strdup(dir->path);
     if (!source->path) st = pal_fail(err, PAL_E_MEMORY, "no memory to open %s", path);
-    else st = pal_source_add_part(source, &part, dir->count, err);
+    else st = pal_source_add_file(source, &file, dir->count, err);
     if (st) {
         close_directory(dir);
         return st;

@@ -12,15 +12,15 @@
 
 #include "palimpsa/safetensors.h"
 
-/* One file that holds tensors; each kind of file fills one. A tensor is named by its index within the part. */
-typedef struct pal_part {
+/* One file that holds tensors; each kind of file fills one. A tensor is named by its index within the file. */
+typedef struct pal_tensor_file {
     void *handle;
     /* Compares the bytes of a tensor with the checksum that the file keeps; NULL: it keeps none. */
     pal_status (*check)(void *handle, size_t index, pal_error *err);
     /* Values of a tensor without data; NULL: all have data. */
     pal_status (*read)(const void *handle, size_t index, size_t first, size_t count, float *to, pal_error *err);
     void (*close)(void *handle);
-} pal_part;
+} pal_tensor_file;
 
 typedef struct pal_source {
     char *path;         /* resolved: of a run directory, its newest checkpoint */
@@ -29,12 +29,12 @@ typedef struct pal_source {
     size_t count;
     pal_tensor *tensors; /* sorted by name */
     struct {
-        size_t part, index;
+        size_t file, index;
         const char *stored;         /* type in the file: "F32", "Q4_K" */
         const unsigned char *bytes; /* of a GGUF file: what it holds there, in that type */
     } * origin;                     /* of each tensor */
-    size_t part_count;
-    pal_part *parts;
+    size_t file_count;
+    pal_tensor_file *files;
 } pal_source;
 
 pal_status pal_source_open(pal_source *out, const char *path, pal_error *err);
@@ -54,9 +54,9 @@ pal_status pal_source_read(const pal_source *source, const pal_tensor *tensor, s
 void pal_values_decode(pal_dtype type, const void *data, size_t first, size_t count, float *to);
 size_t pal_tensor_bytes(const pal_tensor *tensor); /* of its data */
 
-/* For those who fill a source: a part with room for `tensors` tensors, and a tensor of the last part. Names are
- * borrowed from the part. Afterwards pal_source_sort puts them in order and refuses a name that is there twice. */
-pal_status pal_source_add_part(pal_source *source, const pal_part *part, size_t tensors, pal_error *err);
+/* For those who fill a source: a file with room for `tensors` tensors, and a tensor of the last file. Names are
+ * borrowed from the file. Afterwards pal_source_sort puts them in order and refuses a name that is there twice. */
+pal_status pal_source_add_file(pal_source *source, const pal_tensor_file *file, size_t tensors, pal_error *err);
 void pal_source_add(pal_source *source, const pal_tensor *tensor, size_t index, const char *stored);
 pal_status pal_source_sort(pal_source *source, pal_error *err);
 

@@ -221,7 +221,7 @@ static pal_status open_file(pal_source *source, const char *path, pal_error *err
     if (st) return st;
     if ((st = pal_alloc_named(&block, 1, sizeof(torch_file), "a torch file", err))) return st;
     torch_file *f = block;
-    const pal_part part = { .handle = f, .check = check_tensor, .close = close_file };
+    const pal_tensor_file file = { .handle = f, .check = check_tensor, .close = close_file };
     bool owned = true;
     if (!(f->path = pal_strdup(path))) {
         st = pal_fail(err, PAL_E_MEMORY, "no memory to open %s", path);
@@ -234,7 +234,7 @@ static pal_status open_file(pal_source *source, const char *path, pal_error *err
         (st = pal_pickle_read(&pickle, f->path, data->data, data->size, globals, err)))
         goto done;
     if ((st = read_names(f, &pickle, &pickle.nodes[pickle.root], err))) goto done;
-    if ((st = pal_source_add_part(source, &part, pickle.nodes[pickle.root].count / 2, err))) goto done;
+    if ((st = pal_source_add_file(source, &file, pickle.nodes[pickle.root].count / 2, err))) goto done;
     owned = false;
     st = list_tensors(f, source, &pickle, err);
 done:

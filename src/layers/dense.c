@@ -14,12 +14,12 @@ static bool follows(const pal_matrix *w, const pal_matrix *next) {
            next->data == (const char *)w->data + (size_t)w->rows * w->row_bytes;
 }
 
-/* The parts from `first` on whose weights are of one type and follow each other without a gap, as one matrix; returns
- * their number. */
+/* The matrices from `first` on whose weights are of one type and follow each other without a gap, as one matrix;
+ * returns their number. */
 static int joined(const pal_dense *l, int first, bool gradients, pal_matrix *all) {
     int count = 1;
     *all = l->w[first];
-    while (first + count < l->parts) {
+    while (first + count < l->matrices) {
         const int last = first + count - 1;
         const size_t floats = (size_t)l->out[last] * (size_t)l->in;
         if (!follows(&l->w[last], &l->w[last + 1]) || (gradients && l->dw[last + 1] != l->dw[last] + floats)) break;
@@ -32,9 +32,9 @@ void pal_dense_forward(const pal_pass *ps, const pal_dense *l, int rows, const f
                        float *y, size_t ldy) {
     assert(ps->training || pal_dense_scratch_bytes(l, rows) <= ps->scratch_bytes);
     const bool steps = !ps->cu_seqlens || rows <= STEP_ROWS;
-    for (int part = 0, at = 0; part < l->parts;) {
+    for (int i = 0, at = 0; i < l->matrices;) {
         pal_matrix w;
-        const int count = joined(l, part, false, &w);
+        const int count = joined(l, i, false, &w);
         const pal_matvec_args args = { .w = &w,
                                        .rows = rows,
                                        .x = x,
@@ -45,7 +45,7 @@ void pal_dense_forward(const pal_pass *ps, const pal_dense *l, int rows, const f
                                        .scratch = ps->scratch };
         if (steps) pal_matvec(ps->cx, &args);
         else pal_product(ps->cx, &args);
-        part += count;
+        i += count;
         at += w.rows;
     }
 }
@@ -53,7 +53,7 @@ void pal_dense_forward(const pal_pass *ps, const pal_dense *l, int rows, const f
 /* F32 needs none, and that is all that training has. */
 size_t pal_dense_scratch_bytes(const pal_dense *l, int rows) {
     bool plain = true;
-    for (int i = 0; i < l->parts; i++) plain = plain && l->w[i].type == PAL_F32;
+    for (int i = 0; i < l->matrices; i++) plain = plain && l->w[i].type == PAL_F32;
     if (plain) return 0;
     const size_t step = pal_matvec_scratch_bytes(rows, l->in), prompt = pal_product_scratch_bytes(l->in);
     return step > prompt ? step : prompt;
@@ -61,17 +61,17 @@ size_t pal_dense_scratch_bytes(const pal_dense *l, int rows) {
 
 void pal_dense_backward(const pal_context *cx, const pal_dense *l, int rows, const float *x, size_t ldx,
                         const float *dy, size_t ldy, float *dx, size_t lddx) {
-    for (int part = 0, at = 0; part < l->parts;) {
+    for (int i = 0, at = 0; i < l->matrices;) {
         pal_matrix w;
-        const int count = joined(l, part, true, &w);
+        const int count = joined(l, i, true, &w);
         assert(w.type == PAL_F32);
-        if (l->dw[part] && x)
-            pal_matmul(cx, PAL_TRANSPOSE, PAL_KEEP, w.rows, l->in, rows, dy + at, ldy, x, ldx, PAL_ADD, l->dw[part],
+        if (l->dw[i] && x)
+            pal_matmul(cx, PAL_TRANSPOSE, PAL_KEEP, w.rows, l->in, rows, dy + at, ldy, x, ldx, PAL_ADD, l->dw[i],
                        (size_t)l->in);
         if (dx)
             pal_matmul(cx, PAL_KEEP, PAL_KEEP, rows, l->in, w.rows, dy + at, ldy, w.data, (size_t)l->in,
-                       part ? PAL_ADD : PAL_OVERWRITE, dx, lddx);
-        part += count;
+                       i ? PAL_ADD : PAL_OVERWRITE, dx, lddx);
+        i += count;
         at += w.rows;
     }
 }

@@ -8,13 +8,13 @@
 #include "layers/pass.h"
 #include "palimpsa/matrix.h"
 
-enum { PAL_DENSE_PARTS = 8 };
+enum { PAL_DENSE_MATRICES = 8 };
 
 typedef struct pal_dense {
-    int in, parts;
-    int out[PAL_DENSE_PARTS]; /* rows of each part; columns of y follow each other in this order */
-    pal_matrix w[PAL_DENSE_PARTS];
-    float *dw[PAL_DENSE_PARTS]; /* backward */
+    int in, matrices;
+    int out[PAL_DENSE_MATRICES]; /* rows of each; columns of y follow each other in this order */
+    pal_matrix w[PAL_DENSE_MATRICES];
+    float *dw[PAL_DENSE_MATRICES]; /* backward */
 } pal_dense;
 
 /* y (rows, sum of out) = or += x W'. Where sequences go on by one token, a row's bits do not depend on the others. */

@@ -75,7 +75,7 @@ void pal_head_take(pal_head *head, const pal_model_config *c, int wanted, bool l
 
 static pal_dense head_dense(const pal_model_config *c, const pal_layer *outer) {
     return (pal_dense){ .in = c->hidden,
-                        .parts = 1,
+                        .matrices = 1,
                         .out = { c->vocab_rows },
                         .w = { outer->m[PAL_W_HEAD] },
                         .dw = { outer->d[PAL_W_HEAD] } };

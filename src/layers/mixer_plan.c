@@ -8,10 +8,10 @@
 #include "layers/mixer.h"
 
 static void add_part(pal_dense *dense, const pal_layer *layer, pal_weight_id id, int out) {
-    dense->out[dense->parts] = out;
-    dense->w[dense->parts] = layer->m[id];
-    dense->dw[dense->parts] = layer->d[id];
-    dense->parts++;
+    dense->out[dense->matrices] = out;
+    dense->w[dense->matrices] = layer->m[id];
+    dense->dw[dense->matrices] = layer->d[id];
+    dense->matrices++;
 }
 
 static pal_dense single(const pal_layer *layer, pal_weight_id id, int in, int out) {

@@ -14,7 +14,7 @@ void pal_mlp_take(pal_mlp_work *work, int width, int tokens, bool training, pal_
 
 static pal_dense enter(const pal_model_config *c, const pal_layer *layer) {
     return (pal_dense){ .in = c->hidden,
-                        .parts = 2,
+                        .matrices = 2,
                         .out = { c->mlp, c->mlp },
                         .w = { layer->m[PAL_W_MLP_GATE], layer->m[PAL_W_MLP_UP] },
                         .dw = { layer->d[PAL_W_MLP_GATE], layer->d[PAL_W_MLP_UP] } };
@@ -22,7 +22,7 @@ static pal_dense enter(const pal_model_config *c, const pal_layer *layer) {
 
 static pal_dense leave(const pal_model_config *c, const pal_layer *layer) {
     return (pal_dense){ .in = c->mlp,
-                        .parts = 1,
+                        .matrices = 1,
                         .out = { c->hidden },
                         .w = { layer->m[PAL_W_MLP_DOWN] },
                         .dw = { layer->d[PAL_W_MLP_DOWN] } };

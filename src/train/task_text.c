@@ -46,11 +46,13 @@ static pal_loader_options loader_options(const pal_text_options *o) {
     return l;
 }
 
-static uint64_t part_tokens(const pal_text_source *s) { return pal_shards_info_of(s->shards)->part[s->part].tokens; }
+static uint64_t subset_tokens(const pal_text_source *s) {
+    return pal_shards_info_of(s->shards)->subset[s->subset].tokens;
+}
 
 int64_t pal_text_epoch_steps(const pal_text_options *o) {
     uint64_t tokens = 0;
-    for (int i = 0; i < o->sources; i++) tokens += part_tokens(&o->source[i]);
+    for (int i = 0; i < o->sources; i++) tokens += subset_tokens(&o->source[i]);
     const uint64_t updates = tokens / (uint64_t)o->row / (uint64_t)o->batch /
                              (uint64_t)o->accumulate; /* their product may be above 2^64 */
     return updates > 1 ? (int64_t)updates : 1;
@@ -170,14 +172,14 @@ static pal_status learn(void *self, pal_model *model, pal_work *work, const pal_
 static pal_status evaluate_source(pal_text_task *t, int i, const pal_model *model, pal_work *work, double sums[2],
                                   pal_error *err) {
     static const pal_loader_position start = { .source = -1 };
-    uint64_t left = part_tokens(&t->o.valid[i]);
+    uint64_t left = subset_tokens(&t->o.valid[i]);
     pal_status st = pal_loader_seek(t->valid[i], &start, err);
     if (t->o.valid_tokens && left > (uint64_t)t->o.valid_tokens) left = (uint64_t)t->o.valid_tokens;
     for (int turn = 0; left && !st; turn = (turn + 1) % t->comm->size) {
         pal_batch b;
         pal_loss loss = { 0 };
         if ((st = fill(t, t->valid[i], t->most, (pal_share){ 0, t->most }, &b, err))) break;
-        if ((uint64_t)b.tokens > left) { /* the last rows begin the part once more */
+        if ((uint64_t)b.tokens > left) { /* the last rows begin the subset once more */
             b.tokens = (int)left;
             b.sequences = 1;
             while (t->cu_seqlens[b.sequences] < b.tokens) b.sequences++;
@@ -225,9 +227,9 @@ static pal_status evaluate(void *self, int stage, const pal_model *model, pal_wo
     for (int i = 0; i < t->o.valid_sources && !st; i++) {
         const pal_text_source *s = &t->o.valid[i];
         const pal_shards_info *info = pal_shards_info_of(s->shards);
-        tokens += (double)info->part[s->part].tokens;
-        bytes += (double)info->part[s->part].bytes;
-        words += (double)info->part[s->part].words;
+        tokens += (double)info->subset[s->subset].tokens;
+        bytes += (double)info->subset[s->subset].bytes;
+        words += (double)info->subset[s->subset].words;
         st = evaluate_source(t, i, model, work, sums, err);
     }
     if (!st) st = pal_comm_sum(t->comm, sums, 2, err);
@@ -349,7 +351,7 @@ static pal_status save(void *self, const char *folder, bool resumable, pal_error
 /* Lane r of n begins n-th parts into the data. */
 static pal_status place_lanes(pal_text_task *t, pal_error *err) {
     const pal_text_source *s = &t->o.source[0];
-    const uint64_t all = part_tokens(s);
+    const uint64_t all = subset_tokens(s);
     uint64_t before = 0, d = 0;
     pal_status st;
     if ((st = pal_alloc_named((void **)&t->lanes, (size_t)t->o.batch, sizeof *t->lanes, "a batch", err))) return st;
@@ -359,7 +361,7 @@ static pal_status place_lanes(pal_text_task *t, pal_error *err) {
     for (int r = 0; r < t->o.batch; r++) {
         const uint64_t at = all / (uint64_t)t->o.batch * (uint64_t)r;
         for (;; d++) {
-            const uint64_t tokens = pal_shards_document(s->shards, s->part, d).tokens;
+            const uint64_t tokens = pal_shards_document(s->shards, s->subset, d).tokens;
             if (at < before + tokens) break;
             before += tokens;
         }
@@ -386,8 +388,8 @@ static int row_sequences(const pal_text_options *o) {
     uint64_t tokens = 0, documents = 0;
     for (int i = 0; i < o->sources + o->valid_sources; i++) {
         const pal_text_source *s = i < o->sources ? &o->source[i] : &o->valid[i - o->sources];
-        tokens += part_tokens(s);
-        documents += pal_shards_info_of(s->shards)->part[s->part].documents;
+        tokens += subset_tokens(s);
+        documents += pal_shards_info_of(s->shards)->subset[s->subset].documents;
     }
     double usual = (double)tokens / (double)documents;
     if (o->context && !o->carry && usual > o->context) usual = o->context;

@@ -33,7 +33,7 @@ pal_status pal_text_task_new(pal_text_task **out, const pal_context *cx, const p
                              pal_task *task, pal_error *err);
 void pal_text_task_free(pal_text_task *task);
 
-/* Updates that go through the training part once. */
+/* Updates that go through the training subset once. */
 int64_t pal_text_epoch_steps(const pal_text_options *options);
 
 #endif

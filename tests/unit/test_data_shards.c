@@ -78,9 +78,9 @@ static void damaged_shards_are_refused(void **state) {
         test_write_file(path, list, listed);
         if (pal_shards_open(&s, set, &err) == PAL_OK) { /* a count that nothing depends on */
             const pal_shards_info *info = pal_shards_info_of(s);
-            for (int part = 0; part < PAL_PARTS; part++)
-                for (uint64_t d = 0; d < info->part[part].documents; d++) {
-                    const pal_document doc = pal_shards_document(s, (pal_shards_part)part, d);
+            for (int subset = 0; subset < PAL_SUBSETS; subset++)
+                for (uint64_t d = 0; d < info->subset[subset].documents; d++) {
+                    const pal_document doc = pal_shards_document(s, (pal_subset)subset, d);
                     volatile uint32_t last = pal_document_token(&doc, doc.tokens - 1);
                     (void)last;
                 }
@@ -119,7 +119,7 @@ static void rows_show_every_document_once_and_keep_them_apart(void **state) {
     };
     for (size_t c = 0; c < PAL_COUNT(cases); c++) {
         const pal_loader_options o = { .sources = 1,
-                                       .source = { { s, PAL_PART_ALL, 1 } },
+                                       .source = { { s, PAL_SUBSET_ALL, 1 } },
                                        .row = cases[c].row,
                                        .context = cases[c].context,
                                        .sequences = cases[c].sequences,
@@ -183,7 +183,7 @@ static void every_epoch_is_shuffled_anew(void **state) {
     for (pal_order order = PAL_ORDER_DOCUMENTS; order <= PAL_ORDER_SEQUENCES; order++) {
         for (int seed = 0; seed < 2; seed++) {
             const pal_loader_options o = { .sources = 1,
-                                           .source = { { s, PAL_PART_ALL, 1 } },
+                                           .source = { { s, PAL_SUBSET_ALL, 1 } },
                                            .row = 1,
                                            .context = 1,
                                            .order = order,
@@ -215,7 +215,7 @@ static void rows_go_on_from_any_place(void **state) {
     pal_rng rng = pal_rng_at(1, 2);
     for (int i = 0; i < test_cases(60, 1000); i++) {
         const pal_loader_options o = { .sources = 2,
-                                       .source = { { a, PAL_PART_TRAIN, 3 }, { b, PAL_PART_TRAIN, 1 } },
+                                       .source = { { a, PAL_SUBSET_TRAIN, 3 }, { b, PAL_SUBSET_TRAIN, 1 } },
                                        .row = 1 + (int)pal_rng_below(&rng, MOST_ROW - 1),
                                        .context = 1 + (int)pal_rng_below(&rng, 100),
                                        .order = (pal_order)pal_rng_below(&rng, 3),
@@ -261,16 +261,17 @@ static void one_document_is_cut_for_validation(void **state) {
     static const uint64_t length = 1000;
     pal_shards *s = test_shards("single", &length, 1, 1, 0.1);
     const pal_shards_info *info = pal_shards_info_of(s);
-    assert_int_equal(info->part[PAL_PART_TRAIN].tokens, 900);
-    assert_int_equal(info->part[PAL_PART_VALID].tokens, 100);
-    assert_int_equal(info->part[PAL_PART_VALID].bytes, 100);
-    const pal_document train = pal_shards_document(s, PAL_PART_TRAIN, 0),
-                       valid = pal_shards_document(s, PAL_PART_VALID, 0), all = pal_shards_document(s, PAL_PART_ALL, 0);
+    assert_int_equal(info->subset[PAL_SUBSET_TRAIN].tokens, 900);
+    assert_int_equal(info->subset[PAL_SUBSET_VALID].tokens, 100);
+    assert_int_equal(info->subset[PAL_SUBSET_VALID].bytes, 100);
+    const pal_document train = pal_shards_document(s, PAL_SUBSET_TRAIN, 0),
+                       valid = pal_shards_document(s, PAL_SUBSET_VALID, 0),
+                       all = pal_shards_document(s, PAL_SUBSET_ALL, 0);
     assert_true(train.tokens == 900 && valid.tokens == 100);
     assert_true(all.bytes == 1000 && train.bytes == 900 &&
                 valid.bytes == 100); /* or perplexities per byte would be those of nothing */
-    assert_int_equal(valid.words, info->part[PAL_PART_VALID].words);
-    assert_int_equal(train.words, info->part[PAL_PART_TRAIN].words);
+    assert_int_equal(valid.words, info->subset[PAL_SUBSET_VALID].words);
+    assert_int_equal(train.words, info->subset[PAL_SUBSET_TRAIN].words);
     for (uint64_t i = 0; i < 900; i++) assert_int_equal(pal_document_token(&train, i), pal_document_token(&all, i));
     for (uint64_t i = 0; i < 100; i++)
         assert_int_equal(pal_document_token(&valid, i), pal_document_token(&all, 900 + i));

@@ -119,7 +119,7 @@ static void shards_of_a_text_in_blocks_hold_the_ids_of_the_whole(void **state) {
     }; /* blocks of 700 bytes */
     tokenize(&job);
     pal_shards *s = test_shards_open(out);
-    const pal_document d = pal_shards_document(s, PAL_PART_ALL, 0);
+    const pal_document d = pal_shards_document(s, PAL_SUBSET_ALL, 0);
     assert_int_equal(d.tokens, expected.count);
     assert_int_equal(d.bytes, prose.size);
     assert_int_equal(d.words, pal_text_words((pal_slice){ prose.data, prose.size }));
@@ -171,20 +171,20 @@ static void shards_do_not_depend_on_threads(void **state) {
         }
         pal_documents_close(d);
     }
-    assert_int_equal(info->part[PAL_PART_ALL].tokens, whole.count);
-    assert_int_equal(info->part[PAL_PART_ALL].bytes, bytes);
-    assert_int_equal(info->part[PAL_PART_ALL].words, words);
-    assert_true(info->part[PAL_PART_ALL].documents >= documents); /* long ones are cut where shards end */
+    assert_int_equal(info->subset[PAL_SUBSET_ALL].tokens, whole.count);
+    assert_int_equal(info->subset[PAL_SUBSET_ALL].bytes, bytes);
+    assert_int_equal(info->subset[PAL_SUBSET_ALL].words, words);
+    assert_true(info->subset[PAL_SUBSET_ALL].documents >= documents); /* long ones are cut where shards end */
     size_t at = 0;
-    for (uint64_t d = 0; d < info->part[PAL_PART_ALL].documents; d++) {
-        const pal_document doc = pal_shards_document(s, PAL_PART_ALL, d);
+    for (uint64_t d = 0; d < info->subset[PAL_SUBSET_ALL].documents; d++) {
+        const pal_document doc = pal_shards_document(s, PAL_SUBSET_ALL, d);
         for (uint64_t k = 0; k < doc.tokens; k++) assert_int_equal(pal_document_token(&doc, k), whole.data[at++]);
     }
     assert_int_equal(at, whole.count);
-    assert_int_equal(info->part[PAL_PART_TRAIN].documents + info->part[PAL_PART_VALID].documents,
-                     info->part[PAL_PART_ALL].documents);
-    assert_int_equal(info->part[PAL_PART_TRAIN].tokens + info->part[PAL_PART_VALID].tokens,
-                     info->part[PAL_PART_ALL].tokens);
+    assert_int_equal(info->subset[PAL_SUBSET_TRAIN].documents + info->subset[PAL_SUBSET_VALID].documents,
+                     info->subset[PAL_SUBSET_ALL].documents);
+    assert_int_equal(info->subset[PAL_SUBSET_TRAIN].tokens + info->subset[PAL_SUBSET_VALID].tokens,
+                     info->subset[PAL_SUBSET_ALL].tokens);
     pal_ids_free(&whole);
     pal_shards_close(s);
     pal_tokenizer_close(tok);
@@ -255,19 +255,19 @@ static void stopped_work_goes_on_behind_finished_shards(void **state) {
     pal_context_free(cx);
 }
 
-/* What a part of the set holds: its tokens are bytes of `text` from `at` on, and its documents add up to its sums. */
-static size_t assert_part(const pal_shards *s, pal_shards_part part, const pal_bytes *text, size_t at) {
+/* What a subset of the set holds: its tokens are bytes of `text` from `at` on, and its documents add up to its sums. */
+static size_t assert_part(const pal_shards *s, pal_subset subset, const pal_bytes *text, size_t at) {
     const pal_shards_info *info = pal_shards_info_of(s);
     uint64_t tokens = 0, bytes = 0, words = 0;
-    for (uint64_t d = 0; d < info->part[part].documents; d++) {
-        const pal_document one = pal_shards_document(s, part, d);
+    for (uint64_t d = 0; d < info->subset[subset].documents; d++) {
+        const pal_document one = pal_shards_document(s, subset, d);
         for (uint64_t i = 0; i < one.tokens; i++)
             assert_int_equal(pal_document_token(&one, i), text->data[at++ % text->size]);
         tokens += one.tokens, bytes += one.bytes, words += one.words;
     }
-    assert_int_equal(tokens, info->part[part].tokens);
-    assert_int_equal(bytes, info->part[part].bytes);
-    assert_int_equal(words, info->part[part].words);
+    assert_int_equal(tokens, info->subset[subset].tokens);
+    assert_int_equal(bytes, info->subset[subset].bytes);
+    assert_int_equal(words, info->subset[subset].words);
     return at;
 }
 
@@ -295,9 +295,10 @@ static void a_text_in_several_shards_is_one_document_to_hold_back_from(void **st
         assert_int_equal(tokenize(&job).done.documents, 1);
         pal_shards *s = test_shards_open(out);
         assert_int_equal(pal_shards_info_of(s)->shards, 3);
-        const double share = (double)pal_shards_info_of(s)->part[PAL_PART_VALID].bytes / (double)text.size;
+        const double share = (double)pal_shards_info_of(s)->subset[PAL_SUBSET_VALID].bytes / (double)text.size;
         assert_true(share > valid - 1e-5 && share < valid + 1e-5);
-        assert_int_equal(assert_part(s, PAL_PART_VALID, &text, assert_part(s, PAL_PART_TRAIN, &text, 0)), text.size);
+        assert_int_equal(assert_part(s, PAL_SUBSET_VALID, &text, assert_part(s, PAL_SUBSET_TRAIN, &text, 0)),
+                         text.size);
         pal_shards_close(s);
     }
     /* Of two such texts a fifth is the second one, not its last piece. */
@@ -307,8 +308,8 @@ static void a_text_in_several_shards_is_one_document_to_hold_back_from(void **st
     };
     assert_int_equal(tokenize(&job).done.documents, 2);
     pal_shards *s = test_shards_open(out);
-    assert_int_equal(assert_part(s, PAL_PART_TRAIN, &text, 0), text.size);
-    assert_int_equal(assert_part(s, PAL_PART_VALID, &text, text.size), 2 * text.size);
+    assert_int_equal(assert_part(s, PAL_SUBSET_TRAIN, &text, 0), text.size);
+    assert_int_equal(assert_part(s, PAL_SUBSET_VALID, &text, text.size), 2 * text.size);
     pal_shards_close(s);
     pal_bytes_free(&text);
     pal_context_free(cx);

@@ -268,7 +268,7 @@ static void a_document_in_two_shards_is_one(void **state) {
     const pal_shards_summary summary = { .tokenizer = bytes, .eos = -1, .count = 2, .shards = sums };
     OK(pal_shards_finish(folder, &summary, err));
     pal_eval_data *data;
-    OK(pal_eval_data_open(&data, folder, bytes, &(pal_eval_options){ .part = PAL_PART_ALL }, err));
+    OK(pal_eval_data_open(&data, folder, bytes, &(pal_eval_options){ .subset = PAL_SUBSET_ALL }, err));
     static const size_t expected[] = { 9, 2 };
     bool found;
     for (size_t d = 0; d < PAL_COUNT(expected); d++) {

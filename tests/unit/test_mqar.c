@@ -13,7 +13,7 @@ typedef struct {
     size_t count;
 } fixture;
 
-static fixture make(pal_mqar_config config, uint64_t seed, pal_mqar_split split, size_t count, int threads) {
+static fixture make(pal_mqar_config config, uint64_t seed, pal_mqar_subset split, size_t count, int threads) {
     fixture f = { .cx = test_context(threads, NULL), .count = count };
     pal_error err;
     if (pal_mqar_new(&f.data, &config, seed, split, &err)) fail_msg("%s", err.text);

@@ -64,13 +64,13 @@ static void only_responses_are_targets_wherever_rows_are_cut(void **state) {
     snprintf(path, sizeof path, "%s/shards", folder);
     if (pal_shards_open(&shards, path, &err)) fail_msg("%s", err.text);
     const int n = expected(ids, targets);
-    assert_int_equal(pal_shards_info_of(shards)->part[PAL_PART_ALL].tokens, n);
+    assert_int_equal(pal_shards_info_of(shards)->subset[PAL_SUBSET_ALL].tokens, n);
     for (size_t r = 0; r < PAL_COUNT(rows); r++)
         for (size_t c = 0; c < PAL_COUNT(contexts); c++) {
             pal_loader *loader;
             pal_row row;
             const pal_loader_options o = { .sources = 1,
-                                           .source = { { .shards = shards, .part = PAL_PART_ALL, .weight = 1 } },
+                                           .source = { { .shards = shards, .subset = PAL_SUBSET_ALL, .weight = 1 } },
                                            .row = rows[r],
                                            .context = contexts[c],
                                            .order = PAL_ORDER_STORED,

@@ -315,7 +315,7 @@ static void a_carried_memory_recovers_from_what_is_not_a_number(void **state) {
         fail_msg("%s", err.text);
     pal_shards *shards = test_shards("lanes", &length, 1, 1, 0);
     const pal_text_options o = { .sources = 1,
-                                 .source = { { .shards = shards, .part = PAL_PART_TRAIN, .weight = 1 } },
+                                 .source = { { .shards = shards, .subset = PAL_SUBSET_TRAIN, .weight = 1 } },
                                  .tokenizer = bytes,
                                  .row = ROW,
                                  .batch = 1,

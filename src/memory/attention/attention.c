@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/parallel.h"
+#include "memory/items.h"
 #include "memory/rule.h"
-#include "memory/split.h"
 
 PAL_VARIANTS(attention_forward)
 PAL_VARIANTS(attention_backward)
@@ -32,9 +32,9 @@ static size_t saved_floats(const pal_memory_shape *s) { return (size_t)s->tokens
 static int longest(const pal_memory_shape *s) { return s->tokens - s->sequences + 1; }
 
 /* Backward: partial dk and dv when several slots share a key head, then each thread's own area. */
-static int slots_of(const pal_memory_shape *s) { return pal_split_slots(s, s->heads / s->key_heads); }
+static int slots_of(const pal_memory_shape *s) { return pal_items_slots(s, s->heads / s->key_heads); }
 static size_t partial_floats(const pal_memory_shape *s, int width) {
-    return pal_split_partial_floats(s, slots_of(s), width);
+    return pal_items_partial_floats(s, slots_of(s), width);
 }
 static size_t area_floats(const pal_memory_shape *s, pal_memory_pass pass) {
     return pal_attention_scratch_floats(s->dk, s->dv, pass == PAL_BACKWARD ? longest(s) : 1, pass);
@@ -118,9 +118,9 @@ static void forward_task(void *arg, size_t index, int thread) {
     const attention_job *job = arg;
     const pal_memory_shape *s = &job->run->shape;
     const size_t piece = index / (size_t)s->heads;
-    const int h = (int)(index % (size_t)s->heads), n = pal_split_sequence(s, PAL_ATTENTION_BLOCK, piece);
+    const int h = (int)(index % (size_t)s->heads), n = pal_items_sequence(s, PAL_ATTENTION_BLOCK, piece);
     const size_t start = (size_t)s->cu_seqlens[n], end = (size_t)s->cu_seqlens[n + 1];
-    const size_t token = start + (piece - pal_split_first(s, PAL_ATTENTION_BLOCK, n)) * PAL_ATTENTION_BLOCK;
+    const size_t token = start + (piece - pal_items_first(s, PAL_ATTENTION_BLOCK, n)) * PAL_ATTENTION_BLOCK;
     if (token >= end) return;
     pal_attention_rows rows = rows_at(job->run, n, h, start, token);
     rows.queries = end - token < PAL_ATTENTION_BLOCK ? (int)(end - token) : PAL_ATTENTION_BLOCK;
@@ -135,7 +135,7 @@ static void forward(const pal_context *cx, const pal_memory_run *run) {
                           .areas = run->scratch,
                           .area = area_floats(s, PAL_FORWARD) };
     if (run->state) pal_parallel_for(cx, (size_t)s->sequences * (size_t)s->key_heads, append_task, &job);
-    pal_parallel_for(cx, pal_split_pieces(s, PAL_ATTENTION_BLOCK) * (size_t)s->heads, forward_task, &job);
+    pal_parallel_for(cx, pal_items_pieces(s, PAL_ATTENTION_BLOCK) * (size_t)s->heads, forward_task, &job);
 }
 
 static void step_task(void *arg, size_t index, int thread) {
@@ -169,7 +169,7 @@ static void backward_task(void *arg, size_t index, int thread) {
     const int slot = (int)(index % (size_t)job->slots), row = (int)(index / (size_t)job->slots);
     const int n = row / s->key_heads, key_head = row % s->key_heads, group = s->heads / s->key_heads;
     const size_t start = (size_t)s->cu_seqlens[n], before = (size_t)slot * (size_t)s->tokens * channels;
-    const int begin = pal_split_unit(group, job->slots, slot), end = pal_split_unit(group, job->slots, slot + 1);
+    const int begin = pal_items_unit(group, job->slots, slot), end = pal_items_unit(group, job->slots, slot + 1);
     for (int u = begin; u < end; u++) {
         const int h = key_head * group + u;
         pal_attention_rows rows = rows_at(run, n, h, start, start);
@@ -199,8 +199,8 @@ static void backward(const pal_context *cx, const pal_memory_run *run) {
     }
     job.areas = (float *)run->scratch + keys + values;
     pal_parallel_for(cx, (size_t)s->sequences * (size_t)s->key_heads * (size_t)job.slots, backward_task, &job);
-    if (keys && run->grad.k.data) pal_split_sum(cx, job.dk, job.slots, s->tokens, s->key_heads * s->dk, run->grad.k);
-    if (keys && run->grad.v.data) pal_split_sum(cx, job.dv, job.slots, s->tokens, s->key_heads * s->dv, run->grad.v);
+    if (keys && run->grad.k.data) pal_items_sum(cx, job.dk, job.slots, s->tokens, s->key_heads * s->dk, run->grad.k);
+    if (keys && run->grad.v.data) pal_items_sum(cx, job.dv, job.slots, s->tokens, s->key_heads * s->dv, run->grad.v);
 }
 
 const pal_memory_rule pal_rule_attention = {

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/parallel.h"
+#include "memory/items.h"
 #include "memory/rule.h"
-#include "memory/split.h"
 
 PAL_VARIANTS(longhorn_forward)
 PAL_VARIANTS(longhorn_backward)
@@ -24,14 +24,14 @@ static size_t head_floats(const pal_memory_shape *s) { return (size_t)s->dk * (s
 static size_t state_floats(const pal_memory_shape *s) { return (size_t)s->heads * head_floats(s); }
 static size_t part_floats(const pal_memory_shape *s, int part) { return part == 0 ? state_floats(s) : 0; }
 static size_t saved_floats(const pal_memory_shape *s) {
-    return pal_split_pieces(s, PAL_LONGHORN_CHUNK) * state_floats(s);
+    return pal_items_pieces(s, PAL_LONGHORN_CHUNK) * state_floats(s);
 }
 
 static int blocks_of(const pal_memory_shape *s) { return (s->dv + PAL_LONGHORN_BLOCK - 1) / PAL_LONGHORN_BLOCK; }
 
 /* Backward: partial dq and dk when several slots share a key head, then each thread's own area. */
-static int slots_of(const pal_memory_shape *s) { return pal_split_slots(s, s->heads / s->key_heads * blocks_of(s)); }
-static size_t partial_floats(const pal_memory_shape *s) { return pal_split_partial_floats(s, slots_of(s), s->dk); }
+static int slots_of(const pal_memory_shape *s) { return pal_items_slots(s, s->heads / s->key_heads * blocks_of(s)); }
+static size_t partial_floats(const pal_memory_shape *s) { return pal_items_partial_floats(s, slots_of(s), s->dk); }
 
 static size_t scratch_bytes(const pal_context *cx, const pal_memory_shape *s, pal_memory_pass pass) {
     if (pass == PAL_STEP) return 0;
@@ -89,7 +89,7 @@ static pal_longhorn_block sequence_block(const pal_memory_run *run, int n, int h
     block.tokens = s->cu_seqlens[n + 1] - s->cu_seqlens[n];
     block.between = state_floats(s);
     if (run->saved)
-        block.saved = run->saved + pal_split_first(s, PAL_LONGHORN_CHUNK, n) * block.between +
+        block.saved = run->saved + pal_items_first(s, PAL_LONGHORN_CHUNK, n) * block.between +
                       (size_t)h * head_floats(s) + (size_t)c * PAL_LONGHORN_BLOCK;
     return block;
 }
@@ -149,7 +149,7 @@ static void backward_task(void *arg, size_t index, int thread) {
     const size_t token = (size_t)s->cu_seqlens[n], key = (size_t)key_head * (size_t)s->dk,
                  channels = (size_t)s->key_heads * (size_t)s->dk;
     const size_t before = (size_t)slot * (size_t)s->tokens * channels;
-    const int begin = pal_split_unit(units, job->slots, slot), end = pal_split_unit(units, job->slots, slot + 1);
+    const int begin = pal_items_unit(units, job->slots, slot), end = pal_items_unit(units, job->slots, slot + 1);
     for (int u = begin; u < end; u++) {
         const int h = key_head * group + u / job->blocks, c = u % job->blocks;
         pal_longhorn_block block = sequence_block(run, n, h, c);
@@ -184,8 +184,8 @@ static void backward(const pal_context *cx, const pal_memory_run *run) {
     }
     job.areas = (float *)run->scratch + 2 * partial;
     pal_parallel_for(cx, (size_t)s->sequences * (size_t)s->key_heads * (size_t)job.slots, backward_task, &job);
-    if (partial && run->grad.q.data) pal_split_sum(cx, job.dq, job.slots, s->tokens, s->key_heads * s->dk, run->grad.q);
-    if (partial && run->grad.k.data) pal_split_sum(cx, job.dk, job.slots, s->tokens, s->key_heads * s->dk, run->grad.k);
+    if (partial && run->grad.q.data) pal_items_sum(cx, job.dq, job.slots, s->tokens, s->key_heads * s->dk, run->grad.q);
+    if (partial && run->grad.k.data) pal_items_sum(cx, job.dk, job.slots, s->tokens, s->key_heads * s->dk, run->grad.k);
 }
 
 const pal_memory_rule pal_rule_longhorn = {

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/parallel.h"
+#include "memory/items.h"
 #include "memory/rule.h"
-#include "memory/split.h"
 
 PAL_VARIANTS(mesa_forward)
 PAL_VARIANTS(mesa_backward)
@@ -34,13 +34,13 @@ static size_t solution_floats(const pal_memory_shape *s) {
     return (size_t)s->tokens * (size_t)s->heads * (size_t)s->dk;
 }
 static size_t saved_floats(const pal_memory_shape *s) {
-    return solution_floats(s) + pal_split_pieces(s, PAL_MESA_CHUNK) * state_floats(s);
+    return solution_floats(s) + pal_items_pieces(s, PAL_MESA_CHUNK) * state_floats(s);
 }
 
 /* Backward: every sequence's share of dlam, partial dq and dk when several slots share a key head, an area per thread.
  */
-static int slots_of(const pal_memory_shape *s) { return pal_split_slots(s, s->heads / s->key_heads); }
-static size_t partial_floats(const pal_memory_shape *s) { return pal_split_partial_floats(s, slots_of(s), s->dk); }
+static int slots_of(const pal_memory_shape *s) { return pal_items_slots(s, s->heads / s->key_heads); }
+static size_t partial_floats(const pal_memory_shape *s) { return pal_items_partial_floats(s, slots_of(s), s->dk); }
 static size_t lam_doubles(const pal_memory_shape *s) {
     return ((size_t)s->sequences * (size_t)s->heads * (size_t)s->dk + 7) / 8 * 8;
 }
@@ -111,7 +111,7 @@ static pal_mesa_head sequence_head(const pal_memory_run *run, int n, int h) {
     if (run->saved) {
         const pal_view x = { run->saved, (size_t)s->heads * (size_t)s->dk };
         head.x = pal_view_at(x, token, (size_t)h * (size_t)s->dk);
-        head.saved = run->saved + solution_floats(s) + pal_split_first(s, PAL_MESA_CHUNK, n) * head.between +
+        head.saved = run->saved + solution_floats(s) + pal_items_first(s, PAL_MESA_CHUNK, n) * head.between +
                      (size_t)h * head_floats(s);
     }
     return head;
@@ -178,7 +178,7 @@ static void backward_task(void *arg, size_t index, int thread) {
     const int n = row / s->key_heads, key_head = row % s->key_heads, group = s->heads / s->key_heads;
     const size_t token = (size_t)s->cu_seqlens[n], channels = (size_t)s->key_heads * dk;
     const size_t before = (size_t)slot * (size_t)s->tokens * channels;
-    const int begin = pal_split_unit(group, job->slots, slot), end = pal_split_unit(group, job->slots, slot + 1);
+    const int begin = pal_items_unit(group, job->slots, slot), end = pal_items_unit(group, job->slots, slot + 1);
     for (int u = begin; u < end; u++) {
         const int h = key_head * group + u;
         const size_t place = (size_t)n * (size_t)s->heads + (size_t)h;
@@ -217,8 +217,8 @@ static void backward(const pal_context *cx, const pal_memory_run *run) {
     }
     job.areas = rest + 2 * partial;
     pal_parallel_for(cx, (size_t)s->sequences * (size_t)s->key_heads * (size_t)job.slots, backward_task, &job);
-    if (partial && run->grad.q.data) pal_split_sum(cx, job.dq, job.slots, s->tokens, s->key_heads * s->dk, run->grad.q);
-    if (partial && run->grad.k.data) pal_split_sum(cx, job.dk, job.slots, s->tokens, s->key_heads * s->dk, run->grad.k);
+    if (partial && run->grad.q.data) pal_items_sum(cx, job.dq, job.slots, s->tokens, s->key_heads * s->dk, run->grad.q);
+    if (partial && run->grad.k.data) pal_items_sum(cx, job.dk, job.slots, s->tokens, s->key_heads * s->dk, run->grad.k);
     for (size_t p = 0; p < parameters && run->grad.lam; p++) {
         double sum = 0;
         for (size_t n = 0; n < (size_t)s->sequences; n++) sum += job.dlam[n * parameters + p];

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-#include "memory/split.h"
+#include "memory/items.h"
 
 #include "base/parallel.h"
 
-int pal_split_sequence(const pal_memory_shape *s, int length, size_t piece) {
+int pal_items_sequence(const pal_memory_shape *s, int length, size_t piece) {
     int low = 0, high = s->sequences;
     while (high - low > 1) {
         const int middle = low + (high - low) / 2;
-        if (pal_split_first(s, length, middle) <= piece) low = middle;
+        if (pal_items_first(s, length, middle) <= piece) low = middle;
         else high = middle;
     }
     return low;
@@ -33,7 +33,7 @@ static void sum_task(void *arg, size_t begin, size_t end, int thread) {
     }
 }
 
-void pal_split_sum(const pal_context *cx, const float *parts, int slots, int rows, int channels, pal_view sum) {
+void pal_items_sum(const pal_context *cx, const float *parts, int slots, int rows, int channels, pal_view sum) {
     sum_job job = { parts, slots, (size_t)rows, (size_t)channels, sum };
     pal_parallel_ranges(cx, job.rows, 64, sum_task, &job);
 }
