@@ -105,6 +105,7 @@ int cmd_bench(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "model") == 0) return bench_model(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "train") == 0) return bench_train(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "decode") == 0) return bench_decode(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "mpi") == 0) return bench_mpi(argc - 1, argv + 1);
     cli_common common = { 0 };
     const char *json = NULL, *rule = NULL;
     int rounds = 15;
@@ -129,6 +130,7 @@ int cmd_bench(int argc, char **argv) {
             "  model      a whole model and its ablation; 'palimpsa bench model --help'\n"
             "  train      whole updates of the recall task; 'palimpsa bench train --help'\n"
             "  decode     reading a prompt and writing tokens; 'palimpsa bench decode --help'\n"
+            "  mpi        updates on several ranks, and what their exchange costs; 'palimpsa bench mpi --help'\n"
             "What is compared is measured in turns; times are medians of one call. Keep the machine otherwise idle.",
         .examples = "  palimpsa bench memory\n"
                     "  palimpsa bench memory --rule palimpsa --cpu avx2 --json palimpsa.json\n"
@@ -141,8 +143,9 @@ int cmd_bench(int argc, char **argv) {
     int code = cli_parse(&usage, argc, argv, &subject, 1, &given);
     if (code) return code < 0 ? CLI_OK : code;
     if (!given)
-        return cli_error(CLI_USAGE,
-                         "bench: name a subject: memory, inference, kernels, matmul, matvec, model, train or decode");
+        return cli_error(
+            CLI_USAGE,
+            "bench: name a subject: memory, inference, kernels, matmul, matvec, model, train, decode or mpi");
     if (rounds < 1 || rounds > 101) return cli_error(CLI_USAGE, "--rounds expects 1 to 101, found %d", rounds);
     if ((code = bench_check_json(json))) return code;
 
@@ -161,7 +164,7 @@ int cmd_bench(int argc, char **argv) {
     else
         code = cli_error(
             CLI_USAGE,
-            "bench: no subject '%s'; expected memory, inference, kernels, matmul, matvec, model, train or decode",
+            "bench: no subject '%s'; expected memory, inference, kernels, matmul, matvec, model, train, decode or mpi",
             subject);
     if (code == CLI_OK) code = bench_write_json(b.list, json);
     json_decref(b.list);

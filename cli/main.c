@@ -23,7 +23,7 @@ static const cli_command commands[] = {
     { "convert", "turn checkpoints into others; make layers metaplastic", cmd_convert },
     { "needle", "make long documents that teach retrieval", cmd_needle },
     { "tokenize", "text to ids and back; learn a vocabulary from text", cmd_tokenize },
-    { "bench", "measure memory rules, kernels, models and training beside the machine's limits", cmd_bench },
+    { "bench", "measure memory rules, kernels, models and training beside the machine's limits", cmd_bench, true },
     { "plot", "compare runs in a figure or a report", cmd_plot },
     { "version", "tell what was built and which processor features are used", cmd_version },
 };

@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""How far training on several machines scales: a model of an update, checked against measurements of `palimpsa bench mpi`, and
+extended to more machines and slower networks. Writes a table in Markdown and a figure.
+
+    scripts/scaling.py --measured DIR --out docs/results
+
+DIR holds one JSON file for each run of `bench mpi` (docs/results/scaling.md says which). With R ranks, P parameters of 4 bytes,
+latency a and bandwidth b of a link, an update takes
+
+    T = L + A/R + S + G         L: loss and gradients of a rank's rows, A: AdamW on all parameters, both measured on one rank
+    G = 4P (R-1)/R / b + 2 R a  sharing the parameters, which nothing hides
+    S = max(tail, sum - hidden) the part of the sum of gradients that is not hidden behind the backward pass:
+        sum = 4P (R-1)/R / b,  hidden = 2/3 L (1 - E/P),  tail = 4E (R-1)/R / b + 4 R a
+        where E are the parameters whose gradients are final last: the embedding.
+
+On one machine the link is memory, and moving bytes takes the processors' time: there nothing is hidden, S = sum.
+"""
+import argparse, json, math, pathlib
+
+GBIT = 1e9 / 8
+EMBEDDING = {"palimpsa-d-170m": 32000 * 768, "palimpsa-d": 8192 * 128}
+
+
+def update(ranks, learn, adamw, parameters, embedding, latency, bandwidth, on_one_machine=False):
+    """Seconds of an update, and of them those that the exchange adds."""
+    if ranks == 1:
+        return learn + adamw, 0.0
+    share = 4 * parameters * (ranks - 1) / ranks / bandwidth
+    tail = 4 * embedding * (ranks - 1) / ranks / bandwidth + 4 * ranks * latency
+    hidden = 0 if on_one_machine else 2 / 3 * learn * (1 - embedding / parameters)
+    exposed = max(tail, share - hidden) + share + 2 * ranks * latency
+    return learn + adamw / ranks + exposed, exposed
+
+
+def read(folder):
+    """{file name without .json: {name of a measurement: its row}}"""
+    return {p.stem: {row["name"]: row for row in json.loads(p.read_text())} for p in sorted(pathlib.Path(folder).glob("*.json"))}
+
+
+def seconds(run, name):
+    return run[name]["ns"] * 1e-9
+
+
+def check_table(runs):
+    """Predicted beside measured, for every run on two ranks."""
+    lines = ["| run | link | latency | GB/s | update measured | stubbed | exposed | predicted | error |", "|---|---|---|---|---|---|---|---|---|"]
+    worst = 0.0
+    for name, run in runs.items():
+        row = run["mpi.update"]
+        if row["ranks"] == 1:
+            continue
+        measured, stubbed = seconds(run, "mpi.update"), seconds(run, "mpi.update.stubbed")
+        # Two ranks share this machine's memory and caches: the stubbed update is what they can compute side by side.
+        learn = stubbed
+        guess, _ = update(row["ranks"], learn, 0.0, row["parameters"], EMBEDDING[row["model"]], row["latency_ns"] * 1e-9 / 2, row["link_gbs"] * 1e9, on_one_machine=True)
+        error = guess / measured - 1
+        worst = max(worst, abs(error))
+        lines.append(f"| {row['model']}, {row['shape']} | {name.split('-')[-1]} | {row['latency_ns'] / 2000:.0f} us | {row['link_gbs']:.2f} | {measured * 1e3:.1f} ms | {stubbed * 1e3:.1f} ms | "
+                     f"{100 * (measured - stubbed) / measured:.1f}% | {guess * 1e3:.1f} ms | {100 * error:+.1f}% |")
+    return lines, worst
+
+
+def efficiency(ranks, network, case):
+    total, _ = update(ranks, case["learn"], case["adamw"], case["parameters"], case["embedding"], 50e-6, network * GBIT * 0.9)
+    alone, _ = update(1, case["learn"], case["adamw"], case["parameters"], case["embedding"], 0, 1)
+    return alone / total
+
+
+NODES = [2, 4, 8, 16, 32, 64, 128]
+NETWORKS = [1, 10, 100]
+
+
+def predict_table(cases):
+    lines = ["| model, tokens of a node and update | network | " + " | ".join(f"{n} nodes" for n in NODES) + " |", "|---|---|" + "---|" * len(NODES)]
+    for case in cases:
+        for network in NETWORKS:
+            lines.append(f"| {case['name']} | {network} Gbit/s | " + " | ".join(f"{100 * efficiency(n, network, case):.0f}%" for n in NODES) + " |")
+    return lines
+
+
+def figure(cases, path):
+    """Speed-up over one node, both axes in powers of two."""
+    width, height, left, top, size = 900, 360, 60, 40, 240
+    colours = {1: "#b2182b", 10: "#ef8a62", 100: "#2166ac"}
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="DejaVu Sans, sans-serif" font-size="11">',
+           f'<rect width="{width}" height="{height}" fill="white"/>']
+    for k, case in enumerate(cases):
+        x0 = left + k * (width - left) / len(cases)
+        place = lambda n, s: (x0 + math.log2(n) / 7 * (size - 10), top + size - math.log2(max(s, 0.5) * 1) / 7 * size)
+        out.append(f'<text x="{x0 + size / 2 - 5:.0f}" y="24" text-anchor="middle">{case["name"]}</text>')
+        for p in range(8):
+            x, y = place(2 ** p, 2 ** p)
+            out.append(f'<line x1="{x0:.1f}" y1="{y:.1f}" x2="{x0 + size - 10:.1f}" y2="{y:.1f}" stroke="#ddd"/><text x="{x0 - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{2 ** p}</text>')
+            out.append(f'<text x="{x:.1f}" y="{top + size + 18}" text-anchor="middle">{2 ** p}</text>')
+        a, b = place(1, 1), place(128, 128)
+        out.append(f'<line x1="{a[0]:.1f}" y1="{a[1]:.1f}" x2="{b[0]:.1f}" y2="{b[1]:.1f}" stroke="#999" stroke-dasharray="4 3"/>')
+        for network in NETWORKS:
+            points = " ".join("%.1f,%.1f" % place(n, n * efficiency(n, network, case)) for n in [1] + NODES)
+            out.append(f'<polyline points="{points}" fill="none" stroke="{colours[network]}" stroke-width="2"/>')
+        out.append(f'<text x="{x0 + size / 2 - 5:.0f}" y="{top + size + 36}" text-anchor="middle">nodes</text>')
+    for i, network in enumerate(NETWORKS):
+        x = left + 160 * i
+        out.append(f'<line x1="{x}" y1="{height - 14}" x2="{x + 24}" y2="{height - 14}" stroke="{colours[network]}" stroke-width="2"/><text x="{x + 30}" y="{height - 10}">{network} Gbit/s</text>')
+    out.append(f'<text x="{left + 480}" y="{height - 10}">dashed: as many times faster as there are nodes</text>')
+    out.append(f'<text x="14" y="{top + size / 2}" transform="rotate(-90 14 {top + size / 2})" text-anchor="middle">times one node</text></svg>')
+    pathlib.Path(path).write_text("\n".join(out) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--measured", required=True)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--cores", type=int, default=16, help="of a node, of the kind that was measured")
+    options = parser.parse_args()
+    runs = read(options.measured)
+    alone = runs["170m-1"]["mpi.update"]
+    per_token = seconds(runs["170m-1"], "mpi.update") / 512 / options.cores  # gradients; cores of a node share rows evenly
+    adamw_share = 0.02  # of a 512-token update of one core
+    cases = []
+    for name, parameters, embedding, tokens in (("170M, 32k tokens", alone["parameters"], EMBEDDING["palimpsa-d-170m"], 32768),
+                                                ("760M, 32k tokens", 760e6, 32000 * 1536, 32768),
+                                                ("170M, 512 tokens a core", alone["parameters"], EMBEDDING["palimpsa-d-170m"], 512 * options.cores)):
+        size = parameters / alone["parameters"]
+        cases.append({"name": name, "parameters": parameters, "embedding": embedding, "learn": per_token * tokens * size,
+                      "adamw": adamw_share * per_token * 512 * size})
+    check, worst = check_table(runs)
+    out = pathlib.Path(options.out)
+    (out / "scaling-measured.md").write_text("\n".join(check) + "\n")
+    (out / "scaling-predicted.md").write_text("\n".join(predict_table(cases)) + "\n")
+    figure(cases, out / "scaling.svg")
+    print("\n".join(check), "", "\n".join(predict_table(cases)), f"\nlargest error of the model: {100 * worst:.1f}%", sep="\n")
+
+
+if __name__ == "__main__":
+    main()
