@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -24,8 +23,10 @@
 #include "base/directory.h"
 #include "cli.h"
 #include "progress.h"
+#include "ranks.h"
 #include "stop.h"
 #include "sweep.h"
+#include "sweep_farm.h"
 #include "train/checkpoint.h"
 
 static size_t count_done(const sweep *s) {
@@ -51,22 +52,8 @@ static void add_run(const sweep *s, const sweep_run *r, const char **arguments, 
     arguments[n] = NULL;
 }
 
-/* A child that becomes `palimpsa arguments...`; NULL for a log: its complaints are seen, and nothing else. */
-static int spawn(const char **arguments, const char *log, pid_t *child) {
-    fflush(stdout);
-    *child = fork();
-    if (*child < 0) return cli_error(CLI_FAILED, "sweep: cannot start a process: %s", strerror(errno));
-    if (*child > 0) return CLI_OK;
-    signal(SIGTERM, SIG_DFL); /* from here on it ends the child; one that came before was the handler's */
-    if (cli_stopping()) _exit(0);
-    prctl(PR_SET_PDEATHSIG, SIGTERM); /* a killed sweep must not leave runs behind that a new one would start again */
-    if (!freopen(log ? log : "/dev/null", "a", stdout) || (log && dup2(fileno(stdout), STDERR_FILENO) < 0)) _exit(127);
-    execv("/proc/self/exe", (char *const *)arguments);
-    _exit(127);
-}
-
 /* Starts (or resumes) a run in a child process; its output goes to RUNDIR.log. */
-static int start(const sweep *s, sweep_run *r) {
+static int start(const sweep *s, sweep_run *r, int place) {
     char folder[SWEEP_PATH], log[SWEEP_PATH], config[SWEEP_PATH];
     const char *arguments[SWEEP_ARGUMENTS] = { "palimpsa", "train", "--out", folder };
     int n = 4, code;
@@ -81,7 +68,8 @@ static int start(const sweep *s, sweep_run *r) {
     } else if (s->train) arguments[n++] = "--config", arguments[n++] = s->train;
     add_run(s, r, arguments, n);
     r->started = pal_seconds();
-    return spawn(arguments, log, &r->child);
+    r->place = place;
+    return farm_start(place, arguments, log);
 }
 
 /* Whether train takes this run's options; if not, it has said why. */
@@ -89,12 +77,11 @@ static int try_run(const sweep *s, int model, int rate, int seed) {
     char folder[SWEEP_PATH];
     const char *arguments[SWEEP_ARGUMENTS] = { "palimpsa", "train", "--dry-run", "--out", folder };
     const sweep_run r = { .model = model, .rate = rate, .seed = seed };
-    pid_t child;
-    int n = 5, status, code;
+    int n = 5, child, status, code;
     if ((code = sweep_run_path(s, &r, NULL, folder))) return code;
     if (s->train) arguments[n++] = "--config", arguments[n++] = s->train;
     add_run(s, &r, arguments, n);
-    if ((code = spawn(arguments, NULL, &child))) return code;
+    if ((code = farm_spawn(arguments, NULL, &child))) return code;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
     return WIFEXITED(status) ? WEXITSTATUS(status) : CLI_FAILED;
@@ -125,36 +112,38 @@ static int append_timing(const sweep *s, const sweep_run *r) {
     return CLI_OK;
 }
 
-/* Runs stop cleanly: each finishes its update and writes a checkpoint. */
-static void stop_runs(const sweep *s) {
-    for (size_t i = 0; i < s->count; i++)
-        if (s->runs[i].child > 0) kill(s->runs[i].child, SIGTERM);
-}
-
 /* Whether a run came to its end; one that was only stopped also exits with 0. */
 static bool run_finished(const sweep *s, const sweep_run *r) {
     char folder[SWEEP_PATH];
     return !sweep_run_path(s, r, NULL, folder) && pal_checkpoint_finished(folder);
 }
 
+/* A killed child is started again, and goes on from its last checkpoint. */
+static bool starts_again(const sweep *s, sweep_run *r, int status, int *code) {
+    enum { TIMES = 3 };
+    if (!WIFSIGNALED(status) || cli_stopping() || r->restarts++ == TIMES) return false;
+    *code = start(s, r, r->place);
+    return *code == CLI_OK;
+}
+
 /* Waits for one child and records what it did. Polls: a signal between a look at cli_stopping() and a blocking wait
  * would not be seen until some run ends. */
 static int finish_one(sweep *s, int *running) {
-    int status, code;
-    pid_t child;
-    while ((child = waitpid(-1, &status, WNOHANG)) == 0 || (child < 0 && errno == EINTR)) {
+    int status, place, code = CLI_OK;
+    while ((place = farm_ended(&status)) == 0) {
         if (cli_stopping() && !s->stopping) {
             s->stopping = true;
-            stop_runs(s);
+            farm_stop();
         }
         nanosleep(&(struct timespec){ .tv_nsec = 20 * 1000 * 1000 }, NULL);
     }
-    if (child < 0) return cli_error(CLI_FAILED, "sweep: cannot wait: %s", strerror(errno));
+    if (place < 0) return CLI_FAILED;
     for (size_t i = 0; i < s->count; i++) {
         sweep_run *r = &s->runs[i];
-        if (r->child != child) continue;
+        if (r->place != place) continue;
+        if (starts_again(s, r, status, &code) || code) return code;
         char name[256];
-        r->child = 0;
+        r->place = 0;
         (*running)--;
         sweep_run_name(s, r, name);
         const bool ended = WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -182,6 +171,13 @@ static sweep_run *in_order(const sweep *s, size_t i) {
     return sweep_at(s, (int)(i % grid / rates), (int)(i % rates), (int)(i / grid));
 }
 
+static int free_place(const sweep *s) {
+    int place = 1;
+    for (size_t i = 0; i < s->count; i++)
+        if (s->runs[i].place == place) place++, i = (size_t)-1; /* taken: look for the next one among all */
+    return place;
+}
+
 static int run_all(sweep *s) {
     int running = 0, code = CLI_OK;
     size_t next = 0;
@@ -189,7 +185,7 @@ static int run_all(sweep *s) {
         while (!code && !cli_stopping() && running < s->jobs && next < s->count) {
             sweep_run *r = in_order(s, next++);
             if (r->stages || r->left_out) continue;
-            code = start(s, r);
+            code = start(s, r, free_place(s));
             if (!code) running++;
         }
         if (running) {
@@ -197,9 +193,12 @@ static int run_all(sweep *s) {
             if (!code) code = finished;
         } else if (cli_stopping()) break;
     }
-    if (!s->stopping) stop_runs(s);
-    for (size_t i = 0; i < s->count; i++)
-        if (s->runs[i].child > 0) waitpid(s->runs[i].child, NULL, 0);
+    if (!s->stopping) farm_stop();
+    for (int status; running > 0 && !ranks_failed();) {
+        if (farm_ended(&status) > 0) running--;
+        else nanosleep(&(struct timespec){ .tv_nsec = 20 * 1000 * 1000 }, NULL);
+    }
+    for (size_t i = 0; i < s->count; i++) s->runs[i].place = 0;
     return code;
 }
 
@@ -350,7 +349,7 @@ int cmd_sweep(int argc, char **argv) {
           "where the best rate lies at the edge of those tried, the search goes on beyond it, by up to N rates "
           "(default "
           "0)" },
-        { "jobs", OPT_INT, &s.jobs, "N", "runs at a time (default 1)", true },
+        { "jobs", OPT_INT, &s.jobs, "N", "runs at a time (default 1); under mpirun one on every rank", true },
         { "threads", OPT_INT, &s.threads, "N", "threads per run, part of the configuration (default 1)" },
         { "train", OPT_TEXT, &s.train, "FILE",
           "options of 'palimpsa train' as a JSON file; in a --config file, relative to that file" },
@@ -369,7 +368,8 @@ int cmd_sweep(int argc, char **argv) {
                     "128:32:20:128,256:64:20:128\n"
                     "  palimpsa sweep mqar --models palimpsa-d,palimpsa-d:mesa,palimpsa-d-wo-meta:head-dim=32 --out "
                     "sweeps/rules\n"
-                    "  palimpsa sweep mqar --config configs/mqar-paper.json --jobs 8 --out sweeps/paper\n",
+                    "  palimpsa sweep mqar --config configs/mqar-paper.json --jobs 8 --out sweeps/paper\n"
+                    "  mpirun -n 64 palimpsa sweep mqar --config configs/mqar-paper.json --out sweeps/paper\n",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
     };
@@ -397,6 +397,8 @@ int cmd_sweep(int argc, char **argv) {
         extra[s.extra_count++] = argv[i];
     }
     s.extra = extra;
+    if (!pal_comm_is_root(ranks_comm())) return farm_serve();
+    if ((code = farm_open(s.jobs, &s.jobs))) return code;
     snprintf(s.threads_text, sizeof s.threads_text, "%d", s.threads);
     if (search_seeds && !s.search) return cli_error(CLI_USAGE, "--search-seeds goes with --search");
     if (!(code = sweep_split(&s.models, "models", models)) && !(code = sweep_read_models(&s)) &&
@@ -404,6 +406,7 @@ int cmd_sweep(int argc, char **argv) {
         !(code = search_seeds ? sweep_split(&s.search_seeds, "search-seeds", search_seeds) : CLI_OK) &&
         !(code = sweep_extend_rates(&s)))
         code = sweep_all(&s);
+    if (!ranks_failed()) farm_close();
     sweep_free_lists(&s);
     pal_free(s.runs);
     json_decref(s.train_options);

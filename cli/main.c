@@ -13,7 +13,7 @@
 
 static const cli_command commands[] = {
     { "train", "train a model into a run directory; resume it", cmd_train, true },
-    { "sweep", "train a grid of models, rates and seeds; restartable, ends in a figure", cmd_sweep },
+    { "sweep", "train a grid of models, rates and seeds; restartable, ends in a figure", cmd_sweep, true },
     { "compare", "compare the models of a sweep, with intervals and tests", cmd_compare },
     { "generate", "continue prompts; keep and reload what was read", cmd_generate },
     { "serve", "answer requests for text over HTTP", cmd_serve },

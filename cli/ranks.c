@@ -27,6 +27,7 @@ int ranks_begin(void) {
     return CLI_OK;
 }
 
+bool ranks_failed(void) { return failed; }
 const pal_comm *ranks_comm(void) { return &comm; }
 void ranks_set_timeout(double seconds) { comm.timeout = seconds; }
 

@@ -20,6 +20,9 @@ int ranks_share_file(char path[4096]);
 int ranks_agree(const char *what, const char *text);
 void ranks_set_timeout(double seconds); /* that a rank may stay silent */
 
+/* Whether this rank has said why it failed. */
+bool ranks_failed(void);
+
 /* Before an error is printed: who says it ("rank 2: ", "" for a process alone); NULL: another rank has failed and said
  * why. Afterwards the other ranks know. */
 const char *ranks_speak(int code);

@@ -31,7 +31,8 @@ typedef struct {
     long long steps[SWEEP_STAGES];
     int length[SWEEP_STAGES], pairs[SWEEP_STAGES];
     bool left_out; /* at a rate that the search did not pick, or has not come to */
-    pid_t child;   /* 0: not running */
+    int place;     /* where it runs (sweep_farm.h); 0: nowhere */
+    int restarts;
     double started;
 } sweep_run;
 

@@ -202,3 +202,41 @@ with tempfile.TemporaryDirectory() as folder:
                 break
         same_bits(whole, run)
     print(f"ranks were killed {kills} times: the same bits in the end")
+
+    # A sweep is farmed out to ranks, and ends with the bytes of a serial one; a killed child is started again.
+    sweep = ["sweep", "mqar", "--models", "palimpsa-d,palimpsa-m", "--lrs", "1e-3,3e-3", "--seeds", "1", "--threads", 1]
+    of_train = ["--", "--vocab", 64, "--hidden", 32, "--heads", 2, "--seq-len", 32, "--kv-pairs", 4, "--batch", 8, "--steps", 30, "--test-examples", 16, "--checkpoint-every", 10]
+    palimpsa(0, *sweep, "--out", root / "serial", *of_train)
+    child = start(3, *sweep, "--out", root / "farmed", *of_train)
+
+    def runs_of(rank):
+        parent = rank_pids(child).get(rank)
+        found = []
+        for entry in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if int(re.search(r"\) . (\d+)", (entry / "stat").read_text()).group(1)) == parent and "train" in (entry / "cmdline").read_text() and "dry" not in (entry / "cmdline").read_text():
+                    found.append(int(entry.name))
+            except (OSError, AttributeError):
+                pass
+        return found
+    until(lambda: runs_of(1) or child.poll() is not None, "a run on rank 1")
+    for pid in runs_of(1):
+        os.kill(pid, signal.SIGKILL)
+    try:
+        out, err = child.communicate(timeout=240)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        sys.exit("FAILED: a farmed sweep does not end")
+    check(child.returncode == 0, f"a farmed sweep: exit code {child.returncode}\n{out}{err}")
+    for name in ("results.csv", "results.md"):
+        check((root / "serial" / name).read_bytes() == (root / "farmed" / name).read_bytes(), f"a farmed sweep has another {name}")
+    # A killed rank ends the job; the same command goes on.
+    child = start(2, *sweep, "--out", root / "again", *of_train)
+    until(lambda: runs_of(1) or child.poll() is not None, "a run on rank 1")
+    os.kill(rank_pids(child)[1], signal.SIGKILL)
+    ends(child, "a killed worker")
+    palimpsa(2, *sweep, "--out", root / "again", *of_train)
+    check((root / "serial" / "results.csv").read_bytes() == (root / "again" / "results.csv").read_bytes(), "a sweep that lost a rank has other results")
+    palimpsa(2, *sweep, "--jobs", 2, "--out", root / "jobs", *of_train, code=2)
+    palimpsa(2, *sweep, "--out", root / "bad", *of_train, "--hidden", -3, code=2)
+    print("a sweep over ranks has the results of a serial one; a killed run is started again, a killed rank ends the job and it goes on")
