@@ -1,15 +1,12 @@
 """`palimpsa compare` from the outside: a sweep written by hand, its means, differences and times by hand, its figures, and refusals."""
-import pathlib, subprocess, sys, tempfile
+import pathlib, tempfile
 
-program = sys.argv[1]
+from outside import run
 
 
 def palimpsa(*words, code=0):
-    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, timeout=300)
-    assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
-    if code:
-        assert done.stderr.startswith("palimpsa: ") and done.stderr.count("\n") == 1 and not done.stdout, done.stderr
-    return done.stderr if code else done.stdout
+    shown = run(*words, code=code)
+    return shown if code else shown.decode()
 
 
 def write(folder, accuracy):

@@ -3,9 +3,9 @@
 directory, an interrupted extension goes on, options are stored, refused or used, and never passed over in silence."""
 import array, json, math, os, pathlib, random, shutil, struct, subprocess, sys, tempfile, time
 
-program = os.path.abspath(sys.argv[1])
+from outside import program, said
+
 wanted = sys.argv[2:]  # names of checks; none: all
-os.environ["PALIMPSA_THREADS"] = "1"
 SMALL = "--task text --model palimpsa-d --hidden 32 --layers 1 --heads 2 --row 256 --context 64 --batch 2".split()
 MQAR = "--model palimpsa-d --seq-len 16 --kv-pairs 4 --vocab 32 --hidden 16 --heads 2 --batch 8 --test-examples 16".split()
 checks = []
@@ -17,17 +17,9 @@ def check(function):
 
 
 def run(*args, code=0, says=None):
-    r = subprocess.run([program, *map(os.fsencode, map(str_or_bytes, args))], capture_output=True, timeout=300)
-    assert r.returncode == code, (args, r.returncode, r.stdout[-600:], r.stderr)
-    if code == 2:
-        assert r.stderr.startswith(b"palimpsa: ") and r.stderr.count(b"\n") == 1, (args, r.stderr)
-    text = (r.stdout + r.stderr).decode(errors="replace")
+    text = said(*args, code=code)
     assert says is None or says in text, (args, says, text)
     return text
-
-
-def str_or_bytes(word):
-    return word if isinstance(word, bytes) else str(word)
 
 
 def lines(run_directory):

@@ -4,30 +4,17 @@ library, goes through `inspect --windows`, `convert --metaplastic`, a short fine
 usage gets one sentence and leaves nothing behind."""
 import collections, io, json, math, os, pathlib, pickle, random, resource, signal, statistics, struct, subprocess, sys, tempfile, types, zipfile, time
 
-program = str(pathlib.Path(sys.argv[1]).resolve())
+from outside import call, check, program
+
 rng = random.Random(11)
 LAYERS, HIDDEN, STATE, HEAD, VOCAB, ROWS, TAPS = 4, 32, 8, 16, 256, 264, 4
 INNER = 2 * HIDDEN
 HEADS = INNER // HEAD
 
 
-def check(condition, sentence):
-    if not condition:
-        sys.exit("FAILED: " + sentence)
-
-
 def palimpsa(*words, code=0, limit=None):
-    def before():
-        if limit is not None:
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write past the limit fails, as on a full disk
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, preexec_fn=before, cwd="/")  # recipes are found from anywhere
-    check(done.returncode == code, f"{' '.join(map(str, words))}: exit code {done.returncode}, expected {code}\n{done.stdout}{done.stderr}")
-    if code:
-        check(done.stderr.count("\n") == 1, f"{' '.join(map(str, words))}: expected one sentence, found: {done.stderr}")
-        return done.stderr
-    return done.stdout
+    done = call(*words, code=code, file_limit=limit, cwd="/")  # recipes are found from anywhere
+    return (done.stderr if code else done.stdout).decode()
 
 
 def refused(words, *said, code=2, limit=None):

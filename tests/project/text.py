@@ -3,17 +3,14 @@
 and one sentence for each thing that does not fit."""
 import json, os, pathlib, random, signal, subprocess, sys, tempfile, time
 
-program = os.path.abspath(sys.argv[1])
-os.environ["PALIMPSA_THREADS"] = "1"
+from outside import program, run as run_bytes
+
 random.seed(20)
 
 
 def run(*args, code=0, data=b""):
-    r = subprocess.run([program, *map(str, args)], input=data, capture_output=True)
-    assert r.returncode == code, (args, r.returncode, r.stdout[-300:], r.stderr)
-    if code:
-        assert r.stderr.startswith(b"palimpsa: ") and r.stderr.count(b"\n") == 1, (args, r.stderr)
-    return r.stderr.decode() if code else r.stdout.decode()
+    shown = run_bytes(*args, code=code, data=data)
+    return shown if code else shown.decode()
 
 
 def prose(size):

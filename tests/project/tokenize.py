@@ -1,18 +1,11 @@
 #!/usr/bin/env python3
 """`palimpsa tokenize` from the outside: ids on one line, bytes back exactly, learned vocabularies, one sentence for each
 thing that is wrong."""
-import json, pathlib, subprocess, sys, tempfile
+import functools, json, pathlib, subprocess, tempfile
 
-program = sys.argv[1]
+import outside
 
-
-def run(*args, data=b"", code=0):
-    r = subprocess.run([program, "tokenize", *map(str, args)], input=data, capture_output=True)
-    assert r.returncode == code, (args, r.returncode, r.stderr)
-    if code:
-        assert r.stderr.startswith(b"palimpsa: ") and r.stderr.count(b"\n") == 1 and not r.stdout, (args, r.stderr)
-    return r.stdout if code == 0 else r.stderr.decode()
-
+run = functools.partial(outside.run, "tokenize")
 
 with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)

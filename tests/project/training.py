@@ -3,22 +3,12 @@
 uninterrupted one does, bit for bit, damaged checkpoints are passed over, and wrong usage gets one sentence."""
 import json, os, pathlib, random, re, resource, shutil, signal, subprocess, sys, tempfile, time
 
-program, long_run = sys.argv[1], bool(os.environ.get("PALIMPSA_TEST_LONG"))
+os.environ.setdefault("PALIMPSA_THREADS", "2")
+from outside import check, program, said as palimpsa
+
+long_run = bool(os.environ.get("PALIMPSA_TEST_LONG"))
 rng = random.Random(7)
 TINY = "--task mqar --model palimpsa-d --seq-len 32 --kv-pairs 4 --vocab 64 --hidden 32 --heads 2 --batch 16 --steps 40 --lr 3e-3 --seed 5 --checkpoint-every 10 --test-examples 64 --threads 2".split()
-
-
-def check(condition, sentence):
-    if not condition:
-        sys.exit("FAILED: " + sentence)
-
-
-def palimpsa(*words, code=0):
-    done = subprocess.run([program, *words], capture_output=True, text=True)
-    check(done.returncode == code, f"{' '.join(words)}: exit code {done.returncode}, expected {code}\n{done.stdout}{done.stderr}")
-    if code:
-        check(done.stderr.count("\n") == 1, f"{' '.join(words)}: expected one sentence, found: {done.stderr}")
-    return done.stdout + done.stderr
 
 
 def same_end(a, b):
