@@ -9,6 +9,7 @@
 #include "base/blocks.h"
 #include "base/clock.h"
 #include "base/context.h"
+#include "base/parallel.h"
 #include "bench.h"
 #include "cli.h"
 #include "named_model.h"
@@ -27,9 +28,10 @@ typedef struct {
 
 typedef struct {
     const char *name; /* the path's last part, or the name */
+    const pal_context *cx;
     pal_model *model;
     pal_work *work;
-    pal_sampler *sampler;
+    pal_sampler **samplers; /* one a thread */
     pal_state *states[MOST_BATCH];
     float *logits;
     int32_t *ids;
@@ -64,7 +66,11 @@ static int open_side(decode_side *s, const decode_options *o, const char *path, 
                                     .sequences = o->batch,
                                     .context = context };
     if (pal_work_new(&s->work, s->model, cx, &work, &err)) return cli_fail(&err);
-    if (pal_sampler_new(&s->sampler, config->vocab, &err)) return cli_fail(&err);
+    s->cx = cx;
+    s->samplers = pal_alloc((size_t)pal_context_threads(cx), sizeof *s->samplers);
+    if (!s->samplers) return cli_error(CLI_FAILED, "bench: no memory");
+    for (int i = 0; i < pal_context_threads(cx); i++)
+        if (pal_sampler_new(&s->samplers[i], config->vocab, &err)) return cli_fail(&err);
     for (int i = 0; i < o->batch; i++)
         if (pal_state_new(&s->states[i], s->model, context, &err)) return cli_fail(&err);
     s->logits = pal_alloc((size_t)o->batch * (size_t)config->vocab_rows, sizeof *s->logits);
@@ -76,15 +82,29 @@ static int open_side(decode_side *s, const decode_options *o, const char *path, 
 
 static void close_side(decode_side *s) {
     for (int i = 0; i < MOST_BATCH; i++) pal_state_free(s->states[i]);
-    pal_sampler_free(s->sampler);
+    for (int i = 0; s->samplers && i < pal_context_threads(s->cx); i++) pal_sampler_free(s->samplers[i]);
+    pal_free(s->samplers);
     pal_work_free(s->work);
     pal_model_close(s->model);
     pal_free(s->logits);
     pal_free(s->ids);
 }
 
-static int run_once(decode_side *s, const decode_options *o, int repeat) {
+typedef struct {
+    const decode_side *s;
+    int32_t *next;
+    size_t rows;
+    uint64_t step;
+} pick_job;
+
+static void pick_task(void *arg, size_t i, int thread) {
     static const pal_sampling usual = { .temperature = 0.8, .top_k = 40 };
+    const pick_job *job = arg;
+    job->next[i] = pal_sampler_pick(job->s->samplers[thread], &usual, job->s->logits + i * job->rows, NULL, NULL, 1,
+                                    job->step);
+}
+
+static int run_once(decode_side *s, const decode_options *o, int repeat) {
     pal_error err;
     int32_t next[MOST_BATCH];
     const size_t rows = (size_t)pal_model_config_of(s->model)->vocab_rows;
@@ -99,8 +119,8 @@ static int run_once(decode_side *s, const decode_options *o, int repeat) {
     for (int t = 0; t < o->tokens; t++) {
         start = pal_seconds();
         if (pal_model_step(s->model, s->work, s->states, o->batch, next, s->logits, &err)) return cli_fail(&err);
-        for (int i = 0; i < o->batch; i++)
-            next[i] = pal_sampler_pick(s->sampler, &usual, s->logits + (size_t)i * rows, NULL, NULL, 1, (uint64_t)t);
+        pick_job job = { .s = s, .next = next, .rows = rows, .step = (uint64_t)t };
+        pal_parallel_for(s->cx, (size_t)o->batch, pick_task, &job);
         each[t] = pal_seconds() - start;
     }
     s->step[repeat] = bench_median(each, o->tokens);

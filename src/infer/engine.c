@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/parallel.h"
 #include "infer/session.h"
 #include "text/strings.h"
 #include "text/tokenizer.h"
@@ -20,7 +21,8 @@ enum {
 void pal_engine_free(pal_engine *e) {
     if (!e) return;
     pal_work_free(e->work);
-    pal_sampler_free(e->sampler);
+    for (int i = 0; e->samplers && i < pal_context_threads(e->cx); i++) pal_sampler_free(e->samplers[i]);
+    pal_free(e->samplers);
     pal_free(e->logits);
     pal_free(e->prompt_logits);
     pal_free(e);
@@ -53,7 +55,10 @@ static pal_status build(pal_engine *e, const pal_context *cx, pal_error *err) {
                                     .logits = o->piece > TOGETHER ? o->piece : TOGETHER,
                                     .context = o->context,
                                     .variance = o->variance };
-    if ((st = pal_sampler_new(&e->sampler, e->vocab, err))) return st;
+    const int threads = pal_context_threads(cx);
+    if ((st = pal_alloc_named((void **)&e->samplers, (size_t)threads, sizeof *e->samplers, "samplers", err))) return st;
+    for (int i = 0; i < threads; i++)
+        if ((st = pal_sampler_new(&e->samplers[i], e->vocab, err))) return st;
     if ((st = pal_work_new(&e->work, e->model, cx, &work, err))) return st;
     return pal_alloc_named((void **)&e->logits, TOGETHER * (size_t)e->rows, sizeof *e->logits, "logits", err);
 }
@@ -65,7 +70,7 @@ pal_status pal_engine_new(pal_engine **out, const pal_model *model, const pal_to
     *out = NULL;
     if ((st = pal_alloc_named(&block, 1, sizeof(pal_engine), "an engine", err))) return st;
     pal_engine *e = block;
-    *e = (pal_engine){ .model = model, .tok = tokenizer };
+    *e = (pal_engine){ .model = model, .tok = tokenizer, .cx = cx };
     if (options) e->options = *options;
     if ((st = build(e, cx, err))) {
         pal_engine_free(e);
@@ -221,17 +226,31 @@ static size_t tellable(const pal_session *s, bool *stopped) {
     return certain;
 }
 
-/* The token that follows in a session, from its row of logits. */
-static void write_token(pal_session *s, float *logits, int row) {
+typedef struct {
+    pal_engine *e;
+    pal_session *const *group;
+    int32_t *ids;
+} pick_job;
+
+/* The id that follows in session i of a group, from its row of logits. */
+static void pick_task(void *arg, size_t i, int thread) {
+    const pick_job *job = arg;
+    const pal_engine *e = job->e;
+    const pal_session *s = job->group[i];
+    float *logits = e->logits + i * (size_t)e->rows;
+    for (int k = 0; k < e->vocab; k++)
+        if (!(e->tok->flags[k] & PAL_TOKEN_PRESENT)) logits[k] = -INFINITY;
+    job->ids[i] = pal_sampler_pick(e->samplers[thread], &s->options.sampling, logits, s->seen, s->written,
+                                   s->options.seed, (uint64_t)pal_state_position(s->state));
+}
+
+/* A session goes on by the id that was picked from its row of logits. */
+static void write_token(pal_session *s, int32_t id, const float *logits, int row) {
     pal_engine *e = s->engine;
     pal_alternative top[PAL_ALTERNATIVES];
-    pal_token token = { .logprob = NAN, .variance = NAN };
+    pal_token token = { .id = id, .logprob = NAN, .variance = NAN };
     bool stopped = false;
     pal_error err;
-    for (int i = 0; i < e->vocab; i++)
-        if (!(e->tok->flags[i] & PAL_TOKEN_PRESENT)) logits[i] = -INFINITY;
-    token.id = pal_sampler_pick(e->sampler, &s->options.sampling, logits, s->seen, s->written, s->options.seed,
-                                (uint64_t)pal_state_position(s->state));
     if (token.id < 0) {
         (void)pal_state_set_pending(s->state, -1, NULL); /* it was read */
         end(s, PAL_FINISH_ERROR, "the model's logits are not numbers: its weights or its memory hold NaN");
@@ -274,9 +293,11 @@ static void write_group(pal_engine *e, pal_session *const *group, int n) {
         ids[i] = pal_state_pending(states[i]);
     }
     const pal_status st = pal_model_step(e->model, e->work, states, n, ids, e->logits, &err);
+    pick_job job = { .e = e, .group = group, .ids = ids };
+    if (!st) pal_parallel_for(e->cx, (size_t)n, pick_task, &job);
     for (int i = 0; i < n; i++)
         if (st) end(group[i], PAL_FINISH_ERROR, err.text);
-        else write_token(group[i], e->logits + (size_t)i * (size_t)e->rows, i);
+        else write_token(group[i], ids[i], e->logits + (size_t)i * (size_t)e->rows, i);
 }
 
 int pal_engine_step(pal_engine *e) {

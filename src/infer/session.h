@@ -40,7 +40,8 @@ struct pal_engine {
     bool grows;      /* attention */
     size_t longest_token;
     pal_work *work;
-    pal_sampler *sampler;
+    const pal_context *cx;
+    pal_sampler **samplers;         /* one a thread */
     float *logits;                  /* of a step's rows */
     float *prompt_logits;           /* (piece, rows); NULL until a session wants them */
     pal_session *readers, *writers; /* readers: who has waited longest first */

@@ -17,7 +17,8 @@ static int falling(const void *a, const void *b) {
 /* The filters as their definitions read. */
 static void plain_distribution(const pal_sampling *o, const float *logits, const unsigned char *seen,
                                const uint32_t *written, int n, double *p) {
-    entry e[64];
+    entry *e = malloc((size_t)n * sizeof *e);
+    assert_non_null(e);
     double sum = 0;
     for (int i = 0; i < n; i++) {
         double x = (double)logits[i];
@@ -42,6 +43,7 @@ static void plain_distribution(const pal_sampling *o, const float *logits, const
     for (int i = 0; i < n; i++) p[i] = 0;
     for (int i = 0; i < kept; i++) sum += e[i].p;
     for (int i = 0; i < kept; i++) p[e[i].id] = e[i].p / sum;
+    free(e);
 }
 
 static void the_sampler_has_the_distribution_of_a_plain_reference(void **state) {
@@ -95,6 +97,56 @@ static void the_sampler_has_the_distribution_of_a_plain_reference(void **state) 
     }
 }
 
+/* Most of a large vocabulary never enters the heap; what is picked is what sorting all of it gives. */
+static void of_many_tokens_the_one_is_picked_that_a_sorted_list_gives(void **state) {
+    (void)state;
+    enum { N = 20011, DRAWS = 25, STREAM = 0x736d706c };
+    static const pal_sampling cases[] = {
+        { .temperature = 9, .top_k = 1 },
+        { .temperature = 9, .top_k = 40 },
+        { .temperature = 9, .top_k = 313 },
+        { .temperature = 9, .top_k = 314 },
+        { .temperature = 9, .top_k = 5000 },
+        { .temperature = 9, .top_k = 400, .top_p = 0.7, .repetition_penalty = 2 },
+        { .temperature = 1, .top_p = 0.02 },
+        { .temperature = 2, .top_p = 0.9 },
+        { .temperature = 1, .min_p = 0.3 },
+        { .temperature = 5, .min_p = 0.4 },
+        { .temperature = 9, .top_k = 40, .presence_penalty = 3, .frequency_penalty = -1 },
+    };
+    static float logits[N];
+    static unsigned char seen[N];
+    static uint32_t written[N];
+    static double p[N];
+    static entry e[N];
+    pal_sampler *s;
+    pal_rng rng = pal_rng_at(8, 1);
+    test_fill_normal(logits, N, &rng, 2);
+    for (int i = 0; i < N; i++) {
+        logits[i] = roundf(16 * logits[i]) / 16; /* ties */
+        seen[i] = i % 3 == 0, written[i] = (uint32_t)i % 4;
+    }
+    logits[5] = NAN, logits[77] = -INFINITY, logits[N - 1] = 11;
+    OK(pal_sampler_new(&s, N, err));
+    for (size_t c = 0; c < PAL_COUNT(cases); c++) {
+        logits[5] = -INFINITY; /* NaN, to the plain one */
+        plain_distribution(&cases[c], logits, seen, written, N, p);
+        logits[5] = NAN;
+        for (int i = 0; i < N; i++) e[i] = (entry){ p[i], i };
+        qsort(e, N, sizeof *e, falling);
+        for (uint64_t d = 0; d < DRAWS; d++) {
+            uint32_t r[4];
+            pal_random_block(99, STREAM, d, r);
+            double left = (double)(((uint64_t)r[0] << 32 | r[1]) >> 11) * 0x1p-53;
+            int k = 0;
+            while (k < N && (left -= e[k].p) > -1e-12) k++;
+            const int32_t id = pal_sampler_pick(s, &cases[c], logits, seen, written, 99, d);
+            if (id != e[k].id) fail_msg("case %zu, draw %d: id %d, expected %d", c, (int)d, (int)id, e[k].id);
+        }
+    }
+    pal_sampler_free(s);
+}
+
 static void temperature_zero_picks_the_first_largest_and_nan_is_never_picked(void **state) {
     (void)state;
     pal_sampler *s;
@@ -127,6 +179,7 @@ static void temperature_zero_picks_the_first_largest_and_nan_is_never_picked(voi
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_sampler_has_the_distribution_of_a_plain_reference),
+        cmocka_unit_test(of_many_tokens_the_one_is_picked_that_a_sorted_list_gives),
         cmocka_unit_test(temperature_zero_picks_the_first_largest_and_nan_is_never_picked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
