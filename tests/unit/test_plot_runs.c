@@ -327,15 +327,14 @@ static void runs_that_cannot_be_shown_are_named(void **state) {
 static void short_memory_is_reported_and_leaves_no_part_of_a_file(void **state) {
     (void)state;
     const char *dirs[] = { make_run("m1", "{\"model\": \"a\", \"seed\": 1}", 1, 8, true),
-                           make_run("m2", "{\"model\": \"a\", \"seed\": 2}", 2, 8, true), in_folder("m3.csv") };
+                           make_run("m2", "{\"model\": \"a\", \"seed\": 2}", 2, 8, true) };
     const char *out = in_folder("memory.html");
-    test_write_text(dirs[2], "model,step,loss\nb,1,2\nb,2,1\n");
     pal_error err;
     uint64_t at = 1;
     for (;; at++) {
         pal_runs *runs = NULL;
         pal_alloc_fail_at(at);
-        pal_status st = pal_runs_open(&runs, dirs, 3, &err);
+        pal_status st = pal_runs_open(&runs, dirs, 2, &err);
         if (!st) st = pal_runs_write(runs, &(pal_runs_options){ 0 }, out, &err);
         pal_alloc_fail_at(0);
         pal_runs_free(runs);
@@ -351,6 +350,24 @@ static void short_memory_is_reported_and_leaves_no_part_of_a_file(void **state) 
     }
     assert_true(at > 50);
     assert_true(exists(out));
+}
+
+static void short_memory_for_a_table_is_reported(void **state) {
+    (void)state;
+    const char *path = in_folder("short.csv");
+    pal_error err;
+    uint64_t at = 1;
+    test_write_text(path, "model,step,loss\na,1,2\nb,1,2\nb,2,1\n");
+    for (;; at++) {
+        pal_runs *runs = NULL;
+        pal_alloc_fail_at(at);
+        const pal_status st = pal_runs_open(&runs, &path, 1, &err);
+        pal_alloc_fail_at(0);
+        pal_runs_free(runs);
+        if (!st) break;
+        assert_int_equal(st, PAL_E_MEMORY);
+    }
+    assert_true(at > 20);
 }
 
 /* The program beside this test, run with arguments; returns its exit code and what it said on stderr. */
@@ -439,6 +456,7 @@ int main(void) {
         cmocka_unit_test(tables_that_do_not_fit_are_refused),
         cmocka_unit_test(runs_that_cannot_be_shown_are_named),
         cmocka_unit_test(short_memory_is_reported_and_leaves_no_part_of_a_file),
+        cmocka_unit_test(short_memory_for_a_table_is_reported),
         cmocka_unit_test(plot_command_draws_and_refuses),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
