@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/golden),)
 export PALIMPSA_GOLDEN ?= $(abspath ../shared/golden)
 endif
 
-.PHONY: all setup setup-long setup-dev build test test-long fuzz bench demo format install clean debug sanitize tsan
+.PHONY: all setup setup-long setup-dev build test test-long test-python fuzz bench demo format install clean debug sanitize tsan
 
 all: build
 
@@ -43,6 +43,13 @@ test-long: build setup-long
 fuzz: setup-long
 	scripts/fuzz.sh $(or $(TARGET),all) $(or $(TIME),60)
 
+# The package as pip installs it, in an environment of its own, or in an existing one: make test-python TORCH_ENV=DIR
+PYTHON_ENV = $(or $(TORCH_ENV),python/build/environment)
+test-python: setup
+	@test -x $(PYTHON_ENV)/bin/python || python3 -m venv $(PYTHON_ENV)
+	$(PYTHON_ENV)/bin/python -m pip install --quiet "./python[test]"
+	$(PYTHON_ENV)/bin/python -m pytest -q -p no:cacheprovider python/tests
+
 demo: build
 	@scripts/demo.sh
 
@@ -59,4 +66,4 @@ install: build
 	cmake --install build --prefix $(PREFIX)
 
 clean:
-	rm -rf build build-debug build-sanitize build-tsan
+	rm -rf build build-debug build-sanitize build-tsan python/build

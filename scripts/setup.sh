@@ -3,7 +3,8 @@
 # `setup.sh --long` adds what `make test-long` and `make tsan` need, `setup.sh --dev` what `make format` needs.
 set -euo pipefail
 
-packages=(gcc g++ make cmake ninja-build pkg-config python3 libdnnl-dev libopenblas-dev libjansson-dev libonig-dev libutf8proc-dev libcmocka-dev libcairo2-dev libmicrohttpd-dev libopenmpi-dev openmpi-bin fonts-dejavu-core)
+packages=(gcc g++ make cmake ninja-build pkg-config python3 libdnnl-dev libopenblas-dev libjansson-dev libonig-dev libutf8proc-dev libcmocka-dev libcairo2-dev libmicrohttpd-dev libopenmpi-dev openmpi-bin fonts-dejavu-core
+          python3-dev python3-venv python3-cffi python3-numpy python3-pytest)
 for set in "$@"; do
     case $set in
     --long) packages+=(clang libclang-rt-dev libomp-dev qemu-user bochs bochs-term bochsbios vgabios isolinux syslinux-common xorriso cpio) ;;
@@ -15,7 +16,7 @@ done
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     echo "This is neither Debian nor Ubuntu; please install the counterparts of these packages:"
     printf '  %s\n' "${packages[@]}"
-    echo "(a C11 compiler, CMake 3.25, Ninja, oneDNN 2.6 or OpenBLAS, jansson, Oniguruma 6.9.5, utf8proc 2.8, cairo with its SVG and PNG parts, libmicrohttpd, Open MPI 4 (may be left out), cmocka, the DejaVu fonts)"
+    echo "(a C11 compiler, CMake 3.25, Ninja, oneDNN 2.6 or OpenBLAS, jansson, Oniguruma 6.9.5, utf8proc 2.8, cairo with its SVG and PNG parts, libmicrohttpd, Open MPI 4 (may be left out), cmocka, the DejaVu fonts; for the Python package's tests cffi, numpy and pytest)"
     exit 0
 fi
 

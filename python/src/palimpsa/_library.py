@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: MIT
+"""The C library: how it is loaded, how many threads it uses, and its errors as exceptions."""
+import os
+import threading
+from typing import Any
+
+
+def _load() -> Any:
+    """libgomp reads once, when it is loaded, how long its threads spin while they wait; its default makes everything slower
+    beside other work. Whoever set one of these variables is left alone, and the environment is as before afterwards."""
+    calm = "OMP_WAIT_POLICY" not in os.environ and "GOMP_SPINCOUNT" not in os.environ
+    if calm:
+        os.environ["GOMP_SPINCOUNT"] = "3000"
+    try:
+        from . import _native
+    finally:
+        if calm:
+            del os.environ["GOMP_SPINCOUNT"]
+    return _native
+
+
+_native = _load()
+ffi, lib = _native.ffi, _native.lib
+
+_EXCEPTIONS: dict[int, type[Exception]] = {
+    lib.PAL_E_ARGUMENT: ValueError,
+    lib.PAL_E_MEMORY: MemoryError,
+    lib.PAL_E_IO: OSError,
+    lib.PAL_E_FORMAT: ValueError,
+    lib.PAL_E_UNSUPPORTED: NotImplementedError,
+}
+
+_contexts: dict[int, Any] = {}
+_lock = threading.Lock()
+_threads = 0
+_forked = False
+
+
+def _after_fork() -> None:
+    global _forked
+    _forked = True  # OpenMP's threads stayed with the parent, and waiting for them would never end
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def check(status: int, err: Any) -> None:
+    if status:
+        raise _EXCEPTIONS.get(status, RuntimeError)(ffi.string(err.text).decode(errors="replace"))
+
+
+def context(threads: int | None = None) -> Any:
+    """The library's context for so many threads (None: those of set_threads)."""
+    n = 1 if _forked else _threads if threads is None else threads
+    made = _contexts.get(n)
+    if made is None:
+        with _lock:
+            err, out = ffi.new("pal_error *"), ffi.new("pal_context **")
+            check(lib.pal_context_new(out, n, ffi.NULL, err), err)
+            made = _contexts.setdefault(n, out[0])  # kept for the life of the process: there are few
+    return made
+
+
+def set_threads(threads: int) -> None:
+    """How many threads operations use; 0: PALIMPSA_THREADS, else all processors. A forked child always uses one."""
+    global _threads
+    if not isinstance(threads, int) or threads < 0:
+        raise ValueError(f"threads is {threads!r}; expected 0 or a positive number")
+    context(threads)
+    _threads = threads
+
+
+def get_threads() -> int:
+    return int(lib.pal_context_threads(context()))
+
+
+def version() -> str:
+    """Version and matrix backend of the library."""
+    return str(ffi.string(lib.pal_version()).decode())

@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: MIT
+"""Memory rules on NumPy arrays.
+
+Arrays are float32: rows of tokens [B, T, ...], or packed [T, ...] with `cu_seqlens`, where sequence n owns tokens
+cu_seqlens[n] .. cu_seqlens[n+1]-1. Behind that: q, k [key_heads, dk], v and b [H, dv], beta, dt, g [H]; parameters A, Ip [H] and
+lam [H, dk]. Attention's q has H heads and its v key_heads. Views whose channels lie together are read where they are.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ._library import check, context, ffi, lib
+from .state import State, aligned, find, rules
+
+__all__ = ["State", "Tape", "backward", "forward", "inputs", "rules", "step", "summary"]
+
+_BITS = {"q": lib.PAL_INPUT_Q, "k": lib.PAL_INPUT_K, "v": lib.PAL_INPUT_V, "b": lib.PAL_INPUT_B, "beta": lib.PAL_INPUT_BETA,
+         "dt": lib.PAL_INPUT_DT, "g": lib.PAL_INPUT_G, "A": lib.PAL_INPUT_A, "Ip": lib.PAL_INPUT_IP, "lam": lib.PAL_INPUT_LAM}
+_PARAMETERS = ("A", "Ip", "lam")
+
+
+def inputs(rule: str) -> tuple[str, ...]:
+    """Names of the inputs that a rule reads."""
+    wanted = lib.pal_memory_inputs_of(find(rule))
+    return tuple(name for name, bit in _BITS.items() if wanted & bit)
+
+
+def summary(rule: str) -> str:
+    return str(ffi.string(lib.pal_memory_summary(find(rule))).decode())
+
+
+def _float32(rule: str, name: str, x: Any) -> np.ndarray:
+    if not isinstance(x, np.ndarray) or x.dtype != np.float32:
+        found = f"{x.dtype} array" if isinstance(x, np.ndarray) else type(x).__name__
+        raise TypeError(f"{rule}: {name} is a {found}; expected a float32 array")
+    return x
+
+
+def _row_stride(x: np.ndarray, lead: int) -> int:
+    """Floats from one token to the next where rows lie evenly with their channels together; 0 where they do not."""
+    if not x.flags.aligned:
+        return 0
+    expected = 4
+    for size, stride in zip(x.shape[:lead - 1:-1], x.strides[:lead - 1:-1]):
+        if size != 1 and stride != expected:
+            return 0
+        expected *= size
+    rows = [(n, s) for n, s in zip(x.shape[:lead], x.strides[:lead]) if n != 1]
+    if not rows:
+        return expected // 4
+    if len(rows) == 2 and rows[0][1] != rows[1][0] * rows[1][1]:
+        return 0
+    stride = rows[-1][1]
+    return stride // 4 if stride >= expected and stride % 4 == 0 else 0
+
+
+class _Inputs:
+    """Checked inputs of one call: shapes, views, and what keeps them alive."""
+
+    def __init__(self, rule: str, given: dict[str, Any], lead: int) -> None:
+        self.rule, self.found = rule, find(rule)
+        wanted = inputs(rule)
+        for name, x in given.items():
+            if x is None and name in wanted:
+                raise TypeError(f"{rule}: {name} is missing")
+            if x is not None and name not in wanted:
+                raise TypeError(f"{rule}: does not read {name}; it reads {', '.join(wanted)}")
+        arrays = {name: _float32(rule, name, given[name]) for name in wanted}
+        attends = bool(lib.pal_memory_keeps_tokens(self.found))
+        wide = arrays["q" if attends else "v"]
+        if wide.ndim != lead + 2 or arrays["k"].ndim != lead + 2:
+            raise ValueError(f"{rule}: q, k and v have {arrays['q'].ndim}, {arrays['k'].ndim} and {arrays['v'].ndim} dimensions; "
+                             f"expected {lead + 2} each")
+        self.lead = wide.shape[:lead]
+        self.heads, self.key_heads = wide.shape[lead], arrays["k"].shape[lead]
+        self.dk, self.dv = arrays["k"].shape[-1], arrays["v"].shape[-1]
+        H, G, dk, dv = self.heads, self.key_heads, self.dk, self.dv
+        self.tails = {"q": (H if attends else G, dk), "k": (G, dk), "v": (G if attends else H, dv), "b": (H, dv), "beta": (H,), "dt": (H,),
+                      "g": (H,)}
+        parameters = {"A": (H,), "Ip": (H,), "lam": (H, dk)}
+        self.arrays, self.strides = {}, {}
+        for name, x in arrays.items():
+            expected = parameters[name] if name in parameters else (*self.lead, *self.tails[name])
+            if x.shape != expected:
+                raise ValueError(f"{rule}: {name} is {list(x.shape)}; expected {list(expected)}")
+            if name in parameters:
+                self.arrays[name] = np.ascontiguousarray(x)
+                continue
+            stride = _row_stride(x, lead)
+            self.arrays[name] = x if stride else np.ascontiguousarray(x)
+            self.strides[name] = stride or int(np.prod(self.tails[name]))
+
+    def put(self, target: Any) -> list[Any]:
+        hold = []
+        for name, x in self.arrays.items():
+            pointer = ffi.cast("float *", x.ctypes.data)
+            hold.append(x)
+            if name in self.strides:
+                view = getattr(target, name)
+                view.data, view.stride = pointer, self.strides[name]
+            else:
+                setattr(target, name, pointer)
+        return hold
+
+
+def _sequences(rule: str, lead: tuple[int, ...], cu_seqlens: Any) -> np.ndarray:
+    if cu_seqlens is None:
+        batch, length = lead
+        return np.arange(batch + 1, dtype=np.int32) * np.int32(length)
+    cu = np.asarray(cu_seqlens)
+    if cu.ndim != 1 or cu.size < 2 or cu.dtype.kind not in "iu" or (np.abs(cu) > 2**31 - 1).any():
+        raise ValueError(f"{rule}: cu_seqlens must be whole numbers from 0 to the number of tokens, at least two")
+    return np.ascontiguousarray(cu, np.int32)
+
+
+def _view(target: Any, x: np.ndarray | None, lead: int) -> None:
+    if x is not None:
+        target.data, target.stride = ffi.cast("float *", x.ctypes.data), int(np.prod(x.shape[lead:]))
+
+
+class Tape:
+    """What backward needs of one forward; made by forward(..., keep=True) and used any number of times."""
+
+    def __init__(self) -> None:
+        self.given: _Inputs
+        self.cu: np.ndarray
+        self.y: np.ndarray
+        self.saved: np.ndarray
+        self.past: np.ndarray  # attention: tokens in the given state
+        self.state: State | None = None  # of a run that began from a given one; its own copy
+        self.scale, self.tolerance, self.variance = 1.0, 0.0, False
+
+
+def _run(tape: Tape) -> tuple[Any, list[Any]]:
+    given, run = tape.given, ffi.new("pal_memory_run *")
+    shape, values = run.shape, getattr(run, "in")
+    hold = given.put(values)
+    shape.sequences, shape.tokens = len(tape.cu) - 1, int(np.prod(given.lead))
+    shape.heads, shape.key_heads, shape.dk, shape.dv = given.heads, given.key_heads, given.dk, given.dv
+    shape.cu_seqlens = ffi.cast("int *", tape.cu.ctypes.data)
+    values.scale, values.mesa_tolerance = tape.scale, tape.tolerance
+    _view(run.y, tape.y, len(given.lead))
+    if tape.state is not None:
+        run.state, shape.context = tape.state._pointers, tape.state.context
+        run.past = ffi.cast("int *", tape.past.ctypes.data)
+    return run, hold
+
+
+def _scratch(given: _Inputs, cx: Any, run: Any, kind: int) -> np.ndarray:
+    size = lib.pal_memory_scratch_bytes(given.found, cx, ffi.addressof(run, "shape"), kind)
+    scratch = aligned((size // 4 + 16,))
+    run.scratch = ffi.cast("void *", scratch.ctypes.data)
+    return scratch
+
+
+def _scale(scale: float | None, dk: int) -> float:
+    return float(dk) ** -0.5 if scale is None else float(scale)
+
+
+def _own_state(given: _Inputs, sequences: int, longest: int, initial: State | None) -> State:
+    """The state that a forward works in: a copy of the given one, with room for more tokens where its memory grows."""
+    rule = given.rule
+    if initial is None:
+        return State(rule, sequences, given.heads, given.dk, given.dv, key_heads=given.key_heads, context=longest,
+                     Ip=given.arrays.get("Ip"))
+    found = (initial.rule, initial.sequences, initial.heads, initial.key_heads, initial.dk, initial.dv)
+    expected = (rule, sequences, given.heads, given.key_heads, given.dk, given.dv)
+    if found != expected:
+        raise ValueError(f"{rule}: the state is of rule, sequences, heads, key heads, dk, dv {found}; expected {expected}")
+    return initial.copy()
+
+
+def forward(rule: str, q: np.ndarray, k: np.ndarray, v: np.ndarray, *, b: Any = None, beta: Any = None, dt: Any = None, g: Any = None,
+            A: Any = None, Ip: Any = None, lam: Any = None, scale: float | None = None, initial_state: State | None = None,
+            cu_seqlens: Any = None, output_final_state: bool = False, return_variance: bool = False, keep: bool = False,
+            mesa_tolerance: float = 0.0, threads: int | None = None) -> Any:
+    """Outputs y of a batch of sequences, [.., H, dv]; or a tuple (y, variance, final state, tape) of those that were asked for.
+
+    scale multiplies the query (None: dk ** -0.5). initial_state is read and stays as it is; without one every sequence starts with the
+    default memory. return_variance: palimpsa's variance of each output. keep: a Tape for backward.
+    """
+    tape = Tape()
+    given = tape.given = _Inputs(rule, dict(q=q, k=k, v=v, b=b, beta=beta, dt=dt, g=g, A=A, Ip=Ip, lam=lam), 2 if cu_seqlens is None else 1)
+    tape.cu = _sequences(rule, given.lead, cu_seqlens)
+    tape.scale, tape.tolerance, tape.variance = _scale(scale, given.dk), float(mesa_tolerance), bool(return_variance)
+    tape.y = np.empty((*given.lead, given.heads, given.dv), np.float32)
+    lengths = np.diff(tape.cu)
+    state = None
+    if initial_state is not None or output_final_state:
+        if (lengths < 1).any():
+            raise ValueError(f"{rule}: cu_seqlens must increase")
+        state = _own_state(given, len(lengths), int(lengths.max()), initial_state)
+    run, hold = _run(tape)
+    if state is not None:
+        run.state, run.shape.context, run.fresh = state._pointers, state.context, initial_state is None
+        run.past = state._past_pointer
+    variance = np.empty_like(tape.y) if return_variance else None
+    _view(run.y_var, variance, len(given.lead))
+    if keep:
+        tape.saved = aligned((lib.pal_memory_saved_floats(given.found, ffi.addressof(run, "shape")) + 16,))
+        run.saved = ffi.cast("float *", tape.saved.ctypes.data)
+    cx, err = context(threads), ffi.new("pal_error *")
+    hold.append(_scratch(given, cx, run, lib.PAL_FORWARD))
+    check(lib.pal_memory_forward(given.found, cx, run, err), err)
+    if state is not None and state.keeps_tokens:
+        state._past += lengths.astype(np.int32)
+    if keep and initial_state is not None:
+        tape.past = initial_state.past
+        tape.state = state.copy() if output_final_state and state is not None else state
+    made = [tape.y.copy() if keep else tape.y]
+    made += [variance] if return_variance else []
+    made += [state] if output_final_state else []
+    made += [tape] if keep else []
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+def backward(tape: Tape, dy: np.ndarray, *, dvariance: np.ndarray | None = None, dfinal: dict[str, np.ndarray] | None = None,
+             threads: int | None = None) -> dict[str, np.ndarray]:
+    """Gradients of every input that the rule reads, by name, and of the parts of a given initial state as "initial.NAME".
+
+    dfinal: gradients of parts of the final state, by name, [N, ...] as State.parts has them.
+    """
+    given = tape.given
+    rule, lead = given.rule, len(given.lead)
+    run, hold = _run(tape)
+    upstream = {"dy": dy, "dvariance": dvariance} if dvariance is not None else {"dy": dy}
+    for name, x in upstream.items():
+        if _float32(rule, name, x).shape != tape.y.shape:
+            raise ValueError(f"{rule}: {name} is {list(x.shape)}; expected {list(tape.y.shape)}")
+        x = np.ascontiguousarray(x)
+        hold.append(x)
+        _view(run.dy if name == "dy" else run.dy_var, x, lead)
+    sequences = len(tape.cu) - 1
+    like = tape.state or State(rule, sequences, given.heads, given.dk, given.dv, key_heads=given.key_heads, context=1, Ip=given.arrays.get("Ip"))
+    for name, x in (dfinal or {}).items():
+        if name not in like.part_names:
+            raise ValueError(f"{rule}: has no part {name}; expected {', '.join(like.part_names)}")
+        part = like.part_names.index(name)
+        expected = (sequences, *like._part_shape(part))
+        if _float32(rule, f"dfinal {name}", x).shape != expected:
+            raise ValueError(f"{rule}: dfinal {name} is {list(x.shape)}; expected {list(expected)}")
+        x = np.ascontiguousarray(x)
+        hold.append(x)
+        run.dfinal[part] = ffi.cast("float *", x.ctypes.data)
+    grads: dict[str, np.ndarray] = {}
+    for name, x in given.arrays.items():
+        made = grads[name] = np.zeros(x.shape, np.float32)
+        if name in _PARAMETERS:
+            setattr(run.grad, name, ffi.cast("float *", made.ctypes.data))
+        else:
+            _view(getattr(run.grad, name), made, lead)
+    if tape.state is not None and not like.keeps_tokens:
+        for part, name in enumerate(like.part_names):
+            made = grads[f"initial.{name}"] = np.zeros((sequences, *like._part_shape(part)), np.float32)
+            run.grad.initial[part] = ffi.cast("float *", made.ctypes.data)
+    run.saved = ffi.cast("float *", tape.saved.ctypes.data)
+    cx, err = context(threads), ffi.new("pal_error *")
+    hold.append(_scratch(given, cx, run, lib.PAL_BACKWARD))
+    check(lib.pal_memory_backward(given.found, cx, run, err), err)
+    return grads
+
+
+class _Stepping:
+    """What a state keeps between steps: the run, filled once, and its scratch memory."""
+
+    def __init__(self, state: State, cx: Any) -> None:
+        self.cx, self.err, self.run = cx, ffi.new("pal_error *"), ffi.new("pal_memory_run *")
+        self.run.shape = state._shape[0]
+        self.run.state, self.run.past = state._pointers, state._past_pointer
+        self.values = getattr(self.run, "in")
+        H, G, dk, dv = state.heads, state.key_heads, state.dk, state.dv
+        N, attends = state.sequences, state.keeps_tokens
+        self.wanted = lib.pal_memory_inputs_of(state._rule)
+        self.shapes = {"q": (N, H if attends else G, dk), "k": (N, G, dk), "v": (N, G if attends else H, dv), "b": (N, H, dv),
+                       "beta": (N, H), "dt": (N, H), "g": (N, H), "A": (H,), "Ip": (H,), "lam": (H, dk)}
+        self.views = {name: getattr(self.values, name) for name in _BITS if name not in _PARAMETERS}
+        for name, view in self.views.items():
+            view.stride = int(np.prod(self.shapes[name][1:]))
+        self.y_shape = (N, H, dv)
+        self.run.y.stride = self.run.y_var.stride = H * dv
+        size = lib.pal_memory_scratch_bytes(state._rule, cx, ffi.addressof(self.run, "shape"), lib.PAL_STEP)
+        self.scratch = aligned((size // 4 + 16,))
+        self.run.scratch = ffi.cast("void *", self.scratch.ctypes.data)
+
+
+def step(state: State, q: np.ndarray, k: np.ndarray, v: np.ndarray, *, b: Any = None, beta: Any = None, dt: Any = None, g: Any = None,
+         A: Any = None, Ip: Any = None, lam: Any = None, scale: float | None = None, out: np.ndarray | None = None,
+         variance: np.ndarray | None = None, mesa_tolerance: float = 0.0, threads: int | None = None) -> np.ndarray:
+    """One more token for each sequence of a state, which is changed: rows [N, ...] of the inputs give y [N, H, dv], in `out` if given.
+
+    variance: an array [N, H, dv] to be filled. A state is stepped by one thread at a time.
+    """
+    cx = context(threads)
+    kept = state._stepping
+    if kept is None or kept.cx != cx:
+        kept = state._stepping = _Stepping(state, cx)
+    hold, shapes = [], kept.shapes
+    for name, x in (("q", q), ("k", k), ("v", v), ("b", b), ("beta", beta), ("dt", dt), ("g", g), ("A", A), ("Ip", Ip), ("lam", lam)):
+        if x is None:
+            if kept.wanted & _BITS[name]:
+                raise TypeError(f"{state.rule}: {name} is missing")
+            continue
+        if not kept.wanted & _BITS[name]:
+            raise TypeError(f"{state.rule}: does not read {name}; it reads {', '.join(inputs(state.rule))}")
+        if _float32(state.rule, name, x).shape != shapes[name]:
+            raise ValueError(f"{state.rule}: {name} is {list(x.shape)}; expected {list(shapes[name])}")
+        if not (x.flags.c_contiguous and x.flags.aligned):
+            x = np.ascontiguousarray(x)
+        pointer = ffi.from_buffer("float[]", x)
+        hold.append(pointer)
+        if name in kept.views:
+            kept.views[name].data = pointer
+        else:
+            setattr(kept.values, name, pointer)
+    for name, x in (("out", out), ("variance", variance)):
+        if x is not None and (_float32(state.rule, name, x).shape != kept.y_shape or not x.flags.c_contiguous or not x.flags.writeable):
+            raise ValueError(f"{state.rule}: {name} must be a writable contiguous array {list(kept.y_shape)}")
+    y = np.empty(kept.y_shape, np.float32) if out is None else out
+    kept.run.y.data = ffi.from_buffer("float[]", y)
+    kept.run.y_var.data = ffi.NULL if variance is None else ffi.from_buffer("float[]", variance)
+    kept.values.scale, kept.values.mesa_tolerance = _scale(scale, state.dk), mesa_tolerance
+    check(lib.pal_memory_step(state._rule, cx, kept.run, kept.err), kept.err)
+    if state.keeps_tokens:
+        state._past += 1
+    return y

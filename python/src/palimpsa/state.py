@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: MIT
+"""Memories of sequences, as objects."""
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any
+
+import numpy as np
+
+from ._library import ffi, lib
+
+_ALIGNED = 64
+
+
+def aligned(shape: tuple[int, ...]) -> np.ndarray:
+    """Zeros of float32 that begin on a cache line, as the library's kernels like them."""
+    size = int(np.prod(shape)) * 4
+    raw = np.zeros(size + _ALIGNED, np.uint8)
+    at = -raw.ctypes.data % _ALIGNED
+    return raw[at : at + size].view(np.float32).reshape(shape)
+
+
+def find(rule: str) -> Any:
+    found = lib.pal_memory_find(rule.encode()) if isinstance(rule, str) else ffi.NULL
+    if found == ffi.NULL:
+        known = ", ".join(rules())
+        raise ValueError(f"there is no memory rule {rule!r}; expected one of {known}")
+    return found
+
+
+def rules() -> list[str]:
+    """Names of all rules."""
+    names: list[str] = []
+    while (rule := lib.pal_memory_at(len(names))) != ffi.NULL:
+        names.append(ffi.string(lib.pal_memory_name(rule)).decode())
+    return names
+
+
+class State:
+    """Memories of `sequences` sequences under one rule. They are what `step` continues and `forward` starts from and returns.
+
+    `parts` are what a memory means, as new arrays with sequences first: palimpsa `mu` and `I` [N, H, dv, dk], mesa `H` [N, H, dk, dk]
+    and `G` [N, H, dv, dk], attention `K` and `V` [N, key_heads, context, d], others `S` [N, H, dv, dk].
+    """
+
+    def __init__(self, rule: str, sequences: int, heads: int, dk: int, dv: int, *, key_heads: int | None = None, context: int = 0,
+                 Ip: Any = None) -> None:
+        self._rule = find(rule)
+        self.rule = rule
+        sizes = {"sequences": sequences, "heads": heads, "dk": dk, "dv": dv, "key_heads": heads if key_heads is None else key_heads}
+        for name, value in sizes.items():
+            if not 1 <= value <= 1 << 20:
+                raise ValueError(f"{rule}: {name} is {value}, expected at least 1")
+        self.keeps_tokens = bool(lib.pal_memory_keeps_tokens(self._rule))
+        if self.keeps_tokens and not 1 <= context <= 1 << 26:
+            raise ValueError(f"{rule}: context is {context}; expected how many tokens a sequence can hold")
+        self.sequences, self.heads, self.dk, self.dv, self.key_heads = sequences, heads, dk, dv, sizes["key_heads"]
+        self.context = context if self.keeps_tokens else 0
+        self._Ip = None
+        if lib.pal_memory_inputs_of(self._rule) & lib.PAL_INPUT_IP:
+            if Ip is None:
+                raise ValueError(f"{rule}: a state needs Ip, the prior importance of each head")
+            self._Ip = np.array(Ip, np.float32, order="C")
+            if self._Ip.shape != (heads,) or not (np.isfinite(self._Ip).all() and (self._Ip > 0).all()):
+                raise ValueError(f"{rule}: Ip must be {heads} positive numbers")
+        shape = self._shape = ffi.new("pal_memory_shape *")
+        shape.sequences = shape.tokens = sequences
+        shape.heads, shape.key_heads, shape.dk, shape.dv, shape.context = heads, self.key_heads, dk, dv, self.context
+        self._inputs = ffi.new("pal_memory_inputs *")
+        if self._Ip is not None:
+            self._inputs.Ip = ffi.from_buffer("float[]", self._Ip)
+        self._floats = lib.pal_memory_state_floats(self._rule, shape)
+        self._rows = (self._floats + 15) // 16 * 16
+        self._data = aligned((sequences, self._rows))
+        first = ffi.from_buffer("float[]", self._data, require_writable=True)
+        self._hold = first
+        self._pointers = ffi.new("float *[]", [first + n * self._rows for n in range(sequences)])
+        self._past = np.zeros(sequences, np.int32)
+        self._past_pointer = ffi.from_buffer("int[]", self._past, require_writable=True)
+        self._stepping: Any = None  # what step keeps between calls
+        self.reset()
+
+    def reset(self) -> None:
+        """Back to the default memory."""
+        for n in range(self.sequences):
+            lib.pal_memory_reset(self._rule, self._shape, self._inputs, self._pointers[n])
+        self._past[:] = 0
+
+    def _part_shape(self, part: int) -> tuple[int, ...]:
+        if self.keeps_tokens:
+            return (self.key_heads, self.context, self.dk if part == 0 else self.dv)
+        floats = lib.pal_memory_part_floats(self._rule, self._shape, part)
+        return (self.heads, floats // (self.heads * self.dk), self.dk)
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        names = (lib.pal_memory_part_name(self._rule, p) for p in range(2))
+        return tuple(ffi.string(name).decode() for name in names if name != ffi.NULL)
+
+    @property
+    def past(self) -> np.ndarray:
+        """Attention: tokens that each sequence has in its cache."""
+        return self._past.copy()
+
+    @property
+    def parts(self) -> dict[str, np.ndarray]:
+        out = {name: np.empty((self.sequences, *self._part_shape(p)), np.float32) for p, name in enumerate(self.part_names)}
+        for n in range(self.sequences):
+            pointers = [ffi.from_buffer("float[]", x[n], require_writable=True) for x in out.values()]
+            lib.pal_memory_export(self._rule, self._shape, self._inputs, (pointers + [ffi.NULL])[:2], self._pointers[n])
+        return out
+
+    def set_parts(self, *, past: Any = None, **parts: Any) -> None:
+        """Memories from their parts, all of them; attention also takes `past`."""
+        if set(parts) != set(self.part_names):
+            raise ValueError(f"{self.rule}: parts are {', '.join(sorted(parts)) or 'none'}; expected {', '.join(self.part_names)}")
+        arrays = []
+        for p, name in enumerate(self.part_names):
+            x = np.asarray(parts[name])
+            expected = (self.sequences, *self._part_shape(p))
+            if x.dtype != np.float32 or x.shape != expected:
+                raise ValueError(f"{self.rule}: {name} is {x.dtype} {list(x.shape)}; expected float32 {list(expected)}")
+            arrays.append(np.ascontiguousarray(x))
+        if past is not None:
+            tokens = np.asarray(past, np.int32)
+            if not self.keeps_tokens or tokens.shape != (self.sequences,) or (tokens < 0).any() or (tokens > self.context).any():
+                raise ValueError(f"{self.rule}: past must be {self.sequences} numbers from 0 to the context, and attention's")
+            self._past[:] = tokens
+        for n in range(self.sequences):
+            pointers = [ffi.from_buffer("float[]", x[n]) for x in arrays]
+            lib.pal_memory_import(self._rule, self._shape, self._inputs, (pointers + [ffi.NULL])[:2], self._pointers[n])
+
+    def _like(self) -> State:
+        return State(self.rule, self.sequences, self.heads, self.dk, self.dv, key_heads=self.key_heads, context=self.context, Ip=self._Ip)
+
+    def copy(self) -> State:
+        made = self._like()
+        made._data[:] = self._data
+        made._past[:] = self._past
+        return made
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Into one .npz file, which is there whole or not at all."""
+        target = os.fspath(path)
+        sizes = np.array([self.sequences, self.heads, self.dk, self.dv, self.key_heads, self.context])
+        handle, temporary = tempfile.mkstemp(dir=os.path.dirname(target) or ".", prefix=os.path.basename(target))
+        try:
+            with os.fdopen(handle, "wb") as out:
+                prior = {} if self._Ip is None else {"Ip": self._Ip}
+                parts = {f"part_{name}": x for name, x in self.parts.items()}
+                np.savez(out, rule=np.array(self.rule), sizes=sizes, past=self._past, **prior, **parts)
+            os.replace(temporary, target)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> State:
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                N, H, dk, dv, key_heads, context = (int(x) for x in file["sizes"])
+                needed = sum(int(np.prod(file[name].shape)) for name in file.files if name.startswith("part_"))
+                rule = str(file["rule"])
+                if N * H * dk * dv > 4 * needed + 64 and not context:  # no allocation for sizes that the file does not fill
+                    raise ValueError("sizes and parts disagree")
+                state = cls(rule, N, H, dk, dv, key_heads=key_heads, context=context, Ip=file["Ip"] if "Ip" in file.files else None)
+                parts = {name[5:]: file[name] for name in file.files if name.startswith("part_")}
+                state.set_parts(past=file["past"] if state.keeps_tokens else None, **parts)
+                return state
+        except (KeyError, ValueError, TypeError, EOFError) as why:
+            raise ValueError(f"{os.fspath(path)}: not a saved state: {why}") from None
+
+    def __repr__(self) -> str:
+        return f"State({self.rule!r}, sequences={self.sequences}, heads={self.heads}, dk={self.dk}, dv={self.dv})"

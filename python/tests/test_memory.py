@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: MIT
+"""The memory rules through NumPy: recorded numbers, one call against many, and what is refused."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import golden
+import palimpsa
+from palimpsa import memory
+
+FIXED = [r for r in memory.rules() if r != "attention"]
+
+
+def make(rule, N=2, T=7, H=3, G=3, dk=5, dv=6, seed=0, packed=False):
+    """Random inputs with gates in their ranges."""
+    r = np.random.default_rng(seed)
+    lead = (N * T,) if packed else (N, T)
+    f = lambda *shape: r.standard_normal(shape, np.float32)
+    attends = rule == "attention"
+    all_of = {"q": f(*lead, H if attends else G, dk), "k": f(*lead, G, dk) * np.float32(dk**-0.5), "v": f(*lead, G if attends else H, dv),
+              "b": np.abs(f(*lead, H, dv)), "beta": 1 / (1 + np.exp(-f(*lead, H))), "dt": np.abs(f(*lead, H)), "g": -np.abs(f(*lead, H)),
+              "A": np.abs(f(H)), "Ip": 0.5 + np.abs(f(H)), "lam": 0.5 + np.abs(f(H, dk))}
+    return {name: np.ascontiguousarray(all_of[name], np.float32) for name in memory.inputs(rule)}
+
+
+def rows(given, choose):
+    return {name: x if name in ("A", "Ip", "lam") else np.ascontiguousarray(choose(x)) for name, x in given.items()}
+
+
+def near(x, y, bound=1e-5):
+    assert golden.nmax(x, np.asarray(y, np.float64)) <= bound
+
+
+def tolerance(rule, name, length):
+    if name.startswith("out."):
+        bound = 2e-5 if rule == "palimpsa" else 5e-6
+    elif rule == "palimpsa" and name == "grad.A":
+        bound = 3e-4
+    elif rule == "palimpsa" and name in ("grad.dt", "grad.Ip"):
+        bound = 5e-5
+    else:
+        bound = 1e-5
+    return bound + length * 2.0**-24
+
+
+@pytest.mark.parametrize("path", golden.cases(), ids=lambda p: p.stem)
+def test_recorded_numbers(path):
+    rule, case = golden.rule_of(path), golden.read(path)
+    given = golden.inputs(rule, case)
+    cu = case.get("in.cu_seqlens")
+    scale = float(case["in.scale"].reshape(-1)[0])
+    N = len(cu) - 1 if cu is not None else given["v"].shape[0]
+    longest = int(np.diff(cu).max()) if cu is not None else given["v"].shape[1]
+    state = None
+    blank = memory.State(rule, N, given["v"].shape[-2], given["k"].shape[-1], given["v"].shape[-1], Ip=given.get("Ip"))
+    names = blank.part_names
+    if f"in.{names[0]}0" in case:
+        state = blank
+        shapes = {n: x.shape for n, x in blank.parts.items()}
+        state.set_parts(**{n: golden.single(case[f"in.{n}0"]).reshape(shapes[n]) for n in names})
+    made = memory.forward(rule, **given, scale=scale, cu_seqlens=cu, initial_state=state, output_final_state=True, return_variance=rule == "palimpsa",
+                          keep=True)
+    y, final, tape = made[0], made[-2], made[-1]
+    found = {"out.y": y, **{f"out.{n}_T": x for n, x in final.parts.items()}}
+    if rule == "palimpsa":
+        found["out.y_var"] = made[1]
+    dy = golden.single(case["in.dy"]).reshape(y.shape) if "in.dy" in case else np.zeros_like(y)
+    dvariance = golden.single(case["in.dy_var"]).reshape(y.shape) if "in.dy_var" in case else None
+    dfinal = {n: golden.single(case[f"in.d{n}_T"]).reshape(x.shape) for n, x in final.parts.items() if f"in.d{n}_T" in case}
+    for name, x in memory.backward(tape, dy, dvariance=dvariance, dfinal=dfinal).items():
+        recorded = "beta" if rule == "longhorn" and name == "b" else name
+        found["grad." + (recorded[8:] + "0" if recorded.startswith("initial.") else recorded)] = x
+    compared = 0
+    for name, x in found.items():
+        if name in case:
+            compared += 1
+            assert golden.nmax(x, case[name]) <= tolerance(rule, name, longest), name
+    assert compared >= 4  # outputs and gradients
+
+
+@pytest.mark.parametrize("rule", memory.rules())
+def test_split_equals_whole_and_steps(rule):
+    given = make(rule, T=9)
+    context = {"context": 9} if rule == "attention" else {}
+    whole, final = memory.forward(rule, **given, output_final_state=True)
+    state = memory.State(rule, 2, 3, 5, 6, Ip=given.get("Ip"), **context)
+    y = np.empty_like(whole)
+    for t in range(4):
+        out = np.empty((2, 3, 6), np.float32)
+        assert memory.step(state, **rows(given, lambda x: x[:, t]), out=out) is out
+        y[:, t] = out
+    before = state.parts
+    rest, end = memory.forward(rule, **rows(given, lambda x: x[:, 4:]), initial_state=state, output_final_state=True)
+    y[:, 4:] = rest
+    near(y, whole)
+    for name, x in final.parts.items():
+        near(end.parts[name], x)
+        assert (state.parts[name] == before[name]).all()  # an initial state stays as it is
+
+
+@pytest.mark.parametrize("rule", memory.rules())
+def test_packed_equals_separate(rule):
+    given = make(rule, N=1, T=11, packed=True)
+    cu = [0, 4, 5, 11]
+    packed = memory.forward(rule, **given, cu_seqlens=np.array(cu, np.int64))
+    for begin, end in zip(cu, cu[1:]):
+        alone = memory.forward(rule, **rows(given, lambda x: x[None, begin:end]))
+        assert (alone[0] == packed[begin:end]).all()
+
+
+@pytest.mark.parametrize("rule", memory.rules())
+def test_views_are_read_where_they_are(rule):
+    given = make(rule)
+    plain = memory.forward(rule, **given)
+    wide = {}
+    for name, x in given.items():
+        if name in ("A", "Ip", "lam"):
+            wide[name] = x
+            continue
+        channels = int(np.prod(x.shape[2:]))
+        fused = np.full((*x.shape[:2], channels + 3), np.nan, np.float32)  # columns of a wider matrix
+        fused[..., 1 : channels + 1] = x.reshape(*x.shape[:2], channels)
+        wide[name] = fused[..., 1 : channels + 1].reshape(x.shape) if x.ndim == 3 else np.lib.stride_tricks.as_strided(
+            fused[..., 1:], x.shape, (*fused.strides[:2], 4 * x.shape[3], 4))
+        assert memory._row_stride(wide[name], 2) == channels + 3
+    assert (memory.forward(rule, **wide) == plain).all()
+    turned = {n: x if n in ("A", "Ip", "lam") else np.ascontiguousarray(np.swapaxes(x, 0, 1)).swapaxes(0, 1) for n, x in given.items()}
+    assert memory._row_stride(turned["k"], 2) == 0  # has to be copied
+    assert (memory.forward(rule, **turned) == plain).all()
+
+
+@pytest.mark.parametrize("rule", FIXED)
+def test_gradients_by_differences(rule):
+    given = make(rule, N=1, T=4, H=2, G=2, dk=3, dv=2, seed=3)
+    state = memory.State(rule, 1, 2, 3, 2, Ip=given.get("Ip"))
+    r = np.random.default_rng(5)
+    parts = {}
+    for name, x in state.parts.items():
+        start = r.standard_normal(x.shape, np.float32) * np.float32(0.1)
+        if rule == "mesa" and name == "H":
+            start = start @ start.swapaxes(-1, -2)  # symmetric
+        parts[name] = x + (np.abs(start) if name == "I" else start)
+    state.set_parts(**parts)
+    y, final, tape = memory.forward(rule, **given, initial_state=state, output_final_state=True, keep=True)
+    dy = r.standard_normal(y.shape, np.float32)
+    dfinal = {n: r.standard_normal(x.shape, np.float32) for n, x in final.parts.items()}
+    if rule == "mesa":
+        dfinal["H"] = dfinal["H"] + dfinal["H"].swapaxes(-1, -2)
+    grads = memory.backward(tape, dy, dfinal=dfinal)
+    again = memory.backward(tape, dy, dfinal=dfinal)
+    assert all((grads[n] == again[n]).all() for n in grads)
+
+    def loss(inputs, start):
+        at = memory.State(rule, 1, 2, 3, 2, Ip=inputs.get("Ip"))
+        at.set_parts(**start)
+        out, end = memory.forward(rule, **inputs, initial_state=at, output_final_state=True)
+        return float((out * dy).sum(dtype=np.float64)) + sum(float((end.parts[n] * d).sum(dtype=np.float64)) for n, d in dfinal.items())
+
+    for name, gradient in grads.items():
+        of_state = name.startswith("initial.")
+        source = parts[name[8:]] if of_state else given[name]
+        direction = np.random.default_rng(7).standard_normal(source.shape, np.float32)
+        if rule == "mesa" and name == "initial.H":
+            direction = direction + direction.swapaxes(-1, -2)
+        values = []
+        for sign in (1, -1):
+            moved = source + np.float32(sign * 2e-3) * direction
+            values.append(loss(given, {**parts, name[8:]: moved}) if of_state else loss({**given, name: moved}, parts))
+        expected = (values[0] - values[1]) / 4e-3
+        found = float((gradient * direction).sum(dtype=np.float64))
+        assert abs(found - expected) <= 2e-2 * max(1.0, abs(expected)), (name, found, expected)
+
+
+def test_threads_give_the_same_bits():
+    given = make("palimpsa", N=3, T=40, dk=16, dv=16)
+    assert (memory.forward("palimpsa", **given, threads=1) == memory.forward("palimpsa", **given, threads=3)).all()
+    before = palimpsa.get_threads()
+    palimpsa.set_threads(2)
+    assert palimpsa.get_threads() == 2
+    palimpsa.set_threads(before)
+    with pytest.raises(ValueError):
+        palimpsa.set_threads(-1)
+
+
+def test_two_python_threads_at_once():
+    given = [make("gdn", T=60, dk=16, dv=16, seed=s) for s in (1, 2)]
+    expected = [memory.forward("gdn", **x) for x in given]
+    wrong = []
+
+    def work(i):
+        for _ in range(20):
+            if not (memory.forward("gdn", **given[i]) == expected[i]).all():
+                wrong.append(i)
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in (0, 1)]
+    [w.start() for w in workers]
+    [w.join() for w in workers]
+    assert not wrong
+
+
+def test_states_are_saved_copied_and_reset(tmp_path):
+    for rule in memory.rules():
+        given = make(rule, T=5)
+        _, state = memory.forward(rule, **given, output_final_state=True)
+        state.save(tmp_path / "state.npz")
+        loaded, copy = memory.State.load(tmp_path / "state.npz"), state.copy()
+        assert os.listdir(tmp_path) == ["state.npz"]
+        state.reset()
+        for name in copy.part_names:
+            near(loaded.parts[name], copy.parts[name], 1e-6)
+        assert (loaded.past == copy.past).all() and not state.past.any()
+        if rule != "attention":
+            token = rows(given, lambda x: x[:, 0])
+            near(memory.step(loaded, **token), memory.step(copy, **token), 1e-6)
+    (tmp_path / "broken.npz").write_bytes((tmp_path / "state.npz").read_bytes()[:100])
+    with pytest.raises(Exception, match="broken.npz|not a zip"):
+        memory.State.load(tmp_path / "broken.npz")
+    np.savez(tmp_path / "huge.npz", rule=np.array("gla"), sizes=np.array([1 << 20] * 5 + [0]), past=np.zeros(1, np.int32), part_S=np.zeros(1, np.float32))
+    with pytest.raises(ValueError, match="huge.npz: not a saved state"):
+        memory.State.load(tmp_path / "huge.npz")
+
+
+def test_what_is_refused_says_so_in_one_sentence():
+    given = make("palimpsa")
+    gla = make("gla")
+    state = memory.State("palimpsa", 2, 3, 5, 6, Ip=given["Ip"])
+
+    def refused(kind, words, call):
+        with pytest.raises(kind, match=re.escape(words)) as why:
+            call()
+        assert "\n" not in str(why.value)
+
+    run = lambda rule="palimpsa", base=given, **changes: memory.forward(rule, **{**base, **changes})
+    refused(ValueError, "there is no memory rule 'elephant'", lambda: run("elephant"))
+    refused(TypeError, "q is a float64 array; expected a float32 array", lambda: run(q=given["q"].astype(np.float64)))
+    refused(TypeError, "q is a list", lambda: run(q=given["q"].tolist()))
+    refused(TypeError, "dt is missing", lambda: run(dt=None))
+    refused(TypeError, "gla: does not read b", lambda: run("gla", gla, b=given["b"]))
+    refused(ValueError, "b is [2, 7, 3, 5]; expected [2, 7, 3, 6]", lambda: run(b=given["b"][..., :5]))
+    refused(ValueError, "dimensions", lambda: run(v=given["v"][0]))
+    refused(ValueError, "expected a finite number >= 0", lambda: run(dt=-given["dt"]))
+    refused(ValueError, "expected a finite number >= 0", lambda: run(dt=given["dt"] * np.float32(np.nan)))
+    refused(ValueError, "every size must be at least 1", lambda: run("gla", {n: x[:, :0] for n, x in gla.items()}))
+    packed = make("gla", packed=True)
+    for cu in ([0, 5, 5, 14], [1, 14], [0, 13], [0, 20, 14], [14], [0.0, 14.0], [[0, 14]]):
+        refused(ValueError, "cu_seqlens", lambda: memory.forward("gla", **packed, cu_seqlens=cu))
+        refused(ValueError, "cu_seqlens", lambda: memory.forward("gla", **packed, cu_seqlens=cu, output_final_state=True))
+    refused(NotImplementedError, "no output variance", lambda: run("gla", gla, return_variance=True))
+    refused(ValueError, "the state is of rule", lambda: run("gla", gla, initial_state=state))
+    refused(ValueError, "a state needs Ip", lambda: memory.State("palimpsa", 1, 1, 1, 1))
+    refused(ValueError, "positive", lambda: memory.State("palimpsa", 1, 1, 1, 1, Ip=[0.0]))
+    refused(ValueError, "sequences is 0", lambda: memory.State("gla", 0, 1, 1, 1))
+    refused(ValueError, "context", lambda: memory.State("attention", 1, 1, 1, 1))
+    refused(ValueError, "expected mu, I", lambda: state.set_parts(mu=state.parts["mu"]))
+    refused(ValueError, "mu is float64", lambda: state.set_parts(mu=state.parts["mu"].astype(float), I=state.parts["I"]))
+    token = rows(given, lambda x: x[:, 0])
+    refused(ValueError, "v is [2, 3, 5]; expected [2, 3, 6]", lambda: memory.step(state, **{**token, "v": token["v"][..., :5]}))
+    refused(ValueError, "out must be", lambda: memory.step(state, **token, out=np.empty((2, 3, 12), np.float32)[..., ::2]))
+    refused(TypeError, "dt is missing", lambda: memory.step(state, **{**token, "dt": None}))
+    cache = memory.State("attention", 1, 1, 2, 2, context=1)
+    one = {n: np.ones((1, 1, 2), np.float32) for n in "qkv"}
+    memory.step(cache, **one)
+    refused(ValueError, "its state holds 1", lambda: memory.step(cache, **one))
+    y, tape = memory.forward("gla", **gla, keep=True)
+    refused(ValueError, "dy is", lambda: memory.backward(tape, y[:, :1]))
+    refused(ValueError, "has no part X", lambda: memory.backward(tape, y, dfinal={"X": y}))
+
+
+def test_nan_stays_in_its_sequence():
+    given = make("palimpsa")
+    clean = memory.forward("palimpsa", **given)
+    given["v"][0, 2] = np.nan
+    y = memory.forward("palimpsa", **given)
+    assert np.isnan(y[0, 2:]).all() and (y[1] == clean[1]).all() and (y[0, :2] == clean[0, :2]).all()
+
+
+def test_a_forked_child_works_with_one_thread():
+    given = make("gla", N=4, T=64, dk=32, dv=32)
+    expected = memory.forward("gla", **given, threads=2)  # OpenMP's threads exist now
+    child = os.fork()
+    if child == 0:
+        same = (memory.forward("gla", **given, threads=2) == expected).all()
+        os._exit(0 if same and palimpsa.get_threads() == 1 else 1)
+    for _ in range(600):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            assert status == 0
+            return
+        threading.Event().wait(0.1)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    pytest.fail("the child hangs")
+
+
+def run_python(code, **environment):
+    kept = {n: x for n, x in os.environ.items() if n not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**kept, **environment})
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_waiting_threads_do_not_spin_for_long():
+    show = "import palimpsa, os; print('GOMP_SPINCOUNT' in os.environ)"
+    out = run_python(show, OMP_DISPLAY_ENV="VERBOSE")
+    assert "GOMP_SPINCOUNT = '3000'" in out and "False" in out  # and the environment is as it was
+    assert "GOMP_SPINCOUNT = '77'" in run_python(show, OMP_DISPLAY_ENV="VERBOSE", GOMP_SPINCOUNT="77")
+
+
+def test_the_package_is_light():
+    out = run_python("import palimpsa, sys; print(*sys.modules)")
+    assert "torch" not in out.split()
+    maps = run_python("import palimpsa; print(open('/proc/self/maps').read())")
+    assert "libgomp" in maps and not any(name in maps for name in ("libcairo", "libX11", "microhttpd"))
+
+
+def test_versions_agree():
+    pyproject = (pathlib.Path(__file__).resolve().parents[1] / "pyproject.toml").read_text()
+    assert f'version = "{palimpsa.__version__}"' in pyproject and palimpsa.version().startswith(palimpsa.__version__)
+    assert memory.summary("gla") and len(memory.rules()) == 8
+
+
+def test_the_lines_of_the_documentation_run(tmp_path, monkeypatch):
+    text = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "python.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(re.search(r"```python\n(.*?)```", text, re.S).group(1), names)
+    assert names["state"].parts["I"].shape == (2, 4, 32, 16) and names["y1"].shape == (2, 4, 32)
+    assert set(names["grads"]) == set(memory.inputs("palimpsa")) and (tmp_path / "memory.npz").exists()
