@@ -123,6 +123,8 @@ static int check(serve_options *o) {
         return cli_error(CLI_USAGE, "--max-body expects 1024 to 4294967296 bytes, found %lld", (long long)o->max_body);
     if (!(o->serve.timeout > 0 && o->serve.timeout <= 86400))
         return cli_error(CLI_USAGE, "--timeout expects more than 0 and at most 86400 seconds");
+    if (o->serve.cache_distance < 0 || o->serve.cache_distance % 256)
+        return cli_error(CLI_USAGE, "--cache-distance expects a multiple of 256, found %d", o->serve.cache_distance);
     if (o->budget < 1) return cli_error(CLI_USAGE, "--memory-budget expects at least 1 byte");
     if (o->disk < 0) return cli_error(CLI_USAGE, "--memory-disk expects 0 bytes or more");
     if (o->serve.context < 1 || o->serve.context > 1 << 24)
@@ -144,7 +146,8 @@ int cmd_serve(int argc, char **argv) {
                                    .max_sessions = 16,
                                    .max_queue = 64,
                                    .context = 4096,
-                                   .timeout = 60 },
+                                   .timeout = 60,
+                                   .cache_distance = 2048 },
                         .max_body = 16 << 20,
                         .budget = (int64_t)2 << 30,
                         .disk = (int64_t)8 << 30,
@@ -161,7 +164,10 @@ int cmd_serve(int argc, char **argv) {
         { "memory-dir", OPT_TEXT, &o.serve.memory_dir, "DIR",
           "keeps memories (/v1/memories) across restarts (default: until the server ends)" },
         { "memory-disk", OPT_LONG, &o.disk, "BYTES", "that their files may take (default 8589934592)" },
-        { "memory-budget", OPT_LONG, &o.budget, "BYTES", "of RAM for texts that run (default 2147483648)" },
+        { "memory-budget", OPT_LONG, &o.budget, "BYTES",
+          "of RAM for texts that run and the cache (default 2147483648)" },
+        { "cache-distance", OPT_INT, &o.serve.cache_distance, "N",
+          "tokens between snapshots of a prompt, a multiple of 256 (default 2048; 0: no cache)" },
         { "max-context", OPT_INT, &o.serve.context, "N", "tokens that attention layers hold (default 4096)" },
         { "chat-template", OPT_TEXT, &o.serve.template, "NAME",
           "chatml, llama2 or plain (default: as tokenizer_config.json says, else plain)" },

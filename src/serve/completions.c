@@ -26,10 +26,10 @@ static json_t *finish_json(const serve_text *t) {
 }
 
 static json_t *usage(const serve_job *job) {
-    return json_pack("{s:I, s:I, s:I, s:{s:i}}", "prompt_tokens", (json_int_t)job->prompt_tokens, "completion_tokens",
+    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)job->prompt_tokens, "completion_tokens",
                      (json_int_t)job->written_tokens, "total_tokens",
                      (json_int_t)(job->prompt_tokens + job->written_tokens), "prompt_tokens_details", "cached_tokens",
-                     0);
+                     (json_int_t)job->cached_tokens);
 }
 
 static json_t *envelope(const serve_job *job, const char *object, json_t *choices) {

@@ -25,6 +25,8 @@ void serve_connection_notify(void *user, struct MHD_Connection *connection, void
         serve_connection *c = pal_alloc(1, sizeof *c);
         *context = c;
         if (!c) return;
+        const int unsent = SERVE_UNSENT / 2; /* what the system holds for a reader is bounded too */
+        if (info) setsockopt(info->connect_fd, SOL_SOCKET, SO_SNDBUF, &unsent, sizeof unsent);
         *c = (serve_connection){ .socket = info ? info->connect_fd : -1, .since = pal_seconds(), .owes = true };
         pthread_mutex_lock(&s->lock);
         c->next = s->connections;

@@ -146,6 +146,7 @@ bool serve_common(serve_fields *f, serve_job *job, int64_t *n) {
     int64_t top_k = 0, seed = 0, best_of;
     *s = (pal_sampling){ .temperature = 1, .top_p = 1, .repetition_penalty = 1 };
     *n = 1;
+    job->caches = true;
     if (!unsupported(f) || !serve_number(f, "temperature", 0, 100, &s->temperature) ||
         !serve_number(f, "top_p", 0, 1, &s->top_p) || !serve_integer(f, "top_k", -1, INT32_MAX, &top_k) ||
         !serve_number(f, "min_p", 0, 1, &s->min_p) ||
@@ -153,8 +154,9 @@ bool serve_common(serve_fields *f, serve_job *job, int64_t *n) {
         !serve_number(f, "presence_penalty", -2, 2, &s->presence_penalty) ||
         !serve_number(f, "frequency_penalty", -2, 2, &s->frequency_penalty) ||
         !serve_integer(f, "seed", INT64_MIN, INT64_MAX, &seed) || !serve_integer(f, "n", 1, 128, n) ||
-        !serve_boolean(f, "ignore_eos", &job->options.ignore_eos) || !serve_boolean(f, "variance", &job->variance) ||
-        !stops(f, job) || !biases(f, job) || !stream(f, job) || !memory(f, job))
+        !serve_boolean(f, "cache_prompt", &job->caches) || !serve_boolean(f, "ignore_eos", &job->options.ignore_eos) ||
+        !serve_boolean(f, "variance", &job->variance) || !stops(f, job) || !biases(f, job) || !stream(f, job) ||
+        !memory(f, job))
         return false;
     best_of = *n;
     if (!serve_integer(f, "best_of", 1, 128, &best_of)) return false;

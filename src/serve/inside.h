@@ -95,6 +95,8 @@ typedef struct serve_text {
     pal_alternative *top;
     size_t top_count, top_room;
     int64_t written;
+    pal_ids ids;                   /* written */
+    bool read;                     /* its prompt */
     size_t told_text, told_tokens; /* of a stream */
     bool told_end;
 } serve_text;
@@ -119,7 +121,10 @@ struct serve_job {
     size_t prompt_count;
     serve_text *texts; /* prompts x n */
     size_t count, started, ended;
-    int64_t prompt_tokens, written_tokens;
+    size_t n;          /* texts of one prompt: the first reads it */
+    pal_state *shared; /* what the others begin with: the worker's */
+    bool caches;       /* prompts may be known already, and are known later */
+    int64_t prompt_tokens, cached_tokens, written_tokens;
     /* Both threads. */
     struct MHD_Connection *connection; /* NULL: gone */
     int socket;
@@ -130,8 +135,14 @@ struct serve_job {
     pal_bytes reply;   /* of it, or of a stream what was not sent yet */
 };
 
+typedef struct serve_snapshot serve_snapshot;
+typedef struct serve_cache {
+    serve_snapshot *list;
+    size_t bytes, count;
+} serve_cache;
+
 typedef struct serve_counts {
-    uint64_t requests, refused, errors, prompt_tokens, written_tokens, cancelled;
+    uint64_t requests, cached_tokens, refused, errors, prompt_tokens, written_tokens, cancelled;
 } serve_counts;
 
 /* A socket, and what it owes us: a request's headers or body. */
@@ -150,6 +161,7 @@ struct pal_server {
     struct MHD_Daemon *daemon;
     int port;
     double started;
+    serve_cache cache; /* the worker's */
     pthread_t worker;
     bool working; /* the thread runs */
     pthread_mutex_t lock;
@@ -161,8 +173,9 @@ struct pal_server {
     uint64_t next_id;
     serve_counts counts;
     pal_engine_counts engine; /* summed over models, as of the last step */
+    size_t cache_bytes;       /* as of the last step */
     serve_connection *connections;
-    int connection_count;
+    int connection_count, answering;
     serve_store store;
     size_t session_bytes; /* of texts that run */
 };
@@ -186,6 +199,8 @@ typedef struct serve_exchange {
     pal_bytes body;
     serve_upload *upload;
     bool too_large, answered;
+    bool complete;     /* its body has come */
+    const char *allow; /* of a 405 */
     int status;
     double arrived;
     serve_job *job;
@@ -264,6 +279,14 @@ serve_result serve_job_run(serve_exchange *x, serve_job *job, int64_t n);
 serve_result serve_job_answer(serve_exchange *x); /* after a resume */
 void serve_job_leave(serve_job *job);             /* its connection is gone */
 bool serve_job_event(serve_job *job, json_t *value); /* into its stream; steals value */
+
+/* cache.c */
+/* The state that has read the most of these ids, but not all; NULL: none. Valid until the cache changes. */
+const pal_state *serve_cache_find(serve_cache *cache, const serve_model *model, const uint32_t *ids, size_t count);
+/* Keeps a copy of a state that has read these ids, in at most `most` bytes of everything that is kept. */
+void serve_cache_put(serve_cache *cache, const serve_model *model, const uint32_t *ids, size_t count,
+                     const pal_state *state, size_t most);
+void serve_cache_shrink(serve_cache *cache, size_t most); /* 0: empties it */
 
 /* worker.c */
 bool serve_worker_start(pal_server *server);

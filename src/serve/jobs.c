@@ -26,6 +26,7 @@ void serve_job_free(serve_job *job) {
     for (size_t i = 0; i < job->count; i++) {
         serve_text *t = &job->texts[i];
         pal_bytes_free(&t->text);
+        pal_ids_free(&t->ids);
         pal_free(t->tokens);
         pal_free(t->top);
     }
@@ -39,6 +40,7 @@ void serve_job_free(serve_job *job) {
     pal_free(job->prompts);
     pal_free(job->prompt_texts);
     pal_free(job->texts);
+    pal_state_free(job->shared);
     pal_bytes_free(&job->reply);
     pal_free(job);
 }
@@ -89,6 +91,7 @@ static serve_result answer_stream(serve_exchange *x) {
 }
 
 static bool make_texts(serve_job *job, int64_t n) {
+    job->n = (size_t)n;
     static const pal_ids nothing; /* for a memory that was uploaded: one text without a prompt */
     if (!job->prompt_count) {
         if (!(job->texts = pal_alloc(1, sizeof *job->texts))) return false;
@@ -169,6 +172,8 @@ serve_result serve_job_run(serve_exchange *x, serve_job *job, int64_t n) {
     }
     const int status = job->makes ? 0 : take_memory(s, job, why);
     if (status) return refuse(x, job, status, "memory", why);
+    /* The probabilities of a prompt come from reading it. */
+    job->caches &= s->options.cache_distance && !job->memory && !(job->echo && job->logprobs);
     snprintf(job->id, sizeof job->id, "%s-%016llx%06llx", job->chat ? "chatcmpl" : "cmpl",
              (unsigned long long)job->created, (unsigned long long)++s->next_id);
     x->job = job;

@@ -20,9 +20,10 @@ typedef struct pal_serve_options {
     int max_sessions;     /* texts at a time */
     int max_queue;        /* requests that wait; more are refused */
     size_t max_body;      /* bytes of a request */
-    double timeout;       /* seconds in which a request must have come; bodies get more by their size */
+    double timeout; /* seconds in which a request must have come, and a stream be read on; bodies get more by size */
     int context;          /* tokens that attention layers hold */
-    size_t memory_budget; /* bytes that texts which run may take */
+    size_t memory_budget; /* bytes that texts which run and the cache may take */
+    int cache_distance;   /* tokens between snapshots of a prompt, a multiple of 256; 0: nothing is cached */
     const char *memory_dir; /* where memories are kept; NULL: in a directory that ends with the server */
     size_t memory_disk;     /* bytes of their files */
     bool log_json;

@@ -46,6 +46,7 @@ enum { ROUTES = sizeof routes / sizeof *routes, CONNECTIONS = 4096 };
 serve_result serve_send(serve_exchange *x, int status, const char *type, struct MHD_Response *response) {
     const char *cors = x->server->options.cors;
     MHD_add_response_header(response, "Content-Type", type);
+    if (x->allow) MHD_add_response_header(response, "Allow", x->allow);
     if (status == 429) MHD_add_response_header(response, "Retry-After", "1");
     if (status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
     if (cors) {
@@ -196,6 +197,22 @@ static bool find_route(serve_exchange *x) {
     return known;
 }
 
+/* 405 with the methods that the path has. */
+static serve_result refuse_method(serve_exchange *x) {
+    char allowed[64] = "";
+    for (int i = 0; i < ROUTES; i++) {
+        char *parts[2] = { 0 };
+        if (!path_fits(routes[i].path, x->path, parts)) continue;
+        const size_t n = strlen(allowed);
+        snprintf(allowed + n, sizeof allowed - n, "%s%s", n ? ", " : "", routes[i].method);
+    }
+    x->allow = allowed;
+    const serve_result result = serve_error(x, 405, NULL, "%.20s is not a method of this path, which has %s", x->method,
+                                            allowed);
+    x->allow = NULL;
+    return result;
+}
+
 /* A file is not held in memory: it has a limit of its own, and goes to disk as it comes. */
 static bool is_upload(const serve_exchange *x) {
     const char *type = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Content-Type");
@@ -215,7 +232,7 @@ static bool refuse_early(serve_exchange *x, serve_result *result) {
         return true;
     }
     if (!x->route) {
-        *result = path_known ? serve_error(x, 405, NULL, "%.20s is not a method of this path", x->method)
+        *result = path_known ? refuse_method(x)
                              : serve_error(x, 404, NULL, "no such path; /openapi.json lists those there are");
         return true;
     }
@@ -231,6 +248,13 @@ static bool refuse_early(serve_exchange *x, serve_result *result) {
         return true;
     }
     return false;
+}
+
+/* Requests that have come and wait for their answer or the end of it. */
+static void count_answering(pal_server *s, int change) {
+    pthread_mutex_lock(&s->lock);
+    s->answering += change;
+    pthread_mutex_unlock(&s->lock);
 }
 
 static serve_result access_handler(void *user, struct MHD_Connection *connection, const char *url, const char *method,
@@ -259,7 +283,11 @@ static serve_result access_handler(void *user, struct MHD_Connection *connection
         *size = 0;
         return MHD_YES;
     }
-    serve_connection_stage(x, SERVE_ANSWERING, 0);
+    if (!x->complete) {
+        serve_connection_stage(x, SERVE_ANSWERING, 0);
+        x->complete = true;
+        count_answering(s, 1);
+    }
     if (x->answered) return MHD_YES;
     if (x->job) return serve_job_answer(x);
     if (x->too_large)
@@ -278,6 +306,7 @@ static void log_request(const serve_exchange *x) {
                                  "path", pal_json_bytes(x->path, strlen(x->path)), "status", x->status, "ms", ms);
         if (job) {
             json_object_set_new(root, "prompt_tokens", json_integer((json_int_t)job->prompt_tokens));
+            json_object_set_new(root, "cached_tokens", json_integer((json_int_t)job->cached_tokens));
             json_object_set_new(root, "tokens", json_integer((json_int_t)job->written_tokens));
         }
         char *text = json_dumps(root, JSON_COMPACT);
@@ -291,8 +320,9 @@ static void log_request(const serve_exchange *x) {
             if ((unsigned char)*c < ' ' || (unsigned char)*c > 126) *c = '?';
         const int n = snprintf(line, sizeof line, "%.20s %s %d %.1f ms", x->method, path, x->status, ms);
         if (job)
-            snprintf(line + n, sizeof line - (size_t)n, ", %lld tokens read, %lld written",
-                     (long long)job->prompt_tokens, (long long)job->written_tokens);
+            snprintf(line + n, sizeof line - (size_t)n, ", %lld tokens read, %lld known, %lld written",
+                     (long long)(job->prompt_tokens - job->cached_tokens), (long long)job->cached_tokens,
+                     (long long)job->written_tokens);
     }
     o->log(o->user, line);
 }
@@ -308,6 +338,7 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
     if (x->status >= 400) s->counts.errors++;
     if (x->path) log_request(x);
     pthread_mutex_unlock(&s->lock);
+    if (x->complete) count_answering(s, -1);
     if (x->job) serve_job_leave(x->job);
     serve_upload_end(x);
     serve_connection_stage(x, SERVE_HEADERS, 0); /* of the next request */
@@ -415,7 +446,7 @@ void pal_serve_stop(pal_server *s, double seconds) {
     }
     pthread_mutex_lock(&s->lock);
     s->stopping = true;
-    while ((s->running || s->queue) && pal_seconds() < until) {
+    while ((s->running || s->queue || s->answering) && pal_seconds() < until) {
         pthread_mutex_unlock(&s->lock);
         nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
         pthread_mutex_lock(&s->lock);
@@ -426,6 +457,7 @@ void pal_serve_stop(pal_server *s, double seconds) {
     pthread_mutex_unlock(&s->lock);
     if (s->working) pthread_join(s->worker, NULL); /* resumes every connection on its way */
     if (s->daemon) MHD_stop_daemon(s->daemon);
+    serve_cache_shrink(&s->cache, 0);
     serve_store_close(s);
     for (int i = 0; i < s->count; i++) {
         pal_engine_free(s->models[i].engine);

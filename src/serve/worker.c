@@ -10,7 +10,7 @@
 #include "serve/inside.h"
 #include "text/strings.h"
 
-static const double WATCH_SECONDS = 0.1, FULL_SECONDS = 60;
+static const double WATCH_SECONDS = 0.1;
 
 static void fail_text(serve_text *t, int status, const char *why) {
     snprintf(t->error, sizeof t->error, "%.255s", why);
@@ -42,11 +42,56 @@ static void on_token(void *user, const pal_token *token) {
             }
         }
     }
-    if (token->id >= 0 && !token->prompt) t->written++;
+    if (token->id >= 0 && !token->prompt) {
+        t->written++;
+        if (job->caches && pal_ids_append(&t->ids, (uint32_t)token->id, NULL)) fits = false;
+    }
     if (token->text.size && pal_bytes_append(&t->text, token->text.data, token->text.size, NULL)) fits = false;
     t->finish = token->finish;
     if (token->finish == PAL_FINISH_ERROR) fail_text(t, 500, token->error);
     if (!fits) fail_text(t, 500, "no memory for the answer");
+}
+
+/* Bytes that the cache may take beside the texts that run. */
+static size_t cache_room(const pal_server *s) {
+    const size_t budget = s->options.memory_budget;
+    return budget > s->session_bytes ? budget - s->session_bytes : 0;
+}
+
+/* A prompt's memory for its other texts, which read it themselves when there is no room for one. */
+static void share(serve_job *job, const pal_state *state) {
+    const serve_model *m = job->model;
+    if (job->n == 1) return;
+    if (!job->shared) (void)pal_state_new(&job->shared, m->bundle.model, m->context ? m->context : 1, NULL);
+    if (job->shared) (void)pal_state_copy(job->shared, state, NULL); /* of the same model */
+}
+
+/* Behind a piece of a prompt: kept where others may go on from, on the grid and at the prompt's end. */
+static void on_read(void *user, const pal_state *state) {
+    serve_text *t = user;
+    serve_job *job = t->job;
+    pal_server *s = job->server;
+    const size_t at = (size_t)pal_state_position(state);
+    t->read = !job->memory && at + 1 == t->prompt->count;
+    if (job->caches && (t->read || at % (size_t)s->options.cache_distance == 0))
+        serve_cache_put(&s->cache, job->model, t->prompt->data, at, state, cache_room(s));
+    if (t->read) share(job, state);
+}
+
+/* What a text has read and written is kept: conversations go on from there. */
+static void keep_answer(serve_text *t) {
+    const serve_job *job = t->job;
+    pal_server *s = job->server;
+    const pal_state *state = pal_session_state(t->session);
+    const size_t at = (size_t)pal_state_position(state);
+    pal_ids all = { 0 };
+    if (job->caches && t->ids.count && at <= t->prompt->count + t->ids.count &&
+        !pal_ids_reserve(&all, t->prompt->count + t->ids.count, NULL)) {
+        memcpy(all.data, t->prompt->data, t->prompt->count * sizeof *all.data);
+        memcpy(all.data + t->prompt->count, t->ids.data, t->ids.count * sizeof *all.data);
+        serve_cache_put(&s->cache, job->model, all.data, at, state, cache_room(s));
+    }
+    pal_ids_free(&all);
 }
 
 /* The connection goes on: there is something to send, or nothing will come. With the lock. */
@@ -117,6 +162,7 @@ static void keep_memory(serve_text *t) {
 static void end_text(serve_text *t) {
     if (t->finish != PAL_FINISH_ERROR) {
         if (t->job->makes || t->job->update) keep_memory(t);
+        keep_answer(t);
         const pal_slice rest = pal_session_rest(t->session);
         (void)pal_bytes_append(&t->text, rest.data, rest.size, NULL);
     }
@@ -149,6 +195,43 @@ static pal_status load_memory(serve_text *t, pal_error *err) {
     return st;
 }
 
+/* The first text of the same prompt. */
+static serve_text *first_of(const serve_text *t) {
+    return &t->job->texts[(size_t)t->index - (size_t)t->index % t->job->n];
+}
+
+/* Texts of one prompt begin when the first has read it. */
+static bool may_start(const serve_text *t) {
+    const serve_text *first = first_of(t);
+    return first == t || t->job->memory || first->read || first->done || t->prompt->count < 2;
+}
+
+/* What need not be read, because another text has read it. */
+static void begin_known(serve_text *t, pal_session_options *o) {
+    serve_job *job = t->job;
+    const serve_text *first = first_of(t);
+    if (job->memory) return;
+    if (first != t && first->read && job->shared) {
+        o->known = job->shared;
+        for (size_t i = 0; o->prompt_logprobs && i < first->token_count && first->tokens[i].prompt; i++) {
+            const serve_token *k = &first->tokens[i];
+            const pal_token token = { .prompt = true,
+                                      .id = k->id,
+                                      .logprob = k->logprob,
+                                      .variance = k->variance,
+                                      .top = first->top + k->top,
+                                      .top_count = (int)k->top_count };
+            on_token(t, &token);
+        }
+        o->prompt_logprobs = false;
+    } else if (job->caches) {
+        o->known = serve_cache_find(&job->server->cache, job->model, t->prompt->data, t->prompt->count);
+        if (o->known && first == t) job->cached_tokens += pal_state_position(o->known);
+        t->read = o->known && (size_t)pal_state_position(o->known) + 1 == t->prompt->count;
+        if (t->read) share(job, o->known);
+    }
+}
+
 static void start_text(serve_text *t) {
     serve_job *job = t->job;
     pal_error err;
@@ -158,6 +241,7 @@ static void start_text(serve_text *t) {
     options.prompt_logprobs = job->logprobs && job->echo;
     options.alternatives = job->alternatives;
     options.on_token = on_token;
+    options.on_read = on_read;
     options.user = t;
     pal_status st = pal_session_new(&t->session, job->model->engine, &err);
     if (st) t->session = NULL;
@@ -165,6 +249,7 @@ static void start_text(serve_text *t) {
     if (!st) st = load_memory(t, &err);
     if (!st && job->echo && pal_bytes_append(&t->text, t->prompt_text.data, t->prompt_text.size, &err))
         st = PAL_E_MEMORY;
+    if (!st) begin_known(t, &options);
     if (!st && !job->prompt_count) t->finish = PAL_FINISH_LENGTH; /* nothing to read */
     else if (!st) st = pal_session_begin(t->session, t->prompt->data, t->prompt->count, &options, &err);
     if (!st) return;
@@ -187,6 +272,7 @@ static void finish_job(serve_job **at) {
     job->finished = true;
     s->counts.prompt_tokens += (uint64_t)job->prompt_tokens;
     s->counts.written_tokens += (uint64_t)job->written_tokens;
+    s->counts.cached_tokens += (uint64_t)job->cached_tokens;
     if (job->cancelled) s->counts.cancelled++;
     if (job->memory) {
         if (job->update) job->memory->updating = false;
@@ -205,7 +291,7 @@ static void tend(pal_server *s, bool watch) {
         if (watch && job->connection && job->suspended && serve_hung_up(job->socket)) job->cancelled = true;
         if (job->stream && job->reply.size > SERVE_UNSENT) {
             if (job->full_since == 0) job->full_since = now;
-            if (now - job->full_since > FULL_SECONDS) job->cancelled = true;
+            if (now - job->full_since > s->options.timeout) job->cancelled = true;
         } else {
             job->full_since = 0;
         }
@@ -214,8 +300,11 @@ static void tend(pal_server *s, bool watch) {
             if (t->session && t->finish) end_text(t);
             if (t->session) pal_session_pause(t->session, job->full_since > 0);
         }
-        while (job->started < job->count && has_room(s, job->model) && !job->cancelled)
+        while (job->started < job->count && has_room(s, job->model) && !job->cancelled &&
+               may_start(&job->texts[job->started])) {
             start_text(&job->texts[job->started++]);
+            serve_cache_shrink(&s->cache, cache_room(s));
+        }
         if (job->stream && !job->cancelled) publish_stream(job);
         if (job->ended == job->count && !job->cancelled) {
             if (!job->stream) publish_whole(job);
@@ -282,6 +371,7 @@ static void *work(void *user) {
         }
         pthread_mutex_lock(&s->lock);
         s->engine = sum;
+        s->cache_bytes = s->cache.bytes;
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;

@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Manners of `palimpsa serve`: chat templates, other origins, every field wrong in every way, clients that are slow, deaf or gone, and signals."""
+from serving import Server, program, run, serving, speaking_model
+
+import http.client, json, pathlib, shutil, signal, socket, subprocess, sys, tempfile, time
+
+
+def chat_model(folder, hybrid, template):
+    """The same model with a tokenizer that has special tokens, and a chat template."""
+    target = folder / f"chat{len(list(folder.iterdir()))}"
+    target.mkdir()
+    for file in ("config.json", "model.safetensors"):
+        shutil.copy(hybrid / file, target / file)
+    letters = [chr(c) for c in range(33, 127)] + ["\u0120", "\u010a"]  # space and newline as byte-level tokenizers spell them
+    special = ["<|im_start|>", "<|im_end|>", "<s>", "</s>"]
+    added = [{"id": len(letters) + i, "content": s, "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False} for i, s in enumerate(special)]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    (target / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": added, "normalizer": None, "pre_tokenizer": byte_level, "post_processor": None, "decoder": byte_level,
+                                                       "model": {"type": "BPE", "vocab": {c: i for i, c in enumerate(letters)}, "merges": []}}))
+    (target / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>", **({"chat_template": template} if template else {})}))
+    return target
+
+
+def raw(s, data):
+    connection = socket.create_connection(("127.0.0.1", s.port), timeout=60)
+    connection.sendall(data)
+    return connection
+
+
+def request(body, path="/v1/completions"):
+    text = json.dumps(body).encode()
+    return f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(text)}\r\n\r\n".encode() + text
+
+
+def until(what, seconds=60):
+    deadline = time.time() + seconds
+    while not what() and time.time() < deadline:
+        time.sleep(0.02)
+    return what()
+
+
+with tempfile.TemporaryDirectory() as folder:
+    folder = pathlib.Path(folder)
+    hybrid, attention = speaking_model(folder)
+    talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi <|im_end|>"}, {"role": "assistant", "content": "Yes"}, {"role": "user", "content": "Go"}]
+    O = dict(max_tokens=10, temperature=0)
+
+    # A template is recognised; special tokens come from it, never from what people say.
+    for template, chosen, expected, special in (
+            ("{% for m in messages %}{{'<|im_start|>' + m['role']}}", [], "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi {}<|im_end|>\n<|im_start|>assistant\nYes<|im_end|>\n<|im_start|>user\nGo<|im_end|>\n<|im_start|>assistant\n", 9),
+            ("[INST] {{ message }} [/INST]", [], "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi {} [/INST] Yes </s><s>[INST] Go [/INST] ", 3),
+            (None, ["--chat-template", "chatml"], "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi {}<|im_end|>\n<|im_start|>assistant\nYes<|im_end|>\n<|im_start|>user\nGo<|im_end|>\n<|im_start|>assistant\n", 9),
+            (None, [], "Be brief.\n\nUser: Hi {}\n\nAssistant: Yes\n\nUser: Go\n\nAssistant:", 0)):
+        with serving(chat_model(folder, hybrid, template), *chosen) as s:
+            ids = s.post("/tokenize", prompt=expected.replace("{}", "\u0001").replace("\u0001", "^^"))["tokens"]  # the template's own special tokens
+            assert sum(i >= 96 for i in ids) == special, ids
+            at = next(i for i in range(len(ids)) if ids[i] == ids[i + 1] == ord("^") - 33)
+            ids[at : at + 2] = [ord(c) - 33 for c in "<|im_end|>"]  # as letters
+            answer = s.post("/v1/chat/completions", messages=talk, **O)
+            assert answer["usage"]["prompt_tokens"] == len(ids), (template, answer["usage"], len(ids))
+            plain = s.complete(prompt=[ids], stop=["<|im_end|>", "\nUser:"], **O)
+            assert answer["choices"][0]["message"]["content"] == plain["choices"][0]["text"], template
+    with serving(chat_model(folder, hybrid, "{{ something else }}")) as s:
+        s.refused({"messages": talk}, None, "/v1/chat/completions")
+        assert "chatml, llama2, plain" in s.ask("POST", "/v1/chat/completions", {"messages": talk})[1]["error"]["message"]
+
+    # Pages of one origin, if it was named.
+    with serving(hybrid, "--cors", "http://pages.example") as s:
+        page = {"Origin": "http://pages.example"}
+        for method, path, code in (("GET", "/v1/models", 200), ("OPTIONS", "/v1/completions", 204), ("GET", "/nowhere", 404)):
+            status, _, answer = s.ask(method, path, headers=page)
+            assert status == code and answer.getheader("Access-Control-Allow-Origin") == "http://pages.example", (method, path, status)
+        assert s.ask("GET", "/v1/models", headers={"Origin": "http://other.example"})[0] == 403
+        status, text, answer = s.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1, "stream": True}, page)
+        assert status == 200 and answer.getheader("Access-Control-Allow-Origin")
+
+    with serving(hybrid) as s:
+        assert s.ask("GET", "/v1/models")[2].getheader("Access-Control-Allow-Origin") is None
+        status, _, answer = s.ask("DELETE", "/v1/completions")
+        assert status == 405 and answer.getheader("Allow") == "POST"
+        assert s.ask("GET", "/v1/models", headers={"X-Long": "x" * 100000})[0] == 431
+
+        # Every field in every wrong way: an answer with one sentence, whatever it is, and never another kind of error.
+        talking = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}
+        known = s.get("/openapi.json")["paths"]
+        values = [None, True, "", "x" * (1 << 20), -1, 1.5, 2**31, 2**63 - 1, [], {"a": {}}, [None], [2**40]]
+        asked, connection = 0, http.client.HTTPConnection("127.0.0.1", s.port, timeout=100)
+        for path in ("/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize", "/v1/memories"):
+            base = talking if "chat" in path else {"tokens": [1]} if path == "/detokenize" else {"text": "a"} if "memories" in path else {"prompt": "a", "max_tokens": 1}
+            for name in known[path]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]:
+                for value in values:
+                    if name in ("prompt", "text") and path != "/tokenize" and value == "x" * (1 << 20):
+                        continue  # a million tokens are fine, and take their time
+                    connection.request("POST", path, body=json.dumps({**base, name: value}))
+                    reply = connection.getresponse()
+                    text = reply.read()
+                    status, answer = reply.status, text if value is True and name == "stream" else json.loads(text)
+                    assert status in (200, 201, 400, 404), (path, name, str(value)[:40], status, answer)
+                    assert status < 300 or answer["error"]["message"], (path, name, answer)
+                    asked += 1
+        assert asked > 500, asked
+        for text in ('{"prompt": "a", "temperature": NaN}', '{"prompt": "a", "n": 9223372036854775808}', '{"prompt": "a", "max_tokens": 1e999}', '{"prompt": "a", "max_tokens": Infinity}', "[" * 60000,
+                     '{"prompt":' * 60000, '{"prompt": "a", "prompt": 5}', '{"prompt": "\\ud800"}', "\x00", '{"prompt": "a"} x'):
+            status, answer, _ = s.ask("POST", "/v1/completions", raw=text.encode())
+            assert status == 400 and answer["error"]["message"], (text[:40], status, answer)
+
+        # A client that does not read: its text waits, others go on, and nothing is lost when it reads on.
+        stream = {"prompt": "a", "max_tokens": 4000, "ignore_eos": True, "stream": True, "logprobs": 20, "temperature": 0}
+        deaf = raw(s, b"")
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        deaf.sendall(request(stream))
+        before = [-1, -2]
+        while len(set(before[-4:])) > 1:
+            before.append(s.metric("written_tokens_total"))
+            time.sleep(0.25)
+        assert before[-1] < stream["max_tokens"] and s.metric("texts_running") == 1, before
+        assert s.text(prompt="b", max_tokens=5, temperature=0)
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        got = [b""]
+        while b"[DONE]" not in got[-1]:
+            got.append(deaf.recv(1 << 20))
+            assert got[-1], "the stream ended early"
+        got = b"".join(got)
+        assert got.count(b"data: {") == stream["max_tokens"]
+        deaf.close()
+
+    with serving(hybrid, "--timeout", 2) as s:
+        # Too slow: headers and bodies, a byte now and then.
+        for start in (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-A: ", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n",
+                      b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n20\r\n"):
+            slow, answer = raw(s, start), b""
+            slow.settimeout(0.2)
+            deadline = time.time() + 60
+            while time.time() < deadline and b"\r\n\r\n" not in answer:
+                try:
+                    slow.sendall(b"a")
+                    answer += slow.recv(1000)
+                except TimeoutError:
+                    pass
+                except OSError:
+                    break
+            assert answer.startswith(b"HTTP/1.1 408 "), (start, answer)
+            slow.close()
+        assert s.get("/health") == {"status": "ok"}
+
+        # A client that does not read, in time: its text ends.
+        deaf = raw(s, b"")
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        deaf.sendall(request(stream))
+        assert until(lambda: s.metric("texts_running") == 1) and until(lambda: s.metric("texts_running") == 0)
+        assert s.metric("cancelled_total") == 1 and s.metric("written_tokens_total") < stream["max_tokens"]
+        deaf.close()
+        # Half a request, and one that is not read, when the signal comes.
+        half = raw(s, b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
+
+    s = Server(hybrid, "--drain", 1)
+    deaf = raw(s, request(stream))
+    half = raw(s, b"POST /v1/memories HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\nContent-Length: 10000\r\n\r\nPAL")
+    idle = raw(s, b"")
+    until(lambda: s.metric("texts_running") == 1)
+    s.process.send_signal(signal.SIGHUP)  # a terminal that closes ends nothing
+    assert s.text(prompt="b", max_tokens=5)
+    s.stop()
+
+    # A log that nobody reads stops nothing.
+    process = subprocess.Popen([program, "serve", hybrid, "--port", "0", "--threads", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    s = Server.__new__(Server)
+    s.process, s.port = process, int(process.stdout.readline().rsplit(":", 1)[1])
+    for _ in range(30 if "--sanitized" in sys.argv else 1000):  # more than a pipe holds
+        assert s.ask("GET", "/" + "x" * 100)[0] == 404
+    s.stop()
+    print("serve_manners: as promised")
