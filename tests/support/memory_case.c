@@ -224,6 +224,7 @@ memory_result *memory_run_wanting(const memory_case *c, const pal_context *cx, i
     if (rule->has_variance) r->y_var = dense_of("y_var", run.y_var, T, outputs);
     memory_read_states(c, &run.in, state, r->final);
     if (backward) {
+        run.fresh = !c->initial[0]; /* the memories were default ones: what they get belongs to the prior */
         run.scratch = memory_take_scratch(&set, rule->scratch_bytes(cx, &c->shape, PAL_BACKWARD));
         run.dy = memory_guard_rows(&set, c->dy, T, outputs, gap);
         if (c->dy_var) run.dy_var = memory_guard_rows(&set, c->dy_var, T, outputs, gap);

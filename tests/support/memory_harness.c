@@ -6,7 +6,6 @@
 #include "base/alloc.h"
 
 static double accept_out(const memory_subject *s) { return s->accept_out > 0 ? s->accept_out : 5e-6; }
-static double accept_grad(const memory_subject *s) { return s->accept_grad > 0 ? s->accept_grad : 1e-5; }
 
 enum { SAME_BITS = -1 };
 
@@ -73,12 +72,7 @@ static memory_case *random_case(const memory_subject *subject, pal_rng *rng, int
                            rng);
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { FEWER = 3 }; /* instrumented builds are slow and look for other things: a third of the cases */
-#else
-enum { FEWER = 1 };
-#endif
-static int campaign(int quick) { return getenv("PALIMPSA_TEST_LONG") ? 1000 : quick / FEWER; }
+static int campaign(int quick) { return getenv("PALIMPSA_TEST_LONG") ? 1000 : quick / MEMORY_FEWER; }
 
 void memory_check_splits(void **given) {
     const memory_subject *subject = *given;
@@ -122,7 +116,7 @@ void memory_check_levels(void **given) {
                                                                     fixed[i].dv, i % 2, random_forgetting(&rng), &rng)
                                                   : random_case(subject, &rng, 100);
             memory_result *x = memory_run_case(c, cx, (int)(i % 4), true), *exact = memory_run_case(c, ref, 0, true);
-            compare(c, pal_cpu_level_name(level), x, exact, accept_out(subject), accept_grad(subject));
+            compare(c, pal_cpu_level_name(level), x, exact, accept_out(subject), memory_accept_grad(subject));
             memory_result_free(x);
             memory_result_free(exact);
             memory_case_free(c);
@@ -163,7 +157,7 @@ void memory_check_threads(void **given) {
     const memory_subject *subject = *given;
     static const int threads[] = { 2, 3, 7 };
     pal_rng rng = pal_rng_at(13, 0);
-    for (int i = 0; i < 9 / FEWER; i++) {
+    for (int i = 0; i < 9 / MEMORY_FEWER; i++) {
         memory_case *c = random_case(subject, &rng, 150);
         pal_context *one = test_context(1, NULL);
         memory_result *expected = memory_run_case(c, one, 0, true);
@@ -248,7 +242,7 @@ void memory_check_packed(void **given) {
             memory_result_free(r);
             memory_case_free(one);
         }
-        compare(c, "packed against separate", packed, joined, 1e-6, accept_grad(subject));
+        compare(c, "packed against separate", packed, joined, 1e-6, memory_accept_grad(subject));
         memory_result_free(packed);
         memory_result_free(joined);
         memory_case_free(c);
@@ -512,107 +506,4 @@ void memory_check_no_allocation(void **given) {
         pal_context_free(cx);
     }
     memory_case_free(c);
-}
-
-static double *doubles_of(const float *x, size_t n) {
-    double *d = pal_alloc(n ? n : 1, sizeof *d);
-    for (size_t i = 0; i < n; i++) d[i] = (double)x[i];
-    return d;
-}
-
-/* Central differences at up to 20 elements of x, against what backward gave. */
-static void check_differences(const memory_case *c, const memory_doubles *all, const char *what, double *x,
-                              const float *grad, size_t count, pal_rng *rng) {
-    enum { MOST = 20 };
-    float found[MOST], expected[MOST];
-    const size_t most = MOST / FEWER, tries = count < most ? count : most;
-    double scale = 0;
-    for (size_t i = 0; i < count; i++) scale = fmax(scale, fabs((double)grad[i]));
-    for (size_t i = 0; i < tries; i++) {
-        const size_t at = tries == count ? i : pal_rng_below(rng, (uint32_t)count);
-        const double kept = x[at], h = 1e-5 * fmax(1, fabs(kept));
-        x[at] = kept + h;
-        const double above = c->subject->loss(c, all);
-        x[at] = kept - h;
-        const double below = c->subject->loss(c, all);
-        x[at] = kept;
-        expected[i] = (float)((above - below) / (2 * h));
-        found[i] = grad[at];
-    }
-    for (size_t i = 0; i < tries; i++) {
-        const double diff = fabs((double)found[i] - (double)expected[i]),
-                     accept = 10 * accept_grad(c->subject) * scale + 1e-7;
-        if (!(diff <= accept))
-            fail_msg("%s: gradient of %s is %g, differences give %g (largest %g)", c->rule->name, what,
-                     (double)found[i], (double)expected[i], scale);
-    }
-}
-
-void memory_check_gradients(void **given) {
-    const memory_subject *subject = *given;
-    static const struct {
-        int n, heads, key_heads, dk, dv;
-        int lengths[2];
-        double forgetting;
-    } shapes[] = {
-        { 1, 1, 1, 3, 2, { 5 }, 1 },     { 2, 4, 2, 5, 7, { 1, 9 }, 1 },   { 1, 2, 1, 4, 66, { 40 }, 0.2 },
-        { 2, 1, 1, 9, 3, { 35, 3 }, 8 }, { 1, 1, 1, 40, 40, { 67 }, 0.2 },
-    };
-    pal_rng rng = pal_rng_at(19, 0);
-    for (size_t s = 0; s < PAL_COUNT(shapes); s++)
-        for (TEST_LEVELS(level))
-            for (int initial = 0; initial < 2; initial++) {
-                memory_case *c = memory_case_new(subject, shapes[s].n, shapes[s].lengths, shapes[s].heads,
-                                                 shapes[s].key_heads, shapes[s].dk, shapes[s].dv, initial,
-                                                 shapes[s].forgetting, &rng);
-                pal_context *cx = test_context(1, pal_cpu_level_name(level));
-                memory_result *r = memory_run_case(c, cx, 0, true);
-                memory_doubles x = { { NULL }, { NULL } };
-                for (int i = 0; i < MEMORY_INPUTS; i++)
-                    if (c->input[i]) x.input[i] = doubles_of(c->input[i], c->count[i]);
-                for (int p = 0; p < 2 && c->initial[p]; p++)
-                    x.initial[p] = doubles_of(c->initial[p], (size_t)c->shape.sequences * c->part[p]);
-                for (int i = 0; i < MEMORY_INPUTS; i++)
-                    if (c->input[i])
-                        check_differences(c, &x, memory_fields[i].name, x.input[i], r->grad[i], c->count[i], &rng);
-                for (int p = 0; p < 2 && c->initial[p]; p++)
-                    check_differences(c, &x, c->rule->parts[p], x.initial[p], r->dinitial[p],
-                                      (size_t)c->shape.sequences * c->part[p], &rng);
-                for (int i = 0; i < MEMORY_INPUTS; i++) pal_free(x.input[i]);
-                for (int p = 0; p < 2; p++) pal_free(x.initial[p]);
-                memory_result_free(r);
-                pal_context_free(cx);
-                memory_case_free(c);
-            }
-}
-
-double memory_matrix_loss(const memory_case *c, const memory_doubles *x, memory_change *change) {
-    const size_t H = (size_t)c->shape.heads, KH = (size_t)c->shape.key_heads, dk = (size_t)c->shape.dk,
-                 dv = (size_t)c->shape.dv;
-    double sum = 0, *S = pal_alloc(dv * dk, sizeof *S);
-    for (size_t n = 0; n < (size_t)c->shape.sequences; n++)
-        for (size_t h = 0; h < H; h++) {
-            const size_t part = (n * H + h) * dv * dk, key = h * KH / H;
-            for (size_t e = 0; e < dv * dk; e++) S[e] = x->initial[0] ? x->initial[0][part + e] : 0;
-            for (size_t t = (size_t)c->cu[n]; t < (size_t)c->cu[n + 1]; t++) {
-                const size_t head = t * H + h;
-                const memory_token token = {
-                    .q = x->input[MEMORY_Q] + (t * KH + key) * dk,
-                    .k = x->input[MEMORY_K] + (t * KH + key) * dk,
-                    .v = x->input[MEMORY_V] + head * dv,
-                    .b = x->input[MEMORY_B] ? x->input[MEMORY_B] + head * dv : NULL,
-                    .beta = x->input[MEMORY_BETA] ? x->input[MEMORY_BETA][head] : 0,
-                    .g = x->input[MEMORY_G] ? x->input[MEMORY_G][head] : 0,
-                };
-                change(S, &token, dk, dv);
-                for (size_t i = 0; i < dv; i++) {
-                    double y = 0;
-                    for (size_t j = 0; j < dk; j++) y += S[i * dk + j] * (double)c->scale * token.q[j];
-                    sum += y * (double)c->dy[head * dv + i];
-                }
-            }
-            for (size_t e = 0; e < dv * dk; e++) sum += S[e] * (double)c->dfinal[0][part + e];
-        }
-    pal_free(S);
-    return sum;
 }

@@ -7,6 +7,14 @@
 
 #include "support/memory_case.h"
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { MEMORY_FEWER = 3 }; /* instrumented builds are slow and look for other things: a third of the cases */
+#else
+enum { MEMORY_FEWER = 1 };
+#endif
+
+static inline double memory_accept_grad(const memory_subject *s) { return s->accept_grad > 0 ? s->accept_grad : 1e-5; }
+
 /* Tests for cmocka; the state of each is the memory_subject. */
 
 /* Every recorded case of this rule in tests/golden/ops and $PALIMPSA_GOLDEN/ops, at every CPU level, as a whole, token
