@@ -62,3 +62,19 @@ unsigned char *test_read_file(const char *path, size_t *size) {
     fclose(file);
     return bytes;
 }
+
+test_blob test_slurp(const char *directory, const char *name) {
+    char path[600];
+    test_blob b;
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    b.bytes = (char *)test_read_file(path, &b.size);
+    return b;
+}
+
+void test_spill(const char *directory, const char *name, const void *bytes, size_t size) {
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    test_write_file(path, bytes, size);
+}
+
+void test_join(char out[512], const char *directory, const char *name) { snprintf(out, 512, "%s/%s", directory, name); }

@@ -22,4 +22,13 @@ void test_write_file(const char *path, const void *data, size_t size);
 void test_write_text(const char *path, const char *text);
 unsigned char *test_read_file(const char *path, size_t *size);
 
+/* A file of a directory, and a path in one. */
+typedef struct test_blob {
+    char *bytes; /* for free */
+    size_t size;
+} test_blob;
+test_blob test_slurp(const char *directory, const char *name);
+void test_spill(const char *directory, const char *name, const void *bytes, size_t size);
+void test_join(char out[512], const char *directory, const char *name);
+
 #endif

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT */
+/* States in files: saved, continued in another process, and refused when they are damaged or of another model. */
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "model/model.h"
+#include "support/files.h"
+#include "support/models.h"
+
+enum { V = TEST_VOCAB, LENGTH = 11, MOST_ROWS = 32 };
+
+/* Continues a saved state for five tokens and writes the logits: the other half of the test below, in a process of its
+ * own. */
+static int continue_elsewhere(const char *root) {
+    pal_context *cx = test_context(2, NULL);
+    pal_model *model;
+    pal_work *work;
+    pal_state *s;
+    char path[512];
+    float logits[5 * MOST_ROWS];
+    int32_t ids[LENGTH + 5];
+    test_ids(ids, LENGTH + 5, V, 3);
+    OK(pal_model_open(&model, root, PAL_FOR_INFERENCE, cx, err));
+    OK(pal_work_new(&work, model, cx, &(pal_work_options){ .tokens = LENGTH }, err));
+    OK(pal_state_new(&s, model, 64, err));
+    test_join(path, root, "state");
+    OK(pal_state_load(s, path, err));
+    const size_t rows = (size_t)pal_model_config_of(model)->vocab_rows;
+    for (size_t t = 0; t < 5; t++) OK(pal_model_step(model, work, &s, 1, &ids[LENGTH + t], logits + t * rows, err));
+    test_spill(root, "logits", logits, 5 * rows * sizeof *logits);
+    pal_state_free(s);
+    pal_work_free(work);
+    pal_model_close(model);
+    pal_context_free(cx);
+    return 0;
+}
+
+static void a_state_saved_and_continued_elsewhere_equals_one_uninterrupted(void **state) {
+    (void)state;
+    pal_context *cx = test_context(2, NULL);
+    char root[256], path[512], self[512];
+    test_directory(root);
+    test_join(path, root, "state");
+    const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(length > 0);
+    self[length] = 0;
+    for (size_t k = 0; k < test_kind_count; k++) {
+        if (!getenv("PALIMPSA_TEST_LONG") && k % 3) continue;
+        pal_model *made = test_model(&test_kinds[k], PAL_FOR_TRAINING, cx), *model;
+        pal_work *work;
+        pal_state *s;
+        float logits[5 * MOST_ROWS];
+        int32_t ids[LENGTH + 5];
+        test_ids(ids, LENGTH + 5, V, 3);
+        OK(pal_model_save(made, root, PAL_F32, err));
+        pal_model_close(made);
+        OK(pal_model_open(&model, root, PAL_FOR_INFERENCE, cx, err));
+        OK(pal_work_new(&work, model, cx, &(pal_work_options){ .tokens = LENGTH }, err));
+        OK(pal_state_new(&s, model, 64, err));
+        OK(pal_model_prefill(model, work, s, ids, LENGTH, NULL, err));
+        OK(pal_state_save(s, path, err));
+        const size_t rows = (size_t)pal_model_config_of(model)->vocab_rows;
+        for (size_t t = 0; t < 5; t++) OK(pal_model_step(model, work, &s, 1, &ids[LENGTH + t], logits + t * rows, err));
+        const pid_t child = fork();
+        if (child == 0) {
+            execl(self, self, "--continue", root, (char *)NULL);
+            _exit(127);
+        }
+        int status;
+        waitpid(child, &status, 0);
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+            fail_msg("%s: the other process failed", test_kinds[k].name);
+        const test_blob other = test_slurp(root, "logits");
+        assert_int_equal(other.size, 5 * rows * sizeof *logits);
+        float there[5 * MOST_ROWS];
+        memcpy(there, other.bytes, other.size);
+        test_same_bits(test_kinds[k].name, there, logits, 5 * rows);
+        free(other.bytes);
+        pal_state_free(s);
+        pal_work_free(work);
+        pal_model_close(model);
+    }
+    test_remove(root);
+    pal_context_free(cx);
+}
+
+static void states_of_other_models_and_damaged_files_are_refused(void **state) {
+    (void)state;
+    pal_context *cx = test_context(1, NULL);
+    char root[256], path[512];
+    pal_error why;
+    test_directory(root);
+    test_join(path, root, "state");
+    pal_model *model = test_model(&test_kinds[9], PAL_FOR_TRAINING, cx),
+              *other = test_model(&test_kinds[9], PAL_FOR_TRAINING, cx);
+    pal_state *s, *t, *copy;
+    OK(pal_state_new(&s, model, 8, err));
+    OK(pal_state_new(&t, other, 8, err));
+    OK(pal_state_new(&copy, model, 8, err));
+    OK(pal_state_save(s, path, err));
+    OK(pal_state_load(copy, path, err));
+    OK(pal_state_load(t, path, err)); /* the same weights are the same model */
+    other->parameters[7] += 0.5f;
+    assert_int_equal(pal_state_load(t, path, &why), PAL_E_ARGUMENT);
+    assert_non_null(strstr(why.text, "another model"));
+    assert_int_equal(pal_state_copy(copy, t, &why), PAL_E_ARGUMENT);
+    assert_int_equal(pal_state_copy(copy, s, &why), PAL_OK);
+    test_blob file = test_slurp(root, "state");
+    for (size_t size = 0; size < file.size; size += size < 80 ? 1 : 41) {
+        test_spill(root, "state", file.bytes, size);
+        assert_int_not_equal(pal_state_load(copy, path, &why), PAL_OK);
+    }
+    for (size_t at = 0; at < file.size; at += at < 80 ? 1 : 97) {
+        if (at >= 12 && at < 16) continue; /* reserved */
+        file.bytes[at] ^= 0x10;
+        test_spill(root, "state", file.bytes, file.size);
+        if (pal_state_load(copy, path, &why) == PAL_OK) fail_msg("a flipped bit in byte %zu was not seen", at);
+        file.bytes[at] ^= 0x10;
+    }
+    free(file.bytes);
+    pal_state_free(s);
+    pal_state_free(t);
+    pal_state_free(copy);
+    pal_model_close(model);
+    pal_model_close(other);
+    test_remove(root);
+    pal_context_free(cx);
+}
+
+/* Numbers of a state file that only whoever knows the checksum can write. */
+typedef struct {
+    int64_t position;
+    uint32_t pending;
+} forged_state;
+
+static pal_status load_forged(pal_state *s, const char *root, const forged_state *numbers, pal_error *err) {
+    enum { PENDING = 12, POSITION = 24, CHECKSUM = 48, HEADER = 64 };
+    char path[512];
+    test_join(path, root, "state");
+    test_blob file = test_slurp(root, "state");
+    memcpy(file.bytes + PENDING, &numbers->pending, sizeof numbers->pending);
+    memcpy(file.bytes + POSITION, &numbers->position, sizeof numbers->position);
+    const size_t floats = (file.size - HEADER) / sizeof(float);
+    float *data = malloc(floats * sizeof *data);
+    assert_non_null(data);
+    memcpy(data, file.bytes + HEADER, floats * sizeof *data);
+    const uint64_t checksum = pal_hash_floats((uint64_t)numbers->position ^ (uint64_t)numbers->pending << 32, data,
+                                              floats);
+    memcpy(file.bytes + CHECKSUM, &checksum, sizeof checksum);
+    test_spill(root, "state", file.bytes, file.size);
+    free(data);
+    free(file.bytes);
+    return pal_state_load(s, path, err);
+}
+
+static void a_forged_state_cannot_claim_more_tokens_than_its_context(void **state) {
+    (void)state;
+    enum { CONTEXT = 8 };
+    static const struct {
+        const char *kind;
+        forged_state numbers;
+        const char *refusal; /* NULL: it is fine */
+    } cases[] = {
+        { "transformer", { CONTEXT, 0 }, NULL },
+        { "transformer", { CONTEXT, V }, NULL },
+        { "transformer", { CONTEXT + 1, 0 }, "the state has 9 tokens, expected 0 to 8" },
+        { "transformer", { INT64_MAX, 0 }, "tokens, expected 0 to" },
+        { "transformer", { INT64_MIN, 0 }, "tokens, expected 0 to" },
+        { "transformer", { -1, 0 }, "tokens, expected 0 to" },
+        { "transformer", { 0, V + 1 }, "the vocabulary has 0 to" },
+        { "transformer", { 0, UINT32_MAX }, "the vocabulary has 0 to" },
+        { "palimpsa-d", { (int64_t)1 << 40, 0 }, NULL },
+        { "palimpsa-d", { INT64_MAX, 0 }, "tokens, expected 0 to" },
+    };
+    pal_context *cx = test_context(1, NULL);
+    for (size_t i = 0; i < PAL_COUNT(cases); i++) {
+        char root[256], path[512];
+        test_directory(root);
+        test_join(path, root, "state");
+        pal_model *model = test_model(test_kind_named(cases[i].kind), PAL_FOR_INFERENCE, cx);
+        pal_state *s;
+        pal_error why = { .text = "" };
+        OK(pal_state_new(&s, model, CONTEXT, err));
+        OK(pal_state_save(s, path, err));
+        const pal_status st = load_forged(s, root, &cases[i].numbers, &why);
+        if (cases[i].refusal) {
+            assert_int_equal(st, PAL_E_FORMAT);
+            assert_non_null(strstr(why.text, cases[i].refusal));
+            assert_int_equal(pal_state_position(s), 0);
+        } else {
+            assert_int_equal(st, PAL_OK);
+            assert_int_equal(pal_state_position(s), cases[i].numbers.position);
+        }
+        if (pal_state_position(s) == CONTEXT) { /* full: it takes no token more */
+            pal_work *work;
+            float logits[MOST_ROWS];
+            OK(pal_work_new(&work, model, cx, &(pal_work_options){ .tokens = 1, .context = CONTEXT }, err));
+            assert_int_equal(pal_model_step(model, work, &s, 1, &(int32_t){ 0 }, logits, &why), PAL_E_ARGUMENT);
+            pal_work_free(work);
+        }
+        pal_state_free(s);
+        pal_model_close(model);
+        test_remove(root);
+    }
+    pal_context_free(cx);
+}
+
+int main(int argc, char **argv) {
+    if (argc == 3 && strcmp(argv[1], "--continue") == 0) return continue_elsewhere(argv[2]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_state_saved_and_continued_elsewhere_equals_one_uninterrupted),
+        cmocka_unit_test(states_of_other_models_and_damaged_files_are_refused),
+        cmocka_unit_test(a_forged_state_cannot_claim_more_tokens_than_its_context),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
