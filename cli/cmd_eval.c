@@ -7,6 +7,7 @@
 #include "base/nearest.h"
 #include "eval.h"
 #include "eval_long.h"
+#include "ranks.h"
 #include "stop.h"
 
 static bool one_of(const char *word, const char *const *list) {
@@ -229,6 +230,7 @@ int cmd_eval(int argc, char **argv) {
             "  palimpsa eval runs/a --by-position --baseline runs/transformer --data docs.jsonl --at-least 1024 "
             "--figure "
             "f.svg\n"
+            "  mpirun -n 4 palimpsa eval runs/a --data wiki.test.raw --split wikitext\n"
             "  palimpsa eval --tasks list\n"
             "  palimpsa eval my-model runs/a --tasks paper --data data --json results.json --samples samples.jsonl\n"
             "  palimpsa eval my-model --tasks hellaswag,piqa --data data --limit 200\n"
@@ -241,13 +243,15 @@ int cmd_eval(int argc, char **argv) {
     int code = cli_parse(&usage, argc, argv, t->models, EVAL_MODELS, &t->count);
     if (code) return code < 0 ? CLI_OK : code;
     if (p->tasks && strcmp(p->tasks, "list") == 0) return eval_list_tasks();
+    const bool tasks = p->tasks && strcmp(p->tasks, "perplexity") != 0;
+    if (ranks_comm()->size > 1 && (tasks || (t->data && strcmp(t->data, "-") == 0)))
+        return cli_error(CLI_USAGE, "eval: --tasks, and standard input, need one process; start it without mpirun");
     const long_kind kind = long_kind_of(p->tasks);
     if (kind != LONG_NONE) return run_long(&o, kind);
     if (o.longer.predictions || o.longer.chinese)
         return cli_error(CLI_USAGE, "--%s goes with --tasks ruler, longbench or longbench2",
                          o.longer.predictions ? "predictions" : "chinese");
     if (!t->count) return cli_error(CLI_USAGE, "eval: expected a model directory; see 'palimpsa eval --help'");
-    const bool tasks = p->tasks && strcmp(p->tasks, "perplexity") != 0;
     if ((code = check(&o)) || (code = check_kind(&o, tasks))) return code;
     return run(&o, tasks);
 }

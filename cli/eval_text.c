@@ -15,6 +15,7 @@
 #include "model/model.h"
 #include "plot/runs.h"
 #include "progress.h"
+#include "ranks.h"
 #include "stop.h"
 #include "text/json_text.h"
 #include "text_model.h"
@@ -37,7 +38,7 @@ static bool show_progress(void *user, size_t done, size_t total) {
     const pal_perplexity *p = v->result;
     const double now = pal_seconds(), fraction = total ? (double)done / (double)total : NAN;
     char remaining[32];
-    if (now - v->shown < (v->terminal ? 0.1 : 10)) return !cli_stopping();
+    if (!pal_comm_is_root(ranks_comm()) || now - v->shown < (v->terminal ? 0.1 : 10)) return !cli_stopping();
     progress_duration(remaining, fraction > 0 ? (now - v->start) * (1 - fraction) / fraction : NAN);
     fprintf(stderr, "%s%s: %5.1f%%  %llu token%s  %.4f nats/token  %.0f tokens/s  %s left%s",
             v->terminal ? "\r\033[K" : "", v->name, 100 * fraction, (unsigned long long)p->tokens, plural(p->tokens),
@@ -99,6 +100,7 @@ static int measure(measured *m, const eval_text_options *o, const pal_context *c
                                              .least = (size_t)o->least,
                                              .by_document = o->by_position,
                                              .first_window = o->by_position,
+                                             .comm = ranks_comm(),
                                              .progress = show_progress,
                                              .user = &v };
     const pal_status st = pal_perplexity_run(&m->result, t.model, t.tokenizer, cx, data, &options, &err);
@@ -340,6 +342,7 @@ static int check_baseline(const eval_text_options *o) {
 
 static int show(const measured *all, const measured *baseline, const eval_text_options *o) {
     int code = CLI_OK;
+    if (!pal_comm_is_root(ranks_comm())) return CLI_OK;
     if (!o->json || strcmp(o->json, "-") != 0) print_tables(all, o->count, baseline);
     if (o->json) code = write_json(all, o->count, baseline, o->json);
     if (!code && o->figure) code = draw(all, o->count, baseline, o->figure);

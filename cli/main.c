@@ -17,7 +17,7 @@ static const cli_command commands[] = {
     { "compare", "compare the models of a sweep, with intervals and tests", cmd_compare },
     { "generate", "continue prompts; keep and reload what was read", cmd_generate },
     { "serve", "answer requests for text over HTTP", cmd_serve },
-    { "eval", "measure models on text", cmd_eval },
+    { "eval", "measure models on text", cmd_eval, true },
     { "selftest", "prove this machine's numbers against recorded ones", cmd_selftest },
     { "inspect", "tell what a model directory holds and needs", cmd_inspect },
     { "convert", "turn checkpoints into others; make layers metaplastic", cmd_convert },

@@ -113,8 +113,9 @@ def main():
     parser.add_argument("--cores", type=int, default=16, help="of a node, of the kind that was measured")
     options = parser.parse_args()
     runs = read(options.measured)
-    alone = runs["170m-1"]["mpi.update"]
-    per_token = seconds(runs["170m-1"], "mpi.update") / 512 / options.cores  # gradients; cores of a node share rows evenly
+    one = runs["170m-2-memory"]  # two ranks side by side: what a core does while its neighbours work, too
+    alone = one["mpi.update.stubbed"]
+    per_token = seconds(one, "mpi.update.stubbed") / 512 / options.cores  # cores of a node share rows evenly
     adamw_share = 0.02  # of a 512-token update of one core
     cases = []
     for name, parameters, embedding, tokens in (("170M, 32k tokens", alone["parameters"], EMBEDDING["palimpsa-d-170m"], 32768),

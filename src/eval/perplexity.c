@@ -30,6 +30,8 @@ typedef struct {
     pal_work *work;
     reader *readers;
     bool ended;     /* no document is left */
+    const pal_comm *comm;
+    uint64_t seen;  /* documents, those of other ranks included */
     uint64_t given; /* tokens to predict in the documents so far */
     /* One pass. */
     int32_t *ids, *targets;
@@ -77,8 +79,10 @@ static pal_status next_document(evaluation *e, reader *r, pal_perplexity *sum, p
             e->ended = true;
             return PAL_OK;
         }
-        taken = r->doc.ids.count - (e->prefix >= 0) >= e->o->least;
-        sum->passed_over += !taken;
+        const bool long_enough = r->doc.ids.count - (e->prefix >= 0) >= e->o->least,
+                   mine = e->seen++ % (uint64_t)e->comm->size == (uint64_t)e->comm->rank;
+        taken = long_enough && mine;
+        sum->passed_over += !long_enough && mine;
         if (!taken) continue;
         r->index = (size_t)sum->documents;
         if ((st = add_document(e, sum, err))) return st;
@@ -151,6 +155,30 @@ static pal_status run_pass(evaluation *e, pal_perplexity *sum, pal_error *err) {
     return PAL_OK;
 }
 
+/* What all ranks have counted. Counts are exact in doubles. */
+static pal_status sum_ranks(const pal_comm *c, pal_perplexity *p, pal_error *err) {
+    double x[6 + 2 * PAL_POSITION_BINS] = { (double)p->documents, (double)p->tokens, (double)p->passed_over,
+                                            (double)p->bytes,     (double)p->words,  p->nll };
+    pal_status st;
+    if (c->size == 1) return PAL_OK;
+    for (int b = 0; b < PAL_POSITION_BINS; b++) x[6 + 2 * b] = (double)p->bins[b].count, x[7 + 2 * b] = p->bins[b].nll;
+    if ((st = pal_comm_meet(c, err)) || /* documents are of any length */
+        (st = pal_comm_sum(c, x, sizeof x / sizeof x[0], err)))
+        return st;
+    p->documents = (uint64_t)x[0], p->tokens = (uint64_t)x[1], p->passed_over = (uint64_t)x[2];
+    p->bytes = (uint64_t)x[3], p->words = (uint64_t)x[4], p->nll = x[5];
+    for (int b = 0; b < PAL_POSITION_BINS; b++) {
+        p->bins[b] = (pal_position_bin){ (uint64_t)x[6 + 2 * b], x[7 + 2 * b] };
+        if (p->bins[b].count) p->bin_count = b + 1;
+    }
+    for (int r = 1; r < c->size && !st; r++) {
+        uint64_t theirs = p->last;
+        st = pal_comm_move(c, r, 0, &theirs, sizeof theirs, err);
+        if (theirs > p->last) p->last = theirs;
+    }
+    return st ? st : pal_comm_broadcast(c, &p->last, sizeof p->last, err);
+}
+
 static pal_status prepare(evaluation *e, const pal_context *cx, pal_error *err) {
     const pal_perplexity_options *o = e->o;
     const pal_work_options work = { .tokens = e->piece, .sequences = e->count, .context = o->context, .loss = true };
@@ -196,10 +224,13 @@ pal_status pal_perplexity_run(pal_perplexity *out, const pal_model *model, const
                         o->piece, o->documents, MOST_DOCUMENTS);
     if (c->mixer == PAL_MIXER_ATTENTION && !o->context)
         return pal_fail(err, PAL_E_ARGUMENT, "a model with attention needs a context: its memory grows with the text");
+    if (o->by_document && pal_comm_or_alone(o->comm)->size > 1)
+        return pal_fail(err, PAL_E_UNSUPPORTED, "losses of single documents are measured on one process, not on ranks");
     const int64_t bos = pal_tokenizer_bos(tok);
     evaluation e = { .model = model,
                      .data = data,
                      .o = o,
+                     .comm = pal_comm_or_alone(o->comm),
                      .piece = o->piece ? o->piece : PIECE,
                      .count = o->documents ? o->documents : DOCUMENTS };
     e.prefix = o->no_prefix ? -1 : bos >= 0 ? bos : pal_tokenizer_eos(tok);
@@ -220,6 +251,7 @@ pal_status pal_perplexity_run(pal_perplexity *out, const pal_model *model, const
                           out->tokens == 1 ? "" : "s");
     }
     release(&e);
+    if (!st) st = sum_ranks(e.comm, out, err);
     if (st) pal_perplexity_free(out);
     if (!st && !out->tokens && out->passed_over)
         st = pal_fail(err, PAL_E_ARGUMENT, "no document has %zu tokens: %llu are shorter", o->least,

@@ -9,6 +9,7 @@
 #ifndef PAL_EVAL_PERPLEXITY_H
 #define PAL_EVAL_PERPLEXITY_H
 
+#include "comm/comm.h"
 #include "eval/documents.h"
 #include "palimpsa/model.h"
 
@@ -40,6 +41,8 @@ typedef struct pal_perplexity_options {
     bool no_prefix;
     size_t least;      /* documents of fewer tokens are passed over */
     bool by_document;  /* keep the bins of every document */
+    const pal_comm *comm; /* its ranks take turns with documents and all get the whole result, which has no
+                           * by_document then; NULL: one process */
     bool first_window; /* with a context: of a document only its first window */
     pal_go_on_fn
         *progress; /* after each pass, with the result so far up to date: tokens, of roughly how many; or NULL */

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Includes go one way: base <- kernels <- memory <- layers <- model <- {infer <- {train, eval}, convert} <- cli;
-# base <- format <- text <- data; model uses format, what stands on model may use the others; base <- comm <- train; base <- plot <- cli.
+# base <- format <- text <- data; model uses format, what stands on model may use the others; base <- comm <- {train, eval}; base <- plot <- cli.
 # A public header belongs to the room whose things it declares, and is included as that room's own headers are.
 set -euo pipefail
 root=$1
@@ -16,7 +16,7 @@ declare -A may=(
     [layers]="base kernels memory layers"
     [model]="base kernels memory layers format model"
     [train]="base kernels memory layers format model text data infer comm train"
-    [eval]="base kernels memory layers format model text data eval infer"
+    [eval]="base kernels memory layers format model text data eval infer comm"
     [infer]="base kernels memory layers format model text infer"
     [serve]="base format model text infer serve"
     [convert]="base kernels memory layers format model text convert"

@@ -124,6 +124,17 @@ with tempfile.TemporaryDirectory() as folder:
     palimpsa(2, "train", *CURRICULUM, "--no-such-option", "--out", root / "wrong", code=2)
     print("wrong usage: one sentence, exit code 2")
 
+    # Documents are shared out to ranks.
+    def evaluated(ranks):
+        palimpsa(ranks, "eval", root / "packed-alone", "--data", shards, "--json", root / "eval.json", "--threads", 1)
+        return json.loads((root / "eval.json").read_text())
+    one, three = evaluated(0), evaluated(3)
+    for key in ("tokens", "nll", "token_perplexity", "byte_perplexity", "word_perplexity"):
+        check(abs(one[key] - three[key]) <= 1e-6 * abs(one[key]), f"eval on 3 ranks: {key} is {three[key]}, expected {one[key]}")
+    check([(b["from"], b["tokens"]) for b in one["by_position"]] == [(b["from"], b["tokens"]) for b in three["by_position"]], "eval on 3 ranks: other positions")
+    palimpsa(2, "eval", root / "packed-alone", "--data", root, "--tasks", "piqa", code=2)
+    print("eval: 3 ranks measure what one process does")
+
     # Ranks that fail, die, fall silent, or are asked to stop.
     def rank_pids(mpirun):
         """The processes of mpirun by rank, once all are there."""
