@@ -37,6 +37,8 @@ typedef struct long_set {
     size_t count, empty;
     double score[PAL_LONGBENCH2_COLUMNS], compensated; /* by bucket or column; else the first */
     size_t cut;                                        /* prompts that were cut */
+    uint64_t read;                                     /* tokens of prompts, ... */
+    double read_seconds;                               /* ... and how long that took */
 } long_set;
 
 typedef struct long_plan {

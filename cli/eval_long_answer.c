@@ -283,8 +283,12 @@ static int answer_set(subject *s, long_set *set) {
             code = cli_error(CLI_FAILED, "%s: cannot write: %s", set->answers, strerror(errno));
     }
     s->start = pal_seconds();
+    const pal_engine_counts before = pal_engine_counted(s->engine);
     for (size_t i = json_array_size(set->lines); i < all && !code; i += together)
         code = answer_batch(s, set, &r, i, all - i < together ? all - i : together, all, ids, file);
+    const pal_engine_counts after = pal_engine_counted(s->engine);
+    set->read = after.read - before.read;
+    set->read_seconds = after.read_seconds - before.read_seconds;
     while (!code && json_array_size(set->lines) > all) json_array_remove(set->lines, json_array_size(set->lines) - 1);
     if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
     if (file && fclose(file) != 0 && !code) code = cli_error(CLI_FAILED, "%s: cannot write", set->answers);

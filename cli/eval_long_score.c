@@ -127,6 +127,14 @@ static double average_of(const long_plan *p, int length, int *tasks) {
     return *tasks ? sum / *tasks : NAN;
 }
 
+/* Tokens of prompts read in a second, at one length; 0: none was read. */
+static double speed_of(const long_plan *p, int length) {
+    double read = 0, seconds = 0;
+    for (size_t i = 0; i < p->count; i++)
+        if (p->sets[i].length == length) read += (double)p->sets[i].read, seconds += p->sets[i].read_seconds;
+    return seconds > 0 ? read / seconds : 0;
+}
+
 static void length_name(char out[32], int length) {
     if (!length) snprintf(out, 32, "score");
     else if (length % 1024 == 0) snprintf(out, 32, "%dk", length / 1024);
@@ -156,6 +164,10 @@ static void print_ruler(const long_plan *p) {
         const double average = percent * average_of(p, lengths[l], &tasks);
         printf(" %8.2f", average);
         if (tasks == PAL_RULER_TASKS && average >= good_average) effective = lengths[l];
+    }
+    if (p->read) {
+        printf("\n%-18s", "tokens/s read");
+        for (int l = 0; l < n; l++) printf(" %8.0f", speed_of(p, lengths[l]));
     }
     putchar('\n');
     printf("\nin percent, by the rules of %s\n",

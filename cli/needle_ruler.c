@@ -107,7 +107,7 @@ static int write_tasks(const needle_ruler_options *o, const selection *s, const 
             if (st == PAL_E_ARGUMENT && all) fprintf(stderr, "left out: %s\n", err.text);
             else if (st) code = cli_fail(&err);
             else if (!(code = make_path(path, o->out, s->lengths[l], task->name)) && !(code = write_task(o, m, path)))
-                printf("%s: %d rows of at most %d tokens\n", path, o->count, s->lengths[l]);
+                printf("%s: %d row%s of at most %d tokens\n", path, o->count, o->count == 1 ? "" : "s", s->lengths[l]);
             pal_ruler_maker_free(m);
         }
     return code;

@@ -118,13 +118,13 @@ with tempfile.TemporaryDirectory() as folder:
     for target, name, heads in ((model, "palimpsa-m", 4), (attention, "transformer", 2)):
         run("train", "--task", "text", "--data", book, "--tokenizer", folder / "vocabulary", "--model", name, "--hidden", 32, "--layers", 1, "--heads", heads,
             "--head-dim", 16, "--steps", 1, "--batch", 1, "--row", 512, "--context", 512, "--out", target)
-    run("needle", "--tokenizer", folder / "vocabulary", "--ruler", "niah_single_1,vt", "--lengths", "2k,4k", "--count", 5, "--out", folder / "ruler")
+    run("needle", "--tokenizer", folder / "vocabulary", "--ruler", "niah_single_1,vt", "--lengths", "2k,3k", "--count", 3, "--out", folder / "ruler")
     at = folder / "answers"
     R = ["eval", model, "--tasks", "ruler", "--data", folder / "ruler", "--predictions", at, "--json", folder / "ruler.json"]
     table = run(*R, "--figure", folder / "ruler.svg").decode()
-    assert "niah_single_1" in table and "2k" in table and "average" in table and "<svg" in (folder / "ruler.svg").read_text()
+    assert "niah_single_1" in table and "2k" in table and "tokens/s read" in table and "average" in table and "<svg" in (folder / "ruler.svg").read_text()
     found = json.loads((folder / "ruler.json").read_text())
-    assert set(found["results"]["vt"]) == {"alias", "2048,none", "4096,none"} and found["n-samples"]["vt,4096"]["effective"] == 5
+    assert set(found["results"]["vt"]) == {"alias", "2048,none", "3072,none"} and found["n-samples"]["vt,3072"]["effective"] == 3
     answers = {p: p.read_bytes() for p in at.rglob("*.jsonl")}
     assert len(answers) == 4 and all(set(row) == {"index", "pred", "input", "outputs", "others", "truncation", "length"} for p in answers for row in lines(p))
     for path, whole in answers.items():
@@ -133,14 +133,14 @@ with tempfile.TemporaryDirectory() as folder:
     assert {p: p.read_bytes() for p in at.rglob("*.jsonl")} == answers and json.loads((folder / "ruler.json").read_text())["results"] == found["results"]
     for path in answers:  # right answers, put there
         rows = lines(path)
-        for row in rows[:4]:
+        for row in rows[:2]:
             row["pred"] = "they are " + " ".join(row["outputs"]).lower()
-        rows[4]["pred"] = "\t"
+        rows[2]["pred"] = "\t"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     again = json.loads(run("eval", "--tasks", "ruler", "--predictions", at, "--json"))
-    assert all(row[k] == 80.0 for row in again["results"].values() for k in row if k != "alias") and again["n-samples"]["vt,2048"]["empty"] == 1
+    assert all(row[k] == 66.67 for row in again["results"].values() for k in row if k != "alias") and again["n-samples"]["vt,2048"]["empty"] == 1
     again = json.loads(run("eval", "--tasks", "ruler", "--predictions", at, "--scoring", "lm-eval", "--json"))
-    assert again["results"]["vt"]["4096,none"] == 0.8
+    assert again["results"]["vt"]["3072,none"] == 2 / 3
     r = run("eval", attention, "--tasks", "ruler", "--data", folder / "ruler", "--limit", 1).decode()
     assert "4 prompts were too long and lost the beginning" in r
 
@@ -189,7 +189,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     # RULER's own rows, byte for byte, where its words, texts and recorded rows are.
     more, all_data = os.environ.get("PALIMPSA_GOLDEN"), os.environ.get("PALIMPSA_DATA")
-    if not more or not all_data:
+    if not more or not all_data or "--sanitized" in sys.argv:
         print("skipped: RULER's recorded rows (PALIMPSA_GOLDEN, PALIMPSA_DATA)")
     else:
         words = pathlib.Path(all_data) / "ruler"
