@@ -90,7 +90,8 @@ static pal_status next_document(evaluation *e, reader *r, pal_perplexity *sum, p
         sum->words += r->doc.words;
     } while (!taken || r->doc.ids.count < 2);
     r->busy = true;
-    e->given += r->doc.ids.count - 1;
+    const size_t all = r->doc.ids.count - 1, window = e->o->first_window ? (size_t)e->o->context : 0;
+    e->given += window && window < all ? window : all;
     if (!r->state)
         return pal_state_new(&r->state, e->model, e->o->context, err); /* no sooner: states of attention are large */
     pal_state_reset(r->state);
