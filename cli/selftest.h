@@ -16,7 +16,6 @@ typedef struct selftest_case {
     const char *path;            /* for messages */
     const char *op;              /* what the file's metadata says it is */
     const pal_safetensors *file; /* inputs and expected tensors (models: expected.safetensors) */
-    int longest;                 /* tokens of the longest sequence: rounding may add up over them */
 
     int checked, failed;
     bool *seen;       /* per tensor of the file: selftest_check compared with it; NULL: not kept */
