@@ -4,28 +4,21 @@ what cannot be converted is refused without leaving anything.
 
     convert.py PROGRAM
 """
-import json, math, os, pathlib, random, resource, signal, struct, subprocess, sys, tempfile
+import json, math, os, pathlib, random, shutil, struct, sys, tempfile
+
+import outside
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import checkpoint_writers as writers
 
-program = str(pathlib.Path(sys.argv[1]).resolve())
-failures = 0
-
-
 def check(what, good, detail=""):
-    global failures
-    if not good:
-        failures += 1
-        print(f"FAILED: {what} {detail}")
-    return good
+    outside.check(good, f"{what} {detail}")
 
 
-def run(*arguments, code=0):
-    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, errors="replace")
-    check(" ".join(map(str, arguments)), done.returncode == code, f"exit code {done.returncode}, expected {code}: {done.stdout[:300]}{done.stderr[:500]}")
-    if code:
-        check("one sentence", len([l for l in done.stderr.splitlines() if l and "warning" not in l]) == 1, done.stderr)
+def run(*words, **how):
+    """The finished process, in text."""
+    done = outside.call(*words, **how)
+    done.stdout, done.stderr = (printed.decode(errors="replace") for printed in (done.stdout, done.stderr))
     return done
 
 
@@ -246,16 +239,16 @@ try:
     check("parents of a GGUF file", (root / "new" / "deep" / "x.gguf").exists())
     (root / "here").mkdir()
     for target in (".", "../here", f"{root}/here/."):
-        done = subprocess.run([program, "convert", str(root / "torch"), target, "--to", "official"], capture_output=True, text=True, cwd=root / "here")
-        check(f"'{target}' is refused", done.returncode == 2 and "is the current directory" in done.stderr and not list((root / "here").iterdir()), done.stderr)
+        done = run("convert", root / "torch", target, "--to", "official", code=2, cwd=root / "here")
+        check(f"'{target}' is refused", "is the current directory" in done.stderr and not list((root / "here").iterdir()), done.stderr)
     (root / "place" / "nowhere").symlink_to("gone")
     done = run("convert", root / "torch", root / "place" / "nowhere", "--to", "official", code=2)
     check("a link to nothing", "exists already" in done.stderr, done.stderr)
     for target in (os.fsencode(root) + b"/caf\xe9", os.fsencode(root) + b"/caf\xe9.gguf"):
-        done = subprocess.run([program, "convert", str(root / "torch"), target, "--to", "gguf" if target.endswith(b"gguf") else "official", "--tokenizer", "none", "--json"], capture_output=True)
-        check("a path that is not UTF-8", done.returncode == 0 and bytes.fromhex(json.loads(done.stdout)["target"]["bytes"]) == target, (done.returncode, done.stdout, done.stderr))
-        done = subprocess.run([program, "inspect", target, "--json"], capture_output=True)
-        check("is inspected", done.returncode == 0 and bytes.fromhex(json.loads(done.stdout)["path"]["bytes"]) == target, (done.returncode, done.stderr))
+        done = run("convert", root / "torch", target, "--to", "gguf" if target.endswith(b"gguf") else "official", "--tokenizer", "none", "--json")
+        check("a path that is not UTF-8", bytes.fromhex(json.loads(done.stdout)["target"]["bytes"]) == target, done.stdout)
+        done = run("inspect", target, "--json")
+        check("is inspected", bytes.fromhex(json.loads(done.stdout)["path"]["bytes"]) == target, done.stdout)
 
     # refused, with nothing left
     def refused(*arguments, says):
@@ -279,7 +272,7 @@ try:
     for kind, architecture in (("hybrid_m", b"metamamba2"), ("mqar_palimpsa_d", b"palimpsa"), ("mqar_gdn", b"palimpsa-gdn"), ("transformer", b"palimpsa-transformer")):
         for dtype in ("q8_0", "q6_k", "q4_k", "q4_0", "bf16", "f16"):
             file = root / f"{kind}-{dtype}.gguf"
-            run("convert", golden / kind, file, "--dtype", dtype, "--tokenizer", "none")
+            run("convert", golden / kind, file, "--dtype", dtype, "--tokenizer", "none", "--threads", 3)
             check(f"architecture of {file.name}", b"general.architecture\x08\0\0\0" + len(architecture).to_bytes(8, "little") + architecture in file.read_bytes()[:300])
             again = root / f"again-{kind}-{dtype}" / file.name
             again.parent.mkdir()
@@ -330,15 +323,9 @@ try:
     run("convert", root / "torch", empty, "--to", "official")
     check("an empty directory is filled", (empty / "model.safetensors").exists())
     # a disk that is full: a limit on the size of files stands in for it
-    done = subprocess.run([program, "convert", str(root / "torch"), str(root / "big"), "--to", "official"], capture_output=True, text=True,
-                          preexec_fn=lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))))
-    check("a full disk", done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr)
-    done = subprocess.run([program, "convert", str(root / "torch"), str(root / "big.gguf"), "--to", "gguf", "--tokenizer", "none"], capture_output=True, text=True,
-                          preexec_fn=lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))))
-    check("a full disk for GGUF", done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr)
+    run("convert", root / "torch", root / "big", "--to", "official", code=2, file_limit=20000)
+    run("convert", root / "torch", root / "big.gguf", "--to", "gguf", "--tokenizer", "none", code=2, file_limit=20000)
     check("nothing is left", not [p.name for p in root.iterdir() if p.name.startswith("big")], [p.name for p in root.iterdir()])
 finally:
-    subprocess.run(["rm", "-rf", str(root)])
-if failures:
-    sys.exit(f"{failures} checks failed")
+    shutil.rmtree(root)
 print(f"{len(writers.KINDS)} kinds of checkpoints converted")

@@ -11,17 +11,22 @@ def check(condition, sentence):
         sys.exit(f"FAILED: {sentence}")
 
 
-def call(*words, data=b"", code=0, file_limit=None, timeout=300, **how):
-    """The finished process, in bytes. It ended with `code`; if that is not 0, with one sentence on stderr beside warnings.
-    file_limit: bytes after which writing a file fails, as on a full disk."""
+def call(*words, data=b"", code=0, file_limit=None, memory_limit=None, findings=False, timeout=300, **how):
+    """The finished process, in bytes. It ended with `code` (or one of them); if that is not 0, with one sentence on stderr beside warnings.
+    findings: the command checks something and ends with 1 when it found it wrong, which is no error of its own.
+    file_limit: bytes after which writing a file fails, as on a full disk. memory_limit: bytes that it may allocate."""
     def before():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
+        if file_limit is not None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
+        if memory_limit is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, (memory_limit, memory_limit))
 
     words = [program, *(word if isinstance(word, bytes) else str(word) for word in words)]
-    done = subprocess.run(words, input=data, capture_output=True, timeout=timeout, preexec_fn=None if file_limit is None else before, **how)
-    assert done.returncode == code, (words[1:], done.returncode, done.stdout[-1000:], done.stderr)
-    if code:
+    done = subprocess.run(words, input=data, capture_output=True, timeout=timeout, preexec_fn=None if file_limit is memory_limit is None else before, **how)
+    codes = code if isinstance(code, tuple) else (code,)
+    assert done.returncode in codes, (words[1:], done.returncode, done.stdout[-1000:], done.stderr)
+    if done.returncode and not (findings and done.returncode == 1):
         lines = [line for line in done.stderr.split(b"\n") if line and not line.startswith(b"palimpsa: warning")]
         assert len(lines) == 1 and lines[0].startswith(b"palimpsa: "), (words[1:], done.stderr)
     return done
@@ -48,3 +53,20 @@ def tiny_models(folder):
         for file in ("config.json", "model.safetensors"):
             shutil.copy(golden / "models" / name / file, target / file)
     return targets
+
+
+def malformed(cases, path_of):
+    """Every case, written by path_of(name, files), is refused by `inspect` with one sentence and, with --limit-memory, in 64 MiB."""
+    failures = 0
+    for name, files in cases.items():
+        try:
+            print(f"{name}: {inspected(path_of(name, files), code=2).strip()[:160]}")
+        except (AssertionError, subprocess.TimeoutExpired) as problem:  # the others are looked at as well
+            failures += 1
+            print(f"FAILED: {name}: {problem}")
+    check(not failures, f"{failures} of {len(cases)} malformed ones")
+
+
+def inspected(path, code=0):
+    """What `inspect` prints of a model, within the memory that --limit-memory leaves."""
+    return run("inspect", path, "--threads", 1, code=code, memory_limit=64 << 20 if "--limit-memory" in sys.argv else None)

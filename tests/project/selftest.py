@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """`palimpsa selftest` from the outside: it passes on recorded cases at every CPU level, checks every expected tensor, fails
 when a number is wrong, and answers damaged cases with a sentence. Reads and writes safetensors with its own few lines."""
-import json, pathlib, struct, subprocess, sys, tempfile
+import json, pathlib, struct, tempfile
 
-program, golden = sys.argv[1], pathlib.Path(sys.argv[2])
+from outside import call, check, golden
+
 SIZES = {"F32": 4, "F64": 8, "I64": 8}
 
 
@@ -26,17 +27,12 @@ def write(path, meta, tensors):
 
 
 def selftest(folder, *options):
-    done = subprocess.run([program, "selftest", str(folder), "--json", *options], capture_output=True, text=True)
-    return done.returncode, done.stdout, done.stderr
+    done = call("selftest", folder, "--json", *options, code=(0, 1, 2), findings=True, timeout=1500)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
 def expected_names(tensors):
     return {n for n in tensors if n.startswith(("out.", "grad."))}
-
-
-def check(condition, sentence):
-    if not condition:
-        sys.exit("FAILED: " + sentence)
 
 
 # Every recorded case, at every level that this machine runs.

@@ -2,12 +2,13 @@
 """A corpus of broken model directories, made from a good one, and what the program must say about each: one sentence on
 stderr, exit code 2, no crash, and little memory, whatever the files claim.
 
-    make_malformed_models.py PROGRAM GOOD_MODELDIR [--limit-memory] [--keep DIR]
+    malformed_models.py PROGRAM GOOD_MODELDIR [--limit-memory] [--keep DIR]
 """
-import json, pathlib, resource, shutil, struct, subprocess, sys, tempfile
+import json, pathlib, shutil, struct, sys, tempfile
 
-program, good = sys.argv[1], pathlib.Path(sys.argv[2])
-limit = "--limit-memory" in sys.argv
+from outside import inspected, malformed
+
+good = pathlib.Path(sys.argv[2])
 keep = pathlib.Path(sys.argv[sys.argv.index("--keep") + 1]) if "--keep" in sys.argv else None
 raw = (good / "model.safetensors").read_bytes()
 (length,) = struct.unpack("<Q", raw[:8])
@@ -106,37 +107,20 @@ corpus = {  # name: (files to replace; None removes one)
 }
 
 
-def little_memory():
-    resource.setrlimit(resource.RLIMIT_DATA, (64 << 20, 64 << 20))
-
-
-def run(folder, *options):
-    return subprocess.run([program, "inspect", str(folder), "--threads", "1", *options], capture_output=True, text=True, preexec_fn=little_memory if limit else None)
-
-
-failures = 0
+inspected(good)
 with tempfile.TemporaryDirectory() as temporary:
     root = keep or pathlib.Path(temporary)
-    done = run(good)
-    if done.returncode != 0:
-        sys.exit(f"FAILED: the good model is refused: {done.stderr}")
-    for name, files in corpus.items():
+
+    def spoiled(name, files):
         folder = root / name
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        for part in ("config.json", "model.safetensors"):
-            if part not in files:
-                shutil.copyfile(good / part, folder / part)
+        shutil.copytree(good, folder, ignore=lambda _, names: set(names) - {"config.json", "model.safetensors"})
         for part, content in files.items():
-            if content is not None:
+            if content is None:
+                (folder / part).unlink()
+            else:
                 (folder / part).write_bytes(content)
-        done = run(folder)
-        sentences = [line for line in done.stderr.splitlines() if line]
-        if done.returncode != 2 or len(sentences) != 1 or done.stdout:
-            failures += 1
-            print(f"FAILED: {name}: exit code {done.returncode}: {done.stdout[:200]}{done.stderr[:500]}")
-        else:
-            print(f"{name}: {sentences[0][:160]}")
-if failures:
-    sys.exit(f"{failures} of {len(corpus)} failed")
+        return folder
+
+    malformed(corpus, spoiled)
 print(f"{len(corpus)} malformed directories refused")

@@ -2,14 +2,15 @@
 """Broken checkpoints in the formats of others, made from good ones, and what the program must say about each: one
 sentence on stderr, exit code 2, no crash, and little memory, whatever the files claim.
 
-    make_malformed_checkpoints.py PROGRAM [--limit-memory] [--keep DIR]
+    malformed_checkpoints.py PROGRAM [--limit-memory] [--keep DIR]
 """
-import json, pathlib, random, resource, shutil, struct, subprocess, sys, tempfile
+import json, pathlib, random, shutil, struct, sys, tempfile
 
+from outside import check, inspected, malformed
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import checkpoint_writers as w
 
-program = sys.argv[1]
-limit = "--limit-memory" in sys.argv
 keep = pathlib.Path(sys.argv[sys.argv.index("--keep") + 1]) if "--keep" in sys.argv else None
 s = w.sizes()
 made = w.tensors(s, random.Random(1))
@@ -195,14 +196,6 @@ hf_cases = of({
     [("unpadded_vocab_size", v) for v in [33, 0, "x"]] + [("conv_kernel", 5), ("use_bias", True), ("use_conv_bias", False), ("rms_norm", False), ("hidden_act", "relu"), ("layer_norm_epsilon", 0), ("layer_norm_epsilon", "x"), ("time_step_limit", [1.0, 0.5]), ("time_step_limit", 3)])
 
 
-def little_memory():
-    resource.setrlimit(resource.RLIMIT_DATA, (64 << 20, 64 << 20))
-
-
-def run(path):
-    return subprocess.run([program, "inspect", str(path), "--threads", "1"], capture_output=True, text=True, preexec_fn=little_memory if limit else None)
-
-
 formats = {
     "torch": {n: {"config.json": changed(official), "pytorch_model.bin": raw} for n, raw in torch.items()},
     "gguf": {n: {"model.gguf": raw} for n, raw in gguf.items()},
@@ -210,36 +203,19 @@ formats = {
 }
 good = {"torch": {"config.json": changed(official), "pytorch_model.bin": good_zip}, "gguf": {"model.gguf": good_gguf},
         "official": {"config.json": changed(official), "model.safetensors": tensors_official}, "hf": {"config.json": changed(hf), "model.safetensors": tensors_hf}}
-failures = total = 0
 with tempfile.TemporaryDirectory() as temporary:
     root = keep or pathlib.Path(temporary)
 
-    def attempt(fmt, name, files):
-        folder = root / fmt / name
+    def written(name, files):
+        folder = root / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         for part, raw in files.items():
             (folder / part).write_bytes(raw)
-        done = run(folder / "model.gguf" if fmt == "gguf" else folder)
-        if not keep:
-            shutil.rmtree(folder)
-        return done
+        return folder / "model.gguf" if name.startswith("gguf/") else folder
 
     for fmt, cases in formats.items():
-        done = attempt(fmt, "good", good[fmt])
-        if done.returncode != 0:
-            sys.exit(f"FAILED: the good {fmt} is refused: {done.stderr}")
-        if len(cases) < 40:
-            sys.exit(f"FAILED: only {len(cases)} broken files of {fmt}")
-        for name, files in cases.items():
-            total += 1
-            done = attempt(fmt, name, files)
-            sentences = [line for line in done.stderr.splitlines() if line and "warning" not in line]
-            if done.returncode != 2 or len(sentences) != 1 or done.stdout:
-                failures += 1
-                print(f"FAILED: {fmt}/{name}: exit code {done.returncode}: {done.stdout[:100]}{done.stderr[:500]}")
-            else:
-                print(f"{fmt}/{name}: {sentences[0][:160]}")
-if failures:
-    sys.exit(f"{failures} of {total} failed")
-print(f"{total} malformed checkpoints refused: " + ", ".join(f"{len(c)} {f}" for f, c in formats.items()))
+        inspected(written(f"{fmt}/good", good[fmt]))
+        check(len(cases) >= 40, f"only {len(cases)} broken files of {fmt}")
+        malformed({f"{fmt}/{name}": files for name, files in cases.items()}, written)
+print(f"{sum(map(len, formats.values()))} malformed checkpoints refused: " + ", ".join(f"{len(c)} {f}" for f, c in formats.items()))
