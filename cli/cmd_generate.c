@@ -437,8 +437,8 @@ int cmd_generate(int argc, char **argv) {
         .synopsis = "generate MODELDIR|RUNDIR --prompt TEXT [options]",
         .about = "Continues a text. Standard output holds the continuation and nothing else; it comes as it is "
                  "written, in whole\n"
-                 "characters. Speed and the size of the memory are told on standard error. A prompt's continuation "
-                 "depends on the seed\n"
+                 "characters. Speed and the size of the memory are printed to stderr. A prompt's continuation depends "
+                 "on the seed\n"
                  "but not on the other prompts. A kept memory holds everything read and written, whatever its length, "
                  "and only the\n"
                  "model that made it accepts it.",

@@ -113,7 +113,7 @@ static void print_human(const inspection *in, const inspect_options *o) {
     char kind[64], note[128];
     pal_model_describe(c, kind);
     printf("%s: %s\n", o->path, kind);
-    printf("sizes: %d layers, hidden %d, vocabulary %d", c->layers, c->hidden, c->vocab);
+    printf("sizes: %d layer%s, hidden %d, vocabulary %d", c->layers, c->layers == 1 ? "" : "s", c->hidden, c->vocab);
     if (c->vocab_rows != c->vocab) printf(" (%d rows)", c->vocab_rows);
     printf(", %d heads of %d keys x %d values", c->heads, c->dk, c->dv);
     if (c->key_heads != c->heads)

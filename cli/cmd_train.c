@@ -216,7 +216,9 @@ static void tell_plan(const run *r, const pal_train_plan *plan, const progress *
                (double)plan->activations / mib, (double)plan->other_activations / mib);
     r->kind->tell(r->o, r->self);
     progress_duration(time, progress_estimate(view, tokens));
-    printf("%.4g million tokens%s, roughly %s on this machine\n", tokens / 1e6, r->step ? " left" : "", time);
+    const bool many = tokens >= 1e5;
+    printf("%.4g%s tokens%s, roughly %s on this machine\n", many ? tokens / 1e6 : tokens, many ? " million" : "",
+           r->step ? " left" : "", time);
     fflush(stdout);
 }
 

@@ -182,9 +182,10 @@ size_t train_option_table(train_options *o, cli_option table[TRAIN_OPTIONS]) {
 
 int train_check_counts(const train_options *o) {
     if (o->accumulate < 1) return cli_error(CLI_USAGE, "--accumulate is %d, expected at least 1", o->accumulate);
-    if (o->steps < 0 || o->steps > TRAIN_MOST_STEPS || o->epochs < 0 || o->epochs > TRAIN_MOST_STEPS)
-        return cli_error(CLI_USAGE, "--steps %lld and --epochs %lld must be from 0 to %lld", (long long)o->steps,
-                         (long long)o->epochs, (long long)TRAIN_MOST_STEPS);
+    const bool steps = o->steps < 0 || o->steps > TRAIN_MOST_STEPS;
+    if (steps || o->epochs < 0 || o->epochs > TRAIN_MOST_STEPS)
+        return cli_error(CLI_USAGE, "--%s is %lld, expected 0 to %lld", steps ? "steps" : "epochs",
+                         (long long)(steps ? o->steps : o->epochs), (long long)TRAIN_MOST_STEPS);
     return CLI_OK;
 }
 

@@ -61,7 +61,7 @@ stage_ref() {
 stage_old-cpu() { check "selftest on an old processor (QEMU, Nehalem)" on_old_cpu build/palimpsa selftest tests/golden; }
 stage_old-cpu-units() { check "unit tests on an old processor (QEMU, Nehalem)" old_cpu_units; }
 stage_avx512() {
-    if build/palimpsa --version | grep -qx 'cpu: avx512'; then
+    if build/palimpsa --version | grep -q '^cpu: avx512'; then
         echo "   (this processor has AVX-512: no emulator is needed)"
         check "selftest with AVX-512" build/palimpsa selftest tests/golden --cpu avx512
     else

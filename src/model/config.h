@@ -41,10 +41,6 @@ void pal_config_defaults(pal_model_config *config, pal_mixer mixer);
 int pal_config_mlp_width(int hidden, double ratio);
 
 static inline int pal_config_inner(const pal_model_config *c) { return c->heads * c->dv; }
-/* Channels of M's convolution: x, B and C. */
-static inline int pal_config_conv_channels(const pal_model_config *c) {
-    return c->heads * c->dv + 2 * c->key_heads * c->dk;
-}
 
 /* Names in files: prefixes and the parts that differ between layouts. */
 const char *pal_config_embedding_name(const pal_model_config *config);
