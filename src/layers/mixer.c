@@ -113,7 +113,7 @@ pal_conv_args pal_mixer_conv_args(const pal_pass *ps, const pal_mixer_plan *m, c
                             .bias = layer->w[PAL_W_CONV_BIAS],
                             .x = { a->p + m->conv_at, (size_t)m->columns },
                             .y = { a->c, (size_t)m->channels },
-                            .window = ps->window };
+                            .window = ps->conv_window };
 }
 
 static void time_steps(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_kept *a,

@@ -36,7 +36,7 @@ typedef struct pal_pass {
     const int *cu_seqlens;      /* NULL: one token a sequence */
     bool training;              /* backward follows, or is going on */
     float *const *memory;       /* N memories of this layer; NULL: sequences start afresh */
-    float *const *window;       /* N convolution windows of this layer; NULL likewise */
+    float *const *conv_window;  /* N convolution windows of this layer; NULL likewise */
     const float *const *before; /* backward: those windows as forward found them; NULL, or one that is NULL: zeros */
     const int *past;            /* (N) tokens seen before; NULL: none */
     int context;                /* tokens that an attention memory can hold */

@@ -76,10 +76,10 @@ void pal_stack_block(pal_work *w, const pal_pass *ps, int i) { block_forward(w, 
 void pal_stack_use_states(pal_work *w, pal_pass *ps, pal_state *const *states, int i) {
     for (int n = 0; n < ps->sequences; n++) {
         w->memory[n] = states[n]->data + states[n]->memory_at[i];
-        w->window[n] = states[n]->data + states[n]->window_at[i];
+        w->conv_window[n] = states[n]->data + states[n]->conv_window_at[i];
     }
     ps->memory = w->memory;
-    ps->window = w->window;
+    ps->conv_window = w->conv_window;
 }
 
 /* Adds layer i's mean output variance at each sequence's last token. */
@@ -131,7 +131,7 @@ void pal_stack_backward(pal_work *w, pal_pass *ps, const pal_state *const *befor
     if (before) ps->before = w->before;
     for (int i = ps->config->layers - 1; i >= 0; i--) {
         for (int n = 0; before && n < ps->sequences; n++)
-            w->before[n] = before[n] ? before[n]->data + before[n]->window_at[i] : NULL;
+            w->before[n] = before[n] ? before[n]->data + before[n]->conv_window_at[i] : NULL;
         block_backward(w, ps, i);
         tell_learned(w, w->model->layers[i].d[PAL_W_NORM]);
     }

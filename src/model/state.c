@@ -37,13 +37,13 @@ static pal_memory_shape shape_of(const pal_model *m, int layer, int context) {
 }
 
 /* Offsets in floats; returns how many there are in all. Either array may be NULL. */
-static size_t layout(const pal_model *m, int context, size_t *window_at, size_t *memory_at) {
+static size_t layout(const pal_model *m, int context, size_t *conv_window_at, size_t *memory_at) {
     size_t at = 0;
     for (int i = 0; i < m->config.layers; i++) {
         pal_mixer_plan plan;
         pal_mixer_plan_make(&plan, &m->config, &m->layers[i]);
         const pal_memory_shape shape = pal_mixer_shape(&plan, 1, 1, NULL, context);
-        if (window_at) window_at[i] = at;
+        if (conv_window_at) conv_window_at[i] = at;
         at += (pal_mixer_window_floats(&plan) + 15) & ~(size_t)15;
         if (memory_at) memory_at[i] = at;
         at += (plan.rule->state_floats(&shape) + 15) & ~(size_t)15;
@@ -70,9 +70,9 @@ pal_status pal_state_new(pal_state **out, const pal_model *m, int context, pal_e
     s->model = m;
     s->context = grows(m) ? context : 0;
     if ((st = pal_alloc_named(&block, 2 * layers, sizeof(size_t), "a state", err))) goto failed;
-    s->window_at = block;
-    s->memory_at = s->window_at + layers;
-    s->floats = layout(m, s->context, s->window_at, s->memory_at);
+    s->conv_window_at = block;
+    s->memory_at = s->conv_window_at + layers;
+    s->floats = layout(m, s->context, s->conv_window_at, s->memory_at);
     if ((st = pal_alloc_named(&block, s->floats, sizeof(float), "a state", err))) goto failed;
     s->data = block;
     pal_state_reset(s);
@@ -85,7 +85,7 @@ failed:
 
 void pal_state_free(pal_state *s) {
     if (!s) return;
-    pal_free(s->window_at);
+    pal_free(s->conv_window_at);
     pal_free(s->data);
     pal_free(s);
 }

@@ -12,7 +12,7 @@ struct pal_state {
     int32_t pending; /* a token of the sequence that has not been read yet; -1: none */
     size_t floats;
     float *data;
-    size_t *window_at, *memory_at; /* (layers) offsets in data */
+    size_t *conv_window_at, *memory_at; /* (layers) offsets in data */
 };
 
 /* One sentence when these n states cannot take `tokens` more each (lengths[i] when given) of this model. */

@@ -60,7 +60,7 @@ static void layout_transient(pal_work *w, pal_arena *arena) {
     w->past = pal_take(arena, (size_t)o->sequences, sizeof(int));
     w->cu = pal_take(arena, 2, sizeof(int));
     w->memory = pal_take(arena, (size_t)o->sequences, sizeof(float *));
-    w->window = pal_take(arena, (size_t)o->sequences, sizeof(float *));
+    w->conv_window = pal_take(arena, (size_t)o->sequences, sizeof(float *));
     w->before = pal_take(arena, (size_t)o->sequences, sizeof(float *));
     if (o->variance) {
         w->variance = take_rows(arena, o->tokens, c->heads * c->dv);
