@@ -202,12 +202,10 @@ pal_status pal_model_dir_open(pal_model_dir *out, const char *path, bool with_te
     struct stat info;
     pal_status st;
     *out = (pal_model_dir){ 0 };
-    if (strlen(path) >= sizeof resolved)
-        return pal_fail(err, PAL_E_ARGUMENT, "the path is longer than %d bytes", PATH_MAX_TEXT);
+    if ((st = pal_path(resolved, sizeof resolved, err, "%s", path))) return st;
     if (stat(path, &info) != 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno));
     if (!S_ISDIR(info.st_mode))
         return pal_fail(err, PAL_E_IO, "%s: not a directory; expected a model directory with config.json", path);
-    strcpy(resolved, path);
     st = with_tensors && !pal_has_safetensors(path) ? pal_run_newest(path, resolved, sizeof resolved, err) : PAL_OK;
     if (st == PAL_E_IO) {
         return pal_fail(

@@ -360,7 +360,7 @@ pal_status pal_model_save(const pal_model *m, const char *directory, pal_dtype d
     if (dtype != PAL_F32 && dtype != PAL_BF16 && dtype != PAL_F16)
         return pal_fail(err, PAL_E_ARGUMENT, "models are saved as F32, BF16 or F16, not %s",
                         dtype < PAL_DTYPES ? pal_dtype_name(dtype) : "this dtype");
-    if (strlen(directory) > 4096) return pal_fail(err, PAL_E_ARGUMENT, "the path is longer than 4096 bytes");
+    if ((st = pal_path(path, sizeof path, err, "%s/model.safetensors", directory))) return st;
     if ((st = pal_make_directory(directory, err))) return st;
     /* state-spaces files hold the head although it is the embedding; others leave a tied head out. */
     const bool twice = m->config.official && m->config.tied;
@@ -393,10 +393,9 @@ pal_status pal_model_save(const pal_model *m, const char *directory, pal_dtype d
             tensors[count++] = t;
         }
     }
-    snprintf(path, sizeof path, "%s/model.safetensors", directory);
     if ((st = pal_safetensors_write(path, tensors, count, metadata, err))) goto done;
     config = pal_config_write(&m->config, m->source.config);
-    snprintf(path, sizeof path, "%s/config.json", directory);
+    snprintf(path, sizeof path, "%s/config.json", directory); /* shorter */
     st = config ? pal_json_write(path, config, err) : pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
 done:
     json_decref(config);

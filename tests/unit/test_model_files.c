@@ -99,6 +99,22 @@ static void official_models_without_a_padding_key_keep_their_rows(void **state) 
     pal_context_free(cx);
 }
 
+static void paths_that_do_not_fit_are_refused(void **state) {
+    (void)state;
+    pal_context *cx = test_context(1, NULL);
+    pal_model *model = test_model(&test_kinds[0], PAL_FOR_TRAINING, cx);
+    pal_model_dir dir;
+    pal_error err;
+    char path[5001] = "";
+    memset(path, 'x', sizeof path - 1);
+    assert_int_equal(pal_model_save(model, path, PAL_F32, &err), PAL_E_ARGUMENT);
+    assert_non_null(strstr(err.text, "the path is too long (5018 bytes)"));
+    assert_int_equal(pal_model_dir_open(&dir, path, false, &err), PAL_E_ARGUMENT);
+    assert_non_null(strstr(err.text, "the path is too long (5000 bytes)"));
+    pal_model_close(model);
+    pal_context_free(cx);
+}
+
 static void inference_reads_matrices_where_the_file_has_them(void **state) {
     (void)state;
     pal_context *cx = test_context(2, NULL);
@@ -441,6 +457,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(saving_loading_and_saving_gives_identical_bytes),
         cmocka_unit_test(official_models_without_a_padding_key_keep_their_rows),
+        cmocka_unit_test(paths_that_do_not_fit_are_refused),
         cmocka_unit_test(inference_reads_matrices_where_the_file_has_them),
         cmocka_unit_test(shards_and_other_dtypes_are_read),
         cmocka_unit_test(everything_wrong_with_tensors_is_in_one_sentence),
