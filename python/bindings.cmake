@@ -1,4 +1,5 @@
-# palimpsa_add_bindings(INTERPRETER DIRECTORY): the target palimpsa_python, a module DIRECTORY/_native.abi3.so for every CPython from 3.10 on.
+# palimpsa_add_bindings(INTERPRETER DIRECTORY): the target palimpsa_python, modules DIRECTORY/_native.abi3.so and, with the memory rules' plain C
+# reference in double precision, _native64.abi3.so, for every CPython from 3.10 on.
 # The declarations come from the public headers, and the compiler compares them with the same headers.
 set(bindings_source "${CMAKE_CURRENT_LIST_DIR}")
 function(palimpsa_add_bindings interpreter directory)
@@ -6,12 +7,31 @@ function(palimpsa_add_bindings interpreter directory)
                     OUTPUT_VARIABLE include OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
     get_filename_component(root "${bindings_source}" DIRECTORY)
     file(GLOB headers CONFIGURE_DEPENDS "${root}/include/palimpsa/*.h")
-    set(code "${CMAKE_CURRENT_BINARY_DIR}/palimpsa_bindings.c")
-    add_custom_command(OUTPUT "${code}" COMMAND "${interpreter}" "${bindings_source}/make_bindings.py" "${root}/include/palimpsa" "${code}"
-                       DEPENDS "${bindings_source}/make_bindings.py" ${headers} VERBATIM)
-    add_library(palimpsa_python MODULE "${code}")
-    target_include_directories(palimpsa_python PRIVATE "${include}")
+    foreach(module IN ITEMS _native64 _native)
+        set(code "${CMAKE_CURRENT_BINARY_DIR}/palimpsa${module}.c")
+        add_custom_command(OUTPUT "${code}"
+                           COMMAND "${interpreter}" "${bindings_source}/make_bindings.py" "${root}/include/palimpsa" ${module} "${code}"
+                           DEPENDS "${bindings_source}/make_bindings.py" ${headers} VERBATIM)
+        string(REPLACE "_native" "palimpsa_python" target ${module})
+        add_library(${target} MODULE "${code}")
+        target_include_directories(${target} PRIVATE "${include}")
+        set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${module} SUFFIX .abi3.so C_VISIBILITY_PRESET hidden
+                              LIBRARY_OUTPUT_DIRECTORY "${directory}")
+    endforeach()
     target_link_libraries(palimpsa_python PRIVATE palimpsa_static)
-    set_target_properties(palimpsa_python PROPERTIES PREFIX "" OUTPUT_NAME _native SUFFIX .abi3.so C_VISIBILITY_PRESET hidden
-                          LIBRARY_OUTPUT_DIRECTORY "${directory}")
+    add_dependencies(palimpsa_python palimpsa_python64)
+
+    file(GLOB_RECURSE rules CONFIGURE_DEPENDS "${root}/src/memory/*.c")
+    list(FILTER rules EXCLUDE REGEX "_avx[0-9a-z]+\\.c$")
+    add_library(palimpsa_double OBJECT ${rules})
+    foreach(base IN ITEMS alloc arena context error log parallel)
+        target_sources(palimpsa_double PRIVATE "${root}/src/base/${base}.c")
+    endforeach()
+    target_include_directories(palimpsa_double PRIVATE "${root}/include" "${root}/src")
+    target_compile_definitions(palimpsa_double PRIVATE PAL_PLAIN PAL_VERSION="${PROJECT_VERSION}" PAL_MATMUL_BACKEND="none")
+    target_compile_options(palimpsa_double PRIVATE -include "${bindings_source}/double.h")
+    target_link_libraries(palimpsa_double PRIVATE palimpsa_flags OpenMP::OpenMP_C)
+    target_include_directories(palimpsa_python64 PRIVATE "${root}/include" "${bindings_source}")
+    # its names are those of the other library
+    target_link_libraries(palimpsa_python64 PRIVATE $<TARGET_OBJECTS:palimpsa_double> OpenMP::OpenMP_C m -Wl,-Bsymbolic)
 endfunction()

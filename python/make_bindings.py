@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Writes the C code of palimpsa._native: make_bindings.py INCLUDE_DIRECTORY OUTPUT.c
+"""Writes the C code of palimpsa._native, or of _native64, the same in double precision: make_bindings.py INCLUDE_DIRECTORY MODULE OUTPUT.c
 
 cffi gets the text of the public headers, less what only a compiler needs; the compiler then sees the headers themselves and
 refuses to build when the two disagree.
@@ -20,8 +20,10 @@ def declarations(text):
     return re.sub(r"\bPAL_API\b|PAL_PRINTF\([^)]*\)", "", text)
 
 
-include, output = map(pathlib.Path, sys.argv[1:])
+include, module, output = sys.argv[1:]
+double = module == "_native64"
+text = "".join(declarations((pathlib.Path(include) / f"{name}.h").read_text()) for name in HEADERS)
 ffi = cffi.FFI()
-ffi.cdef("".join(declarations((include / f"{name}.h").read_text()) for name in HEADERS))
-ffi.set_source("palimpsa._native", "".join(f"#include <palimpsa/{name}.h>\n" for name in HEADERS))
-ffi.emit_c_code(str(output))
+ffi.cdef(re.sub(r"\bfloat\b", "double", text) if double else text)
+ffi.set_source(f"palimpsa.{module}", '#include "double.h"\n' * double + "".join(f"#include <palimpsa/{name}.h>\n" for name in HEADERS))
+ffi.emit_c_code(output)

@@ -332,3 +332,10 @@ def test_the_lines_of_the_documentation_run(tmp_path, monkeypatch):
     exec(re.search(r"```python\n(.*?)```", text, re.S).group(1), names)
     assert names["state"].parts["I"].shape == (2, 4, 32, 16) and names["y1"].shape == (2, 4, 32)
     assert set(names["grads"]) == set(memory.inputs("palimpsa")) and (tmp_path / "memory.npz").exists()
+
+
+def test_the_reference_in_double_has_the_same_rules():
+    from palimpsa import _native64 as double
+    names = [double.ffi.string(double.lib.pal_memory_name(double.lib.pal_memory_at(i))).decode() for i in range(len(memory.rules()))]
+    assert names == memory.rules()
+    assert double.ffi.typeof("pal_memory_inputs").fields[-1][1].type is double.ffi.typeof("double")

@@ -5,7 +5,7 @@
 
 #include "palimpsa/context.h"
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(PAL_PLAIN) /* PAL_PLAIN: references alone, whatever the processor */
 #define PAL_X86_64 1
 #else
 #define PAL_X86_64 0
