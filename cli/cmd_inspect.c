@@ -20,7 +20,7 @@ typedef struct {
     const char *path;
     int row, context;
     bool tensors;
-    bool windows;
+    bool windows, open;
     const char *data, *tokenizer, *plot;
     int tokens, top; /* 0: as many as there are, at most 4096 and 8 */
     cli_common common;
@@ -270,6 +270,23 @@ static int open_model(pal_model **model, const inspect_options *o, const pal_con
     return pal_model_new_unloaded(model, &config, PAL_FOR_INFERENCE, &err) ? cli_fail(&err) : CLI_OK;
 }
 
+/* The server, with what it needs to know of our options. */
+static int open_page(const inspect_options *o) {
+    char threads[16], context[16];
+    char *argv[16] = { "serve", (char *)o->path, "--port", "0", "--max-context", context };
+    int argc = 6;
+    if (o->windows || o->data || o->plot || o->tokens || o->top || o->tensors || o->common.json)
+        return cli_error(CLI_USAGE, "inspect: --open goes with --tokenizer, --max-context, --threads and --cpu alone");
+    snprintf(context, sizeof context, "%d", o->context);
+    if (o->tokenizer) argv[argc++] = "--tokenizer", argv[argc++] = (char *)o->tokenizer;
+    if (o->common.threads) {
+        snprintf(threads, sizeof threads, "%d", o->common.threads);
+        argv[argc++] = "--threads", argv[argc++] = threads;
+    }
+    if (o->common.cpu) argv[argc++] = "--cpu", argv[argc++] = (char *)o->common.cpu;
+    return cmd_serve(argc, argv);
+}
+
 int cmd_inspect(int argc, char **argv) {
     inspect_options o = { .row = 1024, .context = 4096 };
     const cli_option options[] = {
@@ -283,6 +300,7 @@ int cmd_inspect(int argc, char **argv) {
         { "tokens", OPT_INT, &o.tokens, "N", "windows: read exactly N tokens of the text (default: at most 4096)" },
         { "top", OPT_INT, &o.top, "K", "windows: choose the K layers that remember longest (default: 8)" },
         { "plot", OPT_TEXT, &o.plot, "FILE", "windows: draw them against position into FILE.svg or .png" },
+        { "open", OPT_FLAG, &o.open, NULL, "serve the page that shows its memory, on a free port of this machine" },
         { "json", OPT_FLAG, &o.common.json, NULL, "print JSON" },
         CLI_COMMON_OPTIONS(o.common),
     };
@@ -296,11 +314,14 @@ int cmd_inspect(int argc, char **argv) {
                  "--windows reads a text and ranks the layers by their memory window N_t = "
                  "1/(1-exp(-A dt)), in tokens: the median\n"
                  "over heads, then over positions. Metaplasticity does most where windows are "
-                 "long ('palimpsa convert --metaplastic').",
+                 "long ('palimpsa convert --metaplastic').\n"
+                 "--open serves the model on a free port of this machine until Ctrl-C "
+                 "and prints the address of its page.",
         .examples =
             "  palimpsa inspect my-model\n  palimpsa inspect mamba2-2.7b\n  palimpsa inspect my-model --tensors\n  "
             "palimpsa inspect my-model --row 4096 --json\n"
-            "  palimpsa inspect my-model --windows --data text.txt --plot windows.svg\n",
+            "  palimpsa inspect my-model --windows --data text.txt --plot windows.svg\n"
+            "  palimpsa inspect my-model --open\n",
         .options = options,
         .option_count = PAL_COUNT(options)
     };
@@ -310,6 +331,7 @@ int cmd_inspect(int argc, char **argv) {
     if (count != 1) return cli_error(CLI_USAGE, "inspect: expected a model; see 'palimpsa inspect --help'");
     if (o.context < 1 || o.context > 1 << 24)
         return cli_error(CLI_USAGE, "--max-context expects 1 to %d, found %d", 1 << 24, o.context);
+    if (o.open) return open_page(&o);
     const int wrong = check_windows(&o);
     if (wrong) return wrong;
     pal_context *cx;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/context.h"
@@ -113,7 +114,14 @@ static int run(serve_options *o, const pal_context *cx) {
     return code;
 }
 
+static int check_directory(const char *option, const char *path) {
+    struct stat about;
+    if (!path || (stat(path, &about) == 0 && S_ISDIR(about.st_mode))) return CLI_OK;
+    return cli_error(CLI_USAGE, "%s %s: not a directory", option, path);
+}
+
 static int check(serve_options *o) {
+    int code;
     if (o->serve.port < 0 || o->serve.port > 65535)
         return cli_error(CLI_USAGE, "--port expects 0 to 65535, found %d", o->serve.port);
     if (o->serve.max_sessions < 1 || o->serve.max_sessions > 4096)
@@ -132,6 +140,8 @@ static int check(serve_options *o) {
     if (strcmp(o->log, "text") != 0 && strcmp(o->log, "json") != 0 && strcmp(o->log, "no") != 0)
         return cli_error(CLI_USAGE, "--log expects text, json or no, found '%s'", o->log);
     if (!(o->drain >= 0 && o->drain <= 86400)) return cli_error(CLI_USAGE, "--drain expects 0 to 86400 seconds");
+    if ((code = check_directory("--runs", o->serve.runs))) return code;
+    if ((code = check_directory("--web", o->serve.web))) return code;
     o->serve.max_body = (size_t)o->max_body;
     o->serve.memory_budget = (size_t)o->budget;
     o->serve.memory_disk = (size_t)o->disk;
@@ -172,19 +182,23 @@ int cmd_serve(int argc, char **argv) {
         { "chat-template", OPT_TEXT, &o.serve.template, "NAME",
           "chatml, llama2 or plain (default: as tokenizer_config.json says, else plain)" },
         { "cors", OPT_TEXT, &o.serve.cors, "ORIGIN", "pages of this origin may call (default: none)" },
+        { "runs", OPT_TEXT, &o.serve.runs, "DIR", "shows the training runs below DIR; MODEL may then be left out" },
+        { "web", OPT_TEXT, &o.serve.web, "DIR", "the page's files, for those who change it (default: built in)" },
         { "log", OPT_TEXT, &o.log, "KIND", "a line a request on stderr: text, json or no (default text)" },
         { "drain", OPT_FLOAT, &o.drain, "SECONDS", "that requests may still run after a signal (default 30)" },
         { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "instead of the one in MODEL" },
         CLI_COMMON_OPTIONS(o.common),
     };
     const cli_usage usage = {
-        .synopsis = "serve MODEL [NAME=MODEL ...] [options]",
+        .synopsis = "serve [MODEL] [NAME=MODEL ...] [options]",
         .about =
-            "Serves models over HTTP with the interface of OpenAI: /v1/completions, /v1/chat/completions,\n"
+            "Serves a page to talk to models and to look into their memories: open the address in a browser.\n"
+            "And models over HTTP with the interface of OpenAI: /v1/completions, /v1/chat/completions,\n"
             "/v1/models, /v1/memories, /tokenize, /detokenize, /tokenizer_info, /health, /metrics, /openapi.json.\n"
             "Prints one line, 'listening on http://HOST:PORT', when it is ready. SIGTERM and Ctrl-C let requests\n"
             "end first.",
         .examples = "  palimpsa serve runs/shakespeare\n"
+                    "  palimpsa serve runs/demo/palimpsa-d --runs runs\n"
                     "  palimpsa serve small=models/small large=models/large --port 0 --log json\n"
                     "  curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"ROMEO:\", \"max_tokens\": 50}'\n",
         .options = options,
@@ -192,7 +206,8 @@ int cmd_serve(int argc, char **argv) {
     };
     int code = cli_parse(&usage, argc, argv, o.models, MOST_MODELS, &o.count);
     if (code) return code < 0 ? CLI_OK : code;
-    if (!o.count) return cli_error(CLI_USAGE, "serve: expected a model directory; see 'palimpsa serve --help'");
+    if (!o.count && !o.serve.runs)
+        return cli_error(CLI_USAGE, "serve: expected a model directory, or --runs; see 'palimpsa serve --help'");
     if ((code = check(&o))) return code;
     pal_context *cx;
     pal_error err;

@@ -206,6 +206,16 @@ typedef struct serve_exchange {
     serve_job *job;
 } serve_exchange;
 
+/* assets.c: the page. A file of web/, which the build turned into an array; the list ends with a NULL path. */
+typedef struct serve_asset {
+    const char *path; /* "/index.html" */
+    const unsigned char *data;
+    size_t size;
+    const char *etag;
+} serve_asset;
+extern const serve_asset serve_assets[];
+bool serve_has_asset(const pal_server *server, const char *path);
+
 /* server.c: answers. Each returns what an access handler returns. */
 typedef enum MHD_Result serve_result;
 serve_result serve_reply(serve_exchange *x, int status, const char *type, const char *text, size_t size);
@@ -312,8 +322,9 @@ typedef struct serve_route {
     serve_handler *run;
     bool open; /* needs no key */
 } serve_route;
-serve_handler serve_completions, serve_chat, serve_models, serve_health, serve_metrics, serve_openapi, serve_tokenize,
-    serve_detokenize, serve_tokenizer_info, serve_memories, serve_memories_make, serve_memory_get, serve_memory_name,
-    serve_memory_drop, serve_memory_file, serve_memory_mark, serve_mark_drop, serve_memory_rollback;
+serve_handler serve_asset_get, serve_completions, serve_chat, serve_models, serve_health, serve_metrics,
+    serve_openapi, serve_tokenize, serve_detokenize, serve_tokenizer_info, serve_memories, serve_memories_make,
+    serve_memory_get, serve_memory_name, serve_memory_drop, serve_memory_file, serve_memory_mark, serve_mark_drop,
+    serve_memory_rollback;
 
 #endif

@@ -26,12 +26,15 @@ typedef struct pal_serve_options {
     int cache_distance;   /* tokens between snapshots of a prompt, a multiple of 256; 0: nothing is cached */
     const char *memory_dir; /* where memories are kept; NULL: in a directory that ends with the server */
     size_t memory_disk;     /* bytes of their files */
+    const char *web;  /* a directory with the page's files, read when they are asked for; NULL: the built-in ones */
+    const char *runs; /* a directory with training runs; NULL: none */
     bool log_json;
     void (*log)(void *user, const char *line); /* a line a request; called by any thread */
     void *user;
 } pal_serve_options;
 
 typedef struct pal_server pal_server;
+/* No model at all is fine: then only the page, and what is in `runs`, are served. */
 pal_status pal_serve_start(pal_server **out, const pal_serve_model *models, int count, const pal_context *cx,
                            const pal_serve_options *options, pal_error *err);
 int pal_serve_port(const pal_server *server);

@@ -41,6 +41,7 @@ static const serve_route routes[] = {
     { "GET", "/metrics", serve_metrics, false },
     { "GET", "/openapi.json", serve_openapi, true },
 };
+static const serve_route asset_route = { "GET", "", serve_asset_get, true };
 enum { ROUTES = sizeof routes / sizeof *routes, CONNECTIONS = 4096 };
 
 serve_result serve_send(serve_exchange *x, int status, const char *type, struct MHD_Response *response) {
@@ -121,6 +122,10 @@ serve_model *serve_find_model(serve_exchange *x, const json_t *root, serve_resul
         *result = serve_error(x, 400, "model", "'model': expected a name");
         return NULL;
     }
+    if (!s->count) {
+        *result = serve_error(x, 404, "model", "this server has no model");
+        return NULL;
+    }
     if (s->count == 1) return &s->models[0];
     for (int i = 0; i < s->count && json_is_string(name); i++)
         if (strcmp(json_string_value(name), s->models[i].name) == 0) return &s->models[i];
@@ -194,6 +199,9 @@ static bool find_route(serve_exchange *x) {
         x->route = &routes[i];
         for (int p = 0; p < 2 && parts[p]; p++) x->parts[p] = strndup(parts[p], strcspn(parts[p], "/"));
     }
+    if (!known && (strcmp(x->method, "GET") == 0 || strcmp(x->method, "HEAD") == 0) &&
+        serve_has_asset(x->server, x->path))
+        x->route = &asset_route;
     return known;
 }
 

@@ -72,6 +72,7 @@ static json_t *name_of(const pal_tokenizer *tok, int64_t id) {
 }
 
 serve_result serve_tokenizer_info(serve_exchange *x) {
+    if (!x->server->count) return serve_error(x, 404, NULL, "this server has no model");
     const pal_tokenizer *tok = x->server->models[0].bundle.tokenizer;
     const int64_t bos = pal_tokenizer_bos(tok), eos = pal_tokenizer_eos(tok);
     return serve_reply_json(x, 200,
