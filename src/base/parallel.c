@@ -2,6 +2,7 @@
 #include "base/parallel.h"
 
 #include <omp.h>
+#include <pthread.h>
 
 #include "base/context.h"
 
@@ -20,6 +21,16 @@ static unsigned flush_begin(void) { return 0; }
 static void flush_end(unsigned mode) { (void)mode; }
 #endif
 
+static volatile int forked;
+static void note_fork(void) { forked = 1; }
+static void watch_forks(void) { pthread_atfork(NULL, NULL, note_fork); }
+
+int pal_threads(const pal_context *cx) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
+    return forked ? 1 : cx->threads;
+}
+
 /* The region of ours that this thread works in. OpenMP's own thread number will not do: a caller's region has one too,
  * and it may exceed the context's threads. */
 static _Thread_local struct {
@@ -28,14 +39,15 @@ static _Thread_local struct {
 } inside;
 
 void pal_parallel_for(const pal_context *cx, size_t n, pal_task_fn *fn, void *arg) {
-    if (cx->threads == 1 || n <= 1 || omp_in_parallel()) {
+    const int threads = pal_threads(cx);
+    if (threads == 1 || n <= 1 || omp_in_parallel()) {
         const unsigned mode = flush_begin();
         const int thread = inside.cx == cx ? inside.thread : 0;
         for (size_t i = 0; i < n; i++) fn(arg, i, thread);
         flush_end(mode);
         return;
     }
-#pragma omp parallel num_threads(cx->threads)
+#pragma omp parallel num_threads(threads)
     {
         const unsigned mode = flush_begin();
         const int thread = omp_get_thread_num(), thread_before = inside.thread;

@@ -8,6 +8,10 @@
 
 #include "palimpsa/context.h"
 
+/* How many threads work runs on: those of the context, but one in a process made by fork. OpenMP's threads stayed with
+ * the parent, and waiting for them would never end. */
+int pal_threads(const pal_context *cx);
+
 /* thread is 0 .. pal_context_threads()-1, for picking a scratch area. */
 typedef void pal_task_fn(void *arg, size_t index, int thread);
 

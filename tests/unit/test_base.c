@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -167,6 +168,27 @@ static void parallel_runs_every_item_once(void **state) {
         for (int i = 0; i < 100; i++) assert_int_equal(seen[i], 1);
         pal_context_free(cx);
     }
+}
+
+/* Without care it would wait for threads that the fork did not copy. */
+static void forked_child_works_on_one_thread(void **state) {
+    (void)state;
+    pal_context *cx = test_context(3, NULL);
+    int seen[100] = { 0 }, status = -1;
+    pal_parallel_for(cx, 100, count_task, seen);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(20);
+        pal_parallel_for(cx, 100, count_task, seen);
+        int wrong = pal_threads(cx) != 1;
+        for (int i = 0; i < 100; i++) wrong |= seen[i] != 2;
+        _exit(wrong);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(pal_threads(cx), 3);
+    pal_context_free(cx);
 }
 
 /* A task that notes the thread it is told to be, and hands on to another context. */
@@ -383,6 +405,7 @@ int main(void) {
         cmocka_unit_test(random_fill_is_the_same_for_any_thread_count),
         cmocka_unit_test(below_is_uniform),
         cmocka_unit_test(parallel_runs_every_item_once),
+        cmocka_unit_test(forked_child_works_on_one_thread),
         cmocka_unit_test(threads_are_numbered_within_their_context),
         cmocka_unit_test(context_refuses_what_it_cannot_do),
         cmocka_unit_test(variants_are_chosen_by_the_features_they_need),

@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#include "base/context.h"
+#include "base/parallel.h"
 #include "kernels/matmul/matmul.h"
 
 #ifdef PAL_OPENBLAS_THREADS
@@ -27,7 +27,7 @@ void pal_matmul_backend(const pal_context *cx, pal_transpose ta, pal_transpose t
                         size_t lda, const float *B, size_t ldb, pal_accumulate acc, float *C, size_t ldc) {
     /* The tasks of a parallel region all want one thread; they leave it so, since others may still be computing. */
     const bool inside = omp_in_parallel();
-    const int before = set_threads(inside ? 1 : cx->threads);
+    const int before = set_threads(inside ? 1 : pal_threads(cx));
     cblas_sgemm(CblasRowMajor, ta == PAL_KEEP ? CblasNoTrans : CblasTrans, tb == PAL_KEEP ? CblasNoTrans : CblasTrans,
                 M, N, K, 1.0f, A, (int)lda, B, (int)ldb, acc == PAL_ADD ? 1.0f : 0.0f, C, (int)ldc);
     if (!inside) set_threads(before);
