@@ -10,20 +10,28 @@ import sys
 
 import cffi
 
-HEADERS = ["status", "context", "view", "memory"]
+RULES = ["status", "context", "view", "memory"]
+MODELS = ["matrix", "batch", "timing", "config", "safetensors", "model", "tokenizer", "state", "sampler", "session", "bundle", "score", "convert"]
+# What the library calls back; _library.py says what it does.
+CALLS = """
+extern "Python" bool palimpsa_go_on(void *, size_t, size_t);
+extern "Python" void palimpsa_on_token(void *, const pal_token *);
+extern "Python" void palimpsa_on_layer(void *, const pal_observation *);
+"""
 
 
 def declarations(text):
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     text = re.sub(r'#ifdef __cplusplus\n.*?#endif', "", text, flags=re.S)
-    text = re.sub(r"^#.*?(?<!\\)$", "", text, flags=re.M)
+    text = re.sub(r"^#(?!define PAL_\w+ \d+$).*?(?<!\\)$", "", text, flags=re.M)
     return re.sub(r"\bPAL_API\b|PAL_PRINTF\([^)]*\)", "", text)
 
 
 include, module, output = sys.argv[1:]
 double = module == "_native64"
-text = "".join(declarations((pathlib.Path(include) / f"{name}.h").read_text()) for name in HEADERS)
+headers = RULES if double else RULES + MODELS
+text = "".join(declarations((pathlib.Path(include) / f"{name}.h").read_text()) for name in headers) + CALLS * (not double)
 ffi = cffi.FFI()
 ffi.cdef(re.sub(r"\bfloat\b", "double", text) if double else text)
-ffi.set_source(f"palimpsa.{module}", '#include "double.h"\n' * double + "".join(f"#include <palimpsa/{name}.h>\n" for name in HEADERS))
+ffi.set_source(f"palimpsa.{module}", '#include "double.h"\n' * double + "".join(f"#include <palimpsa/{name}.h>\n" for name in headers))
 ffi.emit_c_code(output)
