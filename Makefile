@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/golden),)
 export PALIMPSA_GOLDEN ?= $(abspath ../shared/golden)
 endif
 
-.PHONY: all setup setup-long setup-dev build test test-long test-python fuzz bench demo format install clean debug sanitize tsan
+.PHONY: all setup setup-long setup-dev setup-arm64 build arm64 test test-long test-python fuzz bench demo format install clean debug sanitize tsan
 
 all: build
 
@@ -22,10 +22,18 @@ setup-long: setup
 setup-dev: setup
 	@scripts/setup.sh --dev
 
+setup-arm64: setup
+	@scripts/setup.sh --arm64
+
 build: setup
 	@cmake --preset release $(CMAKE_ARGS) > build.log.tmp 2>&1 || { cat build.log.tmp; rm -f build.log.tmp; exit 1; }
 	@rm -f build.log.tmp
 	@cmake --build build -j $(JOBS)
+
+# For ARM64, by Debian's cross compiler; clang instead of gcc with CMAKE_ARGS=-DPALIMPSA_CROSS_CLANG=ON.
+arm64: setup-arm64
+	scripts/static_libraries.sh aarch64-linux-gnu
+	cmake --preset arm64 $(CMAKE_ARGS) > /dev/null && cmake --build build-arm64 -j $(JOBS)
 
 tsan: setup-long
 debug sanitize tsan: setup
@@ -66,4 +74,4 @@ install: build
 	cmake --install build --prefix $(PREFIX)
 
 clean:
-	rm -rf build build-debug build-sanitize build-tsan python/build
+	rm -rf build build-debug build-sanitize build-tsan build-arm64 build-libraries python/build

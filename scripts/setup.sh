@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs every package that building and testing needs, by name. Does nothing, quickly, when all are there.
-# `setup.sh --long` adds what `make test-long` and `make tsan` need, `setup.sh --dev` what `make format` needs.
+# `setup.sh --long` adds what `make test-long` and `make tsan` need, `setup.sh --dev` what `make format` needs,
+# `setup.sh --arm64` what `make arm64` and `make dist` need; ARM64's libraries come by Debian's multiarch.
 set -euo pipefail
 
 packages=(gcc g++ make cmake ninja-build pkg-config python3 libdnnl-dev libopenblas-dev libjansson-dev libonig-dev libutf8proc-dev libcmocka-dev libcairo2-dev libmicrohttpd-dev libopenmpi-dev openmpi-bin fonts-dejavu-core
@@ -9,7 +10,9 @@ for set in "$@"; do
     case $set in
     --long) packages+=(clang libclang-rt-dev libomp-dev qemu-user bochs bochs-term bochsbios vgabios isolinux syslinux-common xorriso cpio) ;;
     --dev) packages+=(git clang-format) ;;
-    *) echo "setup.sh: no set of packages is called '$set'; expected --long or --dev" >&2; exit 2 ;;
+    --arm64) packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user dpkg-dev
+                        {libc6-dev,libgomp1,libjansson-dev,libutf8proc-dev,libcmocka-dev,libcairo2-dev}:arm64) ;;
+    *) echo "setup.sh: no set of packages is called '$set'; expected --long, --dev or --arm64" >&2; exit 2 ;;
     esac
 done
 
@@ -21,8 +24,10 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
 fi
 
 missing=()
-for p in "${packages[@]}"; do
-    dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
+here=$(dpkg --print-architecture)
+for p in "${packages[@]}"; do # of this machine's architecture, unless the name says another
+    case $p in *:*) wanted="${p#*:}" ;; *) wanted="$here|all" ;; esac
+    dpkg-query -W -f='${Architecture} ${Status}\n' "$p" 2>/dev/null | grep -qE "^($wanted) .*ok installed" || missing+=("$p")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
@@ -32,5 +37,8 @@ if [ "$(id -u)" -ne 0 ]; then
     as_root=(sudo)
 fi
 echo "Installing: ${missing[*]}"
+case "${missing[*]}" in
+*:arm64*) [ "$here" = arm64 ] || "${as_root[@]}" dpkg --add-architecture arm64 ;;
+esac
 "${as_root[@]}" apt-get update -qq
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

@@ -10,6 +10,9 @@
 
 #if PAL_X86_64
 #include <cpuid.h>
+#elif PAL_ARM64
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 enum { MAX_THREADS = 1024 };
@@ -23,13 +26,14 @@ static const struct {
     [PAL_CPU_REF] = { "ref", 0, 0 },
     [PAL_CPU_AVX2] = { "avx2", PAL_NEEDS_avx2, PAL_NEEDS_avx2 },
     [PAL_CPU_AVX512] = { "avx512", PAL_NEEDS_avx512, ~(unsigned)UNUSED_FEATURES },
+    [PAL_CPU_NEON] = { "neon", PAL_NEEDS_neon, ~(unsigned)UNUSED_FEATURES },
 };
 
 const char *pal_cpu_level_name(pal_cpu_level level) { return levels[level].name; }
 
 const char *pal_cpu_feature_name(int bit) {
-    static const char *const names[PAL_CPU_FEATURES] = { "avx2",        "f16c",     "avx512",
-                                                         "avx512-vnni", "avx-vnni", "avx512-bf16" };
+    static const char *const names[PAL_CPU_FEATURES] = { "avx2",     "f16c",        "avx512", "avx512-vnni",
+                                                         "avx-vnni", "avx512-bf16", "neon",   "dotprod" };
     return names[bit];
 }
 
@@ -61,15 +65,21 @@ unsigned pal_cpu_features(void) {
     if (a1 & 1u << 5) found |= PAL_HAS_AVX512_BF16;
     return found;
 }
+#elif PAL_ARM64
+unsigned pal_cpu_features(void) {
+    const unsigned long found = getauxval(AT_HWCAP);
+    return (found & HWCAP_ASIMD ? PAL_HAS_NEON : 0u) | (found & HWCAP_ASIMDDP ? PAL_HAS_DOTPROD : 0u);
+}
 #else
 unsigned pal_cpu_features(void) { return 0; }
 #endif
 
+bool pal_cpu_runs(pal_cpu_level level) { return !(levels[level].least & ~pal_cpu_features()); }
+
 pal_cpu_level pal_cpu_detect(void) {
-    const unsigned found = pal_cpu_features();
-    int level = PAL_CPU_LEVELS - 1;
-    while (levels[level].least & ~found) level--;
-    return (pal_cpu_level)level;
+    pal_cpu_level level = PAL_CPU_LEVELS - 1;
+    while (!pal_cpu_runs(level)) level--;
+    return level;
 }
 
 pal_fn *pal_variant_best(const pal_variant *list, unsigned have) {
@@ -88,13 +98,13 @@ static pal_status choose_level(pal_cpu_level *out, const char *name, pal_error *
     }
     for (int i = 0; i < PAL_CPU_LEVELS; i++) {
         if (strcmp(name, levels[i].name) != 0) continue;
-        if (i > (int)have)
+        if (!pal_cpu_runs((pal_cpu_level)i))
             return pal_fail(err, PAL_E_UNSUPPORTED, "cpu level '%s': this machine supports '%s' at most", name,
                             levels[have].name);
         *out = (pal_cpu_level)i;
         return PAL_OK;
     }
-    return pal_fail(err, PAL_E_ARGUMENT, "cpu level '%s': expected ref, avx2 or avx512", name);
+    return pal_fail(err, PAL_E_ARGUMENT, "cpu level '%s': expected ref, avx2, avx512 or neon", name);
 }
 
 static pal_status choose_threads(int *out, int threads, pal_error *err) {

@@ -3,12 +3,19 @@
 #ifndef PAL_BASE_CONTEXT_H
 #define PAL_BASE_CONTEXT_H
 
+#include <stdbool.h>
+
 #include "palimpsa/context.h"
 
 #if defined(__x86_64__) && !defined(PAL_PLAIN) /* PAL_PLAIN: references alone, whatever the processor */
 #define PAL_X86_64 1
 #else
 #define PAL_X86_64 0
+#endif
+#if defined(__aarch64__)
+#define PAL_ARM64 1
+#else
+#define PAL_ARM64 0
 #endif
 
 struct pal_context {
@@ -30,7 +37,9 @@ enum {
     PAL_NEEDS_ref = 0,
     PAL_NEEDS_avx2 = PAL_HAS_AVX2 | PAL_HAS_F16C,
     PAL_NEEDS_avx512 = PAL_NEEDS_avx2 | PAL_HAS_AVX512,
-    PAL_NEEDS_avx512vnni = PAL_NEEDS_avx512 | PAL_HAS_AVX512_VNNI
+    PAL_NEEDS_avx512vnni = PAL_NEEDS_avx512 | PAL_HAS_AVX512_VNNI,
+    PAL_NEEDS_neon = PAL_HAS_NEON,
+    PAL_NEEDS_neondot = PAL_NEEDS_neon | PAL_HAS_DOTPROD
 };
 
 #define PAL_VARIANT(isa, op) { PAL_NEEDS_##isa, (pal_fn *)pal_##op##_##isa },
@@ -39,6 +48,11 @@ enum {
 #else
 #define PAL_VARIANT_X86(isa, op)
 #endif
+#if PAL_ARM64
+#define PAL_VARIANT_ARM(isa, op) PAL_VARIANT(isa, op)
+#else
+#define PAL_VARIANT_ARM(isa, op)
+#endif
 #define PAL_VARIANTS_END \
     { 0, NULL }
 
@@ -46,16 +60,20 @@ enum {
  * says. */
 #define PAL_DECLARE_VARIANTS(op)                    \
     extern const pal_variant pal_##op##_variants[]; \
-    pal_##op##_fn pal_##op##_ref, pal_##op##_avx2, pal_##op##_avx512, pal_##op##_avx512vnni;
+    pal_##op##_fn pal_##op##_ref, pal_##op##_avx2, pal_##op##_avx512, pal_##op##_avx512vnni, pal_##op##_neon, \
+        pal_##op##_neondot;
 /* The list of most ops; of those whose vectors have 8 floats on every processor; of those that multiply bytes. */
 #define PAL_VARIANTS(op)                                                                       \
     const pal_variant pal_##op##_variants[] = { PAL_VARIANT(ref, op) PAL_VARIANT_X86(avx2, op) \
-                                                    PAL_VARIANT_X86(avx512, op) PAL_VARIANTS_END };
+                                                    PAL_VARIANT_X86(avx512, op) PAL_VARIANT_ARM(neon, op) PAL_VARIANTS_END };
 #define PAL_VARIANTS_AVX2(op) \
     const pal_variant pal_##op##_variants[] = { PAL_VARIANT(ref, op) PAL_VARIANT_X86(avx2, op) PAL_VARIANTS_END };
 #define PAL_VARIANTS_BYTES(op)                                                                 \
     const pal_variant pal_##op##_variants[] = { PAL_VARIANT(ref, op) PAL_VARIANT_X86(avx2, op) \
                                                     PAL_VARIANT_X86(avx512vnni, op) PAL_VARIANTS_END };
+
+/* Whether this machine runs a level's kernels. */
+bool pal_cpu_runs(pal_cpu_level level);
 
 pal_fn *pal_variant_best(const pal_variant *list, unsigned have);
 

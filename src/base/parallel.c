@@ -6,9 +6,9 @@
 
 #include "base/context.h"
 
+/* Decayed memories would otherwise end in denormals, which some processors handle a hundred times slower. */
 #if PAL_X86_64
 #include <xmmintrin.h>
-/* Decayed memories would otherwise end in denormals, which some processors handle a hundred times slower. */
 enum { FLUSH_TO_ZERO = 0x8040 };
 static unsigned flush_begin(void) {
     const unsigned mode = _mm_getcsr();
@@ -16,6 +16,15 @@ static unsigned flush_begin(void) {
     return mode;
 }
 static void flush_end(unsigned mode) { _mm_setcsr(mode); }
+#elif PAL_ARM64
+enum { FLUSH_TO_ZERO = 1 << 24 };
+static unsigned flush_begin(void) {
+    unsigned long mode;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
+    __asm__ volatile("msr fpcr, %0" : : "r"(mode | FLUSH_TO_ZERO));
+    return (unsigned)mode;
+}
+static void flush_end(unsigned mode) { __asm__ volatile("msr fpcr, %0" : : "r"((unsigned long)mode)); }
 #else
 static unsigned flush_begin(void) { return 0; }
 static void flush_end(unsigned mode) { (void)mode; }

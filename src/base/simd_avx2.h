@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Vectors of 8 floats. Included only by *_avx2.c files, which alone are compiled for AVX2. simd_avx512.h offers the
- * same names with 16 floats, so a kernel body (*.inc) is written once and compiled for both. Everything is static
+/* Vectors of 8 floats. Included only by *_avx2.c files, which alone are compiled for AVX2. simd_avx512.h and
+ * simd_neon.h offer the same names with 16 and 4 floats, so a kernel body (*.inc) is written once for all of them. Everything is static
  * inline: no copy of an ISA function can reach code that runs on an older processor. */
 #ifndef PAL_BASE_SIMD_AVX2_H
 #define PAL_BASE_SIMD_AVX2_H
@@ -109,14 +109,6 @@ PAL_INLINE void vf_add_sums4(float *out, vf a, vf b, vf c, vf d) {
                                _mm256_shuffle_ps(ab, cd, _MM_SHUFFLE(3, 1, 3, 1)));
     const __m128 sum = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     _mm_storeu_ps(out, _mm_add_ps(_mm_loadu_ps(out), sum));
-}
-
-/* to[j] += sum of the lanes of x[j], j < 8. */
-PAL_INLINE void vf_add_sums8(float *to, const vf x[8]) {
-    const __m256 low = _mm256_hadd_ps(_mm256_hadd_ps(x[0], x[1]), _mm256_hadd_ps(x[2], x[3]));
-    const __m256 high = _mm256_hadd_ps(_mm256_hadd_ps(x[4], x[5]), _mm256_hadd_ps(x[6], x[7]));
-    const __m256 sums = _mm256_permute2f128_ps(low, high, 0x20) + _mm256_permute2f128_ps(low, high, 0x31);
-    _mm256_storeu_ps(to, _mm256_loadu_ps(to) + sums);
 }
 
 #include "base/simd_math.h"

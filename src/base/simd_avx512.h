@@ -102,15 +102,6 @@ PAL_INLINE void vf_add_sums4(float *out, vf a, vf b, vf c, vf d) {
     _mm_storeu_ps(out, _mm_add_ps(_mm_loadu_ps(out), sum));
 }
 
-PAL_INLINE void vf_add_sums8(float *to, const vf x[8]) {
-    __m256 h[8];
-    for (int j = 0; j < 8; j++) h[j] = _mm512_castps512_ps256(x[j]) + _mm512_extractf32x8_ps(x[j], 1);
-    const __m256 low = _mm256_hadd_ps(_mm256_hadd_ps(h[0], h[1]), _mm256_hadd_ps(h[2], h[3]));
-    const __m256 high = _mm256_hadd_ps(_mm256_hadd_ps(h[4], h[5]), _mm256_hadd_ps(h[6], h[7]));
-    const __m256 sums = _mm256_permute2f128_ps(low, high, 0x20) + _mm256_permute2f128_ps(low, high, 0x31);
-    _mm256_storeu_ps(to, _mm256_loadu_ps(to) + sums);
-}
-
 #else
 
 typedef float vf __attribute__((vector_size(64), may_alias));
@@ -212,10 +203,6 @@ PAL_INLINE double vd_sum(vd x) {
     for (int half = PAL_W / 2; half; half /= 2)
         for (int i = 0; i < half; i++) x.lane[i] += x.lane[i + half];
     return x.lane[0];
-}
-
-PAL_INLINE void vf_add_sums8(float *to, const vf x[8]) {
-    for (int j = 0; j < 8; j++) to[j] += vf_sum(x[j]);
 }
 
 PAL_INLINE vf vf_hide(vf x) {

@@ -130,10 +130,11 @@ static void end(pal_session *s, pal_finish finish, const char *error) {
 
 /* Log of the sum of exp over a row. Rows that pad the vocabulary are part of the softmax, as in training. */
 static double log_sum(const float *logits, int rows) {
-    double top = -INFINITY, sum = 0;
-    for (int i = 0; i < rows; i++) top = fmax(top, (double)logits[i]);
-    for (int i = 0; i < rows; i++) sum += exp((double)logits[i] - top);
-    return top + log(sum);
+    float top = -INFINITY; /* no double: gcc 12 fails to vectorise a largest double among floats for ARM64 */
+    double sum = 0;
+    for (int i = 0; i < rows; i++) top = fmaxf(top, logits[i]);
+    for (int i = 0; i < rows; i++) sum += exp((double)logits[i] - (double)top);
+    return (double)top + log(sum);
 }
 
 /* The likeliest n ids, likeliest first, the smaller id of equals. */

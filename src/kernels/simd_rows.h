@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the vector bodies (*_simd.inc) of row kernels share. Included after simd_avx2.h or simd_avx512.h. */
+/* What the vector bodies (*_simd.inc) of row kernels share. Included after one of the base/simd_*.h. */
 #ifndef PAL_KERNELS_SIMD_ROWS_H
 #define PAL_KERNELS_SIMD_ROWS_H
 

@@ -31,9 +31,9 @@ static json_t *ratio(const pal_observation *o) {
     double sum = 0;
     for (size_t h = 0; h < heads; h++) {
         const float *I = o->importance + h * elements;
-        double low = (double)I[0], high = (double)I[0];
-        for (size_t i = 1; i < elements; i++) low = fmin(low, (double)I[i]), high = fmax(high, (double)I[i]);
-        sum += (high - low) / low;
+        float low = I[0], high = I[0]; /* no doubles: gcc 12 fails on them for ARM64 */
+        for (size_t i = 1; i < elements; i++) low = fminf(low, I[i]), high = fmaxf(high, I[i]);
+        sum += ((double)high - (double)low) / (double)low;
     }
     return pal_json_number(sum / (double)heads);
 }

@@ -18,8 +18,7 @@ static void check_differences(const memory_case *c, const memory_doubles *all, c
     enum { MOST = 20 };
     float found[MOST], expected[MOST];
     const size_t most = MOST / MEMORY_FEWER, tries = count < most ? count : most;
-    double scale = 0;
-    for (size_t i = 0; i < count; i++) scale = fmax(scale, fabs((double)grad[i]));
+    const double scale = test_largest(grad, count);
     for (size_t i = 0; i < tries; i++) {
         const size_t at = tries == count ? i : pal_rng_below(rng, (uint32_t)count);
         const double kept = x[at], h = 1e-5 * fmax(1, fabs(kept));

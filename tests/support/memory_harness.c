@@ -22,8 +22,7 @@ static void compare_few(const memory_case *c, const char *how, const char *name,
         return;
     }
     enum { FEW = 16 };
-    double largest = 0;
-    for (size_t i = 0; i < count && count < FEW; i++) largest = fmax(largest, fabs((double)ref[i]));
+    const double largest = count < FEW ? test_largest(ref, count) : 0;
     const double near_zero = count < FEW && largest > 0 && largest < least ? least / largest : 1;
     test_near(what, x, ref, count, (accept + memory_longest(c) * 0x1p-24) * near_zero);
 }

@@ -13,6 +13,12 @@ pal_context *test_context(int threads, const char *cpu) {
     return cx;
 }
 
+pal_cpu_level test_level_after(pal_cpu_level level) {
+    do level++;
+    while (level < PAL_CPU_LEVELS && !pal_cpu_runs(level));
+    return level;
+}
+
 static size_t guarded_bytes(size_t n) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     return (n * sizeof(float) + page - 1) / page * page;
@@ -49,6 +55,12 @@ double test_nmax_f64(const float *x, const double *ref, size_t n) {
         scale = fmax(scale, fabs(ref[i]));
     }
     return scale > 0 ? worst / scale : worst;
+}
+
+double test_largest(const float *x, size_t n) {
+    float largest = 0; /* no double: gcc 12 fails to vectorise a largest double among floats for ARM64 */
+    for (size_t i = 0; i < n; i++) largest = fmaxf(largest, fabsf(x[i]));
+    return (double)largest;
 }
 
 double test_nmax(const float *x, const float *ref, size_t n) {

@@ -39,6 +39,8 @@ void test_guarded_free(float *block, size_t n);
 void test_fill(float *x, size_t n, pal_rng *rng, double lo, double hi);
 void test_fill_normal(float *x, size_t n, pal_rng *rng, double deviation);
 
+double test_largest(const float *x, size_t n); /* max|x| */
+
 /* max|x - ref| / max|ref| (absolute when ref is all zero); infinite when any x is NaN. */
 double test_nmax(const float *x, const float *ref, size_t n);
 double test_nmax_f64(const float *x, const double *ref, size_t n);
@@ -50,7 +52,8 @@ void test_same_bits(const char *what, const float *x, const float *ref, size_t n
 /* For each CPU level this machine runs: for (TEST_LEVELS(level)) */
 #define TEST_LEVELS(level)             \
     pal_cpu_level level = PAL_CPU_REF; \
-    level <= pal_cpu_detect();         \
-    level++
+    level < PAL_CPU_LEVELS;            \
+    level = test_level_after(level)
+pal_cpu_level test_level_after(pal_cpu_level level);
 
 #endif

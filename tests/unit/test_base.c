@@ -233,7 +233,10 @@ static void context_refuses_what_it_cannot_do(void **state) {
     assert_int_equal(pal_context_new(&cx, -1, NULL, &err), PAL_E_ARGUMENT);
     assert_int_equal(pal_context_new(&cx, 1, "sse9", &err), PAL_E_ARGUMENT);
     assert_non_null(strstr(err.text, "sse9"));
-    if (pal_cpu_detect() < PAL_CPU_AVX512) assert_int_equal(pal_context_new(&cx, 1, "avx512", &err), PAL_E_UNSUPPORTED);
+    for (pal_cpu_level level = 0; level < PAL_CPU_LEVELS; level++)
+        if (!pal_cpu_runs(level))
+            assert_int_equal(pal_context_new(&cx, 1, pal_cpu_level_name(level), &err), PAL_E_UNSUPPORTED);
+    assert_false(pal_cpu_runs(PAL_CPU_NEON) && pal_cpu_runs(PAL_CPU_AVX2));
     setenv("PALIMPSA_THREADS", "many", 1);
     assert_int_equal(pal_context_new(&cx, 0, NULL, &err), PAL_E_ARGUMENT);
     setenv("PALIMPSA_THREADS", "3", 1);
@@ -265,8 +268,9 @@ static void variants_are_chosen_by_the_features_they_need(void **state) {
         const unsigned used = pal_context_features(cx);
         assert_int_equal(used & ~found, 0);
         assert_int_equal(used & (PAL_HAS_AVX_VNNI | PAL_HAS_AVX512_BF16), 0);
-        assert_true((used & PAL_HAS_AVX2) != 0 || level == PAL_CPU_REF);
-        assert_true(!(used & PAL_HAS_AVX512) == (level < PAL_CPU_AVX512));
+        assert_true((used & (PAL_HAS_AVX2 | PAL_HAS_NEON)) != 0 || level == PAL_CPU_REF);
+        assert_true(!(used & PAL_HAS_AVX512) == (level != PAL_CPU_AVX512));
+        assert_true(!(used & PAL_HAS_NEON) == (level != PAL_CPU_NEON));
         pal_context_free(cx);
     }
 }

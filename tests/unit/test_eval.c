@@ -46,10 +46,10 @@ static double plain_loss(const fixture *f, const int32_t *ids, int n, double *nl
     OK(pal_model_forward(f->model, work, &batch, NULL, n, logits, err));
     for (int t = 0; t + 1 < n; t++) {
         const float *row = logits + (size_t)t * rows;
-        double top = -INFINITY, sum = 0;
-        for (size_t i = 0; i < rows; i++) top = fmax(top, (double)row[i]);
-        for (size_t i = 0; i < rows; i++) sum += exp((double)row[i] - top);
-        const double x = top + log(sum) - (double)row[ids[t + 1]];
+        const double above = test_largest(row, rows); /* of all */
+        double sum = 0;
+        for (size_t i = 0; i < rows; i++) sum += exp((double)row[i] - above);
+        const double x = above + log(sum) - (double)row[ids[t + 1]];
         if (nll) nll[t] = x;
         all += x;
     }

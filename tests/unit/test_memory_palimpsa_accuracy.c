@@ -22,8 +22,7 @@ static void gradients_match_differences(void **state) {
             for (int i = 0; i < INPUTS; i++) {
                 if (gradient_of[i] < 0 || !p.in[i]) continue;
                 const size_t n = problem_input_count(&p, i);
-                double scale = 0;
-                for (size_t e = 0; e < n; e++) scale = fmax(scale, fabs((double)o.x[gradient_of[i]][e]));
+                const double scale = test_largest(o.x[gradient_of[i]], n);
                 for (int tries = 0; tries < 6; tries++) {
                     const size_t e = pal_rng_below(&rng, (uint32_t)n);
                     const double x = w.in[i][e], step = 1e-6 * fmax(1e-2, fabs(x));

@@ -380,6 +380,9 @@ size_t pal_palimpsa_scratch(int dk, int values, pal_memory_pass pass) {
                  wide = pal_palimpsa_scratch_avx512(dk, values, pass);
     if (narrow > most) most = narrow;
     if (wide > most) most = wide;
+#elif PAL_ARM64
+    const size_t neon = pal_palimpsa_scratch_neon(dk, values, pass);
+    if (neon > most) most = neon;
 #endif
     return most;
 }
@@ -390,7 +393,7 @@ PAL_VARIANTS(palimpsa_step)
 PAL_VARIANTS(palimpsa_bound)
 
 int pal_palimpsa_bound_width(pal_cpu_level level) {
-    return level == PAL_CPU_AVX512 ? 16 : level == PAL_CPU_AVX2 ? 8 : 1;
+    return level == PAL_CPU_AVX512 ? 16 : level == PAL_CPU_AVX2 ? 8 : level == PAL_CPU_NEON ? 4 : 1;
 }
 
 const pal_memory_rule pal_rule_palimpsa = {

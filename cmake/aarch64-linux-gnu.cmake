@@ -1,0 +1,19 @@
+# Cross compiling for ARM64 with Debian's packages: gcc-aarch64-linux-gnu (or clang: -DPALIMPSA_CROSS_CLANG=ON), the
+# libraries by multiarch, and QEMU's user mode to run what was built.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+if(PALIMPSA_CROSS_CLANG)
+    set(CMAKE_C_COMPILER clang)
+    set(CMAKE_C_COMPILER_TARGET aarch64-linux-gnu)
+else()
+    set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+endif()
+list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES PALIMPSA_CROSS_CLANG)
+
+# Only what Debian installs for this architecture; never the libraries of the machine that builds.
+set(CMAKE_C_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+set(CMAKE_SYSTEM_LIBRARY_PATH /usr/lib/aarch64-linux-gnu)
+set(CMAKE_IGNORE_PATH /usr/lib /usr/lib64 /usr/lib/x86_64-linux-gnu /lib/x86_64-linux-gnu)
+set(ENV{PKG_CONFIG_LIBDIR} "${CMAKE_CURRENT_LIST_DIR}/../build-libraries/aarch64-linux-gnu/lib/pkgconfig:/usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig")
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64)

@@ -1,0 +1,3 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/simd_neon.h"
+#include "kernels/conv/conv_simd.inc"

@@ -1,0 +1,3 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/simd_neon.h"
+#include "kernels/norms/norms_simd.inc"

@@ -1,0 +1,3 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/simd_neon.h"
+#include "memory/attention/attention_simd.inc"

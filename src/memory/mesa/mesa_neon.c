@@ -1,0 +1,3 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/simd_neon.h"
+#include "memory/mesa/mesa_simd.inc"
