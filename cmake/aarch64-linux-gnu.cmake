@@ -15,5 +15,7 @@ list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES PALIMPSA_CROSS_CLANG)
 set(CMAKE_C_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
 set(CMAKE_SYSTEM_LIBRARY_PATH /usr/lib/aarch64-linux-gnu)
 set(CMAKE_IGNORE_PATH /usr/lib /usr/lib64 /usr/lib/x86_64-linux-gnu /lib/x86_64-linux-gnu)
-set(ENV{PKG_CONFIG_LIBDIR} "${CMAKE_CURRENT_LIST_DIR}/../build-libraries/aarch64-linux-gnu/lib/pkgconfig:/usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig")
+set(own_libraries "${CMAKE_CURRENT_LIST_DIR}/../build-libraries/aarch64-linux-gnu") # scripts/static_libraries.sh
+set(ENV{PKG_CONFIG_LIBDIR}
+    "${own_libraries}/lib/pkgconfig:/usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig")
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64)

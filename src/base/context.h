@@ -62,15 +62,18 @@ enum {
     extern const pal_variant pal_##op##_variants[]; \
     pal_##op##_fn pal_##op##_ref, pal_##op##_avx2, pal_##op##_avx512, pal_##op##_avx512vnni, pal_##op##_neon, \
         pal_##op##_neondot;
-/* The list of most ops; of those whose vectors have 8 floats on every processor; of those that multiply bytes. */
-#define PAL_VARIANTS(op)                                                                       \
+/* The list of most ops; of those whose vectors have 8 floats on every x86-64; of those that multiply bytes. */
+#define PAL_VARIANTS(op)                                                                           \
+    const pal_variant pal_##op##_variants[] = { PAL_VARIANT(ref, op) PAL_VARIANT_X86(avx2, op)     \
+                                                    PAL_VARIANT_X86(avx512, op)                    \
+                                                        PAL_VARIANT_ARM(neon, op) PAL_VARIANTS_END };
+#define PAL_VARIANTS_AVX2(op)                                                                  \
     const pal_variant pal_##op##_variants[] = { PAL_VARIANT(ref, op) PAL_VARIANT_X86(avx2, op) \
-                                                    PAL_VARIANT_X86(avx512, op) PAL_VARIANT_ARM(neon, op) PAL_VARIANTS_END };
-#define PAL_VARIANTS_AVX2(op) \
-    const pal_variant pal_##op##_variants[] = { PAL_VARIANT(ref, op) PAL_VARIANT_X86(avx2, op) PAL_VARIANTS_END };
-#define PAL_VARIANTS_BYTES(op)                                                                 \
-    const pal_variant pal_##op##_variants[] = { PAL_VARIANT(ref, op) PAL_VARIANT_X86(avx2, op) \
-                                                    PAL_VARIANT_X86(avx512vnni, op) PAL_VARIANTS_END };
+                                                    PAL_VARIANT_ARM(neon, op) PAL_VARIANTS_END };
+#define PAL_VARIANTS_BYTES(op)                                                                                    \
+    const pal_variant pal_##op##_variants[] = { PAL_VARIANT(ref, op) PAL_VARIANT_X86(avx2, op)                    \
+                                                    PAL_VARIANT_X86(avx512vnni, op) PAL_VARIANT_ARM(neon, op)     \
+                                                        PAL_VARIANT_ARM(neondot, op) PAL_VARIANTS_END };
 
 /* Whether this machine runs a level's kernels. */
 bool pal_cpu_runs(pal_cpu_level level);

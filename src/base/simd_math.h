@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Vector functions that need nothing but arithmetic; included at the end of simd_avx2.h, simd_avx512.h and simd_neon.h. */
+/* Vector functions that need nothing but arithmetic; included at the end of simd_avx2.h, _avx512.h and _neon.h. */
 #ifndef PAL_BASE_SIMD_MATH_H
 #define PAL_BASE_SIMD_MATH_H
 
