@@ -23,6 +23,7 @@ typedef struct {
     int dtype_count;
     const char *model, *json; /* model: one more; NULL: none, or the default where there are no paths */
     int prompt, piece, tokens, batch, layers, vocab, repeats;
+    bool watch;
     cli_common common;
 } decode_options;
 
@@ -35,7 +36,8 @@ typedef struct {
     pal_state *states[MOST_BATCH];
     float *logits;
     int32_t *ids;
-    double prefill[BENCH_REPEATS], step[BENCH_REPEATS];
+    pal_watch watch; /* tiles of the first sequence */
+    double prefill[BENCH_REPEATS], step[BENCH_REPEATS], watched[BENCH_REPEATS];
 } decode_side;
 
 static const char *last_part(const char *path) {
@@ -59,12 +61,13 @@ static int open_model(decode_side *s, const decode_options *o, const char *path,
 static int open_side(decode_side *s, const decode_options *o, const char *path, pal_dtype dtype,
                      const pal_context *cx) {
     pal_error err;
-    const int context = o->prompt + o->tokens, code = open_model(s, o, path, dtype, cx);
+    const int context = o->prompt + 2 * o->tokens, code = open_model(s, o, path, dtype, cx);
     if (code) return code;
     const pal_model_config *config = pal_model_config_of(s->model);
     const pal_work_options work = { .tokens = o->piece > o->batch ? o->piece : o->batch,
                                     .sequences = o->batch,
-                                    .context = context };
+                                    .context = context,
+                                    .variance = o->watch };
     if (pal_work_new(&s->work, s->model, cx, &work, &err)) return cli_fail(&err);
     s->cx = cx;
     s->samplers = pal_alloc((size_t)pal_context_threads(cx), sizeof *s->samplers);
@@ -76,6 +79,17 @@ static int open_side(decode_side *s, const decode_options *o, const char *path, 
     s->logits = pal_alloc((size_t)o->batch * (size_t)config->vocab_rows, sizeof *s->logits);
     s->ids = pal_alloc((size_t)o->prompt, sizeof *s->ids);
     if (!s->logits || !s->ids) return cli_error(CLI_FAILED, "bench: no memory");
+    if (o->watch) {
+        const size_t layers = (size_t)config->layers;
+        s->watch = (pal_watch){ .tiles = pal_alloc(layers, sizeof *s->watch.tiles),
+                                .writes = pal_alloc(layers * (size_t)config->heads, sizeof *s->watch.writes),
+                                .windows = pal_alloc(layers, sizeof *s->watch.windows),
+                                .variances = pal_alloc(layers, sizeof *s->watch.variances),
+                                .tokens = 1,
+                                .scratch = pal_alloc(pal_watch_bytes(s->model), 1) };
+        if (!s->watch.tiles || !s->watch.writes || !s->watch.windows || !s->watch.variances || !s->watch.scratch)
+            return cli_error(CLI_FAILED, "bench: no memory");
+    }
     for (int t = 0; t < o->prompt; t++) s->ids[t] = (int32_t)((uint32_t)t * 2654435761u % (uint32_t)config->vocab);
     return CLI_OK;
 }
@@ -84,6 +98,8 @@ static void close_side(decode_side *s) {
     for (int i = 0; i < MOST_BATCH; i++) pal_state_free(s->states[i]);
     for (int i = 0; s->samplers && i < pal_context_threads(s->cx); i++) pal_sampler_free(s->samplers[i]);
     pal_free(s->samplers);
+    pal_free(s->watch.tiles), pal_free(s->watch.writes), pal_free(s->watch.windows), pal_free(s->watch.variances);
+    pal_free(s->watch.scratch);
     pal_work_free(s->work);
     pal_model_close(s->model);
     pal_free(s->logits);
@@ -115,15 +131,20 @@ static int run_once(decode_side *s, const decode_options *o, int repeat) {
     for (int i = 1; i < o->batch; i++)
         if (pal_state_copy(s->states[i], s->states[0], &err)) return cli_fail(&err);
     for (int i = 0; i < o->batch; i++) next[i] = s->ids[i % o->prompt];
-    double each[BENCH_REPEATS]; /* the median of single steps: one that was interrupted does not count */
-    for (int t = 0; t < o->tokens; t++) {
+    double each[2][BENCH_REPEATS]; /* the median of single steps: one that was interrupted does not count */
+    const int kinds = o->watch ? 2 : 1; /* every second step is watched */
+    for (int t = 0; t < kinds * o->tokens; t++) {
+        const bool watched = t % kinds;
+        (void)pal_work_watch(s->work, 0, watched ? &s->watch : NULL, NULL);
         start = pal_seconds();
         if (pal_model_step(s->model, s->work, s->states, o->batch, next, s->logits, &err)) return cli_fail(&err);
         pick_job job = { .s = s, .next = next, .rows = rows, .step = (uint64_t)t };
         pal_parallel_for(s->cx, (size_t)o->batch, pick_task, &job);
-        each[t] = pal_seconds() - start;
+        each[watched][t / kinds] = pal_seconds() - start;
     }
-    s->step[repeat] = bench_median(each, o->tokens);
+    (void)pal_work_watch(s->work, 0, NULL, NULL);
+    s->step[repeat] = bench_median(each[0], o->tokens);
+    if (o->watch) s->watched[repeat] = bench_median(each[1], o->tokens);
     return CLI_OK;
 }
 
@@ -151,11 +172,19 @@ static void report(const decode_options *o, const decode_side *s, const bench_li
            100 * moved.total / bandwidth / step);
     printf("%-14s %.1f MB a step: weights %.1f, state read and written %.1f\n", "", moved.total * 1e-6,
            moved.weights * 1e-6, moved.state * 1e-6);
+    if (o->watch) {
+        const double watched = bench_median(s->watched, o->repeats);
+        printf("%-14s %-24s %-5s %6s          %10.2f ms  %9.1f tokens/s  %+.1f%% for looking\n", "model.watch", s->name,
+               bench_dtype(s->model), "", watched * 1e3, o->batch / watched, 100 * (watched / step - 1));
+    }
     snprintf(shape, sizeof shape, "B1 T%d", o->prompt);
     add_row(list, s, cx, "model.prefill", shape, prefill, flop / peak, o->prompt, "gflops", flop / prefill * 1e-9);
     snprintf(shape, sizeof shape, "B%d T1", o->batch);
     add_row(list, s, cx, "model.decode", shape, step, moved.total / bandwidth, o->batch, "gbs",
             moved.total / step * 1e-9);
+    if (o->watch)
+        json_object_set_new(json_array_get(list, json_array_size(list) - 1), "watched_ns",
+                            json_real(bench_median(s->watched, o->repeats) * 1e9));
     json_object_set_new(json_array_get(list, json_array_size(list) - 1), "bytes", json_real(moved.total));
 }
 
@@ -217,6 +246,7 @@ int bench_decode(int argc, char **argv) {
         { "batch", OPT_INT, &o.batch, "N", "sequences that are written at once (default 1)" },
         { "layers", OPT_INT, &o.layers, "N", "layers instead of the model's own" },
         { "vocab", OPT_INT, &o.vocab, "N", "vocabulary instead of the model's own" },
+        { "watch", OPT_FLAG, &o.watch, NULL, "also with tiles of the memory at every token (every second step)" },
         { "repeats", OPT_INT, &o.repeats, "N", "how often each is measured (default 3)" },
         { "json", OPT_TEXT, &o.json, "FILE", "write the results as JSON" },
         CLI_COMMON_OPTIONS(o.common),

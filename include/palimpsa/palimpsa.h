@@ -20,5 +20,6 @@
 #include "palimpsa/timing.h"
 #include "palimpsa/tokenizer.h"
 #include "palimpsa/view.h"
+#include "palimpsa/watch.h"
 
 #endif

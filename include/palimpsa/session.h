@@ -21,6 +21,7 @@
 #include "palimpsa/sampler.h"
 #include "palimpsa/state.h"
 #include "palimpsa/tokenizer.h"
+#include "palimpsa/watch.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -69,7 +70,8 @@ typedef struct pal_token {
     bool prompt;     /* a token of the prompt; only with prompt_logprobs */
     int32_t id;      /* -1: no token, only the end */
     double logprob;  /* NaN unless asked for, and for the first token of a text */
-    double variance; /* of the memory's answer, pal_work_variance(); NaN unless the engine has it and the model too */
+    double variance; /* of the memory's answer, pal_work_variance(); NaN unless the engine has it and the model too; of
+                      * a prompt's token only with a watch of variances */
     const pal_alternative *top; /* the likeliest tokens, likeliest first */
     int top_count;
     pal_slice text; /* what can be shown now: whole characters, nothing that may become a stop string */
@@ -93,6 +95,9 @@ typedef struct pal_session_options {
     int alternatives;       /* ... and this many of the likeliest, at most PAL_ALTERNATIVES */
     bool prompt_logprobs;   /* ... of the prompt's tokens too */
     const pal_state *known; /* begin as a copy of this memory, which has read the first tokens of ids and no others */
+    int piece;              /* ... and pieces of the prompt end at multiples of this many tokens; 0: as the engine's */
+    const pal_watch *watch; /* filled before each call of on_token with a written token, and of on_read; borrowed until
+                             * the text ends; NULL: nobody looks */
     pal_token_fn *on_token; /* NULL: nobody listens */
     pal_read_fn *on_read;   /* NULL: nobody wants memories of the prompt */
     void *user;

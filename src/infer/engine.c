@@ -169,6 +169,20 @@ static void tell_first(pal_session *s) {
     tell(s, &token);
 }
 
+/* Of token i of a piece, mean over the layers that have one. */
+static double watched_variance(const pal_session *s, int piece, int i) {
+    const pal_watch *watch = s->options.watch;
+    const int layers = pal_model_config_of(s->engine->model)->layers;
+    double sum = 0;
+    int count = 0;
+    if (!watch || !watch->variances || piece > watch->tokens) return NAN;
+    for (int l = 0; l < layers; l++) {
+        const float x = watch->variances[(size_t)i * (size_t)layers + (size_t)l];
+        if (!isnan(x)) sum += (double)x, count++;
+    }
+    return sum / count;
+}
+
 static bool has_to_read(const pal_session *s) { return s->read + 1 < s->ids.count; }
 
 /* Reads one piece of a prompt, up to the next multiple of the engine's piece. Everything but the last token is read;
@@ -176,7 +190,8 @@ static bool has_to_read(const pal_session *s) { return s->read + 1 < s->ids.coun
 static void read_piece(pal_session *s) {
     pal_engine *e = s->engine;
     const size_t all = s->ids.count - 1 - s->read;
-    const int room = e->options.piece - (int)(pal_state_position(s->state) % e->options.piece);
+    const int piece = s->options.piece ? s->options.piece : e->options.piece;
+    const int room = piece - (int)(pal_state_position(s->state) % piece);
     const int n = all < (size_t)room ? (int)all : room;
     const uint32_t *ids = s->ids.data + s->read;
     const bool judged = s->options.prompt_logprobs;
@@ -185,14 +200,21 @@ static void read_piece(pal_session *s) {
     if (n) {
         const int cu[2] = { 0, n };
         const pal_batch batch = { .tokens = n, .sequences = 1, .ids = (const int32_t *)ids, .cu_seqlens = cu };
-        if (pal_model_continue(e->model, e->work, &s->state, &batch, NULL, judged ? n : 0, e->prompt_logits, &err)) {
+        (void)pal_work_watch(e->work, 0, s->options.watch, NULL); /* was checked */
+        const pal_status st = pal_model_continue(e->model, e->work, &s->state, &batch, NULL, judged ? n : 0,
+                                                 e->prompt_logits, &err);
+        (void)pal_work_watch(e->work, 0, NULL, NULL);
+        if (st) {
             end(s, PAL_FINISH_ERROR, err.text);
             return;
         }
     }
     for (int i = 0; judged && i < n; i++) {
         pal_alternative top[PAL_ALTERNATIVES];
-        pal_token token = { .prompt = true, .id = (int32_t)ids[i + 1], .logprob = NAN, .variance = NAN };
+        pal_token token = { .prompt = true,
+                            .id = (int32_t)ids[i + 1],
+                            .logprob = NAN,
+                            .variance = watched_variance(s, n, i) };
         judge(s, e->prompt_logits + (size_t)i * (size_t)e->rows, &token, top);
         tell(s, &token);
     }
@@ -293,7 +315,9 @@ static void write_group(pal_engine *e, pal_session *const *group, int n) {
         states[i] = group[i]->state;
         ids[i] = pal_state_pending(states[i]);
     }
+    for (int i = 0; i < n; i++) (void)pal_work_watch(e->work, i, group[i]->options.watch, NULL); /* was checked */
     const pal_status st = pal_model_step(e->model, e->work, states, n, ids, e->logits, &err);
+    for (int i = 0; i < n; i++) (void)pal_work_watch(e->work, i, NULL, NULL);
     pick_job job = { .e = e, .group = group, .ids = ids };
     if (!st) pal_parallel_for(e->cx, (size_t)n, pick_task, &job);
     for (int i = 0; i < n; i++)

@@ -147,6 +147,10 @@ static pal_status check_begin(const pal_session *s, const pal_state *state, cons
     if (o->alternatives < 0 || o->alternatives > PAL_ALTERNATIVES)
         return pal_fail(err, PAL_E_ARGUMENT, "%d alternatives a token: expected 0 to %d", o->alternatives,
                         PAL_ALTERNATIVES);
+    if (o->piece < 0 || o->piece > e->options.piece)
+        return pal_fail(err, PAL_E_ARGUMENT, "pieces of %d tokens: expected at most the engine's %d", o->piece,
+                        e->options.piece);
+    if (o->watch && (st = pal_watch_check(o->watch, e->model, err))) return st;
     if ((st = pal_sampling_check(&o->sampling, e->vocab, err))) return st;
     if (!count && !pending) return pal_fail(err, PAL_E_ARGUMENT, "the prompt is empty: there is nothing to continue");
     if (count > INT_MAX)

@@ -13,6 +13,15 @@
 
 #define PAL_MEMORY_RULES(X) X(palimpsa) X(gla) X(longhorn) X(delta) X(gdn) X(gdn_app) X(mesa) X(attention)
 
+/* What some tokens did to one head. `mean` is mu, or S or G where a rule has no mu. */
+enum { PAL_CHANGE_SAMPLE = 512 };
+typedef struct pal_memory_change {
+    double change, size;             /* sums of squares: of mean after - mean before, of mean after */
+    float low, high;                 /* importance after; NaN without */
+    float sample[PAL_CHANGE_SAMPLE]; /* of importances after, evenly spaced */
+    int samples;                     /* that were taken */
+} pal_memory_change;
+
 struct pal_memory_rule {
     const char *name;
     const char *summary;  /* one line for people */
@@ -20,6 +29,7 @@ struct pal_memory_rule {
     bool has_variance;    /* gives y_var */
     bool keeps_tokens;    /* its memory grows by every token, as attention's does, instead of having a fixed size */
     const char *parts[2]; /* names of the memory's parts as users know them ("mu", "I"); the second may be NULL */
+    int mean;             /* which of them is the mean: mu, S or G. The other, with has_variance, is the importance */
 
     size_t (*part_floats)(const pal_memory_shape *shape, int part); /* one sequence, exported layout */
     size_t (*state_floats)(const pal_memory_shape *shape);          /* one sequence, own layout */
@@ -31,6 +41,10 @@ struct pal_memory_rule {
                    float *state);
     void (*export)(const pal_memory_shape *shape, const pal_memory_inputs *in, float *const parts[2],
                    const float *state);
+
+    /* One head (which lies in a state at head * state_floats/heads, whatever the rule) before and after some tokens;
+     * NULL: a rule that keeps tokens. */
+    void (*compare)(const pal_memory_shape *shape, const float *before, const float *after, pal_memory_change *change);
 
     void (*forward)(const pal_context *cx, const pal_memory_run *run);
     void (*backward)(const pal_context *cx, const pal_memory_run *run);
@@ -56,6 +70,12 @@ static inline pal_view pal_view_at(pal_view view, size_t token, size_t channel) 
 static inline pal_const_view pal_const_view_at(pal_const_view view, size_t token, size_t channel) {
     return (pal_const_view){ view.data ? view.data + token * view.stride + channel : NULL, view.stride };
 }
+
+/* A memory of one head as (dv, dk): its mean, and its importance, NaN without. Either may be NULL. */
+void pal_memory_head(const pal_memory_rule *rule, const pal_memory_shape *shape, const float *state, float *mean,
+                     float *importance);
+/* compare() of a head that is its mean and nothing else but zeros, in any order: n numbers. */
+void pal_memory_compare_plain(const float *before, const float *after, size_t n, pal_memory_change *change);
 
 /* Channels per token row of an input or gradient of the same name. */
 int pal_memory_channels(const pal_memory_rule *rule, const pal_memory_shape *shape, unsigned input);

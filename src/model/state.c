@@ -158,6 +158,23 @@ pal_status pal_state_export(const pal_state *s, int layer, float *part0, float *
     return PAL_OK;
 }
 
+pal_status pal_state_export_head(const pal_state *s, int layer, int head, float *mean, float *importance,
+                                 pal_error *err) {
+    const pal_model_config *c = &s->model->config;
+    if (layer < 0 || layer >= c->layers || head < 0 || head >= c->heads)
+        return pal_fail(err, PAL_E_ARGUMENT, "head %d of layer %d: the model has %d layers of %d heads", head, layer,
+                        c->layers, c->heads);
+    const pal_memory_rule *rule = s->model->layers[layer].rule;
+    if (rule->keeps_tokens)
+        return pal_fail(err, PAL_E_ARGUMENT, "layer %d has no memory of keys by values: its rule is %s", layer,
+                        rule->name);
+    pal_memory_shape shape = shape_of(s->model, layer, s->context);
+    shape.heads = shape.key_heads = 1;
+    pal_memory_head(rule, &shape, s->data + s->memory_at[layer] + (size_t)head * rule->state_floats(&shape), mean,
+                    importance);
+    return PAL_OK;
+}
+
 pal_status pal_states_check(const pal_model *m, pal_state *const *states, int n, const int *cu_seqlens,
                             pal_error *err) {
     for (int i = 0; i < n; i++) {

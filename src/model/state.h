@@ -4,6 +4,7 @@
 
 #include "model/model.h"
 #include "palimpsa/state.h"
+#include "palimpsa/watch.h"
 
 struct pal_state {
     const pal_model *model;

@@ -62,6 +62,7 @@ static void layout_transient(pal_work *w, pal_arena *arena) {
     w->memory = pal_take(arena, (size_t)o->sequences, sizeof(float *));
     w->conv_window = pal_take(arena, (size_t)o->sequences, sizeof(float *));
     w->before = pal_take(arena, (size_t)o->sequences, sizeof(float *));
+    w->watches = pal_take(arena, (size_t)o->sequences, sizeof *w->watches);
     if (o->variance) {
         w->variance = take_rows(arena, o->tokens, c->heads * c->dv);
         w->mean_variance = pal_take(arena, (size_t)o->sequences, sizeof(double));

@@ -7,6 +7,7 @@
 #include "layers/mixer.h"
 #include "layers/mlp.h"
 #include "model/model.h"
+#include "palimpsa/watch.h"
 
 /* One block's part. Without training, or with recomputation, blocks share what they keep. */
 typedef struct pal_block {
@@ -48,6 +49,8 @@ struct pal_work {
     float *variance;          /* (T, values) of the layer that runs; NULL: not wanted */
     double *mean_variance;    /* (N) summed over layers, at each sequence's last token */
     int variance_layers;      /* in that sum */
+    const pal_watch **watches; /* (N) who looks at a sequence */
+    int watching;              /* how many do */
     pal_timers timers;
     pal_learned_fn *learned; /* NULL: nobody wants to know */
     void *learned_user;
@@ -62,6 +65,10 @@ const float *pal_work_stream(const pal_work *work, int block);
 
 /* Computes the rotary table for positions below `end`, if there is one. */
 void pal_work_reach(pal_work *work, int end);
+
+/* watch.c: around the memory of block i, when states are run and somebody watches. */
+void pal_watch_before(pal_work *work, const pal_pass *pass, int block);
+void pal_watch_after(pal_work *work, const pal_pass *pass, int block);
 
 /* stack.c: the blocks, forward from work's first stream to its last; states NULL: sequences start afresh. */
 void pal_stack_forward(pal_work *work, pal_pass *pass, pal_state *const *states);

@@ -18,12 +18,12 @@ declare -A may=(
     [train]="base kernels memory layers format model text data infer comm train"
     [eval]="base kernels memory layers format model text data eval infer comm"
     [infer]="base kernels memory layers format model text infer"
-    [serve]="base format model text infer serve"
+    [serve]="base format model text data infer serve"
     [convert]="base kernels memory layers format model text convert"
 )
 declare -A room_of=(
     [status]=base [context]=base [view]=base [matrix]=base [batch]=base [timing]=base
-    [memory]=memory [config]=layers [model]=model [state]=model
+    [memory]=memory [config]=layers [model]=model [state]=model [watch]=model
     [safetensors]=format [tokenizer]=text
     [sampler]=infer [session]=infer [bundle]=infer [score]=eval [convert]=convert
 )

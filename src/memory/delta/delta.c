@@ -51,6 +51,7 @@ enum {
         .reset = pal_linear_reset,                                                                             \
         .import = pal_linear_import,                                                                           \
         .export = pal_linear_export,                                                                           \
+        .compare = pal_linear_compare,                                                                         \
         .forward = word##_forward,                                                                             \
         .backward = word##_backward,                                                                           \
         .step = word##_step,                                                                                   \

@@ -38,6 +38,7 @@ const pal_memory_rule pal_rule_gla = {
     .reset = pal_linear_reset,
     .import = pal_linear_import,
     .export = pal_linear_export,
+    .compare = pal_linear_compare,
     .forward = forward,
     .backward = backward,
     .step = step,

@@ -73,6 +73,10 @@ void pal_linear_export(const pal_memory_shape *s, const pal_memory_inputs *in, f
                     padded(s->dv));
 }
 
+void pal_linear_compare(const pal_memory_shape *s, const float *before, const float *after, pal_memory_change *change) {
+    pal_memory_compare_plain(before, after, head_floats(s), change);
+}
+
 /* Which values an item has. Depends on the shape alone, never on threads. */
 static size_t blocks_of(const pal_memory_shape *s) {
     const size_t pairs = (size_t)s->sequences * (size_t)s->heads;

@@ -61,6 +61,10 @@ static void export(const pal_memory_shape *s, const pal_memory_inputs *in, float
             for (size_t j = 0; j < dk; j++) parts[0][(h * dv + i) * dk + j] = state[(h * dk + j) * dv + i];
 }
 
+static void compare(const pal_memory_shape *s, const float *before, const float *after, pal_memory_change *change) {
+    pal_memory_compare_plain(before, after, head_floats(s), change);
+}
+
 /* What every pass needs of sequence n, head h, block of values c. */
 static pal_longhorn_block block_at(const pal_memory_run *run, size_t token, int n, int h, int c) {
     const pal_memory_shape *s = &run->shape;
@@ -200,6 +204,7 @@ const pal_memory_rule pal_rule_longhorn = {
     .reset = reset,
     .import = import,
     .export = export,
+    .compare = compare,
     .forward = forward,
     .backward = backward,
     .step = step,

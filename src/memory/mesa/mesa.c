@@ -79,6 +79,11 @@ static void export(const pal_memory_shape *s, const pal_memory_inputs *in, float
     }
 }
 
+static void compare(const pal_memory_shape *s, const float *before, const float *after, pal_memory_change *change) {
+    const size_t H = (size_t)s->dk * (size_t)s->dk;
+    pal_memory_compare_plain(before + H, after + H, (size_t)s->dk * (size_t)s->dv, change);
+}
+
 /* What every pass needs of sequence n, head h. */
 static pal_mesa_head head_at(const pal_memory_run *run, size_t token, int n, int h) {
     const pal_memory_shape *s = &run->shape;
@@ -231,6 +236,7 @@ const pal_memory_rule pal_rule_mesa = {
     .summary = "Mesa: ridge regression on everything seen, solved exactly or by conjugate gradient at every token",
     .inputs = PAL_INPUT_Q | PAL_INPUT_K | PAL_INPUT_V | PAL_INPUT_G | PAL_INPUT_BETA | PAL_INPUT_LAM,
     .parts = { "H", "G" },
+    .mean = 1,
     .part_floats = part_floats,
     .state_floats = state_floats,
     .saved_floats = saved_floats,
@@ -238,6 +244,7 @@ const pal_memory_rule pal_rule_mesa = {
     .reset = reset,
     .import = import,
     .export = export,
+    .compare = compare,
     .forward = forward,
     .backward = backward,
     .step = step,

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: MIT */
+/* Looking into memories while they are read and written: a copy of each watched memory before its layer runs, compared
+ * with what the layer made of it. Both are in the cache then, so that the cost is that of arithmetic. */
+#include "palimpsa/watch.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "base/parallel.h"
+#include "model/state.h"
+#include "model/windows.h"
+#include "model/work.h"
+
+/* Importances are positive: the upper half of their bits without the sign grows with them. */
+enum { BIN_BITS = 16, BINS = 1 << (31 - BIN_BITS) };
+
+/* Scratch of a watch, by what it holds. */
+typedef struct {
+    float *before;              /* one layer's memory */
+    pal_memory_change *changes; /* (heads) */
+    double *heads;              /* (heads) */
+    float *y;                   /* (dv) an answer that nobody reads */
+    float *mean, *importance;   /* (dv, dk) of one head */
+    uint32_t *bins;             /* (BINS) zero but while they are used */
+} places;
+
+static size_t head_floats(const pal_mixer_plan *m) {
+    const pal_memory_shape shape = pal_mixer_shape(m, 1, 1, NULL, 0);
+    return m->rule->keeps_tokens ? 0 : m->rule->state_floats(&shape) / (size_t)m->heads;
+}
+
+static size_t place(places *p, const pal_model *model, void *scratch) {
+    const size_t heads = (size_t)model->config.heads, elements = (size_t)model->config.dk * (size_t)model->config.dv;
+    pal_arena arena = { .base = scratch, .capacity = SIZE_MAX / 2 };
+    size_t largest = 0;
+    for (int i = 0; i < model->config.layers; i++) {
+        pal_mixer_plan plan;
+        pal_mixer_plan_make(&plan, &model->config, &model->layers[i]);
+        if (head_floats(&plan) > largest) largest = head_floats(&plan);
+    }
+    p->bins = pal_take(&arena, BINS, sizeof *p->bins);
+    p->before = pal_take(&arena, heads * largest, sizeof *p->before);
+    p->changes = pal_take(&arena, heads, sizeof *p->changes);
+    p->heads = pal_take(&arena, heads, sizeof *p->heads);
+    p->y = pal_take(&arena, (size_t)model->config.dv, sizeof *p->y);
+    p->mean = pal_take(&arena, elements, sizeof *p->mean);
+    p->importance = pal_take(&arena, elements, sizeof *p->importance);
+    return arena.used;
+}
+
+size_t pal_watch_bytes(const pal_model *model) {
+    places p;
+    return place(&p, model, NULL);
+}
+
+pal_status pal_watch_check(const pal_watch *watch, const pal_model *model, pal_error *err) {
+    const pal_model_config *c = &model->config;
+    if (!watch->scratch) return pal_fail(err, PAL_E_ARGUMENT, "a watch without scratch");
+    if (watch->element_count < 0 || watch->element_count > PAL_ELEMENTS || watch->tokens < 0)
+        return pal_fail(err, PAL_E_ARGUMENT, "a watch of %d elements over %d tokens: expected at most %d elements",
+                        watch->element_count, watch->tokens, PAL_ELEMENTS);
+    for (int i = 0; i < watch->element_count; i++) {
+        const pal_element *e = &watch->elements[i];
+        if (e->layer < 0 || e->layer >= c->layers || e->head < 0 || e->head >= c->heads || e->key < 0 ||
+            e->key >= c->dk || e->value < 0 || e->value >= c->dv)
+            return pal_fail(err, PAL_E_ARGUMENT,
+                            "element %d is layer %d, head %d, key %d, value %d: the model has %d layers of %d heads of "
+                            "%d keys and %d values",
+                            i, e->layer, e->head, e->key, e->value, c->layers, c->heads, c->dk, c->dv);
+        if (model->layers[e->layer].rule->keeps_tokens)
+            return pal_fail(err, PAL_E_ARGUMENT, "element %d: layer %d has no memory of keys by values: its rule is %s",
+                            i, e->layer, model->layers[e->layer].rule->name);
+    }
+    return PAL_OK;
+}
+
+pal_status pal_work_watch(pal_work *w, int sequence, const pal_watch *watch, pal_error *err) {
+    pal_status st;
+    if (sequence < 0 || sequence >= w->options.sequences)
+        return pal_fail(err, PAL_E_ARGUMENT, "a watch of sequence %d: the working memory was made for %d", sequence,
+                        w->options.sequences);
+    if (watch && (st = pal_watch_check(watch, w->model, err))) return st;
+    w->watching += (watch != NULL) - (w->watches[sequence] != NULL);
+    w->watches[sequence] = watch;
+    return PAL_OK;
+}
+
+/* One watched sequence at one layer. */
+typedef struct {
+    const pal_watch *watch;
+    const pal_pass *ps;
+    const pal_block *block;
+    int layer, first, tokens; /* the sequence's first token in the batch, and how many it has */
+    float *memory;
+    size_t head_floats;
+    places at;
+} view;
+
+static view look(const pal_work *w, const pal_pass *ps, int layer, int sequence) {
+    const int *cu = ps->cu_seqlens;
+    view v = { .watch = w->watches[sequence],
+               .ps = ps,
+               .block = &w->blocks[layer],
+               .layer = layer,
+               .first = cu ? cu[sequence] : sequence,
+               .tokens = cu ? cu[sequence + 1] - cu[sequence] : 1,
+               .memory = ps->memory[sequence],
+               .head_floats = head_floats(&w->blocks[layer].plan) };
+    place(&v.at, w->model, v.watch->scratch);
+    return v;
+}
+
+/* Whether the lists by token are filled. */
+static bool by_token(const view *v) { return v->tokens <= v->watch->tokens; }
+static bool follows(const view *v) {
+    if (!v->watch->followed || !by_token(v)) return false;
+    for (int e = 0; e < v->watch->element_count; e++)
+        if (v->watch->elements[e].layer == v->layer) return true;
+    return false;
+}
+static bool compares(const view *v) { return v->watch->tiles || v->watch->writes; }
+
+static void copy_task(void *arg, size_t head, int thread) {
+    const view *v = arg;
+    (void)thread;
+    memcpy(v->at.before + head * v->head_floats, v->memory + head * v->head_floats, v->head_floats * sizeof(float));
+}
+
+void pal_watch_before(pal_work *w, const pal_pass *ps, int layer) {
+    if (w->blocks[layer].plan.rule->keeps_tokens) return;
+    for (int n = 0; n < ps->sequences; n++) {
+        if (!w->watches[n]) continue;
+        view v = look(w, ps, layer, n);
+        if (compares(&v) || follows(&v)) pal_parallel_for(ps->cx, (size_t)v.block->plan.heads, copy_task, &v);
+    }
+}
+
+static void compare_task(void *arg, size_t head, int thread) {
+    const view *v = arg;
+    const pal_memory_shape shape = pal_mixer_shape(&v->block->plan, 1, 1, NULL, 0);
+    (void)thread;
+    v->block->plan.rule->compare(&shape, v->at.before + head * v->head_floats, v->memory + head * v->head_floats,
+                                 &v->at.changes[head]);
+}
+
+static uint32_t bin_of(float x) {
+    const uint32_t bits = pal_f32_bits(x);
+    return bits >> BIN_BITS < BINS ? bits >> BIN_BITS : 0; /* what is below zero, or no number, as the least */
+}
+
+/* The quantiles between the least and the most of all heads' samples, by counting. */
+static void spread(const view *v, int heads, float out[PAL_TILE_SPREAD]) {
+    static const double shares[] = { 0.05, 0.25, 0.5, 0.75, 0.95 };
+    uint32_t *bins = v->at.bins;
+    const float low = out[0], high = out[PAL_TILE_SPREAD - 1];
+    uint32_t all = 0, passed = 0, bin = bin_of(low);
+    const uint32_t last = bin_of(high);
+    for (int h = 0; h < heads; h++)
+        for (int i = 0; i < v->at.changes[h].samples; i++) bins[bin_of(v->at.changes[h].sample[i])]++, all++;
+    for (int q = 0; q < PAL_TILE_SPREAD - 2; q++) {
+        while (bin < last && passed + bins[bin] <= (uint32_t)(shares[q] * (double)all)) passed += bins[bin++];
+        const float middle = pal_bits_f32(bin << BIN_BITS | 1u << (BIN_BITS - 1));
+        out[q + 1] = middle < low ? low : middle > high ? high : middle;
+    }
+    for (int h = 0; h < heads; h++)
+        for (int i = 0; i < v->at.changes[h].samples; i++) bins[bin_of(v->at.changes[h].sample[i])] = 0;
+}
+
+static float over(double change, double size) { return size > 0 ? (float)sqrt(change / size) : 0; }
+
+static void compare(const view *v, pal_tile *tile) {
+    const pal_mixer_plan *m = &v->block->plan;
+    double change = 0, size = 0, ratio = 0;
+    pal_parallel_for(v->ps->cx, (size_t)m->heads, compare_task, (void *)v);
+    float *writes = v->watch->writes ? v->watch->writes + (size_t)v->layer * (size_t)m->heads : NULL;
+    tile->importance[0] = v->at.changes[0].low, tile->importance[PAL_TILE_SPREAD - 1] = v->at.changes[0].high;
+    for (int h = 0; h < m->heads; h++) {
+        const pal_memory_change *c = &v->at.changes[h];
+        if (writes) writes[h] = over(c->change, c->size);
+        change += c->change, size += c->size;
+        ratio += ((double)c->high - (double)c->low) / (double)c->low;
+        tile->importance[0] = fminf(tile->importance[0], c->low);
+        tile->importance[PAL_TILE_SPREAD - 1] = fmaxf(tile->importance[PAL_TILE_SPREAD - 1], c->high);
+    }
+    tile->write = over(change, size);
+    tile->norm = (float)sqrt(size / ((double)m->heads * m->dk * m->dv));
+    if (!m->rule->has_variance) return;
+    tile->ratio = (float)(ratio / m->heads);
+    spread(v, m->heads, tile->importance);
+}
+
+static float window_at(const view *v, int token) {
+    const pal_block *b = v->block;
+    if (!pal_block_forgets(b)) return NAN;
+    for (int h = 0; h < b->plan.heads; h++) {
+        v->at.heads[h] = pal_window((double)pal_block_decay(b, v->first + token, h));
+        if (isnan(v->at.heads[h])) return NAN;
+    }
+    return (float)pal_median(v->at.heads, (size_t)b->plan.heads);
+}
+
+static float variance_at(const view *v, int token) {
+    const size_t values = (size_t)v->block->plan.values;
+    if (!v->ps->variance || !v->block->plan.rule->has_variance) return NAN;
+    const float *row = v->ps->variance + (size_t)(v->first + token) * values;
+    double sum = 0;
+    for (size_t i = 0; i < values; i++) sum += (double)row[i];
+    return (float)(sum / (double)values);
+}
+
+/* One head of one token's inputs, for the rule's step. */
+static pal_memory_run step_of(const view *v, const pal_memory_run *all, int head, int token, float **state) {
+    const pal_memory_shape *s = &all->shape;
+    const size_t t = (size_t)(v->first + token), h = (size_t)head, dk = (size_t)s->dk, dv = (size_t)s->dv;
+    const size_t key = pal_memory_key_head(s, h) * dk;
+    pal_memory_run run = { .shape = *s, .in = all->in, .state = state, .scratch = all->scratch, .y = { v->at.y, dv } };
+    run.shape.tokens = run.shape.sequences = run.shape.heads = run.shape.key_heads = 1;
+    run.shape.cu_seqlens = NULL;
+    run.in.q = pal_const_view_at(all->in.q, t, key), run.in.k = pal_const_view_at(all->in.k, t, key);
+    run.in.v = pal_const_view_at(all->in.v, t, h * dv), run.in.b = pal_const_view_at(all->in.b, t, h * dv);
+    run.in.beta = pal_const_view_at(all->in.beta, t, h), run.in.g = pal_const_view_at(all->in.g, t, h);
+    run.in.dt = pal_const_view_at(all->in.dt, t, h);
+    run.in.A = all->in.A ? all->in.A + h : NULL, run.in.Ip = all->in.Ip ? all->in.Ip + h : NULL;
+    run.in.lam = all->in.lam ? all->in.lam + h * dk : NULL;
+    return run;
+}
+
+/* The copy of each followed head goes through the tokens once more, one by one. */
+static void follow(const view *v) {
+    const pal_watch *watch = v->watch;
+    const pal_mixer_plan *m = &v->block->plan;
+    const pal_memory_run all = pal_mixer_run(v->ps, m, &v->block->mixer, &v->block->mixer_work);
+    for (int h = 0; h < m->heads; h++) {
+        bool wanted = false;
+        for (int e = 0; e < watch->element_count; e++)
+            wanted |= watch->elements[e].layer == v->layer && watch->elements[e].head == h;
+        float *state = v->at.before + (size_t)h * v->head_floats;
+        for (int t = 0; wanted && t < v->tokens; t++) {
+            const pal_memory_run run = step_of(v, &all, h, t, &state);
+            assert(m->rule->scratch_bytes(v->ps->cx, &run.shape, PAL_STEP) <= v->ps->scratch_bytes);
+            m->rule->step(v->ps->cx, &run);
+            pal_memory_head(m->rule, &run.shape, state, v->at.mean, v->at.importance);
+            for (int e = 0; e < watch->element_count; e++) {
+                const pal_element *one = &watch->elements[e];
+                if (one->layer != v->layer || one->head != h) continue;
+                const size_t from = (size_t)one->value * (size_t)m->dk + (size_t)one->key;
+                float *to = watch->followed + 2 * ((size_t)t * (size_t)watch->element_count + (size_t)e);
+                to[0] = v->at.mean[from], to[1] = v->at.importance[from];
+            }
+        }
+    }
+}
+
+static void take_layer(const view *v, int layers) {
+    const pal_watch *watch = v->watch;
+    const size_t heads = (size_t)v->block->plan.heads, i = (size_t)v->layer;
+    pal_tile tile = { .window = NAN, .ratio = NAN, .write = NAN, .norm = NAN, .variance = NAN };
+    for (int q = 0; q < PAL_TILE_SPREAD; q++) tile.importance[q] = NAN;
+    if (v->block->plan.rule->keeps_tokens)
+        for (size_t h = 0; watch->writes && h < heads; h++) watch->writes[i * heads + h] = NAN;
+    else if (compares(v)) compare(v, &tile);
+    if (watch->tiles) {
+        tile.window = window_at(v, v->tokens - 1);
+        tile.variance = variance_at(v, v->tokens - 1);
+        watch->tiles[i] = tile;
+    }
+    for (int t = 0; by_token(v) && t < v->tokens; t++) {
+        if (watch->windows) watch->windows[(size_t)t * (size_t)layers + i] = window_at(v, t);
+        if (watch->variances) watch->variances[(size_t)t * (size_t)layers + i] = variance_at(v, t);
+    }
+    if (follows(v)) follow(v);
+}
+
+void pal_watch_after(pal_work *w, const pal_pass *ps, int layer) {
+    for (int n = 0; n < ps->sequences; n++) {
+        if (!w->watches[n]) continue;
+        const view v = look(w, ps, layer, n);
+        take_layer(&v, ps->config->layers);
+    }
+}
