@@ -14,6 +14,7 @@
 
 #include "base/context.h"
 #include "serve/serve.h"
+#include "stop.h"
 #include "text_model.h"
 
 enum { MOST_MODELS = 16 };
@@ -63,21 +64,12 @@ static void split_name(const char *model, char name[256], const char **path) {
     snprintf(name, 256, "%.*s", (int)(end - begin), model + begin);
 }
 
-static int wait_for_signal(const sigset_t *signals) {
-    int number;
-    do {
-        if (sigwait(signals, &number)) return SIGTERM;
-    } while (number == SIGHUP); /* a terminal that closes ends nothing */
-    return number;
-}
-
 static int run(serve_options *o, const pal_context *cx) {
     pal_serve_model models[MOST_MODELS] = { 0 };
     char names[MOST_MODELS][256];
     pal_server *server = NULL;
     pal_bytes key = { 0 };
     pal_error err;
-    sigset_t signals;
     int code = o->key_file ? read_key(o->key_file, &key) : CLI_OK, opened = 0;
     for (; opened < o->count && !code; opened++) {
         const char *path;
@@ -89,10 +81,8 @@ static int run(serve_options *o, const pal_context *cx) {
         if (!code) fprintf(stderr, "loading %s from %s\n", names[opened], path);
         if (!code) code = text_model_open(&models[opened].bundle, path, o->tokenizer, NULL, cx);
     }
-    /* Blocked before threads start, so that only the wait below gets them. */
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT), sigaddset(&signals, SIGTERM), sigaddset(&signals, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    signal(SIGHUP, SIG_IGN); /* a terminal that closes ends nothing */
+    cli_stop_on_signals(true);
     signal(SIGPIPE, SIG_IGN);
     o->serve.api_key = o->key_file ? (const char *)key.data : NULL;
     if (!code && pal_serve_start(&server, models, o->count, cx, &o->serve, &err)) code = cli_fail(&err);
@@ -104,9 +94,8 @@ static int run(serve_options *o, const pal_context *cx) {
         printf(strchr(host, ':') ? "listening on http://[%s]:%d\n" : "listening on http://%s:%d\n", host,
                pal_serve_port(server));
         fflush(stdout);
-        wait_for_signal(&signals);
+        cli_stop_wait();
         fputs("stopping: requests that run may end\n", stderr);
-        pthread_sigmask(SIG_UNBLOCK, &signals, NULL); /* a second signal ends the process at once */
         pal_serve_stop(server, o->drain);
     }
     for (int i = 0; i < opened; i++) pal_bundle_close(&models[i].bundle);

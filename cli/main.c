@@ -10,6 +10,7 @@
 #include "base/nearest.h"
 #include "cli.h"
 #include "ranks.h"
+#include "stop.h"
 
 static const cli_command commands[] = {
     { "train", "train a model into a run directory; resume it", cmd_train, true },
@@ -88,7 +89,8 @@ int main(int argc, char **argv) {
     wait_calmly(argv);
     signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is then an error of write, which says what and where */
     pal_log_listen(print_warning, NULL);
-    const int code = run(argc, argv);
+    int code = cli_stop_begin();
+    if (!code) code = run(argc, argv);
     const bool lost = fflush(stdout) != 0 || ferror(stdout);
     return ranks_end(lost && code == CLI_OK ? cli_error(CLI_FAILED, "cannot write to standard output") : code);
 }

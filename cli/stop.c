@@ -1,34 +1,90 @@
 /* SPDX-License-Identifier: MIT */
+/* The signals are blocked in every thread but one, which does nothing but wait for them. A handler must not interrupt a
+ * thread that computes: see base/signal_stack.h. */
 #include "stop.h"
 
+#include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
 
-static volatile sig_atomic_t stopping, ending;
+#include "base/context.h"
+#include "base/signal_stack.h"
+#include "cli.h"
 
-static void on_signal(int number) {
-    stopping = 1;
-    if (number != SIGINT) ending = 1;
+enum { NUDGE = SIGURG }; /* to the main thread, so that a system call that waits returns; ignored by default */
+
+static const int numbers[] = { SIGINT, SIGTERM, SIGHUP, SIGUSR1 };
+static sigset_t signals;
+static pthread_t main_thread;
+static sem_t came;
+static atomic_uint remembered, once; /* a bit a signal: does not end the process; and is so once only */
+static atomic_bool stopping, ending;
+
+static unsigned bit(int number) { return 1u << number; }
+
+static bool is_ignored(int number) {
+    struct sigaction action;
+    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-static void catch_signal(int number, bool second_ends) {
-    const struct sigaction action = { .sa_handler = on_signal, .sa_flags = second_ends ? (int)SA_RESETHAND : 0 };
-    struct sigaction before;
-    if (number == SIGHUP && sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler == SIG_IGN) return;
-    sigaction(number, &action, NULL);
+/* What it does without us: ends the process, or nothing where whoever started it said so. */
+static void let_through(int number) {
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, number);
+    pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+    raise(number);
+    pthread_sigmask(SIG_BLOCK, &one, NULL);
+}
+
+static void *listen(void *unused) {
+    for (int number; sigwait(&signals, &number) == 0;) {
+        if (!(atomic_load(&remembered) & bit(number))) {
+            let_through(number);
+            continue;
+        }
+        if (atomic_load(&once) & bit(number)) atomic_fetch_and(&remembered, ~bit(number));
+        if (number != SIGINT) atomic_store(&ending, true);
+        atomic_store(&stopping, true);
+        sem_post(&came);
+        pthread_kill(main_thread, NUDGE);
+    }
+    return unused;
+}
+
+static void on_nudge(int number) { (void)number; }
+
+int cli_stop_begin(void) {
+    const struct sigaction nudged = { .sa_handler = on_nudge, .sa_flags = SA_ONSTACK };
+    pthread_t listener;
+    sigemptyset(&signals);
+    for (size_t i = 0; i < PAL_COUNT(numbers); i++) sigaddset(&signals, numbers[i]);
+    pal_give_signal_stack();
+    main_thread = pthread_self();
+    sem_init(&came, 0, 0);
+    sigaction(NUDGE, &nudged, NULL);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    const int failed = pthread_create(&listener, NULL, listen, NULL);
+    return failed ? cli_error(CLI_FAILED, "cannot start a thread: %s", strerror(failed)) : CLI_OK;
 }
 
 void cli_stop_on_signals(bool second_ends) {
-    catch_signal(SIGINT, second_ends);
-    catch_signal(SIGTERM, second_ends);
-    catch_signal(SIGHUP, second_ends);
-    catch_signal(SIGUSR1, false); /* mpirun and Slurm hand it to every rank, some to this one twice */
+    const unsigned ends = bit(SIGINT) | bit(SIGTERM) | (is_ignored(SIGHUP) ? 0 : bit(SIGHUP));
+    atomic_store(&once, second_ends ? ends : 0);
+    atomic_store(&remembered, ends | bit(SIGUSR1)); /* which mpirun and Slurm hand to every rank, to some twice */
 }
 
 void cli_stop_in_conversation(void) {
     cli_stop_on_signals(true);
-    catch_signal(SIGINT, false);
+    atomic_fetch_and(&once, ~bit(SIGINT));
 }
 
-bool cli_stopping(void) { return stopping != 0; }
-bool cli_stop_ends(void) { return ending != 0; }
-void cli_stop_forget(void) { stopping = ending; }
+void cli_stop_wait(void) {
+    while (!cli_stopping()) sem_wait(&came); /* or it was the nudge */
+}
+
+bool cli_stopping(void) { return atomic_load(&stopping); }
+bool cli_stop_ends(void) { return atomic_load(&ending); }
+void cli_stop_forget(void) { atomic_store(&stopping, atomic_load(&ending)); }

@@ -51,8 +51,7 @@ int farm_spawn(const char **arguments, const char *log, int *child) {
     *child = (int)made;
     if (made < 0) return cli_error(CLI_FAILED, "sweep: cannot start a process: %s", strerror(errno));
     if (made > 0) return CLI_OK;
-    signal(SIGTERM, SIG_DFL); /* from here on it ends the child; one that came before was the handler's */
-    if (cli_stopping()) _exit(0);
+    if (cli_stopping()) _exit(0); /* a signal from here on waits for the program that this becomes */
     prctl(PR_SET_PDEATHSIG, SIGTERM); /* a killed sweep must not leave runs behind that a new one would start again */
     pal_mpi_forget_launcher();
     if (!freopen(log ? log : "/dev/null", "a", stdout) || (log && dup2(fileno(stdout), STDERR_FILENO) < 0)) _exit(127);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/signal_stack.h"
 
 #if PAL_X86_64
 #include <cpuid.h>
@@ -139,6 +140,7 @@ pal_status pal_context_new(pal_context **out, int threads, const char *cpu, pal_
     if ((st = pal_alloc_named(&block, 1, sizeof made, "a context", err))) return st;
     *out = block;
     **out = made;
+    pal_give_signal_stack();
     return PAL_OK;
 }
 

@@ -65,6 +65,11 @@ with tempfile.TemporaryDirectory() as folder:
     child = subprocess.Popen([program, "train", *TINY, "--steps", "4000", "--out", str(run)], stdout=subprocess.PIPE, text=True)
     while not (run / "checkpoints" / "step-10").exists():
         time.sleep(0.01)
+    # It must not interrupt a thread that computes (src/base/signal_stack.h): one thread waits for it, all others block it.
+    stops = sum(1 << number - 1 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1))
+    masks = [dict(line.split(":\t") for line in (task / "status").read_text().splitlines() if line.startswith("Sig")) for task in pathlib.Path(f"/proc/{child.pid}/task").iterdir()]
+    check(not int(masks[0]["SigCgt"], 16) & stops, "a handler is installed for a signal that asks for an end")
+    check(sum(int(m["SigBlk"], 16) & stops != stops for m in masks) <= 1, f"threads do not block the signals that ask for an end: {masks}")
     child.send_signal(signal.SIGTERM)
     text = child.communicate()[0]
     step = re.search(r"stopped at step (\d+)", text)

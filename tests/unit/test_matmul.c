@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The backend of this build against the plain loop. */
 #include <math.h>
+#include <signal.h>
+#include <sys/time.h>
 
 #include "base/alloc.h"
 #include "base/parallel.h"
@@ -111,11 +113,44 @@ static void works_inside_a_parallel_task_with_the_same_bits(void **state) {
     pal_free(A), pal_free(B), pal_free(one), pal_free(many), pal_free(expected);
 }
 
+static volatile sig_atomic_t interruptions;
+static void on_interruption(int number) {
+    (void)number;
+    interruptions++;
+}
+
+/* A context gives the main thread a stack for handlers; without it this crashes with oneDNN (base/signal_stack.h). */
+static void handlers_may_interrupt_it(void **state) {
+    (void)state;
+    enum { M = 200, N = 100, K = 100, TIMES = 50 };
+    const struct sigaction action = { .sa_handler = on_interruption, .sa_flags = SA_ONSTACK | SA_RESTART };
+    const struct itimerval often = { .it_interval = { .tv_usec = 200 }, .it_value = { .tv_usec = 200 } };
+    pal_context *cx = test_context(1, NULL);
+    float *A = pal_alloc(M * K, 4), *B = pal_alloc(K * N, 4), *quiet = pal_alloc(M * N, 4), *C = pal_alloc(M * N, 4);
+    pal_rng rng = pal_rng_at(1, 4);
+    struct sigaction before;
+    test_fill_normal(A, M * K, &rng, 1);
+    test_fill_normal(B, K * N, &rng, 1);
+    pal_matmul(cx, PAL_KEEP, PAL_KEEP, M, N, K, A, K, B, N, PAL_OVERWRITE, quiet, N);
+    assert_int_equal(sigaction(SIGALRM, &action, &before), 0);
+    assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+    while (interruptions < TIMES) {
+        pal_matmul(cx, PAL_KEEP, PAL_KEEP, M, N, K, A, K, B, N, PAL_OVERWRITE, C, N);
+        test_same_bits("an interrupted product", C, quiet, M * N);
+        pal_free(pal_alloc(M, 4)); /* would notice a heap that is not whole */
+    }
+    setitimer(ITIMER_REAL, &(struct itimerval){ 0 }, NULL);
+    sigaction(SIGALRM, &before, NULL);
+    pal_free(A), pal_free(B), pal_free(quiet), pal_free(C);
+    pal_context_free(cx);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_form_matches_the_plain_loop),
         cmocka_unit_test(empty_products_zero_or_keep),
         cmocka_unit_test(works_inside_a_parallel_task_with_the_same_bits),
+        cmocka_unit_test(handlers_may_interrupt_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
