@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Matrix multiply on the shapes that models use, beside oneDNN called directly. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/context.h"
 #include "base/random.h"
 #include "bench.h"
 #include "cli.h"
-#include "kernels/matmul/matmul.h"
+#include "kernels/matmul/plain.h"
 
 #ifdef PAL_HAVE_ONEDNN
 #include <dnnl.h>
@@ -23,6 +24,12 @@ static void ours(void *arg) {
     const product *p = arg;
     pal_matmul(p->cx, PAL_KEEP, PAL_TRANSPOSE, p->M, p->N, p->K, p->A, (size_t)p->K, p->B, (size_t)p->K, PAL_OVERWRITE,
                p->C, (size_t)p->N);
+}
+
+static void plain(void *arg) {
+    const product *p = arg;
+    pal_matmul_plain(p->cx, PAL_KEEP, PAL_TRANSPOSE, p->M, p->N, p->K, p->A, (size_t)p->K, p->B, (size_t)p->K,
+                     PAL_OVERWRITE, p->C, (size_t)p->N);
 }
 
 #ifdef PAL_HAVE_ONEDNN
@@ -46,7 +53,7 @@ int bench_matmul(bench *b, const pal_context *cx) {
         pal_fill_normal(cx, p.B, w, 1, 2, 1.0);
         char shape[64];
         snprintf(shape, sizeof shape, "M%d N%d K%d", p.M, p.N, p.K);
-        bench_item items[2];
+        bench_item items[3];
         int count = 0;
 #ifdef PAL_HAVE_ONEDNN
         /* Called directly, oneDNN uses every processor: only comparable when we do too. */
@@ -56,7 +63,15 @@ int bench_matmul(bench *b, const pal_context *cx) {
         items[count] = bench_make("matmul", shape, PAL_MATMUL_BACKEND, pal_context_threads(cx), ours, &p);
         items[count].flops = 2.0 * p.M * p.N * p.K;
         if (count) items[count].base = items[count].bound = 0, items[count].bound_share = 1;
-        bench_group(b, s ? "" : "matmul: C[M,N] = A[M,K] B[N,K]^T, f32", items, count + 1);
+        count++;
+        if (strcmp(PAL_MATMUL_BACKEND, "plain") != 0) { /* else it was that */
+            const char *level = pal_cpu_level_name(pal_context_level(cx));
+            items[count] = bench_make("matmul, our own", shape, level, pal_context_threads(cx), plain, &p);
+            items[count].flops = 2.0 * p.M * p.N * p.K;
+            items[count].base = items[count].bound = 0, items[count].bound_share = 1;
+            count++;
+        }
+        bench_group(b, s ? "" : "matmul: C[M,N] = A[M,K] B[N,K]^T, f32", items, count);
         pal_free(p.A), pal_free(p.B), pal_free(p.C);
     }
     return CLI_OK;

@@ -46,7 +46,7 @@ typedef struct cli_common {
 #define CLI_COMMON_OPTIONS(common)                                                                                     \
     { "threads", OPT_INT, &(common).threads, "N", "threads to use (default: PALIMPSA_THREADS, else all processors)" }, \
     {                                                                                                                  \
-        "cpu", OPT_TEXT, &(common).cpu, "LEVEL", "ref, avx2, avx512, neon (default: PALIMPSA_CPU, else the best there is)" \
+        "cpu", OPT_TEXT, &(common).cpu, "LEVEL", "ref, avx2, avx512, neon (default: PALIMPSA_CPU, else the best)"      \
     }
 
 /* Parses argv: options into their values, the rest into positional (at most max_positional). Returns CLI_OK, or prints

@@ -56,7 +56,7 @@ static const option_row of_run[] = {
     { "comm-timeout", OPT_FLOAT, AT(comm_timeout), "SECONDS",
       "under mpirun: end when another rank has been silent for so long, checkpoints not counted (default 120)",
       RUN | POSITIVE },
-    { "cpu", OPT_TEXT, AT(common.cpu), "LEVEL", "ref, avx2, avx512, neon (default: PALIMPSA_CPU, else the best there is)",
+    { "cpu", OPT_TEXT, AT(common.cpu), "LEVEL", "ref, avx2, avx512, neon (default: PALIMPSA_CPU, else the best)",
       RUN },
 };
 

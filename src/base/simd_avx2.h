@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Vectors of 8 floats. Included only by *_avx2.c files, which alone are compiled for AVX2. simd_avx512.h and simd_neon.h
- * offer the same names with 16 and 4 floats, so a kernel body (*.inc) is written once for all of them. Everything is
- * static inline: no copy of an ISA function can reach code that runs on an older processor. */
+/* Vectors of 8 floats. Included only by *_avx2.c files, which alone are compiled for AVX2. simd_avx512.h and
+ * simd_neon.h offer the same names with 16 and 4 floats, so a kernel body (*.inc) is written once for all of them.
+ * Everything is static inline: no copy of an ISA function can reach code that runs on an older processor. */
 #ifndef PAL_BASE_SIMD_AVX2_H
 #define PAL_BASE_SIMD_AVX2_H
 
