@@ -23,11 +23,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     pal_state *state;
     pal_work *work;
     const pal_work_options plan = { .tokens = 1, .sequences = 1 };
-    const int vocab = pal_model_config_of(model)->vocab;
+    const pal_model_config *config = pal_model_config_of(model);
     if (pal_state_new(&state, model, 4, &err) == PAL_OK) {
         if (pal_work_new(&work, model, fuzz_context(), &plan, &err) == PAL_OK) {
-            float *logits = malloc((size_t)vocab * sizeof *logits);
-            FUZZ_CHECK(pal_model_step(model, work, &state, 1, &(int32_t){ vocab - 1 }, logits, &err) == PAL_OK);
+            float *logits = malloc((size_t)config->vocab_rows * sizeof *logits);
+            FUZZ_CHECK(pal_model_step(model, work, &state, 1, &(int32_t){ config->vocab - 1 }, logits, &err) == PAL_OK);
             free(logits);
             pal_work_free(work);
         }
