@@ -220,7 +220,7 @@ static int show_windows(const pal_model *model, const pal_context *cx, const ins
     int code = cli_text_ids_read(&text, o->data, o->tokenizer, model, o->tokens ? o->tokens : LEAST_TOKENS,
                                  o->tokens ? o->tokens : 4096);
     if (code) return code;
-    const pal_status st = pal_windows_measure(&w, model, cx, text.ids, text.count, &err);
+    const pal_status st = pal_windows_measure(&w, model, cx, text.ids, text.count, NULL, NULL, &err);
     cli_text_ids_free(&text);
     if (st) return cli_fail(&err);
     for (int r = 0; r < top; r++) chosen[w.order[r]] = !isnan(w.median[w.order[r]]);

@@ -116,7 +116,8 @@ static int choose(theatre *t) {
         const int tokens = least_of(t->text.count, o->tokens ? o->tokens : WINDOW_TOKENS);
         const int code = open_source(t, true);
         if (code) return code;
-        if (pal_windows_measure(&t->windows, t->from, t->cx, t->text.ids, tokens, &err)) return cli_fail(&err);
+        if (pal_windows_measure(&t->windows, t->from, t->cx, t->text.ids, tokens, NULL, NULL, &err))
+            return cli_fail(&err);
     }
     if (pal_surgery_choose(t->surgery.layers, o->metaplastic, &t->config, &t->windows, &err)) return cli_fail(&err);
     t->window_s = pal_seconds() - start;

@@ -21,5 +21,6 @@
 #include "palimpsa/tokenizer.h"
 #include "palimpsa/view.h"
 #include "palimpsa/watch.h"
+#include "palimpsa/windows.h"
 
 #endif

@@ -42,13 +42,15 @@ static pal_status take_layer(pal_windows *out, const pal_work *w, int i, int don
 }
 
 static pal_status run(pal_windows *out, pal_work *w, pal_state *state, const int32_t *ids, double *heads,
-                      pal_error *err) {
+                      pal_go_on_fn *go_on, void *user, pal_error *err) {
     pal_status st;
     for (int done = 0; done < out->tokens; done += PIECE) {
         const int piece = out->tokens - done < PIECE ? out->tokens - done : PIECE;
         const int cu[2] = { 0, piece };
         const pal_batch batch = { .tokens = piece, .sequences = 1, .ids = ids + done, .cu_seqlens = cu };
         pal_pass ps;
+        if (go_on && !go_on(user, (size_t)done, (size_t)out->tokens))
+            return pal_fail(err, PAL_STOPPED, "stopped while memory windows were measured");
         if ((st = pal_stack_enter(w, w->model, &batch, &ps, err))) return st;
         for (int i = 0; i < out->layers; i++) {
             pal_stack_use_states(w, &ps, &state, i);
@@ -71,7 +73,7 @@ static void rank(pal_windows *out) {
 }
 
 pal_status pal_windows_measure(pal_windows *out, const pal_model *model, const pal_context *cx, const int32_t *ids,
-                               int tokens, pal_error *err) {
+                               int tokens, pal_go_on_fn *go_on, void *user, pal_error *err) {
     const pal_model_config *c = pal_model_config_of(model);
     const size_t layers = (size_t)c->layers, larger = (size_t)(tokens > c->heads ? tokens : c->heads);
     pal_work *work = NULL;
@@ -90,7 +92,7 @@ pal_status pal_windows_measure(pal_windows *out, const pal_model *model, const p
         st = pal_work_new(&work, model, cx,
                           &(pal_work_options){ .tokens = tokens < PIECE ? tokens : PIECE, .sequences = 1 }, err);
     if (!st) st = pal_state_new(&state, model, 1, err);
-    if (!st) st = run(out, work, state, ids, numbers, err);
+    if (!st) st = run(out, work, state, ids, numbers, go_on, user, err);
     for (size_t i = 0; i < layers && !st; i++) {
         const double *n_t = out->n_t + i * (size_t)tokens;
         memcpy(numbers, n_t, (size_t)tokens * sizeof *n_t);

@@ -1,28 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory windows: how many tokens back a layer remembers. A layer that keeps exp(-A dt_t) of its memory at token t has
- * the window N_t = 1/(1 - exp(-A dt_t)); metaplasticity does most where windows are long, so surgery ranks layers by
- * them. */
+/* What measuring memory windows stands on. */
 #ifndef PAL_MODEL_WINDOWS_H
 #define PAL_MODEL_WINDOWS_H
 
 #include <math.h>
 
-#include "palimpsa/model.h"
+#include "palimpsa/windows.h"
 
 /* N_t of decay A dt >= 0; infinite when nothing is forgotten. */
 static inline double pal_window(double decay) { return -1 / expm1(-decay); }
-
-typedef struct pal_windows {
-    int layers, tokens;
-    double *n_t;    /* (layers, tokens) median over heads; NaN in a layer that has no window */
-    double *median; /* (layers) median of n_t over tokens */
-    int *order;     /* (layers) layers by falling median, ties to the lower layer, those without a window last */
-} pal_windows;
-
-/* Reads the text as one sequence, in pieces of a size that does not depend on its length. */
-pal_status pal_windows_measure(pal_windows *out, const pal_model *model, const pal_context *cx, const int32_t *ids,
-                               int tokens, pal_error *err);
-void pal_windows_free(pal_windows *windows); /* a zeroed one is fine */
 
 /* The median of n >= 1 numbers, none of them NaN; the mean of the two in the middle when n is even. Sorts x. */
 double pal_median(double *x, size_t n);

@@ -70,7 +70,7 @@ static void windows_of_recorded_layer(void **state) {
             }
             medians[t] = plain_median(n_t, (size_t)H);
         }
-        OK(pal_windows_measure(&w, model, cx, row, T, err));
+        OK(pal_windows_measure(&w, model, cx, row, T, NULL, NULL, err));
         for (int t = 0; t < T; t++) near_to("N_t", w.n_t[t], medians[t], 1e-4);
         near_to("median N_t", w.median[0], plain_median(medians, (size_t)T), 1e-4);
         pal_windows_free(&w);
@@ -115,7 +115,7 @@ static void windows_in_pieces_equal_one_forward(void **state) {
         OK(pal_observer_new(&observer, model, T, 1, err));
         OK(pal_model_observe(model, work, observer,
                              &(pal_batch){ .tokens = T, .sequences = 1, .ids = ids, .cu_seqlens = cu }, take, &s, err));
-        OK(pal_windows_measure(&w, model, cx, ids, T, err));
+        OK(pal_windows_measure(&w, model, cx, ids, T, NULL, NULL, err));
         for (int i = 0; i < layers; i++) {
             for (int t = 0; t < T; t++) near_to(names[k], w.n_t[i * T + t], n_t[i * T + t], 2e-4);
             median[i] = plain_median(n_t + i * T, T);
@@ -150,7 +150,7 @@ static void equal_windows_rank_the_lower_layer_first(void **state) {
         }
     }
     test_ids(ids, 40, 29, 8);
-    OK(pal_windows_measure(&w, model, cx, ids, 40, err));
+    OK(pal_windows_measure(&w, model, cx, ids, 40, NULL, NULL, err));
     assert_int_equal(w.order[0], 0);
     assert_int_equal(w.order[1], 2);
     assert_int_equal(w.order[2], 1);
@@ -169,7 +169,7 @@ static void refused(const char *kind, int tokens, const char *words) {
     test_ids(ids, 16, 29, 9);
     if (strcmp(kind, "palimpsa-m") == 0)
         model->parameters[pal_model_find_weight(model, "backbone.layers.1.mixer.A_log")->offset] = NAN;
-    assert_int_not_equal(pal_windows_measure(&w, model, cx, ids, tokens, &err), PAL_OK);
+    assert_int_not_equal(pal_windows_measure(&w, model, cx, ids, tokens, NULL, NULL, &err), PAL_OK);
     if (!strstr(err.text, words)) fail_msg("'%s' does not say '%s'", err.text, words);
     pal_model_close(model);
     pal_context_free(cx);

@@ -49,6 +49,74 @@ def check(status: int, err: Any) -> None:
         raise _EXCEPTIONS.get(status, RuntimeError)(ffi.string(err.text).decode(errors="replace"))
 
 
+class Stopped(Exception):
+    """Long work was ended by its progress function, which returned False."""
+
+
+_raised = threading.local()
+
+
+def _keep(_kind: Any, error: BaseException, _trace: Any) -> None:
+    _raised.error = error  # no exception passes through C: it waits here until the library has returned
+
+
+@ffi.def_extern(name="palimpsa_go_on", error=False, onerror=_keep)  # type: ignore[untyped-decorator]
+def _go_on(user: Any, done: int, total: int) -> bool:
+    progress = ffi.from_handle(user)
+    return progress is None or progress(done, total) is not False
+
+
+@ffi.def_extern(name="palimpsa_on_token", onerror=_keep)  # type: ignore[untyped-decorator]
+def _on_token(user: Any, token: Any) -> None:
+    ffi.from_handle(user)(token)
+
+
+@ffi.def_extern(name="palimpsa_on_layer", onerror=_keep)  # type: ignore[untyped-decorator]
+def _on_layer(user: Any, layer: Any) -> None:
+    ffi.from_handle(user)(layer)
+
+
+def raise_kept() -> None:
+    """What Python raised while the library called it, Ctrl-C among it."""
+    error = getattr(_raised, "error", None)
+    if error is not None:
+        _raised.error = None
+        raise error
+
+
+def finish(status: int, err: Any) -> None:
+    """check, for calls that call Python."""
+    raise_kept()
+    if status == lib.PAL_STOPPED:
+        raise Stopped("stopped by its progress function")
+    check(status, err)
+
+
+def path_bytes(path: Any) -> bytes:
+    name = os.fsencode(path)
+    if b"\0" in name:
+        raise ValueError("a path with a zero byte in it")
+    return name
+
+
+class Guard:
+    """One call of a model at a time, from any thread; and none from within its own callbacks."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner = 0
+
+    def __enter__(self) -> None:
+        if self._owner == threading.get_ident():
+            raise RuntimeError("this model is at work: it cannot be used from its own progress function")
+        self._lock.acquire()
+        self._owner = threading.get_ident()
+
+    def __exit__(self, *_: Any) -> None:
+        self._owner = 0
+        self._lock.release()
+
+
 def context(threads: int | None = None) -> Any:
     """The library's context for so many threads (None: those of set_threads)."""
     n = 1 if _forked else _threads if threads is None else threads

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: MIT
+"""Texts with their memories: reading, writing, forks, files."""
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Sequence
+
+import numpy as np
+
+from ._library import check, ffi, lib, path_bytes, raise_kept
+
+if TYPE_CHECKING:
+    from .model import Model
+
+__all__ = ["Generation", "Session", "Token"]
+
+
+class Token(NamedTuple):
+    """A token that a model wrote. logprob, variance and alternatives are the model's own, before temperature and filters."""
+
+    id: int
+    text: str  # what can be shown now: whole characters, nothing that may become a stop string
+    logprob: float
+    variance: float  # how uncertain the memory's answer was; NaN where no layer can tell
+    alternatives: tuple[tuple[int, float], ...] = ()  # the likeliest ids with their logprobs, likeliest first
+
+    @property
+    def probability(self) -> float:
+        return math.exp(self.logprob)
+
+
+class Sessions:
+    """What a model's sessions share: the engine that steps them, and their pointers. Whoever is collected or closed leaves
+    its pointer in `dead`, because collection may happen while the engine runs."""
+
+    def __init__(self, model: Model, options: Any) -> None:
+        self.model, self.guard = model, model._guard
+        out, err = ffi.new("pal_engine **"), ffi.new("pal_error *")
+        check(lib.pal_engine_new(out, model._bundle.model, model._bundle.tokenizer, model._cx, options, err), err)
+        self.engine = out[0]
+        self.alive: set[Any] = set()
+        self.dead: deque[Any] = deque()
+
+    def new(self) -> Any:
+        self.reap()
+        out, err = ffi.new("pal_session **"), ffi.new("pal_error *")
+        check(lib.pal_session_new(out, self.engine, err), err)
+        self.alive.add(out[0])
+        return out[0]
+
+    def reap(self) -> None:
+        while self.dead:
+            pointer = self.dead.popleft()
+            if pointer in self.alive:
+                self.alive.remove(pointer)
+                lib.pal_session_free(pointer)
+
+    def close(self) -> None:
+        for pointer in self.alive:
+            lib.pal_session_free(pointer)
+        self.alive.clear()
+        lib.pal_engine_free(self.engine)
+
+
+class Generation(Iterator[Token]):
+    """Tokens as they are written. `text` is everything so far, `finish` why the text ended: "length", "eos", "stop",
+    "context", or "cancelled" when the session was used for something else meanwhile; None while it goes on."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.tokens: list[Token] = []
+        self.finish: str | None = None
+        self._parts: list[str] = []
+        self._waiting: deque[Token] = deque()
+        self._error: str | None = None
+        self._handle = ffi.new_handle(self._take)  # this cycle keeps both alive, as long as the library may call
+
+    @property
+    def text(self) -> str:
+        return "".join(self._parts)
+
+    def _take(self, token: Any) -> None:
+        shown = bytes(ffi.buffer(token.text.data, token.text.size)).decode(errors="replace") if token.text.size else ""
+        top = tuple((token.top[i].id, token.top[i].logprob) for i in range(token.top_count))
+        if token.finish:
+            self.finish = ffi.string(lib.pal_finish_name(token.finish)).decode()
+            if token.finish == lib.PAL_FINISH_ERROR:
+                self._error = ffi.string(token.error).decode(errors="replace")
+                return
+        self._parts.append(shown)
+        if token.id >= 0:
+            self._waiting.append(Token(token.id, shown, token.logprob, token.variance, top))
+
+    def __iter__(self) -> Generation:
+        return self
+
+    def __next__(self) -> Token:
+        while not self._waiting:
+            if self._error:
+                raise FloatingPointError(self._error)
+            if self.finish:
+                raise StopIteration
+            self.session._step(self)
+        token = self._waiting.popleft()
+        self.tokens.append(token)
+        return token
+
+    def all(self) -> str:
+        """Writes to the end; the text."""
+        for _ in self:
+            pass
+        return self.text
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"<palimpsa.Generation: {len(self.tokens)} tokens, {self.finish or 'not finished'}>"
+
+    def _repr_html_(self) -> str:
+        """The tokens so far, the less likely the darker; the tip tells probability and variance."""
+        from .html import tokens_html
+
+        return tokens_html(self.tokens)
+
+
+class Session:
+    """A text with its memory, which has the same size for any length (attention layers are the exception)."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._current: Generation | None = None
+        with model._guard:
+            self._of = model._sessions()
+            self._pointer: Any = self._of.new()
+
+    def _live(self) -> Any:
+        """Under the model's guard: the pointer, or a sentence."""
+        self.model._alive()
+        if self._pointer is None:
+            raise ValueError("this session is closed")
+        self._of.reap()
+        return self._pointer
+
+    def _idle(self) -> Any:
+        if self._current and not self._current.finish:
+            self._current.finish = "cancelled"
+        return self._live()
+
+    def _begin(self, ids: np.ndarray, options: Any) -> Generation:
+        made = Generation(self)
+        err = ffi.new("pal_error *")
+        options.on_token, options.user = lib.palimpsa_on_token, made._handle
+        pointer = self._idle()
+        check(lib.pal_session_begin(pointer, ffi.from_buffer("uint32_t[]", ids), len(ids), options, err), err)
+        lib.pal_session_pause(pointer, True)  # steps are of the one that asks for a token
+        self._current = made
+        return made
+
+    def _step(self, generation: Generation) -> None:
+        with self.model._guard:
+            pointer = self._live()
+            if self._current is not generation:
+                generation.finish = generation.finish or "cancelled"
+                return
+            lib.pal_session_pause(pointer, False)
+            try:
+                lib.pal_engine_step(self._of.engine)
+            finally:
+                lib.pal_session_pause(pointer, True)
+            raise_kept()
+            if not lib.pal_session_busy(pointer) and not generation.finish:  # it has only read
+                generation.finish = "length"
+
+    def _ids(self, prompt: str | bytes | Sequence[int] | np.ndarray) -> np.ndarray:
+        with self.model._guard:
+            state = lib.pal_session_state(self._live())
+            fresh = lib.pal_state_position(state) == 0 and lib.pal_state_pending(state) < 0
+        ids = self.model._ids(prompt)
+        if fresh and not len(ids):
+            start = self.model.tokenizer.bos
+            start = self.model.tokenizer.eos if start is None else start
+            if start is None:
+                raise ValueError("the prompt is empty, and this tokenizer has no token to begin a text with")
+            ids = np.array([start], np.uint32)
+        return ids
+
+    def generate(self, prompt: str | bytes | Sequence[int] | np.ndarray = "", *, max_tokens: int = 128,
+                 temperature: float = 0.8, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0,
+                 repetition_penalty: float = 1.0, presence_penalty: float = 0.0, frequency_penalty: float = 0.0,
+                 stop: str | Sequence[str] = (), seed: int = 1, ignore_eos: bool = False,
+                 alternatives: int = 0) -> Generation:
+        """Reads the prompt behind what the memory holds and writes: an iterator of tokens. Temperature 0 always takes the
+        likeliest."""
+        ids = self._ids(prompt)
+        stops = [stop] if isinstance(stop, str) else list(stop)
+        if any(not isinstance(s, str) or not s for s in stops):
+            raise ValueError("stop expects texts that are not empty")
+        for name, number in (("max_tokens", max_tokens), ("top_k", top_k), ("alternatives", alternatives)):
+            if not isinstance(number, (int, np.integer)) or not -(2**31) <= number < 2**31:
+                raise ValueError(f"{name} is {number!r}; expected a whole number")
+        options = ffi.new("pal_session_options *")
+        sampling = options.sampling
+        sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p = temperature, top_k, top_p, min_p
+        sampling.repetition_penalty = repetition_penalty
+        sampling.presence_penalty, sampling.frequency_penalty = presence_penalty, frequency_penalty
+        options.seed, options.max_tokens, options.ignore_eos = seed % 2**64, max_tokens, bool(ignore_eos)
+        options.logprobs, options.alternatives = True, alternatives
+        texts = [ffi.new("char[]", s.encode()) for s in stops]
+        listed = ffi.new("char *[]", texts)
+        options.stop, options.stop_count = ffi.cast("const char *const *", listed), len(texts)
+        with self.model._guard:
+            return self._begin(ids, options)
+
+    def read(self, text: str | bytes | Sequence[int] | np.ndarray) -> Session:
+        """Puts a text behind what the memory holds; returns the session."""
+        ids = self._ids(text)
+        options = ffi.new("pal_session_options *")
+        with self.model._guard:
+            reading = self._begin(ids, options)
+        for _ in reading:
+            pass
+        return self
+
+    def fork(self) -> Session:
+        """Another session with a copy of the memory. What this one was writing is cancelled."""
+        made = Session(self.model)
+        made.roll_back(self)
+        return made
+
+    def roll_back(self, to: Session) -> None:
+        """The memory becomes a copy of that of `to`, a fork that was taken before."""
+        if not isinstance(to, Session) or to.model is not self.model:
+            raise ValueError("a session takes the memory of a session of the same model")
+        err = ffi.new("pal_error *")
+        with self.model._guard:
+            check(lib.pal_session_copy(self._idle(), to._idle(), err), err)
+
+    def reset(self) -> None:
+        """Empties the memory."""
+        with self.model._guard:
+            lib.pal_session_reset(self._idle())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """The memory in one file, which only the same model accepts."""
+        err = ffi.new("pal_error *")
+        with self.model._guard:
+            check(lib.pal_session_save(self._idle(), path_bytes(path), err), err)
+
+    def load(self, path: str | os.PathLike[str]) -> Session:
+        err = ffi.new("pal_error *")
+        with self.model._guard:
+            check(lib.pal_session_load(self._idle(), path_bytes(path), err), err)
+        return self
+
+    @property
+    def position(self) -> int:
+        """Tokens in the memory."""
+        with self.model._guard:
+            return int(lib.pal_state_position(lib.pal_session_state(self._live())))
+
+    def parts(self, layer: int) -> dict[str, np.ndarray]:
+        """The memory of a layer: `mu` and `I` [heads, dv, dk] of palimpsa; `S`, or `H` and `G`, of other rules; of
+        attention `K` and `V`, flat."""
+        with self.model._guard:
+            return state_parts(self.model, lib.pal_session_state(self._live()), layer)
+
+    def close(self) -> None:
+        if getattr(self, "_pointer", None) is not None:
+            self._of.dead.append(self._pointer)
+            self._pointer = None
+
+    __del__ = close
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self._pointer is None or self.model.closed:
+            return "<palimpsa.Session: closed>"
+        return f"<palimpsa.Session of {self.model.path}: {self.position} tokens>"
+
+
+def state_parts(model: Model, state: Any, layer: int) -> dict[str, np.ndarray]:
+    """Copies of the parts of a layer's memory, under the model's guard."""
+    layers = model.config["layers"]
+    if not isinstance(layer, (int, np.integer)) or not 0 <= layer < layers:
+        raise ValueError(f"layer {layer!r}: the model has 0 to {layers - 1}")
+    size, err = ffi.new("size_t *"), ffi.new("pal_error *")
+    parts: dict[str, np.ndarray] = {}
+    for part in range(2):
+        name = lib.pal_state_part(state, layer, part, size)
+        if name != ffi.NULL:
+            parts[ffi.string(name).decode()] = np.empty(size[0], np.float32)
+    pointers = [ffi.from_buffer("float[]", x, require_writable=True) for x in parts.values()] + [ffi.NULL] * 2
+    check(lib.pal_state_export(state, layer, pointers[0], pointers[1], err), err)
+    heads, dk = model.config["heads"], model.config["dk"]
+    if model.rules[layer] == "attention":
+        return parts
+    return {name: x.reshape(heads, -1, dk) for name, x in parts.items()}

@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: MIT
+"""Models, sessions and memories: recorded numbers, one call against many, threads, and what is refused."""
+import gc
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import golden
+import palimpsa
+
+MODELS = golden.OPS.parent / "models"
+LANGUAGE = ["hybrid_m", "palimpsa_d", "gated_deltanet", "transformer", "palimpsa_m_wo_meta"]
+
+
+@pytest.fixture(scope="module")
+def model():
+    with palimpsa.Model.open(MODELS / "hybrid_m", "bytes") as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", LANGUAGE)
+def test_recorded_logits_and_tokens(name):
+    expected = golden.read(MODELS / name / "expected.safetensors")
+    with palimpsa.Model.open(MODELS / name, "bytes") as m:
+        for ids, logits in zip(expected["input_ids"], expected["logits"]):
+            assert golden.nmax(m.logits(ids), logits) <= 2e-5
+            assert golden.nmax(m.logits(ids, last=True), logits[-1]) <= 2e-5
+        if "greedy.prompt" in expected:
+            written = m.generate(expected["greedy.prompt"], max_tokens=len(expected["greedy.tokens"]), temperature=0)
+            assert [t.id for t in written] == expected["greedy.tokens"].tolist() and written.finish == "length"
+
+
+def test_a_model_without_tokenizer_gives_numbers_only():
+    expected = golden.read(MODELS / "mqar_palimpsa_d" / "expected.safetensors")
+    with palimpsa.Model.open(MODELS / "mqar_palimpsa_d", False) as m:
+        assert golden.nmax(m.logits(expected["input_ids"][0]), expected["logits"][0]) <= 2e-5
+        for call in (lambda: m.generate("a"), lambda: m.logits("a"), lambda: m.tokenizer):
+            with pytest.raises(ValueError, match="without a tokenizer"):
+                call()
+
+
+def test_long_texts_go_in_pieces(model):
+    ids = np.random.default_rng(1).integers(0, 256, 1100)
+    whole = model.logits(ids)
+    assert whole.shape == (1100, 256) and np.isfinite(whole).all()
+    assert golden.nmax(whole[:500], model.logits(ids[:500]).astype(np.float64)) <= 1e-5
+    assert golden.nmax(model.logits(ids, last=True), whole[-1].astype(np.float64)) <= 1e-4
+
+
+def test_scores_are_those_of_the_logits(model):
+    context, continuation = "The quick brown", " fox jumps"
+    score = model.score(context, continuation)
+    logits = model.logits(context + continuation).astype(np.float64)
+    logp = logits - np.log(np.exp(logits - logits.max(1, keepdims=True)).sum(1, keepdims=True)) - logits.max(1, keepdims=True)
+    ids = model.tokenizer.encode(continuation)
+    at = len(context) - 1 + np.arange(len(ids))
+    np.testing.assert_allclose(score.logprobs, logp[at, ids], atol=1e-4)
+    np.testing.assert_allclose(score.logprob, logp[at, ids].sum(), atol=1e-3)
+    assert score.ids.tolist() == ids and (score.likeliest == (logp[at].argmax(1) == ids)).all()
+    assert score.perplexity == pytest.approx(np.exp(-score.logprob / len(ids)))
+    pairs = [("The quick", " brown"), ("The quick", " green"), (model.tokenizer.encode("The"), [32, 99])]
+    many = model.score_many(pairs)
+    for pair, one in zip(pairs, many):
+        assert one.logprob == pytest.approx(model.score(*pair).logprob, abs=1e-4)
+    whole = model.score("abcd")  # this tokenizer has no token that begins a text
+    assert whole.ids.tolist() == [98, 99, 100]
+
+
+def test_greedy_continuations_are_greedy(model):
+    written = model.generate("Once", max_tokens=6, temperature=0, alternatives=3)
+    tokens = list(written)
+    assert model.score([*b"Once"], [t.id for t in tokens]).greedy
+    for t in tokens:
+        assert t.alternatives[0] == (t.id, t.logprob) and len(t.alternatives) == 3
+        assert 0 < t.probability <= 1 and t.variance > 0
+    assert written.text == str(written) and written.tokens == tokens
+
+
+def test_a_model_without_importance_has_no_variance():
+    with palimpsa.Model.open(MODELS / "transformer", "bytes") as m:
+        assert np.isnan(next(m.generate("a", max_tokens=1)).variance)
+
+
+def test_sampling_repeats_by_seed_and_stops(model):
+    text = model.generate("x", max_tokens=60, seed=3, temperature=1.0).all()
+    assert text == model.generate("x", max_tokens=60, seed=3, temperature=1.0).all()
+    assert text != model.generate("x", max_tokens=60, seed=4, temperature=1.0).all()
+    stop = next(c for c in text[5:] if c.isprintable() and c != "\ufffd")
+    ended = model.generate("x", max_tokens=60, seed=3, temperature=1.0, stop=[stop, "never there"])
+    assert ended.all() == text[: text.index(stop)] and ended.finish == "stop"
+
+
+def test_forks_roll_back_and_files(model, tmp_path):
+    with model.session() as session:
+        session.read("It was a dark and stormy night.")
+        assert session.position == 30  # the last token is read by the step that writes behind it
+        before = session.fork()
+        go_on = lambda s: s.generate(" And", max_tokens=12, temperature=0).all()
+        text = go_on(session)
+        assert go_on(before.fork()) == text != go_on(session)
+        session.roll_back(before)
+        assert go_on(session) == text
+        before.save(tmp_path / "night.memory")
+        assert go_on(model.session(tmp_path / "night.memory")) == text
+        session.reset()
+        assert session.position == 0 and session.read("a").parts(1)["I"].shape == (4, 32, 16)
+    with pytest.raises(ValueError, match="this session is closed"):
+        session.read("b")
+    (tmp_path / "broken").write_bytes(b"no memory")
+    with pytest.raises(ValueError, match="broken"):
+        model.session(tmp_path / "broken")
+    with pytest.raises(OSError, match="absent"):
+        model.session(tmp_path / "absent")
+    other = palimpsa.Model.open(MODELS / "palimpsa_m", "bytes")
+    with pytest.raises(ValueError, match="another|model"):
+        other.session(tmp_path / "night.memory")
+    with pytest.raises(ValueError, match="same model"):
+        other.session().roll_back(before)
+    other.close()
+
+
+def test_two_texts_by_turns_are_as_alone(model):
+    alone = [model.generate(p, max_tokens=20, seed=5).all() for p in ("ab", "cd")]
+    both = [model.generate(p, max_tokens=20, seed=5) for p in ("ab", "cd")]
+    for _ in range(20):
+        for g in both:
+            next(g)
+    assert [g.all() for g in both] == alone
+    session = model.session()
+    first = session.generate("ab", max_tokens=20)
+    next(first)
+    session.read("other")
+    assert list(first) == [] and first.finish == "cancelled"
+
+
+def test_observing(model):
+    text = "In the beginning was the word."
+    seen, session = model.observe(text), model.session().read(text)
+    assert len(seen) == 4 and [x.rule for x in seen.layers] == model.rules == ["gla", "palimpsa", "gla", "palimpsa"]
+    for x in seen.layers:
+        assert x.decay.shape == (len(text), 4) and (x.decay >= 0).all() and x.mean.shape == (4, 32, 16)
+        assert (x.importance is None) == (x.rule == "gla") == (x.b_scale is None)
+    session.generate("", max_tokens=1)  # the pending token is still to be read
+    windows = model.windows(text)
+    np.testing.assert_allclose([x.median_window for x in seen.layers], windows.median, rtol=1e-5)
+    np.testing.assert_allclose(windows.n_t[1], np.median(seen[1].windows, axis=1), rtol=1e-5)
+    assert windows.top(2) == [int(i) for i in windows.order[:2]]
+    assert seen[1].importance.min() > 0 and seen[1].unevenness >= 1
+    parts = model.session().read(text + ".").parts(1)  # the last token waits, so the memory holds the same
+    np.testing.assert_allclose(parts["I"], seen[1].importance, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(parts["mu"], seen[1].mean, rtol=1e-3, atol=1e-5)
+    for shown in (model, seen, windows, model.generate("<b>", max_tokens=3)):
+        html = shown._repr_html_()
+        assert html.startswith("<") and html.count("<td") == html.count("</td")
+    with palimpsa.Model.open(MODELS / "transformer", "bytes") as m:
+        assert m.observe("abc")[0].mean is None
+        with pytest.raises(ValueError, match="attention has no memory window"):
+            m.windows("abc")
+
+
+def test_plots(model):
+    pytest.importorskip("matplotlib")
+    for figure in (model.windows("some text to read").plot(), model.observe("some text").plot(), model.observe("some text")[1].plot("mean")):
+        figure.savefig(os.devnull, format="png")
+    with pytest.raises(ValueError, match="layer 0 .gla. has no importance"):
+        model.observe("some text")[0].plot()
+
+
+def test_two_threads_with_two_models():
+    """Each as alone; and two threads of one model take turns."""
+    names = ["hybrid_m", "palimpsa_d"]
+    models = [palimpsa.Model.open(MODELS / n, "bytes") for n in names]
+    work = lambda m: (m.generate("thread", max_tokens=80, seed=2).all(), m.score("thread", "s").logprob, m.windows("thread").median.tolist())
+    alone = [work(m) for m in models]
+    found, failures = {}, []
+
+    def run(key, m):
+        try:
+            found[key] = [work(m) for _ in range(3)]
+        except BaseException as why:  # noqa: BLE001
+            failures.append(why)
+
+    threads = [threading.Thread(target=run, args=(i, models[i % 2])) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failures and all(one == alone[i % 2] for i, all_of in found.items() for one in all_of)
+    for m in models:
+        m.close()
+
+
+def test_what_is_closed_says_so(tmp_path):
+    m = palimpsa.Model.open(MODELS / "hybrid_m", "bytes")
+    session, tokenizer = m.session(), m.tokenizer
+    writing = m.generate("a", max_tokens=50)
+    next(writing)
+    m.close()
+    m.close()
+    calls = [lambda: m.generate("a"), lambda: m.logits([1]), lambda: m.score("a", "b"), lambda: m.observe("a"), lambda: m.windows([1]),
+             lambda: session.read("a"), lambda: session.fork(), lambda: session.position, lambda: session.save(tmp_path / "x"),
+             lambda: tokenizer.encode("a"), lambda: len(tokenizer), lambda: next(writing), lambda: m.session()]
+    for call in calls:
+        with pytest.raises(ValueError, match="hybrid_m is closed$"):
+            call()
+    assert "closed" in repr(m) and "closed" in repr(session)
+    del session, writing, m
+    gc.collect()
+
+
+def test_what_is_collected_is_freed(model):
+    for _ in range(50):
+        model.session().generate("abc", max_tokens=5)  # neither finished nor closed
+    gc.collect()
+    model.session()
+    assert len(model._engine.alive) < 20
+
+
+def test_what_is_refused(model, tmp_path):
+    wrong = [
+        (lambda: palimpsa.Model.open(tmp_path / "absent"), OSError, "absent"),
+        (lambda: palimpsa.Model.open(tmp_path), (ValueError, OSError), tmp_path.name),
+        (lambda: palimpsa.Model.open(MODELS / "hybrid_m"), ValueError, "there is no tokenizer"),
+        (lambda: palimpsa.Model.open("a\0b"), ValueError, "zero byte"),
+        (lambda: palimpsa.Model.open(MODELS / "hybrid_m", "bytes", max_context=0), ValueError, "max_context is 0"),
+        (lambda: palimpsa.Model(), TypeError, "Model.open"),
+        (lambda: model.logits(np.array([1.5])), TypeError, "float64"),
+        (lambda: model.logits([[1]]), TypeError, r"\[1, 1\]"),
+        (lambda: model.logits(np.array([np.nan])), TypeError, "float64"),
+        (lambda: model.logits([256]), ValueError, "id 256: the model's vocabulary has 0 to 255"),
+        (lambda: model.logits([-1]), ValueError, "id -1"),
+        (lambda: model.logits(""), ValueError, "no token"),
+        (lambda: model.logits(None), TypeError, "expected a list"),
+        (lambda: model.generate(""), ValueError, "the prompt is empty"),
+        (lambda: model.generate("a", temperature=-1), ValueError, "temperature"),
+        (lambda: model.generate("a", temperature=float("nan")), ValueError, "temperature"),
+        (lambda: model.generate("a", max_tokens=-1), ValueError, "-1 tokens"),
+        (lambda: model.generate("a", max_tokens=1.5), ValueError, "max_tokens is 1.5"),
+        (lambda: model.generate("a", alternatives=99), ValueError, "99 alternatives"),
+        (lambda: model.generate("a", stop=""), ValueError, "stop expects"),
+        (lambda: model.generate("a", colour=1), TypeError, "colour"),
+        (lambda: model.score("a", ""), ValueError, "no token that could be scored"),
+        (lambda: model.session().parts(4), ValueError, "layer 4: the model has 0 to 3"),
+        (lambda: model.observe(""), ValueError, "a text of 0 tokens"),
+        (lambda: model.tokenizer.decode([300]), ValueError, "id 300"),
+        (lambda: model.tokenizer.encode(5), TypeError, "int"),
+        (lambda: palimpsa.Tokenizer.open(tmp_path / "absent"), OSError, "absent"),
+    ]
+    for call, kind, sentence in wrong:
+        with pytest.raises(kind, match=sentence) as why:
+            call()
+        assert "\n" not in str(why.value)
+
+
+def test_weights_that_are_not_numbers_are_told(tmp_path):
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(MODELS / "hybrid_m" / name, tmp_path / name)
+    path = tmp_path / "model.safetensors"
+    raw = bytearray(path.read_bytes())
+    raw[-4 * 20000 :] = np.full(20000, np.nan, "<f4").tobytes()
+    path.write_bytes(raw)
+    with palimpsa.Model.open(tmp_path, "bytes") as m:
+        with pytest.raises(FloatingPointError, match="not"):
+            m.generate("a", max_tokens=3).all()
+
+
+def test_tokenizers(tmp_path):
+    t = palimpsa.Tokenizer.open("bytes")
+    assert t.encode("é!") == [195, 169, 33] and t.decode([195, 169, 33]) == "é!" and t.decode_bytes([195]) == b"\xc3"
+    assert len(t) == 256 and t.bos is None and t.kind == "bytes" and t.encode("") == [] and t.decode([]) == ""
+
+
+def test_progress_tells_stops_and_raises(model):
+    told, pairs = [], [("a" * 50, f" {i}") for i in range(40)]
+    model.score_many(pairs, progress=lambda done, total: told.append((done, total)))
+    assert told and all(0 <= done <= total for done, total in told)
+    with pytest.raises(palimpsa.Stopped):
+        model.score_many(pairs, progress=lambda done, total: False)
+
+    def broken(done, total):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        model.score_many(pairs, progress=broken)
+    with pytest.raises(RuntimeError, match="at work"):
+        model.windows("abc", progress=lambda done, total: model.close())
+    assert len(model.score_many(pairs)) == 40  # all is as before
+
+
+def run_python(code, **environment):
+    return subprocess.run([sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, timeout=120)
+
+
+def test_interrupts_end_work_at_once():
+    code = f"""
+import palimpsa, time
+m = palimpsa.Model.open({str(MODELS / "hybrid_m")!r}, "bytes")
+print("ready", flush=True)
+t = time.time()
+try:
+    {{}}
+except KeyboardInterrupt:
+    print("interrupted after", time.time() - t)
+print(len(m.logits("still there")))
+"""
+    for work in ("m.generate('a', max_tokens=10**9).all()", "m.windows([1] * 10**7)", "m.score([1] * 10**6, [2] * 10**6)", "m.session().read([1] * 10**7)"):
+        child = subprocess.Popen([sys.executable, "-c", code.replace("{}", work)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert child.stdout.readline() == "ready\n"
+        time.sleep(0.7)
+        child.send_signal(signal.SIGINT)
+        sent = time.time()
+        out, err = child.communicate(timeout=60)
+        assert "interrupted after" in out and out.endswith("11\n") and not err, (work, out, err)
+        assert time.time() - sent < 20, work  # far above what it takes, far below the work's end
+
+
+def test_a_forked_child_goes_on_with_an_open_model(model):
+    palimpsa.set_threads(2)
+    with palimpsa.Model.open(MODELS / "hybrid_m", "bytes") as m:
+        session = m.session().read("before the fork")
+        expected = session.fork().generate(" and", max_tokens=5, temperature=0).all()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            os._exit(session.generate(" and", max_tokens=5, temperature=0).all() != expected)
+        assert os.waitpid(child, 0)[1] == 0
+    palimpsa.set_threads(0)
