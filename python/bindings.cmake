@@ -22,7 +22,7 @@ function(palimpsa_add_bindings interpreter directory)
     add_dependencies(palimpsa_python palimpsa_python64)
 
     file(GLOB_RECURSE rules CONFIGURE_DEPENDS "${root}/src/memory/*.c")
-    list(FILTER rules EXCLUDE REGEX "_avx[0-9a-z]+\\.c$")
+    list(FILTER rules EXCLUDE REGEX "_(avx[0-9a-z]+|neon)\\.c$")
     add_library(palimpsa_double OBJECT ${rules})
     foreach(base IN ITEMS alloc arena context error log parallel)
         target_sources(palimpsa_double PRIVATE "${root}/src/base/${base}.c")
