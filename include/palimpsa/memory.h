@@ -116,6 +116,7 @@ PAL_API size_t pal_memory_saved_floats(const pal_memory_rule *rule, const pal_me
 PAL_API size_t pal_memory_scratch_bytes(const pal_memory_rule *rule, const pal_context *cx,
                                         const pal_memory_shape *shape, pal_memory_pass pass);
 PAL_API const char *pal_memory_part_name(const pal_memory_rule *rule, int part);
+PAL_API int pal_memory_mean_part(const pal_memory_rule *rule); /* which is mu, S or G, (H, dv, dk); -1: none */
 PAL_API size_t pal_memory_part_floats(const pal_memory_rule *rule, const pal_memory_shape *shape, int part);
 
 /* One sequence's state: to its default, from parts, to parts. `in` supplies the prior (Ip); other rules ignore it. */

@@ -60,6 +60,7 @@ void pal_memory_compare_plain(const float *before, const float *after, size_t n,
     }
 }
 
+int pal_memory_mean_part(const pal_memory_rule *rule) { return rule->keeps_tokens ? -1 : rule->mean; }
 size_t pal_memory_state_floats(const pal_memory_rule *rule, const pal_memory_shape *shape) {
     return rule->state_floats(shape);
 }

@@ -206,7 +206,7 @@ static bool add_stop(serve_fields *f, serve_job *job) {
     return true;
 }
 
-static bool read_request(serve_fields *f, serve_job *job, int64_t *n) {
+bool serve_read_chat(serve_fields *f, serve_job *job, int64_t *n) {
     int64_t top = 0;
     job->chat = true;
     job->options.max_tokens = 512;
@@ -220,7 +220,7 @@ static bool read_request(serve_fields *f, serve_job *job, int64_t *n) {
     return add_stop(f, job) && make_prompt(f, job);
 }
 
-serve_result serve_chat(serve_exchange *x) { return serve_text_request(x, read_request); }
+serve_result serve_chat(serve_exchange *x) { return serve_text_request(x, serve_read_chat); }
 
 static json_t *token_json(const serve_text *t, int32_t id, double logprob) {
     const pal_slice text = pal_tokenizer_text(t->job->model->bundle.tokenizer, (uint32_t)id);

@@ -25,7 +25,7 @@ static json_t *finish_json(const serve_text *t) {
     return name ? json_string(name) : json_null();
 }
 
-static json_t *usage(const serve_job *job) {
+json_t *serve_counts_json(const serve_job *job) {
     return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)job->prompt_tokens, "completion_tokens",
                      (json_int_t)job->written_tokens, "total_tokens",
                      (json_int_t)(job->prompt_tokens + job->written_tokens), "prompt_tokens_details", "cached_tokens",
@@ -39,7 +39,7 @@ static json_t *envelope(const serve_job *job, const char *object, json_t *choice
 
 json_t *serve_usage(const serve_job *job) {
     json_t *root = envelope(job, job->chat ? "chat.completion.chunk" : "text_completion", json_array());
-    if (root) json_object_set_new(root, "usage", usage(job));
+    if (root) json_object_set_new(root, "usage", serve_counts_json(job));
     return root;
 }
 
@@ -106,7 +106,7 @@ json_t *serve_completion_json(const serve_job *job) {
     json_t *choices = json_array();
     for (size_t i = 0; i < job->count; i++) json_array_append_new(choices, choice(&job->texts[i], 0, 0));
     json_t *root = envelope(job, "text_completion", choices);
-    if (root) json_object_set_new(root, "usage", usage(job));
+    if (root) json_object_set_new(root, "usage", serve_counts_json(job));
     return root;
 }
 
@@ -184,7 +184,7 @@ bool serve_prompts(serve_fields *f, serve_job *job, const char *name) {
     return true;
 }
 
-static bool read_request(serve_fields *f, serve_job *job, int64_t *n) {
+bool serve_read_completion(serve_fields *f, serve_job *job, int64_t *n) {
     int64_t logprobs = -1;
     job->options.max_tokens = 16;
     if (!serve_common(f, job, n) || !serve_boolean(f, "echo", &job->echo) ||
@@ -198,4 +198,4 @@ static bool read_request(serve_fields *f, serve_job *job, int64_t *n) {
     return serve_prompts(f, job, "prompt");
 }
 
-serve_result serve_completions(serve_exchange *x) { return serve_text_request(x, read_request); }
+serve_result serve_completions(serve_exchange *x) { return serve_text_request(x, serve_read_completion); }

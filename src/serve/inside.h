@@ -76,6 +76,7 @@ typedef struct serve_token {
 } serve_token;
 
 typedef struct serve_job serve_job;
+typedef struct serve_observe serve_observe;
 
 /* One of a job's answers. The worker's alone, once the job is in the queue. */
 typedef struct serve_text {
@@ -124,6 +125,7 @@ struct serve_job {
     size_t n;          /* texts of one prompt: the first reads it */
     pal_state *shared; /* what the others begin with: the worker's */
     bool caches;       /* prompts may be known already, and are known later */
+    serve_observe *observe; /* NULL: nobody looks into the memory */
     int64_t prompt_tokens, cached_tokens, written_tokens;
     /* Both threads. */
     struct MHD_Connection *connection; /* NULL: gone */
@@ -236,6 +238,7 @@ typedef struct serve_fields {
     serve_exchange *x;
     const json_t *root;
     serve_result result;
+    const char *prefix; /* of the fields' names in errors; NULL: none */
 } serve_fields;
 bool serve_integer(serve_fields *f, const char *name, int64_t low, int64_t high, int64_t *out);
 bool serve_number(serve_fields *f, const char *name, double low, double high, double *out);
@@ -298,7 +301,21 @@ void serve_cache_put(serve_cache *cache, const serve_model *model, const uint32_
                      const pal_state *state, size_t most);
 void serve_cache_shrink(serve_cache *cache, size_t most); /* 0: empties it */
 
+/* observe.c. The worker's, all but free; false: no memory. */
+void serve_observe_free(serve_observe *observe);   /* NULL is fine */
+void serve_observe_view(serve_observe *observe);   /* takes a new view between steps; with the lock */
+/* How many of a prompt's first tokens a copy may have read, plus one; what the session is told beside the usual. */
+size_t serve_observe_known(const serve_observe *observe);
+void serve_observe_options(serve_observe *observe, pal_session_options *options);
+bool serve_observe_begin(serve_text *text);        /* its session has begun */
+bool serve_observe_on_token(serve_text *text, const pal_token *token);
+bool serve_observe_on_read(serve_text *text, const pal_state *state);
+bool serve_observe_last_map(serve_text *text);     /* its session is about to go */
+bool serve_observe_publish(serve_text *text);      /* into the job's reply; with the lock */
+
 /* worker.c */
+/* A copy of a state that has read these ids into the cache, as far as there is room. */
+void serve_cache_keep(serve_job *job, const uint32_t *ids, size_t count, const pal_state *state);
 bool serve_worker_start(pal_server *server);
 
 /* completions.c, chat.c: what a job's texts say, as replies. */
@@ -309,6 +326,8 @@ json_t *serve_chat_json(const serve_job *job);
 json_t *serve_completion_chunk(serve_text *text);
 json_t *serve_chat_chunk(serve_text *text);
 json_t *serve_usage(const serve_job *job);
+json_t *serve_counts_json(const serve_job *job); /* usage alone */
+serve_reader serve_read_completion, serve_read_chat;
 const char *serve_finish(const serve_text *text);
 json_t *serve_real(double x); /* null where it is no number */
 
@@ -322,9 +341,9 @@ typedef struct serve_route {
     serve_handler *run;
     bool open; /* needs no key */
 } serve_route;
-serve_handler serve_asset_get, serve_completions, serve_chat, serve_models, serve_health, serve_metrics,
-    serve_openapi, serve_tokenize, serve_detokenize, serve_tokenizer_info, serve_memories, serve_memories_make,
-    serve_memory_get, serve_memory_name, serve_memory_drop, serve_memory_file, serve_memory_mark, serve_mark_drop,
-    serve_memory_rollback;
+serve_handler serve_asset_get, serve_observe_post, serve_observe_change, serve_completions, serve_chat,
+    serve_models, serve_health, serve_metrics, serve_openapi, serve_tokenize, serve_detokenize,
+    serve_tokenizer_info, serve_memories, serve_memories_make, serve_memory_get, serve_memory_name,
+    serve_memory_drop, serve_memory_file, serve_memory_mark, serve_mark_drop, serve_memory_rollback;
 
 #endif

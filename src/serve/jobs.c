@@ -41,6 +41,7 @@ void serve_job_free(serve_job *job) {
     pal_free(job->prompt_texts);
     pal_free(job->texts);
     pal_state_free(job->shared);
+    serve_observe_free(job->observe);
     pal_bytes_free(&job->reply);
     pal_free(job);
 }
@@ -173,8 +174,8 @@ serve_result serve_job_run(serve_exchange *x, serve_job *job, int64_t n) {
     const int status = job->makes ? 0 : take_memory(s, job, why);
     if (status) return refuse(x, job, status, "memory", why);
     /* The probabilities of a prompt come from reading it. */
-    job->caches &= s->options.cache_distance && !job->memory && !(job->echo && job->logprobs);
-    snprintf(job->id, sizeof job->id, "%s-%016llx%06llx", job->chat ? "chatcmpl" : "cmpl",
+    job->caches &= s->options.cache_distance && !job->memory && (job->observe || !(job->echo && job->logprobs));
+    snprintf(job->id, sizeof job->id, "%s-%016llx%06llx", job->observe ? "obs" : job->chat ? "chatcmpl" : "cmpl",
              (unsigned long long)job->created, (unsigned long long)++s->next_id);
     x->job = job;
     serve_job **end = &s->queue;

@@ -24,6 +24,8 @@
 static const serve_route routes[] = {
     { "POST", "/v1/completions", serve_completions, false },
     { "POST", "/v1/chat/completions", serve_chat, false },
+    { "POST", "/v1/observe", serve_observe_post, false },
+    { "POST", "/v1/observe/{}", serve_observe_change, false },
     { "GET", "/v1/models", serve_models, false },
     { "GET", "/v1/memories", serve_memories, false },
     { "POST", "/v1/memories", serve_memories_make, false },

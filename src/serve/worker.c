@@ -27,7 +27,8 @@ static void on_token(void *user, const pal_token *token) {
     serve_text *t = user;
     serve_job *job = t->job;
     bool fits = true;
-    if (token->id >= 0 && job->logprobs && (!token->prompt || job->echo)) {
+    if (job->observe) fits = serve_observe_on_token(t, token);
+    else if (token->id >= 0 && job->logprobs && (!token->prompt || job->echo)) {
         fits = room((void **)&t->tokens, &t->token_room, t->token_count, sizeof *t->tokens);
         if (fits) {
             serve_token *k = &t->tokens[t->token_count++];
@@ -58,6 +59,10 @@ static size_t cache_room(const pal_server *s) {
     return budget > s->session_bytes ? budget - s->session_bytes : 0;
 }
 
+void serve_cache_keep(serve_job *job, const uint32_t *ids, size_t count, const pal_state *state) {
+    serve_cache_put(&job->server->cache, job->model, ids, count, state, cache_room(job->server));
+}
+
 /* A prompt's memory for its other texts, which read it themselves when there is no room for one. */
 static void share(serve_job *job, const pal_state *state) {
     const serve_model *m = job->model;
@@ -73,7 +78,9 @@ static void on_read(void *user, const pal_state *state) {
     pal_server *s = job->server;
     const size_t at = (size_t)pal_state_position(state);
     t->read = !job->memory && at + 1 == t->prompt->count;
-    if (job->caches && (t->read || at % (size_t)s->options.cache_distance == 0))
+    if (job->observe) {
+        if (!serve_observe_on_read(t, state)) fail_text(t, 500, "no memory for the answer");
+    } else if (job->caches && (t->read || at % (size_t)s->options.cache_distance == 0))
         serve_cache_put(&s->cache, job->model, t->prompt->data, at, state, cache_room(s));
     if (t->read) share(job, state);
 }
@@ -107,10 +114,11 @@ static void publish_stream(serve_job *job) {
     for (size_t i = 0; i < job->started && fits; i++) {
         serve_text *t = &job->texts[i];
         if (t->told_end) continue;
+        if (job->observe) fits = serve_observe_publish(t);
         if (t->finish == PAL_FINISH_ERROR) fits = serve_job_event(job, serve_error_json(t->status, NULL, t->error));
-        json_t *chunk = t->finish == PAL_FINISH_ERROR ? NULL
-                        : job->chat                   ? serve_chat_chunk(t)
-                                                      : serve_completion_chunk(t);
+        json_t *chunk = t->finish == PAL_FINISH_ERROR || job->observe ? NULL
+                        : job->chat                                   ? serve_chat_chunk(t)
+                                                                      : serve_completion_chunk(t);
         if (chunk) fits = serve_job_event(job, chunk);
         if (t->finish) t->told_end = true;
     }
@@ -165,6 +173,7 @@ static void end_text(serve_text *t) {
         keep_answer(t);
         const pal_slice rest = pal_session_rest(t->session);
         (void)pal_bytes_append(&t->text, rest.data, rest.size, NULL);
+        if (t->job->observe) (void)serve_observe_last_map(t);
     }
     drop_session(t);
     t->done = true;
@@ -225,7 +234,9 @@ static void begin_known(serve_text *t, pal_session_options *o) {
         }
         o->prompt_logprobs = false;
     } else if (job->caches) {
-        o->known = serve_cache_find(&job->server->cache, job->model, t->prompt->data, t->prompt->count);
+        const size_t most = job->observe ? serve_observe_known(job->observe) : t->prompt->count;
+        o->known = serve_cache_find(&job->server->cache, job->model, t->prompt->data,
+                                    most < t->prompt->count ? most : t->prompt->count);
         if (o->known && first == t) job->cached_tokens += pal_state_position(o->known);
         t->read = o->known && (size_t)pal_state_position(o->known) + 1 == t->prompt->count;
         if (t->read) share(job, o->known);
@@ -240,6 +251,8 @@ static void start_text(serve_text *t) {
     options.logprobs = job->logprobs;
     options.prompt_logprobs = job->logprobs && job->echo;
     options.alternatives = job->alternatives;
+    if (job->observe) serve_observe_view(job->observe);
+    if (job->observe) serve_observe_options(job->observe, &options);
     options.on_token = on_token;
     options.on_read = on_read;
     options.user = t;
@@ -247,11 +260,13 @@ static void start_text(serve_text *t) {
     if (st) t->session = NULL;
     else job->server->texts_running++, job->server->session_bytes += job->model->session_bytes;
     if (!st) st = load_memory(t, &err);
-    if (!st && job->echo && pal_bytes_append(&t->text, t->prompt_text.data, t->prompt_text.size, &err))
+    if (!st && job->echo && !job->observe &&
+        pal_bytes_append(&t->text, t->prompt_text.data, t->prompt_text.size, &err))
         st = PAL_E_MEMORY;
     if (!st) begin_known(t, &options);
     if (!st && !job->prompt_count) t->finish = PAL_FINISH_LENGTH; /* nothing to read */
     else if (!st) st = pal_session_begin(t->session, t->prompt->data, t->prompt->count, &options, &err);
+    if (!st && job->observe && !serve_observe_begin(t)) st = pal_fail(&err, PAL_E_MEMORY, "no memory for the answer");
     if (!st) return;
     fail_text(t, t->status ? t->status : st == PAL_E_ARGUMENT ? 400 : 500, err.text);
     if (t->session) end_text(t);
@@ -298,6 +313,7 @@ static void tend(pal_server *s, bool watch) {
         for (size_t i = 0; i < job->started && !job->cancelled; i++) {
             serve_text *t = &job->texts[i];
             if (t->session && t->finish) end_text(t);
+            if (t->session && job->observe) serve_observe_view(job->observe);
             if (t->session) pal_session_pause(t->session, job->full_since > 0);
         }
         while (job->started < job->count && has_room(s, job->model) && !job->cancelled &&

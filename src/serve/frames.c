@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT */
+/* What an observed text tells, as events of its stream: start, token, tiles, map, end. Numbers travel as base64. */
+#include "serve/observe.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/half.h"
+#include "text/json_text.h"
+#include "text/strings.h"
+#include "text/utf8.h"
+
+static bool put(pal_bytes *to, const char *text) { return !pal_bytes_append(to, text, strlen(text), NULL); }
+
+static bool put_base64(pal_bytes *to, const void *data, size_t size) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const unsigned char *in = data;
+    if (pal_bytes_reserve(to, (size + 2) / 3 * 4, NULL)) return false;
+    unsigned char *out = to->data + to->size;
+    for (size_t i = 0; i < size; i += 3, out += 4) {
+        const uint32_t a = in[i], b = i + 1 < size ? in[i + 1] : 0, c = i + 2 < size ? in[i + 2] : 0;
+        const uint32_t three = a << 16 | b << 8 | c;
+        out[0] = (unsigned char)digits[three >> 18];
+        out[1] = (unsigned char)digits[three >> 12 & 63];
+        out[2] = (unsigned char)(i + 1 < size ? digits[three >> 6 & 63] : '=');
+        out[3] = (unsigned char)(i + 2 < size ? digits[three & 63] : '=');
+    }
+    to->size = (size_t)(out - to->data);
+    return true;
+}
+
+static bool put_floats(pal_bytes *to, const char *name, const float *x, size_t n) {
+    return put(to, ",\"") && put(to, name) && put(to, "\":\"") && put_base64(to, x, n * sizeof *x) && put(to, "\"");
+}
+
+static bool put_event(pal_bytes *to, json_t *value) {
+    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(value);
+    const bool done = text && put(to, "data: ") && put(to, text) && put(to, "\n\n");
+    free(text);
+    return done;
+}
+
+static json_t *token_text(const serve_model *m, int32_t id) {
+    const pal_slice text = pal_tokenizer_text(m->bundle.tokenizer, (uint32_t)id);
+    return pal_json_bytes(text.data, text.size);
+}
+
+/* A layer as a client needs to know it before the first frame. */
+static json_t *layer_json(const pal_model *model, int i) {
+    const pal_model_config *c = &model->config;
+    const pal_layer *layer = &model->layers[i];
+    const pal_memory_rule *rule = layer->rule;
+    const bool importance = (pal_memory_inputs_of(rule) & PAL_INPUT_IP) != 0, tokens = pal_memory_keeps_tokens(rule);
+    json_t *parts = json_array(), *prior = importance ? json_array() : json_null();
+    if (!tokens) json_array_append_new(parts, json_string(pal_memory_part_name(rule, pal_memory_mean_part(rule))));
+    if (importance) json_array_append_new(parts, json_string("I"));
+    for (int h = 0; importance && h < c->heads; h++)
+        json_array_append_new(prior, serve_real((double)expf(layer->w[PAL_W_IP_LOG][h])));
+    return json_pack("{s:s, s:i, s:i, s:i, s:o, s:b, s:b, s:b, s:o}", "rule", pal_memory_name(rule), "heads", c->heads,
+                     "keys", c->dk, "values", c->dv, "parts", parts, "importance", importance, "window",
+                     (pal_memory_inputs_of(rule) & (PAL_INPUT_DT | PAL_INPUT_G)) != 0, "variance", importance, "prior",
+                     prior);
+}
+
+bool serve_observe_start(serve_text *t, int64_t position) {
+    const serve_job *job = t->job;
+    const pal_model *model = job->model->bundle.model;
+    json_t *layers = json_array(), *prompt = json_array();
+    static const char *const names[] = { "i_min", "i_q05", "i_q25", "i_q50",  "i_q75", "i_q95",
+                                         "i_max", "window", "ratio", "write", "norm",  "variance" };
+    json_t *fields = json_array();
+    for (size_t i = 0; i < PAL_COUNT(names); i++) json_array_append_new(fields, json_string(names[i]));
+    for (int i = 0; i < model->config.layers; i++) json_array_append_new(layers, layer_json(model, i));
+    for (size_t i = 0; i < t->prompt->count; i++)
+        json_array_append_new(prompt, json_pack("[i, o]", (int)t->prompt->data[i],
+                                                token_text(job->model, (int32_t)t->prompt->data[i])));
+    return put_event(&job->observe->events,
+                     json_pack("{s:s, s:s, s:s, s:I, s:o, s:o, s:o}", "type", "start", "id", job->id, "model",
+                               job->model->name, "position", (json_int_t)position, "prompt", prompt, "layers", layers,
+                               "tile_fields", fields));
+}
+
+/* Whether bytes are whole characters of UTF-8. */
+static bool is_text(pal_slice s) {
+    for (size_t i = 0, n; i < s.size; i += n) {
+        uint32_t code;
+        if (!(n = pal_utf8_read(s.data + i, s.size - i, &code))) return false;
+    }
+    return true;
+}
+
+bool serve_observe_token(serve_text *t, const pal_token *token, int64_t index) {
+    const serve_model *m = t->job->model;
+    const pal_slice own = pal_tokenizer_text(m->bundle.tokenizer, (uint32_t)token->id);
+    pal_bytes bytes = { 0 };
+    json_t *top = json_array();
+    for (int i = 0; i < token->top_count; i++)
+        json_array_append_new(top, json_pack("[i, o, o]", (int)token->top[i].id, token_text(m, token->top[i].id),
+                                             serve_real(token->top[i].logprob)));
+    json_t *root = json_pack("{s:s, s:I, s:i, s:o, s:b, s:o, s:o, s:o}", "type", "token", "index", (json_int_t)index,
+                             "id", (int)token->id, "text", token_text(m, token->id), "prompt", token->prompt, "logprob",
+                             serve_real(token->logprob), "top", top, "variance", serve_real(token->variance));
+    bool done = true;
+    if (!is_text(own) && (done = put_base64(&bytes, own.data, own.size)))
+        json_object_set_new(root, "bytes", json_stringn((const char *)bytes.data, bytes.size));
+    pal_bytes_free(&bytes);
+    return put_event(&t->job->observe->events, root) && done;
+}
+
+bool serve_observe_tiles(serve_text *t, int64_t from, int64_t position) {
+    const serve_observe *o = t->job->observe;
+    const pal_model_config *c = pal_model_config_of(t->job->model->bundle.model);
+    const size_t layers = (size_t)c->layers, tokens = (size_t)(position - from);
+    pal_bytes *to = &t->job->observe->events;
+    char head[128];
+    if (!o->watch.tiles && !o->watch.element_count) return true;
+    snprintf(head, sizeof head, "data: {\"type\":\"tiles\",\"from\":%lld,\"position\":%lld", (long long)from,
+             (long long)position);
+    bool done = put(to, head);
+    if (o->watch.tiles)
+        done = done &&
+               put_floats(to, "tiles", (const float *)o->watch.tiles, layers * sizeof(pal_tile) / sizeof(float)) &&
+               put_floats(to, "write", o->watch.writes, layers * (size_t)c->heads) &&
+               put_floats(to, "window", o->watch.windows, tokens * layers) &&
+               put_floats(to, "variance", o->watch.variances, tokens * layers);
+    if (o->watch.element_count)
+        done = done && put_floats(to, "elements", o->watch.followed, tokens * (size_t)o->watch.element_count * 2);
+    return done && put(to, "}\n\n");
+}
+
+/* One number for a block of rows x columns: its mean, or what is largest. x is (values, keys). */
+static float reduce(const float *x, size_t dk, const size_t keys[2], const size_t values[2], bool mean) {
+    double sum = 0;
+    float most = 0;
+    for (size_t i = values[0]; i < values[1]; i++)
+        for (size_t j = keys[0]; j < keys[1]; j++) {
+            const float one = x[i * dk + j];
+            sum += (double)one;
+            if (fabsf(one) > fabsf(most)) most = one;
+        }
+    return mean ? (float)(sum / (double)((keys[1] - keys[0]) * (values[1] - values[0]))) : most;
+}
+
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+/* One head as f16 times a scale, keys by values. */
+static float shrink(const float *x, size_t dk, size_t dv, const size_t block[2], bool mean, float *shown,
+                    uint16_t *out) {
+    const size_t rows = (dk + block[0] - 1) / block[0], columns = (dv + block[1] - 1) / block[1];
+    float scale = 0;
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < columns; c++) {
+            const size_t keys[2] = { r * block[0], smaller((r + 1) * block[0], dk) };
+            const size_t values[2] = { c * block[1], smaller((c + 1) * block[1], dv) };
+            const float one = reduce(x, dk, keys, values, mean);
+            shown[r * columns + c] = one;
+            if (isfinite(one)) scale = fmaxf(scale, fabsf(one));
+        }
+    for (size_t i = 0; i < rows * columns; i++) out[i] = pal_f32_to_f16(scale > 0 ? shown[i] / scale : shown[i]);
+    return scale;
+}
+
+static bool put_scales(pal_bytes *to, const char *name, const float *scales, const uint16_t *data, int heads,
+                       size_t each) {
+    char number[32];
+    bool done = put(to, ",\"") && put(to, name) && put(to, "\":{\"scale\":[");
+    for (int h = 0; h < heads && done; h++) {
+        snprintf(number, sizeof number, "%s%.9g", h ? "," : "", (double)scales[h]);
+        done = put(to, number);
+    }
+    return done && put(to, "],\"data\":\"") && put_base64(to, data, (size_t)heads * each * sizeof *data) &&
+           put(to, "\"}");
+}
+
+bool serve_observe_map(serve_text *t, pal_bytes *to) {
+    serve_observe *o = t->job->observe;
+    const serve_view *v = &o->view;
+    const pal_model *model = t->job->model->bundle.model;
+    const pal_state *state = pal_session_state(t->session);
+    const size_t dk = (size_t)model->config.dk, dv = (size_t)model->config.dv, size = (size_t)v->size;
+    const size_t block[2] = { (dk + size - 1) / size, (dv + size - 1) / size };
+    const size_t rows = (dk + block[0] - 1) / block[0], columns = (dv + block[1] - 1) / block[1], each = rows * columns;
+    const bool importance = (pal_memory_inputs_of(model->layers[v->layer].rule) & PAL_INPUT_IP) != 0;
+    float *x = o->map_floats, *shown = x + 2 * dk * dv, *scales = shown + dk * dv;
+    uint16_t *data = o->map_halves, *more = data + (size_t)v->head_count * each;
+    char text[400];
+    for (int h = 0; h < v->head_count; h++) {
+        if (pal_state_export_head(state, v->layer, v->heads[h], x, x + dk * dv, NULL)) return false;
+        scales[h] = shrink(x, dk, dv, block, v->mean, shown, data + (size_t)h * each);
+        if (importance)
+            scales[v->head_count + h] = shrink(x + dk * dv, dk, dv, block, v->mean, shown, more + (size_t)h * each);
+    }
+    o->mapped_at = pal_state_position(state);
+    snprintf(text, sizeof text, "data: {\"type\":\"map\",\"position\":%lld,\"layer\":%d,\"heads\":[",
+             (long long)o->mapped_at, v->layer);
+    bool done = put(to, text);
+    for (int h = 0; h < v->head_count && done; h++) {
+        snprintf(text, sizeof text, "%s%d", h ? "," : "", v->heads[h]);
+        done = put(to, text);
+    }
+    const char *how = block[0] * block[1] == 1 ? "none" : v->mean ? "mean" : "max";
+    snprintf(text, sizeof text, "],\"shape\":[%zu,%zu],\"shown\":[%zu,%zu],\"block\":[%zu,%zu],\"reduce\":\"%s\"",
+             dk, dv, rows, columns, block[0], block[1], how);
+    done = done && put(to, text) && put_scales(to, "mean", scales, data, v->head_count, each);
+    if (importance) done = done && put_scales(to, "importance", scales + v->head_count, more, v->head_count, each);
+    else done = done && put(to, ",\"importance\":null");
+    return done && put(to, "}\n\n");
+}
+
+bool serve_observe_end(serve_text *t, int64_t position) {
+    serve_job *job = t->job;
+    return serve_job_event(job, json_pack("{s:s, s:s?, s:I, s:o, s:o}", "type", "end", "finish_reason", serve_finish(t),
+                                          "position", (json_int_t)position, "text",
+                                          pal_json_bytes(t->text.data, t->text.size), "usage", serve_counts_json(job)));
+}

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: MIT */
+/* POST /v1/observe: the request, and what the worker does for it beside what it does for every text. The view may
+ * change while the text runs (POST /v1/observe/ID): the HTTP thread leaves the new one, the worker takes it between
+ * steps. */
+#include "serve/observe.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "text/strings.h"
+
+enum { LARGEST_MAP = 1 << 20, PIECE = 256 }; /* numbers of a map; tokens of the longest piece */
+
+static const json_t *given(const json_t *root, const char *name) {
+    const json_t *value = json_object_get(root, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+/* "heads": a list of heads, or "all". */
+static bool read_heads(serve_fields *f, const pal_model_config *c, serve_view *v) {
+    const json_t *list = given(f->root, "heads");
+    v->head_count = 0;
+    if (!list || (json_is_string(list) && strcmp(json_string_value(list), "all") == 0)) {
+        for (; v->head_count < c->heads; v->head_count++) v->heads[v->head_count] = v->head_count;
+        return true;
+    }
+    for (size_t i = 0; i < json_array_size(list) && i < (size_t)c->heads; i++) {
+        const json_t *head = json_array_get(list, i);
+        const json_int_t value = json_integer_value(head);
+        if (!json_is_integer(head) || value < 0 || value >= c->heads) break;
+        v->heads[v->head_count++] = (int)value;
+    }
+    if (v->head_count && json_array_size(list) == (size_t)v->head_count) return true;
+    return serve_wrong(f, "heads", "\"all\", or a list of heads of the layer");
+}
+
+static bool read_map(serve_fields *outer, const serve_model *m, const char *prefix, serve_view *v) {
+    const pal_model *model = m->bundle.model;
+    const pal_model_config *c = pal_model_config_of(model);
+    const json_t *map = given(outer->root, "map");
+    int64_t layer = 0, size = 64;
+    v->map = map != NULL;
+    if (!map) return true;
+    if (!json_is_object(map)) return serve_wrong(outer, "map", "an object, or null for no maps");
+    serve_fields f = { .x = outer->x, .root = map, .result = MHD_NO, .prefix = prefix };
+    const json_t *how = given(map, "reduce");
+    const char *word = how ? json_string_value(how) : "max";
+    bool fine = serve_integer(&f, "layer", 0, c->layers - 1, &layer) && serve_integer(&f, "size", 1, 1024, &size) &&
+                read_heads(&f, c, v);
+    v->layer = (int)layer, v->size = (int)size;
+    if (fine && (!word || (strcmp(word, "max") != 0 && strcmp(word, "mean") != 0)))
+        fine = serve_wrong(&f, "reduce", "\"max\" or \"mean\"");
+    else if (fine && pal_memory_mean_part(pal_memory_find(pal_model_layer_rule(c, v->layer))) < 0)
+        fine = serve_wrong(&f, "layer", "a layer with a memory of keys by values, which attention has not");
+    else if (fine && v->head_count * (size < c->dk ? size : c->dk) * (size < c->dv ? size : c->dv) > LARGEST_MAP)
+        fine = serve_wrong(&f, "size", "fewer numbers: heads times rows times columns up to 1048576");
+    v->mean = word && strcmp(word, "mean") == 0;
+    if (!fine) outer->result = f.result;
+    return fine;
+}
+
+static bool read_elements(serve_fields *f, const serve_model *m, serve_view *v) {
+    const pal_model_config *c = pal_model_config_of(m->bundle.model);
+    const json_t *list = given(f->root, "elements");
+    static const char expected[] = "at most 16 lists [layer, head, key, value] of layers with such a memory";
+    v->element_count = 0;
+    if (!list) return true;
+    if (!json_is_array(list) || json_array_size(list) > PAL_ELEMENTS) return serve_wrong(f, "elements", expected);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i);
+        const int limits[4] = { c->layers, c->heads, c->dk, c->dv };
+        int at[4];
+        if (json_array_size(one) != 4) return serve_wrong(f, "elements", expected);
+        for (size_t k = 0; k < 4; k++) {
+            const json_t *number = json_array_get(one, k);
+            const json_int_t value = json_integer_value(number);
+            if (!json_is_integer(number) || value < 0 || value >= limits[k])
+                return serve_wrong(f, "elements", expected);
+            at[k] = (int)value;
+        }
+        if (pal_memory_mean_part(pal_memory_find(pal_model_layer_rule(c, at[0]))) < 0)
+            return serve_wrong(f, "elements", expected);
+        v->elements[v->element_count++] = (pal_element){ at[0], at[1], at[2], at[3] };
+    }
+    return true;
+}
+
+void serve_observe_free(serve_observe *o) {
+    if (!o) return;
+    pal_free(o->watch.tiles), pal_free(o->watch.writes), pal_free(o->watch.windows), pal_free(o->watch.variances);
+    pal_free(o->watch.followed), pal_free(o->watch.scratch);
+    pal_free(o->map_floats), pal_free(o->map_halves);
+    pal_free(o->view.heads), pal_free(o->next.heads);
+    pal_bytes_free(&o->events);
+    pal_free(o);
+}
+
+static serve_observe *make(const serve_model *m, bool tiles) {
+    const pal_model_config *c = pal_model_config_of(m->bundle.model);
+    const size_t layers = (size_t)c->layers, heads = (size_t)c->heads, elements = (size_t)c->dk * (size_t)c->dv;
+    const size_t most = heads * elements < LARGEST_MAP ? heads * elements : LARGEST_MAP;
+    serve_observe *o = pal_alloc(1, sizeof *o);
+    if (!o) return NULL;
+    pal_watch *w = &o->watch;
+    o->mapped_at = o->kept_at = -1;
+    o->view.heads = pal_alloc(heads, sizeof(int));
+    o->next.heads = pal_alloc(heads, sizeof(int));
+    o->map_floats = pal_alloc(3 * elements + 2 * heads, sizeof(float));
+    o->map_halves = pal_alloc(2 * most, sizeof(uint16_t));
+    w->tokens = PIECE;
+    w->followed = pal_alloc((size_t)PIECE * PAL_ELEMENTS * 2, sizeof(float));
+    w->variances = pal_alloc(PIECE * layers, sizeof(float)); /* tokens of a prompt tell theirs, with tiles or without */
+    w->scratch = pal_alloc(pal_watch_bytes(m->bundle.model), 1);
+    bool fits = o->view.heads && o->next.heads && o->map_floats && o->map_halves && w->followed && w->scratch &&
+                w->variances;
+    if (tiles) {
+        w->tiles = pal_alloc(layers, sizeof *w->tiles);
+        w->writes = pal_alloc(layers * heads, sizeof(float));
+        w->windows = pal_alloc(PIECE * layers, sizeof(float));
+        fits = fits && w->tiles && w->writes && w->windows;
+    }
+    if (fits) return o;
+    serve_observe_free(o);
+    return NULL;
+}
+
+static bool read_observe(serve_fields *outer, serve_job *job) {
+    const json_t *value = given(outer->root, "observe");
+    int64_t every = 0, from = 0;
+    bool tiles = true;
+    if (value && !json_is_object(value)) return serve_wrong(outer, "observe", "an object");
+    serve_fields f = { .x = outer->x, .root = value, .result = MHD_NO, .prefix = "observe." };
+    bool fine = serve_boolean(&f, "tiles", &tiles) && serve_integer(&f, "every", 0, PIECE, &every) &&
+                serve_integer(&f, "from", 0, INT64_MAX / 2, &from);
+    if (fine && !(job->observe = make(job->model, tiles))) fine = serve_wrong(&f, "map", "less: no memory");
+    if (fine) {
+        serve_observe *o = job->observe;
+        o->every = every ? (int)every : SERVE_SNAPSHOT;
+        o->from = from;
+        o->changed = true; /* the worker takes its view */
+        fine = read_map(&f, job->model, "observe.map.", &o->next) && read_elements(&f, job->model, &o->next);
+    }
+    if (!fine) outer->result = f.result;
+    return fine;
+}
+
+static bool read_request(serve_fields *f, serve_job *job, int64_t *n) {
+    const bool chat = given(f->root, "messages") != NULL;
+    int64_t alternatives = 5;
+    if (!chat) job->echo = true;
+    if (!(chat ? serve_read_chat : serve_read_completion)(f, job, n)) return false;
+    job->chat = false; /* the answer is the same for both */
+    job->echo = true;
+    if (!serve_boolean(f, "echo", &job->echo)) return false;
+    if (!json_is_boolean(json_object_get(f->root, "logprobs")) &&
+        !serve_integer(f, "logprobs", 0, PAL_ALTERNATIVES, &alternatives))
+        return false;
+    if (*n != 1 || job->prompt_count != 1) return serve_wrong(f, *n != 1 ? "n" : "prompt", "one text to observe");
+    if (!chat || !job->alternatives) job->alternatives = (int)alternatives;
+    job->logprobs = job->stream = true;
+    return read_observe(f, job);
+}
+
+serve_result serve_observe_post(serve_exchange *x) { return serve_text_request(x, read_request); }
+
+/* The observed text of this id that runs or waits. With the lock. */
+static serve_job *find_job(pal_server *s, const char *id) {
+    for (serve_job *job = s->running; job; job = job->next)
+        if (job->observe && strcmp(job->id, id) == 0) return job;
+    for (serve_job *job = s->queue; job; job = job->next)
+        if (job->observe && strcmp(job->id, id) == 0) return job;
+    return NULL;
+}
+
+serve_result serve_observe_change(serve_exchange *x) {
+    pal_server *s = x->server;
+    serve_fields f = { .x = x, .result = MHD_NO };
+    json_t *root = serve_body(x, &f.result);
+    if (!root) return f.result;
+    f.root = root;
+    pthread_mutex_lock(&s->lock);
+    const serve_job *found = find_job(s, x->parts[0]);
+    const serve_model *model = found ? found->model : NULL;
+    pthread_mutex_unlock(&s->lock);
+    serve_view view = { 0 };
+    if (model) view.heads = pal_alloc((size_t)pal_model_config_of(model->bundle.model)->heads, sizeof(int));
+    const bool map = json_object_get(root, "map") != NULL, elements = json_object_get(root, "elements") != NULL;
+    if (!model) f.result = serve_error(x, 404, "id", "no text that runs is observed as '%.40s'", x->parts[0]);
+    else if (!view.heads) f.result = serve_error(x, 500, NULL, "no memory for a view");
+    else if (read_map(&f, model, "map.", &view) && read_elements(&f, model, &view)) {
+        pthread_mutex_lock(&s->lock);
+        serve_job *job = find_job(s, x->parts[0]); /* it may have ended meanwhile */
+        if (job) {
+            serve_view *to = &job->observe->next;
+            if (map) {
+                to->map = view.map, to->layer = view.layer, to->size = view.size, to->mean = view.mean;
+                to->head_count = view.head_count;
+                memcpy(to->heads, view.heads, (size_t)view.head_count * sizeof *view.heads);
+            }
+            if (elements) {
+                to->element_count = view.element_count;
+                memcpy(to->elements, view.elements, sizeof view.elements);
+            }
+            job->observe->changed = true;
+        }
+        pthread_mutex_unlock(&s->lock);
+        f.result = job ? serve_reply_json(x, 200, json_pack("{s:s}", "id", x->parts[0]))
+                       : serve_error(x, 404, "id", "no text that runs is observed as '%.40s'", x->parts[0]);
+    }
+    pal_free(view.heads);
+    json_decref(root);
+    return f.result;
+}
+
+void serve_observe_view(serve_observe *o) {
+    if (!o->changed) return;
+    int *heads = o->view.heads;
+    memcpy(heads, o->next.heads, (size_t)o->next.head_count * sizeof *heads);
+    o->view = o->next;
+    o->view.heads = heads;
+    o->watch.elements = o->view.elements;
+    o->watch.element_count = o->view.element_count;
+    o->changed = false;
+    o->mapped_at = -1;
+    o->mapped = 0;
+}
+
+size_t serve_observe_known(const serve_observe *o) { return (size_t)o->from + 1; }
+
+void serve_observe_options(serve_observe *o, pal_session_options *options) {
+    options->watch = &o->watch;
+    options->piece = o->every;
+}
+
+bool serve_observe_begin(serve_text *t) {
+    serve_observe *o = t->job->observe;
+    const pal_state *state = pal_session_state(t->session);
+    const int64_t position = pal_state_position(state);
+    o->position = position;
+    /* The session has taken a pending token for its own: behind a memory the prompt begins one further. */
+    o->index = position || t->job->memory ? position + 1 : 0;
+    return serve_observe_start(t, position);
+}
+
+/* A copy of the memory every so often, so that a replay need not read from the beginning. */
+static void keep(serve_text *t, const pal_state *state) {
+    serve_job *job = t->job;
+    serve_observe *o = job->observe;
+    const int64_t at = pal_state_position(state), which = at / SERVE_SNAPSHOT;
+    const size_t prompt = t->prompt->count, count = (size_t)at;
+    pal_ids all = { 0 };
+    if (!job->caches || which == o->kept_at || count > prompt + t->ids.count) return;
+    o->kept_at = which;
+    if (!pal_ids_reserve(&all, count, NULL)) {
+        memcpy(all.data, t->prompt->data, (count < prompt ? count : prompt) * sizeof *all.data);
+        if (count > prompt) memcpy(all.data + prompt, t->ids.data, (count - prompt) * sizeof *all.data);
+        serve_cache_keep(job, all.data, count, state);
+    }
+    pal_ids_free(&all);
+}
+
+/* Behind a step or a piece. */
+static bool frame(serve_text *t, const pal_state *state) {
+    serve_observe *o = t->job->observe;
+    const int64_t from = o->position, position = pal_state_position(state);
+    o->position = position;
+    keep(t, state);
+    return position <= o->from || position == from || serve_observe_tiles(t, from, position);
+}
+
+bool serve_observe_on_token(serve_text *t, const pal_token *token) {
+    serve_observe *o = t->job->observe;
+    const pal_state *state = pal_session_state(t->session);
+    if (token->id < 0) return true;
+    if (token->prompt) return serve_observe_token(t, token, o->index++);
+    return serve_observe_token(t, token, pal_state_position(state)) && frame(t, state);
+}
+
+bool serve_observe_on_read(serve_text *t, const pal_state *state) { return frame(t, state); }
+
+bool serve_observe_last_map(serve_text *t) {
+    serve_observe *o = t->job->observe;
+    if (!o->view.map || o->mapped_at == pal_state_position(pal_session_state(t->session))) return true;
+    return serve_observe_map(t, &o->events);
+}
+
+bool serve_observe_publish(serve_text *t) {
+    serve_job *job = t->job;
+    serve_observe *o = job->observe;
+    bool fits = !o->events.size || !pal_bytes_append(&job->reply, o->events.data, o->events.size, NULL);
+    o->events.size = 0;
+    const double now = pal_seconds();
+    if (fits && t->session && o->view.map && job->reply.size < SERVE_MAP_ROOM && now - o->mapped >= SERVE_MAP_SECONDS &&
+        o->position > o->from && o->mapped_at != o->position) {
+        o->mapped = now;
+        fits = serve_observe_map(t, &job->reply);
+    }
+    if (fits && t->done && t->finish != PAL_FINISH_ERROR) fits = serve_observe_end(t, o->position);
+    return fits;
+}
