@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/golden),)
 export PALIMPSA_GOLDEN ?= $(abspath ../shared/golden)
 endif
 
-.PHONY: all setup setup-long setup-dev setup-arm64 build arm64 test test-long test-python fuzz bench demo format install clean debug sanitize tsan
+.PHONY: all setup setup-long setup-dev setup-arm64 build arm64 test test-long test-python wheel fuzz bench demo format install clean debug sanitize tsan
 
 all: build
 
@@ -58,6 +58,9 @@ test-python: setup
 	$(PYTHON_ENV)/bin/python -m pip install --quiet "./python[test]"
 	$(PYTHON_ENV)/bin/python -m pytest -q -p no:cacheprovider python/tests
 
+wheel: setup
+	scripts/wheel.sh
+
 demo: build
 	@scripts/demo.sh
 
@@ -74,4 +77,4 @@ install: build
 	cmake --install build --prefix $(PREFIX)
 
 clean:
-	rm -rf build build-debug build-sanitize build-tsan build-arm64 build-libraries python/build
+	rm -rf build build-debug build-sanitize build-tsan build-arm64 build-libraries python/build python/dist

@@ -1,8 +1,28 @@
 # SPDX-License-Identifier: MIT
 """The C library: how it is loaded, how many threads it uses, and its errors as exceptions."""
+import ctypes
+import importlib.util
 import os
 import threading
 from typing import Any
+
+
+def _one_openmp() -> None:
+    """A process with two OpenMP runtimes has two sets of threads that get in each other's way. Whoever loads libgomp.so.1
+    first decides whose it is: torch's copy if torch is installed, else the one that a wheel brings along, else the system's."""
+    try:
+        with open("/proc/self/maps") as maps:
+            if "/libgomp.so.1" in maps.read():
+                return
+    except OSError:
+        pass
+    torch = importlib.util.find_spec("torch")  # without importing it
+    homes = [os.path.join(home, "lib") for home in (torch and torch.submodule_search_locations) or ()] + [os.path.dirname(__file__)]
+    for home in homes:
+        path = os.path.join(home, "libgomp.so.1")
+        if os.path.exists(path):
+            ctypes.CDLL(path)
+            return
 
 
 def _load() -> Any:
@@ -12,6 +32,7 @@ def _load() -> Any:
     if calm:
         os.environ["GOMP_SPINCOUNT"] = "3000"
     try:
+        _one_openmp()
         from . import _native
     finally:
         if calm:
