@@ -80,8 +80,8 @@ typedef struct pal_memory_run {
     pal_memory_shape shape;
     pal_memory_inputs in;
 
-    float *const *
-        state; /* N memories, read as the initial and overwritten by the final ones; NULL: default start, end dropped */
+    float *const *state; /* N memories, read as the initial and overwritten by the final ones; NULL: default start, end
+                          * dropped. Backward only looks whether it is NULL */
     bool fresh;      /* start from the default whatever state holds */
     const int *past; /* attention: tokens already in each state; NULL: none */
     float *saved;    /* what backward needs of forward, pal_memory_saved_floats(); NULL when no backward follows */
@@ -110,7 +110,8 @@ PAL_API unsigned pal_memory_inputs_of(const pal_memory_rule *rule);
 PAL_API bool pal_memory_keeps_tokens(const pal_memory_rule *rule);
 
 /* Sizes. A state is one sequence's memory in the rule's own layout; parts are what it means, laid out (H, dv, dk) or as
- * the rule's README says. past the last part, its name is NULL and its size 0. */
+ * the rule's README says. past the last part, its name is NULL and its size 0. A shape without tokens needs nothing to
+ * be saved and no scratch. */
 PAL_API size_t pal_memory_state_floats(const pal_memory_rule *rule, const pal_memory_shape *shape);
 PAL_API size_t pal_memory_saved_floats(const pal_memory_rule *rule, const pal_memory_shape *shape);
 PAL_API size_t pal_memory_scratch_bytes(const pal_memory_rule *rule, const pal_context *cx,

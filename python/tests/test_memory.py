@@ -246,7 +246,9 @@ def test_what_is_refused_says_so_in_one_sentence():
     refused(ValueError, "dimensions", lambda: run(v=given["v"][0]))
     refused(ValueError, "expected a finite number >= 0", lambda: run(dt=-given["dt"]))
     refused(ValueError, "expected a finite number >= 0", lambda: run(dt=given["dt"] * np.float32(np.nan)))
-    refused(ValueError, "every size must be at least 1", lambda: run("gla", {n: x[:, :0] for n, x in gla.items()}))
+    for rule in memory.rules():
+        for cut in (np.s_[:0], np.s_[:, :0]):
+            refused(ValueError, "every size must be at least 1", lambda: run(rule, rows(make(rule), lambda x: x[cut]), keep=True))
     packed = make("gla", packed=True)
     for cu in ([0, 5, 5, 14], [1, 14], [0, 13], [0, 20, 14], [14], [0.0, 14.0], [[0, 14]]):
         refused(ValueError, "cu_seqlens", lambda: memory.forward("gla", **packed, cu_seqlens=cu))

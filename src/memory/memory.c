@@ -61,15 +61,20 @@ void pal_memory_compare_plain(const float *before, const float *after, size_t n,
 }
 
 int pal_memory_mean_part(const pal_memory_rule *rule) { return rule->keeps_tokens ? -1 : rule->mean; }
+
+static bool is_empty(const pal_memory_shape *s) {
+    return s->sequences < 1 || s->tokens < 1 || s->heads < 1 || s->key_heads < 1 || s->dk < 1 || s->dv < 1;
+}
+
 size_t pal_memory_state_floats(const pal_memory_rule *rule, const pal_memory_shape *shape) {
     return rule->state_floats(shape);
 }
 size_t pal_memory_saved_floats(const pal_memory_rule *rule, const pal_memory_shape *shape) {
-    return rule->saved_floats(shape);
+    return is_empty(shape) ? 0 : rule->saved_floats(shape);
 }
 size_t pal_memory_scratch_bytes(const pal_memory_rule *rule, const pal_context *cx, const pal_memory_shape *shape,
                                 pal_memory_pass pass) {
-    return rule->scratch_bytes(cx, shape, pass);
+    return is_empty(shape) ? 0 : rule->scratch_bytes(cx, shape, pass);
 }
 
 const char *pal_memory_part_name(const pal_memory_rule *rule, int part) {
@@ -132,7 +137,7 @@ int pal_memory_channels(const pal_memory_rule *rule, const pal_memory_shape *s, 
 
 static pal_status check_shape(const pal_memory_rule *rule, const pal_memory_shape *s, pal_memory_pass pass,
                               pal_error *err) {
-    if (s->sequences < 1 || s->tokens < 1 || s->heads < 1 || s->key_heads < 1 || s->dk < 1 || s->dv < 1)
+    if (is_empty(s))
         return pal_fail(
             err, PAL_E_ARGUMENT,
             "%s: every size must be at least 1; found sequences %d, tokens %d, heads %d, key heads %d, dk %d, dv %d",

@@ -65,7 +65,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def check(status: int, err: Any) -> None:
+def check(status: int, err: Any, ffi: Any = ffi) -> None:
     if status:
         raise _EXCEPTIONS.get(status, RuntimeError)(ffi.string(err.text).decode(errors="replace"))
 
@@ -138,9 +138,13 @@ class Guard:
         self._lock.release()
 
 
+def usable_threads(threads: int) -> int:
+    return 1 if _forked else threads
+
+
 def context(threads: int | None = None) -> Any:
     """The library's context for so many threads (None: those of set_threads)."""
-    n = 1 if _forked else _threads if threads is None else threads
+    n = usable_threads(_threads if threads is None else threads)
     made = _contexts.get(n)
     if made is None:
         with _lock:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ._library import check, context, ffi, lib
-from .state import State, aligned, find, rules
+from .state import State, aligned, find, part_names, rules
 
-__all__ = ["State", "Tape", "backward", "forward", "inputs", "rules", "step", "summary"]
+__all__ = ["State", "Tape", "backward", "forward", "inputs", "part_names", "rules", "step", "summary"]
 
 _BITS = {"q": lib.PAL_INPUT_Q, "k": lib.PAL_INPUT_K, "v": lib.PAL_INPUT_V, "b": lib.PAL_INPUT_B, "beta": lib.PAL_INPUT_BETA,
          "dt": lib.PAL_INPUT_DT, "g": lib.PAL_INPUT_G, "A": lib.PAL_INPUT_A, "Ip": lib.PAL_INPUT_IP, "lam": lib.PAL_INPUT_LAM}

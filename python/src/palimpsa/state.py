@@ -37,6 +37,12 @@ def rules() -> list[str]:
     return names
 
 
+def part_names(rule: str) -> tuple[str, ...]:
+    """What a memory consists of."""
+    names = (lib.pal_memory_part_name(find(rule), part) for part in range(2))
+    return tuple(ffi.string(name).decode() for name in names if name != ffi.NULL)
+
+
 class State:
     """Memories of `sequences` sequences under one rule. They are what `step` continues and `forward` starts from and returns.
 
@@ -95,8 +101,7 @@ class State:
 
     @property
     def part_names(self) -> tuple[str, ...]:
-        names = (lib.pal_memory_part_name(self._rule, p) for p in range(2))
-        return tuple(ffi.string(name).decode() for name in names if name != ffi.NULL)
+        return part_names(self.rule)
 
     @property
     def past(self) -> np.ndarray:
@@ -131,13 +136,17 @@ class State:
             pointers = [ffi.from_buffer("float[]", x[n]) for x in arrays]
             lib.pal_memory_import(self._rule, self._shape, self._inputs, (pointers + [ffi.NULL])[:2], self._pointers[n])
 
-    def _like(self) -> State:
-        return State(self.rule, self.sequences, self.heads, self.dk, self.dv, key_heads=self.key_heads, context=self.context, Ip=self._Ip)
-
     def copy(self) -> State:
-        made = self._like()
-        made._data[:] = self._data
-        made._past[:] = self._past
+        return self.select(np.arange(self.sequences))
+
+    def select(self, sequences: Any) -> State:
+        """A state of copies of these sequences, by number."""
+        rows = np.asarray(sequences)
+        if rows.ndim != 1 or rows.dtype.kind not in "iu" or not rows.size or (rows < 0).any() or (rows >= self.sequences).any():
+            raise ValueError(f"{self.rule}: sequences must be numbers from 0 to {self.sequences - 1}, at least one")
+        made = State(self.rule, rows.size, self.heads, self.dk, self.dv, key_heads=self.key_heads, context=self.context, Ip=self._Ip)
+        made._data[:] = self._data[rows]
+        made._past[:] = self._past[rows]
         return made
 
     def save(self, path: str | os.PathLike[str]) -> None:

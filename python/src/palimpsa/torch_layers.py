@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: MIT
+"""The mixers of our models as modules of PyTorch, with the names that their tensors have in files."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ._torch_ops import INPUTS
+from .memory import State
+from .torch_functions import memory, step, swap
+
+Initial = Any
+
+
+class LayerCache:
+    """What one layer keeps between calls: the last inputs of its convolutions, and its memory.
+
+    `state` is a palimpsa.memory.State, or tensors where the layer computes in float64.
+    """
+
+    def __init__(self) -> None:
+        self.windows: dict[str, Tensor] = {}
+        self.state: Any = None
+
+    def select(self, rows: Tensor) -> None:
+        """Sequences by number, as beam search reorders them."""
+        self.windows = {name: x.index_select(0, rows) for name, x in self.windows.items()}
+        if isinstance(self.state, State):
+            self.state = self.state.select(rows.numpy())
+        elif self.state is not None:
+            self.state = tuple(x.index_select(0, rows) for x in self.state)
+
+
+class _Spans:
+    """Where packed sequences lie in a stream that has room for `before` rows in front of each."""
+
+    def __init__(self, cu_seqlens: Tensor, before: int) -> None:
+        cu = cu_seqlens.to(torch.int64)
+        N, self.before = cu.shape[0] - 1, before
+        lengths = cu[1:] - cu[:-1]
+        self.rows = torch.arange(int(cu[-1])) + torch.repeat_interleave(torch.arange(1, N + 1) * before, lengths)
+        room = torch.arange(before)
+        self.front = (cu[:-1] + torch.arange(N) * before)[:, None] + room
+        self.last = (cu[1:] + torch.arange(1, N + 1) * before)[:, None] - before + room
+        self.total = int(cu[-1]) + N * before
+
+
+class ShortConvolution(nn.Conv1d):
+    """Causal depthwise convolution and SiLU. x is [B, T, C]; terms before a sequence are zero, or what its cache holds."""
+
+    def __init__(self, channels: int, taps: int, bias: bool = False) -> None:
+        super().__init__(channels, channels, taps, groups=channels, bias=bias)
+
+    def forward(self, x: Tensor, spans: _Spans | None = None, cache: LayerCache | None = None, name: str = "") -> Tensor:
+        before = self.kernel_size[0] - 1
+        window = cache.windows.get(name) if cache is not None else None
+        if spans is None:
+            front = x.new_zeros(x.shape[0], before, x.shape[2]) if window is None else window.to(x.dtype)
+            stream = torch.cat((front, x), 1)
+            y = self._taps(stream, x.shape[1])
+            if cache is not None:
+                cache.windows[name] = stream[:, x.shape[1]:].detach().clone()
+        else:
+            stream = x.new_zeros(spans.total, x.shape[2]).index_copy(0, spans.rows, x[0])
+            if window is not None:
+                stream = stream.index_copy(0, spans.front.reshape(-1), window.to(x.dtype).flatten(0, 1))
+            y = self._taps(stream[None], spans.total - before)[:, spans.rows - before]
+            if cache is not None:
+                cache.windows[name] = stream[spans.last].detach()
+        return F.silu(y)
+
+    def _taps(self, stream: Tensor, length: int) -> Tensor:
+        """Channels stay together in memory, as the rules like them."""
+        weight = self.weight[:, 0]
+        y = stream[:, :length] * weight[:, 0]
+        for tap in range(1, weight.shape[1]):
+            y = torch.addcmul(y, stream[:, tap:tap + length], weight[:, tap])
+        return y if self.bias is None else y + self.bias
+
+
+def _softplus_inverse(x: Tensor) -> Tensor:
+    return x + torch.log(-torch.expm1(-x))
+
+
+class _Mixer(nn.Module):
+    """What both backbones share: heads with a memory, its gates and parameters."""
+
+    def __init__(self, hidden_size: int, heads: int, dk: int, dv: int, rule: str, rank: int | str, unused_gate: bool, norm_eps: float,
+                 initializer_range: float, finetuning: bool, mesa_tolerance: float) -> None:
+        super().__init__()
+        if rule not in INPUTS or rule == "attention":
+            raise ValueError(f"rule is {rule!r}; expected one of {', '.join(r for r in INPUTS if r != 'attention')}")
+        self.hidden_size, self.heads, self.dk, self.dv, self.rule = hidden_size, heads, dk, dv, rule
+        self.norm_eps, self.initializer_range, self.finetuning, self.mesa_tolerance = norm_eps, initializer_range, finetuning, mesa_tolerance
+        self.rank = math.ceil(hidden_size / 16) if rank == "auto" else int(rank)
+        reads = self.reads = INPUTS[rule]
+        self.forgets = "dt" in reads or "g" in reads
+        if self.forgets:
+            self.A_log, self.dt_bias = nn.Parameter(torch.empty(heads)), nn.Parameter(torch.empty(heads))
+        self.D = nn.Parameter(torch.empty(heads))
+        if "b" in reads or unused_gate:
+            used = "b" in reads
+            self.b_rank_proj = nn.Linear(hidden_size, self.rank, bias=False).requires_grad_(used)
+            self.b_proj = nn.Linear(self.rank, heads * dv, bias=False).requires_grad_(used)
+            self.b_scale = nn.Parameter(torch.empty(heads), requires_grad=used)
+        if "Ip" in reads or unused_gate:
+            self.Ip_log = nn.Parameter(torch.empty(heads), requires_grad=False)  # a prior is not trained
+        if "lam" in reads:
+            self.lam_raw = nn.Parameter(torch.empty(heads, dk))
+
+    def initial(self) -> dict[str, Initial]:
+        """How tensors start where it is not N(0, initializer_range^2): a number, bounds of a uniform distribution, or a tensor."""
+        H = self.heads
+        dt = torch.exp(torch.rand(H) * (math.log(0.1) - math.log(0.001)) + math.log(0.001)).clamp(min=1e-4)
+        return {"A_log": torch.log(16 * (1 - torch.rand(H))), "dt_bias": _softplus_inverse(dt), "D": 1.0, "Ip_log": 0.0,
+                "b_scale": (0.1, 1.0) if self.finetuning else 1.0, "b_proj.weight": (-self.rank**-0.5, self.rank**-0.5),
+                "lam_raw": float(_softplus_inverse(torch.tensor(1.0, dtype=torch.float64)))}
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        special = self.initial()
+        for name, x in self.named_parameters():
+            start = special.get(name, 1.0 if name.endswith("norm.weight") else 0.0 if name.endswith("bias") else None)
+            if start is None:
+                nn.init.normal_(x, std=self.initializer_range)
+            elif isinstance(start, Tensor):
+                x.copy_(start)
+            elif isinstance(start, tuple):
+                nn.init.uniform_(x, *start)
+            else:
+                nn.init.constant_(x, start)
+
+    def importance(self, x: Tensor, gate: Tensor) -> Tensor:
+        """b: how much importance a value earns; gate is one number per head."""
+        b = torch.sigmoid(self.b_proj(self.b_rank_proj(x))).unflatten(-1, (self.heads, self.dv))
+        return b * (F.softplus(self.b_scale)[:, None] * gate[..., None])
+
+    def remember(self, q: Tensor, k: Tensor, v: Tensor, scale: float, cu_seqlens: Tensor | None, cache: LayerCache | None,
+                 gates: dict[str, Tensor]) -> Tensor:
+        given: dict[str, Any] = {name: gates[name] for name in self.reads if name in gates}
+        if "A" in self.reads:
+            given["A"] = torch.exp(self.A_log)
+        if "Ip" in self.reads:
+            given["Ip"] = torch.exp(self.Ip_log)
+        if "lam" in self.reads:
+            given["lam"] = F.softplus(self.lam_raw)
+        if v.dtype != torch.float64:  # parameters are few, gates have to stay in their ranges
+            given = {name: x.float() for name, x in given.items()}
+        options: dict[str, Any] = {"scale": scale, "mesa_tolerance": self.mesa_tolerance}
+        if cache is None:
+            return memory(self.rule, q, k, v, **given, **options, cu_seqlens=cu_seqlens)
+        state = cache.state
+        if isinstance(state, State) and v.shape[1] == 1 and cu_seqlens is None and not torch.is_grad_enabled():
+            rows = {name: x if name in ("A", "Ip", "lam") else x[:, 0].contiguous() for name, x in given.items()}
+            return step(state, *(x[:, 0].float().contiguous() for x in (q, k, v)), **rows, **options)[:, None].to(v.dtype)
+        initial = None
+        if isinstance(state, State):
+            parts = [torch.from_numpy(x) for x in state.parts.values()]
+            initial = tuple(swap(self.rule, name, x) for name, x in zip(state.part_names, parts))
+        elif state is not None:
+            initial = state
+        if initial is not None and len(initial) == 1:
+            initial = initial[0]
+        y, final = memory(self.rule, q, k, v, **given, **options, initial_state=initial, output_final_state=True, cu_seqlens=cu_seqlens)
+        parts = [x.detach() for x in (final if isinstance(final, tuple) else (final,))]
+        if v.dtype == torch.float64:
+            cache.state = tuple(parts)
+        else:
+            Ip = given["Ip"].detach().numpy() if "Ip" in given else None
+            cache.state = State(self.rule, parts[0].shape[0], self.heads, self.dk, self.dv, key_heads=k.shape[2], Ip=Ip)
+            names = cache.state.part_names
+            cache.state.set_parts(**{name: swap(self.rule, name, x).numpy() for name, x in zip(names, parts)})
+        return y
+
+    def _norm(self, width: int) -> nn.RMSNorm:
+        return nn.RMSNorm(width, eps=self.norm_eps)
+
+
+class PalimpsaD(_Mixer):
+    """The mixer of Palimpsa-D: q, k, v by short convolutions, keys and queries of length one, and any rule but attention.
+
+    x [B, T, hidden_size] gives the same shape; with `cu_seqlens`, B is 1 and holds sequences one after another. `cache` continues where the
+    last call with it ended. Without metaplasticity the rule is gla, and the gate of importance is there but unused.
+    """
+
+    def __init__(self, hidden_size: int, num_heads: int, head_dim: int, *, expand_k: float = 1.0, expand_v: float = 1.0, conv_size: int = 4,
+                 beta_step_rank: int | str = "auto", metaplasticity: bool = True, rule: str = "palimpsa", unused_gate: bool | None = None,
+                 norm_eps: float = 1e-6, initializer_range: float = 0.02, finetuning: bool = False, mesa_tolerance: float = 0.0) -> None:
+        plain = rule == "palimpsa" and not metaplasticity
+        super().__init__(hidden_size, num_heads, int(head_dim * expand_k), int(head_dim * expand_v), "gla" if plain else rule, beta_step_rank,
+                         plain if unused_gate is None else unused_gate, norm_eps, initializer_range, finetuning, mesa_tolerance)
+        keys, values = num_heads * self.dk, num_heads * self.dv
+        self.q_proj, self.k_proj = (nn.Linear(hidden_size, keys, bias=False) for _ in range(2))
+        self.v_proj, self.g_proj = (nn.Linear(hidden_size, values, bias=False) for _ in range(2))
+        if self.forgets:
+            self.dt_proj = nn.Linear(hidden_size, num_heads, bias=False)
+        self.bs_proj = nn.Linear(hidden_size, num_heads, bias=False)
+        self.q_conv1d, self.k_conv1d = (ShortConvolution(keys, conv_size) for _ in range(2))
+        self.v_conv1d = ShortConvolution(values, conv_size)
+        self.o_norm = self._norm(self.dv)
+        self.o_proj = nn.Linear(values, hidden_size, bias=False)
+        self.gates_value = self.forgets and "beta" not in self.reads
+        self.reset_parameters()
+
+    def forward(self, x: Tensor, cu_seqlens: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
+        spans = _Spans(cu_seqlens, self.q_conv1d.kernel_size[0] - 1) if cu_seqlens is not None else None
+        q, k, value = (getattr(self, f"{n}_conv1d")(getattr(self, f"{n}_proj")(x), spans, cache, n).unflatten(-1, (self.heads, -1)) for n in "qkv")
+        q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+        write = torch.sigmoid(self.bs_proj(x))
+        gates = {"beta": write}
+        if self.forgets:
+            gates["dt"] = F.softplus(self.dt_proj(x) + self.dt_bias)
+            gates["g"] = -torch.exp(self.A_log) * gates["dt"]
+        if "b" in self.reads:
+            gates["b"] = self.importance(x, write)
+        v = value * write[..., None] if self.gates_value else value
+        y = self.remember(q, k, v, 1.0 if "lam" in self.reads else self.dk**-0.5, cu_seqlens, cache, gates)
+        y = self.o_norm(y + self.D[:, None] * value).flatten(-2) * F.silu(self.g_proj(x))
+        return self.o_proj(y)
+
+
+class PalimpsaM(_Mixer):
+    """The mixer of Palimpsa-M, which without metaplasticity is Mamba2's. Called as PalimpsaD is."""
+
+    def __init__(self, hidden_size: int, head_dim: int = 64, *, state_size: int = 128, n_groups: int = 1, expand: float = 2, conv_kernel: int = 4,
+                 beta_step_rank: int | str = "auto", metaplasticity: bool = True, unused_gate: bool | None = None, use_bias: bool = False,
+                 use_conv_bias: bool = True, time_step_limit: tuple[float, float] = (0.0, math.inf), norm_groups: int = 1, norm_eps: float = 1e-5,
+                 initializer_range: float = 0.02, finetuning: bool = False, rescale_layers: int | None = None) -> None:
+        inner = int(hidden_size * expand)
+        if inner % head_dim or (inner // head_dim) % n_groups:
+            raise ValueError(f"head_dim {head_dim} must divide {inner} inner channels, and n_groups {n_groups} the heads")
+        super().__init__(hidden_size, inner // head_dim, state_size, head_dim, "palimpsa" if metaplasticity else "gla", beta_step_rank,
+                         not metaplasticity if unused_gate is None else unused_gate, norm_eps, initializer_range, finetuning, 0.0)
+        self.n_groups, self.norm_groups, self.limit, self.rescale_layers = n_groups, norm_groups, time_step_limit, rescale_layers
+        self.inner, self.keys = inner, n_groups * state_size
+        self.in_proj = nn.Linear(hidden_size, 2 * inner + 2 * self.keys + self.heads, bias=use_bias)
+        self.conv1d = ShortConvolution(inner + 2 * self.keys, conv_kernel, bias=use_conv_bias)
+        self.norm = self._norm(inner)
+        self.out_proj = nn.Linear(inner, hidden_size, bias=use_bias)
+        self.reset_parameters()
+
+    def initial(self) -> dict[str, Initial]:
+        special = super().initial()
+        if self.rescale_layers:
+            bound = self.inner**-0.5 / math.sqrt(self.rescale_layers)
+            special["out_proj.weight"] = (-bound, bound)
+        return special
+
+    def forward(self, x: Tensor, cu_seqlens: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
+        spans = _Spans(cu_seqlens, self.conv1d.kernel_size[0] - 1) if cu_seqlens is not None else None
+        z, channels, dt = self.in_proj(x).split((self.inner, self.inner + 2 * self.keys, self.heads), -1)
+        value, k, q = self.conv1d(channels, spans, cache, "channels").split((self.inner, self.keys, self.keys), -1)
+        value = value.unflatten(-1, (self.heads, self.dv))
+        q, k = q.unflatten(-1, (self.n_groups, -1)), k.unflatten(-1, (self.n_groups, -1))
+        dt = F.softplus(dt + self.dt_bias)
+        if self.limit[0] > 0 or self.limit[1] < math.inf:
+            dt = dt.clamp(*self.limit)
+        gates = {"dt": dt, "g": -torch.exp(self.A_log) * dt}
+        if "b" in self.reads:
+            gates["b"] = self.importance(x, dt)
+        y = self.remember(q, k, value * dt[..., None], 1.0, cu_seqlens, cache, gates)
+        y = (y + self.D[:, None] * value).flatten(-2) * F.silu(z)
+        if self.norm_groups == 1:
+            return self.out_proj(self.norm(y))
+        groups = F.rms_norm(y.unflatten(-1, (self.norm_groups, -1)), (self.inner // self.norm_groups,), eps=self.norm_eps)
+        return self.out_proj(groups.flatten(-2) * self.norm.weight)
