@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The memory rules through NumPy: recorded numbers, one call against many, and what is refused."""
+import copy
 import os
 import pathlib
 import re
@@ -334,6 +335,17 @@ def test_the_lines_of_the_documentation_run(tmp_path, monkeypatch):
     exec(re.search(r"```python\n(.*?)```", text, re.S).group(1), names)
     assert names["state"].parts["I"].shape == (2, 4, 32, 16) and names["y1"].shape == (2, 4, 32)
     assert set(names["grads"]) == set(memory.inputs("palimpsa")) and (tmp_path / "memory.npz").exists()
+
+
+def test_states_select_their_sequences():
+    _, state = memory.forward("palimpsa", **make("palimpsa", N=3), output_final_state=True)
+    picked, twin = state.select([2, 0, 2]), copy.deepcopy(state)
+    assert all((picked.parts[n] == x[[2, 0, 2]]).all() for n, x in state.parts.items())
+    state.reset()
+    assert not (twin.parts["mu"] == state.parts["mu"]).all()
+    for wrong in ([], [3], [-1], [0.5], [[0]]):
+        with pytest.raises(ValueError, match="sequences must be numbers from 0 to 2"):
+            state.select(wrong)
 
 
 def test_the_reference_in_double_has_the_same_rules():

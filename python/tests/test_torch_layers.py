@@ -140,7 +140,7 @@ def run_example(name, *arguments):
 
 
 def test_the_recall_example_learns(tmp_path):
-    out = run_example("recall.py", "--steps", "120", "--pairs", "4", "--tokens", "32", "--batch", "32", "--width", "32", "--out", str(tmp_path / "model"))
+    out = run_example("recall.py", "--steps", "160", "--pairs", "2", "--tokens", "16", "--batch", "32", "--width", "32", "--out", str(tmp_path / "model"))
     assert float(out.split("accuracy ")[-1]) > 0.9
     assert {p.name for p in (tmp_path / "model").iterdir()} == {"config.json", "pytorch_model.bin"}
 

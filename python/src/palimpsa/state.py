@@ -139,6 +139,9 @@ class State:
     def copy(self) -> State:
         return self.select(np.arange(self.sequences))
 
+    def __deepcopy__(self, memo: Any) -> State:
+        return self.copy()
+
     def select(self, sequences: Any) -> State:
         """A state of copies of these sequences, by number."""
         rows = np.asarray(sequences)

@@ -86,6 +86,11 @@ def _softplus_inverse(x: Tensor) -> Tensor:
     return x + torch.log(-torch.expm1(-x))
 
 
+def _wide(x: Tensor) -> Tensor:
+    """Gates and parameters are few; halves would round decays to one."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
 class _Mixer(nn.Module):
     """What both backbones share: heads with a memory, its gates and parameters."""
 
@@ -103,14 +108,20 @@ class _Mixer(nn.Module):
             self.A_log, self.dt_bias = nn.Parameter(torch.empty(heads)), nn.Parameter(torch.empty(heads))
         self.D = nn.Parameter(torch.empty(heads))
         if "b" in reads or unused_gate:
-            used = "b" in reads
-            self.b_rank_proj = nn.Linear(hidden_size, self.rank, bias=False).requires_grad_(used)
-            self.b_proj = nn.Linear(self.rank, heads * dv, bias=False).requires_grad_(used)
-            self.b_scale = nn.Parameter(torch.empty(heads), requires_grad=used)
+            self.b_rank_proj = nn.Linear(hidden_size, self.rank, bias=False)
+            self.b_proj = nn.Linear(self.rank, heads * dv, bias=False)
+            self.b_scale = nn.Parameter(torch.empty(heads))
         if "Ip" in reads or unused_gate:
-            self.Ip_log = nn.Parameter(torch.empty(heads), requires_grad=False)  # a prior is not trained
+            self.Ip_log = nn.Parameter(torch.empty(heads))
         if "lam" in reads:
             self.lam_raw = nn.Parameter(torch.empty(heads, dk))
+        self.freeze()
+
+    def freeze(self) -> None:
+        """No gradients for the prior, which is not trained, and for a gate of importance that the rule does not read."""
+        for name, x in self.named_parameters():
+            if name == "Ip_log" or (name.startswith("b_") and "b" not in self.reads):
+                x.requires_grad_(False)
 
     def initial(self) -> dict[str, Initial]:
         """How tensors start where it is not N(0, initializer_range^2): a number, bounds of a uniform distribution, or a tensor."""
@@ -118,7 +129,7 @@ class _Mixer(nn.Module):
         dt = torch.exp(torch.rand(H) * (math.log(0.1) - math.log(0.001)) + math.log(0.001)).clamp(min=1e-4)
         return {"A_log": torch.log(16 * (1 - torch.rand(H))), "dt_bias": _softplus_inverse(dt), "D": 1.0, "Ip_log": 0.0,
                 "b_scale": (0.1, 1.0) if self.finetuning else 1.0, "b_proj.weight": (-self.rank**-0.5, self.rank**-0.5),
-                "lam_raw": float(_softplus_inverse(torch.tensor(1.0, dtype=torch.float64)))}
+                "lam_raw": 1 + math.log(-math.expm1(-1))}
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -137,26 +148,24 @@ class _Mixer(nn.Module):
     def importance(self, x: Tensor, gate: Tensor) -> Tensor:
         """b: how much importance a value earns; gate is one number per head."""
         b = torch.sigmoid(self.b_proj(self.b_rank_proj(x))).unflatten(-1, (self.heads, self.dv))
-        return b * (F.softplus(self.b_scale)[:, None] * gate[..., None])
+        return b * (F.softplus(_wide(self.b_scale)) * gate)[..., None]
 
     def remember(self, q: Tensor, k: Tensor, v: Tensor, scale: float, cu_seqlens: Tensor | None, cache: LayerCache | None,
                  gates: dict[str, Tensor]) -> Tensor:
         given: dict[str, Any] = {name: gates[name] for name in self.reads if name in gates}
         if "A" in self.reads:
-            given["A"] = torch.exp(self.A_log)
+            given["A"] = torch.exp(_wide(self.A_log))
         if "Ip" in self.reads:
-            given["Ip"] = torch.exp(self.Ip_log)
+            given["Ip"] = torch.exp(_wide(self.Ip_log))
         if "lam" in self.reads:
-            given["lam"] = F.softplus(self.lam_raw)
-        if v.dtype != torch.float64:  # parameters are few, gates have to stay in their ranges
-            given = {name: x.float() for name, x in given.items()}
+            given["lam"] = F.softplus(_wide(self.lam_raw))
         options: dict[str, Any] = {"scale": scale, "mesa_tolerance": self.mesa_tolerance}
         if cache is None:
             return memory(self.rule, q, k, v, **given, **options, cu_seqlens=cu_seqlens)
         state = cache.state
         if isinstance(state, State) and v.shape[1] == 1 and cu_seqlens is None and not torch.is_grad_enabled():
-            rows = {name: x if name in ("A", "Ip", "lam") else x[:, 0].contiguous() for name, x in given.items()}
-            return step(state, *(x[:, 0].float().contiguous() for x in (q, k, v)), **rows, **options)[:, None].to(v.dtype)
+            rows = {name: x if name in ("A", "Ip", "lam") else _wide(x[:, 0]) for name, x in given.items()}
+            return step(state, *(_wide(x[:, 0]) for x in (q, k, v)), **rows, **options)[:, None].to(v.dtype)
         initial = None
         if isinstance(state, State):
             parts = [torch.from_numpy(x) for x in state.parts.values()]
@@ -213,8 +222,8 @@ class PalimpsaD(_Mixer):
         write = torch.sigmoid(self.bs_proj(x))
         gates = {"beta": write}
         if self.forgets:
-            gates["dt"] = F.softplus(self.dt_proj(x) + self.dt_bias)
-            gates["g"] = -torch.exp(self.A_log) * gates["dt"]
+            gates["dt"] = F.softplus(_wide(self.dt_proj(x)) + _wide(self.dt_bias))
+            gates["g"] = -torch.exp(_wide(self.A_log)) * gates["dt"]
         if "b" in self.reads:
             gates["b"] = self.importance(x, write)
         v = value * write[..., None] if self.gates_value else value
@@ -256,13 +265,13 @@ class PalimpsaM(_Mixer):
         value, k, q = self.conv1d(channels, spans, cache, "channels").split((self.inner, self.keys, self.keys), -1)
         value = value.unflatten(-1, (self.heads, self.dv))
         q, k = q.unflatten(-1, (self.n_groups, -1)), k.unflatten(-1, (self.n_groups, -1))
-        dt = F.softplus(dt + self.dt_bias)
+        dt = F.softplus(_wide(dt) + _wide(self.dt_bias))
         if self.limit[0] > 0 or self.limit[1] < math.inf:
             dt = dt.clamp(*self.limit)
-        gates = {"dt": dt, "g": -torch.exp(self.A_log) * dt}
+        gates = {"dt": dt, "g": -torch.exp(_wide(self.A_log)) * dt}
         if "b" in self.reads:
             gates["b"] = self.importance(x, dt)
-        y = self.remember(q, k, value * dt[..., None], 1.0, cu_seqlens, cache, gates)
+        y = self.remember(q, k, value * dt[..., None].to(x.dtype), 1.0, cu_seqlens, cache, gates)
         y = (y + self.D[:, None] * value).flatten(-2) * F.silu(z)
         if self.norm_groups == 1:
             return self.out_proj(self.norm(y))
