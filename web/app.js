@@ -264,7 +264,8 @@ export async function chooseElement(element) {
         await api.post(`/v1/observe/${encodeURIComponent(r.id)}`, { elements: elementList(element) }).catch(() => {});
     const end = r.position,
         from = Math.max(r.start, end - HISTORY);
-    if (end <= r.start || Number.isFinite(r.followed.at(end - r.start - 1, 0))) {
+    const known = p => Number.isFinite(r.followed.at(p - r.start, 0));
+    if (end <= r.start || (known(from) && known(end - 1))) {
         emit('element');
         return;
     }

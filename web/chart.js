@@ -320,6 +320,25 @@ export function steadyScale(held, lo, hi, log = false) {
     return { lo: Math.min(next.lo, lo < 0 ? -size : 0), hi: size, log };
 }
 
+// The same for importance: logarithmic, but linear between round ends while all values lie close together, as those of a
+// young memory do.
+export function importanceScale(held, lo, hi) {
+    if (!(lo > 0 && hi / lo < 1.5)) return steadyScale(held?.log ? held : null, lo, hi, true);
+    if (held && !held.log && lo >= held.lo && hi <= held.hi && hi - lo > 0.25 * (held.hi - held.lo)) return held;
+    const rough = Math.max((hi - lo) / 3, 1e-6 * hi),
+        unit = 10 ** Math.ceil(Math.log10(rough)),
+        step = rough <= 0.2 * unit ? 0.2 * unit : rough <= 0.5 * unit ? 0.5 * unit : unit;
+    const near = v => Number(v.toPrecision(12));
+    return { lo: near(Math.floor(lo / step) * step), hi: near((Math.floor(hi / step) + 1) * step), log: false };
+}
+
+// Ends of a scale: they are round, so as few digits as they have.
+export function scaleText(value) {
+    const size = Math.abs(value);
+    if (size !== 0 && (size < 1e-3 || size >= 1e4)) return numberText(value);
+    return String(Number(value.toPrecision(6))).replace('-', '−');
+}
+
 // ---- arithmetic of curves
 
 // Mean of the finite values among `count` present ones around each; null where a value is missing or not finite.

@@ -55,7 +55,7 @@ export async function keep(c, n, name = c.name) {
 
 // A second conversation with the first n tokens, and a memory that is a fork of this one's.
 export async function fork(c, n) {
-    const name = `${c.name} ⑂ ${n}`;
+    const name = `${c.name}, fork at ${n}`;
     if (!c.kept || c.kept.at < n || c.kept.marks.includes(n)) await keep(c, n);
     const mark = markBefore(c.kept, n),
         between = mark === null ? null : c.recording.ids.slice(mark, n);
@@ -88,9 +88,7 @@ export async function rollBack(c, n) {
     if (c.kept && c.kept.at > n) {
         const mark = markBefore(c.kept, n);
         if (mark === null) {
-            // it has no place to go back to: it is made again
-            await api.memory.remove(c.kept.id);
-            c.kept = null;
+            c.kept = null; // it has no place to go back to, and nothing that is kept is thrown away
         } else {
             await api.memory.rollBack(c.kept.id, markAt(mark));
             c.kept.at = mark;
@@ -104,7 +102,7 @@ export async function rollBack(c, n) {
     c.last = null;
     app.position = c.recording.position;
     app.chosen = null;
-    emit('tokens', 'frames', 'position', 'chosen', 'conversations');
+    emit('tokens', 'frames', 'position', 'chosen', 'conversations', 'busy');
 }
 
 // A new conversation that goes on from a kept memory. What the memory read is not known here, only how much.

@@ -27,15 +27,17 @@ import {
     shortText,
     sized,
     steadyScale,
+    importanceScale,
+    scaleText,
     clamp,
 } from './chart.js';
 import { $, fill, guard, h, perFrame, visible } from './dom.js';
 
 const scales = new WeakMap(); // by recording: colour scales that were in use, so that they do not jump
-function steady(r, name, lo, hi, log) {
+function steady(r, name, lo, hi, log = false) {
     const held = scales.get(r) ?? {};
     scales.set(r, held);
-    held[name] = steadyScale(held[name] ?? null, lo, hi, log);
+    held[name] = (log ? importanceScale : steadyScale)(held[name] ?? null, lo, hi);
     return held[name];
 }
 
@@ -342,8 +344,8 @@ function drawMaps(r) {
         const scale = signed
             ? steady(r, `mean${m.layer}`, -size, size, false)
             : steady(r, `importance${m.layer}`, lo, hi, true);
-        group.low.textContent = shortText(scale.lo);
-        group.high.textContent = shortText(scale.hi);
+        group.low.textContent = scaleText(scale.lo);
+        group.high.textContent = scaleText(scale.hi);
         drawScaleBar(group.bar, signed ? 'signed' : 'heat', colours);
         group.heads.forEach((f, k) => {
             drawHeat(f.canvas, m[part][k], m.rows, m.columns, scale, signed ? 'signed' : 'heat', colours);
@@ -592,7 +594,12 @@ export function initMemory() {
         if (playing) stopPlaying();
         else play();
     });
-    on('conversation', stopPlaying);
+    on('conversation', () => {
+        stopPlaying();
+        const e = app.element,
+            layer = e && app.current?.recording.layers[e.layer];
+        if (layer && e.head < layer.heads && e.key < layer.keys && e.value < layer.values) guard(chooseElement)(e);
+    });
     on('conversation frames position layer element theme tokens', draw);
     new ResizeObserver(draw).observe($('memory-scroll'));
 }

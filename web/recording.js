@@ -76,9 +76,7 @@ export class Recording {
             this.windows = new Rows(e.layers.length);
             this.variances = new Rows(e.layers.length);
         }
-        (e.prompt ?? []).forEach(([id, text], i) =>
-            this.#set(e.position - (e.prompt_offset ?? 0) + i - this.start, id, text, false),
-        );
+        (e.prompt ?? []).forEach(([id, text], i) => this.#set(e.position + i - this.start, id, text, false));
     }
 
     #set(i, id, text, written) {
@@ -154,6 +152,7 @@ export class Recording {
             list.length = Math.min(list.length, length);
         this.windows?.cut(length);
         this.variances?.cut(length);
+        this.followed?.cut(length);
         while (this.frames.length && this.frames[this.frames.length - 1].position > this.start + length)
             this.frames.pop();
         this.map = this.next = null;

@@ -123,7 +123,7 @@ const drawMemories = perFrame(() => {
                         [
                             'Fork',
                             async () => {
-                                await api.memory.make({ from: m.id, name: `${m.name || m.id} ⑂` });
+                                await api.memory.make({ from: m.id, name: `${m.name || m.id}, fork` });
                                 await refreshMemories();
                             },
                         ],

@@ -14,6 +14,7 @@ import {
     seriesColour,
     shortText,
     steadyScale,
+    importanceScale,
 } from './chart.js';
 import { compare, differences, perplexityChart } from './compare.js';
 import { drawSpread, currentMaps, historyCharts, windowsChart } from './memory.js';
@@ -191,11 +192,10 @@ function tilesBlock(r) {
                 spreads = r.layers
                     .map((_, l) => [r.tile(frame, l, 'i_min'), r.tile(frame, l, 'i_max')])
                     .filter(v => v.every(Number.isFinite));
-            const scale = steadyScale(
+            const scale = importanceScale(
                 null,
                 Math.min(...spreads.map(v => v[0])),
                 Math.max(...spreads.map(v => v[1])),
-                true,
             );
             r.layers.forEach((layer, l) => {
                 const tx = x + (l % columns) * (width + 12),

@@ -23,7 +23,7 @@ const SAMPLING = [
     ['top_p', 'Top p', 1, 0, 1, 0.05],
     ['top_k', 'Top k (0: all)', 0, 0, 1e6, 1],
     ['min_p', 'Min p', 0, 0, 1, 0.01],
-    ['repetition_penalty', 'Repetition penalty', 1, 0.01, 100, 0.05],
+    ['repetition_penalty', 'Repetition penalty', 1, 0.05, 100, 0.05],
     ['seed', 'Seed (empty: any)', '', 0, 2 ** 31, 1],
 ];
 function sampling() {

@@ -221,3 +221,25 @@ test('without its export words the file is a plain script', () => {
     const plain = source.replace(/^export /gm, '');
     assert.equal(new Function(`${plain}\nreturn numberText(0.25);`)(), '0.2500');
 });
+
+test('importance has round, steady ends even when it hardly varies', () => {
+    const narrow = chart.importanceScale(null, 1.00001, 1.0062);
+    assert.ok(
+        !narrow.log && narrow.lo <= 1.00001 && narrow.hi >= 1.0062 && narrow.hi - narrow.lo < 0.013,
+        JSON.stringify(narrow),
+    );
+    assert.equal(chart.importanceScale(narrow, 1.0001, 1.005), narrow);
+    const wide = chart.importanceScale(narrow, 1, 30);
+    assert.deepEqual([wide.lo, wide.hi, wide.log], [1, 50, true]);
+    assert.equal(chart.importanceScale(wide, 1.5, 25), wide);
+    const flat = chart.importanceScale(null, 1, 1);
+    assert.ok(flat.hi > flat.lo);
+    assert.deepEqual([0.002, -0.5, 1.008, 20000, 1e-5, 0].map(chart.scaleText), [
+        '0.002',
+        '−0.5',
+        '1.008',
+        '20.0k',
+        '1×10⁻⁵',
+        '0',
+    ]);
+});

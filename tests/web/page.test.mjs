@@ -73,7 +73,10 @@ test('a recording holds tokens and frames at their places', () => {
     assert.deepEqual(r.written, [false, false, false, true, true]);
     assert.equal(r.position, 4);
     assert.equal(r.end, 5);
-    assert.deepEqual([0, 1, 2, 3, 4, 9].map(p => r.frameIndex(p)), [-1, -1, 0, 1, 2, 2]);
+    assert.deepEqual(
+        [0, 1, 2, 3, 4, 9].map(p => r.frameIndex(p)),
+        [-1, -1, 0, 1, 2, 2],
+    );
     const f = r.frames[1];
     assert.equal(r.tile(f, 0, 'window'), 103);
     assert.equal(r.tile(f, 1, 'write'), 0.375);
@@ -125,7 +128,10 @@ test('behind a kept memory places count from its tokens', () => {
 test('frames that come late or twice find their place', () => {
     const r = example();
     r.apply(tiles(2, 3, 0.125));
-    assert.deepEqual(r.frames.map(f => f.position), [2, 3, 4]);
+    assert.deepEqual(
+        r.frames.map(f => f.position),
+        [2, 3, 4],
+    );
     assert.equal(r.write(r.frames[1], 0, 0), 0.125);
 });
 
@@ -149,7 +155,13 @@ test('maps are scaled by head', () => {
         mean: { scale: [4, 2], data: halves },
         importance: null,
     });
-    assert.deepEqual(m.mean.map(v => [...v]), [[4, 2], [-2, 0]]);
+    assert.deepEqual(
+        m.mean.map(v => [...v]),
+        [
+            [4, 2],
+            [-2, 0],
+        ],
+    );
     assert.equal(m.importance, null);
 });
 
@@ -165,7 +177,10 @@ test('events are cut wherever the pieces end', () => {
 
 test('tints rise with surprise and share', () => {
     assert.deepEqual([0, -0.1, -1, -3, -7, -100, null].map(surpriseLevel), [0, 0, 1, 3, 7, 7, 0]);
-    assert.deepEqual([0, 0.5, 1, 2, NaN].map(v => shareLevel(v, 1)), [0, 4, 7, 7, 0]);
+    assert.deepEqual(
+        [0, 0.5, 1, 2, NaN].map(v => shareLevel(v, 1)),
+        [0, 4, 7, 7, 0],
+    );
     assert.equal(shareLevel(1, 0), 0);
 });
 
@@ -177,20 +192,41 @@ test('characters that hide or turn text are shown', () => {
 });
 
 test('numbers in links come back', () => {
-    for (const list of [[], [0], [127, 128, 129], [50256, 2 ** 31, 2 ** 40], Array.from({ length: 5000 }, (_, i) => i * i)])
+    for (const list of [
+        [],
+        [0],
+        [127, 128, 129],
+        [50256, 2 ** 31, 2 ** 40],
+        Array.from({ length: 5000 }, (_, i) => i * i),
+    ])
         assert.deepEqual(unpackNumbers(packNumbers(list)), list);
     assert.match(packNumbers([255, 254, 253, 1000000]), /^[\w-]+$/);
     assert.deepEqual(queriesOf([3, 7, 300]).get(3), { position: 3, key: 7, value: 300 });
 });
 
 test('csv quotes what people wrote', () => {
-    assert.equal(csvOf({ columns: ['a', 'b'], rows: [['x,"y"\n', null], [1.5, true]] }), '"a","b"\r\n"x,""y""\n",\r\n1.5,true\r\n');
+    assert.equal(
+        csvOf({
+            columns: ['a', 'b'],
+            rows: [
+                ['x,"y"\n', null],
+                [1.5, true],
+            ],
+        }),
+        '"a","b"\r\n"x,""y""\n",\r\n1.5,true\r\n',
+    );
 });
 
 test('rows of a resumed run replace those behind its checkpoint', () => {
     const rows = addRows([], [{ step: 1 }, { step: 2, loss: 9 }, { step: 3 }, { nothing: 1 }, null]);
     addRows(rows, [{ step: 2, loss: 1, tokens: 100, tokens_per_s: 50 }]);
-    assert.deepEqual(rows.map(r => [r.step, r.loss]), [[1, undefined], [2, 1]]);
+    assert.deepEqual(
+        rows.map(r => [r.step, r.loss]),
+        [
+            [1, undefined],
+            [2, 1],
+        ],
+    );
     assert.equal(rows[1].seconds, 2);
     assert.equal(meanOf([1, null, 3, [5]]), 3);
     assert.equal(meanOf([null]), null);
@@ -207,7 +243,12 @@ test('what differs most comes first', () => {
     assert.equal(rows[0].i, 2);
     assert.ok(Math.abs(rows[0].a - Math.exp(-2)) < 1e-12 && Math.abs(rows[0].b - Math.exp(-0.1)) < 1e-12);
     b.ids[3] = 77; // from here on they read different texts
-    assert.deepEqual(differences([a, b], null).map(r => r.i).sort(), [1, 2]);
+    assert.deepEqual(
+        differences([a, b], null)
+            .map(r => r.i)
+            .sort(),
+        [1, 2],
+    );
 });
 
 test('memories form a tree, and a mark before a place is found', () => {
@@ -217,8 +258,19 @@ test('memories form a tree, and a mark before a place is found', () => {
         { id: 'c', parent: 'gone' },
         { id: 'd', parent: 'd' },
     ];
-    const top = treeOf(list, m => m.parent, m => m.id);
-    assert.deepEqual(top.map(n => [n.item.id, n.children.length]), [['a', 1], ['c', 0], ['d', 0]]);
+    const top = treeOf(
+        list,
+        m => m.parent,
+        m => m.id,
+    );
+    assert.deepEqual(
+        top.map(n => [n.item.id, n.children.length]),
+        [
+            ['a', 1],
+            ['c', 0],
+            ['d', 0],
+        ],
+    );
     assert.equal(markBefore({ marks: [4, 10, 7] }, 9), 7);
     assert.equal(markBefore({ marks: [4] }, 3), null);
 });
