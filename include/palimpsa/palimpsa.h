@@ -17,6 +17,7 @@
 #include "palimpsa/session.h"
 #include "palimpsa/state.h"
 #include "palimpsa/status.h"
+#include "palimpsa/surgery.h"
 #include "palimpsa/timing.h"
 #include "palimpsa/tokenizer.h"
 #include "palimpsa/view.h"

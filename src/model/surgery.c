@@ -84,6 +84,14 @@ pal_status pal_surgery_choose(bool layers[PAL_MAX_LAYERS], const char *choice, c
     return PAL_OK;
 }
 
+pal_status pal_surgery_choosable(const char *choice, const pal_model_config *config, pal_error *err) {
+    bool layers[PAL_MAX_LAYERS];
+    int order[PAL_MAX_LAYERS];
+    for (int i = 0; i < config->layers; i++) order[i] = i;
+    const pal_windows any = { .layers = config->layers, .order = order };
+    return pal_surgery_choose(layers, choice, config, &any, err);
+}
+
 pal_status pal_surgery_config(pal_model_config *out, const pal_model_config *from, const pal_surgery *s,
                               pal_error *err) {
     pal_status st;

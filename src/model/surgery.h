@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Surgery: plain layers (Mamba2's, or Palimpsa's without metaplasticity) become metaplastic. Their weights stay what
- * they are, to the bit; each gets an importance gate. As its b_scale falls, a metaplastic layer becomes the plain one
- * exactly, so the new model starts near the old one, and with the new plasticity off it is the old one:
- * pal_surgery_prove runs both. */
+/* The steps of surgery (palimpsa/surgery.h). */
 #ifndef PAL_MODEL_SURGERY_H
 #define PAL_MODEL_SURGERY_H
 
 #include "format/model_writer.h"
 #include "model/windows.h"
+#include "palimpsa/surgery.h"
 
 /* b_scale before softplus: the paper's start for fine-tuning, and one so low that f32 cannot tell the model from its
  * source. */
@@ -32,6 +30,9 @@ bool pal_surgery_needs_windows(const char *choice);
 pal_status pal_surgery_choose(bool layers[PAL_MAX_LAYERS], const char *choice, const pal_model_config *config,
                               const pal_windows *windows, pal_error *err);
 
+/* What cannot be chosen whatever the windows are, before they are measured. */
+pal_status pal_surgery_choosable(const char *choice, const pal_model_config *config, pal_error *err);
+
 /* The configuration of the result. Refuses models and layers that cannot become metaplastic. */
 pal_status pal_surgery_config(pal_model_config *out, const pal_model_config *from, const pal_surgery *surgery,
                               pal_error *err);
@@ -48,13 +49,6 @@ pal_status pal_model_view(pal_model **out, const pal_model *model, const bool *m
 
 #define PAL_PROOF_ACCEPT 1e-4 /* largest difference of logits with plasticity off */
 #define PAL_PROOF_EXACT  1e-5 /* largest difference that rounding explains, with plasticity on at the Mamba2 limit */
-typedef struct pal_proof {
-    int tokens;
-    double off,
-        on;    /* largest difference of a logit from the source's, over the source's largest logit; infinite for NaN */
-    int moved; /* positions whose most likely token is another one with plasticity on */
-    double loss_source, loss_on; /* mean -log p of the next token, in nats */
-} pal_proof;
 /* surgery: for its go_on; may be NULL. Both models read the text as one sequence; plasticity off means off in the
  * layers that the source has plain. Refuses a difference with plasticity off above PAL_PROOF_ACCEPT. */
 pal_status pal_surgery_prove(pal_proof *out, const pal_surgery *surgery, const pal_model *source,

@@ -23,7 +23,7 @@ declare -A may=(
 )
 declare -A room_of=(
     [status]=base [context]=base [view]=base [matrix]=base [batch]=base [timing]=base
-    [memory]=memory [config]=layers [model]=model [state]=model [watch]=model [windows]=model
+    [memory]=memory [config]=layers [model]=model [state]=model [watch]=model [windows]=model [surgery]=model
     [safetensors]=format [tokenizer]=text
     [sampler]=infer [session]=infer [bundle]=infer [score]=eval [convert]=convert
 )
