@@ -68,21 +68,23 @@ static int check_kind(const eval_options *o, bool tasks) {
     const eval_text_options *t = &o->text;
     const char *other = NULL;
     if (tasks)
-        other = t->baseline                     ? "baseline"
-                : t->figure                     ? "figure"
-                : t->field                      ? "field"
-                : t->by_position                ? "by-position"
-                : t->no_prefix                  ? "no-prefix"
-                : strcmp(t->split, "none") != 0 ? "split"
-                : strcmp(t->part, "all") != 0   ? "part"
-                : strcmp(t->data, "-") == 0     ? "data -"
-                                                : NULL;
+        other = t->baseline                                 ? "baseline"
+                : t->figure                                 ? "figure"
+                : t->field && !p->text                      ? "field"
+                : t->by_position                            ? "by-position"
+                : t->no_prefix && !p->text                  ? "no-prefix"
+                : strcmp(t->split, "none") != 0 && !p->text ? "split"
+                : strcmp(t->part, "all") != 0 && !p->text   ? "part"
+                : strcmp(t->data, "-") == 0                 ? "data -"
+                : p->text && strcmp(p->text, "-") == 0      ? "text -"
+                                                            : NULL;
     else
         other = p->limit           ? "limit"
                 : p->docs          ? "docs"
                 : p->shots         ? "shots"
                 : p->shots_file    ? "shots-file"
                 : o->tasks.samples ? "samples"
+                : p->text          ? "text"
                                    : NULL;
     if (other && tasks) return cli_error(CLI_USAGE, "--%s goes with perplexity, not with --tasks", other);
     if (other) return cli_error(CLI_USAGE, "--%s goes with --tasks", other);
@@ -136,15 +138,9 @@ static int run(eval_options *o, bool tasks) {
         return cli_error(CLI_USAGE, "--data -: standard input can be read once; several models need a file");
     cli_stop_on_signals(true);
     if (pal_context_new(&cx, o->common.threads, o->common.cpu, &err)) return cli_fail(&err);
-    o->tasks.models = t->models;
-    o->tasks.count = t->count;
     o->tasks.plan.data = t->data;
-    o->tasks.tokenizer = t->tokenizer;
-    o->tasks.json = t->json;
-    o->tasks.context = t->context;
-    o->tasks.piece = t->piece;
-    o->tasks.batch = t->batch;
-    const int code = tasks ? eval_tasks(&o->tasks, cx) : eval_text(t, cx);
+    if (tasks) t->data = o->tasks.plan.text;
+    const int code = tasks ? eval_tasks(&o->tasks, t, cx) : eval_text(t, cx);
     pal_context_free(cx);
     return code;
 }
@@ -188,6 +184,9 @@ int cmd_eval(int argc, char **argv) {
         { "tasks", OPT_TEXT, &p->tasks, "LIST",
           "names with commas, paper (those of the paper's table) or all; list shows what there is; or one of ruler, "
           "longbench, longbench2",
+          .group = "tasks" },
+        { "text", OPT_TEXT, &p->text, "PATH",
+          "what perplexity reads as one task of a list, with the options of text above (alone: --data)",
           .group = "tasks" },
         { "limit", OPT_INT, &p->limit, "N", "the first N documents of each task", .above_zero = true,
           .group = "tasks" },
@@ -234,6 +233,7 @@ int cmd_eval(int argc, char **argv) {
             "  palimpsa eval --tasks list\n"
             "  palimpsa eval my-model runs/a --tasks paper --data data --json results.json --samples samples.jsonl\n"
             "  palimpsa eval my-model --tasks hellaswag,piqa --data data --limit 200\n"
+            "  palimpsa eval my-model runs/a --tasks paper,perplexity --data data --text book.txt\n"
             "  palimpsa eval my-model --tasks ruler --data ruler --predictions answers --figure ruler.svg\n"
             "  palimpsa eval --tasks ruler --predictions answers --scoring lm-eval\n"
             "  palimpsa eval my-model --tasks longbench2 --data LongBench-v2 --context 120000 --json v2.json\n",

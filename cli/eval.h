@@ -11,10 +11,13 @@ enum { EVAL_MODELS = 32, EVAL_TASKS = 32, EVAL_CONTEXT = 1 << 24 /* at most */ }
 /* A task with the documents it is measured on. */
 typedef struct eval_task {
     const pal_eval_task *task;
-    pal_task_data *data;
-    size_t from, to; /* documents from .. to-1 */
-    pal_bytes shots; /* text before every context */
+    pal_task_data *data; /* NULL: the task is eval_perplexity */
+    size_t from, to;     /* documents from .. to-1 */
+    pal_bytes shots;     /* text before every context */
 } eval_task;
+
+/* Perplexity of any text, as a task beside the others: it has no file below --data, and reads whole documents. */
+extern const pal_eval_task eval_perplexity;
 
 typedef struct eval_plan {
     eval_task tasks[EVAL_TASKS];
@@ -24,6 +27,7 @@ typedef struct eval_plan {
 typedef struct eval_plan_options {
     const char *tasks;      /* paper, all, or names with commas */
     const char *data;       /* where their files are */
+    const char *text;       /* of perplexity in the list; NULL: it may not be there */
     const char *docs;       /* FROM:TO, or NULL */
     int limit;              /* the first N documents; 0: all */
     int shots;              /* examples before each question, ... */
@@ -60,15 +64,6 @@ void eval_print_table(const eval_plan *plan, const eval_model *models, int count
 int eval_write_results(const eval_plan *plan, const eval_plan_options *options, const eval_model *models, int count,
                        const char *path);
 
-typedef struct eval_tasks_options {
-    eval_plan_options plan;
-    const char *const *models;
-    int count;
-    const char *tokenizer, *json, *samples;
-    int context, piece, batch;
-} eval_tasks_options;
-int eval_tasks(const eval_tasks_options *options, const pal_context *cx);
-
 /* Perplexity and loss by position. */
 typedef struct eval_text_options {
     const char *models[EVAL_MODELS + 1]; /* and the baseline behind them */
@@ -78,6 +73,15 @@ typedef struct eval_text_options {
     bool no_prefix, by_position;
 } eval_text_options;
 int eval_text(eval_text_options *options, const pal_context *cx);
+/* The same for one model, as a task beside others. */
+int eval_text_result(eval_result *out, const char *model, const eval_text_options *options, const pal_context *cx);
+
+typedef struct eval_tasks_options {
+    eval_plan_options plan;
+    const char *samples;
+} eval_tasks_options;
+/* What it has in common with text (models, tokenizer, sizes, --json) is there. */
+int eval_tasks(const eval_tasks_options *options, const eval_text_options *text, const pal_context *cx);
 
 int eval_write_json(const json_t *root, const char *path); /* "-": standard output */
 /* The context of the training that a checkpoint comes from, or 0. */

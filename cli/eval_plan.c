@@ -8,27 +8,43 @@
 #include "base/nearest.h"
 #include "eval.h"
 
+const pal_eval_task eval_perplexity = {
+    .name = "perplexity",
+    .heading = "Text",
+    .metrics = 1u << PAL_METRIC_PERPLEXITY | 1u << PAL_METRIC_WORD_PERPLEXITY | 1u << PAL_METRIC_BYTE_PERPLEXITY |
+               1u << PAL_METRIC_BITS_PER_BYTE,
+    .kind = PAL_TASK_ROLLING,
+    .shown = PAL_METRIC_WORD_PERPLEXITY,
+    .version = "1.0",
+};
+
 static void append(char *text, size_t size, const char *more) {
     const size_t used = strlen(text);
     snprintf(text + used, size - used, "%s", more);
 }
 
+static void list_task(const pal_eval_task *t, const char *files) {
+    char reports[96] = "";
+    for (int m = 0; m < PAL_METRICS; m++)
+        if (t->metrics >> m & 1) {
+            append(reports, sizeof reports, reports[0] ? ", " : "");
+            append(reports, sizeof reports, pal_metric_name((pal_metric)m));
+        }
+    printf("%-18s %-6s %-59s %s\n", t->name, t->paper ? "yes" : "", reports, files);
+}
+
 int eval_list_tasks(void) {
-    printf("%-18s %-6s %-48s %s\n", "task", "paper", "reports", "file below --data");
+    printf("%-18s %-6s %-59s %s\n", "task", "paper", "reports", "file below --data");
     for (const pal_eval_task *t = pal_tasks; t->name; t++) {
-        char reports[96] = "", files[256] = "";
-        for (int m = 0; m < PAL_METRICS; m++)
-            if (t->metrics >> m & 1) {
-                append(reports, sizeof reports, reports[0] ? ", " : "");
-                append(reports, sizeof reports, pal_metric_name((pal_metric)m));
-            }
+        char files[256] = "";
         for (int i = 0; i < 4 && t->files[i]; i++) {
             append(files, sizeof files, i ? ", " : "");
             append(files, sizeof files, t->files[i]);
             if (!strstr(t->files[i], ".raw")) append(files, sizeof files, ".jsonl");
         }
-        printf("%-18s %-6s %-48s %s\n", t->name, t->paper ? "yes" : "", reports, files);
+        list_task(t, files);
     }
+    list_task(&eval_perplexity, "any text: --text PATH; alone: --data PATH");
     puts("\nInstead of .jsonl, .json (JSON lines) and .csv (names in the first line) are read.");
     return CLI_OK;
 }
@@ -48,20 +64,36 @@ static int add_task(eval_plan *plan, const char *data, const pal_eval_task *task
     return CLI_OK;
 }
 
+static bool reads_text(const eval_plan *plan) {
+    for (int i = 0; i < plan->count; i++)
+        if (plan->tasks[i].task == &eval_perplexity) return true;
+    return false;
+}
+
+static int add_perplexity(eval_plan *plan, const char *text) {
+    if (!text) return cli_error(CLI_USAGE, "perplexity in a list of tasks needs a text: --text PATH of eval");
+    if (!reads_text(plan)) plan->tasks[plan->count++].task = &eval_perplexity;
+    return CLI_OK;
+}
+
 static int unknown_task(const char *name) {
     const char *names[EVAL_TASKS + 1] = { 0 };
-    for (int i = 0; pal_tasks[i].name; i++) names[i] = pal_tasks[i].name;
+    int count = 0;
+    for (; pal_tasks[count].name; count++) names[count] = pal_tasks[count].name;
+    names[count] = eval_perplexity.name;
     const char *near = pal_nearest(name, names);
     if (near) return cli_error(CLI_USAGE, "no task '%s'; did you mean '%s'?", name, near);
     return cli_error(CLI_USAGE, "no task '%s'; 'palimpsa eval --tasks list' shows what there is", name);
 }
 
-static int add_named(eval_plan *plan, const char *data, const char *name) {
+static int add_named(eval_plan *plan, const eval_plan_options *o, const char *name) {
+    const char *data = o->data;
     const bool all = strcmp(name, "all") == 0, paper = strcmp(name, "paper") == 0;
     int code = CLI_OK;
     for (const pal_eval_task *t = pal_tasks; t->name && (all || paper) && !code; t++)
         if (all || t->paper) code = add_task(plan, data, t, paper);
     if (all || paper) return code;
+    if (strcmp(name, eval_perplexity.name) == 0) return add_perplexity(plan, o->text);
     const pal_eval_task *task = pal_task_find(strcmp(name, "lambada") == 0 ? "lambada_openai" : name);
     return task ? add_task(plan, data, task, true) : unknown_task(name);
 }
@@ -72,9 +104,11 @@ static int choose_tasks(eval_plan *plan, const eval_plan_options *o) {
         const size_t length = strcspn(at, ",");
         char name[64];
         snprintf(name, sizeof name, "%.*s", (int)(length < 63 ? length : 63), at);
-        code = add_named(plan, o->data, name);
+        code = add_named(plan, o, name);
         at += length + (at[length] == ',');
     }
+    if (!code && o->text && !reads_text(plan))
+        return cli_error(CLI_USAGE, "--text goes with perplexity in --tasks, found %s", o->tasks);
     if (!code && !plan->count) return cli_error(CLI_USAGE, "--tasks %s: there is no task to run", o->tasks);
     return code;
 }
@@ -97,6 +131,7 @@ static int choose_documents(eval_plan *plan, const eval_plan_options *o) {
     if (o->docs && (code = read_range(o->docs, &from, &to))) return code;
     for (int i = 0; i < plan->count; i++) {
         eval_task *t = &plan->tasks[i];
+        if (!t->data) continue; /* a text is measured whole */
         const size_t count = pal_task_data_count(t->data);
         t->from = (size_t)from;
         t->to = to < 0 || (size_t)to > count ? count : (size_t)to;

@@ -112,6 +112,13 @@ static void print_overview(const eval_plan *plan, const eval_model *models, int 
     }
 }
 
+static size_t documents_of(const eval_model *models, int count, int task) {
+    size_t most = 0;
+    for (int i = 0; i < count; i++)
+        if (models[i].results[task].documents > most) most = models[i].results[task].documents;
+    return most;
+}
+
 /* Every metric of every task, models side by side. */
 static void print_details(const eval_plan *plan, const eval_model *models, int count) {
     printf("\n%-18s %-16s %9s", "task", "metric", "documents");
@@ -126,7 +133,7 @@ static void print_details(const eval_plan *plan, const eval_model *models, int c
             const double best = best_of(plan, models, count, c);
             if (!(plan->tasks[t].task->metrics >> k & 1) || isnan(best)) continue;
             printf("%-18s %-16s %9zu", plan->tasks[t].task->name, pal_metric_name(c.metric),
-                   plan->tasks[t].to - plan->tasks[t].from);
+                   documents_of(models, count, t));
             for (int i = 0; i < count; i++) {
                 char cell[64];
                 const double x = cell_value(plan, &models[i], c), error = cell_error(&models[i], c);
@@ -196,10 +203,13 @@ static json_t *model_json(const eval_plan *plan, const eval_plan_options *o, con
         json_object_set_new(shots, name, json_integer(p->shots.size ? o->shots : 0));
         json_object_set_new(
             configs, name,
-            json_pack("{s:s, s:o}", "task", name, "dataset_path", text_json(pal_task_data_path(p->data))));
+            json_pack("{s:s, s:o}", "task", name, "dataset_path",
+                      text_json(p->data ? pal_task_data_path(p->data) : o->text)));
+        const size_t effective = m->results[t].documents;
         json_object_set_new(samples, name,
-                            json_pack("{s:I, s:I}", "original", (json_int_t)pal_task_data_count(p->data), "effective",
-                                      (json_int_t)m->results[t].documents));
+                            json_pack("{s:I, s:I}", "original",
+                                      (json_int_t)(p->data ? pal_task_data_count(p->data) : effective), "effective",
+                                      (json_int_t)effective));
     }
     json_t *config = json_pack("{s:s, s:o, s:o, s:o, s:i, s:i}", "model", "palimpsa", "model_args", text_json(m->name),
                                "limit", o->limit ? json_integer(o->limit) : json_null(), "docs",

@@ -122,14 +122,17 @@ static int choose_context(const pal_model *model, int asked) {
     return asked ? asked : CONTEXT;
 }
 
-static int open_subject(subject *s, eval_model *m, const eval_tasks_options *o, const pal_context *cx) {
+static int open_subject(subject *s, eval_model *m, const eval_tasks_options *o, const eval_text_options *text,
+                        const pal_context *cx) {
     pal_error err;
-    const int code = text_model_open(&s->bundle, m->name, o->tokenizer, NULL, cx);
+    const int code = text_model_open(&s->bundle, m->name, text->tokenizer, NULL, cx);
     if (code) return code;
-    m->context = choose_context(s->bundle.model, o->context);
-    const pal_scorer_options options = {
-        .tokens = o->piece, .states = o->batch, .context = m->context, .progress = show_progress, .user = &s->now
-    };
+    m->context = choose_context(s->bundle.model, text->context);
+    const pal_scorer_options options = { .tokens = text->piece,
+                                         .states = text->batch,
+                                         .context = m->context,
+                                         .progress = show_progress,
+                                         .user = &s->now };
     if (pal_scorer_new(&s->scorer, s->bundle.model, cx, &options, &err) ||
         pal_encoder_new(&s->encoder, s->bundle.tokenizer, (size_t)m->context, &err))
         return cli_fail(&err);
@@ -142,12 +145,16 @@ static int open_subject(subject *s, eval_model *m, const eval_tasks_options *o, 
     return eval_samples_open(&s->samples, o->samples, &of);
 }
 
-static int measure_model(const eval_plan *plan, eval_model *m, const eval_tasks_options *o, const pal_context *cx) {
+static int measure_model(const eval_plan *plan, eval_model *m, const eval_tasks_options *o,
+                         const eval_text_options *text, const pal_context *cx) {
     subject s = { 0 };
-    int code = open_subject(&s, m, o, cx);
-    const double start = pal_seconds();
-    for (int i = 0; i < plan->count && !code; i++) code = run_task(&s, &plan->tasks[i], &m->results[i], m->label, cx);
-    m->seconds = pal_seconds() - start;
+    int code = open_subject(&s, m, o, text, cx);
+    for (int i = 0; i < plan->count && !code; i++) {
+        const double start = pal_seconds();
+        if (plan->tasks[i].data) code = run_task(&s, &plan->tasks[i], &m->results[i], m->label, cx);
+        else code = eval_text_result(&m->results[i], m->name, text, cx);
+        if (plan->tasks[i].data) m->seconds += pal_seconds() - start;
+    }
     if (s.scorer) m->counts = pal_scorer_counts(s.scorer);
     const int closed = eval_samples_close(s.samples);
     pal_encoder_free(&s.encoder);
@@ -156,25 +163,25 @@ static int measure_model(const eval_plan *plan, eval_model *m, const eval_tasks_
     return code ? code : closed;
 }
 
-int eval_tasks(const eval_tasks_options *o, const pal_context *cx) {
+int eval_tasks(const eval_tasks_options *o, const eval_text_options *text, const pal_context *cx) {
     eval_plan plan;
     char labels[EVAL_MODELS][64];
     bool some = false;
-    eval_model *models = calloc((size_t)o->count, sizeof *models);
-    if (!models) return cli_error(CLI_FAILED, "no memory for the results of %d models", o->count);
+    eval_model *models = calloc((size_t)text->count, sizeof *models);
+    if (!models) return cli_error(CLI_FAILED, "no memory for the results of %d models", text->count);
     int code = eval_plan_open(&plan, &o->plan);
-    eval_make_labels(labels, o->models, o->count);
-    for (int i = 0; i < o->count; i++) {
-        models[i].name = o->models[i];
+    eval_make_labels(labels, text->models, text->count);
+    for (int i = 0; i < text->count; i++) {
+        models[i].name = text->models[i];
         memcpy(models[i].label, labels[i], sizeof labels[i]);
     }
-    for (int i = 0; i < o->count && !code; i++) {
-        code = measure_model(&plan, &models[i], o, cx);
+    for (int i = 0; i < text->count && !code; i++) {
+        code = measure_model(&plan, &models[i], o, text, cx);
         for (int t = 0; t < plan.count; t++) some |= models[i].results[t].done;
     }
     if (some) { /* also what was finished before something went wrong */
-        if (!o->json || strcmp(o->json, "-") != 0) eval_print_table(&plan, models, o->count);
-        const int written = o->json ? eval_write_results(&plan, &o->plan, models, o->count, o->json) : CLI_OK;
+        if (!text->json || strcmp(text->json, "-") != 0) eval_print_table(&plan, models, text->count);
+        const int written = text->json ? eval_write_results(&plan, &o->plan, models, text->count, text->json) : CLI_OK;
         if (!code) code = written;
     }
     eval_plan_close(&plan);

@@ -116,6 +116,23 @@ static int measure(measured *m, const eval_text_options *o, const pal_context *c
 }
 
 static double per(const pal_perplexity *p, uint64_t units) { return units ? exp(p->nll / (double)units) : NAN; }
+static double bits_per_byte(const pal_perplexity *p) { return p->bytes ? p->nll / (double)p->bytes / log(2) : NAN; }
+
+int eval_text_result(eval_result *out, const char *model, const eval_text_options *o, const pal_context *cx) {
+    measured m = { .name = model };
+    const int code = measure(&m, o, cx);
+    const pal_perplexity *p = &m.result;
+    if (!code) {
+        *out = (eval_result){ .done = true, .documents = (size_t)p->documents };
+        out->value[PAL_METRIC_PERPLEXITY] = per(p, p->tokens);
+        out->value[PAL_METRIC_WORD_PERPLEXITY] = per(p, p->words);
+        out->value[PAL_METRIC_BYTE_PERPLEXITY] = per(p, p->bytes);
+        out->value[PAL_METRIC_BITS_PER_BYTE] = bits_per_byte(p);
+        for (int k = 0; k < PAL_METRICS; k++) out->error[k] = NAN;
+    }
+    pal_perplexity_free(&m.result);
+    return code;
+}
 
 static double bin_nll(const pal_perplexity *p, int bin) {
     return bin < p->bin_count && p->bins[bin].count ? p->bins[bin].nll / (double)p->bins[bin].count : NAN;
@@ -146,7 +163,7 @@ static json_t *model_json(const measured *m, const measured *baseline) {
     json_object_set_new(root, "token_perplexity", pal_json_number(per(p, p->tokens)));
     json_object_set_new(root, "byte_perplexity", pal_json_number(per(p, p->bytes)));
     json_object_set_new(root, "word_perplexity", pal_json_number(per(p, p->words)));
-    json_object_set_new(root, "bits_per_byte", pal_json_number(p->bytes ? p->nll / (double)p->bytes / log(2) : NAN));
+    json_object_set_new(root, "bits_per_byte", pal_json_number(bits_per_byte(p)));
     json_object_set_new(root, "context", m->context ? json_integer(m->context) : json_null());
     json_object_set_new(root, "tokens_per_s", pal_json_number((double)p->tokens / p->seconds));
     json_object_set_new(root, "by_position", bins_json(p, NULL));

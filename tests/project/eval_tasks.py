@@ -103,6 +103,23 @@ with tempfile.TemporaryDirectory() as folder:
     few = json.loads(run(*E, "piqa", "--limit", 3, "--piece", 7, "--batch", 2, "--json"))
     assert few["n-samples"]["piqa"] == {"original": 8, "effective": 3} and few["config"]["limit"] == 3
 
+    # Perplexity of any text is a row of the same table, with its own options and the numbers it has alone.
+    book = folder / "book.txt"
+    book.write_text(" = One = \n\nA text of some words , and a second line .\n = Two = \n\nMore words here .\n" * 20)
+    alone = json.loads(run("eval", hybrid, "--data", book, "--split", "wikitext", "--json"))
+    both = json.loads(run(*E, "piqa,perplexity", "--text", book, "--split", "wikitext", "--limit", 3, "--json"))
+    row = both["results"]["perplexity"]
+    assert both["n-samples"]["perplexity"]["effective"] == alone["documents"] == 40 and both["configs"]["perplexity"]["dataset_path"] == str(book)
+    for key, name in (("perplexity", "token_perplexity"), ("word_perplexity", "word_perplexity"), ("byte_perplexity", "byte_perplexity"), ("bits_per_byte", "bits_per_byte")):
+        near(row[key + ",none"], alone[name], 1e-6)
+    assert both["results"]["piqa"] == few["results"]["piqa"]
+    table = run("eval", hybrid, attention, "--data", data, "--tasks", "perplexity,piqa", "--text", book, "--json", folder / "text.json").decode()
+    run("plot", folder / "text.json", "--out", folder / "text.png")
+    assert "Text" in table.split("\n")[0] and re.search(r"perplexity +word_perplexity +1 ", table), table
+    assert "needs a text" in run(*E, "piqa,perplexity", code=2)
+    assert "--text goes with perplexity" in run(*E, "piqa", "--text", book, code=2)
+    assert "--text goes with --tasks" in run("eval", hybrid, "--data", book, "--text", book, code=2)
+
     # A run that goes on: behind a line that was cut off, and behind a signal; what is known is not read again.
     whole = samples_at.read_bytes()
     end = whole.rindex(b"\n", 0, len(whole) // 2) + 1
