@@ -78,6 +78,7 @@ pal_status pal_strings_add(pal_strings *s, const void *data, size_t size, pal_er
         return pal_fail(err, PAL_E_FORMAT, "a vocabulary with more than 4 GiB of text");
     st = pal_grow(&block, &s->capacity, s->count ? s->count + 1 : 0, s->count + 2, sizeof *s->start, err);
     s->start = block;
+    if (!st) st = pal_bytes_reserve(&s->bytes, size + 1, err); /* where all are empty, too, there is a block */
     if (st || (st = pal_bytes_append(&s->bytes, data, size, err))) return st;
     s->start[++s->count] = (uint32_t)s->bytes.size;
     return PAL_OK;
