@@ -79,7 +79,7 @@ static int run(serve_options *o, const pal_context *cx) {
                 code = cli_error(CLI_USAGE, "two models are called '%s'; say NAME=MODEL", names[i]);
         models[opened].name = names[opened];
         if (!code) fprintf(stderr, "loading %s from %s\n", names[opened], path);
-        if (!code) code = text_model_open(&models[opened].bundle, path, o->tokenizer, NULL, cx);
+        if (!code) code = text_model_open(&models[opened].bundle, path, o->tokenizer, "ids", cx);
     }
     signal(SIGHUP, SIG_IGN); /* a terminal that closes ends nothing */
     cli_stop_on_signals(true);
@@ -175,7 +175,7 @@ int cmd_serve(int argc, char **argv) {
         { "web", OPT_TEXT, &o.serve.web, "DIR", "the page's files, for those who change it (default: built in)" },
         { "log", OPT_TEXT, &o.log, "KIND", "a line a request on stderr: text, json or no (default text)" },
         { "drain", OPT_FLOAT, &o.drain, "SECONDS", "that requests may still run after a signal (default 30)" },
-        { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "instead of the one in MODEL" },
+        { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "instead of the one in MODEL (without any: numbers, 'ids')" },
         CLI_COMMON_OPTIONS(o.common),
     };
     const cli_usage usage = {

@@ -14,11 +14,15 @@ static pal_status open_tokenizer(pal_bundle *m, const char *path, const char *to
     pal_status st;
     if (!tokenizer && (m->model->source.one_file || pal_tokenizer_file_in(source))) tokenizer = source;
     if (!tokenizer && pal_tokenizer_file_in(path)) tokenizer = path;
-    if (!tokenizer && fallback && pal_tokenizer_file_in(fallback)) tokenizer = fallback;
+    if (!tokenizer && fallback && (strcmp(fallback, "ids") == 0 || pal_tokenizer_file_in(fallback)))
+        tokenizer = fallback;
     if (!tokenizer)
         return pal_fail(err, PAL_E_ARGUMENT,
                         "%s: there is no tokenizer in this directory; give one: a file, a directory, or 'bytes'", path);
-    if ((st = pal_tokenizer_open(&m->tokenizer, tokenizer, err))) return st;
+    st = strcmp(tokenizer, "ids") == 0
+             ? pal_tokenizer_ids(&m->tokenizer, (size_t)pal_model_config_of(m->model)->vocab, err)
+             : pal_tokenizer_open(&m->tokenizer, tokenizer, err);
+    if (st) return st;
     const size_t ids = pal_tokenizer_size(m->tokenizer), vocab = (size_t)pal_model_config_of(m->model)->vocab;
     if (ids > vocab)
         return pal_fail(

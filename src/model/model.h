@@ -16,6 +16,7 @@ struct pal_model {
     void *retyped;     /* weights that pal_model_retype made */
     float *gradients;  /* flat, training only */
     pal_source source; /* keeps mapped weights and the configuration alive; zeroed for a new model */
+    const struct pal_model *viewed;      /* whose weights these are, of a pal_model_view; NULL: its own */
     struct pal_fingerprint *fingerprint; /* of a model for inference, once it was asked for; NULL: taken every time */
 };
 

@@ -23,6 +23,11 @@ pal_status pal_model_view(pal_model **out, const pal_model *model, const bool *m
     m->config = *c;
     m->use = PAL_FOR_INFERENCE;
     m->outer = model->outer;
+    m->viewed = model;
+    if ((st = pal_fingerprint_keep(m, err))) {
+        pal_model_close(m);
+        return st;
+    }
     if ((st = pal_alloc_named(&block, (size_t)c->layers, sizeof *m->layers, "a model's layers", err))) {
         pal_model_close(m);
         return st;

@@ -146,8 +146,9 @@ static uint64_t take_fingerprint(const pal_model *m) {
         memcpy(&word, &reals[i], sizeof word);
         hash = mix(hash, word);
     }
-    for (size_t i = 0; i < m->table.count; i++) {
-        const pal_weight *w = &m->table.entries[i].view;
+    const pal_weight_table *table = m->viewed ? &m->viewed->table : &m->table;
+    for (size_t i = 0; i < table->count; i++) {
+        const pal_weight *w = &table->entries[i].view;
         if (w->unused) continue;
         for (const char *c = w->name; *c; c++) hash = mix(hash, (unsigned char)*c);
         hash = hash_weight(mix(hash, w->count), w);

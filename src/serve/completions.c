@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* POST /v1/completions: text behind a text. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -141,10 +142,25 @@ static bool take_ids(serve_fields *f, serve_job *job, const char *name, const js
     return false;
 }
 
+/* A tokenizer of numbers would read one that is too large as several. */
+static bool numbers_fit(const pal_tokenizer *tok, const char *text) {
+    if (strcmp(pal_tokenizer_kind(tok), "ids") != 0) return true;
+    for (const char *at = text; *at;) {
+        char *end = NULL;
+        const size_t blanks = strspn(at, " ");
+        const unsigned long long id = blanks ? 0 : strtoull(at, &end, 10);
+        if (!blanks && (*at < '0' || *at > '9' || (*end && *end != ' ') || id >= pal_tokenizer_size(tok))) return false;
+        at = blanks ? at + blanks : end;
+    }
+    return true;
+}
+
 /* One prompt from a text; an empty one begins with the tokenizer's first token. */
 static bool take_text(serve_fields *f, serve_job *job, const char *name, const json_t *text, size_t at) {
     const pal_bundle *b = &job->model->bundle;
     pal_error err;
+    if (!numbers_fit(b->tokenizer, json_string_value(text)))
+        return serve_wrong(f, name, "numbers below the size of the vocabulary, separated by blanks");
     if (pal_tokenizer_encode(b->tokenizer, b->scratch, json_string_value(text), json_string_length(text), NULL,
                              &job->prompts[at], &err) ||
         pal_bytes_append(&job->prompt_texts[at], json_string_value(text), json_string_length(text), &err)) {

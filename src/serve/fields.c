@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Reading requests: every field is checked before anything is done with it. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +57,21 @@ bool serve_boolean(serve_fields *f, const char *name, bool *out) {
     if (!json_is_boolean(value)) return serve_wrong(f, name, "true or false");
     *out = json_is_true(value);
     return true;
+}
+
+bool serve_query(serve_exchange *x, const char *name, int64_t low, int64_t high, int64_t *out, serve_result *result) {
+    const char *text = MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, name);
+    char *end;
+    if (!text) return true;
+    errno = 0;
+    const long long value = strtoll(text, &end, 10);
+    if (*text && *text != ' ' && !*end && !errno && value >= low && value <= high) {
+        *out = value;
+        return true;
+    }
+    *result = serve_error(x, 400, name, "'%s': expected a whole number, %lld to %lld", name, (long long)low,
+                          (long long)high);
+    return false;
 }
 
 static bool stops(serve_fields *f, serve_job *job) {

@@ -2,18 +2,44 @@
 /* What the server is and does: models, health, metrics. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "serve/inside.h"
+#include "text/json_text.h"
+
+static json_t *name_json(const serve_model *m) { return m ? pal_json_bytes(m->name, strlen(m->name)) : json_null(); }
+
+static const serve_model *plain_version(const pal_server *s, const serve_model *m) {
+    for (int i = s->given; i < s->count; i++)
+        if (s->models[i].plain_of == m) return &s->models[i];
+    return NULL;
+}
+
+static void describe(const pal_server *s, const serve_model *m, json_t *to) {
+    const pal_model_config *c = pal_model_config_of(m->bundle.model);
+    char kind[64];
+    json_t *rules = json_array();
+    pal_model_describe(c, kind);
+    for (int i = 0; i < c->layers; i++) json_array_append_new(rules, json_string(pal_model_layer_rule(c, i)));
+    json_object_update_new(to, json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:b}", "kind", kind,
+                                         "tokenizer", pal_tokenizer_kind(m->bundle.tokenizer), "vocabulary", c->vocab,
+                                         "layers", c->layers, "heads", c->heads, "keys", c->dk, "values", c->dv,
+                                         "rules", rules, "plain", name_json(plain_version(s, m)), "plain_of",
+                                         name_json(m->plain_of), "recall", c->mqar));
+}
 
 serve_result serve_models(serve_exchange *x) {
     json_t *list = json_array();
     for (int i = 0; i < x->server->count; i++) {
         const serve_model *m = &x->server->models[i];
-        json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:s, s:I, s:I}", "id", m->name, "object", "model",
-                                              "created", (json_int_t)m->created, "owned_by", "palimpsa", "parameters",
-                                              (json_int_t)pal_model_parameters(m->bundle.model), "memory_bytes",
-                                              (json_int_t)pal_state_bytes(m->bundle.model, m->context)));
+        const pal_model *weights = (m->plain_of ? m->plain_of : m)->bundle.model;
+        json_t *one = json_pack("{s:o, s:s, s:I, s:s, s:I, s:I}", "id", pal_json_bytes(m->name, strlen(m->name)),
+                                "object", "model", "created", (json_int_t)m->created, "owned_by", "palimpsa",
+                                "parameters", (json_int_t)pal_model_parameters(weights), "memory_bytes",
+                                (json_int_t)pal_state_bytes(m->bundle.model, m->context));
+        describe(x->server, m, one);
+        json_array_append_new(list, one);
     }
     return serve_reply_json(x, 200, json_pack("{s:s, s:o}", "object", "list", "data", list));
 }

@@ -21,7 +21,8 @@ typedef struct serve_template serve_template;
 typedef struct serve_model {
     char *name;
     pal_bundle bundle;
-    pal_engine *engine; /* worker */
+    pal_engine *engine; /* worker; NULL: not made yet */
+    const struct serve_model *plain_of; /* with plasticity off: the model whose weights it has; NULL: none */
     const serve_template *template;
     char template_error[256]; /* why there is none */
     time_t created;
@@ -158,8 +159,9 @@ typedef struct serve_connection {
 
 struct pal_server {
     pal_serve_options options;
-    serve_model *models;
-    int count;
+    const pal_context *cx;
+    serve_model *models; /* those that were given, then those of them that can be plain, plain */
+    int count, given;
     struct MHD_Daemon *daemon;
     int port;
     double started;
@@ -231,6 +233,8 @@ json_t *serve_error_json(int status, const char *param, const char *message);
 json_t *serve_body(serve_exchange *x, serve_result *result);
 /* The model that "model" names; NULL after an answer. With one model every name is fine. */
 serve_model *serve_find_model(serve_exchange *x, const json_t *root, serve_result *result);
+serve_model *serve_find_named(serve_exchange *x, const char *name, serve_result *result); /* NULL: no name was given */
+pal_status serve_model_engine(pal_server *s, serve_model *model, pal_error *err); /* the worker's: makes its engine */
 
 /* fields.c: numbers of requests, each checked. False: *x was answered with the field's name. Absent and null leave *out
  * as it is. */
@@ -307,7 +311,8 @@ void serve_observe_view(serve_observe *observe);   /* takes a new view between s
 /* How many of a prompt's first tokens a copy may have read, plus one; what the session is told beside the usual. */
 size_t serve_observe_known(const serve_observe *observe);
 void serve_observe_options(serve_observe *observe, pal_session_options *options);
-bool serve_observe_begin(serve_text *text);        /* its session has begun */
+void serve_observe_ready(serve_text *text, const pal_state *known); /* its session is about to begin */
+bool serve_observe_begin(serve_text *text);        /* ... has begun */
 bool serve_observe_on_token(serve_text *text, const pal_token *token);
 bool serve_observe_on_read(serve_text *text, const pal_state *state);
 bool serve_observe_last_map(serve_text *text);     /* its session is about to go */
@@ -341,9 +346,13 @@ typedef struct serve_route {
     serve_handler *run;
     bool open; /* needs no key */
 } serve_route;
-serve_handler serve_asset_get, serve_observe_post, serve_observe_change, serve_completions, serve_chat,
-    serve_models, serve_health, serve_metrics, serve_openapi, serve_tokenize, serve_detokenize,
-    serve_tokenizer_info, serve_memories, serve_memories_make, serve_memory_get, serve_memory_name,
-    serve_memory_drop, serve_memory_file, serve_memory_mark, serve_mark_drop, serve_memory_rollback;
+/* The number behind ? that has this name; false: it was answered. Absent leaves *out as it is. */
+bool serve_query(serve_exchange *x, const char *name, int64_t low, int64_t high, int64_t *out, serve_result *result);
+
+serve_handler serve_recall, serve_runs, serve_run_metrics, serve_asset_get, serve_observe_post,
+    serve_observe_change, serve_completions, serve_chat, serve_models, serve_health, serve_metrics, serve_openapi,
+    serve_tokenize, serve_detokenize, serve_tokenizer_info, serve_memories, serve_memories_make, serve_memory_get,
+    serve_memory_name, serve_memory_drop, serve_memory_file, serve_memory_mark, serve_mark_drop,
+    serve_memory_rollback;
 
 #endif

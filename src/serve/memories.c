@@ -243,6 +243,13 @@ static serve_result drop(serve_exchange *x, serve_memory *m, serve_result result
     return result;
 }
 
+static bool read_prompt(serve_fields *f, serve_job *job, const json_t *text, const json_t *tokens) {
+    const bool is_text = text && !json_is_null(text);
+    if (is_text && !json_is_string(text)) return serve_wrong(f, "text", "a text");
+    if (!is_text && !json_is_integer(json_array_get(tokens, 0))) return serve_wrong(f, "tokens", "a list of ids");
+    return serve_prompts(f, job, is_text ? "text" : "tokens");
+}
+
 static serve_result make(serve_fields *f) {
     serve_exchange *x = f->x;
     pal_server *s = x->server;
@@ -256,8 +263,9 @@ static serve_result make(serve_fields *f) {
     int status = 0;
     if (!name) return f->result;
     if (!*name) name = NULL;
-    if (!reads && !forks) {
-        serve_wrong(f, "text", "a text to read, or \"tokens\", or \"from\" with a memory's id");
+    const bool empty = !reads && !forks && json_is_string(json_object_get(f->root, "model"));
+    if (!reads && !forks && !empty) {
+        serve_wrong(f, "text", "a text to read, or \"tokens\", or \"from\" with a memory's id, or \"model\" alone");
         return f->result;
     }
     if (forks) {
@@ -266,7 +274,7 @@ static serve_result make(serve_fields *f) {
     } else if (!(model = serve_find_model(x, f->root, &f->result))) {
         return f->result;
     }
-    if (!reads) {
+    if (!reads && !empty) {
         pal_error err;
         pthread_mutex_lock(&s->lock);
         const pal_status st = serve_memory_keep(s, m, &err);
@@ -280,13 +288,7 @@ static serve_result make(serve_fields *f) {
     serve_job *job = serve_job_new(x, model);
     if (!job) return drop(x, m, serve_error(x, 500, NULL, "no memory for a request"));
     job->memory = m; /* an empty text is fine behind one */
-    const bool is_text = text && !json_is_null(text);
-    if (is_text ? !json_is_string(text) && !serve_wrong(f, "text", "a text")
-                : !json_is_integer(json_array_get(tokens, 0)) && !serve_wrong(f, "tokens", "a list of ids")) {
-        serve_job_free(job);
-        return drop(x, m, f->result);
-    }
-    if (!serve_prompts(f, job, is_text ? "text" : "tokens")) {
+    if (reads && !read_prompt(f, job, text, tokens)) {
         serve_job_free(job);
         return drop(x, m, f->result);
     }

@@ -234,15 +234,16 @@ void serve_observe_options(serve_observe *o, pal_session_options *options) {
     options->piece = o->every;
 }
 
-bool serve_observe_begin(serve_text *t) {
+/* The first token of a prompt that is told: behind a memory that of the pending one, from a copy the one that was
+ * predicted by it, and in an empty text the very first. */
+void serve_observe_ready(serve_text *t, const pal_state *known) {
     serve_observe *o = t->job->observe;
-    const pal_state *state = pal_session_state(t->session);
-    const int64_t position = pal_state_position(state);
-    o->position = position;
-    /* The session has taken a pending token for its own: behind a memory the prompt begins one further. */
-    o->index = position || t->job->memory ? position + 1 : 0;
-    return serve_observe_start(t, position);
+    const pal_state *state = known ? known : pal_session_state(t->session);
+    o->position = pal_state_position(state);
+    o->index = o->position || pal_state_pending(state) >= 0 ? o->position + 1 : 0;
 }
+
+bool serve_observe_begin(serve_text *t) { return serve_observe_start(t, t->job->observe->position); }
 
 /* A copy of the memory every so often, so that a replay need not read from the beginning. */
 static void keep(serve_text *t, const pal_state *state) {

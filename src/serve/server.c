@@ -17,6 +17,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "model/model.h"
+#include "model/surgery.h"
 #include "serve/inside.h"
 #include "text/json_text.h"
 #include "text/strings.h"
@@ -27,6 +28,9 @@ static const serve_route routes[] = {
     { "POST", "/v1/observe", serve_observe_post, false },
     { "POST", "/v1/observe/{}", serve_observe_change, false },
     { "GET", "/v1/models", serve_models, false },
+    { "GET", "/v1/recall", serve_recall, false },
+    { "GET", "/v1/runs", serve_runs, false },
+    { "GET", "/v1/runs/metrics", serve_run_metrics, false },
     { "GET", "/v1/memories", serve_memories, false },
     { "POST", "/v1/memories", serve_memories_make, false },
     { "GET", "/v1/memories/{}", serve_memory_get, false },
@@ -118,22 +122,24 @@ json_t *serve_body(serve_exchange *x, serve_result *result) {
 }
 
 serve_model *serve_find_model(serve_exchange *x, const json_t *root, serve_result *result) {
-    pal_server *s = x->server;
     const json_t *name = json_object_get(root, "model");
-    if (name && !json_is_null(name) && !json_is_string(name)) {
-        *result = serve_error(x, 400, "model", "'model': expected a name");
-        return NULL;
-    }
+    if (!name || json_is_null(name) || json_is_string(name))
+        return serve_find_named(x, json_string_value(name), result);
+    *result = serve_error(x, 400, "model", "'model': expected a name");
+    return NULL;
+}
+
+serve_model *serve_find_named(serve_exchange *x, const char *name, serve_result *result) {
+    pal_server *s = x->server;
     if (!s->count) {
         *result = serve_error(x, 404, "model", "this server has no model");
         return NULL;
     }
-    if (s->count == 1) return &s->models[0];
-    for (int i = 0; i < s->count && json_is_string(name); i++)
-        if (strcmp(json_string_value(name), s->models[i].name) == 0) return &s->models[i];
-    *result = json_is_string(name)
-                  ? serve_error(x, 404, "model", "no model is called '%.100s'", json_string_value(name))
-                  : serve_error(x, 400, "model", "'model': expected one of /v1/models");
+    for (int i = 0; i < s->count && name; i++)
+        if (strcmp(name, s->models[i].name) == 0) return &s->models[i];
+    if (s->given == 1) return &s->models[0];
+    *result = name ? serve_error(x, 404, "model", "no model is called '%.100s'", name)
+                   : serve_error(x, 400, "model", "'model': expected one of /v1/models");
     return NULL;
 }
 
@@ -360,9 +366,13 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
     *state = NULL;
 }
 
-static pal_status open_model(serve_model *to, const pal_serve_model *from, const pal_context *cx,
-                             const pal_serve_options *o, pal_error *err) {
-    const pal_engine_options options = { .context = o->context, .variance = true };
+pal_status serve_model_engine(pal_server *s, serve_model *m, pal_error *err) {
+    const pal_engine_options options = { .context = s->options.context, .variance = true };
+    return m->engine ? PAL_OK : pal_engine_new(&m->engine, m->bundle.model, m->bundle.tokenizer, s->cx, &options, err);
+}
+
+static pal_status open_model(serve_model *to, const pal_serve_model *from, const pal_serve_options *o,
+                             pal_error *err) {
     char path[4096];
     const size_t state = pal_state_bytes(from->bundle.model, o->context);
     const size_t vocab = pal_tokenizer_size(from->bundle.tokenizer);
@@ -383,7 +393,29 @@ static pal_status open_model(serve_model *to, const pal_serve_model *from, const
         if (snprintf(path, sizeof path, "%s/tokenizer_config.json", from->bundle.model->source.path) < (int)sizeof path)
             to->template = serve_template_of(path, to->template_error);
     }
-    return pal_engine_new(&to->engine, from->bundle.model, from->bundle.tokenizer, cx, &options, err);
+    return PAL_OK;
+}
+
+/* The same weights with plasticity off, for those who want to see what it does. Its engine is made when it is used. */
+static pal_status open_plain(pal_server *s, const serve_model *from, pal_error *err) {
+    const pal_model_config *c = pal_model_config_of(from->bundle.model);
+    char name[300];
+    bool metaplastic = false;
+    for (int i = 0; i < c->layers; i++) metaplastic |= strcmp(pal_model_layer_rule(c, i), "palimpsa") == 0;
+    if (!metaplastic) return PAL_OK;
+    serve_model *to = &s->models[s->count];
+    *to = *from;
+    to->name = NULL, to->engine = NULL, to->bundle.model = NULL;
+    to->plain_of = from;
+    s->count++;
+    snprintf(name, sizeof name, "%s@plain", from->name);
+    if (!(to->name = pal_strdup(name))) return pal_fail(err, PAL_E_MEMORY, "no memory for a model's name");
+    const pal_status st = pal_model_view(&to->bundle.model, from->bundle.model, NULL, err);
+    if (st) return st;
+    const size_t state = pal_state_bytes(to->bundle.model, s->options.context);
+    to->session_bytes -= pal_state_bytes(from->bundle.model, s->options.context) - state;
+    to->file_bytes -= pal_state_bytes(from->bundle.model, s->options.context) - state;
+    return PAL_OK;
 }
 
 /* As many sockets as the system lets us have. */
@@ -428,12 +460,15 @@ pal_status pal_serve_start(pal_server **out, const pal_serve_model *models, int 
     s->store.lock_file = -1;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->wake, NULL);
-    st = pal_alloc_named((void **)&s->models, (size_t)count, sizeof *s->models, "models", err);
-    for (; !st && s->count < count; s->count++)
-        if ((st = open_model(&s->models[s->count], &models[s->count], cx, options, err))) {
-            s->count++;
-            break;
-        }
+    s->cx = cx;
+    st = pal_alloc_named((void **)&s->models, 2 * (size_t)count, sizeof *s->models, "models", err);
+    while (!st && s->count < count) {
+        serve_model *m = &s->models[s->count];
+        st = open_model(m, &models[s->count++], options, err);
+        if (!st) st = serve_model_engine(s, m, err);
+    }
+    s->given = s->count;
+    for (int i = 0; !st && i < count; i++) st = open_plain(s, &s->models[i], err);
     raise_limits();
     if (!st) st = serve_store_open(s, err);
     if (!st && !serve_worker_start(s)) st = pal_fail(err, PAL_E_MEMORY, "cannot start a thread");
@@ -471,6 +506,7 @@ void pal_serve_stop(pal_server *s, double seconds) {
     serve_store_close(s);
     for (int i = 0; i < s->count; i++) {
         pal_engine_free(s->models[i].engine);
+        if (s->models[i].plain_of) pal_model_close(s->models[i].bundle.model);
         pal_free(s->models[i].name);
     }
     pal_free(s->models);

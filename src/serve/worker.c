@@ -256,7 +256,8 @@ static void start_text(serve_text *t) {
     options.on_token = on_token;
     options.on_read = on_read;
     options.user = t;
-    pal_status st = pal_session_new(&t->session, job->model->engine, &err);
+    pal_status st = serve_model_engine(job->server, job->model, &err);
+    if (!st) st = pal_session_new(&t->session, job->model->engine, &err);
     if (st) t->session = NULL;
     else job->server->texts_running++, job->server->session_bytes += job->model->session_bytes;
     if (!st) st = load_memory(t, &err);
@@ -264,6 +265,7 @@ static void start_text(serve_text *t) {
         pal_bytes_append(&t->text, t->prompt_text.data, t->prompt_text.size, &err))
         st = PAL_E_MEMORY;
     if (!st) begin_known(t, &options);
+    if (!st && job->observe) serve_observe_ready(t, options.known);
     if (!st && !job->prompt_count) t->finish = PAL_FINISH_LENGTH; /* nothing to read */
     else if (!st) st = pal_session_begin(t->session, t->prompt->data, t->prompt->count, &options, &err);
     if (!st && job->observe && !serve_observe_begin(t)) st = pal_fail(&err, PAL_E_MEMORY, "no memory for the answer");
@@ -372,7 +374,8 @@ static void *work(void *user) {
         take_queued(s);
         tend(s, watch);
         int busy = 0;
-        for (int i = 0; i < s->count; i++) busy += pal_engine_busy(s->models[i].engine);
+        for (int i = 0; i < s->count; i++)
+            if (s->models[i].engine) busy += pal_engine_busy(s->models[i].engine);
         if (!busy) {
             if (!s->queue) wait_until(s, WATCH_SECONDS);
             continue;
@@ -380,6 +383,7 @@ static void *work(void *user) {
         pthread_mutex_unlock(&s->lock); /* sessions are this thread's alone */
         pal_engine_counts sum = { 0 };
         for (int i = 0; i < s->count; i++) {
+            if (!s->models[i].engine) continue;
             pal_engine_step(s->models[i].engine);
             const pal_engine_counts c = pal_engine_counted(s->models[i].engine);
             sum.read += c.read, sum.written += c.written;

@@ -2,6 +2,7 @@
 /* Vocabularies that need no file: bytes, and the characters of a text. Both are written as a tokenizer.json, which is
  * then read like any other, so that what is saved in a model's directory is what was used, and others can load it. */
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -34,6 +35,33 @@ pal_status pal_builtin_bytes_json(pal_bytes *out, pal_error *err) {
                           "use_regex", 0, "model", "type", "BPE", "dropout", "unk_token", "continuing_subword_prefix",
                           "end_of_word_suffix", "fuse_unk", 0, "vocab", vocab, "merges"),
                 out, err);
+}
+
+/* Numbers separated by blanks: every number is a token that is found before anything else looks at the text. */
+pal_status pal_tokenizer_ids(pal_tokenizer **out, size_t count, pal_error *err) {
+    json_t *vocab = json_object(), *added = json_array();
+    pal_bytes text = { 0 };
+    for (size_t i = 0; i < count; i++) {
+        char name[24];
+        snprintf(name, sizeof name, "%zu", i);
+        json_object_set_new(vocab, name, json_integer((json_int_t)i));
+        json_array_append_new(added, json_pack("{s:I, s:s, s:b, s:b, s:b, s:b, s:b}", "id", (json_int_t)i, "content",
+                                               name, "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0,
+                                               "special", 0));
+    }
+    *out = NULL;
+    pal_status st = dump(json_pack("{s:s, s:n, s:n, s:o, s:n, s:{s:s, s:{s:s}, s:s, s:b}, s:n, s:n, s:{s:s, s:n, s:n, "
+                                   "s:n, s:n, s:b, s:o, s:[]}}",
+                                   "version", "1.0", "truncation", "padding", "added_tokens", added, "normalizer",
+                                   "pre_tokenizer", "type", "Split", "pattern", "String", " ", "behavior", "Removed",
+                                   "invert", 0, "post_processor", "decoder", "model", "type", "BPE", "dropout",
+                                   "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0,
+                                   "vocab", vocab, "merges"),
+                         &text, err);
+    if (!st) st = pal_tokenizer_from_json(out, "the vocabulary of numbers", &text, err);
+    if (!st) (*out)->kind = "ids";
+    pal_bytes_free(&text);
+    return st;
 }
 
 /* One bit per code point. */

@@ -171,6 +171,8 @@ pal_status pal_read_gpt2_files(pal_tokenizer *tok, const char *name, pal_slice v
 pal_status pal_read_sentencepiece(pal_tokenizer *tok, const char *name, const void *bytes, size_t size, pal_error *err);
 pal_status pal_read_gguf_vocab(pal_tokenizer *tok, const char *name, const void *bytes, size_t size, pal_error *err);
 /* The text of a tokenizer.json for "bytes". */
+/* One id for each number below `count`: for models whose ids stand for nothing that people write. */
+pal_status pal_tokenizer_ids(pal_tokenizer **out, size_t count, pal_error *err);
 pal_status pal_builtin_bytes_json(pal_bytes *out, pal_error *err);
 
 /* Makes a tokenizer from the text of a tokenizer.json, which it takes over. */

@@ -131,7 +131,7 @@ with tempfile.TemporaryDirectory() as folder:
     with serving(f"one={hybrid}", f"two={hybrid}", "--api-key-file", folder / "key", "--max-body", 2000, "--log", "json") as s:
         key = {"Authorization": "Bearer secret"}
         assert s.ask("GET", "/v1/models")[0] == 401 and s.ask("GET", "/v1/models", headers={"Authorization": "Bearer secreT"})[0] == 401
-        assert s.ask("GET", "/health")[0] == 200 and [m["id"] for m in s.ask("GET", "/v1/models", headers=key)[1]["data"]] == ["one", "two"]
+        assert s.ask("GET", "/health")[0] == 200 and [m["id"] for m in s.ask("GET", "/v1/models", headers=key)[1]["data"]] == ["one", "two", "one@plain", "two@plain"]
         for name, code in (("one", 200), ("two", 200), ("three", 404), (None, 400)):
             assert s.ask("POST", "/v1/completions", {"model": name, "prompt": "a", "max_tokens": 1}, key)[0] == code, name
         assert s.ask("POST", "/v1/completions", {"model": "one", "prompt": "a" * 3000}, key)[0] == 413

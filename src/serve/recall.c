@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+/* GET /v1/recall: an example of associative recall, for models that were trained on it: keys with values, then some of
+ * the keys again, whose values the model should know. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "data/mqar.h"
+#include "format/json.h"
+#include "model/model.h"
+#include "serve/inside.h"
+
+enum { LONGEST = 1 << 16 };
+
+/* What a run was trained on, where its configuration says so with single numbers. */
+static void trained_on(const serve_model *m, int64_t *pairs, int64_t *length) {
+    char path[4096];
+    const char *source = m->bundle.model->viewed ? m->bundle.model->viewed->source.path : m->bundle.model->source.path;
+    if (!source || snprintf(path, sizeof path, "%s/../../config.json", source) >= (int)sizeof path) return;
+    json_t *root = json_load_file(path, 0, NULL);
+    const json_t *n = json_object_get(root, "kv_pairs"), *all = json_object_get(root, "seq_len");
+    const char *task = json_string_value(json_object_get(root, "task"));
+    if (task && strcmp(task, "mqar") == 0 && json_is_integer(n) && json_is_integer(all))
+        *pairs = json_integer_value(n), *length = json_integer_value(all);
+    json_decref(root);
+}
+
+static json_t *example_json(const serve_model *m, const pal_mqar_config *c, const int32_t *ids, const int32_t *labels) {
+    json_t *pairs = json_array(), *list = json_array(), *targets = json_array(), *queries = json_array();
+    for (int i = 0; i < c->pairs; i++)
+        json_array_append_new(pairs, json_pack("[i, i]", (int)ids[2 * i], (int)ids[2 * i + 1]));
+    for (int i = 0; i < c->length; i++) {
+        const bool asks = labels[i] != PAL_MQAR_IGNORED;
+        json_array_append_new(list, json_integer(ids[i]));
+        json_array_append_new(targets, asks ? json_integer(labels[i]) : json_null());
+        if (asks)
+            json_array_append_new(queries, json_pack("{s:i, s:i, s:i}", "position", i, "key", (int)ids[i], "value",
+                                                     (int)labels[i]));
+    }
+    return json_pack("{s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:o}", "model", m->name, "length", c->length, "vocabulary",
+                     c->vocabulary, "first_value", c->vocabulary / 2, "pairs", pairs, "ids", list, "labels", targets,
+                     "queries", queries);
+}
+
+static pal_status make(const serve_model *m, const pal_mqar_config *c, uint64_t seed, json_t **out, pal_error *err) {
+    pal_context *cx = NULL;
+    pal_mqar *data = NULL;
+    int32_t *ids = NULL;
+    void *scratch = NULL;
+    pal_status st = pal_context_new(&cx, 1, NULL, err);
+    if (!st) st = pal_mqar_new(&data, c, seed, PAL_MQAR_TEST, err);
+    if (!st) st = pal_alloc_named((void **)&ids, 2 * (size_t)c->length, sizeof *ids, "an example", err);
+    if (!st) st = pal_alloc_named(&scratch, pal_mqar_scratch_bytes(data, cx), 1, "an example", err);
+    if (!st) {
+        pal_mqar_fill(data, cx, 0, 1, ids, ids + c->length, scratch);
+        *out = example_json(m, c, ids, ids + c->length);
+    }
+    pal_free(scratch);
+    pal_free(ids);
+    pal_mqar_free(data);
+    pal_context_free(cx);
+    return st;
+}
+
+serve_result serve_recall(serve_exchange *x) {
+    const char *name = MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, "model");
+    serve_result result = MHD_NO;
+    const serve_model *m = serve_find_named(x, name, &result);
+    int64_t pairs = 0, length = 0, seed = 0;
+    json_t *value = NULL;
+    pal_error err;
+    if (!m) return result;
+    const int vocabulary = pal_model_config_of(m->bundle.model)->vocab;
+    trained_on(m, &pairs, &length);
+    const bool asked = MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, "pairs");
+    if (!serve_query(x, "pairs", 1, LONGEST / 4, &pairs, &result)) return result;
+    if (!pairs) pairs = vocabulary / 2 - 1 < 8 ? vocabulary / 2 - 1 : 8;
+    if (!length || (asked && length < 4 * pairs)) length = pairs < 8 ? 64 : 8 * pairs;
+    if (!serve_query(x, "length", 4, LONGEST, &length, &result) ||
+        !serve_query(x, "seed", 0, INT64_MAX, &seed, &result))
+        return result;
+    const pal_mqar_config c = {
+        .length = (int)length, .pairs = (int)pairs, .vocabulary = vocabulary, .exponent = 0.01
+    };
+    if (pal_mqar_check(&c, &err)) return serve_error(x, 400, "pairs", "%s", err.text);
+    if (make(m, &c, (uint64_t)seed, &value, &err)) return serve_error(x, 500, NULL, "%s", err.text);
+    return serve_reply_json(x, 200, value);
+}
