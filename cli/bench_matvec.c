@@ -12,7 +12,7 @@
 #include "cli.h"
 #include "kernels/product/product.h"
 
-enum { MEMORY = 192 << 20, PATTERN = 64 /* rows that are repeated */, MOST_ROWS = 8, PROMPT = 512 };
+enum { MEMORY = 192 << 20, PATTERN = 64 /* rows that are repeated */, MOST_ROWS = 32, PROMPT = 512 };
 
 typedef struct {
     const pal_context *cx;
@@ -81,7 +81,7 @@ static int bench_shape(bench *b, shared *s, int in, int out, const char *title) 
         const size_t bytes = w.row_bytes * (size_t)out;
         const int code = fill(s, &w);
         if (code) return code;
-        static const int rows[] = { 1, MOST_ROWS, PROMPT };
+        static const int rows[] = { 1, 8, MOST_ROWS, PROMPT };
         product products[PAL_COUNT(rows)];
         bench_item items[1 + PAL_COUNT(rows)];
         items[0] = bench_make("reading", "192 MiB", "plain", pal_context_threads(s->cx), read_all, s);
@@ -114,7 +114,7 @@ int bench_matvec(bench *b, const pal_context *cx) {
     if (!s) return cli_error(CLI_FAILED, "bench: no memory");
     *s = (shared){ .cx = cx, .memory = pal_alloc(MEMORY, 1) };
     s->x = pal_alloc((size_t)PROMPT * 3072, sizeof *s->x);
-    s->y = pal_alloc((size_t)PROMPT * 8192, sizeof *s->y); /* as much as 8 rows of 50288 */
+    s->y = pal_alloc((size_t)PROMPT * 8192, sizeof *s->y); /* more than 32 rows of 50288 */
     const size_t steps = pal_matvec_scratch_bytes(MOST_ROWS, 3072), panel = pal_product_scratch_bytes(3072);
     s->scratch = pal_alloc(steps > panel ? steps : panel, 1);
     int code = CLI_OK;
