@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Layers in torch against recorded models, and the examples that use them."""
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -134,7 +135,8 @@ def test_initial_values():
 
 
 def run_example(name, *arguments):
-    done = subprocess.run([sys.executable, str(EXAMPLES / name), *arguments], capture_output=True, text=True)
+    alone = {**os.environ, "OMP_NUM_THREADS": "1"}  # so small that threads would only wait for each other
+    done = subprocess.run([sys.executable, str(EXAMPLES / name), *arguments], capture_output=True, text=True, env=alone)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

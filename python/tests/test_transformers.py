@@ -206,3 +206,14 @@ def test_what_is_refused_says_so(tmp_path):
 def test_a_plain_import_stays_light():
     code = "import palimpsa, sys; print([m for m in ('torch', 'transformers') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_the_lines_of_the_documentation_run(tmp_path):
+    names = {"directory": str(MODELS / "palimpsa_d"), "elsewhere": str(tmp_path / "copy")}
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "torch.md").read_text(), re.S)
+    assert len(blocks) == 2
+    blocks[0] = blocks[0].replace("torch.compile(layer)", "torch.compile(layer, backend='aot_eager')")  # the other backend is slow to start
+    for block in blocks:
+        exec(block, names)
+    assert names["I"].shape == (2, 4, 16, 32) and names["v"].grad.shape == names["more"].shape == (2, 128, 4, 32)
+    assert names["out"].shape == (2, 128, 64) and names["ids"].shape[1] <= 23 and (tmp_path / "copy" / "config.json").exists()
