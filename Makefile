@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/golden),)
 export PALIMPSA_GOLDEN ?= $(abspath ../shared/golden)
 endif
 
-.PHONY: all setup setup-long setup-dev setup-arm64 build arm64 test test-long test-python wheel fuzz bench demo format install clean debug sanitize tsan
+.PHONY: all setup setup-long setup-dev setup-arm64 setup-browser build arm64 test test-long test-python test-browser wheel fuzz bench demo format install clean debug sanitize tsan
 
 all: build
 
@@ -24,6 +24,9 @@ setup-dev: setup
 
 setup-arm64: setup
 	@scripts/setup.sh --arm64
+
+setup-browser: setup
+	@scripts/setup.sh --browser
 
 build: setup
 	@cmake --preset release $(CMAKE_ARGS) > build.log.tmp 2>&1 || { cat build.log.tmp; rm -f build.log.tmp; exit 1; }
@@ -45,7 +48,12 @@ test: build
 	ctest --test-dir build-sanitize --output-on-failure -j $(JOBS) -L unit
 	@tests/skipped.sh build build-sanitize
 
-test-long: build setup-long
+# The page of `palimpsa serve`, in Chromium.
+test-browser: build setup-browser
+	node --test tests/web/
+	python3 tests/browser/inspector.py build/palimpsa
+
+test-long: build setup-long setup-browser
 	scripts/test_long.sh $(STAGE)
 
 fuzz: setup-long

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs every package that building and testing needs, by name. Does nothing, quickly, when all are there.
 # `setup.sh --long` adds what `make test-long` and `make tsan` need, `setup.sh --dev` what `make format` needs,
-# `setup.sh --arm64` what `make arm64` and `make dist` need; ARM64's libraries come by Debian's multiarch.
+# `setup.sh --arm64` what `make arm64` and `make dist` need; ARM64's libraries come by Debian's multiarch,
+# `setup.sh --browser` what `make test-browser` needs.
 set -euo pipefail
 
 packages=(gcc g++ make cmake ninja-build pkg-config python3 libdnnl-dev libopenblas-dev libjansson-dev libonig-dev libutf8proc-dev libcmocka-dev libcairo2-dev libmicrohttpd-dev libopenmpi-dev openmpi-bin fonts-dejavu-core
@@ -12,7 +13,8 @@ for set in "$@"; do
     --dev) packages+=(git clang-format) ;;
     --arm64) packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user dpkg-dev
                         {libc6-dev,libgomp1,libjansson-dev,libutf8proc-dev,libcmocka-dev,libcairo2-dev}:arm64) ;;
-    *) echo "setup.sh: no set of packages is called '$set'; expected --long, --dev or --arm64" >&2; exit 2 ;;
+    --browser) packages+=(chromium chromium-driver nodejs) ;;
+    *) echo "setup.sh: no set of packages is called '$set'; expected --long, --dev, --arm64 or --browser" >&2; exit 2 ;;
     esac
 done
 

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 jobs=$(nproc)
 passed=0 failed=0 only=("$@")
 
-stages=(campaigns sanitize ref old-cpu old-cpu-units avx512 tsan fuzz)
+stages=(campaigns sanitize ref old-cpu old-cpu-units avx512 tsan fuzz browser)
 if [ "${only[*]-}" = list ]; then
     printf '%s\n' "${stages[@]}"
     exit 0
@@ -74,6 +74,10 @@ stage_tsan() {
     check "thread sanitizer build (clang, libomp, plain matmul)" build_preset tsan
     check "unit tests under the thread sanitizer" env TSAN_OPTIONS="ignore_noninstrumented_modules=1" PALIMPSA_THREADS=3 \
         ctest --test-dir build-tsan --output-on-failure -j "$jobs" -L unit
+}
+stage_browser() {
+    check "the page's arithmetic" node --test tests/web/
+    check "the page in a browser" python3 tests/browser/inspector.py build/palimpsa
 }
 stage_fuzz() { check "every fuzz target for half a minute" scripts/fuzz.sh all 30; }
 

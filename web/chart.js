@@ -612,7 +612,11 @@ export function thinned(xs, ys, log, xPixel) {
         last = -1;
     const flush = () => {
         if (first < 0) return;
-        for (const i of [...new Set([first, low, high, last])].sort((a, b) => a - b)) out.push(i);
+        const [near, far] = low < high ? [low, high] : [high, low];
+        out.push(first);
+        if (near !== first && near !== last) out.push(near);
+        if (far !== near && far !== first && far !== last) out.push(far);
+        if (last !== first) out.push(last);
         first = -1;
     };
     for (let i = 0; i < xs.length; i++) {
@@ -805,6 +809,7 @@ export function mountChart(host, { themeNow, height = 240, onPick = null, descri
     let chart = { series: [] },
         frame = null,
         asked = false,
+        seen = false,
         keyed = null,
         pointed = null;
 
@@ -865,10 +870,9 @@ export function mountChart(host, { themeNow, height = 240, onPick = null, descri
         hover(pointed ?? (keyed === null ? null : xOf(frame, keyed)));
     };
     const redraw = () => {
-        if (!asked) {
-            asked = true;
-            requestAnimationFrame(draw);
-        }
+        if (asked || !seen) return;
+        asked = true;
+        requestAnimationFrame(draw);
     };
     const set = next => {
         const theme = themeNow(),
@@ -949,14 +953,20 @@ export function mountChart(host, { themeNow, height = 240, onPick = null, descri
         e.preventDefault();
         redraw();
     });
-    const observer = new ResizeObserver(redraw);
+    const observer = new ResizeObserver(redraw),
+        viewer = new IntersectionObserver(entries => {
+            seen = entries[entries.length - 1].isIntersecting; // what is out of sight is not drawn
+            redraw();
+        });
     observer.observe(canvas);
+    viewer.observe(canvas);
     return {
         set,
         redraw,
         canvas,
         close() {
             observer.disconnect();
+            viewer.disconnect();
             host.textContent = '';
         },
     };

@@ -46,7 +46,8 @@ const frameNow = r => r.frames[r.frameIndex(app.position)] ?? null;
 
 // ---- tiles
 
-let tiles = [],
+let tileWidth = 0,
+    tiles = [],
     tilesOf = null;
 
 function makeTile(layer, l) {
@@ -118,6 +119,7 @@ function drawTiles(r) {
     if (tilesOf !== r || tiles.length !== r.layers.length) {
         tilesOf = r;
         tiles = r.layers.map(makeTile);
+        tileWidth = 0;
         fill($('tiles'), ...tiles.map(t => t.element));
     }
     const frame = frameNow(r),
@@ -125,6 +127,8 @@ function drawTiles(r) {
         colours = theme(),
         colour = colourOf(r.model),
         cursor = r.frameIndex(app.position);
+    if (!tileWidth && tiles.length) tileWidth = tiles[0].spark.clientWidth; // asking makes the browser lay out: once
+    const width = tileWidth;
     tiles.forEach((t, l) => {
         t.element.setAttribute('aria-selected', String(l === app.layer));
         const layer = r.layers[l],
@@ -136,7 +140,6 @@ function drawTiles(r) {
             'aria-label',
             `Layer ${l}, ${layer.rule}: window ${t.window.textContent}, ratio ${t.ratio.textContent}, wrote ${t.wrote.textContent}`,
         );
-        const width = t.spark.clientWidth;
         if (!width) return;
         drawSpread(
             sized(t.spread, width, 14),
@@ -346,9 +349,12 @@ function drawMaps(r) {
             : steady(r, `importance${m.layer}`, lo, hi, true);
         group.low.textContent = scaleText(scale.lo);
         group.high.textContent = scaleText(scale.hi);
-        drawScaleBar(group.bar, signed ? 'signed' : 'heat', colours);
+        if (group.theme !== colours) drawScaleBar(group.bar, signed ? 'signed' : 'heat', (group.theme = colours));
         group.heads.forEach((f, k) => {
-            drawHeat(f.canvas, m[part][k], m.rows, m.columns, scale, signed ? 'signed' : 'heat', colours);
+            if (f.drawn !== m || f.scale !== scale || f.theme !== colours) {
+                drawHeat(f.canvas, m[part][k], m.rows, m.columns, scale, signed ? 'signed' : 'heat', colours);
+                Object.assign(f, { drawn: m, scale, theme: colours });
+            }
             f.strength.textContent =
                 signed || !maps.figures.importance ? `wrote ${shortText(r.write(frame, m.layer, f.head))}` : '';
             f.figure.className = f.head === app.head ? 'on' : '';
@@ -547,6 +553,22 @@ function drawSlider(r) {
     s.setAttribute('aria-valuetext', `after ${app.position} of ${end} tokens`);
 }
 
+// What need not follow every frame: five times a second while a text streams.
+let slowAt = 0,
+    slowTimer = 0;
+function drawSlow(r) {
+    clearTimeout(slowTimer);
+    const wait = app.busy ? slowAt + 200 - performance.now() : 0;
+    if (wait > 0) {
+        slowTimer = setTimeout(() => drawSlow(r), wait);
+        return;
+    }
+    slowAt = performance.now();
+    if (app.current?.recording !== r) return;
+    drawWriters(r);
+    windows.set(windowsChart(r));
+}
+
 const draw = perFrame(() => {
     const r = app.current?.recording;
     if (!r) return;
@@ -571,8 +593,7 @@ const draw = perFrame(() => {
     drawTiles(r);
     drawMaps(r);
     drawHistory(r);
-    drawWriters(r);
-    windows.set(windowsChart(r));
+    drawSlow(r);
 });
 
 export const currentMaps = () => maps;
@@ -601,5 +622,8 @@ export function initMemory() {
         if (layer && e.head < layer.heads && e.key < layer.keys && e.value < layer.values) guard(chooseElement)(e);
     });
     on('conversation frames position layer element theme tokens', draw);
-    new ResizeObserver(draw).observe($('memory-scroll'));
+    new ResizeObserver(() => {
+        tileWidth = 0;
+        draw();
+    }).observe($('memory-scroll'));
 }

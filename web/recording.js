@@ -76,7 +76,8 @@ export class Recording {
             this.windows = new Rows(e.layers.length);
             this.variances = new Rows(e.layers.length);
         }
-        (e.prompt ?? []).forEach(([id, text], i) => this.#set(e.position + i - this.start, id, text, false));
+        // e.position is where reading begins, perhaps at a snapshot; the list is the whole prompt.
+        (e.prompt ?? []).forEach(([id, text], i) => this.#set(i, id, text, false));
     }
 
     #set(i, id, text, written) {

@@ -56,8 +56,8 @@ export class TokenText {
     sync(texts, keep = texts.length) {
         this.texts = texts;
         if (keep < this.count) this.#cut(keep);
-        const atEnd = this.host.scrollHeight - this.host.scrollTop - this.host.clientHeight < 60,
-            grew = texts.length > this.count;
+        if (texts.length <= this.count) return;
+        const atEnd = this.host.scrollHeight - this.host.scrollTop - this.host.clientHeight < 60;
         let open = null;
         for (; this.count < texts.length; this.count++) {
             let b = this.blocks[this.blocks.length - 1];
@@ -70,7 +70,7 @@ export class TokenText {
             else open = b;
         }
         if (open) this.#text(open);
-        if (grew && atEnd) this.host.scrollTop = this.host.scrollHeight;
+        if (atEnd) this.host.scrollTop = this.host.scrollHeight;
     }
 
     #full(b) {

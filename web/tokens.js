@@ -24,7 +24,8 @@ const LEGEND = {
 let view,
     tops = { uncertainty: 0, write: 0 },
     writes = null,
-    shownVersion = -1;
+    shownVersion = -1,
+    shownStyle = '';
 
 // ---- tokens
 
@@ -119,6 +120,7 @@ const drawText = perFrame(() => {
         view.clear(usesIds(c.model));
         view.owner = c;
         shownVersion = -1;
+        shownStyle = '';
     }
     measureTints(r);
     if (!r.ids.length) {
@@ -131,7 +133,22 @@ const drawText = perFrame(() => {
             view.empty = false;
         }
         if (r.version !== shownVersion) view.sync(r.texts);
-        view.restyle();
+        // A token that was written came with its numbers; all others may have got theirs since.
+        const round = v => Number(v.toPrecision(2)),
+            ahead = app.position < r.position ? app.position : -1;
+        const style = JSON.stringify([
+            app.colourBy,
+            app.chosen,
+            round(tops.uncertainty),
+            round(tops.write),
+            ahead,
+            app.layer,
+            app.head,
+            c.queries ? app.position : 0,
+            app.busy ? r.written[r.written.length - 1] : r.version,
+        ]);
+        if (style !== shownStyle || !r.written[r.written.length - 1]) view.restyle();
+        shownStyle = style;
     }
     shownVersion = r.version;
     drawSpeed();
@@ -178,6 +195,8 @@ const drawCard = perFrame(() => {
     if (!c) return;
     const r = c.recording;
     if (i === null || i >= r.ids.length) {
+        if (card.dataset.empty === String(r.ids.length > 0)) return;
+        card.dataset.empty = String(r.ids.length > 0);
         fill(
             card,
             h('p', {
@@ -189,6 +208,7 @@ const drawCard = perFrame(() => {
         );
         return;
     }
+    delete card.dataset.empty;
     const text = usesIds(c.model) ? String(r.ids[i]) : visible(r.texts[i]),
         lp = r.logprobs[i],
         spread = r.variancesOf(i),
