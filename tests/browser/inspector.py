@@ -164,7 +164,7 @@ def talk(b, base, downloads):
 
     # Open a layer, move the slider: the numbers are the server's.
     b.click(".tile[data-layer='1']")
-    b.wait("the layer's maps", "return document.querySelectorAll('.heat').length >= 8 && document.querySelector('#layer h3').textContent === 'Layer 1'")
+    b.wait("the layer's maps", "return document.querySelectorAll('.heat').length >= 4 && document.querySelector('#layer h3').textContent === 'Layer 1'")
     b.js("const s = document.querySelector('#slider'); s.value = arguments[0]; s.dispatchEvent(new Event('input'))", 17)
     b.wait("the place", "return document.querySelector('#place').textContent.startsWith('17 / ')")
     same_as_server(b, base)
