@@ -4,6 +4,7 @@
 #define PAL_CLI_EVAL_H
 
 #include "cli.h"
+#include "eval/evaluate.h"
 #include "eval/task_run.h"
 
 enum { EVAL_MODELS = 32, EVAL_TASKS = 32, EVAL_CONTEXT = 1 << 24 /* at most */ };
@@ -84,8 +85,6 @@ typedef struct eval_tasks_options {
 int eval_tasks(const eval_tasks_options *options, const eval_text_options *text, const pal_context *cx);
 
 int eval_write_json(const json_t *root, const char *path); /* "-": standard output */
-/* The context of the training that a checkpoint comes from, or 0. */
-int eval_trained_context(const pal_model *model);
 /* For tables and figures: the last part of each name, where that tells names apart. */
 void eval_make_labels(char (*labels)[64], const char *const *names, int count);
 

@@ -305,7 +305,7 @@ int long_answer(long_plan *plan, const pal_context *cx) {
     if (!code) {
         const pal_model *model = s.bundle.model;
         if (pal_model_config_of(model)->mixer == PAL_MIXER_ATTENTION) {
-            const int trained = eval_trained_context(model);
+            const int trained = pal_eval_trained_context(model);
             s.most = (size_t)(trained ? trained : ATTENTION_CONTEXT);
         }
         snprintf(s.fingerprint, sizeof s.fingerprint, "%016llx",

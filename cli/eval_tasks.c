@@ -118,7 +118,7 @@ static int run_task(subject *s, const eval_task *t, eval_result *result, const c
 }
 
 static int choose_context(const pal_model *model, int asked) {
-    if (!asked && pal_model_config_of(model)->mixer == PAL_MIXER_ATTENTION) asked = eval_trained_context(model);
+    if (!asked && pal_model_config_of(model)->mixer == PAL_MIXER_ATTENTION) asked = pal_eval_trained_context(model);
     return asked ? asked : CONTEXT;
 }
 

@@ -20,8 +20,6 @@
 #include "text/json_text.h"
 #include "text_model.h"
 
-enum { ATTENTION_CONTEXT = 4096 };
-
 typedef eval_measured measured;
 
 static const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
@@ -48,27 +46,14 @@ static bool show_progress(void *user, size_t done, size_t total) {
     return !cli_stopping();
 }
 
-/* The context of the training that a checkpoint comes from, or 0: RUN/config.json is two levels above
- * RUN/checkpoints/NAME. */
-int eval_trained_context(const pal_model *model) {
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s/../../config.json", model->source.path) >= (int)sizeof path) return 0;
-    json_t *run = json_load_file(path, 0, NULL);
-    const char *task = json_string_value(json_object_get(run, "task"));
-    const json_int_t context = task && strcmp(task, "text") == 0 ? json_integer_value(json_object_get(run, "context"))
-                                                                 : 0;
-    json_decref(run);
-    return context > 0 && context <= EVAL_CONTEXT ? (int)context : 0;
-}
-
 static void choose_context(measured *m, const eval_text_options *o, const pal_model *model) {
     m->context = o->context;
     m->why = "";
     if (m->context || pal_model_config_of(model)->mixer != PAL_MIXER_ATTENTION) return;
-    m->context = eval_trained_context(model);
+    m->context = pal_eval_trained_context(model);
     m->why = m->context ? ", as it was trained"
                         : "; the length it was trained with is not known, and --context chooses another";
-    if (!m->context) m->context = ATTENTION_CONTEXT;
+    if (!m->context) m->context = PAL_EVAL_ATTENTION;
 }
 
 static int measure(measured *m, const eval_text_options *o, const pal_context *cx) {

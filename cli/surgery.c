@@ -106,17 +106,19 @@ static void report_proof(const theatre *t) {
 static void report(const theatre *t) {
     static char layers[PAL_MAX_LAYERS * 5];
     list_layers(t, layers, sizeof layers);
-    if (t->done.windows.layers) printf("memory windows over %d tokens: %.1f s\n", t->done.windows.tokens, t->done.window_seconds);
+    const pal_windows *w = &t->done.windows;
+    const double rate = recipe_rate(t->done.parameters);
+    if (w->layers) printf("memory windows over %d tokens: %.1f s\n", w->tokens, t->done.window_seconds);
     for (int r = 0; r < t->done.windows.layers; r++)
         if (t->done.layers[t->done.windows.order[r]])
-            printf("  layer %d: median N_t %.4g\n", t->done.windows.order[r], t->done.windows.median[t->done.windows.order[r]]);
+            printf("  layer %d: median N_t %.4g\n", w->order[r], w->median[w->order[r]]);
     printf("metaplastic layers: %s\n", layers);
     printf("wrote %s in %.1f s%s\n", t->job->dst, t->done.write_seconds, t->done.tokenizer ? "" : "; no tokenizer");
     if (!t->o->no_proof) report_proof(t);
     if (t->o->exact)
         printf("b_scale starts at %g; at the rate of 'train --recipe metaplastic-exact' (%g, for b_scale %g) it "
                "reaches %g, the usual start, after about %.0f updates\n",
-               PAL_B_SCALE_EXACT, recipe_rate(t->done.parameters), recipe_rate(t->done.parameters) * recipe_factor, PAL_B_SCALE_LOW,
+               PAL_B_SCALE_EXACT, rate, rate * recipe_factor, PAL_B_SCALE_LOW,
                updates_to_open(t));
 }
 

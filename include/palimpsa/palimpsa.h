@@ -8,6 +8,7 @@
 #include "palimpsa/config.h"
 #include "palimpsa/context.h"
 #include "palimpsa/convert.h"
+#include "palimpsa/evaluate.h"
 #include "palimpsa/matrix.h"
 #include "palimpsa/memory.h"
 #include "palimpsa/model.h"

@@ -35,8 +35,8 @@ static pal_status check(theatre *t, pal_error *err) {
     if (o->exact) s->low = s->high = PAL_B_SCALE_EXACT;
     if (o->b_scale) s->low = o->b_scale[0], s->high = o->b_scale[1];
     if (!(s->low <= s->high) || !isfinite(s->low) || !isfinite(s->high))
-        return pal_fail(err, PAL_E_ARGUMENT, "surgery: b_scale from %g to %g, expected two numbers, the lower one first",
-                        s->low, s->high);
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "surgery: b_scale from %g to %g, expected two numbers, the lower one first", s->low, s->high);
     if ((pal_surgery_needs_windows(o->layers) && o->window_tokens < 1) || o->proof_tokens < 0)
         return pal_fail(err, PAL_E_ARGUMENT, "surgery: '%s' needs a text to measure memory windows on", o->layers);
     if (!o->dtype) return PAL_OK;

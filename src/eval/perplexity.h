@@ -11,28 +11,7 @@
 
 #include "comm/comm.h"
 #include "eval/documents.h"
-#include "palimpsa/model.h"
-
-enum { PAL_POSITION_BINS = 40 };
-
-/* Tokens with 2^i <= p < 2^(i+1), p = tokens read before them, for the i of its place in a list. */
-typedef struct pal_position_bin {
-    uint64_t count;
-    double nll; /* sum */
-} pal_position_bin;
-
-typedef struct pal_perplexity {
-    uint64_t documents, tokens; /* tokens: predicted ones */
-    uint64_t passed_over;       /* documents that were too short */
-    uint64_t bytes, words;      /* of the documents' original texts */
-    double nll;                 /* sum of -log p over the predicted tokens */
-    pal_position_bin bins[PAL_POSITION_BINS];
-    pal_position_bin (*of_document)[PAL_POSITION_BINS]; /* (documents) with by_document; in the order of the data */
-    size_t capacity;
-    int bin_count;
-    uint64_t last; /* the largest p */
-    double seconds;
-} pal_perplexity;
+#include "palimpsa/evaluate.h"
 
 typedef struct pal_perplexity_options {
     int context;   /* 0: whole documents; attention needs one */
@@ -52,8 +31,5 @@ typedef struct pal_perplexity_options {
 pal_status pal_perplexity_run(pal_perplexity *out, const pal_model *model, const pal_tokenizer *tok,
                               const pal_context *cx, pal_eval_data *data, const pal_perplexity_options *options,
                               pal_error *err);
-
-/* What by_document took; fine on zeroes. */
-void pal_perplexity_free(pal_perplexity *p);
 
 #endif

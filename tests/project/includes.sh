@@ -25,7 +25,7 @@ declare -A room_of=(
     [status]=base [context]=base [view]=base [matrix]=base [batch]=base [timing]=base
     [memory]=memory [config]=layers [model]=model [state]=model [watch]=model [windows]=model [surgery]=model
     [safetensors]=format [tokenizer]=text
-    [sampler]=infer [session]=infer [bundle]=infer [score]=eval [convert]=convert
+    [sampler]=infer [session]=infer [bundle]=infer [score]=eval [evaluate]=eval [convert]=convert
 )
 bad=0
 while IFS=: read -r file include; do

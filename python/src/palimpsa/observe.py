@@ -190,11 +190,13 @@ def windows(model: Model, ids: np.ndarray, progress: Callable[[int, int], Any] |
         model._alive()
         finish(lib.pal_windows_measure(out, model._bundle.model, model._cx, ffi.from_buffer("int32_t[]", tokens), len(ids),
                                        lib.palimpsa_go_on, handle, err), err)
-        layers = out.layers
         try:
-            n_t = np.frombuffer(ffi.buffer(out.n_t, 8 * layers * len(ids))).reshape(layers, len(ids)).copy()
-            median = np.frombuffer(ffi.buffer(out.median, 8 * layers)).copy()
-            order = np.array(ffi.unpack(out.order, layers))
+            return take_windows(out, model.rules)
         finally:
             lib.pal_windows_free(out)
-    return Windows(n_t, median, order, model.rules)
+
+
+def take_windows(w: Any, rules: list[str]) -> Windows:
+    """A copy of the library's."""
+    numbers = lambda pointer, *shape: np.frombuffer(ffi.buffer(pointer, 8 * int(np.prod(shape)))).reshape(shape).copy()
+    return Windows(numbers(w.n_t, w.layers, w.tokens), numbers(w.median, w.layers), np.array(ffi.unpack(w.order, w.layers)), rules)
