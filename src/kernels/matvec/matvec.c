@@ -28,7 +28,7 @@ const pal_variant *pal_matvec_variants(pal_dtype type) {
 static pal_rounded_rows place(pal_arena *arena, size_t rows, size_t in) {
     return (pal_rounded_rows){
         .q = pal_take(arena, rows * in, sizeof(int8_t)),
-        .quads = pal_take(arena, rows * in / 4, sizeof(int32_t)),
+        .starts = pal_take(arena, rows * in / 4, sizeof(int32_t)),
         .d = pal_take(arena, rows * in / PAL_ROUNDED, sizeof(float)),
         .sums = pal_take(arena, rows * in / PAL_ROUNDED, sizeof(float)),
         .halves = pal_take(arena, rows * in / 16, sizeof(float)),

@@ -45,7 +45,7 @@ enum {
 #define PAL_ROUNDED_ZERO 1e-30f /* a run without a larger value is all zero */
 typedef struct pal_rounded_rows {
     int8_t *q;
-    int32_t *quads; /* sums of 4 neighbours of q, 8 a block */
+    int32_t *starts; /* -128 times the sums of 4 neighbours of q, 8 a block: sums of (w + 128) q start there */
     float *d;       /* 1 a block */
     float *sums;    /* d times the sum of q, 1 a block */
     float *halves;  /* the same of 16 neighbours, 2 a block */

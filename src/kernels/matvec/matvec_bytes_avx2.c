@@ -12,8 +12,8 @@ typedef struct {
     __m256i w, size;
 } signed_bytes;
 PAL_INLINE signed_bytes signed_bytes_of(__m256i w) { return (signed_bytes){ w, _mm256_abs_epi8(w) }; }
-PAL_INLINE __m256i dot_signed(signed_bytes w, __m256i x, const int *quads) {
-    (void)quads;
+PAL_INLINE __m256i dot_signed(signed_bytes w, __m256i x, const int *starts) {
+    (void)starts;
     return dot_of(w.size, _mm256_sign_epi8(x, w.w), _mm256_setzero_si256());
 }
 

@@ -25,9 +25,8 @@ PAL_INLINE __m256i dot_of(__m256i u, __m256i x, __m256i start) {
 
 typedef __m256i signed_bytes;
 PAL_INLINE signed_bytes signed_bytes_of(__m256i w) { return _mm256_xor_si256(w, _mm256_set1_epi8(-128)); }
-PAL_INLINE __m256i dot_signed(signed_bytes w, __m256i x, const int *quads) {
-    const __m256i sums = _mm256_loadu_si256((const __m256i *)(const void *)quads);
-    return dot_of(w, x, _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32(sums, 7)));
+PAL_INLINE __m256i dot_signed(signed_bytes w, __m256i x, const int *starts) {
+    return dot_of(w, x, _mm256_loadu_si256((const __m256i *)(const void *)starts));
 }
 
 #include "kernels/matvec/matvec_bytes.inc"

@@ -56,7 +56,7 @@ static void round_block(const float *x, const pal_rounded_rows *to, size_t block
         const int q = any ? (int)rintf(x[i] * inverse) : 0;
         to->q[32 * block + i] = (int8_t)q;
         quad += q, half += q, sum += q;
-        if (i % 4 == 3) to->quads[8 * block + i / 4] = quad, quad = 0;
+        if (i % 4 == 3) to->starts[8 * block + i / 4] = -128 * quad, quad = 0;
         if (i % 16 == 15) to->halves[2 * block + i / 16] = d * (float)half, half = 0;
     }
     to->sums[block] = d * (float)sum;

@@ -28,7 +28,8 @@ PAL_INLINE void round_block(const float *x, const pal_rounded_rows *to, size_t b
     if (!any) bytes = _mm256_setzero_si256(); /* what is not finite converts to anything */
     const __m256i quads = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes), ones);
     _mm256_storeu_si256((__m256i *)(void *)(to->q + 32 * block), bytes);
-    _mm256_storeu_si256((__m256i *)(void *)(to->quads + 8 * block), quads);
+    const __m256i starts = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32(quads, 7));
+    _mm256_storeu_si256((__m256i *)(void *)(to->starts + 8 * block), starts);
     const __m256i pairs = _mm256_hadd_epi32(quads, quads), halves = _mm256_hadd_epi32(pairs, pairs);
     const int low = _mm256_extract_epi32(halves, 0), high = _mm256_extract_epi32(halves, 4);
     to->sums[block] = d * (float)(low + high);

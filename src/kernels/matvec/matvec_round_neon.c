@@ -21,7 +21,7 @@ PAL_INLINE void round_block(const float *x, const pal_rounded_rows *to, size_t b
         if (!any) bytes = vdupq_n_s8(0); /* what is not finite converts to anything */
         const int32x4_t quads = vpaddlq_s16(vpaddlq_s8(bytes));
         vst1q_s8(to->q + 32 * block + 16 * (size_t)i, bytes);
-        vst1q_s32(to->quads + 8 * block + 4 * (size_t)i, quads);
+        vst1q_s32(to->starts + 8 * block + 4 * (size_t)i, vmulq_n_s32(quads, -128));
         halves[i] = vaddvq_s32(quads);
         to->halves[2 * block + (size_t)i] = d * (float)halves[i];
     }
