@@ -33,10 +33,18 @@ build: setup
 	@rm -f build.log.tmp
 	@cmake --build build -j $(JOBS)
 
+.PHONY: test-arm64 dist
 # For ARM64, by Debian's cross compiler; clang instead of gcc with CMAKE_ARGS=-DPALIMPSA_CROSS_CLANG=ON.
 arm64: setup-arm64
 	scripts/static_libraries.sh aarch64-linux-gnu
 	cmake --preset arm64 $(CMAKE_ARGS) > /dev/null && cmake --build build-arm64 -j $(JOBS)
+
+test-arm64: build arm64
+	scripts/test_arm64.sh $(ONLY)
+
+# dist/: one static file each for x86-64 and ARM64, tried where nothing is installed.
+dist: setup-arm64
+	scripts/dist.sh
 
 tsan: setup-long
 debug sanitize tsan: setup
@@ -85,4 +93,5 @@ install: build
 	cmake --install build --prefix $(PREFIX)
 
 clean:
-	rm -rf build build-debug build-sanitize build-tsan build-arm64 build-libraries python/build python/dist
+	rm -rf build build-debug build-sanitize build-tsan build-arm64 build-edge build-edge-arm64 build-libraries dist \
+	    python/build python/dist

@@ -7,6 +7,7 @@
 #include "base/nearest.h"
 #include "eval.h"
 #include "eval_long.h"
+#include "plot/figure.h"
 #include "ranks.h"
 #include "stop.h"
 
@@ -36,6 +37,8 @@ static int check_figure(const char *path) {
     const char *dot = strrchr(path, '.');
     if (!dot || (strcmp(dot, ".svg") != 0 && strcmp(dot, ".png") != 0))
         return cli_error(CLI_USAGE, "--figure expects a name that ends in .svg or .png, found '%s'", path);
+    pal_error err;
+    if (pal_figures_drawn(&err)) return cli_fail(&err);
     return cli_check_target(path);
 }
 

@@ -50,6 +50,7 @@ static int write_report(const char *run) {
     pal_runs *runs;
     pal_error err;
     struct stat info;
+    if (pal_figures_drawn(&err)) return CLI_OK; /* nothing was promised */
     if (snprintf(path, sizeof path, "%s/metrics.jsonl", run) < (int)sizeof path && stat(path, &info) == 0 &&
         info.st_size == 0)
         return CLI_OK;
@@ -67,11 +68,22 @@ static bool on_progress(void *user, size_t done, size_t total) {
     return !cli_stopping();
 }
 
-/* Bits depend on the level, so a run keeps the one its checkpoints were made at. */
-static int check_level(const char *run, const json_t *state, const pal_context *cx) {
+/* Bits depend on the level, so a run keeps the one its checkpoints were made at. On a machine that cannot (another kind
+ * of processor) it goes on with other rounding, but only when asked to. */
+static int check_level(const char *run, const json_t *state, const pal_context *cx, const char *named) {
     const char *before = json_string_value(json_object_get(state, "cpu")),
                *level = pal_cpu_level_name(pal_context_level(cx));
     if (!before || strcmp(before, level) == 0) return CLI_OK;
+    for (pal_cpu_level l = 0; l < PAL_CPU_LEVELS; l++) {
+        if (strcmp(before, pal_cpu_level_name(l)) != 0 || pal_cpu_runs(l)) continue;
+        if (!named)
+            return cli_error(CLI_USAGE,
+                             "%s was trained at processor level %s, which this machine does not have; --cpu %s resumes "
+                             "it all the same, with other rounding",
+                             run, before, level);
+        pal_warn("%s goes on at processor level %s, not %s as before: its bits will differ", run, level, before);
+        return CLI_OK;
+    }
     return cli_error(CLI_USAGE, "%s was trained at processor level %s, now %s; resume it with --cpu %s", run, before,
                      level, before);
 }
@@ -146,7 +158,7 @@ static int open_checkpoint(run *r, bool *nothing) {
         printf("%s is finished at step %lld; nothing to do\n", r->o->out, (long long)r->step);
         return CLI_OK;
     }
-    if ((code = check_level(r->o->out, r->state, r->cx))) return code;
+    if ((code = check_level(r->o->out, r->state, r->cx, r->o->common.cpu))) return code;
     return extended ? train_write_config(r->path, r->config) : CLI_OK;
 }
 
@@ -237,7 +249,9 @@ static int train(run *r, pal_trainer *trainer, progress *view) {
     else {
         printf("finished at step %lld: ", (long long)result.step);
         r->kind->report(r->self, &result);
-        printf("; see %s/report.html\n", r->o->out);
+        pal_error none;
+        if (pal_figures_drawn(&none) == PAL_OK) printf("; see %s/report.html", r->o->out);
+        printf("\n");
     }
     return pal_comm_is_root(ranks_comm()) ? write_report(r->o->out) : CLI_OK;
 }

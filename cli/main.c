@@ -4,6 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 #include "base/context.h"
 #include "base/log.h"
@@ -78,6 +82,40 @@ static int run(int argc, char **argv) {
     return run_command(argc - 1, argv + 1);
 }
 
+/* A build for one processor (-march=native, say) that is started on an older one would die at an unknown instruction.
+ * What the compiler was allowed to use everywhere is asked for before anything else. */
+static const char *missing_feature(void) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+#ifdef __AVX512F__
+    if (!__builtin_cpu_supports("avx512f")) return "AVX-512";
+#endif
+#ifdef __FMA__
+    if (!__builtin_cpu_supports("fma")) return "FMA";
+#endif
+#ifdef __AVX2__
+    if (!__builtin_cpu_supports("avx2")) return "AVX2";
+#endif
+#ifdef __AVX__
+    if (!__builtin_cpu_supports("avx")) return "AVX";
+#endif
+#ifdef __SSE4_2__
+    if (!__builtin_cpu_supports("sse4.2")) return "SSE4.2";
+#endif
+#elif defined(__aarch64__)
+#ifdef __ARM_FEATURE_SVE
+    if (!(getauxval(AT_HWCAP) & HWCAP_SVE)) return "SVE";
+#endif
+#ifdef __ARM_FEATURE_DOTPROD
+    if (!(getauxval(AT_HWCAP) & HWCAP_ASIMDDP)) return "dot products of bytes (ARMv8.2)";
+#endif
+#ifdef __ARM_FEATURE_ATOMICS
+    if (!(getauxval(AT_HWCAP) & HWCAP_ATOMICS)) return "atomic instructions (ARMv8.1)";
+#endif
+#endif
+    return NULL;
+}
+
 /* Threads of libgomp that wait for each other spin so long that beside any other work everything is five times slower.
  * It reads how long before main begins, hence the new start. Whoever sets one of these variables is left alone. */
 static void wait_calmly(char **argv) {
@@ -86,6 +124,8 @@ static void wait_calmly(char **argv) {
 }
 
 int main(int argc, char **argv) {
+    const char *missing = missing_feature();
+    if (missing) return cli_error(CLI_USAGE, "this file was built for processors with %s, which this one lacks", missing);
     wait_calmly(argv);
     signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is then an error of write, which says what and where */
     pal_log_listen(print_warning, NULL);

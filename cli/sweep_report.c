@@ -108,6 +108,10 @@ int sweep_draw(const sweep *s) {
                                 .height = 420 };
     pal_error err;
     int code;
+    if (pal_figures_drawn(&err)) {
+        printf("no figure: %s\n", err.text);
+        return CLI_OK;
+    }
     if ((code = sweep_join(path, s->out, "results.svg"))) return code;
     if (pal_figure_write_svg(&figure, path, &err)) return cli_fail_writing(&err);
     if ((code = sweep_join(path, s->out, "results.png"))) return code;

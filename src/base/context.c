@@ -2,11 +2,11 @@
 #include "base/context.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/processors.h"
 #include "base/signal_stack.h"
 
 #if PAL_X86_64
@@ -119,8 +119,7 @@ static pal_status choose_threads(int *out, int threads, pal_error *err) {
             return pal_fail(err, PAL_E_ARGUMENT, "PALIMPSA_THREADS is '%s': expected a number from 1 to %d", text,
                             MAX_THREADS);
     } else if (!threads) {
-        cpu_set_t set;
-        wanted = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+        wanted = pal_processors();
         if (wanted > MAX_THREADS) wanted = MAX_THREADS;
     }
     if (wanted < 1 || wanted > MAX_THREADS)

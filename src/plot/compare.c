@@ -484,6 +484,8 @@ static bool ends_with(const char *path, const char *ending) {
 }
 
 pal_status pal_runs_check_path(const char *path, pal_error *err) {
+    const pal_status st = pal_figures_drawn(err);
+    if (st) return st;
     if (ends_with(path, ".svg") || ends_with(path, ".png") || ends_with(path, ".html")) return PAL_OK;
     return pal_fail(err, PAL_E_ARGUMENT, "%s: expected a name that ends in .svg, .png or .html", path);
 }

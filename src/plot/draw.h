@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "plot/clean.h"
 #include "plot/figure.h"
 
 typedef struct pal_theme_colours {
@@ -24,9 +25,6 @@ typedef struct pal_font {
     bool bold;
 } pal_font;
 
-/* Valid UTF-8 without control characters; returns out. */
-enum { PAL_TEXT_MAX = 512 };
-const char *pal_text_clean(char out[PAL_TEXT_MAX], const char *text);
 double pal_text_width(cairo_t *cr, pal_font font, const char *text);
 /* y is the baseline. What is wider than max_width (if > 0) ends in an ellipsis. Returns the width drawn. */
 double pal_text_draw(cairo_t *cr, pal_font font, uint32_t colour, pal_align align, double x, double y, double max_width,

@@ -100,6 +100,9 @@ typedef struct pal_figure {
 
 enum { PAL_FIGURE_MIN = 120, PAL_FIGURE_MAX = 16384 };
 
+/* Whether this build draws: without cairo it says that it does not, here and wherever a figure is to be written. */
+pal_status pal_figures_drawn(pal_error *err);
+
 /* The size that drawing will use; refuses what cannot be drawn. */
 pal_status pal_figure_size(const pal_figure *figure, int *width, int *height, pal_error *err);
 

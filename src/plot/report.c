@@ -5,7 +5,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "plot/draw.h"
+#include "plot/clean.h"
 
 static const char style[] =
     ":root{color-scheme:light dark;--paper:#fff;--ink:#1d2129;--muted:#5b6370;--line:#e4e7ec}\n"

@@ -14,6 +14,7 @@
 #include "base/map.h"
 #include "base/math.h"
 #include "base/parallel.h"
+#include "base/processors.h"
 #include "base/size.h"
 #include "support/files.h"
 
@@ -226,6 +227,43 @@ static void threads_are_numbered_within_their_context(void **state) {
     pal_context_free(four);
 }
 
+static void put(const char *folder, const char *name, const char *text) {
+    char path[TEST_PATH + 32];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    test_write_text(path, text);
+}
+
+static void a_containers_limit_counts_as_processors(void **state) {
+    (void)state;
+    char folder[256], list[TEST_PATH], inner[TEST_PATH];
+    test_directory(folder);
+    snprintf(list, sizeof list, "%s/list", folder);
+    snprintf(inner, sizeof inner, "%s/a", folder);
+    assert_int_equal(mkdir(inner, 0700), 0);
+    assert_int_equal(pal_processors_granted(list, folder), 0); /* no such file */
+    put(folder, "list", "0::/a/b\n");
+    assert_int_equal(pal_processors_granted(list, folder), 0);
+    put(folder, "cpu.max", "max 100000\n");
+    assert_int_equal(pal_processors_granted(list, folder), 0);
+    put(folder, "cpu.max", "300000 100000\n");
+    assert_int_equal(pal_processors_granted(list, folder), 3);
+    put(inner, "cpu.max", "150000 100000\n"); /* the strictest counts, rounded up */
+    assert_int_equal(pal_processors_granted(list, folder), 2);
+    put(inner, "cpu.max", "-7 0\n");
+    put(folder, "cpu.max", "nonsense\n");
+    assert_int_equal(pal_processors_granted(list, folder), 0);
+    put(folder, "list", "3:memory:/\n4:cpu,cpuacct:/\n"); /* first generation */
+    snprintf(inner, sizeof inner, "%s/cpu", folder);
+    assert_int_equal(mkdir(inner, 0700), 0);
+    put(inner, "cpu.cfs_quota_us", "-1\n");
+    put(inner, "cpu.cfs_period_us", "50000\n");
+    assert_int_equal(pal_processors_granted(list, folder), 0);
+    put(inner, "cpu.cfs_quota_us", "50000\n");
+    assert_int_equal(pal_processors_granted(list, folder), 1);
+    assert_true(pal_processors() >= 1);
+    test_remove(folder);
+}
+
 static void context_refuses_what_it_cannot_do(void **state) {
     (void)state;
     pal_context *cx;
@@ -411,6 +449,7 @@ int main(void) {
         cmocka_unit_test(parallel_runs_every_item_once),
         cmocka_unit_test(forked_child_works_on_one_thread),
         cmocka_unit_test(threads_are_numbered_within_their_context),
+        cmocka_unit_test(a_containers_limit_counts_as_processors),
         cmocka_unit_test(context_refuses_what_it_cannot_do),
         cmocka_unit_test(variants_are_chosen_by_the_features_they_need),
         cmocka_unit_test(paths_fit_or_are_refused),
