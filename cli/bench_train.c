@@ -190,7 +190,8 @@ static int run_bench(const bench_options *o, const pal_context *cx) {
         }
     }
     if (!code) {
-        printf("%d threads; matmul %.1f GFLOP/s; %zu parameters, %d pairs in %d tokens, medians of %d turns (times and ratios each)\n",
+        printf("%d threads; matmul %.1f GFLOP/s; %zu parameters, %d pairs in %d tokens, medians of %d turns (times and "
+               "ratios each)\n",
                pal_context_threads(cx), bench_median(m.flops, o->repeats) * 1e-9, pal_model_parameters(sides[0].model),
                o->pairs, o->length, o->repeats);
         for (int i = 0; i < count; i++) report(o, &sides[i], i == 0 && count == 2 ? &sides[1] : NULL, &m, cx, list);

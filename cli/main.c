@@ -125,7 +125,8 @@ static void wait_calmly(char **argv) {
 
 int main(int argc, char **argv) {
     const char *missing = missing_feature();
-    if (missing) return cli_error(CLI_USAGE, "this file was built for processors with %s, which this one lacks", missing);
+    if (missing)
+        return cli_error(CLI_USAGE, "this file was built for processors with %s, which this one lacks", missing);
     wait_calmly(argv);
     signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is then an error of write, which says what and where */
     pal_log_listen(print_warning, NULL);

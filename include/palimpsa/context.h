@@ -36,8 +36,8 @@ typedef enum pal_cpu_level {
 } pal_cpu_level;
 
 /* threads: 0 takes PALIMPSA_THREADS, else all processors this process may use (affinity, and a container's limit).
- * cpu: "ref", "avx2", "avx512", "neon"; NULL takes PALIMPSA_CPU, else the best that processor and operating system support.
- * A level that this machine cannot run is refused. */
+ * cpu: "ref", "avx2", "avx512", "neon"; NULL takes PALIMPSA_CPU, else the best that processor and operating system
+ * support. A level that this machine cannot run is refused. */
 PAL_API pal_status pal_context_new(pal_context **out, int threads, const char *cpu, pal_error *err);
 PAL_API void pal_context_free(pal_context *cx);
 

@@ -59,8 +59,8 @@ static void every_form_matches_the_plain_loop(void **state) {
                 const int M = sizes[pal_rng_below(&rng, PAL_COUNT(sizes))],
                           N = sizes[pal_rng_below(&rng, PAL_COUNT(sizes))];
                 const int K = sizes[pal_rng_below(&rng, PAL_COUNT(sizes))];
-                check_product(pal_matmul, cx, &rng, form & 1 ? PAL_TRANSPOSE : PAL_KEEP, form & 2 ? PAL_TRANSPOSE : PAL_KEEP,
-                              form & 4 ? PAL_ADD : PAL_OVERWRITE, M, N, K,
+                check_product(pal_matmul, cx, &rng, form & 1 ? PAL_TRANSPOSE : PAL_KEEP,
+                              form & 2 ? PAL_TRANSPOSE : PAL_KEEP, form & 4 ? PAL_ADD : PAL_OVERWRITE, M, N, K,
                               pal_rng_below(&rng, 2) ? pal_rng_below(&rng, 9) : 0);
             }
         pal_context_free(cx);
@@ -113,9 +113,9 @@ static void empty_products_zero_or_keep(void **state) {
     pal_rng rng = pal_rng_at(1, 2);
     for (int empty = 1; empty < 8; empty++)
         for (int form = 0; form < 8; form++)
-            check_product(pal_matmul, cx, &rng, form & 1 ? PAL_TRANSPOSE : PAL_KEEP, form & 2 ? PAL_TRANSPOSE : PAL_KEEP,
-                          form & 4 ? PAL_ADD : PAL_OVERWRITE, empty & 1 ? 0 : 5, empty & 2 ? 0 : 6, empty & 4 ? 0 : 7,
-                          3);
+            check_product(pal_matmul, cx, &rng, form & 1 ? PAL_TRANSPOSE : PAL_KEEP,
+                          form & 2 ? PAL_TRANSPOSE : PAL_KEEP, form & 4 ? PAL_ADD : PAL_OVERWRITE, empty & 1 ? 0 : 5,
+                          empty & 2 ? 0 : 6, empty & 4 ? 0 : 7, 3);
     pal_context_free(cx);
 }
 

@@ -67,8 +67,8 @@ PAL_DECLARE_VARIANTS(palimpsa_backward)
 PAL_DECLARE_VARIANTS(palimpsa_step)
 
 /* What forward's speed is measured against: the arithmetic of its innermost loop on registers alone, `vectors` times
- * one vector of the memory at one token (8 elements at avx2, 16 at avx512, 4 at neon, 1 at ref). The result only keeps a compiler
- * from leaving the work out. pal_palimpsa_bound_width() tells how many elements a vector has at a level. */
+ * one vector of the memory at one token (8 elements at avx2, 16 at avx512, 4 at neon, 1 at ref). The result only keeps
+ * a compiler from leaving the work out. pal_palimpsa_bound_width() tells how many elements a vector has at a level. */
 typedef float pal_palimpsa_bound_fn(size_t vectors);
 PAL_DECLARE_VARIANTS(palimpsa_bound)
 int pal_palimpsa_bound_width(pal_cpu_level level);
