@@ -72,7 +72,7 @@ PYTHON_ENV = $(or $(TORCH_ENV),python/build/environment)
 test-python: setup
 	@test -x $(PYTHON_ENV)/bin/python || python3 -m venv $(PYTHON_ENV)
 	$(PYTHON_ENV)/bin/python -m pip install --quiet "./python[test]"
-	$(PYTHON_ENV)/bin/python -m pytest -q -p no:cacheprovider python/tests
+	OMP_WAIT_POLICY=passive $(PYTHON_ENV)/bin/python -m pytest -q -p no:cacheprovider python/tests
 
 wheel: setup
 	scripts/wheel.sh
