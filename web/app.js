@@ -36,9 +36,15 @@ export function theme() {
 export function modelNamed(name) {
     return app.models.find(m => m.id === name) ?? null;
 }
+// A model under another name has the colour of its kind: "Palimpsa-D without metaplasticity, MQAR" is Palimpsa-D w/o Meta.
+export function colourName(m) {
+    if (modelColours([m.id.replace(/@plain$/, '')])[0] !== 3 || !m.kind) return m.id;
+    const kind = m.plain_of ? (modelNamed(m.plain_of)?.kind ?? m.kind) : m.kind;
+    return kind.split(',')[0].replace(' without metaplasticity', ' w/o Meta') + (m.plain_of ? '@plain' : '');
+}
 export function colourNumber(name) {
     const i = app.models.findIndex(m => m.id === name);
-    return i < 0 ? modelColours([name])[0] : modelColours(app.models.map(m => m.id))[i];
+    return modelColours(i < 0 ? [name] : app.models.map(colourName))[Math.max(i, 0)];
 }
 export function colourOf(name) {
     return seriesColour(theme(), colourNumber(name));

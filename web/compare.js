@@ -208,7 +208,39 @@ export function differences([a, b], queries, count = 12) {
     return rows.sort((x, y) => size(y) - size(x) || x.i - y.i).slice(0, count);
 }
 
-export function perplexityChart() {
+// Of a recall example: how likely each takes the right value to be, question by question.
+function answersChart() {
+    const rows = differences(
+        compare.sides.map(s => s.recording),
+        compare.queries,
+        Infinity,
+    ).sort((a, b) => a.i - b.i);
+    const x = rows.map(r => r.i + 1),
+        curve = (s, y) => ({ label: s.model, colour: colourNumber(s.model), x, y, points: true });
+    return {
+        x: { label: 'tokens read' },
+        y: { label: 'probability of the right value', min: 0, max: 1 },
+        series: rows.length
+            ? [
+                  curve(
+                      compare.sides[0],
+                      rows.map(r => r.a),
+                  ),
+                  curve(
+                      compare.sides[1],
+                      rows.map(r => r.b),
+                  ),
+              ]
+            : [],
+        cursor: compare.chosen === null ? null : compare.chosen + 1,
+    };
+}
+
+export function comparisonChart() {
+    return compare.queries ? answersChart() : perplexityChart();
+}
+
+function perplexityChart() {
     const series = compare.sides.map((s, n) => ({
         label: s.model === compare.sides[1 - n].model ? `${s.model}, text ${'AB'[n]}` : s.model,
         colour: colourNumber(s.model) + (n && s.model === compare.sides[0].model ? 7 : 0),
@@ -245,7 +277,8 @@ const draw = perFrame(() => {
         s.view.restyle();
     }
     parts.recall.hidden = !usesIds(a.model) || !firstValue(a.model);
-    chart.set(perplexityChart());
+    chart.set(comparisonChart());
+    parts.chartTitle.textContent = compare.queries ? 'Answers' : 'Perplexity so far';
     const rows = differences([a.recording, b.recording], compare.queries),
         show = t => (t ? (usesIds(a.model) ? String(t[0]) : visible(t[1])) : '–');
     const label = i => (usesIds(a.model) ? String(a.recording.ids[i]) : visible(a.recording.texts[i]));
@@ -354,6 +387,7 @@ export function initCompare() {
         }),
         write: h('input', { type: 'number', min: 0, max: 4096, value: 0, id: 'compare-write' }),
         title: h('h3'),
+        chartTitle: h('h3', { text: 'Perplexity so far' }),
         table: h('table', { class: 'diff', id: 'differences' }),
         next: h('div', { class: 'two' }),
     };
@@ -373,7 +407,7 @@ export function initCompare() {
         h(
             'div',
             { class: 'two' },
-            h('section', { class: 'card' }, h('h3', { text: 'Perplexity so far' }), host),
+            h('section', { class: 'card' }, parts.chartTitle, host),
             h('section', { class: 'card' }, h('h3', { text: 'Expected next' }), parts.next),
         ),
         h('section', { class: 'card scroll-x' }, parts.title, parts.table),

@@ -20,7 +20,7 @@ import { refreshMemories } from './keep.js';
 import { initMemory, play, stopPlaying } from './memory.js';
 import { LONGEST_LINK, csvOf, jsonOf, linkOf, pictureOf, queriesOf, tableOf, unpackNumbers } from './take.js';
 import { initTalk } from './talk.js';
-import { initTokens } from './tokens.js';
+import { initTokens, setColour } from './tokens.js';
 import { initSide } from './side.js';
 import { drawTraining, initTraining, syncTrainingControls, training } from './training.js';
 
@@ -156,7 +156,7 @@ async function restore(q) {
         if (q.get('queries')) c.queries = queriesOf(unpackNumbers(q.get('queries')));
         if (q.get('colour')) app.colourBy = $('colour-by').value = q.get('colour');
         if (!$('colour-by').value) app.colourBy = $('colour-by').value = 'probability';
-        $('colour-by').dispatchEvent(new Event('change'));
+        setColour(app.colourBy);
         if (q.get('reduce') === 'mean') app.reduce = 'mean';
         if (number('layer') !== null) app.layer = number('layer');
         openConversation(c);

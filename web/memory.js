@@ -286,7 +286,7 @@ function makeMaps(r, m) {
                 h('h3', { text: `Layer ${m.layer}` }),
                 h('span', {
                     class: 'muted',
-                    text: `${layer.rule}, ${layer.heads} heads, rows ${m.shape[0]} keys × columns ${m.shape[1]} values`,
+                    text: `${layer.heads} heads; rows: ${m.shape[0]} keys, columns: ${m.shape[1]} values`,
                 }),
                 ...blocks,
                 h('span', { class: 'muted num push', id: 'map-position' }),

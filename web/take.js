@@ -16,7 +16,7 @@ import {
     steadyScale,
     importanceScale,
 } from './chart.js';
-import { compare, differences, perplexityChart } from './compare.js';
+import { compare, differences, comparisonChart } from './compare.js';
 import { drawSpread, currentMaps, historyCharts, windowsChart } from './memory.js';
 import { PANEL_LIST, PANELS_FIRST, panelChart, training } from './training.js';
 
@@ -277,7 +277,7 @@ function blocksOf(view) {
     if (view === 'compare')
         return {
             title: compare.sides.map(s => `${s.model}: ${s.summary.textContent}`).join('   |   '),
-            blocks: [chartBlock(perplexityChart(), 420)],
+            blocks: [chartBlock(comparisonChart(), 420)],
         };
     const r = app.current.recording,
         shown = currentMaps(),

@@ -16,6 +16,7 @@ import {
 } from './app.js';
 import { $, fill, guard, h } from './dom.js';
 import { rollBack } from './keep.js';
+import { setColour } from './tokens.js';
 
 const SAMPLING = [
     ['max_tokens', 'Tokens to write', 60, 0, 100000, 1],
@@ -86,6 +87,7 @@ export async function readRecall(c, query = {}) {
         openConversation(c);
     }
     if (/^Text \d+$/.test(c.name)) c.name = `Recall ${example.pairs.length} pairs`;
+    if (!app.colourChosen && app.colourBy === 'probability') setColour('write'); // a key is no surprise worth a colour
     c.queries = new Map(example.queries.map(q => [q.position, q]));
     emit('conversations');
     await talk(example.ids, { max_tokens: 1, temperature: 0, probe: true });

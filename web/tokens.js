@@ -164,7 +164,8 @@ function drawSpeed() {
             .filter(([p]) => p < app.position)
             .map(([p, q]) => [answerOf(app.current, p - r.start), q])
             .filter(([a]) => a);
-        parts.splice(0, 9, `${asked.filter(([a, q]) => a[0] === q.value).length} of ${asked.length} right`);
+        const right = asked.filter(([a, q]) => a[0] === q.value).length;
+        parts.splice(0, 9, asked.length ? `${right} of ${asked.length} right` : 'no question yet');
     }
     $('speed').textContent = r.ids.length ? parts.join(' · ') : '';
 }
@@ -221,7 +222,7 @@ const drawCard = perFrame(() => {
             here: id === r.ids[i],
         })) ?? null;
     if (top && !top.some(t => t.here) && Number.isFinite(lp))
-        top.push({ label: text, share: Math.exp(lp), of: 1, here: true });
+        top.splice(4, top.length, { label: text, share: Math.exp(lp), of: 1, here: true });
     const act = (label, title, f) =>
         h('button', { class: 'button small', text: label, title, disabled: !!app.busy, onclick: guard(f) });
     fill(
@@ -300,6 +301,12 @@ function drawLegend() {
     );
 }
 
+export function setColour(name) {
+    app.colourBy = $('colour-by').value = name;
+    drawLegend();
+    drawText();
+}
+
 export function initTokens() {
     view = new TokenText($('text'), {
         look,
@@ -311,9 +318,8 @@ export function initTokens() {
     });
     fill($('colour-by'), ...COLOURS.map(([value, text]) => h('option', { value, text })));
     $('colour-by').addEventListener('change', e => {
-        app.colourBy = e.target.value;
-        drawLegend();
-        drawText();
+        app.colourChosen = true;
+        setColour(e.target.value);
     });
     on('tokens conversation position chosen theme layer', drawText);
     on('tokens conversation chosen busy frames', drawCard);

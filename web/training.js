@@ -223,7 +223,7 @@ async function refresh() {
         training.missing = e.status === 404;
     }
     draw();
-    if (!document.hidden) timer = setTimeout(refresh, training.missing ? 10000 : 2000);
+    if (!document.hidden && !training.missing) timer = setTimeout(refresh, 2000);
 }
 
 export function initTraining() {

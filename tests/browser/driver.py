@@ -64,10 +64,22 @@ class Browser:
         return self.do("POST", "/element", {"using": "css selector", "value": css})[ELEMENT]
 
     def click(self, css):
-        self.do("POST", f"/element/{self.find(css)}/click", {})
+        self.patiently(lambda: self.do("POST", f"/element/{self.find(css)}/click", {}))
 
     def type(self, css, text):
-        self.do("POST", f"/element/{self.find(css)}/value", {"text": text})
+        self.patiently(lambda: self.do("POST", f"/element/{self.find(css)}/value", {"text": text}))
+
+    @staticmethod
+    def patiently(action, seconds=10):
+        """Again while the element is not there, hidden or covered."""
+        end = time.time() + seconds
+        while True:
+            try:
+                return action()
+            except RuntimeError:
+                if time.time() > end:
+                    raise
+                time.sleep(0.1)
 
     def text(self, css):
         return self.js("return document.querySelector(arguments[0])?.textContent ?? null", css)
