@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """The page in a real browser, on two small models trained here: type, stream, fork, roll back, open a layer, move the slider, compare with plasticity off, dark
 mode, a narrow screen, hostile texts, runs, a key, links and files. What the page shows is compared with what the server says to another client.
-   inspector.py PROGRAM [--shots DIR]"""
+   inspector.py PROGRAM [--shots DIR] [--web DIR]    --web: files of DIR instead of those inside the program"""
 import base64, contextlib, http.client, json, math, os, pathlib, signal, struct, subprocess, sys, tempfile, time
 
 from driver import Browser, missing
 
 program = os.path.abspath(sys.argv[1])
 shots = pathlib.Path(sys.argv[sys.argv.index("--shots") + 1]) if "--shots" in sys.argv else None
+web = ["--web", os.path.abspath(sys.argv[sys.argv.index("--web") + 1])] if "--web" in sys.argv else []
 HOSTILE = "<img src=x onerror=alert(1)>"
 checks = 0
 
@@ -25,7 +26,7 @@ def run(*words, cwd=None):
 
 @contextlib.contextmanager
 def serving(*words):
-    process = subprocess.Popen([program, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen([program, *map(str, words), *web], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         line = process.stdout.readline()
         assert line.startswith("listening on http://127.0.0.1:"), line
