@@ -1,0 +1,5 @@
+# What cffi makes of the public headers.
+from typing import Any
+
+ffi: Any
+lib: Any
