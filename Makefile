@@ -58,7 +58,7 @@ test: build
 
 # The page of `palimpsa serve`, in Chromium.
 test-browser: build setup-browser
-	node --test tests/web/
+	node --test tests/web/*.test.mjs
 	python3 tests/browser/inspector.py build/palimpsa
 
 test-long: build setup-long setup-browser

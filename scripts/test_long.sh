@@ -76,7 +76,7 @@ stage_tsan() {
         ctest --test-dir build-tsan --output-on-failure -j "$jobs" -L unit
 }
 stage_browser() {
-    check "the page's arithmetic" node --test tests/web/
+    check "the page's arithmetic" node --test tests/web/*.test.mjs
     check "the page in a browser" python3 tests/browser/inspector.py build/palimpsa
 }
 stage_fuzz() { check "every fuzz target for half a minute" scripts/fuzz.sh all 30; }

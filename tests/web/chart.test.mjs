@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The drawing's arithmetic: colours, numbers, axes, smoothing, packed numbers. Run by `node --test tests/web`.
+// The drawing's arithmetic: colours, numbers, axes, smoothing, packed numbers. Run by `node --test tests/web/*.test.mjs`.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import test from 'node:test';
