@@ -68,6 +68,16 @@ static const row make_rows[] = {
     { "mark", "string", 1, 64, "... as it was at this mark", false },
     { 0 },
 };
+static const row observe_rows[] = {
+    { "messages", "array", 0, 512, "instead of a prompt, as for chats", false },
+    { "observe", "object", 0, 0, "tiles, every, from, map {layer, heads, size, reduce}, elements", false },
+    { 0 },
+};
+static const row change_rows[] = {
+    { "map", "object", 0, 0, "layer, heads, size, reduce; null: no maps", false },
+    { "elements", "array", 0, PAL_ELEMENTS, "lists [layer, head, key, value] to follow", false },
+    { 0 },
+};
 static const row name_rows[] = { { "name", "string", 0, 200, "what people call it", false }, { 0 } };
 static const row mark_rows[] = { { "name", "string", 1, 64, "letters, digits, dots, dashes, underscores", true },
                                  { 0 } };
@@ -80,6 +90,11 @@ static const struct {
 } operations[] = {
     { "/v1/completions", "post", "Text behind a text", "application/json", 200, completion_rows, text_rows },
     { "/v1/chat/completions", "post", "An answer to messages", "application/json", 200, chat_rows, text_rows },
+    { "/v1/observe", "post", "A text with its memory", "text/event-stream", 200, observe_rows, text_rows },
+    { "/v1/observe/{id}", "post", "What is shown of it", "application/json", 200, change_rows, NULL },
+    { "/v1/recall", "get", "An example of recall: ?model=&pairs=&length=&seed=", "application/json", 200, NULL, NULL },
+    { "/v1/runs", "get", "Training runs", "application/json", 200, NULL, NULL },
+    { "/v1/runs/metrics", "get", "What a run logged: ?run=&from=", "application/json", 200, NULL, NULL },
     { "/v1/models", "get", "The models that are served", "application/json", 200, NULL, NULL },
     { "/v1/memories", "get", "The memories that are kept", "application/json", 200, NULL, NULL },
     { "/v1/memories", "post", "Makes a memory", "application/json", 201, make_rows, NULL },
