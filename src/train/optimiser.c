@@ -212,6 +212,7 @@ void pal_optimiser_free(pal_optimiser *o) {
     pal_free(o);
 }
 
+size_t pal_optimiser_moment_bytes(const pal_optimiser *o) { return 2 * o->own * sizeof(float); }
 size_t pal_optimiser_trainable(const pal_optimiser *o) { return o->trainable; }
 
 double pal_optimiser_squares(const pal_optimiser *o, const pal_model *model, const pal_context *cx) {

@@ -29,6 +29,7 @@ pal_status pal_optimiser_new(pal_optimiser **out, const pal_model *model, const 
 pal_status pal_optimiser_check(const pal_model *model, const pal_optimiser_options *options, pal_error *err);
 void pal_optimiser_free(pal_optimiser *optimiser);
 
+size_t pal_optimiser_moment_bytes(const pal_optimiser *optimiser); /* that this rank keeps */
 size_t pal_optimiser_trainable(const pal_optimiser *optimiser); /* numbers that are updated */
 
 /* One update in two halves, between which the squares are summed over ranks: the squares of this rank's gradients, and
