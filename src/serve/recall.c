@@ -19,8 +19,9 @@ static void trained_on(const serve_model *m, int64_t *pairs, int64_t *length) {
     json_t *root = json_load_file(path, 0, NULL);
     const json_t *n = json_object_get(root, "kv_pairs"), *all = json_object_get(root, "seq_len");
     const char *task = json_string_value(json_object_get(root, "task"));
-    if (task && strcmp(task, "mqar") == 0 && json_is_integer(n) && json_is_integer(all))
-        *pairs = json_integer_value(n), *length = json_integer_value(all);
+    const json_int_t some = json_integer_value(n), tokens = json_integer_value(all);
+    if (task && strcmp(task, "mqar") == 0 && some > 0 && some <= LONGEST / 4 && tokens > 0 && tokens <= LONGEST)
+        *pairs = some, *length = tokens;
     json_decref(root);
 }
 

@@ -137,7 +137,8 @@ serve_model *serve_find_named(serve_exchange *x, const char *name, serve_result 
     }
     for (int i = 0; i < s->count && name; i++)
         if (strcmp(name, s->models[i].name) == 0) return &s->models[i];
-    if (s->given == 1) return &s->models[0];
+    const char *plain = name ? strrchr(name, '@') : NULL;
+    if (s->given == 1 && !(plain && strcmp(plain, "@plain") == 0)) return &s->models[0]; /* plasticity is what it says */
     *result = name ? serve_error(x, 404, "model", "no model is called '%.100s'", name)
                    : serve_error(x, 400, "model", "'model': expected one of /v1/models");
     return NULL;
@@ -151,9 +152,11 @@ static bool same_key(const char *given, const char *key) {
     return !different;
 }
 
+/* A name such as 127.example.org is no address: whoever owns it may point it here. */
 static bool loopback(const char *host) {
-    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
-           strcmp(host, "[::1]") == 0;
+    struct in_addr address;
+    return strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 || strcmp(host, "[::1]") == 0 ||
+           (strncmp(host, "127.", 4) == 0 && inet_pton(AF_INET, host, &address) == 1);
 }
 
 /* "name:port" or "[address]:port" without the port. */

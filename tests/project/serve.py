@@ -106,6 +106,7 @@ with tempfile.TemporaryDirectory() as folder:
             assert status == 400 and "error" in answer, (raw[:20], status, answer)
         assert s.ask("GET", "/v1/completions")[0] == 405 and s.ask("GET", "/nowhere")[0] == 404
         assert s.ask("GET", "/v1/models", headers={"Host": "evil.example"})[0] == 403
+        assert s.ask("GET", "/v1/models", headers={"Host": "127.evil.example"})[0] == 403 and s.ask("GET", "/v1/models", headers={"Host": "127.1.2.3:80"})[0] == 200
         assert s.ask("GET", "/v1/models", headers={"Origin": "http://evil.example"})[0] == 403
         assert s.ask("GET", "/v1/models", headers={"Origin": f"http://127.0.0.1:{s.port}"})[0] == 200
 

@@ -64,6 +64,7 @@ with tempfile.TemporaryDirectory() as folder:
         events = s.stream("/v1/observe", model="hybrid@plain", **G)
         assert all(not l["importance"] for l in events[0]["layers"]) and events[-1]["text"] == off["text"]
         assert s.text(model="whatever", **G) == on["text"]
+        assert s.ask("POST", "/v1/completions", {"model": "whatever@plain", **G})[0] == 404  # not with plasticity instead
         memory = s.post("/v1/memories", model="hybrid@plain", text="abc")
         assert memory["model"] == "hybrid@plain" and s.text(memory=memory["id"], **{**G, "model": "hybrid@plain"})
         s.refused({"memory": memory["id"], "prompt": "a", "model": "hybrid"}, "memory")
@@ -125,8 +126,9 @@ with tempfile.TemporaryDirectory() as folder:
         assert s.ask("GET", "/v1/runs")[0] == 404 and s.ask("GET", "/v1/runs/metrics?run=first")[0] == 404
 
     # A model without a tokenizer reads numbers; an example of recall.
-    mqar = folder / "mqar"
-    mqar.mkdir()
+    mqar = folder / "run" / "checkpoints" / "best"
+    mqar.mkdir(parents=True)
+    (folder / "run" / "config.json").write_text('{"task": "mqar", "kv_pairs": 4, "seq_len": 70000}')  # longer than examples are
     for file in ("config.json", "model.safetensors"):
         shutil.copy(golden / "models" / "mqar_palimpsa_d" / file, mqar / file)
     with serving(mqar) as s:
@@ -145,6 +147,7 @@ with tempfile.TemporaryDirectory() as folder:
         assert all(0 < k < half <= v < vocabulary for k, v in example["pairs"]) and [x for pair in example["pairs"] for x in pair] == example["ids"][:8]
         assert len(example["queries"]) == 4 and all(known[q["key"]] == q["value"] == example["labels"][q["position"]] and example["ids"][q["position"]] == q["key"] for q in example["queries"])
         assert s.get("/v1/recall?pairs=4&length=32&seed=7") == example != s.get("/v1/recall?pairs=4&length=32&seed=8") and len(s.get("/v1/recall")["queries"]) >= 1
+        assert s.get("/v1/recall")["length"] <= 65536
         events = s.stream("/v1/observe", prompt=example["ids"], max_tokens=0)
         assert [e["id"] for e in events if e["type"] == "token"] == example["ids"] and events[0]["prompt"][0] == [example["ids"][0], str(example["ids"][0])]
         for query, param in (("pairs=0", "pairs"), ("pairs=x", "pairs"), ("pairs=100000", "pairs"), ("pairs=9&length=10", "pairs"), ("length=-1", "length"), ("length=31&pairs=1", "pairs"), ("seed=-1", "seed"), ("seed=1.5", "seed")):
