@@ -40,26 +40,6 @@ void pal_memory_head(const pal_memory_rule *rule, const pal_memory_shape *shape,
     rule->export(shape, &(pal_memory_inputs){ 0 }, parts, state);
 }
 
-void pal_memory_compare_plain(const float *before, const float *after, size_t n, pal_memory_change *change) {
-    enum { LANES = 16, ROW = 1024 };
-    *change = (pal_memory_change){ .low = NAN, .high = NAN };
-    for (size_t row = 0; row < n; row += ROW) { /* a row's sums are floats, by lanes that compilers make vectors of */
-        const size_t count = n - row < ROW ? n - row : ROW;
-        float moved[LANES] = { 0 }, size[LANES] = { 0 };
-        for (size_t i = row; i + LANES <= row + count; i += LANES)
-            for (size_t l = 0; l < LANES; l++) {
-                const float x = after[i + l], d = x - before[i + l];
-                moved[l] += d * d;
-                size[l] += x * x;
-            }
-        for (size_t i = row + count / LANES * LANES; i < row + count; i++) {
-            moved[0] += (after[i] - before[i]) * (after[i] - before[i]);
-            size[0] += after[i] * after[i];
-        }
-        for (int l = 0; l < LANES; l++) change->change += (double)moved[l], change->size += (double)size[l];
-    }
-}
-
 int pal_memory_mean_part(const pal_memory_rule *rule) { return rule->keeps_tokens ? -1 : rule->mean; }
 
 static bool is_empty(const pal_memory_shape *s) {

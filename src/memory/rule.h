@@ -44,7 +44,8 @@ struct pal_memory_rule {
 
     /* One head (which lies in a state at head * state_floats/heads, whatever the rule) before and after some tokens;
      * NULL: a rule that keeps tokens. */
-    void (*compare)(const pal_memory_shape *shape, const float *before, const float *after, pal_memory_change *change);
+    void (*compare)(const pal_context *cx, const pal_memory_shape *shape, const float *before, const float *after,
+                    pal_memory_change *change);
 
     void (*forward)(const pal_context *cx, const pal_memory_run *run);
     void (*backward)(const pal_context *cx, const pal_memory_run *run);
@@ -74,8 +75,6 @@ static inline pal_const_view pal_const_view_at(pal_const_view view, size_t token
 /* A memory of one head as (dv, dk): its mean, and its importance, NaN without. Either may be NULL. */
 void pal_memory_head(const pal_memory_rule *rule, const pal_memory_shape *shape, const float *state, float *mean,
                      float *importance);
-/* compare() of a head that is its mean and nothing else but zeros, in any order: n numbers. */
-void pal_memory_compare_plain(const float *before, const float *after, size_t n, pal_memory_change *change);
 
 /* Channels per token row of an input or gradient of the same name. */
 int pal_memory_channels(const pal_memory_rule *rule, const pal_memory_shape *shape, unsigned input);

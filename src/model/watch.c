@@ -31,28 +31,29 @@ static size_t head_floats(const pal_mixer_plan *m) {
     return m->rule->keeps_tokens ? 0 : m->rule->state_floats(&shape) / (size_t)m->heads;
 }
 
-static size_t place(places *p, const pal_model *model, void *scratch) {
+/* memory: floats of the largest layer's, behind everything else. */
+static size_t place(places *p, const pal_model *model, size_t memory, void *scratch) {
     const size_t heads = (size_t)model->config.heads, elements = (size_t)model->config.dk * (size_t)model->config.dv;
     pal_arena arena = { .base = scratch, .capacity = SIZE_MAX / 2 };
+    p->bins = pal_take(&arena, BINS, sizeof *p->bins);
+    p->changes = pal_take(&arena, heads, sizeof *p->changes);
+    p->heads = pal_take(&arena, heads, sizeof *p->heads);
+    p->y = pal_take(&arena, (size_t)model->config.dv, sizeof *p->y);
+    p->mean = pal_take(&arena, elements, sizeof *p->mean);
+    p->importance = pal_take(&arena, elements, sizeof *p->importance);
+    p->before = pal_take(&arena, memory, sizeof *p->before);
+    return arena.used;
+}
+
+size_t pal_watch_bytes(const pal_model *model) {
+    places p;
     size_t largest = 0;
     for (int i = 0; i < model->config.layers; i++) {
         pal_mixer_plan plan;
         pal_mixer_plan_make(&plan, &model->config, &model->layers[i]);
         if (head_floats(&plan) > largest) largest = head_floats(&plan);
     }
-    p->bins = pal_take(&arena, BINS, sizeof *p->bins);
-    p->before = pal_take(&arena, heads * largest, sizeof *p->before);
-    p->changes = pal_take(&arena, heads, sizeof *p->changes);
-    p->heads = pal_take(&arena, heads, sizeof *p->heads);
-    p->y = pal_take(&arena, (size_t)model->config.dv, sizeof *p->y);
-    p->mean = pal_take(&arena, elements, sizeof *p->mean);
-    p->importance = pal_take(&arena, elements, sizeof *p->importance);
-    return arena.used;
-}
-
-size_t pal_watch_bytes(const pal_model *model) {
-    places p;
-    return place(&p, model, NULL);
+    return place(&p, model, (size_t)model->config.heads * largest, NULL);
 }
 
 pal_status pal_watch_check(const pal_watch *watch, const pal_model *model, pal_error *err) {
@@ -108,7 +109,7 @@ static view look(const pal_work *w, const pal_pass *ps, int layer, int sequence)
                .tokens = cu ? cu[sequence + 1] - cu[sequence] : 1,
                .memory = ps->memory[sequence],
                .head_floats = head_floats(&w->blocks[layer].plan) };
-    place(&v.at, w->model, v.watch->scratch);
+    place(&v.at, w->model, v.head_floats * (size_t)w->model->config.heads, v.watch->scratch);
     return v;
 }
 
@@ -141,7 +142,7 @@ static void compare_task(void *arg, size_t head, int thread) {
     const view *v = arg;
     const pal_memory_shape shape = pal_mixer_shape(&v->block->plan, 1, 1, NULL, 0);
     (void)thread;
-    v->block->plan.rule->compare(&shape, v->at.before + head * v->head_floats, v->memory + head * v->head_floats,
+    v->block->plan.rule->compare(v->ps->cx, &shape, v->at.before + head * v->head_floats, v->memory + head * v->head_floats,
                                  &v->at.changes[head]);
 }
 

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "base/alloc.h"
-#include "memory/rule.h"
+#include "memory/change/change.h"
 #include "model/model.h"
 #include "model/windows.h"
 #include "support/models.h"
@@ -299,6 +299,38 @@ static void wrong_watches_are_refused(void **state) {
     close_scene(&s);
 }
 
+/* Every variant against the reference, at sizes around the vectors' widths. */
+static void variants_of_change_agree(void **state) {
+    (void)state;
+    static const int sizes[] = { 1, 3, 7, 8, 9, 15, 16, 17, 31, 33, 64 };
+    pal_rng rng = pal_rng_at(9, 0);
+    for (TEST_LEVELS(level)) {
+        pal_context *cx = test_context(1, pal_cpu_level_name(level));
+        for (size_t s = 0; s < PAL_COUNT(sizes); s++) {
+            const int dv = sizes[s], dk = 5;
+            const size_t row = ((size_t)dv + 15) / 16 * 32, n = row * (size_t)dk, plain = (size_t)(dv * 67);
+            float *before = test_guarded(n), *after = test_guarded(n), *a = test_guarded(plain), *b = test_guarded(plain);
+            pal_memory_change x, y;
+            test_fill(before, n, &rng, 0.5, 2), test_fill(after, n, &rng, 0.5, 2);
+            test_fill(a, plain, &rng, -1, 1), test_fill(b, plain, &rng, -1, 1);
+            for (size_t i = 0; i < n; i++) /* behind dv */
+                if (i % 32 < 16 && (int)(i % row / 32 * 16 + i % 16) >= dv)
+                    before[i] = after[i] = 0, after[i + 16] = i % 2 ? 100 : 0.01f;
+            PAL_PICK(cx, change_paired)(before, after, row, dk, dv, &x);
+            pal_change_paired_ref(before, after, row, dk, dv, &y);
+            near_to("paired", "change", x.change, y.change, 1e-5), near_to("paired", "size", x.size, y.size, 1e-5);
+            assert_true(x.low == y.low && x.high == y.high);
+            PAL_PICK(cx, change_plain)(a, b, plain, &x);
+            pal_change_plain_ref(a, b, plain, &y);
+            near_to("plain", "change", x.change, y.change, 1e-5), near_to("plain", "size", x.size, y.size, 1e-5);
+            assert_true(isnan(x.low) && isnan(x.high));
+            test_guarded_free(before, n), test_guarded_free(after, n);
+            test_guarded_free(a, plain), test_guarded_free(b, plain);
+        }
+        pal_context_free(cx);
+    }
+}
+
 /* Heads larger than the sample: quantiles of evenly spaced elements are near those of all. */
 static void large_heads_are_sampled(void **state) {
     (void)state;
@@ -312,7 +344,9 @@ static void large_heads_are_sampled(void **state) {
         mu[e] = 0.5f, I[e] = 1 + (float)(e % DK) / DK + (float)(e / DK) / DV;
     float *memory = pal_alloc(rule->state_floats(&shape), sizeof *memory);
     rule->import(&shape, &(pal_memory_inputs){ .Ip = &Ip }, (const float *const[2]){ mu, I }, memory);
-    rule->compare(&shape, memory, memory, &change);
+    pal_context *cx = test_context(1, NULL);
+    rule->compare(cx, &shape, memory, memory, &change);
+    pal_context_free(cx);
     assert_true(change.change == 0 && fabs(change.size - 0.25 * DK * DV) < 1e-3 && change.samples > 256);
     assert_true(change.samples <= PAL_CHANGE_SAMPLE && change.low == 1.0f);
     double sampled = 0, all = 0;
@@ -400,6 +434,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_seen_as_they_are), cmocka_unit_test(pieces_are_seen_as_steps),
         cmocka_unit_test(watching_changes_nothing),   cmocka_unit_test(wrong_watches_are_refused),
+        cmocka_unit_test(variants_of_change_agree),
         cmocka_unit_test(large_heads_are_sampled),    cmocka_unit_test(sessions_tell_what_is_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,6 +9,7 @@
 
 #include "base/arena.h"
 #include "base/parallel.h"
+#include "memory/change/change.h"
 
 enum {
     PAD = 16,         /* floats: a row starts on a cache line, and no vector is wider */
@@ -73,8 +74,9 @@ void pal_linear_export(const pal_memory_shape *s, const pal_memory_inputs *in, f
                     padded(s->dv));
 }
 
-void pal_linear_compare(const pal_memory_shape *s, const float *before, const float *after, pal_memory_change *change) {
-    pal_memory_compare_plain(before, after, head_floats(s), change);
+void pal_linear_compare(const pal_context *cx, const pal_memory_shape *s, const float *before, const float *after,
+                        pal_memory_change *change) {
+    PAL_PICK(cx, change_plain)(before, after, head_floats(s), change);
 }
 
 /* Which values an item has. Depends on the shape alone, never on threads. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/parallel.h"
+#include "memory/change/change.h"
 #include "memory/items.h"
 #include "memory/rule.h"
 
@@ -61,8 +62,9 @@ static void export(const pal_memory_shape *s, const pal_memory_inputs *in, float
             for (size_t j = 0; j < dk; j++) parts[0][(h * dv + i) * dk + j] = state[(h * dk + j) * dv + i];
 }
 
-static void compare(const pal_memory_shape *s, const float *before, const float *after, pal_memory_change *change) {
-    pal_memory_compare_plain(before, after, head_floats(s), change);
+static void compare(const pal_context *cx, const pal_memory_shape *s, const float *before, const float *after,
+                    pal_memory_change *change) {
+    PAL_PICK(cx, change_plain)(before, after, head_floats(s), change);
 }
 
 /* What every pass needs of sequence n, head h, block of values c. */

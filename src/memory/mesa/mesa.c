@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/parallel.h"
+#include "memory/change/change.h"
 #include "memory/items.h"
 #include "memory/rule.h"
 
@@ -79,9 +80,10 @@ static void export(const pal_memory_shape *s, const pal_memory_inputs *in, float
     }
 }
 
-static void compare(const pal_memory_shape *s, const float *before, const float *after, pal_memory_change *change) {
+static void compare(const pal_context *cx, const pal_memory_shape *s, const float *before, const float *after,
+                    pal_memory_change *change) {
     const size_t H = (size_t)s->dk * (size_t)s->dk;
-    pal_memory_compare_plain(before + H, after + H, (size_t)s->dk * (size_t)s->dv, change);
+    PAL_PICK(cx, change_plain)(before + H, after + H, (size_t)s->dk * (size_t)s->dv, change);
 }
 
 /* What every pass needs of sequence n, head h. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/parallel.h"
+#include "memory/change/change.h"
 
 enum {
     MANY_UNITS = 16
@@ -63,40 +64,10 @@ static void export(const pal_memory_shape *s, const pal_memory_inputs *in, float
             }
 }
 
-/* Sums of `lanes` elements of one group of 16 at a time: compilers make vectors of the inner loop. */
-typedef struct {
-    float change[PAL_PALIMPSA_GROUP], size[PAL_PALIMPSA_GROUP], low[PAL_PALIMPSA_GROUP], high[PAL_PALIMPSA_GROUP];
-} lanes;
-
-static inline void compare_group(lanes *sum, const float *before, const float *after, int count) {
-    for (int i = 0; i < count; i++) {
-        const float I = after[PAL_PALIMPSA_GROUP + i], mu = after[i] / I,
-                    moved = mu - before[i] / before[PAL_PALIMPSA_GROUP + i];
-        sum->change[i] += moved * moved;
-        sum->size[i] += mu * mu;
-        sum->low[i] = I < sum->low[i] ? I : sum->low[i];
-        sum->high[i] = I > sum->high[i] ? I : sum->high[i];
-    }
-}
-
-static void compare(const pal_memory_shape *s, const float *before, const float *after, pal_memory_change *change) {
-    const size_t row = row_floats(s->dv), whole = (size_t)s->dv / PAL_PALIMPSA_GROUP;
-    const size_t elements = (size_t)s->dv * (size_t)s->dk;
-    const int rest = s->dv % PAL_PALIMPSA_GROUP;
-    *change = (pal_memory_change){ .low = after[PAL_PALIMPSA_GROUP], .high = after[PAL_PALIMPSA_GROUP] };
-    for (size_t j = 0; j < (size_t)s->dk; j++) { /* a row's sums are floats, those of a head doubles */
-        lanes sum = { { 0 } };
-        const float *b = before + j * row, *a = after + j * row;
-        for (int i = 0; i < PAL_PALIMPSA_GROUP; i++) sum.low[i] = sum.high[i] = a[PAL_PALIMPSA_GROUP];
-        for (size_t g = 0; g < whole; g++, a += 2 * PAL_PALIMPSA_GROUP, b += 2 * PAL_PALIMPSA_GROUP)
-            compare_group(&sum, b, a, PAL_PALIMPSA_GROUP);
-        if (rest) compare_group(&sum, b, a, rest);
-        for (int i = 0; i < PAL_PALIMPSA_GROUP; i++) {
-            change->change += (double)sum.change[i], change->size += (double)sum.size[i];
-            change->low = sum.low[i] < change->low ? sum.low[i] : change->low;
-            change->high = sum.high[i] > change->high ? sum.high[i] : change->high;
-        }
-    }
+static void compare(const pal_context *cx, const pal_memory_shape *s, const float *before, const float *after,
+                    pal_memory_change *change) {
+    const size_t row = row_floats(s->dv), elements = (size_t)s->dv * (size_t)s->dk;
+    PAL_PICK(cx, change_paired)(before, after, row, s->dk, s->dv, change);
     /* An odd distance meets all keys and values of a head whose sizes are powers of two. */
     const size_t distance = elements <= PAL_CHANGE_SAMPLE ? 1 : (elements / PAL_CHANGE_SAMPLE + 1) | 1;
     for (size_t e = 0; e < elements; e += distance)

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/* What some tokens did to one head of a memory, in one pass over what it was and what it is.
+ *
+ *     change = sum (mean_after - mean_before)^2,   size = sum mean_after^2
+ *
+ * and the least and largest importance after. Sums of a row are floats, sums over rows doubles; variants differ in the
+ * order of a row's sum only. */
+#ifndef PAL_MEMORY_CHANGE_H
+#define PAL_MEMORY_CHANGE_H
+
+#include "memory/rule.h"
+
+/* A head that is its mean and nothing else but zeros, in any order: n numbers. low and high become NaN. */
+typedef void pal_change_plain_fn(const float *before, const float *after, size_t n, pal_memory_change *change);
+/* Palimpsa's: rows of `row` floats, groups of 16 numbers M and 16 numbers I, mean M/I; behind value dv M is 0. */
+typedef void pal_change_paired_fn(const float *before, const float *after, size_t row, int dk, int dv,
+                                  pal_memory_change *change);
+enum { PAL_CHANGE_GROUP = 16, PAL_CHANGE_ROW = 1024 /* numbers of a plain head whose sum is one of floats */ };
+
+PAL_DECLARE_VARIANTS(change_plain)
+PAL_DECLARE_VARIANTS(change_paired)
+
+#endif
