@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define float double
-#define expf  exp
+#define float  double
+#define expf   exp
+#define expm1f expm1
 
 #endif

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/context.h"
 #include "palimpsa/config.h"
+#include "palimpsa/memory.h"
 #include "palimpsa/timing.h"
 
 typedef enum pal_timed_op {
@@ -41,6 +42,9 @@ typedef struct pal_pass {
     const int *past;            /* (N) tokens seen before; NULL: none */
     int context;                /* tokens that an attention memory can hold */
     float *variance;     /* (T, values) where rules that have one leave their output variance; NULL: not wanted */
+    /* Called with what the memory is about to be told; NULL: nobody wants to know. */
+    void (*before_memory)(void *user, const pal_memory_run *run);
+    void *before_memory_user;
     const float *rotary; /* table of positions */
     void *scratch;       /* for one kernel at a time */
     size_t scratch_bytes;

@@ -64,10 +64,12 @@ static void block_forward(pal_work *w, const pal_pass *ps, int i, bool again) {
     norm_forward(ps, layer->w[PAL_W_NORM], b->h, w->x, PAL_T_NORM);
     if (middle) carry(ps, middle, b->h);
     const bool watched = w->watching && ps->memory;
-    if (watched) pal_watch_before(w, ps, i);
+    pal_pass own = *ps;
+    pal_watched watch = { .work = w, .pass = ps, .block = i };
+    if (watched) own.before_memory = pal_watch_before, own.before_memory_user = &watch, ps = &own;
     if (ps->config->mixer == PAL_MIXER_ATTENTION) pal_attention_forward(ps, &b->plan, &b->mixer, w->x, middle);
     else pal_mixer_forward(ps, &b->plan, layer, &b->mixer, &b->mixer_work, w->x, middle);
-    if (watched) pal_watch_after(w, ps, i); /* while the mixer's working memory is not yet the MLP's */
+    if (watched) pal_watch_after(&watch); /* while the mixer's working memory is not yet the MLP's */
     if (!mlp) return;
     norm_forward(ps, layer->w[PAL_W_MLP_NORM], middle, w->x, PAL_T_NORM);
     if (!again) carry(ps, next, middle);

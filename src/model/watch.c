@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Looking into memories while they are read and written: a copy of each watched memory before its layer runs, compared
- * with what the layer made of it. Both are in the cache then, so that the cost is that of arithmetic. */
+/* Looking into memories while they are read and written. Of one token, rules that can tell what it will do from the
+ * memory as it is: one pass over it, just before the rule makes its own and finds it in the cache. Otherwise a copy of
+ * the memory is compared with what the layer made of it. */
 #include "palimpsa/watch.h"
 
 #include <assert.h>
@@ -96,11 +97,14 @@ typedef struct {
     int layer, first, tokens; /* the sequence's first token in the batch, and how many it has */
     float *memory;
     size_t head_floats;
+    const pal_memory_run *run; /* before the memory has run */
     places at;
 } view;
 
-static view look(const pal_work *w, const pal_pass *ps, int layer, int sequence) {
-    const int *cu = ps->cu_seqlens;
+static view look(const pal_watched *watched, int sequence) {
+    const pal_work *w = watched->work;
+    const pal_pass *ps = watched->pass;
+    const int *cu = ps->cu_seqlens, layer = watched->block;
     view v = { .watch = w->watches[sequence],
                .ps = ps,
                .block = &w->blocks[layer],
@@ -123,18 +127,46 @@ static bool follows(const view *v) {
 }
 static bool compares(const view *v) { return v->watch->tiles || v->watch->writes; }
 
-static void copy_task(void *arg, size_t head, int thread) {
-    const view *v = arg;
-    (void)thread;
-    memcpy(v->at.before + head * v->head_floats, v->memory + head * v->head_floats, v->head_floats * sizeof(float));
+/* Whether the inputs of one token and the memory tell what will come of it, so that no copy is needed. */
+static bool foresees(const view *v) { return v->tokens == 1 && v->block->plan.rule->foresee; }
+
+/* One head of one token's inputs, for the rule's step. */
+static pal_memory_run step_of(const view *v, const pal_memory_run *all, int head, int token, float **state) {
+    const pal_memory_shape *s = &all->shape;
+    const size_t t = (size_t)(v->first + token), h = (size_t)head, dk = (size_t)s->dk, dv = (size_t)s->dv;
+    const size_t key = pal_memory_key_head(s, h) * dk;
+    pal_memory_run run = { .shape = *s, .in = all->in, .state = state, .scratch = all->scratch, .y = { v->at.y, dv } };
+    run.shape.tokens = run.shape.sequences = run.shape.heads = run.shape.key_heads = 1;
+    run.shape.cu_seqlens = NULL;
+    run.in.q = pal_const_view_at(all->in.q, t, key), run.in.k = pal_const_view_at(all->in.k, t, key);
+    run.in.v = pal_const_view_at(all->in.v, t, h * dv), run.in.b = pal_const_view_at(all->in.b, t, h * dv);
+    run.in.beta = pal_const_view_at(all->in.beta, t, h), run.in.g = pal_const_view_at(all->in.g, t, h);
+    run.in.dt = pal_const_view_at(all->in.dt, t, h);
+    run.in.A = all->in.A ? all->in.A + h : NULL, run.in.Ip = all->in.Ip ? all->in.Ip + h : NULL;
+    run.in.lam = all->in.lam ? all->in.lam + h * dk : NULL;
+    return run;
 }
 
-void pal_watch_before(pal_work *w, const pal_pass *ps, int layer) {
-    if (w->blocks[layer].plan.rule->keeps_tokens) return;
-    for (int n = 0; n < ps->sequences; n++) {
-        if (!w->watches[n]) continue;
-        view v = look(w, ps, layer, n);
-        if (compares(&v) || follows(&v)) pal_parallel_for(ps->cx, (size_t)v.block->plan.heads, copy_task, &v);
+static void before_task(void *arg, size_t head, int thread) {
+    const view *v = arg;
+    (void)thread;
+    float *memory = v->memory + head * v->head_floats;
+    if (foresees(v) && compares(v)) {
+        const pal_memory_run run = step_of(v, v->run, (int)head, 0, &memory);
+        v->block->plan.rule->foresee(v->ps->cx, &run, &v->at.changes[head]);
+    }
+    float *before = v->at.before + head * v->head_floats;
+    if (follows(v) || !foresees(v)) memcpy(before, memory, v->head_floats * sizeof *before);
+}
+
+void pal_watch_before(void *user, const pal_memory_run *run) {
+    const pal_watched *watched = user;
+    for (int n = 0; n < watched->pass->sequences; n++) {
+        if (!watched->work->watches[n]) continue;
+        view v = look(watched, n);
+        v.run = run;
+        if (compares(&v) || follows(&v))
+            pal_parallel_for(v.ps->cx, (size_t)v.block->plan.heads, before_task, &v);
     }
 }
 
@@ -142,8 +174,8 @@ static void compare_task(void *arg, size_t head, int thread) {
     const view *v = arg;
     const pal_memory_shape shape = pal_mixer_shape(&v->block->plan, 1, 1, NULL, 0);
     (void)thread;
-    v->block->plan.rule->compare(v->ps->cx, &shape, v->at.before + head * v->head_floats, v->memory + head * v->head_floats,
-                                 &v->at.changes[head]);
+    const float *before = v->at.before + head * v->head_floats;
+    v->block->plan.rule->compare(v->ps->cx, &shape, before, v->memory + head * v->head_floats, &v->at.changes[head]);
 }
 
 static uint32_t bin_of(float x) {
@@ -174,7 +206,7 @@ static float over(double change, double size) { return size > 0 ? (float)sqrt(ch
 static void compare(const view *v, pal_tile *tile) {
     const pal_mixer_plan *m = &v->block->plan;
     double change = 0, size = 0, ratio = 0;
-    pal_parallel_for(v->ps->cx, (size_t)m->heads, compare_task, (void *)v);
+    if (!foresees(v)) pal_parallel_for(v->ps->cx, (size_t)m->heads, compare_task, (void *)v);
     float *writes = v->watch->writes ? v->watch->writes + (size_t)v->layer * (size_t)m->heads : NULL;
     tile->importance[0] = v->at.changes[0].low, tile->importance[PAL_TILE_SPREAD - 1] = v->at.changes[0].high;
     for (int h = 0; h < m->heads; h++) {
@@ -209,23 +241,6 @@ static float variance_at(const view *v, int token) {
     double sum = 0;
     for (size_t i = 0; i < values; i++) sum += (double)row[i];
     return (float)(sum / (double)values);
-}
-
-/* One head of one token's inputs, for the rule's step. */
-static pal_memory_run step_of(const view *v, const pal_memory_run *all, int head, int token, float **state) {
-    const pal_memory_shape *s = &all->shape;
-    const size_t t = (size_t)(v->first + token), h = (size_t)head, dk = (size_t)s->dk, dv = (size_t)s->dv;
-    const size_t key = pal_memory_key_head(s, h) * dk;
-    pal_memory_run run = { .shape = *s, .in = all->in, .state = state, .scratch = all->scratch, .y = { v->at.y, dv } };
-    run.shape.tokens = run.shape.sequences = run.shape.heads = run.shape.key_heads = 1;
-    run.shape.cu_seqlens = NULL;
-    run.in.q = pal_const_view_at(all->in.q, t, key), run.in.k = pal_const_view_at(all->in.k, t, key);
-    run.in.v = pal_const_view_at(all->in.v, t, h * dv), run.in.b = pal_const_view_at(all->in.b, t, h * dv);
-    run.in.beta = pal_const_view_at(all->in.beta, t, h), run.in.g = pal_const_view_at(all->in.g, t, h);
-    run.in.dt = pal_const_view_at(all->in.dt, t, h);
-    run.in.A = all->in.A ? all->in.A + h : NULL, run.in.Ip = all->in.Ip ? all->in.Ip + h : NULL;
-    run.in.lam = all->in.lam ? all->in.lam + h * dk : NULL;
-    return run;
 }
 
 /* The copy of each followed head goes through the tokens once more, one by one. */
@@ -274,10 +289,10 @@ static void take_layer(const view *v, int layers) {
     if (follows(v)) follow(v);
 }
 
-void pal_watch_after(pal_work *w, const pal_pass *ps, int layer) {
-    for (int n = 0; n < ps->sequences; n++) {
-        if (!w->watches[n]) continue;
-        const view v = look(w, ps, layer, n);
-        take_layer(&v, ps->config->layers);
+void pal_watch_after(const pal_watched *watched) {
+    for (int n = 0; n < watched->pass->sequences; n++) {
+        if (!watched->work->watches[n]) continue;
+        const view v = look(watched, n);
+        take_layer(&v, watched->pass->config->layers);
     }
 }

@@ -67,8 +67,13 @@ const float *pal_work_stream(const pal_work *work, int block);
 void pal_work_reach(pal_work *work, int end);
 
 /* watch.c: around the memory of block i, when states are run and somebody watches. */
-void pal_watch_before(pal_work *work, const pal_pass *pass, int block);
-void pal_watch_after(pal_work *work, const pal_pass *pass, int block);
+typedef struct pal_watched {
+    pal_work *work;
+    const pal_pass *pass;
+    int block;
+} pal_watched;
+void pal_watch_before(void *watched, const pal_memory_run *run);
+void pal_watch_after(const pal_watched *watched);
 
 /* stack.c: the blocks, forward from work's first stream to its last; states NULL: sequences start afresh. */
 void pal_stack_forward(pal_work *work, pal_pass *pass, pal_state *const *states);

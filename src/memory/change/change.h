@@ -15,9 +15,21 @@ typedef void pal_change_plain_fn(const float *before, const float *after, size_t
 /* Palimpsa's: rows of `row` floats, groups of 16 numbers M and 16 numbers I, mean M/I; behind value dv M is 0. */
 typedef void pal_change_paired_fn(const float *before, const float *after, size_t row, int dk, int dv,
                                   pal_memory_change *change);
+/* The same for one token that is about to be written, from the memory as it is: every row k of S (dk rows of ld floats)
+ * becomes a S + v k, with lost = a - 1; M likewise, and I becomes a I + fresh + b k^2. v and b have dv numbers. */
+typedef struct pal_change_token {
+    int dk, dv;
+    float lost, fresh;
+    const float *k, *v, *b;
+} pal_change_token;
+typedef void pal_change_plain_ahead_fn(const pal_change_token *t, const float *S, size_t ld, pal_memory_change *change);
+typedef void pal_change_paired_ahead_fn(const pal_change_token *t, const float *memory, size_t row,
+                                        pal_memory_change *change);
 enum { PAL_CHANGE_GROUP = 16, PAL_CHANGE_ROW = 1024 /* numbers of a plain head whose sum is one of floats */ };
 
 PAL_DECLARE_VARIANTS(change_plain)
 PAL_DECLARE_VARIANTS(change_paired)
+PAL_DECLARE_VARIANTS(change_plain_ahead)
+PAL_DECLARE_VARIANTS(change_paired_ahead)
 
 #endif

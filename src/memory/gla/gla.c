@@ -39,6 +39,7 @@ const pal_memory_rule pal_rule_gla = {
     .import = pal_linear_import,
     .export = pal_linear_export,
     .compare = pal_linear_compare,
+    .foresee = pal_linear_foresee,
     .forward = forward,
     .backward = backward,
     .step = step,

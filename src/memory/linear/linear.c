@@ -5,6 +5,7 @@
 #include "memory/linear/linear.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/arena.h"
@@ -77,6 +78,15 @@ void pal_linear_export(const pal_memory_shape *s, const pal_memory_inputs *in, f
 void pal_linear_compare(const pal_context *cx, const pal_memory_shape *s, const float *before, const float *after,
                         pal_memory_change *change) {
     PAL_PICK(cx, change_plain)(before, after, head_floats(s), change);
+}
+
+void pal_linear_foresee(const pal_context *cx, const pal_memory_run *run, pal_memory_change *change) {
+    const pal_change_token token = { .dk = run->shape.dk,
+                                     .dv = run->shape.dv,
+                                     .lost = expm1f(run->in.g.data[0]),
+                                     .k = run->in.k.data,
+                                     .v = run->in.v.data };
+    PAL_PICK(cx, change_plain_ahead)(&token, run->state[0], padded(run->shape.dv), change);
 }
 
 /* Which values an item has. Depends on the shape alone, never on threads. */

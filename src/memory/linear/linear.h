@@ -70,6 +70,7 @@ void pal_linear_import(const pal_memory_shape *shape, const pal_memory_inputs *i
                        float *state);
 void pal_linear_export(const pal_memory_shape *shape, const pal_memory_inputs *in, float *const parts[2],
                        const float *state);
+void pal_linear_foresee(const pal_context *cx, const pal_memory_run *run, pal_memory_change *change); /* gla's */
 void pal_linear_compare(const pal_context *cx, const pal_memory_shape *shape, const float *before, const float *after,
                         pal_memory_change *change);
 size_t pal_linear_scratch_bytes(const pal_linear_kernels *kernels, const pal_context *cx, const pal_memory_shape *shape,

@@ -5,6 +5,7 @@
 #include "memory/palimpsa/palimpsa.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/parallel.h"
@@ -64,15 +65,36 @@ static void export(const pal_memory_shape *s, const pal_memory_inputs *in, float
             }
 }
 
+/* Between elements of a sample. An odd number meets all keys and values of a head whose sizes are powers of two. */
+static size_t sample_distance(size_t elements) {
+    return elements <= PAL_CHANGE_SAMPLE ? 1 : (elements / PAL_CHANGE_SAMPLE + 1) | 1;
+}
+
 static void compare(const pal_context *cx, const pal_memory_shape *s, const float *before, const float *after,
                     pal_memory_change *change) {
     const size_t row = row_floats(s->dv), elements = (size_t)s->dv * (size_t)s->dk;
     PAL_PICK(cx, change_paired)(before, after, row, s->dk, s->dv, change);
-    /* An odd distance meets all keys and values of a head whose sizes are powers of two. */
-    const size_t distance = elements <= PAL_CHANGE_SAMPLE ? 1 : (elements / PAL_CHANGE_SAMPLE + 1) | 1;
+    const size_t distance = sample_distance(elements);
     for (size_t e = 0; e < elements; e += distance)
         change->sample[change->samples++] = after[pal_palimpsa_at(row, e % (size_t)s->dv, e / (size_t)s->dv) +
                                                   PAL_PALIMPSA_GROUP];
+}
+
+static void foresee(const pal_context *cx, const pal_memory_run *run, pal_memory_change *change) {
+    const pal_memory_shape *s = &run->shape;
+    const size_t row = row_floats(s->dv), dv = (size_t)s->dv, elements = dv * (size_t)s->dk;
+    const float lost = expm1f(-run->in.A[0] * run->in.dt.data[0]), fresh = -lost * run->in.Ip[0];
+    const float *k = run->in.k.data, *b = run->in.b.data;
+    const pal_change_token token = {
+        .dk = s->dk, .dv = s->dv, .lost = lost, .fresh = fresh, .k = k, .v = run->in.v.data, .b = b
+    };
+    PAL_PICK(cx, change_paired_ahead)(&token, run->state[0], row, change);
+    const size_t distance = sample_distance(elements);
+    for (size_t e = 0; e < elements; e += distance) {
+        const size_t i = e % dv, j = e / dv;
+        const float I = run->state[0][pal_palimpsa_at(row, i, j) + PAL_PALIMPSA_GROUP];
+        change->sample[change->samples++] = (1 + lost) * I + fresh + b[i] * (k[j] * k[j]);
+    }
 }
 
 /* How a run is cut, and where its scratch lies. */
@@ -422,6 +444,7 @@ const pal_memory_rule pal_rule_palimpsa = {
     .import = import,
     .export = export,
     .compare = compare,
+    .foresee = foresee,
     .forward = forward,
     .backward = backward,
     .step = step,
