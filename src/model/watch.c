@@ -165,8 +165,7 @@ void pal_watch_before(void *user, const pal_memory_run *run) {
         if (!watched->work->watches[n]) continue;
         view v = look(watched, n);
         v.run = run;
-        if (compares(&v) || follows(&v))
-            pal_parallel_for(v.ps->cx, (size_t)v.block->plan.heads, before_task, &v);
+        if (compares(&v) || follows(&v)) pal_parallel_for(v.ps->cx, (size_t)v.block->plan.heads, before_task, &v);
     }
 }
 

@@ -412,10 +412,9 @@ static void sessions_tell_what_is_seen(void **state) {
     written w = { 0 };
     uint32_t ids[12];
     pal_error why;
-    l.watch = (pal_watch){ .tiles = l.tiles,
-                           .variances = l.variances,
-                           .tokens = T,
-                           .scratch = pal_alloc(pal_watch_bytes(sp.model), 1) };
+    l.watch = (pal_watch){
+        .tiles = l.tiles, .variances = l.variances, .tokens = T, .scratch = pal_alloc(pal_watch_bytes(sp.model), 1)
+    };
     test_prompt(ids, 12, 3);
     pal_session_options o = { .max_tokens = 5,
                               .ignore_eos = true,

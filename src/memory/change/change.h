@@ -3,8 +3,8 @@
  *
  *     change = sum (mean_after - mean_before)^2,   size = sum mean_after^2
  *
- * and the least and largest importance after. Sums of a row are floats, sums over rows doubles; variants differ in the
- * order of a row's sum only. */
+ * and the least and largest importance after. Sums of a row (or of a few) are floats, sums over rows doubles; variants
+ * differ in the order of these sums only. */
 #ifndef PAL_MEMORY_CHANGE_H
 #define PAL_MEMORY_CHANGE_H
 
@@ -25,7 +25,11 @@ typedef struct pal_change_token {
 typedef void pal_change_plain_ahead_fn(const pal_change_token *t, const float *S, size_t ld, pal_memory_change *change);
 typedef void pal_change_paired_ahead_fn(const pal_change_token *t, const float *memory, size_t row,
                                         pal_memory_change *change);
-enum { PAL_CHANGE_GROUP = 16, PAL_CHANGE_ROW = 1024 /* numbers of a plain head whose sum is one of floats */ };
+enum {
+    PAL_CHANGE_GROUP = 16,
+    PAL_CHANGE_ROW = 1024, /* numbers of a plain head whose sum is one of floats */
+    PAL_CHANGE_ROWS = 16   /* rows of a token's change whose sum is one */
+};
 
 PAL_DECLARE_VARIANTS(change_plain)
 PAL_DECLARE_VARIANTS(change_paired)
