@@ -213,13 +213,25 @@ static int finish(job *j, pal_session *session) {
     return CLI_OK;
 }
 
-static int run_jobs(generation *s) {
+static pal_engine_options engine_options(const generate_options *o) {
+    return (pal_engine_options){ .piece = o->piece, .context = o->context, .variance = o->uncertainty };
+}
+
+/* Printed when nothing of what was asked for is wrong, before the first token is read. */
+static int tell_memory(const generation *s, const pal_context *cx) {
+    const pal_engine_options options = engine_options(s->o);
+    return text_model_tell_memory(s->m.model, &options, s->slots + !!s->o->load, 0, cx);
+}
+
+static int run_jobs(generation *s, const pal_context *cx) {
     int next = 0, code = encode_all(s);
+    bool told = false;
     for (int slot = 0; slot < s->slots; slot++) s->job_of[slot] = -1;
     while (!code && !cli_stopping() && !s->closed) {
         for (int slot = 0; slot < s->slots && !code && !cli_stopping(); slot++) {
             if (next < s->count && s->job_of[slot] < 0) code = begin(s, slot, next++);
         }
+        if (!code && !told) code = tell_memory(s, cx), told = true;
         if (code || !pal_engine_busy(s->engine)) break;
         pal_engine_step(s->engine);
         for (int slot = 0; slot < s->slots && !code; slot++) {
@@ -322,7 +334,7 @@ static int read_prompts(generation *s) {
 
 static int open_sessions(generation *s, const pal_context *cx) {
     const generate_options *o = s->o;
-    const pal_engine_options options = { .piece = o->piece, .context = o->context, .variance = o->uncertainty };
+    const pal_engine_options options = engine_options(o);
     pal_error err;
     s->job_of = calloc((size_t)s->slots, sizeof *s->job_of);
     s->sessions = calloc((size_t)s->slots, sizeof *s->sessions);
@@ -352,7 +364,8 @@ static int run(generation *s, const pal_context *cx) {
     if ((code = open_sessions(s, cx))) return code;
     listen_for_signals(o->interactive);
     generate_header(s);
-    code = o->interactive ? generate_converse(s) : run_jobs(s);
+    if (o->interactive) code = tell_memory(s, cx);
+    if (!code) code = o->interactive ? generate_converse(s) : run_jobs(s, cx);
     if (!code && !o->interactive) {
         if (s->stream && isatty(STDOUT_FILENO)) fputc('\n', stderr);
         summary(s);

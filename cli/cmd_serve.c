@@ -70,6 +70,7 @@ static int run(serve_options *o, const pal_context *cx) {
     pal_server *server = NULL;
     pal_bytes key = { 0 };
     pal_error err;
+    const pal_engine_options engine = pal_serve_engine_options(&o->serve);
     int code = o->key_file ? read_key(o->key_file, &key) : CLI_OK, opened = 0;
     for (; opened < o->count && !code; opened++) {
         const char *path;
@@ -80,6 +81,7 @@ static int run(serve_options *o, const pal_context *cx) {
         models[opened].name = names[opened];
         if (!code) fprintf(stderr, "loading %s from %s\n", names[opened], path);
         if (!code) code = text_model_open(&models[opened].bundle, path, o->tokenizer, "ids", cx);
+        if (!code) code = text_model_tell_memory(models[opened].bundle.model, &engine, 0, o->serve.memory_budget, cx);
     }
     signal(SIGHUP, SIG_IGN); /* a terminal that closes ends nothing */
     cli_stop_on_signals(true);

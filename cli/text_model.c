@@ -7,12 +7,31 @@
 #include <string.h>
 
 #include "cli.h"
+#include "infer/session.h"
 #include "text/strings.h"
 
 int text_model_open(pal_bundle *m, const char *path, const char *tokenizer, const char *fallback,
                     const pal_context *cx) {
     pal_error err;
     return pal_bundle_open(m, path, tokenizer, fallback, cx, &err) ? cli_fail(&err) : CLI_OK;
+}
+
+int text_model_tell_memory(const pal_model *model, const pal_engine_options *options, int sequences, size_t budget,
+                           const pal_context *cx) {
+    pal_error err;
+    size_t weights = 0, work;
+    const size_t state = pal_state_bytes(model, options->context);
+    char weights_text[32], work_text[32], state_text[32], last[32];
+    for (size_t i = 0; i < pal_model_weight_count(model); i++) weights += pal_weight_bytes(pal_model_weight(model, i));
+    if (pal_engine_plan(&work, model, cx, *options, &err)) return cli_fail(&err);
+    text_size(weights_text, weights);
+    text_size(work_text, work);
+    text_size(state_text, state);
+    text_size(last, budget ? budget : weights + work + (size_t)sequences * state);
+    fprintf(stderr, "planned: weights %s, working memory %s, %s a sequence; ", weights_text, work_text, state_text);
+    if (budget) fprintf(stderr, "at most %s for sequences and the cache (--memory-budget)\n", last);
+    else fprintf(stderr, "%s with %d sequence%s\n", last, sequences, sequences == 1 ? "" : "s");
+    return CLI_OK;
 }
 
 int text_read(const char *path, pal_bytes *text) {

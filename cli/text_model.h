@@ -9,6 +9,11 @@
 int text_model_open(pal_bundle *out, const char *path, const char *tokenizer, const char *fallback,
                     const pal_context *cx);
 
+/* One line on stderr, before the work begins: the memory that a model, an engine with these options and this many
+ * sequences will take; or, with a budget, at most that for sequences. */
+int text_model_tell_memory(const pal_model *model, const pal_engine_options *options, int sequences, size_t budget,
+                           const pal_context *cx);
+
 /* A whole file, or standard input for "-"; appended. */
 int text_read(const char *path, pal_bytes *text);
 

@@ -28,13 +28,35 @@ void pal_engine_free(pal_engine *e) {
     pal_free(e);
 }
 
+/* The working memory of an engine whose options are complete. */
+static pal_work_options work_options(const pal_engine_options *o) {
+    const int most = o->piece > TOGETHER ? o->piece : TOGETHER;
+    return (pal_work_options){
+        .tokens = most, .sequences = TOGETHER, .logits = most, .context = o->context, .variance = o->variance
+    };
+}
+
+static void complete(pal_engine_options *o) {
+    if (!o->piece) o->piece = PIECE;
+    if (!o->context) o->context = CONTEXT;
+}
+
+pal_status pal_engine_plan(size_t *bytes, const pal_model *model, const pal_context *cx, pal_engine_options options,
+                           pal_error *err) {
+    pal_plan plan;
+    complete(&options);
+    const pal_work_options work = work_options(&options);
+    const pal_status st = pal_work_plan(&plan, model, cx, &work, err);
+    *bytes = st ? 0 : plan.total + TOGETHER * (size_t)pal_model_config_of(model)->vocab_rows * sizeof(float);
+    return st;
+}
+
 static pal_status build(pal_engine *e, const pal_context *cx, pal_error *err) {
     const pal_model_config *c = pal_model_config_of(e->model);
     const size_t ids = pal_tokenizer_size(e->tok);
     pal_engine_options *o = &e->options;
     pal_status st;
-    if (!o->piece) o->piece = PIECE;
-    if (!o->context) o->context = CONTEXT;
+    complete(o);
     if (o->piece < 1 || o->piece > MOST_PIECE || o->context < 1)
         return pal_fail(err, PAL_E_ARGUMENT,
                         "an engine with pieces of %d tokens and a context of %d: expected 1 to %d, and at least 1",
@@ -50,11 +72,7 @@ static pal_status build(pal_engine *e, const pal_context *cx, pal_error *err) {
         const size_t size = pal_tokenizer_text(e->tok, i).size;
         if (size > e->longest_token) e->longest_token = size;
     }
-    const pal_work_options work = { .tokens = o->piece > TOGETHER ? o->piece : TOGETHER,
-                                    .sequences = TOGETHER,
-                                    .logits = o->piece > TOGETHER ? o->piece : TOGETHER,
-                                    .context = o->context,
-                                    .variance = o->variance };
+    const pal_work_options work = work_options(o);
     const int threads = pal_context_threads(cx);
     if ((st = pal_alloc_named((void **)&e->samplers, (size_t)threads, sizeof *e->samplers, "samplers", err))) return st;
     for (int i = 0; i < threads; i++)

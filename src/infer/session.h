@@ -48,6 +48,9 @@ struct pal_engine {
     pal_engine_counts counts;
 };
 
+/* The bytes that an engine takes besides weights and sessions: working memory and logits. */
+pal_status pal_engine_plan(size_t *bytes, const pal_model *model, const pal_context *cx, pal_engine_options options,
+                           pal_error *err);
 /* A token has become part of the text. */
 void pal_session_note(pal_session *s, uint32_t id);
 /* ... and those of the prompt before `end`, as far as they were not before. */

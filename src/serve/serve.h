@@ -33,6 +33,9 @@ typedef struct pal_serve_options {
     void *user;
 } pal_serve_options;
 
+/* How the server will run each model. */
+pal_engine_options pal_serve_engine_options(const pal_serve_options *options);
+
 typedef struct pal_server pal_server;
 /* No model at all is fine: then only the page, and what is in `runs`, are served. */
 pal_status pal_serve_start(pal_server **out, const pal_serve_model *models, int count, const pal_context *cx,

@@ -369,8 +369,12 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
     *state = NULL;
 }
 
+pal_engine_options pal_serve_engine_options(const pal_serve_options *o) {
+    return (pal_engine_options){ .context = o->context, .variance = true };
+}
+
 pal_status serve_model_engine(pal_server *s, serve_model *m, pal_error *err) {
-    const pal_engine_options options = { .context = s->options.context, .variance = true };
+    const pal_engine_options options = pal_serve_engine_options(&s->options);
     return m->engine ? PAL_OK : pal_engine_new(&m->engine, m->bundle.model, m->bundle.tokenizer, s->cx, &options, err);
 }
 

@@ -3,7 +3,7 @@
 another process, many prompts equal single ones, and one sentence for each thing that is wrong."""
 import fcntl, json, os, pathlib, pty, re, resource, shutil, signal, struct, subprocess, sys, tempfile, termios, time
 
-from outside import golden, program, run, tiny_models
+from outside import golden, program, run, said, tiny_models
 
 
 def near(found, expected, accept=1e-9):
@@ -27,6 +27,10 @@ with tempfile.TemporaryDirectory() as folder:
     assert greedy == run(*G, "--top-k", 1) == run(*G, "--top-p", 1e-9, "--threads", 2)
     sampled = run(*G, "--seed", 5, "--temperature", 1)
     assert sampled == run(*G, "--seed", 5, "--temperature", 1) != run(*G, "--seed", 6, "--temperature", 1)
+    sizes, told = json.loads(run("inspect", hybrid, "--json")), said(*G)
+    planned = re.search(r"planned: weights ([\d.]+) KiB, working memory [\d.]+ MiB, ([\d.]+) KiB a sequence; [\d.]+ MiB with 1 sequence\n", told)
+    assert planned, told
+    assert [round(sizes[key] / 1024, 1) for key in ("weight_bytes", "state_bytes")] == [float(x) for x in planned.groups()], (sizes, told)
     (folder / "prompt").write_text(words)
     assert sampled == run("generate", hybrid, "--prompt-file", folder / "prompt", "--max-tokens", 40, "--seed", 5, "--temperature", 1)
     for source in (("--prompt-file", "-"), ("--prompt", "-")):

@@ -166,6 +166,8 @@ with tempfile.TemporaryDirectory() as folder:
     process = subprocess.Popen([program, "serve", hybrid, "--port", "0", "--threads", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     s = Server.__new__(Server)
     s.process, s.port = process, int(process.stdout.readline().rsplit(":", 1)[1])
+    before = "".join(process.stderr.readline() for _ in range(3))  # it starts; the tokenizer is smaller than the vocabulary
+    assert re.fullmatch(r"loading .*\npalimpsa: warning: .*\nplanned: weights .* KiB, working memory .* MiB, .* KiB a sequence; at most 2 GiB for .* \(--memory-budget\)\n", before), before
     for _ in range(30 if "--sanitized" in sys.argv else 1000):  # more than a pipe holds
         assert s.ask("GET", "/" + "x" * 100)[0] == 404
     s.stop()

@@ -17,7 +17,7 @@ static void check_differences(const memory_case *c, const memory_doubles *all, c
                               const float *grad, size_t count, pal_rng *rng) {
     enum { MOST = 20 };
     float found[MOST], expected[MOST];
-    const size_t most = MOST / MEMORY_FEWER, tries = count < most ? count : most;
+    const size_t most = MOST / (size_t)memory_fewer(), tries = count < most ? count : most;
     const double scale = test_largest(grad, count);
     for (size_t i = 0; i < tries; i++) {
         const size_t at = tries == count ? i : pal_rng_below(rng, (uint32_t)count);

@@ -71,7 +71,7 @@ static memory_case *random_case(const memory_subject *subject, pal_rng *rng, int
                            rng);
 }
 
-static int campaign(int quick) { return getenv("PALIMPSA_TEST_LONG") ? 1000 : quick / MEMORY_FEWER; }
+static int campaign(int quick) { return getenv("PALIMPSA_TEST_LONG") ? 1000 : quick / memory_fewer(); }
 
 void memory_check_splits(void **given) {
     const memory_subject *subject = *given;
@@ -156,7 +156,7 @@ void memory_check_threads(void **given) {
     const memory_subject *subject = *given;
     static const int threads[] = { 2, 3, 7 };
     pal_rng rng = pal_rng_at(13, 0);
-    for (int i = 0; i < 9 / MEMORY_FEWER; i++) {
+    for (int i = 0; i < 9 / memory_fewer(); i++) {
         memory_case *c = random_case(subject, &rng, 150);
         pal_context *one = test_context(1, NULL);
         memory_result *expected = memory_run_case(c, one, 0, true);

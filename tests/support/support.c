@@ -5,7 +5,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-int test_cases(int few, int many) { return getenv("PALIMPSA_TEST_LONG") ? many : few; }
+bool test_short(void) { return getenv("PALIMPSA_TEST_SHORT") != NULL; }
+
+int test_cases(int few, int many) { return getenv("PALIMPSA_TEST_LONG") ? many : test_short() ? (few + 4) / 5 : few; }
+
+const char *test_emulator(void) { return getenv("PALIMPSA_TEST_EMULATOR"); }
 
 pal_context *test_context(int threads, const char *cpu) {
     pal_context *cx;

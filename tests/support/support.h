@@ -26,8 +26,13 @@
         if ((call) != PAL_OK) fail_msg("%s: %s", #call, err_.text); \
     } while (0)
 
-/* Number of cases: few, or many when PALIMPSA_TEST_LONG is set. */
+/* Whether PALIMPSA_TEST_SHORT is set: under an emulator a fifth of the random cases. */
+bool test_short(void);
+/* Number of cases: few (a fifth of them under an emulator), or many when PALIMPSA_TEST_LONG is set. */
 int test_cases(int few, int many);
+
+/* What runs programs of this build, from PALIMPSA_TEST_EMULATOR; NULL: this machine itself. */
+const char *test_emulator(void);
 
 /* A context or a failed test. cpu NULL: the best there is. */
 pal_context *test_context(int threads, const char *cpu);

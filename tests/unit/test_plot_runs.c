@@ -377,9 +377,9 @@ static int run_program(const char *arguments, char *said, size_t size) {
     assert_true(n > 0);
     self[n] = '\0';
     *strrchr(self, '/') = '\0';
-    const char *errors = in_folder("stderr");
-    snprintf(command, sizeof command, "cd '%s' && '%s/../palimpsa' plot %s 2>'%s' >/dev/null", test_folder(), self,
-             arguments, errors);
+    const char *errors = in_folder("stderr"), *emulator = test_emulator() ? test_emulator() : "";
+    snprintf(command, sizeof command, "cd '%s' && %s '%s/../palimpsa' plot %s 2>'%s' >/dev/null", test_folder(),
+             emulator, self, arguments, errors);
     const int code = system(command);
     size_t length;
     char *text = (char *)test_read_file(errors, &length);

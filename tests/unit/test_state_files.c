@@ -63,7 +63,8 @@ static void a_state_saved_and_continued_elsewhere_equals_one_uninterrupted(void 
         for (size_t t = 0; t < 5; t++) OK(pal_model_step(model, work, &s, 1, &ids[LENGTH + t], logits + t * rows, err));
         const pid_t child = fork();
         if (child == 0) {
-            execl(self, self, "--continue", root, (char *)NULL);
+            if (test_emulator()) execlp(test_emulator(), test_emulator(), self, "--continue", root, (char *)NULL);
+            else execl(self, self, "--continue", root, (char *)NULL);
             _exit(127);
         }
         int status;
