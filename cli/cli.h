@@ -74,6 +74,8 @@ int cli_error(int code, const char *format, ...) PAL_PRINTF(2, 3);
 /* The exit code that fits a library status. */
 int cli_fail(const pal_error *err);
 int cli_plain_dtype(pal_dtype *out, const char *option, const char *name);      /* f32, bf16 or f16 */
+/* A path as a shell reads it: in quotes, in `out`, where it holds anything unusual. */
+const char *cli_shell_word(const char *path, char *out, size_t size);
 int cli_path(char *out, size_t size, const char *format, ...) PAL_PRINTF(3, 4); /* refused if it does not fit */
 /* The same after writing: what cannot be written is no wrong usage. */
 int cli_fail_writing(const pal_error *err);

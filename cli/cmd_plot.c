@@ -8,6 +8,7 @@
 #include "cli.h"
 #include "plot/runs.h"
 #include "plot_results.h"
+#include "train.h"
 
 enum { MAX_RUNS = 1024 };
 
@@ -88,6 +89,7 @@ int cmd_plot(int argc, char **argv) {
     if (o.scale < 0) return cli_error(CLI_USAGE, "--scale expects a positive number, found %g", o.scale);
     o.x = (pal_runs_x)axis;
     o.theme = (pal_theme)shade;
+    o.command = train_command;
 
     if (plot_is_results(directories[0])) return plot_results(directories, count, &o, out);
     pal_runs *runs;

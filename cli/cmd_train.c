@@ -28,21 +28,6 @@ const train_task *train_task_named(const char *name) {
     return NULL;
 }
 
-/* A path as a shell reads it: in quotes where it holds anything unusual. */
-static const char *shell_word(const char *path, char *out, size_t size) {
-    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._-+=:,@%";
-    size_t n = 0;
-    if (path[strspn(path, plain)] == '\0') return path;
-    out[n++] = '\'';
-    for (; *path && n + 6 < size; path++) {
-        if (*path == '\'') n += (size_t)snprintf(out + n, size - n, "'\\''");
-        else out[n++] = *path;
-    }
-    out[n++] = '\'';
-    out[n] = '\0';
-    return out;
-}
-
 /* RUNDIR/report.html: the same as `palimpsa plot RUNDIR --out report.html`. A run that was stopped before its first
  * line of metrics has nothing to show yet. */
 static int write_report(const char *run) {
@@ -57,7 +42,7 @@ static int write_report(const char *run) {
     const int code = cli_path(path, sizeof path, "%s/report.html", run);
     if (code) return code;
     if (pal_runs_open(&runs, &run, 1, &err)) return cli_error(CLI_FAILED, "%s", err.text);
-    const pal_status st = pal_runs_write(runs, &(pal_runs_options){ 0 }, path, &err);
+    const pal_status st = pal_runs_write(runs, &(pal_runs_options){ .command = train_command }, path, &err);
     pal_runs_free(runs);
     return st ? cli_error(CLI_FAILED, "%s", err.text) : CLI_OK;
 }
@@ -245,7 +230,7 @@ static int train(run *r, pal_trainer *trainer, progress *view) {
     if (result.skipped) printf("%lld updates were skipped: their gradient was not finite\n", (long long)result.skipped);
     if (st == PAL_STOPPED)
         printf("stopped at step %lld, checkpoint written; go on with: palimpsa train --resume --out %s\n",
-               (long long)result.step, shell_word(r->o->out, word, sizeof word));
+               (long long)result.step, cli_shell_word(r->o->out, word, sizeof word));
     else {
         printf("finished at step %lld: ", (long long)result.step);
         r->kind->report(r->self, &result);

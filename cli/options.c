@@ -38,6 +38,20 @@ int cli_fail(const pal_error *err) {
     return cli_error(failed ? CLI_FAILED : CLI_USAGE, "%s", err->text);
 }
 
+const char *cli_shell_word(const char *path, char *out, size_t size) {
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._-+=:,@%";
+    size_t n = 0;
+    if (*path && path[strspn(path, plain)] == '\0') return path;
+    out[n++] = '\'';
+    for (; *path && n + 6 < size; path++) {
+        if (*path == '\'') n += (size_t)snprintf(out + n, size - n, "'\\''");
+        else out[n++] = *path;
+    }
+    out[n++] = '\'';
+    out[n] = '\0';
+    return out;
+}
+
 int cli_path(char *out, size_t size, const char *format, ...) {
     va_list arguments;
     pal_error err;

@@ -77,6 +77,8 @@ int train_check_vocabulary(const train_options *o, int vocab, int ids);
 /* train_config.c: config.json */
 json_t *train_config(const cli_usage *usage, const train_task *task);
 int train_write_config(const char *path, const json_t *config);
+/* The command that makes such a run again; to be freed. NULL: of a task that is not known. For pal_runs_options. */
+char *train_command(const json_t *config, const char *directory);
 /* Whether a run may go on with these options. *nothing: it is finished, and no more was asked for; *extended: it was
  * finished and is given more updates. state: of its newest checkpoint at `step`, NULL without one. */
 typedef struct train_resumed {

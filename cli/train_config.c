@@ -35,6 +35,46 @@ static json_t *default_config(const train_task *task) {
     return train_config(&usage, task);
 }
 
+/* Keys that a run writes for itself. */
+static bool is_note(const char *key) {
+    return strcmp(key, "ranks") == 0 || strcmp(key, "weights") == 0 || strcmp(key, "data_checksum") == 0;
+}
+
+static void put_word(FILE *to, const char *text) {
+    char word[4096];
+    fprintf(to, " %s", cli_shell_word(text, word, sizeof word));
+}
+
+char *train_command(const json_t *config, const char *directory) {
+    const char *name = json_string_value(json_object_get(config, "task")), *key;
+    const train_task *task = name ? train_task_named(name) : NULL;
+    char *text = NULL;
+    size_t size;
+    json_t *value;
+    if (!task) return NULL;
+    FILE *to = open_memstream(&text, &size);
+    if (!to) return NULL;
+    json_t *defaults = default_config(task);
+    fprintf(to, "palimpsa train --task %s", name);
+    json_object_foreach((json_t *)config, key, value) {
+        char option[64];
+        if (is_note(key) || json_is_null(value) || json_is_false(value) || strcmp(key, "task") == 0) continue;
+        if (json_equal(value, json_object_get(defaults, key))) continue;
+        snprintf(option, sizeof option, "--%s", key);
+        for (char *c = option; *c; c++) *c = *c == '_' ? '-' : *c;
+        put_word(to, option);
+        if (json_is_string(value)) put_word(to, json_string_value(value));
+        else if (json_is_integer(value)) fprintf(to, " %lld", (long long)json_integer_value(value));
+        else if (json_is_real(value)) fprintf(to, " %.12g", json_real_value(value));
+    }
+    fputs(" --out", to);
+    put_word(to, directory);
+    json_decref(defaults);
+    if (fclose(to) == 0) return text;
+    free(text);
+    return NULL;
+}
+
 int train_write_config(const char *path, const json_t *config) {
     pal_writer w;
     pal_error err;

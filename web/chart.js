@@ -476,8 +476,9 @@ export function drawScaleBar(canvas, kind, theme) {
 
 // ---- curves
 // A chart is { title, x: { label, log }, y: { label, log, min, max }, series: [{ label, x, y, colour, dashed, points,
-// faint, quiet, unnamed }], cursor, legend }. x of a series ascends; y may hold null or NaN, where the line is interrupted. Faint
-// series are neither named nor read; quiet ones are read only, unnamed ones are missing in the legend.
+// faint, quiet, unnamed, low, high }], cursor, legend }. x of a series ascends; y may hold null or NaN, where the line is
+// interrupted. Faint series are neither named nor read; quiet ones are read only, unnamed ones are missing in the legend.
+// Between low and high, where a series has them, lies a band.
 
 const FONT = '"DejaVu Sans", system-ui, sans-serif';
 export const FONT_TICK = `11px ${FONT}`,
@@ -509,7 +510,7 @@ export function layoutChart(ctx, chart, width, height) {
         ),
         y = axisOf(
             chart.y ?? {},
-            chart.series.map(s => s.y),
+            chart.series.flatMap(s => [s.y, s.low ?? [], s.high ?? []]),
         );
     const top = chart.title ? 26 : 10,
         bottom = (chart.x?.label ? 36 : 20) + 4;
@@ -636,6 +637,20 @@ export function thinned(xs, ys, log, xPixel) {
     return out;
 }
 
+function drawBand(ctx, f, s, theme) {
+    ctx.fillStyle = seriesColour(theme, s.colour);
+    ctx.globalAlpha = 0.16;
+    const whole = i => i < s.x.length && usable(s.low[i], f.y.log) && usable(s.high[i], f.y.log);
+    for (let from = 0, to; from < s.x.length; from = to + 1) {
+        for (to = from; whole(to); ) to++;
+        ctx.beginPath();
+        for (let i = from; i < to; i++) ctx.lineTo(xOf(f, s.x[i]), yOf(f, s.high[i]));
+        for (let i = to - 1; i >= from; i--) ctx.lineTo(xOf(f, s.x[i]), yOf(f, s.low[i]));
+        ctx.fill();
+    }
+    ctx.globalAlpha = 1;
+}
+
 function drawSeries(ctx, f, s, theme) {
     ctx.strokeStyle = ctx.fillStyle = seriesColour(theme, s.colour);
     ctx.globalAlpha = s.faint ? 0.28 : s.quiet ? 0.45 : 1;
@@ -692,6 +707,7 @@ export function drawChart(ctx, chart, width, height, theme) {
             f.top + f.height,
         );
     }
+    for (const s of chart.series) if (s.low && s.high) drawBand(ctx, f, s, theme);
     for (const s of chart.series) if (s.faint) drawSeries(ctx, f, s, theme);
     for (const s of chart.series) if (!s.faint) drawSeries(ctx, f, s, theme);
     ctx.restore();

@@ -5,24 +5,13 @@
 #include <string.h>
 #include <strings.h>
 
-#include "plot/report.h"
-#include "plot/runs_inside.h"
 #include "plot/ticks.h"
+#include "plot/told.h"
 
 typedef struct {
     size_t count;
     double *x, *y, *low, *high; /* low, high NULL for a single run */
 } curve;
-
-static const json_t *find_key(const json_t *config, const char *name) {
-    const char *key;
-    json_t *value;
-    const json_t *found = json_object_get(config, name);
-    if (found) return found;
-    json_object_foreach((json_t *)config, key,
-                        value) if (json_is_object(value) && (found = json_object_get(value, name))) return found;
-    return NULL;
-}
 
 static bool any_has(const pal_runs *r, pal_metric metric) {
     for (size_t i = 0; i < r->count; i++)
@@ -164,7 +153,7 @@ static pal_status group_colours(pal_runs *r, int **colours, pal_error *err) {
 }
 
 static pal_status group_label(pal_runs *r, size_t g, char **label, pal_error *err) {
-    const pal_status st = pal_runs_keep(r, (void **)label, PAL_RUN_LABEL + 32, 1, err);
+    const pal_status st = pal_runs_keep(r, (void **)label, PAL_RUN_LABEL + 48, 1, err);
     if (st) return st;
     if (r->groups[g].count > 1)
         snprintf(*label, PAL_RUN_LABEL + 32, "%s (%zu seeds)", r->groups[g].label, r->groups[g].count);
@@ -189,9 +178,12 @@ static pal_status add_panel(pal_runs *r, const pal_runs_options *o, pal_panel *p
             if ((st = make_curve(r, g, parts[p].metric, o, &c, err))) return st;
             if (c.count == 0) continue;
             for (size_t i = 0; i < c.count; i++) c.x[i] /= divisor;
-            char *label = NULL;
+            char *label = NULL, *name;
             if (!parts[p].dashed && r->group_count > 1 && (st = group_label(r, g, &label, err))) return st;
+            if ((st = group_label(r, g, &name, err))) return st;
+            if (parts[p].dashed) strcat(name, ", validation"); /* group_label() leaves room */
             series[count++] = (pal_series){ .label = label,
+                                            .name = name,
                                             .count = c.count,
                                             .x = c.x,
                                             .y = c.y,
@@ -428,7 +420,7 @@ static pal_status report_table(pal_runs *r, pal_report *report, pal_error *err) 
             if (c == 0) snprintf(cell, CELL, "%.100s", pal_base_name(now->directory));
             else if (c == 1) snprintf(cell, CELL, "%s", r->groups[now->group].label);
             else if (c == 2) {
-                const json_t *seed = now->config ? find_key(now->config, "seed") : NULL;
+                const json_t *seed = now->config ? pal_run_setting(now->config, "seed") : NULL;
                 if (json_is_integer(seed)) snprintf(cell, CELL, "%lld", (long long)json_integer_value(seed));
                 else snprintf(cell, CELL, "–");
             } else {
@@ -459,6 +451,7 @@ static pal_status write_report(pal_runs *r, const pal_runs_options *o, const cha
                              : r->group_count == 1 ? r->groups[0].label
                                                    : "Comparison of runs",
                              err);
+    if (!st) pal_runs_tell_task(r, &report), pal_runs_tell_outcome(r, &report);
     if (!st) st = report_table(r, &report, err);
     if (!st) pal_report_heading(&report, "Training");
     if (!st) st = pal_report_figure(&report, &figure, several ? bands : NULL, err);
@@ -473,6 +466,7 @@ static pal_status write_report(pal_runs *r, const pal_runs_options *o, const cha
             st = pal_report_figure(&report, &figure, several ? bands : NULL, err);
         }
     }
+    if (!st) st = pal_runs_tell_origin(r, o, &report, err);
     if (!st) st = pal_report_close(&report, err);
     pal_report_drop(&report);
     return st;

@@ -4,6 +4,8 @@
 #ifndef PAL_PLOT_RUNS_H
 #define PAL_PLOT_RUNS_H
 
+#include <jansson.h>
+
 #include "plot/figure.h"
 
 typedef enum pal_runs_x { PAL_X_STEP, PAL_X_TOKENS, PAL_X_TIME } pal_runs_x;
@@ -17,6 +19,8 @@ typedef struct pal_runs_options {
     pal_theme theme;
     int width, height; /* 0: suits the panels */
     double scale;      /* PNG pixels per CSS pixel; 0: 2 */
+    /* The command that made a run, for a report, to be freed; NULL, or returns NULL: not told. */
+    char *(*command)(const json_t *config, const char *directory);
 } pal_runs_options;
 
 typedef struct pal_runs pal_runs;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`palimpsa train` and `sweep` from the outside: a tiny recall task is solved, stopped and killed runs end where an
 uninterrupted one does, bit for bit, damaged checkpoints are passed over, and wrong usage gets one sentence."""
-import json, os, pathlib, random, re, resource, shutil, signal, subprocess, sys, tempfile, time
+import html, json, os, pathlib, random, re, resource, shlex, shutil, signal, subprocess, sys, tempfile, time
 
 os.environ.setdefault("PALIMPSA_THREADS", "2")
 from outside import check, program, said as palimpsa
@@ -25,7 +25,13 @@ with tempfile.TemporaryDirectory() as folder:
     root = pathlib.Path(folder)
     whole = root / "whole"
     palimpsa("train", *TINY, "--out", str(whole))
-    check((whole / "report.html").read_text().startswith("<!"), "no report")
+    report = (whole / "report.html").read_text()
+    check(report.startswith("<!") and "Task: recall (mqar)" in report and "Written by palimpsa" in report, "no report")
+    check(re.search("<p>In 40 steps: accuracy is [0-9.]+; .*training loss went from [0-9.]+ to [0-9.]+, still falling in the end", report), "the report concludes nothing")
+    command = shlex.split(html.unescape(re.search("<pre>palimpsa (.*?)</pre>", report)[1]))
+    check(command[-2:] == ["--out", str(whole)], f"the report's command: {command}")
+    palimpsa(*command[:-1], str(root / "again"))
+    same_end(whole, root / "again")  # the command makes the same run
     same_end(whole, whole)
 
     # Stopped cleanly at random updates, several times, and resumed with and without repeating the options.

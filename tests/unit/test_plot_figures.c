@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Figures and reports as files: valid whatever the numbers are, the same bytes again, and showing the data. */
+#include <jansson.h>
 #include <math.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -286,12 +287,36 @@ static void inline_figures_share_no_names(void **state) {
     free(text);
 }
 
+/* The numbers that the script draws are those of the picture. */
+static void check_curves(const char *text, const sample *s, const char *name) {
+    static const char start[] = "<script type=\"application/json\">";
+    const char *at = strstr(text, start);
+    assert_non_null(at);
+    json_t *chart = json_loads(at + strlen(start), JSON_DISABLE_EOF_CHECK, NULL);
+    assert_non_null(chart);
+    const json_t *first = json_array_get(json_object_get(chart, "series"), 0);
+    assert_string_equal(json_string_value(json_object_get(first, "label")), name);
+    assert_int_equal(json_array_size(json_object_get(chart, "series")), 3);
+    assert_int_equal(json_array_size(json_object_get(first, "y")), 49); /* one has no place */
+    assert_true(json_is_null(json_array_get(json_object_get(first, "y"), 3)));
+    for (size_t i = 5; i < 49; i++) {
+        const double x = json_number_value(json_array_get(json_object_get(first, "x"), i)),
+                     high = json_number_value(json_array_get(json_object_get(first, "high"), i));
+        assert_true(x == s->x[i + 1] && fabs(high - s->high[i + 1]) < 1e-6);
+    }
+    assert_null(strstr(at + 1, start)); /* the other panel of lines has marks, and is a picture only */
+    json_decref(chart);
+}
+
 static void reports_stand_alone_and_escape_text(void **state) {
     (void)state;
     sample s;
     pal_report report;
     pal_error err;
     make_sample(&s);
+    s.panels[0].lines.mark_count = 0;
+    s.series[0].name = "</script><b>\"\\ &";
+    s.y[3] = NAN, s.x[4] = NAN;
     const char *const head[] = { "run", "loss" }, *const cells[] = { "<script>alert(1)</script>", "0.5", "b & c",
                                                                      NULL };
     char *sentence = malloc(5000);
@@ -312,7 +337,12 @@ static void reports_stand_alone_and_escape_text(void **state) {
     text = (char *)test_read_file(in_folder("r.html"), &size);
     assert_non_null(strstr(text, "<title>Loss &lt; 1 &amp; &quot;more&quot;</title>"));
     assert_non_null(strstr(text, sentence));
-    assert_null(strstr(text, "<script"));
+    assert_null(strstr(text, "<script>alert"));
+    assert_null(strstr(text, "</script><b>"));
+    check_curves(text, &s, s.series[0].name);
+    assert_non_null(strstr(text, "<script>\n")); /* ours */
+    assert_null(strstr(text, "\nexport "));
+    assert_null(strstr(text, "import "));
     assert_null(strstr(text, "src="));
     assert_null(strstr(text, "@import"));
     for (const char *p = text; (p = strstr(p, "http")); p += 4)
