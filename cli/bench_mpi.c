@@ -175,8 +175,8 @@ static void report(const side *s, json_t *list) {
     printf("  update                %10.2f ms  %9.0f tok/s\n", t[UPDATE] * 1e3, tokens / t[UPDATE]);
     printf("  the same, stubbed     %10.2f ms  exposed: %.2f ms, %.1f%% of the update\n", t[STUBBED] * 1e3,
            (t[UPDATE] - t[STUBBED]) * 1e3, 100 * (t[UPDATE] - t[STUBBED]) / t[UPDATE]);
-    printf("  moments of AdamW      %10.2f MB a rank, of %.2f\n", (double)pal_optimiser_moment_bytes(s->optimiser) * 1e-6,
-           8e-6 * (double)pal_model_flat(s->model));
+    printf("  moments of AdamW      %10.2f MB a rank, of %.2f\n",
+           (double)pal_optimiser_moment_bytes(s->optimiser) * 1e-6, 8e-6 * (double)pal_model_flat(s->model));
     for (int k = 0; k < KINDS; k++) record(s, list, kind_names[k], t[k]);
     if (s->comm->size == 1) return;
     const double alone = t[SUM] + t[SHARE],

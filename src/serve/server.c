@@ -138,7 +138,8 @@ serve_model *serve_find_named(serve_exchange *x, const char *name, serve_result 
     for (int i = 0; i < s->count && name; i++)
         if (strcmp(name, s->models[i].name) == 0) return &s->models[i];
     const char *plain = name ? strrchr(name, '@') : NULL;
-    if (s->given == 1 && !(plain && strcmp(plain, "@plain") == 0)) return &s->models[0]; /* plasticity is what it says */
+    /* plasticity is what it says */
+    if (s->given == 1 && !(plain && strcmp(plain, "@plain") == 0)) return &s->models[0];
     *result = name ? serve_error(x, 404, "model", "no model is called '%.100s'", name)
                    : serve_error(x, 400, "model", "'model': expected one of /v1/models");
     return NULL;
