@@ -246,6 +246,7 @@ def test_what_is_refused(model, tmp_path):
         (lambda: model.generate("a", max_tokens=1.5), ValueError, "max_tokens is 1.5"),
         (lambda: model.generate("a", alternatives=99), ValueError, "99 alternatives"),
         (lambda: model.generate("a", stop=""), ValueError, "stop expects"),
+        (lambda: model.generate("a", stop="b\0c"), ValueError, "zero byte"),
         (lambda: model.generate("a", colour=1), TypeError, "colour"),
         (lambda: model.score("a", ""), ValueError, "no token that could be scored"),
         (lambda: model.session().parts(4), ValueError, "layer 4: the model has 0 to 3"),

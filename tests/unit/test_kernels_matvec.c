@@ -165,6 +165,12 @@ static void a_row_gives_the_same_bits_alone_and_among_others(void **state) {
                     pal_matvec(cx, &s.a);
                     test_same_bits("a row", one, s.y + r * OUT, OUT);
                 }
+                s.a.rows = 0, s.a.y = s.y;
+                memcpy(s.expected, s.y, s.ny * sizeof *s.y);
+                s.a.add = true;
+                pal_matvec(cx, &s.a);
+                s.a.add = false;
+                test_same_bits("no rows", s.y, s.expected, s.ny);
                 pal_context_free(cx);
             }
         tear_down(&s);

@@ -196,8 +196,8 @@ class Session:
         likeliest."""
         ids = self._ids(prompt)
         stops = [stop] if isinstance(stop, str) else list(stop)
-        if any(not isinstance(s, str) or not s for s in stops):
-            raise ValueError("stop expects texts that are not empty")
+        if any(not isinstance(s, str) or not s or "\0" in s for s in stops):
+            raise ValueError("stop expects texts that are not empty and have no zero byte")
         for name, number in (("max_tokens", max_tokens), ("top_k", top_k), ("alternatives", alternatives)):
             if not isinstance(number, (int, np.integer)) or not -(2**31) <= number < 2**31:
                 raise ValueError(f"{name} is {number!r}; expected a whole number")

@@ -70,6 +70,7 @@ void pal_matvec(const pal_context *cx, const pal_matvec_args *a) {
     matvec_job m = { .job = { .a = a },
                      .outputs = (pal_matvec_fn *)pal_variant_best(pal_matvec_variants(a->w->type), cx->features),
                      .round = PAL_PICK(cx, matvec_round) };
+    if (!rows) return;
     if (pal_dtype_values(a->w->type) > 1) {
         assert(a->scratch && in % pal_dtype_values(a->w->type) == 0);
         m.job.rounded = pal_matvec_place(a->scratch, rows, in);
