@@ -69,6 +69,9 @@ struct json_t *cli_make_config(const cli_usage *usage);
 /* Where NAME.json of --recipe NAME lies: with the installed program, else in configs/ of its sources or of the
  * directory at hand. Returns an exit code. */
 int cli_find_recipe(char *path, size_t size, const char *name);
+/* Set when jansson got no memory: what then seems wrong with a file, or is missing from a JSON file that would be
+ * written, is not to be believed. */
+extern bool cli_json_short;
 /* Prints "palimpsa: sentence" on stderr and returns code. */
 int cli_error(int code, const char *format, ...) PAL_PRINTF(2, 3);
 /* The exit code that fits a library status. */
@@ -79,6 +82,8 @@ const char *cli_shell_word(const char *path, char *out, size_t size);
 int cli_path(char *out, size_t size, const char *format, ...) PAL_PRINTF(3, 4); /* refused if it does not fit */
 /* The same after writing: what cannot be written is no wrong usage. */
 int cli_fail_writing(const pal_error *err);
+/* After something that both reads files and makes `target`: sentences begin with the file that they are about. */
+int cli_fail_making(const pal_error *err, const char *target);
 /* Whether a file can be made at path, asked before the work whose result it shall hold. */
 int cli_check_target(const char *path);
 

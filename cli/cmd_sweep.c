@@ -8,6 +8,7 @@
  * With --search the learning rate is picked first: DIR/search is a sweep of its own, of every rate with the search's
  * seeds on fewer stages; then each model is trained at its best rate alone, with every seed. */
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/directory.h"
+#include "base/io.h"
 #include "cli.h"
 #include "progress.h"
 #include "ranks.h"
@@ -99,17 +101,20 @@ static int try_all(const sweep *s) {
 }
 
 static int append_timing(const sweep *s, const sweep_run *r) {
-    char path[SWEEP_PATH], name[256];
+    char path[SWEEP_PATH], name[256], line[320];
     int code = sweep_join(path, s->out, "timing.csv");
     if (code) return code;
     const bool fresh = access(path, F_OK) != 0;
-    FILE *f = fopen(path, "ae");
-    if (!f) return cli_error(CLI_FAILED, "%s: cannot open: %s", path, strerror(errno));
+    const int fd = pal_io_open(path, O_WRONLY | O_CREAT | O_APPEND);
+    if (fd < 0) return cli_error(CLI_FAILED, "%s: cannot open: %s", path, strerror(errno));
     sweep_run_name(s, r, name);
-    if (fresh) fprintf(f, "run,seconds\n");
-    fprintf(f, "%s,%.1f\n", name, pal_seconds() - r->started);
-    fclose(f);
-    return CLI_OK;
+    const int length = snprintf(line, sizeof line, "%s%s,%.1f\n", fresh ? "run,seconds\n" : "", name,
+                                pal_seconds() - r->started);
+    code = pal_io_write(fd, line, (size_t)length)
+               ? CLI_OK
+               : cli_error(CLI_FAILED, "%s: cannot write: %s", path, strerror(errno));
+    close(fd);
+    return code;
 }
 
 /* Whether a run came to its end; one that was only stopped also exits with 0. */

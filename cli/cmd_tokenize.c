@@ -188,19 +188,18 @@ static int learn(const tokenize_options *o, const char **files, int count, pal_e
     pal_tokenizer *tok = NULL;
     learn_from from = { 0 };
     pal_status st = PAL_OK;
-    bool made = false; /* a directory that nothing was learned for is not left behind */
+    int lock = -1;
+    bool made = false;
     int code = check_vocabulary_home(o->out, NULL);
     if (!code) code = open_texts(&from, o, files, count);
-    if (!code) pal_make_parents(o->out);
-    if (!code && !(made = mkdir(o->out, 0777) == 0) && errno != EEXIST)
-        code = cli_error(CLI_USAGE, "%s: cannot make this directory: %s", o->out, strerror(errno));
+    if (!code) code = cli_lock_new(o->out, &lock, &made);
     if (!code)
         st = o->learn_chars ? pal_tokenizer_learn_chars(&tok, from.texts, from.count, err)
                             : pal_tokenizer_train_bpe(&tok, from.texts, from.count, (size_t)o->train_bpe, err);
-    if (!code && !st) code = check_vocabulary_home(o->out, tok);
-    if (!code && !st) st = pal_tokenizer_save(tok, o->out, err);
     if (st) code = cli_fail(err);
-    if (code && made) rmdir(o->out);
+    if (!code) code = check_vocabulary_home(o->out, tok);
+    if (!code && pal_tokenizer_save(tok, o->out, err)) code = cli_fail_writing(err);
+    cli_unlock(o->out, lock, code && made); /* a directory that nothing was learned for is not left behind */
     if (!code) fprintf(stderr, "%s: %zu ids (%s)\n", o->out, pal_tokenizer_size(tok), pal_tokenizer_kind(tok));
     if (!code && !o->learn_chars && pal_tokenizer_size(tok) < (size_t)o->train_bpe)
         fprintf(stderr, "The text had no more pairs that occur twice: %zu ids instead of %d.\n",

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include <sys/auxv.h>
 #endif
 
+#include "base/alloc.h"
 #include "base/context.h"
 #include "base/log.h"
 #include "base/nearest.h"
@@ -36,6 +38,13 @@ static const cli_command commands[] = {
 static void print_warning(void *user, const char *sentence) {
     (void)user;
     if (pal_comm_is_root(ranks_comm())) fprintf(stderr, "palimpsa: warning: %s\n", sentence);
+}
+
+/* jansson calls what it has no memory for a wrong file; cli_error says what it was. */
+static void *json_memory(size_t size) {
+    void *block = pal_alloc_refused() ? NULL : malloc(size);
+    if (!block) cli_json_short = true;
+    return block;
 }
 
 static void print_usage(FILE *to) {
@@ -129,6 +138,7 @@ int main(int argc, char **argv) {
         return cli_error(CLI_USAGE, "this file was built for processors with %s, which this one lacks", missing);
     wait_calmly(argv);
     signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is then an error of write, which says what and where */
+    json_set_alloc_funcs(json_memory, free);
     pal_log_listen(print_warning, NULL);
     int code = cli_stop_begin();
     if (!code) code = run(argc, argv);

@@ -9,24 +9,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/blocks.h"
 #include "base/directory.h"
+#include "base/io.h"
+#include "base/lock.h"
 #include "base/map.h"
 #include "base/nearest.h"
 #include "cli.h"
 #include "format/json.h"
 #include "ranks.h"
 
+bool cli_json_short;
+
 int cli_error(int code, const char *format, ...) {
+    if (cli_json_short) code = CLI_FAILED;
     const char *who = ranks_speak(code);
     if (!who) return code;
     va_list args;
     va_start(args, format);
-    fprintf(stderr, "palimpsa: %s", who);
+    fprintf(stderr, "palimpsa: %s%s", who, cli_json_short ? "no memory for JSON: " : "");
     vfprintf(stderr, format, args);
     fputc('\n', stderr);
     va_end(args);
@@ -71,6 +75,10 @@ int cli_fail_writing(const pal_error *err) {
     return err->status == PAL_E_IO ? cli_error(CLI_FAILED, "%s", err->text) : cli_fail(err);
 }
 
+int cli_fail_making(const pal_error *err, const char *target) {
+    return strncmp(err->text, target, strlen(target)) == 0 ? cli_fail_writing(err) : cli_fail(err);
+}
+
 int cli_check_target(const char *path) {
     pal_writer w;
     pal_error err;
@@ -80,12 +88,8 @@ int cli_check_target(const char *path) {
 }
 
 int cli_lock(const char *directory, bool wait, int *fd) {
-    *fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (*fd < 0) return cli_error(CLI_USAGE, "%s: cannot open: %s", directory, strerror(errno));
-    if (flock(*fd, LOCK_EX | (wait ? 0 : LOCK_NB)) == 0 || errno != EWOULDBLOCK) return CLI_OK;
-    close(*fd);
-    *fd = -1;
-    return cli_error(CLI_USAGE, "%s: another process works in this directory", directory);
+    pal_error err;
+    return pal_lock_directory(fd, directory, wait, &err) ? cli_fail(&err) : CLI_OK;
 }
 
 /* Whether a path still names what was opened. */
@@ -99,9 +103,11 @@ int cli_lock_new(const char *directory, int *fd, bool *made) {
     *made = false;
     pal_make_parents(directory);
     for (;;) {
-        *made = mkdir(directory, 0777) == 0;
+        *made = pal_io_mkdir(directory);
         if (!*made && errno != EEXIST)
-            return cli_error(CLI_FAILED, "%s: cannot make this directory: %s", directory, strerror(errno));
+            return cli_error(errno == ENOTDIR ? CLI_USAGE : CLI_FAILED, "%s: cannot make this directory: %s", directory,
+                             strerror(errno));
+        if (*made) pal_sync_directory_of(directory, NULL);
         const int code = cli_lock(directory, false, fd);
         if (code || is_same(directory, *fd)) return code;
         close(*fd); /* whoever made it has removed it again before it was ours */
@@ -110,7 +116,7 @@ int cli_lock_new(const char *directory, int *fd, bool *made) {
 
 void cli_unlock(const char *directory, int fd, bool made) {
     if (fd < 0) return;
-    if (made) rmdir(directory); /* when nothing is in it */
+    if (made) pal_io_rmdir(directory); /* when nothing is in it */
     close(fd);
 }
 

@@ -16,5 +16,5 @@ foreach(file IN LISTS builtin_files)
 endforeach()
 file(GENERATE OUTPUT "${PROJECT_BINARY_DIR}/generated/builtin_cases.c"
      CONTENT "#include \"builtin_cases.h\"\n\n${arrays}\nconst builtin_case builtin_cases[] = {\n${rows}    { 0 }\n};\n")
-target_sources(palimpsa_cli PRIVATE "${PROJECT_BINARY_DIR}/generated/builtin_cases.c")
-target_link_libraries(palimpsa_cli PRIVATE PkgConfig::JANSSON)
+target_sources(palimpsa_program PRIVATE "${PROJECT_BINARY_DIR}/generated/builtin_cases.c")
+target_link_libraries(palimpsa_program PUBLIC PkgConfig::JANSSON)

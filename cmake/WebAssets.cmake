@@ -11,7 +11,7 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
                        COMMAND "${CMAKE_COMMAND}" -D "web=${web}" -D "to=${web_assets}" -D "files=${web_files}"
                                -P "${CMAKE_CURRENT_LIST_FILE}"
                        DEPENDS ${web_files} "${CMAKE_CURRENT_LIST_FILE}")
-    target_sources(palimpsa_cli PRIVATE "${web_assets}")
+    target_sources(palimpsa_program PRIVATE "${web_assets}")
     return()
 endif()
 

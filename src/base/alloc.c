@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/alloc.h"
 
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 static atomic_ullong allocations;
 static atomic_ullong fail_from; /* 0: never */
+static atomic_ullong fail_until; /* the last that fails */
+
+bool pal_alloc_refused(void) {
+    const unsigned long long nth = atomic_fetch_add(&allocations, 1) + 1;
+    const unsigned long long from = atomic_load(&fail_from);
+    return from && nth >= from && nth <= atomic_load(&fail_until);
+}
 
 void *pal_alloc(size_t n, size_t size) {
-    const unsigned long long nth = atomic_fetch_add(&allocations, 1) + 1;
-    const unsigned long long limit = atomic_load(&fail_from);
-    if (limit && nth >= limit) return NULL;
+    if (pal_alloc_refused()) return NULL;
     if (size && n > (SIZE_MAX - 64) / size) return NULL;
     const size_t bytes = (n * size + 63) & ~(size_t)63;
     void *block = aligned_alloc(64, bytes ? bytes : 64);
@@ -37,5 +43,11 @@ char *pal_strdup(const char *text) {
 uint64_t pal_alloc_count(void) { return atomic_load(&allocations); }
 
 void pal_alloc_fail_at(uint64_t countdown) {
+    atomic_store(&fail_until, ULLONG_MAX);
     atomic_store(&fail_from, countdown ? atomic_load(&allocations) + countdown : 0);
+}
+
+void pal_alloc_fail_once(uint64_t countdown) {
+    pal_alloc_fail_at(countdown);
+    atomic_store(&fail_until, atomic_load(&fail_from));
 }

@@ -4,6 +4,7 @@
 #ifndef PAL_BASE_ALLOC_H
 #define PAL_BASE_ALLOC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,7 +18,10 @@ pal_status pal_alloc_named(void **out, size_t n, size_t size, const char *what, 
 char *pal_strdup(const char *text);
 
 uint64_t pal_alloc_count(void); /* allocations since the process started */
-void pal_alloc_fail_at(
-    uint64_t countdown); /* the countdown-th allocation from now fails, and every later one; 0: never */
+/* For tests. The countdown-th allocation from now fails, and every later one; 0: never. */
+void pal_alloc_fail_at(uint64_t countdown);
+void pal_alloc_fail_once(uint64_t countdown); /* that one only */
+/* Counts an allocation that is not made here, such as jansson's, and says whether it has to fail. */
+bool pal_alloc_refused(void);
 
 #endif

@@ -8,6 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/io.h"
+#include "base/map.h"
+
 enum { PATH = 4096 };
 
 pal_status pal_path(char *out, size_t size, pal_error *err, const char *format, ...) {
@@ -43,7 +46,7 @@ void pal_make_parents(const char *path) {
     if (snprintf(part, sizeof part, "%s", path) >= (int)sizeof part) return;
     for (char *slash = part + 1; *part && (slash = strchr(slash, '/')); slash++) {
         *slash = '\0';
-        mkdir(part, 0777);
+        if (pal_io_mkdir(part)) pal_sync_directory_of(part, NULL);
         *slash = '/';
     }
 }
@@ -51,17 +54,20 @@ void pal_make_parents(const char *path) {
 pal_status pal_make_directory(const char *path, pal_error *err) {
     struct stat info;
     pal_make_parents(path);
-    if (mkdir(path, 0777) != 0 && (errno != EEXIST || stat(path, &info) != 0 || !S_ISDIR(info.st_mode)))
-        return pal_fail(err, PAL_E_IO, "%s: cannot make this directory: %s", path,
-                        strerror(errno == EEXIST ? ENOTDIR : errno));
-    return PAL_OK;
+    if (pal_io_mkdir(path)) return pal_sync_directory_of(path, err); /* what will be in it needs its name */
+    if (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return PAL_OK;
+    return pal_fail(err, PAL_E_IO, "%s: cannot make this directory: %s", path,
+                    strerror(errno == EEXIST ? ENOTDIR : errno));
 }
 
 void pal_remove_directory(const char *path) {
     DIR *dir = opendir(path);
     if (!dir) return;
-    for (struct dirent *entry; (entry = readdir(dir));)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) unlinkat(dirfd(dir), entry->d_name, 0);
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        char file[PATH];
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+        if (!pal_path(file, sizeof file, NULL, "%s/%s", path, entry->d_name)) pal_io_unlink(file);
+    }
     closedir(dir);
-    rmdir(path);
+    pal_io_rmdir(path);
 }

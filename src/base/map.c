@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/directory.h"
+#include "base/io.h"
 
 pal_status pal_map_open(pal_map *map, const char *path, pal_error *err) {
     pal_status st = PAL_OK;
@@ -46,7 +47,7 @@ static int create_beside(const char *path, char *temporary, size_t bytes) {
         uint32_t suffix;
         if (getentropy(&suffix, sizeof suffix) != 0) return -1;
         snprintf(temporary, bytes, "%s.%08" PRIx32, path, suffix);
-        fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        fd = pal_io_open(temporary, O_WRONLY | O_CREAT | O_EXCL);
         if (fd < 0 && errno != EEXIST) return -1;
     }
     return fd;
@@ -72,7 +73,7 @@ pal_status pal_writer_open(pal_writer *w, const char *path, pal_error *err) {
         pal_writer_drop(w);
         return pal_fail(err, PAL_E_IO, "%s: cannot create a file beside it: %s", path, strerror(why));
     }
-    w->stream = fdopen(fd, "wb");
+    w->stream = pal_io_stream(fd, &w->file);
     if (!w->stream) {
         close(fd);
         pal_writer_drop(w);
@@ -89,7 +90,8 @@ pal_status pal_sync_directory_of(const char *path, pal_error *err) {
     if (slash) st = pal_path(dir, sizeof dir, err, "%.*s", slash == path ? 1 : (int)(slash - path), path);
     if (st) return st;
     const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || fsync(fd) != 0) st = pal_fail(err, PAL_E_IO, "%s: cannot sync: %s", dir, strerror(errno));
+    if (fd < 0 || !pal_io_sync(fd))
+        st = pal_fail(err, PAL_E_IO, "%s: cannot sync its directory: %s", path, strerror(errno));
     if (fd >= 0) close(fd);
     return st;
 }
@@ -97,13 +99,14 @@ pal_status pal_sync_directory_of(const char *path, pal_error *err) {
 pal_status pal_writer_commit(pal_writer *w, pal_error *err) {
     pal_status st = PAL_OK;
     errno = 0;
-    const int failed = ferror(w->stream) || fflush(w->stream) != 0 || fsync(fileno(w->stream)) != 0;
-    const int why = errno ? errno : EIO; /* a write that failed before left no reason */
+    const int failed = ferror(w->stream) || fflush(w->stream) != 0 || !pal_io_sync(w->file->fd);
+    const int why = w->file->why ? w->file->why : errno ? errno : EIO;
     const int unclosed = fclose(w->stream) != 0;
+    w->file = NULL;
     w->stream = NULL;
     if (failed || unclosed) {
         st = pal_fail(err, PAL_E_IO, "%s: cannot write: %s", w->path, strerror(failed ? why : errno));
-    } else if (rename(w->temporary, w->path) != 0) {
+    } else if (!pal_io_rename(w->temporary, w->path)) {
         st = pal_fail(err, PAL_E_IO, "%s: cannot rename into place: %s", w->path, strerror(errno));
     } else {
         pal_free(w->temporary);
@@ -116,7 +119,7 @@ pal_status pal_writer_commit(pal_writer *w, pal_error *err) {
 
 void pal_writer_drop(pal_writer *w) {
     if (w->stream) fclose(w->stream);
-    if (w->temporary) unlink(w->temporary);
+    if (w->temporary) pal_io_unlink(w->temporary);
     pal_free(w->temporary);
     pal_free(w->path);
     *w = (pal_writer){ 0 };

@@ -22,6 +22,7 @@ void pal_map_close(pal_map *map); /* a zeroed map is fine */
 typedef struct pal_writer {
     FILE *stream;
     char *path, *temporary;
+    struct pal_io_file *file; /* what the stream writes to */
 } pal_writer;
 
 pal_status pal_writer_open(pal_writer *w, const char *path, pal_error *err);

@@ -2,7 +2,6 @@
 #include "format/gguf_writer.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "base/context.h"
 #include "base/directory.h"
 #include "base/half.h"
+#include "base/io.h"
 #include "base/map.h"
 #include "base/parallel.h"
 #include "format/audit.h"
@@ -258,11 +258,8 @@ static pal_status write_all(writer *w) {
     if (head < 0 || fflush(w->w.stream) != 0)
         return pal_fail(w->err, PAL_E_IO, "%s: cannot write: %s", w->path, strerror(errno));
     const size_t begin = ((size_t)head + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
-    const int full = fallocate(fileno(w->w.stream), 0, 0, (off_t)(begin + w->data)) != 0
-                         ? errno
-                         : 0; /* not every file system can */
-    if (full == ENOSPC || full == EFBIG || full == EDQUOT)
-        return pal_fail(w->err, PAL_E_IO, "%s: no room for %zu bytes: %s", w->path, begin + w->data, strerror(full));
+    if (!pal_io_reserve(w->w.file->fd, begin + w->data))
+        return pal_fail(w->err, PAL_E_IO, "%s: no room for %zu bytes: %s", w->path, begin + w->data, strerror(errno));
     pad(w, begin - (size_t)head);
     for (size_t i = 0; i < w->contents->count; i++)
         if ((st = write_tensor(w, &w->entries[i], w->contents->tensors[i]))) return st;

@@ -14,12 +14,13 @@
 #include "base/alloc.h"
 #include "base/directory.h"
 #include "base/half.h"
+#include "base/io.h"
 #include "base/map.h"
 #include "format/audit.h"
 #include "format/model_dir.h"
 #include "format/safetensors_header.h"
 
-enum { PATH_MAX_TEXT = 4096, PIECE = 1 << 16 /* values converted at once */, PIECE_BYTES = 8 << 20 };
+enum { PATH_MAX_TEXT = 4096, PIECE = 1 << 16 /* values converted at once */ };
 
 struct pal_model_writer {
     char *target, *directory, *file; /* file: model.safetensors in the temporary directory */
@@ -66,7 +67,7 @@ pal_status pal_target_is_free(const char *path, bool directory, pal_error *err) 
     if (!*path || strlen(path) > PATH_MAX_TEXT - 64)
         return pal_fail(err, PAL_E_ARGUMENT, "'%.40s': expected a path of 1 to %d bytes", path, PATH_MAX_TEXT - 64);
     if (lstat(path, &info) != 0)
-        return errno == ENOENT ? PAL_OK : pal_fail(err, PAL_E_IO, "%s: cannot look: %s", path, strerror(errno));
+        return errno == ENOENT ? PAL_OK : pal_fail(err, PAL_E_ARGUMENT, "%s: cannot look: %s", path, strerror(errno));
     if (S_ISLNK(info.st_mode) && directory) stat(path, &info); /* a link to nothing stays a link */
     if (!directory || !S_ISDIR(info.st_mode))
         return pal_fail(err, PAL_E_ARGUMENT, "%s: exists already; nothing is overwritten", path);
@@ -82,16 +83,16 @@ static pal_status make_beside(pal_model_writer *w, pal_error *err) {
     const size_t bytes = strlen(w->target) + 16;
     if (!(w->directory = pal_alloc(bytes, 1)) || !(w->file = pal_alloc(bytes + 32, 1)))
         return pal_fail(err, PAL_E_MEMORY, "no memory to write %s", w->target);
-    int made = -1;
+    bool made = false;
     pal_make_parents(w->target);
     errno = EEXIST;
-    for (int i = 0; i < TRIES && made && errno == EEXIST; i++) {
+    for (int i = 0; i < TRIES && !made && errno == EEXIST; i++) {
         uint32_t suffix;
         if (getentropy(&suffix, sizeof suffix) != 0) break;
         snprintf(w->directory, bytes, "%s.%08" PRIx32, w->target, suffix);
-        made = mkdir(w->directory, 0777);
+        made = pal_io_mkdir(w->directory);
     }
-    if (made) {
+    if (!made) {
         const int why = errno;
         pal_free(w->directory);
         w->directory = NULL;
@@ -102,22 +103,15 @@ static pal_status make_beside(pal_model_writer *w, pal_error *err) {
 }
 
 static pal_status write_at(const pal_model_writer *w, size_t offset, const void *bytes, size_t size, pal_error *err) {
-    for (size_t at = 0; at < size;) {
-        const size_t piece = size - at < PIECE_BYTES ? size - at : PIECE_BYTES;
-        const ssize_t n = pwrite(w->fd, (const char *)bytes + at, piece, (off_t)(offset + at));
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return pal_fail(err, PAL_E_IO, "%s: cannot write: %s", w->target, strerror(n < 0 ? errno : ENOSPC));
-        at += (size_t)n;
-    }
-    return PAL_OK;
+    if (pal_io_write_at(w->fd, bytes, size, (int64_t)offset)) return PAL_OK;
+    return pal_fail(err, PAL_E_IO, "%s: cannot write: %s", w->target, strerror(errno));
 }
 
 static pal_status begin_file(pal_model_writer *w, const pal_safetensors_head *head, pal_error *err) {
-    w->fd = open(w->file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    w->fd = pal_io_open(w->file, O_WRONLY | O_CREAT | O_EXCL);
     if (w->fd < 0) return pal_fail(err, PAL_E_IO, "%s: cannot create: %s", w->file, strerror(errno));
-    const int full = fallocate(w->fd, 0, 0, (off_t)head->file) != 0 ? errno : 0; /* not every file system can */
-    if (full && full != EOPNOTSUPP && full != EINTR && full != ENOSYS)
-        return pal_fail(err, PAL_E_IO, "%s: no room for %zu bytes: %s", w->target, head->file, strerror(full));
+    if (!pal_io_reserve(w->fd, head->file))
+        return pal_fail(err, PAL_E_IO, "%s: no room for %zu bytes: %s", w->target, head->file, strerror(errno));
     return write_at(w, 0, head->bytes, head->size, err);
 }
 
@@ -224,7 +218,7 @@ static pal_status sync_files(const pal_model_writer *w, pal_error *err) {
         if (entry->d_name[0] == '.') continue;
         snprintf(path, sizeof path, "%s/%s", w->directory, entry->d_name);
         const int fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0 || fsync(fd) != 0) st = pal_fail(err, PAL_E_IO, "%s: cannot sync: %s", path, strerror(errno));
+        if (fd < 0 || !pal_io_sync(fd)) st = pal_fail(err, PAL_E_IO, "%s: cannot sync: %s", path, strerror(errno));
         if (fd >= 0) close(fd);
     }
     closedir(dir);
@@ -255,7 +249,7 @@ pal_status pal_model_writer_commit(pal_model_writer *w, const json_t *config, pa
     if (!st) st = sync_files(w, err);
     if (!st) st = pal_sync_directory_of(path, err);
     if (!st) {
-        if (rename(w->directory, w->target) != 0) {
+        if (!pal_io_rename(w->directory, w->target)) {
             st = pal_fail(err, PAL_E_IO, "%s: cannot rename into place: %s", w->target, strerror(errno));
         } else {
             pal_free(w->directory);
@@ -267,23 +261,10 @@ pal_status pal_model_writer_commit(pal_model_writer *w, const json_t *config, pa
     return st;
 }
 
-static void remove_directory(const char *path) {
-    char file[PATH_MAX_TEXT + 300];
-    DIR *dir = opendir(path);
-    if (!dir) return;
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        snprintf(file, sizeof file, "%s/%s", path, entry->d_name);
-        unlink(file);
-    }
-    closedir(dir);
-    rmdir(path);
-}
-
 void pal_model_writer_drop(pal_model_writer *w) {
     if (!w) return;
     if (w->fd >= 0) close(w->fd);
-    if (w->directory) remove_directory(w->directory);
+    if (w->directory) pal_remove_directory(w->directory);
     pal_free(w->target);
     pal_free(w->directory);
     pal_free(w->file);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/directory.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -42,7 +43,7 @@ enum { MOST = 65536 };
 int64_t *pal_run_steps(const char *checkpoints, size_t *count, bool tidy) {
     *count = 0;
     DIR *dir = opendir(checkpoints);
-    int64_t *steps = calloc(MOST, sizeof *steps);
+    int64_t *steps = pal_alloc(MOST, sizeof *steps);
     for (struct dirent *entry; dir && steps && (entry = readdir(dir));) {
         const int64_t step = step_of(entry->d_name);
         if (step >= 0 && *count < MOST) steps[(*count)++] = step;
@@ -141,7 +142,7 @@ pal_status pal_run_newest(const char *run, char *folder, size_t size, pal_error 
         if (found) memcpy(bare, path, sizeof bare);
         else pal_warn("checkpoint %s is not usable (%s); trying the one before it", name, last.text);
     }
-    free(steps);
+    pal_free(steps);
     if (st) return st;
     if (trained && !found)
         return pal_fail(err, PAL_E_FORMAT, "%s: none of its checkpoints is usable; the last reason: %s", checkpoints,

@@ -11,7 +11,7 @@
 
 #include "palimpsa/status.h"
 
-/* Steps of all checkpoints in this folder, newest first, for free(); NULL without memory. tidy: temporaries that a
+/* Steps of all checkpoints in this folder, newest first, for pal_free; NULL without memory. tidy: temporaries that a
  * killed process left are removed on the way. */
 int64_t *pal_run_steps(const char *checkpoints, size_t *count, bool tidy);
 

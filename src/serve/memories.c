@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/io.h"
 #include "model/state.h"
 #include "serve/inside.h"
 #include "text/strings.h"
@@ -362,7 +363,7 @@ bool serve_upload_begin(serve_exchange *x, serve_result *result) {
     }
     u->most = model->file_bytes;
     serve_memory_path(s, u->memory, 0, path);
-    u->file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    u->file = pal_io_open(path, O_WRONLY | O_CREAT | O_EXCL);
     if (u->file < 0) {
         u->status = 500;
         snprintf(u->error, sizeof u->error, "the memory's file cannot be made: %s", strerror(errno));
@@ -372,7 +373,6 @@ bool serve_upload_begin(serve_exchange *x, serve_result *result) {
 }
 
 void serve_upload_take(serve_upload *u, const void *data, size_t size) {
-    const char *at = data;
     if (u->status) return; /* said when the body has ended */
     if (size > u->most - u->size) {
         u->status = 413;
@@ -381,17 +381,9 @@ void serve_upload_take(serve_upload *u, const void *data, size_t size) {
         return;
     }
     u->size += size;
-    while (size) {
-        const ssize_t n = write(u->file, at, size);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) {
-            u->status = errno == ENOSPC || errno == EDQUOT ? 507 : 500;
-            snprintf(u->error, sizeof u->error, "the memory's file cannot be written: %s", strerror(errno));
-            return;
-        }
-        at += n;
-        size -= (size_t)n;
-    }
+    if (pal_io_write(u->file, data, size)) return;
+    u->status = errno == ENOSPC || errno == EDQUOT ? 507 : 500;
+    snprintf(u->error, sizeof u->error, "the memory's file cannot be written: %s", strerror(errno));
 }
 
 void serve_upload_end(serve_exchange *x) {

@@ -9,13 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/directory.h"
+#include "base/io.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "model/state.h"
@@ -135,13 +136,13 @@ failed:
 static void drop_files(pal_server *s, serve_memory *m) {
     char path[PATH];
     description_path(s, m, path);
-    unlink(path);
+    pal_io_unlink(path);
     serve_memory_path(s, m, 0, path);
-    unlink(path);
+    pal_io_unlink(path);
     s->store.used -= m->bytes;
     for (size_t i = 0; i < m->mark_count; i++) {
         serve_memory_path(s, m, m->marks[i].number, path);
-        unlink(path);
+        pal_io_unlink(path);
         s->store.used -= m->marks[i].bytes;
     }
 }
@@ -166,13 +167,13 @@ void serve_memory_delete(pal_server *s, serve_memory *m) {
 pal_status serve_memory_link(pal_server *s, const char *from, const char *to, pal_error *err) {
     char aside[PATH];
     snprintf(aside, sizeof aside, "%.4000s/link.part", s->store.directory);
-    unlink(aside);
-    if (link(from, aside) != 0 || rename(aside, to) != 0) {
+    pal_io_unlink(aside);
+    if (!pal_io_link(from, aside) || !pal_io_rename(aside, to)) {
         const int why = errno;
-        unlink(aside);
+        pal_io_unlink(aside);
         return pal_fail(err, PAL_E_IO, "%s: cannot be given a second name: %s", from, strerror(why));
     }
-    unlink(aside); /* renaming one name of a file onto another of the same file does nothing */
+    pal_io_unlink(aside); /* renaming one name of a file onto another of the same file does nothing */
     return PAL_OK;
 }
 
@@ -221,7 +222,7 @@ pal_status serve_mark_add(pal_server *s, serve_memory *m, const char *name, int 
     m->marks[m->mark_count++] = mark;
     if ((st = write_description(s, m, err))) {
         m->mark_count--;
-        unlink(to);
+        pal_io_unlink(to);
         return st;
     }
     s->store.used += mark.bytes;
@@ -240,7 +241,7 @@ pal_status serve_mark_remove(pal_server *s, serve_memory *m, serve_mark *mark, p
         m->marks[at] = old;
         return st;
     }
-    unlink(path);
+    pal_io_unlink(path);
     s->store.used -= old.bytes;
     return PAL_OK;
 }
@@ -336,7 +337,7 @@ static pal_status read_directory(pal_server *s, pal_error *err) {
                 snprintf(path, sizeof path, "%.4000s/%s.json", directory, id);
                 if (access(path, F_OK) == 0) continue;
                 snprintf(path, sizeof path, "%.4000s/%.64s", directory, entry->d_name);
-                unlink(path);
+                pal_io_unlink(path);
             }
         }
         closedir(d);
@@ -362,10 +363,7 @@ pal_status serve_store_open(pal_server *s, pal_error *err) {
         if ((st = pal_make_directory(path, err))) return st;
     }
     if (!(store->directory = pal_strdup(path))) return pal_fail(err, PAL_E_MEMORY, "no memory for a path");
-    store->lock_file = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (store->lock_file < 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno));
-    if (flock(store->lock_file, LOCK_EX | LOCK_NB) != 0)
-        return pal_fail(err, PAL_E_IO, "%s: another server uses this directory", path);
+    if ((st = pal_lock_directory(&store->lock_file, path, false, err))) return st;
     if (access(path, W_OK | X_OK) != 0)
         return pal_fail(err, PAL_E_IO, "%s: cannot write there: %s", path, strerror(errno));
     return store->temporary ? PAL_OK : read_directory(s, err);

@@ -9,7 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/directory.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "format/run_dir.h"
@@ -42,9 +44,9 @@ static void drop_old(const char *checkpoints, int keep) {
         if (join(path, checkpoints, name, NULL)) continue;
         snprintf(name, sizeof name, ".step-%lld.tmp", (long long)steps[i]);
         /* Renamed first: a half-removed directory must not look like a checkpoint. */
-        if (!join(gone, checkpoints, name, NULL) && rename(path, gone) == 0) pal_remove_directory(gone);
+        if (!join(gone, checkpoints, name, NULL) && pal_io_rename(path, gone)) pal_remove_directory(gone);
     }
-    free(steps);
+    pal_free(steps);
 }
 
 static pal_status write_whole(const char *run, int64_t step, pal_model *model, const pal_optimiser *optimiser,
@@ -66,7 +68,7 @@ static pal_status write_whole(const char *run, int64_t step, pal_model *model, c
     if (more.save && (st = more.save(more.self, temporary, true, err))) goto failed;
     if ((st = write_trainer(temporary, trainer, err))) goto failed;
     pal_remove_directory(path); /* an unsound one that was passed over when resuming */
-    if (rename(temporary, path) != 0) {
+    if (!pal_io_rename(temporary, path)) {
         st = pal_fail(err, PAL_E_IO, "%s: cannot rename into place: %s", path, strerror(errno));
         goto failed;
     }
@@ -104,13 +106,12 @@ pal_status pal_checkpoint_write_best(const char *run, const pal_model *model, pa
     pal_remove_directory(temporary);
     st = pal_model_save(model, temporary, dtype, err);
     if (!st && more.save) st = more.save(more.self, temporary, false, err);
-    if (!st && renameat2(AT_FDCWD, temporary, AT_FDCWD, path, RENAME_EXCHANGE) !=
-                   0) { /* the first, or a file system without it */
+    if (!st && !pal_io_exchange(temporary, path)) { /* the first, or a file system without it */
         pal_remove_directory(aside);
-        const bool moved = rename(path, aside) == 0;
-        if (rename(temporary, path) != 0) {
+        const bool moved = pal_io_rename(path, aside);
+        if (!pal_io_rename(temporary, path)) {
             st = pal_fail(err, PAL_E_IO, "%s: cannot rename into place: %s", path, strerror(errno));
-            if (moved) rename(aside, path);
+            if (moved) pal_io_rename(aside, path);
         } else pal_remove_directory(aside);
     }
     pal_remove_directory(temporary);
@@ -145,7 +146,7 @@ pal_status pal_checkpoint_open(const char *run, const pal_context *cx, pal_model
     if (!st && count && !*model)
         st = pal_fail(err, PAL_E_FORMAT, "%s: none of its %zu checkpoints is usable; the last reason: %s", checkpoints,
                       count, last.text);
-    free(steps);
+    pal_free(steps);
     return st;
 }
 
@@ -161,7 +162,7 @@ bool pal_checkpoint_finished(const char *run) {
         trainer = json_load_file(path, 0, NULL);
     const bool finished = json_is_true(json_object_get(trainer, "finished"));
     json_decref(trainer);
-    free(steps);
+    pal_free(steps);
     return finished;
 }
 

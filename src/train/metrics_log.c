@@ -2,11 +2,13 @@
 #include "train/metrics_log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/io.h"
 #include "base/map.h"
 
 /* The step of a complete line, or -1. */
@@ -48,8 +50,11 @@ pal_status pal_metrics_log_open(pal_metrics_log *m, const char *path, int64_t st
     pal_status st;
     if (access(path, F_OK) == 0 && (st = keep_until(path, step, err))) return st;
     if (!(m->path = pal_strdup(path))) return pal_fail(err, PAL_E_MEMORY, "%s: no memory to open it", path);
-    if (!(m->stream = fopen(path, "ae"))) {
-        st = pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno));
+    const int fd = pal_io_open(path, O_WRONLY | O_CREAT | O_APPEND);
+    if (fd < 0 || !(m->stream = pal_io_stream(fd, NULL))) {
+        st = fd < 0 ? pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno))
+                    : pal_fail(err, PAL_E_MEMORY, "%s: no memory to open it", path);
+        if (fd >= 0) close(fd);
         pal_free(m->path);
         *m = (pal_metrics_log){ 0 };
         return st;

@@ -59,7 +59,7 @@ def one_process_per_directory():
         os.mkfifo("pipe")
         first = subprocess.Popen([program, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         pipe = os.open("pipe", os.O_WRONLY)  # once the first one reads
-        run(*[word if word != "pipe" else "book.txt" for word in words], code=2, says="another process")
+        run(*[word if word != "pipe" else "book.txt" for word in words], code=2, says=f"process {first.pid} ({program} {words[0]} ")
         os.write(pipe, pathlib.Path("book.txt").read_bytes()[:20000])
         os.close(pipe)
         os.unlink("pipe")

@@ -151,7 +151,7 @@ with tempfile.TemporaryDirectory() as folder:
             assert s.ask("DELETE", f"/v1/memories/{one['id']}")[0] == 200
         assert s.get("/v1/memories")["disk_used"] == 0
         assert sorted(f.name for f in kept.iterdir()) == ["1" * 16 + ".json", "mine.txt"]
-        refuses("another server", "--memory-dir", kept)
+        refuses(f"process {s.process.pid} (", "--memory-dir", kept)
 
     # Room: a memory too many is refused and changes nothing; texts wait for RAM.
     with serving(hybrid, "--memory-disk", 2 * m["bytes"] + 300, "--memory-budget", int(2.5 * m["bytes"])) as s:

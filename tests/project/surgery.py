@@ -281,7 +281,7 @@ with tempfile.TemporaryDirectory() as name:
     refused([*base, "--metaplastic", "1", *given, "--dtype", "bf16"], "differs from its source", "--dtype", code=1)
     size = (root / "unproved" / "model.safetensors").stat().st_size
     for limit in (0, 1000, size // 2, size - 1000):
-        refused([*base, "--metaplastic", "1", *given], limit=limit)
+        refused([*base, "--metaplastic", "1", *given], code=1, limit=limit)
     # A signal in the middle: here, of the proof.
     (root / "long.txt").write_bytes(text.read_bytes() * 100)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

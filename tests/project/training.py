@@ -248,7 +248,7 @@ with tempfile.TemporaryDirectory() as folder:
     while not list(root.glob("s4/runs/*/metrics.jsonl")):
         time.sleep(0.01)
     busy = next(root.glob("s4/runs/*/config.json")).parent
-    check("another process" in palimpsa("train", "--resume", "--out", str(busy), code=2), "two processes in one run")
+    check(re.search(r": process [0-9]+ \(palimpsa train .* works in this directory", palimpsa("train", "--resume", "--out", str(busy), code=2)), "two processes in one run")
     child.send_signal(signal.SIGTERM)
     text = child.communicate(timeout=20)[0]
     check(child.returncode == 0 and "the same command goes on" in text and not (root / "s4/results.csv").exists(), f"SIGTERM to a sweep: {text}")

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The process that locked what is open as fd, or 0: /proc/locks has lines like "1: FLOCK ADVISORY WRITE PID
+ * MAJOR:MINOR:INODE 0 EOF". Devices are not compared: those of layered file systems differ from stat's. */
+static long holder(int fd) {
+    char line[256];
+    struct stat info;
+    long found = 0;
+    FILE *locks = fopen("/proc/locks", "re");
+    if (!locks) return 0;
+    while (!found && fstat(fd, &info) == 0 && fgets(line, sizeof line, locks)) {
+        long pid;
+        unsigned long long inode;
+        if (sscanf(line, "%*d: FLOCK %*s %*s %ld %*x:%*x:%llu", &pid, &inode) == 2 && pid > 0 &&
+            inode == (unsigned long long)info.st_ino)
+            found = pid;
+    }
+    fclose(locks);
+    return found;
+}
+
+/* "process PID (its command)", as far as that can be told. */
+static void describe(long pid, char *out, size_t size) {
+    char path[64], command[80] = "";
+    snprintf(path, sizeof path, "/proc/%ld/cmdline", pid);
+    FILE *file = pid ? fopen(path, "re") : NULL;
+    if (file) {
+        const size_t n = fread(command, 1, sizeof command - 1, file);
+        for (size_t i = 0; i + 1 < n; i++)
+            if ((unsigned char)command[i] < ' ') command[i] = ' ';
+        fclose(file);
+    }
+    if (!pid) snprintf(out, size, "another process");
+    else snprintf(out, size, *command ? "process %ld (%s)" : "process %ld", pid, command);
+}
+
+pal_status pal_lock_directory(int *fd, const char *directory, bool wait, pal_error *err) {
+    char who[128];
+    *fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*fd < 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", directory, strerror(errno));
+    while (flock(*fd, LOCK_EX | (wait ? 0 : LOCK_NB)) != 0) {
+        if (errno == EINTR) continue;
+        if (errno != EWOULDBLOCK) return PAL_OK;
+        describe(holder(*fd), who, sizeof who);
+        close(*fd);
+        *fd = -1;
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: %s works in this directory", directory, who);
+    }
+    return PAL_OK;
+}

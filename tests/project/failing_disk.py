@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""A disk that is full, broken, interrupted or slow, from the K-th call on, under every command that writes: what was there before
+is still there and loads, the sentence names the file, no temporary is left, and the same command goes on when the disk is well again."""
+import pathlib, random, re, sys, tempfile
+
+from faulty import TEXT, TRAIN, check, contents, copied, counted, golden, good, long_run, palimpsa, some, strays
+
+TIMES = [r"metrics\.jsonl$", r"timing\.csv$", r"report\.(html|md)$", r"\.log$", r"config\.json$", r"shards\.json$"]
+rng = random.Random(11)
+seen = {"refused": 0, "finished": 0}
+
+
+def differences(here, expected):
+    found = {file: data for file, data in contents(here, TIMES).items() if not re.search(r"\.[0-9a-f]{8}(/|$)|\.tmp(/|$)", file)}
+    return [file for file in {*found, *expected} if found.get(file) != expected.get(file)]
+
+
+def try_all(name, before, words, again=None, most=5):
+    """before: a folder. words are run in copies of it; again: the command that goes on after a failure, or the same one."""
+    end = copied(before, root / "end")
+    log = root / "log"
+    count = counted("disk", *words(end), folder=end, log=log)
+    expected = contents(end, TIMES)
+    check(count > 5 and not strays(end), f"{name}: {count} calls, {strays(end)}")
+    for fault in ("enospc", "eio", "eintr", "short"):
+        for k in some(count, most, rng):
+            here = copied(before, root / "here")
+            old = contents(here)
+            done = palimpsa(*words(here), faults=f"{fault}:{k}", folder=here)
+            what = f"{name}, {fault}:{k}"
+            if fault in ("eintr", "short"):
+                check(done.returncode == 0, f"{what}: {done.sentence}")
+            if done.returncode == 0:
+                seen["finished"] += 1
+                if fault != "eio":  # which may have hit a removal
+                    check(not strays(here), f"{what}: {strays(here)}")
+            else:
+                seen["refused"] += 1
+                check(done.returncode == 1 and re.search(r"No space left|Input/output error|sweep: run .* failed; see", done.sentence), f"{what}: {done.returncode}: {done.sentence}")
+                check(fault != "enospc" or not strays(here), f"{what}: left {strays(here)}")
+                now = contents(here)
+                lost = [file for file in old if file not in now or now[file] not in (old[file], expected.get(file)) and not re.search("|".join(TIMES), file)]
+                check(not lost, f"{what}: {lost} changed")
+                if differences(here, expected):  # else the sync of a directory was all that failed
+                    good(*(again or words)(here), folder=here)
+            check(not differences(here, expected), f"{what}: in the end {differences(here, expected)} differ")
+    print(f"{name}: {count} calls")
+
+
+with tempfile.TemporaryDirectory() as folder:
+    root = pathlib.Path(folder)
+    start = root / "start"
+    start.mkdir()
+    (start / "text").write_text(TEXT)
+    resumed = lambda here: ["train", "--out", "run", "--resume"] if (here / "run/config.json").exists() else [*TRAIN, "--out", "run"]
+
+    half = copied(start, root / "half")
+    good(*TRAIN, "--out", "run", "--stop-after", 1, folder=half)
+    try_all("train", start, lambda here: [*TRAIN, "--out", "run"], again=resumed, most=8)
+    try_all("train --resume", half, resumed, most=8)
+    try_all("tokenize", start, lambda here: "tokenize text --tokenizer bytes --valid 0.1 --shard-tokens 4000 --out shards --threads 1".split())
+    try_all("tokenize --train-bpe", start, lambda here: "tokenize text --train-bpe 280 --out words".split())
+    good("tokenize", "--learn-chars", "--out", "hybrid", "text", folder=copied(start, root / "models"))
+    for file in ("config.json", "model.safetensors"):
+        (root / "models/hybrid" / file).write_bytes((golden / "models/hybrid_m" / file).read_bytes())
+    try_all("convert to a directory", root / "models", lambda here: "convert hybrid other --dtype bf16 --threads 1".split())
+    try_all("convert to GGUF", root / "models", lambda here: "convert hybrid other.gguf --to gguf --threads 1".split())
+    good(*"train --task mqar --model palimpsa-m-wo-meta --seq-len 16 --kv-pairs 2 --vocab 32 --hidden 16 --heads 2 --batch 2 --steps 1 --test-examples 8 --out plain --threads 1".split(), folder=root / "models")
+    try_all("surgery", root / "models", lambda here: "convert plain other --metaplastic all --no-proof --threads 1".split())
+    good(*"generate hybrid --prompt river --max-tokens 2 --save-memory mind --threads 1".split(), folder=root / "models")
+    try_all("save a memory", root / "models", lambda here: "generate hybrid --prompt gold --max-tokens 2 --save-memory mind --threads 1".split())
+    # A disk that fills, or breaks once, during a sweep: in its own calls or in those of its runs.
+    grid = ("sweep mqar --models palimpsa-d --lrs 1e-3,1e-2 --seeds 1 --out grid -- --seq-len 16 --kv-pairs 2 --vocab 32 --hidden 16 --heads 2 --batch 4 --steps 3 --examples 32 "
+            "--test-examples 8 --checkpoint-every 1 --threads 1").split()
+    try_all("sweep", start, lambda here: grid, most=4)
+    check(seen["refused"] > 20 and seen["finished"] > 20, f"{seen}")
+    print(f"{seen['refused']} commands were refused and lost nothing, {seen['finished']} finished in spite of it")

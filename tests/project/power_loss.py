@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Power fails at any moment of training, tokenizing and converting: what the program did is recorded call by call and replayed up to that
+moment, without what was not synced. Every checkpoint that has its name is whole, and the same command ends with the bits of a run that
+nobody disturbed."""
+import pathlib, random, shutil, tempfile
+
+from faulty import TEXT, TRAIN, check, contents, good, long_run
+
+rng = random.Random(13)
+
+
+class Disk:
+    """A file system in memory, as it is now. Files are nodes with bytes in the cache and bytes on the disk; directories are names of nodes."""
+
+    def __init__(self, folder):
+        self.node = {"": "directory"}  # path below the folder -> "directory" or a file's number
+        self.cached, self.stored = {}, {}  # number -> bytes
+        for p in sorted(pathlib.Path(folder).rglob("*")):
+            name = str(p.relative_to(folder))
+            self.node[name] = "directory" if p.is_dir() else self.new(p.read_bytes())
+        self.durable = dict(self.node)  # names that a power failure does not take
+
+    def new(self, data=b""):
+        number = len(self.cached)
+        self.cached[number] = bytearray(data)
+        self.stored[number] = bytes(data)
+        return number
+
+    def below(self, name):
+        return [n for n in self.node if n == name or n.startswith(name + "/")]
+
+    def move(self, source, target):
+        moved = {target + n[len(source):]: self.node.pop(n) for n in self.below(source)}
+        for n in self.below(target):
+            del self.node[n]
+        self.node.update(moved)
+
+    def apply(self, kind, name, rest):
+        data = lambda: self.cached[self.node[name]]
+        if kind == "open":
+            if name not in self.node:
+                self.node[name] = self.new()
+        elif kind == "write":
+            at, data_ = int(rest[0]), bytes.fromhex(rest[1])
+            if len(data()) < at:
+                data().extend(bytes(at - len(data())))
+            data()[at:at + len(data_)] = data_
+        elif kind == "reserve":
+            data().extend(bytes(max(0, int(rest[0]) - len(data()))))
+        elif kind == "cut":
+            del data()[int(rest[0]):]
+        elif kind == "sync" and self.node.get(name) != "directory":
+            self.stored[self.node[name]] = bytes(data())
+        elif kind == "sync":
+            # What is directly in the directory is durable, and what is below a directory that only now came there.
+            inside = lambda n: n.startswith(name + "/") or not name and n
+            direct = lambda n: inside(n) and "/" not in n[len(name) + bool(name):]
+            before = {n: v for n, v in self.durable.items() if direct(n)}
+            for n in [n for n in self.durable if inside(n) and self.durable[n] != self.node.get(n) and direct(n)]:
+                for gone in [m for m in self.durable if m == n or m.startswith(n + "/")]:
+                    del self.durable[gone]
+            for n in [n for n in self.node if direct(n)]:
+                if n not in before or before[n] != self.node[n]:
+                    self.durable[n] = self.node[n]
+                    self.durable.update({m: self.node[m] for m in self.below(n) if m in self.synced_inside})
+            self.synced_inside |= {n for n in self.node if direct(n)}
+        elif kind == "rename":
+            self.move(name, rest[0])
+            self.synced_inside = {rest[0] + n[len(name):] if n == name or n.startswith(name + "/") else n for n in self.synced_inside}
+        elif kind == "exchange":
+            self.move(name, "\0aside"), self.move(rest[0], name), self.move("\0aside", rest[0])
+            swap = lambda n: rest[0] + n[len(name):] if n.startswith(name + "/") else name + n[len(rest[0]):] if n.startswith(rest[0] + "/") else n
+            self.synced_inside = {swap(n) for n in self.synced_inside}
+        elif kind == "link":
+            self.node[rest[0]] = self.node[name]
+        elif kind == "mkdir":
+            self.node.setdefault(name, "directory")
+        elif kind in ("unlink", "rmdir"):
+            if name in self.node and (kind == "unlink" or len(self.below(name)) == 1):
+                self.node.pop(name)
+
+    synced_inside = frozenset()
+
+    def write_out(self, folder, names, unsynced):
+        """names: what survived. unsynced: what a file that was not synced has: nothing, zeros or a part of its bytes."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        for name in sorted(names):
+            if not name:
+                continue
+            if names[name] == "directory":
+                (folder / name).mkdir(parents=True, exist_ok=True)
+                continue
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            now, safe = bytes(self.cached[names[name]]), self.stored[names[name]]
+            if now != safe:
+                now = {"lost": safe, "zeros": bytes(len(now)), "torn": now[:len(now) // 2] + bytes(len(now) - len(now) // 2)}[unsynced]
+            (folder / name).write_bytes(now)
+
+
+def calls_of(log, folder):
+    """The calls in the log as words, with paths below the folder; others are left out."""
+    for line in log.read_text().splitlines():
+        words = line.split(" ")
+        if words[0] == "count":
+            continue
+        if any(w.startswith("/") and not (w + "/").startswith(f"{folder}/") for w in words[1:3]):
+            continue
+        yield [w[len(str(folder)) + 1:] if w.startswith("/") else w for w in words]
+
+
+def power_fails(name, words, again, same, most):
+    """words run once and are recorded. Then at many moments: what survived is written out, `again` goes on, and same(folder) judges the end."""
+    start, work, log = root / "start", root / "work", root / "log"
+    shutil.rmtree(work, ignore_errors=True)
+    shutil.copytree(start, work)
+    log.unlink(missing_ok=True)
+    good(*words, folder=work, faults="record", log=log)
+    calls = list(calls_of(log, work))
+    expected = same(work)
+    disk = Disk(start)
+    moments = range(len(calls)) if long_run else sorted({*rng.sample(range(len(calls)), most), len(calls) - 1})
+    tried = 0
+    for i, (kind, path, *rest) in enumerate(calls):
+        disk.apply(kind, path, rest)
+        if i not in moments:
+            continue
+        # Names either all reached the disk, or only those whose directory was synced; bytes only if they were synced.
+        ways = [(disk.node, "lost"), (disk.node, "zeros"), (disk.durable, "torn")]
+        for names, unsynced in ways if long_run else [rng.choice(ways)]:
+            here = root / "here"
+            disk.write_out(here, names, unsynced)
+            shutil.copy2(start / "text", here / "text")  # with its time
+            for c in here.glob("run/checkpoints/step-*"):
+                good("inspect", c, folder=here)
+            good(*again(here), folder=here)
+            check(same(here) == expected, f"{name}: power failed after call {i} ({kind} {path}), names {'all' if names is disk.node else 'synced'}, bytes {unsynced}: another end")
+            tried += 1
+    check(same(disk_out(disk)) == expected, f"{name}: the recorded calls do not give what the program wrote")
+    print(f"{name}: {len(calls)} calls, power failed {tried} times")
+
+
+def disk_out(disk):
+    """What would be there if power failed right after the program's end: everything."""
+    disk.write_out(root / "here", disk.durable, "lost")
+    return root / "here"
+
+
+with tempfile.TemporaryDirectory() as folder:
+    root = pathlib.Path(folder).resolve()
+    (root / "start").mkdir()
+    (root / "start/text").write_text(TEXT)
+    last = lambda here: {n: (here / "run/checkpoints/step-3" / n).read_bytes() for n in ("model.safetensors", "optimizer.safetensors")}
+    power_fails("train", [*TRAIN, "--out", "run"],
+                lambda here: ["train", "--resume", "--out", "run"] if (here / "run/config.json").exists() else [*TRAIN, "--out", "run"], last, 12)
+    shards = lambda here: contents(here / "shards", [r"shards\.json$", r"\.[0-9a-f]{8}$"])
+    tokenize = "tokenize text --tokenizer bytes --valid 0.1 --shard-tokens 4000 --out shards --threads 1".split()
+    power_fails("tokenize", tokenize, lambda here: tokenize, shards, 6)
