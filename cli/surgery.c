@@ -146,7 +146,8 @@ static int report_json(const theatre *t) {
 
 /* A proof that fails is no wrong usage. */
 static int fail(const theatre *t, pal_status st, const pal_error *err) {
-    if (!t->done.proving || (st != PAL_E_FORMAT && st != PAL_E_IO)) return cli_fail_making(err, t->job->dst);
+    if (!t->done.proving || (st != PAL_E_FORMAT && st != PAL_E_IO))
+        return cli_fail_making(err, t->job->dst);
     if (st == PAL_E_FORMAT && t->job->dtype && strcasecmp(t->job->dtype, "f32") != 0)
         return cli_error(CLI_FAILED, "%s; --dtype rounds the weights: leave it out, or convert SRC first", err->text);
     return cli_error(CLI_FAILED, "%s", err->text);
