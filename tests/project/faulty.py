@@ -37,6 +37,8 @@ def counted(kind, *words, folder, log):
 
 def some(count, most, rng):
     """Numbers from 1 to count: all, or as many as there is time for, the first and the last among them."""
+    if "--sanitized" in sys.argv:
+        most = max(3, most // 3)
     if long_run or count <= most:
         return range(1, count + 1)
     return sorted({1, count, *rng.sample(range(1, count + 1), most - 2)})
