@@ -38,7 +38,8 @@ static pal_status check(theatre *t, pal_error *err) {
         return pal_fail(err, PAL_E_ARGUMENT,
                         "surgery: b_scale from %g to %g, expected two numbers, the lower one first", s->low, s->high);
     if (o->proof_tokens < 0)
-        return pal_fail(err, PAL_E_ARGUMENT, "surgery: a proof on %d tokens, expected 0 (none) or more", o->proof_tokens);
+        return pal_fail(err, PAL_E_ARGUMENT, "surgery: a proof on %d tokens, expected 0 (none) or more",
+                        o->proof_tokens);
     if (pal_surgery_needs_windows(o->layers) && o->window_tokens < 1)
         return pal_fail(err, PAL_E_ARGUMENT, "surgery: '%s' needs a text to measure memory windows on", o->layers);
     if (!o->dtype) return PAL_OK;
