@@ -14,7 +14,7 @@
 #define PAL_MEMORY_RULES(X) X(palimpsa) X(gla) X(longhorn) X(delta) X(gdn) X(gdn_app) X(mesa) X(attention)
 
 /* What some tokens did to one head. `mean` is mu, or S or G where a rule has no mu. */
-enum { PAL_CHANGE_SAMPLE = 512 };
+enum { PAL_CHANGE_SAMPLE = 256 };
 typedef struct pal_memory_change {
     double change, size;             /* sums of squares: of mean after - mean before, of mean after */
     float low, high;                 /* importance after; NaN without */

@@ -366,7 +366,7 @@ static void large_heads_are_sampled(void **state) {
     pal_context *cx = test_context(1, NULL);
     rule->compare(cx, &shape, memory, memory, &change);
     pal_context_free(cx);
-    assert_true(change.change == 0 && fabs(change.size - 0.25 * DK * DV) < 1e-3 && change.samples > 256);
+    assert_true(change.change == 0 && fabs(change.size - 0.25 * DK * DV) < 1e-3 && change.samples > 128);
     assert_true(change.samples <= PAL_CHANGE_SAMPLE && change.low == 1.0f);
     double sampled = 0, all = 0;
     for (int i = 0; i < change.samples; i++) sampled += (double)change.sample[i] / change.samples;
