@@ -185,7 +185,8 @@ int cmd_serve(int argc, char **argv) {
         .about =
             "Serves a page to talk to models and to look into their memories: open the address in a browser.\n"
             "And models over HTTP with the interface of OpenAI: /v1/completions, /v1/chat/completions,\n"
-            "/v1/models, /v1/memories, /tokenize, /detokenize, /tokenizer_info, /health, /metrics, /openapi.json.\n"
+            "/v1/models, /v1/memories, /v1/observe, /v1/runs, /v1/recall, /tokenize, /detokenize, /tokenizer_info,\n"
+            "/health, /metrics, /openapi.json; NAME@plain is a model with plasticity off.\n"
             "Prints one line, 'listening on http://HOST:PORT', when it is ready. SIGTERM and Ctrl-C let requests\n"
             "end first.",
         .examples = "  palimpsa serve runs/shakespeare\n"
