@@ -120,7 +120,7 @@ with tempfile.TemporaryDirectory() as folder:
         while b"[DONE]" not in got[-1]:
             got.append(deaf.recv(1 << 20))
             assert got[-1], "the stream ended early"
-        got = re.sub(rb"\r\n[0-9a-f]+\r\n", b"", b"".join(got))  # pieces end anywhere
+        got = re.sub(rb"\r\n[0-9A-Fa-f]+\r\n", b"", b"".join(got))  # pieces end anywhere
         assert got.count(b"data: {") == stream["max_tokens"], got.count(b"data: {")
         deaf.close()
 
