@@ -5,7 +5,8 @@
 
 Phases: one (tokens/s of one stream against `generate`), many (16 streams against one), pause (a long prompt beside 8 streams), prefix (the same 8,192-token
 prompt twice), soak (256 idle connections, 64 streams and 64 waiting requests for --minutes), slow (2,000 sockets that send half a request), long (--tokens read
-through one memory; its steps against those of a memory of 64 tokens, in turns). Prints one line of JSON each.
+through one memory; its steps against those of a memory of 64 tokens, in turns),
+observe (tokens/s with tiles against without, and the time of a replay). Prints one line of JSON each.
 """
 import argparse
 import concurrent.futures
@@ -27,7 +28,7 @@ parser.add_argument("--tokenizer")
 parser.add_argument("--threads", default="2")
 parser.add_argument("--tokens", type=int, help="of one and many: written by a stream (100); of pause: prompt (32000); of long: read (1000000)")
 parser.add_argument("--minutes", type=float, default=10)
-parser.add_argument("phases", nargs="+", choices=("one", "many", "pause", "prefix", "soak", "slow", "long"))
+parser.add_argument("phases", nargs="+", choices=("one", "many", "pause", "prefix", "soak", "slow", "long", "observe"))
 args = parser.parse_args()
 resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
 tokenizer = ["--tokenizer", args.tokenizer] if args.tokenizer else []
@@ -219,6 +220,33 @@ def long():
     stop()
     young_step, old_step = (statistics.median(t[i] for t in turns) for i in range(2))
     return {"tokens": tokens, "seconds": seconds, "step_of_64_tokens": young_step, "step": old_step, "ratio": statistics.median(o / y for y, o in turns), "memory_growth": grown}
+
+
+def observe():
+    serve()
+
+    def written(path, **more):
+        """Tokens/s of a stream with log-probabilities."""
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1000)
+        connection.request("POST", path, body=json.dumps({"prompt": "Once upon a time", "max_tokens": 60, "temperature": 0, "ignore_eos": True, "logprobs": 1, **more}))
+        token = b'"type":"token"' if path == "/v1/observe" else b"data:{"
+        times = [time.perf_counter() for line in connection.getresponse() if token in line.replace(b" ", b"")]
+        return (len(times) - 1) / (times[-1] - times[0])
+
+    def watched():
+        return written("/v1/observe", echo=False, observe={"tiles": True})
+
+    watched()
+    turns = [(written("/v1/completions", stream=True), watched()) for _ in range(5)]
+    text, replays = ids(1000, 1), []
+    ask("POST", "/v1/observe", {"prompt": text, "max_tokens": 0, "echo": False, "observe": {"tiles": True}})
+    for position in (999, 700, 500):
+        start = time.perf_counter()
+        ask("POST", "/v1/observe", {"prompt": text[: position + 1], "max_tokens": 0, "echo": False, "observe": {"from": position - 1, "map": {"layer": 3}}})
+        replays.append(time.perf_counter() - start)
+    stop()
+    plain, tiles = (statistics.median(t[i] for t in turns) for i in range(2))
+    return {"plain": plain, "with_tiles": tiles, "ratio": statistics.median(b / a for a, b in turns), "replay_seconds": replays}
 
 
 for phase in args.phases:
