@@ -5,6 +5,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+static const size_t line = 64, huge_page = 2 << 20, large = 8 << 20; /* bytes */
 
 static atomic_ullong allocations;
 static atomic_ullong fail_from; /* 0: never */
@@ -16,12 +19,17 @@ bool pal_alloc_refused(void) {
     return from && nth >= from && nth <= atomic_load(&fail_until);
 }
 
+/* Large blocks lie on huge pages where the system has them: what streams through hundreds of megabytes (weights,
+ * gradients, moments) then hardly waits for page tables. */
 void *pal_alloc(size_t n, size_t size) {
     if (pal_alloc_refused()) return NULL;
-    if (size && n > (SIZE_MAX - 64) / size) return NULL;
-    const size_t bytes = (n * size + 63) & ~(size_t)63;
-    void *block = aligned_alloc(64, bytes ? bytes : 64);
-    if (block) memset(block, 0, bytes ? bytes : 64);
+    if (size && n > (SIZE_MAX - huge_page) / size) return NULL;
+    const size_t wanted = n && size ? n * size : 1, page = wanted >= large ? huge_page : line,
+                 bytes = (wanted + page - 1) / page * page;
+    void *block = aligned_alloc(page, bytes);
+    if (!block) return NULL;
+    if (page == huge_page) madvise(block, bytes, MADV_HUGEPAGE); /* only advice: small pages do, too */
+    memset(block, 0, bytes);
     return block;
 }
 
