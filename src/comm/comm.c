@@ -9,6 +9,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 
+enum { BROADCAST_PIECE = 1 << 20 /* bytes */ };
+
 const pal_comm pal_comm_alone = { .size = 1, .timeout = INFINITY };
 
 pal_share pal_comm_share_of(const pal_comm *c, int rank, int n) {
@@ -86,8 +88,24 @@ pal_status pal_comm_move(const pal_comm *c, int from, int to, void *data, size_t
     return st;
 }
 
+/* From rank to rank: each hands a piece on while the next one comes, so that the weights of a model reach a hundred
+ * ranks hardly later than the first, and no rank waits in silence for the turn of all before it. */
+static pal_status broadcast_along(const pal_comm *c, char *data, size_t bytes, pal_error *err) {
+    int handing_on = 0;
+    pal_status st = PAL_OK;
+    for (size_t at = 0; at < bytes && !st; at += BROADCAST_PIECE) {
+        const size_t piece = bytes - at < BROADCAST_PIECE ? bytes - at : BROADCAST_PIECE;
+        if (handing_on >= c->room) st = wait_for(c, &handing_on, limit(c), err);
+        if (!st && c->rank > 0) st = receive_now(c, c->rank - 1, data + at, piece, limit(c), err);
+        if (!st && c->rank + 1 < c->size)
+            st = pal_comm_send(c, c->rank + 1, PAL_COMM_VALUES, data + at, piece, &handing_on, err);
+    }
+    return st ? st : wait_for(c, &handing_on, limit(c), err);
+}
+
 pal_status pal_comm_broadcast(const pal_comm *c, void *data, size_t bytes, pal_error *err) {
     pal_status st = PAL_OK;
+    if (c->size > 2 && bytes > BROADCAST_PIECE) return broadcast_along(c, data, bytes, err);
     for (int r = 1; r < c->size && !st; r++) st = pal_comm_move(c, 0, r, data, bytes, err);
     return st;
 }

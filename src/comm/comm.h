@@ -32,6 +32,7 @@ typedef struct pal_transport {
 typedef struct pal_comm {
     int rank, size;
     double timeout; /* seconds that a rank may stay silent */
+    int room;       /* messages that this rank should have under way at most */
     const pal_transport *transport;
     void *self;
 } pal_comm;

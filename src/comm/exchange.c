@@ -17,6 +17,7 @@ struct pal_exchange {
     const pal_comm *comm;
     size_t flat, bucket, buckets; /* floats in all and of a bucket; bucket 0 begins at float 0 */
     float *gradients;
+    size_t final; /* gradients[final ...] are */
     float *parts[WINDOW];      /* (size, slice) of the bucket that is being received there */
     int arriving[WINDOW];      /* parts that are missing */
     int sending;               /* messages that are under way */
@@ -79,6 +80,7 @@ static size_t bytes_of(pal_flat_slice s) { return (s.end - s.begin) * sizeof(flo
 
 void pal_exchange_begin(pal_exchange *x, float *gradients) {
     x->gradients = gradients;
+    x->final = x->flat;
     x->sent = x->asked = x->added = 0;
     x->failed = (pal_error){ 0 };
 }
@@ -122,36 +124,43 @@ static void add(pal_exchange *x) {
     }
 }
 
-static pal_status advance(pal_exchange *x, size_t from, pal_error *err) {
+/* Sends what is final, unless too much is under way: messages wait for owners that have room for their parts. */
+static pal_status send_final(pal_exchange *x, pal_error *err) {
     const pal_comm *c = x->comm;
-    pal_status st;
-    if ((st = ask(x, err))) return st;
-    for (; x->sent < x->buckets && (x->buckets - 1 - x->sent) * x->bucket >= from; x->sent++)
+    for (; x->sent < x->buckets && (x->buckets - 1 - x->sent) * x->bucket >= x->final && x->sending < c->room;
+         x->sent++)
         for (int r = 0; r < c->size; r++) {
             const pal_flat_slice s = slice_of(x, x->sent, r);
             if (r == c->rank || !bytes_of(s)) continue;
-            if ((st = pal_comm_send(c, r, PAL_COMM_GRADIENTS, x->gradients + s.begin, bytes_of(s), &x->sending, err)))
-                return st;
+            const pal_status st = pal_comm_send(c, r, PAL_COMM_GRADIENTS, x->gradients + s.begin, bytes_of(s),
+                                                &x->sending, err);
+            if (st) return st;
         }
-    if ((st = pal_comm_progress(c, err))) return st;
+    return PAL_OK;
+}
+
+static pal_status advance(pal_exchange *x, pal_error *err) {
+    pal_status st;
+    if ((st = ask(x, err)) || (st = send_final(x, err)) || (st = pal_comm_progress(x->comm, err))) return st;
     add(x);
     return ask(x, err);
 }
 
 void pal_exchange_ready(pal_exchange *x, size_t from) {
     if (x->comm->size == 1 || x->failed.status) return;
-    advance(x, from, &x->failed);
+    x->final = from;
+    advance(x, &x->failed);
 }
 
 pal_status pal_exchange_sum(pal_exchange *x, pal_error *err) {
     pal_status st;
     if (x->comm->size == 1) return PAL_OK;
     if (x->failed.status) return pal_fail(err, x->failed.status, "%s", x->failed.text);
-    if ((st = advance(x, 0, err))) return st;
+    x->final = 0;
+    if ((st = advance(x, err))) return st;
     while (x->added < x->buckets) {
-        if ((st = pal_comm_wait(x->comm, &x->arriving[x->added % WINDOW], err))) return st;
-        add(x);
-        if ((st = ask(x, err))) return st;
+        const int *missing = x->added < x->sent ? &x->arriving[x->added % WINDOW] : &x->sending;
+        if ((st = pal_comm_wait(x->comm, missing, err)) || (st = advance(x, err))) return st;
     }
     return pal_comm_wait(x->comm, &x->sending, err);
 }
@@ -161,7 +170,8 @@ pal_status pal_exchange_share(pal_exchange *x, float *parameters, pal_error *err
     int left = 0;
     pal_status st = PAL_OK;
     if (c->size == 1) return PAL_OK;
-    for (size_t i = 0; i < x->buckets; i++)
+    for (size_t i = 0; i < x->buckets && !st; i++) {
+        if (left >= c->room) st = pal_comm_wait(c, &left, err);
         for (int r = 0; r < c->size && !st; r++) {
             const pal_flat_slice mine = pal_exchange_slice(x, i, c->rank), theirs = pal_exchange_slice(x, i, r);
             if (r == c->rank) continue;
@@ -171,5 +181,6 @@ pal_status pal_exchange_share(pal_exchange *x, float *parameters, pal_error *err
             if (!st && bytes_of(mine))
                 st = pal_comm_send(c, r, PAL_COMM_PARAMETERS, parameters + mine.begin, bytes_of(mine), &left, err);
         }
+    }
     return st ? st : pal_comm_wait(c, &left, err);
 }

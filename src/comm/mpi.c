@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 
-enum { ROOM = 1 << 14, FAILURE = 99 /* the tag of what pal_mpi_tell_failure sends */ };
+enum { ROOM = 1 << 14 /* messages under way */, FAILURE = 99 /* the tag of what pal_mpi_tell_failure sends */ };
 
 /* Messages under way. */
 typedef struct {
@@ -126,7 +126,7 @@ pal_status pal_mpi_begin(pal_comm *out, pal_error *err) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &m.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &m.size);
-    *out = (pal_comm){ .rank = m.rank, .size = m.size, .timeout = 120, .transport = &over_mpi };
+    *out = (pal_comm){ .rank = m.rank, .size = m.size, .timeout = 120, .room = ROOM / 4, .transport = &over_mpi };
     return PAL_OK;
 }
 

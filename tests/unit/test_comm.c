@@ -10,7 +10,7 @@
 #include "comm/exchange.h"
 #include "support/support.h"
 
-enum { RANKS = 5, MOST = 4096 };
+enum { RANKS = 5, MOST = 4096, ROOM = 6 /* messages of a rank, of each kind */ };
 
 /* One message under way, begun by one side or by both. */
 typedef struct {
@@ -28,6 +28,8 @@ static size_t queued;
 static int *done[RANKS][MOST]; /* what a rank counts down when it looks next */
 static size_t done_count[RANKS];
 static bool failed;
+static int sent_by_root_beyond_rank_1;
+static int most_under_way; /* that one rank counted at a time */
 
 typedef struct {
     int rank;
@@ -35,7 +37,10 @@ typedef struct {
 
 /* A message is delivered when the other side comes to it: the oldest of its kind that has no such side yet. */
 static pal_status post(message m, pal_error *err) {
+    const int under_way = *(m.sender ? m.sender : m.receiver);
     pthread_mutex_lock(&lock);
+    if (under_way > most_under_way) most_under_way = under_way;
+    if (m.sent && m.from == 0 && m.to > 1) sent_by_root_beyond_rank_1++;
     for (size_t i = 0; i < queued; i++) {
         message *q = &queue[i];
         if (q->from != m.from || q->to != m.to || q->kind != m.kind || !q->sent == !m.sent) continue;
@@ -110,13 +115,18 @@ static void together(member *members, int size, void (*work)(void *)) {
     pthread_t thread[RANKS];
     queued = 0;
     failed = false;
+    most_under_way = sent_by_root_beyond_rank_1 = 0;
     memset(done_count, 0, sizeof done_count);
     for (int r = 0; r < size; r++) {
         member *m = &members[r];
         m->at.rank = r;
         if (!(m->comm.timeout > 0)) m->comm.timeout = 20;
-        m->comm =
-            (pal_comm){ .rank = r, .size = size, .timeout = m->comm.timeout, .transport = &in_memory, .self = &m->at };
+        m->comm = (pal_comm){ .rank = r,
+                              .size = size,
+                              .timeout = m->comm.timeout,
+                              .room = ROOM,
+                              .transport = &in_memory,
+                              .self = &m->at };
         m->work = work;
         assert_int_equal(pthread_create(&thread[r], NULL, run_member, m), 0);
     }
@@ -175,6 +185,35 @@ static void sums_are_in_the_order_of_ranks(void **state) {
     assert_int_equal(queued, 0);
 }
 
+enum { LARGE = 5 * 1000 * 1000 / (int)sizeof(float) + 3 }; /* floats: several pieces, and a part of one */
+
+static float weight(size_t i) { return (float)(i % 9973); }
+
+static void broadcast_large(void *self) {
+    member *m = self;
+    for (size_t i = 0; i < LARGE; i++) m->parameters[i] = m->comm.rank ? 0 : weight(i);
+    m->status = pal_comm_broadcast(&m->comm, m->parameters, LARGE * sizeof(float), &m->err);
+}
+
+/* A rank hands the weights on: if the root sent them to one rank after the other, the last would wait for all before
+ * it, and take the root for silent. */
+static void large_data_go_from_rank_to_rank(void **state) {
+    (void)state;
+    for (int size = 2; size <= RANKS; size++) {
+        member members[RANKS] = { 0 };
+        for (int r = 0; r < size; r++) members[r].parameters = pal_alloc(LARGE, sizeof(float));
+        together(members, size, broadcast_large);
+        for (int r = 0; r < size; r++) {
+            assert_int_equal(members[r].status, PAL_OK);
+            for (size_t i = 0; i < LARGE; i++) assert_true(members[r].parameters[i] == weight(i));
+            pal_free(members[r].parameters);
+        }
+        assert_int_equal(sent_by_root_beyond_rank_1, 0);
+        assert_true(most_under_way <= ROOM);
+    }
+    assert_int_equal(queued, 0);
+}
+
 static float gradient(size_t i, int rank) { return (float)((i * 2654435761u + (unsigned)rank * 40503u) % 1000) / 7; }
 
 /* Two updates: gradients become final from the end on, in uneven steps; a rank's update is plus one on its slices. */
@@ -212,6 +251,7 @@ static void exchange_is_the_sum_over_ranks(void **state) {
                 members[r].parameters = pal_alloc(sizes[k], sizeof(float));
             }
             together(members, size, exchange_twice);
+            assert_true(most_under_way < ROOM + 2 * size);
             for (int r = 0; r < size; r++) {
                 assert_int_equal(members[r].status, PAL_OK);
                 for (size_t i = 0; i < sizes[k]; i++) {
@@ -261,6 +301,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shares_cover_all),
         cmocka_unit_test(sums_are_in_the_order_of_ranks),
+        cmocka_unit_test(large_data_go_from_rank_to_rank),
         cmocka_unit_test(exchange_is_the_sum_over_ranks),
         cmocka_unit_test(a_silent_rank_is_named),
         cmocka_unit_test(a_failed_rank_ends_the_wait_of_others),
