@@ -199,8 +199,9 @@ static int run_all(sweep *s) {
         } else if (cli_stopping()) break;
     }
     if (!s->stopping) farm_stop();
-    for (int status; running > 0 && !ranks_failed();) {
-        if (farm_ended(&status) > 0) running--;
+    for (int status, place = 0; running > 0 && place >= 0 && !ranks_failed();) {
+        place = farm_ended(&status);
+        if (place > 0) running--;
         else nanosleep(&(struct timespec){ .tv_nsec = 20 * 1000 * 1000 }, NULL);
     }
     for (size_t i = 0; i < s->count; i++) s->runs[i].place = 0;
