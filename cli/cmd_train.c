@@ -156,7 +156,9 @@ static int share_checkpoint(run *r, bool *nothing) {
         bool nothing, resumed;
     } found = { .step = r->step, .nothing = *nothing, .resumed = r->state != NULL };
     if (comm->size == 1) return CLI_OK;
-    if (pal_comm_broadcast(comm, &found, sizeof found, &err)) return cli_error(CLI_FAILED, "%s", err.text);
+    if (pal_comm_meet(comm, &err) || /* reading takes any time */
+        pal_comm_broadcast(comm, &found, sizeof found, &err))
+        return cli_error(CLI_FAILED, "%s", err.text);
     *nothing = found.nothing;
     r->step = found.step;
     if (!found.resumed) return CLI_OK;
@@ -177,6 +179,7 @@ static int share_weights(run *r) {
     pal_error err;
     char flat[32];
     snprintf(flat, sizeof flat, "%zu", pal_model_flat(r->model));
+    if (pal_comm_meet(comm, &err)) return cli_error(CLI_FAILED, "%s", err.text); /* some read them from a slow disk */
     const int code = ranks_agree("the model's size", flat);
     if (code) return code;
     if (pal_comm_broadcast(comm, pal_model_flat_parameters(r->model), pal_model_flat(r->model) * sizeof(float), &err))

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """`palimpsa train`, `sweep` and `eval` on several ranks, from the outside: the same losses for any number of ranks, the same
 bits for the same number, and for one rank those of a process alone; runs that are resumed on other numbers of ranks; ranks that
-fail, die or fall silent. Skipped where the program was built without MPI."""
+fail, die or fall silent. Skipped where the program was built without MPI.
+
+    ranks.py PROGRAM [PART...]    parts: losses resuming usage evaluation failures kills farm; all without one
+"""
 import json, os, pathlib, random, re, shutil, signal, subprocess, sys, tempfile, time
 
 program, long_run = sys.argv[1], bool(os.environ.get("PALIMPSA_TEST_LONG"))
@@ -87,55 +90,7 @@ with tempfile.TemporaryDirectory() as folder:
              "packed": [*TEXT, "--data", shards, "--accumulate", 2],
              "masked": [*TEXT, "--data", pairs, "--field", "prompt+response"],
              "carried": [*TEXT, "--data", shards, "--carry-state"]}
-    for name, options in cases.items():
-        alone = root / f"{name}-alone"
-        palimpsa(0, "train", *options, "--out", alone)
-        check(len(lines(alone)) >= 20, f"{name}: only {len(lines(alone))} lines of metrics")
-        for ranks in (1, 2, 3, 4) if long_run or name == "curriculum" else (1, 3, 4) if name == "packed" else (3,):
-            run = root / f"{name}-{ranks}"
-            palimpsa(ranks, "train", *options, "--out", run)
-            same_losses(alone, run)
-            if ranks == 1:
-                same_bits(alone, run)
-                check(json.loads((run / "config.json").read_text()) == json.loads((alone / "config.json").read_text()), "one rank has another config.json than a process alone")
-        print(f"{name}: every number of ranks has the losses of one process; one rank has its bits")
 
-    # The same number of ranks, stopped and resumed: the same bits. Other numbers: the same losses.
-    for name in ("packed", "carried") if long_run else ("carried",):
-        whole, run = root / f"{name}-3", root / f"{name}-3-again"
-        palimpsa(3, "train", *cases[name], "--out", run, "--stop-after", 11)
-        palimpsa(3, "train", "--resume", "--out", run)
-        same_bits(whole, run)
-        run = root / f"{name}-moving"
-        palimpsa(4, "train", *cases[name], "--out", run, "--stop-after", 7)
-        for ranks, stop in ((2, 13), (1, 17), (3, 0)):
-            said = palimpsa(ranks, "train", "--resume", "--out", run, *(["--stop-after", stop] if stop else []))
-            check("ranks: 4 before, now" in said, f"resuming on {ranks} ranks did not say so: {said}")
-        same_losses(whole, run)
-    print("stopped and resumed: the same bits on 3 ranks; 4, 2, 1, 3 ranks one after the other: the same losses")
-
-    # What is wrong is said once, by one rank.
-    said = palimpsa(3, "train", *CURRICULUM, "--stages", "16:2:2:2", "--out", root / "small", code=2)
-    check("a batch of 2 examples for 3 ranks" in said, said)
-    check(not (root / "small").exists(), "a refused run left its directory")
-    said = palimpsa(2, "train", *CURRICULUM, "--out", root / "curriculum-2", code=2)
-    check("already holds a run" in said and "rank 0: " in said, said)
-    palimpsa(2, "train", "--resume", "--out", root / "nothing", code=2)
-    palimpsa(2, "train", *CURRICULUM, "--no-such-option", "--out", root / "wrong", code=2)
-    print("wrong usage: one sentence, exit code 2")
-
-    # Documents are shared out to ranks.
-    def evaluated(ranks):
-        palimpsa(ranks, "eval", root / "packed-alone", "--data", shards, "--json", root / "eval.json", "--threads", 1)
-        return json.loads((root / "eval.json").read_text())
-    one, three = evaluated(0), evaluated(3)
-    for key in ("tokens", "nll", "token_perplexity", "byte_perplexity", "word_perplexity"):
-        check(abs(one[key] - three[key]) <= 1e-6 * abs(one[key]), f"eval on 3 ranks: {key} is {three[key]}, expected {one[key]}")
-    check([(b["from"], b["tokens"]) for b in one["by_position"]] == [(b["from"], b["tokens"]) for b in three["by_position"]], "eval on 3 ranks: other positions")
-    palimpsa(2, "eval", root / "packed-alone", "--data", root, "--tasks", "piqa", code=2)
-    print("eval: 3 ranks measure what one process does")
-
-    # Ranks that fail, die, fall silent, or are asked to stop.
     def rank_pids(mpirun):
         """The processes of mpirun by rank, once all are there."""
         found = {}
@@ -161,95 +116,187 @@ with tempfile.TemporaryDirectory() as folder:
             child.kill()
             sys.exit(f"FAILED: {what}: not all ranks ended within {seconds} s")
 
-    endless = [*cases["packed"], "--steps", 100000, "--schedule", "constant", "--warmup", 0, "--checkpoint-every", 5, "--eval-every", 100000, "--log-every", 100, "--keep", 3]
-    run = root / "full"
-    run.mkdir()
-    (run / "checkpoints").write_text("in the way")
-    said = palimpsa(3, "train", *endless, "--out", run, code=1)
-    check("rank 0: " in said and "checkpoints" in said, f"a checkpoint that cannot be written: {said}")
+    def trained(name, ranks):
+        """The run of a case on so many ranks, which is made once; 0: without mpirun."""
+        run = root / f"{name}-{ranks or 'alone'}"
+        if not run.exists():
+            palimpsa(ranks, "train", *cases[name], "--out", run)
+        return run
 
-    run = root / "stopped"
-    child = start(3, "train", *endless, "--comm-timeout", 1.5, "--out", run)
-    until(lambda: newest(run) >= 5, "a first checkpoint")
-    os.kill(rank_pids(child)[1], signal.SIGSTOP)
-    out, err = ends(child, "a silent rank")
-    said = [line for line in err.splitlines() if line.startswith("palimpsa: ")]
-    check(child.returncode == 1 and len(said) == 1 and "rank 1 has been silent for 2 s" in said[0], f"a silent rank: exit code {child.returncode}, {said}\n{err}")
+    def losses():
+        for name in cases:
+            alone = trained(name, 0)
+            check(len(lines(alone)) >= 20, f"{name}: only {len(lines(alone))} lines of metrics")
+            for ranks in (1, 2, 3, 4) if long_run or name == "curriculum" else (1, 3, 4) if name == "packed" else (3,):
+                run = trained(name, ranks)
+                same_losses(alone, run)
+                if ranks == 1:
+                    same_bits(alone, run)
+                    check(json.loads((run / "config.json").read_text()) == json.loads((alone / "config.json").read_text()), "one rank has another config.json than a process alone")
+            print(f"{name}: every number of ranks has the losses of one process; one rank has its bits")
 
-    for _ in range(25 if long_run else 1):
-        child = start(2, "train", "--resume", "--out", run)
-        before = newest(run)
-        until(lambda: newest(run) > before, "a checkpoint after resuming")
-        time.sleep(rng.uniform(0, 0.1))
-        child.send_signal(signal.SIGUSR1)
-        out, err = ends(child, "SIGUSR1")
-        step = re.search(r"stopped at step (\d+), checkpoint written", out)
-        check(child.returncode == 0 and step and newest(run) == int(step.group(1)), f"SIGUSR1: exit code {child.returncode}: {out}{err}")
-    print("a disk that is full, a silent rank, SIGUSR1: all ranks end, the last checkpoint goes on")
+    def resuming():
+        # The same number of ranks, stopped and resumed: the same bits. Other numbers: the same losses.
+        for name in ("packed", "carried") if long_run else ("carried",):
+            whole, run = trained(name, 3), root / f"{name}-3-again"
+            palimpsa(3, "train", *cases[name], "--out", run, "--stop-after", 11)
+            palimpsa(3, "train", "--resume", "--out", run)
+            same_bits(whole, run)
+            run = root / f"{name}-moving"
+            palimpsa(4, "train", *cases[name], "--out", run, "--stop-after", 7)
+            for ranks, stop in ((2, 13), (1, 17), (3, 0)):
+                said = palimpsa(ranks, "train", "--resume", "--out", run, *(["--stop-after", stop] if stop else []))
+                check("ranks: 4 before, now" in said, f"resuming on {ranks} ranks did not say so: {said}")
+            same_losses(whole, run)
+        print("stopped and resumed: the same bits on 3 ranks; 4, 2, 1, 3 ranks one after the other: the same losses")
+        # Rank 0 may read a checkpoint for longer than a rank may be silent: here a pipe, until somebody writes into it.
+        run = root / "slow"
+        palimpsa(2, "train", *cases["carried"], "--out", run, "--stop-after", 3)
+        state = run / "checkpoints" / "step-3" / "trainer.json"
+        text = state.read_text()
+        state.unlink()
+        os.mkfifo(state)
+        child = start(2, "train", "--resume", "--comm-timeout", 3, "--out", run)
+        writers = []
 
-    # Killed at random times, each rank; the same bits as a run that was not.
-    options = [*cases["packed"], "--checkpoint-every", 3, "--keep", 2]
-    whole = root / "whole"
-    palimpsa(2, "train", *options, "--out", whole)
-    kills, trial = 0, 0
-    while kills < (50 if long_run else 2):
-        run = root / f"killed{trial}"
-        trial += 1
-        while True:
-            child = start(2, "train", *options, "--out", run, *(["--resume"] if (run / "config.json").exists() else []))
-            until(lambda: len(rank_pids(child)) == 2 or child.poll() is not None, "two ranks")
-            time.sleep(rng.uniform(0, 1.5))
-            pids = rank_pids(child)
-            if len(pids) == 2:
-                try:
-                    os.kill(pids[kills % 2], signal.SIGKILL)
-                    kills += 1
-                except ProcessLookupError:
-                    pass
-            out, err = ends(child, f"kill {kills}")
-            if child.returncode == 0:
-                break
-            check("exited on signal 9" in err, f"a killed rank is not named: {err}")
-            if kills % 10 == 0 or not long_run and kills == 2:  # on to the end
-                palimpsa(2, "train", *options, "--out", run, *(["--resume"] if (run / "config.json").exists() else []))
-                break
-        same_bits(whole, run)
-    print(f"ranks were killed {kills} times: the same bits in the end")
-
-    # A sweep is farmed out to ranks, and ends with the bytes of a serial one; a killed child is started again.
-    sweep = ["sweep", "mqar", "--models", "palimpsa-d,palimpsa-m", "--lrs", "1e-3,3e-3", "--seeds", "1", "--threads", 1]
-    of_train = ["--", "--vocab", 64, "--hidden", 32, "--heads", 2, "--seq-len", 32, "--kv-pairs", 4, "--batch", 8, "--steps", 30, "--test-examples", 16, "--checkpoint-every", 10]
-    palimpsa(0, *sweep, "--out", root / "serial", *of_train)
-    child = start(3, *sweep, "--out", root / "farmed", *of_train)
-
-    def runs_of(rank):
-        parent = rank_pids(child).get(rank)
-        found = []
-        for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        def rank_0_reads():
             try:
-                if int(re.search(r"\) . (\d+)", (entry / "stat").read_text()).group(1)) == parent and "train" in (entry / "cmdline").read_text() and "dry" not in (entry / "cmdline").read_text():
-                    found.append(int(entry.name))
-            except (OSError, AttributeError):
-                pass
-        return found
-    until(lambda: runs_of(1) or child.poll() is not None, "a run on rank 1")
-    for pid in runs_of(1):
-        os.kill(pid, signal.SIGKILL)
-    try:
-        out, err = child.communicate(timeout=240)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        sys.exit("FAILED: a farmed sweep does not end")
-    check(child.returncode == 0, f"a farmed sweep: exit code {child.returncode}\n{out}{err}")
-    for name in ("results.csv", "results.md"):
-        check((root / "serial" / name).read_bytes() == (root / "farmed" / name).read_bytes(), f"a farmed sweep has another {name}")
-    # A killed rank ends the job; the same command goes on.
-    child = start(2, *sweep, "--out", root / "again", *of_train)
-    until(lambda: runs_of(1) or child.poll() is not None, "a run on rank 1")
-    os.kill(rank_pids(child)[1], signal.SIGKILL)
-    ends(child, "a killed worker")
-    palimpsa(2, *sweep, "--out", root / "again", *of_train)
-    check((root / "serial" / "results.csv").read_bytes() == (root / "again" / "results.csv").read_bytes(), "a sweep that lost a rank has other results")
-    palimpsa(2, *sweep, "--jobs", 2, "--out", root / "jobs", *of_train, code=2)
-    palimpsa(2, *sweep, "--out", root / "bad", *of_train, "--hidden", -3, code=2)
-    print("a sweep over ranks has the results of a serial one; a killed run is started again, a killed rank ends the job and it goes on")
+                writers.append(os.open(state, os.O_WRONLY | os.O_NONBLOCK))
+            except OSError:
+                pass  # nobody has opened it
+            return writers
+        until(lambda: rank_0_reads() or child.poll() is not None, "rank 0 to open its checkpoint")
+        time.sleep(5)
+        for pipe in writers:
+            os.write(pipe, text.encode())
+            os.close(pipe)
+        out, err = ends(child, "a checkpoint that is read slowly", 60)
+        check(child.returncode == 0, f"a checkpoint that is read slowly: exit code {child.returncode}\n{out}{err}")
+
+    def wrong_usage():
+        # What is wrong is said once, by one rank.
+        said = palimpsa(3, "train", *CURRICULUM, "--stages", "16:2:2:2", "--out", root / "small", code=2)
+        check("a batch of 2 examples for 3 ranks" in said, said)
+        check(not (root / "small").exists(), "a refused run left its directory")
+        said = palimpsa(2, "train", *CURRICULUM, "--out", trained("curriculum", 0), code=2)
+        check("already holds a run" in said and "rank 0: " in said, said)
+        palimpsa(2, "train", "--resume", "--out", root / "nothing", code=2)
+        palimpsa(2, "train", *CURRICULUM, "--no-such-option", "--out", root / "wrong", code=2)
+        both = " : ".join(f"-n 1 {program} train {' '.join(map(str, TEXT))} --out {root / 'apart'} --data {data}" for data in (shards, pairs))
+        child = subprocess.run(["mpirun", *both.split()], capture_output=True, text=True)
+        said = [line for line in child.stderr.splitlines() if line.startswith("palimpsa: ")]
+        check(child.returncode == 2 and len(said) == 1 and "rank 1: the data's checksum is" in said[0], f"ranks with different data: exit code {child.returncode}, {said}\n{child.stderr}")
+        check(not (root / "apart").exists(), "ranks with different data left a directory")
+        print("wrong usage: one sentence, exit code 2")
+
+    def evaluation():
+        # Documents are shared out to ranks.
+        def evaluated(ranks):
+            palimpsa(ranks, "eval", trained("packed", 0), "--data", shards, "--json", root / "eval.json", "--threads", 1)
+            return json.loads((root / "eval.json").read_text())
+        one, three = evaluated(0), evaluated(3)
+        for key in ("tokens", "nll", "token_perplexity", "byte_perplexity", "word_perplexity"):
+            check(abs(one[key] - three[key]) <= 1e-6 * abs(one[key]), f"eval on 3 ranks: {key} is {three[key]}, expected {one[key]}")
+        check([(b["from"], b["tokens"]) for b in one["by_position"]] == [(b["from"], b["tokens"]) for b in three["by_position"]], "eval on 3 ranks: other positions")
+        palimpsa(2, "eval", trained("packed", 0), "--data", root, "--tasks", "piqa", code=2)
+        print("eval: 3 ranks measure what one process does")
+
+    def failures():
+        endless = [*cases["packed"], "--steps", 100000, "--schedule", "constant", "--warmup", 0, "--checkpoint-every", 5, "--eval-every", 100000, "--log-every", 100, "--keep", 3]
+        run = root / "full"
+        run.mkdir()
+        (run / "checkpoints").write_text("in the way")
+        said = palimpsa(3, "train", *endless, "--out", run, code=1)
+        check("rank 0: " in said and "checkpoints" in said, f"a checkpoint that cannot be written: {said}")
+
+        run = root / "stopped"
+        child = start(3, "train", *endless, "--comm-timeout", 1.5, "--out", run)
+        until(lambda: newest(run) >= 5, "a first checkpoint")
+        os.kill(rank_pids(child)[1], signal.SIGSTOP)
+        out, err = ends(child, "a silent rank")
+        said = [line for line in err.splitlines() if line.startswith("palimpsa: ")]
+        check(child.returncode == 1 and len(said) == 1 and "rank 1 has been silent for 2 s" in said[0], f"a silent rank: exit code {child.returncode}, {said}\n{err}")
+
+        for _ in range(25 if long_run else 1):
+            child = start(2, "train", "--resume", "--out", run)
+            before = newest(run)
+            until(lambda: newest(run) > before, "a checkpoint after resuming")
+            time.sleep(rng.uniform(0, 0.1))
+            child.send_signal(signal.SIGUSR1)
+            out, err = ends(child, "SIGUSR1")
+            step = re.search(r"stopped at step (\d+), checkpoint written", out)
+            check(child.returncode == 0 and step and newest(run) == int(step.group(1)), f"SIGUSR1: exit code {child.returncode}: {out}{err}")
+        print("a disk that is full, a silent rank, SIGUSR1: all ranks end, the last checkpoint goes on")
+
+    def kills():
+        # Killed at random times, each rank; the same bits as a run that was not.
+        options = [*cases["packed"], "--checkpoint-every", 3, "--keep", 2]
+        whole = root / "whole"
+        palimpsa(2, "train", *options, "--out", whole)
+        killed, trial = 0, 0
+        while killed < (50 if long_run else 2):
+            run = root / f"killed{trial}"
+            trial += 1
+            while True:
+                child = start(2, "train", *options, "--out", run, *(["--resume"] if (run / "config.json").exists() else []))
+                until(lambda: len(rank_pids(child)) == 2 or child.poll() is not None, "two ranks")
+                time.sleep(rng.uniform(0, 1.5))
+                pids = rank_pids(child)
+                if len(pids) == 2:
+                    try:
+                        os.kill(pids[killed % 2], signal.SIGKILL)
+                        killed += 1
+                    except ProcessLookupError:
+                        pass
+                out, err = ends(child, f"kill {killed}")
+                if child.returncode == 0:
+                    break
+                check("exited on signal 9" in err, f"a killed rank is not named: {err}")
+                if killed % 10 == 0 or not long_run and killed == 2:  # on to the end
+                    palimpsa(2, "train", *options, "--out", run, *(["--resume"] if (run / "config.json").exists() else []))
+                    break
+            same_bits(whole, run)
+        print(f"ranks were killed {killed} times: the same bits in the end")
+
+    def farm():
+        # A sweep is farmed out to ranks, and ends with the bytes of a serial one; a killed child is started again.
+        sweep = ["sweep", "mqar", "--models", "palimpsa-d,palimpsa-m", "--lrs", "1e-3,3e-3", "--seeds", "1", "--threads", 1]
+        of_train = ["--", "--vocab", 64, "--hidden", 32, "--heads", 2, "--seq-len", 32, "--kv-pairs", 4, "--batch", 8, "--steps", 30, "--test-examples", 16, "--checkpoint-every", 10]
+        palimpsa(0, *sweep, "--out", root / "serial", *of_train)
+        child = start(3, *sweep, "--out", root / "farmed", *of_train)
+
+        def runs_of(rank):
+            parent = rank_pids(child).get(rank)
+            found = []
+            for entry in pathlib.Path("/proc").glob("[0-9]*"):
+                try:
+                    if int(re.search(r"\) . (\d+)", (entry / "stat").read_text()).group(1)) == parent and "train" in (entry / "cmdline").read_text() and "dry" not in (entry / "cmdline").read_text():
+                        found.append(int(entry.name))
+                except (OSError, AttributeError):
+                    pass
+            return found
+        until(lambda: runs_of(1) or child.poll() is not None, "a run on rank 1")
+        for pid in runs_of(1):
+            os.kill(pid, signal.SIGKILL)
+        try:
+            out, err = child.communicate(timeout=240)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            sys.exit("FAILED: a farmed sweep does not end")
+        check(child.returncode == 0, f"a farmed sweep: exit code {child.returncode}\n{out}{err}")
+        for name in ("results.csv", "results.md"):
+            check((root / "serial" / name).read_bytes() == (root / "farmed" / name).read_bytes(), f"a farmed sweep has another {name}")
+        # A killed rank ends the job; the same command goes on.
+        child = start(2, *sweep, "--out", root / "again", *of_train)
+        until(lambda: runs_of(1) or child.poll() is not None, "a run on rank 1")
+        os.kill(rank_pids(child)[1], signal.SIGKILL)
+        ends(child, "a killed worker")
+        palimpsa(2, *sweep, "--out", root / "again", *of_train)
+        check((root / "serial" / "results.csv").read_bytes() == (root / "again" / "results.csv").read_bytes(), "a sweep that lost a rank has other results")
+        palimpsa(2, *sweep, "--jobs", 2, "--out", root / "jobs", *of_train, code=2)
+        palimpsa(2, *sweep, "--out", root / "bad", *of_train, "--hidden", -3, code=2)
+        print("a sweep over ranks has the results of a serial one; a killed run is started again, a killed rank ends the job and it goes on")
+
+    parts = {"losses": losses, "resuming": resuming, "usage": wrong_usage, "evaluation": evaluation, "failures": failures, "kills": kills, "farm": farm}
+    for part in sys.argv[2:] or parts:
+        parts[part]()
