@@ -63,6 +63,12 @@ def efficiency(ranks, network, case):
 
 NODES = [2, 4, 8, 16, 32, 64, 128]
 NETWORKS = [1, 10, 100]
+SWEEP = 5 * 4 * 8  # runs of the paper: models, rates, seeds
+
+
+def sweep_efficiency(ranks):
+    """Every rank has whole runs, of one length: the last round may leave some idle. Nothing is exchanged."""
+    return SWEEP / (ranks * math.ceil(SWEEP / ranks))
 
 
 def predict_table(cases):
@@ -70,33 +76,37 @@ def predict_table(cases):
     for case in cases:
         for network in NETWORKS:
             lines.append(f"| {case['name']} | {network} Gbit/s | " + " | ".join(f"{100 * efficiency(n, network, case):.0f}%" for n in NODES) + " |")
+    lines.append("| the paper's sweep, on as many ranks | any | " + " | ".join(f"{100 * sweep_efficiency(n):.0f}%" for n in NODES) + " |")
     return lines
 
 
 def figure(cases, path):
-    """Speed-up over one node, both axes in powers of two."""
-    width, height, left, top, size = 900, 360, 60, 40, 240
-    colours = {1: "#b2182b", 10: "#ef8a62", 100: "#2166ac"}
+    """Speed-up over one node, both axes in powers of two; the last panel is the sweep, over one rank."""
+    width, height, left, top, size = 1180, 360, 60, 40, 240
+    colours = {1: "#b2182b", 10: "#ef8a62", 100: "#2166ac", "sweep": "#4d4d4d"}
+    panels = [{"name": case["name"], "axis": "nodes", "lines": {n: [(k, k * efficiency(k, n, case)) for k in [1] + NODES] for n in NETWORKS}} for case in cases]
+    panels.append({"name": f"the paper's sweep, {SWEEP} runs", "axis": "ranks", "lines": {"sweep": [(k, k * sweep_efficiency(k)) for k in range(1, 129)]}})
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="DejaVu Sans, sans-serif" font-size="11">',
            f'<rect width="{width}" height="{height}" fill="white"/>']
-    for k, case in enumerate(cases):
-        x0 = left + k * (width - left) / len(cases)
-        place = lambda n, s: (x0 + math.log2(n) / 7 * (size - 10), top + size - math.log2(max(s, 0.5) * 1) / 7 * size)
-        out.append(f'<text x="{x0 + size / 2 - 5:.0f}" y="24" text-anchor="middle">{case["name"]}</text>')
-        for p in range(8):
-            x, y = place(2 ** p, 2 ** p)
-            out.append(f'<line x1="{x0:.1f}" y1="{y:.1f}" x2="{x0 + size - 10:.1f}" y2="{y:.1f}" stroke="#ddd"/><text x="{x0 - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{2 ** p}</text>')
-            out.append(f'<text x="{x:.1f}" y="{top + size + 18}" text-anchor="middle">{2 ** p}</text>')
+    for k, panel in enumerate(panels):
+        x0 = left + k * (width - left) / len(panels)
+        place = lambda n, s: (x0 + math.log2(n) / 7 * (size - 10), top + size - (math.log2(s) + 1) / 8 * size)  # from a half
+        out.append(f'<text x="{x0 + size / 2 - 5:.0f}" y="24" text-anchor="middle">{panel["name"]}</text>')
+        for p in range(-1, 8):
+            x, y = place(2 ** max(p, 0), 2.0 ** p)
+            out.append(f'<line x1="{x0:.1f}" y1="{y:.1f}" x2="{x0 + size - 10:.1f}" y2="{y:.1f}" stroke="#ddd"/><text x="{x0 - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{2 ** p if p >= 0 else "1/2"}</text>')
+            if p >= 0:
+                out.append(f'<text x="{x:.1f}" y="{top + size + 18}" text-anchor="middle">{2 ** p}</text>')
         a, b = place(1, 1), place(128, 128)
         out.append(f'<line x1="{a[0]:.1f}" y1="{a[1]:.1f}" x2="{b[0]:.1f}" y2="{b[1]:.1f}" stroke="#999" stroke-dasharray="4 3"/>')
-        for network in NETWORKS:
-            points = " ".join("%.1f,%.1f" % place(n, n * efficiency(n, network, case)) for n in [1] + NODES)
-            out.append(f'<polyline points="{points}" fill="none" stroke="{colours[network]}" stroke-width="2"/>')
-        out.append(f'<text x="{x0 + size / 2 - 5:.0f}" y="{top + size + 36}" text-anchor="middle">nodes</text>')
+        for kind, points in panel["lines"].items():
+            points = " ".join("%.1f,%.1f" % place(*point) for point in points)
+            out.append(f'<polyline points="{points}" fill="none" stroke="{colours[kind]}" stroke-width="2"/>')
+        out.append(f'<text x="{x0 + size / 2 - 5:.0f}" y="{top + size + 36}" text-anchor="middle">{panel["axis"]}</text>')
     for i, network in enumerate(NETWORKS):
         x = left + 160 * i
         out.append(f'<line x1="{x}" y1="{height - 14}" x2="{x + 24}" y2="{height - 14}" stroke="{colours[network]}" stroke-width="2"/><text x="{x + 30}" y="{height - 10}">{network} Gbit/s</text>')
-    out.append(f'<text x="{left + 480}" y="{height - 10}">dashed: as many times faster as there are nodes</text>')
+    out.append(f'<text x="{left + 480}" y="{height - 10}">dashed: as many times faster as there are nodes, or ranks</text>')
     out.append(f'<text x="14" y="{top + size / 2}" transform="rotate(-90 14 {top + size / 2})" text-anchor="middle">times one node</text></svg>')
     pathlib.Path(path).write_text("\n".join(out) + "\n")
 
