@@ -33,6 +33,13 @@ static int granted_by(const char *root, const char *group) {
     return 0;
 }
 
+/* Whether a list such as "cpu,cpuacct" names the controller of processor time; "cpuset" is another one. */
+static int limits_time(const char *controllers) {
+    for (const char *at = controllers; *at; at += strcspn(at, ","), at += *at == ',')
+        if (strcspn(at, ",") == 3 && strncmp(at, "cpu", 3) == 0) return 1;
+    return 0;
+}
+
 int pal_processors_granted(const char *groups, const char *root) {
     char line[PATH_MAX + 256];
     int least = 0;
@@ -45,7 +52,7 @@ int pal_processors_granted(const char *groups, const char *root) {
         *group++ = '\0';
         controllers++;
         char base[PATH_MAX];
-        if (*controllers && !strstr(controllers, "cpu")) continue;
+        if (*controllers && !limits_time(controllers)) continue;
         if (snprintf(base, sizeof base, *controllers ? "%s/cpu" : "%s", root) >= (int)sizeof base) continue;
         for (;;) { /* the group, then those above it; in a container the names above may not exist here */
             if (strcmp(group, "/") == 0) *group = '\0';

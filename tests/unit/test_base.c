@@ -261,6 +261,10 @@ static void a_containers_limit_counts_as_processors(void **state) {
     assert_int_equal(pal_processors_granted(list, folder), 0);
     put(inner, "cpu.cfs_quota_us", "50000\n");
     assert_int_equal(pal_processors_granted(list, folder), 1);
+    put(folder, "list", "4:cpuacct,cpu:/\n");
+    assert_int_equal(pal_processors_granted(list, folder), 1);
+    put(folder, "list", "5:cpuset:/\n6:cpuacct:/\n"); /* other controllers: their groups are not those of time */
+    assert_int_equal(pal_processors_granted(list, folder), 0);
     assert_true(pal_processors() >= 1);
     test_remove(folder);
 }
