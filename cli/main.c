@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 #if defined(__aarch64__)
 #include <asm/hwcap.h>
@@ -96,8 +97,17 @@ static int run(int argc, char **argv) {
 static const char *missing_feature(void) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
+#ifdef __AVX512VNNI__
+    if (!__builtin_cpu_supports("avx512vnni")) return "AVX-512 VNNI";
+#endif
+#ifdef __AVX512VL__ /* with BW and DQ, as every processor but the Xeon Phi has them */
+    if (!__builtin_cpu_supports("avx512vl")) return "AVX-512 VL";
+#endif
 #ifdef __AVX512F__
     if (!__builtin_cpu_supports("avx512f")) return "AVX-512";
+#endif
+#ifdef __BMI2__
+    if (!__builtin_cpu_supports("bmi2")) return "BMI2";
 #endif
 #ifdef __FMA__
     if (!__builtin_cpu_supports("fma")) return "FMA";
@@ -115,6 +125,9 @@ static const char *missing_feature(void) {
 #ifdef __ARM_FEATURE_SVE
     if (!(getauxval(AT_HWCAP) & HWCAP_SVE)) return "SVE";
 #endif
+#ifdef __ARM_FEATURE_FP16_VECTOR_ARITHMETIC
+    if (!(getauxval(AT_HWCAP) & HWCAP_ASIMDHP)) return "arithmetic of half precision (ARMv8.2)";
+#endif
 #ifdef __ARM_FEATURE_DOTPROD
     if (!(getauxval(AT_HWCAP) & HWCAP_ASIMDDP)) return "dot products of bytes (ARMv8.2)";
 #endif
@@ -123,6 +136,15 @@ static const char *missing_feature(void) {
 #endif
 #endif
     return NULL;
+}
+
+/* Calls that came with 3.17 are used (getrandom); the C library starts on any kernel. */
+static int check_kernel(void) {
+    struct utsname name;
+    int major, minor;
+    if (uname(&name) != 0 || sscanf(name.release, "%d.%d", &major, &minor) != 2) return CLI_OK;
+    if (major > 3 || (major == 3 && minor >= 17)) return CLI_OK;
+    return cli_error(CLI_USAGE, "the kernel here is Linux %s; expected 3.17 or newer", name.release);
 }
 
 /* Threads of libgomp that wait for each other spin so long that beside any other work everything is five times slower.
@@ -136,11 +158,13 @@ int main(int argc, char **argv) {
     const char *missing = missing_feature();
     if (missing)
         return cli_error(CLI_USAGE, "this file was built for processors with %s, which this one lacks", missing);
+    int code = check_kernel();
+    if (code) return code;
     wait_calmly(argv);
     signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is then an error of write, which says what and where */
     json_set_alloc_funcs(json_memory, free);
     pal_log_listen(print_warning, NULL);
-    int code = cli_stop_begin();
+    code = cli_stop_begin();
     if (!code) code = run(argc, argv);
     const bool lost = fflush(stdout) != 0 || ferror(stdout);
     return ranks_end(lost && code == CLI_OK ? cli_error(CLI_FAILED, "cannot write to standard output") : code);

@@ -31,7 +31,7 @@ for triplet in x86_64-linux-gnu aarch64-linux-gnu; do
     case $machine in x86_64) debian=amd64 ;; *) debian=arm64 ;; esac
     package() { dpkg-query -W -f='${Version}' "$1:$debian"; }
     {
-        echo "$(basename "$file"), $(stat -c %s "$file") bytes, for Linux 3.7 or newer"
+        echo "$(basename "$file"), $(stat -c %s "$file") bytes, for Linux 3.17 or newer"
         echo "  compiler     $($triplet-gcc --version | head -1)"
         echo "  glibc        $(package libc6-dev) (LGPL-2.1-or-later)"
         echo "  libgomp      $($triplet-gcc -dumpfullversion) (GPL-3.0 with the GCC runtime library exception)"

@@ -33,6 +33,13 @@ with tempfile.TemporaryDirectory() as root:
     version = call("version")
     print(version.strip())
     assert "matmul: plain" in version and "mpi: none" in version
+    one_core = subprocess.run([*start, "version"], cwd=root, env=environment, capture_output=True, text=True, check=True,
+                              preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})).stdout
+    assert ", 1 thread\n" in one_core, one_core
+    emulated = emulator or [shutil.which("qemu-x86_64")]
+    old_kernel = subprocess.run([*emulated, "-r", "3.16.4", root / "palimpsa", "version"], capture_output=True, text=True)
+    assert old_kernel.returncode == 2 and "the kernel here is Linux 3.16.4; expected 3.17" in old_kernel.stderr, old_kernel
+    subprocess.run([*emulated, "-r", "3.17", root / "palimpsa", "version"], stdout=subprocess.DEVNULL, check=True)
     last = call("selftest").splitlines()[-1]
     print(last)
     assert last.endswith(" 0 failed") and not last.startswith("0 "), last
@@ -44,6 +51,8 @@ with tempfile.TemporaryDirectory() as root:
     ask = ["generate", "model", "--prompt", "The quick brown", "--max-tokens", 30, "--temperature", 0]
     written = call(*ask)
     assert len(written) == 30, written
+    planned = subprocess.run([*start, *map(str, ask)], cwd=root, env=environment, capture_output=True, text=True).stderr
+    assert "planned: weights " in planned.splitlines()[0], planned
     call("generate", "model", "--prompt", "The quick", "--max-tokens", 0, "--save-memory", "a.memory")
     assert written == call("generate", "model", "--load-memory", "a.memory", "--prompt", " brown", *ask[4:])
     call("convert", "model", "half", "--dtype", "bf16")
