@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/golden),)
 export PALIMPSA_GOLDEN ?= $(abspath ../shared/golden)
 endif
 
-.PHONY: all setup setup-long setup-dev setup-arm64 setup-browser build arm64 test test-long test-python test-browser wheel fuzz bench demo format install clean debug sanitize tsan
+.PHONY: all setup setup-long setup-dev setup-arm64 setup-clang setup-browser build clang arm64 arm64-clang test test-long test-python test-browser wheel fuzz bench demo format install clean debug sanitize tsan
 
 all: build
 
@@ -25,6 +25,9 @@ setup-dev: setup
 setup-arm64: setup
 	@scripts/setup.sh --arm64
 
+setup-clang: setup
+	@scripts/setup.sh --clang
+
 setup-browser: setup
 	@scripts/setup.sh --browser
 
@@ -33,12 +36,19 @@ build: setup
 	@rm -f build.log.tmp
 	@cmake --build build -j $(JOBS)
 
+clang: setup-clang
+	cmake --preset clang $(CMAKE_ARGS) > /dev/null && cmake --build build-clang -j $(JOBS)
+
 .PHONY: test-arm64 dist
-# For ARM64, by Debian's cross compiler. CMAKE_ARGS=-DPALIMPSA_CROSS_CLANG=ON asks for clang, which stops where clang's
-# OpenMP for ARM64 is missing: no set of setup.sh installs it.
+# For ARM64, by Debian's cross compiler, or by clang on top of it.
 arm64: setup-arm64
 	scripts/static_libraries.sh aarch64-linux-gnu
 	cmake --preset arm64 $(CMAKE_ARGS) > /dev/null && cmake --build build-arm64 -j $(JOBS)
+
+arm64-clang: setup-arm64 setup-clang
+	scripts/static_libraries.sh aarch64-linux-gnu
+	scripts/clang_openmp_arm64.sh
+	cmake --preset arm64-clang $(CMAKE_ARGS) > /dev/null && cmake --build build-arm64-clang -j $(JOBS)
 
 test-arm64: build arm64
 	scripts/test_arm64.sh $(ONLY)
@@ -94,5 +104,5 @@ install: build
 	cmake --install build --prefix $(PREFIX)
 
 clean:
-	rm -rf build build-debug build-sanitize build-tsan build-arm64 build-edge build-edge-arm64 build-libraries dist \
-	    python/build python/dist
+	rm -rf build build-debug build-sanitize build-tsan build-clang build-arm64 build-arm64-clang build-edge \
+	    build-edge-arm64 build-libraries dist python/build python/dist

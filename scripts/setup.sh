@@ -2,7 +2,7 @@
 # Installs every package that building and testing needs, by name. Does nothing, quickly, when all are there.
 # `setup.sh --long` adds what `make test-long` and `make tsan` need, `setup.sh --dev` what `make format` needs,
 # `setup.sh --arm64` what `make arm64` and `make dist` need; ARM64's libraries come by Debian's multiarch,
-# `setup.sh --browser` what `make test-browser` needs.
+# `setup.sh --clang` what `make clang` needs, `setup.sh --browser` what `make test-browser` needs.
 set -euo pipefail
 
 packages=(gcc g++ make cmake ninja-build pkg-config python3 libdnnl-dev libopenblas-dev libjansson-dev libonig-dev libutf8proc-dev libcmocka-dev libcairo2-dev libmicrohttpd-dev libopenmpi-dev openmpi-bin fonts-dejavu-core
@@ -11,10 +11,11 @@ for set in "$@"; do
     case $set in
     --long) packages+=(clang libclang-rt-dev libomp-dev qemu-user bochs bochs-term bochsbios vgabios isolinux syslinux-common xorriso cpio) ;;
     --dev) packages+=(git clang-format) ;;
+    --clang) packages+=(clang libomp-dev) ;;
     --arm64) packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user dpkg-dev
                         {libc6-dev,libgomp1,libjansson-dev,libutf8proc-dev,libcmocka-dev,libcairo2-dev}:arm64) ;;
     --browser) packages+=(chromium chromium-driver nodejs) ;;
-    *) echo "setup.sh: no set of packages is called '$set'; expected --long, --dev, --arm64 or --browser" >&2; exit 2 ;;
+    *) echo "setup.sh: no set of packages is called '$set'; expected --long, --dev, --clang, --arm64 or --browser" >&2; exit 2 ;;
     esac
 done
 
@@ -43,4 +44,4 @@ case "${missing[*]}" in
 *:arm64*) [ "$here" = arm64 ] || "${as_root[@]}" dpkg --add-architecture arm64 ;;
 esac
 "${as_root[@]}" apt-get update -qq
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 jobs=$(nproc)
 passed=0 failed=0 only=("$@")
 
-stages=(campaigns sanitize ref old-cpu old-cpu-units avx512 tsan fuzz browser)
+stages=(campaigns sanitize ref clang arm64 arm64-clang old-cpu old-cpu-units avx512 tsan fuzz browser)
 if [ "${only[*]-}" = list ]; then
     printf '%s\n' "${stages[@]}"
     exit 0
@@ -57,6 +57,16 @@ stage_sanitize() {
 stage_ref() {
     check "sanitizer build" build_preset sanitize
     check "unit tests under ASan and UBSan at --cpu ref" env PALIMPSA_CPU=ref ctest --test-dir build-sanitize --output-on-failure -j "$jobs" -L unit
+}
+stage_clang() {
+    check "everything by clang, without a warning" build_preset clang
+    check "unit tests by clang and its OpenMP" ctest --test-dir build-clang --output-on-failure -j "$jobs" -L unit
+}
+stage_arm64() { check "ARM64 under QEMU" make test-arm64; }
+stage_arm64-clang() {
+    check "everything for ARM64 by clang, without a warning" make arm64-clang
+    check "selftest by clang's NEON (QEMU)" env QEMU_CPU=cortex-a76 OMP_WAIT_POLICY=passive \
+        qemu-aarch64 build-arm64-clang/palimpsa selftest tests/golden --cpu neon
 }
 stage_old-cpu() { check "selftest on an old processor (QEMU, Nehalem)" on_old_cpu build/palimpsa selftest tests/golden; }
 stage_old-cpu-units() { check "unit tests on an old processor (QEMU, Nehalem)" old_cpu_units; }
