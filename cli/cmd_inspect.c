@@ -8,6 +8,7 @@
 #include "base/context.h"
 #include "cli.h"
 #include "format/json.h"
+#include "infer/session.h"
 #include "model/model.h"
 #include "named_model.h"
 #include "palimpsa/palimpsa.h"
@@ -31,11 +32,15 @@ typedef struct {
     const pal_model_config *config;
     size_t weights;             /* bytes as they are stored for inference */
     size_t values[PAL_DTYPES];  /* of them, by type */
+    size_t smaller[PAL_DTYPES]; /* what conversion to a type would make of them */
     size_t trainable;           /* numbers that an optimiser updates */
     size_t state, state_double; /* bytes at the context asked for, and at twice that */
+    size_t generating;          /* working memory of generate, besides weights and state */
     pal_plan kept, recomputed;  /* working memory of training */
     size_t training;            /* weights, gradients, two moments, working memory */
 } inspection;
+
+static const pal_dtype small_types[] = { PAL_F16, PAL_Q8_0, PAL_Q4_K };
 
 static const char *const groups[] = { "embedding", "mixer", "importance", "mlp", "norm", "head" };
 
@@ -53,10 +58,17 @@ static int inspect(inspection *in, const pal_model *model, const pal_context *cx
         const pal_weight *w = pal_model_weight(model, i);
         in->weights += pal_weight_bytes(w);
         in->values[w->type] += w->count;
+        for (size_t t = 0; t < PAL_COUNT(small_types); t++) {
+            pal_weight converted = *w;
+            converted.type = pal_weight_type_in(w, small_types[t]);
+            in->smaller[small_types[t]] += pal_weight_bytes(&converted);
+        }
         if (!w->frozen && !w->unused) in->trainable += w->count;
     }
     in->state = pal_state_bytes(model, o->context);
     in->state_double = pal_state_bytes(model, 2 * o->context);
+    const pal_engine_options engine = { .context = o->context };
+    if (pal_engine_plan(&in->generating, model, cx, engine, &err)) return cli_fail(&err);
     pal_work_options work = { .tokens = o->row, .training = true };
     if (pal_work_plan(&in->kept, model, cx, &work, &err)) return cli_fail(&err);
     work.recompute = true;
@@ -133,9 +145,14 @@ static void print_human(const inspection *in, const inspect_options *o) {
     printf("memory:\n");
     type_shares(note, sizeof note, in);
     print_bytes("weights", in->weights, note);
+    for (size_t t = 0; t < PAL_COUNT(small_types); t++) {
+        snprintf(note, sizeof note, "  as %s", pal_dtype_name(small_types[t]));
+        if (in->smaller[small_types[t]] < in->weights) print_bytes(note, in->smaller[small_types[t]], "");
+    }
     if (in->state == in->state_double) snprintf(note, sizeof note, "the same for any length");
     else snprintf(note, sizeof note, "at %d tokens; grows with the context (--max-context)", o->context);
     print_bytes("state per sequence", in->state, note);
+    print_bytes("generating", in->generating, "working memory besides weights and state");
     snprintf(note, sizeof note, "one row of %d tokens: weights, gradients, two moments, activations", o->row);
     print_bytes("training", in->training + in->kept.total, note);
     print_bytes("  with recomputed layers", in->training + in->recomputed.total, "a third more time for the blocks");
@@ -186,6 +203,12 @@ static int print_json(const inspection *in, const inspect_options *o) {
             json_object_set_new(types, pal_dtype_name((pal_dtype)type), json_integer((json_int_t)in->values[type]));
     json_object_set_new(root, "parameters_by_type", types);
     json_object_set_new(root, "weight_bytes", json_integer((json_int_t)in->weights));
+    json_t *smaller = json_object();
+    for (size_t t = 0; t < PAL_COUNT(small_types); t++)
+        json_object_set_new(smaller, pal_dtype_name(small_types[t]),
+                            json_integer((json_int_t)in->smaller[small_types[t]]));
+    json_object_set_new(root, "weight_bytes_as", smaller);
+    json_object_set_new(root, "generating_bytes", json_integer((json_int_t)in->generating));
     json_object_set_new(root, "state_bytes", json_integer((json_int_t)in->state));
     json_object_set_new(root, "state_grows", json_boolean(in->state != in->state_double));
     json_object_set_new(root, "max_context", json_integer(o->context));
@@ -308,8 +331,9 @@ int cmd_inspect(int argc, char **argv) {
         .synopsis = "inspect MODELDIR|RUNDIR|NAME [options]",
         .about = "Tells what a model is: kind, sizes, the memory rule of each layer, parameters "
                  "by group; and what it needs: bytes of\n"
-                 "weights, of state per sequence, of training at a given row length. Of a run "
-                 "directory, the newest checkpoint;\n"
+                 "weights (as they are, and as 'palimpsa convert --dtype' would store them), of state per sequence, "
+                 "of generating,\n"
+                 "of training at a given row length. Of a run directory, the newest checkpoint;\n"
                  "of a name, as for 'train --model', what such a model would be.\n"
                  "--windows reads a text and ranks the layers by their memory window N_t = "
                  "1/(1-exp(-A dt)), in tokens: the median\n"

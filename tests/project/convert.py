@@ -288,6 +288,9 @@ try:
         seen = [json.loads(run("inspect", root / f"{kind}{end}", "--json").stdout) for end in ("-q8_0.gguf", "-f32")]
         check("the same kind", seen[0]["kind"] == seen[1]["kind"] and seen[0]["parameters"] == seen[1]["parameters"], seen)
         check("fewer bytes", seen[0]["weight_bytes"] < seen[1]["weight_bytes"] / 2, seen)
+        for dtype, foretold in seen[1]["weight_bytes_as"].items():
+            found = json.loads(run("inspect", root / f"{kind}-{dtype.lower()}.gguf", "--json").stdout)["weight_bytes"]
+            check(f"as many bytes in {dtype} as foretold", found == foretold, (found, foretold))
     # what it cost, as eval measures the two models
     (root / "ids.txt").write_bytes(bytes(range(32, 48)) * 20)
     said = {}

@@ -28,9 +28,10 @@ with tempfile.TemporaryDirectory() as folder:
     sampled = run(*G, "--seed", 5, "--temperature", 1)
     assert sampled == run(*G, "--seed", 5, "--temperature", 1) != run(*G, "--seed", 6, "--temperature", 1)
     sizes, told = json.loads(run("inspect", hybrid, "--json")), said(*G)
-    planned = re.search(r"planned: weights ([\d.]+) KiB, working memory [\d.]+ MiB, ([\d.]+) KiB a sequence; [\d.]+ MiB with 1 sequence\n", told)
+    planned = re.search(r"planned: weights ([\d.]+) KiB, working memory ([\d.]+) MiB, ([\d.]+) KiB a sequence; [\d.]+ MiB with 1 sequence\n", told)
     assert planned, told
-    assert [round(sizes[key] / 1024, 1) for key in ("weight_bytes", "state_bytes")] == [float(x) for x in planned.groups()], (sizes, told)
+    inspected = [sizes["weight_bytes"] / 2**10, sizes["generating_bytes"] / 2**20, sizes["state_bytes"] / 2**10]
+    assert [f"{x:.4g}" for x in inspected] == list(planned.groups()), (sizes, told)
     (folder / "prompt").write_text(words)
     assert sampled == run("generate", hybrid, "--prompt-file", folder / "prompt", "--max-tokens", 40, "--seed", 5, "--temperature", 1)
     for source in (("--prompt-file", "-"), ("--prompt", "-")):
