@@ -27,6 +27,7 @@ typedef struct cli_option {
     bool transient;    /* says how to run, not what: left out of a run's configuration */
     const char *group; /* heading in the help; NULL: "options". Options of a group stand together */
     bool above_zero;   /* 0 says "not given": a command line may not say it */
+    bool bytes;        /* OPT_LONG: K, M, G or T may follow the number: so many times 1024, 1024^2, ... */
     const char *alone; /* OPT_TEXT: the value may be left out and is then this; one that follows must end in .json */
 } cli_option;
 

@@ -156,12 +156,27 @@ static int set_whole(const cli_option *o, const char *text, int64_t least, int64
     return CLI_OK;
 }
 
+/* A whole number of bytes, such as 512, 64K or 2G. */
+static int set_bytes(const cli_option *o, const char *text) {
+    static const char units[] = "KMGT";
+    char *end;
+    errno = 0;
+    const long long value = strtoll(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    if (end == text || (*end && (!unit || end[1])) || errno || value < 0 || value > INT64_MAX >> shift)
+        return cli_error(CLI_USAGE, "--%s expects bytes, such as 2147483648, 2097152K, 2048M or 2G, found '%s'",
+                         o->name, text);
+    *(int64_t *)o->value = (int64_t)value << shift;
+    return CLI_OK;
+}
+
 static int set_option(const cli_option *o, const char *text) {
     char *end;
     switch (o->type) {
     case OPT_TEXT: *(const char **)o->value = text; return CLI_OK;
     case OPT_INT: return set_whole(o, text, INT_MIN, INT_MAX);
-    case OPT_LONG: return set_whole(o, text, INT64_MIN, INT64_MAX);
+    case OPT_LONG: return o->bytes ? set_bytes(o, text) : set_whole(o, text, INT64_MIN, INT64_MAX);
     case OPT_FLOAT: {
         const double value = strtod(text, &end);
         if (end == text || *end || !isfinite(value))

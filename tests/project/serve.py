@@ -129,7 +129,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     # Several models by name, a key, a small body; attention's limit is an answer.
     (folder / "key").write_text("secret\n")
-    with serving(f"one={hybrid}", f"two={hybrid}", "--api-key-file", folder / "key", "--max-body", 2000, "--log", "json") as s:
+    with serving(f"one={hybrid}", f"two={hybrid}", "--api-key-file", folder / "key", "--max-body", "2K", "--log", "json") as s:
         key = {"Authorization": "Bearer secret"}
         assert s.ask("GET", "/v1/models")[0] == 401 and s.ask("GET", "/v1/models", headers={"Authorization": "Bearer secreT"})[0] == 401
         assert s.ask("GET", "/health")[0] == 200 and [m["id"] for m in s.ask("GET", "/v1/models", headers=key)[1]["data"]] == ["one", "two", "one@plain", "two@plain"]
@@ -159,7 +159,7 @@ with tempfile.TemporaryDirectory() as folder:
             assert status != 200 or answer["usage"]["completion_tokens"] == length
 
     for wrong, says in ((["serve"], "model directory"), (["serve", folder / "no"], "cannot open"), (["serve", hybrid, "--port", 70000], "--port"), (["serve", hybrid, hybrid], "NAME=MODEL"),
-                        (["serve", hybrid, "--max-sessions", 0], "--max-sessions"), (["serve", hybrid, "--log", "loud"], "--log"), (["serve", hybrid, "--chat-template", "x"], "chatml, llama2, plain")):
+                        (["serve", hybrid, "--max-sessions", 0], "--max-sessions"), (["serve", hybrid, "--log", "loud"], "--log"), (["serve", hybrid, "--memory-budget", "2Q"], "2G"), (["serve", hybrid, "--max-body", "9999999T"], "2G"), (["serve", hybrid, "--memory-budget", "1K"], "--memory-budget 1024"), (["serve", hybrid, "--chat-template", "x"], "chatml, llama2, plain")):
         process = subprocess.run([program, *map(str, wrong)], capture_output=True, text=True, timeout=60)
         assert process.returncode == 2 and says in process.stderr and not process.stdout, (wrong, process)
     print("serve: as promised")
