@@ -165,7 +165,9 @@ struct pal_server {
     struct MHD_Daemon *daemon;
     int port;
     double started;
-    serve_cache cache; /* the worker's */
+    serve_cache cache; /* the worker's, like the next two */
+    pal_session *spare; /* the last that ended, for the next text of its model; NULL: none */
+    const serve_model *spare_model;
     pthread_t worker;
     bool working; /* the thread runs */
     pthread_mutex_t lock;
@@ -321,6 +323,7 @@ bool serve_observe_publish(serve_text *text);      /* into the job's reply; with
 /* worker.c */
 /* A copy of a state that has read these ids into the cache, as far as there is room. */
 void serve_cache_keep(serve_job *job, const uint32_t *ids, size_t count, const pal_state *state);
+void serve_drop_spare(pal_server *server);
 bool serve_worker_start(pal_server *server);
 
 /* completions.c, chat.c: what a job's texts say, as replies. */

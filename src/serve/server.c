@@ -511,6 +511,7 @@ void pal_serve_stop(pal_server *s, double seconds) {
     if (s->working) pthread_join(s->worker, NULL); /* resumes every connection on its way */
     if (s->daemon) MHD_stop_daemon(s->daemon);
     serve_cache_shrink(&s->cache, 0);
+    serve_drop_spare(s);
     serve_store_close(s);
     for (int i = 0; i < s->count; i++) {
         pal_engine_free(s->models[i].engine);

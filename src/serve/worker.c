@@ -56,7 +56,8 @@ static void on_token(void *user, const pal_token *token) {
 /* Bytes that the cache may take beside the texts that run. */
 static size_t cache_room(const pal_server *s) {
     const size_t budget = s->options.memory_budget;
-    return budget > s->session_bytes ? budget - s->session_bytes : 0;
+    const size_t taken = s->session_bytes + (s->spare ? s->spare_model->session_bytes : 0);
+    return budget > taken ? budget - taken : 0;
 }
 
 void serve_cache_keep(serve_job *job, const uint32_t *ids, size_t count, const pal_state *state) {
@@ -142,10 +143,33 @@ static void publish_whole(serve_job *job) {
     free(text);
 }
 
+/* A session to begin a text with. The last one that ended is taken again: most of a known prompt's time to its first
+ * token would be spent on making a new one, whose pages the system has to find and clear. */
+static pal_status take_session(serve_text *t, pal_error *err) {
+    pal_server *s = t->job->server;
+    serve_model *m = t->job->model;
+    const bool again = s->spare && s->spare_model == m;
+    if (again) t->session = s->spare, s->spare = NULL;
+    else serve_drop_spare(s);
+    const pal_status st = again ? PAL_OK : pal_session_new(&t->session, m->engine, err);
+    if (st) return st;
+    s->texts_running++;
+    s->session_bytes += m->session_bytes;
+    return PAL_OK;
+}
+
+void serve_drop_spare(pal_server *s) {
+    pal_session_free(s->spare);
+    s->spare = NULL;
+}
+
 static void drop_session(serve_text *t) {
     pal_server *s = t->job->server;
     if (!t->session) return;
-    pal_session_free(t->session);
+    serve_drop_spare(s);
+    pal_session_cancel(t->session);
+    s->spare = t->session;
+    s->spare_model = t->job->model;
     t->session = NULL;
     s->texts_running--;
     s->session_bytes -= t->job->model->session_bytes;
@@ -257,14 +281,13 @@ static void start_text(serve_text *t) {
     options.on_read = on_read;
     options.user = t;
     pal_status st = serve_model_engine(job->server, job->model, &err);
-    if (!st) st = pal_session_new(&t->session, job->model->engine, &err);
-    if (st) t->session = NULL;
-    else job->server->texts_running++, job->server->session_bytes += job->model->session_bytes;
+    if (!st) st = take_session(t, &err);
     if (!st) st = load_memory(t, &err);
     if (!st && job->echo && !job->observe &&
         pal_bytes_append(&t->text, t->prompt_text.data, t->prompt_text.size, &err))
         st = PAL_E_MEMORY;
     if (!st) begin_known(t, &options);
+    if (!st && !options.known && !(job->memory && job->memory->has_file)) pal_session_reset(t->session);
     if (!st && job->observe) serve_observe_ready(t, options.known);
     if (!st && !job->prompt_count) t->finish = PAL_FINISH_LENGTH; /* nothing to read */
     else if (!st) st = pal_session_begin(t->session, t->prompt->data, t->prompt->count, &options, &err);
