@@ -49,9 +49,10 @@ static json_t *token_text(const serve_text *t, int32_t id) {
     return pal_json_bytes(text.data, text.size);
 }
 
-static size_t characters(const json_t *text) {
+/* Characters that begin in a token's text; the other bytes of one that began before are none. */
+static size_t characters(pal_slice text) {
     size_t n = 0;
-    for (const char *s = json_string_value(text); s && *s; s++) n += ((unsigned char)*s & 0xC0) != 0x80;
+    for (size_t i = 0; i < text.size; i++) n += (text.data[i] & 0xC0) != 0x80;
     return n;
 }
 
@@ -72,23 +73,18 @@ static json_t *top_json(const serve_text *t, const serve_token *k) {
     return map;
 }
 
-/* The tokens from `from` on. */
-static json_t *logprobs_json(const serve_text *t, size_t from) {
+/* The tokens that were not told yet: all of them, but in a stream. */
+static json_t *logprobs_json(serve_text *t) {
     json_t *tokens = json_array(), *logprobs = json_array(), *top = json_array(), *offsets = json_array();
     json_t *variance = json_array();
-    size_t offset = 0;
-    for (size_t i = 0; i < t->token_count; i++) {
+    for (size_t i = t->told_tokens; i < t->token_count; i++) {
         const serve_token *k = &t->tokens[i];
-        json_t *text = token_text(t, k->id);
-        if (i >= from) {
-            json_array_append(tokens, text);
-            json_array_append_new(logprobs, serve_real(k->logprob));
-            json_array_append_new(top, top_json(t, k));
-            json_array_append_new(offsets, json_integer((json_int_t)offset));
-            json_array_append_new(variance, serve_real(k->variance));
-        }
-        offset += characters(text);
-        json_decref(text);
+        json_array_append_new(tokens, token_text(t, k->id));
+        json_array_append_new(logprobs, serve_real(k->logprob));
+        json_array_append_new(top, top_json(t, k));
+        json_array_append_new(offsets, json_integer((json_int_t)t->told_characters));
+        json_array_append_new(variance, serve_real(k->variance));
+        t->told_characters += characters(pal_tokenizer_text(t->job->model->bundle.tokenizer, (uint32_t)k->id));
     }
     json_t *root = json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", logprobs, "top_logprobs", top,
                              "text_offset", offsets);
@@ -97,15 +93,15 @@ static json_t *logprobs_json(const serve_text *t, size_t from) {
     return root;
 }
 
-static json_t *choice(const serve_text *t, size_t text_from, size_t tokens_from) {
+static json_t *choice(serve_text *t) {
     return json_pack("{s:i, s:o, s:o, s:o}", "index", t->index, "text",
-                     pal_json_bytes(t->text.data + text_from, t->text.size - text_from), "logprobs",
-                     t->job->logprobs ? logprobs_json(t, tokens_from) : json_null(), "finish_reason", finish_json(t));
+                     pal_json_bytes(t->text.data + t->told_text, t->text.size - t->told_text), "logprobs",
+                     t->job->logprobs ? logprobs_json(t) : json_null(), "finish_reason", finish_json(t));
 }
 
 json_t *serve_completion_json(const serve_job *job) {
     json_t *choices = json_array();
-    for (size_t i = 0; i < job->count; i++) json_array_append_new(choices, choice(&job->texts[i], 0, 0));
+    for (size_t i = 0; i < job->count; i++) json_array_append_new(choices, choice(&job->texts[i]));
     json_t *root = envelope(job, "text_completion", choices);
     if (root) json_object_set_new(root, "usage", serve_counts_json(job));
     return root;
@@ -115,7 +111,7 @@ json_t *serve_completion_chunk(serve_text *t) {
     const bool news = t->text.size > t->told_text || t->token_count > t->told_tokens || t->finish;
     if (!news) return NULL;
     json_t *choices = json_array();
-    json_array_append_new(choices, choice(t, t->told_text, t->told_tokens));
+    json_array_append_new(choices, choice(t));
     t->told_text = t->text.size;
     t->told_tokens = t->token_count;
     return envelope(t->job, "text_completion", choices);

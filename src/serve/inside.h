@@ -100,6 +100,7 @@ typedef struct serve_text {
     pal_ids ids;                   /* written */
     bool read;                     /* its prompt */
     size_t told_text, told_tokens; /* of a stream */
+    size_t told_characters;        /* of the tokens that were told */
     bool told_end;
 } serve_text;
 
