@@ -100,14 +100,19 @@ static bool write_script(script *s, const serve_template *t, const message *m, s
     return fits;
 }
 
-static pal_status encode(const pal_bundle *b, const unsigned char *text, size_t size, bool said, pal_ids *ids,
-                         pal_error *err) {
-    return pal_tokenizer_encode(b->tokenizer, b->scratch, text, size, &(pal_encode_options){ .special_as_text = said },
-                                ids, err);
+/* Who asks, and which model. */
+typedef struct {
+    const serve_exchange *x;
+    const serve_model *model;
+} asked;
+
+static pal_status encode(asked a, const script *s, size_t from, size_t to, bool said, pal_ids *ids, pal_error *err) {
+    return serve_encode(a.x, a.model, s->text.data + from, to - from, &(pal_encode_options){ .special_as_text = said },
+                        ids, err);
 }
 
 /* Whether what people say holds the text of a special token. */
-static pal_status has_special(const pal_bundle *b, const script *s, bool *found, pal_error *err) {
+static pal_status has_special(asked a, const script *s, bool *found, pal_error *err) {
     pal_ids with = { 0 }, without = { 0 };
     pal_status st = PAL_OK;
     *found = false;
@@ -115,8 +120,8 @@ static pal_status has_special(const pal_bundle *b, const script *s, bool *found,
         const struct piece *p = &s->pieces[i];
         if (!p->said) continue;
         with.count = without.count = 0;
-        st = encode(b, s->text.data + p->from, p->to - p->from, false, &with, err);
-        if (!st) st = encode(b, s->text.data + p->from, p->to - p->from, true, &without, err);
+        st = encode(a, s, p->from, p->to, false, &with, err);
+        if (!st) st = encode(a, s, p->from, p->to, true, &without, err);
         if (with.count != without.count ||
             (with.count && memcmp(with.data, without.data, with.count * sizeof *with.data)))
             *found = true;
@@ -127,14 +132,14 @@ static pal_status has_special(const pal_bundle *b, const script *s, bool *found,
 }
 
 /* As one text, which is what models were trained on, unless somebody says a special token: then piece by piece. */
-static pal_status encode_script(const pal_bundle *b, const script *s, bool bos, pal_ids *ids, pal_error *err) {
+static pal_status encode_script(asked a, const script *s, bool bos, pal_ids *ids, pal_error *err) {
     bool special;
-    pal_status st = has_special(b, s, &special, err);
-    if (!st && bos) st = pal_ids_append(ids, (uint32_t)pal_tokenizer_bos(b->tokenizer), err);
-    if (!st && !special) return encode(b, s->text.data, s->text.size, false, ids, err);
+    pal_status st = has_special(a, s, &special, err);
+    if (!st && bos) st = pal_ids_append(ids, (uint32_t)pal_tokenizer_bos(a.model->bundle.tokenizer), err);
+    if (!st && !special) return encode(a, s, 0, s->text.size, false, ids, err);
     for (int i = 0; i < s->count && !st; i++) {
         const struct piece *p = &s->pieces[i];
-        st = encode(b, s->text.data + p->from, p->to - p->from, p->said, ids, err);
+        st = encode(a, s, p->from, p->to, p->said, ids, err);
     }
     return st;
 }
@@ -178,7 +183,7 @@ static bool make_prompt(serve_fields *f, serve_job *job) {
     if (!fits) serve_wrong(f, "messages", "less: no memory");
     else {
         const bool bos = t == &templates[LLAMA2] && pal_tokenizer_bos(job->model->bundle.tokenizer) >= 0;
-        if (encode_script(&job->model->bundle, s, bos, &job->prompts[0], &err)) {
+        if (encode_script((asked){ f->x, job->model }, s, bos, &job->prompts[0], &err)) {
             f->result = serve_error(f->x, 400, "messages", "'messages': %s", err.text);
             fits = false;
         }

@@ -153,12 +153,11 @@ static bool numbers_fit(const pal_tokenizer *tok, const char *text) {
 
 /* One prompt from a text; an empty one begins with the tokenizer's first token. */
 static bool take_text(serve_fields *f, serve_job *job, const char *name, const json_t *text, size_t at) {
-    const pal_bundle *b = &job->model->bundle;
     pal_error err;
-    if (!numbers_fit(b->tokenizer, json_string_value(text)))
+    if (!numbers_fit(job->model->bundle.tokenizer, json_string_value(text)))
         return serve_wrong(f, name, "numbers below the size of the vocabulary, separated by blanks");
-    if (pal_tokenizer_encode(b->tokenizer, b->scratch, json_string_value(text), json_string_length(text), NULL,
-                             &job->prompts[at], &err) ||
+    if (serve_encode(f->x, job->model, json_string_value(text), json_string_length(text), NULL, &job->prompts[at],
+                     &err) ||
         pal_bytes_append(&job->prompt_texts[at], json_string_value(text), json_string_length(text), &err)) {
         f->result = serve_error(f->x, 400, name, "'%s': %s", name, err.text);
         return false;

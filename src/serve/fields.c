@@ -16,6 +16,12 @@ bool serve_wrong(serve_fields *f, const char *name, const char *expected) {
     return false;
 }
 
+pal_status serve_encode(const serve_exchange *x, const serve_model *model, const void *text, size_t size,
+                        const pal_encode_options *options, pal_ids *ids, pal_error *err) {
+    pal_tokenizer_scratch *scratch = x->aside ? model->aside_scratch : model->bundle.scratch;
+    return pal_tokenizer_encode(model->bundle.tokenizer, scratch, text, size, options, ids, err);
+}
+
 static const json_t *field(const serve_fields *f, const char *name) {
     const json_t *value = json_object_get(f->root, name);
     return json_is_null(value) ? NULL : value;

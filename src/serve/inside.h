@@ -3,7 +3,8 @@
  *
  * The HTTP thread reads and checks requests and puts jobs into a queue; the worker thread runs their texts and fills
  * the job's reply. A job that waits has its connection suspended; the worker resumes it when there is something to
- * send. Fields of a job that both threads touch are marked; they are guarded by the server's lock. */
+ * send. Fields of a job that both threads touch are marked; they are guarded by the server's lock. Long requests are
+ * read and checked by a third thread in the place of the HTTP thread (aside.c), one at a time. */
 #ifndef PAL_SERVE_INSIDE_H
 #define PAL_SERVE_INSIDE_H
 
@@ -14,7 +15,13 @@
 
 #include "serve/serve.h"
 
-enum { SERVE_MOST_TEXTS = 4096, SERVE_MOST_STOPS = 16, SERVE_UNSENT = 1 << 20, SERVE_NAME = 65 };
+enum {
+    SERVE_MOST_TEXTS = 4096,
+    SERVE_MOST_STOPS = 16,
+    SERVE_UNSENT = 1 << 20,
+    SERVE_NAME = 65,
+    SERVE_LONG_BODY = 64 << 10 /* bytes; longer ones are read by a thread of their own: a millisecond or two */
+};
 
 typedef struct serve_template serve_template;
 
@@ -25,6 +32,7 @@ typedef struct serve_model {
     const struct serve_model *plain_of; /* with plasticity off: the model whose weights it has; NULL: none */
     const serve_template *template;
     char template_error[256]; /* why there is none */
+    pal_tokenizer_scratch *aside_scratch; /* of the thread that reads long requests */
     time_t created;
     int context; /* tokens that attention layers hold; 0: no attention */
     size_t session_bytes, file_bytes; /* of a text that runs; of a memory's file */
@@ -169,14 +177,15 @@ struct pal_server {
     serve_cache cache; /* the worker's, like the next two */
     pal_session *spare; /* the last that ended, for the next text of its model; NULL: none */
     const serve_model *spare_model;
-    pthread_t worker;
-    bool working; /* the thread runs */
+    pthread_t worker, reader;
+    bool working, reading; /* the thread runs */
     pthread_mutex_t lock;
-    pthread_cond_t wake;
+    pthread_cond_t wake, wake_aside;
     /* Guarded. */
     bool stopping;
     serve_job *queue, *running;
-    int queued, texts_running;
+    struct serve_exchange *aside; /* long requests that wait to be read */
+    int queued, texts_running, aside_count;
     uint64_t next_id;
     serve_counts counts;
     pal_engine_counts engine; /* summed over models, as of the last step */
@@ -196,6 +205,12 @@ typedef struct serve_upload {
     char error[256];
 } serve_upload;
 
+/* What became of a request that was read aside. */
+typedef struct serve_aside {
+    struct MHD_Response *response; /* NULL: none */
+    bool handed; /* to a job: the exchange must not be touched any more */
+} serve_aside;
+
 /* One request as HTTP sees it. */
 typedef struct serve_exchange {
     pal_server *server;
@@ -211,6 +226,10 @@ typedef struct serve_exchange {
     int status;
     double arrived;
     serve_job *job;
+    serve_aside *aside; /* NULL: the HTTP thread has it */
+    bool was_aside;
+    struct MHD_Response *response; /* made aside */
+    struct serve_exchange *next_aside;
 } serve_exchange;
 
 /* assets.c: the page. A file of web/, which the build turned into an array; the list ends with a NULL path. */
@@ -239,6 +258,11 @@ serve_model *serve_find_model(serve_exchange *x, const json_t *root, serve_resul
 serve_model *serve_find_named(serve_exchange *x, const char *name, serve_result *result); /* NULL: no name was given */
 pal_status serve_model_engine(pal_server *s, serve_model *model, pal_error *err); /* the worker's: makes its engine */
 
+/* aside.c */
+serve_result serve_read_aside(serve_exchange *x);  /* suspends its connection; 429 when too many wait */
+serve_result serve_after_aside(serve_exchange *x); /* sends what was answered there */
+bool serve_aside_start(pal_server *server);
+
 /* fields.c: numbers of requests, each checked. False: *x was answered with the field's name. Absent and null leave *out
  * as it is. */
 typedef struct serve_fields {
@@ -251,6 +275,9 @@ bool serve_integer(serve_fields *f, const char *name, int64_t low, int64_t high,
 bool serve_number(serve_fields *f, const char *name, double low, double high, double *out);
 bool serve_boolean(serve_fields *f, const char *name, bool *out);
 bool serve_wrong(serve_fields *f, const char *name, const char *expected); /* answers; returns false */
+/* A text's ids, with the scratch of the thread that reads the request. */
+pal_status serve_encode(const serve_exchange *x, const serve_model *model, const void *text, size_t size,
+                        const pal_encode_options *options, pal_ids *ids, pal_error *err);
 /* Sampling, stops, seed, stream, n, ...: what completions and chats share. */
 bool serve_common(serve_fields *f, serve_job *job, int64_t *n);
 

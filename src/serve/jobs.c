@@ -182,18 +182,20 @@ serve_result serve_job_run(serve_exchange *x, serve_job *job, int64_t n) {
     while (*end) end = &(*end)->next;
     *end = job;
     s->queued++;
-    const bool stream = job->stream;
-    if (!stream) {
-        job->suspended = true;
-        MHD_suspend_connection(x->connection);
-    }
+    const bool stream = job->stream, aside = x->aside != NULL; /* aside: it is suspended */
+    job->suspended = !stream;
+    if (!stream && !aside) MHD_suspend_connection(x->connection);
+    if (stream && aside) MHD_resume_connection(x->connection); /* for the HTTP thread to begin the stream */
+    if (aside) x->aside->handed = true;
+    x->aside = NULL;
     pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
-    return stream ? answer_stream(x) : MHD_YES;
+    return stream && !aside ? answer_stream(x) : MHD_YES;
 }
 
 serve_result serve_job_answer(serve_exchange *x) {
     serve_job *job = x->job;
+    if (job->stream) return answer_stream(x);
     pthread_mutex_lock(&x->server->lock);
     const bool finished = job->finished, cancelled = job->cancelled;
     pthread_mutex_unlock(&x->server->lock);

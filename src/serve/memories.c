@@ -182,10 +182,13 @@ serve_result serve_memory_rollback(serve_exchange *x) {
 }
 
 static serve_result no_room(serve_exchange *x, const serve_model *model, int status) {
+    pthread_mutex_lock(&x->server->lock);
+    const size_t used = x->server->store.used;
+    pthread_mutex_unlock(&x->server->lock);
     return status == 507 ? serve_error(x, 507, NULL,
                                        "no room for a memory of %zu bytes: %zu of %zu are taken (--memory-disk); "
                                        "delete one first",
-                                       model->file_bytes, x->server->store.used, x->server->store.limit)
+                                       model->file_bytes, used, x->server->store.limit)
                          : serve_error(x, status, NULL, "no memory for a memory");
 }
 
@@ -206,15 +209,16 @@ static serve_memory *fork_of(serve_fields *f, const char *name) {
     pthread_mutex_lock(&s->lock);
     const serve_memory *parent = serve_memory_find(s, json_string_value(id));
     const serve_mark *mark = parent && mark_at ? serve_mark_find(parent, mark_at) : NULL;
+    serve_model *model = parent ? parent->model : NULL; /* the parent may go when the lock does */
     serve_memory *m = NULL;
-    if (!parent || (mark_at && !mark) || !parent->model) {
+    if (!model || (mark_at && !mark)) {
         pthread_mutex_unlock(&s->lock);
-        f->result = !parent         ? serve_error(x, 404, "from", "no memory has the id '%.40s'", json_string_value(id))
-                    : parent->model ? serve_error(x, 404, "mark", "the memory has no mark '%s'", mark_at)
-                                    : serve_error(x, 404, "from", "the memory's model is not served");
+        f->result = !parent ? serve_error(x, 404, "from", "no memory has the id '%.40s'", json_string_value(id))
+                    : model ? serve_error(x, 404, "mark", "the memory has no mark '%s'", mark_at)
+                            : serve_error(x, 404, "from", "the memory's model is not served");
         return NULL;
     }
-    m = serve_memory_new(s, parent->model, name, "fork", &status);
+    m = serve_memory_new(s, model, name, "fork", &status);
     pal_status st = PAL_OK;
     if (m) {
         snprintf(m->parent, sizeof m->parent, "%s", parent->id);
@@ -224,7 +228,7 @@ static serve_memory *fork_of(serve_fields *f, const char *name) {
         else m->has_file = true;
     }
     pthread_mutex_unlock(&s->lock);
-    if (!m) f->result = no_room(x, parent->model, status);
+    if (!m) f->result = no_room(x, model, status);
     if (m && st) f->result = serve_error(x, 500, NULL, "%s", err.text);
     return st ? NULL : m;
 }

@@ -61,10 +61,14 @@ serve_result serve_send(serve_exchange *x, int status, const char *type, struct 
         MHD_add_response_header(response, "Access-Control-Allow-Headers", "Authorization, Content-Type");
         MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     }
+    x->status = status;
+    if (x->aside) {
+        x->aside->response = response;
+        return MHD_YES;
+    }
     const serve_result result = MHD_queue_response(x->connection, (unsigned)status, response);
     MHD_destroy_response(response);
     x->answered = true;
-    x->status = status;
     return result;
 }
 
@@ -310,9 +314,10 @@ static serve_result access_handler(void *user, struct MHD_Connection *connection
     }
     if (x->answered) return MHD_YES;
     if (x->job) return serve_job_answer(x);
+    if (x->was_aside) return serve_after_aside(x);
     if (x->too_large)
         return serve_error(x, 413, NULL, "the body has more than %zu bytes, which is the most", s->options.max_body);
-    return x->route->run(x);
+    return x->body.size > SERVE_LONG_BODY ? serve_read_aside(x) : x->route->run(x);
 }
 
 static void log_request(const serve_exchange *x) {
@@ -361,6 +366,7 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
     if (x->complete) count_answering(s, -1);
     if (x->job) serve_job_leave(x->job);
     serve_upload_end(x);
+    if (x->response) MHD_destroy_response(x->response);
     serve_connection_stage(x, SERVE_HEADERS, 0); /* of the next request */
     free(x->parts[0]);
     free(x->parts[1]);
@@ -393,6 +399,8 @@ static pal_status open_model(serve_model *to, const pal_serve_model *from, const
                         from->name, to->session_bytes);
     if (!(to->name = pal_strdup(from->name))) return pal_fail(err, PAL_E_MEMORY, "no memory for a model's name");
     if (pal_model_config_of(from->bundle.model)->mixer == PAL_MIXER_ATTENTION) to->context = o->context;
+    const pal_status st = pal_tokenizer_scratch_new(&to->aside_scratch, from->bundle.tokenizer, err);
+    if (st) return st;
     if (o->template) {
         if (!(to->template = serve_template_named(o->template)))
             return pal_fail(err, PAL_E_ARGUMENT, "no chat template is called '%s'; expected one of %s", o->template,
@@ -468,6 +476,7 @@ pal_status pal_serve_start(pal_server **out, const pal_serve_model *models, int 
     s->store.lock_file = -1;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->wake, NULL);
+    pthread_cond_init(&s->wake_aside, NULL);
     s->cx = cx;
     st = pal_alloc_named((void **)&s->models, 2 * (size_t)count, sizeof *s->models, "models", err);
     while (!st && s->count < count) {
@@ -479,7 +488,7 @@ pal_status pal_serve_start(pal_server **out, const pal_serve_model *models, int 
     for (int i = 0; !st && i < count; i++) st = open_plain(s, &s->models[i], err);
     raise_limits();
     if (!st) st = serve_store_open(s, err);
-    if (!st && !serve_worker_start(s)) st = pal_fail(err, PAL_E_MEMORY, "cannot start a thread");
+    if (!st && (!serve_worker_start(s) || !serve_aside_start(s))) st = pal_fail(err, PAL_E_MEMORY, "cannot start a thread");
     if (!st) st = listen_on(s, err);
     if (st) {
         pal_serve_stop(s, 0);
@@ -499,6 +508,7 @@ void pal_serve_stop(pal_server *s, double seconds) {
     }
     pthread_mutex_lock(&s->lock);
     s->stopping = true;
+    pthread_cond_signal(&s->wake_aside);
     while ((s->running || s->queue || s->answering) && pal_seconds() < until) {
         pthread_mutex_unlock(&s->lock);
         nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
@@ -509,6 +519,7 @@ void pal_serve_stop(pal_server *s, double seconds) {
     pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
     if (s->working) pthread_join(s->worker, NULL); /* resumes every connection on its way */
+    if (s->reading) pthread_join(s->reader, NULL); /* the same */
     if (s->daemon) MHD_stop_daemon(s->daemon);
     serve_cache_shrink(&s->cache, 0);
     serve_drop_spare(s);
@@ -516,10 +527,12 @@ void pal_serve_stop(pal_server *s, double seconds) {
     for (int i = 0; i < s->count; i++) {
         pal_engine_free(s->models[i].engine);
         if (s->models[i].plain_of) pal_model_close(s->models[i].bundle.model);
+        else pal_tokenizer_scratch_free(s->models[i].aside_scratch);
         pal_free(s->models[i].name);
     }
     pal_free(s->models);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->wake);
+    pthread_cond_destroy(&s->wake_aside);
     pal_free(s);
 }

@@ -16,9 +16,8 @@ serve_result serve_tokenize(serve_exchange *x) {
         const json_t *text = json_object_get(root, "prompt");
         if (!text) text = json_object_get(root, "content");
         if (!json_is_string(text)) serve_wrong(&f, "prompt", "a text");
-        else if (pal_tokenizer_encode(model->bundle.tokenizer, model->bundle.scratch, json_string_value(text),
-                                      json_string_length(text), &(pal_encode_options){ .add_special = special }, &ids,
-                                      &err))
+        else if (serve_encode(x, model, json_string_value(text), json_string_length(text),
+                              &(pal_encode_options){ .add_special = special }, &ids, &err))
             f.result = serve_error(x, 400, "prompt", "'prompt': %s", err.text);
         else {
             json_t *list = json_array();

@@ -127,9 +127,12 @@ static void publish_stream(serve_job *job) {
     if (job->reply.size) resume(job);
 }
 
+/* The whole reply. A long one takes a while, in which others may have the lock: until it is finished, nobody else
+ * touches a job's texts. */
 static void publish_whole(serve_job *job) {
     const char *error = NULL;
     int status = job->makes ? 201 : 200;
+    if (!job->makes) pthread_mutex_unlock(&job->server->lock);
     for (size_t i = 0; i < job->count; i++)
         if (job->texts[i].finish == PAL_FINISH_ERROR) error = job->texts[i].error, status = job->texts[i].status;
     json_t *value = error        ? serve_error_json(status, NULL, error)
@@ -138,6 +141,7 @@ static void publish_whole(serve_job *job) {
                                  : serve_completion_json(job);
     char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(value);
+    if (!job->makes) pthread_mutex_lock(&job->server->lock);
     job->status = status;
     if (!text || pal_bytes_append(&job->reply, text, strlen(text), NULL)) job->status = 500;
     free(text);
@@ -219,6 +223,10 @@ static pal_status load_memory(serve_text *t, pal_error *err) {
     pthread_mutex_unlock(&s->lock);
     const pal_status st = pal_session_load(t->session, path, err);
     pthread_mutex_lock(&s->lock);
+    if (st && job->memory->deleted) { /* meanwhile */
+        t->status = 404;
+        return pal_fail(err, PAL_E_ARGUMENT, "memory %s was deleted", job->memory->id);
+    }
     if (st && strcmp(job->memory->origin, "upload") == 0 && job->makes) { /* a sentence without our path */
         const size_t size = strlen(path) + strlen(": ");
         t->status = 400;
@@ -363,6 +371,16 @@ static void tend(pal_server *s, bool watch) {
     }
 }
 
+/* Who went away while waiting takes no place in the queue, and no memory from others. With the lock. */
+static void watch_queue(pal_server *s) {
+    for (serve_job **at = &s->queue; *at;) {
+        serve_job *job = *at;
+        if (job->connection && job->suspended && serve_hung_up(job->socket)) job->cancelled = true;
+        if (job->cancelled) s->queued--, finish_job(at);
+        else at = &job->next;
+    }
+}
+
 /* The job that has waited longest, when there is room. With the lock. */
 static void take_queued(pal_server *s) {
     if (!s->queue || !has_room(s, s->queue->model)) return;
@@ -393,6 +411,7 @@ static void *work(void *user) {
         if (watch) {
             watched = now;
             serve_connections_watch(s);
+            watch_queue(s);
         }
         take_queued(s);
         tend(s, watch);
