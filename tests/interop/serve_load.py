@@ -4,20 +4,22 @@
     python3 serve_load.py --program build/palimpsa --model DIR [--tokenizer X] [--threads 2] PHASE ...
 
 Phases: one (tokens/s of one stream against `generate`), many (16 streams against one), pause (a long prompt beside 8 streams), prefix (the same 8,192-token
-prompt twice), soak (256 idle connections, 64 streams and 64 waiting requests for --minutes), slow (2,000 sockets that send half a request), long (--tokens read
-through one memory; its steps against those of a memory of 64 tokens, in turns),
+prompt six times), tokenizing (/health while texts of 10 MB are tokenized), soak (256 idle connections, 64 streams and 64 waiting requests for --minutes), slow (2,000 sockets that send half a request), long (--tokens read
+through one session; then its steps against those of a memory of 64 tokens, in turns, once the file --hold exists),
 observe (tokens/s with tiles against without, and the time of a replay). Prints one line of JSON each.
 """
 import argparse
 import concurrent.futures
 import http.client
 import json
+import os
 import random
 import re
 import resource
 import socket
 import statistics
 import subprocess
+import sys
 import threading
 import time
 
@@ -27,8 +29,9 @@ parser.add_argument("--model", required=True)
 parser.add_argument("--tokenizer")
 parser.add_argument("--threads", default="2")
 parser.add_argument("--tokens", type=int, help="of one and many: written by a stream (100); of pause: prompt (32000); of long: read (1000000)")
+parser.add_argument("--hold", help="of long: a file; steps are timed when it exists, so that a long reading may share the machine and the timing need not")
 parser.add_argument("--minutes", type=float, default=10)
-parser.add_argument("phases", nargs="+", choices=("one", "many", "pause", "prefix", "soak", "slow", "long", "observe"))
+parser.add_argument("phases", nargs="+", choices=("one", "many", "pause", "prefix", "soak", "slow", "long", "observe", "tokenizing"))
 args = parser.parse_args()
 resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
 tokenizer = ["--tokenizer", args.tokenizer] if args.tokenizer else []
@@ -47,7 +50,7 @@ def stop():
 
 
 def ask(method, path, body=None):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1000)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20000)
     connection.request(method, path, body=json.dumps(body) if body else None)
     answer = connection.getresponse()
     text = answer.read()
@@ -133,13 +136,38 @@ def prefix():
     prompt = ids(args.tokens or 8192, 5)
     serve()
     firsts, steps = [], []
-    for _ in range(2):
+    for _ in range(6):
         start = time.perf_counter()
         times = stream(prompt, 20, logprobs=0)
         firsts.append(times[0] - start)
         steps.append(statistics.median(b - a for a, b in zip(times, times[1:])))
     stop()
-    return {"prompt_tokens": len(prompt), "first_token_seconds": firsts, "step_seconds": steps, "second_in_steps": firsts[1] / steps[1]}
+    again = [first / step for first, step in zip(firsts[1:], steps[1:])]
+    return {"prompt_tokens": len(prompt), "first_token_seconds": firsts, "step_seconds": steps, "again_in_steps": again, "median": statistics.median(again)}
+
+
+def tokenizing():
+    """/health while long texts are read, and their own times."""
+    serve()
+    text = "".join(random.Random(i).choice(("The quick brown fox ", "jumps over ", "the lazy dog; ", "\u00e9\u4e2d\u6587 ")) for i in range(1000000))[: 10 << 20]
+    body, times = {"prompt": text, "add_special_tokens": False}, []
+    done = []
+
+    def post():
+        start = time.perf_counter()
+        assert ask("POST", "/tokenize", body)[0] == 200
+        done.append(time.perf_counter() - start)
+
+    poster = threading.Thread(target=lambda: [post() for _ in range(3)])
+    poster.start()
+    while poster.is_alive():
+        start = time.perf_counter()
+        assert ask("GET", "/health")[0] == 200
+        times.append(time.perf_counter() - start)
+        time.sleep(0.005)
+    stop()
+    times.sort()
+    return {"bytes": len(text.encode()), "seconds": done, "asked": len(times), "health_median": times[len(times) // 2], "health_p99": times[len(times) * 99 // 100], "health_longest": times[-1]}
 
 
 def soak():
@@ -195,8 +223,8 @@ def slow():
 
 
 def long():
-    total, piece = args.tokens or 1000000, 8192
-    serve()
+    total = args.tokens or 1000000
+    serve("--cache-distance", "0")  # copies of prompts are bounded, but would grow
     young, old = (ask("POST", "/v1/memories", {"tokens": ids(64, 1)})[1]["id"] for _ in range(2))
 
     def step(memory):
@@ -208,18 +236,28 @@ def long():
                 times.append(time.perf_counter())
         return statistics.median(b - a for a, b in zip(times, times[1:]))
 
+    def read():
+        return int(float(re.search(r"^palimpsa_prompt_tokens_total (\S+)", ask("GET", "/metrics")[1], re.M)[1]))
+
     step(old)
-    resident, start, read = memory_of_server(), time.perf_counter(), 0
-    while read < total:
-        ask("POST", "/v1/completions", {"prompt": ids(piece, read + 1), "memory": old, "update_memory": True, "max_tokens": 0})
-        read += piece
+    before, start, resident = read(), time.perf_counter(), []
+    body = {"prompt": ids(total, 7), "memory": old, "update_memory": True, "max_tokens": 0}
+    reader = threading.Thread(target=ask, args=("POST", "/v1/completions", body))
+    reader.start()
+    while reader.is_alive():
+        if read() - before > 2048:  # its text has become ids, and its session runs
+            resident.append(memory_of_server())
+            print(json.dumps({"read": read() - before, "seconds": time.perf_counter() - start, "resident": resident[-1]}), file=sys.stderr, flush=True)
+        reader.join(10)
     seconds = time.perf_counter() - start
+    while args.hold and not os.path.exists(args.hold):
+        time.sleep(0.2)
     turns = [(step(young), step(old)) for _ in range(9)]  # in turns: what the machine does meanwhile meets both
     tokens = ask("GET", f"/v1/memories/{old}")[1]["tokens"]
-    grown = memory_of_server() / resident - 1
     stop()
     young_step, old_step = (statistics.median(t[i] for t in turns) for i in range(2))
-    return {"tokens": tokens, "seconds": seconds, "step_of_64_tokens": young_step, "step": old_step, "ratio": statistics.median(o / y for y, o in turns), "memory_growth": grown}
+    return {"tokens": tokens, "seconds": seconds, "step_of_64_tokens": young_step, "step": old_step, "ratio": statistics.median(o / y for y, o in turns),
+            "memory_at_the_start": resident[0], "memory_at_the_end": resident[-1], "growth": resident[-1] / resident[0] - 1}
 
 
 def observe():
