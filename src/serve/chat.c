@@ -278,7 +278,7 @@ json_t *serve_chat_chunk(serve_text *t) {
     const bool news = t->text.size > t->told_text || t->token_count > t->told_tokens || t->finish;
     if (!news) return NULL;
     json_t *said = json_object(), *choices = json_array();
-    if (!t->told_text) json_object_set_new(said, "role", json_string("assistant"));
+    if (!t->told_text && !t->told_tokens) json_object_set_new(said, "role", json_string("assistant"));
     if (t->text.size > t->told_text)
         json_object_set_new(said, "content", pal_json_bytes(t->text.data + t->told_text, t->text.size - t->told_text));
     json_array_append_new(choices, choice(t, "delta", said, t->told_tokens));

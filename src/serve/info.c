@@ -80,6 +80,8 @@ serve_result serve_metrics(serve_exchange *x) {
         "# TYPE palimpsa_cached_tokens_total counter\npalimpsa_cached_tokens_total %llu\n"
         "# HELP palimpsa_cache_bytes Memories of prompts in RAM.\n# TYPE palimpsa_cache_bytes gauge\n"
         "palimpsa_cache_bytes %zu\n"
+        "# HELP palimpsa_text_bytes Memories of texts that run.\n# TYPE palimpsa_text_bytes gauge\n"
+        "palimpsa_text_bytes %zu\n"
         "# HELP palimpsa_memory_disk_bytes Files of kept memories.\n# TYPE palimpsa_memory_disk_bytes gauge\n"
         "palimpsa_memory_disk_bytes %zu\n"
         "# HELP palimpsa_connections Open connections.\n# TYPE palimpsa_connections gauge\npalimpsa_connections %d\n"
@@ -89,7 +91,7 @@ serve_result serve_metrics(serve_exchange *x) {
         (unsigned long long)s->counts.refused, (unsigned long long)s->counts.cancelled,
         (unsigned long long)s->engine.read, (unsigned long long)s->engine.written, s->engine.read_seconds,
         s->engine.write_seconds, s->queued, s->texts_running, (unsigned long long)s->counts.cached_tokens,
-        s->cache_bytes, s->store.used, s->connection_count, pal_seconds() - s->started);
+        s->cache_bytes, s->session_bytes, s->store.used, s->connection_count, pal_seconds() - s->started);
     pthread_mutex_unlock(&s->lock);
     return serve_reply(x, 200, "text/plain; version=0.0.4", text, (size_t)size);
 }

@@ -40,7 +40,6 @@ void serve_job_free(serve_job *job) {
     pal_free(job->prompts);
     pal_free(job->prompt_texts);
     pal_free(job->texts);
-    pal_state_free(job->shared);
     serve_observe_free(job->observe);
     pal_bytes_free(&job->reply);
     pal_free(job);

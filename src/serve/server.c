@@ -488,7 +488,8 @@ pal_status pal_serve_start(pal_server **out, const pal_serve_model *models, int 
     for (int i = 0; !st && i < count; i++) st = open_plain(s, &s->models[i], err);
     raise_limits();
     if (!st) st = serve_store_open(s, err);
-    if (!st && (!serve_worker_start(s) || !serve_aside_start(s))) st = pal_fail(err, PAL_E_MEMORY, "cannot start a thread");
+    if (!st && (!serve_worker_start(s) || !serve_aside_start(s)))
+        st = pal_fail(err, PAL_E_MEMORY, "cannot start a thread");
     if (!st) st = listen_on(s, err);
     if (st) {
         pal_serve_stop(s, 0);

@@ -64,11 +64,26 @@ void serve_cache_keep(serve_job *job, const uint32_t *ids, size_t count, const p
     serve_cache_put(&job->server->cache, job->model, ids, count, state, cache_room(job->server));
 }
 
-/* A prompt's memory for its other texts, which read it themselves when there is no room for one. */
-static void share(serve_job *job, const pal_state *state) {
+/* Room for a prompt's memory, for its other texts, which read it themselves when there is none. */
+static void make_shared(serve_job *job) {
+    pal_server *s = job->server;
     const serve_model *m = job->model;
-    if (job->n == 1) return;
-    if (!job->shared) (void)pal_state_new(&job->shared, m->bundle.model, m->context ? m->context : 1, NULL);
+    if (job->n == 1 || job->memory || job->shared) return;
+    serve_drop_spare(s);
+    if (s->session_bytes + m->session_bytes > s->options.memory_budget) return;
+    if (pal_state_new(&job->shared, m->bundle.model, m->context ? m->context : 1, NULL)) return;
+    s->session_bytes += m->session_bytes;
+    serve_cache_shrink(&s->cache, cache_room(s));
+}
+
+static void drop_shared(serve_job *job) {
+    if (!job->shared) return;
+    pal_state_free(job->shared);
+    job->shared = NULL;
+    job->server->session_bytes -= job->model->session_bytes;
+}
+
+static void share(serve_job *job, const pal_state *state) {
     if (job->shared) (void)pal_state_copy(job->shared, state, NULL); /* of the same model */
 }
 
@@ -294,6 +309,7 @@ static void start_text(serve_text *t) {
     if (!st && job->echo && !job->observe &&
         pal_bytes_append(&t->text, t->prompt_text.data, t->prompt_text.size, &err))
         st = PAL_E_MEMORY;
+    if (!st) make_shared(job);
     if (!st) begin_known(t, &options);
     if (!st && !options.known && !(job->memory && job->memory->has_file)) pal_session_reset(t->session);
     if (!st && job->observe) serve_observe_ready(t, options.known);
@@ -318,6 +334,7 @@ static void finish_job(serve_job **at) {
     pal_server *s = job->server;
     *at = job->next;
     job->finished = true;
+    drop_shared(job);
     s->counts.prompt_tokens += (uint64_t)job->prompt_tokens;
     s->counts.written_tokens += (uint64_t)job->written_tokens;
     s->counts.cached_tokens += (uint64_t)job->cached_tokens;

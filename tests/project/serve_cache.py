@@ -3,7 +3,7 @@
 least recently used go; and the texts of one prompt read it once."""
 from serving import serving, speaking_model
 
-import pathlib, tempfile
+import concurrent.futures, pathlib, tempfile
 
 with tempfile.TemporaryDirectory() as folder:
     hybrid, attention = speaking_model(pathlib.Path(folder))
@@ -71,6 +71,14 @@ with tempfile.TemporaryDirectory() as folder:
         for prompt, known in ((a, 0), (b, 0), (c, 0), (a, 99), (book[300:400], 0), (book[400:500], 0), (b, 0), (a, 99)):
             assert cached(s.complete(prompt=prompt, **N)) == known, prompt
             assert s.metric("cache_bytes") <= 4 * bytes_of_one
+    # So do the texts that run, and the memory that the texts of one prompt share.
+    with serving(hybrid, "--memory-budget", 3 * bytes_of_one) as s, concurrent.futures.ThreadPoolExecutor(3) as pool:
+        texts = [pool.submit(s.complete, prompt=book[100 * i : 100 * i + 99], n=5, max_tokens=60, ignore_eos=True, seed=1) for i in range(3)]
+        taken = [0]
+        while not all(t.done() for t in texts):
+            taken.append(s.metric("text_bytes") + s.metric("cache_bytes"))
+        assert 2 * bytes_of_one - 2000 <= max(taken) <= 3 * bytes_of_one, (taken, bytes_of_one)
+        assert told(s.complete(prompt=book[:99], n=5, max_tokens=60, ignore_eos=True, seed=1, logprobs=0))[4][0] == texts[0].result()["choices"][4]["text"]
     with serving(attention, "--tokenizer", "bytes", "--max-context", 300) as s:
         assert [cached(s.complete(prompt=book[:200], **G)) for _ in range(2)] == [0, 199]
     print("serve_cache: as promised")
