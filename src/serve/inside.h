@@ -189,7 +189,7 @@ struct pal_server {
     uint64_t next_id;
     serve_counts counts;
     pal_engine_counts engine; /* summed over models, as of the last step */
-    size_t cache_bytes;       /* as of the last step */
+    size_t cache_bytes;       /* as of the last step or text that began */
     serve_connection *connections;
     int connection_count, answering;
     serve_store store;

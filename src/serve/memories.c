@@ -251,6 +251,7 @@ static serve_result drop(serve_exchange *x, serve_memory *m, serve_result result
 static bool read_prompt(serve_fields *f, serve_job *job, const json_t *text, const json_t *tokens) {
     const bool is_text = text && !json_is_null(text);
     if (is_text && !json_is_string(text)) return serve_wrong(f, "text", "a text");
+    if (is_text && tokens && !json_is_null(tokens)) return serve_wrong(f, "tokens", "nothing beside \"text\"");
     if (!is_text && !json_is_integer(json_array_get(tokens, 0))) return serve_wrong(f, "tokens", "a list of ids");
     return serve_prompts(f, job, is_text ? "text" : "tokens");
 }

@@ -370,6 +370,7 @@ static void tend(pal_server *s, bool watch) {
                may_start(&job->texts[job->started])) {
             start_text(&job->texts[job->started++]);
             serve_cache_shrink(&s->cache, cache_room(s));
+            s->cache_bytes = s->cache.bytes;
         }
         if (job->stream && !job->cancelled) publish_stream(job);
         if (job->ended == job->count && !job->cancelled) {

@@ -123,7 +123,7 @@ with tempfile.TemporaryDirectory() as folder:
             s.refused({"prompt": "a", "memory": value}, "memory", code=404)
             s.refused({"from": value}, "from", "/v1/memories", 404)
         for body, param in (({}, "text"), ({"text": 5}, "text"), ({"text": ["a"]}, "text"), ({"text": "\u0416"}, "text"), ({"tokens": ["a"]}, "tokens"), ({"tokens": [-1]}, "tokens"),
-                            ({"tokens": [2**31]}, "tokens"), ({"tokens": []}, "tokens"), ({"text": "a", "name": 5}, "name"), ({"text": "a", "name": "x" * 300}, "name"),
+                            ({"tokens": [2**31]}, "tokens"), ({"tokens": []}, "tokens"), ({"text": "a", "tokens": [1]}, "tokens"), ({"text": "a", "name": 5}, "name"), ({"text": "a", "name": "x" * 300}, "name"),
                             ({"from": 5}, "from"), ({"from": fork["id"], "mark": "a/b"}, "mark")):
             s.refused(body, param, "/v1/memories")
         s.refused({"from": fork["id"], "mark": "none"}, "mark", "/v1/memories", 404)
