@@ -50,7 +50,7 @@ static int open_model(decode_side *s, const decode_options *o, const char *path,
                       const pal_context *cx) {
     pal_error err;
     const char *name = path ? path : o->model;
-    const bool files = cli_names_files(name);
+    const bool files = pal_names_files(name);
     const pal_preset_options own = { 0 }, sizes = { .layers = o->layers, .vocab = o->vocab };
     s->name = last_part(name);
     const int code = cli_open_model(&s->model, name, path && files ? &own : &sizes, PAL_FOR_INFERENCE, cx);

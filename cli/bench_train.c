@@ -21,6 +21,7 @@
 #include "progress.h"
 #include "train/checkpoint.h"
 #include "train/optimiser.h"
+#include "train/run.h"
 
 enum { MOST_OPERATIONS = 64 };
 
@@ -110,7 +111,7 @@ static void report(const bench_options *o, const bench_side *s, const bench_side
                    const pal_context *cx, json_t *list) {
     const double tokens = (double)o->length * o->batch, peak = bench_median(m->flops, o->repeats),
                  seconds = bench_median(s->total, o->repeats);
-    const double flop = tokens * cli_flops_per_token(s->model, (double)o->pairs / o->length);
+    const double flop = tokens * pal_run_token_flops(s->model, (double)o->pairs / o->length);
     char shape[64];
     snprintf(shape, sizeof shape, "B%d T%d", o->batch, o->length);
     printf("%-22s %-10s %9.2f ms  %8.0f tok/s  %6.1f GFLOP/s, %5.1f%% of matmul", s->name, shape, seconds * 1e3,

@@ -7,29 +7,20 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "format/options.h"
 #include "palimpsa/palimpsa.h"
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
-typedef enum { OPT_FLAG, OPT_INT, OPT_LONG, OPT_FLOAT, OPT_TEXT, OPT_LIST } cli_type;
-/* What an option that may be given several times collects. */
-enum { CLI_LIST_MAX = 64 };
-typedef struct cli_list {
-    const char *items[CLI_LIST_MAX];
-    int count;
-} cli_list;
-typedef struct cli_option {
-    const char *name; /* without dashes */
-    cli_type type;
-    void *value;          /* bool, int, int64_t, double, const char * or cli_list, holding the default */
-    const char *argument; /* "N", "FILE"; NULL for a flag */
-    const char *help;
-    bool transient;    /* says how to run, not what: left out of a run's configuration */
-    const char *group; /* heading in the help; NULL: "options". Options of a group stand together */
-    bool above_zero;   /* 0 says "not given": a command line may not say it */
-    bool bytes;        /* OPT_LONG: K, M, G or T may follow the number: so many times 1024, 1024^2, ... */
-    const char *alone; /* OPT_TEXT: the value may be left out and is then this; one that follows must end in .json */
-} cli_option;
+#define OPT_FLAG     PAL_OPTION_FLAG
+#define OPT_INT      PAL_OPTION_INT
+#define OPT_LONG     PAL_OPTION_LONG
+#define OPT_FLOAT    PAL_OPTION_FLOAT
+#define OPT_TEXT     PAL_OPTION_TEXT
+#define OPT_LIST     PAL_OPTION_LIST
+#define CLI_LIST_MAX PAL_OPTION_MOST
+typedef pal_option_list cli_list;
+typedef pal_option cli_option;
 
 typedef struct cli_command {
     const char *name;
@@ -64,9 +55,8 @@ int cli_parse(const cli_usage *usage, int argc, char **argv, const char **positi
 
 /* The same options from a JSON object in a file (keys as the names, with _ or -) and as one, without transient ones.
  * Texts read from a file live until the process ends. */
-struct json_t;
 int cli_read_config(const cli_usage *usage, const char *path);
-struct json_t *cli_make_config(const cli_usage *usage);
+json_t *cli_make_config(const cli_usage *usage);
 /* Where NAME.json of --recipe NAME lies: with the installed program, else in configs/ of its sources or of the
  * directory at hand. Returns an exit code. */
 int cli_find_recipe(char *path, size_t size, const char *name);
@@ -91,10 +81,9 @@ int cli_check_target(const char *path);
 /* Keeps other processes out of a directory until *fd is closed (or the process ends). Where one is in it already:
  * waits, or says so and returns CLI_USAGE. A file system without locks is used without. */
 int cli_lock(const char *directory, bool wait, int *fd);
-/* The same for a directory that is made if needed, *made: by this call. cli_unlock removes it again if it was made and
- * nothing is in it. */
+/* The same for a directory that is made if needed, *made: by this call. pal_unlock_directory removes it again if it was
+ * made and nothing is in it. */
 int cli_lock_new(const char *directory, int *fd, bool *made);
-void cli_unlock(const char *directory, int fd, bool made); /* fd -1 is fine */
 
 int cmd_selftest(int argc, char **argv);
 int cmd_bench(int argc, char **argv);

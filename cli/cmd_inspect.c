@@ -284,10 +284,9 @@ static int open_model(pal_model **model, const inspect_options *o, const pal_con
     pal_model_config config;
     pal_error err;
     *model = NULL;
-    if (cli_names_files(o->path))
+    if (pal_names_files(o->path))
         return pal_model_open(model, o->path, PAL_FOR_INFERENCE, cx, &err) ? cli_fail(&err) : CLI_OK;
-    const int code = cli_preset(&config, o->path, &(pal_preset_options){ 0 });
-    if (code) return code;
+    if (pal_named_preset(&config, o->path, &(pal_preset_options){ 0 }, &err)) return cli_fail(&err);
     if (o->windows)
         return cli_error(CLI_USAGE, "%s: --windows reads with a model's weights, and a name has none", o->path);
     return pal_model_new_unloaded(model, &config, PAL_FOR_INFERENCE, &err) ? cli_fail(&err) : CLI_OK;

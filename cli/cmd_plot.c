@@ -8,7 +8,7 @@
 #include "cli.h"
 #include "plot/runs.h"
 #include "plot_results.h"
-#include "train.h"
+#include "train_command.h"
 
 enum { MAX_RUNS = 1024 };
 

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/context.h"
 #include "base/directory.h"
+#include "base/lock.h"
 #include "base/map.h"
 #include "cli.h"
 #include "data/text.h"
@@ -199,7 +200,7 @@ static int learn(const tokenize_options *o, const char **files, int count, pal_e
     if (st) code = cli_fail(err);
     if (!code) code = check_vocabulary_home(o->out, tok);
     if (!code && pal_tokenizer_save(tok, o->out, err)) code = cli_fail_writing(err);
-    cli_unlock(o->out, lock, code && made); /* a directory that nothing was learned for is not left behind */
+    pal_unlock_directory(lock, o->out, code && made); /* a directory that nothing was learned for is not left behind */
     if (!code) fprintf(stderr, "%s: %zu ids (%s)\n", o->out, pal_tokenizer_size(tok), pal_tokenizer_kind(tok));
     if (!code && !o->learn_chars && pal_tokenizer_size(tok) < (size_t)o->train_bpe)
         fprintf(stderr, "The text had no more pairs that occur twice: %zu ids instead of %d.\n",
@@ -289,7 +290,7 @@ static int write_shards(const tokenize_options *o, const char **files, int count
                 (unsigned long long)r.done.tokens, (unsigned long long)r.done.documents,
                 r.done.documents == 1 ? "" : "s", r.done.shards, r.done.shards == 1 ? "" : "s",
                 (double)r.done.bytes / 1e6, seconds, (double)(r.done.bytes - r.done.resumed) / seconds / 1e6);
-    cli_unlock(o->out, lock, made);
+    pal_unlock_directory(lock, o->out, made);
     pal_context_free(cx);
     return code;
 }

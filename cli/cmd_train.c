@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* palimpsa train: options to a run directory. What defines the run is config.json there; a resumed run starts from it.
- */
+/* palimpsa train: options to a run directory, by pal_train_run, and what people see of it. */
 #include <math.h>
 #include <sched.h>
 #include <stdio.h>
@@ -8,24 +7,48 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/alloc.h"
 #include "base/context.h"
 #include "base/log.h"
-#include "format/source.h"
-#include "named_model.h"
+#include "cli.h"
 #include "plot/runs.h"
 #include "progress.h"
 #include "ranks.h"
 #include "stop.h"
-#include "train.h"
-#include "train/checkpoint.h"
+#include "train/run.h"
+#include "train_command.h"
 
-static const train_task *const tasks[] = { &train_mqar, &train_text };
+/* The run's settings, and how to run it. */
+typedef struct {
+    pal_train_settings settings;
+    const char *out, *config, *recipe, *cpu;
+    bool resume, dry_run;
+    int64_t stop_after;
+    double comm_timeout;
+} options;
 
-const train_task *train_task_named(const char *name) {
-    for (size_t i = 0; i < PAL_COUNT(tasks); i++)
-        if (strcmp(tasks[i]->name, name) == 0) return tasks[i];
-    return NULL;
+enum { HOW = 8, ALL = HOW + PAL_RUN_SETTINGS };
+
+static size_t option_table(options *o, cli_option table[ALL]) {
+    const cli_option how[HOW] = {
+        { "out", OPT_TEXT, &o->out, "RUNDIR", "where the run goes" },
+        { "resume", OPT_FLAG, &o->resume, NULL, "go on from the newest checkpoint of RUNDIR" },
+        { "stop-after", OPT_LONG, &o->stop_after, "N", "stop cleanly after N updates of the same schedule",
+          .above_zero = true },
+        { "dry-run", OPT_FLAG, &o->dry_run, NULL,
+          "check everything, print the plan, and stop; nothing is written (text: the data must be shards)" },
+        { "config", OPT_TEXT, &o->config, "FILE", "options from a JSON file; the command line wins" },
+        { "recipe", OPT_TEXT, &o->recipe, "NAME",
+          "the same from a file that comes with the program: configs/NAME.json" },
+        { "comm-timeout", OPT_FLOAT, &o->comm_timeout, "SECONDS",
+          "under mpirun: end when another rank has been silent for so long, checkpoints not counted (default 120)",
+          .above_zero = true },
+        { "cpu", OPT_TEXT, &o->cpu, "LEVEL", "ref, avx2, avx512, neon (default: PALIMPSA_CPU, else the best)" },
+    };
+    for (int i = 0; i < HOW; i++) {
+        table[i] = how[i];
+        table[i].transient = true;
+    }
+    return HOW + pal_run_table(&o->settings, table + HOW);
 }
 
 /* RUNDIR/report.html: the same as `palimpsa plot RUNDIR --out report.html`. A run that was stopped before its first
@@ -47,146 +70,6 @@ static int write_report(const char *run) {
     return st ? cli_error(CLI_FAILED, "%s", err.text) : CLI_OK;
 }
 
-static bool on_progress(void *user, size_t done, size_t total) {
-    (void)done, (void)total;
-    progress_train(user);
-    return !cli_stopping();
-}
-
-/* Bits depend on the level, so a run keeps the one its checkpoints were made at. On a machine that cannot (another kind
- * of processor) it goes on with other rounding, but only when asked to. */
-static int check_level(const char *run, const json_t *state, const pal_context *cx, const char *named) {
-    const char *before = json_string_value(json_object_get(state, "cpu")),
-               *level = pal_cpu_level_name(pal_context_level(cx));
-    if (!before || strcmp(before, level) == 0) return CLI_OK;
-    for (pal_cpu_level l = 0; l < PAL_CPU_LEVELS; l++) {
-        if (strcmp(before, pal_cpu_level_name(l)) != 0 || pal_cpu_runs(l)) continue;
-        if (!named)
-            return cli_error(CLI_USAGE,
-                             "%s was trained at processor level %s, which this machine does not have; --cpu %s resumes "
-                             "it all the same, with other rounding",
-                             run, before, level);
-        pal_warn("%s goes on at processor level %s, not %s as before: its bits will differ", run, level, before);
-        return CLI_OK;
-    }
-    return cli_error(CLI_USAGE, "%s was trained at processor level %s, now %s; resume it with --cpu %s", run, before,
-                     level, before);
-}
-
-/* Everything that one call of the command holds. */
-typedef struct {
-    train_options *o;
-    const cli_usage *usage;
-    const pal_context *cx;
-    const train_task *kind;
-    char path[4096]; /* of config.json */
-    int lock;
-    bool made;  /* the run's directory, by this call */
-    bool began; /* the run has a config.json */
-    void *self; /* the task's part */
-    pal_task task;
-    pal_train_options settings;
-    json_t *config, *state;
-    int64_t step;
-    pal_model *model;
-} run;
-
-/* What is wrong whatever the data are is said before anything is read or made. */
-static int check_new(const run *r, pal_model_config *model) {
-    train_options known = *r->o;
-    pal_train_options t;
-    int code;
-    if (isnan(known.lr)) known.lr = 1; /* these two are settled by the data */
-    if (known.warmup < 0) known.warmup = 0;
-    if ((code = train_settings(&known, &t)) || (code = train_plan_model(r->o, model))) return code;
-    return r->kind->check(r->o, model);
-}
-
-/* Keeps others out, before the first byte is written. */
-static int enter(run *r) {
-    int code = CLI_OK;
-    if (!pal_comm_is_root(ranks_comm())) return CLI_OK;
-    if (r->o->resume) return cli_lock(r->o->out, false, &r->lock);
-    if (!r->o->dry_run && (code = cli_lock_new(r->o->out, &r->lock, &r->made))) return code;
-    if (access(r->path, F_OK) != 0) return CLI_OK;
-    return cli_error(CLI_USAGE, "%s already holds a run; use --resume to go on with it, or another --out", r->o->out);
-}
-
-/* A run directory's newest checkpoint moves on; the run has to begin with the same one when it is resumed early. */
-static int remember_weights(train_options *o) {
-    static char from[4096]; /* lives as long as the options that point to it */
-    pal_source source;
-    pal_error err;
-    if (!cli_names_files(o->model)) return CLI_OK;
-    if (pal_source_open(&source, o->model, &err)) return cli_fail(&err);
-    if (strcmp(source.path, o->model) != 0 && snprintf(from, sizeof from, "%s", source.path) < (int)sizeof from)
-        o->weights = from;
-    pal_source_close(&source);
-    return CLI_OK;
-}
-
-/* The newest checkpoint, and whether the run may go on from it. */
-static int open_checkpoint(run *r, bool *nothing) {
-    pal_error err;
-    bool extended;
-    int code;
-    if (pal_checkpoint_open(r->o->out, r->cx, &r->model, &r->state, &r->step, &err)) return cli_fail(&err);
-    const train_resumed resumed = { .task = r->kind,
-                                    .path = r->path,
-                                    .wanted = r->config,
-                                    .state = r->state,
-                                    .step = r->step,
-                                    .total = pal_task_steps(&r->task),
-                                    .constant = r->settings.schedule == PAL_SCHEDULE_CONSTANT };
-    if ((code = train_may_resume(&resumed, nothing, &extended))) return code;
-    if (*nothing) {
-        printf("%s is finished at step %lld; nothing to do\n", r->o->out, (long long)r->step);
-        return CLI_OK;
-    }
-    if ((code = check_level(r->o->out, r->state, r->cx, r->o->common.cpu))) return code;
-    return extended ? train_write_config(r->path, r->config) : CLI_OK;
-}
-
-/* What rank 0 found in the newest checkpoint, to everybody: the others have no need of the run's directory. */
-static int share_checkpoint(run *r, bool *nothing) {
-    const pal_comm *comm = ranks_comm();
-    pal_error err;
-    struct {
-        int64_t step;
-        bool nothing, resumed;
-    } found = { .step = r->step, .nothing = *nothing, .resumed = r->state != NULL };
-    if (comm->size == 1) return CLI_OK;
-    if (pal_comm_meet(comm, &err) || /* reading takes any time */
-        pal_comm_broadcast(comm, &found, sizeof found, &err))
-        return cli_error(CLI_FAILED, "%s", err.text);
-    *nothing = found.nothing;
-    r->step = found.step;
-    if (!found.resumed) return CLI_OK;
-    const size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(17);
-    char *dumped = pal_comm_is_root(comm) ? json_dumps(r->state, flags) : NULL, *text = dumped;
-    if (pal_comm_broadcast_text(comm, &text, &err)) return cli_error(CLI_FAILED, "%s", err.text);
-    if (!dumped) {
-        r->state = json_loads(text, 0, NULL);
-        pal_free(text);
-    }
-    free(dumped);
-    return r->state ? CLI_OK : cli_error(CLI_FAILED, "no memory for the state of the run");
-}
-
-/* Everybody begins with the weights of rank 0. */
-static int share_weights(run *r) {
-    const pal_comm *comm = ranks_comm();
-    pal_error err;
-    char flat[32];
-    snprintf(flat, sizeof flat, "%zu", pal_model_flat(r->model));
-    if (pal_comm_meet(comm, &err)) return cli_error(CLI_FAILED, "%s", err.text); /* some read them from a slow disk */
-    const int code = ranks_agree("the model's size", flat);
-    if (code) return code;
-    if (pal_comm_broadcast(comm, pal_model_flat_parameters(r->model), pal_model_flat(r->model) * sizeof(float), &err))
-        return cli_error(CLI_FAILED, "%s", err.text);
-    return CLI_OK;
-}
-
 /* mpirun gives each rank its processors; more threads than those get in each other's way. */
 static void warn_of_threads(const pal_context *cx) {
     cpu_set_t set;
@@ -196,126 +79,108 @@ static void warn_of_threads(const pal_context *cx) {
                  pal_context_threads(cx), CPU_COUNT(&set), CPU_COUNT(&set) == 1 ? "" : "s");
 }
 
-/* The plan: model, memory, tokens, and a rough time. */
-static void tell_plan(const run *r, const pal_train_plan *plan, const progress *view) {
-    const double done = pal_task_steps(&r->task) ? (double)r->step / (double)pal_task_steps(&r->task) : 0,
-                 tokens = r->kind->tokens(r->self) * (1 - done), mib = 1048576;
-    char kind[64], time[32];
-    pal_model_describe(pal_model_config_of(r->model), kind);
-    char ranks[32] = "";
-    if (r->o->ranks > 1) snprintf(ranks, sizeof ranks, "%d ranks of ", r->o->ranks);
-    printf("%s, %zu parameters, %s%d thread%s, %s; %.0f MiB beside the weights%s\n", kind,
-           pal_model_parameters(r->model), ranks, pal_context_threads(r->cx),
-           pal_context_threads(r->cx) == 1 ? "" : "s", pal_cpu_level_name(pal_context_level(r->cx)),
-           (double)plan->total / mib, r->o->ranks > 1 ? " a rank" : "");
-    if (r->o->recompute)
-        printf("recompute: activations take %.0f MiB instead of %.0f, for one more forward (about a third more time)\n",
-               (double)plan->activations / mib, (double)plan->other_activations / mib);
-    else if (plan->activations > plan->total / 2)
-        printf("activations are %.0f MiB of it; with --recompute they would be %.0f, for about a third more time\n",
-               (double)plan->activations / mib, (double)plan->other_activations / mib);
-    r->kind->tell(r->o, r->self);
-    progress_duration(time, progress_estimate(view, tokens));
-    const bool many = tokens >= 1e5;
-    printf("%.4g%s tokens%s, roughly %s on this machine\n", many ? tokens / 1e6 : tokens, many ? " million" : "",
-           r->step ? " left" : "", time);
-    fflush(stdout);
+/* What the library's calls find. */
+typedef struct {
+    const options *o;
+    const pal_context *cx;
+    progress progress;
+} view;
+
+static bool on_progress(void *user, size_t done, size_t total) {
+    view *v = user;
+    (void)done, (void)total;
+    progress_train(&v->progress);
+    return !cli_stopping();
 }
 
-static int train(run *r, pal_trainer *trainer, progress *view) {
+static void tell(void *user, const char *line) {
+    view *v = user;
+    if (v->progress.open) printf("\r\033[K");
+    v->progress.open = false;
+    puts(line);
+}
+
+/* The plan: model, memory, tokens, and a rough time. */
+static void tell_plan(void *user, const pal_train_plan *plan) {
+    view *v = user;
+    const double mib = 1048576;
+    const int count = ranks_comm()->size, threads = pal_context_threads(v->cx);
+    char time[32], ranks[32] = "";
+    v->progress = progress_begin(v->cx, plan->token_flops);
+    v->progress.peak_flops *= count;
+    if (count > 1) snprintf(ranks, sizeof ranks, "%d ranks of ", count);
+    printf("%s, %zu parameters, %s%d thread%s, %s; %.0f MiB beside the weights%s\n", plan->model, plan->parameters,
+           ranks, threads, threads == 1 ? "" : "s", pal_cpu_level_name(pal_context_level(v->cx)),
+           (double)plan->bytes / mib, count > 1 ? " a rank" : "");
+    if (v->o->settings.recompute)
+        printf("recompute: activations take %.0f MiB instead of %.0f, for one more forward (about a third more time)\n",
+               (double)plan->activations / mib, (double)plan->other_activations / mib);
+    else if (plan->activations > plan->bytes / 2)
+        printf("activations are %.0f MiB of it; with --recompute they would be %.0f, for about a third more time\n",
+               (double)plan->activations / mib, (double)plan->other_activations / mib);
+    puts(plan->task);
+    progress_duration(time, progress_estimate(&v->progress, plan->tokens));
+    const bool many = plan->tokens >= 1e5;
+    printf("%.4g%s tokens%s, roughly %s on this machine\n", many ? plan->tokens / 1e6 : plan->tokens,
+           many ? " million" : "", plan->step ? " left" : "", time);
+    if (plan->step) printf("resuming %s at step %lld\n", v->o->out, (long long)plan->step);
+    fflush(stdout);
+    if (!v->o->dry_run) cli_stop_on_signals(true);
+}
+
+/* The result: a sentence without its end. */
+static void tell_result(const options *o, const pal_train_result *r) {
+    if (strcmp(o->settings.task, "mqar") == 0)
+        printf("accuracy %.4f (best %.4f at step %lld)", r->score, r->best_score, (long long)r->best_step);
+    else if (!r->validated)
+        printf("loss %.4f, perplexity %.4g; nothing was held back to validate on", r->loss, exp(r->loss));
+    else if (isfinite(r->score))
+        printf("validation loss %.4f, perplexity %.4g (best %.4f at step %lld)", -r->score, exp(-r->score),
+               -r->best_score, (long long)r->best_step);
+    else if (isfinite(r->best_score))
+        printf("the validation loss is not a number (best %.4f at step %lld)", -r->best_score, (long long)r->best_step);
+    else printf("the validation loss is not a number");
+}
+
+static int train(const options *o, const pal_context *cx) {
+    view v = { .o = o, .cx = cx };
+    const pal_train_run_options run = { .resume = o->resume,
+                                        .dry_run = o->dry_run,
+                                        .any_cpu = o->cpu != NULL,
+                                        .stop_after = o->stop_after,
+                                        .progress = on_progress,
+                                        .report = &v.progress.now,
+                                        .planned = tell_plan,
+                                        .tell = tell,
+                                        .user = &v,
+                                        .comm = ranks_comm() };
     pal_train_result result;
     pal_error err;
     char word[4096];
-    const pal_status st = pal_train(trainer, r->model, r->state, r->step, &result, &err);
-    progress_end(view);
-    if (st && st != PAL_STOPPED)
-        return cli_error(st == PAL_E_IO || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s", err.text);
+    const pal_status st = pal_train_run(o->out, &o->settings, &run, cx, &result, &err);
+    progress_end(&v.progress);
+    if (st && st != PAL_STOPPED) return result.at_work ? cli_fail_writing(&err) : cli_fail(&err);
+    if (result.finished_before) {
+        printf("%s is finished at step %lld; nothing to do\n", o->out, (long long)result.step);
+        return CLI_OK;
+    }
+    if (o->dry_run) return CLI_OK;
     if (result.skipped) printf("%lld updates were skipped: their gradient was not finite\n", (long long)result.skipped);
     if (st == PAL_STOPPED)
         printf("stopped at step %lld, checkpoint written; go on with: palimpsa train --resume --out %s\n",
-               (long long)result.step, cli_shell_word(r->o->out, word, sizeof word));
+               (long long)result.step, cli_shell_word(o->out, word, sizeof word));
     else {
         printf("finished at step %lld: ", (long long)result.step);
-        r->kind->report(r->self, &result);
-        pal_error none;
-        if (pal_figures_drawn(&none) == PAL_OK) printf("; see %s/report.html", r->o->out);
+        tell_result(o, &result);
+        if (pal_figures_drawn(&err) == PAL_OK) printf("; see %s/report.html", o->out);
         printf("\n");
     }
-    return pal_comm_is_root(ranks_comm()) ? write_report(r->o->out) : CLI_OK;
-}
-
-static int carry_out(run *r) {
-    train_options *o = r->o;
-    pal_model_config planned;
-    pal_train_plan plan;
-    pal_error err;
-    bool nothing = false;
-    int code;
-    if ((code = cli_path(r->path, sizeof r->path, "%s/config.json", o->out))) return code;
-    if (!o->resume && (code = check_new(r, &planned))) return code;
-    if ((code = enter(r)) || (!o->resume && (code = remember_weights(o)))) return code;
-    if ((code = r->kind->open(&r->self, o, o->resume ? NULL : &planned, r->cx, &r->task)) ||
-        (code = train_settings(o, &r->settings)))
-        return code;
-    if ((code = ranks_agree("the data's checksum", o->data_checksum))) return code;
-    r->config = train_config(r->usage, r->kind);
-    if (o->resume && pal_comm_is_root(ranks_comm()) && (code = open_checkpoint(r, &nothing))) return code;
-    if (o->resume && ((code = share_checkpoint(r, &nothing)) || nothing)) return code;
-    if (!r->model && (code = train_make_model(o, r->cx, &r->model))) return code; /* or resumed before the first one */
-    if ((code = share_weights(r))) return code;
-    pal_trainer trainer = { .run = o->out,
-                            .cx = r->cx,
-                            .task = &r->task,
-                            .comm = ranks_comm(),
-                            .options = r->settings,
-                            .progress = on_progress };
-    if (pal_train_prepare(&trainer, r->model, &plan, &err)) return cli_fail(&err);
-    /* Nothing is written before everything is known to fit. */
-    if (!o->resume && !o->dry_run && pal_comm_is_root(ranks_comm()) && (code = train_write_config(r->path, r->config)))
-        return code;
-    r->began = !o->dry_run;
-    progress view = progress_begin(r->cx, cli_flops_per_token(r->model, r->kind->labelled(r->self)));
-    view.peak_flops *= o->ranks;
-    trainer.user = &view;
-    trainer.report = &view.now;
-    tell_plan(r, &plan, &view);
-    if (o->dry_run) return CLI_OK;
-    if (r->step) printf("resuming %s at step %lld\n", o->out, (long long)r->step);
-    cli_stop_on_signals(true);
-    return train(r, &trainer, &view);
-}
-
-/* Whether an option has another value than its default. */
-static bool was_given(const cli_option *o, const cli_option *by_default) {
-    switch (o->type) {
-    case OPT_FLAG: return *(bool *)o->value != *(bool *)by_default->value;
-    case OPT_INT: return *(int *)o->value != *(int *)by_default->value;
-    case OPT_LONG: return *(int64_t *)o->value != *(int64_t *)by_default->value;
-    case OPT_FLOAT: return memcmp(o->value, by_default->value, sizeof(double)) != 0;
-    case OPT_TEXT: return *(const char **)o->value != *(const char **)by_default->value;
-    case OPT_LIST: break;
-    }
-    return false;
-}
-
-/* An option of another task would be passed over in silence. */
-static int refuse_others(const cli_usage *usage, const train_task *kind) {
-    train_options by_default;
-    cli_option table[TRAIN_OPTIONS];
-    kind->defaults(&by_default);
-    train_option_table(&by_default, table);
-    for (size_t i = 0; i < usage->option_count; i++)
-        for (size_t k = 0; k < PAL_COUNT(tasks); k++) {
-            const cli_option *o = &usage->options[i];
-            if (tasks[k] != kind && o->group && strcmp(o->group, tasks[k]->group) == 0 && was_given(o, &table[i]))
-                return cli_error(CLI_USAGE, "--%s goes with --task %s", o->name, tasks[k]->name);
-        }
-    return CLI_OK;
+    return pal_comm_is_root(ranks_comm()) ? write_report(o->out) : CLI_OK;
 }
 
 /* The task decides the defaults of the other options, so it is looked for first: on the command line, else in the file.
  */
-static void set_defaults(train_options *o, int argc, char **argv, const char *file) {
+static void set_defaults(options *o, int argc, char **argv, const char *file) {
     json_t *config = file ? json_load_file(file, 0, NULL) : NULL;
     const char *name = json_string_value(json_object_get(config, "task"));
     for (int i = 1; i < argc; i++) {
@@ -324,13 +189,12 @@ static void set_defaults(train_options *o, int argc, char **argv, const char *fi
         if (strcmp(word, "task") == 0 && i + 1 < argc) name = argv[i + 1];
         if (strncmp(word, "task=", 5) == 0) name = word + 5;
     }
-    const train_task *kind = name ? train_task_named(name) : NULL;
-    (kind ? kind : tasks[0])->defaults(o);
+    if (!name || pal_train_defaults(&o->settings, name, NULL)) pal_train_defaults(&o->settings, "mqar", NULL);
     json_decref(config);
 }
 
 /* The file that options come from beside the command line; "": none. */
-static int find_file(const train_options *o, char path[4096]) {
+static int find_file(const options *o, char path[4096]) {
     path[0] = '\0';
     if (o->resume && (o->config || o->recipe))
         return cli_error(CLI_USAGE,
@@ -345,7 +209,7 @@ static int find_file(const train_options *o, char path[4096]) {
     return CLI_OK;
 }
 
-static int read_options(train_options *o, const cli_usage *usage, int argc, char **argv) {
+static int read_options(options *o, const cli_usage *usage, int argc, char **argv) {
     char file[4096];
     int given, code = cli_parse(usage, argc, argv, NULL, 0, &given);
     if (code) return code;
@@ -353,25 +217,25 @@ static int read_options(train_options *o, const cli_usage *usage, int argc, char
     if (!*o->out) return cli_error(CLI_USAGE, "train: --out expects a directory, found an empty name");
     if (o->dry_run && o->resume)
         return cli_error(CLI_USAGE, "train: --dry-run is for a run that has not begun; leave out --resume");
-    if (o->steps && o->epochs)
+    if (o->settings.steps && o->settings.epochs)
         return cli_error(CLI_USAGE, "train: either --steps or --epochs says how long the run is");
-    const bool by_epochs = o->epochs && !o->resume;
+    const bool by_epochs = o->settings.epochs && !o->resume;
     if ((code = find_file(o, file)) || (code = ranks_share_file(file))) return code;
     if (*file) { /* the file first, then the command line again on top of it */
         set_defaults(o, argc, argv, file);
         if ((code = cli_read_config(usage, file))) return code;
         cli_parse(usage, argc, argv, NULL, 0, &given);
-        if (by_epochs) o->steps = 0; /* the command line wins, also where the file says it in steps */
+        if (by_epochs) o->settings.steps = 0; /* the command line wins, also where the file says it in steps */
     }
-    if (!o->model)
+    if (!o->settings.model)
         return cli_error(CLI_USAGE, "train: --model NAME|DIR is missing: palimpsa-d, palimpsa-m, gated-deltanet, "
                                     "transformer, ..., or a model directory");
     return CLI_OK;
 }
 
 int cmd_train(int argc, char **argv) {
-    train_options o;
-    cli_option options[TRAIN_OPTIONS];
+    options o = { .comm_timeout = 120 };
+    cli_option table[ALL];
     set_defaults(&o, argc, argv, NULL);
     const cli_usage usage = {
         .synopsis = "train --task mqar|text --model NAME|DIR --out RUNDIR [options]",
@@ -392,28 +256,17 @@ int cmd_train(int argc, char **argv) {
             "runs/tales\n"
             "  mpirun -n 4 palimpsa train --task text --data shards --model palimpsa-d-170m --batch 8 --out runs/wide\n"
             "  palimpsa train --task text --data letters.jsonl --model runs/tales --epochs 1 --out runs/letters\n",
-        .options = options,
-        .option_count = train_option_table(&o, options),
+        .options = table,
+        .option_count = option_table(&o, table),
     };
     int code = read_options(&o, &usage, argc, argv);
     if (code) return code < 0 ? CLI_OK : code;
-    run r = { .o = &o, .usage = &usage, .kind = train_task_named(o.task), .lock = -1 };
-    if (!r.kind) return cli_error(CLI_USAGE, "task '%s': expected mqar or text", o.task);
-    if ((code = refuse_others(&usage, r.kind))) return code;
     pal_context *cx;
     pal_error err;
-    if (pal_context_new(&cx, o.common.threads, o.common.cpu, &err)) return cli_fail(&err);
-    o.common.threads = pal_context_threads(cx); /* results depend on it, so it is part of the run */
-    o.ranks = ranks_comm()->size;
+    if (pal_context_new(&cx, o.settings.threads, o.cpu, &err)) return cli_fail(&err);
     ranks_set_timeout(o.comm_timeout);
     warn_of_threads(cx);
-    r.cx = cx;
-    code = carry_out(&r);
-    json_decref(r.state);
-    json_decref(r.config);
-    pal_model_close(r.model);
-    r.kind->close(r.self, r.began || o.resume || code == CLI_FAILED); /* a full disk is no reason to lose shards */
-    cli_unlock(o.out, r.lock, r.made);
+    code = train(&o, cx);
     pal_context_free(cx);
     return code;
 }

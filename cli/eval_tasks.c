@@ -64,16 +64,6 @@ static pal_status write_sample(void *user, const pal_task_sample *sample, pal_er
     return v->samples ? eval_samples_add(v->samples, v->task->task, sample, err) : PAL_OK;
 }
 
-void eval_take_result(eval_result *r, const pal_eval_task *task, const pal_task_sums *sums, const pal_context *cx) {
-    for (int k = 0; k < PAL_METRICS; k++)
-        if (task->metrics >> k & 1) {
-            r->value[k] = pal_task_value(task, sums, (pal_metric)k);
-            r->error[k] = pal_task_error(cx, task, sums, (pal_metric)k, PAL_BOOTSTRAP);
-        }
-    r->documents = sums->count;
-    r->done = true;
-}
-
 /* A model that is open for requests. */
 typedef struct {
     pal_bundle bundle;
@@ -112,7 +102,7 @@ static int run_task(subject *s, const eval_task *t, eval_result *result, const c
                          s->samples ? "the same command goes on from the samples file"
                                     : "without --samples FILE.jsonl nothing of this task is kept");
     else if (st) code = st == PAL_E_IO ? cli_fail_writing(&err) : cli_fail(&err);
-    else eval_take_result(result, t->task, &sums, cx);
+    else pal_eval_take(result, t->task, &sums, cx);
     pal_task_sums_free(&sums);
     return code;
 }
@@ -184,7 +174,7 @@ int eval_tasks(const eval_tasks_options *o, const eval_text_options *text, const
         const int written = text->json ? eval_write_results(&plan, &o->plan, models, text->count, text->json) : CLI_OK;
         if (!code) code = written;
     }
-    eval_plan_close(&plan);
+    pal_eval_plan_close(&plan);
     free(models);
     return code;
 }

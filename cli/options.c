@@ -92,32 +92,9 @@ int cli_lock(const char *directory, bool wait, int *fd) {
     return pal_lock_directory(fd, directory, wait, &err) ? cli_fail(&err) : CLI_OK;
 }
 
-/* Whether a path still names what was opened. */
-static bool is_same(const char *path, int fd) {
-    struct stat a, b;
-    return stat(path, &a) == 0 && fstat(fd, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
 int cli_lock_new(const char *directory, int *fd, bool *made) {
-    *fd = -1;
-    *made = false;
-    pal_make_parents(directory);
-    for (;;) {
-        *made = pal_io_mkdir(directory);
-        if (!*made && errno != EEXIST)
-            return cli_error(errno == ENOTDIR ? CLI_USAGE : CLI_FAILED, "%s: cannot make this directory: %s", directory,
-                             strerror(errno));
-        if (*made) pal_sync_directory_of(directory, NULL);
-        const int code = cli_lock(directory, false, fd);
-        if (code || is_same(directory, *fd)) return code;
-        close(*fd); /* whoever made it has removed it again before it was ours */
-    }
-}
-
-void cli_unlock(const char *directory, int fd, bool made) {
-    if (fd < 0) return;
-    if (made) pal_io_rmdir(directory); /* when nothing is in it */
-    close(fd);
+    pal_error err;
+    return pal_lock_new_directory(fd, made, directory, &err) ? cli_fail_writing(&err) : CLI_OK;
 }
 
 static bool same_group(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
@@ -133,13 +110,6 @@ static void print_help(const cli_usage *u) {
         printf("  %-22s %s\n", left, o->help);
     }
     printf("%s  %-22s %s\n\nexamples:\n%s", group ? "\n" : "", "--help", "show this", u->examples);
-}
-
-static const cli_option *find_option(const cli_usage *u, const char *name, size_t length) {
-    for (size_t i = 0; i < u->option_count; i++)
-        if (strlen(u->options[i].name) == length && memcmp(u->options[i].name, name, length) == 0)
-            return &u->options[i];
-    return NULL;
 }
 
 static int set_whole(const cli_option *o, const char *text, int64_t least, int64_t most) {
@@ -221,80 +191,14 @@ static int unknown_option(const cli_usage *u, const char *given) {
                      u->synopsis);
 }
 
-static json_t *kept; /* every configuration that was read, until the program ends: options point into them */
-
-/* The text of a string, or of the bytes that stand for one that is not UTF-8; NULL: neither. */
-static const char *kept_text(const json_t *value) {
-    json_t *text = pal_json_text_read(value);
-    if (text) json_array_append_new(kept, text);
-    return json_string_value(text);
-}
-
-static int set_from_json(const cli_option *o, const char *path, const json_t *value) {
-    bool good = false;
-    const char *text;
-    if (json_is_null(value)) return CLI_OK; /* not set: the default stays */
-    switch (o->type) {
-    case OPT_FLAG:
-        if ((good = json_is_boolean(value))) *(bool *)o->value = json_is_true(value);
-        break;
-    case OPT_INT:
-        if ((good = json_is_integer(value) && json_integer_value(value) >= INT_MIN &&
-                    json_integer_value(value) <= INT_MAX))
-            *(int *)o->value = (int)json_integer_value(value);
-        break;
-    case OPT_LONG:
-        if ((good = json_is_integer(value))) *(int64_t *)o->value = json_integer_value(value);
-        break;
-    case OPT_FLOAT:
-        if ((good = json_is_number(value))) *(double *)o->value = json_number_value(value);
-        break;
-    case OPT_TEXT:
-        if ((good = (text = kept_text(value)) != NULL)) *(const char **)o->value = text;
-        break;
-    case OPT_LIST: {
-        cli_list list = { .count = 0 };
-        good = json_is_array(value) && json_array_size(value) <= CLI_LIST_MAX;
-        for (size_t i = 0; good && i < json_array_size(value); i++)
-            if ((good = (text = kept_text(json_array_get(value, i))) != NULL)) list.items[list.count++] = text;
-        if (good) *(cli_list *)o->value = list;
-        break;
-    }
-    }
-    static const char *const kinds[] = { "true or false", "a whole number", "a whole number",
-                                         "a number",      "a text",         "a list of texts" };
-    return good ? CLI_OK : cli_error(CLI_USAGE, "%s: '%s' must be %s", path, o->name, kinds[o->type]);
-}
-
 int cli_read_config(const cli_usage *u, const char *path) {
-    json_error_t why;
-    FILE *file = fopen(path, "re");
-    if (!file) return cli_error(CLI_USAGE, "%s: cannot open: %s", path, strerror(errno));
-    struct stat info;
-    if (fstat(fileno(file), &info) == 0 && S_ISDIR(info.st_mode)) {
-        fclose(file);
-        return cli_error(CLI_USAGE, "%s: a directory, expected a JSON file of options", path);
-    }
-    json_t *config = json_loadf(file, JSON_REJECT_DUPLICATES, &why);
-    fclose(file);
+    static json_t *kept; /* every configuration that was read, until the program ends: options point into them */
+    pal_error err;
     if (!kept) kept = json_array();
-    json_array_append_new(kept, config);
-    if (!config) return cli_error(CLI_USAGE, "%s: %s (line %d)", path, why.text, why.line);
-    if (!json_is_object(config)) return cli_error(CLI_USAGE, "%s: expected a JSON object of options", path);
-    const char *key;
-    json_t *value;
-    json_object_foreach(config, key, value) {
-        char name[64];
-        snprintf(name, sizeof name, "%s", key);
-        for (char *c = name; *c; c++) *c = *c == '_' ? '-' : *c;
-        const cli_option *o = find_option(u, name, strlen(name));
-        if (!o || o->transient)
-            return cli_error(CLI_USAGE, "%s: '%s' is not an option that a configuration may set", path, key);
-        const int code = set_from_json(o, path, value);
-        if (code) return code;
-    }
-    return CLI_OK;
+    return pal_options_read(u->options, u->option_count, path, kept, &err) ? cli_fail(&err) : CLI_OK;
 }
+
+json_t *cli_make_config(const cli_usage *u) { return pal_options_json(u->options, u->option_count); }
 
 /* The directory of this program, without the last slash; "" if it cannot be told. */
 static void find_program(char path[PATH_MAX]) {
@@ -352,36 +256,6 @@ int cli_find_recipe(char *path, size_t size, const char *name) {
                      places[1]);
 }
 
-json_t *cli_make_config(const cli_usage *u) {
-    json_t *config = json_object();
-    for (size_t i = 0; i < u->option_count; i++) {
-        const cli_option *o = &u->options[i];
-        char key[64];
-        if (o->transient) continue;
-        snprintf(key, sizeof key, "%s", o->name);
-        for (char *c = key; *c; c++) *c = *c == '-' ? '_' : *c;
-        switch (o->type) {
-        case OPT_FLAG: json_object_set_new(config, key, json_boolean(*(bool *)o->value)); break;
-        case OPT_INT: json_object_set_new(config, key, json_integer(*(int *)o->value)); break;
-        case OPT_LONG: json_object_set_new(config, key, json_integer(*(int64_t *)o->value)); break;
-        case OPT_FLOAT: json_object_set_new(config, key, pal_json_number(*(double *)o->value)); break;
-        case OPT_TEXT: {
-            const char *text = *(const char **)o->value;
-            json_object_set_new(config, key, text ? pal_json_text(text) : json_null());
-            break;
-        }
-        case OPT_LIST: {
-            json_t *list = json_array();
-            for (int j = 0; j < ((cli_list *)o->value)->count; j++)
-                json_array_append_new(list, pal_json_text(((cli_list *)o->value)->items[j]));
-            json_object_set_new(config, key, list);
-            break;
-        }
-        }
-    }
-    return config;
-}
-
 static bool ends_in_json(const char *word) {
     const size_t length = strlen(word);
     return length > 5 && word[0] != '-' && strcmp(word + length - 5, ".json") == 0;
@@ -409,7 +283,8 @@ int cli_parse(const cli_usage *u, int argc, char **argv, const char **positional
             return -1;
         }
         const char *name = arg + (arg[1] == '-' ? 2 : 1), *equals = strchr(name, '=');
-        const cli_option *o = find_option(u, name, equals ? (size_t)(equals - name) : strlen(name));
+        const size_t length = equals ? (size_t)(equals - name) : strlen(name);
+        const cli_option *o = pal_option_find(u->options, u->option_count, name, length);
         if (!o) return unknown_option(u, name);
         if (o->type == OPT_FLAG) {
             if (equals) return cli_error(CLI_USAGE, "--%s takes no value", o->name);

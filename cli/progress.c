@@ -68,14 +68,3 @@ void progress_end(progress *view) {
     if (view->open) putchar('\n');
     view->open = false;
 }
-
-double cli_flops_per_token(const pal_model *model, double labelled_share) {
-    const pal_model_config *c = pal_model_config_of(model);
-    double matrices = 0;
-    for (size_t i = 0; i < pal_model_weight_count(model); i++) {
-        const pal_weight *w = pal_model_weight(model, i);
-        if (w->rank == 2 && !w->unused && strcmp(w->group, "embedding") != 0 && strcmp(w->group, "head") != 0)
-            matrices += (double)w->count;
-    }
-    return 6 * (matrices + labelled_share * (double)c->vocab_rows * (double)c->hidden);
-}

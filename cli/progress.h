@@ -3,7 +3,7 @@
 #ifndef PAL_CLI_PROGRESS_H
 #define PAL_CLI_PROGRESS_H
 
-#include "train/trainer.h"
+#include "palimpsa/train.h"
 
 typedef struct progress {
     bool terminal;
@@ -20,9 +20,6 @@ progress progress_begin(const pal_context *cx, double token_flops);
 double progress_estimate(const progress *view, double tokens);
 void progress_train(progress *view); /* shows view->now */
 void progress_end(progress *view);
-
-/* FLOP of one trained token: 6 per number of every matrix, the head counted where logits are computed. */
-double cli_flops_per_token(const pal_model *model, double labelled_share);
 
 /* "3 s", "12 min", "2 h 05 min" */
 void progress_duration(char text[32], double seconds);

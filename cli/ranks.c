@@ -55,18 +55,6 @@ int ranks_share_file(char path[4096]) {
     return code;
 }
 
-int ranks_agree(const char *what, const char *text) {
-    pal_error err;
-    char *first = pal_strdup(text ? text : "");
-    if (comm.size == 1 || !first) return pal_free(first), CLI_OK;
-    if (!pal_comm_is_root(&comm)) pal_free(first);
-    if (pal_comm_broadcast_text(&comm, &first, &err)) return cli_error(CLI_FAILED, "%s", err.text);
-    const bool same = strcmp(first, text ? text : "") == 0;
-    const int code = same ? CLI_OK : cli_error(CLI_USAGE, "%s is %s here, and %s on rank 0", what, text, first);
-    pal_free(first);
-    return code;
-}
-
 const char *ranks_speak(int code) {
     static char name[32];
     int theirs;

@@ -16,8 +16,6 @@ int ranks_end(int code);
 const pal_comm *ranks_comm(void);
 /* The file at path, as rank 0 has it: on other ranks path becomes that of a copy. "" stays "". Returns an exit code. */
 int ranks_share_file(char path[4096]);
-/* A checksum, or any other text, is the same as rank 0's; NULL is one, too. Returns an exit code. */
-int ranks_agree(const char *what, const char *text);
 void ranks_set_timeout(double seconds); /* that a rank may stay silent */
 
 /* Whether this rank has said why it failed. */

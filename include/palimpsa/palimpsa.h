@@ -21,6 +21,7 @@
 #include "palimpsa/surgery.h"
 #include "palimpsa/timing.h"
 #include "palimpsa/tokenizer.h"
+#include "palimpsa/train.h"
 #include "palimpsa/view.h"
 #include "palimpsa/watch.h"
 #include "palimpsa/windows.h"

@@ -9,6 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/directory.h"
+#include "base/io.h"
+#include "base/map.h"
+
 /* The process that locked what is open as fd, or 0: /proc/locks has lines like "1: FLOCK ADVISORY WRITE PID
  * MAJOR:MINOR:INODE 0 EOF". Devices are not compared: those of layered file systems differ from stat's. */
 static long holder(int fd) {
@@ -56,4 +60,35 @@ pal_status pal_lock_directory(int *fd, const char *directory, bool wait, pal_err
         return pal_fail(err, PAL_E_ARGUMENT, "%s: %s works in this directory", directory, who);
     }
     return PAL_OK;
+}
+
+/* Whether a path still names what was opened. */
+static bool is_same(const char *path, int fd) {
+    struct stat a, b;
+    return stat(path, &a) == 0 && fstat(fd, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+pal_status pal_lock_new_directory(int *fd, bool *made, const char *directory, pal_error *err) {
+    *fd = -1;
+    *made = false;
+    pal_make_parents(directory);
+    for (;;) {
+        *made = pal_io_mkdir(directory);
+        if (!*made && errno != EEXIST)
+            return pal_fail(err, errno == ENOTDIR ? PAL_E_ARGUMENT : PAL_E_IO, "%s: cannot make this directory: %s",
+                            directory, strerror(errno));
+        if (*made) pal_sync_directory_of(directory, NULL);
+        if (pal_lock_directory(fd, directory, false, err)) {
+            if (err) err->status = PAL_E_ARGUMENT; /* what is there cannot be entered: nothing failed to be written */
+            return PAL_E_ARGUMENT;
+        }
+        if (is_same(directory, *fd)) return PAL_OK;
+        close(*fd); /* whoever made it has removed it again before it was ours */
+    }
+}
+
+void pal_unlock_directory(int fd, const char *directory, bool made) {
+    if (fd < 0) return;
+    if (made) pal_io_rmdir(directory); /* when nothing is in it */
+    close(fd);
 }

@@ -10,5 +10,10 @@
 /* *fd holds the lock until it is closed; -1 after a failure. wait: until it is free. Otherwise, when somebody has it,
  * PAL_E_ARGUMENT with a sentence that names them. A file system without locks lets everybody in. */
 pal_status pal_lock_directory(int *fd, const char *directory, bool wait, pal_error *err);
+/* The same for a directory that is made if needed, *made: by this call. PAL_E_IO: it cannot be made; PAL_E_ARGUMENT:
+ * something else is there, or somebody in it. */
+pal_status pal_lock_new_directory(int *fd, bool *made, const char *directory, pal_error *err);
+/* made: an empty directory is removed again. fd -1 is fine. */
+void pal_unlock_directory(int fd, const char *directory, bool made);
 
 #endif

@@ -61,6 +61,8 @@ pal_status pal_comm_move(const pal_comm *c, int from, int to, void *data, size_t
 pal_status pal_comm_broadcast(const pal_comm *c, void *data, size_t bytes, pal_error *err);
 /* The same for a text that ends with 0: *text is the root's, and a copy to be freed by pal_free elsewhere. */
 pal_status pal_comm_broadcast_text(const pal_comm *c, char **text, pal_error *err);
+/* A checksum, or any other text, is the same as the root's; NULL is one, too. PAL_E_ARGUMENT where it is not. */
+pal_status pal_comm_agree(const pal_comm *c, const char *what, const char *text, pal_error *err);
 /* Nobody goes on before everybody is here. Work of any length may come before it: there is no time limit. */
 pal_status pal_comm_meet(const pal_comm *c, pal_error *err);
 

@@ -106,7 +106,7 @@ static pal_work_options work_options(const pal_trainer *t) {
     };
 }
 
-pal_status pal_train_prepare(const pal_trainer *t, const pal_model *model, pal_train_plan *plan, pal_error *err) {
+pal_status pal_train_prepare(const pal_trainer *t, const pal_model *model, pal_train_bytes *plan, pal_error *err) {
     pal_work_options options = work_options(t);
     pal_plan work, other;
     size_t task = 0;
@@ -118,7 +118,7 @@ pal_status pal_train_prepare(const pal_trainer *t, const pal_model *model, pal_t
     if (st) return st;
     const pal_comm *comm = pal_comm_or_alone(t->comm);
     const size_t gradients = pal_model_flat(model) * sizeof(float), moments = 2 * gradients / (size_t)comm->size;
-    *plan = (pal_train_plan){ .total = work.total + task + gradients + moments +
+    *plan = (pal_train_bytes){ .total = work.total + task + gradients + moments +
                                        pal_exchange_bytes(comm, pal_model_flat(model)),
                               .activations = work.activations,
                               .other_activations = other.activations };

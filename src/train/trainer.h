@@ -14,6 +14,7 @@
 
 #include "comm/comm.h"
 #include "palimpsa/model.h"
+#include "palimpsa/train.h"
 #include "train/optimiser.h"
 #include "train/schedule.h"
 
@@ -66,25 +67,6 @@ typedef struct pal_train_options {
     pal_dtype best_dtype; /* of the weights in checkpoints/best; those that a run resumes from are always f32 */
 } pal_train_options;
 
-typedef struct pal_train_progress {
-    int stage, stages;
-    int64_t step, total; /* updates done, and the most there will be */
-    double loss, rate, grad_norm;
-    double accuracy; /* of trained positions since the last report; NaN if the task has none */
-    double score;    /* of the last evaluation; NaN before the first */
-    bool by_loss;    /* score is the negative validation loss */
-    double tokens_per_s, seconds_left;
-    bool logged, evaluated; /* this report goes with a line of metrics */
-    const char *sample;     /* of text that the evaluation made; NULL: none */
-} pal_train_progress;
-
-typedef struct pal_train_result {
-    int64_t step;
-    double loss, score, best_score;
-    int64_t best_step, skipped; /* skipped: updates with a gradient that was not finite */
-    uint64_t tokens;
-} pal_train_result;
-
 typedef struct pal_trainer {
     const char *run; /* directory */
     const pal_context *cx;
@@ -114,11 +96,11 @@ int64_t pal_task_steps(const pal_task *task);                    /* in all stage
 
 /* Bytes that training this model with this task needs beside the weights. Refuses what pal_train would refuse, and
  * prepares the task: call it first. */
-typedef struct pal_train_plan {
+typedef struct pal_train_bytes {
     size_t total;
     size_t activations,
         other_activations; /* kept from forward to backward, as asked for and with the other choice of recompute */
-} pal_train_plan;
-pal_status pal_train_prepare(const pal_trainer *trainer, const pal_model *model, pal_train_plan *plan, pal_error *err);
+} pal_train_bytes;
+pal_status pal_train_prepare(const pal_trainer *trainer, const pal_model *model, pal_train_bytes *plan, pal_error *err);
 
 #endif

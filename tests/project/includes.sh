@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Includes go one way: base <- kernels <- memory <- layers <- model <- {infer <- {train, eval}, convert} <- cli;
-# base <- format <- text <- data; model uses format, what stands on model may use the others; base <- comm <- {train, eval}; base <- plot <- cli.
+# Includes go one way: base <- kernels <- memory <- layers <- model <- {infer <- eval <- train, convert} <- cli;
+# base <- format <- text <- data; model uses format, what stands on model may use the others; base <- comm <- eval; base <- plot <- cli.
 # A public header belongs to the room whose things it declares, and is included as that room's own headers are.
 set -euo pipefail
 root=$1
@@ -15,7 +15,7 @@ declare -A may=(
     [memory]="base kernels memory"
     [layers]="base kernels memory layers"
     [model]="base kernels memory layers format model"
-    [train]="base kernels memory layers format model text data infer comm train"
+    [train]="base kernels memory layers format model text data infer comm eval train"
     [eval]="base kernels memory layers format model text data eval infer comm"
     [infer]="base kernels memory layers format model text infer"
     [serve]="base format model text data infer serve"
@@ -25,7 +25,7 @@ declare -A room_of=(
     [status]=base [context]=base [view]=base [matrix]=base [batch]=base [timing]=base
     [memory]=memory [config]=layers [model]=model [state]=model [watch]=model [windows]=model [surgery]=model
     [safetensors]=format [tokenizer]=text
-    [sampler]=infer [session]=infer [bundle]=infer [score]=eval [evaluate]=eval [convert]=convert
+    [sampler]=infer [session]=infer [bundle]=infer [score]=eval [evaluate]=eval [train]=train [convert]=convert
 )
 bad=0
 while IFS=: read -r file include; do

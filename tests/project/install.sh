@@ -26,6 +26,17 @@ LD_LIBRARY_PATH=$libdir "$work/generate" "$work/model" 'Once' > "$work/text"
 LD_LIBRARY_PATH=$libdir "$work/generate" "$work/no-such-model" 'Once' 2> "$work/said" && exit 1
 grep -q "no-such-model" "$work/said"
 
+# The third trains what the program trains, stopped and resumed or not.
+# shellcheck disable=SC2046
+cc -std=c11 -Wall -Wextra -Werror "$root/examples/train.c" $(pkg-config --cflags --libs palimpsa) -o "$work/train"
+for _ in $(seq 40); do echo 'To be, or not to be, that is the question.'; done > "$work/play.txt"
+LD_LIBRARY_PATH=$libdir "$work/train" "$work/play.txt" "$work/run" 4 | tail -n 1 | grep -qx 'finished at update 4'
+LD_LIBRARY_PATH=$libdir "$work/train" "$work/play.txt" "$work/run" 4 | grep -qx 'finished at update 4'
+"$work/prefix/bin/palimpsa" train --task text --model palimpsa-d --hidden 64 --layers 2 --data "$work/play.txt" --tokenizer chars \
+    --steps 4 --row 128 --context 128 --out "$work/same" >/dev/null
+cmp "$work/run/checkpoints/best/model.safetensors" "$work/same/checkpoints/best/model.safetensors"
+cmp "$work/run/config.json" "$work/same/config.json"
+
 mkdir "$work/cmake" && cp "$root/examples/remember.c" "$work/cmake"
 cat > "$work/cmake/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.25)

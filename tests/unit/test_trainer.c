@@ -95,7 +95,7 @@ static pal_train_result train(const char *run, const pal_context *cx, few *f, pa
     const pal_task task = task_of(f);
     const pal_trainer trainer = { .run = run, .cx = cx, .task = &task, .options = options };
     pal_train_result result;
-    pal_train_plan plan;
+    pal_train_bytes plan;
     pal_error err;
     if (pal_train_prepare(&trainer, model, &plan, &err)) fail_msg("%s", err.text);
     const pal_status st = pal_train(&trainer, model, NULL, 0, &result, &err);
