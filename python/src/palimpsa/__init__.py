@@ -12,10 +12,11 @@ from .model import Model, Score
 from .observe import Layer, Observation, Windows
 from .session import Generation, Session, Token
 from .tokenizer import Tokenizer
+from .training import Trained, TrainProgress, train
 from .work import (Converted, Metric, Perplexity, Proof, Surgery, TaskResult, convert, evaluate, evaluate_task, make_metaplastic,
                    tasks)
 
 __all__ = ["Converted", "Generation", "Layer", "Metric", "Model", "Observation", "Perplexity", "Proof", "Score", "Session", "Stopped",
-           "Surgery", "TaskResult", "Token", "Tokenizer", "Windows", "convert", "evaluate", "evaluate_task", "get_threads",
-           "make_metaplastic", "memory", "set_threads", "tasks", "version"]
+           "Surgery", "TaskResult", "Token", "Tokenizer", "TrainProgress", "Trained", "Windows", "convert", "evaluate",
+           "evaluate_task", "get_threads", "make_metaplastic", "memory", "set_threads", "tasks", "train", "version"]
 __version__ = "0.1.0"
