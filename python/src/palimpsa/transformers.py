@@ -35,6 +35,20 @@ class _Config(PreTrainedConfig):
 
     keys_to_ignore_at_inference = ["past_key_values"]
 
+    vocab_size: int = 32000
+    hidden_size: int = 768
+    beta_step_rank: int | str = "auto"
+    metaplasticity: bool = True
+    metaplastic_layers: list[int] | None = None
+    finetuning: bool = False
+    initializer_range: float = 0.02
+    unpadded_vocab_size: int | None = None
+    use_cache: bool = True
+    tie_word_embeddings: bool = True
+    pad_token_id: int | None = None
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+
     def layer_rule(self, layer: int) -> str:
         rule = getattr(self, "rule", "palimpsa")
         listed = self.metaplastic_layers is not None
@@ -55,34 +69,21 @@ class PalimpsaConfig(_Config):
 
     model_type = "palimpsa"
 
-    vocab_size: int = 32000
-    hidden_size: int = 768
     num_hidden_layers: int = 19
     num_heads: int = 16
     head_dim: int = 48
     expand_k: float = 1
     expand_v: float = 1
     conv_size: int = 4
-    beta_step_rank: int | str = "auto"
-    metaplasticity: bool = True
-    metaplastic_layers: list[int] | None = None
     rule: str = "palimpsa"
     mesa_tolerance: float = 0.0
-    finetuning: bool = False
     intermediate_size: int | None = None
     hidden_ratio: float = 4
     hidden_act: str = "swish"
     norm_eps: float = 1e-6
-    initializer_range: float = 0.02
-    unpadded_vocab_size: int | None = None
     use_gate: bool = True
     use_short_conv: bool = True
     use_residual: bool = True
-    use_cache: bool = True
-    tie_word_embeddings: bool = True
-    pad_token_id: int | None = None
-    bos_token_id: int | None = None
-    eos_token_id: int | list[int] | None = None
 
     def check(self) -> None:
         super().check()
@@ -107,18 +108,12 @@ class MetaMamba2Config(_Config):
 
     model_type = "meta_mamba2"
 
-    vocab_size: int = 32000
-    hidden_size: int = 768
     num_hidden_layers: int = 30
     head_dim: int = 64
     state_size: int = 128
     n_groups: int = 1
     expand: float = 2
     conv_kernel: int = 4
-    beta_step_rank: int | str = "auto"
-    metaplasticity: bool = True
-    metaplastic_layers: list[int] | None = None
-    finetuning: bool = False
     use_bias: bool = False
     use_conv_bias: bool = True
     time_step_limit: Any = None
@@ -126,14 +121,7 @@ class MetaMamba2Config(_Config):
     hidden_act: str = "silu"
     norm_eps: float = 1e-5
     rms_norm: bool = True
-    initializer_range: float = 0.02
     rescale_prenorm_residual: bool = True
-    unpadded_vocab_size: int | None = None
-    use_cache: bool = True
-    tie_word_embeddings: bool = True
-    pad_token_id: int | None = None
-    bos_token_id: int | None = None
-    eos_token_id: int | list[int] | None = None
 
     def check(self) -> None:
         super().check()
