@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Speed of the package: memory rules through torch beside a loop in eager torch and the library alone, and the overhead of one step.
+"""Speed of the package: memory rules through torch beside a loop in eager torch and the library alone, the overhead of one step, and
+generation beside the program's.
 
-    python benchmarks/bench.py --program ../build/palimpsa --json numbers.json
+    python benchmarks/bench.py --program ../build/palimpsa --model DIR --json numbers.json
 
 What is compared is measured in turns, in one process; medians count. `library` is the same work on buffers that stay, without torch;
 `program` is what `palimpsa bench memory` prints. Keep the machine otherwise idle.
@@ -122,25 +123,61 @@ def program_rows(program, threads):
             for r in wanted]
 
 
+def generation(program, model, tokenizer, threads, tokens, turns):
+    """Tokens a second behind the first, in turns. Both tell each token's probability and variance; or, plain, Python the probability alone
+    and the program neither."""
+    options = ["--prompt", "Once", "--max-tokens", str(tokens), "--ignore-eos", "--threads", str(threads), "--json"]
+    options += ["--tokenizer", tokenizer] if tokenizer else []
+
+    def by_program(*more):
+        done = subprocess.run([program, "generate", model, *options, *more], check=True, capture_output=True, text=True)
+        return json.loads(done.stdout)["tokens_per_s"]
+
+    def by_python(opened):
+        written = opened.generate("Once", max_tokens=tokens, ignore_eos=True)
+        next(written)
+        begin = time.perf_counter()
+        return sum(1 for _ in written) / (time.perf_counter() - begin)
+
+    whole, plain = (palimpsa.Model.open(model, tokenizer, threads=threads, variance=v) for v in (True, False))
+    kinds = {("generate", "python"): lambda: by_python(whole), ("generate", "program"): lambda: by_program("--uncertainty"),
+             ("generate plain", "python"): lambda: by_python(plain), ("generate plain", "program"): lambda: by_program()}
+    found = {kind: [] for kind in kinds}
+    for _ in range(turns):
+        for kind, run in kinds.items():
+            found[kind].append(run())
+    speeds = {kind: statistics.median(x) for kind, x in found.items()}
+    return [{"name": name, "shape": f"{whole.parameters} parameters", "variant": variant, "threads": threads, "ns": 1e9 / speed,
+             "tokens_per_s": speed} for (name, variant), speed in speeds.items()]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--program", help="the palimpsa program, to measure beside")
+    parser.add_argument("--model", help="with --program: measure generation too, with this model")
+    parser.add_argument("--tokenizer", help="of the model, where none lies with it")
+    parser.add_argument("--tokens", type=int, default=100, help="that are generated")
+    parser.add_argument("--turns", type=int, default=5, help="of generation")
+    parser.add_argument("--only", choices=("torch", "step", "generate"), help="measure nothing else")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=6, help="for each comparison")
     parser.add_argument("--json", help="also write every result to this file")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     print(f"palimpsa {palimpsa.version()}, torch {torch.__version__}, {args.threads} threads")
-    rows = program_rows(args.program, args.threads) if args.program else []
+    wanted = lambda what: args.only in (None, what)
+    rows = program_rows(args.program, args.threads) if args.program and wanted("torch") else []
     for shape in ((32, 128, 8, 16, 32), (4, 2048, 8, 16, 32)):
-        rows += through_torch(*shape, args.seconds)
-    rows += step_overhead()
+        rows += through_torch(*shape, args.seconds) if wanted("torch") else []
+    rows += step_overhead() if wanted("step") else []
+    if args.program and args.model and wanted("generate"):
+        rows += generation(args.program, args.model, args.tokenizer, args.threads, args.tokens, args.turns)
     speed = {(r["name"], r["shape"], r["variant"]): r.get("tokens_per_s") for r in rows}
     for r in rows:
         line = f"{r['name']:26}{r['shape']:24}{r['variant']:10}{r['ns'] / 1000:12.1f} us"
         if "tokens_per_s" in r:
             line += f"{r['tokens_per_s']:12.0f} tokens/s"
-        if r["variant"] == "torch" and "tokens_per_s" in r:
+        if r["variant"] in ("torch", "python") and "tokens_per_s" in r:
             for other in ("loop", "library", "program"):
                 base = speed.get((r["name"], r["shape"], other))
                 line += f"  {r['tokens_per_s'] / base:.2f}x {other}" if base else ""
