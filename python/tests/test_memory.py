@@ -3,6 +3,7 @@
 import copy
 import os
 import pathlib
+import pickle
 import re
 import subprocess
 import sys
@@ -353,3 +354,66 @@ def test_the_reference_in_double_has_the_same_rules():
     names = [double.ffi.string(double.lib.pal_memory_name(double.lib.pal_memory_at(i))).decode() for i in range(len(memory.rules()))]
     assert names == memory.rules()
     assert double.ffi.typeof("pal_memory_inputs").fields[-1][1].type is double.ffi.typeof("double")
+
+
+@pytest.mark.parametrize("rule", memory.rules())
+def test_states_are_pickled(rule):
+    _, state = memory.forward(rule, **make(rule), output_final_state=True)
+    twin = pickle.loads(pickle.dumps(state))
+    assert repr(twin) == repr(state) and (twin.past == state.past).all()
+    assert all((twin.parts[n] == x).all() for n, x in state.parts.items())
+    if rule != "attention":
+        token = rows(make(rule, seed=3), lambda x: x[:, 0])
+        assert (memory.step(twin, **token) == memory.step(state, **token)).all()
+
+
+def test_what_lies_askew_in_memory_is_copied():
+    given = make("gla")
+    expected = memory.forward("gla", **given)
+    askew = {}
+    for name, x in given.items():
+        raw = np.zeros(x.nbytes + 1, np.uint8)
+        askew[name] = raw[1:].view(np.float32).reshape(x.shape)
+        askew[name][:] = x
+        assert not askew[name].flags.aligned and askew[name].flags.c_contiguous
+    taken = memory._Inputs("gla", {**dict.fromkeys(memory._BITS), **askew}, 2)
+    assert all(x.flags.aligned for x in taken.arrays.values())
+    assert (memory.forward("gla", **askew) == expected).all()
+    backwards = {n: x[::-1] for n, x in given.items()}
+    assert (memory.forward("gla", **backwards) == expected[::-1]).all()
+    for x in given.values():
+        x.flags.writeable = False
+    assert (memory.forward("gla", **given) == expected).all()
+
+
+def test_bounds_of_any_kind():
+    packed = {n: x.reshape(-1, *x.shape[2:]) for n, x in make("gla").items()}
+    expected = memory.forward("gla", **packed, cu_seqlens=np.array([0, 5, 14], np.int32))
+    for kind in (list, tuple, np.uint8, np.int16, np.uint64, ">i4"):
+        cu = kind([0, 5, 14]) if kind in (list, tuple) else np.array([0, 5, 14], kind)
+        assert (memory.forward("gla", **packed, cu_seqlens=cu) == expected).all()
+    assert (memory.forward("gla", **packed, cu_seqlens=np.array([0, 9, 5, 9, 14, 9])[::2]) == expected).all()
+    for cu in ([-(2**63), 14], [0, 2**63 - 1], np.array([0, 2**64 - 1], np.uint64), [0.0, 14.0], [True, False], "ab", None, [0, 5, 5, 14]):
+        with pytest.raises((ValueError, TypeError)):
+            memory.forward("gla", **packed, cu_seqlens=cu)
+
+
+def test_files_that_hold_no_state(tmp_path):
+    state = memory.State("gla", 1, 1, 2, 2)
+    state.save(tmp_path / "good.npz")
+    assert oct((tmp_path / "good.npz").stat().st_mode)[-3:] == oct(0o666 & ~umask())[-3:] and os.listdir(tmp_path) == ["good.npz"]
+    whole = (tmp_path / "good.npz").read_bytes()
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    sizes = np.array([1, 1, 1, 1, 1, 1 << 26])
+    np.savez(tmp_path / "huge.npz", rule=np.array("attention"), sizes=sizes, past=np.zeros(1), part_K=np.zeros(1), part_V=np.zeros(1))
+    for name, content in (("cut", whole[:200]), ("text", b"no state"), ("empty", b"")):
+        (tmp_path / name).write_bytes(content)
+    for name in ("cut", "text", "empty", "array.npy", "huge.npz"):
+        with pytest.raises(ValueError, match=f"{name}: not a saved state"):
+            memory.State.load(tmp_path / name)
+
+
+def umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Models, sessions and memories: recorded numbers, one call against many, threads, and what is refused."""
+import copy
 import gc
 import os
 import pathlib
+import pickle
 import shutil
 import signal
 import subprocess
@@ -334,3 +336,61 @@ def test_a_forked_child_goes_on_with_an_open_model(model):
             os._exit(session.generate(" and", max_tokens=5, temperature=0).all() != expected)
         assert os.waitpid(child, 0)[1] == 0
     palimpsa.set_threads(0)
+
+
+def test_models_are_not_pickled(model):
+    for thing, word in ((model, "path"), (model.session(), "fork"), (model.generate("a"), "text")):
+        for call in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match=f"neither pickled nor copied.*{word}"):
+                call(thing)
+
+
+def test_a_child_of_a_fork_amid_work_is_told(model):
+    """Another thread is at work with a model when the process forks: its child must not wait for that thread for ever."""
+    other = palimpsa.Model.open(MODELS / "palimpsa_d", "bytes")
+    begun, go_on = threading.Event(), threading.Event()
+    hold = lambda done, total: begun.set() or go_on.wait(60)
+    worker = threading.Thread(target=lambda: model.windows("abc" * 400, progress=hold))
+    worker.start()
+    begun.wait(60)
+    child = os.fork()
+    if child == 0:
+        try:
+            told = ""
+            try:
+                model.logits("a")
+            except RuntimeError as why:
+                told = str(why)
+            model.close()
+            os._exit(0 if "when the process forked" in told and len(other.logits("a")) == 1 else 1)
+        finally:
+            os._exit(2)
+    for _ in range(600):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.1)
+    else:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        status = -1
+    go_on.set()
+    worker.join()
+    other.close()
+    assert status == 0 and len(model.logits("a")) == 1
+
+
+def test_a_token_that_an_interrupt_hits_ends_the_text(model, monkeypatch):
+    plain, taken = palimpsa.Generation._take, []
+
+    def take(self, token):
+        if len(taken) == 2:
+            raise KeyboardInterrupt
+        taken.append(token.id)
+        plain(self, token)
+
+    monkeypatch.setattr(palimpsa.Generation, "_take", take)
+    writing = model.generate("a", max_tokens=9, seed=1)
+    with pytest.raises(KeyboardInterrupt):
+        writing.all()
+    assert [t.id for t in writing.tokens] == taken and writing.finish == "cancelled" and list(writing) == []

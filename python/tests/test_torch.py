@@ -342,3 +342,84 @@ def test_nothing_is_kept_without_gradients():
         assert pt.memory("gla", **given).requires_grad and kept
     finally:
         _torch_ops._Run.saved_size = plain
+
+
+def test_a_graph_may_be_gone_through_twice():
+    given = {n: x.requires_grad_() for n, x in tensors("palimpsa").items()}
+    y = pt.memory("palimpsa", **given)
+    first, second = (torch.autograd.grad(y.sin().sum(), given.values(), retain_graph=True) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second))
+
+
+def test_what_changed_between_forward_and_backward_is_told():
+    given = {n: x.requires_grad_() for n, x in tensors("gla").items()}
+    v = given["v"] * 1
+    y = pt.memory("gla", **{**given, "v": v})
+    v.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_of_torch_recompute_the_same(reentrant):
+    from torch.utils.checkpoint import checkpoint
+    layer, x = pt.PalimpsaD(16, 2, 8), torch.randn(2, 9, 16, requires_grad=True)
+    made = []
+    for run in (layer, lambda x: checkpoint(layer, x, use_reentrant=reentrant)):
+        layer.zero_grad()
+        x.grad = None
+        run(x).square().sum().backward()
+        made.append([x.grad, *(p.grad.clone() for p in layer.parameters() if p.grad is not None)])
+    assert len(made[0]) > 10 and all(torch.equal(a, b) for a, b in zip(*made))
+
+
+@pytest.mark.parametrize("layer", [pt.PalimpsaD(32, 2, 16), pt.PalimpsaM(32, 16, state_size=8)], ids=["D", "M"])
+def test_autocast_is_near(layer):
+    x = torch.randn(2, 9, 32, requires_grad=True)
+    expected = layer(x)
+    (wanted,) = torch.autograd.grad(expected.square().sum(), x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = layer(x)
+    (found,) = torch.autograd.grad(y.float().square().sum(), x)
+    assert y.dtype == torch.bfloat16
+    near(y, expected, 3e-2)
+    near(found, wanted, 6e-2)
+
+
+def test_only_what_is_asked_for_has_a_gradient():
+    given = tensors("palimpsa")
+    whole = {n: x.clone().requires_grad_() for n, x in given.items()}
+    pt.memory("palimpsa", **whole).sin().sum().backward()
+    for name in given:
+        one = {n: x.clone().requires_grad_(n == name) for n, x in given.items()}
+        pt.memory("palimpsa", **one).sin().sum().backward()
+        assert torch.equal(one[name].grad, whole[name].grad) and all(x.grad is None for n, x in one.items() if n != name)
+    start = [x.requires_grad_() for x in starts("palimpsa", dtype=torch.float32)]
+    pt.memory("palimpsa", **given, initial_state=tuple(start)).sin().sum().backward()
+    assert all(x.grad.abs().sum() > 0 for x in start)
+
+
+def test_lazily_negated_numbers_are_read_as_they_are():
+    given = tensors("gla")
+    lazy = torch.complex(given["v"], -given["v"]).conj().imag
+    assert lazy.is_neg() and torch.equal(pt.memory("gla", **{**given, "v": lazy}), pt.memory("gla", **given))
+
+
+def test_inference_mode_and_numbers_of_numpy():
+    given = tensors("gla")
+    expected = pt.memory("gla", **given, scale=0.5)
+    with torch.inference_mode():
+        assert torch.equal(pt.memory("gla", **given, scale=np.float32(0.5)), expected)
+
+
+def test_a_layer_is_pickled_with_its_cache():
+    import copy
+    import pickle
+    layer, cache = pt.PalimpsaD(16, 2, 8), pt.LayerCache()
+    x = torch.randn(2, 9, 16)
+    with torch.no_grad():
+        layer(x[:, :5], cache=cache)
+        twins = [pickle.loads(pickle.dumps((layer, cache))), copy.deepcopy((layer, cache))]
+        for t in range(5, 9):
+            y = layer(x[:, t:t + 1], cache=cache)
+            assert all(torch.equal(other(x[:, t:t + 1], cache=kept), y) for other, kept in twins)

@@ -102,6 +102,14 @@ def test_a_cache_continues(model):
     assert made.tolist() == model.generate(ids[:, :9], max_new_tokens=3, **GREEDY).tolist()
 
 
+def test_generation_goes_on_from_a_cache(model):
+    ids = tensor(model.expected["input_ids"])[:1]
+    whole = model.generate(ids, max_new_tokens=4, **GREEDY)
+    with torch.no_grad():
+        cache = model(ids[:, :-3], use_cache=True).past_key_values
+    assert model.generate(ids, past_key_values=cache, max_new_tokens=4, **GREEDY).tolist() == whole.tolist()
+
+
 def selftest(directory):
     done = subprocess.run([PROGRAM, "selftest", str(directory)], capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: MIT
 """The C library: how it is loaded, how many threads it uses, and its errors as exceptions."""
+from __future__ import annotations
+
 import ctypes
 import importlib.util
 import os
 import threading
+import weakref
 from typing import Any
 
 
@@ -57,9 +60,15 @@ _threads = 0
 _forked = False
 
 
+_guards: weakref.WeakSet[Guard] = weakref.WeakSet()
+
+
 def _after_fork() -> None:
-    global _forked
+    global _forked, _lock
     _forked = True  # OpenMP's threads stayed with the parent, and waiting for them would never end
+    _lock = threading.Lock()  # another thread may have held it
+    for guard in _guards:
+        guard.lost = guard.owner != 0 and guard.owner != threading.get_ident()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -125,16 +134,20 @@ class Guard:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._owner = 0
+        self.owner = 0
+        self.lost = False  # in a forked child: a thread that stayed with the parent was at work
+        _guards.add(self)
 
     def __enter__(self) -> None:
-        if self._owner == threading.get_ident():
+        if self.owner == threading.get_ident():
             raise RuntimeError("this model is at work: it cannot be used from its own progress function")
+        if self.lost:
+            raise RuntimeError("this model was at work in another thread when the process forked; open it again here")
         self._lock.acquire()
-        self._owner = threading.get_ident()
+        self.owner = threading.get_ident()
 
     def __exit__(self, *_: Any) -> None:
-        self._owner = 0
+        self.owner = 0
         self._lock.release()
 
 

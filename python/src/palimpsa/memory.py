@@ -86,10 +86,10 @@ class _Inputs:
             if x.shape != expected:
                 raise ValueError(f"{rule}: {name} is {list(x.shape)}; expected {list(expected)}")
             if name in parameters:
-                self.arrays[name] = np.ascontiguousarray(x)
+                self.arrays[name] = np.require(x, None, "CA")
                 continue
             stride = _row_stride(x, lead)
-            self.arrays[name] = x if stride else np.ascontiguousarray(x)
+            self.arrays[name] = x if stride else np.require(x, None, "CA")
             self.strides[name] = stride or int(np.prod(self.tails[name]))
 
     def put(self, target: Any) -> list[Any]:
@@ -110,7 +110,7 @@ def _sequences(rule: str, lead: tuple[int, ...], cu_seqlens: Any) -> np.ndarray:
         batch, length = lead
         return np.arange(batch + 1, dtype=np.int32) * np.int32(length)
     cu = np.asarray(cu_seqlens)
-    if cu.ndim != 1 or cu.size < 2 or cu.dtype.kind not in "iu" or (np.abs(cu) > 2**31 - 1).any():
+    if cu.ndim != 1 or cu.size < 2 or cu.dtype.kind not in "iu" or ((cu < 0) | (cu > 2**31 - 1)).any():
         raise ValueError(f"{rule}: cu_seqlens must be whole numbers from 0 to the number of tokens, at least two")
     return np.ascontiguousarray(cu, np.int32)
 
@@ -229,7 +229,7 @@ def backward(tape: Tape, dy: np.ndarray, *, dvariance: np.ndarray | None = None,
     for name, x in upstream.items():
         if _float32(rule, name, x).shape != tape.y.shape:
             raise ValueError(f"{rule}: {name} is {list(x.shape)}; expected {list(tape.y.shape)}")
-        x = np.ascontiguousarray(x)
+        x = np.require(x, None, "CA")
         hold.append(x)
         _view(run.dy if name == "dy" else run.dy_var, x, lead)
     sequences = len(tape.cu) - 1
@@ -241,7 +241,7 @@ def backward(tape: Tape, dy: np.ndarray, *, dvariance: np.ndarray | None = None,
         expected = (sequences, *like._part_shape(part))
         if _float32(rule, f"dfinal {name}", x).shape != expected:
             raise ValueError(f"{rule}: dfinal {name} is {list(x.shape)}; expected {list(expected)}")
-        x = np.ascontiguousarray(x)
+        x = np.require(x, None, "CA")
         hold.append(x)
         run.dfinal[part] = ffi.cast("float *", x.ctypes.data)
     grads: dict[str, np.ndarray] = {}
@@ -307,7 +307,7 @@ def step(state: State, q: np.ndarray, k: np.ndarray, v: np.ndarray, *, b: Any = 
         if _float32(state.rule, name, x).shape != shapes[name]:
             raise ValueError(f"{state.rule}: {name} is {list(x.shape)}; expected {list(shapes[name])}")
         if not (x.flags.c_contiguous and x.flags.aligned):
-            x = np.ascontiguousarray(x)
+            x = np.require(x, None, "CA")
         pointer = ffi.from_buffer("float[]", x)
         hold.append(pointer)
         if name in kept.views:

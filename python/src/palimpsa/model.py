@@ -102,6 +102,9 @@ class Model:
         """Gives the memory back; sessions of the model are closed too. Waits for what another thread does with it."""
         if not getattr(self, "_open", False):
             return
+        if self._guard.lost:  # in a forked child, which can neither use nor free what another thread was at work with
+            self._open = False
+            return
         with self._guard:
             self._open = False
             if self._engine:
@@ -110,6 +113,9 @@ class Model:
             lib.pal_bundle_close(self._bundle)
 
     __del__ = close
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a model is neither pickled nor copied; open it again by its path")
 
     def __enter__(self) -> Model:
         return self

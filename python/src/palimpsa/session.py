@@ -82,16 +82,17 @@ class Generation(Iterator[Token]):
         return "".join(self._parts)
 
     def _take(self, token: Any) -> None:
-        shown = bytes(ffi.buffer(token.text.data, token.text.size)).decode(errors="replace") if token.text.size else ""
-        top = tuple((token.top[i].id, token.top[i].logprob) for i in range(token.top_count))
-        if token.finish:
-            self.finish = ffi.string(lib.pal_finish_name(token.finish)).decode()
-            if token.finish == lib.PAL_FINISH_ERROR:
+        text, top, finish = token.text, token.top_count, token.finish
+        shown = ffi.buffer(text.data, text.size)[:].decode(errors="replace") if text.size else ""
+        if finish:
+            self.finish = ffi.string(lib.pal_finish_name(finish)).decode()
+            if finish == lib.PAL_FINISH_ERROR:
                 self._error = ffi.string(token.error).decode(errors="replace")
                 return
         self._parts.append(shown)
         if token.id >= 0:
-            self._waiting.append(Token(token.id, shown, token.logprob, token.variance, top))
+            others = tuple((token.top[i].id, token.top[i].logprob) for i in range(top)) if top else ()
+            self._waiting.append(Token(token.id, shown, token.logprob, token.variance, others))
 
     def __iter__(self) -> Generation:
         return self
@@ -112,6 +113,9 @@ class Generation(Iterator[Token]):
         for _ in self:
             pass
         return self.text
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a generation is neither pickled nor copied; its text and tokens are")
 
     def __str__(self) -> str:
         return self.text
@@ -170,7 +174,12 @@ class Session:
                 lib.pal_engine_step(self._of.engine)
             finally:
                 lib.pal_session_pause(pointer, True)
-            raise_kept()
+            try:
+                raise_kept()
+            except BaseException:  # Ctrl-C while a token was taken, which is lost
+                lib.pal_session_cancel(pointer)
+                generation.finish = generation.finish or "cancelled"
+                raise
             if not lib.pal_session_busy(pointer) and not generation.finish:  # it has only read
                 generation.finish = "length"
 
@@ -273,6 +282,9 @@ class Session:
             self._pointer = None
 
     __del__ = close
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a session is neither pickled nor copied; fork() copies it, save() keeps it")
 
     def __enter__(self) -> Session:
         return self

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import threading
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -126,7 +127,7 @@ class State:
             expected = (self.sequences, *self._part_shape(p))
             if x.dtype != np.float32 or x.shape != expected:
                 raise ValueError(f"{self.rule}: {name} is {x.dtype} {list(x.shape)}; expected float32 {list(expected)}")
-            arrays.append(np.ascontiguousarray(x))
+            arrays.append(np.require(x, None, "CA"))
         if past is not None:
             tokens = np.asarray(past, np.int32)
             if not self.keeps_tokens or tokens.shape != (self.sequences,) or (tokens < 0).any() or (tokens > self.context).any():
@@ -142,6 +143,11 @@ class State:
     def __deepcopy__(self, memo: Any) -> State:
         return self.copy()
 
+    def __reduce__(self) -> Any:
+        """For pickle: the memories to the bit, as the library lays them out. Files that last are save's."""
+        sizes = (self.rule, self.sequences, self.heads, self.dk, self.dv)
+        return _restore, (sizes, {"key_heads": self.key_heads, "context": self.context, "Ip": self._Ip}, self._data.copy(), self.past)
+
     def select(self, sequences: Any) -> State:
         """A state of copies of these sequences, by number."""
         rows = np.asarray(sequences)
@@ -154,11 +160,12 @@ class State:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Into one .npz file, which is there whole or not at all."""
-        target = os.fspath(path)
+        target = os.fsdecode(path)
+        temporary = f"{target}.{os.getpid()}-{threading.get_ident()}"
         sizes = np.array([self.sequences, self.heads, self.dk, self.dv, self.key_heads, self.context])
-        handle, temporary = tempfile.mkstemp(dir=os.path.dirname(target) or ".", prefix=os.path.basename(target))
+        out = open(temporary, "xb")
         try:
-            with os.fdopen(handle, "wb") as out:
+            with out:
                 prior = {} if self._Ip is None else {"Ip": self._Ip}
                 parts = {f"part_{name}": x for name, x in self.parts.items()}
                 np.savez(out, rule=np.array(self.rule), sizes=sizes, past=self._past, **prior, **parts)
@@ -174,14 +181,21 @@ class State:
                 N, H, dk, dv, key_heads, context = (int(x) for x in file["sizes"])
                 needed = sum(int(np.prod(file[name].shape)) for name in file.files if name.startswith("part_"))
                 rule = str(file["rule"])
-                if N * H * dk * dv > 4 * needed + 64 and not context:  # no allocation for sizes that the file does not fill
+                filled = N * key_heads * context * (dk + dv) if context else N * H * dk * dv
+                if filled > 4 * needed + 64:  # no allocation for sizes that the file does not fill
                     raise ValueError("sizes and parts disagree")
                 state = cls(rule, N, H, dk, dv, key_heads=key_heads, context=context, Ip=file["Ip"] if "Ip" in file.files else None)
                 parts = {name[5:]: file[name] for name in file.files if name.startswith("part_")}
                 state.set_parts(past=file["past"] if state.keeps_tokens else None, **parts)
                 return state
-        except (KeyError, ValueError, TypeError, EOFError) as why:
+        except (AttributeError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as why:
             raise ValueError(f"{os.fspath(path)}: not a saved state: {why}") from None
 
     def __repr__(self) -> str:
         return f"State({self.rule!r}, sequences={self.sequences}, heads={self.heads}, dk={self.dk}, dv={self.dv})"
+
+
+def _restore(sizes: tuple[Any, ...], options: dict[str, Any], data: np.ndarray, past: np.ndarray) -> State:
+    state = State(*sizes, **options)
+    state._data[:], state._past[:] = data, past
+    return state

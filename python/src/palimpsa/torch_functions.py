@@ -2,6 +2,7 @@
 """The functions of palimpsa.torch: what users give is checked here, and handed to the operations."""
 from typing import Any, Union
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -68,7 +69,7 @@ def _check_bounds(rule: str, v: Tensor, cu_seqlens: Any) -> int:
 def _number(rule: str, name: str, x: Any) -> float:
     if isinstance(x, Tensor) and x.requires_grad:
         raise TypeError(f"{rule}: {name} requires a gradient, and there is none for it")
-    if not isinstance(x, (int, float)):
+    if not isinstance(x, (int, float, np.number)):
         raise TypeError(f"{rule}: {name} is a {type(x).__name__}; expected a number")
     return float(x)
 
