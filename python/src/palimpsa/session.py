@@ -42,6 +42,18 @@ class Sessions:
         self.engine = out[0]
         self.alive: set[Any] = set()
         self.dead: deque[Any] = deque()
+        self.running: Any = None  # the one that steps are for; all others pause
+
+    def run(self, pointer: Any) -> None:
+        if self.running is not None:
+            lib.pal_session_pause(self.running, True)
+        lib.pal_session_pause(pointer, False)
+        self.running = pointer
+
+    def pause(self, pointer: Any) -> None:
+        lib.pal_session_pause(pointer, True)
+        if self.running is pointer:
+            self.running = None
 
     def new(self) -> Any:
         self.reap()
@@ -54,6 +66,8 @@ class Sessions:
         while self.dead:
             pointer = self.dead.popleft()
             if pointer in self.alive:
+                if self.running is pointer:
+                    self.running = None
                 self.alive.remove(pointer)
                 lib.pal_session_free(pointer)
 
@@ -145,7 +159,8 @@ class Session:
         self.model._alive()
         if self._pointer is None:
             raise ValueError("this session is closed")
-        self._of.reap()
+        if self._of.dead:
+            self._of.reap()
         return self._pointer
 
     def _idle(self) -> Any:
@@ -159,28 +174,27 @@ class Session:
         options.on_token, options.user = lib.palimpsa_on_token, made._handle
         pointer = self._idle()
         check(lib.pal_session_begin(pointer, ffi.from_buffer("uint32_t[]", ids), len(ids), options, err), err)
-        lib.pal_session_pause(pointer, True)  # steps are of the one that asks for a token
+        self._of.pause(pointer)  # until somebody asks for a token
         self._current = made
         return made
 
     def _step(self, generation: Generation) -> None:
+        """This runs for every token: what is usual comes first."""
         with self.model._guard:
-            pointer = self._live()
+            pointer, of = self._live(), self._of
             if self._current is not generation:
                 generation.finish = generation.finish or "cancelled"
                 return
-            lib.pal_session_pause(pointer, False)
-            try:
-                lib.pal_engine_step(self._of.engine)
-            finally:
-                lib.pal_session_pause(pointer, True)
+            if of.running is not pointer:
+                of.run(pointer)
+            lib.pal_engine_step(of.engine)
             try:
                 raise_kept()
             except BaseException:  # Ctrl-C while a token was taken, which is lost
                 lib.pal_session_cancel(pointer)
                 generation.finish = generation.finish or "cancelled"
                 raise
-            if not lib.pal_session_busy(pointer) and not generation.finish:  # it has only read
+            if not generation._waiting and not generation.finish and not lib.pal_session_busy(pointer):  # it has only read
                 generation.finish = "length"
 
     def _ids(self, prompt: str | bytes | Sequence[int] | np.ndarray) -> np.ndarray:
