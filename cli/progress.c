@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "kernels/matmul/matmul.h"
+#include "ranks.h"
 
 /* The best of a few products large enough to run at full speed; some tens of milliseconds. */
 static double measure_peak(const pal_context *cx) {
@@ -26,7 +27,9 @@ static double measure_peak(const pal_context *cx) {
 }
 
 progress progress_begin(const pal_context *cx, double token_flops) {
-    return (progress){ .terminal = isatty(STDOUT_FILENO), .peak_flops = measure_peak(cx), .token_flops = token_flops };
+    return (progress){ .terminal = isatty(STDOUT_FILENO) && !ranks_launched(),
+                       .peak_flops = measure_peak(cx),
+                       .token_flops = token_flops };
 }
 
 double progress_estimate(const progress *view, double tokens) {

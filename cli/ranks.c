@@ -28,6 +28,7 @@ int ranks_begin(void) {
 }
 
 bool ranks_failed(void) { return failed; }
+bool ranks_launched(void) { return joined; }
 const pal_comm *ranks_comm(void) { return &comm; }
 void ranks_set_timeout(double seconds) { comm.timeout = seconds; }
 

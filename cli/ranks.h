@@ -13,6 +13,8 @@ int ranks_begin(void);
 /* The last thing that a process does: gives its exit code, which is that of a rank that failed. */
 int ranks_end(int code);
 
+/* Whether a launcher started this process. mpirun hands every rank a terminal of its own, wherever the output goes. */
+bool ranks_launched(void);
 const pal_comm *ranks_comm(void);
 /* The file at path, as rank 0 has it: on other ranks path becomes that of a copy. "" stays "". Returns an exit code. */
 int ranks_share_file(char path[4096]);

@@ -43,6 +43,7 @@ def palimpsa(ranks, *words, code=0, seconds=120):
         child.kill()
         sys.exit(f"FAILED: {ranks} ranks, {' '.join(map(str, words))}: not done after {seconds} s")
     check(child.returncode == code, f"{ranks} ranks, {' '.join(map(str, words))}: exit code {child.returncode}, expected {code}\n{out}{err}")
+    check("\033" not in out + err, f"{ranks} ranks: a terminal's codes in a file: {out}")
     said = [line for line in err.splitlines() if line.startswith("palimpsa: ") and "warning" not in line]
     check(len(said) == (1 if code else 0), f"{ranks} ranks, {' '.join(map(str, words))}: expected one sentence, found {said}\n{err}")
     return out + "\n".join(said)
