@@ -231,7 +231,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     def kills():
         # Killed at random times, each rank; the same bits as a run that was not.
-        options = [*cases["packed"], "--checkpoint-every", 3, "--keep", 2]
+        options = [*cases["packed"], "--steps", 60, "--checkpoint-every", 3, "--keep", 2]
         whole = root / "whole"
         palimpsa(2, "train", *options, "--out", whole)
         killed, trial = 0, 0
@@ -241,7 +241,9 @@ with tempfile.TemporaryDirectory() as folder:
             while True:
                 child = start(2, "train", *options, "--out", run, *(["--resume"] if (run / "config.json").exists() else []))
                 until(lambda: len(rank_pids(child)) == 2 or child.poll() is not None, "two ranks")
-                time.sleep(rng.uniform(0, 1.5))
+                after = rng.choice((-1, 3, 12, 30)) if long_run else 12  # a checkpoint
+                until(lambda: newest(run) >= after or child.poll() is not None, f"checkpoint {after}")
+                time.sleep(rng.uniform(0, 1 if after < 0 else 0.1))
                 pids = rank_pids(child)
                 if len(pids) == 2:
                     try:
