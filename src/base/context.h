@@ -62,7 +62,7 @@ enum {
     extern const pal_variant pal_##op##_variants[]; \
     pal_##op##_fn pal_##op##_ref, pal_##op##_avx2, pal_##op##_avx512, pal_##op##_avx512vnni, pal_##op##_neon, \
         pal_##op##_neondot;
-/* The list of most ops; of those whose vectors have 8 floats on every x86-64; of those that multiply bytes. */
+/* The list of most ops; of those whose vectors have 8 floats on every x86-64; of those that multiply blocks. */
 #define PAL_VARIANTS(op)                                                                           \
     const pal_variant pal_##op##_variants[] = { PAL_VARIANT(ref, op) PAL_VARIANT_X86(avx2, op)     \
                                                     PAL_VARIANT_X86(avx512, op)                    \
@@ -70,7 +70,7 @@ enum {
 #define PAL_VARIANTS_AVX2(op)                                                                  \
     const pal_variant pal_##op##_variants[] = { PAL_VARIANT(ref, op) PAL_VARIANT_X86(avx2, op) \
                                                     PAL_VARIANT_ARM(neon, op) PAL_VARIANTS_END };
-#define PAL_VARIANTS_BYTES(op)                                                                                    \
+#define PAL_VARIANTS_BLOCKS(op)                                                                                   \
     const pal_variant pal_##op##_variants[] = { PAL_VARIANT(ref, op) PAL_VARIANT_X86(avx2, op)                    \
                                                     PAL_VARIANT_X86(avx512vnni, op) PAL_VARIANT_ARM(neon, op)     \
                                                         PAL_VARIANT_ARM(neondot, op) PAL_VARIANTS_END };

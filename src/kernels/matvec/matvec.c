@@ -9,10 +9,10 @@
 PAL_VARIANTS(matvec_f32)
 PAL_VARIANTS(matvec_f16)
 PAL_VARIANTS(matvec_bf16)
-PAL_VARIANTS_BYTES(matvec_q8_0)
-PAL_VARIANTS_BYTES(matvec_q4_0)
-PAL_VARIANTS_BYTES(matvec_q4_k)
-PAL_VARIANTS_BYTES(matvec_q6_k)
+PAL_VARIANTS_BLOCKS(matvec_q8_0)
+PAL_VARIANTS_BLOCKS(matvec_q4_0)
+PAL_VARIANTS_BLOCKS(matvec_q4_k)
+PAL_VARIANTS_BLOCKS(matvec_q6_k)
 PAL_VARIANTS_AVX2(matvec_round)
 
 const pal_variant *pal_matvec_variants(pal_dtype type) {
@@ -27,11 +27,9 @@ const pal_variant *pal_matvec_variants(pal_dtype type) {
 
 static pal_rounded_rows place(pal_arena *arena, size_t rows, size_t in) {
     return (pal_rounded_rows){
-        .q = pal_take(arena, rows * in, sizeof(int8_t)),
-        .starts = pal_take(arena, rows * in / 4, sizeof(int32_t)),
+        .q = pal_take(arena, rows * in, sizeof(int16_t)),
         .d = pal_take(arena, rows * in / PAL_ROUNDED, sizeof(float)),
         .sums = pal_take(arena, rows * in / PAL_ROUNDED, sizeof(float)),
-        .halves = pal_take(arena, rows * in / 16, sizeof(float)),
     };
 }
 

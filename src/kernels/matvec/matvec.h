@@ -3,7 +3,7 @@
  * as it is stored, once for every 8 rows and from memory once for all.
  *
  * With F32, F16 and BF16 the sum is in f32. With blocks (Q8_0, Q4_0, Q4_K, Q6_K) each run of 32 values of x is first
- * rounded to 8 bits with a scale of its own: x[i] becomes d q[i], d = max|x| / 127, and products are taken in whole
+ * rounded to 15 bits with a scale of its own: x[i] becomes d q[i], d = max|x| / 16256, and products are taken in whole
  * numbers. A run whose values are not all finite becomes NaN.
  *
  * Every output is one sum in an order that depends on w alone: a row gives the same bits alone and among any others,
@@ -40,16 +40,37 @@ size_t pal_matvec_scratch_bytes(int rows, int columns);
  * of w comes first, row by row, then what meets the second; the other arrays are cut alike. */
 enum {
     PAL_ROUNDED = 32,
-    PAL_MATVEC_AHEAD = 1024 /* bytes of w that are fetched before they are needed */
+    PAL_ROUNDED_MOST = 127 * 128, /* the largest q */
+    PAL_MATVEC_AHEAD = 1024       /* bytes of w that are fetched before they are needed */
 };
 #define PAL_ROUNDED_ZERO 1e-30f /* a run without a larger value is all zero */
 typedef struct pal_rounded_rows {
-    int8_t *q;
-    int32_t *starts; /* -128 times the sums of 4 neighbours of q, 8 a block: sums of (w + 128) q start there */
-    float *d;       /* 1 a block */
-    float *sums;    /* d times the sum of q, 1 a block */
-    float *halves;  /* the same of 16 neighbours, 2 a block */
+    int16_t *q;  /* 32 a block, as pal_rounded_put() lays them down */
+    float *d;    /* 1 a block */
+    float *sums; /* d times the sum of q, 1 a block */
 } pal_rounded_rows;
+
+/* Value i of the block q. x86 multiplies words: value i is the i-th, but for Q6_K the second and the third eight change
+ * places. ARM64 multiplies bytes: q = 128 high + low, 32 bytes `high`, -127 .. 127, before 32 `low`, 0 .. 127. */
+#if PAL_ARM64
+static inline void pal_rounded_put(pal_dtype type, int16_t *q, size_t i, int value) {
+    (void)type;
+    const int low = value & 127;
+    ((int8_t *)q)[i] = (int8_t)((value - low) / 128), ((int8_t *)q)[PAL_ROUNDED + i] = (int8_t)low;
+}
+static inline int pal_rounded_get(pal_dtype type, const int16_t *q, size_t i) {
+    (void)type;
+    return 128 * ((const int8_t *)q)[i] + ((const int8_t *)q)[PAL_ROUNDED + i];
+}
+#else
+static inline size_t pal_rounded_at(pal_dtype type, size_t i) {
+    return type == PAL_Q6_K ? (i & 7) | (i & 8) << 1 | (i & 16) >> 1 : i;
+}
+static inline void pal_rounded_put(pal_dtype type, int16_t *q, size_t i, int value) {
+    q[pal_rounded_at(type, i)] = (int16_t)value;
+}
+static inline int pal_rounded_get(pal_dtype type, const int16_t *q, size_t i) { return q[pal_rounded_at(type, i)]; }
+#endif
 
 /* The size of the group of rows that begins at `row`: 8 as long as there are so many, then 2, then 1. */
 static inline size_t pal_matvec_group(size_t rows, size_t row) {

@@ -10,7 +10,8 @@
 static float value_of_x(const pal_matvec_job *job, size_t first, size_t size, size_t k, size_t i) {
     if (!job->rounded.q) return job->a->x[(first + k) * job->a->ldx + i];
     const size_t block = pal_matvec_place_of(job->a->w, first, size, k, i / PAL_ROUNDED);
-    return job->rounded.d[block] * (float)job->rounded.q[block * PAL_ROUNDED + i % PAL_ROUNDED];
+    const int q = pal_rounded_get(job->a->w->type, job->rounded.q + block * PAL_ROUNDED, i % PAL_ROUNDED);
+    return job->rounded.d[block] * (float)q;
 }
 
 static void outputs(const pal_matvec_job *job, size_t begin, size_t end) {
@@ -41,7 +42,7 @@ static void outputs(const pal_matvec_job *job, size_t begin, size_t end) {
 PAL_MATVEC_TYPES(X)
 #undef X
 
-static void round_block(const float *x, const pal_rounded_rows *to, size_t block) {
+static void round_block(pal_dtype type, const float *x, const pal_rounded_rows *to, size_t block) {
     float largest = 0;
     bool finite = true;
     for (int i = 0; i < PAL_ROUNDED; i++) {
@@ -50,14 +51,13 @@ static void round_block(const float *x, const pal_rounded_rows *to, size_t block
         if (size > largest) largest = size;
     }
     const bool any = finite && largest > PAL_ROUNDED_ZERO;
-    const float inverse = any ? 127.0f / largest : 0, d = any ? largest * (1.0f / 127.0f) : finite ? 0 : NAN;
-    int sum = 0, half = 0, quad = 0;
+    const float inverse = any ? PAL_ROUNDED_MOST / largest : 0;
+    const float d = any ? largest * (1.0f / PAL_ROUNDED_MOST) : finite ? 0 : NAN;
+    int sum = 0;
     for (size_t i = 0; i < PAL_ROUNDED; i++) {
         const int q = any ? (int)rintf(x[i] * inverse) : 0;
-        to->q[32 * block + i] = (int8_t)q;
-        quad += q, half += q, sum += q;
-        if (i % 4 == 3) to->starts[8 * block + i / 4] = -128 * quad, quad = 0;
-        if (i % 16 == 15) to->halves[2 * block + i / 16] = d * (float)half, half = 0;
+        pal_rounded_put(type, to->q + PAL_ROUNDED * block, i, q);
+        sum += q;
     }
     to->sums[block] = d * (float)sum;
     to->d[block] = d;
@@ -69,7 +69,7 @@ void pal_matvec_round_ref(const pal_matvec_args *a, const pal_rounded_rows *to, 
         size = pal_matvec_group((size_t)a->rows, first);
         for (size_t k = 0; k < size; k++)
             for (size_t b = 0; b < in / PAL_ROUNDED; b++)
-                round_block(a->x + (first + k) * a->ldx + b * PAL_ROUNDED, to,
+                round_block(a->w->type, a->x + (first + k) * a->ldx + b * PAL_ROUNDED, to,
                             pal_matvec_place_of(a->w, first, size, k, b));
     }
 }

@@ -11,21 +11,19 @@ PAL_INLINE void round_block(const float *x, const pal_rounded_rows *to, size_t b
     for (int i = 0; i < 8; i++) v[i] = vf_load(x + 4 * i), most = vf_max(most, vabsq_f32(v[i]));
     const float largest = vf_maximum(most); /* NaN if any is */
     const bool finite = largest <= FLT_MAX, any = finite && largest > PAL_ROUNDED_ZERO;
-    const float d = any ? largest * (1.0f / 127.0f) : finite ? 0 : NAN;
-    const vf inverse = vf_set1(any ? 127.0f / largest : 0);
-    int halves[2];
-    for (int i = 0; i < 2; i++) {
-        int16x4_t q[4];
-        for (int k = 0; k < 4; k++) q[k] = vqmovn_s32(vcvtnq_s32_f32(v[4 * i + k] * inverse));
-        int8x16_t bytes = vcombine_s8(vqmovn_s16(vcombine_s16(q[0], q[1])), vqmovn_s16(vcombine_s16(q[2], q[3])));
-        if (!any) bytes = vdupq_n_s8(0); /* what is not finite converts to anything */
-        const int32x4_t quads = vpaddlq_s16(vpaddlq_s8(bytes));
-        vst1q_s8(to->q + 32 * block + 16 * (size_t)i, bytes);
-        vst1q_s32(to->starts + 8 * block + 4 * (size_t)i, vmulq_n_s32(quads, -128));
-        halves[i] = vaddvq_s32(quads);
-        to->halves[2 * block + (size_t)i] = d * (float)halves[i];
+    const float d = any ? largest * (1.0f / PAL_ROUNDED_MOST) : finite ? 0 : NAN;
+    const vf inverse = vf_set1(any ? PAL_ROUNDED_MOST / largest : 0);
+    int8_t *bytes = (int8_t *)(to->q + PAL_ROUNDED * block);
+    int sum = 0;
+    for (int i = 0; i < 4; i++) {
+        const int32x4_t q0 = vcvtnq_s32_f32(v[2 * i] * inverse), q1 = vcvtnq_s32_f32(v[2 * i + 1] * inverse);
+        int16x8_t q = vcombine_s16(vmovn_s32(q0), vmovn_s32(q1));
+        if (!any) q = vdupq_n_s16(0); /* what is not finite converts to anything */
+        vst1_s8(bytes + 8 * i, vshrn_n_s16(q, 7)); /* pal_rounded_put() */
+        vst1_s8(bytes + PAL_ROUNDED + 8 * i, vmovn_s16(vandq_s16(q, vdupq_n_s16(127))));
+        sum += vaddlvq_s16(q);
     }
-    to->sums[block] = d * (float)(halves[0] + halves[1]);
+    to->sums[block] = d * (float)sum;
     to->d[block] = d;
 }
 

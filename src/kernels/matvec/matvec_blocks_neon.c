@@ -10,4 +10,4 @@ static inline __attribute__((always_inline)) int32x4_t dot(int32x4_t start, int8
 }
 
 #define PAL_BYTES_ISA(name) name##_neon
-#include "kernels/matvec/matvec_bytes_neon.inc"
+#include "kernels/matvec/matvec_blocks_neon.inc"
