@@ -51,7 +51,9 @@ static void gather_task(void *arg, size_t begin, size_t end, int thread) {
 
 void pal_product(const pal_context *cx, const pal_matvec_args *a) {
     const pal_accumulate acc = a->add ? PAL_ADD : PAL_OVERWRITE;
-    const size_t in = (size_t)a->w->columns, out = (size_t)a->w->rows, most = panel_rows(a->w->columns);
+    const size_t in = (size_t)a->w->columns, out = (size_t)a->w->rows;
+    const size_t panels = (out - 1) / panel_rows(a->w->columns) + 1;
+    const size_t most = ((out - 1) / panels / 16 + 1) * 16; /* all alike: one of a few rows is a slow product */
     if (a->w->type == PAL_F32) {
         pal_matmul(cx, PAL_KEEP, PAL_TRANSPOSE, a->rows, a->w->rows, a->w->columns, a->x, a->ldx, a->w->data,
                    a->w->row_bytes / sizeof(float), acc, a->y, a->ldy);
