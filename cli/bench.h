@@ -65,6 +65,9 @@ void bench_limits_measure(bench_limits *limits, const pal_context *cx, int repea
 void bench_limits_close(bench_limits *limits);
 void bench_read(const pal_context *cx, const float *x, size_t floats); /* at most 256 MiB, once */
 double bench_median(const double *values, int count); /* at most BENCH_REPEATS */
+/* The clock of limits and of what is compared to them: on the wall, or the processor time of this process. */
+double bench_seconds(void);
+void bench_use_processor_time(void);
 /* Numbers in the blocks' weights: a forward whose only logits are the last token's makes next to no use of the head. */
 double bench_block_parameters(const pal_model *model);
 /* Bytes that one step of `batch` sequences moves: every weight once, states read and written. */

@@ -7,7 +7,6 @@
 
 #include "base/alloc.h"
 #include "base/blocks.h"
-#include "base/clock.h"
 #include "base/context.h"
 #include "base/parallel.h"
 #include "bench.h"
@@ -23,7 +22,7 @@ typedef struct {
     int dtype_count;
     const char *model, *json; /* model: one more; NULL: none, or the default where there are no paths */
     int prompt, piece, tokens, batch, layers, vocab, repeats;
-    bool watch;
+    bool watch, processor_time;
     cli_common common;
 } decode_options;
 
@@ -125,9 +124,9 @@ static int run_once(decode_side *s, const decode_options *o, int repeat) {
     int32_t next[MOST_BATCH];
     const size_t rows = (size_t)pal_model_config_of(s->model)->vocab_rows;
     for (int i = 0; i < o->batch; i++) pal_state_reset(s->states[i]);
-    double start = pal_seconds();
+    double start = bench_seconds();
     if (pal_model_prefill(s->model, s->work, s->states[0], s->ids, o->prompt, s->logits, &err)) return cli_fail(&err);
-    s->prefill[repeat] = pal_seconds() - start;
+    s->prefill[repeat] = bench_seconds() - start;
     for (int i = 1; i < o->batch; i++)
         if (pal_state_copy(s->states[i], s->states[0], &err)) return cli_fail(&err);
     for (int i = 0; i < o->batch; i++) next[i] = s->ids[i % o->prompt];
@@ -136,11 +135,11 @@ static int run_once(decode_side *s, const decode_options *o, int repeat) {
     for (int t = 0; t < kinds * o->tokens; t++) {
         const bool watched = t % kinds;
         (void)pal_work_watch(s->work, 0, watched ? &s->watch : NULL, NULL);
-        start = pal_seconds();
+        start = bench_seconds();
         if (pal_model_step(s->model, s->work, s->states, o->batch, next, s->logits, &err)) return cli_fail(&err);
         pick_job job = { .s = s, .next = next, .rows = rows, .step = (uint64_t)t };
         pal_parallel_for(s->cx, (size_t)o->batch, pick_task, &job);
-        each[watched][t / kinds] = pal_seconds() - start;
+        each[watched][t / kinds] = bench_seconds() - start;
     }
     (void)pal_work_watch(s->work, 0, NULL, NULL);
     s->step[repeat] = bench_median(each[0], o->tokens);
@@ -190,8 +189,8 @@ static void report(const decode_options *o, const decode_side *s, const bench_li
 
 static void report_all(const decode_options *o, const decode_side *sides, int count, const bench_limits *m,
                        const pal_context *cx, json_t *list) {
-    printf("%d threads; matmul %.1f GFLOP/s, reading %.1f GB/s; medians of %d, models in turns\n",
-           pal_context_threads(cx), bench_median(m->flops, o->repeats) * 1e-9,
+    printf("%d threads%s; matmul %.1f GFLOP/s, reading %.1f GB/s; medians of %d, models in turns\n",
+           pal_context_threads(cx), o->processor_time ? ", processor time" : "", bench_median(m->flops, o->repeats) * 1e-9,
            bench_median(m->bytes, o->repeats) * 1e-9, o->repeats);
     for (int i = 0; i < count; i++) report(o, &sides[i], m, cx, list);
 }
@@ -248,6 +247,7 @@ int bench_decode(int argc, char **argv) {
         { "vocab", OPT_INT, &o.vocab, "N", "vocabulary instead of the model's own" },
         { "watch", OPT_FLAG, &o.watch, NULL, "also with tiles of the memory at every token (every second step)" },
         { "repeats", OPT_INT, &o.repeats, "N", "how often each is measured (default 3)" },
+        { "processor-time", OPT_FLAG, &o.processor_time, NULL, "of one thread, not time on the wall: for busy machines" },
         { "json", OPT_TEXT, &o.json, "FILE", "write the results as JSON" },
         CLI_COMMON_OPTIONS(o.common),
     };
@@ -283,7 +283,11 @@ int bench_decode(int argc, char **argv) {
     pal_context *cx;
     pal_error err;
     if (pal_context_new(&cx, o.common.threads, o.common.cpu, &err)) return cli_fail(&err);
-    const int code = run_bench(&o, cx);
+    int code = CLI_OK;
+    if (o.processor_time && pal_context_threads(cx) > 1) /* threads that wait for each other spend it too */
+        code = cli_error(CLI_USAGE, "--processor-time expects --threads 1, found %d", pal_context_threads(cx));
+    if (o.processor_time) bench_use_processor_time();
+    if (!code) code = run_bench(&o, cx);
     pal_context_free(cx);
     return code;
 }

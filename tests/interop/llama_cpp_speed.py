@@ -7,6 +7,7 @@
 
 --model makes a random Mamba2 of that size and converts it to each type (kept in --dir, which is used again). Each turn runs one program and then the
 other on a file; what is printed are medians over the turns, their quotients, and what was aimed at: 80% of reading counts as well as a ratio. palimpsa's tokens are sampled, llama.cpp's are not.
+--processor-time: one thread each, and what counts is the processor time of the process, as on a machine that others use time on the wall says little.
 Leave OMP_WAIT_POLICY unset: with `passive` llama.cpp's threads sleep at every barrier and it runs at half its speed.
 """
 import argparse
@@ -22,7 +23,7 @@ import time
 SIZES = {"130m": dict(D=768, layers=24, N=128), "370m": dict(D=1024, layers=48, N=128), "780m": dict(D=1536, layers=48, N=128)}
 
 
-def measure_theirs(path, prompt, tokens, threads):
+def measure_theirs(path, prompt, tokens, threads, clock):
     """In a process of its own: one warm-up and one turn through the C interface."""
     import llama_cpp as l
 
@@ -48,14 +49,18 @@ def measure_theirs(path, prompt, tokens, threads):
 
     for turn in range(2):
         l.llama_memory_clear(l.llama_get_memory(context), True)
-        start = time.perf_counter()
+        start = clock()
         run(prompt)
-        prefill, each = time.perf_counter() - start, []
+        prefill, each = clock() - start, []
         for t in range(tokens):
-            start = time.perf_counter()
+            start = clock()
             run(1, t)
-            each.append(time.perf_counter() - start)
+            each.append(clock() - start)
     print(json.dumps([prompt / prefill, 1 / statistics.median(each)]))
+
+
+def by_processor(a):
+    return ["--processor-time"] if a.processor_time else []
 
 
 def theirs(a, path):
@@ -63,13 +68,13 @@ def theirs(a, path):
         rows = json.loads(subprocess.run([a.llama_bench, "-m", path, "-p", str(a.prompt), "-n", str(a.tokens), "-t", str(a.threads), "-r", "1", "-o", "json"],
                                          check=True, capture_output=True, text=True).stdout)
         return next(r["avg_ts"] for r in rows if r["n_prompt"]), next(r["avg_ts"] for r in rows if not r["n_prompt"])
-    return json.loads(subprocess.run([sys.executable, __file__, "--theirs", path, "--prompt", str(a.prompt), "--tokens", str(a.tokens), "--threads", str(a.threads)],
+    return json.loads(subprocess.run([sys.executable, __file__, "--theirs", path, "--prompt", str(a.prompt), "--tokens", str(a.tokens), "--threads", str(a.threads)] + by_processor(a),
                                      check=True, capture_output=True, text=True).stdout.splitlines()[-1])
 
 
 def ours(a, path):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        subprocess.run([a.program, "bench", "decode", path, "--prompt", str(a.prompt), "--tokens", str(a.tokens), "--threads", str(a.threads), "--repeats", "1", "--json", file.name],
+        subprocess.run([a.program, "bench", "decode", path, "--prompt", str(a.prompt), "--tokens", str(a.tokens), "--threads", str(a.threads), "--repeats", "1", "--json", file.name] + by_processor(a),
                        check=True, stdout=subprocess.DEVNULL)
         rows = {r["name"]: r for r in json.load(open(file.name))}
     return rows["model.prefill"]["tokens_per_s"], rows["model.decode"]["tokens_per_s"], rows["model.decode"]["share"]
@@ -115,10 +120,13 @@ def main():
     arguments.add_argument("--tokens", type=int, default=32)
     arguments.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     arguments.add_argument("--turns", type=int, default=3)
+    arguments.add_argument("--processor-time", action="store_true")
     arguments.add_argument("--theirs", help=argparse.SUPPRESS)
     a = arguments.parse_args()
+    if a.processor_time:
+        a.threads = 1
     if a.theirs:
-        return measure_theirs(a.theirs, a.prompt, a.tokens, a.threads)
+        return measure_theirs(a.theirs, a.prompt, a.tokens, a.threads, time.process_time if a.processor_time else time.perf_counter)
     if not a.program or not (a.files or a.model):
         arguments.error("--program, and files or --model, are needed")
     wide = "avx512" in subprocess.run([a.program, "version"], check=True, capture_output=True, text=True).stdout
@@ -130,7 +138,8 @@ def main():
         for _ in range(a.turns):
             for f in files:
                 results[f].append((ours(a, f), theirs(a, f)))
-        print(f"{a.threads} threads, prompt of {a.prompt} tokens, medians of {a.turns} turns, tokens/s")
+        clock = ", processor time" if a.processor_time else ""
+        print(f"{a.threads} threads{clock}, prompt of {a.prompt} tokens, medians of {a.turns} turns, tokens/s")
         print("| file | prompt: palimpsa | llama.cpp | ratio (target) | one by one: palimpsa | llama.cpp | ratio (target) | share of reading |\n|---|---|---|---|---|---|---|---|")
         for f, turns in results.items():
             m = [[statistics.median(t[side][k] for t in turns) for k in (0, 1)] for side in (0, 1)]
