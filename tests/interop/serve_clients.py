@@ -43,7 +43,7 @@ def generate(prompt, tokens, *more):
 
 def with_openai(base):
     client = openai.OpenAI(base_url=base + "/v1", api_key="secret", max_retries=0)
-    assert [m.id for m in client.models.list()] == ["model"]
+    assert next(iter(client.models.list())).id == "model"  # model@plain may follow
     prompt = "The meaning of life is"
     expected = generate(prompt, 12)
     answer = client.completions.create(model="model", prompt=prompt, max_tokens=12, temperature=0, logprobs=2)
