@@ -82,6 +82,8 @@ typedef struct pal_memory_run {
 
     float *const *state; /* N memories, read as the initial and overwritten by the final ones; NULL: default start, end
                           * dropped. Backward only looks whether it is NULL */
+    const bool *borrowed; /* forward: (N) true: the state is only read, so that sequences can share it; NULL: none. Not
+                           * attention's, whose memory grows */
     bool fresh;      /* start from the default whatever state holds */
     const int *past; /* attention: tokens already in each state; NULL: none */
     float *saved;    /* what backward needs of forward, pal_memory_saved_floats(); NULL when no backward follows */

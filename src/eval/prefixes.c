@@ -80,7 +80,21 @@ static pal_status fill_node(pal_prefixes *p, const pal_score_request *requests, 
     return st;
 }
 
-pal_status pal_prefixes_build(pal_prefixes *p, const pal_score_request *requests, size_t count, pal_error *err) {
+/* Memories of children that hold some, the last of which takes the node's own unless another borrows that. */
+static void count_memories(const pal_prefixes *p, pal_prefix *node, size_t most) {
+    bool tip = true, lends = false;
+    for (int c = node->child; c < node->child + node->children; c++) {
+        tip &= !pal_prefix_reads(&p->nodes[c]);
+        lends |= p->nodes[c].borrows;
+        node->need += p->nodes[c].need;
+    }
+    if (!pal_prefix_reads(node)) return;
+    node->borrows = tip && node->read_end - node->begin <= most;
+    if (!node->borrows && (lends || !node->need)) node->need++;
+}
+
+pal_status pal_prefixes_build(pal_prefixes *p, const pal_score_request *requests, size_t count, size_t most,
+                              pal_error *err) {
     pal_status st;
     void *order;
     pal_free(p->order);
@@ -93,10 +107,6 @@ pal_status pal_prefixes_build(pal_prefixes *p, const pal_score_request *requests
     if ((st = add_runs(p, requests, 0, count, 0, -1, err))) return st;
     p->roots = p->count;
     for (size_t i = 0; i < p->count && !st; i++) st = fill_node(p, requests, i, err);
-    for (size_t i = p->count; i-- > 0 && !st;) { /* children stand behind their parents */
-        pal_prefix *node = &p->nodes[i];
-        for (int c = 0; c < node->children; c++) node->need += p->nodes[node->child + c].need;
-        if (!node->need && node->read_end > node->begin) node->need = 1;
-    }
+    for (size_t i = p->count; i-- > 0 && !st;) count_memories(p, &p->nodes[i], most); /* children stand behind */
     return st;
 }

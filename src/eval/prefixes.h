@@ -13,7 +13,8 @@ typedef struct pal_prefix {
     size_t score_from;   /* the first position that any of its requests scores */
     int parent;          /* -1: a root */
     int child, children; /* nodes child .. child+children-1 */
-    int need;            /* memories that the subtree can hold at once: its tips, nodes none of whose children reads */
+    bool borrows;        /* a tip that is short enough to be read at once: it changes no memory, its parent's will do */
+    int need;            /* memories that the subtree can hold at once */
 } pal_prefix;
 
 typedef struct pal_prefixes {
@@ -23,8 +24,11 @@ typedef struct pal_prefixes {
     size_t roots;
 } pal_prefixes;
 
-/* Grows what is there; free with pal_prefixes_free. Every request has at least two ids. */
-pal_status pal_prefixes_build(pal_prefixes *out, const pal_score_request *requests, size_t count, pal_error *err);
+/* Grows what is there; free with pal_prefixes_free. Every request has at least two ids. Tips that read at most `most`
+ * tokens borrow. */
+pal_status pal_prefixes_build(pal_prefixes *out, const pal_score_request *requests, size_t count, size_t most,
+                              pal_error *err);
+static inline bool pal_prefix_reads(const pal_prefix *node) { return node->read_end > node->begin; }
 void pal_prefixes_free(pal_prefixes *p);
 
 #endif

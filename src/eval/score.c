@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Scoring. Nodes of the forest of prefixes run in passes. A node that has read its tokens keeps its memory until all
- * its children have taken a copy; the last child takes the memory itself.
+/* Scoring. Nodes of the forest of prefixes run in passes. A node that has read its tokens keeps its memory for its
+ * children. Most of them are tips, behind which nobody reads on: they borrow the memory, which nothing changes; a root
+ * that is a tip borrows the empty one. Other children take a copy, and the last of all takes the memory itself.
  *
- * A tree never holds more memories than it has tips, so a tree is begun only when that many can be had. A tree with
- * more tips than there are memories is begun branch by branch in the same way. Should that come to a halt, the youngest
- * waiting memory is given up, and the branches behind it are read from the start: slower, never wrong. */
+ * How many memories a tree can hold at once is known (pal_prefix.need), and it is begun only when that many can be had.
+ * A tree that needs more than there are is begun branch by branch in the same way. Should that come to a halt, the
+ * youngest waiting memory is given up, and the branches behind it are read from the start: slower, never wrong. */
 #include "palimpsa/score.h"
 
 #include <string.h>
@@ -13,13 +14,13 @@
 #include "eval/prefixes.h"
 #include "model/state.h"
 
-enum { TOKENS = 1024, LEAST_STATES = 4, MOST_STATES = 64 };
+enum { TOKENS = 1024, LEAST_STATES = 4, MOST_STATES = 64, MOST_SEQUENCES = 1024 };
 static const size_t memory_default = (size_t)1 << 30;
 
 typedef struct {
     pal_state *state;
     size_t at;   /* the next position to read */
-    int waiting; /* children that have not begun */
+    int waiting; /* children that have not begun, or borrow and have not ended */
     bool begun;
     bool alone; /* its parent's memory was given up: it reads from position 0 */
 } progress;
@@ -28,15 +29,19 @@ struct pal_scorer {
     const pal_model *model;
     pal_scorer_options o;
     pal_work *work;
+    bool lends;         /* memories can be borrowed */
+    int sequences;      /* of a pass, at most */
+    pal_state *empty;   /* what roots borrow, unless nobody does */
     pal_state **states; /* (o.states), made when first needed */
     int made, free_count;
     pal_state **free_states; /* (o.states) */
     pal_score_counts counts;
     /* One pass. */
     int32_t *ids; /* (o.tokens) */
-    int *cu,
-        *running; /* (o.states + 1), (o.states) nodes of the last pass that are not finished, then all of this one */
-    pal_state **in_pass; /* (o.states) */
+    int *cu;             /* (sequences + 1) */
+    int *running;        /* (sequences) nodes of the last pass that are not finished, then those that have begun */
+    pal_state **in_pass; /* (sequences) */
+    bool *borrowed;      /* (sequences) */
     int running_count;
     /* One call. */
     pal_prefixes tree;
@@ -68,27 +73,32 @@ void pal_scorer_free(pal_scorer *s) {
     drop_call(s);
     pal_prefixes_free(&s->tree);
     for (int i = 0; i < s->made; i++) pal_state_free(s->states[i]);
+    pal_state_free(s->empty);
     pal_work_free(s->work);
     pal_free(s->states), pal_free(s->free_states), pal_free(s->ids), pal_free(s->cu), pal_free(s->running);
-    pal_free(s->in_pass);
+    pal_free(s->in_pass), pal_free(s->borrowed);
     pal_free(s);
 }
 
 static pal_status prepare(pal_scorer *s, const pal_context *cx, pal_error *err) {
-    const size_t tokens = (size_t)s->o.tokens, states = (size_t)s->o.states;
-    const pal_work_options work = { .tokens = s->o.tokens,
-                                    .sequences = s->o.states < s->o.tokens ? s->o.states : s->o.tokens,
-                                    .context = s->o.context,
-                                    .loss = true };
-    const pal_status st = pal_work_new(&s->work, s->model, cx, &work, err);
+    s->lends = pal_model_config_of(s->model)->mixer != PAL_MIXER_ATTENTION;
+    s->sequences = s->lends ? MOST_SEQUENCES : s->o.states;
+    if (s->sequences > s->o.tokens) s->sequences = s->o.tokens;
+    const size_t tokens = (size_t)s->o.tokens, states = (size_t)s->o.states, sequences = (size_t)s->sequences;
+    const pal_work_options work = {
+        .tokens = s->o.tokens, .sequences = s->sequences, .context = s->o.context, .loss = true
+    };
+    pal_status st = pal_work_new(&s->work, s->model, cx, &work, err);
+    if (!st && s->lends) st = pal_state_new(&s->empty, s->model, 0, err);
     if (st) return st;
     s->states = pal_alloc(states, sizeof *s->states);
     s->free_states = pal_alloc(states, sizeof *s->free_states);
     s->ids = pal_alloc(tokens, sizeof *s->ids);
-    s->cu = pal_alloc(states + 1, sizeof *s->cu);
-    s->running = pal_alloc(states, sizeof *s->running);
-    s->in_pass = pal_alloc(states, sizeof *s->in_pass);
-    if (!s->states || !s->free_states || !s->ids || !s->cu || !s->running || !s->in_pass)
+    s->cu = pal_alloc(sequences + 1, sizeof *s->cu);
+    s->running = pal_alloc(sequences, sizeof *s->running);
+    s->in_pass = pal_alloc(sequences, sizeof *s->in_pass);
+    s->borrowed = pal_alloc(sequences, sizeof *s->borrowed);
+    if (!s->states || !s->free_states || !s->ids || !s->cu || !s->running || !s->in_pass || !s->borrowed)
         return pal_fail(err, PAL_E_MEMORY, "no memory for scoring %d tokens at a time", s->o.tokens);
     return PAL_OK;
 }
@@ -175,19 +185,31 @@ static pal_status take_state(pal_scorer *s, pal_state **out, pal_error *err) {
 
 static bool state_left(const pal_scorer *s) { return s->free_count || s->made < s->o.states; }
 
-/* A tree of more tips than there are memories, less one for the memory it branches from. */
+/* A tree that needs more memories than there are, less one for the memory it branches from. */
 static bool is_big(const pal_scorer *s, const pal_prefix *p) { return p->need >= s->o.states; }
+
+static bool borrows(const pal_scorer *s, int node) { return s->tree.nodes[node].borrows && !s->nodes[node].alone; }
+
+/* A tree has set one aside for a memory that is borrowed beside those that take it on. */
+static bool lends_and_passes_on(const pal_scorer *s, int node) {
+    const pal_prefix *p = &s->tree.nodes[node];
+    bool lends = false, passes = false;
+    for (int c = p->child; c < p->child + p->children; c++)
+        lends |= s->tree.nodes[c].borrows, passes |= s->tree.nodes[c].need > 0;
+    return lends && passes;
+}
 
 /* What beginning a node sets aside: nothing where the tree above it has set it aside. */
 static int to_reserve(const pal_scorer *s, int node) {
     const pal_prefix *p = &s->tree.nodes[node];
+    if (borrows(s, node)) return 0;
     if (p->parent >= 0 && !is_big(s, &s->tree.nodes[p->parent]) && !s->nodes[node].alone) return 0;
     return is_big(s, p) ? 1 : p->need;
 }
 
 static bool may_begin(const pal_scorer *s, int node, bool forced) {
-    const progress *g = &s->nodes[node];
-    const int parent = g->alone ? -1 : s->tree.nodes[node].parent;
+    if (borrows(s, node)) return true;
+    const int parent = s->nodes[node].alone ? -1 : s->tree.nodes[node].parent;
     const bool heir = parent >= 0 && s->nodes[parent].waiting == 1;
     if (!heir && !state_left(s)) return false;
     return forced || s->reserved + to_reserve(s, node) - (heir && is_big(s, &s->tree.nodes[parent])) <= s->o.states;
@@ -200,7 +222,9 @@ static pal_status begin_node(pal_scorer *s, int node, pal_error *err) {
     s->reserved += to_reserve(s, node);
     g->begun = true;
     g->at = g->alone ? 0 : p->begin;
-    if (p->parent < 0 || g->alone) {
+    if (borrows(s, node)) {
+        g->state = p->parent < 0 ? s->empty : s->nodes[p->parent].state;
+    } else if (p->parent < 0 || g->alone) {
         if ((st = take_state(s, &g->state, err))) return st;
         pal_state_reset(g->state);
     } else {
@@ -208,7 +232,7 @@ static pal_status begin_node(pal_scorer *s, int node, pal_error *err) {
         if (--parent->waiting == 0) {
             g->state = parent->state;
             parent->state = NULL;
-            if (is_big(s, &s->tree.nodes[p->parent])) s->reserved--;
+            if (is_big(s, &s->tree.nodes[p->parent]) || lends_and_passes_on(s, p->parent)) s->reserved--;
         } else if (!(st = take_state(s, &g->state, err))) st = pal_state_copy(g->state, parent->state, err);
     }
     s->running[s->running_count++] = node;
@@ -225,7 +249,7 @@ static void give_up_a_memory(pal_scorer *s) {
     s->nodes[parent].waiting = 0;
     s->free_states[s->free_count++] = s->nodes[parent].state;
     s->nodes[parent].state = NULL;
-    if (is_big(s, &s->tree.nodes[parent])) s->reserved--;
+    if (is_big(s, &s->tree.nodes[parent]) || lends_and_passes_on(s, parent)) s->reserved--;
 }
 
 /* Begins nodes while a pass has room: branches of what is being read before new trees, the youngest first. */
@@ -238,13 +262,13 @@ static pal_status begin_nodes(pal_scorer *s, pal_error *err) {
     }
     for (size_t i = s->ready_count; i-- > 0 && !st && tokens < (size_t)s->o.tokens;) {
         const int node = s->ready[i];
-        if (s->running_count == s->o.states || !may_begin(s, node, s->running_count == 0 && i == 0)) continue;
+        if (s->running_count == s->sequences || !may_begin(s, node, s->running_count == 0 && i == 0)) continue;
         memmove(s->ready + i, s->ready + i + 1, (s->ready_count - i - 1) * sizeof *s->ready);
         s->ready_count--;
         st = begin_node(s, node, err);
         tokens += s->tree.nodes[node].read_end - s->nodes[node].at;
     }
-    while (!st && s->next_root < s->tree.roots && tokens < (size_t)s->o.tokens && s->running_count < s->o.states &&
+    while (!st && s->next_root < s->tree.roots && tokens < (size_t)s->o.tokens && s->running_count < s->sequences &&
            may_begin(s, (int)s->next_root, s->running_count == 0 && s->ready_count == 0)) {
         const int node = (int)s->next_root++;
         st = begin_node(s, node, err);
@@ -272,16 +296,19 @@ static void add_rows(pal_scorer *s, const pal_score_request *requests, int node,
             add_row(s, at, c, token, requests[s->tree.order[s->tree.nodes[c].low]].ids[token]);
 }
 
-/* Packs the running nodes; returns the number of sequences. */
+/* Packs the running nodes; returns the number of sequences. What borrows is read at once, or in the next pass. */
 static int pack(pal_scorer *s, const pal_score_request *requests) {
     int n = 0, tokens = 0;
     s->rows = 0;
-    for (; n < s->running_count && tokens < s->o.tokens; n++) {
-        const int node = s->running[n];
+    for (int i = 0; i < s->running_count && tokens < s->o.tokens; i++) {
+        const int node = s->running[i];
         const pal_prefix *p = &s->tree.nodes[node];
         progress *g = &s->nodes[node];
+        const bool borrowed = borrows(s, node);
+        if (borrowed && p->read_end - g->at > (size_t)(s->o.tokens - tokens)) continue;
         s->cu[n] = tokens;
-        s->in_pass[n] = g->state;
+        s->borrowed[n] = borrowed;
+        s->in_pass[n++] = g->state;
         for (; g->at < p->read_end && tokens < s->o.tokens; g->at++, tokens++) {
             s->ids[tokens] = (int32_t)requests[s->tree.order[p->low]].ids[g->at];
             add_rows(s, requests, node, g->at, tokens);
@@ -306,26 +333,34 @@ static void count_rows(pal_scorer *s, const pal_score_request *requests, pal_sco
     }
 }
 
-/* A node has read its tokens: its children may begin, or its memory is free. */
+static void release(pal_scorer *s, int node) {
+    s->free_states[s->free_count++] = s->nodes[node].state;
+    s->nodes[node].state = NULL;
+    s->reserved--;
+}
+
+/* A node has read its tokens: its children may begin, or a memory is free. */
 static void end_node(pal_scorer *s, int node) {
     const pal_prefix *p = &s->tree.nodes[node];
     progress *g = &s->nodes[node];
+    if (borrows(s, node)) {
+        g->state = NULL;
+        if (p->parent >= 0 && --s->nodes[p->parent].waiting == 0) release(s, p->parent);
+        return;
+    }
     for (int c = p->children; c-- > 0;) /* the first child on top */
-        if (s->tree.nodes[p->child + c].need) {
+        if (pal_prefix_reads(&s->tree.nodes[p->child + c])) {
             s->ready[s->ready_count++] = p->child + c;
             g->waiting++;
         }
-    if (g->waiting) return;
-    s->free_states[s->free_count++] = g->state;
-    g->state = NULL;
-    s->reserved--;
+    if (!g->waiting) release(s, node);
 }
 
 static pal_status run_pass(pal_scorer *s, const pal_score_request *requests, pal_score_result *scores, pal_error *err) {
     const int n = pack(s, requests);
     const pal_batch batch = { .tokens = s->cu[n], .sequences = n, .ids = s->ids, .cu_seqlens = s->cu };
-    const pal_status st = pal_model_score_rows(s->model, s->work, s->in_pass, &batch, s->row_at, s->row_target,
-                                               (int)s->rows, s->row_nll, s->row_correct, err);
+    const pal_status st = pal_model_score_rows(s->model, s->work, s->in_pass, s->lends ? s->borrowed : NULL, &batch,
+                                               s->row_at, s->row_target, (int)s->rows, s->row_nll, s->row_correct, err);
     if (st) return st;
     count_rows(s, requests, scores);
     s->counts.read += (uint64_t)batch.tokens;
@@ -364,7 +399,9 @@ pal_status pal_score(pal_scorer *s, const pal_score_request *requests, size_t co
                      pal_error *err) {
     pal_status st;
     if (!count) return PAL_OK;
-    if ((st = check(s, requests, count, err)) || (st = pal_prefixes_build(&s->tree, requests, count, err))) return st;
+    const size_t most = s->lends ? (size_t)s->o.tokens : 0;
+    if ((st = check(s, requests, count, err)) || (st = pal_prefixes_build(&s->tree, requests, count, most, err)))
+        return st;
     for (size_t i = 0; i < count; i++) {
         scores[i] = (pal_score_result){ .greedy = true };
         s->counts.sent += requests[i].count - 1;

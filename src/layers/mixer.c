@@ -26,6 +26,7 @@ pal_memory_run pal_mixer_run(const pal_pass *ps, const pal_mixer_plan *m, const 
     const size_t heads = (size_t)m->heads, values = (size_t)m->values;
     pal_memory_run run = { .shape = pal_mixer_shape(m, ps->tokens, ps->sequences, ps->cu_seqlens, ps->context),
                            .state = ps->memory,
+                           .borrowed = ps->borrowed,
                            .past = ps->past,
                            .saved = ps->training ? a->saved : NULL,
                            .scratch = ps->scratch,
@@ -113,7 +114,8 @@ pal_conv_args pal_mixer_conv_args(const pal_pass *ps, const pal_mixer_plan *m, c
                             .bias = layer->w[PAL_W_CONV_BIAS],
                             .x = { a->p + m->conv_at, (size_t)m->columns },
                             .y = { a->c, (size_t)m->channels },
-                            .window = ps->conv_window };
+                            .window = ps->conv_window,
+                            .borrowed = ps->borrowed };
 }
 
 static void time_steps(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_kept *a,

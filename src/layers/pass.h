@@ -39,6 +39,7 @@ typedef struct pal_pass {
     float *const *memory;       /* N memories of this layer; NULL: sequences start afresh */
     float *const *conv_window;  /* N convolution windows of this layer; NULL likewise */
     const float *const *before; /* backward: those windows as forward found them; NULL, or one that is NULL: zeros */
+    const bool *borrowed;       /* (N) whether memory and window are only read; NULL: none is */
     const int *past;            /* (N) tokens seen before; NULL: none */
     int context;                /* tokens that an attention memory can hold */
     float *variance;     /* (T, values) where rules that have one leave their output variance; NULL: not wanted */

@@ -207,6 +207,9 @@ static pal_status check_states(const pal_memory_rule *rule, const pal_memory_run
         if (!run->state[n]) return pal_fail(err, PAL_E_ARGUMENT, "%s: state %d is NULL", rule->name, n);
     if (!rule->keeps_tokens) return PAL_OK;
     for (int n = 0; n < s->sequences; n++) {
+        if (pal_memory_borrows(run, n))
+            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: sequence %d borrows its state, but that has to grow",
+                            rule->name, n);
         const int past = run->past && !run->fresh ? run->past[n] : 0;
         const int length = pass == PAL_STEP ? 1 : s->cu_seqlens[n + 1] - s->cu_seqlens[n];
         if (past < 0 || length > s->context - past)

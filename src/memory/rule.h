@@ -62,6 +62,9 @@ PAL_MEMORY_RULES(X)
 /* Whether this run starts from the default memory rather than from run->state. */
 static inline bool pal_memory_starts_fresh(const pal_memory_run *run) { return run->fresh || !run->state; }
 
+/* Whether sequence n of a forward run leaves its state as it was. */
+static inline bool pal_memory_borrows(const pal_memory_run *run, int n) { return run->borrowed && run->borrowed[n]; }
+
 /* The key head that head h reads. */
 static inline size_t pal_memory_key_head(const pal_memory_shape *s, size_t h) {
     return h * (size_t)s->key_heads / (size_t)s->heads;

@@ -278,9 +278,10 @@ void pal_shift_targets(int32_t *targets, const int32_t *ids, int tokens) {
 }
 
 /* cu_seqlens NULL: one token a sequence. */
-static pal_pass remember(pal_work *w, pal_state *const *states, const pal_batch *b) {
+static pal_pass remember(pal_work *w, pal_state *const *states, const bool *borrowed, const pal_batch *b) {
     pal_pass ps = enter(w, b);
     ps.variance = w->variance;
+    ps.borrowed = borrowed;
     for (int i = 0; i < b->sequences; i++) {
         w->past[i] = (int)states[i]->position;
         pal_work_reach(w, w->past[i] + (b->cu_seqlens ? b->cu_seqlens[i + 1] - b->cu_seqlens[i] : 1));
@@ -289,21 +290,22 @@ static pal_pass remember(pal_work *w, pal_state *const *states, const pal_batch 
     ps.context = states[0]->context;
     pal_stack_forward(w, &ps, states);
     for (int i = 0; i < b->sequences; i++)
-        states[i]->position += b->cu_seqlens ? b->cu_seqlens[i + 1] - b->cu_seqlens[i] : 1;
+        if (!borrowed || !borrowed[i])
+            states[i]->position += b->cu_seqlens ? b->cu_seqlens[i + 1] - b->cu_seqlens[i] : 1;
     return ps;
 }
 
 static void run_states(pal_work *w, pal_state *const *states, const pal_batch *b, const int *at, int n, float *logits) {
-    const pal_pass ps = remember(w, states, b);
+    const pal_pass ps = remember(w, states, NULL, b);
     if (n) pal_head_logits(&ps, &w->model->outer, &w->head, w->h, at, n, logits);
 }
 
-static pal_status check_states(const pal_model *m, const pal_work *w, pal_state *const *states, int n,
-                               const int *cu_seqlens, pal_error *err) {
+static pal_status check_states(const pal_model *m, const pal_work *w, pal_state *const *states, const bool *borrowed,
+                               int n, const int *cu_seqlens, pal_error *err) {
     pal_status st;
     if (w->options.training) return pal_fail(err, PAL_E_ARGUMENT, "states do not go with working memory for training");
     if (!states) return pal_fail(err, PAL_E_ARGUMENT, "states are NULL");
-    if ((st = pal_states_check(m, states, n, cu_seqlens, err))) return st;
+    if ((st = pal_states_check(m, states, borrowed, n, cu_seqlens, err))) return st;
     for (int i = 0; i < n; i++) {
         if (states[i]->context != states[0]->context)
             return pal_fail(err, PAL_E_ARGUMENT, "states %d and 0 were made for different contexts", i);
@@ -322,7 +324,7 @@ pal_status pal_model_step(const pal_model *m, pal_work *w, pal_state *const *sta
     if (n < 1 || n > w->options.sequences)
         return pal_fail(err, PAL_E_ARGUMENT, "a step of %d sequences: the working memory was made for %d", n,
                         w->options.sequences);
-    if ((st = check_ids(m, ids, n, err)) || (st = check_states(m, w, states, n, NULL, err))) return st;
+    if ((st = check_ids(m, ids, n, err)) || (st = check_states(m, w, states, NULL, n, NULL, err))) return st;
     const pal_batch batch = { .tokens = n, .sequences = n, .ids = ids };
     run_states(w, states, &batch, NULL, logits ? n : 0, logits);
     return PAL_OK;
@@ -332,16 +334,17 @@ pal_status pal_model_continue(const pal_model *m, pal_work *w, pal_state *const 
                               const int *at, int n, float *logits, pal_error *err) {
     pal_status st;
     if ((st = check_batch(m, w, b, err)) || (st = check_rows(b, at, n, logits, err))) return st;
-    if ((st = check_states(m, w, states, b->sequences, b->cu_seqlens, err))) return st;
+    if ((st = check_states(m, w, states, NULL, b->sequences, b->cu_seqlens, err))) return st;
     run_states(w, states, b, at, n, logits);
     return PAL_OK;
 }
 
 /* Whether a batch can be scored behind these states. */
-static pal_status check_scoring(const pal_model *m, const pal_work *w, pal_state *const *states, const pal_batch *b,
-                                pal_error *err) {
+static pal_status check_scoring(const pal_model *m, const pal_work *w, pal_state *const *states, const bool *borrowed,
+                                const pal_batch *b, pal_error *err) {
     pal_status st;
-    if ((st = check_batch(m, w, b, err)) || (st = check_states(m, w, states, b->sequences, b->cu_seqlens, err)))
+    if ((st = check_batch(m, w, b, err)) ||
+        (st = check_states(m, w, states, borrowed, b->sequences, b->cu_seqlens, err)))
         return st;
     return w->head.logits ? PAL_OK : pal_fail(err, PAL_E_ARGUMENT, "this working memory was not made for a loss");
 }
@@ -350,22 +353,22 @@ pal_status pal_model_score(const pal_model *m, pal_work *w, pal_state *const *st
                            unsigned char *correct, pal_loss *loss, pal_error *err) {
     pal_status st;
     int n;
-    if ((st = check_scoring(m, w, states, b, err)) || (st = find_targets(m, w, b, &n, err))) return st;
+    if ((st = check_scoring(m, w, states, NULL, b, err)) || (st = find_targets(m, w, b, &n, err))) return st;
     if (!nll) return pal_fail(err, PAL_E_ARGUMENT, "there is no place for the losses");
     *loss = (pal_loss){ 0 };
     memset(nll, 0, (size_t)b->tokens * sizeof *nll);
     if (correct) memset(correct, 0, (size_t)b->tokens);
-    const pal_pass ps = remember(w, states, b);
+    const pal_pass ps = remember(w, states, NULL, b);
     pal_head_loss(&ps, &m->outer, &w->head, w->h, w->rows, n, b->targets, 0, loss, correct, nll, NULL);
     return PAL_OK;
 }
 
-pal_status pal_model_score_rows(const pal_model *m, pal_work *w, pal_state *const *states, const pal_batch *b,
-                                const int *at, const int32_t *target, int n, float *nll, unsigned char *correct,
-                                pal_error *err) {
-    const pal_status st = check_scoring(m, w, states, b, err);
+pal_status pal_model_score_rows(const pal_model *m, pal_work *w, pal_state *const *states, const bool *borrowed,
+                                const pal_batch *b, const int *at, const int32_t *target, int n, float *nll,
+                                unsigned char *correct, pal_error *err) {
+    const pal_status st = check_scoring(m, w, states, borrowed, b, err);
     if (st) return st;
-    const pal_pass ps = remember(w, states, b);
+    const pal_pass ps = remember(w, states, borrowed, b);
     pal_head_score(&ps, &m->outer, &w->head, w->h, at, target, n, nll, correct);
     return PAL_OK;
 }
@@ -376,7 +379,7 @@ pal_status pal_model_prefill(const pal_model *m, pal_work *w, pal_state *state, 
     const int all[2] = { 0, tokens };
     if (w->model != m) return pal_fail(err, PAL_E_ARGUMENT, "the working memory was made for another model");
     if (tokens < 1) return pal_fail(err, PAL_E_ARGUMENT, "a prompt of %d tokens: expected at least 1", tokens);
-    if ((st = check_ids(m, ids, tokens, err)) || (st = check_states(m, w, &state, 1, all, err))) return st;
+    if ((st = check_ids(m, ids, tokens, err)) || (st = check_states(m, w, &state, NULL, 1, all, err))) return st;
     for (int done = 0; done < tokens;) {
         const int piece = tokens - done < w->options.tokens ? tokens - done : w->options.tokens;
         const bool last = done + piece == tokens;

@@ -175,14 +175,17 @@ pal_status pal_state_export_head(const pal_state *s, int layer, int head, float 
     return PAL_OK;
 }
 
-pal_status pal_states_check(const pal_model *m, pal_state *const *states, int n, const int *cu_seqlens,
-                            pal_error *err) {
+pal_status pal_states_check(const pal_model *m, pal_state *const *states, const bool *borrowed, int n,
+                            const int *cu_seqlens, pal_error *err) {
     for (int i = 0; i < n; i++) {
+        const bool borrows = borrowed && borrowed[i];
         if (!states[i]) return pal_fail(err, PAL_E_ARGUMENT, "state %d is NULL", i);
         if (states[i]->model != m) return pal_fail(err, PAL_E_ARGUMENT, "state %d belongs to another model", i);
         for (int j = 0; j < i; j++)
-            if (states[j] == states[i])
+            if (states[j] == states[i] && !(borrows && borrowed[j]))
                 return pal_fail(err, PAL_E_ARGUMENT, "sequences %d and %d share one state", j, i);
+        if (borrows && grows(m))
+            return pal_fail(err, PAL_E_ARGUMENT, "sequence %d borrows its state, but attention's has to grow", i);
         const int more = cu_seqlens ? cu_seqlens[i + 1] - cu_seqlens[i] : 1;
         if (grows(m) && more > states[i]->context - states[i]->position)
             return pal_fail(err, PAL_E_ARGUMENT,

@@ -16,15 +16,17 @@ struct pal_state {
     size_t *conv_window_at, *memory_at; /* (layers) offsets in data */
 };
 
-/* One sentence when these n states cannot take `tokens` more each (lengths[i] when given) of this model. */
-pal_status pal_states_check(const pal_model *model, pal_state *const *states, int n, const int *cu_seqlens,
-                            pal_error *err);
+/* One sentence when these n states cannot take the tokens of cu_seqlens (NULL: one each) of this model. borrowed: see
+ * pal_model_score_rows. */
+pal_status pal_states_check(const pal_model *model, pal_state *const *states, const bool *borrowed, int n,
+                            const int *cu_seqlens, pal_error *err);
 
 bool pal_state_is_finite(const pal_state *state); /* every number of it */
 
 /* pal_model_score with targets of its own: nll[i] and correct[i] of target[i] (an id of the vocabulary) behind position
- * at[i] of the batch, which may be asked for several targets. n may be 0. */
-pal_status pal_model_score_rows(const pal_model *model, pal_work *work, pal_state *const *states,
+ * at[i] of the batch, which may be asked for several targets. n may be 0. borrowed (NULL: none): states that are read
+ * and left as they were, so that several sequences can go on from the same one; not attention's, which grow. */
+pal_status pal_model_score_rows(const pal_model *model, pal_work *work, pal_state *const *states, const bool *borrowed,
                                 const pal_batch *batch, const int *at, const int32_t *target, int n, float *nll,
                                 unsigned char *correct, pal_error *err);
 

@@ -135,6 +135,53 @@ static void any_split_through_states_equals_the_whole(void **state) {
     }
 }
 
+/* Two sequences go on from one state, which stays as it is; a third makes a copy its own. */
+static void a_borrowed_state_is_left_as_it_was(void **state) {
+    (void)state;
+    enum { BEFORE = 9, AFTER = 5, EACH = AFTER - 1 };
+    for (size_t k = 0; k < test_kind_count; k++) {
+        fixture f = make(k, PAL_FOR_INFERENCE, (pal_work_options){ .tokens = LENGTH, .sequences = 3, .loss = true });
+        const int cu[4] = { 0, EACH, 2 * EACH, 3 * EACH };
+        const bool borrowed[3] = { true, true, false };
+        int32_t before[BEFORE], after[AFTER], ids[3 * EACH], target[3 * EACH];
+        int at[3 * EACH];
+        float nll[3 * EACH];
+        unsigned char correct[3 * EACH];
+        pal_state *s, *own, *kept;
+        pal_error why;
+        test_ids(before, BEFORE, V, 6);
+        test_ids(after, AFTER, V, 7);
+        OK(pal_state_new(&s, f.model, LENGTH, err));
+        OK(pal_state_new(&own, f.model, LENGTH, err));
+        OK(pal_state_new(&kept, f.model, LENGTH, err));
+        OK(pal_model_prefill(f.model, f.work, s, before, BEFORE, NULL, err));
+        OK(pal_state_copy(own, s, err));
+        OK(pal_state_copy(kept, s, err));
+        for (int i = 0; i < 3 * EACH; i++) at[i] = i, ids[i] = after[i % EACH], target[i] = after[i % EACH + 1];
+        const pal_batch batch = { .tokens = 3 * EACH, .sequences = 3, .ids = ids, .cu_seqlens = cu };
+        const pal_status st = pal_model_score_rows(f.model, f.work, (pal_state *[]){ s, s, own }, borrowed, &batch, at,
+                                                   target, 3 * EACH, nll, correct, &why);
+        if (pal_model_config_of(f.model)->mixer == PAL_MIXER_ATTENTION) {
+            assert_int_equal(st, PAL_E_ARGUMENT);
+            assert_non_null(strstr(why.text, "sequence 0 borrows its state"));
+        } else {
+            assert_int_equal(st, PAL_OK);
+            test_near(f.name, nll, nll + 2 * EACH, EACH, 1e-5);
+            test_near(f.name, nll + EACH, nll + 2 * EACH, EACH, 1e-5);
+            assert_memory_equal(s->data, kept->data, s->floats * sizeof *s->data);
+            assert_int_equal(pal_state_position(s), BEFORE);
+            assert_int_equal(pal_state_position(own), BEFORE + EACH);
+            assert_true(memcmp(own->data, kept->data, s->floats * sizeof *s->data) != 0);
+            assert_int_equal(pal_model_score_rows(f.model, f.work, (pal_state *[]){ s, own, s }, borrowed, &batch, at,
+                                                  target, 3 * EACH, nll, correct, &why),
+                             PAL_E_ARGUMENT);
+            assert_non_null(strstr(why.text, "sequences 0 and 2 share one state"));
+        }
+        pal_state_free(s), pal_state_free(own), pal_state_free(kept);
+        drop(&f);
+    }
+}
+
 static void prefill_in_pieces_equals_prefill_at_once(void **state) {
     (void)state;
     for (size_t k = 0; k < test_kind_count; k++) {
@@ -559,6 +606,7 @@ int main(void) {
         cmocka_unit_test(stepping_equals_forward),
         cmocka_unit_test(mesa_tolerance_reaches_the_memory),
         cmocka_unit_test(any_split_through_states_equals_the_whole),
+        cmocka_unit_test(a_borrowed_state_is_left_as_it_was),
         cmocka_unit_test(prefill_in_pieces_equals_prefill_at_once),
         cmocka_unit_test(attention_far_from_the_start_knows_its_position),
         cmocka_unit_test(a_neighbour_full_of_nan_changes_nothing),

@@ -43,9 +43,10 @@ static void forward_task(void *arg, size_t first, size_t last, int thread) {
         const int sequence = (int)(item / strips), begin = (int)(item % strips) * PAL_CONV_STRIP,
                   end = strip_end(a, begin);
         const size_t n = (size_t)(end - begin);
-        if (a->window) pal_conv_next_window(a, sequence, begin, end, next);
+        const bool leaves = a->window && !(a->borrowed && a->borrowed[sequence]);
+        if (leaves) pal_conv_next_window(a, sequence, begin, end, next);
         job->strip(a, sequence, begin, end);
-        for (size_t i = 0; i < past && a->window; i++)
+        for (size_t i = 0; i < past && leaves; i++)
             memcpy(a->window[sequence] + i * (size_t)a->channels + begin, next + i * n, n * sizeof *next);
     }
 }

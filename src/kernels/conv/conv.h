@@ -29,6 +29,7 @@ typedef struct pal_conv_args {
     pal_view y;
     float *const *window; /* N windows; NULL: start from zero and leave nothing */
     bool fresh;           /* start from zero whatever the windows hold */
+    const bool *borrowed; /* (N) true: the window is only read; NULL: none */
 
     pal_const_view dy;          /* backward from here on; it does not look at window and fresh */
     const float *const *before; /* N windows; NULL, or one that is NULL: zeros */

@@ -221,14 +221,17 @@ static void forward_item(void *arg, size_t index, int thread) {
     const pal_memory_shape *s = &run->shape;
     const linear_item item = item_at(job, index);
     const size_t dvp = padded(s->dv), width = smaller(job->width, dvp - item.v0);
-    const size_t ld = run->state ? dvp : job->width;
-    float *S = run->state ? run->state[item.n] + item.h * head_floats(s) + item.v0
-                          : job->state + (size_t)thread * (size_t)s->dk * job->width;
+    const bool borrows = pal_memory_borrows(run, item.n), own = run->state && !borrows;
+    const size_t ld = own ? dvp : job->width;
+    float *given = run->state ? run->state[item.n] + item.h * head_floats(s) + item.v0 : NULL;
+    float *S = own ? given : job->state + (size_t)thread * (size_t)s->dk * job->width;
     if (pal_memory_starts_fresh(run)) zero_rows(s->dk, width, S, ld);
+    else if (borrows) copy_rows(s->dk, width, S, ld, given, dvp);
     const int end = s->cu_seqlens[item.n + 1];
     size_t number = first_chunk(s, item.n);
     for (int t = s->cu_seqlens[item.n]; t < end; t += job->chunk, number++) {
-        const pal_linear_chunk c = chunk_at(job, &item, (size_t)t, end - t < job->chunk ? end - t : job->chunk);
+        pal_linear_chunk c = chunk_at(job, &item, (size_t)t, end - t < job->chunk ? end - t : job->chunk);
+        c.ends = !own && t + job->chunk >= end;
         const pal_view y = pal_view_at(run->y, (size_t)t, item.h * (size_t)s->dv + item.v0);
         if (run->saved) copy_rows(s->dk, width, saved_at(job, &item, number), dvp, S, ld);
         ((pal_linear_forward_fn *)job->kernel)(&c, S, ld, y, job->kernel_scratch + (size_t)thread * job->kernel_floats);

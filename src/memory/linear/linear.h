@@ -27,6 +27,7 @@ typedef struct pal_linear_chunk {
     pal_const_view g;    /* (n, 1); data NULL: no decay */
     pal_const_view beta; /* (n, 1); data NULL in gla */
     bool undecayed;      /* gdn_app: the memory is compared with v before it decays */
+    bool ends;           /* nobody reads S behind this chunk: forward may leave anything there */
 } pal_linear_chunk;
 
 /* Gradients of the same, all wanted, all overwritten. g and beta may be NULL when the chunk has none. */

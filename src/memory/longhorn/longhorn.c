@@ -84,7 +84,7 @@ static pal_longhorn_block block_at(const pal_memory_run *run, size_t token, int 
         .b = pal_const_view_at(run->in.b, token, value),
         .y = pal_view_at(run->y, token, value),
         .initial = pal_memory_starts_fresh(run) ? NULL : memory,
-        .final = memory,
+        .final = pal_memory_borrows(run, n) ? NULL : memory,
         .row = (size_t)s->dv,
     };
 }

@@ -105,7 +105,7 @@ static pal_mesa_head head_at(const pal_memory_run *run, size_t token, int n, int
         .lam = run->in.lam + (size_t)h * (size_t)s->dk,
         .y = pal_view_at(run->y, token, value),
         .initial = pal_memory_starts_fresh(run) ? NULL : memory,
-        .final = memory,
+        .final = pal_memory_borrows(run, n) ? NULL : memory,
     };
 }
 

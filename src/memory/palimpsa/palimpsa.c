@@ -207,14 +207,17 @@ static void forward_task(void *arg, size_t index, int thread) {
               n = (int)(index / (size_t)jb->blocks / (size_t)run->shape.heads);
     const int first = run->shape.cu_seqlens[n], length = run->shape.cu_seqlens[n + 1] - first;
     pal_palimpsa_item it = item_of(jb, n, h, block, (size_t)first, length);
-    if (!it.state) it.state = thread_memory(jb, thread, 0), it.row = row_floats(it.values);
+    const float *given = it.state;
+    const size_t given_row = it.row;
+    const bool borrows = given && pal_memory_borrows(run, n);
+    if (!given || borrows) it.state = thread_memory(jb, thread, 0), it.row = row_floats(it.values);
     float *start = it.saved ? it.saved : it.state;
     const size_t row = it.saved ? it.saved_row : it.row;
     if (pal_memory_starts_fresh(run)) {
         for (size_t j = 0; j < pal_palimpsa_rows(it.dk); j++)
             fill_default(start + j * row, row_floats(it.values), it.Ip);
-    } else if (it.saved) {
-        copy_rows(it.saved, it.saved_row, it.state, it.row, &it);
+    } else if (it.saved || borrows) {
+        copy_rows(start, row, given, given_row, &it);
     }
     ((pal_palimpsa_forward_fn *)jb->kernel)(&it, thread_scratch(jb, thread));
 }
