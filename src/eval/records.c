@@ -40,16 +40,19 @@ void pal_records_place(const pal_records *r, size_t i, char *text, size_t size) 
     snprintf(text, size, "%s: line %llu", r->path, (unsigned long long)r->rows[i].line);
 }
 
-/* Bytes of the row at `at` with its line break; a break inside quotes is part of a cell. */
+/* Bytes of the row at `at` with its line break; a break inside quotes is part of a cell. Quotes are quotes where they
+ * begin a cell; elsewhere they are a sign of the text. */
 static size_t row_size(const pal_records *r, size_t at, uint64_t *lines) {
-    bool quoted = false;
+    bool in_quotes = false, quoted = false;
     size_t i = at;
     while (i < r->map.size) {
+        const bool begins = i == at || (!in_quotes && r->map.data[i - 1] == ',');
         const unsigned char c = r->map.data[i++];
-        if (c == '"' && r->csv) quoted = !quoted;
+        if (begins) quoted = r->csv && c == '"';
+        if (quoted && c == '"') in_quotes = !in_quotes;
         if (c != '\n') continue;
         ++*lines;
-        if (!quoted) break;
+        if (!in_quotes) break;
     }
     return i - at;
 }
@@ -239,6 +242,15 @@ pal_status pal_records_read(const pal_records *r, size_t i, json_t **out, pal_er
                     (unsigned long long)row.line);
 }
 
+static pal_status check_names(const pal_records *r, pal_error *err) {
+    for (size_t i = 0; i < json_array_size(r->names); i++)
+        for (size_t j = 0; j < i; j++)
+            if (json_equal(json_array_get(r->names, i), json_array_get(r->names, j)))
+                return pal_fail(err, PAL_E_FORMAT, "%s: line %llu: two columns are named '%s'", r->path,
+                                (unsigned long long)r->rows[0].line, json_string_value(json_array_get(r->names, i)));
+    return PAL_OK;
+}
+
 static pal_status find_rows(pal_records *r, pal_error *err) {
     uint64_t line = 1;
     const bool marked = r->map.size >= 3 && memcmp(r->map.data, "\xEF\xBB\xBF", 3) == 0;
@@ -258,8 +270,9 @@ static pal_status find_rows(pal_records *r, pal_error *err) {
     if (!r->csv) return PAL_OK;
     if (!r->count) return pal_fail(err, PAL_E_FORMAT, "%s: an empty file, expected a line with names", r->path);
     json_t *names;
-    const pal_status st = read_table_row(r, r->rows[0], &names, err);
+    pal_status st = read_table_row(r, r->rows[0], &names, err);
     r->names = names;
+    if (!st) st = check_names(r, err);
     memmove(r->rows, r->rows + 1, --r->count * sizeof *r->rows);
     return st;
 }

@@ -78,8 +78,10 @@ static void tables_are_read_as_python_writes_them(void **state) {
                  "\n"
                  "\"[not a list\",\"[\"\"json\"\", {\"\"k\"\": null}]\",['a'] or not\n"
                  "short\n"
-                 ",\"['a' 'b'\n 'c']\",last");
-    assert_int_equal(pal_records_count(r), 5);
+                 ",\"['a' 'b'\n 'c']\",last\n"
+                 "5\" wide,6,\"\"\"7\"\"\"\n"
+                 "end");
+    assert_int_equal(pal_records_count(r), 7);
     has(r, 0, "{\"q\": \"plain\", \"choices\": [\"one\", \"two's\"], \"an \\\"odd\\\" name\": \"\"}");
     has(r, 1,
         "{\"q\": \"a, \\\"b\\\"\\nand c\", \"choices\": {\"text\": [\"x\\u00a0\\u20ac\", \"y's\"]}, "
@@ -88,6 +90,8 @@ static void tables_are_read_as_python_writes_them(void **state) {
         "{\"q\": \"[not a list\", \"choices\": [\"json\", {\"k\": null}], \"an \\\"odd\\\" name\": \"['a'] or not\"}");
     has(r, 3, "{\"q\": \"short\"}"); /* whoever needs the others says so */
     has(r, 4, "{\"q\": \"\", \"choices\": [\"a\", \"b\", \"c\"], \"an \\\"odd\\\" name\": \"last\"}");
+    has(r, 5, "{\"q\": \"5\\\" wide\", \"choices\": \"6\", \"an \\\"odd\\\" name\": \"\\\"7\\\"\"}");
+    has(r, 6, "{\"q\": \"end\"}");
     char place[400], expected[400];
     pal_records_place(r, 2, place, sizeof place);
     snprintf(expected, sizeof expected, "%s: line 6", path);
@@ -108,6 +112,7 @@ static void what_is_wrong_is_named_with_its_line(void **state) {
     SAYS("a.csv", "a,b\n\"1\"x,2\n", "line 2: text behind the closing quote of a cell");
     SAYS("a.csv", "a,b\n1,\xff\n", "line 2: a cell is not UTF-8");
     SAYS("a.csv", "a,\xff\n1,2\n", "line 1: a cell is not UTF-8");
+    SAYS("a.csv", "\na,b,a\n1,2,3\n", "line 2: two columns are named 'a'");
 #undef SAYS
 }
 
