@@ -217,6 +217,14 @@ with tempfile.TemporaryDirectory() as folder:
         writer.writerows(row.values() for row in rows)
     table = json.loads(run("eval", hybrid, "--data", folder / "csv", "--tasks", "arc_easy", "--json"))
     assert table["results"]["arc_easy"] == found["results"]["arc_easy"]
+    (folder / "csv/piqa").mkdir()
+    with open(folder / "csv/piqa/validation.csv", "w", newline="") as out:
+        writer = csv.writer(out)
+        rows = lines(data / "piqa/validation.jsonl")
+        writer.writerow(rows[0])
+        writer.writerows({**row, "label": float(row["label"])}.values() for row in rows)  # as pandas writes a column with a gap
+    table = json.loads(run("eval", hybrid, "--data", folder / "csv", "--tasks", "piqa", "--json"))
+    assert table["results"]["piqa"] == found["results"]["piqa"]
 
     # What is wrong: one sentence, and what was finished is kept.
     def wrong(task, name, text, says, more=()):
@@ -229,6 +237,8 @@ with tempfile.TemporaryDirectory() as folder:
     line = json.dumps(good) + "\n"
     wrong("piqa", "piqa/validation.jsonl", line + '{"goal": "x", "sol1": "a", "label": 0}\n', ["line 2", "'sol2'"])
     wrong("piqa", "piqa/validation.jsonl", line * 3 + json.dumps({**good, "label": 2}), ["line 4", "'label'", "0 to 1"])
+    for label in (0.5, "0.5", "", "one", None, True):
+        wrong("piqa", "piqa/validation.jsonl", json.dumps({**good, "label": label}), ["line 1", "'label'", "whole number"])
     wrong("piqa", "piqa/validation.jsonl", line + "\n{broken\n", ["line 3", "not JSON"])
     wrong("piqa", "piqa/validation.jsonl", "\n", ["no document"])
     wrong("hellaswag", "hellaswag/validation.jsonl", '{"activity_label": "a", "ctx_a": "b", "ctx_b": "c", "endings": [], "label": 0}', ["line 1", "'endings'"])

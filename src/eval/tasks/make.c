@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Documents into requests: by a template, or by the few rules that a template does not cover. */
 #include <ctype.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,15 +55,15 @@ pal_status pal_task_gold(const json_t *row, const char *field, int from, size_t 
     const json_t *value = find(row, field);
     const char *text = json_string_value(value);
     char *end = NULL;
-    long long number = 0;
+    double number = NAN; /* tables write 1.0 where a row of the column is empty */
     if (!value) return pal_fail(err, PAL_E_FORMAT, "there is no field '%s'", field);
-    if (json_is_integer(value)) number = json_integer_value(value);
-    else if (text && *text) number = strtoll(text, &end, 10);
-    if (!json_is_integer(value) && (!end || *end))
-        return pal_fail(err, PAL_E_FORMAT, "field '%s' is not a number%s%s%s", field, text ? ": '" : "",
+    if (json_is_number(value)) number = json_number_value(value);
+    else if (text && *text) number = strtod(text, &end);
+    if ((end && *end) || !(number == floor(number)))
+        return pal_fail(err, PAL_E_FORMAT, "field '%s' is not a whole number%s%s%s", field, text ? ": '" : "",
                         text ? text : "", text ? "'" : "");
-    if (number < from || number >= from + (long long)choices)
-        return pal_fail(err, PAL_E_FORMAT, "field '%s' is %lld, expected %d to %d", field, number, from,
+    if (number < from || number >= from + (double)choices)
+        return pal_fail(err, PAL_E_FORMAT, "field '%s' is %.17g, expected %d to %d", field, number, from,
                         from + (int)choices - 1);
     *gold = (int)(number - from);
     return PAL_OK;
