@@ -18,7 +18,7 @@ struct eval_samples {
     const char *path;
     eval_samples_of of;
     char fingerprint[17], tokenizer[17];
-    json_t *known; /* task -> document -> its line's "requests" and "filtered_resps" */
+    json_t *known; /* task -> document -> its line's "requests", "filtered_resps" and "truncated" */
 };
 
 /* Of everything that is sent for a document, so that a file that has changed is not mistaken for the one that was read.
@@ -46,7 +46,9 @@ static void remember(eval_samples *s, const json_t *line) {
     json_t *of_task = json_object_get(s->known, task);
     if (!of_task) json_object_set_new(s->known, task, of_task = json_object());
     snprintf(key, sizeof key, "%lld", (long long)json_integer_value(json_object_get(line, "doc_id")));
-    json_object_set_new(of_task, key, json_pack("{s:O, s:O}", "requests", requests, "scores", scores));
+    json_object_set_new(of_task, key,
+                        json_pack("{s:O, s:O, s:I}", "requests", requests, "scores", scores, "cut",
+                                  json_integer_value(json_object_get(line, "truncated"))));
 }
 
 /* A line of ours, or the beginning of one that was cut off. */
@@ -111,7 +113,7 @@ int eval_samples_close(eval_samples *s) {
 }
 
 bool eval_samples_find(const eval_samples *s, const eval_task *task, size_t index, const pal_task_doc *doc,
-                       double *logprob, bool *greedy) {
+                       double *logprob, bool *greedy, size_t *cut) {
     char key[32], requests[17];
     snprintf(key, sizeof key, "%zu", index);
     const json_t *known = json_object_get(json_object_get(s->known, task->task->name), key),
@@ -126,6 +128,7 @@ bool eval_samples_find(const eval_samples *s, const eval_task *task, size_t inde
         logprob[i] = json_number_value(json_array_get(pair, 0));
         greedy[i] = json_is_true(json_array_get(pair, 1));
     }
+    *cut = (size_t)json_integer_value(json_object_get(known, "cut"));
     return true;
 }
 
@@ -181,6 +184,7 @@ pal_status eval_samples_add(eval_samples *s, const pal_eval_task *task, const pa
     json_object_set_new(line, "requests", json_string(requests));
     json_object_set_new(line, "max_length", json_integer(s->of.context));
     json_object_set_new(line, "num_fewshot", json_integer(s->of.shots));
+    json_object_set_new(line, "truncated", json_integer((json_int_t)sample->cut));
     for (int m = 0; m < PAL_METRICS; m++) {
         if (!(task->metrics >> m & 1)) continue;
         const char *name = pal_metric_name((pal_metric)m);

@@ -146,14 +146,20 @@ static void print_details(const eval_plan *plan, const eval_model *models, int c
         }
 }
 
+/* Requests that were longer than the model reads. */
+static uint64_t cut_requests(const eval_plan *plan, const eval_model *m) {
+    uint64_t cut = 0;
+    for (int t = 0; t < plan->count; t++) cut += m->results[t].cut;
+    return cut;
+}
+
 void eval_print_table(const eval_plan *plan, const eval_model *models, int count) {
     print_overview(plan, models, count);
     print_details(plan, models, count);
     printf("\nacc and acc_norm in percent; +- is one standard error%s\n", count > 1 ? "; * marks the best" : "");
     for (int i = 0; i < count; i++) {
         const eval_model *m = &models[i];
-        uint64_t cut = 0;
-        for (int t = 0; t < plan->count; t++) cut += m->results[t].cut;
+        const uint64_t cut = cut_requests(plan, m);
         if (m->counts.read)
             printf("%s: %llu tokens sent, %llu read (%.2f times fewer), %.0f tokens/s read\n", m->label,
                    (unsigned long long)m->counts.sent, (unsigned long long)m->counts.read,
@@ -224,6 +230,7 @@ static json_t *model_json(const eval_plan *plan, const eval_plan_options *o, con
     json_object_set_new(root, "max_length", json_integer(m->context));
     json_object_set_new(root, "palimpsa_version", json_string(pal_version()));
     json_object_set_new(root, "total_evaluation_time_seconds", json_real(m->seconds));
+    json_object_set_new(root, "truncated", json_integer((json_int_t)cut_requests(plan, m)));
     json_object_set_new(root, "tokens",
                         json_pack("{s:I, s:I, s:I}", "sent", (json_int_t)m->counts.sent, "read",
                                   (json_int_t)m->counts.read, "scored", (json_int_t)m->counts.scored));

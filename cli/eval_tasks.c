@@ -52,9 +52,10 @@ static void begin_batch(void *user, size_t done, size_t batch, uint64_t read) {
     v->read = read;
 }
 
-static bool known_sample(void *user, size_t index, const pal_task_doc *doc, double *logprob, bool *greedy) {
+static bool known_sample(void *user, size_t index, const pal_task_doc *doc, double *logprob, bool *greedy,
+                         size_t *cut) {
     view *v = user;
-    const bool known = v->samples && eval_samples_find(v->samples, v->task, index, doc, logprob, greedy);
+    const bool known = v->samples && eval_samples_find(v->samples, v->task, index, doc, logprob, greedy, cut);
     v->known += known;
     return known;
 }

@@ -15,7 +15,11 @@ typedef struct {
     size_t index;
     json_t *row;
     pal_task_doc doc;
+    bool known;         /* it was scored before; logprob, greedy and cut are there */
     size_t first, last; /* its requests; a choice is one, a rolling text one a window */
+    double logprob[PAL_TASK_CHOICES];
+    bool greedy[PAL_TASK_CHOICES];
+    size_t cut;
 } waiting;
 
 typedef struct {
@@ -23,7 +27,7 @@ typedef struct {
     pal_task_sums *sums;
     uint64_t *cut;
     waiting *docs; /* (BATCH_DOCUMENTS) */
-    size_t count;
+    size_t count, known;
     pal_ids ids;
     pal_pairs pairs;
     pal_bytes context;
@@ -51,7 +55,7 @@ static pal_status add_requests(batch *b, waiting *w, pal_error *err) {
             }
             if ((st = pal_encode_pair(r->encoder, context, pal_task_continuation(&w->doc, i), &b->ids, &pair, err)))
                 return st;
-            *b->cut += pair.cut > 0;
+            w->cut += pair.cut > 0;
             st = pal_pairs_add(&b->pairs, pair, err);
         }
     w->last = b->pairs.count;
@@ -69,21 +73,38 @@ static pal_status make_room(batch *b, pal_error *err) {
     return PAL_OK;
 }
 
-static pal_status count_document(batch *b, const waiting *w, const double *logprob, const bool *greedy, bool is_new,
-                                 pal_error *err) {
+static pal_status count_document(batch *b, const waiting *w, pal_error *err) {
     const pal_task_run *r = b->run;
     double values[PAL_METRICS];
-    const pal_status st = pal_task_count(r->task, &w->doc, logprob, greedy, b->sums, values, err);
-    if (st || !is_new || !r->on_sample) return st;
+    const pal_status st = pal_task_count(r->task, &w->doc, w->logprob, w->greedy, b->sums, values, err);
+    *b->cut += w->cut;
+    if (st || w->known || !r->on_sample) return st;
     return r->on_sample(r->user,
                         &(pal_task_sample){ .index = w->index,
                                             .row = w->row,
                                             .doc = &w->doc,
                                             .shots = r->shots,
-                                            .logprob = logprob,
-                                            .greedy = greedy,
+                                            .logprob = w->logprob,
+                                            .greedy = w->greedy,
+                                            .cut = w->cut,
                                             .values = values },
                         err);
+}
+
+/* What the requests of a document were given. */
+static pal_status take_scores(const batch *b, waiting *w, pal_error *err) {
+    const pal_task_run *r = b->run;
+    memset(w->logprob, 0, sizeof w->logprob);
+    for (size_t i = w->first; i < w->last; i++) {
+        const size_t to = r->task->kind == PAL_TASK_ROLLING ? 0 : i - w->first;
+        w->logprob[to] += b->scores[i].logprob;
+        w->greedy[to] = b->scores[i].greedy;
+        if (!isfinite(w->logprob[to]))
+            return pal_fail(err, PAL_E_FORMAT,
+                            "%s: document %zu: the model's answer is not a number: its weights hold NaN or infinity",
+                            pal_task_data_path(r->data), w->index);
+    }
+    return PAL_OK;
 }
 
 static pal_status finish(batch *b, pal_error *err) {
@@ -99,41 +120,28 @@ static pal_status finish(batch *b, pal_error *err) {
     if (!st) st = pal_score(r->scorer, b->requests, b->pairs.count, b->scores, err);
     for (size_t d = 0; d < b->count; d++) {
         waiting *w = &b->docs[d];
-        double logprob[PAL_TASK_CHOICES] = { 0 };
-        bool greedy[PAL_TASK_CHOICES] = { false };
-        for (size_t i = w->first; i < w->last && !st; i++) {
-            const size_t to = r->task->kind == PAL_TASK_ROLLING ? 0 : i - w->first;
-            logprob[to] += b->scores[i].logprob;
-            greedy[to] = b->scores[i].greedy;
-            if (!isfinite(logprob[to]))
-                st = pal_fail(err, PAL_E_FORMAT,
-                              "%s: document %zu: the model's answer is not a number: its weights hold NaN or infinity",
-                              pal_task_data_path(r->data), w->index);
-        }
-        if (!st) st = count_document(b, w, logprob, greedy, true, err);
+        if (!st && !w->known) st = take_scores(b, w, err);
+        if (!st) st = count_document(b, w, err);
         json_decref(w->row);
         w->row = NULL;
     }
-    b->count = b->ids.count = b->pairs.count = 0;
+    b->count = b->known = b->ids.count = b->pairs.count = 0;
     return st;
 }
 
 static pal_status take_document(batch *b, size_t index, pal_error *err) {
     const pal_task_run *r = b->run;
     waiting *w = &b->docs[b->count];
-    double logprob[PAL_TASK_CHOICES];
-    bool greedy[PAL_TASK_CHOICES];
     pal_error why;
     pal_status st = pal_task_data_read(r->data, index, &w->doc, &w->row, err);
     if (st) return st;
-    w->index = index;
-    if (r->known && r->known(r->user, index, &w->doc, logprob, greedy)) {
-        st = count_document(b, w, logprob, greedy, false, err);
-        json_decref(w->row);
-        w->row = NULL;
-        return st;
-    }
+    *w = (waiting){ .index = index, .row = w->row, .doc = w->doc, .first = b->pairs.count, .last = b->pairs.count };
     b->count++;
+    w->known = r->known && r->known(r->user, index, &w->doc, w->logprob, w->greedy, &w->cut);
+    if (w->known) {
+        b->known++;
+        return PAL_OK;
+    }
     if ((st = add_requests(b, w, &why)))
         pal_fail(err, st, "%s: document %zu: %s", pal_task_data_path(r->data), index, why.text);
     return st;
@@ -149,9 +157,9 @@ pal_status pal_task_measure(const pal_task_run *r, pal_task_sums *sums, uint64_t
     for (size_t i = r->from; i < r->to && !st; i++) {
         st = take_document(&b, i, err);
         if (st || (b.count < BATCH_DOCUMENTS && b.ids.count < BATCH_TOKENS && i + 1 < r->to)) continue;
-        if (!b.count) continue;
-        if (r->on_batch)
-            r->on_batch(r->user, i + 1 - r->from - b.count, b.count, pal_scorer_counts(r->scorer).read - before);
+        const size_t new = b.count - b.known;
+        if (r->on_batch && new)
+            r->on_batch(r->user, i + 1 - r->from - new, new, pal_scorer_counts(r->scorer).read - before);
         st = finish(&b, err);
     }
     for (size_t d = 0; d < BATCH_DOCUMENTS; d++) {

@@ -15,6 +15,7 @@ typedef struct pal_task_sample {
     pal_slice shots;       /* text before every context */
     const double *logprob; /* (doc->count) */
     const bool *greedy;    /* (doc->count) */
+    size_t cut;            /* requests of it whose beginning was left out */
     const double *values;  /* (PAL_METRICS) */
 } pal_task_sample;
 
@@ -25,8 +26,8 @@ typedef struct pal_task_run {
     pal_scorer *scorer;
     pal_encoder *encoder;
     pal_slice shots; /* put before every context; documents then share it */
-    /* Whether a document was scored before: fills logprob and greedy (doc->count). NULL: none was. */
-    bool (*known)(void *user, size_t index, const pal_task_doc *doc, double *logprob, bool *greedy);
+    /* Whether a document was scored before: fills logprob and greedy (doc->count), and cut. NULL: none was. */
+    bool (*known)(void *user, size_t index, const pal_task_doc *doc, double *logprob, bool *greedy, size_t *cut);
     pal_status (*on_sample)(void *user, const pal_task_sample *sample, pal_error *err); /* of new ones; or NULL */
     /* Before `batch` documents are scored: so many are done, and so many tokens were read for them. Or NULL. */
     void (*on_batch)(void *user, size_t done, size_t batch, uint64_t read);

@@ -100,6 +100,10 @@ with tempfile.TemporaryDirectory() as folder:
     half = json.loads(run(*E, "piqa,hellaswag", "--docs", "2:5", "--samples", folder / "half.jsonl", "--json"))
     results_follow(half, lines(folder / "half.jsonl"))
     assert [s["doc_id"] for s in lines(folder / "half.jsonl")] == [2, 3, 4] * 2
+    L = [*E, "lambada", "--samples", folder / "order.jsonl", "--json"]
+    run(*L, "--docs", "3:5")
+    again = json.loads(run(*L))["results"]["lambada_openai"]
+    near(again["perplexity_stderr,none"], found["results"]["lambada_openai"]["perplexity_stderr,none"], 1e-5)  # drawn from documents in their order
     few = json.loads(run(*E, "piqa", "--limit", 3, "--piece", 7, "--batch", 2, "--json"))
     assert few["n-samples"]["piqa"] == {"original": 8, "effective": 3} and few["config"]["limit"] == 3
 
@@ -160,7 +164,10 @@ with tempfile.TemporaryDirectory() as folder:
     perplexity = [m["results"]["lambada_openai"]["perplexity,none"] for m in two]
     row = re.search(r"lambada_openai +perplexity +8 .*", table)[0]
     assert row.count("*") == 1 and (row.rstrip()[-1] == "*") == (perplexity[1] < perplexity[0]), row
-    assert re.search(r"attention: \d+ requests were longer than 128 tokens", table), table
+    cut = int(re.search(r"attention: (\d+) requests were longer than 128 tokens", table)[1])
+    assert cut == two[1]["truncated"] > 0
+    A = ["eval", attention, "--data", data, "--tasks", "boolq,winogrande,lambada", "--context", 128, "--samples", folder / "cut.jsonl", "--json"]
+    assert cut == json.loads(run(*A))["truncated"] == json.loads(run(*A))["truncated"]  # the second time from the samples
 
     # The figure: accuracies and perplexities, of a file of the harness as well.
     other = {"results": {"piqa": {"alias": "piqa", "acc,none": 0.5, "acc_stderr,none": 0.1, "acc_norm,none": 0.25}, "new_task": {"acc,none": 0.75}},
