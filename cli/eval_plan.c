@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "eval.h"
+#include "eval_long.h"
 
 static void append(char *text, size_t size, const char *more) {
     const size_t used = strlen(text);
@@ -38,5 +39,14 @@ int eval_list_tasks(void) {
 
 int eval_plan_open(eval_plan *plan, const eval_plan_options *options) {
     pal_error err;
+    *plan = (eval_plan){ 0 };
+    for (const char *at = options->tasks; *at; at += strspn(at, ",")) {
+        char name[64];
+        const size_t length = strcspn(at, ",");
+        snprintf(name, sizeof name, "%.*s", (int)(length < 63 ? length : 63), at);
+        if (long_kind_of(name) != LONG_NONE)
+            return cli_error(CLI_USAGE, "--tasks %s: %s has tables of its own and stands alone", options->tasks, name);
+        at += length;
+    }
     return pal_eval_plan_open(plan, options, &err) ? cli_fail(&err) : CLI_OK;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* palimpsa eval --tasks: models on the tasks of lm-evaluation-harness, side by side. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -161,6 +162,9 @@ int eval_tasks(const eval_tasks_options *o, const eval_text_options *text, const
     eval_model *models = calloc((size_t)text->count, sizeof *models);
     if (!models) return cli_error(CLI_FAILED, "no memory for the results of %d models", text->count);
     int code = eval_plan_open(&plan, &o->plan);
+    for (int i = 0; i < text->count && !code; i++) /* before hours are spent on the first */
+        if (access(text->models[i], R_OK) != 0)
+            code = cli_error(CLI_USAGE, "%s: cannot open: %s", text->models[i], strerror(errno));
     eval_make_labels(labels, text->models, text->count);
     for (int i = 0; i < text->count; i++) {
         models[i].name = text->models[i];

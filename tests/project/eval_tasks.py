@@ -262,6 +262,7 @@ with tempfile.TemporaryDirectory() as folder:
                        (["--tasks", "piqa", "--shots", "9", "--shots-file", data], "there are 8"), (["--tasks", "piqa", "--baseline", hybrid], "--baseline"),
                        (["--tasks", "piqa", "--samples", folder / "notes"], "line 1 is no sample"), (["--limit", "2"], "--tasks"),
                        (["--tasks", "lambada_standard"], "lambada_standard/test.jsonl"), (["--tasks", "wikitext", "--tokenizer", "bytes"], "BOS"),
+                       (["--tasks", "piqa,ruler"], "stands alone"), ([folder / "absent", "--tasks", "piqa"], "absent: cannot open"),
                        (["--tasks", "piqa", "--tokenizer", golden / "models/none"], "cannot open"), (["--tasks", "piqa", "--context", "8"], "at most 8")):
         why = run("eval", hybrid, "--data", data, *args, code=2)
         assert says in why, (args, why)
