@@ -26,6 +26,7 @@ typedef struct {
     json_t *files[MODELS];
     int file_count;
     const json_t *models[MODELS]; /* the object "results" of each; inside the files */
+    const char *given[MODELS];    /* their names; inside the files */
     char names[MODELS][64];
     int model_count;
     group groups[GROUPS];
@@ -46,9 +47,7 @@ static int add_model(drawing *d, const char *path, const json_t *root) {
                          "FILE' or lm-evaluation-harness writes",
                          path);
     if (d->model_count == MODELS) return cli_error(CLI_USAGE, "%s: more than %d models", path, MODELS);
-    char(*name)[64] = &d->names[d->model_count];
-    const char *given = name_of(root);
-    eval_make_labels(name, &given, 1);
+    d->given[d->model_count] = name_of(root);
     d->models[d->model_count++] = results;
     return CLI_OK;
 }
@@ -74,11 +73,15 @@ static double value_of(const json_t *results, const group *g, const char *suffix
     return json_is_number(value) ? json_number_value(value) * (g->share ? 100 : 1) : NAN;
 }
 
+static const pal_eval_task *find_task(const char *name) {
+    return strcmp(name, pal_task_perplexity.name) == 0 ? &pal_task_perplexity : pal_task_find(name);
+}
+
 static void add_group(drawing *d, const char *task, const char *metric) {
     group g = { .task = task, .share = strncmp(metric, "acc", 3) == 0 };
     bool has = false;
     snprintf(g.metric, sizeof g.metric, "%s", metric);
-    const pal_eval_task *known = pal_task_find(task);
+    const pal_eval_task *known = find_task(task);
     snprintf(g.label, sizeof g.label, "%s", known ? known->heading : task);
     for (int i = 0; i < d->group_count; i++)
         if (strcmp(d->groups[i].task, task) == 0 && strcmp(d->groups[i].metric, metric) == 0) return;
@@ -92,7 +95,7 @@ static void choose_groups(drawing *d) {
         const char *task;
         json_t *row;
         json_object_foreach((json_t *)(uintptr_t)d->models[m], task, row) {
-            const pal_eval_task *known = pal_task_find(task);
+            const pal_eval_task *known = find_task(task);
             if (known && known->kind == PAL_TASK_LAST_WORD) add_group(d, task, "perplexity");
             if (known) add_group(d, task, pal_metric_name(known->shown));
             else add_group(d, task, json_object_get(row, "acc_norm,none") ? "acc_norm" : "acc");
@@ -171,6 +174,7 @@ int plot_results(const char *const *paths, int count, const pal_runs_options *o,
         code = plot_is_results(paths[i])
                    ? read_file(d, paths[i])
                    : cli_error(CLI_USAGE, "%s: run directories and results files do not go into one figure", paths[i]);
+    eval_make_labels(d->names, d->given, d->model_count);
     if (!code) choose_groups(d);
     if (!code && !d->group_count)
         code = cli_error(CLI_USAGE, "%s: no accuracy and no perplexity in its results", paths[0]);

@@ -176,6 +176,32 @@ with tempfile.TemporaryDirectory() as folder:
     assert "3 models" in run("plot", folder / "two.json", folder / "their.json", "--out", folder / "tasks.svg").decode()
     drawn = (folder / "tasks.svg").read_text()
     assert drawn.startswith("<?xml") and len(drawn) > 4000
+
+    def bars(*files):
+        """Of the accuracies: colour, height, and the height of the error bar, in order; the legend's colours."""
+        run("plot", *files, "--out", folder / "bars.svg")
+        shapes = re.findall(r'<path style="(.*?)" d="M ([\d.]+) ([\d.]+) L ([\d.]+) ([\d.]+) (?:L [\d.]+ ([\d.]+) )?', (folder / "bars.svg").read_text())
+        found, legend = [], []
+        for style, x0, y0, x1, y1, y2 in shapes:
+            colour = re.search(r"fill:(rgb.*?);fill-opacity:(1|0.88);", style)
+            if colour and y2:
+                (found if colour[2] == "0.88" else legend).append([colour[1], float(y2) - float(y0), 0.0])
+            elif "stroke-width:1.2" in style and x0 == x1:
+                found[-1][2] = float(y0) - float(y1)
+        return found, [c for c, *_ in legend]
+    a, b = (({"results": {"piqa": {"acc_norm,none": x, "acc_norm_stderr,none": 0.1 * x, "acc,none": 0.9}, "arc_easy": {"acc,none": x / 2}}, "model_name": f"{name}/same"})
+            for name, x in (("one", 0.4), ("two", 0.8)))
+    (folder / "pair.json").write_text(json.dumps([a, b]))
+    found_bars, legend = bars(folder / "pair.json")
+    assert [c for c, *_ in found_bars] == legend * 2 and len(set(legend)) == 2  # piqa of both, arc_easy of both
+    for (_, height, error), expected in zip(found_bars, ((1, 0.1), (2, 0.2), (0.5, 0), (1, 0))):
+        assert abs(height / found_bars[0][1] - expected[0]) < 0.01 and abs(error / (2 * found_bars[0][1]) - expected[1]) < 0.01, found_bars
+    one = (folder / "bars.svg").read_text()
+    (folder / "pair.json").write_text(json.dumps([{**a, "model_name": "same"}, {**b, "model_name": "same"}]))
+    bars(folder / "pair.json")
+    assert len(one) > len((folder / "bars.svg").read_text())  # names are told apart by their directories
+    (folder / "row.json").write_text(json.dumps({"results": {"perplexity": {"perplexity,none": 3.0, "word_perplexity,none": 40.0}}, "model_name": "x"}))
+    assert len(bars(folder / "row.json")[0]) == 1  # the row of any text
     run("plot", folder / "their.json", "--out", folder / "tasks.png", "--theme", "dark")
     for name, text, out, says in (("no.json", '{"a": 1}', "x.svg", "no 'results'"), ("no.json", "[]", "x.svg", "empty list"), ("no.json", "{", "x.svg", "not valid JSON"),
                                   ("no.json", '{"results": {"piqa": {}}}', "x.svg", "no accuracy"), ("their.json", None, "x.html", ".svg or .png")):
