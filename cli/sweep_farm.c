@@ -47,12 +47,13 @@ int farm_open(int jobs, int *count) {
 
 int farm_spawn(const char **arguments, const char *log, int *child) {
     fflush(stdout);
-    const pid_t made = fork();
+    const pid_t parent = getpid(), made = fork();
     *child = (int)made;
     if (made < 0) return cli_error(CLI_FAILED, "sweep: cannot start a process: %s", strerror(errno));
     if (made > 0) return CLI_OK;
     if (cli_stopping()) _exit(0); /* a signal from here on waits for the program that this becomes */
     prctl(PR_SET_PDEATHSIG, SIGTERM); /* a killed sweep must not leave runs behind that a new one would start again */
+    if (getppid() != parent) _exit(0); /* it was killed before that */
     pal_mpi_forget_launcher();
     if (!freopen(log ? log : "/dev/null", "a", stdout) || (log && dup2(fileno(stdout), STDERR_FILENO) < 0)) _exit(127);
     execv("/proc/self/exe", (char *const *)arguments);

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 jobs=$(nproc)
 passed=0 failed=0 only=("$@")
 
-stages=(campaigns sanitize ref clang arm64 arm64-clang old-cpu old-cpu-units avx512 tsan fuzz browser)
+stages=(campaigns kills sanitize ref clang arm64 arm64-clang old-cpu old-cpu-units avx512 tsan fuzz browser)
 if [ "${only[*]-}" = list ]; then
     printf '%s\n' "${stages[@]}"
     exit 0
@@ -49,6 +49,10 @@ old_cpu_units() {
 
 stage_campaigns() {
     check "long campaigns: random splits, kills, flipped bits" env PALIMPSA_TEST_LONG=1 ctest --test-dir build --output-on-failure -j "$jobs"
+}
+stage_kills() {
+    check "${KILLS:-200} times kill -9 over train, sweep, tokenize, convert and serve" \
+        python3 tests/project/kills.py build/palimpsa tests/golden --kills "${KILLS:-200}" --seed "${SEED:-17}"
 }
 stage_sanitize() {
     check "sanitizer build (ASan, UBSan, 16-wide kernels emulated)" build_preset sanitize

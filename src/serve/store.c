@@ -85,15 +85,17 @@ static json_t *description(const serve_memory *m) {
 static pal_status write_description(pal_server *s, const serve_memory *m, pal_error *err) {
     char path[PATH];
     pal_writer w;
+    pal_json_lost = false;
     json_t *root = description(m);
     description_path(s, m, path);
     pal_status st = root ? pal_writer_open(&w, path, err) : pal_fail(err, PAL_E_MEMORY, "no memory for %s", path);
-    if (!st && json_dumpf(root, w.stream, JSON_INDENT(1)) != 0) {
+    if (!st && json_dumpf(root, w.stream, JSON_INDENT(1)) != 0 && !pal_json_lost) {
         pal_writer_drop(&w);
         st = pal_fail(err, PAL_E_IO, "%s: cannot write", path);
     } else if (!st) {
         st = pal_writer_commit(&w, err);
     }
+    pal_json_lost = false;
     json_decref(root);
     return st;
 }
@@ -323,7 +325,13 @@ static bool ends_with(const char *text, const char *end) {
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* Memories first; then states that no description knows. */
+/* FILE.xxxxxxxx, as base/map.c names what is not written to its end: a server that was killed left it. */
+static bool is_unfinished(const char *rest) {
+    const char *dot = strrchr(rest, '.');
+    return dot > rest && strspn(dot + 1, "0123456789abcdef") == 8 && dot[9] == '\0';
+}
+
+/* Memories first; then states that no description knows, and what was not finished. */
 static pal_status read_directory(pal_server *s, pal_error *err) {
     const char *directory = s->store.directory, *rest;
     char id[20], path[PATH];
@@ -333,9 +341,9 @@ static pal_status read_directory(pal_server *s, pal_error *err) {
         for (struct dirent *entry; (entry = readdir(d));) {
             if (!our_file(entry->d_name, id, &rest)) continue;
             if (pass == 0 && strcmp(rest, ".json") == 0) read_memory(s, id);
-            if (pass == 1 && ends_with(rest, ".state")) {
+            if (pass == 1 && (ends_with(rest, ".state") || is_unfinished(rest))) {
                 snprintf(path, sizeof path, "%.4000s/%s.json", directory, id);
-                if (access(path, F_OK) == 0) continue;
+                if (!is_unfinished(rest) && access(path, F_OK) == 0) continue;
                 snprintf(path, sizeof path, "%.4000s/%.64s", directory, entry->d_name);
                 pal_io_unlink(path);
             }
@@ -366,7 +374,9 @@ pal_status serve_store_open(pal_server *s, pal_error *err) {
     if ((st = pal_lock_directory(&store->lock_file, path, false, err))) return st;
     if (access(path, W_OK | X_OK) != 0)
         return pal_fail(err, PAL_E_IO, "%s: cannot write there: %s", path, strerror(errno));
-    return store->temporary ? PAL_OK : read_directory(s, err);
+    if (store->temporary) return PAL_OK;
+    if ((st = read_directory(s, err))) return st;
+    return pal_json_lost ? pal_fail(err, PAL_E_MEMORY, "%s: no memory to read it", path) : PAL_OK;
 }
 
 void serve_store_close(pal_server *s) {

@@ -138,10 +138,14 @@ pal_status pal_checkpoint_open(const char *run, const pal_context *cx, pal_model
             *step = steps[i];
             break;
         }
-        pal_warn("checkpoint %s is not usable (%s); trying the one before it", name, last.text);
         json_decref(*trainer);
         *trainer = NULL;
         *model = NULL;
+        if (last.status == PAL_E_MEMORY || pal_json_lost) { /* it may be sound */
+            st = pal_fail(err, PAL_E_MEMORY, "checkpoint %s cannot be read: %s", name, last.text);
+            break;
+        }
+        pal_warn("checkpoint %s is not usable (%s); trying the one before it", name, last.text);
     }
     if (!st && count && !*model)
         st = pal_fail(err, PAL_E_FORMAT, "%s: none of its %zu checkpoints is usable; the last reason: %s", checkpoints,

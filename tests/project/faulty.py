@@ -9,6 +9,11 @@ TRAIN = ("train --task text --data text --tokenizer bytes --model palimpsa-d --h
          "--eval-every 3 --threads 1 --seed 2").split()
 
 
+def can_serve():
+    """Whether the program was built with the server."""
+    return subprocess.run([program, "serve", "--help"], capture_output=True).returncode == 0
+
+
 def palimpsa(*words, faults="count", folder, log=None, timeout=120):
     """The finished process. Every failure is one sentence; the sanitizers have nothing to say."""
     environment = {**os.environ, "PALIMPSA_FAULTS": faults, "PALIMPSA_FAULTS_LOG": str(log or "/dev/null")}
@@ -35,13 +40,21 @@ def counted(kind, *words, folder, log):
     return max(int(n) for n in re.findall(rf"^count {kind} (\d+)$", log.read_text(), re.M))
 
 
-def some(count, most, rng):
-    """Numbers from 1 to count: all, or as many as there is time for, the first and the last among them."""
+def places(*words, folder, log):
+    """Of every way through a command that leads to an allocation, the number of the first one."""
+    log.unlink(missing_ok=True)
+    good(*words, folder=folder, log=log, faults="places")
+    return [int(n) for n in re.findall(r"^place (\d+)$", log.read_text(), re.M)]
+
+
+def some(numbers, most, rng):
+    """Of a list, or of those from 1 to a count: all, or as many as there is time for, the first and the last among them."""
+    numbers = range(1, numbers + 1) if isinstance(numbers, int) else sorted(numbers)
     if "--sanitized" in sys.argv:
         most = max(3, most // 3)
-    if long_run or count <= most:
-        return range(1, count + 1)
-    return sorted({1, count, *rng.sample(range(1, count + 1), most - 2)})
+    if long_run or len(numbers) <= most:
+        return numbers
+    return sorted({numbers[0], numbers[-1], *rng.sample(numbers, most - 2)})
 
 
 def copied(source, target):

@@ -1,5 +1,5 @@
 """For tests of the program from the outside: PROGRAM [GOLDEN] are the arguments; call() runs the one, the models are of the other."""
-import os, pathlib, resource, shutil, signal, subprocess, sys
+import os, pathlib, resource, shutil, signal, subprocess, sys, time
 
 program = str(pathlib.Path(sys.argv[1]).resolve())
 golden = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
@@ -57,14 +57,18 @@ def tiny_models(folder):
 
 def malformed(cases, path_of):
     """Every case, written by path_of(name, files), is refused by `inspect` with one sentence and, with --limit-memory, in 64 MiB."""
-    failures = 0
+    failures, slowest = 0, 0
     for name, files in cases.items():
         try:
-            print(f"{name}: {inspected(path_of(name, files), code=2).strip()[:160]}")
+            path, began = path_of(name, files), time.monotonic()
+            sentence = inspected(path, code=2)
+            slowest = max(slowest, time.monotonic() - began)
+            print(f"{name}: {sentence.strip()[:160]}")
         except (AssertionError, subprocess.TimeoutExpired) as problem:  # the others are looked at as well
             failures += 1
             print(f"FAILED: {name}: {problem}")
     check(not failures, f"{failures} of {len(cases)} malformed ones")
+    print(f"{len(cases)} malformed ones; the slowest was answered in {1000 * slowest:.0f} ms")
 
 
 def inspected(path, code=0):

@@ -138,6 +138,9 @@ with tempfile.TemporaryDirectory() as folder:
     # Another run of the server finds them all; a memory that was not finished is gone, one that is damaged is not offered.
     (kept / ("0" * 16 + ".state")).write_bytes(b"half")
     (kept / ("1" * 16 + ".json")).write_bytes(b"{")
+    unfinished = [kept / f"{id_}.{kind}.0badcafe" for id_ in ("2" * 16, fork["id"]) for kind in ("state", "json")]  # of a server that was killed
+    for file in unfinished:
+        file.write_bytes(b"half")
     (kept / "mine.txt").write_text("untouched")
     with serving(f"renamed={hybrid}", "--memory-dir", kept) as s:
         again = s.get("/v1/memories")

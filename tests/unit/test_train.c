@@ -248,6 +248,90 @@ static void a_damaged_checkpoint_is_passed_over_by_every_reader(void **state) {
     pal_context_free(cx);
 }
 
+/* Two checkpoints, of steps 1 and 2; the first parameter is the step. */
+static void write_two(const char *root, pal_model *model) {
+    pal_optimiser *o;
+    OK(pal_optimiser_new(&o, model, &adamw, NULL, err));
+    for (int64_t step = 1; step <= 2; step++) {
+        json_t *trainer = json_pack("{s:i}", "step", (int)step);
+        pal_model_flat_parameters(model)[0] = (float)step;
+        OK(pal_checkpoint_write(root, step, model, o, trainer, 0, (pal_checkpoint_more){ 0 }, &pal_comm_alone, err));
+        json_decref(trainer);
+    }
+    pal_optimiser_free(o);
+}
+
+static void a_checkpoint_that_does_not_fit_into_memory_is_not_passed_over(void **state) {
+    (void)state;
+    pal_context *cx = test_context(1, NULL);
+    pal_model *model = small_model(cx);
+    char root[256];
+    test_directory(root);
+    write_two(root, model);
+    bool opened = false;
+    for (uint64_t k = 1; !opened; k++) {
+        pal_model *resumed;
+        json_t *trainer;
+        int64_t step = 0;
+        pal_error err;
+        const uint64_t before = pal_alloc_count();
+        pal_alloc_fail_once(k);
+        const pal_status st = pal_checkpoint_open(root, cx, &resumed, &trainer, &step, &err);
+        opened = pal_alloc_count() - before < k;
+        pal_alloc_fail_once(0);
+        if (st ? st != PAL_E_MEMORY : step != 2)
+            fail_msg("allocation %d failed: status %d, step %d", (int)k, (int)st, (int)step);
+        json_decref(trainer);
+        pal_model_close(resumed);
+    }
+    test_remove(root);
+    pal_model_close(model);
+    pal_context_free(cx);
+}
+
+/* In any file of the newest checkpoint: it is passed over, or nothing changed by it. */
+static void any_damage_to_a_checkpoint_is_seen(void **state) {
+    (void)state;
+    static const char *const files[] = { "model.safetensors", "optimizer.safetensors", "trainer.json", "config.json" };
+    pal_context *cx = test_context(1, NULL);
+    pal_model *model = small_model(cx);
+    pal_rng rng = pal_rng_at(41, 0);
+    char root[256], path[512];
+    test_directory(root);
+    write_two(root, model);
+    for (size_t f = 0; f < PAL_COUNT(files); f++) {
+        size_t size, seen = 0;
+        snprintf(path, sizeof path, "%s/checkpoints/step-2/%s", root, files[f]);
+        unsigned char *bytes = test_read_file(path, &size);
+        const int flips = test_cases(25, 2500), cuts = test_cases(10, (int)size);
+        for (int i = 0; i < flips + cuts; i++) {
+            const uint32_t at = pal_rng_below(&rng, (uint32_t)size), bit = pal_rng_below(&rng, 8);
+            const size_t cut = (size_t)(i - flips) * size / (size_t)cuts;
+            bytes[at] ^= (unsigned char)(1u << bit);
+            if (i < flips) test_write_file(path, bytes, size);
+            bytes[at] ^= (unsigned char)(1u << bit);
+            if (i >= flips) test_write_file(path, bytes, cut);
+            pal_model *resumed;
+            json_t *trainer;
+            int64_t step;
+            OK(pal_checkpoint_open(root, cx, &resumed, &trainer, &step, err));
+            const float *there = pal_model_flat_parameters(resumed), *here = pal_model_flat_parameters(model);
+            if (step == 2 && memcmp(there, here, pal_model_flat(model) * sizeof *here) != 0)
+                fail_msg("%s: damage at byte %zu was not seen", files[f], i < flips ? (size_t)at : cut);
+            seen += step == 1;
+            json_decref(trainer);
+            pal_model_close(resumed);
+        }
+        if (seen < (size_t)(flips + cuts) - (f < 2 ? 0 : (size_t)(flips + cuts) / 10))
+            fail_msg("%s: damaged %d times, seen %zu times", files[f], flips + cuts, seen);
+        test_write_file(path, bytes, size);
+        free(bytes);
+    }
+    test_remove(root);
+    pal_model_close(model);
+    pal_context_free(cx);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schedules_start_rise_and_end_where_they_should),
@@ -257,6 +341,8 @@ int main(void) {
         cmocka_unit_test(infinite_gradients_change_nothing),
         cmocka_unit_test(metrics_drop_what_lies_past_the_checkpoint),
         cmocka_unit_test(a_damaged_checkpoint_is_passed_over_by_every_reader),
+        cmocka_unit_test(a_checkpoint_that_does_not_fit_into_memory_is_not_passed_over),
+        cmocka_unit_test(any_damage_to_a_checkpoint_is_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

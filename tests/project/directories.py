@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Directories that somebody else works in, and those that nobody may write to: one sentence, and nothing changes. Who is killed leaves no lock."""
+from faulty import TEXT, TRAIN, can_serve, check, contents, copied, golden
+from outside import call, program
+
+import os, pathlib, re, shutil, subprocess, sys, tempfile
+
+GRID = ("sweep mqar --models palimpsa-d --lrs 1e-3 --seeds 1 --out run -- --seq-len 16 --kv-pairs 2 --vocab 32 --hidden 16 --heads 2 --batch 4 --steps 2 --examples 32 "
+        "--test-examples 8 --threads 1").split()
+HOLD = "import fcntl, os, sys, time; fd = os.open(sys.argv[1], os.O_RDONLY); fcntl.flock(fd, fcntl.LOCK_EX); print('held', flush=True); time.sleep(600)"
+
+with tempfile.TemporaryDirectory() as folder:
+    root = pathlib.Path(folder)
+    root.chmod(0o755)
+    start = root / "start"
+    start.mkdir()
+    (start / "text").write_text(TEXT)
+    call("tokenize", "--learn-chars", "--out", "hybrid", "text", cwd=start)
+    for file in ("config.json", "model.safetensors"):
+        shutil.copy(golden / "models/hybrid_m" / file, start / "hybrid" / file)
+    shards = "tokenize text --tokenizer bytes --out run --threads 1".split()
+
+    # Another process is in the directory: the sentence names it. Killed, it is out.
+    served = lambda *options: [["serve", "hybrid", *options, "--port", "0", "--threads", "1"]] if can_serve() else []
+    for words in ([*TRAIN, "--out", "run"], GRID, shards, *served("--memory-dir", "run")):
+        here = copied(start, root / "here")
+        (here / "run").mkdir()
+        other = subprocess.Popen([sys.executable, "-c", HOLD, here / "run"], stdout=subprocess.PIPE)
+        other.stdout.readline()
+        before = contents(here)
+        refused = subprocess.run([program, *words], cwd=here, capture_output=True, text=True, timeout=100)
+        other.kill()
+        other.wait()
+        check(refused.returncode == 2 and re.search(rf"\npalimpsa: run: process {other.pid} \(.*\) works in this directory\n$", "\n" + refused.stderr), f"{words[0]}: {refused}")
+        check(contents(here) == before and (here / "run").is_dir(), f"{words[0]}: something was written beside another process")
+        if words[0] != "serve":
+            call(*words, cwd=here)
+    print("a second process is refused and named; a killed one leaves no lock")
+
+    # A directory that may only be read. The superuser may write anywhere: the program then runs as nobody.
+    nobody = {"user": 65534, "group": 65534, "extra_groups": []} if os.getuid() == 0 else {}
+    mine = root / "palimpsa"
+    shutil.copy(program, mine)
+    here = copied(start, root / "only-read")
+    call(*TRAIN, "--out", "run", "--stop-after", 1, cwd=here)
+    call(*TRAIN, "--out", "ended", cwd=here)
+    for path in [here, *here.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    other = root / "other"
+    other.mkdir()
+    other.chmod(0o777)
+    before = contents(here)
+
+    def as_nobody(*words):
+        environment = {**os.environ, "HOME": "/nonexistent", "TMPDIR": "/nonexistent"}
+        return subprocess.run([mine, *map(str, words)], cwd=here, capture_output=True, text=True, timeout=300, env=environment, **nobody)
+
+    for words in ([*TRAIN, "--out", "new"], "train --resume --out run".split(), [w.replace("run", "grid") for w in GRID], "tokenize text --tokenizer bytes --out new".split(),
+                  "tokenize text --train-bpe 280 --out new".split(), "convert hybrid new --dtype bf16".split(), "convert hybrid new.gguf --to gguf".split(),
+                  "generate hybrid --prompt river --max-tokens 2 --save-memory new".split(), "plot ended --out new.svg".split(), "plot ended --out new.html".split(),
+                  *served("--memory-dir", "new"), *served("--memory-dir", "hybrid")):
+        done = as_nobody(*words)
+        lines = [line for line in done.stderr.splitlines() if line.startswith("palimpsa: ") and not line.startswith("palimpsa: warning")]
+        check(done.returncode in (1, 2) and len(lines) == 1 and "Permission denied" in lines[0], f"{' '.join(words)}: {done.returncode}: {done.stderr} {done.stdout}")
+        check("Sanitizer" not in done.stderr and contents(here) == before, f"{' '.join(words)}: {done.stderr}")
+    for words in (["inspect", "hybrid"], ["inspect", "run"], "generate hybrid --prompt river --max-tokens 2".split(), ["plot", "ended", "--out", other / "new.svg"],
+                  ["convert", "hybrid", other / "new", "--dtype", "bf16"], "eval hybrid --data text".split()):
+        done = as_nobody(*words)
+        check(done.returncode == 0, f"{' '.join(map(str, words))}: {done.returncode}: {done.stderr}")
+    check(contents(here) == before, "reading changed what is read")
+    for path in [here, *here.rglob("*")]:  # so that it can be removed
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    print("a directory that may only be read is read, and never written to")
