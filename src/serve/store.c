@@ -85,17 +85,15 @@ static json_t *description(const serve_memory *m) {
 static pal_status write_description(pal_server *s, const serve_memory *m, pal_error *err) {
     char path[PATH];
     pal_writer w;
-    pal_json_lost = false;
     json_t *root = description(m);
     description_path(s, m, path);
     pal_status st = root ? pal_writer_open(&w, path, err) : pal_fail(err, PAL_E_MEMORY, "no memory for %s", path);
-    if (!st && json_dumpf(root, w.stream, JSON_INDENT(1)) != 0 && !pal_json_lost) {
+    if (!st && json_dumpf(root, w.stream, JSON_INDENT(1)) != 0) {
         pal_writer_drop(&w);
         st = pal_fail(err, PAL_E_IO, "%s: cannot write", path);
     } else if (!st) {
         st = pal_writer_commit(&w, err);
     }
-    pal_json_lost = false;
     json_decref(root);
     return st;
 }
@@ -374,9 +372,7 @@ pal_status serve_store_open(pal_server *s, pal_error *err) {
     if ((st = pal_lock_directory(&store->lock_file, path, false, err))) return st;
     if (access(path, W_OK | X_OK) != 0)
         return pal_fail(err, PAL_E_IO, "%s: cannot write there: %s", path, strerror(errno));
-    if (store->temporary) return PAL_OK;
-    if ((st = read_directory(s, err))) return st;
-    return pal_json_lost ? pal_fail(err, PAL_E_MEMORY, "%s: no memory to read it", path) : PAL_OK;
+    return store->temporary ? PAL_OK : read_directory(s, err);
 }
 
 void serve_store_close(pal_server *s) {
