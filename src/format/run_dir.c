@@ -140,7 +140,7 @@ pal_status pal_run_newest(const char *run, char *folder, size_t size, pal_error 
         found = pal_run_check(path, &trainer, &last) == PAL_OK;
         json_decref(trainer);
         if (found) memcpy(bare, path, sizeof bare);
-        else if (last.status == PAL_E_MEMORY || pal_json_lost) /* it may be sound */
+        else if (last.status == PAL_E_MEMORY) /* it may be sound */
             st = pal_fail(err, PAL_E_MEMORY, "checkpoint %s cannot be read: %s", name, last.text);
         else pal_warn("checkpoint %s is not usable (%s); trying the one before it", name, last.text);
     }

@@ -141,7 +141,7 @@ pal_status pal_checkpoint_open(const char *run, const pal_context *cx, pal_model
         json_decref(*trainer);
         *trainer = NULL;
         *model = NULL;
-        if (last.status == PAL_E_MEMORY || pal_json_lost) { /* it may be sound */
+        if (last.status == PAL_E_MEMORY) { /* it may be sound */
             st = pal_fail(err, PAL_E_MEMORY, "checkpoint %s cannot be read: %s", name, last.text);
             break;
         }
