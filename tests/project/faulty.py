@@ -40,21 +40,13 @@ def counted(kind, *words, folder, log):
     return max(int(n) for n in re.findall(rf"^count {kind} (\d+)$", log.read_text(), re.M))
 
 
-def places(*words, folder, log):
-    """Of every way through a command that leads to an allocation, the number of the first one."""
-    log.unlink(missing_ok=True)
-    good(*words, folder=folder, log=log, faults="places")
-    return [int(n) for n in re.findall(r"^place (\d+)$", log.read_text(), re.M)]
-
-
-def some(numbers, most, rng):
-    """Of a list, or of those from 1 to a count: all, or as many as there is time for, the first and the last among them."""
-    numbers = range(1, numbers + 1) if isinstance(numbers, int) else sorted(numbers)
+def some(count, most, rng):
+    """Numbers from 1 to count: all, or as many as there is time for, the first and the last among them."""
     if "--sanitized" in sys.argv:
         most = max(3, most // 3)
-    if long_run or len(numbers) <= most:
-        return numbers
-    return sorted({numbers[0], numbers[-1], *rng.sample(numbers, most - 2)})
+    if long_run or count <= most:
+        return range(1, count + 1)
+    return sorted({1, count, *rng.sample(range(1, count + 1), most - 2)})
 
 
 def copied(source, target):
