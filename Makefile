@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/golden),)
 export PALIMPSA_GOLDEN ?= $(abspath ../shared/golden)
 endif
 
-.PHONY: all setup setup-long setup-dev setup-arm64 setup-clang setup-browser build clang arm64 arm64-clang test test-long test-python test-browser wheel fuzz bench demo format install clean debug sanitize tsan
+.PHONY: all setup setup-long setup-dev setup-arm64 setup-clang setup-browser build clang arm64 arm64-clang test test-long test-python test-browser interop wheel fuzz coverage lint bench demo format install clean debug sanitize tsan
 
 all: build
 
@@ -75,6 +75,18 @@ test-browser: build setup-browser
 test-long: build setup-long setup-browser
 	scripts/test_long.sh $(STAGE)
 
+# Other people's programs on our files and ours on theirs: make interop ONLY=lm-eval INTEROP_ENV=DIR
+interop: build
+	scripts/interop.sh $(ONLY)
+
+# Which lines and branches of readers and keepers the tests reach; HTML in build-coverage/report.
+coverage: setup-dev
+	scripts/coverage.sh
+
+# clang-tidy and cppcheck over everything, or over FILES.
+lint: build setup-dev
+	scripts/lint.sh $(FILES)
+
 fuzz: setup-long
 	scripts/fuzz.sh $(or $(TARGET),all) $(or $(TIME),60)
 
@@ -104,5 +116,5 @@ install: build
 	cmake --install build --prefix $(PREFIX)
 
 clean:
-	rm -rf build build-debug build-sanitize build-tsan build-clang build-arm64 build-arm64-clang build-edge \
+	rm -rf build build-debug build-sanitize build-tsan build-clang build-coverage build-arm64 build-arm64-clang build-edge \
 	    build-edge-arm64 build-libraries dist python/build python/dist

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs every package that building and testing needs, by name. Does nothing, quickly, when all are there.
-# `setup.sh --long` adds what `make test-long` and `make tsan` need, `setup.sh --dev` what `make format` needs,
+# `setup.sh --long` adds what `make test-long` and `make tsan` need, `setup.sh --dev` what `make format`,
+# `make lint` and `make coverage` need,
 # `setup.sh --arm64` what `make arm64` and `make dist` need; ARM64's libraries come by Debian's multiarch,
 # `setup.sh --clang` what `make clang` needs, `setup.sh --browser` what `make test-browser` needs.
 set -euo pipefail
@@ -10,7 +11,7 @@ packages=(gcc g++ make cmake ninja-build pkg-config python3 libdnnl-dev libopenb
 for set in "$@"; do
     case $set in
     --long) packages+=(clang libclang-rt-dev libomp-dev qemu-user bochs bochs-term bochsbios vgabios isolinux syslinux-common xorriso cpio) ;;
-    --dev) packages+=(git clang-format) ;;
+    --dev) packages+=(git clang clang-format clang-tidy cppcheck gcovr libomp-dev) ;;
     --clang) packages+=(clang libomp-dev) ;;
     --arm64) packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user dpkg-dev
                         {libc6-dev,libgomp1,libjansson-dev,libutf8proc-dev,libcmocka-dev,libcairo2-dev}:arm64) ;;

@@ -40,6 +40,9 @@ typedef struct pal_error {
 
 /* Fills err (if any) and returns status, so that a failing function can end with `return pal_fail(...)`. */
 PAL_API pal_status pal_fail(pal_error *err, pal_status status, const char *format, ...) PAL_PRINTF(3, 4);
+#ifdef __clang_analyzer__ /* it sees one file at a time and must know that what comes back is the status */
+#define pal_fail(err, status, ...) (pal_fail(err, status, __VA_ARGS__), (status))
+#endif
 
 /* "0.1.0 (matmul: onednn)": what was built, for bug reports. */
 PAL_API const char *pal_version(void);

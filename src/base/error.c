@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 
-pal_status pal_fail(pal_error *err, pal_status status, const char *format, ...) {
+pal_status(pal_fail)(pal_error *err, pal_status status, const char *format, ...) { /* () keeps a macro of the name away */
     if (err) {
         va_list args;
         va_start(args, format);
