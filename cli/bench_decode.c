@@ -190,8 +190,8 @@ static void report(const decode_options *o, const decode_side *s, const bench_li
 static void report_all(const decode_options *o, const decode_side *sides, int count, const bench_limits *m,
                        const pal_context *cx, json_t *list) {
     printf("%d threads%s; matmul %.1f GFLOP/s, reading %.1f GB/s; medians of %d, models in turns\n",
-           pal_context_threads(cx), o->processor_time ? ", processor time" : "", bench_median(m->flops, o->repeats) * 1e-9,
-           bench_median(m->bytes, o->repeats) * 1e-9, o->repeats);
+           pal_context_threads(cx), o->processor_time ? ", processor time" : "",
+           bench_median(m->flops, o->repeats) * 1e-9, bench_median(m->bytes, o->repeats) * 1e-9, o->repeats);
     for (int i = 0; i < count; i++) report(o, &sides[i], m, cx, list);
 }
 
@@ -247,7 +247,8 @@ int bench_decode(int argc, char **argv) {
         { "vocab", OPT_INT, &o.vocab, "N", "vocabulary instead of the model's own" },
         { "watch", OPT_FLAG, &o.watch, NULL, "also with tiles of the memory at every token (every second step)" },
         { "repeats", OPT_INT, &o.repeats, "N", "how often each is measured (default 3)" },
-        { "processor-time", OPT_FLAG, &o.processor_time, NULL, "of one thread, not time on the wall: for busy machines" },
+        { "processor-time", OPT_FLAG, &o.processor_time, NULL,
+          "of one thread, not time on the wall: for busy machines" },
         { "json", OPT_TEXT, &o.json, "FILE", "write the results as JSON" },
         CLI_COMMON_OPTIONS(o.common),
     };

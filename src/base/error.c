@@ -4,7 +4,8 @@
 
 #include "base/log.h"
 
-pal_status(pal_fail)(pal_error *err, pal_status status, const char *format, ...) { /* () keeps a macro of the name away */
+/* The parentheses keep status.h's macro of that name away. */
+pal_status(pal_fail)(pal_error *err, pal_status status, const char *format, ...) {
     if (err) {
         va_list args;
         va_start(args, format);
