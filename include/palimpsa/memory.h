@@ -92,6 +92,11 @@ typedef struct pal_memory_run {
     pal_view y;     /* (H*dv) output of forward and step; backward reads it */
     pal_view y_var; /* (H*dv) output variance, palimpsa only; data NULL where not wanted */
 
+    /* step: called for each head just before it changes, by the thread that changes it next and so has it in its cache;
+     * NULL: nobody wants to know */
+    void (*before_head)(void *user, int sequence, int head);
+    void *before_head_user;
+
     pal_const_view dy, dy_var;  /* backward: gradients of y and y_var; data NULL means zero (dy_var) */
     const float *dfinal[2];     /* backward: gradient of each part of the final memory; NULL means zero */
     const float *const *before; /* backward, palimpsa: (N), NULL for a sequence whose initial state was the default,

@@ -21,7 +21,7 @@ extern "C" {
 enum { PAL_TILE_SPREAD = 7 };
 typedef struct pal_tile {
     float importance[PAL_TILE_SPREAD]; /* over all elements of all heads: least, 5%, 25%, 50%, 75%, 95%, most; the
-                                        * middle ones of at most 512 evenly spaced elements a head, within 0.4% */
+                                        * middle ones of at most 256 evenly spaced elements a head, within 0.4% */
     float window;   /* N_t = 1/(1 - exp(-A dt)) of the last token, median over heads; infinite: nothing was forgotten */
     float ratio;    /* (most - least)/least importance of a head, mean over heads */
     float write;    /* norm of the mean's change by the tokens that were read, over the norm of the mean */

@@ -188,7 +188,7 @@ void pal_mixer_forward(const pal_pass *ps, const pal_mixer_plan *m, const pal_la
         pal_dense_forward(ps, &m->b, ps->tokens, a->p + m->rank_at, columns, PAL_OVERWRITE, a->pre, (size_t)m->values);
     pal_mixer_prepare(ps, m, layer, a, w);
     t = pal_tock(ps, PAL_T_GATES, t);
-    const pal_memory_run run = pal_mixer_run(ps, m, a, w);
+    pal_memory_run run = pal_mixer_run(ps, m, a, w);
     if (ps->before_memory) ps->before_memory(ps->before_memory_user, &run);
     pal_mixer_remember(ps, m, &run);
     t = pal_tock(ps, PAL_T_MEMORY, t);

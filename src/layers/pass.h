@@ -43,8 +43,9 @@ typedef struct pal_pass {
     const int *past;            /* (N) tokens seen before; NULL: none */
     int context;                /* tokens that an attention memory can hold */
     float *variance;     /* (T, values) where rules that have one leave their output variance; NULL: not wanted */
-    /* Called with what the memory is about to be told; NULL: nobody wants to know. */
-    void (*before_memory)(void *user, const pal_memory_run *run);
+    /* Called with what the memory is about to be told, to which it may add its own before_head; NULL: nobody wants to
+     * know. */
+    void (*before_memory)(void *user, pal_memory_run *run);
     void *before_memory_user;
     const float *rotary; /* table of positions */
     void *scratch;       /* for one kernel at a time */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Looking into memories while they are read and written. Of one token, rules that can tell what it will do from the
- * memory as it is: one pass over it, just before the rule makes its own and finds it in the cache. Otherwise a copy of
- * the memory is compared with what the layer made of it. */
+ * memory as it is: one pass over a head, just before the rule makes its own and finds the head in the cache, so that
+ * nothing is fetched twice. Otherwise a copy of the memory is compared with what the layer made of it. */
 #include "palimpsa/watch.h"
 
 #include <assert.h>
@@ -159,8 +159,21 @@ static void before_task(void *arg, size_t head, int thread) {
     if (follows(v) || !foresees(v)) memcpy(before, memory, v->head_floats * sizeof *before);
 }
 
-void pal_watch_before(void *user, const pal_memory_run *run) {
+static void before_head(void *user, int sequence, int head) {
     const pal_watched *watched = user;
+    if (!watched->work->watches[sequence]) return;
+    view v = look(watched, sequence);
+    v.run = watched->run;
+    if (compares(&v) || follows(&v)) before_task(&v, (size_t)head, 0);
+}
+
+void pal_watch_before(void *user, pal_memory_run *run) {
+    pal_watched *watched = user;
+    if (!watched->pass->cu_seqlens && watched->work->blocks[watched->block].plan.rule->foresee) {
+        watched->run = run;
+        run->before_head = before_head, run->before_head_user = watched;
+        return;
+    }
     for (int n = 0; n < watched->pass->sequences; n++) {
         if (!watched->work->watches[n]) continue;
         view v = look(watched, n);

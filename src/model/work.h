@@ -71,8 +71,9 @@ typedef struct pal_watched {
     pal_work *work;
     const pal_pass *pass;
     int block;
+    const pal_memory_run *run; /* while it is made, with before_head */
 } pal_watched;
-void pal_watch_before(void *watched, const pal_memory_run *run);
+void pal_watch_before(void *watched, pal_memory_run *run);
 void pal_watch_after(const pal_watched *watched);
 
 /* stack.c: the blocks, forward from work's first stream to its last; states NULL: sequences start afresh. */

@@ -342,6 +342,7 @@ static void step_items(void *arg, size_t begin, size_t end, int thread) {
         float *S = run->state[n] + item.h * head_floats(s) + item.v0;
         if (run->fresh) zero_rows(s->dk, smaller(job->width, dvp - item.v0), S, dvp);
         const pal_linear_chunk c = chunk_at(job, &item, n, 1);
+        if (run->before_head) run->before_head(run->before_head_user, item.n, (int)item.h);
         ((pal_linear_step_fn *)job->kernel)(&c, S, dvp,
                                             run->y.data + n * run->y.stride + item.h * (size_t)s->dv + item.v0);
     }
@@ -349,6 +350,7 @@ static void step_items(void *arg, size_t begin, size_t end, int thread) {
 
 void pal_linear_step(const pal_linear_kernels *kernels, const pal_context *cx, const pal_memory_run *run) {
     linear_job job = job_of(kernels, cx, run, PAL_STEP);
+    if (run->before_head) job.blocks = 1, job.width = padded(run->shape.dv); /* values do not meet: the same results */
     const size_t floats = (size_t)run->shape.dk * job.width, grain = (STEP_FLOATS + floats - 1) / floats;
     pal_parallel_ranges(cx, items_of(&job), grain, step_items, &job);
 }

@@ -240,6 +240,7 @@ static void step_task(void *arg, size_t index, int thread) {
     if (run->fresh)
         for (size_t j = 0; j < pal_palimpsa_rows(it.dk); j++)
             fill_default(it.state + j * it.row, row_floats(it.values), it.Ip);
+    if (run->before_head) run->before_head(run->before_head_user, n, h);
     ((pal_palimpsa_step_fn *)jb->kernel)(&it, thread_scratch(jb, thread));
 }
 
@@ -247,7 +248,7 @@ static void step(const pal_context *cx, const pal_memory_run *run) {
     job jb = { .run = run, .kernel = pal_variant_best(pal_palimpsa_step_variants, cx->features) };
     const size_t heads = (size_t)run->shape.sequences * (size_t)run->shape.heads;
     plan(&jb, cx, &run->shape, PAL_STEP, run->scratch);
-    if (heads >= MANY_UNITS)
+    if (heads >= MANY_UNITS || run->before_head)
         jb.blocks = 1; /* whole rows stream best; values do not meet, so the results are the same */
     pal_parallel_for(cx, heads * (size_t)jb.blocks, step_task, &jb);
 }
