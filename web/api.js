@@ -89,21 +89,30 @@ export function eventCutter(onData) {
 // One stream of /v1/observe: onEvent gets every object. Resolves when the stream is over.
 export async function observe(body, onEvent, signal) {
     const answer = await request('POST', '/v1/observe', { body, signal });
-    let wrong = null;
+    let wrong = null,
+        whole = false;
     const feed = eventCutter(data => {
-        if (data === '[DONE]') return;
+        if (data === '[DONE]') {
+            whole = true;
+            return;
+        }
         const event = JSON.parse(data);
         if (event.error) wrong = new ServerError(500, event.error.message, event.error.param);
         else onEvent(event);
     });
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-    for (;;) {
-        const { done, value } = await reader.read();
-        if (done) break;
-        feed(value);
+    try {
+        for (;;) {
+            const { done, value } = await reader.read();
+            if (done) break;
+            feed(value);
+        }
+    } catch (e) {
+        if (e.name !== 'TypeError') throw e; // a connection that broke
     }
     feed('\n\n');
     if (wrong) throw wrong;
+    if (!whole) throw new ServerError(0, 'the server broke off in the middle of a text; is it still running?', null);
 }
 
 export const models = async () => (await get('/v1/models')).data;

@@ -78,7 +78,27 @@ export function newConversation(model, { name, parent = null, recording = null, 
     return c;
 }
 
+export function hasElement(layers, e) {
+    const layer = layers[e.layer],
+        below = (n, end) => Number.isInteger(n) && n >= 0 && n < end;
+    return !!layer && below(e.head, layer.heads) && below(e.key, layer.keys) && below(e.value, layer.values);
+}
+
+// The open layer and the followed element are of one model; another may not have them.
+function fitView(c) {
+    const rules = modelNamed(c.model)?.rules ?? [];
+    if (app.layer === null || app.layer >= rules.length) {
+        const importance = rules.indexOf('palimpsa'),
+            some = rules.findIndex(rule => rule !== 'attention');
+        app.layer = Math.max(0, importance < 0 ? some : importance);
+        app.head = 0;
+    }
+    if (app.element && app.current?.model !== c.model && !hasElement(c.recording.layers, app.element))
+        app.element = null;
+}
+
 export function openConversation(c) {
+    fitView(c);
     app.current = c;
     app.chosen = null;
     app.follow = true;
@@ -105,8 +125,8 @@ export function frameEvery(model, tokens) {
 }
 
 export function mapRequest(c) {
-    const layer = app.layer === null ? null : c.recording.layers[app.layer];
-    if (app.layer === null || (layer && !layer.parts.length)) return null;
+    const rule = modelNamed(c.model)?.rules?.[app.layer];
+    if (!rule || rule === 'attention') return null;
     return { layer: app.layer, heads: 'all', size: 64, reduce: app.reduce };
 }
 
@@ -184,13 +204,14 @@ export async function run(c, prompt, options) {
 
 // Maps that were seen, by recording: Map from place and view to the map. The oldest go.
 const seen = new WeakMap(),
-    KEEP = 600;
+    KEEP = 16e6; // numbers in them
 const mapKey = (position, layer, reduce) => `${position}/${layer}/${reduce}`;
 function rememberMap(r, map) {
     const maps = seen.get(r) ?? new Map();
     seen.set(r, maps);
     maps.set(mapKey(map.position, map.layer, app.reduce), map);
-    if (maps.size > KEEP) maps.delete(maps.keys().next().value);
+    const numbers = map.heads.length * map.rows * map.columns * (map.importance ? 2 : 1);
+    if (maps.size * numbers > KEEP) maps.delete(maps.keys().next().value);
 }
 export function forgetMaps(r) {
     seen.delete(r);

@@ -8,7 +8,7 @@ import { $, bars, fill, guard, h, perFrame, visible } from './dom.js';
 import { Recording } from './recording.js';
 import { TokenText, shownText, surpriseLevel } from './text.js';
 
-export const compare = { sides: [], queries: null, example: null, same: true, chosen: null, busy: false };
+export const compare = { sides: [], queries: null, example: null, same: true, chosen: null, busy: false, abort: null };
 let chart, parts;
 
 const modelOptions = () => app.models.map(m => h('option', { value: m.id, text: m.id }));
@@ -17,7 +17,7 @@ const otherModel = first =>
 const says = (r, i) => (i + 1 < r.ids.length ? r.tops[i + 1] : r.next?.top) ?? null; // what it expects behind token i
 
 function makeSide(n) {
-    const s = { n, model: '', recording: new Recording(''), abort: null };
+    const s = { n, model: '', recording: new Recording('') };
     s.dot = h('span', { class: 'dot' });
     s.select = h('select', {
         'aria-label': `Model ${'AB'[n]}`,
@@ -106,11 +106,24 @@ async function read(s, prompt, write) {
         logprobs: 10,
         observe: { tiles: false },
     };
-    await api.observe(body, e => {
-        if (!write && e.type === 'token' && !e.prompt) ((s.recording.next = e), s.recording.version++);
-        else s.recording.apply(e);
+    await api.observe(
+        body,
+        e => {
+            if (!write && e.type === 'token' && !e.prompt) ((s.recording.next = e), s.recording.version++);
+            else s.recording.apply(e);
+            drawSoon();
+        },
+        compare.abort.signal,
+    );
+}
+
+// While texts are read: five times a second.
+let soon = 0;
+function drawSoon() {
+    soon ||= setTimeout(() => {
+        soon = 0;
         draw();
-    });
+    }, 200);
 }
 
 function idsOf(text, model) {
@@ -132,11 +145,16 @@ export async function readBoth() {
     if (!textA.trim() || !textB.trim()) throw new api.ServerError(400, 'Write a text first.');
     if (compare.example && textA !== compare.example.ids.join(' ')) compare.queries = compare.example = null;
     const write = Math.max(0, Math.floor(Number(parts.write.value) || 0)); // 0: reads, and looks at what would come next
+    const prompts = [idsOf(textA, a.model), idsOf(textB, b.model)];
     compare.busy = true;
+    compare.abort = new AbortController();
     compare.chosen = null;
     drawBusy();
     try {
-        await Promise.all([read(a, idsOf(textA, a.model), write), read(b, idsOf(textB, b.model), write)]);
+        await Promise.all([read(a, prompts[0], write), read(b, prompts[1], write)]);
+    } catch (e) {
+        compare.abort.abort(); // one reading that failed ends the other
+        if (e.name !== 'AbortError') throw e;
     } finally {
         compare.busy = false;
         drawBusy();
@@ -168,6 +186,8 @@ function setSame(same) {
 
 function drawBusy() {
     parts.go.disabled = parts.recall.disabled = compare.busy;
+    parts.go.style.visibility = compare.busy ? 'hidden' : '';
+    parts.stop.style.visibility = compare.busy ? '' : 'hidden';
 }
 
 // Where the two differ, most first: [{ i, what, a, b, size }]. Of a recall example its questions; else each token that both read.
@@ -371,6 +391,12 @@ export function initCompare() {
     compare.sides = [makeSide(0), makeSide(1)];
     parts = {
         go: h('button', { class: 'button primary', text: 'Read both', id: 'compare-go', onclick: guard(readBoth) }),
+        stop: h('button', {
+            class: 'button primary',
+            text: 'Stop',
+            id: 'compare-stop',
+            onclick: () => compare.abort.abort(),
+        }),
         recall: h('button', {
             class: 'button',
             text: 'Recall example',
@@ -397,7 +423,7 @@ export function initCompare() {
         h(
             'div',
             { class: 'controls' },
-            parts.go,
+            h('span', { class: 'stack' }, parts.go, parts.stop),
             parts.recall,
             h('label', {}, parts.same, 'one text for both'),
             h('label', {}, 'then write', parts.write, 'tokens'),
@@ -421,6 +447,7 @@ export function initCompare() {
         },
     });
     setSame(true);
+    drawBusy();
     on('models', () => {
         for (const s of compare.sides) fill(s.select, ...modelOptions());
         if (!app.models.length) return;

@@ -7,8 +7,13 @@ import { app, emit, forgetMaps, newConversation, openConversation } from './app.
 
 const markAt = n => `t${n}`;
 
+// What others did to a memory (another tab, or its mark) parts it from the conversation that it followed.
 export async function refreshMemories() {
     app.memories = await api.memories();
+    for (const c of app.conversations) {
+        const m = c.kept && app.memories.find(one => one.id === c.kept.id);
+        if (c.kept && m?.tokens !== (c.base?.tokens ?? 0) + c.kept.at) c.kept = null;
+    }
     emit('memories');
 }
 
@@ -35,6 +40,7 @@ function fresh(c, n, name) {
 
 // The memory of the first n tokens, with a mark there.
 export async function keep(c, n, name = c.name) {
+    if (c.kept) await refreshMemories();
     if (!c.kept) {
         const m = await fresh(c, n, name);
         c.kept = { id: m.id, at: n, marks: [] };
@@ -56,6 +62,7 @@ export async function keep(c, n, name = c.name) {
 // A second conversation with the first n tokens, and a memory that is a fork of this one's.
 export async function fork(c, n) {
     const name = `${c.name}, fork at ${n}`;
+    if (c.kept) await refreshMemories();
     if (!c.kept || c.kept.at < n || c.kept.marks.includes(n)) await keep(c, n);
     const mark = markBefore(c.kept, n),
         between = mark === null ? null : c.recording.ids.slice(mark, n);
@@ -85,6 +92,7 @@ export async function fork(c, n) {
 
 // The conversation ends behind token n again, and so does its kept memory.
 export async function rollBack(c, n) {
+    if (c.kept) await refreshMemories();
     if (c.kept && c.kept.at > n) {
         const mark = markBefore(c.kept, n);
         if (mark === null) {

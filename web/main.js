@@ -7,6 +7,7 @@ import {
     choose,
     chooseElement,
     emit,
+    hasElement,
     newConversation,
     on,
     openConversation,
@@ -145,6 +146,8 @@ async function restore(q) {
     const number = name => (q.has(name) && q.get(name) !== '' ? Number(q.get(name)) : null);
     const view = q.get('view');
     if (view === 'talk' && q.get('model')) {
+        if (!app.models.some(m => m.id === q.get('model')))
+            throw new api.ServerError(404, `This server has no model “${q.get('model')}”, which the link asks for.`);
         const memory = q.get('memory') ? app.memories.find(m => m.id === q.get('memory')) : null;
         if (q.get('memory') && !memory)
             throw new api.ServerError(404, 'The memory of this link is no longer kept by the server.');
@@ -175,8 +178,9 @@ async function restore(q) {
         const i = app.position - c.recording.start - 1;
         if (i >= 0 && i < c.recording.ids.length && app.position < c.recording.position) choose(i);
         if (q.get('element')) {
-            const [head, key, value] = q.get('element').split('.').map(Number);
-            await chooseElement({ layer: app.layer, head, key, value });
+            const [head, key, value] = q.get('element').split('.').map(Number),
+                element = { layer: app.layer, head, key, value };
+            if (hasElement(c.recording.layers, element)) await chooseElement(element);
         }
         emit('tokens', 'layer', 'conversations');
     } else if (view === 'compare') {
@@ -255,21 +259,16 @@ async function start() {
     app.models = await api.models();
     fill($('model'), ...app.models.map(m => h('option', { value: m.id, text: m.id })));
     const first = app.models[0];
-    if (first)
-        app.layer = Math.max(
-            0,
-            (first.rules ?? []).findIndex(rule => rule === 'palimpsa'),
-        );
     emit('models');
     await refreshMemories().catch(e => {
         if (e.status !== 404) throw e;
     });
     const q = new URLSearchParams(location.hash.slice(1));
-    if (q.get('view') === 'talk' && q.get('model')) await restore(q);
-    else {
+    if (q.get('view') === 'talk' && q.get('model')) await guard(restore)(q);
+    if (!app.current) {
         openConversation(newConversation(first?.id ?? ''));
         show(first ? 'talk' : 'training');
-        if (q.get('view')) await restore(q);
+        if (q.get('view')) await guard(restore)(q);
     }
     emit('conversations', 'memories');
     document.documentElement.dataset.ready = 'yes';
@@ -278,6 +277,7 @@ async function start() {
 guard(start)();
 window.addEventListener('hashchange', () => {
     stopPlaying();
+    app.busy?.abort();
     const q = new URLSearchParams(location.hash.slice(1));
     if (q.get('view')) guard(restore)(q);
 });

@@ -61,12 +61,12 @@ function makeTile(layer, l) {
         };
     t.element = h(
         'button',
-        { class: 'tile', role: 'option', 'aria-selected': 'false', onclick: guard(() => setLayer(l)), 'data-layer': l },
+        { class: 'tile', 'aria-pressed': 'false', onclick: guard(() => setLayer(l)), 'data-layer': l },
         h('span', { class: 'name' }, `Layer ${l}`, h('span', { text: layer.rule })),
         h(
             'dl',
             {},
-            h('dt', { text: 'window Nₜ' }),
+            h('dt', { text: 'window Nₜ, tokens' }),
             t.window,
             h('dt', { text: 'ratio' }),
             t.ratio,
@@ -130,7 +130,7 @@ function drawTiles(r) {
     if (!tileWidth && tiles.length) tileWidth = tiles[0].spark.clientWidth; // asking makes the browser lay out: once
     const width = tileWidth;
     tiles.forEach((t, l) => {
-        t.element.setAttribute('aria-selected', String(l === app.layer));
+        t.element.setAttribute('aria-pressed', String(l === app.layer));
         const layer = r.layers[l],
             window = r.tile(frame, l, 'window');
         t.window.textContent = window === Infinity ? '∞' : shortText(window);
@@ -149,15 +149,15 @@ function drawTiles(r) {
             scale,
             colours,
         );
-        const values = r.frames.map(f => r.tile(f, l, 'write'));
+        const curve = r.writeCurve(l);
         drawSpark(
             sized(t.spark, width, 26),
             width,
             26,
-            values,
-            steady(r, `write${l}`, 0, Math.max(...values.filter(Number.isFinite), 1e-9), false),
+            curve.values,
+            steady(r, `write${l}`, 0, Math.max(curve.top, 1e-9), false),
             colour,
-            cursor,
+            cursor / curve.size,
             colours,
         );
     });
@@ -251,7 +251,12 @@ function makeMaps(r, m) {
             h(
                 'div',
                 {},
-                h('div', { class: 'title' }, h('h3', { text: title }), h('div', { class: 'scale' }, low, bar, high)),
+                h(
+                    'div',
+                    { class: 'title part' },
+                    h('h3', { text: title }),
+                    h('div', { class: 'scale' }, low, bar, high),
+                ),
                 grid,
             ),
         );
@@ -389,7 +394,9 @@ export function historyCharts(r) {
     const x = [],
         mean = [],
         importance = [];
-    for (let i = 0; i < count; i++) {
+    const first = own?.first ?? 0,
+        step = Math.max(1, Math.ceil((count - first) / 2000)); // of long texts every step-th token
+    for (let i = first; i < count; i += step) {
         if (!Number.isFinite(own.at(i, 0))) continue;
         x.push(r.start + i + 1);
         mean.push(own.at(i, 0));
@@ -617,9 +624,7 @@ export function initMemory() {
     });
     on('conversation', () => {
         stopPlaying();
-        const e = app.element,
-            layer = e && app.current?.recording.layers[e.layer];
-        if (layer && e.head < layer.heads && e.key < layer.keys && e.value < layer.values) guard(chooseElement)(e);
+        if (app.element) guard(chooseElement)(app.element);
     });
     on('conversation frames position layer element theme tokens', draw);
     new ResizeObserver(() => {

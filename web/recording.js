@@ -14,6 +14,7 @@ export class Rows {
         this.width = width;
         this.data = new Float32Array(64 * width).fill(NaN);
         this.length = 0;
+        this.first = Infinity; // row that was written
     }
     put(row, values) {
         const end = row * this.width + values.length;
@@ -24,6 +25,7 @@ export class Rows {
         }
         this.data.set(values, row * this.width);
         this.length = Math.max(this.length, Math.ceil(end / this.width));
+        this.first = Math.min(this.first, row);
     }
     at(row, column) {
         return row >= 0 && row < this.length ? this.data[row * this.width + column] : NaN;
@@ -34,6 +36,25 @@ export class Rows {
         this.length = length;
     }
 }
+
+// A curve of any length in at most 1,024 numbers: the largest of every `size` values that came.
+export class Peaks {
+    constructor() {
+        Object.assign(this, { size: 1, count: 0, values: [], top: 0 });
+    }
+    push(value) {
+        const at = Math.floor(this.count++ / this.size);
+        if (at === this.values.length) this.values.push(value);
+        else this.values[at] = larger(this.values[at], value);
+        if (value > this.top) this.top = value;
+        if (this.values.length <= 1024) return;
+        this.size *= 2;
+        this.values = Array.from({ length: Math.ceil(this.values.length / 2) }, (_, i) =>
+            larger(this.values[2 * i], this.values[2 * i + 1]),
+        );
+    }
+}
+const larger = (a, b) => (b === undefined || Number.isNaN(b) || a >= b ? a : b);
 
 export class Recording {
     constructor(model, start = 0) {
@@ -46,6 +67,7 @@ export class Recording {
             next: null,
             id: null,
             followed: null,
+            peaks: null,
             version: 0,
         });
     }
@@ -111,6 +133,7 @@ export class Recording {
         if (!last || last.position < frame.position) this.frames.push(frame);
         else {
             const at = this.frameIndex(frame.position);
+            this.peaks = null;
             if (this.frames[at]?.position === frame.position) this.frames[at] = frame;
             else this.frames.splice(at + 1, 0, frame);
         }
@@ -139,6 +162,14 @@ export class Recording {
             : frame.write[layer * (frame.write.length / this.layers.length) + head];
     }
 
+    // How strongly each frame wrote into a layer, as a curve. What came since the last call is added.
+    writeCurve(layer) {
+        this.peaks ??= this.layers.map(() => new Peaks());
+        const p = this.peaks[layer];
+        while (p.count < this.frames.length) p.push(this.tile(this.frames[p.count], layer, 'write'));
+        return p;
+    }
+
     // Variance by layer of what was said at token i; null when no layer has one.
     variancesOf(i) {
         if (i < 1 || !this.variances) return null;
@@ -156,7 +187,7 @@ export class Recording {
         this.followed?.cut(length);
         while (this.frames.length && this.frames[this.frames.length - 1].position > this.start + length)
             this.frames.pop();
-        this.map = this.next = null;
+        this.map = this.next = this.peaks = null;
     }
 
     fork(length) {
@@ -183,15 +214,19 @@ export class Recording {
     // Tokens by how strongly they wrote into a layer (or one head of it): [{ from, to, strength }], strongest first. A frame
     // of several tokens stands for all of them.
     writers(layer, head, count = 10) {
-        return this.frames
-            .map(f => ({
+        const best = [];
+        for (const f of this.frames) {
+            const strength = this.write(f, layer, head);
+            if (!Number.isFinite(strength) || (best.length === count && strength <= best[count - 1].strength)) continue;
+            const at = best.findIndex(w => w.strength < strength);
+            best.splice(at < 0 ? best.length : at, 0, {
                 from: f.from - this.start,
                 to: f.position - this.start,
-                strength: this.write(f, layer, head),
-            }))
-            .filter(w => Number.isFinite(w.strength))
-            .sort((a, b) => b.strength - a.strength)
-            .slice(0, count);
+                strength,
+            });
+            best.length = Math.min(best.length, count);
+        }
+        return best;
     }
 
     // Write strength of each token, for colours; NaN where no frame covers it.

@@ -11,9 +11,9 @@ function tree(nodes, makeRow) {
     return nodes.map(n =>
         h(
             'li',
-            { role: 'treeitem' },
+            {},
             makeRow(n.item),
-            n.children.length ? h('ul', { class: 'tree', role: 'group' }, ...tree(n.children, makeRow)) : null,
+            n.children.length ? h('ul', { class: 'tree' }, ...tree(n.children, makeRow)) : null,
         ),
     );
 }

@@ -222,16 +222,16 @@ function tilesBlock(r) {
                         t,
                     ),
                 );
-                const values = r.frames.map(f => r.tile(f, l, 'write'));
+                const curve = r.writeCurve(l);
                 own(ctx, tx + 10, ty + 74, width - 20, 36, (c, cw, ch) =>
                     drawSpark(
                         c,
                         cw,
                         ch,
-                        values,
-                        steadyScale(null, 0, Math.max(...values.filter(Number.isFinite), 1e-9)),
+                        curve.values,
+                        steadyScale(null, 0, Math.max(curve.top, 1e-9)),
                         colourOf(r.model),
-                        r.frameIndex(app.position),
+                        r.frameIndex(app.position) / curve.size,
                         t,
                     ),
                 );

@@ -71,9 +71,15 @@ async function send(only) {
         options = sampling();
     if (only) options.max_tokens = 0;
     if (only && value.length === 0) return;
+    const typed = $('prompt').value,
+        before = app.current.recording.ids.length;
     $('prompt').value = '';
-    app.current.queries = app.current.queries ?? null;
-    await talk(value, only ? { ...options, max_tokens: 1, probe: true } : options);
+    try {
+        await talk(value, only ? { ...options, max_tokens: 1, probe: true } : options);
+    } catch (e) {
+        if (app.current.recording.ids.length === before && !$('prompt').value) $('prompt').value = typed; // not lost
+        throw e;
+    }
 }
 
 export async function readRecall(c, query = {}) {

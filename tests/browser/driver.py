@@ -19,7 +19,8 @@ def free_port():
 
 
 class Browser:
-    def __init__(self, width=1440, height=900, downloads=None):
+    def __init__(self, width=1440, height=900, downloads=None, patience=60):
+        self.patience = patience  # seconds that wait() waits
         port = free_port()
         self.base = f"http://127.0.0.1:{port}"
         self.process = subprocess.Popen(["chromedriver", f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -87,8 +88,9 @@ class Browser:
     def texts(self, css):
         return self.js("return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)", css)
 
-    def wait(self, what, script, *arguments, seconds=60):
+    def wait(self, what, script, *arguments, seconds=None):
         """Until the script's value is true."""
+        seconds = seconds or self.patience
         end = time.time() + seconds
         while time.time() < end:
             value = self.js(script, *arguments)

@@ -7,7 +7,7 @@ import test from 'node:test';
 const store = { getItem: () => null, setItem: () => {}, removeItem: () => {} };
 Object.assign(globalThis, { sessionStorage: store, localStorage: store });
 
-const { Recording, Rows, unpackMap } = await import('../../web/recording.js');
+const { Peaks, Recording, Rows, unpackMap } = await import('../../web/recording.js');
 const { eventCutter } = await import('../../web/api.js');
 const { surpriseLevel, shareLevel, shownText } = await import('../../web/text.js');
 const { csvOf, packNumbers, unpackNumbers, queriesOf } = await import('../../web/take.js');
@@ -94,6 +94,38 @@ test('a recording holds tokens and frames at their places', () => {
         ],
     );
     assert.deepEqual([...r.writeByToken(0, 0)].slice(0, 4), [0.5, 0.5, 0.75, 0.25]);
+});
+
+test('a curve of any length stays short and keeps its peaks', () => {
+    const p = new Peaks();
+    for (let i = 0; i < 100000; i++) p.push(i === 77777 ? 5 : i % 2 ? NaN : 1 + (i % 3));
+    assert.deepEqual([p.count, p.size, p.top], [100000, 128, 5]);
+    assert.equal(p.values.length, Math.ceil(100000 / 128));
+    assert.equal(p.values.indexOf(5), Math.floor(77777 / 128));
+    assert.ok(p.values.every(v => v >= 3));
+    const few = new Peaks();
+    for (const v of [NaN, 2, 1]) few.push(v);
+    assert.deepEqual([few.size, ...few.values], [1, NaN, 2, 1]);
+});
+
+test('curves follow what is added, cut and replaced', () => {
+    const r = example();
+    assert.deepEqual(r.writeCurve(1).values, [0.25, 0.375, 0.125]);
+    r.apply(tiles(4, 5, 8));
+    assert.deepEqual([...r.writeCurve(1).values, r.writeCurve(1).top], [0.25, 0.375, 0.125, 4, 4]);
+    r.cut(3);
+    assert.deepEqual([...r.writeCurve(1).values, r.writeCurve(1).top], [0.25, 0.375, 0.375]);
+    r.apply(tiles(0, 2, 2));
+    assert.deepEqual(r.writeCurve(1).values, [1, 0.375]);
+});
+
+test('of equal writers the earlier stands first', () => {
+    const r = example();
+    for (const f of r.frames) f.write.fill(0.5);
+    assert.deepEqual(
+        r.writers(0, 0, 2).map(w => w.from),
+        [0, 2],
+    );
 });
 
 test('the same tokens again keep their numbers', () => {
