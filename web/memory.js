@@ -131,15 +131,10 @@ function drawTiles(r) {
     const width = tileWidth;
     tiles.forEach((t, l) => {
         t.element.setAttribute('aria-pressed', String(l === app.layer));
-        const layer = r.layers[l],
-            window = r.tile(frame, l, 'window');
+        const window = r.tile(frame, l, 'window');
         t.window.textContent = window === Infinity ? '∞' : shortText(window);
         t.ratio.textContent = shortText(r.tile(frame, l, 'ratio'));
         t.wrote.textContent = shortText(r.tile(frame, l, 'write'));
-        t.element.setAttribute(
-            'aria-label',
-            `Layer ${l}, ${layer.rule}: window ${t.window.textContent}, ratio ${t.ratio.textContent}, wrote ${t.wrote.textContent}`,
-        );
         if (!width) return;
         drawSpread(
             sized(t.spread, width, 14),
@@ -472,7 +467,6 @@ function drawWriters(r) {
                         choose(w.from);
                         setPosition(r.start + w.to);
                     },
-                    'aria-label': `token ${r.start + w.from}`,
                 }),
                 h('bdi', { class: 'piece', text: tokenLabel(r, w) }),
                 h('div', { class: 'track' }, bar),

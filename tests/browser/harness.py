@@ -93,6 +93,15 @@ def idle(b):
     time.sleep(0.15)
 
 
+def read_recall(b):
+    """A recall example, read to its end. A text that is there already gets a new conversation beside it."""
+    before = b.js("return import('/app.js').then(({ app }) => app.current.recording.ids.length ? app.current.key : 0)")
+    b.click("#recall")
+    b.wait("a recall example", """return import('/app.js').then(({ app }) => { const r = app.current.recording;
+        return app.current.key !== arguments[0] && !app.busy && r.ids.length > 8 && r.position >= r.start + r.ids.length; })""", before)
+    time.sleep(0.15)
+
+
 def state(b):
     return b.js("""return import('/app.js').then(({ app }) => ({ ids: app.current.recording.ids, position: app.position, end: app.current.recording.position, layer: app.layer,
         element: app.element, name: app.current.name, count: app.conversations.length, memories: app.memories.length, model: app.current.model, texts: app.current.recording.texts.slice(0, 300) }))""")
