@@ -420,6 +420,7 @@ export function initCompare() {
     const host = h('div');
     fill(
         $('view-compare'),
+        h('h2', { class: 'sr', text: 'Compare' }),
         h(
             'div',
             { class: 'controls' },

@@ -66,7 +66,7 @@ function makeTile(layer, l) {
         h(
             'dl',
             {},
-            h('dt', { text: 'window Nₜ, tokens' }),
+            h('dt', {}, 'window Nₜ', h('span', { class: 'unit', text: ', tokens' })),
             t.window,
             h('dt', { text: 'ratio' }),
             t.ratio,

@@ -251,6 +251,7 @@ export function initTraining() {
     });
     fill(
         $('view-training'),
+        h('h2', { class: 'sr', text: 'Training' }),
         h(
             'div',
             { class: 'controls' },
