@@ -18,7 +18,7 @@ static inline uint64_t pal_hash(uint64_t seed, const void *data, size_t n) {
         hash ^= hash >> 29;
     }
     uint64_t tail = 0;
-    memcpy(&tail, bytes, n);
+    if (n) memcpy(&tail, bytes, n); /* an empty file has no bytes to point at */
     hash = (hash ^ tail) * 0xbf58476d1ce4e5b9u;
     return hash ^ hash >> 32;
 }
