@@ -195,7 +195,7 @@ def recall(b, base, folder):
     s = state(b)
     answers = b.texts("#text .t small")
     check(len(answers) == 4, f"every question has an answer: {answers}")
-    same_as_server(b, base)
+    same_as_server(b, base, flat=False)
     shot(b, "recall")
     # A link shows the same again.
     b.js("const s = document.querySelector('#slider'); s.value = 9; s.dispatchEvent(new Event('input'))")
