@@ -93,7 +93,7 @@ typedef struct pal_memory_run {
     pal_view y_var; /* (H*dv) output variance, palimpsa only; data NULL where not wanted */
 
     /* step: called for each head just before it changes, by the thread that changes it next and so has it in its cache;
-     * NULL: nobody wants to know */
+     * NULL: nobody wants to know. Longhorn, mesa and attention do not call it */
     void (*before_head)(void *user, int sequence, int head);
     void *before_head_user;
 
