@@ -418,3 +418,59 @@ def umask():
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+@pytest.mark.parametrize("rule", [rule for rule in memory.rules() if rule != "attention"])
+def test_a_step_does_not_write_where_it_reads(rule):
+    """Several rules would read what they had just written."""
+    given = make(rule, dk=6, dv=6)
+    token = rows(given, lambda x: np.ascontiguousarray(x[:, 0]))
+    state = memory.State(rule, 2, 3, 6, 6, Ip=given.get("Ip"))
+    before = state.parts
+    wide = np.zeros((3, 3, 6), np.float32)
+    for name in ("q", "k", "v"):
+        with pytest.raises(ValueError, match=f"{rule}: out overlaps with another array"):
+            memory.step(state, **token, out=token[name])
+        wide[:2] = token[name]
+        with pytest.raises(ValueError, match="overlaps"):
+            memory.step(state, **{**token, name: wide[:2]}, out=wide[1:])
+    if rule == "palimpsa":
+        with pytest.raises(ValueError, match="variance overlaps"):
+            memory.step(state, **token, out=wide[:2], variance=wide[:2])
+    raw = np.zeros(wide[:2].nbytes + 1, np.uint8)
+    with pytest.raises(ValueError, match="out must be a writable, aligned, contiguous array"):
+        memory.step(state, **token, out=raw[1:].view(np.float32).reshape(2, 3, 6))
+    assert all((x == before[n]).all() for n, x in state.parts.items())
+    token["v"] = wide[:2]
+    expected = memory.step(state.copy(), **token)
+    assert (memory.step(state, **token, out=np.empty((2, 3, 6), np.float32)) == expected).all()
+
+
+def test_things_that_are_none():
+    given = make("palimpsa")
+
+    def refused(kind, words, call):
+        with pytest.raises(kind, match=re.escape(words)) as why:
+            call()
+        assert "\n" not in str(why.value)
+
+    forward = lambda **changes: memory.forward("palimpsa", **{**given, **changes})
+    refused(TypeError, "palimpsa: initial_state is a dict; expected a palimpsa.memory.State", lambda: forward(initial_state={}))
+    refused(TypeError, "step expects a palimpsa.memory.State; found a NoneType", lambda: memory.step(None, **given))
+    for tape in (None, memory.Tape()):
+        refused(TypeError, "backward expects the tape of forward(..., keep=True)", lambda: memory.backward(tape, given["v"]))
+    for threads in (-1, 1025, 2**40, 1.5, "two"):
+        refused(ValueError, f"threads is {threads!r}; expected a whole number", lambda: forward(threads=threads))
+        refused(ValueError, f"threads is {threads!r}; expected a whole number", lambda: palimpsa.set_threads(threads))
+    refused(TypeError, "palimpsa: scale is 'x'; expected a number", lambda: forward(scale="x"))
+    nothing = {n: x if n in ("A", "Ip") else x[:0] for n, x in given.items()}
+    refused(ValueError, "there is no sequence; expected at least one", lambda: memory.forward("palimpsa", **nothing, output_final_state=True))
+    flat = np.zeros((1, 2, 1, 0), np.float32)
+    refused(ValueError, "every size must be at least 1", lambda: memory.forward("delta", flat, flat, flat, beta=np.ones((1, 2, 1), np.float32)))
+    for size in (0, -1, 1.5, 2**31):
+        refused(ValueError, f"gla: heads is {size!r}; expected a whole number from 1", lambda: memory.State("gla", 1, size, 1, 1))
+    state = memory.State("palimpsa", 1, 1, 1, 1, Ip=np.ones(1))
+    one = np.ones((1, 1, 1, 1), np.float32)
+    refused(ValueError, "I, the importance, has numbers that are not above 0", lambda: state.set_parts(mu=one, I=-one))
+    state.set_parts(mu=one, I=one * np.nan)  # as everywhere, NaN gives NaN
+    assert np.isnan(state.parts["I"]).all()

@@ -314,6 +314,7 @@ def test_what_is_refused_says_so_in_one_sentence():
     refused(TypeError, "scale is a str; expected a number", lambda: run(scale="1"))
     refused(ValueError, "scale is not finite", lambda: run(scale=float("nan")))
     S = torch.zeros(2, 3, 5, 6)
+    refused(ValueError, "initial_state I, the importance, has numbers that are not above 0", lambda: run(initial_state=(S, S)))
     refused(TypeError, "initial_state must be a pair of tensors: mu, I", lambda: run(initial_state=S))
     refused(TypeError, "initial_state must be a tensor: S", lambda: run("gla", gla, initial_state=(S, S)))
     refused(ValueError, "initial_state S is [2, 3, 6, 5]; expected [2, 3, 5, 6]", lambda: run("gla", gla, initial_state=S.mT))
@@ -423,3 +424,96 @@ def test_a_layer_is_pickled_with_its_cache():
         for t in range(5, 9):
             y = layer(x[:, t:t + 1], cache=cache)
             assert all(torch.equal(other(x[:, t:t + 1], cache=kept), y) for other, kept in twins)
+
+
+def test_forward_mode_is_refused_and_not_zero():
+    given = tensors("gla")
+    run = lambda v: pt.memory("gla", **{**given, "v": v})
+    with pytest.raises(NotImplementedError, match="gla: forward-mode derivatives are not offered"):
+        torch.func.jvp(run, (given["v"],), (given["v"],))
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError, match="forward-mode"):
+        run(torch.autograd.forward_ad.make_dual(given["v"], given["v"]))
+
+
+@pytest.mark.parametrize("rule", ["palimpsa", "gdn"])
+def test_a_loop_over_time_in_double_agrees(rule):
+    """Beside formulas that are written here once more, in plain torch."""
+    given = {n: x.requires_grad_() for n, x in tensors(rule, torch.float64, N=2, T=7, H=4, G=2, dk=5, dv=6).items()}
+    q, k = (given[n].repeat_interleave(2, 2) for n in ("q", "k"))
+    v, outputs = given["v"], []
+    mu = torch.zeros(2, 4, 5, 6, dtype=torch.float64)
+    if rule == "palimpsa":
+        prior = given["Ip"][:, None, None]
+        I = prior.expand_as(mu)
+    for t in range(7):
+        key, value = k[:, t, :, :, None], v[:, t, :, None]
+        if rule == "palimpsa":
+            decay = torch.exp(-given["A"] * given["dt"][:, t])[..., None, None]
+            b = given["b"][:, t, :, None]
+            kept = decay * I + (1 - decay) * prior
+            mu, I = decay * (I / (kept + b * key**2)) * mu + key * value / (kept + b * key**2), kept + b * key**2
+        else:
+            decay, beta = torch.exp(given["g"][:, t])[..., None, None], given["beta"][:, t, :, None, None]
+            mu = decay * mu
+            mu = mu + beta * key * (value - (key * mu).sum(-2, keepdim=True))
+        outputs.append((q[:, t, :, :, None] * mu).sum(-2) * 5**-0.5)
+    expected = torch.stack(outputs, 1)
+    y = pt.memory(rule, **given)
+    near(y, expected, 1e-12)
+    for a, b in zip(*(torch.autograd.grad(x.cos().sum(), given.values()) for x in (y, expected))):
+        near(a, b, 1e-10)
+
+
+class Computing(torch.utils.data.Dataset):
+    """Every item is a call of ours, with gradients, in a worker that was forked after the parent's threads had worked."""
+
+    def __init__(self, given):
+        self.given = given
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        given = {n: x.detach().requires_grad_() for n, x in self.given.items()}
+        y = pt.memory("palimpsa", **given)
+        return y.detach() * i, torch.autograd.grad(y.sin().sum(), given["v"])[0]
+
+
+def test_workers_of_a_data_loader():
+    given = tensors("palimpsa", N=8, T=64, H=8, G=8, dk=16, dv=64)  # large enough for blocks of their own
+    given["k"] *= 0.2
+    data = Computing(given)
+    expected = [data[i] for i in range(4)]
+    for start in ("fork", "spawn") if torch.get_num_threads() > 1 else ("fork",):
+        loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=2, multiprocessing_context=start, timeout=120)
+        for (y, grad), (a, b) in zip(loader, expected):
+            assert torch.equal(y, a) and torch.equal(grad, b)
+
+
+def test_large_outputs_lie_in_blocks_that_are_used_again():
+    from palimpsa import _blocks
+    size = lambda: _blocks.waiting() + sum(len(loan.block) for loan in _blocks._lent.values())
+    made = _blocks.empty((1 << 20,), torch.float32)
+    made.fill_(7)
+    place, view = made.data_ptr(), made[5:9]
+    assert place % (2 << 20) == 0
+    del made
+    other = _blocks.empty((1 << 20,), torch.float32)
+    assert other.data_ptr() != place and (view == 7).all()  # a view keeps its block
+    del view
+    again, held = _blocks.empty((1 << 20,), torch.float32), size()
+    assert again.data_ptr() == place
+    del again, other
+    assert size() == held
+    many = [_blocks.empty((4 << 20,), torch.float32) for _ in range(20)]  # 360 MB, of which nothing is touched
+    assert len({x.data_ptr() for x in many}) == 20
+    many.clear()
+    assert _blocks.waiting() <= _blocks.KEPT
+    given = {n: x.requires_grad_() for n, x in tensors("gla", N=8, T=64, H=8, G=8, dk=16, dv=64).items()}
+    results = []
+    for _ in range(3):
+        y = pt.memory("gla", **given)
+        results.append((y.detach().clone(), torch.autograd.grad(y.sin().sum(), given["v"])[0].clone()))
+        places = {y.data_ptr()} if not results[1:] else places | {y.data_ptr()}
+        del y
+    assert len(places) == 1 and all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other))

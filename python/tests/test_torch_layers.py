@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -132,6 +133,36 @@ def test_initial_values():
         pt.PalimpsaD(32, 2, 16, rule="attention")
     with pytest.raises(ValueError, match="head_dim 7 must divide 64"):
         pt.PalimpsaM(32, 7)
+
+
+def test_what_is_refused_says_so():
+    layer, x, cache = pt.PalimpsaD(16, 2, 8), torch.randn(1, 6, 16), pt.LayerCache()
+    with torch.no_grad():
+        layer(torch.randn(2, 3, 16), cache=cache)
+
+    def refused(words, call):
+        with pytest.raises(ValueError, match=re.escape(words)) as why:
+            call()
+        assert "\n" not in str(why.value)
+
+    refused("x is [6, 16]; expected [B, T, 16]", lambda: layer(x[0]))
+    refused("x is [1, 6, 15]; expected [B, T, 16]", lambda: pt.PalimpsaD(16, 2, 8)(x[..., :15]))
+    refused("every size must be at least 1", lambda: layer(x[:, :0]))
+    for cu in ([0, 3, 5], [0, 4, 3, 6], [0, 4, 2**40], [1, 6], [0, 3, 3, 6]):
+        refused("cu_seqlens must increase from 0 to the number of tokens, 6", lambda: layer(x, cu_seqlens=torch.tensor(cu)))
+    for cu in ([0, 6], torch.tensor([0.0, 6.0])):
+        refused("cu_seqlens must be a tensor of int32 or int64", lambda: layer(x, cu_seqlens=cu))
+    refused("with cu_seqlens, B is 2; expected 1", lambda: layer(torch.randn(2, 6, 16), cu_seqlens=torch.tensor([0, 6])))
+    for grad in (False, True):
+        with torch.set_grad_enabled(grad):
+            refused("the cache holds 2 sequences; expected 3", lambda: layer(torch.randn(3, 1, 16), cache=cache))
+            refused("the cache holds 2 sequences; expected 3", lambda: layer(x, cu_seqlens=torch.tensor([0, 1, 2, 6]), cache=cache))
+    refused("num_heads is 0; expected at least 1", lambda: pt.PalimpsaD(16, 0, 8))
+    refused("conv_size is 0; expected at least 1", lambda: pt.PalimpsaD(16, 2, 8, conv_size=0))
+    refused("keys is 0.8; expected at least 1", lambda: pt.PalimpsaD(16, 2, 8, expand_k=0.1))
+    refused("head_dim is 0; expected at least 1", lambda: pt.PalimpsaM(16, 0))
+    for rank in (0, "x", 1.5):
+        refused(f"beta_step_rank is {rank!r}; expected 'auto' or a whole number", lambda: pt.PalimpsaD(16, 2, 8, beta_step_rank=rank))
 
 
 def run_example(name, *arguments):

@@ -211,6 +211,71 @@ def test_what_is_refused_says_so(tmp_path):
         refused(ValueError, words, lambda: AutoModelForCausalLM.from_config(pt.PalimpsaConfig(**{**small, key: value})))
 
 
+def test_new_tokens_can_be_drawn(tmp_path):
+    """Rows that only padded the embedding do not stay forbidden when there are more or fewer."""
+    config = pt.PalimpsaConfig(hidden_size=32, num_hidden_layers=1, num_heads=2, head_dim=16, vocab_size=32, unpadded_vocab_size=29)
+    draw = lambda model: model.generate(torch.tensor([[1, 2]] * 8), max_new_tokens=30, do_sample=True, temperature=9.0, eos_token_id=None, pad_token_id=0)
+    for size, multiple, rows, unpadded in ((40, None, 40, None), (37, 8, 40, 37), (20, None, 20, None), (32, None, 32, 29)):
+        model = AutoModelForCausalLM.from_config(config.__class__(**config.to_diff_dict()))
+        model.resize_token_embeddings(size, pad_to_multiple_of=multiple)
+        assert (model.config.vocab_size, model.config.unpadded_vocab_size) == (rows, unpadded)
+        model.save_pretrained(str(tmp_path))
+        made = draw(AutoModelForCausalLM.from_pretrained(str(tmp_path)))
+        assert made.max() == (unpadded or rows) - 1
+
+
+def test_two_turns_with_one_cache(model):
+    """A padded batch goes on talking: what the cache holds is not read again."""
+    ids = torch.randint(1, 200, (2, 8), generator=torch.Generator().manual_seed(4))
+    mask = torch.ones(2, 8, dtype=torch.long)
+    mask[0, :3] = 0
+    cache = pt.RecurrentCache(model.config.num_hidden_layers)
+    first = model.generate(ids, attention_mask=mask, past_key_values=cache, max_new_tokens=4, **GREEDY)
+    whole, longer = torch.cat((first, ids[:, :3]), 1), torch.cat((mask, torch.ones(2, 7, dtype=torch.long)), 1)
+    second = model.generate(whole, attention_mask=longer, past_key_values=cache, max_new_tokens=4, **GREEDY)
+    for row, begin in ((0, 3), (1, 0)):
+        assert second[row, begin:].tolist() == model.generate(whole[row:row + 1, begin:], max_new_tokens=4, **GREEDY)[0].tolist()
+
+
+def test_the_program_opens_shards_and_halves(tmp_path):
+    import palimpsa
+    model = AutoModelForCausalLM.from_pretrained(str(MODELS / "hybrid_m"))
+    ids = torch.arange(1, 9)[None]
+    expected = model(ids).logits[0]
+    model.save_pretrained(str(tmp_path / "shards"), max_shard_size="100KB")
+    assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 2
+    model.bfloat16().save_pretrained(str(tmp_path / "halves"))
+    for name, bound in (("shards", 1e-5), ("halves", 5e-2)):
+        with palimpsa.Model.open(tmp_path / name, tokenizer=False) as ours:
+            assert near(torch.from_numpy(ours.logits(ids[0].numpy())), expected, bound)
+
+
+def test_the_trainer_stops_and_goes_on_with_workers(tmp_path):
+    """Checkpoints of the Trainer, and its data from workers; what it saves is a model of ours."""
+    pytest.importorskip("accelerate")
+    import palimpsa
+    g = torch.Generator().manual_seed(1)
+    data = [{"input_ids": (x := torch.randint(1, 20, (9,), generator=g)), "labels": x} for _ in range(24)]
+
+    def trainer(where, steps):
+        options = transformers.TrainingArguments(str(tmp_path / where), max_steps=steps, per_device_train_batch_size=4, learning_rate=1e-2,
+                                                 report_to="none", save_steps=3, logging_steps=1, disable_tqdm=True, use_cpu=True,
+                                                 dataloader_num_workers=2, lr_scheduler_type="constant")
+        return transformers.Trainer(AutoModelForCausalLM.from_pretrained(str(MODELS / "palimpsa_d")), options, train_dataset=data)
+
+    whole, cut = trainer("whole", 6), trainer("cut", 3)
+    whole.train()
+    cut.train()
+    rest = trainer("cut", 6)
+    rest.train(resume_from_checkpoint=True)
+    pairs = zip(whole.model.state_dict().items(), rest.model.state_dict().values())
+    assert all(torch.equal(a, b) for (_, a), b in pairs)
+    rest.save_model(str(tmp_path / "saved"))
+    ids = data[0]["input_ids"]
+    with palimpsa.Model.open(tmp_path / "saved", tokenizer=False) as ours, torch.no_grad():
+        assert near(torch.from_numpy(ours.logits(ids.numpy())), rest.model(ids[None]).logits[0])
+
+
 def test_a_plain_import_stays_light():
     code = "import palimpsa, sys; print([m for m in ('torch', 'transformers') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"

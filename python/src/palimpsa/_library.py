@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import numbers
 import os
 import threading
 import weakref
@@ -160,6 +161,8 @@ def context(threads: int | None = None) -> Any:
     n = usable_threads(_threads if threads is None else threads)
     made = _contexts.get(n)
     if made is None:
+        if not isinstance(n, numbers.Integral) or not 0 <= n <= 1024:
+            raise ValueError(f"threads is {n!r}; expected a whole number from 0 (all processors) to 1024")
         with _lock:
             err, out = ffi.new("pal_error *"), ffi.new("pal_context **")
             check(lib.pal_context_new(out, n, ffi.NULL, err), err)
@@ -170,8 +173,6 @@ def context(threads: int | None = None) -> Any:
 def set_threads(threads: int) -> None:
     """How many threads operations use; 0: PALIMPSA_THREADS, else all processors. A forked child always uses one."""
     global _threads
-    if not isinstance(threads, int) or threads < 0:
-        raise ValueError(f"threads is {threads!r}; expected 0 or a positive number")
     context(threads)
     _threads = threads
 

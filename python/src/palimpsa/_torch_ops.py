@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import _library, memory
+from . import _blocks, _library, memory
 
 ROWS = ("q", "k", "v", "b", "beta", "dt", "g")
 PARAMETERS = ("A", "Ip", "lam")
@@ -126,10 +126,15 @@ class _Run:
         view.stride = stride or (x[0, 0].numel() if x.numel() else 1)
 
     def new(self, *shape: int) -> Tensor:
-        return next(iter(self.tensors.values())).new_empty(shape)
+        return _blocks.empty(shape, self.tensors["v"].dtype)
+
+    def like(self, x: Tensor) -> Tensor:
+        return self.new(*x.shape)
 
     def states(self, parts: list[Tensor]) -> Tensor:
         """Memories in the library's layout, from parts if there are some."""
+        if self.rule == "palimpsa" and parts and bool((parts[1] <= 0).any()):
+            raise ValueError("palimpsa: initial_state I, the importance, has numbers that are not above 0")
         lib, ffi, native, run = self.native.lib, self.native.ffi, self.native, self.run
         shape, values = ffi.addressof(run, "shape"), ffi.addressof(run, "in")
         row = (lib.pal_memory_state_floats(self.found, shape) + 15) // 16 * 16
@@ -172,7 +177,7 @@ def memory_forward(rule, q, k, v, b, beta, dt, g, A, Ip, lam, initial0, initial1
     run = _Run(rule, dict(q=q, k=k, v=v, b=b, beta=beta, dt=dt, g=g, A=A, Ip=Ip, lam=lam), cu_seqlens, scale, mesa_tolerance)
     y = run.new(run.batch, run.length, run.sizes[1], run.sizes[4])
     run.view(run.run.y, y)
-    y_var = torch.empty_like(y) if variance else run.new(0)
+    y_var = run.like(y) if variance else run.new(0)
     if variance:
         run.view(run.run.y_var, y_var)
     initial = [x.contiguous() for x in (initial0, initial1) if x is not None]
@@ -229,11 +234,11 @@ def memory_backward(rule, dy, dvariance, dfinal0, dfinal1, y, saved, q, k, v, b,
             made.append(torch.zeros_like(x, memory_format=torch.contiguous_format))
             setattr(grad, name, native.address(made[-1]))
         else:
-            made.append(torch.empty_like(x, memory_format=torch.contiguous_format))
+            made.append(run.like(x))
             run.view(getattr(grad, name), made[-1])
     for part, x in enumerate((initial0, initial1)):
         if x is not None:
-            made.append(torch.empty_like(x, memory_format=torch.contiguous_format))
+            made.append(run.like(x))
             grad.initial[part] = native.address(made[-1])
     if initial0 is not None:
         run.states([])  # backward only looks whether there were any

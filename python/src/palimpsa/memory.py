@@ -155,13 +155,19 @@ def _scratch(given: _Inputs, cx: Any, run: Any, kind: int) -> np.ndarray:
     return scratch
 
 
-def _scale(scale: float | None, dk: int) -> float:
-    return float(dk) ** -0.5 if scale is None else float(scale)
+def _scale(rule: str, scale: float | None, dk: int) -> float:
+    if scale is None:
+        return float(dk) ** -0.5 if dk else 1.0  # keys without channels are refused later
+    if isinstance(scale, (str, bytes)):
+        raise TypeError(f"{rule}: scale is {scale!r}; expected a number")
+    return float(scale)
 
 
 def _own_state(given: _Inputs, sequences: int, longest: int, initial: State | None) -> State:
     """The state that a forward works in: a copy of the given one, with room for more tokens where its memory grows."""
     rule = given.rule
+    if initial is not None and not isinstance(initial, State):
+        raise TypeError(f"{rule}: initial_state is a {type(initial).__name__}; expected a palimpsa.memory.State")
     if initial is None:
         return State(rule, sequences, given.heads, given.dk, given.dv, key_heads=given.key_heads, context=longest,
                      Ip=given.arrays.get("Ip"))
@@ -184,11 +190,13 @@ def forward(rule: str, q: np.ndarray, k: np.ndarray, v: np.ndarray, *, b: Any = 
     tape = Tape()
     given = tape.given = _Inputs(rule, dict(q=q, k=k, v=v, b=b, beta=beta, dt=dt, g=g, A=A, Ip=Ip, lam=lam), 2 if cu_seqlens is None else 1)
     tape.cu = _sequences(rule, given.lead, cu_seqlens)
-    tape.scale, tape.tolerance, tape.variance = _scale(scale, given.dk), float(mesa_tolerance), bool(return_variance)
+    tape.scale, tape.tolerance, tape.variance = _scale(rule, scale, given.dk), float(mesa_tolerance), bool(return_variance)
     tape.y = np.empty((*given.lead, given.heads, given.dv), np.float32)
     lengths = np.diff(tape.cu)
     state = None
     if initial_state is not None or output_final_state:
+        if not lengths.size:
+            raise ValueError(f"{rule}: there is no sequence; expected at least one")
         if (lengths < 1).any():
             raise ValueError(f"{rule}: cu_seqlens must increase")
         state = _own_state(given, len(lengths), int(lengths.max()), initial_state)
@@ -222,6 +230,8 @@ def backward(tape: Tape, dy: np.ndarray, *, dvariance: np.ndarray | None = None,
 
     dfinal: gradients of parts of the final state, by name, [N, ...] as State.parts has them.
     """
+    if not isinstance(tape, Tape) or not hasattr(tape, "saved"):
+        raise TypeError("backward expects the tape of forward(..., keep=True)")
     given = tape.given
     rule, lead = given.rule, len(given.lead)
     run, hold = _run(tape)
@@ -272,17 +282,37 @@ class _Stepping:
         self.values = getattr(self.run, "in")
         H, G, dk, dv = state.heads, state.key_heads, state.dk, state.dv
         N, attends = state.sequences, state.keeps_tokens
-        self.wanted = lib.pal_memory_inputs_of(state._rule)
-        self.shapes = {"q": (N, H if attends else G, dk), "k": (N, G, dk), "v": (N, G if attends else H, dv), "b": (N, H, dv),
-                       "beta": (N, H), "dt": (N, H), "g": (N, H), "A": (H,), "Ip": (H,), "lam": (H, dk)}
-        self.views = {name: getattr(self.values, name) for name in _BITS if name not in _PARAMETERS}
-        for name, view in self.views.items():
-            view.stride = int(np.prod(self.shapes[name][1:]))
-        self.y_shape = (N, H, dv)
-        self.run.y.stride = self.run.y_var.stride = H * dv
+        wanted = lib.pal_memory_inputs_of(state._rule)
+        shapes = {"q": (N, H if attends else G, dk), "k": (N, G, dk), "v": (N, G if attends else H, dv), "b": (N, H, dv),
+                  "beta": (N, H), "dt": (N, H), "g": (N, H), "A": (H,), "Ip": (H,), "lam": (H, dk)}
+        self.fields: list[tuple[str, Any, Any]] = []  # of every input: its name, its shape (None: not read), its view (None: a parameter)
+        for name, bit in _BITS.items():
+            view = None if name in _PARAMETERS else getattr(self.values, name)
+            if view is not None:
+                view.stride = int(np.prod(shapes[name][1:]))
+            self.fields.append((name, shapes[name] if wanted & bit else None, view))
+        self.y_shape, self.y_size = (N, H, dv), N * H * dv
+        self.y, self.y_var = self.run.y, self.run.y_var
+        self.y.stride = self.y_var.stride = H * dv
         size = lib.pal_memory_scratch_bytes(state._rule, cx, ffi.addressof(self.run, "shape"), lib.PAL_STEP)
         self.scratch = aligned((size // 4 + 16,))
         self.run.scratch = ffi.cast("void *", self.scratch.ctypes.data)
+
+
+_FLOAT32, _FLOATS = np.dtype(np.float32), ffi.typeof("float[]")
+_LIES_WELL = 0x101  # flags of arrays that are contiguous and aligned
+
+
+def _output(state: State, kept: _Stepping, name: str, x: np.ndarray, hold: list[Any]) -> Any:
+    if _float32(state.rule, name, x).shape != kept.y_shape or not x.flags.carray:
+        raise ValueError(f"{state.rule}: {name} must be a writable, aligned, contiguous array {list(kept.y_shape)}")
+    pointer = ffi.from_buffer(_FLOATS, x)
+    end = pointer + kept.y_size
+    for other in hold:  # they are read while this one is written
+        if other < end and pointer < other + len(other):
+            raise ValueError(f"{state.rule}: {name} overlaps with another array; expected memory of its own")
+    hold.append(pointer)
+    return pointer
 
 
 def step(state: State, q: np.ndarray, k: np.ndarray, v: np.ndarray, *, b: Any = None, beta: Any = None, dt: Any = None, g: Any = None,
@@ -292,35 +322,36 @@ def step(state: State, q: np.ndarray, k: np.ndarray, v: np.ndarray, *, b: Any = 
 
     variance: an array [N, H, dv] to be filled. A state is stepped by one thread at a time.
     """
+    if not isinstance(state, State):
+        raise TypeError(f"step expects a palimpsa.memory.State; found a {type(state).__name__}")
     cx = context(threads)
     kept = state._stepping
     if kept is None or kept.cx != cx:
         kept = state._stepping = _Stepping(state, cx)
-    hold, shapes = [], kept.shapes
-    for name, x in (("q", q), ("k", k), ("v", v), ("b", b), ("beta", beta), ("dt", dt), ("g", g), ("A", A), ("Ip", Ip), ("lam", lam)):
+    hold: list[Any] = []
+    for x, (name, shape, view) in zip((q, k, v, b, beta, dt, g, A, Ip, lam), kept.fields):
         if x is None:
-            if kept.wanted & _BITS[name]:
+            if shape is not None:
                 raise TypeError(f"{state.rule}: {name} is missing")
             continue
-        if not kept.wanted & _BITS[name]:
+        if shape is None:
             raise TypeError(f"{state.rule}: does not read {name}; it reads {', '.join(inputs(state.rule))}")
-        if _float32(state.rule, name, x).shape != shapes[name]:
-            raise ValueError(f"{state.rule}: {name} is {list(x.shape)}; expected {list(shapes[name])}")
-        if not (x.flags.c_contiguous and x.flags.aligned):
+        if type(x) is not np.ndarray or x.dtype is not _FLOAT32:
+            _float32(state.rule, name, x)
+        if x.shape != shape:
+            raise ValueError(f"{state.rule}: {name} is {list(x.shape)}; expected {list(shape)}")
+        if x.flags.num & _LIES_WELL != _LIES_WELL:
             x = np.require(x, None, "CA")
-        pointer = ffi.from_buffer("float[]", x)
+        pointer = ffi.from_buffer(_FLOATS, x)
         hold.append(pointer)
-        if name in kept.views:
-            kept.views[name].data = pointer
-        else:
+        if view is None:
             setattr(kept.values, name, pointer)
-    for name, x in (("out", out), ("variance", variance)):
-        if x is not None and (_float32(state.rule, name, x).shape != kept.y_shape or not x.flags.c_contiguous or not x.flags.writeable):
-            raise ValueError(f"{state.rule}: {name} must be a writable contiguous array {list(kept.y_shape)}")
+        else:
+            view.data = pointer
     y = np.empty(kept.y_shape, np.float32) if out is None else out
-    kept.run.y.data = ffi.from_buffer("float[]", y)
-    kept.run.y_var.data = ffi.NULL if variance is None else ffi.from_buffer("float[]", variance)
-    kept.values.scale, kept.values.mesa_tolerance = _scale(scale, state.dk), mesa_tolerance
+    kept.y.data = _output(state, kept, "out", y, hold)
+    kept.y_var.data = ffi.NULL if variance is None else _output(state, kept, "variance", variance, hold)
+    kept.values.scale, kept.values.mesa_tolerance = _scale(state.rule, scale, state.dk), mesa_tolerance
     check(lib.pal_memory_step(state._rule, cx, kept.run, kept.err), kept.err)
     if state.keeps_tokens:
         state._past += 1

@@ -112,13 +112,17 @@ class Generation(Iterator[Token]):
         return self
 
     def __next__(self) -> Token:
-        while not self._waiting:
+        while True:
+            try:
+                token = self._waiting.popleft()
+                break
+            except IndexError:  # none yet, or another thread took it
+                pass
             if self._error:
                 raise FloatingPointError(self._error)
             if self.finish:
                 raise StopIteration
             self.session._step(self)
-        token = self._waiting.popleft()
         self.tokens.append(token)
         return token
 

@@ -57,8 +57,8 @@ class State:
         self.rule = rule
         sizes = {"sequences": sequences, "heads": heads, "dk": dk, "dv": dv, "key_heads": heads if key_heads is None else key_heads}
         for name, value in sizes.items():
-            if not 1 <= value <= 1 << 20:
-                raise ValueError(f"{rule}: {name} is {value}, expected at least 1")
+            if not isinstance(value, (int, np.integer)) or not 1 <= value <= 1 << 20:
+                raise ValueError(f"{rule}: {name} is {value!r}; expected a whole number from 1 to {1 << 20}")
         self.keeps_tokens = bool(lib.pal_memory_keeps_tokens(self._rule))
         if self.keeps_tokens and not 1 <= context <= 1 << 26:
             raise ValueError(f"{rule}: context is {context}; expected how many tokens a sequence can hold")
@@ -127,6 +127,8 @@ class State:
             expected = (self.sequences, *self._part_shape(p))
             if x.dtype != np.float32 or x.shape != expected:
                 raise ValueError(f"{self.rule}: {name} is {x.dtype} {list(x.shape)}; expected float32 {list(expected)}")
+            if name == "I" and (x <= 0).any():
+                raise ValueError(f"{self.rule}: I, the importance, has numbers that are not above 0")
             arrays.append(np.require(x, None, "CA"))
         if past is not None:
             tokens = np.asarray(past, np.int32)

@@ -5,6 +5,7 @@ from typing import Any, Union
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 
 from . import memory as _memory
 from ._torch_ops import INPUTS, PARAMETERS, PARTS, memory_forward
@@ -54,7 +55,7 @@ def _check_inputs(rule: str, given: dict[str, Any]) -> dict[str, Tensor]:
     return tensors
 
 
-def _check_bounds(rule: str, v: Tensor, cu_seqlens: Any) -> int:
+def check_bounds(rule: str, v: Tensor, cu_seqlens: Any) -> int:
     if cu_seqlens is None:
         return v.shape[0]
     if not isinstance(cu_seqlens, Tensor) or cu_seqlens.dtype not in (torch.int32, torch.int64) or cu_seqlens.ndim != 1 or cu_seqlens.shape[0] < 2:
@@ -99,13 +100,15 @@ def memory(rule: str, q: Tensor, k: Tensor, v: Tensor, *, b: Tensor | None = Non
            mesa_tolerance: float = 0.0) -> Any:
     """One of the rules, by name. `scale` multiplies the query; K ** -0.5 by default."""
     tensors = _check_inputs(rule, dict(q=q, k=k, v=v, b=b, beta=beta, dt=dt, g=g, A=A, Ip=Ip, lam=lam))
-    N = _check_bounds(rule, v, cu_seqlens)
+    N = check_bounds(rule, v, cu_seqlens)
     parts = _check_state(rule, initial_state, N, tensors) if initial_state is not None else []
     if output_final_state and rule == "attention":
         raise ValueError("attention: its memory are the keys and values themselves; there is no final state to return")
     scale = k.shape[3] ** -0.5 if scale is None else _number(rule, "scale", scale)
     mesa_tolerance = _number(rule, "mesa_tolerance", mesa_tolerance)
     every = [*tensors.values(), *parts]
+    if not torch.compiler.is_compiling() and any(unpack_dual(x).tangent is not None for x in every):
+        raise NotImplementedError(f"{rule}: forward-mode derivatives are not offered; use backward")  # they would come out as zeros
     double = [x.dtype == torch.float64 for x in every]
     if any(double) and not all(double):
         raise TypeError(f"{rule}: some tensors are float64 and some are not; expected all or none")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ._torch_ops import INPUTS
 from .memory import State
-from .torch_functions import memory, step, swap
+from .torch_functions import check_bounds, memory, step, swap
 
 Initial = Any
 
@@ -38,8 +38,11 @@ class LayerCache:
 class _Spans:
     """Where packed sequences lie in a stream that has room for `before` rows in front of each."""
 
-    def __init__(self, cu_seqlens: Tensor, before: int) -> None:
-        cu = cu_seqlens.to(torch.int64)
+    def __init__(self, rule: str, x: Tensor, cu_seqlens: Tensor, before: int) -> None:
+        check_bounds(rule, x, cu_seqlens)
+        cu, T = cu_seqlens.to(torch.int64), x.shape[1]
+        if int(cu[0]) != 0 or int(cu[-1]) != T or bool((cu.diff() < 1).any()):
+            raise ValueError(f"{rule}: cu_seqlens must increase from 0 to the number of tokens, {T}")
         N, self.before = cu.shape[0] - 1, before
         lengths = cu[1:] - cu[:-1]
         self.rows = torch.arange(int(cu[-1])) + torch.repeat_interleave(torch.arange(1, N + 1) * before, lengths)
@@ -47,6 +50,12 @@ class _Spans:
         self.front = (cu[:-1] + torch.arange(N) * before)[:, None] + room
         self.last = (cu[1:] + torch.arange(1, N + 1) * before)[:, None] - before + room
         self.total = int(cu[-1]) + N * before
+
+
+def _fitting(window: Tensor, sequences: int) -> Tensor:
+    if window.shape[0] != sequences:
+        raise ValueError(f"the cache holds {window.shape[0]} sequences; expected {sequences}")
+    return window
 
 
 class ShortConvolution(nn.Conv1d):
@@ -59,7 +68,7 @@ class ShortConvolution(nn.Conv1d):
         before = self.kernel_size[0] - 1
         window = cache.windows.get(name) if cache is not None else None
         if spans is None:
-            front = x.new_zeros(x.shape[0], before, x.shape[2]) if window is None else window.to(x.dtype)
+            front = x.new_zeros(x.shape[0], before, x.shape[2]) if window is None else _fitting(window, x.shape[0]).to(x.dtype)
             stream = torch.cat((front, x), 1)
             y = self._taps(stream, x.shape[1])
             if cache is not None:
@@ -67,7 +76,7 @@ class ShortConvolution(nn.Conv1d):
         else:
             stream = x.new_zeros(spans.total, x.shape[2]).index_copy(0, spans.rows, x[0])
             if window is not None:
-                stream = stream.index_copy(0, spans.front.reshape(-1), window.to(x.dtype).flatten(0, 1))
+                stream = stream.index_copy(0, spans.front.reshape(-1), _fitting(window, spans.front.shape[0]).to(x.dtype).flatten(0, 1))
             y = self._taps(stream[None], spans.total - before)[:, spans.rows - before]
             if cache is not None:
                 cache.windows[name] = stream[spans.last].detach()
@@ -91,6 +100,12 @@ def _wide(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
+def _check_sizes(**sizes: Any) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} is {size!r}; expected at least 1")
+
+
 class _Mixer(nn.Module):
     """What both backbones share: heads with a memory, its gates and parameters."""
 
@@ -99,9 +114,11 @@ class _Mixer(nn.Module):
         super().__init__()
         if rule not in INPUTS or rule == "attention":
             raise ValueError(f"rule is {rule!r}; expected one of {', '.join(r for r in INPUTS if r != 'attention')}")
+        if rank != "auto" and (not isinstance(rank, int) or rank < 1):
+            raise ValueError(f"beta_step_rank is {rank!r}; expected 'auto' or a whole number from 1 on")
         self.hidden_size, self.heads, self.dk, self.dv, self.rule = hidden_size, heads, dk, dv, rule
         self.norm_eps, self.initializer_range, self.finetuning, self.mesa_tolerance = norm_eps, initializer_range, finetuning, mesa_tolerance
-        self.rank = math.ceil(hidden_size / 16) if rank == "auto" else int(rank)
+        self.rank = math.ceil(hidden_size / 16) if rank == "auto" else rank
         reads = self.reads = INPUTS[rule]
         self.forgets = "dt" in reads or "g" in reads
         if self.forgets:
@@ -185,6 +202,12 @@ class _Mixer(nn.Module):
             cache.state.set_parts(**{name: swap(self.rule, name, x).numpy() for name, x in zip(names, parts)})
         return y
 
+    def spans(self, x: Tensor, cu_seqlens: Tensor | None, taps: int) -> _Spans | None:
+        """What both backbones look at first."""
+        if x.ndim != 3 or x.shape[2] != self.hidden_size:
+            raise ValueError(f"x is {list(x.shape)}; expected [B, T, {self.hidden_size}]")
+        return None if cu_seqlens is None else _Spans(self.rule, x, cu_seqlens, taps - 1)
+
     def _norm(self, width: int) -> nn.RMSNorm:
         return nn.RMSNorm(width, eps=self.norm_eps)
 
@@ -200,6 +223,8 @@ class PalimpsaD(_Mixer):
                  beta_step_rank: int | str = "auto", metaplasticity: bool = True, rule: str = "palimpsa", unused_gate: bool | None = None,
                  norm_eps: float = 1e-6, initializer_range: float = 0.02, finetuning: bool = False, mesa_tolerance: float = 0.0) -> None:
         plain = rule == "palimpsa" and not metaplasticity
+        _check_sizes(hidden_size=hidden_size, num_heads=num_heads, conv_size=conv_size, head_dim=head_dim, keys=head_dim * expand_k,
+                     values=head_dim * expand_v)
         super().__init__(hidden_size, num_heads, int(head_dim * expand_k), int(head_dim * expand_v), "gla" if plain else rule, beta_step_rank,
                          plain if unused_gate is None else unused_gate, norm_eps, initializer_range, finetuning, mesa_tolerance)
         keys, values = num_heads * self.dk, num_heads * self.dv
@@ -216,7 +241,7 @@ class PalimpsaD(_Mixer):
         self.reset_parameters()
 
     def forward(self, x: Tensor, cu_seqlens: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
-        spans = _Spans(cu_seqlens, self.q_conv1d.kernel_size[0] - 1) if cu_seqlens is not None else None
+        spans = self.spans(x, cu_seqlens, self.q_conv1d.kernel_size[0])
         q, k, value = (getattr(self, f"{n}_conv1d")(getattr(self, f"{n}_proj")(x), spans, cache, n).unflatten(-1, (self.heads, -1)) for n in "qkv")
         q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
         write = torch.sigmoid(self.bs_proj(x))
@@ -240,6 +265,7 @@ class PalimpsaM(_Mixer):
                  use_conv_bias: bool = True, time_step_limit: tuple[float, float] = (0.0, math.inf), norm_groups: int = 1, norm_eps: float = 1e-5,
                  initializer_range: float = 0.02, finetuning: bool = False, rescale_layers: int | None = None) -> None:
         inner = int(hidden_size * expand)
+        _check_sizes(hidden_size=hidden_size, head_dim=head_dim, state_size=state_size, n_groups=n_groups, expanded=inner, conv_kernel=conv_kernel)
         if inner % head_dim or (inner // head_dim) % n_groups:
             raise ValueError(f"head_dim {head_dim} must divide {inner} inner channels, and n_groups {n_groups} the heads")
         super().__init__(hidden_size, inner // head_dim, state_size, head_dim, "palimpsa" if metaplasticity else "gla", beta_step_rank,
@@ -260,7 +286,7 @@ class PalimpsaM(_Mixer):
         return special
 
     def forward(self, x: Tensor, cu_seqlens: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
-        spans = _Spans(cu_seqlens, self.conv1d.kernel_size[0] - 1) if cu_seqlens is not None else None
+        spans = self.spans(x, cu_seqlens, self.conv1d.kernel_size[0])
         z, channels, dt = self.in_proj(x).split((self.inner, self.inner + 2 * self.keys, self.heads), -1)
         value, k, q = self.conv1d(channels, spans, cache, "channels").split((self.inner, self.keys, self.keys), -1)
         value = value.unflatten(-1, (self.heads, self.dv))

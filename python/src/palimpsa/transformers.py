@@ -330,6 +330,12 @@ class _ForCausalLM(_PreTrained, GenerationMixin):
     def set_output_embeddings(self, value: nn.Module) -> None:
         self.lm_head = value
 
+    def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> Any:
+        before, rows = self.config.vocab_size, super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
+        if self.config.vocab_size != before:  # all that were asked for are tokens; what is beyond them only pads
+            self.config.unpadded_vocab_size = new_num_tokens if new_num_tokens and new_num_tokens < self.config.vocab_size else None
+        return rows
+
     def forward(self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, inputs_embeds: Tensor | None = None,
                 past_key_values: RecurrentCache | None = None, labels: Tensor | None = None, use_cache: bool | None = None,
                 output_hidden_states: bool | None = None, cu_seqlens: Tensor | None = None, logits_to_keep: int | Tensor = 0,
