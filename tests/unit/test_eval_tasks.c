@@ -123,6 +123,45 @@ static void texts_are_cleaned_as_recorded(void **state) {
     pal_records_close(recorded);
 }
 
+/* As the harness takes it: text.split(' ') of a single word leaves nothing before it. */
+static void a_single_word_has_an_empty_context(void **state) {
+    (void)state;
+    const pal_eval_task *task = pal_task_find("lambada_openai");
+    static const char *const texts[][3] = { { "word", "", " word" }, { "", "", " " }, { "a b ", "a b", " " } };
+    pal_task_doc doc = { 0 };
+    for (size_t i = 0; i < PAL_COUNT(texts); i++) {
+        json_t *row = json_pack("{s:s}", "text", texts[i][0]);
+        OK(task->make(task, row, &doc, err));
+        const pal_slice context = pal_task_context(&doc, 0), word = pal_task_continuation(&doc, 0);
+        assert_int_equal(context.size, strlen(texts[i][1]));
+        assert_memory_equal(context.data, texts[i][1], context.size);
+        assert_int_equal(word.size, strlen(texts[i][2]));
+        assert_memory_equal(word.data, texts[i][2], word.size);
+        json_decref(row);
+    }
+    pal_task_doc_free(&doc);
+}
+
+static void a_label_is_a_decimal_number(void **state) {
+    (void)state;
+    static const char *const good[] = { "1", " 1", "1.0", "1e0" };
+    static const char *const bad[] = { "0x1", "0X1p0", "", "one", "nan", "inf", "1 " };
+    pal_error why;
+    int gold;
+    for (size_t i = 0; i < PAL_COUNT(good); i++) {
+        json_t *row = json_pack("{s:s}", "label", good[i]);
+        OK(pal_task_gold(row, "label", 0, 2, &gold, err));
+        assert_int_equal(gold, 1);
+        json_decref(row);
+    }
+    for (size_t i = 0; i < PAL_COUNT(bad); i++) {
+        json_t *row = json_pack("{s:s}", "label", bad[i]);
+        if (pal_task_gold(row, "label", 0, 2, &gold, &why) != PAL_E_FORMAT)
+            fail_msg("'%s' is taken as %d", bad[i], gold);
+        json_decref(row);
+    }
+}
+
 static void ties_and_lengths_are_decided_as_recorded(void **state) {
     (void)state;
     pal_records *recorded;
@@ -425,6 +464,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_are_the_recorded_ones),
         cmocka_unit_test(texts_are_cleaned_as_recorded),
+        cmocka_unit_test(a_single_word_has_an_empty_context),
+        cmocka_unit_test(a_label_is_a_decimal_number),
         cmocka_unit_test(ties_and_lengths_are_decided_as_recorded),
         cmocka_unit_test(aggregates_of_recorded_scores_are_the_recorded_ones),
         cmocka_unit_test(scores_are_the_recorded_ones),

@@ -58,7 +58,7 @@ pal_status pal_task_gold(const json_t *row, const char *field, int from, size_t 
     double number = NAN; /* tables write 1.0 where a row of the column is empty */
     if (!value) return pal_fail(err, PAL_E_FORMAT, "there is no field '%s'", field);
     if (json_is_number(value)) number = json_number_value(value);
-    else if (text && *text) number = strtod(text, &end);
+    else if (text && *text && !strpbrk(text, "xX")) number = strtod(text, &end); /* strtod reads hexadecimal, too */
     if ((end && *end) || !(number == floor(number)))
         return pal_fail(err, PAL_E_FORMAT, "field '%s' is not a whole number%s%s%s", field, text ? ": '" : "",
                         text ? text : "", text ? "'" : "");
@@ -223,7 +223,7 @@ pal_status pal_make_winogrande(const pal_eval_task *task, const json_t *row, pal
     return st ? st : pal_task_gold(row, task->gold, task->gold_from, 2, &d->gold, err);
 }
 
-/* The context ends before the last blank. */
+/* The context ends before the last blank; without one it is empty. */
 pal_status pal_make_last_word(const pal_eval_task *task, const json_t *row, pal_task_doc *d, pal_error *err) {
     pal_slice text;
     pal_status st;
@@ -231,9 +231,8 @@ pal_status pal_make_last_word(const pal_eval_task *task, const json_t *row, pal_
     begin(d);
     if ((st = pal_task_field(row, "text", &text, err))) return st;
     const unsigned char *blank = text.size ? memrchr(text.data, ' ', text.size) : NULL;
-    if (!blank) return pal_fail(err, PAL_E_FORMAT, "field 'text' has no blank before its last word");
-    const size_t before = (size_t)(blank - text.data);
-    return pal_task_add(d, (pal_slice){ text.data, before }, (pal_slice){ blank + 1, text.size - before - 1 }, err);
+    const size_t before = blank ? (size_t)(blank - text.data) : 0, word = blank ? before + 1 : 0;
+    return pal_task_add(d, (pal_slice){ text.data, before }, (pal_slice){ text.data + word, text.size - word }, err);
 }
 
 pal_status pal_make_wikitext(const pal_eval_task *task, const json_t *row, pal_task_doc *d, pal_error *err) {
