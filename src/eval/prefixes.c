@@ -80,15 +80,18 @@ static pal_status fill_node(pal_prefixes *p, const pal_score_request *requests, 
     return st;
 }
 
-/* Memories of children that hold some, the last of which takes the node's own unless another borrows that. */
-static void count_memories(const pal_prefixes *p, pal_prefix *node, size_t most) {
+/* Memories of children that hold some, the last of which takes the node's own unless another borrows that; and tokens.
+ */
+static void count_subtree(const pal_prefixes *p, pal_prefix *node, size_t most) {
     bool tip = true, lends = false;
     for (int c = node->child; c < node->child + node->children; c++) {
         tip &= !pal_prefix_reads(&p->nodes[c]);
         lends |= p->nodes[c].borrows;
         node->need += p->nodes[c].need;
+        node->tokens += p->nodes[c].tokens;
     }
     if (!pal_prefix_reads(node)) return;
+    node->tokens += node->read_end - node->begin;
     node->borrows = tip && node->read_end - node->begin <= most;
     if (!node->borrows && (lends || !node->need)) node->need++;
 }
@@ -107,6 +110,6 @@ pal_status pal_prefixes_build(pal_prefixes *p, const pal_score_request *requests
     if ((st = add_runs(p, requests, 0, count, 0, -1, err))) return st;
     p->roots = p->count;
     for (size_t i = 0; i < p->count && !st; i++) st = fill_node(p, requests, i, err);
-    for (size_t i = p->count; i-- > 0 && !st;) count_memories(p, &p->nodes[i], most); /* children stand behind */
+    for (size_t i = p->count; i-- > 0 && !st;) count_subtree(p, &p->nodes[i], most); /* children stand behind */
     return st;
 }

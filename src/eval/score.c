@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/parallel.h"
 #include "eval/prefixes.h"
 #include "model/state.h"
 
@@ -25,8 +26,17 @@ typedef struct {
     bool alone; /* its parent's memory was given up: it reads from position 0 */
 } progress;
 
+/* A memory that a node is about to read into. */
+typedef struct {
+    int node;
+    int slot;              /* of `states`, where it has to be made; -1: it is there */
+    const pal_state *from; /* whose contents it begins with; NULL: empty */
+    pal_error why;         /* it could not be made */
+} fresh;
+
 struct pal_scorer {
     const pal_model *model;
+    const pal_context *cx;
     pal_scorer_options o;
     pal_work *work;
     bool lends;         /* memories can be borrowed */
@@ -35,6 +45,8 @@ struct pal_scorer {
     pal_state **states; /* (o.states), made when first needed */
     int made, free_count;
     pal_state **free_states; /* (o.states) */
+    fresh *fresh;            /* (o.states) of the next pass */
+    int fresh_count;
     pal_score_counts counts;
     /* One pass. */
     int32_t *ids; /* (o.tokens) */
@@ -48,6 +60,7 @@ struct pal_scorer {
     progress *nodes; /* (tree.count) */
     int *ready;      /* (tree.count) a stack of children that may begin */
     size_t ready_count, next_root;
+    size_t begun; /* tokens that trees which have begun have still to read */
     int reserved;
     size_t rows;
     int *row_at, *row_node; /* (o.tokens + tree.count): position in the batch; whose requests it belongs to */
@@ -76,7 +89,7 @@ void pal_scorer_free(pal_scorer *s) {
     pal_state_free(s->empty);
     pal_work_free(s->work);
     pal_free(s->states), pal_free(s->free_states), pal_free(s->ids), pal_free(s->cu), pal_free(s->running);
-    pal_free(s->in_pass), pal_free(s->borrowed);
+    pal_free(s->in_pass), pal_free(s->borrowed), pal_free(s->fresh);
     pal_free(s);
 }
 
@@ -93,12 +106,13 @@ static pal_status prepare(pal_scorer *s, const pal_context *cx, pal_error *err) 
     if (st) return st;
     s->states = pal_alloc(states, sizeof *s->states);
     s->free_states = pal_alloc(states, sizeof *s->free_states);
+    s->fresh = pal_alloc(states, sizeof *s->fresh);
     s->ids = pal_alloc(tokens, sizeof *s->ids);
     s->cu = pal_alloc(sequences + 1, sizeof *s->cu);
     s->running = pal_alloc(sequences, sizeof *s->running);
     s->in_pass = pal_alloc(sequences, sizeof *s->in_pass);
     s->borrowed = pal_alloc(sequences, sizeof *s->borrowed);
-    if (!s->states || !s->free_states || !s->ids || !s->cu || !s->running || !s->in_pass || !s->borrowed)
+    if (!s->states || !s->free_states || !s->fresh || !s->ids || !s->cu || !s->running || !s->in_pass || !s->borrowed)
         return pal_fail(err, PAL_E_MEMORY, "no memory for scoring %d tokens at a time", s->o.tokens);
     return PAL_OK;
 }
@@ -122,6 +136,7 @@ pal_status pal_scorer_new(pal_scorer **out, const pal_model *model, const pal_co
     if ((st = pal_alloc_named(&block, 1, sizeof(pal_scorer), "a scorer", err))) return st;
     pal_scorer *s = block;
     s->model = model;
+    s->cx = cx;
     s->o = o;
     if ((st = prepare(s, cx, err))) {
         pal_scorer_free(s);
@@ -166,20 +181,44 @@ static pal_status begin_call(pal_scorer *s, pal_error *err) {
     if (!s->nodes || !s->ready || !s->row_at || !s->row_node || !s->row_token || !s->row_target || !s->row_nll ||
         !s->row_correct)
         return pal_fail(err, PAL_E_MEMORY, "no memory for %zu prefixes of requests", nodes);
-    s->ready_count = s->next_root = 0;
+    s->ready_count = s->next_root = s->begun = 0;
     s->reserved = s->running_count = 0;
-    s->free_count = 0;
+    s->free_count = s->fresh_count = 0;
     for (int i = 0; i < s->made; i++) s->free_states[s->free_count++] = s->states[i];
     return PAL_OK;
 }
 
-static pal_status take_state(pal_scorer *s, pal_state **out, pal_error *err) {
-    if (s->free_count) {
-        *out = s->free_states[--s->free_count];
-        return PAL_OK;
-    }
-    const pal_status st = pal_state_new(&s->states[s->made], s->model, s->o.context, err);
-    if (!st) *out = s->states[s->made++];
+/* A memory of its own for a node, filled by fill_memories before the pass. */
+static void take_state(pal_scorer *s, int node, const pal_state *from) {
+    fresh *f = &s->fresh[s->fresh_count++];
+    *f = (fresh){ .node = node, .slot = -1, .from = from };
+    if (s->free_count) s->nodes[node].state = s->free_states[--s->free_count];
+    else f->slot = s->made++;
+}
+
+static void fill_memory(void *arg, size_t index, int thread) {
+    (void)thread;
+    pal_scorer *s = arg;
+    fresh *f = &s->fresh[index];
+    pal_state **state = &s->nodes[f->node].state;
+    if (f->slot >= 0) {
+        if (pal_state_new(&s->states[f->slot], s->model, s->o.context, &f->why)) return;
+        *state = s->states[f->slot];
+    } else if (!f->from) pal_state_reset(*state);
+    if (f->from) pal_state_copy(*state, f->from, &f->why);
+}
+
+/* Memories are large: several threads make and fill them. */
+static pal_status fill_memories(pal_scorer *s, pal_error *err) {
+    pal_status st = PAL_OK;
+    pal_parallel_for(s->cx, (size_t)s->fresh_count, fill_memory, s);
+    for (int i = 0; i < s->fresh_count && !st; i++)
+        if ((st = s->fresh[i].why.status)) pal_fail(err, st, "%s", s->fresh[i].why.text);
+    s->fresh_count = 0;
+    int made = 0;
+    for (int i = 0; i < s->made; i++)
+        if (s->states[i]) s->states[made++] = s->states[i];
+    s->made = made;
     return st;
 }
 
@@ -215,28 +254,27 @@ static bool may_begin(const pal_scorer *s, int node, bool forced) {
     return forced || s->reserved + to_reserve(s, node) - (heir && is_big(s, &s->tree.nodes[parent])) <= s->o.states;
 }
 
-static pal_status begin_node(pal_scorer *s, int node, pal_error *err) {
+static void begin_node(pal_scorer *s, int node) {
     const pal_prefix *p = &s->tree.nodes[node];
     progress *g = &s->nodes[node];
-    pal_status st = PAL_OK;
     s->reserved += to_reserve(s, node);
     g->begun = true;
     g->at = g->alone ? 0 : p->begin;
     if (borrows(s, node)) {
         g->state = p->parent < 0 ? s->empty : s->nodes[p->parent].state;
     } else if (p->parent < 0 || g->alone) {
-        if ((st = take_state(s, &g->state, err))) return st;
-        pal_state_reset(g->state);
+        take_state(s, node, NULL);
     } else {
         progress *parent = &s->nodes[p->parent];
         if (--parent->waiting == 0) {
             g->state = parent->state;
             parent->state = NULL;
             if (is_big(s, &s->tree.nodes[p->parent]) || lends_and_passes_on(s, p->parent)) s->reserved--;
-        } else if (!(st = take_state(s, &g->state, err))) st = pal_state_copy(g->state, parent->state, err);
+        } else {
+            take_state(s, node, parent->state);
+        }
     }
     s->running[s->running_count++] = node;
-    return st;
 }
 
 /* The youngest memory that children wait for is given up. */
@@ -252,29 +290,29 @@ static void give_up_a_memory(pal_scorer *s) {
     if (is_big(s, &s->tree.nodes[parent]) || lends_and_passes_on(s, parent)) s->reserved--;
 }
 
-/* Begins nodes while a pass has room: branches of what is being read before new trees, the youngest first. */
-static pal_status begin_nodes(pal_scorer *s, pal_error *err) {
-    pal_status st = PAL_OK;
+/* Begins nodes while a pass has room: branches of what is being read before new trees, the youngest first. No tree is
+ * begun while what is left of those that have begun fills a pass: its memory would only wait. */
+static void begin_nodes(pal_scorer *s) {
+    const size_t most = (size_t)s->o.tokens;
     size_t tokens = 0;
     for (int i = 0; i < s->running_count; i++) {
         const int node = s->running[i];
         tokens += s->tree.nodes[node].read_end - s->nodes[node].at;
     }
-    for (size_t i = s->ready_count; i-- > 0 && !st && tokens < (size_t)s->o.tokens;) {
+    for (size_t i = s->ready_count; i-- > 0 && tokens < most;) {
         const int node = s->ready[i];
         if (s->running_count == s->sequences || !may_begin(s, node, s->running_count == 0 && i == 0)) continue;
         memmove(s->ready + i, s->ready + i + 1, (s->ready_count - i - 1) * sizeof *s->ready);
         s->ready_count--;
-        st = begin_node(s, node, err);
+        begin_node(s, node);
         tokens += s->tree.nodes[node].read_end - s->nodes[node].at;
     }
-    while (!st && s->next_root < s->tree.roots && tokens < (size_t)s->o.tokens && s->running_count < s->sequences &&
+    while (s->next_root < s->tree.roots && s->begun < most && s->running_count < s->sequences &&
            may_begin(s, (int)s->next_root, s->running_count == 0 && s->ready_count == 0)) {
         const int node = (int)s->next_root++;
-        st = begin_node(s, node, err);
-        tokens += s->tree.nodes[node].read_end - s->nodes[node].at;
+        begin_node(s, node);
+        s->begun += s->tree.nodes[node].tokens;
     }
-    return st;
 }
 
 static void add_row(pal_scorer *s, int at, int node, size_t token, uint32_t target) {
@@ -364,6 +402,7 @@ static pal_status run_pass(pal_scorer *s, const pal_score_request *requests, pal
     if (st) return st;
     count_rows(s, requests, scores);
     s->counts.read += (uint64_t)batch.tokens;
+    s->begun -= (size_t)batch.tokens < s->begun ? (size_t)batch.tokens : s->begun; /* some may be read again */
     s->counts.scored += s->rows;
     int left = 0;
     for (int i = 0; i < s->running_count; i++) {
@@ -381,7 +420,8 @@ static pal_status run_all(pal_scorer *s, const pal_score_request *requests, pal_
     pal_status st;
     for (size_t i = 0; i < s->tree.count; i++) total += s->tree.nodes[i].read_end - s->tree.nodes[i].begin;
     for (;;) {
-        if ((st = begin_nodes(s, err))) return st;
+        begin_nodes(s);
+        if ((st = fill_memories(s, err))) return st;
         if (s->running_count) {
             if ((st = run_pass(s, requests, scores, err))) return st;
         } else if (s->ready_count) {

@@ -212,6 +212,76 @@ static void what_is_common_is_read_once(void **state) {
     pal_context_free(cx);
 }
 
+/* Memories that the first call of a scorer made, by their allocations: the second call makes none. */
+static uint64_t memories_made(const pal_model *model, const pal_context *cx, const pal_scorer_options *o,
+                              const problem *p, pal_score_result *scores) {
+    enum { ALLOCATIONS_OF_A_STATE = 3 };
+    pal_scorer *scorer;
+    OK(pal_scorer_new(&scorer, model, cx, o, err));
+    const uint64_t start = pal_alloc_count();
+    OK(pal_score(scorer, p->requests, REQUESTS, scores, err));
+    const uint64_t first = pal_alloc_count() - start;
+    OK(pal_score(scorer, p->requests, REQUESTS, scores, err));
+    const uint64_t second = pal_alloc_count() - start - first;
+    pal_scorer_free(scorer);
+    return (first - second) / ALLOCATIONS_OF_A_STATE;
+}
+
+/* Every two requests share a beginning of 2 tokens and read 11 more each: two pairs fill a pass of 32 tokens, while 16
+ * beginnings would. */
+static void pairs(problem *p) {
+    fill(p, 7);
+    for (int i = 0; i < REQUESTS; i++) {
+        for (size_t t = 0; t < 14; t++) p->ids[i][t] = (uint32_t)(t < 2 ? t : t + (size_t)i % 2) % V;
+        p->requests[i].count = 14;
+        p->requests[i].scored = 4;
+        p->requests[i].group = (size_t)i / 2;
+    }
+}
+
+static void no_more_memories_wait_than_fill_a_pass(void **state) {
+    (void)state;
+    static problem p;
+    pal_score_result scores[REQUESTS];
+    pal_context *cx = test_context(2, NULL);
+    pal_model *model = test_model(&test_kinds[0], PAL_FOR_INFERENCE, cx);
+    pairs(&p);
+    solve(&p, model, cx);
+    const uint64_t made = memories_made(model, cx, &(pal_scorer_options){ .states = 64, .tokens = 32 }, &p, scores);
+    compare(&p, scores, "pairs");
+    assert_in_range(made, 2, 6); /* with a few blocks of the first call's tables */
+    pal_model_close(model);
+    pal_context_free(cx);
+}
+
+static void a_scorer_survives_want_of_memory(void **state) {
+    (void)state;
+    static problem p;
+    pal_score_result scores[REQUESTS];
+    pal_error why;
+    pal_scorer *scorer;
+    pal_context *cx = test_context(2, NULL);
+    pal_model *model = test_model(&test_kinds[0], PAL_FOR_INFERENCE, cx);
+    fill(&p, 9);
+    solve(&p, model, cx);
+    uint64_t failed = 0;
+    for (uint64_t nth = 1;; nth++) {
+        OK(pal_scorer_new(&scorer, model, cx, &(pal_scorer_options){ .states = 16, .tokens = 200 }, err));
+        pal_alloc_fail_once(nth);
+        const pal_status st = pal_score(scorer, p.requests, REQUESTS, scores, &why);
+        pal_alloc_fail_at(0);
+        if (st) assert_int_equal(st, PAL_E_MEMORY);
+        OK(pal_score(scorer, p.requests, REQUESTS, scores, err));
+        compare(&p, scores, "after want of memory");
+        pal_scorer_free(scorer);
+        if (!st) break;
+        failed++;
+    }
+    assert_in_range(failed, 20, 200); /* tables of the call, and 16 memories of three blocks each */
+    pal_model_close(model);
+    pal_context_free(cx);
+}
+
 static void refuses_what_cannot_be_scored(void **state) {
     (void)state;
     pal_context *cx = test_context(1, NULL);
@@ -240,6 +310,8 @@ int main(void) {
         cmocka_unit_test(scores_equal_log_softmax_of_forward),
         cmocka_unit_test(a_greedy_continuation_is_greedy_to_its_last_token),
         cmocka_unit_test(what_is_common_is_read_once),
+        cmocka_unit_test(no_more_memories_wait_than_fill_a_pass),
+        cmocka_unit_test(a_scorer_survives_want_of_memory),
         cmocka_unit_test(refuses_what_cannot_be_scored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
