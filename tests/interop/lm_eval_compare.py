@@ -25,10 +25,11 @@ parser.add_argument("--model", required=True)
 parser.add_argument("--data", required=True, type=pathlib.Path)
 parser.add_argument("--docs", default="40:80")
 parser.add_argument("--pages", default="5:7", help="documents of wikitext, which are long")
+parser.add_argument("--context", type=int, default=2048, help="tokens that a request reads; what is longer loses its beginning")
 parser.add_argument("--tasks", default=",".join(lm_eval_tasks.FILES))
 args = parser.parse_args()
 
-model = HFLM(pretrained=args.model, device="cpu", dtype="float32", batch_size=1)
+model = HFLM(pretrained=args.model, device="cpu", dtype="float32", batch_size=1, max_length=args.context)
 bad = 0
 
 
@@ -48,7 +49,7 @@ def compare(task, docs, folder):
     made, manager = lm_eval_tasks.make(args.data, [task], first, last, folder)
     theirs = simple_evaluate(model=model, tasks=made, task_manager=manager, log_samples=True)
     samples = folder / f"{task}.samples"
-    found = json.loads(subprocess.run([args.program, "eval", args.model, "--data", args.data, "--tasks", task, "--docs", docs, "--samples", samples, "--json"],
+    found = json.loads(subprocess.run([args.program, "eval", args.model, "--data", args.data, "--tasks", task, "--docs", docs, "--context", str(args.context), "--samples", samples, "--json"],
                                       check=True, stdout=subprocess.PIPE).stdout)
     ours = [json.loads(line) for line in samples.read_text().split("\n") if line]
     expected = sorted(theirs["samples"][task], key=lambda s: s["doc_id"])
