@@ -115,8 +115,7 @@ int bench_matvec(bench *b, const pal_context *cx) {
     *s = (shared){ .cx = cx, .memory = pal_alloc(MEMORY, 1) };
     s->x = pal_alloc((size_t)PROMPT * 3072, sizeof *s->x);
     s->y = pal_alloc((size_t)PROMPT * 8192, sizeof *s->y); /* more than 32 rows of 50288 */
-    const size_t steps = pal_matvec_scratch_bytes(MOST_ROWS, 3072), panel = pal_product_scratch_bytes(3072);
-    s->scratch = pal_alloc(steps > panel ? steps : panel, 1);
+    s->scratch = pal_alloc(pal_product_scratch_bytes(PROMPT, 3072), 1);
     int code = CLI_OK;
     if (!s->memory || !s->x || !s->y || !s->scratch) code = cli_error(CLI_FAILED, "bench: no memory for weights");
     else pal_fill_normal(cx, s->x, (size_t)PROMPT * 3072, 1, 2, 1.0);

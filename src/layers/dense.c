@@ -55,8 +55,7 @@ size_t pal_dense_scratch_bytes(const pal_dense *l, int rows) {
     bool plain = true;
     for (int i = 0; i < l->matrices; i++) plain = plain && l->w[i].type == PAL_F32;
     if (plain) return 0;
-    const size_t step = pal_matvec_scratch_bytes(rows, l->in), prompt = pal_product_scratch_bytes(l->in);
-    return step > prompt ? step : prompt;
+    return pal_product_scratch_bytes(rows, l->in); /* a step needs no more */
 }
 
 void pal_dense_backward(const pal_context *cx, const pal_dense *l, int rows, const float *x, size_t ldx,

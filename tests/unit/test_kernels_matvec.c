@@ -76,9 +76,26 @@ static void check_outputs(const setup *s, const char *what) {
     free(w);
 }
 
+/* Steps and prompts of blocks have the same reference. */
+static void check_variants(setup *s, const pal_variant *list, const char *what) {
+    const pal_matvec_job job = { .a = &s->a, .rounded = s->rounded };
+    for (const pal_variant *v = list; v->fn; v++) {
+        if (!runs_here(v)) continue;
+        for (int add = 0; add < 2; add++) {
+            s->a.add = add;
+            for (size_t k = 0; k < s->ny; k++) s->y[k] = s->expected[k] = add ? (float)(k % 5) : NAN;
+            s->a.y = s->expected;
+            ((pal_matvec_fn *)list->fn)(&job, 0, (size_t)s->w.rows);
+            s->a.y = s->y;
+            ((pal_matvec_fn *)v->fn)(&job, 0, (size_t)s->w.rows);
+            check_outputs(s, what);
+        }
+    }
+}
+
 static void variants_match_the_reference(void **state) {
     (void)state;
-    static const int blocks[] = { 1, 2, 3, 5, 8, 9 }, plain[] = { 1, 3, 7, 8, 9, 15, 16, 17, 31, 33, 65, 300 };
+    static const int blocks[] = { 1, 2, 3, 5, 8, 9, 17 }, plain[] = { 1, 3, 7, 8, 9, 15, 16, 17, 31, 33, 65, 300 };
     static const int many[] = { 1, 2, 3, 4, 5, 7, 8, 9, 17 };
     pal_rng rng = pal_rng_at(1, 2);
     for (size_t t = 0; t < PAL_COUNT(types); t++) {
@@ -89,20 +106,8 @@ static void variants_match_the_reference(void **state) {
                 setup s = set_up(types[t], many[n], in, out, &rng);
                 s.a.w = &s.w;
                 if (block > 1) pal_matvec_round_ref(&s.a, &s.rounded, 0, (size_t)many[n]);
-                const pal_matvec_job job = { .a = &s.a, .rounded = s.rounded };
-                const pal_variant *list = pal_matvec_variants(types[t]);
-                for (const pal_variant *v = list; v->fn; v++) {
-                    if (!runs_here(v)) continue;
-                    for (int add = 0; add < 2; add++) {
-                        s.a.add = add;
-                        for (size_t k = 0; k < s.ny; k++) s.y[k] = s.expected[k] = add ? (float)(k % 5) : NAN;
-                        s.a.y = s.expected;
-                        ((pal_matvec_fn *)list->fn)(&job, 0, (size_t)out);
-                        s.a.y = s.y;
-                        ((pal_matvec_fn *)v->fn)(&job, 0, (size_t)out);
-                        check_outputs(&s, add ? "added" : "matvec");
-                    }
-                }
+                check_variants(&s, pal_matvec_variants(types[t]), "matvec");
+                if (block > 1) check_variants(&s, pal_product_blocks_variants, "product");
                 tear_down(&s);
             }
     }
@@ -147,36 +152,47 @@ static void rounding_is_the_same_in_every_variant(void **state) {
     check_rounding(PAL_Q6_K); /* whose values lie in another order */
 }
 
-static void a_row_gives_the_same_bits_alone_and_among_others(void **state) {
-    (void)state;
+typedef void run_fn(const pal_context *cx, const pal_matvec_args *a);
+
+static void check_rows(run_fn *run, pal_dtype type) {
     enum { IN = 512, OUT = 1003, ROWS = 19 };
     pal_rng rng = pal_rng_at(3, 4);
-    for (size_t t = 0; t < PAL_COUNT(types); t++) {
-        setup s = set_up(types[t], ROWS, IN, OUT, &rng);
-        static float one[OUT];
-        s.a.w = &s.w;
-        for (TEST_LEVELS(level))
-            for (int threads = 1; threads <= 7; threads += 3) {
-                pal_context *cx = test_context(threads, pal_cpu_level_name(level));
-                s.a.rows = ROWS, s.a.x = s.x, s.a.y = s.y;
-                pal_matvec(cx, &s.a);
-                if (threads == 1) memcpy(s.expected, s.y, s.ny * sizeof *s.y);
-                test_same_bits("threads", s.y, s.expected, s.ny);
-                s.a.rows = 1, s.a.y = one;
-                for (size_t r = 0; r < ROWS && (level || r < 2); r++) {
-                    s.a.x = s.x + r * IN;
-                    pal_matvec(cx, &s.a);
-                    test_same_bits("a row", one, s.y + r * OUT, OUT);
-                }
-                s.a.rows = 0, s.a.y = s.y;
-                memcpy(s.expected, s.y, s.ny * sizeof *s.y);
-                s.a.add = true;
-                pal_matvec(cx, &s.a);
-                s.a.add = false;
-                test_same_bits("no rows", s.y, s.expected, s.ny);
-                pal_context_free(cx);
+    setup s = set_up(type, ROWS, IN, OUT, &rng);
+    static float one[OUT];
+    s.a.w = &s.w;
+    for (TEST_LEVELS(level)) {
+        if (run == pal_product && level == PAL_CPU_REF) continue; /* decodes for pal_matmul */
+        for (int threads = 1; threads <= 7; threads += 3) {
+            pal_context *cx = test_context(threads, pal_cpu_level_name(level));
+            s.a.rows = ROWS, s.a.x = s.x, s.a.y = s.y;
+            run(cx, &s.a);
+            if (threads == 1) memcpy(s.expected, s.y, s.ny * sizeof *s.y);
+            test_same_bits("threads", s.y, s.expected, s.ny);
+            s.a.rows = 1, s.a.y = one;
+            for (size_t r = 0; r < ROWS && (level || r < 2); r++) {
+                s.a.x = s.x + r * IN;
+                run(cx, &s.a);
+                test_same_bits("a row", one, s.y + r * OUT, OUT);
             }
-        tear_down(&s);
+            s.a.rows = 0, s.a.y = s.y;
+            memcpy(s.expected, s.y, s.ny * sizeof *s.y);
+            s.a.add = true;
+            run(cx, &s.a);
+            s.a.add = false;
+            test_same_bits("no rows", s.y, s.expected, s.ny);
+            pal_context_free(cx);
+        }
+    }
+    tear_down(&s);
+}
+
+static void a_row_gives_the_same_bits_alone_and_among_others(void **state) {
+    (void)state;
+    for (size_t t = 0; t < PAL_COUNT(types); t++) {
+        check_rows(pal_matvec, types[t]);
+#if PAL_X86_64
+        if (pal_dtype_values(types[t]) > 1) check_rows(pal_product, types[t]);
+#endif
     }
 }
 
@@ -251,11 +267,11 @@ static void products_and_gathered_rows_are_those_of_the_decoded_matrix(void **st
     enum { IN = 8192, OUT = 270, ROWS = 3, PICKED = 70 }; /* more than a panel of rows */
     static float w[OUT * IN], picked[PICKED * (IN + 3)];
     const size_t out = test_short() ? 40 : OUT; /* the search for K-quants' scales is slow */
-    static const double close = 2e-6;
     pal_rng rng = pal_rng_at(9, 4);
-    float *panel = aligned_alloc(64, (pal_product_scratch_bytes(IN) + 63) / 64 * 64);
+    float *panel = aligned_alloc(64, (pal_product_scratch_bytes(ROWS, IN) + 63) / 64 * 64);
     for (size_t t = 0; t < PAL_COUNT(types); t++) {
         setup s = set_up(types[t], ROWS, IN, (int)out, &rng);
+        const double close = pal_dtype_values(types[t]) > 1 ? 1e-4 : 2e-6; /* rounding x: 4.4e-5 usually */
         const pal_matrix decoded = pal_matrix_of(PAL_F32, w, (int)out, IN);
         for (size_t o = 0; o < out; o++) pal_matrix_row(&s.w, o, w + o * IN);
         for (TEST_LEVELS(level)) {
@@ -285,7 +301,8 @@ static void products_and_gathered_rows_are_those_of_the_decoded_matrix(void **st
 static void scratch_for_more_is_enough_for_less(void **state) {
     (void)state;
     for (int columns = 1; columns <= 4096; columns += columns < 300 ? 1 : 64) {
-        assert_true(pal_product_scratch_bytes(columns) <= pal_product_scratch_bytes(columns + 64));
+        assert_true(pal_product_scratch_bytes(3, columns) <= pal_product_scratch_bytes(3, columns + 64));
+        assert_true(pal_product_scratch_bytes(3, columns) >= pal_matvec_scratch_bytes(3, columns));
         assert_true(pal_matvec_scratch_bytes(3, columns) <= pal_matvec_scratch_bytes(3, columns + 64));
         assert_true(pal_matvec_scratch_bytes(3, columns) <= pal_matvec_scratch_bytes(4, columns));
     }

@@ -45,16 +45,29 @@ pal_rounded_rows pal_matvec_place(void *scratch, size_t rows, size_t in) {
 }
 
 typedef struct {
-    pal_matvec_job job;
-    pal_matvec_fn *outputs;
+    const pal_matvec_args *a;
+    pal_rounded_rows to;
     pal_matvec_round_fn *round;
-} matvec_job;
+} round_job;
 
 static void round_task(void *arg, size_t begin, size_t end, int thread) {
     (void)thread;
-    const matvec_job *m = arg;
-    m->round(m->job.a, &m->job.rounded, begin, end);
+    const round_job *job = arg;
+    job->round(job->a, &job->to, begin, end);
 }
+
+pal_rounded_rows pal_matvec_round(const pal_context *cx, const pal_matvec_args *a) {
+    const size_t in = (size_t)a->w->columns, rows = (size_t)a->rows;
+    assert(a->scratch && in % pal_dtype_values(a->w->type) == 0);
+    round_job job = { a, pal_matvec_place(a->scratch, rows, in), PAL_PICK(cx, matvec_round) };
+    pal_parallel_ranges(cx, rows, 8, round_task, &job);
+    return job.to;
+}
+
+typedef struct {
+    pal_matvec_job job;
+    pal_matvec_fn *outputs;
+} matvec_job;
 
 static void matvec_task(void *arg, size_t begin, size_t end, int thread) {
     (void)thread;
@@ -64,16 +77,11 @@ static void matvec_task(void *arg, size_t begin, size_t end, int thread) {
 
 void pal_matvec(const pal_context *cx, const pal_matvec_args *a) {
     enum { TASKS = 2 }; /* of a thread: enough to share out what a disturbed thread leaves; more of them cost time */
-    const size_t in = (size_t)a->w->columns, rows = (size_t)a->rows, out = (size_t)a->w->rows;
+    const size_t out = (size_t)a->w->rows;
     matvec_job m = { .job = { .a = a },
-                     .outputs = (pal_matvec_fn *)pal_variant_best(pal_matvec_variants(a->w->type), cx->features),
-                     .round = PAL_PICK(cx, matvec_round) };
-    if (!rows) return;
-    if (pal_dtype_values(a->w->type) > 1) {
-        assert(a->scratch && in % pal_dtype_values(a->w->type) == 0);
-        m.job.rounded = pal_matvec_place(a->scratch, rows, in);
-        pal_parallel_ranges(cx, rows, 8, round_task, &m);
-    }
+                     .outputs = (pal_matvec_fn *)pal_variant_best(pal_matvec_variants(a->w->type), cx->features) };
+    if (!a->rows) return;
+    if (pal_dtype_values(a->w->type) > 1) m.job.rounded = pal_matvec_round(cx, a);
     const size_t fours = 4 * TASKS * (size_t)cx->threads;
     size_t grain = (out + fours - 1) / fours * 4; /* an output is the same sum in any task */
     if (grain < 16) grain = 16;

@@ -111,6 +111,8 @@ const pal_variant *pal_matvec_variants(pal_dtype type);
 /* Rounding: rows begin .. end-1 of x, whole groups, into their places. */
 typedef void pal_matvec_round_fn(const pal_matvec_args *a, const pal_rounded_rows *to, size_t begin, size_t end);
 PAL_DECLARE_VARIANTS(matvec_round)
+/* All rows of x, in a->scratch. */
+pal_rounded_rows pal_matvec_round(const pal_context *cx, const pal_matvec_args *a);
 
 /* The arrays of `rows` rows in scratch. */
 pal_rounded_rows pal_matvec_place(void *scratch, size_t rows, size_t in);

@@ -10,6 +10,15 @@
 enum { PANEL_FLOATS = 1 << 21, PANEL_ROWS = 64 /* at least */ };
 
 PAL_VARIANTS_AVX2(decode_rows)
+/* ARM64 decodes, as it has no faster way to multiply words than floats. */
+const pal_variant pal_product_blocks_variants[] = { PAL_VARIANT(ref, product_blocks)
+                                                        PAL_VARIANT_X86(avx2, product_blocks)
+                                                            PAL_VARIANT_X86(avx512vnni, product_blocks)
+                                                                PAL_VARIANTS_END };
+
+void pal_product_blocks_ref(const pal_matvec_job *job, size_t begin, size_t end) {
+    ((pal_matvec_fn *)pal_matvec_variants(job->a->w->type)->fn)(job, begin, end);
+}
 
 void pal_decode_rows_ref(const pal_matrix *w, size_t begin, size_t end, float *out) {
     for (size_t row = begin; row < end; row++) pal_matrix_row(w, row, out + (row - begin) * (size_t)w->columns);
@@ -20,9 +29,11 @@ static size_t panel_rows(int columns) {
     return fit < PANEL_ROWS ? PANEL_ROWS : fit;
 }
 
-size_t pal_product_scratch_bytes(int columns) {
-    const size_t least = (size_t)PANEL_ROWS * (size_t)columns;
-    return (least > PANEL_FLOATS ? least : PANEL_FLOATS) * sizeof(float); /* never less for more columns */
+size_t pal_product_scratch_bytes(int rows, int columns) {
+    const size_t least = (size_t)PANEL_ROWS * (size_t)columns, rounded = pal_matvec_scratch_bytes(rows, columns);
+    /* never less for more columns */
+    const size_t panel = (least > PANEL_FLOATS ? least : PANEL_FLOATS) * sizeof(float);
+    return panel > rounded ? panel : rounded;
 }
 
 typedef struct {
@@ -49,7 +60,29 @@ static void gather_task(void *arg, size_t begin, size_t end, int thread) {
     }
 }
 
+typedef struct {
+    pal_matvec_job job;
+    pal_product_blocks_fn *outputs;
+} blocks_job;
+
+static void blocks_task(void *arg, size_t begin, size_t end, int thread) {
+    (void)thread;
+    const blocks_job *b = arg;
+    b->outputs(&b->job, begin, end);
+}
+
+static void product_of_blocks(const pal_context *cx, const pal_matvec_args *a, pal_product_blocks_fn *outputs) {
+    enum { GRAIN = 32 }; /* a whole number of every variant's panels */
+    blocks_job b = { .job = { .a = a, .rounded = pal_matvec_round(cx, a) }, .outputs = outputs };
+    pal_parallel_ranges(cx, (size_t)a->w->rows, GRAIN, blocks_task, &b);
+}
+
 void pal_product(const pal_context *cx, const pal_matvec_args *a) {
+    pal_product_blocks_fn *const blocks = PAL_PICK(cx, product_blocks);
+    if (pal_dtype_values(a->w->type) > 1 && blocks != pal_product_blocks_ref) { /* the reference is for tests */
+        product_of_blocks(cx, a, blocks);
+        return;
+    }
     const pal_accumulate acc = a->add ? PAL_ADD : PAL_OVERWRITE;
     const size_t in = (size_t)a->w->columns, out = (size_t)a->w->rows;
     const size_t panels = (out - 1) / panel_rows(a->w->columns) + 1;
