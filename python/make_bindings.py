@@ -16,7 +16,7 @@ MODELS = ["matrix", "batch", "timing", "config", "safetensors", "model", "window
 CALLS = """
 extern "Python" bool palimpsa_go_on(void *, size_t, size_t);
 extern "Python" void palimpsa_on_token(void *, const pal_token *);
-extern "Python" void palimpsa_on_layer(void *, const pal_observation *);
+extern "Python" bool palimpsa_on_layer(void *, const pal_observation *);
 """
 
 

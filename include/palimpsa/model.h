@@ -183,7 +183,8 @@ typedef struct pal_observation {
     const float *importance; /* (sequences, heads, dv, dk) at each sequence's end; palimpsa only */
     const float *b_scale;    /* (heads) effective scale of the importance gate */
 } pal_observation;
-typedef void pal_observe_fn(void *user, const pal_observation *observation);
+/* False ends the forward, which then returns PAL_STOPPED. */
+typedef bool pal_observe_fn(void *user, const pal_observation *observation);
 
 typedef struct pal_observer pal_observer; /* the memory that observing needs */
 PAL_API pal_status pal_observer_new(pal_observer **out, const pal_model *model, int tokens, int sequences,

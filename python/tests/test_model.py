@@ -315,7 +315,7 @@ except KeyboardInterrupt:
     print("interrupted after", time.time() - t)
 print(len(m.logits("still there")))
 """
-    for work in ("m.generate('a', max_tokens=10**9).all()", "m.windows([1] * 10**7)", "m.score([1] * 10**6, [2] * 10**6)", "m.session().read([1] * 10**7)"):
+    for work in ("m.generate('a', max_tokens=10**9).all()", "m.windows([1] * 10**7)", "m.score([1] * 10**6, [2] * 10**6)", "m.logits([1] * 10**7, last=True)", "m.session().read([1] * 10**7)"):
         child = subprocess.Popen([sys.executable, "-c", code.replace("{}", work)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert child.stdout.readline() == "ready\n"
         time.sleep(0.7)
@@ -395,3 +395,57 @@ def test_a_token_that_an_interrupt_hits_ends_the_text(model, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         writing.all()
     assert [t.id for t in writing.tokens] == taken and writing.finish == "cancelled" and list(writing) == []
+
+
+def test_an_interrupt_ends_an_observation_behind_its_layer(model, monkeypatch):
+    seen, plain = [], palimpsa.observe.Layer
+
+    def layer(*parts):
+        seen.append(parts[0])
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return plain(*parts)
+
+    monkeypatch.setattr(palimpsa.observe, "Layer", layer)
+    with pytest.raises(KeyboardInterrupt):
+        model.observe("abc")
+    assert seen == [0, 1] and len(model.rules) > 2
+    monkeypatch.undo()
+    assert len(model.observe("abc")) == len(model.rules)
+
+
+def test_long_texts_are_read_in_pieces(model):
+    ids = np.arange(1300) % 200
+    whole, last = model.logits(ids), model.logits(ids, last=True)
+    with model.session() as session:
+        session.read(np.append(ids, 1))
+        assert session.position == 1300
+        memory = session.parts(3)["I"]
+    assert np.abs(whole[-1] - last).max() <= 1e-4 * np.abs(last).max()
+    seen = model.observe(ids)[3].importance
+    assert np.abs(seen - memory).max() <= 1e-4 * np.abs(memory).max()
+
+
+def test_threads_that_share_a_text_get_every_token_once(model):
+    alone = [t.id for t in model.generate("a", max_tokens=200, ignore_eos=True)]
+    shared, taken, wrong = model.generate("a", max_tokens=200, ignore_eos=True), [], []
+
+    def work():
+        try:
+            taken.extend(t.id for t in shared)
+        except BaseException as why:  # noqa: BLE001
+            wrong.append(why)
+
+    workers = [threading.Thread(target=work) for _ in range(4)]
+    [w.start() for w in workers]
+    [w.join() for w in workers]
+    assert not wrong and sorted(taken) == sorted(alone)
+
+
+def test_a_text_is_not_a_pair(model):
+    for pairs in (["ab"], [("a",)], [("a", "b", "c")], [b"ab"]):
+        with pytest.raises(TypeError, match="is not a pair; expected"):
+            model.score_many(pairs)
+    assert model.generate("a", max_tokens=2, stop=None, seed=3).all() == model.generate("a", max_tokens=2, seed=3).all()
+    with pytest.raises(ValueError, match="-1 layers; expected 0 or more"):
+        model.windows("abc").top(-1)

@@ -80,7 +80,7 @@ static void final_importance(const pal_pass *ps, const pal_block *b, const pal_l
     }
 }
 
-static void observe_layer(const pal_pass *ps, pal_work *w, pal_observer *o, int i, pal_observe_fn *fn, void *user) {
+static bool observe_layer(const pal_pass *ps, pal_work *w, pal_observer *o, int i, pal_observe_fn *fn, void *user) {
     const pal_block *b = &w->blocks[i];
     const pal_mixer_plan *m = &b->plan;
     pal_observation seen = { .layer = i,
@@ -104,7 +104,7 @@ static void observe_layer(const pal_pass *ps, pal_work *w, pal_observer *o, int 
             seen.importance = o->importance;
         }
     }
-    fn(user, &seen);
+    return fn(user, &seen);
 }
 
 pal_status pal_model_observe(const pal_model *model, pal_work *w, pal_observer *o, const pal_batch *batch,
@@ -118,7 +118,8 @@ pal_status pal_model_observe(const pal_model *model, pal_work *w, pal_observer *
     if (st) return st;
     for (int i = 0; i < ps.config->layers; i++) {
         pal_stack_block(w, &ps, i);
-        observe_layer(&ps, w, o, i, fn, user);
+        if (!observe_layer(&ps, w, o, i, fn, user))
+            return pal_fail(err, PAL_STOPPED, "stopped behind layer %d of %d", i, ps.config->layers);
     }
     return PAL_OK;
 }

@@ -56,12 +56,13 @@ static json_t *importance(const pal_observation *o) {
     return list;
 }
 
-static void take(void *user, const pal_observation *o) {
+static bool take(void *user, const pal_observation *o) {
     lists *l = user;
     json_array_append_new(l->n_t, window(o));
     json_array_append_new(l->ratio, ratio(o));
     json_array_append_new(l->b_scale, gate_scale(o));
     json_array_append_new(l->importance, importance(o));
+    return true;
 }
 
 pal_status pal_dynamics_measure(const pal_model *model, pal_work *work, pal_observer *observer, const pal_batch *batch,

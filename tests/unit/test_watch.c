@@ -152,13 +152,14 @@ static void check_followed(const scene *s, const pal_state *after, int token) {
 typedef struct {
     double n_t[LAYERS * T];
 } decays;
-static void take(void *user, const pal_observation *o) {
+static bool take(void *user, const pal_observation *o) {
     decays *d = user;
     for (int t = 0; t < o->tokens; t++) {
         double heads[HEADS];
         for (int h = 0; o->decay && h < o->heads; h++) heads[h] = 1 / -expm1(-(double)o->decay[t * o->heads + h]);
         d->n_t[o->layer * T + t] = o->decay ? pal_median(heads, (size_t)o->heads) : NAN;
     }
+    return true;
 }
 
 static decays observed(const scene *s) {

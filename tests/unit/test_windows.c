@@ -84,13 +84,19 @@ typedef struct {
     double *n_t; /* (layers, tokens) */
 } seen;
 
-static void take(void *user, const pal_observation *o) {
+static bool take(void *user, const pal_observation *o) {
     const seen *s = user;
     double heads[64];
     for (int t = 0; t < o->tokens; t++) {
         for (int h = 0; h < o->heads; h++) heads[h] = 1 / (1 - exp(-(double)o->decay[t * o->heads + h]));
         s->n_t[o->layer * o->tokens + t] = plain_median(heads, (size_t)o->heads);
     }
+    return true;
+}
+
+static bool enough(void *user, const pal_observation *o) {
+    *(int *)user = o->layer;
+    return o->layer < 1;
 }
 
 /* A text longer than the pieces it is read in gives what one whole forward gives; and every rank is right. */
@@ -115,6 +121,11 @@ static void windows_in_pieces_equal_one_forward(void **state) {
         OK(pal_observer_new(&observer, model, T, 1, err));
         OK(pal_model_observe(model, work, observer,
                              &(pal_batch){ .tokens = T, .sequences = 1, .ids = ids, .cu_seqlens = cu }, take, &s, err));
+        int last = -1;
+        pal_error why;
+        const pal_batch whole = { .tokens = T, .sequences = 1, .ids = ids, .cu_seqlens = cu };
+        assert_int_equal(pal_model_observe(model, work, observer, &whole, enough, &last, &why), PAL_STOPPED);
+        assert_int_equal(last, 1);
         OK(pal_windows_measure(&w, model, cx, ids, T, NULL, NULL, err));
         for (int i = 0; i < layers; i++) {
             for (int t = 0; t < T; t++) near_to(names[k], w.n_t[i * T + t], n_t[i * T + t], 2e-4);

@@ -102,9 +102,10 @@ def _on_token(user: Any, token: Any) -> None:
     ffi.from_handle(user)(token)
 
 
-@ffi.def_extern(name="palimpsa_on_layer", onerror=_keep)  # type: ignore[untyped-decorator]
-def _on_layer(user: Any, layer: Any) -> None:
+@ffi.def_extern(name="palimpsa_on_layer", error=False, onerror=_keep)  # type: ignore[untyped-decorator]
+def _on_layer(user: Any, layer: Any) -> bool:
     ffi.from_handle(user)(layer)
+    return True
 
 
 def raise_kept() -> None:

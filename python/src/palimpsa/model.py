@@ -24,7 +24,6 @@ from .tokenizer import Tokenizer, id_array
 __all__ = ["Model", "Score"]
 
 Text = "str | bytes | Sequence[int] | np.ndarray"
-_PIECE = 512  # tokens that run at once
 
 
 class Score(NamedTuple):
@@ -165,19 +164,18 @@ class Model:
         rows = self.config["vocab_rows"]
         with self._guard:
             self._alive()
-            with _observe.Working(self, min(len(ids), _PIECE), len(ids), logits=1 if last else min(len(ids), _PIECE)) as work:
+            with _observe.Working(self, min(len(ids), _observe.PIECE), len(ids), logits=1 if last else min(len(ids), _observe.PIECE)) as work:
                 state = work.state()
                 if last:
                     out = np.empty(rows, np.float32)
-                    check(lib.pal_model_prefill(self._bundle.model, work.work, state, ffi.from_buffer("int32_t[]", ids), len(ids),
-                                                ffi.from_buffer("float[]", out), work.err), work.err)
+                    work.read(state, ids, ffi.from_buffer("float[]", out))
                     return out
                 out = np.empty((len(ids), rows), np.float32)
-                for at in range(0, len(ids), _PIECE):
-                    piece = ids[at : at + _PIECE]
+                for at in range(0, len(ids), _observe.PIECE):
+                    piece = ids[at : at + _observe.PIECE]
                     batch = work.batch(piece)
                     check(lib.pal_model_continue(self._bundle.model, work.work, ffi.new("pal_state *[]", [state]), batch, ffi.NULL,
-                                                 len(piece), ffi.from_buffer("float[]", out[at : at + _PIECE]), work.err), work.err)
+                                                 len(piece), ffi.from_buffer("float[]", out[at : at + _observe.PIECE]), work.err), work.err)
                 return out
 
     def score(self, context: Any, continuation: Any = None) -> Score:
@@ -207,7 +205,11 @@ class Model:
     def score_many(self, pairs: Iterable[tuple[Any, Any]], *, progress: Callable[[int, int], Any] | None = None) -> list[Score]:
         """Scores of (context, continuation) pairs; what neighbours have in common is read once. progress gets tokens read, of
         how many; returning False ends the work with palimpsa.Stopped."""
-        asked = [self._request(context, continuation) for context, continuation in pairs]
+        asked = []
+        for pair in pairs:
+            if isinstance(pair, (str, bytes)) or len(pair) != 2:
+                raise TypeError(f"{pair!r} is not a pair; expected (context, continuation)")
+            asked.append(self._request(*pair))
         if not asked:
             return []
         requests = ffi.new("pal_score_request[]", len(asked))

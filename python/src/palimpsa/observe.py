@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Layer", "Observation", "Windows"]
 
+PIECE = 512  # tokens that run at once
 _MOST = 1 << 16  # tokens that are observed at once
 
 
@@ -33,6 +34,13 @@ class Working:
         check(lib.pal_state_new(out, self._model._bundle.model, self._context, self.err), self.err)
         self._states.append(out[0])
         return out[0]
+
+    def read(self, state: Any, ids: np.ndarray, logits: Any = ffi.NULL) -> None:
+        """Any number of tokens behind what a state holds; logits of the last. Between pieces Ctrl-C is heard."""
+        for at in range(0, len(ids), PIECE):
+            piece = ids[at : at + PIECE]
+            check(lib.pal_model_prefill(self._model._bundle.model, self.work, state, ffi.from_buffer("int32_t[]", piece), len(piece),
+                                        logits if at + PIECE >= len(ids) else ffi.NULL, self.err), self.err)
 
     def batch(self, ids: np.ndarray) -> Any:
         self._ends = ffi.new("int[]", [0, len(ids)])
@@ -131,6 +139,8 @@ class Windows:
 
     def top(self, k: int) -> list[int]:
         """The k layers that remember longest."""
+        if k < 0:
+            raise ValueError(f"{k} layers; expected 0 or more")
         return [int(i) for i in self.order if not np.isnan(self.median[i])][:k]
 
     def plot(self) -> Any:
@@ -172,8 +182,7 @@ def observe(model: Model, ids: np.ndarray) -> Observation:
             finally:
                 lib.pal_observer_free(out[0])
             state = work.state()
-            check(lib.pal_model_prefill(model._bundle.model, work.work, state, ffi.from_buffer("int32_t[]", tokens), len(ids), ffi.NULL,
-                                        err), err)
+            work.read(state, tokens)
             for layer in made:
                 if layer.rule == "attention":
                     continue

@@ -217,12 +217,12 @@ class Session:
     def generate(self, prompt: str | bytes | Sequence[int] | np.ndarray = "", *, max_tokens: int = 128,
                  temperature: float = 0.8, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0,
                  repetition_penalty: float = 1.0, presence_penalty: float = 0.0, frequency_penalty: float = 0.0,
-                 stop: str | Sequence[str] = (), seed: int = 1, ignore_eos: bool = False,
+                 stop: str | Sequence[str] | None = (), seed: int = 1, ignore_eos: bool = False,
                  alternatives: int = 0) -> Generation:
         """Reads the prompt behind what the memory holds and writes: an iterator of tokens. Temperature 0 always takes the
         likeliest."""
         ids = self._ids(prompt)
-        stops = [stop] if isinstance(stop, str) else list(stop)
+        stops = [stop] if isinstance(stop, str) else list(stop or ())
         if any(not isinstance(s, str) or not s or "\0" in s for s in stops):
             raise ValueError("stop expects texts that are not empty and have no zero byte")
         for name, number in (("max_tokens", max_tokens), ("top_k", top_k), ("alternatives", alternatives)):
