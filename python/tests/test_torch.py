@@ -505,8 +505,11 @@ def test_large_outputs_lie_in_blocks_that_are_used_again():
     assert again.data_ptr() == place
     del again, other
     assert size() == held
-    many = [_blocks.empty((4 << 20,), torch.float32) for _ in range(20)]  # 360 MB, of which nothing is touched
+    many = [_blocks.empty((4 << 20,), torch.float32) for _ in range(20)]  # 360 MB, of which nothing is touched but the ends
     assert len({x.data_ptr() for x in many}) == 20
+    for x in many:
+        x[0], x[-1] = 1, 2
+    assert all(x[0] == 1 and x[-1] == 2 for x in many)
     many.clear()
     assert _blocks.waiting() <= _blocks.KEPT
     given = {n: x.requires_grad_() for n, x in tensors("gla", N=8, T=64, H=8, G=8, dk=16, dv=64).items()}
