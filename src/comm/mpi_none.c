@@ -7,14 +7,15 @@ const char *pal_mpi_name(void) { return NULL; }
 
 bool pal_mpi_launched(void) {
     const char *size = getenv("OMPI_COMM_WORLD_SIZE");
+    if (!size && getenv("PMIX_NAMESPACE")) size = getenv("SLURM_STEP_NUM_TASKS"); /* by srun */
     return size && atoi(size) > 1;
 }
 
 pal_status pal_mpi_begin(pal_comm *out, pal_error *err) {
     *out = pal_comm_alone;
     return pal_fail(err, PAL_E_UNSUPPORTED,
-                    "started by mpirun, but this build has no MPI; install Open MPI (Debian: libopenmpi-dev) and build "
-                    "it again");
+                    "started on several ranks, but this build has no MPI; install Open MPI (Debian: libopenmpi-dev) "
+                    "and build it again");
 }
 
 void pal_mpi_end(void) {}

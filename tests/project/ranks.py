@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`palimpsa train`, `sweep` and `eval` on several ranks, from the outside: the same losses for any number of ranks, the same
 bits for the same number, and for one rank those of a process alone; runs that are resumed on other numbers of ranks; ranks that
-fail, die or fall silent. Skipped where the program was built without MPI.
+fail, die or fall silent. A program that was built without MPI says so.
 
     ranks.py PROGRAM [PART...]    parts: losses resuming usage evaluation failures kills farm; all without one
 """
@@ -23,7 +23,10 @@ def check(condition, sentence):
 
 
 if "mpi: none" in subprocess.run([program, "--version"], capture_output=True, text=True).stdout:
-    print("skipped: this program was built without MPI")
+    for ranks, launcher in ((2, {"OMPI_COMM_WORLD_SIZE": "2"}), (2, {"PMIX_NAMESPACE": "a", "SLURM_STEP_NUM_TASKS": "2"}), (1, {"OMPI_COMM_WORLD_SIZE": "1"})):
+        said = subprocess.run([program, "train"], env={**os.environ, **launcher}, capture_output=True, text=True).stderr
+        check(("this build has no MPI" in said) == (ranks > 1) and len(said.splitlines()) == 1, f"built without MPI, {launcher}: {said}")
+    print("skipped: this program was built without MPI, and refuses several ranks")
     sys.exit(0)
 if not shutil.which("mpirun"):
     print("skipped: mpirun is not there")
