@@ -41,7 +41,8 @@ char *__wrap_strndup(const char *text, size_t size) { return pal_alloc_refused()
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned long long calls, at;
-static enum { NOTHING, MEMORY, FULL, ONCE, SHORT, RECORD } mode;
+typedef enum { NOTHING, MEMORY, FULL, ONCE, SHORT, RECORD } fault;
+static fault mode;
 static int error;
 static char log_path[PATH_MAX];
 
@@ -114,7 +115,8 @@ static void tell(void) {
 __attribute__((constructor)) static void begin(void) {
     static const struct {
         const char *name;
-        int mode, error;
+        fault mode;
+        int error;
     } kinds[] = { { "memory:", MEMORY, 0 }, { "memory-once:", MEMORY, 1 }, { "enospc:", FULL, ENOSPC },
                   { "eio:", ONCE, EIO },    { "eintr:", ONCE, EINTR },     { "short:", SHORT, 0 },
                   { "record", RECORD, 0 },  { "count", NOTHING, 0 } };

@@ -141,8 +141,8 @@ static void text_in_blocks_encodes_as_the_whole(void **state) {
     assert_true(cuttable >= 4);
     /* Digits split off first, and characters that become a blank and a mark: white space ends in front of both. */
     static const char *const early[] = {
-        "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\"},"
-        "{\"type\":\"ByteLevel\",\"add_prefix_space\":false}]}",
+        ("\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\"},"
+         "{\"type\":\"ByteLevel\",\"add_prefix_space\":false}]}"),
         "\"normalizer\":{\"type\":\"NFKC\"},\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false}",
         "\"normalizer\":{\"type\":\"NFKD\"},\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false}",
     };

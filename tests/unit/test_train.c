@@ -226,7 +226,7 @@ static void a_damaged_checkpoint_is_passed_over_by_every_reader(void **state) {
             fclose(file);
         }
         const float expected = f < PAL_COUNT(files) ? 8 : 10;
-        pal_model *resumed, *opened;
+        pal_model *resumed, *opened = NULL;
         json_t *trainer;
         int64_t step;
         if (pal_checkpoint_open(root, cx, &resumed, &trainer, &step, &err) ||

@@ -302,11 +302,11 @@ static void a_carried_memory_recovers_from_what_is_not_a_number(void **state) {
     const uint64_t length = 220; /* no token twice */
     pal_context *cx = test_context(1, NULL);
     pal_model_config config;
-    pal_model *model;
+    pal_model *model = NULL;
     pal_work *work;
     pal_text_task *text;
     pal_task task;
-    pal_tokenizer *bytes;
+    pal_tokenizer *bytes = NULL;
     size_t size;
     pal_error err;
     const pal_preset_options preset = { .task = "text", .vocab = 256, .hidden = 16, .layers = 1, .heads = 2 };
