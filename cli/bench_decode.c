@@ -11,6 +11,7 @@
 #include "base/parallel.h"
 #include "bench.h"
 #include "cli.h"
+#include "format/json.h"
 #include "named_model.h"
 
 enum { MOST_BATCH = 64, MOST_SIDES = 12 };
@@ -156,7 +157,7 @@ static void add_row(json_t *list, const decode_side *s, const pal_context *cx, c
                             "variant", s->name, "dtype", bench_dtype(s->model), "threads", pal_context_threads(cx),
                             "ns", seconds * 1e9, "bound_ns", bound * 1e9, rate, per_second, "tokens_per_s",
                             tokens / seconds, "share", bound / seconds);
-    json_array_append_new(list, row);
+    pal_json_append(list, row);
 }
 
 static void report(const decode_options *o, const decode_side *s, const bench_limits *m, const pal_context *cx,
@@ -185,9 +186,9 @@ static void report(const decode_options *o, const decode_side *s, const bench_li
     add_row(list, s, cx, "model.decode", shape, step, moved.total / bandwidth, o->batch, "gbs",
             moved.total / step * 1e-9);
     if (o->watch)
-        json_object_set_new(json_array_get(list, json_array_size(list) - 1), "watched_ns",
-                            json_real((step + bench_median(s->looking, o->repeats)) * 1e9));
-    json_object_set_new(json_array_get(list, json_array_size(list) - 1), "bytes", json_real(moved.total));
+        pal_json_set(json_array_get(list, json_array_size(list) - 1), "watched_ns",
+                     json_real((step + bench_median(s->looking, o->repeats)) * 1e9));
+    pal_json_set(json_array_get(list, json_array_size(list) - 1), "bytes", json_real(moved.total));
 }
 
 static void report_all(const decode_options *o, const decode_side *sides, int count, const bench_limits *m,

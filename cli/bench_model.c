@@ -11,6 +11,7 @@
 #include "base/context.h"
 #include "bench.h"
 #include "cli.h"
+#include "format/json.h"
 #include "named_model.h"
 #include "palimpsa/palimpsa.h"
 
@@ -141,19 +142,19 @@ static void report(const bench_options *o, const bench_side *s, const bench_side
         json_t *entry = json_pack("{s:s, s:s, s:s, s:i, s:f, s:f}", "name", kind_names[k], "shape", shape, "variant",
                                   s->name, "threads", pal_context_threads(cx), "ns", seconds * 1e9, "bound_ns",
                                   bound * 1e9);
-        if (k == STEP) json_object_set_new(entry, "gbs", json_real(bytes / seconds * 1e-9));
-        else json_object_set_new(entry, "gflops", json_real(flop / seconds * 1e-9));
+        if (k == STEP) pal_json_set(entry, "gbs", json_real(bytes / seconds * 1e-9));
+        else pal_json_set(entry, "gflops", json_real(flop / seconds * 1e-9));
         if (other) {
-            json_object_set_new(entry, "ratio", json_real(ratio));
-            json_object_set_new(entry, "ratio_to", json_string(other->name));
+            pal_json_set(entry, "ratio", json_real(ratio));
+            pal_json_set(entry, "ratio_to", json_string(other->name));
         }
         json_t *operations = json_object();
         const pal_timing *t = pal_work_timing(s->training);
         for (int i = 0; i < MOST_OPERATIONS && t[i].name; i++)
             if (s->by_operation[k][i] > 0)
-                json_object_set_new(operations, t[i].name, json_real(operation_seconds(s, k, i, o->repeats) * 1e9));
-        json_object_set_new(entry, "operations_ns", operations);
-        json_array_append_new(list, entry);
+                pal_json_set(operations, t[i].name, json_real(operation_seconds(s, k, i, o->repeats) * 1e9));
+        pal_json_set(entry, "operations_ns", operations);
+        pal_json_append(list, entry);
     }
 }
 

@@ -11,6 +11,7 @@
 #include "bench.h"
 #include "cli.h"
 #include "comm/exchange.h"
+#include "format/json.h"
 #include "model/work.h"
 #include "named_model.h"
 #include "ranks.h"
@@ -157,8 +158,7 @@ static void record(const side *s, json_t *list, const char *name, double seconds
     const int size = s->comm->size;
     const double bytes = 4.0 * (double)pal_model_flat(s->model) * (size - 1) / size; /* one way: sum, or share */
     snprintf(shape, sizeof shape, "R%d B%d T%d", size, s->o->sequences, s->o->tokens);
-    json_array_append_new(list,
-                          json_pack("{s:s, s:s, s:s, s:i, s:f, s:i, s:s, s:I, s:f, s:f, s:f}", "name", name, "shape",
+    pal_json_append(list, json_pack("{s:s, s:s, s:s, s:i, s:f, s:i, s:s, s:I, s:f, s:f, s:f}", "name", name, "shape",
                                     shape, "variant", pal_cpu_level_name(pal_context_level(s->cx)), "threads",
                                     pal_context_threads(s->cx), "ns", seconds * 1e9, "ranks", size, "model",
                                     s->o->model, "parameters", (json_int_t)pal_model_flat(s->model), "bytes", bytes,

@@ -16,6 +16,7 @@
 #include "bench.h"
 #include "cli.h"
 #include "data/mqar.h"
+#include "format/json.h"
 #include "named_model.h"
 #include "palimpsa/palimpsa.h"
 #include "progress.h"
@@ -124,14 +125,14 @@ static void report(const bench_options *o, const bench_side *s, const bench_side
         for (int i = 0; i < o->repeats; i++) ratios[i] = s->total[i] / other->total[i];
         const double ratio = bench_median(ratios, o->repeats);
         printf("  %.3fx %s", ratio, other->name);
-        json_object_set_new(entry, "ratio", json_real(ratio));
-        json_object_set_new(entry, "ratio_to", json_string(other->name));
+        pal_json_set(entry, "ratio", json_real(ratio));
+        pal_json_set(entry, "ratio_to", json_string(other->name));
     }
     printf("\n ");
     for (int i = 0; i < PARTS; i++)
         printf(" %s %.2f ms (%.1f%%)%s", part_names[i], bench_median(s->seconds[i], o->repeats) * 1e3,
                100 * bench_median(s->seconds[i], o->repeats) / seconds, i + 1 < PARTS ? "," : "\n");
-    json_array_append_new(list, entry);
+    pal_json_append(list, entry);
 }
 
 static void report_operations(const bench_side *s, int repeats) {
@@ -169,8 +170,7 @@ static int time_checkpoints(const bench_options *o, const bench_side *s, json_t 
     if (code) return code;
     const double median = bench_median(seconds, o->repeats);
     printf("a checkpoint of %s (weights and moments, synced): %.1f ms\n", s->name, median * 1e3);
-    json_array_append_new(list,
-                          json_pack("{s:s, s:s, s:f}", "name", "checkpoint", "variant", s->name, "ns", median * 1e9));
+    pal_json_append(list, json_pack("{s:s, s:s, s:f}", "name", "checkpoint", "variant", s->name, "ns", median * 1e9));
     return CLI_OK;
 }
 

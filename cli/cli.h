@@ -57,6 +57,7 @@ int cli_parse(const cli_usage *usage, int argc, char **argv, const char **positi
  * Texts read from a file live until the process ends. */
 int cli_read_config(const cli_usage *usage, const char *path);
 json_t *cli_make_config(const cli_usage *usage);
+int cli_print_json(json_t *value, size_t flags); /* with a line's end, and releases it */
 /* Where NAME.json of --recipe NAME lies: with the installed program, else in configs/ of its sources or of the
  * directory at hand. Returns an exit code. */
 int cli_find_recipe(char *path, size_t size, const char *name);

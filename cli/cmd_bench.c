@@ -10,6 +10,7 @@
 #include "base/context.h"
 #include "bench.h"
 #include "cli.h"
+#include "format/json.h"
 
 bench_item bench_make(const char *name, const char *shape, const char *variant, int threads, bench_fn *fn, void *arg) {
     bench_item item = { .variant = variant, .threads = threads, .fn = fn, .arg = arg, .bound = -1, .base = -1 };
@@ -42,18 +43,18 @@ static void print_row(const bench_item *items, const bench_item *it) {
 static void record(json_t *list, const bench_item *items, const bench_item *it) {
     json_t *o = json_pack("{s:s, s:s, s:s, s:i, s:f}", "name", it->name, "shape", it->shape, "variant", it->variant,
                           "threads", it->threads, "ns", it->ns);
-    if (it->flops > 0) json_object_set_new(o, "gflops", json_real(it->flops / it->ns));
-    if (it->bytes > 0) json_object_set_new(o, "gbs", json_real(it->bytes / it->ns));
-    if (it->tokens > 0) json_object_set_new(o, "tokens_per_s", json_real(it->tokens / it->ns * 1e9));
-    if (it->bound >= 0) json_object_set_new(o, "bound_ns", json_real(it->bound_share * items[it->bound].ns));
+    if (it->flops > 0) pal_json_set(o, "gflops", json_real(it->flops / it->ns));
+    if (it->bytes > 0) pal_json_set(o, "gbs", json_real(it->bytes / it->ns));
+    if (it->tokens > 0) pal_json_set(o, "tokens_per_s", json_real(it->tokens / it->ns * 1e9));
+    if (it->bound >= 0) pal_json_set(o, "bound_ns", json_real(it->bound_share * items[it->bound].ns));
     if (it->base >= 0) {
         const bench_item *base = &items[it->base];
         char label[128];
         snprintf(label, sizeof label, "%s %s %d", base->name, base->variant, base->threads);
-        json_object_set_new(o, "ratio", json_real(it->ns / base->ns));
-        json_object_set_new(o, "ratio_to", json_string(label));
+        pal_json_set(o, "ratio", json_real(it->ns / base->ns));
+        pal_json_set(o, "ratio_to", json_string(label));
     }
-    json_array_append_new(list, o);
+    pal_json_append(list, o);
 }
 
 void bench_group(bench *b, const char *title, bench_item *items, int count) {
@@ -97,7 +98,10 @@ int bench_check_json(const char *path) {
 }
 
 int bench_write_json(const json_t *list, const char *path) {
-    if (!path || json_dump_file(list, path, JSON_INDENT(1)) == 0) return CLI_OK;
+    if (!path) return CLI_OK;
+    FILE *to = fopen(path, "we");
+    const bool printed = to && pal_json_print(list, JSON_INDENT(1), to);
+    if (to && fclose(to) == 0 && printed) return CLI_OK;
     return cli_error(CLI_FAILED, "%s: cannot write: %s", path, strerror(errno));
 }
 

@@ -66,14 +66,11 @@ static int print(const char *const paths[2], const char *to, const pal_converted
                              "bytes", (json_int_t)done->bytes, "dropped", (json_int_t)done->dropped, "finer",
                              (json_int_t)done->finer, "tokenizer", done->tokenizer, "seconds", took);
     if (root && cost)
-        json_object_set_new(root, "cost",
-                            json_pack("{s:i, s:f, s:f, s:f, s:f, s:f}", "tokens", cost->tokens, "loss_before",
-                                      cost->loss_before, "loss_after", cost->loss_after, "kl_most", cost->kl_most,
-                                      "kl_mean", cost->kl_mean, "changed", cost->changed));
-    const bool written = root && json_dumpf(root, stdout, JSON_INDENT(2)) == 0;
-    putchar('\n');
-    json_decref(root);
-    return written ? CLI_OK : cli_error(CLI_FAILED, "cannot write to standard output");
+        pal_json_set(root, "cost",
+                     json_pack("{s:i, s:f, s:f, s:f, s:f, s:f}", "tokens", cost->tokens, "loss_before",
+                               cost->loss_before, "loss_after", cost->loss_after, "kl_most", cost->kl_most, "kl_mean",
+                               cost->kl_mean, "changed", cost->changed));
+    return cli_print_json(root, JSON_INDENT(2));
 }
 
 /* The text is read before anything is written. */

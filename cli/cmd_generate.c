@@ -12,6 +12,7 @@
 
 #include "base/context.h"
 #include "data/text.h"
+#include "format/json.h"
 #include "generate.h"
 #include "stop.h"
 #include "text/json_text.h"
@@ -36,9 +37,10 @@ void generate_show(generation *s, const void *bytes, size_t size) {
 }
 
 static void show_json(generation *s, json_t *value) {
-    char *text = json_dumps(value, JSON_COMPACT);
+    char *text = pal_json_dumps(value, JSON_COMPACT);
     json_decref(value);
     if (text) generate_show(s, text, strlen(text)), generate_show(s, "\n", 1);
+    else s->short_of_memory = true;
     free(text);
 }
 
@@ -57,9 +59,10 @@ void generate_header(generation *s) {
 static void show_uncertainty(generation *s, const pal_token *t) {
     const pal_slice text = pal_tokenizer_text(s->m.tokenizer, (uint32_t)t->id);
     json_t *quoted = pal_json_bytes(text.data, text.size);
-    char *spelled = json_dumps(quoted, JSON_ENCODE_ANY), numbers[64];
+    char *spelled = pal_json_dumps(quoted, JSON_ENCODE_ANY), numbers[64];
     const int n = snprintf(numbers, sizeof numbers, "\t%.6f\t%.6g\n", exp(t->logprob), t->variance);
     if (spelled) generate_show(s, spelled, strlen(spelled)), generate_show(s, numbers, (size_t)n);
+    else s->short_of_memory = true;
     free(spelled);
     json_decref(quoted);
 }
@@ -67,7 +70,7 @@ static void show_uncertainty(generation *s, const pal_token *t) {
 /* What the model wrote: shown as it comes, or kept until its turn. */
 static void tell(job *j, pal_slice text) {
     if (j->of->stream) generate_show(j->of, text.data, text.size);
-    else (void)pal_bytes_append(&j->text, text.data, text.size, NULL);
+    else if (pal_bytes_append(&j->text, text.data, text.size, NULL)) j->of->short_of_memory = true;
 }
 
 static void on_token(void *user, const pal_token *t) {
@@ -75,8 +78,8 @@ static void on_token(void *user, const pal_token *t) {
     generation *s = j->of;
     if (t->id >= 0) {
         s->written_tokens++;
-        if (s->o->common.json) (void)pal_ids_append(&j->written, (uint32_t)t->id, NULL);
-        if (j->details) json_array_append_new(j->details, token_json(s, t));
+        if (s->o->common.json && pal_ids_append(&j->written, (uint32_t)t->id, NULL)) s->short_of_memory = true;
+        if (j->details) pal_json_append(j->details, token_json(s, t));
     }
     j->finish = t->finish;
     if (t->finish == PAL_FINISH_ERROR) snprintf(j->error, sizeof j->error, "%s", t->error);
@@ -98,8 +101,7 @@ static double rate(uint64_t tokens, double seconds) { return seconds > 0 ? (doub
 
 static json_t *job_json(const generation *s, const job *j) {
     json_t *ids = json_array();
-    for (size_t i = 0; i < j->written.count; i++)
-        json_array_append_new(ids, json_integer((json_int_t)j->written.data[i]));
+    for (size_t i = 0; i < j->written.count; i++) pal_json_append(ids, json_integer((json_int_t)j->written.data[i]));
     json_t *root = json_pack(
         "{s:o, s:o, s:o, s:s, s:I, s:I, s:I}", "prompt", pal_json_bytes(j->prompt.data, j->prompt.size), "text",
         pal_json_bytes(j->text.data, j->text.size), "ids", ids, "finish",
@@ -107,12 +109,12 @@ static json_t *job_json(const generation *s, const job *j) {
         : cli_stopping() ? "interrupted"
                          : "length",
         "prompt_tokens", (json_int_t)j->ids.count, "tokens", (json_int_t)j->written.count, "seed", (json_int_t)j->seed);
-    if (j->details) json_object_set(root, "uncertainty", j->details);
-    json_object_set_new(root, "memory_bytes", json_integer((json_int_t)pal_state_bytes(s->m.model, s->o->context)));
+    if (j->details) pal_json_set(root, "uncertainty", json_incref(j->details));
+    pal_json_set(root, "memory_bytes", json_integer((json_int_t)pal_state_bytes(s->m.model, s->o->context)));
     if (s->count == 1) {
         const pal_engine_counts c = pal_engine_counted(s->engine);
-        json_object_set_new(root, "prompt_tokens_per_s", json_real(rate(c.read, c.read_seconds)));
-        json_object_set_new(root, "tokens_per_s", json_real(rate(c.written, c.write_seconds)));
+        pal_json_set(root, "prompt_tokens_per_s", json_real(rate(c.read, c.read_seconds)));
+        pal_json_set(root, "tokens_per_s", json_real(rate(c.written, c.write_seconds)));
     }
     return root;
 }
@@ -205,12 +207,16 @@ static int begin(generation *s, int slot, int index) {
     return CLI_OK;
 }
 
+static int check_memory(const generation *s) {
+    return s->short_of_memory ? cli_error(CLI_FAILED, "no memory for what the model wrote") : CLI_OK;
+}
+
 /* The session of a job that has ended. */
 static int finish(job *j, pal_session *session) {
     if (j->finish == PAL_FINISH_ERROR) return cli_error(CLI_FAILED, "%s", j->error);
     tell_rest(j, session);
     j->done = true;
-    return CLI_OK;
+    return check_memory(j->of);
 }
 
 static pal_engine_options engine_options(const generate_options *o) {
@@ -248,7 +254,7 @@ static int run_jobs(generation *s, const pal_context *cx) {
         code = finish(&s->jobs[s->job_of[slot]], s->sessions[slot]);
     }
     if (!code) show_done(s);
-    return code;
+    return code ? code : check_memory(s);
 }
 
 static void summary(const generation *s) {

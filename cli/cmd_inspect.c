@@ -167,13 +167,6 @@ static void print_human(const inspection *in, const inspect_options *o) {
     }
 }
 
-static int dump(json_t *root) {
-    const bool written = json_dumpf(root, stdout, JSON_INDENT(2)) == 0;
-    putchar('\n');
-    json_decref(root);
-    return written ? CLI_OK : cli_error(CLI_FAILED, "cannot write to standard output");
-}
-
 static json_t *plan_json(const pal_plan *p, size_t rest) {
     return json_pack("{s:I, s:I, s:I, s:I, s:I}", "activations", (json_int_t)p->activations, "transient",
                      (json_int_t)p->transient, "head", (json_int_t)p->head, "scratch", (json_int_t)p->scratch,
@@ -185,50 +178,49 @@ static int print_json(const inspection *in, const inspect_options *o) {
     char kind[64];
     pal_model_describe(c, kind);
     json_t *rules = json_array(), *by_group = json_object();
-    for (int i = 0; i < c->layers; i++) json_array_append_new(rules, json_string(pal_model_layer_rule(c, i)));
+    for (int i = 0; i < c->layers; i++) pal_json_append(rules, json_string(pal_model_layer_rule(c, i)));
     for (size_t g = 0; g < PAL_COUNT(groups); g++)
-        json_object_set_new(by_group, groups[g], json_integer((json_int_t)group_parameters(in->model, groups[g])));
+        pal_json_set(by_group, groups[g], json_integer((json_int_t)group_parameters(in->model, groups[g])));
     json_t *root = json_pack("{s:o, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:b}", "path",
                              pal_json_text(o->path), "kind", kind, "layers", c->layers, "hidden", c->hidden, "vocab",
                              c->vocab, "vocab_rows", c->vocab_rows, "heads", c->heads, "key_heads", c->key_heads, "dk",
                              c->dk, "dv", c->dv, "rank", c->rank, "conv", c->conv, "mlp", c->mlp, "tied", c->tied,
                              "mqar", c->mqar);
-    json_object_set_new(root, "rules", rules);
-    json_object_set_new(root, "parameters", json_integer((json_int_t)pal_model_parameters(in->model)));
-    json_object_set_new(root, "trained", json_integer((json_int_t)in->trainable));
-    json_object_set_new(root, "parameters_by_group", by_group);
+    pal_json_set(root, "rules", rules);
+    pal_json_set(root, "parameters", json_integer((json_int_t)pal_model_parameters(in->model)));
+    pal_json_set(root, "trained", json_integer((json_int_t)in->trainable));
+    pal_json_set(root, "parameters_by_group", by_group);
     json_t *types = json_object();
     for (int type = 0; type < PAL_DTYPES; type++)
         if (in->values[type])
-            json_object_set_new(types, pal_dtype_name((pal_dtype)type), json_integer((json_int_t)in->values[type]));
-    json_object_set_new(root, "parameters_by_type", types);
-    json_object_set_new(root, "weight_bytes", json_integer((json_int_t)in->weights));
+            pal_json_set(types, pal_dtype_name((pal_dtype)type), json_integer((json_int_t)in->values[type]));
+    pal_json_set(root, "parameters_by_type", types);
+    pal_json_set(root, "weight_bytes", json_integer((json_int_t)in->weights));
     json_t *smaller = json_object();
     for (size_t t = 0; t < PAL_COUNT(small_types); t++)
-        json_object_set_new(smaller, pal_dtype_name(small_types[t]),
-                            json_integer((json_int_t)in->smaller[small_types[t]]));
-    json_object_set_new(root, "weight_bytes_as", smaller);
-    json_object_set_new(root, "generating_bytes", json_integer((json_int_t)in->generating));
-    json_object_set_new(root, "state_bytes", json_integer((json_int_t)in->state));
-    json_object_set_new(root, "state_grows", json_boolean(in->state != in->state_double));
-    json_object_set_new(root, "max_context", json_integer(o->context));
-    json_object_set_new(root, "row", json_integer(o->row));
-    json_object_set_new(root, "training_bytes", plan_json(&in->kept, in->training));
-    json_object_set_new(root, "training_bytes_recomputed", plan_json(&in->recomputed, in->training));
+        pal_json_set(smaller, pal_dtype_name(small_types[t]), json_integer((json_int_t)in->smaller[small_types[t]]));
+    pal_json_set(root, "weight_bytes_as", smaller);
+    pal_json_set(root, "generating_bytes", json_integer((json_int_t)in->generating));
+    pal_json_set(root, "state_bytes", json_integer((json_int_t)in->state));
+    pal_json_set(root, "state_grows", json_boolean(in->state != in->state_double));
+    pal_json_set(root, "max_context", json_integer(o->context));
+    pal_json_set(root, "row", json_integer(o->row));
+    pal_json_set(root, "training_bytes", plan_json(&in->kept, in->training));
+    pal_json_set(root, "training_bytes_recomputed", plan_json(&in->recomputed, in->training));
     if (o->tensors) {
         json_t *list = json_array();
         for (size_t i = 0; i < pal_model_weight_count(in->model); i++) {
             const pal_weight *w = pal_model_weight(in->model, i);
             json_t *shape = json_array();
-            for (int d = 0; d < w->rank; d++) json_array_append_new(shape, json_integer((json_int_t)w->shape[d]));
-            json_array_append_new(list, json_pack("{s:s, s:o, s:s, s:s, s:i, s:b, s:b, s:b, s:b}", "name", w->name,
-                                                  "shape", shape, "type", pal_dtype_name(w->type), "group", w->group,
-                                                  "layer", w->layer, "frozen", w->frozen, "unused", w->unused, "decay",
-                                                  w->decay, "quantisable", w->quantisable));
+            for (int d = 0; d < w->rank; d++) pal_json_append(shape, json_integer((json_int_t)w->shape[d]));
+            pal_json_append(list, json_pack("{s:s, s:o, s:s, s:s, s:i, s:b, s:b, s:b, s:b}", "name", w->name, "shape",
+                                            shape, "type", pal_dtype_name(w->type), "group", w->group, "layer",
+                                            w->layer, "frozen", w->frozen, "unused", w->unused, "decay", w->decay,
+                                            "quantisable", w->quantisable));
         }
-        json_object_set_new(root, "tensors", list);
+        pal_json_set(root, "tensors", list);
     }
-    return dump(root);
+    return cli_print_json(root, JSON_INDENT(2));
 }
 
 static int show_windows(const pal_model *model, const pal_context *cx, const inspect_options *o) {
@@ -251,7 +243,7 @@ static int show_windows(const pal_model *model, const pal_context *cx, const ins
     if (o->common.json) {
         json_t *root = json_pack("{s:o, s:s}", "path", pal_json_text(o->path), "kind", kind);
         windows_json(&w, c, chosen, root);
-        code = dump(root);
+        code = cli_print_json(root, JSON_INDENT(2));
     } else {
         printf("%s: %s\n", o->path, kind);
         windows_print(&w, c, chosen);

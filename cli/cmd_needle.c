@@ -8,6 +8,7 @@
 #include "base/map.h"
 #include "cli.h"
 #include "data/needle.h"
+#include "format/json.h"
 #include "needle_ruler.h"
 
 typedef struct {
@@ -19,9 +20,9 @@ typedef struct {
 /* Where a number is told and where it is to be answered, in bytes of the document, for those who measure. */
 static void add_question(json_t *row, const pal_needle *asked) {
     json_t *list = json_object_get(row, "questions");
-    if (!list) json_object_set_new(row, "questions", list = json_array());
-    json_array_append_new(list, json_pack("{s:s, s:i, s:I, s:I}", "key", asked->key, "number", asked->value, "told",
-                                          (json_int_t)asked->depth, "answer", (json_int_t)asked->answer));
+    if (!list) pal_json_set(row, "questions", list = json_array());
+    pal_json_append(list, json_pack("{s:s, s:i, s:I, s:I}", "key", asked->key, "number", asked->value, "told",
+                                    (json_int_t)asked->depth, "answer", (json_int_t)asked->answer));
 }
 
 static int write_rows(const needle_options *o, pal_haystack *h, pal_writer *w) {
@@ -41,7 +42,7 @@ static int write_rows(const needle_options *o, pal_haystack *h, pal_writer *w) {
         json_t *row = json_pack("{s:s#}", "text", (const char *)text.data, (int)text.size);
         for (int q = 0; q < o->questions && row; q++) add_question(row, &asked[q]);
         if (!row) code = cli_error(CLI_USAGE, "the haystack is not UTF-8, which JSON needs");
-        else if (json_dumpf(row, w->stream, JSON_COMPACT) != 0 || fputc('\n', w->stream) == EOF)
+        else if (!pal_json_print(row, JSON_COMPACT, w->stream))
             code = cli_error(CLI_FAILED, "%s: cannot write", o->out);
         json_decref(row);
     }

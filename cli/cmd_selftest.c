@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "builtin_cases.h"
 #include "cli.h"
+#include "format/json.h"
 #include "selftest.h"
 
 void selftest_break(selftest_case *c, const char *format, ...) {
@@ -106,9 +107,9 @@ void selftest_check(selftest_case *c, const char *name, const char *how, const f
     c->checked++;
     c->failed += !good;
     if (c->results) {
-        json_array_append_new(c->results,
-                              json_pack("{s:s, s:s, s:f, s:f, s:b}", "tensor", name, "form", how ? how : "whole",
-                                        "error", isfinite(found) ? found : 1e300, "accept", accept, "passed", good));
+        pal_json_append(c->results,
+                        json_pack("{s:s, s:s, s:f, s:f, s:b}", "tensor", name, "form", how ? how : "whole", "error",
+                                  isfinite(found) ? found : 1e300, "accept", accept, "passed", good));
     } else {
         char label[64];
         snprintf(label, sizeof label, "%s%s%s%s", name, how ? " (" : "", how ? how : "", how ? ")" : "");
@@ -121,9 +122,8 @@ void selftest_count(selftest_case *c, const char *name, size_t right, size_t all
     c->checked++;
     c->failed += !good;
     if (c->results)
-        json_array_append_new(c->results,
-                              json_pack("{s:s, s:s, s:I, s:I, s:b}", "tensor", name, "form", "exact", "right",
-                                        (json_int_t)right, "expected", (json_int_t)all, "passed", good));
+        pal_json_append(c->results, json_pack("{s:s, s:s, s:I, s:I, s:b}", "tensor", name, "form", "exact", "right",
+                                              (json_int_t)right, "expected", (json_int_t)all, "passed", good));
     else printf("    %-32s %zu of %zu exact   %s\n", name, right, all, good ? "ok" : "FAILED");
 }
 
@@ -135,8 +135,8 @@ static void fail_unseen(selftest_case *c) {
         if (c->seen[i] || (strncmp(name, "out.", 4) != 0 && strncmp(name, "grad.", 5) != 0)) continue;
         c->failed++;
         if (c->results)
-            json_array_append_new(c->results,
-                                  json_pack("{s:s, s:s, s:b}", "tensor", name, "form", "not checked", "passed", 0));
+            pal_json_append(c->results,
+                            json_pack("{s:s, s:s, s:b}", "tensor", name, "form", "not checked", "passed", 0));
         else printf("    %-32s not checked: '%s' does not compute it   FAILED\n", name, c->op);
     }
 }
@@ -156,11 +156,11 @@ static void finish_case(tally *t, selftest_case *c, const char *name) {
     else if (c->unsupported) t->skipped++, verdict = "skipped";
     else t->passed++, verdict = "passed";
     if (t->cases) {
-        json_array_append_new(t->cases, json_pack("{s:s, s:s, s:s*, s:o}", "case", name, "result", verdict, "why",
-                                                  c->broken        ? c->error.text
-                                                  : c->unsupported ? "not supported"
-                                                                   : NULL,
-                                                  "tensors", c->results));
+        pal_json_append(t->cases, json_pack("{s:s, s:s, s:s*, s:o}", "case", name, "result", verdict, "why",
+                                            c->broken        ? c->error.text
+                                            : c->unsupported ? "not supported"
+                                                             : NULL,
+                                            "tensors", c->results));
     } else if (c->broken) {
         printf("    %s\n  %s: FAILED\n", c->error.text, name);
     } else if (c->unsupported) {
@@ -290,9 +290,7 @@ int cmd_selftest(int argc, char **argv) {
     if (code == CLI_OK && t.cases) {
         json_t *all = json_pack("{s:s, s:i, s:i, s:i, s:O}", "cpu", pal_cpu_level_name(pal_context_level(cx)), "passed",
                                 t.passed, "failed", t.failed, "skipped", t.skipped, "cases", t.cases);
-        json_dumpf(all, stdout, JSON_INDENT(1));
-        putchar('\n');
-        json_decref(all);
+        code = cli_print_json(all, JSON_INDENT(1));
     } else if (code == CLI_OK) {
         printf("%d passed, %d failed", t.passed, t.failed);
         if (t.skipped) printf(", %d skipped", t.skipped);

@@ -7,11 +7,12 @@
 #include "base/context.h"
 #include "cli.h"
 #include "comm/mpi.h"
+#include "format/json.h"
 
 static json_t *names_of(unsigned features) {
     json_t *list = json_array();
     for (int i = 0; i < PAL_CPU_FEATURES; i++)
-        if (features & 1u << i) json_array_append_new(list, json_string(pal_cpu_feature_name(i)));
+        if (features & 1u << i) pal_json_append(list, json_string(pal_cpu_feature_name(i)));
     return list;
 }
 
@@ -40,6 +41,7 @@ int cmd_version(int argc, char **argv) {
     };
     const char *none;
     int count;
+    int code = CLI_OK;
     const int parsed = cli_parse(&usage, argc, argv, &none, 0, &count);
     if (parsed) return parsed < 0 ? CLI_OK : parsed;
     pal_context *cx;
@@ -50,9 +52,7 @@ int cmd_version(int argc, char **argv) {
         json_t *all = json_pack("{s:s, s:s, s:i, s:o, s:o, s:s?}", "version", pal_version(), "cpu", level, "threads",
                                 pal_context_threads(cx), "found", names_of(pal_cpu_features()), "used",
                                 names_of(pal_context_features(cx)), "mpi", pal_mpi_name());
-        json_dumpf(all, stdout, JSON_INDENT(2));
-        puts("");
-        json_decref(all);
+        code = cli_print_json(all, JSON_INDENT(2));
     } else {
         printf("palimpsa %s\ncpu: %s, %d thread%s\n", pal_version(), level, pal_context_threads(cx),
                pal_context_threads(cx) == 1 ? "" : "s");
@@ -61,5 +61,5 @@ int cmd_version(int argc, char **argv) {
         printf("mpi: %s\n", pal_mpi_name() ? pal_mpi_name() : "none");
     }
     pal_context_free(cx);
-    return CLI_OK;
+    return code;
 }

@@ -14,6 +14,7 @@
 #include "eval.h"
 #include "eval/records.h"
 #include "eval_long.h"
+#include "format/json.h"
 #include "model/model.h"
 #include "progress.h"
 #include "stop.h"
@@ -157,7 +158,7 @@ static pal_status make_prompt(subject *s, long_set *set, const json_t *row, pal_
 
 static json_t *copy_of(const json_t *row, const char *field) {
     const json_t *value = json_object_get(row, field);
-    return value ? json_deep_copy(value) : json_null();
+    return value ? pal_json_copy(value) : json_null();
 }
 
 /* The line that the original program would write. */
@@ -175,24 +176,24 @@ static json_t *make_line(const subject *s, const long_set *set, const json_t *ro
                          copy_of(row, "all_classes"), "length", copy_of(row, "length"), "fingerprint", s->fingerprint);
     const char letter[2] = { pal_longbench2_answer(answer), 0 };
     const char *gold = json_string_value(json_object_get(row, "answer"));
-    line = json_deep_copy(row);
-    json_object_set_new(line, "response", text);
-    json_object_set_new(line, "pred", letter[0] ? json_string(letter) : json_null());
-    json_object_set_new(line, "judge", json_boolean(gold && strcmp(gold, letter) == 0));
-    json_object_set_new(line, "fingerprint", json_string(s->fingerprint));
+    line = pal_json_copy(row);
+    pal_json_set(line, "response", text);
+    pal_json_set(line, "pred", letter[0] ? json_string(letter) : json_null());
+    pal_json_set(line, "judge", json_boolean(gold && strcmp(gold, letter) == 0));
+    pal_json_set(line, "fingerprint", json_string(s->fingerprint));
     const json_t *context = json_object_get(row, "context");
     pal_slice kept = { (const unsigned char *)json_string_value(context), json_string_length(context) };
     size_t end = 0;
     uint32_t code;
     for (int i = 0; i < KEPT_CONTEXT && end < kept.size; i++)
         end += pal_py_character(kept.data + end, kept.size - end, &code);
-    if (kept.data) json_object_set_new(line, "context", json_stringn((const char *)kept.data, end));
+    if (kept.data) pal_json_set(line, "context", json_stringn((const char *)kept.data, end));
     return line;
 }
 
 static int write_line(FILE *file, const long_set *set, const json_t *line) {
     if (!file) return CLI_OK;
-    if (json_dumpf(line, file, 0) == 0 && fputc('\n', file) != EOF && fflush(file) == 0) return CLI_OK;
+    if (pal_json_print(line, 0, file) && fflush(file) == 0) return CLI_OK;
     return cli_error(CLI_FAILED, "%s: cannot write: %s", set->answers, strerror(errno));
 }
 
@@ -220,7 +221,7 @@ static int answer_batch(subject *s, long_set *set, const rows *r, size_t from, s
                               : "without --predictions DIR nothing is kept");
     for (size_t i = 0; i < n && !code; i++) {
         json_t *line = make_line(s, set, row[i], pal_slice_of(&b.text[i]));
-        if (!line || json_array_append_new(set->lines, line)) code = cli_error(CLI_FAILED, "no memory for answers");
+        if (!line || !pal_json_append(set->lines, line)) code = cli_error(CLI_FAILED, "no memory for answers");
         else code = write_line(file, set, line);
     }
     for (size_t i = 0; i < n; i++) {
@@ -246,7 +247,8 @@ int long_read_lines(const long_plan *plan, long_set *set, const char *model) {
         if (!code && model && (!fingerprint || strcmp(fingerprint, model) != 0))
             code = cli_error(CLI_USAGE, "%s: line %zu holds the answer of another model; choose another --predictions",
                              set->answers, i + 1);
-        if (!code) json_array_append(set->lines, line);
+        if (!code && !pal_json_append(set->lines, json_incref(line)))
+            code = cli_error(CLI_FAILED, "no memory for answers");
         json_decref(line);
     }
     rows_close(&r);

@@ -233,13 +233,13 @@ void long_print(const long_plan *p) {
 static void set_metric(json_t *row, const char *metric, double value) {
     char key[64];
     snprintf(key, sizeof key, "%s,none", metric);
-    json_object_set_new(row, key, pal_json_number(value));
+    pal_json_set(row, key, pal_json_number(value));
 }
 
 static void add_result(json_t *results, const long_plan *p, const long_set *set) {
     json_t *row = json_object_get(results, set->name);
     char length[32];
-    if (!row) json_object_set_new(results, set->name, row = json_pack("{s:s}", "alias", set->name));
+    if (!row) pal_json_set(results, set->name, row = json_pack("{s:s}", "alias", set->name));
     if (set->task) {
         snprintf(length, sizeof length, "%d", set->length);
         set_metric(row, set->length ? length : "score", set->score[0]);
@@ -267,24 +267,23 @@ int long_write_json(const long_plan *p) {
         const long_set *set = &p->sets[i];
         char key[128];
         if (set->left_out) {
-            json_array_append_new(left_out, json_string(set->name));
+            pal_json_append(left_out, json_string(set->name));
             continue;
         }
         add_result(results, p, set);
         if (set->length) snprintf(key, sizeof key, "%s,%d", set->name, set->length);
         else snprintf(key, sizeof key, "%s", set->name);
-        json_object_set_new(samples, key, sample_counts(set));
+        pal_json_set(samples, key, sample_counts(set));
     }
     json_t *root = json_pack("{s:o, s:o, s:o, s:{s:s, s:s, s:o, s:o}}", "results", results, "n-samples", samples,
                              "left_out", left_out, "config", "tasks", names[o->kind], "scoring", o->scoring, "limit",
                              o->limit ? json_integer(o->limit) : json_null(), "context",
                              o->context ? json_integer(o->context) : json_null());
-    json_object_set_new(root, "model_name", o->model ? pal_json_text(o->model) : json_null());
-    json_object_set_new(root, "palimpsa_version", json_string(pal_version()));
-    json_object_set_new(root, "tokens",
-                        json_pack("{s:I, s:I, s:f, s:f}", "read", (json_int_t)p->read, "written",
-                                  (json_int_t)p->written, "read_seconds", p->read_seconds, "write_seconds",
-                                  p->write_seconds));
+    pal_json_set(root, "model_name", o->model ? pal_json_text(o->model) : json_null());
+    pal_json_set(root, "palimpsa_version", json_string(pal_version()));
+    pal_json_set(root, "tokens",
+                 json_pack("{s:I, s:I, s:f, s:f}", "read", (json_int_t)p->read, "written", (json_int_t)p->written,
+                           "read_seconds", p->read_seconds, "write_seconds", p->write_seconds));
     const int code = eval_write_json(root, o->json);
     json_decref(root);
     return code;

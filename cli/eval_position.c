@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/statistics.h"
 #include "eval_text.h"
+#include "format/json.h"
 #include "plot/runs.h"
 
 enum { LEAST_DOCUMENTS = 8 }; /* below which a bin says little */
@@ -110,8 +111,7 @@ static json_t *cells_json(const positions *v, const cell *cells) {
     json_t *list = json_array();
     for (int b = 0; b < v->bins; b++)
         if (v->shown[b])
-            json_array_append_new(list,
-                                  json_pack("{s:I, s:I, s:f, s:f, s:f, s:I, s:I}", "from", (json_int_t)1 << b, "to",
+            pal_json_append(list, json_pack("{s:I, s:I, s:f, s:f, s:f, s:I, s:I}", "from", (json_int_t)1 << b, "to",
                                             (json_int_t)1 << (b + 1), "nll", cells[b].mean, "low", cells[b].band.low,
                                             "high", cells[b].band.high, "documents", (json_int_t)cells[b].documents,
                                             "tokens", (json_int_t)cells[b].tokens));
@@ -126,10 +126,10 @@ static int write_json(const positions *v, const eval_measured *all, const eval_m
             "passed_over", (json_int_t)all[i].result.passed_over, "context",
             all[i].context ? json_integer(all[i].context) : json_null(), "by_position", cells_json(v, v->loss[i]));
         if (baseline) {
-            json_object_set_new(model, "baseline", json_string(baseline->label));
-            json_object_set_new(model, "difference_by_position", cells_json(v, v->above[i]));
+            pal_json_set(model, "baseline", json_string(baseline->label));
+            pal_json_set(model, "difference_by_position", cells_json(v, v->above[i]));
         }
-        json_array_append_new(root, model);
+        pal_json_append(root, model);
     }
     const int code = eval_write_json(v->count == 1 ? json_array_get(root, 0) : root, path);
     json_decref(root);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "format/json.h"
 #include "text/json_text.h"
 
 static const char line_start[] = "{\"doc_id\":"; /* of every line */
@@ -44,11 +45,11 @@ static void remember(eval_samples *s, const json_t *line) {
     char key[32];
     if (!task || !json_is_array(scores) || !json_is_string(requests) || !is_ours(s, line)) return;
     json_t *of_task = json_object_get(s->known, task);
-    if (!of_task) json_object_set_new(s->known, task, of_task = json_object());
+    if (!of_task) pal_json_set(s->known, task, of_task = json_object());
     snprintf(key, sizeof key, "%lld", (long long)json_integer_value(json_object_get(line, "doc_id")));
-    json_object_set_new(of_task, key,
-                        json_pack("{s:O, s:O, s:I}", "requests", requests, "scores", scores, "cut",
-                                  json_integer_value(json_object_get(line, "truncated"))));
+    pal_json_set(of_task, key,
+                 json_pack("{s:O, s:O, s:I}", "requests", requests, "scores", scores, "cut",
+                           json_integer_value(json_object_get(line, "truncated"))));
 }
 
 /* A line of ours, or the beginning of one that was cut off. */
@@ -148,12 +149,12 @@ static json_t *arguments(const pal_eval_task *task, const pal_task_sample *sampl
         char key[32];
         json_t *one = json_object();
         snprintf(key, sizeof key, "gen_args_%zu", i);
-        json_object_set_new(one, "arg_0", join(sample->shots, pal_task_context(sample->doc, i)));
+        pal_json_set(one, "arg_0", join(sample->shots, pal_task_context(sample->doc, i)));
         if (task->kind != PAL_TASK_ROLLING) {
             const pal_slice continuation = pal_task_continuation(sample->doc, i);
-            json_object_set_new(one, "arg_1", pal_json_bytes(continuation.data, continuation.size));
+            pal_json_set(one, "arg_1", pal_json_bytes(continuation.data, continuation.size));
         }
-        json_object_set_new(all, key, one);
+        pal_json_set(all, key, one);
     }
     return all;
 }
@@ -172,33 +173,32 @@ static json_t *target(const pal_eval_task *task, const pal_task_doc *doc) {
 pal_status eval_samples_add(eval_samples *s, const pal_eval_task *task, const pal_task_sample *sample, pal_error *err) {
     json_t *scores = json_array(), *metrics = json_array();
     for (size_t i = 0; i < sample->doc->count; i++)
-        json_array_append_new(scores, json_pack("[f, b]", sample->logprob[i], sample->greedy[i]));
+        pal_json_append(scores, json_pack("[f, b]", sample->logprob[i], sample->greedy[i]));
     char requests[17];
     hash_requests(requests, sample->doc, sample->shots);
     json_t *line = json_pack("{s:I, s:O, s:o, s:o, s:o, s:s, s:s}", "doc_id", (json_int_t)sample->index, "doc",
                              sample->row, "target", target(task, sample->doc), "arguments", arguments(task, sample),
                              "filtered_resps", scores, "filter", "none", "task", task->name);
-    json_object_set_new(line, "model", pal_json_bytes(s->of.model, strlen(s->of.model)));
-    json_object_set_new(line, "fingerprint", json_string(s->fingerprint));
-    json_object_set_new(line, "tokenizer", json_string(s->tokenizer));
-    json_object_set_new(line, "requests", json_string(requests));
-    json_object_set_new(line, "max_length", json_integer(s->of.context));
-    json_object_set_new(line, "num_fewshot", json_integer(s->of.shots));
-    json_object_set_new(line, "truncated", json_integer((json_int_t)sample->cut));
+    pal_json_set(line, "model", pal_json_bytes(s->of.model, strlen(s->of.model)));
+    pal_json_set(line, "fingerprint", json_string(s->fingerprint));
+    pal_json_set(line, "tokenizer", json_string(s->tokenizer));
+    pal_json_set(line, "requests", json_string(requests));
+    pal_json_set(line, "max_length", json_integer(s->of.context));
+    pal_json_set(line, "num_fewshot", json_integer(s->of.shots));
+    pal_json_set(line, "truncated", json_integer((json_int_t)sample->cut));
     for (int m = 0; m < PAL_METRICS; m++) {
         if (!(task->metrics >> m & 1)) continue;
         const char *name = pal_metric_name((pal_metric)m);
-        json_array_append_new(metrics, json_string(name));
-        if (task->kind != PAL_TASK_ROLLING) json_object_set_new(line, name, json_real(sample->values[m]));
+        pal_json_append(metrics, json_string(name));
+        if (task->kind != PAL_TASK_ROLLING) pal_json_set(line, name, json_real(sample->values[m]));
         else
-            json_object_set_new(
+            pal_json_set(
                 line, name,
                 json_pack("[f, I]", sample->logprob[0],
                           (json_int_t)(m == PAL_METRIC_WORD_PERPLEXITY ? sample->doc->words : sample->doc->bytes)));
     }
-    json_object_set_new(line, "metrics", metrics);
-    const bool good = line && json_dumpf(line, s->file, JSON_COMPACT | JSON_REAL_PRECISION(17)) == 0 &&
-                      fputc('\n', s->file) != EOF && fflush(s->file) == 0;
+    pal_json_set(line, "metrics", metrics);
+    const bool good = pal_json_print(line, JSON_COMPACT | JSON_REAL_PRECISION(17), s->file) && fflush(s->file) == 0;
     json_decref(line);
     return good ? PAL_OK : pal_fail(err, PAL_E_IO, "%s: cannot write a sample: %s", s->path, strerror(errno));
 }

@@ -179,9 +179,9 @@ static json_t *result_json(const pal_eval_task *task, const eval_result *r) {
         char key[64];
         if (!(task->metrics >> k & 1)) continue;
         snprintf(key, sizeof key, "%s,none", pal_metric_name((pal_metric)k));
-        json_object_set_new(row, key, number_json(r->value[k]));
+        pal_json_set(row, key, number_json(r->value[k]));
         snprintf(key, sizeof key, "%s_stderr,none", pal_metric_name((pal_metric)k));
-        json_object_set_new(row, key, number_json(r->error[k]));
+        pal_json_set(row, key, number_json(r->error[k]));
     }
     return row;
 }
@@ -190,8 +190,8 @@ static json_t *directions_json(const pal_eval_task *task) {
     json_t *directions = json_object();
     for (int k = 0; k < PAL_METRICS; k++)
         if (task->metrics >> k & 1)
-            json_object_set_new(directions, pal_metric_name((pal_metric)k),
-                                json_boolean(pal_metric_higher_is_better((pal_metric)k)));
+            pal_json_set(directions, pal_metric_name((pal_metric)k),
+                         json_boolean(pal_metric_higher_is_better((pal_metric)k)));
     return directions;
 }
 
@@ -202,20 +202,19 @@ static json_t *model_json(const eval_plan *plan, const eval_plan_options *o, con
         const eval_task *p = &plan->tasks[t];
         const char *name = p->task->name;
         if (!m->results[t].done) continue;
-        json_object_set_new(results, name, result_json(p->task, &m->results[t]));
-        json_object_set_new(subtasks, name, json_array());
-        json_object_set_new(higher, name, directions_json(p->task));
-        json_object_set_new(versions, name, json_real(strtod(p->task->version, NULL)));
-        json_object_set_new(shots, name, json_integer(p->shots.size ? o->shots : 0));
-        json_object_set_new(
-            configs, name,
-            json_pack("{s:s, s:o}", "task", name, "dataset_path",
-                      text_json(p->data ? pal_task_data_path(p->data) : o->text)));
+        pal_json_set(results, name, result_json(p->task, &m->results[t]));
+        pal_json_set(subtasks, name, json_array());
+        pal_json_set(higher, name, directions_json(p->task));
+        pal_json_set(versions, name, json_real(strtod(p->task->version, NULL)));
+        pal_json_set(shots, name, json_integer(p->shots.size ? o->shots : 0));
+        pal_json_set(configs, name,
+                     json_pack("{s:s, s:o}", "task", name, "dataset_path",
+                               text_json(p->data ? pal_task_data_path(p->data) : o->text)));
         const size_t effective = m->results[t].documents;
-        json_object_set_new(samples, name,
-                            json_pack("{s:I, s:I}", "original",
-                                      (json_int_t)(p->data ? pal_task_data_count(p->data) : effective), "effective",
-                                      (json_int_t)effective));
+        pal_json_set(samples, name,
+                     json_pack("{s:I, s:I}", "original",
+                               (json_int_t)(p->data ? pal_task_data_count(p->data) : effective), "effective",
+                               (json_int_t)effective));
     }
     json_t *config = json_pack("{s:s, s:o, s:o, s:o, s:i, s:i}", "model", "palimpsa", "model_args", text_json(m->name),
                                "limit", o->limit ? json_integer(o->limit) : json_null(), "docs",
@@ -224,31 +223,29 @@ static json_t *model_json(const eval_plan *plan, const eval_plan_options *o, con
     json_t *root = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "results", results, "group_subtasks", subtasks,
                              "configs", configs, "versions", versions, "n-shot", shots, "higher_is_better", higher,
                              "n-samples", samples, "config", config);
-    json_object_set_new(root, "date", json_real((double)time(NULL)));
-    json_object_set_new(root, "model_source", json_string("palimpsa"));
-    json_object_set_new(root, "model_name", text_json(m->name));
-    json_object_set_new(root, "max_length", json_integer(m->context));
-    json_object_set_new(root, "palimpsa_version", json_string(pal_version()));
-    json_object_set_new(root, "total_evaluation_time_seconds", json_real(m->seconds));
-    json_object_set_new(root, "truncated", json_integer((json_int_t)cut_requests(plan, m)));
-    json_object_set_new(root, "tokens",
-                        json_pack("{s:I, s:I, s:I}", "sent", (json_int_t)m->counts.sent, "read",
-                                  (json_int_t)m->counts.read, "scored", (json_int_t)m->counts.scored));
+    pal_json_set(root, "date", json_real((double)time(NULL)));
+    pal_json_set(root, "model_source", json_string("palimpsa"));
+    pal_json_set(root, "model_name", text_json(m->name));
+    pal_json_set(root, "max_length", json_integer(m->context));
+    pal_json_set(root, "palimpsa_version", json_string(pal_version()));
+    pal_json_set(root, "total_evaluation_time_seconds", json_real(m->seconds));
+    pal_json_set(root, "truncated", json_integer((json_int_t)cut_requests(plan, m)));
+    pal_json_set(root, "tokens",
+                 json_pack("{s:I, s:I, s:I}", "sent", (json_int_t)m->counts.sent, "read", (json_int_t)m->counts.read,
+                           "scored", (json_int_t)m->counts.scored));
     return root;
 }
 
 int eval_write_json(const json_t *root, const char *path) {
     pal_error err;
     if (strcmp(path, "-") != 0) return pal_json_write(path, root, &err) ? cli_fail_writing(&err) : CLI_OK;
-    if (json_dumpf(root, stdout, JSON_INDENT(2)) != 0 || putchar('\n') == EOF)
-        return cli_error(CLI_FAILED, "cannot write to standard output");
-    return CLI_OK;
+    return cli_print_json(json_incref((json_t *)(uintptr_t)root), JSON_INDENT(2));
 }
 
 int eval_write_results(const eval_plan *plan, const eval_plan_options *o, const eval_model *models, int count,
                        const char *path) {
     json_t *root = count == 1 ? model_json(plan, o, models) : json_array();
-    for (int i = 0; count > 1 && i < count; i++) json_array_append_new(root, model_json(plan, o, &models[i]));
+    for (int i = 0; count > 1 && i < count; i++) pal_json_append(root, model_json(plan, o, &models[i]));
     const int code = eval_write_json(root, path);
     json_decref(root);
     return code;

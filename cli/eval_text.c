@@ -130,8 +130,8 @@ static json_t *bins_json(const pal_perplexity *p, const pal_perplexity *minus) {
         if (!isfinite(nll)) continue;
         json_t *bin = json_pack("{s:I, s:I, s:f}", "from", (json_int_t)1 << b, "to", (json_int_t)1 << (b + 1), "nll",
                                 nll);
-        if (!minus) json_object_set_new(bin, "tokens", json_integer((json_int_t)p->bins[b].count));
-        json_array_append_new(list, bin);
+        if (!minus) pal_json_set(bin, "tokens", json_integer((json_int_t)p->bins[b].count));
+        pal_json_append(list, bin);
     }
     return list;
 }
@@ -145,23 +145,23 @@ static json_t *model_json(const measured *m, const measured *baseline) {
                              "documents", (json_int_t)p->documents, "tokens", (json_int_t)p->tokens, "bytes",
                              (json_int_t)p->bytes, "words", (json_int_t)p->words, "nll",
                              pal_json_number(p->nll / (double)p->tokens), "nll_sum", pal_json_number(p->nll));
-    json_object_set_new(root, "token_perplexity", pal_json_number(per(p, p->tokens)));
-    json_object_set_new(root, "byte_perplexity", pal_json_number(per(p, p->bytes)));
-    json_object_set_new(root, "word_perplexity", pal_json_number(per(p, p->words)));
-    json_object_set_new(root, "bits_per_byte", pal_json_number(bits_per_byte(p)));
-    json_object_set_new(root, "context", m->context ? json_integer(m->context) : json_null());
-    json_object_set_new(root, "tokens_per_s", pal_json_number((double)p->tokens / p->seconds));
-    json_object_set_new(root, "by_position", bins_json(p, NULL));
+    pal_json_set(root, "token_perplexity", pal_json_number(per(p, p->tokens)));
+    pal_json_set(root, "byte_perplexity", pal_json_number(per(p, p->bytes)));
+    pal_json_set(root, "word_perplexity", pal_json_number(per(p, p->words)));
+    pal_json_set(root, "bits_per_byte", pal_json_number(bits_per_byte(p)));
+    pal_json_set(root, "context", m->context ? json_integer(m->context) : json_null());
+    pal_json_set(root, "tokens_per_s", pal_json_number((double)p->tokens / p->seconds));
+    pal_json_set(root, "by_position", bins_json(p, NULL));
     if (baseline) {
-        json_object_set_new(root, "baseline", pal_json_bytes(baseline->name, strlen(baseline->name)));
-        json_object_set_new(root, "difference_by_position", bins_json(p, &baseline->result));
+        pal_json_set(root, "baseline", pal_json_bytes(baseline->name, strlen(baseline->name)));
+        pal_json_set(root, "difference_by_position", bins_json(p, &baseline->result));
     }
     return root;
 }
 
 static int write_json(const measured *all, int count, const measured *baseline, const char *path) {
     json_t *root = count == 1 ? model_json(all, baseline) : json_array();
-    for (int i = 0; count > 1 && i < count; i++) json_array_append_new(root, model_json(&all[i], baseline));
+    for (int i = 0; count > 1 && i < count; i++) pal_json_append(root, model_json(&all[i], baseline));
     const int code = eval_write_json(root, path);
     json_decref(root);
     return code;

@@ -42,6 +42,7 @@ struct generation {
     int printed; /* jobs that are on standard output */
     bool stream; /* text goes out as it comes */
     bool closed; /* nobody reads any more */
+    bool short_of_memory; /* something that was written could not be kept or shown */
     int64_t prompt_tokens, written_tokens;
 };
 

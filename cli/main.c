@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/nearest.h"
 #include "cli.h"
+#include "format/json.h"
 #include "ranks.h"
 #include "stop.h"
 
@@ -44,8 +45,10 @@ static void print_warning(void *user, const char *sentence) {
 /* jansson calls what it has no memory for a wrong file; cli_error says what it was. */
 static void *json_memory(size_t size) {
     void *block = pal_alloc_refused() ? NULL : malloc(size);
-    if (!block) cli_json_short = true;
-    return block;
+    if (block) return block;
+    cli_json_short = true;
+    pal_json_lose();
+    return NULL;
 }
 
 static void print_usage(FILE *to) {

@@ -198,6 +198,12 @@ int cli_read_config(const cli_usage *u, const char *path) {
     return pal_options_read(u->options, u->option_count, path, kept, &err) ? cli_fail(&err) : CLI_OK;
 }
 
+int cli_print_json(json_t *value, size_t flags) {
+    const bool printed = pal_json_print(value, flags, stdout);
+    json_decref(value);
+    return printed ? CLI_OK : cli_error(CLI_FAILED, "cannot write to standard output: %s", strerror(errno));
+}
+
 json_t *cli_make_config(const cli_usage *u) { return pal_options_json(u->options, u->option_count); }
 
 /* The directory of this program, without the last slash; "" if it cannot be told. */

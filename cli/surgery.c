@@ -126,22 +126,19 @@ static int report_json(const theatre *t) {
     const pal_proof *p = &t->done.proof;
     json_t *layers = json_array();
     for (int i = 0; i < t->layers; i++)
-        if (t->done.layers[i]) json_array_append_new(layers, json_integer(i));
+        if (t->done.layers[i]) pal_json_append(layers, json_integer(i));
     json_t *root = json_pack("{s:o, s:o, s:s, s:o, s:b, s:f, s:f}", "source", pal_json_text(t->job->src), "target",
                              pal_json_text(t->job->dst), "layout", "palimpsa", "metaplastic_layers", layers,
                              "tokenizer", t->done.tokenizer, "windows_s", t->done.window_seconds, "write_s",
                              t->done.write_seconds);
-    if (t->o->exact) json_object_set_new(root, "updates_to_open", json_integer((json_int_t)updates_to_open(t)));
+    if (t->o->exact) pal_json_set(root, "updates_to_open", json_integer((json_int_t)updates_to_open(t)));
     if (!t->o->no_proof)
-        json_object_set_new(root, "proof",
-                            json_pack("{s:i, s:f, s:f, s:f, s:o, s:i, s:o, s:o}", "tokens", p->tokens, "seconds",
-                                      t->done.proof_seconds, "accepted", PAL_PROOF_ACCEPT, "off", p->off, "on",
-                                      pal_json_number(p->on), "moved", p->moved, "loss_before",
-                                      pal_json_number(p->loss_source), "loss_now", pal_json_number(p->loss_on)));
-    const bool written = json_dumpf(root, stdout, JSON_INDENT(2)) == 0;
-    putchar('\n');
-    json_decref(root);
-    return written ? CLI_OK : cli_error(CLI_FAILED, "cannot write to standard output");
+        pal_json_set(root, "proof",
+                     json_pack("{s:i, s:f, s:f, s:f, s:o, s:i, s:o, s:o}", "tokens", p->tokens, "seconds",
+                               t->done.proof_seconds, "accepted", PAL_PROOF_ACCEPT, "off", p->off, "on",
+                               pal_json_number(p->on), "moved", p->moved, "loss_before",
+                               pal_json_number(p->loss_source), "loss_now", pal_json_number(p->loss_on)));
+    return cli_print_json(root, JSON_INDENT(2));
 }
 
 /* A proof that fails is no wrong usage. */

@@ -9,6 +9,7 @@
 #include "base/map.h"
 #include "cli.h"
 #include "format/json.h"
+#include "format/model_dir.h"
 #include "sweep.h"
 #include "train/checkpoint.h"
 
@@ -64,21 +65,21 @@ sweep_run *sweep_at(const sweep *s, int model, int rate, int seed) {
 
 static json_t *words_of(const word_list *list) {
     json_t *out = json_array();
-    for (int i = 0; i < list->count; i++) json_array_append_new(out, pal_json_text(list->entry[i]));
+    for (int i = 0; i < list->count; i++) pal_json_append(out, pal_json_text(list->entry[i]));
     return out;
 }
 
 /* The sweep's own configuration, so that a restart under another one is refused. */
 static json_t *describe(const sweep *s) {
     json_t *extra = json_array();
-    for (int i = 0; i < s->extra_count; i++) json_array_append_new(extra, pal_json_text(s->extra[i]));
+    for (int i = 0; i < s->extra_count; i++) pal_json_append(extra, pal_json_text(s->extra[i]));
     json_t *out = json_pack("{s:o, s:o, s:o, s:o, s:o, s:i}", "models", words_of(&s->models), "lrs",
                             words_of(&s->rates), "seeds", words_of(&s->seeds), "train",
                             s->train_options ? json_incref(s->train_options) : json_null(), "options", extra, "threads",
                             s->threads);
-    if (s->search) json_object_set_new(out, "search", pal_json_text(s->search));
-    if (s->extend) json_object_set_new(out, "extend", json_integer(s->extend));
-    if (s->search_seeds.count) json_object_set_new(out, "search_seeds", words_of(&s->search_seeds));
+    if (s->search) pal_json_set(out, "search", pal_json_text(s->search));
+    if (s->extend) pal_json_set(out, "extend", json_integer(s->extend));
+    if (s->search_seeds.count) pal_json_set(out, "search_seeds", words_of(&s->search_seeds));
     return out;
 }
 
@@ -93,27 +94,26 @@ int sweep_write(const sweep *s, const char *name, void (*print)(FILE *to, const 
     return pal_writer_commit(&w, &err) ? cli_fail_writing(&err) : CLI_OK;
 }
 
-static void print_description(FILE *to, const sweep *s) {
-    json_t *mine = describe(s);
-    json_dumpf(mine, to, JSON_INDENT(1));
-    json_decref(mine);
-    fputc('\n', to);
-}
-
 int sweep_check_description(const sweep *s) {
     char path[SWEEP_PATH];
     json_error_t why;
     int code = sweep_join(path, s->out, "sweep.json");
     if (code) return code;
-    if (access(path, F_OK) != 0) return sweep_write(s, "sweep.json", print_description);
-    json_t *stored = json_load_file(path, 0, &why), *mine = describe(s);
-    if (!stored) code = cli_error(CLI_USAGE, "%s: %s", path, why.text);
+    json_t *stored = NULL, *mine = pal_json_whole(describe(s));
+    if (!mine) return cli_error(CLI_FAILED, "no memory for %s", path);
+    if (access(path, F_OK) != 0) {
+        pal_error err;
+        code = pal_json_write(path, mine, &err) ? cli_fail_writing(&err) : CLI_OK;
+        json_decref(mine);
+        return code;
+    }
+    if (!(stored = json_load_file(path, 0, &why))) code = cli_error(CLI_USAGE, "%s: %s", path, why.text);
     const char *key;
     json_t *value;
     json_object_foreach(mine, key, value) {
         if (code || json_equal(value, json_object_get(stored, key))) continue;
-        char *before = json_dumps(json_object_get(stored, key), JSON_ENCODE_ANY),
-             *after = json_dumps(value, JSON_ENCODE_ANY);
+        char *before = pal_json_dumps(json_object_get(stored, key), JSON_ENCODE_ANY),
+             *after = pal_json_dumps(value, JSON_ENCODE_ANY);
         code = cli_error(CLI_USAGE, "%s: this sweep cannot go on under another configuration: %s was %s, now %s", path,
                          key, before ? before : "not set", after);
         free(before);

@@ -33,15 +33,14 @@ void windows_json(const pal_windows *w, const pal_model_config *config, const bo
     for (int i = 0; i < w->layers; i++) {
         int r = 0;
         while (w->order[r] != i) r++;
-        json_array_append_new(layers,
-                              json_pack("{s:i, s:s, s:o, s:o}", "layer", i, "rule", pal_model_layer_rule(config, i),
-                                        "median_n_t", pal_json_number(w->median[i]), "rank",
-                                        isnan(w->median[i]) ? json_null() : json_integer(r + 1)));
-        if (chosen[i]) json_array_append_new(list, json_integer(i));
+        pal_json_append(layers, json_pack("{s:i, s:s, s:o, s:o}", "layer", i, "rule", pal_model_layer_rule(config, i),
+                                          "median_n_t", pal_json_number(w->median[i]), "rank",
+                                          isnan(w->median[i]) ? json_null() : json_integer(r + 1)));
+        if (chosen[i]) pal_json_append(list, json_integer(i));
     }
-    json_object_set_new(to, "tokens", json_integer(w->tokens));
-    json_object_set_new(to, "layers", layers);
-    json_object_set_new(to, "chosen", list);
+    pal_json_set(to, "tokens", json_integer(w->tokens));
+    pal_json_set(to, "layers", layers);
+    pal_json_set(to, "chosen", list);
 }
 
 static bool ends_with(const char *path, const char *ending) {

@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A file of options, as `train --config` takes one. */
-#include "cli.h"
+#include "format/options.h"
 #include "input.h"
-#include "ranks.h"
-
-/* No sentence is printed: there would be millions. */
-const char *ranks_speak(int code) {
-    (void)code;
-    return NULL;
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     bool flag = false;
@@ -16,17 +9,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int64_t large = 0;
     double real = 0;
     const char *text = "";
-    cli_list list = { .count = 0 };
-    const cli_option options[] = { { "flag", OPT_FLAG, &flag },   { "whole-number", OPT_INT, &whole },
-                                   { "large", OPT_LONG, &large }, { "real", OPT_FLOAT, &real },
-                                   { "text", OPT_TEXT, &text },   { "list", OPT_LIST, &list } };
-    const cli_usage usage = { .synopsis = "fuzz",
-                              .options = options,
-                              .option_count = sizeof options / sizeof options[0] };
-    if (cli_read_config(&usage, fuzz_file("options.json", data, size)) == CLI_OK) {
+    pal_option_list list = { .count = 0 };
+    const pal_option options[] = {
+        { "flag", PAL_OPTION_FLAG, &flag },   { "whole-number", PAL_OPTION_INT, &whole },
+        { "large", PAL_OPTION_LONG, &large }, { "real", PAL_OPTION_FLOAT, &real },
+        { "text", PAL_OPTION_TEXT, &text },   { "list", PAL_OPTION_LIST, &list },
+    };
+    pal_error err;
+    json_t *kept = json_array(); /* texts point into it */
+    if (pal_options_read(options, sizeof options / sizeof options[0], fuzz_file("options.json", data, size), kept,
+                         &err) == PAL_OK) {
         size_t length = strlen(text);
         for (int i = 0; i < list.count; i++) length += strlen(list.items[i]);
         FUZZ_CHECK(length <= size);
     }
+    json_decref(kept);
     return 0;
 }

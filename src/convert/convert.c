@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A source, a list of what the target holds, and a writer: the list is made and checked before anything is written. */
 #include "palimpsa/convert.h"
+#include "format/json.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -168,10 +169,10 @@ static pal_status find_tokenizer(conversion *c) {
 static void set_special_ids(const conversion *c, json_t *to) {
     static const char *const keys[] = { "bos_token_id", "eos_token_id", "pad_token_id" };
     const int64_t end = c->attached.tokenizer ? pal_tokenizer_eos(c->attached.tokenizer) : -1;
-    json_object_set_new(to, "eos_token_id", end >= 0 ? json_integer((json_int_t)end) : json_null());
+    pal_json_set(to, "eos_token_id", end >= 0 ? json_integer((json_int_t)end) : json_null());
     for (size_t i = 0; i < PAL_COUNT(keys); i++) {
         json_t *stated = json_object_get(c->model->source.config, keys[i]);
-        if (stated) json_object_set(to, keys[i], stated);
+        if (stated) pal_json_set(to, keys[i], json_incref(stated));
     }
 }
 
@@ -223,7 +224,7 @@ static pal_status write_gguf(conversion *c) {
     pal_bytes pairs = { 0 };
     size_t pair_count = 0;
     const char *slash = strrchr(c->target, '/');
-    char *config = c->mamba2 ? NULL : json_dumps(c->model->source.config, JSON_COMPACT);
+    char *config = c->mamba2 ? NULL : pal_json_dumps(c->model->source.config, JSON_COMPACT);
     pal_status st = c->mamba2 ? pal_gguf_export(tokenizer, (size_t)m->vocab_rows, &pairs, &pair_count, c->err)
                               : pal_gguf_export_own(tokenizer, (size_t)m->vocab_rows, &pairs, &pair_count, c->err);
     if (!c->mamba2 && !config) st = pal_fail(c->err, PAL_E_MEMORY, "no memory to write %s", c->target);

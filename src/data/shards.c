@@ -14,6 +14,7 @@
 #include "base/size.h"
 #include "data/shards_inside.h"
 #include "data/text.h"
+#include "format/json.h"
 #include "format/model_dir.h"
 
 /* Tokens are hashed in blocks of fixed size, so that a writer need not hold them. */
@@ -431,8 +432,8 @@ pal_status pal_shards_finish(const char *directory, const pal_shards_summary *m,
     if ((st = pal_alloc_named((void **)&s.list, m->count, sizeof *s.list, "a list of shards", err))) goto done;
     for (size_t i = 0; i < m->count && !st; i++) {
         snprintf(hex, sizeof hex, "%016" PRIx64, m->shards[i].checksum);
-        json_array_append_new(list, json_pack("{s:I, s:I, s:s}", "documents", (json_int_t)m->shards[i].documents,
-                                              "tokens", (json_int_t)m->shards[i].tokens, "checksum", hex));
+        pal_json_append(list, json_pack("{s:I, s:I, s:s}", "documents", (json_int_t)m->shards[i].documents, "tokens",
+                                        (json_int_t)m->shards[i].tokens, "checksum", hex));
         tokens += m->shards[i].tokens, bytes += m->shards[i].bytes, words += m->shards[i].words;
         s.info.shards = i + 1;
         if ((st = open_shard(&s, json_array_get(list, i), i, path, err))) goto done;

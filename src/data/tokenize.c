@@ -143,15 +143,15 @@ static json_t *describe(const work *w) {
     for (size_t i = 0; i < j->count; i++) {
         struct stat info;
         const bool known = strcmp(j->files[i], "-") != 0 && stat(j->files[i], &info) == 0;
-        json_array_append_new(
-            files, json_pack("{s:o, s:I, s:I}", "name", pal_json_text(j->files[i]), "bytes",
-                             known ? (json_int_t)info.st_size : 0, "modified",
-                             known ? (json_int_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec : 0));
+        pal_json_append(files,
+                        json_pack("{s:o, s:I, s:I}", "name", pal_json_text(j->files[i]), "bytes",
+                                  known ? (json_int_t)info.st_size : 0, "modified",
+                                  known ? (json_int_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec : 0));
     }
     snprintf(hex, sizeof hex, "%016" PRIx64, pal_tokenizer_fingerprint(w->tok));
     json_t *job = json_pack("{s:s, s:o, s:s?, s:b, s:I}", "tokenizer", hex, "files", files, "field", j->field, "eos",
                             w->eos >= 0, "shard_tokens", (json_int_t)j->shard_tokens);
-    if (pal_text_field_pairs(j->field)) json_object_set_new(job, "shards", json_integer(2)); /* their version */
+    if (pal_text_field_pairs(j->field)) pal_json_set(job, "shards", json_integer(2)); /* their version */
     return job;
 }
 
@@ -160,8 +160,8 @@ static pal_status save_place(const work *w, size_t file, const pal_text_place *p
     json_t *shards = json_array();
     for (size_t i = 0; i < w->shard_count; i++) {
         const pal_shard_sums *s = &w->shards[i];
-        json_array_append_new(shards, json_pack("[I, I, I, I, I]", (json_int_t)s->documents, (json_int_t)s->tokens,
-                                                (json_int_t)s->bytes, (json_int_t)s->words, (json_int_t)s->checksum));
+        pal_json_append(shards, json_pack("[I, I, I, I, I]", (json_int_t)s->documents, (json_int_t)s->tokens,
+                                          (json_int_t)s->bytes, (json_int_t)s->words, (json_int_t)s->checksum));
     }
     json_t *root = json_pack("{s:O, s:f, s:I, s:{s:I, s:I, s:b, s:b}, s:b, s:I, s:o}", "job", w->description, "valid",
                              w->job->valid, "file", (json_int_t)file, "place", "offset", (json_int_t)place->offset,

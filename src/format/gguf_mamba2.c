@@ -8,6 +8,7 @@
 #include "base/context.h"
 #include "base/half.h"
 #include "format/gguf.h"
+#include "format/json.h"
 
 enum { LAYERS_MAX = 4096 };
 
@@ -185,25 +186,25 @@ pal_status pal_gguf_mamba2_config(pal_source *source, const pal_gguf_facts *k, c
     if ((uint64_t)((double)k->embedding * expand) != k->inner) expand = nextafter(expand, INFINITY);
     const json_int_t groups = k->groups ? (json_int_t)k->groups : 1;
     json_t *c = source->config = json_object();
-    json_object_set_new(c, "model_type", json_string("mamba2"));
-    json_object_set_new(c, "hidden_size", json_integer((json_int_t)k->embedding));
-    json_object_set_new(c, "num_hidden_layers", json_integer((json_int_t)k->blocks));
-    json_object_set_new(c, "vocab_size", json_integer(rows));
+    pal_json_set(c, "model_type", json_string("mamba2"));
+    pal_json_set(c, "hidden_size", json_integer((json_int_t)k->embedding));
+    pal_json_set(c, "num_hidden_layers", json_integer((json_int_t)k->blocks));
+    pal_json_set(c, "vocab_size", json_integer(rows));
     const json_int_t vocab = (json_int_t)vocabulary(file, k, (uint64_t)rows);
-    if (vocab != rows) json_object_set_new(c, "unpadded_vocab_size", json_integer(vocab));
-    json_object_set_new(c, "state_size", json_integer((json_int_t)k->state));
-    json_object_set_new(c, "num_heads", json_integer((json_int_t)k->heads));
-    json_object_set_new(c, "head_dim", json_integer((json_int_t)(k->inner / k->heads)));
-    json_object_set_new(c, "n_groups", json_integer(groups));
-    json_object_set_new(c, "norm_groups", json_integer(groups));
-    json_object_set_new(c, "expand", json_real(expand));
-    json_object_set_new(c, "conv_kernel", json_integer((json_int_t)k->conv));
-    json_object_set_new(c, "use_bias",
-                        json_boolean(pal_source_find(source, "backbone.layers.0.mixer.in_proj.bias") != NULL));
-    json_object_set_new(c, "use_conv_bias",
-                        json_boolean(pal_source_find(source, "backbone.layers.0.mixer.conv1d.bias") != NULL));
-    json_object_set_new(c, "layer_norm_epsilon",
-                        json_real(k->eps > 0 ? (double)(float)k->eps == (double)1e-5f ? 1e-5 : k->eps : 1e-5));
-    json_object_set_new(c, "tie_word_embeddings", json_boolean(pal_source_find(source, "lm_head.weight") == NULL));
-    return c ? PAL_OK : pal_fail(err, PAL_E_MEMORY, "no memory to open %s", source->path);
+    if (vocab != rows) pal_json_set(c, "unpadded_vocab_size", json_integer(vocab));
+    pal_json_set(c, "state_size", json_integer((json_int_t)k->state));
+    pal_json_set(c, "num_heads", json_integer((json_int_t)k->heads));
+    pal_json_set(c, "head_dim", json_integer((json_int_t)(k->inner / k->heads)));
+    pal_json_set(c, "n_groups", json_integer(groups));
+    pal_json_set(c, "norm_groups", json_integer(groups));
+    pal_json_set(c, "expand", json_real(expand));
+    pal_json_set(c, "conv_kernel", json_integer((json_int_t)k->conv));
+    pal_json_set(c, "use_bias", json_boolean(pal_source_find(source, "backbone.layers.0.mixer.in_proj.bias") != NULL));
+    pal_json_set(c, "use_conv_bias",
+                 json_boolean(pal_source_find(source, "backbone.layers.0.mixer.conv1d.bias") != NULL));
+    pal_json_set(c, "layer_norm_epsilon",
+                 json_real(k->eps > 0 ? (double)(float)k->eps == (double)1e-5f ? 1e-5 : k->eps : 1e-5));
+    pal_json_set(c, "tie_word_embeddings", json_boolean(pal_source_find(source, "lm_head.weight") == NULL));
+    source->config = pal_json_whole(c);
+    return source->config ? PAL_OK : pal_fail(err, PAL_E_MEMORY, "no memory to open %s", source->path);
 }

@@ -1,10 +1,38 @@
 /* SPDX-License-Identifier: MIT */
-/* What JSON cannot hold as it is: numbers that are not finite, and texts that are not UTF-8, as a path may be. */
+/* JSON that is built whole or not at all, and what JSON cannot hold as it is: numbers that are not finite, and texts
+ * that are not UTF-8, as a path may be.
+ *
+ * jansson leaves out what it has no memory for and says so in a result that nobody looks at after every line. What adds
+ * to a value here remembers, for its thread, that something was lost; what makes a text of a value, or hands it on
+ * (pal_json_whole), then refuses, and forgets it. Nothing else in this project adds to a
+ * value without looking, or prints one. */
 #ifndef PAL_FORMAT_JSON_H
 #define PAL_FORMAT_JSON_H
 
 #include <jansson.h>
 #include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+/* These take the value over, as jansson's ..._new do; a value that is NULL was lost before. False: it is lost. */
+bool pal_json_set(json_t *object, const char *key, json_t *value);
+bool pal_json_setn(json_t *object, const char *key, size_t size, json_t *value);
+bool pal_json_append(json_t *array, json_t *value);
+bool pal_json_update(json_t *object, json_t *other); /* all of the other's */
+json_t *pal_json_copy(const json_t *value);          /* deep; NULL is lost, but not that of NULL */
+/* The value; or NULL, with the value released, when anything was lost since this was last asked. */
+json_t *pal_json_whole(json_t *value);
+/* Something was lost elsewhere on this thread. */
+void pal_json_lose(void);
+/* Begins anew after an error that was told already. */
+void pal_json_forget(void);
+/* The text, for free(); NULL with errno ENOMEM when anything was lost or is now. */
+char *pal_json_dumps(const json_t *value, size_t flags);
+/* The same and a line's end into a stream, whole or not at all; false with errno. */
+bool pal_json_print(const json_t *value, size_t flags, FILE *to);
+/* Reads, and tells what is no JSON (NULL) from what there was no memory for (NULL, *starved) as far as jansson's memory
+ * is watched (pal_json_lose). */
+json_t *pal_json_parse(const char *text, size_t size, size_t flags, bool *starved);
 
 /* A number; null where it is not finite. */
 static inline json_t *pal_json_number(double x) { return isfinite(x) ? json_real(x) : json_null(); }

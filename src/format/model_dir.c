@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/directory.h"
 #include "base/map.h"
+#include "format/json.h"
 #include "format/run_dir.h"
 
 enum { JSON_FILE_MAX = 64 << 20, SHARDS_MAX = 4096, PATH_MAX_TEXT = 4096 };
@@ -61,7 +62,7 @@ pal_status pal_json_read(json_t **out, const char *path, pal_error *err) {
 
 pal_status pal_json_write(const char *path, const json_t *value, pal_error *err) {
     pal_writer w;
-    char *text = json_dumps(value, JSON_INDENT(2));
+    char *text = pal_json_dumps(value, JSON_INDENT(2));
     if (!text) return pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
     pal_status st = pal_writer_open(&w, path, err);
     if (!st) {

@@ -37,8 +37,7 @@ bool pal_option_differs(const pal_option *a, const pal_option *b) {
 /* The text of a string, or of the bytes that stand for one that is not UTF-8; NULL: neither. */
 static const char *kept_text(const json_t *value, json_t *kept) {
     json_t *text = pal_json_text_read(value);
-    if (text) json_array_append_new(kept, text);
-    return json_string_value(text);
+    return text && pal_json_append(kept, text) ? json_string_value(text) : NULL;
 }
 
 static pal_status set_from_json(const pal_option *o, const char *path, const json_t *value, json_t *kept,
@@ -89,8 +88,8 @@ pal_status pal_options_read(const pal_option *options, size_t count, const char 
     }
     json_t *config = json_loadf(file, JSON_REJECT_DUPLICATES, &why);
     fclose(file);
-    json_array_append_new(kept, config);
     if (!config) return pal_fail(err, PAL_E_FORMAT, "%s: %s (line %d)", path, why.text, why.line);
+    if (!pal_json_append(kept, config)) return pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);
     if (!json_is_object(config)) return pal_fail(err, PAL_E_FORMAT, "%s: expected a JSON object of options", path);
     const char *key;
     json_t *value;
@@ -115,23 +114,23 @@ json_t *pal_options_json(const pal_option *options, size_t count) {
         if (o->transient) continue;
         pal_option_key(key, o->name);
         switch (o->type) {
-        case PAL_OPTION_FLAG: json_object_set_new(config, key, json_boolean(*(bool *)o->value)); break;
-        case PAL_OPTION_INT: json_object_set_new(config, key, json_integer(*(int *)o->value)); break;
-        case PAL_OPTION_LONG: json_object_set_new(config, key, json_integer(*(int64_t *)o->value)); break;
-        case PAL_OPTION_FLOAT: json_object_set_new(config, key, pal_json_number(*(double *)o->value)); break;
+        case PAL_OPTION_FLAG: pal_json_set(config, key, json_boolean(*(bool *)o->value)); break;
+        case PAL_OPTION_INT: pal_json_set(config, key, json_integer(*(int *)o->value)); break;
+        case PAL_OPTION_LONG: pal_json_set(config, key, json_integer(*(int64_t *)o->value)); break;
+        case PAL_OPTION_FLOAT: pal_json_set(config, key, pal_json_number(*(double *)o->value)); break;
         case PAL_OPTION_TEXT: {
             const char *text = *(const char **)o->value;
-            json_object_set_new(config, key, text ? pal_json_text(text) : json_null());
+            pal_json_set(config, key, text ? pal_json_text(text) : json_null());
             break;
         }
         case PAL_OPTION_LIST: {
             json_t *list = json_array();
             for (int j = 0; j < ((pal_option_list *)o->value)->count; j++)
-                json_array_append_new(list, pal_json_text(((pal_option_list *)o->value)->items[j]));
-            json_object_set_new(config, key, list);
+                pal_json_append(list, pal_json_text(((pal_option_list *)o->value)->items[j]));
+            pal_json_set(config, key, list);
             break;
         }
         }
     }
-    return config;
+    return pal_json_whole(config);
 }

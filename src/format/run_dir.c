@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/map.h"
+#include "format/json.h"
 #include "format/model_dir.h"
 
 enum { PATH = 4096 };
@@ -69,9 +70,9 @@ static pal_status hash_file(const char *folder, const char *name, char hex[17], 
 
 /* Of trainer.json itself, without the checksum in it. */
 static pal_status hash_object(const json_t *object, char hex[17], pal_error *err) {
-    json_t *rest = json_copy((json_t *)object);
+    json_t *rest = pal_json_copy(object);
     json_object_del(rest, "checksum");
-    char *text = json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    char *text = pal_json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
     json_decref(rest);
     if (!text) return pal_fail(err, PAL_E_FORMAT, "trainer.json: expected an object");
     snprintf(hex, 17, "%016llx", (unsigned long long)pal_hash(0, text, strlen(text)));
@@ -88,11 +89,11 @@ pal_status pal_run_seal(const char *folder, json_t *trainer, pal_error *err) {
             json_decref(files);
             return st;
         }
-        json_object_set_new(files, hashed_files[i], json_string(hex));
+        pal_json_set(files, hashed_files[i], json_string(hex));
     }
-    json_object_set_new(trainer, "files", files);
+    pal_json_set(trainer, "files", files);
     if ((st = hash_object(trainer, hex, err))) return st;
-    json_object_set_new(trainer, "checksum", json_string(hex));
+    pal_json_set(trainer, "checksum", json_string(hex));
     return PAL_OK;
 }
 

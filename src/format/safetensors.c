@@ -2,6 +2,7 @@
 /* The strict safetensors reader and the atomic writer. JSON is jansson's work; every rule of the format is checked
  * here. */
 #include "palimpsa/safetensors.h"
+#include "format/json.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -327,17 +328,17 @@ static json_t *header_json(const pal_tensor **order, size_t count, const char *c
     json_t *header = json_object();
     if (metadata) {
         json_t *pairs = json_object();
-        for (; metadata[0]; metadata += 2) json_object_set_new(pairs, metadata[0], json_string(metadata[1]));
-        json_object_set_new(header, "__metadata__", pairs);
+        for (; metadata[0]; metadata += 2) pal_json_set(pairs, metadata[0], json_string(metadata[1]));
+        pal_json_set(header, "__metadata__", pairs);
     }
     size_t at = 0;
     for (size_t i = 0; i < count; i++) {
         const size_t end = at + tensor_bytes(order[i]);
         json_t *shape = json_array();
-        for (int d = 0; d < order[i]->rank; d++) json_array_append_new(shape, json_integer(order[i]->shape[d]));
-        json_object_set_new(header, order[i]->name,
-                            json_pack("{s:s, s:o, s:[I,I]}", "dtype", pal_dtype_name(order[i]->dtype), "shape", shape,
-                                      "data_offsets", (json_int_t)at, (json_int_t)end));
+        for (int d = 0; d < order[i]->rank; d++) pal_json_append(shape, json_integer(order[i]->shape[d]));
+        pal_json_set(header, order[i]->name,
+                     json_pack("{s:s, s:o, s:[I,I]}", "dtype", pal_dtype_name(order[i]->dtype), "shape", shape,
+                               "data_offsets", (json_int_t)at, (json_int_t)end));
         at = end;
     }
     return header;
@@ -361,7 +362,7 @@ pal_status pal_safetensors_make_head(pal_safetensors_head *out, size_t *offsets,
     const pal_tensor **order = block;
     if ((st = check_tensors(path, tensors, count, with_data, order, err))) goto done;
     header = header_json(order, count, metadata);
-    text = header ? json_dumps(header, JSON_COMPACT) : NULL;
+    text = pal_json_dumps(header, JSON_COMPACT);
     if (!text || json_object_size(header) != count + (metadata ? 1 : 0)) {
         st = pal_fail(err, PAL_E_ARGUMENT, "%s: the header could not be made (memory, or a name that is not UTF-8)",
                       path);

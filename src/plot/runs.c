@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "format/json.h"
 #include "plot/runs_inside.h"
 #include "plot/table.h"
 
@@ -64,10 +65,10 @@ static pal_status open_run(pal_run *r, const char *directory, pal_error *err) {
             r->config = NULL;
         }
         char *text = NULL;
-        json_t *copy = r->config ? json_deep_copy(r->config) : NULL;
+        json_t *copy = r->config ? pal_json_copy(r->config) : NULL;
         if (copy) {
             drop_seeds(copy);
-            text = json_dumps(copy, JSON_SORT_KEYS | JSON_COMPACT);
+            text = pal_json_dumps(copy, JSON_SORT_KEYS | JSON_COMPACT);
         }
         r->signature = pal_strdup(text ? text : directory);
         free(text);
@@ -87,7 +88,7 @@ static void flatten(json_t *flat, const json_t *config, const char *prefix) {
         char path[PAL_RUN_LABEL];
         snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", key);
         if (json_is_object(value)) flatten(flat, value, path);
-        else if (!json_is_array(value)) json_object_set(flat, path, value);
+        else if (!json_is_array(value)) pal_json_set(flat, path, json_incref(value));
     }
 }
 
@@ -168,11 +169,11 @@ static void append(char label[PAL_RUN_LABEL], const char *key, const json_t *val
 }
 
 /* Groups of one name get what tells them apart: the settings that differ, or their directories. */
-static void tell_apart(pal_runs *r) {
+static pal_status tell_apart(pal_runs *r, pal_error *err) {
     json_t *names = json_object(); /* name: list of groups */
     for (size_t g = 0; g < r->group_count; g++) {
-        if (!json_object_get(names, r->groups[g].label)) json_object_set_new(names, r->groups[g].label, json_array());
-        json_array_append_new(json_object_get(names, r->groups[g].label), json_integer((json_int_t)g));
+        if (!json_object_get(names, r->groups[g].label)) pal_json_set(names, r->groups[g].label, json_array());
+        pal_json_append(json_object_get(names, r->groups[g].label), json_integer((json_int_t)g));
     }
     const char *name;
     json_t *same;
@@ -181,11 +182,11 @@ static void tell_apart(pal_runs *r) {
         json_t *all = json_object(), *settings = json_array();
         for (size_t i = 0; i < json_array_size(same); i++) {
             const pal_run *first = &r->runs[r->groups[json_integer_value(json_array_get(same, i))].first];
-            json_t *flat = json_object(), *copy = first->config ? json_deep_copy(first->config) : json_object();
+            json_t *flat = json_object(), *copy = first->config ? pal_json_copy(first->config) : json_object();
             drop_seeds(copy);
             flatten(flat, copy, "");
-            json_object_update(all, flat);
-            json_array_append_new(settings, flat);
+            pal_json_update(all, json_incref(flat));
+            pal_json_append(settings, flat);
             json_decref(copy);
         }
         const char *differing[3] = { 0 }, *key;
@@ -208,7 +209,10 @@ static void tell_apart(pal_runs *r) {
         json_decref(all);
         json_decref(settings);
     }
+    names = pal_json_whole(names);
+    if (!names) return pal_fail(err, PAL_E_MEMORY, "no memory to name the runs");
     json_decref(names);
+    return PAL_OK;
 }
 
 /* Every run of a table, from r->runs[r->count] on. */
@@ -270,7 +274,7 @@ pal_status pal_runs_open(pal_runs **out, const char *const *paths, size_t count,
         }
         r->groups[now->group].count++;
     }
-    tell_apart(r);
+    if ((st = tell_apart(r, err))) goto done;
     *out = r;
     r = NULL;
 done:

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/json.h"
 #include "plot/ticks.h"
 #include "plot/told.h"
 
@@ -198,7 +199,7 @@ static pal_status settings_table(pal_runs *r, pal_report *report, pal_error *err
     pal_status st = PAL_OK;
     for (size_t g = 0; g < r->group_count; g++)
         json_object_foreach(r->runs[r->groups[g].first].config, key, value) if (!json_is_null(value))
-            json_object_set_new(keys, key, json_null());
+            pal_json_set(keys, key, json_null());
     const size_t columns = 1 + r->group_count, rows = json_object_size(keys);
     size_t at = 0;
     if (!(st = pal_runs_keep(r, (void **)&head, columns, sizeof *head, err)))
@@ -215,7 +216,8 @@ static pal_status settings_table(pal_runs *r, pal_report *report, pal_error *err
                 continue;
             }
             const json_t *now = json_object_get(r->runs[r->groups[c - 1].first].config, key);
-            char *text = json_is_string(now) || !now ? NULL : json_dumps(now, JSON_ENCODE_ANY | JSON_REAL_PRECISION(7));
+            char *text = json_is_string(now) || !now ? NULL
+                                                     : pal_json_dumps(now, JSON_ENCODE_ANY | JSON_REAL_PRECISION(7));
             snprintf(cell, PAL_RUN_LABEL, "%s", json_is_string(now) ? json_string_value(now) : text ? text : "");
             free(text);
         }

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/map.h"
+#include "format/json.h"
 #include "serve/inside.h"
 #include "text/json_text.h"
 #include "text/strings.h"
@@ -230,7 +231,7 @@ serve_result serve_chat(serve_exchange *x) { return serve_text_request(x, serve_
 static json_t *token_json(const serve_text *t, int32_t id, double logprob) {
     const pal_slice text = pal_tokenizer_text(t->job->model->bundle.tokenizer, (uint32_t)id);
     json_t *bytes = json_array();
-    for (size_t i = 0; i < text.size; i++) json_array_append_new(bytes, json_integer(text.data[i]));
+    for (size_t i = 0; i < text.size; i++) pal_json_append(bytes, json_integer(text.data[i]));
     return json_pack("{s:o, s:o, s:o}", "token", pal_json_bytes(text.data, text.size), "logprob", serve_real(logprob),
                      "bytes", bytes);
 }
@@ -241,10 +242,10 @@ static json_t *logprobs_json(const serve_text *t, size_t from) {
         const serve_token *k = &t->tokens[i];
         json_t *one = token_json(t, k->id, k->logprob), *top = json_array();
         for (size_t j = 0; j < k->top_count; j++)
-            json_array_append_new(top, token_json(t, t->top[k->top + j].id, t->top[k->top + j].logprob));
-        json_object_set_new(one, "top_logprobs", top);
-        if (t->job->variance) json_object_set_new(one, "variance", serve_real(k->variance));
-        json_array_append_new(content, one);
+            pal_json_append(top, token_json(t, t->top[k->top + j].id, t->top[k->top + j].logprob));
+        pal_json_set(one, "top_logprobs", top);
+        if (t->job->variance) pal_json_set(one, "variance", serve_real(k->variance));
+        pal_json_append(content, one);
     }
     return json_pack("{s:o}", "content", content);
 }
@@ -258,8 +259,8 @@ static json_t *choice(const serve_text *t, const char *key, json_t *said, size_t
 
 static json_t *envelope(const serve_job *job, const char *object, json_t *choices) {
     json_t *root = serve_usage(job);
-    json_object_set_new(root, "object", json_string(object));
-    json_object_set_new(root, "choices", choices);
+    pal_json_set(root, "object", json_string(object));
+    pal_json_set(root, "choices", choices);
     return root;
 }
 
@@ -269,7 +270,7 @@ json_t *serve_chat_json(const serve_job *job) {
         const serve_text *t = &job->texts[i];
         json_t *said = json_pack("{s:s, s:o}", "role", "assistant", "content",
                                  pal_json_bytes(t->text.data, t->text.size));
-        json_array_append_new(choices, choice(t, "message", said, 0));
+        pal_json_append(choices, choice(t, "message", said, 0));
     }
     return envelope(job, "chat.completion", choices);
 }
@@ -278,10 +279,10 @@ json_t *serve_chat_chunk(serve_text *t) {
     const bool news = t->text.size > t->told_text || t->token_count > t->told_tokens || t->finish;
     if (!news) return NULL;
     json_t *said = json_object(), *choices = json_array();
-    if (!t->told_text && !t->told_tokens) json_object_set_new(said, "role", json_string("assistant"));
+    if (!t->told_text && !t->told_tokens) pal_json_set(said, "role", json_string("assistant"));
     if (t->text.size > t->told_text)
-        json_object_set_new(said, "content", pal_json_bytes(t->text.data + t->told_text, t->text.size - t->told_text));
-    json_array_append_new(choices, choice(t, "delta", said, t->told_tokens));
+        pal_json_set(said, "content", pal_json_bytes(t->text.data + t->told_text, t->text.size - t->told_text));
+    pal_json_append(choices, choice(t, "delta", said, t->told_tokens));
     t->told_text = t->text.size;
     t->told_tokens = t->token_count;
     json_t *root = envelope(t->job, "chat.completion.chunk", choices);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "format/json.h"
 #include "serve/inside.h"
 #include "text/json_text.h"
 #include "text/strings.h"
@@ -40,7 +41,7 @@ static json_t *envelope(const serve_job *job, const char *object, json_t *choice
 
 json_t *serve_usage(const serve_job *job) {
     json_t *root = envelope(job, job->chat ? "chat.completion.chunk" : "text_completion", json_array());
-    if (root) json_object_set_new(root, "usage", serve_counts_json(job));
+    if (root) pal_json_set(root, "usage", serve_counts_json(job));
     return root;
 }
 
@@ -67,7 +68,7 @@ static json_t *top_json(const serve_text *t, const serve_token *k) {
         json_t *text = token_text(t, id);
         const json_t *there = json_object_get(map, json_string_value(text));
         if (json_is_string(text) && (!there || json_real_value(there) < logprob))
-            json_object_set_new(map, json_string_value(text), json_real(logprob));
+            pal_json_set(map, json_string_value(text), json_real(logprob));
         json_decref(text);
     }
     return map;
@@ -79,16 +80,16 @@ static json_t *logprobs_json(serve_text *t) {
     json_t *variance = json_array();
     for (size_t i = t->told_tokens; i < t->token_count; i++) {
         const serve_token *k = &t->tokens[i];
-        json_array_append_new(tokens, token_text(t, k->id));
-        json_array_append_new(logprobs, serve_real(k->logprob));
-        json_array_append_new(top, top_json(t, k));
-        json_array_append_new(offsets, json_integer((json_int_t)t->told_characters));
-        json_array_append_new(variance, serve_real(k->variance));
+        pal_json_append(tokens, token_text(t, k->id));
+        pal_json_append(logprobs, serve_real(k->logprob));
+        pal_json_append(top, top_json(t, k));
+        pal_json_append(offsets, json_integer((json_int_t)t->told_characters));
+        pal_json_append(variance, serve_real(k->variance));
         t->told_characters += characters(pal_tokenizer_text(t->job->model->bundle.tokenizer, (uint32_t)k->id));
     }
     json_t *root = json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", logprobs, "top_logprobs", top,
                              "text_offset", offsets);
-    if (root && t->job->variance) json_object_set(root, "variance", variance);
+    if (root && t->job->variance) pal_json_set(root, "variance", json_incref(variance));
     json_decref(variance);
     return root;
 }
@@ -101,9 +102,9 @@ static json_t *choice(serve_text *t) {
 
 json_t *serve_completion_json(const serve_job *job) {
     json_t *choices = json_array();
-    for (size_t i = 0; i < job->count; i++) json_array_append_new(choices, choice(&job->texts[i]));
+    for (size_t i = 0; i < job->count; i++) pal_json_append(choices, choice(&job->texts[i]));
     json_t *root = envelope(job, "text_completion", choices);
-    if (root) json_object_set_new(root, "usage", serve_counts_json(job));
+    if (root) pal_json_set(root, "usage", serve_counts_json(job));
     return root;
 }
 
@@ -111,7 +112,7 @@ json_t *serve_completion_chunk(serve_text *t) {
     const bool news = t->text.size > t->told_text || t->token_count > t->told_tokens || t->finish;
     if (!news) return NULL;
     json_t *choices = json_array();
-    json_array_append_new(choices, choice(t));
+    pal_json_append(choices, choice(t));
     t->told_text = t->text.size;
     t->told_tokens = t->token_count;
     return envelope(t->job, "text_completion", choices);

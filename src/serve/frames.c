@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What an observed text tells, as events of its stream: start, token, tiles, map, end. Numbers travel as base64. */
+#include "format/json.h"
 #include "serve/observe.h"
 
 #include <math.h>
@@ -36,7 +37,7 @@ static bool put_floats(pal_bytes *to, const char *name, const float *x, size_t n
 }
 
 static bool put_event(pal_bytes *to, json_t *value) {
-    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = pal_json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(value);
     const bool done = text && put(to, "data: ") && put(to, text) && put(to, "\n\n");
     free(text);
@@ -55,10 +56,10 @@ static json_t *layer_json(const pal_model *model, int i) {
     const pal_memory_rule *rule = layer->rule;
     const bool importance = (pal_memory_inputs_of(rule) & PAL_INPUT_IP) != 0, tokens = pal_memory_keeps_tokens(rule);
     json_t *parts = json_array(), *prior = importance ? json_array() : json_null();
-    if (!tokens) json_array_append_new(parts, json_string(pal_memory_part_name(rule, pal_memory_mean_part(rule))));
-    if (importance) json_array_append_new(parts, json_string("I"));
+    if (!tokens) pal_json_append(parts, json_string(pal_memory_part_name(rule, pal_memory_mean_part(rule))));
+    if (importance) pal_json_append(parts, json_string("I"));
     for (int h = 0; importance && h < c->heads; h++)
-        json_array_append_new(prior, serve_real((double)expf(layer->w[PAL_W_IP_LOG][h])));
+        pal_json_append(prior, serve_real((double)expf(layer->w[PAL_W_IP_LOG][h])));
     return json_pack("{s:s, s:i, s:i, s:i, s:o, s:b, s:b, s:b, s:o}", "rule", pal_memory_name(rule), "heads", c->heads,
                      "keys", c->dk, "values", c->dv, "parts", parts, "importance", importance, "window",
                      (pal_memory_inputs_of(rule) & (PAL_INPUT_DT | PAL_INPUT_G)) != 0, "variance", importance, "prior",
@@ -72,11 +73,11 @@ bool serve_observe_start(serve_text *t, int64_t position) {
     static const char *const names[] = { "i_min", "i_q05", "i_q25", "i_q50",  "i_q75", "i_q95",
                                          "i_max", "window", "ratio", "write", "norm",  "variance" };
     json_t *fields = json_array();
-    for (size_t i = 0; i < PAL_COUNT(names); i++) json_array_append_new(fields, json_string(names[i]));
-    for (int i = 0; i < model->config.layers; i++) json_array_append_new(layers, layer_json(model, i));
+    for (size_t i = 0; i < PAL_COUNT(names); i++) pal_json_append(fields, json_string(names[i]));
+    for (int i = 0; i < model->config.layers; i++) pal_json_append(layers, layer_json(model, i));
     for (size_t i = 0; i < t->prompt->count; i++)
-        json_array_append_new(prompt, json_pack("[i, o]", (int)t->prompt->data[i],
-                                                token_text(job->model, (int32_t)t->prompt->data[i])));
+        pal_json_append(
+            prompt, json_pack("[i, o]", (int)t->prompt->data[i], token_text(job->model, (int32_t)t->prompt->data[i])));
     return put_event(&job->observe->events,
                      json_pack("{s:s, s:s, s:s, s:I, s:o, s:o, s:o}", "type", "start", "id", job->id, "model",
                                job->model->name, "position", (json_int_t)position, "prompt", prompt, "layers", layers,
@@ -98,14 +99,14 @@ bool serve_observe_token(serve_text *t, const pal_token *token, int64_t index) {
     pal_bytes bytes = { 0 };
     json_t *top = json_array();
     for (int i = 0; i < token->top_count; i++)
-        json_array_append_new(top, json_pack("[i, o, o]", (int)token->top[i].id, token_text(m, token->top[i].id),
-                                             serve_real(token->top[i].logprob)));
+        pal_json_append(top, json_pack("[i, o, o]", (int)token->top[i].id, token_text(m, token->top[i].id),
+                                       serve_real(token->top[i].logprob)));
     json_t *root = json_pack("{s:s, s:I, s:i, s:o, s:b, s:o, s:o, s:o}", "type", "token", "index", (json_int_t)index,
                              "id", (int)token->id, "text", token_text(m, token->id), "prompt", token->prompt, "logprob",
                              serve_real(token->logprob), "top", top, "variance", serve_real(token->variance));
     bool done = true;
     if (!is_text(own) && (done = put_base64(&bytes, own.data, own.size)))
-        json_object_set_new(root, "bytes", json_stringn((const char *)bytes.data, bytes.size));
+        pal_json_set(root, "bytes", json_stringn((const char *)bytes.data, bytes.size));
     pal_bytes_free(&bytes);
     return put_event(&t->job->observe->events, root) && done;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "format/json.h"
 #include "serve/inside.h"
 #include "text/json_text.h"
 
@@ -21,12 +22,12 @@ static void describe(const pal_server *s, const serve_model *m, json_t *to) {
     char kind[64];
     json_t *rules = json_array();
     pal_model_describe(c, kind);
-    for (int i = 0; i < c->layers; i++) json_array_append_new(rules, json_string(pal_model_layer_rule(c, i)));
-    json_object_update_new(to, json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:b}", "kind", kind,
-                                         "tokenizer", pal_tokenizer_kind(m->bundle.tokenizer), "vocabulary", c->vocab,
-                                         "layers", c->layers, "heads", c->heads, "keys", c->dk, "values", c->dv,
-                                         "rules", rules, "plain", name_json(plain_version(s, m)), "plain_of",
-                                         name_json(m->plain_of), "recall", c->mqar));
+    for (int i = 0; i < c->layers; i++) pal_json_append(rules, json_string(pal_model_layer_rule(c, i)));
+    pal_json_update(to,
+                    json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:b}", "kind", kind, "tokenizer",
+                              pal_tokenizer_kind(m->bundle.tokenizer), "vocabulary", c->vocab, "layers", c->layers,
+                              "heads", c->heads, "keys", c->dk, "values", c->dv, "rules", rules, "plain",
+                              name_json(plain_version(s, m)), "plain_of", name_json(m->plain_of), "recall", c->mqar));
 }
 
 serve_result serve_models(serve_exchange *x) {
@@ -39,7 +40,7 @@ serve_result serve_models(serve_exchange *x) {
                                 "parameters", (json_int_t)pal_model_parameters(weights), "memory_bytes",
                                 (json_int_t)pal_state_bytes(m->bundle.model, m->context));
         describe(x->server, m, one);
-        json_array_append_new(list, one);
+        pal_json_append(list, one);
     }
     return serve_reply_json(x, 200, json_pack("{s:s, s:o}", "object", "list", "data", list));
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "format/json.h"
 #include "serve/inside.h"
 #include "text/strings.h"
 
@@ -46,7 +47,7 @@ void serve_job_free(serve_job *job) {
 }
 
 bool serve_job_event(serve_job *job, json_t *value) {
-    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    char *text = pal_json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17));
     json_decref(value);
     const bool done = text && !pal_bytes_append(&job->reply, "data: ", 6, NULL) &&
                       !pal_bytes_append(&job->reply, text, strlen(text), NULL) &&
@@ -209,6 +210,7 @@ serve_result serve_job_answer(serve_exchange *x) {
         pthread_mutex_unlock(&x->server->lock);
         if (!now) return MHD_YES;
     }
+    if (!job->reply.size) return serve_error(x, job->status, NULL, "no memory for an answer");
     return serve_reply(x, job->status, "application/json", (const char *)job->reply.data, job->reply.size);
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/io.h"
+#include "format/json.h"
 #include "model/state.h"
 #include "serve/inside.h"
 #include "text/strings.h"
@@ -40,7 +41,7 @@ serve_result serve_memories(serve_exchange *x) {
     pal_server *s = x->server;
     json_t *list = json_array();
     pthread_mutex_lock(&s->lock);
-    for (const serve_memory *m = s->store.list; m; m = m->next) json_array_append_new(list, serve_memory_json(m));
+    for (const serve_memory *m = s->store.list; m; m = m->next) pal_json_append(list, serve_memory_json(m));
     json_t *root = json_pack("{s:s, s:o, s:I, s:I}", "object", "list", "data", list, "disk_used",
                              (json_int_t)s->store.used, "disk_limit", (json_int_t)s->store.limit);
     pthread_mutex_unlock(&s->lock);

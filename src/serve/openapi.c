@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "format/json.h"
 #include "serve/inside.h"
 
 typedef struct {
@@ -117,19 +118,19 @@ static json_t *bound(double x) { return x == floor(x) ? json_integer((json_int_t
 static void set_bounds(json_t *field, const row *r) {
     const bool text = strcmp(r->type, "string") == 0, list = strcmp(r->type, "array") == 0;
     if (r->low == 0 && r->high == 0) return;
-    json_object_set_new(field, text ? "minLength" : list ? "minItems" : "minimum", bound(r->low));
-    if (r->high > 0) json_object_set_new(field, text ? "maxLength" : list ? "maxItems" : "maximum", bound(r->high));
+    pal_json_set(field, text ? "minLength" : list ? "minItems" : "minimum", bound(r->low));
+    if (r->high > 0) pal_json_set(field, text ? "maxLength" : list ? "maxItems" : "maximum", bound(r->high));
 }
 
 static void add_rows(json_t *properties, json_t *required, const row *rows) {
     for (const row *r = rows; r && r->name; r++) {
         json_t *field = json_pack("{s:s}", "description", r->about);
-        if (*r->type) json_object_set_new(field, "type", json_string(r->type));
-        if (strcmp(r->type, "array") == 0) json_object_set_new(field, "items", json_object());
-        if (!r->required) json_object_set_new(field, "nullable", json_true());
+        if (*r->type) pal_json_set(field, "type", json_string(r->type));
+        if (strcmp(r->type, "array") == 0) pal_json_set(field, "items", json_object());
+        if (!r->required) pal_json_set(field, "nullable", json_true());
         set_bounds(field, r);
-        json_object_set_new(properties, r->name, field);
-        if (r->required) json_array_append_new(required, json_string(r->name));
+        pal_json_set(properties, r->name, field);
+        if (r->required) pal_json_append(required, json_string(r->name));
     }
 }
 
@@ -138,7 +139,7 @@ static json_t *body(const row *rows, const row *more) {
     add_rows(properties, required, rows);
     add_rows(properties, required, more);
     json_t *schema = json_pack("{s:s, s:o}", "type", "object", "properties", properties);
-    if (json_array_size(required)) json_object_set_new(schema, "required", required);
+    if (json_array_size(required)) pal_json_set(schema, "required", required);
     else json_decref(required);
     return json_pack("{s:b, s:{s:{s:o}}}", "required", 1, "content", "application/json", "schema", schema);
 }
@@ -156,8 +157,8 @@ static json_t *parameters(const char *path) {
         char part[16];
         snprintf(part, sizeof part, "{%s}", names[i]);
         if (strstr(path, part))
-            json_array_append_new(list, json_pack("{s:s, s:s, s:b, s:{s:s}}", "name", names[i], "in", "path",
-                                                  "required", 1, "schema", "type", "string"));
+            pal_json_append(list, json_pack("{s:s, s:s, s:b, s:{s:s}}", "name", names[i], "in", "path", "required", 1,
+                                            "schema", "type", "string"));
     }
     return list;
 }
@@ -172,10 +173,10 @@ serve_result serve_openapi(serve_exchange *x) {
             parameters(operations[i].path), "responses", status, answer(operations[i].about, operations[i].type, NULL),
             "4XX", answer("one sentence says what is wrong", "application/json", "#/components/schemas/Error"), "5XX",
             answer("the server cannot do it now", "application/json", "#/components/schemas/Error"));
-        if (operations[i].rows) json_object_set_new(one, "requestBody", body(operations[i].rows, operations[i].more));
+        if (operations[i].rows) pal_json_set(one, "requestBody", body(operations[i].rows, operations[i].more));
         json_t *path = json_object_get(paths, operations[i].path);
-        if (!path) json_object_set_new(paths, operations[i].path, path = json_object());
-        json_object_set_new(path, operations[i].method, one);
+        if (!path) pal_json_set(paths, operations[i].path, path = json_object());
+        pal_json_set(path, operations[i].method, one);
     }
     json_t *text = json_pack("{s:s, s:b}", "type", "string", "nullable", 1);
     json_t *error = json_pack("{s:s, s:[s], s:{s:{s:s, s:[s,s], s:{s:{s:s}, s:{s:s}, s:O, s:O}}}}", "type", "object",

@@ -28,14 +28,14 @@ static void trained_on(const serve_model *m, int64_t *pairs, int64_t *length) {
 static json_t *example_json(const serve_model *m, const pal_mqar_config *c, const int32_t *ids, const int32_t *labels) {
     json_t *pairs = json_array(), *list = json_array(), *targets = json_array(), *queries = json_array();
     for (int i = 0; i < c->pairs; i++)
-        json_array_append_new(pairs, json_pack("[i, i]", (int)ids[2 * i], (int)ids[2 * i + 1]));
+        pal_json_append(pairs, json_pack("[i, i]", (int)ids[2 * i], (int)ids[2 * i + 1]));
     for (int i = 0; i < c->length; i++) {
         const bool asks = labels[i] != PAL_MQAR_IGNORED;
-        json_array_append_new(list, json_integer(ids[i]));
-        json_array_append_new(targets, asks ? json_integer(labels[i]) : json_null());
+        pal_json_append(list, json_integer(ids[i]));
+        pal_json_append(targets, asks ? json_integer(labels[i]) : json_null());
         if (asks)
-            json_array_append_new(queries, json_pack("{s:i, s:i, s:i}", "position", i, "key", (int)ids[i], "value",
-                                                     (int)labels[i]));
+            pal_json_append(queries,
+                            json_pack("{s:i, s:i, s:i}", "position", i, "key", (int)ids[i], "value", (int)labels[i]));
     }
     return json_pack("{s:s, s:i, s:i, s:i, s:o, s:o, s:o, s:o}", "model", m->name, "length", c->length, "vocabulary",
                      c->vocabulary, "first_value", c->vocabulary / 2, "pairs", pairs, "ids", list, "labels", targets,

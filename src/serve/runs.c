@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "format/json.h"
 #include "serve/inside.h"
 #include "text/json_text.h"
 
@@ -95,7 +96,7 @@ static void add_run(search *found, const char *run) {
                             settings_of(found->server, run), "updated", (json_int_t)about.st_mtime, "bytes",
                             (json_int_t)about.st_size, "step", last_step(file, about.st_size), "running",
                             now - about.st_mtime < FRESH);
-    json_array_append_new(found->list, one);
+    pal_json_append(found->list, one);
     close(file);
 }
 
@@ -134,7 +135,7 @@ serve_result serve_runs(serve_exchange *x) {
     json_t **all = pal_alloc(count, sizeof *all), *sorted = json_array();
     for (size_t i = 0; all && i < count; i++) all[i] = json_array_get(found.list, i);
     if (all) qsort(all, count, sizeof *all, newer_first);
-    for (size_t i = 0; all && i < count; i++) json_array_append(sorted, all[i]);
+    for (size_t i = 0; all && i < count; i++) pal_json_append(sorted, json_incref(all[i]));
     pal_free(all);
     json_decref(found.list);
     return serve_reply_json(x, 200, json_pack("{s:s, s:o}", "object", "list", "data", sorted));
@@ -179,7 +180,7 @@ serve_result serve_run_metrics(serve_exchange *x) {
     for (size_t i = 0; i < size; i++) {
         if (text[i] != '\n') continue;
         json_t *row = json_loadb(text + done, i - done, 0, NULL);
-        if (json_is_object(row)) json_array_append(rows, row);
+        if (json_is_object(row)) pal_json_append(rows, json_incref(row));
         json_decref(row);
         done = i + 1;
     }

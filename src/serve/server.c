@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* HTTP: routes, who may ask, bodies, answers, and the life of the server. */
+#include "format/json.h"
 #include "serve/serve.h"
 
 #include <arpa/inet.h>
@@ -78,7 +79,7 @@ serve_result serve_reply(serve_exchange *x, int status, const char *type, const 
 }
 
 serve_result serve_reply_json(serve_exchange *x, int status, json_t *value) {
-    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    char *text = pal_json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17));
     json_decref(value);
     if (!text) return serve_error(x, 500, NULL, "no memory for an answer");
     const serve_result result = serve_reply(x, status, "application/json", text, strlen(text));
@@ -104,7 +105,7 @@ serve_result serve_error(serve_exchange *x, int status, const char *param, const
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
     json_t *value = serve_error_json(status, param, message);
-    char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+    char *text = pal_json_dumps(value, JSON_COMPACT);
     json_decref(value);
     static const char plain[] = "{\"error\":{\"message\":\"no memory\",\"type\":\"server_error\"}}";
     const char *shown = text ? text : plain;
@@ -310,6 +311,7 @@ static serve_result access_handler(void *user, struct MHD_Connection *connection
     if (!x->complete) {
         serve_connection_stage(x, SERVE_ANSWERING, 0);
         x->complete = true;
+        pal_json_forget();
         count_answering(s, 1);
     }
     if (x->answered) return MHD_YES;
@@ -330,11 +332,11 @@ static void log_request(const serve_exchange *x) {
         json_t *root = json_pack("{s:I, s:s, s:o, s:i, s:f}", "time", (json_int_t)time(NULL), "method", x->method,
                                  "path", pal_json_bytes(x->path, strlen(x->path)), "status", x->status, "ms", ms);
         if (job) {
-            json_object_set_new(root, "prompt_tokens", json_integer((json_int_t)job->prompt_tokens));
-            json_object_set_new(root, "cached_tokens", json_integer((json_int_t)job->cached_tokens));
-            json_object_set_new(root, "tokens", json_integer((json_int_t)job->written_tokens));
+            pal_json_set(root, "prompt_tokens", json_integer((json_int_t)job->prompt_tokens));
+            pal_json_set(root, "cached_tokens", json_integer((json_int_t)job->cached_tokens));
+            pal_json_set(root, "tokens", json_integer((json_int_t)job->written_tokens));
         }
-        char *text = json_dumps(root, JSON_COMPACT);
+        char *text = pal_json_dumps(root, JSON_COMPACT);
         snprintf(line, sizeof line, "%s", text ? text : "");
         free(text);
         json_decref(root);

@@ -19,6 +19,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/map.h"
+#include "format/json.h"
 #include "model/state.h"
 #include "serve/inside.h"
 #include "text/strings.h"
@@ -56,19 +57,18 @@ static void free_memory(serve_memory *m) {
 json_t *serve_memory_json(const serve_memory *m) {
     json_t *marks = json_array();
     for (size_t i = 0; i < m->mark_count; i++)
-        json_array_append_new(marks,
-                              json_pack("{s:s, s:I, s:I}", "name", m->marks[i].name, "tokens",
-                                        (json_int_t)m->marks[i].tokens, "created", (json_int_t)m->marks[i].created));
+        pal_json_append(marks, json_pack("{s:s, s:I, s:I}", "name", m->marks[i].name, "tokens",
+                                         (json_int_t)m->marks[i].tokens, "created", (json_int_t)m->marks[i].created));
     json_t *root = json_pack("{s:s, s:s, s:s?, s:s?, s:I, s:I, s:s, s:s?, s:I, s:I, s:o}", "id", m->id, "object",
                              "memory", "name", m->name, "model", m->model ? m->model->name : NULL, "tokens",
                              (json_int_t)m->tokens, "bytes", (json_int_t)m->bytes, "origin", m->origin, "parent",
                              m->parent[0] ? m->parent : NULL, "created", (json_int_t)m->created, "changed",
                              (json_int_t)m->changed, "marks", marks);
     if (root && m->model && m->model->context)
-        json_object_set_new(root, "note",
-                            json_sprintf("this model has attention layers: a memory is as large as %d tokens of "
-                                         "context (--max-context), not of a fixed size",
-                                         m->model->context));
+        pal_json_set(root, "note",
+                     json_sprintf("this model has attention layers: a memory is as large as %d tokens of "
+                                  "context (--max-context), not of a fixed size",
+                                  m->model->context));
     return root;
 }
 
@@ -76,8 +76,8 @@ json_t *serve_memory_json(const serve_memory *m) {
 static json_t *description(const serve_memory *m) {
     json_t *marks = json_array();
     for (size_t i = 0; i < m->mark_count; i++)
-        json_array_append_new(marks, json_pack("{s:s, s:i, s:I}", "name", m->marks[i].name, "number",
-                                               m->marks[i].number, "created", (json_int_t)m->marks[i].created));
+        pal_json_append(marks, json_pack("{s:s, s:i, s:I}", "name", m->marks[i].name, "number", m->marks[i].number,
+                                         "created", (json_int_t)m->marks[i].created));
     return json_pack("{s:s?, s:s, s:s, s:I, s:I, s:o}", "name", m->name, "origin", m->origin, "parent", m->parent,
                      "created", (json_int_t)m->created, "changed", (json_int_t)m->changed, "marks", marks);
 }
@@ -88,9 +88,9 @@ static pal_status write_description(pal_server *s, const serve_memory *m, pal_er
     json_t *root = description(m);
     description_path(s, m, path);
     pal_status st = root ? pal_writer_open(&w, path, err) : pal_fail(err, PAL_E_MEMORY, "no memory for %s", path);
-    if (!st && json_dumpf(root, w.stream, JSON_INDENT(1)) != 0) {
+    if (!st && !pal_json_print(root, JSON_INDENT(1), w.stream)) {
         pal_writer_drop(&w);
-        st = pal_fail(err, PAL_E_IO, "%s: cannot write", path);
+        st = pal_fail(err, PAL_E_IO, "%s: cannot write: %s", path, strerror(errno));
     } else if (!st) {
         st = pal_writer_commit(&w, err);
     }

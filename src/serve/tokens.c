@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* POST /tokenize and /detokenize, GET /tokenizer_info: the tokenizer, as evaluation programs ask for it. */
+#include "format/json.h"
 #include "serve/inside.h"
 #include "text/json_text.h"
 #include "text/strings.h"
@@ -21,7 +22,7 @@ serve_result serve_tokenize(serve_exchange *x) {
             f.result = serve_error(x, 400, "prompt", "'prompt': %s", err.text);
         else {
             json_t *list = json_array();
-            for (size_t i = 0; i < ids.count; i++) json_array_append_new(list, json_integer((json_int_t)ids.data[i]));
+            for (size_t i = 0; i < ids.count; i++) pal_json_append(list, json_integer((json_int_t)ids.data[i]));
             f.result = serve_reply_json(x, 200,
                                         json_pack("{s:I, s:i, s:o}", "count", (json_int_t)ids.count, "max_model_len",
                                                   model->context, "tokens", list));

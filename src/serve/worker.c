@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "format/json.h"
 #include "serve/inside.h"
 #include "text/strings.h"
 
@@ -154,11 +155,11 @@ static void publish_whole(serve_job *job) {
                     : job->makes ? serve_memory_json(job->memory)
                     : job->chat  ? serve_chat_json(job)
                                  : serve_completion_json(job);
-    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    char *text = pal_json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17));
     json_decref(value);
     if (!job->makes) pthread_mutex_lock(&job->server->lock);
     job->status = status;
-    if (!text || pal_bytes_append(&job->reply, text, strlen(text), NULL)) job->status = 500;
+    if (!text || pal_bytes_append(&job->reply, text, strlen(text), NULL)) job->status = 500, job->reply.size = 0;
     free(text);
 }
 

@@ -6,11 +6,12 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "format/json.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
 
 static pal_status dump(json_t *root, pal_bytes *out, pal_error *err) {
-    char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+    char *text = pal_json_dumps(root, JSON_INDENT(1));
     pal_status st = text ? pal_bytes_append(out, text, strlen(text), err)
                          : pal_fail(err, PAL_E_MEMORY, "no memory to write a vocabulary");
     free(text);
@@ -25,7 +26,7 @@ pal_status pal_builtin_bytes_json(pal_bytes *out, pal_error *err) {
     for (int b = 0; b < 256; b++) {
         unsigned char name[4];
         const size_t size = pal_utf8_write(code_of[b], name);
-        json_object_setn_new(vocab, (const char *)name, size, json_integer(b));
+        pal_json_setn(vocab, (const char *)name, size, json_integer(b));
     }
     return dump(json_pack("{s:s, s:n, s:n, s:[], s:n, s:{s:s, s:b, s:b, s:b}, s:n, s:{s:s, s:b, s:b, s:b}, s:{s:s, "
                           "s:n, s:n, s:n, s:n, s:b, s:o, s:[]}}",
@@ -44,10 +45,9 @@ pal_status pal_tokenizer_ids(pal_tokenizer **out, size_t count, pal_error *err) 
     for (size_t i = 0; i < count; i++) {
         char name[24];
         snprintf(name, sizeof name, "%zu", i);
-        json_object_set_new(vocab, name, json_integer((json_int_t)i));
-        json_array_append_new(added, json_pack("{s:I, s:s, s:b, s:b, s:b, s:b, s:b}", "id", (json_int_t)i, "content",
-                                               name, "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0,
-                                               "special", 0));
+        pal_json_set(vocab, name, json_integer((json_int_t)i));
+        pal_json_append(added, json_pack("{s:I, s:s, s:b, s:b, s:b, s:b, s:b}", "id", (json_int_t)i, "content", name,
+                                         "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 0));
     }
     *out = NULL;
     pal_status st = dump(json_pack("{s:s, s:n, s:n, s:o, s:n, s:{s:s, s:{s:s}, s:s, s:b}, s:n, s:n, s:{s:s, s:n, s:n, "
@@ -95,7 +95,7 @@ pal_status pal_tokenizer_learn_chars(pal_tokenizer **out, const pal_slice *texts
     for (uint32_t code = 1; code < 0x110000; code++) {
         unsigned char name[4];
         if (!(seen[code / 8] >> (code % 8) & 1)) continue;
-        json_object_setn_new(vocab, (const char *)name, pal_utf8_write(code, name), json_integer(next++));
+        pal_json_setn(vocab, (const char *)name, pal_utf8_write(code, name), json_integer(next++));
     }
     if (next == 0) {
         json_decref(vocab);

@@ -12,10 +12,11 @@ json_t *pal_json_bytes(const void *bytes, size_t size) {
     for (size_t i = 0; i < size;) {
         uint32_t code;
         const size_t n = pal_utf8_read(s + i, size - i, &code);
-        if (pal_bytes_append(&clean, n ? (const char *)s + i : "\xEF\xBF\xBD", n ? n : 3, NULL)) break;
+        if (pal_bytes_append(&clean, n ? (const char *)s + i : "\xEF\xBF\xBD", n ? n : 3, NULL)) goto done;
         i += n ? n : 1;
     }
     whole = json_stringn((const char *)clean.data, clean.size);
+done:
     pal_bytes_free(&clean);
-    return whole ? whole : json_null();
+    return whole;
 }

@@ -10,6 +10,7 @@
 #include "base/context.h"
 #include "base/directory.h"
 #include "base/map.h"
+#include "format/json.h"
 #include "format/run_dir.h"
 #include "text/tokenizer.h"
 
@@ -273,7 +274,7 @@ pal_status pal_tokenizer_save(const pal_tokenizer *tok, const char *directory, p
     json_t *config = json_pack("{s:s, s:o, s:o, s:b}", "tokenizer_class", "PreTrainedTokenizerFast", "bos_token",
                                name_or_null(tok, tok->bos), "eos_token", name_or_null(tok, tok->eos),
                                "clean_up_tokenization_spaces", 0);
-    char *text = config ? json_dumps(config, JSON_INDENT(1)) : NULL;
+    char *text = pal_json_dumps(config, JSON_INDENT(1));
     st = text ? write_file(directory, "tokenizer_config.json", text, strlen(text), err)
               : pal_fail(err, PAL_E_MEMORY, "no memory to write tokenizer_config.json");
     free(text);

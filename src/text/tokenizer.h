@@ -137,7 +137,10 @@ typedef struct pal_symbol {
     uint32_t value, prev, next, rank; /* rank of the pair with the next one; PAL_NO_ID: no such pair */
 } pal_symbol;
 
-enum { CACHE_KEY = 24, CACHE_IDS = 9, CACHE_SETS = 1 << 14 };
+#ifndef PAL_CACHE_SETS
+#define PAL_CACHE_SETS (1 << 14)
+#endif
+enum { CACHE_KEY = 24, CACHE_IDS = 9, CACHE_SETS = PAL_CACHE_SETS }; /* a power of two */
 typedef struct pal_cache_entry {
     uint64_t key[3]; /* the word's bytes, see pal_cache_key */
     uint8_t size;    /* of the word; 0: empty entry */

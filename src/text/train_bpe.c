@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "format/json.h"
 #include "text/tokenizer.h"
 
 #define END_OF_TEXT "<|endoftext|>"
@@ -232,16 +233,16 @@ static pal_status to_json(const trainer *t, pal_bytes *out) {
     json_t *vocab = json_object(), *merges = json_array();
     pal_bytes name = { 0 }, right = { 0 };
     pal_status st = PAL_OK;
-    json_object_set_new(vocab, END_OF_TEXT, json_integer(0));
+    pal_json_set(vocab, END_OF_TEXT, json_integer(0));
     for (uint32_t id = FIRST_BYTE; id < t->texts.count && !st; id++) {
         name.size = 0;
         if ((st = pal_byte_level_name(pal_strings_at(&t->texts, id), &name, t->err))) break;
-        json_object_setn_new(vocab, (const char *)name.data, name.size, json_integer(id));
+        pal_json_setn(vocab, (const char *)name.data, name.size, json_integer(id));
         if (id < FIRST_BYTE + 256) continue;
         name.size = right.size = 0;
         if ((st = pal_byte_level_name(pal_strings_at(&t->texts, t->left[id]), &name, t->err))) break;
         if ((st = pal_byte_level_name(pal_strings_at(&t->texts, t->right[id]), &right, t->err))) break;
-        json_array_append_new(
+        pal_json_append(
             merges, json_pack("[s%, s%]", (const char *)name.data, name.size, (const char *)right.data, right.size));
     }
     json_t *root = json_pack("{s:s, s:n, s:n, s:[{s:i, s:s, s:b, s:b, s:b, s:b, s:b}], s:n, s:{s:s, s:b, s:b, s:b}, "
@@ -254,7 +255,7 @@ static pal_status to_json(const trainer *t, pal_bytes *out) {
                              "trim_offsets", 1, "use_regex", 1, "model", "type", "BPE", "dropout", "unk_token",
                              "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0, "byte_fallback", 0,
                              "ignore_merges", 0, "vocab", vocab, "merges", merges);
-    char *text = root && !st ? json_dumps(root, JSON_INDENT(1)) : NULL;
+    char *text = root && !st ? pal_json_dumps(root, JSON_INDENT(1)) : NULL;
     if (!st && !text) st = pal_fail(t->err, PAL_E_MEMORY, "no memory to write a vocabulary");
     if (!st) st = pal_bytes_append(out, text, strlen(text), t->err);
     free(text);

@@ -14,6 +14,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/map.h"
+#include "format/json.h"
 #include "format/run_dir.h"
 
 enum { PATH = 4096 };
@@ -28,7 +29,7 @@ static pal_status write_trainer(const char *folder, json_t *trainer, pal_error *
     pal_writer w;
     if ((st = pal_run_seal(folder, trainer, err))) return st;
     if ((st = join(path, folder, "trainer.json", err)) || (st = pal_writer_open(&w, path, err))) return st;
-    if (json_dumpf(trainer, w.stream, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) != 0) {
+    if (!pal_json_print(trainer, JSON_INDENT(1) | JSON_REAL_PRECISION(17), w.stream)) {
         pal_writer_drop(&w);
         return pal_fail(err, PAL_E_IO, "%s: cannot write: %s", path, strerror(errno));
     }

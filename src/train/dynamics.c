@@ -50,18 +50,18 @@ static json_t *importance(const pal_observation *o) {
             for (size_t i = 0; i < elements; i++) sum += (double)I[i], squares += (double)I[i] * (double)I[i];
         }
         const double mean = sum / n;
-        json_array_append_new(list, json_pack("{s:o, s:o}", "mean", pal_json_number(mean), "sd",
-                                              pal_json_number(sqrt(fmax(squares / n - mean * mean, 0)))));
+        pal_json_append(list, json_pack("{s:o, s:o}", "mean", pal_json_number(mean), "sd",
+                                        pal_json_number(sqrt(fmax(squares / n - mean * mean, 0)))));
     }
     return list;
 }
 
 static bool take(void *user, const pal_observation *o) {
     lists *l = user;
-    json_array_append_new(l->n_t, window(o));
-    json_array_append_new(l->ratio, ratio(o));
-    json_array_append_new(l->b_scale, gate_scale(o));
-    json_array_append_new(l->importance, importance(o));
+    pal_json_append(l->n_t, window(o));
+    pal_json_append(l->ratio, ratio(o));
+    pal_json_append(l->b_scale, gate_scale(o));
+    pal_json_append(l->importance, importance(o));
     return true;
 }
 
@@ -69,9 +69,9 @@ pal_status pal_dynamics_measure(const pal_model *model, pal_work *work, pal_obse
                                 json_t *metrics, pal_error *err) {
     lists l = { json_array(), json_array(), json_array(), json_array() };
     const pal_status st = pal_model_observe(model, work, observer, batch, take, &l, err);
-    json_object_set_new(metrics, "n_t", l.n_t);
-    json_object_set_new(metrics, "ratio", l.ratio);
-    json_object_set_new(metrics, "b_scale", l.b_scale);
-    json_object_set_new(metrics, "importance", l.importance);
+    pal_json_set(metrics, "n_t", l.n_t);
+    pal_json_set(metrics, "ratio", l.ratio);
+    pal_json_set(metrics, "b_scale", l.b_scale);
+    pal_json_set(metrics, "importance", l.importance);
     return st;
 }

@@ -10,14 +10,16 @@
 #include "base/alloc.h"
 #include "base/io.h"
 #include "base/map.h"
+#include "format/json.h"
 
-/* The step of a complete line, or -1. */
-static int64_t line_step(const char *line, size_t size) {
-    json_t *object = json_loadb(line, size, 0, NULL);
+/* The step of a complete line, or -1; false without memory. */
+static bool line_step(const char *line, size_t size, int64_t *found) {
+    bool starved;
+    json_t *object = pal_json_parse(line, size, 0, &starved);
     const json_t *step = json_object_get(object, "step");
-    const int64_t value = json_is_integer(step) ? (int64_t)json_integer_value(step) : -1;
+    *found = json_is_integer(step) ? (int64_t)json_integer_value(step) : -1;
     json_decref(object);
-    return value;
+    return !starved;
 }
 
 /* Copies the lines that stay into a new file in the old one's place. */
@@ -32,7 +34,12 @@ static pal_status keep_until(const char *path, int64_t step, pal_error *err) {
         const unsigned char *line = map.data + at, *end = memchr(line, '\n', map.size - at);
         if (!end) break; /* torn */
         const size_t size = (size_t)(end - line);
-        const int64_t found = line_step((const char *)line, size);
+        int64_t found;
+        if (!line_step((const char *)line, size, &found)) {
+            pal_writer_drop(&w);
+            st = pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);
+            goto done;
+        }
         if (found > last && found <= step) {
             fwrite(line, 1, size + 1, w.stream); /* commit looks at ferror */
             last = found;
@@ -63,10 +70,10 @@ pal_status pal_metrics_log_open(pal_metrics_log *m, const char *path, int64_t st
 }
 
 pal_status pal_metrics_log_write(pal_metrics_log *m, json_t *line, pal_error *err) {
-    const int failed = json_dumpf(line, m->stream, JSON_COMPACT | JSON_REAL_PRECISION(9)) != 0 ||
-                       fputc('\n', m->stream) == EOF || fflush(m->stream) != 0;
+    const bool written = pal_json_print(line, JSON_COMPACT | JSON_REAL_PRECISION(9), m->stream) &&
+                         fflush(m->stream) == 0;
     json_decref(line);
-    return failed ? pal_fail(err, PAL_E_IO, "%s: cannot write: %s", m->path, strerror(errno)) : PAL_OK;
+    return written ? PAL_OK : pal_fail(err, PAL_E_IO, "%s: cannot write: %s", m->path, strerror(errno));
 }
 
 pal_status pal_metrics_log_close(pal_metrics_log *m, pal_error *err) {

@@ -14,6 +14,7 @@
 #include "base/directory.h"
 #include "base/lock.h"
 #include "base/log.h"
+#include "format/json.h"
 #include "format/source.h"
 #include "model/model.h"
 #include "model/named.h"
@@ -207,7 +208,7 @@ static pal_status share_checkpoint(training_run *t, bool *nothing, pal_error *er
     t->step = found.step;
     if (!found.resumed) return PAL_OK;
     const size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(17);
-    char *dumped = is_root(t) ? json_dumps(t->state, flags) : NULL, *text = dumped;
+    char *dumped = is_root(t) ? pal_json_dumps(t->state, flags) : NULL, *text = dumped;
     if ((st = pal_comm_broadcast_text(comm, &text, err))) return st;
     if (!dumped) {
         t->state = json_loads(text, 0, NULL);
@@ -278,6 +279,7 @@ static pal_status carry_out(training_run *t, pal_train_result *result, pal_error
     t->options.stop_after = r->options->stop_after;
     if ((st = among_ranks(t, pal_comm_agree(r->comm, "the data's checksum", t->s.data_checksum, err)))) return st;
     t->config = pal_run_config(&t->s, t->kind);
+    if (!t->config) return pal_fail(err, PAL_E_MEMORY, "no memory for the configuration of the run");
     if (r->resume && is_root(t) && (st = open_checkpoint(t, &nothing, err))) return st;
     if (r->resume && (st = among_ranks(t, share_checkpoint(t, &nothing, err)))) return st;
     if (nothing) {
@@ -315,6 +317,7 @@ pal_status pal_train_run(const char *directory, const pal_train_settings *settin
     pal_error unheard;
     pal_status st;
     if (!err) err = &unheard;
+    pal_json_forget();
     *result = (pal_train_result){ 0 };
     if (!directory || !*directory) return pal_fail(err, PAL_E_ARGUMENT, "a run needs a directory");
     if (o->resume && o->dry_run)

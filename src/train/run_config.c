@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* config.json, which defines a run, and whether a run may go on under another one. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/map.h"
+#include "format/json.h"
 #include "train/run.h"
 
 json_t *pal_run_config(const pal_train_settings *s, const pal_run_task *task) {
@@ -33,8 +35,10 @@ pal_status pal_run_write_config(const char *path, const json_t *config, pal_erro
     pal_writer w;
     pal_status st;
     if ((st = pal_writer_open(&w, path, err))) return st;
-    json_dumpf(config, w.stream, JSON_INDENT(1) | JSON_REAL_PRECISION(17)); /* commit looks at ferror */
-    fputc('\n', w.stream);
+    if (!pal_json_print(config, JSON_INDENT(1) | JSON_REAL_PRECISION(17), w.stream)) {
+        pal_writer_drop(&w);
+        return pal_fail(err, PAL_E_IO, "%s: cannot write: %s", path, strerror(errno));
+    }
     return pal_writer_commit(&w, err);
 }
 
@@ -55,7 +59,11 @@ static pal_status compare(const pal_run *run, const pal_run_resumed *r, json_t *
     *length = false;
     /* An option that the run's version did not have was at its default. */
     json_t *by_default = pal_run_default_config(r->task);
-    json_object_update_missing(stored, by_default);
+    json_object_foreach(by_default, key, value) {
+        if (!json_object_get(stored, key)) pal_json_set(stored, key, json_incref(value));
+    }
+    by_default = pal_json_whole(by_default);
+    if (!by_default) return pal_fail(err, PAL_E_MEMORY, "no memory for %s", r->path);
     json_decref(by_default);
     json_object_foreach((json_t *)r->wanted, key, value) {
         const json_t *old = json_object_get(stored, key);
@@ -70,7 +78,7 @@ static pal_status compare(const pal_run *run, const pal_run_resumed *r, json_t *
             continue;
         }
         const size_t flags = JSON_ENCODE_ANY | JSON_REAL_PRECISION(9);
-        char *before = old ? json_dumps(old, flags) : NULL, *after = json_dumps(value, flags);
+        char *before = old ? pal_json_dumps(old, flags) : NULL, *after = pal_json_dumps(value, flags);
         const size_t used = strlen(text);
         snprintf(text + used, sizeof text - used, "%s%s was %s, now %s", differences++ ? "; " : "", key,
                  before ? before : "not set", after);

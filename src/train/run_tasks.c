@@ -125,7 +125,7 @@ static pal_status prepare(pal_run_tasks *e, const pal_model *model, pal_error *e
 static void add_metric(json_t *metrics, const char *task, const char *metric, const char *suffix, double value) {
     char key[96];
     snprintf(key, sizeof key, "%s/%s%s", task, metric, suffix);
-    json_object_set_new(metrics, key, pal_json_number(value));
+    pal_json_set(metrics, key, pal_json_number(value));
 }
 
 static pal_status run_task(pal_run_tasks *e, const pal_planned_task *t, json_t *metrics, char *line, size_t size,

@@ -61,8 +61,8 @@ static pal_status batch(void *self, int stage, int64_t step, int micro, pal_batc
 
 static void describe(void *self, int stage, json_t *metrics) {
     const pal_mqar_config *data = &((const pal_mqar_task *)self)->options.stage[stage].data;
-    json_object_set_new(metrics, "length", json_integer(data->length));
-    json_object_set_new(metrics, "pairs", json_integer(data->pairs));
+    pal_json_set(metrics, "length", json_integer(data->length));
+    pal_json_set(metrics, "pairs", json_integer(data->pairs));
 }
 
 /* Accuracy by distance from a key to its question, in powers of two. */
@@ -70,9 +70,9 @@ static json_t *by_distance(const pal_mqar_score *score) {
     json_t *list = json_array();
     for (int bin = 0; bin < PAL_MQAR_BINS; bin++)
         if (score->asked[bin])
-            json_array_append_new(list, json_pack("{s:I, s:I, s:f}", "from", (json_int_t)1 << bin, "to",
-                                                  ((json_int_t)1 << (bin + 1)) - 1, "accuracy",
-                                                  pal_mqar_accuracy_at(score, bin)));
+            pal_json_append(list,
+                            json_pack("{s:I, s:I, s:f}", "from", (json_int_t)1 << bin, "to",
+                                      ((json_int_t)1 << (bin + 1)) - 1, "accuracy", pal_mqar_accuracy_at(score, bin)));
     return list;
 }
 
@@ -122,9 +122,9 @@ static pal_status evaluate(void *self, int stage, const pal_model *model, pal_wo
     if (pal_comm_is_root(t->comm) && (st = pal_dynamics_measure(model, work, t->observer, &seen, metrics, err)))
         return st;
     *out = pal_mqar_accuracy(&score);
-    json_object_set_new(metrics, "accuracy", json_real(*out));
-    json_object_set_new(metrics, "valid_loss", pal_json_number(sums.count ? sums.sum / (double)sums.count : 0));
-    json_object_set_new(metrics, "by_distance", by_distance(&score));
+    pal_json_set(metrics, "accuracy", json_real(*out));
+    pal_json_set(metrics, "valid_loss", pal_json_number(sums.count ? sums.sum / (double)sums.count : 0));
+    pal_json_set(metrics, "by_distance", by_distance(&score));
     return PAL_OK;
 }
 

@@ -199,7 +199,7 @@ static pal_status sample(pal_text_task *t, const pal_model *model, json_t *metri
     pal_bytes text = { 0 };
     const pal_status st = pal_sample(&text, model, t->o.tokenizer, t->cx, t->o.sample, t->o.sample_tokens, t->o.seed,
                                      err);
-    if (!st) json_object_set_new(metrics, "sample", json_stringn(text.size ? (const char *)text.data : "", text.size));
+    if (!st) pal_json_set(metrics, "sample", json_stringn(text.size ? (const char *)text.data : "", text.size));
     pal_bytes_free(&text);
     return st;
 }
@@ -243,10 +243,10 @@ static pal_status evaluate(void *self, int stage, const pal_model *model, pal_wo
     if (sums[1] > 0) {
         const double loss = sums[0] / sums[1];
         *score = isfinite(loss) ? -loss : -INFINITY;
-        json_object_set_new(metrics, "valid_loss", pal_json_number(loss));
-        json_object_set_new(metrics, "token_perplexity", pal_json_number(exp(loss)));
-        if (bytes > 0) json_object_set_new(metrics, "byte_perplexity", pal_json_number(exp(loss * tokens / bytes)));
-        if (words > 0) json_object_set_new(metrics, "word_perplexity", pal_json_number(exp(loss * tokens / words)));
+        pal_json_set(metrics, "valid_loss", pal_json_number(loss));
+        pal_json_set(metrics, "token_perplexity", pal_json_number(exp(loss)));
+        if (bytes > 0) pal_json_set(metrics, "byte_perplexity", pal_json_number(exp(loss * tokens / bytes)));
+        if (words > 0) pal_json_set(metrics, "word_perplexity", pal_json_number(exp(loss * tokens / words)));
     }
     if (!pal_comm_is_root(t->comm)) return PAL_OK;
     if (t->o.also && (st = t->o.also(t->o.user, model, metrics, err))) return st;
@@ -258,8 +258,8 @@ static pal_status evaluate(void *self, int stage, const pal_model *model, pal_wo
 static json_t *place_to_json(const pal_text_task *t, const pal_loader_position *p) {
     json_t *of = json_array();
     for (int i = 0; i < t->o.sources; i++)
-        json_array_append_new(of, json_pack("[I, I, I]", (json_int_t)p->of[i].epoch, (json_int_t)p->of[i].unit,
-                                            (json_int_t)p->of[i].tokens));
+        pal_json_append(of, json_pack("[I, I, I]", (json_int_t)p->of[i].epoch, (json_int_t)p->of[i].unit,
+                                      (json_int_t)p->of[i].tokens));
     return json_pack("{s:i, s:I, s:o}", "source", p->source, "offset", (json_int_t)p->offset, "sources", of);
 }
 
@@ -306,7 +306,7 @@ static json_t *position(void *self) {
         return place_to_json(t, &at);
     }
     json_t *lanes = json_array();
-    for (int r = 0; r < t->o.batch; r++) json_array_append_new(lanes, place_to_json(t, &t->lanes[r]));
+    for (int r = 0; r < t->o.batch; r++) pal_json_append(lanes, place_to_json(t, &t->lanes[r]));
     return json_pack("{s:o}", "lanes", lanes);
 }
 

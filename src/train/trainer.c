@@ -228,11 +228,11 @@ static pal_status log_line(training *s, bool evaluates, pal_error *err) {
                              "data_share",
                              pal_json_number(s->update_seconds > 0 ? s->data_seconds / s->update_seconds : NAN),
                              "grad_norm", pal_json_number(s->last_norm));
-    if (task_of(s)->stages > 1) json_object_set_new(line, "stage", json_integer(s->stage));
+    if (task_of(s)->stages > 1) pal_json_set(line, "stage", json_integer(s->stage));
     if (task_of(s)->describe) task_of(s)->describe(task_of(s)->self, s->stage, line);
     if (task_of(s)->score_name && s->loss_count)
-        json_object_set_new(line, "train_accuracy", json_real((double)s->correct / (double)s->loss_count));
-    if (s->skipped) json_object_set_new(line, "skipped", json_integer(s->skipped));
+        pal_json_set(line, "train_accuracy", json_real((double)s->correct / (double)s->loss_count));
+    if (s->skipped) pal_json_set(line, "skipped", json_integer(s->skipped));
     pal_status st = evaluates ? evaluate(s, line, err) : PAL_OK;
     if (st) {
         json_decref(line);
@@ -253,7 +253,7 @@ static pal_status checkpoint(training *s, bool finished, pal_error *err) {
     pal_status st = task->gather ? task->gather(task->self, err) : PAL_OK;
     if (st) return st;
     json_t *state = to_json(s, finished);
-    if (task->position) json_object_set_new(state, "data", task->position(task->self));
+    if (task->position) pal_json_set(state, "data", task->position(task->self));
     st = pal_checkpoint_write(s->t->run, s->step, s->model, s->optimiser, state, s->t->options.keep,
                               (pal_checkpoint_more){ task->self, task->save }, s->comm, err);
     json_decref(state);

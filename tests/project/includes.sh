@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Includes go one way: base <- kernels <- memory <- layers <- model <- {infer <- eval <- train, convert} <- cli;
-# base <- format <- text <- data; model uses format, what stands on model may use the others; base <- comm <- eval; base <- plot <- cli.
+# base <- format <- text <- data; model uses format, what stands on model may use the others; base <- comm <- eval; format <- plot <- cli.
 # A public header belongs to the room whose things it declares, and is included as that room's own headers are.
 set -euo pipefail
 root=$1
@@ -8,7 +8,7 @@ declare -A may=(
     [base]="base"
     [format]="base format"
     [text]="base format text"
-    [plot]="base plot"
+    [plot]="base format plot"
     [data]="base format text data"
     [kernels]="base kernels"
     [comm]="base comm"

@@ -5,6 +5,7 @@
 #include "base/map.h"
 #include "eval/answers/words.h"
 #include "eval/ruler/inside.h"
+#include "format/json.h"
 
 static void free_questions(pal_ruler_questions *q) {
     for (size_t i = 0; i < q->count; i++) pal_free(q->list[i].near);
@@ -274,9 +275,13 @@ static pal_status read_paragraph(reading *r, const json_t *paragraphs, const jso
         const json_t *answers = json_object_get(qa, "answers"), *answer;
         pal_ruler_question *q;
         if (json_is_true(json_object_get(qa, "is_impossible"))) continue;
-        if (json_object_set_new((json_t *)(uintptr_t)qa, "outputs", outputs = json_array()))
+        if (!pal_json_set((json_t *)(uintptr_t)qa, "outputs", outputs = json_array()))
             return pal_fail(err, PAL_E_MEMORY, "no memory for questions");
-        json_array_foreach(answers, k, answer) json_array_append(outputs, json_object_get(answer, "text"));
+        json_array_foreach(answers, k, answer) {
+            json_t *text = json_object_get(answer, "text");
+            if (text && !pal_json_append(outputs, json_incref(text)))
+                return pal_fail(err, PAL_E_MEMORY, "no memory for questions");
+        }
         if ((st = add_question(r, json_object_get(qa, "question"), outputs, json_array_size(paragraphs) + 1, &q, err)))
             return st;
         q->near[q->count++] = own;
@@ -347,7 +352,7 @@ pal_status pal_ruler_read_hotpot(pal_ruler_sources *s, const char *path, pal_err
             if (!json_array_size(context)) st = misfit(&r, "documents in a list 'context'", err);
             if (pass && !st) {
                 json_t *outputs = json_pack("[O?]", json_object_get(entry, "answer"));
-                if (!outputs || json_object_set_new(entry, "outputs", outputs))
+                if (!outputs || !pal_json_set(entry, "outputs", outputs))
                     st = pal_fail(err, PAL_E_MEMORY, "no memory for questions");
                 else
                     st = add_question(&r, json_object_get(entry, "question"), outputs, json_array_size(context), &q,
