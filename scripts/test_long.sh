@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 jobs=$(nproc)
 passed=0 failed=0 only=("$@")
 
-stages=(campaigns kills sanitize ref clang arm64 arm64-clang old-cpu old-cpu-units avx512 tsan fuzz browser)
+stages=(campaigns allocations kills sanitize ref clang arm64 arm64-clang old-cpu old-cpu-units avx512 tsan fuzz browser)
 if [ "${only[*]-}" = list ]; then
     printf '%s\n' "${stages[@]}"
     exit 0
@@ -48,7 +48,13 @@ old_cpu_units() {
 }
 
 stage_campaigns() {
-    check "long campaigns: random splits, kills, flipped bits" env PALIMPSA_TEST_LONG=1 ctest --test-dir build --output-on-failure -j "$jobs"
+    check "long campaigns: random splits, kills, flipped bits" env PALIMPSA_TEST_LONG=1 ctest --test-dir build --output-on-failure -j "$jobs" -E failing_memory
+}
+stage_allocations() {
+    check "sanitizer build" build_preset sanitize
+    check "every allocation of every command fails once, under ASan and UBSan" env PALIMPSA_TEST_LONG=1 \
+        LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0" \
+        python3 tests/project/failing_memory.py build-sanitize/tests/palimpsa_faults tests/golden
 }
 stage_kills() {
     check "${KILLS:-200} times kill -9 over train, sweep, tokenize, convert and serve" \
@@ -56,7 +62,7 @@ stage_kills() {
 }
 stage_sanitize() {
     check "sanitizer build (ASan, UBSan, 16-wide kernels emulated)" build_preset sanitize
-    check "long campaigns under ASan and UBSan" env PALIMPSA_TEST_LONG=1 ctest --test-dir build-sanitize --output-on-failure -j "$jobs" -L unit
+    check "long campaigns under ASan and UBSan" env PALIMPSA_TEST_LONG=1 ctest --test-dir build-sanitize --output-on-failure -j "$jobs" -L unit -E failing_memory
 }
 stage_ref() {
     check "sanitizer build" build_preset sanitize
