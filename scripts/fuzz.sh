@@ -20,7 +20,7 @@ cmake --build build-fuzz --target fuzz_seeds $(printf 'fuzz_%s ' $targets)
 mkdir -p build-fuzz/findings
 [ -e build-fuzz/corpus ] || python3 fuzz/seeds.py build-fuzz/fuzz/fuzz_seeds build-fuzz/corpus
 
-export OMP_NUM_THREADS=1 LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0" ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
+export OMP_NUM_THREADS=1 LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0" ASAN_OPTIONS=allocator_may_return_null=1:quarantine_size_mb=16 UBSAN_OPTIONS=print_stacktrace=1
 found=0
 for target in $targets; do
     mkdir -p "build-fuzz/corpus/$target"

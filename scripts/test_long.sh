@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 jobs=$(nproc)
 passed=0 failed=0 only=("$@")
 
-stages=(campaigns allocations kills sanitize ref clang arm64 arm64-clang old-cpu old-cpu-units avx512 tsan fuzz browser)
+stages=(campaigns flips allocations kills sanitize ref clang arm64 arm64-clang old-cpu old-cpu-units avx512 tsan fuzz browser)
 if [ "${only[*]-}" = list ]; then
     printf '%s\n' "${stages[@]}"
     exit 0
@@ -47,8 +47,14 @@ old_cpu_units() {
     done
 }
 
+# Programs that damage files of every kind.
+damaged='^test_(formats|safetensors|model_files|text_formats|data_shards|state_files|train)$'
 stage_campaigns() {
-    check "long campaigns: random splits, kills, flipped bits" env PALIMPSA_TEST_LONG=1 ctest --test-dir build --output-on-failure -j "$jobs" -E failing_memory
+    check "long campaigns: random splits, kills, failing disks" env PALIMPSA_TEST_LONG=1 ctest --test-dir build --output-on-failure -j "$jobs" -E "failing_memory|$damaged"
+}
+stage_flips() {
+    check "10,000 flipped bits and every length of every kind of file" env PALIMPSA_TEST_LONG=1 \
+        ctest --test-dir build --output-on-failure -j "$jobs" -R "$damaged"
 }
 stage_allocations() {
     check "sanitizer build" build_preset sanitize

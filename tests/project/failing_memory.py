@@ -5,9 +5,11 @@ PALIMPSA_TEST_LONG=1 takes every K, and every seventh where all that follow fail
   failing_memory.py PROGRAM GOLDEN [--sanitized] [NAME...]     those of the cases below whose names contain one of these"""
 import os, pathlib, random, re, sys, tempfile
 
-from faulty import TEXT, TRAIN, check, contents, copied, counted, golden, good, long_run, palimpsa, some, strays
+from faulty import TEXT, TRAIN, can_serve, check, contents, copied, counted, golden, good, long_run, palimpsa, some, strays
+from serving import Server
 
-sys.path.pop(0)  # tokenize.py beside this file is not the one that the standard library imports
+import http.client
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import checkpoint_writers
 
@@ -64,6 +66,45 @@ def try_all(name, before, *words, most=4):
     print(f"{name}: {count} allocations, {tries} tries, {refused} refused", flush=True)
 
 
+def answers(faults, log=None, ask=2):
+    """What a server that starts with these faults answers to the same request, asked again and again; None: no answer. It ends well."""
+    os.environ.update(PALIMPSA_FAULTS=faults, PALIMPSA_FAULTS_LOG=str(log or "/dev/null"))
+    server, told = Server(root / "start/hybrid"), []
+    try:
+        for _ in range(ask):
+            try:
+                status, answer, _ = server.ask("POST", "/v1/completions", {"prompt": "river", "max_tokens": 3, "temperature": 0})
+                told.append((status, answer["choices"][0]["text"] if status == 200 else answer))
+            except (OSError, http.client.HTTPException):
+                told.append((None, None))
+        server.stop()
+    finally:
+        server.process.kill()
+    return told
+
+
+def try_server(most):
+    """One allocation fails while a request is answered: it gets its answer, an error or none; the next one gets its answer."""
+    name = "one HTTP request"
+    if not can_serve() or (only and not any(word in name for word in only)):
+        return
+    counts = []
+    for ask in (0, 2):
+        log = root / "log"
+        log.unlink(missing_ok=True)
+        told = answers("count", log, ask)
+        counts.append(max(int(n) for n in re.findall(r"^count memory (\d+)$", log.read_text(), re.M)))
+    expected, refused = told[0], 0
+    check(expected[0] == 200 and told[1] == expected and counts[1] > counts[0], f"{name}: {told}, {counts}")
+    tries = [counts[0] + k for k in some(counts[1] - counts[0], most, rng)]
+    for k in tries:
+        told = answers(f"memory-once:{k}", ask=3)
+        bad = [t for t in told if t != expected]
+        refused += len(bad)
+        check(len(bad) <= 1 and all(t[0] is None or t[0] >= 400 and t[1]["error"]["message"] for t in bad), f"{name}, memory-once:{k}: {told}")
+    print(f"{name}: {counts[1] - counts[0]} allocations, {len(tries)} tries, {refused} refused", flush=True)
+
+
 with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
     root = pathlib.Path(folder)
     start = root / "start"
@@ -102,5 +143,6 @@ with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK
     try_all("eval --tasks", start, *"eval hybrid --tasks piqa --limit 1 --tokenizer bytes --json new.json --threads 1 --data".split(), golden.resolve() / "eval/data")
     try_all("plot a figure", start, *"plot run --out new.svg".split())
     try_all("plot a report", start, *"plot run --out new.html".split())
+    try_server(6)
     check(only or seen["refused"] > 20, f"{seen}")
     print(f"{seen['refused']} commands were refused and lost nothing, {seen['finished']} finished in spite of it")

@@ -156,7 +156,7 @@ static void data_range(const subject *s, const char *path, const char *file, siz
 
 static void a_flipped_bit_is_refused_or_changes_one_value(void **state) {
     (void)state;
-    const size_t flips = long_run() ? 2000 : 400;
+    const size_t flips = long_run() ? 10000 : 400;
     for (size_t k = 0; k < PAL_COUNT(subjects); k++) {
         const subject *s = &subjects[k];
         const bool torch = strncmp(s->kind, "torch", 5) == 0;

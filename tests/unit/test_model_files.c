@@ -2,6 +2,7 @@
 /* Models as files: what is written is read again, by us and by others; what is broken is refused. */
 #include "support/support.h"
 
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <sys/stat.h>
@@ -10,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/half.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "format/model_dir.h"
 #include "model/model.h"
 #include "support/files.h"
@@ -422,6 +424,59 @@ static void a_file_cut_at_any_byte_is_refused(void **state) {
     pal_context_free(cx);
 }
 
+/* In config.json and in the header: an error or the same values. In the data: that value. */
+static void a_flipped_bit_is_refused_or_changes_one_value(void **state) {
+    (void)state;
+    static const char *const files[] = { "config.json", "model.safetensors" };
+    pal_context *cx = test_context(1, NULL);
+    char root[256], path[512];
+    pal_error why;
+    test_directory(root);
+    pal_model *model = test_model(&test_kinds[9], PAL_FOR_TRAINING, cx), *flipped;
+    OK(pal_model_save(model, root, PAL_F32, err));
+    const size_t values = pal_model_flat(model);
+    pal_log_listen(count_warning, NULL); /* of values that are not finite any more */
+    for (int f = 0; f < 2; f++) {
+        const test_blob whole = test_slurp(root, files[f]);
+        uint64_t header = whole.size;
+        if (f) memcpy(&header, whole.bytes, sizeof header), header += 8;
+        int refused = 0, changed = 0;
+        pal_rng rng = pal_rng_at(3, (uint64_t)f);
+        test_join(path, root, files[f]);
+        const int fd = open(path, O_WRONLY | O_CLOEXEC);
+        assert_true(fd >= 0);
+        for (int i = 0; i < test_cases(300, 10000); i++) {
+            const size_t at = pal_rng_below(&rng, (uint32_t)(i % 2 ? whole.size : header));
+            const unsigned bit = pal_rng_below(&rng, 8);
+            const unsigned char byte = (unsigned char)(whole.bytes[at] ^ 1u << bit);
+            assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
+            why.text[0] = 0;
+            if (pal_model_open(&flipped, root, PAL_FOR_TRAINING, cx, &why)) {
+                refused++;
+                if (!why.text[0] || at >= header)
+                    fail_msg("%s, byte %zu, bit %u: refused with '%s'", files[f], at, bit, why.text);
+            } else {
+                size_t differences = 0;
+                assert_int_equal(pal_model_flat(flipped), values);
+                for (size_t k = 0; k < values; k++)
+                    if (memcmp(&flipped->parameters[k], &model->parameters[k], sizeof(float)) != 0) differences++;
+                changed += differences > 0;
+                if (differences > (size_t)(at >= header))
+                    fail_msg("%s, byte %zu, bit %u: %zu values changed", files[f], at, bit, differences);
+                pal_model_close(flipped);
+            }
+            assert_int_equal(pwrite(fd, &whole.bytes[at], 1, (off_t)at), 1);
+        }
+        close(fd);
+        assert_true(refused > 20 && (!f || changed > 20));
+        free(whole.bytes);
+    }
+    pal_log_listen(NULL, NULL);
+    pal_model_close(model);
+    test_remove(root);
+    pal_context_free(cx);
+}
+
 static void a_run_directory_means_its_newest_checkpoint(void **state) {
     (void)state;
     pal_context *cx = test_context(1, NULL);
@@ -465,6 +520,7 @@ int main(void) {
         cmocka_unit_test(sizes_come_from_tensors_when_unstated),
         cmocka_unit_test(weights_of_nan_are_warned_of),
         cmocka_unit_test(a_file_cut_at_any_byte_is_refused),
+        cmocka_unit_test(a_flipped_bit_is_refused_or_changes_one_value),
         cmocka_unit_test(a_run_directory_means_its_newest_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/random.h"
 #include "model/model.h"
 #include "support/files.h"
 #include "support/models.h"
@@ -107,16 +108,19 @@ static void states_of_other_models_and_damaged_files_are_refused(void **state) {
     assert_int_equal(pal_state_copy(copy, t, &why), PAL_E_ARGUMENT);
     assert_int_equal(pal_state_copy(copy, s, &why), PAL_OK);
     test_blob file = test_slurp(root, "state");
-    for (size_t size = 0; size < file.size; size += size < 80 ? 1 : 41) {
+    for (size_t size = 0; size < file.size; size += size < 80 ? 1 : (size_t)test_cases(41, 1)) {
         test_spill(root, "state", file.bytes, size);
         assert_int_not_equal(pal_state_load(copy, path, &why), PAL_OK);
     }
-    for (size_t at = 0; at < file.size; at += at < 80 ? 1 : 97) {
+    pal_rng rng = pal_rng_at(4, 0);
+    for (int i = 0; i < test_cases(300, 10000); i++) {
+        const size_t at = i < 160 ? (size_t)i / 2 : pal_rng_below(&rng, (uint32_t)file.size);
+        const unsigned char bit = (unsigned char)(1u << pal_rng_below(&rng, 8));
         if (at >= 12 && at < 16) continue; /* reserved */
-        file.bytes[at] ^= 0x10;
+        file.bytes[at] ^= bit;
         test_spill(root, "state", file.bytes, file.size);
-        if (pal_state_load(copy, path, &why) == PAL_OK) fail_msg("a flipped bit in byte %zu was not seen", at);
-        file.bytes[at] ^= 0x10;
+        if (pal_state_load(copy, path, &why) == PAL_OK) fail_msg("bit %02x of byte %zu was not seen", bit, at);
+        file.bytes[at] ^= bit;
     }
     free(file.bytes);
     pal_state_free(s);
