@@ -448,7 +448,7 @@ static void a_flipped_bit_is_refused_or_changes_one_value(void **state) {
         for (int i = 0; i < test_cases(300, 10000); i++) {
             const size_t at = pal_rng_below(&rng, (uint32_t)(i % 2 ? whole.size : header));
             const unsigned bit = pal_rng_below(&rng, 8);
-            const unsigned char byte = (unsigned char)(whole.bytes[at] ^ 1u << bit);
+            const unsigned char byte = (unsigned char)((unsigned char)whole.bytes[at] ^ 1u << bit);
             assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
             why.text[0] = 0;
             if (pal_model_open(&flipped, root, PAL_FOR_TRAINING, cx, &why)) {
