@@ -3,7 +3,7 @@
 scripts and ids that mean something; choices that are equal, or one the beginning of another.
 
     python3 lm_eval_odd_documents.py DIR [--seed N]
-    python3 lm_eval_compare.py --program build/palimpsa --model MODEL --data DIR --docs 0:40 --pages 0:12 --context 64
+    python3 lm_eval_compare.py --program build/palimpsa --model MODEL --data DIR --docs 0:40 --pages 0:12 --context 256
 """
 import argparse
 import json
@@ -24,8 +24,8 @@ PIECES = ["a", "I", "The cat", "the cat sat", "it's", "Don't", "3.14", "1,000", 
           "jumped over", "of", "and", "because", "s' ", " 's", "( x )", "[ y ]", "1989 @-@ 1990", " ,", " .", " ; ", " N ", " 1 ", " ' "]
 
 
-def text(most=12):
-    kind = r.random()
+def text(most=12, long=True):
+    kind = r.random() if long else max(r.random(), 0.2)
     if kind < 0.06:
         return ""
     if kind < 0.1:
@@ -38,13 +38,13 @@ def text(most=12):
 
 def choices(count):
     """Some are equal, some the beginning of another, some begin alike."""
-    found = [text(6) for _ in range(count)]
+    found = [text(6, long=False) for _ in range(count)]  # a model has to read a choice whole
     for i in range(1, count):
         kind = r.random()
         if kind < 0.15:
             found[i] = found[i - 1]
         elif kind < 0.4:
-            found[i] = found[i - 1] + r.choice([" ", "", "s"]) + text(3)
+            found[i] = found[i - 1] + r.choice([" ", "", "s"]) + text(3, long=False)
         elif kind < 0.5:
             found[i] = found[i - 1][: len(found[i - 1]) // 2]
     return [c or "x" for c in found]  # lm-eval divides by the length of a choice
@@ -86,7 +86,7 @@ def hellaswag(i):
 
 def winogrande(i):
     a, b = choices(2)
-    return {"sentence": text(6) + "_" + text(6), "option1": a, "option2": b, "answer": str(r.randint(1, 2))}
+    return {"sentence": text(6) + "_" + text(6, long=False), "option1": a, "option2": b, "answer": str(r.randint(1, 2))}
 
 
 def siqa(i):
@@ -99,8 +99,7 @@ def boolq(i):
 
 
 def lambada(i):
-    t = text(30)
-    return {"text": t if t.strip(" ") else "word", "domain": ""}
+    return {"text": text(30), "domain": ""}
 
 
 write("piqa/validation.jsonl", rows(piqa))
