@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A source, a list of what the target holds, and a writer: the list is made and checked before anything is written. */
 #include "palimpsa/convert.h"
-#include "format/json.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 #include "base/context.h"
 #include "convert/attach.h"
 #include "format/gguf_writer.h"
+#include "format/json.h"
 #include "format/model_writer.h"
 #include "model/model.h"
 #include "text/gguf_export.h"

@@ -80,8 +80,8 @@ static pal_status fill_node(pal_prefixes *p, const pal_score_request *requests, 
     return st;
 }
 
-/* Memories of children that hold some, the last of which takes the node's own unless another borrows that; and tokens.
- */
+/* Tokens of the subtree, and memories: those of children that hold some, the last of which takes the node's own unless
+ * another borrows that. */
 static void count_subtree(const pal_prefixes *p, pal_prefix *node, size_t most) {
     bool tip = true, lends = false;
     for (int c = node->child; c < node->child + node->children; c++) {

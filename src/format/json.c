@@ -91,12 +91,14 @@ bool pal_json_print(const json_t *value, size_t flags, FILE *to) {
     return printed;
 }
 
-json_t *pal_json_parse(const char *text, size_t size, size_t flags, bool *starved) {
+json_t *pal_json_parse(const char *text, size_t size, size_t flags, json_error_t *why, bool *starved) {
     const bool before = was_lost();
-    json_t *value = json_loadb(text, size, flags, NULL);
-    *starved = was_lost() && !value;
+    json_t *value = json_loadb(text, size, flags, why);
+    *starved = was_lost();
     lost = before;
-    return value;
+    if (!*starved) return value;
+    json_decref(value); /* which may have lost something all the same */
+    return NULL;
 }
 
 json_t *pal_json_text(const char *text) {

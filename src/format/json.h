@@ -4,8 +4,8 @@
  *
  * jansson leaves out what it has no memory for and says so in a result that nobody looks at after every line. What adds
  * to a value here remembers, for its thread, that something was lost; what makes a text of a value, or hands it on
- * (pal_json_whole), then refuses, and forgets it. Nothing else in this project adds to a
- * value without looking, or prints one. */
+ * (pal_json_whole), then refuses, and forgets it. Nothing else in this project adds to a value without looking, or
+ * prints one. */
 #ifndef PAL_FORMAT_JSON_H
 #define PAL_FORMAT_JSON_H
 
@@ -30,9 +30,9 @@ void pal_json_forget(void);
 char *pal_json_dumps(const json_t *value, size_t flags);
 /* The same and a line's end into a stream, whole or not at all; false with errno. */
 bool pal_json_print(const json_t *value, size_t flags, FILE *to);
-/* Reads, and tells what is no JSON (NULL) from what there was no memory for (NULL, *starved) as far as jansson's memory
- * is watched (pal_json_lose). */
-json_t *pal_json_parse(const char *text, size_t size, size_t flags, bool *starved);
+/* Reads, and tells what is no JSON (NULL, and why, unless that is NULL) from what there was no memory for (NULL,
+ * *starved) as far as jansson's memory is watched (pal_json_lose). */
+json_t *pal_json_parse(const char *text, size_t size, size_t flags, json_error_t *why, bool *starved);
 
 /* A number; null where it is not finite. */
 static inline json_t *pal_json_number(double x) { return isfinite(x) ? json_real(x) : json_null(); }

@@ -36,7 +36,7 @@ static json_t *load_with_infinity(const pal_map *map, bool *short_of_memory) {
             if (i && text[i - 1] == '-') text[i - 1] = ' ';
         }
     }
-    json_t *json = json_loadb(text, map->size, JSON_REJECT_DUPLICATES, NULL);
+    json_t *json = pal_json_parse(text, map->size, JSON_REJECT_DUPLICATES, NULL, short_of_memory);
     pal_free(text);
     return json;
 }
@@ -50,9 +50,10 @@ pal_status pal_json_read(json_t **out, const char *path, pal_error *err) {
     if (map.size > JSON_FILE_MAX) {
         st = pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes of JSON, at most %d are read", path, map.size, JSON_FILE_MAX);
     } else {
-        *out = json_loadb(map.data ? (const char *)map.data : "", map.size, JSON_REJECT_DUPLICATES, &why);
-        bool short_of_memory = false;
-        if (!*out) *out = load_with_infinity(&map, &short_of_memory);
+        bool short_of_memory;
+        const char *text = map.data ? (const char *)map.data : "";
+        *out = pal_json_parse(text, map.size, JSON_REJECT_DUPLICATES, &why, &short_of_memory);
+        if (!*out && !short_of_memory) *out = load_with_infinity(&map, &short_of_memory);
         if (short_of_memory) st = pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);
         else if (!*out) st = pal_fail(err, PAL_E_FORMAT, "%s: not valid JSON: %s (line %d)", path, why.text, why.line);
     }

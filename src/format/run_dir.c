@@ -74,7 +74,7 @@ static pal_status hash_object(const json_t *object, char hex[17], pal_error *err
     json_object_del(rest, "checksum");
     char *text = pal_json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
     json_decref(rest);
-    if (!text) return pal_fail(err, PAL_E_FORMAT, "trainer.json: expected an object");
+    if (!text) return pal_fail(err, PAL_E_MEMORY, "no memory for the checksum of trainer.json");
     snprintf(hex, 17, "%016llx", (unsigned long long)pal_hash(0, text, strlen(text)));
     free(text);
     return PAL_OK;
@@ -99,11 +99,9 @@ pal_status pal_run_seal(const char *folder, json_t *trainer, pal_error *err) {
 
 pal_status pal_run_check(const char *folder, json_t **trainer, pal_error *err) {
     char path[PATH], hex[17];
-    json_error_t why;
     pal_status st;
     *trainer = NULL;
-    if ((st = join(path, folder, "trainer.json", err))) return st;
-    if (!(*trainer = json_load_file(path, 0, &why))) return pal_fail(err, PAL_E_FORMAT, "%s: %s", path, why.text);
+    if ((st = join(path, folder, "trainer.json", err)) || (st = pal_json_read(trainer, path, err))) return st;
     const char *own = json_string_value(json_object_get(*trainer, "checksum"));
     if ((st = hash_object(*trainer, hex, err))) return st;
     if (!own || strcmp(own, hex) != 0)

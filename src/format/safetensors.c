@@ -2,7 +2,6 @@
 /* The strict safetensors reader and the atomic writer. JSON is jansson's work; every rule of the format is checked
  * here. */
 #include "palimpsa/safetensors.h"
-#include "format/json.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -16,6 +15,7 @@
 #include "base/half.h"
 #include "base/map.h"
 #include "base/size.h"
+#include "format/json.h"
 #include "format/safetensors_header.h"
 
 enum {
@@ -144,10 +144,12 @@ static pal_status check_metadata(const parse *p, const json_t *metadata) {
 static pal_status parse_header(const parse *p, const unsigned char *text, size_t size) {
     pal_safetensors *st = p->st;
     json_error_t json_error;
+    bool starved;
     pal_status status;
     if (size == 0 || text[0] != '{')
         return pal_fail(p->err, PAL_E_FORMAT, "%s: the header does not start with '{'", p->path);
-    st->header = json_loadb((const char *)text, size, JSON_REJECT_DUPLICATES, &json_error);
+    st->header = pal_json_parse((const char *)text, size, JSON_REJECT_DUPLICATES, &json_error, &starved);
+    if (starved) return pal_fail(p->err, PAL_E_MEMORY, "no memory to read the header of %s", p->path);
     if (!st->header)
         return pal_fail(p->err, PAL_E_FORMAT, "%s: the header is not valid JSON: %s (byte %d)", p->path,
                         json_error.text, json_error.position);

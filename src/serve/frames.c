@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* What an observed text tells, as events of its stream: start, token, tiles, map, end. Numbers travel as base64. */
-#include "format/json.h"
 #include "serve/observe.h"
 
 #include <math.h>
@@ -9,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/half.h"
+#include "format/json.h"
 #include "text/json_text.h"
 #include "text/strings.h"
 #include "text/utf8.h"

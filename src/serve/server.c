@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* HTTP: routes, who may ask, bodies, answers, and the life of the server. */
-#include "format/json.h"
 #include "serve/serve.h"
 
 #include <arpa/inet.h>
@@ -17,6 +16,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "format/json.h"
 #include "model/model.h"
 #include "model/surgery.h"
 #include "serve/inside.h"

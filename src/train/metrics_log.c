@@ -15,7 +15,7 @@
 /* The step of a complete line, or -1; false without memory. */
 static bool line_step(const char *line, size_t size, int64_t *found) {
     bool starved;
-    json_t *object = pal_json_parse(line, size, 0, &starved);
+    json_t *object = pal_json_parse(line, size, 0, NULL, &starved);
     const json_t *step = json_object_get(object, "step");
     *found = json_is_integer(step) ? (int64_t)json_integer_value(step) : -1;
     json_decref(object);

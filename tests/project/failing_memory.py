@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The K-th allocation fails, alone or with all that follow, under every command: it ends as if nothing had been, with the same files and
-words, or with 1 and one sentence; what was there before is still there, nothing half is left, and sanitizers find no leak.
+"""The K-th allocation fails, alone or with all that follow, under every command: it ends as if nothing had been, with
+the same files and words, or with 1 and one sentence; what was there before is still there, nothing half is left, sound
+checkpoints are not taken for damaged ones, and sanitizers find no leak.
 PALIMPSA_TEST_LONG=1 takes every K, and every seventh where all that follow fail, else there is a sample.
   failing_memory.py PROGRAM GOLDEN [--sanitized] [NAME...]     those of the cases below whose names contain one of these"""
 import os, pathlib, random, re, sys, tempfile
@@ -51,6 +52,7 @@ def try_all(name, before, *words, most=4):
             changed = now != old
             tries += 1
             check(not strays(here), f"{what}: left {strays(here)}")
+            check(b"is not usable" not in done.stderr, f"{what}: a sound checkpoint was passed over: {done.stderr}")
             if done.returncode == 0:
                 differ = [file for file in {*now, *expected} if now.get(file) != expected.get(file)]
                 check(not differ, f"{what}: ended with 0, but {differ} differ")
@@ -133,7 +135,8 @@ with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK
     try_all("tokenize to shards", start, *"tokenize text --tokenizer words --valid 0.1 --shard-tokens 4000 --out new --threads 1".split())
     try_all("learn a vocabulary", start, *"tokenize text --train-bpe 262 --out new".split())
     try_all("train", start, *TRAIN, "--steps", 1, "--out", "new")
-    try_all("train on shards", start, *[{"text": "text", "bytes": "words"}.get(w, w) for w in TRAIN][:4], "shards", *TRAIN[5:5], *TRAIN[7:], "--steps", 1, "--out", "new")
+    from_tokens = " ".join(TRAIN).replace("--data text --tokenizer bytes", "--data shards").split()
+    try_all("train on shards", start, *from_tokens, "--steps", 1, "--out", "new")
     try_all("train --resume", start, *"train --out run --resume".split())
     try_all("train recall", start, *"train --task mqar --model palimpsa-m-wo-meta --seq-len 16 --kv-pairs 2 --vocab 32 --hidden 16 --heads 2 --batch 2 --steps 1 --test-examples 8 --out new --threads 1".split())
     try_all("convert to a directory", start, *"convert hybrid other --dtype bf16 --threads 1 --json".split())
@@ -146,6 +149,11 @@ with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK
     try_all("eval --tasks", start, *"eval hybrid --tasks piqa --limit 1 --tokenizer bytes --json new.json --threads 1 --data".split(), golden.resolve() / "eval/data")
     try_all("plot a figure", start, *"plot run --out new.svg".split())
     try_all("plot a report", start, *"plot run --out new.html".split())
+    several = root / "several"
+    several.mkdir()
+    (several / "text").write_text(TEXT)
+    good(*TRAIN, "--out", "run", "--stop-after", 2, folder=several)
+    try_all("open the newest of two checkpoints", several, "inspect", "run", "--threads", 1, most=16)
     try_server(6)
     check(only or seen["refused"] > 20, f"{seen}")
     print(f"{seen['refused']} commands were refused and lost nothing, {seen['finished']} finished in spite of it")

@@ -8,6 +8,12 @@ static long left; /* allocations that succeed */
 
 static void *memory(size_t size) { return left-- == 0 ? NULL : malloc(size); }
 
+static void *watched_memory(size_t size) {
+    void *block = memory(size);
+    if (!block) pal_json_lose();
+    return block;
+}
+
 static char *make(void) {
     json_t *inner = json_array(), *root = json_object(), *copy, *more = json_object();
     for (int i = 0; i < 20; i++) {
@@ -72,12 +78,23 @@ static void test_says_once(void **state) {
 
 static void test_parse_tells_why(void **state) {
     (void)state;
+    static const char text[] = "{\"list\":[1,\"text\"]}";
     bool starved = true;
-    assert_null(pal_json_parse("{", 1, 0, &starved));
+    json_error_t why;
+    assert_null(pal_json_parse("{", 1, 0, &why, &starved));
     assert_false(starved);
-    json_t *value = pal_json_parse("{}", 2, 0, &starved);
-    assert_non_null(value);
-    assert_false(starved);
+    assert_int_equal(why.line, 1);
+    json_t *value = NULL;
+    json_set_alloc_funcs(watched_memory, free);
+    long k = 0;
+    for (; !value; k++) {
+        left = k;
+        value = pal_json_parse(text, sizeof text - 1, 0, NULL, &starved);
+        assert_int_equal(starved, !value);
+    }
+    json_set_alloc_funcs(malloc, free);
+    assert_true(k > 5);
+    assert_non_null(pal_json_whole(value)); /* nothing is remembered */
     json_decref(value);
 }
 
