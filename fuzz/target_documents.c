@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* JSON lines and plain text as documents; the first byte says which, and which field is asked for. A block is small: one
- * of a megabyte would be cleared for every input. */
+/* JSON lines and plain text as documents; the first byte says which, and which field is asked for. A block is small:
+ * one of a megabyte would be cleared for every input. */
 #include "data/text.h"
 #include "input.h"
 

@@ -168,12 +168,12 @@ def main():
     wanted = lambda what: args.only in (None, what)
     rows = []
     if wanted("torch"):
-        beside = lambda: program_rows(args.program, args.threads) if args.program else []
-        before, torchs = beside(), through_torch(32, 128, 8, 16, 32, args.seconds)
-        for r, later in zip(before, beside()):  # before and behind, because another process cannot take turns call by call
+        program = lambda: program_rows(args.program, args.threads) if args.program else []
+        before, ours, after = program(), through_torch(32, 128, 8, 16, 32, args.seconds), program()
+        for r, later in zip(before, after):  # another process cannot take turns call by call
             r["ns"] = (r["ns"] + later["ns"]) / 2
             r["tokens_per_s"] = 32 * 128 / r["ns"] * 1e9
-        rows = before + torchs + through_torch(4, 2048, 8, 16, 32, args.seconds)
+        rows = before + ours + through_torch(4, 2048, 8, 16, 32, args.seconds)
     rows += step_overhead() if wanted("step") else []
     if args.program and args.model and wanted("generate"):
         rows += generation(args.program, args.model, args.tokenizer, args.threads, args.tokens, args.turns)

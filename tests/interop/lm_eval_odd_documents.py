@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Documents that no data set has, for lm_eval_compare.py: texts that are empty, begin or end in spaces, or are longer than a model reads; letters of many
-scripts and ids that mean something; choices that are equal, or one the beginning of another.
+"""Documents that no data set has, for lm_eval_compare.py: texts that are empty, begin or end in spaces, or are longer
+than a model reads; letters of many scripts and texts of special tokens; choices that are equal, or one the beginning of
+another.
 
     python3 lm_eval_odd_documents.py DIR [--seed N]
     python3 lm_eval_compare.py --program build/palimpsa --model MODEL --data DIR --docs 0:40 --pages 0:12 --context 256

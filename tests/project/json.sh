@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# JSON is built and printed by src/format/json.h, which notices what was lost for want of memory. jansson's own functions may be called
-# where their result is looked at.
+# JSON is built and printed by src/format/json.h, which notices what was lost for want of memory. jansson's own functions
+# may be called where their result is looked at.
 set -euo pipefail
 root=$1
 found=$(grep -rnE '^ *(\(void\) *)?json_(object_(set|update)|array_(append|insert|set|extend))[a-z_]*\(|[^a-z_]json_(dump[a-z_]*|deep_copy|copy|object_update_missing[a-z_]*)\(' \

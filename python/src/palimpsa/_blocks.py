@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Memory of large tensors that operations return.
 
-The system hands out fresh memory page by page, and that costs as much as half of a training step: 3,000 page faults for the 22 MB of outputs
-and gradients of 4,096 tokens. So large tensors lie on huge pages, and what is given back waits for the next call.
+The system hands out fresh memory page by page, and that costs as much as half of a training step: 3,000 page faults
+for the 22 MB of outputs and gradients of 4,096 tokens. So large tensors lie on huge pages, and what is given back waits
+for the next call.
 """
 import ctypes
 import math
@@ -16,7 +17,7 @@ _PAGE = 2 << 20  # bytes of a huge page
 _LARGE = _PAGE // 2  # bytes from which on a tensor gets blocks of its own
 KEPT = 256 << 20  # bytes that may wait
 
-_waiting: list[mmap.mmap] = []  # longest first; threads share it by operations that are one step for the interpreter
+_waiting: list[mmap.mmap] = []  # in the order they came back; threads only use operations that are one step of Python
 _lent: "dict[int, _Loan]" = {}
 
 
