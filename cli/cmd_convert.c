@@ -67,9 +67,10 @@ static int print(const char *const paths[2], const char *to, const pal_converted
                              (json_int_t)done->finer, "tokenizer", done->tokenizer, "seconds", took);
     if (root && cost)
         pal_json_set(root, "cost",
-                     json_pack("{s:i, s:f, s:f, s:f, s:f, s:f}", "tokens", cost->tokens, "loss_before",
-                               cost->loss_before, "loss_after", cost->loss_after, "kl_most", cost->kl_most, "kl_mean",
-                               cost->kl_mean, "changed", cost->changed));
+                     json_pack("{s:i, s:o, s:o, s:o, s:o, s:o}", "tokens", cost->tokens, "loss_before",
+                               pal_json_number(cost->loss_before), "loss_after", pal_json_number(cost->loss_after),
+                               "kl_most", pal_json_number(cost->kl_most), "kl_mean", pal_json_number(cost->kl_mean),
+                               "changed", pal_json_number(cost->changed)));
     return cli_print_json(root, JSON_INDENT(2));
 }
 

@@ -46,9 +46,8 @@ static void show_json(generation *s, json_t *value) {
 
 static json_t *token_json(const generation *s, const pal_token *t) {
     const pal_slice text = pal_tokenizer_text(s->m.tokenizer, (uint32_t)t->id);
-    return json_pack("{s:i, s:o, s:f, s:o}", "id", (int)t->id, "text", pal_json_bytes(text.data, text.size),
-                     "probability", exp(t->logprob), "variance",
-                     isfinite(t->variance) ? json_real(t->variance) : json_null());
+    return json_pack("{s:i, s:o, s:o, s:o}", "id", (int)t->id, "text", pal_json_bytes(text.data, text.size),
+                     "probability", pal_json_number(exp(t->logprob)), "variance", pal_json_number(t->variance));
 }
 
 void generate_header(generation *s) {

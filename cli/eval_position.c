@@ -12,6 +12,7 @@
 #include "eval_text.h"
 #include "format/json.h"
 #include "plot/runs.h"
+#include "text/json_text.h"
 
 enum { LEAST_DOCUMENTS = 8 }; /* below which a bin says little */
 
@@ -111,10 +112,11 @@ static json_t *cells_json(const positions *v, const cell *cells) {
     json_t *list = json_array();
     for (int b = 0; b < v->bins; b++)
         if (v->shown[b])
-            pal_json_append(list, json_pack("{s:I, s:I, s:f, s:f, s:f, s:I, s:I}", "from", (json_int_t)1 << b, "to",
-                                            (json_int_t)1 << (b + 1), "nll", cells[b].mean, "low", cells[b].band.low,
-                                            "high", cells[b].band.high, "documents", (json_int_t)cells[b].documents,
-                                            "tokens", (json_int_t)cells[b].tokens));
+            pal_json_append(list, json_pack("{s:I, s:I, s:o, s:o, s:o, s:I, s:I}", "from", (json_int_t)1 << b, "to",
+                                            (json_int_t)1 << (b + 1), "nll", pal_json_number(cells[b].mean), "low",
+                                            pal_json_number(cells[b].band.low), "high",
+                                            pal_json_number(cells[b].band.high), "documents",
+                                            (json_int_t)cells[b].documents, "tokens", (json_int_t)cells[b].tokens));
     return list;
 }
 
@@ -122,11 +124,11 @@ static int write_json(const positions *v, const eval_measured *all, const eval_m
     json_t *root = json_array();
     for (int i = 0; i < v->count; i++) {
         json_t *model = json_pack(
-            "{s:s, s:I, s:I, s:o, s:o}", "model", all[i].label, "documents", (json_int_t)all[i].result.documents,
-            "passed_over", (json_int_t)all[i].result.passed_over, "context",
+            "{s:o, s:I, s:I, s:o, s:o}", "model", pal_json_bytes(all[i].label, strlen(all[i].label)), "documents",
+            (json_int_t)all[i].result.documents, "passed_over", (json_int_t)all[i].result.passed_over, "context",
             all[i].context ? json_integer(all[i].context) : json_null(), "by_position", cells_json(v, v->loss[i]));
         if (baseline) {
-            pal_json_set(model, "baseline", json_string(baseline->label));
+            pal_json_set(model, "baseline", pal_json_bytes(baseline->label, strlen(baseline->label)));
             pal_json_set(model, "difference_by_position", cells_json(v, v->above[i]));
         }
         pal_json_append(root, model);

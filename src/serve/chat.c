@@ -276,8 +276,6 @@ json_t *serve_chat_json(const serve_job *job) {
 }
 
 json_t *serve_chat_chunk(serve_text *t) {
-    const bool news = t->text.size > t->told_text || t->token_count > t->told_tokens || t->finish;
-    if (!news) return NULL;
     json_t *said = json_object(), *choices = json_array();
     if (!t->told_text && !t->told_tokens) pal_json_set(said, "role", json_string("assistant"));
     if (t->text.size > t->told_text)

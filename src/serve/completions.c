@@ -68,7 +68,7 @@ static json_t *top_json(const serve_text *t, const serve_token *k) {
         json_t *text = token_text(t, id);
         const json_t *there = json_object_get(map, json_string_value(text));
         if (json_is_string(text) && (!there || json_real_value(there) < logprob))
-            pal_json_set(map, json_string_value(text), json_real(logprob));
+            pal_json_set(map, json_string_value(text), serve_real(logprob));
         json_decref(text);
     }
     return map;
@@ -109,8 +109,6 @@ json_t *serve_completion_json(const serve_job *job) {
 }
 
 json_t *serve_completion_chunk(serve_text *t) {
-    const bool news = t->text.size > t->told_text || t->token_count > t->told_tokens || t->finish;
-    if (!news) return NULL;
     json_t *choices = json_array();
     pal_json_append(choices, choice(t));
     t->told_text = t->text.size;

@@ -2,14 +2,12 @@
 /* What the server is and does: models, health, metrics. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "format/json.h"
 #include "serve/inside.h"
-#include "text/json_text.h"
 
-static json_t *name_json(const serve_model *m) { return m ? pal_json_bytes(m->name, strlen(m->name)) : json_null(); }
+static json_t *name_json(const serve_model *m) { return m ? json_string(m->name) : json_null(); }
 
 static const serve_model *plain_version(const pal_server *s, const serve_model *m) {
     for (int i = s->given; i < s->count; i++)
@@ -35,9 +33,9 @@ serve_result serve_models(serve_exchange *x) {
     for (int i = 0; i < x->server->count; i++) {
         const serve_model *m = &x->server->models[i];
         const pal_model *weights = (m->plain_of ? m->plain_of : m)->bundle.model;
-        json_t *one = json_pack("{s:o, s:s, s:I, s:s, s:I, s:I}", "id", pal_json_bytes(m->name, strlen(m->name)),
-                                "object", "model", "created", (json_int_t)m->created, "owned_by", "palimpsa",
-                                "parameters", (json_int_t)pal_model_parameters(weights), "memory_bytes",
+        json_t *one = json_pack("{s:s, s:s, s:I, s:s, s:I, s:I}", "id", m->name, "object", "model", "created",
+                                (json_int_t)m->created, "owned_by", "palimpsa", "parameters",
+                                (json_int_t)pal_model_parameters(weights), "memory_bytes",
                                 (json_int_t)pal_state_bytes(m->bundle.model, m->context));
         describe(x->server, m, one);
         pal_json_append(list, one);

@@ -399,7 +399,10 @@ static pal_status open_model(serve_model *to, const pal_serve_model *from, const
     if (to->session_bytes > o->memory_budget)
         return pal_fail(err, PAL_E_ARGUMENT, "--memory-budget %zu: one text of %s needs %zu bytes", o->memory_budget,
                         from->name, to->session_bytes);
-    if (!(to->name = pal_strdup(from->name))) return pal_fail(err, PAL_E_MEMORY, "no memory for a model's name");
+    json_t *name = pal_json_bytes(from->name, strlen(from->name)); /* as a client can say it */
+    to->name = name ? pal_strdup(json_string_value(name)) : NULL;
+    json_decref(name);
+    if (!to->name) return pal_fail(err, PAL_E_MEMORY, "no memory for a model's name");
     if (pal_model_config_of(from->bundle.model)->mixer == PAL_MIXER_ATTENTION) to->context = o->context;
     const pal_status st = pal_tokenizer_scratch_new(&to->aside_scratch, from->bundle.tokenizer, err);
     if (st) return st;
@@ -417,7 +420,7 @@ static pal_status open_model(serve_model *to, const pal_serve_model *from, const
 /* The same weights with plasticity off, for those who want to see what it does. Its engine is made when it is used. */
 static pal_status open_plain(pal_server *s, const serve_model *from, pal_error *err) {
     const pal_model_config *c = pal_model_config_of(from->bundle.model);
-    char name[300];
+    char name[1024];
     bool metaplastic = false;
     for (int i = 0; i < c->layers; i++) metaplastic |= strcmp(pal_model_layer_rule(c, i), "palimpsa") == 0;
     if (!metaplastic) return PAL_OK;

@@ -125,18 +125,21 @@ static void resume(serve_job *job) {
     MHD_resume_connection(job->connection);
 }
 
+/* One that cannot be made cancels the stream: what is told must not lack a part. */
+static bool tell_news(serve_text *t) {
+    serve_job *job = t->job;
+    if (t->finish == PAL_FINISH_ERROR) return serve_job_event(job, serve_error_json(t->status, NULL, t->error));
+    if (job->observe || (t->text.size == t->told_text && t->token_count == t->told_tokens && !t->finish)) return true;
+    return serve_job_event(job, job->chat ? serve_chat_chunk(t) : serve_completion_chunk(t));
+}
+
 /* What is new in the texts of a stream. With the lock. */
 static void publish_stream(serve_job *job) {
     bool fits = true;
     for (size_t i = 0; i < job->started && fits; i++) {
         serve_text *t = &job->texts[i];
         if (t->told_end) continue;
-        if (job->observe) fits = serve_observe_publish(t);
-        if (t->finish == PAL_FINISH_ERROR) fits = serve_job_event(job, serve_error_json(t->status, NULL, t->error));
-        json_t *chunk = t->finish == PAL_FINISH_ERROR || job->observe ? NULL
-                        : job->chat                                   ? serve_chat_chunk(t)
-                                                                      : serve_completion_chunk(t);
-        if (chunk) fits = serve_job_event(job, chunk);
+        fits = (!job->observe || serve_observe_publish(t)) && tell_news(t);
         if (t->finish) t->told_end = true;
     }
     if (!fits) job->cancelled = true;

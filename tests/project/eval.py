@@ -110,6 +110,20 @@ with tempfile.TemporaryDirectory() as folder:
     assert "nothing to compare" in run("eval", hybrid, *B, "--at-least", 300, code=2)
     assert "--by-position" in run("eval", hybrid, *B[:-1], "--at-least", 9, code=2)
 
+    # A name that is not UTF-8, and losses that are no numbers: all that JSON can say of them.
+    odd = os.fsencode(folder) + b"/caf\xe9"
+    shutil.copytree(os.fsencode(hybrid), odd)
+    named = json.loads(run("eval", odd, *B, "--baseline", odd, "--json"))
+    assert named["model"].endswith("/caf\ufffd") and named["baseline"] == named["model"] and named["by_position"] == one["by_position"], named
+    weights = bytearray((hybrid / "model.safetensors").read_bytes())
+    begin = 8 + int.from_bytes(weights[:8], "little")
+    weights[begin:] = b"\xff" * (len(weights) - begin)
+    pathlib.Path(os.fsdecode(odd) + "/model.safetensors").write_bytes(weights)
+    spoiled = json.loads(run("eval", odd, *B, "--json"))["by_position"]
+    assert [b["from"] for b in spoiled] == [b["from"] for b in one["by_position"]] and all(b["nll"] is b["low"] is b["high"] is None for b in spoiled), spoiled
+    cost = json.loads(run("convert", odd, folder / "spoiled", "--dtype", "f16", "--tokenizer", "bytes", "--data", folder / "text", "--tokens", 20, "--json"))["cost"]
+    assert cost["tokens"] == 20 and cost["loss_before"] is cost["loss_after"] is None, cost
+
     # Losses per token compare for the same tokens alone.
     shutil.copytree(hybrid, folder / "other")
     (folder / "other/tokenizer.json").unlink()

@@ -4,7 +4,7 @@ the same files and words, or with 1 and one sentence; what was there before is s
 checkpoints are not taken for damaged ones, and sanitizers find no leak.
 PALIMPSA_TEST_LONG=1 takes every K, and every seventh where all that follow fail, else there is a sample.
   failing_memory.py PROGRAM GOLDEN [--sanitized] [NAME...]     those of the cases below whose names contain one of these"""
-import os, pathlib, random, re, sys, tempfile
+import json, os, pathlib, random, re, sys, tempfile
 
 from faulty import TEXT, TRAIN, can_serve, check, contents, copied, counted, golden, good, long_run, palimpsa, some, strays
 from serving import Server
@@ -68,26 +68,35 @@ def try_all(name, before, *words, most=4):
     print(f"{name}: {count} allocations, {tries} tries, {refused} refused", flush=True)
 
 
-def answers(faults, log=None, ask=2):
-    """What a server that starts with these faults answers to the same request, asked again and again; None: no answer. It ends well."""
-    os.environ.update(PALIMPSA_FAULTS=faults, PALIMPSA_FAULTS_LOG=str(log or "/dev/null"))
-    server, told = Server(root / "start/hybrid"), []
+def told_by(server, stream):
+    """The answer to one request; of a stream the whole text and why it ended, if it was whole. None: no answer, or part of one."""
     try:
-        for _ in range(ask):
-            try:
-                status, answer, _ = server.ask("POST", "/v1/completions", {"prompt": "river", "max_tokens": 3, "temperature": 0})
-                told.append((status, answer["choices"][0]["text"] if status == 200 else answer))
-            except (OSError, http.client.HTTPException):
-                told.append((None, None))
+        status, answer, _ = server.ask("POST", "/v1/completions", {"prompt": "river", "max_tokens": 3, "temperature": 0, "stream": stream})
+    except (OSError, http.client.HTTPException):
+        return None, None
+    if status != 200:
+        return status, answer
+    parts = [json.loads(event[6:]) for event in answer.split("\n\n")[:-2]] if stream else [answer]
+    if "error" in parts[-1]:
+        return 500, parts[-1]
+    return status, ("".join(part["choices"][0]["text"] for part in parts), parts[-1]["choices"][0]["finish_reason"])
+
+
+def answers(faults, stream, log=None, ask=2):
+    """What a server that starts with these faults answers to the same request, asked again and again. It ends well."""
+    os.environ.update(PALIMPSA_FAULTS=faults, PALIMPSA_FAULTS_LOG=str(log or "/dev/null"))
+    server = Server(root / "start/hybrid")
+    try:
+        told = [told_by(server, stream) for _ in range(ask)]
         server.stop()
     finally:
         server.process.kill()
     return told
 
 
-def try_server(most):
+def try_server(stream, most):
     """One allocation fails while a request is answered: it gets its answer, an error or none; the next one gets its answer."""
-    name = "one HTTP request"
+    name = "one HTTP stream" if stream else "one HTTP request"
     if only and not any(word in name for word in only):
         return
     if not can_serve():
@@ -97,13 +106,14 @@ def try_server(most):
     for ask in (0, 2):
         log = root / "log"
         log.unlink(missing_ok=True)
-        told = answers("count", log, ask)
+        told = answers("count", stream, log, ask)
         counts.append(max(int(n) for n in re.findall(r"^count memory (\d+)$", log.read_text(), re.M)))
     expected, refused = told[0], 0
-    check(expected[0] == 200 and told[1] == expected and counts[1] > counts[0], f"{name}: {told}, {counts}")
-    tries = [counts[0] + k for k in some(counts[1] - counts[0], most, rng)]
+    check(expected[0] == 200 and expected[1][1] == "length" and told[1] == expected and counts[1] > counts[0], f"{name}: {told}, {counts}")
+    last = range(max(1, counts[1] - counts[0] - 20), counts[1] - counts[0], 5) if stream else ()  # while its last event is made
+    tries = sorted({counts[0] + k for k in (*some(counts[1] - counts[0], most, rng), *last)})
     for k in tries:
-        told = answers(f"memory-once:{k}", ask=3)
+        told = answers(f"memory-once:{k}", stream, ask=3)
         bad = [t for t in told if t != expected]
         refused += len(bad)
         check(len(bad) <= 1 and all(t[0] is None or t[0] >= 400 and t[1]["error"]["message"] for t in bad), f"{name}, memory-once:{k}: {told}")
@@ -154,6 +164,7 @@ with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK
     (several / "text").write_text(TEXT)
     good(*TRAIN, "--out", "run", "--stop-after", 2, folder=several)
     try_all("open the newest of two checkpoints", several, "inspect", "run", "--threads", 1, most=16)
-    try_server(6)
+    try_server(False, 6)
+    try_server(True, 4)
     check(only or seen["refused"] > 20, f"{seen}")
     print(f"{seen['refused']} commands were refused and lost nothing, {seen['finished']} finished in spite of it")

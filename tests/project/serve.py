@@ -3,7 +3,7 @@
 programs expect them; streams; one sentence for each thing that is wrong; and who goes away, waits too long or comes too often."""
 from serving import Server, program, run, serving, speaking_model
 
-import concurrent.futures, json, pathlib, socket, subprocess, sys, tempfile, time
+import concurrent.futures, json, os, pathlib, socket, subprocess, sys, tempfile, time
 
 with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)
@@ -12,6 +12,15 @@ with tempfile.TemporaryDirectory() as folder:
     ids = list(map(int, run("tokenize", "--tokenizer", hybrid, "--encode", words).split()))
     greedy = run("generate", hybrid, "--prompt", words, "--max-tokens", 30, "--temperature", 0).decode()
     G = dict(max_tokens=30, temperature=0)
+
+    # A name that is not UTF-8 is served as JSON can say it.
+    odd = os.fsencode(folder) + b"/caf\xe9"
+    os.symlink(os.fsencode(hybrid), odd)
+    with serving(os.fsdecode(odd)) as s:
+        name = s.get("/v1/models")["data"][0]["id"]
+        assert name == "caf\ufffd" and s.text(prompt=words, model=name, **G) == greedy
+        told = s.stream("/v1/completions", prompt=words, model=name, **G)
+        assert "".join(part["choices"][0]["text"] for part in told) == greedy and told[-1]["model"] == name, told
 
     with serving(hybrid) as s:
         # Prompts of every form; what generate writes.

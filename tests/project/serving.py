@@ -9,7 +9,7 @@ import contextlib, http.client, json, signal, subprocess
 
 class Server:
     def __init__(self, *args):
-        self.process = subprocess.Popen([program, "serve", *map(str, args), "--port", "0", "--threads", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([program, "serve", *map(str, args), "--port", "0", "--threads", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
         line = self.process.stdout.readline()
         assert line.startswith("listening on http://127.0.0.1:"), (line, self.process.stderr.read() if self.process.poll() is not None else "")
         self.port = int(line.rsplit(":", 1)[1])
