@@ -91,14 +91,23 @@ bool pal_json_print(const json_t *value, size_t flags, FILE *to) {
     return printed;
 }
 
-json_t *pal_json_parse(const char *text, size_t size, size_t flags, json_error_t *why, bool *starved) {
-    const bool before = was_lost();
-    json_t *value = json_loadb(text, size, flags, why);
+/* What was read since `before` was asked; nothing if something was lost on the way, even if jansson did not say so. */
+static json_t *unless_starved(json_t *value, bool before, bool *starved) {
     *starved = was_lost();
     lost = before;
     if (!*starved) return value;
-    json_decref(value); /* which may have lost something all the same */
+    json_decref(value);
     return NULL;
+}
+
+json_t *pal_json_parse(const char *text, size_t size, size_t flags, json_error_t *why, bool *starved) {
+    const bool before = was_lost();
+    return unless_starved(json_loadb(text, size, flags, why), before, starved);
+}
+
+json_t *pal_json_load(const char *path, size_t flags, json_error_t *why, bool *starved) {
+    const bool before = was_lost();
+    return unless_starved(json_load_file(path, flags, why), before, starved);
 }
 
 json_t *pal_json_text(const char *text) {

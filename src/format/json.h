@@ -33,6 +33,8 @@ bool pal_json_print(const json_t *value, size_t flags, FILE *to);
 /* Reads, and tells what is no JSON (NULL, and why, unless that is NULL) from what there was no memory for (NULL,
  * *starved) as far as jansson's memory is watched (pal_json_lose). */
 json_t *pal_json_parse(const char *text, size_t size, size_t flags, json_error_t *why, bool *starved);
+/* The same of a file, or of a pipe. */
+json_t *pal_json_load(const char *path, size_t flags, json_error_t *why, bool *starved);
 
 /* A number; null where it is not finite. */
 static inline json_t *pal_json_number(double x) { return isfinite(x) ? json_real(x) : json_null(); }

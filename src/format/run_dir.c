@@ -99,9 +99,14 @@ pal_status pal_run_seal(const char *folder, json_t *trainer, pal_error *err) {
 
 pal_status pal_run_check(const char *folder, json_t **trainer, pal_error *err) {
     char path[PATH], hex[17];
+    json_error_t why;
+    bool starved;
     pal_status st;
     *trainer = NULL;
-    if ((st = join(path, folder, "trainer.json", err)) || (st = pal_json_read(trainer, path, err))) return st;
+    if ((st = join(path, folder, "trainer.json", err))) return st;
+    *trainer = pal_json_load(path, 0, &why, &starved);
+    if (starved) return pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);
+    if (!*trainer) return pal_fail(err, PAL_E_FORMAT, "%s: %s", path, why.text);
     const char *own = json_string_value(json_object_get(*trainer, "checksum"));
     if ((st = hash_object(*trainer, hex, err))) return st;
     if (!own || strcmp(own, hex) != 0)
