@@ -12,17 +12,8 @@ packages=(numpy torch transformers safetensors tokenizers sentencepiece gguf lla
           tiktoken)
 comparisons=(tokenizers sentencepieces checkpoints-torch checkpoints-transformers checkpoints-llama-cpp encoders lm-eval serve-clients serve-lm-eval)
 
-if [ "${only[*]-}" = list ]; then
-    printf '%s\n' "${comparisons[@]}"
-    exit 0
-fi
-for name in "${only[@]}"; do
-    case " ${comparisons[*]} " in *" $name "*) ;; *)
-        echo "interop.sh: no comparison is called '$name'; expected one of: ${comparisons[*]}" >&2
-        exit 2 ;;
-    esac
-done
-[ ${#only[@]} -gt 0 ] || only=("${comparisons[@]}")
+. scripts/choose.sh
+choose comparison "${comparisons[@]}"
 
 environment=${INTEROP_ENV:-build/interop-env}
 if [ -z "${INTEROP_ENV-}" ]; then

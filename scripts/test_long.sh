@@ -7,17 +7,8 @@ jobs=$(nproc)
 passed=0 failed=0 only=("$@")
 
 stages=(campaigns flips allocations kills sanitize ref clang arm64 arm64-clang old-cpu old-cpu-units avx512 tsan fuzz browser)
-if [ "${only[*]-}" = list ]; then
-    printf '%s\n' "${stages[@]}"
-    exit 0
-fi
-for stage in "${only[@]}"; do
-    case " ${stages[*]} " in *" $stage "*) ;; *)
-        echo "test_long.sh: no stage is called '$stage'; expected one of: ${stages[*]}" >&2
-        exit 2 ;;
-    esac
-done
-[ ${#only[@]} -gt 0 ] || only=("${stages[@]}")
+. scripts/choose.sh
+choose stage "${stages[@]}"
 
 check() { # check "what it shows" command...
     local what=$1 start=$SECONDS
