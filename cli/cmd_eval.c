@@ -75,6 +75,7 @@ static int check_kind(const eval_options *o, bool tasks) {
                 : t->figure                                 ? "figure"
                 : t->field && !p->text                      ? "field"
                 : t->by_position                            ? "by-position"
+                : t->answers                                ? "answers"
                 : t->no_prefix && !p->text                  ? "no-prefix"
                 : strcmp(t->split, "none") != 0 && !p->text ? "split"
                 : strcmp(t->part, "all") != 0 && !p->text   ? "part"
@@ -182,6 +183,10 @@ int cmd_eval(int argc, char **argv) {
         { "by-position", OPT_FLAG, &t->by_position, NULL,
           "loss by position in documents, with 95% intervals over documents; of models with a context, within it",
           .group = "text" },
+        { "answers", OPT_FLAG, &t->answers, NULL,
+          "of JSONL that 'palimpsa needle' made: only tokens that answer count, and a position is the distance to what "
+          "they ask for",
+          .group = "text" },
         { "at-least", OPT_INT, &t->least, "N", "with --by-position: documents of at least N tokens (default: all)",
           .above_zero = true, .group = "text" },
         { "tasks", OPT_TEXT, &p->tasks, "LIST",
@@ -232,6 +237,7 @@ int cmd_eval(int argc, char **argv) {
             "  palimpsa eval runs/a --by-position --baseline runs/transformer --data docs.jsonl --at-least 1024 "
             "--figure "
             "f.svg\n"
+            "  palimpsa eval runs/a --answers --baseline runs/b --data needles.jsonl --figure answers.svg\n"
             "  mpirun -n 4 palimpsa eval runs/a --data wiki.test.raw --split wikitext\n"
             "  palimpsa eval --tasks list\n"
             "  palimpsa eval my-model runs/a --tasks paper --data data --json results.json --samples samples.jsonl\n"

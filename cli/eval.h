@@ -37,7 +37,7 @@ typedef struct eval_text_options {
     int count;                           /* without the baseline */
     const char *data, *tokenizer, *split, *field, *part, *baseline, *figure, *json;
     int context, piece, batch, least;
-    bool no_prefix, by_position;
+    bool no_prefix, by_position, answers;
 } eval_text_options;
 int eval_text(eval_text_options *options, const pal_context *cx);
 /* The same for one model, as a task beside others. */

@@ -74,12 +74,14 @@ static void print_cell(const cell *c, const char *format) {
     printf(" %28s", text);
 }
 
-static void print_table(const positions *v, const eval_measured *all, const eval_measured *baseline) {
+static void print_table(const positions *v, const eval_measured *all, const eval_measured *baseline,
+                        const eval_text_options *o) {
     const pal_perplexity *p = &all[0].result;
     char name[48];
     printf("%llu documents", (unsigned long long)p->documents);
     if (p->passed_over) printf(" (%llu shorter ones passed over)", (unsigned long long)p->passed_over);
-    printf("; nats per token with 95%% intervals over documents\n\n%20s %9s %9s", "position", "documents", "tokens");
+    printf("; nats per token with 95%% intervals over documents\n\n%20s %9s %9s", o->answers ? "distance" : "position",
+           "documents", "tokens");
     for (int i = 0; i < v->count + (baseline != NULL); i++) printf(" %28.28s", all[i].label);
     for (int i = 0; i < v->count && baseline; i++) printf(" %21.21s - base.", all[i].label);
     putchar('\n');
@@ -164,7 +166,8 @@ static pal_series make_series(line *l, const positions *v, const pal_perplexity 
                          .dashed = dashed };
 }
 
-static int draw(const positions *v, const eval_measured *all, const eval_measured *baseline, const char *path) {
+static int draw(const positions *v, const eval_measured *all, const eval_measured *baseline,
+                const eval_text_options *o) {
     const int rows = v->count + (baseline != NULL);
     const char *names[EVAL_MODELS + 1];
     int colours[EVAL_MODELS + 1];
@@ -181,7 +184,7 @@ static int draw(const positions *v, const eval_measured *all, const eval_measure
             above[i] = make_series(&lines[2 * i + 1], v, &all[i].result, v->above[i], names[i], colours[i], false);
     }
     snprintf(title, sizeof title, "Loss above %s", baseline ? names[v->count] : "");
-    const pal_axis x = { .label = "position (tokens)", .log = true };
+    const pal_axis x = { .label = eval_axis_name(o), .log = true };
     const pal_panel panels[2] = { { .kind = PAL_PANEL_LINES,
                                     .title = baseline ? "Loss" : NULL,
                                     .x = x,
@@ -192,11 +195,12 @@ static int draw(const positions *v, const eval_measured *all, const eval_measure
                                     .x = x,
                                     .y = { .label = "difference, nats per token" },
                                     .lines = { .series = above, .series_count = (size_t)v->count } } };
-    const pal_figure figure = { .title = "Loss by position, 95% over documents",
+    const pal_figure figure = { .title = o->answers ? "Loss on answers by distance, 95% over documents"
+                                                    : "Loss by position, 95% over documents",
                                 .panels = panels,
                                 .panel_count = baseline ? 2 : 1,
                                 .columns = baseline ? 2 : 1 };
-    const int code = eval_write_figure(&figure, path);
+    const int code = eval_write_figure(&figure, o->figure);
     pal_free(lines);
     return code;
 }
@@ -214,9 +218,9 @@ int eval_show_positions(const eval_measured *all, int count, const eval_measured
     if (!code && !some)
         code = cli_error(CLI_USAGE, "%s: no position is reached by %d documents of every model: nothing to compare",
                          o->data, LEAST_DOCUMENTS);
-    if (!code && (!o->json || strcmp(o->json, "-") != 0)) print_table(v, all, baseline);
+    if (!code && (!o->json || strcmp(o->json, "-") != 0)) print_table(v, all, baseline, o);
     if (!code && o->json) code = write_json(v, all, baseline, o->json);
-    if (!code && o->figure) code = draw(v, all, baseline, o->figure);
+    if (!code && o->figure) code = draw(v, all, baseline, o);
     pal_free(v);
     return code;
 }

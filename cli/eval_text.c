@@ -39,8 +39,8 @@ static bool show_progress(void *user, size_t done, size_t total) {
     if (!pal_comm_is_root(ranks_comm()) || now - v->shown < (v->terminal ? 0.1 : 10)) return !cli_stopping();
     progress_duration(remaining, fraction > 0 ? (now - v->start) * (1 - fraction) / fraction : NAN);
     fprintf(stderr, "%s%s: %5.1f%%  %llu token%s  %.4f nats/token  %.0f tokens/s  %s left%s",
-            v->terminal ? "\r\033[K" : "", v->name, 100 * fraction, (unsigned long long)p->tokens, plural(p->tokens),
-            p->nll / (double)p->tokens, (double)p->tokens / p->seconds, remaining, v->terminal ? "" : "\n");
+            v->terminal ? "\r\033[K" : "", v->name, 100 * fraction, (unsigned long long)p->read, plural(p->read),
+            p->nll / (double)p->tokens, (double)p->read / p->seconds, remaining, v->terminal ? "" : "\n");
     v->open = v->terminal;
     v->shown = now;
     return !cli_stopping();
@@ -66,7 +66,8 @@ static int measure(measured *m, const eval_text_options *o, const pal_context *c
                                       .split = strcmp(o->split, "wikitext") == 0 ? PAL_SPLIT_WIKITEXT : PAL_SPLIT_NONE,
                                       .subset = strcmp(o->part, "train") == 0   ? PAL_SUBSET_TRAIN
                                                 : strcmp(o->part, "valid") == 0 ? PAL_SUBSET_VALID
-                                                                                : PAL_SUBSET_ALL };
+                                                                                : PAL_SUBSET_ALL,
+                                      .answers = o->answers };
     if (pal_eval_data_open(&data, o->data, t.tokenizer, &source, &err)) {
         pal_bundle_close(&t);
         return cli_fail(&err);
@@ -150,7 +151,7 @@ static json_t *model_json(const measured *m, const measured *baseline) {
     pal_json_set(root, "word_perplexity", pal_json_number(per(p, p->words)));
     pal_json_set(root, "bits_per_byte", pal_json_number(bits_per_byte(p)));
     pal_json_set(root, "context", m->context ? json_integer(m->context) : json_null());
-    pal_json_set(root, "tokens_per_s", pal_json_number((double)p->tokens / p->seconds));
+    pal_json_set(root, "tokens_per_s", pal_json_number((double)p->read / p->seconds));
     pal_json_set(root, "by_position", bins_json(p, NULL));
     if (baseline) {
         pal_json_set(root, "baseline", pal_json_bytes(baseline->name, strlen(baseline->name)));
@@ -200,19 +201,20 @@ void eval_bin_name(char text[48], int bin, uint64_t last) {
 }
 
 /* all[count] is the baseline when there is one. */
-static void print_tables(const measured *all, int count, const measured *baseline) {
+static void print_tables(const measured *all, int count, const measured *baseline, const eval_text_options *o) {
     const int shown = count + (baseline != NULL), width = name_width(all, shown);
     const pal_perplexity *first = &all[0].result;
-    printf("%llu document%s, %llu byte%s, %llu word%s\n\n", (unsigned long long)first->documents,
+    printf("%llu document%s, %llu byte%s, %llu %s%s%s\n\n", (unsigned long long)first->documents,
            plural(first->documents), (unsigned long long)first->bytes, plural(first->bytes),
-           (unsigned long long)first->words, plural(first->words));
+           (unsigned long long)first->words, o->answers ? "answer" : "word", plural(first->words),
+           o->answers ? ", which alone count" : "");
     printf("%-*s %12s %12s %12s %12s %12s %12s\n", width, "model", "tokens", "nats/token", "token ppl", "byte ppl",
-           "word ppl", "tokens/s");
+           o->answers ? "answer ppl" : "word ppl", "tokens/s");
     for (int i = 0; i < shown; i++) {
         const pal_perplexity *p = &all[i].result;
         printf("%-*s %12llu %12.4f %12.6g %12.6g %12.6g %12.0f\n", width, all[i].label, (unsigned long long)p->tokens,
                p->nll / (double)p->tokens, per(p, p->tokens), per(p, p->bytes), per(p, p->words),
-               (double)p->tokens / p->seconds);
+               (double)p->read / p->seconds);
     }
     int bins = 0;
     uint64_t last = 0;
@@ -220,8 +222,9 @@ static void print_tables(const measured *all, int count, const measured *baselin
         if (all[i].result.bin_count > bins) bins = all[i].result.bin_count;
         if (all[i].result.last > last) last = all[i].result.last;
     }
-    printf("\nloss by position (tokens read before), nats/token%s\n%20s",
-           baseline ? "; in brackets: above the baseline" : "", "position");
+    printf("\nloss by %s, nats/token%s\n%20s",
+           o->answers ? "distance (tokens since the answer was told)" : "position (tokens read before)",
+           baseline ? "; in brackets: above the baseline" : "", o->answers ? "distance" : "position");
     for (int i = 0; i < shown; i++) printf(" %*s", baseline ? width + 11 : width, all[i].label);
     putchar('\n');
     for (int b = 0; b < bins; b++) {
@@ -248,6 +251,10 @@ static void print_tables(const measured *all, int count, const measured *baselin
     if (!comparable) puts("These models have different tokenizers: only perplexity per byte and per word compare.");
 }
 
+const char *eval_axis_name(const eval_text_options *o) {
+    return o->answers ? "distance (tokens)" : "position (tokens)";
+}
+
 double eval_bin_middle(const pal_perplexity *p, int bin) {
     const double first = ldexp(1, bin), last = fmin(2 * first - 1, (double)p->last);
     return sqrt(first * last);
@@ -271,7 +278,7 @@ static int first_drawn_bin(const measured *all, int shown) {
     return 0;
 }
 
-static int draw(const measured *all, int count, const measured *baseline, const char *path) {
+static int draw(const measured *all, int count, const measured *baseline, const eval_text_options *o) {
     const int shown = count + (baseline != NULL), from = first_drawn_bin(all, shown);
     const size_t bins = (size_t)(PAL_POSITION_BINS - from);
     const char *names[EVAL_MODELS + 1];
@@ -308,19 +315,20 @@ static int draw(const measured *all, int count, const measured *baseline, const 
     const pal_panel panels[2] = {
         { .kind = PAL_PANEL_LINES,
           .title = baseline ? "Loss" : NULL,
-          .x = { .label = "position (tokens)", .log = true },
+          .x = { .label = eval_axis_name(o), .log = true },
           .y = { .label = "nats per token" },
           .lines = { .series = loss, .series_count = (size_t)shown } },
         { .kind = PAL_PANEL_LINES,
           .title = title,
-          .x = { .label = "position (tokens)", .log = true },
+          .x = { .label = eval_axis_name(o), .log = true },
           .y = { .label = "difference, nats per token" },
           .lines = { .series = difference, .series_count = (size_t)count } },
     };
-    const pal_figure figure = {
-        .title = "Loss by position", .panels = panels, .panel_count = baseline ? 2 : 1, .columns = baseline ? 2 : 1
-    };
-    return eval_write_figure(&figure, path);
+    const pal_figure figure = { .title = o->answers ? "Loss on answers by distance" : "Loss by position",
+                                .panels = panels,
+                                .panel_count = baseline ? 2 : 1,
+                                .columns = baseline ? 2 : 1 };
+    return eval_write_figure(&figure, o->figure);
 }
 
 /* Asked before anything is measured. */
@@ -345,9 +353,9 @@ static int check_baseline(const eval_text_options *o) {
 static int show(const measured *all, const measured *baseline, const eval_text_options *o) {
     int code = CLI_OK;
     if (!pal_comm_is_root(ranks_comm())) return CLI_OK;
-    if (!o->json || strcmp(o->json, "-") != 0) print_tables(all, o->count, baseline);
+    if (!o->json || strcmp(o->json, "-") != 0) print_tables(all, o->count, baseline, o);
     if (o->json) code = write_json(all, o->count, baseline, o->json);
-    if (!code && o->figure) code = draw(all, o->count, baseline, o->figure);
+    if (!code && o->figure) code = draw(all, o->count, baseline, o);
     return code;
 }
 

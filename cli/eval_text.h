@@ -20,6 +20,7 @@ typedef struct eval_measured {
 int eval_show_positions(const eval_measured *all, int count, const eval_measured *baseline,
                         const eval_text_options *options);
 
+const char *eval_axis_name(const eval_text_options *options);
 /* The middle of the positions that a bin holds, on a log axis. */
 double eval_bin_middle(const pal_perplexity *p, int bin);
 /* "64 to 127"; last: the largest position there is. */

@@ -19,7 +19,8 @@ typedef struct pal_position_bin {
 } pal_position_bin;
 
 typedef struct pal_perplexity {
-    uint64_t documents, tokens; /* tokens: predicted ones */
+    uint64_t documents, tokens; /* tokens: predicted ones that count */
+    uint64_t read;              /* all that the model predicted: more than those that count where only answers do */
     uint64_t passed_over;       /* documents that were too short */
     uint64_t bytes, words;      /* of the documents' original texts */
     double nll;                 /* sum of -log p over the predicted tokens */
@@ -33,13 +34,13 @@ typedef struct pal_perplexity {
 PAL_API void pal_perplexity_free(pal_perplexity *p); /* what by_document took; fine on zeroes */
 
 typedef struct pal_evaluate_options {
-    bool wikitext;      /* text: a page at each ' = Title = ' is a document; else the whole file is one */
-    const char *field;  /* text: of JSONL; NULL: by the file's name */
-    const char *subset; /* text: of shards, "train", "valid" or "all"; NULL: all */
-    int context;        /* of a scoring window; 0: whole documents (attention as trained, else 4096; tasks 2048) */
-    int piece;          /* tokens of one pass; 0: 1024 */
-    int together;       /* documents, or memories of a task, at a time; 0: 8, or what fits into 1 GiB */
-    size_t from, to;    /* task: documents from .. to-1; to 0: to the end */
+    bool wikitext;          /* text: a page at each ' = Title = ' is a document; else the whole file is one */
+    const char *field;      /* text: of JSONL; NULL: by the file's name */
+    const char *subset;     /* text: of shards, "train", "valid" or "all"; NULL: all */
+    int context;            /* of a scoring window; 0: whole documents (attention as trained, else 4096; tasks 2048) */
+    int piece;              /* tokens of one pass; 0: 1024 */
+    int together;           /* documents, or memories of a task, at a time; 0: 8, or what fits into 1 GiB */
+    size_t from, to;        /* task: documents from .. to-1; to 0: to the end */
     pal_go_on_fn *progress; /* text: tokens, of roughly how many; task: documents; may be NULL */
     void *user;
 } pal_evaluate_options;

@@ -375,6 +375,8 @@ pal_status pal_documents_next(pal_documents *d, pal_slice *text, bool *found, pa
     }
 }
 
+const void *pal_documents_row(const pal_documents *d) { return d->owner; }
+
 pal_text_place pal_documents_place(const pal_documents *d) {
     return (pal_text_place){ .offset = d->block.start.offset + d->at, .line = d->line };
 }

@@ -73,6 +73,8 @@ pal_status pal_documents_open(pal_documents **out, const char *path, const char 
 void pal_documents_close(pal_documents *documents);
 /* Borrowed until the next call; *found false at the end. Empty documents are passed over. */
 pal_status pal_documents_next(pal_documents *documents, pal_slice *text, bool *found, pal_error *err);
+/* The JSON object of a JSONL document given out (a json_t, borrowed until the next call). */
+const void *pal_documents_row(const pal_documents *documents);
 /* Behind the document given out: its line is the last one read. */
 pal_text_place pal_documents_place(const pal_documents *documents);
 

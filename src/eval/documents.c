@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/map.h"
 #include "data/text.h"
+#include "eval/answers.h"
 #include "text/strings.h"
 #include "text/utf8.h"
 
@@ -56,6 +57,9 @@ static pal_status open_data(pal_eval_data *d, pal_error *err) {
     const bool there = stat(d->path, &info) == 0, directory = there && S_ISDIR(info.st_mode),
                regular = there && S_ISREG(info.st_mode);
     const bool pages = d->options.split == PAL_SPLIT_WIKITEXT;
+    d->field = directory ? NULL : pal_text_field(d->path, d->options.field);
+    if (d->options.answers && (!d->field || pal_text_field_pairs(d->field)))
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: answers are found in JSONL of 'palimpsa needle' only", name_of(d));
     if (directory) {
         if (!pal_shards_exist(d->path))
             return pal_fail(err, PAL_E_IO,
@@ -68,7 +72,6 @@ static pal_status open_data(pal_eval_data *d, pal_error *err) {
                             "%s: these are shards, whose documents are not split (a plain text is)", d->path);
         return open_shards(d, err);
     }
-    d->field = pal_text_field(d->path, d->options.field);
     if (d->field && pages)
         return pal_fail(err, PAL_E_ARGUMENT, "%s: JSONL has a document a line, which is not split (a plain text is)",
                         name_of(d));
@@ -207,6 +210,23 @@ static pal_status next_of_shards(pal_eval_data *d, pal_eval_document *doc, bool 
     return PAL_OK;
 }
 
+/* Which of the ids from `first` on answer a question of the document. */
+static pal_status find_answers(const pal_eval_data *d, pal_slice text, pal_eval_document *doc, size_t first,
+                               pal_error *err) {
+    pal_answers found;
+    doc->distances.count = 0;
+    pal_status st = pal_ids_reserve(&doc->distances, doc->ids.count, err);
+    if (st) return st;
+    memset(doc->distances.data, 0, first * sizeof *doc->distances.data);
+    st = pal_answers_find(&found, doc->distances.data + first, pal_documents_row(d->documents), text, d->tok,
+                          doc->ids.data + first, doc->ids.count - first, err);
+    if (st) return misfit(d, &text, err);
+    doc->distances.count = doc->ids.count;
+    doc->bytes = found.bytes;
+    doc->words = found.count;
+    return PAL_OK;
+}
+
 pal_status pal_eval_data_next(pal_eval_data *d, pal_eval_document *doc, bool *found, pal_error *err) {
     const size_t before = doc->ids.count;
     pal_status st;
@@ -222,6 +242,7 @@ pal_status pal_eval_data_next(pal_eval_data *d, pal_eval_document *doc, bool *fo
         d->index++;
         doc->bytes = text.size;
         doc->words = pal_text_words(text);
+        if (d->options.answers && (st = find_answers(d, text, doc, before, err))) return st;
     } while (doc->ids.count == before);
     return PAL_OK;
 }

@@ -13,14 +13,17 @@ typedef enum pal_split {
 } pal_split;
 
 typedef struct pal_eval_options {
-    const char *field;    /* of JSONL; NULL: by the file's name */
-    pal_split split;      /* of a plain file */
-    pal_subset subset;    /* of shards */
+    const char *field; /* of JSONL; NULL: by the file's name */
+    pal_split split;   /* of a plain file */
+    pal_subset subset; /* of shards */
+    bool answers;      /* JSONL of `palimpsa needle`: what counts are the tokens that answer its questions */
 } pal_eval_options;
 
 typedef struct pal_eval_document {
-    pal_ids ids;           /* appended to; without an EOS at the end */
-    uint64_t bytes, words; /* of the original text; words = len(re.split(r'\s+', text)) */
+    pal_ids ids;       /* appended to; without an EOS at the end */
+    pal_ids distances; /* with options.answers, one for each id: 0, or the tokens since what it answers was told */
+    uint64_t bytes,
+        words; /* of the original text; words = len(re.split(r'\s+', text)). Of answers: their bytes, count */
 } pal_eval_document;
 
 typedef struct pal_eval_data pal_eval_data;

@@ -29,7 +29,7 @@ typedef struct {
     int piece, count;
     pal_work *work;
     reader *readers;
-    bool ended;     /* no document is left */
+    bool ended; /* no document is left */
     const pal_comm *comm;
     uint64_t seen;  /* documents, those of other ranks included */
     uint64_t given; /* tokens to predict in the documents so far */
@@ -144,7 +144,13 @@ static pal_status run_pass(evaluation *e, pal_perplexity *sum, pal_error *err) {
     if (st) return st;
     for (int i = 0; i < n; i++) {
         reader *r = &e->readers[e->who[i]];
-        for (int t = e->cu[i]; t < e->cu[i + 1]; t++) count(sum, r->index, ++r->at - r->window, (double)e->nll[t]);
+        const uint32_t *distances = r->doc.distances.count ? r->doc.distances.data : NULL;
+        for (int t = e->cu[i]; t < e->cu[i + 1]; t++) {
+            r->at++;
+            const size_t position = distances ? distances[r->at] : r->at - r->window;
+            if (position) count(sum, r->index, position, (double)e->nll[t]);
+        }
+        sum->read += (uint64_t)(e->cu[i + 1] - e->cu[i]);
         const bool full = e->o->context && r->at == r->window + (size_t)e->o->context;
         if (r->at + 1 == r->doc.ids.count || (full && e->o->first_window)) {
             r->busy = false;
@@ -158,18 +164,19 @@ static pal_status run_pass(evaluation *e, pal_perplexity *sum, pal_error *err) {
 
 /* What all ranks have counted. Counts are exact in doubles. */
 static pal_status sum_ranks(const pal_comm *c, pal_perplexity *p, pal_error *err) {
-    double x[6 + 2 * PAL_POSITION_BINS] = { (double)p->documents, (double)p->tokens, (double)p->passed_over,
-                                            (double)p->bytes,     (double)p->words,  p->nll };
+    double x[7 + 2 * PAL_POSITION_BINS] = { (double)p->documents, (double)p->tokens, (double)p->passed_over,
+                                            (double)p->bytes,     (double)p->words,  p->nll,
+                                            (double)p->read };
     pal_status st;
     if (c->size == 1) return PAL_OK;
-    for (int b = 0; b < PAL_POSITION_BINS; b++) x[6 + 2 * b] = (double)p->bins[b].count, x[7 + 2 * b] = p->bins[b].nll;
+    for (int b = 0; b < PAL_POSITION_BINS; b++) x[7 + 2 * b] = (double)p->bins[b].count, x[8 + 2 * b] = p->bins[b].nll;
     if ((st = pal_comm_meet(c, err)) || /* documents are of any length */
         (st = pal_comm_sum(c, x, sizeof x / sizeof x[0], err)))
         return st;
     p->documents = (uint64_t)x[0], p->tokens = (uint64_t)x[1], p->passed_over = (uint64_t)x[2];
-    p->bytes = (uint64_t)x[3], p->words = (uint64_t)x[4], p->nll = x[5];
+    p->bytes = (uint64_t)x[3], p->words = (uint64_t)x[4], p->nll = x[5], p->read = (uint64_t)x[6];
     for (int b = 0; b < PAL_POSITION_BINS; b++) {
-        p->bins[b] = (pal_position_bin){ (uint64_t)x[6 + 2 * b], x[7 + 2 * b] };
+        p->bins[b] = (pal_position_bin){ (uint64_t)x[7 + 2 * b], x[8 + 2 * b] };
         if (p->bins[b].count) p->bin_count = b + 1;
     }
     for (int r = 1; r < c->size && !st; r++) {
@@ -202,6 +209,7 @@ static void release(evaluation *e) {
     for (int i = 0; e->readers && i < e->count; i++) {
         pal_state_free(e->readers[i].state);
         pal_ids_free(&e->readers[i].doc.ids);
+        pal_ids_free(&e->readers[i].doc.distances);
     }
     pal_work_free(e->work);
     pal_free(e->readers), pal_free(e->ids), pal_free(e->targets), pal_free(e->nll);
@@ -247,9 +255,9 @@ pal_status pal_perplexity_run(pal_perplexity *out, const pal_model *model, const
         st = run_pass(&e, out, err);
         out->seconds = pal_seconds() - start;
         const double all = (double)e.given / pal_eval_data_done(data); /* NaN: unknown */
-        if (!st && o->progress && !o->progress(o->user, (size_t)out->tokens, all > 0 && all < 1e18 ? (size_t)all : 0))
-            st = pal_fail(err, PAL_STOPPED, "interrupted after %llu token%s", (unsigned long long)out->tokens,
-                          out->tokens == 1 ? "" : "s");
+        if (!st && o->progress && !o->progress(o->user, (size_t)out->read, all > 0 && all < 1e18 ? (size_t)all : 0))
+            st = pal_fail(err, PAL_STOPPED, "interrupted after %llu token%s", (unsigned long long)out->read,
+                          out->read == 1 ? "" : "s");
     }
     release(&e);
     if (!st) st = sum_ranks(e.comm, out, err);

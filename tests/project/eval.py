@@ -110,6 +110,37 @@ with tempfile.TemporaryDirectory() as folder:
     assert "nothing to compare" in run("eval", hybrid, *B, "--at-least", 300, code=2)
     assert "--by-position" in run("eval", hybrid, *B[:-1], "--at-least", 9, code=2)
 
+    # Answers alone: what a text with an answer at its end costs beyond the same text without, by the distance to where it was told.
+    (folder / "hay").write_text("The sea is wide and the sky is high. A bird sings.\n" * 20)
+    run("needle", folder / "hay", "--tokenizer", "bytes", "--tokens", 900, "--needles", 4, "--questions", 3, "--count", 9, "--out", folder / "needles.jsonl")
+    A = ["--tokenizer", "bytes", "--data", folder / "needles.jsonl", "--answers"]
+    found, rows = json.loads(run("eval", hybrid, *A, "--json")), [json.loads(line) for line in open(folder / "needles.jsonl")]
+    expected = {}
+    for q, text in ((q, row["text"].encode()) for row in rows[:2] for q in row["questions"]):
+        costs = []
+        for end in (q["answer"], q["answer"] + 7):
+            (folder / "cut").write_bytes(text[:end])
+            costs.append(json.loads(run("eval", hybrid, "--tokenizer", "bytes", "--data", folder / "cut", "--json"))["nll_sum"])
+        bin = expected.setdefault(1 << (q["answer"] - q["told"]).bit_length() - 1, [0, 0])
+        bin[0] += 7
+        bin[1] += costs[1] - costs[0]
+    (folder / "two.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:2]))
+    two = json.loads(run("eval", hybrid, *A[:3], folder / "two.jsonl", "--answers", "--piece", 64, "--json"))
+    assert {b["from"]: b["tokens"] for b in two["by_position"]} == {at: bin[0] for at, bin in expected.items()}
+    for b in two["by_position"]:
+        near(b["nll"], expected[b["from"]][1] / b["tokens"], 1e-4)
+    assert found["words"] == 27 and found["bytes"] == found["tokens"] == 27 * 7, found
+    assert "27 answers, which alone count" in run("eval", hybrid, *A).decode()
+    bands = json.loads(run("eval", hybrid, attention, *A, "--by-position", "--context", 900, "--baseline", hybrid, "--json", "--figure", folder / "a.svg"))
+    assert bands[0]["documents"] == 9 and [d["nll"] for d in bands[0]["difference_by_position"]] == [0] and bands[1]["difference_by_position"][0]["tokens"] >= 8 * 7
+    q = rows[0]["questions"][1]
+    for row, message in (({"text": "x"}, "no 'questions'"), (rows[0] | {"questions": [q | {"answer": q["answer"] + 1}]}, "does not say"),
+                         (rows[0] | {"questions": [q | {"answer": 1 << 62}]}, "does not say"), (rows[0] | {"questions": [q | {"told": -1}]}, "question 1: expected whole numbers")):
+        (folder / "bad.jsonl").write_text(json.dumps(row) + "\n")
+        said = run("eval", hybrid, *A[:3], folder / "bad.jsonl", "--answers", code=2)
+        assert "bad.jsonl: line 1: " in said and message in said, said
+    assert "answers are found in JSONL" in run("eval", hybrid, "--tokenizer", "bytes", "--data", folder / "text", "--answers", code=2)
+
     # A name that is not UTF-8, and losses that are no numbers: all that JSON can say of them.
     odd = os.fsencode(folder) + b"/caf\xe9"
     shutil.copytree(os.fsencode(hybrid), odd)
