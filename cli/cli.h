@@ -61,9 +61,6 @@ int cli_print_json(json_t *value, size_t flags); /* with a line's end, and relea
 /* Where NAME.json of --recipe NAME lies: with the installed program, else in configs/ of its sources or of the
  * directory at hand. Returns an exit code. */
 int cli_find_recipe(char *path, size_t size, const char *name);
-/* Set when jansson got no memory: what then seems wrong with a file, or is missing from a JSON file that would be
- * written, is not to be believed. */
-extern bool cli_json_short;
 /* Prints "palimpsa: sentence" on stderr and returns code. */
 int cli_error(int code, const char *format, ...) PAL_PRINTF(2, 3);
 /* The exit code that fits a library status. */

@@ -24,6 +24,7 @@
 #include "base/directory.h"
 #include "base/io.h"
 #include "cli.h"
+#include "format/json.h"
 #include "progress.h"
 #include "ranks.h"
 #include "stop.h"
@@ -118,9 +119,11 @@ static int append_timing(const sweep *s, const sweep_run *r) {
 }
 
 /* Whether a run came to its end; one that was only stopped also exits with 0. */
-static bool run_finished(const sweep *s, const sweep_run *r) {
+static int run_finished(const sweep *s, const sweep_run *r, bool *finished) {
     char folder[SWEEP_PATH];
-    return !sweep_run_path(s, r, NULL, folder) && pal_checkpoint_finished(folder);
+    pal_error err;
+    const int code = sweep_run_path(s, r, NULL, folder);
+    return !code && pal_checkpoint_finished(folder, finished, &err) ? cli_fail(&err) : code;
 }
 
 /* A killed child is started again, and goes on from its last checkpoint. */
@@ -154,7 +157,9 @@ static int finish_one(sweep *s, int *running) {
         const bool ended = WIFEXITED(status) && WEXITSTATUS(status) == 0;
         if (!ended && cli_stopping()) return CLI_OK; /* the next start resumes it */
         if (!ended) return cli_error(CLI_FAILED, "sweep: run %s failed; see %s/runs/%s.log", name, s->out, name);
-        if (!run_finished(s, r)) {
+        bool finished;
+        if ((code = run_finished(s, r, &finished))) return code;
+        if (!finished) {
             printf("run %s was stopped before its end; the next start goes on with it\n", name);
             return CLI_OK;
         }
@@ -331,7 +336,7 @@ static int read_train_options(sweep *s) {
     json_error_t why;
     FILE *file = fopen(s->train, "re");
     if (!file) return cli_error(CLI_USAGE, "%s: cannot open: %s", s->train, strerror(errno));
-    s->train_options = json_loadf(file, JSON_REJECT_DUPLICATES, &why);
+    s->train_options = pal_json_load_stream(file, JSON_REJECT_DUPLICATES, &why, NULL);
     fclose(file);
     return s->train_options ? CLI_OK : cli_error(CLI_USAGE, "%s: %s (line %d)", s->train, why.text, why.line);
 }

@@ -10,6 +10,7 @@
 #include "base/context.h"
 #include "base/log.h"
 #include "cli.h"
+#include "format/json.h"
 #include "plot/runs.h"
 #include "progress.h"
 #include "ranks.h"
@@ -180,8 +181,10 @@ static int train(const options *o, const pal_context *cx) {
 
 /* The task decides the defaults of the other options, so it is looked for first: on the command line, else in the file.
  */
-static void set_defaults(options *o, int argc, char **argv, const char *file) {
-    json_t *config = file ? json_load_file(file, 0, NULL) : NULL;
+static int set_defaults(options *o, int argc, char **argv, const char *file) {
+    bool starved = false;
+    json_t *config = file ? pal_json_load(file, 0, NULL, &starved) : NULL; /* cli_read_config says what is wrong */
+    if (starved) return cli_error(CLI_FAILED, "no memory to read %s", file);
     const char *name = json_string_value(json_object_get(config, "task"));
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i] + (argv[i][0] == '-') + (argv[i][0] == '-' && argv[i][1] == '-');
@@ -191,6 +194,7 @@ static void set_defaults(options *o, int argc, char **argv, const char *file) {
     }
     if (!name || pal_train_defaults(&o->settings, name, NULL)) pal_train_defaults(&o->settings, "mqar", NULL);
     json_decref(config);
+    return CLI_OK;
 }
 
 /* The file that options come from beside the command line; "": none. */
@@ -222,8 +226,7 @@ static int read_options(options *o, const cli_usage *usage, int argc, char **arg
     const bool by_epochs = o->settings.epochs && !o->resume;
     if ((code = find_file(o, file)) || (code = ranks_share_file(file))) return code;
     if (*file) { /* the file first, then the command line again on top of it */
-        set_defaults(o, argc, argv, file);
-        if ((code = cli_read_config(usage, file))) return code;
+        if ((code = set_defaults(o, argc, argv, file)) || (code = cli_read_config(usage, file))) return code;
         cli_parse(usage, argc, argv, NULL, 0, &given);
         if (by_epochs) o->settings.steps = 0; /* the command line wins, also where the file says it in steps */
     }
@@ -236,7 +239,7 @@ static int read_options(options *o, const cli_usage *usage, int argc, char **arg
 int cmd_train(int argc, char **argv) {
     options o = { .comm_timeout = 120 };
     cli_option table[ALL];
-    set_defaults(&o, argc, argv, NULL);
+    (void)set_defaults(&o, argc, argv, NULL); /* reads nothing */
     const cli_usage usage = {
         .synopsis = "train --task mqar|text --model NAME|DIR --out RUNDIR [options]",
         .about = "Trains a model into RUNDIR: config.json, metrics.jsonl and checkpoints. Ctrl-C finishes the update, "

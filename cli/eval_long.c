@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "cli.h"
+#include "format/json.h"
 #include "text/strings.h"
 #include "text_model.h"
 
@@ -96,7 +97,7 @@ static int plan_ruler(long_plan *p) {
 
 static int read_json(json_t **out, const char *path) {
     json_error_t why;
-    if ((*out = json_load_file(path, 0, &why))) return CLI_OK;
+    if ((*out = pal_json_load(path, 0, &why, NULL))) return CLI_OK;
     return cli_error(CLI_USAGE, "%s: %s", path, why.text);
 }
 

@@ -41,7 +41,7 @@ static int rows_open(rows *r, const char *path) {
     const size_t n = strlen(path);
     *r = (rows){ 0 };
     if (n > 5 && strcmp(path + n - 5, ".json") == 0) {
-        if (!(r->list = json_load_file(path, JSON_ALLOW_NUL, &why)))
+        if (!(r->list = pal_json_load(path, JSON_ALLOW_NUL, &why, NULL)))
             return cli_error(CLI_USAGE, "%s: line %d: %s", path, why.line, why.text);
         r->count = json_array_size(r->list);
     } else {
@@ -307,13 +307,14 @@ int long_answer(long_plan *plan, const pal_context *cx) {
     if (!code) {
         const pal_model *model = s.bundle.model;
         if (pal_model_config_of(model)->mixer == PAL_MIXER_ATTENTION) {
-            const int trained = pal_eval_trained_context(model);
+            int trained;
+            if (pal_eval_trained_context(model, &trained, &err)) code = cli_fail(&err);
             s.most = (size_t)(trained ? trained : ATTENTION_CONTEXT);
         }
         snprintf(s.fingerprint, sizeof s.fingerprint, "%016llx",
                  (unsigned long long)(pal_model_fingerprint(model) ^ pal_tokenizer_fingerprint(s.bundle.tokenizer)));
         const pal_engine_options options = { .piece = o->piece, .context = (int)s.most };
-        if (pal_engine_new(&s.engine, model, s.bundle.tokenizer, cx, &options, &err)) code = cli_fail(&err);
+        if (!code && pal_engine_new(&s.engine, model, s.bundle.tokenizer, cx, &options, &err)) code = cli_fail(&err);
     }
     for (size_t i = 0; i < plan->count && !code; i++)
         if (!plan->sets[i].left_out) code = answer_set(&s, &plan->sets[i]);

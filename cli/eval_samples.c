@@ -66,9 +66,11 @@ static int read_lines(eval_samples *s, long *end) {
     int number = 0, code = CLI_OK;
     while (!code && (n = getline(&line, &room, s->file)) > 0) {
         const bool whole = line[n - 1] == '\n';
-        json_t *value = whole ? json_loadb(line, (size_t)n, JSON_ALLOW_NUL, NULL) : NULL;
+        bool starved = false;
+        json_t *value = whole ? pal_json_parse(line, (size_t)n, JSON_ALLOW_NUL, NULL, &starved) : NULL;
         number++;
-        if (!is_sample(line, (size_t)n) || (whole && !json_is_object(value)))
+        if (starved) code = cli_error(CLI_FAILED, "no memory to read %s", s->path);
+        else if (!is_sample(line, (size_t)n) || (whole && !json_is_object(value)))
             code = cli_error(CLI_USAGE, "%s: line %d is no sample; --samples names a file of samples", s->path, number);
         else if (whole) {
             remember(s, value);

@@ -109,17 +109,20 @@ static int run_task(subject *s, const eval_task *t, eval_result *result, const c
     return code;
 }
 
-static int choose_context(const pal_model *model, int asked) {
-    if (!asked && pal_model_config_of(model)->mixer == PAL_MIXER_ATTENTION) asked = pal_eval_trained_context(model);
-    return asked ? asked : CONTEXT;
+static int choose_context(int *context, const pal_model *model, int asked) {
+    pal_error err;
+    if (!asked && pal_model_config_of(model)->mixer == PAL_MIXER_ATTENTION &&
+        pal_eval_trained_context(model, &asked, &err))
+        return cli_fail(&err);
+    *context = asked ? asked : CONTEXT;
+    return CLI_OK;
 }
 
 static int open_subject(subject *s, eval_model *m, const eval_tasks_options *o, const eval_text_options *text,
                         const pal_context *cx) {
     pal_error err;
-    const int code = text_model_open(&s->bundle, m->name, text->tokenizer, NULL, cx);
-    if (code) return code;
-    m->context = choose_context(s->bundle.model, text->context);
+    int code = text_model_open(&s->bundle, m->name, text->tokenizer, NULL, cx);
+    if (code || (code = choose_context(&m->context, s->bundle.model, text->context))) return code;
     const pal_scorer_options options = { .tokens = text->piece,
                                          .states = text->batch,
                                          .context = m->context,

@@ -46,14 +46,16 @@ static bool show_progress(void *user, size_t done, size_t total) {
     return !cli_stopping();
 }
 
-static void choose_context(measured *m, const eval_text_options *o, const pal_model *model) {
+static int choose_context(measured *m, const eval_text_options *o, const pal_model *model) {
+    pal_error err;
     m->context = o->context;
     m->why = "";
-    if (m->context || pal_model_config_of(model)->mixer != PAL_MIXER_ATTENTION) return;
-    m->context = pal_eval_trained_context(model);
+    if (m->context || pal_model_config_of(model)->mixer != PAL_MIXER_ATTENTION) return CLI_OK;
+    if (pal_eval_trained_context(model, &m->context, &err)) return cli_fail(&err);
     m->why = m->context ? ", as it was trained"
                         : "; the length it was trained with is not known, and --context chooses another";
     if (!m->context) m->context = PAL_EVAL_ATTENTION;
+    return CLI_OK;
 }
 
 static int measure(measured *m, const eval_text_options *o, const pal_context *cx) {
@@ -68,11 +70,11 @@ static int measure(measured *m, const eval_text_options *o, const pal_context *c
                                                 : strcmp(o->part, "valid") == 0 ? PAL_SUBSET_VALID
                                                                                 : PAL_SUBSET_ALL,
                                       .answers = o->answers };
-    if (pal_eval_data_open(&data, o->data, t.tokenizer, &source, &err)) {
+    if ((code = choose_context(m, o, t.model)) ||
+        (pal_eval_data_open(&data, o->data, t.tokenizer, &source, &err) && (code = cli_fail(&err)))) {
         pal_bundle_close(&t);
-        return cli_fail(&err);
+        return code;
     }
-    choose_context(m, o, t.model);
     m->tokenizer = pal_tokenizer_fingerprint(t.tokenizer);
     view v = { .name = m->name,
                .terminal = isatty(STDERR_FILENO),

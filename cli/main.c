@@ -42,15 +42,6 @@ static void print_warning(void *user, const char *sentence) {
     if (pal_comm_is_root(ranks_comm())) fprintf(stderr, "palimpsa: warning: %s\n", sentence);
 }
 
-/* jansson calls what it has no memory for a wrong file; cli_error says what it was. */
-static void *json_memory(size_t size) {
-    void *block = pal_alloc_refused() ? NULL : malloc(size);
-    if (block) return block;
-    cli_json_short = true;
-    pal_json_lose();
-    return NULL;
-}
-
 static void print_usage(FILE *to) {
     fputs("palimpsa: Bayesian metaplastic linear attention on ordinary CPUs\n\nusage: palimpsa COMMAND "
           "[options]\n\ncommands:\n",
@@ -165,7 +156,7 @@ int main(int argc, char **argv) {
     if (code) return code;
     wait_calmly(argv);
     signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is then an error of write, which says what and where */
-    json_set_alloc_funcs(json_memory, free);
+    pal_json_watch();
     pal_log_listen(print_warning, NULL);
     code = cli_stop_begin();
     if (!code) code = run(argc, argv);

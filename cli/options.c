@@ -22,15 +22,14 @@
 #include "format/json.h"
 #include "ranks.h"
 
-bool cli_json_short;
-
+/* jansson calls what it has no memory for a wrong file; this says what it was. */
 int cli_error(int code, const char *format, ...) {
-    if (cli_json_short) code = CLI_FAILED;
+    if (pal_json_short()) code = CLI_FAILED;
     const char *who = ranks_speak(code);
     if (!who) return code;
     va_list args;
     va_start(args, format);
-    fprintf(stderr, "palimpsa: %s%s", who, cli_json_short ? "no memory for JSON: " : "");
+    fprintf(stderr, "palimpsa: %s%s", who, pal_json_short() ? "no memory for JSON: " : "");
     vfprintf(stderr, format, args);
     fputc('\n', stderr);
     va_end(args);

@@ -107,15 +107,18 @@ int sweep_check_description(const sweep *s) {
         json_decref(mine);
         return code;
     }
-    if (!(stored = json_load_file(path, 0, &why))) code = cli_error(CLI_USAGE, "%s: %s", path, why.text);
+    if (!(stored = pal_json_load(path, 0, &why, NULL))) code = cli_error(CLI_USAGE, "%s: %s", path, why.text);
     const char *key;
     json_t *value;
     json_object_foreach(mine, key, value) {
         if (code || json_equal(value, json_object_get(stored, key))) continue;
         char *before = pal_json_dumps(json_object_get(stored, key), JSON_ENCODE_ANY),
              *after = pal_json_dumps(value, JSON_ENCODE_ANY);
-        code = cli_error(CLI_USAGE, "%s: this sweep cannot go on under another configuration: %s was %s, now %s", path,
-                         key, before ? before : "not set", after);
+        if (!after || (!before && json_object_get(stored, key)))
+            code = cli_error(CLI_FAILED, "no memory to compare %s with this sweep", path);
+        else
+            code = cli_error(CLI_USAGE, "%s: this sweep cannot go on under another configuration: %s was %s, now %s",
+                             path, key, before ? before : "not set", after);
         free(before);
         free(after);
     }
@@ -234,7 +237,13 @@ int sweep_read_run(const sweep *s, sweep_run *r) {
     for (size_t at = 0; at < map.size;) {
         const unsigned char *end = memchr(map.data + at, '\n', map.size - at);
         const size_t size = end ? (size_t)(end - map.data) - at : map.size - at;
-        json_t *line = json_loadb((const char *)map.data + at, size, 0, NULL);
+        bool starved;
+        json_t *line = pal_json_parse((const char *)map.data + at, size, 0, NULL, &starved);
+        if (starved) {
+            pal_writer_drop(&curve);
+            pal_map_close(&map);
+            return cli_error(CLI_FAILED, "no memory to read %s", path);
+        }
         take_line(line, r, curve.stream);
         json_decref(line);
         at += size + 1;

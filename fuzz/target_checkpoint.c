@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const char *run = fuzz_path("run");
     if (pal_checkpoint_open(run, fuzz_context(), &model, &trainer, &step, &err) == PAL_OK && model)
         pal_checkpoint_load_optimiser(run, step, optimiser, model, &err);
-    pal_checkpoint_finished(run);
+    pal_checkpoint_finished(run, &(bool){ false }, &err);
     json_decref(trainer);
     pal_model_close(model);
     return 0;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "format/json.h"
 #include "text/strings.h"
 #include "text/utf8.h"
 
@@ -281,10 +282,10 @@ pal_status pal_text_parse(const char *path, const char *field, uint64_t line, pa
     const char *name = strcmp(path, "-") == 0 ? "standard input" : path;
     const size_t mark = line == 1 && json.size >= 3 && memcmp(json.data, "\xEF\xBB\xBF", 3) == 0 ? 3
                                                                                                  : 0; /* byte order */
-    json_t *root = json_loadb((const char *)json.data + mark, json.size - mark, JSON_ALLOW_NUL, &why);
+    json_t *root = pal_json_parse((const char *)json.data + mark, json.size - mark, JSON_ALLOW_NUL, &why, NULL);
     if (!root && json_error_code(&why) == json_error_numeric_overflow) /* numbers in other fields may be of any size */
-        root = json_loadb((const char *)json.data + mark, json.size - mark, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL,
-                          &why);
+        root = pal_json_parse((const char *)json.data + mark, json.size - mark,
+                              JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why, NULL);
     if (!root) return pal_fail(err, PAL_E_FORMAT, "%s: line %" PRIu64 ": %s", name, line, why.text);
     const json_t *value;
     if (pal_text_field_pairs(field)) {

@@ -1,25 +1,29 @@
 /* SPDX-License-Identifier: MIT */
 #include "eval/evaluate.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/nearest.h"
 #include "eval/perplexity.h"
 #include "eval/task_run.h"
+#include "format/json.h"
 #include "model/model.h"
 
 /* RUN/config.json is two levels above RUN/checkpoints/NAME. */
-int pal_eval_trained_context(const pal_model *model) {
+pal_status pal_eval_trained_context(const pal_model *model, int *context, pal_error *err) {
     char path[4096];
-    if (snprintf(path, sizeof path, "%s/../../config.json", model->source.path) >= (int)sizeof path) return 0;
-    json_t *run = json_load_file(path, 0, NULL);
+    bool starved;
+    *context = 0;
+    if (snprintf(path, sizeof path, "%s/../../config.json", model->source.path) >= (int)sizeof path) return PAL_OK;
+    json_t *run = pal_json_load(path, 0, NULL, &starved);
+    if (starved) return pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);
     const char *task = json_string_value(json_object_get(run, "task"));
-    const json_int_t context = task && strcmp(task, "text") == 0 ? json_integer_value(json_object_get(run, "context"))
+    const json_int_t trained = task && strcmp(task, "text") == 0 ? json_integer_value(json_object_get(run, "context"))
                                                                  : 0;
     json_decref(run);
-    return context > 0 && context <= PAL_EVAL_CONTEXT ? (int)context : 0;
+    if (trained > 0 && trained <= PAL_EVAL_CONTEXT) *context = (int)trained;
+    return PAL_OK;
 }
 
 static pal_status check(const pal_bundle *m, const pal_evaluate_options *o, pal_error *err) {
@@ -32,10 +36,11 @@ static pal_status check(const pal_bundle *m, const pal_evaluate_options *o, pal_
     return PAL_OK;
 }
 
-static int context_of(const pal_model *model, int asked, int otherwise) {
+static pal_status context_of(int *context, const pal_model *model, int asked, int otherwise, pal_error *err) {
     const bool attends = pal_model_config_of(model)->mixer == PAL_MIXER_ATTENTION;
-    if (!asked && attends) asked = pal_eval_trained_context(model);
-    return asked ? asked : otherwise ? otherwise : attends ? PAL_EVAL_ATTENTION : 0;
+    const pal_status st = !asked && attends ? pal_eval_trained_context(model, &asked, err) : PAL_OK;
+    *context = asked ? asked : otherwise ? otherwise : attends ? PAL_EVAL_ATTENTION : 0;
+    return st;
 }
 
 static pal_status find_subset(pal_subset *out, const char *name, pal_error *err) {
@@ -56,16 +61,16 @@ pal_status pal_evaluate_text(pal_perplexity *out, const pal_bundle *m, const cha
     const pal_evaluate_options none = { 0 }, *o = options ? options : &none;
     pal_eval_options source = { .field = o->field, .split = o->wikitext ? PAL_SPLIT_WIKITEXT : PAL_SPLIT_NONE };
     pal_eval_data *data;
+    int context;
     pal_status st;
     *out = (pal_perplexity){ 0 };
     if ((st = check(m, o, err)) || (st = find_subset(&source.subset, o->subset, err)) ||
+        (st = context_of(&context, m->model, o->context, 0, err)) ||
         (st = pal_eval_data_open(&data, path, m->tokenizer, &source, err)))
         return st;
-    const pal_perplexity_options run = { .context = context_of(m->model, o->context, 0),
-                                         .piece = o->piece,
-                                         .documents = o->together,
-                                         .progress = o->progress,
-                                         .user = o->user };
+    const pal_perplexity_options run = {
+        .context = context, .piece = o->piece, .documents = o->together, .progress = o->progress, .user = o->user
+    };
     st = pal_perplexity_run(out, m->model, m->tokenizer, cx, data, &run, err);
     pal_eval_data_close(data);
     return st;
@@ -104,7 +109,9 @@ static pal_status measure(pal_task_result *out, const pal_bundle *m, const pal_e
                           const pal_task_data *data, const pal_evaluate_options *o, const pal_context *cx,
                           pal_error *err) {
     const size_t count = pal_task_data_count(data), to = o->to && o->to < count ? o->to : count;
-    const int context = context_of(m->model, o->context, PAL_EVAL_REQUEST);
+    int context;
+    pal_status st = context_of(&context, m->model, o->context, PAL_EVAL_REQUEST, err);
+    if (st) return st;
     view now = { .o = o, .total = to - o->from };
     const pal_scorer_options scoring = {
         .tokens = o->piece, .states = o->together, .context = context, .progress = go_on, .user = &now
@@ -116,7 +123,7 @@ static pal_status measure(pal_task_result *out, const pal_bundle *m, const pal_e
     if (o->from >= to)
         return pal_fail(err, PAL_E_ARGUMENT, "documents %zu to %zu: %s has %zu", o->from, o->to,
                         pal_task_data_path(data), count);
-    pal_status st = pal_scorer_new(&scorer, m->model, cx, &scoring, err);
+    st = pal_scorer_new(&scorer, m->model, cx, &scoring, err);
     if (!st) st = pal_encoder_new(&encoder, m->tokenizer, (size_t)context, err);
     const pal_task_run run = { .task = task,
                                .data = data,

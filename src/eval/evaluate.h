@@ -7,7 +7,7 @@
 
 enum { PAL_EVAL_ATTENTION = 4096, PAL_EVAL_REQUEST = 2048, PAL_EVAL_CONTEXT = 1 << 24 /* at most */ };
 
-/* The context of the training that a checkpoint comes from, or 0. */
-int pal_eval_trained_context(const pal_model *model);
+/* The context of the training that a checkpoint comes from; 0 where none is known. */
+pal_status pal_eval_trained_context(const pal_model *model, int *context, pal_error *err);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/map.h"
+#include "format/json.h"
 #include "text/strings.h"
 #include "text/utf8.h"
 
@@ -125,7 +126,10 @@ static json_t *read_quoted(literal *l) {
     bool closed = false;
     while (l->at < l->n && !(closed = l->s[l->at] == quote)) {
         const char c = l->s[l->at++];
-        if (c == '\\' && l->at < l->n ? read_escape(l, &text) : pal_bytes_append(&text, &c, 1, NULL)) break;
+        const bool escape = c == '\\' && l->at < l->n;
+        const pal_status st = escape ? read_escape(l, &text) : pal_bytes_append(&text, &c, 1, NULL);
+        if (st == PAL_E_MEMORY) pal_json_lose();
+        if (st) break;
     }
     l->at += closed;
     json_t *value = closed ? json_stringn(text.data ? (const char *)text.data : "", text.size) : NULL;
@@ -183,7 +187,9 @@ static json_t *cell_value(const pal_bytes *cell) {
     const char *text = cell->data ? (const char *)cell->data : "";
     json_t *value = NULL;
     if (cell->size && (text[0] == '[' || text[0] == '{')) {
-        value = json_loadb(text, cell->size, JSON_REJECT_DUPLICATES, NULL);
+        bool starved;
+        value = pal_json_parse(text, cell->size, JSON_REJECT_DUPLICATES, NULL, &starved);
+        if (starved) pal_json_lose();
         literal l = { .s = text, .n = cell->size };
         if (!value) value = read_literal(&l);
         skip(&l);
@@ -216,11 +222,12 @@ static pal_status read_table_row(const pal_records *r, row_place row, json_t **o
             json_decref(value);
             st = pal_fail(err, PAL_E_FORMAT, "%s: line %llu: %s", r->path, (unsigned long long)row.line,
                           value ? "more cells than the first line names" : "a cell is not UTF-8");
-        } else if (r->names) json_object_set_new(*out, name, value);
-        else json_array_append_new(*out, value);
+        } else if (r->names) pal_json_set(*out, name, value);
+        else pal_json_append(*out, value);
     }
     pal_bytes_free(&cell);
-    if (!st) return PAL_OK;
+    if (!st && (*out = pal_json_whole(*out))) return PAL_OK;
+    if (!st) st = pal_fail(err, PAL_E_MEMORY, "no memory for a row of %s", r->path);
     json_decref(*out);
     *out = NULL;
     return st;
@@ -231,7 +238,8 @@ pal_status pal_records_read(const pal_records *r, size_t i, json_t **out, pal_er
     json_error_t why;
     *out = NULL;
     if (r->csv) return read_table_row(r, row, out, err);
-    *out = json_loadb((const char *)r->map.data + row.at, row.size, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &why);
+    *out = pal_json_parse((const char *)r->map.data + row.at, row.size, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &why,
+                          NULL);
     if (!*out)
         return pal_fail(err, PAL_E_FORMAT, "%s: line %llu: not JSON: %s", r->path, (unsigned long long)row.line,
                         why.text);

@@ -15,6 +15,7 @@
 #include "base/size.h"
 #include "format/gguf_mamba2.h"
 #include "format/gguf_types.h"
+#include "format/json.h"
 
 enum { NAME_MAX_TEXT = 63, INFO_MIN = 8 + 1 + 4 + 8 + 4 + 8, PREVIEW = 40 };
 
@@ -181,7 +182,7 @@ static pal_status read_tensors(gguf_file *f, pal_gguf_reader *r, const pal_gguf_
 static pal_status read_config(pal_source *source, const pal_gguf_facts *k, pal_error *err) {
     json_error_t why;
     if (!k->config.size) return pal_fail(err, PAL_E_FORMAT, "%s: palimpsa.config is missing", source->path);
-    source->config = json_loadb((const char *)k->config.data, k->config.size, JSON_REJECT_DUPLICATES, &why);
+    source->config = pal_json_parse((const char *)k->config.data, k->config.size, JSON_REJECT_DUPLICATES, &why, NULL);
     if (!json_is_object(source->config))
         return pal_fail(err, PAL_E_FORMAT, "%s: palimpsa.config is no JSON object%s%s", source->path,
                         source->config ? "" : ": ", source->config ? "" : why.text);

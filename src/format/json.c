@@ -2,6 +2,8 @@
 #include "format/json.h"
 
 #include <errno.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,23 +93,133 @@ bool pal_json_print(const json_t *value, size_t flags, FILE *to) {
     return printed;
 }
 
-/* What was read since `before` was asked; nothing if something was lost on the way, even if jansson did not say so. */
-static json_t *unless_starved(json_t *value, bool before, bool *starved) {
-    *starved = was_lost();
-    lost = before;
-    if (!*starved) return value;
-    json_decref(value);
-    return NULL;
+static atomic_bool watched, was_short;
+
+/* What jansson's reader keeps the word in that it reads, the first block it asks for; it is doubled again and again, by
+ * asking for the new one and then giving the old one back. */
+static _Thread_local struct {
+    bool on;
+    void *word, *doubled;
+    size_t size;
+    char *reserve, *end;
+    size_t used;
+} reading;
+enum { SMALL_RESERVE = 8192 };
+
+static void *watched_memory(size_t size) {
+    void *block = (reading.on && lost) || pal_alloc_refused() ? NULL : malloc(size);
+    if (!block) lost = true, atomic_store(&was_short, true);
+    if (!reading.on) return block;
+    if (!reading.word) {
+        reading.word = block;
+        reading.size = size;
+    } else if (size == 2 * reading.size) {
+        if (!block && size <= (size_t)(reading.end - reading.reserve) - reading.used) {
+            block = reading.reserve + reading.used;
+            reading.used += size;
+        }
+        reading.doubled = block;
+    }
+    return block;
+}
+
+static void watched_free(void *block) {
+    if (reading.on && block && block == reading.word) {
+        reading.word = reading.doubled;
+        reading.size *= 2;
+        reading.doubled = NULL;
+    }
+    const uintptr_t at = (uintptr_t)block;
+    if (reading.on && at >= (uintptr_t)reading.reserve && at < (uintptr_t)reading.end) return;
+    free(block);
+}
+
+void pal_json_watch(void) {
+    json_set_alloc_funcs(watched_memory, watched_free);
+    atomic_store(&watched, true);
+}
+
+bool pal_json_short(void) { return atomic_load(&was_short); }
+
+/* An upper limit of the bytes of a word: a string, a number, a name. */
+static size_t longest_word(const char *text, size_t size) {
+    size_t longest = 0;
+    for (size_t i = 0; i < size;) {
+        const size_t begin = i;
+        if (text[i++] == '"') {
+            while (i < size && text[i] != '"') i += text[i] == '\\' ? 2 : 1;
+            i++;
+        } else
+            while (i < size && !strchr(" \t\r\n,:[]{}\"", text[i])) i++;
+        if (i - begin > longest) longest = i - begin;
+    }
+    return longest;
 }
 
 json_t *pal_json_parse(const char *text, size_t size, size_t flags, json_error_t *why, bool *starved) {
+    char small[SMALL_RESERVE], *large = NULL;
     const bool before = was_lost();
-    return unless_starved(json_loadb(text, size, flags, why), before, starved);
+    const size_t longest = atomic_load(&watched) ? longest_word(text, size) : 0;
+    /* Doubling up to twice the word takes four times as much in all; something else may be of the size of a doubling.
+     */
+    const size_t room = longest < SMALL_RESERVE / 8 ? sizeof small : 8 * (longest + 16);
+    json_t *value = NULL;
+    if (room > sizeof small && !(large = pal_alloc_refused() ? NULL : malloc(room))) {
+        lost = true;
+        atomic_store(&was_short, true);
+        if (why) snprintf(why->text, sizeof why->text, "out of memory");
+    } else {
+        reading.on = true;
+        reading.word = reading.doubled = NULL;
+        reading.used = 0;
+        reading.reserve = large ? large : small;
+        reading.end = reading.reserve + room;
+        value = json_loadb(text, size, flags, why);
+        if (lost) { /* also where jansson did not say so */
+            json_decref(value);
+            value = NULL;
+        }
+        reading.on = false;
+    }
+    free(large);
+    if (starved) *starved = was_lost();
+    lost |= before;
+    return value;
+}
+
+json_t *pal_json_load_stream(FILE *from, size_t flags, json_error_t *why, bool *starved) {
+    char *text = NULL;
+    size_t size = 0, room = 0, got = 0;
+    do {
+        size += got;
+        if (size == room) {
+            char *larger = realloc(text, room = room ? 2 * room : 4096);
+            if (!larger) {
+                free(text);
+                if (why) *why = (json_error_t){ .line = -1, .text = "out of memory" };
+                if (starved) *starved = true;
+                else lost = true;
+                return NULL;
+            }
+            text = larger;
+        }
+    } while ((got = fread(text + size, 1, room - size, from)) > 0);
+    json_t *value = pal_json_parse(text, size, flags, why, starved);
+    free(text);
+    return value;
 }
 
 json_t *pal_json_load(const char *path, size_t flags, json_error_t *why, bool *starved) {
-    const bool before = was_lost();
-    return unless_starved(json_load_file(path, flags, why), before, starved);
+    FILE *from = fopen(path, "rbe");
+    if (!from) {
+        if (why) *why = (json_error_t){ .line = -1 };
+        if (why) snprintf(why->text, sizeof why->text, "cannot open: %s", strerror(errno));
+        if (starved) *starved = false;
+        return NULL;
+    }
+    json_t *value = pal_json_load_stream(from, flags, why, starved);
+    fclose(from);
+    return value;
 }
 
 json_t *pal_json_text(const char *text) {

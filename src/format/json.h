@@ -31,10 +31,17 @@ char *pal_json_dumps(const json_t *value, size_t flags);
 /* The same and a line's end into a stream, whole or not at all; false with errno. */
 bool pal_json_print(const json_t *value, size_t flags, FILE *to);
 /* Reads, and tells what is no JSON (NULL, and why, unless that is NULL) from what there was no memory for (NULL,
- * *starved) as far as jansson's memory is watched (pal_json_lose). */
+ * *starved) as far as jansson's memory is watched. Where `starved` is NULL, that is remembered as something lost. */
 json_t *pal_json_parse(const char *text, size_t size, size_t flags, json_error_t *why, bool *starved);
 /* The same of a file, or of a pipe. */
 json_t *pal_json_load(const char *path, size_t flags, json_error_t *why, bool *starved);
+json_t *pal_json_load_stream(FILE *from, size_t flags, json_error_t *why, bool *starved);
+
+/* From now on jansson's memory is watched: for programs, once and before any value is made. jansson's reader does not
+ * notice when a word that it reads cannot grow: it then runs over its blocks, or stops the process. Watched, it gets
+ * the memory for that word from a reserve, and none for anything else, so that it ends with an error. */
+void pal_json_watch(void);
+bool pal_json_short(void); /* whether it was ever short of memory */
 
 /* A number; null where it is not finite. */
 static inline json_t *pal_json_number(double x) { return isfinite(x) ? json_real(x) : json_null(); }

@@ -86,7 +86,7 @@ pal_status pal_options_read(const pal_option *options, size_t count, const char 
         fclose(file);
         return pal_fail(err, PAL_E_FORMAT, "%s: a directory, expected a JSON file of options", path);
     }
-    json_t *config = json_loadf(file, JSON_REJECT_DUPLICATES, &why);
+    json_t *config = pal_json_load_stream(file, JSON_REJECT_DUPLICATES, &why, NULL);
     fclose(file);
     if (!config) return pal_fail(err, PAL_E_FORMAT, "%s: %s (line %d)", path, why.text, why.line);
     if (!pal_json_append(kept, config)) return pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);

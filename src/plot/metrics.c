@@ -2,13 +2,13 @@
 #include "plot/metrics.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/alloc.h"
+#include "format/json.h"
 
 static const char *const keys[PAL_METRICS] = {
     "step",  "loss",      "valid_loss",       "accuracy",        "valid_accuracy",
@@ -63,8 +63,8 @@ void pal_metrics_add(pal_metrics *m, const double value[PAL_METRICS], uint32_t p
     m->present[m->count++] = present;
 }
 
-static bool read_line(pal_metrics *m, const char *line, size_t length) {
-    json_t *object = json_loadb(line, length, 0, NULL);
+static bool read_line(pal_metrics *m, const char *line, size_t length, bool *starved) {
+    json_t *object = pal_json_parse(line, length, 0, NULL, starved);
     const json_t *step = json_object_get(object, "step"); /* NULL when it is not an object */
     const bool good = json_is_number(step) && json_number_value(step) >= 0;
     if (good) {
@@ -110,7 +110,12 @@ pal_status pal_metrics_read(pal_metrics *m, const char *path, pal_error *err) {
         const char *newline = memchr(text + begin, '\n', size - begin);
         const size_t end = newline ? (size_t)(newline - text) : size;
         const bool blank = strspn(text + begin, " \t\r") >= end - begin;
-        if (!blank && !read_line(m, text + begin, end - begin) && newline) m->skipped++;
+        bool starved = false;
+        if (!blank && !read_line(m, text + begin, end - begin, &starved) && newline) m->skipped++;
+        if (starved) {
+            st = pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);
+            goto done;
+        }
         begin = end + 1;
     }
     if (m->count == 0)

@@ -51,30 +51,33 @@ static void drop_seeds(json_t *config) {
     json_object_foreach_safe(config, next, key, value) if (json_is_object(value)) drop_seeds(value);
 }
 
+/* Only for labels: a run without a configuration is shown under its directory's name. False: no memory. */
+static bool read_config(pal_run *r, const char *path, const char *directory) {
+    bool starved;
+    char *text = NULL;
+    r->config = pal_json_load(path, 0, NULL, &starved);
+    if (!json_is_object(r->config)) {
+        json_decref(r->config);
+        r->config = NULL;
+    }
+    json_t *copy = r->config ? pal_json_copy(r->config) : NULL;
+    if (copy) {
+        drop_seeds(copy);
+        text = pal_json_dumps(copy, JSON_SORT_KEYS | JSON_COMPACT);
+    }
+    if (!starved && !text == !r->config) r->signature = pal_strdup(text ? text : directory);
+    free(text);
+    json_decref(copy);
+    return r->signature != NULL;
+}
+
 static pal_status open_run(pal_run *r, const char *directory, pal_error *err) {
     pal_status st = PAL_OK;
     char *metrics = join(directory, "metrics.jsonl"), *config = join(directory, "config.json");
     r->directory = pal_strdup(directory);
     if (!metrics || !config || !r->directory) st = pal_fail(err, PAL_E_MEMORY, "no memory to read %s", directory);
     if (!st) st = pal_metrics_read(&r->metrics, metrics, err);
-    if (!st) {
-        r->config = json_load_file(config, 0,
-                                   NULL); /* only for labels: a run without one is shown under its directory's name */
-        if (!json_is_object(r->config)) {
-            json_decref(r->config);
-            r->config = NULL;
-        }
-        char *text = NULL;
-        json_t *copy = r->config ? pal_json_copy(r->config) : NULL;
-        if (copy) {
-            drop_seeds(copy);
-            text = pal_json_dumps(copy, JSON_SORT_KEYS | JSON_COMPACT);
-        }
-        r->signature = pal_strdup(text ? text : directory);
-        free(text);
-        json_decref(copy);
-        if (!r->signature) st = pal_fail(err, PAL_E_MEMORY, "no memory to read %s", directory);
-    }
+    if (!st && !read_config(r, config, directory)) st = pal_fail(err, PAL_E_MEMORY, "no memory to read %s", directory);
     pal_free(metrics);
     pal_free(config);
     return st;

@@ -32,7 +32,7 @@ const serve_template *serve_template_named(const char *name) {
 /* Recognises the template of a tokenizer_config.json; without one it is plain. */
 const serve_template *serve_template_of(const char *path, char why[256]) {
     json_error_t error;
-    json_t *root = json_load_file(path, 0, &error);
+    json_t *root = pal_json_load(path, 0, &error, NULL);
     const char *text = json_string_value(json_object_get(root, "chat_template"));
     const serve_template *found = text ? NULL : &templates[PLAIN];
     for (int i = 0; i < PLAIN && !found; i++)

@@ -16,7 +16,7 @@ static void trained_on(const serve_model *m, int64_t *pairs, int64_t *length) {
     char path[4096];
     const char *source = m->bundle.model->viewed ? m->bundle.model->viewed->source.path : m->bundle.model->source.path;
     if (!source || snprintf(path, sizeof path, "%s/../../config.json", source) >= (int)sizeof path) return;
-    json_t *root = json_load_file(path, 0, NULL);
+    json_t *root = pal_json_load(path, 0, NULL, NULL);
     const json_t *n = json_object_get(root, "kv_pairs"), *all = json_object_get(root, "seq_len");
     const char *task = json_string_value(json_object_get(root, "task"));
     const json_int_t some = json_integer_value(n), tokens = json_integer_value(all);

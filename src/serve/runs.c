@@ -60,9 +60,11 @@ static json_t *settings_of(const pal_server *s, const char *run) {
     size_t size;
     const int file = open_file(s, run, "config.json", &about);
     if (file < 0) return json_null();
-    char *text = about.st_size <= MOST_BYTES ? read_at(file, 0, (size_t)about.st_size, &size) : NULL;
+    const bool fits = about.st_size <= MOST_BYTES;
+    char *text = fits ? read_at(file, 0, (size_t)about.st_size, &size) : NULL;
     close(file);
-    json_t *root = text ? json_loadb(text, size, 0, NULL) : NULL;
+    if (fits && !text) pal_json_lose();
+    json_t *root = text ? pal_json_parse(text, size, 0, NULL, NULL) : NULL;
     pal_free(text);
     return root ? root : json_null();
 }
@@ -73,12 +75,13 @@ static json_t *last_step(int file, int64_t bytes) {
     const int64_t from = bytes > TAIL ? bytes - TAIL : 0;
     char *text = read_at(file, from, TAIL, &size);
     json_t *step = NULL;
+    if (!text) pal_json_lose();
     while (text && size && !step) {
         while (size && text[size - 1] != '\n') size--; /* a line that is being written */
         if (!size) break;
         size_t begin = size - 1;
         while (begin && text[begin - 1] != '\n') begin--;
-        json_t *row = json_loadb(text + begin, size - begin, 0, NULL);
+        json_t *row = pal_json_parse(text + begin, size - begin, 0, NULL, NULL);
         if (json_is_integer(json_object_get(row, "step"))) step = json_incref(json_object_get(row, "step"));
         json_decref(row);
         size = begin;
@@ -179,7 +182,7 @@ serve_result serve_run_metrics(serve_exchange *x) {
     size_t done = 0; /* whole lines */
     for (size_t i = 0; i < size; i++) {
         if (text[i] != '\n') continue;
-        json_t *row = json_loadb(text + done, i - done, 0, NULL);
+        json_t *row = pal_json_parse(text + done, i - done, 0, NULL, NULL);
         if (json_is_object(row)) pal_json_append(rows, json_incref(row));
         json_decref(row);
         done = i + 1;

@@ -116,7 +116,8 @@ serve_result serve_error(serve_exchange *x, int status, const char *param, const
 
 json_t *serve_body(serve_exchange *x, serve_result *result) {
     json_error_t why;
-    json_t *root = json_loadb(x->body.data ? (const char *)x->body.data : "", x->body.size, JSON_ALLOW_NUL, &why);
+    json_t *root = pal_json_parse(x->body.data ? (const char *)x->body.data : "", x->body.size, JSON_ALLOW_NUL, &why,
+                                  NULL);
     if (!root) *result = serve_error(x, 400, NULL, "the body is not JSON: %s (line %d)", why.text, why.line);
     else if (!json_is_object(root)) {
         *result = serve_error(x, 400, NULL, "the body is JSON, but not an object");

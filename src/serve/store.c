@@ -281,7 +281,7 @@ static void read_memory(pal_server *s, const char *id) {
     m->next_mark = 1;
     description_path(s, m, path);
     json_error_t why;
-    json_t *root = json_load_file(path, 0, &why);
+    json_t *root = pal_json_load(path, 0, &why, NULL);
     const char *name = json_string_value(json_object_get(root, "name"));
     const char *origin = json_string_value(json_object_get(root, "origin"));
     const char *parent = json_string_value(json_object_get(root, "parent"));

@@ -4,6 +4,7 @@
 #include "text/hf_json.h"
 
 #include "base/alloc.h"
+#include "format/json.h"
 
 static pal_status load(json_t **out, const char *name, const void *bytes, size_t size, pal_error *err) {
     json_error_t why;
@@ -11,7 +12,7 @@ static pal_status load(json_t **out, const char *name, const void *bytes, size_t
         return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes; a tokenizer of more than %zu is refused", name, size,
                         PAL_TOKENIZER_FILE_MAX);
     if (size == 0) return pal_fail(err, PAL_E_FORMAT, "%s: the file is empty", name);
-    *out = json_loadb(bytes, size, JSON_ALLOW_NUL, &why);
+    *out = pal_json_parse(bytes, size, JSON_ALLOW_NUL, &why, NULL);
     if (!*out) return pal_fail(err, PAL_E_FORMAT, "%s: not valid JSON: %s (line %d)", name, why.text, why.line);
     return PAL_OK;
 }

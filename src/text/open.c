@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Finding a tokenizer's files, telling formats apart by content, and writing a tokenizer back. */
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -126,17 +125,18 @@ static pal_status keep_file(pal_tokenizer *tok, int index, const char *name, pal
     return pal_bytes_append(&tok->files[index].bytes, bytes.data, bytes.size, err);
 }
 
-static void read_config(pal_tokenizer *tok, const char *path) {
+static pal_status read_config(pal_tokenizer *tok, const char *path, pal_error *err) {
     char *config = beside(path, "tokenizer_config.json");
     pal_map map = { 0 };
-    json_error_t why;
+    bool starved = !config;
     json_t *root = NULL;
     if (config && pal_map_open(&map, config, NULL) == PAL_OK && map.size && map.size <= CONFIG_MAX)
-        root = json_loadb((const char *)map.data, map.size, 0, &why);
+        root = pal_json_parse((const char *)map.data, map.size, 0, NULL, &starved);
     find_ends(tok, root);
     json_decref(root);
     pal_map_close(&map);
     pal_free(config);
+    return starved ? pal_fail(err, PAL_E_MEMORY, "no memory to read what is beside %s", path) : PAL_OK;
 }
 
 static pal_status open_gpt2(pal_tokenizer *tok, const char *path, pal_slice given, pal_error *err) {
@@ -151,7 +151,7 @@ static pal_status open_gpt2(pal_tokenizer *tok, const char *path, pal_slice give
     if ((st = pal_read_gpt2_files(tok, path, vocab, merges, err))) goto done;
     if ((st = keep_file(tok, 0, "vocab.json", vocab, err))) goto done;
     if ((st = keep_file(tok, 1, "merges.txt", merges, err))) goto done;
-    read_config(tok, path);
+    st = read_config(tok, path, err);
 done:
     pal_map_close(&map);
     pal_free(other_path);
@@ -176,7 +176,7 @@ static pal_status open_file(pal_tokenizer *tok, const char *path, pal_error *err
     } else if (i < bytes.size && bytes.data[i] == '{') {
         if (!(st = pal_read_tokenizer_json(tok, path, bytes.data, bytes.size, err)))
             st = keep_file(tok, 0, "tokenizer.json", bytes, err);
-        if (!st) read_config(tok, path);
+        if (!st) st = read_config(tok, path, err);
     } else if (bytes.data[0] == 0x0A) { /* the first field of a SentencePiece model is a piece */
         if (!(st = pal_read_sentencepiece(tok, path, bytes.data, bytes.size, err)))
             st = keep_file(tok, 0, "tokenizer.model", bytes, err);

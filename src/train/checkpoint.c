@@ -155,20 +155,23 @@ pal_status pal_checkpoint_open(const char *run, const pal_context *cx, pal_model
     return st;
 }
 
-bool pal_checkpoint_finished(const char *run) {
+pal_status pal_checkpoint_finished(const char *run, bool *finished, pal_error *err) {
     char path[PATH];
     size_t count;
-    if (join(path, run, "checkpoints", NULL)) return false;
-    int64_t *steps = pal_run_steps(path, &count, false);
-    json_t *trainer = NULL;
-    if (steps && count &&
-        snprintf(path, sizeof path, "%s/checkpoints/step-%lld/trainer.json", run, (long long)steps[0]) <
-            (int)sizeof path)
-        trainer = json_load_file(path, 0, NULL);
-    const bool finished = json_is_true(json_object_get(trainer, "finished"));
-    json_decref(trainer);
+    pal_status st = join(path, run, "checkpoints", err);
+    int64_t *steps = st ? NULL : pal_run_steps(path, &count, false);
+    *finished = false;
+    if (!st && !steps) st = pal_fail(err, PAL_E_MEMORY, "no memory to list %s", path);
+    if (!st && count &&
+        !(st = pal_path(path, sizeof path, err, "%s/checkpoints/step-%lld/trainer.json", run, (long long)steps[0]))) {
+        bool starved;
+        json_t *trainer = pal_json_load(path, 0, NULL, &starved);
+        if (starved) st = pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);
+        *finished = json_is_true(json_object_get(trainer, "finished"));
+        json_decref(trainer);
+    }
     pal_free(steps);
-    return finished;
+    return st;
 }
 
 pal_status pal_checkpoint_load_optimiser(const char *run, int64_t step, pal_optimiser *optimiser, pal_model *model,

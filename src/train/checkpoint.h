@@ -31,7 +31,7 @@ pal_status pal_checkpoint_write_best(const char *run, const pal_model *model, pa
 pal_status pal_checkpoint_open(const char *run, const pal_context *cx, pal_model **model, json_t **trainer,
                                int64_t *step, pal_error *err);
 /* Whether the newest checkpoint says that the run came to its end; false when there is none. */
-bool pal_checkpoint_finished(const char *run);
+pal_status pal_checkpoint_finished(const char *run, bool *finished, pal_error *err);
 /* The optimiser's part of checkpoint `step`, which pal_checkpoint_open found sound. All ranks call it, rank 0 reads. */
 pal_status pal_checkpoint_load_optimiser(const char *run, int64_t step, pal_optimiser *optimiser, pal_model *model,
                                          pal_error *err);

@@ -96,7 +96,9 @@ static pal_status read_settings(training_run *t, pal_error *err) {
     pal_option table[PAL_RUN_SETTINGS];
     pal_status st;
     if (access(t->path, F_OK) != 0) return pal_fail(err, PAL_E_ARGUMENT, "%s holds no run to resume", t->run.out);
-    json_t *config = json_load_file(t->path, 0, NULL);
+    bool starved;
+    json_t *config = pal_json_load(t->path, 0, NULL, &starved);
+    if (starved) return pal_fail(err, PAL_E_MEMORY, "no memory to read %s", t->path);
     const char *name = json_string_value(json_object_get(config, "task"));
     st = name ? find_task(&t->kind, name, err)
               : pal_fail(err, PAL_E_FORMAT, "%s: expected a JSON object with the run's task", t->path);
@@ -211,7 +213,8 @@ static pal_status share_checkpoint(training_run *t, bool *nothing, pal_error *er
     char *dumped = is_root(t) ? pal_json_dumps(t->state, flags) : NULL, *text = dumped;
     if ((st = pal_comm_broadcast_text(comm, &text, err))) return st;
     if (!dumped) {
-        t->state = json_loads(text, 0, NULL);
+        bool starved;
+        t->state = pal_json_parse(text, strlen(text), 0, NULL, &starved);
         pal_free(text);
     }
     free(dumped);

@@ -79,6 +79,11 @@ static pal_status compare(const pal_run *run, const pal_run_resumed *r, json_t *
         }
         const size_t flags = JSON_ENCODE_ANY | JSON_REAL_PRECISION(9);
         char *before = old ? pal_json_dumps(old, flags) : NULL, *after = pal_json_dumps(value, flags);
+        if ((old && !before) || !after) {
+            free(before);
+            free(after);
+            return pal_fail(err, PAL_E_MEMORY, "no memory for %s", r->path);
+        }
         const size_t used = strlen(text);
         snprintf(text + used, sizeof text - used, "%s%s was %s, now %s", differences++ ? "; " : "", key,
                  before ? before : "not set", after);
@@ -95,7 +100,7 @@ static pal_status compare(const pal_run *run, const pal_run_resumed *r, json_t *
 pal_status pal_run_may_resume(const pal_run *run, const pal_run_resumed *r, bool *nothing, bool *extended,
                               pal_error *err) {
     json_error_t why;
-    json_t *stored = json_load_file(r->path, 0, &why);
+    json_t *stored = pal_json_load(r->path, 0, &why, NULL);
     if (!stored) return pal_fail(err, PAL_E_FORMAT, "%s: %s", r->path, why.text);
     const pal_train_state was = pal_train_state_of(r->state);
     bool length;

@@ -135,6 +135,8 @@ with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK
     good(*"generate hybrid --prompt river --max-tokens 2 --save-memory mind --threads 1".split(), folder=start)
     good(*"tokenize text --train-bpe 280 --out words".split(), folder=start)
     good(*"tokenize text --tokenizer words --shard-tokens 4000 --out shards --threads 1".split(), folder=start)
+    settings = {key[2:]: int(value) if value.isdigit() else value for key, value in zip(TRAIN[1::2], TRAIN[2::2])}
+    (start / "settings.json").write_text(json.dumps(settings))
     for model, what in {"hybrid": "a directory", "torch": "torch", "torch_sharded": "several torch files", "hf_sharded": "several files", "gguf/model.gguf": "GGUF",
                         "own.gguf": "GGUF of ours", "run": "a run"}.items():
         try_all(f"inspect {what}", start, "inspect", model, "--json", "--threads", 1)
@@ -145,6 +147,7 @@ with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK
     try_all("tokenize to shards", start, *"tokenize text --tokenizer words --valid 0.1 --shard-tokens 4000 --out new --threads 1".split())
     try_all("learn a vocabulary", start, *"tokenize text --train-bpe 262 --out new".split())
     try_all("train", start, *TRAIN, "--steps", 1, "--out", "new")
+    try_all("train by a file", start, *"train --config settings.json --steps 1 --out new".split())
     from_tokens = " ".join(TRAIN).replace("--data text --tokenizer bytes", "--data shards").split()
     try_all("train on shards", start, *from_tokens, "--steps", 1, "--out", "new")
     try_all("train --resume", start, *"train --out run --resume".split())

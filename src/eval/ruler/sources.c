@@ -98,7 +98,7 @@ pal_status pal_ruler_read_text(pal_ruler_sources *s, const char *path, const cha
     pal_status st;
     if (ends_in(path, ".json")) {
         json_error_t why;
-        json_t *file = json_load_file(path, 0, &why);
+        json_t *file = pal_json_load(path, 0, &why, NULL);
         const json_t *text = json_object_get(file, "text");
         if (!file) st = pal_fail(err, why.line < 0 ? PAL_E_IO : PAL_E_FORMAT, "%s: %s", path, why.text);
         else if (!json_is_string(text)) st = pal_fail(err, PAL_E_FORMAT, "%s: there is no text in field 'text'", path);
@@ -235,7 +235,7 @@ static pal_status index_documents(reading *r, pal_error *err) {
 static pal_status open_questions(reading *r, pal_ruler_questions *q, const char *path, pal_error *err) {
     json_error_t why;
     *r = (reading){ .q = q, .path = path };
-    if ((q->file = json_load_file(path, 0, &why))) return PAL_OK;
+    if ((q->file = pal_json_load(path, 0, &why, NULL))) return PAL_OK;
     return pal_fail(err, why.line < 0 ? PAL_E_IO : PAL_E_FORMAT, "%s: %s", path, why.text);
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/nearest.h"
 #include "eval/ruler/inside.h"
+#include "format/json.h"
 
 /* Name in a file, our own words, and what must be filled in. */
 static const struct {
@@ -92,7 +93,7 @@ pal_status pal_ruler_templates_read(pal_ruler_templates *t, const char *path, pa
     *t = (pal_ruler_templates){ 0 };
     for (size_t row = 0; row < ROWS; row++) *field_of(t, row) = table[row].ours;
     if (!path) return PAL_OK;
-    if (!(t->file = json_load_file(path, JSON_REJECT_DUPLICATES, &why)))
+    if (!(t->file = pal_json_load(path, JSON_REJECT_DUPLICATES, &why, NULL)))
         return pal_fail(err, why.line < 0 ? PAL_E_IO : PAL_E_FORMAT, "%s: %s", path, why.text);
     if (!json_is_object(t->file)) st = pal_fail(err, PAL_E_FORMAT, "%s: expected an object with templates", path);
     json_object_foreach(t->file, key, value) {
