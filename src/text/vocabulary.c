@@ -16,13 +16,14 @@ pal_shown pal_show(pal_slice name) {
     return shown;
 }
 
+/* GPT-2's alphabet: printable Latin-1 stands for itself, the others follow from U+0100 on. */
+static bool stands_for_itself(uint32_t b) {
+    return (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || (b >= 0xAE && b <= 0xFF);
+}
+
 void pal_byte_alphabet(uint32_t code_of[256]) {
-    /* GPT-2's alphabet: printable Latin-1 stands for itself, the others follow from U+0100 on. */
     uint32_t next = 0x100;
-    for (uint32_t b = 0; b < 256; b++) {
-        const bool itself = (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || (b >= 0xAE && b <= 0xFF);
-        code_of[b] = itself ? b : next++;
-    }
+    for (uint32_t b = 0; b < 256; b++) code_of[b] = stands_for_itself(b) ? b : next++;
 }
 
 pal_status pal_byte_level_name(pal_slice text, pal_bytes *out, pal_error *err) {
@@ -34,23 +35,27 @@ pal_status pal_byte_level_name(pal_slice text, pal_bytes *out, pal_error *err) {
     return PAL_OK;
 }
 
+/* The byte that a code point of this alphabet stands for, or -1. */
+static int byte_of(uint32_t code) {
+    if (code < 0x100) return stands_for_itself(code) ? (int)code : -1;
+    if (code <= 0x120) return (int)code - 0x100;        /* 0x00 to 0x20 */
+    if (code <= 0x142) return (int)code - 0x121 + 0x7F; /* to 0xA0 */
+    return code == 0x143 ? 0xAD : -1;
+}
+
 pal_status pal_byte_level_text(pal_slice name, pal_bytes *out, pal_error *err) {
     const size_t before = out->size;
-    uint32_t code_of[256];
-    int byte_of[0x200];
     pal_status st;
-    memset(byte_of, 0xFF, sizeof byte_of);
-    pal_byte_alphabet(code_of);
-    for (int b = 0; b < 256; b++) byte_of[code_of[b]] = b;
     if ((st = pal_bytes_reserve(out, name.size, err))) return st;
     for (size_t i = 0; i < name.size;) {
         uint32_t code = 0;
         const size_t length = pal_utf8_read(name.data + i, name.size - i, &code);
-        if (!length || code >= 0x200 || byte_of[code] < 0) {
+        const int byte = byte_of(code);
+        if (!length || byte < 0) {
             out->size = before;
             return PAL_OK;
         }
-        out->data[out->size++] = (unsigned char)byte_of[code];
+        out->data[out->size++] = (unsigned char)byte;
         i += length;
     }
     return PAL_OK;
