@@ -39,15 +39,16 @@ static int newest_first(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-enum { MOST = 65536 };
-
 int64_t *pal_run_steps(const char *checkpoints, size_t *count, bool tidy) {
     *count = 0;
     DIR *dir = opendir(checkpoints);
-    int64_t *steps = pal_alloc(MOST, sizeof *steps);
+    size_t room = 1;
+    while (dir && readdir(dir)) room++;
+    if (dir) rewinddir(dir);
+    int64_t *steps = pal_alloc(room, sizeof *steps);
     for (struct dirent *entry; dir && steps && (entry = readdir(dir));) {
         const int64_t step = step_of(entry->d_name);
-        if (step >= 0 && *count < MOST) steps[(*count)++] = step;
+        if (step >= 0 && *count < room) steps[(*count)++] = step;
         else if (tidy && entry->d_name[0] == '.' && strstr(entry->d_name, ".tmp")) {
             char path[PATH];
             if (!join(path, checkpoints, entry->d_name, NULL)) pal_remove_directory(path);
