@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/map.h"
+
 static char directory[256];
 
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *where) {
@@ -35,7 +37,7 @@ const char *fuzz_path(const char *name) {
     return path;
 }
 
-const char *fuzz_file(const char *name, const void *data, size_t size) {
+const char *fuzz_written(const char *name, const void *data, size_t size) {
     const char *path = fuzz_path(name);
     const int file = open(path, O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
     FUZZ_CHECK(file >= 0 && write(file, data, size) == (ssize_t)size);
@@ -43,7 +45,83 @@ const char *fuzz_file(const char *name, const void *data, size_t size) {
     return path;
 }
 
-void fuzz_no_file(const char *name) { unlink(fuzz_path(name)); }
+/* Files that pal_map_open finds here instead of on the disk; the linker sends its callers to __wrap_pal_map_open. */
+enum { FILES = 16, MAPS = 64 };
+static struct {
+    char path[512];
+    void *data;
+    size_t size;
+} files[FILES];
+static void *maps[MAPS]; /* that are open */
+
+static size_t find_file(const char *path) {
+    size_t i = 0;
+    while (i < FILES && strcmp(files[i].path, path) != 0) i++;
+    return i;
+}
+
+static void *copy_of(const void *data, size_t size) {
+    void *copy = malloc(size ? size : 1);
+    FUZZ_CHECK(copy);
+    if (size) memcpy(copy, data, size);
+    return copy;
+}
+
+const char *fuzz_file(const char *name, const void *data, size_t size) {
+    const char *path = fuzz_path(name);
+    size_t i = find_file(path);
+    if (i == FILES) {
+        FUZZ_CHECK((i = find_file("")) < FILES);
+        fuzz_written(name, "", 0);
+        snprintf(files[i].path, sizeof files[i].path, "%s", path);
+    }
+    free(files[i].data);
+    files[i].data = copy_of(data, size);
+    files[i].size = size;
+    return path;
+}
+
+void fuzz_no_file(const char *name) {
+    const char *path = fuzz_path(name);
+    const size_t i = find_file(path);
+    if (i < FILES) {
+        free(files[i].data);
+        files[i].data = NULL;
+        files[i].path[0] = 0;
+    }
+    unlink(path);
+}
+
+static void *open_map(const void *data, size_t size) {
+    size_t i = 0;
+    while (i < MAPS && maps[i]) i++;
+    FUZZ_CHECK(i < MAPS);
+    return maps[i] = copy_of(data, size);
+}
+
+pal_status __real_pal_map_open(pal_map *map, const char *path, pal_error *err);
+void __real_pal_map_close(pal_map *map);
+pal_status __wrap_pal_map_open(pal_map *map, const char *path, pal_error *err);
+void __wrap_pal_map_close(pal_map *map);
+
+pal_status __wrap_pal_map_open(pal_map *map, const char *path, pal_error *err) {
+    const size_t i = find_file(path);
+    if (i == FILES) return __real_pal_map_open(map, path, err);
+    const size_t size = files[i].size;
+    *map = (pal_map){ .data = size ? open_map(files[i].data, size) : NULL, .size = size };
+    return PAL_OK;
+}
+
+void __wrap_pal_map_close(pal_map *map) {
+    for (size_t i = 0; i < MAPS && map->data; i++)
+        if (maps[i] == map->data) {
+            free(maps[i]);
+            maps[i] = NULL;
+            *map = (pal_map){ 0 };
+            return;
+        }
+    __real_pal_map_close(map);
+}
 
 pal_slice fuzz_next(pal_slice *rest) {
     const size_t mark = strlen(FUZZ_MARK);

@@ -16,8 +16,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* A path in this process's directory, in memory where the system has such a place; valid until the next call but
  * seven. Folders in `name` are made. */
 const char *fuzz_path(const char *name);
-/* The file of that name, new or instead of what it held. Returns its path. */
+/* The file of that name, new or instead of what it held, for readers that map files: they get the bytes from a block of
+ * their own, whose end sanitizers watch; on the disk it is empty. Returns its path. */
 const char *fuzz_file(const char *name, const void *data, size_t size);
+/* The same for readers that open it in another way. */
+const char *fuzz_written(const char *name, const void *data, size_t size);
 void fuzz_no_file(const char *name);
 
 /* An input may hold several files with a line "%%" between them. Takes the next one off. */

@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     json_t *root = json_loadb((const char *)json.data, json.size, 0, NULL);
     if (json_is_object(root) && pal_run_seal(fuzz_path("run/checkpoints/step-1"), root, &err) == PAL_OK)
         FUZZ_CHECK(pal_json_write(fuzz_path("run/checkpoints/step-1/trainer.json"), root, &err) == PAL_OK);
-    else fuzz_file("run/checkpoints/step-1/trainer.json", json.data, json.size);
+    else fuzz_written("run/checkpoints/step-1/trainer.json", json.data, json.size);
     json_decref(root);
     const char *run = fuzz_path("run");
     if (pal_checkpoint_open(run, fuzz_context(), &model, &trainer, &step, &err) == PAL_OK && model)

@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     pal_slice text;
     pal_error err;
     bool found;
-    if (pal_documents_open(&documents, fuzz_file(names[kind], data + 1, size - 1), fields[kind], 1 << 12, &err))
+    if (pal_documents_open(&documents, fuzz_written(names[kind], data + 1, size - 1), fields[kind], 1 << 12, &err))
         return 0;
     while (pal_documents_next(documents, &text, &found, &err) == PAL_OK && found) FUZZ_CHECK(text.size);
     pal_documents_close(documents);

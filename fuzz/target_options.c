@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     };
     pal_error err;
     json_t *kept = json_array(); /* texts point into it */
-    if (pal_options_read(options, sizeof options / sizeof options[0], fuzz_file("options.json", data, size), kept,
+    if (pal_options_read(options, sizeof options / sizeof options[0], fuzz_written("options.json", data, size), kept,
                          &err) == PAL_OK) {
         size_t length = strlen(text);
         for (int i = 0; i < list.count; i++) length += strlen(list.items[i]);
