@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Text from a model. A session is one text: its memory, how its tokens are chosen, where it stops. An engine steps any
- * number of sessions of one model: a step reads one piece of one waiting prompt, and writes one token for every session
- * that writes.
+ * number of sessions of one model: a step reads one piece of one waiting prompt, or a part of it (read_seconds), and
+ * writes one token for every session that writes.
  *
  *     pal_engine_new(&engine, model, tokenizer, cx, NULL, &err);
  *     pal_session_new(&session, engine, &err);
@@ -31,6 +31,8 @@ typedef struct pal_engine_options {
     int piece;     /* tokens of a prompt that are read at once; 0: 256 */
     int context;   /* tokens that attention layers hold; 0: 4096 */
     bool variance; /* tell each written token's variance, which costs a little */
+    double read_seconds; /* a step ends reading at the next layer after so long, so that writers need not wait for a
+                          * whole piece; the next step goes on there, with the same numbers. 0: reads whole pieces */
 } pal_engine_options;
 
 typedef struct pal_engine pal_engine;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Steps. A step is one piece of the prompt that has waited longest, then one token for every writer: separate products,
- * so that nobody's numbers depend on who else is there, and nobody waits for more than one piece. */
+/* Steps. A step is one piece of the prompt that has waited longest, or as many of its layers as there is time for, then
+ * one token for every writer: separate products, so that nobody's numbers depend on who else is there, and nobody waits
+ * for more than one piece. */
 #include <math.h>
 #include <string.h>
 
@@ -25,6 +26,8 @@ void pal_engine_free(pal_engine *e) {
     pal_free(e->samplers);
     pal_free(e->logits);
     pal_free(e->prompt_logits);
+    pal_free(e->prompt_sums);
+    pal_free(e->piece.stream);
     pal_free(e);
 }
 
@@ -47,7 +50,9 @@ pal_status pal_engine_plan(size_t *bytes, const pal_model *model, const pal_cont
     complete(&options);
     const pal_work_options work = work_options(&options);
     const pal_status st = pal_work_plan(&plan, model, cx, &work, err);
-    *bytes = st ? 0 : plan.total + TOGETHER * (size_t)pal_model_config_of(model)->vocab_rows * sizeof(float);
+    const pal_model_config *c = pal_model_config_of(model);
+    const size_t stream = options.read_seconds > 0 ? (size_t)options.piece * (size_t)c->hidden : 0;
+    *bytes = st ? 0 : plan.total + (TOGETHER * (size_t)c->vocab_rows + stream) * sizeof(float);
     return st;
 }
 
@@ -61,6 +66,9 @@ static pal_status build(pal_engine *e, const pal_context *cx, pal_error *err) {
         return pal_fail(err, PAL_E_ARGUMENT,
                         "an engine with pieces of %d tokens and a context of %d: expected 1 to %d, and at least 1",
                         o->piece, o->context, MOST_PIECE);
+    if (!(o->read_seconds >= 0))
+        return pal_fail(err, PAL_E_ARGUMENT, "an engine that reads for %g s a step: expected 0 or more",
+                        o->read_seconds);
     if (ids > (size_t)c->vocab)
         return pal_fail(err, PAL_E_ARGUMENT,
                         "the tokenizer (%s) has %zu ids, the model's vocabulary %d: they do not belong together",
@@ -78,6 +86,9 @@ static pal_status build(pal_engine *e, const pal_context *cx, pal_error *err) {
     for (int i = 0; i < threads; i++)
         if ((st = pal_sampler_new(&e->samplers[i], e->vocab, err))) return st;
     if ((st = pal_work_new(&e->work, e->model, cx, &work, err))) return st;
+    if (o->read_seconds > 0 && (st = pal_alloc_named((void **)&e->piece.stream, (size_t)o->piece * (size_t)c->hidden,
+                                                     sizeof *e->piece.stream, "a piece of a prompt", err)))
+        return st;
     return pal_alloc_named((void **)&e->logits, TOGETHER * (size_t)e->rows, sizeof *e->logits, "logits", err);
 }
 
@@ -109,6 +120,7 @@ void pal_engine_remove(pal_session *s) {
     *at = s->next;
     s->next = NULL;
     s->phase = PAL_IDLE;
+    if (s->engine->under_way == s) s->engine->under_way = NULL;
 }
 
 void pal_engine_add(pal_session *s, pal_phase phase) {
@@ -168,11 +180,15 @@ static int likeliest(const float *logits, int vocab, int n, double all, pal_alte
     return count;
 }
 
-/* What the model itself says of a token, where a session asks for it. */
-static void judge(const pal_session *s, const float *logits, pal_token *token, pal_alternative *top) {
+static void prompt_sum_task(void *arg, size_t i, int thread) {
+    pal_engine *e = arg;
+    (void)thread;
+    e->prompt_sums[i] = log_sum(e->prompt_logits + i * (size_t)e->rows, e->rows);
+}
+
+/* What the model itself says of a token, where a session asks for it; all: the log_sum() of its logits. */
+static void judge(const pal_session *s, const float *logits, double all, pal_token *token, pal_alternative *top) {
     const pal_engine *e = s->engine;
-    if (!s->options.logprobs) return;
-    const double all = log_sum(logits, e->rows);
     token->logprob = (double)logits[token->id] - all;
     token->top_count = likeliest(logits, e->vocab, s->options.alternatives, all, top);
     token->top = top;
@@ -203,41 +219,67 @@ static double watched_variance(const pal_session *s, int piece, int i) {
 
 static bool has_to_read(const pal_session *s) { return s->read + 1 < s->ids.count; }
 
-/* Reads one piece of a prompt, up to the next multiple of the engine's piece. Everything but the last token is read;
- * that is read in the step that writes the first one behind it. */
-static void read_piece(pal_session *s) {
+/* Begins with one piece of a prompt, up to the next multiple of the engine's piece. Everything but the last token is
+ * read; that is read in the step that writes the first one behind it. False: it cannot be read, the text has ended. */
+static bool begin_piece(pal_session *s) {
     pal_engine *e = s->engine;
     const size_t all = s->ids.count - 1 - s->read;
     const int piece = s->options.piece ? s->options.piece : e->options.piece;
     const int room = piece - (int)(pal_state_position(s->state) % piece);
-    const int n = all < (size_t)room ? (int)all : room;
-    const uint32_t *ids = s->ids.data + s->read;
-    const bool judged = s->options.prompt_logprobs;
     pal_error err;
-    tell_first(s);
-    if (n) {
-        const int cu[2] = { 0, n };
-        const pal_batch batch = { .tokens = n, .sequences = 1, .ids = (const int32_t *)ids, .cu_seqlens = cu };
-        (void)pal_work_watch(e->work, 0, s->options.watch, NULL); /* was checked */
-        const pal_status st = pal_model_continue(e->model, e->work, &s->state, &batch, NULL, judged ? n : 0,
-                                                 e->prompt_logits, &err);
-        (void)pal_work_watch(e->work, 0, NULL, NULL);
-        if (st) {
-            end(s, PAL_FINISH_ERROR, err.text);
-            return;
-        }
+    e->piece.state = s->state;
+    e->piece.ids = (const int32_t *)(s->ids.data + s->read);
+    e->piece.tokens = all < (size_t)room ? (int)all : room;
+    if (pal_piece_begin(&e->piece, e->model, e->work, &err)) {
+        end(s, PAL_FINISH_ERROR, err.text);
+        return false;
     }
+    e->under_way = s;
+    return true;
+}
+
+/* Reads on in the piece that is under way; true: to its end. Who watches gets it in one go: what is looked at may
+ * change between steps. */
+static bool go_on_reading(pal_session *s, double seconds, float *logits) {
+    pal_engine *e = s->engine;
+    (void)pal_work_watch(e->work, 0, s->options.watch, NULL); /* was checked */
+    const bool done = pal_piece_go_on(&e->piece, e->work, s->options.watch ? INFINITY : seconds, logits);
+    (void)pal_work_watch(e->work, 0, NULL, NULL);
+    if (!done) return false;
+    e->under_way = NULL;
+    e->counts.read += (size_t)e->piece.tokens;
+    s->read += (size_t)e->piece.tokens;
+    return true;
+}
+
+void pal_engine_finish_piece(pal_session *s) {
+    if (s->engine->under_way == s) (void)go_on_reading(s, INFINITY, NULL);
+}
+
+/* Reads a piece of a prompt, or what there is time for. */
+static void read_piece(pal_session *s) {
+    pal_engine *e = s->engine;
+    const bool judged = s->options.prompt_logprobs;
+    const double seconds = e->options.read_seconds > 0 ? e->options.read_seconds : INFINITY;
+    int n = 0;
+    tell_first(s);
+    if (has_to_read(s)) {
+        if (e->under_way != s && !begin_piece(s)) return;
+        if (!go_on_reading(s, seconds, judged ? e->prompt_logits : NULL)) return;
+        n = e->piece.tokens;
+    }
+    const uint32_t *ids = s->ids.data + s->read - n;
+    if (judged && s->options.logprobs) pal_parallel_for(e->cx, (size_t)n, prompt_sum_task, e);
     for (int i = 0; judged && i < n; i++) {
         pal_alternative top[PAL_ALTERNATIVES];
         pal_token token = { .prompt = true,
                             .id = (int32_t)ids[i + 1],
                             .logprob = NAN,
                             .variance = watched_variance(s, n, i) };
-        judge(s, e->prompt_logits + (size_t)i * (size_t)e->rows, &token, top);
+        if (s->options.logprobs)
+            judge(s, e->prompt_logits + (size_t)i * (size_t)e->rows, e->prompt_sums[i], &token, top);
         tell(s, &token);
     }
-    e->counts.read += (size_t)n;
-    s->read += (size_t)n;
     if (n && s->options.on_read) s->options.on_read(s->options.user, s->state);
     pal_session_note_prompt(s, s->read + !has_to_read(s));
     if (has_to_read(s)) return;
@@ -297,7 +339,7 @@ static void write_token(pal_session *s, int32_t id, const float *logits, int row
         end(s, PAL_FINISH_ERROR, "the model's logits are not numbers: its weights or its memory hold NaN");
         return;
     }
-    judge(s, logits, &token, top);
+    if (s->options.logprobs) judge(s, logits, log_sum(logits, e->rows), &token, top);
     if (e->options.variance) token.variance = pal_work_variance(e->work, row);
     if (s->written) s->written[token.id]++;
     e->counts.written++;
@@ -349,13 +391,13 @@ int pal_engine_step(pal_engine *e) {
         next = r->next;
         if (!has_to_read(r) && !r->paused) read_piece(r); /* goes on to write at once */
     }
-    pal_session *s = e->readers;
-    while (s && s->paused) s = s->next;
+    pal_session *s = e->under_way ? e->under_way : e->readers; /* what has begun is finished, whoever pauses */
+    while (s && s->paused && s != e->under_way) s = s->next;
     if (s) {
         const double start = pal_seconds();
         read_piece(s);
         e->counts.read_seconds += pal_seconds() - start;
-        if (s->phase == PAL_READING) { /* to the end of the queue */
+        if (s->phase == PAL_READING && !e->under_way) { /* to the end of the queue */
             pal_engine_remove(s);
             pal_engine_add(s, PAL_READING);
         }

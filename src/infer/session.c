@@ -105,6 +105,7 @@ void pal_session_follow(pal_session *s) {
 }
 
 void pal_session_stop(pal_session *s) {
+    pal_engine_finish_piece(s);
     if (s->phase == PAL_READING) { /* the next token of the prompt makes the memory one that text can go on from */
         (void)pal_state_set_pending(s->state, (int32_t)s->ids.data[s->read], NULL);
         pal_session_note_prompt(s, s->read + 1);
@@ -180,6 +181,9 @@ static pal_status make_room(pal_session *s, const pal_session_options *o, size_t
     if (!st && !e->prompt_logits && o->prompt_logprobs)
         st = pal_alloc_named((void **)&e->prompt_logits, (size_t)e->options.piece * (size_t)e->rows,
                              sizeof *e->prompt_logits, "the logits of a prompt", err);
+    if (!st && !e->prompt_sums && o->prompt_logprobs)
+        st = pal_alloc_named((void **)&e->prompt_sums, (size_t)e->options.piece, sizeof *e->prompt_sums,
+                             "the logits of a prompt", err);
     return st;
 }
 

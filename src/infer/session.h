@@ -3,6 +3,7 @@
 #ifndef PAL_INFER_SESSION_H
 #define PAL_INFER_SESSION_H
 
+#include "model/work.h"
 #include "palimpsa/session.h"
 
 enum { PAL_RECENT = 8 }; /* tokens that a decoder is put behind: more than any character has bytes */
@@ -44,6 +45,9 @@ struct pal_engine {
     pal_sampler **samplers;         /* one a thread */
     float *logits;                  /* of a step's rows */
     float *prompt_logits;           /* (piece, rows); NULL until a session wants them */
+    double *prompt_sums;            /* (piece) their log_sum(); with them */
+    pal_piece piece;                /* what is being read, by ... */
+    pal_session *under_way;         /* ... this reader; NULL: nothing */
     pal_session *readers, *writers; /* readers: who has waited longest first */
     pal_engine_counts counts;
 };
@@ -58,9 +62,10 @@ void pal_session_note_prompt(pal_session *s, size_t end);
 /* Puts the decoder behind what was noted, so that a blank in front of the first new word is not taken for the text's
  * start, and a character that the last token began is told whole. */
 void pal_session_follow(pal_session *s);
-/* Takes it out of its list, and leaves its memory complete. */
+/* Takes it out of its list, and leaves its memory complete: a piece that is under way is read to its end. */
 void pal_session_stop(pal_session *s);
 void pal_engine_add(pal_session *s, pal_phase phase); /* at the end of that list */
-void pal_engine_remove(pal_session *s);
+void pal_engine_remove(pal_session *s); /* a piece that is under way leaves its memory undefined */
+void pal_engine_finish_piece(pal_session *s); /* if one is under way; nothing is told of it */
 
 #endif

@@ -2,6 +2,7 @@
 /* The stack of blocks: forward, backward, with and without states; and the checked entry points of model.h. */
 #include <string.h>
 
+#include "base/clock.h"
 #include "model/state.h"
 #include "model/work.h"
 
@@ -99,16 +100,21 @@ static void add_variance(pal_work *w, const pal_pass *ps, const pal_mixer_plan *
     w->variance_layers++;
 }
 
+static void forward_one(pal_work *w, pal_pass *ps, pal_state *const *states, int i) {
+    if (states) pal_stack_use_states(w, ps, states, i);
+    block_forward(w, ps, i, false);
+    if (ps->variance) add_variance(w, ps, &w->blocks[i].plan);
+}
+
+/* Nothing was added to the variances yet. */
+static void begin_variance(pal_work *w, const pal_pass *ps) {
+    w->variance_layers = 0;
+    for (int n = 0; ps->variance && n < ps->sequences; n++) w->mean_variance[n] = 0;
+}
+
 void pal_stack_forward(pal_work *w, pal_pass *ps, pal_state *const *states) {
-    if (ps->variance) {
-        w->variance_layers = 0;
-        for (int n = 0; n < ps->sequences; n++) w->mean_variance[n] = 0;
-    }
-    for (int i = 0; i < ps->config->layers; i++) {
-        if (states) pal_stack_use_states(w, ps, states, i);
-        block_forward(w, ps, i, false);
-        if (ps->variance) add_variance(w, ps, &w->blocks[i].plan);
-    }
+    begin_variance(w, ps);
+    for (int i = 0; i < ps->config->layers; i++) forward_one(w, ps, states, i);
 }
 
 static void block_backward(pal_work *w, const pal_pass *ps, int i) {
@@ -277,17 +283,21 @@ void pal_shift_targets(int32_t *targets, const int32_t *ids, int tokens) {
     if (tokens > 0) targets[tokens - 1] = PAL_IGNORE;
 }
 
-/* cu_seqlens NULL: one token a sequence. */
+/* Tells the blocks what their sequences go on from. cu_seqlens NULL: one token a sequence. */
+static void go_on_from(pal_work *w, pal_pass *ps, pal_state *const *states) {
+    for (int i = 0; i < ps->sequences; i++) {
+        w->past[i] = (int)states[i]->position;
+        pal_work_reach(w, w->past[i] + (ps->cu_seqlens ? ps->cu_seqlens[i + 1] - ps->cu_seqlens[i] : 1));
+    }
+    ps->past = w->past;
+    ps->context = states[0]->context;
+}
+
 static pal_pass remember(pal_work *w, pal_state *const *states, const bool *borrowed, const pal_batch *b) {
     pal_pass ps = enter(w, b);
     ps.variance = w->variance;
     ps.borrowed = borrowed;
-    for (int i = 0; i < b->sequences; i++) {
-        w->past[i] = (int)states[i]->position;
-        pal_work_reach(w, w->past[i] + (b->cu_seqlens ? b->cu_seqlens[i + 1] - b->cu_seqlens[i] : 1));
-    }
-    ps.past = w->past;
-    ps.context = states[0]->context;
+    go_on_from(w, &ps, states);
     pal_stack_forward(w, &ps, states);
     for (int i = 0; i < b->sequences; i++)
         if (!borrowed || !borrowed[i])
@@ -337,6 +347,35 @@ pal_status pal_model_continue(const pal_model *m, pal_work *w, pal_state *const 
     if ((st = check_states(m, w, states, NULL, b->sequences, b->cu_seqlens, err))) return st;
     run_states(w, states, b, at, n, logits);
     return PAL_OK;
+}
+
+pal_status pal_piece_begin(pal_piece *p, const pal_model *m, pal_work *w, pal_error *err) {
+    const int cu[2] = { 0, p->tokens };
+    const pal_batch b = { .tokens = p->tokens, .sequences = 1, .ids = p->ids, .cu_seqlens = cu };
+    const pal_status st = check_batch(m, w, &b, err);
+    p->block = 0;
+    return st ? st : check_states(m, w, &p->state, NULL, 1, cu, err);
+}
+
+bool pal_piece_go_on(pal_piece *p, pal_work *w, double seconds, float *logits) {
+    const double start = pal_seconds();
+    const int cu[2] = { 0, p->tokens }, layers = w->model->config.layers;
+    const pal_batch b = { .tokens = p->tokens, .sequences = 1, .ids = p->ids, .cu_seqlens = cu };
+    pal_pass ps = p->block ? pal_work_pass(w, p->tokens, 1, cu) : enter(w, &b);
+    if (p->block) carry(&ps, p->block < layers ? w->blocks[p->block].h : w->h, p->stream);
+    ps.variance = w->variance; /* only those who watch see it, and they read in one go */
+    begin_variance(w, &ps);
+    go_on_from(w, &ps, &p->state);
+    while (p->block < layers) {
+        forward_one(w, &ps, &p->state, p->block++);
+        if ((p->block < layers || logits) && !(pal_seconds() - start < seconds)) {
+            carry(&ps, p->stream, p->block < layers ? w->blocks[p->block].h : w->h);
+            return false;
+        }
+    }
+    p->state->position += p->tokens;
+    if (logits) pal_head_logits(&ps, &w->model->outer, &w->head, w->h, NULL, p->tokens, logits);
+    return true;
 }
 
 /* Whether a batch can be scored behind these states. */

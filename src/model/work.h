@@ -85,6 +85,21 @@ void pal_stack_block(pal_work *work, const pal_pass *pass, int block);
 /* Checks a batch, embeds it, and says what the blocks are told. */
 pal_status pal_stack_enter(pal_work *work, const pal_model *model, const pal_batch *batch, pal_pass *pass,
                            pal_error *err);
+
+/* A piece of one prompt that is read a few blocks at a time, while the working memory does other things in between: the
+ * same numbers as pal_model_continue. Until it is done its state is neither what it was nor what it will be. */
+typedef struct pal_piece {
+    pal_state *state;
+    const int32_t *ids;
+    int tokens;
+    int block;     /* the next one; behind the last: the logits */
+    float *stream; /* (tokens, hidden) where the residual stream waits; NULL: it is read in one go */
+} pal_piece;
+pal_status pal_piece_begin(pal_piece *piece, const pal_model *model, pal_work *work, pal_error *err); /* checks it */
+/* Goes on for so many seconds, but by a block at least. True: it is done, and logits (tokens, vocab_rows) are written,
+ * unless they are NULL. */
+bool pal_piece_go_on(pal_piece *piece, pal_work *work, double seconds, float *logits);
+
 /* From dh of the last stream to dh of the first; before: the states that forward began with (NULL: afresh), constants.
  */
 void pal_stack_backward(pal_work *work, pal_pass *pass, const pal_state *const *before);

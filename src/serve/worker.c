@@ -190,7 +190,8 @@ static void drop_session(serve_text *t) {
     pal_server *s = t->job->server;
     if (!t->session) return;
     serve_drop_spare(s);
-    pal_session_cancel(t->session);
+    if (t->finish) pal_session_cancel(t->session);
+    else pal_session_reset(t->session); /* nobody wants the rest of a piece that is under way */
     s->spare = t->session;
     s->spare_model = t->job->model;
     t->session = NULL;
