@@ -214,14 +214,18 @@ static void keep_memory(serve_text *t) {
         fail_text(t, strstr(err.text, strerror(ENOSPC)) || strstr(err.text, strerror(EDQUOT)) ? 507 : 500, err.text);
 }
 
-/* The bytes of a character that will not be finished are part of the text. */
+/* The bytes of a character that will not be finished are part of the text. A memory is updated only by an answer that
+ * is whole. */
 static void end_text(serve_text *t) {
+    if (t->finish != PAL_FINISH_ERROR) {
+        const pal_slice rest = pal_session_rest(t->session);
+        if (pal_bytes_append(&t->text, rest.data, rest.size, NULL) ||
+            (t->job->observe && !serve_observe_last_map(t)))
+            fail_text(t, 500, "no memory for the answer");
+    }
     if (t->finish != PAL_FINISH_ERROR) {
         if (t->job->makes || t->job->update) keep_memory(t);
         keep_answer(t);
-        const pal_slice rest = pal_session_rest(t->session);
-        (void)pal_bytes_append(&t->text, rest.data, rest.size, NULL);
-        if (t->job->observe) (void)serve_observe_last_map(t);
     }
     drop_session(t);
     t->done = true;
@@ -380,10 +384,9 @@ static void tend(pal_server *s, bool watch) {
         if (job->stream && !job->cancelled) publish_stream(job);
         if (job->ended == job->count && !job->cancelled) {
             if (!job->stream) publish_whole(job);
-            else {
-                if (job->usage) (void)serve_job_event(job, serve_usage(job));
-                (void)pal_bytes_append(&job->reply, "data: [DONE]\n\n", 14, NULL);
-            }
+            else if ((job->usage && !serve_job_event(job, serve_usage(job))) ||
+                     pal_bytes_append(&job->reply, "data: [DONE]\n\n", 14, NULL))
+                job->cancelled = true;
         }
         if (job->ended == job->count || job->cancelled) {
             for (size_t i = 0; i < job->count; i++) drop_session(&job->texts[i]);

@@ -68,35 +68,55 @@ def try_all(name, before, *words, most=4):
     print(f"{name}: {count} allocations, {tries} tries, {refused} refused", flush=True)
 
 
-def told_by(server, stream):
-    """The answer to one request; of a stream the whole text and why it ended, if it was whole. None: no answer, or part of one."""
+HALF = {"logit_bias": {"195": 100}}  # a byte that begins a character, which is told when the text has ended
+REQUESTS = {
+    "one HTTP request": ("/v1/completions", {"prompt": "river"}),
+    "one HTTP stream": ("/v1/completions", {"prompt": "river", "stream": True}),
+    "one chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "river"}], "logprobs": True, "max_tokens": 1, **HALF}),
+    "one chat stream": ("/v1/chat/completions", {"messages": [{"role": "system", "content": "gold"}, {"role": "user", "content": "river"}], "logprobs": True, "top_logprobs": 2,
+                                                 "stream": True, **HALF}),
+}
+
+
+def told_by(server, name):
+    """The answer to one request: its text, why it ended, and how many tokens it says it has. None: no answer, or part of one."""
+    path, body = REQUESTS[name]
     try:
-        status, answer, _ = server.ask("POST", "/v1/completions", {"prompt": "river", "max_tokens": 3, "temperature": 0, "stream": stream})
+        status, answer, _ = server.ask("POST", path, {"max_tokens": 3, "temperature": 0, **body})
     except (OSError, http.client.HTTPException):
         return None, None
     if status != 200:
         return status, answer
-    parts = [json.loads(event[6:]) for event in answer.split("\n\n")[:-2]] if stream else [answer]
-    if "error" in parts[-1]:
-        return 500, parts[-1]
-    return status, ("".join(part["choices"][0]["text"] for part in parts), parts[-1]["choices"][0]["finish_reason"])
+    parts = [answer]
+    if "stream" in body:
+        *events, done, rest = answer.split("\n\n")
+        check(done == "data: [DONE]" and rest == "", f"{name}: a stream without an error ends with {done!r}, {rest!r}")
+        parts = [json.loads(event[6:]) for event in events]
+    failed = [part for part in parts if "error" in part]
+    if failed:
+        return 500, failed[0]
+    choices = [part["choices"][0] for part in parts if part["choices"]]
+    texts = [choice.get("text") or (choice.get("delta") or choice.get("message") or {}).get("content") or "" for choice in choices]
+    tokens = [token["logprob"] for choice in choices if "chat" in name for token in choice["logprobs"]["content"]]
+    return status, ("".join(texts), choices[-1]["finish_reason"], tokens, [part["usage"]["completion_tokens"] for part in parts if part.get("usage")])
 
 
-def answers(faults, stream, log=None, ask=2):
+def answers(faults, request, log=None, ask=2):
     """What a server that starts with these faults answers to the same request, asked again and again. It ends well."""
     os.environ.update(PALIMPSA_FAULTS=faults, PALIMPSA_FAULTS_LOG=str(log or "/dev/null"))
-    server = Server(root / "start/hybrid")
+    server = Server(root / "start/hybrid", "--tokenizer", "bytes")
     try:
-        told = [told_by(server, stream) for _ in range(ask)]
+        told = [told_by(server, request) for _ in range(ask)]
         server.stop()
+    except AssertionError as error:
+        raise AssertionError(f"{request} with {faults}: {error}") from error
     finally:
         server.process.kill()
     return told
 
 
-def try_server(stream, most):
+def try_server(name, most):
     """One allocation fails while a request is answered: it gets its answer, an error or none; the next one gets its answer."""
-    name = "one HTTP stream" if stream else "one HTTP request"
     if only and not any(word in name for word in only):
         return
     if not can_serve():
@@ -106,14 +126,14 @@ def try_server(stream, most):
     for ask in (0, 2):
         log = root / "log"
         log.unlink(missing_ok=True)
-        told = answers("count", stream, log, ask)
+        told = answers("count", name, log, ask)
         counts.append(max(int(n) for n in re.findall(r"^count memory (\d+)$", log.read_text(), re.M)))
     expected, refused = told[0], 0
     check(expected[0] == 200 and expected[1][1] == "length" and told[1] == expected and counts[1] > counts[0], f"{name}: {told}, {counts}")
-    last = range(max(1, counts[1] - counts[0] - 20), counts[1] - counts[0], 5) if stream else ()  # while its last event is made
+    last = range(max(1, counts[1] - counts[0] - 20), counts[1] - counts[0], 5) if "stream" in name else ()  # while its last event is made
     tries = sorted({counts[0] + k for k in (*some(counts[1] - counts[0], most, rng), *last)})
     for k in tries:
-        told = answers(f"memory-once:{k}", stream, ask=3)
+        told = answers(f"memory-once:{k}", name, ask=3)
         bad = [t for t in told if t != expected]
         refused += len(bad)
         check(len(bad) <= 1 and all(t[0] is None or t[0] >= 400 and t[1]["error"]["message"] for t in bad), f"{name}, memory-once:{k}: {told}")
@@ -167,7 +187,7 @@ with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK
     (several / "text").write_text(TEXT)
     good(*TRAIN, "--out", "run", "--stop-after", 2, folder=several)
     try_all("open the newest of two checkpoints", several, "inspect", "run", "--threads", 1, most=16)
-    try_server(False, 6)
-    try_server(True, 4)
+    for name in REQUESTS:
+        try_server(name, 4)
     check(only or seen["refused"] > 20, f"{seen}")
     print(f"{seen['refused']} commands were refused and lost nothing, {seen['finished']} finished in spite of it")
