@@ -74,7 +74,7 @@ REQUESTS = {
     "one HTTP stream": ("/v1/completions", {"prompt": "river", "stream": True}),
     "one chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "river"}], "logprobs": True, "max_tokens": 1, **HALF}),
     "one chat stream": ("/v1/chat/completions", {"messages": [{"role": "system", "content": "gold"}, {"role": "user", "content": "river"}], "logprobs": True, "top_logprobs": 2,
-                                                 "stream": True, **HALF}),
+                                                 "stream": True, "stream_options": {"include_usage": True}, **HALF}),
 }
 
 
