@@ -63,6 +63,11 @@ with tempfile.TemporaryDirectory() as folder:
     with serving(chat_model(folder, hybrid, "{{ something else }}")) as s:
         s.refused({"messages": talk}, None, "/v1/chat/completions")
         assert "chatml, llama2, plain" in s.ask("POST", "/v1/chat/completions", {"messages": talk})[1]["error"]["message"]
+    with serving(hybrid, "--chat-template", "llama2") as s:  # nobody's words get lost
+        system, user = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}
+        s.post("/v1/chat/completions", messages=[system, user], max_tokens=0)
+        for messages in ([system, system, user], [user, system], [system]):
+            s.refused({"messages": messages, "max_tokens": 0}, "messages", path="/v1/chat/completions")
 
     # Pages of one origin, if it was named.
     with serving(hybrid, "--cors", "http://pages.example") as s:
