@@ -177,7 +177,7 @@ static bool make_prompt(serve_fields *f, serve_job *job) {
     if (!read_messages(f, m, &count)) return false;
     for (size_t i = 0; t == &templates[LLAMA2] && i < count; i++) /* there it is part of what the user says */
         if (strcmp(m[i].role, "system") == 0 && (i + 1 == count || strcmp(m[i + 1].role, "user") != 0))
-            return serve_wrong(f, "messages", "a user's message right behind a system message, for the template llama2");
+            return serve_wrong(f, "messages", "a user's message right behind a system message, as llama2 has it");
     script *s = pal_alloc(1, sizeof *s);
     job->prompts = pal_alloc(1, sizeof *job->prompts);
     job->prompt_texts = pal_alloc(1, sizeof *job->prompt_texts);
