@@ -43,7 +43,8 @@ pal_status pal_mqar_check(const pal_mqar_config *c, pal_error *err) {
                         c->pairs, 2 * ((long long)c->pairs + 1));
     if (!isfinite(c->exponent))
         return pal_fail(err, PAL_E_ARGUMENT, "mqar: exponent %g, expected a finite number", c->exponent);
-    const double last = pow(c->length / 2 - c->pairs, c->exponent - 1);
+    const int last_slot = c->length / 2 - c->pairs;
+    const double last = pow(last_slot, c->exponent - 1);
     if (!(last > 1e-290 && last < 1e290))
         return pal_fail(
             err, PAL_E_ARGUMENT,

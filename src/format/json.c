@@ -180,6 +180,7 @@ json_t *pal_json_parse(const char *text, size_t size, size_t flags, json_error_t
             value = NULL;
         }
         reading.on = false;
+        reading.reserve = reading.end = NULL;
     }
     free(large);
     if (starved) *starved = was_lost();

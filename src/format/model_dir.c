@@ -20,7 +20,7 @@ enum { JSON_FILE_MAX = 64 << 20, SHARDS_MAX = 4096, PATH_MAX_TEXT = 4096 };
 static json_t *load_with_infinity(const pal_map *map, bool *short_of_memory) {
     static const char word[] = "Infinity";
     const size_t length = sizeof word - 1;
-    if (!map->size || !memmem(map->data, map->size, word, length)) return NULL;
+    if (!map->data || !memmem(map->data, map->size, word, length)) return NULL;
     char *text = pal_alloc(map->size, 1);
     if (!text) {
         *short_of_memory = true;

@@ -5,10 +5,10 @@
 #include "text/utf8.h"
 
 json_t *pal_json_bytes(const void *bytes, size_t size) {
-    json_t *whole = json_stringn(bytes ? bytes : "", size); /* NULL when it is not UTF-8 */
+    const unsigned char *s = bytes ? bytes : (const void *)"";
+    json_t *whole = json_stringn((const char *)s, size); /* NULL when it is not UTF-8 */
     if (whole) return whole;
     pal_bytes clean = { 0 };
-    const unsigned char *s = bytes;
     for (size_t i = 0; i < size;) {
         uint32_t code;
         const size_t n = pal_utf8_read(s + i, size - i, &code);

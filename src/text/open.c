@@ -269,7 +269,8 @@ pal_status pal_tokenizer_save(const pal_tokenizer *tok, const char *directory, p
     pal_status st = PAL_OK;
     for (int i = 0; i < 2 && tok->files[i].name && !st; i++)
         st = write_file(directory, tok->files[i].name, tok->files[i].bytes.data, tok->files[i].bytes.size, err);
-    if (st || tok->model != PAL_MODEL_BPE || strcmp(tok->files[0].name, "tokenizer.gguf") == 0) return st;
+    const char *first = tok->files[0].name;
+    if (st || tok->model != PAL_MODEL_BPE || !first || strcmp(first, "tokenizer.gguf") == 0) return st;
     /* Where a text begins and ends is not in these files; other programs look for it here, too. */
     json_t *config = json_pack("{s:s, s:o, s:o, s:b}", "tokenizer_class", "PreTrainedTokenizerFast", "bos_token",
                                name_or_null(tok, tok->bos), "eos_token", name_or_null(tok, tok->eos),

@@ -35,7 +35,8 @@ static bool next_field(wire *w, field *f) {
     const uint64_t key = varint(w);
     *f = (field){ .number = (uint32_t)(key >> 3), .type = (int)(key & 7) };
     const size_t left = w->size - w->at;
-    if (w->bad || key >> 3 == 0 || key >> 3 > UINT32_MAX) {
+    const bool known = f->type <= 2 || f->type == 5; /* groups are not used by this format */
+    if (w->bad || key >> 3 == 0 || key >> 3 > UINT32_MAX || !known) {
         w->bad = true;
     } else if (f->type == 0) {
         f->value = varint(w);
@@ -43,7 +44,7 @@ static bool next_field(wire *w, field *f) {
         const size_t bytes = f->type == 1 ? 8 : 4;
         if (left < bytes) w->bad = true;
         for (size_t i = 0; i < bytes && !w->bad; i++) f->value |= (uint64_t)w->data[w->at++] << (8 * i);
-    } else if (f->type == 2) {
+    } else {
         const uint64_t bytes = varint(w);
         if (w->bad || bytes > w->size - w->at) {
             w->bad = true;
@@ -51,8 +52,6 @@ static bool next_field(wire *w, field *f) {
             f->bytes = (pal_slice){ w->data + w->at, (size_t)bytes };
             w->at += (size_t)bytes;
         }
-    } else {
-        w->bad = true; /* groups are not used by this format */
     }
     return !w->bad;
 }
