@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/context.h"
+#include "base/parallel.h"
 #include "serve/serve.h"
 #include "stop.h"
 #include "text_model.h"
@@ -87,6 +88,7 @@ static int run(serve_options *o, const pal_context *cx) {
     cli_stop_on_signals(true);
     signal(SIGPIPE, SIG_IGN);
     o->serve.api_key = o->key_file ? (const char *)key.data : NULL;
+    pal_parallel_release(); /* the models are open; from here on the server's worker computes */
     if (!code && pal_serve_start(&server, models, o->count, cx, &o->serve, &err)) code = cli_fail(&err);
     if (!code) {
         const char *host = o->serve.host;

@@ -85,3 +85,5 @@ void pal_parallel_ranges(const pal_context *cx, size_t n, size_t grain, pal_rang
     range_job job = { .fn = fn, .arg = arg, .n = n, .grain = grain };
     pal_parallel_for(cx, (n + grain - 1) / grain, range_task, &job);
 }
+
+void pal_parallel_release(void) { omp_pause_resource_all(omp_pause_soft); }
