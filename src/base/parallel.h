@@ -24,9 +24,9 @@ void pal_parallel_for(const pal_context *cx, size_t n, pal_task_fn *fn, void *ar
 typedef void pal_range_fn(void *arg, size_t begin, size_t end, int thread);
 void pal_parallel_ranges(const pal_context *cx, size_t n, size_t grain, pal_range_fn *fn, void *arg);
 
-/* Ends the threads that wait for the calling thread's next loop. A thread that has had its last loop should say so: while
- * more threads wait than there are processors, libgomp lets all of them sleep at once, and each loop of another thread
- * must wake them. */
+/* Ends the threads that wait for the calling thread's next loop. A thread that has had its last loop should say so:
+ * while more threads wait than there are processors, libgomp lets all of them sleep at once, and each loop of another
+ * thread must wake them. */
 void pal_parallel_release(void);
 
 #endif
