@@ -156,6 +156,10 @@ static size_t longest_word(const char *text, size_t size) {
     return longest;
 }
 
+static void say_starved(json_error_t *why) {
+    if (why) *why = (json_error_t){ .line = -1, .text = "out of memory" };
+}
+
 json_t *pal_json_parse(const char *text, size_t size, size_t flags, json_error_t *why, bool *starved) {
     char small[SMALL_RESERVE], *large = NULL;
     const bool before = was_lost();
@@ -167,7 +171,7 @@ json_t *pal_json_parse(const char *text, size_t size, size_t flags, json_error_t
     if (room > sizeof small && !(large = pal_alloc_refused() ? NULL : malloc(room))) {
         lost = true;
         atomic_store(&was_short, true);
-        if (why) snprintf(why->text, sizeof why->text, "out of memory");
+        say_starved(why);
     } else {
         reading.on = true;
         reading.word = reading.doubled = NULL;
@@ -197,7 +201,7 @@ json_t *pal_json_load_stream(FILE *from, size_t flags, json_error_t *why, bool *
             char *larger = realloc(text, room = room ? 2 * room : 4096);
             if (!larger) {
                 free(text);
-                if (why) *why = (json_error_t){ .line = -1, .text = "out of memory" };
+                say_starved(why);
                 if (starved) *starved = true;
                 else lost = true;
                 return NULL;

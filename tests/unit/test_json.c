@@ -101,7 +101,9 @@ static void test_parse_tells_why(void **state) {
         for (starved = true; starved; k++) {
             json_decref(value);
             pal_alloc_fail_once(k + 1);
+            memset(&why, 'w', sizeof why);
             value = pal_json_parse(text, strlen(text), 0, &why, &starved);
+            assert_true(why.line >= -1 && why.line <= 1);
             assert_true((value != NULL) == (!starved && !wrong));
             pal_alloc_fail_at(k + 1);
             bool always;
