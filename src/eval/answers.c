@@ -64,6 +64,9 @@ pal_status pal_answers_find(pal_answers *out, uint32_t *distance, const json_t *
         seek(q.answer, tok, ids, &at, &start);
         const size_t tokens = at > told ? at - told : 1;
         for (; start < q.end; at++) {
+            if (distance[at])
+                return pal_fail(err, PAL_E_FORMAT, "question %zu: its answer at byte %zu answers another question, too",
+                                index + 1, q.answer);
             distance[at] = (uint32_t)tokens;
             start += pal_tokenizer_text(tok, ids[at]).size;
         }

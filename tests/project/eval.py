@@ -135,7 +135,8 @@ with tempfile.TemporaryDirectory() as folder:
     assert bands[0]["documents"] == 9 and [d["nll"] for d in bands[0]["difference_by_position"]] == [0] and bands[1]["difference_by_position"][0]["tokens"] >= 8 * 7
     q = rows[0]["questions"][1]
     for row, message in (({"text": "x"}, "no 'questions'"), (rows[0] | {"questions": [q | {"answer": q["answer"] + 1}]}, "does not say"),
-                         (rows[0] | {"questions": [q | {"answer": 1 << 62}]}, "does not say"), (rows[0] | {"questions": [q | {"told": -1}]}, "question 1: expected whole numbers")):
+                         (rows[0] | {"questions": [q | {"answer": 1 << 62}]}, "does not say"), (rows[0] | {"questions": [q | {"told": -1}]}, "question 1: expected whole numbers"),
+                         (rows[0] | {"questions": [q, q | {"told": 0}]}, "question 2: its answer")):
         (folder / "bad.jsonl").write_text(json.dumps(row) + "\n")
         said = run("eval", hybrid, *A[:3], folder / "bad.jsonl", "--answers", code=2)
         assert "bad.jsonl: line 1: " in said and message in said, said
