@@ -114,7 +114,8 @@ PAL_API void pal_session_reset(pal_session *session); /* empties the memory; wha
 PAL_API pal_status pal_session_begin(pal_session *session, const uint32_t *ids, size_t count,
                                      const pal_session_options *options, pal_error *err);
 PAL_API void pal_session_cancel(pal_session *session); /* ends reading or writing; the memory holds what it came to */
-/* A session that pauses keeps its place and is passed over by steps, and not counted as busy by the engine. */
+/* A session that pauses keeps its place and is passed over by steps, and not counted as busy by the engine. A piece
+ * that it has begun is still read to its end, or nobody else could read. */
 PAL_API void pal_session_pause(pal_session *session, bool pause);
 PAL_API bool pal_session_busy(const pal_session *session);
 PAL_API pal_finish pal_session_finish(const pal_session *session); /* of the last text */
