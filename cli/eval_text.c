@@ -70,6 +70,7 @@ static int measure(measured *m, const eval_text_options *o, const pal_context *c
                                                 : strcmp(o->part, "valid") == 0 ? PAL_SUBSET_VALID
                                                                                 : PAL_SUBSET_ALL,
                                       .answers = o->answers };
+    m->answers = o->answers;
     if ((code = choose_context(m, o, t.model)) ||
         (pal_eval_data_open(&data, o->data, t.tokenizer, &source, &err) && (code = cli_fail(&err)))) {
         pal_bundle_close(&t);
@@ -152,6 +153,7 @@ static json_t *model_json(const measured *m, const measured *baseline) {
     pal_json_set(root, "byte_perplexity", pal_json_number(per(p, p->bytes)));
     pal_json_set(root, "word_perplexity", pal_json_number(per(p, p->words)));
     pal_json_set(root, "bits_per_byte", pal_json_number(bits_per_byte(p)));
+    if (m->answers) pal_json_set(root, "answers", json_integer((json_int_t)p->words));
     pal_json_set(root, "context", m->context ? json_integer(m->context) : json_null());
     pal_json_set(root, "tokens_per_s", pal_json_number((double)p->read / p->seconds));
     pal_json_set(root, "by_position", bins_json(p, NULL));
@@ -230,6 +232,9 @@ static void print_tables(const measured *all, int count, const measured *baselin
     for (int i = 0; i < shown; i++) printf(" %*s", baseline ? width + 11 : width, all[i].label);
     putchar('\n');
     for (int b = 0; b < bins; b++) {
+        bool some = false;
+        for (int i = 0; i < shown; i++) some |= b < all[i].result.bin_count && all[i].result.bins[b].count > 0;
+        if (!some) continue; /* no answer is so near */
         char range[48];
         eval_bin_name(range, b, last);
         printf("%20s", range);

@@ -11,6 +11,7 @@ typedef struct eval_measured {
     const char *name;
     char label[64]; /* for tables and figures: the last part of the name, where that tells models apart */
     pal_perplexity result;
+    bool answers;       /* they alone counted */
     int context;        /* that was used; 0: whole documents */
     const char *why;    /* this context */
     uint64_t tokenizer; /* fingerprint */
