@@ -71,6 +71,20 @@ pal_model *test_model(const test_kind *kind, pal_model_use use, const pal_contex
     return model;
 }
 
+runner test_runner(size_t kind, pal_model_use use, pal_work_options options) {
+    runner r = { .cx = test_context(2, NULL), .name = test_kinds[kind].name };
+    r.model = test_model(&test_kinds[kind], use, r.cx);
+    r.rows = (size_t)pal_model_config_of(r.model)->vocab_rows;
+    OK(pal_work_new(&r.work, r.model, r.cx, &options, err));
+    return r;
+}
+
+void test_runner_free(runner *r) {
+    pal_work_free(r->work);
+    pal_model_close(r->model);
+    pal_context_free(r->cx);
+}
+
 void test_ids(int32_t *ids, int n, int vocab, uint64_t seed) {
     pal_rng rng = pal_rng_at(seed, 1);
     for (int i = 0; i < n; i++) ids[i] = (int32_t)pal_rng_below(&rng, (uint32_t)vocab);

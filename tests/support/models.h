@@ -22,6 +22,17 @@ enum { TEST_VOCAB = 29 }; /* tokens of every kind */
 pal_model_config test_model_config(const test_kind *kind);
 pal_model *test_model(const test_kind *kind, pal_model_use use, const pal_context *cx);
 
+/* A model that runs. */
+typedef struct runner {
+    pal_context *cx;
+    pal_model *model;
+    pal_work *work;
+    const char *name;
+    size_t rows; /* logits a token */
+} runner;
+runner test_runner(size_t kind, pal_model_use use, pal_work_options options); /* of test_kinds, with 2 threads */
+void test_runner_free(runner *r);
+
 void test_ids(int32_t *ids, int n, int vocab, uint64_t seed);
 /* Logits of the last of n tokens, which are one sequence. */
 void test_last_logits(const pal_model *model, const pal_context *cx, const int32_t *ids, int n, float *out);
