@@ -430,10 +430,13 @@ pal_status pal_shards_finish(const char *directory, const pal_shards_summary *m,
     s.info.vocabulary = vocabulary;
     json_t *list = json_array(), *valid = json_null();
     if ((st = pal_alloc_named((void **)&s.list, m->count, sizeof *s.list, "a list of shards", err))) goto done;
-    for (size_t i = 0; i < m->count && !st; i++) {
+    for (size_t i = 0; i < m->count; i++) {
         snprintf(hex, sizeof hex, "%016" PRIx64, m->shards[i].checksum);
-        pal_json_append(list, json_pack("{s:I, s:I, s:s}", "documents", (json_int_t)m->shards[i].documents, "tokens",
-                                        (json_int_t)m->shards[i].tokens, "checksum", hex));
+        if (!pal_json_append(list, json_pack("{s:I, s:I, s:s}", "documents", (json_int_t)m->shards[i].documents,
+                                             "tokens", (json_int_t)m->shards[i].tokens, "checksum", hex))) {
+            st = pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
+            goto done;
+        }
         tokens += m->shards[i].tokens, bytes += m->shards[i].bytes, words += m->shards[i].words;
         s.info.shards = i + 1;
         if ((st = open_shard(&s, json_array_get(list, i), i, path, err))) goto done;

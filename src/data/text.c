@@ -253,8 +253,8 @@ void pal_text_release(void *owner) { json_decref(owner); }
 
 bool pal_text_field_pairs(const char *field) { return field && strchr(field, '+'); }
 
-/* {"x": prompt + PAL_RESPONSE + response, "response": where it begins}, or NULL when there is no such pair. */
-static json_t *join_pair(const json_t *root, const char *field) {
+/* {"x": prompt + PAL_RESPONSE + response, "response": where it begins}; NULL: there is no such pair, or no memory. */
+static json_t *join_pair(const json_t *root, const char *field, bool *starved) {
     const size_t size = (size_t)(strchr(field, '+') - field);
     char first[256];
     if (size >= sizeof first) return NULL;
@@ -263,8 +263,11 @@ static json_t *join_pair(const json_t *root, const char *field) {
     const json_t *prompt = json_object_get(root, first), *response = json_object_get(root, field + size + 1);
     if (!json_is_string(prompt) || !json_is_string(response)) return NULL;
     const size_t behind = json_string_length(prompt) + sizeof PAL_RESPONSE - 2; /* its line's end is the response's */
-    return json_pack("{s:s#++#, s:I}", "x", json_string_value(prompt), (int)json_string_length(prompt), PAL_RESPONSE,
-                     json_string_value(response), (int)json_string_length(response), "response", (json_int_t)behind);
+    json_t *pair = json_pack("{s:s#++#, s:I}", "x", json_string_value(prompt), (int)json_string_length(prompt),
+                             PAL_RESPONSE, json_string_value(response), (int)json_string_length(response), "response",
+                             (json_int_t)behind);
+    *starved = !pair;
+    return pair;
 }
 
 size_t pal_text_response(const void *owner) { return (size_t)json_integer_value(json_object_get(owner, "response")); }
@@ -272,6 +275,7 @@ size_t pal_text_response(const void *owner) { return (size_t)json_integer_value(
 pal_status pal_text_parse(const char *path, const char *field, uint64_t line, pal_slice json, void **owner,
                           pal_slice *text, pal_error *err) {
     json_error_t why;
+    bool starved;
     size_t i = 0;
     *owner = NULL;
     *text = (pal_slice){ 0 };
@@ -282,15 +286,17 @@ pal_status pal_text_parse(const char *path, const char *field, uint64_t line, pa
     const char *name = strcmp(path, "-") == 0 ? "standard input" : path;
     const size_t mark = line == 1 && json.size >= 3 && memcmp(json.data, "\xEF\xBB\xBF", 3) == 0 ? 3
                                                                                                  : 0; /* byte order */
-    json_t *root = pal_json_parse((const char *)json.data + mark, json.size - mark, JSON_ALLOW_NUL, &why, NULL);
+    json_t *root = pal_json_parse((const char *)json.data + mark, json.size - mark, JSON_ALLOW_NUL, &why, &starved);
     if (!root && json_error_code(&why) == json_error_numeric_overflow) /* numbers in other fields may be of any size */
         root = pal_json_parse((const char *)json.data + mark, json.size - mark,
-                              JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why, NULL);
+                              JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why, &starved);
+    if (starved) return pal_fail(err, PAL_E_MEMORY, "%s: no memory to read line %" PRIu64, name, line);
     if (!root) return pal_fail(err, PAL_E_FORMAT, "%s: line %" PRIu64 ": %s", name, line, why.text);
     const json_t *value;
     if (pal_text_field_pairs(field)) {
-        json_t *pair = join_pair(root, field);
+        json_t *pair = join_pair(root, field, &starved);
         json_decref(root);
+        if (starved) return pal_fail(err, PAL_E_MEMORY, "%s: no memory to read line %" PRIu64, name, line);
         if (!pair)
             return pal_fail(err, PAL_E_FORMAT, "%s: line %" PRIu64 ": expected an object with two strings '%s'", name,
                             line, field);

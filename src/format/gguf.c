@@ -181,8 +181,11 @@ static pal_status read_tensors(gguf_file *f, pal_gguf_reader *r, const pal_gguf_
 /* config.json as it was when the file was written. */
 static pal_status read_config(pal_source *source, const pal_gguf_facts *k, pal_error *err) {
     json_error_t why;
+    bool starved;
     if (!k->config.size) return pal_fail(err, PAL_E_FORMAT, "%s: palimpsa.config is missing", source->path);
-    source->config = pal_json_parse((const char *)k->config.data, k->config.size, JSON_REJECT_DUPLICATES, &why, NULL);
+    source->config =
+        pal_json_parse((const char *)k->config.data, k->config.size, JSON_REJECT_DUPLICATES, &why, &starved);
+    if (starved) return pal_fail(err, PAL_E_MEMORY, "no memory to open %s", source->path);
     if (!json_is_object(source->config))
         return pal_fail(err, PAL_E_FORMAT, "%s: palimpsa.config is no JSON object%s%s", source->path,
                         source->config ? "" : ": ", source->config ? "" : why.text);

@@ -86,8 +86,10 @@ pal_status pal_options_read(const pal_option *options, size_t count, const char 
         fclose(file);
         return pal_fail(err, PAL_E_FORMAT, "%s: a directory, expected a JSON file of options", path);
     }
-    json_t *config = pal_json_load_stream(file, JSON_REJECT_DUPLICATES, &why, NULL);
+    bool starved;
+    json_t *config = pal_json_load_stream(file, JSON_REJECT_DUPLICATES, &why, &starved);
     fclose(file);
+    if (starved) return pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);
     if (!config) return pal_fail(err, PAL_E_FORMAT, "%s: %s (line %d)", path, why.text, why.line);
     if (!pal_json_append(kept, config)) return pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);
     if (!json_is_object(config)) return pal_fail(err, PAL_E_FORMAT, "%s: expected a JSON object of options", path);

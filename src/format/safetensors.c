@@ -346,6 +346,18 @@ static json_t *header_json(const pal_tensor **order, size_t count, const char *c
     return header;
 }
 
+/* Why there is no header: a name that JSON cannot hold, or no memory. */
+static pal_status no_header(const char *path, const pal_tensor **order, size_t count, pal_error *err) {
+    for (size_t i = 0; i < count; i++) {
+        json_t *name = pal_json_text(order[i]->name);
+        const bool other = json_is_object(name);
+        json_decref(name);
+        if (other)
+            return pal_fail(err, PAL_E_ARGUMENT, "%s: the name of tensor '%s' is not UTF-8", path, order[i]->name);
+    }
+    return pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
+}
+
 static pal_status write_all(FILE *f, const char *path, const void *bytes, size_t size, pal_error *err) {
     if (size && fwrite(bytes, 1, size, f) != size)
         return pal_fail(err, PAL_E_IO, "%s: cannot write: %s", path, strerror(errno));
@@ -366,8 +378,7 @@ pal_status pal_safetensors_make_head(pal_safetensors_head *out, size_t *offsets,
     header = header_json(order, count, metadata);
     text = pal_json_dumps(header, JSON_COMPACT);
     if (!text || json_object_size(header) != count + (metadata ? 1 : 0)) {
-        st = pal_fail(err, PAL_E_ARGUMENT, "%s: the header could not be made (memory, or a name that is not UTF-8)",
-                      path);
+        st = no_header(path, order, count, err);
         goto done;
     }
     const size_t length = strlen(text), padded = (length + 7) & ~(size_t)7;

@@ -8,11 +8,13 @@
 
 static pal_status load(json_t **out, const char *name, const void *bytes, size_t size, pal_error *err) {
     json_error_t why;
+    bool starved;
     if (size > PAL_TOKENIZER_FILE_MAX)
         return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes; a tokenizer of more than %zu is refused", name, size,
                         PAL_TOKENIZER_FILE_MAX);
     if (size == 0) return pal_fail(err, PAL_E_FORMAT, "%s: the file is empty", name);
-    *out = pal_json_parse(bytes, size, JSON_ALLOW_NUL, &why, NULL);
+    *out = pal_json_parse(bytes, size, JSON_ALLOW_NUL, &why, &starved);
+    if (starved) return pal_fail(err, PAL_E_MEMORY, "no memory to read %s", name);
     if (!*out) return pal_fail(err, PAL_E_FORMAT, "%s: not valid JSON: %s (line %d)", name, why.text, why.line);
     return PAL_OK;
 }

@@ -8,7 +8,7 @@
  *   PALIMPSA_FAULTS=record         nothing fails; every call that changes files goes to the log
  * PALIMPSA_FAULTS_LOG names a file that gets, of every process, the line "count KIND N" in the end, and when calls are
  * recorded a line for each: kind, path, second path or offset and bytes as hexadecimal digits.
- * Allocations are those of ours and of jansson. Cairo, oneDNN, OpenMP, libmicrohttpd, Oniguruma and the C library's
+ * Allocations are those of ours (refused.c) and of jansson. Cairo, oneDNN, OpenMP, libmicrohttpd, Oniguruma and the C library's
  * own have no hooks: theirs do not fail. */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,23 +21,6 @@
 
 #include "base/alloc.h"
 #include "base/io.h"
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *block, size_t size);
-char *__real_strdup(const char *text);
-char *__real_strndup(const char *text, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *block, size_t size);
-char *__wrap_strdup(const char *text);
-char *__wrap_strndup(const char *text, size_t size);
-
-void *__wrap_malloc(size_t size) { return pal_alloc_refused() ? NULL : __real_malloc(size); }
-void *__wrap_calloc(size_t n, size_t size) { return pal_alloc_refused() ? NULL : __real_calloc(n, size); }
-void *__wrap_realloc(void *block, size_t size) { return pal_alloc_refused() ? NULL : __real_realloc(block, size); }
-char *__wrap_strdup(const char *text) { return pal_alloc_refused() ? NULL : __real_strdup(text); }
-char *__wrap_strndup(const char *text, size_t size) { return pal_alloc_refused() ? NULL : __real_strndup(text, size); }
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned long long calls, at;
