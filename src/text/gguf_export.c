@@ -119,11 +119,7 @@ static const char *pre_tokenizer(const pal_tokenizer *tok) {
     if (tok->model != PAL_MODEL_BPE || !tok->byte_level || tok->normal_count > 1 || (tok->normal_count == 1 && !nfc) ||
         tok->split_count != 1)
         return NULL;
-    const pal_split_step *s = &tok->split[0];
-    const bool gpt2 = s->kind == PAL_SPLIT_GPT2 ||
-                      (s->kind == PAL_SPLIT_PATTERN && s->pattern && s->literal.size == strlen(pal_gpt2_pattern) &&
-                       memcmp(s->literal.data, pal_gpt2_pattern, s->literal.size) == 0);
-    if (!gpt2 || tok->ignore_merges) return NULL;
+    if (tok->split[0].kind != PAL_SPLIT_GPT2 || tok->ignore_merges) return NULL;
     return nfc ? "mpt" : "gpt-2";
 }
 

@@ -185,9 +185,10 @@ static pal_status merge_text(const pal_tokenizer *tok, pal_tokenizer_scratch *s,
     return st;
 }
 
-/* One word, from the cache if it was seen before. A run of unknowns may go on from the word before. */
-static pal_status encode_word(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice word, size_t start,
-                              pal_ids *ids, pal_error *err) {
+/* One word, from the cache if it was seen before. It begins with the sign for a blank, which is known, or behind a
+ * symbol: a run of unknowns never goes on from the word before. */
+static pal_status encode_word(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice word, pal_ids *ids,
+                              pal_error *err) {
     pal_status st;
     uint64_t key[3];
     const bool keep = pal_cache_key(key, word.data, word.size);
@@ -202,9 +203,7 @@ static pal_status encode_word(const pal_tokenizer *tok, pal_tokenizer_scratch *s
         count = s->word.count;
     }
     if ((st = pal_ids_reserve(ids, count, err))) return st;
-    const bool joins = count && !tok->byte_fallback && from[0] == tok->unk && ids->count > start &&
-                       ids->data[ids->count - 1] == tok->unk;
-    for (size_t i = joins; i < count; i++) ids->data[ids->count++] = from[i];
+    for (size_t i = 0; i < count; i++) ids->data[ids->count++] = from[i];
     return PAL_OK;
 }
 
@@ -217,7 +216,7 @@ static pal_status encode_stretch(const pal_tokenizer *tok, pal_tokenizer_scratch
         for (end = at; text.size - end >= 3 && memcmp(text.data + end, SIGN, 3) == 0;) end += 3;
         const unsigned char *next = memmem(text.data + end, text.size - end, SIGN, 3);
         end = next ? (size_t)(next - text.data) : text.size;
-        st = encode_word(tok, s, (pal_slice){ text.data + at, end - at }, start, ids, err);
+        st = encode_word(tok, s, (pal_slice){ text.data + at, end - at }, ids, err);
     }
     return st;
 }

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: MIT */
+/* Tokenizers with odd parts: what their rules do, and what is said of those that are not supported. */
+#include "support/text.h"
+#include "text/cut.h"
+
+#define SIGN "\xE2\x96\x81"
+
+static pal_status read_json(const char *json, pal_tokenizer **tok, pal_error *err) {
+    return test_read(READER_JSON, (const unsigned char *)json, strlen(json), tok, err);
+}
+
+static pal_tokenizer *tokenizer_of(const char *json) {
+    pal_tokenizer *tok;
+    pal_error err;
+    if (read_json(json, &tok, &err)) fail_msg("%s\nrefused: %s", json, err.text);
+    return tok;
+}
+
+/* The names of a text's ids with '|' between them. */
+static void names_are(const pal_tokenizer *tok, const char *what, const char *text, const char *expected) {
+    pal_ids ids = { 0 };
+    char names[512] = "";
+    test_encode(tok, text, strlen(text), &ids);
+    for (size_t i = 0; i < ids.count; i++) {
+        const pal_slice name = pal_tokenizer_name(tok, ids.data[i]);
+        const size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%.*s", i ? "|" : "", (int)name.size, (const char *)name.data);
+    }
+    if (strcmp(names, expected) != 0) fail_msg("%s: '%s' gives %s, expected %s", what, text, names, expected);
+    pal_ids_free(&ids);
+}
+
+#define LLAMA3                                                                             \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| " \
+    "?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
+#define QWEN2                                                                         \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| " \
+    "?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
+#define SPLIT_AS(kind, what, more) "{\"type\":\"Split\",\"pattern\":{\"" kind "\":\"" what "\"}," more "}"
+#define SPLIT(what)                SPLIT_AS("Regex", what, "\"behavior\":\"Isolated\"")
+#define STEPS(list)                "{\"type\":\"Sequence\",\"pretokenizers\":[" list "]}"
+#define NORMAL(what)               "{\"type\":\"" what "\"}"
+#define DIGITS                     "{\"type\":\"Digits\"}"
+#define MERGED                     "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]"
+#define UNMERGED                   "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[]"
+#define ADDED(content, more)       "{\"id\":3,\"content\":\"" content "\"" more "}"
+
+/* Parts of a text may be encoded one by one where that cannot change an id, and nowhere else. */
+static void texts_are_cut_where_that_is_safe(void **state) {
+    (void)state;
+    static const struct {
+        const char *normalizer, *pre, *model, *added;
+        pal_cut cut;
+    } cases[] = {
+        { "null", SPLIT(LLAMA3), MERGED, "", PAL_CUT_LINES },
+        { "null", SPLIT(QWEN2), MERGED, "", PAL_CUT_LINES },
+        { "null", NORMAL("ByteLevel"), MERGED, "", PAL_CUT_NEVER }, /* a blank in front of every text */
+        { "null", "{\"type\":\"ByteLevel\",\"add_prefix_space\":false}", MERGED, "", PAL_CUT_LINES },
+        { "null", SPLIT_AS("Regex", LLAMA3, "\"behavior\":\"Removed\""), MERGED, "", PAL_CUT_NEVER },
+        { "null", SPLIT_AS("Regex", LLAMA3, "\"behavior\":\"Isolated\",\"invert\":true"), MERGED, "", PAL_CUT_NEVER },
+        { "null", SPLIT_AS("String", LLAMA3, "\"behavior\":\"Isolated\""), MERGED, "", PAL_CUT_NEVER },
+        { "null", SPLIT("[ab]"), MERGED, "", PAL_CUT_NEVER },
+        { "null", STEPS(DIGITS "," SPLIT(LLAMA3)), MERGED, "", PAL_CUT_LETTERS },
+        { "null", STEPS(SPLIT(LLAMA3) "," DIGITS), MERGED, "", PAL_CUT_LINES },
+        { NORMAL("NFC"), SPLIT(LLAMA3), MERGED, "", PAL_CUT_LINES },
+        { NORMAL("NFKC"), SPLIT(LLAMA3), MERGED, "", PAL_CUT_LETTERS },
+        { NORMAL("NFKD"), SPLIT(LLAMA3), MERGED, "", PAL_CUT_LETTERS },
+        { "{\"type\":\"Prepend\",\"prepend\":\"a\"}", SPLIT(LLAMA3), MERGED, "", PAL_CUT_NEVER },
+        { "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"b\"}", SPLIT(LLAMA3), MERGED, "",
+          PAL_CUT_NEVER },
+        { "null", "null", MERGED, "", PAL_CUT_NEVER },
+        { "null", "null", UNMERGED, "", PAL_CUT_CHARACTERS },
+        { "null", "null", "\"ignore_merges\":true," UNMERGED, "", PAL_CUT_NEVER },
+        { "null", "null", "\"unk_token\":\"a\"," UNMERGED, "", PAL_CUT_CHARACTERS },
+        { "null", "null", "\"unk_token\":\"a\",\"fuse_unk\":true," UNMERGED, "", PAL_CUT_NEVER },
+        { NORMAL("NFC"), "null", UNMERGED, "", PAL_CUT_NEVER },
+        { "null", "null", UNMERGED, ADDED("<s>", ""), PAL_CUT_NEVER },
+        { "null", SPLIT(LLAMA3), MERGED, ADDED("<s>", ""), PAL_CUT_LINES },
+        { "null", SPLIT(LLAMA3), MERGED, ADDED("<s>", ",\"single_word\":true"), PAL_CUT_NEVER },
+        { "null", SPLIT(LLAMA3), MERGED, ADDED("<s>", ",\"lstrip\":true"), PAL_CUT_NEVER },
+        { "null", SPLIT(LLAMA3), MERGED, ADDED("<s>", ",\"rstrip\":true"), PAL_CUT_NEVER },
+        { "null", SPLIT(LLAMA3), MERGED, ADDED("\xC3\xA9", ""), PAL_CUT_NEVER },
+        { "null", SPLIT(LLAMA3), MERGED, ADDED("7<", ""), PAL_CUT_NEVER },
+        { "null", SPLIT(LLAMA3), MERGED, ADDED("X<", ""), PAL_CUT_NEVER },
+        { "null", SPLIT(LLAMA3), MERGED, ADDED("x<", ""), PAL_CUT_NEVER },
+        { "null", SPLIT(LLAMA3), MERGED, ADDED("[x", ""), PAL_CUT_LINES },
+        { "null", SPLIT(LLAMA3), MERGED, ADDED("{x", ""), PAL_CUT_LINES },
+        { "null", SPLIT(LLAMA3), MERGED, ADDED("<\\n", ""), PAL_CUT_NEVER },
+        { "null", SPLIT(LLAMA3), MERGED, ADDED("< x", ""), PAL_CUT_NEVER },
+        { "null", SPLIT(LLAMA3), MERGED, ADDED("  <", ""), PAL_CUT_LINES },
+    };
+    for (size_t i = 0; i < PAL_COUNT(cases); i++) {
+        char json[1024];
+        snprintf(json, sizeof json,
+                 "{\"added_tokens\":[%s],\"normalizer\":%s,\"pre_tokenizer\":%s,\"model\":{\"type\":"
+                 "\"BPE\",%s}}",
+                 cases[i].added, cases[i].normalizer, cases[i].pre, cases[i].model);
+        pal_tokenizer *tok = tokenizer_of(json);
+        if (pal_tokenizer_cut(tok) != cases[i].cut)
+            fail_msg("%s: cut %d, expected %d", json, (int)pal_tokenizer_cut(tok), (int)cases[i].cut);
+        pal_tokenizer_close(tok);
+    }
+}
+
+/* Of SentencePiece: words, unless a rule looks beyond them. */
+static void pieces_are_cut_where_that_is_safe(void **state) {
+    (void)state;
+    pal_tokenizer *tok = test_tiny(TINY_SPM);
+    assert_int_equal(pal_tokenizer_cut(tok), PAL_CUT_NEVER); /* it has a user-defined symbol */
+    for (size_t id = 0; id < tok->size; id++) tok->flags[id] &= (uint8_t)~PAL_TOKEN_USER;
+    assert_int_equal(pal_tokenizer_cut(tok), PAL_CUT_BLANKS);
+    tok->spm.dummy_prefix = false;
+    assert_int_equal(pal_tokenizer_cut(tok), PAL_CUT_WORDS);
+    bool *const rules[] = { &tok->words, &tok->spm.collapse_blanks, &tok->spm.escape_blanks };
+    for (size_t i = 0; i < PAL_COUNT(rules); i++) {
+        *rules[i] = !*rules[i];
+        assert_int_equal(pal_tokenizer_cut(tok), PAL_CUT_NEVER);
+        *rules[i] = !*rules[i];
+    }
+    tok->spm.charsmap.size = 1;
+    assert_int_equal(pal_tokenizer_cut(tok), PAL_CUT_NEVER);
+    tok->spm.charsmap.size = 0;
+    pal_tokenizer_close(tok);
+    tok = test_tiny(TINY_UNIGRAM);
+    assert_int_equal(pal_tokenizer_cut(tok), PAL_CUT_NEVER);
+    pal_tokenizer_close(tok);
+}
+
+#define LETTERS                                                                                           \
+    "\"model\":{\"type\":\"BPE\",\"unk_token\":\"?\",\"vocab\":{\"?\":0,\"a\":1,\"b\":2,\"x\":3,\"y\":4," \
+    "\" \":5,\"" SIGN "\":6,\"1\":7,\"2\":8},\"merges\":[]}"
+
+/* single_word: \w of a regular expression on neither side. */
+static void a_single_word_has_no_word_beside_it(void **state) {
+    (void)state;
+    static const struct {
+        const char *beside;
+        bool word;
+    } cases[] = {
+        { "", false },
+        { " ", false },
+        { "-", false },
+        { "a", true },
+        { "1", true },
+        { "_", true },
+        { "\xC3\xA9", true },
+        { "\xCC\x81", true },
+        { "\xE2\x80\x8C", true },
+        { "\xE2\x80\x8D", true },
+        { "\xE2\x80\x8B", false },
+        { "\xE2\x92\xB6", true } /* U+24B6 */,
+        { "\xE2\x93\xA9", true },
+        { "\xE2\x93\xAA", false } /* U+24EA */,
+        { "\xE2\x92\xB5", false } /* U+24B5 */,
+        { "\xF0\x9F\x84\xB0", true } /* U+1F130 */,
+        { "\xF0\x9F\x84\xAF", false },
+        { "\xF0\x9F\x85\x8A", false },
+        { "\xF0\x9F\x85\x90", true } /* U+1F150 */,
+        { "\xF0\x9F\x85\xAA", false },
+        { "\xF0\x9F\x85\xB0", true },
+        { "\xF0\x9F\x86\x8A", false } /* U+1F18A */,
+        { "\xFF", false },
+    };
+    pal_tokenizer *tok = tokenizer_of("{\"added_tokens\":[{\"id\":9,\"content\":\"xy\",\"single_word\":true,"
+                                      "\"normalized\":false}]," LETTERS "}");
+    for (size_t i = 0; i < PAL_COUNT(cases); i++)
+        for (int behind = 0; behind < 2; behind++) {
+            char text[32];
+            pal_ids ids = { 0 };
+            bool found = false;
+            snprintf(text, sizeof text, behind ? "xy%s" : "%sxy", cases[i].beside);
+            test_encode(tok, text, strlen(text), &ids);
+            for (size_t k = 0; k < ids.count; k++) found = found || ids.data[k] == 9;
+            if (found == cases[i].word) fail_msg("'%s': found %d", text, (int)found);
+            pal_ids_free(&ids);
+        }
+    pal_tokenizer_close(tok);
+}
+
+static void added_tokens_take_the_blanks_beside_them(void **state) {
+    (void)state;
+    pal_tokenizer *tok = tokenizer_of("{\"added_tokens\":[{\"id\":9,\"content\":\"xy\",\"lstrip\":true,\"rstrip\":true,"
+                                      "\"normalized\":false},{\"id\":10,\"content\":\"<s>\",\"special\":true}]," LETTERS
+                                      "}");
+    static const char *const cases[][2] = {
+        { "a \t xy  b", "a|xy|b" },   { "  xy  ", "xy" },        { "xy  xy", "xy|xy" },
+        { "\xFF xy \xFF", "?|xy|?" }, { "a<s> xy", "a|<s>|xy" }, { "a<", "a|?" },
+    };
+    for (size_t i = 0; i < PAL_COUNT(cases); i++) names_are(tok, "lstrip and rstrip", cases[i][0], cases[i][1]);
+    /* Told to take special tokens as text, it still finds the others. */
+    pal_tokenizer_scratch *s;
+    pal_ids ids = { 0 };
+    OK(pal_tokenizer_scratch_new(&s, tok, err));
+    OK(pal_tokenizer_encode(tok, s, "<s>xy", 5, &(pal_encode_options){ .special_as_text = true }, &ids, err));
+    assert_int_equal(ids.count, 4);
+    assert_int_equal(ids.data[3], 9);
+    pal_tokenizer_scratch_free(s);
+    pal_ids_free(&ids);
+    pal_tokenizer_close(tok);
+}
+
+static void pre_tokenizers_split_and_mark(void **state) {
+    (void)state;
+#define PIECES                                                                                            \
+    "\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,\"unk_token\":\"?\",\"vocab\":{\"?\":0,\"" SIGN   \
+    "a\":1,\"" SIGN "b\":2,\"a\":3,\"b\":4,\"" SIGN "\":5,\"a" SIGN "b\":6,\"1\":7,\"2\":8,\"12\":9,\"a " \
+    "b\":10,\" a\":11,\"ab\":12,\"" SIGN "a" SIGN "b\":13,\"\xC4\xA0"                                     \
+    "a\":14},\"merges\":[]}"
+    static const struct {
+        const char *pre, *text, *names;
+    } cases[] = {
+        { "{\"type\":\"Metaspace\"}", "a b", SIGN "a|" SIGN "b" },
+        { "{\"type\":\"Metaspace\"}", " a", SIGN "a" },
+        { "{\"type\":\"Metaspace\"}", SIGN "a", SIGN "a" },
+        { "{\"type\":\"Metaspace\"}", "a  b", SIGN "a|" SIGN "|" SIGN "b" },
+        { "{\"type\":\"Metaspace\"}", "a ", SIGN "a|" SIGN },
+        { "{\"type\":\"Metaspace\",\"split\":false}", "a b", SIGN "a" SIGN "b" },
+        { "{\"type\":\"Metaspace\",\"prepend_scheme\":\"never\"}", "a b", "a|" SIGN "b" },
+        { "{\"type\":\"Metaspace\",\"prepend_scheme\":\"first\"}", "a b", SIGN "a|" SIGN "b" },
+        { "{\"type\":\"Metaspace\",\"add_prefix_space\":false,\"split\":false}", "a b", "a" SIGN "b" },
+        { "{\"type\":\"Metaspace\",\"add_prefix_space\":true}", "a b", SIGN "a|" SIGN "b" },
+        { "{\"type\":\"Digits\"}", "a12b", "a|12|b" },
+        { "{\"type\":\"Digits\",\"individual_digits\":true}", "a12b", "a|1|2|b" },
+        { "{\"type\":\"Digits\",\"individual_digits\":false}", "12", "12" },
+        { "{\"type\":\"ByteLevel\",\"use_regex\":false}", "a",
+          "\xC4\xA0"
+          "a" },
+        { "{\"type\":\"ByteLevel\",\"use_regex\":false}", " a",
+          "\xC4\xA0"
+          "a" },
+        { SPLIT("1"),
+          "a1\xFF"
+          "b",
+          "a|1|?|b" },
+        { SPLIT_AS("Regex", "1", "\"behavior\":\"MergedWithPrevious\""), "121", "1|2|1" },
+        { SPLIT_AS("String", " ", "\"behavior\":\"Removed\""), "a b", "a|b" },
+        { SPLIT_AS("String", " ", "\"behavior\":\"Isolated\",\"invert\":false"), "ab", "ab" },
+    };
+    for (size_t i = 0; i < PAL_COUNT(cases); i++) {
+        char json[1024];
+        snprintf(json, sizeof json, "{\"pre_tokenizer\":%s," PIECES "}", cases[i].pre);
+        pal_tokenizer *tok = tokenizer_of(json);
+        names_are(tok, cases[i].pre, cases[i].text, cases[i].names);
+        pal_tokenizer_close(tok);
+    }
+}
+
+/* Without a pre-tokenizer, words come one by one where no token reaches over a sign. */
+static void words_without_a_pre_tokenizer(void **state) {
+    (void)state;
+    pal_tokenizer *tok = tokenizer_of("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"" SIGN "\":2,\"" SIGN
+                                      "a\":3,\"ab\":4},\"merges\":[\"" SIGN " a\",\"a b\"]}}");
+    assert_true(tok->words);
+    names_are(tok, "words", SIGN SIGN "ab" SIGN "ab" SIGN, SIGN "|" SIGN "a|b|" SIGN "a|b|" SIGN);
+    names_are(tok, "words", "ab", "ab");
+    pal_tokenizer_close(tok);
+}
+
+#define TWICE(x)              x "," x
+#define MANY(x)               TWICE(TWICE(TWICE(TWICE(x)))) "," x
+#define CHAIN(x)              "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[" x "]}"
+#define TO(a, b)              "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" a "\"},\"content\":\"" b "\"}"
+#define STRIP(c, start, stop) "{\"type\":\"Strip\",\"content\":" c ",\"start\":" start ",\"stop\":" stop "}"
+#define PLAIN(type)           "{\"type\":\"" type "\"}"
+#define SEQUENCES(list, x)    /* ten deep */                                                                       \
+    "{\"type\":\"Sequence\",\"" list "\":[{\"type\":\"Sequence\",\"" list "\":[{\"type\":\"Sequence\",\"" list     \
+    "\":[{\"type\":\"Sequence\",\"" list "\":[{\"type\":\"Sequence\",\"" list "\":[{\"type\":\"Sequence\",\"" list \
+    "\":[{\"type\":\"Sequence\",\"" list "\":[{\"type\":\"Sequence\",\"" list "\":[{\"type\":\"Sequence\",\"" list \
+    "\":[{\"type\":\"Sequence\",\"" list "\":[" x "]}]}]}]}]}]}]}]}]}]}"
+#define PRE(x) "\"pre_tokenizer\":" STEPS(x)
+#define TEMPLATE(x)                                                                                                    \
+    "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[" x "],\"special_tokens\":{\"s\":{\"ids\":[-1]}}" \
+    "}"
+
+static void what_is_not_supported_is_named(void **state) {
+    (void)state;
+    static const struct {
+        const char *part, *says;
+    } cases[] = {
+        { CHAIN(MANY(TO("a", "b"))), "decoder steps" },
+        { CHAIN("{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a\"},\"content\":\"\"}"), "anything but two strings" },
+        { CHAIN("{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":5}"), "anything but two strings" },
+        { CHAIN(TO("", "b")), "anything but two strings" },
+        { CHAIN(PLAIN("Metaspace") "," TO("a", "b")), "Replace behind Metaspace" },
+        { CHAIN(PLAIN("Fuse") "," STRIP("\" \"", "1", "0") "," TO("a", "b")), "Replace behind Fuse and Strip" },
+        { CHAIN(PLAIN("Fuse") "," TO("ab", "b")), "several characters behind Fuse" },
+        { CHAIN(PLAIN("ByteFallback") "," TO("a", "b")), "Replace behind bytes" },
+        { CHAIN(PLAIN("ByteLevel") "," TO("\xC3\xA9", "b")), "Replace behind bytes" },
+        { CHAIN(STRIP("7", "1", "0")), "Strip at the end" },
+        { CHAIN(STRIP("\"\"", "1", "0")), "Strip at the end" },
+        { CHAIN(STRIP("\"a\"", "-1", "0")), "Strip at the end" },
+        { CHAIN(STRIP("\"a\"", "4294967296", "0")), "Strip at the end" },
+        { CHAIN(STRIP("\"a\"", "1", "1")), "Strip at the end" },
+        { CHAIN(PLAIN("Metaspace") "," STRIP("\"a\"", "1", "0")), "behind Metaspace or bytes" },
+        { CHAIN(PLAIN("ByteFallback") "," STRIP("\"a\"", "1", "0")), "behind Metaspace or bytes" },
+        { CHAIN(PLAIN("Fuse") "," STRIP("\"a\"", "1", "0")), "anything but blanks" },
+        { CHAIN(PLAIN("Fuse") "," STRIP("\"ab\"", "1", "0")), "anything but blanks" },
+        { CHAIN("{\"type\":\"Metaspace\",\"replacement\":\"_\"}"), "sign other than U+2581" },
+        { CHAIN("{\"type\":\"Metaspace\",\"replacement\":\"___\"}"), "sign other than U+2581" },
+        { CHAIN(TO("a", "b") "," PLAIN("Metaspace")), "Metaspace behind another decoder" },
+        { CHAIN(PLAIN("Fuse") "," PLAIN("Metaspace")), "Metaspace behind another decoder" },
+        { CHAIN(PLAIN("ByteFallback") "," PLAIN("ByteFallback")), "ByteFallback behind" },
+        { CHAIN(TO("a", "b") "," PLAIN("ByteLevel")), "ByteLevel behind another decoder" },
+        { CHAIN(SEQUENCES("decoders", SEQUENCES("decoders", PLAIN("Fuse")))), "deep" },
+        { "\"pre_tokenizer\":" SEQUENCES("pretokenizers", SEQUENCES("pretokenizers", DIGITS)), "deep" },
+        { PRE(MANY(DIGITS)), "more than 8 pre-tokenizer steps" },
+        { PRE(MANY(SPLIT("a"))), "more than 8 pre-tokenizer steps" },
+        { PRE(MANY(SPLIT_AS("String", "a", "\"behavior\":\"Isolated\""))), "more than 8 pre-tokenizer steps" },
+        { PRE(MANY(PLAIN("Metaspace"))), "more than 8 pre-tokenizer steps" },
+        { PRE(TWICE(TWICE(TWICE(DIGITS))) "," PLAIN("ByteLevel")), "more than 8 pre-tokenizer steps" },
+        { PRE(TWICE(TWICE(DIGITS)) "," TWICE(DIGITS) "," DIGITS "," PLAIN("ByteLevel")),
+          "more than 8 pre-tokenizer steps" },
+        { PRE(SPLIT_AS("String", "", "\"behavior\":\"Isolated\"")), "no pattern" },
+        { PRE(SPLIT_AS("String", "a", "\"invert\":false")), "no behavior" },
+        { PRE("{\"type\":\"Metaspace\",\"replacement\":7}"), "empty replacement" },
+        { "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[" MANY(NORMAL("NFC")) "]}",
+          "more than 8 normalizer steps" },
+        { "\"post_processor\":{\"type\":\"BertProcessing\",\"cls\":[\"a\",-1],\"sep\":[\"a\",0]}",
+          "not in the vocabulary" },
+        { "\"post_processor\":{\"type\":\"BertProcessing\",\"cls\":[\"a\",9],\"sep\":[\"a\",0]}",
+          "not in the vocabulary" },
+        { "\"post_processor\":{\"type\":\"RobertaProcessing\",\"cls\":[\"a\",0],\"sep\":[\"a\",\"b\"]}",
+          "not in the vocabulary" },
+        { "\"post_processor\":{\"type\":\"Sequence\",\"processors\":[{\"type\":\"Sequence\",\"processors\":[]}]}",
+          "nested twice" },
+        { "\"post_processor\":{\"type\":\"Sequence\",\"processors\":[{\"type\":\"ByteLevel\"},{\"type\":\"Unheard\"}]}",
+          "Unheard" },
+        { TEMPLATE("{\"Sequence\":{}},{\"Sequence\":{}}"), "the text twice" },
+        { TEMPLATE("{\"Other\":{}}"), "neither text nor token" },
+        { TEMPLATE("{\"SpecialToken\":{\"id\":\"s\"}}"), "not in the vocabulary" },
+        { "\"added_tokens\":[{\"id\":-1,\"content\":\"x\"}]", "no id" },
+        { "\"added_tokens\":[{\"id\":\"7\",\"content\":\"x\"}]", "no id" },
+        { "\"added_tokens\":[{\"id\":1,\"content\":7}]", "no content" },
+        { "\"truncation\":{}", "cuts texts at 0 ids" },
+        { "\"padding\":{\"strategy\":7}", "pads" },
+    };
+    for (size_t i = 0; i < PAL_COUNT(cases); i++) {
+        char json[8192];
+        pal_tokenizer *tok;
+        pal_error err = { 0 };
+        snprintf(json, sizeof json, "{%s,\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+                 cases[i].part);
+        if (!read_json(json, &tok, &err)) {
+            pal_tokenizer_close(tok);
+            fail_msg("accepted: %s", json);
+        }
+        if (!strstr(err.text, cases[i].says)) fail_msg("%s gives '%s', expected '%s'", json, err.text, cases[i].says);
+    }
+}
+
+static void templates_put_tokens_around_a_text(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        { "{\"type\":\"RobertaProcessing\",\"cls\":[\"?\",0],\"sep\":[\"b\",2]}", "?|a|b" },
+        { "{\"type\":\"Sequence\",\"processors\":[{\"type\":\"ByteLevel\"},{\"type\":\"BertProcessing\",\"cls\":[\"x\","
+          "3],"
+          "\"sep\":[\"y\",4]}]}",
+          "x|a|y" },
+        { "null", "a" },
+    };
+    for (size_t i = 0; i < PAL_COUNT(cases); i++) {
+        char json[1024];
+        pal_tokenizer_scratch *s;
+        pal_ids ids = { 0 };
+        snprintf(json, sizeof json, "{\"post_processor\":%s," LETTERS "}", cases[i][0]);
+        pal_tokenizer *tok = tokenizer_of(json);
+        OK(pal_tokenizer_scratch_new(&s, tok, err));
+        OK(pal_tokenizer_encode(tok, s, "a", 1, &(pal_encode_options){ .add_special = true }, &ids, err));
+        char names[64] = "";
+        for (size_t k = 0; k < ids.count; k++) {
+            const pal_slice name = pal_tokenizer_name(tok, ids.data[k]);
+            const size_t used = strlen(names);
+            snprintf(names + used, sizeof names - used, "%s%.*s", k ? "|" : "", (int)name.size,
+                     (const char *)name.data);
+        }
+        assert_string_equal(names, cases[i][1]);
+        pal_ids_free(&ids);
+        pal_tokenizer_scratch_free(s);
+        pal_tokenizer_close(tok);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_are_cut_where_that_is_safe),
+        cmocka_unit_test(pieces_are_cut_where_that_is_safe),
+        cmocka_unit_test(a_single_word_has_no_word_beside_it),
+        cmocka_unit_test(added_tokens_take_the_blanks_beside_them),
+        cmocka_unit_test(pre_tokenizers_split_and_mark),
+        cmocka_unit_test(words_without_a_pre_tokenizer),
+        cmocka_unit_test(what_is_not_supported_is_named),
+        cmocka_unit_test(templates_put_tokens_around_a_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
