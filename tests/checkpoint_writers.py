@@ -147,7 +147,7 @@ def zip_bytes(members, zip64=False, align=64):
         full = 0xFFFFFFFF
         local = struct.pack("<4sHHHHHIIIHH", b"PK\3\4", 20, c["flags"], c["method"], 0, 0, c["crc"], full if big else c["packed"], full if big else c["size"],
                             len(c["local_name"]), len(extra))
-        central_extra = struct.pack("<HHQQQ", 1, 24, c["size"], c["packed"], c["offset"]) if big else b""
+        central_extra = c.get("extra", struct.pack("<HHQQQ", 1, 24, c["size"], c["packed"], c["offset"]) if big else b"")
         central += struct.pack("<4sHHHHHHIIIHHHHHII", b"PK\1\2", 0, 20, c["flags"], c["method"], 0, 0, c["crc"], full if big else c["packed"],
                                full if big else c["size"], len(name), len(central_extra), 0, 0, 0, 0, full if big else c["offset"]) + name + central_extra
         out += local + c["local_name"] + extra + data

@@ -96,13 +96,16 @@ static pal_status check_byte_order(const torch_file *f, pal_error *err) {
 /* ("storage", class, key, location, count) */
 static pal_status read_storage(const torch_file *f, const pal_pickle *p, const char *name, const pal_pickle_node *node,
                                pal_dtype *dtype, size_t *count, pal_zip_member **bytes, pal_error *err) {
-    const pal_pickle_node *d = node && node->kind == PAL_PICKLE_PERSISTENT ? pal_pickle_item(p, node, 0) : NULL;
-    const pal_pickle_node *word = d ? pal_pickle_item(p, d, 0) : NULL, *class = d ? pal_pickle_item(p, d, 1) : NULL;
-    const pal_pickle_node *key = d ? pal_pickle_item(p, d, 2) : NULL, *numel = d ? pal_pickle_item(p, d, 4) : NULL;
-    if (!d || d->kind != PAL_PICKLE_LIST || d->count != 5 || word->kind != PAL_PICKLE_TEXT || word->size != 7 ||
-        memcmp(word->text, "storage", 7) != 0 || class->kind != PAL_PICKLE_GLOBAL || class->value < G_STORAGE ||
-        key->kind != PAL_PICKLE_TEXT || numel->kind != PAL_PICKLE_INT || numel->value < 0)
-        return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' does not say where its storage is", f->path, name);
+    static const char unsaid[] = "%s: tensor '%s' does not say where its storage is";
+    const pal_pickle_node *d = pal_pickle_item(p, node, 0);
+    if (node->kind != PAL_PICKLE_PERSISTENT || d->kind != PAL_PICKLE_LIST || d->count != 5)
+        return pal_fail(err, PAL_E_FORMAT, unsaid, f->path, name);
+    const pal_pickle_node *word = pal_pickle_item(p, d, 0), *class = pal_pickle_item(p, d, 1),
+                          *key = pal_pickle_item(p, d, 2), *numel = pal_pickle_item(p, d, 4);
+    if (word->kind != PAL_PICKLE_TEXT || word->size != 7 || memcmp(word->text, "storage", 7) != 0 ||
+        class->kind != PAL_PICKLE_GLOBAL || class->value < G_STORAGE || key->kind != PAL_PICKLE_TEXT ||
+        numel->kind != PAL_PICKLE_INT || numel->value < 0)
+        return pal_fail(err, PAL_E_FORMAT, unsaid, f->path, name);
     *dtype = storages[class->value - G_STORAGE];
     *count = (size_t)numel->value;
     *bytes = key->size < 100 && !memchr(key->text, 0, key->size) ? member(f, "data/", key->text, key->size) : NULL;
@@ -115,8 +118,8 @@ static pal_status read_storage(const torch_file *f, const pal_pickle *p, const c
 
 static pal_status read_extents(const torch_file *f, const pal_pickle *p, pal_tensor *t, const pal_pickle_node *size,
                                const pal_pickle_node *stride, pal_error *err) {
-    if (!size || !stride || size->kind != PAL_PICKLE_LIST || stride->kind != PAL_PICKLE_LIST ||
-        size->count != stride->count || size->count > PAL_MAX_RANK)
+    if (size->kind != PAL_PICKLE_LIST || stride->kind != PAL_PICKLE_LIST || size->count != stride->count ||
+        size->count > PAL_MAX_RANK)
         return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' has no proper shape and strides", f->path, t->name);
     t->rank = (int)size->count;
     int64_t strides[PAL_MAX_RANK];

@@ -53,6 +53,22 @@ hidden = struct.pack("<4sHHHHHIIIHH", b"PK\3\4", 20, 0, 0, 0, 0, 0, 4, 4, 14, 0)
 nested = [("archive/data/x", hidden), ("archive/data/y", inner, {"offset": 64})]
 assert w.zip_bytes(nested)[64:68] == b"PK\3\4"
 
+def tensor_of(**changes):
+    """A tensor's description, argument by argument."""
+    args = {"storage": w.p_storage("0", "F32", shape[0] * shape[1]), "offset": w.p_int(0), "shape": w.p_tuple(map(w.p_int, shape)),
+            "stride": w.p_tuple(map(w.p_int, w.strides(shape))), "grad": b"\x89", "hooks": w.DICT, **changes}
+    return w.p_global("torch._utils", "_rebuild_tensor_v2") + w.p_tuple(a for a in args.values() if a) + b"R"
+
+
+def storage_of(**changes):
+    parts = {"word": w.p_text("storage"), "class": w.p_global("torch", "FloatStorage"), "key": w.p_text("0"), "where": w.p_text("cpu"),
+             "numel": w.p_int(shape[0] * shape[1]), **changes}
+    return w.p_tuple(p for p in parts.values() if p) + b"Q"
+
+
+zip64 = w.zip_bytes(members, zip64=True)
+end64 = zip64.rfind(b"PK\5\6")
+full = {"size": 0xFFFFFFFF, "packed": 0xFFFFFFFF}
 reduce_ = lambda module, name, *args: w.p_global(module, name) + w.p_tuple(args) + b"R"
 torch = {
     "empty": b"", "one_byte": b"P", "only_magic": b"PK\3\4", "text": b"this is not a checkpoint at all, just text", "old_torch": b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.",
@@ -88,6 +104,29 @@ torch = {
     "tensor_twice": with_pickle(w.p_state([(E, w.p_tensor("0", "F32", shape))] * 2)), "tensors_missing": with_pickle(w.p_state([(E, w.p_tensor("0", "F32", shape))])),
     "unexpected_tensor": with_entry(w.p_tensor("0", "F32", shape), name="elephant.weight"), "memo_out_of_order": with_pickle(b"\x80\x02}r\xff\xff\xff\xff."),
     "memo_missing": with_pickle(b"\x80\x02h\x05."), "deep_tuples": with_pickle(b"\x80\x02" + b"(" * 100000 + b"t" * 100000 + b"."), "text_of_4_gib": with_pickle(b"\x80\x02X\xff\xff\xff\xff" + b"a."),
+}
+for name, storage in {
+    "no_storage": w.p_int(7), "storage_is_text": w.p_text("0") + b"Q", "storage_not_named": storage_of(word=w.p_text("storagX")), "storage_word_short": storage_of(word=w.p_text("store")),
+    "storage_word_a_number": storage_of(word=w.p_int(1)), "storage_of_four": storage_of(where=None), "storage_class_text": storage_of(**{"class": w.p_text("FloatStorage")}),
+    "storage_class_other": storage_of(**{"class": w.p_global("torch._utils", "_rebuild_tensor_v2")}), "storage_key_a_number": storage_of(key=w.p_int(0)), "storage_numel_text": storage_of(numel=w.p_text("1")),
+    "storage_key_with_zero": storage_of(key=w.p_text("0\0")), "storage_key_long": storage_of(key=w.p_text("0" * 200)), "storage_in_no_place": storage_of()[:-1],
+}.items():
+    torch[name] = with_entry(tensor_of(storage=storage))
+for name, changes in {
+    "shape_a_number": {"shape": w.p_int(4)}, "stride_a_number": {"stride": w.p_int(4)}, "stride_of_one": {"stride": w.p_tuple([w.p_int(1)])}, "dimension_text": {"shape": w.p_tuple([w.p_text("a"), w.p_int(1)])},
+    "stride_text": {"stride": w.p_tuple([w.p_text("a"), w.p_int(1)])}, "stride_negative": {"stride": w.p_tuple([w.p_int(-1), w.p_int(1)])}, "offset_text": {"offset": w.p_text("a")}, "five_arguments": {"hooks": None},
+}.items():
+    torch[name] = with_entry(tensor_of(**changes))
+torch |= {
+    "parameter_of_text": with_entry(w.p_parameter(w.p_text("x"))), "parameter_of_nothing": with_entry(w.p_global("torch._utils", "_rebuild_parameter") + b")R"), "another_call": with_entry(reduce_("torch", "FloatStorage")),
+    "name_with_zero": with_entry(w.p_tensor("0", "F32", shape), name="a\0b"), "name_of_5000": with_entry(w.p_tensor("0", "F32", shape), name="a" * 5000), "empty_tensor": with_entry(w.p_tensor("0", "F32", [0, 4], numel=0)),
+    "root_without_slash": w.zip_bytes([("archivedata.pkl", members[0][1])] + members[1:]), "root_of_3000": w.zip_bytes([("a" * 3000 + "/data.pkl", members[0][1])] + members[1:]),
+    "root_with_zero": w.zip_bytes([("a\0/data.pkl", members[0][1])] + members[1:]), "byte_order_lottle": w.zip_bytes([m if m[0] != "archive/byteorder" else (m[0], b"lottle") for m in members]),
+    "byte_order_checksum": with_member(1, crc=1), "an_object": with_pickle(b"\x80\x02" + w.p_global("torch", "FloatStorage") + b")\x81."),
+    "zip64_count_differs": patched(zip64, end64 + 8, b"\1\0\1\0"), "zip64_size_differs": patched(zip64, end64 + 12, b"\1\0\0\0"), "zip64_offset_differs": patched(zip64, end64 + 16, b"\1\0\0\0"),
+    "zip64_elsewhere": patched(zip64, end64 - 12, struct.pack("<Q", 4)), "second_disk": patched(good_zip, central + 6, b"\1\0"), "counts_differ": patched(good_zip, central + 8, b"\1\0"),
+    "zip64_field_short": with_member(2, **full, extra=struct.pack("<HHI", 1, 4, 7)), "zip64_field_beyond": with_member(2, **full, extra=struct.pack("<HHI", 1, 99, 7)),
+    "zip64_other_field": with_member(2, **full, extra=struct.pack("<HHI", 7, 4, 7)), "directory_with_more": patched(good_zip[:central] + bytes(10) + good_zip[central:], central + 10 + 12, struct.pack("<I", central - directory + 10)),
 }
 
 # ---- GGUF
@@ -190,6 +229,7 @@ hf_cases = of({
     "index_wrong": {"config.json": changed(hf), "part": tensors_hf, "model.safetensors.index.json": json.dumps({"weight_map": {"elephant": "part"}}).encode()},
     "shards_twice": {"config.json": changed(hf), "a": tensors_hf, "b": tensors_hf, "model.safetensors.index.json": json.dumps({"weight_map": {"backbone.norm_f.weight": "a", "backbone.embeddings.weight": "b"}}).encode()},
     "torch_index_lost": {"config.json": changed(official), "pytorch_model.bin.index.json": json.dumps({"weight_map": {"a": "gone.bin"}}).encode()},
+    "torch_index_wrong": {"config.json": changed(official), "part": good_zip, "pytorch_model.bin.index.json": json.dumps({"weight_map": {"elephant": "part", "giraffe": "part"}}).encode()},
     "torch_index_empty": {"config.json": changed(official), "pytorch_model.bin.index.json": b"{}"},
 }, hf, tensors_hf, [("hidden_size", v) for v in wrong + [64]] + [("num_hidden_layers", v) for v in wrong + [1, 3]] + [("vocab_size", v) for v in wrong + [31]] + [("state_size", v) for v in wrong + [16]] +
     [("head_dim", v) for v in wrong + [5]] + [("num_heads", v) for v in [3, "x", 1 << 40]] + [("n_groups", v) for v in wrong + [2, 3]] + [("norm_groups", v) for v in [-1, 3, "x", 1 << 20]] +

@@ -249,6 +249,38 @@ static void a_pickle_runs_nothing_and_names_what_it_refuses(void **state) {
     static const struct {
         const char *bytes;
         size_t size;
+        pal_pickle_kind kind;
+        int64_t value; /* of a number, or how many items */
+    } good[] = {
+#define GOOD(bytes, kind, value) { "\x80\x03" bytes ".", sizeof("\x80\x03" bytes ".") - 1, kind, value }
+        GOOD("N", PAL_PICKLE_NONE, 0),
+        GOOD("G\x40\x08\0\0\0\0\0\0", PAL_PICKLE_FLOAT, 3),
+        GOOD("U\1a", PAL_PICKLE_TEXT, 1),
+        GOOD("K\1K\2\x86", PAL_PICKLE_LIST, 2),
+        GOOD("K\1K\2K\3\x87", PAL_PICKLE_LIST, 3),
+        GOOD("](K\1K\2e", PAL_PICKLE_LIST, 2),
+        GOOD("]K\1q\0aj\0\0\0\0a", PAL_PICKLE_LIST, 2),
+        GOOD("\x8a\1\xff", PAL_PICKLE_INT, -1),
+        GOOD("\x8a\2\1\1", PAL_PICKLE_INT, 257),
+        GOOD("\x8a\0", PAL_PICKLE_INT, 0),
+        GOOD("\x8a\x08\xff\xff\xff\xff\xff\xff\xff\xff", PAL_PICKLE_INT, -1),
+        GOOD("ccollections\nOrderedDict\n)\x81", PAL_PICKLE_DICT, 0),
+    };
+    for (size_t i = 0; i < PAL_COUNT(good); i++) {
+        pal_pickle p;
+        OK(pal_pickle_read(&p, "test", good[i].bytes, good[i].size, some_globals, err));
+        const pal_pickle_node *root = &p.nodes[p.root];
+        const int64_t value = root->kind == PAL_PICKLE_INT     ? root->value
+                              : root->kind == PAL_PICKLE_FLOAT ? (int64_t)root->real
+                              : root->kind == PAL_PICKLE_TEXT  ? (int64_t)root->size
+                                                               : (int64_t)root->count;
+        if (root->kind != good[i].kind || value != good[i].value)
+            fail_msg("pickle %zu: kind %d, %lld", i, (int)root->kind, (long long)value);
+        pal_pickle_free(&p);
+    }
+    static const struct {
+        const char *bytes;
+        size_t size;
         const char *says;
     } bad[] = {
 #define BAD(bytes, says) { bytes, sizeof(bytes) - 1, says }
@@ -302,6 +334,26 @@ static void a_pickle_runs_nothing_and_names_what_it_refuses(void **state) {
             "with arguments"),
         BAD("\x80\x02(.", "not there"),
         BAD("\x80\x02(Q.", "not there"),
+        BAD("\x80\x02G123", "cut short"),
+        BAD("\x80\x02"
+            "ctorch._utils\n_rebuild_tensor_v2\n)\x81.",
+            "an object of a kind"),
+        BAD("\x80\x02"
+            "ctorch._utils\n_rebuild_tensor_v2\nK\1R.",
+            "no function"),
+        BAD("\x80\x02R.", "not there"),
+        BAD("\x80\x02K\1b.", "not there"),
+        BAD("\x80\x02(e.", "not there"),
+        BAD("\x80\x02j\7\0\0\0.", "never made"),
+        BAD("\x80\x02}(q\7.", "not there"),
+        BAD("\x80\x02}}}}q\3h\1.", "never made"),
+        BAD("\x80\x02h", "cut short"),
+        BAD("\x80", "cut short"),
+        BAD("\x80\x02\x8a", "cut short"),
+        BAD("\x80\x02"
+            "cmodule_of_more_than_fifty_characters_that_goes_on_and_on\n"
+            "name_of_more_than_sixty_characters_that_goes_on_and_on_and_on_and_on\n)R.",
+            "'module_of_more_than_fifty_characters_that_goes_on_.name_of_more_than_sixty"),
     };
     for (size_t i = 0; i < PAL_COUNT(bad); i++) {
         pal_error why = { .text = "" };
