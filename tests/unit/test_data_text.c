@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Text by blocks: words counted, and blocks that encode as the whole, however small they are. */
+#include <unistd.h>
+
 #include "data/text.h"
 #include "support/files.h"
 #include "support/text.h"
@@ -170,10 +172,120 @@ static void text_in_blocks_encodes_as_the_whole(void **state) {
     }
 }
 
+static void opening_says(const char *path, const pal_text_place *from, const char *says) {
+    pal_text *t;
+    pal_error err = { 0 };
+    if (pal_text_open(&t, path, PAL_TEXT_LINES, 4, 64, from, &err) == PAL_OK) fail_msg("%s was opened", path);
+    if (!strstr(err.text, says)) fail_msg("'%s' does not say '%s'", err.text, says);
+}
+
+static void texts_that_cannot_be_read_are_named(void **state) {
+    (void)state;
+    test_write_text(in_folder("short"), "abc\n");
+    opening_says(in_folder("none"), NULL, "cannot open");
+    opening_says(test_folder(), NULL, "a directory, expected a text");
+    opening_says(in_folder("short"), &(pal_text_place){ .offset = 5 }, "but 5 had been read before");
+    static const struct {
+        pal_text_unit unit;
+        const char *says;
+    } cases[] = { { PAL_TEXT_LINES, "line 1 is longer than 8 bytes" },
+                  { PAL_TEXT_WHOLE, "longer than 8 bytes, the most that can be taken as one document" },
+                  { PAL_TEXT_WORDS, "no place to cut it" } };
+    test_write_text(in_folder("long"), "abcdefghijklmnopqrstuvwxyz");
+    for (size_t i = 0; i < PAL_COUNT(cases); i++) {
+        pal_text *t;
+        pal_text_block b = { 0 };
+        bool found;
+        pal_error why = { 0 };
+        OK(pal_text_open(&t, in_folder("long"), cases[i].unit, 4, 8, NULL, err));
+        assert_int_equal(pal_text_read(t, &b, &found, &why), PAL_E_FORMAT);
+        if (!strstr(why.text, cases[i].says)) fail_msg("'%s' does not say '%s'", why.text, cases[i].says);
+        pal_bytes_free(&b.bytes);
+        pal_text_close(t);
+    }
+    assert_string_equal(pal_text_field("a.ndjson", NULL), "text");
+    assert_null(pal_text_field("a.txt", NULL));
+}
+
+/* What was read before is read once more, and passed over. */
+static void standard_input_goes_on_from_a_place(void **state) {
+    (void)state;
+    const int kept = dup(STDIN_FILENO);
+    for (uint64_t offset = 0; offset <= 12; offset += 6) {
+        int ends[2];
+        pal_text *t;
+        pal_text_block b = { 0 };
+        pal_error why = { 0 };
+        bool found;
+        assert_int_equal(pipe(ends), 0);
+        assert_int_equal(write(ends[1], "first\nlast\n", 11), 11);
+        close(ends[1]);
+        assert_int_equal(dup2(ends[0], STDIN_FILENO), STDIN_FILENO);
+        close(ends[0]);
+        const pal_status st = pal_text_open(&t, "-", PAL_TEXT_LINES, 4, 64, &(pal_text_place){ .offset = offset },
+                                            &why);
+        if (offset == 12) {
+            assert_int_equal(st, PAL_E_FORMAT);
+            assert_non_null(strstr(why.text, "standard input: it ended before the place"));
+            continue;
+        }
+        assert_int_equal(st, PAL_OK);
+        OK(pal_text_read(t, &b, &found, err));
+        assert_true(found && memcmp(b.bytes.data, offset ? "last\n" : "first\n", b.bytes.size) == 0);
+        pal_bytes_free(&b.bytes);
+        pal_text_close(t);
+    }
+    dup2(kept, STDIN_FILENO);
+    close(kept);
+}
+
+static void lines_of_json_are_read_or_named(void **state) {
+    (void)state;
+    static const struct {
+        const char *field, *json, *text, *says;
+    } cases[] = {
+        { "text", "{\"text\":\"a\"}", "a", NULL },
+        { "text", " \t\r\n", NULL, NULL },
+        { "text", "\xEF\xBB\xBF{\"text\":\"a\"}", "a", NULL },
+        { "text", "{\"n\":123456789012345678901234567890,\"text\":\"a\"}", "a", NULL },
+        { "p+r", "{\"p\":\"a\",\"r\":\"b\"}", "a" PAL_RESPONSE "b", NULL },
+        { "text", "[1]", NULL, "found no object" },
+        { "text", "{\"text\":7}", NULL, "found something else under that name" },
+        { "text", "{\"other\":\"a\"}", NULL, "found no such field" },
+        { "text", "{\"text\":", NULL, "line 1:" },
+        { "p+r", "{\"p\":\"a\"}", NULL, "two strings 'p+r'" },
+        { "p+r", "{\"p\":7,\"r\":\"b\"}", NULL, "two strings 'p+r'" },
+        { "p+r", "{\"r\":\"b\"}", NULL, "two strings 'p+r'" },
+    };
+    for (size_t i = 0; i < PAL_COUNT(cases); i++) {
+        void *owner;
+        pal_slice text;
+        pal_error err = { 0 };
+        const pal_slice json = { (const unsigned char *)cases[i].json, strlen(cases[i].json) };
+        const pal_status st = pal_text_parse(i % 2 ? "-" : "lines", cases[i].field, 1, json, &owner, &text, &err);
+        if (cases[i].says ? !st || !strstr(err.text, cases[i].says)
+                          : st || (cases[i].text ? strncmp((const char *)text.data, cases[i].text, text.size + 1) != 0
+                                                 : text.data != NULL))
+            fail_msg("%s: %s", cases[i].json, st ? err.text : "was read");
+        if (!st && strchr(cases[i].field, '+'))
+            assert_int_equal(pal_text_response(owner), strlen("a" PAL_RESPONSE) - 1);
+        pal_text_release(owner);
+    }
+    char field[300]; /* names of any length are names that no line has */
+    memset(field, 'x', sizeof field);
+    field[280] = '+', field[299] = 0;
+    void *owner;
+    pal_slice text;
+    assert_int_equal(
+        pal_text_parse("lines", field, 1, (pal_slice){ (const unsigned char *)"{}", 2 }, &owner, &text, NULL),
+        PAL_E_FORMAT);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_are_counted_as_python_splits),
-        cmocka_unit_test(text_in_blocks_encodes_as_the_whole),
+        cmocka_unit_test(words_are_counted_as_python_splits),  cmocka_unit_test(text_in_blocks_encodes_as_the_whole),
+        cmocka_unit_test(texts_that_cannot_be_read_are_named), cmocka_unit_test(standard_input_goes_on_from_a_place),
+        cmocka_unit_test(lines_of_json_are_read_or_named),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }

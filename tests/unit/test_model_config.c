@@ -235,6 +235,81 @@ static void sizes_of_configurations_do_not_overflow(void **state) {
     check_refusals(bad, PAL_COUNT(bad));
 }
 
+static void odd_values_get_one_sentence(void **state) {
+    (void)state;
+#define RECALL(kind, root, mixer)                                                                     \
+    "{\"mqar\":true,\"block_type\":\"" kind "\",\"d_model\":32,\"n_layers\":2,\"vocab_size\":64" root \
+    ",\"sequence_mixer\":{\"head_dim\":8,\"num_heads\":4" mixer "}}"
+#define D(root, mixer) RECALL("PalimpsaBlock", root, mixer)
+#define TEXT(kind, more) \
+    "{\"model_type\":\"" kind "\",\"hidden_size\":64,\"vocab_size\":9,\"num_hidden_layers\":1" more "}"
+    static const char *const bad[][2] = {
+        { D(",\"max_position_embeddings\":5", ""), "learned positions are not supported" },
+        { D(",\"layer_norm_epsilon\":1e-3", ""), "equal to block_norm_eps" },
+        { D(",\"block_norm_eps\":2,\"layer_norm_epsilon\":2", ""), "norm_eps is 2" },
+        { D(",\"block_norm_eps\":\"x\"", ""), "block_norm_eps must be a number" },
+        { D(",\"forgetting\":7", ""), "small, normal or very_small" },
+        { D(",\"forgetting\":\"huge\"", ""), "small, normal or very_small" },
+        { D("", ",\"rule\":7"), "the name of a memory rule" },
+        { D("", ",\"rule\":\"a name that is much longer than the name of any rule could ever be\""), "memory rule" },
+        { D("", ",\"metaplastic_layers\":7"), "a list of layer numbers" },
+        { D("", ",\"metaplastic_layers\":[0.5]"), "layer numbers that exist" },
+        { D("", ",\"metaplastic_layers\":[-1]"), "layer numbers that exist" },
+        { D("", ",\"metaplasticity\":1"), "metaplasticity must be true or false" },
+        { D("", ",\"mesa_tolerance\":2"), "mesa_tolerance is 2" },
+        { D("", ",\"mesa_tolerance\":-1"), "mesa_tolerance is -1" },
+        { D("", ",\"expand_v\":true"), "expand_v must be a number" },
+        { RECALL("MetaMamba2Block", "", ",\"rule\":\"delta\""), "works on the D backbone only" },
+        { "{\"mqar\":true,\"block_type\":7}", "block_type must be" },
+        { "{\"mqar\":true,\"block_type\":\"PalimpsaBlock\"}", "sequence_mixer must be an object" },
+        { "{\"mqar\":true,\"block_type\":\"PalimpsaBlock\",\"sequence_mixer\":[]}", "must be an object" },
+        { "{\"mqar\":true,\"block_type\":\"PalimpsaBlock\",\"sequence_mixer\":{}}", "d_model is not stated" },
+        { "{\"ssm_cfg\":7}", "ssm_cfg must be an object" },
+        { TEXT("palimpsa", ",\"num_heads\":4,\"head_dim\":8,\"hidden_act\":7"), "silu or swish" },
+        { TEXT("palimpsa", ",\"num_heads\":4,\"head_dim\":8,\"hidden_act\":\"relu\""), "silu or swish" },
+        { TEXT("palimpsa", ",\"num_heads\":4,\"head_dim\":8,\"initializer_range\":-1"), "initializer_range is -1" },
+        { TEXT("palimpsa", ",\"num_heads\":4,\"head_dim\":8,\"unpadded_vocab_size\":10"), "at most vocab_size" },
+        { TEXT("palimpsa", ""), "num_heads is not stated" },
+        { TEXT("palimpsa", ",\"num_heads\":4"), "head_dim is not stated" },
+        { TEXT("transformer", ""), "num_heads is not stated" },
+        { TEXT("transformer", ",\"num_heads\":4,\"rope_theta\":0"), "rope_theta is 0" },
+        { TEXT("transformer", ",\"num_heads\":64"), "even head width" },
+        { TEXT("transformer", ",\"num_heads\":4,\"qkv_bias\":true"), "qkv_bias must be false" },
+        { TEXT("mamba2", ",\"time_step_limit\":[1]"), "two numbers" },
+        { TEXT("mamba2", ",\"time_step_limit\":[\"a\",1]"), "two numbers" },
+        { TEXT("mamba2", ",\"time_step_limit\":[1,\"x\"]"), "two numbers" },
+        { TEXT("mamba2", ",\"time_step_limit\":[1,{\"__float__\":\"NaN\"}]"), "two numbers" },
+        { TEXT("mamba2", ",\"time_step_limit\":[1,true]"), "two numbers" },
+        { TEXT("mamba2", ",\"time_step_limit\":[2,1]"), "time_step_limit is [2, 1]" },
+        { TEXT("mamba2", ",\"time_step_limit\":[-1,1]"), "time_step_limit is [-1, 1]" },
+        { TEXT("mamba2", ",\"num_heads\":3"), "expand * hidden_size / head_dim" },
+        { TEXT("mamba2", ",\"head_dim\":500"), "a divisor of" },
+        { TEXT("gated_deltanet", ",\"num_heads\":4,\"head_dim\":8,\"num_v_heads\":2"), "num_v_heads" },
+    };
+    check_refusals(bad, PAL_COUNT(bad));
+    /* Written without a number for it, the limit is infinite; a rank may be left to the width. */
+    static const char *const good[] = {
+        TEXT("mamba2", ",\"time_step_limit\":[0,{\"__float__\":\"Infinity\"}]"),
+        TEXT("mamba2", ",\"time_step_limit\":[0,\"inf\"]"),
+        TEXT("mamba2", ",\"time_step_limit\":[0,\"Infinity\"]"),
+        TEXT("mamba2", ",\"time_step_limit\":[0,null]"),
+        TEXT("mamba2", ",\"time_step_limit\":[0,1e39]"),
+        TEXT("palimpsa", ",\"num_heads\":4,\"head_dim\":8,\"beta_step_rank\":\"auto\",\"hidden_act\":\"swish\""),
+        D(",\"forgetting\":\"normal\"", ""),
+        D(",\"forgetting\":\"very_small\"", ",\"metaplastic_layers\":[0]"),
+    };
+    for (size_t i = 0; i < PAL_COUNT(good); i++) {
+        pal_model_config c;
+        json_t *json = json_loads(good[i], 0, NULL);
+        OK(pal_config_read(&c, json, NULL, "config.json", err));
+        assert_true(isinf(c.dt_high) && (i < 5 || c.mixer == PAL_MIXER_D));
+        json_decref(json);
+    }
+#undef RECALL
+#undef D
+#undef TEXT
+}
+
 /* What config.json has no words for would come back as another model. */
 static void what_no_file_can_say_is_refused(void **state) {
     (void)state;
@@ -244,9 +319,15 @@ static void what_no_file_can_say_is_refused(void **state) {
                                preset("mamba2-130m", text), preset("mamba2-130m", text), preset("mamba2-130m", text),
                                preset("palimpsa-d", text),  preset("palimpsa-d", text),  preset("gated-deltanet", text),
                                preset("palimpsa-m", text),  preset("transformer", text), preset("palimpsa-d", text),
-                               preset("transformer", text) };
-    const char *const says[] = { "MQAR", "MQAR",   "MQAR", "official", "official", "rank", "key heads",
-                                 "MLP",  "biases", "MLP",  "rotary",   "time",     "groups" };
+                               preset("transformer", text), preset("palimpsa-d", text),  preset("palimpsa-d", text),
+                               preset("palimpsa-d", text),  preset("transformer", text), preset("palimpsa-d", text),
+                               preset("palimpsa-d", text),  preset("transformer", text), preset("mamba2-130m", text),
+                               preset("palimpsa-d", text),  preset("palimpsa-d", text) };
+    const char *const says[] = { "MQAR",   "MQAR",      "MQAR",        "official",       "official",
+                                 "rank",   "key heads", "MLP",         "biases",         "MLP",
+                                 "rotary", "time",      "groups",      "embedding rows", "number of heads",
+                                 "rank",   "rotary",    "initializer", "initializer",    "rotary",
+                                 "MQAR",   "biases",    "time" };
     size_t n = 0;
     bad[n++].vocab_rows += 8;
     bad[n++].tied = false;
@@ -261,6 +342,16 @@ static void what_no_file_can_say_is_refused(void **state) {
     bad[n++].dk /= 2;
     bad[n++].dt_low = 0.1;
     bad[n++].norm_groups = 2;
+    bad[n++].vocab_rows = 1;
+    bad[n++].heads = 0;
+    bad[n++].rank = -1;
+    bad[n++].dv += 2;
+    bad[n++].init_range = NAN;
+    bad[n++].init_range = INFINITY;
+    bad[n++].hidden *= 2;
+    bad[n++].mqar = true;
+    bad[n++].proj_bias = true;
+    bad[n++].dt_high = 1;
     assert_int_equal(n, PAL_COUNT(bad));
     for (size_t i = 0; i < n; i++) {
         err.text[0] = 0;
@@ -442,6 +533,7 @@ int main(void) {
         cmocka_unit_test(unknown_keys_are_kept),
         cmocka_unit_test(bad_configurations_get_one_sentence),
         cmocka_unit_test(sizes_of_configurations_do_not_overflow),
+        cmocka_unit_test(odd_values_get_one_sentence),
         cmocka_unit_test(what_no_file_can_say_is_refused),
         cmocka_unit_test(language_models_start_as_specified),
         cmocka_unit_test(mqar_models_start_on_ramps),

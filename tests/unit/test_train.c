@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Schedules, the optimiser's groups, metrics that survive a kill. Whole runs are tested through the program. */
 #include <math.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "format/run_dir.h"
 #include "support/files.h"
 #include "support/support.h"
 #include "train/checkpoint.h"
@@ -289,6 +291,101 @@ static void a_checkpoint_that_does_not_fit_into_memory_is_not_passed_over(void *
     pal_context_free(cx);
 }
 
+/* Checkpoints that are passed over, one after the other, until none is left. */
+static void a_run_without_a_usable_checkpoint_says_why(void **state) {
+    (void)state;
+    static const struct {
+        const char *file, *json, *says; /* of step 2, whose trainer.json keeps its checksum */
+    } cases[] = {
+        { "trainer.json", "{", "'}' expected" },
+        { "trainer.json", "{\"step\":2}", "expected one" },
+        { "trainer.json", "{\"step\":2,\"checksum\":\"0123456789abcdef\"}", "expected 0123456789abcdef" },
+        { "config.json", "{}", "config.json: its checksum is" },
+        { "optimizer.safetensors", NULL, "optimizer.safetensors: cannot open" },
+    };
+    pal_context *cx = test_context(1, NULL);
+    pal_model *model = small_model(cx), *opened;
+    json_t *trainer;
+    int64_t step;
+    bool finished;
+    char root[256], path[600], newest[600];
+    for (size_t i = 0; i < PAL_COUNT(cases); i++) {
+        pal_error why = { 0 };
+        test_directory(root);
+        write_two(root, model);
+        for (int n = 2; n >= 1; n--) {
+            snprintf(path, sizeof path, "%s/checkpoints/step-%d/%s", root, n, cases[i].file);
+            if (cases[i].json) test_write_text(path, cases[i].json);
+            else unlink(path);
+            if (n == 2) {
+                OK(pal_checkpoint_open(root, cx, &opened, &trainer, &step, err));
+                assert_int_equal(step, 1);
+                pal_model_close(opened);
+                json_decref(trainer);
+                OK(pal_run_newest(root, newest, sizeof newest, err));
+                assert_non_null(strstr(newest, "step-1"));
+            }
+        }
+        assert_int_equal(pal_checkpoint_open(root, cx, &opened, &trainer, &step, &why), PAL_E_FORMAT);
+        if (!strstr(why.text, "none of its 2 checkpoints is usable") || !strstr(why.text, cases[i].says))
+            fail_msg("case %zu: %s", i, why.text);
+        assert_true(!opened && !trainer);
+        assert_int_equal(pal_run_newest(root, newest, sizeof newest, &why), PAL_E_FORMAT);
+        assert_non_null(strstr(why.text, "none of its checkpoints is usable"));
+        OK(pal_checkpoint_finished(root, &finished, err));
+        assert_false(finished);
+        test_remove(root);
+    }
+    pal_model_close(model);
+    pal_context_free(cx);
+}
+
+/* Names that are no checkpoints, models that somebody laid out like a run, what a killed process left. */
+static void folders_of_checkpoints_may_hold_more(void **state) {
+    (void)state;
+    static const char *const others[] = {
+        "step-", "step-x", "step-3x", "step-99999999999999999999", "best", ".hidden"
+    };
+    pal_context *cx = test_context(1, NULL);
+    pal_model *model = small_model(cx), *opened;
+    pal_error why = { 0 };
+    json_t *trainer;
+    int64_t step;
+    size_t count;
+    char root[256], path[300], newest[400];
+    test_directory(root);
+    assert_int_equal(pal_run_newest(root, newest, sizeof newest, &why), PAL_E_IO);
+    OK(pal_checkpoint_open(root, cx, &opened, &trainer, &step, err)); /* a run that has only begun */
+    assert_null(opened);
+    write_two(root, model);
+    snprintf(path, sizeof path, "%s/checkpoints", root);
+    for (size_t i = 0; i < PAL_COUNT(others); i++) {
+        snprintf(newest, sizeof newest, "%s/%s", path, others[i]);
+        assert_int_equal(mkdir(newest, 0777), 0);
+    }
+    snprintf(newest, sizeof newest, "%s/.step-7.tmp", path);
+    assert_int_equal(mkdir(newest, 0777), 0);
+    int64_t *steps = pal_run_steps(path, &count, false);
+    assert_true(count == 2 && steps[0] == 2 && steps[1] == 1);
+    pal_free(steps);
+    assert_int_equal(access(newest, F_OK), 0);
+    steps = pal_run_steps(path, &count, true);
+    assert_int_equal(count, 2);
+    pal_free(steps);
+    assert_int_not_equal(access(newest, F_OK), 0);
+    for (int n = 1; n <= 2; n++) {
+        snprintf(newest, sizeof newest, "%s/step-%d/trainer.json", path, n);
+        assert_int_equal(unlink(newest), 0);
+    }
+    OK(pal_run_newest(root, newest, sizeof newest, err));
+    assert_non_null(strstr(newest, "step-2"));
+    assert_int_equal(pal_run_newest(root, newest, 8, &why), PAL_E_ARGUMENT);
+    assert_non_null(strstr(why.text, "too long"));
+    test_remove(root);
+    pal_model_close(model);
+    pal_context_free(cx);
+}
+
 /* In any file of the newest checkpoint: it is passed over, or nothing changed by it. */
 static void any_damage_to_a_checkpoint_is_seen(void **state) {
     (void)state;
@@ -342,6 +439,8 @@ int main(void) {
         cmocka_unit_test(metrics_drop_what_lies_past_the_checkpoint),
         cmocka_unit_test(a_damaged_checkpoint_is_passed_over_by_every_reader),
         cmocka_unit_test(a_checkpoint_that_does_not_fit_into_memory_is_not_passed_over),
+        cmocka_unit_test(a_run_without_a_usable_checkpoint_says_why),
+        cmocka_unit_test(folders_of_checkpoints_may_hold_more),
         cmocka_unit_test(any_damage_to_a_checkpoint_is_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
