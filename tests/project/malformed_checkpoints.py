@@ -178,6 +178,16 @@ gguf = {
     "data_cut": good_gguf[:-128], "data_missing": good_gguf[: len(good_gguf) // 3], "bytes_behind": good_gguf + b"\0" * 64, "tensor_missing": w.gguf_bytes(pairs, listed[:-1]), "embedding_missing": w.gguf_bytes(pairs, listed[1:]),
     "head_differs_in_width": w.gguf_bytes(pairs, listed + [("output.weight", [16, 32], 0, bytes(16 * 32 * 4))]), "padding_not_zero": None,
 }
+I64 = lambda n: w.Raw(struct.pack("<Iq", 11, n))
+gguf |= {
+    "size_negative_i64": with_pairs(mamba2__embedding_length=I64(-32)), "size_of_f32": with_pairs(mamba2__embedding_length=1.0), "vocab_contradicts": with_pairs(mamba2__vocab_size=7),
+    "eps_one": with_pairs(**{"mamba2__attention__layer_norm_rms_epsilon": 1.0}), "layer_without_end": with_tensor_(3, name="blk.0"), "layer_without_name": with_tensor_(3, name="blk.0."),
+    "layer_without_number": with_tensor_(3, name="blk.x.ssm_in.weight"), "layer_without_dot": with_tensor_(3, name="blk.12345"), "architecture_odd": with_pairs(general__architecture="\x01" * 200),
+    "embedding_of_one_dimension": with_tensor_(0, dims=[1024]), "ours_without_config": with_pairs(general__architecture="palimpsa"), "ours_with_a_list": with_pairs(general__architecture="palimpsa", palimpsa__config="[1]"),
+    "ours_with_no_json": with_pairs(general__architecture="palimpsa", palimpsa__config="{"), "ours_with_a_number": with_pairs(general__architecture="palimpsa", palimpsa__config=7),
+    "ours_with_a_name_of_zero": w.gguf_bytes({"general.architecture": "palimpsa", "palimpsa.config": "{}"}, [("a\0b", [4], 0, bytes(16))]),
+    "ours_without_a_name": w.gguf_bytes({"general.architecture": "palimpsa", "palimpsa.config": "{}"}, [("", [4], 0, bytes(16))]),
+}
 k = next(i for i, t in enumerate(listed) if t[0] == "blk.0.ssm_dt.bias")
 at = good_gguf.index(listed[k][3])
 gguf["padding_not_zero"] = patched(good_gguf, at + len(listed[k][3]), b"\1")

@@ -2,6 +2,7 @@
 /* The strict reader and the atomic writer: one test a rule of the format, then every truncation and many flipped bits.
  */
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -9,6 +10,8 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/blocks.h"
+#include "format/source.h"
 #include "support/files.h"
 
 /* A file of header text and data bytes, with a claimed header length (or the true one when claim is negative). */
@@ -376,17 +379,60 @@ static void killed_writer_leaves_a_whole_file(void **state) {
     test_remove(folder); /* killed writers leave their temporaries */
 }
 
-static void integers_convert_to_f32(void **state) {
+static void every_type_converts_to_f32(void **state) {
     (void)state;
-    const int64_t wide[2] = { -100, 1 << 20 };
-    const uint8_t narrow[2] = { 0, 255 };
-    float out[2];
-    pal_tensor t = { .name = "t", .dtype = PAL_I64, .rank = 1, .shape = { 2 }, .count = 2, .data = wide };
-    assert_int_equal(pal_tensor_to_f32(&t, out, NULL), PAL_OK);
-    assert_true(out[0] == -100 && out[1] == 1048576);
-    t.dtype = PAL_U8, t.data = narrow;
-    assert_int_equal(pal_tensor_to_f32(&t, out, NULL), PAL_OK);
-    assert_true(out[0] == 0 && out[1] == 255);
+    static const struct {
+        pal_dtype dtype;
+        union {
+            double f64[2];
+            uint16_t u16[2];
+            int16_t i16[2];
+            int32_t i32[2];
+            uint32_t u32[2];
+            int64_t i64[2];
+            uint64_t u64[2];
+            int8_t i8[2];
+            uint8_t u8[2];
+        } data;
+        float first, second;
+    } cases[] = {
+        { PAL_F64, { .f64 = { -0.5, 1e300 } }, -0.5f, INFINITY },
+        { PAL_F16, { .u16 = { 0x3C00, 0xC000 } }, 1, -2 },
+        { PAL_BF16, { .u16 = { 0x3F80, 0xC000 } }, 1, -2 },
+        { PAL_I64, { .i64 = { -100, 1 << 20 } }, -100, 1048576 },
+        { PAL_I32, { .i32 = { -100, 1 << 20 } }, -100, 1048576 },
+        { PAL_I16, { .i16 = { -100, 1 << 14 } }, -100, 16384 },
+        { PAL_I8, { .i8 = { -100, 127 } }, -100, 127 },
+        { PAL_U64, { .u64 = { 0, 1ull << 63 } }, 0, 0x1p63f },
+        { PAL_U32, { .u32 = { 0, 1u << 31 } }, 0, 0x1p31f },
+        { PAL_U16, { .u16 = { 0, 65535 } }, 0, 65535 },
+        { PAL_U8, { .u8 = { 0, 255 } }, 0, 255 },
+        { PAL_BOOL, { .u8 = { 0, 1 } }, 0, 1 },
+    };
+    for (size_t i = 0; i < PAL_COUNT(cases); i++) {
+        float out[2];
+        const pal_tensor t = {
+            .name = "t", .dtype = cases[i].dtype, .rank = 1, .shape = { 2 }, .count = 2, .data = &cases[i].data
+        };
+        assert_int_equal(pal_tensor_to_f32(&t, out, NULL), PAL_OK);
+        if (out[0] != cases[i].first || out[1] != cases[i].second)
+            fail_msg("%s: %g and %g", pal_dtype_name(t.dtype), (double)out[0], (double)out[1]);
+    }
+    /* Blocks: whole ones, and any stretch of them. */
+    float x[64], out[64];
+    unsigned char blocks[2 * 34];
+    const pal_block_format *format = pal_block_format_of(PAL_Q8_0);
+    for (int i = 0; i < 64; i++) x[i] = (float)(i - 32);
+    for (int i = 0; i < 2; i++) format->encode(x + 32 * i, blocks + 34 * i);
+    pal_tensor t = { .name = "t", .dtype = PAL_Q8_0, .rank = 1, .shape = { 64 }, .count = 64, .data = blocks };
+    assert_int_equal(pal_tensor_to_f32(&t, x, NULL), PAL_OK);
+    for (size_t first = 0; first < 64; first += 7)
+        for (size_t count = 1; first + count <= 64; count += 5) {
+            pal_values_decode(PAL_Q8_0, blocks, first, count, out);
+            assert_memory_equal(out, x + first, count * sizeof *x);
+        }
+    t.count = 33;
+    assert_int_equal(pal_tensor_to_f32(&t, x, NULL), PAL_E_UNSUPPORTED);
 }
 
 int main(void) {
@@ -403,7 +449,7 @@ int main(void) {
         cmocka_unit_test(flipped_bits_never_crash),
         cmocka_unit_test(memory_shortage_is_an_error_not_a_crash),
         cmocka_unit_test(killed_writer_leaves_a_whole_file),
-        cmocka_unit_test(integers_convert_to_f32),
+        cmocka_unit_test(every_type_converts_to_f32),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -256,6 +256,33 @@ static void words_without_a_pre_tokenizer(void **state) {
     pal_tokenizer_close(tok);
 }
 
+/* Bytes where there are tokens for all of a character's, else the unknown token, one for each or one for a run. */
+static void unknown_characters_follow_the_rules(void **state) {
+    (void)state;
+#define BYTES "\"vocab\":{\"?\":0,\"a\":1,\"<0xC3>\":2,\"<0xA9>\":3},\"merges\":[]"
+    static const char *const cases[][3] = {
+        { "\"byte_fallback\":true,\"unk_token\":\"?\"," BYTES, "a\xC3\xA9", "a|<0xC3>|<0xA9>" },
+        { "\"byte_fallback\":true,\"unk_token\":\"?\"," BYTES, "a\xC3\xBCza", "a|?|?|a" },
+        { "\"byte_fallback\":true,\"unk_token\":\"?\",\"fuse_unk\":true," BYTES, "\xC3\xBCzaz", "?|a|?" },
+        { "\"byte_fallback\":true," BYTES, "az\xC3\xA9", "a|<0xC3>|<0xA9>" },
+        { "\"byte_fallback\":true,\"unk_token\":\"?\"," BYTES, "\xC3", "<0xC3>" },
+        { MERGED,
+          "azb\xFF"
+          "ab",
+          "ab|ab" },
+        { "\"ignore_merges\":true," MERGED, "ab", "ab" },
+        { "\"ignore_merges\":true," MERGED, "aab", "a|ab" },
+    };
+    for (size_t i = 0; i < PAL_COUNT(cases); i++) {
+        char json[512];
+        snprintf(json, sizeof json, "{\"model\":{\"type\":\"BPE\",%s}}", cases[i][0]);
+        pal_tokenizer *tok = tokenizer_of(json);
+        names_are(tok, cases[i][0], cases[i][1], cases[i][2]);
+        pal_tokenizer_close(tok);
+    }
+#undef BYTES
+}
+
 #define TWICE(x)              x "," x
 #define MANY(x)               TWICE(TWICE(TWICE(TWICE(x)))) "," x
 #define CHAIN(x)              "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[" x "]}"
@@ -388,6 +415,7 @@ int main(void) {
         cmocka_unit_test(added_tokens_take_the_blanks_beside_them),
         cmocka_unit_test(pre_tokenizers_split_and_mark),
         cmocka_unit_test(words_without_a_pre_tokenizer),
+        cmocka_unit_test(unknown_characters_follow_the_rules),
         cmocka_unit_test(what_is_not_supported_is_named),
         cmocka_unit_test(templates_put_tokens_around_a_text),
     };

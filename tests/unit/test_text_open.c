@@ -113,11 +113,25 @@ static void a_run_has_the_tokenizer_of_its_newest_checkpoint(void **state) {
     pal_tokenizer_close(tok);
 }
 
+/* For models without a tokenizer: numbers and blanks. */
+static void numbers_are_their_own_ids(void **state) {
+    (void)state;
+    pal_tokenizer *tok;
+    pal_ids ids = { 0 };
+    OK(pal_tokenizer_ids(&tok, 30, err));
+    assert_string_equal(pal_tokenizer_kind(tok), "ids");
+    test_encode(tok, "7 29 0", 6, &ids);
+    assert_true(ids.count >= 3 && ids.data[0] == 7);
+    pal_ids_free(&ids);
+    pal_tokenizer_close(tok);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ends_are_found),
         cmocka_unit_test(the_content_tells_the_kind),
         cmocka_unit_test(a_run_has_the_tokenizer_of_its_newest_checkpoint),
+        cmocka_unit_test(numbers_are_their_own_ids),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }
