@@ -117,7 +117,10 @@ for name, changes in {
     "stride_text": {"stride": w.p_tuple([w.p_text("a"), w.p_int(1)])}, "stride_negative": {"stride": w.p_tuple([w.p_int(-1), w.p_int(1)])}, "offset_text": {"offset": w.p_text("a")}, "five_arguments": {"hooks": None},
 }.items():
     torch[name] = with_entry(tensor_of(**changes))
+long = "archive/" + "x" * 150
 torch |= {
+    "long_name_packed": w.zip_bytes(members + [(long, b"abcd", {"method": 8})]), "long_name_twice": w.zip_bytes(members + [(long, b"abcd")] * 2),
+    "long_name_overlaps": w.zip_bytes(members + [(long, b"abcd", {"offset": 0, "local_name": b"archive/data.pkl"})]), "long_name_differs": w.zip_bytes(members + [(long, b"abcd", {"local_name": b"x"})]),
     "parameter_of_text": with_entry(w.p_parameter(w.p_text("x"))), "parameter_of_nothing": with_entry(w.p_global("torch._utils", "_rebuild_parameter") + b")R"), "another_call": with_entry(reduce_("torch", "FloatStorage")),
     "name_with_zero": with_entry(w.p_tensor("0", "F32", shape), name="a\0b"), "name_of_5000": with_entry(w.p_tensor("0", "F32", shape), name="a" * 5000), "empty_tensor": with_entry(w.p_tensor("0", "F32", [0, 4], numel=0)),
     "root_without_slash": w.zip_bytes([("archivedata.pkl", members[0][1])] + members[1:]), "root_of_3000": w.zip_bytes([("a" * 3000 + "/data.pkl", members[0][1])] + members[1:]),

@@ -367,6 +367,33 @@ static void a_pickle_runs_nothing_and_names_what_it_refuses(void **state) {
     }
 }
 
+static void a_pickle_beyond_all_measure_is_refused(void **state) {
+    (void)state;
+    pal_error why = { 0 };
+    assert_int_equal(read_pickle("\x80\x02}.", (size_t)1 << 40, &why), PAL_E_FORMAT); /* its size alone is looked at */
+    assert_non_null(strstr(why.text, "1099511627776 bytes"));
+}
+
+static void paths_that_are_no_models_are_named(void **state) {
+    (void)state;
+    char root[256], path[600], long_path[5000];
+    pal_source source;
+    pal_model_config config;
+    pal_error why = { 0 };
+    test_directory(root);
+    memset(long_path, 'x', sizeof long_path - 1);
+    long_path[sizeof long_path - 1] = 0;
+    assert_int_equal(pal_source_open(&source, long_path, &why), PAL_E_ARGUMENT);
+    snprintf(path, sizeof path, "%s/none", root);
+    assert_int_equal(pal_source_open(&source, path, &why), PAL_E_IO);
+    assert_int_equal(pal_source_open(&source, root, &why), PAL_E_IO);
+    assert_non_null(strstr(why.text, "neither model.safetensors"));
+    assert_int_equal(pal_source_open(&source, "/dev/null", &why), PAL_E_IO);
+    assert_non_null(strstr(why.text, "not a directory"));
+    assert_int_equal(pal_model_read_config(&config, path, &why), PAL_E_IO);
+    test_remove(root);
+}
+
 /* ---- number formats */
 
 static void eight_bits_keep_values_and_come_back_the_same(void **state) {
@@ -505,6 +532,8 @@ int main(void) {
         cmocka_unit_test(a_flipped_bit_is_refused_or_changes_one_value),
         cmocka_unit_test(memory_shortage_is_an_error_not_a_crash),
         cmocka_unit_test(a_pickle_runs_nothing_and_names_what_it_refuses),
+        cmocka_unit_test(a_pickle_beyond_all_measure_is_refused),
+        cmocka_unit_test(paths_that_are_no_models_are_named),
         cmocka_unit_test(eight_bits_keep_values_and_come_back_the_same),
         cmocka_unit_test(any_layout_converts_into_any_other),
         cmocka_unit_test(a_writer_that_is_dropped_or_incomplete_leaves_nothing),

@@ -3,8 +3,10 @@
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>
+#include <unistd.h>
 
 #include "format/json.h"
+#include "format/model_dir.h"
 #include "format/options.h"
 #include "support/files.h"
 #include "text/json_text.h"
@@ -139,6 +141,28 @@ static void files_of_json_of_any_size(void **state) {
     json_decref(again);
 }
 
+/* Python's word for it is no JSON; in a text it is a word like others. */
+static void infinity_is_read_as_null(void **state) {
+    (void)state;
+    json_t *root;
+    pal_error why = { 0 };
+    test_write_text(in_folder("infinity.json"),
+                    "{\"a\":-Infinity,\"b\":\"x\\\"Infinity\",\"c\":[Infinity,1],\"Infinity\":2}");
+    OK(pal_json_read(&root, in_folder("infinity.json"), err));
+    assert_true(json_is_null(json_object_get(root, "a")));
+    assert_string_equal(json_string_value(json_object_get(root, "b")), "x\"Infinity");
+    assert_true(json_is_null(json_array_get(json_object_get(root, "c"), 0)));
+    assert_int_equal(json_integer_value(json_object_get(root, "Infinity")), 2);
+    json_decref(root);
+    test_write_text(in_folder("infinity.json"), "Infinity Infinity");
+    assert_int_equal(pal_json_read(&root, in_folder("infinity.json"), &why), PAL_E_FORMAT);
+    test_write_text(in_folder("infinity.json"), "");
+    assert_int_equal(pal_json_read(&root, in_folder("infinity.json"), &why), PAL_E_FORMAT);
+    assert_int_equal(truncate(in_folder("infinity.json"), (64 << 20) + 1), 0); /* all of it a hole */
+    assert_int_equal(pal_json_read(&root, in_folder("infinity.json"), &why), PAL_E_FORMAT);
+    assert_non_null(strstr(why.text, "67108865 bytes of JSON, at most 67108864 are read"));
+}
+
 /* What a model writes may be no UTF-8: each byte of it becomes one sign. */
 static void any_bytes_become_a_text(void **state) {
     (void)state;
@@ -161,9 +185,8 @@ static void any_bytes_become_a_text(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_is_read_and_written),
-        cmocka_unit_test(what_is_wrong_is_named),
-        cmocka_unit_test(files_of_json_of_any_size),
+        cmocka_unit_test(every_kind_is_read_and_written), cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(files_of_json_of_any_size),      cmocka_unit_test(infinity_is_read_as_null),
         cmocka_unit_test(any_bytes_become_a_text),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);

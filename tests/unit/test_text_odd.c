@@ -375,6 +375,38 @@ static void what_is_not_supported_is_named(void **state) {
     }
 }
 
+/* Nothing is believed to be small: patterns, files, and what a pattern does with a text. */
+static void too_much_is_refused(void **state) {
+    (void)state;
+    enum { LONG = (64 << 10) + 1 };
+    pal_tokenizer *tok = NULL;
+    pal_error err = { 0 };
+    char *json = malloc(LONG + 256);
+    assert_non_null(json);
+    int used = snprintf(json, 256,
+                        "{\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"");
+    memset(json + used, 'a', LONG);
+    used += LONG;
+    snprintf(json + used, 128, "\"}}," LETTERS "}");
+    assert_int_not_equal(read_json(json, &tok, &err), PAL_OK);
+    assert_non_null(strstr(err.text, "a pattern of 65537 bytes"));
+    const size_t most = PAL_TOKENIZER_FILE_MAX; /* of which only the size is looked at */
+    assert_int_equal(test_read(READER_JSON, (unsigned char *)json, most + 1, &tok, &err), PAL_E_FORMAT);
+    assert_int_equal(test_read(READER_SPM, (unsigned char *)json, most + 1, &tok, &err), PAL_E_FORMAT);
+    assert_non_null(strstr(err.text, "is refused"));
+    free(json);
+    tok = tokenizer_of("{\"pre_tokenizer\":" SPLIT("(?:a|aa)+c") "," LETTERS "}");
+    pal_tokenizer_scratch *s;
+    pal_ids ids = { 0 };
+    assert_int_equal(pal_tokenizer_scratch_new(&s, tok, &err), PAL_OK);
+    static const char text[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaxc";
+    assert_int_equal(pal_tokenizer_encode(tok, s, text, sizeof text - 1, NULL, &ids, &err), PAL_E_ARGUMENT);
+    assert_non_null(strstr(err.text, "gives up on this text"));
+    pal_ids_free(&ids);
+    pal_tokenizer_scratch_free(s);
+    pal_tokenizer_close(tok);
+}
+
 static void templates_put_tokens_around_a_text(void **state) {
     (void)state;
     static const char *const cases[][2] = {
@@ -417,6 +449,7 @@ int main(void) {
         cmocka_unit_test(words_without_a_pre_tokenizer),
         cmocka_unit_test(unknown_characters_follow_the_rules),
         cmocka_unit_test(what_is_not_supported_is_named),
+        cmocka_unit_test(too_much_is_refused),
         cmocka_unit_test(templates_put_tokens_around_a_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
