@@ -30,6 +30,7 @@ typedef struct {
     pal_text_task *task;
     pal_run_tasks *tasks; /* that are measured at evaluations; NULL: none */
     bool validates;
+    pal_order order;             /* of the training data */
     double tokens;               /* of the whole run */
     char *made[2 * PAL_SOURCES]; /* directories of shards that this call made */
     int made_count;
@@ -175,13 +176,14 @@ static size_defaults defaults_for(const pal_train_settings *o, const pal_model_c
 
 static pal_order settle_order(const pal_train_settings *o, const pal_text_source *sources, int count) {
     enum { FEW = 1000 };
-    uint64_t documents = 0;
     if (strcmp(o->shuffle, "documents") == 0) return PAL_ORDER_DOCUMENTS;
     if (strcmp(o->shuffle, "sequences") == 0) return PAL_ORDER_SEQUENCES;
     if (strcmp(o->shuffle, "no") == 0) return PAL_ORDER_STORED;
+    /* Few documents cannot be shuffled well, and a source of few, long ones is not mixed with the others. */
     for (int i = 0; i < count; i++)
-        documents += pal_shards_info_of(sources[i].shards)->subset[sources[i].subset].documents;
-    return documents < FEW ? PAL_ORDER_SEQUENCES : PAL_ORDER_DOCUMENTS; /* few documents cannot be shuffled well */
+        if (pal_shards_info_of(sources[i].shards)->subset[sources[i].subset].documents < FEW)
+            return PAL_ORDER_SEQUENCES;
+    return PAL_ORDER_DOCUMENTS;
 }
 
 /* Which validation there is: its own data, or what the training data holds back. */
@@ -378,7 +380,7 @@ static pal_status open_task(void **self, pal_run *r, pal_train_settings *o, cons
     if (pal_comm_is_root(r->comm) && (st = open_data(t, r, o, model, &p, err))) return st;
     if ((st = pal_comm_meet(r->comm, err))) return st;
     if (!pal_comm_is_root(r->comm) && (st = open_data(t, r, o, model, &p, err))) return st;
-    p.order = settle_order(o, p.source, p.sources);
+    p.order = t->order = settle_order(o, p.source, p.sources);
     if ((st = settle(r, o, model, &p, err))) return st;
     o->data_checksum = checksum_of(t, &p);
     p.tokenizer = t->tokenizer;
@@ -415,9 +417,11 @@ static double labelled(const void *self) {
 static bool validates(const void *self) { return ((const text_run *)self)->validates; }
 
 static void describe(const pal_train_settings *o, const void *self, char *text, size_t size) {
-    (void)self;
-    snprintf(text, size, "%lld updates of %d x %d x %d tokens, context %d%s", (long long)o->steps, o->accumulate,
-             o->batch, o->row, o->context,
+    static const char *const orders[] = { [PAL_ORDER_STORED] = "documents as they are stored",
+                                          [PAL_ORDER_DOCUMENTS] = "documents shuffled",
+                                          [PAL_ORDER_SEQUENCES] = "pieces of documents shuffled" };
+    snprintf(text, size, "%lld updates of %d x %d x %d tokens, context %d, %s%s", (long long)o->steps, o->accumulate,
+             o->batch, o->row, o->context, orders[((const text_run *)self)->order],
              o->carry_state ? "; memories are carried from row to row, gradients are not (truncated back-propagation)"
                             : "");
 }

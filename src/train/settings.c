@@ -126,7 +126,7 @@ static const option_row of_text[] = {
     { "context", PAL_OPTION_INT, AT(context), "C",
       "longer documents are cut into sequences of this many tokens (default 256, 1024 or 4096)", POSITIVE },
     { "shuffle", PAL_OPTION_TEXT, AT(shuffle), "WHAT",
-      "documents, sequences, no, or auto: sequences where there are fewer than 1000 documents (default auto)", 0 },
+      "documents, sequences, no, or auto: sequences where a source has fewer than 1000 documents (default auto)", 0 },
     { "carry-state", PAL_OPTION_FLAG, AT(carry_state), NULL,
       "truncated back-propagation: rows go on with the memory that the row before left behind", 0 },
     { "sample", PAL_OPTION_TEXT, AT(sample), "PROMPT", "print how the model goes on from PROMPT at each evaluation",

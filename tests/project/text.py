@@ -103,6 +103,15 @@ with tempfile.TemporaryDirectory() as folder:
         expected = held if part == "valid" else (book["bytes"] - held[0], book["words"] - held[1])
         assert (measured["bytes"], measured["words"]) == expected, (part, measured, book)
 
+    # A source of few documents is mixed with one of many piece by piece, not read to its end first.
+    with open("lines.jsonl", "w") as f:
+        for i in range(1200):
+            f.write(json.dumps({"text": prose(20)}) + "\n")
+    run("tokenize", "lines.jsonl", "--tokenizer", "learned/bpe", "--out", "lines")
+    for data, shuffled in (("lines", "documents shuffled"), ("book=1,lines=1", "pieces of documents shuffled")):
+        plan = run(*train, "--data", data, "--model", "palimpsa-d", "--dry-run", "--out", "never")
+        assert f", {shuffled}" in plan, plan
+
     # Fine-tuning starts from a model's weights, at a tenth of the rate.
     run("train", "--task", "text", "--data", "notes", "--model", "mixed", "--steps", 2, "--row", 64, "--context", 32, "--batch", 1, "--out", "tuned")
     assert abs(json.loads(pathlib.Path("tuned/config.json").read_text())["lr"] - 3e-4) < 1e-12
