@@ -58,6 +58,18 @@ def main(program, out):
     metrics = "".join(json.dumps({"step": s, "loss": 5 * rng.random(), "lr": 1e-3, "tokens": 64 * s, "tokens_per_s": 1e4, "accuracy": rng.random(),
                                   "valid_loss": 4.0, "n_t": [10.0, 20.0], "ratio": [0.1, 0.2], "b_scale": [1.0, 1.0]}) + "\n" for s in range(1, 9))
     seed("runs", "mqar", json.dumps({"task": "mqar", "model": "palimpsa-d", "seed": 1, "lr": 1e-3}).encode() + MARK + metrics.encode())
+    # The first byte: path + 10 * model, in the order of target_requests.c.
+    common = {"temperature": 0.5, "top_p": 0.9, "top_k": 3, "min_p": 0.1, "seed": 7, "n": 2, "max_tokens": 3, "stop": ["a", "b"], "logit_bias": {"3": -1.5},
+              "presence_penalty": 0.5, "frequency_penalty": 0.5, "repetition_penalty": 1.1, "stream": True, "stream_options": {"include_usage": True}, "variance": True}
+    look = {"tiles": True, "every": 4, "from": 1, "map": {"layer": 1, "size": 4, "heads": [0, 1], "reduce": "mean"}, "elements": [[0, 1, 2, 3]]}
+    chat = {"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": "b c"}, {"role": "assistant", "content": "d"}, {"role": "user", "content": "e"}]}
+    bodies = [{**common, "prompt": ["a b", "c"], "echo": True, "logprobs": 3}, {**common, **chat, "logprobs": True, "top_logprobs": 2},
+              {"prompt": "a b", "observe": look}, {"map": look["map"], "elements": look["elements"]}, {"prompt": "a b", "add_special_tokens": True},
+              {"tokens": [1, 2, 3]}, {"text": "a b", "name": "n"}, {"name": "n"}, {"name": "m.1"}, {"mark": "m.1"}]
+    for model in range(3):
+        for path, body in enumerate(bodies):
+            seed("requests", f"path{path}model{model}", bytes([path + 10 * model]) + json.dumps(body).encode())
+    seed("requests", "named", bytes([30]) + json.dumps({"model": "gated-deltanet", "prompt": [[1, 2], [3]], "memory": "0"}).encode())
     seed("options", "all", b'{"flag": true, "whole_number": 3, "large": 5000000000, "real": 1.5, "text": "a", "list": ["b", {"bytes": "ff"}]}')
 
 
