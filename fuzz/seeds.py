@@ -69,6 +69,8 @@ def main(program, out):
     for model in range(3):
         for path, body in enumerate(bodies):
             seed("requests", f"path{path}model{model}", bytes([path + 10 * model]) + json.dumps(body).encode())
+        seed("requests", f"ids{model}", bytes([10 * model]) + b'{"prompt": [[1, 2], [3]]}')
+        seed("requests", f"kept{model}", bytes([6 + 10 * model]) + b'{"tokens": [1, 2, 3]}')
     seed("requests", "named", bytes([30]) + json.dumps({"model": "gated-deltanet", "prompt": [[1, 2], [3]], "memory": "0"}).encode())
     seed("options", "all", b'{"flag": true, "whole_number": 3, "large": 5000000000, "real": 1.5, "text": "a", "list": ["b", {"bytes": "ff"}]}')
 
