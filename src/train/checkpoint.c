@@ -30,8 +30,9 @@ static pal_status write_trainer(const char *folder, json_t *trainer, pal_error *
     if ((st = pal_run_seal(folder, trainer, err))) return st;
     if ((st = join(path, folder, "trainer.json", err)) || (st = pal_writer_open(&w, path, err))) return st;
     if (!pal_json_print(trainer, JSON_INDENT(1) | JSON_REAL_PRECISION(17), w.stream)) {
+        const int why = errno;
         pal_writer_drop(&w);
-        return pal_fail(err, PAL_E_IO, "%s: cannot write: %s", path, strerror(errno));
+        return pal_fail(err, why == ENOMEM ? PAL_E_MEMORY : PAL_E_IO, "%s: cannot write: %s", path, strerror(why));
     }
     return pal_writer_commit(&w, err);
 }
