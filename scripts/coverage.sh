@@ -7,9 +7,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 report=build-coverage/report
-# The tests that come to these files: all readers and writers, and the program where only it does (locks, pipes, runs).
+# The tests that come to these files: readers, writers and what stands on them, and the program where it is fed malformed files.
 tests='test_(base|blocks|comm|data_.*|directories|faults|formats|json|model_.*|options|safetensors|session|session_text|state_files|surgery'
-tests+='|text_.*|train|trainer|watch)|fuzz_.*|program_(tokenize|text|training|generate|converts|surgery|directories|failing_disk|refuses_.*|eval|runs|serve_memories)'
+tests+='|text_.*|train|trainer|watch)|fuzz_.*|program_(tokenize|directories|refuses_.*)'
 
 cmake --preset coverage >/dev/null
 cmake --build build-coverage -j "$jobs"

@@ -194,8 +194,10 @@ static pal_status write_shards(const char *path, pal_error *err) {
     return st;
 }
 
+enum { LONGEST = 5000 }; /* bytes of a path */
+
 static pal_status save_notes(void *self, const char *folder, bool resumable, pal_error *err) {
-    char path[TEST_PATH];
+    char path[LONGEST];
     (void)self;
     if (!resumable) return PAL_OK;
     json_t *notes = json_object();
@@ -438,6 +440,45 @@ static void without_disk(void **state) {
     }
 }
 
+/* A directory deep down, from which links of any length lead back to the test's folder. */
+static void make_deep(char path[LONGEST]) {
+    static const size_t DEEP = 3850;
+    strcpy(path, test_folder());
+    while (strlen(path) < DEEP) {
+        char name[202] = "/";
+        const size_t left = DEEP - strlen(path);
+        memset(name + 1, 'x', left < 200 ? left : 200);
+        strcat(path, name);
+        assert_int_equal(mkdir(path, 0777), 0);
+    }
+}
+
+/* Names that were short enough may be too long when another one follows. */
+static void with_long_paths(void **state) {
+    (void)state;
+    static char deep[LONGEST], path[2 * LONGEST];
+    make_deep(deep);
+    for (const job *j = jobs; j < jobs + PAL_COUNT(jobs); j++) {
+        int refused = 0;
+        if (!strchr(place(j), '/') || !*j->path) continue;
+        for (size_t length = 4000; length < 4110; length += 3) {
+            char link[256] = "";
+            pal_error err = { 0 };
+            prepare(j);
+            memset(link, 'l', length - strlen(deep) - strlen(j->path) - 2);
+            snprintf(path, sizeof path, "%s/%s", deep, link);
+            if (strlen(path) < 4096 && symlink(test_folder(), path) && errno != EEXIST) fail_msg("%s", strerror(errno));
+            strcat(strcat(path, "/"), j->path);
+            const pal_status st = j->work(path, &err);
+            if (st && (st == PAL_E_MEMORY || !err.text[0]))
+                fail_msg("%s, a path of %zu bytes: status %d: %s", j->name, strlen(path), (int)st, err.text);
+            refused += st != PAL_OK;
+            is_sound(j, "a path of bytes", strlen(path), !st, true);
+        }
+        assert_true(refused > 0);
+    }
+}
+
 /* ---- the files */
 
 static void make_tokenizers(void) {
@@ -527,6 +568,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_memory),
         cmocka_unit_test(without_disk),
+        cmocka_unit_test(with_long_paths),
     };
     return cmocka_run_group_tests(tests, make_all, remove_made);
 }
