@@ -36,17 +36,19 @@ static void whoever_comes_second_is_told_who_was_first(void **state) {
 static void who_waits_gets_it_in_the_end(void **state) {
     (void)state;
     int ready[2], fd;
-    char byte;
+    char byte, folder[TEST_PATH];
+    strcpy(folder, in_folder("waited-for"));
+    assert_int_equal(mkdir(folder, 0777), 0);
     assert_int_equal(pipe(ready), 0);
     const pid_t child = fork();
     if (child == 0) {
-        if (pal_lock_directory(&fd, test_folder(), true, NULL) || write(ready[1], "", 1) != 1) _exit(1);
+        if (pal_lock_directory(&fd, folder, true, NULL) || write(ready[1], "", 1) != 1) _exit(1);
         usleep(30000);
         _exit(0);
     }
     assert_int_equal(read(ready[0], &byte, 1), 1);
-    OK(pal_lock_directory(&fd, test_folder(), true, err));
-    pal_unlock_directory(fd, test_folder(), false);
+    OK(pal_lock_directory(&fd, folder, true, err));
+    pal_unlock_directory(fd, folder, false);
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
