@@ -404,3 +404,31 @@ void test_encode(const pal_tokenizer *tok, const void *text, size_t size, pal_id
     if (pal_tokenizer_encode(tok, s, text, size, NULL, ids, &err)) fail_msg("%s", err.text);
     pal_tokenizer_scratch_free(s);
 }
+
+void test_names(const pal_tokenizer *tok, const pal_ids *ids, char names[TEST_NAMES]) {
+    size_t used = 0;
+    names[0] = '\0';
+    for (size_t i = 0; i < ids->count; i++) {
+        const pal_slice name = pal_tokenizer_name(tok, ids->data[i]);
+        used += (size_t)snprintf(names + used, TEST_NAMES - used, "%s%.*s", i ? "|" : "", (int)name.size,
+                                 (const char *)name.data);
+        assert_true(used < TEST_NAMES);
+    }
+}
+
+void test_names_are(const pal_tokenizer *tok, const char *what, const char *text, const char *expected) {
+    pal_ids ids = { 0 };
+    char names[TEST_NAMES];
+    test_encode(tok, text, strlen(text), &ids);
+    test_names(tok, &ids, names);
+    if (strcmp(names, expected) != 0) fail_msg("%s: '%s' gives %s, expected %s", what, text, names, expected);
+    pal_ids_free(&ids);
+}
+
+pal_tokenizer *test_tokenizer_of(const char *json) {
+    pal_tokenizer *tok;
+    pal_error err;
+    if (test_read(READER_JSON, (const unsigned char *)json, strlen(json), &tok, &err))
+        fail_msg("%s\nrefused: %s", json, err.text);
+    return tok;
+}

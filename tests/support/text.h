@@ -46,5 +46,10 @@ void test_random_text(pal_bytes *out, pal_rng *rng, size_t most);
 
 /* Encoding with a scratch of its own, or a failed test. */
 void test_encode(const pal_tokenizer *tok, const void *text, size_t size, pal_ids *ids);
+/* The names of ids with '|' between them; those of a text's ids, which are as expected or the test fails. */
+enum { TEST_NAMES = 4096 };
+void test_names(const pal_tokenizer *tok, const pal_ids *ids, char names[TEST_NAMES]);
+void test_names_are(const pal_tokenizer *tok, const char *what, const char *text, const char *expected);
+pal_tokenizer *test_tokenizer_of(const char *json); /* of a tokenizer.json, or a failed test */
 
 #endif

@@ -4,7 +4,6 @@
 #include "base/map.h"
 #include "support/files.h"
 #include "support/text.h"
-#include "text/gguf_export.h"
 
 static void vectors_of(const char *vectors, const char *tokenizer) {
     static const char separator[] = "\n__ggml_vocab_test__\n";
@@ -499,44 +498,6 @@ static void reading_fails_cleanly_without_memory(void **state) {
     }
 }
 
-static void export_says(pal_tokenizer *tok, const char *says) {
-    pal_bytes out = { 0 };
-    pal_error err = { 0 };
-    size_t count = 0;
-    const pal_status st = pal_gguf_export(tok, pal_tokenizer_size(tok), &out, &count, &err);
-    if (!says && st) fail_msg("refused: %s", err.text);
-    if (says && (!st || !strstr(err.text, says))) fail_msg("'%s' does not say '%s'", st ? err.text : "written", says);
-    pal_bytes_free(&out);
-}
-
-/* What would change ids is not written: SentencePiece's trainer normalises and joins blanks unless told otherwise. */
-static void what_gguf_cannot_say_is_not_written(void **state) {
-    (void)state;
-    pal_tokenizer *tok = test_tiny(TINY_SPM);
-    export_says(tok, NULL);
-    tok->spm.collapse_blanks = true;
-    export_says(tok, "runs of blanks");
-    assert_int_equal(pal_bytes_append(&tok->spm.charsmap, "\4\0\0\0\0\0\0\0", 9, NULL), PAL_OK);
-    export_says(tok, "a normaliser");
-    pal_tokenizer_close(tok);
-
-    tok = test_tiny(TINY_JSON);
-    tok->eos = 0; /* as opening it by name finds */
-    export_says(tok, NULL);
-    assert_true(tok->added_count > 0);
-    pal_added_token *a = &tok->added[0];
-    a->lstrip = true;
-    export_says(tok, "lstrip");
-    a->lstrip = false, a->rstrip = true;
-    export_says(tok, "rstrip");
-    a->rstrip = false, a->single_word = true;
-    export_says(tok, "single_word");
-    a->single_word = false;
-    assert_int_equal(pal_ids_append(&tok->suffix, 1, NULL), PAL_OK);
-    export_says(tok, "around a text");
-    pal_tokenizer_close(tok);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recorded_vectors_are_met),
@@ -550,7 +511,6 @@ int main(void) {
         cmocka_unit_test(damaged_gguf_is_named),
         cmocka_unit_test(damaged_sentencepiece_is_named),
         cmocka_unit_test(opening_names_what_is_wrong),
-        cmocka_unit_test(what_gguf_cannot_say_is_not_written),
         cmocka_unit_test(reading_fails_cleanly_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,27 +9,6 @@ static pal_status read_json(const char *json, pal_tokenizer **tok, pal_error *er
     return test_read(READER_JSON, (const unsigned char *)json, strlen(json), tok, err);
 }
 
-static pal_tokenizer *tokenizer_of(const char *json) {
-    pal_tokenizer *tok;
-    pal_error err;
-    if (read_json(json, &tok, &err)) fail_msg("%s\nrefused: %s", json, err.text);
-    return tok;
-}
-
-/* The names of a text's ids with '|' between them. */
-static void names_are(const pal_tokenizer *tok, const char *what, const char *text, const char *expected) {
-    pal_ids ids = { 0 };
-    char names[512] = "";
-    test_encode(tok, text, strlen(text), &ids);
-    for (size_t i = 0; i < ids.count; i++) {
-        const pal_slice name = pal_tokenizer_name(tok, ids.data[i]);
-        const size_t used = strlen(names);
-        snprintf(names + used, sizeof names - used, "%s%.*s", i ? "|" : "", (int)name.size, (const char *)name.data);
-    }
-    if (strcmp(names, expected) != 0) fail_msg("%s: '%s' gives %s, expected %s", what, text, names, expected);
-    pal_ids_free(&ids);
-}
-
 #define LLAMA3                                                                             \
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| " \
     "?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
@@ -95,7 +74,7 @@ static void texts_are_cut_where_that_is_safe(void **state) {
                  "{\"added_tokens\":[%s],\"normalizer\":%s,\"pre_tokenizer\":%s,\"model\":{\"type\":"
                  "\"BPE\",%s}}",
                  cases[i].added, cases[i].normalizer, cases[i].pre, cases[i].model);
-        pal_tokenizer *tok = tokenizer_of(json);
+        pal_tokenizer *tok = test_tokenizer_of(json);
         if (pal_tokenizer_cut(tok) != cases[i].cut)
             fail_msg("%s: cut %d, expected %d", json, (int)pal_tokenizer_cut(tok), (int)cases[i].cut);
         pal_tokenizer_close(tok);
@@ -161,8 +140,8 @@ static void a_single_word_has_no_word_beside_it(void **state) {
         { "\xF0\x9F\x86\x8A", false } /* U+1F18A */,
         { "\xFF", false },
     };
-    pal_tokenizer *tok = tokenizer_of("{\"added_tokens\":[{\"id\":9,\"content\":\"xy\",\"single_word\":true,"
-                                      "\"normalized\":false}]," LETTERS "}");
+    pal_tokenizer *tok = test_tokenizer_of("{\"added_tokens\":[{\"id\":9,\"content\":\"xy\",\"single_word\":true,"
+                                           "\"normalized\":false}]," LETTERS "}");
     for (size_t i = 0; i < PAL_COUNT(cases); i++)
         for (int behind = 0; behind < 2; behind++) {
             char text[32];
@@ -179,14 +158,14 @@ static void a_single_word_has_no_word_beside_it(void **state) {
 
 static void added_tokens_take_the_blanks_beside_them(void **state) {
     (void)state;
-    pal_tokenizer *tok = tokenizer_of("{\"added_tokens\":[{\"id\":9,\"content\":\"xy\",\"lstrip\":true,\"rstrip\":true,"
-                                      "\"normalized\":false},{\"id\":10,\"content\":\"<s>\",\"special\":true}]," LETTERS
-                                      "}");
+    pal_tokenizer *tok = test_tokenizer_of(
+        "{\"added_tokens\":[{\"id\":9,\"content\":\"xy\",\"lstrip\":true,\"rstrip\":true,"
+        "\"normalized\":false},{\"id\":10,\"content\":\"<s>\",\"special\":true}]," LETTERS "}");
     static const char *const cases[][2] = {
         { "a \t xy  b", "a|xy|b" },   { "  xy  ", "xy" },        { "xy  xy", "xy|xy" },
         { "\xFF xy \xFF", "?|xy|?" }, { "a<s> xy", "a|<s>|xy" }, { "a<", "a|?" },
     };
-    for (size_t i = 0; i < PAL_COUNT(cases); i++) names_are(tok, "lstrip and rstrip", cases[i][0], cases[i][1]);
+    for (size_t i = 0; i < PAL_COUNT(cases); i++) test_names_are(tok, "lstrip and rstrip", cases[i][0], cases[i][1]);
     /* Told to take special tokens as text, it still finds the others. */
     pal_tokenizer_scratch *s;
     pal_ids ids = { 0 };
@@ -239,8 +218,8 @@ static void pre_tokenizers_split_and_mark(void **state) {
     for (size_t i = 0; i < PAL_COUNT(cases); i++) {
         char json[1024];
         snprintf(json, sizeof json, "{\"pre_tokenizer\":%s," PIECES "}", cases[i].pre);
-        pal_tokenizer *tok = tokenizer_of(json);
-        names_are(tok, cases[i].pre, cases[i].text, cases[i].names);
+        pal_tokenizer *tok = test_tokenizer_of(json);
+        test_names_are(tok, cases[i].pre, cases[i].text, cases[i].names);
         pal_tokenizer_close(tok);
     }
 }
@@ -248,11 +227,11 @@ static void pre_tokenizers_split_and_mark(void **state) {
 /* Without a pre-tokenizer, words come one by one where no token reaches over a sign. */
 static void words_without_a_pre_tokenizer(void **state) {
     (void)state;
-    pal_tokenizer *tok = tokenizer_of("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"" SIGN "\":2,\"" SIGN
-                                      "a\":3,\"ab\":4},\"merges\":[\"" SIGN " a\",\"a b\"]}}");
+    pal_tokenizer *tok = test_tokenizer_of("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"" SIGN
+                                           "\":2,\"" SIGN "a\":3,\"ab\":4},\"merges\":[\"" SIGN " a\",\"a b\"]}}");
     assert_true(tok->words);
-    names_are(tok, "words", SIGN SIGN "ab" SIGN "ab" SIGN, SIGN "|" SIGN "a|b|" SIGN "a|b|" SIGN);
-    names_are(tok, "words", "ab", "ab");
+    test_names_are(tok, "words", SIGN SIGN "ab" SIGN "ab" SIGN, SIGN "|" SIGN "a|b|" SIGN "a|b|" SIGN);
+    test_names_are(tok, "words", "ab", "ab");
     pal_tokenizer_close(tok);
 }
 
@@ -276,8 +255,8 @@ static void unknown_characters_follow_the_rules(void **state) {
     for (size_t i = 0; i < PAL_COUNT(cases); i++) {
         char json[512];
         snprintf(json, sizeof json, "{\"model\":{\"type\":\"BPE\",%s}}", cases[i][0]);
-        pal_tokenizer *tok = tokenizer_of(json);
-        names_are(tok, cases[i][0], cases[i][1], cases[i][2]);
+        pal_tokenizer *tok = test_tokenizer_of(json);
+        test_names_are(tok, cases[i][0], cases[i][1], cases[i][2]);
         pal_tokenizer_close(tok);
     }
 #undef BYTES
@@ -395,7 +374,7 @@ static void too_much_is_refused(void **state) {
     assert_int_equal(test_read(READER_SPM, (unsigned char *)json, most + 1, &tok, &err), PAL_E_FORMAT);
     assert_non_null(strstr(err.text, "is refused"));
     free(json);
-    tok = tokenizer_of("{\"pre_tokenizer\":" SPLIT("(?:a|aa)+c") "," LETTERS "}");
+    tok = test_tokenizer_of("{\"pre_tokenizer\":" SPLIT("(?:a|aa)+c") "," LETTERS "}");
     pal_tokenizer_scratch *s;
     pal_ids ids = { 0 };
     assert_int_equal(pal_tokenizer_scratch_new(&s, tok, &err), PAL_OK);
@@ -422,16 +401,11 @@ static void templates_put_tokens_around_a_text(void **state) {
         pal_tokenizer_scratch *s;
         pal_ids ids = { 0 };
         snprintf(json, sizeof json, "{\"post_processor\":%s," LETTERS "}", cases[i][0]);
-        pal_tokenizer *tok = tokenizer_of(json);
+        pal_tokenizer *tok = test_tokenizer_of(json);
         OK(pal_tokenizer_scratch_new(&s, tok, err));
         OK(pal_tokenizer_encode(tok, s, "a", 1, &(pal_encode_options){ .add_special = true }, &ids, err));
-        char names[64] = "";
-        for (size_t k = 0; k < ids.count; k++) {
-            const pal_slice name = pal_tokenizer_name(tok, ids.data[k]);
-            const size_t used = strlen(names);
-            snprintf(names + used, sizeof names - used, "%s%.*s", k ? "|" : "", (int)name.size,
-                     (const char *)name.data);
-        }
+        char names[TEST_NAMES];
+        test_names(tok, &ids, names);
         assert_string_equal(names, cases[i][1]);
         pal_ids_free(&ids);
         pal_tokenizer_scratch_free(s);

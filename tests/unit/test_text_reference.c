@@ -5,31 +5,6 @@
 #include "support/support.h"
 #include "support/text.h"
 
-static pal_tokenizer *tokenizer_of(const char *json) {
-    pal_tokenizer *tok;
-    pal_error err;
-    if (test_read(READER_JSON, (const unsigned char *)json, strlen(json), &tok, &err))
-        fail_msg("%s\nrefused: %s", json, err.text);
-    return tok;
-}
-
-/* The names of a text's ids, with '|' between them. */
-static void names_are(const pal_tokenizer *tok, const char *text, const char *expected) {
-    pal_ids ids = { 0 };
-    pal_bytes names = { 0 };
-    test_encode(tok, text, strlen(text), &ids);
-    for (size_t i = 0; i < ids.count; i++) {
-        const pal_slice name = pal_tokenizer_name(tok, ids.data[i]);
-        if (i) assert_int_equal(pal_bytes_append(&names, "|", 1, NULL), PAL_OK);
-        assert_int_equal(pal_bytes_append(&names, name.data, name.size, NULL), PAL_OK);
-    }
-    assert_int_equal(pal_bytes_append(&names, "", 1, NULL), PAL_OK);
-    if (strcmp((const char *)names.data, expected) != 0)
-        fail_msg("'%s' gives %s, expected %s", text, (const char *)names.data, expected);
-    pal_ids_free(&ids);
-    pal_bytes_free(&names);
-}
-
 #define REPLACE(from, to) "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" from "\"},\"content\":\"" to "\"}"
 #define NORMALIZERS(list) "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[" list "]}"
 #define LETTERS                                                                                      \
@@ -54,8 +29,8 @@ static void normalisers_follow_one_that_changes_nothing(void **state) {
     for (size_t i = 0; i < PAL_COUNT(cases); i++) {
         char json[1024];
         snprintf(json, sizeof json, "{" NORMALIZERS("%s") "," LETTERS "}", cases[i].steps);
-        pal_tokenizer *tok = tokenizer_of(json);
-        names_are(tok, cases[i].text, cases[i].expected);
+        pal_tokenizer *tok = test_tokenizer_of(json);
+        test_names_are(tok, "the package", cases[i].text, cases[i].expected);
         /* Long enough that the buffers grow on the way. */
         pal_tokenizer_scratch *s;
         pal_ids ids = { 0 };
@@ -90,7 +65,7 @@ static pal_tokenizer *stretches_of(const char *text, const char *pre_tokenizer) 
     json_t *root = json_pack("{s:o, s:{s:s, s:b, s:o, s:[]}}", "pre_tokenizer", json_loads(pre_tokenizer, 0, NULL),
                              "model", "type", "BPE", "ignore_merges", 1, "vocab", vocab, "merges");
     char *json = json_dumps(root, 0);
-    pal_tokenizer *tok = tokenizer_of(json);
+    pal_tokenizer *tok = test_tokenizer_of(json);
     free(json);
     json_decref(root);
     return tok;
@@ -166,7 +141,7 @@ static void patterns_split_where_the_package_does(void **state) {
                  "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"%s\"},\"behavior\":\"%s\",\"invert\":%s}",
                  cases[i].pattern, cases[i].behaviour, cases[i].invert ? "true" : "false");
         pal_tokenizer *tok = stretches_of(cases[i].text, split);
-        names_are(tok, cases[i].text, cases[i].pieces);
+        test_names_are(tok, "the package", cases[i].text, cases[i].pieces);
         pal_tokenizer_close(tok);
     }
 }
@@ -179,9 +154,9 @@ static void metaspace_first_is_the_start_of_the_text(void **state) {
                                 "\"Metaspace\",\"replacement\":\"y\",\"prepend_scheme\":\"first\",\"split\":false}]}";
     char json[1024];
     snprintf(json, sizeof json, "{\"pre_tokenizer\":%s," LETTERS "}", steps);
-    pal_tokenizer *tok = tokenizer_of(json);
-    names_are(tok, "xa xb", "a|y|b");
-    names_are(tok, "a xb", "y|a|y|b");
+    pal_tokenizer *tok = test_tokenizer_of(json);
+    test_names_are(tok, "the package", "xa xb", "a|y|b");
+    test_names_are(tok, "the package", "a xb", "y|a|y|b");
     pal_tokenizer_close(tok);
 }
 
@@ -228,7 +203,7 @@ static void decoders_run_in_their_order(void **state) {
         pal_bytes text = { 0 }, streamed = { 0 };
         pal_decoder *d;
         snprintf(json, sizeof json, vocabulary, cases[i].decoder);
-        pal_tokenizer *tok = tokenizer_of(json);
+        pal_tokenizer *tok = test_tokenizer_of(json);
         assert_int_equal(pal_tokenizer_decode(tok, cases[i].ids, cases[i].count, false, &text, NULL), PAL_OK);
         if (text.size != strlen(cases[i].text) || memcmp(text.data, cases[i].text, text.size) != 0)
             fail_msg("%s: '%.*s', expected '%s'", cases[i].decoder, (int)text.size, (char *)text.data, cases[i].text);
@@ -256,8 +231,8 @@ static void a_token_whose_text_is_stripped_is_none(void **state) {
     for (int left = 0; left < 2; left++) {
         char filled[1024];
         snprintf(filled, sizeof filled, json, left ? "true" : "false");
-        pal_tokenizer *tok = tokenizer_of(filled);
-        names_are(tok, "a  b", left ? "a|b" : "a|  |b");
+        pal_tokenizer *tok = test_tokenizer_of(filled);
+        test_names_are(tok, "the package", "a  b", left ? "a|b" : "a|  |b");
         pal_tokenizer_close(tok);
     }
 }

@@ -298,7 +298,7 @@ static void a_run_without_a_usable_checkpoint_says_why(void **state) {
         const char *file, *json, *says; /* of step 2, whose trainer.json keeps its checksum */
     } cases[] = {
         { "trainer.json", "{", "'}' expected" },
-        { "trainer.json", "{\"step\":2}", "expected one" },
+        { "trainer.json", "{\"step\":2}", "trainer.json: its checksum is" },
         { "trainer.json", "{\"step\":2,\"checksum\":\"0123456789abcdef\"}", "expected 0123456789abcdef" },
         { "config.json", "{}", "config.json: its checksum is" },
         { "optimizer.safetensors", NULL, "optimizer.safetensors: cannot open" },
