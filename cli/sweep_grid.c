@@ -77,7 +77,7 @@ int sweep_extend_rates(sweep *s) {
     double rate[SWEEP_ENTRIES] = { 0 };
     if (!added) return CLI_OK;
     if (!s->search) return cli_error(CLI_USAGE, "--extend goes with --search");
-    if (added < 0 || given + 2 * added > SWEEP_ENTRIES)
+    if (added < 0 || added > (SWEEP_ENTRIES - given) / 2)
         return cli_error(CLI_USAGE, "--extend %d: expected 0 or more, and at most %d rates in all", added,
                          SWEEP_ENTRIES);
     for (int i = 0; i < given; i++) {
@@ -85,7 +85,7 @@ int sweep_extend_rates(sweep *s) {
         if (!(rate[i] > (i ? rate[i - 1] : 0)))
             return cli_error(CLI_USAGE, "--lrs: --extend needs rates above 0 that rise, found '%s'", s->rates.entry[i]);
     }
-    char *text = pal_alloc((size_t)(given + 2 * added), DIGITS);
+    char *text = pal_alloc((size_t)given + 2 * (size_t)added, DIGITS);
     if (!text) return cli_error(CLI_FAILED, "sweep: no memory for the list of rates");
     const double down = given > 1 ? rate[0] / rate[1] : 0.5, up = given > 1 ? rate[given - 1] / rate[given - 2] : 2;
     word_list wider = { .text = text, .count = given + 2 * added };

@@ -235,7 +235,8 @@ with tempfile.TemporaryDirectory() as folder:
     palimpsa(*beyond, str(root / "s6"), *options)
     check(not list(root.glob("s6/**/metrics.jsonl")), "a widened search was repeated")
     for wrong, says in ((["--models", "palimpsa-d::x"], "MODEL:RULE"), (["--models", "palimpsa-d:heads=0.5"], "--heads"), (["--extend", "1"], "goes with --search"),
-                        (["--search-seeds", "1"], "goes with --search"), (["--search", "16:2:8:16", "--extend", "1", "--lrs", "1e-3,1e-4"], "that rise")):
+                        (["--search-seeds", "1"], "goes with --search"), (["--search", "16:2:8:16", "--extend", "1", "--lrs", "1e-3,1e-4"], "that rise"),
+                        (["--search", "16:2:8:16", "--extend", "2147483647", "--lrs", "1e-4,1e-3,1e-2"], "rates in all")):
         check(says in palimpsa("sweep", "mqar", *wrong, "--out", str(root / "dry"), code=2), f"sweep {wrong}")
     print("search beyond the grid's edge, with seeds of its own")
 
