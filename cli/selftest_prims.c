@@ -310,7 +310,8 @@ static void run_attention(selftest_case *c) {
                                       .dk = dk,
                                       .dv = dv,
                                       .context = s.tokens } };
-    const size_t Cq = q->count / T, Ck = k->count / T, Cv = v->count / T, Co = (size_t)heads * (size_t)dv;
+    const size_t Cq = (size_t)heads * (size_t)dk, Ck = (size_t)key_heads * (size_t)dk,
+                 Cv = (size_t)key_heads * (size_t)dv, Co = (size_t)heads * (size_t)dv;
     const size_t forward = pal_memory_scratch_bytes(rule, c->cx, &run.shape, PAL_FORWARD);
     const size_t backward = pal_memory_scratch_bytes(rule, c->cx, &run.shape, PAL_BACKWARD);
     run.in.scale = (float)(1 / sqrt((double)dk));
@@ -341,11 +342,12 @@ static void run_swiglu_mlp(selftest_case *c) {
                      *down = c->broken ? NULL : find(c, "in.w_down");
     if (c->broken) return;
     const pal_context *cx = c->cx;
-    const size_t e = (size_t)last_axis(t), T = t->count / e, f = gate->count / e, o = down->count / f;
-    if (gate->rank != 2 || (size_t)last_axis(gate) != e || down->rank != 2 || (size_t)last_axis(down) != f) {
+    const size_t e = (size_t)last_axis(t), T = t->count / e;
+    if (gate->rank != 2 || (size_t)last_axis(gate) != e || down->rank != 2 || last_axis(down) != gate->shape[0]) {
         selftest_break(c, "in.w_gate and in.w_down must be [F, %zu] and [out, F]", e);
         return;
     }
+    const size_t f = (size_t)gate->shape[0], o = (size_t)down->shape[0];
     const int M = (int)T, E = (int)e, F = (int)f, O = (int)o;
     const float *x = floats(c, t), *w_gate = floats(c, gate), *w_up = sized(c, "in.w_up", f * e),
                 *w_down = floats(c, down);

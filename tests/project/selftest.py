@@ -94,7 +94,7 @@ with tempfile.TemporaryDirectory() as name:
     for path in (root / "ops").iterdir():
         path.unlink()
 
-    # Damaged cases: a tensor left out, a tensor cut short, a tensor of another rank, no attributes. Never a crash.
+    # Damaged cases: a tensor left out, a tensor cut short or to one number, a tensor of another rank, no attributes. Never a crash.
     count = 0
     for path in cases:
         meta, tensors = read(path)
@@ -106,6 +106,7 @@ with tempfile.TemporaryDirectory() as name:
             dtype, shape, data = tensors[victim]
             flat = len(data) // SIZES[dtype]
             variants.append((meta, {**tensors, victim: [dtype, [flat], data]}))
+            variants.append((meta, {**tensors, victim: [dtype, [1], data[:SIZES[dtype]]]}))
             if shape and shape[0] > 0:
                 inner = len(data) // shape[0]
                 variants.append((meta, {**tensors, victim: [dtype, [shape[0] - 1] + shape[1:], data[: len(data) - inner]]}))
