@@ -131,7 +131,7 @@ static int run_once(decode_side *s, const decode_options *o, int repeat) {
     for (int i = 1; i < o->batch; i++)
         if (pal_state_copy(s->states[i], s->states[0], &err)) return cli_fail(&err);
     for (int i = 0; i < o->batch; i++) next[i] = s->ids[i % o->prompt];
-    double each[2][BENCH_REPEATS]; /* the median of single steps: one that was interrupted does not count */
+    double each[2][BENCH_REPEATS] = { { 0 } }; /* the median of single steps: one that was interrupted does not count */
     const int kinds = o->watch ? 2 : 1; /* every second step is watched */
     for (int t = 0; t < kinds * o->tokens; t++) {
         const bool watched = t % kinds;

@@ -184,7 +184,8 @@ static int bench_single(bench *b, const pal_context *cx) {
                 [BACKWARD] = bench_make("palimpsa.backward", shape, level_of(cx), 1, backward, &p),
                 [GLA] = bench_make("gla.forward", shape, level_of(cx), 1, forward_only, &g),
             };
-            const double vectors = (double)T * dk * ((dv + lanes - 1) / lanes);
+            const int row = (dv + lanes - 1) / lanes;
+            const double vectors = (double)T * dk * row;
             items[BOUND].hidden = true;
             for (int k = FORWARD; k <= GLA; k++) items[k].tokens = T;
             char saving[32]; /* forward that keeps states for backward */

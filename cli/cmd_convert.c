@@ -87,25 +87,25 @@ static int read_text(cli_text_ids *text, const char *source, const cli_surgery *
     return code;
 }
 
-static int convert_with(const char *const paths[2], const char *to, pal_convert_options *o, const cli_surgery *data,
+static int convert_with(const char *const paths[2], const char *to, pal_convert_options o, const cli_surgery *data,
                         bool json) {
     cli_watch watch;
     cli_text_ids text = { 0 };
     pal_convert_cost cost;
     pal_converted done;
     pal_error err;
-    int code = find_layout(to, &o->to);
-    if (!code && data->data) code = read_text(&text, paths[0], data, o->tokenizer, o->cx);
+    int code = find_layout(to, &o.to);
+    if (!code && data->data) code = read_text(&text, paths[0], data, o.tokenizer, o.cx);
     if (code) return code;
     cli_watch_begin(&watch);
-    o->progress = cli_watch_go_on;
-    o->user = &watch;
+    o.progress = cli_watch_go_on;
+    o.user = &watch;
     const double begin = pal_seconds();
-    pal_status st = pal_convert(paths[0], paths[1], o, &done, &err);
+    const pal_status st = pal_convert(paths[0], paths[1], &o, &done, &err);
     cli_watch_end(&watch);
     const double took = pal_seconds() - begin;
     if (st) code = cli_fail_making(&err, paths[1]);
-    if (!code && data->data && (st = pal_convert_measure(&cost, paths[0], paths[1], text.ids, text.count, o->cx, &err)))
+    if (!code && data->data && pal_convert_measure(&cost, paths[0], paths[1], text.ids, text.count, o.cx, &err))
         code = cli_fail(&err);
     cli_text_ids_free(&text);
     return code ? code : print(paths, to, &done, data->data ? &cost : NULL, took, json);
@@ -118,7 +118,7 @@ static int convert(const char *const paths[2], const char *to, pal_convert_optio
     if (!to) to = implied_layout(paths[1], o->dtype);
     if (pal_context_new(&cx, common->threads, common->cpu, &err)) return cli_fail(&err);
     o->cx = cx;
-    const int code = convert_with(paths, to, o, data, common->json);
+    const int code = convert_with(paths, to, *o, data, common->json);
     pal_context_free(cx);
     return code;
 }

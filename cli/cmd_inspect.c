@@ -170,7 +170,7 @@ static void print_human(const inspection *in, const inspect_options *o) {
 static json_t *plan_json(const pal_plan *p, size_t rest) {
     return json_pack("{s:I, s:I, s:I, s:I, s:I}", "activations", (json_int_t)p->activations, "transient",
                      (json_int_t)p->transient, "head", (json_int_t)p->head, "scratch", (json_int_t)p->scratch,
-                     "total_with_weights_and_moments", (json_int_t)(p->total + rest));
+                     "total_with_weights_and_moments", (json_int_t)p->total + (json_int_t)rest);
 }
 
 static int print_json(const inspection *in, const inspect_options *o) {

@@ -38,9 +38,9 @@ static int print_ids(const pal_tokenizer *tok, const tokenize_options *o, const 
     const pal_encode_options options = { .add_special = o->add_special, .special_as_text = o->special_as_text };
     pal_tokenizer_scratch *scratch;
     pal_ids ids = { 0 };
-    pal_status st;
-    if ((st = pal_tokenizer_scratch_new(&scratch, tok, err))) return cli_fail(err);
-    if (!(st = pal_tokenizer_encode(tok, scratch, text, size, &options, &ids, err))) {
+    if (pal_tokenizer_scratch_new(&scratch, tok, err)) return cli_fail(err);
+    const pal_status st = pal_tokenizer_encode(tok, scratch, text, size, &options, &ids, err);
+    if (!st) {
         for (size_t i = 0; i < ids.count; i++) printf(i ? " %u" : "%u", ids.data[i]);
         putchar('\n');
     }

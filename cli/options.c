@@ -23,7 +23,7 @@
 #include "ranks.h"
 
 /* jansson calls what it has no memory for a wrong file; this says what it was. */
-int cli_error(int code, const char *format, ...) {
+int(cli_error)(int code, const char *format, ...) {
     if (pal_json_short()) code = CLI_FAILED;
     const char *who = ranks_speak(code);
     if (!who) return code;
@@ -36,7 +36,7 @@ int cli_error(int code, const char *format, ...) {
     return code;
 }
 
-int cli_fail(const pal_error *err) {
+int(cli_fail)(const pal_error *err) {
     const bool failed = err->status == PAL_E_MEMORY || err->status == PAL_STOPPED;
     return cli_error(failed ? CLI_FAILED : CLI_USAGE, "%s", err->text);
 }
@@ -70,11 +70,11 @@ int cli_plain_dtype(pal_dtype *out, const char *option, const char *name) {
     return cli_error(CLI_USAGE, "--%s '%s': expected f32, bf16 or f16", option, name);
 }
 
-int cli_fail_writing(const pal_error *err) {
+int(cli_fail_writing)(const pal_error *err) {
     return err->status == PAL_E_IO ? cli_error(CLI_FAILED, "%s", err->text) : cli_fail(err);
 }
 
-int cli_fail_making(const pal_error *err, const char *target) {
+int(cli_fail_making)(const pal_error *err, const char *target) {
     return strncmp(err->text, target, strlen(target)) == 0 ? cli_fail_writing(err) : cli_fail(err);
 }
 

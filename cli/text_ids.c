@@ -2,8 +2,8 @@
 #include "text_ids.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/map.h"
 #include "cli.h"
 #include "model/model.h"
@@ -57,7 +57,7 @@ int cli_text_ids_read(cli_text_ids *out, const char *path, const char *tokenizer
         code = cli_error(CLI_USAGE, "%s: the text has %zu tokens, expected at least %d", path, ids.count, least);
     if (!code) {
         out->count = ids.count < (size_t)most ? (int)ids.count : most;
-        out->ids = malloc((size_t)out->count * sizeof *out->ids);
+        out->ids = pal_alloc((size_t)out->count, sizeof *out->ids);
         if (!out->ids) code = cli_error(CLI_FAILED, "no memory for %d tokens", out->count);
     }
     for (int i = 0; i < out->count && !code; i++) {
@@ -75,6 +75,6 @@ int cli_text_ids_read(cli_text_ids *out, const char *path, const char *tokenizer
 }
 
 void cli_text_ids_free(cli_text_ids *text) {
-    free(text->ids);
+    pal_free(text->ids);
     *text = (cli_text_ids){ 0 };
 }

@@ -147,11 +147,11 @@ pal_status pal_comm_any(const pal_comm *c, bool mine, bool *any, pal_error *err)
 
 pal_status pal_comm_agree(const pal_comm *c, const char *what, const char *text, pal_error *err) {
     const char *mine = text ? text : "";
-    pal_status st;
     if (c->size == 1) return PAL_OK;
     char *first = pal_comm_is_root(c) ? pal_strdup(mine) : NULL;
     if (pal_comm_is_root(c) && !first) return pal_fail(err, PAL_E_MEMORY, "no memory for %s", what);
-    if (!(st = pal_comm_broadcast_text(c, &first, err)) && strcmp(first, mine) != 0)
+    pal_status st = pal_comm_broadcast_text(c, &first, err);
+    if (!st && first && strcmp(first, mine) != 0)
         st = pal_fail(err, PAL_E_ARGUMENT, "%s is %s here, and %s on rank 0", what, mine, first);
     pal_free(first);
     return st;

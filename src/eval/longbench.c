@@ -159,7 +159,8 @@ static pal_status fill(pal_slice template, const placeholder *list, bool strip, 
     pal_status st = PAL_OK;
     for (size_t i = 0; i < template.size && !st;) {
         const placeholder *p = list;
-        while (p->sign && (template.size - i < strlen(p->sign) || memcmp(template.data + i, p->sign, strlen(p->sign))))
+        while (p->sign &&
+               (template.size - i < strlen(p->sign) || memcmp(template.data + i, p->sign, strlen(p->sign)) != 0))
             p++;
         st = p->sign ? append_field(out, row, p->field, strip, err) : pal_bytes_append(out, template.data + i, 1, err);
         i += p->sign ? strlen(p->sign) : 1;

@@ -94,11 +94,12 @@ static pal_status count_document(batch *b, const waiting *w, pal_error *err) {
 /* What the requests of a document were given. */
 static pal_status take_scores(const batch *b, waiting *w, pal_error *err) {
     const pal_task_run *r = b->run;
+    const pal_score_result *scores = b->scores; /* NULL where no document has requests */
     memset(w->logprob, 0, sizeof w->logprob);
-    for (size_t i = w->first; i < w->last; i++) {
+    for (size_t i = w->first; scores && i < w->last; i++) {
         const size_t to = r->task->kind == PAL_TASK_ROLLING ? 0 : i - w->first;
-        w->logprob[to] += b->scores[i].logprob;
-        w->greedy[to] = b->scores[i].greedy;
+        w->logprob[to] += scores[i].logprob;
+        w->greedy[to] = scores[i].greedy;
         if (!isfinite(w->logprob[to]))
             return pal_fail(err, PAL_E_FORMAT,
                             "%s: document %zu: the model's answer is not a number: its weights hold NaN or infinity",
@@ -109,10 +110,11 @@ static pal_status take_scores(const batch *b, waiting *w, pal_error *err) {
 
 static pal_status finish(batch *b, pal_error *err) {
     const pal_task_run *r = b->run;
+    const pal_pair *pairs = b->pairs.data; /* as in take_scores */
     pal_status st = make_room(b, err);
     for (size_t d = 0; d < b->count && !st; d++)
-        for (size_t i = b->docs[d].first; i < b->docs[d].last; i++) {
-            const pal_pair *p = &b->pairs.data[i];
+        for (size_t i = b->docs[d].first; pairs && i < b->docs[d].last; i++) {
+            const pal_pair *p = &pairs[i];
             b->requests[i] = (pal_score_request){
                 .ids = b->ids.data + p->at, .count = p->count, .scored = p->scored, .group = r->shots.size ? 0 : d
             };

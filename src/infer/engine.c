@@ -170,7 +170,7 @@ static double log_sum(const float *logits, int rows) {
 /* The likeliest n ids, likeliest first, the smaller id of equals. */
 static int likeliest(const float *logits, int vocab, int n, double all, pal_alternative *top) {
     int count = 0;
-    for (int32_t id = 0; n && id < vocab; id++) {
+    for (int32_t id = 0; n > 0 && id < vocab; id++) {
         const double x = (double)logits[id] - all;
         if (!(x > -INFINITY) || (count == n && !(x > top[n - 1].logprob))) continue;
         int at = count < n ? count++ : n - 1;

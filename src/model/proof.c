@@ -114,7 +114,7 @@ pal_status pal_surgery_prove(pal_proof *out, const pal_surgery *surgery, const p
                              const pal_model *result, const pal_context *cx, const int32_t *ids, int tokens,
                              pal_error *err) {
     reading r[RUNS] = { { 0 } };
-    bool before[PAL_MAX_LAYERS];
+    bool before[PAL_MAX_LAYERS] = { false };
     pal_model *plain = NULL;
     double scale = 0;
     pal_status st = PAL_OK;
@@ -135,7 +135,8 @@ pal_status pal_surgery_prove(pal_proof *out, const pal_surgery *surgery, const p
         for (int k = 0; k < RUNS && !st; k++)
             st = pal_model_continue(models[k], r[k].work, &r[k].state, &batch, NULL, piece, r[k].logits, err);
         if (!st) compare(out, &scale, r, ids, done, piece);
-        if (!st && surgery && surgery->go_on && !surgery->go_on(surgery->user, (size_t)(done + piece), (size_t)tokens))
+        const size_t so_far = (size_t)done + (size_t)piece;
+        if (!st && surgery && surgery->go_on && !surgery->go_on(surgery->user, so_far, (size_t)tokens))
             st = pal_fail(err, PAL_STOPPED, "the proof was interrupted; nothing was written");
     }
     for (int k = 0; k < RUNS; k++) reading_close(&r[k]);

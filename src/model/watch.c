@@ -133,7 +133,7 @@ static bool foresees(const view *v) { return v->tokens == 1 && v->block->plan.ru
 /* One head of one token's inputs, for the rule's step. */
 static pal_memory_run step_of(const view *v, const pal_memory_run *all, int head, int token, float **state) {
     const pal_memory_shape *s = &all->shape;
-    const size_t t = (size_t)(v->first + token), h = (size_t)head, dk = (size_t)s->dk, dv = (size_t)s->dv;
+    const size_t t = (size_t)v->first + (size_t)token, h = (size_t)head, dk = (size_t)s->dk, dv = (size_t)s->dv;
     const size_t key = pal_memory_key_head(s, h) * dk;
     pal_memory_run run = { .shape = *s, .in = all->in, .state = state, .scratch = all->scratch, .y = { v->at.y, dv } };
     run.shape.tokens = run.shape.sequences = run.shape.heads = run.shape.key_heads = 1;

@@ -66,7 +66,8 @@ static void write_labels(pal_ticks *t, double step) {
     if (rounded >= 1e15 || (size > 0 && rounded < 1e-3)) {
         const int exponent = (int)floor(log10(rounded));
         /* In two steps, because 10^-exponent alone may overflow. */
-        const double half = pow(10, exponent / 2), rest = pow(10, exponent - exponent / 2);
+        const int first = exponent / 2;
+        const double half = pow(10, first), rest = pow(10, exponent - first);
         const int decimals = clamp_int((int)ceil(-log10(step / half / rest) - 1e-9), 0, 15);
         for (int i = 0; i < t->count; i++)
             write_scientific(t->text[i], sizeof t->text[i], t->at[i] / half / rest, decimals, exponent);
@@ -174,7 +175,8 @@ void pal_number_text(char *text, size_t size, double value) {
     else if (magnitude == 0) snprintf(text, size, "0");
     else if (magnitude < 1e-3 || magnitude >= 1e15) {
         int exponent = (int)floor(log10(magnitude));
-        const double half = pow(10, exponent / 2), rest = pow(10, exponent - exponent / 2);
+        const int first = exponent / 2;
+        const double half = pow(10, first), rest = pow(10, exponent - first);
         double mantissa = value / half / rest;
         if (fabs(mantissa) > 9.9949) mantissa /= 10, exponent++;
         write_scientific(text, size, mantissa, fabs(mantissa - round(mantissa)) < 5e-3 ? 0 : 2, exponent);

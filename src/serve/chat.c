@@ -124,7 +124,7 @@ static pal_status has_special(asked a, const script *s, bool *found, pal_error *
         st = encode(a, s, p->from, p->to, false, &with, err);
         if (!st) st = encode(a, s, p->from, p->to, true, &without, err);
         if (with.count != without.count ||
-            (with.count && memcmp(with.data, without.data, with.count * sizeof *with.data)))
+            (with.count && memcmp(with.data, without.data, with.count * sizeof *with.data) != 0))
             *found = true;
     }
     pal_ids_free(&with);

@@ -30,7 +30,7 @@ static json_t *finish_json(const serve_text *t) {
 json_t *serve_counts_json(const serve_job *job) {
     return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", (json_int_t)job->prompt_tokens, "completion_tokens",
                      (json_int_t)job->written_tokens, "total_tokens",
-                     (json_int_t)(job->prompt_tokens + job->written_tokens), "prompt_tokens_details", "cached_tokens",
+                     (json_int_t)job->prompt_tokens + job->written_tokens, "prompt_tokens_details", "cached_tokens",
                      (json_int_t)job->cached_tokens);
 }
 

@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "serve/inside.h"
 
-bool serve_wrong(serve_fields *f, const char *name, const char *expected) {
+bool(serve_wrong)(serve_fields *f, const char *name, const char *expected) {
     char full[100];
     snprintf(full, sizeof full, "%s%s", f->prefix ? f->prefix : "", name);
     f->result = serve_error(f->x, 400, full, "'%s': expected %s", full, expected);

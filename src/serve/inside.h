@@ -275,6 +275,9 @@ bool serve_integer(serve_fields *f, const char *name, int64_t low, int64_t high,
 bool serve_number(serve_fields *f, const char *name, double low, double high, double *out);
 bool serve_boolean(serve_fields *f, const char *name, bool *out);
 bool serve_wrong(serve_fields *f, const char *name, const char *expected); /* answers; returns false */
+#ifdef __clang_analyzer__ /* as for pal_fail */
+#define serve_wrong(f, name, expected) (serve_wrong(f, name, expected), false)
+#endif
 /* A text's ids, with the scratch of the thread that reads the request. */
 pal_status serve_encode(const serve_exchange *x, const serve_model *model, const void *text, size_t size,
                         const pal_encode_options *options, pal_ids *ids, pal_error *err);

@@ -80,7 +80,7 @@ typedef struct pal_run_resumed {
     int64_t step, total; /* total: updates that the task has now */
     bool constant;       /* the learning rate */
 } pal_run_resumed;
-pal_status pal_run_may_resume(const pal_run *r, const pal_run_resumed *asked, bool *nothing, bool *extended,
+pal_status pal_run_may_resume(const pal_run *run, const pal_run_resumed *r, bool *nothing, bool *extended,
                               pal_error *err);
 
 /* run_tasks.c: tasks of lm-evaluation-harness that are measured at evaluations */

@@ -27,8 +27,8 @@ double pal_schedule_rate(const pal_schedule *s, int64_t step) {
     switch (s->kind) {
     case PAL_SCHEDULE_COSINE: return cosine(s, all > 0 ? (double)done / (double)all : 1.0);
     case PAL_SCHEDULE_COSINE_EPOCH: {
-        const int64_t epochs = (all + s->epoch - 1) / s->epoch;
-        return cosine(s, (double)(done / s->epoch) / (double)epochs);
+        const int64_t epoch = done / s->epoch, epochs = (all + s->epoch - 1) / s->epoch;
+        return cosine(s, (double)epoch / (double)epochs);
     }
     case PAL_SCHEDULE_CONSTANT: break;
     }

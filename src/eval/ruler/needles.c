@@ -160,7 +160,7 @@ static pal_status list_keys(pal_bytes *out, const needles *n, const uint32_t *as
 pal_status pal_ruler_draw_needles(pal_ruler_maker *m, size_t size, size_t index, pal_error *err) {
     const pal_ruler_task *t = m->task;
     needles n = { .count = t->keys * t->values };
-    uint32_t asked[MOST];
+    uint32_t asked[MOST] = { 0 };
     pal_status st = PAL_OK;
     (void)index;
     for (int k = 0; k < t->keys && !st; k++) {

@@ -22,7 +22,7 @@ void pal_conv_next_window(const pal_conv_args *a, int sequence, int begin, int e
     const size_t n = (size_t)(end - begin), bytes = n * sizeof *next;
     for (int i = 0; i < past; i++, next += n) {
         const int t = length - past + i; /* token of this sequence; negative: in the old window */
-        if (t >= 0) memcpy(next, pal_row_in(a->x, (size_t)(from + t)) + begin, bytes);
+        if (t >= 0) memcpy(next, pal_row_in(a->x, (size_t)from + (size_t)t) + begin, bytes);
         else if (a->fresh) memset(next, 0, bytes);
         else memcpy(next, a->window[sequence] + (size_t)(past + t) * (size_t)a->channels + begin, bytes);
     }

@@ -6,7 +6,7 @@
 /* Raw input of channel c, token t of a sequence that begins at packed token `from`; t < 0 lies in its window (NULL:
  * zeros). */
 static double input(const pal_conv_args *a, const float *window, int from, int t, int c) {
-    if (t >= 0) return (double)pal_row_in(a->x, (size_t)(from + t))[c];
+    if (t >= 0) return (double)pal_row_in(a->x, (size_t)from + (size_t)t)[c];
     return window ? (double)window[(size_t)(a->taps - 1 + t) * (size_t)a->channels + (size_t)c] : 0;
 }
 
@@ -23,7 +23,7 @@ void pal_conv_strip_ref(const pal_conv_args *a, int sequence, int begin, int end
     const float *window = a->window && !a->fresh ? a->window[sequence] : NULL;
     for (int t = length - 1; t >= 0; t--)
         for (int c = begin; c < end; c++)
-            pal_row(a->y, (size_t)(from + t))[c] = pal_silu((float)convolved(a, window, from, t, c));
+            pal_row(a->y, (size_t)from + (size_t)t)[c] = pal_silu((float)convolved(a, window, from, t, c));
 }
 
 /* du_t = dy_t silu'(u_t);  dx_t = sum_i w[i] du_{t+(W-1)-i};  dw[i] = sum_t du_t x_{t-(W-1)+i};  dbias = sum_t du_t */
@@ -42,7 +42,7 @@ void pal_conv_backward_strip_ref(const pal_conv_args *a, int first, int last, in
                 const int later = t + a->taps - 1 - i; /* the output that input t reaches through tap i */
                 if (later >= length) continue;
                 const double slope = (double)pal_silu_slope((float)convolved(a, window, from, later, c));
-                dx += (double)w[i] * (double)pal_row_in(a->dy, (size_t)(from + later))[c] * slope;
+                dx += (double)w[i] * (double)pal_row_in(a->dy, (size_t)from + (size_t)later)[c] * slope;
             }
             pal_row(a->dx, (size_t)token)[c] = (float)dx;
             const double du = (double)pal_row_in(a->dy, (size_t)token)[c] *

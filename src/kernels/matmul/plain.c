@@ -9,7 +9,7 @@ PAL_VARIANTS(plain_block)
 
 void pal_plain_block_ref(const pal_plain_job *job, int m, int rows, int n, int columns) {
     const size_t K = (size_t)job->K;
-    for (size_t i = (size_t)m; i < (size_t)(m + rows); i++) {
+    for (size_t i = (size_t)m; i < (size_t)m + (size_t)rows; i++) {
         const float *A = job->A + i * job->a_row;
         float *c = job->C + i * job->ldc + n;
         if (job->acc == PAL_OVERWRITE) memset(c, 0, (size_t)columns * sizeof *c);

@@ -237,6 +237,7 @@ static void step_task(void *arg, size_t index, int thread) {
               n = (int)(index / (size_t)jb->blocks / (size_t)run->shape.heads);
     pal_palimpsa_item it = item_of(jb, n, h, block, (size_t)n, 1);
     it.saved = NULL;
+    assert(it.state); /* a step is made in a memory of its own */
     if (run->fresh)
         for (size_t j = 0; j < pal_palimpsa_rows(it.dk); j++)
             fill_default(it.state + j * it.row, row_floats(it.values), it.Ip);
@@ -275,6 +276,7 @@ static void begin_adjoint(const job *jb, const pal_palimpsa_item *it, int n, int
     last.state = thread_memory(jb, thread, 1);
     last.y = (pal_view){ thread_memory(jb, thread, 2), PAL_PALIMPSA_BLOCK };
     last.y_var.data = NULL;
+    assert(it->saved); /* by forward, for every backward */
     copy_rows(last.state, last.row, it->saved + (size_t)chunk * it->saved_chunk, it->saved_row, it);
     ((pal_palimpsa_forward_fn *)jb->forward)(&last, thread_scratch(jb, thread));
     for (size_t i = 0; i < (size_t)it->values; i++)
