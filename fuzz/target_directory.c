@@ -27,7 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (pal_state_new(&state, model, 4, &err) == PAL_OK) {
         if (pal_work_new(&work, model, fuzz_context(), &plan, &err) == PAL_OK) {
             float *logits = malloc((size_t)config->vocab_rows * sizeof *logits);
-            FUZZ_CHECK(pal_model_step(model, work, &state, 1, &(int32_t){ config->vocab - 1 }, logits, &err) == PAL_OK);
+            const int32_t last = config->vocab - 1;
+            FUZZ_CHECK(pal_model_step(model, work, &state, 1, &last, logits, &err) == PAL_OK);
             free(logits);
             pal_work_free(work);
         }

@@ -56,7 +56,7 @@ static void twin_backward(const problem *p, twin *w, int n, int h, const double 
     const int dk = p->dk, dv = p->dv, g = h / (p->H / p->G), length = p->cu[n + 1] - p->cu[n];
     const size_t e = (size_t)dk * (size_t)dv, part = ((size_t)n * (size_t)p->H + (size_t)h) * e;
     const double s = (double)p->scale, A = w->in[IN_A][h], Ip = w->in[IN_IP][h];
-    double *dM = malloc(e * sizeof *dM), *dI = malloc(e * sizeof *dI);
+    double *dM = calloc(e, sizeof *dM), *dI = calloc(e, sizeof *dI);
     const double *end = history + (size_t)length * 2 * e;
     for (size_t i = 0; i < e; i++) {
         const double dmu = w->in[IN_DMU] ? w->in[IN_DMU][part + i] : 0;
@@ -103,7 +103,7 @@ static void twin_backward(const problem *p, twin *w, int n, int h, const double 
 
 void twin_run(const problem *p, twin *w, wanted want) {
     const size_t e = (size_t)p->dk * (size_t)p->dv;
-    double *M = malloc(e * sizeof *M), *I = malloc(e * sizeof *I),
+    double *M = calloc(e, sizeof *M), *I = calloc(e, sizeof *I),
            *history = malloc(((size_t)p->T + 1) * 2 * e * sizeof *history);
     for (int n = 0; n < p->N; n++)
         for (int h = 0; h < p->H; h++) {

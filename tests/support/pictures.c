@@ -9,8 +9,8 @@ const char *test_xml_complaint(const char *p) {
     char open[64][64];
     int depth = 0, elements = 0;
     while (*p) {
-        if (*p == '&' && strncmp(p, "&amp;", 5) && strncmp(p, "&lt;", 4) && strncmp(p, "&gt;", 4) &&
-            strncmp(p, "&quot;", 6))
+        if (*p == '&' && strncmp(p, "&amp;", 5) != 0 && strncmp(p, "&lt;", 4) != 0 && strncmp(p, "&gt;", 4) != 0 &&
+            strncmp(p, "&quot;", 6) != 0)
             return "a bare &";
         if (*p != '<') {
             if (depth == 0 && !isspace((unsigned char)*p)) return "text outside the root";

@@ -176,6 +176,7 @@ static void shards_do_not_depend_on_threads(void **state) {
     assert_int_equal(info->subset[PAL_SUBSET_ALL].words, words);
     assert_true(info->subset[PAL_SUBSET_ALL].documents >= documents); /* long ones are cut where shards end */
     size_t at = 0;
+    assert_non_null(whole.data);
     for (uint64_t d = 0; d < info->subset[PAL_SUBSET_ALL].documents; d++) {
         const pal_document doc = pal_shards_document(s, PAL_SUBSET_ALL, d);
         for (uint64_t k = 0; k < doc.tokens; k++) assert_int_equal(pal_document_token(&doc, k), whole.data[at++]);

@@ -180,7 +180,7 @@ static void loss_stands_at_the_position_it_belongs_to(void **state) {
     pal_eval_data *data;
     pal_perplexity found;
     int32_t ids[LONGEST];
-    double nll[LONGEST];
+    double nll[LONGEST] = { 0 };
     (void)write_documents(&f, 1, 0, &tokens, &bytes, &words);
     test_ids(ids, (int)tokens + 1, V, 0);
     plain_loss(&f, ids, (int)tokens + 1, nll);

@@ -331,6 +331,7 @@ static void score_choices(recording *r, const char *name) {
         }
         json_decref(row);
     }
+    assert_true(pairs.count > 0);
     pal_score_request *list = calloc(pairs.count, sizeof *list);
     pal_score_result *found = calloc(pairs.count, sizeof *found);
     for (size_t p = 0; p < pairs.count; p++)

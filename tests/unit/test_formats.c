@@ -143,6 +143,7 @@ static void data_range(const subject *s, const char *path, const char *file, siz
             if (!first || at < first) first = at;
             if (at + 4 * source.tensors[i].count > last) last = at + 4 * source.tensors[i].count;
         }
+        assert_non_null(first);
         size_t bytes;
         unsigned char *whole = test_read_file(file, &bytes);
         const unsigned char *at = memmem(whole, bytes, first, 64);

@@ -66,7 +66,8 @@ static void check_outputs(const setup *s, const char *what) {
         for (size_t r = 0; r < (size_t)s->a.rows; r++) {
             double sum = 0;
             for (size_t i = 0; i < in; i++) sum += fabs((double)s->x[r * in + i]);
-            const double accept = 0x1p-24 * (double)(in / 8 + 16) * 2 * sum * (double)largest + 1e-6;
+            const size_t sums = in / 8 + 16;
+            const double accept = 0x1p-24 * (double)sums * 2 * sum * (double)largest + 1e-6;
             const double found = fabs((double)s->y[r * out + o] - (double)s->expected[r * out + o]);
             if (!(found <= accept))
                 fail_msg("%s, %s, %d rows of %zu to %zu: output %zu of row %zu is %g off, accepted %g", what,

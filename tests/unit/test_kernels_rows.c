@@ -285,9 +285,9 @@ static void norms_hold_for_wide_rows_and_any_magnitude(void **state) {
 
 static void activations_hold_at_the_ends(void **state) {
     (void)state;
-    enum { N = 4001 };
+    enum { N = 4001, MIDDLE = N / 2 };
     float *x = test_guarded(N), *y = test_guarded(N), *dy = test_guarded(N), *dx = test_guarded(N);
-    for (int i = 0; i < N; i++) x[i] = (float)(i - N / 2) * 0.06f, dy[i] = 1;
+    for (int i = 0; i < N; i++) x[i] = (float)(i - MIDDLE) * 0.06f, dy[i] = 1;
     for (TEST_LEVELS(level)) {
         pal_context *cx = test_context(1, pal_cpu_level_name(level));
         for (pal_activation f = PAL_SILU; f <= PAL_SOFTPLUS; f++) {

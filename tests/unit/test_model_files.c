@@ -285,29 +285,30 @@ static void tied_heads_are_handled_both_ways(void **state) {
     OK(pal_safetensors_write(path, u.tensors, u.count + 1, NULL, err)); /* tied and stored twice */
     OK(pal_model_open(&again, root, PAL_FOR_INFERENCE, cx, err));
     pal_model_close(again);
-    double *wide = malloc(u.tensors[embedding].count * sizeof *wide);
+    const pal_tensor table = u.tensors[embedding];
+    double *wide = malloc(table.count * sizeof *wide);
     assert_non_null(wide);
-    for (size_t i = 0; i < u.tensors[embedding].count; i++) wide[i] = ((const float *)u.tensors[embedding].data)[i];
+    for (size_t i = 0; i < table.count; i++) wide[i] = ((const float *)table.data)[i];
     u.tensors[u.count].dtype = PAL_F64;
     u.tensors[u.count].data = wide;
     OK(pal_safetensors_write(path, u.tensors, u.count + 1, NULL, err)); /* the same numbers in another dtype */
     OK(pal_model_open(&again, root, PAL_FOR_INFERENCE, cx, err));
     pal_model_close(again);
-    wide[u.tensors[embedding].count - 1] += 1;
+    wide[table.count - 1] += 1;
     OK(pal_safetensors_write(path, u.tensors, u.count + 1, NULL, err));
     assert_int_equal(pal_model_open(&again, root, PAL_FOR_INFERENCE, cx, &why), PAL_E_FORMAT);
     assert_non_null(strstr(why.text, "lm_head.weight"));
     free(wide);
-    u.tensors[u.count] = u.tensors[embedding]; /* the same bytes, lying the other way */
+    u.tensors[u.count] = table; /* the same bytes, lying the other way */
     u.tensors[u.count].name = "lm_head.weight";
-    u.tensors[u.count].shape[0] = u.tensors[embedding].shape[1];
-    u.tensors[u.count].shape[1] = u.tensors[embedding].shape[0];
+    u.tensors[u.count].shape[0] = table.shape[1];
+    u.tensors[u.count].shape[1] = table.shape[0];
     OK(pal_safetensors_write(path, u.tensors, u.count + 1, NULL, err));
     assert_int_equal(pal_model_open(&again, root, PAL_FOR_INFERENCE, cx, &why), PAL_E_FORMAT);
-    u.tensors[u.count] = u.tensors[embedding];
+    u.tensors[u.count] = table;
     u.tensors[u.count].name = "lm_head.weight";
-    float *other = malloc(u.tensors[embedding].count * sizeof *other);
-    memcpy(other, u.tensors[embedding].data, u.tensors[embedding].count * sizeof *other);
+    float *other = malloc(table.count * sizeof *other);
+    memcpy(other, table.data, table.count * sizeof *other);
     other[3] += 1;
     u.tensors[u.count].data = other;
     OK(pal_safetensors_write(path, u.tensors, u.count + 1, NULL, err)); /* tied, but not the same */
@@ -319,7 +320,7 @@ static void tied_heads_are_handled_both_ways(void **state) {
     memcpy(key, "\"tie_word_embeddings\":false", 26);
     test_spill(root, "config.json", config.bytes, config.size);
     OK(pal_model_open(&again, root, PAL_FOR_TRAINING, cx, err)); /* untied */
-    assert_true(pal_model_parameters(again) == pal_model_parameters(model) + u.tensors[embedding].count);
+    assert_true(pal_model_parameters(again) == pal_model_parameters(model) + table.count);
     pal_model_close(again);
     OK(pal_safetensors_write(path, u.tensors, u.count, NULL, err)); /* untied and absent */
     assert_int_equal(pal_model_open(&again, root, PAL_FOR_INFERENCE, cx, &why), PAL_E_FORMAT);

@@ -75,7 +75,7 @@ static void compare_with_differences(bool carried) {
             continue;
         }
         lesson l;
-        memories kept, *m = carried ? &kept : NULL;
+        memories kept = { 0 }, *m = carried ? &kept : NULL;
         make_lesson(&l);
         if (m) make_memories(m, &f);
         const size_t n = pal_model_flat(f.model);

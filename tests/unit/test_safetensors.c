@@ -284,7 +284,7 @@ static int same_tensors(const pal_safetensors *x, const pal_safetensors *y) {
     if (pal_safetensors_count(x) != pal_safetensors_count(y)) return 0;
     for (size_t i = 0; i < pal_safetensors_count(x); i++) {
         const pal_tensor *a = pal_safetensors_at(x, i), *b = pal_safetensors_at(y, i);
-        if (strcmp(a->name, b->name) || a->dtype != b->dtype || a->count != b->count) return 0;
+        if (strcmp(a->name, b->name) != 0 || a->dtype != b->dtype || a->count != b->count) return 0;
     }
     return 1;
 }

@@ -139,7 +139,7 @@ static void of_many_tokens_the_one_is_picked_that_a_sorted_list_gives(void **sta
             pal_random_block(99, STREAM, d, r);
             double left = (double)(((uint64_t)r[0] << 32 | r[1]) >> 11) * 0x1p-53;
             int k = 0;
-            while (k < N && (left -= e[k].p) > -1e-12) k++;
+            while (k < N - 1 && (left -= e[k].p) > -1e-12) k++;
             const int32_t id = pal_sampler_pick(s, &cases[c], logits, seen, written, 99, d);
             if (id != e[k].id) fail_msg("case %zu, draw %d: id %d, expected %d", c, (int)d, (int)id, e[k].id);
         }

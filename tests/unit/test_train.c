@@ -25,8 +25,10 @@ static void schedules_start_rise_and_end_where_they_should(void **state) {
     assert_true(pal_schedule_rate(&constant, 0) == 3 && pal_schedule_rate(&constant, 1000) == 3);
     /* Stepped once per epoch: 4 epochs of 5 updates. */
     const pal_schedule epochs = { .kind = PAL_SCHEDULE_COSINE_EPOCH, .peak = 1, .total = 20, .epoch = 5 };
-    for (int step = 0; step < 20; step++)
-        assert_true(fabs(pal_schedule_rate(&epochs, step) - 0.5 * (1 + cos(M_PI * (step / 5) / 4.0))) < 1e-12);
+    for (int step = 0; step < 20; step++) {
+        const int epoch = step / 5;
+        assert_true(fabs(pal_schedule_rate(&epochs, step) - 0.5 * (1 + cos(M_PI * epoch / 4.0))) < 1e-12);
+    }
     pal_schedule_kind kind;
     pal_error err;
     assert_int_equal(pal_schedule_parse(&kind, "cosine-epoch", &err), PAL_OK);

@@ -312,7 +312,7 @@ static void variants_of_change_agree(void **state) {
         pal_context *cx = test_context(1, pal_cpu_level_name(level));
         for (size_t s = 0; s < PAL_COUNT(sizes); s++) {
             const int dv = sizes[s], dk = 5;
-            const size_t row = ((size_t)dv + 15) / 16 * 32, n = row * (size_t)dk, plain = (size_t)(dv * 67);
+            const size_t row = ((size_t)dv + 15) / 16 * 32, n = row * (size_t)dk, plain = (size_t)dv * 67;
             float *before = test_guarded(n), *after = test_guarded(n);
             float *a = test_guarded(plain), *b = test_guarded(plain), *v = test_guarded((size_t)dv);
             float k[5] = { 0.5f, -1, 0, 2, 0.1f };
@@ -360,8 +360,10 @@ static void large_heads_are_sampled(void **state) {
     static float mu[DK * DV], I[DK * DV];
     static pal_memory_change change;
     const float Ip = 1;
-    for (int e = 0; e < DK * DV; e++) /* grows with the key and with the value */
-        mu[e] = 0.5f, I[e] = 1 + (float)(e % DK) / DK + (float)(e / DK) / DV;
+    for (int e = 0; e < DK * DV; e++) { /* grows with the key and with the value */
+        const int key = e % DK, value = e / DK;
+        mu[e] = 0.5f, I[e] = 1 + (float)key / DK + (float)value / DV;
+    }
     float *memory = pal_alloc(rule->state_floats(&shape), sizeof *memory);
     rule->import(&shape, &(pal_memory_inputs){ .Ip = &Ip }, (const float *const[2]){ mu, I }, memory);
     pal_context *cx = test_context(1, NULL);
