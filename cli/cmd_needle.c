@@ -14,6 +14,7 @@
 typedef struct {
     const char *tokenizer, *out;
     int tokens, needles, questions, count;
+    bool brief;
     int64_t seed;
 } needle_options;
 
@@ -26,9 +27,11 @@ static void add_question(json_t *row, const pal_needle *asked) {
 }
 
 static int write_rows(const needle_options *o, pal_haystack *h, pal_writer *w) {
-    const pal_needle_options options = {
-        .tokens = o->tokens, .needles = o->needles, .questions = o->questions, .seed = (uint64_t)o->seed
-    };
+    const pal_needle_options options = { .tokens = o->tokens,
+                                         .needles = o->needles,
+                                         .questions = o->questions,
+                                         .brief = o->brief,
+                                         .seed = (uint64_t)o->seed };
     pal_bytes text = { 0 };
     pal_needle asked[PAL_NEEDLES];
     pal_error err;
@@ -50,6 +53,7 @@ static int write_rows(const needle_options *o, pal_haystack *h, pal_writer *w) {
     return code;
 }
 
+/* path NULL: notes without a text around them. */
 static int run(const needle_options *o, const char *path) {
     pal_tokenizer *tok = NULL;
     pal_haystack *h = NULL;
@@ -57,9 +61,10 @@ static int run(const needle_options *o, const char *path) {
     pal_writer w = { 0 };
     pal_error err;
     int code = CLI_OK;
-    if (pal_tokenizer_open(&tok, o->tokenizer, &err) || pal_map_open(&map, path, &err)) code = cli_fail(&err);
+    if (pal_tokenizer_open(&tok, o->tokenizer, &err) || (path && pal_map_open(&map, path, &err))) code = cli_fail(&err);
+    else if (path && !map.size) code = cli_error(CLI_USAGE, "%s: a haystack needs text, found none", path);
     else if (pal_haystack_new(&h, (pal_slice){ map.data, map.size }, tok, &err))
-        code = cli_error(CLI_USAGE, "%s: %s", path, err.text);
+        code = cli_error(CLI_USAGE, "%s: %s", path ? path : "needle", err.text);
     else if (pal_writer_open(&w, o->out, &err)) code = cli_fail_writing(&err);
     if (!code) code = write_rows(o, h, &w);
     if (!code && pal_writer_commit(&w, &err)) code = cli_fail_writing(&err);
@@ -83,6 +88,8 @@ int cmd_needle(int argc, char **argv) {
         { "tokens", OPT_INT, &o.tokens, "N", "most tokens of a document (default 32768)" },
         { "needles", OPT_INT, &o.needles, "N", "secret numbers told in a document (default 4)" },
         { "questions", OPT_INT, &o.questions, "N", "how many of them are asked for at its end (default 1)" },
+        { "brief", OPT_FLAG, &o.brief, NULL,
+          "notes such as 'bafe is 53.', of 64 names and two digits, which small models learn; TEXT may be left out" },
         { "count", OPT_INT, &o.count, "N", "documents, or rows of each task and length (default 100)" },
         { "seed", OPT_LONG, &o.seed, "N", "of places, words and numbers (default 1; with --ruler 42)" },
         { "out", OPT_TEXT, &o.out, "FILE.jsonl|DIR",
@@ -118,6 +125,7 @@ int cmd_needle(int argc, char **argv) {
             "  palimpsa needle books.txt --tokenizer gpt-neox/tokenizer.json --count 1000 --out needles.jsonl\n"
             "  palimpsa train --recipe long-context --model runs/hybrid --data books.txt=9,needles.jsonl=1 "
             "--out runs/long\n"
+            "  palimpsa needle --brief --tokenizer my-model --needles 8 --questions 8 --out notes.jsonl\n"
             "  palimpsa needle books.txt --tokenizer my-model --ruler all --lengths 1k,4k,32k,128k --count 50 --out "
             "ruler\n"
             "  palimpsa needle --tokenizer my-model --ruler vt,cwe,fwe,qa_1 --squad dev-v2.0.json --out ruler\n",
@@ -134,6 +142,7 @@ int cmd_needle(int argc, char **argv) {
         return cli_error(CLI_USAGE, "--count and --tokens expect at least 1, found %d and %d", o.count, o.tokens);
     if (o.seed > UINT32_MAX || o.seed < -1)
         return cli_error(CLI_USAGE, "--seed expects 0 to %u, found %lld", UINT32_MAX, (long long)o.seed);
+    if (r.tasks && o.brief) return cli_error(CLI_USAGE, "needle: --brief does not go with --ruler");
     if (r.tasks) {
         r.text = count ? path : NULL;
         r.tokenizer = o.tokenizer;
@@ -144,7 +153,8 @@ int cmd_needle(int argc, char **argv) {
     }
     if (r.templates || r.words || r.cuts || r.squad || r.hotpot)
         return cli_error(CLI_USAGE, "needle: --templates, --words, --cuts, --squad and --hotpot go with --ruler");
-    if (count != 1) return cli_error(CLI_USAGE, "needle: expected a text file; see 'palimpsa needle --help'");
+    if (!count && !o.brief)
+        return cli_error(CLI_USAGE, "needle: expected a text file; see 'palimpsa needle --help'");
     if (o.seed < 0) o.seed = 1;
-    return run(&o, path);
+    return run(&o, count ? path : NULL);
 }

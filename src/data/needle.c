@@ -43,12 +43,12 @@ pal_status pal_haystack_new(pal_haystack **out, pal_slice text, const pal_tokeni
     size_t count = 0;
     *out = NULL;
     for (size_t i = 0; i < text.size; i++) count += ends_piece(text, i);
-    if (!count) return pal_fail(err, PAL_E_ARGUMENT, "a haystack needs text, found none");
+    if (!count && text.data) return pal_fail(err, PAL_E_ARGUMENT, "a haystack needs text, found none");
     if ((st = pal_alloc_named(&block, 1, sizeof(pal_haystack), "a haystack", err))) return st;
     pal_haystack *h = block;
     h->text = text;
     h->tokenizer = tokenizer;
-    st = pal_alloc_named((void **)&h->pieces, count, sizeof *h->pieces, "a haystack", err);
+    st = pal_alloc_named((void **)&h->pieces, count + !count, sizeof *h->pieces, "a haystack", err);
     if (!st) st = pal_tokenizer_scratch_new(&h->scratch, tokenizer, err);
     for (size_t i = 0, begin = 0; i < text.size && !st; i++) {
         if (!ends_piece(text, i)) continue;
@@ -58,7 +58,7 @@ pal_status pal_haystack_new(pal_haystack **out, pal_slice text, const pal_tokeni
         h->tokens += p->tokens;
         begin = i + 1;
     }
-    if (!st && !h->tokens) st = pal_fail(err, PAL_E_ARGUMENT, "a haystack needs text, found none");
+    if (!st && !h->tokens && text.data) st = pal_fail(err, PAL_E_ARGUMENT, "a haystack needs text, found none");
     if (st) {
         pal_haystack_free(h);
         return st;
@@ -77,33 +77,51 @@ void pal_haystack_free(pal_haystack *h) {
 
 uint64_t pal_haystack_tokens(const pal_haystack *h) { return h->tokens; }
 
+static const char consonants[] = "bdfgklmnprstvz", vowels[] = "aeiou";
+enum { CONSONANTS = sizeof consonants - 1, VOWELS = sizeof vowels - 1 };
+
+static void draw_name(char key[PAL_NEEDLE_KEY], pal_rng *rng) {
+    for (int k = 0; k < 6; k += 2) {
+        key[k] = consonants[pal_rng_below(rng, CONSONANTS)];
+        key[k + 1] = vowels[pal_rng_below(rng, VOWELS)];
+    }
+    key[6] = '\0';
+}
+
+/* One of few names, which differ in their first syllable: a small vocabulary has tokens for them. */
+static void draw_brief_name(char key[PAL_NEEDLE_KEY], pal_rng *rng) {
+    const uint32_t i = pal_rng_below(rng, PAL_NEEDLES);
+    key[0] = consonants[i % CONSONANTS];
+    key[1] = vowels[i / CONSONANTS];
+    key[2] = consonants[(5 * i + 3) % CONSONANTS];
+    key[3] = vowels[(2 * i + 1) % VOWELS];
+    key[4] = '\0';
+}
+
 /* Words that no text has, different from those before. */
-static void draw_needles(pal_needle *needles, int n, pal_rng *rng) {
-    static const char consonants[] = "bdfgklmnprstvz", vowels[] = "aeiou";
-    for (int i = 0; i < n; i++) {
+static void draw_needles(pal_needle *needles, const pal_needle_options *o, pal_rng *rng) {
+    for (int i = 0; i < o->needles; i++) {
         bool taken;
         do {
-            for (int k = 0; k < 6; k += 2) {
-                needles[i].key[k] = consonants[pal_rng_below(rng, sizeof consonants - 1)];
-                needles[i].key[k + 1] = vowels[pal_rng_below(rng, sizeof vowels - 1)];
-            }
-            needles[i].key[6] = '\0';
+            (o->brief ? draw_brief_name : draw_name)(needles[i].key, rng);
             taken = false;
             for (int k = 0; k < i; k++) taken |= strcmp(needles[k].key, needles[i].key) == 0;
         } while (taken);
-        needles[i].value = 1000000 + (int)pal_rng_below(rng, 9000000);
+        needles[i].value = o->brief ? 10 + (int)pal_rng_below(rng, 90) : 1000000 + (int)pal_rng_below(rng, 9000000);
     }
 }
 
-static int tell(char out[SENTENCE], const pal_needle *n) {
-    return snprintf(out, SENTENCE, "The secret number of %s is %07d.\n", n->key, n->value);
+static int tell(char out[SENTENCE], const pal_needle *n, bool brief) {
+    return snprintf(out, SENTENCE, brief ? "%s is %d.\n" : "The secret number of %s is %d.\n", n->key, n->value);
 }
 /* last: nothing follows, not even a line break. */
-static int ask(char out[SENTENCE], const pal_needle *n, bool last) {
-    return snprintf(out, SENTENCE, "What is the secret number of %s? The secret number of %s is %07d.%s", n->key,
-                    n->key, n->value, last ? "" : "\n");
+static int ask(char out[SENTENCE], const pal_needle *n, bool brief, bool last) {
+    const char *const end = last ? "" : "\n";
+    if (brief) return snprintf(out, SENTENCE, "%s is %d.%s", n->key, n->value, end);
+    return snprintf(out, SENTENCE, "What is the secret number of %s? The secret number of %s is %d.%s", n->key, n->key,
+                    n->value, end);
 }
-enum { BEHIND_ANSWER = 8 }; /* the number and its full stop */
+static size_t behind_answer(bool brief) { return brief ? 3 : 8; } /* the number and its full stop */
 
 /* Which needles are asked for, in random order; the first as where there is one question alone. */
 static void draw_questions(int which[PAL_NEEDLES], const pal_needle_options *o, pal_rng *rng) {
@@ -134,23 +152,24 @@ pal_status pal_needle_make(pal_haystack *h, const pal_needle_options *o, uint64_
         return pal_fail(err, PAL_E_ARGUMENT, "%d questions: expected 1 to the number of needles, %d", o->questions,
                         o->needles);
     pal_rng rng = pal_rng_at(o->seed, index);
-    draw_needles(needles, o->needles, &rng);
+    draw_needles(needles, o, &rng);
     draw_questions(which, o, &rng);
     int64_t room = o->tokens;
     for (int i = 0; i < o->needles + o->questions; i++) {
-        const int q = i - o->needles,
-                  size = q < 0 ? tell(sentence, &needles[i]) : ask(sentence, &needles[which[q]], q + 1 == o->questions);
+        const int q = i - o->needles;
+        const int size = q < 0 ? tell(sentence, &needles[i], o->brief)
+                               : ask(sentence, &needles[which[q]], o->brief, q + 1 == o->questions);
         if ((st = count_tokens(h, sentence, (size_t)size, &tokens, err))) return st;
         room -= tokens;
     }
     const size_t first = (size_t)(pal_rng_uniform(&rng) * (double)h->count);
     uint32_t pieces = 0;
-    while (pieces < UINT32_MAX && room >= h->pieces[(first + pieces) % h->count].tokens)
+    while (h->count && pieces < UINT32_MAX && room >= h->pieces[(first + pieces) % h->count].tokens)
         room -= h->pieces[(first + pieces++) % h->count].tokens;
-    if (!pieces)
-        return pal_fail(err, PAL_E_ARGUMENT,
-                        "documents of %d tokens: %d needles and %d question%s leave no room for a piece of the text",
-                        o->tokens, o->needles, o->questions, o->questions == 1 ? "" : "s");
+    if (h->count ? !pieces : room < 0)
+        return pal_fail(err, PAL_E_ARGUMENT, "documents of %d tokens: %d needles and %d question%s leave no room%s",
+                        o->tokens, o->needles, o->questions, o->questions == 1 ? "" : "s",
+                        h->count ? " for a piece of the text" : ", they need more themselves");
     for (int i = 0; i < o->needles; i++) place[i] = pal_rng_below(&rng, pieces + 1);
     qsort(place, (size_t)o->needles, sizeof *place, by_place);
     int next = 0;
@@ -158,16 +177,17 @@ pal_status pal_needle_make(pal_haystack *h, const pal_needle_options *o, uint64_
     for (uint32_t p = 0; p <= pieces && !st; p++) {
         for (; next < o->needles && place[next] == p && !st; next++) {
             needles[next].depth = text->size - before;
-            st = pal_bytes_append(text, sentence, (size_t)tell(sentence, &needles[next]), err);
+            st = pal_bytes_append(text, sentence, (size_t)tell(sentence, &needles[next], o->brief), err);
         }
+        if (p == pieces || st) break;
         const piece *straw = &h->pieces[(first + p) % h->count];
-        if (p < pieces && !st) st = pal_bytes_append(text, h->text.data + straw->begin, straw->size, err);
+        st = pal_bytes_append(text, h->text.data + straw->begin, straw->size, err);
     }
     for (int q = 0; q < o->questions && !st; q++) {
         const bool last = q + 1 == o->questions;
         asked[q] = needles[which[q]];
-        st = pal_bytes_append(text, sentence, (size_t)ask(sentence, &asked[q], last), err);
-        asked[q].answer = text->size - before - BEHIND_ANSWER - !last;
+        st = pal_bytes_append(text, sentence, (size_t)ask(sentence, &asked[q], o->brief, last), err);
+        asked[q].answer = text->size - before - behind_answer(o->brief) - !last;
     }
     if (st) text->size = before;
     return st;

@@ -12,18 +12,20 @@ typedef struct pal_needle_options {
     int tokens;    /* most that a document has */
     int needles;   /* sentences hidden in it, 1 .. PAL_NEEDLES */
     int questions; /* how many of them are asked for, each once, 1 .. needles */
+    bool brief;    /* notes such as "bafe is 53.", of 64 names and two digits, and the same again as a question */
     uint64_t seed; /* document i is a function of the haystack, the options and i */
 } pal_needle_options;
 
 typedef struct pal_needle { /* what a document asks for */
     char key[PAL_NEEDLE_KEY];
-    int value;     /* seven digits */
+    int value;     /* seven digits, or two */
     size_t depth;  /* bytes of the document before the sentence that tells it */
     size_t answer; /* bytes of the document before the number that answers the question */
 } pal_needle;
 
 typedef struct pal_haystack pal_haystack;
-/* text is borrowed; it is cut behind line breaks and full stops. */
+/* text is borrowed; it is cut behind line breaks and full stops. Without data documents are needles and questions
+ * alone. */
 pal_status pal_haystack_new(pal_haystack **out, pal_slice text, const pal_tokenizer *tokenizer, pal_error *err);
 void pal_haystack_free(pal_haystack *haystack);
 uint64_t pal_haystack_tokens(const pal_haystack *haystack); /* pieces counted one by one */

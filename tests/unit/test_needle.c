@@ -93,6 +93,45 @@ static void several_questions_ask_for_different_needles(void **state) {
     pal_tokenizer_close(tok);
 }
 
+static void brief_notes_need_no_text(void **state) {
+    (void)state;
+    pal_tokenizer *tok;
+    pal_haystack *h = haystack(&tok, prose), *alone;
+    pal_error err;
+    if (pal_haystack_new(&alone, (pal_slice){ NULL, 0 }, tok, &err)) fail_msg("%s", err.text);
+    for (uint64_t i = 0; i < 64; i++) {
+        const int n = 1 + (int)i;
+        const pal_needle_options o = { .tokens = 2000, .needles = n, .questions = n, .brief = true, .seed = 5 };
+        pal_bytes text = { 0 };
+        pal_needle asked[PAL_NEEDLES];
+        if (pal_needle_make(i % 2 ? h : alone, &o, i, &text, asked, &err)) fail_msg("%s", err.text);
+        assert_true(text.size <= (size_t)o.tokens);
+        if (i % 2 == 0) assert_int_equal(text.size, 2 * n * (int)strlen("bafe is 53.\n") - 1);
+        for (int q = 0; q < n; q++) {
+            char told[32];
+            for (int k = 0; k < q; k++) assert_string_not_equal(asked[k].key, asked[q].key);
+            const int size = snprintf(told, sizeof told, "%s is %d.", asked[q].key, asked[q].value);
+            assert_in_range(asked[q].value, 10, 99);
+            assert_int_equal(occurrences(&text, told), 2);
+            assert_memory_equal(text.data + asked[q].depth, told, (size_t)size);
+            assert_memory_equal(text.data + asked[q].answer, told + size - 3, 3);
+            assert_true(asked[q].answer > asked[q].depth + (size_t)size);
+        }
+        pal_bytes_free(&text);
+    }
+    pal_bytes text = { 0 };
+    pal_needle asked[PAL_NEEDLES];
+    const pal_needle_options o = { .tokens = 47, .needles = 2, .questions = 2, .brief = true };
+    assert_int_equal(pal_needle_make(alone, &o, 0, &text, asked, &err), PAL_OK);
+    const pal_needle_options less = { .tokens = 46, .needles = 2, .questions = 2, .brief = true };
+    assert_int_equal(pal_needle_make(alone, &less, 0, &text, asked, &err), PAL_E_ARGUMENT);
+    assert_non_null(strstr(err.text, "leave no room, they need more"));
+    pal_bytes_free(&text);
+    pal_haystack_free(alone);
+    pal_haystack_free(h);
+    pal_tokenizer_close(tok);
+}
+
 static void documents_are_functions_of_seed_and_number(void **state) {
     (void)state;
     pal_tokenizer *tok;
@@ -136,7 +175,7 @@ static void needles_refuse_what_has_no_room(void **state) {
         assert_non_null(strstr(err.text, "questions: expected 1 to the number of needles, 2"));
     }
     assert_int_equal(text.size, 0);
-    assert_int_equal(pal_haystack_new(&none, (pal_slice){ NULL, 0 }, tok, &err), PAL_E_ARGUMENT);
+    assert_int_equal(pal_haystack_new(&none, (pal_slice){ (const unsigned char *)"", 0 }, tok, &err), PAL_E_ARGUMENT);
     assert_null(none);
     pal_haystack_free(h);
     pal_tokenizer_close(tok);
@@ -146,6 +185,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(documents_fit_and_ask_for_what_they_tell),
         cmocka_unit_test(several_questions_ask_for_different_needles),
+        cmocka_unit_test(brief_notes_need_no_text),
         cmocka_unit_test(documents_are_functions_of_seed_and_number),
         cmocka_unit_test(needles_refuse_what_has_no_room),
     };
