@@ -294,7 +294,9 @@ static int strays(const char *path) {
         char below[2 * TEST_PATH];
         snprintf(below, sizeof below, "%s/%s", path, e->d_name);
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        found += e->d_name[0] == '.' || strstr(e->d_name, ".tmp") != NULL;
+        const char *end = strrchr(e->d_name, '.'); /* a file that is written has a random suffix */
+        const bool random = end && strlen(end) == 9 && strspn(end + 1, "0123456789abcdef") == 8;
+        found += e->d_name[0] == '.' || random;
         if (e->d_type == DT_DIR) found += strays(below);
     }
     closedir(dir);
@@ -306,11 +308,11 @@ static void is_sound(const job *j, const char *what, uint64_t k, bool done, bool
     pal_error err = { 0 };
     pal_json_forget(); /* the error was told */
     if (!j->check) return;
+    if (tidy && strays(in_folder("made"))) fail_msg("%s, %s %d: a temporary is left", j->name, what, (int)k);
     const bool there = access(place(j), F_OK) == 0;
     if (done && !there) fail_msg("%s, %s %d: nothing was made", j->name, what, (int)k);
     if (there && (done || !j->parts) && j->check(place(j), &err))
         fail_msg("%s, %s %d: what is there does not open: %s", j->name, what, (int)k, err.text);
-    if (tidy && strays(in_folder("made"))) fail_msg("%s, %s %d: a temporary is left", j->name, what, (int)k);
 }
 
 /* Allocations by the places that ask for them, seven callers deep, of which the first is tried for each: all of them
