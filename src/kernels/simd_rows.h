@@ -14,8 +14,8 @@ PAL_INLINE void vf_store_upto(float *p, int left, vf x) {
 PAL_INLINE void prefetch_read(const float *p) { __builtin_prefetch(p, 0, 3); }
 PAL_INLINE void prefetch_write(const float *p) { __builtin_prefetch(p, 1, 3); }
 
-/* y, but NaN where x is NaN: vf_exp hides one. */
-PAL_INLINE vf vf_nan_from(vf x, vf y) { return (vf)((vi)y | (vi)(x != x)); }
+/* y, but NaN where x is NaN, which alone differs from itself: vf_exp hides one. */
+PAL_INLINE vf vf_nan_from(vf x, vf y) { return (vf)((vi)y | (vi)(x != x)); } /* NOLINT(misc-redundant-expression) */
 
 PAL_INLINE vf vf_silu(vf x) { return x * vf_sigmoid(x); }
 /* d silu(x)/dx from x and sig(x) */
