@@ -54,8 +54,8 @@ stage_allocations() {
         python3 tests/project/failing_memory.py build-sanitize/tests/palimpsa_faults tests/golden
 }
 stage_kills() {
-    check "${KILLS:-200} times kill -9 over train, sweep, tokenize, convert and serve" \
-        python3 tests/project/kills.py build/palimpsa tests/golden --kills "${KILLS:-200}" --seed "${SEED:-17}"
+    check "${KILLS:-1000} times kill -9 over train, sweep, tokenize, convert and serve" \
+        python3 tests/project/kills.py build/palimpsa tests/golden --kills "${KILLS:-1000}" --seed "${SEED:-17}"
 }
 stage_sanitize() {
     check "sanitizer build (ASan, UBSan, 16-wide kernels emulated)" build_preset sanitize
