@@ -174,16 +174,23 @@ static size_defaults defaults_for(const pal_train_settings *o, const pal_model_c
     return d;
 }
 
-static pal_order settle_order(const pal_train_settings *o, const pal_text_source *sources, int count) {
+/* auto becomes what it means, so that config.json tells and a later program resumes with the same order. */
+static pal_order settle_order(pal_train_settings *o, bool resumed, const pal_text_source *sources, int count) {
     enum { FEW = 1000 };
+    uint64_t all = 0, least = UINT64_MAX;
+    for (int i = 0; i < count; i++) {
+        const uint64_t documents = pal_shards_info_of(sources[i].shards)->subset[sources[i].subset].documents;
+        all += documents;
+        if (documents < least) least = documents;
+    }
+    const bool settles = strcmp(o->shuffle, "auto") == 0;
+    /* A run that has begun with auto is of a program that asked for all sources together. */
+    if (settles && resumed) return all < FEW ? PAL_ORDER_SEQUENCES : PAL_ORDER_DOCUMENTS;
+    /* Few documents cannot be shuffled well, and a source of few, long ones is not mixed with the others. */
+    if (settles) o->shuffle = least < FEW ? "sequences" : "documents";
     if (strcmp(o->shuffle, "documents") == 0) return PAL_ORDER_DOCUMENTS;
     if (strcmp(o->shuffle, "sequences") == 0) return PAL_ORDER_SEQUENCES;
-    if (strcmp(o->shuffle, "no") == 0) return PAL_ORDER_STORED;
-    /* Few documents cannot be shuffled well, and a source of few, long ones is not mixed with the others. */
-    for (int i = 0; i < count; i++)
-        if (pal_shards_info_of(sources[i].shards)->subset[sources[i].subset].documents < FEW)
-            return PAL_ORDER_SEQUENCES;
-    return PAL_ORDER_DOCUMENTS;
+    return PAL_ORDER_STORED;
 }
 
 /* Which validation there is: its own data, or what the training data holds back. */
@@ -380,7 +387,7 @@ static pal_status open_task(void **self, pal_run *r, pal_train_settings *o, cons
     if (pal_comm_is_root(r->comm) && (st = open_data(t, r, o, model, &p, err))) return st;
     if ((st = pal_comm_meet(r->comm, err))) return st;
     if (!pal_comm_is_root(r->comm) && (st = open_data(t, r, o, model, &p, err))) return st;
-    p.order = t->order = settle_order(o, p.source, p.sources);
+    p.order = t->order = settle_order(o, r->resume, p.source, p.sources);
     if ((st = settle(r, o, model, &p, err))) return st;
     o->data_checksum = checksum_of(t, &p);
     p.tokenizer = t->tokenizer;

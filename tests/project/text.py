@@ -111,6 +111,17 @@ with tempfile.TemporaryDirectory() as folder:
     for data, shuffled in (("lines", "documents shuffled"), ("book=1,lines=1", "pieces of documents shuffled")):
         plan = run(*train, "--data", data, "--model", "palimpsa-d", "--dry-run", "--out", "never")
         assert f", {shuffled}" in plan, plan
+    # config.json tells the order; a run that began with auto under the old rule, all sources together, keeps it.
+    mixed = [*train, "--data", "book=1,lines=1", "--model", "palimpsa-d"]
+    run(*mixed, "--out", "pieces")
+    run(*mixed, "--shuffle", "documents", "--out", "old")
+    run(*mixed, "--shuffle", "documents", "--stop-after", 6, "--out", "older")
+    settings = json.loads(pathlib.Path("older/config.json").read_text())
+    pathlib.Path("older/config.json").write_text(json.dumps({**settings, "shuffle": "auto"}))
+    run("train", "--resume", "--out", "older")
+    last = {name: pathlib.Path(name, "checkpoints/step-14/model.safetensors").read_bytes() for name in ("pieces", "old", "older")}
+    assert json.loads(pathlib.Path("pieces/config.json").read_text())["shuffle"] == "sequences"
+    assert last["older"] == last["old"] != last["pieces"]
 
     # Fine-tuning starts from a model's weights, at a tenth of the rate.
     run("train", "--task", "text", "--data", "notes", "--model", "mixed", "--steps", 2, "--row", 64, "--context", 32, "--batch", 1, "--out", "tuned")

@@ -231,7 +231,10 @@ static void standard_input_goes_on_from_a_place(void **state) {
         }
         assert_int_equal(st, PAL_OK);
         OK(pal_text_read(t, &b, &found, err));
-        assert_true(found && memcmp(b.bytes.data, offset ? "last\n" : "first\n", b.bytes.size) == 0);
+        const char *const line = offset ? "last\n" : "first\n";
+        assert_true(found);
+        assert_int_equal(b.bytes.size, strlen(line));
+        assert_memory_equal(b.bytes.data, line, strlen(line));
         pal_bytes_free(&b.bytes);
         pal_text_close(t);
     }
