@@ -442,6 +442,12 @@ static void damaged_sentencepiece_is_named(void **state) {
         { "\x0A\x05\x0A\x01u\x18\x02\x0A\x03\x0A\x01z\x2A\x05\x12\x03zzz", 19, "denormaliser" },
         { "\x0A\x05\x0A\x01u\x18\x02\x0A\x03\x0A\x01z\x12\x03\x98\x02\x01", 17, "<0x00> is missing" },
         { "\x0A\x03\x0A\x01u\x0A\x03\x0A\x01u", 10, "same name" },
+        { "\x2A\x02\x12\x7F", 4, "the denormaliser is damaged" },
+        { "\x12\x02\x18\xFF", 4, "the trainer's settings are damaged" },
+        { "\x1A\x02\x12\x7F", 4, "the normaliser is damaged" },
+        { "\x0A\x08\x0A\x01z\x18\xFF\xFF\xFF\x01", 10, "kind 255" },
+        { "\x0A\x03\x0A\x01z\x09\x00\x00", 8, "cut short" },
+        { "\x0A\x03\x0A\x01z\x07", 6, "cut short" },
         { "\x0F\x00", 2, "not a SentencePiece model" },
     };
     for (size_t i = 0; i < PAL_COUNT(cases); i++) {

@@ -192,28 +192,8 @@ static void characters_are_mapped(void **state) {
     pal_bytes_free(&map);
 }
 
-static void damaged_fields_are_named(void **state) {
+static void settings_of_another_type_are_none(void **state) {
     (void)state;
-    static const struct {
-        const char *bytes;
-        size_t size;
-        const char *says;
-    } cases[] = {
-        { "\x2A\x02\x12\x7F", 4, "the denormaliser is damaged" },
-        { "\x12\x02\x18\xFF", 4, "the trainer's settings are damaged" },
-        { "\x1A\x02\x12\x7F", 4, "the normaliser is damaged" },
-        { "\x0A\x08\x0A\x01z\x18\xFF\xFF\xFF\x01", 10, "kind 255" },
-        { "\x0A\x03\x0A\x01z\x09\x00\x00", 8, "cut short" },
-        { "\x0A\x03\x0A\x01z\x07", 6, "cut short" },
-    };
-    for (size_t i = 0; i < PAL_COUNT(cases); i++) {
-        pal_tokenizer *tok;
-        pal_error err = { 0 };
-        if (!test_read(READER_SPM, (const unsigned char *)cases[i].bytes, cases[i].size, &tok, &err))
-            fail_msg("case %zu was accepted", i);
-        if (!strstr(err.text, cases[i].says)) fail_msg("case %zu: %s", i, err.text);
-    }
-    /* Settings under a type that is not theirs are none. */
     pal_bytes file = { 0 };
     pal_tokenizer *tok;
     put_pieces(&file, letters, PAL_COUNT(letters));
@@ -543,7 +523,7 @@ int main(void) {
         cmocka_unit_test(unused_pieces_fall_apart),
         cmocka_unit_test(long_texts_keep_their_best_way),
         cmocka_unit_test(characters_are_mapped),
-        cmocka_unit_test(damaged_fields_are_named),
+        cmocka_unit_test(settings_of_another_type_are_none),
         cmocka_unit_test(gguf_may_say_more),
         cmocka_unit_test(gguf_marks_pieces_in_several_ways),
         cmocka_unit_test(damaged_vocabularies_are_named),
