@@ -89,7 +89,7 @@ int cmd_needle(int argc, char **argv) {
         { "needles", OPT_INT, &o.needles, "N", "secret numbers told in a document (default 4)" },
         { "questions", OPT_INT, &o.questions, "N", "how many of them are asked for at its end (default 1)" },
         { "brief", OPT_FLAG, &o.brief, NULL,
-          "notes such as 'bafe is 53.', 64 names, two digits; small models recall them sooner; TEXT is optional" },
+          "notes such as 'bafe 53', 64 names, two digits; small models recall them sooner; TEXT is optional" },
         { "count", OPT_INT, &o.count, "N", "documents, or rows of each task and length (default 100)" },
         { "seed", OPT_LONG, &o.seed, "N", "of places, words and numbers (default 1; with --ruler 42)" },
         { "out", OPT_TEXT, &o.out, "FILE.jsonl|DIR",

@@ -129,7 +129,10 @@ static int write_json(const positions *v, const eval_measured *all, const eval_m
             "{s:o, s:I, s:I, s:o, s:o}", "model", pal_json_bytes(all[i].label, strlen(all[i].label)), "documents",
             (json_int_t)all[i].result.documents, "passed_over", (json_int_t)all[i].result.passed_over, "context",
             all[i].context ? json_integer(all[i].context) : json_null(), "by_position", cells_json(v, v->loss[i]));
-        if (all[i].answers) pal_json_set(model, "answers", json_integer((json_int_t)all[i].result.words));
+        if (all[i].answers) {
+            pal_json_set(model, "answers", json_integer((json_int_t)all[i].result.words));
+            pal_json_set(model, "right", json_integer((json_int_t)all[i].result.right));
+        }
         if (baseline) {
             pal_json_set(model, "baseline", pal_json_bytes(baseline->label, strlen(baseline->label)));
             pal_json_set(model, "difference_by_position", cells_json(v, v->above[i]));

@@ -153,7 +153,10 @@ static json_t *model_json(const measured *m, const measured *baseline) {
     pal_json_set(root, "byte_perplexity", pal_json_number(per(p, p->bytes)));
     pal_json_set(root, "word_perplexity", pal_json_number(per(p, p->words)));
     pal_json_set(root, "bits_per_byte", pal_json_number(bits_per_byte(p)));
-    if (m->answers) pal_json_set(root, "answers", json_integer((json_int_t)p->words));
+    if (m->answers) {
+        pal_json_set(root, "answers", json_integer((json_int_t)p->words));
+        pal_json_set(root, "right", json_integer((json_int_t)p->right));
+    }
     pal_json_set(root, "context", m->context ? json_integer(m->context) : json_null());
     pal_json_set(root, "tokens_per_s", pal_json_number((double)p->read / p->seconds));
     pal_json_set(root, "by_position", bins_json(p, NULL));
@@ -212,13 +215,15 @@ static void print_tables(const measured *all, int count, const measured *baselin
            plural(first->documents), (unsigned long long)first->bytes, plural(first->bytes),
            (unsigned long long)first->words, o->answers ? "answer" : "word", plural(first->words),
            o->answers ? ", which alone count" : "");
-    printf("%-*s %12s %12s %12s %12s %12s %12s\n", width, "model", "tokens", "nats/token", "token ppl", "byte ppl",
-           o->answers ? "answer ppl" : "word ppl", "tokens/s");
+    printf("%-*s %12s %12s %12s %12s %12s %12s%s\n", width, "model", "tokens", "nats/token", "token ppl", "byte ppl",
+           o->answers ? "answer ppl" : "word ppl", "tokens/s", o->answers ? "        right" : "");
     for (int i = 0; i < shown; i++) {
         const pal_perplexity *p = &all[i].result;
-        printf("%-*s %12llu %12.4f %12.6g %12.6g %12.6g %12.0f\n", width, all[i].label, (unsigned long long)p->tokens,
+        printf("%-*s %12llu %12.4f %12.6g %12.6g %12.6g %12.0f", width, all[i].label, (unsigned long long)p->tokens,
                p->nll / (double)p->tokens, per(p, p->tokens), per(p, p->bytes), per(p, p->words),
                (double)p->read / p->seconds);
+        if (o->answers) printf(" %11.1f%%", 100 * (double)p->right / (double)p->words);
+        putchar('\n');
     }
     int bins = 0;
     uint64_t last = 0;

@@ -24,6 +24,7 @@ typedef struct pal_perplexity {
     uint64_t passed_over;       /* documents that were too short */
     uint64_t bytes, words;      /* of the documents' original texts */
     double nll;                 /* sum of -log p over the predicted tokens */
+    uint64_t right;             /* where only answers count: those of which every token was the likeliest */
     pal_position_bin bins[PAL_POSITION_BINS];
     pal_position_bin (*of_document)[PAL_POSITION_BINS]; /* (documents) with by_document; in the order of the data */
     size_t capacity;

@@ -112,16 +112,16 @@ static void draw_needles(pal_needle *needles, const pal_needle_options *o, pal_r
 }
 
 static int tell(char out[SENTENCE], const pal_needle *n, bool brief) {
-    return snprintf(out, SENTENCE, brief ? "%s is %d.\n" : "The secret number of %s is %d.\n", n->key, n->value);
+    return snprintf(out, SENTENCE, brief ? "%s %d\n" : "The secret number of %s is %d.\n", n->key, n->value);
 }
 /* last: nothing follows, not even a line break. */
 static int ask(char out[SENTENCE], const pal_needle *n, bool brief, bool last) {
     const char *const end = last ? "" : "\n";
-    if (brief) return snprintf(out, SENTENCE, "%s is %d.%s", n->key, n->value, end);
+    if (brief) return snprintf(out, SENTENCE, "%s %d%s", n->key, n->value, end);
     return snprintf(out, SENTENCE, "What is the secret number of %s? The secret number of %s is %d.%s", n->key, n->key,
                     n->value, end);
 }
-static size_t behind_answer(bool brief) { return brief ? 3 : 8; } /* the number and its full stop */
+static size_t behind_answer(bool brief) { return brief ? 2 : 8; } /* two digits, or seven and a full stop */
 
 /* Which needles are asked for, in random order; the first as where there is one question alone. */
 static void draw_questions(int which[PAL_NEEDLES], const pal_needle_options *o, pal_rng *rng) {

@@ -12,7 +12,7 @@ typedef struct pal_needle_options {
     int tokens;    /* most that a document has */
     int needles;   /* sentences hidden in it, 1 .. PAL_NEEDLES */
     int questions; /* how many of them are asked for, each once, 1 .. needles */
-    bool brief;    /* notes such as "bafe is 53.", of 64 names and two digits, and the same again as a question */
+    bool brief;    /* notes such as "bafe 53", of 64 names and two digits; the same line again is the question */
     uint64_t seed; /* document i is a function of the haystack, the options and i */
 } pal_needle_options;
 

@@ -19,6 +19,7 @@ typedef struct {
     size_t at, window; /* window: where the memory was empty */
     size_t index;      /* of the document, among those that are not passed over */
     bool busy;
+    bool right; /* every token so far of the answer that ids[at] belongs to was the likeliest */
 } reader;
 
 typedef struct {
@@ -36,6 +37,7 @@ typedef struct {
     /* One pass. */
     int32_t *ids, *targets;
     float *nll;
+    unsigned char *likeliest;
     int *cu, *who;
     pal_state **states;
 } evaluation;
@@ -134,13 +136,21 @@ static void count(pal_perplexity *sum, size_t document, size_t position, double 
     sum->nll += nll;
 }
 
+/* An answer is a run of tokens with one distance. */
+static void count_answer(pal_perplexity *sum, reader *r, const uint32_t *distances, bool likeliest) {
+    const bool first = distances[r->at - 1] != distances[r->at],
+               last = r->at + 1 == r->doc.ids.count || distances[r->at + 1] != distances[r->at];
+    r->right = (first || r->right) && likeliest;
+    sum->right += last && r->right;
+}
+
 static pal_status run_pass(evaluation *e, pal_perplexity *sum, pal_error *err) {
     pal_loss loss;
     const int n = pack(e);
     const pal_batch batch = {
         .tokens = e->cu[n], .sequences = n, .ids = e->ids, .cu_seqlens = e->cu, .targets = e->targets
     };
-    const pal_status st = pal_model_score(e->model, e->work, e->states, &batch, e->nll, NULL, &loss, err);
+    const pal_status st = pal_model_score(e->model, e->work, e->states, &batch, e->nll, e->likeliest, &loss, err);
     if (st) return st;
     for (int i = 0; i < n; i++) {
         reader *r = &e->readers[e->who[i]];
@@ -149,6 +159,7 @@ static pal_status run_pass(evaluation *e, pal_perplexity *sum, pal_error *err) {
             r->at++;
             const size_t position = distances ? distances[r->at] : r->at - r->window;
             if (position) count(sum, r->index, position, (double)e->nll[t]);
+            if (distances && position) count_answer(sum, r, distances, e->likeliest[t]);
         }
         sum->read += (uint64_t)(e->cu[i + 1] - e->cu[i]);
         const bool full = e->o->context && r->at == r->window + (size_t)e->o->context;
@@ -164,19 +175,20 @@ static pal_status run_pass(evaluation *e, pal_perplexity *sum, pal_error *err) {
 
 /* What all ranks have counted. Counts are exact in doubles. */
 static pal_status sum_ranks(const pal_comm *c, pal_perplexity *p, pal_error *err) {
-    double x[7 + 2 * PAL_POSITION_BINS] = { (double)p->documents, (double)p->tokens, (double)p->passed_over,
+    double x[8 + 2 * PAL_POSITION_BINS] = { (double)p->documents, (double)p->tokens, (double)p->passed_over,
                                             (double)p->bytes,     (double)p->words,  p->nll,
-                                            (double)p->read };
+                                            (double)p->read,      (double)p->right };
     pal_status st;
     if (c->size == 1) return PAL_OK;
-    for (int b = 0; b < PAL_POSITION_BINS; b++) x[7 + 2 * b] = (double)p->bins[b].count, x[8 + 2 * b] = p->bins[b].nll;
+    for (int b = 0; b < PAL_POSITION_BINS; b++) x[8 + 2 * b] = (double)p->bins[b].count, x[9 + 2 * b] = p->bins[b].nll;
     if ((st = pal_comm_meet(c, err)) || /* documents are of any length */
         (st = pal_comm_sum(c, x, sizeof x / sizeof x[0], err)))
         return st;
     p->documents = (uint64_t)x[0], p->tokens = (uint64_t)x[1], p->passed_over = (uint64_t)x[2];
     p->bytes = (uint64_t)x[3], p->words = (uint64_t)x[4], p->nll = x[5], p->read = (uint64_t)x[6];
+    p->right = (uint64_t)x[7];
     for (int b = 0; b < PAL_POSITION_BINS; b++) {
-        p->bins[b] = (pal_position_bin){ (uint64_t)x[7 + 2 * b], x[8 + 2 * b] };
+        p->bins[b] = (pal_position_bin){ (uint64_t)x[8 + 2 * b], x[9 + 2 * b] };
         if (p->bins[b].count) p->bin_count = b + 1;
     }
     for (int r = 1; r < c->size && !st; r++) {
@@ -197,10 +209,12 @@ static pal_status prepare(evaluation *e, const pal_context *cx, pal_error *err) 
     e->ids = pal_alloc(tokens, sizeof *e->ids);
     e->targets = pal_alloc(tokens, sizeof *e->targets);
     e->nll = pal_alloc(tokens, sizeof *e->nll);
+    e->likeliest = pal_alloc(tokens, sizeof *e->likeliest);
     e->cu = pal_alloc(readers + 1, sizeof *e->cu);
     e->who = pal_alloc(readers, sizeof *e->who);
     e->states = pal_alloc(readers, sizeof *e->states);
-    if (!e->readers || !e->ids || !e->targets || !e->nll || !e->cu || !e->who || !e->states)
+    if (!e->readers || !e->ids || !e->targets || !e->nll || !e->likeliest || !e->cu || !e->who ||
+        !e->states)
         return pal_fail(err, PAL_E_MEMORY, "no memory for an evaluation of %d tokens at a time", e->piece);
     return PAL_OK;
 }
@@ -213,6 +227,7 @@ static void release(evaluation *e) {
     }
     pal_work_free(e->work);
     pal_free(e->readers), pal_free(e->ids), pal_free(e->targets), pal_free(e->nll);
+    pal_free(e->likeliest);
     pal_free(e->cu), pal_free(e->who), pal_free(e->states);
 }
 

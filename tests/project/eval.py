@@ -132,6 +132,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert found["answers"] == found["words"] == 27 and found["bytes"] == found["tokens"] == 27 * 7, found
     said = run("eval", hybrid, *A).decode()
     assert "27 answers, which alone count" in said and not re.search(r"^ +1 ", said, re.M), said  # no answer is one token away
+    assert found["right"] == 0 and re.search(r" 0\.0%$", said, re.M), said
     bands = json.loads(run("eval", hybrid, attention, *A, "--by-position", "--context", 900, "--baseline", hybrid, "--json", "--figure", folder / "a.svg"))
     assert bands[0]["documents"] == 9 and bands[0]["answers"] == 27 and [d["nll"] for d in bands[0]["difference_by_position"]] == [0] and bands[1]["difference_by_position"][0]["tokens"] >= 8 * 7
     q = rows[0]["questions"][1]
@@ -141,6 +142,17 @@ with tempfile.TemporaryDirectory() as folder:
         (folder / "bad.jsonl").write_text(json.dumps(row) + "\n")
         said = run("eval", hybrid, *A[:3], folder / "bad.jsonl", "--answers", code=2)
         assert "bad.jsonl: line 1: " in said and message in said, said
+    # An answer is right when all of its tokens are: a model that says 53 (and 3 behind a 4) is wrong where one digit differs.
+    (folder / "always").write_text("".join(f"bafe {'45555'[i * i % 97 % 5]}3\n" for i in range(2000)))
+    run("train", "--task", "text", "--data", folder / "always", "--tokenizer", "bytes", "--model", "palimpsa-m", "--hidden", 32, "--layers", 1, "--row", 256, "--context", 64, "--batch", 1,
+        "--steps", 60, "--lr", "1e-2", "--out", folder / "parrot")
+    for numbers, right in (((53, 53, 53), 3), ((53, 54, 43), 1), ((35, 53), 1)):
+        lines = [f"bafe {n}\nbafe {n}" for n in numbers]
+        asked = [dict(key="bafe", number=n, told=0, answer=13) for n in numbers]
+        (folder / "notes.jsonl").write_text("".join(json.dumps(dict(text=t, questions=[q])) + "\n" for t, q in zip(lines, asked)))
+        for piece in (1, 14, 1024): # passes end within answers, too
+            said = json.loads(run("eval", folder / "parrot", "--data", folder / "notes.jsonl", "--answers", "--piece", piece, "--batch", 1, "--json"))
+            assert (said["answers"], said["right"]) == (len(numbers), right), (numbers, piece, said)
     assert "answers are found in JSONL" in run("eval", hybrid, "--tokenizer", "bytes", "--data", folder / "text", "--answers", code=2)
 
     # A name that is not UTF-8, and losses that are no numbers: all that JSON can say of them.
