@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The runs of docs/results/mqar-protocol.md:
-#   scripts/evidence.sh main|rules|pressure [OUT]
+#   scripts/evidence.sh main|text|rules|pressure [OUT]
 # OUT (default docs/results/evidence) holds the rows; results.csv of a block grows by every run that ends, and a run whose rows are
 # there is never trained again. Killed at any moment, the same command goes on. Two runs at a time, one thread each; JOBS says otherwise.
 set -euo pipefail
@@ -38,6 +38,7 @@ gather() {
 
 case $block in
 main) sweep --config "$here/configs/mqar-evidence.json" --out "$out/main" ;;
+text) exec "$here/scripts/evidence_text.sh" "$out/text" ;; # reads $PALIMPSA_DATA/wikitext-2
 rules) sweep --config "$here/configs/mqar-evidence-rules.json" --out "$out/rules" ;;
 pressure)
     for model in palimpsa-d palimpsa-d-wo-meta gated-deltanet; do
@@ -49,5 +50,5 @@ pressure)
     done
     for folder in length-512 keys-8 keys-32; do gather $folder; done
     ;;
-*) echo "evidence.sh: block '$block': expected main, rules or pressure" >&2; exit 2 ;;
+*) echo "evidence.sh: block '$block': expected main, text, rules or pressure" >&2; exit 2 ;;
 esac

@@ -32,6 +32,7 @@ typedef struct pal_model_config {
     bool tied;       /* the head is the embedding */
     bool proj_bias, conv_bias; /* M only */
     bool rescale_residual;     /* M: out_proj starts smaller in deeper models */
+    bool recall_init;          /* a language model whose weights start as an MQAR model's; not in config.json */
     bool finetuning;           /* new importance gates start at b_scale U(0.1, 1) instead of 1 */
     double norm_eps;
     double rope_theta;

@@ -44,6 +44,7 @@ typedef struct pal_preset_options {
     double mesa_tolerance; /* with rule mesa */
     int vocab, hidden, layers, heads, head_dim, state_size, rank, mlp;
     double expand_v;
+    bool recall_init; /* weights start as those for mqar: slow forgetting, matrices N(0, 1/128) */
 } pal_preset_options;
 PAL_API pal_status pal_model_preset(pal_model_config *out, const char *name, const pal_preset_options *options,
                                     pal_error *err);

@@ -26,6 +26,7 @@ typedef struct pal_train_settings {
     const char *rule;
     double mesa_tolerance, expand_v;
     int vocab, hidden, layers, heads, head_dim, state_size, rank;
+    const char *init;    /* "recall", or NULL: as the task has it */
     const char *weights; /* noted: what model was when the run began: a run directory's newest checkpoint moves on */
     /* updates */
     int batch, accumulate;

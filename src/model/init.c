@@ -18,6 +18,8 @@ static void fill(float *x, size_t n, float value) {
     for (size_t i = 0; i < n; i++) x[i] = value;
 }
 
+static bool as_recall(const pal_model_config *c) { return c->mqar || c->recall_init; }
+
 /* MQAR: deterministic ramps over heads, u = 0 .. 1. */
 static double ramp(size_t h, size_t heads) { return heads > 1 ? (double)h / (double)(heads - 1) : 0.0; }
 
@@ -25,7 +27,7 @@ static void init_a_log(float *x, size_t n, const pal_model_config *c, pal_rng *r
     static const double lowest[] = { 0.01, 1.0, 0.001 }, span[] = { 0.15, 15.0, 0.015 };
     for (size_t h = 0; h < n; h++) {
         double rate;
-        if (c->mqar) rate = lowest[c->forgetting] + span[c->forgetting] * ramp(h, n);
+        if (as_recall(c)) rate = lowest[c->forgetting] + span[c->forgetting] * ramp(h, n);
         else if (c->official) rate = 1 + 15 * pal_rng_uniform(rng);
         else rate = 16 * (1 - pal_rng_uniform(rng)); /* (0, 16] */
         x[h] = (float)log(rate);
@@ -35,7 +37,7 @@ static void init_a_log(float *x, size_t n, const pal_model_config *c, pal_rng *r
 static void init_dt_bias(float *x, size_t n, const pal_model_config *c, pal_rng *rng) {
     const double low = log(0.001), high = log(0.1);
     for (size_t h = 0; h < n; h++) {
-        const double u = c->mqar ? 1 - ramp(h, n) : pal_rng_uniform(rng);
+        const double u = as_recall(c) ? 1 - ramp(h, n) : pal_rng_uniform(rng);
         x[h] = (float)pal_softplus_inverse(fmax(exp(u * (high - low) + low), 1e-4));
     }
 }
@@ -44,7 +46,7 @@ void pal_weight_init_one(const pal_weight_entry *e, const pal_model_config *c, c
                          float *x) {
     const size_t n = e->view.count;
     const uint64_t stream = pal_weight_stream(e->view.name);
-    const double deviation = c->mqar ? 1 / sqrt(128.0) : c->init_range;
+    const double deviation = as_recall(c) ? 1 / sqrt(128.0) : c->init_range;
     pal_rng rng = pal_rng_at(seed, stream);
     double bound = 0; /* > 0: uniform on (-bound, bound) */
     switch (e->init) {

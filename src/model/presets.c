@@ -178,6 +178,9 @@ pal_status pal_model_preset(pal_model_config *c, const char *name, const pal_pre
     if (c->official && c->mqar)
         return pal_fail(err, PAL_E_ARGUMENT,
                         "model '%s' is a language model; for mqar, Mamba2 is named palimpsa-m-wo-meta", name);
+    if (c->official && o->recall_init)
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "model '%s' starts as its authors have it; palimpsa-m-wo-meta can start as for recall", name);
     c->metaplasticity = family->metaplastic || (c->mixer != PAL_MIXER_D && c->mixer != PAL_MIXER_M);
     c->hidden = chosen(o->hidden, s->hidden);
     c->layers = chosen(o->layers, s->layers);
@@ -191,6 +194,8 @@ pal_status pal_model_preset(pal_model_config *c, const char *name, const pal_pre
     st = c->mixer == PAL_MIXER_M ? shape_m(c, name, chosen(o->state_size, s->state), head_dim, total, err)
                                  : shape_others(c, name, o->expand_v > 0 ? o->expand_v : s->expand_v, head_dim, err);
     if (st) return st;
+    c->recall_init = o->recall_init && !c->mqar;
+    if (c->recall_init) c->rescale_residual = false;
     if (c->mixer == PAL_MIXER_D || (c->mixer == PAL_MIXER_M && !c->official))
         c->rank = chosen(o->rank, (c->hidden + 15) / 16);
     if ((st = choose_rule(c, name, o->rule, err))) return st;

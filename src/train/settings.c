@@ -63,6 +63,8 @@ static const option_row of_model[] = {
     { "state-size", PAL_OPTION_INT, AT(state_size), "N", "Palimpsa-M: key channels per head", POSITIVE },
     { "rank", PAL_OPTION_INT, AT(rank), "N", "rank of the importance gate", POSITIVE },
     { "expand-v", PAL_OPTION_FLOAT, AT(expand_v), "X", "value channels per key channel", POSITIVE },
+    { "init", PAL_OPTION_TEXT, AT(init), "KIND",
+      "recall: a language model starts with slow forgetting and larger weights, as for mqar (default: the task's own)", 0 },
     { "weights", PAL_OPTION_TEXT, AT(weights), "DIR",
       "written to config.json: the checkpoint that --model RUNDIR was when the run began", 0 },
 };
@@ -197,6 +199,8 @@ pal_status pal_run_check_counts(const pal_train_settings *o, pal_error *err) {
 static pal_status check_numbers(const pal_train_settings *o, pal_error *err) {
     if (strcmp(o->decay, "matrices") != 0 && strcmp(o->decay, "everything") != 0)
         return pal_fail(err, PAL_E_ARGUMENT, "--decay '%s': expected everything or matrices", o->decay);
+    if (o->init && strcmp(o->init, "recall") != 0)
+        return pal_fail(err, PAL_E_ARGUMENT, "--init '%s': expected recall", o->init);
     if (!(o->lr > 0) || !isfinite(o->lr))
         return pal_fail(err, PAL_E_ARGUMENT, "--lr is %g, expected a number above 0", o->lr);
     if (!(o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1))

@@ -149,7 +149,7 @@ with tempfile.TemporaryDirectory() as folder:
     for options, says in ((["--model", "palimsa-d"], "did you mean 'palimpsa-d'"), (["--schedule", "linear"], "schedule"), (["--beta1", 2], "--beta1"), (["--decay", "all"], "--decay"),
                           (["--rule", "longhron"], "longhron"), (["--layers", 100000], "layers"), (["--shuffle", "well"], "--shuffle"), (["--save-dtype", "f8"], "--save-dtype"),
                           (["--model", "transformer", "--carry-state"], "fixed size"), (["--accumulate", 0], "--accumulate"), (["--sample", ""], "--sample"),
-                          (["--tokenizer", "nowhere"], "nowhere"), (["--model", "text"], "sizes cannot be chosen"), (["--model", "elsewhere/model"], "elsewhere"),
+                          (["--tokenizer", "nowhere"], "nowhere"), (["--model", "text"], "sizes and initial weights cannot be chosen"), (["--init", "slow"], "--init 'slow': expected recall"), (["--model", "elsewhere/model"], "elsewhere"),
                           (["--tokenizer", os.getcwd()], "no tokenizer.json"), (["--data", os.getcwd()], "shards.json"), (["--steps", 3, "--epochs", 2], "either --steps or --epochs")):
         message = run(*train, "--data", "book.txt", "--tokenizer", "chars", *([] if "--model" in options else ["--model", "palimpsa-d"]), *options, "--out", "never", code=2)
         assert says in message and "tokens in" not in message, (options, message)

@@ -483,6 +483,23 @@ static void mqar_models_start_on_ramps(void **state) {
     check_normal(&w, "backbone.layers.1.mixer.q_proj.weight", 1 / sqrt(128.0));
     check_normal(&w, "backbone.embeddings.word_embeddings.weight", 1 / sqrt(128.0));
     free_weights(&w);
+
+    const pal_preset_options text = { .task = "text", .heads = 8, .head_dim = 32, .hidden = 128, .recall_init = true };
+    const pal_model_config m = preset("palimpsa-m", text);
+    assert_false(m.mqar);
+    w = make_weights(&m, 1, 1);
+    test_near("A_log", find(&w, "backbone.layers.1.mixer.A_log", NULL), a, 8, 2e-7);
+    test_near("dt_bias", find(&w, "backbone.layers.1.mixer.dt_bias", NULL), dt, 8, 2e-7);
+    check_normal(&w, "backbone.layers.1.mixer.in_proj.weight", 1 / sqrt(128.0));
+    check_normal(&w, "backbone.layers.1.mixer.out_proj.weight", 1 / sqrt(128.0));
+    check_normal(&w, "backbone.layers.1.mixer.conv1d.weight", 1 / sqrt(128.0));
+    check_normal(&w, "backbone.embeddings.weight", 1 / sqrt(128.0));
+    free_weights(&w);
+    pal_model_config none;
+    pal_error err;
+    const pal_preset_options official = { .recall_init = true };
+    assert_int_equal(pal_model_preset(&none, "mamba2-130m", &official, &err), PAL_E_ARGUMENT);
+    assert_non_null(strstr(err.text, "starts as its authors have it"));
 }
 
 static void initial_weights_do_not_depend_on_threads_or_on_other_tensors(void **state) {
