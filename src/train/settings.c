@@ -64,7 +64,7 @@ static const option_row of_model[] = {
     { "rank", PAL_OPTION_INT, AT(rank), "N", "rank of the importance gate", POSITIVE },
     { "expand-v", PAL_OPTION_FLOAT, AT(expand_v), "X", "value channels per key channel", POSITIVE },
     { "init", PAL_OPTION_TEXT, AT(init), "KIND",
-      "recall: a language model starts with slow forgetting and larger weights, as for mqar (default: the task's own)", 0 },
+      "recall: a language model starts with slow forgetting and larger weights, as for mqar (default: its own)", 0 },
     { "weights", PAL_OPTION_TEXT, AT(weights), "DIR",
       "written to config.json: the checkpoint that --model RUNDIR was when the run began", 0 },
 };
