@@ -14,7 +14,7 @@ typedef struct {
     pal_series series[3 * SWEEP_ENTRIES];
     double *numbers[3 * SWEEP_ENTRIES]; /* of each line: x, y, low and high of `room` points */
     size_t room[3 * SWEEP_ENTRIES], count;
-    char labels[SWEEP_ENTRIES][600];
+    char labels[SWEEP_ENTRIES][608];
 } canvas;
 
 /* A line of up to `points` points, whose series is then looked up as the last; false: no memory. */
@@ -47,8 +47,20 @@ static pal_status put_mean(canvas *v, double x, const double *values, int n, pal
     return st;
 }
 
+/* "palimpsa-d:mesa" reads as a model and what is different about it. */
+static void write_label(char text[300], const char *entry) {
+    char base[256];
+    const size_t size = strcspn(entry, ":");
+    snprintf(base, sizeof base, "%.*s", (int)(size < 255 ? size : 255), entry);
+    snprintf(text, 300, "%s%s%s", pal_model_label(base), entry[size] ? ", " : "", entry[size] ? entry + size + 1 : "");
+    for (char *p = text; *p; p++)
+        if (*p == ':') *p = ' ';
+}
+
 static const char *label_of(canvas *v, const comparison *c, int model) {
-    snprintf(v->labels[model], sizeof v->labels[model], "%s", pal_model_label(c->model[model]));
+    char label[300];
+    write_label(label, c->model[model]);
+    snprintf(v->labels[model], sizeof v->labels[model], "%s", label);
     return v->labels[model];
 }
 
@@ -79,8 +91,10 @@ static int draw_differences(canvas *v, const comparison *c, const contrast *list
     pal_error err;
     for (int i = 0; i < count; i++) {
         if (list[i].slope) continue;
-        snprintf(v->labels[i], sizeof v->labels[i], "%s - %s", pal_model_label(c->model[list[i].a]),
-                 pal_model_label(c->model[list[i].b]));
+        char a[300], b[300];
+        write_label(a, c->model[list[i].a]);
+        write_label(b, c->model[list[i].b]);
+        snprintf(v->labels[i], sizeof v->labels[i], "%s - %s", a, b);
         if (!new_line(v, (size_t)c->stages, v->labels[i], i)) return no_memory();
         v->series[v->count - 1].points = true;
         for (int k = 0; k < c->stages; k++)
@@ -185,7 +199,7 @@ int compare_draw(const comparison *c, const contrast *contrasts, int count, cons
     };
     int code;
     if (!v) return no_memory();
-    panels[0].x.label = "tokens of an example";
+    panels[0].x = (pal_axis){ .label = "tokens of an example", .log = true, .whole = true };
     if (strcmp(kind, "length") == 0) {
         code = draw_length(v, c);
         panels[0].y = (pal_axis){ .label = "test accuracy", .fixed = true, .min = 0, .max = 1 };
@@ -199,7 +213,7 @@ int compare_draw(const comparison *c, const contrast *contrasts, int count, cons
     } else if (strcmp(kind, "survival") == 0) {
         code = draw_survival(v, c, level);
         snprintf(share, sizeof share, "share of runs past %g%% training accuracy", 100 * level);
-        panels[0].x.label = "update";
+        panels[0].x = (pal_axis){ .label = "update" };
         panels[0].y = (pal_axis){ .label = share, .fixed = true, .min = 0, .max = 1 };
     } else {
         code = CLI_OK;

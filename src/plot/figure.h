@@ -21,7 +21,7 @@ enum { PAL_COLOURS = 7 };
 typedef struct pal_axis {
     const char *label; /* NULL: none */
     bool log;
-    bool whole; /* ticks at whole numbers alone */
+    bool whole; /* ticks at whole numbers alone; on a log axis at powers of two */
     bool fixed; /* min and max are given; otherwise they follow from the data */
     double min, max;
 } pal_axis;

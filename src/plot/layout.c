@@ -116,6 +116,10 @@ static void share_ranges(pal_canvas *c) {
 
 static void choose_ticks(pal_frame_axis *a, int wanted, bool whole) {
     const double lo = fmin(a->lo, a->hi), hi = fmax(a->lo, a->hi);
+    if (a->log && whole) {
+        pal_ticks_doubling(&a->ticks, lo, hi, wanted);
+        return;
+    }
     if (a->log) pal_ticks_log(&a->ticks, lo, hi, wanted);
     else pal_ticks_linear(&a->ticks, lo, hi, wanted);
     if (!whole) return;

@@ -168,6 +168,24 @@ void pal_ticks_log(pal_ticks *t, double lo, double hi, int wanted) {
             if (m != 5) add_minor(t, m * pow(10, e), lo, hi);
 }
 
+void pal_ticks_doubling(pal_ticks *t, double lo, double hi, int wanted) {
+    const double slack = 1 + 1e-9;
+    const int first = clamp_int((int)ceil(log2(lo / slack)), 0, 60);
+    const int last = clamp_int((int)floor(log2(hi * slack)), -1, 60);
+    int stride = 1;
+    wanted = clamp_int(wanted, 2, PAL_TICKS_MAX - 2);
+    while ((last - first) / stride + 1 > wanted + 1) stride++;
+    memset(t, 0, sizeof *t);
+    for (int e = first; e <= last; e += stride) {
+        const double x = ldexp(1, e);
+        t->at[t->count] = fmin(fmax(x, lo), hi);
+        if (e < 14) snprintf(t->text[t->count], PAL_TICK_TEXT, "%.0f", x);
+        else pal_number_text(t->text[t->count], PAL_TICK_TEXT, x);
+        t->count++;
+    }
+    if (t->count < 2) pal_ticks_log(t, lo, hi, wanted);
+}
+
 void pal_number_text(char *text, size_t size, double value) {
     const double magnitude = fabs(value);
     if (isnan(value)) snprintf(text, size, "–");

@@ -27,6 +27,9 @@ void pal_ticks_linear(pal_ticks *ticks, double lo, double hi, int wanted);
 /* 0 < lo < hi: powers of ten, with 2 and 5 times them when there are few; linear ticks when there is not even one. */
 void pal_ticks_log(pal_ticks *ticks, double lo, double hi, int wanted);
 
+/* 0 < lo < hi: powers of two from 1 on; as a log axis otherwise where there are fewer than two. */
+void pal_ticks_doubling(pal_ticks *ticks, double lo, double hi, int wanted);
+
 /* A single number for tables and legends: 4 significant digits, "3.2k", "1.5M", "2×10⁻⁵"; "–" for NaN. */
 void pal_number_text(char *text, size_t size, double value);
 

@@ -44,7 +44,16 @@ static void ticks_are_round_increasing_and_told_apart(void **state) {
         assert_true(lo < hi);
         pal_ticks_log(&t, lo, hi, wanted);
         check_ticks(&t, lo, hi, wanted);
+        pal_ticks_doubling(&t, lo, hi, wanted);
+        check_ticks(&t, lo, hi, wanted);
     }
+    static const char *const lengths[] = { "64", "128", "256" };
+    pal_ticks_doubling(&t, 64, 256, 8);
+    assert_int_equal(t.count, 3);
+    for (int i = 0; i < 3; i++) assert_string_equal(t.text[i], lengths[i]);
+    pal_ticks_doubling(&t, 1, 1 << 20, 5);
+    assert_in_range(t.count, 4, 6);
+    assert_string_equal(t.text[0], "1");
 }
 
 static void tick_texts_read_as_people_write(void **state) {
