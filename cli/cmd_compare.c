@@ -65,10 +65,13 @@ static int print_accuracy(const comparison *c) {
         for (int k = 0; k < c->stages; k++) {
             const int n = compare_accuracies(c, m, k, value);
             if (pal_bootstrap_mean(&interval, value, (size_t)n, &err)) return cli_fail(&err);
-            printf(" %.3f", pal_mean(value, (size_t)n));
+            if (n) printf(" %.3f", pal_mean(value, (size_t)n));
+            else printf(" -");
             if (n > 1) printf(" [%.3f, %.3f]", interval.low, interval.high);
             printf(" |");
-            if (k + 1 == c->stages) printf(" %.1f |", pal_mean(value, (size_t)n) * c->pairs[k]);
+            if (k + 1 < c->stages) continue;
+            if (n) printf(" %.1f |", pal_mean(value, (size_t)n) * c->pairs[k]);
+            else printf(" - |");
         }
     }
     printf("\n");
@@ -87,8 +90,9 @@ static void print_contrasts(const comparison *c, const contrast *list, int count
            c->pairs[c->stages - 1], c->length[c->stages - 1], count);
     for (int i = 0; i < count; i++) {
         const contrast *x = &list[i];
-        printf("| %s%s - %s | %d | %+.3f |", x->slope ? "slope of " : "", c->model[x->a], c->model[x->b], x->count,
-               x->mean);
+        printf("| %s%s - %s | %d |", x->slope ? "slope of " : "", c->model[x->a], c->model[x->b], x->count);
+        if (x->count) printf(" %+.3f |", x->mean);
+        else printf(" - |");
         if (isnan(x->interval.low)) printf(" - |");
         else printf(" %+.3f to %+.3f |", x->interval.low, x->interval.high);
         print_p(x->p), print_p(x->adjusted);
@@ -121,6 +125,18 @@ static void print_times(const comparison *c, const contrast *list, int count, do
     }
 }
 
+/* What is left are runs that learned: how much their memories hold, whether or not others began to. */
+static int keep_passed(comparison *c, double level) {
+    if (!c->curves) return cli_error(CLI_USAGE, "%s: --passed needs its curves, and there are none", c->folder);
+    for (int m = 0; m < c->models; m++)
+        for (int d = 0; d < c->seeds; d++)
+            if (!compare_passes(c, m, d, level))
+                for (int k = 0; k < c->stages; k++) c->accuracy[m][k][d] = NAN;
+    printf("Only runs whose training accuracy passed %g%% count in the accuracies and their differences.\n\n",
+           100 * level);
+    return CLI_OK;
+}
+
 static int compare(comparison *c, const char *contrasts, double level, const char *figure, const char *title,
                    const char *out) {
     word_list words = { 0 };
@@ -147,11 +163,13 @@ static int compare(comparison *c, const char *contrasts, double level, const cha
 int cmd_compare(int argc, char **argv) {
     const char *contrasts = NULL, *rate = NULL, *figure = NULL, *title = NULL, *out = NULL, *folder;
     double level = 0.5;
+    bool passed = false;
     const cli_option options[] = {
         { "contrasts", OPT_TEXT, &contrasts, "LIST",
           "differences to test: MODEL/MODEL, or slope:MODEL/MODEL for how one changes with the length" },
         { "lr", OPT_TEXT, &rate, "X", "the rows at this learning rate alone, as the table spells it" },
         { "level", OPT_FLOAT, &level, "X", "training accuracy that a run must pass (default 0.5)" },
+        { "passed", OPT_FLAG, &passed, NULL, "leave out runs that never passed it" },
         { "figure", OPT_TEXT, &figure, "KIND",
           "draw instead: length (accuracy by length), differences (the contrasts by length), survival (share of runs "
           "past the level), dynamics (window, ratio and loss)" },
@@ -178,6 +196,7 @@ int cmd_compare(int argc, char **argv) {
     comparison *c = pal_alloc(1, sizeof *c);
     if (!c) return cli_error(CLI_FAILED, "compare: no memory for the tables");
     int code = compare_read(c, folder, rate);
+    if (!code && passed) code = keep_passed(c, level);
     if (!code) code = compare(c, contrasts, level, figure, title, out);
     compare_free(c);
     pal_free(c);

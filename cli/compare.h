@@ -41,6 +41,8 @@ void compare_free(comparison *c);
 int compare_differences(const comparison *c, int a, int b, int stage, double out[SWEEP_ENTRIES]);
 /* Accuracies of the seeds that are there. */
 int compare_accuracies(const comparison *c, int model, int stage, double out[SWEEP_ENTRIES]);
+/* Whether a run's logged training accuracy ever exceeds a level. */
+bool compare_passes(const comparison *c, int model, int seed, double level);
 /* The first update at which the logged training accuracy exceeds a level, or the last one without. time and happened
  * have room for SWEEP_ENTRIES. */
 pal_times compare_times(const comparison *c, int model, double level, double *time, bool *happened);

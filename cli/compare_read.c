@@ -140,13 +140,24 @@ int compare_differences(const comparison *c, int a, int b, int stage, double out
     return n;
 }
 
+/* The place in a curve where it first exceeds the level, or its last one. */
+static size_t passing_place(const run_curve *r, double level) {
+    size_t i = 0;
+    while (i + 1 < r->count && !(r->column[CURVE_TRAIN_ACCURACY][i] > level)) i++;
+    return i;
+}
+
+bool compare_passes(const comparison *c, int model, int seed, double level) {
+    const run_curve *r = &c->curve[model][seed];
+    return r->count && r->column[CURVE_TRAIN_ACCURACY][passing_place(r, level)] > level;
+}
+
 pal_times compare_times(const comparison *c, int model, double level, double *time, bool *happened) {
     size_t n = 0;
     for (int d = 0; d < c->seeds; d++) {
         const run_curve *r = &c->curve[model][d];
         if (!r->count) continue;
-        size_t i = 0;
-        while (i + 1 < r->count && !(r->column[CURVE_TRAIN_ACCURACY][i] > level)) i++;
+        const size_t i = passing_place(r, level);
         happened[n] = r->column[CURVE_TRAIN_ACCURACY][i] > level;
         time[n++] = r->column[CURVE_STEP][i];
     }

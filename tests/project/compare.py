@@ -49,6 +49,12 @@ with tempfile.TemporaryDirectory() as root:
     assert times["d"] == ["4", "4", "20"] and times["d-wo:head-dim=8"] == ["5", "5", "30"] and times["gdn"] == ["2", "0", "-"], times
     assert "d and gdn: log-rank p 0." in said, said
 
+    # Without runs that never learned, and where none is left.
+    write(root / "some", {"d": {s: [0.5, 0.6, 0.9 if s != 2 else 0.1] for s in (1, 2, 3)}, "e": {s: [0.5, 0.6, 0.7] for s in (1, 2, 3)}})
+    for words, mean, seeds in (([], "-0.067", "3"), (["--passed"], "+0.200", "2"), (["--passed", "--level", "0.9"], "-", "0")):
+        said = palimpsa("compare", root / "some", "--contrasts", "d/e", *words)
+        assert f"| d - e | {seeds} | {mean} |" in said and said.startswith("Only runs") == bool(words) and "nan" not in said, said
+
     for kind in ("length", "differences", "survival", "dynamics"):
         palimpsa("compare", sweep, "--contrasts", "d/gdn", "--figure", kind, "--out", root / f"{kind}.svg")
         drawn = (root / f"{kind}.svg").read_text()

@@ -227,6 +227,7 @@ static void a_model_has_one_colour_everywhere(void **state) {
     assert_int_equal(colours[4], colours[1] + PAL_COLOURS); /* the same hue, other dashes */
     assert_int_equal(pal_model_colour("my-model"), -1);
     assert_int_equal(pal_model_colour("palimpsa-distilled"), -1);
+    assert_int_equal(pal_model_colour("palimpsa-d-wo-meta:head-dim=32:expand-v=1"), -1);
     for (int i = 0; i < 6; i++)
         for (int j = 0; j < i; j++) assert_int_not_equal(colours[i], colours[j]);
 }
