@@ -93,3 +93,7 @@ for seed in 1 2 3 4; do
     done
 done
 while [ -n "$(jobs -rp)" ]; do wait -n; done
+# Loss on answers in notes of 32 pairs by distance, means over seeds, for `palimpsa plot`.
+awk -F, 'BEGIN { print "model,position,loss" }
+    $4 == "token" && $5 == 32 { at = $1 "," int(sqrt($6 * ($7 + 1))); sum[at] += $8 * $9; tokens[at] += $9 }
+    END { for (at in sum) printf "%s,%.4f\n", at, sum[at] / tokens[at] | "sort -t, -k1,1 -k2,2n" }' "$out/losses.csv" >"$out/distance.csv"
