@@ -89,7 +89,7 @@ static pal_status next_document(evaluation *e, reader *r, pal_perplexity *sum, p
         r->index = (size_t)sum->documents;
         if ((st = add_document(e, sum, err))) return st;
         sum->bytes += r->doc.bytes;
-        sum->words += r->doc.words;
+        if (!r->doc.distances.count) sum->words += r->doc.words; /* answers are counted where they end */
     } while (!taken || r->doc.ids.count < 2);
     r->busy = true;
     const size_t all = r->doc.ids.count - 1, window = e->o->first_window ? (size_t)e->o->context : 0;
@@ -141,6 +141,7 @@ static void count_answer(pal_perplexity *sum, reader *r, const uint32_t *distanc
     const bool first = distances[r->at - 1] != distances[r->at],
                last = r->at + 1 == r->doc.ids.count || distances[r->at + 1] != distances[r->at];
     r->right = (first || r->right) && likeliest;
+    sum->words += last;
     sum->right += last && r->right;
 }
 

@@ -179,7 +179,7 @@ void pal_ticks_doubling(pal_ticks *t, double lo, double hi, int wanted) {
     for (int e = first; e <= last; e += stride) {
         const double x = ldexp(1, e);
         t->at[t->count] = fmin(fmax(x, lo), hi);
-        if (e < 14) snprintf(t->text[t->count], PAL_TICK_TEXT, "%.0f", x);
+        if (e < 20) snprintf(t->text[t->count], PAL_TICK_TEXT, "%.0f", x);
         else pal_number_text(t->text[t->count], PAL_TICK_TEXT, x);
         t->count++;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* GET /v1/recall: an example of associative recall, for models that were trained on it: keys with values, then some of
  * the keys again, whose values the model should know. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -11,7 +12,7 @@
 
 enum { LONGEST = 1 << 16 };
 
-/* What a run was trained on, where its configuration says so with single numbers. */
+/* What a run was trained on; of a curriculum its first stage, L:PAIRS:... */
 static void trained_on(const serve_model *m, int64_t *pairs, int64_t *length) {
     char path[4096];
     const char *source = m->bundle.model->viewed ? m->bundle.model->viewed->source.path : m->bundle.model->source.path;
@@ -19,7 +20,13 @@ static void trained_on(const serve_model *m, int64_t *pairs, int64_t *length) {
     json_t *root = pal_json_load(path, 0, NULL, NULL);
     const json_t *n = json_object_get(root, "kv_pairs"), *all = json_object_get(root, "seq_len");
     const char *task = json_string_value(json_object_get(root, "task"));
-    const json_int_t some = json_integer_value(n), tokens = json_integer_value(all);
+    const char *stages = json_string_value(json_object_get(root, "stages"));
+    json_int_t some = json_integer_value(n), tokens = json_integer_value(all);
+    if (stages) {
+        char *end;
+        tokens = strtoll(stages, &end, 10);
+        some = *end == ':' ? strtoll(end + 1, NULL, 10) : 0;
+    }
     if (task && strcmp(task, "mqar") == 0 && some > 0 && some <= LONGEST / 4 && tokens > 0 && tokens <= LONGEST)
         *pairs = some, *length = tokens;
     json_decref(root);
