@@ -124,7 +124,8 @@ int pal_model_colour(const char *name) {
         const size_t by_name = begins(name, models[i].name), by_label = begins(name, models[i].label);
         const size_t n = by_name > by_label ? by_name : by_label;
         const char *rest = name + n;
-        const bool rule = memchr(rest, ':', strcspn(rest, " ")) || (strncmp(rest, " (", 2) == 0 && isalpha((unsigned char)rest[2]));
+        const bool rule = memchr(rest, ':', strcspn(rest, " ")) ||
+                          (strncmp(rest, " (", 2) == 0 && isalpha((unsigned char)rest[2]));
         if (rule) continue; /* another one on its backbone */
         if (n > longest) longest = n, colour = models[i].colour;
     }
