@@ -77,7 +77,11 @@ with() { run palimpsa-m "$1" 8e-3 $updates --model palimpsa-m "${new[@]}"; }
 without() { # and the two that go on from its last fifth
     local start=$out/runs/palimpsa-m-wo-meta-$1/checkpoints/step-$((updates - late)) switched=$out/runs/switched-$1
     run palimpsa-m-wo-meta "$1" 8e-3 $updates --model palimpsa-m-wo-meta "${new[@]}"
-    [ -e "$switched" ] || "$program" convert "$start" "$switched" --metaplastic all --seed "$1" --no-proof
+    if [ ! -e "$switched" ]; then
+        rm -rf "$switched.tmp"
+        "$program" convert "$start" "$switched.tmp" --metaplastic all --seed "$1" --no-proof
+        mv "$switched.tmp" "$switched"
+    fi
     run surgery "$1" 1.6e-3 $late --model "$switched" --warmup 20 --lr-factor '*.b_scale=10'
     run control "$1" 1.6e-3 $late --model "$start" --warmup 20
 }
@@ -86,14 +90,18 @@ mkdir -p "$out/runs"
 [ -e "$out/results.csv" ] || echo model,lr,seed,stage,length,pairs,accuracy,steps >"$out/results.csv"
 [ -e "$out/losses.csv" ] || echo model,lr,seed,of,pairs,from,to,nats,count >"$out/losses.csv"
 make_data
+started=()
 for seed in 1 2 3 4; do
     for arm in with without; do
-        while [ "$(jobs -rp | wc -l)" -ge "${JOBS:-2}" ]; do wait -n; done
+        while [ "$(jobs -rp | wc -l)" -ge "${JOBS:-2}" ]; do sleep 1; done
         $arm $seed &
+        started+=($!)
     done
 done
-while [ -n "$(jobs -rp)" ]; do wait -n; done
+failed=0
+for job in "${started[@]}"; do wait "$job" || failed=1; done
+[ $failed = 0 ] || { echo "evidence_text.sh: a run failed; the same command goes on" >&2; exit 1; }
 # Loss on answers in notes of 32 pairs by distance, means over seeds, for `palimpsa plot`.
 awk -F, 'BEGIN { print "model,position,loss" }
-    $4 == "token" && $5 == 32 { at = $1 "," int(sqrt($6 * ($7 + 1))); sum[at] += $8 * $9; tokens[at] += $9 }
+    $4 == "token" && $5 == 32 && !seen[$0]++ { at = $1 "," int(sqrt($6 * ($7 + 1))); sum[at] += $8 * $9; tokens[at] += $9 }
     END { for (at in sum) printf "%s,%.4f\n", at, sum[at] / tokens[at] | "sort -t, -k1,1 -k2,2n" }' "$out/losses.csv" >"$out/distance.csv"
