@@ -151,7 +151,9 @@ static pal_status run_pass(evaluation *e, pal_perplexity *sum, pal_error *err) {
     const pal_batch batch = {
         .tokens = e->cu[n], .sequences = n, .ids = e->ids, .cu_seqlens = e->cu, .targets = e->targets
     };
-    const pal_status st = pal_model_score(e->model, e->work, e->states, &batch, e->nll, e->likeliest, &loss, err);
+    const bool answers = e->readers[e->who[0]].doc.distances.count > 0; /* all documents have them, or none */
+    const pal_status st = pal_model_score(e->model, e->work, e->states, &batch, e->nll, answers ? e->likeliest : NULL,
+                                          &loss, err);
     if (st) return st;
     for (int i = 0; i < n; i++) {
         reader *r = &e->readers[e->who[i]];
@@ -214,8 +216,7 @@ static pal_status prepare(evaluation *e, const pal_context *cx, pal_error *err) 
     e->cu = pal_alloc(readers + 1, sizeof *e->cu);
     e->who = pal_alloc(readers, sizeof *e->who);
     e->states = pal_alloc(readers, sizeof *e->states);
-    if (!e->readers || !e->ids || !e->targets || !e->nll || !e->likeliest || !e->cu || !e->who ||
-        !e->states)
+    if (!e->readers || !e->ids || !e->targets || !e->nll || !e->likeliest || !e->cu || !e->who || !e->states)
         return pal_fail(err, PAL_E_MEMORY, "no memory for an evaluation of %d tokens at a time", e->piece);
     return PAL_OK;
 }
