@@ -148,6 +148,10 @@ with tempfile.TemporaryDirectory() as folder:
         assert len(example["queries"]) == 4 and all(known[q["key"]] == q["value"] == example["labels"][q["position"]] and example["ids"][q["position"]] == q["key"] for q in example["queries"])
         assert s.get("/v1/recall?pairs=4&length=32&seed=7") == example != s.get("/v1/recall?pairs=4&length=32&seed=8") and len(s.get("/v1/recall")["queries"]) >= 1
         assert s.get("/v1/recall")["length"] <= 65536
+        for stages, length, pairs in (("32:5:100:8,64:16:10:4", 32, 5), ("32", None, None), ("99999999999999999999:5:1:1", None, None), ("x", None, None)):  # of a curriculum the first stage
+            (folder / "run" / "config.json").write_text(json.dumps(dict(task="mqar", kv_pairs=3, seq_len=24, stages=stages)))
+            example = s.get("/v1/recall")
+            assert (example["length"], len(example["pairs"])) == (length, pairs) if length else example["length"] not in (24, 32), (stages, example["length"])
         events = s.stream("/v1/observe", prompt=example["ids"], max_tokens=0)
         assert [e["id"] for e in events if e["type"] == "token"] == example["ids"] and events[0]["prompt"][0] == [example["ids"][0], str(example["ids"][0])]
         for query, param in (("pairs=0", "pairs"), ("pairs=x", "pairs"), ("pairs=100000", "pairs"), ("pairs=9&length=10", "pairs"), ("length=-1", "length"), ("length=31&pairs=1", "pairs"), ("seed=-1", "seed"), ("seed=1.5", "seed")):
