@@ -88,7 +88,7 @@ lint: build setup-dev
 	scripts/lint.sh $(FILES)
 
 fuzz: setup-long
-	scripts/fuzz.sh $(or $(TARGET),all) $(or $(TIME),60)
+	scripts/fuzz.sh $(or $(TARGET),all) $(or $(TIME),60) $(RUNS)
 
 # The package as pip installs it, in an environment of its own, or in an existing one: make test-python TORCH_ENV=DIR
 PYTHON_ENV = $(or $(TORCH_ENV),python/build/environment)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* palimpsa bench train: whole updates of the recall task, as `palimpsa train --task mqar` does them: examples made,
  * loss and gradients, AdamW. A metaplastic model and its ablation take turns with the machine's matrix product. */
-#include <errno.h>
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 #include "base/clock.h"
 #include "base/context.h"
 #include "base/directory.h"
+#include "base/io.h"
 #include "bench.h"
 #include "cli.h"
 #include "data/mqar.h"
@@ -147,13 +147,12 @@ static void report_operations(const bench_side *s, int repeats) {
 
 /* Checkpoints as a run writes them, synced and renamed, in a directory that is gone afterwards. */
 static int time_checkpoints(const bench_options *o, const bench_side *s, json_t *list) {
-    char run[PATH_MAX], path[PATH_MAX + 64];
+    char run[PATH_MAX], path[PATH_MAX + 64], prefix[PATH_MAX];
     double seconds[BENCH_REPEATS];
     pal_error err;
-    int code = cli_path(run, sizeof run, "%s/bench-XXXXXX", o->checkpoints);
+    int code = cli_path(prefix, sizeof prefix, "%s/bench", o->checkpoints);
     if (code) return code;
-    if (!mkdtemp(run))
-        return cli_error(CLI_USAGE, "%s: cannot make a directory in it: %s", o->checkpoints, strerror(errno));
+    if (pal_make_temporary_directory(run, sizeof run, prefix, &err)) return cli_fail(&err);
     for (int i = 0; i < o->repeats && !code; i++) {
         json_t *trainer = json_object();
         const double since = pal_seconds();
@@ -166,7 +165,7 @@ static int time_checkpoints(const bench_options *o, const bench_side *s, json_t 
     snprintf(path, sizeof path, "%s/checkpoints/step-%d", run, o->repeats - 1);
     pal_remove_directory(path);
     snprintf(path, sizeof path, "%s/checkpoints", run);
-    if (rmdir(path) != 0 || rmdir(run) != 0) fprintf(stderr, "palimpsa: %s is left behind\n", run);
+    if (!pal_io_rmdir(path) || !pal_io_rmdir(run)) fprintf(stderr, "palimpsa: %s is left behind\n", run);
     if (code) return code;
     const double median = bench_median(seconds, o->repeats);
     printf("a checkpoint of %s (weights and moments, synced): %.1f ms\n", s->name, median * 1e3);

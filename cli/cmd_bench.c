@@ -11,6 +11,7 @@
 #include "bench.h"
 #include "cli.h"
 #include "format/json.h"
+#include "format/model_dir.h"
 
 bench_item bench_make(const char *name, const char *shape, const char *variant, int threads, bench_fn *fn, void *arg) {
     bench_item item = { .variant = variant, .threads = threads, .fn = fn, .arg = arg, .bound = -1, .base = -1 };
@@ -93,12 +94,14 @@ void bench_group(bench *b, const char *title, bench_item *items, int count) {
     free(calls);
 }
 
-int bench_check_json(const char *path) {
-    return path && strncmp(path, "/dev/", 5) != 0 ? cli_check_target(path) : CLI_OK;
-}
+static bool is_device(const char *path) { return strncmp(path, "/dev/", 5) == 0; }
+
+int bench_check_json(const char *path) { return path && !is_device(path) ? cli_check_target(path) : CLI_OK; }
 
 int bench_write_json(const json_t *list, const char *path) {
+    pal_error err;
     if (!path) return CLI_OK;
+    if (!is_device(path)) return pal_json_write(path, list, &err) ? cli_fail_writing(&err) : CLI_OK;
     FILE *to = fopen(path, "we");
     const bool printed = to && pal_json_print(list, JSON_INDENT(1), to);
     if (to && fclose(to) == 0 && printed) return CLI_OK;

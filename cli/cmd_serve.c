@@ -26,14 +26,14 @@ typedef struct {
     int count;
     const char *tokenizer, *key_file, *log;
     pal_serve_options serve;
-    int64_t max_body, budget, disk;
+    int64_t max_body, max_answer, budget, disk;
     double drain;
 } serve_options;
 
 /* A line that nobody reads is dropped: requests do not wait for it. */
 static void log_line(void *user, const char *line) {
     struct pollfd out = { .fd = STDERR_FILENO, .events = POLLOUT };
-    char text[600];
+    char text[2048];
     (void)user;
     const int size = snprintf(text, sizeof text, "%.*s\n", (int)sizeof text - 2, line);
     if (poll(&out, 1, 0) == 1 && (out.revents & POLLOUT) && write(STDERR_FILENO, text, (size_t)size) < 0) return;
@@ -122,6 +122,9 @@ static int check(serve_options *o) {
     if (o->serve.max_queue < 1) return cli_error(CLI_USAGE, "--max-queue expects at least 1");
     if (o->max_body < 1024 || o->max_body > (int64_t)1 << 32)
         return cli_error(CLI_USAGE, "--max-body expects 1024 to 4294967296 bytes, found %lld", (long long)o->max_body);
+    if (o->max_answer < 1 << 20)
+        return cli_error(CLI_USAGE, "--max-answer expects at least 1M, found %lld", (long long)o->max_answer);
+    if (o->serve.max_tokens < 1) return cli_error(CLI_USAGE, "--max-tokens expects at least 1");
     if (!(o->serve.timeout > 0 && o->serve.timeout <= 86400))
         return cli_error(CLI_USAGE, "--timeout expects more than 0 and at most 86400 seconds");
     if (o->serve.cache_distance < 0 || o->serve.cache_distance % 256)
@@ -136,6 +139,7 @@ static int check(serve_options *o) {
     if ((code = check_directory("--runs", o->serve.runs))) return code;
     if ((code = check_directory("--web", o->serve.web))) return code;
     o->serve.max_body = (size_t)o->max_body;
+    o->serve.max_answer = (size_t)o->max_answer;
     o->serve.memory_budget = (size_t)o->budget;
     o->serve.memory_disk = (size_t)o->disk;
     o->serve.log_json = strcmp(o->log, "json") == 0;
@@ -148,10 +152,12 @@ int cmd_serve(int argc, char **argv) {
                                    .port = 8080,
                                    .max_sessions = 16,
                                    .max_queue = 64,
+                                   .max_tokens = 1 << 17,
                                    .context = 4096,
                                    .timeout = 60,
                                    .cache_distance = 2048 },
                         .max_body = 16 << 20,
+                        .max_answer = 512 << 20,
                         .budget = (int64_t)2 << 30,
                         .disk = (int64_t)8 << 30,
                         .log = "text",
@@ -162,7 +168,11 @@ int cmd_serve(int argc, char **argv) {
         { "api-key-file", OPT_TEXT, &o.key_file, "FILE", "requests must bring the key in this file" },
         { "max-sessions", OPT_INT, &o.serve.max_sessions, "N", "texts at a time (default 16)" },
         { "max-queue", OPT_INT, &o.serve.max_queue, "N", "requests that wait; more are refused (default 64)" },
-        { "max-body", OPT_LONG, &o.max_body, "SIZE", "bytes of a request (default 16M)", .bytes = true },
+        { "max-body", OPT_LONG, &o.max_body, "SIZE", "bytes of a request (default 16M); all together 16 times that",
+          .bytes = true },
+        { "max-answer", OPT_LONG, &o.max_answer, "SIZE", "bytes of RAM for answers, of one or of all (default 512M)",
+          .bytes = true },
+        { "max-tokens", OPT_INT, &o.serve.max_tokens, "N", "that a request may ask for (default 131072)" },
         { "timeout", OPT_FLOAT, &o.serve.timeout, "SECONDS", "for a request to come, or the next one (default 60)" },
         { "memory-dir", OPT_TEXT, &o.serve.memory_dir, "DIR",
           "keeps memories (/v1/memories) across restarts (default: until the server ends)" },

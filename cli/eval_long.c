@@ -189,7 +189,7 @@ int eval_long(const eval_long_options *o, const pal_context *cx) {
     long_plan plan;
     int code = long_plan_open(&plan, o);
     if (!code && o->model) code = long_answer(&plan, cx);
-    for (size_t i = 0; i < plan.count && !code && !o->model; i++) code = long_read_lines(&plan, &plan.sets[i], NULL);
+    for (size_t i = 0; i < plan.count && !code && !o->model; i++) code = long_read_lines(&plan.sets[i]);
     if (!code) code = long_score(&plan);
     if (!code && !(o->json && strcmp(o->json, "-") == 0)) long_print(&plan);
     if (!code && o->json) code = long_write_json(&plan);

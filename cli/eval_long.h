@@ -61,7 +61,7 @@ void long_plan_close(long_plan *plan);
 /* Fills lines: those of the predictions file, then what the model answers. */
 int long_answer(long_plan *plan, const pal_context *cx);
 /* Reads the lines of recorded predictions. */
-int long_read_lines(const long_plan *plan, long_set *set, const char *model);
+int long_read_lines(long_set *set);
 
 int long_score(long_plan *plan);
 void long_print(const long_plan *plan);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Rows become prompts, a model answers them, and answers become lines of a predictions file, as the original programs
  * write them. Lines that are there already are not made again. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +14,7 @@
 #include "eval/records.h"
 #include "eval_long.h"
 #include "format/json.h"
+#include "kept_lines.h"
 #include "model/model.h"
 #include "progress.h"
 #include "stop.h"
@@ -191,15 +191,9 @@ static json_t *make_line(const subject *s, const long_set *set, const json_t *ro
     return line;
 }
 
-static int write_line(FILE *file, const long_set *set, const json_t *line) {
-    if (!file) return CLI_OK;
-    if (pal_json_print(line, 0, file) && fflush(file) == 0) return CLI_OK;
-    return cli_error(CLI_FAILED, "%s: cannot write: %s", set->answers, strerror(errno));
-}
-
 /* Answers rows from .. from+n-1. */
 static int answer_batch(subject *s, long_set *set, const rows *r, size_t from, size_t n, size_t all, pal_ids *ids,
-                        FILE *file) {
+                        kept_lines *kept) {
     const int writes = tokens_to_write(s->plan, set);
     pal_prompt prompts[MOST];
     json_t *row[MOST] = { NULL };
@@ -217,12 +211,12 @@ static int answer_batch(subject *s, long_set *set, const rows *r, size_t from, s
     if (!code && b.failed) code = cli_error(CLI_FAILED, "%s: %s", set->name, b.error.text);
     if (!code && cli_stopping())
         code = cli_error(CLI_FAILED, "interrupted in %s after %zu of %zu rows; %s", set->name, from, all,
-                         file ? "the same command goes on from the predictions"
-                              : "without --predictions DIR nothing is kept");
+                         kept->stream ? "the same command goes on from the predictions"
+                                      : "without --predictions DIR nothing is kept");
     for (size_t i = 0; i < n && !code; i++) {
         json_t *line = make_line(s, set, row[i], pal_slice_of(&b.text[i]));
         if (!line || !pal_json_append(set->lines, line)) code = cli_error(CLI_FAILED, "no memory for answers");
-        else code = write_line(file, set, line);
+        else if (kept->stream && kept_lines_add(kept, line, 0, &err)) code = cli_fail_writing(&err);
     }
     for (size_t i = 0; i < n; i++) {
         json_decref(row[i]);
@@ -231,72 +225,74 @@ static int answer_batch(subject *s, long_set *set, const rows *r, size_t from, s
     return code;
 }
 
-int long_read_lines(const long_plan *plan, long_set *set, const char *model) {
+int long_read_lines(long_set *set) {
     rows r;
-    const size_t n = strlen(set->answers);
-    if (!set->lines) set->lines = json_array();
-    if (!n || (model && access(set->answers, F_OK) != 0)) return CLI_OK;
+    set->lines = json_array();
+    if (!*set->answers) return CLI_OK;
     int code = rows_open(&r, set->answers);
-    (void)plan;
     for (size_t i = 0; i < r.count && !code; i++) {
         json_t *line = NULL;
         pal_error err;
         if (row_read(&r, i, &line, &err)) code = cli_fail(&err);
-        const json_t *of = json_object_get(set->task ? json_object_get(line, "others") : line, "fingerprint");
-        const char *fingerprint = json_string_value(of);
-        if (!code && model && (!fingerprint || strcmp(fingerprint, model) != 0))
-            code = cli_error(CLI_USAGE, "%s: line %zu holds the answer of another model; choose another --predictions",
-                             set->answers, i + 1);
-        if (!code && !pal_json_append(set->lines, json_incref(line)))
-            code = cli_error(CLI_FAILED, "no memory for answers");
+        else if (!pal_json_append(set->lines, json_incref(line))) code = cli_error(CLI_FAILED, "no memory for answers");
         json_decref(line);
     }
     rows_close(&r);
     return code;
 }
 
-/* Cuts off a line that was being written when the program ended. */
-static int drop_torn_line(const char *path) {
-    FILE *file = fopen(path, "r+");
-    long end = 0;
-    int c, code = CLI_OK;
-    if (!file) return CLI_OK;
-    while ((c = fgetc(file)) != EOF)
-        if (c == '\n') end = ftell(file);
-    if (ftruncate(fileno(file), end) != 0) code = cli_error(CLI_FAILED, "%s: %s", path, strerror(errno));
-    fclose(file);
-    return code;
+/* Lines of a set that an earlier command answered. */
+typedef struct {
+    const subject *subject;
+    long_set *set;
+} answered;
+
+static int take_line(void *user, const kept_line *line) {
+    const answered *a = user;
+    const json_t *of = json_object_get(a->set->task ? json_object_get(line->value, "others") : line->value,
+                                       "fingerprint");
+    const char *fingerprint = json_string_value(of);
+    if (!line->whole || !line->size) return CLI_OK;
+    if (!json_is_object(line->value))
+        return cli_error(CLI_USAGE, "%s: line %d: expected an object with fields", a->set->answers, line->number);
+    if (!fingerprint || strcmp(fingerprint, a->subject->fingerprint) != 0)
+        return cli_error(CLI_USAGE, "%s: line %d holds the answer of another model; choose another --predictions",
+                         a->set->answers, line->number);
+    return pal_json_append(a->set->lines, json_incref(line->value)) ? CLI_OK
+                                                                    : cli_error(CLI_FAILED, "no memory for answers");
 }
 
 static int answer_set(subject *s, long_set *set) {
     const eval_long_options *o = s->plan->options;
     const size_t together = o->batch ? (size_t)(o->batch < MOST ? o->batch : MOST) : TOGETHER;
     pal_ids ids[MOST] = { { 0 } };
-    FILE *file = NULL;
+    kept_lines kept = { 0 };
     rows r;
     int code = rows_open(&r, set->data);
     size_t all = r.count;
     if (o->limit && (size_t)o->limit < all) all = (size_t)o->limit;
     set->lines = json_array();
     if (!code && *set->answers) {
-        pal_make_parents(set->answers);
-        if (!(code = drop_torn_line(set->answers))) code = long_read_lines(s->plan, set, s->fingerprint);
-        if (!code && !(file = fopen(set->answers, "a")))
-            code = cli_error(CLI_FAILED, "%s: cannot write: %s", set->answers, strerror(errno));
+        char folder[LONG_PATH];
+        pal_error err;
+        const char *slash = strrchr(set->answers, '/');
+        snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - set->answers) : 0, set->answers);
+        if (pal_make_directory(folder, &err)) code = cli_fail_writing(&err);
+        else code = kept_lines_open(&kept, set->answers, take_line, &(answered){ s, set });
     }
     s->start = pal_seconds();
     const pal_engine_counts before = pal_engine_counted(s->engine);
     for (size_t i = json_array_size(set->lines); i < all && !code; i += together)
-        code = answer_batch(s, set, &r, i, all - i < together ? all - i : together, all, ids, file);
+        code = answer_batch(s, set, &r, i, all - i < together ? all - i : together, all, ids, &kept);
     const pal_engine_counts after = pal_engine_counted(s->engine);
     set->read = after.read - before.read;
     set->read_seconds = after.read_seconds - before.read_seconds;
     while (!code && json_array_size(set->lines) > all) json_array_remove(set->lines, json_array_size(set->lines) - 1);
     if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
-    if (file && fclose(file) != 0 && !code) code = cli_error(CLI_FAILED, "%s: cannot write", set->answers);
+    const int closed = kept_lines_close(&kept);
     for (size_t i = 0; i < MOST; i++) pal_ids_free(&ids[i]);
     rows_close(&r);
-    return code;
+    return code ? code : closed;
 }
 
 int long_answer(long_plan *plan, const pal_context *cx) {

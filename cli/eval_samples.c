@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 #include "eval_samples.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli.h"
 #include "format/json.h"
+#include "kept_lines.h"
 #include "text/json_text.h"
 
 static const char line_start[] = "{\"doc_id\":"; /* of every line */
 
 struct eval_samples {
-    FILE *file;
-    const char *path;
+    kept_lines lines;
     eval_samples_of of;
     char fingerprint[17], tokenizer[17];
     json_t *known; /* task -> document -> its line's "requests", "filtered_resps" and "truncated" */
@@ -52,55 +50,27 @@ static void remember(eval_samples *s, const json_t *line) {
                            json_integer_value(json_object_get(line, "truncated"))));
 }
 
-/* A line of ours, or the beginning of one that was cut off. */
-static bool is_sample(const char *line, size_t size) {
+/* Takes a line of ours, or the beginning of one that was cut off. */
+static int take_line(void *user, const kept_line *line) {
+    eval_samples *s = user;
     const size_t length = sizeof line_start - 1;
-    return memcmp(line, line_start, size < length ? size : length) == 0;
-}
-
-/* Lines that are whole; *end: behind the last of them. */
-static int read_lines(eval_samples *s, long *end) {
-    char *line = NULL;
-    size_t room = 0;
-    ssize_t n;
-    int number = 0, code = CLI_OK;
-    while (!code && (n = getline(&line, &room, s->file)) > 0) {
-        const bool whole = line[n - 1] == '\n';
-        bool starved = false;
-        json_t *value = whole ? pal_json_parse(line, (size_t)n, JSON_ALLOW_NUL, NULL, &starved) : NULL;
-        number++;
-        if (starved) code = cli_error(CLI_FAILED, "no memory to read %s", s->path);
-        else if (!is_sample(line, (size_t)n) || (whole && !json_is_object(value)))
-            code = cli_error(CLI_USAGE, "%s: line %d is no sample; --samples names a file of samples", s->path, number);
-        else if (whole) {
-            remember(s, value);
-            *end = ftell(s->file);
-        }
-        json_decref(value);
-    }
-    free(line);
-    return code;
+    if (memcmp(line->text, line_start, line->size < length ? line->size : length) != 0 ||
+        (line->whole && !json_is_object(line->value)))
+        return cli_error(CLI_USAGE, "%s: line %d is no sample; --samples names a file of samples", s->lines.path,
+                         line->number);
+    if (line->whole) remember(s, line->value);
+    return CLI_OK;
 }
 
 int eval_samples_open(eval_samples **out, const char *path, const eval_samples_of *of) {
     eval_samples *s = calloc(1, sizeof *s);
     *out = NULL;
     if (!s) return cli_error(CLI_FAILED, "no memory for samples");
-    s->path = path;
     s->of = *of;
     snprintf(s->fingerprint, sizeof s->fingerprint, "%016llx", (unsigned long long)of->fingerprint);
     snprintf(s->tokenizer, sizeof s->tokenizer, "%016llx", (unsigned long long)of->tokenizer);
     s->known = json_object();
-    long end = 0;
-    int code = CLI_OK;
-    if (!(s->file = fopen(path, "a+"))) code = cli_error(CLI_USAGE, "%s: cannot open: %s", path, strerror(errno));
-    else {
-        rewind(s->file);
-        code = read_lines(s, &end);
-        if (!code && ftruncate(fileno(s->file), end) != 0)
-            code = cli_error(CLI_FAILED, "%s: cannot remove a line that was cut off: %s", path, strerror(errno));
-        if (!code) fseek(s->file, 0, SEEK_END);
-    }
+    const int code = kept_lines_open(&s->lines, path, take_line, s);
     if (code) eval_samples_close(s);
     else *out = s;
     return code;
@@ -108,8 +78,7 @@ int eval_samples_open(eval_samples **out, const char *path, const eval_samples_o
 
 int eval_samples_close(eval_samples *s) {
     if (!s) return CLI_OK;
-    const bool failed = s->file && fclose(s->file) != 0;
-    const int code = failed ? cli_error(CLI_FAILED, "%s: cannot write: %s", s->path, strerror(errno)) : CLI_OK;
+    const int code = kept_lines_close(&s->lines);
     json_decref(s->known);
     free(s);
     return code;
@@ -200,7 +169,7 @@ pal_status eval_samples_add(eval_samples *s, const pal_eval_task *task, const pa
                           (json_int_t)(m == PAL_METRIC_WORD_PERPLEXITY ? sample->doc->words : sample->doc->bytes)));
     }
     pal_json_set(line, "metrics", metrics);
-    const bool good = pal_json_print(line, JSON_COMPACT | JSON_REAL_PRECISION(17), s->file) && fflush(s->file) == 0;
+    const pal_status st = kept_lines_add(&s->lines, line, JSON_COMPACT | JSON_REAL_PRECISION(17), err);
     json_decref(line);
-    return good ? PAL_OK : pal_fail(err, PAL_E_IO, "%s: cannot write a sample: %s", s->path, strerror(errno));
+    return st;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
+#include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,7 +150,34 @@ static void wait_calmly(char **argv) {
     execv("/proc/self/exe", argv); /* where that is not possible, it goes on as it is */
 }
 
+/* A file that is opened where standard output or error was closed would get what is printed. Writing to these fails, as
+ * it does to closed ones. */
+static void fill_standard_streams(void) {
+    int fd;
+    do fd = open("/dev/null", O_RDONLY);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO) close(fd);
+}
+
+/* A mapped file that somebody cuts off, or a disk that cannot be read any more: there is nothing to go on with. */
+static void on_lost_page(int number, siginfo_t *info, void *unused) {
+    static const char sentence[] =
+        "palimpsa: a file that is in use became shorter or cannot be read any more (SIGBUS)\n";
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    (void)unused;
+    if (info->si_code != BUS_ADRERR) { /* something else: as it would be without us, when this returns */
+        signal(number, SIG_DFL);
+        raise(number);
+        return;
+    }
+    while (atomic_flag_test_and_set(&told)) pause(); /* another thread is just saying so */
+    const ssize_t written = write(STDERR_FILENO, sentence, sizeof sentence - 1);
+    (void)written; /* there is nobody else to tell */
+    _exit(CLI_USAGE);
+}
+
 int main(int argc, char **argv) {
+    fill_standard_streams();
     const char *missing = missing_feature();
     if (missing)
         return cli_error(CLI_USAGE, "this file was built for processors with %s, which this one lacks", missing);
@@ -156,6 +185,7 @@ int main(int argc, char **argv) {
     if (code) return code;
     wait_calmly(argv);
     signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is then an error of write, which says what and where */
+    sigaction(SIGBUS, &(struct sigaction){ .sa_sigaction = on_lost_page, .sa_flags = SA_SIGINFO | SA_ONSTACK }, NULL);
     pal_json_watch();
     pal_log_listen(print_warning, NULL);
     code = cli_stop_begin();

@@ -16,6 +16,7 @@
 #include "base/directory.h"
 #include "base/io.h"
 #include "base/lock.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "base/nearest.h"
 #include "cli.h"
@@ -27,12 +28,13 @@ int(cli_error)(int code, const char *format, ...) {
     if (pal_json_short()) code = CLI_FAILED;
     const char *who = ranks_speak(code);
     if (!who) return code;
+    char text[8192]; /* names from files and paths are in it */
     va_list args;
     va_start(args, format);
-    fprintf(stderr, "palimpsa: %s%s", who, pal_json_short() ? "no memory for JSON: " : "");
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    pal_tame(text);
+    fprintf(stderr, "palimpsa: %s%s%s\n", who, pal_json_short() ? "no memory for JSON: " : "", text);
     return code;
 }
 

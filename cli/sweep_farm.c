@@ -2,6 +2,7 @@
 #include "sweep_farm.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/io.h"
 #include "cli.h"
 #include "comm/mpi.h"
 #include "ranks.h"
@@ -46,16 +48,19 @@ int farm_open(int jobs, int *count) {
 }
 
 int farm_spawn(const char **arguments, const char *log, int *child) {
+    const int to = log ? pal_io_open(log, O_WRONLY | O_CREAT | O_APPEND) : open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (to < 0) return cli_error(CLI_FAILED, "%s: cannot open: %s", log ? log : "/dev/null", strerror(errno));
     fflush(stdout);
     const pid_t parent = getpid(), made = fork();
     *child = (int)made;
+    if (made != 0) close(to);
     if (made < 0) return cli_error(CLI_FAILED, "sweep: cannot start a process: %s", strerror(errno));
     if (made > 0) return CLI_OK;
     if (cli_stopping()) _exit(0); /* a signal from here on waits for the program that this becomes */
     prctl(PR_SET_PDEATHSIG, SIGTERM); /* a killed sweep must not leave runs behind that a new one would start again */
     if (getppid() != parent) _exit(0); /* it was killed before that */
     pal_mpi_forget_launcher();
-    if (!freopen(log ? log : "/dev/null", "a", stdout) || (log && dup2(fileno(stdout), STDERR_FILENO) < 0)) _exit(127);
+    if (dup2(to, STDOUT_FILENO) < 0 || (log && dup2(to, STDERR_FILENO) < 0)) _exit(127);
     execv("/proc/self/exe", (char *const *)arguments);
     _exit(127);
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/directory.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "cli.h"
 #include "format/json.h"
@@ -142,9 +143,11 @@ static void print_results(FILE *to, const sweep *s) {
 int sweep_write_results(const sweep *s) { return sweep_write(s, "results.csv", print_results); }
 
 bool sweep_parse_row(const char *line, sweep_row *row) {
-    return sscanf(line, "%255[^,],%63[^,],%63[^,],%d,%d,%d,%lf,%lld", row->model, row->rate, row->seed, &row->stage,
-                  &row->length, &row->pairs, &row->accuracy, &row->steps) == 8 &&
-           row->stage >= 1 && row->stage <= SWEEP_STAGES;
+    if (sscanf(line, "%255[^,],%63[^,],%63[^,],%d,%d,%d,%lf,%lld", row->model, row->rate, row->seed, &row->stage,
+               &row->length, &row->pairs, &row->accuracy, &row->steps) != 8)
+        return false;
+    pal_tame(row->model), pal_tame(row->rate), pal_tame(row->seed); /* they are printed */
+    return row->stage >= 1 && row->stage <= SWEEP_STAGES;
 }
 
 /* Rows of an earlier start. Rows of runs outside the grid cannot be there: sweep.json was compared first. */

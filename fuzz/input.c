@@ -139,12 +139,12 @@ const pal_context *fuzz_context(void) {
     return cx;
 }
 
-pal_model *fuzz_model(const char *preset, pal_model_use use) {
+pal_model *fuzz_model(const char *preset, int layers, pal_model_use use) {
     pal_model_config config;
     pal_model *model;
     pal_error err;
     const pal_preset_options options = {
-        .task = "mqar", .vocab = 32, .hidden = 16, .layers = 2, .heads = 2, .head_dim = 8
+        .task = "mqar", .vocab = 32, .hidden = 16, .layers = layers, .heads = 2, .head_dim = 8
     };
     if (pal_model_preset(&config, preset, &options, &err) ||
         pal_model_new(&model, &config, 1, use, fuzz_context(), &err)) {

@@ -36,8 +36,8 @@ pal_slice fuzz_next(pal_slice *rest);
         }                                                                                 \
     } while (0)
 
-/* A model of two small layers, and a context of one thread; made once, or abort. */
+/* A context of one thread, made once, and a small model of so many layers; or abort. */
 const pal_context *fuzz_context(void);
-pal_model *fuzz_model(const char *preset, pal_model_use use);
+pal_model *fuzz_model(const char *preset, int layers, pal_model_use use);
 
 #endif

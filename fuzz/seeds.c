@@ -52,7 +52,7 @@ static void tokenizers(void) {
 static void states(void) {
     static const char *const presets[] = { "palimpsa-d", "transformer" };
     for (int kind = 0; kind < 2; kind++) {
-        pal_model *model = fuzz_model(presets[kind], PAL_FOR_INFERENCE);
+        pal_model *model = fuzz_model(presets[kind], 2, PAL_FOR_INFERENCE);
         pal_engine *engine;
         pal_session *session;
         pal_error err;
@@ -76,7 +76,7 @@ static void states(void) {
 }
 
 static void checkpoint(void) {
-    pal_model *model = fuzz_model("palimpsa-d", PAL_FOR_TRAINING);
+    pal_model *model = fuzz_model("palimpsa-d", 1, PAL_FOR_TRAINING);
     pal_optimiser *optimiser;
     pal_error err;
     const pal_optimiser_options options = { .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8 };

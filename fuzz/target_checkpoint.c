@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int64_t step;
     pal_error err;
     if (!saved) {
-        saved = fuzz_model("palimpsa-d", PAL_FOR_TRAINING);
+        saved = fuzz_model("palimpsa-d", 1, PAL_FOR_TRAINING);
         const pal_optimiser_options options = { .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8 };
         FUZZ_CHECK(pal_optimiser_new(&optimiser, saved, &options, NULL, &err) == PAL_OK);
         FUZZ_CHECK(pal_model_save(saved, fuzz_path("run/checkpoints/step-1"), PAL_F32, &err) == PAL_OK);

@@ -28,13 +28,18 @@ static pal_server *server(void) {
     static const char *const templates[] = { "plain", "chatml", "llama2" };
     pal_error err;
     if (s.models) return &s;
-    s.options = (pal_serve_options){ .max_queue = 1, .context = 64, .cache_distance = 256 };
+    s.options = (pal_serve_options){ .max_queue = 1,
+                                     .max_body = 1 << 20,
+                                     .max_answer = 64 << 20,
+                                     .max_tokens = 1 << 17,
+                                     .context = 64,
+                                     .cache_distance = 256 };
     s.store = (serve_store){ .directory = pal_strdup(fuzz_path("memories/")), .limit = 1 << 20 };
     pthread_mutex_init(&s.lock, NULL);
     pthread_cond_init(&s.wake, NULL);
     for (int i = 0; i < 3; i++) {
         models[i] = (serve_model){ .name = (char *)(uintptr_t)presets[i],
-                                   .bundle = { .model = fuzz_model(presets[i], PAL_FOR_INFERENCE),
+                                   .bundle = { .model = fuzz_model(presets[i], 2, PAL_FOR_INFERENCE),
                                                .tokenizer = i ? test_tiny(TINY_TRAINED) : test_letters() },
                                    .template = serve_template_named(templates[i]),
                                    .context = i == 2 ? s.options.context : 0,
@@ -50,7 +55,9 @@ static pal_server *server(void) {
 static void check(const serve_job *job) {
     const size_t vocab = pal_tokenizer_size(job->model->bundle.tokenizer);
     FUZZ_CHECK(job->count >= 1 && job->count <= SERVE_MOST_TEXTS);
-    FUZZ_CHECK(job->options.max_tokens >= 0 && job->alternatives >= 0 && job->alternatives <= PAL_ALTERNATIVES);
+    FUZZ_CHECK(job->options.max_tokens >= 0 && job->options.max_tokens <= job->server->options.max_tokens);
+    FUZZ_CHECK(job->answer <= job->server->options.max_answer && job->held && job->held == job->server->held);
+    FUZZ_CHECK(job->alternatives >= 0 && job->alternatives <= PAL_ALTERNATIVES);
     FUZZ_CHECK(job->options.stop_count <= SERVE_MOST_STOPS + 1); /* the template's */
     for (size_t i = 0; i < job->count; i++)
         for (size_t k = 0; k < job->texts[i].prompt->count; k++) FUZZ_CHECK(job->texts[i].prompt->data[k] < vocab);
@@ -69,8 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     s->models = chosen < 3 ? &models[chosen] : models;
     s->count = s->given = chosen < 3 ? 1 : 3;
     serve_aside aside = { 0 };
-    char id[] = "cmpl-0";
-    serve_exchange x = { .server = s, .method = "POST", .parts = { id }, .aside = &aside };
+    serve_exchange x = { .server = s, .method = "POST", .parts = { "cmpl-0" }, .aside = &aside };
     FUZZ_CHECK(!pal_bytes_append(&x.body, data + 1, size - 1, NULL));
     pal_json_forget();
     (void)handlers[data[0] % HANDLERS](&x);
@@ -80,8 +86,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         s->queue = NULL;
         s->queued = 0;
         if (x.job->memory) serve_memory_leave(s, x.job->memory);
+        serve_job_release(x.job);
         serve_job_free(x.job);
     }
+    FUZZ_CHECK(!s->held);
     if (aside.response) MHD_destroy_response(aside.response);
     pal_bytes_free(&x.body);
     return 0;

@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "input.h"
 #include "model/model.h"
+#include "model/state.h"
 #include "palimpsa/session.h"
 #include "support/text.h"
 
@@ -48,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 1) return 0;
     const int kind = data[0] & 1;
     if (!models[kind]) {
-        models[kind] = fuzz_model(presets[kind], PAL_FOR_INFERENCE);
+        models[kind] = fuzz_model(presets[kind], 2, PAL_FOR_INFERENCE);
         const pal_engine_options options = { .context = CONTEXT };
         FUZZ_CHECK(pal_engine_new(&engines[kind], models[kind], test_letters(), fuzz_context(), &options, &err) ==
                    PAL_OK);
@@ -58,8 +59,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     seal(file, size - 1, models[kind]);
     const char *path = fuzz_file("memory", file, size - 1);
     free(file);
+    pal_state_head head;
+    const bool headed = pal_state_peek(&head, path, &err) == PAL_OK;
+    FUZZ_CHECK(!headed || (head.tokens >= 0 && head.bytes == size - 1));
     FUZZ_CHECK(pal_session_new(&session, engines[kind], &err) == PAL_OK);
     if (pal_session_load(session, path, &err) == PAL_OK) {
+        FUZZ_CHECK(headed);
         FUZZ_CHECK(pal_session_save(session, fuzz_path("again"), &err) == PAL_OK);
         const pal_session_options options = { .max_tokens = 1 };
         if (pal_session_begin(session, (const uint32_t[]){ 1, 2 }, 2, &options, &err) == PAL_OK)

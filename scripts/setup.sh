@@ -6,7 +6,7 @@
 # `setup.sh --clang` what `make clang` needs, `setup.sh --browser` what `make test-browser` needs.
 set -euo pipefail
 
-packages=(gcc g++ make cmake ninja-build pkg-config python3 libdnnl-dev libopenblas-dev libjansson-dev libonig-dev libutf8proc-dev libcmocka-dev libcairo2-dev libmicrohttpd-dev libopenmpi-dev openmpi-bin fonts-dejavu-core
+packages=(gcc g++ make cmake ninja-build pkg-config curl python3 libdnnl-dev libopenblas-dev libjansson-dev libonig-dev libutf8proc-dev libcmocka-dev libcairo2-dev libmicrohttpd-dev libopenmpi-dev openmpi-bin fonts-dejavu-core
           python3-dev python3-venv python3-cffi python3-numpy python3-pytest)
 for set in "$@"; do
     case $set in

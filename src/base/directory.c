@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -58,6 +59,19 @@ pal_status pal_make_directory(const char *path, pal_error *err) {
     if (errno == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return PAL_OK;
     return pal_fail(err, PAL_E_IO, "%s: cannot make this directory: %s", path,
                     strerror(errno == EEXIST ? ENOTDIR : errno));
+}
+
+pal_status pal_make_temporary_directory(char *path, size_t size, const char *prefix, pal_error *err) {
+    enum { TRIES = 100 };
+    for (int i = 0; i < TRIES; i++) {
+        uint32_t suffix;
+        pal_status st;
+        if (getentropy(&suffix, sizeof suffix) != 0) break;
+        if ((st = pal_path(path, size, err, "%s-%08" PRIx32, prefix, suffix))) return st;
+        if (pal_io_mkdir_private(path)) return PAL_OK;
+        if (errno != EEXIST) break;
+    }
+    return pal_fail(err, PAL_E_IO, "%s-...: cannot make this directory: %s", prefix, strerror(errno));
 }
 
 void pal_remove_directory(const char *path) {

@@ -94,6 +94,11 @@ bool pal_io_mkdir(const char *path) {
     REPEAT(call, mkdir(path, 0777) == 0)
 }
 
+bool pal_io_mkdir_private(const char *path) {
+    const pal_io_call call = { .kind = PAL_IO_MKDIR, .path = path };
+    REPEAT(call, mkdir(path, 0700) == 0)
+}
+
 bool pal_io_unlink(const char *path) {
     const pal_io_call call = { .kind = PAL_IO_UNLINK, .path = path };
     REPEAT(call, unlink(path) == 0)

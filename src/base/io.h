@@ -50,6 +50,7 @@ bool pal_io_rename(const char *from, const char *to);
 bool pal_io_exchange(const char *a, const char *b); /* not every file system can */
 bool pal_io_link(const char *from, const char *to);
 bool pal_io_mkdir(const char *path);
+bool pal_io_mkdir_private(const char *path); /* for this user alone */
 bool pal_io_unlink(const char *path);
 bool pal_io_rmdir(const char *path);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/lock.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -84,6 +85,45 @@ pal_status pal_lock_new_directory(int *fd, bool *made, const char *directory, pa
         }
         if (is_same(directory, *fd)) return PAL_OK;
         close(*fd); /* whoever made it has removed it again before it was ours */
+    }
+}
+
+/* Removes a temporary directory of this user that nobody has locked. Where there are no locks, nothing is known. */
+static void remove_abandoned(const char *path) {
+    struct stat info;
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return;
+    if (fstat(fd, &info) == 0 && info.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0 && is_same(path, fd))
+        pal_remove_directory(path);
+    close(fd);
+}
+
+static void remove_all_abandoned(const char *prefix) {
+    char directory[4096], path[4096];
+    const char *slash = strrchr(prefix, '/'), *name = slash ? slash + 1 : prefix;
+    const size_t size = strlen(name);
+    const int length = slash ? (int)(slash + 1 - prefix) : 1;
+    if (pal_path(directory, sizeof directory, NULL, "%.*s", length, slash ? prefix : ".")) return;
+    DIR *dir = opendir(directory);
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        const char *rest = entry->d_name + size;
+        if (strncmp(entry->d_name, name, size) == 0 && *rest == '-' && strspn(rest + 1, "0123456789abcdef") == 8 &&
+            !rest[9] && !pal_path(path, sizeof path, NULL, "%s%s", prefix, rest))
+            remove_abandoned(path);
+    }
+    if (dir) closedir(dir);
+}
+
+pal_status pal_lock_temporary_directory(int *fd, char *path, size_t size, const char *prefix, pal_error *err) {
+    *fd = -1;
+    remove_all_abandoned(prefix);
+    for (;;) {
+        pal_status st = pal_make_temporary_directory(path, size, prefix, err);
+        if (st) return st;
+        st = pal_lock_directory(fd, path, false, err);
+        if (!st && is_same(path, *fd)) return PAL_OK;
+        if (st && st != PAL_E_ARGUMENT && access(path, F_OK) == 0) return st;
+        if (*fd >= 0) close(*fd); /* somebody took it for abandoned before it was ours */
     }
 }
 

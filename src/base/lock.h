@@ -4,6 +4,7 @@
 #define PAL_BASE_LOCK_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "palimpsa/status.h"
 
@@ -13,6 +14,9 @@ pal_status pal_lock_directory(int *fd, const char *directory, bool wait, pal_err
 /* The same for a directory that is made if needed, *made: by this call. PAL_E_IO: it cannot be made; PAL_E_ARGUMENT:
  * something else is there, or somebody in it. */
 pal_status pal_lock_new_directory(int *fd, bool *made, const char *directory, pal_error *err);
+/* A new directory for this user alone, PREFIX-xxxxxxxx, whose name path (size) gets. Those of processes that ended
+ * without removing theirs go first. */
+pal_status pal_lock_temporary_directory(int *fd, char *path, size_t size, const char *prefix, pal_error *err);
 /* made: an empty directory is removed again. fd -1 is fine. */
 void pal_unlock_directory(int fd, const char *directory, bool made);
 

@@ -15,8 +15,11 @@ void pal_warn(const char *format, ...) PAL_PRINTF(1, 2);
 /* Names from files get into sentences: what could move a terminal's cursor becomes '?', so that one sentence is one
  * line. */
 static inline void pal_tame(char *text) {
-    for (; *text; text++)
-        if ((unsigned char)*text < ' ' || *text == 127) *text = '?';
+    for (unsigned char *p = (unsigned char *)text; *p; p++) {
+        const bool c1 = p[0] == 0xC2 && p[1] >= 0x80 && p[1] < 0xA0; /* U+0080 to U+009F, of which one is ESC [ */
+        if (*p < ' ' || *p == 127 || c1) *p = '?';
+        if (c1) p[1] = '?';
+    }
 }
 
 #endif

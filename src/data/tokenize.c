@@ -13,6 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/directory.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/parallel.h"
 #include "data/chars.h"
@@ -66,7 +67,8 @@ typedef struct {
     bool continued;                                /* that document has tokens in the shard before */
     uint64_t total, before;                        /* bytes of all files, and of those before `file` */
     pal_tokenize_progress done;
-    bool made, begun; /* the directory: everything in it is from this call; it is ready */
+    /* The directory: an earlier call of this job has begun it; everything in it is from this call; it is ready. */
+    bool ours, made, begun;
 } work;
 
 static const char *name_of(const char *path) { return strcmp(path, "-") == 0 ? "standard input" : path; }
@@ -184,12 +186,18 @@ static bool is_stem(const char *name, size_t stem, const char *whole) {
     return strlen(whole) == stem && memcmp(name, whole, stem) == 0;
 }
 
-/* Whether a name is one of ours with the suffix of a temporary: a dot and eight hexadecimal digits. */
-static bool is_temporary(const char *name) {
+static bool is_shard(const char *name, size_t length) {
+    return length == 11 && strspn(name, "0123456789") == 5 && memcmp(name + 5, ".shard", 6) == 0;
+}
+
+/* Whether a name is one of ours with the suffix of a temporary: a dot and eight hexadecimal digits. A directory that is
+ * not yet ours has tokenize.json's alone. */
+static bool is_temporary(const char *name, bool ours) {
     const size_t length = strlen(name), stem = length - 9;
     if (length < 10 || name[stem] != '.' || strspn(name + stem + 1, "0123456789abcdef") != 8) return false;
-    if (stem >= 6 && memcmp(name + stem - 6, ".shard", 6) == 0) return true;
-    if (is_stem(name, stem, "tokenize.json") || is_stem(name, stem, "shards.json")) return true;
+    if (is_stem(name, stem, "tokenize.json")) return true;
+    if (!ours) return false;
+    if (is_shard(name, stem) || is_stem(name, stem, "shards.json")) return true;
     size_t i = 0;
     while (pal_tokenizer_files[i] && !is_stem(name, stem, pal_tokenizer_files[i])) i++;
     return pal_tokenizer_files[i] != NULL;
@@ -199,13 +207,22 @@ static bool is_temporary(const char *name) {
 static void tidy(const work *w) {
     DIR *dir = opendir(w->job->out);
     for (struct dirent *e; dir && (e = readdir(dir));) {
-        size_t digits = 0;
-        while (isdigit((unsigned char)e->d_name[digits])) digits++;
-        const bool stray = digits == 5 && strcmp(e->d_name + 5, ".shard") == 0 &&
+        const bool stray = w->ours && is_shard(e->d_name, strlen(e->d_name)) &&
                            strtoull(e->d_name, NULL, 10) >= w->shard_count;
-        if (stray || is_temporary(e->d_name)) unlinkat(dirfd(dir), e->d_name, 0);
+        char path[4096];
+        if ((stray || is_temporary(e->d_name, w->ours)) &&
+            !pal_path(path, sizeof path, NULL, "%s/%s", w->job->out, e->d_name))
+            pal_io_unlink(path);
     }
     if (dir) closedir(dir);
+}
+
+static bool has_shards(const char *directory) {
+    bool found = false;
+    DIR *dir = opendir(directory);
+    for (struct dirent *e; dir && !found && (e = readdir(dir));) found = is_shard(e->d_name, strlen(e->d_name));
+    if (dir) closedir(dir);
+    return found;
 }
 
 /* Takes over what an earlier call of the same job has done; refuses a directory of another one. */
@@ -217,7 +234,7 @@ static pal_status load_place(work *w, bool *complete, pal_error *err) {
     const bool finished = pal_shards_exist(w->job->out);
     if ((st = pal_path(path, sizeof path, err, "%s/%s", w->job->out, "tokenize.json"))) return st;
     if (access(path, F_OK) != 0) {
-        if (finished)
+        if (finished || has_shards(w->job->out))
             return pal_fail(err, PAL_E_ARGUMENT, "%s already holds shards; choose another directory", w->job->out);
         const char *other = pal_directory_has(w->job->out, "config.json") ? "config.json"
                                                                           : pal_tokenizer_file_in(w->job->out);
@@ -227,6 +244,7 @@ static pal_status load_place(work *w, bool *complete, pal_error *err) {
                         other);
     }
     if ((st = pal_json_read(&root, path, err))) return st;
+    w->ours = true;
     const json_t *shards = json_object_get(root, "shards"), *place = json_object_get(root, "place");
     /* Before the end another fraction may be asked for. */
     if (!json_equal(json_object_get(root, "job"), w->description) ||

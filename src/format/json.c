@@ -201,6 +201,7 @@ json_t *pal_json_load_stream(FILE *from, size_t flags, json_error_t *why, bool *
             char *larger = realloc(text, room = room ? 2 * room : 4096);
             if (!larger) {
                 free(text);
+                atomic_store(&was_short, true);
                 say_starved(why);
                 if (starved) *starved = true;
                 else lost = true;

@@ -192,7 +192,7 @@ static pal_status read_names(torch_file *f, const pal_pickle *p, const pal_pickl
 static pal_status list_tensors(torch_file *f, pal_source *source, const pal_pickle *p, pal_error *err) {
     const pal_pickle_node *root = &p->nodes[p->root];
     pal_status st;
-    size_t used = 0, i = 0;
+    size_t used = 0, i = 0, bytes = 0;
     for (uint32_t c = root->first; c != PAL_PICKLE_END; c = p->cells[p->cells[c].next].next, i++) {
         const pal_pickle_node *key = &p->nodes[p->cells[c].node], *value = &p->nodes[p->cells[p->cells[c].next].node];
         char *name = f->names + used;
@@ -201,7 +201,12 @@ static pal_status list_tensors(torch_file *f, pal_source *source, const pal_pick
         pal_tensor t = { .name = name };
         if ((st = read_tensor(f, p, &t, value, &f->members[i], err))) return st;
         pal_source_add(source, &t, i, NULL);
+        bytes = pal_size_add(bytes, pal_size_mul(t.count, pal_dtype_size(t.dtype)));
     }
+    /* An embedding and the head may be one; many tensors on one storage would make a small file a huge model. */
+    if (bytes / 2 > f->zip.map.size)
+        return pal_fail(err, PAL_E_FORMAT, "%s: its tensors have %zu bytes, the file has %zu; too many share a storage",
+                        f->path, bytes, f->zip.map.size);
     return PAL_OK;
 }
 

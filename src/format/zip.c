@@ -6,8 +6,9 @@
 
 #include "base/alloc.h"
 #include "base/size.h"
+#include "format/crc32.h"
 
-enum { END = 22, END64 = 56, LOCATOR = 20, CENTRAL = 46, LOCAL = 30, COMMENT_MAX = 65535, LANES = 16 };
+enum { END = 22, END64 = 56, LOCATOR = 20, CENTRAL = 46, LOCAL = 30, COMMENT_MAX = 65535 };
 
 static uint64_t number(const unsigned char *p, int bytes) {
     uint64_t x = 0;
@@ -17,34 +18,9 @@ static uint64_t number(const unsigned char *p, int bytes) {
 
 static bool is(const unsigned char *p, const char *signature) { return memcmp(p, signature, 4) == 0; }
 
-/* table[k][b]: what byte b does to the checksum when k more bytes follow. */
-static void make_table(uint32_t table[LANES][256]) {
-    for (uint32_t b = 0; b < 256; b++) {
-        uint32_t x = b;
-        for (int bit = 0; bit < 8; bit++) x = x >> 1 ^ (x & 1 ? 0xedb88320u : 0);
-        table[0][b] = x;
-    }
-    for (int k = 1; k < LANES; k++)
-        for (uint32_t b = 0; b < 256; b++) table[k][b] = table[k - 1][b] >> 8 ^ table[0][table[k - 1][b] & 255];
-}
-
-static uint32_t checksum(uint32_t (*table)[256], const unsigned char *p, size_t size) {
-    uint32_t crc = 0xffffffffu;
-    for (; size >= LANES; p += LANES, size -= LANES) {
-        uint64_t low, high;
-        memcpy(&low, p, 8);
-        memcpy(&high, p + 8, 8);
-        low ^= crc;
-        crc = 0;
-        for (int i = 0; i < 8; i++) crc ^= table[15 - i][low >> (8 * i) & 255] ^ table[7 - i][high >> (8 * i) & 255];
-    }
-    for (; size; p++, size--) crc = crc >> 8 ^ table[0][(crc ^ *p) & 255];
-    return ~crc;
-}
-
 pal_status pal_zip_check(const pal_zip *zip, pal_zip_member *m, pal_error *err) {
     if (m->checked) return PAL_OK;
-    const uint32_t found = checksum(zip->table, m->data, m->size);
+    const uint32_t found = pal_crc32(zip->table, m->data, m->size);
     if (found != m->crc)
         return pal_fail(err, PAL_E_FORMAT, "%s: member '%.*s' is damaged: its checksum is %08x, the file says %08x",
                         zip->path, (int)(m->name_size < 100 ? m->name_size : 100), m->name, (unsigned)found,
@@ -208,9 +184,9 @@ static pal_status read_all(pal_zip *zip, pal_error *err) {
     if ((st = pal_alloc_named(&block, (size_t)d.count, sizeof *zip->members, "the members of a zip file", err)))
         return st;
     zip->members = block;
-    if ((st = pal_alloc_named(&block, LANES, sizeof *zip->table, "a table for checksums", err))) return st;
+    if ((st = pal_alloc_named(&block, PAL_CRC32_LANES, sizeof *zip->table, "a table for checksums", err))) return st;
     zip->table = block;
-    make_table(zip->table);
+    pal_crc32_table(zip->table);
     size_t at = (size_t)d.offset, end = (size_t)(d.offset + d.size);
     for (; zip->count < d.count; zip->count++) {
         size_t taken = 0;

@@ -24,7 +24,7 @@ typedef struct pal_zip {
     size_t count;
     pal_zip_member *members; /* by position */
     pal_zip_member **sorted; /* by length of the name, then by name */
-    uint32_t (*table)[256];  /* of the checksum, 16 bytes at once */
+    uint32_t (*table)[256];  /* of pal_crc32 */
 } pal_zip;
 
 pal_status pal_zip_open(pal_zip *out, const char *path, pal_error *err);

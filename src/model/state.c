@@ -250,6 +250,11 @@ static pal_status read_header(const pal_map *map, const char *path, state_header
     return PAL_OK;
 }
 
+static size_t size_of(size_t start, uint64_t floats, uint64_t more) {
+    const size_t numbers = floats > SIZE_MAX ? PAL_TOO_LARGE : pal_size_mul((size_t)floats, sizeof(float));
+    return pal_size_add(start, pal_size_add(numbers, more > MAX_MORE ? PAL_TOO_LARGE : (size_t)more));
+}
+
 pal_status pal_state_peek(pal_state_head *out, const char *path, pal_error *err) {
     pal_map map;
     state_header header;
@@ -257,6 +262,12 @@ pal_status pal_state_peek(pal_state_head *out, const char *path, pal_error *err)
     pal_status st = pal_map_open(&map, path, err);
     if (st) return st;
     st = read_header(&map, path, &header, &start, err);
+    if (!st && (header.position < 0 || header.position > MAX_POSITION))
+        st = pal_fail(err, PAL_E_FORMAT, "%s: the state has %lld tokens, expected 0 to %lld", path,
+                      (long long)header.position, (long long)MAX_POSITION);
+    const size_t expected = st ? 0 : size_of(start, header.floats, header.more);
+    if (!st && map.size != expected)
+        st = pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, expected %zu", path, map.size, expected);
     if (!st)
         *out = (pal_state_head){ .fingerprint = header.fingerprint,
                                  .tokens = header.position + (header.pending != 0),
@@ -284,8 +295,7 @@ static pal_status check_file(const pal_state *s, const pal_map *map, const char 
     if (header->pending > (uint32_t)s->model->config.vocab)
         return pal_fail(err, PAL_E_FORMAT, "%s: the token that comes next has id %lld, the vocabulary has 0 to %d",
                         path, (long long)header->pending - 1, s->model->config.vocab - 1);
-    const size_t more = header->more > MAX_MORE ? PAL_TOO_LARGE : (size_t)header->more;
-    const size_t expected = pal_size_add(*start, pal_size_add(pal_size_mul(s->floats, sizeof(float)), more));
+    const size_t expected = size_of(*start, s->floats, header->more);
     if (header->floats != s->floats || map->size != expected)
         return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, expected %zu", path, map->size, expected);
     const float *data = (const float *)(const void *)(map->data + *start);

@@ -40,7 +40,7 @@ pal_status pal_model_learn_carried(pal_model *model, pal_work *work, const pal_s
  * is. load_with hands it out in a block of the caller's (pal_free; NULL and 0 when the file has none). */
 pal_status pal_state_save_with(const pal_state *state, const void *more, size_t size, const char *path, pal_error *err);
 pal_status pal_state_load_with(pal_state *state, void **more, size_t *size, const char *path, pal_error *err);
-/* What the head of a state's file says; the rest is not looked at. */
+/* What the head of a state's file says, whose size fits it; the rest is not looked at. */
 typedef struct pal_state_head {
     uint64_t fingerprint;
     int64_t tokens, context; /* tokens: with the pending one */

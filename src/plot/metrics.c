@@ -20,11 +20,13 @@ static const char *const keys[PAL_METRICS] = {
 pal_status pal_metrics_text(const char *path, char **text, size_t *size, pal_error *err) {
     struct stat info;
     *text = NULL;
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) /* first: to open a pipe is to wait for its writer */
+        return pal_fail(err, PAL_E_IO, "%s: not a regular file", path);
     FILE *file = fopen(path, "rb");
     if (!file) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno));
     pal_status st;
-    if (fstat(fileno(file), &info) != 0 || !S_ISREG(info.st_mode)) {
-        st = pal_fail(err, PAL_E_IO, "%s: not a regular file", path);
+    if (fstat(fileno(file), &info) != 0) {
+        st = pal_fail(err, PAL_E_IO, "%s: cannot stat: %s", path, strerror(errno));
     } else if (!(st = pal_alloc_named((void **)text, (size_t)info.st_size + 1, 1, path, err))) {
         *size = fread(*text, 1, (size_t)info.st_size, file);
         if (ferror(file)) st = pal_fail(err, PAL_E_IO, "%s: cannot read: %s", path, strerror(errno));
@@ -100,12 +102,16 @@ static void fill_seconds(pal_metrics *m) {
 
 pal_status pal_metrics_read(pal_metrics *m, const char *path, pal_error *err) {
     char *text;
-    size_t size = 0, lines = 1;
+    size_t size = 0, rows = 1;
     *m = (pal_metrics){ 0 };
     pal_status st = pal_metrics_text(path, &text, &size, err);
     if (st) goto done;
-    for (size_t i = 0; i < size; i++) lines += text[i] == '\n';
-    if ((st = pal_metrics_room(m, lines, path, err))) goto done;
+    for (size_t i = 0, begin = 0; i < size; i++)
+        if (text[i] == '\n') {
+            rows += i - begin >= strlen("{\"step\":1}"); /* a shorter line is no row */
+            begin = i + 1;
+        }
+    if ((st = pal_metrics_room(m, rows, path, err))) goto done;
     for (size_t begin = 0; begin < size;) {
         const char *newline = memchr(text + begin, '\n', size - begin);
         const size_t end = newline ? (size_t)(newline - text) : size;

@@ -3,10 +3,13 @@
  * a special token. */
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "format/json.h"
+#include "format/model_dir.h"
 #include "serve/inside.h"
 #include "text/json_text.h"
 #include "text/strings.h"
@@ -31,8 +34,13 @@ const serve_template *serve_template_named(const char *name) {
 
 /* Recognises the template of a tokenizer_config.json; without one it is plain. */
 const serve_template *serve_template_of(const char *path, char why[256]) {
-    json_error_t error;
-    json_t *root = pal_json_load(path, 0, &error, NULL);
+    json_t *root = NULL;
+    pal_error err;
+    if (access(path, F_OK) == 0 && pal_json_read(&root, path, &err)) {
+        pal_warn("%s: chats are refused until --chat-template chooses one", err.text);
+        snprintf(why, 256, "this model's tokenizer_config.json cannot be read; choose one of %s", serve_template_names);
+        return NULL;
+    }
     const char *text = json_string_value(json_object_get(root, "chat_template"));
     const serve_template *found = text ? NULL : &templates[PLAIN];
     for (int i = 0; i < PLAIN && !found; i++)
@@ -218,9 +226,7 @@ static bool add_stop(serve_fields *f, serve_job *job) {
 bool serve_read_chat(serve_fields *f, serve_job *job, int64_t *n) {
     int64_t top = 0;
     job->chat = true;
-    job->options.max_tokens = 512;
-    if (!serve_common(f, job, n) || !serve_integer(f, "max_tokens", 0, INT32_MAX, &job->options.max_tokens) ||
-        !serve_integer(f, "max_completion_tokens", 0, INT32_MAX, &job->options.max_tokens) ||
+    if (!serve_common(f, job, n) || !serve_max_tokens(f, job, 512, "max_tokens", "max_completion_tokens") ||
         !serve_boolean(f, "logprobs", &job->logprobs) || !serve_integer(f, "top_logprobs", 0, PAL_ALTERNATIVES, &top))
         return false;
     if (top && !job->logprobs) return serve_wrong(f, "top_logprobs", "\"logprobs\": true beside it");

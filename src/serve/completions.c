@@ -196,9 +196,8 @@ bool serve_prompts(serve_fields *f, serve_job *job, const char *name) {
 
 bool serve_read_completion(serve_fields *f, serve_job *job, int64_t *n) {
     int64_t logprobs = -1;
-    job->options.max_tokens = 16;
     if (!serve_common(f, job, n) || !serve_boolean(f, "echo", &job->echo) ||
-        !serve_integer(f, "max_tokens", 0, INT32_MAX, &job->options.max_tokens))
+        !serve_max_tokens(f, job, 16, "max_tokens", NULL))
         return false;
     if (json_is_boolean(json_object_get(f->root, "logprobs"))) /* as chats spell it */
         logprobs = json_is_true(json_object_get(f->root, "logprobs")) ? 0 : -1;

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "serve/inside.h"
 
-enum { BODY_BYTES_A_SECOND = 16384 }; /* a body that comes slower than this is late */
+enum { BYTES_A_SECOND = 16384 }; /* a body that comes slower than this is late, or an answer that is read slower */
 
 static serve_connection *of(struct MHD_Connection *connection) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
@@ -52,9 +52,9 @@ void serve_connection_stage(serve_exchange *x, serve_stage stage, size_t bytes) 
     if (!c) return;
     pthread_mutex_lock(&x->server->lock);
     c->owes = stage != SERVE_ANSWERING;
-    c->body = stage == SERVE_BODY;
-    c->bytes = stage == SERVE_BODY ? c->bytes + bytes : 0;
-    if (!c->bytes) c->since = pal_seconds();
+    c->reads = stage == SERVE_SENDING;
+    c->bytes = stage == SERVE_BODY ? c->bytes + bytes : bytes;
+    if (stage != SERVE_BODY || !c->bytes) c->since = pal_seconds();
     pthread_mutex_unlock(&x->server->lock);
 }
 
@@ -72,11 +72,11 @@ void serve_connections_watch(pal_server *s) {
     const double now = pal_seconds();
     for (serve_connection *c = s->connections; c; c = c->next) {
         if (!c->owes || c->socket < 0) continue;
-        const double allowed = s->options.timeout + (double)c->bytes / BODY_BYTES_A_SECOND;
-        const bool gone = serve_hung_up(c->socket);
+        const double allowed = s->options.timeout + (double)c->bytes / BYTES_A_SECOND;
+        const bool gone = !c->reads && serve_hung_up(c->socket);
         if (!gone && now - c->since < allowed) continue;
         c->owes = false;
-        if (!gone) (void)send(c->socket, late, sizeof late - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (!gone && !c->reads) (void)send(c->socket, late, sizeof late - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
         shutdown(c->socket, SHUT_RDWR); /* the HTTP thread wakes up and ends it */
     }
 }

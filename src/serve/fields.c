@@ -196,6 +196,13 @@ bool serve_common(serve_fields *f, serve_job *job, int64_t *n) {
     return true;
 }
 
+bool serve_max_tokens(serve_fields *f, serve_job *job, int usual, const char *name, const char *other) {
+    const int most = f->x->server->options.max_tokens;
+    job->options.max_tokens = usual < most ? usual : most;
+    return serve_integer(f, name, 0, most, &job->options.max_tokens) &&
+           (!other || serve_integer(f, other, 0, most, &job->options.max_tokens));
+}
+
 serve_result serve_text_request(serve_exchange *x, serve_reader *read) {
     serve_fields f = { .x = x, .result = MHD_NO };
     int64_t n;

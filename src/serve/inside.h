@@ -20,6 +20,8 @@ enum {
     SERVE_MOST_STOPS = 16,
     SERVE_UNSENT = 1 << 20,
     SERVE_NAME = 65,
+    SERVE_HELD_BODIES = 16, /* requests that are held take so many times --max-body together, or the bytes below */
+    SERVE_HELD_LEAST = 64 << 20,
     SERVE_LONG_BODY = 64 << 10 /* bytes; longer ones are read by a thread of their own: a millisecond or two */
 };
 
@@ -132,8 +134,11 @@ struct serve_job {
     size_t prompt_count;
     serve_text *texts; /* prompts x n */
     size_t count, started, ended;
+    size_t held;       /* bytes of all this, as the server counts them */
+    size_t answer;     /* bytes that the answer may take at most */
     size_t n;          /* texts of one prompt: the first reads it */
     pal_state *shared; /* what the others begin with: the worker's */
+    bool begun;        /* it was taken from the queue */
     bool caches;       /* prompts may be known already, and are known later */
     serve_observe *observe; /* NULL: nobody looks into the memory */
     int64_t prompt_tokens, cached_tokens, written_tokens;
@@ -161,9 +166,10 @@ typedef struct serve_counts {
 typedef struct serve_connection {
     struct serve_connection *next, *previous;
     int socket;
-    bool owes, body;
+    bool owes;
+    bool reads; /* it owes us to read an answer */
     double since;
-    size_t bytes; /* of the body that came */
+    size_t bytes; /* of the body that came and was taken, or of the answer */
 } serve_connection;
 
 struct pal_server {
@@ -192,8 +198,10 @@ struct pal_server {
     size_t cache_bytes;       /* as of the last step or text that began */
     serve_connection *connections;
     int connection_count, answering;
+    size_t held; /* bytes of bodies and of prompts, of requests that come, wait or run */
     serve_store store;
     size_t session_bytes; /* of texts that run */
+    size_t answers;       /* bytes that answers may take, of jobs that run or whose answers are not read yet */
 };
 
 /* A body that goes to a file as it comes. */
@@ -217,10 +225,14 @@ typedef struct serve_exchange {
     struct MHD_Connection *connection;
     const struct serve_route *route;
     const char *method;
-    char *path, *parts[2]; /* parts: what stands where the route has {} */
+    char *path;
+    char parts[2][SERVE_NAME + 1]; /* what stands where the route has {}; one that is cut is no name of ours */
     pal_bytes body;
     serve_upload *upload;
-    bool too_large, answered;
+    bool answered;
+    bool cut;         /* answered in the midst of its body, of whose rest `ignored` bytes came */
+    size_t ignored;
+    size_t held;       /* bytes of its body, as the server counts them */
     bool complete;     /* its body has come */
     const char *allow; /* of a 405 */
     int status;
@@ -251,7 +263,10 @@ serve_result serve_reply_json(serve_exchange *x, int status, json_t *value); /* 
 /* An error as OpenAI spells it. param: the field that is wrong, or NULL. */
 serve_result serve_error(serve_exchange *x, int status, const char *param, const char *format, ...) PAL_PRINTF(4, 5);
 json_t *serve_error_json(int status, const char *param, const char *message);
-/* The body as a JSON object, or NULL after an answer (*result). */
+/* Counts bytes of a request that are held; false: there are too many already. With the lock. */
+bool serve_hold(pal_server *s, size_t bytes);
+extern const char serve_too_many[]; /* the sentence for that */
+/* The body as a JSON object, or NULL after an answer (*result). The text of it goes. */
 json_t *serve_body(serve_exchange *x, serve_result *result);
 /* The model that "model" names; NULL after an answer. With one model every name is fine. */
 serve_model *serve_find_model(serve_exchange *x, const json_t *root, serve_result *result);
@@ -283,6 +298,8 @@ pal_status serve_encode(const serve_exchange *x, const serve_model *model, const
                         const pal_encode_options *options, pal_ids *ids, pal_error *err);
 /* Sampling, stops, seed, stream, n, ...: what completions and chats share. */
 bool serve_common(serve_fields *f, serve_job *job, int64_t *n);
+/* Tokens to write, by one name or another (NULL: there is none), within --max-tokens. */
+bool serve_max_tokens(serve_fields *f, serve_job *job, int usual, const char *name, const char *other);
 
 /* Reads a request for text and runs it: what completions and chats share. `read` fills the job from the fields. */
 typedef bool serve_reader(serve_fields *f, serve_job *job, int64_t *n);
@@ -305,17 +322,22 @@ void serve_memory_delete(pal_server *s, serve_memory *m);
 pal_status serve_mark_add(pal_server *s, serve_memory *m, const char *name, int *status, pal_error *err);
 pal_status serve_mark_remove(pal_server *s, serve_memory *m, serve_mark *mark, pal_error *err);
 json_t *serve_memory_json(const serve_memory *m);
+void serve_hide_paths(const pal_server *s, char *sentence); /* for clients: files without their directory */
 
 /* memories.c */
 bool serve_upload_begin(serve_exchange *x, serve_result *result); /* false: it was answered */
 void serve_upload_take(serve_upload *upload, const void *data, size_t size);
 void serve_upload_end(serve_exchange *x); /* drops what became nothing */
 
+/* request_log.c */
+void serve_log_request(const serve_exchange *x);
+
 /* connections.c */
-typedef enum serve_stage { SERVE_HEADERS, SERVE_BODY, SERVE_ANSWERING } serve_stage;
+typedef enum serve_stage { SERVE_HEADERS, SERVE_BODY, SERVE_ANSWERING, SERVE_SENDING } serve_stage;
 void serve_connection_notify(void *user, struct MHD_Connection *connection, void **context,
                              enum MHD_ConnectionNotificationCode code);
-void serve_connection_stage(serve_exchange *x, serve_stage stage, size_t bytes); /* what its client owes now */
+/* What its client owes now; bytes: that came, or of an answer that it has to read. */
+void serve_connection_stage(serve_exchange *x, serve_stage stage, size_t bytes);
 /* Whether a reader has closed its end, which the HTTP library does not notice while a connection is suspended. */
 bool serve_hung_up(int socket);
 void serve_connections_watch(pal_server *server); /* ends who is late, or gone; with the lock */
@@ -328,6 +350,7 @@ void serve_job_free(serve_job *job);
 serve_result serve_job_run(serve_exchange *x, serve_job *job, int64_t n);
 serve_result serve_job_answer(serve_exchange *x); /* after a resume */
 void serve_job_leave(serve_job *job);             /* its connection is gone */
+void serve_job_release(serve_job *job);           /* what it holds is not counted any more; with the lock */
 bool serve_job_event(serve_job *job, json_t *value); /* into its stream; steals value */
 
 /* cache.c */

@@ -115,10 +115,50 @@ static bool make_texts(serve_job *job, int64_t n) {
     return true;
 }
 
+/* What a job holds from its request until it is freed. */
+static size_t held_by(const serve_job *job) {
+    size_t bytes = sizeof *job + job->count * sizeof *job->texts;
+    for (size_t i = 0; i < job->prompt_count; i++)
+        bytes += sizeof *job->prompts + sizeof *job->prompt_texts + job->prompt_texts[i].capacity +
+                 job->prompts[i].capacity * sizeof *job->prompts[i].data;
+    return bytes;
+}
+
+/* What an answer may take for a token: its text, as the text, as JSON, printed and sent; with probabilities that, too,
+ * as lists that grow by doubling and as values of JSON, for the token and for each alternative. Those were measured
+ * (tests/project/serve_limits.py). A chat says more of each. */
+enum {
+    TEXT_COPIES = 6, TOKEN_TEXT = 64, TOKEN_JSON = 768, TOP_JSON = 256,
+    CHAT_TOKEN_JSON = 1280, CHAT_TOP_JSON = 1280
+};
+
+static size_t answer_of(const serve_job *job) {
+    const size_t top = (size_t)job->alternatives;
+    const size_t kept = job->logprobs && !job->observe ? 2 * (sizeof(serve_token) + top * sizeof(pal_alternative)) : 0;
+    const size_t json = !job->logprobs ? 0
+                        : job->chat    ? CHAT_TOKEN_JSON + top * CHAT_TOP_JSON
+                                       : TOKEN_JSON + top * TOP_JSON;
+    size_t bytes = 0;
+    for (size_t i = 0; i < job->prompt_count; i++) {
+        const size_t read = job->prompts[i].count, asked = (size_t)job->options.max_tokens;
+        const size_t room = (size_t)job->model->context - read; /* of attention, which the prompt fits */
+        const size_t written = job->model->context && room < asked ? room : asked;
+        bytes += job->n * written * (TOKEN_TEXT + kept + (job->stream ? 0 : json)); /* a stream tells them bit by bit */
+        if (job->echo) bytes += job->n * (read * (kept + json) + job->prompt_texts[i].size * TEXT_COPIES);
+    }
+    return bytes;
+}
+
+void serve_job_release(serve_job *job) {
+    job->server->held -= job->held;
+    if (job->begun) job->server->answers -= job->answer;
+}
+
 /* Why a job cannot run; the answer was given. With the lock, which is given back. */
 static serve_result refuse(serve_exchange *x, serve_job *job, int status, const char *param, const char *why) {
     if (job->makes) serve_memory_leave(x->server, job->memory);
     if (status == 429) x->server->counts.refused++;
+    x->server->held -= job->held;
     pthread_mutex_unlock(&x->server->lock);
     serve_job_free(job);
     return serve_error(x, status, param, "%s", why);
@@ -166,11 +206,22 @@ serve_result serve_job_run(serve_exchange *x, serve_job *job, int64_t n) {
                      job->prompts[i].count, job->model->context);
             return refuse(x, job, 400, field, why);
         }
+    job->answer = answer_of(job);
+    if (job->answer > s->options.max_answer) {
+        snprintf(why, sizeof why,
+                 "the answer may take %zu bytes, expected at most %zu (--max-answer): ask for fewer texts, tokens or "
+                 "'logprobs'",
+                 job->answer, s->options.max_answer);
+        return refuse(x, job, 400, NULL, why);
+    }
     if (s->stopping) return refuse(x, job, 503, NULL, "the server is stopping");
     if (s->queued >= s->options.max_queue) {
         snprintf(why, sizeof why, "%d requests wait already; try again", s->options.max_queue);
         return refuse(x, job, 429, NULL, why);
     }
+    const size_t held = held_by(job);
+    if (!serve_hold(s, held)) return refuse(x, job, 503, NULL, serve_too_many);
+    job->held = held;
     const int status = job->makes ? 0 : take_memory(s, job, why);
     if (status) return refuse(x, job, status, "memory", why);
     /* The probabilities of a prompt come from reading it. */
@@ -211,6 +262,7 @@ serve_result serve_job_answer(serve_exchange *x) {
         if (!now) return MHD_YES;
     }
     if (!job->reply.size) return serve_error(x, job->status, NULL, "no memory for an answer");
+    serve_connection_stage(x, SERVE_SENDING, job->reply.size);
     return serve_reply(x, job->status, "application/json", (const char *)job->reply.data, job->reply.size);
 }
 
@@ -219,10 +271,9 @@ void serve_job_leave(serve_job *job) {
     pthread_mutex_lock(&s->lock);
     const bool finished = job->finished;
     job->connection = NULL;
-    if (!finished) {
-        job->cancelled = true;
-        pthread_cond_signal(&s->wake);
-    }
+    if (finished) serve_job_release(job);
+    else job->cancelled = true;
+    pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->lock);
     if (finished) serve_job_free(job);
 }

@@ -15,6 +15,7 @@
 #include "model/state.h"
 #include "serve/inside.h"
 #include "text/strings.h"
+#include "text/utf8.h"
 
 enum { PATH = 4096, LONGEST_NAME = 200 };
 
@@ -30,11 +31,16 @@ static serve_memory *begin(serve_exchange *x, bool change, serve_result *result)
     return NULL;
 }
 
+static serve_result answer_error(serve_exchange *x, int status, pal_error *err) {
+    serve_hide_paths(x->server, err->text);
+    return serve_error(x, status, NULL, "%s", err->text);
+}
+
 /* Ends what begin began: an error, or the memory as it is now. */
-static serve_result answer(serve_exchange *x, const serve_memory *m, pal_status st, int status, const pal_error *err) {
+static serve_result answer(serve_exchange *x, const serve_memory *m, pal_status st, int status, pal_error *err) {
     json_t *value = st ? NULL : serve_memory_json(m);
     pthread_mutex_unlock(&x->server->lock);
-    return st ? serve_error(x, status, NULL, "%s", err->text) : serve_reply_json(x, status, value);
+    return st ? answer_error(x, status, err) : serve_reply_json(x, status, value);
 }
 
 serve_result serve_memories(serve_exchange *x) {
@@ -51,7 +57,7 @@ serve_result serve_memories(serve_exchange *x) {
 serve_result serve_memory_get(serve_exchange *x) {
     serve_result result;
     const serve_memory *m = begin(x, false, &result);
-    return m ? answer(x, m, PAL_OK, 200, NULL) : result;
+    return m ? answer(x, m, PAL_OK, 200, &(pal_error){ 0 }) : result;
 }
 
 serve_result serve_memory_drop(serve_exchange *x) {
@@ -64,7 +70,7 @@ serve_result serve_memory_drop(serve_exchange *x) {
 }
 
 serve_result serve_memory_file(serve_exchange *x) {
-    char path[PATH], offered[80];
+    char path[PATH], offered[128];
     struct stat about;
     serve_result result;
     const serve_memory *m = begin(x, false, &result);
@@ -230,7 +236,7 @@ static serve_memory *fork_of(serve_fields *f, const char *name) {
     }
     pthread_mutex_unlock(&s->lock);
     if (!m) f->result = no_room(x, model, status);
-    if (m && st) f->result = serve_error(x, 500, NULL, "%s", err.text);
+    if (m && st) f->result = answer_error(x, 500, &err);
     return st ? NULL : m;
 }
 
@@ -290,7 +296,7 @@ static serve_result make(serve_fields *f) {
         pthread_mutex_unlock(&s->lock);
         if (!st) return serve_reply_json(x, 201, value);
         json_decref(value);
-        return serve_error(x, 500, NULL, "%s", err.text);
+        return answer_error(x, 500, &err);
     }
     serve_job *job = serve_job_new(x, model);
     if (!job) return drop(x, m, serve_error(x, 500, NULL, "no memory for a request"));
@@ -334,6 +340,13 @@ serve_result serve_memories_make(serve_exchange *x) {
     return result;
 }
 
+static bool is_utf8(const char *text) {
+    uint32_t code;
+    size_t n = 1;
+    for (; *text && n; text += n) n = pal_utf8_read((const unsigned char *)text, strlen(text), &code);
+    return n != 0;
+}
+
 bool serve_upload_begin(serve_exchange *x, serve_result *result) {
     pal_server *s = x->server;
     char path[PATH];
@@ -341,12 +354,10 @@ bool serve_upload_begin(serve_exchange *x, serve_result *result) {
     const char *name = MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, "name");
     const char *model_name = MHD_lookup_connection_value(x->connection, MHD_GET_ARGUMENT_KIND, "model");
     const char *length = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Content-Length");
-    json_t *root = json_pack("{s:s?}", "model", model_name);
-    serve_model *model = serve_find_model(x, root, result);
-    json_decref(root);
+    serve_model *model = serve_find_named(x, model_name, result);
     if (!model) return false;
-    if (name && strlen(name) > LONGEST_NAME) {
-        *result = serve_error(x, 400, "name", "'name': expected at most %d bytes", LONGEST_NAME);
+    if (name && (strlen(name) > LONGEST_NAME || !is_utf8(name))) {
+        *result = serve_error(x, 400, "name", "'name': expected at most %d bytes of UTF-8", LONGEST_NAME);
         return false;
     }
     if (length && strtoull(length, NULL, 10) > model->file_bytes) {

@@ -8,14 +8,14 @@
 
 typedef struct {
     const char *name, *type; /* "" for several types */
-    double low, high;        /* of numbers; lengths of texts and lists; both 0: any */
+    double low, high;        /* of numbers; lengths of texts and lists; both 0: any; high -1: --max-tokens */
     const char *about;
     bool required;
 } row;
 
 static const row text_rows[] = {
     { "model", "string", 0, 0, "a name of /v1/models; any when one is served", false },
-    { "max_tokens", "integer", 0, 2147483647, "to write; 0 only reads", false },
+    { "max_tokens", "integer", 0, -1, "to write; 0 only reads", false },
     { "temperature", "number", 0, 100, "0: always the likeliest token", false },
     { "top_p", "number", 0, 1, "the likeliest tokens that have this probability together", false },
     { "top_k", "integer", -1, 2147483647, "the likeliest tokens; -1 and 0: all", false },
@@ -44,7 +44,7 @@ static const row completion_rows[] = {
 };
 static const row chat_rows[] = {
     { "messages", "array", 1, 512, "objects with role (system, user, assistant) and content", true },
-    { "max_completion_tokens", "integer", 0, 2147483647, "the same as max_tokens", false },
+    { "max_completion_tokens", "integer", 0, -1, "the same as max_tokens", false },
     { "logprobs", "boolean", 0, 0, "log-probabilities of the tokens", false },
     { "top_logprobs", "integer", 0, PAL_ALTERNATIVES, "alternatives; with logprobs", false },
     { 0 },
@@ -115,29 +115,30 @@ static const struct {
 
 static json_t *bound(double x) { return x == floor(x) ? json_integer((json_int_t)x) : json_real(x); }
 
-static void set_bounds(json_t *field, const row *r) {
+static void set_bounds(json_t *field, const row *r, const pal_server *s) {
     const bool text = strcmp(r->type, "string") == 0, list = strcmp(r->type, "array") == 0;
     if (r->low == 0 && r->high == 0) return;
     pal_json_set(field, text ? "minLength" : list ? "minItems" : "minimum", bound(r->low));
-    if (r->high > 0) pal_json_set(field, text ? "maxLength" : list ? "maxItems" : "maximum", bound(r->high));
+    const double high = r->high < 0 ? s->options.max_tokens : r->high;
+    if (high > 0) pal_json_set(field, text ? "maxLength" : list ? "maxItems" : "maximum", bound(high));
 }
 
-static void add_rows(json_t *properties, json_t *required, const row *rows) {
+static void add_rows(json_t *properties, json_t *required, const row *rows, const pal_server *s) {
     for (const row *r = rows; r && r->name; r++) {
         json_t *field = json_pack("{s:s}", "description", r->about);
         if (*r->type) pal_json_set(field, "type", json_string(r->type));
         if (strcmp(r->type, "array") == 0) pal_json_set(field, "items", json_object());
         if (!r->required) pal_json_set(field, "nullable", json_true());
-        set_bounds(field, r);
+        set_bounds(field, r, s);
         pal_json_set(properties, r->name, field);
         if (r->required) pal_json_append(required, json_string(r->name));
     }
 }
 
-static json_t *body(const row *rows, const row *more) {
+static json_t *body(const row *rows, const row *more, const pal_server *s) {
     json_t *properties = json_object(), *required = json_array();
-    add_rows(properties, required, rows);
-    add_rows(properties, required, more);
+    add_rows(properties, required, rows, s);
+    add_rows(properties, required, more, s);
     json_t *schema = json_pack("{s:s, s:o}", "type", "object", "properties", properties);
     if (json_array_size(required)) pal_json_set(schema, "required", required);
     else json_decref(required);
@@ -173,7 +174,8 @@ serve_result serve_openapi(serve_exchange *x) {
             parameters(operations[i].path), "responses", status, answer(operations[i].about, operations[i].type, NULL),
             "4XX", answer("one sentence says what is wrong", "application/json", "#/components/schemas/Error"), "5XX",
             answer("the server cannot do it now", "application/json", "#/components/schemas/Error"));
-        if (operations[i].rows) pal_json_set(one, "requestBody", body(operations[i].rows, operations[i].more));
+        if (operations[i].rows)
+            pal_json_set(one, "requestBody", body(operations[i].rows, operations[i].more, x->server));
         json_t *path = json_object_get(paths, operations[i].path);
         if (!path) pal_json_set(paths, operations[i].path, path = json_object());
         pal_json_set(path, operations[i].method, one);

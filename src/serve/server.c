@@ -55,7 +55,7 @@ serve_result serve_send(serve_exchange *x, int status, const char *type, struct 
     const char *cors = x->server->options.cors;
     MHD_add_response_header(response, "Content-Type", type);
     if (x->allow) MHD_add_response_header(response, "Allow", x->allow);
-    if (status == 429) MHD_add_response_header(response, "Retry-After", "1");
+    if (status == 429 || status == 503) MHD_add_response_header(response, "Retry-After", "1");
     if (status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
     if (cors) {
         MHD_add_response_header(response, "Access-Control-Allow-Origin", cors);
@@ -98,26 +98,71 @@ json_t *serve_error_json(int status, const char *param, const char *message) {
                      type, "param", param, "code");
 }
 
+static const char no_memory[] = "{\"error\":{\"message\":\"no memory\",\"type\":\"server_error\"}}";
+
+/* For free(); NULL: there is no memory. */
+static char *error_text(int status, const char *param, const char *message) {
+    json_t *value = serve_error_json(status, param, message);
+    char *text = pal_json_dumps(value, JSON_COMPACT);
+    json_decref(value);
+    return text;
+}
+
 serve_result serve_error(serve_exchange *x, int status, const char *param, const char *format, ...) {
     char message[512];
     va_list args;
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    json_t *value = serve_error_json(status, param, message);
-    char *text = pal_json_dumps(value, JSON_COMPACT);
-    json_decref(value);
-    static const char plain[] = "{\"error\":{\"message\":\"no memory\",\"type\":\"server_error\"}}";
-    const char *shown = text ? text : plain;
+    char *text = error_text(status, param, message);
+    const char *shown = text ? text : no_memory;
     const serve_result result = serve_reply(x, status, "application/json", shown, strlen(shown));
     free(text);
     return result;
+}
+
+/* Answers in the midst of a body, which the HTTP library does not do, and ends the connection. What still comes is
+ * ignored for a while: a client that writes into a broken connection would not read the answer. */
+static void cut_off(serve_exchange *x, int status, const char *message) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    char *text = error_text(status, NULL, message), head[256];
+    const char *shown = text ? text : no_memory;
+    const int size = snprintf(head, sizeof head,
+                              "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: application/json\r\n%s"
+                              "Content-Length: %zu\r\n\r\n",
+                              status, MHD_get_reason_phrase_for((unsigned)status),
+                              status == 503 ? "Retry-After: 1\r\n" : "", strlen(shown));
+    if (info && send(info->connect_fd, head, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE) == size)
+        (void)send(info->connect_fd, shown, strlen(shown), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (info) shutdown(info->connect_fd, SHUT_WR);
+    free(text);
+    x->status = status;
+    x->cut = true;
+}
+
+const char serve_too_many[] = "other requests take all the memory that there is for requests; try again";
+
+bool serve_hold(pal_server *s, size_t bytes) {
+    const size_t bodies = SERVE_HELD_BODIES * s->options.max_body;
+    const size_t most = bodies > SERVE_HELD_LEAST ? bodies : SERVE_HELD_LEAST;
+    if (bytes > most - s->held) return false;
+    s->held += bytes;
+    return true;
+}
+
+static void drop_body(serve_exchange *x) {
+    pthread_mutex_lock(&x->server->lock);
+    x->server->held -= x->held;
+    pthread_mutex_unlock(&x->server->lock);
+    x->held = 0;
+    pal_bytes_free(&x->body);
 }
 
 json_t *serve_body(serve_exchange *x, serve_result *result) {
     json_error_t why;
     json_t *root = pal_json_parse(x->body.data ? (const char *)x->body.data : "", x->body.size, JSON_ALLOW_NUL, &why,
                                   NULL);
+    drop_body(x);
     if (!root) *result = serve_error(x, 400, NULL, "the body is not JSON: %s (line %d)", why.text, why.line);
     else if (!json_is_object(root)) {
         *result = serve_error(x, 400, NULL, "the body is JSON, but not an object");
@@ -215,7 +260,8 @@ static bool find_route(serve_exchange *x) {
         known = true;
         if (strcmp(routes[i].method, x->method) != 0) continue;
         x->route = &routes[i];
-        for (int p = 0; p < 2 && parts[p]; p++) x->parts[p] = strndup(parts[p], strcspn(parts[p], "/"));
+        for (int p = 0; p < 2 && parts[p]; p++)
+            snprintf(x->parts[p], sizeof x->parts[p], "%.*s", (int)strcspn(parts[p], "/"), parts[p]);
     }
     if (!known && (strcmp(x->method, "GET") == 0 || strcmp(x->method, "HEAD") == 0) &&
         serve_has_asset(x->server, x->path))
@@ -276,6 +322,31 @@ static bool refuse_early(serve_exchange *x, serve_result *result) {
     return false;
 }
 
+/* A piece of a body; a status that is not 0 says why it is not taken. */
+static int take_body(serve_exchange *x, const char *data, size_t size, char why[256]) {
+    pal_server *s = x->server;
+    const size_t before = x->body.capacity;
+    if (x->upload) {
+        serve_upload_take(x->upload, data, size);
+        snprintf(why, 256, "%s", x->upload->error);
+        return x->upload->status;
+    }
+    if (size > s->options.max_body - x->body.size) {
+        snprintf(why, 256, "the body has more than %zu bytes, which is the most", s->options.max_body);
+        return 413;
+    }
+    if (pal_bytes_append(&x->body, data, size, NULL)) {
+        snprintf(why, 256, "no memory for a body");
+        return 500;
+    }
+    pthread_mutex_lock(&s->lock);
+    const bool fits = serve_hold(s, x->body.capacity - before);
+    pthread_mutex_unlock(&s->lock);
+    if (fits) x->held += x->body.capacity - before;
+    else snprintf(why, 256, "%s", serve_too_many);
+    return fits ? 0 : 503;
+}
+
 /* Requests that have come and wait for their answer or the end of it. */
 static void count_answering(pal_server *s, int change) {
     pthread_mutex_lock(&s->lock);
@@ -302,13 +373,15 @@ static serve_result access_handler(void *user, struct MHD_Connection *connection
     }
     x->method = method;
     if (*size) {
-        serve_connection_stage(x, SERVE_BODY, *size);
-        if (x->upload) serve_upload_take(x->upload, data, *size);
-        else if (x->body.size + *size > s->options.max_body || pal_bytes_append(&x->body, data, *size, NULL))
-            x->too_large = true;
+        char why[256];
+        const int status = x->cut ? 0 : take_body(x, data, *size, why);
+        if (x->cut) x->ignored += *size;
+        else if (status) cut_off(x, status, why), drop_body(x);
+        else serve_connection_stage(x, SERVE_BODY, *size);
         *size = 0;
-        return MHD_YES;
+        return x->ignored > s->options.max_body ? MHD_NO : MHD_YES;
     }
+    if (x->cut) return MHD_NO;
     if (!x->complete) {
         serve_connection_stage(x, SERVE_ANSWERING, 0);
         x->complete = true;
@@ -318,41 +391,7 @@ static serve_result access_handler(void *user, struct MHD_Connection *connection
     if (x->answered) return MHD_YES;
     if (x->job) return serve_job_answer(x);
     if (x->was_aside) return serve_after_aside(x);
-    if (x->too_large)
-        return serve_error(x, 413, NULL, "the body has more than %zu bytes, which is the most", s->options.max_body);
     return x->body.size > SERVE_LONG_BODY ? serve_read_aside(x) : x->route->run(x);
-}
-
-static void log_request(const serve_exchange *x) {
-    const pal_serve_options *o = &x->server->options;
-    char line[512];
-    const double ms = 1e3 * (pal_seconds() - x->arrived);
-    const serve_job *job = x->job;
-    if (!o->log) return;
-    if (o->log_json) {
-        json_t *root = json_pack("{s:I, s:s, s:o, s:i, s:f}", "time", (json_int_t)time(NULL), "method", x->method,
-                                 "path", pal_json_bytes(x->path, strlen(x->path)), "status", x->status, "ms", ms);
-        if (job) {
-            pal_json_set(root, "prompt_tokens", json_integer((json_int_t)job->prompt_tokens));
-            pal_json_set(root, "cached_tokens", json_integer((json_int_t)job->cached_tokens));
-            pal_json_set(root, "tokens", json_integer((json_int_t)job->written_tokens));
-        }
-        char *text = pal_json_dumps(root, JSON_COMPACT);
-        snprintf(line, sizeof line, "%s", text ? text : "");
-        free(text);
-        json_decref(root);
-    } else {
-        char path[128];
-        snprintf(path, sizeof path, "%.120s", x->path);
-        for (char *c = path; *c; c++)
-            if ((unsigned char)*c < ' ' || (unsigned char)*c > 126) *c = '?';
-        const int n = snprintf(line, sizeof line, "%.20s %s %d %.1f ms", x->method, path, x->status, ms);
-        if (job)
-            snprintf(line + n, sizeof line - (size_t)n, ", %lld tokens read, %lld known, %lld written",
-                     (long long)(job->prompt_tokens - job->cached_tokens), (long long)job->cached_tokens,
-                     (long long)job->written_tokens);
-    }
-    o->log(o->user, line);
 }
 
 static void on_completed(void *user, struct MHD_Connection *connection, void **state,
@@ -364,16 +403,14 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
     pthread_mutex_lock(&s->lock);
     s->counts.requests++;
     if (x->status >= 400) s->counts.errors++;
-    if (x->path) log_request(x);
+    if (x->path) serve_log_request(x);
     pthread_mutex_unlock(&s->lock);
     if (x->complete) count_answering(s, -1);
     if (x->job) serve_job_leave(x->job);
     serve_upload_end(x);
     if (x->response) MHD_destroy_response(x->response);
     serve_connection_stage(x, SERVE_HEADERS, 0); /* of the next request */
-    free(x->parts[0]);
-    free(x->parts[1]);
-    pal_bytes_free(&x->body);
+    drop_body(x);
     pal_free(x->path);
     pal_free(x);
     *state = NULL;

@@ -177,12 +177,29 @@ pal_status serve_memory_link(pal_server *s, const char *from, const char *to, pa
     return PAL_OK;
 }
 
+void serve_hide_paths(const pal_server *s, char *sentence) {
+    const size_t size = strlen(s->store.directory);
+    for (char *at = sentence; (at = strstr(at, s->store.directory));)
+        if (at[size] == '/') memmove(at, at + size + 1, strlen(at + size + 1) + 1);
+        else at += size;
+}
+
+/* A file that claims to be larger than its model's memory would take everybody's room. */
+static pal_status check_size(pal_server *s, const pal_state_head *head, const char *path, pal_error *err) {
+    const serve_model *model = model_of(s, head->fingerprint);
+    if (!model || (model->context && head->context != model->context) || head->bytes <= model->file_bytes)
+        return PAL_OK;
+    return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, a memory of its model has at most %zu", path, head->bytes,
+                    model->file_bytes);
+}
+
 /* The newest state's tokens and size. */
 static pal_status look(pal_server *s, serve_memory *m, pal_error *err) {
     char path[PATH];
     pal_state_head head;
     serve_memory_path(s, m, 0, path);
-    const pal_status st = pal_state_peek(&head, path, err);
+    pal_status st = pal_state_peek(&head, path, err);
+    if (!st) st = check_size(s, &head, path, err);
     if (st) return st;
     s->store.used = s->store.used - m->bytes + head.bytes;
     m->bytes = head.bytes;
@@ -256,7 +273,7 @@ static bool read_marks(pal_server *s, serve_memory *m, const json_t *list) {
         pal_state_head head;
         if (!name || strlen(name) >= SERVE_NAME || number < 1 || number > 1 << 30) return false;
         serve_memory_path(s, m, (int)number, path);
-        if (pal_state_peek(&head, path, NULL)) continue;
+        if (pal_state_peek(&head, path, NULL) || check_size(s, &head, path, NULL)) continue;
         if (pal_grow((void **)&m->marks, &m->mark_room, m->mark_count, m->mark_count + 1, sizeof *m->marks, NULL))
             return false;
         serve_mark *mark = &m->marks[m->mark_count++];
@@ -354,22 +371,24 @@ static pal_status read_directory(pal_server *s, pal_error *err) {
 pal_status serve_store_open(pal_server *s, pal_error *err) {
     serve_store *store = &s->store;
     pal_status st;
-    char made[] = "/palimpsa-memories-XXXXXX", path[PATH];
+    char path[PATH], prefix[PATH - 64];
     const char *temporary = getenv("TMPDIR");
     store->limit = s->options.memory_disk;
     store->lock_file = -1;
     if (!s->options.memory_dir) {
-        snprintf(path, sizeof path, "%.4000s%s", temporary && *temporary ? temporary : "/tmp", made);
-        if (!mkdtemp(path)) return pal_fail(err, PAL_E_IO, "%s: cannot make it: %s", path, strerror(errno));
+        if ((st = pal_path(prefix, sizeof prefix, err, "%s/palimpsa-memories",
+                           temporary && *temporary ? temporary : "/tmp")) ||
+            (st = pal_lock_temporary_directory(&store->lock_file, path, sizeof path, prefix, err)))
+            return st;
         store->temporary = true;
     } else {
         if (strlen(s->options.memory_dir) > PATH - 200)
             return pal_fail(err, PAL_E_ARGUMENT, "--memory-dir: the path is too long");
         snprintf(path, sizeof path, "%s", s->options.memory_dir);
-        if ((st = pal_make_directory(path, err))) return st;
+        if ((st = pal_make_directory(path, err)) || (st = pal_lock_directory(&store->lock_file, path, false, err)))
+            return st;
     }
     if (!(store->directory = pal_strdup(path))) return pal_fail(err, PAL_E_MEMORY, "no memory for a path");
-    if ((st = pal_lock_directory(&store->lock_file, path, false, err))) return st;
     if (access(path, W_OK | X_OK) != 0)
         return pal_fail(err, PAL_E_IO, "%s: cannot write there: %s", path, strerror(errno));
     return store->temporary ? PAL_OK : read_directory(s, err);

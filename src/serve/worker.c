@@ -14,7 +14,10 @@
 static const double WATCH_SECONDS = 0.1;
 
 static void fail_text(serve_text *t, int status, const char *why) {
-    snprintf(t->error, sizeof t->error, "%.255s", why);
+    pal_error shown;
+    snprintf(shown.text, sizeof shown.text, "%s", why);
+    serve_hide_paths(t->job->server, shown.text);
+    snprintf(t->error, sizeof t->error, "%.255s", shown.text);
     t->finish = PAL_FINISH_ERROR;
     t->status = status;
 }
@@ -251,12 +254,7 @@ static pal_status load_memory(serve_text *t, pal_error *err) {
         t->status = 404;
         return pal_fail(err, PAL_E_ARGUMENT, "memory %s was deleted", job->memory->id);
     }
-    if (st && strcmp(job->memory->origin, "upload") == 0 && job->makes) { /* a sentence without our path */
-        const size_t size = strlen(path) + strlen(": ");
-        t->status = 400;
-        if (strncmp(err->text, path, strlen(path)) == 0)
-            memmove(err->text, err->text + size, strlen(err->text + size) + 1);
-    }
+    if (st && strcmp(job->memory->origin, "upload") == 0 && job->makes) t->status = 400;
     return st;
 }
 
@@ -353,8 +351,12 @@ static void finish_job(serve_job **at) {
         serve_memory_leave(s, job->memory);
         job->memory = NULL;
     }
-    if (job->connection) resume(job);
-    else serve_job_free(job);
+    if (job->connection) {
+        resume(job);
+    } else {
+        serve_job_release(job);
+        serve_job_free(job);
+    }
 }
 
 /* One look at every job: starts texts where there is room, tells what is new, ends what is done. With the lock. */
@@ -407,10 +409,16 @@ static void watch_queue(pal_server *s) {
     }
 }
 
-/* The job that has waited longest, when there is room. With the lock. */
+/* Whether there is room for a text of the job that has waited longest, and for its answer. With the lock. */
+static bool may_take(const pal_server *s) {
+    return s->queue && has_room(s, s->queue->model) && s->queue->answer <= s->options.max_answer - s->answers;
+}
+
 static void take_queued(pal_server *s) {
-    if (!s->queue || !has_room(s, s->queue->model)) return;
+    if (!may_take(s)) return;
     serve_job *job = s->queue, **end = &s->running;
+    job->begun = true;
+    s->answers += job->answer;
     while (*end) end = &(*end)->next;
     s->queue = job->next;
     job->next = NULL;
@@ -445,7 +453,7 @@ static void *work(void *user) {
         for (int i = 0; i < s->count; i++)
             if (s->models[i].engine) busy += pal_engine_busy(s->models[i].engine);
         if (!busy) {
-            if (!s->queue) wait_until(s, WATCH_SECONDS);
+            if (!may_take(s)) wait_until(s, WATCH_SECONDS); /* answers that are not read yet may be in the way */
             continue;
         }
         pthread_mutex_unlock(&s->lock); /* sessions are this thread's alone */

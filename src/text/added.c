@@ -13,7 +13,7 @@ static pal_status set_add(pal_added_set *set, pal_slice text, uint32_t index, pa
 }
 
 pal_status pal_added_finish(pal_tokenizer *tok, const char *name, pal_error *err) {
-    pal_tokenizer_scratch s = { 0 };
+    pal_tokenizer_scratch s = { .growth = pal_growth_of(tok->names.bytes.size, PAL_TOKENS_GROW, name) };
     pal_status st = PAL_OK;
     /* Special tokens come first, so that of two equal spellings the later, ordinary one counts; the trie keeps the
      * last. */
@@ -27,6 +27,11 @@ pal_status pal_added_finish(pal_tokenizer *tok, const char *name, pal_error *err
                 st = pal_fail(err, PAL_E_UNSUPPORTED,
                               "%s: nothing is left of the added token '%s' when it is normalised", name,
                               pal_show(pal_strings_at(&tok->names, token->id)).text);
+                break;
+            }
+            if (text.size > PAL_MATCHED_MAX) {
+                st = pal_fail(err, PAL_E_UNSUPPORTED, "%s: the added token '%s' has %zu bytes; at most %d are accepted",
+                              name, pal_show(text).text, text.size, PAL_MATCHED_MAX);
                 break;
             }
             st = set_add(token->normalized ? &tok->added_normal : &tok->added_raw, text, (uint32_t)i, err);
@@ -62,16 +67,19 @@ static bool stands_alone(pal_slice text, size_t start, size_t end) {
     return end == text.size || !pal_utf8_read(text.data + end, text.size - end, &code) || !is_word(code);
 }
 
-static size_t strip_left(pal_slice text, size_t start) {
+/* Not beyond `from`, where what is done ends. */
+static size_t strip_left(pal_slice text, size_t start, size_t from) {
     uint32_t code;
     size_t at;
-    while (before(text, start, &at, &code) && pal_is_blank(code)) start = at;
-    return start;
+    while (start > from && before(text, start, &at, &code) && pal_is_blank(code)) start = at;
+    return start > from ? start : from;
 }
 
-static size_t strip_right(pal_slice text, size_t end) {
+/* Ends before `from` are in the blanks that the token before has stripped, up to there. */
+static size_t strip_right(pal_slice text, size_t end, size_t from) {
     uint32_t code;
     size_t length;
+    if (end < from) return from;
     while (end < text.size && (length = pal_utf8_read(text.data + end, text.size - end, &code)) && pal_is_blank(code))
         end += length;
     return end;
@@ -95,11 +103,10 @@ bool pal_added_next(const pal_tokenizer *tok, const pal_added_set *set, bool spe
         if (special_as_text && token->special) continue;
         if (token->single_word && !stands_alone(text, match->start, match->end)) continue;
         if (token->lstrip) {
-            match->start = strip_left(text, match->start);
-            if (match->start < from) match->start = from;
+            match->start = strip_left(text, match->start, from);
             if (match->start >= match->end) continue; /* all of it is gone with the token before */
         }
-        if (token->rstrip) match->end = strip_right(text, match->end);
+        if (token->rstrip) match->end = strip_right(text, match->end, from);
         return true;
     }
     return false;

@@ -122,26 +122,15 @@ static pal_status add_node(chain *c, const json_t *node, int depth) {
     return pal_hf_unsupported(c->name, "decoder", node, c->err);
 }
 
-static pal_status replace(pal_slice text, const text_step *step, pal_bytes *out, pal_error *err) {
-    pal_status st = PAL_OK;
-    for (size_t i = 0; i < text.size && !st;) {
-        const bool hit = text.size - i >= step->from.size &&
-                         memcmp(text.data + i, step->from.data, step->from.size) == 0;
-        st = hit ? pal_bytes_append(out, step->to.data, step->to.size, err)
-                 : pal_bytes_append(out, text.data + i, 1, err);
-        i += hit ? step->from.size : 1;
-    }
-    return st;
-}
-
 /* `first`: of the first token Metaspace drops the signs. */
-static pal_status apply(const text_step *step, bool first, pal_slice text, pal_bytes *out, pal_error *err) {
-    const text_step sign = { .from = { (const unsigned char *)SIGN, 3 }, .to = { (const unsigned char *)" ", !first } };
+static pal_status apply(const text_step *step, bool first, pal_slice text, pal_growth *g, pal_bytes *out,
+                        pal_error *err) {
+    const pal_slice sign = { (const unsigned char *)SIGN, 3 }, blank = { (const unsigned char *)" ", !first };
     const size_t before = out->size;
     unsigned byte;
     switch (step->kind) {
-    case REPLACE: return replace(text, step, out, err);
-    case METASPACE: return replace(text, &sign, out, err);
+    case REPLACE: return pal_replace(text, step->from, step->to, g, out, err);
+    case METASPACE: return pal_replace(text, sign, blank, g, out, err);
     case STRIP:
         for (json_int_t i = 0; i < step->count && text.size >= step->from.size &&
                                memcmp(text.data, step->from.data, step->from.size) == 0;
@@ -160,12 +149,12 @@ static pal_status apply(const text_step *step, bool first, pal_slice text, pal_b
     return pal_bytes_append(out, text.data, text.size, err);
 }
 
-static pal_status add_text(const chain *c, bool first, pal_slice spelling, pal_strings *texts) {
+static pal_status add_text(const chain *c, bool first, pal_slice spelling, pal_growth *g, pal_strings *texts) {
     pal_bytes now = { 0 }, next = { 0 };
     pal_status st = pal_bytes_append(&now, spelling.data, spelling.size, c->err);
     for (size_t i = 0; i < c->count && !st; i++) {
         next.size = 0;
-        st = apply(&c->steps[i], first, (pal_slice){ now.data, now.size }, &next, c->err);
+        st = apply(&c->steps[i], first, (pal_slice){ now.data, now.size }, g, &next, c->err);
         const pal_bytes spare = now;
         now = next;
         next = spare;
@@ -178,7 +167,7 @@ static pal_status add_text(const chain *c, bool first, pal_slice spelling, pal_s
 
 pal_status pal_hf_decoder(pal_tokenizer *tok, const char *name, const json_t *node, pal_error *err) {
     chain c = { .tok = tok, .name = name, .err = err };
-    pal_tokenizer_scratch s = { 0 };
+    pal_tokenizer_scratch s = { .growth = pal_growth_of(tok->names.bytes.size, PAL_TOKENS_GROW, name) };
     pal_status st = PAL_OK;
     void *block;
     if (!node || json_is_null(node)) tok->join_blank = true;
@@ -190,8 +179,8 @@ pal_status pal_hf_decoder(pal_tokenizer *tok, const char *name, const json_t *no
     for (size_t id = 0; id < tok->size && !st; id++) {
         pal_slice spelling = pal_strings_at(&tok->names, id);
         if (normalized[id]) st = pal_normalize(tok, &s, spelling, &spelling, err);
-        if (!st) st = add_text(&c, false, spelling, &tok->texts);
-        if (!st && c.drop_first_sign) st = add_text(&c, true, spelling, &tok->first_texts);
+        if (!st) st = add_text(&c, false, spelling, &s.growth, &tok->texts);
+        if (!st && c.drop_first_sign) st = add_text(&c, true, spelling, &s.growth, &tok->first_texts);
     }
     pal_free(block);
     pal_normal_scratch_free(&s);

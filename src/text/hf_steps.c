@@ -75,6 +75,9 @@ pal_split_step *pal_split_add(pal_tokenizer *tok, pal_split_kind kind) {
     return step;
 }
 
+/* All patterns of a file together. Those in use have some hundred bytes; compiled, so many can take 40 MB. */
+enum { PATTERNS_MAX = 4 << 10 };
+
 pal_status pal_split_pattern_add(pal_tokenizer *tok, const char *name, pal_slice source, pal_split_behaviour behaviour,
                                  bool invert, pal_error *err) {
     const size_t gpt2 = strlen(pal_gpt2_pattern);
@@ -86,6 +89,11 @@ pal_status pal_split_pattern_add(pal_tokenizer *tok, const char *name, pal_slice
     if (by_hand) return PAL_OK;
     step->behaviour = behaviour;
     step->invert = invert;
+    size_t together = source.size;
+    for (size_t i = 0; i < tok->split_count; i++) together += tok->split[i].pattern ? tok->split[i].literal.size : 0;
+    if (together > PATTERNS_MAX)
+        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: its patterns have %zu bytes or more; at most %d are accepted",
+                        name, together, PATTERNS_MAX);
     if ((st = pal_bytes_append(&step->literal, source.data, source.size, err))) return st;
     return pal_pattern_new(&step->pattern, name, source, err);
 }
@@ -173,6 +181,15 @@ pal_status pal_hf_pre_tokenizer(pal_tokenizer *tok, const char *name, const json
     return pre_tokenizer(tok, name, node, 0, err);
 }
 
+/* One more id around a text. */
+static pal_status template_id(const char *name, uint32_t id, pal_ids *to, pal_error *err) {
+    enum { MOST = 1024 };
+    if (to->count == MOST)
+        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the post-processor puts more than %d ids on one side of a text",
+                        name, MOST);
+    return pal_ids_append(to, id, err);
+}
+
 static pal_status template_ids(pal_tokenizer *tok, const char *name, const json_t *token, pal_ids *to, pal_error *err) {
     const json_t *ids = json_object_get(token, "ids");
     pal_status st;
@@ -180,7 +197,7 @@ static pal_status template_ids(pal_tokenizer *tok, const char *name, const json_
         const json_int_t id = json_integer_value(json_array_get(ids, i));
         if (id < 0 || (uint64_t)id >= tok->size)
             return pal_fail(err, PAL_E_FORMAT, "%s: the template has an id that is not in the vocabulary", name);
-        if ((st = pal_ids_append(to, (uint32_t)id, err))) return st;
+        if ((st = template_id(name, (uint32_t)id, to, err))) return st;
     }
     return json_array_size(ids) ? PAL_OK
                                 : pal_fail(err, PAL_E_FORMAT, "%s: the template has a token without ids", name);
@@ -191,7 +208,7 @@ static pal_status pair_id(pal_tokenizer *tok, const char *name, const json_t *pa
     const json_t *id = json_array_get(pair, 1);
     if (!json_is_integer(id) || json_integer_value(id) < 0 || (uint64_t)json_integer_value(id) >= tok->size)
         return pal_fail(err, PAL_E_FORMAT, "%s: the post-processor has an id that is not in the vocabulary", name);
-    return pal_ids_append(to, (uint32_t)json_integer_value(id), err);
+    return template_id(name, (uint32_t)json_integer_value(id), to, err);
 }
 
 pal_status pal_hf_post_processor(pal_tokenizer *tok, const char *name, const json_t *node, pal_error *err) {

@@ -153,19 +153,6 @@ static pal_status normalize_form(pal_tokenizer_scratch *s, pal_slice text, pal_n
     }
 }
 
-static pal_status replace_all(pal_slice text, const pal_normal_step *step, pal_bytes *out, pal_error *err) {
-    pal_status st;
-    out->size = 0;
-    for (size_t done = 0;;) {
-        const unsigned char *hit = memmem(text.data + done, text.size - done, step->from.data, step->from.size);
-        const size_t until = hit ? (size_t)(hit - text.data) : text.size;
-        if ((st = pal_bytes_append(out, text.data + done, until - done, err))) return st;
-        if (!hit) return PAL_OK;
-        if ((st = pal_bytes_append(out, step->to.data, step->to.size, err))) return st;
-        done = until + step->from.size;
-    }
-}
-
 pal_status pal_normalize(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, pal_slice *out,
                          pal_error *err) {
     pal_status st = PAL_OK;
@@ -178,10 +165,14 @@ pal_status pal_normalize(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal
             to->size = 0;
             if (!(st = pal_bytes_append(to, step->to.data, step->to.size, err)))
                 st = pal_bytes_append(to, text.data, text.size, err);
+            if (!st) st = pal_growth_take(&s->growth, text.size, to->size, err);
         } else if (step->kind == PAL_REPLACE) {
-            st = replace_all(text, step, to, err);
+            to->size = 0;
+            st = pal_replace(text, (pal_slice){ step->from.data, step->from.size },
+                             (pal_slice){ step->to.data, step->to.size }, &s->growth, to, err);
         } else {
             st = normalize_form(s, text, step->kind, to, &changed, err);
+            if (!st && changed) st = pal_growth_take(&s->growth, text.size, to->size, err);
         }
         if (!changed) continue;
         text = (pal_slice){ to->data, to->size };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "text/pattern.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <oniguruma.h>
 
@@ -10,9 +11,10 @@ struct pal_pattern {
     regex_t *code;
 };
 
-/* What one match may cost: a hostile pattern or text ends with a sentence. The package's own limit on retries is the
- * same. */
-enum { RETRIES = 10000000, STACK_MAX = 1 << 22, PATTERN_MAX = 64 << 10 };
+/* What matching may cost, in steps back of the engine: a hostile pattern ends with a sentence. RETRIES is for one
+ * place, and the package's own limit. That alone would let each place of a text take a third of a second, so a text has
+ * an allowance, too: patterns in use take less than ten steps for a byte, on long runs of digits some a thousand. */
+enum { RETRIES = 10000000, TEXT_STEPS = 4000000, BYTE_STEPS = 2000, STACK_MAX = 1 << 22 };
 
 pal_status pal_pattern_new(pal_pattern **out, const char *name, pal_slice source, pal_error *err) {
     OnigErrorInfo where;
@@ -20,9 +22,6 @@ pal_status pal_pattern_new(pal_pattern **out, const char *name, pal_slice source
     pal_status st;
     void *block = NULL;
     *out = NULL;
-    if (source.size > PATTERN_MAX)
-        return pal_fail(err, PAL_E_FORMAT, "%s: a pattern of %zu bytes; at most %d are accepted", name, source.size,
-                        PATTERN_MAX);
     for (size_t i = 0; i + 1 < source.size; i++)
         if (source.data[i] == '\\' && source.data[++i] == 'R')
             return pal_fail(
@@ -63,6 +62,24 @@ static pal_status prepare(pal_tokenizer_scratch *s, pal_error *err) {
     return s->region && limits ? PAL_OK : pal_fail(err, PAL_E_MEMORY, "no memory to match a pattern");
 }
 
+void pal_pattern_begin(pal_tokenizer_scratch *s, size_t size) {
+    s->steps_allowed = s->steps_left = TEXT_STEPS + (uint64_t)BYTE_STEPS * size;
+}
+
+/* The engine does not say what a search cost. It is begun with few steps and again with four times as many until they
+ * suffice: at most four times what it needs is taken from the allowance. */
+static int search(const pal_pattern *p, pal_tokenizer_scratch *s, pal_slice text, size_t from) {
+    const unsigned char *end = text.data + text.size;
+    int at = ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER;
+    for (uint64_t steps = 64; at == ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER && steps <= s->steps_left; steps *= 4) {
+        s->steps_left -= steps;
+        onig_set_retry_limit_in_search_of_match_param(s->limits, (unsigned long)steps);
+        at = onig_search_with_param(p->code, text.data, end, text.data + from, end, s->region, ONIG_OPTION_NONE,
+                                    s->limits);
+    }
+    return at;
+}
+
 void pal_pattern_scratch_free(pal_tokenizer_scratch *s) {
     if (s->region) onig_region_free(s->region, 1);
     if (s->limits) onig_free_match_param(s->limits);
@@ -71,7 +88,6 @@ void pal_pattern_scratch_free(pal_tokenizer_scratch *s) {
 
 pal_status pal_pattern_next(const pal_pattern *p, pal_tokenizer_scratch *s, pal_slice text, pal_matches *m, bool *found,
                             pal_error *err) {
-    const unsigned char *end = text.data + text.size;
     pal_status st;
     *found = false;
     if (text.size > INT_MAX)
@@ -79,9 +95,12 @@ pal_status pal_pattern_next(const pal_pattern *p, pal_tokenizer_scratch *s, pal_
                         text.size, INT_MAX);
     if ((st = prepare(s, err))) return st;
     while (m->from <= text.size) {
-        const int at = onig_search_with_param(p->code, text.data, end, text.data + m->from, end, s->region,
-                                              ONIG_OPTION_NONE, s->limits);
+        const int at = search(p, s, text, m->from);
         if (at == ONIG_MISMATCH) break;
+        if (at == ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER)
+            return pal_fail(err, PAL_E_ARGUMENT,
+                            "the tokenizer's pattern gives up on this text: it takes more than %" PRIu64 " steps",
+                            s->steps_allowed);
         if (at < 0) {
             OnigUChar why[ONIG_MAX_ERROR_MESSAGE_LEN] = "";
             onig_error_code_to_str(why, at);

@@ -17,6 +17,8 @@ typedef struct pal_matches {
     size_t start, end; /* the match */
     bool any;          /* there was one */
 } pal_matches;
+/* Before a text of so many bytes: what matching it may cost. */
+void pal_pattern_begin(pal_tokenizer_scratch *s, size_t size);
 /* The next match; *found is false behind the last. */
 pal_status pal_pattern_next(const pal_pattern *p, pal_tokenizer_scratch *s, pal_slice text, pal_matches *m, bool *found,
                             pal_error *err);

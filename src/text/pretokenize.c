@@ -182,24 +182,28 @@ static pal_status split_gpt2(pal_slice text, size_t from, size_t to, pal_spans *
 }
 
 /* Steps that change the text write it anew: a blank in front, or the sign that stands for blanks. */
-static pal_status rewrite_span(const pal_split_step *step, pal_slice text, pal_span span, bool first, pal_bytes *to,
-                               pal_spans *out, pal_error *err) {
+static pal_status rewrite_span(const pal_split_step *step, pal_slice text, pal_span span, bool first, pal_growth *g,
+                               pal_bytes *to, pal_spans *out, pal_error *err) {
     pal_status st;
     const unsigned char *data = text.data + span.start;
     const size_t start = to->size;
     if (step->kind == PAL_SPLIT_BLANK_PREFIX) {
         if (data[0] != ' ' && (st = pal_bytes_append(to, " ", 1, err))) return st;
         if ((st = pal_bytes_append(to, data, span.size, err))) return st;
+        if ((st = pal_growth_take(g, span.size, to->size - start, err))) return st;
         return add_span(out, start, to->size, err);
     }
     const pal_bytes *sign = &step->literal;
     const bool has_sign = data[0] == ' ' || (span.size >= sign->size && memcmp(data, sign->data, sign->size) == 0);
-    if ((step->prefix == PAL_PREFIX_ALWAYS || (step->prefix == PAL_PREFIX_FIRST && first)) && !has_sign)
+    if ((step->prefix == PAL_PREFIX_ALWAYS || (step->prefix == PAL_PREFIX_FIRST && first)) && !has_sign) {
+        if ((st = pal_growth_take(g, 0, sign->size, err))) return st;
         if ((st = pal_bytes_append(to, sign->data, sign->size, err))) return st;
+    }
     for (size_t i = 0, run; i < span.size; i += run) {
         for (run = 0; i + run < span.size && data[i + run] != ' ';) run++;
         if ((st = pal_bytes_append(to, data + i, run, err))) return st;
         if (i + run == span.size) break;
+        if ((st = pal_growth_take(g, 1, sign->size, err))) return st;
         if ((st = pal_bytes_append(to, sign->data, sign->size, err))) return st;
         run++;
     }
@@ -265,7 +269,8 @@ pal_status pal_encode_segment(const pal_tokenizer *tok, pal_tokenizer_scratch *s
         out->count = 0;
         to->size = 0;
         for (size_t i = 0; i < in->count; i++) {
-            if (rewrites) st = rewrite_span(step, text, in->data[i], first && in->data[i].start == 0, to, out, err);
+            const bool at_start = first && in->data[i].start == 0;
+            if (rewrites) st = rewrite_span(step, text, in->data[i], at_start, &s->growth, to, out, err);
             else st = split_step(step, s, text, in->data[i], out, err);
             if (st) return st;
         }

@@ -24,49 +24,62 @@ static size_t charsmap_units(const pal_bytes *map) {
 
 static size_t unit_offset(uint32_t unit) { return (size_t)(unit >> 10) << ((unit & 0x200) >> 6); }
 
-/* The longest rule that text starts with: bytes it takes (0: none) and what they become. */
-static size_t charsmap_longest(const pal_bytes *map, pal_slice text, pal_slice *to) {
+/* The longest rule that text starts with: bytes it takes (0: none) and what they become. The units of a damaged map may
+ * lead round and round. */
+static pal_status charsmap_longest(const pal_bytes *map, pal_slice text, pal_slice *to, size_t *taken, pal_error *err) {
+    enum { RULE_MAX = 256 };
     const size_t units = charsmap_units(map);
-    size_t longest = 0, node = unit_offset(charsmap_unit(map, 0));
+    size_t node = unit_offset(charsmap_unit(map, 0)), becomes = 0;
+    *taken = 0;
     for (size_t i = 0; i < text.size; i++) {
         node ^= text.data[i];
         if (node >= units) break;
         const uint32_t unit = charsmap_unit(map, node);
         if ((unit & 0x800000FFu) != text.data[i]) break;
+        if (i == RULE_MAX)
+            return pal_fail(err, PAL_E_ARGUMENT,
+                            "the tokenizer's character map has rules for more than %d bytes at once, which are not "
+                            "supported",
+                            RULE_MAX);
         node ^= unit_offset(unit);
         if (!(unit & 0x100)) continue;
         if (node >= units) break;
         const size_t at = 4 + 4 * units + (charsmap_unit(map, node) & 0x7FFFFFFF);
         if (at >= map->size) break;
-        *to = (pal_slice){ map->data + at,
-                           strlen((const char *)map->data + at) }; /* the map ends with a zero, see pal_spm_finish */
-        longest = i + 1;
+        becomes = at;
+        *taken = i + 1;
     }
-    return longest;
+    if (*taken) /* the map ends with a zero, see pal_spm_finish */
+        *to = (pal_slice){ map->data + becomes, strlen((const char *)map->data + becomes) };
+    return PAL_OK;
 }
 
-/* What the text starts with becomes `to`; returns the bytes it takes. */
-static size_t normal_prefix(const pal_spm_rules *rules, pal_slice text, pal_slice *to) {
+/* What the text starts with, *taken bytes, becomes `to`. */
+static pal_status normal_prefix(const pal_spm_rules *rules, pal_slice text, pal_slice *to, size_t *taken,
+                                pal_error *err) {
     uint32_t code;
-    size_t taken;
-    if (rules->user.nodes && (taken = pal_trie_longest(&rules->user, text.data, text.size, &code))) {
-        *to = (pal_slice){ text.data, taken };
-        return taken;
+    if (rules->user.nodes && (*taken = pal_trie_longest(&rules->user, text.data, text.size, &code))) {
+        *to = (pal_slice){ text.data, *taken };
+        return PAL_OK;
     }
-    if (rules->charsmap.size && (taken = charsmap_longest(&rules->charsmap, text, to))) return taken;
-    if ((taken = pal_utf8_read(text.data, text.size, &code))) {
-        *to = (pal_slice){ text.data, taken };
-        return taken;
+    if (rules->charsmap.size) {
+        const pal_status st = charsmap_longest(&rules->charsmap, text, to, taken, err);
+        if (st || *taken) return st;
+    }
+    if ((*taken = pal_utf8_read(text.data, text.size, &code))) {
+        *to = (pal_slice){ text.data, *taken };
+        return PAL_OK;
     }
     *to = (pal_slice){ (const unsigned char *)"\xEF\xBF\xBD", 3 };
-    return 1;
+    *taken = 1;
+    return PAL_OK;
 }
 
 static pal_status add_blank(const pal_spm_rules *rules, pal_bytes *out, pal_error *err) {
     return rules->escape_blanks ? pal_bytes_append(out, SIGN, 3, err) : pal_bytes_append(out, " ", 1, err);
 }
 
-pal_status pal_spm_normalize(const pal_tokenizer *tok, pal_slice text, pal_bytes *out, pal_error *err) {
+pal_status pal_spm_normalize(const pal_tokenizer *tok, pal_slice text, pal_growth *g, pal_bytes *out, pal_error *err) {
     const pal_spm_rules *rules = &tok->spm;
     pal_slice piece = { NULL, 0 };
     size_t taken, at = 0;
@@ -74,14 +87,16 @@ pal_status pal_spm_normalize(const pal_tokenizer *tok, pal_slice text, pal_bytes
     out->size = 0;
     if (rules->collapse_blanks)
         for (; at < text.size; at += taken) {
-            taken = normal_prefix(rules, (pal_slice){ text.data + at, text.size - at }, &piece);
+            st = normal_prefix(rules, (pal_slice){ text.data + at, text.size - at }, &piece, &taken, err);
+            if (st) return st;
             if (piece.size != 1 || piece.data[0] != ' ') break;
         }
     if (at == text.size) return PAL_OK;
     if (rules->dummy_prefix && (st = add_blank(rules, out, err))) return st;
     bool after_blank = rules->collapse_blanks;
     for (; at < text.size; at += taken) {
-        taken = normal_prefix(rules, (pal_slice){ text.data + at, text.size - at }, &piece);
+        st = normal_prefix(rules, (pal_slice){ text.data + at, text.size - at }, &piece, &taken, err);
+        if (st || (st = pal_growth_take(g, taken, piece.size, err))) return st;
         while (after_blank && piece.size && piece.data[0] == ' ') piece.data++, piece.size--;
         for (size_t i = 0; i < piece.size; i++) {
             st = piece.data[i] == ' ' ? add_blank(rules, out, err) : pal_bytes_append(out, piece.data + i, 1, err);
@@ -113,7 +128,8 @@ pal_status pal_spm_emit(const pal_tokenizer *tok, pal_slice piece, uint32_t id, 
 typedef struct {
     const pal_tokenizer *tok;
     pal_slice text;
-    pal_ids *splits; /* start, middle, end of each unused piece that was considered, to be undone */
+    pal_pair_map *splits; /* by id of an unused piece: where it was last seen (a), and where in it two met (b) */
+    pal_ids *parts;       /* of a piece that falls apart: start and end of those still to come, the next one last */
     pal_error *err;
     pal_status *status;
 } word_arg;
@@ -135,36 +151,45 @@ static uint32_t piece_pair(const void *arg, const pal_symbol *sym, uint32_t left
     const uint32_t id = pal_string_map_find(&w->tok->by_key, &w->tok->names, w->text.data + start, end - start);
     if (id == PAL_NO_ID) return PAL_NO_ID;
     if (w->tok->flags[id] & PAL_TOKEN_UNUSED) {
-        const uint32_t split[3] = { start, sym[right].value, end };
-        for (int i = 0; i < 3; i++)
-            if (!*w->status) *w->status = pal_ids_append(w->splits, split[i], w->err);
+        if (!*w->status) *w->status = pal_pair_map_reserve(w->splits, w->splits->count + 1, w->err);
+        if (*w->status) return PAL_NO_ID;
+        pal_pair_slot *split = pal_pair_map_put(w->splits, id);
+        split->a = start;
+        split->b = sym[right].value;
     }
     return score_rank(w->tok->scores[id]);
 }
 
-/* A piece that may not be the result falls apart into the two it was last seen made of. */
+/* A piece that may not be the result falls apart into the two it was last seen made of, and so may they. */
 static pal_status emit_piece(const word_arg *w, uint32_t from, uint32_t to, size_t start, pal_ids *ids) {
-    const pal_slice piece = { w->text.data + from, to - from };
-    const uint32_t id = pal_string_map_find(&w->tok->by_key, &w->tok->names, piece.data, piece.size);
-    if (id == PAL_NO_ID) return pal_spm_emit(w->tok, piece, w->tok->unk, start, ids, w->err);
-    if (w->tok->flags[id] & PAL_TOKEN_UNUSED)
-        for (size_t i = w->splits->count; i >= 3; i -= 3) {
-            const uint32_t *split = w->splits->data + i - 3;
-            if (split[2] - split[0] != to - from || memcmp(w->text.data + split[0], piece.data, piece.size) != 0)
-                continue;
-            const pal_status st = emit_piece(w, split[0], split[1], start, ids);
-            return st ? st : emit_piece(w, split[1], split[2], start, ids);
+    pal_status st;
+    for (w->parts->count = 0;;) {
+        const pal_slice piece = { w->text.data + from, to - from };
+        const uint32_t id = pal_string_map_find(&w->tok->by_key, &w->tok->names, piece.data, piece.size);
+        const bool unused = id != PAL_NO_ID && (w->tok->flags[id] & PAL_TOKEN_UNUSED);
+        const pal_pair_slot *split = unused ? pal_pair_map_find(w->splits, id) : NULL;
+        if (split) {
+            if ((st = pal_ids_append(w->parts, split->b, w->err))) return st;
+            if ((st = pal_ids_append(w->parts, split->a + (to - from), w->err))) return st;
+            from = split->a;
+            to = split->b;
+            continue;
         }
-    return pal_spm_emit(w->tok, piece, id, start, ids, w->err);
+        if ((st = pal_spm_emit(w->tok, piece, id == PAL_NO_ID ? w->tok->unk : id, start, ids, w->err))) return st;
+        if (w->parts->count == 0) return PAL_OK;
+        to = w->parts->data[--w->parts->count];
+        from = w->parts->data[--w->parts->count];
+    }
 }
 
 static size_t char_length(unsigned char lead) { return lead < 0xC0 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4; }
 
 static pal_status merge_text(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, size_t start,
                              pal_ids *ids, pal_error *err) {
-    pal_ids splits = { 0 };
+    pal_pair_map splits = { 0 };
+    pal_ids parts = { 0 };
     pal_status st, inner = PAL_OK;
-    const word_arg w = { .tok = tok, .text = text, .splits = &splits, .err = err, .status = &inner };
+    const word_arg w = { .tok = tok, .text = text, .splits = &splits, .parts = &parts, .err = err, .status = &inner };
     if (text.size > PAL_PRETOKEN_MAX)
         return pal_fail(err, PAL_E_ARGUMENT,
                         "a stretch of %zu bytes without a place to split it; at most %zu are accepted", text.size,
@@ -181,7 +206,8 @@ static pal_status merge_text(const pal_tokenizer *tok, pal_tokenizer_scratch *s,
         st = emit_piece(&w, s->symbols[i].value, next == PAL_NO_ID ? (uint32_t)text.size : s->symbols[next].value,
                         start, ids);
     }
-    pal_ids_free(&splits);
+    pal_pair_map_free(&splits);
+    pal_ids_free(&parts);
     return st;
 }
 
@@ -226,7 +252,7 @@ pal_status pal_spm_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pa
     pal_bytes *normal = &s->normal[0];
     const size_t start = ids->count;
     pal_status st;
-    if ((st = pal_spm_normalize(tok, text, normal, err)) || normal->size == 0) return st;
+    if ((st = pal_spm_normalize(tok, text, &s->growth, normal, err)) || normal->size == 0) return st;
     if (tok->model == PAL_MODEL_UNIGRAM)
         return pal_unigram_encode(tok, s, (pal_slice){ normal->data, normal->size }, ids, err);
     /* User-defined symbols are never merged with anything: they cut the text. */
@@ -275,6 +301,11 @@ pal_status pal_spm_finish(pal_tokenizer *tok, const char *name, const uint8_t *k
             return pal_fail(err, PAL_E_FORMAT, "%s: piece %u has a score that is not a number", name, id);
         tok->scores[id] += 0.0f; /* no minus zero */
         tok->flags[id] |= flags_of[kinds[id]];
+        const bool looked_for = kinds[id] == PAL_PIECE_USER ||
+                                (tok->model == PAL_MODEL_UNIGRAM && (tok->flags[id] & PAL_TOKEN_IN_MODEL));
+        if (looked_for && piece.size > PAL_MATCHED_MAX)
+            return pal_fail(err, PAL_E_UNSUPPORTED, "%s: piece %u has %zu bytes; at most %d are accepted", name, id,
+                            piece.size, PAL_MATCHED_MAX);
         unused = unused || kinds[id] == PAL_PIECE_UNUSED;
         if (kinds[id] == PAL_PIECE_UNKNOWN) {
             if (tok->unk != PAL_NO_ID)

@@ -143,6 +143,8 @@ pal_status pal_tokenizer_encode(const pal_tokenizer *tok, pal_tokenizer_scratch 
     if (!options) options = &plain;
     if (scratch->owner != tok) return pal_fail(err, PAL_E_ARGUMENT, "this work memory was made for another tokenizer");
     if (!text && size) return pal_fail(err, PAL_E_ARGUMENT, "a text of %zu bytes is NULL", size);
+    pal_pattern_begin(scratch, size);
+    scratch->growth = pal_growth_of(size, PAL_TEXTS_GROW, NULL);
     if (options->add_special) st = append_all(ids, &tok->prefix, err);
     if (!st) st = encode(tok, scratch, (pal_slice){ text, size }, options->special_as_text, ids, err);
     if (!st && options->add_special) st = append_all(ids, &tok->suffix, err);

@@ -150,6 +150,7 @@ typedef struct pal_cache_entry {
 
 struct pal_tokenizer_scratch {
     const pal_tokenizer *owner;
+    pal_growth growth; /* of this text */
     pal_bytes normal[2];
     pal_bytes stage[2];
     pal_spans spans[2];
@@ -164,6 +165,7 @@ struct pal_tokenizer_scratch {
     pal_ids word;
     pal_cache_entry *cache; /* CACHE_SETS x 2 */
     void *region, *limits;  /* of the patterns, made on first use */
+    uint64_t steps_allowed, steps_left; /* of the patterns, for this text */
 };
 
 /* Readers. `name` stands for the file in messages. They fill a zeroed tokenizer; the caller closes it on failure too.
@@ -211,7 +213,7 @@ typedef struct pal_added_match {
 bool pal_added_next(const pal_tokenizer *tok, const pal_added_set *set, bool special_as_text, pal_slice text,
                     size_t *at, size_t from, pal_added_match *match);
 
-/* Encoding, each for one part of the way. `first`: the text starts at the start of the input. */
+/* Encoding, each for one part of the way. `first`: the text starts at the start of the input. s->growth is set. */
 pal_status pal_normalize(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, pal_slice *out,
                          pal_error *err);
 void pal_normal_scratch_free(pal_tokenizer_scratch *s); /* what normalising took of it */
@@ -222,7 +224,7 @@ pal_status pal_bpe_word(const pal_tokenizer *tok, pal_tokenizer_scratch *s, cons
                         pal_ids *ids, pal_error *err);
 pal_status pal_bpe_plain(const pal_tokenizer *tok, pal_slice text, pal_ids *ids,
                          pal_error *err); /* without any merges */
-pal_status pal_spm_normalize(const pal_tokenizer *tok, pal_slice text, pal_bytes *out, pal_error *err);
+pal_status pal_spm_normalize(const pal_tokenizer *tok, pal_slice text, pal_growth *g, pal_bytes *out, pal_error *err);
 pal_status pal_spm_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, pal_ids *ids,
                           pal_error *err);
 pal_status pal_unigram_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice normal, pal_ids *ids,
@@ -271,6 +273,12 @@ void pal_cache_store(pal_tokenizer_scratch *s, const uint64_t key[3], size_t siz
  * the first by pal_tokenizer_open's order; NULL: none. */
 extern const char *const pal_tokenizer_files[];
 const char *pal_tokenizer_file_in(const char *directory);
+
+/* What is looked for at each place of a text (added tokens, user-defined symbols, unigram's pieces) is not longer than
+ * this: it bounds what a place costs. */
+enum { PAL_MATCHED_MAX = 1024 };
+/* How often the size of its tokens a file's rules may add to them. */
+enum { PAL_TOKENS_GROW = 4, PAL_TEXTS_GROW = 16 };
 
 /* A tokenizer file larger than this is refused, which bounds what reading one can take. */
 #define PAL_TOKENIZER_FILE_MAX ((size_t)256 << 20)

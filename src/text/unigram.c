@@ -48,11 +48,10 @@ pal_status pal_unigram_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s
         bool single = false;
         step = char_length(text.data[start]);
         if (step > text.size - start) step = text.size - start;
-        uint32_t node = 0;
+        pal_trie_place at = { 0 };
         for (size_t end = start; end < text.size;) {
-            node = pal_trie_step(&tok->pieces, node, text.data[end++]);
-            if (node == PAL_NO_ID) break;
-            const uint32_t id = tok->pieces.value[node];
+            if (!pal_trie_step(&tok->pieces, &at, text.data[end++])) break;
+            const uint32_t id = pal_trie_value(&tok->pieces, at);
             if (id == PAL_NO_ID || (tok->flags[id] & PAL_TOKEN_UNUSED)) continue;
             const size_t length = end - start;
             /* A user-defined symbol gets a bonus that makes it win. */

@@ -6,6 +6,7 @@
  *   PALIMPSA_FAULTS=eio:K|eintr:K  the K-th call fails
  *   PALIMPSA_FAULTS=short:K        writes take half of what they are given, from the K-th call on
  *   PALIMPSA_FAULTS=record         nothing fails; every call that changes files goes to the log
+ *   PALIMPSA_FAULTS=places         nothing fails; of each place that allocates a line goes to the log: "place K HASH"
  * PALIMPSA_FAULTS_LOG names a file that gets, of every process, the line "count KIND N" in the end, and when calls are
  * recorded a line for each: kind, path, second path or offset and bytes as hexadecimal digits.
  * Allocations are those of ours (refused.c) and of jansson. Cairo, oneDNN, OpenMP, libmicrohttpd, Oniguruma and the C
@@ -21,10 +22,11 @@
 
 #include "base/alloc.h"
 #include "base/io.h"
+#include "places.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned long long calls, at;
-typedef enum { NOTHING, MEMORY, FULL, ONCE, SHORT, RECORD } fault;
+typedef enum { NOTHING, MEMORY, FULL, ONCE, SHORT, RECORD, PLACES } fault;
 static fault mode;
 static int error;
 static char log_path[PATH_MAX];
@@ -88,11 +90,26 @@ static int watch(const pal_io_call *c) {
     return answer;
 }
 
+static void tell_places(void) {
+    const allocating_place *places;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *to = open_memstream(&text, &size);
+    const size_t count = places_found(&places);
+    for (size_t i = 0; i < count; i++)
+        fprintf(to, "place %llu %llx\n", (unsigned long long)places[i].number, (unsigned long long)places[i].callers);
+    fclose(to);
+    append(text, size);
+    free(text);
+}
+
 static void tell(void) {
     char text[96];
     const int size = snprintf(text, sizeof text, "count memory %llu\ncount disk %llu\n",
                               (unsigned long long)pal_alloc_count(), calls);
-    if (*log_path) append(text, (size_t)size);
+    if (!*log_path) return;
+    append(text, (size_t)size);
+    if (mode == PLACES) tell_places();
 }
 
 __attribute__((constructor)) static void begin(void) {
@@ -102,7 +119,7 @@ __attribute__((constructor)) static void begin(void) {
         int error;
     } kinds[] = { { "memory:", MEMORY, 0 }, { "memory-once:", MEMORY, 1 }, { "enospc:", FULL, ENOSPC },
                   { "eio:", ONCE, EIO },    { "eintr:", ONCE, EINTR },     { "short:", SHORT, 0 },
-                  { "record", RECORD, 0 },  { "count", NOTHING, 0 } };
+                  { "record", RECORD, 0 },  { "places", PLACES, 0 },       { "count", NOTHING, 0 } };
     const char *text = getenv("PALIMPSA_FAULTS"), *log = getenv("PALIMPSA_FAULTS_LOG");
     if (log) snprintf(log_path, sizeof log_path, "%s", log);
     pal_io_watch = watch;
@@ -116,6 +133,7 @@ __attribute__((constructor)) static void begin(void) {
         at = strtoull(text + n, NULL, 10);
         if (mode == MEMORY && error) pal_alloc_fail_once(at);
         else if (mode == MEMORY) pal_alloc_fail_at(at);
+        else if (mode == PLACES) places_watch(8);
         return;
     }
     fprintf(stderr, "PALIMPSA_FAULTS=%s: unknown\n", text);

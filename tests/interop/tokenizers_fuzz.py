@@ -176,6 +176,7 @@ def compare(draw, tok, ours, theirs, added):
             ids = ours.encode(text, special_as_text=special)
         except ValueError as e:
             if "not in the vocabulary" in str(e): continue  # of characters, which says so
+            if "gives up on this text" in str(e): continue  # a random pattern that takes millions of steps; the package ends at ten
             return done, f"encode {text!r}: {e}"
         if ids != expected: return done, f"encode {text!r}: {ids}, expected {expected}"
         changed = any(t.normalized and theirs.normalizer and theirs.normalizer.normalize_str(t.content) != t.content

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Directories that somebody else works in, and those that nobody may write to: one sentence, and nothing changes. Who is killed leaves no lock."""
+"""Directories that somebody else works in, those that nobody may write to, files of others in them, closed streams, pipes: one sentence, and nothing
+changes. Who is killed leaves no lock."""
 from faulty import TEXT, TRAIN, can_serve, check, contents, copied, golden
 from outside import call, program
 
@@ -71,3 +72,38 @@ with tempfile.TemporaryDirectory() as folder:
     for path in [here, *here.rglob("*")]:  # so that it can be removed
         path.chmod(0o755 if path.is_dir() else 0o644)
     print("a directory that may only be read is read, and never written to")
+
+    # A directory with files of others whose names are like ours.
+    own = root / "own"
+    for names in (["00000.shard", "00007.shard"], ["tokenizer.json.deadbeef", "vacation.shard.cafebabe", "123456.shard"]):
+        shutil.rmtree(own, ignore_errors=True)
+        own.mkdir()
+        for name in names:
+            (own / name).write_text(name)
+        done = subprocess.run([program, "tokenize", start / "text", "--tokenizer", "bytes", "--out", own], capture_output=True, text=True)
+        check(done.returncode == (2 if names[0] == "00000.shard" else 0), f"tokenize into a directory with {names}: {done}")
+        check(all((own / name).read_text() == name for name in names), f"tokenize changed one of {names}")
+    print("files of others stay where shards are written")
+
+    # Files that are opened while standard error is closed do not become it.
+    here = copied(start, root / "closed")
+    file = here / "hybrid/model.safetensors"
+    data = bytearray(file.read_bytes())
+    begin = 8 + int.from_bytes(data[:8], "little")
+    data[begin:begin + 64] = b"\xff\xff\xff\x7f" * 16  # NaN, which is worth a warning
+    file.write_bytes(data)
+    for closed in ("2>&-", ">&- 2>&-", "<&- >&- 2>&-"):
+        shutil.rmtree(here / "new", ignore_errors=True)
+        subprocess.run(["sh", "-c", f'"$0" convert hybrid new --to palimpsa --dtype f16 {closed}', program], cwd=here)
+        call("inspect", "new", cwd=here)
+    print("what is printed to a closed stream goes nowhere")
+
+    # A pipe in the place of metrics is refused at once, and names from files do not move the terminal's cursor.
+    call(*TRAIN, "--out", "run", "--stop-after", 1, cwd=here)
+    (here / "run/metrics.jsonl").unlink()
+    os.mkfifo(here / "run/metrics.jsonl")
+    done = subprocess.run([program, "plot", "run", "--out", "new.svg"], cwd=here, capture_output=True, text=True, timeout=60)
+    check(done.returncode == 2 and "not a regular file" in done.stderr, f"plot of a pipe: {done}")
+    done = subprocess.run([program, "inspect", b"no\033[31m\302\2331m"], cwd=here, capture_output=True, timeout=60)
+    check(done.returncode == 2 and b"\033" not in done.stderr and b"\xc2\x9b" not in done.stderr, f"escapes in a name: {done}")
+    print("pipes are refused, escapes are not printed")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """A disk that is full, broken, interrupted or slow, from the K-th call on, under every command that writes: what was there before
 is still there and loads, the sentence names the file, no temporary is left, and the same command goes on when the disk is well again."""
-import pathlib, random, re, sys, tempfile
+import json, pathlib, random, re, tempfile
 
 from faulty import TEXT, TRAIN, check, contents, copied, counted, golden, good, long_run, palimpsa, some, strays
 
-TIMES = [r"metrics\.jsonl$", r"timing\.csv$", r"report\.(html|md)$", r"\.log$", r"config\.json$", r"shards\.json$"]
+TIMES = [r"metrics\.jsonl$", r"timing\.csv$", r"report\.(html|md)$", r"\.log$", r"config\.json$", r"shards\.json$", r"results\.json$"]
 rng = random.Random(11)
 seen = {"refused": 0, "finished": 0}
 
@@ -13,6 +13,11 @@ seen = {"refused": 0, "finished": 0}
 def differences(here, expected):
     found = {file: data for file, data in contents(here, TIMES).items() if not re.search(r"\.[0-9a-f]{8}(/|$)|\.tmp(/|$)", file)}
     return [file for file in {*found, *expected} if found.get(file) != expected.get(file)]
+
+
+def kept(file, old, now, expected):
+    """Whether a file has what it had, or what it shall have; one that lines are added to keeps those that are whole."""
+    return now in (old, expected) or re.search("|".join(TIMES), file) or file.endswith(".jsonl") and now.startswith(old[:old.rindex(b"\n") + 1])
 
 
 def try_all(name, before, words, again=None, most=5):
@@ -39,7 +44,7 @@ def try_all(name, before, words, again=None, most=5):
                 check(done.returncode == 1 and re.search(r"No space left|Input/output error|sweep: run .* failed; see", done.sentence), f"{what}: {done.returncode}: {done.sentence}")
                 check(fault != "enospc" or not strays(here), f"{what}: left {strays(here)}")
                 now = contents(here)
-                lost = [file for file in old if file not in now or now[file] not in (old[file], expected.get(file)) and not re.search("|".join(TIMES), file)]
+                lost = [file for file in old if file not in now or not kept(file, old[file], now[file], expected.get(file))]
                 check(not lost, f"{what}: {lost} changed")
                 if differences(here, expected):  # else the sync of a directory was all that failed
                     good(*(again or words)(here), folder=here)
@@ -69,6 +74,23 @@ with tempfile.TemporaryDirectory() as folder:
     try_all("surgery", root / "models", lambda here: "convert plain other --metaplastic all --no-proof --threads 1".split())
     good(*"generate hybrid --prompt river --max-tokens 2 --save-memory mind --threads 1".split(), folder=root / "models")
     try_all("save a memory", root / "models", lambda here: "generate hybrid --prompt gold --max-tokens 2 --save-memory mind --threads 1".split())
+    # Lines that are added one by one, behind one that was cut off.
+    data = root / "models/data"
+    (data / "config").mkdir(parents=True)
+    (data / "piqa").mkdir()
+    (data / "piqa/validation.jsonl").write_bytes((golden / "eval/data/piqa/validation.jsonl").read_bytes())
+    (data / "config/dataset2prompt.json").write_text(json.dumps({"trec": "Which kind?\n{context}\n{input}"}))
+    (data / "config/dataset2maxlen.json").write_text(json.dumps({"trec": 3}))
+    row = {"input": "What is it?", "context": "Some examples.", "answers": ["City"], "length": 5000, "all_classes": ["City", "Date"]}
+    (data / "trec.jsonl").write_text((json.dumps(row) + "\n") * 3)
+    for name, words, file in (("eval --samples", "piqa --limit 3 --samples samples.jsonl", "samples.jsonl"), ("eval --predictions", "longbench --predictions answers", "answers/trec.jsonl")):
+        words = f"eval hybrid --tokenizer bytes --data data --tasks {words} --batch 1 --json results.json --threads 1".split()
+        try_all(name + ", new", root / "models", lambda here: words, most=3)
+        torn = copied(root / "models", root / "torn")
+        good(*words, folder=torn)
+        lines = (torn / file).read_bytes()
+        (torn / file).write_bytes(lines[:lines.index(b"\n") + 20])
+        try_all(name, torn, lambda here: words, most=4)
     # A disk that fills, or breaks once, during a sweep: in its own calls or in those of its runs.
     grid = ("sweep mqar --models palimpsa-d --lrs 1e-3,1e-2 --seeds 1 --out grid -- --seq-len 16 --kv-pairs 2 --vocab 32 --hidden 16 --heads 2 --batch 4 --steps 3 --examples 32 "
             "--test-examples 8 --checkpoint-every 1 --threads 1").split()

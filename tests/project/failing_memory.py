@@ -2,11 +2,12 @@
 """The K-th allocation fails, alone or with all that follow, under every command: it ends as if nothing had been, with
 the same files and words, or with 1 and one sentence; what was there before is still there, nothing half is left, sound
 checkpoints are not taken for damaged ones, and sanitizers find no leak.
-PALIMPSA_TEST_LONG=1 takes every K, and every seventh where all that follow fail, else there is a sample.
+PALIMPSA_TEST_LONG=1 takes the first K of each place that allocates (a stack of callers) and that no case before had,
+every third of them where all that follow fail, with a process for each core; else there is a sample.
   failing_memory.py PROGRAM GOLDEN [--sanitized] [NAME...]     those of the cases below whose names contain one of these"""
 import json, os, pathlib, random, re, sys, tempfile
 
-from faulty import TEXT, TRAIN, can_serve, check, contents, copied, counted, golden, good, long_run, palimpsa, some, strays
+from faulty import TEXT, TRAIN, can_serve, check, contents, copied, counted, golden, good, long_run, noted, palimpsa, places, some, strays
 from serving import Server
 
 import http.client
@@ -19,10 +20,11 @@ CLOCK = rb'("(seconds|time|tokens_per_s|prompt_tokens_per_s|wall|date|[a-z_]*_s|
 rng = random.Random(5)
 only = [word for word in sys.argv[3:] if not word.startswith("--")]
 seen = {"refused": 0, "finished": 0}
+mine, processes, tried = 0, (os.cpu_count() or 1) if long_run else 1, set()
 
 
 def timeless(data):
-    data = re.sub(rb"[0-9.]+ (s|ms|tok/s|tokens/s)\b", b"T", data)
+    data = re.sub(rb"[0-9.]+( (s|ms|tok/s|tokens/s)\b|% of peak)", b"T", data)
     return re.sub(CLOCK, rb"\1T", data)
 
 
@@ -32,11 +34,28 @@ def state(folder):
     return {file: tables(data) if file.endswith(".html") else timeless(data) for file, data in contents(folder, TIMES).items()}
 
 
+def chosen(name):
+    return not only or any(word in name for word in only)
+
+
+def new_ones(found):
+    """Of places that were found, the numbers of those that are new: this process's share of them."""
+    numbers = sorted(number for number, callers in found if callers not in tried)
+    tried.update(callers for _, callers in found)
+    return numbers[mine::processes]
+
+
 def try_all(name, before, *words, most=4):
-    if only and not any(word in name for word in only):
+    if not chosen(name):
         return
     end = copied(before, root / "end")
     count = counted("memory", *words, folder=end, log=root / "log")
+    if long_run:
+        end = copied(before, root / "end")
+        numbers = new_ones(places(*words, folder=end, log=root / "log"))
+        here = copied(before, root / "here")
+    else:
+        numbers = list(some(count, most, rng))
     end = copied(before, root / "end")
     told = timeless(good(*words, folder=end).stdout)
     expected = state(end)
@@ -44,7 +63,7 @@ def try_all(name, before, *words, most=4):
     old, changed, tries, refused = state(before), True, 0, 0
     writes = expected != old
     for kind in ("memory-once", "memory"):
-        for k in list(some(count, most, rng))[::7 if long_run and kind == "memory" else 1]:
+        for k in numbers[::3 if long_run and kind == "memory" else 1]:
             if changed:
                 here = copied(before, root / "here")
             done = palimpsa(*words, faults=f"{kind}:{k}", folder=here)
@@ -117,7 +136,7 @@ def answers(faults, request, log=None, ask=2):
 
 def try_server(name, most):
     """One allocation fails while a request is answered: it gets its answer, an error or none; the next one gets its answer."""
-    if only and not any(word in name for word in only):
+    if not chosen(name):
         return
     if not can_serve():
         print(f"{name}: skipped: the program has no server")
@@ -126,12 +145,14 @@ def try_server(name, most):
     for ask in (0, 2):
         log = root / "log"
         log.unlink(missing_ok=True)
-        told = answers("count", name, log, ask)
+        told = answers("places" if long_run else "count", name, log, ask)
         counts.append(max(int(n) for n in re.findall(r"^count memory (\d+)$", log.read_text(), re.M)))
     expected, refused = told[0], 0
     check(expected[0] == 200 and expected[1][1] == "length" and told[1] == expected and counts[1] > counts[0], f"{name}: {told}, {counts}")
     last = range(max(1, counts[1] - counts[0] - 20), counts[1] - counts[0], 5) if "stream" in name else ()  # while its last event is made
     tries = sorted({counts[0] + k for k in (*some(counts[1] - counts[0], most, rng), *last)})
+    if long_run:
+        tries = new_ones([place for place in noted(log) if place[0] > counts[0]])
     for k in tries:
         told = answers(f"memory-once:{k}", name, ask=3)
         bad = [t for t in told if t != expected]
@@ -140,11 +161,19 @@ def try_server(name, most):
     print(f"{name}: {counts[1] - counts[0]} allocations, {len(tries)} tries, {refused} refused", flush=True)
 
 
+others = []
+while len(others) + 1 < processes:
+    others.append(os.fork())
+    if not others[-1]:
+        mine, others = len(others), []
+        break
+
 with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
     root = pathlib.Path(folder)
     start = root / "start"
     start.mkdir()
     (start / "text").write_text(TEXT)
+    (start / "few").write_text(TEXT[:400])
     for kind in ("torch", "torch_sharded", "hf_sharded", "gguf"):
         checkpoint_writers.write(kind, start / kind, tiny=True)
     good("tokenize", "--learn-chars", "--out", "hybrid", "text", folder=start)
@@ -178,7 +207,7 @@ with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK
     try_all("generate", start, *"generate hybrid --prompt river --max-tokens 3 --threads 1".split())
     try_all("generate with details", start, *"generate hybrid --prompt river --max-tokens 3 --json --uncertainty --threads 1".split())
     try_all("go on from a memory", start, *"generate hybrid --prompt gold --max-tokens 2 --load-memory mind --save-memory mind --threads 1".split())
-    try_all("eval", start, *"eval hybrid --data text --json --threads 1 --context 64".split())
+    try_all("eval", start, *"eval hybrid --data few --json --threads 1 --context 64".split())
     try_all("eval --tasks", start, *"eval hybrid --tasks piqa --limit 1 --tokenizer bytes --json new.json --threads 1 --data".split(), golden.resolve() / "eval/data")
     try_all("plot a figure", start, *"plot run --out new.svg".split())
     try_all("plot a report", start, *"plot run --out new.html".split())
@@ -191,3 +220,5 @@ with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK
         try_server(name, 4)
     check(only or seen["refused"] > 20, f"{seen}")
     print(f"{seen['refused']} commands were refused and lost nothing, {seen['finished']} finished in spite of it")
+failed = [pid for pid in others if os.waitpid(pid, 0)[1]]
+check(not failed, f"{len(failed)} of the other processes failed")

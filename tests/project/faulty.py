@@ -15,9 +15,11 @@ def can_serve():
 
 
 def palimpsa(*words, faults="count", folder, log=None, timeout=120):
-    """The finished process. Every failure is one sentence; the sanitizers have nothing to say."""
+    """The finished process. Every failure is one sentence; the sanitizers have nothing to say. To be told apart from process to process, places need
+    addresses that stay."""
     environment = {**os.environ, "PALIMPSA_FAULTS": faults, "PALIMPSA_FAULTS_LOG": str(log or "/dev/null")}
-    done = subprocess.run([program, *map(str, words)], cwd=folder, env=environment, capture_output=True, timeout=timeout)
+    start = ["setarch", "-R"] if faults == "places" and shutil.which("setarch") else []
+    done = subprocess.run([*start, program, *map(str, words)], cwd=folder, env=environment, capture_output=True, timeout=timeout)
     lines = [line for line in done.stderr.decode(errors="replace").split("\n") if line.startswith("palimpsa: ") and not line.startswith("palimpsa: warning")]
     what = f"{' '.join(map(str, words))} with {faults}"
     check(done.returncode in (0, 1, 2), f"{what}: ended with {done.returncode}: {done.stderr.decode(errors='replace')[-3000:]}")
@@ -38,6 +40,17 @@ def counted(kind, *words, folder, log):
     log.unlink(missing_ok=True)
     good(*words, folder=folder, log=log)
     return max(int(n) for n in re.findall(rf"^count {kind} (\d+)$", log.read_text(), re.M))
+
+
+def places(*words, folder, log):
+    """The first allocation of each place that allocates, which is a stack of callers: its number and a hash of the stack."""
+    log.unlink(missing_ok=True)
+    good(*words, folder=folder, log=log, faults="places")
+    return noted(log)
+
+
+def noted(log):
+    return [(int(k), int(callers, 16)) for k, callers in re.findall(r"^place (\d+) ([0-9a-f]+)$", log.read_text(), re.M)]
 
 
 def some(count, most, rng):

@@ -92,6 +92,7 @@ torch = {
     "stack_global": with_pickle(b"\x80\x02" + w.p_text("os") + w.p_text("system") + b"\x93)R."), "inst": with_pickle(b"\x80\x02(ios\nsystem\n."),
     "protocol_5": with_pickle(b"\x80\x05}."), "pickle_empty": with_pickle(b""), "pickle_cut": with_pickle(members[0][1][:-1]), "pickle_half": with_pickle(members[0][1][:400]),
     "pickle_goes_on": with_pickle(members[0][1] + b"."), "a_list": with_pickle(b"\x80\x02]."), "a_number": with_pickle(b"\x80\x02K\1."),
+    "storage_of_many": with_pickle(w.p_state([(f"{i}.{n}", w.p_tensor(str(k), "F32", t[0])) for i in range(9) for k, (n, t) in enumerate(made.items())])),
     "value_is_text": with_entry(w.p_text("x")), "value_is_a_dictionary": with_entry(w.DICT), "name_is_a_number": with_pickle(b"\x80\x02}K\1K\1s."),
     "name_is_empty": with_entry(w.p_tensor("0", "F32", shape), name=""), "key_missing": with_entry(w.p_tensor("99", "F32", shape)),
     "key_climbs": with_entry(w.p_tensor("../version", "F32", shape)), "numel_too_large": with_entry(w.p_tensor("0", "F32", shape, numel=1 << 40)),

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Power fails at any moment of training, tokenizing and converting: what the program did is recorded call by call and replayed up to that
-moment, without what was not synced. Every checkpoint that has its name is whole, and the same command ends with the bits of a run that
-nobody disturbed."""
+"""Power fails at any moment of training, tokenizing, converting and saving a memory: what the program did is recorded call by call and
+replayed up to that moment, without what was not synced. Every checkpoint, model and memory that has its name is whole, and the same
+command ends with the bits of a run that nobody disturbed."""
 import pathlib, random, shutil, tempfile
 
-from faulty import TEXT, TRAIN, check, contents, good, long_run
+from faulty import TEXT, TRAIN, check, contents, copied, golden, good, long_run
 
 rng = random.Random(13)
 
@@ -109,11 +109,10 @@ def calls_of(log, folder):
         yield [w[len(str(folder)) + 1:] if w.startswith("/") else w for w in words]
 
 
-def power_fails(name, words, again, same, most):
-    """words run once and are recorded. Then at many moments: what survived is written out, `again` goes on, and same(folder) judges the end."""
-    start, work, log = root / "start", root / "work", root / "log"
-    shutil.rmtree(work, ignore_errors=True)
-    shutil.copytree(start, work)
+def power_fails(name, start, words, again, same, most, whole):
+    """words run once in a copy of start and are recorded. Then at many moments: what survived is written out, whole(folder, the end) looks at
+    it, `again` goes on, and same(folder) judges the end."""
+    work, log = copied(start, root / "work"), root / "log"
     log.unlink(missing_ok=True)
     good(*words, folder=work, faults="record", log=log)
     calls = list(calls_of(log, work))
@@ -131,10 +130,10 @@ def power_fails(name, words, again, same, most):
             here = root / "here"
             disk.write_out(here, names, unsynced)
             shutil.copy2(start / "text", here / "text")  # with its time
-            for c in here.glob("run/checkpoints/step-*"):
-                good("inspect", c, folder=here)
+            when = f"{name}: power failed after call {i} ({kind} {path}), names {'all' if names is disk.node else 'synced'}, bytes {unsynced}"
+            check(whole(here, expected), f"{when}: what has its name is not whole")
             good(*again(here), folder=here)
-            check(same(here) == expected, f"{name}: power failed after call {i} ({kind} {path}), names {'all' if names is disk.node else 'synced'}, bytes {unsynced}: another end")
+            check(same(here) == expected, f"{when}: another end")
             tried += 1
     check(same(disk_out(disk)) == expected, f"{name}: the recorded calls do not give what the program wrote")
     print(f"{name}: {len(calls)} calls, power failed {tried} times")
@@ -148,11 +147,31 @@ def disk_out(disk):
 
 with tempfile.TemporaryDirectory() as folder:
     root = pathlib.Path(folder).resolve()
-    (root / "start").mkdir()
-    (root / "start/text").write_text(TEXT)
+    start = root / "start"
+    start.mkdir()
+    (start / "text").write_text(TEXT)
+
+    def checkpoints_load(here, expected):
+        return all(good("inspect", c, folder=here) for c in here.glob("run/checkpoints/step-*"))
+
     last = lambda here: {n: (here / "run/checkpoints/step-3" / n).read_bytes() for n in ("model.safetensors", "optimizer.safetensors")}
-    power_fails("train", [*TRAIN, "--out", "run"],
-                lambda here: ["train", "--resume", "--out", "run"] if (here / "run/config.json").exists() else [*TRAIN, "--out", "run"], last, 12)
+    power_fails("train", start, [*TRAIN, "--out", "run"],
+                lambda here: ["train", "--resume", "--out", "run"] if (here / "run/config.json").exists() else [*TRAIN, "--out", "run"], last, 12, checkpoints_load)
     shards = lambda here: contents(here / "shards", [r"shards\.json$", r"\.[0-9a-f]{8}$"])
     tokenize = "tokenize text --tokenizer bytes --valid 0.1 --shard-tokens 4000 --out shards --threads 1".split()
-    power_fails("tokenize", tokenize, lambda here: tokenize, shards, 6)
+    power_fails("tokenize", start, tokenize, lambda here: tokenize, shards, 6, lambda here, expected: True)
+
+    # What is new is not there, or whole; a file that is replaced is the old one or the new one.
+    models = copied(start, root / "models")
+    good("tokenize", "--learn-chars", "--out", "hybrid", "text", folder=models)
+    for file in ("config.json", "model.safetensors"):
+        (models / "hybrid" / file).write_bytes((golden / "models/hybrid_m" / file).read_bytes())
+    for name, target, how in (("a directory", "other", "--dtype bf16"), ("GGUF", "other.gguf", "--to gguf")):
+        convert = f"convert hybrid {target} {how} --threads 1".split()
+        made = lambda here: contents(here / target) if (here / target).is_dir() else (here / target).exists() and (here / target).read_bytes()
+        power_fails(f"convert to {name}", models, convert, lambda here: ["inspect", target] if made(here) else convert, made, 5,
+                    lambda here, expected: made(here) in (False, expected))
+    save = "generate hybrid --max-tokens 2 --save-memory mind --threads 1 --prompt".split()
+    good(*save, "river", folder=models)
+    mind = lambda here: (here / "mind").read_bytes()
+    power_fails("save a memory", models, [*save, "gold"], lambda here: [*save, "gold"], mind, 4, lambda here, expected: mind(here) in (mind(models), expected))

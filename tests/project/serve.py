@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`palimpsa serve` over loopback with a small client: answers equal what `generate` writes, alone and in company; log-probabilities as evaluation
 programs expect them; streams; one sentence for each thing that is wrong; and who goes away, waits too long or comes too often."""
-from serving import Server, program, run, serving, speaking_model
+from serving import ENDLESS, Server, program, run, serving, speaking_model
 
 import concurrent.futures, json, os, pathlib, socket, subprocess, sys, tempfile, time
 
@@ -22,7 +22,7 @@ with tempfile.TemporaryDirectory() as folder:
         told = s.stream("/v1/completions", prompt=words, model=name, **G)
         assert "".join(part["choices"][0]["text"] for part in told) == greedy and told[-1]["model"] == name, told
 
-    with serving(hybrid) as s:
+    with serving(hybrid, *ENDLESS) as s:
         # Prompts of every form; what generate writes.
         for prompt in (words, [words], ids, [ids]):
             answer = s.complete(prompt=prompt, **G)

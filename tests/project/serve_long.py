@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Long requests to `palimpsa serve` are read beside the others: they get the same answers as short ones, whoever comes meanwhile does not wait for them, and
 they are bounded; and whoever goes away while waiting takes nobody's place."""
-from serving import Server, serving, speaking_model
+from serving import ENDLESS, Server, serving, speaking_model
 
 import concurrent.futures, json, pathlib, socket, sys, tempfile, time
 
@@ -97,7 +97,7 @@ with tempfile.TemporaryDirectory() as folder:
     s.stop()
 
     # A place in the queue is free again when its client is gone.
-    s = Server(hybrid, "--max-sessions", 1, "--max-queue", 1, "--drain", 0)
+    s = Server(hybrid, "--max-sessions", 1, "--max-queue", 1, "--drain", 0, *ENDLESS)
     endless = json.dumps({"prompt": "a", "max_tokens": 10**9, "ignore_eos": True}).encode()
     head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(endless)
 

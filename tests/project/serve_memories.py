@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Memories of `palimpsa serve`: made from text, from each other and from files of `generate`; a text goes on from one as if it had read everything; updates,
 marks and roll back; across restarts; limits of disk and RAM; and what is wrong."""
-from serving import program, run, serving, speaking_model
+from serving import ENDLESS, program, run, serving, speaking_model
 
 import concurrent.futures, json, pathlib, socket, subprocess, tempfile, time
 
@@ -24,7 +24,7 @@ with tempfile.TemporaryDirectory() as folder:
         assert process.returncode in (1, 2) and says in process.stderr and not process.stdout, process
 
     kept = folder / "kept"
-    with serving(hybrid, "--memory-dir", kept) as s:
+    with serving(hybrid, "--memory-dir", kept, *ENDLESS) as s:
         # A memory that read a text goes on as one that reads it now, and stays as it is.
         m = s.post("/v1/memories", text=story, name="the fox")
         assert m["object"] == "memory" and m["tokens"] == len(story) and m["name"] == "the fox" and m["origin"] == "text" and m["model"] == "hybrid" and m["marks"] == [], m

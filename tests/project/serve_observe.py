@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """POST /v1/observe over loopback: the tokens are those of /v1/completions, frames follow each other without a gap, a replay from a snapshot shows
 what was seen live, views change while a text runs, and every new field that is wrong is refused by its name."""
-from serving import serving, speaking_model
+from serving import ENDLESS, serving, speaking_model
 
 import base64, http.client, json, math, pathlib, struct, tempfile, time
 
@@ -34,7 +34,7 @@ with tempfile.TemporaryDirectory() as folder:
     hybrid, attention = speaking_model(folder)
     words = 'The <b>quick</b> & "brown" fox, \u4e2d\u00e9. '
     prompt = words * 6  # several pieces
-    with serving(hybrid) as s:
+    with serving(hybrid, *ENDLESS) as s:
         ids = s.post("/tokenize", prompt=prompt)["tokens"]
         G = dict(temperature=0, max_tokens=40, ignore_eos=True)
         told = s.complete(prompt=prompt, logprobs=3, echo=True, **G)["choices"][0]

@@ -7,6 +7,9 @@ sys.path.pop(0)  # tokenize.py beside this file is not the one that the standard
 import contextlib, http.client, json, signal, subprocess
 
 
+ENDLESS = ("--max-tokens", 10**9, "--max-answer", "100G")  # for texts that do not end while a test looks at them
+
+
 class Server:
     def __init__(self, *args):
         self.process = subprocess.Popen([program, "serve", *map(str, args), "--port", "0", "--threads", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")

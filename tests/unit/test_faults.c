@@ -3,17 +3,16 @@
  * after the other: an error of the right kind, what was to be written is there whole or not at all, nothing leaks. */
 #include <dirent.h>
 #include <errno.h>
-#include <execinfo.h>
 #include <ftw.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/directory.h"
-#include "base/hash.h"
 #include "base/io.h"
 #include "data/chars.h"
 #include "data/text.h"
+#include "faults/places.h"
 #include "format/json.h"
 #include "format/model_dir.h"
 #include "format/options.h"
@@ -315,73 +314,25 @@ static void is_sound(const job *j, const char *what, uint64_t k, bool done, bool
         fail_msg("%s, %s %d: what is there does not open: %s", j->name, what, (int)k, err.text);
 }
 
-/* Allocations by the places that ask for them, seven callers deep, of which the first is tried for each: all of them
- * would be thousands. Those that are not pal_alloc's own come through pal_alloc_refused. */
-void *__real_pal_alloc(size_t n, size_t size);
-pal_status __real_pal_alloc_named(void **out, size_t n, size_t size, const char *what, pal_error *err);
-char *__real_pal_strdup(const char *word);
-bool __real_pal_alloc_refused(void);
-void *__wrap_pal_alloc(size_t n, size_t size);
-pal_status __wrap_pal_alloc_named(void **out, size_t n, size_t size, const char *what, pal_error *err);
-char *__wrap_pal_strdup(const char *word);
-bool __wrap_pal_alloc_refused(void);
-
-enum { FRAMES = 7, PLACES = 1 << 14 };
-static struct {
-    bool on;
-    uint64_t before; /* allocations */
-    uint64_t places[PLACES], tries[PLACES];
-    size_t count;
-} noted;
-
-static void note(void) {
-    void *frames[FRAMES];
-    if (!noted.on) return;
-    const int depth = backtrace(frames, FRAMES);
-    const uint64_t hash = pal_hash(1, frames, (size_t)depth * sizeof *frames) | 1;
-    size_t at = hash % PLACES;
-    while (noted.places[at] && noted.places[at] != hash) at = (at + 1) % PLACES;
-    if (noted.places[at]) return;
-    noted.places[at] = hash;
-    assert_true(noted.count < PLACES / 2);
-    noted.tries[noted.count++] = pal_alloc_count() - noted.before + 1;
-}
-
-void *__wrap_pal_alloc(size_t n, size_t size) {
-    note();
-    return __real_pal_alloc(n, size);
-}
-pal_status __wrap_pal_alloc_named(void **out, size_t n, size_t size, const char *what, pal_error *err) {
-    note();
-    return __real_pal_alloc_named(out, n, size, what, err);
-}
-char *__wrap_pal_strdup(const char *word) {
-    note();
-    return __real_pal_strdup(word);
-}
-bool __wrap_pal_alloc_refused(void) {
-    note();
-    return __real_pal_alloc_refused();
-}
-
 static void without_memory(void **state) {
     (void)state;
     pal_json_watch();
     for (const job *j = jobs; j < jobs + PAL_COUNT(jobs); j++) {
         int refused = 0;
-        memset(&noted, 0, sizeof noted);
+        const allocating_place *places;
         prepare(j);
         const char *path = place(j);
-        noted.on = true;
-        noted.before = pal_alloc_count();
+        const uint64_t before = pal_alloc_count();
+        places_watch(5);
         OK(j->work(path, err));
-        noted.on = false;
+        places_watch(0);
+        const size_t count = places_found(&places);
         is_sound(j, "allocation", 0, true, true);
-        const uint64_t all = pal_alloc_count() - noted.before;
-        for (size_t i = 0; i < noted.count; i++)
+        const uint64_t all = pal_alloc_count() - before;
+        for (size_t i = 0; i < count; i++)
             for (int once = 0; once < 2; once++) {
                 pal_error err = { 0 };
-                const uint64_t k = noted.tries[i];
+                const uint64_t k = places[i].number;
                 prepare(j);
                 path = place(j);
                 if (once) pal_alloc_fail_once(k);
@@ -395,7 +346,7 @@ static void without_memory(void **state) {
                 is_sound(j, once ? "allocation alone" : "allocation", k, !st, true);
             }
         assert_true(refused > 0);
-        print_message("%s: %d allocations, %d tries, %d refused\n", j->name, (int)all, 2 * (int)noted.count, refused);
+        print_message("%s: %d allocations, %d tries, %d refused\n", j->name, (int)all, 2 * (int)count, refused);
     }
     json_set_alloc_funcs(malloc, free);
 }

@@ -22,7 +22,10 @@ static void a_refused_product_is_computed_all_the_same(void **state) {
     enum { M = 2, N = 2, K = 3, FORMS = 8 };
     static const float left[M][K] = { { 1, 2, 3 }, { 4, 5, 6 } }, right[K][N] = { { 1, -1 }, { 2, 0 }, { 0, 3 } },
                        product[M][N] = { { 5, 8 }, { 14, 14 } };
-    if (!strstr(pal_version(), "onednn")) skip();
+    if (!strstr(pal_version(), "onednn")) {
+        print_message("skipped: the product is not oneDNN's\n");
+        skip();
+    }
     pal_context *cx = test_context(2, NULL);
     refusals = 0;
     for (int form = 0; form < FORMS; form++) {

@@ -392,7 +392,10 @@ static int run_program(const char *arguments, char *said, size_t size) {
 static void plot_command_draws_and_refuses(void **state) {
     (void)state;
     char said[1024];
-    if (run_program("--help", said, sizeof said) == 127) skip(); /* built without the program */
+    if (run_program("--help", said, sizeof said) == 127) {
+        print_message("skipped: built without the program\n");
+        skip();
+    }
     make_run("c1", "{\"model\": \"palimpsa-d\", \"seed\": 1}", 1, 30, true);
     make_run("c2", "{\"model\": \"palimpsa-d\", \"seed\": 2}", 2, 30, true);
     mkdir(in_folder("hollow"), 0777);

@@ -5,6 +5,7 @@
 
 #include "base/random.h"
 #include "model/model.h"
+#include "model/state.h"
 #include "support/files.h"
 #include "support/models.h"
 
@@ -176,6 +177,7 @@ static void a_forged_state_cannot_claim_more_tokens_than_its_context(void **stat
         { "transformer", { 0, UINT32_MAX }, "the vocabulary has 0 to" },
         { "palimpsa-d", { (int64_t)1 << 40, 0 }, NULL },
         { "palimpsa-d", { INT64_MAX, 0 }, "tokens, expected 0 to" },
+        { "palimpsa-d", { INT64_MAX, 1 }, "tokens, expected 0 to" },
     };
     pal_context *cx = test_context(1, NULL);
     for (size_t i = 0; i < PAL_COUNT(cases); i++) {
@@ -188,6 +190,15 @@ static void a_forged_state_cannot_claim_more_tokens_than_its_context(void **stat
         OK(pal_state_new(&s, model, CONTEXT, err));
         OK(pal_state_save(s, path, err));
         const pal_status st = load_forged(s, root, &cases[i].numbers, &why);
+        pal_state_head head;
+        if (pal_state_peek(&head, path, NULL) == PAL_OK) { /* which does not know the model */
+            assert_in_range(cases[i].numbers.position, 0, INT64_MAX / 2);
+            assert_int_equal(head.tokens, cases[i].numbers.position + (cases[i].numbers.pending != 0));
+            assert_int_equal(truncate(path, (off_t)head.bytes + 1), 0);
+            assert_int_equal(pal_state_peek(&head, path, NULL), PAL_E_FORMAT);
+        } else {
+            assert_false(cases[i].numbers.position >= 0 && cases[i].numbers.position <= INT64_MAX / 2);
+        }
         if (cases[i].refusal) {
             assert_int_equal(st, PAL_E_FORMAT);
             assert_non_null(strstr(why.text, cases[i].refusal));

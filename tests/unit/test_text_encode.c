@@ -128,6 +128,7 @@ static void find(const pal_pattern *pattern, pal_tokenizer_scratch *s, pal_slice
     pal_matches m = { .from = at };
     pal_error err;
     bool found;
+    pal_pattern_begin(s, text.size);
     if (pal_pattern_next(pattern, s, text, &m, &found, &err)) fail_msg("%s", err.text);
     *start = found ? m.start : text.size;
     *end = found ? m.end : text.size;

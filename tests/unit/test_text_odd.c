@@ -357,7 +357,7 @@ static void what_is_not_supported_is_named(void **state) {
 /* Nothing is believed to be small: patterns, files, and what a pattern does with a text. */
 static void too_much_is_refused(void **state) {
     (void)state;
-    enum { LONG = (64 << 10) + 1 };
+    enum { LONG = (4 << 10) + 1 };
     pal_tokenizer *tok = NULL;
     pal_error err = { 0 };
     char *json = malloc(LONG + 256);
@@ -368,7 +368,7 @@ static void too_much_is_refused(void **state) {
     used += LONG;
     snprintf(json + used, 128, "\"}}," LETTERS "}");
     assert_int_not_equal(read_json(json, &tok, &err), PAL_OK);
-    assert_non_null(strstr(err.text, "a pattern of 65537 bytes"));
+    assert_non_null(strstr(err.text, "its patterns have 4097 bytes"));
     const size_t most = PAL_TOKENIZER_FILE_MAX; /* of which only the size is looked at */
     assert_int_equal(test_read(READER_JSON, (unsigned char *)json, most + 1, &tok, &err), PAL_E_FORMAT);
     assert_int_equal(test_read(READER_SPM, (unsigned char *)json, most + 1, &tok, &err), PAL_E_FORMAT);
@@ -383,6 +383,194 @@ static void too_much_is_refused(void **state) {
     assert_non_null(strstr(err.text, "gives up on this text"));
     pal_ids_free(&ids);
     pal_tokenizer_scratch_free(s);
+    pal_tokenizer_close(tok);
+}
+
+/* A text has an allowance: many places that are each below the engine's own limit are refused, long runs of digits,
+ * which patterns in use look through at each place, are not. */
+static void a_pattern_may_cost_so_much_for_a_text(void **state) {
+    (void)state;
+    static const struct {
+        const char *json, *block;
+        int blocks;
+        const char *refused; /* NULL: it is not */
+    } cases[] = {
+        { "{\"pre_tokenizer\":" SPLIT("(?:a|aa)+c") "," LETTERS "}", "aaaaaaaaaaaaaaaaaaaaaaaax", 1, NULL },
+        { "{\"pre_tokenizer\":" SPLIT("(?:a|aa)+c") "," LETTERS "}", "aaaaaaaaaaaaaaaaaaaaaaaax", 40,
+          "it takes more than 6000000 steps" },
+        { "{\"pre_tokenizer\":" STEPS(SPLIT("x") "," SPLIT("(?:a|aa)+c")) "," LETTERS "}",
+          "aaaaaaaaaaaaaaaaaaaaaaaax", 40, "it takes more than 6000000 steps" },
+        { "{\"pre_tokenizer\":" SPLIT("\\\\d{1,3}(?=(?:\\\\d{3})*\\\\b)") "," LETTERS "}", "1212121212", 500, NULL },
+        { "{\"pre_tokenizer\":" SPLIT("b") "," LETTERS "}", "aaaaaaaaaa", 100000, NULL },
+    };
+    for (size_t i = 0; i < PAL_COUNT(cases); i++) {
+        pal_error err = { 0 };
+        pal_tokenizer_scratch *s;
+        pal_ids ids = { 0 };
+        pal_bytes text = { 0 };
+        pal_tokenizer *tok = test_tokenizer_of(cases[i].json);
+        for (int k = 0; k < cases[i].blocks; k++)
+            assert_int_equal(pal_bytes_append(&text, cases[i].block, strlen(cases[i].block), &err), PAL_OK);
+        assert_int_equal(pal_tokenizer_scratch_new(&s, tok, &err), PAL_OK);
+        for (int turn = 0; turn < 2; turn++) { /* the next text has its own */
+            const pal_status st = pal_tokenizer_encode(tok, s, text.data, text.size, NULL, &ids, &err);
+            if (st != (cases[i].refused ? PAL_E_ARGUMENT : PAL_OK) ||
+                (st && !strstr(err.text, cases[i].refused)))
+                fail_msg("case %d: status %d: %s", (int)i, (int)st, err.text);
+        }
+        pal_bytes_free(&text);
+        pal_ids_free(&ids);
+        pal_tokenizer_scratch_free(s);
+        pal_tokenizer_close(tok);
+    }
+}
+
+/* A JSON string or list of `count` parts. */
+static void repeat(pal_bytes *json, const char *part, const char *between, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (i) OK(pal_bytes_append(json, between, strlen(between), err));
+        OK(pal_bytes_append(json, part, strlen(part), err));
+    }
+}
+
+/* The parts before and behind what is repeated. */
+static pal_status read_repeated(const char *front, const char *part, const char *between, size_t count,
+                                const char *behind, pal_tokenizer **tok, pal_error *err) {
+    pal_bytes json = { 0 };
+    repeat(&json, front, "", 1);
+    repeat(&json, part, between, count);
+    repeat(&json, behind, "", 1);
+    const pal_status st = test_read(READER_JSON, json.data, json.size, tok, err);
+    pal_bytes_free(&json);
+    return st;
+}
+
+#define GROWS "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aaaaaaaaaaaaaaaaaaaaaaaa\"}"
+
+/* A file of a few lines neither makes its own tokens nor a text grow without end. */
+static void rules_do_not_multiply(void **state) {
+    (void)state;
+    static const struct {
+        const char *front, *part, *behind;
+        size_t count;
+        const char *says;
+    } files[] = {
+        { "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[", GROWS,
+          "]},\"added_tokens\":[{\"id\":9,\"content\":\"a!\",\"normalized\":true}]," LETTERS "}", 8,
+          "make its tokens more" },
+        { "{\"decoder\":{\"type\":\"Sequence\",\"decoders\":[", GROWS, "]}," LETTERS "}", 8, "make its tokens more" },
+        { "{\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[", "{\"SpecialToken\":{\"id\":\"s\"}}",
+          "],\"special_tokens\":{\"s\":{\"ids\":[0,1,2]}}}," LETTERS "}", 342, "more than 1024 ids" },
+        { "{\"post_processor\":{\"type\":\"Sequence\",\"processors\":[",
+          "{\"type\":\"BertProcessing\",\"cls\":[\"a\",1],\"sep\":[\"b\",2]}", "]}," LETTERS "}", 1025,
+          "more than 1024 ids" },
+        { "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[",
+          SPLIT("[abxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxya"
+                "bxyabxy"
+                "abxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyab"
+                "xyabxy"
+                "abxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyab"
+                "xyabxy"
+                "abxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyab"
+                "xyabxy"
+                "abxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyabxyab"
+                "xyabxy]"),
+          "]}," LETTERS "}", 8, "its patterns have" },
+    };
+    for (size_t i = 0; i < PAL_COUNT(files); i++) {
+        pal_tokenizer *tok;
+        pal_error err = { 0 };
+        assert_int_equal(read_repeated(files[i].front, files[i].part, ",", 1, files[i].behind, &tok, &err), PAL_OK);
+        pal_tokenizer_close(tok);
+        if (!read_repeated(files[i].front, files[i].part, ",", files[i].count, files[i].behind, &tok, &err))
+            fail_msg("accepted: %s", files[i].part);
+        if (!strstr(err.text, files[i].says)) fail_msg("'%s', expected '%s'", err.text, files[i].says);
+    }
+    static const struct {
+        const char *front, *part, *behind;
+        size_t most; /* as many are fine */
+    } rules[] = {
+        { "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[", GROWS, "]}," LETTERS "}", 3 },
+        { "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"aa\"},", GROWS,
+          "]}," LETTERS "}", 2 },
+        { "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[",
+          "{\"type\":\"Metaspace\",\"split\":false,\"replacement\":\"              \"}", "]}," LETTERS "}", 3 },
+    };
+    for (size_t i = 0; i < PAL_COUNT(rules); i++)
+        for (size_t more = 0; more < 2; more++) {
+            const size_t count = more ? PAL_STEPS_MAX - 1 : rules[i].most;
+            pal_tokenizer *tok;
+            pal_tokenizer_scratch *s;
+            pal_ids ids = { 0 };
+            pal_error err = { 0 };
+            assert_int_equal(read_repeated(rules[i].front, rules[i].part, ",", count, rules[i].behind, &tok, &err),
+                             PAL_OK);
+            assert_int_equal(pal_tokenizer_scratch_new(&s, tok, &err), PAL_OK);
+            const pal_status st = pal_tokenizer_encode(tok, s, "a a", 3, NULL, &ids, &err);
+            if (st != (more ? PAL_E_ARGUMENT : PAL_OK) || (st && !strstr(err.text, "make this text more than 65584")))
+                fail_msg("rule %d, %d times: status %d: %s", (int)i, (int)count, (int)st, err.text);
+            pal_ids_free(&ids);
+            pal_tokenizer_scratch_free(s);
+            pal_tokenizer_close(tok);
+        }
+}
+
+/* Ids may have holes, which have no text to replace anything in. */
+static void holes_have_no_text(void **state) {
+    (void)state;
+    pal_tokenizer *tok = test_tokenizer_of(
+        "{" CHAIN(TO("a", "xyz")) ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"ba\":2},\"merges\":[]}}");
+    assert_int_equal(pal_tokenizer_text(tok, 1).size, 0);
+    const pal_slice text = pal_tokenizer_text(tok, 2);
+    assert_int_equal(text.size, 4);
+    assert_memory_equal(text.data, "bxyz", 4);
+    pal_tokenizer_close(tok);
+}
+
+/* What each place of a text costs does not depend on how much text there is: these would take hours. */
+static void added_tokens_take_time_for_the_text_alone(void **state) {
+    (void)state;
+    enum { MANY_BLANKS = 2000000, LONGEST = 1024 };
+    static const struct {
+        const char *flags;
+        size_t ids;
+    } cases[] = { { ",\"lstrip\":true,\"rstrip\":true", 1 },
+                  { ",\"rstrip\":true", MANY_BLANKS },
+                  { ",\"lstrip\":true", MANY_BLANKS } };
+    char *blanks = malloc(MANY_BLANKS);
+    assert_non_null(blanks);
+    memset(blanks, ' ', MANY_BLANKS);
+    for (size_t i = 0; i < PAL_COUNT(cases); i++) {
+        char json[1024];
+        pal_ids ids = { 0 };
+        snprintf(json, sizeof json,
+                 "{\"added_tokens\":[{\"id\":5,\"content\":\" \",\"normalized\":false%s}]," LETTERS "}",
+                 cases[i].flags);
+        pal_tokenizer *tok = test_tokenizer_of(json);
+        test_encode(tok, blanks, MANY_BLANKS, &ids);
+        assert_int_equal(ids.count, cases[i].ids);
+        pal_ids_free(&ids);
+        pal_tokenizer_close(tok);
+    }
+    free(blanks);
+    for (size_t more = 0; more < 2; more++) {
+        pal_tokenizer *tok;
+        pal_error err = { 0 };
+        const pal_status st = read_repeated("{\"added_tokens\":[{\"id\":9,\"content\":\"", "a", "", LONGEST + more,
+                                            "\"}]," LETTERS "}", &tok, &err);
+        assert_int_equal(st, more ? PAL_E_UNSUPPORTED : PAL_OK);
+        if (!st) pal_tokenizer_close(tok);
+        else assert_non_null(strstr(err.text, "has 1025 bytes; at most 1024 are accepted"));
+    }
+}
+
+/* A blank that is stripped may be wider than a byte, and a token that strips. */
+static void stripped_blanks_may_be_wide(void **state) {
+    (void)state;
+    pal_tokenizer *tok = test_tokenizer_of(
+        "{\"added_tokens\":[{\"id\":9,\"content\":\"xy\",\"rstrip\":true,\"normalized\":false},{\"id\":10,\"content\":"
+        "\"\xE3\x80\x80\",\"rstrip\":true,\"normalized\":false}]," LETTERS "}");
+    test_names_are(tok, "wide blanks", "xy\xE3\x80\x80 \xE3\x80\x80 a", "xy|\xE3\x80\x80|\xE3\x80\x80|a");
     pal_tokenizer_close(tok);
 }
 
@@ -424,6 +612,11 @@ int main(void) {
         cmocka_unit_test(unknown_characters_follow_the_rules),
         cmocka_unit_test(what_is_not_supported_is_named),
         cmocka_unit_test(too_much_is_refused),
+        cmocka_unit_test(a_pattern_may_cost_so_much_for_a_text),
+        cmocka_unit_test(rules_do_not_multiply),
+        cmocka_unit_test(holes_have_no_text),
+        cmocka_unit_test(added_tokens_take_time_for_the_text_alone),
+        cmocka_unit_test(stripped_blanks_may_be_wide),
         cmocka_unit_test(templates_put_tokens_around_a_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

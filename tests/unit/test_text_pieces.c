@@ -119,6 +119,76 @@ static void unused_pieces_fall_apart(void **state) {
     }
 }
 
+/* However long the text and however deep the pieces: these would take hours, or all of the stack. */
+static void many_unused_pieces_fall_apart(void **state) {
+    (void)state;
+    enum { PAIRS = 400000, DEEP = 1500 };
+    static const piece pieces[] = {
+        { "<unk>", 0, PAL_PIECE_UNKNOWN }, { "a", -1 }, { "b", -1 }, { "c", -1 }, { "ab", -2, PAL_PIECE_UNUSED },
+        { "ac", -2, PAL_PIECE_UNUSED }
+    };
+    pal_tokenizer *tok = pieces_of(pieces, PAL_COUNT(pieces), false, "001", NULL);
+    char *text = malloc(4 * PAIRS);
+    pal_ids ids = { 0 };
+    assert_non_null(text);
+    for (size_t i = 0; i < 2 * PAIRS; i++) memcpy(text + 2 * i, i < PAIRS ? "ab" : "ac", 2);
+    test_encode(tok, text, 4 * PAIRS, &ids);
+    assert_int_equal(ids.count, 4 * PAIRS);
+    for (size_t i = 0; i < ids.count; i++)
+        if (ids.data[i] != (i % 2 == 0 ? 1u : i < 2 * PAIRS ? 2u : 3u)) fail_msg("id %u at %zu", ids.data[i], i);
+    pal_tokenizer_close(tok);
+    free(text);
+
+    /* abbb...: each piece is the one before and a letter. */
+    piece *deep = malloc((DEEP + 2) * sizeof *deep);
+    char *names = malloc((DEEP + 1) * (DEEP + 1));
+    assert_true(deep && names);
+    deep[0] = pieces[0];
+    deep[DEEP + 1] = pieces[2];
+    for (size_t i = 0; i < DEEP; i++) {
+        char *name = names + i * (DEEP + 1);
+        memset(name, 'b', i + 1);
+        name[0] = 'a';
+        name[i + 1] = 0;
+        deep[i + 1] = (piece){ name, -1, i ? PAL_PIECE_UNUSED : PAL_PIECE_NORMAL };
+    }
+    tok = pieces_of(deep, DEEP + 2, false, "001", NULL);
+    ids.count = 0;
+    test_encode(tok, deep[DEEP].name, DEEP, &ids);
+    assert_int_equal(ids.count, DEEP);
+    for (size_t i = 0; i < DEEP; i++) assert_int_equal(ids.data[i], i ? DEEP + 1 : 1);
+    pal_ids_free(&ids);
+    pal_tokenizer_close(tok);
+    free(deep);
+    free(names);
+}
+
+/* Pieces that are looked for at each place of a text have a limit; those that merges make do not. */
+static void what_is_looked_for_is_not_long(void **state) {
+    (void)state;
+    enum { LONGEST = 1024 };
+    char name[LONGEST + 2] = "";
+    for (int unigram = 0; unigram < 2; unigram++)
+        for (int user = 0; user < 2; user++)
+            for (size_t size = LONGEST; size <= LONGEST + 1; size++) {
+                pal_bytes file = { 0 };
+                pal_tokenizer *tok;
+                pal_error err = { 0 };
+                memset(name, 'a', size);
+                name[size] = 0;
+                const piece pieces[] = { { "<unk>", 0, PAL_PIECE_UNKNOWN },
+                                         { "a", -1 },
+                                         { name, -1, user ? PAL_PIECE_USER : PAL_PIECE_NORMAL } };
+                put_pieces(&file, pieces, PAL_COUNT(pieces));
+                put_field(&file, 2, unigram ? "\x18\x01" : "\x18\x02", 2);
+                const bool refused = size > LONGEST && (unigram || user);
+                assert_int_equal(read_file(&file, READER_SPM, &tok, &err), refused ? PAL_E_UNSUPPORTED : PAL_OK);
+                if (!refused) pal_tokenizer_close(tok);
+                else assert_non_null(strstr(err.text, "piece 2 has 1025 bytes; at most 1024 are accepted"));
+                pal_bytes_free(&file);
+            }
+}
+
 /* Sums of scores begin anew before they lose their digits, and all of them: a piece that reaches over stays as bad. */
 static void long_texts_keep_their_best_way(void **state) {
     (void)state;
@@ -150,6 +220,7 @@ static void character_map(pal_bytes *map) {
     put_unit(units, 'G', 'G' | 0x100 | ('G' ^ 0x83u) << 10);
     put_unit(units, 0x83, 0x80000005u);
     put_unit(units, 'H', 'H' | 0x3FFu << 20); /* its children lie behind the units */
+    put_unit(units, 'I', 'I' | 'I' << 10);    /* the next one is itself */
     put(map, (unsigned char[4]){ 0, 4 * UNITS >> 8, 0, 0 }, 4);
     put(map, units, sizeof units);
     put(map, strings, sizeof strings);
@@ -188,6 +259,44 @@ static void characters_are_mapped(void **state) {
         map.data[damages[i].at] = was;
         pal_bytes_free(&file);
         pal_bytes_free(&normalizer);
+    }
+    pal_bytes_free(&map);
+}
+
+static void encoding_says(const pal_tokenizer *tok, const char *text, size_t size, const char *says) {
+    pal_tokenizer_scratch *s;
+    pal_ids ids = { 0 };
+    pal_error err = { 0 };
+    assert_int_equal(pal_tokenizer_scratch_new(&s, tok, &err), PAL_OK);
+    const pal_status st = pal_tokenizer_encode(tok, s, text, size, NULL, &ids, &err);
+    if (says ? st != PAL_E_ARGUMENT || !strstr(err.text, says) : st != PAL_OK)
+        fail_msg("'%s' does not say '%s'", st ? err.text : "encoded", says ? says : "nothing");
+    pal_ids_free(&ids);
+    pal_tokenizer_scratch_free(s);
+}
+
+/* A map may lead round and round, and make much of a little: blanks, too, of which nothing is left. */
+static void a_character_map_has_limits(void **state) {
+    (void)state;
+    enum { RULE_MAX = 256, LONG = 4000 };
+    char text[RULE_MAX + 2], becomes[LONG + 1] = "";
+    memset(text, 'I', sizeof text);
+    pal_bytes map = { 0 };
+    character_map(&map);
+    pal_tokenizer *tok = pieces_of(letters, PAL_COUNT(letters), false, "001", &map);
+    encoding_says(tok, text, RULE_MAX, NULL);
+    encoding_says(tok, text, RULE_MAX + 1, "rules for more than 256 bytes at once");
+    pal_tokenizer_close(tok);
+
+    memset(text, 'A', sizeof text);
+    for (int blanks = 0; blanks < 2; blanks++) {
+        memset(becomes, blanks ? ' ' : 'a', LONG);
+        map.size = 4 + 4 * UNITS;
+        put(&map, becomes, sizeof becomes);
+        tok = pieces_of(letters, PAL_COUNT(letters), false, blanks ? "011" : "001", &map);
+        encoding_says(tok, text, 16, NULL);
+        encoding_says(tok, text, 20, "make this text more than 65856 bytes longer");
+        pal_tokenizer_close(tok);
     }
     pal_bytes_free(&map);
 }
@@ -521,8 +630,11 @@ int main(void) {
         cmocka_unit_test(blanks_follow_the_rules),
         cmocka_unit_test(unknowns_join),
         cmocka_unit_test(unused_pieces_fall_apart),
+        cmocka_unit_test(many_unused_pieces_fall_apart),
+        cmocka_unit_test(what_is_looked_for_is_not_long),
         cmocka_unit_test(long_texts_keep_their_best_way),
         cmocka_unit_test(characters_are_mapped),
+        cmocka_unit_test(a_character_map_has_limits),
         cmocka_unit_test(settings_of_another_type_are_none),
         cmocka_unit_test(gguf_may_say_more),
         cmocka_unit_test(gguf_marks_pieces_in_several_ways),

@@ -160,14 +160,12 @@ static pal_status add(pal_strings *words, const characters *t, size_t from, size
 }
 
 /* How often characters from .. to-1 are a word: *known false where no word begins so. */
-static uint32_t frequency(const pal_chinese *c, const characters *t, uint32_t *node, size_t from, size_t to,
+static uint32_t frequency(const pal_chinese *c, const characters *t, pal_trie_place *at, size_t from, size_t to,
                           bool *known) {
     *known = true;
-    for (size_t i = t->at[from]; i < t->at[to] && *known; i++) {
-        *node = pal_trie_step(&c->words, *node, t->data[i]);
-        *known = *node != PAL_NO_ID;
-    }
-    return *known && c->words.value[*node] != PAL_NO_ID ? c->words.value[*node] : 0;
+    for (size_t i = t->at[from]; i < t->at[to] && *known; i++) *known = pal_trie_step(&c->words, at, t->data[i]);
+    const uint32_t count = *known ? pal_trie_value(&c->words, *at) : PAL_NO_ID;
+    return count == PAL_NO_ID ? 0 : count;
 }
 
 /* The states of characters from .. to-1 by Viterbi's algorithm; of equal ways that over the later letter wins. */
@@ -227,10 +225,10 @@ typedef struct {
 static pal_status cut_singles(const pal_chinese *c, const characters *t, size_t from, size_t to, const work *w,
                               pal_strings *words, pal_error *err) {
     pal_status st = PAL_OK;
-    uint32_t node = 0;
+    pal_trie_place place = { 0 };
     bool known;
     if (to - from == 1) return add(words, t, from, to, err);
-    if (frequency(c, t, &node, from, to, &known)) {
+    if (frequency(c, t, &place, from, to, &known)) {
         for (size_t i = from; i < to && !st; i++) st = add(words, t, i, i + 1, err);
         return st;
     }
@@ -255,11 +253,11 @@ static pal_status cut_block(const pal_chinese *c, const characters *t, size_t fr
                             pal_strings *words, pal_error *err) {
     w->value[to] = 0;
     for (size_t i = to; i-- > from;) {
-        uint32_t node = 0;
+        pal_trie_place place = { 0 };
         bool known = true, any = false;
         double best = 0;
         for (size_t end = i + 1; end <= to && known; end++) {
-            const uint32_t count = frequency(c, t, &node, end - 1, end, &known);
+            const uint32_t count = frequency(c, t, &place, end - 1, end, &known);
             if (!count) continue;
             const double value = log((double)count) - c->log_total + w->value[end];
             if (!any || value >= best) best = value, w->next[i] = end;
