@@ -114,11 +114,16 @@ with tempfile.TemporaryDirectory() as folder:
             time.sleep(0.02)
 
     def ends(child, what, seconds=30):
+        """What mpirun printed. Open MPI 4.1.4 sometimes waits for ever for a lock of its own (in PMIx_server_finalize) after a
+        rank was killed while it started: with every rank gone, as we promise, it is ended by SIGKILL, as a user would do."""
         try:
             return child.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
+            alive = rank_pids(child)
             child.kill()
-            sys.exit(f"FAILED: {what}: not all ranks ended within {seconds} s")
+            check(not alive, f"{what}: not all ranks ended within {seconds} s, but {sorted(alive)} go on")
+            print(f"{what}: all ranks ended, mpirun did not", flush=True)
+            return child.communicate()
 
     def trained(name, ranks):
         """The run of a case on so many ranks, which is made once; 0: without mpirun."""
@@ -242,12 +247,13 @@ with tempfile.TemporaryDirectory() as folder:
             run = root / f"killed{trial}"
             trial += 1
             while True:
+                before = newest(run)
                 child = start(2, "train", *options, "--out", run, *(["--resume"] if (run / "config.json").exists() else []))
                 until(lambda: len(rank_pids(child)) == 2 or child.poll() is not None, "two ranks")
                 after = rng.choice((-1, 3, 12, 30)) if long_run else 12  # a checkpoint
                 until(lambda: newest(run) >= after or child.poll() is not None, f"checkpoint {after}")
                 time.sleep(rng.uniform(0, 1 if after < 0 else 0.1))
-                pids = rank_pids(child)
+                pids, training = rank_pids(child), newest(run) > before
                 if len(pids) == 2:
                     try:
                         os.kill(pids[killed % 2], signal.SIGKILL)
@@ -257,7 +263,7 @@ with tempfile.TemporaryDirectory() as folder:
                 out, err = ends(child, f"kill {killed}")
                 if child.returncode == 0:
                     break
-                check("exited on signal 9" in err, f"a killed rank is not named: {err}")
+                check("exited on signal 9" in err or not training, f"a killed rank is not named: {err}")  # while ranks start, mpirun may say less
                 if killed % 10 == 0 or not long_run and killed == 2:  # on to the end
                     palimpsa(2, "train", *options, "--out", run, *(["--resume"] if (run / "config.json").exists() else []))
                     break
