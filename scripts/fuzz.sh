@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Fuzzes readers of files:
 #   scripts/fuzz.sh TARGET|all [SECONDS [RUNS]]
-# TARGET is a fuzz/target_NAME.c; each ends after SECONDS (default 60) or RUNS (default: no limit). The corpus stays in
-# build-fuzz/corpus/TARGET and grows from call to call. What crashes, takes more than a second or 256 MiB is left in
-# build-fuzz/findings. A line for each target goes to build-fuzz/runs.csv: target, seconds, runs, covered edges, size of the
-# corpus, findings.
+# TARGET is a fuzz/target_NAME.c; each ends after SECONDS (default 60) or RUNS (default: no limit), and JOBS of them run side
+# by side (default: one a core). The corpus stays in build-fuzz/corpus/TARGET and grows from call to call. What crashes, takes
+# more than a second or 256 MiB is left in build-fuzz/findings. A line for each target goes to build-fuzz/runs.csv: target,
+# seconds, runs, covered edges, size of the corpus, findings.
 set -euo pipefail
 [ $# -ge 1 ] && [ $# -le 3 ] || { sed -n '2,7s/^# *//p' "$0" >&2; exit 2; }
 cd "$(dirname "$0")/.."
@@ -28,7 +28,7 @@ export OMP_NUM_THREADS=1 LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp
 
 # Whether an input that took too long takes below a second when it is tried again: the process was starved or paused.
 starved() {
-    local input try took
+    local target=$1 input try took
     input=$(ls -t "build-fuzz/findings/$target"-timeout-* 2>/dev/null | head -1)
     [ -n "$input" ] || return 1
     for try in 1 2 3; do
@@ -42,14 +42,11 @@ starved() {
     return 1
 }
 
-found=0
-for target in $targets; do
+fuzz() {
+    local target=$1 log=build-fuzz/$1.log dictionary=() longest start=$SECONDS runs=0 again=1 bad=0 code covered
     mkdir -p "build-fuzz/corpus/$target"
-    log=build-fuzz/$target.log
-    dictionary=()
     [ ! -e "fuzz/$target.dict" ] || dictionary=("-dict=fuzz/$target.dict")
     longest=$(find "build-fuzz/seeds/$target" "tests/fuzz-regressions/$target" -type f -printf '%s\n' | sort -n | tail -1)
-    start=$SECONDS runs=0 again=1 bad=0
     while [ $again -eq 1 ] && [ $((SECONDS - start)) -lt "$seconds" ]; do
         again=0 code=0
         build-fuzz/fuzz/fuzz_$target "${dictionary[@]}" -max_total_time=$((seconds - (SECONDS - start))) -runs=$((runs_max > 0 ? runs_max - runs : -1)) \
@@ -57,14 +54,18 @@ for target in $targets; do
             "build-fuzz/corpus/$target" "build-fuzz/seeds/$target" "tests/fuzz-regressions/$target" >"$log" 2>&1 || code=$?
         runs=$((runs + $(awk '/stat::number_of_executed_units/ { n = $2 } END { print n + 0 }' "$log")))
         if [ $code -ne 0 ]; then
-            if starved; then again=1; else bad=1; fi
+            if starved "$target"; then again=1; else bad=1; fi
         fi
     done
     covered=$(awk '{ for (i = 1; i < NF; i++) if ($i == "cov:") c = $(i + 1) } END { print c + 0 }' "$log")
     echo "$target,$((SECONDS - start)),$runs,$covered,$(ls "build-fuzz/corpus/$target" | wc -l),$bad" | tee -a build-fuzz/runs.csv
     if [ $bad -eq 1 ]; then
-        found=1
         grep -E "ERROR|runtime error|broken promise|SUMMARY|Test unit written" "$log" >&2 || tail -5 "$log" >&2
+        return 1
     fi
-done
-exit $found
+}
+
+# A target for each core.
+export seconds runs_max
+export -f starved fuzz
+xargs -n 1 -P "${JOBS:-$(nproc)}" bash -euo pipefail -c 'fuzz "$1"' fuzz <<<"$targets" || exit 1
