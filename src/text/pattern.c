@@ -33,6 +33,10 @@ pal_status pal_pattern_new(pal_pattern **out, const char *name, pal_slice source
     if (code == ONIG_NORMAL)
         code = onig_new(&p->code, source.data, source.data + source.size, ONIG_OPTION_NONE, utf8, ONIG_SYNTAX_ONIGURUMA,
                         &where);
+    if (code == ONIGERR_MEMORY) {
+        pal_free(block);
+        return pal_fail(err, PAL_E_MEMORY, "%s: no memory for a pattern", name);
+    }
     if (code != ONIG_NORMAL) {
         OnigUChar why[ONIG_MAX_ERROR_MESSAGE_LEN] = "";
         onig_error_code_to_str(why, code, &where);
@@ -101,6 +105,7 @@ pal_status pal_pattern_next(const pal_pattern *p, pal_tokenizer_scratch *s, pal_
             return pal_fail(err, PAL_E_ARGUMENT,
                             "the tokenizer's pattern gives up on this text: it takes more than %" PRIu64 " steps",
                             s->steps_allowed);
+        if (at == ONIGERR_MEMORY) return pal_fail(err, PAL_E_MEMORY, "no memory to match a pattern");
         if (at < 0) {
             OnigUChar why[ONIG_MAX_ERROR_MESSAGE_LEN] = "";
             onig_error_code_to_str(why, at);

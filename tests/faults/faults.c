@@ -9,8 +9,8 @@
  *   PALIMPSA_FAULTS=places         nothing fails; of each place that allocates a line goes to the log: "place K HASH"
  * PALIMPSA_FAULTS_LOG names a file that gets, of every process, the line "count KIND N" in the end, and when calls are
  * recorded a line for each: kind, path, second path or offset and bytes as hexadecimal digits.
- * Allocations are those of ours (refused.c) and of jansson. Cairo, oneDNN, OpenMP, libmicrohttpd, Oniguruma and the C
- * library's own have no hooks: theirs do not fail. */
+ * Allocations are those of ours (refused.c), of jansson and of Oniguruma (oniguruma.c). Cairo, oneDNN, OpenMP,
+ * libmicrohttpd and the C library's own have no hooks: theirs do not fail. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
