@@ -46,8 +46,12 @@ found=0
 for target in $targets; do
     mkdir -p "build-fuzz/corpus/$target"
     log=build-fuzz/$target.log
-    dictionary=()
-    [ ! -e "fuzz/$target.dict" ] || dictionary=("-dict=fuzz/$target.dict")
+    dictionary=() words=$target
+    case $target in # these read the same words as another
+    directory) words=config ;;
+    torch) words=pickle ;;
+    esac
+    [ ! -e "fuzz/$words.dict" ] || dictionary=("-dict=fuzz/$words.dict")
     longest=$(find "build-fuzz/seeds/$target" "tests/fuzz-regressions/$target" -type f -printf '%s\n' | sort -n | tail -1)
     start=$SECONDS runs=0 again=1 bad=0
     while [ $again -eq 1 ] && [ $((SECONDS - start)) -lt "$seconds" ]; do
