@@ -85,6 +85,7 @@ static void *copy_of(const void *data, size_t size) {
 
 const char *fuzz_file(const char *name, const void *data, size_t size) {
     const char *path = fuzz_path(name);
+    void *copy = copy_of(data, size); /* first: data may be a map of that file */
     size_t i = find_file(path);
     if (i == FILES) {
         FUZZ_CHECK((i = find_file("")) < FILES);
@@ -92,7 +93,7 @@ const char *fuzz_file(const char *name, const void *data, size_t size) {
         snprintf(files[i].path, sizeof files[i].path, "%s", path);
     }
     free(files[i].data);
-    files[i].data = copy_of(data, size);
+    files[i].data = copy;
     files[i].size = size;
     return path;
 }
@@ -159,7 +160,7 @@ pal_model *fuzz_model(const char *preset, int layers, pal_model_use use) {
     pal_model *model;
     pal_error err;
     const pal_preset_options options = {
-        .task = "mqar", .vocab = 32, .hidden = 16, .layers = layers, .heads = 2, .head_dim = 8
+        .task = "mqar", .vocab = 32, .hidden = 8, .layers = layers, .heads = 2, .head_dim = 4
     };
     if (pal_model_preset(&config, preset, &options, &err) ||
         pal_model_new(&model, &config, 1, use, fuzz_context(), &err)) {

@@ -148,8 +148,9 @@ def main(program, out):
     seed("records", "lines", b'\1{"a": 1, "b": ["x", "y"]}\n{"a": null}\n')
     rng = random.Random(1)
     metrics = "".join(json.dumps({"step": s, "loss": 5 * rng.random(), "lr": 1e-3, "tokens": 64 * s, "tokens_per_s": 1e4, "accuracy": rng.random(),
-                                  "valid_loss": 4.0, "n_t": [10.0, 20.0], "ratio": [0.1, 0.2], "b_scale": [1.0, 1.0]}) + "\n" for s in range(1, 9))
+                                  "valid_loss": 4.0, "n_t": [10.0, 20.0], "ratio": [0.1, 0.2], "b_scale": [1.0, 1.0]}) + "\n" for s in range(1, 4))
     seed("runs", "mqar", json.dumps({"task": "mqar", "model": "palimpsa-d", "seed": 1, "lr": 1e-3}).encode() + MARK + metrics.encode())
+    seed("runs", "text", b'{"task": "text", "model": "transformer"}' + MARK + b'{"step": 1, "loss": 3.5}\n{"step": 3, "loss": 2.5, "valid_loss": 2.75}\n')
     # The first byte: path + 10 * model, in the order of target_requests.c.
     common = {"temperature": 0.5, "top_p": 0.9, "top_k": 3, "min_p": 0.1, "seed": 7, "n": 2, "max_tokens": 3, "stop": ["a", "b"], "logit_bias": {"3": -1.5},
               "presence_penalty": 0.5, "frequency_penalty": 0.5, "repetition_penalty": 1.1, "stream": True, "stream_options": {"include_usage": True}, "variance": True}
