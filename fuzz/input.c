@@ -18,7 +18,7 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
 
 static void remove_directory(void) { nftw(directory, remove_one, 8, FTW_DEPTH | FTW_PHYS); }
 
-/* Makes the folders that lead to a path, once each: asking the system for every input costs more than some readers do. */
+/* Makes the folders that lead to a path, once each: asking the system for every input costs more than some readers. */
 static void make_folders(char *path) {
     static char made[8][512];
     static int turn;

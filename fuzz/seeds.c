@@ -28,13 +28,19 @@ static void copy(FILE *to, const char *path) {
     fclose(from);
 }
 
-static void tokenizer(void) {
-    pal_bytes made = { 0 };
-    test_tiny_gguf(&made, false);
-    FILE *file = seed("gguf", "tokenizer");
-    fwrite(made.data, 1, made.size, file);
+static void save(const char *target, const char *name, pal_bytes *made) {
+    FILE *file = seed(target, name);
+    fwrite(made->data, 1, made->size, file);
     fclose(file);
-    pal_bytes_free(&made);
+    pal_bytes_free(made);
+}
+
+static void tokenizers(void) {
+    pal_bytes gguf = { 0 }, unigram = { 0 };
+    test_tiny_gguf(&gguf, false);
+    save("gguf", "tokenizer", &gguf);
+    test_tiny_spm(&unigram, true); /* of SentencePiece's BPE tests/fuzz-regressions has one with all bytes */
+    save("tokenizer_model", "unigrambytes", &unigram);
 }
 
 static void states(void) {
@@ -111,7 +117,7 @@ int main(int argc, char **argv) {
     }
     root = argv[1];
     mkdir(root, 0777);
-    tokenizer();
+    tokenizers();
     states();
     checkpoint();
     shards();

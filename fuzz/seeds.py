@@ -14,7 +14,7 @@ LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^
 
 
 # Tokenizers have one feature and few tokens each: whoever mutates a long file hardly meets its one interesting place, and
-# every token costs time. Some with all 256 bytes are among the inputs of tests/fuzz-regressions.
+# every token costs time. Some with all 256 bytes are in tests/fuzz-regressions and seeds.c.
 def byte_level(names):
     return [n.replace(" ", "\u0120") for n in names]
 
@@ -36,24 +36,29 @@ def tokenizer_jsons():
         return {"type": "Sequence", kind: list(parts)}
 
     end = {"content": "<|endoftext|>", "special": True}
-    yield "bytes", made(byte_level(words), ["h e", "t he", "\u0120 the"], added=[end], pre_tokenizer={"type": "ByteLevel", "add_prefix_space": False}, decoder={"type": "ByteLevel"})
+    yield "bytes", made(byte_level(words), ["h e", "t he", "\u0120 the"], added=[end],
+                        pre_tokenizer={"type": "ByteLevel", "add_prefix_space": False}, decoder={"type": "ByteLevel"})
     yield "pairs", made(merges=[["h", "e"], ["t", "he"]], model={"ignore_merges": True})
     yield "characters", made(["t", "h", "e", " "], [])
     yield "metaspace", made(["<unk>", SIGN, "t", "h", "e", "he"], ["h e"], {"unk_token": "<unk>", "fuse_unk": True},
-                            pre_tokenizer={"type": "Metaspace", "replacement": SIGN, "prepend_scheme": "first", "split": True}, decoder={"type": "Metaspace", "replacement": SIGN})
+                            pre_tokenizer={"type": "Metaspace", "replacement": SIGN, "prepend_scheme": "first", "split": True},
+                            decoder={"type": "Metaspace", "replacement": SIGN})
     yield "llama", made(["<unk>", SIGN, "t", "h", "e", "he", "<0xC3>", "<0xA9>"], ["h e"], {"unk_token": "<unk>", "byte_fallback": True},
                         normalizer=sequence("normalizers", {"type": "Prepend", "prepend": SIGN}, {"type": "Replace", "pattern": {"String": " "}, "content": SIGN}),
                         decoder=sequence("decoders", {"type": "Replace", "pattern": {"String": SIGN}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
                                          {"type": "Strip", "content": " ", "start": 1, "stop": 0}))
     for form in ("NFC", "NFD", "NFKC", "NFKD"):
-        yield form, made(normalizer={"type": form})
-    yield "llama3", made(byte_level(words), pre_tokenizer=sequence("pretokenizers", split("Isolated", Regex=LLAMA3), {"type": "ByteLevel", "add_prefix_space": True, "use_regex": False}))
+        yield form, made([*words, "é", "e\u0301"], normalizer={"type": form})
+    yield "llama3", made(byte_level(words), pre_tokenizer=sequence("pretokenizers", split("Isolated", Regex=LLAMA3),
+                                                                   {"type": "ByteLevel", "add_prefix_space": True, "use_regex": False}))
     for behaviour in ("Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"):
         yield behaviour, made(pre_tokenizer=split(behaviour, String=" "))
         yield behaviour + "Regex", made(pre_tokenizer=split(behaviour, True, Regex=r"\w+|\s"))
     yield "digits", made(["1", "2", "12"], ["1 2"], pre_tokenizer={"type": "Digits", "individual_digits": True})
-    yield "added", made(normalizer={"type": "NFC"}, added=[{"content": "cat", "single_word": True}, {"content": "sat", "lstrip": True, "rstrip": True, "normalized": True}, end])
-    yield "template", made(added=[end], post_processor={"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "e"}}, {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "e"}}],
+    yield "added", made(normalizer={"type": "NFC"}, added=[{"content": "cat", "single_word": True},
+                                                           {"content": "sat", "lstrip": True, "rstrip": True, "normalized": True}, end])
+    around = {"SpecialToken": {"id": "e"}}
+    yield "template", made(added=[end], post_processor={"type": "TemplateProcessing", "single": [around, {"Sequence": {"id": "A"}}, around],
                                                         "special_tokens": {"e": {"ids": [8]}}})
     yield "roberta", made(post_processor=sequence("processors", {"type": "ByteLevel"}, {"type": "RobertaProcessing", "sep": ["t", 0], "cls": ["h", 1]}))
     yield "padding", made(padding={"strategy": "BatchLongest"}, truncation=None)
@@ -75,7 +80,8 @@ CHARSMAP = struct.pack("<4I", 12, ord("u") << 10, ord("t") | 0x100 | 3 << 10, 0)
 
 def tokenizer_models():
     unknown, control, user, unused = 2, 3, 4, 5
-    pieces = [("<unk>", 0.0, unknown), ("<s>", 0.0, control), ("</s>", 0.0, control), (SIGN, -1.0, 1), ("t", -2.0, 1), ("he", -3.0, 1), (SIGN + "the", -4.0, 1), ("h", -5.0, 1), ("e", -6.0, 1)]
+    pieces = [("<unk>", 0.0, unknown), ("<s>", 0.0, control), ("</s>", 0.0, control), (SIGN, -1.0, 1),
+              ("t", -2.0, 1), ("he", -3.0, 1), (SIGN + "the", -4.0, 1), ("h", -5.0, 1), ("e", -6.0, 1)]
 
     def made(kind, more=(), trainer=b"", normaliser=field(3, 1) + field(4, 0)):
         listed = b"".join(field(1, field(1, name.encode()) + field(2, score) + (field(3, k) if k != 1 else b"")) for name, score, k in [*pieces, *more])

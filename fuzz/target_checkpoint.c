@@ -56,7 +56,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char *sealed = NULL;
     if (json_is_object(root) && pal_run_seal(fuzz_path(FOLDER), root, &err) == PAL_OK)
         FUZZ_CHECK(sealed = pal_json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)));
-    fuzz_written(FOLDER "/trainer.json", sealed ? (const void *)sealed : json.data, sealed ? strlen(sealed) : json.size);
+    const size_t bytes = sealed ? strlen(sealed) : json.size;
+    fuzz_written(FOLDER "/trainer.json", sealed ? (const void *)sealed : json.data, bytes);
     free(sealed);
     json_decref(root);
     const char *run = fuzz_path("run");
