@@ -18,6 +18,26 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
 
 static void remove_directory(void) { nftw(directory, remove_one, 8, FTW_DEPTH | FTW_PHYS); }
 
+/* Makes the folders that lead to a path, once each: asking the system for every input costs more than some readers. */
+static void make_folders(char *path) {
+    static char made[8][512];
+    static int turn;
+    char *last = strrchr(path, '/');
+    *last = 0;
+    int i = 0;
+    while (i < 8 && strcmp(made[i], path) != 0) i++;
+    if (i == 8) {
+        for (char *slash = path + strlen(directory); (slash = strchr(slash + 1, '/'));) {
+            *slash = 0;
+            FUZZ_CHECK(mkdir(path, 0700) == 0 || errno == EEXIST);
+            *slash = '/';
+        }
+        FUZZ_CHECK(mkdir(path, 0700) == 0 || errno == EEXIST);
+        snprintf(made[turn++ % 8], sizeof made[0], "%s", path);
+    }
+    *last = '/';
+}
+
 const char *fuzz_path(const char *name) {
     static char paths[8][512];
     static int turn;
@@ -29,11 +49,7 @@ const char *fuzz_path(const char *name) {
     }
     char *path = paths[turn++ % 8];
     FUZZ_CHECK(snprintf(path, sizeof paths[0], "%s/%s", directory, name) < (int)sizeof paths[0]);
-    for (char *slash = path + strlen(directory) + 1; (slash = strchr(slash, '/')); slash++) {
-        *slash = 0;
-        FUZZ_CHECK(mkdir(path, 0700) == 0 || errno == EEXIST);
-        *slash = '/';
-    }
+    make_folders(path);
     return path;
 }
 
@@ -69,6 +85,7 @@ static void *copy_of(const void *data, size_t size) {
 
 const char *fuzz_file(const char *name, const void *data, size_t size) {
     const char *path = fuzz_path(name);
+    void *copy = copy_of(data, size); /* first: data may be a map of that file */
     size_t i = find_file(path);
     if (i == FILES) {
         FUZZ_CHECK((i = find_file("")) < FILES);
@@ -76,7 +93,7 @@ const char *fuzz_file(const char *name, const void *data, size_t size) {
         snprintf(files[i].path, sizeof files[i].path, "%s", path);
     }
     free(files[i].data);
-    files[i].data = copy_of(data, size);
+    files[i].data = copy;
     files[i].size = size;
     return path;
 }
@@ -84,11 +101,10 @@ const char *fuzz_file(const char *name, const void *data, size_t size) {
 void fuzz_no_file(const char *name) {
     const char *path = fuzz_path(name);
     const size_t i = find_file(path);
-    if (i < FILES) {
-        free(files[i].data);
-        files[i].data = NULL;
-        files[i].path[0] = 0;
-    }
+    if (i == FILES) return;
+    free(files[i].data);
+    files[i].data = NULL;
+    files[i].path[0] = 0;
     unlink(path);
 }
 
@@ -144,7 +160,7 @@ pal_model *fuzz_model(const char *preset, int layers, pal_model_use use) {
     pal_model *model;
     pal_error err;
     const pal_preset_options options = {
-        .task = "mqar", .vocab = 32, .hidden = 16, .layers = layers, .heads = 2, .head_dim = 8
+        .task = "mqar", .vocab = 32, .hidden = 8, .layers = layers, .heads = 2, .head_dim = 4
     };
     if (pal_model_preset(&config, preset, &options, &err) ||
         pal_model_new(&model, &config, 1, use, fuzz_context(), &err)) {

@@ -21,7 +21,7 @@ const char *fuzz_path(const char *name);
 const char *fuzz_file(const char *name, const void *data, size_t size);
 /* The same for readers that open it in another way. */
 const char *fuzz_written(const char *name, const void *data, size_t size);
-void fuzz_no_file(const char *name);
+void fuzz_no_file(const char *name); /* takes one of fuzz_file's away */
 
 /* An input may hold several files with a line "%%" between them. Takes the next one off. */
 #define FUZZ_MARK "\n%%\n"

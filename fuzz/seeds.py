@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """seeds.py FUZZ_SEEDS DIR: a first corpus for every target, in DIR/TARGET. FUZZ_SEEDS is the program built from seeds.c."""
-import json, pathlib, random, subprocess, sys, tempfile, zipfile
+import json, pathlib, random, struct, subprocess, sys, tempfile, zipfile
 
 here = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(here.parent / "tests"))
@@ -8,6 +8,98 @@ import checkpoint_writers as writers
 
 MARK = b"\n%%\n"
 TEXT = "the cat  sat\n\n on 1234 mats; it's étude 日本。 e\u0301 <|endoftext|> </s>\r\n".encode()
+
+SIGN = "\u2581"
+LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+# Tokenizers have one feature and few tokens each: whoever mutates a long file hardly meets its one interesting place, and
+# every token costs time. Some with all 256 bytes are in tests/fuzz-regressions and seeds.c.
+def byte_level(names):
+    return [n.replace(" ", "\u0120") for n in names]
+
+
+def tokenizer_jsons():
+    words = ["t", "h", "e", "a", " ", "he", "the", " the"]
+    merges = ["h e", "t he"]
+
+    def made(words=words, merges=merges, model={}, added=(), **parts):
+        vocab = {w: i for i, w in enumerate(words)}
+        first = len(vocab)
+        tokens = [{"id": vocab.get(a["content"], first + i), **a} for i, a in enumerate(added)]
+        return {"added_tokens": tokens, **parts, "model": {"type": "BPE", **model, "vocab": vocab, "merges": merges}}
+
+    def split(behaviour, invert=False, **pattern):
+        return {"type": "Split", "pattern": pattern, "behavior": behaviour, "invert": invert}
+
+    def sequence(kind, *parts):
+        return {"type": "Sequence", kind: list(parts)}
+
+    end = {"content": "<|endoftext|>", "special": True}
+    yield "bytes", made(byte_level(words), ["h e", "t he", "\u0120 the"], added=[end],
+                        pre_tokenizer={"type": "ByteLevel", "add_prefix_space": False}, decoder={"type": "ByteLevel"})
+    yield "pairs", made(merges=[["h", "e"], ["t", "he"]], model={"ignore_merges": True})
+    yield "characters", made(["t", "h", "e", " "], [])
+    yield "metaspace", made(["<unk>", SIGN, "t", "h", "e", "he"], ["h e"], {"unk_token": "<unk>", "fuse_unk": True},
+                            pre_tokenizer={"type": "Metaspace", "replacement": SIGN, "prepend_scheme": "first", "split": True},
+                            decoder={"type": "Metaspace", "replacement": SIGN})
+    yield "llama", made(["<unk>", SIGN, "t", "h", "e", "he", "<0xC3>", "<0xA9>"], ["h e"], {"unk_token": "<unk>", "byte_fallback": True},
+                        normalizer=sequence("normalizers", {"type": "Prepend", "prepend": SIGN}, {"type": "Replace", "pattern": {"String": " "}, "content": SIGN}),
+                        decoder=sequence("decoders", {"type": "Replace", "pattern": {"String": SIGN}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
+                                         {"type": "Strip", "content": " ", "start": 1, "stop": 0}))
+    for form in ("NFC", "NFD", "NFKC", "NFKD"):
+        yield form, made([*words, "é", "e\u0301"], normalizer={"type": form})
+    yield "llama3", made(byte_level(words), pre_tokenizer=sequence("pretokenizers", split("Isolated", Regex=LLAMA3),
+                                                                   {"type": "ByteLevel", "add_prefix_space": True, "use_regex": False}))
+    for behaviour in ("Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"):
+        yield behaviour, made(pre_tokenizer=split(behaviour, String=" "))
+        yield behaviour + "Regex", made(pre_tokenizer=split(behaviour, True, Regex=r"\w+|\s"))
+    yield "digits", made(["1", "2", "12"], ["1 2"], pre_tokenizer={"type": "Digits", "individual_digits": True})
+    yield "added", made(normalizer={"type": "NFC"}, added=[{"content": "cat", "single_word": True},
+                                                           {"content": "sat", "lstrip": True, "rstrip": True, "normalized": True}, end])
+    around = {"SpecialToken": {"id": "e"}}
+    yield "template", made(added=[end], post_processor={"type": "TemplateProcessing", "single": [around, {"Sequence": {"id": "A"}}, around],
+                                                        "special_tokens": {"e": {"ids": [8]}}})
+    yield "roberta", made(post_processor=sequence("processors", {"type": "ByteLevel"}, {"type": "RobertaProcessing", "sep": ["t", 0], "cls": ["h", 1]}))
+    yield "padding", made(padding={"strategy": "BatchLongest"}, truncation=None)
+
+
+def varint(x):
+    return bytes([x]) if x < 128 else bytes([x & 127 | 128]) + varint(x >> 7)
+
+
+def field(number, value):
+    if isinstance(value, bytes):
+        return varint(number << 3 | 2) + varint(len(value)) + value
+    return varint(number << 3 | 5) + struct.pack("<f", value) if isinstance(value, float) else varint(number << 3) + varint(value)
+
+
+# One rule of a SentencePiece character map: t becomes h. Units: where the first byte leads, that byte with a leaf, the leaf.
+CHARSMAP = struct.pack("<4I", 12, ord("u") << 10, ord("t") | 0x100 | 3 << 10, 0) + b"h\0"
+
+
+def tokenizer_models():
+    unknown, control, user, unused = 2, 3, 4, 5
+    pieces = [("<unk>", 0.0, unknown), ("<s>", 0.0, control), ("</s>", 0.0, control), (SIGN, -1.0, 1),
+              ("t", -2.0, 1), ("he", -3.0, 1), (SIGN + "the", -4.0, 1), ("h", -5.0, 1), ("e", -6.0, 1)]
+
+    def made(kind, more=(), trainer=b"", normaliser=field(3, 1) + field(4, 0)):
+        listed = b"".join(field(1, field(1, name.encode()) + field(2, score) + (field(3, k) if k != 1 else b"")) for name, score, k in [*pieces, *more])
+        return listed + field(2, field(3, kind) + trainer) + field(3, normaliser)
+
+    for kind, name in ((1, "unigram"), (2, "bpe")):
+        yield name, made(kind)
+        yield name + "user", made(kind, [("cat", 0.0, user), ("sat", -7.0, unused)])
+        yield name + "blanks", made(kind, normaliser=field(3, 0) + field(4, 1) + field(5, 0))
+        yield name + "map", made(kind, normaliser=field(1, b"n") + field(2, CHARSMAP))
+        yield name + "names", made(kind, trainer=field(44, b" ? ") + field(46, b"</s>") + field(47, b"<s>"))
+
+
+def vocabularies():
+    names = byte_level(["<|endoftext|>", "t", "h", "e", "c", "a", " ", "he", "the", " the"])
+    lists = {"gpt2": "#version: 0.2\nh e\nt he\n\u0120 the\n", "plain": "h e\r\nt he", "none": ""}
+    for name, merges in lists.items():
+        yield name, json.dumps({n: i for i, n in enumerate(names)}, ensure_ascii=False).encode() + MARK + merges.encode()
 
 
 def main(program, out):
@@ -42,6 +134,12 @@ def main(program, out):
                 shards = [made[n] for n in sorted(made) if n.startswith("model-")]
                 index = made["model.safetensors.index.json"].replace(b"model-00001-of-00003", b"a").replace(b"model-00002-of-00003", b"b")
                 seed("directory", kind, MARK.join([made["config.json"], index, *shards[:2]]))
+    for name, made in tokenizer_jsons():
+        seed("tokenizer_json", name, json.dumps(made, ensure_ascii=False, separators=(",", ":")).encode())
+    for name, made in tokenizer_models():
+        seed("tokenizer_model", name, made)
+    for name, made in vocabularies():
+        seed("vocab", name, made)
     # The pickle of one small tensor in storage 0, as target_torch.c lays it out.
     tensor = writers.p_tensor("0", "F32", [2, 3], 64)
     seed("torch", "one", b"\x80\x02" + writers.p_state([("backbone.embedding.weight", tensor)]) + b".")
@@ -56,8 +154,9 @@ def main(program, out):
     seed("records", "lines", b'\1{"a": 1, "b": ["x", "y"]}\n{"a": null}\n')
     rng = random.Random(1)
     metrics = "".join(json.dumps({"step": s, "loss": 5 * rng.random(), "lr": 1e-3, "tokens": 64 * s, "tokens_per_s": 1e4, "accuracy": rng.random(),
-                                  "valid_loss": 4.0, "n_t": [10.0, 20.0], "ratio": [0.1, 0.2], "b_scale": [1.0, 1.0]}) + "\n" for s in range(1, 9))
+                                  "valid_loss": 4.0, "n_t": [10.0, 20.0], "ratio": [0.1, 0.2], "b_scale": [1.0, 1.0]}) + "\n" for s in range(1, 4))
     seed("runs", "mqar", json.dumps({"task": "mqar", "model": "palimpsa-d", "seed": 1, "lr": 1e-3}).encode() + MARK + metrics.encode())
+    seed("runs", "text", b'{"task": "text", "model": "transformer"}' + MARK + b'{"step": 1, "loss": 3.5}\n{"step": 3, "loss": 2.5, "valid_loss": 2.75}\n')
     # The first byte: path + 10 * model, in the order of target_requests.c.
     common = {"temperature": 0.5, "top_p": 0.9, "top_k": 3, "min_p": 0.1, "seed": 7, "n": 2, "max_tokens": 3, "stop": ["a", "b"], "logit_bias": {"3": -1.5},
               "presence_penalty": 0.5, "frequency_penalty": 0.5, "repetition_penalty": 1.1, "stream": True, "stream_options": {"include_usage": True}, "variance": True}

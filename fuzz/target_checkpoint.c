@@ -1,12 +1,38 @@
 /* SPDX-License-Identifier: MIT */
 /* The files that only training reads: trainer.json and optimizer.safetensors beside a sound model. Checksums are set
- * right first. */
+ * right first. The model is the same for all inputs and opened once, or that would take most of the time. */
 #include <jansson.h>
 
-#include "format/model_dir.h"
+#include "base/map.h"
+#include "format/json.h"
 #include "format/run_dir.h"
 #include "input.h"
 #include "train/checkpoint.h"
+
+/* The linker sends the library's calls here. */
+pal_status __real_pal_model_open(pal_model **out, const char *path, pal_model_use use, const pal_context *cx,
+                                 pal_error *err);
+pal_status __wrap_pal_model_open(pal_model **out, const char *path, pal_model_use use, const pal_context *cx,
+                                 pal_error *err);
+
+pal_status __wrap_pal_model_open(pal_model **out, const char *path, pal_model_use use, const pal_context *cx,
+                                 pal_error *err) {
+    static pal_model *model;
+    if (!model) FUZZ_CHECK(__real_pal_model_open(&model, path, use, cx, err) == PAL_OK);
+    *out = model;
+    return PAL_OK;
+}
+
+#define FOLDER "run/checkpoints/step-1"
+
+/* From now on a file of the sound model is read from memory. */
+static void keep(const char *name) {
+    pal_map map;
+    pal_error err;
+    FUZZ_CHECK(pal_map_open(&map, fuzz_path(name), &err) == PAL_OK);
+    fuzz_file(name, map.data, map.size);
+    pal_map_close(&map);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static pal_model *saved;
@@ -21,19 +47,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         saved = fuzz_model("palimpsa-d", 1, PAL_FOR_TRAINING);
         const pal_optimiser_options options = { .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8 };
         FUZZ_CHECK(pal_optimiser_new(&optimiser, saved, &options, NULL, &err) == PAL_OK);
-        FUZZ_CHECK(pal_model_save(saved, fuzz_path("run/checkpoints/step-1"), PAL_F32, &err) == PAL_OK);
+        FUZZ_CHECK(pal_model_save(saved, fuzz_path(FOLDER), PAL_F32, &err) == PAL_OK);
+        keep(FOLDER "/config.json");
+        keep(FOLDER "/model.safetensors");
     }
-    fuzz_file("run/checkpoints/step-1/optimizer.safetensors", rest.data, rest.size);
+    fuzz_file(FOLDER "/optimizer.safetensors", rest.data, rest.size);
     json_t *root = json_loadb((const char *)json.data, json.size, 0, NULL);
-    if (json_is_object(root) && pal_run_seal(fuzz_path("run/checkpoints/step-1"), root, &err) == PAL_OK)
-        FUZZ_CHECK(pal_json_write(fuzz_path("run/checkpoints/step-1/trainer.json"), root, &err) == PAL_OK);
-    else fuzz_written("run/checkpoints/step-1/trainer.json", json.data, json.size);
+    char *sealed = NULL;
+    if (json_is_object(root) && pal_run_seal(fuzz_path(FOLDER), root, &err) == PAL_OK)
+        FUZZ_CHECK(sealed = pal_json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17)));
+    const size_t bytes = sealed ? strlen(sealed) : json.size;
+    fuzz_written(FOLDER "/trainer.json", sealed ? (const void *)sealed : json.data, bytes);
+    free(sealed);
     json_decref(root);
     const char *run = fuzz_path("run");
     if (pal_checkpoint_open(run, fuzz_context(), &model, &trainer, &step, &err) == PAL_OK && model)
         pal_checkpoint_load_optimiser(run, step, optimiser, model, &err);
     pal_checkpoint_finished(run, &(bool){ false }, &err);
     json_decref(trainer);
-    pal_model_close(model);
     return 0;
 }

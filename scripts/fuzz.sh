@@ -43,9 +43,13 @@ starved() {
 }
 
 fuzz() {
-    local target=$1 log=build-fuzz/$1.log dictionary=() longest start=$SECONDS runs=0 again=1 bad=0 code covered
+    local target=$1 words=$1 log=build-fuzz/$1.log dictionary=() longest start=$SECONDS runs=0 again=1 bad=0 code covered
     mkdir -p "build-fuzz/corpus/$target"
-    [ ! -e "fuzz/$target.dict" ] || dictionary=("-dict=fuzz/$target.dict")
+    case $target in # these read the same words as another
+    directory) words=config ;;
+    torch) words=pickle ;;
+    esac
+    [ ! -e "fuzz/$words.dict" ] || dictionary=("-dict=fuzz/$words.dict")
     longest=$(find "build-fuzz/seeds/$target" "tests/fuzz-regressions/$target" -type f -printf '%s\n' | sort -n | tail -1)
     while [ $again -eq 1 ] && [ $((SECONDS - start)) -lt "$seconds" ]; do
         again=0 code=0
