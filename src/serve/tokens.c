@@ -1,9 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /* POST /tokenize and /detokenize, GET /tokenizer_info: the tokenizer, as evaluation programs ask for it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "format/json.h"
 #include "serve/inside.h"
 #include "text/json_text.h"
 #include "text/strings.h"
+
+/* Values of JSON would take ten times the memory of the text. */
+static char *print_ids(const pal_ids *ids, int context) {
+    enum { HEAD = 96, LONGEST = 11 }; /* of an id: ten digits and a comma */
+    char *text = malloc(HEAD + ids->count * LONGEST), *smaller;
+    if (!text) return NULL;
+    int n = snprintf(text, HEAD, "{\"count\":%zu,\"max_model_len\":%d,\"tokens\":[", ids->count, context);
+    char *at = text + n;
+    for (size_t i = 0; i < ids->count; i++, at += n)
+        n = snprintf(at, LONGEST + 1, i ? ",%u" : "%u", (unsigned)ids->data[i]);
+    memcpy(at, "]}", 3);
+    smaller = realloc(text, (size_t)(at - text) + 3);
+    return smaller ? smaller : text;
+}
 
 serve_result serve_tokenize(serve_exchange *x) {
     serve_fields f = { .x = x, .result = MHD_NO };
@@ -20,13 +38,7 @@ serve_result serve_tokenize(serve_exchange *x) {
         else if (serve_encode(x, model, json_string_value(text), json_string_length(text),
                               &(pal_encode_options){ .add_special = special }, &ids, &err))
             f.result = serve_error(x, 400, "prompt", "'prompt': %s", err.text);
-        else {
-            json_t *list = json_array();
-            for (size_t i = 0; i < ids.count; i++) pal_json_append(list, json_integer((json_int_t)ids.data[i]));
-            f.result = serve_reply_json(x, 200,
-                                        json_pack("{s:I, s:i, s:o}", "count", (json_int_t)ids.count, "max_model_len",
-                                                  model->context, "tokens", list));
-        }
+        else f.result = serve_reply_text(x, 200, print_ids(&ids, model->context));
     }
     pal_ids_free(&ids);
     json_decref(root);

@@ -78,6 +78,19 @@ with tempfile.TemporaryDirectory() as folder:
             time.sleep(0.05)
         assert s.ask("POST", "/v1/completions", raw=b" " * (4 << 20))[0] == 400  # nothing of them is counted any more
 
+        # Long answers that nobody reads count as well, and so do those beside texts.
+        body, deaf, answers = json.dumps({"prompt": "a" * (2 << 20)}).encode(), [], []
+        while len(deaf) < 20 and not (answers and answers[-1].startswith(b"HTTP/1.1 503 ")):
+            deaf.append(connect(s, b""))
+            deaf[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf[-1].sendall(POST % (b"/tokenize", b"Content-Length: %d\r\n" % len(body)) + body)
+            answers.append(deaf[-1].recv(1000))
+        assert answers[0].startswith(b"HTTP/1.1 200 ") and answers[-1].startswith(b"HTTP/1.1 503 ") and b"Retry-After: 1" in answers[-1], [a[:50] for a in answers]
+        assert s.get("/health") == {"status": "ok"}
+        for connection in deaf:
+            connection.close()
+        assert any(s.ask("POST", "/tokenize", raw=body)[0] == 200 or time.sleep(0.1) for _ in range(600))
+
     # A small request for a large answer is refused before anything is done; one that is not takes no more than was said.
     ids = [i % 90 for i in range(1000)]
     talk = [{"role": "user", "content": "a"}]
