@@ -58,19 +58,34 @@ static bool read_ids(serve_fields *f, pal_ids *ids, size_t vocab) {
     return true;
 }
 
+/* A token may be a thousand times longer than its id in the request, so the text is bounded as it grows. */
+static bool decode(serve_fields *f, const pal_tokenizer *tok, const pal_ids *ids, pal_bytes *text) {
+    enum { COPIES = 8 }; /* the text with room to grow, as JSON, and printed, where a byte may take six */
+    const size_t most = f->x->server->options.max_answer / COPIES;
+    pal_decoder *decoder;
+    pal_error err;
+    pal_status st = pal_decoder_new(&decoder, tok, false, &err);
+    for (size_t i = 0; i < ids->count && !st && text->size <= most; i++)
+        st = pal_decoder_push(decoder, ids->data[i], text, &err);
+    if (!st) st = pal_decoder_finish(decoder, text, &err);
+    pal_decoder_free(decoder);
+    if (st) f->result = serve_error(f->x, st == PAL_E_MEMORY ? 500 : 400, "tokens", "'tokens': %s", err.text);
+    else if (text->size > most)
+        f->result = serve_error(f->x, 400, "tokens", "'tokens': expected a text of at most %zu bytes (--max-answer)",
+                                most);
+    return !st && text->size <= most;
+}
+
 serve_result serve_detokenize(serve_exchange *x) {
     serve_fields f = { .x = x, .result = MHD_NO };
     pal_ids ids = { 0 };
     pal_bytes text = { 0 };
-    pal_error err;
     json_t *root = serve_body(x, &f.result);
     serve_model *model = root ? serve_find_model(x, root, &f.result) : NULL;
     f.root = root;
-    if (model && read_ids(&f, &ids, pal_tokenizer_size(model->bundle.tokenizer))) {
-        if (pal_tokenizer_decode(model->bundle.tokenizer, ids.data, ids.count, false, &text, &err))
-            f.result = serve_error(x, 400, "tokens", "'tokens': %s", err.text);
-        else f.result = serve_reply_json(x, 200, json_pack("{s:o}", "prompt", pal_json_bytes(text.data, text.size)));
-    }
+    if (model && read_ids(&f, &ids, pal_tokenizer_size(model->bundle.tokenizer)) &&
+        decode(&f, model->bundle.tokenizer, &ids, &text))
+        f.result = serve_reply_json(x, 200, json_pack("{s:o}", "prompt", pal_json_bytes(text.data, text.size)));
     pal_ids_free(&ids);
     pal_bytes_free(&text);
     json_decref(root);
