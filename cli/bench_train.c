@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* palimpsa bench train: whole updates of the recall task, as `palimpsa train --task mqar` does them: examples made,
  * loss and gradients, AdamW. A metaplastic model and its ablation take turns with the machine's matrix product. */
+#include <errno.h>
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
@@ -242,6 +243,8 @@ int bench_train(int argc, char **argv) {
         o.repeats > BENCH_REPEATS)
         return cli_error(CLI_USAGE, "bench train: expected 4 to 2^20 tokens, 1 to 65536 examples and 1 to %d repeats",
                          BENCH_REPEATS);
+    if (o.checkpoints && access(o.checkpoints, W_OK | X_OK) != 0) /* before minutes are spent on the rest */
+        return cli_error(CLI_USAGE, "--checkpoints %s: cannot write there: %s", o.checkpoints, strerror(errno));
     pal_context *cx;
     pal_error err;
     if (pal_context_new(&cx, o.common.threads, o.common.cpu, &err)) return cli_fail(&err);

@@ -26,10 +26,11 @@ python3 fuzz/seeds.py build-fuzz/fuzz/fuzz_seeds build-fuzz/seeds
 export ASAN_OPTIONS=allocator_may_return_null=1:quarantine_size_mb=1:thread_local_quarantine_size_kb=64:malloc_context_size=2:check_printf=0
 export OMP_NUM_THREADS=1 LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0" UBSAN_OPTIONS=print_stacktrace=1
 
-# Whether an input that took too long takes below a second when it is tried again: the process was starved or paused.
+# Whether what ended a run is an input that took too long, and takes below a second when it is tried again: the process was
+# starved or paused.
 starved() {
     local target=$1 input try took
-    input=$(ls -t "build-fuzz/findings/$target"-timeout-* 2>/dev/null | head -1)
+    input=$(sed -n 's/.*Test unit written to \(.*-timeout-.*\)/\1/p' "build-fuzz/$target.log" | tail -1)
     [ -n "$input" ] || return 1
     for try in 1 2 3; do
         took=$(build-fuzz/fuzz/fuzz_$target "$input" 2>&1 | sed -n 's/^Executed .* in \([0-9]*\) ms.*/\1/p')

@@ -28,6 +28,7 @@ serve_result serve_read_aside(serve_exchange *x) {
 serve_result serve_after_aside(serve_exchange *x) {
     struct MHD_Response *response = x->response;
     if (!response) return MHD_NO; /* there was no memory for one */
+    if (x->held) serve_connection_stage(x, SERVE_SENDING, x->held);
     const serve_result result = MHD_queue_response(x->connection, (unsigned)x->status, response);
     MHD_destroy_response(response);
     x->response = NULL;

@@ -32,6 +32,16 @@ const serve_template *serve_template_named(const char *name) {
     return NULL;
 }
 
+/* Several templates are a list of objects; people talk by the one that is called default. */
+static const json_t *default_template(const json_t *given) {
+    for (size_t i = 0; i < json_array_size(given); i++) {
+        const json_t *one = json_array_get(given, i);
+        const char *name = json_string_value(json_object_get(one, "name"));
+        if (name && strcmp(name, "default") == 0) return json_object_get(one, "template");
+    }
+    return given;
+}
+
 /* Recognises the template of a tokenizer_config.json; without one it is plain. */
 const serve_template *serve_template_of(const char *path, char why[256]) {
     json_t *root = NULL;
@@ -41,9 +51,10 @@ const serve_template *serve_template_of(const char *path, char why[256]) {
         snprintf(why, 256, "this model's tokenizer_config.json cannot be read; choose one of %s", serve_template_names);
         return NULL;
     }
-    const char *text = json_string_value(json_object_get(root, "chat_template"));
-    const serve_template *found = text ? NULL : &templates[PLAIN];
-    for (int i = 0; i < PLAIN && !found; i++)
+    const json_t *given = json_object_get(root, "chat_template");
+    const char *text = json_string_value(default_template(given));
+    const serve_template *found = !given || json_is_null(given) ? &templates[PLAIN] : NULL;
+    for (int i = 0; i < PLAIN && text && !found; i++)
         if (strstr(text, templates[i].mark)) found = &templates[i];
     if (!found)
         snprintf(why, 256, "the chat template of this model's tokenizer_config.json is not known; choose one of %s",

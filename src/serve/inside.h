@@ -198,7 +198,7 @@ struct pal_server {
     size_t cache_bytes;       /* as of the last step or text that began */
     serve_connection *connections;
     int connection_count, answering;
-    size_t held; /* bytes of bodies and of prompts, of requests that come, wait or run */
+    size_t held; /* bytes of bodies and of prompts, of requests that come, wait or run; of long answers beside jobs' */
     serve_store store;
     size_t session_bytes; /* of texts that run */
     size_t answers;       /* bytes that answers may take, of jobs that run or whose answers are not read yet */
@@ -232,7 +232,7 @@ typedef struct serve_exchange {
     bool answered;
     bool cut;         /* answered in the midst of its body, of whose rest `ignored` bytes came */
     size_t ignored;
-    size_t held;       /* bytes of its body, as the server counts them */
+    size_t held;       /* bytes of its body, later of a long answer, as the server counts them */
     bool complete;     /* its body has come */
     const char *allow; /* of a 405 */
     int status;
@@ -260,6 +260,7 @@ serve_result serve_reply(serve_exchange *x, int status, const char *type, const 
 serve_result serve_send(serve_exchange *x, int status, const char *type,
                         struct MHD_Response *response);                      /* destroys it */
 serve_result serve_reply_json(serve_exchange *x, int status, json_t *value); /* steals value */
+serve_result serve_reply_text(serve_exchange *x, int status, char *text);    /* JSON; steals text, of malloc or NULL */
 /* An error as OpenAI spells it. param: the field that is wrong, or NULL. */
 serve_result serve_error(serve_exchange *x, int status, const char *param, const char *format, ...) PAL_PRINTF(4, 5);
 json_t *serve_error_json(int status, const char *param, const char *message);

@@ -67,6 +67,7 @@ serve_result serve_send(serve_exchange *x, int status, const char *type, struct 
         x->aside->response = response;
         return MHD_YES;
     }
+    if (x->held) serve_connection_stage(x, SERVE_SENDING, x->held);
     const serve_result result = MHD_queue_response(x->connection, (unsigned)status, response);
     MHD_destroy_response(response);
     x->answered = true;
@@ -78,13 +79,31 @@ serve_result serve_reply(serve_exchange *x, int status, const char *type, const 
     return response ? serve_send(x, status, type, response) : MHD_NO;
 }
 
+/* A long answer counts among what requests hold until it is read. A short one always has room: /health says more than
+ * that there is none. */
+static bool hold_answer(serve_exchange *x, size_t size) {
+    if (size <= SERVE_LONG_BODY) return true;
+    pthread_mutex_lock(&x->server->lock);
+    const bool fits = serve_hold(x->server, size);
+    pthread_mutex_unlock(&x->server->lock);
+    if (fits) x->held += size;
+    return fits;
+}
+
+serve_result serve_reply_text(serve_exchange *x, int status, char *text) {
+    if (!text) return serve_error(x, 500, NULL, "no memory for an answer");
+    const size_t size = strlen(text);
+    const bool fits = hold_answer(x, size);
+    struct MHD_Response *response = fits ? MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE) : NULL;
+    if (response) return serve_send(x, status, "application/json", response);
+    free(text);
+    return fits ? MHD_NO : serve_error(x, 503, NULL, "%s", serve_too_many);
+}
+
 serve_result serve_reply_json(serve_exchange *x, int status, json_t *value) {
     char *text = pal_json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17));
     json_decref(value);
-    if (!text) return serve_error(x, 500, NULL, "no memory for an answer");
-    const serve_result result = serve_reply(x, status, "application/json", text, strlen(text));
-    free(text);
-    return result;
+    return serve_reply_text(x, status, text);
 }
 
 json_t *serve_error_json(int status, const char *param, const char *message) {

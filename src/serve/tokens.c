@@ -1,9 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /* POST /tokenize and /detokenize, GET /tokenizer_info: the tokenizer, as evaluation programs ask for it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "format/json.h"
 #include "serve/inside.h"
 #include "text/json_text.h"
 #include "text/strings.h"
+
+/* Values of JSON would take ten times the memory of the text. */
+static char *print_ids(const pal_ids *ids, int context) {
+    enum { HEAD = 96, LONGEST = 11 }; /* of an id: ten digits and a comma */
+    char *text = malloc(HEAD + ids->count * LONGEST), *smaller;
+    if (!text) return NULL;
+    int n = snprintf(text, HEAD, "{\"count\":%zu,\"max_model_len\":%d,\"tokens\":[", ids->count, context);
+    char *at = text + n;
+    for (size_t i = 0; i < ids->count; i++, at += n)
+        n = snprintf(at, LONGEST + 1, i ? ",%u" : "%u", (unsigned)ids->data[i]);
+    memcpy(at, "]}", 3);
+    smaller = realloc(text, (size_t)(at - text) + 3);
+    return smaller ? smaller : text;
+}
 
 serve_result serve_tokenize(serve_exchange *x) {
     serve_fields f = { .x = x, .result = MHD_NO };
@@ -20,13 +38,7 @@ serve_result serve_tokenize(serve_exchange *x) {
         else if (serve_encode(x, model, json_string_value(text), json_string_length(text),
                               &(pal_encode_options){ .add_special = special }, &ids, &err))
             f.result = serve_error(x, 400, "prompt", "'prompt': %s", err.text);
-        else {
-            json_t *list = json_array();
-            for (size_t i = 0; i < ids.count; i++) pal_json_append(list, json_integer((json_int_t)ids.data[i]));
-            f.result = serve_reply_json(x, 200,
-                                        json_pack("{s:I, s:i, s:o}", "count", (json_int_t)ids.count, "max_model_len",
-                                                  model->context, "tokens", list));
-        }
+        else f.result = serve_reply_text(x, 200, print_ids(&ids, model->context));
     }
     pal_ids_free(&ids);
     json_decref(root);
@@ -46,19 +58,34 @@ static bool read_ids(serve_fields *f, pal_ids *ids, size_t vocab) {
     return true;
 }
 
+/* A token may be a thousand times longer than its id in the request, so the text is bounded as it grows. */
+static bool decode(serve_fields *f, const pal_tokenizer *tok, const pal_ids *ids, pal_bytes *text) {
+    enum { COPIES = 8 }; /* the text with room to grow, as JSON, and printed, where a byte may take six */
+    const size_t most = f->x->server->options.max_answer / COPIES;
+    pal_decoder *decoder;
+    pal_error err;
+    pal_status st = pal_decoder_new(&decoder, tok, false, &err);
+    for (size_t i = 0; i < ids->count && !st && text->size <= most; i++)
+        st = pal_decoder_push(decoder, ids->data[i], text, &err);
+    if (!st) st = pal_decoder_finish(decoder, text, &err);
+    pal_decoder_free(decoder);
+    if (st) f->result = serve_error(f->x, st == PAL_E_MEMORY ? 500 : 400, "tokens", "'tokens': %s", err.text);
+    else if (text->size > most)
+        f->result = serve_error(f->x, 400, "tokens", "'tokens': expected a text of at most %zu bytes (--max-answer)",
+                                most);
+    return !st && text->size <= most;
+}
+
 serve_result serve_detokenize(serve_exchange *x) {
     serve_fields f = { .x = x, .result = MHD_NO };
     pal_ids ids = { 0 };
     pal_bytes text = { 0 };
-    pal_error err;
     json_t *root = serve_body(x, &f.result);
     serve_model *model = root ? serve_find_model(x, root, &f.result) : NULL;
     f.root = root;
-    if (model && read_ids(&f, &ids, pal_tokenizer_size(model->bundle.tokenizer))) {
-        if (pal_tokenizer_decode(model->bundle.tokenizer, ids.data, ids.count, false, &text, &err))
-            f.result = serve_error(x, 400, "tokens", "'tokens': %s", err.text);
-        else f.result = serve_reply_json(x, 200, json_pack("{s:o}", "prompt", pal_json_bytes(text.data, text.size)));
-    }
+    if (model && read_ids(&f, &ids, pal_tokenizer_size(model->bundle.tokenizer)) &&
+        decode(&f, model->bundle.tokenizer, &ids, &text))
+        f.result = serve_reply_json(x, 200, json_pack("{s:o}", "prompt", pal_json_bytes(text.data, text.size)));
     pal_ids_free(&ids);
     pal_bytes_free(&text);
     json_decref(root);

@@ -29,6 +29,7 @@ with tempfile.TemporaryDirectory() as name:
     for bench in ("model", "decode", "train"):
         assert "cannot be chosen" in run("bench", bench, "--model", models / "hybrid_m", "--layers", 2, code=2)
         assert "nor is there a directory 'nonsense'" in run("bench", bench, "--model", "nonsense", code=2)
+    assert "--checkpoints nonsense: " in run("bench", "train", "--checkpoints", "nonsense", "--hidden", 16, "--seq-len", 16, "--batch", 2, *few, code=2)  # before it measures
 
     # 250 tokens in 256 rows: 256 ids do not fit, and nothing is written.
     refused = run("convert", models / "mamba2_official", "out", "--to", "palimpsa", "--tokenizer", "bytes", code=2)

@@ -2,7 +2,7 @@
 """What a request may take of `palimpsa serve`: bodies that are too long, too many or without an end, and answers that are too large, alone or together."""
 from serving import serving, speaking_model
 
-import concurrent.futures, contextlib, json, pathlib, re, socket, sys, tempfile, time
+import concurrent.futures, contextlib, json, pathlib, re, shutil, socket, sys, tempfile, time
 
 POST = b"POST %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n"
 
@@ -77,6 +77,32 @@ with tempfile.TemporaryDirectory() as folder:
         while s.ask("POST", "/v1/completions", raw=b" " * (4 << 20))[0] == 503 and time.time() < deadline:
             time.sleep(0.05)
         assert s.ask("POST", "/v1/completions", raw=b" " * (4 << 20))[0] == 400  # nothing of them is counted any more
+
+        # Long answers that nobody reads count as well, and so do those beside texts.
+        body, deaf, answers = json.dumps({"prompt": "a" * (2 << 20)}).encode(), [], []
+        while len(deaf) < 20 and not (answers and answers[-1].startswith(b"HTTP/1.1 503 ")):
+            deaf.append(connect(s, b""))
+            deaf[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf[-1].sendall(POST % (b"/tokenize", b"Content-Length: %d\r\n" % len(body)) + body)
+            answers.append(deaf[-1].recv(1000))
+        assert answers[0].startswith(b"HTTP/1.1 200 ") and answers[-1].startswith(b"HTTP/1.1 503 ") and b"Retry-After: 1" in answers[-1], [a[:50] for a in answers]
+        assert s.get("/health") == {"status": "ok"}
+        for connection in deaf:
+            connection.close()
+        assert any(s.ask("POST", "/tokenize", raw=body)[0] == 200 or time.sleep(0.1) for _ in range(600))
+
+    # Short ids of long tokens.
+    model = shutil.copytree(hybrid, folder / "long")
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    last = len(tokenizer["model"]["vocab"])
+    tokenizer["added_tokens"].append({"id": last, "content": "x" * 1000, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False})
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with serving(model, "--max-answer", "16M") as s:
+        before = memory(s, "VmRSS")
+        assert s.post("/detokenize", tokens=[last] * 1000)["prompt"] == "x" * 1000000
+        status, answer, _ = s.ask("POST", "/detokenize", {"tokens": [last] * 100000})
+        assert status == 400 and answer["error"]["param"] == "tokens" and "--max-answer" in answer["error"]["message"], status
+        assert memory(s, "VmHWM") - before < (16 << 20) + (32 << 20) or "--sanitized" in sys.argv, memory(s, "VmHWM") - before
 
     # A small request for a large answer is refused before anything is done; one that is not takes no more than was said.
     ids = [i % 90 for i in range(1000)]

@@ -48,7 +48,7 @@ with tempfile.TemporaryDirectory() as folder:
     # A template is recognised; special tokens come from it, never from what people say.
     for template, chosen, expected, special in (
             ("{% for m in messages %}{{'<|im_start|>' + m['role']}}", [], "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi {}<|im_end|>\n<|im_start|>assistant\nYes<|im_end|>\n<|im_start|>user\nGo<|im_end|>\n<|im_start|>assistant\n", 9),
-            ("[INST] {{ message }} [/INST]", [], "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi {} [/INST] Yes </s><s>[INST] Go [/INST] ", 3),
+            ([{"name": "tool_use", "template": "<|im_start|>"}, {"name": "default", "template": "[INST] {{ message }} [/INST]"}], [], "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi {} [/INST] Yes </s><s>[INST] Go [/INST] ", 3),
             (None, ["--chat-template", "chatml"], "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi {}<|im_end|>\n<|im_start|>assistant\nYes<|im_end|>\n<|im_start|>user\nGo<|im_end|>\n<|im_start|>assistant\n", 9),
             (None, [], "Be brief.\n\nUser: Hi {}\n\nAssistant: Yes\n\nUser: Go\n\nAssistant:", 0)):
         with serving(chat_model(folder, hybrid, template), *chosen) as s:
@@ -60,9 +60,10 @@ with tempfile.TemporaryDirectory() as folder:
             assert answer["usage"]["prompt_tokens"] == len(ids), (template, answer["usage"], len(ids))
             plain = s.complete(prompt=[ids], stop=["<|im_end|>", "\nUser:"], **O)
             assert answer["choices"][0]["message"]["content"] == plain["choices"][0]["text"], template
-    with serving(chat_model(folder, hybrid, "{{ something else }}")) as s:
-        s.refused({"messages": talk}, None, "/v1/chat/completions")
-        assert "chatml, llama2, plain" in s.ask("POST", "/v1/chat/completions", {"messages": talk})[1]["error"]["message"]
+    for template in ("{{ something else }}", [{"name": "tool_use", "template": "<|im_start|>"}], {"default": "<|im_start|>"}):
+        with serving(chat_model(folder, hybrid, template)) as s:
+            s.refused({"messages": talk}, None, "/v1/chat/completions")
+            assert "chatml, llama2, plain" in s.ask("POST", "/v1/chat/completions", {"messages": talk})[1]["error"]["message"]
     with serving(hybrid, "--chat-template", "llama2") as s:  # nobody's words get lost
         system, user = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}
         s.post("/v1/chat/completions", messages=[system, user], max_tokens=0)
