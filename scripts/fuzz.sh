@@ -26,21 +26,16 @@ python3 fuzz/seeds.py build-fuzz/fuzz/fuzz_seeds build-fuzz/seeds
 export ASAN_OPTIONS=allocator_may_return_null=1:quarantine_size_mb=1:thread_local_quarantine_size_kb=64:malloc_context_size=2:check_printf=0
 export OMP_NUM_THREADS=1 LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0" UBSAN_OPTIONS=print_stacktrace=1
 
-# Whether what ended a run is an input that took too long, and takes below a second when it is tried again: the process was
-# starved or paused.
+# Whether what ended a run is an input that took too long, and takes below a second of processor time when it is tried again:
+# the process was starved or paused.
 starved() {
-    local target=$1 input try took
+    local target=$1 input times TIMEFORMAT='%U %S'
     input=$(sed -n 's/.*Test unit written to \(.*-timeout-.*\)/\1/p' "build-fuzz/$target.log" | tail -1)
     [ -n "$input" ] || return 1
-    for try in 1 2 3; do
-        took=$(build-fuzz/fuzz/fuzz_$target "$input" 2>&1 | sed -n 's/^Executed .* in \([0-9]*\) ms.*/\1/p')
-        if [ "${took:-1000}" -lt 1000 ]; then
-            echo "fuzz.sh: an input for $target took a second, and alone $took ms: it does not count"
-            rm "$input"
-            return 0
-        fi
-    done
-    return 1
+    times=$({ time timeout 60 build-fuzz/fuzz/fuzz_$target "$input" >/dev/null 2>&1; } 2>&1) || return 1
+    awk '{ exit !($1 + $2 < 1) }' <<<"$times" || return 1
+    echo "fuzz.sh: an input for $target took a second, and alone $times s of processor time: it does not count"
+    rm "$input"
 }
 
 fuzz() {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What scripts/fuzz.sh counts as a finding, with a fuzzer that only pretends: an input that takes a second, but alone takes
-# less, does not count; a crash does, also beside such an input of an earlier call.
+# less of the processor, does not count; one that is slow alone counts, and so does a crash, also beside an input of an
+# earlier call.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
@@ -13,7 +14,7 @@ done
 cat > "$folder/build-fuzz/fuzz/fuzz_demo" <<'END'
 #!/bin/sh
 if [ $# -eq 1 ]; then
-    echo "Executed $1 in 3 ms"
+    [ ! -e slow ] || sh -c 'ulimit -t 2; while :; do :; done' || : # 2 s of processor time
 elif [ -s next ]; then
     kind=$(cat next)
     : > next
@@ -34,6 +35,9 @@ try() { # try KIND CODE: what the next run finds, and how the script ends
 }
 try timeout 0
 [ ! -e "$folder/build-fuzz/findings/demo-timeout-1" ] || { echo "an input that does not count is still there"; exit 1; }
+touch "$folder/slow"
+try timeout 1
+rm "$folder/slow"
 touch "$folder/build-fuzz/findings/demo-timeout-0"
 try crash 1
 [ -e "$folder/build-fuzz/findings/demo-timeout-0" ] || { echo "a finding of an earlier call is gone"; exit 1; }
