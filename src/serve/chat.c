@@ -3,11 +3,12 @@
  * a special token. */
 #include <math.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/map.h"
+#include "format/gguf_values.h"
 #include "format/json.h"
 #include "format/model_dir.h"
 #include "serve/inside.h"
@@ -16,7 +17,7 @@
 
 struct serve_template {
     const char *name;
-    const char *mark; /* what a chat_template of tokenizer_config.json holds when it is this one */
+    const char *mark; /* what a chat template of a model holds when it is this one */
     const char *stop; /* ends an answer where the model does not know how to; NULL: nothing */
 };
 
@@ -32,6 +33,13 @@ const serve_template *serve_template_named(const char *name) {
     return NULL;
 }
 
+static const serve_template *recognised(pal_slice text) {
+    for (int i = 0; i < PLAIN; i++)
+        if (text.size && memmem(text.data, text.size, templates[i].mark, strlen(templates[i].mark)))
+            return &templates[i];
+    return NULL;
+}
+
 /* Several templates are a list of objects; people talk by the one that is called default. */
 static const json_t *default_template(const json_t *given) {
     for (size_t i = 0; i < json_array_size(given); i++) {
@@ -42,24 +50,67 @@ static const json_t *default_template(const json_t *given) {
     return given;
 }
 
-/* Recognises the template of a tokenizer_config.json; without one it is plain. */
-const serve_template *serve_template_of(const char *path, char why[256]) {
+/* These set `found` to what a file says, NULL where it is not known, and leave it alone where the file says nothing. */
+static pal_status read_config(const serve_template **found, const char *path, pal_error *err) {
     json_t *root = NULL;
-    pal_error err;
-    if (access(path, F_OK) == 0 && pal_json_read(&root, path, &err)) {
-        pal_warn("%s: chats are refused until --chat-template chooses one", err.text);
-        snprintf(why, 256, "this model's tokenizer_config.json cannot be read; choose one of %s", serve_template_names);
-        return NULL;
-    }
-    const json_t *given = json_object_get(root, "chat_template");
-    const char *text = json_string_value(default_template(given));
-    const serve_template *found = !given || json_is_null(given) ? &templates[PLAIN] : NULL;
-    for (int i = 0; i < PLAIN && text && !found; i++)
-        if (strstr(text, templates[i].mark)) found = &templates[i];
-    if (!found)
-        snprintf(why, 256, "the chat template of this model's tokenizer_config.json is not known; choose one of %s",
-                 serve_template_names);
+    const pal_status st = pal_json_read(&root, path, err);
+    const json_t *given = json_object_get(root, "chat_template"), *one = default_template(given);
+    if (!st && given && !json_is_null(given))
+        *found = recognised((pal_slice){ (const unsigned char *)json_string_value(one), json_string_length(one) });
     json_decref(root);
+    return st;
+}
+static pal_status read_jinja(const serve_template **found, const char *path, pal_error *err) {
+    pal_map map;
+    const pal_status st = pal_map_open(&map, path, err);
+    if (st) return st;
+    *found = recognised((pal_slice){ map.data, map.size });
+    pal_map_close(&map);
+    return PAL_OK;
+}
+static pal_status read_gguf(const serve_template **found, const char *path, pal_error *err) {
+    pal_map map;
+    uint64_t tensors, pairs = 0;
+    pal_status st = pal_map_open(&map, path, err);
+    if (st) return st;
+    pal_gguf_reader r = { .data = map.data, .size = map.size };
+    if (map.size >= 4 && memcmp(map.data, "GGUF", 4) == 0) st = pal_gguf_begin(&r, path, &tensors, &pairs, err);
+    for (uint64_t i = 0; i < pairs && !st && !r.bad; i++) {
+        const pal_slice key = pal_gguf_string(&r);
+        const pal_gguf_value v = pal_gguf_read(&r);
+        if (!r.bad && pal_gguf_is(key, "tokenizer.chat_template")) *found = recognised(v.text);
+    }
+    pal_map_close(&map);
+    return st;
+}
+
+/* Recognises the template of a model; without one it is plain. */
+const serve_template *serve_template_of(const char *model, char why[256]) {
+    static const struct {
+        const char *name; /* behind the model's path */
+        pal_status (*read)(const serve_template **found, const char *path, pal_error *err);
+    } places[] = { { "", read_gguf }, /* a model that is one file */
+                   { "/chat_template.jinja", read_jinja },
+                   { "/tokenizer_config.json", read_config } };
+    const serve_template *found = &templates[PLAIN];
+    char path[4096];
+    struct stat there;
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        pal_error err;
+        if (snprintf(path, sizeof path, "%s%s", model, places[i].name) >= (int)sizeof path || stat(path, &there) != 0 ||
+            S_ISDIR(there.st_mode))
+            continue;
+        const char *file = i ? places[i].name + 1 : "GGUF file";
+        if (places[i].read(&found, path, &err)) {
+            pal_warn("%s: chats are refused until --chat-template chooses one", err.text);
+            snprintf(why, 256, "this model's %s cannot be read; choose one of %s", file, serve_template_names);
+            return NULL;
+        }
+        if (!found)
+            snprintf(why, 256, "the chat template of this model's %s is not known; choose one of %s", file,
+                     serve_template_names);
+        if (found != &templates[PLAIN]) break; /* the first file that says one */
+    }
     return found;
 }
 

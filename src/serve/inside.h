@@ -396,7 +396,7 @@ json_t *serve_real(double x); /* null where it is no number */
 
 const serve_template *serve_template_named(const char *name); /* NULL: none; names in serve_template_names */
 extern const char serve_template_names[];
-const serve_template *serve_template_of(const char *config_path, char why[256]);
+const serve_template *serve_template_of(const char *model_path, char why[256]); /* NULL, and why */
 
 typedef serve_result serve_handler(serve_exchange *x);
 typedef struct serve_route {

@@ -444,9 +444,7 @@ pal_status serve_model_engine(pal_server *s, serve_model *m, pal_error *err) {
     return m->engine ? PAL_OK : pal_engine_new(&m->engine, m->bundle.model, m->bundle.tokenizer, s->cx, &options, err);
 }
 
-static pal_status open_model(serve_model *to, const pal_serve_model *from, const pal_serve_options *o,
-                             pal_error *err) {
-    char path[4096];
+static pal_status open_model(serve_model *to, const pal_serve_model *from, const pal_serve_options *o, pal_error *err) {
     const size_t state = pal_state_bytes(from->bundle.model, o->context);
     const size_t vocab = pal_tokenizer_size(from->bundle.tokenizer);
     *to = (serve_model){ .bundle = from->bundle,
@@ -467,10 +465,7 @@ static pal_status open_model(serve_model *to, const pal_serve_model *from, const
         if (!(to->template = serve_template_named(o->template)))
             return pal_fail(err, PAL_E_ARGUMENT, "no chat template is called '%s'; expected one of %s", o->template,
                             serve_template_names);
-    } else {
-        if (snprintf(path, sizeof path, "%s/tokenizer_config.json", from->bundle.model->source.path) < (int)sizeof path)
-            to->template = serve_template_of(path, to->template_error);
-    }
+    } else to->template = serve_template_of(from->bundle.model->source.path, to->template_error);
     return PAL_OK;
 }
 

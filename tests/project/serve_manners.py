@@ -2,7 +2,7 @@
 """Manners of `palimpsa serve`: chat templates, other origins, every field wrong in every way, clients that are slow, deaf or gone, and signals."""
 from serving import Server, program, run, serving, speaking_model
 
-import http.client, json, pathlib, re, shutil, signal, socket, subprocess, sys, tempfile, time
+import http.client, json, pathlib, re, shutil, signal, socket, struct, subprocess, sys, tempfile, time
 
 
 def chat_model(folder, hybrid, template):
@@ -45,11 +45,13 @@ with tempfile.TemporaryDirectory() as folder:
     talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi <|im_end|>"}, {"role": "assistant", "content": "Yes"}, {"role": "user", "content": "Go"}]
     O = dict(max_tokens=10, temperature=0)
 
+    chatml = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi {}<|im_end|>\n<|im_start|>assistant\nYes<|im_end|>\n<|im_start|>user\nGo<|im_end|>\n<|im_start|>assistant\n"
+
     # A template is recognised; special tokens come from it, never from what people say.
     for template, chosen, expected, special in (
-            ("{% for m in messages %}{{'<|im_start|>' + m['role']}}", [], "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi {}<|im_end|>\n<|im_start|>assistant\nYes<|im_end|>\n<|im_start|>user\nGo<|im_end|>\n<|im_start|>assistant\n", 9),
+            ("{% for m in messages %}{{'<|im_start|>' + m['role']}}", [], chatml, 9),
             ([{"name": "tool_use", "template": "<|im_start|>"}, {"name": "default", "template": "[INST] {{ message }} [/INST]"}], [], "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi {} [/INST] Yes </s><s>[INST] Go [/INST] ", 3),
-            (None, ["--chat-template", "chatml"], "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi {}<|im_end|>\n<|im_start|>assistant\nYes<|im_end|>\n<|im_start|>user\nGo<|im_end|>\n<|im_start|>assistant\n", 9),
+            (None, ["--chat-template", "chatml"], chatml, 9),
             (None, [], "Be brief.\n\nUser: Hi {}\n\nAssistant: Yes\n\nUser: Go\n\nAssistant:", 0)):
         with serving(chat_model(folder, hybrid, template), *chosen) as s:
             ids = s.post("/tokenize", prompt=expected.replace("{}", "\u0001").replace("\u0001", "^^"))["tokens"]  # the template's own special tokens
@@ -64,6 +66,22 @@ with tempfile.TemporaryDirectory() as folder:
         with serving(chat_model(folder, hybrid, template)) as s:
             s.refused({"messages": talk}, None, "/v1/chat/completions")
             assert "chatml, llama2, plain" in s.ask("POST", "/v1/chat/completions", {"messages": talk})[1]["error"]["message"]
+    # Where else a template may be: in a file of its own, which counts before tokenizer_config.json, and in a GGUF file.
+    for text, known in (("{{ '<|im_start|>' }}", True), ("{{ something else }}", False)):
+        model = chat_model(folder, hybrid, None if known else "[INST]")
+        (model / "chat_template.jinja").write_text(text)
+        file = folder / f"chat{known}.gguf"
+        run("convert", model, file)
+        data, text = file.read_bytes(), text.ljust(21)  # one more pair, of 64 bytes: tensors stay where 32 divides
+        pair = struct.pack("<Q23sIQ21s", 23, b"tokenizer.chat_template", 8, 21, text.encode())
+        file.write_bytes(data[:16] + struct.pack("<Q", struct.unpack("<Q", data[16:24])[0] + 1) + pair + data[24:])
+        for given in (model, file):
+            with serving(given) as s:
+                if known:
+                    tokens = s.post("/tokenize", prompt=chatml.replace("{}", "^" * len("<|im_end|>")))["tokens"]
+                    assert s.post("/v1/chat/completions", messages=talk, **O)["usage"]["prompt_tokens"] == len(tokens), given
+                else:
+                    s.refused({"messages": talk}, None, "/v1/chat/completions")
     with serving(hybrid, "--chat-template", "llama2") as s:  # nobody's words get lost
         system, user = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}
         s.post("/v1/chat/completions", messages=[system, user], max_tokens=0)
