@@ -12,15 +12,17 @@ choose stage "${stages[@]}"
 
 mkdir -p build/test-long
 check() { # check "what it shows" command...
-    local what=$1 start=$SECONDS log=build/test-long/$stage-$((passed + failed)).log
+    local what=$1 start=$SECONDS log=build/test-long/$stage-$((passed + failed)).log code=0 processor TIMEFORMAT='%U %S'
     shift
     echo "== $what"
-    if "$@" > "$log" 2>&1; then
+    processor=$({ time "$@" > "$log" 2>&1; } 2>&1) || code=$?
+    processor="$((SECONDS - start)) s, of processors $(awk '{ print int($1 + $2) }' <<<"$processor") s"
+    if [ $code -eq 0 ]; then
         passed=$((passed + 1))
-        echo "   passed ($((SECONDS - start)) s)"
+        echo "   passed ($processor)"
     else
         failed=$((failed + 1))
-        echo "   FAILED ($((SECONDS - start)) s); the end of $log:"
+        echo "   FAILED ($processor); the end of $log:"
         tail -n 30 "$log" | sed 's/^/   | /'
     fi
 }
