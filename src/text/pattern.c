@@ -71,7 +71,7 @@ void pal_pattern_begin(pal_tokenizer_scratch *s, size_t size) {
 }
 
 /* The engine does not say what a search cost. It is begun with few steps and again with four times as many until they
- * suffice: at most four times what it needs is taken from the allowance. */
+ * suffice: at most six times what it needs is taken from the allowance. */
 static int search(const pal_pattern *p, pal_tokenizer_scratch *s, pal_slice text, size_t from) {
     const unsigned char *end = text.data + text.size;
     int at = ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER;

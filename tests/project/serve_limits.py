@@ -91,6 +91,17 @@ with tempfile.TemporaryDirectory() as folder:
             connection.close()
         assert any(s.ask("POST", "/tokenize", raw=body)[0] == 200 or time.sleep(0.1) for _ in range(600))
 
+    # Empty objects, which take many times their bytes when they are read; brackets in texts are none.
+    with serving(hybrid, "--max-body", "16M") as s:
+        before = memory(s, "VmRSS")
+        for many in ("{},", "[],"):
+            status, answer, _ = s.ask("POST", "/tokenize", raw=b'{"prompt": "a", "more": [' + many.encode() * 4000000 + b"0]}")
+            assert status == 400 and "65536 objects and lists" in answer["error"]["message"], (status, answer)
+        assert memory(s, "VmHWM") - before < 64 << 20 or "--sanitized" in sys.argv, memory(s, "VmHWM") - before
+        assert len(s.post("/tokenize", prompt='[{\\"' * 30000)["tokens"]) == 120000
+        status, answer, _ = s.ask("POST", "/tokenize", raw=b'{"prompt": "a", "more": [' + b"0," * 8000000 + b"0]}")
+        assert status == 200 and memory(s, "VmHWM") - before < 25 * (16 << 20) or "--sanitized" in sys.argv, (status, memory(s, "VmHWM") - before)
+
     # Short ids of long tokens.
     model = shutil.copytree(hybrid, folder / "long")
     tokenizer = json.loads((model / "tokenizer.json").read_text())
