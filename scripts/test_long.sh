@@ -32,14 +32,25 @@ build_preset() { cmake --preset "$1" && cmake --build "build-$1" -j "$jobs"; }
 # An x86-64 of 2008: no AVX at all. A stray AVX instruction outside the ISA files ends in SIGILL.
 # A program that a test starts runs on the real processor: there it is held to what the old one has.
 on_old_cpu() { OMP_WAIT_POLICY=passive ONEDNN_MAX_CPU_ISA=SSE41 PALIMPSA_CPU=${level-} qemu-x86_64 -cpu Nehalem "$@"; }
-# An emulator is slow: a fifth of the random cases, no recordings and texts beside the project, a program for each core.
+# An emulator is slow: a fifth of the random cases, no recordings and texts beside the project, a program for each core, and
+# the longest first.
 old_cpu_units() {
     export -f on_old_cpu
-    find build/tests -maxdepth 1 -name 'test_*' -type f -perm -u+x -printf '%f\n' | sort |
+    { printf '%s\n' test_model_types test_score test_kernels_matvec
+      find build/tests -maxdepth 1 -name 'test_*' -type f -perm -u+x -printf '%f\n' | sort; } | awk '!seen[$0]++' |
         env -u PALIMPSA_DATA -u PALIMPSA_GOLDEN PALIMPSA_TEST_SHORT=1 level=ref xargs -P "$jobs" -I TEST bash -c '
             start=$SECONDS
             on_old_cpu build/tests/TEST > build/TEST.old-cpu.log 2>&1 || { tail -n 20 build/TEST.old-cpu.log; echo "TEST FAILED"; exit 1; }
             echo "TEST passed ($((SECONDS - start)) s)"'
+}
+
+# Each emulates one processor: side by side.
+emulated_avx512() {
+    local first code=0
+    tests/emulated/run_in_bochs.sh build/palimpsa selftest --cpu avx512 --threads 1 &
+    first=$!
+    BOCHS_CPU=corei7_icelake_u tests/emulated/run_in_bochs.sh build/tests/test_kernels_matvec || code=$?
+    wait "$first" && return "$code"
 }
 
 # Programs that damage files of every kind.
@@ -63,7 +74,9 @@ stage_kills() {
 }
 stage_sanitize() {
     check "sanitizer build (ASan, UBSan, 16-wide kernels emulated)" build_preset sanitize
-    check "long campaigns under ASan and UBSan" env PALIMPSA_TEST_LONG=1 ctest --test-dir build-sanitize --output-on-failure -j "$jobs" -L unit -E "$damaged"
+    # A thousand random splits of each memory rule run in `campaigns`; under sanitizers `make test` has a sample of them.
+    check "long campaigns under ASan and UBSan" env PALIMPSA_TEST_LONG=1 \
+        ctest --test-dir build-sanitize --output-on-failure -j "$jobs" -L unit -E "$damaged|^test_memory_"
 }
 stage_ref() {
     check "sanitizer build" build_preset sanitize
@@ -86,9 +99,8 @@ stage_avx512() {
         echo "   (this processor has AVX-512: no emulator is needed)"
         check "selftest with AVX-512" build/palimpsa selftest tests/golden --cpu avx512
     else
-        check "selftest on an emulated AVX-512 processor (Bochs)" tests/emulated/run_in_bochs.sh build/palimpsa selftest --cpu avx512 --threads 1
-        check "products of bytes on an emulated AVX512-VNNI processor (Bochs)" env BOCHS_CPU=corei7_icelake_u BOCHS_TIMEOUT=3000 \
-            tests/emulated/run_in_bochs.sh build/tests/test_kernels_matvec
+        export BOCHS_TIMEOUT=3000
+        check "emulated processors (Bochs): selftest with AVX-512, products of bytes with AVX512-VNNI" emulated_avx512
     fi
 }
 stage_tsan() {
