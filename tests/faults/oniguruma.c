@@ -23,7 +23,7 @@ typedef struct {
 static linked read_dynamic(const ElfW(Dyn) * d) {
     linked l = { 0 };
     for (; d->d_tag != DT_NULL; d++) {
-        const void *at = (const void *)d->d_un.d_ptr; // NOLINT(performance-no-int-to-ptr): ELF says it so
+        const void *at = (const void *)d->d_un.d_ptr;
         switch (d->d_tag) {
         case DT_SYMTAB: l.symbols = at; break;
         case DT_STRTAB: l.names = at; break;
@@ -46,7 +46,7 @@ static uintptr_t instead_of(const char *name) {
 
 static void set(uintptr_t slot, uintptr_t value) {
     const uintptr_t size = (uintptr_t)sysconf(_SC_PAGESIZE), page = slot / size * size;
-    void *at = (void *)page, *where = (void *)slot; // NOLINT(performance-no-int-to-ptr)
+    void *at = (void *)page, *where = (void *)slot;
     if (mprotect(at, size, PROT_READ | PROT_WRITE)) abort();
     memcpy(where, &value, sizeof value);
 }
@@ -58,9 +58,10 @@ static int redirect(struct dl_phdr_info *library, size_t size, void *changed) {
     for (int i = 0; i < library->dlpi_phnum; i++) {
         if (library->dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
         const uintptr_t dynamic = library->dlpi_addr + library->dlpi_phdr[i].p_vaddr;
-        const linked l = read_dynamic((const void *)dynamic); // NOLINT(performance-no-int-to-ptr)
+        const linked l = read_dynamic((const void *)dynamic);
+        if (!l.symbols || !l.names) continue;
         for (int t = 0; t < 2; t++)
-            for (size_t r = 0; r < l.bytes[t] / sizeof(ElfW(Rela)); r++) {
+            for (size_t r = 0; l.tables[t] && r < l.bytes[t] / sizeof(ElfW(Rela)); r++) {
                 const ElfW(Rela) *entry = &l.tables[t][r];
                 const size_t symbol = sizeof(void *) == 8 ? ELF64_R_SYM(entry->r_info) : ELF32_R_SYM(entry->r_info);
                 const uintptr_t new_one = symbol ? instead_of(l.names + l.symbols[symbol].st_name) : 0;
