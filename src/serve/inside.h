@@ -30,13 +30,13 @@ typedef struct serve_template serve_template;
 typedef struct serve_model {
     char *name;
     pal_bundle bundle;
-    pal_engine *engine; /* worker; NULL: not made yet */
+    pal_engine *engine;                 /* worker; NULL: not made yet */
     const struct serve_model *plain_of; /* with plasticity off: the model whose weights it has; NULL: none */
     const serve_template *template;
-    char template_error[256]; /* why there is none */
+    char template_error[256];             /* why there is none */
     pal_tokenizer_scratch *aside_scratch; /* of the thread that reads long requests */
     time_t created;
-    int context; /* tokens that attention layers hold; 0: no attention */
+    int context;                      /* tokens that attention layers hold; 0: no attention */
     size_t session_bytes, file_bytes; /* of a text that runs; of a memory's file */
 } serve_model;
 
@@ -134,12 +134,12 @@ struct serve_job {
     size_t prompt_count;
     serve_text *texts; /* prompts x n */
     size_t count, started, ended;
-    size_t held;       /* bytes of all this, as the server counts them */
-    size_t answer;     /* bytes that the answer may take at most */
-    size_t n;          /* texts of one prompt: the first reads it */
-    pal_state *shared; /* what the others begin with: the worker's */
-    bool begun;        /* it was taken from the queue */
-    bool caches;       /* prompts may be known already, and are known later */
+    size_t held;            /* bytes of all this, as the server counts them */
+    size_t answer;          /* bytes that the answer may take at most */
+    size_t n;               /* texts of one prompt: the first reads it */
+    pal_state *shared;      /* what the others begin with: the worker's */
+    bool begun;             /* it was taken from the queue */
+    bool caches;            /* prompts may be known already, and are known later */
     serve_observe *observe; /* NULL: nobody looks into the memory */
     int64_t prompt_tokens, cached_tokens, written_tokens;
     /* Both threads. */
@@ -180,7 +180,7 @@ struct pal_server {
     struct MHD_Daemon *daemon;
     int port;
     double started;
-    serve_cache cache; /* the worker's, like the next two */
+    serve_cache cache;  /* the worker's, like the next two */
     pal_session *spare; /* the last that ended, for the next text of its model; NULL: none */
     const serve_model *spare_model;
     pthread_t worker, reader;
@@ -216,7 +216,7 @@ typedef struct serve_upload {
 /* What became of a request that was read aside. */
 typedef struct serve_aside {
     struct MHD_Response *response; /* NULL: none */
-    bool handed; /* to a job: the exchange must not be touched any more */
+    bool handed;                   /* to a job: the exchange must not be touched any more */
 } serve_aside;
 
 /* One request as HTTP sees it. */
@@ -230,7 +230,7 @@ typedef struct serve_exchange {
     pal_bytes body;
     serve_upload *upload;
     bool answered;
-    bool cut;         /* answered in the midst of its body, of whose rest `ignored` bytes came */
+    bool cut; /* answered in the midst of its body, of whose rest `ignored` bytes came */
     size_t ignored;
     size_t held;       /* bytes of its body, later of a long answer, as the server counts them */
     bool complete;     /* its body has come */
@@ -254,7 +254,7 @@ typedef struct serve_asset {
 extern const serve_asset serve_assets[];
 bool serve_has_asset(const pal_server *server, const char *path);
 
-/* server.c: answers. Each returns what an access handler returns. */
+/* answers.c. Each returns what an access handler returns. */
 typedef enum MHD_Result serve_result;
 serve_result serve_reply(serve_exchange *x, int status, const char *type, const char *text, size_t size);
 serve_result serve_send(serve_exchange *x, int status, const char *type,
@@ -264,7 +264,11 @@ serve_result serve_reply_text(serve_exchange *x, int status, char *text);    /* 
 /* An error as OpenAI spells it. param: the field that is wrong, or NULL. */
 serve_result serve_error(serve_exchange *x, int status, const char *param, const char *format, ...) PAL_PRINTF(4, 5);
 json_t *serve_error_json(int status, const char *param, const char *message);
-/* Counts bytes of a request that are held; false: there are too many already. With the lock. */
+/* Answers with an error in the midst of a body, and ends the connection. What still comes is ignored for a while: a
+ * client that writes into a broken connection would not read the answer. */
+void serve_cut_off(serve_exchange *x, int status, const char *message);
+
+/* server.c. Counts bytes of a request that are held; false: there are too many already. With the lock. */
 bool serve_hold(pal_server *s, size_t bytes);
 extern const char serve_too_many[]; /* the sentence for that */
 /* The body as a JSON object, or NULL after an answer (*result). The text of it goes. */
@@ -291,7 +295,7 @@ bool serve_integer(serve_fields *f, const char *name, int64_t low, int64_t high,
 bool serve_number(serve_fields *f, const char *name, double low, double high, double *out);
 bool serve_boolean(serve_fields *f, const char *name, bool *out);
 bool serve_wrong(serve_fields *f, const char *name, const char *expected); /* answers; returns false */
-#ifdef __clang_analyzer__ /* as for pal_fail */
+#ifdef __clang_analyzer__                                                  /* as for pal_fail */
 #define serve_wrong(f, name, expected) (serve_wrong(f, name, expected), false)
 #endif
 /* A text's ids, with the scratch of the thread that reads the request. */
@@ -349,9 +353,9 @@ void serve_job_free(serve_job *job);
 /* Queues it and suspends its connection, or begins its stream. 429 when the queue is full. Owns the job from then on.
  */
 serve_result serve_job_run(serve_exchange *x, serve_job *job, int64_t n);
-serve_result serve_job_answer(serve_exchange *x); /* after a resume */
-void serve_job_leave(serve_job *job);             /* its connection is gone */
-void serve_job_release(serve_job *job);           /* what it holds is not counted any more; with the lock */
+serve_result serve_job_answer(serve_exchange *x);    /* after a resume */
+void serve_job_leave(serve_job *job);                /* its connection is gone */
+void serve_job_release(serve_job *job);              /* what it holds is not counted any more; with the lock */
 bool serve_job_event(serve_job *job, json_t *value); /* into its stream; steals value */
 
 /* cache.c */
@@ -363,17 +367,17 @@ void serve_cache_put(serve_cache *cache, const serve_model *model, const uint32_
 void serve_cache_shrink(serve_cache *cache, size_t most); /* 0: empties it */
 
 /* observe.c. The worker's, all but free; false: no memory. */
-void serve_observe_free(serve_observe *observe);   /* NULL is fine */
-void serve_observe_view(serve_observe *observe);   /* takes a new view between steps; with the lock */
+void serve_observe_free(serve_observe *observe); /* NULL is fine */
+void serve_observe_view(serve_observe *observe); /* takes a new view between steps; with the lock */
 /* How many of a prompt's first tokens a copy may have read, plus one; what the session is told beside the usual. */
 size_t serve_observe_known(const serve_observe *observe);
 void serve_observe_options(serve_observe *observe, pal_session_options *options);
 void serve_observe_ready(serve_text *text, const pal_state *known); /* its session is about to begin */
-bool serve_observe_begin(serve_text *text);        /* ... has begun */
+bool serve_observe_begin(serve_text *text);                         /* ... has begun */
 bool serve_observe_on_token(serve_text *text, const pal_token *token);
 bool serve_observe_on_read(serve_text *text, const pal_state *state);
-bool serve_observe_last_map(serve_text *text);     /* its session is about to go */
-bool serve_observe_publish(serve_text *text);      /* into the job's reply; with the lock */
+bool serve_observe_last_map(serve_text *text); /* its session is about to go */
+bool serve_observe_publish(serve_text *text);  /* into the job's reply; with the lock */
 
 /* worker.c */
 /* A copy of a state that has read these ids into the cache, as far as there is room. */
@@ -407,10 +411,9 @@ typedef struct serve_route {
 /* The number behind ? that has this name; false: it was answered. Absent leaves *out as it is. */
 bool serve_query(serve_exchange *x, const char *name, int64_t low, int64_t high, int64_t *out, serve_result *result);
 
-serve_handler serve_recall, serve_runs, serve_run_metrics, serve_asset_get, serve_observe_post,
-    serve_observe_change, serve_completions, serve_chat, serve_models, serve_health, serve_metrics, serve_openapi,
-    serve_tokenize, serve_detokenize, serve_tokenizer_info, serve_memories, serve_memories_make, serve_memory_get,
-    serve_memory_name, serve_memory_drop, serve_memory_file, serve_memory_mark, serve_mark_drop,
-    serve_memory_rollback;
+serve_handler serve_recall, serve_runs, serve_run_metrics, serve_asset_get, serve_observe_post, serve_observe_change,
+    serve_completions, serve_chat, serve_models, serve_health, serve_metrics, serve_openapi, serve_tokenize,
+    serve_detokenize, serve_tokenizer_info, serve_memories, serve_memories_make, serve_memory_get, serve_memory_name,
+    serve_memory_drop, serve_memory_file, serve_memory_mark, serve_mark_drop, serve_memory_rollback;
 
 #endif
