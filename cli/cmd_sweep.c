@@ -149,10 +149,11 @@ static int finish_one(sweep *s, int *running) {
     for (size_t i = 0; i < s->count; i++) {
         sweep_run *r = &s->runs[i];
         if (r->place != place) continue;
-        if (starts_again(s, r, status, &code) || code) return code;
+        if (starts_again(s, r, status, &code)) return CLI_OK;
         char name[256];
         r->place = 0;
         (*running)--;
+        if (code) return code;
         sweep_run_name(s, r, name);
         const bool ended = WIFEXITED(status) && WEXITSTATUS(status) == 0;
         if (!ended && cli_stopping()) return CLI_OK; /* the next start resumes it */

@@ -48,11 +48,12 @@ int farm_open(int jobs, int *count) {
 }
 
 int farm_spawn(const char **arguments, const char *log, int *child) {
+    *child = 0; /* whatever goes wrong: a signal to process -1 would go to everybody, one to 0 to whoever started us */
     const int to = log ? pal_io_open(log, O_WRONLY | O_CREAT | O_APPEND) : open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (to < 0) return cli_error(CLI_FAILED, "%s: cannot open: %s", log ? log : "/dev/null", strerror(errno));
     fflush(stdout);
     const pid_t parent = getpid(), made = fork();
-    *child = (int)made;
+    if (made > 0) *child = (int)made;
     if (made != 0) close(to);
     if (made < 0) return cli_error(CLI_FAILED, "sweep: cannot start a process: %s", strerror(errno));
     if (made > 0) return CLI_OK;
@@ -79,8 +80,11 @@ int farm_start(int place, const char **arguments, const char *log) {
     farm_place *p = &place_at[place];
     pal_error err;
     size_t used = 0;
-    p->busy = 1;
-    if (!is_far(place)) return farm_spawn(arguments, log, &p->child);
+    if (!is_far(place)) {
+        const int code = farm_spawn(arguments, log, &p->child);
+        p->busy = !code;
+        return code;
+    }
     o = (order){ .kind = ORDER_RUN };
     for (bool more = true; more;) {
         const char *word = arguments[o.count] ? arguments[o.count++] : log;
@@ -92,6 +96,7 @@ int farm_start(int place, const char **arguments, const char *log) {
     }
     const int code = tell(place - 1, &o);
     if (code) return code;
+    p->busy = 1;
     p->left = 0;
     if (pal_comm_receive(ranks_comm(), place - 1, PAL_COMM_WORK, &p->status, sizeof p->status, &p->left, &err))
         return cli_error(CLI_FAILED, "%s", err.text);

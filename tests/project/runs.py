@@ -104,6 +104,15 @@ def a_killed_extension_goes_on():
 
 
 @check
+def a_run_that_cannot_start_ends_nobody_else():
+    sweep = ["sweep", "mqar", "--models", "palimpsa-d", "--lrs", "1e-3", "--seeds", "1", "--out", "unstarted", "--", *MQAR[2:], "--steps", "2"]
+    os.makedirs("unstarted/runs/palimpsa-d-lr1e-3-seed1.log")  # where the run's output should go
+    # A signal to the process group would end the shell, too.
+    shell = subprocess.run(["sh", "-c", '"$@"; echo "ended with $?"', "sh", program, *sweep], capture_output=True, text=True, start_new_session=True)
+    assert shell.stdout.endswith("ended with 1\n") and "seed1.log: cannot open" in shell.stderr, shell
+
+
+@check
 def runs_of_earlier_versions_go_on():
     run("train", *MQAR, "--steps", 4, "--stop-after", 2, "--out", "older")
     stored = config("older")
