@@ -72,7 +72,8 @@ test-browser: build setup-browser
 	node --test tests/web/*.test.mjs
 	python3 tests/browser/inspector.py build/palimpsa
 
-test-long: build setup-long setup-browser
+# Packages of all stages first: nothing is asked for when it has run for an hour.
+test-long: build setup-long setup-browser setup-arm64 setup-clang
 	scripts/test_long.sh $(STAGE)
 
 # Other people's programs on our files and ours on theirs: make interop ONLY=lm-eval INTEROP_ENV=DIR

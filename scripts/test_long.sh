@@ -16,15 +16,25 @@ check() { # check "what it shows" command...
     shift
     echo "== $what"
     processor=$({ time "$@" > "$log" 2>&1; } 2>&1) || code=$?
-    processor="$((SECONDS - start)) s, of processors $(awk '{ print int($1 + $2) }' <<<"$processor") s"
+    processor="$((SECONDS - start)) s, of processors $(awk '{ print int($1 + $2) }' <<<"${processor//,/.}") s"
     if [ $code -eq 0 ]; then
         passed=$((passed + 1))
         echo "   passed ($processor)"
+        sed -n '/ checks were skipped:$/,$s/^/   /p' "$log"
     else
         failed=$((failed + 1))
         echo "   FAILED ($processor); the end of $log:"
         tail -n 30 "$log" | sed 's/^/   | /'
     fi
+}
+
+# tests BUILD CTEST-ARGUMENTS...; then which checks were skipped
+tests() {
+    local build=$1 code=0
+    shift
+    ctest --test-dir "$build" --output-on-failure -j "$jobs" "$@" || code=$?
+    tests/skipped.sh "$build"
+    return $code
 }
 
 build_preset() { cmake --preset "$1" && cmake --build "build-$1" -j "$jobs"; }
@@ -56,11 +66,10 @@ emulated_avx512() {
 # Programs that damage files of every kind.
 damaged='^test_(formats|safetensors|model_files|text_formats|data_shards|state_files|train)$'
 stage_campaigns() {
-    check "long campaigns: random splits, kills, failing disks" env PALIMPSA_TEST_LONG=1 ctest --test-dir build --output-on-failure -j "$jobs" -E "failing_memory|$damaged"
+    PALIMPSA_TEST_LONG=1 check "long campaigns: random splits, kills, failing disks" tests build -E "failing_memory|$damaged"
 }
 stage_flips() {
-    check "10,000 flipped bits and every length of every kind of file" env PALIMPSA_TEST_LONG=1 \
-        ctest --test-dir build --output-on-failure -j "$jobs" -R "$damaged"
+    PALIMPSA_TEST_LONG=1 check "10,000 flipped bits and every length of every kind of file" tests build -R "$damaged"
 }
 stage_allocations() {
     check "sanitizer build" build_preset sanitize
@@ -75,16 +84,15 @@ stage_kills() {
 stage_sanitize() {
     check "sanitizer build (ASan, UBSan, 16-wide kernels emulated)" build_preset sanitize
     # A thousand random splits of each memory rule run in `campaigns`; under sanitizers `make test` has a sample of them.
-    check "long campaigns under ASan and UBSan" env PALIMPSA_TEST_LONG=1 \
-        ctest --test-dir build-sanitize --output-on-failure -j "$jobs" -L unit -E "$damaged|^test_memory_"
+    PALIMPSA_TEST_LONG=1 check "long campaigns under ASan and UBSan" tests build-sanitize -L unit -E "$damaged|^test_memory_"
 }
 stage_ref() {
     check "sanitizer build" build_preset sanitize
-    check "unit tests under ASan and UBSan at --cpu ref" env PALIMPSA_CPU=ref ctest --test-dir build-sanitize --output-on-failure -j "$jobs" -L unit
+    PALIMPSA_CPU=ref check "unit tests under ASan and UBSan at --cpu ref" tests build-sanitize -L unit
 }
 stage_clang() {
     check "everything by clang, without a warning" build_preset clang
-    check "unit tests by clang and its OpenMP" ctest --test-dir build-clang --output-on-failure -j "$jobs" -L unit
+    check "unit tests by clang and its OpenMP" tests build-clang -L unit
 }
 stage_arm64() { check "ARM64 under QEMU" make test-arm64; }
 stage_arm64-clang() {
@@ -105,8 +113,8 @@ stage_avx512() {
 }
 stage_tsan() {
     check "thread sanitizer build (clang, libomp, plain matmul)" build_preset tsan
-    check "unit tests under the thread sanitizer" env TSAN_OPTIONS="ignore_noninstrumented_modules=1" PALIMPSA_THREADS=3 \
-        ctest --test-dir build-tsan --output-on-failure -j "$jobs" -L unit
+    TSAN_OPTIONS="ignore_noninstrumented_modules=1" PALIMPSA_THREADS=3 check "unit tests under the thread sanitizer" \
+        tests build-tsan -L unit
 }
 stage_browser() {
     check "the page's arithmetic" node --test tests/web/*.test.mjs
