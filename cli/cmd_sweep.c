@@ -335,11 +335,10 @@ static int resolve_beside(char out[SWEEP_PATH], const char *config, const char *
 
 static int read_train_options(sweep *s) {
     json_error_t why;
-    FILE *file = fopen(s->train, "re");
-    if (!file) return cli_error(CLI_USAGE, "%s: cannot open: %s", s->train, strerror(errno));
-    s->train_options = pal_json_load_stream(file, JSON_REJECT_DUPLICATES, &why, NULL);
-    fclose(file);
-    return s->train_options ? CLI_OK : cli_error(CLI_USAGE, "%s: %s (line %d)", s->train, why.text, why.line);
+    s->train_options = pal_json_load(s->train, JSON_REJECT_DUPLICATES, &why, NULL);
+    if (s->train_options) return CLI_OK;
+    if (why.line < 0) return cli_error(CLI_USAGE, "%s: %s", s->train, why.text);
+    return cli_error(CLI_USAGE, "%s: %s (line %d)", s->train, why.text, why.line);
 }
 
 int cmd_sweep(int argc, char **argv) {

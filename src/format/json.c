@@ -2,10 +2,14 @@
 #include "format/json.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 
@@ -104,7 +108,7 @@ static _Thread_local struct {
     char *reserve, *end;
     size_t used;
 } reading;
-enum { SMALL_RESERVE = 8192 };
+enum { SMALL_RESERVE = 8192, FILE_MOST = 1 << 30 };
 
 static void *watched_memory(size_t size) {
     void *block = (reading.on && lost) || pal_alloc_refused() ? NULL : malloc(size);
@@ -141,37 +145,56 @@ void pal_json_watch(void) {
 
 bool pal_json_short(void) { return atomic_load(&was_short); }
 
-/* An upper limit of the bytes of a word: a string, a number, a name. */
-static size_t longest_word(const char *text, size_t size) {
-    size_t longest = 0;
+/* How much a text asks for, beyond its own size. */
+typedef struct {
+    size_t longest;    /* an upper limit of the bytes of a word: a string, a number, a name */
+    size_t containers; /* objects and lists */
+} demand;
+
+static demand look_over(const char *text, size_t size) {
+    demand d = { 0 };
     for (size_t i = 0; i < size;) {
         const size_t begin = i;
-        if (text[i++] == '"') {
+        const char c = text[i++];
+        if (c == '"') {
             while (i < size && text[i] != '"') i += text[i] == '\\' ? 2 : 1;
             i++;
+        } else if (c == '{' || c == '[') {
+            d.containers++;
+            continue;
         } else
             while (i < size && !strchr(" \t\r\n,:[]{}\"", text[i])) i++;
-        if (i - begin > longest) longest = i - begin;
+        if (i - begin > d.longest) d.longest = i - begin;
     }
-    return longest;
+    return d;
 }
 
-static void say_starved(json_error_t *why) {
-    if (why) *why = (json_error_t){ .line = -1, .text = "out of memory" };
+size_t pal_json_containers(const char *text, size_t size) { return look_over(text, size).containers; }
+
+__attribute__((format(printf, 3, 4))) static void say(json_error_t *why, int line, const char *format, ...) {
+    va_list values;
+    if (!why) return;
+    *why = (json_error_t){ .line = line };
+    va_start(values, format);
+    vsnprintf(why->text, sizeof why->text, format, values);
+    va_end(values);
 }
 
 json_t *pal_json_parse(const char *text, size_t size, size_t flags, json_error_t *why, bool *starved) {
     char small[SMALL_RESERVE], *large = NULL;
     const bool before = was_lost();
-    const size_t longest = atomic_load(&watched) ? longest_word(text, size) : 0;
+    const demand wanted = look_over(text, size);
+    const size_t longest = atomic_load(&watched) ? wanted.longest : 0;
     /* Doubling up to twice the word takes four times as much in all; something else may be of the size of a doubling.
      */
     const size_t room = longest < SMALL_RESERVE / 8 ? sizeof small : 8 * (longest + 16);
     json_t *value = NULL;
-    if (room > sizeof small && !(large = pal_alloc_refused() ? NULL : malloc(room))) {
+    if (wanted.containers > PAL_JSON_CONTAINERS) {
+        say(why, 0, "more than %d objects and lists", PAL_JSON_CONTAINERS);
+    } else if (room > sizeof small && !(large = pal_alloc_refused() ? NULL : malloc(room))) {
         lost = true;
         atomic_store(&was_short, true);
-        say_starved(why);
+        say(why, -1, "out of memory");
     } else {
         reading.on = true;
         reading.word = reading.doubled = NULL;
@@ -192,39 +215,45 @@ json_t *pal_json_parse(const char *text, size_t size, size_t flags, json_error_t
     return value;
 }
 
-json_t *pal_json_load_stream(FILE *from, size_t flags, json_error_t *why, bool *starved) {
+/* A regular file's bytes, to be freed; NULL, and why: it cannot be read, or there is no memory. */
+static char *read_file(const char *path, size_t *size, json_error_t *why, bool *starved) {
+    struct stat info;
     char *text = NULL;
-    size_t size = 0, room = 0, got = 0;
-    do {
-        size += got;
-        if (size == room) {
-            char *larger = realloc(text, room = room ? 2 * room : 4096);
-            if (!larger) {
-                free(text);
-                atomic_store(&was_short, true);
-                say_starved(why);
-                if (starved) *starved = true;
-                else lost = true;
-                return NULL;
-            }
-            text = larger;
-        }
-    } while ((got = fread(text + size, 1, room - size, from)) > 0);
-    json_t *value = pal_json_parse(text, size, flags, why, starved);
-    free(text);
-    return value;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not make us wait */
+    *starved = false;
+    *size = 0;
+    if (fd < 0 || fstat(fd, &info) != 0) say(why, -1, "cannot open: %s", strerror(errno));
+    else if (S_ISDIR(info.st_mode)) say(why, -1, "a directory, expected a file");
+    else if (!S_ISREG(info.st_mode)) say(why, -1, "not a regular file");
+    else if (info.st_size > FILE_MOST) say(why, -1, "more than %lld bytes of JSON", (long long)FILE_MOST);
+    else if (!(text = pal_alloc_refused() ? NULL : malloc((size_t)info.st_size + 1))) *starved = true;
+    for (ssize_t got = 1; text && got > 0 && *size < (size_t)info.st_size;) {
+        got = read(fd, text + *size, (size_t)info.st_size - *size);
+        if (got < 0 && errno == EINTR) got = 1;
+        else if (got > 0) *size += (size_t)got;
+        if (got >= 0) continue;
+        say(why, -1, "cannot read: %s", strerror(errno));
+        free(text);
+        text = NULL;
+    }
+    if (fd >= 0) close(fd);
+    return text;
 }
 
 json_t *pal_json_load(const char *path, size_t flags, json_error_t *why, bool *starved) {
-    FILE *from = fopen(path, "rbe");
-    if (!from) {
-        if (why) *why = (json_error_t){ .line = -1 };
-        if (why) snprintf(why->text, sizeof why->text, "cannot open: %s", strerror(errno));
-        if (starved) *starved = false;
-        return NULL;
+    size_t size;
+    bool no_memory;
+    char *text = read_file(path, &size, why, &no_memory);
+    json_t *value = text ? pal_json_parse(text, size, flags, why, starved) : NULL;
+    if (!text) {
+        if (no_memory) {
+            atomic_store(&was_short, true);
+            say(why, -1, "out of memory");
+        }
+        if (starved) *starved = no_memory;
+        else lost |= no_memory;
     }
-    json_t *value = pal_json_load_stream(from, flags, why, starved);
-    fclose(from);
+    free(text);
     return value;
 }
 

@@ -33,9 +33,13 @@ bool pal_json_print(const json_t *value, size_t flags, FILE *to);
 /* Reads, and tells what is no JSON (NULL, and why, unless that is NULL) from what there was no memory for (NULL,
  * *starved) as far as jansson's memory is watched. Where `starved` is NULL, that is remembered as something lost. */
 json_t *pal_json_parse(const char *text, size_t size, size_t flags, json_error_t *why, bool *starved);
-/* The same of a file, or of a pipe. */
+/* The same of a file. One that cannot be read, is no regular file or has more than 1 GiB is none: NULL, with -1 for a
+ * line. */
 json_t *pal_json_load(const char *path, size_t flags, json_error_t *why, bool *starved);
-json_t *pal_json_load_stream(FILE *from, size_t flags, json_error_t *why, bool *starved);
+/* An empty object takes jansson 80 times its text. More than these are refused: below 256 MiB in all, and twice what
+ * the largest tokenizers have. */
+enum { PAL_JSON_CONTAINERS = 1 << 20 };
+size_t pal_json_containers(const char *text, size_t size); /* objects and lists of a text */
 
 /* From now on jansson's memory is watched: for programs, once and before any value is made. jansson's reader does not
  * notice when a word that it reads cannot grow: it then runs over its blocks, or stops the process. Watched, it gets

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "format/options.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "format/json.h"
 
@@ -79,17 +77,10 @@ static pal_status set_from_json(const pal_option *o, const char *path, const jso
 
 pal_status pal_options_read(const pal_option *options, size_t count, const char *path, json_t *kept, pal_error *err) {
     json_error_t why;
-    FILE *file = fopen(path, "re");
-    if (!file) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno));
-    struct stat info;
-    if (fstat(fileno(file), &info) == 0 && S_ISDIR(info.st_mode)) {
-        fclose(file);
-        return pal_fail(err, PAL_E_FORMAT, "%s: a directory, expected a JSON file of options", path);
-    }
     bool starved;
-    json_t *config = pal_json_load_stream(file, JSON_REJECT_DUPLICATES, &why, &starved);
-    fclose(file);
+    json_t *config = pal_json_load(path, JSON_REJECT_DUPLICATES, &why, &starved);
     if (starved) return pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);
+    if (!config && why.line < 0) return pal_fail(err, PAL_E_IO, "%s: %s", path, why.text);
     if (!config) return pal_fail(err, PAL_E_FORMAT, "%s: %s (line %d)", path, why.text, why.line);
     if (!pal_json_append(kept, config)) return pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);
     if (!json_is_object(config)) return pal_fail(err, PAL_E_FORMAT, "%s: expected a JSON object of options", path);

@@ -170,20 +170,32 @@ static pal_status read_tensor(const torch_file *f, const pal_pickle *p, pal_tens
     return PAL_OK;
 }
 
+/* A key that the pickle recalls, instead of spelling it again, would make many long names of few bytes: such names are
+ * refused here, before there is room for them, and others that are there twice by the list of all. */
 static pal_status read_names(torch_file *f, const pal_pickle *p, const pal_pickle_node *root, pal_error *err) {
     size_t bytes = 0, i = 0;
+    pal_status st = PAL_OK;
     if (root->kind != PAL_PICKLE_DICT)
         return pal_fail(err, PAL_E_FORMAT, "%s: the pickle is not a dictionary of tensors", f->path);
     if (root->count / 2 > TENSORS_MAX)
         return pal_fail(err, PAL_E_FORMAT, "%s: %u tensors, at most %d are read", f->path, root->count / 2,
                         TENSORS_MAX);
-    for (uint32_t c = root->first; c != PAL_PICKLE_END; c = p->cells[p->cells[c].next].next, i++) {
-        const pal_pickle_node *key = &p->nodes[p->cells[c].node];
+    void *block;
+    if ((st = pal_alloc_named(&block, p->node_count, sizeof(bool), "the names of a torch file", err))) return st;
+    bool *taken = block;
+    for (uint32_t c = root->first; c != PAL_PICKLE_END && !st; c = p->cells[p->cells[c].next].next, i++) {
+        const uint32_t node = p->cells[c].node;
+        const pal_pickle_node *key = &p->nodes[node];
         if (key->kind != PAL_PICKLE_TEXT || key->size == 0 || key->size > NAME_MAX_TEXT ||
             memchr(key->text, 0, key->size))
-            return pal_fail(err, PAL_E_FORMAT, "%s: entry %zu of the dictionary has no proper name", f->path, i);
+            st = pal_fail(err, PAL_E_FORMAT, "%s: entry %zu of the dictionary has no proper name", f->path, i);
+        else if (taken[node])
+            st = pal_fail(err, PAL_E_FORMAT, "%s: tensor '%.*s' is there twice", f->path, (int)key->size, key->text);
+        taken[node] = true;
         bytes += key->size + 1;
     }
+    pal_free(taken);
+    if (st) return st;
     f->names = pal_alloc(bytes + 1, 1);
     f->members = pal_alloc(root->count / 2 + 1, sizeof *f->members);
     return f->names && f->members ? PAL_OK : pal_fail(err, PAL_E_MEMORY, "no memory for the tensors of %s", f->path);

@@ -70,20 +70,10 @@ static void drop_body(serve_exchange *x) {
 
 /* An empty object takes eighty times its bytes once it is read; requests that people make have few. */
 enum { MOST_OBJECTS = 1 << 16 };
-static bool too_many_objects(const char *text, size_t size) {
-    size_t count = 0;
-    bool quoted = false;
-    for (size_t i = 0; i < size; i++) {
-        if (text[i] == '"') quoted = !quoted;
-        else if (quoted && text[i] == '\\') i++;
-        else if (!quoted) count += text[i] == '{' || text[i] == '[';
-    }
-    return count > MOST_OBJECTS;
-}
 
 json_t *serve_body(serve_exchange *x, serve_result *result) {
     json_error_t why;
-    if (too_many_objects((const char *)x->body.data, x->body.size)) {
+    if (pal_json_containers((const char *)x->body.data, x->body.size) > MOST_OBJECTS) {
         drop_body(x);
         *result = serve_error(x, 400, NULL, "the body has more than %d objects and lists", MOST_OBJECTS);
         return NULL;

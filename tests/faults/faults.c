@@ -5,6 +5,7 @@
  *   PALIMPSA_FAULTS=enospc:K       calls that change files fail from the K-th on: the disk is full
  *   PALIMPSA_FAULTS=eio:K|eintr:K  the K-th call fails
  *   PALIMPSA_FAULTS=short:K        writes take half of what they are given, from the K-th call on
+ *   PALIMPSA_FAULTS=slow:K         a checkpoint takes K seconds more to read
  *   PALIMPSA_FAULTS=record         nothing fails; every call that changes files goes to the log
  *   PALIMPSA_FAULTS=places         nothing fails; of each place that allocates a line goes to the log: "place K HASH"
  * PALIMPSA_FAULTS_LOG names a file that gets, of every process, the line "count KIND N" in the end, and when calls are
@@ -22,11 +23,12 @@
 
 #include "base/alloc.h"
 #include "base/io.h"
+#include "format/run_dir.h"
 #include "places.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned long long calls, at;
-typedef enum { NOTHING, MEMORY, FULL, ONCE, SHORT, RECORD, PLACES } fault;
+typedef enum { NOTHING, MEMORY, FULL, ONCE, SHORT, SLOW, RECORD, PLACES } fault;
 static fault mode;
 static int error;
 static char log_path[PATH_MAX];
@@ -90,6 +92,15 @@ static int watch(const pal_io_call *c) {
     return answer;
 }
 
+/* The linker sends the library's calls here. */
+pal_status __real_pal_run_check(const char *folder, json_t **trainer, pal_error *err);
+pal_status __wrap_pal_run_check(const char *folder, json_t **trainer, pal_error *err);
+
+pal_status __wrap_pal_run_check(const char *folder, json_t **trainer, pal_error *err) {
+    if (mode == SLOW) sleep((unsigned)at);
+    return __real_pal_run_check(folder, trainer, err);
+}
+
 static void tell_places(void) {
     const allocating_place *places;
     char *text = NULL;
@@ -119,7 +130,8 @@ __attribute__((constructor)) static void begin(void) {
         int error;
     } kinds[] = { { "memory:", MEMORY, 0 }, { "memory-once:", MEMORY, 1 }, { "enospc:", FULL, ENOSPC },
                   { "eio:", ONCE, EIO },    { "eintr:", ONCE, EINTR },     { "short:", SHORT, 0 },
-                  { "record", RECORD, 0 },  { "places", PLACES, 0 },       { "count", NOTHING, 0 } };
+                  { "slow:", SLOW, 0 },     { "record", RECORD, 0 },       { "places", PLACES, 0 },
+                  { "count", NOTHING, 0 } };
     const char *text = getenv("PALIMPSA_FAULTS"), *log = getenv("PALIMPSA_FAULTS_LOG");
     if (log) snprintf(log_path, sizeof log_path, "%s", log);
     pal_io_watch = watch;

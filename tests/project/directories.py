@@ -98,12 +98,16 @@ with tempfile.TemporaryDirectory() as folder:
         call("inspect", "new", cwd=here)
     print("what is printed to a closed stream goes nowhere")
 
-    # A pipe in the place of metrics is refused at once, and names from files do not move the terminal's cursor.
-    call(*TRAIN, "--out", "run", "--stop-after", 1, cwd=here)
-    (here / "run/metrics.jsonl").unlink()
-    os.mkfifo(here / "run/metrics.jsonl")
-    done = subprocess.run([program, "plot", "run", "--out", "new.svg"], cwd=here, capture_output=True, text=True, timeout=60)
-    check(done.returncode == 2 and "not a regular file" in done.stderr, f"plot of a pipe: {done}")
+    # A pipe, or a device without an end, in the place of a file is refused at once, and names from files do not move the terminal's cursor.
+    for file, words in (("metrics.jsonl", "plot run --out new.svg"), ("checkpoints/step-1/trainer.json", "inspect run"), ("config.json", "train --resume --out run"),
+                        ("config.json", "train --config run/config.json --out other")):
+        for make in (os.mkfifo, lambda path: os.symlink("/dev/zero", path)):
+            shutil.rmtree(here / "run", ignore_errors=True)
+            call(*TRAIN, "--out", "run", "--stop-after", 1, cwd=here)
+            (here / "run" / file).unlink()
+            make(here / "run" / file)
+            done = subprocess.run([program, *words.split()], cwd=here, capture_output=True, text=True, timeout=60)
+            check(done.returncode == 2 and "not a regular file" in done.stderr, f"{words} with a pipe or a device for {file}: {done}")
     done = subprocess.run([program, "inspect", b"no\033[31m\302\2331m"], cwd=here, capture_output=True, timeout=60)
     check(done.returncode == 2 and b"\033" not in done.stderr and b"\xc2\x9b" not in done.stderr, f"escapes in a name: {done}")
     print("pipes are refused, escapes are not printed")

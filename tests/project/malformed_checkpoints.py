@@ -70,7 +70,9 @@ zip64 = w.zip_bytes(members, zip64=True)
 end64 = zip64.rfind(b"PK\5\6")
 full = {"size": 0xFFFFFFFF, "packed": 0xFFFFFFFF}
 reduce_ = lambda module, name, *args: w.p_global(module, name) + w.p_tuple(args) + b"R"
+recalled = w.p_text("a" * 300) + b"q\x01" + w.p_tensor("0", "F32", shape) + b"q\x02" + b"h\x01h\x02" * (1 << 19)  # one key, half a million times
 torch = {
+    "names_recalled": with_pickle(b"\x80\x02" + w.DICT + b"(" + recalled + b"u."),
     "empty": b"", "one_byte": b"P", "only_magic": b"PK\3\4", "text": b"this is not a checkpoint at all, just text", "old_torch": b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.",
     "no_end": good_zip[: central], "end_cut": good_zip[:-1], "bytes_behind": good_zip + b"\0", "no_members": w.zip_bytes([]),
     "only_a_pickle": w.zip_bytes(members[:1]), "no_pickle": w.zip_bytes(members[1:]),

@@ -116,7 +116,7 @@ static void what_is_wrong_is_named(void **state) {
     assert_int_equal(read_text(&v, many, kept, &err), PAL_E_FORMAT);
     pal_option options[OPTIONS];
     options_of(&v, options);
-    assert_int_equal(pal_options_read(options, OPTIONS, test_folder(), kept, &err), PAL_E_FORMAT);
+    assert_int_equal(pal_options_read(options, OPTIONS, test_folder(), kept, &err), PAL_E_IO);
     assert_non_null(strstr(err.text, "a directory"));
     assert_int_equal(pal_options_read(options, OPTIONS, in_folder("none.json"), kept, &err), PAL_E_IO);
     assert_null(pal_option_find(options, OPTIONS, "flags", 5));
@@ -139,6 +139,29 @@ static void files_of_json_of_any_size(void **state) {
     assert_true(json_equal(list, again));
     json_decref(list);
     json_decref(again);
+}
+
+/* Objects and lists cost many times their text; those in a text are none. */
+static void objects_and_lists_are_limited(void **state) {
+    (void)state;
+    const size_t most = PAL_JSON_CONTAINERS, size = 3 * most + 64;
+    json_error_t why;
+    bool starved;
+    char *text = malloc(size), *to = text;
+    assert_non_null(text);
+    to += sprintf(to, "[\"[{\\\"[\"");
+    for (size_t i = 1; i < most; i++) to += sprintf(to, ",[]");
+    const size_t without_end = (size_t)(to - text);
+    to += sprintf(to, "]");
+    json_t *list = pal_json_parse(text, (size_t)(to - text), 0, &why, &starved);
+    assert_int_equal(json_array_size(list), most);
+    json_decref(list);
+    to = text + without_end;
+    to += sprintf(to, ",{}]");
+    assert_null(pal_json_parse(text, (size_t)(to - text), 0, &why, &starved));
+    assert_false(starved);
+    assert_string_equal(why.text, "more than 1048576 objects and lists");
+    free(text);
 }
 
 /* Python's word for it is no JSON; in a text it is a word like others. */
@@ -186,8 +209,8 @@ static void any_bytes_become_a_text(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_is_read_and_written), cmocka_unit_test(what_is_wrong_is_named),
-        cmocka_unit_test(files_of_json_of_any_size),      cmocka_unit_test(infinity_is_read_as_null),
-        cmocka_unit_test(any_bytes_become_a_text),
+        cmocka_unit_test(files_of_json_of_any_size),      cmocka_unit_test(objects_and_lists_are_limited),
+        cmocka_unit_test(infinity_is_read_as_null),       cmocka_unit_test(any_bytes_become_a_text),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }
