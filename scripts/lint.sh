@@ -18,9 +18,9 @@ files=("$@")
 # out for another reason, or does not know, is read with the flags of the one that is most like it.
 [ ${#files[@]} -gt 0 ] || mapfile -t files < <(git ls-files '*.c' | grep -vE '_(neon|neondot|cblas)\.c$')
 [ ${#files[@]} -gt 0 ] || { echo "lint.sh: no files" >&2; exit 2; }
-found=$(mktemp) && trap 'rm -f "$found"' EXIT
+found=$(mktemp) complaints=$(mktemp) && trap 'rm -f "$found" "$complaints"' EXIT
 tidy() { # FLAG...: over the files that standard input names
-    xargs -r -P "$jobs" -n 1 clang-tidy -p build --quiet "$@" 2> /dev/null | tee -a "$found"
+    xargs -r -P "$jobs" -n 1 clang-tidy -p build --quiet "$@" 2>> "$complaints" | tee -a "$found"
 }
 # Files of vectors are the bodies of *_simd.inc once for each instruction set: the analyser takes minutes for each,
 # follows arithmetic and sees no parser. They get the other checks.
@@ -35,5 +35,7 @@ loops=('-Djson_object_foreach(o,k,v)=while(pal_next(o,&k,&v))' '-Djson_array_for
 cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr --suppressions-list=.cppcheck \
     --error-exitcode=1 -j "$jobs" "${loops[@]}" -I include -I src -I cli -I tests "${files[@]}" 2>&1 |
     tee -a "$found" || bad=1
-echo "lint: ${#files[@]} files, $(grep -E ': (error|warning|portability): ' "$found" | sort -u | wc -l) findings"
+findings=$(grep -E ': (error|warning|portability): ' "$found" | sort -u | wc -l)
+[ $bad -eq 0 ] || [ "$findings" -gt 0 ] || tail -n 20 "$complaints" >&2 # a tool that failed, instead of finding something
+echo "lint: ${#files[@]} files, $findings findings"
 exit $bad

@@ -54,8 +54,8 @@ bool pal_io_mkdir_private(const char *path); /* for this user alone */
 bool pal_io_unlink(const char *path);
 bool pal_io_rmdir(const char *path);
 
-/* A stream whose writes go through pal_io_write. It owns fd from then on. *why, if it is not NULL, keeps the errno of
- * the first write that failed. NULL without memory; then fd is still the caller's. */
+/* A stream whose writes go through pal_io_write. It owns fd from then on. (*file)->why keeps the errno of the first
+ * write that failed. NULL without memory; then fd is still the caller's. */
 typedef struct pal_io_file {
     int fd, why;
 } pal_io_file;

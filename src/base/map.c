@@ -90,7 +90,7 @@ pal_status pal_sync_directory_of(const char *path, pal_error *err) {
     if (slash) st = pal_path(dir, sizeof dir, err, "%.*s", slash == path ? 1 : (int)(slash - path), path);
     if (st) return st;
     const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || !pal_io_sync(fd))
+    if (fd < 0 || (!pal_io_sync(fd) && errno != EINVAL && errno != ENOTSUP)) /* some file systems sync no directories */
         st = pal_fail(err, PAL_E_IO, "%s: cannot sync its directory: %s", path, strerror(errno));
     if (fd >= 0) close(fd);
     return st;

@@ -64,11 +64,8 @@ class Command:
         found = contents(self.here, TIMES)
         differ = [file for file in {*found, *self.expected} if found.get(file) != self.expected.get(file)]
         check(not differ, f"{self.name}: after {self.killed} kills {differ} differ")
-        self.left = strays(self.here)
         self.ends += 1
         self.begin()
-
-    left = ()
 
 
 def absent_or_whole(command):
@@ -89,7 +86,6 @@ class Served:
 
     def __init__(self):
         self.kills = self.ends = 0
-        self.left = ()
         self.here = root / "serve"
         self.here.mkdir()
         self.files = {}  # tokens that were read -> the memory's file, of a server that nobody disturbed
@@ -169,8 +165,8 @@ class Served:
         said = server.process.communicate()[1]
         check("not offered" not in said and "ERROR" not in said, f"serve: {said}")
         self.kills += 1
-        self.left = strays(self.here / "kept")
-        check(len(self.left) < 3, f"serve: {self.left} stay for ever")
+        left = strays(self.here / "kept")
+        check(len(left) < 3, f"serve: {left} stay for ever")
         self.ends += 1
 
 
