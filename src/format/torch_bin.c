@@ -190,7 +190,8 @@ static pal_status read_names(torch_file *f, const pal_pickle *p, const pal_pickl
             memchr(key->text, 0, key->size))
             st = pal_fail(err, PAL_E_FORMAT, "%s: entry %zu of the dictionary has no proper name", f->path, i);
         else if (taken[node])
-            st = pal_fail(err, PAL_E_FORMAT, "%s: tensor '%.*s' is there twice", f->path, (int)key->size, key->text);
+            st = pal_fail(err, PAL_E_FORMAT, "%s: tensor '%.*s' is there twice", f->path,
+                          key->size < 200 ? (int)key->size : 200, key->text);
         taken[node] = true;
         bytes += key->size + 1;
     }
