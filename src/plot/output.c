@@ -9,11 +9,12 @@
 #include "base/map.h"
 #include "plot/draw.h"
 
+/* The stream remembers a write that failed; pal_writer_commit says which file it was, and why. cairo knows neither. */
 static cairo_status_t to_stream(void *stream, const unsigned char *data, unsigned length) {
-    return fwrite(data, 1, length, stream) == length ? CAIRO_STATUS_SUCCESS : CAIRO_STATUS_WRITE_ERROR;
+    fwrite(data, 1, length, stream);
+    return CAIRO_STATUS_SUCCESS;
 }
 
-/* Finishing a surface writes what is left of it, so that is where a full disk shows. */
 static pal_status finish(cairo_surface_t *surface, pal_status st, pal_error *err) {
     cairo_surface_finish(surface);
     const cairo_status_t status = cairo_surface_status(surface);

@@ -5,9 +5,9 @@ checkpoints are not taken for damaged ones, and sanitizers find no leak.
 PALIMPSA_TEST_LONG=1 takes the first K of each place that allocates (a stack of callers) and that no case before had,
 every third of them where all that follow fail, with a process for each core; else there is a sample.
   failing_memory.py PROGRAM GOLDEN [--sanitized] [NAME...]     those of the cases below whose names contain one of these"""
-import json, os, pathlib, random, re, sys, tempfile
+import json, os, pathlib, random, re, sys
 
-from faulty import TEXT, TRAIN, can_serve, check, contents, copied, counted, golden, good, long_run, noted, palimpsa, places, some, strays
+from faulty import TEXT, TRAIN, can_serve, check, contents, copied, counted, folder_in_memory, golden, good, long_run, noted, palimpsa, places, some, strays
 from serving import Server
 
 import http.client
@@ -168,7 +168,7 @@ while len(others) + 1 < processes:
         mine, others = len(others), []
         break
 
-with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
+with folder_in_memory() as folder:
     root = pathlib.Path(folder)
     start = root / "start"
     start.mkdir()

@@ -1,5 +1,5 @@
 """For tests that make the program's surroundings fail: PROGRAM is palimpsa_faults (tests/faults/faults.c)."""
-import os, pathlib, re, shutil, subprocess, sys
+import os, pathlib, re, shutil, subprocess, sys, tempfile
 
 from outside import check, golden, program
 
@@ -7,6 +7,11 @@ long_run = bool(os.environ.get("PALIMPSA_TEST_LONG"))
 TEXT = " ".join(w for i in range(400) for w in ("the river", "came over", f"hill {i % 37}", "with gold", "and silver\n"))
 TRAIN = ("train --task text --data text --tokenizer bytes --model palimpsa-d --hidden 16 --layers 1 --heads 2 --row 32 --context 32 --batch 1 --steps 3 --checkpoint-every 1 "
          "--eval-every 3 --threads 1 --seed 2").split()
+
+
+def folder_in_memory():
+    """A folder for thousands of short commands, which a disk would make wait."""
+    return tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 
 
 def can_serve():

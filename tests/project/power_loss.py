@@ -2,9 +2,9 @@
 """Power fails at any moment of training, tokenizing, converting and saving a memory: what the program did is recorded call by call and
 replayed up to that moment, without what was not synced. Every checkpoint, model and memory that has its name is whole, and the same
 command ends with the bits of a run that nobody disturbed."""
-import pathlib, random, shutil, tempfile
+import pathlib, random, shutil
 
-from faulty import TEXT, TRAIN, check, contents, copied, golden, good, long_run
+from faulty import TEXT, TRAIN, check, contents, copied, folder_in_memory, golden, good, long_run
 
 rng = random.Random(13)
 
@@ -145,7 +145,7 @@ def disk_out(disk):
     return root / "here"
 
 
-with tempfile.TemporaryDirectory() as folder:
+with folder_in_memory() as folder:
     root = pathlib.Path(folder).resolve()
     start = root / "start"
     start.mkdir()
