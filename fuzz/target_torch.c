@@ -32,7 +32,7 @@ static uint32_t checksum(const unsigned char *p, size_t size) {
     return ~x;
 }
 
-static void member(archive *a, const char *name, const void *bytes, size_t size) {
+static void put_member(archive *a, const char *name, const void *bytes, size_t size) {
     unsigned char local[30], *p = local, *c = a->central + a->central_size;
     const uint64_t at = a->size, crc = checksum(bytes, size), length = strlen(name);
     number(&p, 0x04034b50, 4), number(&p, 0, 10), number(&p, crc, 4), number(&p, size, 4), number(&p, size, 4);
@@ -64,13 +64,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     pal_error err;
     a.size = a.central_size = 0;
     a.members = 0;
-    member(&a, "archive/data.pkl", data, size);
+    put_member(&a, "archive/data.pkl", data, size);
     for (int i = 0; i < STORAGES; i++) {
         unsigned char storage[STORAGE];
         char name[32];
         memset(storage, i + 1, sizeof storage);
         snprintf(name, sizeof name, "archive/data/%d", i);
-        member(&a, name, storage, sizeof storage);
+        put_member(&a, name, storage, sizeof storage);
     }
     finish(&a);
     fuzz_file("torch/config.json", config, strlen(config));
