@@ -142,7 +142,9 @@ def main(program, out):
         seed("vocab", name, made)
     # The pickle of one small tensor in storage 0, as target_torch.c lays it out.
     tensor = writers.p_tensor("0", "F32", [2, 3], 64)
-    seed("torch", "one", b"\x80\x02" + writers.p_state([("backbone.embedding.weight", tensor)]) + b".")
+    one = b"\x80\x02" + writers.p_state([("backbone.embedding.weight", tensor)]) + b"."
+    seed("torch", "one", one)
+    seed("torch", "shard", one + MARK + b'{"weight_map": {"backbone.embedding.weight": "a.bin"}}')
     for config in (here.parent / "tests/golden/models").glob("*/config.json"):
         seed("config", config.parent.name, config.read_bytes())
     for i in range(9):
