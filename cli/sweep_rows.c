@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The files of a sweep: sweep.json, results.csv, and the metrics of its runs. */
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -195,20 +196,30 @@ static void print_number(FILE *to, const json_t *line, const char *key) {
     if (count) fprintf(to, "%.5g", sum / (double)count);
 }
 
+/* A count of a line, 0 where there is none; false: none that a run writes. */
+static bool count_of(const json_t *line, const char *key, int most, int *out) {
+    const json_int_t count = json_integer_value(json_object_get(line, key));
+    if (count < 0 || count > most) return false;
+    *out = (int)count;
+    return true;
+}
+
 static void take_line(const json_t *line, sweep_run *r, FILE *curve) {
     static const char *const columns[] = { "loss", "train_accuracy", "accuracy", "n_t", "ratio" };
     const json_t *accuracy = json_object_get(line, "accuracy");
-    const int stage = (int)json_integer_value(json_object_get(line, "stage"));
     const long long step = json_integer_value(json_object_get(line, "step"));
-    if (step < 1) return; /* no line of metrics */
+    int stage, length, pairs;
+    if (step < 1 || !count_of(line, "stage", SWEEP_STAGES - 1, &stage) ||
+        !count_of(line, "length", INT_MAX, &length) || !count_of(line, "pairs", INT_MAX, &pairs))
+        return; /* no line of metrics */
     fprintf(curve, "%lld,%d", step, stage + 1);
     for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) print_number(curve, line, columns[i]);
     fputc('\n', curve);
-    if (!json_is_number(accuracy) || stage < 0 || stage >= SWEEP_STAGES) return;
+    if (!json_is_number(accuracy)) return;
     r->accuracy[stage] = json_number_value(accuracy);
     r->steps[stage] = step;
-    r->length[stage] = (int)json_integer_value(json_object_get(line, "length"));
-    r->pairs[stage] = (int)json_integer_value(json_object_get(line, "pairs"));
+    r->length[stage] = length;
+    r->pairs[stage] = pairs;
     if (stage + 1 > r->stages) r->stages = stage + 1;
 }
 

@@ -7,7 +7,6 @@
 #include "input.h"
 #include "palimpsa/session.h"
 #include "support/text.h"
-#include "train/optimiser.h"
 
 static const char *root;
 
@@ -43,6 +42,25 @@ static void tokenizers(void) {
     save("tokenizer_model", "unigrambytes", &unigram);
 }
 
+/* Of every architecture of ours, as convert writes them. */
+static void models(void) {
+    static const char *const presets[] = { "palimpsa-d", "palimpsa-m", "gated-deltanet", "transformer" };
+    for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
+        pal_model *model = fuzz_model(presets[i], 1, PAL_FOR_INFERENCE);
+        const pal_convert_options options = { .to = PAL_LAYOUT_GGUF };
+        char from[64], to[64];
+        pal_error err;
+        snprintf(from, sizeof from, "model/%s", presets[i]);
+        snprintf(to, sizeof to, "gguf/%s", presets[i]);
+        FUZZ_CHECK(pal_model_save(model, fuzz_path(from), PAL_F32, &err) == PAL_OK);
+        FUZZ_CHECK(pal_convert(fuzz_path(from), fuzz_path(to), &options, NULL, &err) == PAL_OK);
+        FILE *file = seed("gguf", presets[i]);
+        copy(file, fuzz_path(to));
+        fclose(file);
+        pal_model_close(model);
+    }
+}
+
 static void states(void) {
     static const char *const presets[] = { "palimpsa-d", "transformer" };
     for (int kind = 0; kind < 2; kind++) {
@@ -71,15 +89,18 @@ static void states(void) {
 
 static void checkpoint(void) {
     pal_model *model = fuzz_model("palimpsa-d", 1, PAL_FOR_TRAINING);
-    pal_optimiser *optimiser;
+    pal_optimiser *optimiser = fuzz_optimiser(model);
     pal_error err;
-    const pal_optimiser_options options = { .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8 };
-    FUZZ_CHECK(pal_optimiser_new(&optimiser, model, &options, NULL, &err) == PAL_OK);
     FUZZ_CHECK(pal_optimiser_save(optimiser, model, fuzz_path("optimizer"), &err) == PAL_OK);
-    FILE *file = seed("checkpoint", "fresh");
-    fputs("{\"step\": 1, \"finished\": false, \"seed\": 1, \"stage\": {\"step\": 1}}" FUZZ_MARK, file);
-    copy(file, fuzz_path("optimizer"));
-    fclose(file);
+    for (int whole = 0; whole < 2; whole++) {
+        FILE *file = seed("checkpoint", whole ? "whole" : "record");
+        fputs("{\"step\": 1, \"stage\": 0, \"stage_step\": 1, \"tokens\": 64, \"skipped\": 0, \"loss_sum\": 200.5, "
+              "\"loss_count\": 64, \"correct\": 3, \"score\": 0.5, \"best_score\": null, \"best_step\": -1, "
+              "\"finished\": false, \"solved\": false, \"planned\": 2000000000, \"cpu\": \"ref\"}" FUZZ_MARK,
+              file);
+        if (whole) copy(file, fuzz_path("optimizer"));
+        fclose(file);
+    }
     pal_optimiser_free(optimiser);
     pal_model_close(model);
 }
@@ -118,6 +139,7 @@ int main(int argc, char **argv) {
     root = argv[1];
     mkdir(root, 0777);
     tokenizers();
+    models();
     states();
     checkpoint();
     shards();

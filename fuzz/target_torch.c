@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A torch checkpoint whose pickle is the input: the zip around it, with four storages, is made here and sound. */
+/* A torch checkpoint whose pickle is the input: the zip around it, with four storages, is made here and sound. Behind
+ * the pickle may stand an index of shards, of which that zip is one. */
 #include "format/source.h"
 #include "input.h"
 
@@ -32,7 +33,7 @@ static uint32_t checksum(const unsigned char *p, size_t size) {
     return ~x;
 }
 
-static void member(archive *a, const char *name, const void *bytes, size_t size) {
+static void put_member(archive *a, const char *name, const void *bytes, size_t size) {
     unsigned char local[30], *p = local, *c = a->central + a->central_size;
     const uint64_t at = a->size, crc = checksum(bytes, size), length = strlen(name);
     number(&p, 0x04034b50, 4), number(&p, 0, 10), number(&p, crc, 4), number(&p, size, 4), number(&p, size, 4);
@@ -62,19 +63,28 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static archive a;
     pal_source source = { 0 };
     pal_error err;
+    pal_slice index = { data, size };
+    const pal_slice pickle = fuzz_next(&index);
     a.size = a.central_size = 0;
     a.members = 0;
-    member(&a, "archive/data.pkl", data, size);
+    put_member(&a, "archive/data.pkl", pickle.data, pickle.size);
     for (int i = 0; i < STORAGES; i++) {
         unsigned char storage[STORAGE];
         char name[32];
         memset(storage, i + 1, sizeof storage);
         snprintf(name, sizeof name, "archive/data/%d", i);
-        member(&a, name, storage, sizeof storage);
+        put_member(&a, name, storage, sizeof storage);
     }
     finish(&a);
     fuzz_file("torch/config.json", config, strlen(config));
-    fuzz_file("torch/pytorch_model.bin", a.bytes, a.size);
+    if (index.size) {
+        fuzz_no_file("torch/pytorch_model.bin");
+        fuzz_file("torch/pytorch_model.bin.index.json", index.data, index.size);
+        fuzz_file("torch/a.bin", a.bytes, a.size);
+    } else {
+        fuzz_no_file("torch/pytorch_model.bin.index.json");
+        fuzz_file("torch/pytorch_model.bin", a.bytes, a.size);
+    }
     if (pal_source_open(&source, fuzz_path("torch"), &err) == PAL_OK)
         for (size_t i = 0; i < source.count; i++) {
             const pal_tensor *t = &source.tensors[i];

@@ -8,6 +8,7 @@
 set -euo pipefail
 [ $# -ge 1 ] && [ $# -le 3 ] || { sed -n '2,7s/^# *//p' "$0" >&2; exit 2; }
 cd "$(dirname "$0")/.."
+export LC_ALL=C # `time` prints a comma elsewhere, and awk would read 0
 seconds=${2:-60} runs_max=${3:--1}
 known=$(for f in fuzz/target_*.c; do f=${f#fuzz/target_}; echo "${f%.c}"; done)
 targets=$1
@@ -24,6 +25,7 @@ python3 fuzz/seeds.py build-fuzz/fuzz/fuzz_seeds build-fuzz/seeds
 # A small quarantine stays in the cache, and most of a run is allocations: short stacks and unchecked printf save a fifth. An input
 # that is found shows its whole stack when it runs alone.
 export ASAN_OPTIONS=allocator_may_return_null=1:quarantine_size_mb=1:thread_local_quarantine_size_kb=64:malloc_context_size=2:check_printf=0
+export PALIMPSA_CPU=ref # sanitizers do not watch kernels with vectors (CMakeLists.txt)
 export OMP_NUM_THREADS=1 LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0" UBSAN_OPTIONS=print_stacktrace=1
 
 # Whether what ended a run is an input that took too long, and takes below a second of processor time when it is tried again:
@@ -44,6 +46,7 @@ fuzz() {
     case $target in # these read the same words as another
     directory) words=config ;;
     torch) words=pickle ;;
+    gguf_model) words=gguf ;;
     esac
     [ ! -e "fuzz/$words.dict" ] || dictionary=("-dict=fuzz/$words.dict")
     longest=$(find "build-fuzz/seeds/$target" "tests/fuzz-regressions/$target" -type f -printf '%s\n' | sort -n | tail -1)

@@ -67,7 +67,8 @@ pal_status pal_source_read(const pal_source *source, const pal_tensor *tensor, s
     const pal_tensor_file *file = &source->files[source->origin[i].file];
     const pal_status st = pal_source_check(source, tensor, err);
     if (st) return st;
-    if (!tensor->data && tensor->count) return file->read(file->handle, source->origin[i].index, first, count, to, err);
+    if (!count) return PAL_OK; /* there may be nothing to point at */
+    if (!tensor->data) return file->read(file->handle, source->origin[i].index, first, count, to, err);
     if (pal_block_format_of(tensor->dtype)) {
         pal_values_decode(tensor->dtype, tensor->data, first, count, to);
         return PAL_OK;

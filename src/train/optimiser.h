@@ -5,9 +5,12 @@
 #define PAL_TRAIN_OPTIMISER_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "comm/exchange.h"
 #include "palimpsa/model.h"
+
+#define PAL_MOST_COUNT (INT64_C(1) << 62) /* that a checkpoint may say: what training adds to it cannot overflow */
 
 typedef struct pal_optimiser_options {
     double beta1, beta2, eps, weight_decay;

@@ -64,10 +64,12 @@ static json_t *to_json(const training *s, bool finished) {
 static pal_status from_json(training *s, const json_t *o, int64_t step, pal_error *err) {
     static const char *const needed[] = { "step",    "stage",      "stage_step", "tokens",
                                           "skipped", "loss_count", "correct",    "best_step" };
-    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
-        if (!json_is_integer(json_object_get(o, needed[i])) ||
-            json_integer_value(json_object_get(o, needed[i])) < (i == 7 ? -1 : 0))
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
+        const json_t *count = json_object_get(o, needed[i]);
+        if (!json_is_integer(count) || json_integer_value(count) < (i == 7 ? -1 : 0) ||
+            json_integer_value(count) > PAL_MOST_COUNT)
             return pal_fail(err, PAL_E_FORMAT, "trainer.json: '%s' is not a count", needed[i]);
+    }
     s->step = json_integer_value(json_object_get(o, "step"));
     const json_int_t stage = json_integer_value(json_object_get(o, "stage"));
     s->stage_step = json_integer_value(json_object_get(o, "stage_step"));
@@ -265,6 +267,15 @@ static int64_t total_steps(const training *s) {
     int64_t total = s->step - s->stage_step;
     for (int stage = s->stage; stage < task_of(s)->stages; stage++) total += task_of(s)->steps(task_of(s)->self, stage);
     return total;
+}
+
+pal_status pal_train_state_read(const pal_task *task, const json_t *trainer_state, int64_t step, int64_t *total,
+                                pal_error *err) {
+    const pal_trainer t = { .task = task };
+    training s = { .t = &t };
+    const pal_status st = from_json(&s, trainer_state, step, err);
+    *total = st ? 0 : total_steps(&s);
+    return st;
 }
 
 static bool report(training *s, double accuracy, double started, int64_t first, bool logged, bool evaluated) {

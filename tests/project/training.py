@@ -194,6 +194,15 @@ with tempfile.TemporaryDirectory() as folder:
     check(not list((root / "s2/runs").iterdir()), "finished rows were trained again")
     print("killed sweep: the same table, nothing repeated")
 
+    # A line whose counts no run writes is passed over: rows are made anew from the metrics of finished runs.
+    (root / "s1/results.csv").unlink()
+    for metrics in root.glob("s1/runs/*/metrics.jsonl"):
+        last = json.loads(metrics.read_text().splitlines()[-1])
+        odd = [{**last, "step": last["step"] + 1, "accuracy": 2, key: count} for key in ("stage", "length", "pairs") for count in (1 << 32, -1)]
+        metrics.write_text(metrics.read_text() + "".join(json.dumps(line) + "\n" for line in odd))
+    palimpsa(*grid, str(root / "s1"), *options)
+    check((root / "s1/results.csv").read_bytes() == (root / "s2/results.csv").read_bytes(), "a line of metrics with odd counts is in the table")
+
     # A search picks each model's rate with the first seed; then only that rate is trained, and a restart repeats nothing.
     search = "sweep mqar --models palimpsa-d,gated-deltanet --lrs 1e-5,1e-2 --seeds 1,2 --search 16:2:4:16 --out".split()
     palimpsa(*search, str(root / "s5"), *options)

@@ -198,6 +198,37 @@ static void metrics_drop_what_lies_past_the_checkpoint(void **state) {
     assert_int_equal(pal_metrics_log_open(&log, "/nonexistent/metrics.jsonl", 0, &err), PAL_E_IO);
 }
 
+/* The next update adds one to what the file says. */
+static void a_count_of_updates_without_room_for_more_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *updates, *says;
+    } cases[] = { { "4611686018427387904", "is missing" }, /* 2^62; then its moments are looked for */
+                  { "4611686018427387905", "no valid count of updates" },
+                  { "9223372036854775807", "no valid count of updates" },
+                  { "-1", "no valid count of updates" } };
+    char root[256], path[300];
+    test_directory(root);
+    snprintf(path, sizeof path, "%s/optimizer.safetensors", root);
+    pal_context *cx = test_context(1, NULL);
+    pal_model *model = small_model(cx);
+    pal_optimiser *o;
+    OK(pal_optimiser_new(&o, model, &adamw, NULL, err));
+    const float one = 1;
+    const pal_tensor tensor = { .name = "m", .dtype = PAL_F32, .rank = 1, .shape = { 1 }, .count = 1, .data = &one };
+    for (size_t i = 0; i < PAL_COUNT(cases); i++) {
+        pal_error why = { 0 };
+        const char *const metadata[] = { "updates", cases[i].updates, NULL };
+        OK(pal_safetensors_write(path, &tensor, 1, metadata, err));
+        assert_int_equal(pal_optimiser_load(o, model, path, &why), PAL_E_FORMAT);
+        if (!strstr(why.text, cases[i].says)) fail_msg("%s: %s", cases[i].updates, why.text);
+    }
+    test_remove(root);
+    pal_optimiser_free(o);
+    pal_model_close(model);
+    pal_context_free(cx);
+}
+
 /* Whoever opens a run directory gets the checkpoint that resuming would go on from. */
 static void a_damaged_checkpoint_is_passed_over_by_every_reader(void **state) {
     (void)state;
@@ -439,6 +470,7 @@ int main(void) {
         cmocka_unit_test(decay_can_leave_out_vectors),
         cmocka_unit_test(infinite_gradients_change_nothing),
         cmocka_unit_test(metrics_drop_what_lies_past_the_checkpoint),
+        cmocka_unit_test(a_count_of_updates_without_room_for_more_is_refused),
         cmocka_unit_test(a_damaged_checkpoint_is_passed_over_by_every_reader),
         cmocka_unit_test(a_checkpoint_that_does_not_fit_into_memory_is_not_passed_over),
         cmocka_unit_test(a_run_without_a_usable_checkpoint_says_why),

@@ -262,6 +262,45 @@ static void a_run_resumed_where_it_shall_stop_makes_no_update(void **state) {
     pal_context_free(cx);
 }
 
+/* Training adds to the counts of a checkpoint. One that leaves no room for that is refused, whatever its checksum. */
+static void counts_that_could_overflow_are_refused(void **state) {
+    (void)state;
+    static const char *const counts[] = { "step",    "stage",      "stage_step", "tokens",
+                                          "skipped", "loss_count", "correct",    "best_step" };
+    const json_int_t most = INT64_C(1) << 62;
+    pal_context *cx = test_context(1, NULL);
+    few f = make_few();
+    pal_train_options o = plain;
+    o.stop_after = 1;
+    pal_model *model = new_model(cx);
+    char run[256];
+    test_directory(run);
+    train(run, cx, &f, o, model);
+    pal_model_close(model);
+    json_t *sound;
+    int64_t step;
+    pal_error err;
+    if (pal_checkpoint_open(run, cx, &model, &sound, &step, &err)) fail_msg("%s", err.text);
+    const pal_task task = task_of(&f);
+    const pal_trainer trainer = { .run = run, .cx = cx, .task = &task, .options = o };
+    pal_train_result r;
+    for (size_t i = 0; i < PAL_COUNT(counts); i++)
+        for (int beyond = 0; beyond < 2; beyond++) {
+            json_t *changed = json_copy(sound);
+            json_object_set_new(changed, counts[i], json_integer(most + beyond));
+            char says[64];
+            snprintf(says, sizeof says, "'%s' is not a count", counts[i]);
+            err.text[0] = 0;
+            pal_train(&trainer, model, changed, i ? step : most + beyond, &r, &err);
+            if (!strstr(err.text, says) != !beyond) fail_msg("%s + %d: %s", counts[i], beyond, err.text);
+            json_decref(changed);
+        }
+    json_decref(sound);
+    pal_model_close(model);
+    test_remove(run);
+    pal_context_free(cx);
+}
+
 /* Without an interval of evaluations, each stage is evaluated once in its own epoch. */
 static int64_t two_epochs(void *self, int stage) {
     (void)self;
@@ -352,6 +391,7 @@ int main(void) {
         cmocka_unit_test(updates_descend_on_the_loss_that_is_logged),
         cmocka_unit_test(the_best_model_outlives_divergence),
         cmocka_unit_test(a_run_resumed_where_it_shall_stop_makes_no_update),
+        cmocka_unit_test(counts_that_could_overflow_are_refused),
         cmocka_unit_test(every_stage_is_evaluated_by_its_own_epoch),
         cmocka_unit_test(a_carried_memory_recovers_from_what_is_not_a_number),
     };
