@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* results.csv and curves/ of a sweep, by model and seed. */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +19,16 @@ static int place(char *words, size_t size, int *count, const char *word) {
     return (*count)++;
 }
 
-static int take_row(comparison *c, const char *path, int number, const sweep_row *row) {
+/* For which rows are taken. */
+typedef struct {
+    comparison *c;
+    const char *rate; /* NULL: all */
+} reading;
+
+static int take_row(void *user, const char *path, int number, const sweep_row *row) {
+    const reading *r = user;
+    comparison *c = r->c;
+    if (r->rate && strcmp(r->rate, row->rate) != 0) return CLI_OK;
     const int known = c->models, k = row->stage - 1;
     const int m = place(c->model[0], sizeof c->model[0], &c->models, row->model);
     const int d = place(c->seed[0], sizeof c->seed[0], &c->seeds, row->seed);
@@ -39,23 +47,11 @@ static int take_row(comparison *c, const char *path, int number, const sweep_row
 }
 
 static int read_rows(comparison *c, const char *rate) {
-    char path[SWEEP_PATH], line[1024];
-    int number = 0, code = sweep_join(path, c->folder, "results.csv");
-    if (code) return code;
-    FILE *f = fopen(path, "re");
-    if (!f) return cli_error(CLI_USAGE, "%s: cannot open: %s", path, strerror(errno));
-    while (!code && fgets(line, sizeof line, f)) {
-        sweep_row row;
-        if (++number == 1) continue;
-        if (!sweep_parse_row(line, &row))
-            code = cli_error(CLI_USAGE, "%s: line %d is not a row of a sweep", path, number);
-        else if (!rate || strcmp(rate, row.rate) == 0) code = take_row(c, path, number, &row);
-    }
-    fclose(f);
-    if (!code && !c->models)
-        code = rate ? cli_error(CLI_USAGE, "%s: no rows at the rate %s", path, rate)
-                    : cli_error(CLI_USAGE, "%s: no rows", path);
-    return code;
+    char path[SWEEP_PATH];
+    int code = sweep_join(path, c->folder, "results.csv");
+    if (code || (code = sweep_each_row(path, take_row, &(reading){ c, rate })) || c->models) return code;
+    return rate ? cli_error(CLI_USAGE, "%s: no rows at the rate %s", path, rate)
+                : cli_error(CLI_USAGE, "%s: no rows", path);
 }
 
 static int read_curve(const char *path, run_curve *out) {

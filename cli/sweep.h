@@ -59,7 +59,9 @@ typedef struct {
     double accuracy;
     long long steps;
 } sweep_row;
-bool sweep_parse_row(const char *line, sweep_row *row);
+/* Hands over the rows of a results.csv, until one is not CLI_OK. */
+typedef int sweep_take_row(void *user, const char *path, int line, const sweep_row *row);
+int sweep_each_row(const char *path, sweep_take_row *take, void *user);
 /* What a run's directory and its curve are called; returns the length, which may be more than there is room for. */
 int sweep_name(char name[256], const char *model, const char *rate, const char *seed);
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* The files of a sweep: sweep.json, results.csv, and the metrics of its runs. */
-#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,7 +142,7 @@ static void print_results(FILE *to, const sweep *s) {
 
 int sweep_write_results(const sweep *s) { return sweep_write(s, "results.csv", print_results); }
 
-bool sweep_parse_row(const char *line, sweep_row *row) {
+static bool parse_row(const char *line, sweep_row *row) {
     if (sscanf(line, "%255[^,],%63[^,],%63[^,],%d,%d,%d,%lf,%lld", row->model, row->rate, row->seed, &row->stage,
                &row->length, &row->pairs, &row->accuracy, &row->steps) != 8)
         return false;
@@ -151,36 +150,46 @@ bool sweep_parse_row(const char *line, sweep_row *row) {
     return row->stage >= 1 && row->stage <= SWEEP_STAGES;
 }
 
+int sweep_each_row(const char *path, sweep_take_row *take, void *user) {
+    char line[1024];
+    pal_map map;
+    pal_error err;
+    int number = 0, code = CLI_OK;
+    if (pal_map_open(&map, path, &err)) return cli_fail(&err);
+    for (size_t at = 0; at < map.size && !code;) {
+        const unsigned char *end = memchr(map.data + at, '\n', map.size - at);
+        const size_t size = end ? (size_t)(end - map.data) - at : map.size - at;
+        sweep_row row;
+        snprintf(line, sizeof line, "%.*s", size < sizeof line ? (int)size : 0, (const char *)map.data + at);
+        at += size + 1;
+        if (++number == 1) continue; /* the names of the columns */
+        code = parse_row(line, &row) ? take(user, path, number, &row)
+                                     : cli_error(CLI_USAGE, "%s: line %d is not a row of a sweep", path, number);
+    }
+    pal_map_close(&map);
+    return code;
+}
+
+static int take_result(void *user, const char *path, int number, const sweep_row *row) {
+    const sweep *s = user;
+    const int m = sweep_find(&s->models, row->model), l = sweep_find(&s->rates, row->rate),
+              d = sweep_find(&s->seeds, row->seed);
+    if (m < 0 || l < 0 || d < 0)
+        return cli_error(CLI_USAGE, "%s: line %d names a run that is not in this sweep", path, number);
+    sweep_run *r = sweep_at(s, m, l, d);
+    r->accuracy[row->stage - 1] = row->accuracy;
+    r->length[row->stage - 1] = row->length;
+    r->pairs[row->stage - 1] = row->pairs;
+    r->steps[row->stage - 1] = row->steps;
+    if (row->stage > r->stages) r->stages = row->stage;
+    return CLI_OK;
+}
+
 /* Rows of an earlier start. Rows of runs outside the grid cannot be there: sweep.json was compared first. */
 int sweep_read_results(sweep *s) {
     char path[SWEEP_PATH];
-    int number = 0, code = sweep_join(path, s->out, "results.csv");
-    if (code) return code;
-    FILE *f = fopen(path, "re");
-    if (!f) return errno == ENOENT ? CLI_OK : cli_error(CLI_USAGE, "%s: cannot open: %s", path, strerror(errno));
-    char line[1024];
-    while (!code && fgets(line, sizeof line, f)) {
-        sweep_row row;
-        if (++number == 1) continue;
-        if (!sweep_parse_row(line, &row)) {
-            code = cli_error(CLI_USAGE, "%s: line %d is not a row of this table", path, number);
-            break;
-        }
-        const int m = sweep_find(&s->models, row.model), l = sweep_find(&s->rates, row.rate),
-                  d = sweep_find(&s->seeds, row.seed);
-        if (m < 0 || l < 0 || d < 0) {
-            code = cli_error(CLI_USAGE, "%s: line %d names a run that is not in this sweep", path, number);
-            break;
-        }
-        sweep_run *r = sweep_at(s, m, l, d);
-        r->accuracy[row.stage - 1] = row.accuracy;
-        r->length[row.stage - 1] = row.length;
-        r->pairs[row.stage - 1] = row.pairs;
-        r->steps[row.stage - 1] = row.steps;
-        if (row.stage > r->stages) r->stages = row.stage;
-    }
-    fclose(f);
-    return code;
+    const int code = sweep_join(path, s->out, "results.csv");
+    return code || access(path, F_OK) != 0 ? code : sweep_each_row(path, take_result, s);
 }
 
 /* A number of a line, or the mean of a list's finite ones (one a layer), behind a comma; nothing where there is none.

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Models by name. Sizes are those of the paper's tables and of the published Mamba2 family. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/context.h"
 #include "base/nearest.h"
+#include "base/size.h"
 #include "model/config.h"
 
 /* Language models at the paper's two sizes and at two smaller ones (with 32,000 ids), the official Mamba2 family, and
@@ -149,7 +151,7 @@ static pal_status shape_m(pal_model_config *c, const char *name, int state, int 
 static pal_status shape_others(pal_model_config *c, const char *name, double expand_v, int head_dim, pal_error *err) {
     const bool attends = c->mixer == PAL_MIXER_ATTENTION;
     c->dk = head_dim;
-    c->dv = attends ? c->dk : (int)(head_dim * expand_v);
+    c->dv = attends ? c->dk : pal_count_of(head_dim * expand_v);
     c->key_heads = c->heads;
     if (!attends || (long long)c->heads * c->dk == c->hidden) return PAL_OK;
     return pal_fail(err, PAL_E_ARGUMENT, "model '%s': %d heads of %d do not make the hidden size, %d", name, c->heads,
@@ -185,7 +187,7 @@ pal_status pal_model_preset(pal_model_config *c, const char *name, const pal_pre
     c->hidden = chosen(o->hidden, s->hidden);
     c->layers = chosen(o->layers, s->layers);
     c->vocab = c->vocab_rows = chosen(o->vocab, s->vocab);
-    if (c->official) c->vocab_rows = (c->vocab + 15) / 16 * 16;
+    if (c->official) c->vocab_rows = pal_count_of(16 * ceil(c->vocab / 16.0));
     if (c->mqar) c->norm_eps = 1e-5;
     if (!c->mqar && c->mixer != PAL_MIXER_M) c->mlp = chosen(o->mlp, pal_config_mlp_width(c->hidden, 4));
     if (c->mixer != PAL_MIXER_ATTENTION) c->conv = 4;
@@ -197,7 +199,7 @@ pal_status pal_model_preset(pal_model_config *c, const char *name, const pal_pre
     c->recall_init = o->recall_init && !c->mqar;
     if (c->recall_init) c->rescale_residual = false;
     if (c->mixer == PAL_MIXER_D || (c->mixer == PAL_MIXER_M && !c->official))
-        c->rank = chosen(o->rank, (c->hidden + 15) / 16);
+        c->rank = chosen(o->rank, pal_count_of(ceil(c->hidden / 16.0)));
     if ((st = choose_rule(c, name, o->rule, err))) return st;
     c->mesa_tolerance = o->mesa_tolerance;
     return pal_model_config_check(c, err);

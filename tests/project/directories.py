@@ -99,11 +99,13 @@ with tempfile.TemporaryDirectory() as folder:
     print("what is printed to a closed stream goes nowhere")
 
     # A pipe, or a device without an end, in the place of a file is refused at once, and names from files do not move the terminal's cursor.
-    for file, words in (("metrics.jsonl", "plot run --out new.svg"), ("checkpoints/step-1/trainer.json", "inspect run"), ("config.json", "train --resume --out run"),
-                        ("config.json", "train --config run/config.json --out other")):
+    begun, needle = [*TRAIN, "--out", "run", "--stop-after", "1"], "needle text --cuts run/metrics.jsonl --tokenizer bytes --ruler vt --out other"
+    for begin, file, words in ((begun, "metrics.jsonl", "plot run --out new.svg"), (begun, "checkpoints/step-1/trainer.json", "inspect run"),
+                               (begun, "config.json", "train --resume --out run"), (begun, "config.json", "train --config run/config.json --out other"),
+                               (begun, "metrics.jsonl", needle), (GRID, "results.csv", "compare run"), (GRID, "results.csv", " ".join(GRID))):
         for make in (os.mkfifo, lambda path: os.symlink("/dev/zero", path)):
             shutil.rmtree(here / "run", ignore_errors=True)
-            call(*TRAIN, "--out", "run", "--stop-after", 1, cwd=here)
+            call(*begin, cwd=here)
             (here / "run" / file).unlink()
             make(here / "run" / file)
             done = subprocess.run([program, *words.split()], cwd=here, capture_output=True, text=True, timeout=60)

@@ -2,7 +2,7 @@
 """`palimpsa needle --ruler` and `palimpsa eval --tasks ruler|longbench|longbench2` from the outside: rows have their length and hold
 their answers, recorded answers get their recorded scores, a model's answers are kept and gone on from, and one sentence for each
 thing that is wrong."""
-import json, os, pathlib, re, shutil, subprocess, sys, tempfile
+import difflib, json, os, pathlib, random, re, shutil, subprocess, sys, tempfile
 
 from outside import golden, program, run
 
@@ -111,6 +111,34 @@ with tempfile.TemporaryDirectory() as folder:
         assert [found[name][f"{c},none"] for c in head[1:]] == list(map(float, row)), name
     table = run(*E, "longbench2", "--predictions", recorded / "v2/results").decode()
     assert "36.6" in table and "44.0 overall" in table
+
+    # Code is compared as Python's difflib does, popular characters among it; the time that long lines take grows with what they have in common, the memory of ROUGE-L does
+    # not grow with a text, and what no benchmark asks for is refused.
+    def score(name, *rows, **how):
+        shutil.rmtree(folder / "strange", ignore_errors=True)
+        (folder / "strange").mkdir()
+        (folder / f"strange/{name}.jsonl").write_text("".join(json.dumps({"pred": pred, "answers": [answer], "all_classes": None, "length": 1}) + "\n" for pred, answer in rows))
+        found = run(*E, "longbench", "--predictions", folder / "strange", "--json", **how)
+        return found if how.get("code") else json.loads(found)["results"][name]["score,none"]
+
+    rng, rows, expected = random.Random(7), [], 0
+    for i in range(100):  # percents of a hundred rows: their mean has two digits behind the point
+        letters = "abcdefghijklmnopqrstuvwxyz(){}=+ äöü"[:rng.choice((2, 5, 36))] + "".join(map(chr, range(0x4e00, 0x4e00 + rng.choice((0, 300)))))
+        a, b = ("".join(rng.choices(letters, k=rng.choice((3, 40, 199, 200, 600)))) for _ in range(2))
+        if i % 2:  # with something in common
+            b = a[len(a) // 3:] + b[len(b) // 2:] + a[:len(a) // 4]
+        rows.append((a, b))
+        expected += int(round(100 * difflib.SequenceMatcher(None, a, b).ratio()))
+    assert score("lcc", *rows) == expected / 100, (score("lcc", *rows), expected)
+    apart = lambda other: "".join(chr(0x10000 + k) + chr(other + k) for k in range(10000))  # every second character is a block
+    assert score("lcc", (apart(0x40000), apart(0x80000))) == 50
+    alike = "".join(map(chr, range(0x4e00, 0x4e00 + 101))) * 4000
+    assert "lcc.jsonl: row 1: lines of 404000 and 404001 characters are too long to be compared as code" in score("lcc", (alike, alike[50:] + "." + alike[:50]), code=2)
+    words = [f"w{k}" for k in range(900)]
+    long, precision = " ".join(["z"] * 280000 + words), 900 / 901
+    assert score("gov_report", (long, " ".join(words)), memory_limit=None if "--sanitized" in sys.argv else 256 << 20) == round(100 * 2 * precision / (precision + 1 + 1e-8), 2)
+    assert score("gov_report", ("z " * 20000, "y " * 10000)) == 0
+    assert "gov_report.jsonl: row 1: texts of 20000 and 20000 words are too long for ROUGE-L" in score("gov_report", ("z " * 20000, "y." * 20000), code=2)
 
     # A model: answers in the files of the original programs, scored alike from there, gone on from after an end in the middle of a line.
     run("tokenize", "--train-bpe", 300, "--out", folder / "vocabulary", book)

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "base/random.h"
 #include "eval/answers/answers.h"
 #include "eval/longbench.h"
 #include "eval/records.h"
@@ -386,6 +387,63 @@ static void prompts_and_cuts_are_the_recorded_ones(void **state) {
     pal_tokenizer_close(tok);
 }
 
+/* Texts of one sentence with letters for words: the score by a whole table, whose walk back may take so many steps. */
+static double rouge_by_whole_table(const char *p, size_t columns, const char *r, size_t rows, size_t steps) {
+    enum { MOST = 32 };
+    unsigned table[MOST][MOST] = { { 0 } };
+    bool in_p[256] = { false }, in_r[256] = { false }, taken[256] = { false };
+    double of_p = 0, of_r = 0, common = 0;
+    assert_true(rows < MOST && columns < MOST);
+    for (size_t j = 0; j < columns; j++) of_p += !in_p[(int)p[j]], in_p[(int)p[j]] = true;
+    for (size_t i = 0; i < rows; i++) of_r += !in_r[(int)r[i]], in_r[(int)r[i]] = true;
+    for (size_t i = 1; i <= rows; i++)
+        for (size_t j = 1; j <= columns; j++) {
+            const unsigned up = table[i - 1][j], left = table[i][j - 1];
+            table[i][j] = r[i - 1] == p[j - 1] ? table[i - 1][j - 1] + 1 : up > left ? up : left;
+        }
+    size_t i = rows, j = columns;
+    for (; i && j && steps; steps--) {
+        if (r[i - 1] == p[j - 1]) {
+            common += !taken[(int)r[i - 1]];
+            taken[(int)r[i - 1]] = true;
+            i--, j--;
+        } else if (table[i - 1][j] > table[i][j - 1]) i--;
+        else j--;
+    }
+    const double recall = common / of_r, precision = common / of_p;
+    return i && j ? 0 : 2.0 * ((precision * recall) / (precision + recall + 1e-8));
+}
+
+static size_t draw_letters(pal_rng *rng, char *letters, char *text) {
+    const size_t count = 1 + pal_rng_below(rng, 20);
+    for (size_t i = 0; i < count; i++) {
+        letters[i] = text[2 * i] = (char)('a' + pal_rng_below(rng, 5));
+        text[2 * i + 1] = ' ';
+    }
+    return count;
+}
+
+/* Of the table only what a walk of so many steps can reach is kept. */
+static void rouge_keeps_what_its_walk_can_reach(void **state) {
+    (void)state;
+    pal_rng rng = pal_rng_at(11, 5);
+    int zeros = 0;
+    for (int i = 0; i < 5000; i++) {
+        char p[20], r[20], p_text[40], r_text[40];
+        const size_t np = draw_letters(&rng, p, p_text), nr = draw_letters(&rng, r, r_text);
+        const size_t steps = 1 + pal_rng_below(&rng, 40);
+        const double expected = rouge_by_whole_table(p, np, r, nr, steps);
+        double found;
+        OK(pal_answer_rouge((pal_slice){ (const unsigned char *)p_text, 2 * np },
+                            (pal_slice){ (const unsigned char *)r_text, 2 * nr }, steps, &found, err));
+        if (found != expected)
+            fail_msg("'%.*s' and '%.*s' in %zu steps: %.17g, expected %.17g", (int)np, p, (int)nr, r, steps, found,
+                     expected);
+        zeros += found == 0;
+    }
+    assert_true(zeros > 500 && zeros < 4500);
+}
+
 /* PALIMPSA_JIEBA: the directory of that package. */
 static void chinese_words_are_jiebas(void **state) {
     (void)state;
@@ -480,6 +538,7 @@ int main(void) {
         cmocka_unit_test(longbench_files_give_the_recorded_results),
         cmocka_unit_test(longbench2_scores_are_the_recorded_ones),
         cmocka_unit_test(prompts_and_cuts_are_the_recorded_ones),
+        cmocka_unit_test(rouge_keeps_what_its_walk_can_reach),
         cmocka_unit_test(chinese_words_are_jiebas),
         cmocka_unit_test(broken_characters_are_replaced_as_python_does),
         cmocka_unit_test(scoring_refuses_what_has_no_answer),

@@ -3,6 +3,7 @@
 #include "support/support.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <math.h>
 
 #include "base/alloc.h"
@@ -95,6 +96,25 @@ static void wrong_names_are_refused_with_the_nearest(void **state) {
                      PAL_E_ARGUMENT);
     assert_int_equal(pal_model_preset(&c, "transformer-170m", &(pal_preset_options){ .heads = 7 }, &err),
                      PAL_E_ARGUMENT);
+}
+
+/* Sizes that no int holds are refused as what they are, not as what is left of them. */
+static void sizes_beyond_counting_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        pal_preset_options options;
+        const char *found;
+    } cases[] = { { "palimpsa-d-170m", { .expand_v = 1e9 }, "value width of a head is 2147483647" },
+                  { "gated-deltanet-170m", { .expand_v = 1e300 }, "value width of a head is 2147483647" },
+                  { "mamba2-130m", { .vocab = INT_MAX }, "2147483647" },
+                  { "palimpsa-d-170m", { .hidden = INT_MAX, .heads = 16, .head_dim = 48, .mlp = 8 }, "2147483647" } };
+    for (size_t i = 0; i < PAL_COUNT(cases); i++) {
+        pal_model_config c;
+        pal_error err;
+        assert_int_equal(pal_model_preset(&c, cases[i].name, &cases[i].options, &err), PAL_E_ARGUMENT);
+        if (!strstr(err.text, cases[i].found)) fail_msg("%s: %s", cases[i].name, err.text);
+    }
 }
 
 static void configurations_survive_json(void **state) {
@@ -545,6 +565,7 @@ int main(void) {
         cmocka_unit_test(bare_names_take_the_size_of_their_task),
         cmocka_unit_test(any_width_gets_heads_that_share_it),
         cmocka_unit_test(wrong_names_are_refused_with_the_nearest),
+        cmocka_unit_test(sizes_beyond_counting_are_refused),
         cmocka_unit_test(configurations_survive_json),
         cmocka_unit_test(mesa_tolerance_survives_json_and_needs_its_rule),
         cmocka_unit_test(unknown_keys_are_kept),

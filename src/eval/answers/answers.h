@@ -9,6 +9,10 @@
 #include "eval/python_text.h"
 #include "text/strings.h"
 
+/* Steps that ROUGE-L and the likeness of code may take, about a second: word against word, and character against
+ * character. Texts that need more are refused; answers of a benchmark are far from it. */
+enum { PAL_ANSWER_WORK = 1 << 28 };
+
 /* F1 of the two bags of words: lower case, without ASCII punctuation and English articles. */
 pal_status pal_answer_f1(pal_slice prediction, pal_slice reference, double *score, pal_error *err);
 /* The same of Chinese texts that are cut into words already: lower case, without ASCII and Chinese punctuation. */

@@ -41,23 +41,45 @@ static size_t distinct(const pal_word_numbers *n, size_t from, size_t to) {
     return count;
 }
 
-/* Marks the words that the walk back through the table takes; *found counts new ones. False: the walk is too long. */
-static bool walk(const uint32_t *x, size_t rows, const uint32_t *y, size_t columns, uint32_t *table, size_t steps,
-                 bool *taken, size_t *found) {
-    const size_t width = columns + 1;
-    for (size_t i = 1; i <= rows; i++)
-        for (size_t j = 1; j <= columns; j++) {
-            const uint32_t up = table[(i - 1) * width + j], left = table[i * width + j - 1];
-            table[i * width + j] = x[i - 1] == y[j - 1] ? table[(i - 1) * width + j - 1] + 1 : up > left ? up : left;
+/* Room for the walk back through a table of longest common subsequences. It ends after so many steps: of the table only
+ * the directions in its last so many rows and columns are kept. */
+typedef struct {
+    size_t steps;
+    uint32_t *row; /* (columns + 1) of the table: the one that was computed last */
+    bool *goes_up; /* (the last rows, the last columns) */
+} walker;
+
+static size_t kept(const walker *w, size_t n) { return n < w->steps ? n : w->steps; }
+
+static void fill(const walker *w, const uint32_t *x, size_t rows, const uint32_t *y, size_t columns) {
+    const size_t width = kept(w, columns), rows_gone = rows - kept(w, rows), columns_gone = columns - width;
+    memset(w->row, 0, (columns + 1) * sizeof *w->row);
+    for (size_t i = 0; i < rows; i++) {
+        bool *goes_up = i < rows_gone ? NULL : w->goes_up + (i - rows_gone) * width;
+        uint32_t diagonal = 0;
+        for (size_t j = 0; j < columns; j++) {
+            const uint32_t up = w->row[j + 1], left = w->row[j];
+            if (goes_up && j >= columns_gone) goes_up[j - columns_gone] = up > left;
+            w->row[j + 1] = x[i] == y[j] ? diagonal + 1 : up > left ? up : left;
+            diagonal = up;
         }
+    }
+}
+
+/* Marks the words that the walk takes; *found counts new ones. False: the walk is too long. */
+static bool walk(const walker *w, const uint32_t *x, size_t rows, const uint32_t *y, size_t columns, bool *taken,
+                 size_t *found) {
+    const size_t width = kept(w, columns), rows_gone = rows - kept(w, rows), columns_gone = columns - width;
+    if (rows > w->steps && columns > w->steps) return false; /* whatever is in them */
+    fill(w, x, rows, y, columns);
     size_t i = rows, j = columns;
     for (size_t step = 0; i && j; step++) {
-        if (step >= steps) return false;
+        if (step >= w->steps) return false;
         if (x[i - 1] == y[j - 1]) {
             *found += !taken[x[i - 1]];
             taken[x[i - 1]] = true;
             i--, j--;
-        } else if (table[(i - 1) * width + j] > table[i * width + j - 1]) i--;
+        } else if (w->goes_up[(i - 1 - rows_gone) * width + j - 1 - columns_gone]) i--;
         else j--;
     }
     return true;
@@ -74,23 +96,29 @@ pal_status pal_answer_rouge(pal_slice prediction, pal_slice reference, size_t st
     pal_strings words = { 0 };
     pal_word_numbers n = { 0 };
     sentences p = { 0 }, r = { 0 };
-    uint32_t *table = NULL;
+    walker w = { .steps = steps };
     *score = 0;
     pal_status st = add_sentences(&p, &words, prediction, err);
     const size_t first = words.count;
     if (!st) st = add_sentences(&r, &words, reference, err);
     if (!st) st = pal_number_words(&n, &words, err);
     if (st || !p.count || !r.count) goto done;
-    const size_t room = (longest(&r, first) + 1) * (longest(&p, 0) + 1);
-    if ((st = pal_alloc_named((void **)&table, room, sizeof *table, "the table of ROUGE-L", err))) goto done;
+    if (first > PAL_ANSWER_WORK / (words.count - first)) {
+        st = pal_fail(err, PAL_E_FORMAT,
+                      "texts of %zu and %zu words are too long for ROUGE-L: their product is above %d", first,
+                      words.count - first, PAL_ANSWER_WORK);
+        goto done;
+    }
+    const size_t columns_most = longest(&p, 0), room = kept(&w, longest(&r, first)) * kept(&w, columns_most);
+    if ((st = pal_alloc_named((void **)&w.row, columns_most + 1, sizeof *w.row, "the table of ROUGE-L", err)) ||
+        (st = pal_alloc_named((void **)&w.goes_up, room, sizeof *w.goes_up, "the table of ROUGE-L", err)))
+        goto done;
     const size_t of_reference = distinct(&n, first, words.count), of_prediction = distinct(&n, 0, first);
     size_t common = 0;
     for (size_t i = 0, x = first; i < r.count; x = r.end[i++])
         for (size_t j = 0, y = 0; j < p.count; y = p.end[j++]) {
             const size_t rows = r.end[i] - x, columns = p.end[j] - y;
-            for (size_t k = 0; k <= columns; k++) table[k] = 0;
-            for (size_t k = 0; k <= rows; k++) table[k * (columns + 1)] = 0;
-            if (!walk(n.number + x, rows, n.number + y, columns, table, steps, n.seen, &common)) goto done;
+            if (!walk(&w, n.number + x, rows, n.number + y, columns, n.seen, &common)) goto done;
         }
     const double recall = (double)common / (double)of_reference, precision = (double)common / (double)of_prediction;
     *score = 2.0 * ((precision * recall) / (precision + recall + 1e-8));
@@ -99,6 +127,7 @@ done:
     pal_word_numbers_free(&n);
     pal_free(p.end);
     pal_free(r.end);
-    pal_free(table);
+    pal_free(w.row);
+    pal_free(w.goes_up);
     return st;
 }

@@ -65,15 +65,17 @@ static pal_status find_sentences(pal_ruler_sources *s, pal_error *err) {
 }
 
 static pal_status read_cuts(pal_ruler_sources *s, const char *path, pal_error *err) {
-    FILE *file = fopen(path, "r");
-    char line[512];
     size_t number = 0, last = 0;
-    pal_status st = PAL_OK;
-    if (!file) return pal_fail(err, PAL_E_IO, "%s: cannot be read", path);
-    while (!st && fgets(line, sizeof line, file)) {
-        char *next;
+    pal_map map;
+    pal_status st = pal_map_open(&map, path, err);
+    for (size_t at = 0; at < map.size && !st;) {
+        char line[64], *next; /* room for two numbers; what stands behind them does not count */
+        const unsigned char *text = map.data + at, *stop = memchr(text, '\n', map.size - at);
+        const size_t size = stop ? (size_t)(stop - text) : map.size - at;
         number++;
-        if (line[0] == '#') continue;
+        at += size + 1;
+        if (size && text[0] == '#') continue;
+        snprintf(line, sizeof line, "%.*s", (int)(size < sizeof line ? size : sizeof line - 1), (const char *)text);
         const unsigned long long begin = strtoull(line, &next, 10), end = strtoull(next, NULL, 10);
         if (next == line || begin < last || end <= begin || end > s->text.size)
             st = pal_fail(
@@ -82,7 +84,7 @@ static pal_status read_cuts(pal_ruler_sources *s, const char *path, pal_error *e
                 number, s->text.size);
         else st = add_sentence(s, (size_t)begin, last = (size_t)end, err);
     }
-    fclose(file);
+    pal_map_close(&map);
     if (!st && last != s->text.size)
         st = pal_fail(err, PAL_E_FORMAT, "%s: the last sentence ends at byte %zu, the text at %zu", path, last,
                       s->text.size);
