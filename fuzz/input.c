@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/map.h"
+#include "palimpsa/state.h"
 
 static char directory[256];
 
@@ -159,13 +160,38 @@ pal_model *fuzz_model(const char *preset, int layers, pal_model_use use) {
     pal_model_config config;
     pal_model *model;
     pal_error err;
-    const pal_preset_options options = {
-        .task = "mqar", .vocab = 32, .hidden = 8, .layers = layers, .heads = 2, .head_dim = 4
-    };
+    const bool mamba = strncmp(preset, "palimpsa-m", 10) == 0; /* has twice as many inner channels */
+    const pal_preset_options options = { .task = "mqar",
+                                         .vocab = 32,
+                                         .hidden = 8,
+                                         .layers = layers,
+                                         .heads = 2,
+                                         .head_dim = mamba ? 8 : 4 };
     if (pal_model_preset(&config, preset, &options, &err) ||
         pal_model_new(&model, &config, 1, use, fuzz_context(), &err)) {
         fprintf(stderr, "%s: %s\n", preset, err.text);
         abort();
     }
     return model;
+}
+
+void fuzz_run_model(const char *path) {
+    pal_model *model;
+    pal_state *state;
+    pal_work *work;
+    pal_error err;
+    const pal_work_options plan = { .tokens = 1, .sequences = 1 };
+    if (pal_model_open(&model, path, PAL_FOR_INFERENCE, fuzz_context(), &err)) return;
+    const pal_model_config *config = pal_model_config_of(model);
+    if (pal_state_new(&state, model, 4, &err) == PAL_OK) {
+        if (pal_work_new(&work, model, fuzz_context(), &plan, &err) == PAL_OK) {
+            float *logits = malloc((size_t)config->vocab_rows * sizeof *logits);
+            const int32_t last = config->vocab - 1;
+            FUZZ_CHECK(pal_model_step(model, work, &state, 1, &last, logits, &err) == PAL_OK);
+            free(logits);
+            pal_work_free(work);
+        }
+        pal_state_free(state);
+    }
+    pal_model_close(model);
 }

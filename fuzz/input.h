@@ -39,5 +39,7 @@ pal_slice fuzz_next(pal_slice *rest);
 /* A context of one thread, made once, and a small model of so many layers; or abort. */
 const pal_context *fuzz_context(void);
 pal_model *fuzz_model(const char *preset, int layers, pal_model_use use);
+/* A model that opens must also read a token. */
+void fuzz_run_model(const char *path);
 
 #endif

@@ -42,6 +42,25 @@ static void tokenizers(void) {
     test_tiny_spm(&unigram, true); /* of SentencePiece's BPE tests/fuzz-regressions has one with all bytes */
     save("tokenizer_model", "unigrambytes", &unigram);
 }
+/* Of every architecture of ours, as convert writes them. */
+static void models(void) {
+    static const char *const presets[] = { "palimpsa-d", "palimpsa-m", "gated-deltanet", "transformer" };
+    for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
+        pal_model *model = fuzz_model(presets[i], 1, PAL_FOR_INFERENCE);
+        const pal_convert_options options = { .to = PAL_LAYOUT_GGUF };
+        char from[64], to[64];
+        pal_error err;
+        snprintf(from, sizeof from, "model/%s", presets[i]);
+        snprintf(to, sizeof to, "gguf/%s", presets[i]);
+        FUZZ_CHECK(pal_model_save(model, fuzz_path(from), PAL_F32, &err) == PAL_OK);
+        FUZZ_CHECK(pal_convert(fuzz_path(from), fuzz_path(to), &options, NULL, &err) == PAL_OK);
+        FILE *file = seed("gguf", presets[i]);
+        copy(file, fuzz_path(to));
+        fclose(file);
+        pal_model_close(model);
+    }
+}
+
 
 static void states(void) {
     static const char *const presets[] = { "palimpsa-d", "transformer" };
@@ -120,6 +139,7 @@ int main(int argc, char **argv) {
     tokenizers();
     states();
     checkpoint();
+    models();
     shards();
     return 0;
 }

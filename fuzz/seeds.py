@@ -102,6 +102,63 @@ def vocabularies():
         yield name, json.dumps({n: i for i, n in enumerate(names)}, ensure_ascii=False).encode() + MARK + merges.encode()
 
 
+def description(file, types={}):
+    """What target_gguf_model.c makes this GGUF file of; types: other ones for some tensors."""
+    at = 8
+
+    def number(form):
+        nonlocal at
+        at += struct.calcsize("<" + form)
+        return struct.unpack_from("<" + form, file, at - struct.calcsize("<" + form))[0]
+
+    def text():
+        nonlocal at
+        size = number("Q")
+        at += size
+        return file[at - size:at]
+
+    def value(kind):
+        return text() if kind == 8 else str(number("BbHhIifBxxQqd"[kind])).encode()
+
+    tensors, pairs = number("Q"), number("Q")
+    lines = []
+    for _ in range(pairs):
+        key, kind = text(), number("I")
+        if kind == 9:
+            element, count = number("I"), number("Q")
+            lines.append([key, b"9", b"%d" % element, *(value(element) for _ in range(count))])
+        else:
+            lines.append([key, b"%d" % kind, value(kind)])
+    for _ in range(tensors):
+        name, rank = text(), number("I")
+        extents = [b"%d" % number("Q") for _ in range(rank)]
+        kind = number("I")
+        number("Q")  # where its data begin
+        lines.append([b"+" + name, b"%d" % types.get(name.decode(), kind), *extents])
+    return b"".join(b"\t".join(line) + b"\n" for line in lines)
+
+
+def gguf_vocabularies():
+    """Pairs of small tokenizers, of each kind that GGUF files hold."""
+    gpt2 = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": byte_level(["<|endoftext|>", "t", "h", "e", " ", "he", "the", "cat"]),
+            "tokenizer.ggml.token_type": [3] + [1] * 6 + [4], "tokenizer.ggml.merges": ["h e", "t he"], "tokenizer.ggml.eos_token_id": 0,
+            "tokenizer.ggml.bos_token_id": 0, "tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.add_eos_token": True}
+    for pre in ("gpt-2", "mpt", "llama-bpe", "qwen2"):
+        yield pre, {"general.architecture": "gpt2", **gpt2, "tokenizer.ggml.pre": pre}
+    pieces = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), (SIGN, -1.0, 1), ("t", -2.0, 1), ("h", -2.5, 1), ("e", -2.5, 1), ("he", -3.0, 1),
+              (SIGN + "t", -4.0, 1), ("cat", 0.0, 4)]
+    names, scores, kinds = zip(*pieces)
+    for kind in ("llama", "t5"):
+        charsmap = struct.pack("<IIQ", 9, 0, len(CHARSMAP)) + CHARSMAP
+        yield kind, {"general.architecture": "llama", "tokenizer.ggml.model": kind, "tokenizer.ggml.tokens": list(names),
+                     "tokenizer.ggml.scores": writers.Raw(struct.pack(f"<IIQ{len(scores)}f", 9, 6, len(scores), *scores)),
+                     "tokenizer.ggml.token_type": list(kinds), "tokenizer.ggml.unknown_token_id": 0, "tokenizer.ggml.bos_token_id": 1,
+                     "tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.add_space_prefix": True, "tokenizer.ggml.remove_extra_whitespaces": True,
+                     **({"tokenizer.ggml.precompiled_charsmap": writers.Raw(charsmap)} if kind == "t5" else {})}
+    whole = json.dumps(next(made for name, made in tokenizer_jsons() if name == "bytes"), separators=(",", ":"))
+    yield "json", {"general.architecture": "palimpsa", "tokenizer.huggingface.json": whole}
+
+
 def main(program, out):
     subprocess.run([program, out], check=True)
     out = pathlib.Path(out)
@@ -123,7 +180,7 @@ def main(program, out):
                     pickled = archive.read(next(n for n in archive.namelist() if n.endswith("data.pkl")))
                 seed("pickle", kind, pickled)
                 seed("torch", kind, pickled)
-            if "model.gguf" in made:
+            if "model.gguf" in made and not kind.endswith("_k"):
                 seed("gguf", kind, made["model.gguf"])
             for name, data in made.items():
                 if name.endswith(".safetensors"):
@@ -140,6 +197,16 @@ def main(program, out):
         seed("tokenizer_model", name, made)
     for name, made in vocabularies():
         seed("vocab", name, made)
+    for file in (out / "gguf").iterdir():
+        if file.name != "tokenizer":  # it has all bytes
+            seed("gguf_model", file.name, description(file.read_bytes()))
+    for name, pairs in gguf_vocabularies():
+        seed("gguf_model", name, description(writers.gguf_bytes(pairs, [])))
+    # Blocks of 256 values fill the rows of one matrix.
+    sizes = {**writers.sizes(tiny=True), "inner": 256, "P": 64}
+    wide = writers.gguf_bytes(writers.g_pairs(sizes), writers.g_tensors(sizes, writers.tensors(sizes, random.Random(1)), "F32", None))
+    for kind in ("Q4_K", "Q6_K"):
+        seed("gguf_model", "gguf_" + kind.lower(), description(wide, {"blk.0.ssm_out.weight": writers.IDS[kind]}))
     # The pickle of one small tensor in storage 0, as target_torch.c lays it out.
     tensor = writers.p_tensor("0", "F32", [2, 3], 64)
     one = b"\x80\x02" + writers.p_state([("backbone.embedding.weight", tensor)]) + b"."

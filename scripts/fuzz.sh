@@ -46,6 +46,7 @@ fuzz() {
     case $target in # these read the same words as another
     directory) words=config ;;
     torch) words=pickle ;;
+    gguf_model) words=gguf ;;
     esac
     [ ! -e "fuzz/$words.dict" ] || dictionary=("-dict=fuzz/$words.dict")
     longest=$(find "build-fuzz/seeds/$target" "tests/fuzz-regressions/$target" -type f -printf '%s\n' | sort -n | tail -1)

@@ -13,9 +13,10 @@ import json, math, pathlib, random, struct, sys, zlib
 VOCAB, ROWS = 27, 32
 
 
-def sizes(wide=False, groups=1, tiny=False):
+def sizes(wide=False, groups=1, tiny=False, blocks=False):
+    """tiny: blocks of 32 values still fill rows where there shall be any; those of 256 do not."""
     if tiny:
-        return dict(D=8, inner=16, P=4, H=4, N=2, G=groups, layers=1, W=4)
+        return dict(D=32 if blocks else 8, inner=32 if blocks else 16, P=8 if blocks else 4, H=4, N=2, G=groups, layers=1, W=4)
     hidden = 256 if wide else 32
     inner = 256 if wide else 64
     return dict(D=hidden, inner=inner, P=inner // 4, H=4, N=8, G=groups, layers=1 if wide else 2, W=4)
@@ -329,7 +330,7 @@ def write(kind, folder, tiny=False):
     folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(kind)
     groups = 2 if kind in ("hf", "gguf_f16") else 1
-    s = sizes(wide=kind.endswith("_k"), groups=groups, tiny=tiny)
+    s = sizes(wide=kind.endswith("_k"), groups=groups, tiny=tiny, blocks=kind.endswith("_0"))
     made = tensors(s, rng)
     if kind.startswith("torch"):
         dtype = {"torch_f16": "F16", "torch_bf16": "BF16"}.get(kind, "F32")
