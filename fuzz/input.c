@@ -175,6 +175,14 @@ pal_model *fuzz_model(const char *preset, int layers, pal_model_use use) {
     return model;
 }
 
+pal_optimiser *fuzz_optimiser(const pal_model *model) {
+    const pal_optimiser_options options = { .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .train_only = "*norm*" };
+    pal_optimiser *optimiser;
+    pal_error err;
+    FUZZ_CHECK(pal_optimiser_new(&optimiser, model, &options, NULL, &err) == PAL_OK);
+    return optimiser;
+}
+
 void fuzz_run_model(const char *path) {
     pal_model *model;
     pal_state *state;

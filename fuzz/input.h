@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "palimpsa/palimpsa.h"
+#include "train/optimiser.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -39,6 +40,8 @@ pal_slice fuzz_next(pal_slice *rest);
 /* A context of one thread, made once, and a small model of so many layers; or abort. */
 const pal_context *fuzz_context(void);
 pal_model *fuzz_model(const char *preset, int layers, pal_model_use use);
+/* For norms alone: more moments cost time and find nothing. */
+pal_optimiser *fuzz_optimiser(const pal_model *model);
 /* A model that opens must also read a token. */
 void fuzz_run_model(const char *path);
 

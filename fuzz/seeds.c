@@ -7,7 +7,6 @@
 #include "input.h"
 #include "palimpsa/session.h"
 #include "support/text.h"
-#include "train/optimiser.h"
 
 static const char *root;
 
@@ -42,6 +41,7 @@ static void tokenizers(void) {
     test_tiny_spm(&unigram, true); /* of SentencePiece's BPE tests/fuzz-regressions has one with all bytes */
     save("tokenizer_model", "unigrambytes", &unigram);
 }
+
 /* Of every architecture of ours, as convert writes them. */
 static void models(void) {
     static const char *const presets[] = { "palimpsa-d", "palimpsa-m", "gated-deltanet", "transformer" };
@@ -60,7 +60,6 @@ static void models(void) {
         pal_model_close(model);
     }
 }
-
 
 static void states(void) {
     static const char *const presets[] = { "palimpsa-d", "transformer" };
@@ -90,15 +89,18 @@ static void states(void) {
 
 static void checkpoint(void) {
     pal_model *model = fuzz_model("palimpsa-d", 1, PAL_FOR_TRAINING);
-    pal_optimiser *optimiser;
+    pal_optimiser *optimiser = fuzz_optimiser(model);
     pal_error err;
-    const pal_optimiser_options options = { .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8 };
-    FUZZ_CHECK(pal_optimiser_new(&optimiser, model, &options, NULL, &err) == PAL_OK);
     FUZZ_CHECK(pal_optimiser_save(optimiser, model, fuzz_path("optimizer"), &err) == PAL_OK);
-    FILE *file = seed("checkpoint", "fresh");
-    fputs("{\"step\": 1, \"finished\": false, \"seed\": 1, \"stage\": {\"step\": 1}}" FUZZ_MARK, file);
-    copy(file, fuzz_path("optimizer"));
-    fclose(file);
+    for (int whole = 0; whole < 2; whole++) {
+        FILE *file = seed("checkpoint", whole ? "whole" : "record");
+        fputs("{\"step\": 1, \"stage\": 0, \"stage_step\": 1, \"tokens\": 64, \"skipped\": 0, \"loss_sum\": 200.5, "
+              "\"loss_count\": 64, \"correct\": 3, \"score\": 0.5, \"best_score\": null, \"best_step\": -1, "
+              "\"finished\": false, \"solved\": false, \"planned\": 2000000000, \"cpu\": \"ref\"}" FUZZ_MARK,
+              file);
+        if (whole) copy(file, fuzz_path("optimizer"));
+        fclose(file);
+    }
     pal_optimiser_free(optimiser);
     pal_model_close(model);
 }
@@ -137,9 +139,9 @@ int main(int argc, char **argv) {
     root = argv[1];
     mkdir(root, 0777);
     tokenizers();
+    models();
     states();
     checkpoint();
-    models();
     shards();
     return 0;
 }

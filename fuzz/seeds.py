@@ -102,6 +102,19 @@ def vocabularies():
         yield name, json.dumps({n: i for i, n in enumerate(names)}, ensure_ascii=False).encode() + MARK + merges.encode()
 
 
+def largest_counts(checkpoint):
+    """The same with the largest counts that are read: a larger number in the place of one is one mutation away."""
+    record, optimiser = checkpoint.split(MARK, 1)
+    most = 1 << 62
+    counts = {**json.loads(record), **dict.fromkeys(("step", "tokens", "skipped", "loss_count", "correct", "best_step"), most)}
+    size, = struct.unpack_from("<Q", optimiser)
+    header = json.loads(optimiser[8:8 + size])
+    header["__metadata__"]["updates"] = str(most)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return json.dumps(counts).encode() + MARK + struct.pack("<Q", len(text)) + text + optimiser[8 + size:]
+
+
 def description(file, types={}):
     """What target_gguf_model.c makes this GGUF file of; types: other ones for some tensors."""
     at = 8
@@ -197,6 +210,7 @@ def main(program, out):
         seed("tokenizer_model", name, made)
     for name, made in vocabularies():
         seed("vocab", name, made)
+    seed("checkpoint", "most", largest_counts((out / "checkpoint/whole").read_bytes()))
     for file in (out / "gguf").iterdir():
         if file.name != "tokenizer":  # it has all bytes
             seed("gguf_model", file.name, description(file.read_bytes()))

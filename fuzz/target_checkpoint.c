@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The files that only training reads: trainer.json and optimizer.safetensors beside a sound model. Checksums are set
- * right first. The model is the same for all inputs and opened once, or that would take most of the time. */
+ * right first; what opens makes an update. The model is the same for all inputs and opened once, or that would take
+ * most of the time. */
 #include <jansson.h>
 
 #include "base/map.h"
@@ -8,6 +9,7 @@
 #include "format/run_dir.h"
 #include "input.h"
 #include "train/checkpoint.h"
+#include "train/run.h"
 
 /* The linker sends the library's calls here. */
 pal_status __real_pal_model_open(pal_model **out, const char *path, pal_model_use use, const pal_context *cx,
@@ -34,6 +36,22 @@ static void keep(const char *name) {
     pal_map_close(&map);
 }
 
+static int64_t most_steps(void *self, int stage) {
+    (void)self, (void)stage;
+    return PAL_MOST_STEPS;
+}
+
+/* Reads the record for the longest stages that there are, in a folder whose name says the same step. */
+static void go_on(const json_t *trainer) {
+    static const pal_task task = { .stages = 2, .steps = most_steps };
+    const int64_t step = json_integer_value(json_object_get(trainer, "step"));
+    int64_t total;
+    pal_error err;
+    if (pal_train_state_read(&task, trainer, step, &total, &err) == PAL_OK)
+        FUZZ_CHECK(total >= step && step <= PAL_MOST_COUNT);
+    pal_train_state_of(trainer);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static pal_model *saved;
     static pal_optimiser *optimiser;
@@ -45,8 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     pal_error err;
     if (!saved) {
         saved = fuzz_model("palimpsa-d", 1, PAL_FOR_TRAINING);
-        const pal_optimiser_options options = { .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8 };
-        FUZZ_CHECK(pal_optimiser_new(&optimiser, saved, &options, NULL, &err) == PAL_OK);
+        optimiser = fuzz_optimiser(saved);
         FUZZ_CHECK(pal_model_save(saved, fuzz_path(FOLDER), PAL_F32, &err) == PAL_OK);
         keep(FOLDER "/config.json");
         keep(FOLDER "/model.safetensors");
@@ -61,8 +78,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     free(sealed);
     json_decref(root);
     const char *run = fuzz_path("run");
-    if (pal_checkpoint_open(run, fuzz_context(), &model, &trainer, &step, &err) == PAL_OK && model)
-        pal_checkpoint_load_optimiser(run, step, optimiser, model, &err);
+    if (pal_checkpoint_open(run, fuzz_context(), &model, &trainer, &step, &err) == PAL_OK && model) {
+        go_on(trainer);
+        if (pal_checkpoint_load_optimiser(run, step, optimiser, model, &err) == PAL_OK)
+            pal_optimiser_step(optimiser, model, fuzz_context(), 1, 0);
+    }
     pal_checkpoint_finished(run, &(bool){ false }, &err);
     json_decref(trainer);
     return 0;

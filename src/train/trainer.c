@@ -269,6 +269,15 @@ static int64_t total_steps(const training *s) {
     return total;
 }
 
+pal_status pal_train_state_read(const pal_task *task, const json_t *trainer_state, int64_t step, int64_t *total,
+                                pal_error *err) {
+    const pal_trainer t = { .task = task };
+    training s = { .t = &t };
+    const pal_status st = from_json(&s, trainer_state, step, err);
+    *total = st ? 0 : total_steps(&s);
+    return st;
+}
+
 static bool report(training *s, double accuracy, double started, int64_t first, bool logged, bool evaluated) {
     const double seconds = pal_seconds() - started;
     const int64_t done = s->step - first, left = total_steps(s) - s->step;

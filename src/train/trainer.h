@@ -92,7 +92,10 @@ typedef struct pal_train_state {
     int64_t planned; /* updates that it had before it, in all stages; -1: of an earlier version, which did not say */
 } pal_train_state;
 pal_train_state pal_train_state_of(const json_t *trainer_state); /* NULL: a run that has not begun */
-int64_t pal_task_steps(const pal_task *task);                    /* in all stages */
+/* Whether pal_train would go on from what a checkpoint of this step recorded; total: updates, with those to come. */
+pal_status pal_train_state_read(const pal_task *task, const json_t *trainer_state, int64_t step, int64_t *total,
+                                pal_error *err);
+int64_t pal_task_steps(const pal_task *task); /* in all stages */
 
 /* Bytes that training this model with this task needs beside the weights. Refuses what pal_train would refuse, and
  * prepares the task: call it first. */
