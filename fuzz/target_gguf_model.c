@@ -43,9 +43,7 @@ static void put_same(pal_bytes *to, int byte, size_t count) {
     put(to, bytes, count);
 }
 
-static void put_padding(pal_bytes *to, size_t alignment) {
-    put_same(to, 0, pal_size_pad(to->size, alignment) - to->size);
-}
+static void put_padding(pal_bytes *to, size_t alignment) { put_same(to, 0, -to->size & (alignment - 1)); }
 
 static void put_string(pal_bytes *to, pal_slice text) {
     put_number(to, text.size, 8);
@@ -119,7 +117,7 @@ static void add_tensor(description *d, pal_slice name, pal_slice line) {
     put_number(&d->infos, d->data.size, 8);
     d->info_count++;
     const size_t bytes = format ? pal_size_mul(values / format->values, format->bytes) : 0;
-    if (bytes <= DATA_MOST - d->data.size) put_same(&d->data, BYTE, bytes); /* else the file is too short for it */
+    if (pal_size_inside(d->data.size, bytes, DATA_MOST)) put_same(&d->data, BYTE, bytes); /* else too short a file */
     put_padding(&d->data, d->alignment);
 }
 
