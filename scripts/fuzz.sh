@@ -41,7 +41,7 @@ starved() {
 }
 
 fuzz() {
-    local target=$1 words=$1 log=build-fuzz/$1.log dictionary=() longest start=$SECONDS runs=0 again=1 bad=0 code covered
+    local target=$1 words=$1 log=build-fuzz/$1.log dictionary=() longest start runs=0 again=1 bad=0 code covered
     mkdir -p "build-fuzz/corpus/$target"
     case $target in # these read the same words as another
     directory) words=config ;;
@@ -50,6 +50,7 @@ fuzz() {
     esac
     [ ! -e "fuzz/$words.dict" ] || dictionary=("-dict=fuzz/$words.dict")
     longest=$(find "build-fuzz/seeds/$target" "tests/fuzz-regressions/$target" -type f -printf '%s\n' | sort -n | tail -1)
+    start=$SECONDS
     while [ $again -eq 1 ] && [ $((SECONDS - start)) -lt "$seconds" ]; do
         again=0 code=0
         build-fuzz/fuzz/fuzz_$target "${dictionary[@]}" -max_total_time=$((seconds - (SECONDS - start))) -runs=$((runs_max > 0 ? runs_max - runs : -1)) \
