@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/map.h"
 #include "format/json.h"
 #include "serve/inside.h"
 #include "text/strings.h"
@@ -211,7 +212,7 @@ static void keep_memory(serve_text *t) {
     pal_error err;
     serve_memory_path(s, m, 0, path);
     pthread_mutex_unlock(&s->lock);
-    const pal_status saved = job->update ? pal_session_save(t->session, path, &err) : PAL_OK;
+    const pal_status saved = job->update ? pal_session_save(t->session, path, &err) : pal_sync_file(path, &err);
     pthread_mutex_lock(&s->lock);
     if (saved || serve_memory_keep(s, m, &err))
         fail_text(t, strstr(err.text, strerror(ENOSPC)) || strstr(err.text, strerror(EDQUOT)) ? 507 : 500, err.text);

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """A disk that is full, broken, interrupted or slow, from the K-th call on, under every command that writes: what was there before
 is still there and loads, the sentence names the file, no temporary is left, and the same command goes on when the disk is well again."""
-import json, pathlib, random, re, tempfile
+import json, os, pathlib, random, re, tempfile
 
-from faulty import TEXT, TRAIN, check, contents, copied, counted, golden, good, long_run, palimpsa, some, strays
+from faulty import TEXT, TRAIN, can_serve, check, contents, copied, counted, golden, good, long_run, palimpsa, some, strays
+from serving import serving, speaking_model
 
 TIMES = [r"metrics\.jsonl$", r"timing\.csv$", r"report\.(html|md)$", r"\.log$", r"config\.json$", r"shards\.json$", r"results\.json$"]
 rng = random.Random(11)
@@ -95,5 +96,30 @@ with tempfile.TemporaryDirectory() as folder:
     grid = ("sweep mqar --models palimpsa-d --lrs 1e-3,1e-2 --seeds 1 --out grid -- --seq-len 16 --kv-pairs 2 --vocab 32 --hidden 16 --heads 2 --batch 4 --steps 3 --examples 32 "
             "--test-examples 8 --checkpoint-every 1 --threads 1").split()
     try_all("sweep", start, lambda here: grid, most=4)
+    # A memory that is uploaded is on the disk before anybody is told so, or refused and gone.
+    if can_serve():
+        (root / "served").mkdir()
+        model, _ = speaking_model(root / "served")
+        good("generate", model, "--prompt", "river", "--max-tokens", 0, "--save-memory", "mind", folder=root)
+
+        def upload(faults):
+            kept, log = root / faults.replace(":", ""), root / "calls"
+            log.unlink(missing_ok=True)
+            os.environ.update(PALIMPSA_FAULTS=faults, PALIMPSA_FAULTS_LOG=str(log))
+            with serving(model, "--memory-dir", kept) as s:
+                status, answer, _ = s.ask("POST", "/v1/memories", raw=(root / "mind").read_bytes(), headers={"Content-Type": "application/octet-stream"})
+                listed = len(s.get("/v1/memories")["data"])
+            del os.environ["PALIMPSA_FAULTS"], os.environ["PALIMPSA_FAULTS_LOG"]
+            return status, answer, listed, kept, log.read_text().split("\n")
+
+        status, answer, listed, kept, calls = upload("record")
+        calls = [" ".join(call.split(" ")[:3]) for call in calls]
+        state, description = (f"{kept}/{answer['id']}.{kind}" for kind in ("state", "json"))
+        synced = calls.index(f"sync {state}") if f"sync {state}" in calls else None
+        check(status == 201 and listed == 1 and synced, f"an upload was answered {status}, with {calls}")
+        check(all(i < synced for i, call in enumerate(calls) if call.startswith(f"write {state}")) and all(i > synced for i, call in enumerate(calls) if call.endswith(description)), f"{calls}")
+        for fault, code in (("eio", 500), ("enospc", 507)):
+            status, answer, listed, kept, _ = upload(f"{fault}:{synced + 1}")
+            check(status == code and "cannot sync" in answer["error"]["message"] and not listed and not list(kept.glob("*.state")), f"{fault}: {status}, {answer}, {listed}")
     check(seen["refused"] > 20 and seen["finished"] > 20, f"{seen}")
     print(f"{seen['refused']} commands were refused and lost nothing, {seen['finished']} finished in spite of it")
