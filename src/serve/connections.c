@@ -2,6 +2,7 @@
 /* Deadlines of connections. libmicrohttpd ends connections that are silent, not those that send a byte now and then,
  * and it overlooks a client that sends and closes at once; so sockets that owe us the rest of a request are watched. */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -59,6 +60,12 @@ void serve_connection_stage(serve_exchange *x, serve_stage stage, size_t bytes) 
 }
 
 bool serve_hung_up(int socket) {
+    struct pollfd end = { .fd = socket, .events = POLLRDHUP };
+    return poll(&end, 1, 0) > 0;
+}
+
+/* Closed, and all that came was taken. What was not yet taken may be the rest of a request. */
+static bool has_ended(int socket) {
     char byte;
     const ssize_t n = recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
@@ -73,7 +80,7 @@ void serve_connections_watch(pal_server *s) {
     for (serve_connection *c = s->connections; c; c = c->next) {
         if (!c->owes || c->socket < 0) continue;
         const double allowed = s->options.timeout + (double)c->bytes / BYTES_A_SECOND;
-        const bool gone = !c->reads && serve_hung_up(c->socket);
+        const bool gone = !c->reads && has_ended(c->socket);
         if (!gone && now - c->since < allowed) continue;
         c->owes = false;
         if (!gone && !c->reads) (void)send(c->socket, late, sizeof late - 1, MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -343,7 +343,8 @@ void serve_connection_notify(void *user, struct MHD_Connection *connection, void
                              enum MHD_ConnectionNotificationCode code);
 /* What its client owes now; bytes: that came, or of an answer that it has to read. */
 void serve_connection_stage(serve_exchange *x, serve_stage stage, size_t bytes);
-/* Whether a reader has closed its end, which the HTTP library does not notice while a connection is suspended. */
+/* Whether a reader has closed its end, which the HTTP library does not notice while a connection is suspended; bytes
+ * that it sent before do not matter. */
 bool serve_hung_up(int socket);
 void serve_connections_watch(pal_server *server); /* ends who is late, or gone; with the lock */
 

@@ -123,17 +123,18 @@ with tempfile.TemporaryDirectory() as folder:
         cut = socket.create_connection(("127.0.0.1", s.port))
         cut.sendall(b'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n20\r\n{"prompt"')
         cut.close()
-        for stream in (False, True):
+        for stream, more in ((False, b""), (True, b""), (False, b"X")):
             body = json.dumps({"prompt": "a", "max_tokens": 10**9, "ignore_eos": True, "stream": stream}).encode()
             away = socket.create_connection(("127.0.0.1", s.port))
             away.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             deadline = time.time() + 30
             while s.metric("texts_running") == 0 and time.time() < deadline:
                 time.sleep(0.01)
+            away.sendall(more)
             away.close()
             while s.metric("texts_running") and time.time() < deadline:
                 time.sleep(0.01)
-            assert s.metric("texts_running") == 0, stream
+            assert s.metric("texts_running") == 0, (stream, more)
         assert s.complete(prompt=words, **G)["choices"][0]["text"] == greedy
 
     # Several models by name, a key, a small body; attention's limit is an answer.
