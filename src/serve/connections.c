@@ -11,8 +11,6 @@
 #include "base/clock.h"
 #include "serve/inside.h"
 
-enum { BYTES_A_SECOND = 16384 }; /* a body that comes slower than this is late, or an answer that is read slower */
-
 static serve_connection *of(struct MHD_Connection *connection) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     return info ? info->socket_context : NULL;
@@ -79,7 +77,7 @@ void serve_connections_watch(pal_server *s) {
     const double now = pal_seconds();
     for (serve_connection *c = s->connections; c; c = c->next) {
         if (!c->owes || c->socket < 0) continue;
-        const double allowed = s->options.timeout + (double)c->bytes / BYTES_A_SECOND;
+        const double allowed = s->options.timeout + (double)c->bytes / SERVE_BYTES_A_SECOND;
         const bool gone = !c->reads && has_ended(c->socket);
         if (!gone && now - c->since < allowed) continue;
         c->owes = false;

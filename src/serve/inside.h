@@ -19,6 +19,7 @@ enum {
     SERVE_MOST_TEXTS = 4096,
     SERVE_MOST_STOPS = 16,
     SERVE_UNSENT = 1 << 20,
+    SERVE_BYTES_A_SECOND = 16384, /* a body that comes slower than this is late, or an answer that is read slower */
     SERVE_NAME = 65,
     SERVE_HELD_BODIES = 16, /* requests that are held take so many times --max-body together, or the bytes below */
     SERVE_HELD_LEAST = 64 << 20,
@@ -146,10 +147,12 @@ struct serve_job {
     struct MHD_Connection *connection; /* NULL: gone */
     int socket;
     bool suspended, cancelled;
-    bool finished;     /* the worker is through with it */
-    double full_since; /* when a stream's reader stopped reading; 0: it reads */
-    int status;        /* of a whole reply */
-    pal_bytes reply;   /* of it, or of a stream what was not sent yet */
+    bool finished;   /* the worker is through with it */
+    bool full;       /* a stream of which too much waits to be read, when it was looked at last ... */
+    double looked;   /* ... which was then */
+    double behind;   /* seconds that this took, less those that what was read is worth */
+    int status;      /* of a whole reply */
+    pal_bytes reply; /* of it, or of a stream what was not sent yet */
 };
 
 typedef struct serve_snapshot serve_snapshot;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Jobs as the HTTP thread sees them: into the queue, suspended while they wait, and their replies. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,7 @@ static ssize_t read_stream(void *user, uint64_t position, char *out, size_t most
         memcpy(out, job->reply.data, (size_t)n);
         memmove(job->reply.data, job->reply.data + n, job->reply.size - (size_t)n);
         job->reply.size -= (size_t)n;
+        job->behind = fmax(0, job->behind - (double)n / SERVE_BYTES_A_SECOND);
     } else if (job->finished) {
         n = job->cancelled ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
     } else {

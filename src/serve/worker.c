@@ -360,23 +360,27 @@ static void finish_job(serve_job **at) {
     }
 }
 
+/* A stream that is read too slowly pauses. Time that it waits full counts against its reader, who works it off by
+ * reading: one that takes a byte now and then does not keep its place. With the lock. */
+static void wait_for_reader(serve_job *job, double now) {
+    if (job->full) job->behind += now - job->looked;
+    job->looked = now;
+    job->full = job->stream && job->reply.size > SERVE_UNSENT;
+    if (job->full && job->behind > job->server->options.timeout) job->cancelled = true;
+}
+
 /* One look at every job: starts texts where there is room, tells what is new, ends what is done. With the lock. */
 static void tend(pal_server *s, bool watch) {
     const double now = pal_seconds();
     for (serve_job **at = &s->running; *at;) {
         serve_job *job = *at;
         if (watch && job->connection && job->suspended && serve_hung_up(job->socket)) job->cancelled = true;
-        if (job->stream && job->reply.size > SERVE_UNSENT) {
-            if (job->full_since == 0) job->full_since = now;
-            if (now - job->full_since > s->options.timeout) job->cancelled = true;
-        } else {
-            job->full_since = 0;
-        }
+        wait_for_reader(job, now);
         for (size_t i = 0; i < job->started && !job->cancelled; i++) {
             serve_text *t = &job->texts[i];
             if (t->session && t->finish) end_text(t);
             if (t->session && job->observe) serve_observe_view(job->observe);
-            if (t->session) pal_session_pause(t->session, job->full_since > 0);
+            if (t->session) pal_session_pause(t->session, job->full);
         }
         while (job->started < job->count && has_room(s, job->model) && !job->cancelled &&
                may_start(&job->texts[job->started])) {
