@@ -117,9 +117,14 @@ static bool make_texts(serve_job *job, int64_t n) {
     return true;
 }
 
-/* What a job holds from its request until it is freed. */
+/* What a job holds from its request until it is freed, and each of its texts while it runs: a copy of the biases, and
+ * of the stop strings with how to find them. */
 static size_t held_by(const serve_job *job) {
+    const pal_session_options *o = &job->options;
+    const size_t most = (size_t)job->server->options.max_sessions, running = job->count < most ? job->count : most;
     size_t bytes = sizeof *job + job->count * sizeof *job->texts;
+    bytes += (1 + running) * o->sampling.bias_count * sizeof *o->sampling.bias;
+    for (size_t i = 0; i < o->stop_count; i++) bytes += (strlen(o->stop[i]) + 1) * (1 + running * (1 + sizeof(size_t)));
     for (size_t i = 0; i < job->prompt_count; i++)
         bytes += sizeof *job->prompts + sizeof *job->prompt_texts + job->prompt_texts[i].capacity +
                  job->prompts[i].capacity * sizeof *job->prompts[i].data;

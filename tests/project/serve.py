@@ -100,7 +100,7 @@ with tempfile.TemporaryDirectory() as folder:
             for value in (0, "true", [], {}):
                 s.refused({"prompt": "a", name: value}, name)
         for name, wrong in {"prompt": (5, None, {}, [], [1.5], [-1], [10**6], [["a"]], "\u0416"), "stop": (5, "", [""], ["a"] * 17, {}, "a\0b"),
-                            "logit_bias": ([], {"x": 1}, {"-1": 1}, {"99999": 1}, {"1": "a"}, {"1": 101}), "stream_options": (5, {}), "model": (5, []),
+                            "logit_bias": ([], {"x": 1}, {"-1": 1}, {"99999": 1}, {"9" * 30: 1}, {"": 1}, {" 1": 1}, {"+1": 1}, {"01": 1}, {"1 ": 1}, {"1": "a"}, {"1": 101}), "stream_options": (5, {}), "model": (5, []),
                             "tools": ([{}],), "response_format": ({"type": "json_object"},), "suffix": ("a",)}.items():
             for value in wrong:
                 s.refused({"prompt": "a", name: value}, name)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What a request may take of `palimpsa serve`: bodies that are too long, too many or without an end, and answers that are too large, alone or together."""
-from serving import serving, speaking_model
+from serving import ENDLESS, serving, speaking_model
 
 import concurrent.futures, contextlib, json, pathlib, re, shutil, socket, sys, tempfile, time
 
@@ -114,6 +114,17 @@ with tempfile.TemporaryDirectory() as folder:
         status, answer, _ = s.ask("POST", "/detokenize", {"tokens": [last] * 100000})
         assert status == 400 and answer["error"]["param"] == "tokens" and "--max-answer" in answer["error"]["message"], status
         assert memory(s, "VmHWM") - before < (16 << 20) + (32 << 20) or "--sanitized" in sys.argv, memory(s, "VmHWM") - before
+
+    # Stop strings and biases are held for each text that runs.
+    with serving(hybrid, "--max-body", "4M", "--max-sessions", 100, *ENDLESS) as s:
+        body = {"prompt": "a", "n": 128, "stop": [chr(97 + i) * 4096 for i in range(16)], "max_tokens": 10**6, "ignore_eos": True}
+        text = json.dumps(body).encode()
+        away = connect(s, POST % (b"/v1/completions", b"Content-Length: %d\r\n" % len(text)) + text)
+        while s.metric("texts_running") == 0:
+            time.sleep(0.01)
+        status, answer, _ = s.ask("POST", "/v1/completions", {**body, "max_tokens": 0})
+        assert status == 503 and "try again" in answer["error"]["message"], (status, str(answer)[:200])
+        away.close()
 
     # A small request for a large answer is refused before anything is done; one that is not takes no more than was said.
     ids = [i % 90 for i in range(1000)]
