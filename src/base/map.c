@@ -96,6 +96,14 @@ pal_status pal_sync_directory_of(const char *path, pal_error *err) {
     return st;
 }
 
+pal_status pal_sync_file(const char *path, pal_error *err) {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const bool done = fd >= 0 && pal_io_sync(fd);
+    const int why = errno;
+    if (fd >= 0) close(fd);
+    return done ? PAL_OK : pal_fail(err, PAL_E_IO, "%s: cannot sync: %s", path, strerror(why));
+}
+
 pal_status pal_writer_commit(pal_writer *w, pal_error *err) {
     pal_status st = PAL_OK;
     errno = 0;

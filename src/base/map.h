@@ -29,5 +29,6 @@ pal_status pal_writer_open(pal_writer *w, const char *path, pal_error *err);
 pal_status pal_writer_commit(pal_writer *w, pal_error *err); /* drops the temporary on failure */
 void pal_writer_drop(pal_writer *w);                         /* fine after commit, or when zeroed */
 pal_status pal_sync_directory_of(const char *path, pal_error *err);
+pal_status pal_sync_file(const char *path, pal_error *err); /* one that was not written by a pal_writer */
 
 #endif

@@ -217,9 +217,7 @@ static pal_status sync_files(const pal_model_writer *w, pal_error *err) {
     for (struct dirent *entry; !st && (entry = readdir(dir));) {
         if (entry->d_name[0] == '.') continue;
         snprintf(path, sizeof path, "%s/%s", w->directory, entry->d_name);
-        const int fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0 || !pal_io_sync(fd)) st = pal_fail(err, PAL_E_IO, "%s: cannot sync: %s", path, strerror(errno));
-        if (fd >= 0) close(fd);
+        st = pal_sync_file(path, err);
     }
     closedir(dir);
     return st;

@@ -290,25 +290,6 @@ static void read_piece(pal_session *s) {
     else end(s, PAL_FINISH_LENGTH, NULL);
 }
 
-/* How much of the held text can be told: up to the first stop string (*stopped), or else up to where one may begin. */
-static size_t tellable(const pal_session *s, bool *stopped) {
-    const pal_bytes *held = &s->held;
-    size_t certain = held->size;
-    *stopped = false;
-    for (size_t at = 0; at < held->size; at++)
-        for (size_t i = 0; i < s->options.stop_count; i++) {
-            const char *stop = s->options.stop[i];
-            const size_t rest = held->size - at, size = strlen(stop);
-            if (memcmp(held->data + at, stop, rest < size ? rest : size) != 0) continue;
-            if (rest >= size) {
-                *stopped = true;
-                return at;
-            }
-            if (at < certain) certain = at;
-        }
-    return certain;
-}
-
 typedef struct {
     pal_engine *e;
     pal_session *const *group;
@@ -333,6 +314,7 @@ static void write_token(pal_session *s, int32_t id, const float *logits, int row
     pal_alternative top[PAL_ALTERNATIVES];
     pal_token token = { .id = id, .logprob = NAN, .variance = NAN };
     bool stopped = false;
+    const size_t seen = s->held.size;
     pal_error err;
     if (token.id < 0) {
         (void)pal_state_set_pending(s->state, -1, NULL); /* it was read */
@@ -353,7 +335,7 @@ static void write_token(pal_session *s, int32_t id, const float *logits, int row
         end(s, PAL_FINISH_ERROR, err.text);
         return;
     }
-    size_t told = tellable(s, &stopped);
+    size_t told = pal_stops_tellable(&s->stops, s->held.data, s->held.size, seen, &stopped);
     if (stopped) token.finish = PAL_FINISH_STOP;
     else if (ended) token.finish = PAL_FINISH_EOS;
     else if (!s->left) token.finish = PAL_FINISH_LENGTH;

@@ -16,39 +16,21 @@ const char *pal_finish_name(pal_finish finish) {
 }
 
 static void drop_options(pal_session_options *o) {
-    for (size_t i = 0; o->stop && i < o->stop_count; i++) pal_free((char *)o->stop[i]);
-    pal_free((void *)o->stop);
     pal_free((void *)o->sampling.bias);
     *o = (pal_session_options){ 0 };
 }
 
 /* Own copies of what the caller's options point to. */
-static pal_status keep_options(pal_session_options *to, const pal_session_options *from, size_t *longest,
+static pal_status keep_options(pal_session_options *to, pal_stops *stops, const pal_session_options *from,
                                pal_error *err) {
     void *block;
-    pal_status st = PAL_OK;
+    pal_status st;
     *to = *from;
     to->stop = NULL, to->sampling.bias = NULL, to->stop_count = 0, to->known = NULL;
-    *longest = 0;
-    if (from->stop_count) {
-        if ((st = pal_alloc_named(&block, from->stop_count, sizeof *to->stop, "stop strings", err))) return st;
-        char **stop = block;
-        to->stop = block;
-        for (size_t i = 0; i < from->stop_count && !st; i++) {
-            const size_t size = from->stop[i] ? strlen(from->stop[i]) : 0;
-            if (size > *longest) *longest = size;
-            if (!size) st = pal_fail(err, PAL_E_ARGUMENT, "stop string %zu is empty", i);
-            else if (!(stop[to->stop_count++] = pal_strdup(from->stop[i])))
-                st = pal_fail(err, PAL_E_MEMORY, "no memory for a stop string");
-        }
-    }
-    if (!st && from->sampling.bias_count) {
-        st = pal_alloc_named(&block, from->sampling.bias_count, sizeof *to->sampling.bias, "biases", err);
-        if (!st)
-            to->sampling.bias = memcpy(block, from->sampling.bias,
-                                       from->sampling.bias_count * sizeof *to->sampling.bias);
-    }
-    if (st) drop_options(to);
+    if ((st = pal_stops_new(stops, from->stop, from->stop_count, err)) || !from->sampling.bias_count) return st;
+    st = pal_alloc_named(&block, from->sampling.bias_count, sizeof *to->sampling.bias, "biases", err);
+    if (st) pal_stops_free(stops);
+    else to->sampling.bias = memcpy(block, from->sampling.bias, from->sampling.bias_count * sizeof *to->sampling.bias);
     return st;
 }
 
@@ -81,6 +63,7 @@ void pal_session_free(pal_session *s) {
     pal_free(s->written);
     pal_ids_free(&s->ids);
     drop_options(&s->options);
+    pal_stops_free(&s->stops);
     pal_free(s);
 }
 
@@ -135,6 +118,7 @@ pal_slice pal_session_rest(pal_session *s) {
     else if (!s->phase) (void)pal_decoder_finish(s->decoder, &s->held, NULL); /* 3 bytes, for which there is room */
     const pal_slice rest = { s->held.data, s->held.size };
     s->held.size = 0;
+    pal_stops_restart(&s->stops);
     return rest;
 }
 
@@ -191,20 +175,23 @@ pal_status pal_session_begin(pal_session *s, const uint32_t *ids, size_t count, 
                              pal_error *err) {
     const pal_state *known = options->known;
     pal_session_options own;
+    pal_stops stops;
     pal_status st;
-    size_t longest;
     pal_session_stop(s);
     if ((st = check_begin(s, known ? known : s->state, ids, count, options, err))) return st;
-    if ((st = keep_options(&own, options, &longest, err))) return st;
+    if ((st = keep_options(&own, &stops, options, err))) return st;
     s->ids.count = 0;
     s->held.size = 0;
-    if ((st = make_room(s, options, longest, err)) || (st = pal_ids_reserve(&s->ids, count + 1, err)) ||
+    if ((st = make_room(s, options, stops.longest, err)) || (st = pal_ids_reserve(&s->ids, count + 1, err)) ||
         (known && (st = pal_state_copy(s->state, known, err)))) {
         drop_options(&own);
+        pal_stops_free(&stops);
         return st;
     }
     drop_options(&s->options);
+    pal_stops_free(&s->stops);
     s->options = own;
+    s->stops = stops;
     s->read = s->noted = 0;
     s->finish = PAL_FINISH_NOT;
     s->paused = false;

@@ -3,6 +3,7 @@
 #ifndef PAL_INFER_SESSION_H
 #define PAL_INFER_SESSION_H
 
+#include "infer/stops.h"
 #include "model/work.h"
 #include "palimpsa/session.h"
 
@@ -22,11 +23,12 @@ struct pal_session {
     pal_state *state;
     pal_decoder *decoder;
     pal_bytes held;      /* text that is not told yet */
+    pal_stops stops;
     unsigned char *seen; /* (vocab) not 0 where an id was read or written */
     uint32_t *written;   /* (vocab) how often; NULL until a penalty wants it */
     uint32_t recent[PAL_RECENT];
     size_t recent_count;
-    pal_session_options options; /* with own copies of stop and bias */
+    pal_session_options options; /* with an own copy of bias, and no stop */
     pal_ids ids;                 /* what is read now: the pending token, then the prompt */
     size_t read, noted;          /* of them, by the state; in seen and recent */
     bool first;                  /* the text's very first token is among ids and was not told yet */

@@ -66,7 +66,8 @@ const pal_state *serve_cache_find(serve_cache *c, const serve_model *model, cons
     return use(c, best)->state;
 }
 
-/* A snapshot to fill: one that makes room, if it is of the same model, or a new one. */
+/* A snapshot to fill: one that makes room, if it is of the same model, or a new one. Its ids go: a long list that holds
+ * a short one would take more than is counted. */
 static serve_snapshot *make_room(serve_cache *c, const serve_model *model, size_t bytes, size_t most) {
     serve_snapshot *reused = NULL;
     while (c->bytes + bytes > most || c->count >= MOST) {
@@ -75,6 +76,7 @@ static serve_snapshot *make_room(serve_cache *c, const serve_model *model, size_
         if (e->model != model || reused) free_snapshot(e);
         else reused = e;
     }
+    if (reused) pal_ids_free(&reused->ids);
     if (reused) return reused;
     serve_snapshot *e = pal_alloc(1, sizeof *e);
     if (e && !pal_state_new(&e->state, model->bundle.model, model->context ? model->context : 1, NULL)) return e;
@@ -95,7 +97,6 @@ void serve_cache_put(serve_cache *c, const serve_model *model, const uint32_t *i
     if (!e) return; /* no memory: then it is read again */
     e->model = model;
     e->bytes = bytes;
-    e->ids.count = 0;
     if (pal_ids_reserve(&e->ids, count, NULL) || pal_state_copy(e->state, state, NULL)) {
         free_snapshot(e);
         return;

@@ -2,6 +2,7 @@
 /* Deadlines of connections. libmicrohttpd ends connections that are silent, not those that send a byte now and then,
  * and it overlooks a client that sends and closes at once; so sockets that owe us the rest of a request are watched. */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -9,8 +10,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "serve/inside.h"
-
-enum { BYTES_A_SECOND = 16384 }; /* a body that comes slower than this is late, or an answer that is read slower */
 
 static serve_connection *of(struct MHD_Connection *connection) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
@@ -59,6 +58,12 @@ void serve_connection_stage(serve_exchange *x, serve_stage stage, size_t bytes) 
 }
 
 bool serve_hung_up(int socket) {
+    struct pollfd end = { .fd = socket, .events = POLLRDHUP };
+    return poll(&end, 1, 0) > 0;
+}
+
+/* Closed, and all that came was taken. What was not yet taken may be the rest of a request. */
+static bool has_ended(int socket) {
     char byte;
     const ssize_t n = recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
@@ -72,8 +77,8 @@ void serve_connections_watch(pal_server *s) {
     const double now = pal_seconds();
     for (serve_connection *c = s->connections; c; c = c->next) {
         if (!c->owes || c->socket < 0) continue;
-        const double allowed = s->options.timeout + (double)c->bytes / BYTES_A_SECOND;
-        const bool gone = !c->reads && serve_hung_up(c->socket);
+        const double allowed = s->options.timeout + (double)c->bytes / SERVE_BYTES_A_SECOND;
+        const bool gone = !c->reads && has_ended(c->socket);
         if (!gone && now - c->since < allowed) continue;
         c->owes = false;
         if (!gone && !c->reads) (void)send(c->socket, late, sizeof late - 1, MSG_DONTWAIT | MSG_NOSIGNAL);

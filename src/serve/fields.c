@@ -113,10 +113,11 @@ static bool biases(serve_fields *f, serve_job *job) {
     if (!list) return serve_wrong(f, "logit_bias", "less: no memory");
     job->options.sampling.bias = list;
     json_object_foreach((json_t *)value, key, bias) {
-        char *end;
-        const long id = strtol(key, &end, 10);
+        const unsigned long id = strtoul(key, NULL, 10);
         const double x = json_number_value(bias);
-        if (!*key || *end || id < 0 || (size_t)id >= vocab || !json_is_number(bias) || !(fabs(x) <= 100))
+        /* Spelled in one way only: no id comes twice, and there are no more than ids. */
+        const bool spelled = *key && !key[strspn(key, "0123456789")] && (*key != '0' || !key[1]);
+        if (!spelled || id >= vocab || !json_is_number(bias) || !(fabs(x) <= 100))
             return serve_wrong(f, "logit_bias", expected);
         list[job->options.sampling.bias_count++] = (pal_logit_bias){ (int32_t)id, x };
     }

@@ -19,11 +19,16 @@ enum {
     SERVE_MOST_TEXTS = 4096,
     SERVE_MOST_STOPS = 16,
     SERVE_UNSENT = 1 << 20,
+    SERVE_BYTES_A_SECOND = 16384, /* a body that comes slower than this is late, or an answer that is read slower */
     SERVE_NAME = 65,
     SERVE_HELD_BODIES = 16, /* requests that are held take so many times --max-body together, or the bytes below */
     SERVE_HELD_LEAST = 64 << 20,
     SERVE_LONG_BODY = 64 << 10 /* bytes; longer ones are read by a thread of their own: a millisecond or two */
 };
+
+/* What is found and what is expected. */
+#define SERVE_LARGE_ANSWER \
+    "the answer takes %zu bytes, expected at most %zu (--max-answer): ask for fewer texts, tokens or 'logprobs'"
 
 typedef struct serve_template serve_template;
 
@@ -135,7 +140,8 @@ struct serve_job {
     serve_text *texts; /* prompts x n */
     size_t count, started, ended;
     size_t held;            /* bytes of all this, as the server counts them */
-    size_t answer;          /* bytes that the answer may take at most */
+    size_t answer;          /* bytes that the answer may take at most; both threads, once it is in the queue */
+    size_t taken;           /* bytes that it takes by now: the worker's */
     size_t n;               /* texts of one prompt: the first reads it */
     pal_state *shared;      /* what the others begin with: the worker's */
     bool begun;             /* it was taken from the queue */
@@ -146,10 +152,12 @@ struct serve_job {
     struct MHD_Connection *connection; /* NULL: gone */
     int socket;
     bool suspended, cancelled;
-    bool finished;     /* the worker is through with it */
-    double full_since; /* when a stream's reader stopped reading; 0: it reads */
-    int status;        /* of a whole reply */
-    pal_bytes reply;   /* of it, or of a stream what was not sent yet */
+    bool finished;   /* the worker is through with it */
+    bool full;       /* a stream of which too much waits to be read, when it was looked at last ... */
+    double looked;   /* ... which was then */
+    double behind;   /* seconds that this took, less those that what was read is worth */
+    int status;      /* of a whole reply */
+    pal_bytes reply; /* of it, or of a stream what was not sent yet */
 };
 
 typedef struct serve_snapshot serve_snapshot;
@@ -343,7 +351,8 @@ void serve_connection_notify(void *user, struct MHD_Connection *connection, void
                              enum MHD_ConnectionNotificationCode code);
 /* What its client owes now; bytes: that came, or of an answer that it has to read. */
 void serve_connection_stage(serve_exchange *x, serve_stage stage, size_t bytes);
-/* Whether a reader has closed its end, which the HTTP library does not notice while a connection is suspended. */
+/* Whether a reader has closed its end, which the HTTP library does not notice while a connection is suspended; bytes
+ * that it sent before do not matter. */
 bool serve_hung_up(int socket);
 void serve_connections_watch(pal_server *server); /* ends who is late, or gone; with the lock */
 
@@ -357,6 +366,7 @@ serve_result serve_job_answer(serve_exchange *x);    /* after a resume */
 void serve_job_leave(serve_job *job);                /* its connection is gone */
 void serve_job_release(serve_job *job);              /* what it holds is not counted any more; with the lock */
 bool serve_job_event(serve_job *job, json_t *value); /* into its stream; steals value */
+size_t serve_token_bytes(const serve_job *job, const pal_token *token); /* that its answer takes for one */
 
 /* cache.c */
 /* The state that has read the most of these ids, but not all; NULL: none. Valid until the cache changes. */

@@ -431,7 +431,11 @@ pal_status pal_serve_start(pal_server **out, const pal_serve_model *models, int 
     s->started = pal_seconds();
     s->store.lock_file = -1;
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->wake, NULL);
+    pthread_condattr_t monotonic; /* who waits does not care what time it is set to */
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     pthread_cond_init(&s->wake_aside, NULL);
     s->cx = cx;
     st = pal_alloc_named((void **)&s->models, 2 * (size_t)count, sizeof *s->models, "models", err);

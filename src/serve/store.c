@@ -288,6 +288,12 @@ static bool read_marks(pal_server *s, serve_memory *m, const json_t *list) {
     return true;
 }
 
+static bool is_origin(const char *origin) {
+    return origin && (strcmp(origin, "text") == 0 || strcmp(origin, "fork") == 0 || strcmp(origin, "upload") == 0);
+}
+
+static bool is_id(const char *text) { return strspn(text, "0123456789abcdef") == ID_LENGTH && text[ID_LENGTH] == '\0'; }
+
 /* A memory of an earlier run. One that cannot be read stays where it is, and is not offered. */
 static void read_memory(pal_server *s, const char *id) {
     serve_memory *m = pal_alloc(1, sizeof *m);
@@ -303,9 +309,10 @@ static void read_memory(pal_server *s, const char *id) {
     const char *origin = json_string_value(json_object_get(root, "origin"));
     const char *parent = json_string_value(json_object_get(root, "parent"));
     const size_t before = s->store.used;
-    bool fine = origin && (!name || (m->name = pal_strdup(name))) && read_marks(s, m, json_object_get(root, "marks"));
-    snprintf(m->origin, sizeof m->origin, "%s", origin ? origin : "");
-    snprintf(m->parent, sizeof m->parent, "%s", parent ? parent : "");
+    bool fine = is_origin(origin) && (!parent || !*parent || is_id(parent)) &&
+                (!name || (m->name = pal_strdup(name))) && read_marks(s, m, json_object_get(root, "marks"));
+    if (fine) snprintf(m->origin, sizeof m->origin, "%s", origin);
+    if (fine && parent) snprintf(m->parent, sizeof m->parent, "%s", parent);
     m->created = (time_t)json_integer_value(json_object_get(root, "created"));
     m->changed = (time_t)json_integer_value(json_object_get(root, "changed"));
     json_decref(root);

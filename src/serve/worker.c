@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/map.h"
 #include "format/json.h"
 #include "serve/inside.h"
 #include "text/strings.h"
@@ -52,6 +53,7 @@ static void on_token(void *user, const pal_token *token) {
         if (job->caches && pal_ids_append(&t->ids, (uint32_t)token->id, NULL)) fits = false;
     }
     if (token->text.size && pal_bytes_append(&t->text, token->text.data, token->text.size, NULL)) fits = false;
+    job->taken += serve_token_bytes(job, token);
     t->finish = token->finish;
     if (token->finish == PAL_FINISH_ERROR) fail_text(t, 500, token->error);
     if (!fits) fail_text(t, 500, "no memory for the answer");
@@ -211,7 +213,7 @@ static void keep_memory(serve_text *t) {
     pal_error err;
     serve_memory_path(s, m, 0, path);
     pthread_mutex_unlock(&s->lock);
-    const pal_status saved = job->update ? pal_session_save(t->session, path, &err) : PAL_OK;
+    const pal_status saved = job->update ? pal_session_save(t->session, path, &err) : pal_sync_file(path, &err);
     pthread_mutex_lock(&s->lock);
     if (saved || serve_memory_keep(s, m, &err))
         fail_text(t, strstr(err.text, strerror(ENOSPC)) || strstr(err.text, strerror(EDQUOT)) ? 507 : 500, err.text);
@@ -359,23 +361,53 @@ static void finish_job(serve_job **at) {
     }
 }
 
+/* A stream that is read too slowly pauses. Time that it waits full counts against its reader, who works it off by
+ * reading: one that takes a byte now and then does not keep its place. With the lock. */
+static void wait_for_reader(serve_job *job, double now) {
+    if (job->full) job->behind += now - job->looked;
+    job->looked = now;
+    job->full = job->stream && job->reply.size > SERVE_UNSENT;
+    if (job->full && job->behind > job->server->options.timeout) job->cancelled = true;
+}
+
+/* An answer that has become longer than was thought wants more room; where there is none, its texts end. With the lock.
+ */
+static void hold_answer(serve_job *job) {
+    pal_server *s = job->server;
+    char why[200];
+    if (job->taken <= job->answer) return;
+    const size_t more = job->taken - job->answer;
+    if (more <= s->options.max_answer - s->answers) {
+        s->answers += more;
+        job->answer = job->taken;
+        return;
+    }
+    const bool alone = job->taken > s->options.max_answer;
+    snprintf(why, sizeof why,
+             alone ? SERVE_LARGE_ANSWER
+                   : "answers take %zu of %zu bytes (--max-answer), and this one wants more: try again",
+             alone ? job->taken : s->answers, s->options.max_answer);
+    for (size_t i = 0; i < job->count; i++) {
+        serve_text *t = &job->texts[i];
+        if (i < job->started && !t->done) fail_text(t, alone ? 400 : 503, why);
+        if (i >= job->started) t->done = t->told_end = true, job->ended++;
+    }
+    job->started = job->count;
+}
+
 /* One look at every job: starts texts where there is room, tells what is new, ends what is done. With the lock. */
 static void tend(pal_server *s, bool watch) {
     const double now = pal_seconds();
     for (serve_job **at = &s->running; *at;) {
         serve_job *job = *at;
         if (watch && job->connection && job->suspended && serve_hung_up(job->socket)) job->cancelled = true;
-        if (job->stream && job->reply.size > SERVE_UNSENT) {
-            if (job->full_since == 0) job->full_since = now;
-            if (now - job->full_since > s->options.timeout) job->cancelled = true;
-        } else {
-            job->full_since = 0;
-        }
+        wait_for_reader(job, now);
+        hold_answer(job);
         for (size_t i = 0; i < job->started && !job->cancelled; i++) {
             serve_text *t = &job->texts[i];
             if (t->session && t->finish) end_text(t);
             if (t->session && job->observe) serve_observe_view(job->observe);
-            if (t->session) pal_session_pause(t->session, job->full_since > 0);
+            if (t->session) pal_session_pause(t->session, job->full);
         }
         while (job->started < job->count && has_room(s, job->model) && !job->cancelled &&
                may_start(&job->texts[job->started])) {
@@ -428,7 +460,7 @@ static void take_queued(pal_server *s) {
 
 static void wait_until(pal_server *s, double seconds) {
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += (long)(seconds * 1e9);
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;

@@ -2,14 +2,19 @@
 """A disk that is full, broken, interrupted or slow, from the K-th call on, under every command that writes: what was there before
 is still there and loads, the sentence names the file, no temporary is left, and the same command goes on when the disk is well again.
   failing_disk.py PROGRAM GOLDEN [--sanitized] [NAME...]     those of the cases below whose names contain one of these"""
-import json, pathlib, random, re, sys
+import json, os, pathlib, random, re, sys
 
-from faulty import TEXT, TRAIN, check, contents, copied, counted, folder_in_memory, golden, good, long_run, palimpsa, some, strays
+from faulty import TEXT, TRAIN, can_serve, check, contents, copied, counted, folder_in_memory, golden, good, long_run, palimpsa, some, strays
+from serving import serving, speaking_model
 
 TIMES = [r"metrics\.jsonl$", r"timing\.csv$", r"report\.(html|md)$", r"\.log$", r"config\.json$", r"shards\.json$", r"results\.json$"]
 rng = random.Random(11)
 only = [word for word in sys.argv[3:] if not word.startswith("--")]
 seen = {"refused": 0, "finished": 0}
+
+
+def chosen(name):
+    return not only or any(word in name for word in only)
 
 
 def differences(here, expected):
@@ -24,7 +29,7 @@ def kept(file, old, now, expected):
 
 def try_all(name, before, words, again=None, most=5):
     """before: a folder. words are run in copies of it; again: the command that goes on after a failure, or the same one."""
-    if only and not any(word in name for word in only):
+    if not chosen(name):
         return
     end = copied(before, root / "end")
     log = root / "log"
@@ -99,5 +104,30 @@ with folder_in_memory() as folder:
     grid = ("sweep mqar --models palimpsa-d --lrs 1e-3,1e-2 --seeds 1 --out grid -- --seq-len 16 --kv-pairs 2 --vocab 32 --hidden 16 --heads 2 --batch 4 --steps 3 --examples 32 "
             "--test-examples 8 --checkpoint-every 1 --threads 1").split()
     try_all("sweep", start, lambda here: grid, most=4)
+    # A memory that is uploaded is on the disk before anybody is told so, or refused and gone.
+    if chosen("upload") and can_serve():
+        (root / "served").mkdir()
+        model, _ = speaking_model(root / "served")
+        good("generate", model, "--prompt", "river", "--max-tokens", 0, "--save-memory", "mind", folder=root)
+
+        def upload(faults):
+            place, log = root / faults.replace(":", ""), root / "calls"
+            log.unlink(missing_ok=True)
+            os.environ.update(PALIMPSA_FAULTS=faults, PALIMPSA_FAULTS_LOG=str(log))
+            with serving(model, "--memory-dir", place) as s:
+                status, answer, _ = s.ask("POST", "/v1/memories", raw=(root / "mind").read_bytes(), headers={"Content-Type": "application/octet-stream"})
+                listed = len(s.get("/v1/memories")["data"])
+            del os.environ["PALIMPSA_FAULTS"], os.environ["PALIMPSA_FAULTS_LOG"]
+            return status, answer, listed, place, log.read_text().split("\n")
+
+        status, answer, listed, place, calls = upload("record")
+        calls = [" ".join(call.split(" ")[:3]) for call in calls]
+        state, description = (f"{place}/{answer['id']}.{kind}" for kind in ("state", "json"))
+        synced = calls.index(f"sync {state}") if f"sync {state}" in calls else None
+        check(status == 201 and listed == 1 and synced, f"an upload was answered {status}, with {calls}")
+        check(all(i < synced for i, call in enumerate(calls) if call.startswith(f"write {state}")) and all(i > synced for i, call in enumerate(calls) if call.endswith(description)), f"{calls}")
+        for fault, code in (("eio", 500), ("enospc", 507)):
+            status, answer, listed, place, _ = upload(f"{fault}:{synced + 1}")
+            check(status == code and "cannot sync" in answer["error"]["message"] and not listed and not list(place.glob("*.state")), f"{fault}: {status}, {answer}, {listed}")
     check(only or seen["refused"] > 20 and seen["finished"] > 20, f"{seen}")
     print(f"{seen['refused']} commands were refused and lost nothing, {seen['finished']} finished in spite of it")

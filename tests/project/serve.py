@@ -100,7 +100,7 @@ with tempfile.TemporaryDirectory() as folder:
             for value in (0, "true", [], {}):
                 s.refused({"prompt": "a", name: value}, name)
         for name, wrong in {"prompt": (5, None, {}, [], [1.5], [-1], [10**6], [["a"]], "\u0416"), "stop": (5, "", [""], ["a"] * 17, {}, "a\0b"),
-                            "logit_bias": ([], {"x": 1}, {"-1": 1}, {"99999": 1}, {"1": "a"}, {"1": 101}), "stream_options": (5, {}), "model": (5, []),
+                            "logit_bias": ([], {"x": 1}, {"-1": 1}, {"99999": 1}, {"9" * 30: 1}, {"": 1}, {" 1": 1}, {"+1": 1}, {"01": 1}, {"1 ": 1}, {"1": "a"}, {"1": 101}), "stream_options": (5, {}), "model": (5, []),
                             "tools": ([{}],), "response_format": ({"type": "json_object"},), "suffix": ("a",)}.items():
             for value in wrong:
                 s.refused({"prompt": "a", name: value}, name)
@@ -123,17 +123,18 @@ with tempfile.TemporaryDirectory() as folder:
         cut = socket.create_connection(("127.0.0.1", s.port))
         cut.sendall(b'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n20\r\n{"prompt"')
         cut.close()
-        for stream in (False, True):
+        for stream, more in ((False, b""), (True, b""), (False, b"X")):
             body = json.dumps({"prompt": "a", "max_tokens": 10**9, "ignore_eos": True, "stream": stream}).encode()
             away = socket.create_connection(("127.0.0.1", s.port))
             away.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             deadline = time.time() + 30
             while s.metric("texts_running") == 0 and time.time() < deadline:
                 time.sleep(0.01)
+            away.sendall(more)
             away.close()
             while s.metric("texts_running") and time.time() < deadline:
                 time.sleep(0.01)
-            assert s.metric("texts_running") == 0, stream
+            assert s.metric("texts_running") == 0, (stream, more)
         assert s.complete(prompt=words, **G)["choices"][0]["text"] == greedy
 
     # Several models by name, a key, a small body; attention's limit is an answer.

@@ -167,13 +167,24 @@ with tempfile.TemporaryDirectory() as folder:
             slow.close()
         assert s.get("/health") == {"status": "ok"}
 
-        # A client that does not read, in time: its text ends.
+        # A client that reads next to nothing, in time: its text ends.
         deaf = raw(s, b"")
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         deaf.sendall(request(stream))
-        assert until(lambda: s.metric("texts_running") == 1) and until(lambda: s.metric("texts_running") == 0)
+        assert until(lambda: s.metric("texts_running") == 1) and until(lambda: deaf.recv(100) and s.metric("texts_running") == 0)
         assert s.metric("cancelled_total") == 1 and s.metric("written_tokens_total") < stream["max_tokens"]
         deaf.close()
+        # One that reads steadily gets all, however much waits for it.
+        slow, whole = raw(s, b""), 64 * 50000
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        slow.sendall(request({"prompt": "a" * 50000, "n": 64, "echo": True, "stream": True, "max_tokens": 0}))
+        got = 0
+        while got < whole:
+            data = slow.recv(16384)
+            assert data, f"the stream ended after {got} of {whole} bytes"
+            got += data.count(b"a")
+            time.sleep(len(data) / 500000)
+        slow.close()
         # Half a request, and one that is not read, when the signal comes.
         half = raw(s, b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
 

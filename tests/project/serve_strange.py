@@ -38,8 +38,8 @@ with tempfile.TemporaryDirectory() as folder:
             assert status == 500 and str(folder) not in json.dumps(answer) and "kept" not in json.dumps(answer), answer
 
     # Files that claim anything: too many tokens, or a size that takes everybody's room. They are not offered, and there is room.
-    def state(id_, data, size=0):
-        (kept / f"{id_}.json").write_text(json.dumps({"name": None, "origin": "text", "parent": "", "created": 1, "changed": 1, "marks": []}))
+    def state(id_, data, size=0, **told):
+        (kept / f"{id_}.json").write_text(json.dumps({"name": None, "origin": "text", "parent": "", "created": 1, "changed": 1, "marks": [], **told}, ensure_ascii=False), "utf-8")
         (kept / f"{id_}.state").write_bytes(data)
         if size:
             os.truncate(kept / f"{id_}.state", size)
@@ -52,12 +52,14 @@ with tempfile.TemporaryDirectory() as folder:
     state("b" * 16, forged(1, -1, floats))
     state("c" * 16, saved, size)
     state("d" * 16, forged(1, 5, (size - (len(saved) - 4 * floats)) // 4), size)  # consistent, but no memory of this model
+    state("e" * 16, saved, origin="\u00e9" * 4)  # which would be cut in the midst of a character
+    state("f" * 16, saved, parent="../" * 6)
     s = Server(hybrid, "--memory-dir", kept)
     listed = s.get("/v1/memories")
     assert [m["id"] for m in listed["data"]] == [fox["id"]] and listed["disk_used"] == fox["bytes"], listed
     assert s.post("/v1/memories", text="a fox")["tokens"] == 5
     errors = s.stop()
-    assert errors.count("the memory is not offered") == 5, errors  # and the one whose file is gone
+    assert errors.count("the memory is not offered") == 5 and errors.count("not the description of a memory") == 2, errors  # and the one whose file is gone
 
     # The log has one line a request, whatever it says.
     strange = (b"G\x1b[31mT /health", b"G\xffT /health", b"G\xc2\x9bT /health", b"GET /%1b[31m%0aFAKE", b"GET /" + b"%1b" * 2000, b"X" * 100 + b" /" + b"%f0%9f%a6%8a" * 100)

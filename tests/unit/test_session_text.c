@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What sessions tell: whole characters, stop strings, the end of a text; and their files, through which all goes on. */
+#include "infer/stops.h"
 #include "model/state.h"
 #include "support/files.h"
 #include "support/sessions.h"
@@ -296,6 +297,70 @@ static void text_ends_before_the_first_stop_string(void **state) {
     test_speaker_free(&f);
 }
 
+/* How much of a held text can be told, by comparing every place with every stop string. */
+static size_t compare_everywhere(const char *const *stops, size_t count, const char *held, size_t size, bool *stopped) {
+    size_t certain = size;
+    *stopped = false;
+    for (size_t at = 0; at < size; at++)
+        for (size_t i = 0; i < count; i++) {
+            const size_t rest = size - at, whole = strlen(stops[i]);
+            if (memcmp(held + at, stops[i], rest < whole ? rest : whole) != 0) continue;
+            if (rest >= whole) {
+                *stopped = true;
+                return at;
+            }
+            if (at < certain) certain = at;
+        }
+    return certain;
+}
+
+/* Repetitive stop strings in texts of two or three letters, which come a few at a time. */
+static void stop_strings_are_found_as_by_plain_comparison(void **state) {
+    (void)state;
+    enum { TRIES = 3000, MOST = 5, LONGEST = 24, TEXT = 200 };
+    pal_rng rng = pal_rng_at(11, 1);
+    int found = 0, held_back = 0;
+    for (int try = 0; try < TRIES; try++) {
+        const uint32_t letters = try % 2 ? 3 : 2;
+        char texts[MOST][LONGEST + 1], held[TEXT + 8];
+        const char *list[MOST];
+        const size_t count = 1 + pal_rng_below(&rng, MOST);
+        for (size_t i = 0; i < count; i++) {
+            const size_t size = 1 + pal_rng_below(&rng, LONGEST), period = 1 + pal_rng_below(&rng, 5);
+            for (size_t k = 0; k < size; k++)
+                texts[i][k] = k < period ? (char)('a' + pal_rng_below(&rng, letters)) : texts[i][k - period];
+            if (try % 3 == 0) texts[i][size - 1] = 'a';
+            texts[i][size] = '\0';
+            list[i] = texts[i];
+        }
+        pal_stops stops;
+        OK(pal_stops_new(&stops, list, count, err));
+        size_t size = 0, period = 1 + pal_rng_below(&rng, 7);
+        bool stopped = false;
+        char text[TEXT];
+        for (size_t k = 0; k < TEXT; k++)
+            text[k] = k < period || !pal_rng_below(&rng, 12) ? (char)('a' + pal_rng_below(&rng, letters))
+                                                             : text[k - period];
+        for (size_t from = 0; from < TEXT && !stopped;) {
+            const size_t seen = size;
+            bool expected;
+            for (size_t more = 1 + pal_rng_below(&rng, 7); more && from < TEXT; more--) held[size++] = text[from++];
+            const size_t told = pal_stops_tellable(&stops, (const unsigned char *)held, size, seen, &stopped);
+            assert_int_equal(told, compare_everywhere(list, count, held, size, &expected));
+            assert_int_equal(stopped, expected);
+            size -= told;
+            memmove(held, held + told, size);
+            held_back += size > 8;
+            if (pal_rng_below(&rng, 40)) continue;
+            size = 0; /* somebody took what was held back */
+            pal_stops_restart(&stops);
+        }
+        found += stopped;
+        pal_stops_free(&stops);
+    }
+    assert_true(found > TRIES / 10 && found < TRIES && held_back > TRIES / 10);
+}
+
 static void only_whole_characters_are_shown(void **state) {
     (void)state;
     speaker f = test_tiny_speaker(TINY_BYTES);
@@ -379,6 +444,7 @@ int main(void) {
         cmocka_unit_test(a_state_file_of_version_1_is_still_read),
         cmocka_unit_test(every_changed_byte_of_a_session_file_is_noticed),
         cmocka_unit_test(text_ends_before_the_first_stop_string),
+        cmocka_unit_test(stop_strings_are_found_as_by_plain_comparison),
         cmocka_unit_test(only_whole_characters_are_shown),
         cmocka_unit_test(eos_ends_a_text_and_is_not_shown),
     };
