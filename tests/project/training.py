@@ -123,7 +123,7 @@ with tempfile.TemporaryDirectory() as folder:
         check(f"level {level}, now ref" in palimpsa("train", "--resume", "--cpu", "ref", "--out", str(root / "asked"), code=2), "another --cpu")
     for words in (["--model", "palimsa-d"], ["--rule", "longhron"], ["--kv-pairs", "9"], ["--vocab", "8"], ["--lr", "nan"], ["--lr", "0"], ["--batch", "0"],
                   ["--schedule", "linear"], ["--stages", "32:4"], ["--freeze", "*.nothing"], ["--seq-len", "31"], ["--learning", "1"], ["--clip", "-1"],
-                  ["--stages", ""], ["--stages", "32:4:2:16"], ["--steps", "2000000000"], ["--steps", "0", "--epochs", "9000000000000000000"], ["--lr-floor", "2"],
+                  ["--stages", ""], ["--stages", "32:4:2:16"], ["--steps", "2000000000"], ["--test-examples", "0"], ["--test-examples", "9223372036854775807"], ["--steps", "0", "--epochs", "9000000000000000000"], ["--lr-floor", "2"],
                   ["--heads", "-2"], ["--expand-v", "-1"], ["--model", "mamba2-130m"], ["--model", f"{whole}/checkpoints/best"]):
         target = root / "refused"
         palimpsa("train", *TINY, *words, "--out", str(target), code=2)
