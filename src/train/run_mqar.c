@@ -136,6 +136,7 @@ static pal_status open_task(void **self, pal_run *r, pal_train_settings *o, cons
     if ((st = pal_alloc_named((void **)&m, 1, sizeof *m, "the task", err))) return st;
     *self = m;
     if ((st = make_options(o, r->comm, &m->o, err))) return st;
+    m->o.asking = (pal_asking){ pal_run_ask, r };
     return pal_mqar_task_new(&m->task, r->cx, &m->o, task, err);
 }
 
