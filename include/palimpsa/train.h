@@ -61,6 +61,7 @@ typedef struct pal_train_progress {
     bool by_loss;    /* score is the negative validation loss */
     double tokens_per_s, seconds_left;
     bool logged, evaluated; /* this report goes with a line of metrics */
+    bool evaluating;        /* asked within the evaluation of this update, which is reported when it is over */
     const char *sample;     /* of text that the evaluation made; NULL: none */
 } pal_train_progress;
 
@@ -81,8 +82,9 @@ typedef struct pal_train_run_options {
     bool dry_run;       /* end behind the plan; nothing is written */
     bool any_cpu;       /* resume also where the processor that the run began on is of another kind */
     int64_t stop_after; /* updates in all, of the same schedule; 0: to the end */
-    /* Called after every update: updates done, of how many, with `report` up to date. False: a checkpoint is written,
-     * and the run stops. May be NULL, as the others. */
+    /* Called after every update, and now and then within an evaluation: updates done, of how many, with `report` up to
+     * date. False: a checkpoint is written, and the run stops; an evaluation is given up, and made when the run is
+     * resumed. May be NULL, as the others. */
     pal_go_on_fn *progress;
     pal_train_progress *report;
     void (*planned)(void *user, const pal_train_plan *plan);

@@ -51,16 +51,38 @@ static void drop_old(const char *checkpoints, int keep) {
     pal_free(steps);
 }
 
+/* A finished directory takes its place, and that of one that is there: in every moment one of the two is, where the
+ * file system can exchange them. */
+static pal_status put_in_place(const char *temporary, const char *path, const char *aside, pal_error *err) {
+    const bool there = access(path, F_OK) == 0, exchanged = there && pal_io_exchange(temporary, path);
+    bool moved = false;
+    if (there && !exchanged) {
+        pal_remove_directory(aside);
+        moved = pal_io_rename(path, aside);
+    }
+    if (!exchanged && !pal_io_rename(temporary, path)) {
+        const pal_status st = pal_fail(err, PAL_E_IO, "%s: cannot rename into place: %s", path, strerror(errno));
+        if (moved) pal_io_rename(aside, path);
+        return st;
+    }
+    const pal_status st = pal_sync_directory_of(path, err); /* before the old one is removed */
+    if (exchanged) pal_remove_directory(temporary);
+    if (moved) pal_remove_directory(aside);
+    return st;
+}
+
 static pal_status write_whole(const char *run, int64_t step, pal_model *model, const pal_optimiser *optimiser,
                               json_t *trainer, int keep, pal_checkpoint_more more, const pal_comm *comm,
                               pal_error *err) {
-    char checkpoints[PATH], temporary[PATH], path[PATH], name[64];
+    char checkpoints[PATH], temporary[PATH], path[PATH], aside[PATH], name[64];
     pal_status st;
     if ((st = join(checkpoints, run, "checkpoints", err)) || (st = pal_make_directory(checkpoints, err))) return st;
     snprintf(name, sizeof name, ".step-%lld.tmp", (long long)step);
     if ((st = join(temporary, checkpoints, name, err))) return st;
     if ((st = join(path, checkpoints, name + 1, err))) return st;
     *strrchr(path, '.') = '\0';
+    snprintf(name, sizeof name, ".step-%lld-old.tmp", (long long)step);
+    if ((st = join(aside, checkpoints, name, err))) return st;
     pal_remove_directory(temporary);
     if ((st = pal_model_save(model, temporary, PAL_F32, err))) goto failed;
     char file[PATH];
@@ -69,12 +91,8 @@ static pal_status write_whole(const char *run, int64_t step, pal_model *model, c
         goto failed;
     if (more.save && (st = more.save(more.self, temporary, true, err))) goto failed;
     if ((st = write_trainer(temporary, trainer, err))) goto failed;
-    pal_remove_directory(path); /* an unsound one that was passed over when resuming */
-    if (!pal_io_rename(temporary, path)) {
-        st = pal_fail(err, PAL_E_IO, "%s: cannot rename into place: %s", path, strerror(errno));
-        goto failed;
-    }
-    if ((st = pal_sync_directory_of(path, err))) return st;
+    /* There may be one: unsound, and passed over when resuming, or without the evaluation that has been made now. */
+    if ((st = put_in_place(temporary, path, aside, err))) goto failed;
     if (keep > 0) drop_old(checkpoints, keep);
     return PAL_OK;
 failed:
@@ -108,16 +126,9 @@ pal_status pal_checkpoint_write_best(const char *run, const pal_model *model, pa
     pal_remove_directory(temporary);
     st = pal_model_save(model, temporary, dtype, err);
     if (!st && more.save) st = more.save(more.self, temporary, false, err);
-    if (!st && !pal_io_exchange(temporary, path)) { /* the first, or a file system without it */
-        pal_remove_directory(aside);
-        const bool moved = pal_io_rename(path, aside);
-        if (!pal_io_rename(temporary, path)) {
-            st = pal_fail(err, PAL_E_IO, "%s: cannot rename into place: %s", path, strerror(errno));
-            if (moved) pal_io_rename(aside, path);
-        } else pal_remove_directory(aside);
-    }
-    pal_remove_directory(temporary);
-    return st ? st : pal_sync_directory_of(path, err);
+    if (!st) st = put_in_place(temporary, path, aside, err);
+    if (st) pal_remove_directory(temporary);
+    return st;
 }
 
 pal_status pal_checkpoint_open(const char *run, const pal_context *cx, pal_model **model, json_t **trainer,

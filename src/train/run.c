@@ -67,8 +67,16 @@ static bool on_update(void *user, size_t done, size_t total) {
 
 bool pal_run_goes_on(pal_run *r) {
     r->now.logged = r->now.evaluated = false;
+    r->now.evaluating = true;
     r->now.sample = NULL;
     return ask(r);
+}
+
+pal_status pal_run_ask(void *run, pal_error *err) {
+    pal_run *r = run;
+    bool stops;
+    const pal_status st = pal_comm_any(r->comm, !pal_run_goes_on(r), &stops, err);
+    return st || !stops ? st : pal_fail(err, PAL_STOPPED, "stopped within an evaluation");
 }
 
 /* Everything that one call holds. */

@@ -24,7 +24,9 @@ typedef struct pal_run {
     bool at_work;  /* what fails now is no mistake of the caller, but the work itself */
 } pal_run;
 void pal_run_tell(const pal_run *r, const char *format, ...) PAL_PRINTF(2, 3);
-bool pal_run_goes_on(pal_run *r); /* asks progress between two updates */
+bool pal_run_goes_on(pal_run *r); /* asks progress within an evaluation */
+/* The same for pal_asking, on all ranks: a pal_run. */
+pal_status pal_run_ask(void *run, pal_error *err);
 
 #define PAL_MOST_STEPS 1000000000LL /* sums and products of counts stay far from overflow */
 

@@ -112,6 +112,9 @@ static pal_status make_options(const pal_train_settings *o, const pal_comm *comm
     if (st) return st;
     if (o->examples < 0)
         return pal_fail(err, PAL_E_ARGUMENT, "--examples is %lld, expected 0 or more", (long long)o->examples);
+    if (o->test_examples < 1 || o->test_examples > PAL_MOST_STEPS)
+        return pal_fail(err, PAL_E_ARGUMENT, "--test-examples is %lld, expected 1 to %lld", (long long)o->test_examples,
+                        PAL_MOST_STEPS);
     if (o->batch < 1) return pal_fail(err, PAL_E_ARGUMENT, "--batch is %d, expected at least 1", o->batch);
     if (!o->stages) return one_stage(o, m, err);
     if (o->steps || o->epochs)
@@ -133,6 +136,7 @@ static pal_status open_task(void **self, pal_run *r, pal_train_settings *o, cons
     if ((st = pal_alloc_named((void **)&m, 1, sizeof *m, "the task", err))) return st;
     *self = m;
     if ((st = make_options(o, r->comm, &m->o, err))) return st;
+    m->o.asking = (pal_asking){ pal_run_ask, r };
     return pal_mqar_task_new(&m->task, r->cx, &m->o, task, err);
 }
 

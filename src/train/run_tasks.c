@@ -158,6 +158,6 @@ pal_status pal_run_tasks_measure(void *user, const pal_model *model, json_t *met
     char line[1024] = "";
     pal_status st = prepare(e, model, err);
     for (int i = 0; i < e->plan.count && !st; i++) st = run_task(e, &e->plan.tasks[i], metrics, line, sizeof line, err);
-    if (*line) pal_run_tell(e->run, "%s", line);
-    return st == PAL_STOPPED ? PAL_OK : st; /* the trainer stops by itself, and cleanly */
+    if (*line && !st) pal_run_tell(e->run, "%s", line);
+    return st;
 }

@@ -377,6 +377,7 @@ static pal_status open_task(void **self, pal_run *r, pal_train_settings *o, cons
                            .valid_tokens = o->valid_tokens,
                            .carry = o->carry_state,
                            .comm = r->comm,
+                           .asking = { pal_run_ask, r },
                            .sample = o->sample,
                            .sample_tokens = o->sample_tokens };
     pal_status st;

@@ -105,7 +105,10 @@ static pal_status evaluate(void *self, int stage, const pal_model *model, pal_wo
     pal_mqar_score score = { 0 };
     pal_loss sums = { 0 };
     pal_status st;
-    for (int64_t first = t->comm->rank * each; first <= last; first += t->comm->size * each) {
+    for (int64_t round = 0; round <= last; round += t->comm->size * each) {
+        const int64_t first = round + t->comm->rank * each;
+        if ((st = pal_ask(&t->options.asking, err))) return st;
+        if (first > last) break;
         const pal_batch b = test_batch(t, stage, first);
         pal_loss loss;
         if ((st = pal_model_loss(model, work, &b, &loss, t->correct, err))) return st;

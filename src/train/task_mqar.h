@@ -22,6 +22,7 @@ typedef struct pal_mqar_options {
     int64_t test_examples; /* held out */
     int accumulate;
     const pal_comm *comm; /* whose ranks share every batch; NULL: one process */
+    pal_asking asking;
 } pal_mqar_options;
 
 typedef struct pal_mqar_task pal_mqar_task;

@@ -178,6 +178,7 @@ static pal_status evaluate_source(pal_text_task *t, int i, const pal_model *mode
     for (int turn = 0; left && !st; turn = (turn + 1) % t->comm->size) {
         pal_batch b;
         pal_loss loss = { 0 };
+        if (!turn && (st = pal_ask(&t->o.asking, err))) break;
         if ((st = fill(t, t->valid[i], t->most, (pal_share){ 0, t->most }, &b, err))) break;
         if ((uint64_t)b.tokens > left) { /* the last rows begin the subset once more */
             b.tokens = (int)left;

@@ -21,6 +21,7 @@ typedef struct pal_text_options {
     uint64_t seed;
     bool carry;         /* truncated back-propagation: memories go on from row to row of a document */
     const pal_comm *comm; /* whose ranks share every batch; NULL: one process */
+    pal_asking asking;
     const char *sample; /* a prompt to go on from at each evaluation; NULL: none */
     int sample_tokens;
     /* Measures more at each evaluation and adds it to the metrics; NULL: nothing. */

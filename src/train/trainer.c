@@ -34,6 +34,7 @@ typedef struct {
     double score, best_score;
     int64_t best_step;
     int64_t written; /* step of the newest checkpoint, -1 before the first */
+    bool due;        /* the evaluation of the last update was given up at a stop, and has to be made */
 
     double last_loss, last_norm, rate;
     double log_seconds, tokens_per_s; /* clock at the last line; smoothed speed */
@@ -87,6 +88,23 @@ static pal_status from_json(training *s, const json_t *o, int64_t step, pal_erro
                         "trainer.json: step %lld, which is %lld of stage %lld, does not fit this run",
                         (long long)s->step, (long long)s->stage_step, (long long)stage);
     return PAL_OK;
+}
+
+/* What the line of metrics says of an update beside what to_json writes. */
+static json_t *due_to_json(const training *s) {
+    return json_pack("{s:o, s:o, s:o}", "loss", pal_json_number(s->last_loss), "lr", json_real(s->rate), "grad_norm",
+                     pal_json_number(s->last_norm));
+}
+
+static pal_status due_from_json(training *s, const json_t *o, pal_error *err) {
+    const json_t *due = json_object_get(o, "evaluation_due");
+    if (!due) return PAL_OK;
+    s->due = true;
+    s->last_loss = real_of(due, "loss");
+    s->rate = real_of(due, "lr");
+    s->last_norm = real_of(due, "grad_norm");
+    if (s->stage_step > 0 && isfinite(s->rate)) return PAL_OK;
+    return pal_fail(err, PAL_E_FORMAT, "trainer.json: 'evaluation_due' does not tell of an update");
 }
 
 int64_t pal_task_steps(const pal_task *task) {
@@ -203,8 +221,13 @@ static pal_status update(training *s, pal_error *err) {
 
 static pal_status evaluate(training *s, json_t *line, pal_error *err) {
     const pal_task *task = task_of(s);
-    pal_status st = task->evaluate(task->self, s->stage, s->model, s->work, line, &s->score, err);
-    if (st) return st;
+    double score = NAN;
+    pal_status st = task->evaluate(task->self, s->stage, s->model, s->work, line, &score, err);
+    bool given_up = st == PAL_STOPPED;
+    if (st && !given_up) return st;
+    if ((st = pal_comm_meet(s->comm, err)) || (st = pal_comm_any(s->comm, given_up, &given_up, err))) return st;
+    if (given_up) return pal_fail(err, PAL_STOPPED, "the evaluation of step %lld was given up", (long long)s->step);
+    s->score = score;
     const char *sample = json_string_value(json_object_get(line, "sample"));
     pal_free(s->sample);
     s->sample = sample ? pal_strdup(sample) : NULL;
@@ -217,19 +240,20 @@ static pal_status evaluate(training *s, json_t *line, pal_error *err) {
             st = pal_checkpoint_write_best(s->t->run, s->model, s->t->options.best_dtype,
                                            (pal_checkpoint_more){ task->self, task->save }, err);
     }
-    return st ? st : pal_comm_meet(s->comm, err); /* rank 0 measures more than the others, and writes */
+    return st ? st : pal_comm_meet(s->comm, err); /* rank 0 writes */
 }
 
-/* A line of metrics: what happened since the last one, and the evaluation if it is due. */
+/* A line of metrics: what happened since the last one, and the evaluation if it is due. PAL_STOPPED: there is no line
+ * yet. */
 static pal_status log_line(training *s, bool evaluates, pal_error *err) {
     const double clock = pal_seconds(), seconds = clock - s->log_seconds;
-    json_t *line = json_pack("{s:I, s:o, s:o, s:I, s:o, s:o, s:o}", "step", (json_int_t)s->step, "loss",
-                             pal_json_number(s->loss_count ? s->loss_sum / (double)s->loss_count : NAN), "lr",
-                             json_real(s->rate), "tokens", (json_int_t)s->tokens, "tokens_per_s",
-                             pal_json_number(seconds > 0 ? (double)(s->tokens - s->log_tokens) / seconds : NAN),
-                             "data_share",
-                             pal_json_number(s->update_seconds > 0 ? s->data_seconds / s->update_seconds : NAN),
-                             "grad_norm", pal_json_number(s->last_norm));
+    json_t *line = json_pack(
+        "{s:I, s:o, s:o, s:I, s:o, s:o, s:o}", "step", (json_int_t)s->step, "loss",
+        pal_json_number(s->loss_count ? s->loss_sum / (double)s->loss_count : NAN), "lr", json_real(s->rate), "tokens",
+        (json_int_t)s->tokens, "tokens_per_s",
+        pal_json_number(seconds > 0 && s->tokens > s->log_tokens ? (double)(s->tokens - s->log_tokens) / seconds : NAN),
+        "data_share", pal_json_number(s->update_seconds > 0 ? s->data_seconds / s->update_seconds : NAN), "grad_norm",
+        pal_json_number(s->last_norm));
     if (task_of(s)->stages > 1) pal_json_set(line, "stage", json_integer(s->stage));
     if (task_of(s)->describe) task_of(s)->describe(task_of(s)->self, s->stage, line);
     if (task_of(s)->score_name && s->loss_count)
@@ -256,6 +280,7 @@ static pal_status checkpoint(training *s, bool finished, pal_error *err) {
     if (st) return st;
     json_t *state = to_json(s, finished);
     if (task->position) pal_json_set(state, "data", task->position(task->self));
+    if (s->due) pal_json_set(state, "evaluation_due", due_to_json(s));
     st = pal_checkpoint_write(s->t->run, s->step, s->model, s->optimiser, state, s->t->options.keep,
                               (pal_checkpoint_more){ task->self, task->save }, s->comm, err);
     json_decref(state);
@@ -273,32 +298,36 @@ pal_status pal_train_state_read(const pal_task *task, const json_t *trainer_stat
                                 pal_error *err) {
     const pal_trainer t = { .task = task };
     training s = { .t = &t };
-    const pal_status st = from_json(&s, trainer_state, step, err);
+    pal_status st = from_json(&s, trainer_state, step, err);
+    if (!st) st = due_from_json(&s, trainer_state, err);
     *total = st ? 0 : total_steps(&s);
     return st;
 }
 
-static bool report(training *s, double accuracy, double started, int64_t first, bool logged, bool evaluated) {
+static void report(const training *s, double accuracy, double started, int64_t first, bool logged, bool evaluated) {
+    if (!s->t->report) return;
     const double seconds = pal_seconds() - started;
     const int64_t done = s->step - first, left = total_steps(s) - s->step;
     const double per_step = done > 0 ? seconds / (double)done : NAN;
-    const pal_train_progress p = { .stage = s->stage,
-                                   .stages = task_of(s)->stages,
-                                   .step = s->step,
-                                   .total = total_steps(s),
-                                   .loss = s->last_loss,
-                                   .rate = s->rate,
-                                   .grad_norm = s->last_norm,
-                                   .accuracy = accuracy,
-                                   .score = s->score,
-                                   .by_loss = !task_of(s)->score_name,
-                                   .tokens_per_s = s->tokens_per_s,
-                                   .seconds_left = per_step * (double)left,
-                                   .logged = logged,
-                                   .evaluated = evaluated,
-                                   .sample = evaluated ? s->sample : NULL };
-    if (s->t->report) *s->t->report = p;
-    return !s->t->progress || s->t->progress(s->t->user, (size_t)p.step, (size_t)p.total);
+    *s->t->report = (pal_train_progress){ .stage = s->stage,
+                                          .stages = task_of(s)->stages,
+                                          .step = s->step,
+                                          .total = total_steps(s),
+                                          .loss = s->last_loss,
+                                          .rate = s->rate,
+                                          .grad_norm = s->last_norm,
+                                          .accuracy = accuracy,
+                                          .score = s->score,
+                                          .by_loss = !task_of(s)->score_name,
+                                          .tokens_per_s = s->tokens_per_s,
+                                          .seconds_left = per_step * (double)left,
+                                          .logged = logged,
+                                          .evaluated = evaluated,
+                                          .sample = evaluated ? s->sample : NULL };
+}
+
+static bool goes_on(const training *s) {
+    return !s->t->progress || s->t->progress(s->t->user, (size_t)s->step, (size_t)total_steps(s));
 }
 
 static bool due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
@@ -308,32 +337,46 @@ static bool due_in_stage(const training *s, int64_t step, int64_t every) {
     return every ? due(step, every) : due(s->stage_step, task_of(s)->epoch(task_of(s)->self, s->stage));
 }
 
+static pal_status timed_update(training *s, pal_error *err) {
+    const double before = pal_seconds();
+    const uint64_t tokens = s->tokens;
+    const pal_status st = update(s, err);
+    const double seconds = pal_seconds() - before, speed = (double)(s->tokens - tokens) / seconds;
+    s->update_seconds += seconds;
+    s->tokens_per_s = s->tokens_per_s > 0 ? 0.9 * s->tokens_per_s + 0.1 * speed : speed;
+    return st;
+}
+
+/* Stops without the evaluation of the last update. The checkpoint says so, unless the run began with it and has it. */
+static pal_status leave_due(training *s, bool *stopped, pal_error *err) {
+    const bool was_due = s->due;
+    *stopped = s->due = true;
+    return was_due ? PAL_OK : checkpoint(s, false, err);
+}
+
 static pal_status run_stages(training *s, bool *stopped, pal_error *err) {
     const pal_train_options *o = &s->t->options;
     const double started = pal_seconds();
     const int64_t first = s->step;
     pal_status st;
-    *stopped = o->stop_after && s->step >= o->stop_after; /* resumed there */
+    *stopped = o->stop_after && s->step >= o->stop_after && !s->due; /* resumed there */
     if (*stopped) return PAL_OK;
     for (;;) {
         bool solved = false;
-        while (s->stage_step < stage_steps(s) && !solved) {
-            const double before = pal_seconds();
-            const uint64_t tokens = s->tokens;
-            if ((st = update(s, err))) return st;
-            const double seconds = pal_seconds() - before, speed = (double)(s->tokens - tokens) / seconds;
-            s->update_seconds += seconds;
-            s->tokens_per_s = s->tokens_per_s > 0 ? 0.9 * s->tokens_per_s + 0.1 * speed : speed;
+        while ((s->due || s->stage_step < stage_steps(s)) && !solved) {
+            if (!s->due && (st = timed_update(s, err))) return st;
             const double accuracy = task_of(s)->score_name && s->loss_count ? (double)s->correct / (double)s->loss_count
                                                                             : NAN;
             const bool last = s->stage_step == stage_steps(s),
-                       evaluates = last || due_in_stage(s, s->stage_step, o->eval_every);
+                       evaluates = s->due || last || due_in_stage(s, s->stage_step, o->eval_every);
             const bool first_of_stage = s->stage_step == 1 && o->log_every > 0;
             const bool logs = evaluates || first_of_stage || due(s->step, o->log_every);
-            if (logs && (st = log_line(s, evaluates, err))) return st;
+            if (evaluates) report(s, accuracy, started, first, false, false); /* for who is asked meanwhile */
+            if (logs && (st = log_line(s, evaluates, err))) return st == PAL_STOPPED ? leave_due(s, stopped, err) : st;
+            s->due = false;
             solved = evaluates && s->score > o->stop_score;
-            const bool ends = !report(s, accuracy, started, first, logs, evaluates);
-            if ((st = pal_comm_any(s->comm, ends, stopped, err))) return st;
+            report(s, accuracy, started, first, logs, evaluates);
+            if ((st = pal_comm_any(s->comm, !goes_on(s), stopped, err))) return st;
             *stopped |= o->stop_after && s->step >= o->stop_after;
             if (last || solved) break;
             if ((*stopped || due_in_stage(s, s->step, o->checkpoint_every)) && (st = checkpoint(s, false, err)))
@@ -371,7 +414,7 @@ pal_status pal_train(const pal_trainer *t, pal_model *model, const json_t *train
     if ((st = pal_optimiser_new(&s.optimiser, model, &t->options.optimiser, s.exchange, err))) goto done;
     if ((st = pal_work_new(&s.work, model, t->cx, &options, err))) goto done;
     if (trainer_state) {
-        if ((st = from_json(&s, trainer_state, step, err))) goto done;
+        if ((st = from_json(&s, trainer_state, step, err)) || (st = due_from_json(&s, trainer_state, err))) goto done;
         if ((st = pal_checkpoint_load_optimiser(t->run, step, s.optimiser, model, err))) goto done;
         if (t->task->resume) {
             char folder[4096];
@@ -380,7 +423,8 @@ pal_status pal_train(const pal_trainer *t, pal_model *model, const json_t *train
             if ((st = t->task->resume(t->task->self, json_object_get(trainer_state, "data"), folder, err))) goto done;
         }
     }
-    if (pal_comm_is_root(s.comm) && (st = pal_metrics_log_open(&s.metrics, path, s.step, err))) goto done;
+    const int64_t logged = s.due ? s.step - 1 : s.step;
+    if (pal_comm_is_root(s.comm) && (st = pal_metrics_log_open(&s.metrics, path, logged, err))) goto done;
     s.log_seconds = pal_seconds();
     s.log_tokens = s.tokens;
     if ((st = run_stages(&s, &stopped, err))) goto done;

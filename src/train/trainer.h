@@ -18,6 +18,14 @@
 #include "train/optimiser.h"
 #include "train/schedule.h"
 
+/* What an evaluation asks between two batches, all ranks as often as each other: PAL_STOPPED on all of them once one
+ * shall stop. ask may be NULL. */
+typedef struct pal_asking {
+    pal_status (*ask)(void *user, pal_error *err);
+    void *user;
+} pal_asking;
+static inline pal_status pal_ask(const pal_asking *a, pal_error *err) { return a->ask ? a->ask(a->user, err) : PAL_OK; }
+
 typedef struct pal_task {
     void *self;
     int stages;
@@ -29,7 +37,8 @@ typedef struct pal_task {
     /* This rank's part of micro-batch `micro` of an update; borrowed until the next call. */
     pal_status (*batch)(void *self, int stage, int64_t step, int micro, pal_batch *out, pal_error *err);
     /* Adds what it measured to `metrics` and gives a score of which more is better: NaN where nothing was measured,
-     * -INFINITY for what is not a number. Ranks share the work, and all get the same score. */
+     * -INFINITY for what is not a number. Ranks share the work, and all get the same score. PAL_STOPPED: it was given
+     * up, and is made when the run is resumed; rank 0, which may measure more than the others, may say so alone. */
     pal_status (*evaluate)(void *self, int stage, const pal_model *model, pal_work *work, json_t *metrics,
                            double *score, pal_error *err);
 

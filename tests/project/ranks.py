@@ -220,6 +220,33 @@ with tempfile.TemporaryDirectory() as folder:
             out, err = ends(child, "SIGUSR1")
             step = re.search(r"stopped at step (\d+), checkpoint written", out)
             check(child.returncode == 0 and step and newest(run) == int(step.group(1)), f"SIGUSR1: exit code {child.returncode}: {out}{err}")
+        # All ranks give an evaluation up together, the last of them with fewer batches than the others, and make it when the run is resumed.
+        long_book = root / "long-book.jsonl"
+        long_book.write_text(20 * book.read_text())
+        recall = [*RECALL, "--seq-len", 16, "--kv-pairs", 2, "--batch", 7, "--epochs", 2, "--eval-every", 3, "--test-examples", 5005]
+        for options in (recall, [*cases["packed"], "--valid-data", long_book, "--field", "text", "--steps", 8, "--eval-every", 3]):
+            whole, run, given_up, stops = root / "judged", root / "judged-in-parts", 0, 0
+            palimpsa(3, "train", *options, "--out", whole)
+            metrics = run / "metrics.jsonl"
+            mark = lambda: (metrics.stat().st_ino, metrics.stat().st_mtime_ns) if metrics.exists() else None
+            while stops < 4:
+                before, child = mark(), start(3, "train", *options, "--out", run, *(["--resume"] if stops else []))
+                until(lambda: mark() != before, "the run's metrics")
+                time.sleep(rng.uniform(0.1, 0.4))
+                child.send_signal(signal.SIGUSR1)
+                out, err = ends(child, "SIGUSR1 within an evaluation")
+                check(child.returncode == 0, f"SIGUSR1 within an evaluation: exit code {child.returncode}: {out}{err}")
+                if "finished at" in out:
+                    break
+                stops += 1
+                given_up += "evaluation_due" in json.loads((run / f"checkpoints/step-{newest(run)}/trainer.json").read_text())
+            palimpsa(3, "train", "--resume", "--out", run)
+            same_bits(whole, run)
+            without = [[{k: v for k, v in line.items() if k not in ("tokens_per_s", "data_share")} for line in lines(r)] for r in (whole, run)]
+            check(without[0] == without[1], "lines of metrics differ where an evaluation was given up")
+            print(f"3 ranks were stopped {stops} times, {given_up} of them within an evaluation: the same bits")
+            shutil.rmtree(whole)
+            shutil.rmtree(run)
         print("a disk that is full, a silent rank, SIGUSR1: all ranks end, the last checkpoint goes on")
 
     def kills():

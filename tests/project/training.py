@@ -82,6 +82,40 @@ with tempfile.TemporaryDirectory() as folder:
     check(child.returncode == 0 and step and "--resume" in text, f"SIGTERM: exit code {child.returncode}: {text}")
     check((run / "checkpoints" / f"step-{step[1]}" / "trainer.json").exists(), "no checkpoint after SIGTERM")
 
+    def stopped(run, *words, wait):
+        """What it says when it is told to stop, some time after it began to listen."""
+        path = run / "metrics.jsonl"
+        mark = lambda: (path.stat().st_ino, path.stat().st_mtime_ns) if path.exists() else None
+        before, child = mark(), subprocess.Popen([program, "train", *words, "--out", str(run)], stdout=subprocess.PIPE, text=True)
+        while mark() == before and child.poll() is None:
+            time.sleep(0.01)
+        time.sleep(wait)
+        child.send_signal(signal.SIGTERM)
+        text = child.communicate(timeout=600)[0]
+        check(child.returncode == 0, f"exit code {child.returncode}: {text}")
+        return text
+
+    # An evaluation without an end is given up, and so is the one that the resumed run begins with.
+    run = root / "evaluating"
+    for words in ([*TINY, "--eval-every", "1", "--test-examples", "1000000000"], ["--resume"]):
+        text = stopped(run, *words, wait=0.5)
+        check("stopped at step 1, checkpoint written" in text, f"SIGTERM within an evaluation: {text}")
+    check(not (run / "metrics.jsonl").read_text(), "an evaluation that was given up has a line")
+
+    # Evaluations take most of the time, and are given up again and again; the end is the same.
+    words = [*TINY, "--eval-every", "4", "--test-examples", "3000", "--keep", "1"]
+    palimpsa("train", *words, "--out", str(root / "judged"))
+    run, given_up, stops = root / "judged-in-parts", 0, 0
+    while stops < 8 and "finished" not in stopped(run, *words, *(["--resume"] if stops else []), wait=rng.uniform(0, 0.5)):
+        stops += 1
+        newest = max((run / "checkpoints").glob("step-*"), key=lambda path: int(path.name[5:]))
+        given_up += "evaluation_due" in json.loads((newest / "trainer.json").read_text())
+    palimpsa("train", "--resume", "--out", str(run))
+    same_end(root / "judged", run)
+    states = [json.loads((r / "checkpoints/step-40/trainer.json").read_text()) for r in (root / "judged", run)]
+    check(states[0] == states[1], f"another end: {states}")
+    print(f"stopped {stops} times, {given_up} of them within an evaluation: the same bits")
+
     # A damaged newest checkpoint is passed over, saying so; the end is the same.
     run = root / "damaged"
     palimpsa("train", *TINY, "--out", str(run), "--stop-after", "25")
@@ -123,7 +157,7 @@ with tempfile.TemporaryDirectory() as folder:
         check(f"level {level}, now ref" in palimpsa("train", "--resume", "--cpu", "ref", "--out", str(root / "asked"), code=2), "another --cpu")
     for words in (["--model", "palimsa-d"], ["--rule", "longhron"], ["--kv-pairs", "9"], ["--vocab", "8"], ["--lr", "nan"], ["--lr", "0"], ["--batch", "0"],
                   ["--schedule", "linear"], ["--stages", "32:4"], ["--freeze", "*.nothing"], ["--seq-len", "31"], ["--learning", "1"], ["--clip", "-1"],
-                  ["--stages", ""], ["--stages", "32:4:2:16"], ["--steps", "2000000000"], ["--steps", "0", "--epochs", "9000000000000000000"], ["--lr-floor", "2"],
+                  ["--stages", ""], ["--stages", "32:4:2:16"], ["--steps", "2000000000"], ["--test-examples", "0"], ["--test-examples", "9223372036854775807"], ["--steps", "0", "--epochs", "9000000000000000000"], ["--lr-floor", "2"],
                   ["--heads", "-2"], ["--expand-v", "-1"], ["--model", "mamba2-130m"], ["--model", f"{whole}/checkpoints/best"]):
         target = root / "refused"
         palimpsa("train", *TINY, *words, "--out", str(target), code=2)

@@ -18,6 +18,7 @@ typedef struct {
     int cu_seqlens[SEQUENCES + 1], first[SEQUENCES + 1];
     const double *scores; /* of one evaluation after the other */
     int evaluations;
+    int given_up, times; /* the evaluation that is given up, from 1 on, and how often before it is made */
 } few;
 
 static int64_t steps(void *self, int stage) {
@@ -40,8 +41,12 @@ static pal_status batch(void *self, int stage, int64_t step, int micro, pal_batc
 
 static pal_status evaluate(void *self, int stage, const pal_model *model, pal_work *work, json_t *metrics,
                            double *score, pal_error *err) {
-    (void)stage, (void)model, (void)work, (void)metrics, (void)err;
+    (void)stage, (void)model, (void)work, (void)metrics;
     few *f = self;
+    if (f->times && f->evaluations + 1 == f->given_up) {
+        f->times--;
+        return pal_fail(err, PAL_STOPPED, "given up");
+    }
     *score = f->scores ? f->scores[f->evaluations++] : 0;
     return PAL_OK;
 }
@@ -101,6 +106,25 @@ static pal_train_result train(const char *run, const pal_context *cx, few *f, pa
     const pal_status st = pal_train(&trainer, model, NULL, 0, &result, &err);
     if (st != (options.stop_after ? PAL_STOPPED : PAL_OK)) fail_msg("%s", err.text);
     return result;
+}
+
+/* The same from the newest checkpoint, which has an evaluation to make or not. */
+static pal_status resume(const char *run, const pal_context *cx, few *f, pal_train_options options, bool due,
+                         pal_train_result *result) {
+    const pal_task task = task_of(f);
+    const pal_trainer trainer = { .run = run, .cx = cx, .task = &task, .options = options };
+    pal_model *model;
+    json_t *trainer_state;
+    int64_t step;
+    pal_error err;
+    if (pal_checkpoint_open(run, cx, &model, &trainer_state, &step, &err)) fail_msg("%s", err.text);
+    assert_true(!pal_train_state_of(trainer_state).finished && pal_train_state_of(trainer_state).planned == STEPS);
+    assert_int_equal(json_object_get(trainer_state, "evaluation_due") != NULL, due);
+    const pal_status st = pal_train(&trainer, model, trainer_state, step, result, &err);
+    if (st && st != PAL_STOPPED) fail_msg("%s", err.text);
+    json_decref(trainer_state);
+    pal_model_close(model);
+    return st;
 }
 
 /* The line of metrics of the first update. */
@@ -241,23 +265,14 @@ static void a_run_resumed_where_it_shall_stop_makes_no_update(void **state) {
     few f = make_few();
     pal_train_options o = plain;
     o.stop_after = 2;
-    pal_model *model = new_model(cx), *resumed;
+    pal_model *model = new_model(cx);
     char run[256];
     test_directory(run);
     train(run, cx, &f, o, model);
     pal_model_close(model);
-    const pal_task task = task_of(&f);
-    const pal_trainer trainer = { .run = run, .cx = cx, .task = &task, .options = o };
     pal_train_result r;
-    pal_error err;
-    json_t *trainer_state;
-    int64_t step;
-    if (pal_checkpoint_open(run, cx, &resumed, &trainer_state, &step, &err)) fail_msg("%s", err.text);
-    assert_int_equal(pal_train(&trainer, resumed, trainer_state, step, &r, &err), PAL_STOPPED);
+    assert_int_equal(resume(run, cx, &f, o, false, &r), PAL_STOPPED);
     assert_int_equal(r.step, 2);
-    assert_true(!pal_train_state_of(trainer_state).finished && pal_train_state_of(trainer_state).planned == STEPS);
-    json_decref(trainer_state);
-    pal_model_close(resumed);
     test_remove(run);
     pal_context_free(cx);
 }
@@ -298,6 +313,87 @@ static void counts_that_could_overflow_are_refused(void **state) {
     json_decref(sound);
     pal_model_close(model);
     test_remove(run);
+
+/* Lines of metrics without what a clock says. */
+static json_t *lines_of(const char *run) {
+    char path[TEST_PATH];
+    size_t size;
+    json_t *lines = json_array();
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run);
+    char *text = (char *)test_read_file(path, &size);
+    for (size_t at = 0; at < size;) {
+        const size_t length = (size_t)((char *)memchr(text + at, '\n', size - at) - (text + at));
+        json_t *line = json_loadb(text + at, length, 0, NULL);
+        assert_non_null(line);
+        json_object_del(line, "tokens_per_s");
+        json_object_del(line, "data_share");
+        json_array_append_new(lines, line);
+        at += length + 1;
+    }
+    free(text);
+    return lines;
+}
+
+static void same_file(const char *run, const char *whole, const char *name) {
+    char path[2][TEST_PATH];
+    unsigned char *data[2];
+    size_t size[2];
+    for (int i = 0; i < 2; i++) {
+        snprintf(path[i], sizeof path[i], "%s/checkpoints/%s", i ? whole : run, name);
+        data[i] = test_read_file(path[i], &size[i]);
+    }
+    if (size[0] != size[1] || memcmp(data[0], data[1], size[0]) != 0) fail_msg("%s differs from %s", path[0], path[1]);
+    free(data[0]);
+    free(data[1]);
+}
+
+/* Once or twice, at any update: the lines of metrics, the best model and the last checkpoint are those of a run that
+ * was never stopped. */
+static void an_evaluation_that_was_given_up_is_made_when_resumed(void **state) {
+    (void)state;
+    static const double scores[] = { 0.25, 0.5, 0.375 };
+    pal_context *cx = test_context(1, NULL);
+    pal_train_options o = plain;
+    o.eval_every = 1, o.checkpoint_every = 2;
+    few f = make_few();
+    f.scores = scores;
+    pal_model *model = new_model(cx);
+    char whole[256], run[256];
+    test_directory(whole);
+    const pal_train_result expected = train(whole, cx, &f, o, model);
+    pal_model_close(model);
+    json_t *lines = lines_of(whole);
+    for (int i = 0; i < 4 * STEPS; i++) {
+        const int step = 1 + i / 4, times = 1 + i % 2;
+        f = make_few();
+        f.scores = scores;
+        f.given_up = step, f.times = times;
+        o.keep = i / 2 % 2;
+        o.stop_after = STEPS + 1; /* so that train expects a stop */
+        model = new_model(cx);
+        test_directory(run);
+        pal_train_result r = train(run, cx, &f, o, model);
+        pal_model_close(model);
+        assert_int_equal(r.step, step);
+        if (times == 2) assert_int_equal(resume(run, cx, &f, o, true, &r), PAL_STOPPED);
+        o.stop_after = step; /* which it has reached, but for the evaluation */
+        assert_int_equal(resume(run, cx, &f, o, true, &r), step < STEPS ? PAL_STOPPED : PAL_OK);
+        o.stop_after = 0;
+        if (step < STEPS) assert_int_equal(resume(run, cx, &f, o, false, &r), PAL_OK);
+        assert_true(r.step == STEPS && r.score == expected.score && r.best_score == expected.best_score);
+        assert_int_equal(r.best_step, expected.best_step);
+        json_t *found = lines_of(run);
+        if (!json_equal(found, lines)) fail_msg("given up at step %d: other lines of metrics", step);
+        json_decref(found);
+        same_file(run, whole, "best/model.safetensors");
+        same_file(run, whole, "step-3/model.safetensors");
+        same_file(run, whole, "step-3/optimizer.safetensors");
+        same_file(run, whole, "step-3/trainer.json");
+        if (!o.keep) same_file(run, whole, "step-2/trainer.json");
+        test_remove(run);
+    }
+    json_decref(lines);
+    test_remove(whole);
     pal_context_free(cx);
 }
 
@@ -392,6 +488,7 @@ int main(void) {
         cmocka_unit_test(the_best_model_outlives_divergence),
         cmocka_unit_test(a_run_resumed_where_it_shall_stop_makes_no_update),
         cmocka_unit_test(counts_that_could_overflow_are_refused),
+        cmocka_unit_test(an_evaluation_that_was_given_up_is_made_when_resumed),
         cmocka_unit_test(every_stage_is_evaluated_by_its_own_epoch),
         cmocka_unit_test(a_carried_memory_recovers_from_what_is_not_a_number),
     };

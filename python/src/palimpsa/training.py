@@ -98,7 +98,7 @@ def train(out: Path, *, resume: bool = False, stop_after: int = 0, threads: int 
     report = ffi.new("pal_train_progress *")
 
     def on_update(_done: int, _total: int) -> Any:
-        if progress is None:
+        if progress is None or report.evaluating:  # that this is called at all lets Ctrl-C through
             return True
         sample = None if report.sample == ffi.NULL else ffi.string(report.sample).decode(errors="replace")
         return progress(TrainProgress(report.step, report.total, report.loss, report.rate, report.grad_norm, report.score,
