@@ -26,6 +26,10 @@ enum {
     SERVE_LONG_BODY = 64 << 10 /* bytes; longer ones are read by a thread of their own: a millisecond or two */
 };
 
+/* What is found and what is expected. */
+#define SERVE_LARGE_ANSWER \
+    "the answer takes %zu bytes, expected at most %zu (--max-answer): ask for fewer texts, tokens or 'logprobs'"
+
 typedef struct serve_template serve_template;
 
 typedef struct serve_model {
@@ -136,7 +140,8 @@ struct serve_job {
     serve_text *texts; /* prompts x n */
     size_t count, started, ended;
     size_t held;            /* bytes of all this, as the server counts them */
-    size_t answer;          /* bytes that the answer may take at most */
+    size_t answer;          /* bytes of RAM that it has for its answer; both threads, once it is in the queue */
+    size_t taken;           /* bytes that it takes by now: the worker's */
     size_t n;               /* texts of one prompt: the first reads it */
     pal_state *shared;      /* what the others begin with: the worker's */
     bool begun;             /* it was taken from the queue */
@@ -361,6 +366,7 @@ serve_result serve_job_answer(serve_exchange *x);    /* after a resume */
 void serve_job_leave(serve_job *job);                /* its connection is gone */
 void serve_job_release(serve_job *job);              /* what it holds is not counted any more; with the lock */
 bool serve_job_event(serve_job *job, json_t *value); /* into its stream; steals value */
+size_t serve_token_bytes(const serve_job *job, const pal_token *token); /* that its answer takes for one */
 
 /* cache.c */
 /* The state that has read the most of these ids, but not all; NULL: none. Valid until the cache changes. */

@@ -131,29 +131,68 @@ static size_t held_by(const serve_job *job) {
     return bytes;
 }
 
-/* What an answer may take for a token: its text, as the text, as JSON, printed and sent; with probabilities that, too,
- * as lists that grow by doubling and as values of JSON, for the token and for each alternative. Those were measured
- * (tests/project/serve_limits.py). A chat says more of each. */
+/* What an answer takes for a token: its text, as the text, as JSON, printed and sent; with probabilities that, too, as
+ * lists that grow by doubling and as values of JSON, for the token and for each alternative. Those were measured
+ * (tests/project/serve_limits.py). A chat says more of each, and every byte of it as a number. */
 enum {
-    TEXT_COPIES = 6, TOKEN_TEXT = 64, TOKEN_JSON = 768, TOP_JSON = 256,
-    CHAT_TOKEN_JSON = 1280, CHAT_TOP_JSON = 1280
+    USUAL_TEXT = 8, /* bytes; few texts have longer tokens on average ... */
+    ANSWER = 16384, /* ... but a few tokens may be longer: for every answer */
+    TEXT_COPIES = 6,
+    TOKEN = 16,
+    TOKEN_JSON = 720,
+    TOP_JSON = 208,
+    CHAT_TOKEN_JSON = 1280,
+    CHAT_TOP_JSON = 1024,
+    CHAT_BYTE = 48
 };
 
-static size_t answer_of(const serve_job *job) {
-    const size_t top = (size_t)job->alternatives;
-    const size_t kept = job->logprobs && !job->observe ? 2 * (sizeof(serve_token) + top * sizeof(pal_alternative)) : 0;
-    const size_t json = !job->logprobs ? 0
-                        : job->chat    ? CHAT_TOKEN_JSON + top * CHAT_TOP_JSON
-                                       : TOKEN_JSON + top * TOP_JSON;
-    size_t bytes = 0;
+/* text: printed bytes of the text that comes with a token; names: of the token itself and of its `top` alternatives. */
+static size_t token_bytes(const serve_job *job, bool prompt, size_t text, size_t top, size_t names) {
+    size_t bytes = TOKEN + text * TEXT_COPIES;
+    if (!job->logprobs) return bytes;
+    if (!job->observe) bytes += 2 * (sizeof(serve_token) + top * sizeof(pal_alternative));
+    if (job->stream && !prompt) return bytes; /* told bit by bit */
+    return bytes + (job->chat ? CHAT_TOKEN_JSON + top * CHAT_TOP_JSON + names * CHAT_BYTE
+                              : TOKEN_JSON + top * TOP_JSON + names * TEXT_COPIES);
+}
+
+/* Bytes of a text in JSON. */
+static size_t printed(pal_slice text) {
+    size_t n = text.size;
+    for (size_t i = 0; i < text.size; i++) {
+        const unsigned char c = text.data[i];
+        if (c < ' ') n += 5;
+        else if (c == '"' || c == '\\') n++;
+    }
+    return n;
+}
+
+static size_t name_bytes(const serve_job *job, int32_t id) {
+    return printed(pal_tokenizer_text(job->model->bundle.tokenizer, (uint32_t)id));
+}
+
+size_t serve_token_bytes(const serve_job *job, const pal_token *token) {
+    if (token->id < 0) return printed(token->text) * TEXT_COPIES; /* the end */
+    if (job->observe || !job->logprobs) return TOKEN + printed(token->text) * TEXT_COPIES;
+    size_t names = name_bytes(job, token->id);
+    for (int i = 0; i < token->top_count; i++) names += name_bytes(job, token->top[i].id);
+    return token_bytes(job, token->prompt, printed(token->text), (size_t)token->top_count, names);
+}
+
+/* What the answer takes if its tokens are as long as usual. A prompt that is told is there from the start. */
+static void estimate(serve_job *job) {
+    const size_t top = (size_t)job->alternatives, names = (1 + top) * USUAL_TEXT;
     for (size_t i = 0; i < job->prompt_count; i++) {
         const size_t read = job->prompts[i].count, asked = (size_t)job->options.max_tokens;
         const size_t room = (size_t)job->model->context - read; /* of attention, which the prompt fits */
         const size_t written = job->model->context && room < asked ? room : asked;
-        bytes += job->n * written * (TOKEN_TEXT + kept + (job->stream ? 0 : json)); /* a stream tells them bit by bit */
-        if (job->echo) bytes += job->n * (read * (kept + json) + job->prompt_texts[i].size * TEXT_COPIES);
+        const pal_slice text = { job->prompt_texts[i].data, job->prompt_texts[i].size };
+        job->answer += job->n * written * token_bytes(job, false, USUAL_TEXT, top, names);
+        if (!job->echo) continue;
+        job->taken += job->n * printed(text) * TEXT_COPIES;
+        if (job->logprobs) job->answer += job->n * read * token_bytes(job, true, 0, top, names);
     }
-    return bytes;
+    job->answer += ANSWER + job->taken;
 }
 
 void serve_job_release(serve_job *job) {
@@ -213,12 +252,9 @@ serve_result serve_job_run(serve_exchange *x, serve_job *job, int64_t n) {
                      job->prompts[i].count, job->model->context);
             return refuse(x, job, 400, field, why);
         }
-    job->answer = answer_of(job);
+    estimate(job);
     if (job->answer > s->options.max_answer) {
-        snprintf(why, sizeof why,
-                 "the answer may take %zu bytes, expected at most %zu (--max-answer): ask for fewer texts, tokens or "
-                 "'logprobs'",
-                 job->answer, s->options.max_answer);
+        snprintf(why, sizeof why, SERVE_LARGE_ANSWER, job->answer, s->options.max_answer);
         return refuse(x, job, 400, NULL, why);
     }
     if (s->stopping) return refuse(x, job, 503, NULL, "the server is stopping");

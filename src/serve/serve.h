@@ -20,7 +20,7 @@ typedef struct pal_serve_options {
     int max_sessions;     /* texts at a time */
     int max_queue;        /* requests that wait; more are refused */
     size_t max_body;      /* bytes of a request */
-    size_t max_answer;    /* bytes of RAM that answers may take together: one that may take more is refused */
+    size_t max_answer;    /* bytes of RAM that answers may take together: one that takes more is refused, or ends */
     int max_tokens;       /* that a request may ask for */
     double timeout; /* seconds in which a request must have come, and a stream be read on; bodies get more by size */
     int context;          /* tokens that attention layers hold */

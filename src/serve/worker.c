@@ -53,6 +53,7 @@ static void on_token(void *user, const pal_token *token) {
         if (job->caches && pal_ids_append(&t->ids, (uint32_t)token->id, NULL)) fits = false;
     }
     if (token->text.size && pal_bytes_append(&t->text, token->text.data, token->text.size, NULL)) fits = false;
+    job->taken += serve_token_bytes(job, token);
     t->finish = token->finish;
     if (token->finish == PAL_FINISH_ERROR) fail_text(t, 500, token->error);
     if (!fits) fail_text(t, 500, "no memory for the answer");
@@ -369,6 +370,31 @@ static void wait_for_reader(serve_job *job, double now) {
     if (job->full && job->behind > job->server->options.timeout) job->cancelled = true;
 }
 
+/* An answer that has become longer than was thought wants more room; where there is none, its texts end. With the lock.
+ */
+static void hold_answer(serve_job *job) {
+    pal_server *s = job->server;
+    char why[200];
+    if (job->taken <= job->answer) return;
+    const size_t more = job->taken - job->answer;
+    if (more <= s->options.max_answer - s->answers) {
+        s->answers += more;
+        job->answer = job->taken;
+        return;
+    }
+    const bool alone = job->taken > s->options.max_answer;
+    snprintf(why, sizeof why,
+             alone ? SERVE_LARGE_ANSWER
+                   : "answers take %zu of %zu bytes (--max-answer), and this one wants more: try again",
+             alone ? job->taken : s->answers, s->options.max_answer);
+    for (size_t i = 0; i < job->count; i++) {
+        serve_text *t = &job->texts[i];
+        if (i < job->started && !t->done) fail_text(t, alone ? 400 : 503, why);
+        if (i >= job->started) t->done = t->told_end = true, job->ended++;
+    }
+    job->started = job->count;
+}
+
 /* One look at every job: starts texts where there is room, tells what is new, ends what is done. With the lock. */
 static void tend(pal_server *s, bool watch) {
     const double now = pal_seconds();
@@ -376,6 +402,7 @@ static void tend(pal_server *s, bool watch) {
         serve_job *job = *at;
         if (watch && job->connection && job->suspended && serve_hung_up(job->socket)) job->cancelled = true;
         wait_for_reader(job, now);
+        hold_answer(job);
         for (size_t i = 0; i < job->started && !job->cancelled; i++) {
             serve_text *t = &job->texts[i];
             if (t->session && t->finish) end_text(t);

@@ -115,6 +115,26 @@ with tempfile.TemporaryDirectory() as folder:
         assert status == 400 and answer["error"]["param"] == "tokens" and "--max-answer" in answer["error"]["message"], status
         assert memory(s, "VmHWM") - before < (16 << 20) + (32 << 20) or "--sanitized" in sys.argv, memory(s, "VmHWM") - before
 
+        # A token takes what it is long, in texts, probabilities and streams: what was thought to be small ends when it is not.
+        long = {"temperature": 0, "ignore_eos": True, "logit_bias": {str(last): 100}}
+        talk = [{"role": "user", "content": "a"}]
+        for _ in range(2):  # and its room is free again
+            for path, body in (("/v1/completions", {"prompt": "a", "max_tokens": 30000}), ("/v1/completions", {"prompt": "a", "max_tokens": 3000, "logprobs": 0}),
+                               ("/v1/chat/completions", {"messages": talk, "max_tokens": 5000, "logprobs": True})):
+                status, answer, _ = s.ask("POST", path, {**body, **long})
+                assert status == 400 and "--max-answer" in answer["error"]["message"], (status, str(answer)[:200])
+        assert memory(s, "VmHWM") - before < (16 << 20) + (32 << 20) or "--sanitized" in sys.argv, memory(s, "VmHWM") - before
+        assert "--max-answer" in s.stream("/v1/completions", prompt="a", max_tokens=30000, **long)[-1]["error"]["message"]
+        assert s.text(prompt="a", max_tokens=100, **long) == "x" * 100000
+        # Where another's answer has the room, it is told to try again.
+        other = json.dumps({"prompt": "a", "max_tokens": 131072, "ignore_eos": True}).encode()
+        away = connect(s, POST % (b"/v1/completions", b"Content-Length: %d\r\n" % len(other)) + other)
+        while s.metric("texts_running") == 0:
+            time.sleep(0.01)
+        status, answer, _ = s.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 2000, **long})
+        assert status == 503 and "try again" in answer["error"]["message"], (status, str(answer)[:200])
+        away.close()
+
     # Stop strings and biases are held for each text that runs.
     with serving(hybrid, "--max-body", "4M", "--max-sessions", 100, *ENDLESS) as s:
         body = {"prompt": "a", "n": 128, "stop": [chr(97 + i) * 4096 for i in range(16)], "max_tokens": 10**6, "ignore_eos": True}
@@ -144,7 +164,7 @@ with tempfile.TemporaryDirectory() as folder:
         assert len(long["logprobs"]["tokens"]) in (2001, 40001)
     most, less = 8 << 20, 20 if "--sanitized" in sys.argv else 1
     for path, body in (("/v1/completions", dict(prompt=ids * (8 // less + 1), echo=True, logprobs=0, max_tokens=0)), ("/v1/completions", dict(prompt=ids, echo=True, logprobs=20, max_tokens=100)),
-                       ("/v1/completions", dict(prompt="a", max_tokens=10000 // less)), ("/v1/chat/completions", dict(messages=talk, logprobs=True, top_logprobs=20, max_tokens=280 // less))):
+                       ("/v1/completions", dict(prompt="a", max_tokens=10000 // less)), ("/v1/chat/completions", dict(messages=talk, logprobs=True, top_logprobs=20, max_tokens=270 // less))):
         with serving(hybrid, "--max-answer", most, "--cache-distance", 0) as s:
             s.complete(prompt=ids, max_tokens=300, ignore_eos=True)
             before = memory(s, "VmRSS")
