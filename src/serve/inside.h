@@ -140,7 +140,7 @@ struct serve_job {
     serve_text *texts; /* prompts x n */
     size_t count, started, ended;
     size_t held;            /* bytes of all this, as the server counts them */
-    size_t answer;          /* bytes that the answer may take at most; both threads, once it is in the queue */
+    size_t answer;          /* bytes of RAM that it has for its answer; both threads, once it is in the queue */
     size_t taken;           /* bytes that it takes by now: the worker's */
     size_t n;               /* texts of one prompt: the first reads it */
     pal_state *shared;      /* what the others begin with: the worker's */

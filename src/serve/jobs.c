@@ -135,7 +135,8 @@ static size_t held_by(const serve_job *job) {
  * lists that grow by doubling and as values of JSON, for the token and for each alternative. Those were measured
  * (tests/project/serve_limits.py). A chat says more of each, and every byte of it as a number. */
 enum {
-    USUAL_TEXT = 8, /* bytes; few texts have longer tokens on average */
+    USUAL_TEXT = 8, /* bytes; few texts have longer tokens on average ... */
+    ANSWER = 16384, /* ... but a few tokens may be longer: for every answer */
     TEXT_COPIES = 6,
     TOKEN = 16,
     TOKEN_JSON = 720,
@@ -171,7 +172,8 @@ static size_t name_bytes(const serve_job *job, int32_t id) {
 }
 
 size_t serve_token_bytes(const serve_job *job, const pal_token *token) {
-    if (job->observe || !job->logprobs || token->id < 0) return TOKEN + printed(token->text) * TEXT_COPIES;
+    if (token->id < 0) return printed(token->text) * TEXT_COPIES; /* the end */
+    if (job->observe || !job->logprobs) return TOKEN + printed(token->text) * TEXT_COPIES;
     size_t names = name_bytes(job, token->id);
     for (int i = 0; i < token->top_count; i++) names += name_bytes(job, token->top[i].id);
     return token_bytes(job, token->prompt, printed(token->text), (size_t)token->top_count, names);
@@ -190,7 +192,7 @@ static void estimate(serve_job *job) {
         job->taken += job->n * printed(text) * TEXT_COPIES;
         if (job->logprobs) job->answer += job->n * read * token_bytes(job, true, 0, top, names);
     }
-    job->answer += job->taken;
+    job->answer += ANSWER + job->taken;
 }
 
 void serve_job_release(serve_job *job) {
