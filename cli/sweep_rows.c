@@ -218,8 +218,8 @@ static void take_line(const json_t *line, sweep_run *r, FILE *curve) {
     const json_t *accuracy = json_object_get(line, "accuracy");
     const long long step = json_integer_value(json_object_get(line, "step"));
     int stage, length, pairs;
-    if (step < 1 || !count_of(line, "stage", SWEEP_STAGES - 1, &stage) ||
-        !count_of(line, "length", INT_MAX, &length) || !count_of(line, "pairs", INT_MAX, &pairs))
+    if (step < 1 || !count_of(line, "stage", SWEEP_STAGES - 1, &stage) || !count_of(line, "length", INT_MAX, &length) ||
+        !count_of(line, "pairs", INT_MAX, &pairs))
         return; /* no line of metrics */
     fprintf(curve, "%lld,%d", step, stage + 1);
     for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) print_number(curve, line, columns[i]);

@@ -161,12 +161,9 @@ pal_model *fuzz_model(const char *preset, int layers, pal_model_use use) {
     pal_model *model;
     pal_error err;
     const bool mamba = strncmp(preset, "palimpsa-m", 10) == 0; /* has twice as many inner channels */
-    const pal_preset_options options = { .task = "mqar",
-                                         .vocab = 32,
-                                         .hidden = 8,
-                                         .layers = layers,
-                                         .heads = 2,
-                                         .head_dim = mamba ? 8 : 4 };
+    const pal_preset_options options = {
+        .task = "mqar", .vocab = 32, .hidden = 8, .layers = layers, .heads = 2, .head_dim = mamba ? 8 : 4
+    };
     if (pal_model_preset(&config, preset, &options, &err) ||
         pal_model_new(&model, &config, 1, use, fuzz_context(), &err)) {
         fprintf(stderr, "%s: %s\n", preset, err.text);
