@@ -8,8 +8,9 @@ program, golden = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])
 emulator = sys.argv[3:]
 environment = {"OMP_WAIT_POLICY": "passive", "PATH": os.environ["PATH"] + ":/usr/sbin", **{k: v for k, v in os.environ.items() if k in ("QEMU_CPU", "PALIMPSA_CPU")}}
 
-header = subprocess.run(["readelf", "--program-headers", "--wide", program], capture_output=True, text=True, check=True).stdout
-assert "INTERP" not in header and "DYNAMIC" not in header, f"{program} is not static:\n{header}"
+header = subprocess.run(["readelf", "--file-header", "--program-headers", "--dynamic", "--wide", program], capture_output=True, text=True, check=True).stdout
+assert "INTERP" not in header and "(NEEDED)" not in header, f"{program} is not static:\n{header}"
+assert "DYN (" in header and "GNU_RELRO" in header, f"{program} is not loaded anywhere, or its tables of addresses can be written:\n{header}"
 size = program.stat().st_size
 assert size < 6_000_000, f"{program} has {size} bytes, more than 6 MB"
 
