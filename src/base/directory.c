@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -75,8 +76,17 @@ pal_status pal_make_temporary_directory(char *path, size_t size, const char *pre
 }
 
 void pal_remove_directory(const char *path) {
-    DIR *dir = opendir(path);
-    if (!dir) return;
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) { /* a link goes, not what it leads to */
+        struct stat info;
+        if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode)) pal_io_unlink(path);
+        return;
+    }
+    DIR *dir = fdopendir(fd);
+    if (!dir) {
+        close(fd);
+        return;
+    }
     for (struct dirent *entry; (entry = readdir(dir));) {
         char file[PATH];
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;

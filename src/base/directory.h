@@ -18,6 +18,6 @@ void pal_make_parents(const char *path); /* what fails here fails again when the
 pal_status pal_make_directory(const char *path, pal_error *err); /* and its parents; fine if it exists */
 /* A new one, PREFIX-xxxxxxxx, for this user alone; path (size) gets its name. */
 pal_status pal_make_temporary_directory(char *path, size_t size, const char *prefix, pal_error *err);
-void pal_remove_directory(const char *path);                     /* with what is in it, one level deep */
+void pal_remove_directory(const char *path); /* with what is in it, one level deep; of a link, the link alone */
 
 #endif

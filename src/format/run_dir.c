@@ -39,6 +39,13 @@ static int newest_first(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
+/* What was being written or removed when a process ended. */
+static bool is_temporary(const char *name) {
+    const size_t size = strlen(name);
+    return (strncmp(name, ".step-", 6) == 0 || strncmp(name, ".best", 5) == 0) && size > 4 &&
+           strcmp(name + size - 4, ".tmp") == 0;
+}
+
 int64_t *pal_run_steps(const char *checkpoints, size_t *count, bool tidy) {
     *count = 0;
     DIR *dir = opendir(checkpoints);
@@ -49,7 +56,7 @@ int64_t *pal_run_steps(const char *checkpoints, size_t *count, bool tidy) {
     for (struct dirent *entry; dir && steps && (entry = readdir(dir));) {
         const int64_t step = step_of(entry->d_name);
         if (step >= 0 && *count < room) steps[(*count)++] = step;
-        else if (tidy && entry->d_name[0] == '.' && strstr(entry->d_name, ".tmp")) {
+        else if (tidy && is_temporary(entry->d_name)) {
             char path[PATH];
             if (!join(path, checkpoints, entry->d_name, NULL)) pal_remove_directory(path);
         }

@@ -6,12 +6,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/directory.h"
 #include "base/io.h"
 #include "base/lock.h"
 #include "base/map.h"
 #include "format/json.h"
 #include "format/model_writer.h"
+#include "format/run_dir.h"
 #include "support/files.h"
 #include "train/checkpoint.h"
 
@@ -82,6 +84,26 @@ static void a_new_directory_goes_again_unless_it_is_used(void **state) {
     assert_int_equal(pal_make_directory(in_folder("dangling"), &why), PAL_E_IO);
     pal_make_parents("");
     pal_remove_directory(in_folder("none"));
+}
+
+/* A run's directory may come from a stranger: what a link in it leads to is not ours to empty. */
+static void what_a_link_leads_to_stays(void **state) {
+    (void)state;
+    size_t count;
+    assert_int_equal(mkdir(in_folder("precious"), 0777), 0);
+    test_write_text(in_folder("precious/file"), "x");
+    assert_int_equal(mkdir(in_folder("steps"), 0777), 0);
+    const char *const links[] = { "steps/.step-1.tmp", "steps/.best-old.tmp", "steps/.mine.tmp" };
+    for (size_t i = 0; i < PAL_COUNT(links); i++) assert_int_equal(symlink("../precious", in_folder(links[i])), 0);
+    assert_int_equal(mkdir(in_folder("steps/.step-2.tmp"), 0777), 0);
+    test_write_text(in_folder("steps/.step-2.tmp/half"), "x");
+    pal_free(pal_run_steps(in_folder("steps"), &count, true));
+    assert_int_equal(access(in_folder("precious/file"), F_OK), 0);
+    assert_int_not_equal(access(in_folder("steps/.step-2.tmp"), F_OK), 0);
+    assert_int_not_equal(access(in_folder(links[0]), F_OK), 0);
+    assert_int_not_equal(access(in_folder(links[1]), F_OK), 0);
+    assert_int_equal(access(in_folder(links[2]), F_OK), 0); /* training never makes such a name */
+    assert_int_equal(unlink(in_folder(links[2])), 0);
 }
 
 /* A path of 5000 bytes is refused wherever one is made, and nothing happens. */
@@ -271,6 +293,7 @@ int main(void) {
         cmocka_unit_test(whoever_comes_second_is_told_who_was_first),
         cmocka_unit_test(who_waits_gets_it_in_the_end),
         cmocka_unit_test(a_new_directory_goes_again_unless_it_is_used),
+        cmocka_unit_test(what_a_link_leads_to_stays),
         cmocka_unit_test(long_paths_are_refused),
         cmocka_unit_test(calls_are_repeated_when_interrupted),
         cmocka_unit_test(a_stream_that_cannot_seek_says_so),
