@@ -65,19 +65,16 @@ int cli_find_recipe(char *path, size_t size, const char *name);
 int cli_error(int code, const char *format, ...) PAL_PRINTF(2, 3);
 /* The exit code that fits a library status. */
 int cli_fail(const pal_error *err);
-int cli_plain_dtype(pal_dtype *out, const char *option, const char *name);      /* f32, bf16 or f16 */
+int cli_plain_dtype(pal_dtype *out, const char *option, const char *name); /* f32, bf16 or f16 */
 /* A path as a shell reads it: in quotes, in `out`, where it holds anything unusual. */
 const char *cli_shell_word(const char *path, char *out, size_t size);
 int cli_path(char *out, size_t size, const char *format, ...) PAL_PRINTF(3, 4); /* refused if it does not fit */
 /* The same after writing: what cannot be written is no wrong usage. */
 int cli_fail_writing(const pal_error *err);
-/* After something that both reads files and makes `target`: sentences begin with the file that they are about. */
-int cli_fail_making(const pal_error *err, const char *target);
 #ifdef __clang_analyzer__ /* as for pal_fail: what comes back is never 0 */
-#define cli_error(code, ...) (cli_error(code, __VA_ARGS__), (code))
-#define cli_fail(err) (cli_fail(err), CLI_FAILED)
+#define cli_error(code, ...)  (cli_error(code, __VA_ARGS__), (code))
+#define cli_fail(err)         (cli_fail(err), CLI_FAILED)
 #define cli_fail_writing(err) (cli_fail_writing(err), CLI_FAILED)
-#define cli_fail_making(err, target) (cli_fail_making(err, target), CLI_FAILED)
 #endif
 /* Whether a file can be made at path, asked before the work whose result it shall hold. */
 int cli_check_target(const char *path);

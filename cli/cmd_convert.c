@@ -104,7 +104,7 @@ static int convert_with(const char *const paths[2], const char *to, pal_convert_
     const pal_status st = pal_convert(paths[0], paths[1], &o, &done, &err);
     cli_watch_end(&watch);
     const double took = pal_seconds() - begin;
-    if (st) code = cli_fail_making(&err, paths[1]);
+    if (st) code = done.writing ? cli_fail_writing(&err) : cli_fail(&err);
     if (!code && data->data && pal_convert_measure(&cost, paths[0], paths[1], text.ids, text.count, o.cx, &err))
         code = cli_fail(&err);
     cli_text_ids_free(&text);

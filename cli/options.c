@@ -76,10 +76,6 @@ int(cli_fail_writing)(const pal_error *err) {
     return err->status == PAL_E_IO ? cli_error(CLI_FAILED, "%s", err->text) : cli_fail(err);
 }
 
-int(cli_fail_making)(const pal_error *err, const char *target) {
-    return strncmp(err->text, target, strlen(target)) == 0 ? cli_fail_writing(err) : cli_fail(err);
-}
-
 int cli_check_target(const char *path) {
     pal_writer w;
     pal_error err;

@@ -118,8 +118,7 @@ static void report(const theatre *t) {
     if (t->o->exact)
         printf("b_scale starts at %g; at the rate of 'train --recipe metaplastic-exact' (%g, for b_scale %g) it "
                "reaches %g, the usual start, after about %.0f updates\n",
-               PAL_B_SCALE_EXACT, rate, rate * recipe_factor, PAL_B_SCALE_LOW,
-               updates_to_open(t));
+               PAL_B_SCALE_EXACT, rate, rate * recipe_factor, PAL_B_SCALE_LOW, updates_to_open(t));
 }
 
 static int report_json(const theatre *t) {
@@ -144,7 +143,7 @@ static int report_json(const theatre *t) {
 /* A proof that fails is no wrong usage. */
 static int fail(const theatre *t, pal_status st, const pal_error *err) {
     if (!t->done.proving || (st != PAL_E_FORMAT && st != PAL_E_IO))
-        return cli_fail_making(err, t->job->dst);
+        return t->done.writing ? cli_fail_writing(err) : cli_fail(err);
     if (st == PAL_E_FORMAT && t->job->dtype && strcasecmp(t->job->dtype, "f32") != 0)
         return cli_error(CLI_FAILED, "%s; --dtype rounds the weights: leave it out, or convert SRC first", err->text);
     return cli_error(CLI_FAILED, "%s", err->text);

@@ -29,7 +29,7 @@ typedef struct pal_convert_options {
     pal_layout to;
     const char
         *dtype; /* "f32", "bf16", "f16" or, for GGUF, "q8_0", "q6_k", "q4_k", "q4_0"; NULL: each tensor as it is */
-    const char *tokenizer; /* as for pal_tokenizer_open; NULL: the source's own; "none": leave it out */
+    const char *tokenizer;  /* as for pal_tokenizer_open; NULL: the source's own; "none": leave it out */
     pal_go_on_fn *progress; /* bytes written; false leaves nothing; may be NULL */
     void *user;
     const pal_context *cx; /* threads that quantise; NULL: the caller's */
@@ -39,6 +39,7 @@ typedef struct pal_converted {
     size_t tensors, bytes;
     size_t dropped; /* tensors of importance gates that nothing read */
     bool tokenizer; /* the target has one */
+    bool writing;   /* the target had been begun: an error of PAL_E_IO is about it */
     size_t finer; /* matrices whose rows do not fill the type's blocks: F16, embedding and head Q8_0 where that fits */
 } pal_converted;
 

@@ -272,6 +272,7 @@ static pal_status convert(conversion *c, const char *source) {
     }
     set_config(c);
     if ((st = plan_tensors(c)) || (st = find_tokenizer(c))) return st;
+    c->report.writing = true;
     return gguf ? write_gguf(c) : write_directory(c);
 }
 

@@ -46,8 +46,7 @@ static pal_status check(theatre *t, pal_error *err) {
     static const pal_dtype plain[] = { PAL_F32, PAL_BF16, PAL_F16 };
     for (size_t i = 0; i < 3; i++)
         if (strcasecmp(o->dtype, pal_dtype_name(plain[i])) == 0) s->convert = true, s->dtype = plain[i];
-    if (!s->convert)
-        return pal_fail(err, PAL_E_ARGUMENT, "surgery: dtype '%s', expected f32, bf16 or f16", o->dtype);
+    if (!s->convert) return pal_fail(err, PAL_E_ARGUMENT, "surgery: dtype '%s', expected f32, bf16 or f16", o->dtype);
     return PAL_OK;
 }
 
@@ -96,14 +95,15 @@ static pal_status prove(theatre *t, pal_error *err) {
 
 static pal_status operate(theatre *t, pal_error *err) {
     pal_status st;
-    if ((st = check(t, err)) || (st = pal_target_is_free(t->target, true, err)) ||
-        (st = open_source(t, false, err)) || (st = choose(t, err)))
+    if ((st = check(t, err)) || (st = pal_target_is_free(t->target, true, err)) || (st = open_source(t, false, err)) ||
+        (st = choose(t, err)))
         return st;
     t->report->parameters = pal_model_parameters(t->from);
     if ((st = pal_attachment_find(&t->attached, &t->from->source, t->o->tokenizer, (size_t)t->from->config.vocab, err)))
         return st;
     t->report->tokenizer = t->attached.tokenizer != NULL;
     const double start = pal_seconds();
+    t->report->writing = true;
     if ((st = pal_surgery_write(&t->writer, t->target, t->from, &t->surgery, t->cx, err)) ||
         (st = pal_attachment_write(&t->attached, pal_model_writer_directory(t->writer), err)))
         return st;

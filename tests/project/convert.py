@@ -258,6 +258,7 @@ try:
         check("nothing is left", sorted(p.name for p in root.iterdir()) == before, sorted(p.name for p in root.iterdir()))
 
     refused(root / "gone", root / "x", "--to", "palimpsa", says="cannot open")
+    refused(root / "gone", root / "go", "--to", "palimpsa", says="cannot open")  # its sentence begins as the target's would
     refused(root / "torch", root / "x", "--to", "elephant", says="--to expects")
     refused(root / "torch", root / "x", says="--to is missing")
     refused(root / "torch", root / "x", "--to", "official", "--dtype", "q8_0", says="GGUF only")
