@@ -87,6 +87,7 @@ typedef struct {
     const char *s;
     size_t at, n;
     int depth;
+    size_t groups, texts; /* so far */
 } literal;
 
 static void skip(literal *l) {
@@ -175,15 +176,16 @@ static json_t *read_literal(literal *l) {
     skip(l);
     if (l->at >= l->n) return NULL;
     const char c = l->s[l->at];
-    if (c == '\'' || c == '"') return read_quoted(l);
-    if (c != '[' && c != '{') return NULL;
+    if (c == '\'' || c == '"') return ++l->texts > PAL_JSON_WORDS ? NULL : read_quoted(l);
+    if ((c != '[' && c != '{') || ++l->groups > PAL_JSON_CONTAINERS) return NULL;
     l->depth++;
     json_t *group = read_group(l);
     l->depth--;
     return group;
 }
 
-static json_t *cell_value(const pal_bytes *cell) {
+/* A list, an object or a text; NULL, and why. */
+static json_t *cell_value(const pal_bytes *cell, const char **why) {
     const char *text = cell->data ? (const char *)cell->data : "";
     json_t *value = NULL;
     if (cell->size && (text[0] == '[' || text[0] == '{')) {
@@ -192,12 +194,17 @@ static json_t *cell_value(const pal_bytes *cell) {
         if (starved) pal_json_lose();
         literal l = { .s = text, .n = cell->size };
         if (!value) value = read_literal(&l);
+        if (l.groups > PAL_JSON_CONTAINERS || l.texts > PAL_JSON_WORDS) {
+            *why = "a cell holds too many lists, objects or texts";
+            return NULL;
+        }
         skip(&l);
         if (l.at && l.at < l.n) { /* text that only begins like a list */
             json_decref(value);
             value = NULL;
         }
     }
+    *why = "a cell is not UTF-8";
     return value ? value : json_stringn(text, cell->size);
 }
 
@@ -216,12 +223,13 @@ static pal_status read_table_row(const pal_records *r, row_place row, json_t **o
         }
         more = at++ < n; /* a comma, behind which there is a cell, if only an empty one */
         const char *name = json_string_value(json_array_get(r->names, column));
-        json_t *value = r->names ? cell_value(&cell)
+        const char *wrong = "a cell is not UTF-8";
+        json_t *value = r->names ? cell_value(&cell, &wrong)
                                  : json_stringn(cell.data ? (const char *)cell.data : "", cell.size);
         if (!value || (r->names && !name)) {
             json_decref(value);
             st = pal_fail(err, PAL_E_FORMAT, "%s: line %llu: %s", r->path, (unsigned long long)row.line,
-                          value ? "more cells than the first line names" : "a cell is not UTF-8");
+                          value ? "more cells than the first line names" : wrong);
         } else if (r->names) pal_json_set(*out, name, value);
         else pal_json_append(*out, value);
     }
@@ -251,12 +259,19 @@ pal_status pal_records_read(const pal_records *r, size_t i, json_t **out, pal_er
 }
 
 static pal_status check_names(const pal_records *r, pal_error *err) {
-    for (size_t i = 0; i < json_array_size(r->names); i++)
-        for (size_t j = 0; j < i; j++)
-            if (json_equal(json_array_get(r->names, i), json_array_get(r->names, j)))
-                return pal_fail(err, PAL_E_FORMAT, "%s: line %llu: two columns are named '%s'", r->path,
-                                (unsigned long long)r->rows[0].line, json_string_value(json_array_get(r->names, i)));
-    return PAL_OK;
+    json_t *seen = json_object();
+    pal_status st = PAL_OK;
+    for (size_t i = 0; i < json_array_size(r->names) && !st; i++) {
+        const char *name = json_string_value(json_array_get(r->names, i));
+        if (json_object_get(seen, name))
+            st = pal_fail(err, PAL_E_FORMAT, "%s: line %llu: two columns are named '%s'", r->path,
+                          (unsigned long long)r->rows[0].line, name);
+        else pal_json_set(seen, name, json_true());
+    }
+    if (!st && !(seen = pal_json_whole(seen)))
+        st = pal_fail(err, PAL_E_MEMORY, "no memory for the names of %s", r->path);
+    json_decref(seen);
+    return st;
 }
 
 static pal_status find_rows(pal_records *r, pal_error *err) {

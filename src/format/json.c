@@ -149,7 +149,10 @@ bool pal_json_short(void) { return atomic_load(&was_short); }
 typedef struct {
     size_t longest;    /* an upper limit of the bytes of a word: a string, a number, a name */
     size_t containers; /* objects and lists */
+    size_t words;
 } demand;
+
+static bool separates(char c) { return strchr(" \t\r\n,:[]{}\"", c) != NULL; }
 
 static demand look_over(const char *text, size_t size) {
     demand d = { 0 };
@@ -159,11 +162,14 @@ static demand look_over(const char *text, size_t size) {
         if (c == '"') {
             while (i < size && text[i] != '"') i += text[i] == '\\' ? 2 : 1;
             i++;
+            d.words++;
         } else if (c == '{' || c == '[') {
             d.containers++;
             continue;
-        } else
-            while (i < size && !strchr(" \t\r\n,:[]{}\"", text[i])) i++;
+        } else {
+            while (i < size && !separates(text[i])) i++;
+            d.words += !separates(c) || i - begin > 1;
+        }
         if (i - begin > d.longest) d.longest = i - begin;
     }
     return d;
@@ -191,6 +197,8 @@ json_t *pal_json_parse(const char *text, size_t size, size_t flags, json_error_t
     json_t *value = NULL;
     if (wanted.containers > PAL_JSON_CONTAINERS) {
         say(why, 0, "more than %d objects and lists", PAL_JSON_CONTAINERS);
+    } else if (wanted.words > PAL_JSON_WORDS) {
+        say(why, 0, "more than %d names, texts and numbers", PAL_JSON_WORDS);
     } else if (room > sizeof small && !(large = pal_alloc_refused() ? NULL : malloc(room))) {
         lost = true;
         atomic_store(&was_short, true);

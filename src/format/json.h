@@ -39,6 +39,8 @@ json_t *pal_json_load(const char *path, size_t flags, json_error_t *why, bool *s
 /* An empty object takes jansson 80 times its text. More than these are refused: below 256 MiB in all, and twice what
  * the largest tokenizers have. */
 enum { PAL_JSON_CONTAINERS = 1 << 20 };
+/* A text of one byte takes 22 times its own: of names, texts and numbers there are at most these, in 350 MiB. */
+enum { PAL_JSON_WORDS = 1 << 22 };
 size_t pal_json_containers(const char *text, size_t size); /* objects and lists of a text */
 
 /* From now on jansson's memory is watched: for programs, once and before any value is made. jansson's reader does not

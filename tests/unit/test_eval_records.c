@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The rows of data sets: JSON lines and tables as people export them, and what is wrong with some. */
 #include "eval/records.h"
+#include "format/json.h"
 #include "support/files.h"
 #include "support/support.h"
+#include "text/strings.h"
 
 static const char *path;
 
@@ -114,6 +116,12 @@ static void what_is_wrong_is_named_with_its_line(void **state) {
     SAYS("a.csv", "a,\xff\n1,2\n", "line 1: a cell is not UTF-8");
     SAYS("a.csv", "\na,b,a\n1,2,3\n", "line 2: two columns are named 'a'");
 #undef SAYS
+    pal_bytes many = { 0 }; /* Python's lists, as JSON's, take far more memory than their text */
+    OK(pal_bytes_append(&many, "a\n\"['',", 7, err));
+    for (size_t i = 0; i <= PAL_JSON_CONTAINERS; i++) OK(pal_bytes_append(&many, "[],", 3, err));
+    OK(pal_bytes_append(&many, "]\"\n", 3, err));
+    says("a.csv", (const char *)many.data, many.size, "line 2: a cell holds too many lists, objects or texts");
+    pal_bytes_free(&many);
 }
 
 int main(void) {

@@ -164,6 +164,25 @@ static void objects_and_lists_are_limited(void **state) {
     free(text);
 }
 
+static void words_are_few_enough(void **state) {
+    (void)state;
+    const size_t most = PAL_JSON_WORDS;
+    json_error_t why;
+    bool starved;
+    char *text = malloc(2 * most + 16), *to = text;
+    assert_non_null(text);
+    to += sprintf(to, "[\"1, 2\"");
+    for (size_t i = 1; i < most; i++) to += sprintf(to, ",7");
+    json_t *list = pal_json_parse(text, (size_t)(to - text + sprintf(to, "]")), 0, &why, &starved);
+    assert_int_equal(json_array_size(list), most);
+    json_decref(list);
+    to += sprintf(to, ",7]");
+    assert_null(pal_json_parse(text, (size_t)(to - text), 0, &why, &starved));
+    assert_false(starved);
+    assert_string_equal(why.text, "more than 4194304 names, texts and numbers");
+    free(text);
+}
+
 /* Python's word for it is no JSON; in a text it is a word like others. */
 static void infinity_is_read_as_null(void **state) {
     (void)state;
@@ -210,7 +229,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_is_read_and_written), cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(files_of_json_of_any_size),      cmocka_unit_test(objects_and_lists_are_limited),
-        cmocka_unit_test(infinity_is_read_as_null),       cmocka_unit_test(any_bytes_become_a_text),
+        cmocka_unit_test(words_are_few_enough),           cmocka_unit_test(infinity_is_read_as_null),
+        cmocka_unit_test(any_bytes_become_a_text),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }
