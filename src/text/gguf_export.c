@@ -56,12 +56,8 @@ static void pair_bool(exporter *e, const char *key, bool value) {
     put_number(e, value, 1);
 }
 
-static bool present(const pal_tokenizer *tok, size_t id) {
-    return id < tok->size && (tok->flags[id] & PAL_TOKEN_PRESENT);
-}
-
 static uint32_t kind_of(const pal_tokenizer *tok, size_t id) {
-    if (!present(tok, id)) return PAL_PIECE_UNUSED;
+    if (!pal_is_token(tok, (int64_t)id)) return PAL_PIECE_UNUSED;
     const uint8_t f = tok->flags[id];
     if (tok->unk != PAL_NO_ID && id == tok->unk && tok->model != PAL_MODEL_BPE) return PAL_PIECE_UNKNOWN;
     if (f & PAL_TOKEN_SPECIAL) return PAL_PIECE_CONTROL;
@@ -75,9 +71,9 @@ static void put_tokens(exporter *e, const pal_tokenizer *tok, size_t rows) {
     begin_array(e, "tokenizer.ggml.tokens", PAL_GGUF_STRING, rows);
     for (size_t id = 0; id < rows && !e->st; id++) {
         char padding[32];
-        const pal_slice name = present(tok, id) ? pal_strings_at(&tok->names, id)
-                                                : (pal_slice){ (const unsigned char *)padding, 0 };
-        if (present(tok, id)) put_string(e, name.data, name.size);
+        const pal_slice name = pal_is_token(tok, (int64_t)id) ? pal_strings_at(&tok->names, id)
+                                                              : (pal_slice){ (const unsigned char *)padding, 0 };
+        if (pal_is_token(tok, (int64_t)id)) put_string(e, name.data, name.size);
         else put_string(e, padding, (size_t)snprintf(padding, sizeof padding, "[PAD%zu]", id));
     }
     begin_array(e, "tokenizer.ggml.token_type", PAL_GGUF_I32, rows);
@@ -199,7 +195,7 @@ static pal_status export_spm(exporter *e, const pal_tokenizer *tok, size_t rows)
     put_tokens(e, tok, rows);
     begin_array(e, "tokenizer.ggml.scores", PAL_GGUF_F32, rows);
     for (size_t id = 0; id < rows && !e->st; id++) {
-        const float score = present(tok, id) ? tok->scores[id] : -1000;
+        const float score = pal_is_token(tok, (int64_t)id) ? tok->scores[id] : -1000;
         uint32_t bits;
         memcpy(&bits, &score, sizeof bits);
         put_number(e, bits, 4);

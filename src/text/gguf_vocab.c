@@ -45,7 +45,7 @@ static void take(metadata *m, pal_slice key, const pal_gguf_value *v) {
         if (wanted[i].list && v->type == PAL_GGUF_ARRAY) *wanted[i].list = *v;
         if (wanted[i].id &&
             (v->type == PAL_GGUF_U32 || v->type == PAL_GGUF_I32 || v->type == PAL_GGUF_U64 || v->type == PAL_GGUF_I64))
-            *wanted[i].id = (int64_t)(v->bits & UINT32_MAX);
+            *wanted[i].id = v->bits < UINT32_MAX ? (int64_t)v->bits : UINT32_MAX; /* no id is that large */
         if (wanted[i].flag && v->type == PAL_GGUF_BOOL) *wanted[i].flag = v->bits != 0;
     }
 }
@@ -258,12 +258,13 @@ pal_status pal_read_gguf_vocab(pal_tokenizer *tok, const char *name, const void 
                       pal_show(m.model).text);
     if (st) goto done;
 ends:;
-    const int64_t last = (int64_t)tok->size - 1;
-    if (m.bos > last || m.eos > last) {
-        st = pal_fail(err, PAL_E_FORMAT, "%s: BOS or EOS is id %lld, there are %zu tokens", name,
-                      (long long)(m.bos > m.eos ? m.bos : m.eos), tok->size);
-        goto done;
-    }
+    const int64_t ends[] = { m.bos, m.eos };
+    for (size_t i = 0; i < PAL_COUNT(ends); i++)
+        if (ends[i] >= 0 && !pal_is_token(tok, ends[i])) {
+            st = pal_fail(err, PAL_E_FORMAT, "%s: %s is id %lld, which no token has; there are %zu ids", name,
+                          i ? "EOS" : "BOS", (long long)ends[i], tok->size);
+            goto done;
+        }
     tok->bos = m.bos;
     tok->eos = m.eos;
     if (m.bos >= 0 && m.add_bos == 1) st = pal_ids_append(&tok->prefix, (uint32_t)m.bos, err);

@@ -190,17 +190,12 @@ static pal_status template_id(const char *name, uint32_t id, pal_ids *to, pal_er
     return pal_ids_append(to, id, err);
 }
 
-/* Ids may have holes, and one of a hole could not be decoded. */
-static bool is_id(const pal_tokenizer *tok, json_int_t id) {
-    return id >= 0 && (uint64_t)id < tok->size && (tok->flags[id] & PAL_TOKEN_PRESENT);
-}
-
 static pal_status template_ids(pal_tokenizer *tok, const char *name, const json_t *token, pal_ids *to, pal_error *err) {
     const json_t *ids = json_object_get(token, "ids");
     pal_status st;
     for (size_t i = 0; i < json_array_size(ids); i++) {
         const json_int_t id = json_integer_value(json_array_get(ids, i));
-        if (!is_id(tok, id))
+        if (!pal_is_token(tok, id))
             return pal_fail(err, PAL_E_FORMAT, "%s: the template has an id that is not in the vocabulary", name);
         if ((st = template_id(name, (uint32_t)id, to, err))) return st;
     }
@@ -211,7 +206,7 @@ static pal_status template_ids(pal_tokenizer *tok, const char *name, const json_
 /* ["<s>", 0] */
 static pal_status pair_id(pal_tokenizer *tok, const char *name, const json_t *pair, pal_ids *to, pal_error *err) {
     const json_t *id = json_array_get(pair, 1);
-    if (!json_is_integer(id) || !is_id(tok, json_integer_value(id)))
+    if (!json_is_integer(id) || !pal_is_token(tok, json_integer_value(id)))
         return pal_fail(err, PAL_E_FORMAT, "%s: the post-processor has an id that is not in the vocabulary", name);
     return template_id(name, (uint32_t)json_integer_value(id), to, err);
 }

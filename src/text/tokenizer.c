@@ -170,7 +170,7 @@ static pal_decoder decoder_of(const pal_tokenizer *tok, bool skip_special) {
 static pal_status append_token(pal_decoder *d, uint32_t id, pal_bytes *text, pal_error *err) {
     const pal_tokenizer *tok = d->tok;
     pal_status st = PAL_OK;
-    if (id >= tok->size || !(tok->flags[id] & PAL_TOKEN_PRESENT))
+    if (!pal_is_token(tok, id))
         return pal_fail(err, PAL_E_ARGUMENT, "id %u is not in the vocabulary, which has %zu ids", id, tok->size);
     if (d->skip_special && (tok->flags[id] & PAL_TOKEN_SPECIAL)) return PAL_OK;
     const bool first = !d->any;

@@ -80,13 +80,13 @@ struct pal_tokenizer {
     pal_text_model model;
     const char *kind;
     size_t size;
-    uint8_t *flags;         /* by id */
-    pal_strings names;      /* by id: as the file spells it */
-    pal_strings texts;      /* by id: what it decodes to, in the middle of a text */
+    uint8_t *flags;          /* by id */
+    pal_strings names;       /* by id: as the file spells it */
+    pal_strings texts;       /* by id: what it decodes to, in the middle of a text */
     pal_strings first_texts; /* the same for the first token of a text, where that differs; else none */
     pal_strings keys;        /* by id, when byte_level: the bytes it stands for, empty when it stands for none */
-    pal_string_map by_name; /* every present id */
-    pal_string_map by_key;  /* ids in the model by the bytes they match: keys when byte_level, else names */
+    pal_string_map by_name;  /* every present id */
+    pal_string_map by_key;   /* ids in the model by the bytes they match: keys when byte_level, else names */
     int64_t bos, eos;
     uint32_t unk; /* or PAL_NO_ID */
 
@@ -163,8 +163,8 @@ struct pal_tokenizer_scratch {
     void *best; /* unigram */
     size_t best_capacity;
     pal_ids word;
-    pal_cache_entry *cache; /* CACHE_SETS x 2 */
-    void *region, *limits;  /* of the patterns, made on first use */
+    pal_cache_entry *cache;             /* CACHE_SETS x 2 */
+    void *region, *limits;              /* of the patterns, made on first use */
     uint64_t steps_allowed, steps_left; /* of the patterns, for this text */
 };
 
@@ -268,6 +268,11 @@ static inline bool pal_cache_key(uint64_t key[3], const unsigned char *word, siz
 }
 const pal_cache_entry *pal_cache_find(pal_tokenizer_scratch *s, const uint64_t key[3], size_t size);
 void pal_cache_store(pal_tokenizer_scratch *s, const uint64_t key[3], size_t size, const uint32_t *ids, size_t count);
+
+/* Ids may have holes, and one of a hole cannot be decoded. */
+static inline bool pal_is_token(const pal_tokenizer *tok, int64_t id) {
+    return id >= 0 && (uint64_t)id < tok->size && (tok->flags[id] & PAL_TOKEN_PRESENT);
+}
 
 /* Every file that a tokenizer may consist of (ends with NULL), and which of those that can be opened a directory holds:
  * the first by pal_tokenizer_open's order; NULL: none. */

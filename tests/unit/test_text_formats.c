@@ -421,6 +421,31 @@ static void damaged_gguf_is_named(void **state) {
     }
 }
 
+/* An id of eight bytes, as some files have it: all of them count. */
+static void a_wide_gguf_id_is_not_cut(void **state) {
+    (void)state;
+    pal_bytes file = { 0 }, wide = { 0 };
+    pal_error why;
+    test_tiny_gguf(&file, false);
+    static const char key[] = "tokenizer.ggml.eos_token_id";
+    const unsigned char *at = memmem(file.data, file.size, key, sizeof key - 1);
+    assert_non_null(at);
+    const size_t before = (size_t)(at - file.data) + sizeof key - 1;
+    for (uint64_t high = 0; high < 2; high++) { /* type 10 is a u64; the id is 0, and 2^32 */
+        const uint32_t type = 10;
+        const uint64_t id = high << 32;
+        wide.size = 0;
+        OK(pal_bytes_append(&wide, file.data, before, err));
+        OK(pal_bytes_append(&wide, &type, 4, err));
+        OK(pal_bytes_append(&wide, &id, 8, err));
+        OK(pal_bytes_append(&wide, file.data + before + 8, file.size - before - 8, err));
+        if (survives(READER_GGUF, wide.data, wide.size, &why) != (high == 0)) fail_msg("%s", high ? "taken" : why.text);
+    }
+    assert_non_null(strstr(why.text, "EOS is id 4294967295, which no token has"));
+    pal_bytes_free(&file);
+    pal_bytes_free(&wide);
+}
+
 static void damaged_sentencepiece_is_named(void **state) {
     (void)state;
     static const struct {
@@ -515,6 +540,7 @@ int main(void) {
         cmocka_unit_test(damaged_tokenizer_json_is_named),
         cmocka_unit_test(deep_nesting_is_refused),
         cmocka_unit_test(damaged_gguf_is_named),
+        cmocka_unit_test(a_wide_gguf_id_is_not_cut),
         cmocka_unit_test(damaged_sentencepiece_is_named),
         cmocka_unit_test(opening_names_what_is_wrong),
         cmocka_unit_test(reading_fails_cleanly_without_memory),
