@@ -66,7 +66,8 @@ static int read_curve(const char *path, run_curve *out) {
     char *text = pal_alloc(map.size + 1, 1);
     int code = numbers && text ? CLI_OK : cli_error(CLI_FAILED, "%s: no memory to read it", path);
     for (int i = 0; i < CURVE_COLUMNS && !code; i++) out->column[i] = numbers + (size_t)i * (lines + 1);
-    if (!code) memcpy(text, map.data, map.size);
+    if (code) pal_free(numbers);
+    else if (map.size) memcpy(text, map.data, map.size);
     char *rest = text;
     for (char *line; !code && (line = strsep(&rest, "\n")) && *line;) {
         int at = 0;

@@ -41,13 +41,12 @@ static void remember(eval_samples *s, const json_t *line) {
     const char *task = json_string_value(json_object_get(line, "task"));
     json_t *scores = json_object_get(line, "filtered_resps"), *requests = json_object_get(line, "requests");
     char key[32];
-    if (!task || !json_is_array(scores) || !json_is_string(requests) || !is_ours(s, line)) return;
+    const json_int_t cut = json_integer_value(json_object_get(line, "truncated"));
+    if (!task || !json_is_array(scores) || !json_is_string(requests) || cut < 0 || !is_ours(s, line)) return;
     json_t *of_task = json_object_get(s->known, task);
     if (!of_task) pal_json_set(s->known, task, of_task = json_object());
     snprintf(key, sizeof key, "%lld", (long long)json_integer_value(json_object_get(line, "doc_id")));
-    pal_json_set(of_task, key,
-                 json_pack("{s:O, s:O, s:I}", "requests", requests, "scores", scores, "cut",
-                           json_integer_value(json_object_get(line, "truncated"))));
+    pal_json_set(of_task, key, json_pack("{s:O, s:O, s:I}", "requests", requests, "scores", scores, "cut", cut));
 }
 
 /* Takes a line of ours, or the beginning of one that was cut off. */

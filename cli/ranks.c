@@ -40,7 +40,7 @@ int ranks_share_file(char path[4096]) {
     if (pal_comm_is_root(&comm)) {
         if (pal_map_open(&map, path, &err)) return cli_fail(&err);
         text = pal_alloc(map.size + 1, 1);
-        if (text) memcpy(text, map.data, map.size);
+        if (text && map.size) memcpy(text, map.data, map.size);
         pal_map_close(&map);
         if (!text) return cli_error(CLI_FAILED, "%s: no memory to read it", path);
     }

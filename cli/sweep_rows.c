@@ -143,11 +143,12 @@ static void print_results(FILE *to, const sweep *s) {
 int sweep_write_results(const sweep *s) { return sweep_write(s, "results.csv", print_results); }
 
 static bool parse_row(const char *line, sweep_row *row) {
-    if (sscanf(line, "%255[^,],%63[^,],%63[^,],%d,%d,%d,%lf,%lld", row->model, row->rate, row->seed, &row->stage,
+    if (sscanf(line, "%255[^,],%63[^,],%63[^,],%9d,%9d,%9d,%lf,%18lld", row->model, row->rate, row->seed, &row->stage,
                &row->length, &row->pairs, &row->accuracy, &row->steps) != 8)
         return false;
     pal_tame(row->model), pal_tame(row->rate), pal_tame(row->seed); /* they are printed */
-    return row->stage >= 1 && row->stage <= SWEEP_STAGES;
+    return row->stage >= 1 && row->stage <= SWEEP_STAGES && row->length >= 0 && row->pairs >= 0 && row->steps >= 0 &&
+           row->accuracy >= 0 && row->accuracy <= 1;
 }
 
 int sweep_each_row(const char *path, sweep_take_row *take, void *user) {

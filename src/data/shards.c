@@ -200,6 +200,15 @@ static pal_document whole(const pal_shards *s, uint64_t index) {
                            .continues = d == 0 && one->continues };
 }
 
+/* Tokens of all documents before `index`. */
+static uint64_t tokens_before(const pal_shards *s, uint64_t index) {
+    const shard *one = shard_of(s, index);
+    const uint64_t d = index - one->first;
+    uint64_t tokens = d ? get64(one->table + (d - 1) * one->entry) : 0;
+    for (const shard *earlier = s->list; earlier < one; earlier++) tokens += earlier->count;
+    return tokens;
+}
+
 pal_document pal_shards_document(const pal_shards *s, pal_subset subset, uint64_t index) {
     const uint64_t first = subset == PAL_SUBSET_VALID ? s->valid_document : 0;
     pal_document d = whole(s, first + index);
@@ -249,6 +258,10 @@ static pal_status read_parts(pal_shards *s, const json_t *root, const char *path
     if (s->valid_cut >= whole_tokens)
         return pal_fail(err, PAL_E_FORMAT, "%s: validation begins at token %" PRIu64 " of a document of %" PRIu64, path,
                         s->valid_cut, whole_tokens);
+    const uint64_t behind = info->subset[PAL_SUBSET_ALL].tokens - tokens_before(s, s->valid_document) - s->valid_cut;
+    if (tokens != behind)
+        return pal_fail(err, PAL_E_FORMAT, "%s: %" PRIu64 " tokens of validation, its documents have %" PRIu64, path,
+                        tokens, behind);
     info->subset[PAL_SUBSET_VALID].documents = all - s->valid_document;
     info->subset[PAL_SUBSET_VALID].tokens = tokens;
     info->subset[PAL_SUBSET_TRAIN].documents = s->valid_document + (s->valid_cut > 0);

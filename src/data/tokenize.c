@@ -264,7 +264,8 @@ static pal_status load_place(work *w, bool *complete, pal_error *err) {
         int inside = 0, blank = 0, cut = 0;
         if (json_unpack(root, "{s:I, s:{s:I, s:I, s:b, s:b}, s:b, s:I}", "file", &file, "place", "offset", &offset,
                         "line", &line, "inside", &inside, "blank", &blank, "cut", &cut, "documents", &documents) != 0 ||
-            !json_is_array(shards) || !place || file < 0 || (size_t)file > w->job->count || offset < 0 || line < 0)
+            !json_is_array(shards) || !place || file < 0 || (size_t)file > w->job->count || offset < 0 || line < 0 ||
+            documents < 0)
             st = pal_fail(err, PAL_E_FORMAT, "%s: not what this program writes; remove the directory and start again",
                           path);
         w->file = (size_t)file;
@@ -276,7 +277,8 @@ static pal_status load_place(work *w, bool *complete, pal_error *err) {
         for (size_t i = 0; i < json_array_size(shards) && !st; i++) {
             json_int_t n[5];
             json_t *entry = json_array_get(shards, i);
-            if (json_unpack(entry, "[I, I, I, I, I]", &n[0], &n[1], &n[2], &n[3], &n[4]) != 0)
+            if (json_unpack(entry, "[I, I, I, I, I]", &n[0], &n[1], &n[2], &n[3], &n[4]) != 0 || n[0] < 0 || n[1] < 0 ||
+                n[2] < 0 || n[3] < 0) /* n[4] is a checksum */
                 st = pal_fail(err, PAL_E_FORMAT,
                               "%s: not what this program writes; remove the directory and start again", path);
             else

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
+
 /* One question: bytes of the text. */
 typedef struct {
     size_t told, answer, end;
@@ -35,43 +37,57 @@ static pal_status read_question(asked *out, const json_t *question, size_t index
     return PAL_OK;
 }
 
-/* The token that holds a byte, from token *at on, which begins at byte *start. */
-static void seek(size_t byte, const pal_tokenizer *tok, const uint32_t *ids, size_t *at, size_t *start) {
-    for (size_t size; byte >= *start + (size = pal_tokenizer_text(tok, ids[*at]).size); ++*at) *start += size;
+/* The token that holds a byte: the first that ends behind it. */
+static size_t holder(const size_t *end, size_t count, size_t byte) {
+    size_t low = 0, high = count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (end[middle] > byte) high = middle;
+        else low = middle + 1;
+    }
+    return low;
 }
 
-pal_status pal_answers_find(pal_answers *out, uint32_t *distance, const json_t *row, pal_slice text,
-                            const pal_tokenizer *tok, const uint32_t *ids, size_t count, pal_error *err) {
-    const json_t *questions = json_object_get(row, "questions"), *question;
-    size_t spelled = 0, index;
-    *out = (pal_answers){ 0 };
-    for (size_t i = 0; i < count; i++) spelled += pal_tokenizer_text(tok, ids[i]).size;
-    if (spelled != text.size)
-        return pal_fail(err, PAL_E_UNSUPPORTED,
-                        "its tokens spell %zu bytes, its text has %zu: answers are found only with a tokenizer that "
-                        "keeps every byte",
-                        spelled, text.size);
-    if (!json_array_size(questions))
-        return pal_fail(err, PAL_E_FORMAT, "no 'questions': expected a document of 'palimpsa needle'");
-    memset(distance, 0, count * sizeof *distance);
+/* Each question of the list; end[i] is the byte behind token i. */
+static pal_status mark(pal_answers *out, uint32_t *distance, const json_t *questions, pal_slice text, const size_t *end,
+                       size_t count, pal_error *err) {
+    const json_t *question;
+    size_t index;
     json_array_foreach(questions, index, question) {
         asked q = { 0 };
         const pal_status st = read_question(&q, question, index, text, err);
         if (st) return st;
-        size_t at = 0, start = 0;
-        seek(q.told, tok, ids, &at, &start);
-        const size_t told = at;
-        seek(q.answer, tok, ids, &at, &start);
-        const size_t tokens = at > told ? at - told : 1;
-        for (; start < q.end; at++) {
+        const size_t told = holder(end, count, q.told), first = holder(end, count, q.answer);
+        const size_t tokens = first > told ? first - told : 1;
+        for (size_t at = first; at == first || end[at - 1] < q.end; at++) {
             if (distance[at])
                 return pal_fail(err, PAL_E_FORMAT, "question %zu: its answer at byte %zu answers another question, too",
                                 index + 1, q.answer);
             distance[at] = (uint32_t)tokens;
-            start += pal_tokenizer_text(tok, ids[at]).size;
         }
         out->count++;
         out->bytes += q.end - q.answer;
     }
     return PAL_OK;
+}
+
+pal_status pal_answers_find(pal_answers *out, uint32_t *distance, const json_t *row, pal_slice text,
+                            const pal_tokenizer *tok, const uint32_t *ids, size_t count, pal_error *err) {
+    const json_t *questions = json_object_get(row, "questions");
+    size_t spelled = 0, *end;
+    *out = (pal_answers){ 0 };
+    pal_status st = pal_alloc_named((void **)&end, count + 1, sizeof *end, "the tokens of a text", err);
+    if (st) return st;
+    for (size_t i = 0; i < count; i++) end[i] = spelled += pal_tokenizer_text(tok, ids[i]).size;
+    if (spelled != text.size)
+        st = pal_fail(err, PAL_E_UNSUPPORTED,
+                      "its tokens spell %zu bytes, its text has %zu: answers are found only with a tokenizer that "
+                      "keeps every byte",
+                      spelled, text.size);
+    else if (!json_array_size(questions))
+        st = pal_fail(err, PAL_E_FORMAT, "no 'questions': expected a document of 'palimpsa needle'");
+    memset(distance, 0, count * sizeof *distance);
+    if (!st) st = mark(out, distance, questions, text, end, count, err);
+    pal_free(end);
+    return st;
 }

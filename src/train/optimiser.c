@@ -336,7 +336,7 @@ static pal_status read_updates(const pal_safetensors *file, const char *path, in
     char *end;
     errno = 0;
     *out = updates ? strtoll(updates, &end, 10) : -1;
-    if (updates && !errno && !*end && *out >= 0 && *out <= PAL_MOST_COUNT) return PAL_OK;
+    if (updates && *updates && !errno && !*end && *out >= 0 && *out <= PAL_MOST_COUNT) return PAL_OK;
     return pal_fail(err, PAL_E_FORMAT, "%s: its metadata has no valid count of updates", path);
 }
 

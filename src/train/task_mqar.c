@@ -53,8 +53,10 @@ static pal_status batch(void *self, int stage, int64_t step, int micro, pal_batc
     /* A fixed set is gone through in whole updates; what is left at its end is not used, as in the reference. */
     const int64_t within = t->options.examples ? step % epoch(self, stage) : step;
     const pal_share mine = pal_comm_share(t->comm, s->batch);
-    const int64_t index = (within * t->options.accumulate + micro) * s->batch + mine.first;
-    pal_mqar_fill(t->stage[stage].train, t->cx, (uint64_t)index, (size_t)mine.count, t->ids, t->labels, t->scratch);
+    /* unsigned: after 2^64 examples the first comes again */
+    const uint64_t update = (uint64_t)within * (uint64_t)t->options.accumulate + (uint64_t)micro,
+                   index = update * (uint64_t)s->batch + (uint64_t)mine.first;
+    pal_mqar_fill(t->stage[stage].train, t->cx, index, (size_t)mine.count, t->ids, t->labels, t->scratch);
     *out = batch_of(t, stage, mine.count);
     return PAL_OK;
 }
@@ -196,8 +198,8 @@ pal_status pal_mqar_task_new(pal_mqar_task **out, const pal_context *cx, const p
                         .evaluate = evaluate,
                         .prepare = prepare,
                         .describe = describe };
-    for (int i = 0; i < options->stages && !st; i++) {
-        st = make_stage(t, i, &scratch, err);
+    for (int i = 0; i < options->stages; i++) {
+        if ((st = make_stage(t, i, &scratch, err))) break; /* its sizes may be too large to multiply */
         const int examples = pal_comm_largest_share(t->comm, options->stage[i].batch),
                   tokens = examples * options->stage[i].data.length;
         if (tokens > task->tokens) task->tokens = tokens;

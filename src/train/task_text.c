@@ -265,12 +265,12 @@ static json_t *place_to_json(const pal_text_task *t, const pal_loader_position *
 }
 
 static bool place_from_json(const pal_text_task *t, const json_t *o, pal_loader_position *p) {
-    json_int_t offset = -1;
+    json_int_t source = -1, offset = -1;
     json_t *of = NULL;
-    *p = (pal_loader_position){ .source = -1 };
-    if (json_unpack((json_t *)o, "{s:i, s:I, s:o}", "source", &p->source, "offset", &offset, "sources", &of) != 0 ||
-        offset < 0)
+    if (json_unpack((json_t *)o, "{s:I, s:I, s:o}", "source", &source, "offset", &offset, "sources", &of) != 0 ||
+        source < -1 || source >= t->o.sources || offset < 0)
         return false;
+    *p = (pal_loader_position){ .source = (int)source };
     p->offset = (uint64_t)offset;
     if (json_array_size(of) != (size_t)t->o.sources) return false;
     for (int i = 0; i < t->o.sources; i++) {

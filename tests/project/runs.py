@@ -243,6 +243,14 @@ def sweeps_keep_their_runs():
     grid = ["sweep", "mqar", "--lrs", "1e-3", "--seeds", "1", "--models", "sub/mdl"]
     run(*grid, "--out", "by-path", "--", *MQAR[2:8], "--batch", 8, "--test-examples", 16, "--steps", 2)
     assert "sub/mdl" in pathlib.Path("by-path/results.csv").read_text()
+    table = pathlib.Path("by-path/results.csv")
+    rows = table.read_text()
+    for column, forged in ((3, "0"), (4, "-1"), (5, "99999999999"), (6, "nan"), (6, "1.5"), (7, "-1")):
+        cells = rows.splitlines()[1].split(",")
+        cells[column] = forged
+        table.write_text(rows.splitlines()[0] + "\n" + ",".join(cells) + "\n")
+        run(*grid, "--out", "by-path", "--", *MQAR[2:8], "--batch", 8, "--test-examples", 16, "--steps", 2, code=2, says="line 2 is not a row of a sweep")
+    table.write_text(rows)
     for word in ("--out", "--out=elsewhere", "-out=elsewhere", "--resume", "--dry-run"):
         run(*grid, "--out", "by-word", "--", *MQAR[2:], "--steps", 2, word, code=2, says="is the sweep's")
     run("sweep", "mqar", "--models", "palimpsa-d:out=elsewhere", "--out", "by-word", "--", *MQAR[2:], "--steps", 2, code=2, says="is the sweep's")

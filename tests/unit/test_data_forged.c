@@ -105,6 +105,7 @@ static void a_wrong_list_of_shards_is_refused(void **state) {
         { "valid", "document", "3", "'document' must be a number from 0 to 2" },
         { "valid", "token", "-1", "'token' must be a number" },
         { "valid", "token", "17", "validation begins at token 17 of a document of 17" },
+        { "valid", "tokens", "1", "1 tokens of validation, its documents have" },
         { "valid", "tokens", "27", "'tokens' must be a number from 0 to 26" },
         { "valid", "bytes", "27", "'bytes' must be a number from 0 to 26" },
         { "valid", "words", "true", "'words' must be a number" },

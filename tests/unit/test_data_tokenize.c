@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* From text to shards: what is written is what was read, whatever happens in between. */
 #include <dirent.h>
+#include <jansson.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -239,6 +240,22 @@ static void stopped_work_goes_on_behind_finished_shards(void **state) {
     assert_true(r.done.shards == 3 && !pal_shards_exist(broken));
     assert_int_equal(count_shards(broken, &temporary), 3);
     assert_false(temporary);
+    /* What nobody writes: less than nothing done. */
+    pal_error err;
+    char place[TEST_PATH];
+    strcpy(place, in_folder("broken/tokenize.json"));
+    json_t *sound = json_load_file(place, 0, NULL);
+    for (int i = 0; i < 2; i++) {
+        json_t *forged = json_deep_copy(sound), *shard = json_array_get(json_object_get(forged, "shards"), 0);
+        if (i) json_array_set_new(shard, 1, json_integer(-1));
+        else json_object_set_new(forged, "documents", json_integer(-1));
+        assert_int_equal(json_dump_file(forged, place, 0), 0);
+        assert_int_equal(pal_tokenize(&job, &r, &err), PAL_E_FORMAT);
+        assert_non_null(strstr(err.text, "not what this program writes"));
+        json_decref(forged);
+    }
+    assert_int_equal(json_dump_file(sound, place, 0), 0);
+    json_decref(sound);
     /* What a killed process may leave: a temporary, a shard that was not recorded yet. */
     test_write_file(in_folder("broken/00003.shard"), "junk", 4);
     test_write_file(in_folder("broken/00003.shard.0badcafe"), "junk", 4);
@@ -248,7 +265,6 @@ static void stopped_work_goes_on_behind_finished_shards(void **state) {
     assert_same_shards(straight, broken);
 
     /* Another job must not touch it. */
-    pal_error err;
     job.no_eos = true, job.shard_tokens = 1000;
     assert_int_equal(pal_tokenize(&job, &r, &err), PAL_E_ARGUMENT);
     assert_non_null(strstr(err.text, "another directory"));

@@ -281,7 +281,11 @@ static void prompts_and_cuts_are_the_recorded_ones(void **state) {
     (void)state;
     char directory[600], name[100];
     const char *all = more("recorded prompts");
-    if (!all || !getenv("PALIMPSA_DATA")) return;
+    if (!all) return;
+    if (!getenv("PALIMPSA_DATA")) {
+        print_message("skipped: recorded prompts (PALIMPSA_DATA)\n");
+        return;
+    }
     pal_middle_cut m = { 0 };
     pal_tokenizer *tok;
     pal_bytes prompt = { 0 }, text = { 0 };

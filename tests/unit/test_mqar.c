@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "data/mqar.h"
 #include "support/support.h"
+#include "train/task_mqar.h"
 
 typedef struct {
     pal_mqar *data;
@@ -256,6 +257,24 @@ static void bad_configurations_are_refused_with_a_sentence(void **state) {
     }
 }
 
+/* A stage whose tokens no int holds. */
+static void a_batch_that_is_too_large_is_refused(void **state) {
+    (void)state;
+    const pal_mqar_options o = {
+        .stages = 1,
+        .stage = { { .data = { 1 << 20, 4, 8192, 0.01, false }, .batch = 1 << 20, .steps = 1 } },
+        .test_examples = 1,
+        .accumulate = 1
+    };
+    pal_context *cx = test_context(1, NULL);
+    pal_mqar_task *t;
+    pal_task task;
+    pal_error why;
+    assert_int_equal(pal_mqar_task_new(&t, cx, &o, &task, &why), PAL_E_ARGUMENT);
+    assert_non_null(strstr(why.text, "a batch of 1048576 x 1048576 tokens is too large"));
+    pal_context_free(cx);
+}
+
 static void short_memory_is_reported(void **state) {
     (void)state;
     const pal_mqar_config config = { 128, 32, 8192, 0.01, false };
@@ -297,6 +316,7 @@ int main(void) {
         cmocka_unit_test(examples_depend_on_seed_and_index_alone),
         cmocka_unit_test(seeds_splits_and_lengths_share_no_example),
         cmocka_unit_test(bad_configurations_are_refused_with_a_sentence),
+        cmocka_unit_test(a_batch_that_is_too_large_is_refused),
         cmocka_unit_test(short_memory_is_reported),
         cmocka_unit_test(accuracy_counts_per_example_and_by_distance),
     };

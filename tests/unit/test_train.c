@@ -206,7 +206,8 @@ static void a_count_of_updates_without_room_for_more_is_refused(void **state) {
     } cases[] = { { "4611686018427387904", "is missing" }, /* 2^62; then its moments are looked for */
                   { "4611686018427387905", "no valid count of updates" },
                   { "9223372036854775807", "no valid count of updates" },
-                  { "-1", "no valid count of updates" } };
+                  { "-1", "no valid count of updates" },
+                  { "", "no valid count of updates" } };
     char root[256], path[300];
     test_directory(root);
     snprintf(path, sizeof path, "%s/optimizer.safetensors", root);

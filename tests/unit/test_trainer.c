@@ -475,6 +475,15 @@ static void a_carried_memory_recovers_from_what_is_not_a_number(void **state) {
             fail_msg("%s", err.text);
         if (!isfinite(loss.sum) != (row == 1)) fail_msg("row %d has the loss %g", row, loss.sum);
     }
+    static const json_int_t sources[] = { 1, -2, INT64_C(1) << 32,
+                                          INT64_MAX }; /* there is one: 0, or -1 for none yet */
+    for (size_t i = 0; i < PAL_COUNT(sources); i++) {
+        json_t *place = task.position(task.self), *lane = json_array_get(json_object_get(place, "lanes"), 0);
+        json_object_set_new(lane, "source", json_integer(sources[i]));
+        assert_int_equal(task.resume(task.self, place, "here", &err), PAL_E_FORMAT);
+        assert_non_null(strstr(err.text, "does not say where in the data lane 0 was"));
+        json_decref(place);
+    }
     pal_work_free(work);
     pal_text_task_free(text);
     pal_tokenizer_close(bytes);

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/map.h"
+#include "base/size.h"
 #include "eval/answers/words.h"
 #include "eval/ruler/inside.h"
 #include "format/json.h"
@@ -183,9 +184,9 @@ static int by_joined(const void *a, const void *b, void *sources) {
 
 /* Adjective by adjective the pairs are in order but for those like "blue-eyed", which stand among those of "blue". */
 static pal_status sort_pairs(pal_ruler_sources *s, pal_error *err) {
-    const size_t nouns = s->nouns.count, all = s->adjectives.count * nouns;
-    if (all > UINT32_MAX)
-        return pal_fail(err, PAL_E_FORMAT, "%zu pairs of words: expected at most %u", all, UINT32_MAX);
+    const size_t nouns = s->nouns.count, all = pal_size_mul(s->adjectives.count, nouns);
+    enum { MOST = 1 << 26 }; /* ten times those of RULER's own lists; 256 MiB */
+    if (all > MOST) return pal_fail(err, PAL_E_FORMAT, "%zu pairs of words: expected at most %d", all, MOST);
     pal_status st = pal_alloc_named((void **)&s->pairs, all, sizeof *s->pairs, "pairs of words", err);
     if (st) return st;
     for (uint32_t i = 0; i < all; i++) s->pairs[i] = i;
