@@ -15,6 +15,7 @@ function(palimpsa_add_bindings interpreter directory)
         string(REPLACE "_native" "palimpsa_python" target ${module})
         add_library(${target} MODULE "${code}")
         target_include_directories(${target} PRIVATE "${include}")
+        target_link_libraries(${target} PRIVATE palimpsa_hardened)
         set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${module} SUFFIX .abi3.so C_VISIBILITY_PRESET hidden
                               LIBRARY_OUTPUT_DIRECTORY "${directory}")
     endforeach()

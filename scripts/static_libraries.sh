@@ -34,7 +34,7 @@ if [ ! -e "$sources/done" ]; then
     touch "$sources/done"
 fi
 
-flags="-O2 -ffunction-sections -fdata-sections"
+flags="-O2 -D_FORTIFY_SOURCE=2 -fstack-protector-strong -ffunction-sections -fdata-sections"
 logged() { # NAME COMMAND...: into NAME's log, which is shown when something fails
     local log=$prefix/$1.log
     shift
