@@ -67,6 +67,8 @@ run() { # ARM SEED RATE UPDATES options of train...
             --log-every 25 --checkpoint-every "$late" --seed "$seed" --lr "$rate" --steps "$updates" "$@"
     fi
     nice -n 19 "$program" train "$@" --out "$run" >>"$run.log" 2>&1 || { tail -n 3 "$run.log" >&2; exit 1; }
+    # train that is asked to stop ends well, but early
+    grep -q '"finished": *true' "$run/checkpoints/step-$updates/trainer.json" || { echo "$run: not finished: the same command goes on" >&2; exit 1; }
     (flock 9 && measure "$run" "$arm,$rate,$seed" "$updates") 9>"$out/runs/lock"
     awk -F, -v name="$arm seed $seed" -v minutes=$(((SECONDS - begin) / 60)) -v key="^$arm,$rate,$seed," \
         'BEGIN { printf "%-26s", name } $0 ~ key { printf "  %s: %.3f", $6, $7 } END { printf "  (%d min)\n", minutes }' "$out/results.csv"

@@ -41,7 +41,7 @@ starved() {
 }
 
 fuzz() {
-    local target=$1 words=$1 log=build-fuzz/$1.log dictionary=() longest start runs=0 again=1 bad=0 code covered
+    local target=$1 words=$1 log=build-fuzz/$1.log dictionary=() longest start left runs=0 again=1 bad=0 code covered
     mkdir -p "build-fuzz/corpus/$target"
     case $target in # these read the same words as another
     directory) words=config ;;
@@ -51,9 +51,9 @@ fuzz() {
     [ ! -e "fuzz/$words.dict" ] || dictionary=("-dict=fuzz/$words.dict")
     longest=$(find "build-fuzz/seeds/$target" "tests/fuzz-regressions/$target" -type f -printf '%s\n' | sort -n | tail -1)
     start=$SECONDS
-    while [ $again -eq 1 ] && [ $((SECONDS - start)) -lt "$seconds" ]; do
+    while [ $again -eq 1 ] && left=$((seconds - (SECONDS - start))) && [ $left -gt 0 ]; do # 0 would be no limit
         again=0 code=0
-        build-fuzz/fuzz/fuzz_$target "${dictionary[@]}" -max_total_time=$((seconds - (SECONDS - start))) -runs=$((runs_max > 0 ? runs_max - runs : -1)) \
+        build-fuzz/fuzz/fuzz_$target "${dictionary[@]}" -max_total_time=$left -runs=$((runs_max > 0 ? runs_max - runs : -1)) \
             -max_len=$((longest > 512 ? longest : 512)) -timeout=1 -malloc_limit_mb=256 -rss_limit_mb=512 -print_final_stats=1 -artifact_prefix="build-fuzz/findings/$target-" \
             "build-fuzz/corpus/$target" "build-fuzz/seeds/$target" "tests/fuzz-regressions/$target" >"$log" 2>&1 || code=$?
         runs=$((runs + $(awk '/stat::number_of_executed_units/ { n = $2 } END { print n + 0 }' "$log")))
