@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "format/json.h"
 #include "serve/inside.h"
+#include "serve/unsent.h"
 #include "text/strings.h"
 
 serve_job *serve_job_new(serve_exchange *x, serve_model *model) {
@@ -62,11 +63,8 @@ static ssize_t read_stream(void *user, uint64_t position, char *out, size_t most
     serve_job *job = user;
     (void)position;
     pthread_mutex_lock(&job->server->lock);
-    ssize_t n = (ssize_t)(job->reply.size < most ? job->reply.size : most);
+    ssize_t n = (ssize_t)serve_take(&job->reply, &job->sent, out, most);
     if (n > 0) {
-        memcpy(out, job->reply.data, (size_t)n);
-        memmove(job->reply.data, job->reply.data + n, job->reply.size - (size_t)n);
-        job->reply.size -= (size_t)n;
         job->behind = fmax(0, job->behind - (double)n / SERVE_BYTES_A_SECOND);
     } else if (job->finished) {
         n = job->cancelled ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
