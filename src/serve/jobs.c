@@ -141,7 +141,8 @@ enum {
     TOP_JSON = 208,
     CHAT_TOKEN_JSON = 1280,
     CHAT_TOP_JSON = 1024,
-    CHAT_BYTE = 48
+    CHAT_BYTE = 48,
+    START_TOKEN = 320 /* of a prompt that is observed, beside its text */
 };
 
 /* text: printed bytes of the text that comes with a token; names: of the token itself and of its `top` alternatives. */
@@ -177,6 +178,13 @@ size_t serve_token_bytes(const serve_job *job, const pal_token *token) {
     return token_bytes(job, token->prompt, printed(token->text), (size_t)token->top_count, names);
 }
 
+/* The first event of an observed text has every token of its prompt, with `echo` or without. */
+static size_t start_bytes(const serve_job *job, const pal_ids *prompt) {
+    size_t bytes = prompt->count * START_TOKEN;
+    for (size_t i = 0; i < prompt->count; i++) bytes += name_bytes(job, (int32_t)prompt->data[i]) * TEXT_COPIES;
+    return bytes;
+}
+
 /* What the answer takes if its tokens are as long as usual. A prompt that is told is there from the start. */
 static void estimate(serve_job *job) {
     const size_t top = (size_t)job->alternatives, names = (1 + top) * USUAL_TEXT;
@@ -186,8 +194,9 @@ static void estimate(serve_job *job) {
         const size_t written = job->model->context && room < asked ? room : asked;
         const pal_slice text = { job->prompt_texts[i].data, job->prompt_texts[i].size };
         job->answer += job->n * written * token_bytes(job, false, USUAL_TEXT, top, names);
+        if (job->observe) job->taken += start_bytes(job, &job->prompts[i]);
         if (!job->echo) continue;
-        job->taken += job->n * printed(text) * TEXT_COPIES;
+        if (!job->observe) job->taken += job->n * printed(text) * TEXT_COPIES;
         if (job->logprobs) job->answer += job->n * read * token_bytes(job, true, 0, top, names);
     }
     job->answer += ANSWER + job->taken;
