@@ -157,7 +157,8 @@ struct serve_job {
     double looked;   /* ... which was then */
     double behind;   /* seconds that this took, less those that what was read is worth */
     int status;      /* of a whole reply */
-    pal_bytes reply; /* of it, or of a stream what was not sent yet */
+    pal_bytes reply; /* of it, or of a stream what was not sent yet, behind ... */
+    size_t sent;     /* ... bytes of it that were (unsent.h); 0 unless it is a stream */
 };
 
 typedef struct serve_snapshot serve_snapshot;

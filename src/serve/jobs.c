@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "format/json.h"
 #include "serve/inside.h"
+#include "serve/unsent.h"
 #include "text/strings.h"
 
 serve_job *serve_job_new(serve_exchange *x, serve_model *model) {
@@ -62,11 +63,8 @@ static ssize_t read_stream(void *user, uint64_t position, char *out, size_t most
     serve_job *job = user;
     (void)position;
     pthread_mutex_lock(&job->server->lock);
-    ssize_t n = (ssize_t)(job->reply.size < most ? job->reply.size : most);
+    ssize_t n = (ssize_t)serve_take(&job->reply, &job->sent, out, most);
     if (n > 0) {
-        memcpy(out, job->reply.data, (size_t)n);
-        memmove(job->reply.data, job->reply.data + n, job->reply.size - (size_t)n);
-        job->reply.size -= (size_t)n;
         job->behind = fmax(0, job->behind - (double)n / SERVE_BYTES_A_SECOND);
     } else if (job->finished) {
         n = job->cancelled ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
@@ -143,7 +141,8 @@ enum {
     TOP_JSON = 208,
     CHAT_TOKEN_JSON = 1280,
     CHAT_TOP_JSON = 1024,
-    CHAT_BYTE = 48
+    CHAT_BYTE = 48,
+    START_TOKEN = 320 /* of a prompt that is observed, beside its text */
 };
 
 /* text: printed bytes of the text that comes with a token; names: of the token itself and of its `top` alternatives. */
@@ -179,6 +178,13 @@ size_t serve_token_bytes(const serve_job *job, const pal_token *token) {
     return token_bytes(job, token->prompt, printed(token->text), (size_t)token->top_count, names);
 }
 
+/* The first event of an observed text has every token of its prompt, with `echo` or without. */
+static size_t start_bytes(const serve_job *job, const pal_ids *prompt) {
+    size_t bytes = prompt->count * START_TOKEN;
+    for (size_t i = 0; i < prompt->count; i++) bytes += name_bytes(job, (int32_t)prompt->data[i]) * TEXT_COPIES;
+    return bytes;
+}
+
 /* What the answer takes if its tokens are as long as usual. A prompt that is told is there from the start. */
 static void estimate(serve_job *job) {
     const size_t top = (size_t)job->alternatives, names = (1 + top) * USUAL_TEXT;
@@ -188,8 +194,9 @@ static void estimate(serve_job *job) {
         const size_t written = job->model->context && room < asked ? room : asked;
         const pal_slice text = { job->prompt_texts[i].data, job->prompt_texts[i].size };
         job->answer += job->n * written * token_bytes(job, false, USUAL_TEXT, top, names);
+        if (job->observe) job->taken += start_bytes(job, &job->prompts[i]);
         if (!job->echo) continue;
-        job->taken += job->n * printed(text) * TEXT_COPIES;
+        if (!job->observe) job->taken += job->n * printed(text) * TEXT_COPIES;
         if (job->logprobs) job->answer += job->n * read * token_bytes(job, true, 0, top, names);
     }
     job->answer += ANSWER + job->taken;

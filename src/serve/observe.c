@@ -293,8 +293,8 @@ bool serve_observe_publish(serve_text *t) {
     bool fits = !o->events.size || !pal_bytes_append(&job->reply, o->events.data, o->events.size, NULL);
     o->events.size = 0;
     const double now = pal_seconds();
-    if (fits && t->session && o->view.map && job->reply.size < SERVE_MAP_ROOM && now - o->mapped >= SERVE_MAP_SECONDS &&
-        o->position > o->from && o->mapped_at != o->position) {
+    if (fits && t->session && o->view.map && job->reply.size - job->sent < SERVE_MAP_ROOM &&
+        now - o->mapped >= SERVE_MAP_SECONDS && o->position > o->from && o->mapped_at != o->position) {
         o->mapped = now;
         fits = serve_observe_map(t, &job->reply);
     }

@@ -148,7 +148,7 @@ static void publish_stream(serve_job *job) {
         if (t->finish) t->told_end = true;
     }
     if (!fits) job->cancelled = true;
-    if (job->reply.size) resume(job);
+    if (job->reply.size > job->sent) resume(job);
 }
 
 /* The whole reply. A long one takes a while, in which others may have the lock: until it is finished, nobody else
@@ -366,7 +366,7 @@ static void finish_job(serve_job **at) {
 static void wait_for_reader(serve_job *job, double now) {
     if (job->full) job->behind += now - job->looked;
     job->looked = now;
-    job->full = job->stream && job->reply.size > SERVE_UNSENT;
+    job->full = job->stream && job->reply.size - job->sent > SERVE_UNSENT;
     if (job->full && job->behind > job->server->options.timeout) job->cancelled = true;
 }
 

@@ -126,6 +126,8 @@ with tempfile.TemporaryDirectory() as folder:
         assert memory(s, "VmHWM") - before < (16 << 20) + (32 << 20) or "--sanitized" in sys.argv, memory(s, "VmHWM") - before
         assert "--max-answer" in s.stream("/v1/completions", prompt="a", max_tokens=30000, **long)[-1]["error"]["message"]
         assert s.text(prompt="a", max_tokens=100, **long) == "x" * 100000
+        status, answer, _ = s.ask("POST", "/v1/observe", {"prompt": [last] * 3000, "max_tokens": 0, "echo": False})  # whose start has their texts
+        assert status == 400 and "--max-answer" in answer["error"]["message"], status
         # Where another's answer has the room, it is told to try again.
         other = json.dumps({"prompt": "a", "max_tokens": 131072, "ignore_eos": True}).encode()
         away = connect(s, POST % (b"/v1/completions", b"Content-Length: %d\r\n" % len(other)) + other)
@@ -173,6 +175,22 @@ with tempfile.TemporaryDirectory() as folder:
             assert answers == answers[:1] * 4, path
             grown = memory(s, "VmHWM") - before
             assert grown < most + (4 << 20) or less > 1, (path, body, grown)
+    # An observed text starts with its whole prompt, with `echo` or without.
+    with serving(hybrid, "--max-answer", most, "--cache-distance", 0) as s:
+        quiet = {"max_tokens": 0, "echo": False, "observe": {"tiles": False}}
+        for body in ({"prompt": ids * 27}, {"prompt": "a" * 27000}, {"messages": [{"role": "user", "content": "a" * 27000}]}):
+            status, answer, _ = s.ask("POST", "/v1/observe", {**body, **quiet})
+            assert status == 400 and answer["error"]["param"] is None, status
+            assert re.match(r"the answer takes \d+ bytes, expected at most 8388608 \(--max-answer\): ask for fewer", answer["error"]["message"]), answer
+        assert s.metric("prompt_tokens_total") == 0
+        prompt = ids * max(24 // less, 2)
+        s.complete(prompt=prompt, max_tokens=1)
+        before = memory(s, "VmRSS")
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(lambda i: s.stream("/v1/observe", prompt=prompt, **quiet), range(4)))
+        assert all([i for i, _ in a[0]["prompt"]] == prompt and a[-1]["type"] == "end" for a in answers)
+        grown = memory(s, "VmHWM") - before
+        assert grown < most + (4 << 20) or less > 1, grown
     with serving(hybrid, "--max-tokens", 5) as s:
         assert s.post("/v1/chat/completions", messages=talk, ignore_eos=True)["usage"]["completion_tokens"] == 5
 
