@@ -122,6 +122,9 @@ with tempfile.TemporaryDirectory() as folder:
         assert [found[name][f"{c},none"] for c in head[1:]] == list(map(float, row)), name
     table = run(*E, "longbench2", "--predictions", recorded / "v2/results").decode()
     assert "36.6" in table and "44.0 overall" in table
+    (folder / "names").mkdir()  # a file's name moves no cursor
+    shutil.copy(next((recorded / "v2/results").glob("*.jsonl")), folder / "names" / "a\x1b[2J\n\x9b1m.jsonl")
+    assert "\na?[2J???1m " in run(*E, "longbench2", "--predictions", folder / "names").decode()
 
     # Code is compared as Python's difflib does, popular characters among it; the time that long lines take grows with what they have in common, the memory of ROUGE-L does
     # not grow with a text, and what no benchmark asks for is refused.
