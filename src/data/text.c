@@ -361,8 +361,8 @@ pal_status pal_documents_next(pal_documents *d, pal_slice *text, bool *found, pa
     pal_status st;
     for (;;) {
         if (d->at == d->block.bytes.size) {
+            d->at = 0; /* at the end too, where the block is empty */
             if ((st = pal_text_read(d->text, &d->block, found, err)) || !*found) return st;
-            d->at = 0;
             d->line = d->block.start.line;
         }
         *found = true;

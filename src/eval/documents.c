@@ -143,7 +143,8 @@ static pal_status next_document(pal_eval_data *d, pal_slice *text, bool *found, 
 
 static pal_status next_page(pal_eval_data *d, pal_slice *text, bool *found, pal_error *err) {
     pal_status st;
-    *found = true;
+    *found = d->documents || d->pages.data; /* an empty file gives a map without data */
+    if (!*found) return PAL_OK;
     if (!d->pages.data && ((st = next_document(d, &d->pages, found, err)) || !*found)) return st;
     do { /* what stands before the first heading is no page unless it says something */
         const pal_slice rest = { d->pages.data + d->done, d->pages.size - (size_t)d->done };

@@ -14,6 +14,7 @@ static char find_letter(pal_slice text, const char *phrase, bool brackets) {
     for (size_t at = 0; at < text.size; at++) {
         size_t i = at;
         const char *p = phrase;
+        if (text.data[at] == '*') continue; /* nothing begins there that does not begin behind it */
         for (; i < text.size && *p; i++) {
             if (text.data[i] == '*') continue;
             if (text.data[i] != (unsigned char)*p) break;

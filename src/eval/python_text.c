@@ -58,15 +58,20 @@ static bool is_case_ignorable(uint32_t c) {
            c == 0xB7 || c == 0x2018 || c == 0x2019 || c == 0x2024 || c == 0x2027;
 }
 
-/* Whether the capital sigma at byte `at` ends a word. */
-static bool sigma_is_final(pal_slice t, size_t at) {
-    bool before = false;
+/* What stands before a capital sigma: each one goes on where the last one stopped, so that many take linear time. */
+typedef struct {
+    size_t seen;
+    bool cased;
+} word_before;
+
+/* Whether the capital sigma at byte `at` ends a word. It looks forward to the next sigma at most, which is cased. */
+static bool sigma_is_final(pal_slice t, size_t at, word_before *before) {
     uint32_t code;
-    for (size_t i = 0; i < at;) {
-        i += pal_py_character(t.data + i, t.size - i, &code);
-        if (!is_case_ignorable(code)) before = is_cased(code);
+    while (before->seen < at) {
+        before->seen += pal_py_character(t.data + before->seen, t.size - before->seen, &code);
+        if (!is_case_ignorable(code)) before->cased = is_cased(code);
     }
-    if (!before) return false;
+    if (!before->cased) return false;
     for (size_t i = at + 2; i < t.size;) {
         i += pal_py_character(t.data + i, t.size - i, &code);
         if (!is_case_ignorable(code)) return !is_cased(code);
@@ -76,11 +81,12 @@ static bool sigma_is_final(pal_slice t, size_t at) {
 
 static pal_status lower_from(pal_bytes *out, pal_slice t, size_t from, pal_error *err) {
     pal_status st = PAL_OK;
+    word_before before = { 0 };
     for (size_t i = from; i < t.size && !st;) {
         uint32_t code;
         const size_t n = pal_utf8_read(t.data + i, t.size - i, &code);
         if (!n) st = pal_bytes_append(out, t.data + i, 1, err);
-        else if (code == 0x3A3) st = append_code(out, sigma_is_final(t, i) ? 0x3C2 : 0x3C3, err);
+        else if (code == 0x3A3) st = append_code(out, sigma_is_final(t, i, &before) ? 0x3C2 : 0x3C3, err);
         else if (code == 0x130) st = pal_bytes_append(out, "i\xCC\x87", 3, err);
         else st = append_code(out, (uint32_t)utf8proc_tolower((utf8proc_int32_t)code), err);
         i += n ? n : 1;

@@ -208,6 +208,7 @@ with tempfile.TemporaryDirectory() as folder:
         assert f"{wrong[0]}: " in (why := run(*E, "--data", folder / wrong[0], *wrong[1:], code=2)) and says in why, (wrong, why)
 
     (folder / "empty").write_bytes(b"")
+    assert "empty" in run(*E, "--data", folder / "empty", "--split", "wikitext", code=2) and "empty" in run(*E, "--data", "-", "--split", "wikitext", code=2)
     for wrong, says in ((["eval"], "model directory"), (["eval", hybrid, "--task", "perplexty", "--data", "x"], "did you mean 'perplexity'"),
                         (["eval", hybrid, "--task", "zebra", "--data", "x"], "expected perplexity"), (["eval", hybrid], "--data"),
                         (["eval", hybrid, "--data", folder / "empty"], "empty"), (["eval", hybrid, "--data", folder / "no"], "cannot open"),

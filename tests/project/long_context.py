@@ -94,7 +94,18 @@ with tempfile.TemporaryDirectory() as folder:
         why = run("needle", "--tokenizer", "bytes", "--out", folder / "wrong", *args, code=2)
         assert says in why, (args, why)
     assert "line 2: expected begin and end" in run("needle", book, "--cuts", folder / "cuts", "--tokenizer", "bytes", "--ruler", "vt", "--out", folder / "wrong", code=2)
+    room = {} if "--sanitized" in sys.argv else {"memory_limit": 256 << 20}
+    # Questions that are none; and many about an article of many paragraphs, which once took memory and time of one times the other.
+    for entry in ("text", 7, None, []):
+        squad.write_text(json.dumps({"data": [{"paragraphs": [{"context": "a text", "qas": [entry]}]}]}))
+        assert "expected objects in 'qas'" in run("needle", "--tokenizer", "bytes", "--out", folder / "wrong", "--ruler", "qa_1", "--squad", squad, code=2)
     assert not list((folder / "wrong").rglob("*.jsonl"))
+    squad.write_text(json.dumps({"data": [{"paragraphs": [{"context": f"Place {p}.", "qas": [{"question": f"Which? {p}", "answers": [{"text": str(p)}]}]} for p in range(20000)]}]}))
+    many = lambda at: {"context": f"Place {at} is far from here, and nobody has been there.", "qas": [{"question": "Which?", "answers": [{"text": "far"}]}]}
+    doubles = folder / "doubles.json"  # more paragraphs than documents
+    doubles.write_text(json.dumps({"data": [{"paragraphs": [many(at) for at in range(60)] + [many(1) | {"qas": []}] * 200000}]}))
+    run("needle", "--tokenizer", "bytes", "--out", folder / "doubles", "--ruler", "qa_1", "--squad", doubles, "--lengths", 1500, "--count", 2, **room)
+    run("needle", "--tokenizer", "bytes", "--out", folder / "many", "--ruler", "qa_1", "--squad", squad, "--lengths", 1024, "--count", 1, **room)
 
     # Recorded answers.
     E = ["eval", "--tasks"]
@@ -111,6 +122,9 @@ with tempfile.TemporaryDirectory() as folder:
         assert [found[name][f"{c},none"] for c in head[1:]] == list(map(float, row)), name
     table = run(*E, "longbench2", "--predictions", recorded / "v2/results").decode()
     assert "36.6" in table and "44.0 overall" in table
+    (folder / "names").mkdir()  # a file's name moves no cursor
+    shutil.copy(next((recorded / "v2/results").glob("*.jsonl")), folder / "names" / "a\x1b[2J\n\x9b1m.jsonl")
+    assert "\na?[2J???1m " in run(*E, "longbench2", "--predictions", folder / "names").decode()
 
     # Code is compared as Python's difflib does, popular characters among it; the time that long lines take grows with what they have in common, the memory of ROUGE-L does
     # not grow with a text, and what no benchmark asks for is refused.

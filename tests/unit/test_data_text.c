@@ -284,11 +284,34 @@ static void lines_of_json_are_read_or_named(void **state) {
         PAL_E_FORMAT);
 }
 
+/* Asked again there is still nothing left, and the place is the end. */
+static void documents_end_once_and_for_all(void **state) {
+    (void)state;
+    test_write_text(in_folder("two.jsonl"), "{\"text\":\"first\"}\n{\"text\":\"last\"}\n");
+    test_write_text(in_folder("plain"), "a text");
+    for (int plain = 0; plain < 2; plain++) {
+        pal_documents *d;
+        pal_slice text;
+        bool found = true;
+        OK(pal_documents_open(&d, in_folder(plain ? "plain" : "two.jsonl"), plain ? NULL : "text", PAL_DOCUMENT_MAX,
+                              err));
+        for (int i = plain; i < 2; i++) OK(pal_documents_next(d, &text, &found, err));
+        assert_true(found);
+        for (int i = 0; i < 3; i++) {
+            OK(pal_documents_next(d, &text, &found, err));
+            assert_false(found);
+            assert_int_equal(pal_documents_place(d).offset, plain ? 6 : 33);
+            assert_int_equal(pal_documents_place(d).line, plain ? 0 : 2);
+        }
+        pal_documents_close(d);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_are_counted_as_python_splits),  cmocka_unit_test(text_in_blocks_encodes_as_the_whole),
         cmocka_unit_test(texts_that_cannot_be_read_are_named), cmocka_unit_test(standard_input_goes_on_from_a_place),
-        cmocka_unit_test(lines_of_json_are_read_or_named),
+        cmocka_unit_test(lines_of_json_are_read_or_named),     cmocka_unit_test(documents_end_once_and_for_all),
     };
     return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }

@@ -235,6 +235,11 @@ static void empty_data_and_misfits_are_refused(void **state) {
         pal_perplexity_run(&found, f.model, f.tok, f.cx, data, &(pal_perplexity_options){ .context = -1 }, &why),
         PAL_E_ARGUMENT);
     pal_eval_data_close(data);
+    OK(pal_eval_data_open(&data, path, f.tok, &(pal_eval_options){ .split = PAL_SPLIT_WIKITEXT }, err));
+    assert_int_equal(pal_perplexity_run(&found, f.model, f.tok, f.cx, data, &(pal_perplexity_options){ 0 }, &why),
+                     PAL_E_ARGUMENT);
+    assert_non_null(strstr(why.text, "empty"));
+    pal_eval_data_close(data);
     assert_int_equal(pal_eval_data_open(&data, f.folder, f.tok, &(pal_eval_options){ 0 }, &why), PAL_E_IO);
     assert_int_equal(pal_eval_data_open(&data, "/nowhere", f.tok, &(pal_eval_options){ 0 }, &why), PAL_E_IO);
     pal_tokenizer_close(bytes);

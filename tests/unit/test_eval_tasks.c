@@ -123,6 +123,26 @@ static void texts_are_cleaned_as_recorded(void **state) {
     pal_records_close(recorded);
 }
 
+static void tags_end_in_their_line(void **state) {
+    (void)state;
+    enum { SIZE = 4 << 20 };
+    static const char *const cases[][2] = { { "a[b]c", "ac" },     { "a[[b]]c", "a]c" },       { "[a\n]b", "[a\n]b" },
+                                            { "[[\n[a]b", "[[\nb" }, { "a] [b [c] d", "a] d" }, { "[]a[", "a[" } };
+    pal_bytes text = { 0 }, out = { 0 };
+    for (size_t i = 0; i < PAL_COUNT(cases); i++) {
+        out.size = 0;
+        OK(pal_hellaswag_clean(&out, pal_slice_text(cases[i][0]), err));
+        assert_int_equal(out.size, strlen(cases[i][1]));
+        assert_memory_equal(out.data, cases[i][1], out.size);
+    }
+    out.size = 0; /* none of them is closed: minutes, when each looked for its end alone */
+    while (text.size < SIZE) OK(pal_bytes_append(&text, "[", 1, err));
+    OK(pal_hellaswag_clean(&out, pal_slice_of(&text), err));
+    assert_int_equal(out.size, text.size);
+    pal_bytes_free(&out);
+    pal_bytes_free(&text);
+}
+
 /* As the harness takes it: text.split(' ') of a single word leaves nothing before it. */
 static void a_single_word_has_an_empty_context(void **state) {
     (void)state;
@@ -465,6 +485,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_are_the_recorded_ones),
         cmocka_unit_test(texts_are_cleaned_as_recorded),
+        cmocka_unit_test(tags_end_in_their_line),
         cmocka_unit_test(a_single_word_has_an_empty_context),
         cmocka_unit_test(a_label_is_a_decimal_number),
         cmocka_unit_test(ties_and_lengths_are_decided_as_recorded),

@@ -535,6 +535,52 @@ static void scoring_refuses_what_has_no_answer(void **state) {
     json_decref(text);
 }
 
+static void answers_of_many_signs_take_linear_time(void **state) {
+    (void)state;
+    enum { SIZE = 4 << 20 };
+    static const char *const signs[] = { "*", "T*", "The correct answer is (*" };
+    pal_bytes text = { 0 }, lower = { 0 };
+    for (size_t i = 0; i < PAL_COUNT(signs); i++) {
+        text.size = 0; /* each asterisk was a start that passed over those behind it */
+        while (text.size < SIZE) OK(pal_bytes_append(&text, signs[i], strlen(signs[i]), err));
+        assert_int_equal(pal_longbench2_answer(pal_slice_of(&text)), 0);
+        OK(pal_bytes_append(&text, "The corr**ect answer is *(C*)", 29, err));
+        assert_int_equal(pal_longbench2_answer(pal_slice_of(&text)), 'C');
+    }
+    text.size = 0; /* each sigma looked at all that stands before it */
+    while (text.size < SIZE) OK(pal_bytes_append(&text, "\xCE\xA3.:", 4, err));
+    OK(pal_py_lower(&lower, pal_slice_of(&text), err));
+    assert_int_equal(lower.size, text.size);
+    for (size_t i = 0; i + 4 < lower.size; i += 4) assert_memory_equal(lower.data + i, "\xCF\x83.:", 4);
+    assert_memory_equal(lower.data + lower.size - 4, "\xCF\x82.:", 4);
+    pal_bytes_free(&lower);
+    pal_bytes_free(&text);
+}
+
+/* As str.lower and str.capitalize of Python write it. */
+static void a_sigma_is_final_behind_a_letter_alone(void **state) {
+    (void)state;
+    static const char *const cases[][3] = {
+        { "\u03A3", "\u03C3", "\u03A3" },
+        { "A\u03A3", "a\u03C2", "A\u03C2" },
+        { "A.\u03A3:", "a.\u03C2:", "A.\u03C2:" },
+        { "A \u03A3", "a \u03C3", "A \u03C3" },
+        { "A\u03A3 \u03A3\u03A3'a", "a\u03C2 \u03C3\u03C3'a", "A\u03C2 \u03C3\u03C3'a" },
+        { "\u03A3\u03A3", "\u03C3\u03C2", "\u03A3\u03C2" },
+        { "\u0301\u03A3", "\u0301\u03C3", "\u0301\u03C3" },
+        { "a\xFF\u03A3", "a\xFF\u03C3", "A\xFF\u03C3" },
+    };
+    for (size_t i = 0; i < PAL_COUNT(cases); i++)
+        for (int capital = 0; capital < 2; capital++) {
+            pal_bytes out = { 0 };
+            const char *expected = cases[i][1 + capital];
+            OK((capital ? pal_py_capitalize : pal_py_lower)(&out, pal_slice_text(cases[i][0]), err));
+            assert_int_equal(out.size, strlen(expected));
+            assert_memory_equal(out.data, expected, out.size);
+            pal_bytes_free(&out);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ruler_scores_are_the_recorded_ones),
@@ -546,6 +592,8 @@ int main(void) {
         cmocka_unit_test(chinese_words_are_jiebas),
         cmocka_unit_test(broken_characters_are_replaced_as_python_does),
         cmocka_unit_test(scoring_refuses_what_has_no_answer),
+        cmocka_unit_test(answers_of_many_signs_take_linear_time),
+        cmocka_unit_test(a_sigma_is_final_behind_a_letter_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,12 +28,13 @@ void pal_ruler_templates_free(pal_ruler_templates *t);
 
 typedef struct pal_ruler_question {
     const json_t *query, *outputs;
-    uint32_t *near; /* documents: its own first, then those that come before others */
-    size_t own, count;
+    uint32_t own;       /* document; PAL_NO_ID: all that are near */
+    size_t near, count; /* where in the list `near` documents begin that come before others, its own among them */
 } pal_ruler_question;
 typedef struct pal_ruler_questions {
     json_t *file;
     pal_strings documents; /* distinct, by code point */
+    pal_ids near;          /* what questions about one article share */
     pal_ruler_question *list;
     size_t count, capacity;
 } pal_ruler_questions;

@@ -3,35 +3,50 @@
 #include "base/alloc.h"
 #include "eval/ruler/inside.h"
 
+/* The documents near a question, its own first; how many those are in *own. */
+static size_t list_near(const pal_ruler_questions *q, const pal_ruler_question *question, uint32_t *list, size_t *own) {
+    const uint32_t *near = q->near.data + question->near;
+    size_t count = 0;
+    *own = question->own == PAL_NO_ID ? question->count : 1;
+    if (question->own != PAL_NO_ID) list[count++] = question->own;
+    for (size_t i = 0; i < question->count; i++)
+        if (near[i] != question->own) list[count++] = near[i];
+    return count;
+}
+
 /* `size` documents: the question's own, those near it, then any others; all of them where there are not more. */
 static pal_status choose(pal_ruler_maker *m, const pal_ruler_questions *q, const pal_ruler_question *question,
                          size_t size, uint32_t *chosen, size_t *count, pal_error *err) {
     const size_t all = q->documents.count;
     bool *near;
-    uint32_t *others = NULL, *drawn = NULL;
-    size_t left = 0;
+    uint32_t *list = NULL, *others = NULL, *drawn = NULL;
+    size_t left = 0, own;
     *count = 0;
     if (size >= all) {
         for (uint32_t i = 0; i < all; i++) chosen[(*count)++] = i;
         return PAL_OK;
     }
     pal_status st = pal_alloc_named((void **)&near, all, sizeof *near, "documents", err);
-    if (!st) st = pal_alloc_named((void **)&others, all, sizeof *others, "documents", err);
+    if (!st) st = pal_alloc_named((void **)&list, question->count + 1, sizeof *list, "documents", err);
+    if (!st) /* an article may have more paragraphs than there are documents: the same ones again */
+        st = pal_alloc_named((void **)&others, all + question->count, sizeof *others, "documents", err);
     if (!st) st = pal_alloc_named((void **)&drawn, all, sizeof *drawn, "documents", err);
     if (st) goto done;
-    const bool any = size > question->count;
-    const size_t fixed = any ? question->count : question->own;
-    for (size_t i = 0; i < question->count; i++) near[question->near[i]] = true;
+    const size_t close = list_near(q, question, list, &own);
+    const bool any = size > close;
+    const size_t fixed = any ? close : own;
+    for (size_t i = 0; i < close; i++) near[list[i]] = true;
     for (uint32_t i = 0; i < all && any; i++)
         if (!near[i]) others[left++] = i;
-    for (size_t i = question->own; i < question->count && !any; i++) others[left++] = question->near[i];
-    for (size_t i = 0; i < fixed; i++) chosen[(*count)++] = question->near[i];
+    for (size_t i = own; i < close && !any; i++) others[left++] = list[i];
+    for (size_t i = 0; i < fixed; i++) chosen[(*count)++] = list[i];
     size_t more = size > fixed ? size - fixed : 0;
     if (more > left) more = left;
     st = pal_mersenne_sample(&m->random, (uint32_t)left, (uint32_t)more, drawn, err);
     for (size_t i = 0; i < more && !st; i++) chosen[(*count)++] = others[drawn[i]];
 done:
     pal_free(near);
+    pal_free(list);
     pal_free(others);
     pal_free(drawn);
     return st;

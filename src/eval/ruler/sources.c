@@ -9,7 +9,7 @@
 #include "format/json.h"
 
 static void free_questions(pal_ruler_questions *q) {
-    for (size_t i = 0; i < q->count; i++) pal_free(q->list[i].near);
+    pal_ids_free(&q->near);
     pal_free(q->list);
     pal_strings_free(&q->documents);
     json_decref(q->file);
@@ -242,8 +242,8 @@ static pal_status open_questions(reading *r, pal_ruler_questions *q, const char 
     return pal_fail(err, why.line < 0 ? PAL_E_IO : PAL_E_FORMAT, "%s: %s", path, why.text);
 }
 
-/* A question with room for `near` documents; outputs becomes the file's. */
-static pal_status add_question(reading *r, const json_t *query, json_t *outputs, size_t near, pal_ruler_question **out,
+/* A question with its own document and the `count` last ones of those near; outputs becomes the file's. */
+static pal_status add_question(reading *r, const json_t *query, const json_t *outputs, uint32_t own, size_t count,
                                pal_error *err) {
     void *block = r->q->list;
     for (size_t i = 0; i < json_array_size(outputs); i++)
@@ -251,14 +251,12 @@ static pal_status add_question(reading *r, const json_t *query, json_t *outputs,
     if (!json_is_string(query) || !json_array_size(outputs))
         return pal_fail(err, PAL_E_FORMAT, "%s: question %zu: expected a text and its answers", r->path,
                         r->q->count + 1);
-    pal_status st = pal_grow(&block, &r->q->capacity, r->q->count, r->q->count + 1, sizeof *r->q->list, err);
+    const pal_status st = pal_grow(&block, &r->q->capacity, r->q->count, r->q->count + 1, sizeof *r->q->list, err);
     r->q->list = block;
     if (st) return st;
-    *out = &r->q->list[r->q->count];
-    **out = (pal_ruler_question){ .query = query, .outputs = outputs };
-    if ((st = pal_alloc_named((void **)&(*out)->near, near + 1, sizeof(uint32_t), "the documents of a question", err)))
-        return st;
-    r->q->count++;
+    r->q->list[r->q->count++] = (pal_ruler_question){
+        .query = query, .outputs = outputs, .own = own, .near = r->q->near.count - count, .count = count
+    };
     return PAL_OK;
 }
 
@@ -266,17 +264,21 @@ static pal_status misfit(const reading *r, const char *what, pal_error *err) {
     return pal_fail(err, PAL_E_FORMAT, "%s: expected %s", r->path, what);
 }
 
-static pal_status read_paragraph(reading *r, const json_t *paragraphs, const json_t *paragraph, pal_error *err) {
-    const json_t *context = json_object_get(paragraph, "context"), *qas = json_object_get(paragraph, "qas"), *qa,
-                 *other;
-    const uint32_t own = pal_string_map_find(&r->map, &r->q->documents, json_string_value(context),
-                                             json_string_length(context));
+static uint32_t document_of(const reading *r, const json_t *paragraph) {
+    const json_t *text = json_object_get(paragraph, "context");
+    return pal_string_map_find(&r->map, &r->q->documents, json_string_value(text), json_string_length(text));
+}
+
+/* Its questions; the article's documents, one for each paragraph, are the last ones of those near. */
+static pal_status read_paragraph(reading *r, const json_t *paragraph, size_t documents, pal_error *err) {
+    const json_t *qas = json_object_get(paragraph, "qas"), *qa;
+    const uint32_t own = document_of(r, paragraph);
     size_t i, k;
     pal_status st = PAL_OK;
     json_array_foreach(qas, i, qa) {
         json_t *outputs;
         const json_t *answers = json_object_get(qa, "answers"), *answer;
-        pal_ruler_question *q;
+        if (!json_is_object(qa)) return misfit(r, "objects in 'qas'", err);
         if (json_is_true(json_object_get(qa, "is_impossible"))) continue;
         if (!pal_json_set((json_t *)(uintptr_t)qa, "outputs", outputs = json_array()))
             return pal_fail(err, PAL_E_MEMORY, "no memory for questions");
@@ -285,16 +287,7 @@ static pal_status read_paragraph(reading *r, const json_t *paragraphs, const jso
             if (text && !pal_json_append(outputs, json_incref(text)))
                 return pal_fail(err, PAL_E_MEMORY, "no memory for questions");
         }
-        if ((st = add_question(r, json_object_get(qa, "question"), outputs, json_array_size(paragraphs) + 1, &q, err)))
-            return st;
-        q->near[q->count++] = own;
-        q->own = 1;
-        json_array_foreach(paragraphs, k, other) {
-            const json_t *text = json_object_get(other, "context");
-            const uint32_t id = pal_string_map_find(&r->map, &r->q->documents, json_string_value(text),
-                                                    json_string_length(text));
-            if (id != own) q->near[q->count++] = id;
-        }
+        if ((st = add_question(r, json_object_get(qa, "question"), outputs, own, documents, err))) return st;
     }
     return st;
 }
@@ -308,11 +301,14 @@ pal_status pal_ruler_read_squad(pal_ruler_sources *s, const char *path, pal_erro
     for (int pass = 0; pass < 2 && !st; pass++) {
         json_array_foreach(data, i, article) {
             const json_t *paragraphs = json_object_get(article, "paragraphs");
+            const size_t documents = json_array_size(paragraphs);
+            for (k = 0; k < documents && pass && !st; k++)
+                st = pal_ids_append(&r.q->near, document_of(&r, json_array_get(paragraphs, k)), err);
             json_array_foreach(paragraphs, k, paragraph) {
                 const json_t *text = json_object_get(paragraph, "context");
                 if (st) break;
                 if (!json_is_string(text)) st = misfit(&r, "a text 'context' in every paragraph", err);
-                else if (pass) st = read_paragraph(&r, paragraphs, paragraph, err);
+                else if (pass) st = read_paragraph(&r, paragraph, documents, err);
                 else st = pal_strings_add(&r.q->documents, json_string_value(text), json_string_length(text), err);
             }
         }
@@ -350,23 +346,23 @@ pal_status pal_ruler_read_hotpot(pal_ruler_sources *s, const char *path, pal_err
     for (int pass = 0; pass < 2 && !st; pass++) {
         json_array_foreach(r.q->file, i, entry) {
             const json_t *context = json_object_get(entry, "context");
-            pal_ruler_question *q = NULL;
             if (st) break;
             if (!json_array_size(context)) st = misfit(&r, "documents in a list 'context'", err);
+            json_array_foreach(context, k, document) {
+                if (st || (st = hotpot_document(&r, document, &text, err))) break;
+                if (!pass) st = pal_strings_add(&r.q->documents, text.data, text.size, err);
+                else
+                    st = pal_ids_append(&r.q->near,
+                                        pal_string_map_find(&r.map, &r.q->documents, text.data, text.size), err);
+            }
             if (pass && !st) {
                 json_t *outputs = json_pack("[O?]", json_object_get(entry, "answer"));
                 if (!outputs || !pal_json_set(entry, "outputs", outputs))
                     st = pal_fail(err, PAL_E_MEMORY, "no memory for questions");
                 else
-                    st = add_question(&r, json_object_get(entry, "question"), outputs, json_array_size(context), &q,
-                                      err);
+                    st = add_question(&r, json_object_get(entry, "question"), outputs, PAL_NO_ID,
+                                      json_array_size(context), err);
             }
-            json_array_foreach(context, k, document) {
-                if (st || (st = hotpot_document(&r, document, &text, err))) break;
-                if (q) q->near[q->count++] = pal_string_map_find(&r.map, &r.q->documents, text.data, text.size);
-                else st = pal_strings_add(&r.q->documents, text.data, text.size, err);
-            }
-            if (q) q->own = q->count;
         }
         if (!pass && !st) st = index_documents(&r, err);
     }

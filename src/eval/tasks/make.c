@@ -150,11 +150,12 @@ pal_status pal_make_template(const pal_eval_task *task, const json_t *row, pal_t
 /* Deletes [...] up to the nearest bracket in the same line. */
 static pal_status delete_tags(pal_bytes *out, pal_slice t, pal_error *err) {
     pal_status st = PAL_OK;
+    size_t end = 0; /* of the last search: brackets before it find nothing else */
     for (size_t i = 0; i < t.size && !st;) {
-        size_t end = i + 1;
-        if (t.data[i] == '[')
-            while (end < t.size && t.data[end] != ']' && t.data[end] != '\n') end++;
-        if (t.data[i] == '[' && end < t.size && t.data[end] == ']') i = end + 1;
+        const bool opens = t.data[i] == '[';
+        if (opens && end <= i)
+            for (end = i + 1; end < t.size && t.data[end] != ']' && t.data[end] != '\n';) end++;
+        if (opens && end < t.size && t.data[end] == ']') i = end + 1;
         else st = pal_bytes_append(out, t.data + i++, 1, err);
     }
     return st;
