@@ -352,8 +352,8 @@ pal_status pal_ruler_read_hotpot(pal_ruler_sources *s, const char *path, pal_err
                 if (st || (st = hotpot_document(&r, document, &text, err))) break;
                 if (!pass) st = pal_strings_add(&r.q->documents, text.data, text.size, err);
                 else
-                    st = pal_ids_append(&r.q->near,
-                                        pal_string_map_find(&r.map, &r.q->documents, text.data, text.size), err);
+                    st = pal_ids_append(&r.q->near, pal_string_map_find(&r.map, &r.q->documents, text.data, text.size),
+                                        err);
             }
             if (pass && !st) {
                 json_t *outputs = json_pack("[O?]", json_object_get(entry, "answer"));
