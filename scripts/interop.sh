@@ -10,7 +10,7 @@ data=${PALIMPSA_DATA-} golden=${PALIMPSA_GOLDEN-} only=("$@")
 passed=0 failed=0 skipped=0
 packages=(numpy torch transformers safetensors tokenizers sentencepiece gguf llama-cpp-python lm-eval accelerate openai schemathesis tenacity aiohttp
           tiktoken)
-comparisons=(tokenizers sentencepieces checkpoints-torch checkpoints-transformers checkpoints-llama-cpp encoders lm-eval serve-clients serve-lm-eval)
+comparisons=(tokenizers sentencepieces checkpoints-torch checkpoints-transformers checkpoints-llama-cpp encoders lm-eval lm-eval-odd serve-clients serve-lm-eval)
 
 . scripts/choose.sh
 choose comparison "${comparisons[@]}"
@@ -80,8 +80,12 @@ else
     skip serve-lm-eval "PALIMPSA_DATA and PALIMPSA_GOLDEN name no data sets or no recorded model"
 fi
 if [ -d "$golden/eval/model" ]; then
+    odd=build/interop/odd-documents
+    "$python" tests/interop/lm_eval_odd_documents.py "$odd" >/dev/null || exit 1
+    compare lm-eval-odd "lm_eval torch transformers" lm_eval_compare.py "${program[@]}" --model "$golden/eval/model" --data "$odd" --docs 0:40 --pages 0:12 --context 256
     compare serve-clients "openai schemathesis" serve_clients.py "${program[@]}" --model "$golden/eval/model"
 else
+    skip lm-eval-odd "PALIMPSA_GOLDEN names no recorded model with a tokenizer"
     skip serve-clients "PALIMPSA_GOLDEN names no recorded model with a tokenizer"
 fi
 echo "$passed passed, $failed failed, $skipped skipped"
