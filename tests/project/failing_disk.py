@@ -4,13 +4,14 @@ is still there and loads, the sentence names the file, no temporary is left, and
   failing_disk.py PROGRAM GOLDEN [--sanitized] [NAME...]     those of the cases below whose names contain one of these"""
 import json, os, pathlib, random, re, sys
 
-from faulty import TEXT, TRAIN, can_serve, check, contents, copied, counted, folder_in_memory, golden, good, long_run, palimpsa, some, strays
+from faulty import TEXT, TRAIN, can_serve, check, contents, copied, counted, folder_in_memory, golden, good, palimpsa, shared_out, some, strays, wait_for
 from serving import serving, speaking_model
 
 TIMES = [r"metrics\.jsonl$", r"timing\.csv$", r"report\.(html|md)$", r"\.log$", r"config\.json$", r"shards\.json$", r"results\.json$"]
 rng = random.Random(11)
 only = [word for word in sys.argv[3:] if not word.startswith("--")]
 seen = {"refused": 0, "finished": 0}
+mine, processes, others = shared_out()
 
 
 def chosen(name):
@@ -37,7 +38,7 @@ def try_all(name, before, words, again=None, most=5):
     expected = contents(end, TIMES)
     check(count > 5 and not strays(end), f"{name}: {count} calls, {strays(end)}")
     for fault in ("enospc", "eio", "eintr", "short"):
-        for k in some(count, most, rng):
+        for k in list(some(count, most, rng))[mine::processes]:
             here = copied(before, root / "here")
             old = contents(here)
             done = palimpsa(*words(here), faults=f"{fault}:{k}", folder=here)
@@ -105,7 +106,7 @@ with folder_in_memory() as folder:
             "--test-examples 8 --checkpoint-every 1 --threads 1").split()
     try_all("sweep", start, lambda here: grid, most=4)
     # A memory that is uploaded is on the disk before anybody is told so, or refused and gone.
-    if chosen("upload") and can_serve():
+    if chosen("upload") and not mine and can_serve():
         (root / "served").mkdir()
         model, _ = speaking_model(root / "served")
         good("generate", model, "--prompt", "river", "--max-tokens", 0, "--save-memory", "mind", folder=root)
@@ -131,3 +132,4 @@ with folder_in_memory() as folder:
             check(status == code and "cannot sync" in answer["error"]["message"] and not listed and not list(place.glob("*.state")), f"{fault}: {status}, {answer}, {listed}")
     check(only or seen["refused"] > 20 and seen["finished"] > 20, f"{seen}")
     print(f"{seen['refused']} commands were refused and lost nothing, {seen['finished']} finished in spite of it")
+wait_for(others)

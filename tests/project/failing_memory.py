@@ -7,7 +7,7 @@ every third of them where all that follow fail, with a process for each core; el
   failing_memory.py PROGRAM GOLDEN [--sanitized] [NAME...]     those of the cases below whose names contain one of these"""
 import json, os, pathlib, random, re, sys
 
-from faulty import TEXT, TRAIN, can_serve, check, contents, copied, counted, folder_in_memory, golden, good, long_run, noted, palimpsa, places, some, strays
+from faulty import TEXT, TRAIN, can_serve, check, contents, copied, counted, folder_in_memory, golden, good, long_run, noted, palimpsa, places, shared_out, some, strays, wait_for
 from serving import Server
 
 import http.client
@@ -20,7 +20,8 @@ CLOCK = rb'("(seconds|time|tokens_per_s|prompt_tokens_per_s|wall|date|[a-z_]*_s|
 rng = random.Random(5)
 only = [word for word in sys.argv[3:] if not word.startswith("--")]
 seen = {"refused": 0, "finished": 0}
-mine, processes, tried = 0, (os.cpu_count() or 1) if long_run else 1, set()
+mine, processes, others = shared_out()
+tried = set()
 
 
 def timeless(data):
@@ -161,13 +162,6 @@ def try_server(name, most):
     print(f"{name}: {counts[1] - counts[0]} allocations, {len(tries)} tries, {refused} refused", flush=True)
 
 
-others = []
-while len(others) + 1 < processes:
-    others.append(os.fork())
-    if not others[-1]:
-        mine, others = len(others), []
-        break
-
 with folder_in_memory() as folder:
     root = pathlib.Path(folder)
     start = root / "start"
@@ -220,5 +214,4 @@ with folder_in_memory() as folder:
         try_server(name, 4)
     check(only or seen["refused"] > 20, f"{seen}")
     print(f"{seen['refused']} commands were refused and lost nothing, {seen['finished']} finished in spite of it")
-failed = [pid for pid in others if os.waitpid(pid, 0)[1]]
-check(not failed, f"{len(failed)} of the other processes failed")
+wait_for(others)

@@ -58,6 +58,21 @@ def noted(log):
     return [(int(k), int(callers, 16)) for k, callers in re.findall(r"^place (\d+) ([0-9a-f]+)$", log.read_text(), re.M)]
 
 
+def shared_out():
+    """In a long run a process for each core: this one's number, how many there are, and whom the first waits for in the end."""
+    processes, others = (os.cpu_count() or 1) if long_run else 1, []
+    while len(others) + 1 < processes:
+        others.append(os.fork())
+        if not others[-1]:
+            return len(others), processes, []
+    return 0, processes, others
+
+
+def wait_for(others):
+    failed = [pid for pid in others if os.waitpid(pid, 0)[1]]
+    check(not failed, f"{len(failed)} of the other processes failed")
+
+
 def some(count, most, rng):
     """Numbers from 1 to count: all, or as many as there is time for, the first and the last among them."""
     if "--sanitized" in sys.argv:
