@@ -118,4 +118,4 @@ install: build
 
 clean:
 	rm -rf build build-debug build-sanitize build-tsan build-clang build-coverage build-arm64 build-arm64-clang build-edge \
-	    build-edge-arm64 build-libraries dist python/build python/dist
+	    build-edge-arm64 build-libraries build-fuzz dist python/build python/dist

@@ -252,7 +252,7 @@ static int take_line(void *user, const kept_line *line) {
     const json_t *of = json_object_get(a->set->task ? json_object_get(line->value, "others") : line->value,
                                        "fingerprint");
     const char *fingerprint = json_string_value(of);
-    if (!line->whole || !line->size) return CLI_OK;
+    if (!line->size || (!line->whole && line->text[0] == '{')) return CLI_OK;
     if (!json_is_object(line->value))
         return cli_error(CLI_USAGE, "%s: line %d: expected an object with fields", a->set->answers, line->number);
     if (!fingerprint || strcmp(fingerprint, a->subject->fingerprint) != 0)

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 jobs=$(nproc)
 passed=0 failed=0 only=("$@")
 
-stages=(campaigns flips allocations kills sanitize ref clang arm64 arm64-clang old-cpu old-cpu-units avx512 tsan fuzz browser)
+stages=(campaigns flips mutated allocations kills sanitize ref clang arm64 arm64-clang old-cpu old-cpu-units avx512 tsan fuzz browser)
 . scripts/choose.sh
 choose stage "${stages[@]}"
 
@@ -66,10 +66,17 @@ emulated_avx512() {
 # Programs that damage files of every kind.
 damaged='^test_(formats|safetensors|model_files|text_formats|data_shards|state_files|train)$'
 stage_campaigns() {
-    PALIMPSA_TEST_LONG=1 check "long campaigns: random splits, kills, failing disks" tests build -E "failing_memory|$damaged"
+    PALIMPSA_TEST_LONG=1 check "long campaigns: random splits and texts, failing disks, lost power, ranks that are killed" tests build -E "failing_memory|$damaged"
 }
 stage_flips() {
-    PALIMPSA_TEST_LONG=1 check "10,000 flipped bits and every length of every kind of file" tests build -R "$damaged"
+    check "sanitizer build" build_preset sanitize
+    PALIMPSA_TEST_LONG=1 check "10,000 flipped bits and every length of every kind of file, under ASan and UBSan" tests build-sanitize -R "$damaged"
+}
+stage_mutated() {
+    check "sanitizer build" build_preset sanitize
+    check "${TRIES:-3000} commands on files that are nearly right, under ASan and UBSan" env PALIMPSA_TEST_LONG=1 \
+        LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0" \
+        python3 tests/project/mutated.py build-sanitize/palimpsa tests/golden --tries "${TRIES:-3000}" --seed "${SEED:-17}"
 }
 stage_allocations() {
     check "sanitizer build" build_preset sanitize
@@ -85,7 +92,7 @@ stage_sanitize() {
     check "sanitizer build (ASan, UBSan, 16-wide kernels emulated)" build_preset sanitize
     # A thousand random splits of each memory rule and 100,000 texts for each tokenizer run in `campaigns`; under sanitizers
     # `make test` has a sample of them.
-    PALIMPSA_TEST_LONG=1 check "long campaigns under ASan and UBSan" tests build-sanitize -L unit -E "$damaged|^test_(memory_|text_encode)"
+    PALIMPSA_TEST_LONG=1 check "the other long campaigns under ASan and UBSan" tests build-sanitize -L unit -E "$damaged|^test_(memory_|text_encode)"
 }
 stage_ref() {
     check "sanitizer build" build_preset sanitize

@@ -48,19 +48,31 @@ static void describe(long pid, char *out, size_t size) {
     else snprintf(out, size, *command ? "process %ld (%s)" : "process %ld", pid, command);
 }
 
-pal_status pal_lock_directory(int *fd, const char *directory, bool wait, pal_error *err) {
+/* A file system without locks lets everybody in. place: what whoever has the lock does there. */
+static pal_status lock(int fd, const char *path, bool wait, const char *place, pal_error *err) {
     char who[128];
-    *fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (*fd < 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", directory, strerror(errno));
-    while (flock(*fd, LOCK_EX | (wait ? 0 : LOCK_NB)) != 0) {
+    while (flock(fd, LOCK_EX | (wait ? 0 : LOCK_NB)) != 0) {
         if (errno == EINTR) continue;
         if (errno != EWOULDBLOCK) return PAL_OK;
-        describe(holder(*fd), who, sizeof who);
-        close(*fd);
-        *fd = -1;
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: %s works in this directory", directory, who);
+        describe(holder(fd), who, sizeof who);
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: %s %s", path, who, place);
     }
     return PAL_OK;
+}
+
+pal_status pal_lock_file(int fd, const char *path, pal_error *err) {
+    return lock(fd, path, false, "writes to this file", err);
+}
+
+pal_status pal_lock_directory(int *fd, const char *directory, bool wait, pal_error *err) {
+    *fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*fd < 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", directory, strerror(errno));
+    const pal_status st = lock(*fd, directory, wait, "works in this directory", err);
+    if (st) {
+        close(*fd);
+        *fd = -1;
+    }
+    return st;
 }
 
 /* Whether a path still names what was opened. */

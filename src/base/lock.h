@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* One process at a time in a directory, by flock: the lock ends with the process, however that ends. */
+/* One process at a time in a directory, or at the end of a file, by flock: the lock ends with the process, however that
+ * ends. */
 #ifndef PAL_BASE_LOCK_H
 #define PAL_BASE_LOCK_H
 
@@ -17,6 +18,9 @@ pal_status pal_lock_new_directory(int *fd, bool *made, const char *directory, pa
 /* A new directory for this user alone, PREFIX-xxxxxxxx, whose name path (size) gets. Those of processes that ended
  * without removing theirs go first. */
 pal_status pal_lock_temporary_directory(int *fd, char *path, size_t size, const char *prefix, pal_error *err);
+/* A file that is open for writing: locked until fd is closed. PAL_E_ARGUMENT: somebody has it, whom the sentence names.
+ */
+pal_status pal_lock_file(int fd, const char *path, pal_error *err);
 /* made: an empty directory is removed again. fd -1 is fine. */
 void pal_unlock_directory(int fd, const char *directory, bool made);
 

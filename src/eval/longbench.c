@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/size.h"
 #include "eval/answers/answers.h"
 
 enum { SINGLE, MULTI, SUMMARY, EXAMPLES, SYNTHETIC, CODE };
@@ -93,6 +94,13 @@ pal_status pal_longbench_score(const pal_longbench_set *set, const pal_chinese *
     double best = 0;
     if (!json_is_array(answers)) return pal_fail(err, PAL_E_FORMAT, "there is no list in field 'answers'");
     if (set->first_line) prediction = pal_answer_first_line(prediction);
+    /* Each answer goes through the prediction again, and once for each class. */
+    const bool named = set->metric == PAL_LONGBENCH_CLASS;
+    const size_t work = pal_size_mul(pal_size_mul(json_array_size(answers), named ? json_array_size(classes) : 1),
+                                     prediction.size);
+    if (work > (named ? PAL_ANSWER_WORK : PAL_ANSWER_BYTES))
+        return pal_fail(err, PAL_E_FORMAT, "%zu answers for a prediction of %zu bytes: too much to compare",
+                        json_array_size(answers), prediction.size);
     for (size_t i = 0; i < json_array_size(answers) && !st; i++) {
         const json_t *a = json_array_get(answers, i);
         double own = 0;
@@ -156,12 +164,16 @@ typedef struct {
 
 static pal_status fill(pal_slice template, const placeholder *list, bool strip, const json_t *row, pal_bytes *out,
                        pal_error *err) {
+    enum { MOST = 16 }; /* a long text that is repeated takes memory that its file does not show */
     pal_status st = PAL_OK;
+    int filled = 0;
     for (size_t i = 0; i < template.size && !st;) {
         const placeholder *p = list;
         while (p->sign &&
                (template.size - i < strlen(p->sign) || memcmp(template.data + i, p->sign, strlen(p->sign)) != 0))
             p++;
+        if (p->sign && ++filled > MOST)
+            return pal_fail(err, PAL_E_FORMAT, "the prompt's template has more than %d places for texts", MOST);
         st = p->sign ? append_field(out, row, p->field, strip, err) : pal_bytes_append(out, template.data + i, 1, err);
         i += p->sign ? strlen(p->sign) : 1;
     }

@@ -4,8 +4,10 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <oniguruma.h>
+#include <time.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 
 struct pal_pattern {
     regex_t *code;
@@ -15,6 +17,31 @@ struct pal_pattern {
  * place, and the package's own limit. That alone would let each place of a text take a third of a second, so a text has
  * an allowance, too: patterns in use take less than ten steps for a byte, on long runs of digits some a thousand. */
 enum { RETRIES = 10000000, TEXT_STEPS = 4000000, BYTE_STEPS = 2000, STACK_MAX = 1 << 22 };
+/* Possessive repeats and looking ahead read on without a step back, so time counts, too: it suffices for that many
+ * steps on a machine half as fast as most. The engine looks at the clock at each place of the text, by a callout in
+ * front of the pattern: what is too slow takes what it may, and one place. */
+static const double text_seconds = 0.3, byte_seconds = 150e-6;
+static const char look[] = "(?{clock})";
+enum { TOO_SLOW = -99999 }; /* beside Oniguruma's errors */
+
+/* The pattern is compiled alone, so that it is refused when it is wrong alone, and then behind the callout, where every
+ * place of a text begins: with the first of its alternatives. */
+static int compile(regex_t **code, pal_slice source, OnigErrorInfo *where) {
+    pal_bytes watched = { 0 };
+    int result = onig_new(code, source.data, source.data + source.size, ONIG_OPTION_NONE, ONIG_ENCODING_UTF8,
+                          ONIG_SYNTAX_ONIGURUMA, where);
+    if (result != ONIG_NORMAL) return result;
+    onig_free(*code);
+    *code = NULL;
+    if (pal_bytes_append(&watched, look, strlen(look), NULL) ||
+        pal_bytes_append(&watched, source.data, source.size, NULL))
+        result = ONIGERR_MEMORY;
+    else
+        result = onig_new(code, watched.data, watched.data + watched.size, ONIG_OPTION_NONE, ONIG_ENCODING_UTF8,
+                          ONIG_SYNTAX_ONIGURUMA, where);
+    pal_bytes_free(&watched);
+    return result;
+}
 
 pal_status pal_pattern_new(pal_pattern **out, const char *name, pal_slice source, pal_error *err) {
     OnigErrorInfo where;
@@ -30,9 +57,7 @@ pal_status pal_pattern_new(pal_pattern **out, const char *name, pal_slice source
     if ((st = pal_alloc_named(&block, 1, sizeof(pal_pattern), "a pattern", err))) return st;
     pal_pattern *p = block;
     int code = onig_initialize(&utf8, 1);
-    if (code == ONIG_NORMAL)
-        code = onig_new(&p->code, source.data, source.data + source.size, ONIG_OPTION_NONE, utf8, ONIG_SYNTAX_ONIGURUMA,
-                        &where);
+    if (code == ONIG_NORMAL) code = compile(&p->code, source, &where);
     if (code == ONIGERR_MEMORY) {
         pal_free(block);
         return pal_fail(err, PAL_E_MEMORY, "%s: no memory for a pattern", name);
@@ -53,6 +78,23 @@ void pal_pattern_free(pal_pattern *p) {
     pal_free(p);
 }
 
+static double processor_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* The callout. The processor's time is dear to ask for; it goes no faster than the clock. */
+static int look_at_clock(OnigCalloutArgs *args, void *scratch) {
+    (void)args;
+    pal_tokenizer_scratch *s = scratch;
+    const double now = pal_seconds();
+    if (now < s->look_again) return ONIG_CALLOUT_SUCCESS;
+    const double left = s->deadline - processor_seconds();
+    s->look_again = now + left;
+    return left < 0 ? TOO_SLOW : ONIG_CALLOUT_SUCCESS;
+}
+
 static pal_status prepare(pal_tokenizer_scratch *s, pal_error *err) {
     if (s->region) return PAL_OK;
     OnigMatchParam *limits = onig_new_match_param();
@@ -60,6 +102,8 @@ static pal_status prepare(pal_tokenizer_scratch *s, pal_error *err) {
         onig_initialize_match_param(limits);
         onig_set_retry_limit_in_match_of_match_param(limits, RETRIES);
         onig_set_match_stack_limit_size_of_match_param(limits, STACK_MAX);
+        onig_set_progress_callout_of_match_param(limits, look_at_clock);
+        onig_set_callout_user_data_of_match_param(limits, s);
     }
     s->region = onig_region_new();
     s->limits = limits;
@@ -68,6 +112,9 @@ static pal_status prepare(pal_tokenizer_scratch *s, pal_error *err) {
 
 void pal_pattern_begin(pal_tokenizer_scratch *s, size_t size) {
     s->steps_allowed = s->steps_left = TEXT_STEPS + (uint64_t)BYTE_STEPS * size;
+    s->seconds_allowed = text_seconds + byte_seconds * (double)size;
+    s->deadline = processor_seconds() + s->seconds_allowed;
+    s->look_again = pal_seconds() + s->seconds_allowed;
 }
 
 /* The engine does not say what a search cost. It is begun with few steps and again with four times as many until they
@@ -105,6 +152,10 @@ pal_status pal_pattern_next(const pal_pattern *p, pal_tokenizer_scratch *s, pal_
             return pal_fail(err, PAL_E_ARGUMENT,
                             "the tokenizer's pattern gives up on this text: it takes more than %" PRIu64 " steps",
                             s->steps_allowed);
+        if (at == TOO_SLOW)
+            return pal_fail(err, PAL_E_ARGUMENT,
+                            "the tokenizer's pattern gives up on this text: it takes more than %.1f s",
+                            s->seconds_allowed);
         if (at == ONIGERR_MEMORY) return pal_fail(err, PAL_E_MEMORY, "no memory to match a pattern");
         if (at < 0) {
             OnigUChar why[ONIG_MAX_ERROR_MESSAGE_LEN] = "";

@@ -22,6 +22,8 @@ with tempfile.TemporaryDirectory() as folder:
     shards = "tokenize text --tokenizer bytes --out run --threads 1".split()
 
     # Another process is in the directory: the sentence names it. Killed, it is out.
+    if not can_serve():
+        print("skipped: the program has no server")
     served = lambda *options: [["serve", "hybrid", *options, "--port", "0", "--threads", "1"]] if can_serve() else []
     for words in ([*TRAIN, "--out", "run"], GRID, shards, *served("--memory-dir", "run")):
         here = copied(start, root / "here")
@@ -36,6 +38,28 @@ with tempfile.TemporaryDirectory() as folder:
         check(contents(here) == before and (here / "run").is_dir(), f"{words[0]}: something was written beside another process")
         if words[0] != "serve":
             call(*words, cwd=here)
+    # So is one that adds lines to the same file.
+    here = copied(start, root / "here")
+    (here / "data/piqa").mkdir(parents=True)
+    (here / "data/config").mkdir()
+    shutil.copy(golden / "eval/data/piqa/validation.jsonl", here / "data/piqa")
+    (here / "data/config/dataset2prompt.json").write_text('{"trec": "{context} {input}"}')
+    (here / "data/config/dataset2maxlen.json").write_text('{"trec": 3}')
+    (here / "data/trec.jsonl").write_text('{"input": "What?", "context": "Some.", "answers": ["City"], "length": 9, "all_classes": ["City", "Date"]}\n')
+    for task, file in (("piqa --limit 2 --samples samples.jsonl", "samples.jsonl"), ("longbench --predictions answers", "answers/trec.jsonl")):
+        words = f"eval hybrid --tokenizer bytes --data data --tasks {task} --batch 1 --threads 1".split()
+        call(*words, cwd=here)
+        lines = (here / file).read_bytes()
+        (here / file).write_bytes(lines[:-20])  # a line that the other one is about to end
+        other = subprocess.Popen([sys.executable, "-c", HOLD, here / file], stdout=subprocess.PIPE)
+        other.stdout.readline()
+        refused = subprocess.run([program, *words], cwd=here, capture_output=True, text=True, timeout=100)
+        other.kill()
+        other.wait()
+        check(refused.returncode == 2 and re.search(rf"palimpsa: {file}: process {other.pid} \(.*\) writes to this file\n$", refused.stderr), f"{task}: {refused}")
+        check((here / file).read_bytes() == lines[:-20], f"{task}: another process's line was cut off")
+        call(*words, cwd=here)
+        check((here / file).read_bytes() == lines, f"{task}: the file is not what it was")
     print("a second process is refused and named; a killed one leaves no lock")
 
     # A directory that may only be read. The superuser may write anywhere: the program then runs as nobody.

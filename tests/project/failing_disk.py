@@ -106,7 +106,9 @@ with folder_in_memory() as folder:
             "--test-examples 8 --checkpoint-every 1 --threads 1").split()
     try_all("sweep", start, lambda here: grid, most=4)
     # A memory that is uploaded is on the disk before anybody is told so, or refused and gone.
-    if chosen("upload") and not mine and can_serve():
+    if not can_serve():
+        print("skipped: the program has no server")
+    elif chosen("upload") and not mine:
         (root / "served").mkdir()
         model, _ = speaking_model(root / "served")
         good("generate", model, "--prompt", "river", "--max-tokens", 0, "--save-memory", "mind", folder=root)

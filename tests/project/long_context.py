@@ -82,6 +82,14 @@ with tempfile.TemporaryDirectory() as folder:
     assert re.search(rf"\nKey (\w+) opens door {row['outputs'][0]}\.\n(?:.*\n)*Which door does \1 open\?$", row["input"]) and row["answer_prefix"] == " Door"
     r = subprocess.run([program, "needle", "--tokenizer", "bytes", "--ruler", "all", "--lengths", "1k", "--count", "1", "--out", folder / "few"], capture_output=True, text=True)
     assert r.returncode == 0 and "niah_single_2 is left out: it needs a text" in r.stderr and "qa_2 is left out" in r.stderr and "left out: vt: rows of 1024 tokens have no room" in r.stderr and not (folder / "few/1024/qa_1").exists()
+    # Words whose pairs are more than a list can hold, or have to be sorted among each other.
+    for nouns, adjectives, says in ((8192, [f"b{k}" for k in range(8192)], "67108864 pairs of words: expected at most 16777216"),
+                                    (4096, ["a"] + [f"a!{k}" for k in range(1024)], "too many adjectives begin with others, such as 'a'")):
+        for name, words in (("noun", [f"n{k}" for k in range(nouns)]), ("adjective", adjectives), ("verb", ["run"])):
+            (folder / f"{name}list.txt").write_text("\n".join(words))
+        why = run("needle", "--tokenizer", "bytes", "--ruler", "niah_single_1", "--words", folder, "--lengths", "1k", "--count", 1, "--out", folder / "wrong", code=2)
+        assert says in why, why
+    (folder / "nounlist.txt").unlink()
     (folder / "cuts").write_text("0\t10\n5\t20\n")
     (folder / "bad.json").write_text('{"nedle": "x"}')
     (folder / "lacks.json").write_text('{"needle": "x {key}"}')
@@ -128,10 +136,11 @@ with tempfile.TemporaryDirectory() as folder:
 
     # Code is compared as Python's difflib does, popular characters among it; the time that long lines take grows with what they have in common, the memory of ROUGE-L does
     # not grow with a text, and what no benchmark asks for is refused.
-    def score(name, *rows, **how):
+    def score(name, *rows, classes=None, **how):
         shutil.rmtree(folder / "strange", ignore_errors=True)
         (folder / "strange").mkdir()
-        (folder / f"strange/{name}.jsonl").write_text("".join(json.dumps({"pred": pred, "answers": [answer], "all_classes": None, "length": 1}) + "\n" for pred, answer in rows))
+        (folder / f"strange/{name}.jsonl").write_text("".join(json.dumps({"pred": pred, "answers": answer if isinstance(answer, list) else [answer], "all_classes": classes, "length": 1}) + "\n"
+                                                              for pred, answer in rows))
         found = run(*E, "longbench", "--predictions", folder / "strange", "--json", **how)
         return found if how.get("code") else json.loads(found)["results"][name]["score,none"]
 
@@ -153,6 +162,9 @@ with tempfile.TemporaryDirectory() as folder:
     assert score("gov_report", (long, " ".join(words)), memory_limit=None if "--sanitized" in sys.argv else 256 << 20) == round(100 * 2 * precision / (precision + 1 + 1e-8), 2)
     assert score("gov_report", ("z " * 20000, "y " * 10000)) == 0
     assert "gov_report.jsonl: row 1: texts of 20000 and 20000 words are too long for ROUGE-L" in score("gov_report", ("z " * 20000, "y." * 20000), code=2)
+    assert score("narrativeqa", ("b c " * 4096, ["a"] * 999 + ["c b"])) == round(100 * 2 / (2 * 4096 + 2) * 2, 2)  # each answer reads the prediction again
+    assert "row 1: 4000 answers for a prediction of 16384 bytes: too much to compare" in score("narrativeqa", ("b c " * 4096, ["a"] * 4000), code=2)
+    assert "row 1: 3500 answers for a prediction of 14000 bytes: too much to compare" in score("trec", ("xb" * 7000, ["a"] * 3500), classes=["bb"] * 3500, code=2)
 
     # A model: answers in the files of the original programs, scored alike from there, gone on from after an end in the middle of a line.
     run("tokenize", "--train-bpe", 300, "--out", folder / "vocabulary", book)
@@ -176,6 +188,11 @@ with tempfile.TemporaryDirectory() as folder:
     for path, whole in answers.items():  # those of another model stay as they are, a last line without its end too
         path.write_bytes(whole[:-1])
     assert "another model" in run("eval", attention, *R[2:], code=2) and all(p.read_bytes() == whole[:-1] for p, whole in answers.items())
+    first = min(answers)
+    for line, says in ((answers[first].split(b"\n")[0], "line 1 holds the answer of another model"), (b"notes without an end", "line 1: expected an object")):
+        first.write_bytes(line)
+        assert says in run("eval", attention, *R[2:], code=2) and first.read_bytes() == line
+        first.write_bytes(answers[first])
     for path in answers:  # right answers, put there
         rows = lines(path)
         for row in rows[:2]:
@@ -213,9 +230,14 @@ with tempfile.TemporaryDirectory() as folder:
     assert found["results"]["longbench2"]["Overall,none"] == 0 and found["results"]["longbench2"]["Medium,none"] is None and found["n-samples"]["longbench2"]["effective"] == 2
     assert [len(row["context"]) for row in lines(folder / "long2/longbench2.jsonl")] == [1000, 1000]
 
+    (second / "prompts/0shot.txt").write_text("$DOC$" * 17)
+    assert "template has more than 16 places" in run("eval", model, "--tasks", "longbench2", "--data", second, code=2)
+
     # What is wrong.
     empty = folder / "empty"
     empty.mkdir()
+    (folder / "jieba").mkdir()
+    (folder / "jieba/dict.txt").write_text("a" * 1024 + " 3 n\n" + "b" * 1025 + " 3 n\n")
     (folder / "broken/1024/vt").mkdir(parents=True)
     (folder / "broken/1024/vt/validation.jsonl").write_text('{"input": "a", "outputs": ["b"]}\n{"outputs": ["b"]}\n')
     (folder / "mute/1024").mkdir(parents=True)
@@ -226,7 +248,8 @@ with tempfile.TemporaryDirectory() as folder:
                        (["--tasks", "ruler", "--predictions", folder / "mute"], "row 1: expected a list of answers, found an empty one"),
                        ([attention, "--tasks", "ruler", "--data", folder / "ruler", "--predictions", at], "another model"),
                        ([model, attention, "--tasks", "ruler", "--data", folder / "ruler"], "one model at a time"), ([model, "--tasks", "ruler", "--data", empty, "--scoring", "x"], "ruler or lm-eval"),
-                       (["--tasks", "longbench", "--predictions", recorded / "pred", "--chinese", empty], "dict.txt"), ([model, "--tasks", "longbench", "--data", data, "--figure", "x.svg"], "--figure")):
+                       (["--tasks", "longbench", "--predictions", recorded / "pred", "--chinese", empty], "dict.txt"),
+                       (["--tasks", "longbench", "--predictions", recorded / "pred", "--chinese", folder / "jieba"], "line 2: a word of 1025 bytes; expected at most 1024"), ([model, "--tasks", "longbench", "--data", data, "--figure", "x.svg"], "--figure")):
         why = run("eval", *args, code=2)
         assert says in why, (args, why)
     shutil.rmtree(data / "config")

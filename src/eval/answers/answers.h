@@ -12,6 +12,8 @@
 /* Steps that ROUGE-L and the likeness of code may take, about a second: word against word, and character against
  * character. Texts that need more are refused; answers of a benchmark are far from it. */
 enum { PAL_ANSWER_WORK = 1 << 28 };
+/* Bytes of a prediction that all of its answers together may go through, about half a second. */
+enum { PAL_ANSWER_BYTES = 1 << 24 };
 
 /* F1 of the two bags of words: lower case, without ASCII punctuation and English articles. */
 pal_status pal_answer_f1(pal_slice prediction, pal_slice reference, double *score, pal_error *err);

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/map.h"
 #include "eval/python_text.h"
+#include "text/tokenizer.h"
 
 enum { HAN_FIRST = 0x4E00, HAN_LAST = 0x9FD5, HAN = HAN_LAST - HAN_FIRST + 1 };
 enum { BEGIN, MIDDLE, END, SINGLE, STATES }; /* of a character in its word */
@@ -40,6 +41,9 @@ static pal_status read_words(pal_chinese *c, pal_slice text, const char *path, p
         for (; i < size && isdigit(s[i]) && digits < 9; digits++) count = count * 10 + (uint64_t)(s[i++] - '0');
         if (!blank || blank == s || !digits || (i < size && s[i] != ' ' && s[i] != '\r'))
             return pal_fail(err, PAL_E_FORMAT, "%s: line %zu: expected a word, a blank and a count", path, line);
+        if (blank - s > PAL_MATCHED_MAX)
+            return pal_fail(err, PAL_E_FORMAT, "%s: line %zu: a word of %td bytes; expected at most %d", path, line,
+                            blank - s, PAL_MATCHED_MAX);
         st = pal_trie_add(&c->words, s, (size_t)(blank - s), (uint32_t)count, err);
         total += count;
         at += size + (end != NULL);

@@ -185,7 +185,8 @@ static int by_joined(const void *a, const void *b, void *sources) {
 /* Adjective by adjective the pairs are in order but for those like "blue-eyed", which stand among those of "blue". */
 static pal_status sort_pairs(pal_ruler_sources *s, pal_error *err) {
     const size_t nouns = s->nouns.count, all = pal_size_mul(s->adjectives.count, nouns);
-    enum { MOST = 1 << 26 }; /* ten times those of RULER's own lists; 256 MiB */
+    enum { MOST = 1 << 24 /* twice those of RULER's own lists */, MOST_SORTED = 1 << 22 };
+    size_t sorted = 0;
     if (all > MOST) return pal_fail(err, PAL_E_FORMAT, "%zu pairs of words: expected at most %d", all, MOST);
     pal_status st = pal_alloc_named((void **)&s->pairs, all, sizeof *s->pairs, "pairs of words", err);
     if (st) return st;
@@ -198,7 +199,11 @@ static pal_status sort_pairs(pal_ruler_sources *s, pal_error *err) {
                 next.data[first.size] > '-')
                 break;
         }
-        if (end > a + 1) qsort_r(s->pairs + a * nouns, (end - a) * nouns, sizeof *s->pairs, by_joined, s);
+        if (end == a + 1) continue;
+        if ((sorted += (end - a) * nouns) > MOST_SORTED)
+            return pal_fail(err, PAL_E_FORMAT, "too many adjectives begin with others, such as '%.*s'",
+                            (int)(first.size < 40 ? first.size : 40), (const char *)first.data);
+        qsort_r(s->pairs + a * nouns, (end - a) * nouns, sizeof *s->pairs, by_joined, s);
     }
     s->pair_count = 1;
     for (size_t i = 1; i < all; i++)
