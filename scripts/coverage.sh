@@ -8,8 +8,8 @@ cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 report=build-coverage/report
 # The tests that come to these files: readers, writers and what stands on them, and the program where it is fed malformed files.
-tests='test_(base|blocks|comm|data_.*|directories|faults|formats|json|model_.*|options|safetensors|session|session_text|state_files|surgery'
-tests+='|text_.*|train|trainer|watch)|fuzz_.*|program_(tokenize|directories|refuses_.*)'
+tests='test_(base|blocks|comm|data_.*|directories|eval.*|faults|formats|json|model_.*|options|plot.*|safetensors|session|session_text|state_files|surgery'
+tests+='|text_.*|train|trainer|watch)|fuzz_.*|program_(tokenize|directories|mutated|refuses_.*|serve|serve_memories|serve_manners|serve_strange)'
 
 cmake --preset coverage >/dev/null
 cmake --build build-coverage -j "$jobs"
