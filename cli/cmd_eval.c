@@ -91,6 +91,8 @@ static int check_kind(const eval_options *o, bool tasks) {
                 : p->text          ? "text"
                                    : NULL;
     if (other && tasks) return cli_error(CLI_USAGE, "--%s goes with perplexity, not with --tasks", other);
+    if (o->tasks.samples && t->json && strcmp(o->tasks.samples, t->json) == 0)
+        return cli_error(CLI_USAGE, "--samples and --json name the same file, %s", t->json);
     if (other) return cli_error(CLI_USAGE, "--%s goes with --tasks", other);
     return CLI_OK;
 }

@@ -247,12 +247,19 @@ typedef struct {
     long_set *set;
 } answered;
 
+/* Whether a line that was cut off may be one of make_line's. */
+static bool begins_like_ours(const long_set *set, const kept_line *line) {
+    const char *start = set->task ? "{\"index\": " : set->set ? "{\"pred\": \"" : "{\"";
+    const size_t size = strlen(start);
+    return memcmp(line->text, start, line->size < size ? line->size : size) == 0;
+}
+
 static int take_line(void *user, const kept_line *line) {
     const answered *a = user;
     const json_t *of = json_object_get(a->set->task ? json_object_get(line->value, "others") : line->value,
                                        "fingerprint");
     const char *fingerprint = json_string_value(of);
-    if (!line->size || (!line->whole && line->text[0] == '{')) return CLI_OK;
+    if (!line->size || (!line->whole && begins_like_ours(a->set, line))) return CLI_OK;
     if (!json_is_object(line->value))
         return cli_error(CLI_USAGE, "%s: line %d: expected an object with fields", a->set->answers, line->number);
     if (!fingerprint || strcmp(fingerprint, a->subject->fingerprint) != 0)

@@ -13,6 +13,7 @@
 #include "eval_long.h"
 #include "format/json.h"
 #include "plot/figure.h"
+#include "stop.h"
 
 enum { LENGTHS = 64 };
 static const double good_average = 85.6; /* of Llama-2-7B at 4,096 tokens: RULER's bar for an effective length */
@@ -59,6 +60,8 @@ static int score_longbench(const long_plan *p, long_set *set) {
         const json_t *length = json_object_get(line, "length");
         pal_slice text;
         const int b = set->extended ? pal_longbench_bucket(json_integer_value(length)) : 0;
+        if (!code && cli_stopping())
+            code = cli_error(CLI_FAILED, "interrupted in %s, at row %zu of %zu", set->name, i + 1, n);
         if (code) break;
         if (set->extended && !json_is_integer(length)) {
             (void)pal_fail(&err, PAL_E_FORMAT, "there is no number in field 'length'");

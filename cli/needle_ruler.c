@@ -40,6 +40,7 @@ static int read_lengths(selection *s, const char *list) {
 static int read_tasks(selection *s, const char *list) {
     const char *names[PAL_RULER_TASKS + 2] = { "all" };
     for (int i = 0; i < PAL_RULER_TASKS; i++) names[i + 1] = pal_ruler_tasks[i].name;
+    if (!*list) return cli_error(CLI_USAGE, "--ruler expects all, or names such as niah_single_1,vt, found nothing");
     for (const char *at = list; *at;) {
         char name[64];
         const size_t n = strcspn(at, ",");

@@ -5,9 +5,11 @@ import os
 import pathlib
 import pickle
 import re
+import struct
 import subprocess
 import sys
 import threading
+import zipfile
 
 import numpy as np
 import pytest
@@ -226,6 +228,12 @@ def test_states_are_saved_copied_and_reset(tmp_path):
     np.savez(tmp_path / "huge.npz", rule=np.array("gla"), sizes=np.array([1 << 20] * 5 + [0]), past=np.zeros(1, np.int32), part_S=np.zeros(1, np.float32))
     with pytest.raises(ValueError, match="huge.npz: not a saved state"):
         memory.State.load(tmp_path / "huge.npz")
+    with zipfile.ZipFile(tmp_path / "state.npz") as whole, zipfile.ZipFile(tmp_path / "vast.npz", "w") as vast:
+        for name in whole.namelist():  # a part whose header asks for more memory than there is
+            data = whole.read(name)
+            vast.writestr(name, data if not name.startswith("part_") else np.lib.format.magic(1, 0) + struct.pack("<H", 118) + b"{'descr': '<f4', 'fortran_order': False, 'shape': (9007199254740992,)}".ljust(117) + b"\n")
+    with pytest.raises(ValueError, match="vast.npz: not a saved state"):
+        memory.State.load(tmp_path / "vast.npz")
 
 
 def test_what_is_refused_says_so_in_one_sentence():

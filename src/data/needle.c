@@ -52,9 +52,10 @@ pal_status pal_haystack_new(pal_haystack **out, pal_slice text, const pal_tokeni
     if (!st) st = pal_tokenizer_scratch_new(&h->scratch, tokenizer, err);
     for (size_t i = 0, begin = 0; i < text.size && !st; i++) {
         if (!ends_piece(text, i)) continue;
-        piece *p = &h->pieces[h->count++];
+        piece *p = &h->pieces[h->count];
         *p = (piece){ .begin = begin, .size = i + 1 - begin };
         st = count_tokens(h, text.data + begin, p->size, &p->tokens, err);
+        h->count += p->tokens > 0; /* one without tokens would fit any number of times */
         h->tokens += p->tokens;
         begin = i + 1;
     }

@@ -58,14 +58,14 @@ static pal_status join(pal_bytes *out, const pal_strings *words, pal_error *err)
 }
 
 static pal_status score_words(const pal_longbench_set *set, const pal_chinese *chinese, pal_slice prediction,
-                              pal_slice answer, double *score, pal_error *err) {
+                              pal_slice answer, size_t *work, double *score, pal_error *err) {
     pal_strings p = { 0 }, a = { 0 };
     pal_bytes joined_p = { 0 }, joined_a = { 0 };
     pal_status st = pal_chinese_cut(chinese, prediction, &p, err);
     if (!st) st = pal_chinese_cut(chinese, answer, &a, err);
     if (!st && set->metric == PAL_LONGBENCH_F1_ZH) st = pal_answer_f1_zh(&p, &a, score, err);
     else if (!st && !(st = join(&joined_p, &p, err)) && !(st = join(&joined_a, &a, err)))
-        st = pal_answer_rouge(pal_slice_of(&joined_p), pal_slice_of(&joined_a), PAL_ROUGE_STEPS_ZH, score, err);
+        st = pal_answer_rouge(pal_slice_of(&joined_p), pal_slice_of(&joined_a), PAL_ROUGE_STEPS_ZH, work, score, err);
     pal_strings_free(&p);
     pal_strings_free(&a);
     pal_bytes_free(&joined_p);
@@ -74,39 +74,48 @@ static pal_status score_words(const pal_longbench_set *set, const pal_chinese *c
 }
 
 static pal_status score_one(const pal_longbench_set *set, const pal_chinese *chinese, pal_slice p, pal_slice answer,
-                            const json_t *classes, double *score, pal_error *err) {
+                            const json_t *classes, size_t *work, double *score, pal_error *err) {
     switch (set->metric) {
     case PAL_LONGBENCH_F1: return pal_answer_f1(p, answer, score, err);
     case PAL_LONGBENCH_F1_ZH:
-    case PAL_LONGBENCH_ROUGE_ZH: return score_words(set, chinese, p, answer, score, err);
-    case PAL_LONGBENCH_ROUGE: return pal_answer_rouge(p, answer, PAL_ROUGE_STEPS, score, err);
+    case PAL_LONGBENCH_ROUGE_ZH: return score_words(set, chinese, p, answer, work, score, err);
+    case PAL_LONGBENCH_ROUGE: return pal_answer_rouge(p, answer, PAL_ROUGE_STEPS, work, score, err);
     case PAL_LONGBENCH_CLASS: return pal_answer_class(p, answer, classes, score, err);
     case PAL_LONGBENCH_COUNT: return pal_answer_count(p, answer, score, err);
     case PAL_LONGBENCH_PLACE: return pal_answer_place(p, answer, "Paragraph ", score, err);
     case PAL_LONGBENCH_PLACE_ZH: return pal_answer_place(p, answer, "\u6bb5\u843d", score, err);
-    default: return pal_answer_code(p, answer, score, err);
+    default: return pal_answer_code(p, answer, work, score, err);
     }
+}
+
+/* Each answer goes through the prediction again. Where it is a class, every class is looked for in both, and those that
+ * are found are moved about in their list. */
+static bool is_too_much(const pal_longbench_set *set, size_t prediction, const json_t *answers, const json_t *classes) {
+    const size_t count = json_array_size(answers), names = json_array_size(classes);
+    size_t size = 0;
+    if (set->metric != PAL_LONGBENCH_CLASS) return pal_size_mul(count, prediction) > PAL_ANSWER_BYTES;
+    for (size_t i = 0; i < count; i++) size = pal_size_add(size, json_string_length(json_array_get(answers, i)));
+    size = pal_size_add(size, pal_size_mul(count, pal_size_add(prediction, names)));
+    return pal_size_mul(size, names) > PAL_ANSWER_WORK;
 }
 
 pal_status pal_longbench_score(const pal_longbench_set *set, const pal_chinese *chinese, pal_slice prediction,
                                const json_t *answers, const json_t *classes, double *score, pal_error *err) {
     pal_status st = PAL_OK;
     double best = 0;
+    size_t work = 0;
     if (!json_is_array(answers)) return pal_fail(err, PAL_E_FORMAT, "there is no list in field 'answers'");
     if (set->first_line) prediction = pal_answer_first_line(prediction);
-    /* Each answer goes through the prediction again, and once for each class. */
-    const bool named = set->metric == PAL_LONGBENCH_CLASS;
-    const size_t work = pal_size_mul(pal_size_mul(json_array_size(answers), named ? json_array_size(classes) : 1),
-                                     prediction.size);
-    if (work > (named ? PAL_ANSWER_WORK : PAL_ANSWER_BYTES))
-        return pal_fail(err, PAL_E_FORMAT, "%zu answers for a prediction of %zu bytes: too much to compare",
-                        json_array_size(answers), prediction.size);
-    for (size_t i = 0; i < json_array_size(answers) && !st; i++) {
+    const size_t count = json_array_size(answers);
+    if (is_too_much(set, prediction.size, answers, classes))
+        return pal_fail(err, PAL_E_FORMAT, "%zu answers for a prediction of %zu bytes: too much to compare", count,
+                        prediction.size);
+    for (size_t i = 0; i < count && !st; i++) {
         const json_t *a = json_array_get(answers, i);
         double own = 0;
         if (!json_is_string(a)) return pal_fail(err, PAL_E_FORMAT, "answer %zu is not a text", i + 1);
         const pal_slice answer = { (const unsigned char *)json_string_value(a), json_string_length(a) };
-        st = score_one(set, chinese, prediction, answer, classes, &own, err);
+        st = score_one(set, chinese, prediction, answer, classes, &work, &own, err);
         if (own > best) best = own;
     }
     *score = best;

@@ -158,7 +158,7 @@ static bool take_text(serve_fields *f, serve_job *job, const char *name, const j
     if (serve_encode(f->x, job->model, json_string_value(text), json_string_length(text), NULL, &job->prompts[at],
                      &err) ||
         pal_bytes_append(&job->prompt_texts[at], json_string_value(text), json_string_length(text), &err)) {
-        f->result = serve_error(f->x, 400, name, "'%s': %s", name, err.text);
+        f->result = serve_error(f->x, err.status == PAL_E_MEMORY ? 500 : 400, name, "'%s': %s", name, err.text);
         return false;
     }
     return true;

@@ -73,15 +73,17 @@ enum { MOST_OBJECTS = 1 << 16 };
 
 json_t *serve_body(serve_exchange *x, serve_result *result) {
     json_error_t why;
+    bool starved = false;
     if (pal_json_containers((const char *)x->body.data, x->body.size) > MOST_OBJECTS) {
         drop_body(x);
         *result = serve_error(x, 400, NULL, "the body has more than %d objects and lists", MOST_OBJECTS);
         return NULL;
     }
     json_t *root = pal_json_parse(x->body.data ? (const char *)x->body.data : "", x->body.size, JSON_ALLOW_NUL, &why,
-                                  NULL);
+                                  &starved);
     drop_body(x);
-    if (!root) *result = serve_error(x, 400, NULL, "the body is not JSON: %s (line %d)", why.text, why.line);
+    if (starved) *result = serve_error(x, 500, NULL, "no memory to read the body");
+    else if (!root) *result = serve_error(x, 400, NULL, "the body is not JSON: %s (line %d)", why.text, why.line);
     else if (!json_is_object(root)) {
         *result = serve_error(x, 400, NULL, "the body is JSON, but not an object");
         json_decref(root);

@@ -37,7 +37,7 @@ serve_result serve_tokenize(serve_exchange *x) {
         if (!json_is_string(text)) serve_wrong(&f, "prompt", "a text");
         else if (serve_encode(x, model, json_string_value(text), json_string_length(text),
                               &(pal_encode_options){ .add_special = special }, &ids, &err))
-            f.result = serve_error(x, 400, "prompt", "'prompt': %s", err.text);
+            f.result = serve_error(x, err.status == PAL_E_MEMORY ? 500 : 400, "prompt", "'prompt': %s", err.text);
         else f.result = serve_reply_text(x, 200, print_ids(&ids, model->context));
     }
     pal_ids_free(&ids);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "text/pattern.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <oniguruma.h>
@@ -24,17 +25,26 @@ static const double text_seconds = 0.3, byte_seconds = 150e-6;
 static const char look[] = "(?{clock})";
 enum { TOO_SLOW = -99999 }; /* beside Oniguruma's errors */
 
-/* The pattern is compiled alone, so that it is refused when it is wrong alone, and then behind the callout, where every
- * place of a text begins: with the first of its alternatives. */
+/* Options in front, such as (?I), some of which are allowed nowhere else. */
+static size_t options_size(pal_slice source) {
+    size_t n = 2;
+    if (source.size < 3 || memcmp(source.data, "(?", 2) != 0) return 0;
+    while (n < source.size && (isalpha(source.data[n]) || source.data[n] == '-')) n++;
+    return n < source.size && source.data[n] == ')' ? n + 1 : 0;
+}
+
+/* The pattern is compiled alone, so that it is refused when it is wrong alone, and then with the callout in front,
+ * where every place of a text begins: with the first of its alternatives. */
 static int compile(regex_t **code, pal_slice source, OnigErrorInfo *where) {
     pal_bytes watched = { 0 };
+    const size_t front = options_size(source);
     int result = onig_new(code, source.data, source.data + source.size, ONIG_OPTION_NONE, ONIG_ENCODING_UTF8,
                           ONIG_SYNTAX_ONIGURUMA, where);
     if (result != ONIG_NORMAL) return result;
     onig_free(*code);
     *code = NULL;
-    if (pal_bytes_append(&watched, look, strlen(look), NULL) ||
-        pal_bytes_append(&watched, source.data, source.size, NULL))
+    if (pal_bytes_append(&watched, source.data, front, NULL) || pal_bytes_append(&watched, look, strlen(look), NULL) ||
+        pal_bytes_append(&watched, source.data + front, source.size - front, NULL))
         result = ONIGERR_MEMORY;
     else
         result = onig_new(code, watched.data, watched.data + watched.size, ONIG_OPTION_NONE, ONIG_ENCODING_UTF8,
@@ -96,7 +106,7 @@ static int look_at_clock(OnigCalloutArgs *args, void *scratch) {
 }
 
 static pal_status prepare(pal_tokenizer_scratch *s, pal_error *err) {
-    if (s->region) return PAL_OK;
+    if (s->region && s->limits) return PAL_OK;
     OnigMatchParam *limits = onig_new_match_param();
     if (limits) {
         onig_initialize_match_param(limits);
@@ -107,14 +117,24 @@ static pal_status prepare(pal_tokenizer_scratch *s, pal_error *err) {
     }
     s->region = onig_region_new();
     s->limits = limits;
-    return s->region && limits ? PAL_OK : pal_fail(err, PAL_E_MEMORY, "no memory to match a pattern");
+    if (s->region && limits) return PAL_OK;
+    pal_pattern_scratch_free(s);
+    return pal_fail(err, PAL_E_MEMORY, "no memory to match a pattern");
 }
 
 void pal_pattern_begin(pal_tokenizer_scratch *s, size_t size) {
-    s->steps_allowed = s->steps_left = TEXT_STEPS + (uint64_t)BYTE_STEPS * size;
-    s->seconds_allowed = text_seconds + byte_seconds * (double)size;
+    const bool first = !s->steps_allowed;
+    const uint64_t steps = first || s->steps_left > TEXT_STEPS ? TEXT_STEPS : s->steps_left;
+    const double seconds = first || s->seconds_left > text_seconds ? text_seconds : s->seconds_left;
+    s->steps_allowed = s->steps_left = steps + (uint64_t)BYTE_STEPS * size;
+    s->seconds_allowed = seconds + byte_seconds * (double)size;
     s->deadline = processor_seconds() + s->seconds_allowed;
     s->look_again = pal_seconds() + s->seconds_allowed;
+}
+
+void pal_pattern_end(pal_tokenizer_scratch *s) {
+    const double left = s->deadline - processor_seconds();
+    s->seconds_left = left > 0 ? left : 0;
 }
 
 /* The engine does not say what a search cost. It is begun with few steps and again with four times as many until they

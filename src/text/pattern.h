@@ -17,8 +17,10 @@ typedef struct pal_matches {
     size_t start, end; /* the match */
     bool any;          /* there was one */
 } pal_matches;
-/* Before a text of so many bytes: what matching it may cost. */
+/* Before a text of so many bytes: what matching it may cost, which is something for each byte and what is left of a
+ * fixed part that many short texts share. */
 void pal_pattern_begin(pal_tokenizer_scratch *s, size_t size);
+void pal_pattern_end(pal_tokenizer_scratch *s); /* behind it */
 /* The next match; *found is false behind the last. */
 pal_status pal_pattern_next(const pal_pattern *p, pal_tokenizer_scratch *s, pal_slice text, pal_matches *m, bool *found,
                             pal_error *err);

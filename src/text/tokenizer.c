@@ -148,6 +148,7 @@ pal_status pal_tokenizer_encode(const pal_tokenizer *tok, pal_tokenizer_scratch 
     if (options->add_special) st = append_all(ids, &tok->prefix, err);
     if (!st) st = encode(tok, scratch, (pal_slice){ text, size }, options->special_as_text, ids, err);
     if (!st && options->add_special) st = append_all(ids, &tok->suffix, err);
+    pal_pattern_end(scratch);
     if (st) ids->count = before;
     return st;
 }

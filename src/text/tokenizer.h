@@ -166,7 +166,7 @@ struct pal_tokenizer_scratch {
     pal_cache_entry *cache;             /* CACHE_SETS x 2 */
     void *region, *limits;              /* of the patterns, made on first use */
     uint64_t steps_allowed, steps_left; /* of the patterns, for this text */
-    double seconds_allowed, deadline;   /* the same in time of this thread's processor, ... */
+    double seconds_allowed, seconds_left, deadline; /* the same in time of this thread's processor, ... */
     double look_again;                  /* ... which cannot have come before the clock shows this */
 };
 

@@ -121,6 +121,7 @@ with tempfile.TemporaryDirectory() as folder:
     run("plot", folder / "text.json", "--out", folder / "text.png")
     assert "Text" in table.split("\n")[0] and re.search(r"perplexity +word_perplexity +1 ", table), table
     assert "needs a text" in run(*E, "piqa,perplexity", code=2)
+    assert "--samples and --json name the same file" in run(*E, "piqa", "--samples", folder / "one.json", "--json", folder / "one.json", code=2) and not (folder / "one.json").exists()
     assert "--text goes with perplexity" in run(*E, "piqa", "--text", book, code=2)
     assert "--text goes with --tasks" in run("eval", hybrid, "--data", book, "--text", book, code=2)
 

@@ -92,6 +92,7 @@ HALF = {"logit_bias": {"195": 100}}  # a byte that begins a character, which is 
 REQUESTS = {
     "one HTTP request": ("/v1/completions", {"prompt": "river"}),
     "one HTTP stream": ("/v1/completions", {"prompt": "river", "stream": True}),
+    "one text's ids": ("/tokenize", {"prompt": "river"}),
     "one chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "river"}], "logprobs": True, "max_tokens": 1, **HALF}),
     "one chat stream": ("/v1/chat/completions", {"messages": [{"role": "system", "content": "gold"}, {"role": "user", "content": "river"}], "logprobs": True, "top_logprobs": 2,
                                                  "stream": True, "stream_options": {"include_usage": True}, **HALF}),
@@ -107,6 +108,8 @@ def told_by(server, name):
         return None, None
     if status != 200:
         return status, answer
+    if path == "/tokenize":
+        return status, (answer["tokens"], "length")
     parts = [answer]
     if "stream" in body:
         *events, done, rest = answer.split("\n\n")
@@ -124,7 +127,7 @@ def told_by(server, name):
 def answers(faults, request, log=None, ask=2):
     """What a server that starts with these faults answers to the same request, asked again and again. It ends well."""
     os.environ.update(PALIMPSA_FAULTS=faults, PALIMPSA_FAULTS_LOG=str(log or "/dev/null"))
-    server = Server(root / "start/hybrid", "--tokenizer", "bytes")
+    server = Server(root / "start/hybrid", "--tokenizer", root / "split")
     try:
         told = [told_by(server, request) for _ in range(ask)]
         server.stop()
@@ -210,6 +213,10 @@ with folder_in_memory() as folder:
     (several / "text").write_text(TEXT)
     good(*TRAIN, "--out", "run", "--stop-after", 2, folder=several)
     try_all("open the newest of two checkpoints", several, "inspect", "run", "--threads", 1, most=16)
+    split = json.loads(next((start / "run/checkpoints").glob("*/tokenizer.json")).read_text())  # single bytes, with a pattern
+    split["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "a|b"}, "behavior": "Isolated", "invert": False}, split["pre_tokenizer"]]}
+    (root / "split").mkdir()
+    (root / "split/tokenizer.json").write_text(json.dumps(split))
     for name in REQUESTS:
         try_server(name, 4)
     check(only or seen["refused"] > 20, f"{seen}")

@@ -89,11 +89,20 @@ with tempfile.TemporaryDirectory() as folder:
             (folder / f"{name}list.txt").write_text("\n".join(words))
         why = run("needle", "--tokenizer", "bytes", "--ruler", "niah_single_1", "--words", folder, "--lengths", "1k", "--count", 1, "--out", folder / "wrong", code=2)
         assert says in why, why
+    (folder / "nounlist.txt").write_text("n" * 65)
+    why = run("needle", "--tokenizer", "bytes", "--ruler", "niah_single_1", "--words", folder, "--lengths", "1k", "--count", 1, "--out", folder / "wrong", code=2)
+    assert "nounlist.txt: a word of 65 bytes; expected at most 64" in why, why
     (folder / "nounlist.txt").unlink()
+    # Lines that the tokenizer removes take no room, and are not repeated until there is none.
+    bare = json.dumps({"pre_tokenizer": {"type": "Split", "behavior": "Removed", "pattern": {"Regex": "[b\n]"}}, "model": {"type": "BPE", "vocab": {chr(c): i for i, c in enumerate(range(32, 127))}, "merges": []}})
+    (folder / "bare.json").write_text(bare)
+    (folder / "hay").write_text("a\n" + ("b" * 31 + "\n") * 2000)
+    run("needle", folder / "hay", "--tokenizer", folder / "bare.json", "--tokens", 4096, "--count", 1, "--out", folder / "few.jsonl")
+    assert (folder / "few.jsonl").stat().st_size < 100000
     (folder / "cuts").write_text("0\t10\n5\t20\n")
     (folder / "bad.json").write_text('{"nedle": "x"}')
     (folder / "lacks.json").write_text('{"needle": "x {key}"}')
-    for args, says in ((["--ruler", "niah_singel_1"], "did you mean 'niah_single_1'"), (["--ruler", "vt", "--lengths", "12"], "--lengths expects numbers"),
+    for args, says in ((["--ruler", "niah_singel_1"], "did you mean 'niah_single_1'"), (["--ruler", ""], "--ruler expects all"), (["--ruler", "vt", "--lengths", "12"], "--lengths expects numbers"),
                        (["--ruler", "vt", "--lengths", "4k,x"], "found 'x'"), (["--ruler", "niah_single_2"], "needs a text"), (["--ruler", "qa_1"], "SQuAD"),
                        (["--ruler", "qa_1", "--squad", squad, "--count", 60], "there are 48"), (["--ruler", "vt", "--templates", folder / "bad.json"], "did you mean 'needle'"),
                        (["--ruler", "vt", "--templates", folder / "lacks.json"], "lacks {value}"), (["--ruler", "vt", "--templates", folder / "none"], "none"),
@@ -166,6 +175,9 @@ with tempfile.TemporaryDirectory() as folder:
     assert "row 1: 4000 answers for a prediction of 16384 bytes: too much to compare" in score("narrativeqa", ("b c " * 4096, ["a"] * 4000), code=2)
     assert "row 1: 3500 answers for a prediction of 14000 bytes: too much to compare" in score("trec", ("xb" * 7000, ["a"] * 3500), classes=["bb"] * 3500, code=2)
 
+    assert "row 1: 3500 answers for a prediction of 1 bytes: too much to compare" in score("trec", ("a", ["aa"] * 3500), classes=["a"] * 10000, code=2)
+    assert "are too long to be compared as code" in score("lcc", ("a" * 30000, ["ab" * 98 + str(k) for k in range(150)]), code=2)  # together, each alone is short enough
+
     # A model: answers in the files of the original programs, scored alike from there, gone on from after an end in the middle of a line.
     run("tokenize", "--train-bpe", 300, "--out", folder / "vocabulary", book)
     model, attention = folder / "hybrid", folder / "attention"
@@ -189,7 +201,7 @@ with tempfile.TemporaryDirectory() as folder:
         path.write_bytes(whole[:-1])
     assert "another model" in run("eval", attention, *R[2:], code=2) and all(p.read_bytes() == whole[:-1] for p, whole in answers.items())
     first = min(answers)
-    for line, says in ((answers[first].split(b"\n")[0], "line 1 holds the answer of another model"), (b"notes without an end", "line 1: expected an object")):
+    for line, says in ((answers[first].split(b"\n")[0], "line 1 holds the answer of another model"), (b"notes without an end", "line 1: expected an object"), (b"{ 'pred': 'of another program'}", "line 1: expected an object")):
         first.write_bytes(line)
         assert says in run("eval", attention, *R[2:], code=2) and first.read_bytes() == line
         first.write_bytes(answers[first])

@@ -251,6 +251,11 @@ def sweeps_keep_their_runs():
         table.write_text(rows.splitlines()[0] + "\n" + ",".join(cells) + "\n")
         run(*grid, "--out", "by-path", "--", *MQAR[2:8], "--batch", 8, "--test-examples", 16, "--steps", 2, code=2, says="line 2 is not a row of a sweep")
     table.write_text(rows)
+    described = pathlib.Path("by-path/sweep.json")
+    kept = described.read_text()
+    described.write_text(json.dumps({**json.loads(kept), "extend": 1}))
+    run(*grid, "--out", "by-path", "--", *MQAR[2:8], "--batch", 8, "--test-examples", 16, "--steps", 2, code=2, says="extend was set, now not")
+    described.write_text(kept)
     for word in ("--out", "--out=elsewhere", "-out=elsewhere", "--resume", "--dry-run"):
         run(*grid, "--out", "by-word", "--", *MQAR[2:], "--steps", 2, word, code=2, says="is the sweep's")
     run("sweep", "mqar", "--models", "palimpsa-d:out=elsewhere", "--out", "by-word", "--", *MQAR[2:], "--steps", 2, code=2, says="is the sweep's")

@@ -37,6 +37,7 @@ static pal_status use_tokenizer(pal_tokenizer *tok, pal_error *err) {
     pal_bytes back = { 0 };
     pal_status st = pal_tokenizer_scratch_new(&s, tok, err);
     if (!st) st = pal_tokenizer_encode(tok, s, text, sizeof text - 1, NULL, &ids, err);
+    if (st && s) (void)pal_tokenizer_encode(tok, s, text, sizeof text - 1, NULL, &ids, NULL); /* it may be used again */
     if (!st) st = pal_tokenizer_decode(tok, ids.data, ids.count, false, &back, err);
     pal_ids_free(&ids);
     pal_bytes_free(&back);

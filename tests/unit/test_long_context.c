@@ -123,7 +123,8 @@ static double score_cut(const pal_longbench_set *set, const json_t *row) {
             pal_bytes p = { 0 }, a = { 0 };
             join(&p, prediction);
             join(&a, json_array_get(cut, i));
-            OK(pal_answer_rouge(pal_slice_of(&p), pal_slice_of(&a), PAL_ROUGE_STEPS_ZH, &own, err));
+            size_t work = 0;
+            OK(pal_answer_rouge(pal_slice_of(&p), pal_slice_of(&a), PAL_ROUGE_STEPS_ZH, &work, &own, err));
             pal_bytes_free(&p);
             pal_bytes_free(&a);
         }
@@ -438,8 +439,9 @@ static void rouge_keeps_what_its_walk_can_reach(void **state) {
         const size_t steps = 1 + pal_rng_below(&rng, 40);
         const double expected = rouge_by_whole_table(p, np, r, nr, steps);
         double found;
+        size_t work = 0;
         OK(pal_answer_rouge((pal_slice){ (const unsigned char *)p_text, 2 * np },
-                            (pal_slice){ (const unsigned char *)r_text, 2 * nr }, steps, &found, err));
+                            (pal_slice){ (const unsigned char *)r_text, 2 * nr }, steps, &work, &found, err));
         if (found != expected)
             fail_msg("'%.*s' and '%.*s' in %zu steps: %.17g, expected %.17g", (int)np, p, (int)nr, r, steps, found,
                      expected);

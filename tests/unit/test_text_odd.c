@@ -415,13 +415,52 @@ static void a_pattern_may_cost_so_much_for_a_text(void **state) {
         for (int k = 0; k < cases[i].blocks; k++)
             assert_int_equal(pal_bytes_append(&text, cases[i].block, strlen(cases[i].block), &err), PAL_OK);
         assert_int_equal(pal_tokenizer_scratch_new(&s, tok, &err), PAL_OK);
-        for (int turn = 0; turn < 2; turn++) { /* the next text has its own */
+        for (int turn = 0; turn < 2; turn++) {
             const pal_status st = pal_tokenizer_encode(tok, s, text.data, text.size, NULL, &ids, &err);
             if (st != (cases[i].refused ? PAL_E_ARGUMENT : PAL_OK) ||
                 (st && !strstr(err.text, cases[i].refused)))
                 fail_msg("case %d: status %d: %s", (int)i, (int)st, err.text);
         }
         pal_bytes_free(&text);
+        pal_ids_free(&ids);
+        pal_tokenizer_scratch_free(s);
+        pal_tokenizer_close(tok);
+    }
+}
+
+/* Many short texts share what one text may cost beside its bytes. */
+static void short_texts_share_an_allowance(void **state) {
+    (void)state;
+    pal_error err = { 0 };
+    pal_tokenizer_scratch *s;
+    pal_ids ids = { 0 };
+    pal_tokenizer *tok = test_tokenizer_of("{\"pre_tokenizer\":" SPLIT("(?:a|aa)+c") "," LETTERS "}");
+    static const char costly[] = "aaaaaaaaaaaaaaaaaaaaaaaax";
+    assert_int_equal(pal_tokenizer_scratch_new(&s, tok, &err), PAL_OK);
+    int texts = 0;
+    while (texts < 1000 && !pal_tokenizer_encode(tok, s, costly, sizeof costly - 1, NULL, &ids, &err)) texts++;
+    assert_in_range(texts, 1, 100);
+    assert_non_null(strstr(err.text, "gives up on this text"));
+    for (int i = 0; i < 100; i++) assert_int_equal(pal_tokenizer_encode(tok, s, "a", 1, NULL, &ids, &err), PAL_OK);
+    pal_ids_free(&ids);
+    pal_tokenizer_scratch_free(s);
+    pal_tokenizer_close(tok);
+}
+
+/* Options for a whole pattern stand in front of all. */
+static void patterns_may_begin_with_options(void **state) {
+    (void)state;
+    static const char *const patterns[] = { "(?I)x", "(?i)X", "(?C)(x)", "(?i-m)X", "x(?i)" };
+    for (size_t i = 0; i < PAL_COUNT(patterns); i++) {
+        pal_error err = { 0 };
+        pal_tokenizer_scratch *s;
+        pal_ids ids = { 0 };
+        char json[512];
+        snprintf(json, sizeof json, "{\"pre_tokenizer\":%s%s%s," LETTERS "}",
+                 "{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":{\"Regex\":\"", patterns[i], "\"}}");
+        pal_tokenizer *tok = test_tokenizer_of(json);
+        assert_int_equal(pal_tokenizer_scratch_new(&s, tok, &err), PAL_OK);
+        assert_int_equal(pal_tokenizer_encode(tok, s, "axa", 3, NULL, &ids, &err), PAL_OK);
         pal_ids_free(&ids);
         pal_tokenizer_scratch_free(s);
         pal_tokenizer_close(tok);
@@ -616,6 +655,8 @@ int main(void) {
         cmocka_unit_test(what_is_not_supported_is_named),
         cmocka_unit_test(too_much_is_refused),
         cmocka_unit_test(a_pattern_may_cost_so_much_for_a_text),
+        cmocka_unit_test(short_texts_share_an_allowance),
+        cmocka_unit_test(patterns_may_begin_with_options),
         cmocka_unit_test(rules_do_not_multiply),
         cmocka_unit_test(holes_have_no_text),
         cmocka_unit_test(added_tokens_take_time_for_the_text_alone),

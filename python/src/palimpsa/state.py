@@ -171,6 +171,8 @@ class State:
                 prior = {} if self._Ip is None else {"Ip": self._Ip}
                 parts = {f"part_{name}": x for name, x in self.parts.items()}
                 np.savez(out, rule=np.array(self.rule), sizes=sizes, past=self._past, **prior, **parts)
+                out.flush()
+                os.fsync(out.fileno())
             os.replace(temporary, target)
         except BaseException:
             os.unlink(temporary)
@@ -190,7 +192,7 @@ class State:
                 parts = {name[5:]: file[name] for name in file.files if name.startswith("part_")}
                 state.set_parts(past=file["past"] if state.keeps_tokens else None, **parts)
                 return state
-        except (AttributeError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as why:
+        except (AttributeError, EOFError, KeyError, MemoryError, TypeError, ValueError, zipfile.BadZipFile) as why:
             raise ValueError(f"{os.fspath(path)}: not a saved state: {why}") from None
 
     def __repr__(self) -> str:

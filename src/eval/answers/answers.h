@@ -9,8 +9,9 @@
 #include "eval/python_text.h"
 #include "text/strings.h"
 
-/* Steps that ROUGE-L and the likeness of code may take, about a second: word against word, and character against
- * character. Texts that need more are refused; answers of a benchmark are far from it. */
+/* Steps that all answers to a prediction may take together, about a second: of ROUGE-L word against word, of code
+ * character against character, of classes name against name. Texts that need more are refused; answers of a benchmark
+ * are far from it. `work` counts those that were taken. */
 enum { PAL_ANSWER_WORK = 1 << 28 };
 /* Bytes of a prediction that all of its answers together may go through, about half a second. */
 enum { PAL_ANSWER_BYTES = 1 << 24 };
@@ -23,7 +24,8 @@ pal_status pal_answer_f1_zh(const pal_strings *prediction, const pal_strings *re
 /* ROUGE-L (F) of whole summaries: full stops end sentences, and distinct words count. The original walks back through a
  * table by recursion; where that takes more than `steps`, Python gives up and the score is 0. */
 enum { PAL_ROUGE_STEPS = 990, PAL_ROUGE_STEPS_ZH = 989 };
-pal_status pal_answer_rouge(pal_slice prediction, pal_slice reference, size_t steps, double *score, pal_error *err);
+pal_status pal_answer_rouge(pal_slice prediction, pal_slice reference, size_t steps, size_t *work, double *score,
+                            pal_error *err);
 
 /* One over the number of classes that the prediction names, if the right one is among them. Names inside the right name
  * do not count, except where the original forgets to look. */
@@ -36,7 +38,7 @@ pal_status pal_answer_place(pal_slice prediction, pal_slice reference, const cha
 
 /* How alike the first line of code in the prediction and the reference are, in steps of 0.01, by difflib's matching
  * blocks. */
-pal_status pal_answer_code(pal_slice prediction, pal_slice reference, double *score, pal_error *err);
+pal_status pal_answer_code(pal_slice prediction, pal_slice reference, size_t *work, double *score, pal_error *err);
 
 /* The first line behind leading line breaks: all that counts of answers to examples in a row. */
 pal_slice pal_answer_first_line(pal_slice prediction);

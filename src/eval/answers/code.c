@@ -134,7 +134,7 @@ static pal_slice code_line(pal_slice p) {
     }
 }
 
-static pal_status compare(pal_slice line, pal_slice reference, double *score, pal_error *err) {
+static pal_status compare(pal_slice line, pal_slice reference, size_t *work, double *score, pal_error *err) {
     const size_t most = line.size < reference.size ? line.size : reference.size;
     uint32_t *characters = NULL;
     uint64_t *places = NULL;
@@ -153,8 +153,9 @@ static pal_status compare(pal_slice line, pal_slice reference, double *score, pa
         uint32_t *a = characters, *b = characters + line.size;
         const size_t na = read_characters(a, line), nb = read_characters(b, reference);
         find_places(places, found, a, na, b, nb);
-        matcher m = { a, b, places, found, rows, rows + reference.size + 1, 0 };
+        matcher m = { a, b, places, found, rows, rows + reference.size + 1, *work };
         st = matching(&m, na, nb, stack, &total, err);
+        *work = m.work;
         if (!st) *score = rint(100 * (2.0 * (double)total / (double)(na + nb))) / 100;
     }
     pal_free(characters);
@@ -165,9 +166,9 @@ static pal_status compare(pal_slice line, pal_slice reference, double *score, pa
     return st;
 }
 
-pal_status pal_answer_code(pal_slice prediction, pal_slice reference, double *score, pal_error *err) {
+pal_status pal_answer_code(pal_slice prediction, pal_slice reference, size_t *work, double *score, pal_error *err) {
     const pal_slice line = code_line(prediction);
     *score = line.size == reference.size && (!line.size || !memcmp(line.data, reference.data, line.size));
     if (*score > 0 || !line.size || !reference.size) return PAL_OK;
-    return compare(line, reference, score, err);
+    return compare(line, reference, work, score, err);
 }

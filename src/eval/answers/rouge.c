@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* ROUGE-L of whole summaries, as Python's package rouge computes it. */
 #include "base/alloc.h"
+#include "base/size.h"
 #include "eval/answers/answers.h"
 #include "eval/answers/words.h"
 
@@ -92,7 +93,8 @@ static size_t longest(const sentences *s, size_t begin) {
     return most;
 }
 
-pal_status pal_answer_rouge(pal_slice prediction, pal_slice reference, size_t steps, double *score, pal_error *err) {
+pal_status pal_answer_rouge(pal_slice prediction, pal_slice reference, size_t steps, size_t *work, double *score,
+                            pal_error *err) {
     pal_strings words = { 0 };
     pal_word_numbers n = { 0 };
     sentences p = { 0 }, r = { 0 };
@@ -103,10 +105,12 @@ pal_status pal_answer_rouge(pal_slice prediction, pal_slice reference, size_t st
     if (!st) st = add_sentences(&r, &words, reference, err);
     if (!st) st = pal_number_words(&n, &words, err);
     if (st || !p.count || !r.count) goto done;
-    if (first > PAL_ANSWER_WORK / (words.count - first)) {
+    *work = pal_size_add(*work, pal_size_mul(first, words.count - first));
+    if (*work > PAL_ANSWER_WORK) {
         st = pal_fail(err, PAL_E_FORMAT,
-                      "texts of %zu and %zu words are too long for ROUGE-L: their product is above %d", first,
-                      words.count - first, PAL_ANSWER_WORK);
+                      "texts of %zu and %zu words are too long for ROUGE-L: their product is above %d, that of the "
+                      "answers before included",
+                      first, words.count - first, PAL_ANSWER_WORK);
         goto done;
     }
     const size_t columns_most = longest(&p, 0), room = kept(&w, longest(&r, first)) * kept(&w, columns_most);

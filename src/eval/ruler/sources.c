@@ -142,6 +142,8 @@ static pal_status sort_distinct(pal_strings *strings, pal_error *err) {
     return st;
 }
 
+enum { LONGEST_WORD = 64 }; /* pairs of words are compared by millions */
+
 static pal_status read_lines(pal_strings *out, const char *directory, const char *name, pal_error *err) {
     char path[4096];
     pal_map map = { 0 };
@@ -151,7 +153,10 @@ static pal_status read_lines(pal_strings *out, const char *directory, const char
         const unsigned char *s = map.data + at, *end = memchr(s, '\n', map.size - at);
         const size_t size = end ? (size_t)(end - s) : map.size - at;
         const pal_slice word = pal_py_strip((pal_slice){ s, size });
-        if (word.size) st = pal_strings_add(out, word.data, word.size, err);
+        if (word.size > LONGEST_WORD)
+            st = pal_fail(err, PAL_E_FORMAT, "%s: a word of %zu bytes; expected at most %d", path, word.size,
+                          LONGEST_WORD);
+        else if (word.size) st = pal_strings_add(out, word.data, word.size, err);
         at += size + 1;
     }
     if (!st && !out->count) st = pal_fail(err, PAL_E_FORMAT, "%s: there is no word in it", path);
