@@ -51,6 +51,13 @@ def choices(count):
     return [c or "x" for c in found]  # lm-eval divides by the length of a choice
 
 
+def readable(make, context=lambda found: found):
+    """The first that has more in its context than blanks, at which lm-eval ends; an empty one is fine."""
+    while (found := make()) and context(found) and not context(found).strip():
+        pass
+    return found
+
+
 def lettered(count):
     labels = list("ABCDE" if r.random() < 0.5 else "12345")[:count]
     return {"text": choices(count), "label": labels}, r.choice(labels)
@@ -73,7 +80,7 @@ def arc(i):
 
 def openbook(i):
     c, answer = lettered(4)
-    return {"id": str(i), "question_stem": text(), "choices": c, "answerKey": answer}
+    return {"id": str(i), "question_stem": readable(text), "choices": c, "answerKey": answer}
 
 
 def piqa(i):
@@ -87,7 +94,11 @@ def hellaswag(i):
 
 def winogrande(i):
     a, b = choices(2)
-    return {"sentence": text(6) + "_" + text(6, long=False), "option1": a, "option2": b, "answer": str(r.randint(1, 2))}
+    sentence = text(6) + "_" + text(6, long=False)
+    before = sentence[:sentence.index("_")]
+    if not (before + a).strip() or not (before + b).strip():  # lm-eval ends at a context of blanks
+        sentence = "x" + sentence
+    return {"sentence": sentence, "option1": a, "option2": b, "answer": str(r.randint(1, 2))}
 
 
 def siqa(i):
@@ -100,7 +111,7 @@ def boolq(i):
 
 
 def lambada(i):
-    return {"text": text(30), "domain": ""}
+    return {"text": readable(lambda: text(30), lambda found: " ".join(found.split(" ")[:-1])), "domain": ""}
 
 
 write("piqa/validation.jsonl", rows(piqa))
