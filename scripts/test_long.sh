@@ -74,9 +74,9 @@ stage_flips() {
 }
 stage_mutated() {
     check "sanitizer build" build_preset sanitize
-    check "${TRIES:-3000} commands on files that are nearly right, under ASan and UBSan" env PALIMPSA_TEST_LONG=1 \
+    check "${TRIES:-2000} commands on files that are nearly right, under ASan and UBSan" env PALIMPSA_TEST_LONG=1 \
         LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0" \
-        python3 tests/project/mutated.py build-sanitize/palimpsa tests/golden --tries "${TRIES:-3000}" --seed "${SEED:-17}"
+        python3 tests/project/mutated.py build-sanitize/palimpsa tests/golden --tries "${TRIES:-2000}" --seed "${SEED:-17}"
 }
 stage_allocations() {
     check "sanitizer build" build_preset sanitize
