@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <oniguruma.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "base/alloc.h"
@@ -151,6 +152,14 @@ static int search(const pal_pattern *p, pal_tokenizer_scratch *s, pal_slice text
     return at;
 }
 
+/* Oniguruma forgets one of a region's two blocks when it has no memory for the other. */
+static void clear_region(OnigRegion *region) {
+    if (region->allocated) return;
+    free(region->beg);
+    free(region->end);
+    region->beg = region->end = NULL;
+}
+
 void pal_pattern_scratch_free(pal_tokenizer_scratch *s) {
     if (s->region) onig_region_free(s->region, 1);
     if (s->limits) onig_free_match_param(s->limits);
@@ -176,7 +185,10 @@ pal_status pal_pattern_next(const pal_pattern *p, pal_tokenizer_scratch *s, pal_
             return pal_fail(err, PAL_E_ARGUMENT,
                             "the tokenizer's pattern gives up on this text: it takes more than %.1f s",
                             s->seconds_allowed);
-        if (at == ONIGERR_MEMORY) return pal_fail(err, PAL_E_MEMORY, "no memory to match a pattern");
+        if (at == ONIGERR_MEMORY) {
+            clear_region(s->region);
+            return pal_fail(err, PAL_E_MEMORY, "no memory to match a pattern");
+        }
         if (at < 0) {
             OnigUChar why[ONIG_MAX_ERROR_MESSAGE_LEN] = "";
             onig_error_code_to_str(why, at);
