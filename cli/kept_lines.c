@@ -53,7 +53,8 @@ int kept_lines_open(kept_lines *l, const char *path, kept_line_fn *take, void *u
     int code = open_locked(&fd, path);
     if (!code && pal_map_open(&map, path, &err)) code = cli_fail(&err);
     if (!code) code = read_lines(&map, path, take, user, &end);
-    const bool torn = end<map.size, unended = end> map.size;
+    const bool torn = end < map.size;
+    const bool unended = end > map.size;
     pal_map_close(&map);
     if (!code && torn && !pal_io_cut(fd, end))
         code = cli_error(CLI_FAILED, "%s: cannot remove a line that was cut off: %s", path, strerror(errno));

@@ -123,8 +123,11 @@ int sweep_check_description(const sweep *s) {
         free(before);
         free(after);
     }
-    json_object_foreach(stored, key, value) if (!code && !json_object_get(mine, key)) code = cli_error(
-        CLI_USAGE, "%s: this sweep cannot go on under another configuration: %s was set, now not", path, key);
+    json_object_foreach(stored, key, value) {
+        if (code || json_object_get(mine, key)) continue;
+        code = cli_error(CLI_USAGE, "%s: this sweep cannot go on under another configuration: %s was set, now not",
+                         path, key);
+    }
     json_decref(stored);
     json_decref(mine);
     return code;
