@@ -104,7 +104,7 @@ int cmd_needle(int argc, char **argv) {
         { "hotpot", OPT_TEXT, &r.hotpot, "FILE", "questions and documents of qa_2: HotpotQA as published",
           .group = measuring },
         { "templates", OPT_TEXT, &r.templates, "FILE",
-          "other sentences than ours: an object of texts (docs/evaluation.md)", .group = measuring },
+          "other sentences than ours: an object of texts (docs/how-to/evaluate.md)", .group = measuring },
         { "words", OPT_TEXT, &r.words, "DIR",
           "nounlist.txt, adjectivelist.txt, verblist.txt: real words instead of syllables", .group = measuring },
         { "cuts", OPT_TEXT, &r.cuts, "FILE", "where the sentences of TEXT begin and end, in bytes",
@@ -116,7 +116,7 @@ int cmd_needle(int argc, char **argv) {
             "Makes long documents for training: parts of TEXT in which a few sentences tell secret numbers, and at the "
             "end questions for\n"
             "some of them with their answers. Mixed with other long texts they extend a model's context "
-            "(docs/surgery.md).\n"
+            "(docs/tutorials/04-make-it-metaplastic.md).\n"
             "With --ruler it makes the thirteen tasks of RULER, in RULER's own file format, to be measured by "
             "'palimpsa "
             "eval --tasks ruler':\n"

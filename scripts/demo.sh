@@ -24,6 +24,6 @@ END {
             printf "%-22s%6d%21.1f%%%21.1f%%\n", model[m], seed, 100 * accuracy[model[m], seed, 1], 100 * accuracy[model[m], seed, 2]
     for (seed = 1; seed <= 2; seed++) ahead += accuracy[model[1], seed, 2] > accuracy[model[2], seed, 2]
     printf "\nAt 64 pairs the model with importance answers more questions with %d of 2 seeds. Two seeds decide nothing:\n", ahead
-    print "after longer runs importance is ahead with 8 of 12 seeds, which may be chance (docs/results/mqar.md)."
+    print "after longer runs importance is ahead with 8 of 12 seeds, which may be chance (docs/results/recall.md)."
 }' "$out/results.csv"
 echo "Open $out/report.html for the figures."

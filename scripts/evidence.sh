@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The runs of docs/results/mqar-protocol.md:
+# The runs of docs/results/recall-protocol.md:
 #   scripts/evidence.sh main|text|rules|pressure [OUT]
 # OUT (default docs/results/evidence) holds the rows; results.csv of a block grows by every run that ends, and a run whose rows are
 # there is never trained again. Killed at any moment, the same command goes on. Two runs at a time, one thread each; JOBS says otherwise.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The block "text" of docs/results/mqar-protocol.md: small models that read wikitext-2 and notes to be recalled.
+# The block "text" of docs/results/recall-protocol.md: small models that read wikitext-2 and notes to be recalled.
 #   PALIMPSA_DATA=DIR scripts/evidence_text.sh [OUT]
 # DIR holds wikitext-2/{train,valid}.txt. OUT (default docs/results/evidence/text) gets results.csv (answers that are right) and
 # losses.csv, which grow by every run that ends; a run whose rows are there is never trained again. Killed at any moment, the same

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a model is: its kind and its sizes. docs/models.md explains them. */
+/* What a model is: its kind and its sizes. docs/explanation/models.md explains them. */
 #ifndef PALIMPSA_CONFIG_H
 #define PALIMPSA_CONFIG_H
 

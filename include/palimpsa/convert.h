@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Checkpoints from one layout to another, tensor by tensor: memory does not grow with the model, and the target is
- * there whole or not at all. docs/formats.md tells what each layout can hold. */
+ * there whole or not at all. docs/reference/formats.md tells what each layout can hold. */
 #ifndef PALIMPSA_CONVERT_H
 #define PALIMPSA_CONVERT_H
 

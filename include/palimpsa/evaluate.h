@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Measuring a model with its tokenizer: how well it predicts text, and the tasks of lm-evaluation-harness
- * (docs/evaluation.md). */
+ * (docs/how-to/evaluate.md). */
 #ifndef PALIMPSA_EVALUATE_H
 #define PALIMPSA_EVALUATE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Models: Palimpsa-D, Palimpsa-M (and Mamba2, its limit), Gated DeltaNet, Transformer++, hybrids of them, and the D
- * backbone with any memory rule. docs/models.md explains them, docs/formats.md the files.
+ * backbone with any memory rule. docs/explanation/models.md explains them, docs/reference/formats.md the files.
  *
  *     pal_model *model;
  *     pal_model_open(&model, "my-model", PAL_FOR_INFERENCE, cx, &err);
@@ -76,7 +76,7 @@ typedef enum pal_model_use {
     PAL_FOR_TRAINING   /* weights in one flat buffer, gradients in another */
 } pal_model_use;
 
-/* Makes a model with initial weights (spec: docs/models.md), the same for any number of threads. */
+/* Makes a model with initial weights (spec: docs/explanation/models.md), the same for any number of threads. */
 PAL_API pal_status pal_model_new(pal_model **out, const pal_model_config *config, uint64_t seed, pal_model_use use,
                                  const pal_context *cx, pal_error *err);
 /* Opens a model directory, the newest checkpoint of a run directory, or a GGUF file. Blocks (Q8_0, Q4_K, ...) are not
@@ -168,8 +168,8 @@ PAL_API pal_status pal_model_score(const pal_model *model, pal_work *work, pal_s
                                    const pal_batch *batch, float *nll, unsigned char *correct, pal_loss *loss,
                                    pal_error *err);
 /* How uncertain the memory's answer to the last token of `sequence` was in the last step, prefill or continue: the
- * output variance (docs/math.md), mean over the channels and heads of the layers that have one. NaN where no layer has.
- */
+ * output variance (docs/explanation/math.md), averaged over the channels and heads of the layers that have one, or NaN
+ * if no layer has one. */
 PAL_API double pal_work_variance(const pal_work *work, int sequence);
 
 /* Looking into the memory: one forward over a batch, with a call per layer once that layer has read it. Everything is

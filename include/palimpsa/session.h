@@ -128,8 +128,8 @@ PAL_API pal_slice pal_session_rest(pal_session *session);
 
 /* A fork: what `from` has read, written and seen. Both of one engine; both become idle. */
 PAL_API pal_status pal_session_copy(pal_session *to, pal_session *from, pal_error *err);
-/* The memory in a file (docs/formats.md) with what the session has seen, so that penalties and half characters go on.
- * load also takes files of pal_state_save. */
+/* Saves the memory (docs/reference/formats.md) with what the session has seen, so that penalties and incomplete
+ * characters survive. load also takes files of pal_state_save. */
 PAL_API pal_status pal_session_save(pal_session *session, const char *path, pal_error *err);
 PAL_API pal_status pal_session_load(pal_session *session, const char *path, pal_error *err);
 

@@ -30,8 +30,8 @@ PAL_API int64_t pal_state_position(const pal_state *state);          /* tokens s
 PAL_API int32_t pal_state_pending(const pal_state *state);
 PAL_API pal_status pal_state_set_pending(pal_state *state, int32_t id, pal_error *err);
 
-/* One part of layer i's memory as its rule means it (docs/math.md): part 0 is mu, S, G or keys, part 1 is I, H or
- * values. NULL name: no such part. floats: how many numbers export writes. */
+/* One part of layer i's memory in the terms of its rule (docs/explanation/math.md): part 0 is mu, S, G or keys, part 1
+ * is I, H or values. NULL name: no such part. floats: how many numbers export writes. */
 PAL_API const char *pal_state_part(const pal_state *state, int layer, int part, size_t *floats);
 PAL_API pal_status pal_state_export(const pal_state *state, int layer, float *part0, float *part1, pal_error *err);
 

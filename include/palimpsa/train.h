@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Training: a run in a directory of its own, with its configuration, metrics and checkpoints. `palimpsa train` is a
- * front of this; docs/training.md explains the settings, which are its options. */
+ * front of this; docs/how-to/train.md explains the settings, which are its options. */
 #ifndef PALIMPSA_TRAIN_H
 #define PALIMPSA_TRAIN_H
 

@@ -25,10 +25,10 @@ def test_looking_into_a_memory(tmp_path):
 
 
 def test_the_documents_blocks_run(tmp_path, monkeypatch):
-    """docs/python.md: blocks in their order, on a model and a text of ours."""
+    """docs/reference/python.md: blocks in their order, on a model and a text of ours."""
     import palimpsa
 
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/python.md").read_text(), flags=re.S | re.M)
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/reference/python.md").read_text(), flags=re.S | re.M)
     assert len(blocks) >= 3
     monkeypatch.chdir(tmp_path)
     palimpsa.convert(MODELS / "hybrid_m", tmp_path / "runs/talk", dtype="f32", tokenizer="bytes")
@@ -40,7 +40,7 @@ def test_the_documents_blocks_run(tmp_path, monkeypatch):
             block = "\n".join(line for line in block.splitlines() if ".plot(" not in line)
         if not importlib.util.find_spec("torch") and "torch" in block:
             continue
-        exec(compile(block, "docs/python.md", "exec"), names)  # noqa: S102
+        exec(compile(block, "docs/reference/python.md", "exec"), names)  # noqa: S102
 
 
 def test_the_lines_of_the_readme_print_what_they_say():

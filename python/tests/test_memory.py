@@ -338,7 +338,7 @@ def test_versions_agree():
 
 
 def test_the_lines_of_the_documentation_run(tmp_path, monkeypatch):
-    text = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "python.md").read_text()
+    text = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "reference" / "python.md").read_text()
     monkeypatch.chdir(tmp_path)
     names = {}
     exec(next(block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "memory.forward" in block), names)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* How the numbers of a stored matrix lie in memory: plain ones, and blocks whose values share scales. Files (GGUF) and
- * kernels both stand on this table. Layouts of the blocks: docs/formats.md. */
+ * kernels both stand on this table. Layouts of the blocks: docs/reference/formats.md. */
 #ifndef PAL_BASE_BLOCKS_H
 #define PAL_BASE_BLOCKS_H
 

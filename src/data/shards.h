@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Token shards: tokenized text on disk, in a directory that also holds its tokenizer.
  *
- *     DIR/shards.json     written last: what the shards are, and where validation begins (docs/formats.md)
+ *     DIR/shards.json     written last: what the shards are, and where validation begins (docs/reference/formats.md)
  *     DIR/00000.shard     tokens and document boundaries; 00001.shard, ...
  *     DIR/tokenizer.json  or the tokenizer's other files
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The gated mixers, forward. docs/models.md has the formulas. */
+/* The gated mixers, forward. docs/explanation/models.md has the formulas. */
 #include "layers/mixer.h"
 
 #include <assert.h>

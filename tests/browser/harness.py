@@ -160,7 +160,7 @@ def train_models(folder):
         for part in ("runs", "others"):
             shutil.copytree(pathlib.Path(kept) / part, folder / part)
         return
-    prose = "".join(p.read_text() for p in sorted((pathlib.Path(__file__).parents[2] / "docs").glob("*.md")))[:120000]
+    prose = "".join(p.read_text() for p in sorted((pathlib.Path(__file__).parents[2] / "docs").rglob("*.md")))[:120000]
     (folder / "book.txt").write_text(prose + 50 * (HOSTILE + " \u05e9\u05dc\u05d5\u05dd\n"))
     tiny = "--hidden 32 --heads 2 --layers 2 --batch 16 --threads 2 --seed 5".split()
     run("train", "--task", "mqar", "--model", "palimpsa-d", "--seq-len", 32, "--kv-pairs", 4, "--vocab", 64, *tiny, "--steps", 60, "--lr", "3e-3", "--test-examples", 64, "--out", folder / "runs" / "recall")

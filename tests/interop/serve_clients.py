@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`palimpsa serve` with the programs that people use: the package openai, the curl lines of docs/serving.md, and schemathesis on /openapi.json.
+"""`palimpsa serve` with the programs that people use: the package openai, the curl lines of docs/reference/http.md, and schemathesis on /openapi.json.
 
     pip install openai schemathesis
     python3 serve_clients.py --program build/palimpsa --model DIR [--examples 20]
@@ -25,7 +25,7 @@ parser.add_argument("--program", required=True)
 parser.add_argument("--model", required=True)
 parser.add_argument("--examples", type=int, default=20, help="requests of schemathesis for each operation")
 args = parser.parse_args()
-docs = pathlib.Path(__file__).resolve().parents[2] / "docs" / "serving.md"
+docs = pathlib.Path(__file__).resolve().parents[2] / "docs" / "reference" / "http.md"
 
 folder = tempfile.TemporaryDirectory()
 key = pathlib.Path(folder.name, "key")

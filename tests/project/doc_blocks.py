@@ -1,4 +1,4 @@
-"""Compiles every block of C in docs/*.md against the public headers: ROOT is the argument.
+"""Compiles every block of C in the pages of docs/ against the public headers: ROOT is the argument.
 
 A block is the inside of a function that returns int; functions of its own come first and end with a line "...". What a block uses and
 does not declare is declared here: what earlier blocks of a page made, and what is the caller's."""
@@ -44,18 +44,18 @@ static void use(const float *y) { (void)y; }
 static int32_t pick(const float *logits) { return (int32_t)logits[0]; }
 """
 source, blocks = [prelude], 0
-for page in sorted((root / "docs").glob("*.md")):
+for page in sorted((root / "docs").rglob("*.md")):
     lines = page.read_text(encoding="utf-8")
     for found in re.finditer(r"^```c\n(.*?)^```$", lines, re.M | re.S):
         code, at = found[1], lines.count("\n", 0, found.start(1)) + 1
         functions, dots, rest = code.rpartition("\n...\n")
-        here = f'#line {at} "docs/{page.name}"\n'
+        here = f'#line {at} "{page.relative_to(root)}"\n'
         if code.startswith("static "):
             assert dots, f"{page.name}:{at}: the functions do not end with a line '...'"
             source.append(here + re.sub(r"(?m)^static (\w+) (\w+)\(", rf"static \1 \2_{blocks}(", functions) + "\n")
             for name in re.findall(r"(?m)^static \w+ (\w+)\(", functions):
                 rest = re.sub(rf"\b{name}\b(?!\()", f"{name}_{blocks}", rest)
-            here = f'#line {at + functions.count(chr(10)) + 2} "docs/{page.name}"\n'
+            here = f'#line {at + functions.count(chr(10)) + 2} "{page.relative_to(root)}"\n'
             code = rest
         source.append(f"static int block_{blocks}(void) {{\n{here}{code}\nreturn 0;\n}}\n")
         blocks += 1
@@ -66,5 +66,5 @@ with tempfile.TemporaryDirectory() as folder:
     compiled = subprocess.run(["cc", "-std=c11", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Werror", "-Wno-unused",
                                "-fsyntax-only", f"-I{root / 'include'}", f"{folder}/blocks.c"])
 if compiled.returncode == 0:
-    print(f"{blocks} blocks of C in docs/*.md compile")
+    print(f"{blocks} blocks of C in docs/ compile")
 sys.exit(compiled.returncode)

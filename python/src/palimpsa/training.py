@@ -75,7 +75,7 @@ def _settings(given: dict[str, Any], kept: list[Any]) -> Any:
     for name, value in given.items():
         if name not in _FIELDS or name in _NOTED:
             near = difflib.get_close_matches(name, _FIELDS.keys() - _NOTED, 1)
-            raise TypeError(f"no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else "; docs/training.md names them"))
+            raise TypeError(f"no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else "; docs/how-to/train.md names them"))
         if value is not None:
             setattr(made, name, _value(name, _FIELDS[name], value, kept))
     if made.steps and made.epochs:

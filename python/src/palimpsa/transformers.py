@@ -65,7 +65,7 @@ class _Config(PreTrainedConfig):
 
 
 class PalimpsaConfig(_Config):
-    """Palimpsa-D; keys as in docs/formats.md."""
+    """Palimpsa-D; keys as in docs/reference/formats.md."""
 
     model_type = "palimpsa"
 
@@ -104,7 +104,7 @@ class PalimpsaConfig(_Config):
 
 
 class MetaMamba2Config(_Config):
-    """Palimpsa-M, and Mamba2 as its limit; keys as in docs/formats.md."""
+    """Palimpsa-M, and Mamba2 as its limit; keys as in docs/reference/formats.md."""
 
     model_type = "meta_mamba2"
 

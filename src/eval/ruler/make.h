@@ -8,7 +8,7 @@
 #include "eval/ruler.h"
 #include "text/strings.h"
 
-/* Sentences with {names} to be filled; docs/evaluation.md lists them. Starts from zeroes: our own sentences. */
+/* Sentences with {names} to be filled; docs/how-to/evaluate.md lists them. Starts from zeroes: our own sentences. */
 typedef struct pal_ruler_templates {
     const char *noise;                          /* a line without meaning */
     const char *needle;                         /* {type} {key} {value} */
