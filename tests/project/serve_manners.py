@@ -197,6 +197,20 @@ with tempfile.TemporaryDirectory() as folder:
     assert s.text(prompt="b", max_tokens=5)
     s.stop()
 
+    # A port belongs to one server. A client that stays connected does not keep a stopped server's port.
+    s = Server(hybrid, "--drain", 0)
+    second = subprocess.run([program, "serve", hybrid, "--port", str(s.port)], capture_output=True, text=True, timeout=60)
+    assert second.returncode == 2 and f"cannot listen on 127.0.0.1 port {s.port}: is it taken?" in second.stderr, second
+    connected = http.client.HTTPConnection("127.0.0.1", s.port, timeout=100)
+    connected.request("GET", "/v1/models")
+    assert connected.getresponse().read()
+    s.stop()
+    again = subprocess.Popen([program, "serve", hybrid, "--port", str(s.port)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert again.stdout.readline() == f"listening on http://127.0.0.1:{s.port}\n"
+    again.terminate()
+    assert again.wait(60) == 0
+    connected.close()
+
     # A log that nobody reads stops nothing.
     process = subprocess.Popen([program, "serve", hybrid, "--port", "0", "--threads", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     s = Server.__new__(Server)
