@@ -71,10 +71,11 @@ static pal_status check_plain(const conversion *c, pal_error *err) {
                         "%s: %d of %d layers are metaplastic; %s holds plain Mamba2 only, which would ignore their "
                         "importance and compute something else",
                         path_of(c), on, m->layers, to);
-    if ((official || gguf) && m->norm_groups != m->key_heads)
+    if (m->norm_groups != m->key_heads)
         return pal_fail(err, PAL_E_UNSUPPORTED,
-                        "%s: the gated norm has %d group%s and the keys %d; %s takes the norm per group of keys",
-                        path_of(c), m->norm_groups, m->norm_groups == 1 ? "" : "s", m->key_heads, to);
+                        "%s: the gated norm has %d group%s and the keys %d; %s takes the norm per group of keys%s",
+                        path_of(c), m->norm_groups, m->norm_groups == 1 ? "" : "s", m->key_heads, to,
+                        gguf || official ? "" : " (transformers since 5.23.0)");
     if (c->options->to == PAL_LAYOUT_HF_MAMBA2 && pal_config_inner(m) % m->hidden)
         return pal_fail(err, PAL_E_UNSUPPORTED,
                         "%s: has %d channels inside for a hidden size of %d; Hugging Face's Mamba2 takes a whole "

@@ -189,14 +189,21 @@ static void read_limit(reader *r, const char *key) {
     if (!json_is_number(high) || r->c->dt_high >= (double)FLT_MAX) r->c->dt_high = INFINITY;
 }
 
-/* The paper's models normalise over all channels. Mamba2 was trained with a norm per group; Hugging Face's files do not
- * say, and its two ways of computing differ. */
+/* Whether transformers before 5.23 saved the file: it took the gated norm over all channels. */
+static bool saved_by_older_transformers(const json_t *root) {
+    const char *version = json_string_value(key_of(root, "transformers_version"));
+    int major, minor;
+    return version && sscanf(version, "%d.%d", &major, &minor) == 2 && (major < 5 || (major == 5 && minor < 23));
+}
+
+/* The paper's models take the gated norm over all channels; Mamba2 takes it per group. */
 static void read_norm_groups(reader *r) {
     r->c->norm_groups = read_int(r, r->mixer, "norm_groups");
-    if (!r->c->norm_groups && r->hugging_face && r->c->key_heads > 1 && r->shapes)
-        pal_warn("%s: n_groups is %d, so the gated norm is taken per group, as Mamba2 is trained; write "
-                 "\"norm_groups\": 1 into it for a norm over all channels",
-                 r->path, r->c->key_heads);
+    if (!r->c->norm_groups && r->hugging_face && r->c->key_heads > 1 && r->shapes &&
+        saved_by_older_transformers(r->root))
+        pal_warn("%s: n_groups is %d and transformers_version %s: the gated norm is taken per group, as in mamba_ssm "
+                 "and transformers since 5.23; a model trained with an older transformers needs \"norm_groups\": 1",
+                 r->path, r->c->key_heads, json_string_value(key_of(r->root, "transformers_version")));
     derive(&r->c->norm_groups, r->hugging_face ? r->c->key_heads : 1);
 }
 

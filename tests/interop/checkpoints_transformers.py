@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""What `convert --to hf-mamba2` writes is loaded by transformers, with our logits, and what transformers saves of it is read
-here, with the same.
+"""What `convert --to hf-mamba2` writes is loaded by transformers with our logits, and what transformers saves of it is read
+here with the same logits. A model whose norm has other groups than its keys is refused.
 
     pip install torch transformers numpy
     python3 checkpoints_transformers.py --program build/palimpsa --library build/libpalimpsa.so
 
-Models are small random Mamba2s: with limits of the time step (none, a lower one, both), tied and untied heads, in f32 and
-f16. Ends with exit code 1 when a logit differs by more than 1e-4 of the largest.
+Needs transformers 5.23.0 or newer, which takes the gated norm per group. Models are small random Mamba2s: with one and two
+groups, with limits of the time step (none, a lower one, both), tied and untied heads, in f32 and f16. Ends with exit code 1
+when a logit differs by more than 1e-4 of the largest.
 """
 import argparse
+import itertools
 import json
 import pathlib
 import subprocess
@@ -50,6 +52,54 @@ def convert(*words):
     return subprocess.run([a.program, "convert", *map(str, words)], capture_output=True, text=True)
 
 
+def edit(folder, change):
+    config = json.loads((folder / "config.json").read_text())
+    change(config)
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def write(source, target, dtype):
+    """For transformers; without our key norm_groups, which transformers would pass on to what it saves."""
+    done = convert(source, target, "--to", "hf-mamba2", "--dtype", dtype)
+    if done.returncode:
+        sys.exit(f"{source.name}: {done.stderr}")
+    edit(target, lambda config: config.pop("norm_groups"))
+
+
+def check(name, folder, groups, limit, tied, dtype):
+    make(folder, groups=groups, rows=256, vocab=250, D=64, layers=2, N=16, P=16)
+    if limit:
+        edit(folder, lambda config: config["ssm_cfg"].update(dt_limit=[limit[0], float("inf") if limit[1] == "Infinity" else limit[1]]))
+    hf, saved = folder / "hf", folder / "saved"
+    write(folder, hf, dtype)
+    if not tied:  # a head of its own, as transformers makes one
+        model, _ = theirs(hf)
+        model.config.tie_word_embeddings = False
+        model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight) * 0.1)
+        model.save_pretrained(folder / "untied")
+        hf = folder / "again"
+        write(folder / "untied", hf, dtype)
+    expected = ours(hf)
+    model, found = theirs(hf)
+    compare(name, found, expected)
+    model.save_pretrained(saved)
+    compare(f"{name}, saved by transformers", ours(saved), expected)
+
+
+def check_refusal(folder):
+    """A norm over all channels of a model with two groups of keys: transformers would compute something else."""
+    global failures
+    make(folder, groups=2, rows=256, vocab=250, D=64, layers=2, N=16, P=16)
+    hf = folder / "hf"
+    write(folder, hf, "f32")
+    edit(hf, lambda config: config.update(norm_groups=1))
+    different = float(numpy.abs(ours(hf) - theirs(hf)[1]).max() / numpy.abs(theirs(hf)[1]).max())
+    done = convert(hf, folder / "refused", "--to", "hf-mamba2")
+    good = different > 0.01 and done.returncode == 2 and "transformers since 5.23.0" in done.stderr
+    failures += not good
+    print(f"{'ok' if good else 'FAILED'}: a norm over all channels differs by {different:.1e} and is refused: {done.stderr.strip()}")
+
+
 arguments = argparse.ArgumentParser()
 for name in ("program", "library"):
     arguments.add_argument(f"--{name}", required=True)
@@ -61,32 +111,8 @@ transformers.logging.disable_progress_bar()
 
 with tempfile.TemporaryDirectory() as temporary:
     root = pathlib.Path(temporary)
-    for what, limit in LIMITS.items():
-        for tied in (True, False):
-            for dtype in ("f32", "f16"):
-                name = f"{what}, {'tied' if tied else 'own'} head, {dtype}"
-                folder = root / name
-                make(folder, rows=256, vocab=250, D=64, layers=2, N=16, P=16)
-                config = json.loads((folder / "config.json").read_text())
-                if limit:
-                    config["ssm_cfg"]["dt_limit"] = [limit[0], float("inf") if limit[1] == "Infinity" else limit[1]]
-                (folder / "config.json").write_text(json.dumps(config))
-                hf = root / f"{name} hf"
-                done = convert(folder, hf, "--to", "hf-mamba2", "--dtype", dtype)
-                if done.returncode:
-                    sys.exit(f"{name}: {done.stderr}")
-                if not tied:  # a head of its own, as transformers makes one
-                    model, _ = theirs(hf)
-                    model.config.tie_word_embeddings = False
-                    model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight) * 0.1)
-                    model.save_pretrained(root / f"{name} untied")
-                    done = convert(root / f"{name} untied", root / f"{name} again", "--to", "hf-mamba2", "--dtype", dtype)
-                    if done.returncode:
-                        sys.exit(f"{name}: {done.stderr}")
-                    hf = root / f"{name} again"
-                expected = ours(hf)
-                model, found = theirs(hf)
-                compare(name, found, expected)
-                model.save_pretrained(root / f"{name} saved")
-                compare(f"{name}, saved by transformers", ours(root / f"{name} saved"), expected)
+    for groups, what, tied, dtype in itertools.product((1, 2), LIMITS, (True, False), ("f32", "f16")):
+        name = f"{groups} group{'s' * (groups > 1)}, {what}, {'tied' if tied else 'own'} head, {dtype}"
+        check(name, root / name, groups, LIMITS[what], tied, dtype)
+    check_refusal(root / "refused")
 sys.exit(1 if failures else 0)

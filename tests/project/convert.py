@@ -131,10 +131,14 @@ try:
     run("convert", root / "gguf_q8_0" / "model.gguf", root / "asked.gguf", "--to", "gguf", "--dtype", "q8_0", "--tokenizer", "none")
     check("q8_0 to q8_0 copies", read_gguf(root / "asked.gguf") == read_gguf(root / "gguf_q8_0" / "model.gguf"))
 
-    # a warning where Hugging Face's files do not say how the norm was taken
-    done = run("inspect", root / "hf")
-    check("norm groups are said", "norm_groups" in done.stderr, done.stderr)
-    check("and silent when stated", "norm_groups" not in run("inspect", root / "hf" / "hf").stderr)
+    # transformers before 5.23 took the norm over all channels: a warning, unless the file states norm_groups
+    hf_config = json.loads((root / "hf" / "config.json").read_text())
+    for version, warns in ((None, False), ("4.43.0.dev0", True), ("5.22.2", True), ("5.23.0", False), ("6.0.0", False), ("new", False)):
+        for stated in (False, True):
+            (root / "hf" / "config.json").write_text(json.dumps({**hf_config, "transformers_version": version, **({"norm_groups": 1} if stated else {})}))
+            said = run("inspect", root / "hf").stderr
+            check(f"norm groups, version {version}, stated {stated}", ("norm_groups" in said) == (warns and not stated), said)
+    (root / "hf" / "config.json").write_text(json.dumps(hf_config))
 
     # what a configuration says of other things stays, and a file for generating goes along without any tokenizer
     writers.write("torch", root / "stated")
@@ -311,6 +315,9 @@ try:
     check("quantised files are not trained", "not trained; convert it to F32 first" in done.stderr, done.stderr)
     refused(golden / "hybrid_m", root / "x", "--to", "official", says="2 of 4 layers are metaplastic")
     refused(golden / "transformer", root / "x", "--to", "hf-mamba2", says="plain Mamba2 only")
+    for layout in ("hf-mamba2", "official"):
+        refused(golden / "palimpsa_m_wo_meta", root / "x", "--to", layout, says="the gated norm has 1 group and the keys 2")
+    refused(golden / "palimpsa_m_wo_meta", root / "x", "--to", "hf-mamba2", says="transformers since 5.23.0")
     run("convert", hf_directory("limited", time_step_limit=[0.1, 0.5]), root / "limited.gguf", "--to", "gguf", "--tokenizer", "none")
     check("what llama.cpp does not have is ours", b"metamamba2" in (root / "limited.gguf").read_bytes()[:300])
     refused(hf_directory("epsilon", layer_norm_epsilon=1e-6), root / "x", "--to", "official", says="epsilon")
