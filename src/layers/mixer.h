@@ -60,6 +60,9 @@ typedef struct pal_mixer_work {
 
 void pal_mixer_keep(pal_mixer_kept *kept, const pal_mixer_plan *plan, int tokens, int sequences, bool training,
                     pal_arena *arena);
+/* The memory's parameters A, Ip, c and lam, which windows and observers read after the whole block has run; then the
+ * rest, which an MLP may overwrite. */
+void pal_mixer_take_parameters(pal_mixer_work *work, const pal_mixer_plan *plan, pal_arena *arena);
 void pal_mixer_take(pal_mixer_work *work, const pal_mixer_plan *plan, int tokens, bool training, pal_arena *arena);
 /* Of the largest kernel, for up to this many tokens and sequences. */
 size_t pal_mixer_scratch_bytes(const pal_mixer_plan *plan, const pal_context *cx, int tokens, int sequences,

@@ -134,19 +134,23 @@ void pal_mixer_keep(pal_mixer_kept *kept, const pal_mixer_plan *m, int tokens, i
     if (training) kept->saved = pal_take(arena, m->rule->saved_floats(&shape), sizeof(float));
 }
 
+void pal_mixer_take_parameters(pal_mixer_work *w, const pal_mixer_plan *m, pal_arena *arena) {
+    *w = (pal_mixer_work){ 0 };
+    if (m->rule->keeps_tokens) return;
+    w->A = take(arena, 1, m->heads);
+    w->Ip = take(arena, 1, m->heads);
+    w->c = take(arena, 1, m->heads);
+    w->lam = take(arena, 1, m->heads * m->dk);
+}
+
 void pal_mixer_take(pal_mixer_work *w, const pal_mixer_plan *m, int tokens, bool training, pal_arena *arena) {
     const size_t T = (size_t)tokens;
     const bool gated = !m->rule->keeps_tokens;
-    *w = (pal_mixer_work){ 0 };
     if (gated) {
         w->n = take(arena, T, 2 * m->keys);
         w->v = take(arena, T, m->values);
         w->b = take(arena, T, m->values);
         w->o = take(arena, T, m->values);
-        w->A = take(arena, 1, m->heads);
-        w->Ip = take(arena, 1, m->heads);
-        w->c = take(arena, 1, m->heads);
-        w->lam = take(arena, 1, m->heads * m->dk);
     }
     if (!training) return;
     w->d_o = take(arena, T, m->values);

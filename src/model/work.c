@@ -46,16 +46,23 @@ static void layout_transient(pal_work *w, pal_arena *arena) {
     const pal_work_options *o = &w->options;
     w->x = take_rows(arena, o->tokens, c->hidden);
     if (o->training) w->dh = take_rows(arena, o->tokens, c->hidden), w->dx = take_rows(arena, o->tokens, c->hidden);
-    const size_t start = arena->used;
-    size_t end = start;
+    /* Blocks share what they need while they run, and an MLP takes the place of its mixer's activations. */
+    const size_t first = arena->used;
+    size_t start = first;
+    for (int i = 0; i < c->layers; i++) {
+        arena->used = first;
+        pal_mixer_take_parameters(&w->blocks[i].mixer_work, &w->blocks[i].plan, arena);
+        if (arena->used > start) start = arena->used;
+    }
+    arena->used = start;
+    if (c->mlp) pal_mlp_take(&w->mlp_work, c->mlp, o->tokens, o->training, arena);
+    size_t end = arena->used;
     for (int i = 0; i < c->layers; i++) {
         arena->used = start;
         pal_mixer_take(&w->blocks[i].mixer_work, &w->blocks[i].plan, o->tokens, o->training, arena);
         if (arena->used > end) end = arena->used;
     }
-    arena->used = start; /* a block's MLP begins when its mixer has ended */
-    if (c->mlp) pal_mlp_take(&w->mlp_work, c->mlp, o->tokens, o->training, arena);
-    if (arena->used < end) arena->used = end;
+    arena->used = end;
     w->rows = pal_take(arena, (size_t)o->tokens, sizeof(int));
     w->past = pal_take(arena, (size_t)o->sequences, sizeof(int));
     w->cu = pal_take(arena, 2, sizeof(int));

@@ -25,6 +25,7 @@ const test_kind test_kinds[] = {
     { "rule mesa", "palimpsa-d", "text", "mesa", 0 },
     { "rule mesa by conjugate gradient", "palimpsa-d", "text", "mesa", 0, 1e-7 },
     { "mqar rule mesa", "palimpsa-d", "mqar", "mesa", 0 },
+    { "narrow palimpsa-d with a wide mlp", "palimpsa-d", "text", NULL, 0, .heads = 1, .head_dim = 2, .mlp = 96 },
 };
 const size_t test_kind_count = PAL_COUNT(test_kinds);
 
@@ -45,9 +46,9 @@ pal_model_config test_model_config(const test_kind *kind) {
                              .vocab = TEST_VOCAB,
                              .hidden = 20,
                              .layers = kind->hybrid ? 3 : 2,
-                             .mlp = 24 };
+                             .mlp = kind->mlp ? kind->mlp : 24 };
     if (m || mamba) o.head_dim = 10, o.state_size = 6;
-    else o.heads = 2;
+    else o.heads = kind->heads ? kind->heads : 2, o.head_dim = kind->head_dim;
     if (m) o.rank = 3;
     if (pal_model_preset(&c, kind->preset, &o, &err)) fail_msg("%s: %s", kind->name, err.text);
     if (m && !kind->hybrid) c.key_heads = 2; /* groups of heads */

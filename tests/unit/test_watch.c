@@ -190,6 +190,9 @@ static void steps_are_seen_as_they_are(void **state) {
         open_scene(&s, &test_kinds[k], 2);
         OK(pal_state_new(&before, s.model, 64, err));
         const decays d = observed(&s);
+        pal_windows measured = { 0 };
+        pal_error none;
+        const bool forgets = pal_windows_measure(&measured, s.model, s.cx, s.ids, T, NULL, NULL, &none) == PAL_OK;
         OK(pal_work_watch(s.work, 0, &s.watch, err));
         for (int t = 0; t < T; t++) {
             OK(pal_state_copy(before, s.state, err));
@@ -201,10 +204,13 @@ static void steps_are_seen_as_they_are(void **state) {
             for (int l = 0; l < s.layers; l++) {
                 near_to(s.kind, "window", (double)s.windows[l], d.n_t[l * T + t], 2e-3);
                 near_to(s.kind, "window of a tile", (double)s.tiles[l].window, d.n_t[l * T + t], 2e-3);
+                const double n_t = forgets ? measured.n_t[l * T + t] : NAN;
+                near_to(s.kind, "measured window", n_t, (double)s.tiles[l].window, 2e-3);
                 near_to(s.kind, "variance of a tile", (double)s.tiles[l].variance, (double)s.variances[l], 0);
             }
             near_to(s.kind, "variance", mean_variance(&s, 0), pal_work_variance(s.work, 0), 1e-5);
         }
+        if (forgets) pal_windows_free(&measured);
         pal_state_free(before);
         close_scene(&s);
     }
