@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/golden),)
 export PALIMPSA_GOLDEN ?= $(abspath ../shared/golden)
 endif
 
-.PHONY: all setup setup-long setup-dev setup-arm64 setup-clang setup-browser build clang arm64 arm64-clang test test-long test-python test-browser interop wheel fuzz coverage lint bench demo format install clean debug sanitize tsan
+.PHONY: all setup setup-long setup-dev setup-arm64 setup-clang setup-browser configure build everything clang arm64 arm64-clang test test-long test-python test-browser interop wheel fuzz coverage lint bench demo format install clean debug sanitize tsan
 
 all: build
 
@@ -31,9 +31,16 @@ setup-clang: setup
 setup-browser: setup
 	@scripts/setup.sh --browser
 
-build: setup
+configure: setup
 	@cmake --preset release $(CMAKE_ARGS) > build.log.tmp 2>&1 || { cat build.log.tmp; rm -f build.log.tmp; exit 1; }
 	@rm -f build.log.tmp
+
+# The program and the libraries.
+build: configure
+	@cmake --build build -j $(JOBS) --target palimpsa_cli palimpsa_shared
+
+# Tests and fuzz targets too.
+everything: configure
 	@cmake --build build -j $(JOBS)
 
 clang: setup-clang
@@ -50,7 +57,7 @@ arm64-clang: setup-arm64 setup-clang
 	scripts/clang_openmp_arm64.sh
 	cmake --preset arm64-clang $(CMAKE_ARGS) > /dev/null && cmake --build build-arm64-clang -j $(JOBS)
 
-test-arm64: build arm64
+test-arm64: everything arm64
 	scripts/test_arm64.sh $(ONLY)
 
 # dist/: one static file each for x86-64 and ARM64, tried where nothing is installed.
@@ -61,23 +68,23 @@ tsan: setup-long
 debug sanitize tsan: setup
 	cmake --preset $@ && cmake --build build-$@ -j $(JOBS)
 
-test: build
+test: everything
 	ctest --test-dir build --no-tests=error --output-on-failure -j $(JOBS) || { tests/skipped.sh build; exit 1; }
 	cmake --preset sanitize > /dev/null && cmake --build build-sanitize -j $(JOBS)
 	ctest --test-dir build-sanitize --no-tests=error --output-on-failure -j $(JOBS) -L unit; code=$$?; \
 	    tests/skipped.sh build build-sanitize; exit $$code
 
 # The page of `palimpsa serve`, in Chromium.
-test-browser: build setup-browser
+test-browser: everything setup-browser
 	node --test tests/web/*.test.mjs
 	python3 tests/browser/inspector.py build/palimpsa
 
 # Packages of all stages first: nothing is asked for when it has run for an hour.
-test-long: build setup-long setup-browser setup-arm64 setup-clang
+test-long: everything setup-long setup-browser setup-arm64 setup-clang
 	scripts/test_long.sh $(STAGE)
 
 # Other people's programs on our files and ours on theirs: make interop ONLY=lm-eval INTEROP_ENV=DIR
-interop: build
+interop: everything
 	scripts/interop.sh $(ONLY)
 
 # Which lines and branches of readers and keepers the tests reach; HTML in build-coverage/report.
@@ -85,7 +92,7 @@ coverage: setup-dev
 	scripts/coverage.sh
 
 # clang-tidy and cppcheck over everything, or over FILES.
-lint: build setup-dev
+lint: everything setup-dev
 	scripts/lint.sh $(FILES)
 
 fuzz: setup-long

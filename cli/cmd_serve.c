@@ -202,7 +202,7 @@ int cmd_serve(int argc, char **argv) {
             "Prints one line, 'listening on http://HOST:PORT', when it is ready. SIGTERM and Ctrl-C let requests\n"
             "end first.",
         .examples = "  palimpsa serve runs/shakespeare\n"
-                    "  palimpsa serve runs/demo/palimpsa-d --runs runs\n"
+                    "  palimpsa serve models/recall --runs runs\n"
                     "  palimpsa serve small=models/small large=models/large --port 0 --log json\n"
                     "  curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"ROMEO:\", \"max_tokens\": 50}'\n",
         .options = options,
