@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# The runs of docs/results/recall-protocol.md:
-#   scripts/evidence.sh main|text|rules|pressure [OUT]
-# OUT (default docs/results/evidence) holds the rows; results.csv of a block grows by every run that ends, and a run whose rows are
-# there is never trained again. Killed at any moment, the same command goes on. Two runs at a time, one thread each; JOBS says otherwise.
+# The runs of docs/results/recall-protocol.md and of docs/results/recall/protocol.md (branches):
+#   scripts/evidence.sh main|text|rules|pressure|branches [OUT]
+# OUT (default docs/results/evidence; for branches docs/results/recall/branches) holds the rows; results.csv of a block grows with each
+# run that ends, and a run whose rows are there is never trained again. Killed at any moment, the same command continues. Two runs at a
+# time, one thread each; JOBS sets another number.
 set -euo pipefail
-[ $# -ge 1 ] && [ $# -le 2 ] || { sed -n '2,5s/^# *//p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] && [ $# -le 2 ] || { sed -n '2,7s/^# *//p' "$0" >&2; exit 2; }
 here=$(cd "$(dirname "$0")/.." && pwd)
 block=$1 out=${2:-$here/docs/results/evidence}
 program=${PALIMPSA:-$here/build/palimpsa}
@@ -39,6 +40,7 @@ gather() {
 case $block in
 main) sweep --config "$here/configs/mqar-evidence.json" --out "$out/main" ;;
 text) exec "$here/scripts/evidence_text.sh" "$out/text" ;; # reads $PALIMPSA_DATA/wikitext-2
+branches) exec "$here/scripts/evidence_branches.sh" "${2:-$here/docs/results/recall/branches}" ;;
 rules) sweep --config "$here/configs/mqar-evidence-rules.json" --out "$out/rules" ;;
 pressure)
     for model in palimpsa-d palimpsa-d-wo-meta gated-deltanet; do
@@ -50,5 +52,5 @@ pressure)
     done
     for folder in length-512 keys-8 keys-32; do gather $folder; done
     ;;
-*) echo "evidence.sh: block '$block': expected main, text, rules or pressure" >&2; exit 2 ;;
+*) echo "evidence.sh: block '$block': expected main, text, rules, pressure or branches" >&2; exit 2 ;;
 esac
