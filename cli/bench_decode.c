@@ -241,29 +241,30 @@ int bench_decode(int argc, char **argv) {
     decode_options o = { .prompt = 2048, .piece = 512, .tokens = 32, .batch = 1, .repeats = 3 };
     const char *dtypes = NULL;
     const cli_option options[] = {
-        { "model", OPT_TEXT, &o.model, "MODEL", "another one (default, without any: palimpsa-m-170m)" },
+        { "model", OPT_TEXT, &o.model, "MODEL",
+          "a model to measure in addition (default, without MODEL: palimpsa-m-170m)" },
         { "dtype", OPT_TEXT, &dtypes, "LIST", "types of --model's matrices, each measured (default: its own)" },
-        { "prompt", OPT_INT, &o.prompt, "N", "tokens to read (default 2048)" },
-        { "piece", OPT_INT, &o.piece, "N", "tokens of the prompt read at once (default 512)" },
-        { "tokens", OPT_INT, &o.tokens, "N", "tokens to write behind it (default 32)" },
-        { "batch", OPT_INT, &o.batch, "N", "sequences that are written at once (default 1)" },
-        { "layers", OPT_INT, &o.layers, "N", "layers instead of the model's own" },
-        { "vocab", OPT_INT, &o.vocab, "N", "vocabulary instead of the model's own" },
-        { "watch", OPT_FLAG, &o.watch, NULL, "also with tiles of the memory at every token (every second step)" },
-        { "repeats", OPT_INT, &o.repeats, "N", "how often each is measured (default 3)" },
+        { "prompt", OPT_INT, &o.prompt, "N", "prompt tokens (default 2048)" },
+        { "piece", OPT_INT, &o.piece, "N", "prompt tokens read at once (default 512)" },
+        { "tokens", OPT_INT, &o.tokens, "N", "tokens to generate (default 32)" },
+        { "batch", OPT_INT, &o.batch, "N", "sequences generated at once (default 1)" },
+        { "layers", OPT_INT, &o.layers, "N", "override the number of layers" },
+        { "vocab", OPT_INT, &o.vocab, "N", "override the vocabulary size" },
+        { "watch", OPT_FLAG, &o.watch, NULL,
+          "also measure with tiles of the memory at every token (every second step)" },
+        { "repeats", OPT_INT, &o.repeats, "N", "repetitions of each measurement (default 3)" },
         { "processor-time", OPT_FLAG, &o.processor_time, NULL,
-          "of one thread, not time on the wall: for busy machines" },
+          "measure the processor time of one thread instead of wall time, for busy machines" },
         { "json", OPT_TEXT, &o.json, "FILE", "write the results as JSON" },
         CLI_COMMON_OPTIONS(o.common),
     };
     const cli_usage usage = {
         .synopsis = "bench decode [MODEL...] [options]",
-        .about = "Measures what 'palimpsa generate' does: reading a prompt, as a share of the "
-                 "matrix product (2 FLOP a parameter of the\n"
-                 "blocks), and writing tokens one by one with sampling, as a share of reading "
-                 "memory (weights once, state read and written). Both\n"
-                 "limits are measured in the same run. MODELs are named as for 'train'; they "
-                 "and --model take turns.",
+        .about = "Measures what 'palimpsa generate' does.\n\n"
+                 "Reading a prompt, as a share of the matrix product (2 FLOP per parameter of the blocks), "
+                 "and generating tokens with sampling, as a share of reading RAM (weights once, state read "
+                 "and written). Both limits are measured in the same run. MODELs are named as for 'train'; "
+                 "they and --model take turns.",
         .examples = "  palimpsa bench decode --model palimpsa-m-170m\n  palimpsa bench decode "
                     "--model transformer-170m --batch 8 --json decode.json\n  palimpsa bench decode "
                     "my-model my-model-q8_0.gguf --prompt 512\n  palimpsa bench decode --model mamba2-130m "

@@ -221,23 +221,24 @@ int bench_model(int argc, char **argv) {
           "as for 'train' (default palimpsa-d-170m); a metaplastic name is compared with its ablation" },
         { "rule", OPT_TEXT, &o.rule, "RULE", "memory rule on the D backbone: longhorn, delta, gdn, mesa, ..." },
         { "tokens", OPT_INT, &o.tokens, "N", "tokens of one row (default 1024)" },
-        { "layers", OPT_INT, &o.layers, "N", "layers instead of the model's own" },
-        { "vocab", OPT_INT, &o.vocab, "N", "vocabulary instead of the model's own" },
-        { "expand-v", OPT_FLOAT, &o.expand_v, "X", "value width over key width instead of the model's own" },
-        { "repeats", OPT_INT, &o.repeats, "N", "how often each is measured (default 3)" },
+        { "layers", OPT_INT, &o.layers, "N", "override the number of layers" },
+        { "vocab", OPT_INT, &o.vocab, "N", "override the vocabulary size" },
+        { "expand-v", OPT_FLOAT, &o.expand_v, "X", "override value width over key width" },
+        { "repeats", OPT_INT, &o.repeats, "N", "repetitions of each measurement (default 3)" },
         { "json", OPT_TEXT, &o.json, "FILE", "write the results as JSON" },
         CLI_COMMON_OPTIONS(o.common),
     };
-    const cli_usage usage = { .synopsis = "bench model [options]",
-                              .about = "Measures forward, forward+backward and one-token steps of a model with random "
-                                       "weights. Shares are of the matrix\n"
-                                       "product (6 FLOP a parameter and token; forward, which makes one token's "
-                                       "logits, 2 a parameter of the blocks) and\n"
-                                       "of reading memory (weights and state), both measured in the same run.",
-                              .examples = "  palimpsa bench model --model palimpsa-d-170m --tokens 1024\n"
-                                          "  palimpsa bench model --model palimpsa-d-760m --layers 1 --vocab 256\n",
-                              .options = options,
-                              .option_count = PAL_COUNT(options) };
+    const cli_usage usage = {
+        .synopsis = "bench model [options]",
+        .about = "Measures a model: forward, forward and backward, and one-token steps.\n\n"
+                 "Weights are random. Shares are of the matrix product (6 FLOP per parameter and token; "
+                 "forward, which makes one token's logits, 2 per parameter of the blocks) and of reading "
+                 "RAM (weights and state), both measured in the same run.",
+        .examples = "  palimpsa bench model --model palimpsa-d-170m --tokens 1024\n"
+                    "  palimpsa bench model --model palimpsa-d-760m --layers 1 --vocab 256\n",
+        .options = options,
+        .option_count = PAL_COUNT(options)
+    };
     int positional;
     const int parsed = cli_parse(&usage, argc, argv, NULL, 0, &positional);
     if (parsed) return parsed < 0 ? CLI_OK : parsed;

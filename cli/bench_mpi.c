@@ -215,19 +215,21 @@ int bench_mpi(int argc, char **argv) {
         .model = "palimpsa-d-170m", .task = "text", .tokens = 512, .sequences = 1, .every = 1, .repeats = 3
     };
     const cli_option options[] = {
-        { "model", OPT_TEXT, &o.model, "NAME|DIR", "as for 'train' (default palimpsa-d-170m)" },
+        { "model", OPT_TEXT, &o.model, "NAME|DIR", "model, as for 'train' (default palimpsa-d-170m)" },
         { "task", OPT_TEXT, &o.task, "NAME", "mqar or text: what a bare name means (default text)" },
-        { "tokens", OPT_INT, &o.tokens, "N", "of a sequence (default 512)" },
-        { "sequences", OPT_INT, &o.sequences, "N", "of each rank and update (default 1)" },
+        { "tokens", OPT_INT, &o.tokens, "N", "tokens per sequence (default 512)" },
+        { "sequences", OPT_INT, &o.sequences, "N", "sequences per rank and update (default 1)" },
         { "every", OPT_INT, &o.every, "N", "every N-th token has a target (default 1)" },
-        { "repeats", OPT_INT, &o.repeats, "N", "how often each is measured (default 3)" },
+        { "repeats", OPT_INT, &o.repeats, "N", "repetitions of each measurement (default 3)" },
         { "json", OPT_TEXT, &o.json, "FILE", "write the results as JSON" },
         CLI_COMMON_OPTIONS(o.common),
     };
     const cli_usage usage = {
         .synopsis = "bench mpi [options]",
-        .about = "Measures updates on the ranks that mpirun started: whole, without the exchange of gradients and "
-                 "parameters, and the\nexchange alone. Exposed is what the exchange adds to an update.",
+        .about = "Measures training updates on several ranks, and what their exchange costs.\n\n"
+                 "On the ranks that mpirun started: whole updates, updates without the exchange of "
+                 "gradients and parameters, and the exchange alone. Exposed is what the exchange adds to "
+                 "an update.",
         .examples =
             "  mpirun -n 2 palimpsa bench mpi\n"
             "  mpirun -n 2 --mca btl tcp,self palimpsa bench mpi --json tcp.json\n"

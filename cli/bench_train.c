@@ -213,28 +213,29 @@ int bench_train(int argc, char **argv) {
           "a model of the recall task, as for 'train' (default palimpsa-d); a metaplastic name is compared with its "
           "ablation" },
         { "rule", OPT_TEXT, &o.rule, "RULE", "memory rule on the D backbone: longhorn, delta, gdn, mesa, ..." },
-        { "seq-len", OPT_INT, &o.length, "L", "tokens of an example (default 128)" },
+        { "seq-len", OPT_INT, &o.length, "L", "tokens per example (default 128)" },
         { "kv-pairs", OPT_INT, &o.pairs, "N", "pairs to remember (default L/4)" },
-        { "batch", OPT_INT, &o.batch, "N", "examples of an update (default 128)" },
-        { "vocab", OPT_INT, &o.vocab, "V", "vocabulary instead of the model's own" },
-        { "hidden", OPT_INT, &o.hidden, "D", "width instead of the model's own" },
-        { "layers", OPT_INT, &o.layers, "N", "layers instead of the model's own" },
-        { "heads", OPT_INT, &o.heads, "N", "heads instead of the model's own" },
-        { "repeats", OPT_INT, &o.repeats, "N", "how often each is measured (default 7)" },
+        { "batch", OPT_INT, &o.batch, "N", "examples per update (default 128)" },
+        { "vocab", OPT_INT, &o.vocab, "V", "override the vocabulary size" },
+        { "hidden", OPT_INT, &o.hidden, "D", "override the width" },
+        { "layers", OPT_INT, &o.layers, "N", "override the number of layers" },
+        { "heads", OPT_INT, &o.heads, "N", "override the number of heads" },
+        { "repeats", OPT_INT, &o.repeats, "N", "repetitions of each measurement (default 7)" },
         { "checkpoints", OPT_TEXT, &o.checkpoints, "DIR",
-          "time checkpoints too, written into a directory made for them in DIR" },
+          "also time checkpoints, written into a new directory in DIR" },
         { "json", OPT_TEXT, &o.json, "FILE", "write the results as JSON" },
         CLI_COMMON_OPTIONS(o.common),
     };
-    const cli_usage usage = { .synopsis = "bench train [options]",
-                              .about = "Measures updates of the recall task (MQAR): making examples, loss and "
-                                       "gradients, AdamW. Shares are of the matrix\n"
-                                       "product measured in the same run, counting 6 FLOP a matrix parameter and "
-                                       "token, the head only where a label is.",
-                              .examples = "  palimpsa bench train\n  palimpsa bench train --model palimpsa-m --seq-len "
-                                          "256 --batch 64\n  palimpsa bench train --checkpoints .\n",
-                              .options = options,
-                              .option_count = PAL_COUNT(options) };
+    const cli_usage usage = {
+        .synopsis = "bench train [options]",
+        .about = "Measures training updates of the recall task (MQAR).\n\n"
+                 "Making examples, loss and gradients, AdamW. Shares are of the matrix product measured in "
+                 "the same run, counting 6 FLOP per matrix parameter and token, the head only at labels.",
+        .examples = "  palimpsa bench train\n  palimpsa bench train --model palimpsa-m --seq-len "
+                    "256 --batch 64\n  palimpsa bench train --checkpoints .\n",
+        .options = options,
+        .option_count = PAL_COUNT(options)
+    };
     int positional;
     const int parsed = cli_parse(&usage, argc, argv, NULL, 0, &positional);
     if (parsed) return parsed < 0 ? CLI_OK : parsed;

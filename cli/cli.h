@@ -35,18 +35,20 @@ typedef struct cli_common {
     const char *cpu;
     bool json;
 } cli_common;
-#define CLI_COMMON_OPTIONS(common)                                                                                     \
-    { "threads", OPT_INT, &(common).threads, "N", "threads to use (default: PALIMPSA_THREADS, else all processors)" }, \
-    {                                                                                                                  \
-        "cpu", OPT_TEXT, &(common).cpu, "LEVEL", "ref, avx2, avx512, neon (default: PALIMPSA_CPU, else the best)"      \
+#define CLI_COMMON_OPTIONS(common)                                                                \
+    { "threads", OPT_INT, &(common).threads, "N",                                                 \
+      "number of threads (default: PALIMPSA_THREADS, else all processors)" },                     \
+    {                                                                                             \
+        "cpu", OPT_TEXT, &(common).cpu, "LEVEL",                                                  \
+            "instruction level: ref, avx2, avx512 or neon (default: PALIMPSA_CPU, else the best)" \
     }
 
 /* Parses argv: options into their values, the rest into positional (at most max_positional). Returns CLI_OK, or prints
  * one sentence and returns CLI_USAGE; --help prints the help and returns -1, after which the command returns CLI_OK. */
 typedef struct cli_usage {
     const char *synopsis; /* "selftest [DIR] [options]" */
-    const char *about;    /* a paragraph */
-    const char *examples; /* lines, each indented by two spaces */
+    const char *about;    /* one line, then paragraphs; lines that begin with a space are kept as they are */
+    const char *examples; /* lines, each indented by two spaces; the first three are shown at the top */
     const cli_option *options;
     size_t option_count;
 } cli_usage;

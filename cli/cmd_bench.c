@@ -119,26 +119,27 @@ int cmd_bench(int argc, char **argv) {
     bool best = false;
     const cli_option options[] = {
         CLI_COMMON_OPTIONS(common),
-        { "rule", OPT_TEXT, &rule, "NAME", "memory: only this rule" },
-        { "rounds", OPT_INT, &rounds, "N", "turns to measure; the median counts (default 15)" },
+        { "rule", OPT_TEXT, &rule, "NAME", "memory: measure only this rule" },
+        { "rounds", OPT_INT, &rounds, "N", "rounds to measure; the median counts (default 15)" },
         { "best", OPT_FLAG, &best, NULL,
-          "the best turn counts: what the code can do, on a machine that others disturb" },
+          "count the fastest round instead of the median, for machines that are not quiet" },
         { "json", OPT_TEXT, &json, "FILE", "also write every result to FILE" },
     };
     const cli_usage usage = {
         .synopsis = "bench SUBJECT [options]",
         .about =
-            "Measures this build on this machine. Subjects:\n"
-            "  memory     forward, backward and step of every memory rule, beside the machine's limit\n"
-            "  inference  palimpsa against simple GLA on long sequences with one large head\n"
-            "  kernels    building blocks beside a copy of the same bytes\n"
-            "  matmul     matrix multiply beside its library called directly\n"
-            "  matvec     weights of every stored type: rows that step beside reading the same bytes, and prompts\n"
-            "  model      a whole model and its ablation; 'palimpsa bench model --help'\n"
-            "  train      whole updates of the recall task; 'palimpsa bench train --help'\n"
-            "  decode     reading a prompt and writing tokens; 'palimpsa bench decode --help'\n"
-            "  mpi        updates on several ranks, and what their exchange costs; 'palimpsa bench mpi --help'\n"
-            "What is compared is measured in turns; times are medians of one call. Keep the machine otherwise idle.",
+
+            "Measures kernels, models and training next to the limits of this machine.\n\n"
+            "Subjects:\n  memory     forward, backward and step of every memory rule\n  inference  "
+            "palimpsa against simple GLA on long sequences, one large head\n  kernels    building "
+            "blocks next to a copy of the same bytes\n  matmul     matrix multiply next to its "
+            "library called directly\n  matvec     weights of every stored type: decoding rows, and "
+            "prompts\n  model      a whole model and its ablation\n  train      whole updates of the "
+            "recall task\n  decode     reading a prompt and generating tokens\n  mpi        updates "
+            "on several ranks, and what their exchange costs\n\n"
+            "'palimpsa bench model --help', and so on for train, decode and mpi, has their options. "
+            "What is compared is measured in turns; times are medians of one call. Keep the machine "
+            "otherwise idle.",
         .examples = "  palimpsa bench memory\n"
                     "  palimpsa bench memory --rule palimpsa --cpu avx2 --json palimpsa.json\n"
                     "  palimpsa bench matmul --threads 1\n",

@@ -166,21 +166,22 @@ int cmd_compare(int argc, char **argv) {
     bool passed = false;
     const cli_option options[] = {
         { "contrasts", OPT_TEXT, &contrasts, "LIST",
-          "differences to test: MODEL/MODEL, or slope:MODEL/MODEL for how one changes with the length" },
-        { "lr", OPT_TEXT, &rate, "X", "the rows at this learning rate alone, as the table spells it" },
-        { "level", OPT_FLOAT, &level, "X", "training accuracy that a run must pass (default 0.5)" },
-        { "passed", OPT_FLAG, &passed, NULL, "leave out runs that never passed it" },
+          "differences to test: MODEL/MODEL, or slope:MODEL/MODEL for how a difference changes with "
+          "the length" },
+        { "lr", OPT_TEXT, &rate, "X", "use only rows with this learning rate, spelled as in the table" },
+        { "level", OPT_FLOAT, &level, "X", "training accuracy that counts as having begun to learn (default 0.5)" },
+        { "passed", OPT_FLAG, &passed, NULL, "leave out runs that never reached it" },
         { "figure", OPT_TEXT, &figure, "KIND",
-          "draw instead: length (accuracy by length), differences (the contrasts by length), survival (share of runs "
-          "past the level), dynamics (window, ratio and loss)" },
+          "draw instead: length (accuracy by length), differences (contrasts by length), survival "
+          "(share of runs past the level) or dynamics (window, ratio and loss)" },
         { "title", OPT_TEXT, &title, "TEXT", "title of the figure" },
-        { "out", OPT_TEXT, &out, "FILE", "where the figure goes: .svg or .png" },
+        { "out", OPT_TEXT, &out, "FILE", "file of the figure: .svg or .png" },
     };
     const cli_usage usage = {
         .synopsis = "compare DIR [options]",
-        .about = "Compares the models of a sweep over its seeds, from DIR/results.csv and DIR/curves: means with "
-                 "bootstrap intervals,\n"
-                 "differences paired by seed with exact tests, and when runs begin to learn.",
+        .about = "Compares the models of a sweep, with intervals and exact tests.\n\n"
+                 "Reads DIR/results.csv and DIR/curves: means with bootstrap intervals, differences paired "
+                 "by seed with exact tests, and when runs begin to learn.",
         .examples = "  palimpsa compare sweeps/small --contrasts palimpsa-d/palimpsa-d-wo-meta\n"
                     "  palimpsa compare sweeps/small --figure length --out length.svg\n"
                     "  palimpsa compare sweeps/small/search --lr 2e-3\n",

@@ -140,33 +140,32 @@ int cmd_convert(int argc, char **argv) {
     cli_surgery_job job = { 0 };
     const cli_option options[] = {
         { "to", OPT_TEXT, &to, "LAYOUT",
-          "palimpsa, hf-mamba2, official or gguf (default: gguf for a q type or DST.gguf, palimpsa with a --dtype)" },
+          "palimpsa, hf-mamba2, official or gguf (default: gguf for a q type or DST.gguf; palimpsa "
+          "with another --dtype)" },
         { "dtype", OPT_TEXT, &dtype, "TYPE",
-          "f32, bf16, f16; for gguf also q8_0, q6_k, q4_k, q4_0 (default: each tensor as it is)" },
+          "f32, bf16, f16; for gguf also q8_0, q6_k, q4_k, q4_0 (default: keep each tensor's type)" },
         { "tokenizer", OPT_TEXT, &job.tokenizer, "X",
-          "tokenizer file, directory, 'bytes' (not for gguf) or 'none'; it goes along (default: the one that lies with "
-          "SRC)" },
+          "tokenizer to put into DST: a file, a directory, 'bytes' (not for gguf) or 'none' "
+          "(default: SRC's own)" },
         CLI_SURGERY_OPTIONS(surgery),
         { "json", OPT_FLAG, &job.common.json, NULL, "print JSON" },
         CLI_COMMON_OPTIONS(job.common),
     };
     const cli_usage usage = {
         .synopsis = "convert SRC DST --to LAYOUT | --dtype TYPE | --metaplastic LAYERS [options]",
-        .about = "Turns a checkpoint into another layout, or plain layers of it into metaplastic ones (surgery). SRC "
-                 "is anything that can be\n"
-                 "opened: a directory of this program, of the official Mamba2 (pytorch_model.bin or safetensors), of "
-                 "Hugging Face's Mamba2, or a\n"
-                 "GGUF file of Mamba2 or of this program. DST must not exist, or be an empty directory; it is there "
-                 "whole or "
-                 "not at all. Tensors pass\n"
-                 "one by one, so memory does not grow with the model. After surgery DST is read back and, with the new "
-                 "plasticity off, must give\n"
-                 "SRC's logits on TEXT; else nothing is left of it.",
-        .examples = "  palimpsa convert mamba2-130m my-model --to palimpsa --tokenizer gpt-neox/tokenizer.json\n"
-                    "  palimpsa convert my-model my-model.gguf --dtype q4_k --data text.txt\n"
-                    "  palimpsa convert model.gguf my-model --to official --dtype f16\n"
-                    "  palimpsa convert mamba2-130m hybrid --metaplastic top:8 --data text.txt --tokenizer "
-                    "gpt-neox/tokenizer.json\n",
+        .about = "Converts a checkpoint, or makes layers of it metaplastic.\n\n"
+                 "SRC is anything that opens: a directory of this program, of the official Mamba2 "
+                 "(pytorch_model.bin or safetensors) or of Hugging Face's Mamba2, or a GGUF file of Mamba2 "
+                 "or of this program. DST must not exist, or be an empty directory; it appears complete or "
+                 "not at all. Tensors are streamed one by one, so RAM does not grow with the model.\n\n"
+                 "--metaplastic (surgery) gives plain layers an importance gate. DST is then read back "
+                 "and, with the new plasticity off, must give SRC's logits on TEXT; otherwise nothing is "
+                 "written.",
+        .examples = "  palimpsa convert mamba2-130m mamba2-130m.gguf --dtype q8_0\n  palimpsa convert "
+                    "my-model my-model.gguf --dtype q4_k --data text.txt\n  palimpsa convert mamba2-130m "
+                    "hybrid --metaplastic top:8 --data text.txt\n  palimpsa convert mamba2-130m my-model --to "
+                    "palimpsa --tokenizer gpt-neox/tokenizer.json\n  palimpsa convert model.gguf my-model "
+                    "--to official --dtype f16\n",
         .options = options,
         .option_count = PAL_COUNT(options)
     };

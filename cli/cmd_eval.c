@@ -159,95 +159,97 @@ int cmd_eval(int argc, char **argv) {
     eval_plan_options *p = &o.tasks.plan;
     const cli_option options[] = {
         { "data", OPT_TEXT, &t->data, "PATH",
-          "a text or JSONL file ('-': standard input), or a directory of shards; of --tasks: where their files are" },
-        { "tokenizer", OPT_TEXT, &t->tokenizer, "X", "for all models, instead of the one in each MODELDIR" },
+          "text or JSONL file ('-': standard input), or directory of shards; with --tasks: directory "
+          "of their files" },
+        { "tokenizer", OPT_TEXT, &t->tokenizer, "X", "tokenizer for all models (default: the one in each MODELDIR)" },
         { "context", OPT_INT, &t->context, "N",
-          "cut documents into windows of N tokens (default: whole; attention: as trained, else 4096; --tasks: 2048)" },
-        { "piece", OPT_INT, &t->piece, "N", "tokens of one pass (default 1024)", .above_zero = true },
+          "cut documents into windows of N tokens (default: whole documents; attention: as trained, "
+          "else 4096; --tasks: 2048)" },
+        { "piece", OPT_INT, &t->piece, "N", "tokens per pass (default 1024)", .above_zero = true },
         { "batch", OPT_INT, &t->batch, "N",
-          "documents, or memories of --tasks, at a time (default 8; of --tasks: what fits into 1 GiB, 4 to 64)",
+          "documents at a time (default 8; with --tasks: as many memories as fit into 1 GiB, 4 to 64)",
           .above_zero = true },
         { "json", OPT_TEXT, &t->json, "[FILE.json]",
-          "write JSON, to standard output unless a file is named: an object, or a list of them for several models",
-          .alone = "-" },
+          "write JSON to FILE.json, or to standard output: an object, or a list for several models", .alone = "-" },
         CLI_COMMON_OPTIONS(o.common),
         { "task", OPT_TEXT, &o.task, "NAME", "what to measure: perplexity (default)", .group = "text" },
         { "split", OPT_TEXT, &t->split, "KIND",
-          "of a text file: none (one document, default) or wikitext (a page at each ' = Title = ')", .group = "text" },
-        { "field", OPT_TEXT, &t->field, "NAME", "the text's name in a JSONL file (default text)", .group = "text" },
-        { "part", OPT_TEXT, &t->part, "PART", "of shards: all (default), train or valid", .group = "text" },
+          "how to split a text file: none (one document, default) or wikitext (a page at each ' = "
+          "Title = ')",
+          .group = "text" },
+        { "field", OPT_TEXT, &t->field, "NAME", "field with the text in a JSONL file (default text)", .group = "text" },
+        { "part", OPT_TEXT, &t->part, "PART", "which shards: all (default), train or valid", .group = "text" },
         { "no-prefix", OPT_FLAG, &t->no_prefix, NULL,
-          "no token in front of a document; its first token is then not predicted", .group = "text" },
-        { "baseline", OPT_TEXT, &t->baseline, "MODELDIR",
-          "also show how far the models are above this one, by position", .group = "text" },
+          "put no token in front of a document; its first token is then not predicted", .group = "text" },
+        { "baseline", OPT_TEXT, &t->baseline, "MODELDIR", "also show the difference to this model, by position",
+          .group = "text" },
         { "figure", OPT_TEXT, &t->figure, "FILE", "draw the loss by position, from 32 tokens on (.svg or .png)",
           .group = "text" },
         { "by-position", OPT_FLAG, &t->by_position, NULL,
-          "loss by position in documents, with 95% intervals over documents; of models with a context, within it",
+          "print the loss by position in documents, with 95% intervals over documents; with "
+          "--context, by position in the window",
           .group = "text" },
         { "answers", OPT_FLAG, &t->answers, NULL,
-          "of JSONL that 'palimpsa needle' made: only tokens that answer count, and a position is the distance to what "
-          "they ask for",
+          "for JSONL from 'palimpsa needle': count only answer tokens; a position is the distance to "
+          "the fact",
           .group = "text" },
-        { "at-least", OPT_INT, &t->least, "N", "with --by-position: documents of at least N tokens (default: all)",
+        { "at-least", OPT_INT, &t->least, "N", "with --by-position: only documents of at least N tokens (default: all)",
           .above_zero = true, .group = "text" },
         { "tasks", OPT_TEXT, &p->tasks, "LIST",
-          "names with commas, paper (those of the paper's table) or all; list shows what there is; or one of ruler, "
-          "longbench, longbench2",
+          "task names with commas, paper (those of the paper's table) or all; list prints them; or "
+          "one of ruler, longbench, longbench2",
           .group = "tasks" },
         { "text", OPT_TEXT, &p->text, "PATH",
-          "what perplexity reads as one task of a list, with the options of text above (alone: --data)",
+          "text for perplexity as one task of a list, with the options for text above (alone: --data)",
           .group = "tasks" },
-        { "limit", OPT_INT, &p->limit, "N", "the first N documents of each task", .above_zero = true,
+        { "limit", OPT_INT, &p->limit, "N", "use the first N documents of each task", .above_zero = true,
           .group = "tasks" },
-        { "docs", OPT_TEXT, &p->docs, "FROM:TO", "documents FROM to TO-1 of each task", .group = "tasks" },
+        { "docs", OPT_TEXT, &p->docs, "FROM:TO", "use documents FROM to TO-1 of each task", .group = "tasks" },
         { "samples", OPT_TEXT, &o.tasks.samples, "FILE.jsonl",
-          "a line for each document; interrupted, the same command goes on from it", .group = "tasks" },
-        { "shots", OPT_INT, &p->shots, "N", "examples with answers before each question, from --shots-file",
+          "write one line per document; an interrupted command continues from it", .group = "tasks" },
+        { "shots", OPT_INT, &p->shots, "N", "put N examples with answers before each question, from --shots-file",
           .above_zero = true, .group = "tasks" },
         { "shots-file", OPT_TEXT, &p->shots_file, "PATH",
-          "their file, or a directory as for --data; its first N documents are taken", .group = "tasks" },
+          "file of the examples, or a directory as for --data; its first N documents are used", .group = "tasks" },
         { "predictions", OPT_TEXT, &o.longer.predictions, "DIR",
-          "keep answers here, in the files of the original programs; interrupted, the same command goes on from them. "
-          "Without a model, recorded answers are scored",
+          "keep answers in DIR, in the files of the original programs; an interrupted command "
+          "continues from them. Without a model, score the recorded answers",
           .group = "ruler, longbench and longbench2" },
-        { "scoring", OPT_TEXT, &o.longer.scoring, "RULES", "of ruler: ruler (default) or lm-eval",
+        { "scoring", OPT_TEXT, &o.longer.scoring, "RULES", "rules for scoring ruler: ruler (default) or lm-eval",
           .group = "ruler, longbench and longbench2" },
         { "chinese", OPT_TEXT, &o.longer.chinese, "DIR",
-          "jieba's directory, for scores that need Chinese words (default: those are left out)",
+          "jieba's directory, for scores that need Chinese words (default: skip those)",
           .group = "ruler, longbench and longbench2" },
     };
     const cli_usage usage = {
         .synopsis = "eval MODELDIR|RUNDIR... --data PATH [--tasks LIST] [options]",
         .about =
-            "Measures how well models predict text: loss in nats, perplexity per token, byte and word of the original "
-            "text, and loss by\n"
-            "position. Whole documents are read through the model's memory; --context cuts them instead. A text above "
-            "64 MiB\n"
-            "must be made into shards first ('palimpsa tokenize'), or be split into pages.\n"
-            "Bytes and words are counted as lm-evaluation-harness does, so models with different vocabularies "
-            "compare.\n"
-            "With --tasks, the tasks of lm-evaluation-harness are run on files below --data, with the same requests "
-            "and metrics.\n"
-            "ruler, longbench and longbench2 are long prompts that are answered greedily; their data is read as "
-            "published\n"
-            "('palimpsa needle --ruler' makes RULER's), and --figure draws RULER's scores by length.",
+
+            "Measures how well models predict text, or runs standard tasks.\n\n"
+            "Prints the loss in nats, perplexity per token, byte and word of the original text, and "
+            "loss by position. Whole documents are read through the model's memory; --context cuts "
+            "them instead. A text above 64 MiB must be made into shards first ('palimpsa tokenize') "
+            "or be split into pages. Bytes and words are counted as lm-evaluation-harness does, so "
+            "models with different vocabularies compare.\n\n"
+            "--tasks runs the tasks of lm-evaluation-harness on files in --data, with the same "
+            "requests and metrics. ruler, longbench and longbench2 are long prompts that are answered "
+            "greedily; their data is read as published ('palimpsa needle --ruler' makes RULER's), and "
+            "--figure draws RULER's scores by length.",
         .examples =
-            "  palimpsa eval my-model --data book.txt\n"
-            "  palimpsa eval runs/a runs/b --data wiki.test.raw --split wikitext --figure loss.svg\n"
-            "  palimpsa eval runs/a --baseline runs/b --data shards --part valid --figure difference.svg --json\n"
-            "  palimpsa eval runs/a --by-position --baseline runs/transformer --data docs.jsonl --at-least 1024 "
-            "--figure "
-            "f.svg\n"
-            "  palimpsa eval runs/a --answers --baseline runs/b --data needles.jsonl --figure answers.svg\n"
-            "  mpirun -n 4 palimpsa eval runs/a --data wiki.test.raw --split wikitext\n"
-            "  palimpsa eval --tasks list\n"
-            "  palimpsa eval my-model runs/a --tasks paper --data data --json results.json --samples samples.jsonl\n"
-            "  palimpsa eval my-model --tasks hellaswag,piqa --data data --limit 200\n"
-            "  palimpsa eval my-model runs/a --tasks paper,perplexity --data data --text book.txt\n"
-            "  palimpsa eval my-model --tasks ruler --data ruler --predictions answers --figure ruler.svg\n"
-            "  palimpsa eval --tasks ruler --predictions answers --scoring lm-eval\n"
-            "  palimpsa eval my-model --tasks longbench2 --data LongBench-v2 --context 120000 --json v2.json\n",
+
+            "  palimpsa eval my-model --data book.txt\n  palimpsa eval --tasks list\n  palimpsa eval "
+            "my-model runs/a --tasks paper --data data --json results.json --samples samples.jsonl\n  "
+            "palimpsa eval my-model --tasks hellaswag,piqa --data data --limit 200\n  palimpsa eval "
+            "my-model runs/a --tasks paper,perplexity --data data --text book.txt\n  palimpsa eval "
+            "runs/a runs/b --data wiki.test.raw --split wikitext --figure loss.svg\n  palimpsa eval "
+            "runs/a --baseline runs/b --data shards --part valid --figure difference.svg\n  palimpsa "
+            "eval runs/a --by-position --baseline runs/b --data docs.jsonl --at-least 1024\n  "
+            "palimpsa eval runs/a --answers --baseline runs/b --data needles.jsonl --figure "
+            "answers.svg\n  palimpsa eval my-model --tasks ruler --data ruler --predictions answers "
+            "--figure ruler.svg\n  palimpsa eval --tasks ruler --predictions answers --scoring "
+            "lm-eval\n  palimpsa eval my-model --tasks longbench2 --data LongBench-v2 --context "
+            "120000 --json v2.json\n  mpirun -n 4 palimpsa eval runs/a --data wiki.test.raw --split "
+            "wikitext\n",
         .options = options,
         .option_count = PAL_COUNT(options)
     };

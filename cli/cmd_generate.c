@@ -420,52 +420,53 @@ int cmd_generate(int argc, char **argv) {
                            .piece = 256 };
     const cli_option options[] = {
         { "prompt", OPT_TEXT, &o.prompt, "TEXT", "text to continue ('-': standard input)" },
-        { "prompt-file", OPT_TEXT, &o.prompt_file, "FILE", "the same from a file ('-': standard input)" },
+        { "prompt-file", OPT_TEXT, &o.prompt_file, "FILE", "file with the text to continue ('-': standard input)" },
         { "prompts", OPT_TEXT, &o.prompts, "FILE",
-          "many: a prompt a line, or JSON objects with \"prompt\" and perhaps \"seed\" ('-': standard input)" },
+          "file with one prompt per line, or JSON objects with \"prompt\" and optionally \"seed\" "
+          "('-': standard input)" },
         { "field", OPT_TEXT, &o.field, "NAME",
-          "the prompts are JSON lines, the text is in this field (default: 'prompt' of *.jsonl and *.ndjson)" },
-        { "max-tokens", OPT_LONG, &o.max_tokens, "N", "tokens to write at most (default 128; 0: read only)" },
+          "--prompts is JSONL with the text in this field (default: 'prompt' for *.jsonl and "
+          "*.ndjson)" },
+        { "max-tokens", OPT_LONG, &o.max_tokens, "N",
+          "generate at most N tokens (default 128; 0: only read the prompt)" },
         { "temperature", OPT_FLOAT, &o.sampling.temperature, "T",
-          "divides the logits; 0: always the likeliest token (default 0.8)" },
-        { "top-k", OPT_INT, &o.sampling.top_k, "K", "choose among the K likeliest (default 0: all)" },
+          "divide the logits by T; 0: always take the likeliest token (default 0.8)" },
+        { "top-k", OPT_INT, &o.sampling.top_k, "K", "sample from the K likeliest tokens (default 0: all)" },
         { "top-p", OPT_FLOAT, &o.sampling.top_p, "P",
-          "... among the likeliest that have probability P together (default 1)" },
+          "sample from the likeliest tokens that together have probability P (default 1)" },
         { "min-p", OPT_FLOAT, &o.sampling.min_p, "P",
-          "... among those at least P times as likely as the likeliest (default 0)" },
+          "sample from tokens at least P times as likely as the likeliest (default 0)" },
         { "repetition-penalty", OPT_FLOAT, &o.sampling.repetition_penalty, "X",
-          "weakens tokens that occurred (default 1: no)" },
-        { "seed", OPT_LONG, &o.seed, "N", "of the choices; the same seed writes the same text (default 1)" },
-        { "stop", OPT_LIST, &o.stop, "TEXT", "end before this text; may be given several times" },
-        { "ignore-eos", OPT_FLAG, &o.ignore_eos, NULL, "go on when the model ends its text" },
-        { "bos", OPT_FLAG, &o.bos, NULL, "begin with the tokenizer's beginning-of-text token" },
-        { "save-memory", OPT_TEXT, &o.save, "FILE", "keep what was read and written, to go on later" },
-        { "load-memory", OPT_TEXT, &o.load, "FILE", "go on from a kept memory" },
-        { "interactive", OPT_FLAG, &o.interactive, NULL, "a conversation; --prompt or --prompt-file is read first" },
+          "penalise tokens that already occurred (default 1: off)" },
+        { "seed", OPT_LONG, &o.seed, "N", "sampling seed; the same seed gives the same text (default 1)" },
+        { "stop", OPT_LIST, &o.stop, "TEXT", "stop before this text; may be repeated" },
+        { "ignore-eos", OPT_FLAG, &o.ignore_eos, NULL, "continue after the model's end-of-text token" },
+        { "bos", OPT_FLAG, &o.bos, NULL, "start with the tokenizer's beginning-of-text token" },
+        { "save-memory", OPT_TEXT, &o.save, "FILE", "save the memory of what was read and generated" },
+        { "load-memory", OPT_TEXT, &o.load, "FILE", "continue from a saved memory" },
+        { "interactive", OPT_FLAG, &o.interactive, NULL,
+          "have a conversation; --prompt or --prompt-file is read first" },
         { "uncertainty", OPT_FLAG, &o.uncertainty, NULL,
-          "a table: a token a line, the model's probability of it, mean output variance of the heads" },
-        { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "instead of the one in MODELDIR" },
-        { "max-context", OPT_INT, &o.context, "N", "tokens that attention layers hold (default 4096)" },
-        { "batch", OPT_INT, &o.batch, "N", "prompts at a time (default 8)" },
-        { "piece", OPT_INT, &o.piece, "N", "tokens of a prompt read at once (default 256)" },
-        { "json", OPT_FLAG, &o.common.json, NULL, "an object a prompt, on a line of its own" },
+          "print a table, one token per line: probability and mean output variance" },
+        { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "tokenizer to use (default: the one in MODELDIR)" },
+        { "max-context", OPT_INT, &o.context, "N", "context of attention layers, in tokens (default 4096)" },
+        { "batch", OPT_INT, &o.batch, "N", "prompts to run at a time (default 8)" },
+        { "piece", OPT_INT, &o.piece, "N", "prompt tokens to read at once (default 256)" },
+        { "json", OPT_FLAG, &o.common.json, NULL, "print one JSON object per prompt, one per line" },
         CLI_COMMON_OPTIONS(o.common),
     };
     const cli_usage usage = {
         .synopsis = "generate MODELDIR|RUNDIR --prompt TEXT [options]",
-        .about = "Continues a text. Standard output holds the continuation and nothing else; it comes as it is "
-                 "written, in whole\n"
-                 "characters. Speed and the size of the memory are printed to stderr. A prompt's continuation depends "
-                 "on the seed\n"
-                 "but not on the other prompts. A kept memory holds everything read and written, whatever its length, "
-                 "and only the\n"
-                 "model that made it accepts it.",
-        .examples = "  palimpsa generate runs/shakespeare --prompt 'ROMEO:' --max-tokens 200\n"
-                    "  palimpsa generate my-model --prompt-file book.txt --max-tokens 0 --save-memory book.memory\n"
-                    "  palimpsa generate my-model --load-memory book.memory --prompt 'The end of the story is' "
-                    "--temperature 0\n"
-                    "  palimpsa generate my-model --prompts questions.jsonl --stop '###' --json > answers.jsonl\n"
-                    "  palimpsa generate my-model --interactive\n",
+        .about = "Continues a text.\n\n"
+                 "Standard output gets the continuation and nothing else, as it is generated, in whole "
+                 "characters; speed and the size of the memory go to stderr. A continuation depends on its "
+                 "prompt and the seed, not on other prompts. A saved memory holds everything that was read "
+                 "and generated, at a fixed size; only the model that made it accepts it.",
+        .examples = "  palimpsa generate models/shakespeare.gguf --prompt 'ROMEO:' --max-tokens 200\n  "
+                    "palimpsa generate my-model --prompt-file book.txt --max-tokens 0 --save-memory "
+                    "book.memory\n  palimpsa generate my-model --load-memory book.memory --prompt 'The end of "
+                    "the story is'\n  palimpsa generate my-model --prompts questions.jsonl --stop '###' "
+                    "--json > answers.jsonl\n  palimpsa generate my-model --interactive\n",
         .options = options,
         .option_count = PAL_COUNT(options)
     };

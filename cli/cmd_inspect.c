@@ -305,38 +305,36 @@ int cmd_inspect(int argc, char **argv) {
     inspect_options o = { .row = 1024, .context = 4096 };
     const cli_option options[] = {
         { "tensors", OPT_FLAG, &o.tensors, NULL, "list every tensor" },
-        { "row", OPT_INT, &o.row, "N", "tokens of a training row (default 1024)" },
-        { "max-context", OPT_INT, &o.context, "N", "tokens that attention layers shall hold (default 4096)" },
-        { "windows", OPT_FLAG, &o.windows, NULL, "measure the memory window N_t of each layer on a text instead" },
-        { "data", OPT_TEXT, &o.data, "TEXT", "windows: a text file" },
+        { "row", OPT_INT, &o.row, "N", "tokens of a training row, for the estimate (default 1024)" },
+        { "max-context", OPT_INT, &o.context, "N", "context of attention layers, in tokens (default 4096)" },
+        { "windows", OPT_FLAG, &o.windows, NULL, "measure the memory window of each layer on a text" },
+        { "data", OPT_TEXT, &o.data, "TEXT", "with --windows: text file" },
         { "tokenizer", OPT_TEXT, &o.tokenizer, "X",
-          "windows: tokenizer file, directory or 'bytes' (default: the model's own)" },
-        { "tokens", OPT_INT, &o.tokens, "N", "windows: read exactly N tokens of the text (default: at most 4096)" },
-        { "top", OPT_INT, &o.top, "K", "windows: choose the K layers that remember longest (default: 8)" },
-        { "plot", OPT_TEXT, &o.plot, "FILE", "windows: draw them against position into FILE.svg or .png" },
-        { "open", OPT_FLAG, &o.open, NULL, "serve the page that shows its memory, on a free port of this machine" },
+          "with --windows: tokenizer file, directory or 'bytes' (default: the model's own)" },
+        { "tokens", OPT_INT, &o.tokens, "N",
+          "with --windows: read exactly N tokens of the text (default: at most 4096)" },
+        { "top", OPT_INT, &o.top, "K", "with --windows: mark the K layers that remember longest (default 8)" },
+        { "plot", OPT_TEXT, &o.plot, "FILE", "with --windows: draw the windows by position into FILE.svg or .png" },
+        { "open", OPT_FLAG, &o.open, NULL,
+          "serve a page that shows the model's memory, on a free port of this machine" },
         { "json", OPT_FLAG, &o.common.json, NULL, "print JSON" },
         CLI_COMMON_OPTIONS(o.common),
     };
     const cli_usage usage = {
         .synopsis = "inspect MODELDIR|RUNDIR|NAME [options]",
-        .about = "Tells what a model is: kind, sizes, the memory rule of each layer, parameters "
-                 "by group; and what it needs: bytes of\n"
-                 "weights (as they are, and as 'palimpsa convert --dtype' would store them), of state per sequence, "
-                 "of generating,\n"
-                 "of training at a given row length. Of a run directory, the newest checkpoint;\n"
-                 "of a name, as for 'train --model', what such a model would be.\n"
-                 "--windows reads a text and ranks the layers by their memory window N_t = "
-                 "1/(1-exp(-A dt)), in tokens: the median\n"
-                 "over heads, then over positions. Metaplasticity does most where windows are "
-                 "long ('palimpsa convert --metaplastic').\n"
-                 "--open serves the model on a free port of this machine until Ctrl-C "
-                 "and prints the address of its page.",
+        .about = "Shows what a model is and what it needs.\n\n"
+                 "Prints kind, sizes, the memory rule of each layer and parameters by group; and bytes of "
+                 "weights (as stored, and as 'palimpsa convert --dtype' would store them), of a sequence's "
+                 "state, of generating and of training. For a run directory it takes the newest "
+                 "checkpoint, for a NAME what 'train --model NAME' would make.\n\n"
+                 "--windows reads a text and ranks the layers by their memory window N_t = 1/(1-exp(-A "
+                 "dt)) in tokens, the median over heads, then positions. Metaplasticity does most where "
+                 "windows are long ('palimpsa convert --metaplastic').",
         .examples =
-            "  palimpsa inspect my-model\n  palimpsa inspect mamba2-2.7b\n  palimpsa inspect my-model --tensors\n  "
-            "palimpsa inspect my-model --row 4096 --json\n"
-            "  palimpsa inspect my-model --windows --data text.txt --plot windows.svg\n"
-            "  palimpsa inspect my-model --open\n",
+
+            "  palimpsa inspect models/recall --open\n  palimpsa inspect mamba2-2.7b\n  palimpsa "
+            "inspect my-model --tensors\n  palimpsa inspect my-model --row 4096 --json\n  palimpsa "
+            "inspect my-model --windows --data text.txt --plot windows.svg\n",
         .options = options,
         .option_count = PAL_COUNT(options)
     };

@@ -84,43 +84,43 @@ int cmd_needle(int argc, char **argv) {
     const char *const measuring = "rows that measure (--ruler)";
     const cli_option options[] = {
         { "tokenizer", OPT_TEXT, &o.tokenizer, "X",
-          "tokenizer file, directory, model directory or 'bytes'; counts the tokens" },
-        { "tokens", OPT_INT, &o.tokens, "N", "most tokens of a document (default 32768)" },
-        { "needles", OPT_INT, &o.needles, "N", "secret numbers told in a document (default 4)" },
-        { "questions", OPT_INT, &o.questions, "N", "how many of them are asked for at its end (default 1)" },
+          "tokenizer that counts the tokens: file, directory, model directory or 'bytes'" },
+        { "tokens", OPT_INT, &o.tokens, "N", "most tokens per document (default 32768)" },
+        { "needles", OPT_INT, &o.needles, "N", "secret numbers hidden in each document (default 4)" },
+        { "questions", OPT_INT, &o.questions, "N", "how many of them are asked for at the end (default 1)" },
         { "brief", OPT_FLAG, &o.brief, NULL,
-          "notes such as 'bafe 53', 64 names, two digits; small models recall them sooner; TEXT is optional" },
+          "short notes such as 'bafe 53', 64 names, two digits; small models learn them sooner; TEXT "
+          "is optional" },
         { "count", OPT_INT, &o.count, "N", "documents, or rows of each task and length (default 100)" },
-        { "seed", OPT_LONG, &o.seed, "N", "of places, words and numbers (default 1; with --ruler 42)" },
+        { "seed", OPT_LONG, &o.seed, "N", "seed of places, words and numbers (default 1; with --ruler 42)" },
         { "out", OPT_TEXT, &o.out, "FILE.jsonl|DIR",
-          "where the documents go, one a line: 'text', and 'questions' with the places of "
-          "what is asked for; with --ruler a directory" },
+          "JSONL file, one document per line: 'text', and 'questions' with the places of the "
+          "answers; with --ruler a directory" },
         { "ruler", OPT_TEXT, &r.tasks, "LIST",
           "make tasks of RULER instead: all, or names such as niah_single_1,vt,cwe", .group = measuring },
         { "lengths", OPT_TEXT, &r.lengths, "LIST",
-          "tokens of a row (default 4096,8192,16384,32768); 1k to 128k and more", .group = measuring },
-        { "squad", OPT_TEXT, &r.squad, "FILE", "questions and documents of qa_1: SQuAD 2.0 as published",
-          .group = measuring },
-        { "hotpot", OPT_TEXT, &r.hotpot, "FILE", "questions and documents of qa_2: HotpotQA as published",
-          .group = measuring },
+          "tokens per row (default 4096,8192,16384,32768); 1k to 128k and more", .group = measuring },
+        { "squad", OPT_TEXT, &r.squad, "FILE", "SQuAD 2.0 as published, for qa_1", .group = measuring },
+        { "hotpot", OPT_TEXT, &r.hotpot, "FILE", "HotpotQA as published, for qa_2", .group = measuring },
         { "templates", OPT_TEXT, &r.templates, "FILE",
-          "other sentences than ours: an object of texts (docs/how-to/evaluate.md)", .group = measuring },
+          "sentences to use instead of ours: a JSON object of texts (docs/how-to/evaluate.md)", .group = measuring },
         { "words", OPT_TEXT, &r.words, "DIR",
-          "nounlist.txt, adjectivelist.txt, verblist.txt: real words instead of syllables", .group = measuring },
-        { "cuts", OPT_TEXT, &r.cuts, "FILE", "where the sentences of TEXT begin and end, in bytes",
+          "directory of nounlist.txt, adjectivelist.txt and verblist.txt: real words instead of "
+          "syllables",
           .group = measuring },
+        { "cuts", OPT_TEXT, &r.cuts, "FILE", "file with the byte ranges of the sentences of TEXT", .group = measuring },
     };
     const cli_usage usage = {
         .synopsis = "needle [TEXT] --tokenizer X --out FILE.jsonl|DIR [options]",
         .about =
-            "Makes long documents for training: parts of TEXT in which a few sentences tell secret numbers, and at the "
-            "end questions for\n"
-            "some of them with their answers. Mixed with other long texts they extend a model's context "
-            "(docs/tutorials/04-make-it-metaplastic.md).\n"
-            "With --ruler it makes the thirteen tasks of RULER, in RULER's own file format, to be measured by "
-            "'palimpsa "
-            "eval --tasks ruler':\n"
-            "DIR/LENGTH/TASK/validation.jsonl. Tasks that lack their TEXT or questions are left out of 'all'.",
+
+            "Makes long documents that train or test retrieval.\n\n"
+            "Parts of TEXT in which a few sentences state secret numbers, and at the end questions "
+            "for some of them with their answers. Mixed with other long texts they extend a model's "
+            "context (docs/tutorials/04-make-it-metaplastic.md).\n\n"
+            "--ruler makes the thirteen tasks of RULER in RULER's own file format, to be measured by "
+            "'palimpsa eval --tasks ruler': DIR/LENGTH/TASK/validation.jsonl. 'all' skips tasks that "
+            "lack their TEXT or questions.",
         .examples =
             "  palimpsa needle books.txt --tokenizer gpt-neox/tokenizer.json --count 1000 --out needles.jsonl\n"
             "  palimpsa train --recipe long-context --model runs/hybrid --data books.txt=9,needles.jsonl=1 "

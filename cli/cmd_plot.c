@@ -41,27 +41,26 @@ int cmd_plot(int argc, char **argv) {
     pal_runs_options o = { 0 };
     const char *out = NULL, *x = "step", *theme = "light";
     const cli_option options[] = {
-        { "out", OPT_TEXT, &out, "FILE", "where to write; .svg, .png or .html says what" },
-        { "dynamics", OPT_FLAG, &o.dynamics, NULL, "memory window, metaplasticity ratio and loss over training" },
-        { "x", OPT_TEXT, &x, "AXIS", "step, tokens or time (default: step)" },
+        { "out", OPT_TEXT, &out, "FILE", "file to write: .svg, .png or .html" },
+        { "dynamics", OPT_FLAG, &o.dynamics, NULL, "draw memory window, metaplasticity ratio and loss over training" },
+        { "x", OPT_TEXT, &x, "AXIS", "horizontal axis: step, tokens or time (default step)" },
         { "smooth", OPT_INT, &o.smooth, "N", "moving average over N logged points (default: none)" },
-        { "log-y", OPT_FLAG, &o.log_y, NULL, "losses, windows and ratios on log axes" },
+        { "log-y", OPT_FLAG, &o.log_y, NULL, "logarithmic axes for losses, windows and ratios" },
         { "title", OPT_TEXT, &o.title, "TEXT", "title of the figure or report" },
-        { "theme", OPT_TEXT, &theme, "NAME", "light or dark (default: light; a report has both)" },
-        { "width", OPT_INT, &o.width, "N", "width in CSS pixels (default: suits the panels)" },
-        { "height", OPT_INT, &o.height, "N", "height in CSS pixels (default: suits the panels)" },
-        { "scale", OPT_FLOAT, &o.scale, "S", "PNG pixels per CSS pixel (default: 2)" },
+        { "theme", OPT_TEXT, &theme, "NAME", "light or dark (default light; a report has both)" },
+        { "width", OPT_INT, &o.width, "N", "width in CSS pixels (default: fits the panels)" },
+        { "height", OPT_INT, &o.height, "N", "height in CSS pixels (default: fits the panels)" },
+        { "scale", OPT_FLOAT, &o.scale, "S", "PNG pixels per CSS pixel (default 2)" },
     };
     const cli_usage usage = {
         .synopsis = "plot RUNDIR|TABLE.csv...|RESULTS.json... --out FILE.svg|.png|.html [options]",
-        .about = "Compares runs: loss, accuracy and learning rate; in a report also a table and the learning dynamics. "
-                 "Runs that\n"
-                 "differ in nothing but the seed become one curve, their mean, with a band of one standard deviation.\n"
-                 "A table keeps curves of several runs: its first line names the columns, model and step (or position, "
-                 "for losses by\n"
-                 "position in a text) and keys of metrics.jsonl. Results files of 'palimpsa eval --tasks' (or "
-                 "lm-evaluation-harness)\n"
-                 "become bars with standard errors.",
+        .about = "Draws runs as a figure, or as a report in HTML.\n\n"
+                 "Shows loss, accuracy and learning rate; a report adds a table and the learning dynamics. "
+                 "Runs that differ only in the seed become one curve, their mean, with a band of one "
+                 "standard deviation. A TABLE.csv holds curves of several runs: its first line names the "
+                 "columns: model, step (or position, for losses by position in a text), and keys of "
+                 "metrics.jsonl. Results of 'palimpsa eval --tasks' (or lm-evaluation-harness) become bars "
+                 "with standard errors.",
         .examples = "  palimpsa plot runs/a --out a.svg\n"
                     "  palimpsa plot runs/d runs/d-wo-meta --x tokens --smooth 9 --out compare.png\n"
                     "  palimpsa plot runs/d-seed1 runs/d-seed2 runs/d-seed3 --dynamics --out dynamics.svg\n"

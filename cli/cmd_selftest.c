@@ -265,8 +265,10 @@ int cmd_selftest(int argc, char **argv) {
     const cli_usage usage = {
         .synopsis = "selftest [DIR] [options]",
         .about =
-            "Compares what this machine computes with recorded float64 numbers: every file of DIR/ops and every model\n"
-            "of DIR/models. Without DIR, a small set that is built into the program. Exit code 1 when a case fails.",
+
+            "Checks this machine's numbers against recorded float64 ones.\n\n"
+            "Compares every file of DIR/ops and every model of DIR/models; without DIR, a small "
+            "built-in set. Exit code 1 if a case fails.",
         .examples = "  palimpsa selftest                     is this build right on this processor?\n"
                     "  palimpsa selftest tests/golden        all recorded cases\n"
                     "  palimpsa selftest --cpu ref           the plain C code only\n",

@@ -163,48 +163,51 @@ int cmd_serve(int argc, char **argv) {
                         .log = "text",
                         .drain = 30 };
     const cli_option options[] = {
-        { "port", OPT_INT, &o.serve.port, "N", "to listen on (default 8080; 0: any that is free)" },
-        { "host", OPT_TEXT, &o.serve.host, "H", "address to listen on (default 127.0.0.1: this machine alone)" },
-        { "api-key-file", OPT_TEXT, &o.key_file, "FILE", "requests must bring the key in this file" },
-        { "max-sessions", OPT_INT, &o.serve.max_sessions, "N", "texts at a time (default 16)" },
-        { "max-queue", OPT_INT, &o.serve.max_queue, "N", "requests that wait; more are refused (default 64)" },
-        { "max-body", OPT_LONG, &o.max_body, "SIZE", "bytes of a request (default 16M); all together 16 times that",
+        { "port", OPT_INT, &o.serve.port, "N", "port to listen on (default 8080; 0: any free port)" },
+        { "host", OPT_TEXT, &o.serve.host, "H", "address to listen on (default 127.0.0.1: this machine only)" },
+        { "api-key-file", OPT_TEXT, &o.key_file, "FILE", "require the API key in this file" },
+        { "max-sessions", OPT_INT, &o.serve.max_sessions, "N", "texts to run at a time (default 16)" },
+        { "max-queue", OPT_INT, &o.serve.max_queue, "N", "requests that may wait; more are refused (default 64)" },
+        { "max-body", OPT_LONG, &o.max_body, "SIZE",
+          "largest request body (default 16M); at most 16 times that in flight", .bytes = true },
+        { "max-answer", OPT_LONG, &o.max_answer, "SIZE", "RAM for answers, for one and for all together (default 512M)",
           .bytes = true },
-        { "max-answer", OPT_LONG, &o.max_answer, "SIZE", "bytes of RAM for answers, of one or of all (default 512M)",
-          .bytes = true },
-        { "max-tokens", OPT_INT, &o.serve.max_tokens, "N", "that a request may ask for (default 131072)" },
-        { "timeout", OPT_FLOAT, &o.serve.timeout, "SECONDS", "for a request to come, or the next one (default 60)" },
+        { "max-tokens", OPT_INT, &o.serve.max_tokens, "N", "most tokens a request may ask for (default 131072)" },
+        { "timeout", OPT_FLOAT, &o.serve.timeout, "SECONDS", "seconds to wait for a request to arrive (default 60)" },
         { "memory-dir", OPT_TEXT, &o.serve.memory_dir, "DIR",
-          "keeps memories (/v1/memories) across restarts (default: until the server ends)" },
-        { "memory-disk", OPT_LONG, &o.disk, "SIZE", "bytes that their files may take (default 8G)", .bytes = true },
-        { "memory-budget", OPT_LONG, &o.budget, "SIZE",
-          "bytes of RAM for texts that run and the cache (default 2G)", .bytes = true },
+          "keep saved memories (/v1/memories) here across restarts (default: until the server stops)" },
+        { "memory-disk", OPT_LONG, &o.disk, "SIZE", "disk space for saved memories (default 8G)", .bytes = true },
+        { "memory-budget", OPT_LONG, &o.budget, "SIZE", "RAM for running texts and the prompt cache (default 2G)",
+          .bytes = true },
         { "cache-distance", OPT_INT, &o.serve.cache_distance, "N",
           "tokens between snapshots of a prompt, a multiple of 256 (default 2048; 0: no cache)" },
-        { "max-context", OPT_INT, &o.serve.context, "N", "tokens that attention layers hold (default 4096)" },
+        { "max-context", OPT_INT, &o.serve.context, "N", "context of attention layers, in tokens (default 4096)" },
         { "chat-template", OPT_TEXT, &o.serve.template, "NAME",
           "chatml, llama2 or plain (default: as tokenizer_config.json says, else plain)" },
-        { "cors", OPT_TEXT, &o.serve.cors, "ORIGIN", "pages of this origin may call (default: none)" },
-        { "runs", OPT_TEXT, &o.serve.runs, "DIR", "shows the training runs below DIR; MODEL may then be left out" },
-        { "web", OPT_TEXT, &o.serve.web, "DIR", "the page's files, for those who change it (default: built in)" },
-        { "log", OPT_TEXT, &o.log, "KIND", "a line a request on stderr: text, json or no (default text)" },
-        { "drain", OPT_FLOAT, &o.drain, "SECONDS", "that requests may still run after a signal (default 30)" },
-        { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "instead of the one in MODEL (without any: numbers, 'ids')" },
+        { "cors", OPT_TEXT, &o.serve.cors, "ORIGIN", "allow pages of this origin to call the server (default: none)" },
+        { "runs", OPT_TEXT, &o.serve.runs, "DIR", "show the training runs in DIR; MODEL is then optional" },
+        { "web", OPT_TEXT, &o.serve.web, "DIR", "serve the page from DIR, for working on it (default: built in)" },
+        { "log", OPT_TEXT, &o.log, "KIND", "log one line per request to stderr: text, json or no (default text)" },
+        { "drain", OPT_FLOAT, &o.drain, "SECONDS",
+          "how long to let running requests finish after a signal (default 30)" },
+        { "tokenizer", OPT_TEXT, &o.tokenizer, "X",
+          "tokenizer to use (default: MODEL's own, or 'ids' if it has none: plain numbers)" },
         CLI_COMMON_OPTIONS(o.common),
     };
     const cli_usage usage = {
         .synopsis = "serve [MODEL] [NAME=MODEL ...] [options]",
         .about =
-            "Serves a page to talk to models and to look into their memories: open the address in a browser.\n"
-            "And models over HTTP with the interface of OpenAI: /v1/completions, /v1/chat/completions,\n"
-            "/v1/models, /v1/memories, /v1/observe, /v1/runs, /v1/recall, /tokenize, /detokenize, /tokenizer_info,\n"
-            "/health, /metrics, /openapi.json; NAME@plain is a model with plasticity off.\n"
-            "Prints one line, 'listening on http://HOST:PORT', when it is ready. SIGTERM and Ctrl-C let requests\n"
-            "end first.",
-        .examples = "  palimpsa serve runs/shakespeare\n"
-                    "  palimpsa serve models/recall --runs runs\n"
-                    "  palimpsa serve small=models/small large=models/large --port 0 --log json\n"
-                    "  curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"ROMEO:\", \"max_tokens\": 50}'\n",
+
+            "Serves models over HTTP, and a page to talk to them and look into their memory.\n\n"
+            "Open the address in a browser for the page. Programs use OpenAI's API: /v1/completions, "
+            "/v1/chat/completions, /v1/models, and /v1/memories, /v1/observe, /v1/runs, /v1/recall, "
+            "/tokenize, /detokenize, /tokenizer_info, /health, /metrics, /openapi.json. NAME@plain is "
+            "a model with plasticity off.\n\n"
+            "Prints 'listening on http://HOST:PORT' when it is ready. SIGTERM and Ctrl-C let running "
+            "requests finish.",
+        .examples = "  palimpsa serve models/shakespeare.gguf\n  palimpsa serve models/recall --runs runs\n  "
+                    "palimpsa serve small=models/recall large=my-model --port 0 --log json\n  curl "
+                    "http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"ROMEO:\", \"max_tokens\": 50}'\n",
         .options = options,
         .option_count = PAL_COUNT(options)
     };

@@ -349,29 +349,27 @@ int cmd_sweep(int argc, char **argv) {
     char beside[SWEEP_PATH];
     const cli_option options[] = {
         { "models", OPT_TEXT, &models, "LIST",
-          "models to compare (default: the paper's five); MODEL:RULE for a memory rule on the D backbone, "
-          "MODEL:OPTION=VALUE for options of train" },
+          "models to compare (default: the paper's five); MODEL:RULE for another memory rule on the "
+          "D backbone, MODEL:OPTION=VALUE for options of train" },
         { "lrs", OPT_TEXT, &rates, "LIST", "learning rates (default 1e-3,2.15e-3,4.64e-3,1e-2)" },
         { "seeds", OPT_TEXT, &seeds, "LIST", "seeds (default 1,2,3)" },
         { "search", OPT_TEXT, &s.search, "STAGES",
-          "pick each model's rate first, on these stages; then train at that rate only" },
+          "first pick each model's rate on these stages, then train at that rate only" },
         { "search-seeds", OPT_TEXT, &search_seeds, "LIST", "seeds of the search (default: the first of --seeds)" },
         { "extend", OPT_INT, &s.extend, "N",
-          "where the best rate lies at the edge of those tried, the search goes on beyond it, by up to N rates "
-          "(default "
-          "0)" },
-        { "jobs", OPT_INT, &s.jobs, "N", "runs at a time (default 1); under mpirun one on every rank", true },
+          "if the best rate is at the edge of those tried, try up to N rates beyond it (default 0)" },
+        { "jobs", OPT_INT, &s.jobs, "N", "runs at a time (default 1); under mpirun one per rank", true },
         { "threads", OPT_INT, &s.threads, "N", "threads per run, part of the configuration (default 1)" },
         { "train", OPT_TEXT, &s.train, "FILE",
           "options of 'palimpsa train' as a JSON file; in a --config file, relative to that file" },
-        { "out", OPT_TEXT, &s.out, "DIR", "where the sweep goes; an interrupted one goes on", true },
-        { "config", OPT_TEXT, &config, "FILE", "the options above as a JSON file; the command line wins", true },
+        { "out", OPT_TEXT, &s.out, "DIR", "directory of the sweep; an interrupted sweep resumes", true },
+        { "config", OPT_TEXT, &config, "FILE", "read the options above from a JSON file; the command line wins", true },
     };
     const cli_usage usage = {
         .synopsis = "sweep mqar --out DIR [options] [-- options of train]",
-        .about = "Trains models x learning rates x seeds, picks the best rate per model, and ends with results.csv, a "
-                 "table and a\n"
-                 "figure. Killed or interrupted, the same command goes on; a finished run is never repeated.",
+        .about = "Trains a grid of models, learning rates and seeds.\n\n"
+                 "Picks the best rate of each model and ends with results.csv, a table and a figure. After "
+                 "an interruption the same command resumes; finished runs are never repeated.",
         .examples = "  palimpsa sweep mqar --out sweeps/small --seeds 1,2 -- --seq-len 64 --kv-pairs 16 --vocab 512 "
                     "--epochs 4\n"
                     "  palimpsa sweep mqar --config configs/mqar-reduced.json --out sweeps/reduced\n"

@@ -304,37 +304,38 @@ int cmd_tokenize(int argc, char **argv) {
     int count;
     const cli_option options[] = {
         { "tokenizer", OPT_TEXT, &o.tokenizer, "X",
-          "tokenizer.json, tokenizer.model, vocab.json, a GGUF file, a directory, 'bytes', or for shards 'chars'" },
+          "tokenizer.json, tokenizer.model, vocab.json, a GGUF file, a directory, 'bytes', or for "
+          "shards 'chars'" },
         { "encode", OPT_TEXT, &o.encode, "TEXT", "print the ids of TEXT on one line" },
         { "encode-file", OPT_TEXT, &o.encode_file, "FILE",
           "print the ids of a whole file ('-': standard input) on one line" },
-        { "decode", OPT_TEXT, &o.decode, "IDS", "print the text of IDS, byte for byte and without a newline" },
-        { "decode-file", OPT_TEXT, &o.decode_file, "FILE", "the same for the ids in a file ('-': standard input)" },
-        { "add-special", OPT_FLAG, &o.add_special, NULL,
-          "encode: put the tokenizer's own tokens (BOS, EOS) around the text" },
+        { "decode", OPT_TEXT, &o.decode, "IDS", "print the text of IDS, byte for byte, without a newline" },
+        { "decode-file", OPT_TEXT, &o.decode_file, "FILE",
+          "print the text of the ids in a file ('-': standard input)" },
+        { "add-special", OPT_FLAG, &o.add_special, NULL, "encode: add the tokenizer's own tokens (BOS, EOS)" },
         { "special-as-text", OPT_FLAG, &o.special_as_text, NULL,
-          "encode: '<|endoftext|>' in the text is ordinary text" },
+          "encode: treat '<|endoftext|>' in the text as ordinary text" },
         { "train-bpe", OPT_INT, &o.train_bpe, "N", "learn a byte-level BPE vocabulary of N ids from the files" },
         { "learn-chars", OPT_FLAG, &o.learn_chars, NULL, "learn a vocabulary of the characters in the files" },
-        { "out", OPT_TEXT, &o.out, "DIR",
-          "where shards of the files' tokens go, or a learned vocabulary (tokenizer.json)" },
+        { "out", OPT_TEXT, &o.out, "DIR", "directory for the shards, or for the learned vocabulary (tokenizer.json)" },
         { "field", OPT_TEXT, &o.field, "NAME",
-          "the files are JSONL, the text is in this field (default: 'text' of *.jsonl)" },
+          "the files are JSONL with the text in this field (default: 'text' for *.jsonl)" },
         { "valid", OPT_FLOAT, &o.valid, "F",
-          "shards: hold back this fraction at the end, of the documents or of the only one" },
+          "shards: hold back this fraction for validation: the last documents, or the end of the "
+          "only one" },
         { "no-eos", OPT_FLAG, &o.no_eos, NULL, "shards: do not end documents with the tokenizer's end-of-text token" },
-        { "shard-tokens", OPT_LONG, &o.shard_tokens, "N", "shards: tokens in each (default 67108864)" },
+        { "shard-tokens", OPT_LONG, &o.shard_tokens, "N", "shards: tokens per shard (default 67108864)" },
         CLI_COMMON_OPTIONS(o.common),
     };
     const cli_usage usage = {
         .synopsis = "tokenize [options] [FILE...]",
         .about =
-            "Turns text into the ids of a tokenizer and back, exactly as the programs that the tokenizer comes from,\n"
-            "learns a small vocabulary from text, or writes files ('-': standard input) as shards for training: a "
-            "plain\n"
-            "file is one document, a line of JSONL is one, and each ends with the tokenizer's end-of-text token if it "
-            "has\n"
-            "one. Killed at any moment, the same command goes on behind the last finished shard.",
+
+            "Turns text into token ids and back, learns a vocabulary, or makes shards.\n\n"
+            "Ids are exactly those of the program that the tokenizer comes from. For shards ('-': "
+            "standard input), a plain file is one document, and so is each line of a JSONL file; each "
+            "document ends with the tokenizer's end-of-text token if it has one. After an "
+            "interruption the same command continues after the last finished shard.",
         .examples = "  palimpsa tokenize --tokenizer gpt-neox/tokenizer.json --encode 'Hello world'\n"
                     "  palimpsa tokenize --tokenizer llama2/tokenizer.model --decode '15043 3186'\n"
                     "  palimpsa tokenize --train-bpe 4096 --out vocabulary book.txt\n"

@@ -31,19 +31,21 @@ enum { HOW = 8, ALL = HOW + PAL_RUN_SETTINGS };
 
 static size_t option_table(options *o, cli_option table[ALL]) {
     const cli_option how[HOW] = {
-        { "out", OPT_TEXT, &o->out, "RUNDIR", "where the run goes" },
-        { "resume", OPT_FLAG, &o->resume, NULL, "go on from the newest checkpoint of RUNDIR" },
+        { "out", OPT_TEXT, &o->out, "RUNDIR", "run directory to create" },
+        { "resume", OPT_FLAG, &o->resume, NULL, "resume from the newest checkpoint of RUNDIR" },
         { "stop-after", OPT_LONG, &o->stop_after, "N", "stop cleanly after N updates of the same schedule",
           .above_zero = true },
         { "dry-run", OPT_FLAG, &o->dry_run, NULL,
-          "check everything, print the plan, and stop; nothing is written (text: the data must be shards)" },
-        { "config", OPT_TEXT, &o->config, "FILE", "options from a JSON file; the command line wins" },
+          "check everything, print the plan and stop; writes nothing (text: --data must be shards)" },
+        { "config", OPT_TEXT, &o->config, "FILE", "read options from a JSON file; the command line wins" },
         { "recipe", OPT_TEXT, &o->recipe, "NAME",
-          "the same from a file that comes with the program: configs/NAME.json" },
+          "read options from a recipe that comes with the program (configs/NAME.json)" },
         { "comm-timeout", OPT_FLOAT, &o->comm_timeout, "SECONDS",
-          "under mpirun: end when another rank has been silent for so long, checkpoints not counted (default 120)",
+          "under mpirun: stop when another rank has been silent for this long, checkpoints not "
+          "counted (default 120)",
           .above_zero = true },
-        { "cpu", OPT_TEXT, &o->cpu, "LEVEL", "ref, avx2, avx512, neon (default: PALIMPSA_CPU, else the best)" },
+        { "cpu", OPT_TEXT, &o->cpu, "LEVEL",
+          "instruction level: ref, avx2, avx512 or neon (default: PALIMPSA_CPU, else the best)" },
     };
     for (int i = 0; i < HOW; i++) {
         table[i] = how[i];
@@ -242,23 +244,22 @@ int cmd_train(int argc, char **argv) {
     (void)set_defaults(&o, argc, argv, NULL); /* reads nothing */
     const cli_usage usage = {
         .synopsis = "train --task mqar|text --model NAME|DIR --out RUNDIR [options]",
-        .about = "Trains a model into RUNDIR: config.json, metrics.jsonl and checkpoints. Ctrl-C finishes the update, "
-                 "writes a\n"
-                 "checkpoint and says how to resume; a resumed run equals an uninterrupted one bit for bit. Defaults "
-                 "are those\n"
-                 "of task mqar; where text has others, they follow.",
+        .about = "Trains a model, or resumes a training run.\n\n"
+                 "RUNDIR gets config.json, metrics.jsonl, checkpoints and report.html. Ctrl-C finishes the "
+                 "update, writes a checkpoint and prints how to resume; a resumed run equals an "
+                 "uninterrupted one bit for bit. Defaults are those of task mqar; those of text follow "
+                 "where they differ.",
         .examples =
-            "  palimpsa train --model palimpsa-d --seq-len 64 --kv-pairs 16 --batch 16 --steps 400 --lr 3e-3 --out "
-            "runs/a\n"
-            "  palimpsa train --resume --out runs/a\n"
-            "  palimpsa train --model palimpsa-m-wo-meta --stages 128:32:20:128,256:64:20:128 --out runs/mamba2\n"
-            "  palimpsa train --model palimpsa-d --rule longhorn --epochs 4 --out runs/longhorn\n"
-            "  palimpsa train --task text --data book.txt --tokenizer chars --model palimpsa-m --epochs 5 --out "
-            "runs/book\n"
-            "  palimpsa train --task text --data shards --model palimpsa-d-15m --steps 2000 --sample 'Once' --out "
-            "runs/tales\n"
-            "  mpirun -n 4 palimpsa train --task text --data shards --model palimpsa-d-170m --batch 8 --out runs/wide\n"
-            "  palimpsa train --task text --data letters.jsonl --model runs/tales --epochs 1 --out runs/letters\n",
+
+            "  palimpsa train --recipe shakespeare --data input.txt --model palimpsa-m --out "
+            "runs/talk\n  palimpsa train --resume --out runs/talk\n  palimpsa train --task text "
+            "--data shards --model palimpsa-d-15m --sample 'Once' --out runs/tales\n  palimpsa train "
+            "--task text --data letters.jsonl --model runs/tales --epochs 1 --out runs/letters\n  "
+            "palimpsa train --model palimpsa-d --seq-len 64 --kv-pairs 16 --batch 16 --steps 400 --lr "
+            "3e-3 --out runs/a\n  palimpsa train --model palimpsa-m-wo-meta --stages "
+            "128:32:20:128,256:64:20:128 --out runs/mamba2\n  palimpsa train --model palimpsa-d "
+            "--rule longhorn --epochs 4 --out runs/longhorn\n  mpirun -n 4 palimpsa train --task text "
+            "--data shards --model palimpsa-d-170m --out runs/wide\n",
         .options = table,
         .option_count = option_table(&o, table),
     };

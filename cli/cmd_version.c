@@ -31,10 +31,9 @@ int cmd_version(int argc, char **argv) {
     };
     const cli_usage usage = {
         .synopsis = "version [options]",
-        .about = "Prints the version, the matrix multiply it was built with, the level of instructions that --cpu or\n"
-                 "PALIMPSA_CPU allows, the processor's features that were found and those that kernels use, and the "
-                 "MPI that it was\n"
-                 "built with.",
+        .about = "Prints the version and the processor features in use.\n\n"
+                 "Also the matrix library and MPI it was built with, and the instruction level that --cpu "
+                 "or PALIMPSA_CPU allows.",
         .examples = "  palimpsa version\n  palimpsa version --cpu avx2 --json\n",
         .options = options,
         .option_count = PAL_COUNT(options),

@@ -23,20 +23,20 @@
 #include "stop.h"
 
 static const cli_command commands[] = {
-    { "train", "train a model into a run directory; resume it", cmd_train, true },
-    { "sweep", "train a grid of models, rates and seeds; restartable, ends in a figure", cmd_sweep, true },
+    { "train", "train a model, or resume a training run", cmd_train, true },
+    { "sweep", "train a grid of models, learning rates and seeds", cmd_sweep, true },
     { "compare", "compare the models of a sweep, with intervals and tests", cmd_compare },
-    { "generate", "continue prompts; keep and reload what was read", cmd_generate },
-    { "serve", "answer requests for text over HTTP", cmd_serve },
-    { "eval", "measure models on text", cmd_eval, true },
-    { "selftest", "prove this machine's numbers against recorded ones", cmd_selftest },
-    { "inspect", "tell what a model directory holds and needs", cmd_inspect },
-    { "convert", "turn checkpoints into others; make layers metaplastic", cmd_convert },
-    { "needle", "make long documents that teach retrieval", cmd_needle },
-    { "tokenize", "text to ids and back; learn a vocabulary from text", cmd_tokenize },
-    { "bench", "measure memory rules, kernels, models and training beside the machine's limits", cmd_bench, true },
-    { "plot", "compare runs in a figure or a report", cmd_plot },
-    { "version", "tell what was built and which processor features are used", cmd_version },
+    { "generate", "continue a text; save and load memories", cmd_generate },
+    { "serve", "serve models over HTTP, with a page to look into them", cmd_serve },
+    { "eval", "measure perplexity, or run standard tasks", cmd_eval, true },
+    { "selftest", "check this machine's numbers against recorded ones", cmd_selftest },
+    { "inspect", "show what a model is and what it needs", cmd_inspect },
+    { "convert", "convert checkpoints; make layers metaplastic", cmd_convert },
+    { "needle", "make long documents that train or test retrieval", cmd_needle },
+    { "tokenize", "turn text into ids and back; learn a vocabulary", cmd_tokenize },
+    { "bench", "measure speed next to the machine's limits", cmd_bench, true },
+    { "plot", "draw runs as a figure or a report", cmd_plot },
+    { "version", "print the version and the processor features in use", cmd_version },
 };
 
 static void print_warning(void *user, const char *sentence) {
@@ -45,11 +45,16 @@ static void print_warning(void *user, const char *sentence) {
 }
 
 static void print_usage(FILE *to) {
-    fputs("palimpsa: Bayesian metaplastic linear attention on ordinary CPUs\n\nusage: palimpsa COMMAND "
-          "[options]\n\ncommands:\n",
+    fputs("palimpsa: train, run and look into linear-attention language models on CPUs\n\n"
+          "usage: palimpsa COMMAND [options]\n\ncommands:\n",
           to);
     for (size_t i = 0; i < PAL_COUNT(commands); i++) fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
-    fputs("\n'palimpsa COMMAND --help' explains a command with examples; 'palimpsa version' tells what was built.\n",
+    fputs("\nexamples:\n"
+          "  palimpsa generate models/shakespeare.gguf --prompt 'ROMEO:'\n"
+          "  palimpsa inspect models/recall --open\n"
+          "  palimpsa train --recipe shakespeare --data input.txt --model palimpsa-m \\\n"
+          "      --out runs/talk\n"
+          "\n'palimpsa COMMAND --help' explains a command.\n",
           to);
 }
 

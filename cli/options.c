@@ -96,17 +96,88 @@ int cli_lock_new(const char *directory, int *fd, bool *made) {
 
 static bool same_group(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
 
+enum { HELP_WIDTH = 79, HELP_COLUMN = 25 };
+
+/* Prints words up to `end`, broken at blanks: the first line begins at `column`, the others are indented. */
+static void print_wrapped(const char *text, const char *end, int column, int indent) {
+    bool first = true;
+    while (text < end) {
+        const size_t left = (size_t)(end - text), blank = strcspn(text, " \n");
+        const int length = (int)(blank < left ? blank : left);
+        if (!first && column + 1 + length > HELP_WIDTH) {
+            printf("\n%*s", indent, "");
+            column = indent;
+        } else if (!first) {
+            putchar(' ');
+            column++;
+        }
+        printf("%.*s", length, text);
+        column += length;
+        first = false;
+        text += length;
+        text += strspn(text, " ");
+    }
+    putchar('\n');
+}
+
+/* Paragraphs; a line that begins with a blank is kept as it is. */
+static void print_about(const char *text) {
+    for (const char *end; *text; text = *end ? end + 1 : end) {
+        end = text + strcspn(text, "\n");
+        if (*text == ' ') printf("%.*s\n", (int)(end - text), text);
+        else print_wrapped(text, end, 0, 0);
+    }
+}
+
+/* A command that is too long for the terminal continues, as a shell allows, before one of its words. */
+static void print_example(const char *line, const char *end) {
+    while (end - line > HELP_WIDTH) {
+        const char *cut = line + HELP_WIDTH - 2, *option = cut;
+        while (option > line + 20 && strncmp(option, " --", 3) != 0) option--;
+        if (option > line + 20) cut = option;
+        else
+            while (cut > line + 20 && *cut != ' ') cut--;
+        printf("%.*s \\\n     ", (int)(cut - line), line);
+        line = cut;
+    }
+    printf("%.*s\n", (int)(end - line), line);
+}
+
+/* Prints up to `most` lines and returns what is left. */
+static const char *print_examples(const char *lines, int most) {
+    for (; *lines && most > 0; most--) {
+        const char *end = lines + strcspn(lines, "\n");
+        print_example(lines, end);
+        lines = *end ? end + 1 : end;
+    }
+    return lines;
+}
+
+static void print_option(const char *name, const char *argument, const char *help) {
+    const int length = printf("  --%s%s%s", name, argument ? " " : "", argument ? argument : "");
+    if (length < HELP_COLUMN) printf("%*s", HELP_COLUMN - length, "");
+    else printf("\n%*s", HELP_COLUMN, "");
+    print_wrapped(help, help + strlen(help), HELP_COLUMN, HELP_COLUMN);
+}
+
 static void print_help(const cli_usage *u) {
-    printf("usage: palimpsa %s\n\n%s\n\noptions:\n", u->synopsis, u->about);
-    const char *group = NULL;
+    const char *rest = u->about + strcspn(u->about, "\n"), *group = NULL;
+    printf("%.*s\n\nusage: ", (int)(rest - u->about), u->about);
+    printf("palimpsa ");
+    print_wrapped(u->synopsis, u->synopsis + strlen(u->synopsis), 16, 7);
+    printf("\nexamples:\n");
+    const char *more = print_examples(u->examples, 3);
+    print_about(rest + strspn(rest, "\n") - (*rest ? 1 : 0));
+    printf("\noptions:\n");
     for (size_t i = 0; i < u->option_count; i++) {
         const cli_option *o = &u->options[i];
-        char left[64];
         if (!same_group(o->group, group)) printf("\n%s:\n", group = o->group);
-        snprintf(left, sizeof left, "--%s%s%s", o->name, o->argument ? " " : "", o->argument ? o->argument : "");
-        printf("  %-22s %s\n", left, o->help);
+        print_option(o->name, o->argument, o->help);
     }
-    printf("%s  %-22s %s\n\nexamples:\n%s", group ? "\n" : "", "--help", "show this", u->examples);
+    if (group) putchar('\n');
+    print_option("help", NULL, "print this help");
+    if (*more) printf("\nmore examples:\n");
+    print_examples(more, INT_MAX);
 }
 
 static int set_whole(const cli_option *o, const char *text, int64_t least, int64_t most) {

@@ -14,19 +14,18 @@ typedef struct cli_surgery {
 } cli_surgery;
 #define CLI_SURGERY_OPTIONS(s)                                                                                      \
     { "metaplastic", OPT_TEXT, &(s).metaplastic, "LAYERS",                                                          \
-      "surgery: top:K (longest memory windows), all, or 0,5,7 become metaplastic" },                                \
+      "surgery: layers to make metaplastic: top:K (longest memory windows), all, or 0,5,7" },                       \
         { "data", OPT_TEXT, &(s).data, "TEXT",                                                                      \
-          "a text file: tells what the conversion cost; surgery: for windows and proof" },                          \
-        { "tokens", OPT_INT, &(s).tokens, "N",                                                                      \
-          "tokens of TEXT for that, or for the windows (default: at most 4096)" },                                  \
+          "text file: print what the conversion cost; surgery: text for windows and proof" },                       \
+        { "tokens", OPT_INT, &(s).tokens, "N", "tokens of TEXT to use (default: at most 4096)" },                   \
         { "proof-tokens", OPT_INT, &(s).proof_tokens, "N",                                                          \
           "surgery: tokens of TEXT for the proof (default: at most 256)" },                                         \
         { "rank", OPT_INT, &(s).rank, "R",                                                                          \
           "surgery: rank of new importance gates (default: the model's, else hidden/16)" },                         \
         { "b-scale", OPT_TEXT, &(s).b_scale, "LO:HI",                                                               \
-          "surgery: where b_scale starts, before softplus (default 0.1:1.0)" },                                     \
+          "surgery: initial range of b_scale, before softplus (default 0.1:1.0)" },                                 \
         { "exact", OPT_FLAG, &(s).exact, NULL, "surgery: start at the Mamba2 limit, equal to SRC up to rounding" }, \
-        { "seed", OPT_LONG, &(s).seed, "N", "surgery: of the new weights (default 1)" }, {                          \
+        { "seed", OPT_LONG, &(s).seed, "N", "surgery: seed of the new weights (default 1)" }, {                     \
         "no-proof", OPT_FLAG, &(s).no_proof, NULL, "surgery: do not compare DST with SRC"                           \
     }
 
