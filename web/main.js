@@ -81,7 +81,7 @@ function openMenu() {
             });
     const menu = h(
         'div',
-        { class: 'menu', role: 'menu', id: 'take-menu', 'aria-label': 'Take along' },
+        { class: 'menu', role: 'menu', id: 'take-menu', 'aria-label': 'Share' },
         item('Picture of this view (PNG)', async () => saveBlob(await pictureOf(app.view), `${stem()}.png`)),
         item('Numbers (CSV)', () =>
             saveBlob(new Blob([csvOf(tableOf(app.view))], { type: 'text/csv' }), `${stem()}.csv`),
