@@ -36,7 +36,8 @@ PAL_API void pal_model_describe(const pal_model_config *config, char text[64]);
 
 /* A named model: palimpsa-d, palimpsa-m, gated-deltanet, transformer with -15m, -60m, -170m or -760m; mamba2 with -130m
  * ... -2.7b; -wo-meta before the size turns metaplasticity off. A bare name means the size for its task, "mqar" or
- * "text". Numbers that are 0, and a NULL rule, leave the preset's own; the others replace it and what follows from it.
+ * "text". Numbers that are 0 and texts that are NULL leave the preset's own; the others replace it and what follows
+ * from it.
  */
 typedef struct pal_preset_options {
     const char *task; /* "mqar", "text" or NULL */
@@ -45,6 +46,8 @@ typedef struct pal_preset_options {
     int vocab, hidden, layers, heads, head_dim, state_size, rank, mlp;
     double expand_v;
     bool recall_init; /* weights start as those for mqar: slow forgetting, matrices N(0, 1/128) */
+    const char *forgetting; /* where A starts in a model for mqar: "small", "normal", "very_small"; NULL: small */
+    int norm_groups;        /* M: groups of the gated norm */
 } pal_preset_options;
 PAL_API pal_status pal_model_preset(pal_model_config *out, const char *name, const pal_preset_options *options,
                                     pal_error *err);

@@ -25,14 +25,15 @@ typedef struct pal_train_settings {
     /* model */
     const char *rule;
     double mesa_tolerance, expand_v;
-    int vocab, hidden, layers, heads, head_dim, state_size, rank;
+    int vocab, hidden, layers, heads, head_dim, state_size, rank, norm_groups;
+    const char *forgetting; /* "small", "normal" or "very_small", or NULL: as the model has it */
     const char *init;    /* "recall", or NULL: as the task has it */
     const char *weights; /* noted: what model was when the run began: a run directory's newest checkpoint moves on */
     /* updates */
     int batch, accumulate;
     double lr, lr_floor, beta1, beta2, eps, weight_decay, clip;
     int64_t warmup;
-    const char *schedule, *decay, *freeze, *train_only, *lr_factor;
+    const char *schedule, *decay, *optimiser_precision, *freeze, *train_only, *lr_factor;
     /* mqar */
     int seq_len, kv_pairs;
     double exponent;

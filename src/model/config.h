@@ -15,6 +15,9 @@ typedef struct pal_config_kind {
 } pal_config_kind;
 extern const pal_config_kind pal_config_kinds[PAL_MIXERS];
 
+/* Where forgetting starts, by name: false if there is no such kind. */
+bool pal_forgetting_named(pal_forgetting *out, const char *name);
+
 /* Looks up a tensor's shape by its name in files; NULL if absent. `find` itself is NULL when only config.json is there.
  */
 typedef struct pal_shapes {

@@ -362,10 +362,7 @@ static void read_mqar(reader *r) {
         refuse(r, "max_position_embeddings", "0; learned positions are not supported");
     const json_t *word = key_of(r->root, "forgetting");
     const char *text = word ? json_string_value(word) : "small";
-    if (text && strcmp(text, "small") == 0) c->forgetting = PAL_FORGET_SMALL;
-    else if (text && strcmp(text, "normal") == 0) c->forgetting = PAL_FORGET_NORMAL;
-    else if (text && strcmp(text, "very_small") == 0) c->forgetting = PAL_FORGET_VERY_SMALL;
-    else refuse(r, "forgetting", "small, normal or very_small");
+    if (!text || !pal_forgetting_named(&c->forgetting, text)) refuse(r, "forgetting", "small, normal or very_small");
     c->tied = true;
     read_mixer(r);
 }

@@ -14,6 +14,17 @@ const pal_config_kind pal_config_kinds[PAL_MIXERS] = {
     { "transformer", "TransformerForCausalLM", "AttentionBlock", PAL_MIXER_ATTENTION },
 };
 
+static const char *const forgetting_names[] = { "small", "normal", "very_small" };
+
+bool pal_forgetting_named(pal_forgetting *out, const char *name) {
+    for (int kind = PAL_FORGET_SMALL; kind <= PAL_FORGET_VERY_SMALL; kind++)
+        if (strcmp(name, forgetting_names[kind]) == 0) {
+            *out = (pal_forgetting)kind;
+            return true;
+        }
+    return false;
+}
+
 static json_t *number(double x) { return x == trunc(x) && fabs(x) < 1e15 ? json_integer((json_int_t)x) : json_real(x); }
 
 /* The factor that trunc(width * factor) turns into exactly `channels`. */
@@ -93,7 +104,6 @@ static void write_mixer(json_t *to, const pal_model_config *c) {
 }
 
 static void write_mqar(json_t *to, const pal_model_config *c) {
-    static const char *const forgetting[] = { "small", "normal", "very_small" };
     json_t *mixer = json_object_get(to, "sequence_mixer");
     if (!json_is_object(mixer)) pal_json_set(to, "sequence_mixer", mixer = json_object());
     pal_json_set(to, "mqar", json_true());
@@ -104,7 +114,7 @@ static void write_mqar(json_t *to, const pal_model_config *c) {
     pal_json_set(to, "max_position_embeddings", json_integer(0));
     pal_json_set(to, "layer_norm_epsilon", json_real(c->norm_eps));
     pal_json_set(to, "block_norm_eps", json_real(c->norm_eps));
-    pal_json_set(to, "forgetting", json_string(forgetting[c->forgetting]));
+    pal_json_set(to, "forgetting", json_string(forgetting_names[c->forgetting]));
     write_mixer(mixer, c);
 }
 

@@ -167,6 +167,15 @@ static pal_status choose_rule(pal_model_config *c, const char *name, const char 
     return PAL_OK;
 }
 
+static pal_status choose_forgetting(pal_model_config *c, const char *name, const char *forgetting, pal_error *err) {
+    if (!forgetting) return PAL_OK;
+    if (!c->mqar && !c->recall_init)
+        return pal_fail(err, PAL_E_ARGUMENT, "model '%s': only models for recall start with a choice of forgetting",
+                        name);
+    if (pal_forgetting_named(&c->forgetting, forgetting)) return PAL_OK;
+    return pal_fail(err, PAL_E_ARGUMENT, "forgetting '%.40s': expected small, normal or very_small", forgetting);
+}
+
 pal_status pal_model_preset(pal_model_config *c, const char *name, const pal_preset_options *options, pal_error *err) {
     static const pal_preset_options none = { 0 };
     const pal_preset_options *o = options ? options : &none;
@@ -202,5 +211,7 @@ pal_status pal_model_preset(pal_model_config *c, const char *name, const pal_pre
         c->rank = chosen(o->rank, pal_count_of(ceil(c->hidden / 16.0)));
     if ((st = choose_rule(c, name, o->rule, err))) return st;
     c->mesa_tolerance = o->mesa_tolerance;
+    if (o->norm_groups) c->norm_groups = o->norm_groups;
+    if ((st = choose_forgetting(c, name, o->forgetting, err))) return st;
     return pal_model_config_check(c, err);
 }

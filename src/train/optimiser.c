@@ -239,7 +239,8 @@ double pal_optimiser_apply(pal_optimiser *o, pal_model *model, const pal_context
                                       .weight_decay = r->decay,
                                       .factor = scale * pal_clip_factor(norm, o->options.clip),
                                       .step = o->updates };
-        pal_adamw(cx, &step, p + r->begin, o->m + r->at, o->v + r->at, g + r->begin, r->end - r->begin);
+        (o->options.bf16 ? pal_adamw_bf16 : pal_adamw)(cx, &step, p + r->begin, o->m + r->at, o->v + r->at,
+                                                       g + r->begin, r->end - r->begin);
     }
     return norm;
 }

@@ -15,6 +15,7 @@
 typedef struct pal_optimiser_options {
     double beta1, beta2, eps, weight_decay;
     double clip;         /* largest global norm of the gradient; 0: no clipping */
+    bool bf16;           /* parameters, gradients and moments are rounded to bf16, as torch's are after .to(bfloat16) */
     bool decay_matrices; /* decay only what is not marked "no decay" and has two or more dimensions; else everything */
     /* Lists of shell patterns on weights' names, separated by commas; NULL or "": none. */
     const char *freeze;     /* "PATTERN,..." never updated */

@@ -18,7 +18,9 @@ static pal_status plan(const pal_train_settings *o, pal_model_config *config, pa
                                          .state_size = o->state_size,
                                          .rank = o->rank,
                                          .expand_v = o->expand_v,
-                                         .recall_init = o->init != NULL };
+                                         .recall_init = o->init != NULL,
+                                         .forgetting = o->forgetting,
+                                         .norm_groups = o->norm_groups };
     pal_status st;
     if (!pal_names_files(o->model)) return pal_named_preset(config, o->model, &options, err);
     if ((st = pal_model_read_config(config, o->model, err)) || (st = pal_refuse_sizes(o->model, &options, err)))

@@ -31,6 +31,7 @@ static void defaults(pal_train_settings *o) {
                                .weight_decay = 0.1,
                                .stop_score = 0.99,
                                .decay = "everything",
+                               .optimiser_precision = "f32",
                                .seq_len = 128,
                                .kv_pairs = 32,
                                .vocab = 8192,

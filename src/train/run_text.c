@@ -53,6 +53,7 @@ static void defaults(pal_train_settings *o) {
                                .clip = 1,
                                .stop_score = NAN,
                                .decay = "everything",
+                               .optimiser_precision = "f32",
                                .schedule = "cosine",
                                .warmup = -1,
                                .shuffle = "auto",

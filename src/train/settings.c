@@ -72,6 +72,10 @@ static const option_row of_model[] = {
     { "state-size", PAL_OPTION_INT, AT(state_size), "N", "Palimpsa-M: key channels per head", POSITIVE },
     { "rank", PAL_OPTION_INT, AT(rank), "N", "rank of the importance gate", POSITIVE },
     { "expand-v", PAL_OPTION_FLOAT, AT(expand_v), "X", "value channels per key channel", POSITIVE },
+    { "norm-groups", PAL_OPTION_INT, AT(norm_groups), "N",
+      "Palimpsa-M: groups of the norm after the memory; as many as heads: one per head (default 1)", POSITIVE },
+    { "forgetting", PAL_OPTION_TEXT, AT(forgetting), "KIND",
+      "initial forgetting of a model for recall: small, normal or very_small (default small)", 0 },
     { "init", PAL_OPTION_TEXT, AT(init), "KIND",
       "recall: start a language model with slow forgetting and larger weights, as for mqar "
       "(default: the model's own)",
@@ -104,6 +108,10 @@ static const option_row of_updates[] = {
     { "beta2", PAL_OPTION_FLOAT, AT(beta2), "X", "AdamW's beta2 (default 0.999; text: 0.95)", 0 },
     { "eps", PAL_OPTION_FLOAT, AT(eps), "X", "AdamW's epsilon (default 1e-8; text: 1e-15)", 0 },
     { "weight-decay", PAL_OPTION_FLOAT, AT(weight_decay), "X", "AdamW's weight decay (default 0.1)", 0 },
+    { "optimiser-precision", PAL_OPTION_TEXT, AT(optimiser_precision), "TYPE",
+      "f32, or bf16: round weights, gradients and moments as torch's AdamW does for bf16 weights "
+      "(default f32)",
+      0 },
     { "decay", PAL_OPTION_TEXT, AT(decay), "WHAT", "what weight decay applies to: everything (default) or matrices",
       0 },
     { "clip", PAL_OPTION_FLOAT, AT(clip), "X", "clip the gradient to this norm; 0: do not clip (default 0; text: 1)",
@@ -221,6 +229,9 @@ pal_status pal_run_check_counts(const pal_train_settings *o, pal_error *err) {
 static pal_status check_numbers(const pal_train_settings *o, pal_error *err) {
     if (strcmp(o->decay, "matrices") != 0 && strcmp(o->decay, "everything") != 0)
         return pal_fail(err, PAL_E_ARGUMENT, "--decay '%s': expected everything or matrices", o->decay);
+    if (strcmp(o->optimiser_precision, "f32") != 0 && strcmp(o->optimiser_precision, "bf16") != 0)
+        return pal_fail(err, PAL_E_ARGUMENT, "--optimiser-precision '%s': expected f32 or bf16",
+                        o->optimiser_precision);
     if (o->init && strcmp(o->init, "recall") != 0)
         return pal_fail(err, PAL_E_ARGUMENT, "--init '%s': expected recall", o->init);
     if (!(o->lr > 0) || !isfinite(o->lr))
@@ -232,10 +243,11 @@ static pal_status check_numbers(const pal_train_settings *o, pal_error *err) {
     if (!(o->lr_floor >= 0 && o->lr_floor <= 1))
         return pal_fail(err, PAL_E_ARGUMENT, "--lr-floor is %g, expected 0 to 1", o->lr_floor);
     if (o->hidden < 0 || o->layers < 0 || o->heads < 0 || o->head_dim < 0 || o->state_size < 0 || o->rank < 0 ||
-        o->expand_v < 0)
+        o->expand_v < 0 || o->norm_groups < 0)
         return pal_fail(
             err, PAL_E_ARGUMENT,
-            "--hidden, --layers, --heads, --head-dim, --state-size, --rank and --expand-v must not be negative");
+            "--hidden, --layers, --heads, --head-dim, --state-size, --rank, --expand-v and --norm-groups must not be "
+            "negative");
     if (o->log_every < 0 || o->eval_every < 0 || o->checkpoint_every < 0 || o->keep < 0)
         return pal_fail(err, PAL_E_ARGUMENT,
                         "--log-every, --eval-every, --checkpoint-every and --keep must not be negative");
@@ -259,6 +271,7 @@ pal_status pal_run_options(const pal_train_settings *o, pal_train_options *t, pa
                                              .eps = o->eps,
                                              .weight_decay = o->weight_decay,
                                              .clip = o->clip,
+                                             .bf16 = strcmp(o->optimiser_precision, "bf16") == 0,
                                              .decay_matrices = strcmp(o->decay, "matrices") == 0,
                                              .freeze = o->freeze,
                                              .train_only = o->train_only,

@@ -11,6 +11,7 @@
 #include "base/directory.h"
 #include "comm/exchange.h"
 #include "format/json.h"
+#include "kernels/optimiser/adamw.h"
 #include "model/work.h"
 #include "train/checkpoint.h"
 #include "train/metrics_log.h"
@@ -412,6 +413,7 @@ pal_status pal_train(const pal_trainer *t, pal_model *model, const json_t *train
     if ((st = pal_path(path, sizeof path, err, "%s/metrics.jsonl", t->run))) return st;
     if ((st = pal_exchange_new(&s.exchange, s.comm, pal_model_flat(model), err))) goto done;
     if ((st = pal_optimiser_new(&s.optimiser, model, &t->options.optimiser, s.exchange, err))) goto done;
+    if (t->options.optimiser.bf16) pal_round_bf16(pal_model_flat_parameters(model), pal_model_flat(model));
     if ((st = pal_work_new(&s.work, model, t->cx, &options, err))) goto done;
     if (trainer_state) {
         if ((st = from_json(&s, trainer_state, step, err)) || (st = due_from_json(&s, trainer_state, err))) goto done;

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "kernels/loss/cross_entropy.h"
 #include "kernels/optimiser/adamw.h"
+#include "palimpsa/safetensors.h"
 #include "support/support.h"
 
 static void all_ignored_gives_zero(void **state) {
@@ -15,7 +16,7 @@ static void all_ignored_gives_zero(void **state) {
     pal_rng rng = pal_rng_at(1, 1);
     test_fill_normal(x, ROWS * V, &rng, 3);
     for (int t = 0; t < ROWS; t++) labels[t] = PAL_LABEL_IGNORED;
-    x[2 * V] = NAN; /* nobody looks at it */
+    x[2 * V] = NAN; /* ignored */
     assert_int_equal(pal_counted_labels(labels, ROWS), 0);
     for (TEST_LEVELS(level)) {
         pal_context *cx = test_context(2, pal_cpu_level_name(level));
@@ -133,6 +134,57 @@ static void adamw_matches_the_reference(void **state) {
     pal_context_free(plain);
 }
 
+/* A tensor of tests/golden/optimiser/adamw_bf16.safetensors as floats, to be freed. */
+static float *recorded(const pal_safetensors *file, const char *name, char part, size_t *count) {
+    char full[32];
+    snprintf(full, sizeof full, "%s.%c", name, part);
+    const pal_tensor *t = pal_safetensors_find(file, full);
+    assert_non_null(t);
+    float *x = pal_alloc(t->count, sizeof *x);
+    OK(pal_tensor_to_f32(t, x, err));
+    *count = t->count;
+    return x;
+}
+
+/* torch's AdamW on bf16 tensors, every step from torch's own numbers and all steps in a row */
+static void adamw_bf16_is_torch_step_by_step(void **state) {
+    (void)state;
+    enum { N = 48, STEPS = 40 };
+    static const struct {
+        const char *name;
+        pal_adamw_step step;
+    } cases[] = {
+        { "recall", { .lr = 4.64e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .factor = 1 } },
+        { "large", { .lr = 0.25, .beta1 = 0.4, .beta2 = 0.9, .eps = 1e-3, .weight_decay = 0.5, .factor = 1 } },
+        { "no_decay", { .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-15, .factor = 1 } },
+    };
+    pal_context *cx = test_context(2, NULL);
+    pal_safetensors *file;
+    OK(pal_safetensors_open(&file, PAL_TEST_GOLDEN "/optimiser/adamw_bf16.safetensors", err));
+    for (size_t c = 0; c < PAL_COUNT(cases); c++) {
+        size_t count[4];
+        float *g = recorded(file, cases[c].name, 'g', &count[0]), *p = recorded(file, cases[c].name, 'p', &count[1]),
+              *m = recorded(file, cases[c].name, 'm', &count[2]), *v = recorded(file, cases[c].name, 'v', &count[3]);
+        assert_int_equal(count[0], STEPS * N);
+        assert_int_equal(count[1], (STEPS + 1) * N);
+        assert_int_equal(count[2], STEPS * N);
+        assert_int_equal(count[3], STEPS * N);
+        float found[3][N] = { { 0 } };
+        memcpy(found[0], p, sizeof found[0]);
+        for (int i = 0; i < STEPS; i++) {
+            pal_adamw_step step = cases[c].step;
+            step.step = i + 1;
+            pal_adamw_bf16(cx, &step, found[0], found[1], found[2], g + i * N, N);
+            test_same_bits("p", found[0], p + (i + 1) * N, N);
+            test_same_bits("m", found[1], m + i * N, N);
+            test_same_bits("v", found[2], v + i * N, N);
+        }
+        pal_free(g), pal_free(p), pal_free(m), pal_free(v);
+    }
+    pal_safetensors_close(file);
+    pal_context_free(cx);
+}
+
 static void adamw_decays_even_when_the_rate_is_tiny(void **state) {
     (void)state;
     for (TEST_LEVELS(level)) { /* 1 - lr wd would round to a wrong factor; lr wd p must not be lost */
@@ -199,6 +251,7 @@ int main(void) {
         cmocka_unit_test(loss_holds_for_any_logits),
         cmocka_unit_test(infinite_logits_make_their_row_nan),
         cmocka_unit_test(adamw_matches_the_reference),
+        cmocka_unit_test(adamw_bf16_is_torch_step_by_step),
         cmocka_unit_test(adamw_decays_even_when_the_rate_is_tiny),
         cmocka_unit_test(global_norm_is_exact_and_deterministic),
     };

@@ -153,6 +153,33 @@ static void mesa_tolerance_survives_json_and_needs_its_rule(void **state) {
     assert_non_null(strstr(err.text, "rule mesa"));
 }
 
+static void forgetting_and_norm_groups_are_chosen_by_name(void **state) {
+    (void)state;
+    pal_model_config c, back;
+    pal_error err;
+    const pal_preset_options o = { .task = "mqar", .forgetting = "normal", .norm_groups = 8 };
+    c = preset("palimpsa-m", o);
+    assert_true(c.forgetting == PAL_FORGET_NORMAL && c.norm_groups == 8);
+    json_t *json = pal_config_write(&c, NULL);
+    if (pal_config_read(&back, json, NULL, "test", &err)) fail_msg("%s", err.text);
+    assert_memory_equal(&c, &back, sizeof c);
+    json_decref(json);
+    assert_int_equal(preset("palimpsa-m", (pal_preset_options){ .task = "mqar" }).norm_groups, 1);
+    static const struct {
+        const char *name, *says;
+        pal_preset_options options;
+    } refused[] = {
+        { "palimpsa-d", "expected small, normal or very_small", { .task = "mqar", .forgetting = "large" } },
+        { "palimpsa-d", "only models for recall", { .task = "text", .forgetting = "normal" } },
+        { "palimpsa-d", "only Mamba2's norm has groups", { .task = "mqar", .norm_groups = 8 } },
+        { "palimpsa-m", "3 norm groups", { .task = "mqar", .norm_groups = 3 } },
+    };
+    for (size_t i = 0; i < PAL_COUNT(refused); i++) {
+        assert_int_equal(pal_model_preset(&c, refused[i].name, &refused[i].options, &err), PAL_E_ARGUMENT);
+        if (!strstr(err.text, refused[i].says)) fail_msg("%s", err.text);
+    }
+}
+
 static void unknown_keys_are_kept(void **state) {
     (void)state;
     pal_error err;
@@ -568,6 +595,7 @@ int main(void) {
         cmocka_unit_test(sizes_beyond_counting_are_refused),
         cmocka_unit_test(configurations_survive_json),
         cmocka_unit_test(mesa_tolerance_survives_json_and_needs_its_rule),
+        cmocka_unit_test(forgetting_and_norm_groups_are_chosen_by_name),
         cmocka_unit_test(unknown_keys_are_kept),
         cmocka_unit_test(bad_configurations_get_one_sentence),
         cmocka_unit_test(sizes_of_configurations_do_not_overflow),

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "format/run_dir.h"
+#include "kernels/optimiser/adamw.h"
 #include "support/files.h"
 #include "support/support.h"
 #include "train/checkpoint.h"
@@ -89,6 +90,48 @@ static void groups_freeze_and_scale_by_name(void **state) {
         }
     }
     assert_int_equal(pal_optimiser_trainable(o), trained);
+    pal_optimiser_free(o);
+    pal_free(before);
+    pal_model_close(model);
+    pal_context_free(cx);
+}
+
+/* Weights, rates and decay reach pal_adamw_bf16, and what is not trained stays. */
+static void bf16_precision_rounds_what_is_trained(void **state) {
+    (void)state;
+    pal_context *cx = test_context(2, NULL);
+    pal_model *model = small_model(cx);
+    pal_optimiser_options options = adamw;
+    options.bf16 = true;
+    options.freeze = "*.D";
+    options.rates = "*.b_scale=10";
+    pal_optimiser *o;
+    OK(pal_optimiser_new(&o, model, &options, NULL, err));
+    const size_t n = pal_model_flat(model);
+    float *before = pal_alloc(n, sizeof *before);
+    for (int update = 1; update <= 3; update++) {
+        memcpy(before, pal_model_flat_parameters(model), n * sizeof *before);
+        set_gradients(model, 0.3f); /* moments of equal gradients do not depend on the weight */
+        assert_true(isfinite(pal_optimiser_step(o, model, cx, 1, 1e-2)));
+        for (size_t i = 0; i < pal_model_weight_count(model); i++) {
+            const pal_weight *w = pal_model_weight(model, i);
+            const char *dot = strrchr(w->name, '.');
+            float expected = before[w->offset], m = 0, v = 0;
+            pal_adamw_step step = { .lr = strcmp(dot, ".b_scale") == 0 ? 0.1 : 1e-2,
+                                    .beta1 = 0.9,
+                                    .beta2 = 0.999,
+                                    .eps = 1e-8,
+                                    .weight_decay = 0.5,
+                                    .factor = 1 };
+            const float g = 0.3f;
+            for (step.step = 1; step.step <= update; step.step++) {
+                expected = before[w->offset];
+                pal_adamw_bf16(cx, &step, &expected, &m, &v, &g, 1);
+            }
+            if (strcmp(dot, ".D") == 0 || w->frozen || w->unused) expected = before[w->offset];
+            test_same_bits(w->name, &pal_model_flat_parameters(model)[w->offset], &expected, 1);
+        }
+    }
     pal_optimiser_free(o);
     pal_free(before);
     pal_model_close(model);
@@ -467,6 +510,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schedules_start_rise_and_end_where_they_should),
         cmocka_unit_test(groups_freeze_and_scale_by_name),
+        cmocka_unit_test(bf16_precision_rounds_what_is_trained),
         cmocka_unit_test(train_only_freezes_the_rest),
         cmocka_unit_test(decay_can_leave_out_vectors),
         cmocka_unit_test(infinite_gradients_change_nothing),

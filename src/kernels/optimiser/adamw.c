@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <math.h>
 
+#include "base/half.h"
 #include "base/parallel.h"
 
 PAL_VARIANTS(adamw_range)
@@ -50,6 +51,51 @@ void pal_adamw(const pal_context *cx, const pal_adamw_step *s, float *p, float *
     job.k.eps = s->eps;
     job.k.factor = s->factor;
     pal_parallel_ranges(cx, n, BLOCK, adamw_task, &job);
+}
+
+static float bf16(float x) { return pal_bf16_to_f32(pal_f32_to_bf16(x)); }
+
+void pal_round_bf16(float *x, size_t n) {
+    for (size_t i = 0; i < n; i++) x[i] = bf16(x[i]);
+}
+
+typedef struct {
+    float keep, to_m, beta2, to_v, correction, eps, rate;
+    double factor;
+    float *p, *m, *v;
+    const float *g;
+} bf16_job;
+
+/* torch's calls in their order: mul, lerp, mul, addcmul (fused, hence the double), sqrt, div, add, addcdiv. On a CPU,
+ * mul and add round their scalar to bf16. A GPU does not, which is the same where beta2 and 1 - lr wd round to 1. */
+static void bf16_task(void *arg, size_t begin, size_t end, int thread) {
+    (void)thread;
+    const bf16_job *k = arg;
+    for (size_t i = begin; i < end; i++) {
+        const float g = bf16((float)(k->factor * (double)k->g[i])), p = bf16(bf16(k->p[i]) * k->keep);
+        k->m[i] = bf16(k->to_m < 0.5f ? k->m[i] + k->to_m * (g - k->m[i]) : g - (g - k->m[i]) * (1 - k->to_m));
+        k->v[i] = bf16((float)((double)bf16(k->v[i] * k->beta2) + (double)(k->to_v * g) * (double)g));
+        const float root = bf16(bf16(bf16(sqrtf(k->v[i])) / k->correction) + k->eps);
+        k->p[i] = bf16(p - k->rate * (k->m[i] / root));
+    }
+}
+
+void pal_adamw_bf16(const pal_context *cx, const pal_adamw_step *s, float *p, float *m, float *v, const float *g,
+                    size_t n) {
+    assert(s->step >= 1);
+    bf16_job job = { .keep = bf16((float)(1 - s->lr * s->weight_decay)),
+                     .to_m = (float)(1 - s->beta1),
+                     .beta2 = bf16((float)s->beta2),
+                     .to_v = (float)(1 - s->beta2),
+                     .correction = (float)sqrt(1 - pow(s->beta2, (double)s->step)),
+                     .eps = bf16((float)s->eps),
+                     .rate = (float)(s->lr / (1 - pow(s->beta1, (double)s->step))),
+                     .factor = s->factor,
+                     .p = p,
+                     .m = m,
+                     .v = v,
+                     .g = g };
+    pal_parallel_ranges(cx, n, BLOCK, bf16_task, &job);
 }
 
 typedef struct {

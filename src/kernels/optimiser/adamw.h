@@ -20,6 +20,13 @@ typedef struct pal_adamw_step {
     int64_t step;  /* 1 for the first update */
 } pal_adamw_step;
 void pal_adamw(const pal_context *cx, const pal_adamw_step *s, float *p, float *m, float *v, const float *g, size_t n);
+/* The same on bf16 numbers, kept in floats: parameters, gradients and moments are rounded after each operation, in the
+ * order of torch's AdamW (foreach) on bf16 tensors. Small updates, the decay of a parameter and that of v round to
+ * nothing. */
+void pal_adamw_bf16(const pal_context *cx, const pal_adamw_step *s, float *p, float *m, float *v, const float *g,
+                    size_t n);
+/* Rounds n numbers to bf16, in place. */
+void pal_round_bf16(float *x, size_t n);
 
 /* Sum of squares in double, over blocks of fixed size added in order: the same bits for any number of threads. scratch
  * holds pal_sum_squares_blocks(n) doubles. Not finite if and only if an element is not (a finite sum cannot overflow).
@@ -29,7 +36,7 @@ size_t pal_sum_squares_blocks(size_t n);
 /* min(1, clip/(norm + 1e-6)); 1 when clip is 0 (no clipping). A step whose norm is not finite is to be skipped. */
 double pal_clip_factor(double norm, double clip);
 
-/* The kernels behind. */
+/* The kernels. */
 typedef struct pal_adamw_coefficients {
     double to_m, to_v;   /* 1-beta1, 1-beta2 */
     double decay;        /* lr wd */
