@@ -100,6 +100,7 @@ int cmd_sweep(int argc, char **argv);
 int cmd_compare(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
+int cmd_chat_template(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 

@@ -28,6 +28,7 @@ static const cli_command commands[] = {
     { "compare", "compare the models of a sweep, with intervals and tests", cmd_compare },
     { "generate", "continue a text; save and load memories", cmd_generate },
     { "serve", "serve models over HTTP, with a page to look into them", cmd_serve },
+    { "chat-template", "render messages with a chat template", cmd_chat_template },
     { "eval", "measure perplexity, or run standard tasks", cmd_eval, true },
     { "selftest", "check this machine's numbers against recorded ones", cmd_selftest },
     { "inspect", "show what a model is and what it needs", cmd_inspect },
@@ -48,7 +49,7 @@ static void print_usage(FILE *to) {
     fputs("palimpsa: train, run and look into linear-attention language models on CPUs\n\n"
           "usage: palimpsa COMMAND [options]\n\ncommands:\n",
           to);
-    for (size_t i = 0; i < PAL_COUNT(commands); i++) fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    for (size_t i = 0; i < PAL_COUNT(commands); i++) fprintf(to, "  %-13s %s\n", commands[i].name, commands[i].summary);
     fputs("\nexamples:\n"
           "  palimpsa generate models/shakespeare.gguf --prompt 'ROMEO:'\n"
           "  palimpsa inspect models/recall --open\n"

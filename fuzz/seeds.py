@@ -254,6 +254,15 @@ def main(program, out):
         seed("requests", f"ids{model}", bytes([10 * model]) + b'{"prompt": [[1, 2], [3]]}')
         seed("requests", f"kept{model}", bytes([6 + 10 * model]) + b'{"tokens": [1, 2, 3]}')
     seed("requests", "named", bytes([30]) + json.dumps({"model": "gated-deltanet", "prompt": [[1, 2], [3]], "memory": "0"}).encode())
+    conversation = json.dumps({"messages": [*chat["messages"], {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": {
+        "name": "f", "arguments": {"x": [1, "<|im_end|>"]}}}]}, {"role": "tool", "tool_call_id": "1", "content": "42"}], "tools": [{"type": "function", "function": {
+            "name": "f", "description": "d", "parameters": {"type": "object", "properties": {"x": {"type": "array"}}}}}], "kwargs": {"enable_thinking": False}}).encode()
+    for template in sorted((here.parent / "tests/templates").glob("*.jinja")):
+        seed("template", template.stem, template.read_bytes() + MARK + conversation)
+    for i, text in enumerate(("{{ messages|tojson(indent=2) }}", "{% for k, v in messages[0]|dictsort %}{{ k ~ v }}{% endfor %}", "{{ messages[0].content[::-1].split('a', 1) }}",
+                              "{% macro f(x) %}{{ caller(x)|upper }}{% endmacro %}{% call(y) f(1) %}{{ y }}{% endcall %}", "{{ '%s' % 1 ~ '{}'.format(2) }}",
+                              "{{ messages|selectattr('role', 'eq', 'user')|map(attribute='content')|join(',') }}", "{{ [1, 2.5, 'x']|sort|first|default(3) }}")):
+        seed("template", f"small{i}", text.encode() + MARK + conversation)
     seed("options", "all", b'{"flag": true, "whole_number": 3, "large": 5000000000, "real": 1.5, "text": "a", "list": ["b", {"bytes": "ff"}]}')
 
 
