@@ -193,7 +193,7 @@ def main(program, out):
                     pickled = archive.read(next(n for n in archive.namelist() if n.endswith("data.pkl")))
                 seed("pickle", kind, pickled)
                 seed("torch", kind, pickled)
-            if "model.gguf" in made and not kind.endswith("_k"):
+            if "model.gguf" in made and kind[5:].upper() not in writers.BLOCKS_OF_256:
                 seed("gguf", kind, made["model.gguf"])
             for name, data in made.items():
                 if name.endswith(".safetensors"):
@@ -219,7 +219,7 @@ def main(program, out):
     # Blocks of 256 values fill the rows of one matrix.
     sizes = {**writers.sizes(tiny=True), "inner": 256, "P": 64}
     wide = writers.gguf_bytes(writers.g_pairs(sizes), writers.g_tensors(sizes, writers.tensors(sizes, random.Random(1)), "F32", None))
-    for kind in ("Q4_K", "Q6_K"):
+    for kind in writers.BLOCKS_OF_256:
         seed("gguf_model", "gguf_" + kind.lower(), description(wide, {"blk.0.ssm_out.weight": writers.IDS[kind]}))
     # The pickle of one small tensor in storage 0, as target_torch.c lays it out.
     tensor = writers.p_tensor("0", "F32", [2, 3], 64)
