@@ -328,7 +328,8 @@ static void write_token(pal_session *s, int32_t id, const float *logits, int row
     pal_session_note(s, (uint32_t)token.id);
     (void)pal_state_set_pending(s->state, token.id, NULL);
     s->left--;
-    const bool ended = !s->options.ignore_eos && token.id == pal_tokenizer_eos(e->tok);
+    const bool named = pal_stops_name(&s->stops, id),
+               ended = named || (!s->options.ignore_eos && pal_tokenizer_is_end(e->tok, (uint32_t)id));
     const pal_status st = ended ? pal_decoder_finish(s->decoder, &s->held, &err) /* no more bytes come */
                                 : pal_decoder_push(s->decoder, (uint32_t)token.id, &s->held, &err);
     if (st) {
@@ -336,7 +337,7 @@ static void write_token(pal_session *s, int32_t id, const float *logits, int row
         return;
     }
     size_t told = pal_stops_tellable(&s->stops, s->held.data, s->held.size, seen, &stopped);
-    if (stopped) token.finish = PAL_FINISH_STOP;
+    if (stopped || named) token.finish = PAL_FINISH_STOP;
     else if (ended) token.finish = PAL_FINISH_EOS;
     else if (!s->left) token.finish = PAL_FINISH_LENGTH;
     if (token.finish && !stopped) told = s->held.size; /* what might have become a stop string did not */
