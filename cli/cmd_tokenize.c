@@ -239,13 +239,13 @@ static bool show_shards(void *user, size_t done, size_t total) {
 /* Why the work ended before its end, and what of it is there to go on from. */
 static int tell_end(pal_status st, const pal_tokenize_result *r, const pal_error *err) {
     const size_t shards = r->done.shards;
-    const bool usage = st != PAL_STOPPED && st != PAL_E_MEMORY && !(st == PAL_E_IO && r->began);
+    const int code = st == PAL_E_IO && r->began ? CLI_FAILED : cli_code_of(st);
     char kept[96] = "";
-    if (shards && (!usage || st == PAL_E_IO))
+    if (shards && (code != CLI_USAGE || st == PAL_E_IO))
         snprintf(kept, sizeof kept, "; %zu finished shard%s kept, and the same command goes on behind %s", shards,
                  shards == 1 ? " is" : "s are", shards == 1 ? "it" : "them");
     else if (st == PAL_STOPPED) snprintf(kept, sizeof kept, "; nothing was finished yet");
-    return cli_error(usage ? CLI_USAGE : CLI_FAILED, "%s%s", err->text, kept);
+    return cli_error(code, "%s%s", err->text, kept);
 }
 
 static int write_shards(const tokenize_options *o, const char **files, int count) {

@@ -210,7 +210,7 @@ static int answer_batch(subject *s, long_set *set, const rows *r, size_t from, s
     if (!code && pal_engine_answer(s->engine, prompts, n, (int)n, take_answer, &b, &err)) code = cli_fail(&err);
     if (!code && b.failed) code = cli_error(CLI_FAILED, "%s: %s", set->name, b.error.text);
     if (!code && cli_stopping())
-        code = cli_error(CLI_FAILED, "interrupted in %s after %zu of %zu rows; %s", set->name, from, all,
+        code = cli_error(CLI_INTERRUPTED, "interrupted in %s after %zu of %zu rows; %s", set->name, from, all,
                          kept->stream ? "the same command goes on from the predictions"
                                       : "without --predictions DIR nothing is kept");
     for (size_t i = 0; i < n && !code; i++) {

@@ -99,7 +99,7 @@ static int run_task(subject *s, const eval_task *t, eval_result *result, const c
     const pal_status st = pal_task_measure(&run, &sums, &result->cut, &err);
     if (s->now.open) fputs("\r\033[K", stderr);
     if (st == PAL_STOPPED)
-        code = cli_error(CLI_FAILED, "interrupted in %s after %zu of %zu documents; %s", t->task->name, sums.count,
+        code = cli_error(CLI_INTERRUPTED, "interrupted in %s after %zu of %zu documents; %s", t->task->name, sums.count,
                          t->to - t->from,
                          s->samples ? "the same command goes on from the samples file"
                                     : "without --samples FILE.jsonl nothing of this task is kept");

@@ -97,8 +97,7 @@ static int measure(measured *m, const eval_text_options *o, const pal_context *c
     const char *from = strcmp(o->data, "-") == 0 ? "standard input" : o->data;
     if (st && strncmp(err.text, from, strlen(from)) == 0) code = cli_fail(&err); /* names the file itself */
     else if (st)
-        code = cli_error(st == PAL_STOPPED || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s: %s",
-                         st == PAL_E_ARGUMENT ? from : m->name, err.text);
+        code = cli_error(cli_code_of(st), "%s: %s", st == PAL_E_ARGUMENT ? from : m->name, err.text);
     pal_eval_data_close(data);
     pal_bundle_close(&t);
     return code;
