@@ -98,8 +98,7 @@ static bool on_progress(void *user, size_t done, size_t total) {
 
 static void tell(void *user, const char *line) {
     view *v = user;
-    if (v->progress.open) printf("\r\033[K");
-    v->progress.open = false;
+    live_clear(&v->progress.line);
     puts(line);
 }
 
