@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
@@ -6,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 #if defined(__aarch64__)
@@ -190,6 +192,7 @@ int main(int argc, char **argv) {
     int code = check_kernel();
     if (code) return code;
     wait_calmly(argv);
+    prctl(PR_SET_NAME, program_invocation_short_name); /* for ps and pgrep; wait_calmly made it "exe" */
     signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is then an error of write, which says what and where */
     sigaction(SIGBUS, &(struct sigaction){ .sa_sigaction = on_lost_page, .sa_flags = SA_SIGINFO | SA_ONSTACK }, NULL);
     pal_json_watch();
