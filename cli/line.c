@@ -52,7 +52,7 @@ static int width_of(const editor *e, size_t at) {
 
 /* Shows as much of the line as the terminal's row holds, with the cursor in it. */
 static void draw(editor *e) {
-    const int room = live_columns(stderr) - (int)strlen(e->prompt) - 1; /* the cursor may stand behind the last character */
+    const int room = live_columns(stderr) - (int)strlen(e->prompt) - 1; /* one for the cursor */
     int before = 0, shown = 0;
     if (e->cursor <= e->from) { /* with some of what stands left of it */
         e->from = e->cursor;

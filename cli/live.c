@@ -21,7 +21,9 @@ int live_columns(FILE *to) {
     return ioctl(fileno(to), TIOCGWINSZ, &window) == 0 && window.ws_col ? window.ws_col : 80;
 }
 
-live_line live_begin(FILE *to) { return (live_line){ .to = to, .terminal = live_terminal(to), .shown = pal_seconds() }; }
+live_line live_begin(FILE *to) {
+    return (live_line){ .to = to, .terminal = live_terminal(to), .shown = pal_seconds() };
+}
 
 bool live_due(const live_line *line) { return pal_seconds() - line->shown >= (line->terminal ? 0.1 : 10); }
 

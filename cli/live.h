@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* One line of progress. On a terminal it is redrawn in place and cut to the width; elsewhere, and where TERM is dumb, it
- * is a line every ten seconds. */
+/* One line of progress. On a terminal it is redrawn in place and cut to the width; elsewhere, and where TERM is dumb,
+ * it is a line every ten seconds. */
 #ifndef PAL_CLI_LIVE_H
 #define PAL_CLI_LIVE_H
 
