@@ -34,35 +34,46 @@ static void *take(subject *s, size_t n, size_t size) {
     return block;
 }
 
-static pal_const_view input(subject *s, unsigned bit, uint64_t stream, double lo, double hi) {
-    if (!(s->rule->inputs & bit)) return (pal_const_view){ 0 };
-    const size_t channels = (size_t)pal_memory_channels(s->rule, &s->run.shape, bit),
-                 n = channels * (size_t)s->run.shape.tokens;
-    float *x = take(s, n, sizeof *x);
-    if (x) pal_fill_uniform(s->cx, x, n, 11, stream, lo, hi);
-    return (pal_const_view){ x, channels };
-}
-
-static const float *parameter(subject *s, unsigned bit, size_t n, uint64_t stream, double lo, double hi) {
-    if (!(s->rule->inputs & bit)) return NULL;
-    float *x = take(s, n, sizeof *x);
-    if (x) pal_fill_uniform(s->cx, x, n, 11, stream, lo, hi);
-    return x;
-}
-
 static pal_view output(subject *s, int channels) {
     return (pal_view){ take(s, (size_t)channels * (size_t)s->run.shape.tokens, sizeof(float)), (size_t)channels };
 }
 
-static pal_view gradient(subject *s, unsigned bit) {
-    return s->rule->inputs & bit ? output(s, pal_memory_channels(s->rule, &s->run.shape, bit)) : (pal_view){ 0 };
+/* What the rule reads, with keys of norm about one and decays as trained models have them. */
+static void set_inputs(subject *s) {
+    const double unit = sqrt(3.0 / s->run.shape.dk);
+    const double range[PAL_MEMORY_INPUTS][2] = { { -unit, unit }, { -unit, unit }, { -1, 1 },        { 0, 1 },
+                                                 { 0.1, 0.9 },    { 0.001, 0.1 },  { -0.1, -0.001 }, { 0.5, 1 },
+                                                 { 0.9, 1.1 },    { 0.9, 1.1 },    { -0.1, -0.001 }, { -unit, unit },
+                                                 { 0.1, 0.9 },    { 0.1, 0.9 },    { -0.1, -0.001 }, { 0.1, 0.9 },
+                                                 { 0.001, 0.1 },  { 0.001, 0.1 },  { 0.5, 1 },       { 0.9, 1 },
+                                                 { 0.001, 0.1 } };
+    for (int i = 0; i < PAL_MEMORY_INPUTS; i++) {
+        if (!(s->rule->inputs & 1u << i)) continue;
+        const bool parameter = pal_memory_input_list[i].parameter;
+        const size_t channels = (size_t)pal_memory_channels(s->rule, &s->run.shape, 1u << i),
+                     n = parameter ? channels : channels * (size_t)s->run.shape.tokens;
+        float *x = take(s, n, sizeof *x);
+        if (x) pal_fill_uniform(s->cx, x, n, 11, (uint64_t)i + 1, range[i][0], range[i][1]);
+        if (parameter) *(const float **)((char *)&s->run.in + pal_memory_input_list[i].input) = x;
+        else *pal_memory_input_rows(&s->run.in, i) = (pal_const_view){ x, channels };
+    }
+    s->run.in.scale = (float)pow(s->run.shape.dk, -0.5);
+}
+
+static void take_gradients(subject *s) {
+    for (int i = 0; i < PAL_MEMORY_INPUTS; i++) {
+        if (!(s->rule->inputs & 1u << i)) continue;
+        const int channels = pal_memory_channels(s->rule, &s->run.shape, 1u << i);
+        char *field = (char *)&s->run.grad + pal_memory_input_list[i].gradient;
+        if (pal_memory_input_list[i].parameter) *(float **)field = take(s, (size_t)channels, sizeof(float));
+        else *(pal_view *)field = output(s, channels);
+    }
 }
 
 static void subject_free(subject *s) {
     for (int i = 0; i < s->block_count; i++) pal_free(s->blocks[i]);
 }
 
-/* Keys of norm about one and decays as trained models have them. */
 static bool subject_make(subject *s, const pal_memory_rule *rule, const pal_context *cx, int sequences, int length,
                          int heads, int dk, int dv, bool steps, bool backward) {
     *s = (subject){ .rule = rule, .cx = cx };
@@ -77,19 +88,7 @@ static bool subject_make(subject *s, const pal_memory_rule *rule, const pal_cont
     if (!(s->cu = take(s, (size_t)sequences + 1, sizeof *s->cu))) return false;
     for (int n = 0; n <= sequences; n++) s->cu[n] = n * length;
     shape->cu_seqlens = s->cu;
-    const double unit = sqrt(3.0 / dk);
-    pal_memory_inputs *in = &s->run.in;
-    in->q = input(s, PAL_INPUT_Q, 1, -unit, unit);
-    in->k = input(s, PAL_INPUT_K, 2, -unit, unit);
-    in->v = input(s, PAL_INPUT_V, 3, -1, 1);
-    in->b = input(s, PAL_INPUT_B, 4, 0, 1);
-    in->beta = input(s, PAL_INPUT_BETA, 5, 0.1, 0.9);
-    in->dt = input(s, PAL_INPUT_DT, 6, 0.001, 0.1);
-    in->g = input(s, PAL_INPUT_G, 7, -0.1, -0.001);
-    in->A = parameter(s, PAL_INPUT_A, (size_t)heads, 8, 0.5, 1);
-    in->Ip = parameter(s, PAL_INPUT_IP, (size_t)heads, 9, 0.9, 1.1);
-    in->lam = parameter(s, PAL_INPUT_LAM, (size_t)heads * (size_t)dk, 10, 0.9, 1.1);
-    in->scale = (float)pow(dk, -0.5);
+    set_inputs(s);
     s->run.y = output(s, heads * dv);
     size_t scratch = rule->scratch_bytes(cx, shape, PAL_FORWARD);
     if (steps) {
@@ -98,7 +97,7 @@ static bool subject_make(subject *s, const pal_memory_rule *rule, const pal_cont
         s->states = take(s, (size_t)sequences, sizeof *s->states);
         float *all = take(s, (size_t)sequences * s->state_floats, sizeof *all);
         for (int n = 0; n < sequences && !s->bad; n++)
-            rule->reset(shape, in, s->states[n] = all + (size_t)n * s->state_floats);
+            rule->reset(shape, &s->run.in, s->states[n] = all + (size_t)n * s->state_floats);
         s->run.state = s->states;
     }
     if (backward) {
@@ -108,12 +107,7 @@ static bool subject_make(subject *s, const pal_memory_rule *rule, const pal_cont
         float *dy = take(s, (size_t)shape->tokens * s->run.y.stride, sizeof *dy);
         if (dy) pal_fill_uniform(cx, dy, (size_t)shape->tokens * s->run.y.stride, 11, 12, -1, 1);
         s->run.dy = (pal_const_view){ dy, s->run.y.stride };
-        pal_memory_gradients *g = &s->run.grad;
-        g->q = gradient(s, PAL_INPUT_Q), g->k = gradient(s, PAL_INPUT_K), g->v = gradient(s, PAL_INPUT_V),
-        g->b = gradient(s, PAL_INPUT_B);
-        g->beta = gradient(s, PAL_INPUT_BETA), g->dt = gradient(s, PAL_INPUT_DT), g->g = gradient(s, PAL_INPUT_G);
-        g->A = take(s, (size_t)heads, sizeof(float)), g->Ip = take(s, (size_t)heads, sizeof(float));
-        g->lam = take(s, (size_t)heads * (size_t)dk, sizeof(float));
+        take_gradients(s);
     }
     s->run.scratch = take(s, scratch, 1);
     return !s->bad;

@@ -1,32 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 #include "recorded_memory.h"
 
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 
-static const struct {
-    const char *name;
-    size_t offset;
-    bool parameter; /* a pointer; otherwise a view of rows */
-} fields[] = {
-    /* PAL_INPUT_* by bit number */
-#define ROWS(field) \
-    { #field, offsetof(pal_memory_inputs, field), false }
-#define PARAMETER(field) \
-    { #field, offsetof(pal_memory_inputs, field), true }
-    ROWS(q), ROWS(k), ROWS(v), ROWS(b), ROWS(beta), ROWS(dt), ROWS(g), PARAMETER(A), PARAMETER(Ip), PARAMETER(lam),
-};
-enum { FIELDS = sizeof fields / sizeof fields[0] };
-
 static const char *name_of(const pal_memory_rule *rule, int field) {
-    return 1u << field == PAL_INPUT_B && strcmp(rule->name, "longhorn") == 0 ? "beta" : fields[field].name;
+    return 1u << field == PAL_INPUT_B && strcmp(rule->name, "longhorn") == 0 ? "beta"
+                                                                             : pal_memory_input_list[field].name;
 }
 
 const char *recorded_memory_name(const pal_memory_rule *rule, unsigned input) {
-    for (int i = 0; i < FIELDS; i++)
+    for (int i = 0; i < PAL_MEMORY_INPUTS; i++)
         if (input == 1u << i) return name_of(rule, i);
     return NULL;
 }
@@ -136,14 +122,13 @@ static pal_status read_inputs(recorded_memory *m, const pal_safetensors *file, p
     const pal_memory_shape *s = &m->shape;
     const float *x;
     pal_status st;
-    for (int i = 0; i < FIELDS; i++) {
+    for (int i = 0; i < PAL_MEMORY_INPUTS; i++) {
         if (!(m->rule->inputs & 1u << i)) continue;
-        char *field = (char *)&m->in + fields[i].offset;
-        if (fields[i].parameter) {
-            const size_t count = (size_t)s->heads * (1u << i == PAL_INPUT_LAM ? (size_t)s->dk : 1);
-            if ((st = read_required(m, file, name_of(m->rule, i), count, (const float **)field, err))) return st;
+        char *field = (char *)&m->in + pal_memory_input_list[i].input;
+        const size_t channels = (size_t)pal_memory_channels(m->rule, s, 1u << i);
+        if (pal_memory_input_list[i].parameter) {
+            if ((st = read_required(m, file, name_of(m->rule, i), channels, (const float **)field, err))) return st;
         } else {
-            const size_t channels = (size_t)pal_memory_channels(m->rule, s, 1u << i);
             if ((st = read_required(m, file, name_of(m->rule, i), (size_t)s->tokens * channels, &x, err))) return st;
             *(pal_const_view *)field = (pal_const_view){ x, channels };
         }

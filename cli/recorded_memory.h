@@ -7,7 +7,7 @@
 #include "memory/rule.h"
 #include "palimpsa/safetensors.h"
 
-enum { RECORDED_BLOCKS = 20 };
+enum { RECORDED_BLOCKS = 24 };
 
 typedef struct recorded_memory {
     const pal_memory_rule *rule;

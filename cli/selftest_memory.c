@@ -100,14 +100,9 @@ static void run_steps(memory_case *m) {
     for (int n = 0; n < m->sequences; n++) {
         step.state = &m->states[n];
         for (int t = m->run.shape.cu_seqlens[n]; t < m->run.shape.cu_seqlens[n + 1]; t++) {
-            pal_memory_inputs *in = &step.in;
-            in->q.data = offset(m->run.in.q, t);
-            in->k.data = offset(m->run.in.k, t);
-            in->v.data = offset(m->run.in.v, t);
-            in->b.data = offset(m->run.in.b, t);
-            in->beta.data = offset(m->run.in.beta, t);
-            in->dt.data = offset(m->run.in.dt, t);
-            in->g.data = offset(m->run.in.g, t);
+            for (int i = 0; i < PAL_MEMORY_INPUTS; i++)
+                if (!pal_memory_input_list[i].parameter)
+                    pal_memory_input_rows(&step.in, i)->data = offset(*pal_memory_input_rows(&m->run.in, i), t);
             step.y.data = m->run.y.data + (size_t)t * m->run.y.stride;
             if (m->rule->has_variance) step.y_var.data = m->run.y_var.data + (size_t)t * m->run.y_var.stride;
             if (!run_pass(m, PAL_STEP, &step)) return;
@@ -128,23 +123,18 @@ static void set_upstream(memory_case *m) {
 static void run_backward(memory_case *m) {
     pal_memory_run *run = &m->run;
     pal_memory_gradients *grad = &run->grad;
-    const unsigned wants = m->rule->inputs;
-    const int qk = m->heads * m->dk, v = m->heads * m->dv;
     set_upstream(m);
     set_initial(m);
     if (!m->recorded.initial[0])
         run->state = NULL; /* so that the prior's gradient takes the default start into account */
     run->saved = selftest_floats(m->c, m->rule->saved_floats(&run->shape));
-    grad->q = fresh_rows(m, qk);
-    grad->k = fresh_rows(m, qk);
-    grad->v = fresh_rows(m, v);
-    if (wants & PAL_INPUT_B) grad->b = fresh_rows(m, v);
-    if (wants & PAL_INPUT_BETA) grad->beta = fresh_rows(m, m->heads);
-    if (wants & PAL_INPUT_DT) grad->dt = fresh_rows(m, m->heads);
-    if (wants & PAL_INPUT_G) grad->g = fresh_rows(m, m->heads);
-    if (wants & PAL_INPUT_A) grad->A = selftest_floats(m->c, (size_t)m->heads);
-    if (wants & PAL_INPUT_IP) grad->Ip = selftest_floats(m->c, (size_t)m->heads);
-    if (wants & PAL_INPUT_LAM) grad->lam = selftest_floats(m->c, (size_t)qk);
+    for (int i = 0; i < PAL_MEMORY_INPUTS; i++) {
+        if (!(m->rule->inputs & 1u << i)) continue;
+        const int channels = pal_memory_channels(m->rule, &run->shape, 1u << i);
+        char *field = (char *)grad + pal_memory_input_list[i].gradient;
+        if (pal_memory_input_list[i].parameter) *(float **)field = selftest_floats(m->c, (size_t)channels);
+        else *(pal_view *)field = fresh_rows(m, channels);
+    }
     for (int p = 0; p < 2 && m->rule->parts[p] && m->recorded.initial[0]; p++)
         grad->initial[p] = selftest_floats(m->c, (size_t)m->sequences * m->rule->part_floats(&run->shape, p));
     set_scratch(m, run, PAL_FORWARD);
@@ -152,21 +142,15 @@ static void run_backward(memory_case *m) {
     set_scratch(m, run, PAL_BACKWARD);
     if (m->c->broken || !run_pass(m, PAL_BACKWARD, run)) return;
 
-    const size_t T = (size_t)m->tokens;
-    check(m, "grad.q", NULL, grad->q.data, T * (size_t)qk);
-    check(m, "grad.k", NULL, grad->k.data, T * (size_t)qk);
-    check(m, "grad.v", NULL, grad->v.data, T * (size_t)v);
-    if (grad->b.data) {
+    for (int i = 0; i < PAL_MEMORY_INPUTS; i++) {
+        if (!(m->rule->inputs & 1u << i)) continue;
+        const size_t channels = (size_t)pal_memory_channels(m->rule, &run->shape, 1u << i);
+        const char *field = (const char *)grad + pal_memory_input_list[i].gradient;
         char name[32];
-        snprintf(name, sizeof name, "grad.%s", recorded_memory_name(m->rule, PAL_INPUT_B));
-        check(m, name, NULL, grad->b.data, T * (size_t)v);
+        snprintf(name, sizeof name, "grad.%s", recorded_memory_name(m->rule, 1u << i));
+        if (pal_memory_input_list[i].parameter) check(m, name, NULL, *(float *const *)field, channels);
+        else check(m, name, NULL, ((const pal_view *)field)->data, (size_t)m->tokens * channels);
     }
-    if (grad->beta.data) check(m, "grad.beta", NULL, grad->beta.data, T * (size_t)m->heads);
-    if (grad->dt.data) check(m, "grad.dt", NULL, grad->dt.data, T * (size_t)m->heads);
-    if (grad->g.data) check(m, "grad.g", NULL, grad->g.data, T * (size_t)m->heads);
-    if (grad->A) check(m, "grad.A", NULL, grad->A, (size_t)m->heads);
-    if (grad->Ip) check(m, "grad.Ip", NULL, grad->Ip, (size_t)m->heads);
-    if (grad->lam) check(m, "grad.lam", NULL, grad->lam, (size_t)qk);
     for (int p = 0; p < 2 && m->rule->parts[p] && grad->initial[p]; p++) {
         char name[32];
         snprintf(name, sizeof name, "grad.%s0", m->rule->parts[p]);

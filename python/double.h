@@ -15,5 +15,7 @@
 #define float  double
 #define expf   exp
 #define expm1f expm1
+#define logf   log
+#define fabsf  fabs
 
 #endif

@@ -40,7 +40,18 @@ enum {
     PAL_INPUT_G = 1 << 6,
     PAL_INPUT_A = 1 << 7,
     PAL_INPUT_IP = 1 << 8,
-    PAL_INPUT_LAM = 1 << 9
+    PAL_INPUT_LAM = 1 << 9,
+    PAL_INPUT_GK = 1 << 10,
+    PAL_INPUT_P = 1 << 11,
+    PAL_INPUT_ERASE = 1 << 12,
+    PAL_INPUT_WRITE = 1 << 13,
+    PAL_INPUT_GP = 1 << 14,
+    PAL_INPUT_BETAP = 1 << 15,
+    PAL_INPUT_NOISE = 1 << 16,
+    PAL_INPUT_NOISEK = 1 << 17,
+    PAL_INPUT_R = 1 << 18,
+    PAL_INPUT_KEEP = 1 << 19,
+    PAL_INPUT_DRIFT = 1 << 20
 };
 
 typedef struct pal_memory_shape {
@@ -57,22 +68,31 @@ typedef struct pal_memory_shape {
 typedef struct pal_memory_inputs {
     pal_const_view q, k;  /* (key_heads*dk); attention's q has (H*dk) */
     pal_const_view v;     /* (H*dv); attention (key_heads*dv). Palimpsa expects the gated value */
-    pal_const_view b;     /* (H*dv) palimpsa: importance gate >= 0; longhorn: beta */
-    pal_const_view beta;  /* (H) delta, gdn, gdn_app, mesa */
+    pal_const_view b;     /* (H*dv) palimpsa: importance gate >= 0; longhorn: beta; kla: precision of the value >= 0 */
+    pal_const_view beta;  /* (H) delta rules, mesa */
     pal_const_view dt;    /* (H) palimpsa: time step >= 0, decay exp(-A dt) */
-    pal_const_view g;     /* (H) gla, gdn, gdn_app, mesa: log of the decay, <= 0 */
-    const float *A, *Ip;  /* (H) palimpsa: forgetting rate, prior importance > 0 */
-    const float *lam;     /* (H*dk) mesa: prior precision > 0 */
-    float scale;          /* of the query */
+    pal_const_view g;     /* (H) gla, gdn, gdn_app, comba, mesa: log of the decay, <= 0 */
+    pal_const_view gk;    /* (H*dk) kda, gdn2, rwkv7, pkda, kdn, kdn_iso: log of the decay of each key channel, <= 0 */
+    pal_const_view p;     /* (H*dk) comba, rwkv7: the key whose content is compared */
+    pal_const_view erase; /* (H*dk) gdn2: erase gate; rwkv7: the key under which the content of p is taken away */
+    pal_const_view write; /* (H*dv) gdn2: write gate */
+    pal_const_view gp, betap;     /* (H) pkda: log of the preconditioner's decay, <= 0; its step >= 0 */
+    pal_const_view noise, noisek; /* (H) kdn_iso, (H*dk) kdn: variance that a token adds to the memory, >= 0 */
+    pal_const_view r;             /* (H) kdn, kdn_iso: variance of the value, > 0 */
+    const float *A, *Ip;          /* (H) palimpsa: forgetting rate; prior importance > 0, also kla, kdn, kdn_iso */
+    const float *lam;             /* (H*dk) mesa: prior precision > 0 */
+    const float *keep, *drift;    /* (H*dv*dk) kla: factor of the mean, > 0; variance that a token adds, >= 0 */
+    float scale;                  /* of the query */
     float mesa_tolerance; /* mesa: 0 solves exactly, > 0 by conjugate gradient until the residual falls below this
                              fraction */
 } pal_memory_inputs;
 
-/* Gradients of inputs are overwritten, those of parameters (A, Ip, lam) are added to; NULL where not wanted.
+/* Gradients of inputs are overwritten, those of parameters (A, Ip, lam, keep, drift) are added to; NULL where not
+ * wanted.
  * initial[p]: gradient of part p of the initial memory, N x pal_memory_part_floats(), laid out as exported. */
 typedef struct pal_memory_gradients {
-    pal_view q, k, v, b, beta, dt, g;
-    float *A, *Ip, *lam;
+    pal_view q, k, v, b, beta, dt, g, gk, p, erase, write, gp, betap, noise, noisek, r;
+    float *A, *Ip, *lam, *keep, *drift;
     float *initial[2];
 } pal_memory_gradients;
 
@@ -80,14 +100,14 @@ typedef struct pal_memory_run {
     pal_memory_shape shape;
     pal_memory_inputs in;
 
-    float *const *state; /* N memories, read as the initial and overwritten by the final ones; NULL: default start, end
-                          * dropped. Backward only looks whether it is NULL */
+    float *const *state;  /* N memories, read as the initial and overwritten by the final ones; NULL: default start, end
+                           * dropped. Backward only looks whether it is NULL */
     const bool *borrowed; /* forward: (N) true: the state is only read, so that sequences can share it; NULL: none. Not
                            * attention's, whose memory grows */
-    bool fresh;      /* start from the default whatever state holds */
-    const int *past; /* attention: tokens already in each state; NULL: none */
-    float *saved;    /* what backward needs of forward, pal_memory_saved_floats(); NULL when no backward follows */
-    void *scratch;   /* pal_memory_scratch_bytes(), 64-byte aligned */
+    bool fresh;           /* start from the default whatever state holds */
+    const int *past;      /* attention: tokens already in each state; NULL: none */
+    float *saved;         /* what backward needs of forward, pal_memory_saved_floats(); NULL when no backward follows */
+    void *scratch;        /* pal_memory_scratch_bytes(), 64-byte aligned */
 
     pal_view y;     /* (H*dv) output of forward and step; backward reads it */
     pal_view y_var; /* (H*dv) output variance, palimpsa only; data NULL where not wanted */

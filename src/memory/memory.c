@@ -77,40 +77,44 @@ void pal_memory_export(const pal_memory_rule *rule, const pal_memory_shape *shap
     rule->export(shape, in, parts, state);
 }
 
-/* The inputs that come as token rows, with what their numbers may be. */
-typedef enum { ANY, NOT_NEGATIVE, NOT_POSITIVE } input_range;
-static const struct {
-    unsigned bit;
-    const char *name;
-    size_t view, gradient;
-    input_range range; /* looked at only for the gates, which are few numbers per token */
-} row_inputs[] = {
-    { PAL_INPUT_Q, "q", offsetof(pal_memory_inputs, q), offsetof(pal_memory_gradients, q), ANY },
-    { PAL_INPUT_K, "k", offsetof(pal_memory_inputs, k), offsetof(pal_memory_gradients, k), ANY },
-    { PAL_INPUT_V, "v", offsetof(pal_memory_inputs, v), offsetof(pal_memory_gradients, v), ANY },
-    { PAL_INPUT_B, "b", offsetof(pal_memory_inputs, b), offsetof(pal_memory_gradients, b), ANY },
-    { PAL_INPUT_BETA, "beta", offsetof(pal_memory_inputs, beta), offsetof(pal_memory_gradients, beta), ANY },
-    { PAL_INPUT_DT, "dt", offsetof(pal_memory_inputs, dt), offsetof(pal_memory_gradients, dt), NOT_NEGATIVE },
-    { PAL_INPUT_G, "g", offsetof(pal_memory_inputs, g), offsetof(pal_memory_gradients, g), NOT_POSITIVE },
-};
-static const struct {
-    unsigned bit;
-    const char *name;
-    size_t pointer;
-    bool positive; /* else not negative */
-} parameters[] = {
-    { PAL_INPUT_A, "A", offsetof(pal_memory_inputs, A), false },
-    { PAL_INPUT_IP, "Ip", offsetof(pal_memory_inputs, Ip), true },
-    { PAL_INPUT_LAM, "lam", offsetof(pal_memory_inputs, lam), true },
+const pal_memory_input pal_memory_input_list[PAL_MEMORY_INPUTS] = {
+#define ROWS(field, width, range) \
+    { #field, offsetof(pal_memory_inputs, field), offsetof(pal_memory_gradients, field), false, width, range }
+#define PARAMETER(field, width, range) \
+    { #field, offsetof(pal_memory_inputs, field), offsetof(pal_memory_gradients, field), true, width, range }
+    ROWS(q, PAL_PER_KEY, PAL_ANY),
+    ROWS(k, PAL_PER_KEY, PAL_ANY),
+    ROWS(v, PAL_PER_VALUE, PAL_ANY),
+    ROWS(b, PAL_PER_VALUE, PAL_ANY),
+    ROWS(beta, PAL_PER_HEAD, PAL_ANY),
+    ROWS(dt, PAL_PER_HEAD, PAL_NOT_NEGATIVE),
+    ROWS(g, PAL_PER_HEAD, PAL_NOT_POSITIVE),
+    PARAMETER(A, PAL_PER_HEAD, PAL_NOT_NEGATIVE),
+    PARAMETER(Ip, PAL_PER_HEAD, PAL_POSITIVE),
+    PARAMETER(lam, PAL_PER_OWN_KEY, PAL_POSITIVE),
+    ROWS(gk, PAL_PER_OWN_KEY, PAL_NOT_POSITIVE),
+    ROWS(p, PAL_PER_OWN_KEY, PAL_ANY),
+    ROWS(erase, PAL_PER_OWN_KEY, PAL_ANY),
+    ROWS(write, PAL_PER_VALUE, PAL_ANY),
+    ROWS(gp, PAL_PER_HEAD, PAL_NOT_POSITIVE),
+    ROWS(betap, PAL_PER_HEAD, PAL_NOT_NEGATIVE),
+    ROWS(noise, PAL_PER_HEAD, PAL_NOT_NEGATIVE),
+    ROWS(noisek, PAL_PER_OWN_KEY, PAL_NOT_NEGATIVE),
+    ROWS(r, PAL_PER_HEAD, PAL_POSITIVE),
+    PARAMETER(keep, PAL_PER_ELEMENT, PAL_POSITIVE),
+    PARAMETER(drift, PAL_PER_ELEMENT, PAL_NOT_NEGATIVE),
+#undef ROWS
+#undef PARAMETER
 };
 
 int pal_memory_channels(const pal_memory_rule *rule, const pal_memory_shape *s, unsigned input) {
-    const bool attention = rule->keeps_tokens;
-    switch (input) {
-    case PAL_INPUT_Q: return (attention ? s->heads : s->key_heads) * s->dk;
-    case PAL_INPUT_K: return s->key_heads * s->dk;
-    case PAL_INPUT_V: return (attention ? s->key_heads : s->heads) * s->dv;
-    case PAL_INPUT_B: return s->heads * s->dv;
+    if (rule->keeps_tokens)
+        return (input == PAL_INPUT_Q ? s->heads : s->key_heads) * (input == PAL_INPUT_V ? s->dv : s->dk);
+    switch (pal_memory_input_list[__builtin_ctz(input)].width) {
+    case PAL_PER_KEY: return s->key_heads * s->dk;
+    case PAL_PER_OWN_KEY: return s->heads * s->dk;
+    case PAL_PER_VALUE: return s->heads * s->dv;
+    case PAL_PER_ELEMENT: return s->heads * s->dv * s->dk;
     default: return s->heads;
     }
 }
@@ -158,39 +162,54 @@ static pal_status check_rows(const pal_memory_rule *rule, const char *name, cons
     return PAL_OK;
 }
 
-static pal_status check_range(const pal_memory_rule *rule, const char *name, const pal_const_view *view, int rows,
-                              int channels, input_range range, pal_error *err) {
-    for (int t = 0; t < rows; t++)
-        for (int h = 0; h < channels; h++) {
-            const float x = view->data[(size_t)t * view->stride + (size_t)h];
-            if (!isfinite(x) || (range == NOT_NEGATIVE ? x < 0 : x > 0))
+static bool allowed(float x, pal_memory_range range) {
+    switch (range) {
+    case PAL_NOT_NEGATIVE: return isfinite(x) && x >= 0;
+    case PAL_NOT_POSITIVE: return isfinite(x) && x <= 0;
+    case PAL_POSITIVE: return isfinite(x) && x > 0;
+    default: return true;
+    }
+}
+static const char *range_words(pal_memory_range range) {
+    return range == PAL_NOT_NEGATIVE ? ">=" : range == PAL_POSITIVE ? ">" : "<=";
+}
+
+static pal_status check_token_rows(const pal_memory_rule *rule, const pal_memory_input *input, pal_const_view view,
+                                   const pal_memory_shape *s, int channels, pal_error *err) {
+    const pal_status st = check_rows(rule, input->name, view.data, view.stride, channels, err);
+    if (st || input->range == PAL_ANY) return st;
+    const int width = channels / s->heads;
+    for (int t = 0; t < s->tokens; t++)
+        for (int c = 0; c < channels; c++) {
+            const float x = view.data[(size_t)t * view.stride + (size_t)c];
+            if (!allowed(x, input->range))
                 return pal_fail(err, PAL_E_ARGUMENT, "%s: %s of token %d, head %d is %g; expected a finite number %s 0",
-                                rule->name, name, t, h, (double)x, range == NOT_NEGATIVE ? ">=" : "<=");
+                                rule->name, input->name, t, c / width, (double)x, range_words(input->range));
         }
     return PAL_OK;
 }
 
+static pal_status check_parameter(const pal_memory_rule *rule, const pal_memory_input *input, const float *x, int count,
+                                  pal_error *err) {
+    if (!x) return pal_fail(err, PAL_E_ARGUMENT, "%s: %s is NULL", rule->name, input->name);
+    for (int i = 0; i < count; i++)
+        if (!allowed(x[i], input->range))
+            return pal_fail(err, PAL_E_ARGUMENT, "%s: %s[%d] is %g; expected a finite number %s 0", rule->name,
+                            input->name, i, (double)x[i], range_words(input->range));
+    return PAL_OK;
+}
+
 static pal_status check_inputs(const pal_memory_rule *rule, const pal_memory_run *run, pal_error *err) {
-    const pal_memory_shape *s = &run->shape;
     pal_status st;
-    for (size_t i = 0; i < PAL_COUNT(row_inputs); i++) {
-        if (!(rule->inputs & row_inputs[i].bit)) continue;
-        const pal_const_view *view = (const pal_const_view *)((const char *)&run->in + row_inputs[i].view);
-        const int channels = pal_memory_channels(rule, s, row_inputs[i].bit);
-        if ((st = check_rows(rule, row_inputs[i].name, view->data, view->stride, channels, err))) return st;
-        if (row_inputs[i].range != ANY &&
-            (st = check_range(rule, row_inputs[i].name, view, s->tokens, channels, row_inputs[i].range, err)))
-            return st;
-    }
-    for (size_t i = 0; i < PAL_COUNT(parameters); i++) {
-        if (!(rule->inputs & parameters[i].bit)) continue;
-        const float *p = *(const float *const *)((const char *)&run->in + parameters[i].pointer);
-        if (!p) return pal_fail(err, PAL_E_ARGUMENT, "%s: %s is NULL", rule->name, parameters[i].name);
-        const int count = parameters[i].bit == PAL_INPUT_LAM ? s->heads * s->dk : s->heads;
-        for (int h = 0; h < count; h++)
-            if (!isfinite(p[h]) || p[h] < 0 || (parameters[i].positive && p[h] == 0))
-                return pal_fail(err, PAL_E_ARGUMENT, "%s: %s[%d] is %g; expected a finite number %s 0", rule->name,
-                                parameters[i].name, h, (double)p[h], parameters[i].positive ? ">" : ">=");
+    for (int i = 0; i < PAL_MEMORY_INPUTS; i++) {
+        if (!(rule->inputs & 1u << i)) continue;
+        const pal_memory_input *input = &pal_memory_input_list[i];
+        const char *field = (const char *)&run->in + input->input;
+        const int channels = pal_memory_channels(rule, &run->shape, 1u << i);
+        st = input->parameter
+                 ? check_parameter(rule, input, *(const float *const *)field, channels, err)
+                 : check_token_rows(rule, input, *(const pal_const_view *)field, &run->shape, channels, err);
+        if (st) return st;
     }
     if (!isfinite(run->in.scale)) return pal_fail(err, PAL_E_ARGUMENT, "%s: scale is not finite", rule->name);
     if (!(run->in.mesa_tolerance >= 0))
@@ -280,11 +299,11 @@ pal_status pal_memory_backward(const pal_memory_rule *rule, const pal_context *c
         return st;
     if (!run->saved) return pal_fail(err, PAL_E_ARGUMENT, "%s: backward needs what forward saved", rule->name);
     if (rule->keeps_tokens && (st = check_cache_gradients(rule, run, err))) return st;
-    for (size_t i = 0; i < PAL_COUNT(row_inputs); i++) {
-        const pal_view *view = (const pal_view *)((const char *)&run->grad + row_inputs[i].gradient);
-        if (!view->data || !(rule->inputs & row_inputs[i].bit)) continue;
-        if ((st = check_rows(rule, row_inputs[i].name, view->data, view->stride,
-                             pal_memory_channels(rule, &run->shape, row_inputs[i].bit), err)))
+    for (int i = 0; i < PAL_MEMORY_INPUTS; i++) {
+        const pal_view *view = pal_memory_gradient_rows(&run->grad, i);
+        if (pal_memory_input_list[i].parameter || !view->data || !(rule->inputs & 1u << i)) continue;
+        if ((st = check_rows(rule, pal_memory_input_list[i].name, view->data, view->stride,
+                             pal_memory_channels(rule, &run->shape, 1u << i), err)))
             return st;
     }
     rule->backward(cx, run);

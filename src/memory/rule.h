@@ -11,7 +11,11 @@
 #include "base/context.h"
 #include "palimpsa/memory.h"
 
-#define PAL_MEMORY_RULES(X) X(palimpsa) X(gla) X(longhorn) X(delta) X(gdn) X(gdn_app) X(mesa) X(attention)
+#define PAL_MEMORY_RULES(X)                                                                                   \
+    X(palimpsa)                                                                                               \
+    X(gla)                                                                                                    \
+    X(longhorn) X(delta) X(gdn) X(gdn_app) X(mesa) X(comba) X(kda) X(gdn2) X(rwkv7) X(pkda) X(kdn_iso) X(kdn) \
+        X(attention)
 
 /* What some tokens did to one head. `mean` is mu, or S or G where a rule has no mu. */
 enum { PAL_CHANGE_SAMPLE = 256 };
@@ -70,10 +74,6 @@ static inline size_t pal_memory_key_head(const pal_memory_shape *s, size_t h) {
     return h * (size_t)s->key_heads / (size_t)s->heads;
 }
 
-/* x of a decay e^-x that kernels add up over tokens. Beyond 1e4 nothing is left of the memory either way, and a larger
- * number, such as a mask's 1e30, would swallow its neighbours in the sum. NaN stays NaN. */
-static inline double pal_memory_forgetting(double x) { return x > 1e4 ? 1e4 : x; }
-
 /* A view from a token and channel on; no view stays none. */
 static inline pal_view pal_view_at(pal_view view, size_t token, size_t channel) {
     return (pal_view){ view.data ? view.data + token * view.stride + channel : NULL, view.stride };
@@ -86,7 +86,27 @@ static inline pal_const_view pal_const_view_at(pal_const_view view, size_t token
 void pal_memory_head(const pal_memory_rule *rule, const pal_memory_shape *shape, const float *state, float *mean,
                      float *importance);
 
-/* Channels per token row of an input or gradient of the same name. */
+/* Every input, by bit number: where it and its gradient sit, how wide it is, and what its numbers may be. */
+typedef enum { PAL_PER_HEAD, PAL_PER_KEY, PAL_PER_OWN_KEY, PAL_PER_VALUE, PAL_PER_ELEMENT } pal_memory_width;
+typedef enum { PAL_ANY, PAL_NOT_NEGATIVE, PAL_NOT_POSITIVE, PAL_POSITIVE } pal_memory_range;
+typedef struct pal_memory_input {
+    const char *name;
+    size_t input, gradient; /* offsets in pal_memory_inputs and pal_memory_gradients */
+    bool parameter;         /* a plain pointer; otherwise a view of token rows */
+    pal_memory_width width; /* PER_KEY: (key_heads*dk); PER_OWN_KEY: (H*dk); PER_ELEMENT: (H*dv*dk) */
+    pal_memory_range range;
+} pal_memory_input;
+enum { PAL_MEMORY_INPUTS = 21 };
+extern const pal_memory_input pal_memory_input_list[PAL_MEMORY_INPUTS];
+
+static inline pal_const_view *pal_memory_input_rows(pal_memory_inputs *in, int input) {
+    return (pal_const_view *)((char *)in + pal_memory_input_list[input].input);
+}
+static inline const pal_view *pal_memory_gradient_rows(const pal_memory_gradients *grad, int input) {
+    return (const pal_view *)((const char *)grad + pal_memory_input_list[input].gradient);
+}
+
+/* Channels per token row of an input or gradient of the same name; of a parameter, its numbers. */
 int pal_memory_channels(const pal_memory_rule *rule, const pal_memory_shape *shape, unsigned input);
 
 #endif

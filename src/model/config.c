@@ -66,16 +66,25 @@ static pal_status check_range(const char *what, int value, int low, int high, pa
     return pal_fail(err, PAL_E_ARGUMENT, "configuration: %s is %d, expected %d to %d", what, value, low, high);
 }
 
-/* The D backbone offers every input that a rule can ask for; M's values and gates come from its time step. */
+/* What the D backbone makes of its input. */
+enum {
+    OFFERED = PAL_INPUT_Q | PAL_INPUT_K | PAL_INPUT_V | PAL_INPUT_B | PAL_INPUT_BETA | PAL_INPUT_DT | PAL_INPUT_G |
+              PAL_INPUT_A | PAL_INPUT_IP | PAL_INPUT_LAM
+};
+static bool is_offered(const pal_memory_rule *rule) {
+    return !pal_memory_keeps_tokens(rule) && !(pal_memory_inputs_of(rule) & ~(unsigned)OFFERED);
+}
+
+/* M's values and gates come from its time step. */
 static pal_status check_rule(const pal_model_config *c, pal_error *err) {
     const pal_memory_rule *rule = pal_memory_find(c->rule);
     char names[256] = "";
     for (int i = 0; pal_memory_at(i); i++) {
-        if (pal_memory_keeps_tokens(pal_memory_at(i))) continue;
+        if (!is_offered(pal_memory_at(i))) continue;
         const size_t used = strlen(names);
         snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", pal_memory_name(pal_memory_at(i)));
     }
-    if (!rule || pal_memory_keeps_tokens(rule))
+    if (!rule || !is_offered(rule))
         return pal_fail(err, PAL_E_ARGUMENT, "configuration: rule '%s' is not one of %s", c->rule, names);
     const unsigned inputs = pal_memory_inputs_of(rule);
     const bool by_time_step = inputs & (PAL_INPUT_DT | PAL_INPUT_G) && !(inputs & (PAL_INPUT_BETA | PAL_INPUT_LAM));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "support/memory_case.h"
 
+#include <assert.h>
 #include <math.h>
 
 #include "base/alloc.h"
@@ -10,10 +11,34 @@ const memory_field memory_fields[MEMORY_INPUTS] = {
     { #field, offsetof(pal_memory_inputs, field), offsetof(pal_memory_gradients, field), false, lo, hi }
 #define PARAMETER(field, lo, hi) \
     { #field, offsetof(pal_memory_inputs, field), offsetof(pal_memory_gradients, field), true, lo, hi }
-    ROWS(q, 0, 0),    ROWS(k, 0, 0),    ROWS(v, 0, 0),        ROWS(b, 0, 1),         ROWS(beta, 0, 1),
-    ROWS(dt, 0, 0.7), ROWS(g, -0.7, 0), PARAMETER(A, 0.2, 1), PARAMETER(Ip, 0.5, 2), PARAMETER(lam, 0.5, 2),
+    [MEMORY_Q] = ROWS(q, 0, 0),
+    [MEMORY_K] = ROWS(k, 0, 0),
+    [MEMORY_V] = ROWS(v, 0, 0),
+    [MEMORY_B] = ROWS(b, 0, 1),
+    [MEMORY_BETA] = ROWS(beta, 0, 1),
+    [MEMORY_DT] = ROWS(dt, 0, 0.7),
+    [MEMORY_G] = ROWS(g, -0.7, 0),
+    [MEMORY_A] = PARAMETER(A, 0.2, 1),
+    [MEMORY_IP] = PARAMETER(Ip, 0.5, 2),
+    [MEMORY_LAM] = PARAMETER(lam, 0.5, 2),
+    [MEMORY_GK] = ROWS(gk, -0.7, 0),
+    [MEMORY_P] = ROWS(p, 0, 0),
+    [MEMORY_ERASE] = ROWS(erase, 0, 1),
+    [MEMORY_WRITE] = ROWS(write, 0, 1),
+    [MEMORY_GP] = ROWS(gp, -0.7, 0),
+    [MEMORY_BETAP] = ROWS(betap, 0, 1),
+    [MEMORY_NOISE] = ROWS(noise, 0, 0.5),
+    [MEMORY_NOISEK] = ROWS(noisek, 0, 0.5),
+    [MEMORY_R] = ROWS(r, 0.3, 1),
+    [MEMORY_KEEP] = PARAMETER(keep, 0.5, 1),
+    [MEMORY_DRIFT] = PARAMETER(drift, 0, 0.3),
 };
-enum { Q, K, V, B, BETA, DT, G };
+static_assert((int)MEMORY_INPUTS == (int)PAL_MEMORY_INPUTS, "an input is missing here");
+
+static bool is_key(int input) { return input == MEMORY_K || input == MEMORY_P; }
+static bool is_log_decay(int input) {
+    return input == MEMORY_DT || input == MEMORY_G || input == MEMORY_GK || input == MEMORY_GP;
+}
 
 int memory_input_index(unsigned bit) {
     int i = 0;
@@ -54,9 +79,9 @@ memory_case *memory_case_of_shape(const memory_subject *subject, int n, const in
     c->mesa_tolerance = subject->mesa_tolerance;
     for (int i = 0; i < MEMORY_INPUTS; i++) {
         if (!(c->rule->inputs & 1u << i)) continue;
-        c->channels[i] = memory_fields[i].parameter ? 0 : (size_t)pal_memory_channels(c->rule, &c->shape, 1u << i);
-        c->count[i] = memory_fields[i].parameter ? (size_t)(heads * (1u << i == PAL_INPUT_LAM ? dk : 1))
-                                                 : (size_t)c->cu[n] * c->channels[i];
+        const size_t numbers = (size_t)pal_memory_channels(c->rule, &c->shape, 1u << i);
+        c->channels[i] = memory_fields[i].parameter ? 0 : numbers;
+        c->count[i] = memory_fields[i].parameter ? numbers : (size_t)c->cu[n] * numbers;
         c->input[i] = memory_floats(c->count[i]);
     }
     const size_t outputs = (size_t)c->cu[n] * (size_t)heads * (size_t)dv;
@@ -84,10 +109,10 @@ memory_case *memory_case_new(const memory_subject *subject, int n, const int *le
     const size_t outputs = (size_t)c->shape.tokens * (size_t)heads * (size_t)dv;
     for (int i = 0; i < MEMORY_INPUTS; i++) {
         if (!c->input[i]) continue;
-        const double stretch = i == DT || i == G ? forgetting : 1;
-        if (i <= V) test_fill_normal(c->input[i], c->count[i], rng, 1);
+        const double stretch = is_log_decay(i) ? forgetting : 1;
+        if (i <= MEMORY_V || i == MEMORY_P) test_fill_normal(c->input[i], c->count[i], rng, 1);
         else test_fill(c->input[i], c->count[i], rng, memory_fields[i].lo * stretch, memory_fields[i].hi * stretch);
-        if (i == K) normalise_rows(c->input[i], c->count[i], dk, rng);
+        if (is_key(i)) normalise_rows(c->input[i], c->count[i], dk, rng);
     }
     test_fill_normal(c->dy, outputs, rng, 1);
     if (c->dy_var) test_fill_normal(c->dy_var, outputs, rng, 1);

@@ -7,7 +7,7 @@
 #include "memory/rule.h"
 #include "support/support.h"
 
-/* PAL_INPUT_* by bit number */
+/* PAL_INPUT_* by bit number, as in pal_memory_input_list */
 enum {
     MEMORY_Q,
     MEMORY_K,
@@ -19,6 +19,17 @@ enum {
     MEMORY_A,
     MEMORY_IP,
     MEMORY_LAM,
+    MEMORY_GK,
+    MEMORY_P,
+    MEMORY_ERASE,
+    MEMORY_WRITE,
+    MEMORY_GP,
+    MEMORY_BETAP,
+    MEMORY_NOISE,
+    MEMORY_NOISEK,
+    MEMORY_R,
+    MEMORY_KEEP,
+    MEMORY_DRIFT,
     MEMORY_INPUTS
 };
 

@@ -77,33 +77,51 @@ void memory_check_gradients(void **given) {
             }
 }
 
+/* Numbers a head of an input. */
+static size_t head_width(const memory_case *c, int input) {
+    switch (pal_memory_input_list[input].width) {
+    case PAL_PER_KEY:
+    case PAL_PER_OWN_KEY: return (size_t)c->shape.dk;
+    case PAL_PER_VALUE: return (size_t)c->shape.dv;
+    case PAL_PER_ELEMENT: return (size_t)c->shape.dv * (size_t)c->shape.dk;
+    default: return 1;
+    }
+}
+
+static memory_token token_at(const memory_case *c, const memory_doubles *x, size_t t, size_t h) {
+    memory_token token = { .more = NULL };
+    for (int i = 0; i < MEMORY_INPUTS; i++) {
+        if (!x->input[i]) continue;
+        const bool shared = pal_memory_input_list[i].width == PAL_PER_KEY;
+        const size_t head = shared ? h * (size_t)c->shape.key_heads / (size_t)c->shape.heads : h;
+        token.input[i] = x->input[i] + t * c->channels[i] + head * head_width(c, i);
+    }
+    return token;
+}
+
 double memory_matrix_loss(const memory_case *c, const memory_doubles *x, memory_change *change) {
-    const size_t H = (size_t)c->shape.heads, KH = (size_t)c->shape.key_heads, dk = (size_t)c->shape.dk,
-                 dv = (size_t)c->shape.dv;
-    double sum = 0, *S = pal_alloc(dv * dk, sizeof *S);
+    const size_t H = (size_t)c->shape.heads, dk = (size_t)c->shape.dk, dv = (size_t)c->shape.dv, many = c->part[1] / H;
+    double sum = 0, *S = pal_alloc(dv * dk, sizeof *S), *more = pal_alloc(many + 1, sizeof *more);
     for (size_t n = 0; n < (size_t)c->shape.sequences; n++)
         for (size_t h = 0; h < H; h++) {
-            const size_t part = (n * H + h) * dv * dk, key = h * KH / H;
+            const size_t part = (n * H + h) * dv * dk, second = (n * H + h) * many;
+            const double prior = x->input[MEMORY_IP] ? 1 / x->input[MEMORY_IP][h] : 0;
             for (size_t e = 0; e < dv * dk; e++) S[e] = x->initial[0] ? x->initial[0][part + e] : 0;
+            for (size_t e = 0; e < many; e++) more[e] = x->initial[1] ? x->initial[1][second + e] : prior;
             for (size_t t = (size_t)c->cu[n]; t < (size_t)c->cu[n + 1]; t++) {
-                const size_t head = t * H + h;
-                const memory_token token = {
-                    .q = x->input[MEMORY_Q] + (t * KH + key) * dk,
-                    .k = x->input[MEMORY_K] + (t * KH + key) * dk,
-                    .v = x->input[MEMORY_V] + head * dv,
-                    .b = x->input[MEMORY_B] ? x->input[MEMORY_B] + head * dv : NULL,
-                    .beta = x->input[MEMORY_BETA] ? x->input[MEMORY_BETA][head] : 0,
-                    .g = x->input[MEMORY_G] ? x->input[MEMORY_G][head] : 0,
-                };
+                memory_token token = token_at(c, x, t, h);
+                token.more = more;
                 change(S, &token, dk, dv);
                 for (size_t i = 0; i < dv; i++) {
                     double y = 0;
-                    for (size_t j = 0; j < dk; j++) y += S[i * dk + j] * (double)c->scale * token.q[j];
-                    sum += y * (double)c->dy[head * dv + i];
+                    for (size_t j = 0; j < dk; j++) y += S[i * dk + j] * (double)c->scale * token.input[MEMORY_Q][j];
+                    sum += y * (double)c->dy[(t * H + h) * dv + i];
                 }
             }
             for (size_t e = 0; e < dv * dk; e++) sum += S[e] * (double)c->dfinal[0][part + e];
+            for (size_t e = 0; e < many; e++) sum += more[e] * (double)c->dfinal[1][second + e];
         }
     pal_free(S);
+    pal_free(more);
     return sum;
 }

@@ -28,7 +28,6 @@ void memory_check_splits(void **subject);    /* pieces and steps = whole; 30 cas
 void memory_check_packed(void **subject);    /* packed = each sequence alone */
 void memory_check_threads(void **subject);   /* 1, 2, 3, 7 threads: same bits */
 void memory_check_levels(void **subject);    /* every level = reference, odd sizes, strided rows */
-void memory_check_strong_gates(void **subject); /* every level = reference, step = whole, with gates up to FLT_MAX */
 void memory_check_groups(void **subject);    /* shared keys = repeated keys */
 void memory_check_optional(void **subject);  /* gradients nobody wants change no other */
 void memory_check_starts(void **subject);    /* fresh or no memories = default ones */
@@ -46,23 +45,23 @@ void memory_check_no_allocation(void **subject);
         MEMORY_TEST(subject, packed_equals_separate, memory_check_packed),              \
         MEMORY_TEST(subject, is_the_same_for_any_thread_count, memory_check_threads),   \
         MEMORY_TEST(subject, levels_match_the_reference, memory_check_levels),          \
-        MEMORY_TEST(subject, strong_gates_forget_and_spoil_nothing, memory_check_strong_gates), \
         MEMORY_TEST(subject, shared_keys_equal_repeated_keys, memory_check_groups),     \
         MEMORY_TEST(subject, gradients_are_optional, memory_check_optional),            \
         MEMORY_TEST(subject, starts_from_nothing_when_asked, memory_check_starts),      \
         MEMORY_TEST(subject, bad_numbers_stay_where_they_are, memory_check_neighbours), \
         MEMORY_TEST(subject, allocates_nothing, memory_check_no_allocation)
 
-/* Every level = reference, once for each pair of strengths: g of a token is minus one or the other of them. Keys are
- * about as long as key_length. */
+/* Every level = reference, once for each pair of strengths: g of a token, and gk of each of its channels, is minus one
+ * or the other of them. Keys are about as long as key_length. */
 void memory_check_forgetting(const memory_subject *subject, const double (*strengths)[2], size_t count,
                              float key_length);
 
 /* The loss of a rule whose memory is one matrix S (dv, dk), as exported, which a token first changes and then reads by
- * y = S (scale q). A rule's own part is the change. */
+ * y = S (scale q). A rule's own part is the change. `more` is the second part of a head, where the rule has one; it
+ * starts at 1/Ip, or at 0 without Ip. */
 typedef struct memory_token {
-    const double *q, *k, *v, *b; /* (dk), (dk), (dv), (dv) of one head; b NULL where the rule has none */
-    double beta, g;              /* 0 where the rule has none */
+    const double *input[MEMORY_INPUTS]; /* of one head; NULL where the rule has none */
+    double *more;
 } memory_token;
 typedef void memory_change(double *S, const memory_token *token, size_t dk, size_t dv);
 double memory_matrix_loss(const memory_case *c, const memory_doubles *x, memory_change *change);

@@ -6,9 +6,10 @@
 
 /* The rule in float64. */
 static void change(double *S, const memory_token *t, size_t dk, size_t dv) {
-    const double a = exp(t->g);
+    const double a = exp(t->input[MEMORY_G][0]);
     for (size_t i = 0; i < dv; i++)
-        for (size_t j = 0; j < dk; j++) S[i * dk + j] = a * S[i * dk + j] + t->v[i] * t->k[j];
+        for (size_t j = 0; j < dk; j++)
+            S[i * dk + j] = a * S[i * dk + j] + t->input[MEMORY_V][i] * t->input[MEMORY_K][j];
 }
 static double loss(const memory_case *c, const memory_doubles *x) { return memory_matrix_loss(c, x, change); }
 

@@ -4,11 +4,12 @@
 /* The rule in float64. */
 static void change(double *S, const memory_token *t, size_t dk, size_t dv) {
     double kk = 0;
-    for (size_t j = 0; j < dk; j++) kk += t->k[j] * t->k[j];
+    for (size_t j = 0; j < dk; j++) kk += t->input[MEMORY_K][j] * t->input[MEMORY_K][j];
     for (size_t i = 0; i < dv; i++) {
-        const double r = t->b[i] / (1 + t->b[i] * kk);
+        const double r = t->input[MEMORY_B][i] / (1 + t->input[MEMORY_B][i] * kk);
         for (size_t j = 0; j < dk; j++)
-            S[i * dk + j] = (1 - r * t->k[j] * t->k[j]) * S[i * dk + j] + r * t->v[i] * t->k[j];
+            S[i * dk + j] = (1 - r * t->input[MEMORY_K][j] * t->input[MEMORY_K][j]) * S[i * dk + j] +
+                            r * t->input[MEMORY_V][i] * t->input[MEMORY_K][j];
     }
 }
 static double loss(const memory_case *c, const memory_doubles *x) { return memory_matrix_loss(c, x, change); }

@@ -20,18 +20,27 @@ enum {
     REDUCE_TOKENS = 16,
 };
 
-static size_t padded(int dv) { return ((size_t)dv + PAD - 1) / PAD * PAD; }
-static size_t head_floats(const pal_memory_shape *s) { return (size_t)s->dk * padded(s->dv); }
+static size_t padded(size_t width) { return (width + PAD - 1) / PAD * PAD; }
+static size_t matrix_floats(const pal_memory_shape *s) { return (size_t)s->dk * padded((size_t)s->dv); }
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
-size_t pal_linear_part_floats(const pal_memory_shape *s, int part) {
-    return part == 0 ? (size_t)s->heads * (size_t)s->dv * (size_t)s->dk : 0;
+/* Numbers in a head's second part. */
+static size_t carried_floats(const pal_linear_kernels *kernels, const pal_memory_shape *s) {
+    return kernels->carries == PAL_CARRIES_KEY ? (size_t)s->dk : kernels->carries == PAL_CARRIES_ONE ? 1 : 0;
 }
-size_t pal_linear_state_floats(const pal_memory_shape *s) { return (size_t)s->heads * head_floats(s); }
+static size_t head_floats(const pal_linear_kernels *kernels, const pal_memory_shape *s) {
+    return matrix_floats(s) + padded(carried_floats(kernels, s));
+}
 
-/* A longer chunk does more work inside itself and less on the memory, and saves fewer memories. Half the length is
- * faster up to heads of 64 x 128 (medians 1-17% for gla, 9-21% for gdn) and not beyond; a quarter is no clear gain and
- * saves twice as much. */
+size_t pal_linear_part_floats(const pal_linear_kernels *kernels, const pal_memory_shape *s, int part) {
+    const size_t heads = (size_t)s->heads;
+    return part == 0 ? heads * (size_t)s->dv * (size_t)s->dk : part == 1 ? heads * carried_floats(kernels, s) : 0;
+}
+size_t pal_linear_state_floats(const pal_linear_kernels *kernels, const pal_memory_shape *s) {
+    return (size_t)s->heads * head_floats(kernels, s);
+}
+
+/* A longer chunk saves fewer memories, a shorter one finds them in a nearer cache. */
 static int chunk_tokens(const pal_memory_shape *s) {
     return s->dk * s->dv <= 8192 ? PAL_LINEAR_CHUNK / 2 : PAL_LINEAR_CHUNK;
 }
@@ -41,13 +50,23 @@ static int chunk_tokens(const pal_memory_shape *s) {
 static size_t first_chunk(const pal_memory_shape *s, int n) {
     return (size_t)s->cu_seqlens[n] / (size_t)chunk_tokens(s) + (size_t)n;
 }
-size_t pal_linear_saved_floats(const pal_memory_shape *s) {
-    return ((size_t)s->tokens / (size_t)chunk_tokens(s) + (size_t)s->sequences) * pal_linear_state_floats(s);
+size_t pal_linear_saved_floats(const pal_linear_kernels *kernels, const pal_memory_shape *s) {
+    return ((size_t)s->tokens / (size_t)chunk_tokens(s) + (size_t)s->sequences) * pal_linear_state_floats(kernels, s);
 }
 
-void pal_linear_reset(const pal_memory_shape *s, const pal_memory_inputs *in, float *state) {
-    (void)in;
-    memset(state, 0, pal_linear_state_floats(s) * sizeof *state);
+/* The default second part: the variance of the prior where a rule has one, else zero. */
+static void reset_carried(const pal_linear_kernels *kernels, const pal_memory_shape *s, const pal_memory_inputs *in,
+                          size_t h, float *carried) {
+    memset(carried, 0, padded(carried_floats(kernels, s)) * sizeof *carried);
+    for (size_t j = 0; j < carried_floats(kernels, s); j++)
+        carried[j] = kernels->inputs & PAL_INPUT_IP ? 1 / in->Ip[h] : 0.0f;
+}
+
+void pal_linear_reset(const pal_linear_kernels *kernels, const pal_memory_shape *s, const pal_memory_inputs *in,
+                      float *state) {
+    memset(state, 0, pal_linear_state_floats(kernels, s) * sizeof *state);
+    for (size_t h = 0; h < (size_t)s->heads; h++)
+        reset_carried(kernels, s, in, h, state + h * head_floats(kernels, s) + matrix_floats(s));
 }
 
 /* S (dk, ld) from its transpose (dv, dk), and back. */
@@ -60,24 +79,30 @@ static void to_exported(int dk, int dv, float *part, const float *S, size_t ld) 
         for (int j = 0; j < dk; j++) part[(size_t)i * (size_t)dk + (size_t)j] = S[(size_t)j * ld + (size_t)i];
 }
 
-void pal_linear_import(const pal_memory_shape *s, const pal_memory_inputs *in, const float *const parts[2],
+void pal_linear_import(const pal_linear_kernels *kernels, const pal_memory_shape *s, const float *const parts[2],
                        float *state) {
-    pal_linear_reset(s, in, state);
-    for (size_t h = 0; h < (size_t)s->heads; h++)
-        from_exported(s->dk, s->dv, parts[0] + h * (size_t)s->dv * (size_t)s->dk, state + h * head_floats(s),
-                      padded(s->dv));
+    const size_t carried = carried_floats(kernels, s);
+    memset(state, 0, pal_linear_state_floats(kernels, s) * sizeof *state);
+    for (size_t h = 0; h < (size_t)s->heads; h++) {
+        float *head = state + h * head_floats(kernels, s);
+        from_exported(s->dk, s->dv, parts[0] + h * (size_t)s->dv * (size_t)s->dk, head, padded((size_t)s->dv));
+        if (carried) memcpy(head + matrix_floats(s), parts[1] + h * carried, carried * sizeof *head);
+    }
 }
-void pal_linear_export(const pal_memory_shape *s, const pal_memory_inputs *in, float *const parts[2],
+void pal_linear_export(const pal_linear_kernels *kernels, const pal_memory_shape *s, float *const parts[2],
                        const float *state) {
-    (void)in;
-    for (size_t h = 0; h < (size_t)s->heads && parts[0]; h++)
-        to_exported(s->dk, s->dv, parts[0] + h * (size_t)s->dv * (size_t)s->dk, state + h * head_floats(s),
-                    padded(s->dv));
+    const size_t carried = carried_floats(kernels, s);
+    for (size_t h = 0; h < (size_t)s->heads; h++) {
+        const float *head = state + h * head_floats(kernels, s);
+        if (parts[0])
+            to_exported(s->dk, s->dv, parts[0] + h * (size_t)s->dv * (size_t)s->dk, head, padded((size_t)s->dv));
+        if (parts[1] && carried) memcpy(parts[1] + h * carried, head + matrix_floats(s), carried * sizeof *head);
+    }
 }
 
 void pal_linear_compare(const pal_context *cx, const pal_memory_shape *s, const float *before, const float *after,
                         pal_memory_change *change) {
-    PAL_PICK(cx, change_plain)(before, after, head_floats(s), change);
+    PAL_PICK(cx, change_plain)(before, after, matrix_floats(s), change);
 }
 
 void pal_linear_foresee(const pal_context *cx, const pal_memory_run *run, pal_memory_change *change) {
@@ -86,18 +111,16 @@ void pal_linear_foresee(const pal_context *cx, const pal_memory_run *run, pal_me
                                      .lost = expm1f(run->in.g.data[0]),
                                      .k = run->in.k.data,
                                      .v = run->in.v.data };
-    PAL_PICK(cx, change_plain_ahead)(&token, run->state[0], padded(run->shape.dv), change);
+    PAL_PICK(cx, change_plain_ahead)(&token, run->state[0], padded((size_t)run->shape.dv), change);
 }
 
-/* Which values an item has. Depends on the shape alone, never on threads. */
-static size_t blocks_of(const pal_memory_shape *s) {
+/* Which values an item has. Depends on the shape alone, never on threads. A second part has one owner, so its rules
+ * are not cut. */
+static size_t blocks_of(const pal_linear_kernels *kernels, const pal_memory_shape *s) {
     const size_t pairs = (size_t)s->sequences * (size_t)s->heads;
-    const size_t wanted = (ENOUGH_ITEMS + pairs - 1) / pairs, most = padded(s->dv) / NARROWEST_BLOCK;
+    const size_t wanted = (ENOUGH_ITEMS + pairs - 1) / pairs, most = padded((size_t)s->dv) / NARROWEST_BLOCK;
+    if (kernels->carries != PAL_CARRIES_NONE) return 1;
     return wanted < most ? wanted : most ? most : 1;
-}
-static size_t block_width(const pal_memory_shape *s) {
-    const size_t lines = padded(s->dv) / PAD, blocks = blocks_of(s);
-    return (lines + blocks - 1) / blocks * PAD;
 }
 
 /* What one call works with; scratch is cut up here and only here. */
@@ -107,40 +130,53 @@ typedef struct {
     pal_fn *kernel;
     size_t blocks, width; /* blocks of `width` values; the last may have fewer */
     int chunk;
-    size_t kernel_floats;
+    size_t kernel_floats, unwanted_floats, carried_floats;
     float *kernel_scratch; /* (threads, kernel_floats) */
-    float *state;          /* (threads, dk, width) a memory that nobody keeps, or the gradient of one */
-    float *unwanted;       /* (threads, chunk, dk + width + 2) gradients that nobody asked for */
-    float *dq, *dk;        /* (T, H, blocks, dk) gradients before their sum over blocks and heads of a group; or NULL */
-    float *dg, *dbeta;     /* (T, H, blocks) */
+    float *state;          /* (threads, dk, width) a memory that is not kept, or the gradient of one */
+    float *carried;        /* (threads, 2, carried_floats) the same for the second part; and the part itself */
+    float *unwanted;       /* (threads, unwanted_floats) gradients without a destination */
+    float *parts[PAL_MEMORY_INPUTS]; /* (T, H, blocks, width) gradients before their sum; NULL: not summed */
+    float *dIp;                      /* (N, H) */
 } linear_job;
 
-static bool sums_parts(const linear_job *job) {
-    return job->blocks > 1 || job->run->shape.heads != job->run->shape.key_heads;
+/* Channels of one head in a token row; of a block in rows of values. */
+static size_t row_width(const linear_job *job, const pal_memory_shape *s, int input) {
+    switch (pal_memory_input_list[input].width) {
+    case PAL_PER_KEY:
+    case PAL_PER_OWN_KEY: return (size_t)s->dk;
+    case PAL_PER_VALUE: return job->width;
+    default: return 1;
+    }
+}
+static bool reads_rows(const linear_job *job, int input) {
+    return job->kernels->inputs & 1u << input && !pal_memory_input_list[input].parameter;
 }
 
 static void layout(linear_job *job, pal_arena *arena, const pal_context *cx, const pal_memory_shape *s,
                    pal_memory_pass pass) {
-    const size_t threads = (size_t)pal_context_threads(cx), dk = (size_t)s->dk;
-    job->blocks = blocks_of(s);
-    job->width = block_width(s);
-    job->blocks = (padded(s->dv) + job->width - 1) / job->width;
-    if (pass == PAL_STEP) return;
-    job->chunk = chunk_tokens(s);
-    job->kernel_floats = (job->kernels->scratch_floats(cx->level, pass, job->chunk, s->dk,
-                                                       (int)smaller(job->width, (size_t)s->dv)) +
-                          PAD - 1) /
-                         PAD * PAD;
+    const size_t threads = (size_t)pal_context_threads(cx), dk = (size_t)s->dk, lines = padded((size_t)s->dv) / PAD;
+    job->blocks = blocks_of(job->kernels, s);
+    job->width = (lines + job->blocks - 1) / job->blocks * PAD;
+    job->blocks = (lines * PAD + job->width - 1) / job->width;
+    job->chunk = pass == PAL_STEP ? 1 : chunk_tokens(s);
+    job->kernel_floats = padded(
+        job->kernels->scratch_floats(job->kernels, cx->level, pass, job->chunk, s->dk,
+                                     pass == PAL_STEP ? s->dv : (int)smaller(job->width, (size_t)s->dv)));
     job->kernel_scratch = pal_take(arena, threads * job->kernel_floats, sizeof(float));
+    if (pass == PAL_STEP) return;
+    job->carried_floats = padded(carried_floats(job->kernels, s));
     job->state = pal_take(arena, threads * dk * job->width, sizeof(float));
+    job->carried = pal_take(arena, threads * 2 * job->carried_floats, sizeof(float));
     if (pass == PAL_FORWARD) return;
-    job->unwanted = pal_take(arena, threads * (size_t)job->chunk * (dk + job->width + 2), sizeof(float));
+    for (int i = 0; i < PAL_MEMORY_INPUTS; i++)
+        if (reads_rows(job, i)) job->unwanted_floats += (size_t)job->chunk * row_width(job, s, i);
+    job->unwanted = pal_take(arena, threads * job->unwanted_floats, sizeof(float));
+    job->dIp = pal_take(arena, (size_t)s->sequences * (size_t)s->heads, sizeof(float));
     if (job->blocks == 1 && s->heads == s->key_heads) return;
-    const size_t parts = (size_t)s->tokens * (size_t)s->heads * job->blocks;
-    job->dq = pal_take(arena, parts * dk, sizeof(float));
-    job->dk = pal_take(arena, parts * dk, sizeof(float));
-    job->dg = pal_take(arena, parts, sizeof(float));
-    job->dbeta = pal_take(arena, parts, sizeof(float));
+    for (int i = 0; i < PAL_MEMORY_INPUTS; i++)
+        if (reads_rows(job, i) && pal_memory_input_list[i].width != PAL_PER_VALUE)
+            job->parts[i] = pal_take(arena, (size_t)s->tokens * (size_t)s->heads * job->blocks * row_width(job, s, i),
+                                     sizeof(float));
 }
 
 size_t pal_linear_scratch_bytes(const pal_linear_kernels *kernels, const pal_context *cx, const pal_memory_shape *s,
@@ -184,23 +220,28 @@ static size_t items_of(const linear_job *job) {
     return (size_t)job->run->shape.sequences * (size_t)job->run->shape.heads * job->blocks;
 }
 
-static pal_linear_chunk chunk_at(const linear_job *job, const linear_item *item, size_t token, int n) {
+/* Where the item's channels begin in a token row. */
+static size_t channel_of(const linear_job *job, const linear_item *item, int input) {
     const pal_memory_shape *s = &job->run->shape;
-    const pal_memory_inputs *in = &job->run->in;
-    const pal_const_view none = { NULL, 0 };
-    const size_t key = pal_memory_key_head(s, item->h) * (size_t)s->dk;
-    return (pal_linear_chunk){
-        .n = n,
-        .dk = s->dk,
-        .dv = item->dv,
-        .scale = in->scale,
-        .q = pal_const_view_at(in->q, token, key),
-        .k = pal_const_view_at(in->k, token, key),
-        .v = pal_const_view_at(in->v, token, item->h * (size_t)s->dv + item->v0),
-        .g = job->kernels->inputs & PAL_INPUT_G ? pal_const_view_at(in->g, token, item->h) : none,
-        .beta = job->kernels->inputs & PAL_INPUT_BETA ? pal_const_view_at(in->beta, token, item->h) : none,
-        .undecayed = job->kernels->undecayed,
+    switch (pal_memory_input_list[input].width) {
+    case PAL_PER_KEY: return pal_memory_key_head(s, item->h) * (size_t)s->dk;
+    case PAL_PER_OWN_KEY: return item->h * (size_t)s->dk;
+    case PAL_PER_VALUE: return item->h * (size_t)s->dv + item->v0;
+    default: return item->h;
+    }
+}
+
+static pal_linear_chunk chunk_at(const linear_job *job, const linear_item *item, size_t token, int n) {
+    pal_linear_chunk c = {
+        .kernels = job->kernels, .n = n, .dk = job->run->shape.dk, .dv = item->dv, .in = job->run->in
     };
+    for (int i = 0; i < PAL_MEMORY_INPUTS; i++) {
+        if (pal_memory_input_list[i].parameter) continue;
+        pal_const_view *rows = pal_memory_input_rows(&c.in, i);
+        *rows = reads_rows(job, i) ? pal_const_view_at(*rows, token, channel_of(job, item, i))
+                                   : (pal_const_view){ NULL, 0 };
+    }
+    return c;
 }
 
 static void copy_rows(int count, size_t width, float *to, size_t to_ld, const float *from, size_t from_ld) {
@@ -210,9 +251,11 @@ static void zero_rows(int count, size_t width, float *to, size_t ld) {
     for (size_t j = 0; j < (size_t)count; j++) memset(to + j * ld, 0, width * sizeof *to);
 }
 
+static float *head_at(const linear_job *job, const linear_item *item, float *state) {
+    return state + item->h * head_floats(job->kernels, &job->run->shape);
+}
 static float *saved_at(const linear_job *job, const linear_item *item, size_t chunk) {
-    const pal_memory_shape *s = &job->run->shape;
-    return job->run->saved + (chunk * (size_t)s->heads + item->h) * head_floats(s) + item->v0;
+    return head_at(job, item, job->run->saved + chunk * pal_linear_state_floats(job->kernels, &job->run->shape));
 }
 
 static void forward_item(void *arg, size_t index, int thread) {
@@ -220,20 +263,32 @@ static void forward_item(void *arg, size_t index, int thread) {
     const pal_memory_run *run = job->run;
     const pal_memory_shape *s = &run->shape;
     const linear_item item = item_at(job, index);
-    const size_t dvp = padded(s->dv), width = smaller(job->width, dvp - item.v0);
+    const size_t dvp = padded((size_t)s->dv), width = smaller(job->width, dvp - item.v0),
+                 carried = carried_floats(job->kernels, s) * sizeof(float);
     const bool borrows = pal_memory_borrows(run, item.n), own = run->state && !borrows;
     const size_t ld = own ? dvp : job->width;
-    float *given = run->state ? run->state[item.n] + item.h * head_floats(s) + item.v0 : NULL;
-    float *S = own ? given : job->state + (size_t)thread * (size_t)s->dk * job->width;
-    if (pal_memory_starts_fresh(run)) zero_rows(s->dk, width, S, ld);
-    else if (borrows) copy_rows(s->dk, width, S, ld, given, dvp);
+    float *given = run->state ? head_at(job, &item, run->state[item.n]) : NULL;
+    float *S = own ? given + item.v0 : job->state + (size_t)thread * (size_t)s->dk * job->width;
+    float *more = own ? given + matrix_floats(s) : job->carried + (size_t)thread * 2 * job->carried_floats;
+    if (pal_memory_starts_fresh(run)) {
+        zero_rows(s->dk, width, S, ld);
+        if (carried) reset_carried(job->kernels, s, &run->in, item.h, more);
+    } else if (borrows) {
+        copy_rows(s->dk, width, S, ld, given + item.v0, dvp);
+        memcpy(more, given + matrix_floats(s), carried);
+    }
     const int end = s->cu_seqlens[item.n + 1];
     size_t number = first_chunk(s, item.n);
     for (int t = s->cu_seqlens[item.n]; t < end; t += job->chunk, number++) {
         pal_linear_chunk c = chunk_at(job, &item, (size_t)t, end - t < job->chunk ? end - t : job->chunk);
         c.ends = !own && t + job->chunk >= end;
+        c.carried = more;
         const pal_view y = pal_view_at(run->y, (size_t)t, item.h * (size_t)s->dv + item.v0);
-        if (run->saved) copy_rows(s->dk, width, saved_at(job, &item, number), dvp, S, ld);
+        if (run->saved) {
+            float *saved = saved_at(job, &item, number);
+            copy_rows(s->dk, width, saved + item.v0, dvp, S, ld);
+            memcpy(saved + matrix_floats(s), more, carried);
+        }
         ((pal_linear_forward_fn *)job->kernel)(&c, S, ld, y, job->kernel_scratch + (size_t)thread * job->kernel_floats);
     }
 }
@@ -244,31 +299,21 @@ void pal_linear_forward(const pal_linear_kernels *kernels, const pal_context *cx
 }
 
 /* Where a chunk's gradients go: to the caller, to be summed first, or nowhere. */
-static pal_linear_gradients gradients_at(const linear_job *job, const linear_item *item, size_t token, int thread) {
+static pal_memory_gradients gradients_at(const linear_job *job, const linear_item *item, size_t token, int thread) {
     const pal_memory_shape *s = &job->run->shape;
-    const pal_memory_gradients *grad = &job->run->grad;
-    const size_t dk = (size_t)s->dk, chunk = (size_t)job->chunk, parts = (size_t)s->heads * job->blocks;
-    float *unwanted = job->unwanted + (size_t)thread * chunk * (dk + job->width + 2);
-    pal_linear_gradients to = {
-        .q = { unwanted, dk },
-        .k = { unwanted, dk },
-        .v = { unwanted + chunk * dk, job->width },
-        .g = { unwanted + chunk * (dk + job->width), 1 },
-        .beta = { unwanted + chunk * (dk + job->width + 1), 1 },
-    };
-    if (grad->v.data) to.v = pal_view_at(grad->v, token, item->h * (size_t)s->dv + item->v0);
-    if (sums_parts(job)) {
-        const size_t part = item->h * job->blocks + item->block;
-        to.q = (pal_view){ job->dq + (token * parts + part) * dk, parts * dk };
-        to.k = (pal_view){ job->dk + (token * parts + part) * dk, parts * dk };
-        to.g = (pal_view){ job->dg + token * parts + part, parts };
-        to.beta = (pal_view){ job->dbeta + token * parts + part, parts };
-        return to;
+    const size_t parts = (size_t)s->heads * job->blocks, part = item->h * job->blocks + item->block;
+    float *unwanted = job->unwanted + (size_t)thread * job->unwanted_floats;
+    pal_memory_gradients to = { 0 };
+    for (int i = 0; i < PAL_MEMORY_INPUTS; i++) {
+        if (!reads_rows(job, i)) continue;
+        const size_t width = row_width(job, s, i);
+        const pal_view asked = *pal_memory_gradient_rows(&job->run->grad, i);
+        pal_view *rows = (pal_view *)((char *)&to + pal_memory_input_list[i].gradient);
+        if (job->parts[i]) *rows = (pal_view){ job->parts[i] + (token * parts + part) * width, parts * width };
+        else if (asked.data) *rows = pal_view_at(asked, token, channel_of(job, item, i));
+        else *rows = (pal_view){ unwanted, width };
+        unwanted += (size_t)job->chunk * width;
     }
-    if (grad->q.data) to.q = pal_view_at(grad->q, token, item->h * dk);
-    if (grad->k.data) to.k = pal_view_at(grad->k, token, item->h * dk);
-    if (grad->g.data) to.g = pal_view_at(grad->g, token, item->h);
-    if (grad->beta.data) to.beta = pal_view_at(grad->beta, token, item->h);
     return to;
 }
 
@@ -277,22 +322,35 @@ static void backward_item(void *arg, size_t index, int thread) {
     const pal_memory_run *run = job->run;
     const pal_memory_shape *s = &run->shape;
     const linear_item item = item_at(job, index);
-    const size_t dvp = padded(s->dv), ld = job->width;
-    const size_t part = (((size_t)item.n * (size_t)s->heads + item.h) * (size_t)s->dv + item.v0) * (size_t)s->dk;
+    const size_t dvp = padded((size_t)s->dv), ld = job->width, carried = carried_floats(job->kernels, s);
+    const size_t head = (size_t)item.n * (size_t)s->heads + item.h,
+                 part = (head * (size_t)s->dv + item.v0) * (size_t)s->dk;
     float *dS = job->state + (size_t)thread * (size_t)s->dk * ld;
+    float *at_start = job->carried + (size_t)thread * 2 * job->carried_floats,
+          *dcarried = at_start + job->carried_floats;
     zero_rows(s->dk, ld, dS, ld);
     if (run->dfinal[0]) from_exported(s->dk, item.dv, run->dfinal[0] + part, dS, ld);
+    for (size_t j = 0; j < carried; j++) dcarried[j] = run->dfinal[1] ? run->dfinal[1][head * carried + j] : 0.0f;
     const int begin = s->cu_seqlens[item.n], end = s->cu_seqlens[item.n + 1];
     for (int i = (end - begin - 1) / job->chunk; i >= 0; i--) {
         const int t = begin + i * job->chunk;
-        const pal_linear_chunk c = chunk_at(job, &item, (size_t)t, end - t < job->chunk ? end - t : job->chunk);
-        const pal_linear_gradients grad = gradients_at(job, &item, (size_t)t, thread);
+        const float *saved = saved_at(job, &item, first_chunk(s, item.n) + (size_t)i);
+        pal_linear_chunk c = chunk_at(job, &item, (size_t)t, end - t < job->chunk ? end - t : job->chunk);
+        memcpy(at_start, saved + matrix_floats(s), carried * sizeof *at_start);
+        c.carried = at_start;
+        c.dcarried = dcarried;
+        const pal_memory_gradients grad = gradients_at(job, &item, (size_t)t, thread);
         const pal_const_view dy = pal_const_view_at(run->dy, (size_t)t, item.h * (size_t)s->dv + item.v0);
-        const float *S = saved_at(job, &item, first_chunk(s, item.n) + (size_t)i);
         float *scratch = job->kernel_scratch + (size_t)thread * job->kernel_floats;
-        ((pal_linear_backward_fn *)job->kernel)(&c, S, dvp, dS, ld, dy, &grad, scratch);
+        ((pal_linear_backward_fn *)job->kernel)(&c, saved + item.v0, dvp, dS, ld, dy, &grad, scratch);
     }
     if (run->grad.initial[0]) to_exported(s->dk, item.dv, run->grad.initial[0] + part, dS, ld);
+    if (run->grad.initial[1] && carried)
+        memcpy(run->grad.initial[1] + head * carried, dcarried, carried * sizeof *dcarried);
+    const bool from_prior = run->before ? !run->before[item.n] : pal_memory_starts_fresh(run);
+    job->dIp[head] = 0;
+    for (size_t j = 0; j < carried && from_prior && job->kernels->inputs & PAL_INPUT_IP; j++)
+        job->dIp[head] -= dcarried[j] / (run->in.Ip[item.h] * run->in.Ip[item.h]);
 }
 
 /* to[c] = sum over p of from[p][c], in order. */
@@ -305,52 +363,55 @@ static void sum_parts(float *to, const float *from, size_t count, size_t channel
 static void reduce_tokens(void *arg, size_t begin, size_t end, int thread) {
     const linear_job *job = arg;
     const pal_memory_shape *s = &job->run->shape;
-    const pal_memory_gradients *grad = &job->run->grad;
-    const size_t heads = (size_t)s->heads, groups = (size_t)s->key_heads, dk = (size_t)s->dk;
-    const size_t parts = heads * job->blocks, shared = parts / groups;
+    const size_t parts = (size_t)s->heads * job->blocks;
     (void)thread;
-    for (size_t t = begin; t < end; t++) {
-        for (size_t group = 0; group < groups; group++) {
-            const size_t at = (t * parts + group * shared) * dk;
-            if (grad->q.data) sum_parts(grad->q.data + t * grad->q.stride + group * dk, job->dq + at, shared, dk);
-            if (grad->k.data) sum_parts(grad->k.data + t * grad->k.stride + group * dk, job->dk + at, shared, dk);
-        }
-        for (size_t h = 0; h < heads; h++) {
-            const size_t at = t * parts + h * job->blocks;
-            if (grad->g.data && job->kernels->inputs & PAL_INPUT_G)
-                sum_parts(grad->g.data + t * grad->g.stride + h, job->dg + at, job->blocks, 1);
-            if (grad->beta.data && job->kernels->inputs & PAL_INPUT_BETA)
-                sum_parts(grad->beta.data + t * grad->beta.stride + h, job->dbeta + at, job->blocks, 1);
-        }
+    for (int i = 0; i < PAL_MEMORY_INPUTS; i++) {
+        const pal_view to = *pal_memory_gradient_rows(&job->run->grad, i);
+        if (!job->parts[i] || !to.data) continue;
+        const size_t groups = (size_t)(pal_memory_input_list[i].width == PAL_PER_KEY ? s->key_heads : s->heads),
+                     width = row_width(job, s, i), shared = parts / groups;
+        for (size_t t = begin; t < end; t++)
+            for (size_t group = 0; group < groups; group++)
+                sum_parts(to.data + t * to.stride + group * width, job->parts[i] + (t * parts + group * shared) * width,
+                          shared, width);
     }
 }
 
 void pal_linear_backward(const pal_linear_kernels *kernels, const pal_context *cx, const pal_memory_run *run) {
     linear_job job = job_of(kernels, cx, run, PAL_BACKWARD);
+    const pal_memory_shape *s = &run->shape;
     pal_parallel_for(cx, items_of(&job), backward_item, &job);
-    if (sums_parts(&job)) pal_parallel_ranges(cx, (size_t)run->shape.tokens, REDUCE_TOKENS, reduce_tokens, &job);
+    if (job.blocks > 1 || s->heads != s->key_heads)
+        pal_parallel_ranges(cx, (size_t)s->tokens, REDUCE_TOKENS, reduce_tokens, &job);
+    for (size_t h = 0; h < (size_t)s->heads && run->grad.Ip && kernels->inputs & PAL_INPUT_IP; h++)
+        for (size_t n = 0; n < (size_t)s->sequences; n++) run->grad.Ip[h] += job.dIp[n * (size_t)s->heads + h];
 }
 
 static void step_items(void *arg, size_t begin, size_t end, int thread) {
     const linear_job *job = arg;
     const pal_memory_run *run = job->run;
     const pal_memory_shape *s = &run->shape;
-    (void)thread;
     for (size_t index = begin; index < end; index++) {
         const linear_item item = item_at(job, index);
-        const size_t dvp = padded(s->dv), n = (size_t)item.n;
-        float *S = run->state[n] + item.h * head_floats(s) + item.v0;
-        if (run->fresh) zero_rows(s->dk, smaller(job->width, dvp - item.v0), S, dvp);
-        const pal_linear_chunk c = chunk_at(job, &item, n, 1);
+        const size_t dvp = padded((size_t)s->dv), n = (size_t)item.n;
+        float *head = head_at(job, &item, run->state[n]), *S = head + item.v0;
+        pal_linear_chunk c = chunk_at(job, &item, n, 1);
+        c.carried = head + matrix_floats(s);
+        if (run->fresh) {
+            zero_rows(s->dk, smaller(job->width, dvp - item.v0), S, dvp);
+            reset_carried(job->kernels, s, &run->in, item.h, c.carried);
+        }
         if (run->before_head) run->before_head(run->before_head_user, item.n, (int)item.h);
         ((pal_linear_step_fn *)job->kernel)(&c, S, dvp,
-                                            run->y.data + n * run->y.stride + item.h * (size_t)s->dv + item.v0);
+                                            run->y.data + n * run->y.stride + item.h * (size_t)s->dv + item.v0,
+                                            job->kernel_scratch + (size_t)thread * job->kernel_floats);
     }
 }
 
 void pal_linear_step(const pal_linear_kernels *kernels, const pal_context *cx, const pal_memory_run *run) {
     linear_job job = job_of(kernels, cx, run, PAL_STEP);
-    if (run->before_head) job.blocks = 1, job.width = padded(run->shape.dv); /* values do not meet: the same results */
+    if (run->before_head)
+        job.blocks = 1, job.width = padded((size_t)run->shape.dv); /* values do not meet: the same results */
     const size_t floats = (size_t)run->shape.dk * job.width, grain = (STEP_FLOATS + floats - 1) / floats;
     pal_parallel_ranges(cx, items_of(&job), grain, step_items, &job);
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* What gla, delta, gdn and gdn_app have in common: one matrix S per head, written by outer products and read by the
- * query,
+/* What gla and the delta rules have in common: one matrix S per head, read by the query and changed token by token,
  *
- *     S_t = a_t S_{t-1} + u_t k_t^T,    y_t = S_t (s q_t),    a_t = exp(g_t)
+ *     y_t = S_t (s q_t)
  *
- * They differ in u_t alone. This folder owns the layout of the memory, the cutting into chunks, items and threads, and
- * the sums over heads that share a key; a rule brings kernels for one chunk of one head.
+ * This folder owns the layout of the memory, the cutting into chunks, items and threads, and the sums over heads that
+ * share a key; a rule brings kernels for one chunk of one head.
  *
- * Layout of a state: (H, dk, dvp), the transpose of the exported (H, dv, dk), so that values fill the vectors of step
- * and the rows of matrix products; dvp rounds dv up to 16 floats, and the padding is zero.
+ * Layout of a state: a head is (dk, dvp), the transpose of the exported (dv, dk), so that values fill the vectors of
+ * step and the rows of matrix products; dvp rounds dv up to 16 floats, and the padding is zero. A rule that carries
+ * more numbers from token to token (its second part, the same for all values) has them after the matrix.
  *
- * Saved for backward: the state at the start of every chunk, (chunks, H, dk, dvp). */
+ * Saved for backward: each head as it is at the start of every chunk. */
 #ifndef PAL_MEMORY_LINEAR_H
 #define PAL_MEMORY_LINEAR_H
 
@@ -18,38 +18,37 @@
 
 enum { PAL_LINEAR_CHUNK = 64 }; /* most tokens in a chunk */
 
-/* n tokens of one head, or of a block of its values. Every view stands at its first token and channel. */
-typedef struct pal_linear_chunk {
-    int n, dk, dv;
-    float scale;
-    pal_const_view q, k; /* (n, dk) */
-    pal_const_view v;    /* (n, dv) */
-    pal_const_view g;    /* (n, 1); data NULL: no decay */
-    pal_const_view beta; /* (n, 1); data NULL in gla */
-    bool undecayed;      /* gdn_app: the memory is compared with v before it decays */
-    bool ends;           /* nobody reads S behind this chunk: forward may leave anything there */
-} pal_linear_chunk;
+typedef struct pal_linear_kernels pal_linear_kernels;
 
-/* Gradients of the same, all wanted, all overwritten. g and beta may be NULL when the chunk has none. */
-typedef struct pal_linear_gradients {
-    pal_view q, k, v, g, beta;
-} pal_linear_gradients;
+/* n tokens of one head, or of a block of its values. Views stand at their first token and channel; what the rule does
+ * not read is NULL. */
+typedef struct pal_linear_chunk {
+    const pal_linear_kernels *kernels;
+    int n, dk, dv;
+    pal_memory_inputs in;
+    float *carried;  /* the second part: forward and step replace it; backward finds that of the chunk's start */
+    float *dcarried; /* backward: the gradient of that at the end, replaced by that at the start */
+    bool ends;       /* nothing reads S after this chunk: forward may leave anything there */
+} pal_linear_chunk;
 
 /* S (dk, ld) goes from the start of the chunk to its end; y (n, dv). */
 typedef void pal_linear_forward_fn(const pal_linear_chunk *c, float *S, size_t ld, pal_view y, float *scratch);
-/* S is the memory at the start of the chunk, dS the gradient of that at its end, replaced by that at its start. */
+/* S is the memory at the start of the chunk, dS the gradient of that at its end, replaced by that at its start. Every
+ * gradient of a token row that the rule reads is wanted and overwritten. */
 typedef void pal_linear_backward_fn(const pal_linear_chunk *c, const float *S, size_t ld, float *dS, size_t dld,
-                                    pal_const_view dy, const pal_linear_gradients *grad, float *scratch);
+                                    pal_const_view dy, const pal_memory_gradients *grad, float *scratch);
 /* One token; n = 1. */
-typedef void pal_linear_step_fn(const pal_linear_chunk *c, float *S, size_t ld, float *y);
+typedef void pal_linear_step_fn(const pal_linear_chunk *c, float *S, size_t ld, float *y, float *scratch);
 
-typedef struct pal_linear_kernels {
-    unsigned inputs; /* PAL_INPUT_* that the rule reads */
-    bool undecayed;
+struct pal_linear_kernels {
+    unsigned inputs;                                                     /* PAL_INPUT_* that the rule reads */
+    enum { PAL_CARRIES_NONE, PAL_CARRIES_ONE, PAL_CARRIES_KEY } carries; /* numbers a head in the second part */
     const pal_variant *forward, *backward, *step;
-    /* of forward or backward at this level, for one chunk of n tokens */
-    size_t (*scratch_floats)(pal_cpu_level level, pal_memory_pass pass, int n, int dk, int dv);
-} pal_linear_kernels;
+    /* one chunk of n tokens at this level */
+    size_t (*scratch_floats)(const pal_linear_kernels *kernels, pal_cpu_level level, pal_memory_pass pass, int n,
+                             int dk, int dv);
+    const struct pal_delta_rule *delta; /* delta rules: what they make of their inputs */
+};
 
 /* Scratch of the chunked form (chunk_simd.inc), in floats: dense rows start on cache lines; two squares of tokens and
  * two sets of scaled rows of keys come on top of the dense rows a kernel takes. */
@@ -61,15 +60,15 @@ static inline size_t pal_linear_chunk_scratch(int n, int dk) {
 /* Steps walk memories that may lie far from the processor. */
 static inline void pal_linear_fetch_ahead(const float *S) { __builtin_prefetch(S + 512); }
 
-/* The functions of a pal_memory_rule; the last four are called through one line in the rule's file that adds `kernels`.
- */
-size_t pal_linear_part_floats(const pal_memory_shape *shape, int part);
-size_t pal_linear_state_floats(const pal_memory_shape *shape);
-size_t pal_linear_saved_floats(const pal_memory_shape *shape);
-void pal_linear_reset(const pal_memory_shape *shape, const pal_memory_inputs *in, float *state);
-void pal_linear_import(const pal_memory_shape *shape, const pal_memory_inputs *in, const float *const parts[2],
+/* The functions of a pal_memory_rule, which PAL_LINEAR_RULE calls with the rule's kernels. */
+size_t pal_linear_part_floats(const pal_linear_kernels *kernels, const pal_memory_shape *shape, int part);
+size_t pal_linear_state_floats(const pal_linear_kernels *kernels, const pal_memory_shape *shape);
+size_t pal_linear_saved_floats(const pal_linear_kernels *kernels, const pal_memory_shape *shape);
+void pal_linear_reset(const pal_linear_kernels *kernels, const pal_memory_shape *shape, const pal_memory_inputs *in,
+                      float *state);
+void pal_linear_import(const pal_linear_kernels *kernels, const pal_memory_shape *shape, const float *const parts[2],
                        float *state);
-void pal_linear_export(const pal_memory_shape *shape, const pal_memory_inputs *in, float *const parts[2],
+void pal_linear_export(const pal_linear_kernels *kernels, const pal_memory_shape *shape, float *const parts[2],
                        const float *state);
 void pal_linear_foresee(const pal_context *cx, const pal_memory_run *run, pal_memory_change *change); /* gla's */
 void pal_linear_compare(const pal_context *cx, const pal_memory_shape *shape, const float *before, const float *after,
@@ -79,5 +78,56 @@ size_t pal_linear_scratch_bytes(const pal_linear_kernels *kernels, const pal_con
 void pal_linear_forward(const pal_linear_kernels *kernels, const pal_context *cx, const pal_memory_run *run);
 void pal_linear_backward(const pal_linear_kernels *kernels, const pal_context *cx, const pal_memory_run *run);
 void pal_linear_step(const pal_linear_kernels *kernels, const pal_context *cx, const pal_memory_run *run);
+
+/* The rule `word` from its kernels; further arguments are fields of pal_memory_rule. */
+#define PAL_LINEAR_RULE(word, its_kernels, ...)                                                                        \
+    static size_t word##_part_floats(const pal_memory_shape *shape, int part) {                                        \
+        return pal_linear_part_floats(&(its_kernels), shape, part);                                                    \
+    }                                                                                                                  \
+    static size_t word##_state_floats(const pal_memory_shape *shape) {                                                 \
+        return pal_linear_state_floats(&(its_kernels), shape);                                                         \
+    }                                                                                                                  \
+    static size_t word##_saved_floats(const pal_memory_shape *shape) {                                                 \
+        return pal_linear_saved_floats(&(its_kernels), shape);                                                         \
+    }                                                                                                                  \
+    static size_t word##_scratch(const pal_context *cx, const pal_memory_shape *shape, pal_memory_pass pass) {         \
+        return pal_linear_scratch_bytes(&(its_kernels), cx, shape, pass);                                              \
+    }                                                                                                                  \
+    static void word##_reset(const pal_memory_shape *shape, const pal_memory_inputs *in, float *state) {               \
+        pal_linear_reset(&(its_kernels), shape, in, state);                                                            \
+    }                                                                                                                  \
+    static void word##_import(const pal_memory_shape *shape, const pal_memory_inputs *in, const float *const parts[2], \
+                              float *state) {                                                                          \
+        (void)in;                                                                                                      \
+        pal_linear_import(&(its_kernels), shape, parts, state);                                                        \
+    }                                                                                                                  \
+    static void word##_export(const pal_memory_shape *shape, const pal_memory_inputs *in, float *const parts[2],       \
+                              const float *state) {                                                                    \
+        (void)in;                                                                                                      \
+        pal_linear_export(&(its_kernels), shape, parts, state);                                                        \
+    }                                                                                                                  \
+    static void word##_forward(const pal_context *cx, const pal_memory_run *run) {                                     \
+        pal_linear_forward(&(its_kernels), cx, run);                                                                   \
+    }                                                                                                                  \
+    static void word##_backward(const pal_context *cx, const pal_memory_run *run) {                                    \
+        pal_linear_backward(&(its_kernels), cx, run);                                                                  \
+    }                                                                                                                  \
+    static void word##_step(const pal_context *cx, const pal_memory_run *run) {                                        \
+        pal_linear_step(&(its_kernels), cx, run);                                                                      \
+    }                                                                                                                  \
+    const pal_memory_rule pal_rule_##word = { .name = #word,                                                           \
+                                              .inputs = (its_kernels).inputs,                                          \
+                                              .part_floats = word##_part_floats,                                       \
+                                              .state_floats = word##_state_floats,                                     \
+                                              .saved_floats = word##_saved_floats,                                     \
+                                              .scratch_bytes = word##_scratch,                                         \
+                                              .reset = word##_reset,                                                   \
+                                              .import = word##_import,                                                 \
+                                              .export = word##_export,                                                 \
+                                              .compare = pal_linear_compare,                                           \
+                                              .forward = word##_forward,                                               \
+                                              .backward = word##_backward,                                             \
+                                              .step = word##_step,                                                     \
+                                              __VA_ARGS__ }
 
 #endif
