@@ -45,34 +45,49 @@ static int make_contrast(const comparison *c, const char *text, contrast *out) {
     if (out->b < 0) return cli_error(CLI_USAGE, "%s: no rows of a model '%s'", c->folder, cut + 1);
     if (out->slope && c->stages < 2)
         return cli_error(CLI_USAGE, "--contrasts '%s': the sweep has one length alone", text);
-    out->count = out->slope ? slopes(c, out->a, out->b, out->value)
-                            : compare_differences(c, out->a, out->b, c->stages - 1, out->value);
+    out->count = out->slope ? slopes(c, out->a, out->b, out->value) : compare_endpoints(c, out->a, out->b, out->value);
+    for (int i = 0; i < out->count; i++) out->ahead += out->value[i] > 0;
+    out->t_interval = pal_t_interval(out->value, (size_t)out->count);
     out->mean = pal_mean(out->value, (size_t)out->count);
     out->p = out->adjusted = pal_sign_flip_p(out->value, (size_t)out->count);
     return pal_bootstrap_mean(&out->interval, out->value, (size_t)out->count, &err) ? cli_fail(&err) : CLI_OK;
 }
 
-static int print_accuracy(const comparison *c) {
+/* Seeds of which a model has any row. */
+static int seeds_of(const comparison *c, int model) {
+    double value[SWEEP_ENTRIES];
+    int most = 0;
+    for (int k = 0; k < c->stages; k++) {
+        const int n = compare_accuracies(c, model, k, value);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+static int print_stages(const comparison *c) {
     double value[SWEEP_ENTRIES];
     pal_interval interval;
     pal_error err;
-    printf("Test accuracy at the end of each stage: mean over seeds [95%% interval].\n\n| model | rate | seeds |");
+    printf("%s at the end of each stage: mean over seeds [95%% interval].\n\n| model | rate | seeds |",
+           c->column ? c->column : "Test accuracy");
     for (int k = 0; k < c->stages; k++) printf(" %d pairs in %d tokens |", c->pairs[k], c->length[k]);
-    printf(" pairs recalled |\n|---|---|---|");
-    for (int k = 0; k <= c->stages; k++) printf("---|");
+    printf("%s\n|---|---|---|", c->column ? "" : " pairs recalled |");
+    for (int k = 0; k < c->stages + !c->column; k++) printf("---|");
     for (int m = 0; m < c->models; m++) {
-        printf("\n| %s | %s | %d |", c->model[m], c->rate[m], compare_accuracies(c, m, 0, value));
+        double last = NAN;
+        printf("\n| %s | %s | %d |", c->model[m], c->rate[m], seeds_of(c, m));
         for (int k = 0; k < c->stages; k++) {
             const int n = compare_accuracies(c, m, k, value);
             if (pal_bootstrap_mean(&interval, value, (size_t)n, &err)) return cli_fail(&err);
-            if (n) printf(" %.3f", pal_mean(value, (size_t)n));
+            last = pal_mean(value, (size_t)n);
+            if (n) printf(" %.3f", last);
             else printf(" -");
             if (n > 1) printf(" [%.3f, %.3f]", interval.low, interval.high);
             printf(" |");
-            if (k + 1 < c->stages) continue;
-            if (n) printf(" %.1f |", pal_mean(value, (size_t)n) * c->pairs[k]);
-            else printf(" - |");
         }
+        if (c->column) continue;
+        if (isnan(last)) printf(" - |");
+        else printf(" %.1f |", last * c->pairs[c->stages - 1]);
     }
     printf("\n");
     return CLI_OK;
@@ -83,18 +98,35 @@ static void print_p(double p) {
     else printf(p < 0.001 ? " %.1e |" : " %.3f |", p);
 }
 
+static void print_interval(pal_interval x) {
+    if (isnan(x.low)) printf(" - |");
+    else printf(" %+.3f to %+.3f |", x.low, x.high);
+}
+
+static void print_endpoint(const comparison *c) {
+    const int last = c->stages - 1;
+    printf("\nDifferences of %s ", c->column ? c->column : "test accuracy");
+    if (c->endpoint.count) {
+        printf("in the mean over the ends of the stages of");
+        for (int i = 0; i < c->endpoint.count; i++) printf("%s %s", i ? "," : "", c->endpoint.entry[i]);
+        printf(" tokens");
+    } else printf("at the end of the last stage (%d pairs in %d tokens)", c->pairs[last], c->length[last]);
+}
+
 static void print_contrasts(const comparison *c, const contrast *list, int count) {
-    printf("\nDifferences at the end of the last stage (%d pairs in %d tokens), paired by seed; slope: change of the "
-           "difference\nwith each doubling of the length. p: exact sign-flip test; adjusted: by Holm over the %d.\n\n"
-           "| difference | seeds | mean | 95%% interval | p | adjusted |\n|---|---|---|---|---|---|\n",
-           c->pairs[c->stages - 1], c->length[c->stages - 1], count);
+    print_endpoint(c);
+    printf(", paired by seed; slope: change\nwith each doubling of the length. Ahead: seeds with a difference above 0. "
+           "p: exact sign-flip test; adjusted: by Holm over the %d.\n\n"
+           "| difference | seeds | ahead | mean | 95%% interval, bootstrap | 95%% interval, t | p | adjusted |\n"
+           "|---|---|---|---|---|---|---|---|\n",
+           count);
     for (int i = 0; i < count; i++) {
         const contrast *x = &list[i];
-        printf("| %s%s - %s | %d |", x->slope ? "slope of " : "", c->model[x->a], c->model[x->b], x->count);
+        printf("| %s%s - %s | %d | %d |", x->slope ? "slope of " : "", c->model[x->a], c->model[x->b], x->count,
+               x->ahead);
         if (x->count) printf(" %+.3f |", x->mean);
         else printf(" - |");
-        if (isnan(x->interval.low)) printf(" - |");
-        else printf(" %+.3f to %+.3f |", x->interval.low, x->interval.high);
+        print_interval(x->interval), print_interval(x->t_interval);
         print_p(x->p), print_p(x->adjusted);
         printf("\n");
     }
@@ -151,7 +183,7 @@ static int compare(comparison *c, const char *contrasts, double level, const cha
         pal_holm(p, (size_t)words.count);
         for (int i = 0; i < words.count; i++) list[i].adjusted = p[i];
         if (figure) code = compare_draw(c, list, words.count, figure, level, title, out);
-        else if (!(code = print_accuracy(c))) {
+        else if (!(code = print_stages(c))) {
             if (words.count) print_contrasts(c, list, words.count);
             if (c->curves) print_times(c, list, words.count, level);
         }
@@ -161,7 +193,8 @@ static int compare(comparison *c, const char *contrasts, double level, const cha
 }
 
 int cmd_compare(int argc, char **argv) {
-    const char *contrasts = NULL, *rate = NULL, *figure = NULL, *title = NULL, *out = NULL, *folder;
+    const char *contrasts = NULL, *rate = NULL, *figure = NULL, *title = NULL, *out = NULL, *folder, *endpoint = NULL,
+               *column = NULL;
     double level = 0.5;
     bool passed = false;
     const cli_option options[] = {
@@ -169,6 +202,9 @@ int cmd_compare(int argc, char **argv) {
           "differences to test: MODEL/MODEL, or slope:MODEL/MODEL for how a difference changes with "
           "the length" },
         { "lr", OPT_TEXT, &rate, "X", "use only rows with this learning rate, spelled as in the table" },
+        { "endpoint", OPT_TEXT, &endpoint, "LENGTHS",
+          "compare the mean over the stages of these lengths, such as 256,512,1024 (default: the last stage)" },
+        { "column", OPT_TEXT, &column, "NAME", "compare this column of results.csv (default: accuracy)" },
         { "level", OPT_FLOAT, &level, "X", "training accuracy that counts as having begun to learn (default 0.5)" },
         { "passed", OPT_FLAG, &passed, NULL, "leave out runs that never reached it" },
         { "figure", OPT_TEXT, &figure, "KIND",
@@ -195,8 +231,11 @@ int cmd_compare(int argc, char **argv) {
         return cli_error(CLI_USAGE, "compare: expected the directory of a sweep; see 'palimpsa compare --help'");
     if (!figure != !out) return cli_error(CLI_USAGE, "compare: --figure and --out go together");
     comparison *c = pal_alloc(1, sizeof *c);
-    if (!c) return cli_error(CLI_FAILED, "compare: no memory for the tables");
-    int code = compare_read(c, folder, rate);
+    if (!c) return cli_error(CLI_FAILED, "compare: out of memory");
+    c->column = column;
+    int code = endpoint ? sweep_split(&c->endpoint, "endpoint", endpoint) : CLI_OK;
+    if (!code) code = compare_read(c, folder, rate);
+    if (!code) code = sweep_check_endpoint(&c->endpoint, c->length, c->stages);
     if (!code && passed) code = keep_passed(c, level);
     if (!code) code = compare(c, contrasts, level, figure, title, out);
     compare_free(c);

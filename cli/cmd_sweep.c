@@ -252,8 +252,8 @@ static int complete(sweep *s) {
 /* The table and the figure. */
 static int conclude(const sweep *s) {
     int code;
-    if ((code = sweep_write_results(s)) || (code = sweep_write(s, "results.md", sweep_print_table)) ||
-        (code = sweep_draw(s)))
+    if ((code = sweep_write_results(s)) || (code = sweep_check_stages(s)) ||
+        (code = sweep_write(s, "results.md", sweep_print_table)) || (code = sweep_draw(s)))
         return code;
     sweep_print_table(stdout, s);
     printf("%s/results.csv, results.md, results.svg and results.png hold the sweep\n", s->out);
@@ -345,7 +345,7 @@ int cmd_sweep(int argc, char **argv) {
     sweep s = { .jobs = 1, .threads = 1 };
     const char *models = "palimpsa-d,palimpsa-d-wo-meta,palimpsa-m,palimpsa-m-wo-meta,gated-deltanet",
                *rates = "1e-3,2.15e-3,4.64e-3,1e-2", *seeds = "1,2,3";
-    const char *config = NULL, *search_seeds = NULL;
+    const char *config = NULL, *search_seeds = NULL, *endpoint = NULL;
     char beside[SWEEP_PATH];
     const cli_option options[] = {
         { "models", OPT_TEXT, &models, "LIST",
@@ -356,6 +356,9 @@ int cmd_sweep(int argc, char **argv) {
         { "search", OPT_TEXT, &s.search, "STAGES",
           "first pick each model's rate on these stages, then train at that rate only" },
         { "search-seeds", OPT_TEXT, &search_seeds, "LIST", "seeds of the search (default: the first of --seeds)" },
+        { "endpoint", OPT_TEXT, &endpoint, "LENGTHS",
+          "pick the rate by the mean accuracy at the ends of the stages of these lengths, such as 256,512,1024 "
+          "(default: all stages)" },
         { "extend", OPT_INT, &s.extend, "N",
           "if the best rate is at the edge of those tried, try up to N rates beyond it (default 0)" },
         { "jobs", OPT_INT, &s.jobs, "N", "runs at a time (default 1); under mpirun one per rank", true },
@@ -413,6 +416,7 @@ int cmd_sweep(int argc, char **argv) {
     if (!(code = sweep_split(&s.models, "models", models)) && !(code = sweep_read_models(&s)) &&
         !(code = sweep_split(&s.rates, "lrs", rates)) && !(code = sweep_split(&s.seeds, "seeds", seeds)) &&
         !(code = search_seeds ? sweep_split(&s.search_seeds, "search-seeds", search_seeds) : CLI_OK) &&
+        !(code = endpoint ? sweep_split(&s.endpoint, "endpoint", endpoint) : CLI_OK) &&
         !(code = sweep_extend_rates(&s)))
         code = sweep_all(&s);
     if (!ranks_failed()) farm_close();

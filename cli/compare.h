@@ -21,24 +21,30 @@ typedef struct {
     double accuracy[SWEEP_ENTRIES][SWEEP_STAGES][SWEEP_ENTRIES]; /* model, stage, seed; NaN: not there */
     run_curve curve[SWEEP_ENTRIES][SWEEP_ENTRIES];               /* model, seed */
     bool curves;                                                 /* every run has one */
+    const char *column;                                          /* compared instead of the accuracy, or NULL */
+    word_list endpoint; /* lengths whose mean is compared; empty: the last stage */
 } comparison;
 
-/* A - B, paired by seed: at the end of the last stage, or (slope) how it changes with each doubling of the length. */
+/* A - B, paired by seed: at the endpoint, or (slope) how it changes with each doubling of the length. */
 typedef struct {
     const char *text;
     int a, b;
     bool slope;
     double value[SWEEP_ENTRIES]; /* (count) */
-    int count;
+    int count, ahead;            /* ahead: seeds in which A is above B */
     double mean, p, adjusted;
-    pal_interval interval;
+    pal_interval interval, t_interval;
 } contrast;
 
-/* compare_read.c. rate: rows at this one alone, or NULL: there must be one a model. */
+/* compare_read.c. rate: only rows at this one, or NULL: each model has one. Rows of the same model, stage and seed
+ * (branches on several data seeds) are averaged. */
 int compare_read(comparison *c, const char *folder, const char *rate);
 void compare_free(comparison *c);
 /* Differences of accuracy at a stage, of the seeds that both have; returns their number. */
 int compare_differences(const comparison *c, int a, int b, int stage, double out[SWEEP_ENTRIES]);
+/* The same of the mean over the stages of the endpoint. */
+int compare_endpoints(const comparison *c, int a, int b, double out[SWEEP_ENTRIES]);
+bool compare_at_endpoint(const comparison *c, int stage);
 /* Accuracies of the seeds that are there. */
 int compare_accuracies(const comparison *c, int model, int stage, double out[SWEEP_ENTRIES]);
 /* Whether a run's logged training accuracy ever exceeds a level. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The figures of `palimpsa compare`. Bands are 95% intervals of the mean over seeds. */
+/* The figures of `palimpsa compare`. Intervals are 95% bootstrap intervals of the mean over seeds. */
 #include <math.h>
 #include <string.h>
 
@@ -105,6 +105,7 @@ static int draw_differences(canvas *v, const comparison *c, const contrast *list
     if (!new_line(v, 2, NULL, PAL_COLOURS - 1)) return no_memory();
     put(v, c->length[0], 0, 0, 0);
     put(v, c->length[c->stages - 1], 0, 0, 0);
+    v->series[v->count - 1].low = v->series[v->count - 1].high = NULL;
     v->series[v->count - 1].dashed = true;
     return CLI_OK;
 }
@@ -202,10 +203,12 @@ int compare_draw(const comparison *c, const contrast *contrasts, int count, cons
     panels[0].x = (pal_axis){ .label = "tokens of an example", .log = true, .whole = true };
     if (strcmp(kind, "length") == 0) {
         code = draw_length(v, c);
-        panels[0].y = (pal_axis){ .label = "test accuracy", .fixed = true, .min = 0, .max = 1 };
+        panels[0].y = c->column ? (pal_axis){ .label = c->column }
+                                : (pal_axis){ .label = "test accuracy", .fixed = true, .min = 0, .max = 1 };
     } else if (strcmp(kind, "differences") == 0) {
         code = draw_differences(v, c, contrasts, count);
-        panels[0].y.label = "difference of test accuracy";
+        snprintf(share, sizeof share, "difference of %s", c->column ? c->column : "test accuracy");
+        panels[0].y.label = share;
     } else if (strcmp(kind, "survival") != 0 && strcmp(kind, "dynamics") != 0) {
         code = cli_error(CLI_USAGE, "--figure '%s': expected length, differences, survival or dynamics", kind);
     } else if (!c->curves) {

@@ -23,10 +23,11 @@ static int place(char *words, size_t size, int *count, const char *word) {
 typedef struct {
     comparison *c;
     const char *rate; /* NULL: all */
+    int rows[SWEEP_ENTRIES][SWEEP_STAGES][SWEEP_ENTRIES];
 } reading;
 
 static int take_row(void *user, const char *path, int number, const sweep_row *row) {
-    const reading *r = user;
+    reading *r = user;
     comparison *c = r->c;
     if (r->rate && strcmp(r->rate, row->rate) != 0) return CLI_OK;
     const int known = c->models, k = row->stage - 1;
@@ -42,14 +43,21 @@ static int take_row(void *user, const char *path, int number, const sweep_row *r
     if (c->length[k] != row->length || c->pairs[k] != row->pairs)
         return cli_error(CLI_USAGE, "%s: line %d: stage %d is %d tokens here and %d elsewhere", path, number,
                          row->stage, row->length, c->length[k]);
-    c->accuracy[m][k][d] = row->accuracy;
+    const int before = r->rows[m][k][d]++;
+    const double sum = before ? c->accuracy[m][k][d] * before : 0;
+    c->accuracy[m][k][d] = (sum + row->value) / (before + 1);
     return CLI_OK;
 }
 
 static int read_rows(comparison *c, const char *rate) {
     char path[SWEEP_PATH];
     int code = sweep_join(path, c->folder, "results.csv");
-    if (code || (code = sweep_each_row(path, take_row, &(reading){ c, rate })) || c->models) return code;
+    reading *r = pal_alloc(1, sizeof *r);
+    if (!r) return cli_error(CLI_FAILED, "compare: out of memory");
+    r->c = c, r->rate = rate;
+    if (!code) code = sweep_each_row(path, c->column, take_row, r);
+    pal_free(r);
+    if (code || c->models) return code;
     return rate ? cli_error(CLI_USAGE, "%s: no rows at the rate %s", path, rate)
                 : cli_error(CLI_USAGE, "%s: no rows", path);
 }
@@ -91,7 +99,11 @@ static int read_curve(const char *path, run_curve *out) {
     return code;
 }
 
-static bool is_there(const comparison *c, int model, int seed) { return !isnan(c->accuracy[model][0][seed]); }
+static bool is_there(const comparison *c, int model, int seed) {
+    for (int k = 0; k < c->stages; k++)
+        if (!isnan(c->accuracy[model][k][seed])) return true;
+    return false;
+}
 
 static int read_curves(comparison *c) {
     char folder[SWEEP_PATH], path[SWEEP_PATH], name[256 + 4];
@@ -117,6 +129,7 @@ int compare_read(comparison *c, const char *folder, const char *rate) {
 }
 
 void compare_free(comparison *c) {
+    pal_free(c->endpoint.text);
     for (int m = 0; m < SWEEP_ENTRIES; m++)
         for (int d = 0; d < SWEEP_ENTRIES; d++) pal_free(c->curve[m][d].column[0]);
 }
@@ -133,6 +146,22 @@ int compare_differences(const comparison *c, int a, int b, int stage, double out
     for (int d = 0; d < c->seeds; d++) {
         const double difference = c->accuracy[a][stage][d] - c->accuracy[b][stage][d];
         if (!isnan(difference)) out[n++] = difference;
+    }
+    return n;
+}
+
+bool compare_at_endpoint(const comparison *c, int stage) {
+    return c->endpoint.count ? sweep_counts(&c->endpoint, c->length[stage]) : stage == c->stages - 1;
+}
+
+int compare_endpoints(const comparison *c, int a, int b, double out[SWEEP_ENTRIES]) {
+    int n = 0;
+    for (int d = 0; d < c->seeds; d++) {
+        double sum = 0;
+        int stages = 0;
+        for (int k = 0; k < c->stages; k++)
+            if (compare_at_endpoint(c, k)) sum += c->accuracy[a][k][d] - c->accuracy[b][k][d], stages++;
+        if (!isnan(sum)) out[n++] = sum / stages;
     }
     return n;
 }

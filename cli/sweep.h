@@ -39,6 +39,7 @@ typedef struct {
 typedef struct {
     const char *out;
     word_list models, rates, seeds, search_seeds;
+    word_list endpoint;               /* lengths whose mean accuracy decides; empty: all */
     model_words words[SWEEP_ENTRIES]; /* of each model */
     const char *search;               /* stages of the search for a rate, or NULL */
     int extend;            /* rates on each side that the search may add where the best one lies at the edge */
@@ -58,10 +59,11 @@ typedef struct {
     int stage, length, pairs; /* stage from 1 on */
     double accuracy;
     long long steps;
+    double value; /* of the column asked for, else the accuracy */
 } sweep_row;
-/* Hands over the rows of a results.csv, until one is not CLI_OK. */
+/* Hands over the rows of a results.csv, until one is not CLI_OK. column: a further column to read, or NULL. */
 typedef int sweep_take_row(void *user, const char *path, int line, const sweep_row *row);
-int sweep_each_row(const char *path, sweep_take_row *take, void *user);
+int sweep_each_row(const char *path, const char *column, sweep_take_row *take, void *user);
 /* What a run's directory and its curve are called; returns the length, which may be more than there is room for. */
 int sweep_name(char name[256], const char *model, const char *rate, const char *seed);
 
@@ -85,6 +87,10 @@ int sweep_write(const sweep *s, const char *name, void (*print)(FILE *to, const 
 
 /* sweep_grid.c: lists and what follows from them. */
 int sweep_split(word_list *list, const char *option, const char *text);
+/* Whether a stage of this length counts for an endpoint. */
+bool sweep_counts(const word_list *endpoint, int length);
+/* Refuses an endpoint with a length that no stage has. */
+int sweep_check_endpoint(const word_list *endpoint, const int *length, int stages);
 /* The words of every model. */
 int sweep_read_models(sweep *s);
 int sweep_check_extra(const char *word); /* a word for train that is not the sweep's to say */
@@ -97,8 +103,9 @@ void sweep_leave_out_added(sweep *s);
 bool sweep_widen(sweep *s);
 
 /* sweep_report.c */
-int sweep_stages(const sweep *s);
-/* The rate with the best mean accuracy over all stages. */
+/* After the runs: refuses an endpoint that they do not have. */
+int sweep_check_stages(const sweep *s);
+/* The rate with the best mean accuracy over the stages that count. */
 int sweep_best_rate(const sweep *s, int model);
 void sweep_print_table(FILE *to, const sweep *s);
 int sweep_draw(const sweep *s);

@@ -20,6 +20,21 @@ int sweep_split(word_list *list, const char *option, const char *text) {
     return list->count ? CLI_OK : cli_error(CLI_USAGE, "--%s '%s': expected a list separated by commas", option, text);
 }
 
+bool sweep_counts(const word_list *endpoint, int length) {
+    bool counts = !endpoint->count;
+    for (int i = 0; i < endpoint->count; i++) counts |= atoi(endpoint->entry[i]) == length;
+    return counts;
+}
+
+int sweep_check_endpoint(const word_list *endpoint, const int *length, int stages) {
+    for (int i = 0; i < endpoint->count; i++) {
+        bool found = false;
+        for (int k = 0; k < stages; k++) found |= atoi(endpoint->entry[i]) == length[k];
+        if (!found) return cli_error(CLI_USAGE, "--endpoint: no stage has a length of '%s'", endpoint->entry[i]);
+    }
+    return CLI_OK;
+}
+
 /* Whether a word for train is this option. */
 static bool is_option(const char *word, const char *name) {
     const size_t dashes = strspn(word, "-"), length = strlen(name);
@@ -69,6 +84,7 @@ void sweep_free_lists(sweep *s) {
     for (int i = 0; i < SWEEP_ENTRIES; i++)
         for (int k = 0; k < s->words[i].count; k++) pal_free(s->words[i].argument[k]);
     pal_free(s->models.text), pal_free(s->rates.text), pal_free(s->seeds.text), pal_free(s->search_seeds.text);
+    pal_free(s->endpoint.text);
 }
 
 int sweep_extend_rates(sweep *s) {

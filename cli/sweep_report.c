@@ -37,15 +37,19 @@ static const sweep_run *longest_run(const sweep *s) {
     return longest;
 }
 
-int sweep_stages(const sweep *s) { return longest_run(s)->stages; }
+int sweep_check_stages(const sweep *s) {
+    const sweep_run *longest = longest_run(s);
+    return sweep_check_endpoint(&s->endpoint, longest->length, longest->stages);
+}
 
 int sweep_best_rate(const sweep *s, int model) {
-    const int stages = sweep_stages(s);
+    const sweep_run *longest = longest_run(s);
     int best = 0;
     double highest = -1;
     for (int l = 0; l < s->rates.count; l++) {
         double sum = 0;
-        for (int k = 0; k < stages; k++) sum += summarise(s, model, l, k).mean;
+        for (int k = 0; k < longest->stages; k++)
+            if (sweep_counts(&s->endpoint, longest->length[k])) sum += summarise(s, model, l, k).mean;
         if (sum > highest) highest = sum, best = l;
     }
     return best;

@@ -80,6 +80,7 @@ static json_t *describe(const sweep *s) {
                             s->threads);
     if (s->search) pal_json_set(out, "search", pal_json_text(s->search));
     if (s->extend) pal_json_set(out, "extend", json_integer(s->extend));
+    if (s->endpoint.count) pal_json_set(out, "endpoint", words_of(&s->endpoint));
     if (s->search_seeds.count) pal_json_set(out, "search_seeds", words_of(&s->search_seeds));
     return out;
 }
@@ -152,15 +153,40 @@ static bool parse_row(const char *line, sweep_row *row) {
                &row->length, &row->pairs, &row->accuracy, &row->steps) != 8)
         return false;
     pal_tame(row->model), pal_tame(row->rate), pal_tame(row->seed); /* they are printed */
+    row->value = row->accuracy;
     return row->stage >= 1 && row->stage <= SWEEP_STAGES && row->length >= 0 && row->pairs >= 0 && row->steps >= 0 &&
            row->accuracy >= 0 && row->accuracy <= 1;
 }
 
-int sweep_each_row(const char *path, sweep_take_row *take, void *user) {
+/* The word of a line at a place; NULL: there is none, or it is empty. */
+static const char *word_at(const char *line, int place) {
+    for (; place > 0 && line; place--)
+        if ((line = strchr(line, ','))) line++;
+    return line && *line && *line != ',' ? line : NULL;
+}
+
+/* The place of a column in the first line, or -1. */
+static int find_column(const char *names, const char *column) {
+    const size_t length = strlen(column);
+    const char *word;
+    for (int i = 0; (word = word_at(names, i)); i++)
+        if (strcspn(word, ",\r") == length && memcmp(word, column, length) == 0) return i;
+    return -1;
+}
+
+static bool parse_value(const char *line, int place, sweep_row *row) {
+    const char *word = word_at(line, place);
+    char *end;
+    if (!word) return false;
+    row->value = strtod(word, &end);
+    return end != word && isfinite(row->value);
+}
+
+int sweep_each_row(const char *path, const char *column, sweep_take_row *take, void *user) {
     char line[1024];
     pal_map map;
     pal_error err;
-    int number = 0, code = CLI_OK;
+    int number = 0, code = CLI_OK, place = -1;
     if (pal_map_open(&map, path, &err)) return cli_fail(&err);
     for (size_t at = 0; at < map.size && !code;) {
         const unsigned char *end = memchr(map.data + at, '\n', map.size - at);
@@ -168,9 +194,14 @@ int sweep_each_row(const char *path, sweep_take_row *take, void *user) {
         sweep_row row;
         snprintf(line, sizeof line, "%.*s", size < sizeof line ? (int)size : 0, (const char *)map.data + at);
         at += size + 1;
-        if (++number == 1) continue; /* the names of the columns */
-        code = parse_row(line, &row) ? take(user, path, number, &row)
-                                     : cli_error(CLI_USAGE, "%s: line %d is not a row of a sweep", path, number);
+        if (++number == 1) { /* the names of the columns */
+            if (column && (place = find_column(line, column)) < 0)
+                code = cli_error(CLI_USAGE, "%s: there is no column '%s'", path, column);
+            continue;
+        }
+        code = parse_row(line, &row) && (place < 0 || parse_value(line, place, &row))
+                   ? take(user, path, number, &row)
+                   : cli_error(CLI_USAGE, "%s: line %d is not a row of a sweep", path, number);
     }
     pal_map_close(&map);
     return code;
@@ -195,7 +226,7 @@ static int take_result(void *user, const char *path, int number, const sweep_row
 int sweep_read_results(sweep *s) {
     char path[SWEEP_PATH];
     const int code = sweep_join(path, s->out, "results.csv");
-    return code || access(path, F_OK) != 0 ? code : sweep_each_row(path, take_result, s);
+    return code || access(path, F_OK) != 0 ? code : sweep_each_row(path, NULL, take_result, s);
 }
 
 /* A number of a line, or the mean of a list's finite ones (one a layer), behind a comma; nothing where there is none.

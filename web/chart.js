@@ -478,7 +478,7 @@ export function drawScaleBar(canvas, kind, theme) {
 // A chart is { title, x: { label, log }, y: { label, log, min, max }, series: [{ label, x, y, colour, dashed, points,
 // faint, quiet, unnamed, low, high }], cursor, legend }. x of a series ascends; y may hold null or NaN, where the line is
 // interrupted. Faint series are neither named nor read; quiet ones are read only, unnamed ones are missing in the legend.
-// Between low and high, where a series has them, lies a band.
+// Where a series has low and high, intervals between them are drawn.
 
 const FONT = '"DejaVu Sans", system-ui, sans-serif';
 export const FONT_TICK = `11px ${FONT}`,
@@ -637,18 +637,24 @@ export function thinned(xs, ys, log, xPixel) {
     return out;
 }
 
-function drawBand(ctx, f, s, theme) {
-    ctx.fillStyle = seriesColour(theme, s.colour);
-    ctx.globalAlpha = 0.16;
-    const whole = i => i < s.x.length && usable(s.low[i], f.y.log) && usable(s.high[i], f.y.log);
-    for (let from = 0, to; from < s.x.length; from = to + 1) {
-        for (to = from; whole(to); ) to++;
-        ctx.beginPath();
-        for (let i = from; i < to; i++) ctx.lineTo(xOf(f, s.x[i]), yOf(f, s.high[i]));
-        for (let i = to - 1; i >= from; i--) ctx.lineTo(xOf(f, s.x[i]), yOf(f, s.low[i]));
-        ctx.fill();
+// A vertical line from low to high at a few places, which differ from series to series; at each point of a short series.
+function drawIntervals(ctx, f, s, theme, place) {
+    const places = 12,
+        cap = 3,
+        step = s.points ? 0 : f.width / places;
+    let next = f.left + step * place;
+    ctx.strokeStyle = seriesColour(theme, s.colour);
+    ctx.lineWidth = 1.1;
+    for (let i = 0; i < s.x.length; i++) {
+        const x = xOf(f, s.x[i]);
+        if (x < next || !usable(s.low[i], f.y.log) || !usable(s.high[i], f.y.log)) continue;
+        const low = yOf(f, s.low[i]),
+            high = yOf(f, s.high[i]);
+        line(ctx, x, low, x, high);
+        line(ctx, x - cap, low, x + cap, low);
+        line(ctx, x - cap, high, x + cap, high);
+        while (step > 0 && next <= x) next += step;
     }
-    ctx.globalAlpha = 1;
 }
 
 function drawSeries(ctx, f, s, theme) {
@@ -707,7 +713,8 @@ export function drawChart(ctx, chart, width, height, theme) {
             f.top + f.height,
         );
     }
-    for (const s of chart.series) if (s.low && s.high) drawBand(ctx, f, s, theme);
+    const withIntervals = chart.series.filter(s => s.low && s.high);
+    withIntervals.forEach((s, i) => drawIntervals(ctx, f, s, theme, (i + 0.5) / withIntervals.length));
     for (const s of chart.series) if (s.faint) drawSeries(ctx, f, s, theme);
     for (const s of chart.series) if (!s.faint) drawSeries(ctx, f, s, theme);
     ctx.restore();

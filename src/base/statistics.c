@@ -55,6 +55,30 @@ pal_status pal_bootstrap_mean(pal_interval *out, const double *x, size_t n, pal_
     return bootstrap(out, x, NULL, n, err);
 }
 
+/* The share of Student's distribution between -t and t: its density integrated by Simpson's rule over atan(t /
+ * sqrt(n)), where it is a power of a cosine. */
+static double within(double t, double freedom) {
+    enum { STEPS = 512 };
+    const double end = atan(t / sqrt(freedom)), h = end / STEPS;
+    double sum = 0;
+    for (int i = 0; i <= STEPS; i++) sum += pow(cos(i * h), freedom - 1) * (i == 0 || i == STEPS ? 1 : i % 2 ? 4 : 2);
+    return 2 * sum * h / 3 * exp(lgamma((freedom + 1) / 2) - lgamma(freedom / 2)) / sqrt(acos(-1.0));
+}
+
+pal_interval pal_t_interval(const double *x, size_t n) {
+    const double mean = pal_mean(x, n), freedom = (double)n - 1;
+    double squares = 0, low = 0, high = 16; /* t of one degree of freedom is 12.7 */
+    if (n < 2) return (pal_interval){ NAN, NAN };
+    for (size_t i = 0; i < n; i++) squares += (x[i] - mean) * (x[i] - mean);
+    for (int i = 0; i < 60; i++) {
+        const double middle = (low + high) / 2;
+        if (within(middle, freedom) < 0.95) low = middle;
+        else high = middle;
+    }
+    const double half = low * sqrt(squares / freedom / (double)n);
+    return (pal_interval){ mean - half, mean + half };
+}
+
 pal_status pal_bootstrap_ratio(pal_interval *out, const double *x, const double *weight, size_t n, pal_error *err) {
     return bootstrap(out, x, weight, n, err);
 }

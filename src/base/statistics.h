@@ -16,6 +16,8 @@ typedef struct pal_interval {
     double low, high;
 } pal_interval;
 pal_status pal_bootstrap_mean(pal_interval *out, const double *x, size_t n, pal_error *err);
+/* The same by Student's t, which assumes a normal distribution. */
+pal_interval pal_t_interval(const double *x, size_t n);
 /* The same of sum x / sum weight: x and weight of one thing are drawn together. Weights are above 0. */
 pal_status pal_bootstrap_ratio(pal_interval *out, const double *x, const double *weight, size_t n, pal_error *err);
 

@@ -115,31 +115,53 @@ static void pen_up(pen *p) {
 static bool shown(const pal_frame *f, const pal_series *s, size_t i) {
     return pal_plot_usable(s->x[i], f->x.log) && pal_plot_usable(s->y[i], f->y.log);
 }
-static bool banded(const pal_frame *f, const pal_series *s, size_t i) {
-    return shown(f, s, i) && fabs(s->low[i]) < PAL_PLOT_HUGE && pal_plot_usable(s->high[i], f->y.log);
+static bool has_interval(const pal_frame *f, const pal_series *s, size_t i) {
+    return s->low && s->high && shown(f, s, i) && fabs(s->low[i]) < PAL_PLOT_HUGE &&
+           pal_plot_usable(s->high[i], f->y.log);
 }
 
-static void draw_band(const pal_canvas *c, const pal_frame *f, const pal_series *s) {
-    for (size_t begin = 0; begin < s->count;) {
-        if (!banded(f, s, begin)) {
-            begin++;
-            continue;
+/* Where a series is among those of its panel that have intervals, from -1/2 to 1/2. */
+static double place_among(const pal_frame *f, const pal_series *s) {
+    const pal_lines *lines = &f->panel->lines;
+    int before = 0, all = 0;
+    for (size_t i = 0; i < lines->series_count; i++)
+        if (lines->series[i].low && lines->series[i].high) {
+            before += &lines->series[i] < s;
+            all++;
         }
-        size_t end = begin;
-        pen p = { .cr = c->cr };
-        while (end < s->count && banded(f, s, end))
-            pen_to(&p, pal_frame_x(f, s->x[end]), pal_frame_y(f, s->high[end])), end++;
-        pen_flush(&p); /* still drawing: the way back closes the shape */
-        for (size_t i = end; i-- > begin;) {
-            /* On a log axis a mean minus a deviation may reach below zero: the band then runs out at the bottom. */
-            const double low = f->y.log && s->low[i] < f->y.lo ? f->y.lo : s->low[i];
-            pen_to(&p, pal_frame_x(f, s->x[i]), pal_frame_y(f, low));
-        }
-        pen_up(&p);
-        cairo_close_path(c->cr);
-        pal_set_colour(c->cr, pal_series_colour(c, s->colour), 0.2);
-        cairo_fill(c->cr);
-        begin = end;
+    return all ? (before + 0.5) / all - 0.5 : 0;
+}
+
+static double shift_of(const pal_frame *f, const pal_series *s) {
+    return s->points && s->low && s->high ? PAL_SHIFT_WIDTH * place_among(f, s) : 0;
+}
+
+static void draw_interval(const pal_canvas *c, const pal_frame *f, const pal_series *s, size_t i) {
+    enum { CAP = 3 };
+    /* On a log axis a mean minus a deviation may reach below zero: the interval then ends at the bottom. */
+    const double least = f->y.log && s->low[i] < f->y.lo ? f->y.lo : s->low[i];
+    const double x = pal_frame_x(f, s->x[i]) + shift_of(f, s), low = pal_frame_y(f, least),
+                 high = pal_frame_y(f, s->high[i]);
+    vline(c->cr, x, low, high);
+    hline(c->cr, x - CAP, x + CAP, low);
+    hline(c->cr, x - CAP, x + CAP, high);
+}
+
+/* An interval at each point, or, on a line of many points, at a few places that differ from series to series. */
+static void draw_intervals(const pal_canvas *c, const pal_frame *f, const pal_series *s) {
+    enum { PLACES = 12 };
+    const double step = s->points ? 0 : f->width / PLACES;
+    double next = f->left + step * (place_among(f, s) + 0.5);
+    pal_set_colour(c->cr, pal_series_colour(c, s->colour), 1);
+    cairo_set_line_width(c->cr, 1.1);
+    cairo_set_line_cap(c->cr, CAIRO_LINE_CAP_BUTT);
+    cairo_set_dash(c->cr, NULL, 0, 0);
+    for (size_t i = 0; i < s->count; i++) {
+        if (!has_interval(f, s, i)) continue;
+        const double x = pal_frame_x(f, s->x[i]);
+        if (step > 0 && x < next) continue;
+        draw_interval(c, f, s, i);
+        while (step > 0 && next <= x) next += step;
     }
 }
 
@@ -159,20 +181,21 @@ static void dot(const pal_canvas *c, double x, double y, double radius) {
 
 static void draw_series(const pal_canvas *c, const pal_frame *f, const pal_series *s) {
     cairo_t *cr = c->cr;
+    const double shift = shift_of(f, s);
     pal_set_colour(cr, pal_series_colour(c, s->colour), 1);
     cairo_set_line_width(cr, 1.7);
     cairo_set_line_join(cr, CAIRO_LINE_JOIN_ROUND);
     set_dashes(cr, s->colour, s->dashed);
     pen p = { .cr = cr };
     for (size_t i = 0; i < s->count && !s->bare; i++)
-        if (shown(f, s, i)) pen_to(&p, pal_frame_x(f, s->x[i]), pal_frame_y(f, s->y[i]));
+        if (shown(f, s, i)) pen_to(&p, pal_frame_x(f, s->x[i]) + shift, pal_frame_y(f, s->y[i]));
         else pen_up(&p);
     pen_up(&p);
     cairo_stroke(cr);
     for (size_t i = 0; i < s->count; i++) {
         if (!shown(f, s, i)) continue;
         const bool alone = (i == 0 || !shown(f, s, i - 1)) && (i + 1 == s->count || !shown(f, s, i + 1));
-        if (s->points || s->bare || alone) dot(c, pal_frame_x(f, s->x[i]), pal_frame_y(f, s->y[i]), 2.6);
+        if (s->points || s->bare || alone) dot(c, pal_frame_x(f, s->x[i]) + shift, pal_frame_y(f, s->y[i]), 2.6);
     }
 }
 
@@ -208,7 +231,7 @@ static void draw_lines(const pal_canvas *c, const pal_frame *f) {
     cairo_clip(c->cr);
     draw_marks(c, f);
     for (size_t s = 0; s < lines->series_count; s++)
-        if (lines->series[s].low && lines->series[s].high) draw_band(c, f, &lines->series[s]);
+        if (lines->series[s].low && lines->series[s].high) draw_intervals(c, f, &lines->series[s]);
     for (size_t s = 0; s < lines->series_count; s++) draw_series(c, f, &lines->series[s]);
     cairo_restore(c->cr);
 }

@@ -107,7 +107,7 @@ static pal_status make_curve(pal_runs *r, size_t g, pal_metric metric, const pal
                 if (pal_metrics_has(m, next[i] - 1, metric) && isfinite(v)) square += (v - mean) * (v - mean);
             }
             const double deviation = finite > 1 ? sqrt(square / (double)(finite - 1)) : 0;
-            /* Every metric is at least 0, and a band must not say otherwise; accuracies end at 1 (or 100). */
+            /* Every metric is at least 0, and an interval must not say otherwise; accuracies end at 1 (or 100). */
             const double most = metric == PAL_METRIC_ACCURACY || metric == PAL_METRIC_VALID_ACCURACY
                                     ? (mean > 1 ? 100 : 1)
                                     : INFINITY;
@@ -436,8 +436,8 @@ static pal_status report_table(pal_runs *r, pal_report *report, pal_error *err) 
 }
 
 static pal_status write_report(pal_runs *r, const pal_runs_options *o, const char *path, pal_error *err) {
-    static const char bands[] =
-        "Lines are means over runs that differ in nothing but the seed, bands one standard deviation.";
+    static const char intervals[] =
+        "Lines are means over runs that differ in nothing but the seed, intervals one standard deviation.";
     pal_report report = { 0 };
     pal_figure figure;
     pal_runs_options options = *o;
@@ -454,7 +454,7 @@ static pal_status write_report(pal_runs *r, const pal_runs_options *o, const cha
     if (!st) pal_runs_tell_task(r, &report), pal_runs_tell_outcome(r, &report);
     if (!st) st = report_table(r, &report, err);
     if (!st) pal_report_heading(&report, "Training");
-    if (!st) st = pal_report_figure(&report, &figure, several ? bands : NULL, err);
+    if (!st) st = pal_report_figure(&report, &figure, several ? intervals : NULL, err);
     if (!st && (any_has(r, PAL_METRIC_N_T) || any_has(r, PAL_METRIC_RATIO))) {
         options.dynamics = true;
         if (!(st = pal_runs_figure(r, &options, &figure, err))) {
@@ -463,7 +463,7 @@ static pal_status write_report(pal_runs *r, const pal_runs_options *o, const cha
                                      "tokens, heads and layers. "
                                      "The metaplasticity ratio (Imax − Imin) / Imin compares the most with the least "
                                      "consolidated entry of the final memory.");
-            st = pal_report_figure(&report, &figure, several ? bands : NULL, err);
+            st = pal_report_figure(&report, &figure, several ? intervals : NULL, err);
         }
     }
     if (!st) st = pal_runs_tell_origin(r, o, &report, err);

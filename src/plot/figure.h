@@ -31,7 +31,7 @@ typedef struct pal_series {
     const char *name;  /* where single values are told; NULL: label */
     size_t count;
     const double *x, *y;      /* a NaN in y ends a line and starts another */
-    const double *low, *high; /* shaded band, or NULL */
+    const double *low, *high; /* interval around y, or NULL */
     int colour;
     bool dashed;
     bool points; /* a dot at each point */

@@ -14,7 +14,16 @@ static void extend(double *lo, double *hi, double v, bool log) {
     *hi = fmax(*hi, v);
 }
 
-/* Room around the data, but not across zero: a loss has no business below it. */
+bool pal_shifts_points(const pal_panel *p) {
+    size_t with = 0;
+    for (size_t i = 0; i < p->lines.series_count; i++) {
+        const pal_series *s = &p->lines.series[i];
+        with += s->points && s->low && s->high && s->count;
+    }
+    return with > 1;
+}
+
+/* Room around the data, but not across zero: losses do not lie below it. */
 static void pad(double *lo, double *hi, bool log_axis, double share) {
     if (log_axis) {
         const double factor = exp(share * (log(*hi) - log(*lo)));
@@ -242,8 +251,10 @@ static void lay_out(pal_canvas *c) {
         f->row = i / c->columns;
         f->column = i % c->columns;
         f->x_labels = !figure->share_x || i + c->columns >= figure->panel_count;
-        if (f->panel->kind == PAL_PANEL_LINES) range_of_lines(f);
-        else if (f->panel->kind == PAL_PANEL_BARS) range_of_bars(f);
+        if (f->panel->kind == PAL_PANEL_LINES) {
+            range_of_lines(f);
+            f->inset = pal_shifts_points(f->panel) ? PAL_SHIFT_WIDTH / 2 : 0;
+        } else if (f->panel->kind == PAL_PANEL_BARS) range_of_bars(f);
         else range_of_heat(f);
     }
     if (figure->share_x) share_ranges(c);

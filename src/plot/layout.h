@@ -42,6 +42,7 @@ typedef struct pal_frame {
     double left, top, width, height; /* of the plot itself */
     pal_frame_axis x, y;
     pal_frame_axis scale; /* of a heat map's colours */
+    double inset;         /* between the data and both sides: room for points that are shifted */
     double margin_left;   /* the column's: labels of the y axes stand on one line */
     bool empty;           /* nothing to show */
     bool x_labels;
@@ -74,6 +75,10 @@ static inline uint32_t pal_series_colour(const pal_canvas *c, int colour) {
     return c->theme->series[((colour % PAL_COLOURS) + PAL_COLOURS) % PAL_COLOURS];
 }
 
+/* Points with intervals of several series at one place are drawn next to each other, over this many pixels. */
+enum { PAL_SHIFT_WIDTH = 36 };
+bool pal_shifts_points(const pal_panel *panel);
+
 /* Where v lands, from 0 at the axis's lo to 1 at its hi. */
 static inline double pal_axis_place(const pal_frame_axis *a, double v) {
     return a->log ? (log(v) - log(a->lo)) / (log(a->hi) - log(a->lo)) : (v - a->lo) / (a->hi - a->lo);
@@ -81,7 +86,7 @@ static inline double pal_axis_place(const pal_frame_axis *a, double v) {
 /* cairo's coordinates are 24-bit fixed point; what lies far outside is clipped anyway. */
 static inline double pal_clamp_pixel(double p) { return fmin(fmax(p, -30000), 60000); }
 static inline double pal_frame_x(const pal_frame *f, double v) {
-    return pal_clamp_pixel(f->left + pal_axis_place(&f->x, v) * f->width);
+    return pal_clamp_pixel(f->left + f->inset + pal_axis_place(&f->x, v) * (f->width - 2 * f->inset));
 }
 static inline double pal_frame_y(const pal_frame *f, double v) {
     return pal_clamp_pixel(f->top + (1 - pal_axis_place(&f->y, v)) * f->height);

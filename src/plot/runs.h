@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Comparing run directories, and runs kept in tables (table.h). Runs whose config.json differs in nothing but the seed
- * form a group; a group is shown as the mean over its runs with a band of one standard deviation. */
+ * form a group; a group is shown as the mean over its runs with one standard deviation as an interval. */
 #ifndef PAL_PLOT_RUNS_H
 #define PAL_PLOT_RUNS_H
 

@@ -1,5 +1,5 @@
 """`palimpsa compare` from the outside: a sweep written by hand, its means, differences and times by hand, its figures, and refusals."""
-import pathlib, tempfile
+import pathlib, re, tempfile
 
 from outside import run
 
@@ -37,14 +37,17 @@ with tempfile.TemporaryDirectory() as root:
     means = {row[0]: row for row in rows if len(row) == 7}
     assert means["d"][5].startswith("0.925 [") and means["d"][6] == "59.2" and means["d"][4] == "0.600 [0.600, 0.600]", means
     assert means["d-wo:head-dim=8"][2] == "5" and means["gdn"][2] == "2", means
-    tests = {row[0]: row[1:] for row in rows if len(row) == 6 and row[0] != "difference"}
-    #  differences .3 .3 .3 .15: mean .2625; all of one sign, so p = 2/16
-    assert tests["d - d-wo:head-dim=8"][:2] == ["4", "+0.263"] and tests["d - d-wo:head-dim=8"][3:] == ["0.125", "0.375"], tests
-    low, high = map(float, tests["d - d-wo:head-dim=8"][2].split(" to "))
+    #  seeds, ahead, mean, bootstrap interval, t interval, p, adjusted
+    tests = {row[0]: row[1:] for row in rows if len(row) == 8 and row[0] != "difference"}
+    #  differences .3 .3 .3 .15: mean .2625; all of one sign, so p = 2/16; t of 3 degrees of freedom is 3.182, the deviation .075
+    with_d = tests["d - d-wo:head-dim=8"]
+    assert with_d[:3] == ["4", "4", "+0.263"] and with_d[4:] == ["+0.143 to +0.382", "0.125", "0.375"], tests
+    low, high = map(float, with_d[3].split(" to "))
     assert 0.18 < low < 0.25 and high == 0.3, tests
     #  slopes over log2: (last - first)/2 = .1 .1 .1 .025
-    assert tests["slope of d - d-wo:head-dim=8"][:2] == ["4", "+0.081"] and tests["slope of d - d-wo:head-dim=8"][3] == "0.125", tests
-    assert tests["d - gdn"][0] == "2" and tests["d - gdn"][3] == "0.500" and tests["d - gdn"][4] == "0.500", tests
+    slope = tests["slope of d - d-wo:head-dim=8"]
+    assert slope[:3] == ["4", "4", "+0.081"] and slope[5] == "0.125", tests
+    assert tests["d - gdn"][0] == "2" and tests["d - gdn"][5:] == ["0.500", "0.500"], tests
     times = {row[0]: row[1:] for row in rows if len(row) == 4}
     assert times["d"] == ["4", "4", "20"] and times["d-wo:head-dim=8"] == ["5", "5", "30"] and times["gdn"] == ["2", "0", "-"], times
     assert "d and gdn: log-rank p 0." in said, said
@@ -53,7 +56,24 @@ with tempfile.TemporaryDirectory() as root:
     write(root / "some", {"d": {s: [0.5, 0.6, 0.9 if s != 2 else 0.1] for s in (1, 2, 3)}, "e": {s: [0.5, 0.6, 0.7] for s in (1, 2, 3)}})
     for words, mean, seeds in (([], "-0.067", "3"), (["--passed"], "+0.200", "2"), (["--passed", "--level", "0.9"], "-", "0")):
         said = palimpsa("compare", root / "some", "--contrasts", "d/e", *words)
-        assert f"| d - e | {seeds} | {mean} |" in said and said.startswith("Only runs") == bool(words) and "nan" not in said, said
+        assert re.search(rf"\| d - e \| {seeds} \| \d \| {re.escape(mean)} \|", said) and said.startswith("Only runs") == bool(words) and "nan" not in said, said
+
+    # An endpoint of two lengths: differences (.1 + .2)/2, (.2 + .3)/2, ..., the last with .15 for .3.
+    for lengths, mean in (("64,128", "+0.150"), ("128,256", "+0.231"), ("256", "+0.263")):
+        said = palimpsa("compare", sweep, "--contrasts", "d/d-wo:head-dim=8", "--endpoint", lengths)
+        assert f"| d - d-wo:head-dim=8 | 4 | 4 | {mean} |" in said and f"of {lengths.replace(',', ', ')} tokens, paired" in said, said
+
+    # Branches: rows of one seed on two data seeds are averaged, the base has stages of its own, and another column is compared.
+    (root / "branches").mkdir()
+    branches = ["model,lr,seed,stage,length,pairs,accuracy,steps,data_seed,loss"]
+    for seed in (1, 2, 3):
+        branches.append(f"base,4e-3,{seed},1,64,16,0.9,100,{seed},0.1")
+        for data, (control, switched) in ((1000 + seed, (0.40, 0.42)), (2000 + seed, (0.44, 0.44))):
+            branches += [f"control,4e-3,{seed},2,128,32,{control},100,{data},{2 - control}", f"switched,4e-3,{seed},2,128,32,{switched},100,{data},{1.5 - switched}"]
+    (root / "branches/results.csv").write_text("\n".join(branches) + "\n")
+    for words, mean, shown in (((), "+0.010", "0.420 [0.420, 0.420]"), (("--column", "loss"), "-0.510", "1.580 [1.580, 1.580]")):
+        said = palimpsa("compare", root / "branches", "--contrasts", "switched/control", *words)
+        assert f"| switched - control | 3 | {3 if mean[0] == '+' else 0} | {mean} |" in said and f"| control | 4e-3 | 3 | - | {shown} |" in said, said
 
     for kind in ("length", "differences", "survival", "dynamics"):
         palimpsa("compare", sweep, "--contrasts", "d/gdn", "--figure", kind, "--out", root / f"{kind}.svg")
@@ -64,6 +84,7 @@ with tempfile.TemporaryDirectory() as root:
     for words, says in (((sweep, "--contrasts", "d"), "expected MODEL/MODEL"), ((sweep, "--contrasts", "d/e"), "no rows of a model 'e'"), ((sweep, "--lr", "1e-3"), "no rows at the rate"),
                         ((sweep, "--figure", "length"), "go together"), ((sweep, "--figure", "pie", "--out", root / "x.svg"), "expected length"),
                         ((sweep, "--figure", "differences", "--out", root / "x.svg"), "needs --contrasts"), ((sweep, "--figure", "length", "--out", root / "x.gif"), ".svg or .png"),
+                        ((sweep, "--endpoint", "64,65"), "no stage has a length of '65'"), ((sweep, "--column", "loss"), "there is no column 'loss'"),
                         ((root / "absent",), "cannot open"), ((), "expected the directory")):
         assert says in palimpsa("compare", *words, code=2), (words, says)
     assert not list(root.glob("x.*")), "a refused figure was written"

@@ -252,6 +252,21 @@ with tempfile.TemporaryDirectory() as folder:
     check("search was" in palimpsa(*search[:-3], "--search", "16:2:5:16", "--out", str(root / "s5"), *options, code=2), "another search")
     print("searched sweep: one rate per model")
 
+    # An endpoint decides by its stages alone: 1e-5 is ahead in the mean of both, 1e-2 at the last.
+    lengths = [(r[4], r[5]) for r in rows[:2]]
+    for words, rate in (((), "1e-5"), (("--endpoint", lengths[1][0]), "1e-2")):
+        out = root / f"endpoint{len(words)}"
+        out.mkdir()
+        done = [f"palimpsa-d,{lr},1,{k + 1},{','.join(lengths[k])},{accuracy},{4 * (k + 1)}\n" for lr, of in (("1e-5", (0.9, 0.1)), ("1e-2", (0.2, 0.5))) for k, accuracy in enumerate(of)]
+        (out / "results.csv").write_text(before.decode().splitlines()[0] + "\n" + "".join(done))
+        palimpsa(*"sweep mqar --models palimpsa-d --lrs 1e-5,1e-2 --seeds 1 --out".split(), str(out), *words, *options)
+        check(f"| palimpsa-d | {rate} |" in (out / "results.md").read_text(), f"{words}: {(out / 'results.md').read_text()}")
+    check("endpoint was" in palimpsa(*"sweep mqar --models palimpsa-d --lrs 1e-5,1e-2 --seeds 1 --endpoint 7 --out".split(), str(out), *options, code=2), "another endpoint")
+    out = root / "endpoint7"
+    shutil.copytree(root / "endpoint0", out)
+    (out / "sweep.json").unlink()
+    check("no stage has a length of '7'" in palimpsa(*"sweep mqar --models palimpsa-d --lrs 1e-5,1e-2 --seeds 1 --endpoint 7 --out".split(), str(out), *options, code=2), "an endpoint of no stage")
+
     # Rules and options with a model's name, seeds of the search's own, and rates beyond the edge; curves of every run.
     beyond = ("sweep mqar --models palimpsa-d:delta,gated-deltanet:head-dim=8 --lrs 1e-4,1e-3 --seeds 1 --search 16:2:4:16 --search-seeds 8,9 --extend 1 "
               "--out").split()

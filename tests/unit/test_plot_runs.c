@@ -190,13 +190,13 @@ static void smoothing_takes_each_window_by_itself(void **state) {
     }
 }
 
-/* An accuracy of 0.9 and 0.1 in two seeds: its band ends at 0 and 1, not beyond. */
-static void bands_stay_where_values_can_be(void **state) {
+/* An accuracy of 0.9 and 0.1 in two seeds: the interval ends at 0 and 1, not beyond. */
+static void intervals_stay_where_values_can_be(void **state) {
     (void)state;
     const char *dirs[2];
     char path[512];
     for (int i = 0; i < 2; i++) {
-        dirs[i] = make_run(i ? "band2" : "band1",
+        dirs[i] = make_run(i ? "interval2" : "interval1",
                            i ? "{\"model\": \"palimpsa-d\", \"seed\": 2}" : "{\"model\": \"palimpsa-d\", \"seed\": 1}",
                            1, 1, false);
         snprintf(path, sizeof path, "%s/metrics.jsonl", dirs[i]);
@@ -454,7 +454,7 @@ int main(void) {
         cmocka_unit_test(metrics_survive_any_cut_and_any_flipped_byte),
         cmocka_unit_test(runs_of_one_configuration_become_mean_and_deviation),
         cmocka_unit_test(smoothing_takes_each_window_by_itself),
-        cmocka_unit_test(bands_stay_where_values_can_be),
+        cmocka_unit_test(intervals_stay_where_values_can_be),
         cmocka_unit_test(a_model_has_one_colour_everywhere),
         cmocka_unit_test(a_table_holds_the_curves_of_several_runs),
         cmocka_unit_test(tables_that_do_not_fit_are_refused),

@@ -37,6 +37,29 @@ static void holm_adjusts_in_order_of_size(void **state) {
     assert_true(isnan(few[0]) && few[1] == 1 && few[2] == 0 && !signbit(few[2]));
 }
 
+/* quantiles of Student's distribution from a table: 12.706, 4.303, 2.201 and 1.984 for 1, 2, 11 and 99 degrees of
+ * freedom */
+static void t_intervals_are_those_of_the_table(void **state) {
+    (void)state;
+    static const struct {
+        size_t n;
+        double t;
+    } cases[] = { { 2, 12.7062 }, { 3, 4.30265 }, { 12, 2.20099 }, { 100, 1.98422 } };
+    double x[100];
+    for (size_t c = 0; c < PAL_COUNT(cases); c++) {
+        const size_t n = cases[c].n;
+        double squares = 0, mean;
+        for (size_t i = 0; i < n; i++) x[i] = (double)(i * i % 7);
+        mean = pal_mean(x, n);
+        for (size_t i = 0; i < n; i++) squares += (x[i] - mean) * (x[i] - mean);
+        const pal_interval of = pal_t_interval(x, n);
+        const double half = cases[c].t * sqrt(squares / (double)(n - 1) / (double)n);
+        near(of.low, mean - half, 1e-5 * half);
+        near(of.high, mean + half, 1e-5 * half);
+    }
+    assert_true(isnan(pal_t_interval(x, 1).low) && isnan(pal_t_interval(x, 0).high));
+}
+
 static void bootstrap_covers_the_mean(void **state) {
     (void)state;
     pal_interval of, again;
@@ -84,9 +107,8 @@ static void survival_matches_a_textbook(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sign_flips_are_counted_exactly),
-        cmocka_unit_test(holm_adjusts_in_order_of_size),
-        cmocka_unit_test(bootstrap_covers_the_mean),
+        cmocka_unit_test(sign_flips_are_counted_exactly),     cmocka_unit_test(holm_adjusts_in_order_of_size),
+        cmocka_unit_test(t_intervals_are_those_of_the_table), cmocka_unit_test(bootstrap_covers_the_mean),
         cmocka_unit_test(survival_matches_a_textbook),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
