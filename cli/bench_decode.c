@@ -205,11 +205,10 @@ static int read_dtypes(decode_options *o, const char *list) {
         const size_t n = strcspn(at, ",");
         const pal_dtype type = pal_dtype_named(at, n);
         if (type == PAL_DTYPES || o->path_count + o->dtype_count == MOST_SIDES)
-            return cli_error(
-                CLI_USAGE,
-                "--dtype expects up to %d of f32, f16, bf16, q8_0, q6_k, q4_k and q4_0, separated by commas, "
-                "found '%s'",
-                MOST_SIDES - o->path_count, list);
+            return cli_error(CLI_USAGE,
+                             "--dtype expects up to %d of f32, f16, bf16, q8_0, q6_k, q5_k, q5_0, q4_k and q4_0, "
+                             "separated by commas, found '%s'",
+                             MOST_SIDES - o->path_count, list);
         o->dtypes[o->dtype_count++] = type;
         at += n + (at[n] == ',');
     }

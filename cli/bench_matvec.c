@@ -75,7 +75,8 @@ static int fill(const shared *s, const pal_matrix *w) {
 }
 
 static int bench_shape(bench *b, shared *s, int in, int out, const char *title) {
-    static const pal_dtype types[] = { PAL_F32, PAL_F16, PAL_BF16, PAL_Q8_0, PAL_Q6_K, PAL_Q4_K, PAL_Q4_0 };
+    static const pal_dtype types[] = { PAL_F32,  PAL_F16,  PAL_BF16, PAL_Q8_0, PAL_Q6_K,
+                                       PAL_Q5_K, PAL_Q5_0, PAL_Q4_K, PAL_Q4_0 };
     for (size_t t = 0; t < PAL_COUNT(types); t++) {
         const pal_matrix w = pal_matrix_of(types[t], s->memory, out, in);
         const size_t bytes = w.row_bytes * (size_t)out;

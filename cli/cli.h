@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What commands share: the options parser, errors, and the exit codes (0 done, 1 failed at run time, 2 wrong usage or
- * unreadable input). A command is one file cmd_NAME.c and one row in main.c's table. */
+ * unreadable input, 3 interrupted by a signal). A command is one file cmd_NAME.c and one row in main.c's table. */
 #ifndef PAL_CLI_H
 #define PAL_CLI_H
 
@@ -10,7 +10,7 @@
 #include "format/options.h"
 #include "palimpsa/palimpsa.h"
 
-enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 3 };
 
 #define OPT_FLAG     PAL_OPTION_FLAG
 #define OPT_INT      PAL_OPTION_INT
@@ -65,7 +65,8 @@ int cli_print_json(json_t *value, size_t flags); /* with a line's end, and relea
 int cli_find_recipe(char *path, size_t size, const char *name);
 /* Prints "palimpsa: sentence" on stderr and returns code. */
 int cli_error(int code, const char *format, ...) PAL_PRINTF(2, 3);
-/* The exit code that fits a library status. */
+/* The exit code that fits a library status; cli_fail also prints the sentence. */
+int cli_code_of(pal_status status);
 int cli_fail(const pal_error *err);
 int cli_plain_dtype(pal_dtype *out, const char *option, const char *name); /* f32, bf16 or f16 */
 /* A path as a shell reads it: in quotes, in `out`, where it holds anything unusual. */
@@ -100,6 +101,7 @@ int cmd_sweep(int argc, char **argv);
 int cmd_compare(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
+int cmd_chat_template(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 

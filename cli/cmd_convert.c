@@ -55,9 +55,9 @@ static int print(const char *const paths[2], const char *to, const pal_converted
                done->tokenizer ? "" : "; no tokenizer");
         if (done->dropped) printf("%zu tensors of importance gates that nothing reads were left out\n", done->dropped);
         if (done->finer)
-            printf(
-                "%zu matrices have rows that do not fill the type's blocks; they are F16 (embedding and head Q8_0)\n",
-                done->finer);
+            printf("%zu matrices have rows that do not fill the type's blocks and are in a finer type (inspect "
+                   "--tensors)\n",
+                   done->finer);
         if (cost) print_cost(cost);
         return CLI_OK;
     }
@@ -143,7 +143,7 @@ int cmd_convert(int argc, char **argv) {
           "palimpsa, hf-mamba2, official or gguf (default: gguf for a q type or DST.gguf; palimpsa "
           "with another --dtype)" },
         { "dtype", OPT_TEXT, &dtype, "TYPE",
-          "f32, bf16, f16; for gguf also q8_0, q6_k, q4_k, q4_0 (default: keep each tensor's type)" },
+          "f32, bf16, f16; for gguf also q8_0, q6_k, q5_k, q5_0, q4_k, q4_0 (default: keep each tensor's type)" },
         { "tokenizer", OPT_TEXT, &job.tokenizer, "X",
           "tokenizer to put into DST: a file, a directory, 'bytes' (not for gguf) or 'none' "
           "(default: SRC's own)" },

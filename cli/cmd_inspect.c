@@ -32,6 +32,7 @@ typedef struct {
     const pal_model_config *config;
     size_t weights;             /* bytes as they are stored for inference */
     size_t values[PAL_DTYPES];  /* of them, by type */
+    size_t held[PAL_DTYPES];    /* of those in Q8_0, by the type in the file that is only read */
     size_t smaller[PAL_DTYPES]; /* what conversion to a type would make of them */
     size_t trainable;           /* numbers that an optimiser updates */
     size_t state, state_double; /* bytes at the context asked for, and at twice that */
@@ -58,6 +59,7 @@ static int inspect(inspection *in, const pal_model *model, const pal_context *cx
         const pal_weight *w = pal_model_weight(model, i);
         in->weights += pal_weight_bytes(w);
         in->values[w->type] += w->count;
+        if (w->stored != w->type) in->held[w->stored] += w->count;
         for (size_t t = 0; t < PAL_COUNT(small_types); t++) {
             pal_weight converted = *w;
             converted.type = pal_weight_type_in(w, small_types[t]);
@@ -107,7 +109,7 @@ static void print_shape(const pal_weight *w) {
     printf("%-20s", text);
 }
 
-/* "Q8_0 93.1%, F32 6.9%" */
+/* "Q8_0 93.1%, F32 6.9%; 93.1% are Q2_K in the file" */
 static void type_shares(char *text, size_t size, const inspection *in) {
     size_t at = 0;
     text[0] = 0;
@@ -118,11 +120,18 @@ static void type_shares(char *text, size_t size, const inspection *in) {
                                share);
         at += n > 0 ? (size_t)n : 0;
     }
+    for (int type = 0; type < PAL_DTYPES; type++) {
+        if (!in->held[type] || at >= size) continue;
+        const double share = 100.0 * (double)in->held[type] / (double)pal_model_parameters(in->model);
+        const int n = snprintf(text + at, size - at, "; %.1f%% are %s in the file", share,
+                               pal_dtype_name((pal_dtype)type));
+        at += n > 0 ? (size_t)n : 0;
+    }
 }
 
 static void print_human(const inspection *in, const inspect_options *o) {
     const pal_model_config *c = in->config;
-    char kind[64], note[128];
+    char kind[64], note[256];
     pal_model_describe(c, kind);
     printf("%s: %s\n", o->path, kind);
     printf("sizes: %d layer%s, hidden %d, vocabulary %d", c->layers, c->layers == 1 ? "" : "s", c->hidden, c->vocab);
@@ -195,6 +204,11 @@ static int print_json(const inspection *in, const inspect_options *o) {
         if (in->values[type])
             pal_json_set(types, pal_dtype_name((pal_dtype)type), json_integer((json_int_t)in->values[type]));
     pal_json_set(root, "parameters_by_type", types);
+    json_t *held = json_object();
+    for (int type = 0; type < PAL_DTYPES; type++)
+        if (in->held[type])
+            pal_json_set(held, pal_dtype_name((pal_dtype)type), json_integer((json_int_t)in->held[type]));
+    pal_json_set(root, "held_as_q8_0", held);
     pal_json_set(root, "weight_bytes", json_integer((json_int_t)in->weights));
     json_t *smaller = json_object();
     for (size_t t = 0; t < PAL_COUNT(small_types); t++)

@@ -118,7 +118,7 @@ static int append_timing(const sweep *s, const sweep_run *r) {
     return code;
 }
 
-/* Whether a run came to its end; one that was only stopped also exits with 0. */
+/* Whether a run came to its end. */
 static int run_finished(const sweep *s, const sweep_run *r, bool *finished) {
     char folder[SWEEP_PATH];
     pal_error err;
@@ -155,7 +155,8 @@ static int finish_one(sweep *s, int *running) {
         (*running)--;
         if (code) return code;
         sweep_run_name(s, r, name);
-        const bool ended = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        const bool ended = WIFEXITED(status) &&
+                           (WEXITSTATUS(status) == CLI_OK || WEXITSTATUS(status) == CLI_INTERRUPTED);
         if (!ended && cli_stopping()) return CLI_OK; /* the next start resumes it */
         if (!ended) return cli_error(CLI_FAILED, "sweep: run %s failed; see %s/runs/%s.log", name, s->out, name);
         bool finished;
@@ -239,7 +240,7 @@ static int complete(sweep *s) {
     if ((code = run_all(s))) return code;
     if (cli_stopping()) {
         printf("stopped; the same command goes on where this one ended\n");
-        return CLI_OK;
+        return CLI_INTERRUPTED;
     }
     const size_t missing = count_wanted(s) - count_done(s);
     return missing ? cli_error(CLI_FAILED,
@@ -313,7 +314,7 @@ static int sweep_all(sweep *s) {
     if ((code = cli_lock(s->out, false, &lock))) return code; /* until the process ends */
     if ((code = prepare(s))) return code;
     cli_stop_on_signals(true);
-    if (s->search && ((code = search_rates(s)) || cli_stopping())) return code;
+    if (s->search && ((code = search_rates(s)) || cli_stopping())) return code ? code : CLI_INTERRUPTED;
     const int rates = s->search ? 1 : s->rates.count;
     printf("%zu run%s (%d model%s x %d rate%s x %d seed%s), %zu done, %d at a time with %d thread%s each\n",
            count_wanted(s), plural(count_wanted(s)), s->models.count, plural((size_t)s->models.count), rates,
@@ -321,7 +322,7 @@ static int sweep_all(sweep *s) {
            plural((size_t)s->threads));
     fflush(stdout);
     code = complete(s);
-    return code || cli_stopping() ? code : conclude(s);
+    return code ? code : conclude(s);
 }
 
 /* *path, found in a configuration file, is relative to that file. */

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -213,8 +212,8 @@ static int learn(const tokenize_options *o, const char **files, int count, pal_e
 }
 
 typedef struct {
-    bool terminal, open;
-    double started, shown;
+    live_line line;
+    double started;
     const pal_tokenize_progress *now;
 } shards_view;
 
@@ -222,30 +221,27 @@ static bool show_shards(void *user, size_t done, size_t total) {
     shards_view *v = user;
     const pal_tokenize_progress *p = v->now;
     (void)done, (void)total;
-    const double clock = pal_seconds(), seconds = clock - v->started, rate = (double)(p->bytes - p->resumed) / seconds;
-    if (clock - v->shown < (v->terminal ? 0.2 : 10)) return !cli_stopping();
+    const double seconds = pal_seconds() - v->started, rate = (double)(p->bytes - p->resumed) / seconds;
+    if (!live_due(&v->line)) return !cli_stopping();
     char left[32], share[32] = "";
     progress_duration(left, p->total ? (double)(p->total - p->bytes) / rate : NAN);
     if (p->total) snprintf(share, sizeof share, " of %.1f", (double)p->total / 1e6);
-    fprintf(stderr, "%s%.1f%s MB  %.1f MB/s  %.2f M tokens  %zu shard%s%s%s%s", v->terminal ? "\r\033[K" : "",
-            (double)p->bytes / 1e6, share, rate / 1e6, (double)p->tokens / 1e6, p->shards, p->shards == 1 ? "" : "s",
-            p->total ? "  " : "", p->total ? left : "", p->total ? " left" : "");
-    if (!v->terminal) fputc('\n', stderr);
-    v->open = v->terminal;
-    v->shown = clock;
+    live_show(&v->line, "%.1f%s MB%s%s%s  %.1f MB/s  %.2f M tokens  %zu shard%s", (double)p->bytes / 1e6, share,
+              p->total ? "  " : "", p->total ? left : "", p->total ? " left" : "", rate / 1e6, (double)p->tokens / 1e6,
+              p->shards, p->shards == 1 ? "" : "s");
     return !cli_stopping();
 }
 
 /* Why the work ended before its end, and what of it is there to go on from. */
 static int tell_end(pal_status st, const pal_tokenize_result *r, const pal_error *err) {
     const size_t shards = r->done.shards;
-    const bool usage = st != PAL_STOPPED && st != PAL_E_MEMORY && !(st == PAL_E_IO && r->began);
+    const int code = st == PAL_E_IO && r->began ? CLI_FAILED : cli_code_of(st);
     char kept[96] = "";
-    if (shards && (!usage || st == PAL_E_IO))
+    if (shards && (code != CLI_USAGE || st == PAL_E_IO))
         snprintf(kept, sizeof kept, "; %zu finished shard%s kept, and the same command goes on behind %s", shards,
                  shards == 1 ? " is" : "s are", shards == 1 ? "it" : "them");
     else if (st == PAL_STOPPED) snprintf(kept, sizeof kept, "; nothing was finished yet");
-    return cli_error(usage ? CLI_USAGE : CLI_FAILED, "%s%s", err->text, kept);
+    return cli_error(code, "%s%s", err->text, kept);
 }
 
 static int write_shards(const tokenize_options *o, const char **files, int count) {
@@ -262,9 +258,7 @@ static int write_shards(const tokenize_options *o, const char **files, int count
         pal_context_free(cx);
         return code;
     }
-    shards_view view = {
-        .terminal = isatty(STDERR_FILENO), .started = pal_seconds(), .shown = pal_seconds(), .now = &r.done
-    };
+    shards_view view = { .line = live_begin(stderr), .started = pal_seconds(), .now = &r.done };
     cli_stop_on_signals(true);
     const pal_tokenize_job job = { .files = files,
                                    .count = (size_t)count,
@@ -279,7 +273,7 @@ static int write_shards(const tokenize_options *o, const char **files, int count
                                    .user = &view };
     const pal_status st = pal_tokenize(&job, &r, &err);
     const double seconds = pal_seconds() - view.started;
-    if (view.open) fputs("\r\033[K", stderr);
+    live_clear(&view.line);
     if (!st && r.kept)
         fprintf(stderr, "%zu finished shard%s of an earlier run %s kept\n", r.kept, r.kept == 1 ? "" : "s",
                 r.kept == 1 ? "was" : "were");

@@ -98,8 +98,7 @@ static bool on_progress(void *user, size_t done, size_t total) {
 
 static void tell(void *user, const char *line) {
     view *v = user;
-    if (v->progress.open) printf("\r\033[K");
-    v->progress.open = false;
+    live_clear(&v->progress.line);
     puts(line);
 }
 
@@ -178,7 +177,9 @@ static int train(const options *o, const pal_context *cx) {
         if (pal_figures_drawn(&err) == PAL_OK) printf("; see %s/report.html", o->out);
         printf("\n");
     }
-    return pal_comm_is_root(ranks_comm()) ? write_report(o->out) : CLI_OK;
+    const int code = pal_comm_is_root(ranks_comm()) ? write_report(o->out) : CLI_OK;
+    const bool interrupted = st == PAL_STOPPED && !(o->stop_after && result.step >= o->stop_after);
+    return code || !interrupted ? code : CLI_INTERRUPTED;
 }
 
 /* The task decides the defaults of the other options, so it is looked for first: on the command line, else in the file.

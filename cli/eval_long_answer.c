@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/directory.h"
@@ -69,7 +68,8 @@ typedef struct {
     pal_engine *engine;
     char fingerprint[17];
     size_t most; /* tokens of prompt and answer that attention holds; 0: any number */
-    double start, shown;
+    double start;
+    live_line line;
     size_t batch_done;
 } subject;
 
@@ -85,17 +85,13 @@ typedef struct {
 
 static void show_progress(batch *b) {
     subject *s = b->subject;
-    const double now = pal_seconds();
-    const bool terminal = isatty(STDERR_FILENO);
-    if (now - s->shown < (terminal ? 0.2 : 10)) return;
+    if (!live_due(&s->line)) return;
     const pal_engine_counts c = pal_engine_counted(s->engine);
     char left[32], length[32] = "";
-    progress_duration(left, (now - s->start) * (double)(b->all - b->done) / (double)(b->done ? b->done : 1));
+    progress_duration(left, (pal_seconds() - s->start) * (double)(b->all - b->done) / (double)(b->done ? b->done : 1));
     if (b->set->length) snprintf(length, sizeof length, " %d", b->set->length);
-    fprintf(stderr, "%s%s%s: %zu of %zu rows  %.0f tokens/s read  %s left%s", terminal ? "\r\033[K" : "", b->set->name,
-            length, b->done, b->all, (double)c.read / (c.read_seconds > 0 ? c.read_seconds : 1), left,
-            terminal ? "" : "\n");
-    s->shown = now;
+    live_show(&s->line, "%s%s: %zu of %zu rows  %s left  %.0f tokens/s read", b->set->name, length, b->done, b->all,
+              left, (double)c.read / (c.read_seconds > 0 ? c.read_seconds : 1));
 }
 
 static bool take_answer(void *user, const pal_answer *answer) {
@@ -210,7 +206,7 @@ static int answer_batch(subject *s, long_set *set, const rows *r, size_t from, s
     if (!code && pal_engine_answer(s->engine, prompts, n, (int)n, take_answer, &b, &err)) code = cli_fail(&err);
     if (!code && b.failed) code = cli_error(CLI_FAILED, "%s: %s", set->name, b.error.text);
     if (!code && cli_stopping())
-        code = cli_error(CLI_FAILED, "interrupted in %s after %zu of %zu rows; %s", set->name, from, all,
+        code = cli_error(CLI_INTERRUPTED, "interrupted in %s after %zu of %zu rows; %s", set->name, from, all,
                          kept->stream ? "the same command goes on from the predictions"
                                       : "without --predictions DIR nothing is kept");
     for (size_t i = 0; i < n && !code; i++) {
@@ -288,6 +284,7 @@ static int answer_set(subject *s, long_set *set) {
         else code = kept_lines_open(&kept, set->answers, take_line, &(answered){ s, set });
     }
     s->start = pal_seconds();
+    s->line = live_begin(stderr);
     const pal_engine_counts before = pal_engine_counted(s->engine);
     for (size_t i = json_array_size(set->lines); i < all && !code; i += together)
         code = answer_batch(s, set, &r, i, all - i < together ? all - i : together, all, ids, &kept);
@@ -295,7 +292,7 @@ static int answer_set(subject *s, long_set *set) {
     set->read = after.read - before.read;
     set->read_seconds = after.read_seconds - before.read_seconds;
     while (!code && json_array_size(set->lines) > all) json_array_remove(set->lines, json_array_size(set->lines) - 1);
-    if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
+    live_clear(&s->line);
     const int closed = kept_lines_close(&kept);
     for (size_t i = 0; i < MOST; i++) pal_ids_free(&ids[i]);
     rows_close(&r);

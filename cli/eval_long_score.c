@@ -61,7 +61,7 @@ static int score_longbench(const long_plan *p, long_set *set) {
         pal_slice text;
         const int b = set->extended ? pal_longbench_bucket(json_integer_value(length)) : 0;
         if (!code && cli_stopping())
-            code = cli_error(CLI_FAILED, "interrupted in %s, at row %zu of %zu", set->name, i + 1, n);
+            code = cli_error(CLI_INTERRUPTED, "interrupted in %s, at row %zu of %zu", set->name, i + 1, n);
         if (code) break;
         if (set->extended && !json_is_integer(length)) {
             (void)pal_fail(&err, PAL_E_FORMAT, "there is no number in field 'length'");

@@ -25,24 +25,21 @@ typedef struct {
     eval_samples *samples; /* or NULL */
     size_t known;          /* documents that the samples file had */
     size_t done, batch;    /* documents; batch: of those that are being scored */
-    double start, shown;
+    double start;
     uint64_t read; /* tokens, in batches before this one */
-    bool terminal, open;
+    live_line line;
 } view;
 
 static bool show_progress(void *user, size_t read, size_t total) {
     view *v = user;
-    const double now = pal_seconds(), seconds = now - v->start;
-    if (now - v->shown < (v->terminal ? 0.1 : 10)) return !cli_stopping();
+    const double seconds = pal_seconds() - v->start;
+    if (!live_due(&v->line)) return !cli_stopping();
     const double all = (double)(v->task->to - v->task->from);
     const double done = (double)v->done + (double)v->batch * (double)read / (double)total;
     char left[32];
     progress_duration(left, seconds * (all - done) / (done - (double)v->known));
-    fprintf(stderr, "%s%s: %s: %.0f of %.0f documents  %.0f tokens/s  %s left%s", v->terminal ? "\r\033[K" : "",
-            v->model, v->task->task->name, floor(done), all, (double)(v->read + read) / seconds, left,
-            v->terminal ? "" : "\n");
-    v->open = v->terminal;
-    v->shown = now;
+    live_show(&v->line, "%s: %s: %.0f of %.0f documents  %s left  %.0f tokens/s", v->model, v->task->task->name,
+              floor(done), all, left, (double)(v->read + read) / seconds);
     return !cli_stopping();
 }
 
@@ -83,8 +80,7 @@ static int run_task(subject *s, const eval_task *t, eval_result *result, const c
                      .task = t,
                      .samples = s->samples,
                      .start = pal_seconds(),
-                     .shown = pal_seconds(),
-                     .terminal = isatty(STDERR_FILENO) };
+                     .line = live_begin(stderr) };
     const pal_task_run run = { .task = t->task,
                                .data = t->data,
                                .from = t->from,
@@ -97,9 +93,9 @@ static int run_task(subject *s, const eval_task *t, eval_result *result, const c
                                .on_batch = begin_batch,
                                .user = &s->now };
     const pal_status st = pal_task_measure(&run, &sums, &result->cut, &err);
-    if (s->now.open) fputs("\r\033[K", stderr);
+    live_clear(&s->now.line);
     if (st == PAL_STOPPED)
-        code = cli_error(CLI_FAILED, "interrupted in %s after %zu of %zu documents; %s", t->task->name, sums.count,
+        code = cli_error(CLI_INTERRUPTED, "interrupted in %s after %zu of %zu documents; %s", t->task->name, sums.count,
                          t->to - t->from,
                          s->samples ? "the same command goes on from the samples file"
                                     : "without --samples FILE.jsonl nothing of this task is kept");

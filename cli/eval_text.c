@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/context.h"
@@ -26,8 +25,8 @@ static const char *plural(uint64_t n) { return n == 1 ? "" : "s"; }
 
 typedef struct {
     const char *name;
-    bool terminal, open;
-    double start, shown;
+    live_line line;
+    double start;
     const pal_perplexity *result;
 } view;
 
@@ -36,13 +35,11 @@ static bool show_progress(void *user, size_t done, size_t total) {
     const pal_perplexity *p = v->result;
     const double now = pal_seconds(), fraction = total ? (double)done / (double)total : NAN;
     char remaining[32];
-    if (!pal_comm_is_root(ranks_comm()) || now - v->shown < (v->terminal ? 0.1 : 10)) return !cli_stopping();
+    if (!pal_comm_is_root(ranks_comm()) || !live_due(&v->line)) return !cli_stopping();
     progress_duration(remaining, fraction > 0 ? (now - v->start) * (1 - fraction) / fraction : NAN);
-    fprintf(stderr, "%s%s: %5.1f%%  %llu token%s  %.4f nats/token  %.0f tokens/s  %s left%s",
-            v->terminal ? "\r\033[K" : "", v->name, 100 * fraction, (unsigned long long)p->read, plural(p->read),
-            p->nll / (double)p->tokens, (double)p->read / p->seconds, remaining, v->terminal ? "" : "\n");
-    v->open = v->terminal;
-    v->shown = now;
+    live_show(&v->line, "%s: %5.1f%%  %s left  %.4f nats/token  %llu token%s  %.0f tokens/s", v->name, 100 * fraction,
+              remaining, p->nll / (double)p->tokens, (unsigned long long)p->read, plural(p->read),
+              (double)p->read / p->seconds);
     return !cli_stopping();
 }
 
@@ -77,11 +74,7 @@ static int measure(measured *m, const eval_text_options *o, const pal_context *c
         return code;
     }
     m->tokenizer = pal_tokenizer_fingerprint(t.tokenizer);
-    view v = { .name = m->name,
-               .terminal = isatty(STDERR_FILENO),
-               .start = pal_seconds(),
-               .shown = pal_seconds(),
-               .result = &m->result };
+    view v = { .name = m->name, .line = live_begin(stderr), .start = pal_seconds(), .result = &m->result };
     const pal_perplexity_options options = { .context = m->context,
                                              .piece = o->piece,
                                              .documents = o->batch,
@@ -93,12 +86,11 @@ static int measure(measured *m, const eval_text_options *o, const pal_context *c
                                              .progress = show_progress,
                                              .user = &v };
     const pal_status st = pal_perplexity_run(&m->result, t.model, t.tokenizer, cx, data, &options, &err);
-    if (v.open) fputs("\r\033[K", stderr);
+    live_clear(&v.line);
     const char *from = strcmp(o->data, "-") == 0 ? "standard input" : o->data;
     if (st && strncmp(err.text, from, strlen(from)) == 0) code = cli_fail(&err); /* names the file itself */
     else if (st)
-        code = cli_error(st == PAL_STOPPED || st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s: %s",
-                         st == PAL_E_ARGUMENT ? from : m->name, err.text);
+        code = cli_error(cli_code_of(st), "%s: %s", st == PAL_E_ARGUMENT ? from : m->name, err.text);
     pal_eval_data_close(data);
     pal_bundle_close(&t);
     return code;

@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
+#include "live.h"
 #include "text/utf8.h"
 
 typedef struct {
@@ -52,9 +52,7 @@ static int width_of(const editor *e, size_t at) {
 
 /* Shows as much of the line as the terminal's row holds, with the cursor in it. */
 static void draw(editor *e) {
-    struct winsize window;
-    const int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col ? window.ws_col : 80;
-    const int room = columns - (int)strlen(e->prompt) - 1; /* the cursor may stand behind the last character */
+    const int room = live_columns(stderr) - (int)strlen(e->prompt) - 1; /* one for the cursor */
     int before = 0, shown = 0;
     if (e->cursor <= e->from) { /* with some of what stands left of it */
         e->from = e->cursor;
@@ -155,7 +153,11 @@ static const char *plain(line_reader *r, size_t *size) {
 
 const char *line_read(line_reader *r, const char *prompt, size_t *size) {
     struct termios before, raw;
-    if (!isatty(STDIN_FILENO) || tcgetattr(STDIN_FILENO, &before) != 0) return plain(r, size);
+    if (!isatty(STDIN_FILENO)) return plain(r, size);
+    if (!live_terminal(stderr) || tcgetattr(STDIN_FILENO, &before) != 0) {
+        fputs(prompt, stderr);
+        return plain(r, size);
+    }
     raw = before;
     raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO); /* signals stay: Ctrl-C interrupts */
     tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);

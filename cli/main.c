@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
@@ -6,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 #if defined(__aarch64__)
@@ -28,6 +30,7 @@ static const cli_command commands[] = {
     { "compare", "compare the models of a sweep, with intervals and tests", cmd_compare },
     { "generate", "continue a text; save and load memories", cmd_generate },
     { "serve", "serve models over HTTP, with a page to look into them", cmd_serve },
+    { "chat-template", "render messages with a chat template", cmd_chat_template },
     { "eval", "measure perplexity, or run standard tasks", cmd_eval, true },
     { "selftest", "check this machine's numbers against recorded ones", cmd_selftest },
     { "inspect", "show what a model is and what it needs", cmd_inspect },
@@ -48,7 +51,7 @@ static void print_usage(FILE *to) {
     fputs("palimpsa: train, run and look into linear-attention language models on CPUs\n\n"
           "usage: palimpsa COMMAND [options]\n\ncommands:\n",
           to);
-    for (size_t i = 0; i < PAL_COUNT(commands); i++) fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    for (size_t i = 0; i < PAL_COUNT(commands); i++) fprintf(to, "  %-13s %s\n", commands[i].name, commands[i].summary);
     fputs("\nexamples:\n"
           "  palimpsa generate models/shakespeare.gguf --prompt 'ROMEO:'\n"
           "  palimpsa inspect models/recall --open\n"
@@ -189,6 +192,7 @@ int main(int argc, char **argv) {
     int code = check_kernel();
     if (code) return code;
     wait_calmly(argv);
+    prctl(PR_SET_NAME, program_invocation_short_name); /* for ps and pgrep; wait_calmly made it "exe" */
     signal(SIGXFSZ, SIG_IGN); /* a file beyond the limit is then an error of write, which says what and where */
     sigaction(SIGBUS, &(struct sigaction){ .sa_sigaction = on_lost_page, .sa_flags = SA_SIGINFO | SA_ONSTACK }, NULL);
     pal_json_watch();

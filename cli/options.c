@@ -38,9 +38,12 @@ int(cli_error)(int code, const char *format, ...) {
     return code;
 }
 
+int cli_code_of(pal_status status) {
+    return status == PAL_STOPPED ? CLI_INTERRUPTED : status == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE;
+}
+
 int(cli_fail)(const pal_error *err) {
-    const bool failed = err->status == PAL_E_MEMORY || err->status == PAL_STOPPED;
-    return cli_error(failed ? CLI_FAILED : CLI_USAGE, "%s", err->text);
+    return cli_error(cli_code_of(err->status), "%s", err->text);
 }
 
 const char *cli_shell_word(const char *path, char *out, size_t size) {

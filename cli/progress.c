@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "kernels/matmul/matmul.h"
@@ -25,9 +24,9 @@ static double measure_peak(const pal_context *cx) {
 }
 
 progress progress_begin(const pal_context *cx, double token_flops) {
-    return (progress){ .terminal = isatty(STDOUT_FILENO) && !ranks_launched(),
-                       .peak_flops = measure_peak(cx),
-                       .token_flops = token_flops };
+    progress view = { .line = live_begin(stdout), .peak_flops = measure_peak(cx), .token_flops = token_flops };
+    view.line.terminal = view.line.terminal && !ranks_launched();
+    return view;
 }
 
 double progress_estimate(const progress *view, double tokens) {
@@ -42,30 +41,40 @@ void progress_duration(char text[32], double seconds) {
     else snprintf(text, 32, "%d h %02d min", (int)(seconds / 3600), (int)(seconds / 60) % 60);
 }
 
-void progress_train(progress *view) {
-    const pal_train_progress *p = &view->now;
-    const double clock = pal_seconds();
-    const bool line = p->logged && (!view->terminal || p->evaluated);
-    if (!line && (!view->terminal || clock - view->shown < 0.1)) return;
+/* The most useful first: a narrow terminal shows the beginning. */
+static void describe(const pal_train_progress *p, char text[512]) {
     char left[32], stage[32] = "", accuracy[32] = "", score[48] = "";
     progress_duration(left, p->seconds_left);
     if (p->stages > 1) snprintf(stage, sizeof stage, "stage %d/%d  ", p->stage + 1, p->stages);
     if (isfinite(p->accuracy)) snprintf(accuracy, sizeof accuracy, "  train acc %.3f", p->accuracy);
-    if (p->by_loss) snprintf(accuracy, sizeof accuracy, " (ppl %.4g)", exp(p->loss));
     if (isfinite(p->score) && p->by_loss)
         snprintf(score, sizeof score, "  valid %.4f (ppl %.4g)", -p->score, exp(-p->score));
     else if (isfinite(p->score)) snprintf(score, sizeof score, "  test acc %.3f", p->score);
-    printf("%s%sstep %lld/%lld  loss %.4f%s%s  lr %.2e  %.0f tok/s (%.0f%% of peak)  %s left%s",
-           view->terminal ? "\r\033[K" : "", stage, (long long)p->step, (long long)p->total, p->loss, accuracy, score,
-           p->rate, p->tokens_per_s, 100 * p->tokens_per_s * view->token_flops / view->peak_flops, left,
-           line ? "\n" : "");
-    if (p->sample) printf("%s--- sample at step %lld ---\n%s\n---\n", line ? "" : "\n", (long long)p->step, p->sample);
+    snprintf(text, 512, "%sstep %lld/%lld  %.0f%%  %s left  loss %.4f%s%s  lr %.2e  %.0f tok/s", stage,
+             (long long)p->step, (long long)p->total, floor(100.0 * (double)p->step / (double)p->total), left,
+             p->loss, accuracy, score, p->rate, p->tokens_per_s);
+}
+
+void progress_train(progress *view) {
+    const pal_train_progress *p = &view->now;
+    char text[512];
+    const bool kept = p->logged && (!view->line.terminal || p->evaluated);
+    if (!kept && !p->sample && (!view->line.terminal || !live_due(&view->line))) return;
+    describe(p, text);
+    if (!kept) {
+        live_show(&view->line, "%s", text);
+    } else {
+        live_clear(&view->line);
+        puts(text);
+    }
+    if (p->sample) {
+        progress_end(view);
+        printf("--- sample at step %lld ---\n%s\n---\n", (long long)p->step, p->sample);
+    }
     fflush(stdout);
-    view->open = !line;
-    view->shown = clock;
 }
 
 void progress_end(progress *view) {
-    if (view->open) putchar('\n');
-    view->open = false;
+    if (view->line.open) putchar('\n');
+    view->line.open = false;
 }

@@ -3,14 +3,13 @@
 #ifndef PAL_CLI_PROGRESS_H
 #define PAL_CLI_PROGRESS_H
 
+#include "live.h"
 #include "palimpsa/train.h"
 
 typedef struct progress {
-    bool terminal;
+    live_line line;
     double peak_flops;  /* matrix multiply of this machine, measured at the start */
     double token_flops; /* of one trained token */
-    double shown;       /* clock of the last live line */
-    bool open;          /* a live line stands on the screen */
     pal_train_progress now;
 } progress;
 

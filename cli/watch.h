@@ -6,8 +6,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "live.h"
+
 typedef struct cli_watch {
-    double shown; /* clock of the last line on the terminal; 0: none yet */
+    live_line line;
 } cli_watch;
 
 /* From now on SIGINT, SIGTERM and SIGHUP (unless it is ignored) do not end the process; cli_watch_go_on tells instead.

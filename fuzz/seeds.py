@@ -193,7 +193,7 @@ def main(program, out):
                     pickled = archive.read(next(n for n in archive.namelist() if n.endswith("data.pkl")))
                 seed("pickle", kind, pickled)
                 seed("torch", kind, pickled)
-            if "model.gguf" in made and not kind.endswith("_k"):
+            if "model.gguf" in made and kind[5:].upper() not in writers.BLOCKS_OF_256:
                 seed("gguf", kind, made["model.gguf"])
             for name, data in made.items():
                 if name.endswith(".safetensors"):
@@ -219,7 +219,7 @@ def main(program, out):
     # Blocks of 256 values fill the rows of one matrix.
     sizes = {**writers.sizes(tiny=True), "inner": 256, "P": 64}
     wide = writers.gguf_bytes(writers.g_pairs(sizes), writers.g_tensors(sizes, writers.tensors(sizes, random.Random(1)), "F32", None))
-    for kind in ("Q4_K", "Q6_K"):
+    for kind in writers.BLOCKS_OF_256:
         seed("gguf_model", "gguf_" + kind.lower(), description(wide, {"blk.0.ssm_out.weight": writers.IDS[kind]}))
     # The pickle of one small tensor in storage 0, as target_torch.c lays it out.
     tensor = writers.p_tensor("0", "F32", [2, 3], 64)
@@ -254,6 +254,15 @@ def main(program, out):
         seed("requests", f"ids{model}", bytes([10 * model]) + b'{"prompt": [[1, 2], [3]]}')
         seed("requests", f"kept{model}", bytes([6 + 10 * model]) + b'{"tokens": [1, 2, 3]}')
     seed("requests", "named", bytes([30]) + json.dumps({"model": "gated-deltanet", "prompt": [[1, 2], [3]], "memory": "0"}).encode())
+    conversation = json.dumps({"messages": [*chat["messages"], {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": {
+        "name": "f", "arguments": {"x": [1, "<|im_end|>"]}}}]}, {"role": "tool", "tool_call_id": "1", "content": "42"}], "tools": [{"type": "function", "function": {
+            "name": "f", "description": "d", "parameters": {"type": "object", "properties": {"x": {"type": "array"}}}}}], "kwargs": {"enable_thinking": False}}).encode()
+    for template in sorted((here.parent / "tests/templates").glob("*.jinja")):
+        seed("template", template.stem, template.read_bytes() + MARK + conversation)
+    for i, text in enumerate(("{{ messages|tojson(indent=2) }}", "{% for k, v in messages[0]|dictsort %}{{ k ~ v }}{% endfor %}", "{{ messages[0].content[::-1].split('a', 1) }}",
+                              "{% macro f(x) %}{{ caller(x)|upper }}{% endmacro %}{% call(y) f(1) %}{{ y }}{% endcall %}", "{{ '%s' % 1 ~ '{}'.format(2) }}",
+                              "{{ messages|selectattr('role', 'eq', 'user')|map(attribute='content')|join(',') }}", "{{ [1, 2.5, 'x']|sort|first|default(3) }}")):
+        seed("template", f"small{i}", text.encode() + MARK + conversation)
     seed("options", "all", b'{"flag": true, "whole_number": 3, "large": 5000000000, "real": 1.5, "text": "a", "list": ["b", {"bytes": "ff"}]}')
 
 

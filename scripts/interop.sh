@@ -73,6 +73,7 @@ fi
 compare checkpoints-torch "torch safetensors" checkpoints_torch.py "${program[@]}"
 compare checkpoints-transformers "torch transformers" checkpoints_transformers.py "${program[@]}" "${library[@]}"
 compare encoders "gguf llama_cpp" encoders_ggml.py "${program[@]}"
+compare blocks "gguf numpy" blocks_gguf.py "${program[@]}"
 if [ -d "$data/piqa" ] && [ -d "$golden/eval" ]; then
     compare lm-eval "lm_eval torch transformers" lm_eval_compare.py "${program[@]}" --model "$golden/eval/model" --data "$data" --docs 40:50
     compare serve-lm-eval "lm_eval tenacity aiohttp" serve_lm_eval.py "${program[@]}" --golden "$golden/eval" --data "$data" --docs 10

@@ -3,7 +3,7 @@
 and zlib, so that our readers are not tested with our own writers.
 
     checkpoint_writers.py KIND DIRECTORY [tiny]   KIND: official, torch, torch_f16, torch_bf16, torch_zip64, torch_sharded, hf, hf_sharded,
-                                              gguf, gguf_f16, gguf_bf16, gguf_q8_0, gguf_q4_0, gguf_q4_k, gguf_q6_k
+                                              gguf, gguf_f16, gguf_bf16, or gguf_ and a type of blocks: gguf_q4_k, gguf_iq4_nl, ...
 
 Beside the checkpoint (a directory or a file model.gguf in DIRECTORY) expected.json holds every value of every tensor
 under its official name. Values are multiples of 1/64 that f16 and bf16 hold exactly.
@@ -222,7 +222,10 @@ def g_pairs(s):
             "tokenizer.ggml.token_type": [1] * 26 + [3] + [5] * (ROWS - VOCAB), "tokenizer.ggml.merges": []}
 
 
-IDS = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 8, "Q4_K": 12, "Q6_K": 14, "BF16": 30}
+IDS = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q2_K": 10, "Q3_K": 11, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14,
+       "IQ4_NL": 20, "IQ4_XS": 23, "BF16": 30}
+BLOCKS_OF_32, BLOCKS_OF_256 = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL"), ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS")
+LEVELS = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)  # of IQ4_NL and IQ4_XS
 MATRICES = ("embedding.weight", "in_proj.weight", "out_proj.weight")
 
 
@@ -232,44 +235,75 @@ def f16(rng):
     return struct.pack("<H", bits), struct.unpack("<e", struct.pack("<H", bits))[0]
 
 
+def bits_of(values, bit, width=1, shift=0):
+    """One number that has bits `bit` and on of value i at shift + width i."""
+    return sum((v >> bit & (1 << width) - 1) << shift + width * i for i, v in enumerate(values))
+
+
+def small_block(kind, rng):
+    """32 values: scales, fifth bits, nibbles of values i and i + 16 in byte i."""
+    scale, d = f16(rng)
+    if kind == "Q8_0":
+        q = [rng.randint(-128, 127) for _ in range(32)]
+        return scale + struct.pack("<32b", *q), [d * x for x in q]
+    five = kind.startswith("Q5")
+    q = [rng.randint(0, 31 if five else 15) for _ in range(32)]
+    minimum, m = f16(rng) if kind.endswith("_1") else (b"", 0)
+    data = scale + minimum + (bits_of(q, 4).to_bytes(4, "little") if five else b"") + bytes(q[i] % 16 + 16 * (q[i + 16] % 16) for i in range(16))
+    if kind == "IQ4_NL":
+        return data, [d * LEVELS[x] for x in q]
+    return data, [d * (x - {"Q4_0": 8, "Q5_0": 16}.get(kind, 0)) + m for x in q]
+
+
+def factors(rng):
+    """Eight scales and eight minima of six bits in twelve bytes."""
+    sc, mn = [rng.randint(0, 63) for _ in range(8)], [rng.randint(0, 63) for _ in range(8)]
+    head = [sc[j] + 64 * (sc[j + 4] // 16) for j in range(4)] + [mn[j] + 64 * (mn[j + 4] // 16) for j in range(4)]
+    return bytes(head + [sc[j + 4] % 16 + 16 * (mn[j + 4] % 16) for j in range(4)]), sc, mn
+
+
+def two_bits(q):
+    """Byte i of a half's 32 has the two low bits of its values i, i + 32, i + 64 and i + 96."""
+    return bytes(bits_of(q[128 * half + l : 128 * half + 128 : 32], 0, 2) for half in range(2) for l in range(32))
+
+
+def large_block(kind, rng):
+    """256 values."""
+    scale, d = f16(rng)
+    minimum, m = f16(rng)
+    bits = {"Q2_K": 2, "Q3_K": 3, "Q4_K": 4, "Q5_K": 5, "Q6_K": 6, "IQ4_XS": 4}[kind]
+    q = [rng.randint(0, 2**bits - 1) for _ in range(256)]
+    if kind in ("Q4_K", "Q5_K"):
+        head, sc, mn = factors(rng)
+        high = bytes(bits_of(q[i::32], 4) for i in range(32)) if bits == 5 else b""
+        body = bytes(q[64 * (i // 32) + i % 32] % 16 + 16 * (q[64 * (i // 32) + 32 + i % 32] % 16) for i in range(128))
+        return scale + minimum + head + high + body, [d * sc[i // 32] * q[i] - m * mn[i // 32] for i in range(256)]
+    if kind == "Q2_K":
+        sc, mn = [rng.randint(0, 15) for _ in range(16)], [rng.randint(0, 15) for _ in range(16)]
+        return bytes(a + 16 * b for a, b in zip(sc, mn)) + two_bits(q) + scale + minimum, [d * sc[i // 16] * q[i] - m * mn[i // 16] for i in range(256)]
+    if kind == "Q3_K":
+        sc = [rng.randint(0, 63) for _ in range(16)]
+        packed = bytes(sc[g] % 16 + 16 * (sc[g + 8] % 16) for g in range(8)) + bytes(bits_of(sc[g::4], 4, 2) for g in range(4))
+        return bytes(bits_of(q[i::32], 2) for i in range(32)) + two_bits(q) + packed + scale, [d * (sc[i // 16] - 32) * (q[i] - 4) for i in range(256)]
+    if kind == "IQ4_XS":
+        sc = [rng.randint(0, 63) for _ in range(8)]
+        head = bits_of(sc, 4, 2).to_bytes(2, "little") + bytes(sc[g] % 16 + 16 * (sc[g + 1] % 16) for g in range(0, 8, 2))
+        body = bytes(q[32 * (i // 16) + i % 16] + 16 * q[32 * (i // 16) + 16 + i % 16] for i in range(128))
+        return scale + head + body, [d * (sc[i // 32] - 32) * LEVELS[q[i]] for i in range(256)]
+    sc = [rng.randint(-128, 127) for _ in range(16)]
+    low, high = [0] * 128, [0] * 64
+    for i in range(256):
+        half, run, l = i // 128, i % 128 // 32, i % 32
+        low[64 * half + 32 * (run % 2) + l] += (q[i] % 16) << (4 * (run // 2))
+        high[32 * half + l] += (q[i] // 16) << (2 * run)
+    return bytes(low) + bytes(high) + struct.pack("<16b", *sc) + scale, [d * sc[i // 16] * (q[i] - 32) for i in range(256)]
+
+
 def random_blocks(kind, count, rng):
     """Bytes of `count` values in random blocks, and the values they mean."""
-    data, values = b"", []
-    if kind == "Q8_0":
-        for _ in range(count // 32):
-            scale, d = f16(rng)
-            q = [rng.randint(-128, 127) for _ in range(32)]
-            data += scale + struct.pack("<32b", *q)
-            values += [d * x for x in q]
-    elif kind == "Q4_0":
-        for _ in range(count // 32):
-            scale, d = f16(rng)
-            q = [rng.randint(0, 15) for _ in range(32)]
-            data += scale + bytes(q[i] + 16 * q[i + 16] for i in range(16))
-            values += [d * (x - 8) for x in q]
-    elif kind == "Q4_K":
-        for _ in range(count // 256):
-            (scale, d), (minimum, m) = f16(rng), f16(rng)
-            sc, mn = [rng.randint(0, 63) for _ in range(8)], [rng.randint(0, 63) for _ in range(8)]
-            head = [sc[j] + 64 * (sc[j + 4] // 16) for j in range(4)] + [mn[j] + 64 * (mn[j + 4] // 16) for j in range(4)]
-            head += [sc[j + 4] % 16 + 16 * (mn[j + 4] % 16) for j in range(4)]
-            q = [rng.randint(0, 15) for _ in range(256)]
-            body = [q[64 * (i // 32) + i % 32] + 16 * q[64 * (i // 32) + 32 + i % 32] for i in range(128)]
-            data += scale + minimum + bytes(head) + bytes(body)
-            values += [d * sc[i // 32] * q[i] - m * mn[i // 32] for i in range(256)]
-    elif kind == "Q6_K":
-        for _ in range(count // 256):
-            scale, d = f16(rng)
-            sc = [rng.randint(-128, 127) for _ in range(16)]
-            q = [rng.randint(0, 63) for _ in range(256)]
-            low, high = [0] * 128, [0] * 64
-            for i in range(256):
-                half, run, l = i // 128, i % 128 // 32, i % 32
-                low[64 * half + 32 * (run % 2) + l] += (q[i] % 16) << (4 * (run // 2))
-                high[32 * half + l] += (q[i] // 16) << (2 * run)
-            data += bytes(low) + bytes(high) + struct.pack("<16b", *sc) + scale
-            values += [d * sc[i // 16] * (q[i] - 32) for i in range(256)]
-    return data, values
+    large = kind in BLOCKS_OF_256
+    made = [(large_block if large else small_block)(kind, rng) for _ in range(count // (256 if large else 32))]
+    return b"".join(data for data, _ in made), [x for _, values in made for x in values]
 
 
 G_NAMES = {"norm.weight": "attn_norm.weight", "mixer.in_proj.weight": "ssm_in.weight", "mixer.conv1d.weight": "ssm_conv1d.weight",
@@ -295,7 +329,7 @@ def g_tensors(s, made, kind, rng):
             dims = [1, shape[0]]
         if g.endswith("ssm_norm.weight"):
             dims = [shape[0] // s["G"], s["G"]]
-        if stored.startswith("Q"):
+        if stored in BLOCKS_OF_32 + BLOCKS_OF_256:
             data, values[:] = random_blocks(stored, len(values), rng)
         elif g.endswith(".ssm_a"):
             data = struct.pack(f"<{len(values)}f", *[-math.exp(v) for v in values])
@@ -330,7 +364,7 @@ def write(kind, folder, tiny=False):
     folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(kind)
     groups = 2 if kind in ("hf", "gguf_f16") else 1
-    s = sizes(wide=kind.endswith("_k"), groups=groups, tiny=tiny, blocks=kind.endswith("_0"))
+    s = sizes(wide=kind[5:].upper() in BLOCKS_OF_256, groups=groups, tiny=tiny, blocks=kind[5:].upper() in BLOCKS_OF_32)
     made = tensors(s, rng)
     if kind.startswith("torch"):
         dtype = {"torch_f16": "F16", "torch_bf16": "BF16"}.get(kind, "F32")
@@ -365,7 +399,7 @@ def write(kind, folder, tiny=False):
 
 
 KINDS = ["official", "torch", "torch_f16", "torch_bf16", "torch_zip64", "torch_sharded", "hf", "hf_sharded", "gguf", "gguf_f16", "gguf_bf16",
-         "gguf_q8_0", "gguf_q4_0", "gguf_q4_k", "gguf_q6_k"]
+         *("gguf_" + kind.lower() for kind in BLOCKS_OF_32 + BLOCKS_OF_256)]
 
 if __name__ == "__main__":
     if len(sys.argv) not in (3, 4) or sys.argv[1] not in KINDS:

@@ -27,8 +27,8 @@ PAL_API const char *pal_layout_name(pal_layout layout); /* "palimpsa", "hf-mamba
 
 typedef struct pal_convert_options {
     pal_layout to;
-    const char
-        *dtype; /* "f32", "bf16", "f16" or, for GGUF, "q8_0", "q6_k", "q4_k", "q4_0"; NULL: each tensor as it is */
+    const char *dtype; /* "f32", "bf16", "f16" or, for GGUF, "q8_0", "q6_k", "q5_k", "q5_0", "q4_k", "q4_0"; NULL: each
+                        * tensor as it is */
     const char *tokenizer;  /* as for pal_tokenizer_open; NULL: the source's own; "none": leave it out */
     pal_go_on_fn *progress; /* bytes written; false leaves nothing; may be NULL */
     void *user;
@@ -40,7 +40,7 @@ typedef struct pal_converted {
     size_t dropped; /* tensors of importance gates that nothing read */
     bool tokenizer; /* the target has one */
     bool writing;   /* the target had been begun: an error of PAL_E_IO is about it */
-    size_t finer; /* matrices whose rows do not fill the type's blocks: F16, embedding and head Q8_0 where that fits */
+    size_t finer;   /* matrices whose rows do not fill the type's blocks, in a finer type */
 } pal_converted;
 
 /* source: anything that pal_model_open opens. target: must not exist (a directory may, if it is empty). report may be

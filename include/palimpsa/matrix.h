@@ -29,8 +29,17 @@ typedef enum pal_dtype {
     PAL_BOOL,
     PAL_Q8_0, /* 32 values in 34 bytes */
     PAL_Q4_0, /* 32 in 18 */
+    PAL_Q5_0, /* 32 in 22 */
     PAL_Q4_K, /* 256 in 144 */
+    PAL_Q5_K, /* 256 in 176 */
     PAL_Q6_K, /* 256 in 210 */
+    /* Only read; opened models hold them as Q8_0. */
+    PAL_Q4_1,   /* 32 in 20 */
+    PAL_Q5_1,   /* 32 in 24 */
+    PAL_Q2_K,   /* 256 in 84 */
+    PAL_Q3_K,   /* 256 in 110 */
+    PAL_IQ4_NL, /* 32 in 18 */
+    PAL_IQ4_XS, /* 256 in 136 */
     PAL_DTYPES
 } pal_dtype;
 
@@ -38,7 +47,8 @@ PAL_API const char *pal_dtype_name(pal_dtype dtype); /* "F32", as in the files *
 PAL_API size_t pal_dtype_values(pal_dtype dtype);    /* of a block; 1 for plain numbers */
 PAL_API size_t pal_dtype_size(pal_dtype dtype);      /* bytes of a block */
 
-/* A matrix stored row by row, each row whole blocks. Models compute with F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K. */
+/* A matrix stored row by row, each row whole blocks. Models compute with F32, F16, BF16, Q8_0, Q4_0, Q5_0, Q4_K,
+ * Q5_K and Q6_K. */
 typedef struct pal_matrix {
     pal_dtype type;
     const void *data;

@@ -65,6 +65,7 @@ typedef struct pal_weight {
     int64_t shape[3];
     size_t count, offset;
     pal_dtype type;    /* matrices for inference are as the file has them; everything else is F32 */
+    pal_dtype stored;  /* as type; the file's where that is only read (Q2_K), and type is Q8_0 */
     const void *data;  /* rows of whole blocks, one after the other */
     int layer;         /* -1: outside the blocks */
     const char *group; /* "embedding", "mixer", "importance", "mlp", "norm" or "head" */
@@ -103,7 +104,7 @@ PAL_API void pal_weight_read(const pal_weight *weight, size_t first, size_t coun
 PAL_API size_t pal_weight_bytes(const pal_weight *weight);
 PAL_API size_t pal_model_parameters(const pal_model *model); /* numbers stored, unused ones included */
 /* The type that a weight gets in a model of `type`: vectors stay F32; embedding and head are not made coarser than
- * Q6_K, or Q8_0 where rows do not fill its blocks; other rows that do not fill the type's blocks get F16. */
+ * Q6_K. Rows that do not fill blocks of 256 get Q5_0 (for Q4_K) or Q8_0, those that do not fill blocks of 32 F16. */
 PAL_API pal_dtype pal_weight_type_in(const pal_weight *weight, pal_dtype type);
 /* A model for inference gets its matrices in another type, in memory of its own. */
 PAL_API pal_status pal_model_retype(pal_model *model, pal_dtype type, const pal_context *cx, pal_error *err);

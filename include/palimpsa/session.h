@@ -53,7 +53,7 @@ PAL_API pal_engine_counts pal_engine_counted(const pal_engine *engine);
 typedef enum pal_finish {
     PAL_FINISH_NOT,
     PAL_FINISH_LENGTH,  /* max_tokens were written */
-    PAL_FINISH_EOS,     /* the model ended its text */
+    PAL_FINISH_EOS,     /* the model ended its text: with EOS, or another id that its files name (eos_token_id) */
     PAL_FINISH_STOP,    /* a stop string came */
     PAL_FINISH_CONTEXT, /* attention layers can hold no more */
     PAL_FINISH_ERROR    /* the model's numbers are not numbers; the token has a sentence */
@@ -90,7 +90,8 @@ typedef struct pal_session_options {
     pal_sampling sampling;
     uint64_t seed;
     int64_t max_tokens;      /* 0: read only */
-    const char *const *stop; /* texts that end the text and are not part of it */
+    const char *const
+        *stop; /* texts that end the text and are not part of it; the name of a special token: that token */
     size_t stop_count;
     bool ignore_eos;        /* EOS does not end the text */
     bool logprobs;          /* tell each token's logprob */

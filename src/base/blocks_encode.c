@@ -100,6 +100,17 @@ void pal_encode_q4_0(const float *x, unsigned char *block) {
     for (int i = 0; i < 16; i++) block[2 + i] = (unsigned char)(q[i] | q[i + 16] << 4);
 }
 
+void pal_encode_q5_0(const float *x, unsigned char *block) {
+    const bool good = all_finite(x, 32);
+    const float d = store_scale(block, good ? search_scale(x, 32, -16, 15) : NAN), inverse = good ? inverse_of(d) : 0;
+    memset(block + 2, 0, 20);
+    for (int i = 0; i < 32; i++) {
+        const int q = (good ? nearest(x[i], inverse, -16, 15) : 0) + 16;
+        block[2 + i / 8] |= (unsigned char)(q >> 4 << i % 8);
+        block[6 + i % 16] |= (unsigned char)((q & 15) << (i < 16 ? 0 : 4));
+    }
+}
+
 /* A group of q6_k: 16 values, x = (d scale) q. */
 enum { Q6_GROUPS = 16, Q6_GROUP = 16, Q6_LOW = -32, Q6_HIGH = 31 };
 
@@ -155,82 +166,82 @@ void pal_encode_q6_k(const float *x, unsigned char *block) {
     }
 }
 
-/* A group of q4_k: 32 values, x = scale q - minimum, q in 0 .. 15, both factors >= 0. */
-enum { Q4_GROUPS = 8, Q4_GROUP = 32, Q4_HIGH = 15, Q4_SCALES = 63 };
+/* A group of q4_k or q5_k: 32 values, x = scale q - minimum, q in 0 .. high, both factors >= 0. */
+enum { GROUPS = 8, GROUP = 32, SCALES = 63 };
 
-static float q4_k_error(const float *x, float scale, float minimum) {
+static float group_error(const float *x, float scale, float minimum, int high) {
     const float inverse = inverse_of(scale);
     float sums[LANES] = { 0 };
-    for (int i = 0; i < Q4_GROUP; i += LANES)
+    for (int i = 0; i < GROUP; i += LANES)
         for (int j = 0; j < LANES; j++) {
-            const float above = x[i + j] + minimum, e = above - scale * nearest_float(above, inverse, 0, Q4_HIGH);
+            const float above = x[i + j] + minimum, e = above - scale * nearest_float(above, inverse, 0, high);
             sums[j] += e * e;
         }
     return sum_of(sums);
 }
 
 /* Least squares of x = scale q - minimum over the values' nearest q for a first guess; guesses differ in how far the
- * sixteen steps reach. */
-static void q4_k_search(const float *x, float *scale, float *minimum) {
+ * steps reach. */
+static void search_group(const float *x, int high, float *scale, float *minimum) {
     enum { TRIES = 10 };
-    float low = 0, high = x[0], sum = 0;
-    for (int i = 0; i < Q4_GROUP; i++) {
+    float low = 0, top = x[0], sum = 0;
+    for (int i = 0; i < GROUP; i++) {
         low = fminf(low, x[i]);
-        high = fmaxf(high, x[i]);
+        top = fmaxf(top, x[i]);
         sum += x[i];
     }
-    *scale = (high - low) / Q4_HIGH;
+    *scale = (top - low) / (float)high;
     *minimum = -low;
-    if (!(high > low)) return;
-    float least = q4_k_error(x, *scale, *minimum);
+    if (!(top > low)) return;
+    float least = group_error(x, *scale, *minimum, high);
     for (int t = -TRIES; t <= TRIES; t++) {
-        const float inverse = ((float)Q4_HIGH + 0.1f * (float)t) / (high - low);
+        const float inverse = ((float)high + 0.1f * (float)t) / (top - low);
         float ones[LANES] = { 0 }, squares[LANES] = { 0 }, products[LANES] = { 0 };
-        for (int i = 0; i < Q4_GROUP; i += LANES)
+        for (int i = 0; i < GROUP; i += LANES)
             for (int j = 0; j < LANES; j++) {
-                const float q = nearest_float(x[i + j] - low, inverse, 0, Q4_HIGH);
+                const float q = nearest_float(x[i + j] - low, inverse, 0, high);
                 ones[j] += q;
                 squares[j] += q * q;
                 products[j] += x[i + j] * q;
             }
         const float q1 = sum_of(ones), q2 = sum_of(squares), xq = sum_of(products);
-        const float determinant = (float)Q4_GROUP * q2 - q1 * q1;
+        const float determinant = (float)GROUP * q2 - q1 * q1;
         if (!(determinant > 0)) continue;
-        float s = ((float)Q4_GROUP * xq - q1 * sum) / determinant, m = (q1 * xq - q2 * sum) / determinant;
+        float s = ((float)GROUP * xq - q1 * sum) / determinant, m = (q1 * xq - q2 * sum) / determinant;
         if (m < 0) m = 0, s = xq / q2;
         if (!(s > 0)) continue;
-        const float e = q4_k_error(x, s, m);
+        const float e = group_error(x, s, m, high);
         if (e < least) *scale = s, *minimum = m, least = e;
     }
 }
 
 typedef struct {
     int scale, minimum;
-} q4_k_pair;
+} factors;
 
 /* With d and m given, the pair of 6-bit factors next to the wish whose error is least. */
-static q4_k_pair q4_k_round(const float *x, float d, float m, float scale, float minimum) {
-    const int s0 = nearest(scale, inverse_of(d), 0, Q4_SCALES), m0 = nearest(minimum, inverse_of(m), 0, Q4_SCALES);
-    q4_k_pair best = { s0, m0 };
+static factors round_factors(const float *x, int high, float d, float m, float scale, float minimum) {
+    const int s0 = nearest(scale, inverse_of(d), 0, SCALES), m0 = nearest(minimum, inverse_of(m), 0, SCALES);
+    factors best = { s0, m0 };
     float least = INFINITY;
     for (int s = s0 - 1; s <= s0 + 1; s++)
         for (int k = m0 - 1; k <= m0 + 1; k++) {
-            if (s < 0 || s > Q4_SCALES || k < 0 || k > Q4_SCALES) continue;
-            const float e = q4_k_error(x, d * (float)s, m * (float)k);
-            if (e < least) best = (q4_k_pair){ s, k }, least = e;
+            if (s < 0 || s > SCALES || k < 0 || k > SCALES) continue;
+            const float e = group_error(x, d * (float)s, m * (float)k, high);
+            if (e < least) best = (factors){ s, k }, least = e;
         }
     return best;
 }
 
 /* The d and m for which x = (d s) q - m k has the least squared error over all groups. */
-static void q4_k_refit(const float *x, const q4_k_pair *pairs, float *d, float *m) {
+static void refit(const float *x, int high, const factors *of, float *d, float *m) {
     double aa = 0, ab = 0, bb = 0, xa = 0, xb = 0;
-    for (int g = 0; g < Q4_GROUPS; g++) {
-        const float scale = *d * (float)pairs[g].scale, minimum = *m * (float)pairs[g].minimum;
+    for (int g = 0; g < GROUPS; g++) {
+        const float scale = *d * (float)of[g].scale, minimum = *m * (float)of[g].minimum;
         const float inverse = inverse_of(scale);
-        for (int i = 0; i < Q4_GROUP; i++) {
-            const float y = x[Q4_GROUP * g + i];
-            const double a = pairs[g].scale * nearest(y + minimum, inverse, 0, Q4_HIGH), b = -pairs[g].minimum;
+        for (int i = 0; i < GROUP; i++) {
+            const float y = x[GROUP * g + i];
+            const double a = of[g].scale * nearest(y + minimum, inverse, 0, high), b = -of[g].minimum;
             aa += a * a, ab += a * b, bb += b * b;
             xa += (double)y * a, xb += (double)y * b;
         }
@@ -244,42 +255,60 @@ static void q4_k_refit(const float *x, const q4_k_pair *pairs, float *d, float *
     }
 }
 
-void pal_encode_q4_k(const float *x, unsigned char *block) {
+static void pack_factors(unsigned char *packed, int g, factors f) {
+    const int s = f.scale, k = f.minimum;
+    if (g < 4) {
+        packed[g] |= (unsigned char)s;
+        packed[g + 4] |= (unsigned char)k;
+    } else {
+        packed[g + 4] = (unsigned char)((s & 15) | (k & 15) << 4);
+        packed[g - 4] |= (unsigned char)(s >> 4 << 6);
+        packed[g] |= (unsigned char)(k >> 4 << 6);
+    }
+}
+
+/* The two scales and the packed factors of a zeroed block, and the numbers q of its values. */
+static void encode_groups(const float *x, int high, unsigned char *block, unsigned char q[256]) {
     enum { ROUNDS = 2 };
-    memset(block, 0, 144);
+    memset(q, 0, 256);
     if (!all_finite(x, 256)) {
         store_scale(block, NAN);
         store_scale(block + 2, NAN);
         return;
     }
-    float scale[Q4_GROUPS], minimum[Q4_GROUPS], d = 0, m = 0;
-    for (int g = 0; g < Q4_GROUPS; g++) {
-        q4_k_search(x + Q4_GROUP * g, &scale[g], &minimum[g]);
-        d = fmaxf(d, scale[g] / Q4_SCALES);
-        m = fmaxf(m, minimum[g] / Q4_SCALES);
+    float scale[GROUPS], minimum[GROUPS], d = 0, m = 0;
+    for (int g = 0; g < GROUPS; g++) {
+        search_group(x + GROUP * g, high, &scale[g], &minimum[g]);
+        d = fmaxf(d, scale[g] / SCALES);
+        m = fmaxf(m, minimum[g] / SCALES);
     }
-    q4_k_pair pairs[Q4_GROUPS];
+    factors found[GROUPS];
     for (int round = 0; round < ROUNDS; round++) {
-        if (round) q4_k_refit(x, pairs, &d, &m);
+        if (round) refit(x, high, found, &d, &m);
         d = store_scale(block, d);
         m = store_scale(block + 2, m);
-        for (int g = 0; g < Q4_GROUPS; g++) pairs[g] = q4_k_round(x + Q4_GROUP * g, d, m, scale[g], minimum[g]);
+        for (int g = 0; g < GROUPS; g++) found[g] = round_factors(x + GROUP * g, high, d, m, scale[g], minimum[g]);
     }
-    for (int g = 0; g < Q4_GROUPS; g++) {
-        const int s = pairs[g].scale, k = pairs[g].minimum;
-        unsigned char *packed = block + 4;
-        if (g < 4) {
-            packed[g] |= (unsigned char)s;
-            packed[g + 4] |= (unsigned char)k;
-        } else {
-            packed[g + 4] = (unsigned char)((s & 15) | (k & 15) << 4);
-            packed[g - 4] |= (unsigned char)(s >> 4 << 6);
-            packed[g] |= (unsigned char)(k >> 4 << 6);
-        }
-        const float below = m * (float)k, inverse = inverse_of(d * (float)s);
-        for (int i = 0; i < Q4_GROUP; i++) {
-            const int q = nearest(x[Q4_GROUP * g + i] + below, inverse, 0, Q4_HIGH);
-            block[16 + 32 * (g / 2) + i] |= (unsigned char)(q << (g % 2 ? 4 : 0));
-        }
+    for (int g = 0; g < GROUPS; g++) {
+        pack_factors(block + 4, g, found[g]);
+        const float below = m * (float)found[g].minimum, inverse = inverse_of(d * (float)found[g].scale);
+        for (int i = GROUP * g; i < GROUP * (g + 1); i++) q[i] = (unsigned char)nearest(x[i] + below, inverse, 0, high);
+    }
+}
+
+void pal_encode_q4_k(const float *x, unsigned char *block) {
+    unsigned char q[256];
+    memset(block, 0, 144);
+    encode_groups(x, 15, block, q);
+    for (int i = 0; i < 256; i++) block[16 + i / 64 * 32 + i % 32] |= (unsigned char)(q[i] << i % 64 / 32 * 4);
+}
+
+void pal_encode_q5_k(const float *x, unsigned char *block) {
+    unsigned char q[256];
+    memset(block, 0, 176);
+    encode_groups(x, 31, block, q);
+    for (int i = 0; i < 256; i++) {
+        block[16 + i % 32] |= (unsigned char)(q[i] >> 4 << i / 32);
+        block[48 + i / 64 * 32 + i % 32] |= (unsigned char)((q[i] & 15) << i % 64 / 32 * 4);
     }
 }

@@ -7,7 +7,7 @@
 
 #include "base/context.h"
 #include "base/map.h"
-#include "text/tokenizer.h"
+#include "text/side_files.h"
 
 enum { PATH_MAX_TEXT = 4400 };
 
@@ -25,7 +25,9 @@ pal_status pal_attachment_find(pal_attachment *out, const pal_source *source, co
     *out = (pal_attachment){ .directory = source->one_file ? NULL : source->path };
     if (given && strcmp(given, "none") == 0) return PAL_OK;
     if (!given && !source->one_file && !pal_tokenizer_file_in(source->path)) return PAL_OK;
-    const pal_status st = pal_tokenizer_open(&out->tokenizer, given ? given : source->path, err);
+    pal_status st = pal_tokenizer_open(&out->tokenizer, given ? given : source->path, err);
+    if (!st && given && !source->one_file && (st = pal_tokenizer_add_from(out->tokenizer, source->path, err)))
+        pal_attachment_close(out);
     if (st && !given && source->one_file) return PAL_OK; /* a GGUF file without a vocabulary */
     if (st) return st;
     out->copy = !given && !source->one_file;
@@ -54,11 +56,10 @@ static pal_status copy_file(const char *name, const char *from, const char *to, 
 }
 
 pal_status pal_attachment_write(const pal_attachment *a, const char *directory, pal_error *err) {
-    pal_status st = a->directory ? copy_file(generation_file, a->directory, directory, err) : PAL_OK;
-    if (!st && a->tokenizer && !a->copy) return pal_tokenizer_save(a->tokenizer, directory, err);
+    pal_status st = a->tokenizer && !a->copy ? pal_tokenizer_save(a->tokenizer, directory, err) : PAL_OK;
     for (size_t i = 0; a->copy && pal_tokenizer_files[i] && !st; i++)
         st = copy_file(pal_tokenizer_files[i], a->directory, directory, err);
-    return st;
+    return st || !a->directory ? st : copy_file(generation_file, a->directory, directory, err); /* the model's counts */
 }
 
 void pal_attachment_close(pal_attachment *a) {

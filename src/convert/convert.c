@@ -45,8 +45,8 @@ static pal_status read_dtype(conversion *c) {
     c->cast = true;
     c->dtype = pal_dtype_named(name, strlen(name));
     if (c->dtype == PAL_DTYPES)
-        return pal_fail(c->err, PAL_E_ARGUMENT, "dtype is '%.20s'; expected f32, bf16, f16, q8_0, q6_k, q4_k or q4_0",
-                        name);
+        return pal_fail(c->err, PAL_E_ARGUMENT,
+                        "dtype is '%.20s'; expected f32, bf16, f16, q8_0, q6_k, q5_k, q5_0, q4_k or q4_0", name);
     if (pal_dtype_values(c->dtype) > 1 && c->options->to != PAL_LAYOUT_GGUF)
         return pal_fail(c->err, PAL_E_ARGUMENT, "dtype %s is for GGUF only; %s holds f32, bf16 or f16", name,
                         names[c->options->to]);
@@ -113,7 +113,10 @@ static void set_config(conversion *c) {
 static pal_dtype target_type(conversion *c, const pal_tensor *from, const pal_weight *w) {
     const bool blocks = pal_dtype_values(from->dtype) > 1;
     if (c->options->to != PAL_LAYOUT_GGUF) return c->cast ? c->dtype : blocks ? PAL_F32 : from->dtype;
-    if (!c->cast) return w->quantisable && pal_matrix_fits(from->dtype, (size_t)w->shape[1]) ? from->dtype : PAL_F32;
+    if (!c->cast) {
+        const pal_block_format *format = w->quantisable ? pal_block_format_of(from->dtype) : NULL;
+        return format && (size_t)w->shape[1] % format->values == 0 ? from->dtype : PAL_F32;
+    }
     const pal_dtype type = pal_weight_type_in(w, c->dtype);
     c->report.finer += w->quantisable && !pal_matrix_fits(c->dtype, (size_t)w->shape[1]);
     return type;

@@ -127,8 +127,9 @@ static pal_status read_info(gguf_file *f, pal_gguf_reader *r, size_t index, pal_
         const char *known = pal_gguf_type_name(type);
         if (known)
             return pal_fail(err, PAL_E_UNSUPPORTED,
-                            "%s: tensor '%s' is %s; F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K are read", f->path, shown,
-                            known);
+                            "%s: tensor '%s' is %s; F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, IQ4_NL "
+                            "and IQ4_XS are read",
+                            f->path, shown, known);
         return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' has type %llu, which does not exist", f->path, shown,
                         (unsigned long long)type);
     }

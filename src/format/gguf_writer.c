@@ -118,8 +118,9 @@ static uint32_t file_type(const writer *w) {
     static const struct {
         pal_dtype type;
         uint32_t file;
-    } types[] = { { PAL_F32, 0 },   { PAL_F16, 1 },   { PAL_Q4_0, 2 }, { PAL_Q8_0, 7 },
-                  { PAL_Q4_K, 15 }, { PAL_Q6_K, 18 }, { PAL_BF16, 32 } };
+    } types[] = { { PAL_F32, 0 },   { PAL_F16, 1 },   { PAL_Q4_0, 2 },    { PAL_Q4_1, 3 },    { PAL_Q8_0, 7 },
+                  { PAL_Q5_0, 8 },  { PAL_Q5_1, 9 },  { PAL_Q2_K, 10 },   { PAL_Q3_K, 12 },   { PAL_Q4_K, 15 },
+                  { PAL_Q5_K, 17 }, { PAL_Q6_K, 18 }, { PAL_IQ4_NL, 25 }, { PAL_IQ4_XS, 30 }, { PAL_BF16, 32 } };
     const entry *largest = NULL;
     size_t most = 0;
     for (size_t i = 0; i < w->contents->count; i++) {

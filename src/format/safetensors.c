@@ -268,14 +268,10 @@ pal_status pal_tensor_to_f32(const pal_tensor *tensor, float *dst, pal_error *er
     case PAL_U16: CONVERT(uint16_t, (float)x);
     case PAL_U8:
     case PAL_BOOL: CONVERT(uint8_t, (float)x);
-    case PAL_Q8_0:
-    case PAL_Q4_0:
-    case PAL_Q4_K:
-    case PAL_Q6_K:
-        if (tensor->count % pal_dtype_values(tensor->dtype)) break;
+    default: /* blocks */
+        if (tensor->dtype >= PAL_DTYPES || tensor->count % pal_dtype_values(tensor->dtype)) break;
         pal_blocks_decode(pal_block_format_of(tensor->dtype), bytes, tensor->count, dst);
         return PAL_OK;
-    case PAL_DTYPES: break;
     }
     return pal_fail(err, PAL_E_UNSUPPORTED, "tensor '%s': dtype %d cannot be converted to f32", tensor->name,
                     (int)tensor->dtype);

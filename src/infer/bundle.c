@@ -6,7 +6,7 @@
 #include "base/directory.h"
 #include "base/log.h"
 #include "model/model.h"
-#include "text/tokenizer.h"
+#include "text/side_files.h"
 
 static pal_status open_tokenizer(pal_bundle *m, const char *path, const char *tokenizer, const char *fallback,
                                  bool quiet, pal_error *err) {
@@ -22,6 +22,11 @@ static pal_status open_tokenizer(pal_bundle *m, const char *path, const char *to
     st = strcmp(tokenizer, "ids") == 0
              ? pal_tokenizer_ids(&m->tokenizer, (size_t)pal_model_config_of(m->model)->vocab, err)
              : pal_tokenizer_open(&m->tokenizer, tokenizer, err);
+    if (!st) {
+        const pal_source *from = &m->model->source;
+        st = from->one_file ? pal_tokenizer_add_ends(m->tokenizer, from->config, err)
+                            : pal_tokenizer_add_from(m->tokenizer, from->path, err);
+    }
     if (st) return st;
     const size_t ids = pal_tokenizer_size(m->tokenizer), vocab = (size_t)pal_model_config_of(m->model)->vocab;
     if (ids > vocab)

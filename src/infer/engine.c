@@ -167,12 +167,13 @@ static double log_sum(const float *logits, int rows) {
     return (double)top + log(sum);
 }
 
-/* The likeliest n ids, likeliest first, the smaller id of equals. */
-static int likeliest(const float *logits, int vocab, int n, double all, pal_alternative *top) {
+/* The likeliest n tokens, likeliest first, the smaller id of equals. */
+static int likeliest(const pal_engine *e, const float *logits, int n, double all, pal_alternative *top) {
     int count = 0;
-    for (int32_t id = 0; n > 0 && id < vocab; id++) {
+    for (int32_t id = 0; n > 0 && id < e->vocab; id++) {
         const double x = (double)logits[id] - all;
-        if (!(x > -INFINITY) || (count == n && !(x > top[n - 1].logprob))) continue;
+        if (!(e->tok->flags[id] & PAL_TOKEN_PRESENT) || !(x > -INFINITY)) continue;
+        if (count == n && !(x > top[n - 1].logprob)) continue;
         int at = count < n ? count++ : n - 1;
         for (; at > 0 && top[at - 1].logprob < x; at--) top[at] = top[at - 1];
         top[at] = (pal_alternative){ id, x };
@@ -190,7 +191,7 @@ static void prompt_sum_task(void *arg, size_t i, int thread) {
 static void judge(const pal_session *s, const float *logits, double all, pal_token *token, pal_alternative *top) {
     const pal_engine *e = s->engine;
     token->logprob = (double)logits[token->id] - all;
-    token->top_count = likeliest(logits, e->vocab, s->options.alternatives, all, top);
+    token->top_count = likeliest(e, logits, s->options.alternatives, all, top);
     token->top = top;
 }
 
@@ -294,6 +295,7 @@ typedef struct {
     pal_engine *e;
     pal_session *const *group;
     int32_t *ids;
+    double *sums; /* log_sum() of all logits, as the model gave them; of sessions that ask for log-probabilities */
 } pick_job;
 
 /* The id that follows in session i of a group, from its row of logits. */
@@ -302,15 +304,17 @@ static void pick_task(void *arg, size_t i, int thread) {
     const pal_engine *e = job->e;
     const pal_session *s = job->group[i];
     float *logits = e->logits + i * (size_t)e->rows;
+    if (s->options.logprobs) job->sums[i] = log_sum(logits, e->rows);
     for (int k = 0; k < e->vocab; k++)
         if (!(e->tok->flags[k] & PAL_TOKEN_PRESENT)) logits[k] = -INFINITY;
     job->ids[i] = pal_sampler_pick(e->samplers[thread], &s->options.sampling, logits, s->seen, s->written,
                                    s->options.seed, (uint64_t)pal_state_position(s->state));
 }
 
-/* A session goes on by the id that was picked from its row of logits. */
-static void write_token(pal_session *s, int32_t id, const float *logits, int row) {
+/* Continues a session by the id that was picked from its row of logits, whose log_sum() is `all`. */
+static void write_token(pal_session *s, int32_t id, int row, double all) {
     pal_engine *e = s->engine;
+    const float *logits = e->logits + (size_t)row * (size_t)e->rows;
     pal_alternative top[PAL_ALTERNATIVES];
     pal_token token = { .id = id, .logprob = NAN, .variance = NAN };
     bool stopped = false;
@@ -321,14 +325,15 @@ static void write_token(pal_session *s, int32_t id, const float *logits, int row
         end(s, PAL_FINISH_ERROR, "the model's logits are not numbers: its weights or its memory hold NaN");
         return;
     }
-    if (s->options.logprobs) judge(s, logits, log_sum(logits, e->rows), &token, top);
+    if (s->options.logprobs) judge(s, logits, all, &token, top);
     if (e->options.variance) token.variance = pal_work_variance(e->work, row);
     if (s->written) s->written[token.id]++;
     e->counts.written++;
     pal_session_note(s, (uint32_t)token.id);
     (void)pal_state_set_pending(s->state, token.id, NULL);
     s->left--;
-    const bool ended = !s->options.ignore_eos && token.id == pal_tokenizer_eos(e->tok);
+    const bool named = pal_stops_name(&s->stops, id),
+               ended = named || (!s->options.ignore_eos && pal_tokenizer_is_end(e->tok, (uint32_t)id));
     const pal_status st = ended ? pal_decoder_finish(s->decoder, &s->held, &err) /* no more bytes come */
                                 : pal_decoder_push(s->decoder, (uint32_t)token.id, &s->held, &err);
     if (st) {
@@ -336,7 +341,7 @@ static void write_token(pal_session *s, int32_t id, const float *logits, int row
         return;
     }
     size_t told = pal_stops_tellable(&s->stops, s->held.data, s->held.size, seen, &stopped);
-    if (stopped) token.finish = PAL_FINISH_STOP;
+    if (stopped || named) token.finish = PAL_FINISH_STOP;
     else if (ended) token.finish = PAL_FINISH_EOS;
     else if (!s->left) token.finish = PAL_FINISH_LENGTH;
     if (token.finish && !stopped) told = s->held.size; /* what might have become a stop string did not */
@@ -352,6 +357,7 @@ static void write_token(pal_session *s, int32_t id, const float *logits, int row
 static void write_group(pal_engine *e, pal_session *const *group, int n) {
     pal_state *states[TOGETHER] = { 0 };
     int32_t ids[TOGETHER] = { 0 };
+    double sums[TOGETHER] = { 0 };
     pal_error err;
     for (int i = 0; i < n; i++) {
         states[i] = group[i]->state;
@@ -360,11 +366,11 @@ static void write_group(pal_engine *e, pal_session *const *group, int n) {
     for (int i = 0; i < n; i++) (void)pal_work_watch(e->work, i, group[i]->options.watch, NULL); /* was checked */
     const pal_status st = pal_model_step(e->model, e->work, states, n, ids, e->logits, &err);
     for (int i = 0; i < n; i++) (void)pal_work_watch(e->work, i, NULL, NULL);
-    pick_job job = { .e = e, .group = group, .ids = ids };
+    pick_job job = { .e = e, .group = group, .ids = ids, .sums = sums };
     if (!st) pal_parallel_for(e->cx, (size_t)n, pick_task, &job);
     for (int i = 0; i < n; i++)
         if (st) end(group[i], PAL_FINISH_ERROR, err.text);
-        else write_token(group[i], ids[i], e->logits + (size_t)i * (size_t)e->rows, i);
+        else write_token(group[i], ids[i], i, sums[i]);
 }
 
 int pal_engine_step(pal_engine *e) {

@@ -22,12 +22,17 @@ static void drop_options(pal_session_options *o) {
 
 /* Own copies of what the caller's options point to. */
 static pal_status keep_options(pal_session_options *to, pal_stops *stops, const pal_session_options *from,
-                               pal_error *err) {
+                               const pal_tokenizer *tok, pal_error *err) {
     void *block;
     pal_status st;
     *to = *from;
     to->stop = NULL, to->sampling.bias = NULL, to->stop_count = 0, to->known = NULL;
-    if ((st = pal_stops_new(stops, from->stop, from->stop_count, err)) || !from->sampling.bias_count) return st;
+    if ((st = pal_stops_new(stops, from->stop, from->stop_count, err))) return st;
+    for (size_t i = 0; i < stops->count; i++) {
+        const int64_t id = pal_tokenizer_find(tok, from->stop[i]);
+        if (id >= 0 && pal_tokenizer_is_special(tok, (uint32_t)id)) stops->list[i].id = id;
+    }
+    if (!from->sampling.bias_count) return PAL_OK;
     st = pal_alloc_named(&block, from->sampling.bias_count, sizeof *to->sampling.bias, "biases", err);
     if (st) pal_stops_free(stops);
     else to->sampling.bias = memcpy(block, from->sampling.bias, from->sampling.bias_count * sizeof *to->sampling.bias);
@@ -179,7 +184,7 @@ pal_status pal_session_begin(pal_session *s, const uint32_t *ids, size_t count, 
     pal_status st;
     pal_session_stop(s);
     if ((st = check_begin(s, known ? known : s->state, ids, count, options, err))) return st;
-    if ((st = keep_options(&own, &stops, options, err))) return st;
+    if ((st = keep_options(&own, &stops, options, s->engine->tok, err))) return st;
     s->ids.count = 0;
     s->held.size = 0;
     if ((st = make_room(s, options, stops.longest, err)) || (st = pal_ids_reserve(&s->ids, count + 1, err)) ||

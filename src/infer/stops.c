@@ -15,7 +15,7 @@ static pal_status make_stop(pal_stop *stop, const char *text, size_t size, pal_e
     void *block;
     const pal_status st = pal_alloc_named(&block, size, sizeof *stop->borders + 1, "a stop string", err);
     if (st) return st;
-    *stop = (pal_stop){ .borders = block, .size = size };
+    *stop = (pal_stop){ .borders = block, .size = size, .id = -1 };
     stop->text = memcpy(stop->borders + size, text, size);
     for (size_t i = 1; i < size; i++) stop->borders[i] = advance(stop, stop->borders[i - 1], stop->text[i]);
     return PAL_OK;
@@ -34,6 +34,12 @@ pal_status pal_stops_new(pal_stops *out, const char *const *texts, size_t count,
     }
     if (st) pal_stops_free(out);
     return st;
+}
+
+bool pal_stops_name(const pal_stops *stops, int64_t id) {
+    for (size_t i = 0; i < stops->count; i++)
+        if (stops->list[i].id == id) return true;
+    return false;
 }
 
 void pal_stops_free(pal_stops *stops) {

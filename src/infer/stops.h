@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "palimpsa/status.h"
 
@@ -13,6 +14,7 @@ typedef struct pal_stop {
     size_t *borders; /* [i]: how many of its first bytes end its first i + 1 bytes, too, but not all; owns the block */
     const unsigned char *text;
     size_t size, matched; /* matched: how much of it the text ends with now */
+    int64_t id;           /* of the special token that it names, which has no text; -1: none */
 } pal_stop;
 
 typedef struct pal_stops {
@@ -21,6 +23,8 @@ typedef struct pal_stops {
 } pal_stops;
 
 pal_status pal_stops_new(pal_stops *out, const char *const *texts, size_t count, pal_error *err); /* own copies */
+/* Whether a token is one that a stop string names. */
+bool pal_stops_name(const pal_stops *stops, int64_t id);
 void pal_stops_free(pal_stops *stops);
 void pal_stops_restart(pal_stops *stops); /* nothing is held back any more */
 /* How much of the held text can be told: up to the first that is there (*stopped), or else up to where one may begin.

@@ -74,6 +74,10 @@ static inline size_t pal_memory_key_head(const pal_memory_shape *s, size_t h) {
     return h * (size_t)s->key_heads / (size_t)s->heads;
 }
 
+/* x of a decay e^-x that kernels add up over tokens. Beyond 1e4 nothing is left of the memory either way, and a larger
+ * number, such as a mask's 1e30, would swallow its neighbours in the sum. NaN stays NaN. */
+static inline double pal_memory_forgetting(double x) { return x > 1e4 ? 1e4 : x; }
+
 /* A view from a token and channel on; no view stays none. */
 static inline pal_view pal_view_at(pal_view view, size_t token, size_t channel) {
     return (pal_view){ view.data ? view.data + token * view.stride + channel : NULL, view.stride };

@@ -217,11 +217,13 @@ bool pal_model_file_has_gate(const void *model, int layer) {
     return false;
 }
 
-/* Inference reads matrices where the file has them, when products read their type and they are aligned. */
+/* Inference reads matrices where the file has them, when they are aligned. Those in a type that products do not read
+ * are mapped until pal_model_hold_read_types. */
 static bool stays_mapped(const pal_model *m, const pal_weight *w, const pal_tensor *t) {
+    const pal_block_format *format = t ? pal_block_format_of(t->dtype) : NULL;
     const size_t aligned = t && t->dtype == PAL_F32 ? sizeof(float) : sizeof(uint16_t);
-    return m->use == PAL_FOR_INFERENCE && w->quantisable && t && t->data &&
-           pal_matrix_fits(t->dtype, (size_t)w->shape[1]) && (uintptr_t)t->data % aligned == 0;
+    return m->use == PAL_FOR_INFERENCE && w->quantisable && format && t->data &&
+           (size_t)w->shape[1] % format->values == 0 && (uintptr_t)t->data % aligned == 0;
 }
 
 /* Training takes floats; what was rounded to blocks would only seem to be trained on. */
@@ -259,7 +261,7 @@ static pal_status load(pal_model *m, const pal_context *cx, pal_error *err) {
         const pal_tensor *t = pal_source_find(&m->source, e->view.name);
         if (stays_mapped(m, &e->view, t)) {
             if ((st = pal_source_check(&m->source, t, err))) return st;
-            e->view.type = t->dtype;
+            e->view.type = e->view.stored = t->dtype;
             e->view.data = t->data;
             continue;
         }
@@ -270,6 +272,7 @@ static pal_status load(pal_model *m, const pal_context *cx, pal_error *err) {
     }
     if ((st = pal_fingerprint_keep(m, err))) return st;
     pal_weights_warn_of_nan(m, cx);
+    if ((st = pal_model_hold_read_types(m, cx, err))) return st;
     pal_model_bind(m);
     return PAL_OK;
 }

@@ -13,7 +13,7 @@ struct pal_model {
     pal_layer outer;   /* embedding, head, final norm; a tied head has the embedding's pointers */
     pal_layer *layers; /* (config.layers) */
     float *parameters; /* flat; for inference only what is not mapped */
-    void *retyped;     /* weights that pal_model_retype made */
+    void *retyped;     /* weights in another type than the file's */
     float *gradients;  /* flat, training only */
     pal_source source; /* keeps mapped weights and the configuration alive; zeroed for a new model */
     const struct pal_model *viewed;      /* whose weights these are, of a pal_model_view; NULL: its own */
@@ -24,6 +24,8 @@ struct pal_model {
 void pal_model_bind(pal_model *model);
 /* Room for a fingerprint that is taken once. */
 pal_status pal_fingerprint_keep(pal_model *model, pal_error *err);
+/* Matrices in types that are only read become Q8_0, and one warning says so. */
+pal_status pal_model_hold_read_types(pal_model *model, const pal_context *cx, pal_error *err);
 /* Warns of every tensor that holds NaN, or blocks with scales that are not finite. */
 void pal_weights_warn_of_nan(const pal_model *model, const pal_context *cx);
 

@@ -2,6 +2,7 @@
 /* What is done to every weight of a model, in whatever type it is stored: reading values, the check for NaN, the
  * fingerprint, and another type. */
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -21,13 +22,17 @@ size_t pal_weight_bytes(const pal_weight *w) {
     return w->count / pal_dtype_values(w->type) * pal_dtype_size(w->type);
 }
 
+/* What rows get that do not fill the blocks of `type`. */
+static pal_dtype finer(pal_dtype type) {
+    return type == PAL_Q4_K ? PAL_Q5_0 : type == PAL_Q5_K || type == PAL_Q6_K ? PAL_Q8_0 : PAL_F16;
+}
+
 pal_dtype pal_weight_type_in(const pal_weight *w, pal_dtype type) {
     if (!w->quantisable) return PAL_F32;
-    const size_t columns = (size_t)w->shape[1];
     const bool outer = strcmp(w->group, "embedding") == 0 || strcmp(w->group, "head") == 0;
-    if (outer && (type == PAL_Q4_0 || type == PAL_Q4_K))
-        type = pal_matrix_fits(PAL_Q6_K, columns) ? PAL_Q6_K : PAL_Q8_0;
-    return pal_matrix_fits(type, columns) ? type : PAL_F16;
+    if (outer && (type == PAL_Q4_0 || type == PAL_Q5_0 || type == PAL_Q4_K || type == PAL_Q5_K)) type = PAL_Q6_K;
+    while (!pal_matrix_fits(type, (size_t)w->shape[1])) type = finer(type);
+    return type;
 }
 
 typedef struct {
@@ -184,40 +189,58 @@ static void retype_task(void *arg, size_t begin, size_t end, int thread) {
     }
 }
 
+/* What a weight becomes, and where that goes. */
+typedef struct {
+    pal_dtype type; /* PAL_DTYPES: it stays as it is */
+    size_t at;
+} target;
+
 /* Weights that one product reads together stay neighbours when they are of one type. Returns all bytes. */
-static size_t place(const pal_model *m, pal_dtype type, size_t *at) {
+static size_t place(const pal_model *m, target *targets) {
     size_t used = 0;
     for (size_t i = 0; i < m->table.count; i++) {
         const pal_weight_entry *e = &m->table.entries[i];
-        const pal_dtype to = pal_weight_type_in(&e->view, type);
+        const pal_dtype to = targets[i].type;
+        if (to == PAL_DTYPES) continue;
         const size_t line = !e->adjacent ? 64 : to == PAL_F32 ? sizeof(float) : sizeof(uint16_t);
         used = (used + line - 1) / line * line;
-        at[i] = used;
+        targets[i].at = used;
         used += e->view.count / pal_dtype_values(to) * pal_dtype_size(to);
     }
     return used;
 }
 
+/* The weights in memory of their own: *bytes, which is the caller's. */
+static pal_status retype(pal_model *m, target *targets, void **bytes, const pal_context *cx, pal_error *err) {
+    const pal_status st = pal_alloc_named(bytes, place(m, targets), 1, "weights", err);
+    for (size_t i = 0; i < m->table.count && !st; i++) {
+        pal_weight *w = &m->table.entries[i].view;
+        if (targets[i].type == PAL_DTYPES) continue;
+        retype_job job = { .from = w,
+                           .format = pal_block_format_of(targets[i].type),
+                           .to = (unsigned char *)*bytes + targets[i].at };
+        pal_parallel_ranges(cx, w->count, 16 * PIECE, retype_task, &job);
+        w->type = targets[i].type;
+        w->data = job.to;
+    }
+    return st;
+}
+
 pal_status pal_model_retype(pal_model *m, pal_dtype type, const pal_context *cx, pal_error *err) {
     pal_status st;
     void *block, *bytes;
-    if (m->use != PAL_FOR_INFERENCE || !pal_block_format_of(type))
+    const pal_block_format *format = pal_block_format_of(type);
+    if (m->use != PAL_FOR_INFERENCE || !format || !format->encode)
         return pal_fail(err, PAL_E_ARGUMENT, "only a model for inference gets another type, and one that it can run");
-    if ((st = pal_alloc_named(&block, m->table.count, sizeof(size_t), "the list of weights", err))) return st;
-    size_t *at = block;
-    if ((st = pal_alloc_named(&bytes, place(m, type, at), 1, "weights", err))) {
-        pal_free(at);
-        return st;
-    }
+    if ((st = pal_alloc_named(&block, m->table.count, sizeof(target), "the list of weights", err))) return st;
+    target *targets = block;
     for (size_t i = 0; i < m->table.count; i++) {
         pal_weight *w = &m->table.entries[i].view;
-        const pal_dtype to = pal_weight_type_in(w, type);
-        retype_job job = { .from = w, .format = pal_block_format_of(to), .to = (unsigned char *)bytes + at[i] };
-        pal_parallel_ranges(cx, w->count, 16 * PIECE, retype_task, &job);
-        w->type = to;
-        w->data = job.to;
+        targets[i].type = w->stored = pal_weight_type_in(w, type);
     }
-    pal_free(at);
+    st = retype(m, targets, &bytes, cx, err);
+    pal_free(targets);
+    if (st) return st;
     pal_free(m->parameters);
     pal_free(m->retyped);
     pal_free(m->fingerprint);
@@ -226,4 +249,42 @@ pal_status pal_model_retype(pal_model *m, pal_dtype type, const pal_context *cx,
     m->retyped = bytes;
     pal_model_bind(m);
     return pal_fingerprint_keep(m, err);
+}
+
+/* "Q2_K and Q3_K" */
+static void name_types(char out[96], const bool found[PAL_DTYPES]) {
+    size_t at = 0;
+    int left = 0;
+    for (int t = 0; t < PAL_DTYPES; t++) left += found[t];
+    for (int t = 0, n = 0; t < PAL_DTYPES; t++) {
+        if (!found[t]) continue;
+        const char *between = n == 0 ? "" : n + 1 == left ? " and " : ", ";
+        at += (size_t)snprintf(out + at, 96 - at, "%s%s", between, pal_dtype_name((pal_dtype)t));
+        n++;
+    }
+}
+
+pal_status pal_model_hold_read_types(pal_model *m, const pal_context *cx, pal_error *err) {
+    pal_status st;
+    void *block;
+    bool found[PAL_DTYPES] = { false };
+    char types[96];
+    size_t count = 0;
+    if ((st = pal_alloc_named(&block, m->table.count, sizeof(target), "the list of weights", err))) return st;
+    target *targets = block;
+    for (size_t i = 0; i < m->table.count; i++) {
+        const pal_weight *w = &m->table.entries[i].view;
+        const bool reads = pal_block_format_of(w->type)->encode == NULL;
+        targets[i].type = reads ? PAL_Q8_0 : PAL_DTYPES;
+        count += reads;
+        found[w->type] |= reads;
+    }
+    if (count) st = retype(m, targets, &m->retyped, cx, err);
+    if (count && !st) {
+        name_types(types, found);
+        pal_warn("%s: models do not compute with %s; %zu matrices are held as Q8_0 in %zu MiB of RAM", m->source.path,
+                 types, count, place(m, targets) / 1048576 + 1);
+    }
+    pal_free(targets);
+    return st;
 }

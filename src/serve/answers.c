@@ -18,7 +18,11 @@ serve_result serve_send(serve_exchange *x, int status, const char *type, struct 
     if (status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
     if (cors) {
         MHD_add_response_header(response, "Access-Control-Allow-Origin", cors);
-        MHD_add_response_header(response, "Access-Control-Allow-Headers", "Authorization, Content-Type");
+        /* Clients for browsers send headers of their own, which change nothing here. */
+        const char *asked = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND,
+                                                        "Access-Control-Request-Headers");
+        MHD_add_response_header(response, "Access-Control-Allow-Headers",
+                                asked ? asked : "Authorization, Content-Type");
         MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     }
     x->status = status;

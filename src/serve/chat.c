@@ -1,29 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /* POST /v1/chat/completions: messages become a prompt by a named template. What a message says is text: it never yields
  * a special token. */
-#include <math.h>
+#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/alloc.h"
-#include "base/log.h"
-#include "base/map.h"
-#include "format/gguf_values.h"
 #include "format/json.h"
-#include "format/model_dir.h"
 #include "serve/inside.h"
 #include "text/json_text.h"
 #include "text/strings.h"
+#include "text/tokenizer.h"
 
 struct serve_template {
     const char *name;
-    const char *mark; /* what a chat template of a model holds when it is this one */
-    const char *stop; /* ends an answer where the model does not know how to; NULL: nothing */
+    const char *mark, *other; /* what a chat template of a model holds when it is this one */
+    const char *stop;         /* ends an answer where the model does not know how to; NULL: nothing */
 };
 
-static const serve_template templates[] = { { "chatml", "<|im_start|>", "<|im_end|>" },
-                                            { "llama2", "[INST]", NULL },
-                                            { "plain", NULL, "\nUser:" } };
+static const serve_template templates[] = { { "chatml", "<|im_start|>", "<|im_end|>", "<|im_end|>" },
+                                            { "llama2", "[INST]", "<<SYS>>", NULL },
+                                            { "plain", NULL, NULL, "\nUser:" } };
 enum { CHATML, LLAMA2, PLAIN, TEMPLATES };
 const char serve_template_names[] = "chatml, llama2, plain";
 
@@ -33,85 +29,15 @@ const serve_template *serve_template_named(const char *name) {
     return NULL;
 }
 
-static const serve_template *recognised(pal_slice text) {
+static bool holds(pal_slice text, const char *mark) { return memmem(text.data, text.size, mark, strlen(mark)) != NULL; }
+
+const serve_template *serve_template_of(const pal_tokenizer *tok, char why[256]) {
+    const pal_slice text = pal_tokenizer_chat_template(tok, "default");
+    if (!tok->template_count) return &templates[PLAIN];
     for (int i = 0; i < PLAIN; i++)
-        if (text.size && memmem(text.data, text.size, templates[i].mark, strlen(templates[i].mark)))
-            return &templates[i];
+        if (text.size && holds(text, templates[i].mark) && holds(text, templates[i].other)) return &templates[i];
+    snprintf(why, 256, "the chat template of this model is not known; choose one of %s", serve_template_names);
     return NULL;
-}
-
-/* Several templates are a list of objects; people talk by the one that is called default. */
-static const json_t *default_template(const json_t *given) {
-    for (size_t i = 0; i < json_array_size(given); i++) {
-        const json_t *one = json_array_get(given, i);
-        const char *name = json_string_value(json_object_get(one, "name"));
-        if (name && strcmp(name, "default") == 0) return json_object_get(one, "template");
-    }
-    return given;
-}
-
-/* These set `found` to what a file says, NULL where it is not known, and leave it alone where the file says nothing. */
-static pal_status read_config(const serve_template **found, const char *path, pal_error *err) {
-    json_t *root = NULL;
-    const pal_status st = pal_json_read(&root, path, err);
-    const json_t *given = json_object_get(root, "chat_template"), *one = default_template(given);
-    if (!st && given && !json_is_null(given))
-        *found = recognised((pal_slice){ (const unsigned char *)json_string_value(one), json_string_length(one) });
-    json_decref(root);
-    return st;
-}
-static pal_status read_jinja(const serve_template **found, const char *path, pal_error *err) {
-    pal_map map;
-    const pal_status st = pal_map_open(&map, path, err);
-    if (st) return st;
-    *found = recognised((pal_slice){ map.data, map.size });
-    pal_map_close(&map);
-    return PAL_OK;
-}
-static pal_status read_gguf(const serve_template **found, const char *path, pal_error *err) {
-    pal_map map;
-    uint64_t tensors, pairs = 0;
-    pal_status st = pal_map_open(&map, path, err);
-    if (st) return st;
-    pal_gguf_reader r = { .data = map.data, .size = map.size };
-    if (map.size >= 4 && memcmp(map.data, "GGUF", 4) == 0) st = pal_gguf_begin(&r, path, &tensors, &pairs, err);
-    for (uint64_t i = 0; i < pairs && !st && !r.bad; i++) {
-        const pal_slice key = pal_gguf_string(&r);
-        const pal_gguf_value v = pal_gguf_read(&r);
-        if (!r.bad && pal_gguf_is(key, "tokenizer.chat_template")) *found = recognised(v.text);
-    }
-    pal_map_close(&map);
-    return st;
-}
-
-/* Recognises the template of a model; without one it is plain. */
-const serve_template *serve_template_of(const char *model, char why[256]) {
-    static const struct {
-        const char *name; /* behind the model's path */
-        pal_status (*read)(const serve_template **found, const char *path, pal_error *err);
-    } places[] = { { "", read_gguf }, /* a model that is one file */
-                   { "/chat_template.jinja", read_jinja },
-                   { "/tokenizer_config.json", read_config } };
-    const serve_template *found = &templates[PLAIN];
-    char path[4096];
-    struct stat there;
-    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        pal_error err;
-        if (snprintf(path, sizeof path, "%s%s", model, places[i].name) >= (int)sizeof path || stat(path, &there) != 0 ||
-            S_ISDIR(there.st_mode))
-            continue;
-        const char *file = i ? places[i].name + 1 : "GGUF file";
-        if (places[i].read(&found, path, &err)) {
-            pal_warn("%s: chats are refused until --chat-template chooses one", err.text);
-            snprintf(why, 256, "this model's %s cannot be read; choose one of %s", file, serve_template_names);
-            return NULL;
-        }
-        if (!found)
-            snprintf(why, 256, "the chat template of this model's %s is not known; choose one of %s", file,
-                     serve_template_names);
-        if (found != &templates[PLAIN]) break; /* the first file that says one */
-    }
-    return found;
 }
 
 /* A prompt in pieces: what the template says, and what people say. */
@@ -124,8 +50,7 @@ typedef struct {
     int count;
 } script;
 
-static bool add(script *s, bool said, const char *text) {
-    const size_t size = strlen(text);
+static bool add_bytes(script *s, bool said, const char *text, size_t size) {
     if (!size) return true;
     if (s->count && s->pieces[s->count - 1].said == said) s->pieces[s->count - 1].to += size;
     else if (s->count < (int)(sizeof s->pieces / sizeof *s->pieces))
@@ -134,41 +59,80 @@ static bool add(script *s, bool said, const char *text) {
     return !pal_bytes_append(&s->text, text, size, NULL);
 }
 
+static bool add(script *s, bool said, const char *text) { return add_bytes(s, said, text, strlen(text)); }
+
+/* Without blanks in front and behind. */
+static bool add_stripped(script *s, bool front, bool back, const char *text) {
+    static const char blanks[] = " \t\n\r\v\f";
+    size_t size = strlen(text);
+    const size_t skipped = front ? strspn(text, blanks) : 0;
+    while (back && size > skipped && strchr(blanks, text[size - 1])) size--;
+    return add_bytes(s, true, text + skipped, size - skipped);
+}
+
+/* The name of a special token, which the template writes. */
+static bool add_token(script *s, const pal_tokenizer *tok, int64_t id) {
+    const pal_slice name = id < 0 ? (pal_slice){ NULL, 0 } : pal_tokenizer_name(tok, (uint32_t)id);
+    return add_bytes(s, false, (const char *)name.data, name.size);
+}
+
 enum { MOST_MESSAGES = 512 };
 typedef struct {
     const char *role, *content;
+    char *joined; /* content of several parts; NULL: it is one text of the request */
 } message;
 
-static bool write_script(script *s, const serve_template *t, const message *m, size_t count) {
-    bool fits = true;
+/* As Meta's code writes it: BOS, [INST], what the user says; the answer and EOS. What the system says is part of what
+ * the user says first. */
+static bool write_llama2(script *s, const pal_tokenizer *tok, const message *m, size_t count) {
     const char *system = NULL;
+    bool fits = true;
     for (size_t i = 0; i < count && fits; i++) {
-        const bool answer = strcmp(m[i].role, "assistant") == 0;
-        if (t == &templates[CHATML]) {
-            fits = add(s, false, "<|im_start|>") && add(s, false, m[i].role) && add(s, false, "\n") &&
-                   add(s, true, m[i].content) && add(s, false, "<|im_end|>\n");
-        } else if (t == &templates[LLAMA2]) {
-            if (strcmp(m[i].role, "system") == 0) system = m[i].content;
-            else if (answer) fits = add(s, true, m[i].content) && add(s, false, " </s><s>");
-            else {
-                fits = add(s, false, "[INST] ");
-                if (system && fits)
-                    fits = add(s, false, "<<SYS>>\n") && add(s, true, system) && add(s, false, "\n<</SYS>>\n\n");
-                system = NULL;
-                fits = fits && add(s, true, m[i].content) && add(s, false, " [/INST] ");
-            }
+        if (strcmp(m[i].role, "system") == 0) {
+            system = m[i].content;
+        } else if (strcmp(m[i].role, "assistant") == 0) {
+            fits = add(s, false, " ") && add_stripped(s, true, true, m[i].content) && add(s, false, " ") &&
+                   add_token(s, tok, pal_tokenizer_eos(tok));
         } else {
-            const bool told = strcmp(m[i].role, "system") == 0;
-            fits = add(s, false,
-                       told     ? ""
-                       : answer ? "Assistant: "
-                                : "User: ") &&
-                   add(s, true, m[i].content) && add(s, false, "\n\n");
+            fits = add_token(s, tok, pal_tokenizer_bos(tok)) && add(s, false, "[INST] ");
+            if (system && fits)
+                fits = add(s, false, "<<SYS>>\n") && add(s, true, system) && add(s, false, "\n<</SYS>>\n\n");
+            fits = fits && add_stripped(s, !system, true, m[i].content) && add(s, false, " [/INST]");
+            system = NULL;
         }
     }
-    if (t == &templates[CHATML]) fits = fits && add(s, false, "<|im_start|>assistant\n");
-    if (t == &templates[PLAIN]) fits = fits && add(s, false, "Assistant:");
     return fits;
+}
+
+/* An answer is written as it was, so that what the model read and wrote comes back: it follows "Assistant:" at once,
+ * and ends where the stop "\nUser:" began. */
+static bool write_plain(script *s, const message *m, size_t count) {
+    bool fits = true;
+    for (size_t i = 0; i < count && fits; i++) {
+        const bool system = strcmp(m[i].role, "system") == 0, answer = strcmp(m[i].role, "assistant") == 0;
+        const size_t size = strlen(m[i].content);
+        const bool ended = answer && size && m[i].content[size - 1] == '\n';
+        fits = add(s, false,
+                   system   ? ""
+                   : answer ? "Assistant:"
+                            : "User: ") &&
+               add(s, true, m[i].content) && add(s, false, ended ? "\n" : "\n\n");
+    }
+    return fits && add(s, false, "Assistant:");
+}
+
+static bool write_chatml(script *s, const message *m, size_t count) {
+    bool fits = true;
+    for (size_t i = 0; i < count && fits; i++)
+        fits = add(s, false, "<|im_start|>") && add(s, false, m[i].role) && add(s, false, "\n") &&
+               add(s, true, m[i].content) && add(s, false, "<|im_end|>\n");
+    return fits && add(s, false, "<|im_start|>assistant\n");
+}
+
+static bool write_script(script *s, const serve_template *t, const pal_tokenizer *tok, const message *m, size_t count) {
+    return t == &templates[CHATML]   ? write_chatml(s, m, count)
+           : t == &templates[LLAMA2] ? write_llama2(s, tok, m, count)
+                                     : write_plain(s, m, count);
 }
 
 /* Who asks, and which model. */
@@ -203,10 +167,9 @@ static pal_status has_special(asked a, const script *s, bool *found, pal_error *
 }
 
 /* As one text, which is what models were trained on, unless somebody says a special token: then piece by piece. */
-static pal_status encode_script(asked a, const script *s, bool bos, pal_ids *ids, pal_error *err) {
+static pal_status encode_script(asked a, const script *s, pal_ids *ids, pal_error *err) {
     bool special;
     pal_status st = has_special(a, s, &special, err);
-    if (!st && bos) st = pal_ids_append(ids, (uint32_t)pal_tokenizer_bos(a.model->bundle.tokenizer), err);
     if (!st && !special) return encode(a, s, 0, s->text.size, false, ids, err);
     for (int i = 0; i < s->count && !st; i++) {
         const struct piece *p = &s->pieces[i];
@@ -215,36 +178,47 @@ static pal_status encode_script(asked a, const script *s, bool bos, pal_ids *ids
     return st;
 }
 
+/* The texts of a list of parts, each on lines of its own as other servers join them; NULL: there are other parts. */
+static char *join_parts(const json_t *parts) {
+    pal_bytes text = { 0 };
+    bool fine = true;
+    for (size_t i = 0; i < json_array_size(parts) && fine; i++) {
+        const json_t *one = json_array_get(parts, i), *part = json_object_get(one, "text");
+        const char *type = json_string_value(json_object_get(one, "type")), *said = json_string_value(part);
+        fine = type && strcmp(type, "text") == 0 && said && strlen(said) == json_string_length(part) &&
+               !(i && pal_bytes_append(&text, "\n", 1, NULL)) && !pal_bytes_append(&text, said, strlen(said), NULL);
+    }
+    if (fine && !pal_bytes_append(&text, "", 1, NULL)) return (char *)text.data;
+    pal_bytes_free(&text);
+    return NULL;
+}
+
 static bool read_messages(serve_fields *f, message *m, size_t *count) {
-    static const char expected[] =
-        "a list of 1 to 512 objects with \"role\" (system, user or assistant) and \"content\" (a text)";
+    static const char expected[] = "a list of 1 to 512 objects with \"role\" (system, user or assistant) and "
+                                   "\"content\" (a text, or a list of parts of type text)";
     static const char *const roles[] = { "system", "user", "assistant" };
     const json_t *list = json_object_get(f->root, "messages");
-    *count = json_array_size(list);
-    if (!*count || *count > MOST_MESSAGES) return serve_wrong(f, "messages", expected);
-    for (size_t i = 0; i < *count; i++) {
+    const size_t n = json_array_size(list);
+    if (!n || n > MOST_MESSAGES) return serve_wrong(f, "messages", expected);
+    for (size_t i = 0; i < n; i++) {
         const json_t *one = json_array_get(list, i), *content = json_object_get(one, "content");
         bool known = false;
         m[i].role = json_string_value(json_object_get(one, "role"));
-        m[i].content = json_string_value(content);
+        m[i].joined = json_is_array(content) ? join_parts(content) : NULL;
+        *count = i + 1;
+        m[i].content = m[i].joined ? m[i].joined : json_string_value(content);
         if (m[i].role && strcmp(m[i].role, "developer") == 0) m[i].role = "system";
         for (size_t r = 0; r < 3 && m[i].role; r++) known |= strcmp(roles[r], m[i].role) == 0;
-        if (!known || !m[i].content || strlen(m[i].content) != json_string_length(content))
+        if (!known || !m[i].content || (!m[i].joined && strlen(m[i].content) != json_string_length(content)))
             return serve_wrong(f, "messages", expected);
     }
     return true;
 }
 
-static bool make_prompt(serve_fields *f, serve_job *job) {
-    message m[MOST_MESSAGES];
-    size_t count;
-    pal_error err;
+static bool make_script(serve_fields *f, serve_job *job, const message *m, size_t count) {
+    const pal_tokenizer *tok = job->model->bundle.tokenizer;
     const serve_template *t = job->model->template;
-    if (!t) {
-        f->result = serve_error(f->x, 400, NULL, "%s (--chat-template)", job->model->template_error);
-        return false;
-    }
-    if (!read_messages(f, m, &count)) return false;
+    pal_error err;
     for (size_t i = 0; t == &templates[LLAMA2] && i < count; i++) /* there it is part of what the user says */
         if (strcmp(m[i].role, "system") == 0 && (i + 1 == count || strcmp(m[i + 1].role, "user") != 0))
             return serve_wrong(f, "messages", "a user's message right behind a system message, as llama2 has it");
@@ -253,18 +227,25 @@ static bool make_prompt(serve_fields *f, serve_job *job) {
     job->prompt_texts = pal_alloc(1, sizeof *job->prompt_texts);
     bool fits = s && job->prompts && job->prompt_texts;
     if (fits) job->prompt_count = 1;
-    fits = fits && write_script(s, t, m, count);
-    if (!fits) serve_wrong(f, "messages", "less: no memory");
-    else {
-        const bool bos = t == &templates[LLAMA2] && pal_tokenizer_bos(job->model->bundle.tokenizer) >= 0;
-        if (encode_script((asked){ f->x, job->model }, s, bos, &job->prompts[0], &err)) {
-            f->result = serve_error(f->x, 400, "messages", "'messages': %s", err.text);
-            fits = false;
-        }
-    }
+    fits = fits && write_script(s, t, tok, m, count);
+    if (!fits) serve_no_memory(f);
+    else if (encode_script((asked){ f->x, job->model }, s, &job->prompts[0], &err))
+        fits = serve_failed(f, "messages", &err);
     if (s) pal_bytes_free(&s->text);
     pal_free(s);
     return fits;
+}
+
+static bool make_prompt(serve_fields *f, serve_job *job) {
+    message m[MOST_MESSAGES];
+    size_t count = 0;
+    if (!job->model->template) {
+        f->result = serve_error(f->x, 400, NULL, "%s (--chat-template)", job->model->template_error);
+        return false;
+    }
+    const bool made = read_messages(f, m, &count) && make_script(f, job, m, count);
+    for (size_t i = 0; i < count; i++) pal_free(m[i].joined);
+    return made;
 }
 
 /* The template's own stop behind those of the request. */
@@ -275,7 +256,7 @@ static bool add_stop(serve_fields *f, serve_job *job) {
     char **more = pal_alloc(count + 1, sizeof *more);
     if (!more || !(more[count] = pal_strdup(stop))) {
         pal_free(more);
-        return serve_wrong(f, "stop", "less: no memory");
+        return serve_no_memory(f);
     }
     for (size_t i = 0; i < count; i++) more[i] = job->stop[i];
     pal_free(job->stop);

@@ -128,13 +128,12 @@ static bool take_ids(serve_fields *f, serve_job *job, const char *name, const js
             snprintf(expected, sizeof expected, "ids of the vocabulary, 0 to %lld", (long long)vocab - 1);
             return serve_wrong(f, name, expected);
         }
-        if (pal_ids_append(&job->prompts[at], (uint32_t)value, &err)) return serve_wrong(f, name, "less: no memory");
+        if (pal_ids_append(&job->prompts[at], (uint32_t)value, &err)) return serve_no_memory(f);
     }
     if (!job->echo || pal_tokenizer_decode(job->model->bundle.tokenizer, job->prompts[at].data, job->prompts[at].count,
                                            true, &job->prompt_texts[at], &err) == PAL_OK)
         return true;
-    f->result = serve_error(f->x, 400, name, "'%s': %s", name, err.text);
-    return false;
+    return serve_failed(f, name, &err);
 }
 
 /* A tokenizer of numbers would read one that is too large as several. */
@@ -157,10 +156,8 @@ static bool take_text(serve_fields *f, serve_job *job, const char *name, const j
         return serve_wrong(f, name, "numbers below the size of the vocabulary, separated by blanks");
     if (serve_encode(f->x, job->model, json_string_value(text), json_string_length(text), NULL, &job->prompts[at],
                      &err) ||
-        pal_bytes_append(&job->prompt_texts[at], json_string_value(text), json_string_length(text), &err)) {
-        f->result = serve_error(f->x, err.status == PAL_E_MEMORY ? 500 : 400, name, "'%s': %s", name, err.text);
-        return false;
-    }
+        pal_bytes_append(&job->prompt_texts[at], json_string_value(text), json_string_length(text), &err))
+        return serve_failed(f, name, &err);
     return true;
 }
 
@@ -168,7 +165,7 @@ static bool begin_empty(serve_fields *f, serve_job *job, const char *name, size_
     const pal_tokenizer *tok = job->model->bundle.tokenizer;
     const int64_t bos = pal_tokenizer_bos(tok), start = bos >= 0 ? bos : pal_tokenizer_eos(tok);
     if (start < 0) return serve_wrong(f, name, "a text: this tokenizer has no token to begin an empty one with");
-    return !pal_ids_append(&job->prompts[at], (uint32_t)start, NULL) || serve_wrong(f, name, "less: no memory");
+    return !pal_ids_append(&job->prompts[at], (uint32_t)start, NULL) || serve_no_memory(f);
 }
 
 /* A text, a list of texts, a list of ids, or a list of lists of ids. */
@@ -181,7 +178,7 @@ bool serve_prompts(serve_fields *f, serve_job *job, const char *name) {
     if (count > SERVE_MOST_TEXTS) return serve_wrong(f, name, "at most 4096 prompts");
     job->prompts = pal_alloc(count, sizeof *job->prompts);
     job->prompt_texts = pal_alloc(count, sizeof *job->prompt_texts);
-    if (!job->prompts || !job->prompt_texts) return serve_wrong(f, name, "less: no memory");
+    if (!job->prompts || !job->prompt_texts) return serve_no_memory(f);
     job->prompt_count = count;
     for (size_t i = 0; i < count; i++) {
         const json_t *one = many ? json_array_get(value, i) : value;

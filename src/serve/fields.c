@@ -16,6 +16,16 @@ bool(serve_wrong)(serve_fields *f, const char *name, const char *expected) {
     return false;
 }
 
+bool(serve_no_memory)(serve_fields *f) {
+    f->result = serve_error(f->x, 500, NULL, "out of memory while the request was read");
+    return false;
+}
+
+bool serve_failed(serve_fields *f, const char *name, const pal_error *err) {
+    f->result = serve_error(f->x, err->status == PAL_E_MEMORY ? 500 : 400, name, "'%s': %s", name, err->text);
+    return false;
+}
+
 pal_status serve_encode(const serve_exchange *x, const serve_model *model, const void *text, size_t size,
                         const pal_encode_options *options, pal_ids *ids, pal_error *err) {
     pal_tokenizer_scratch *scratch = x->aside ? model->aside_scratch : model->bundle.scratch;
@@ -87,13 +97,13 @@ static bool stops(serve_fields *f, serve_job *job) {
     if (!value) return true;
     if (count > SERVE_MOST_STOPS) return serve_wrong(f, "stop", expected);
     if (!count) return true;
-    if (!(job->stop = pal_alloc(count, sizeof *job->stop))) return serve_wrong(f, "stop", "less: no memory");
+    if (!(job->stop = pal_alloc(count, sizeof *job->stop))) return serve_no_memory(f);
     for (size_t i = 0; i < count; i++) {
         const json_t *one = json_is_array(value) ? json_array_get(value, i) : value;
         const char *text = json_string_value(one);
         if (!text || !*text || strlen(text) != json_string_length(one) || strlen(text) > 4096)
             return serve_wrong(f, "stop", expected);
-        if (!(job->stop[i] = pal_strdup(text))) return serve_wrong(f, "stop", "less: no memory");
+        if (!(job->stop[i] = pal_strdup(text))) return serve_no_memory(f);
         job->options.stop_count = i + 1;
     }
     job->options.stop = (const char *const *)job->stop;
@@ -110,7 +120,7 @@ static bool biases(serve_fields *f, serve_job *job) {
     if (!json_is_object(value)) return serve_wrong(f, "logit_bias", expected);
     if (!json_object_size(value)) return true;
     pal_logit_bias *list = pal_alloc(json_object_size(value), sizeof *list);
-    if (!list) return serve_wrong(f, "logit_bias", "less: no memory");
+    if (!list) return serve_no_memory(f);
     job->options.sampling.bias = list;
     json_object_foreach((json_t *)value, key, bias) {
         const unsigned long id = strtoul(key, NULL, 10);
@@ -142,8 +152,9 @@ static bool unsupported(serve_fields *f) {
                                          "suffix", "grammar",     "guided_json" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const json_t *value = field(f, names[i]);
+        const char *text = json_string_value(value);
         if (!value || (json_is_array(value) && !json_array_size(value)) ||
-            (json_is_string(value) && (!*json_string_value(value) || strcmp(json_string_value(value), "none") == 0)))
+            (text && (!*text || strcmp(text, "none") == 0 || strcmp(text, "auto") == 0)))
             continue;
         f->result = serve_error(f->x, 400, names[i], "'%s' is not supported", names[i]);
         return false;

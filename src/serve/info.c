@@ -2,6 +2,7 @@
 /* What the server is and does: models, health, metrics. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "format/json.h"
@@ -28,18 +29,27 @@ static void describe(const pal_server *s, const serve_model *m, json_t *to) {
                               name_json(plain_version(s, m)), "plain_of", name_json(m->plain_of), "recall", c->mqar));
 }
 
+static json_t *model_json(const pal_server *s, const serve_model *m) {
+    const pal_model *weights = (m->plain_of ? m->plain_of : m)->bundle.model;
+    json_t *one = json_pack("{s:s, s:s, s:I, s:s, s:I, s:I}", "id", m->name, "object", "model", "created",
+                            (json_int_t)m->created, "owned_by", "palimpsa", "parameters",
+                            (json_int_t)pal_model_parameters(weights), "memory_bytes",
+                            (json_int_t)pal_state_bytes(m->bundle.model, m->context));
+    describe(s, m, one);
+    return one;
+}
+
+serve_result serve_model_get(serve_exchange *x) {
+    const char *name = x->path + strlen("/v1/models/"); /* of any length */
+    for (int i = 0; i < x->server->count; i++)
+        if (strcmp(x->server->models[i].name, name) == 0)
+            return serve_reply_json(x, 200, model_json(x->server, &x->server->models[i]));
+    return serve_error(x, 404, "model", "no model is called '%.100s'", name);
+}
+
 serve_result serve_models(serve_exchange *x) {
     json_t *list = json_array();
-    for (int i = 0; i < x->server->count; i++) {
-        const serve_model *m = &x->server->models[i];
-        const pal_model *weights = (m->plain_of ? m->plain_of : m)->bundle.model;
-        json_t *one = json_pack("{s:s, s:s, s:I, s:s, s:I, s:I}", "id", m->name, "object", "model", "created",
-                                (json_int_t)m->created, "owned_by", "palimpsa", "parameters",
-                                (json_int_t)pal_model_parameters(weights), "memory_bytes",
-                                (json_int_t)pal_state_bytes(m->bundle.model, m->context));
-        describe(x->server, m, one);
-        pal_json_append(list, one);
-    }
+    for (int i = 0; i < x->server->count; i++) pal_json_append(list, model_json(x->server, &x->server->models[i]));
     return serve_reply_json(x, 200, json_pack("{s:s, s:o}", "object", "list", "data", list));
 }
 

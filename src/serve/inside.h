@@ -114,6 +114,7 @@ typedef struct serve_text {
     int64_t written;
     pal_ids ids;                   /* written */
     bool read;                     /* its prompt */
+    bool again;                    /* it is read again without its stop string, to become a memory */
     size_t told_text, told_tokens; /* of a stream */
     size_t told_characters;        /* of the tokens that were told */
     bool told_end;
@@ -306,7 +307,10 @@ bool serve_boolean(serve_fields *f, const char *name, bool *out);
 bool serve_wrong(serve_fields *f, const char *name, const char *expected); /* answers; returns false */
 #ifdef __clang_analyzer__                                                  /* as for pal_fail */
 #define serve_wrong(f, name, expected) (serve_wrong(f, name, expected), false)
+#define serve_no_memory(f)             (serve_no_memory(f), false)
 #endif
+bool serve_no_memory(serve_fields *f);                                      /* answers 500; returns false */
+bool serve_failed(serve_fields *f, const char *name, const pal_error *err); /* 500 without memory, else 400; false */
 /* A text's ids, with the scratch of the thread that reads the request. */
 pal_status serve_encode(const serve_exchange *x, const serve_model *model, const void *text, size_t size,
                         const pal_encode_options *options, pal_ids *ids, pal_error *err);
@@ -411,7 +415,8 @@ json_t *serve_real(double x); /* null where it is no number */
 
 const serve_template *serve_template_named(const char *name); /* NULL: none; names in serve_template_names */
 extern const char serve_template_names[];
-const serve_template *serve_template_of(const char *model_path, char why[256]); /* NULL, and why */
+/* The template that a model brings with its tokenizer (pal_tokenizer_chat_template); NULL: it is not known, and why. */
+const serve_template *serve_template_of(const pal_tokenizer *tok, char why[256]);
 
 typedef serve_result serve_handler(serve_exchange *x);
 typedef struct serve_route {
@@ -423,8 +428,8 @@ typedef struct serve_route {
 bool serve_query(serve_exchange *x, const char *name, int64_t low, int64_t high, int64_t *out, serve_result *result);
 
 serve_handler serve_recall, serve_runs, serve_run_metrics, serve_asset_get, serve_observe_post, serve_observe_change,
-    serve_completions, serve_chat, serve_models, serve_health, serve_metrics, serve_openapi, serve_tokenize,
-    serve_detokenize, serve_tokenizer_info, serve_memories, serve_memories_make, serve_memory_get, serve_memory_name,
-    serve_memory_drop, serve_memory_file, serve_memory_mark, serve_mark_drop, serve_memory_rollback;
+    serve_completions, serve_chat, serve_models, serve_model_get, serve_health, serve_metrics, serve_openapi,
+    serve_tokenize, serve_detokenize, serve_tokenizer_info, serve_memories, serve_memories_make, serve_memory_get,
+    serve_memory_name, serve_memory_drop, serve_memory_file, serve_memory_mark, serve_mark_drop, serve_memory_rollback;
 
 #endif

@@ -247,8 +247,9 @@ serve_result serve_job_run(serve_exchange *x, serve_job *job, int64_t n) {
     pal_server *s = x->server;
     char why[200];
     const char *field = job->chat ? "messages" : job->makes ? "text" : "prompt";
-    const bool fits = job->prompt_count * (size_t)n <= SERVE_MOST_TEXTS && make_texts(job, n);
+    const bool few = job->prompt_count * (size_t)n <= SERVE_MOST_TEXTS, fits = few && make_texts(job, n);
     pthread_mutex_lock(&s->lock);
+    if (few && !fits) return refuse(x, job, 500, NULL, "out of memory for the texts of this request");
     if (!fits) {
         snprintf(why, sizeof why, "'prompt' times 'n': expected at most %d texts", SERVE_MOST_TEXTS);
         return refuse(x, job, 400, "n", why);

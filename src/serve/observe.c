@@ -134,7 +134,7 @@ static bool read_observe(serve_fields *outer, serve_job *job) {
     serve_fields f = { .x = outer->x, .root = value, .result = MHD_NO, .prefix = "observe." };
     bool fine = serve_boolean(&f, "tiles", &tiles) && serve_integer(&f, "every", 0, PIECE, &every) &&
                 serve_integer(&f, "from", 0, INT64_MAX / 2, &from);
-    if (fine && !(job->observe = make(job->model, tiles))) fine = serve_wrong(&f, "map", "less: no memory");
+    if (fine && !(job->observe = make(job->model, tiles))) fine = serve_no_memory(&f);
     if (fine) {
         serve_observe *o = job->observe;
         o->every = every ? (int)every : SERVE_SNAPSHOT;

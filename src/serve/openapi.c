@@ -97,6 +97,7 @@ static const struct {
     { "/v1/runs", "get", "Training runs", "application/json", 200, NULL, NULL },
     { "/v1/runs/metrics", "get", "What a run logged: ?run=&from=", "application/json", 200, NULL, NULL },
     { "/v1/models", "get", "The models that are served", "application/json", 200, NULL, NULL },
+    { "/v1/models/{id}", "get", "A model", "application/json", 200, NULL, NULL },
     { "/v1/memories", "get", "The memories that are kept", "application/json", 200, NULL, NULL },
     { "/v1/memories", "post", "Makes a memory", "application/json", 201, make_rows, NULL },
     { "/v1/memories/{id}", "get", "A memory", "application/json", 200, NULL, NULL },

@@ -28,6 +28,7 @@ static const serve_route routes[] = {
     { "POST", "/v1/observe", serve_observe_post, false },
     { "POST", "/v1/observe/{}", serve_observe_change, false },
     { "GET", "/v1/models", serve_models, false },
+    { "GET", "/v1/models/{}", serve_model_get, false },
     { "GET", "/v1/recall", serve_recall, false },
     { "GET", "/v1/runs", serve_runs, false },
     { "GET", "/v1/runs/metrics", serve_run_metrics, false },
@@ -366,7 +367,7 @@ static pal_status open_model(serve_model *to, const pal_serve_model *from, const
         if (!(to->template = serve_template_named(o->template)))
             return pal_fail(err, PAL_E_ARGUMENT, "no chat template is called '%s'; expected one of %s", o->template,
                             serve_template_names);
-    } else to->template = serve_template_of(from->bundle.model->source.path, to->template_error);
+    } else to->template = serve_template_of(from->bundle.tokenizer, to->template_error);
     return PAL_OK;
 }
 

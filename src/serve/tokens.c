@@ -53,7 +53,7 @@ static bool read_ids(serve_fields *f, pal_ids *ids, size_t vocab) {
         const json_int_t value = json_integer_value(id);
         if (!json_is_integer(id) || value < 0 || (size_t)value >= vocab)
             return serve_wrong(f, "tokens", "ids of the vocabulary");
-        if (pal_ids_append(ids, (uint32_t)value, NULL)) return serve_wrong(f, "tokens", "fewer: no memory");
+        if (pal_ids_append(ids, (uint32_t)value, NULL)) return serve_no_memory(f);
     }
     return true;
 }

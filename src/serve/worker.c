@@ -50,7 +50,7 @@ static void on_token(void *user, const pal_token *token) {
     }
     if (token->id >= 0 && !token->prompt) {
         t->written++;
-        if (job->caches && pal_ids_append(&t->ids, (uint32_t)token->id, NULL)) fits = false;
+        if ((job->caches || job->update) && pal_ids_append(&t->ids, (uint32_t)token->id, NULL)) fits = false;
     }
     if (token->text.size && pal_bytes_append(&t->text, token->text.data, token->text.size, NULL)) fits = false;
     job->taken += serve_token_bytes(job, token);
@@ -143,7 +143,7 @@ static void publish_stream(serve_job *job) {
     bool fits = true;
     for (size_t i = 0; i < job->started && fits; i++) {
         serve_text *t = &job->texts[i];
-        if (t->told_end) continue;
+        if (t->told_end || (t->again && !t->done)) continue;
         fits = (!job->observe || serve_observe_publish(t)) && tell_news(t);
         if (t->finish) t->told_end = true;
     }
@@ -219,10 +219,60 @@ static void keep_memory(serve_text *t) {
         fail_text(t, strstr(err.text, strerror(ENOSPC)) || strstr(err.text, strerror(EDQUOT)) ? 507 : 500, err.text);
 }
 
+/* The ids of a prompt and of its answer as far as the answer goes: of the token that a stop string begins in, what is
+ * in front of the stop. */
+static pal_status kept_ids(const serve_text *t, pal_ids *ids, pal_error *err) {
+    const serve_model *m = t->job->model;
+    const size_t size = t->text.size - (t->job->echo ? t->prompt_text.size : 0);
+    const unsigned char *text = t->text.data + (t->text.size - size);
+    size_t at = 0, taken = 0;
+    pal_status st = pal_ids_reserve(ids, t->prompt->count + t->ids.count, err);
+    if (st) return st;
+    for (size_t i = 0; i < t->prompt->count; i++) ids->data[ids->count++] = t->prompt->data[i];
+    while (taken < t->ids.count && at < size) {
+        const uint32_t id = t->ids.data[taken];
+        const size_t more = pal_tokenizer_is_special(m->bundle.tokenizer, id)
+                                ? 0 /* not shown */
+                                : pal_tokenizer_text(m->bundle.tokenizer, id).size;
+        if (more > size - at) break;
+        at += more;
+        ids->data[ids->count++] = t->ids.data[taken++];
+    }
+    pal_tokenizer_scratch *scratch = NULL;
+    if (at == size) return PAL_OK;
+    st = pal_tokenizer_scratch_new(&scratch, m->bundle.tokenizer, err);
+    if (!st)
+        st = pal_tokenizer_encode(m->bundle.tokenizer, scratch, text + at, size - at,
+                                  &(pal_encode_options){ .special_as_text = true }, ids, err);
+    pal_tokenizer_scratch_free(scratch);
+    return st;
+}
+
+static pal_status load_memory(serve_text *t, pal_error *err);
+
+/* A session that has met a stop string has read it. What becomes the memory is read again without it; true: the text
+ * has not ended yet. */
+static bool reads_again(serve_text *t) {
+    serve_job *job = t->job;
+    pal_ids ids = { 0 };
+    pal_error err;
+    if (t->again) return pal_session_busy(t->session);
+    if (t->finish != PAL_FINISH_STOP || !job->update) return false;
+    t->again = true;
+    pal_status st = load_memory(t, &err);
+    if (!st) st = kept_ids(t, &ids, &err);
+    if (!st) st = pal_session_begin(t->session, ids.data, ids.count, &(pal_session_options){ 0 }, &err);
+    pal_ids_free(&ids);
+    if (st) fail_text(t, 500, err.text);
+    return !st;
+}
+
 /* The bytes of a character that will not be finished are part of the text. A memory is updated only by an answer that
  * is whole. */
 static void end_text(serve_text *t) {
-    if (t->finish != PAL_FINISH_ERROR) {
+    if (t->again && pal_session_finish(t->session) == PAL_FINISH_ERROR)
+        fail_text(t, 500, "the answer could not be read again without its stop string");
+    if (t->finish != PAL_FINISH_ERROR && !t->again) {
         const pal_slice rest = pal_session_rest(t->session);
         if (pal_bytes_append(&t->text, rest.data, rest.size, NULL) ||
             (t->job->observe && !serve_observe_last_map(t)))
@@ -405,7 +455,7 @@ static void tend(pal_server *s, bool watch) {
         hold_answer(job);
         for (size_t i = 0; i < job->started && !job->cancelled; i++) {
             serve_text *t = &job->texts[i];
-            if (t->session && t->finish) end_text(t);
+            if (t->session && t->finish && !reads_again(t)) end_text(t);
             if (t->session && job->observe) serve_observe_view(job->observe);
             if (t->session) pal_session_pause(t->session, job->full);
         }

@@ -2,7 +2,7 @@
 /* Added tokens: found in the text before anything else happens to it, the longest one at the leftmost place, with the
  * options single_word, lstrip and rstrip as the package `tokenizers` means them, down to what it does when a stripped
  * blank is a token itself. */
-#include "text/tokenizer.h"
+#include "text/side_files.h"
 #include "text/utf8.h"
 
 static pal_status set_add(pal_added_set *set, pal_slice text, uint32_t index, pal_error *err) {
@@ -37,6 +37,7 @@ pal_status pal_added_finish(pal_tokenizer *tok, const char *name, pal_error *err
             st = set_add(token->normalized ? &tok->added_normal : &tok->added_raw, text, (uint32_t)i, err);
         }
     pal_normal_scratch_free(&s);
+    pal_mark_control(tok);
     return st;
 }
 
@@ -99,8 +100,8 @@ bool pal_added_next(const pal_tokenizer *tok, const pal_added_set *set, bool spe
         }
         const pal_added_token *token = &tok->added[index];
         *match = (pal_added_match){ .start = i, .end = i + length, .token = token };
-        *at = i = i + length; /* the search goes on behind the token, taken or not, and whatever it strips */
-        if (special_as_text && token->special) continue;
+        *at = i = i + length; /* the search continues after the token, taken or not, and whatever it strips */
+        if (special_as_text && (tok->flags[token->id] & PAL_TOKEN_CONTROL)) continue;
         if (token->single_word && !stands_alone(text, match->start, match->end)) continue;
         if (token->lstrip) {
             match->start = strip_left(text, match->start, from);

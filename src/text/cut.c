@@ -56,8 +56,10 @@ pal_cut pal_tokenizer_cut(const pal_tokenizer *tok) {
     if (tok->model != PAL_MODEL_BPE) {
         const pal_spm_rules *r = &tok->spm;
         if (tok->model != PAL_MODEL_SPM_BPE || !tok->words || r->collapse_blanks || !r->escape_blanks ||
-            r->charsmap.size || tok->added_count)
+            r->charsmap.size || !added_stay_aside(tok))
             return PAL_CUT_NEVER;
+        if (tok->added_count && r->dummy_prefix && !r->prefix_once)
+            return PAL_CUT_NEVER; /* " a" after one is two blanks */
         for (size_t id = 0; id < tok->size; id++)
             if (tok->flags[id] & PAL_TOKEN_USER) return PAL_CUT_NEVER;
         return r->dummy_prefix ? PAL_CUT_BLANKS : PAL_CUT_WORDS;

@@ -56,6 +56,30 @@ static void pair_bool(exporter *e, const char *key, bool value) {
     put_number(e, value, 1);
 }
 
+/* How chats are written and end. llama.cpp knows one more end than EOS; a list of all is ours. */
+static void pair_chat(exporter *e, const pal_tokenizer *tok) {
+    size_t named = 0;
+    for (size_t i = 0; i < tok->template_count; i++) {
+        const pal_chat_template *t = &tok->templates[i];
+        const bool usual = t->name.size == 7 && memcmp(t->name.data, "default", 7) == 0;
+        char key[128];
+        snprintf(key, sizeof key, "tokenizer.chat_template%s%.*s", usual ? "" : ".", usual ? 0 : (int)t->name.size,
+                 t->name.data);
+        begin(e, key, PAL_GGUF_STRING);
+        put_string(e, t->text.data, t->text.size);
+        named += !usual;
+    }
+    if (named) begin_array(e, "tokenizer.chat_templates", PAL_GGUF_STRING, named);
+    for (size_t i = 0; i < tok->template_count && named; i++) {
+        const pal_bytes *name = &tok->templates[i].name;
+        if (name->size != 7 || memcmp(name->data, "default", 7) != 0) put_string(e, name->data, name->size);
+    }
+    if (!tok->ends.count) return;
+    pair_u32(e, "tokenizer.ggml.eot_token_id", tok->ends.data[0]);
+    begin_array(e, "tokenizer.ggml.eos_token_ids", PAL_GGUF_U32, tok->ends.count);
+    for (size_t i = 0; i < tok->ends.count; i++) put_number(e, tok->ends.data[i], 4);
+}
+
 static uint32_t kind_of(const pal_tokenizer *tok, size_t id) {
     if (!pal_is_token(tok, (int64_t)id)) return PAL_PIECE_UNUSED;
     const uint8_t f = tok->flags[id];
@@ -223,6 +247,7 @@ pal_status pal_gguf_export(const pal_tokenizer *tok, size_t rows, pal_bytes *out
     if (eos >= 0) pair_u32(&e, "tokenizer.ggml.eos_token_id", eos);
     pair_bool(&e, "tokenizer.ggml.add_bos_token", tok->prefix.count > 0);
     pair_bool(&e, "tokenizer.ggml.add_eos_token", tok->suffix.count > 0);
+    pair_chat(&e, tok);
     return e.st;
 }
 
@@ -235,5 +260,6 @@ pal_status pal_gguf_export_own(const pal_tokenizer *tok, size_t rows, pal_bytes 
     put_string(&e, tok->files[0].bytes.data, tok->files[0].bytes.size);
     if (tok->bos >= 0) pair_u32(&e, "tokenizer.ggml.bos_token_id", tok->bos);
     if (tok->eos >= 0) pair_u32(&e, "tokenizer.ggml.eos_token_id", tok->eos);
+    pair_chat(&e, tok);
     return e.st;
 }

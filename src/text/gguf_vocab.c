@@ -5,12 +5,14 @@
 #include "base/alloc.h"
 #include "base/context.h"
 #include "format/gguf_values.h"
+#include "format/json.h"
 #include "text/hf_json.h"
+#include "text/side_files.h"
 
 typedef struct {
     pal_slice model, pre, architecture, json;
-    pal_gguf_value tokens, merges, scores, kinds, charsmap;
-    int64_t bos, eos, unk;
+    pal_gguf_value tokens, merges, scores, kinds, charsmap, ends;
+    int64_t bos, eos, unk, eot, eom;
     int add_bos, add_eos, add_space, collapse; /* -1: not said */
 } metadata;
 
@@ -34,6 +36,9 @@ static void take(metadata *m, pal_slice key, const pal_gguf_value *v) {
         { "tokenizer.ggml.bos_token_id", NULL, NULL, &m->bos, NULL },
         { "tokenizer.ggml.eos_token_id", NULL, NULL, &m->eos, NULL },
         { "tokenizer.ggml.unknown_token_id", NULL, NULL, &m->unk, NULL },
+        { "tokenizer.ggml.eot_token_id", NULL, NULL, &m->eot, NULL },
+        { "tokenizer.ggml.eom_token_id", NULL, NULL, &m->eom, NULL },
+        { "tokenizer.ggml.eos_token_ids", NULL, &m->ends, NULL, NULL },
         { "tokenizer.ggml.add_bos_token", NULL, NULL, NULL, &m->add_bos },
         { "tokenizer.ggml.add_eos_token", NULL, NULL, NULL, &m->add_eos },
         { "tokenizer.ggml.add_space_prefix", NULL, NULL, NULL, &m->add_space },
@@ -50,12 +55,24 @@ static void take(metadata *m, pal_slice key, const pal_gguf_value *v) {
     }
 }
 
+/* tokenizer.chat_template, or tokenizer.chat_template.NAME of several. Templates of files next to it come first. */
+static pal_status take_template(pal_tokenizer *tok, pal_slice key, const pal_gguf_value *v, pal_error *err) {
+    static const char start[] = "tokenizer.chat_template";
+    const size_t size = sizeof start - 1;
+    if (v->type != PAL_GGUF_STRING || key.size < size || memcmp(key.data, start, size) != 0) return PAL_OK;
+    if (key.size == size)
+        return pal_chat_template_set(tok, (pal_slice){ (const unsigned char *)"default", 7 }, v->text, err);
+    if (key.data[size] != '.') return PAL_OK;
+    return pal_chat_template_set(tok, (pal_slice){ key.data + size + 1, key.size - size - 1 }, v->text, err);
+}
+
 /* Walks the key-value pairs, and keeps those that make a file with the vocabulary alone. */
 static pal_status read_metadata(pal_tokenizer *tok, metadata *m, const char *name, pal_gguf_reader *r, pal_error *err) {
     pal_status st = PAL_OK;
     uint64_t kept = 0;
     pal_bytes *copy = &tok->files[0].bytes;
     uint64_t tensors, pairs = 0;
+    const bool templates = !tok->template_count;
     if ((st = pal_gguf_begin(r, name, &tensors, &pairs, err))) return st;
     if ((st = pal_bytes_append(copy, "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 24, err))) return st;
     for (uint64_t i = 0; i < pairs && !st; i++) {
@@ -66,9 +83,9 @@ static pal_status read_metadata(pal_tokenizer *tok, metadata *m, const char *nam
             return pal_fail(err, PAL_E_FORMAT, "%s: the metadata is damaged or cut short in entry %llu of %llu", name,
                             (unsigned long long)i, (unsigned long long)pairs);
         take(m, key, &v);
+        if (templates && (st = take_template(tok, key, &v, err))) break;
         if (!pal_gguf_is(key, "general.architecture") && !(key.size > 10 && memcmp(key.data, "tokenizer.", 10) == 0))
             continue;
-        if (pal_gguf_is(key, "tokenizer.chat_template")) continue;
         kept++;
         st = pal_bytes_append(copy, r->data + begin, r->at - begin, err);
     }
@@ -129,7 +146,9 @@ static const char qwen2_pattern[] =
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
     "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 
-/* GGUF names the pre-tokenizer, or the architecture tells: what the original tokenizer of that name does. */
+static const char *const llama3_names[] = { "llama-bpe", "llama3", "llama-v3" };
+
+/* GGUF names the pre-tokenizer, or the architecture implies it: what the original tokenizer of that name does. */
 static pal_status read_rules(pal_tokenizer *tok, const metadata *m, const char *name, pal_error *err) {
     static const struct {
         const char *name, *pattern;
@@ -226,7 +245,8 @@ static pal_status read_spm(pal_tokenizer *tok, const metadata *m, const char *na
     /* Some files mark the unknown piece by its id only. */
     bool marked = false;
     for (size_t i = 0; i < tok->size; i++) marked = marked || kinds[i] == PAL_PIECE_UNKNOWN;
-    if (!marked && m->unk >= 0 && (size_t)m->unk < tok->size) kinds[m->unk] = PAL_PIECE_UNKNOWN;
+    const int64_t unk = m->unk < 0 && !unigram ? 0 : m->unk; /* llama.cpp's default */
+    if (!marked && unk >= 0 && (size_t)unk < tok->size) kinds[unk] = PAL_PIECE_UNKNOWN;
     if (m->charsmap.type == PAL_GGUF_ARRAY &&
         (m->charsmap.element == PAL_GGUF_U8 || m->charsmap.element == PAL_GGUF_I8) &&
         (st = pal_bytes_append(&tok->spm.charsmap, r.data + m->charsmap.at, (size_t)m->charsmap.count, err)))
@@ -235,9 +255,57 @@ static pal_status read_spm(pal_tokenizer *tok, const metadata *m, const char *na
     return pal_spm_finish(tok, name, kinds, err);
 }
 
+/* What llama.cpp takes where the file does not say it, by the kind of tokenizer. */
+static void set_defaults(const pal_tokenizer *tok, metadata *m) {
+    const bool spm = pal_gguf_is(m->model, "llama"), t5 = pal_gguf_is(m->model, "t5");
+    const struct {
+        int64_t *id;
+        int64_t usual;
+    } ids[] = { { &m->bos, spm ? 1 : -1 }, { &m->eos, spm ? 2 : t5 ? 1 : -1 } };
+    for (size_t i = 0; i < PAL_COUNT(ids); i++)
+        if (*ids[i].id < 0 && pal_is_token(tok, ids[i].usual) && (tok->flags[ids[i].usual] & PAL_TOKEN_SPECIAL))
+            *ids[i].id = ids[i].usual;
+    bool llama3 = false;
+    for (size_t i = 0; i < PAL_COUNT(llama3_names); i++) llama3 |= pal_gguf_is(m->pre, llama3_names[i]);
+    if (m->add_bos < 0) m->add_bos = spm || llama3;
+    if (m->add_eos < 0) m->add_eos = t5;
+}
+
+/* More ids that end a text: those that the file names, and control tokens that end a turn by a name llama.cpp knows. */
+static pal_status add_ends(pal_tokenizer *tok, const metadata *m, const pal_gguf_reader *file, pal_error *err) {
+    static const char *const names[] = { "<|im_end|>",    "<|eot_id|>",    "<|eom_id|>",      "<|end|>",
+                                         "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>" };
+    const int64_t stated[] = { m->eot, m->eom };
+    const bool listed = m->ends.type == PAL_GGUF_ARRAY &&
+                        (m->ends.element == PAL_GGUF_U32 || m->ends.element == PAL_GGUF_I32);
+    pal_gguf_reader r = *file;
+    json_t *ids = json_array();
+    for (size_t i = 0; i < PAL_COUNT(stated); i++) pal_json_append(ids, json_integer((json_int_t)stated[i]));
+    r.at = m->ends.at;
+    for (uint64_t i = 0; listed && i < m->ends.count; i++)
+        pal_json_append(ids, json_integer((json_int_t)pal_gguf_number(&r, 4)));
+    for (size_t i = 0; i < PAL_COUNT(names); i++) {
+        const int64_t id = pal_tokenizer_find(tok, names[i]);
+        if (id >= 0 && pal_tokenizer_is_special(tok, (uint32_t)id)) pal_json_append(ids, json_integer((json_int_t)id));
+    }
+    json_t *config = pal_json_whole(json_pack("{s:o}", "eos_token_id", ids));
+    const pal_status st = config ? pal_tokenizer_add_ends(tok, config, err)
+                                 : pal_fail(err, PAL_E_MEMORY, "out of memory for ids that end a text");
+    json_decref(config);
+    return st;
+}
+
 pal_status pal_read_gguf_vocab(pal_tokenizer *tok, const char *name, const void *bytes, size_t size, pal_error *err) {
     pal_gguf_reader r = { bytes, size, 0, false };
-    metadata m = { .bos = -1, .eos = -1, .unk = -1, .add_bos = -1, .add_eos = -1, .add_space = -1, .collapse = -1 };
+    metadata m = { .bos = -1,
+                   .eos = -1,
+                   .unk = -1,
+                   .eot = -1,
+                   .eom = -1,
+                   .add_bos = -1,
+                   .add_eos = -1,
+                   .add_space = -1,
+                   .collapse = -1 };
     uint8_t *kinds = NULL;
     pal_status st;
     if ((st = read_metadata(tok, &m, name, &r, err))) return st;
@@ -246,7 +314,7 @@ pal_status pal_read_gguf_vocab(pal_tokenizer *tok, const char *name, const void 
         pal_bytes_free(&tok->files[0].bytes);
         tok->files[0].name = "tokenizer.json";
         if ((st = pal_bytes_append(&tok->files[0].bytes, m.json.data, m.json.size, err))) return st;
-        if ((st = pal_read_tokenizer_json(tok, name, m.json.data, m.json.size, err))) return st;
+        if ((st = pal_read_tokenizer_json(tok, name, m.json.data, m.json.size, NULL, err))) return st;
         goto ends;
     }
     if (m.model.size == 0) return pal_fail(err, PAL_E_FORMAT, "%s: there is no tokenizer in it", name);
@@ -257,7 +325,8 @@ pal_status pal_read_gguf_vocab(pal_tokenizer *tok, const char *name, const void 
         st = pal_fail(err, PAL_E_UNSUPPORTED, "%s: the tokenizer '%s' is not supported; gpt2, llama and t5 are", name,
                       pal_show(m.model).text);
     if (st) goto done;
-ends:;
+ends:
+    if (m.model.size) set_defaults(tok, &m);
     const int64_t ends[] = { m.bos, m.eos };
     for (size_t i = 0; i < PAL_COUNT(ends); i++)
         if (ends[i] >= 0 && !pal_is_token(tok, ends[i])) {
@@ -267,6 +336,7 @@ ends:;
         }
     tok->bos = m.bos;
     tok->eos = m.eos;
+    if ((st = add_ends(tok, &m, &r, err))) goto done;
     if (m.bos >= 0 && m.add_bos == 1) st = pal_ids_append(&tok->prefix, (uint32_t)m.bos, err);
     if (m.eos >= 0 && m.add_eos == 1 && !st) st = pal_ids_append(&tok->suffix, (uint32_t)m.eos, err);
 done:

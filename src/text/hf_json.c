@@ -3,6 +3,8 @@
  * files. */
 #include "text/hf_json.h"
 
+#include <stdlib.h>
+
 #include "base/alloc.h"
 #include "format/json.h"
 
@@ -14,7 +16,7 @@ static pal_status load(json_t **out, const char *name, const void *bytes, size_t
                         PAL_TOKENIZER_FILE_MAX);
     if (size == 0) return pal_fail(err, PAL_E_FORMAT, "%s: the file is empty", name);
     *out = pal_json_parse(bytes, size, JSON_ALLOW_NUL, &why, &starved);
-    if (starved) return pal_fail(err, PAL_E_MEMORY, "no memory to read %s", name);
+    if (starved) return pal_fail(err, PAL_E_MEMORY, "out of memory reading %s", name);
     if (!*out) return pal_fail(err, PAL_E_FORMAT, "%s: not valid JSON: %s (line %d)", name, why.text, why.line);
     return PAL_OK;
 }
@@ -111,10 +113,9 @@ static pal_status check_added(pal_tokenizer *tok, const char *name, const json_t
     return PAL_OK;
 }
 
-static pal_status read_added(pal_tokenizer *tok, const char *name, const json_t *added, pal_error *err) {
+pal_status pal_hf_added(pal_tokenizer *tok, const json_t *added, pal_error *err) {
     pal_status st;
     void *block;
-    if ((st = check_added(tok, name, added, err))) return st;
     if ((st = pal_alloc_named(&block, json_array_size(added), sizeof *tok->added, "added tokens", err))) return st;
     tok->added = block;
     for (size_t i = 0; i < json_array_size(added); i++) {
@@ -129,6 +130,11 @@ static pal_status read_added(pal_tokenizer *tok, const char *name, const json_t 
         tok->flags[a->id] |= (uint8_t)(PAL_TOKEN_ADDED | (a->special ? PAL_TOKEN_SPECIAL : 0));
     }
     return PAL_OK;
+}
+
+static pal_status read_added(pal_tokenizer *tok, const char *name, const json_t *added, pal_error *err) {
+    const pal_status st = check_added(tok, name, added, err);
+    return st ? st : pal_hf_added(tok, added, err);
 }
 
 static pal_status read_merges(pal_tokenizer *tok, const char *name, const json_t *merges, pal_error *err) {
@@ -217,8 +223,8 @@ static pal_status check_parts(const pal_tokenizer *tok, const char *name, pal_er
         if (blurs)
             return pal_fail(
                 err, PAL_E_UNSUPPORTED,
-                "%s: Metaspace with prepend_scheme 'first' is not supported behind a normaliser that deletes "
-                "or, with one, behind added tokens that are normalized or another pre-tokenizer",
+                "%s: Metaspace with prepend_scheme 'first' is not supported after a normaliser that deletes "
+                "or, with one, after added tokens that are normalized or another pre-tokenizer",
                 name);
     }
     for (int b = 0; b < 256 && tok->byte_level && tok->byte_fallback; b++)
@@ -229,11 +235,50 @@ static pal_status check_parts(const pal_tokenizer *tok, const char *name, pal_er
     return PAL_OK;
 }
 
+/* What the files next to it say of added tokens comes first: they change those of the list, and add to it. */
+static pal_status merge_added(json_t *root, const json_t *more, bool *changed, pal_error *err) {
+    json_t *list = json_object_get(root, "added_tokens");
+    *changed = false;
+    if (!json_array_size(more)) return PAL_OK;
+    if (!list) pal_json_set(root, "added_tokens", list = json_array());
+    for (size_t i = 0; i < json_array_size(more); i++) {
+        const json_t *token = json_array_get(more, i), *content = json_object_get(token, "content");
+        json_t *there = NULL;
+        for (size_t k = 0; k < json_array_size(list) && !there; k++)
+            if (json_equal(json_object_get(json_array_get(list, k), "content"), content))
+                there = json_array_get(list, k);
+        if (json_equal(there, token)) continue;
+        *changed = true;
+        json_t *copy = pal_json_copy(token);
+        if (there) {
+            json_object_del(copy, "id");
+            pal_json_update(there, copy);
+        } else {
+            pal_json_append(list, copy);
+        }
+    }
+    json_t *whole = pal_json_whole(json_incref(root));
+    json_decref(whole);
+    return whole ? PAL_OK : pal_fail(err, PAL_E_MEMORY, "out of memory for added tokens");
+}
+
+/* The file is kept as it is understood, so that it says the same where the others are missing. */
+static pal_status keep_merged(pal_tokenizer *tok, const json_t *root, pal_error *err) {
+    char *text = pal_json_dumps(root, JSON_INDENT(1));
+    if (!text) return pal_fail(err, PAL_E_MEMORY, "out of memory for added tokens");
+    tok->files[0].bytes.size = 0;
+    const pal_status st = pal_bytes_append(&tok->files[0].bytes, text, strlen(text), err);
+    free(text);
+    return st;
+}
+
 pal_status pal_read_tokenizer_json(pal_tokenizer *tok, const char *name, const void *bytes, size_t size,
-                                   pal_error *err) {
+                                   const json_t *more, pal_error *err) {
     json_t *root = NULL;
     pal_status st;
+    bool merged = false;
     if ((st = load(&root, name, bytes, size, err))) return st;
+    if ((st = merge_added(root, more, &merged, err))) goto done;
     const json_t *model = json_object_get(root, "model"), *added = json_object_get(root, "added_tokens");
     tok->model = PAL_MODEL_BPE;
     tok->unk = PAL_NO_ID;
@@ -260,6 +305,7 @@ pal_status pal_read_tokenizer_json(pal_tokenizer *tok, const char *name, const v
                 : !tok->byte_level                      ? "BPE"
                 : tok->merges.count || tok->size != 256 ? "byte-level BPE"
                                                         : "bytes";
+    if (merged) st = keep_merged(tok, root, err);
 done:
     json_decref(root);
     return st;
@@ -286,11 +332,20 @@ static pal_status read_merges_txt(pal_tokenizer *tok, const char *name, pal_slic
     return st;
 }
 
+/* GPT-2's files do not say that <|endoftext|> is special. */
+static json_t *with_end_of_text(const json_t *vocab, const json_t *more) {
+    json_t *list = more ? pal_json_copy(more) : json_array();
+    const json_t *id = json_object_get(vocab, "<|endoftext|>");
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_equal(json_object_get(json_array_get(list, i), "id"), id)) return list;
+    if (id) pal_json_append(list, json_pack("{s:O, s:s, s:b}", "id", id, "content", "<|endoftext|>", "special", 1));
+    return list;
+}
+
 pal_status pal_read_gpt2_files(pal_tokenizer *tok, const char *name, pal_slice vocab, pal_slice merges,
-                               pal_error *err) {
-    json_t *root = NULL;
+                               const json_t *more, pal_error *err) {
+    json_t *root = NULL, *added = NULL;
     pal_status st;
-    void *block;
     tok->model = PAL_MODEL_BPE;
     tok->unk = PAL_NO_ID;
     tok->byte_level = true;
@@ -298,18 +353,17 @@ pal_status pal_read_gpt2_files(pal_tokenizer *tok, const char *name, pal_slice v
     if (merges.size > PAL_TOKENIZER_FILE_MAX)
         return pal_fail(err, PAL_E_FORMAT, "%s: merges.txt has %zu bytes", name, merges.size);
     if ((st = load(&root, name, vocab.data, vocab.size, err))) return st;
-    if ((st = read_names(tok, name, root, NULL, err))) goto done;
+    if (!(added = with_end_of_text(root, more))) {
+        st = pal_fail(err, PAL_E_MEMORY, "out of memory for added tokens");
+        goto done;
+    }
+    if ((st = read_names(tok, name, root, added, err))) goto done;
     if ((st = read_merges_txt(tok, name, merges, err))) goto done;
     pal_split_add(tok, PAL_SPLIT_GPT2);
-    const uint32_t end = pal_string_map_find(&tok->by_name, &tok->names, "<|endoftext|>", 13);
-    if (end != PAL_NO_ID) {
-        if ((st = pal_alloc_named(&block, 1, sizeof *tok->added, "added tokens", err))) goto done;
-        tok->added = block;
-        tok->added[tok->added_count++] = (pal_added_token){ .id = end, .special = true };
-        tok->flags[end] |= PAL_TOKEN_ADDED | PAL_TOKEN_SPECIAL;
-    }
+    if ((st = read_added(tok, name, added, err))) goto done;
     if (!(st = pal_vocabulary_finish(tok, name, err))) st = pal_added_finish(tok, name, err);
 done:
+    json_decref(added);
     json_decref(root);
     return st;
 }

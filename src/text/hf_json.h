@@ -13,6 +13,9 @@ pal_status pal_hf_pre_tokenizer(pal_tokenizer *tok, const char *name, const json
 pal_status pal_hf_decoder(pal_tokenizer *tok, const char *name, const json_t *node, pal_error *err);
 pal_status pal_hf_post_processor(pal_tokenizer *tok, const char *name, const json_t *node, pal_error *err);
 
+/* Fills the list of added tokens from what tokenizer.json calls added_tokens; NULL: none. */
+pal_status pal_hf_added(pal_tokenizer *tok, const json_t *added, pal_error *err);
+
 /* "the WHAT 'type' is not supported" */
 pal_status pal_hf_unsupported(const char *name, const char *what, const json_t *node, pal_error *err);
 enum { PAL_NESTING_MAX = 16 }; /* of sequences within sequences */

@@ -11,9 +11,7 @@
 #include "base/map.h"
 #include "format/json.h"
 #include "format/run_dir.h"
-#include "text/tokenizer.h"
-
-enum { CONFIG_MAX = 64 << 20 };
+#include "text/side_files.h"
 
 static uint64_t mix(uint64_t h, uint64_t x) { return pal_hash_u64(h * 31 + x); }
 static uint64_t mix_bytes(uint64_t h, const void *data, size_t size) { return mix(h, pal_hash_bytes(data, size)); }
@@ -22,10 +20,13 @@ static uint64_t fingerprint(const pal_tokenizer *tok) {
     uint64_t h = mix(1, (uint64_t)tok->model), merges = 0;
     const bool flags[] = { tok->byte_level, tok->byte_fallback, tok->fuse_unk, tok->ignore_merges, tok->strict };
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) h = mix(h, flags[i]);
+    /* Of SentencePiece, control symbols are added tokens without anything saying so. */
+    const bool bpe = tok->model == PAL_MODEL_BPE;
+    const unsigned ignored = PAL_TOKEN_CONTROL | (bpe ? 0u : PAL_TOKEN_ADDED);
     h = mix(mix(mix(h, (uint64_t)tok->bos), (uint64_t)tok->eos), tok->unk);
     for (size_t id = 0; id < tok->size; id++) {
         const pal_slice name = pal_strings_at(&tok->names, id);
-        h = mix(mix_bytes(h, name.data, name.size), tok->flags[id]);
+        h = mix(mix_bytes(h, name.data, name.size), tok->flags[id] & ~ignored);
         if (tok->scores) h = mix_bytes(h, &tok->scores[id], sizeof tok->scores[id]);
     }
     for (size_t i = 0; tok->merges.slots && i <= tok->merges.mask; i++) { /* in any order */
@@ -35,6 +36,7 @@ static uint64_t fingerprint(const pal_tokenizer *tok) {
     h = mix(h, merges);
     for (size_t i = 0; i < tok->added_count; i++) {
         const pal_added_token *a = &tok->added[i];
+        if (!bpe && !a->single_word && !a->lstrip && !a->rstrip && !a->normalized) continue;
         h = mix(mix(h, a->id),
                 (uint64_t)(a->single_word | a->lstrip << 1 | a->rstrip << 2 | a->normalized << 3 | a->special << 4));
     }
@@ -62,42 +64,16 @@ static pal_status tokenizer_new(pal_tokenizer **out, pal_error *err) {
     return PAL_OK;
 }
 
-/* "eos_token": "</s>" or { "content": "</s>" }; null says that there is none. */
-static bool named_token(const pal_tokenizer *tok, const json_t *root, const char *key, int64_t *id) {
-    const json_t *value = json_object_get(root, key);
-    if (!value) return false;
-    const char *name = json_string_value(json_is_object(value) ? json_object_get(value, "content") : value);
-    *id = name ? pal_tokenizer_find(tok, name) : -1;
-    return *id >= 0 || json_is_null(value);
-}
-
-/* Text ends and begins with what tokenizer_config.json beside the file says, else with a special token of a usual name.
- */
-static void find_ends(pal_tokenizer *tok, const json_t *config) {
-    static const char *const ends[] = { "<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[EOS]" };
-    static const char *const begins[] = { "<s>", "<|begin_of_text|>", "<bos>", "[BOS]" };
-    if (!named_token(tok, config, "eos_token", &tok->eos))
-        for (size_t i = 0; i < sizeof ends / sizeof ends[0] && tok->eos < 0; i++) {
-            const int64_t id = pal_tokenizer_find(tok, ends[i]);
-            if (id >= 0 && pal_tokenizer_is_special(tok, (uint32_t)id)) tok->eos = id;
-        }
-    if (!named_token(tok, config, "bos_token", &tok->bos))
-        for (size_t i = 0; i < sizeof begins / sizeof begins[0] && tok->bos < 0; i++) {
-            const int64_t id = pal_tokenizer_find(tok, begins[i]);
-            if (id >= 0 && pal_tokenizer_is_special(tok, (uint32_t)id)) tok->bos = id;
-        }
-}
-
 pal_status pal_tokenizer_from_json(pal_tokenizer **out, const char *name, pal_bytes *json, pal_error *err) {
     pal_tokenizer *tok;
     pal_status st;
     *out = NULL;
     if ((st = tokenizer_new(&tok, err))) return st;
-    if ((st = pal_read_tokenizer_json(tok, name, json->data, json->size, err))) {
+    if ((st = pal_read_tokenizer_json(tok, name, json->data, json->size, NULL, err))) {
         pal_tokenizer_close(tok);
         return st;
     }
-    find_ends(tok, NULL);
+    pal_find_bos_and_eos(tok, name, NULL);
     tok->files[0].name = "tokenizer.json";
     tok->files[0].bytes = *json;
     *json = (pal_bytes){ 0 };
@@ -120,26 +96,15 @@ static bool ends_with(const char *path, const char *tail) {
     return n >= t && strcmp(path + n - t, tail) == 0;
 }
 
+/* Unless the reader has kept it in a form of its own. */
 static pal_status keep_file(pal_tokenizer *tok, int index, const char *name, pal_slice bytes, pal_error *err) {
     tok->files[index].name = name;
+    if (tok->files[index].bytes.size) return PAL_OK;
     return pal_bytes_append(&tok->files[index].bytes, bytes.data, bytes.size, err);
 }
 
-static pal_status read_config(pal_tokenizer *tok, const char *path, pal_error *err) {
-    char *config = beside(path, "tokenizer_config.json");
-    pal_map map = { 0 };
-    bool starved = !config;
-    json_t *root = NULL;
-    if (config && pal_map_open(&map, config, NULL) == PAL_OK && map.size && map.size <= CONFIG_MAX)
-        root = pal_json_parse((const char *)map.data, map.size, 0, NULL, &starved);
-    find_ends(tok, root);
-    json_decref(root);
-    pal_map_close(&map);
-    pal_free(config);
-    return starved ? pal_fail(err, PAL_E_MEMORY, "no memory to read what is beside %s", path) : PAL_OK;
-}
-
-static pal_status open_gpt2(pal_tokenizer *tok, const char *path, pal_slice given, pal_error *err) {
+static pal_status open_gpt2(pal_tokenizer *tok, const char *path, pal_slice given, const json_t *added,
+                            pal_error *err) {
     const bool is_merges = ends_with(path, "merges.txt");
     char *other_path = beside(path, is_merges ? "vocab.json" : "merges.txt");
     pal_map map = { 0 };
@@ -148,10 +113,9 @@ static pal_status open_gpt2(pal_tokenizer *tok, const char *path, pal_slice give
     if ((st = pal_map_open(&map, other_path, err))) goto done;
     const pal_slice other = { map.data, map.size }, vocab = is_merges ? other : given,
                     merges = is_merges ? given : other;
-    if ((st = pal_read_gpt2_files(tok, path, vocab, merges, err))) goto done;
+    if ((st = pal_read_gpt2_files(tok, path, vocab, merges, added, err))) goto done;
     if ((st = keep_file(tok, 0, "vocab.json", vocab, err))) goto done;
-    if ((st = keep_file(tok, 1, "merges.txt", merges, err))) goto done;
-    st = read_config(tok, path, err);
+    st = keep_file(tok, 1, "merges.txt", merges, err);
 done:
     pal_map_close(&map);
     pal_free(other_path);
@@ -163,36 +127,54 @@ static pal_status open_file(pal_tokenizer *tok, const char *path, pal_error *err
     pal_status st;
     if ((st = pal_map_open(&map, path, err))) return st;
     const pal_slice bytes = { map.data, map.size };
+    const bool gguf = bytes.size >= 4 && memcmp(bytes.data, "GGUF", 4) == 0;
+    const bool alone = gguf && !ends_with(path, "tokenizer.gguf"); /* a model in one file, which has it all */
+    pal_side_files beside = { 0 };
     size_t i = 0;
+    if (!alone && (st = pal_side_files_read(&beside, tok, path, err))) {
+        pal_map_close(&map);
+        return st;
+    }
     while (i < bytes.size &&
            (bytes.data[i] == ' ' || bytes.data[i] == '\n' || bytes.data[i] == '\r' || bytes.data[i] == '\t'))
         i++;
     if (bytes.size == 0) {
         st = pal_fail(err, PAL_E_FORMAT, "%s: the file is empty", path);
-    } else if (bytes.size >= 4 && memcmp(bytes.data, "GGUF", 4) == 0) {
+    } else if (gguf) {
         st = pal_read_gguf_vocab(tok, path, bytes.data, bytes.size, err);
     } else if (ends_with(path, "merges.txt") || ends_with(path, "vocab.json")) {
-        st = open_gpt2(tok, path, bytes, err);
+        st = open_gpt2(tok, path, bytes, beside.added, err);
+        if (!st) pal_find_bos_and_eos(tok, path, beside.config);
     } else if (i < bytes.size && bytes.data[i] == '{') {
-        if (!(st = pal_read_tokenizer_json(tok, path, bytes.data, bytes.size, err)))
-            st = keep_file(tok, 0, "tokenizer.json", bytes, err);
-        if (!st) st = read_config(tok, path, err);
+        st = pal_read_tokenizer_json(tok, path, bytes.data, bytes.size, beside.added, err);
+        if (!st) st = keep_file(tok, 0, "tokenizer.json", bytes, err);
+        if (!st) pal_find_bos_and_eos(tok, path, beside.config);
     } else if (bytes.data[0] == 0x0A) { /* the first field of a SentencePiece model is a piece */
-        if (!(st = pal_read_sentencepiece(tok, path, bytes.data, bytes.size, err)))
-            st = keep_file(tok, 0, "tokenizer.model", bytes, err);
+        st = pal_read_sentencepiece(tok, path, bytes.data, bytes.size, beside.added, err);
+        if (!st) st = keep_file(tok, 0, "tokenizer.model", bytes, err);
+        if (!st) st = pal_find_around(tok, path, beside.config, err);
     } else {
         st = pal_fail(err, PAL_E_FORMAT,
                       "%s: neither a tokenizer.json, a SentencePiece model, a GGUF file nor GPT-2's vocabulary", path);
     }
+    if (!st && !alone) st = pal_tokenizer_add_ends_near(tok, path, err);
+    pal_side_files_free(&beside);
     pal_map_close(&map);
     return st;
 }
 
 enum { MAIN_FILES = 4 }; /* one of these is the tokenizer; the others say more about it */
-const char *const pal_tokenizer_files[] = {
-    "tokenizer.json",        "tokenizer.model",         "vocab.json",        "tokenizer.gguf",      "merges.txt",
-    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja", NULL
-};
+const char *const pal_tokenizer_files[] = { "tokenizer.json",
+                                            "tokenizer.model",
+                                            "vocab.json",
+                                            "tokenizer.gguf",
+                                            "merges.txt",
+                                            "tokenizer_config.json",
+                                            "special_tokens_map.json",
+                                            "added_tokens.json",
+                                            "chat_template.jinja",
+                                            "generation_config.json",
+                                            NULL };
 
 const char *pal_tokenizer_file_in(const char *directory) {
     for (size_t i = 0; i < MAIN_FILES; i++)
@@ -265,20 +247,58 @@ static json_t *name_or_null(const pal_tokenizer *tok, int64_t id) {
     return json_stringn((const char *)name.data, name.size);
 }
 
-pal_status pal_tokenizer_save(const pal_tokenizer *tok, const char *directory, pal_error *err) {
-    pal_status st = PAL_OK;
-    for (int i = 0; i < 2 && tok->files[i].name && !st; i++)
-        st = write_file(directory, tok->files[i].name, tok->files[i].bytes.data, tok->files[i].bytes.size, err);
-    const char *first = tok->files[0].name;
-    if (st || tok->model != PAL_MODEL_BPE || !first || strcmp(first, "tokenizer.gguf") == 0) return st;
-    /* Where a text begins and ends is not in these files; other programs look for it here, too. */
+static bool has_file(const pal_tokenizer *tok, const char *name) {
+    for (size_t i = 0; i < PAL_COUNT(tok->files); i++)
+        if (tok->files[i].name && strcmp(tok->files[i].name, name) == 0) return true;
+    return false;
+}
+
+static pal_status write_json(const char *directory, const char *name, json_t *value, pal_error *err) {
+    char *text = pal_json_dumps(value, JSON_INDENT(1));
+    const pal_status st = text ? write_file(directory, name, text, strlen(text), err)
+                               : pal_fail(err, PAL_E_MEMORY, "no memory to write %s", name);
+    free(text);
+    json_decref(value);
+    return st;
+}
+
+/* One template as a text, several as a list of named ones. */
+static json_t *templates_json(const pal_tokenizer *tok) {
+    const pal_slice one = pal_tokenizer_chat_template(tok, "default");
+    if (tok->template_count == 1 && one.size) return json_stringn((const char *)one.data, one.size);
+    json_t *list = json_array();
+    for (size_t i = 0; i < tok->template_count; i++) {
+        const pal_chat_template *t = &tok->templates[i];
+        pal_json_append(list, json_pack("{s:s%, s:s%}", "name", t->name.data, t->name.size, "template", t->text.data,
+                                        t->text.size));
+    }
+    return list;
+}
+
+/* What the tokenizer's file does not say: where texts begin and end, and the chat template. */
+static pal_status save_config(const pal_tokenizer *tok, const char *directory, pal_error *err) {
     json_t *config = json_pack("{s:s, s:o, s:o, s:b}", "tokenizer_class", "PreTrainedTokenizerFast", "bos_token",
                                name_or_null(tok, tok->bos), "eos_token", name_or_null(tok, tok->eos),
                                "clean_up_tokenization_spaces", 0);
-    char *text = pal_json_dumps(config, JSON_INDENT(1));
-    st = text ? write_file(directory, "tokenizer_config.json", text, strlen(text), err)
-              : pal_fail(err, PAL_E_MEMORY, "no memory to write tokenizer_config.json");
-    free(text);
-    json_decref(config);
+    if (tok->template_count) pal_json_set(config, "chat_template", templates_json(tok));
+    return write_json(directory, "tokenizer_config.json", config, err);
+}
+
+static pal_status save_ends(const pal_tokenizer *tok, const char *directory, pal_error *err) {
+    json_t *ids = json_array();
+    if (tok->eos >= 0) pal_json_append(ids, json_integer((json_int_t)tok->eos));
+    for (size_t i = 0; i < tok->ends.count; i++) pal_json_append(ids, json_integer((json_int_t)tok->ends.data[i]));
+    return write_json(directory, "generation_config.json", json_pack("{s:o}", "eos_token_id", ids), err);
+}
+
+pal_status pal_tokenizer_save(const pal_tokenizer *tok, const char *directory, pal_error *err) {
+    pal_status st = PAL_OK;
+    const char *first = tok->files[0].name;
+    for (size_t i = 0; i < PAL_COUNT(tok->files) && !st; i++)
+        if (tok->files[i].name)
+            st = write_file(directory, tok->files[i].name, tok->files[i].bytes.data, tok->files[i].bytes.size, err);
+    if (st || !first || strcmp(first, "tokenizer.gguf") == 0) return st;
+    if (tok->model == PAL_MODEL_BPE && !has_file(tok, "tokenizer_config.json")) st = save_config(tok, directory, err);
+    if (!st && tok->ends.count && !has_file(tok, "generation_config.json")) st = save_ends(tok, directory, err);
     return st;
 }

@@ -2,7 +2,7 @@
 /* A SentencePiece model file. It is a protocol buffer; this reads the few fields that decide ids and skips the others,
  * with every length checked against what is left. */
 #include "base/alloc.h"
-#include "text/tokenizer.h"
+#include "text/hf_json.h"
 
 typedef struct {
     const unsigned char *data;
@@ -84,13 +84,9 @@ static bool read_piece(pal_slice bytes, pal_slice *name, float *score, uint64_t 
     return !w.bad;
 }
 
-static pal_status add_piece(pal_tokenizer *tok, model_file *m, const char *name, pal_slice bytes, pal_error *err) {
-    pal_slice piece;
-    float score;
-    uint64_t kind;
+static pal_status add_row(pal_tokenizer *tok, model_file *m, pal_slice piece, float score, uint8_t kind,
+                          pal_error *err) {
     pal_status st;
-    if (!read_piece(bytes, &piece, &score, &kind))
-        return pal_fail(err, PAL_E_FORMAT, "%s: piece %zu is damaged", name, m->count);
     void *names = m->names, *kinds = m->kinds, *scores = tok->scores;
     st = pal_grow(&names, &m->names_capacity, m->count, m->count + 1, sizeof *m->names, err);
     m->names = names;
@@ -100,9 +96,18 @@ static pal_status add_piece(pal_tokenizer *tok, model_file *m, const char *name,
     tok->scores = scores;
     if (st) return st;
     m->names[m->count] = piece;
-    m->kinds[m->count] = kind > 255 ? 255 : (uint8_t)kind;
+    m->kinds[m->count] = kind;
     tok->scores[m->count++] = score;
     return PAL_OK;
+}
+
+static pal_status add_piece(pal_tokenizer *tok, model_file *m, const char *name, pal_slice bytes, pal_error *err) {
+    pal_slice piece;
+    float score;
+    uint64_t kind;
+    if (!read_piece(bytes, &piece, &score, &kind))
+        return pal_fail(err, PAL_E_FORMAT, "%s: piece %zu is damaged", name, m->count);
+    return add_row(tok, m, piece, score, kind > 255 ? 255 : (uint8_t)kind, err);
 }
 
 static bool read_trainer(model_file *m, pal_slice bytes) {
@@ -158,8 +163,29 @@ static pal_status read_file(pal_tokenizer *tok, model_file *m, const char *name,
     return PAL_OK;
 }
 
+/* Tokens that files next to the model add have ids after its pieces, or are pieces. */
+static pal_status add_tokens(pal_tokenizer *tok, model_file *m, const char *name, const json_t *added, pal_error *err) {
+    const size_t pieces = m->count;
+    for (size_t i = 0; i < json_array_size(added); i++) {
+        const json_t *token = json_array_get(added, i);
+        const size_t id = (size_t)json_integer_value(json_object_get(token, "id"));
+        const pal_slice text = pal_json_slice(json_object_get(token, "content"));
+        if (id < pieces && (m->names[id].size != text.size || memcmp(m->names[id].data, text.data, text.size) != 0))
+            return pal_fail(err, PAL_E_FORMAT, "%s: the added token '%s' has id %zu, which is the piece '%s'", name,
+                            pal_show(text).text, id, pal_show(m->names[id]).text);
+        if (id > pieces + json_array_size(added) + 65536)
+            return pal_fail(err, PAL_E_FORMAT, "%s: the added token '%s' has id %zu, the model %zu pieces", name,
+                            pal_show(text).text, id, pieces);
+        pal_status st = PAL_OK;
+        while (m->count <= id && !st) st = add_row(tok, m, (pal_slice){ NULL, 0 }, 0, PAL_PIECE_NONE, err);
+        if (st) return st;
+        if (id >= pieces) m->names[id] = text;
+    }
+    return PAL_OK;
+}
+
 pal_status pal_read_sentencepiece(pal_tokenizer *tok, const char *name, const void *bytes, size_t size,
-                                  pal_error *err) {
+                                  const json_t *added, pal_error *err) {
     /* What the format says when a field is not there. */
     model_file m = { .model = MODEL_UNIGRAM,
                      .bos = { (const unsigned char *)"<s>", 3 },
@@ -186,9 +212,12 @@ pal_status pal_read_sentencepiece(pal_tokenizer *tok, const char *name, const vo
     tok->kind = m.model == MODEL_BPE ? "SentencePiece BPE" : "SentencePiece unigram";
     tok->byte_fallback = m.byte_fallback;
     tok->strip_blank = tok->spm.dummy_prefix || tok->spm.collapse_blanks;
+    tok->spm.prefix_once = m.model == MODEL_BPE;
     if ((st = pal_bytes_append(&tok->spm.charsmap, m.charsmap.data, m.charsmap.size, err))) goto done;
     if ((st = pal_bytes_append(&tok->spm.unk_surface, m.surface.data, m.surface.size, err))) goto done;
+    if ((st = add_tokens(tok, &m, name, added, err))) goto done;
     if ((st = pal_vocabulary_set(tok, name, m.names, m.count, err))) goto done;
+    if ((st = pal_hf_added(tok, added, err))) goto done;
     if ((st = pal_spm_finish(tok, name, m.kinds, err))) goto done;
     tok->bos = control_id(tok, m.bos);
     tok->eos = control_id(tok, m.eos);

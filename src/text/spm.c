@@ -54,11 +54,19 @@ static pal_status charsmap_longest(const pal_bytes *map, pal_slice text, pal_sli
     return PAL_OK;
 }
 
+/* Bytes of the user-defined symbol that the text starts with; 0: none. */
+static size_t user_symbol(const pal_tokenizer *tok, pal_slice text, bool special_as_text, uint32_t *id) {
+    const pal_trie *user = &tok->spm.user;
+    const size_t length = user->nodes ? pal_trie_longest(user, text.data, text.size, id) : 0;
+    return length && special_as_text && (tok->flags[*id] & PAL_TOKEN_CONTROL) ? 0 : length;
+}
+
 /* What the text starts with, *taken bytes, becomes `to`. */
-static pal_status normal_prefix(const pal_spm_rules *rules, pal_slice text, pal_slice *to, size_t *taken,
-                                pal_error *err) {
+static pal_status normal_prefix(const pal_tokenizer *tok, pal_slice text, bool special_as_text, pal_slice *to,
+                                size_t *taken, pal_error *err) {
+    const pal_spm_rules *rules = &tok->spm;
     uint32_t code;
-    if (rules->user.nodes && (*taken = pal_trie_longest(&rules->user, text.data, text.size, &code))) {
+    if ((*taken = user_symbol(tok, text, special_as_text, &code))) {
         *to = (pal_slice){ text.data, *taken };
         return PAL_OK;
     }
@@ -79,7 +87,8 @@ static pal_status add_blank(const pal_spm_rules *rules, pal_bytes *out, pal_erro
     return rules->escape_blanks ? pal_bytes_append(out, SIGN, 3, err) : pal_bytes_append(out, " ", 1, err);
 }
 
-pal_status pal_spm_normalize(const pal_tokenizer *tok, pal_slice text, pal_growth *g, pal_bytes *out, pal_error *err) {
+pal_status pal_spm_normalize(const pal_tokenizer *tok, pal_slice text, bool prefix, bool special_as_text, pal_growth *g,
+                             pal_bytes *out, pal_error *err) {
     const pal_spm_rules *rules = &tok->spm;
     pal_slice piece = { NULL, 0 };
     size_t taken, at = 0;
@@ -87,15 +96,16 @@ pal_status pal_spm_normalize(const pal_tokenizer *tok, pal_slice text, pal_growt
     out->size = 0;
     if (rules->collapse_blanks)
         for (; at < text.size; at += taken) {
-            st = normal_prefix(rules, (pal_slice){ text.data + at, text.size - at }, &piece, &taken, err);
+            st = normal_prefix(tok, (pal_slice){ text.data + at, text.size - at }, special_as_text, &piece, &taken,
+                               err);
             if (st) return st;
             if (piece.size != 1 || piece.data[0] != ' ') break;
         }
     if (at == text.size) return PAL_OK;
-    if (rules->dummy_prefix && (st = add_blank(rules, out, err))) return st;
+    if (rules->dummy_prefix && prefix && (st = add_blank(rules, out, err))) return st;
     bool after_blank = rules->collapse_blanks;
     for (; at < text.size; at += taken) {
-        st = normal_prefix(rules, (pal_slice){ text.data + at, text.size - at }, &piece, &taken, err);
+        st = normal_prefix(tok, (pal_slice){ text.data + at, text.size - at }, special_as_text, &piece, &taken, err);
         if (st || (st = pal_growth_take(g, taken, piece.size, err))) return st;
         while (after_blank && piece.size && piece.data[0] == ' ') piece.data++, piece.size--;
         for (size_t i = 0; i < piece.size; i++) {
@@ -211,8 +221,8 @@ static pal_status merge_text(const pal_tokenizer *tok, pal_tokenizer_scratch *s,
     return st;
 }
 
-/* One word, from the cache if it was seen before. It begins with the sign for a blank, which is known, or behind a
- * symbol: a run of unknowns never goes on from the word before. */
+/* One word, from the cache if it was seen before. It begins with the sign for a blank, which is known, or follows a
+ * symbol: a run of unknowns never continues from the word before. */
 static pal_status encode_word(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice word, pal_ids *ids,
                               pal_error *err) {
     pal_status st;
@@ -247,19 +257,22 @@ static pal_status encode_stretch(const pal_tokenizer *tok, pal_tokenizer_scratch
     return st;
 }
 
-pal_status pal_spm_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, pal_ids *ids,
-                          pal_error *err) {
+pal_status pal_spm_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, bool first,
+                          bool special_as_text, pal_ids *ids, pal_error *err) {
     pal_bytes *normal = &s->normal[0];
     const size_t start = ids->count;
     pal_status st;
-    if ((st = pal_spm_normalize(tok, text, &s->growth, normal, err)) || normal->size == 0) return st;
+    const bool prefix = first || !tok->spm.prefix_once;
+    if ((st = pal_spm_normalize(tok, text, prefix, special_as_text, &s->growth, normal, err)) || normal->size == 0)
+        return st;
     if (tok->model == PAL_MODEL_UNIGRAM)
         return pal_unigram_encode(tok, s, (pal_slice){ normal->data, normal->size }, ids, err);
     /* User-defined symbols are never merged with anything: they cut the text. */
     size_t done = 0;
     for (size_t i = 0; i < normal->size && tok->spm.user.nodes;) {
         uint32_t id;
-        const size_t length = pal_trie_longest(&tok->spm.user, normal->data + i, normal->size - i, &id);
+        const pal_slice rest = { normal->data + i, normal->size - i };
+        const size_t length = user_symbol(tok, rest, special_as_text, &id);
         if (!length) {
             i += char_length(normal->data[i]);
             continue;
@@ -279,6 +292,21 @@ static pal_status check_charsmap(const pal_bytes *map, const char *name, pal_err
     return PAL_OK;
 }
 
+/* Control symbols and the unknown piece are found in a text before its normaliser sees it, as transformers and
+ * llama.cpp do; those that files next to the model add are in the list already. */
+static pal_status add_symbols(pal_tokenizer *tok, const char *name, const uint8_t *kinds, pal_error *err) {
+    size_t count = tok->added_count, capacity = count;
+    for (size_t id = 0; id < tok->size; id++) count += kinds[id] == PAL_PIECE_CONTROL || kinds[id] == PAL_PIECE_UNKNOWN;
+    void *list = tok->added;
+    const pal_status st = pal_grow(&list, &capacity, tok->added_count, count, sizeof *tok->added, err);
+    tok->added = list;
+    if (st) return st;
+    for (uint32_t id = 0; id < tok->size; id++)
+        if ((kinds[id] == PAL_PIECE_CONTROL || kinds[id] == PAL_PIECE_UNKNOWN) && !(tok->flags[id] & PAL_TOKEN_ADDED))
+            tok->added[tok->added_count++] = (pal_added_token){ .id = id, .special = true };
+    return pal_added_finish(tok, name, err);
+}
+
 pal_status pal_spm_finish(pal_tokenizer *tok, const char *name, const uint8_t *kinds, pal_error *err) {
     static const uint8_t flags_of[] = { [PAL_PIECE_NORMAL] = PAL_TOKEN_IN_MODEL,
                                         [PAL_PIECE_UNKNOWN] = 0,
@@ -294,6 +322,7 @@ pal_status pal_spm_finish(pal_tokenizer *tok, const char *name, const uint8_t *k
     if ((st = check_charsmap(&tok->spm.charsmap, name, err))) return st;
     for (uint32_t id = 0; id < tok->size; id++) {
         const pal_slice piece = pal_strings_at(&tok->names, id);
+        if (kinds[id] == PAL_PIECE_NONE && (!pal_is_token(tok, id) || (tok->flags[id] & PAL_TOKEN_ADDED))) continue;
         if (kinds[id] < PAL_PIECE_NORMAL || kinds[id] > PAL_PIECE_BYTE)
             return pal_fail(err, PAL_E_FORMAT, "%s: piece %u is of kind %d, which is not known", name, id, kinds[id]);
         if (piece.size == 0) return pal_fail(err, PAL_E_FORMAT, "%s: piece %u is empty", name, id);
@@ -329,5 +358,5 @@ pal_status pal_spm_finish(pal_tokenizer *tok, const char *name, const uint8_t *k
             return pal_fail(err, PAL_E_FORMAT, "%s: the piece <0x%02X> is missing", name, b);
     tok->words = tok->model == PAL_MODEL_SPM_BPE && !unused && tok->spm.escape_blanks &&
                  pal_vocabulary_keeps_words(tok);
-    return PAL_OK;
+    return add_symbols(tok, name, kinds, err);
 }

@@ -33,7 +33,13 @@ void pal_tokenizer_close(pal_tokenizer *tok) {
     }
     pal_ids_free(&tok->prefix);
     pal_ids_free(&tok->suffix);
-    for (size_t i = 0; i < 2; i++) pal_bytes_free(&tok->files[i].bytes);
+    pal_ids_free(&tok->ends);
+    for (size_t i = 0; i < PAL_TOKENIZER_FILES; i++) pal_bytes_free(&tok->files[i].bytes);
+    for (size_t i = 0; i < tok->template_count; i++) {
+        pal_bytes_free(&tok->templates[i].name);
+        pal_bytes_free(&tok->templates[i].text);
+    }
+    pal_free(tok->templates);
     pal_free(tok);
 }
 
@@ -99,6 +105,7 @@ static pal_status encode_part(const pal_tokenizer *tok, pal_tokenizer_scratch *s
     pal_status st;
     size_t from = 0, at = 0;
     if (part.size == 0) return PAL_OK;
+    if (tok->model != PAL_MODEL_BPE) return pal_spm_encode(tok, s, part, first, special_as_text, ids, err);
     if ((st = pal_normalize(tok, s, part, &text, err))) return st;
     while (pal_added_next(tok, &tok->added_normal, special_as_text, text, &at, from, &match)) {
         if (match.start > from && (st = pal_encode_segment(tok, s, (pal_slice){ text.data + from, match.start - from },
@@ -116,8 +123,8 @@ static pal_status encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal
     pal_status st;
     size_t from = 0, at = 0;
     if (text.size == 0) return PAL_OK;
-    if (tok->model != PAL_MODEL_BPE) return pal_spm_encode(tok, s, text, ids, err);
-    if (tok->merges.count == 0 && tok->added_count == 0 && tok->normal_count == 0 && tok->split_count == 0)
+    if (tok->model == PAL_MODEL_BPE && tok->merges.count == 0 && tok->added_count == 0 && tok->normal_count == 0 &&
+        tok->split_count == 0)
         return pal_bpe_plain(tok, text, ids, err);
     while (pal_added_next(tok, &tok->added_raw, special_as_text, text, &at, from, &match)) {
         if (match.start > from && (st = encode_part(tok, s, (pal_slice){ text.data + from, match.start - from },

@@ -10,6 +10,7 @@
 #include "text/strings.h"
 
 typedef struct pal_pattern pal_pattern; /* text/pattern.h */
+struct json_t;
 
 typedef enum pal_text_model { PAL_MODEL_BPE, PAL_MODEL_SPM_BPE, PAL_MODEL_UNIGRAM } pal_text_model;
 
@@ -19,9 +20,10 @@ enum {
     PAL_TOKEN_IN_MODEL = 2, /* known to the merges or the unigram; the others are added tokens only */
     PAL_TOKEN_SPECIAL = 4,
     PAL_TOKEN_ADDED = 8,
-    PAL_TOKEN_BYTE = 16,   /* <0xNN> */
-    PAL_TOKEN_UNUSED = 32, /* SentencePiece: never the result, split again */
-    PAL_TOKEN_USER = 64    /* SentencePiece: matched before everything */
+    PAL_TOKEN_BYTE = 16,    /* <0xNN> */
+    PAL_TOKEN_UNUSED = 32,  /* SentencePiece: never the result, split again */
+    PAL_TOKEN_USER = 64,    /* SentencePiece: matched before everything */
+    PAL_TOKEN_CONTROL = 128 /* special, or a mark of the chat template: with special_as_text it is text */
 };
 
 typedef struct pal_added_token {
@@ -32,7 +34,7 @@ typedef struct pal_added_token {
 /* Added tokens that are looked for in one kind of text; values of the trie are ids' indices in pal_tokenizer.added. */
 typedef struct pal_added_set {
     pal_trie trie;
-    bool first[256], second[256]; /* bytes at which a match can begin, and go on */
+    bool first[256], second[256]; /* bytes at which a match can begin, and continue */
 } pal_added_set;
 
 typedef enum pal_normal_kind { PAL_NFC, PAL_NFD, PAL_NFKC, PAL_NFKD, PAL_PREPEND, PAL_REPLACE } pal_normal_kind;
@@ -71,10 +73,18 @@ enum { PAL_STEPS_MAX = 8 };
 /* SentencePiece's normaliser. */
 typedef struct pal_spm_rules {
     bool dummy_prefix, collapse_blanks, escape_blanks;
+    bool prefix_once;      /* at the start of a text, not after a special token in it */
     pal_bytes charsmap;    /* as stored: u32 size of the double array, the array, strings that end with zero */
     pal_bytes unk_surface; /* what the unknown token decodes to */
     pal_trie user;         /* user-defined symbols */
 } pal_spm_rules;
+
+/* A chat template in Jinja's language. */
+typedef struct pal_chat_template {
+    pal_bytes name, text; /* the usual one is called "default" */
+} pal_chat_template;
+
+enum { PAL_TOKENIZER_FILES = 8 };
 
 struct pal_tokenizer {
     pal_text_model model;
@@ -88,6 +98,7 @@ struct pal_tokenizer {
     pal_string_map by_name;  /* every present id */
     pal_string_map by_key;   /* ids in the model by the bytes they match: keys when byte_level, else names */
     int64_t bos, eos;
+    pal_ids ends; /* ids that end a text besides eos */
     uint32_t unk; /* or PAL_NO_ID */
 
     pal_pair_map merges; /* pair of ids -> rank, id */
@@ -112,20 +123,29 @@ struct pal_tokenizer {
     size_t split_count;
     pal_ids prefix, suffix; /* the template around a text */
 
-    /* Decoding, beside texts. */
+    /* Decoding, in addition to texts. */
     bool join_blank;    /* a blank between tokens */
     size_t strip_start; /* blanks at the start of the text that are dropped */
     bool strip_blank;   /* SentencePiece: one blank at the very start is dropped, of a piece that spells it */
 
+    pal_chat_template *templates;
+    size_t template_count;
+
     uint64_t fingerprint;
     struct {
-        const char *name; /* file in a directory */
+        const char *name; /* file in a directory; NULL: none */
         pal_bytes bytes;
-    } files[2]; /* what pal_tokenizer_save writes */
+    } files[PAL_TOKENIZER_FILES]; /* what pal_tokenizer_save writes: the first two are the tokenizer itself */
 };
 
+/* Whether an id ends a text: EOS, or another that the model's files name. */
+bool pal_tokenizer_is_end(const pal_tokenizer *tok, uint32_t id);
+/* The chat template that came with the tokenizer: from chat_template.jinja, tokenizer_config.json or a GGUF file. name:
+ * "default", or another of several ("tool_use"). Empty: there is none. */
+pal_slice pal_tokenizer_chat_template(const pal_tokenizer *tok, const char *name);
+
 typedef struct pal_span {
-    size_t start, size; /* in the text of the step at hand */
+    size_t start, size; /* in the text of this step */
 } pal_span;
 typedef struct pal_spans {
     pal_span *data;
@@ -172,14 +192,17 @@ struct pal_tokenizer_scratch {
 
 /* Readers. `name` stands for the file in messages. They fill a zeroed tokenizer; the caller closes it on failure too.
  */
+/* added: more tokens, from the files next to it (text/side_files.h); NULL: none. */
 pal_status pal_read_tokenizer_json(pal_tokenizer *tok, const char *name, const void *bytes, size_t size,
-                                   pal_error *err);
-pal_status pal_read_gpt2_files(pal_tokenizer *tok, const char *name, pal_slice vocab, pal_slice merges, pal_error *err);
-pal_status pal_read_sentencepiece(pal_tokenizer *tok, const char *name, const void *bytes, size_t size, pal_error *err);
+                                   const struct json_t *added, pal_error *err);
+pal_status pal_read_gpt2_files(pal_tokenizer *tok, const char *name, pal_slice vocab, pal_slice merges,
+                               const struct json_t *added, pal_error *err);
+pal_status pal_read_sentencepiece(pal_tokenizer *tok, const char *name, const void *bytes, size_t size,
+                                  const struct json_t *added, pal_error *err);
 pal_status pal_read_gguf_vocab(pal_tokenizer *tok, const char *name, const void *bytes, size_t size, pal_error *err);
-/* The text of a tokenizer.json for "bytes". */
 /* One id for each number below `count`: for models whose ids stand for nothing that people write. */
 pal_status pal_tokenizer_ids(pal_tokenizer **out, size_t count, pal_error *err);
+/* The text of a tokenizer.json for "bytes". */
 pal_status pal_builtin_bytes_json(pal_bytes *out, pal_error *err);
 
 /* Makes a tokenizer from the text of a tokenizer.json, which it takes over. */
@@ -226,13 +249,24 @@ pal_status pal_bpe_word(const pal_tokenizer *tok, pal_tokenizer_scratch *s, cons
                         pal_ids *ids, pal_error *err);
 pal_status pal_bpe_plain(const pal_tokenizer *tok, pal_slice text, pal_ids *ids,
                          pal_error *err); /* without any merges */
-pal_status pal_spm_normalize(const pal_tokenizer *tok, pal_slice text, pal_growth *g, pal_bytes *out, pal_error *err);
-pal_status pal_spm_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, pal_ids *ids,
-                          pal_error *err);
+/* prefix: put the blank in front that these rules may ask for. */
+pal_status pal_spm_normalize(const pal_tokenizer *tok, pal_slice text, bool prefix, bool special_as_text, pal_growth *g,
+                             pal_bytes *out, pal_error *err);
+/* special_as_text: marks of the chat template are text, even where they are user-defined symbols. */
+pal_status pal_spm_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, bool first,
+                          bool special_as_text, pal_ids *ids, pal_error *err);
 pal_status pal_unigram_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice normal, pal_ids *ids,
                               pal_error *err);
 /* SentencePiece's kinds of pieces, as its files and GGUF number them. */
-enum { PAL_PIECE_NORMAL = 1, PAL_PIECE_UNKNOWN, PAL_PIECE_CONTROL, PAL_PIECE_USER, PAL_PIECE_UNUSED, PAL_PIECE_BYTE };
+enum {
+    PAL_PIECE_NONE, /* of a token that is not in the model */
+    PAL_PIECE_NORMAL,
+    PAL_PIECE_UNKNOWN,
+    PAL_PIECE_CONTROL,
+    PAL_PIECE_USER,
+    PAL_PIECE_UNUSED,
+    PAL_PIECE_BYTE
+};
 /* After names, scores and rules are set: everything that follows from the kinds of pieces (one byte each). */
 pal_status pal_spm_finish(pal_tokenizer *tok, const char *name, const uint8_t *kinds, pal_error *err);
 /* SentencePiece's last step: bytes of what is unknown, or one id for a run of it. `start`: ids->count before the text.
@@ -253,7 +287,8 @@ static inline uint64_t pal_load(const unsigned char *p, size_t bytes) {
     memcpy(&word, p, bytes);
     return word;
 }
-/* The word in three numbers that, with its size, tell it from every other: loads of fixed sizes that may overlap. */
+/* The word in three numbers that, with its size, distinguish it from every other: loads of fixed sizes that may
+ * overlap. */
 static inline bool pal_cache_key(uint64_t key[3], const unsigned char *word, size_t size) {
     if (size == 0 || size > CACHE_KEY) return false;
     key[1] = key[2] = 0;

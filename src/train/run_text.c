@@ -340,6 +340,7 @@ static pal_status open_data(text_run *t, pal_run *r, pal_train_settings *o, cons
     if (!r->resume && ((st = open_tokenizers(t, o, model_tokenizer, sizeof model_tokenizer, err)) ||
                        (st = check_known_ids(t, o, model, err))))
         return st;
+    if (r->resume && pal_tokenizer_open(&t->own, r->out, NULL)) t->own = NULL; /* of its newest checkpoint */
     const char *spec = o->tokenizer ? o->tokenizer : model_tokenizer[0] ? model_tokenizer : NULL;
     if ((st = open_list(t, r, o, o->data, "data", spec, o->valid_data ? 0 : o->valid, t->train, p->source, &p->sources,
                         err)))
@@ -392,7 +393,7 @@ static pal_status open_task(void **self, pal_run *r, pal_train_settings *o, cons
     p.order = t->order = settle_order(o, r->resume, p.source, p.sources);
     if ((st = settle(r, o, model, &p, err))) return st;
     o->data_checksum = checksum_of(t, &p);
-    p.tokenizer = t->tokenizer;
+    p.tokenizer = t->own ? t->own : t->tokenizer; /* the same ids; a model's own has its chat template, too */
     if ((st = pal_run_tasks_open(&t->tasks, r, o, model, t->tokenizer, err))) return st;
     if (t->tasks) p.also = pal_run_tasks_measure, p.user = t->tasks;
     t->validates = p.valid_sources > 0;

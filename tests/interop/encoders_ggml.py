@@ -19,7 +19,7 @@ import llama_cpp
 import numpy
 from random_mamba2 import make
 
-TYPES = {"q8_0": gguf.GGMLQuantizationType.Q8_0, "q6_k": gguf.GGMLQuantizationType.Q6_K, "q4_k": gguf.GGMLQuantizationType.Q4_K, "q4_0": gguf.GGMLQuantizationType.Q4_0}
+TYPES = {name.lower(): gguf.GGMLQuantizationType[name] for name in ("Q8_0", "Q6_K", "Q5_K", "Q5_0", "Q4_K", "Q4_0")}
 
 
 def ggml():

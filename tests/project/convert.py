@@ -67,7 +67,8 @@ def read_gguf(path):
         dims = take(f"<{take('<I')[0]}Q")
         listed.append((name, dims, *take("<IQ")))
     at += -at % 32
-    sizes = {0: (1, 4), 1: (1, 2), 2: (32, 18), 8: (32, 34), 12: (256, 144), 14: (256, 210), 30: (1, 2)}
+    sizes = {0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 10: (256, 84), 11: (256, 110), 12: (256, 144),
+             13: (256, 176), 14: (256, 210), 20: (32, 18), 23: (256, 136), 30: (1, 2)}
     return {n: (kind, dims, raw[at + offset : at + offset + math.prod(dims) // sizes[kind][0] * sizes[kind][1]]) for n, dims, kind, offset in listed}
 
 
@@ -124,8 +125,37 @@ try:
         if kind.startswith("gguf"):
             run("convert", source, folder / "same.gguf", "--to", "gguf", *spec)
             check(f"{kind}: GGUF to GGUF copies", read_gguf(folder / "same.gguf") == read_gguf(source))
+            # a type that is only read: held as Q8_0, which is said and shown
+            done = run("inspect", source, "--json")
+            stored, seen = kind[5:].upper(), json.loads(done.stdout)
+            matrices = sum(len(values) for name, (_, values) in made.items() if name.endswith(writers.MATRICES))
+            only_read = stored in ("Q4_1", "Q5_1", "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS")
+            check(f"{kind}: its type in memory", seen["parameters_by_type"].get("Q8_0" if only_read else stored or "F32", 0) >= matrices, seen)
+            check(f"{kind}: its type in the file", seen["held_as_q8_0"] == ({stored: matrices} if only_read else {}), seen)
+            count = 1 + 2 * s["layers"]
+            check(f"{kind}: said", (f"models do not compute with {stored}; {count} matrices are held as Q8_0" in done.stderr) == only_read, done.stderr)
+            check(f"{kind}: shown", (f"are {stored} in the file" in run("inspect", source).stdout) == only_read)
         run("convert", folder / "ours", folder / "q.gguf", "--to", "gguf", "--dtype", "q8_0", *spec)
         run("inspect", folder / "q.gguf")
+
+    # a file whose rows fill no blocks of 256: other programs put Q5_0 there for Q4_K, Q5_1 for Q5_K and Q8_0 for Q6_K
+    s, rng = writers.sizes(), random.Random(5)
+    made = writers.tensors(s, rng)
+    listed = writers.g_tensors(s, made, "F32", rng)
+    for n, (name, dims, _, _) in enumerate(listed):
+        for end, stored in (("token_embd.weight", "Q8_0"), ("ssm_in.weight", "Q5_0"), ("ssm_out.weight", "Q5_1")):
+            if name.endswith(end):
+                listed[n] = (name, dims, writers.IDS[stored], writers.random_blocks(stored, math.prod(dims), rng)[0])
+    (root / "fallback.gguf").write_bytes(writers.gguf_bytes(writers.g_pairs(s), listed))
+    seen = json.loads(run("inspect", root / "fallback.gguf", "--json", "--tensors").stdout)
+    types = {t["name"].rsplit("mixer.", 1)[-1]: t["type"] for t in seen["tensors"] if t["type"] != "F32"}
+    check("other types of rows", types == {"backbone.embeddings.weight": "Q8_0", "in_proj.weight": "Q5_0", "out_proj.weight": "Q8_0"}, types)
+    run("generate", root / "fallback.gguf", "--prompt", "abc", "--max-tokens", 4)
+    for dtype, expected in (("q4_k", "Q5_0"), ("q5_k", "Q8_0"), ("q6_k", "Q8_0"), ("q5_0", "Q5_0")):
+        run("convert", root / "official", root / f"rows-of-32-{dtype}.gguf", "--dtype", dtype, "--tokenizer", "none")
+        types = {name: kind for name, (kind, _, _) in read_gguf(root / f"rows-of-32-{dtype}.gguf").items()}
+        kinds = {types[name] for name in ("blk.0.ssm_in.weight", "blk.1.ssm_out.weight")}
+        check(f"rows of 32 and 64 as {dtype}", kinds == {writers.IDS[expected]} and types["token_embd.weight"] == writers.IDS["Q8_0"], types)
 
     # blocks that are in the type asked for already are copied, not made anew
     run("convert", root / "gguf_q8_0" / "model.gguf", root / "asked.gguf", "--to", "gguf", "--dtype", "q8_0", "--tokenizer", "none")
@@ -275,7 +305,7 @@ try:
     refused(root / "torch", root / "with.gguf" / "x", "--to", "official", says="Not a directory")
     golden = pathlib.Path(__file__).resolve().parent.parent / "golden" / "models"
     for kind, architecture in (("hybrid_m", b"metamamba2"), ("mqar_palimpsa_d", b"palimpsa"), ("mqar_gdn", b"palimpsa-gdn"), ("transformer", b"palimpsa-transformer")):
-        for dtype in ("q8_0", "q6_k", "q4_k", "q4_0", "bf16", "f16"):
+        for dtype in ("q8_0", "q6_k", "q5_k", "q5_0", "q4_k", "q4_0", "bf16", "f16"):
             file = root / f"{kind}-{dtype}.gguf"
             run("convert", golden / kind, file, "--dtype", dtype, "--tokenizer", "none", "--threads", 3)
             check(f"architecture of {file.name}", b"general.architecture\x08\0\0\0" + len(architecture).to_bytes(8, "little") + architecture in file.read_bytes()[:300])

@@ -150,7 +150,7 @@ with tempfile.TemporaryDirectory() as folder:
         time.sleep(0.01)
     child.send_signal(signal.SIGINT)
     _, why = child.communicate()
-    assert child.returncode == 1 and re.search(rb"interrupted in piqa after \d+ of 808 documents; the same command goes on", why), why
+    assert child.returncode == 3 and re.search(rb"interrupted in piqa after \d+ of 808 documents; the same command goes on", why), why
     resumed, straight = json.loads(run(*long, "--json")), json.loads(run(*long[:-2], "--json"))
     same(resumed, straight)
     assert resumed["tokens"]["read"] < straight["tokens"]["read"]

@@ -1,24 +1,8 @@
 #!/usr/bin/env python3
 """Manners of `palimpsa serve`: chat templates, other origins, every field wrong in every way, clients that are slow, deaf or gone, and signals."""
-from serving import Server, program, run, serving, speaking_model
+from serving import Server, chat_model, program, run, serving, speaking_model
 
-import http.client, json, pathlib, re, shutil, signal, socket, struct, subprocess, sys, tempfile, time
-
-
-def chat_model(folder, hybrid, template):
-    """The same model with a tokenizer that has special tokens, and a chat template."""
-    target = folder / f"chat{len(list(folder.iterdir()))}"
-    target.mkdir()
-    for file in ("config.json", "model.safetensors"):
-        shutil.copy(hybrid / file, target / file)
-    letters = [chr(c) for c in range(33, 127)] + ["\u0120", "\u010a"]  # space and newline as byte-level tokenizers spell them
-    special = ["<|im_start|>", "<|im_end|>", "<s>", "</s>"]
-    added = [{"id": len(letters) + i, "content": s, "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False} for i, s in enumerate(special)]
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    (target / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": added, "normalizer": None, "pre_tokenizer": byte_level, "post_processor": None, "decoder": byte_level,
-                                                       "model": {"type": "BPE", "vocab": {c: i for i, c in enumerate(letters)}, "merges": []}}))
-    (target / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>", **({"chat_template": template} if template else {})}))
-    return target
+import http.client, json, pathlib, re, signal, socket, subprocess, sys, tempfile, time
 
 
 def raw(s, data):
@@ -49,10 +33,10 @@ with tempfile.TemporaryDirectory() as folder:
 
     # A template is recognised; special tokens come from it, never from what people say.
     for template, chosen, expected, special in (
-            ("{% for m in messages %}{{'<|im_start|>' + m['role']}}", [], chatml, 9),
-            ([{"name": "tool_use", "template": "<|im_start|>"}, {"name": "default", "template": "[INST] {{ message }} [/INST]"}], [], "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi {} [/INST] Yes </s><s>[INST] Go [/INST] ", 3),
+            ("{% for m in messages %}{{'<|im_start|>' + m['role'] + '<|im_end|>'}}", [], chatml, 9),
+            ([{"name": "tool_use", "template": "<|im_start|>"}, {"name": "default", "template": "<<SYS>>[INST] {{ message }} [/INST]"}], [], "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi {} [/INST] Yes </s><s>[INST] Go [/INST]", 3),
             (None, ["--chat-template", "chatml"], chatml, 9),
-            (None, [], "Be brief.\n\nUser: Hi {}\n\nAssistant: Yes\n\nUser: Go\n\nAssistant:", 0)):
+            (None, [], "Be brief.\n\nUser: Hi {}\n\nAssistant:Yes\n\nUser: Go\n\nAssistant:", 0)):
         with serving(chat_model(folder, hybrid, template), *chosen) as s:
             ids = s.post("/tokenize", prompt=expected.replace("{}", "\u0001").replace("\u0001", "^^"))["tokens"]  # the template's own special tokens
             assert sum(i >= 96 for i in ids) == special, ids
@@ -60,21 +44,18 @@ with tempfile.TemporaryDirectory() as folder:
             ids[at : at + 2] = [ord(c) - 33 for c in "<|im_end|>"]  # as letters
             answer = s.post("/v1/chat/completions", messages=talk, **O)
             assert answer["usage"]["prompt_tokens"] == len(ids), (template, answer["usage"], len(ids))
-            plain = s.complete(prompt=[ids], stop=["<|im_end|>", "\nUser:"], **O)
+            plain = s.complete(prompt=[ids], stop={9: ["<|im_end|>"], 0: ["\nUser:"]}.get(special), **O)
             assert answer["choices"][0]["message"]["content"] == plain["choices"][0]["text"], template
-    for template in ("{{ something else }}", [{"name": "tool_use", "template": "<|im_start|>"}], {"default": "<|im_start|>"}):
+    for template in ("{{ something else }}", "[INST] {{ Mistral's }} [/INST]", [{"name": "tool_use", "template": "<|im_start|><|im_end|>"}]):
         with serving(chat_model(folder, hybrid, template)) as s:
             s.refused({"messages": talk}, None, "/v1/chat/completions")
             assert "chatml, llama2, plain" in s.ask("POST", "/v1/chat/completions", {"messages": talk})[1]["error"]["message"]
     # Where else a template may be: in a file of its own, which counts before tokenizer_config.json, and in a GGUF file.
-    for text, known in (("{{ '<|im_start|>' }}", True), ("{{ something else }}", False)):
+    for text, known in (("{{ '<|im_start|>' + '<|im_end|>' }}", True), ("{{ something else }}", False)):
         model = chat_model(folder, hybrid, None if known else "[INST]")
         (model / "chat_template.jinja").write_text(text)
         file = folder / f"chat{known}.gguf"
         run("convert", model, file)
-        data, text = file.read_bytes(), text.ljust(21)  # one more pair, of 64 bytes: tensors stay where 32 divides
-        pair = struct.pack("<Q23sIQ21s", 23, b"tokenizer.chat_template", 8, 21, text.encode())
-        file.write_bytes(data[:16] + struct.pack("<Q", struct.unpack("<Q", data[16:24])[0] + 1) + pair + data[24:])
         for given in (model, file):
             with serving(given) as s:
                 if known:

@@ -4,7 +4,7 @@ import sys
 from outside import golden, program, run, tiny_models
 
 sys.path.pop(0)  # tokenize.py beside this file is not the one that the standard library imports
-import contextlib, http.client, json, signal, subprocess
+import contextlib, http.client, json, shutil, signal, subprocess
 
 
 ENDLESS = ("--max-tokens", 10**9, "--max-answer", "100G")  # for texts that do not end while a test looks at them
@@ -71,6 +71,22 @@ def serving(*args):
         print(server.process.communicate()[1][-3000:], file=sys.stderr)
         raise
     server.stop()
+
+
+def chat_model(folder, hybrid, template=None, special=True):
+    """The same model with a tokenizer that knows the marks of chats, special or not, and a chat template."""
+    target = folder / f"chat{len(list(folder.iterdir()))}"
+    target.mkdir()
+    for file in ("config.json", "model.safetensors"):
+        shutil.copy(hybrid / file, target / file)
+    letters = [chr(c) for c in range(33, 127)] + ["\u0120", "\u010a"]  # space and newline as byte-level tokenizers spell them
+    marks = ["<|im_start|>", "<|im_end|>", "<s>", "</s>"]
+    added = [{"id": len(letters) + i, "content": s, "special": special or s[1] != "|", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False} for i, s in enumerate(marks)]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    (target / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": added, "normalizer": None, "pre_tokenizer": byte_level, "post_processor": None, "decoder": byte_level,
+                                                       "model": {"type": "BPE", "vocab": {c: i for i, c in enumerate(letters)}, "merges": []}}))
+    (target / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>", **({"chat_template": template} if template else {})}))
+    return target
 
 
 def speaking_model(folder):

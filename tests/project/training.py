@@ -79,7 +79,7 @@ with tempfile.TemporaryDirectory() as folder:
     child.send_signal(signal.SIGTERM)
     text = child.communicate()[0]
     step = re.search(r"stopped at step (\d+)", text)
-    check(child.returncode == 0 and step and "--resume" in text, f"SIGTERM: exit code {child.returncode}: {text}")
+    check(child.returncode == 3 and step and "--resume" in text, f"SIGTERM: exit code {child.returncode}: {text}")
     check((run / "checkpoints" / f"step-{step[1]}" / "trainer.json").exists(), "no checkpoint after SIGTERM")
 
     def stopped(run, *words, wait):
@@ -92,7 +92,7 @@ with tempfile.TemporaryDirectory() as folder:
         time.sleep(wait)
         child.send_signal(signal.SIGTERM)
         text = child.communicate(timeout=600)[0]
-        check(child.returncode == 0, f"exit code {child.returncode}: {text}")
+        check(child.returncode == (0 if "finished" in text else 3), f"exit code {child.returncode}: {text}")
         return text
 
     # An evaluation without an end is given up, and so is the one that the resumed run begins with.
@@ -310,7 +310,7 @@ with tempfile.TemporaryDirectory() as folder:
     check(re.search(r": process [0-9]+ \(palimpsa train .* works in this directory", palimpsa("train", "--resume", "--out", str(busy), code=2)), "two processes in one run")
     child.send_signal(signal.SIGTERM)
     text = child.communicate(timeout=20)[0]
-    check(child.returncode == 0 and "the same command goes on" in text and not (root / "s4/results.csv").exists(), f"SIGTERM to a sweep: {text}")
+    check(child.returncode == 3 and "the same command goes on" in text and not (root / "s4/results.csv").exists(), f"SIGTERM to a sweep: {text}")
     print("stopped sweep: no rows for what is not done")
 
     # Learning: a tiny recall task is solved at a fixed seed.

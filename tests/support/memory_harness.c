@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "support/memory_harness.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "base/alloc.h"
@@ -151,6 +152,43 @@ void memory_check_forgetting(const memory_subject *subject, const double (*stren
             pal_context_free(cx);
             memory_case_free(c);
         }
+    pal_context_free(ref);
+}
+
+/* Masks write gates like -1e30. Such a token forgets everything before it, and every other gate keeps its meaning. */
+static void strengthen(memory_case *c, float strength, pal_rng *rng) {
+    static const int at[] = { 0, 40, 41, 69, 70, 75 }; /* the first token of each sequence among them */
+    for (int i = MEMORY_DT; i <= MEMORY_G; i++)
+        for (size_t j = 0; c->input[i] && j < PAL_COUNT(at); j++)
+            for (size_t h = 0; h < c->channels[i]; h++)
+                if (pal_rng_below(rng, 4))
+                    c->input[i][(size_t)at[j] * c->channels[i] + h] = i == MEMORY_G ? -strength : strength;
+}
+
+void memory_check_strong_gates(void **given) {
+    const memory_subject *subject = *given;
+    static const float strengths[] = { 1e4f, 1e9f, 1e12f, 1e15f, 1e30f, FLT_MAX };
+    static const int lengths[] = { 70, 130 };
+    static const double forgetting[] = { 1e-3, 1 };
+    pal_rng rng = pal_rng_at(33, 0);
+    pal_context *ref = test_context(1, "ref");
+    for (TEST_LEVELS(level)) {
+        pal_context *cx = test_context(1, pal_cpu_level_name(level));
+        for (size_t i = 0; i < PAL_COUNT(strengths) * PAL_COUNT(forgetting); i++) {
+            memory_case *c = memory_case_new(subject, 2, lengths, 2, 2, 9, 12, true,
+                                             forgetting[i % PAL_COUNT(forgetting)], &rng);
+            strengthen(c, strengths[i / PAL_COUNT(forgetting)], &rng);
+            memory_result *x = memory_run_case(c, cx, 0, true), *exact = memory_run_case(c, ref, 0, true),
+                          *steps = memory_run_pieces(c, cx, true, &rng);
+            compare(c, pal_cpu_level_name(level), x, exact, accept_out(subject), memory_accept_grad(subject));
+            compare(c, "steps", steps, exact, accept_out(subject), 0);
+            memory_result_free(x);
+            memory_result_free(steps);
+            memory_result_free(exact);
+            memory_case_free(c);
+        }
+        pal_context_free(cx);
+    }
     pal_context_free(ref);
 }
 

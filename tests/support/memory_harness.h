@@ -28,6 +28,7 @@ void memory_check_splits(void **subject);    /* pieces and steps = whole; 30 cas
 void memory_check_packed(void **subject);    /* packed = each sequence alone */
 void memory_check_threads(void **subject);   /* 1, 2, 3, 7 threads: same bits */
 void memory_check_levels(void **subject);    /* every level = reference, odd sizes, strided rows */
+void memory_check_strong_gates(void **subject); /* every level = reference, step = whole, with gates up to FLT_MAX */
 void memory_check_groups(void **subject);    /* shared keys = repeated keys */
 void memory_check_optional(void **subject);  /* gradients nobody wants change no other */
 void memory_check_starts(void **subject);    /* fresh or no memories = default ones */
@@ -45,6 +46,7 @@ void memory_check_no_allocation(void **subject);
         MEMORY_TEST(subject, packed_equals_separate, memory_check_packed),              \
         MEMORY_TEST(subject, is_the_same_for_any_thread_count, memory_check_threads),   \
         MEMORY_TEST(subject, levels_match_the_reference, memory_check_levels),          \
+        MEMORY_TEST(subject, strong_gates_forget_and_spoil_nothing, memory_check_strong_gates), \
         MEMORY_TEST(subject, shared_keys_equal_repeated_keys, memory_check_groups),     \
         MEMORY_TEST(subject, gradients_are_optional, memory_check_optional),            \
         MEMORY_TEST(subject, starts_from_nothing_when_asked, memory_check_starts),      \

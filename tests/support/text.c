@@ -253,14 +253,14 @@ pal_status test_read(int reader, const unsigned char *bytes, size_t size, pal_to
     assert_non_null(tok);
     tok->bos = tok->eos = -1;
     tok->unk = PAL_NO_ID;
-    if (reader == READER_JSON) st = pal_read_tokenizer_json(tok, "tiny", bytes, size, err);
-    if (reader == READER_SPM) st = pal_read_sentencepiece(tok, "tiny", bytes, size, err);
+    if (reader == READER_JSON) st = pal_read_tokenizer_json(tok, "tiny", bytes, size, NULL, err);
+    if (reader == READER_SPM) st = pal_read_sentencepiece(tok, "tiny", bytes, size, NULL, err);
     if (reader == READER_GGUF) st = pal_read_gguf_vocab(tok, "tiny", bytes, size, err);
     if (reader == READER_VOCAB) { /* both files in one block, a zero between them */
         const unsigned char *zero = size ? memchr(bytes, 0, size) : NULL;
         const size_t first = zero ? (size_t)(zero - bytes) : size, rest = zero ? first + 1 : size;
         st = pal_read_gpt2_files(tok, "tiny", (pal_slice){ bytes, first }, (pal_slice){ bytes + rest, size - rest },
-                                 err);
+                                 NULL, err);
     }
     if (st) pal_tokenizer_close(tok);
     else *out = tok;

@@ -6,7 +6,8 @@
 #include "base/blocks.h"
 #include "kernels/product/product.h"
 
-static const pal_dtype types[] = { PAL_F32, PAL_F16, PAL_BF16, PAL_Q8_0, PAL_Q4_0, PAL_Q4_K, PAL_Q6_K };
+static const pal_dtype types[] = { PAL_F32,  PAL_F16,  PAL_BF16, PAL_Q8_0, PAL_Q4_0,
+                                   PAL_Q5_0, PAL_Q4_K, PAL_Q5_K, PAL_Q6_K };
 
 static bool runs_here(const pal_variant *v) { return !(v->need & ~pal_cpu_features()); }
 

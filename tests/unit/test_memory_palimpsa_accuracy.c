@@ -109,6 +109,29 @@ static void accuracy_holds_over_the_whole_range(void **state) {
             }
 }
 
+/* An importance of 1e24 and more over a prior of 1e-8. */
+static void accuracy_holds_far_above_the_prior(void **state) {
+    (void)state;
+    static const double adt[][2] = { { 1e-8, 1e-4 }, { 1e-3, 1 }, { 1e-8, 50 } };
+    pal_rng rng = pal_rng_at(35, 1);
+    for (size_t x = 0; x < PAL_COUNT(adt); x++) {
+        problem p = problem_new(&rng, (recipe){ .N = 1,
+                                                .H = 2,
+                                                .group = 1,
+                                                .dk = 9,
+                                                .dv = 17,
+                                                .length = 70,
+                                                .adt_lo = adt[x][0],
+                                                .adt_hi = adt[x][1],
+                                                .b_lo = 1e12,
+                                                .b_hi = 1e13 });
+        for (size_t i = 0; i < problem_input_count(&p, IN_IP); i++) p.in[IN_IP][i] = 1e-8f;
+        for (size_t i = 0; i < problem_input_count(&p, IN_K); i++) p.in[IN_K][i] *= 1e6f;
+        levels_match_the_twin(&p, (wanted){ 0 }, ", far above the prior", 0);
+        problem_free(&p);
+    }
+}
+
 static void accuracy_holds_over_100000_tokens(void **state) {
     (void)state;
     static const double adt[][2] = { { 1e-8, 1e-8 }, { 1e-8, 1 } };
@@ -163,6 +186,7 @@ int main(void) {
         cmocka_unit_test(gradients_match_differences),
         cmocka_unit_test(every_level_matches_the_formula_at_odd_sizes),
         cmocka_unit_test(accuracy_holds_over_the_whole_range),
+        cmocka_unit_test(accuracy_holds_far_above_the_prior),
         cmocka_unit_test(accuracy_holds_over_100000_tokens),
         cmocka_unit_test(without_importance_it_is_gla_on_v_over_Ip),
     };

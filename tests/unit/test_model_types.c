@@ -11,7 +11,7 @@
 #include "model/model.h"
 #include "support/models.h"
 
-static const pal_dtype types[] = { PAL_F16, PAL_BF16, PAL_Q8_0, PAL_Q6_K, PAL_Q4_K, PAL_Q4_0 };
+static const pal_dtype types[] = { PAL_F16, PAL_BF16, PAL_Q8_0, PAL_Q6_K, PAL_Q5_K, PAL_Q5_0, PAL_Q4_K, PAL_Q4_0 };
 enum { TYPES = PAL_COUNT(types), TOKENS = 64 };
 
 static const char *const recorded[] = { "gated_deltanet", "hybrid_m",        "mamba2_official",
@@ -133,7 +133,11 @@ static void steps_of(const pal_block_format *f, const unsigned char *block, cons
         return;
     }
     memcpy(changed, block, f->bytes);
-    const size_t begin = f->type == PAL_Q6_K ? 0 : f->type == PAL_Q4_K ? 16 : 2;
+    const size_t begin = f->type == PAL_Q6_K   ? 0
+                         : f->type == PAL_Q5_K ? 48
+                         : f->type == PAL_Q4_K ? 16
+                         : f->type == PAL_Q5_0 ? 6
+                                               : 2;
     const size_t end = f->type == PAL_Q6_K ? 128 : f->bytes;
     for (size_t i = begin; i < end; i++) changed[i] ^= f->type == PAL_Q8_0 ? 0x01 : 0x11;
     f->decode(changed, steps);

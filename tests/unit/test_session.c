@@ -58,6 +58,62 @@ static void greedy_equals_argmax_of_forward(void **state) {
     }
 }
 
+typedef struct {
+    int count, top_count[32];
+    int32_t ids[32], top[32][PAL_ALTERNATIVES];
+    double logprob[32];
+} judged;
+
+static void take_judged(void *user, const pal_token *t) {
+    judged *j = user;
+    if (t->id < 0) return;
+    j->ids[j->count] = t->id;
+    j->logprob[j->count] = t->logprob;
+    j->top_count[j->count] = t->top_count;
+    for (int i = 0; i < t->top_count; i++) j->top[j->count][i] = t->top[i].id;
+    j->count++;
+}
+
+/* A vocabulary with unused ids: they take part in the softmax, both of what is read and of what is written. */
+static void written_tokens_have_the_logprobs_of_read_ones(void **state) {
+    (void)state;
+    enum { PROMPT = 4, TOKENS = 12 };
+    speaker f = test_speaker(0);
+    for (size_t id = 0; id < V; id += 2) f.tok->flags[id] &= (unsigned char)~PAL_TOKEN_PRESENT;
+    pal_engine *e = test_engine(&f, &(pal_engine_options){ .piece = 64 });
+    pal_session *s = test_session(e);
+    static judged wrote, read;
+    const uint32_t prompt[PROMPT] = { 3, 7, 1, 21 };
+    pal_session_options o = { .sampling = { .temperature = 1 },
+                              .seed = 4,
+                              .max_tokens = TOKENS,
+                              .ignore_eos = true,
+                              .logprobs = true,
+                              .alternatives = 5,
+                              .prompt_logprobs = true,
+                              .on_token = take_judged,
+                              .user = &wrote };
+    OK(pal_session_begin(s, prompt, PROMPT, &o, err));
+    test_run(e);
+    assert_int_equal(wrote.count, PROMPT + TOKENS);
+    o.user = &read;
+    o.max_tokens = 0;
+    pal_session_reset(s);
+    OK(pal_session_begin(s, (const uint32_t *)wrote.ids, PROMPT + TOKENS, &o, err));
+    test_run(e);
+    assert_int_equal(read.count, PROMPT + TOKENS);
+    for (int t = 1; t < PROMPT + TOKENS; t++) {
+        if (!(fabs(read.logprob[t] - wrote.logprob[t]) < 1e-4))
+            fail_msg("token %d: log-probability %g when written, %g when read", t, wrote.logprob[t], read.logprob[t]);
+        assert_int_equal(wrote.top_count[t], 5);
+        assert_int_equal(read.top_count[t], 5);
+        assert_memory_equal(wrote.top[t], read.top[t], 5 * sizeof(int32_t));
+    }
+    pal_session_free(s);
+    pal_engine_free(e);
+    test_speaker_free(&f);
+}
+
 static void variance_is_the_same_for_a_prompt_and_for_steps(void **state) {
     (void)state;
     for (size_t k = 0; k < 6; k++) {
@@ -452,6 +508,7 @@ static void what_does_not_fit_is_refused_with_a_sentence(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_equals_argmax_of_forward),
+        cmocka_unit_test(written_tokens_have_the_logprobs_of_read_ones),
         cmocka_unit_test(variance_is_the_same_for_a_prompt_and_for_steps),
         cmocka_unit_test(company_changes_nothing),
         cmocka_unit_test(what_is_known_need_not_be_read),

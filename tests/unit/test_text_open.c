@@ -30,9 +30,7 @@ static void ends_are_found(void **state) {
         { "{\"eos_token\":\"a\",\"bos_token\":{\"content\":\"b\"}}", true, 1, 0 },
         { "{\"eos_token\":{\"content\":\"a\"},\"bos_token\":null}", true, -1, 0 },
         { "{\"eos_token\":null}", true, 2, -1 },
-        { "{\"eos_token\":\"unheard\",\"bos_token\":7}", true, 2, 3 },
-        { "not json", true, 2, 3 },
-        { "", true, 2, 3 },
+        { "{\"eos_token\":\"unheard\",\"bos_token\":7}", true, 2, -1 }, /* never another than the one that is named */
     };
     assert_int_equal(mkdir(in_folder("ends"), 0777), 0);
     for (size_t i = 0; i < PAL_COUNT(cases); i++) {
@@ -43,6 +41,19 @@ static void ends_are_found(void **state) {
         if (pal_tokenizer_bos(tok) != cases[i].bos || pal_tokenizer_eos(tok) != cases[i].eos)
             fail_msg("case %zu: %d and %d", i, (int)pal_tokenizer_bos(tok), (int)pal_tokenizer_eos(tok));
         pal_tokenizer_close(tok);
+    }
+    static const char *const damaged[] = { "not json",
+                                           "",
+                                           "[]",
+                                           "{\"chat_template\":7}",
+                                           "{\"chat_template\":[{}]}",
+                                           "{\"added_tokens_decoder\":{\"x\":{\"content\":\"y\"}}}" };
+    for (size_t i = 0; i < PAL_COUNT(damaged); i++) {
+        pal_tokenizer *tok;
+        pal_error err;
+        test_write_text(in_folder("ends/tokenizer_config.json"), damaged[i]);
+        assert_int_equal(pal_tokenizer_open(&tok, in_folder("ends"), &err), PAL_E_FORMAT);
+        assert_non_null(strstr(err.text, "ends/tokenizer_config.json: "));
     }
 }
 

@@ -377,7 +377,8 @@ static void gguf_may_say_more(void **state) {
         assert_true(tok->bos == 5 && tok->eos == 6);
         assert_true(tok->prefix.count == 1 && tok->prefix.data[0] == 5 && tok->suffix.count == 1 &&
                     tok->suffix.data[0] == 6);
-        assert_null(memmem(tok->files[0].bytes.data, tok->files[0].bytes.size, "chat_template", 13));
+        assert_int_equal(pal_tokenizer_chat_template(tok, "default").size, 10);
+        assert_non_null(memmem(tok->files[0].bytes.data, tok->files[0].bytes.size, "chat_template", 13));
         assert_null(memmem(tok->files[0].bytes.data, tok->files[0].bytes.size, "another", 7));
         pal_tokenizer_close(tok);
     }
@@ -434,7 +435,7 @@ static void gguf_marks_pieces_in_several_ways(void **state) {
         { { 2, 1, 5, 5 }, PAL_GGUF_U32, -1, 2, NULL },
         { { 2, 1, 1, 5 }, PAL_GGUF_I32, 1, 3, NULL },
         { { 2, 1, 5, 1 }, PAL_GGUF_I32, -1, 4, NULL },
-        { { 1, 1, 5, 5 }, PAL_GGUF_I32, -1, 0, "no piece for what is unknown" },
+        { { 1, 1, 5, 5 }, PAL_GGUF_I32, -1, 2, NULL }, /* id 0, as in llama.cpp */
         { { 1, 1, 5, 5 }, PAL_GGUF_I32, 9, 0, "no piece for what is unknown" },
         { { 2, 1, 300, 1 }, PAL_GGUF_I32, -1, 0, "kind 255" },
         { { 2, 1, 5, 5 }, PAL_GGUF_F32, -1, 0, "kinds of tokens of type 6" },

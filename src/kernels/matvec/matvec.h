@@ -2,9 +2,9 @@
 /* y[r,o] = (y[r,o] +) sum_i x[r,i] w[o,i] for rows r that step, where reading w is most of the time there is: w is read
  * as it is stored, once for every 8 rows and from memory once for all.
  *
- * With F32, F16 and BF16 the sum is in f32. With blocks (Q8_0, Q4_0, Q4_K, Q6_K) each run of 32 values of x is first
- * rounded to 15 bits with a scale of its own: x[i] becomes d q[i], d = max|x| / 16256, and products are taken in whole
- * numbers. A run whose values are not all finite becomes NaN.
+ * With F32, F16 and BF16 the sum is in f32. With blocks (Q8_0, Q4_0, Q5_0, Q4_K, Q5_K, Q6_K) each run of 32 values of x
+ * is first rounded to 15 bits with a scale of its own: x[i] becomes d q[i], d = max|x| / 16256, and products are taken
+ * in whole numbers. A run whose values are not all finite becomes NaN.
  *
  * Every output is one sum in an order that depends on w alone: a row gives the same bits alone and among any others,
  * for any number of threads. Variants differ from the reference only in rounding. Any sizes whose blocks are whole; y
@@ -96,7 +96,9 @@ typedef void pal_matvec_fn(const pal_matvec_job *job, size_t begin, size_t end);
     X(bf16, PAL_BF16)       \
     X(q8_0, PAL_Q8_0)       \
     X(q4_0, PAL_Q4_0)       \
+    X(q5_0, PAL_Q5_0)       \
     X(q4_k, PAL_Q4_K)       \
+    X(q5_k, PAL_Q5_K)       \
     X(q6_k, PAL_Q6_K)
 
 #define PAL_MATVEC_DECLARE(name, type)            \
@@ -104,6 +106,21 @@ typedef void pal_matvec_fn(const pal_matvec_job *job, size_t begin, size_t end);
     PAL_DECLARE_VARIANTS(matvec_##name)
 PAL_MATVEC_TYPES(PAL_MATVEC_DECLARE)
 #undef PAL_MATVEC_DECLARE
+
+/* Values and bytes of a block, where the type is a constant after inlining (pal_dtype_values, pal_dtype_size). */
+static inline size_t pal_matvec_values(pal_dtype type) {
+    return type == PAL_Q8_0 || type == PAL_Q4_0 || type == PAL_Q5_0 ? 32 : 256;
+}
+static inline size_t pal_matvec_bytes(pal_dtype type) {
+    switch ((int)type) {
+    case PAL_Q8_0: return 34;
+    case PAL_Q4_0: return 18;
+    case PAL_Q5_0: return 22;
+    case PAL_Q4_K: return 144;
+    case PAL_Q5_K: return 176;
+    default: return 210; /* Q6_K */
+    }
+}
 
 /* The list of a type's kernels. */
 const pal_variant *pal_matvec_variants(pal_dtype type);

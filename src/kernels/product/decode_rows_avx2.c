@@ -36,18 +36,44 @@ static void q4_0(const unsigned char *b, float *x) {
     put16(x + 16, _mm_sub_epi8(nibbles(q, 1), eight), d, _mm256_setzero_ps());
 }
 
-static void q4_k(const unsigned char *b, float *x) {
+/* 16 where a bit of two bytes is set, else 0. */
+PAL_INLINE __m128i sixteens(const unsigned char *fifths) {
+    const __m128i bits = _mm_set1_epi64x((long long)0x8040201008040201);
+    const __m128i spread = _mm_set_epi64x(0x0101010101010101 * (long long)fifths[1],
+                                          0x0101010101010101 * (long long)fifths[0]);
+    return _mm_and_si128(_mm_cmpeq_epi8(_mm_and_si128(spread, bits), bits), _mm_set1_epi8(16));
+}
+
+static void q5_0(const unsigned char *b, float *x) {
+    const __m128i q = load16(b + 6), sixteen = _mm_set1_epi8(16);
+    const __m256 d = halves(b);
+    for (int i = 0; i < 2; i++) {
+        const __m128i five = _mm_or_si128(nibbles(q, i), sixteens(b + 2 + 2 * i));
+        put16(x + 16 * i, _mm_sub_epi8(five, sixteen), d, _mm256_setzero_ps());
+    }
+}
+
+/* Q4_K, and with fifth bits before the nibbles Q5_K. */
+PAL_INLINE void groups_of_32(const unsigned char *b, float *x, bool fifth) {
     const __m256 d = halves(b), m = halves(b + 2);
-    const unsigned char *packed = b + 4;
+    const unsigned char *packed = b + 4, *low = b + (fifth ? 48 : 16);
     for (int g = 0; g < 8; g++) {
         const int scale = g < 4 ? packed[g] & 63 : (packed[g + 4] & 15) | packed[g - 4] >> 6 << 4;
         const int minimum = g < 4 ? packed[g + 4] & 63 : packed[g + 4] >> 4 | packed[g] >> 6 << 4;
         const __m256 ds = _mm256_mul_ps(d, _mm256_set1_ps((float)scale));
         const __m256 ms = _mm256_mul_ps(m, _mm256_set1_ps((float)minimum));
-        for (int i = 0; i < 32; i += 16)
-            put16(x + 32 * g + i, nibbles(load16(b + 16 + 32 * (g / 2) + i), g % 2), ds, ms);
+        for (int i = 0; i < 32; i += 16) {
+            __m128i q = nibbles(load16(low + 32 * (g / 2) + i), g % 2);
+            if (fifth) {
+                const __m128i bits = _mm_srl_epi16(load16(b + 16 + i), _mm_cvtsi32_si128(g));
+                q = _mm_or_si128(q, _mm_and_si128(_mm_slli_epi16(bits, 4), _mm_set1_epi8(16)));
+            }
+            put16(x + 32 * g + i, q, ds, ms);
+        }
     }
 }
+static void q4_k(const unsigned char *b, float *x) { groups_of_32(b, x, false); }
+static void q5_k(const unsigned char *b, float *x) { groups_of_32(b, x, true); }
 
 static void q6_k(const unsigned char *b, float *x) {
     const __m256 d = halves(b + 208);
@@ -88,7 +114,9 @@ void pal_decode_rows_avx2(const pal_matrix *w, size_t begin, size_t end, float *
             for (size_t at = 0; at < in; at += values, row += bytes)
                 if (w->type == PAL_Q8_0) q8_0(row, out + at);
                 else if (w->type == PAL_Q4_0) q4_0(row, out + at);
+                else if (w->type == PAL_Q5_0) q5_0(row, out + at);
                 else if (w->type == PAL_Q4_K) q4_k(row, out + at);
+                else if (w->type == PAL_Q5_K) q5_k(row, out + at);
                 else q6_k(row, out + at);
     }
 }

@@ -35,16 +35,36 @@ static void q4_0(const unsigned char *b, float *x) {
     for (int high = 0; high < 2; high++) put16(x + 16 * high, vsubq_s8(nibbles(b + 2, high), vdupq_n_s8(8)), d, 0);
 }
 
-static void q4_k(const unsigned char *b, float *x) {
+static void q5_0(const unsigned char *b, float *x) {
+    static const uint8_t bits[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
+    const float d = half_at(b);
+    for (int high = 0; high < 2; high++) {
+        const uint8x16_t spread = vcombine_u8(vdup_n_u8(b[2 + 2 * high]), vdup_n_u8(b[3 + 2 * high]));
+        const uint8x16_t fifth = vandq_u8(vtstq_u8(spread, vld1q_u8(bits)), vdupq_n_u8(16));
+        const int8x16_t five = vorrq_s8(nibbles(b + 6, high), vreinterpretq_s8_u8(fifth));
+        put16(x + 16 * high, vsubq_s8(five, vdupq_n_s8(16)), d, 0);
+    }
+}
+
+/* Q4_K, and with fifth bits before the nibbles Q5_K. */
+PAL_INLINE void groups_of_32(const unsigned char *b, float *x, bool fifth) {
     const float d = half_at(b), m = half_at(b + 2);
-    const unsigned char *packed = b + 4;
+    const unsigned char *packed = b + 4, *low = b + (fifth ? 48 : 16);
     for (int g = 0; g < 8; g++) {
         const int scale = g < 4 ? packed[g] & 63 : (packed[g + 4] & 15) | packed[g - 4] >> 6 << 4;
         const int minimum = g < 4 ? packed[g + 4] & 63 : packed[g + 4] >> 4 | packed[g] >> 6 << 4;
-        for (int i = 0; i < 32; i += 16)
-            put16(x + 32 * g + i, nibbles(b + 16 + 32 * (g / 2) + i, g % 2), d * (float)scale, m * (float)minimum);
+        for (int i = 0; i < 32; i += 16) {
+            int8x16_t q = nibbles(low + 32 * (g / 2) + i, g % 2);
+            if (fifth) {
+                const uint8x16_t bits = vshlq_u8(vld1q_u8(b + 16 + i), vdupq_n_s8((int8_t)(4 - g)));
+                q = vorrq_s8(q, vreinterpretq_s8_u8(vandq_u8(bits, vdupq_n_u8(16))));
+            }
+            put16(x + 32 * g + i, q, d * (float)scale, m * (float)minimum);
+        }
     }
 }
+static void q4_k(const unsigned char *b, float *x) { groups_of_32(b, x, false); }
+static void q5_k(const unsigned char *b, float *x) { groups_of_32(b, x, true); }
 
 static void q6_k(const unsigned char *b, float *x) {
     const float d = half_at(b + 208);
@@ -85,7 +105,9 @@ void pal_decode_rows_neon(const pal_matrix *w, size_t begin, size_t end, float *
             for (size_t at = 0; at < in; at += values, row += bytes)
                 if (w->type == PAL_Q8_0) q8_0(row, out + at);
                 else if (w->type == PAL_Q4_0) q4_0(row, out + at);
+                else if (w->type == PAL_Q5_0) q5_0(row, out + at);
                 else if (w->type == PAL_Q4_K) q4_k(row, out + at);
+                else if (w->type == PAL_Q5_K) q5_k(row, out + at);
                 else q6_k(row, out + at);
     }
 }

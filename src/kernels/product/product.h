@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* y[r,o] = (y[r,o] +) sum_i x[r,i] w[o,i] for many rows: prompts.
  *
- * Blocks (Q8_0, Q4_0, Q4_K, Q6_K) meet rows that are rounded as pal_matvec rounds them, where a processor multiplies
- * words faster than floats; a row then gives the same bits among any others and for any number of threads. F32 is
- * multiplied as it lies by pal_matmul. Everything else is decoded to f32 first, some rows at a time into a panel that
- * stays in the cache; there, the bits of a row depend on how many there are, and x is not rounded. */
+ * Blocks meet rows that are rounded as pal_matvec rounds them, where a processor multiplies words faster than floats; a
+ * row then gives the same bits among any others and for any number of threads. F32 is multiplied as it lies by
+ * pal_matmul. Everything else is decoded to f32 first, some rows at a time into a panel that stays in the cache; there,
+ * the bits of a row depend on how many there are, and x is not rounded. */
 #ifndef PAL_KERNELS_PRODUCT_H
 #define PAL_KERNELS_PRODUCT_H
 
