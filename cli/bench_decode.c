@@ -71,14 +71,14 @@ static int open_side(decode_side *s, const decode_options *o, const char *path, 
     if (pal_work_new(&s->work, s->model, cx, &work, &err)) return cli_fail(&err);
     s->cx = cx;
     s->samplers = pal_alloc((size_t)pal_context_threads(cx), sizeof *s->samplers);
-    if (!s->samplers) return cli_error(CLI_FAILED, "bench: no memory");
+    if (!s->samplers) return cli_error(CLI_FAILED, "bench: out of memory");
     for (int i = 0; i < pal_context_threads(cx); i++)
         if (pal_sampler_new(&s->samplers[i], config->vocab, &err)) return cli_fail(&err);
     for (int i = 0; i < o->batch; i++)
         if (pal_state_new(&s->states[i], s->model, context, &err)) return cli_fail(&err);
     s->logits = pal_alloc((size_t)o->batch * (size_t)config->vocab_rows, sizeof *s->logits);
     s->ids = pal_alloc((size_t)o->prompt, sizeof *s->ids);
-    if (!s->logits || !s->ids) return cli_error(CLI_FAILED, "bench: no memory");
+    if (!s->logits || !s->ids) return cli_error(CLI_FAILED, "bench: out of memory");
     if (o->watch) {
         const size_t layers = (size_t)config->layers;
         s->watch = (pal_watch){ .tiles = pal_alloc(layers, sizeof *s->watch.tiles),
@@ -88,7 +88,7 @@ static int open_side(decode_side *s, const decode_options *o, const char *path, 
                                 .tokens = 1,
                                 .scratch = pal_alloc(pal_watch_bytes(s->model), 1) };
         if (!s->watch.tiles || !s->watch.writes || !s->watch.windows || !s->watch.variances || !s->watch.scratch)
-            return cli_error(CLI_FAILED, "bench: no memory");
+            return cli_error(CLI_FAILED, "bench: out of memory");
     }
     for (int t = 0; t < o->prompt; t++) s->ids[t] = (int32_t)((uint32_t)t * 2654435761u % (uint32_t)config->vocab);
     return CLI_OK;
@@ -219,7 +219,7 @@ static int run_bench(const decode_options *o, const pal_context *cx) {
     decode_side *sides = pal_alloc(MOST_SIDES + 1, sizeof *sides);
     bench_limits m = { 0 };
     json_t *list = json_array();
-    int code = sides ? bench_check_json(o->json) : cli_error(CLI_FAILED, "bench: no memory"), count = 0;
+    int code = sides ? bench_check_json(o->json) : cli_error(CLI_FAILED, "bench: out of memory"), count = 0;
     if (!code) code = bench_limits_open(&m);
     for (int i = 0; i < o->path_count && !code; i++) code = open_side(&sides[count++], o, o->paths[i], PAL_DTYPES, cx);
     for (int i = 0; i < o->dtype_count && !code; i++) code = open_side(&sides[count++], o, NULL, o->dtypes[i], cx);

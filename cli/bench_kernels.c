@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Building blocks: nearly all of them are limited by memory, so each is shown beside a plain copy that moves as many
+/* Building blocks: nearly all of them are limited by memory, so each is shown next to a plain copy that moves as many
  * bytes, with the same threads and in the same run. */
 #include <stdio.h>
 #include <string.h>

@@ -67,7 +67,7 @@ int bench_limits_open(bench_limits *m) {
     m->b = pal_alloc(PEAK_SIZE * PEAK_SIZE, sizeof(float));
     m->c = pal_alloc(PEAK_SIZE * PEAK_SIZE, sizeof(float));
     m->large = pal_alloc(READ_FLOATS, sizeof(float));
-    return m->a && m->b && m->c && m->large ? CLI_OK : cli_error(CLI_FAILED, "bench: no memory");
+    return m->a && m->b && m->c && m->large ? CLI_OK : cli_error(CLI_FAILED, "bench: out of memory");
 }
 
 void bench_limits_close(bench_limits *m) { pal_free(m->a), pal_free(m->b), pal_free(m->c), pal_free(m->large); }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Matrix multiply on the shapes that models use, beside oneDNN called directly. */
+/* Matrix multiply on the shapes that models use, next to oneDNN called directly. */
 #include <stdio.h>
 #include <string.h>
 
@@ -48,7 +48,7 @@ int bench_matmul(bench *b, const pal_context *cx) {
         const size_t a = (size_t)p.M * (size_t)p.K, w = (size_t)p.N * (size_t)p.K, c = (size_t)p.M * (size_t)p.N;
         p.A = pal_alloc(a, sizeof(float)), p.B = pal_alloc(w, sizeof(float)), p.C = pal_alloc(c, sizeof(float));
         if (!p.A || !p.B || !p.C)
-            return cli_error(CLI_FAILED, "bench: no memory for matmul %d x %d x %d", p.M, p.N, p.K);
+            return cli_error(CLI_FAILED, "bench: out of memory for matmul %d x %d x %d", p.M, p.N, p.K);
         pal_fill_normal(cx, p.A, a, 1, 1, 1.0);
         pal_fill_normal(cx, p.B, w, 1, 2, 1.0);
         char shape[64];

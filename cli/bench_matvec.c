@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Products of stepping rows with weights of every stored type, at the shapes of Mamba2 130M and 780M, beside reading as
- * many bytes. Each call meets another copy of the weights, so that they come from memory as a model's do. */
+/* Products of stepping rows with weights of every stored type, at the shapes of Mamba2 130M and 780M, next to reading
+ * as many bytes. Each call meets another copy of the weights, so that they come from memory as a model's do. */
 #include <stdio.h>
 #include <string.h>
 
@@ -65,7 +65,7 @@ static void read_all(void *arg) {
 static int fill(const shared *s, const pal_matrix *w) {
     const size_t n = PATTERN * (size_t)w->columns, bytes = PATTERN * w->row_bytes;
     float *values = pal_alloc(n, sizeof *values);
-    if (!values) return cli_error(CLI_FAILED, "bench: no memory for rows");
+    if (!values) return cli_error(CLI_FAILED, "bench: out of memory for rows");
     pal_fill_normal(s->cx, values, n, 1, 1, 0.02);
     pal_blocks_encode(pal_block_format_of(w->type), values, n, s->memory);
     pal_free(values);
@@ -112,13 +112,13 @@ static int bench_shape(bench *b, shared *s, int in, int out, const char *title) 
 int bench_matvec(bench *b, const pal_context *cx) {
     static const int shapes[][2] = { { 768, 3352 }, { 1536, 768 }, { 768, 50288 }, { 1536, 6448 }, { 3072, 1536 } };
     shared *s = pal_alloc(1, sizeof *s);
-    if (!s) return cli_error(CLI_FAILED, "bench: no memory");
+    if (!s) return cli_error(CLI_FAILED, "bench: out of memory");
     *s = (shared){ .cx = cx, .memory = pal_alloc(MEMORY, 1) };
     s->x = pal_alloc((size_t)PROMPT * 3072, sizeof *s->x);
     s->y = pal_alloc((size_t)PROMPT * 8192, sizeof *s->y); /* more than 32 rows of 50288 */
     s->scratch = pal_alloc(pal_product_scratch_bytes(PROMPT, 3072), 1);
     int code = CLI_OK;
-    if (!s->memory || !s->x || !s->y || !s->scratch) code = cli_error(CLI_FAILED, "bench: no memory for weights");
+    if (!s->memory || !s->x || !s->y || !s->scratch) code = cli_error(CLI_FAILED, "bench: out of memory for weights");
     else pal_fill_normal(cx, s->x, (size_t)PROMPT * 3072, 1, 2, 1.0);
     for (size_t i = 0; i < PAL_COUNT(shapes) && !code; i++)
         code = bench_shape(b, s, shapes[i][0], shapes[i][1],

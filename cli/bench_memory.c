@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory rules: forward, backward and step, with realistic inputs, beside what the machine can do at best. */
+/* Memory rules: forward, backward and step, with realistic inputs, next to the machine's limit. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

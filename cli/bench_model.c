@@ -59,11 +59,11 @@ static int open_side(bench_side *s, const bench_options *o, const pal_context *c
     s->logits = pal_alloc((size_t)config.vocab_rows, sizeof *s->logits);
     s->ids = pal_alloc((size_t)o->tokens, sizeof *s->ids);
     s->targets = pal_alloc((size_t)o->tokens, sizeof *s->targets);
-    if (!s->logits || !s->ids || !s->targets) return cli_error(CLI_FAILED, "bench: no memory");
+    if (!s->logits || !s->ids || !s->targets) return cli_error(CLI_FAILED, "bench: out of memory");
     for (int t = 0; t < o->tokens; t++) s->ids[t] = (int32_t)((uint32_t)t * 2654435761u % (uint32_t)config.vocab);
     pal_shift_targets(s->targets, s->ids, o->tokens);
     s->cu[1] = o->tokens;
-    /* Steps are measured behind a row: attention reads as many keys as the report counts. */
+    /* Steps are measured after a row: attention reads as many keys as the report counts. */
     if (pal_model_prefill(s->model, s->inference, s->state, s->ids, o->tokens, s->logits, &err)) return cli_fail(&err);
     return CLI_OK;
 }

@@ -57,7 +57,7 @@ static int open_side(side *s) {
     s->ids = pal_alloc((size_t)tokens, sizeof *s->ids);
     s->targets = pal_alloc((size_t)tokens, sizeof *s->targets);
     s->cu = pal_alloc((size_t)o->sequences + 1, sizeof *s->cu);
-    if (!s->ids || !s->targets || !s->cu) return cli_error(CLI_FAILED, "bench: no memory");
+    if (!s->ids || !s->targets || !s->cu) return cli_error(CLI_FAILED, "bench: out of memory");
     const int vocab = pal_model_config_of(s->model)->vocab;
     for (int i = 0; i < tokens; i++) {
         s->ids[i] = (int32_t)((unsigned)(i + 7919 * s->comm->rank) * 2654435761u % (unsigned)vocab);
@@ -136,7 +136,7 @@ static pal_status measure_link(side *s, pal_error *err) {
     enum { SUMS = 200, PIECES = 16, PIECE = 1 << 20 /* floats */ };
     const pal_comm *c = s->comm;
     float *out = pal_alloc(PIECE, sizeof *out), *in = pal_alloc(PIECE, sizeof *in);
-    pal_status st = out && in ? pal_comm_meet(c, err) : pal_fail(err, PAL_E_MEMORY, "no memory for messages");
+    pal_status st = out && in ? pal_comm_meet(c, err) : pal_fail(err, PAL_E_MEMORY, "out of memory for messages");
     double since = pal_seconds(), x = 1;
     for (int i = 0; i < SUMS && !st; i++) st = pal_comm_sum(c, &x, 1, err), x = 1;
     s->latency = (pal_seconds() - since) / SUMS;
@@ -185,7 +185,7 @@ static void report(const side *s, json_t *list) {
            one_way / t[SUM] * 1e-9);
     printf("  share of parameters   %10.2f ms  %9.2f MB a rank, %.2f GB/s\n", t[SHARE] * 1e3, one_way * 1e-6,
            one_way / t[SHARE] * 1e-9);
-    printf("  hidden behind compute %9.0f%% of both\n", 100 * (1 - (t[UPDATE] - t[STUBBED]) / alone));
+    printf("  hidden by compute     %9.0f%% of both\n", 100 * (1 - (t[UPDATE] - t[STUBBED]) / alone));
     printf("  link: a sum of one number takes %.1f us; %.2f GB/s between ranks 0 and 1, both ways at once\n",
            s->latency * 1e6, s->bandwidth * 1e-9);
 }

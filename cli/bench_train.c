@@ -76,7 +76,7 @@ static int open_side(bench_side *s, const bench_options *o, const pal_context *c
     s->ids = pal_alloc((size_t)tokens, sizeof *s->ids);
     s->labels = pal_alloc((size_t)tokens, sizeof *s->labels);
     s->cu = pal_alloc((size_t)o->batch + 1, sizeof *s->cu);
-    if (!s->scratch || !s->ids || !s->labels || !s->cu) return cli_error(CLI_FAILED, "bench: no memory");
+    if (!s->scratch || !s->ids || !s->labels || !s->cu) return cli_error(CLI_FAILED, "bench: out of memory");
     for (int n = 0; n <= o->batch; n++) s->cu[n] = n * o->length;
     return CLI_OK;
 }
@@ -166,7 +166,7 @@ static int time_checkpoints(const bench_options *o, const bench_side *s, json_t 
     snprintf(path, sizeof path, "%s/checkpoints/step-%d", run, o->repeats - 1);
     pal_remove_directory(path);
     snprintf(path, sizeof path, "%s/checkpoints", run);
-    if (!pal_io_rmdir(path) || !pal_io_rmdir(run)) fprintf(stderr, "palimpsa: %s is left behind\n", run);
+    if (!pal_io_rmdir(path) || !pal_io_rmdir(run)) fprintf(stderr, "palimpsa: cannot remove %s\n", run);
     if (code) return code;
     const double median = bench_median(seconds, o->repeats);
     printf("a checkpoint of %s (weights and moments, synced): %.1f ms\n", s->name, median * 1e3);

@@ -61,7 +61,7 @@ int cli_read_config(const cli_usage *usage, const char *path);
 json_t *cli_make_config(const cli_usage *usage);
 int cli_print_json(json_t *value, size_t flags); /* with a line's end, and releases it */
 /* Where NAME.json of --recipe NAME lies: with the installed program, else in configs/ of its sources or of the
- * directory at hand. Returns an exit code. */
+ * current directory. Returns an exit code. */
 int cli_find_recipe(char *path, size_t size, const char *name);
 /* Prints "palimpsa: sentence" on stderr and returns code. */
 int cli_error(int code, const char *format, ...) PAL_PRINTF(2, 3);
@@ -72,7 +72,7 @@ int cli_plain_dtype(pal_dtype *out, const char *option, const char *name); /* f3
 /* A path as a shell reads it: in quotes, in `out`, where it holds anything unusual. */
 const char *cli_shell_word(const char *path, char *out, size_t size);
 int cli_path(char *out, size_t size, const char *format, ...) PAL_PRINTF(3, 4); /* refused if it does not fit */
-/* The same after writing: what cannot be written is no wrong usage. */
+/* The same after writing: a failed write is not wrong usage. */
 int cli_fail_writing(const pal_error *err);
 #ifdef __clang_analyzer__ /* as for pal_fail: what comes back is never 0 */
 #define cli_error(code, ...)  (cli_error(code, __VA_ARGS__), (code))

@@ -24,7 +24,7 @@
 static void listen_for_signals(bool conversation) {
     if (conversation) cli_stop_in_conversation();
     else cli_stop_on_signals(true);
-    signal(SIGPIPE, SIG_IGN); /* a reader that has enough is no error: see generate_show() */
+    signal(SIGPIPE, SIG_IGN); /* a reader that closes the pipe is not an error: see generate_show() */
 }
 
 /* Writes to standard output. A closed pipe ends the work without complaint; anything else is main's to report. */
@@ -89,8 +89,8 @@ static void on_token(void *user, const pal_token *t) {
     }
 }
 
-/* Text that was held back, when nothing will follow it. A character that the last token left unfinished is kept in a
- * saved memory, and whoever goes on from there tells it whole. */
+/* Shows text that was held back, when nothing will follow it. An incomplete character of the last token is kept in a
+ * saved memory, and shown by the generation that continues from there. */
 static void tell_rest(job *j, pal_session *session) {
     if (j->of->stream && (j->of->o->uncertainty || (j->of->o->save && j->finish))) return;
     tell(j, pal_session_rest(session));
@@ -159,7 +159,7 @@ pal_status generate_encode(const generation *s, job *j, bool fresh, pal_error *e
     return pal_ids_append(&j->ids, (uint32_t)start, err);
 }
 
-/* What cannot be continued is told before anything is written. */
+/* Reports prompts that cannot be continued before anything is printed. */
 static int encode_all(generation *s) {
     pal_error err;
     const pal_state *state = pal_session_state(s->sessions[0]);
@@ -173,7 +173,7 @@ static int encode_all(generation *s) {
                           s->o->load);
         if (!st && grows && before + (int64_t)j->ids.count > s->o->context)
             st = pal_fail(&err, PAL_E_ARGUMENT,
-                          "the prompt has %zu tokens behind %lld, but attention layers hold %d (--max-context)",
+                          "the prompt has %zu tokens after %lld, but attention layers hold %d (--max-context)",
                           j->ids.count, (long long)before, s->o->context);
         if (st) return fail_prompt(s, j, &err);
     }
@@ -207,7 +207,7 @@ static int begin(generation *s, int slot, int index) {
 }
 
 static int check_memory(const generation *s) {
-    return s->short_of_memory ? cli_error(CLI_FAILED, "no memory for what the model wrote") : CLI_OK;
+    return s->short_of_memory ? cli_error(CLI_FAILED, "out of memory for the generated text") : CLI_OK;
 }
 
 /* The session of a job that has ended. */
@@ -279,14 +279,15 @@ static int add_prompt(generation *s, int *room, const void *text, size_t size, u
     if (s->count == *room) {
         *room = *room ? 2 * *room : 16;
         job *larger = realloc(s->jobs, (size_t)*room * sizeof *larger);
-        if (!larger) return cli_error(CLI_FAILED, "no memory for %d prompts", *room);
+        if (!larger) return cli_error(CLI_FAILED, "out of memory for %d prompts", *room);
         s->jobs = larger;
     }
     job *j = &s->jobs[s->count++];
     *j = (job){
         .of = s, .line = line, .seed = seed, .details = s->o->uncertainty && s->o->common.json ? json_array() : NULL
     };
-    return pal_bytes_append(&j->prompt, text, size, NULL) ? cli_error(CLI_FAILED, "no memory for a prompt") : CLI_OK;
+    return pal_bytes_append(&j->prompt, text, size, NULL) ? cli_error(CLI_FAILED, "out of memory for a prompt")
+                                                          : CLI_OK;
 }
 
 /* A line of --prompts: text, or with a field an object that holds the text and, if it likes, a seed. */
@@ -343,7 +344,7 @@ static int open_sessions(generation *s, const pal_context *cx) {
     pal_error err;
     s->job_of = calloc((size_t)s->slots, sizeof *s->job_of);
     s->sessions = calloc((size_t)s->slots, sizeof *s->sessions);
-    if (!s->job_of || !s->sessions) return cli_error(CLI_FAILED, "no memory for %d sessions", s->slots);
+    if (!s->job_of || !s->sessions) return cli_error(CLI_FAILED, "out of memory for %d sessions", s->slots);
     if (pal_engine_new(&s->engine, s->m.model, s->m.tokenizer, cx, &options, &err)) return cli_fail(&err);
     for (int i = 0; i < s->slots; i++)
         if (pal_session_new(&s->sessions[i], s->engine, &err)) return cli_fail(&err);

@@ -18,7 +18,7 @@ typedef struct {
     int64_t seed;
 } needle_options;
 
-/* Where a number is told and where it is to be answered, in bytes of the document, for those who measure. */
+/* Where a number is stated and where it is to be answered, in bytes of the document, for those who measure. */
 static void add_question(json_t *row, const pal_needle *asked) {
     json_t *list = json_object_get(row, "questions");
     if (!list) pal_json_set(row, "questions", list = json_array());

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* palimpsa selftest: walks cases, prints each tensor's error beside the accepted one, and counts. */
+/* palimpsa selftest: walks cases, prints each tensor's error next to its tolerance, and counts. */
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
@@ -32,13 +32,13 @@ void *selftest_bytes(selftest_case *c, size_t n) {
     }
     void *block = pal_alloc(n ? n : 1, 1);
     if (block) c->blocks[c->block_count++] = block;
-    else selftest_break(c, "no memory for %zu bytes", n);
+    else selftest_break(c, "out of memory for %zu bytes", n);
     return block;
 }
 
 float *selftest_floats(selftest_case *c, size_t n) {
     if (n > SIZE_MAX / sizeof(float)) {
-        selftest_break(c, "no memory for %zu numbers", n);
+        selftest_break(c, "out of memory for %zu numbers", n);
         return NULL;
     }
     return selftest_bytes(c, n * sizeof(float));
@@ -233,7 +233,7 @@ static int walk(tally *t, const char *dir) {
         snprintf(path, sizeof path, "%s/models/%s", dir, entries[i]->d_name);
         snprintf(name, sizeof name, "models/%s", entries[i]->d_name);
         free(entries[i]);
-        if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode)) continue; /* a note beside the cases */
+        if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode)) continue; /* a note next to the cases */
         found++;
         selftest_case c = { .cx = t->cx, .path = name, .op = "models", .results = t->cases ? json_array() : NULL };
         if (!t->cases) printf("%s\n", name);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* palimpsa serve: models behind HTTP until a signal comes. */
+/* palimpsa serve: serves models over HTTP until a signal arrives. */
 #include "cli.h"
 
 #ifdef PAL_HAVE_SERVE
@@ -30,7 +30,7 @@ typedef struct {
     double drain;
 } serve_options;
 
-/* A line that nobody reads is dropped: requests do not wait for it. */
+/* Drops lines that cannot be written: requests do not wait for the log. */
 static void log_line(void *user, const char *line) {
     struct pollfd out = { .fd = STDERR_FILENO, .events = POLLOUT };
     char text[2048];
@@ -45,7 +45,7 @@ static int read_key(const char *path, pal_bytes *key) {
     while (key->size && (key->data[key->size - 1] == '\n' || key->data[key->size - 1] == '\r')) key->size--;
     if (!key->size || memchr(key->data, '\0', key->size) || memchr(key->data, '\n', key->size))
         return cli_error(CLI_USAGE, "%s: expected a key on one line", path);
-    key->data[key->size] = '\0'; /* where its newline was, or in the room behind */
+    key->data[key->size] = '\0'; /* where its newline was, or in the space after it */
     return CLI_OK;
 }
 

@@ -111,8 +111,8 @@ static void tell_plan(void *user, const pal_train_plan *plan) {
     v->progress = progress_begin(v->cx, plan->token_flops);
     v->progress.peak_flops *= count;
     if (count > 1) snprintf(ranks, sizeof ranks, "%d ranks of ", count);
-    printf("%s, %zu parameters, %s%d thread%s, %s; %.0f MiB beside the weights%s\n", plan->model, plan->parameters,
-           ranks, threads, threads == 1 ? "" : "s", pal_cpu_level_name(pal_context_level(v->cx)),
+    printf("%s, %zu parameters, %s%d thread%s, %s; %.0f MiB in addition to the weights%s\n", plan->model,
+           plan->parameters, ranks, threads, threads == 1 ? "" : "s", pal_cpu_level_name(pal_context_level(v->cx)),
            (double)plan->bytes / mib, count > 1 ? " a rank" : "");
     if (v->o->settings.recompute)
         printf("recompute: activations take %.0f MiB instead of %.0f, for one more forward (about a third more time)\n",
@@ -169,7 +169,7 @@ static int train(const options *o, const pal_context *cx) {
     if (o->dry_run) return CLI_OK;
     if (result.skipped) printf("%lld updates were skipped: their gradient was not finite\n", (long long)result.skipped);
     if (st == PAL_STOPPED)
-        printf("stopped at step %lld, checkpoint written; go on with: palimpsa train --resume --out %s\n",
+        printf("stopped at step %lld, checkpoint written; resume with: palimpsa train --resume --out %s\n",
                (long long)result.step, cli_shell_word(o->out, word, sizeof word));
     else {
         printf("finished at step %lld: ", (long long)result.step);
@@ -187,7 +187,7 @@ static int train(const options *o, const pal_context *cx) {
 static int set_defaults(options *o, int argc, char **argv, const char *file) {
     bool starved = false;
     json_t *config = file ? pal_json_load(file, 0, NULL, &starved) : NULL; /* cli_read_config says what is wrong */
-    if (starved) return cli_error(CLI_FAILED, "no memory to read %s", file);
+    if (starved) return cli_error(CLI_FAILED, "out of memory while reading %s", file);
     const char *name = json_string_value(json_object_get(config, "task"));
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i] + (argv[i][0] == '-') + (argv[i][0] == '-' && argv[i][1] == '-');
@@ -200,7 +200,7 @@ static int set_defaults(options *o, int argc, char **argv, const char *file) {
     return CLI_OK;
 }
 
-/* The file that options come from beside the command line; "": none. */
+/* The file that further options come from; "": none. */
 static int find_file(const options *o, char path[4096]) {
     path[0] = '\0';
     if (o->resume && (o->config || o->recipe))

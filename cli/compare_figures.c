@@ -72,7 +72,7 @@ static int colour_of(const comparison *c, int model) {
     return colours[model];
 }
 
-static int no_memory(void) { return cli_error(CLI_FAILED, "compare: no memory for the figure"); }
+static int no_memory(void) { return cli_error(CLI_FAILED, "compare: out of memory for the figure"); }
 
 static int draw_length(canvas *v, const comparison *c) {
     double values[SWEEP_ENTRIES];

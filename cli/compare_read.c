@@ -72,7 +72,7 @@ static int read_curve(const char *path, run_curve *out) {
     for (size_t i = 0; i < map.size; i++) lines += map.data[i] == '\n';
     double *numbers = pal_alloc((lines + 1) * CURVE_COLUMNS, sizeof *numbers);
     char *text = pal_alloc(map.size + 1, 1);
-    int code = numbers && text ? CLI_OK : cli_error(CLI_FAILED, "%s: no memory to read it", path);
+    int code = numbers && text ? CLI_OK : cli_error(CLI_FAILED, "%s: out of memory while reading it", path);
     for (int i = 0; i < CURVE_COLUMNS && !code; i++) out->column[i] = numbers + (size_t)i * (lines + 1);
     if (code) pal_free(numbers);
     else if (map.size) memcpy(text, map.data, map.size);

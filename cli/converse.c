@@ -51,7 +51,7 @@ static int command(generation *g, const char *line) {
     return 1;
 }
 
-/* Reads the prompt of the one job behind the memory, and writes as the options say, or only reads. */
+/* Appends the prompt of the one job to the memory and generates as the options say, or only reads. */
 static int go_on(generation *g, bool write) {
     pal_error err;
     job *j = &g->jobs[0];
@@ -98,7 +98,7 @@ static int answer(generation *g, const char *line, size_t size) {
 int generate_converse(generation *g) {
     line_reader reader;
     int code = CLI_OK;
-    if (line_begin(&reader)) return cli_error(CLI_FAILED, "no memory for a line");
+    if (line_begin(&reader)) return cli_error(CLI_FAILED, "out of memory for a line");
     if (g->jobs[0].prompt.size) code = go_on(g, false); /* a text to talk about, read before the first question */
     if (isatty(STDIN_FILENO)) command(g, "/help");
     while (!code && !g->closed && !cli_stop_ends()) {

@@ -33,14 +33,14 @@ int eval_write_results(const eval_plan *plan, const eval_plan_options *options, 
 
 /* Perplexity and loss by position. */
 typedef struct eval_text_options {
-    const char *models[EVAL_MODELS + 1]; /* and the baseline behind them */
+    const char *models[EVAL_MODELS + 1]; /* and the baseline after them */
     int count;                           /* without the baseline */
     const char *data, *tokenizer, *split, *field, *part, *baseline, *figure, *json;
     int context, piece, batch, least;
     bool no_prefix, by_position, answers;
 } eval_text_options;
 int eval_text(eval_text_options *options, const pal_context *cx);
-/* The same for one model, as a task beside others. */
+/* The same for one model, as one task of several. */
 int eval_text_result(eval_result *out, const char *model, const eval_text_options *options, const pal_context *cx);
 
 typedef struct eval_tasks_options {
@@ -51,7 +51,7 @@ typedef struct eval_tasks_options {
 int eval_tasks(const eval_tasks_options *options, const eval_text_options *text, const pal_context *cx);
 
 int eval_write_json(const json_t *root, const char *path); /* "-": standard output */
-/* For tables and figures: the last part of each name, where that tells names apart. */
+/* For tables and figures: the last part of each name, if that distinguishes them. */
 void eval_make_labels(char (*labels)[64], const char *const *names, int count);
 
 #endif

@@ -210,7 +210,7 @@ static void print_longbench2(const long_plan *p) {
     putchar('\n');
     for (size_t i = 0; i < p->count; i++) {
         const long_set *set = &p->sets[i];
-        char name[sizeof set->name]; /* of a file, by whoever made it */
+        char name[sizeof set->name]; /* of a file, by its author */
         snprintf(name, sizeof name, "%s", set->name);
         pal_tame(name);
         printf("%-24s %6zu", name, set->count);

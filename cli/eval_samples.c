@@ -55,7 +55,7 @@ static int take_line(void *user, const kept_line *line) {
     const size_t length = sizeof line_start - 1;
     if (memcmp(line->text, line_start, line->size < length ? line->size : length) != 0 ||
         (line->whole && !json_is_object(line->value)))
-        return cli_error(CLI_USAGE, "%s: line %d is no sample; --samples names a file of samples", s->lines.path,
+        return cli_error(CLI_USAGE, "%s: line %d is not a sample; --samples names a file of samples", s->lines.path,
                          line->number);
     if (line->whole) remember(s, line->value);
     return CLI_OK;
@@ -64,7 +64,7 @@ static int take_line(void *user, const kept_line *line) {
 int eval_samples_open(eval_samples **out, const char *path, const eval_samples_of *of) {
     eval_samples *s = calloc(1, sizeof *s);
     *out = NULL;
-    if (!s) return cli_error(CLI_FAILED, "no memory for samples");
+    if (!s) return cli_error(CLI_FAILED, "out of memory for samples");
     s->of = *of;
     snprintf(s->fingerprint, sizeof s->fingerprint, "%016llx", (unsigned long long)of->fingerprint);
     snprintf(s->tokenizer, sizeof s->tokenizer, "%016llx", (unsigned long long)of->tokenizer);

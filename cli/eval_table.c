@@ -67,7 +67,7 @@ static double best_of(const eval_plan *plan, const eval_model *models, int count
     return best;
 }
 
-/* Two digits behind the point where there is room for them. */
+/* Two decimals where they fit. */
 static void format_number(char text[32], double x, const char *sign) {
     if (isnan(x)) snprintf(text, 32, "%s", *sign ? "" : "-");
     else snprintf(text, 32, fabs(x) < 99999.995 ? "%s%.2f" : "%s%.2e", sign, x);
@@ -84,7 +84,7 @@ static const char *short_name(pal_metric m) {
     return m == PAL_METRIC_PERPLEXITY || m == PAL_METRIC_WORD_PERPLEXITY ? "ppl" : pal_metric_name(m);
 }
 
-/* Models below each other, tasks side by side, as in the paper; standard errors in a line of their own. */
+/* Models below each other, tasks side by side, as in the paper; standard errors in a separate line. */
 static void print_overview(const eval_plan *plan, const eval_model *models, int count) {
     column columns[MOST_COLUMNS];
     const int n = choose_columns(plan, columns), width = label_width(models, count);

@@ -97,7 +97,7 @@ static int run_task(subject *s, const eval_task *t, eval_result *result, const c
     if (st == PAL_STOPPED)
         code = cli_error(CLI_INTERRUPTED, "interrupted in %s after %zu of %zu documents; %s", t->task->name, sums.count,
                          t->to - t->from,
-                         s->samples ? "the same command goes on from the samples file"
+                         s->samples ? "run the same command to continue from the samples file"
                                     : "without --samples FILE.jsonl nothing of this task is kept");
     else if (st) code = st == PAL_E_IO ? cli_fail_writing(&err) : cli_fail(&err);
     else pal_eval_take(result, t->task, &sums, cx);
@@ -159,7 +159,7 @@ int eval_tasks(const eval_tasks_options *o, const eval_text_options *text, const
     char labels[EVAL_MODELS][64];
     bool some = false;
     eval_model *models = calloc((size_t)text->count, sizeof *models);
-    if (!models) return cli_error(CLI_FAILED, "no memory for the results of %d models", text->count);
+    if (!models) return cli_error(CLI_FAILED, "out of memory for the results of %d models", text->count);
     int code = eval_plan_open(&plan, &o->plan);
     for (int i = 0; i < text->count && !code; i++) /* before hours are spent on the first */
         if (access(text->models[i], R_OK) != 0)

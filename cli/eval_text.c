@@ -224,7 +224,7 @@ static void print_tables(const measured *all, int count, const measured *baselin
         if (all[i].result.last > last) last = all[i].result.last;
     }
     printf("\nloss by %s, nats/token%s\n%20s",
-           o->answers ? "distance (tokens since the answer was told)" : "position (tokens read before)",
+           o->answers ? "distance (tokens since the fact was read)" : "position (tokens read before)",
            baseline ? "; in brackets: above the baseline" : "", o->answers ? "distance" : "position");
     for (int i = 0; i < shown; i++) printf(" %*s", baseline ? width + 11 : width, all[i].label);
     putchar('\n');

@@ -9,7 +9,7 @@
 
 typedef struct eval_measured {
     const char *name;
-    char label[64]; /* for tables and figures: the last part of the name, where that tells models apart */
+    char label[64]; /* for tables and figures: the last part of the name, if that distinguishes the models */
     pal_perplexity result;
     bool answers;       /* they alone counted */
     int context;        /* that was used; 0: whole documents */

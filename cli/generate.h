@@ -41,7 +41,7 @@ struct generation {
     int *job_of; /* (slots) -1: none */
     int printed; /* jobs that are on standard output */
     bool stream; /* text goes out as it comes */
-    bool closed; /* nobody reads any more */
+    bool closed; /* the reader is gone */
     bool short_of_memory; /* something that was written could not be kept or shown */
     int64_t prompt_tokens, written_tokens;
 };

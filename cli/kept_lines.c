@@ -12,7 +12,7 @@
 #include "cli.h"
 #include "format/json.h"
 
-/* *end: behind the last line that is whole; its line break may be missing, and is then one byte behind the file. */
+/* *end: after the last complete line; its line break may be missing, and is then one byte after the file. */
 static int read_lines(const pal_map *map, const char *path, kept_line_fn *take, void *user, size_t *end) {
     int code = CLI_OK;
     *end = 0;
@@ -22,7 +22,7 @@ static int read_lines(const pal_map *map, const char *path, kept_line_fn *take, 
         bool starved = false;
         line.value = pal_json_parse(text, line.size, JSON_ALLOW_NUL, NULL, &starved);
         line.whole = stop || line.value;
-        code = starved ? cli_error(CLI_FAILED, "no memory to read %s", path) : take(user, &line);
+        code = starved ? cli_error(CLI_FAILED, "out of memory while reading %s", path) : take(user, &line);
         json_decref(line.value);
         if (!line.whole) break;
         *end += line.size + 1;
@@ -61,7 +61,7 @@ int kept_lines_open(kept_lines *l, const char *path, kept_line_fn *take, void *u
     if (!code && unended && !pal_io_write(fd, "\n", 1))
         code = cli_error(CLI_FAILED, "%s: cannot write: %s", path, strerror(errno));
     if (!code && !(l->stream = pal_io_stream(fd, &l->file)))
-        code = cli_error(CLI_FAILED, "%s: no memory to open it", path);
+        code = cli_error(CLI_FAILED, "%s: out of memory while opening it", path);
     if (code && fd >= 0) close(fd);
     return code;
 }

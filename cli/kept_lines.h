@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A file of JSON lines that a command adds to one by one, so that the same command goes on where an earlier one was. */
+/* A file of JSON lines that a command appends to, so that the same command continues after an interruption. */
 #ifndef PAL_CLI_KEPT_LINES_H
 #define PAL_CLI_KEPT_LINES_H
 

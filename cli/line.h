@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A line from a person: cursor keys, history, the usual control keys; plain lines when standard input is no terminal.
+/* A line from a person: cursor keys, history, the usual control keys; plain lines when standard input is not a
+ * terminal.
  */
 #ifndef PAL_CLI_LINE_H
 #define PAL_CLI_LINE_H
@@ -16,7 +17,7 @@ typedef struct line_reader {
 
 int line_begin(line_reader *r); /* 0, or -1 without memory */
 void line_end(line_reader *r);
-/* The line without its end (size bytes, of which some may be zero, and a zero behind them), or NULL at the end of input
+/* The line without its end (size bytes, of which some may be zero, and a zero after them), or NULL at the end of input
  * or after an interrupt. Valid until the next call. */
 const char *line_read(line_reader *r, const char *prompt, size_t *size);
 

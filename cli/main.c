@@ -151,11 +151,11 @@ static int check_kernel(void) {
     return cli_error(CLI_USAGE, "the kernel here is Linux %s; expected 3.17 or newer", name.release);
 }
 
-/* Threads of libgomp that wait for each other spin so long that beside any other work everything is five times slower.
- * It reads how long before main begins, hence the new start. Whoever sets one of these variables is left alone. */
+/* libgomp's waiting threads spin so long that on a busy machine everything is five times slower. It reads the limit
+ * before main() begins, so we set it and exec again. If the user sets one of these variables, it is left alone. */
 static void wait_calmly(char **argv) {
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT") || setenv("GOMP_SPINCOUNT", "3000", 1) != 0) return;
-    execv("/proc/self/exe", argv); /* where that is not possible, it goes on as it is */
+    execv("/proc/self/exe", argv); /* if that fails, continue without */
 }
 
 /* A file that is opened where standard output or error was closed would get what is printed. Writing to these fails, as
@@ -167,7 +167,7 @@ static void fill_standard_streams(void) {
     if (fd > STDERR_FILENO) close(fd);
 }
 
-/* A mapped file that somebody cuts off, or a disk that cannot be read any more: there is nothing to go on with. */
+/* A mapped file was truncated, or the disk can no longer be read: the program cannot continue. */
 static void on_lost_page(int number, siginfo_t *info, void *unused) {
     static const char sentence[] =
         "palimpsa: a file that is in use became shorter or cannot be read any more (SIGBUS)\n";
@@ -180,7 +180,7 @@ static void on_lost_page(int number, siginfo_t *info, void *unused) {
     }
     while (atomic_flag_test_and_set(&told)) pause(); /* another thread is just saying so */
     const ssize_t written = write(STDERR_FILENO, sentence, sizeof sentence - 1);
-    (void)written; /* there is nobody else to tell */
+    (void)written; /* nothing else can be done */
     _exit(CLI_USAGE);
 }
 

@@ -10,7 +10,7 @@ int cli_open_model(pal_model **out, const char *name, const pal_preset_options *
     *out = NULL;
     if (pal_names_files(name)) {
         if (pal_refuse_sizes(name, options, &err)) return cli_fail(&err);
-        if (options->vocab) return cli_error(CLI_USAGE, "%s has a vocabulary of its own; --vocab is for names", name);
+        if (options->vocab) return cli_error(CLI_USAGE, "%s has its own vocabulary; --vocab is for names", name);
         return pal_model_open(out, name, use, cx, &err) ? cli_fail(&err) : CLI_OK;
     }
     if (pal_named_preset(&config, name, options, &err)) return cli_fail(&err);

@@ -23,7 +23,7 @@
 #include "format/json.h"
 #include "ranks.h"
 
-/* jansson calls what it has no memory for a wrong file; this says what it was. */
+/* jansson reports out-of-memory as a parse error; this corrects the exit code and the sentence. */
 int(cli_error)(int code, const char *format, ...) {
     if (pal_json_short()) code = CLI_FAILED;
     const char *who = ranks_speak(code);
@@ -34,7 +34,7 @@ int(cli_error)(int code, const char *format, ...) {
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     pal_tame(text);
-    fprintf(stderr, "palimpsa: %s%s%s\n", who, pal_json_short() ? "no memory for JSON: " : "", text);
+    fprintf(stderr, "palimpsa: %s%s%s\n", who, pal_json_short() ? "out of memory for JSON: " : "", text);
     return code;
 }
 
@@ -252,7 +252,7 @@ static int command_length(const cli_usage *u) {
 static int unknown_option(const cli_usage *u, const char *given) {
     const char *names[128] = { 0 };
     char name[64];
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(given, "="), given); /* without a value behind it */
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(given, "="), given); /* without its value */
     for (size_t i = 0; i < u->option_count && i < 127; i++) names[i] = u->options[i].name;
     const char *near = pal_nearest(name, names);
     const int length = command_length(u);
@@ -277,7 +277,7 @@ int cli_print_json(json_t *value, size_t flags) {
 
 json_t *cli_make_config(const cli_usage *u) { return pal_options_json(u->options, u->option_count); }
 
-/* The directory of this program, without the last slash; "" if it cannot be told. */
+/* The directory of this program, without the last slash; "" if it is unknown. */
 static void find_program(char path[PATH_MAX]) {
     const ssize_t size = readlink("/proc/self/exe", path, PATH_MAX - 1);
     path[size > 0 ? size : 0] = 0;

@@ -133,7 +133,7 @@ static int draw(const drawing *d, const pal_runs_options *o, const char *out) {
     pal_panel panel[2];
     pal_error err;
     pal_bar *bars = calloc(2 * GROUPS * (size_t)d->model_count, sizeof *bars);
-    if (!bars) return cli_error(CLI_FAILED, "no memory for the figure");
+    if (!bars) return cli_error(CLI_FAILED, "out of memory for the figure");
     for (int m = 0; m < d->model_count; m++) names[m] = pal_model_label(d->names[m]);
     pal_model_colours(names, (size_t)d->model_count, colours);
     for (int share = 1; share >= 0; share--) {
@@ -168,7 +168,7 @@ int plot_results(const char *const *paths, int count, const pal_runs_options *o,
     if (!dot || (strcmp(dot, ".svg") != 0 && strcmp(dot, ".png") != 0))
         return cli_error(CLI_USAGE, "--out: results of tasks are drawn as .svg or .png, found '%s'", out);
     drawing *d = calloc(1, sizeof *d);
-    if (!d) return cli_error(CLI_FAILED, "no memory for the figure");
+    if (!d) return cli_error(CLI_FAILED, "out of memory for the figure");
     int code = CLI_OK;
     for (int i = 0; i < count && !code; i++)
         code = plot_is_results(paths[i])

@@ -42,7 +42,7 @@ int ranks_share_file(char path[4096]) {
         text = pal_alloc(map.size + 1, 1);
         if (text && map.size) memcpy(text, map.data, map.size);
         pal_map_close(&map);
-        if (!text) return cli_error(CLI_FAILED, "%s: no memory to read it", path);
+        if (!text) return cli_error(CLI_FAILED, "%s: out of memory while reading it", path);
     }
     const pal_status st = pal_comm_broadcast_text(&comm, &text, &err);
     int code = st ? cli_error(CLI_FAILED, "%s", err.text) : CLI_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The program as one of several ranks, started by mpirun. Without a launcher nothing here does anything.
  *
- * Rank 0 prints; what the others print is dropped. Of several ranks that fail, one says why: cli_error tells the
+ * Rank 0 prints; what the others print is dropped. Of several ranks that fail, one says why: cli_error asks the
  * others, whose next exchange then fails without a word. */
 #ifndef PAL_CLI_RANKS_H
 #define PAL_CLI_RANKS_H
@@ -13,7 +13,7 @@ int ranks_begin(void);
 /* The last thing that a process does: gives its exit code, which is that of a rank that failed. */
 int ranks_end(int code);
 
-/* Whether a launcher started this process. mpirun hands every rank a terminal of its own, wherever the output goes. */
+/* Whether a launcher started this process. mpirun gives every rank its own terminal, wherever the output goes. */
 bool ranks_launched(void);
 const pal_comm *ranks_comm(void);
 /* The file at path, as rank 0 has it: on other ranks path becomes that of a copy. "" stays "". Returns an exit code. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Selftest: recorded float64 numbers against what this machine computes. A case is one file of ops/ or one directory of
  * models/; a runner computes every tensor it knows of and hands it to selftest_check, which compares it with the file's
- * tensor of the same name, if there is one. A file of ops/ with an expected tensor that nobody computed fails. */
+ * tensor of the same name, if there is one. A file of ops/ with an expected tensor that was not computed fails. */
 #ifndef PAL_CLI_SELFTEST_H
 #define PAL_CLI_SELFTEST_H
 
@@ -42,7 +42,7 @@ const pal_tensor *selftest_shape(selftest_case *c, const char *name, int rank);
 /* Marks the case broken with a sentence; the first one stays. */
 void selftest_break(selftest_case *c, const char *format, ...) PAL_PRINTF(2, 3);
 
-/* Compares with the file's tensor `name` (no such tensor: not checked). how tells apart several ways to the same
+/* Compares with the file's tensor `name` (no such tensor: not checked). how distinguishes several ways to the same
  * numbers
  * ("stepped"), or is NULL. accept is the largest max|x-ref|/max|ref| (absolute where ref is all zero). */
 void selftest_check(selftest_case *c, const char *name, const char *how, const float *x, size_t count, double accept);

@@ -29,7 +29,7 @@ static bool is_ignored(int number) {
     return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-/* What it does without us: ends the process, or nothing where whoever started it said so. */
+/* Restores the signal's original disposition: it ends the process, or is ignored. */
 static void let_through(int number) {
     sigset_t one;
     sigemptyset(&one);

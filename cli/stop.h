@@ -9,7 +9,7 @@
 /* Before anything starts a thread. Until one of the functions below is called, a signal does what it does to any
  * program. Returns an exit code. */
 int cli_stop_begin(void);
-/* From now on a signal is remembered instead of ending the process. second_ends: another one ends it at once; else the
+/* From now on a signal is remembered instead of ending the process. second_ends: a second one ends it at once; else the
  * work is one that must leave all or nothing. */
 void cli_stop_on_signals(bool second_ends);
 bool cli_stopping(void); /* one came */

@@ -140,7 +140,7 @@ static int report_json(const theatre *t) {
     return cli_print_json(root, JSON_INDENT(2));
 }
 
-/* A proof that fails is no wrong usage. */
+/* A failed proof is not wrong usage. */
 static int fail(const theatre *t, pal_status st, const pal_error *err) {
     if (!t->done.proving || (st != PAL_E_FORMAT && st != PAL_E_IO))
         return t->done.writing ? cli_fail_writing(err) : cli_fail(err);

@@ -17,7 +17,7 @@ typedef struct {
     int count;
 } word_list;
 
-/* What train is told of an entry of --models: palimpsa-d:mesa:head-dim=32 is --model=palimpsa-d --rule=mesa
+/* The arguments of train for an entry of --models: palimpsa-d:mesa:head-dim=32 is --model=palimpsa-d --rule=mesa
  * --head-dim=32. */
 typedef struct {
     char *argument[SWEEP_WORDS];
@@ -50,7 +50,7 @@ typedef struct {
     char threads_text[16];
     sweep_run *runs;
     size_t count;
-    bool stopping; /* the runs were told */
+    bool stopping; /* the runs were asked to stop */
 } sweep;
 
 /* A row of results.csv. */

@@ -22,7 +22,7 @@
 typedef enum { ORDER_RUN, ORDER_STOP, ORDER_END } order_kind;
 typedef struct {
     order_kind kind;
-    int count; /* of arguments; the log comes behind them */
+    int count; /* of arguments; the log comes after them */
     char text[FARM_TEXT];
 } order;
 
@@ -48,7 +48,7 @@ int farm_open(int jobs, int *count) {
 }
 
 int farm_spawn(const char **arguments, const char *log, int *child) {
-    *child = 0; /* whatever goes wrong: a signal to process -1 would go to everybody, one to 0 to whoever started us */
+    *child = 0; /* whatever goes wrong: a signal to process -1 would go to every process, one to 0 to our own group */
     const int to = log ? pal_io_open(log, O_WRONLY | O_CREAT | O_APPEND) : open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (to < 0) return cli_error(CLI_FAILED, "%s: cannot open: %s", log ? log : "/dev/null", strerror(errno));
     fflush(stdout);
@@ -58,7 +58,7 @@ int farm_spawn(const char **arguments, const char *log, int *child) {
     if (made < 0) return cli_error(CLI_FAILED, "sweep: cannot start a process: %s", strerror(errno));
     if (made > 0) return CLI_OK;
     if (cli_stopping()) _exit(0); /* a signal from here on waits for the program that this becomes */
-    prctl(PR_SET_PDEATHSIG, SIGTERM); /* a killed sweep must not leave runs behind that a new one would start again */
+    prctl(PR_SET_PDEATHSIG, SIGTERM);  /* a killed sweep must not leave runs that a new one would start again */
     if (getppid() != parent) _exit(0); /* it was killed before that */
     pal_mpi_forget_launcher();
     if (dup2(to, STDOUT_FILENO) < 0 || (log && dup2(to, STDERR_FILENO) < 0)) _exit(127);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The lists of a sweep: what the entries of --models say, and rates beside those that were given. */
+/* The lists of a sweep: what the entries of --models say, and rates beyond those that were given. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,8 +49,8 @@ int sweep_check_extra(const char *word) {
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         if (is_option(word, own[i]))
             return cli_error(
-                CLI_USAGE, "sweep: %s among the options of train: where runs go and whether they go on is the sweep's",
-                word);
+                CLI_USAGE,
+                "sweep: %s among the options of train: the sweep decides where runs go and whether they resume", word);
     return CLI_OK;
 }
 
@@ -68,7 +68,7 @@ static int read_model(const char *entry, model_words *words) {
         const int code = sweep_check_extra(text);
         if (code) return code;
         if (!(words->argument[words->count] = pal_strdup(text)))
-            return cli_error(CLI_FAILED, "sweep: no memory for the list of models");
+            return cli_error(CLI_FAILED, "sweep: out of memory for the list of models");
         words->count++;
     }
     return CLI_OK;
@@ -102,7 +102,7 @@ int sweep_extend_rates(sweep *s) {
             return cli_error(CLI_USAGE, "--lrs: --extend needs rates above 0 that rise, found '%s'", s->rates.entry[i]);
     }
     char *text = pal_alloc((size_t)given + 2 * (size_t)added, DIGITS);
-    if (!text) return cli_error(CLI_FAILED, "sweep: no memory for the list of rates");
+    if (!text) return cli_error(CLI_FAILED, "sweep: out of memory for the list of rates");
     const double down = given > 1 ? rate[0] / rate[1] : 0.5, up = given > 1 ? rate[given - 1] / rate[given - 2] : 2;
     word_list wider = { .text = text, .count = given + 2 * added };
     double low = rate[0], high = rate[given - 1];

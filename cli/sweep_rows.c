@@ -70,7 +70,7 @@ static json_t *words_of(const word_list *list) {
     return out;
 }
 
-/* The sweep's own configuration, so that a restart under another one is refused. */
+/* The sweep's own configuration, so that a restart with a different one is refused. */
 static json_t *describe(const sweep *s) {
     json_t *extra = json_array();
     for (int i = 0; i < s->extra_count; i++) pal_json_append(extra, pal_json_text(s->extra[i]));
@@ -102,7 +102,7 @@ int sweep_check_description(const sweep *s) {
     int code = sweep_join(path, s->out, "sweep.json");
     if (code) return code;
     json_t *stored = NULL, *mine = pal_json_whole(describe(s));
-    if (!mine) return cli_error(CLI_FAILED, "no memory for %s", path);
+    if (!mine) return cli_error(CLI_FAILED, "out of memory for %s", path);
     if (access(path, F_OK) != 0) {
         pal_error err;
         code = pal_json_write(path, mine, &err) ? cli_fail_writing(&err) : CLI_OK;
@@ -117,16 +117,16 @@ int sweep_check_description(const sweep *s) {
         char *before = pal_json_dumps(json_object_get(stored, key), JSON_ENCODE_ANY),
              *after = pal_json_dumps(value, JSON_ENCODE_ANY);
         if (!after || (!before && json_object_get(stored, key)))
-            code = cli_error(CLI_FAILED, "no memory to compare %s with this sweep", path);
+            code = cli_error(CLI_FAILED, "out of memory while comparing %s with this sweep", path);
         else
-            code = cli_error(CLI_USAGE, "%s: this sweep cannot go on under another configuration: %s was %s, now %s",
+            code = cli_error(CLI_USAGE, "%s: this sweep cannot resume with another configuration: %s was %s, now %s",
                              path, key, before ? before : "not set", after);
         free(before);
         free(after);
     }
     json_object_foreach(stored, key, value) {
         if (code || json_object_get(mine, key)) continue;
-        code = cli_error(CLI_USAGE, "%s: this sweep cannot go on under another configuration: %s was set, now not",
+        code = cli_error(CLI_USAGE, "%s: this sweep cannot resume with another configuration: %s was set, now not",
                          path, key);
     }
     json_decref(stored);
@@ -229,7 +229,7 @@ int sweep_read_results(sweep *s) {
     return code || access(path, F_OK) != 0 ? code : sweep_each_row(path, NULL, take_result, s);
 }
 
-/* A number of a line, or the mean of a list's finite ones (one a layer), behind a comma; nothing where there is none.
+/* A number of a line, or the mean of a list's finite ones (one a layer), after a comma; nothing if there is none.
  */
 static void print_number(FILE *to, const json_t *line, const char *key) {
     const json_t *value = json_object_get(line, key);
@@ -302,7 +302,7 @@ int sweep_read_run(const sweep *s, sweep_run *r) {
         if (starved) {
             pal_writer_drop(&curve);
             pal_map_close(&map);
-            return cli_error(CLI_FAILED, "no memory to read %s", path);
+            return cli_error(CLI_FAILED, "out of memory while reading %s", path);
         }
         take_line(line, r, curve.stream);
         json_decref(line);

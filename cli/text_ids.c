@@ -58,7 +58,7 @@ int cli_text_ids_read(cli_text_ids *out, const char *path, const char *tokenizer
     if (!code) {
         out->count = ids.count < (size_t)most ? (int)ids.count : most;
         out->ids = pal_alloc((size_t)out->count, sizeof *out->ids);
-        if (!out->ids) code = cli_error(CLI_FAILED, "no memory for %d tokens", out->count);
+        if (!out->ids) code = cli_error(CLI_FAILED, "out of memory for %d tokens", out->count);
     }
     for (int i = 0; i < out->count && !code; i++) {
         if (ids.data[i] >= (uint32_t)vocab)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Long work that leaves all or nothing: signals ask for a clean end, and a terminal is told how far it is. */
+/* Long work that leaves all or nothing: signals ask for a clean end, and a terminal shows the progress. */
 #ifndef PAL_CLI_WATCH_H
 #define PAL_CLI_WATCH_H
 
@@ -12,7 +12,8 @@ typedef struct cli_watch {
     live_line line;
 } cli_watch;
 
-/* From now on SIGINT, SIGTERM and SIGHUP (unless it is ignored) do not end the process; cli_watch_go_on tells instead.
+/* From now on SIGINT, SIGTERM and SIGHUP (unless it is ignored) do not end the process; cli_watch_go_on reports them
+ * instead.
  */
 void cli_watch_begin(cli_watch *watch);
 bool cli_watch_go_on(void *watch, size_t done, size_t total); /* to be called now and then; false: stop */

@@ -72,7 +72,7 @@ int windows_draw(const pal_windows *w, const bool *chosen, const char *title, co
     char(*names)[24] = calloc(layers, sizeof *names);
     if (!numbers || !series || !dots || !names) {
         free(numbers), free(series), free(dots), free(names);
-        return cli_error(CLI_FAILED, "no memory for a figure of %d layers", w->layers);
+        return cli_error(CLI_FAILED, "out of memory for a figure of %d layers", w->layers);
     }
     double *at = numbers + layers * room, *medians = at + layers, *stretch = medians + layers;
     /* Chosen layers are drawn last, above the others, each with its number while there are colours for them. */

@@ -17,7 +17,7 @@ typedef struct pal_bundle {
 } pal_bundle;
 
 /* The model at path (as pal_model_open, for inference), with `tokenizer` (as pal_tokenizer_open) or, when that is NULL,
- * the one whose files stand beside the model, or else in `fallback` (NULL: nowhere else). Either may be "ids": then the
+ * the one whose files are next to the model, or else in `fallback` (NULL: nowhere else). Either may be "ids": then the
  * text of an id is its number, for models whose ids stand for nothing that people write. Refuses a tokenizer with more
  * ids than the model's vocabulary and warns of one with far fewer. Without a context the weights are not read: for a
  * look before the work. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Checkpoints from one layout to another, tensor by tensor: memory does not grow with the model, and the target is
- * there whole or not at all. docs/reference/formats.md tells what each layout can hold. */
+ * there whole or not at all. docs/reference/formats.md says what each layout can hold. */
 #ifndef PALIMPSA_CONVERT_H
 #define PALIMPSA_CONVERT_H
 
@@ -53,7 +53,7 @@ typedef struct pal_convert_cost {
     int tokens;
     double loss_before, loss_after; /* mean -log p of the next token, in nats */
     double kl_mean, kl_most;        /* divergence of the result's distribution from the source's, in nats */
-    double changed;                 /* share of positions whose likeliest token is another one */
+    double changed;                 /* share of positions whose likeliest token changed */
 } pal_convert_cost;
 /* ids of the source's vocabulary, at least 2. */
 PAL_API pal_status pal_convert_measure(pal_convert_cost *out, const char *source, const char *target,

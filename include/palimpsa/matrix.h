@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* One list for every file format. Safetensors know the types up to PAL_BOOL, GGUF some of them and the blocks behind:
+/* One list for every file format. Safetensors know the types up to PAL_BOOL, GGUF some of them and the blocks after it:
  * values that share scales and exist only as whole blocks (docs/reference/formats.md). */
 typedef enum pal_dtype {
     PAL_F32,

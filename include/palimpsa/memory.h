@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory rules: the rows of the paper's table behind one interface.
+/* Memory rules: the rows of the paper's table with one interface.
  *
  * A rule turns queries, keys, values and gates into outputs by way of a memory of fixed size. Every rule offers the
  * same functions, so a caller names a rule and need not know which one it drives:
@@ -113,7 +113,7 @@ typedef struct pal_memory_run {
     pal_view y_var; /* (H*dv) output variance, palimpsa only; data NULL where not wanted */
 
     /* step: called for each head just before it changes, by the thread that changes it next and so has it in its cache;
-     * NULL: nobody wants to know. Longhorn, mesa and attention do not call it */
+     * NULL: no callback. Longhorn, mesa and attention do not call it */
     void (*before_head)(void *user, int sequence, int head);
     void *before_head_user;
 

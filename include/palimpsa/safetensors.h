@@ -46,7 +46,7 @@ PAL_API const char *pal_safetensors_metadata(const pal_safetensors *st, const ch
 /* Converts any numeric tensor to f32; dst has tensor->count elements. I64 beyond 2^24 rounds. */
 PAL_API pal_status pal_tensor_to_f32(const pal_tensor *tensor, float *dst, pal_error *err);
 
-/* Checks the tensors (names, dtypes, counts that follow from the shapes), then writes path through a temporary beside
+/* Checks the tensors (names, dtypes, counts that follow from the shapes), then writes path through a temporary next to
  * it (written, synced, renamed, directory synced): afterwards the path holds the old file or the new one, never a part.
  * metadata: key, value, key, value, ..., NULL; or NULL for none. */
 PAL_API pal_status pal_safetensors_write(const char *path, const pal_tensor *tensors, size_t count,

@@ -4,7 +4,7 @@
  *     pal_scorer_new(&scorer, model, cx, &(pal_scorer_options){ 0 }, &err);
  *     pal_score(scorer, requests, count, scores, &err);
  *
- * Requests of one group that begin alike share the reading: what they have in common is read once, and each goes on
+ * Requests of one group that begin alike share the reading: their common prefix is read once, and each continues
  * from the memory it left. Requests of any lengths are packed into passes of a planned size. A score depends on its
  * request alone, up to rounding. */
 #ifndef PALIMPSA_SCORE_H
@@ -31,7 +31,7 @@ typedef struct pal_score_result {
 
 typedef struct pal_scorer_options {
     int tokens;               /* of one pass; 0: 1024 */
-    int states;               /* memories held at a time, beside an empty one; 0: what fits into `memory`, 4 to 64 */
+    int states;               /* memories held at a time, plus an empty one; 0: what fits into `memory`, 4 to 64 */
     size_t memory;            /* bytes for them; 0: 1 GiB */
     int context;              /* tokens that attention layers hold; other models ignore it */
     pal_go_on_fn *progress;   /* after each pass: tokens read, of those that this call has to read; or NULL */

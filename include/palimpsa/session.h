@@ -11,7 +11,7 @@
  *
  * What a session writes depends on the model, its options, its memory and its prompt alone, never on other sessions.
  * Prompts are read in pieces that end at multiples of `piece` tokens from the beginning of the text, whatever the load:
- * a memory that is copied there goes on with the same bits as one that read everything in one go.
+ * a memory that is copied there continues with the same bits as one that read everything in one go.
  *
  * An engine and its sessions belong to one thread at a time. */
 #ifndef PALIMPSA_SESSION_H
@@ -30,9 +30,9 @@ extern "C" {
 typedef struct pal_engine_options {
     int piece;     /* tokens of a prompt that are read at once; 0: 256 */
     int context;   /* tokens that attention layers hold; 0: 4096 */
-    bool variance; /* tell each written token's variance, which costs a little */
+    bool variance; /* report each generated token's variance, which costs a little */
     double read_seconds; /* a step ends reading at the next layer after so long, so that writers need not wait for a
-                          * whole piece; the next step goes on there, with the same numbers. 0: reads whole pieces */
+                          * whole piece; the next step continues there, with the same numbers. 0: reads whole pieces */
 } pal_engine_options;
 
 typedef struct pal_engine pal_engine;
@@ -45,7 +45,7 @@ PAL_API void pal_engine_free(pal_engine *engine); /* after its sessions */
 PAL_API int pal_engine_step(pal_engine *engine);
 PAL_API int pal_engine_busy(const pal_engine *engine); /* sessions that read or write */
 typedef struct pal_engine_counts {                     /* since the engine was made */
-    uint64_t read, written; /* tokens; a prompt's last one is read by the step that writes behind it */
+    uint64_t read, written; /* tokens; a prompt's last one is read by the step that generates after it */
     double read_seconds, write_seconds;
 } pal_engine_counts;
 PAL_API pal_engine_counts pal_engine_counted(const pal_engine *engine);
@@ -82,7 +82,7 @@ typedef struct pal_token {
 } pal_token;
 /* Must not call functions that change a session or an engine. */
 typedef void pal_token_fn(void *user, const pal_token *token);
-/* Called behind every piece of a prompt, while the memory holds what was read so far and nothing is pending: such a
+/* Called after every piece of a prompt, while the memory holds what was read so far and nothing is pending: such a
  * memory, copied, can be `known` to another text that begins with the same tokens. The same rule. */
 typedef void pal_read_fn(void *user, const pal_state *state);
 
@@ -94,15 +94,15 @@ typedef struct pal_session_options {
         *stop; /* texts that end the text and are not part of it; the name of a special token: that token */
     size_t stop_count;
     bool ignore_eos;        /* EOS does not end the text */
-    bool logprobs;          /* tell each token's logprob */
+    bool logprobs;          /* report each token's logprob */
     int alternatives;       /* ... and this many of the likeliest, at most PAL_ALTERNATIVES */
     bool prompt_logprobs;   /* ... of the prompt's tokens too */
     const pal_state *known; /* begin as a copy of this memory, which has read the first tokens of ids and no others */
     int piece;              /* ... and pieces of the prompt end at multiples of this many tokens; 0: as the engine's */
     const pal_watch *watch; /* filled before each call of on_token with a written token, and of on_read; borrowed until
-                             * the text ends; NULL: nobody looks */
-    pal_token_fn *on_token; /* NULL: nobody listens */
-    pal_read_fn *on_read;   /* NULL: nobody wants memories of the prompt */
+                             * the text ends; NULL: none */
+    pal_token_fn *on_token; /* NULL: no callback */
+    pal_read_fn *on_read;   /* NULL: no callback */
     void *user;
 } pal_session_options;
 
@@ -110,21 +110,21 @@ typedef struct pal_session pal_session;
 PAL_API pal_status pal_session_new(pal_session **out, pal_engine *engine, pal_error *err); /* with an empty memory */
 PAL_API void pal_session_free(pal_session *session);
 PAL_API void pal_session_reset(pal_session *session); /* empties the memory; what is under way is cancelled */
-/* Puts ids behind what the memory holds and starts to write behind them; what is under way is cancelled. options are
+/* Appends ids to what the memory holds and starts to generate; what is under way is cancelled. options are
  * copied. count may be 0 when the memory has a pending token. On failure the session is as it was, but idle. */
 PAL_API pal_status pal_session_begin(pal_session *session, const uint32_t *ids, size_t count,
                                      const pal_session_options *options, pal_error *err);
 PAL_API void pal_session_cancel(pal_session *session); /* ends reading or writing; the memory holds what it came to */
 /* A session that pauses keeps its place and is passed over by steps, and not counted as busy by the engine. A piece
- * that it has begun is still read to its end, or nobody else could read. */
+ * that it has begun is still read to its end, or no other session could read. */
 PAL_API void pal_session_pause(pal_session *session, bool pause);
 PAL_API bool pal_session_busy(const pal_session *session);
 PAL_API pal_finish pal_session_finish(const pal_session *session); /* of the last text */
 /* What the session has read and written, to be looked at, saved or copied while the session is idle. */
 PAL_API const pal_state *pal_session_state(const pal_session *session);
-/* Text that was not told yet: what might have become a stop string when the session was cancelled, and the bytes of a
- * character that the last token left unfinished. A session that goes on tells the character whole; ask when none will.
- * Borrowed until the session is used again. */
+/* Text that was not reported yet: what might have become a stop string when the session was cancelled, and the bytes of
+ * a character that the last token left unfinished. A session that continues reports the complete character; call this
+ * when none will. Borrowed until the session is used again. */
 PAL_API pal_slice pal_session_rest(pal_session *session);
 
 /* A fork: what `from` has read, written and seen. Both of one engine; both become idle. */
@@ -150,7 +150,7 @@ typedef struct pal_answer {
     pal_finish finish;
     const char *error; /* PAL_FINISH_ERROR: one sentence */
 } pal_answer;
-/* Called as answers come to an end, in no particular order. False: no more are wanted. */
+/* Called as answers come to an end, in no particular order. False: stop. */
 typedef bool pal_answer_fn(void *user, const pal_answer *answer);
 /* An answer depends on its prompt alone. `together` memories are held (0: 16), however many prompts there are; prompts
  * are read before anybody writes, so that a step writes for as many as possible. A prompt that cannot be answered

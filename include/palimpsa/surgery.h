@@ -17,7 +17,7 @@ extern "C" {
 typedef struct pal_proof {
     int tokens;
     double off, on;              /* with the new plasticity off and on */
-    int moved;                   /* positions whose most likely token is another one with plasticity on */
+    int moved;                   /* positions whose most likely token changes with plasticity on */
     double loss_source, loss_on; /* mean -log p of the next token, in nats */
 } pal_proof;
 

@@ -6,7 +6,7 @@
  * these, and the built-in "bytes". "chars" and small BPE vocabularies are learned from a text and saved as a
  * tokenizer.json.
  *
- * A tokenizer never changes after it is made: any number of threads may encode with it, each with a scratch of its own.
+ * A tokenizer never changes after it is made: any number of threads may encode with it, each with its own scratch.
  */
 #ifndef PALIMPSA_TOKENIZER_H
 #define PALIMPSA_TOKENIZER_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Training: a run in a directory of its own, with its configuration, metrics and checkpoints. `palimpsa train` is a
+/* Training: a run in its own directory, with its configuration, metrics and checkpoints. `palimpsa train` is a
  * front of this; docs/how-to/train.md explains the settings, which are its options. */
 #ifndef PALIMPSA_TRAIN_H
 #define PALIMPSA_TRAIN_H
@@ -16,7 +16,7 @@ extern "C" {
  * pal_train_defaults. Texts are borrowed. */
 typedef struct pal_train_settings {
     const char *task;  /* "mqar": multi-query associative recall; "text": language */
-    const char *model; /* a preset, or a checkpoint to go on from */
+    const char *model; /* a preset, or a checkpoint to continue from */
     int64_t seed, steps, epochs, log_every, eval_every, checkpoint_every;
     int keep, threads, ranks; /* the last two are noted by the run itself */
     const char *save_dtype;
@@ -47,7 +47,7 @@ typedef struct pal_train_settings {
     int row, context, sample_tokens, eval_limit;
     bool no_eos, carry_state;
     const char *eval_tasks, *eval_data;
-    const char *data_checksum; /* noted: of the shards, so that a run goes on with the data it began with */
+    const char *data_checksum; /* noted: of the shards, so that a run resumes on the data it began with */
 } pal_train_settings;
 
 /* The defaults of a task: "mqar" or "text". */
@@ -70,17 +70,17 @@ typedef struct pal_train_progress {
 typedef struct pal_train_plan {
     char model[64]; /* its kind */
     size_t parameters;
-    size_t bytes;                          /* beside the weights */
+    size_t bytes;                          /* in addition to the weights */
     size_t activations, other_activations; /* of them, and with the other choice of recompute */
-    int64_t step;                          /* that a resumed run goes on from */
+    int64_t step;                          /* that a resumed run starts from */
     double tokens;                         /* that are left to train on */
     double token_flops;                    /* arithmetic of one of them */
     char task[2048];                       /* what is trained on, a line for each stage */
 } pal_train_plan;
 
 typedef struct pal_train_run_options {
-    bool resume;        /* go on from the newest checkpoint; settings may be NULL, else they must be the run's own */
-    bool dry_run;       /* end behind the plan; nothing is written */
+    bool resume;        /* resume from the newest checkpoint; settings may be NULL, else they must be the run's own */
+    bool dry_run;       /* stop after the plan; nothing is written */
     bool any_cpu;       /* resume also where the processor that the run began on is of another kind */
     int64_t stop_after; /* updates in all, of the same schedule; 0: to the end */
     /* Called after every update, and now and then within an evaluation: updates done, of how many, with `report` up to

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Views: memory that somebody else owns and that a view only points into. */
+/* Views: RAM that the caller owns and that a view only points into. */
 #ifndef PALIMPSA_VIEW_H
 #define PALIMPSA_VIEW_H
 
@@ -15,7 +15,7 @@ typedef struct pal_const_view {
     size_t stride;
 } pal_const_view;
 
-/* A piece of text that somebody else owns. It need not end with a zero byte and may hold some. */
+/* A piece of text that the caller owns. It need not end with a zero byte and may hold some. */
 typedef struct pal_slice {
     const unsigned char *data;
     size_t size;

@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-/* One layer behind the last token. NaN: the layer's rule has none. `mean` is mu, or S or G where there is no mu. */
+/* One layer after the last token. NaN: the layer's rule has none. `mean` is mu, or S or G where there is no mu. */
 enum { PAL_TILE_SPREAD = 7 };
 typedef struct pal_tile {
     float importance[PAL_TILE_SPREAD]; /* over all elements of all heads: least, 5%, 25%, 50%, 75%, 95%, most; the
@@ -34,7 +34,7 @@ typedef struct pal_element {
 } pal_element;
 enum { PAL_ELEMENTS = 16 }; /* at most */
 
-/* What is NULL is not wanted. */
+/* What is NULL is not computed. */
 typedef struct pal_watch {
     pal_tile *tiles;             /* (layers) */
     float *writes;               /* (layers, heads) `write` of each head */
@@ -42,14 +42,15 @@ typedef struct pal_watch {
     float *variances;            /* (tokens, layers) `variance` of every token that was read */
     const pal_element *elements; /* (element_count) to be followed */
     int element_count;
-    float *followed; /* (tokens, elements, 2) their mean and importance behind every token that was read */
+    float *followed; /* (tokens, elements, 2) their mean and importance after every token that was read */
     int tokens;      /* that the last three have room for; a longer piece fills none of the three */
     void *scratch;   /* pal_watch_bytes() of zeros to begin with, 64-byte aligned; of this watch alone */
 } pal_watch;
 
 PAL_API size_t pal_watch_bytes(const pal_model *model);
 /* From now on `watch` (borrowed; its pointers may change between calls of the model) is filled by what the work runs as
- * sequence `sequence` of a batch with states. NULL: nobody looks. Elements that the model does not have are refused. */
+ * sequence `sequence` of a batch with states. NULL: stop observing. Elements that the model does not have are refused.
+ */
 PAL_API pal_status pal_work_watch(pal_work *work, int sequence, const pal_watch *watch, pal_error *err);
 PAL_API pal_status pal_watch_check(const pal_watch *watch, const pal_model *model, pal_error *err);
 

@@ -38,7 +38,7 @@ void pal_free(void *block) { free(block); }
 pal_status pal_alloc_named(void **out, size_t n, size_t size, const char *what, pal_error *err) {
     *out = pal_alloc(n, size);
     if (*out) return PAL_OK;
-    return pal_fail(err, PAL_E_MEMORY, "no memory for %s (%zu x %zu bytes)", what, n, size);
+    return pal_fail(err, PAL_E_MEMORY, "out of memory for %s (%zu x %zu bytes)", what, n, size);
 }
 
 char *pal_strdup(const char *text) {

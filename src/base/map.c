@@ -63,7 +63,7 @@ pal_status pal_writer_open(pal_writer *w, const char *path, pal_error *err) {
     *w = (pal_writer){ .path = pal_strdup(path), .temporary = pal_alloc(bytes, 1) };
     if (!w->path || !w->temporary) {
         pal_writer_drop(w);
-        return pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
+        return pal_fail(err, PAL_E_MEMORY, "out of memory while writing %s", path);
     }
     const int fd = create_beside(path, w->temporary, bytes);
     if (fd < 0) {
@@ -77,7 +77,7 @@ pal_status pal_writer_open(pal_writer *w, const char *path, pal_error *err) {
     if (!w->stream) {
         close(fd);
         pal_writer_drop(w);
-        return pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
+        return pal_fail(err, PAL_E_MEMORY, "out of memory while writing %s", path);
     }
     return PAL_OK;
 }

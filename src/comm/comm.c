@@ -149,7 +149,7 @@ pal_status pal_comm_agree(const pal_comm *c, const char *what, const char *text,
     const char *mine = text ? text : "";
     if (c->size == 1) return PAL_OK;
     char *first = pal_comm_is_root(c) ? pal_strdup(mine) : NULL;
-    if (pal_comm_is_root(c) && !first) return pal_fail(err, PAL_E_MEMORY, "no memory for %s", what);
+    if (pal_comm_is_root(c) && !first) return pal_fail(err, PAL_E_MEMORY, "out of memory for %s", what);
     pal_status st = pal_comm_broadcast_text(c, &first, err);
     if (!st && first && strcmp(first, mine) != 0)
         st = pal_fail(err, PAL_E_ARGUMENT, "%s is %s here, and %s on rank 0", what, mine, first);

@@ -138,7 +138,7 @@ static pal_status plan_tensors(conversion *c) {
     c->source = pal_alloc(table->count + 1, sizeof *c->source);
     c->types = pal_alloc(table->count + 1, sizeof *c->types);
     if (!c->tensors || !c->source || !c->types)
-        return pal_fail(c->err, PAL_E_MEMORY, "no memory for the list of tensors");
+        return pal_fail(c->err, PAL_E_MEMORY, "out of memory for the list of tensors");
     const bool plain = c->options->to == PAL_LAYOUT_GGUF ? c->mamba2 : c->options->to != PAL_LAYOUT_PALIMPSA;
     for (size_t i = 0; i < table->count; i++) {
         const pal_weight_entry *e = &table->entries[i];
@@ -207,7 +207,7 @@ static pal_status write_directory(conversion *c) {
     json_t *config = make_config(c);
     if (!config) {
         pal_model_writer_drop(w);
-        return pal_fail(c->err, PAL_E_MEMORY, "no memory to write %s", c->target);
+        return pal_fail(c->err, PAL_E_MEMORY, "out of memory while writing %s", c->target);
     }
     st = pal_model_writer_commit(w, config, c->err);
     json_decref(config);
@@ -231,7 +231,7 @@ static pal_status write_gguf(conversion *c) {
     char *config = c->mamba2 ? NULL : pal_json_dumps(c->model->source.config, JSON_COMPACT);
     pal_status st = c->mamba2 ? pal_gguf_export(tokenizer, (size_t)m->vocab_rows, &pairs, &pair_count, c->err)
                               : pal_gguf_export_own(tokenizer, (size_t)m->vocab_rows, &pairs, &pair_count, c->err);
-    if (!c->mamba2 && !config) st = pal_fail(c->err, PAL_E_MEMORY, "no memory to write %s", c->target);
+    if (!c->mamba2 && !config) st = pal_fail(c->err, PAL_E_MEMORY, "out of memory while writing %s", c->target);
     const pal_gguf_contents contents = { .architecture = architecture_of(c),
                                          .config = config,
                                          .hidden = m->hidden,

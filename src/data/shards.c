@@ -323,7 +323,7 @@ pal_status pal_shards_open(pal_shards **out, const char *directory, pal_error *e
         return pal_fail(err, PAL_E_IO, "%s: no shards.json in it: not a finished directory of shards", directory);
     if ((st = pal_json_read(&root, path, err))) return st;
     if (!(st = pal_alloc_named((void **)&s, 1, sizeof *s, "a set of shards", err))) {
-        if (!(s->path = pal_strdup(directory))) st = pal_fail(err, PAL_E_MEMORY, "no memory for a path");
+        if (!(s->path = pal_strdup(directory))) st = pal_fail(err, PAL_E_MEMORY, "out of memory for a path");
         else st = open_set(s, root, path, err);
         s->info.path = s->path;
     }
@@ -447,7 +447,7 @@ pal_status pal_shards_finish(const char *directory, const pal_shards_summary *m,
         snprintf(hex, sizeof hex, "%016" PRIx64, m->shards[i].checksum);
         if (!pal_json_append(list, json_pack("{s:I, s:I, s:s}", "documents", (json_int_t)m->shards[i].documents,
                                              "tokens", (json_int_t)m->shards[i].tokens, "checksum", hex))) {
-            st = pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
+            st = pal_fail(err, PAL_E_MEMORY, "out of memory while writing %s", path);
             goto done;
         }
         tokens += m->shards[i].tokens, bytes += m->shards[i].bytes, words += m->shards[i].words;
@@ -472,7 +472,7 @@ pal_status pal_shards_finish(const char *directory, const pal_shards_summary *m,
                              (json_int_t)s.info.subset[PAL_SUBSET_ALL].documents, "tokens", (json_int_t)tokens, "bytes",
                              (json_int_t)bytes, "words", (json_int_t)words, "valid", valid, "shards", list);
     valid = NULL; /* the object's */
-    st = root ? pal_json_write(path, root, err) : pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
+    st = root ? pal_json_write(path, root, err) : pal_fail(err, PAL_E_MEMORY, "out of memory while writing %s", path);
     json_decref(root);
 done:
     json_decref(valid);

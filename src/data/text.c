@@ -119,7 +119,7 @@ pal_status pal_text_open(pal_text **out, const char *path, pal_text_unit unit, s
                      .target = target,
                      .most = most,
                      .path = pal_strdup(path) };
-    if (!t->path) st = pal_fail(err, PAL_E_MEMORY, "no memory for a path");
+    if (!t->path) st = pal_fail(err, PAL_E_MEMORY, "out of memory for a path");
     else if ((t->fd = t->standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)) < 0)
         st = pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno));
     else if (fstat(t->fd, &info) == 0 && S_ISDIR(info.st_mode))
@@ -290,13 +290,13 @@ pal_status pal_text_parse(const char *path, const char *field, uint64_t line, pa
     if (!root && json_error_code(&why) == json_error_numeric_overflow) /* numbers in other fields may be of any size */
         root = pal_json_parse((const char *)json.data + mark, json.size - mark,
                               JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why, &starved);
-    if (starved) return pal_fail(err, PAL_E_MEMORY, "%s: no memory to read line %" PRIu64, name, line);
+    if (starved) return pal_fail(err, PAL_E_MEMORY, "%s: out of memory while reading line %" PRIu64, name, line);
     if (!root) return pal_fail(err, PAL_E_FORMAT, "%s: line %" PRIu64 ": %s", name, line, why.text);
     const json_t *value;
     if (pal_text_field_pairs(field)) {
         json_t *pair = join_pair(root, field, &starved);
         json_decref(root);
-        if (starved) return pal_fail(err, PAL_E_MEMORY, "%s: no memory to read line %" PRIu64, name, line);
+        if (starved) return pal_fail(err, PAL_E_MEMORY, "%s: out of memory while reading line %" PRIu64, name, line);
         if (!pair)
             return pal_fail(err, PAL_E_FORMAT, "%s: line %" PRIu64 ": expected an object with two strings '%s'", name,
                             line, field);
@@ -335,7 +335,7 @@ pal_status pal_documents_open(pal_documents **out, const char *path, const char 
     if ((st = pal_alloc_named((void **)&d, 1, sizeof *d, "reading documents", err))) return st;
     d->path = pal_strdup(path);
     d->field = field ? pal_strdup(field) : NULL;
-    if (!d->path || (field && !d->field)) st = pal_fail(err, PAL_E_MEMORY, "no memory for a path");
+    if (!d->path || (field && !d->field)) st = pal_fail(err, PAL_E_MEMORY, "out of memory for a path");
     if (!st)
         st = pal_text_open(&d->text, path, field ? PAL_TEXT_LINES : PAL_TEXT_WHOLE, most < TARGET ? most : TARGET, most,
                            NULL, err);

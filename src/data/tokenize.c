@@ -170,7 +170,9 @@ static pal_status save_place(const work *w, size_t file, const pal_text_place *p
                              "line", (json_int_t)place->line, "inside", place->inside, "blank", place->blank, "cut",
                              w->continued, "documents", (json_int_t)w->done.documents, "shards", shards);
     pal_status st = pal_path(path, sizeof path, err, "%s/%s", w->job->out, "tokenize.json");
-    if (!st) st = root ? pal_json_write(path, root, err) : pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
+    if (!st)
+        st = root ? pal_json_write(path, root, err)
+                  : pal_fail(err, PAL_E_MEMORY, "out of memory while writing %s", path);
     json_decref(root);
     return st;
 }
@@ -455,7 +457,8 @@ static pal_status prepare(work *w, pal_error *err) {
         if (!bytes) known = false;
     }
     if (!known) w->done.total = 0;
-    return (w->description = describe(w)) ? PAL_OK : pal_fail(err, PAL_E_MEMORY, "no memory to describe the work");
+    return (w->description = describe(w)) ? PAL_OK
+                                          : pal_fail(err, PAL_E_MEMORY, "out of memory while describing the work");
 }
 
 static void clear(work *w) {

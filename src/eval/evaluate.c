@@ -17,7 +17,7 @@ pal_status pal_eval_trained_context(const pal_model *model, int *context, pal_er
     *context = 0;
     if (snprintf(path, sizeof path, "%s/../../config.json", model->source.path) >= (int)sizeof path) return PAL_OK;
     json_t *run = pal_json_load(path, 0, NULL, &starved);
-    if (starved) return pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);
+    if (starved) return pal_fail(err, PAL_E_MEMORY, "out of memory while reading %s", path);
     const char *task = json_string_value(json_object_get(run, "task"));
     const json_int_t trained = task && strcmp(task, "text") == 0 ? json_integer_value(json_object_get(run, "context"))
                                                                  : 0;

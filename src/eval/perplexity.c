@@ -217,7 +217,7 @@ static pal_status prepare(evaluation *e, const pal_context *cx, pal_error *err) 
     e->who = pal_alloc(readers, sizeof *e->who);
     e->states = pal_alloc(readers, sizeof *e->states);
     if (!e->readers || !e->ids || !e->targets || !e->nll || !e->likeliest || !e->cu || !e->who || !e->states)
-        return pal_fail(err, PAL_E_MEMORY, "no memory for an evaluation of %d tokens at a time", e->piece);
+        return pal_fail(err, PAL_E_MEMORY, "out of memory for an evaluation of %d tokens at a time", e->piece);
     return PAL_OK;
 }
 

@@ -235,7 +235,7 @@ static pal_status read_table_row(const pal_records *r, row_place row, json_t **o
     }
     pal_bytes_free(&cell);
     if (!st && (*out = pal_json_whole(*out))) return PAL_OK;
-    if (!st) st = pal_fail(err, PAL_E_MEMORY, "no memory for a row of %s", r->path);
+    if (!st) st = pal_fail(err, PAL_E_MEMORY, "out of memory for a row of %s", r->path);
     json_decref(*out);
     *out = NULL;
     return st;
@@ -269,7 +269,7 @@ static pal_status check_names(const pal_records *r, pal_error *err) {
         else pal_json_set(seen, name, json_true());
     }
     if (!st && !(seen = pal_json_whole(seen)))
-        st = pal_fail(err, PAL_E_MEMORY, "no memory for the names of %s", r->path);
+        st = pal_fail(err, PAL_E_MEMORY, "out of memory for the names of %s", r->path);
     json_decref(seen);
     return st;
 }
@@ -308,7 +308,7 @@ pal_status pal_records_open(pal_records **out, const char *path, pal_error *err)
     if ((st = pal_alloc_named(&block, 1, sizeof(pal_records), "the rows of a data set", err))) return st;
     pal_records *r = block;
     r->csv = length > 4 && strcmp(path + length - 4, ".csv") == 0;
-    if (!(r->path = pal_strdup(path))) st = pal_fail(err, PAL_E_MEMORY, "no memory for the name of a file");
+    if (!(r->path = pal_strdup(path))) st = pal_fail(err, PAL_E_MEMORY, "out of memory for the name of a file");
     if (st || (st = pal_map_open(&r->map, path, err)) || (st = find_rows(r, err))) {
         pal_records_close(r);
         return st;

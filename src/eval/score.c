@@ -113,7 +113,7 @@ static pal_status prepare(pal_scorer *s, const pal_context *cx, pal_error *err) 
     s->in_pass = pal_alloc(sequences, sizeof *s->in_pass);
     s->borrowed = pal_alloc(sequences, sizeof *s->borrowed);
     if (!s->states || !s->free_states || !s->fresh || !s->ids || !s->cu || !s->running || !s->in_pass || !s->borrowed)
-        return pal_fail(err, PAL_E_MEMORY, "no memory for scoring %d tokens at a time", s->o.tokens);
+        return pal_fail(err, PAL_E_MEMORY, "out of memory for scoring %d tokens at a time", s->o.tokens);
     return PAL_OK;
 }
 
@@ -180,7 +180,7 @@ static pal_status begin_call(pal_scorer *s, pal_error *err) {
     s->row_correct = pal_alloc(rows, sizeof *s->row_correct);
     if (!s->nodes || !s->ready || !s->row_at || !s->row_node || !s->row_token || !s->row_target || !s->row_nll ||
         !s->row_correct)
-        return pal_fail(err, PAL_E_MEMORY, "no memory for %zu prefixes of requests", nodes);
+        return pal_fail(err, PAL_E_MEMORY, "out of memory for %zu prefixes of requests", nodes);
     s->ready_count = s->next_root = s->begun = 0;
     s->reserved = s->running_count = 0;
     s->free_count = s->fresh_count = 0;

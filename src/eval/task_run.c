@@ -68,7 +68,8 @@ static pal_status make_room(batch *b, pal_error *err) {
     b->capacity = 0;
     b->requests = pal_alloc(b->pairs.count, sizeof *b->requests);
     b->scores = pal_alloc(b->pairs.count, sizeof *b->scores);
-    if (!b->requests || !b->scores) return pal_fail(err, PAL_E_MEMORY, "no memory for %zu requests", b->pairs.count);
+    if (!b->requests || !b->scores)
+        return pal_fail(err, PAL_E_MEMORY, "out of memory for %zu requests", b->pairs.count);
     b->capacity = b->pairs.count;
     return PAL_OK;
 }

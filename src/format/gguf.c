@@ -186,7 +186,7 @@ static pal_status read_config(pal_source *source, const pal_gguf_facts *k, pal_e
     if (!k->config.size) return pal_fail(err, PAL_E_FORMAT, "%s: palimpsa.config is missing", source->path);
     source->config =
         pal_json_parse((const char *)k->config.data, k->config.size, JSON_REJECT_DUPLICATES, &why, &starved);
-    if (starved) return pal_fail(err, PAL_E_MEMORY, "no memory to open %s", source->path);
+    if (starved) return pal_fail(err, PAL_E_MEMORY, "out of memory while opening %s", source->path);
     if (!json_is_object(source->config))
         return pal_fail(err, PAL_E_FORMAT, "%s: palimpsa.config is no JSON object%s%s", source->path,
                         source->config ? "" : ": ", source->config ? "" : why.text);
@@ -197,7 +197,7 @@ pal_status pal_gguf_open(pal_source *out, const char *path, pal_error *err) {
     pal_status st;
     void *block;
     out->one_file = true;
-    if (!(out->path = pal_strdup(path))) return pal_fail(err, PAL_E_MEMORY, "no memory to open %s", path);
+    if (!(out->path = pal_strdup(path))) return pal_fail(err, PAL_E_MEMORY, "out of memory while opening %s", path);
     if ((st = pal_alloc_named(&block, 1, sizeof(gguf_file), "a GGUF file", err))) return st;
     gguf_file *f = block;
     const pal_tensor_file file = { .handle = f, .read = read_values, .close = close_file };
@@ -220,7 +220,7 @@ pal_status pal_gguf_open(pal_source *out, const char *path, pal_error *err) {
     f->stored = pal_alloc(f->count + 1, sizeof *f->stored);
     f->names = pal_alloc(f->count + 1, PAL_GGUF_MAPPED_NAME);
     if (!f->stored || !f->names) {
-        st = pal_fail(err, PAL_E_MEMORY, "no memory for the tensors of %s", path);
+        st = pal_fail(err, PAL_E_MEMORY, "out of memory for the tensors of %s", path);
         goto failed;
     }
     if ((st = pal_source_add_file(out, &file, f->count, err))) goto failed;

@@ -206,5 +206,5 @@ pal_status pal_gguf_mamba2_config(pal_source *source, const pal_gguf_facts *k, c
                  json_real(k->eps > 0 ? (double)(float)k->eps == (double)1e-5f ? 1e-5 : k->eps : 1e-5));
     pal_json_set(c, "tie_word_embeddings", json_boolean(pal_source_find(source, "lm_head.weight") == NULL));
     source->config = pal_json_whole(c);
-    return source->config ? PAL_OK : pal_fail(err, PAL_E_MEMORY, "no memory to open %s", source->path);
+    return source->config ? PAL_OK : pal_fail(err, PAL_E_MEMORY, "out of memory while opening %s", source->path);
 }

@@ -277,7 +277,7 @@ pal_status pal_gguf_write(const char *path, const pal_source *source, const pal_
     w.stored = pal_alloc(PIECE, sizeof *w.stored);
     w.packed = pal_alloc(PIECE, sizeof(float));
     if (!w.entries || !w.values || !w.stored || !w.packed)
-        st = pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
+        st = pal_fail(err, PAL_E_MEMORY, "out of memory while writing %s", path);
     for (size_t i = 0; i < contents->count && !st; i++)
         st = plan_entry(&w, &w.entries[i], contents->tensors[i], contents->types[i]);
     if (!st) pal_make_parents(path);

@@ -2,8 +2,8 @@
 /* JSON that is built whole or not at all, and what JSON cannot hold as it is: numbers that are not finite, and texts
  * that are not UTF-8, as a path may be.
  *
- * jansson leaves out what it has no memory for and says so in a result that nobody looks at after every line. What adds
- * to a value here remembers, for its thread, that something was lost; what makes a text of a value, or hands it on
+ * jansson leaves out what it has out of memory for and says so in a result that nobody looks at after every line. What
+ * adds to a value here remembers, for its thread, that something was lost; what makes a text of a value, or hands it on
  * (pal_json_whole), then refuses, and forgets it. Nothing else in this project adds to a value without looking, or
  * prints one. */
 #ifndef PAL_FORMAT_JSON_H

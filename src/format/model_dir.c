@@ -54,7 +54,7 @@ pal_status pal_json_read(json_t **out, const char *path, pal_error *err) {
         const char *text = map.data ? (const char *)map.data : "";
         *out = pal_json_parse(text, map.size, JSON_REJECT_DUPLICATES, &why, &short_of_memory);
         if (!*out && !short_of_memory) *out = load_with_infinity(&map, &short_of_memory);
-        if (short_of_memory) st = pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);
+        if (short_of_memory) st = pal_fail(err, PAL_E_MEMORY, "out of memory while reading %s", path);
         else if (!*out) st = pal_fail(err, PAL_E_FORMAT, "%s: not valid JSON: %s (line %d)", path, why.text, why.line);
     }
     pal_map_close(&map);
@@ -64,7 +64,7 @@ pal_status pal_json_read(json_t **out, const char *path, pal_error *err) {
 pal_status pal_json_write(const char *path, const json_t *value, pal_error *err) {
     pal_writer w;
     char *text = pal_json_dumps(value, JSON_INDENT(2));
-    if (!text) return pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
+    if (!text) return pal_fail(err, PAL_E_MEMORY, "out of memory while writing %s", path);
     pal_status st = pal_writer_open(&w, path, err);
     if (!st) {
         fputs(text, w.stream);
@@ -217,7 +217,7 @@ pal_status pal_model_dir_open(pal_model_dir *out, const char *path, bool with_te
     }
     if (st) return st;
     out->path = pal_strdup(resolved);
-    if (!out->path) return pal_fail(err, PAL_E_MEMORY, "no memory to open %s", path);
+    if (!out->path) return pal_fail(err, PAL_E_MEMORY, "out of memory while opening %s", path);
     snprintf(file, sizeof file, "%s/config.json", resolved);
     if ((st = pal_json_read(&out->config, file, err))) goto failed;
     if (!with_tensors) return PAL_OK;

@@ -82,7 +82,7 @@ static pal_status make_beside(pal_model_writer *w, pal_error *err) {
     enum { TRIES = 100 };
     const size_t bytes = strlen(w->target) + 16;
     if (!(w->directory = pal_alloc(bytes, 1)) || !(w->file = pal_alloc(bytes + 32, 1)))
-        return pal_fail(err, PAL_E_MEMORY, "no memory to write %s", w->target);
+        return pal_fail(err, PAL_E_MEMORY, "out of memory while writing %s", w->target);
     bool made = false;
     pal_make_parents(w->target);
     errno = EEXIST;
@@ -137,7 +137,7 @@ pal_status pal_model_writer_open(pal_model_writer **out, const char *directory, 
     w->stored = pal_alloc(PIECE, sizeof *w->stored);
     w->halves = pal_alloc(PIECE, sizeof *w->halves);
     if (!w->target || !w->tensors || !w->offset || !w->done || !w->values || !w->stored || !w->halves) {
-        st = pal_fail(err, PAL_E_MEMORY, "no memory to write %s", directory);
+        st = pal_fail(err, PAL_E_MEMORY, "out of memory while writing %s", directory);
         goto failed;
     }
     for (size_t n = strlen(w->target); n > 1 && w->target[n - 1] == '/'; n--) w->target[n - 1] = 0;

@@ -79,10 +79,10 @@ pal_status pal_options_read(const pal_option *options, size_t count, const char 
     json_error_t why;
     bool starved;
     json_t *config = pal_json_load(path, JSON_REJECT_DUPLICATES, &why, &starved);
-    if (starved) return pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);
+    if (starved) return pal_fail(err, PAL_E_MEMORY, "out of memory while reading %s", path);
     if (!config && why.line < 0) return pal_fail(err, PAL_E_IO, "%s: %s", path, why.text);
     if (!config) return pal_fail(err, PAL_E_FORMAT, "%s: %s (line %d)", path, why.text, why.line);
-    if (!pal_json_append(kept, config)) return pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);
+    if (!pal_json_append(kept, config)) return pal_fail(err, PAL_E_MEMORY, "out of memory while reading %s", path);
     if (!json_is_object(config)) return pal_fail(err, PAL_E_FORMAT, "%s: expected a JSON object of options", path);
     const char *key;
     json_t *value;

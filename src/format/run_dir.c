@@ -82,7 +82,7 @@ static pal_status hash_object(const json_t *object, char hex[17], pal_error *err
     json_object_del(rest, "checksum");
     char *text = pal_json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
     json_decref(rest);
-    if (!text) return pal_fail(err, PAL_E_MEMORY, "no memory for the checksum of trainer.json");
+    if (!text) return pal_fail(err, PAL_E_MEMORY, "out of memory for the checksum of trainer.json");
     snprintf(hex, 17, "%016llx", (unsigned long long)pal_hash(0, text, strlen(text)));
     free(text);
     return PAL_OK;
@@ -113,7 +113,7 @@ pal_status pal_run_check(const char *folder, json_t **trainer, pal_error *err) {
     *trainer = NULL;
     if ((st = join(path, folder, "trainer.json", err))) return st;
     *trainer = pal_json_load(path, 0, &why, &starved);
-    if (starved) return pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);
+    if (starved) return pal_fail(err, PAL_E_MEMORY, "out of memory while reading %s", path);
     if (!*trainer) return pal_fail(err, PAL_E_FORMAT, "%s: %s", path, why.text);
     const char *own = json_string_value(json_object_get(*trainer, "checksum"));
     if ((st = hash_object(*trainer, hex, err))) return st;
@@ -136,7 +136,7 @@ pal_status pal_run_newest(const char *run, char *folder, size_t size, pal_error 
     pal_status st;
     if ((st = join(checkpoints, run, "checkpoints", err))) return st;
     int64_t *steps = pal_run_steps(checkpoints, &count, false);
-    if (!steps) return pal_fail(err, PAL_E_MEMORY, "no memory to list %s", checkpoints);
+    if (!steps) return pal_fail(err, PAL_E_MEMORY, "out of memory while listing %s", checkpoints);
     bool found = false, trained = false;
     pal_error last = { 0 };
     for (size_t i = 0; i < count && !found && !st; i++) {

@@ -149,7 +149,7 @@ static pal_status parse_header(const parse *p, const unsigned char *text, size_t
     if (size == 0 || text[0] != '{')
         return pal_fail(p->err, PAL_E_FORMAT, "%s: the header does not start with '{'", p->path);
     st->header = pal_json_parse((const char *)text, size, JSON_REJECT_DUPLICATES, &json_error, &starved);
-    if (starved) return pal_fail(p->err, PAL_E_MEMORY, "no memory to read the header of %s", p->path);
+    if (starved) return pal_fail(p->err, PAL_E_MEMORY, "out of memory while reading the header of %s", p->path);
     if (!st->header)
         return pal_fail(p->err, PAL_E_FORMAT, "%s: the header is not valid JSON: %s (byte %d)", p->path,
                         json_error.text, json_error.position);
@@ -351,7 +351,7 @@ static pal_status no_header(const char *path, const pal_tensor **order, size_t c
         if (other)
             return pal_fail(err, PAL_E_ARGUMENT, "%s: the name of tensor '%s' is not UTF-8", path, order[i]->name);
     }
-    return pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
+    return pal_fail(err, PAL_E_MEMORY, "out of memory while writing %s", path);
 }
 
 static pal_status write_all(FILE *f, const char *path, const void *bytes, size_t size, pal_error *err) {

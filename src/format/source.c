@@ -174,7 +174,7 @@ static pal_status open_safetensors(pal_source *source, const char *path, pal_err
     }
     source->config = json_incref(dir->config);
     source->path = pal_strdup(dir->path);
-    if (!source->path) st = pal_fail(err, PAL_E_MEMORY, "no memory to open %s", path);
+    if (!source->path) st = pal_fail(err, PAL_E_MEMORY, "out of memory while opening %s", path);
     else st = pal_source_add_file(source, &file, dir->count, err);
     if (st) {
         close_directory(dir);

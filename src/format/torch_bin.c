@@ -70,7 +70,8 @@ static pal_status find_root(torch_file *f, pal_error *err) {
         if (root > NAME_MAX_TEXT / 2 || (root && m->name[root - 1] != '/') || memchr(m->name, 0, m->name_size))
             continue;
         if (f->root) return pal_fail(err, PAL_E_FORMAT, "%s: there are two pickles in it", f->path);
-        if (!(f->root = pal_alloc(root + 1, 1))) return pal_fail(err, PAL_E_MEMORY, "no memory to open %s", f->path);
+        if (!(f->root = pal_alloc(root + 1, 1)))
+            return pal_fail(err, PAL_E_MEMORY, "out of memory while opening %s", f->path);
         memcpy(f->root, m->name, root);
     }
     return f->root ? PAL_OK
@@ -199,7 +200,8 @@ static pal_status read_names(torch_file *f, const pal_pickle *p, const pal_pickl
     if (st) return st;
     f->names = pal_alloc(bytes + 1, 1);
     f->members = pal_alloc(root->count / 2 + 1, sizeof *f->members);
-    return f->names && f->members ? PAL_OK : pal_fail(err, PAL_E_MEMORY, "no memory for the tensors of %s", f->path);
+    return f->names && f->members ? PAL_OK
+                                  : pal_fail(err, PAL_E_MEMORY, "out of memory for the tensors of %s", f->path);
 }
 
 static pal_status list_tensors(torch_file *f, pal_source *source, const pal_pickle *p, pal_error *err) {
@@ -245,7 +247,7 @@ static pal_status open_file(pal_source *source, const char *path, pal_error *err
     const pal_tensor_file file = { .handle = f, .check = check_tensor, .close = close_file };
     bool owned = true;
     if (!(f->path = pal_strdup(path))) {
-        st = pal_fail(err, PAL_E_MEMORY, "no memory to open %s", path);
+        st = pal_fail(err, PAL_E_MEMORY, "out of memory while opening %s", path);
         goto done;
     }
     if ((st = pal_zip_open(&f->zip, f->path, err)) || (st = find_root(f, err)) || (st = check_byte_order(f, err)))
@@ -296,7 +298,8 @@ bool pal_has_torch(const char *directory) {
 pal_status pal_torch_open(pal_source *out, const char *directory, pal_error *err) {
     char path[PATH_MAX_TEXT];
     pal_status st;
-    if (!(out->path = pal_strdup(directory))) return pal_fail(err, PAL_E_MEMORY, "no memory to open %s", directory);
+    if (!(out->path = pal_strdup(directory)))
+        return pal_fail(err, PAL_E_MEMORY, "out of memory while opening %s", directory);
     snprintf(path, sizeof path, "%s/config.json", directory);
     if ((st = pal_json_read(&out->config, path, err))) return st;
     snprintf(path, sizeof path, "%s/pytorch_model.bin", directory);

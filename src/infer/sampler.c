@@ -63,7 +63,7 @@ pal_status pal_sampler_new(pal_sampler **out, int vocab, pal_error *err) {
     s->weight = pal_alloc((size_t)vocab, sizeof *s->weight);
     if (!s->logits || !s->most || !s->heap || !s->kept || !s->weight) {
         pal_sampler_free(s);
-        return pal_fail(err, PAL_E_MEMORY, "no memory for a sampler of %d tokens", vocab);
+        return pal_fail(err, PAL_E_MEMORY, "out of memory for a sampler of %d tokens", vocab);
     }
     *out = s;
     return PAL_OK;

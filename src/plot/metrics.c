@@ -119,7 +119,7 @@ pal_status pal_metrics_read(pal_metrics *m, const char *path, pal_error *err) {
         bool starved = false;
         if (!blank && !read_line(m, text + begin, end - begin, &starved) && newline) m->skipped++;
         if (starved) {
-            st = pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);
+            st = pal_fail(err, PAL_E_MEMORY, "out of memory while reading %s", path);
             goto done;
         }
         begin = end + 1;

@@ -75,9 +75,11 @@ static pal_status open_run(pal_run *r, const char *directory, pal_error *err) {
     pal_status st = PAL_OK;
     char *metrics = join(directory, "metrics.jsonl"), *config = join(directory, "config.json");
     r->directory = pal_strdup(directory);
-    if (!metrics || !config || !r->directory) st = pal_fail(err, PAL_E_MEMORY, "no memory to read %s", directory);
+    if (!metrics || !config || !r->directory)
+        st = pal_fail(err, PAL_E_MEMORY, "out of memory while reading %s", directory);
     if (!st) st = pal_metrics_read(&r->metrics, metrics, err);
-    if (!st && !read_config(r, config, directory)) st = pal_fail(err, PAL_E_MEMORY, "no memory to read %s", directory);
+    if (!st && !read_config(r, config, directory))
+        st = pal_fail(err, PAL_E_MEMORY, "out of memory while reading %s", directory);
     pal_free(metrics);
     pal_free(config);
     return st;
@@ -214,7 +216,7 @@ static pal_status tell_apart(pal_runs *r, pal_error *err) {
         json_decref(settings);
     }
     names = pal_json_whole(names);
-    if (!names) return pal_fail(err, PAL_E_MEMORY, "no memory to name the runs");
+    if (!names) return pal_fail(err, PAL_E_MEMORY, "out of memory while naming the runs");
     json_decref(names);
     return PAL_OK;
 }
@@ -227,7 +229,8 @@ static pal_status take_table(pal_runs *r, pal_table *t, const char *path, pal_er
         now->signature = pal_strdup(t->names[i]);
         now->metrics = t->metrics[i];
         t->metrics[i] = (pal_metrics){ 0 };
-        if (!now->directory || !now->signature) return pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);
+        if (!now->directory || !now->signature)
+            return pal_fail(err, PAL_E_MEMORY, "out of memory while reading %s", path);
     }
     return PAL_OK;
 }

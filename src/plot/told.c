@@ -200,7 +200,7 @@ static pal_status settings_table(pal_runs *r, pal_report *report, pal_error *err
     for (size_t g = 0; g < r->group_count; g++)
         json_object_foreach(r->runs[r->groups[g].first].config, key, value) if (!json_is_null(value))
             pal_json_set(keys, key, json_null());
-    if (!(keys = pal_json_whole(keys))) return pal_fail(err, PAL_E_MEMORY, "no memory for a table of settings");
+    if (!(keys = pal_json_whole(keys))) return pal_fail(err, PAL_E_MEMORY, "out of memory for a table of settings");
     const size_t columns = 1 + r->group_count, rows = json_object_size(keys);
     size_t at = 0;
     if (!(st = pal_runs_keep(r, (void **)&head, columns, sizeof *head, err)))
@@ -223,7 +223,7 @@ static pal_status settings_table(pal_runs *r, pal_report *report, pal_error *err
             }
             char *text = pal_json_dumps(now, JSON_ENCODE_ANY | JSON_REAL_PRECISION(7));
             if (text) snprintf(cell, PAL_RUN_LABEL, "%s", text);
-            else st = pal_fail(err, PAL_E_MEMORY, "no memory for a table of settings");
+            else st = pal_fail(err, PAL_E_MEMORY, "out of memory for a table of settings");
             free(text);
         }
         if (st) break;

@@ -13,7 +13,7 @@
 static pal_status dump(json_t *root, pal_bytes *out, pal_error *err) {
     char *text = pal_json_dumps(root, JSON_INDENT(1));
     pal_status st = text ? pal_bytes_append(out, text, strlen(text), err)
-                         : pal_fail(err, PAL_E_MEMORY, "no memory to write a vocabulary");
+                         : pal_fail(err, PAL_E_MEMORY, "out of memory while writing a vocabulary");
     free(text);
     json_decref(root);
     return st;

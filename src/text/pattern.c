@@ -71,7 +71,7 @@ pal_status pal_pattern_new(pal_pattern **out, const char *name, pal_slice source
     if (code == ONIG_NORMAL) code = compile(&p->code, source, &where);
     if (code == ONIGERR_MEMORY) {
         pal_free(block);
-        return pal_fail(err, PAL_E_MEMORY, "%s: no memory for a pattern", name);
+        return pal_fail(err, PAL_E_MEMORY, "%s: out of memory for a pattern", name);
     }
     if (code != ONIG_NORMAL) {
         OnigUChar why[ONIG_MAX_ERROR_MESSAGE_LEN] = "";
@@ -152,7 +152,7 @@ static int search(const pal_pattern *p, pal_tokenizer_scratch *s, pal_slice text
     return at;
 }
 
-/* Oniguruma forgets one of a region's two blocks when it has no memory for the other. */
+/* Oniguruma forgets one of a region's two blocks when it has out of memory for the other. */
 static void clear_region(OnigRegion *region) {
     if (region->allocated) return;
     free(region->beg);

@@ -256,7 +256,7 @@ static pal_status to_json(const trainer *t, pal_bytes *out) {
                              "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0, "byte_fallback", 0,
                              "ignore_merges", 0, "vocab", vocab, "merges", merges);
     char *text = root && !st ? pal_json_dumps(root, JSON_INDENT(1)) : NULL;
-    if (!st && !text) st = pal_fail(t->err, PAL_E_MEMORY, "no memory to write a vocabulary");
+    if (!st && !text) st = pal_fail(t->err, PAL_E_MEMORY, "out of memory while writing a vocabulary");
     if (!st) st = pal_bytes_append(out, text, strlen(text), t->err);
     free(text);
     json_decref(root);

@@ -140,7 +140,7 @@ pal_status pal_checkpoint_open(const char *run, const pal_context *cx, pal_model
     *trainer = NULL;
     if ((st = join(checkpoints, run, "checkpoints", err))) return st;
     int64_t *steps = pal_run_steps(checkpoints, &count, true);
-    if (!steps) return pal_fail(err, PAL_E_MEMORY, "no memory to list %s", checkpoints);
+    if (!steps) return pal_fail(err, PAL_E_MEMORY, "out of memory while listing %s", checkpoints);
     pal_error last = { 0 };
     for (size_t i = 0; i < count && !*model; i++) {
         char folder[PATH], name[64];
@@ -173,12 +173,12 @@ pal_status pal_checkpoint_finished(const char *run, bool *finished, pal_error *e
     pal_status st = join(path, run, "checkpoints", err);
     int64_t *steps = st ? NULL : pal_run_steps(path, &count, false);
     *finished = false;
-    if (!st && !steps) st = pal_fail(err, PAL_E_MEMORY, "no memory to list %s", path);
+    if (!st && !steps) st = pal_fail(err, PAL_E_MEMORY, "out of memory while listing %s", path);
     if (!st && count &&
         !(st = pal_path(path, sizeof path, err, "%s/checkpoints/step-%lld/trainer.json", run, (long long)steps[0]))) {
         bool starved;
         json_t *trainer = pal_json_load(path, 0, NULL, &starved);
-        if (starved) st = pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);
+        if (starved) st = pal_fail(err, PAL_E_MEMORY, "out of memory while reading %s", path);
         *finished = json_is_true(json_object_get(trainer, "finished"));
         json_decref(trainer);
     }

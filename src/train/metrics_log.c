@@ -37,7 +37,7 @@ static pal_status keep_until(const char *path, int64_t step, pal_error *err) {
         int64_t found;
         if (!line_step((const char *)line, size, &found)) {
             pal_writer_drop(&w);
-            st = pal_fail(err, PAL_E_MEMORY, "no memory to read %s", path);
+            st = pal_fail(err, PAL_E_MEMORY, "out of memory while reading %s", path);
             goto done;
         }
         if (found > last && found <= step) {
@@ -56,11 +56,11 @@ pal_status pal_metrics_log_open(pal_metrics_log *m, const char *path, int64_t st
     *m = (pal_metrics_log){ 0 };
     pal_status st;
     if (access(path, F_OK) == 0 && (st = keep_until(path, step, err))) return st;
-    if (!(m->path = pal_strdup(path))) return pal_fail(err, PAL_E_MEMORY, "%s: no memory to open it", path);
+    if (!(m->path = pal_strdup(path))) return pal_fail(err, PAL_E_MEMORY, "%s: out of memory while opening it", path);
     const int fd = pal_io_open(path, O_WRONLY | O_CREAT | O_APPEND);
     if (fd < 0 || !(m->stream = pal_io_stream(fd, NULL))) {
         st = fd < 0 ? pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno))
-                    : pal_fail(err, PAL_E_MEMORY, "%s: no memory to open it", path);
+                    : pal_fail(err, PAL_E_MEMORY, "%s: out of memory while opening it", path);
         if (fd >= 0) close(fd);
         pal_free(m->path);
         *m = (pal_metrics_log){ 0 };

@@ -41,7 +41,7 @@ typedef pal_status entry_fn(pal_optimiser *o, const pal_model *model, char *entr
 static pal_status each_entry(pal_optimiser *o, const pal_model *model, const char *list, entry_fn *fn, pal_error *err) {
     if (!list || !*list) return PAL_OK;
     char *text = pal_strdup(list), *rest = text;
-    if (!text) return pal_fail(err, PAL_E_MEMORY, "no memory for a list of patterns");
+    if (!text) return pal_fail(err, PAL_E_MEMORY, "out of memory for a list of patterns");
     pal_status st = PAL_OK;
     for (char *entry; !st && (entry = strsep(&rest, ","));)
         if (*entry) st = fn(o, model, entry, err);
@@ -308,7 +308,7 @@ pal_status pal_optimiser_save(const pal_optimiser *o, pal_model *model, const ch
     pal_status st;
     size_t n = 0;
     if (!tensors || !names) {
-        st = pal_fail(err, PAL_E_MEMORY, "%s: no memory to write it", path);
+        st = pal_fail(err, PAL_E_MEMORY, "%s: out of memory while writing it", path);
         goto done;
     }
     for (size_t i = 0; i < o->weights; i++) {

@@ -106,13 +106,13 @@ static pal_status read_settings(training_run *t, pal_error *err) {
     if (access(t->path, F_OK) != 0) return pal_fail(err, PAL_E_ARGUMENT, "%s holds no run to resume", t->run.out);
     bool starved;
     json_t *config = pal_json_load(t->path, 0, NULL, &starved);
-    if (starved) return pal_fail(err, PAL_E_MEMORY, "no memory to read %s", t->path);
+    if (starved) return pal_fail(err, PAL_E_MEMORY, "out of memory while reading %s", t->path);
     const char *name = json_string_value(json_object_get(config, "task"));
     st = name ? find_task(&t->kind, name, err)
               : pal_fail(err, PAL_E_FORMAT, "%s: expected a JSON object with the run's task", t->path);
     json_decref(config);
     if (st) return st;
-    if (!(t->kept = json_array())) return pal_fail(err, PAL_E_MEMORY, "no memory for %s", t->path);
+    if (!(t->kept = json_array())) return pal_fail(err, PAL_E_MEMORY, "out of memory for %s", t->path);
     t->kind->defaults(&t->s);
     return pal_options_read(table, pal_run_table(&t->s, table), t->path, t->kept, err);
 }
@@ -226,7 +226,7 @@ static pal_status share_checkpoint(training_run *t, bool *nothing, pal_error *er
         pal_free(text);
     }
     free(dumped);
-    return t->state ? PAL_OK : pal_fail(err, PAL_E_MEMORY, "no memory for the state of the run");
+    return t->state ? PAL_OK : pal_fail(err, PAL_E_MEMORY, "out of memory for the state of the run");
 }
 
 /* Everybody begins with the weights of rank 0. */
@@ -290,7 +290,7 @@ static pal_status carry_out(training_run *t, pal_train_result *result, pal_error
     t->options.stop_after = r->options->stop_after;
     if ((st = among_ranks(t, pal_comm_agree(r->comm, "the data's checksum", t->s.data_checksum, err)))) return st;
     t->config = pal_run_config(&t->s, t->kind);
-    if (!t->config) return pal_fail(err, PAL_E_MEMORY, "no memory for the configuration of the run");
+    if (!t->config) return pal_fail(err, PAL_E_MEMORY, "out of memory for the configuration of the run");
     if (r->resume && is_root(t) && (st = open_checkpoint(t, &nothing, err))) return st;
     if (r->resume && (st = among_ranks(t, share_checkpoint(t, &nothing, err)))) return st;
     if (nothing) {

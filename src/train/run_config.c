@@ -63,7 +63,7 @@ static pal_status compare(const pal_run *run, const pal_run_resumed *r, json_t *
         if (!json_object_get(stored, key)) pal_json_set(stored, key, json_incref(value));
     }
     by_default = pal_json_whole(by_default);
-    if (!by_default) return pal_fail(err, PAL_E_MEMORY, "no memory for %s", r->path);
+    if (!by_default) return pal_fail(err, PAL_E_MEMORY, "out of memory for %s", r->path);
     json_decref(by_default);
     json_object_foreach((json_t *)r->wanted, key, value) {
         const json_t *old = json_object_get(stored, key);
@@ -82,7 +82,7 @@ static pal_status compare(const pal_run *run, const pal_run_resumed *r, json_t *
         if ((old && !before) || !after) {
             free(before);
             free(after);
-            return pal_fail(err, PAL_E_MEMORY, "no memory for %s", r->path);
+            return pal_fail(err, PAL_E_MEMORY, "out of memory for %s", r->path);
         }
         const size_t used = strlen(text);
         snprintf(text + used, sizeof text - used, "%s%s was %s, now %s", differences++ ? "; " : "", key,

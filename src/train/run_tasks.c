@@ -95,7 +95,7 @@ pal_status pal_run_tasks_open(pal_run_tasks **out, pal_run *r, const pal_train_s
     *out = NULL;
     if (!o->eval_tasks) return PAL_OK;
     pal_run_tasks *e = calloc(1, sizeof *e);
-    if (!e) return pal_fail(err, PAL_E_MEMORY, "no memory for tasks");
+    if (!e) return pal_fail(err, PAL_E_MEMORY, "out of memory for tasks");
     *out = e;
     e->run = r;
     e->context = o->context;

@@ -218,7 +218,7 @@ with tempfile.TemporaryDirectory() as folder:
     if "--limit-memory" in sys.argv:  # what will not be there is refused before the work
         limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
         far = subprocess.run([program, "generate", attention, "--tokenizer", "bytes", "--prompt", "x", "--max-context", str(1 << 24)], capture_output=True, preexec_fn=limit, timeout=100)
-        assert far.returncode == 1 and far.stderr.startswith(b"palimpsa: no memory for a state"), far
+        assert far.returncode == 1 and far.stderr.startswith(b"palimpsa: out of memory for a state"), far
 
     for wrong, says in ((["generate"], "model directory"), (["generate", hybrid], "needs a prompt"), (["generate", folder / "no", "--prompt", "a"], "cannot open"),
                         (["generate", hybrid, "--prompt", "a", "--prompts", "x"], "one of"), (["generate", hybrid, "--prompt", "a", "--temperature", "1e7"], "expected 0 to 1e6"),

@@ -156,7 +156,7 @@ with tempfile.TemporaryDirectory() as folder:
         assert not pathlib.Path("never").exists(), options
     for options in (["--data", "book"], ["--data", "book.txt", "--tokenizer", "bytes"]):
         assert "another tokenizer" in run("train", "--task", "text", *options, "--model", "text", "--out", "never", code=2)
-    for options, says in ((["--data", "book.txt", "--model", "text"], "vocabulary of its own"), (["--data", "book.txt,notes.jsonl=2", "--model", "palimpsa-d"], "--learn-chars"),
+    for options, says in ((["--data", "book.txt", "--model", "text"], "has its own vocabulary"), (["--data", "book.txt,notes.jsonl=2", "--model", "palimpsa-d"], "--learn-chars"),
                           (["--data", "book.txt=x", "--model", "palimpsa-d"], "behind '='")):
         assert says in run("train", "--task", "text", "--tokenizer", "chars", *options, "--out", "never", code=2)
         assert not pathlib.Path("never").exists(), options

@@ -136,10 +136,10 @@ static pal_status read_options(const char *path, pal_error *err) {
                                    { "list", PAL_OPTION_LIST, &list } };
     json_t *kept = json_array(), *whole = NULL;
     pal_status st = kept ? pal_options_read(options, PAL_COUNT(options), path, kept, err)
-                         : pal_fail(err, PAL_E_MEMORY, "no memory");
+                         : pal_fail(err, PAL_E_MEMORY, "out of memory");
     if (!st && (!flag || small != 7 || strcmp(name, "n") != 0 || list.count != 2)) fail_msg("other options");
     if (!st && !(whole = pal_json_whole(pal_options_json(options, PAL_COUNT(options)))))
-        st = pal_fail(err, PAL_E_MEMORY, "no memory");
+        st = pal_fail(err, PAL_E_MEMORY, "out of memory");
     if (!st && json_object_size(whole) != 4) fail_msg("an option was lost");
     json_decref(whole);
     json_decref(kept);
@@ -204,7 +204,7 @@ static pal_status save_notes(void *self, const char *folder, bool resumable, pal
     pal_json_set(notes, "n", json_integer(1));
     snprintf(path, sizeof path, "%s/notes.json", folder);
     const pal_status st = (notes = pal_json_whole(notes)) ? pal_json_write(path, notes, err)
-                                                          : pal_fail(err, PAL_E_MEMORY, "no memory for notes");
+                                                          : pal_fail(err, PAL_E_MEMORY, "out of memory for notes");
     json_decref(notes);
     return st;
 }
@@ -214,7 +214,8 @@ static pal_status write_checkpoint(const char *path, pal_error *err) {
     const pal_checkpoint_more more = { NULL, save_notes };
     json_t *trainer = json_object();
     pal_json_set(trainer, "step", json_integer(2));
-    pal_status st = (trainer = pal_json_whole(trainer)) ? PAL_OK : pal_fail(err, PAL_E_MEMORY, "no memory to begin");
+    pal_status st = (trainer = pal_json_whole(trainer)) ? PAL_OK
+                                                        : pal_fail(err, PAL_E_MEMORY, "out of memory while starting");
     if (!st) st = pal_checkpoint_write(path, 2, model, optimiser, trainer, 1, more, &pal_comm_alone, err);
     if (!st) st = pal_checkpoint_write_best(path, model, PAL_BF16, more, err);
     if (!st) st = pal_checkpoint_write_best(path, model, PAL_F32, more, err);

@@ -291,11 +291,11 @@ static pal_status read_paragraph(reading *r, const json_t *paragraph, size_t doc
         if (!json_is_object(qa)) return misfit(r, "objects in 'qas'", err);
         if (json_is_true(json_object_get(qa, "is_impossible"))) continue;
         if (!pal_json_set((json_t *)(uintptr_t)qa, "outputs", outputs = json_array()))
-            return pal_fail(err, PAL_E_MEMORY, "no memory for questions");
+            return pal_fail(err, PAL_E_MEMORY, "out of memory for questions");
         json_array_foreach(answers, k, answer) {
             json_t *text = json_object_get(answer, "text");
             if (text && !pal_json_append(outputs, json_incref(text)))
-                return pal_fail(err, PAL_E_MEMORY, "no memory for questions");
+                return pal_fail(err, PAL_E_MEMORY, "out of memory for questions");
         }
         if ((st = add_question(r, json_object_get(qa, "question"), outputs, own, documents, err))) return st;
     }
@@ -368,7 +368,7 @@ pal_status pal_ruler_read_hotpot(pal_ruler_sources *s, const char *path, pal_err
             if (pass && !st) {
                 json_t *outputs = json_pack("[O?]", json_object_get(entry, "answer"));
                 if (!outputs || !pal_json_set(entry, "outputs", outputs))
-                    st = pal_fail(err, PAL_E_MEMORY, "no memory for questions");
+                    st = pal_fail(err, PAL_E_MEMORY, "out of memory for questions");
                 else
                     st = add_question(&r, json_object_get(entry, "question"), outputs, PAL_NO_ID,
                                       json_array_size(context), err);
