@@ -44,7 +44,7 @@ int pal_io_open(const char *path, int flags); /* close() it; flags as for open()
 bool pal_io_write(int fd, const void *bytes, size_t size);
 bool pal_io_write_at(int fd, const void *bytes, size_t size, int64_t offset);
 bool pal_io_reserve(int fd, size_t bytes); /* true also where the file system cannot */
-bool pal_io_cut(int fd, size_t bytes);     /* what is behind goes */
+bool pal_io_cut(int fd, size_t bytes);     /* truncates to `bytes` */
 bool pal_io_sync(int fd);
 bool pal_io_rename(const char *from, const char *to);
 bool pal_io_exchange(const char *a, const char *b); /* not every file system can */

@@ -33,7 +33,7 @@ static long holder(int fd) {
     return found;
 }
 
-/* "process PID (its command)", as far as that can be told. */
+/* "process PID (its command)", as far as is known. */
 static void describe(long pid, char *out, size_t size) {
     char path[64], command[80] = "";
     snprintf(path, sizeof path, "/proc/%ld/cmdline", pid);
@@ -48,7 +48,7 @@ static void describe(long pid, char *out, size_t size) {
     else snprintf(out, size, *command ? "process %ld (%s)" : "process %ld", pid, command);
 }
 
-/* A file system without locks lets everybody in. place: what whoever has the lock does there. */
+/* A file system without locks lets every process in. place: what the holder of the lock does there. */
 static pal_status lock(int fd, const char *path, bool wait, const char *place, pal_error *err) {
     char who[128];
     while (flock(fd, LOCK_EX | (wait ? 0 : LOCK_NB)) != 0) {
@@ -96,11 +96,11 @@ pal_status pal_lock_new_directory(int *fd, bool *made, const char *directory, pa
             return PAL_E_ARGUMENT;
         }
         if (is_same(directory, *fd)) return PAL_OK;
-        close(*fd); /* whoever made it has removed it again before it was ours */
+        close(*fd); /* its maker removed it before we locked it */
     }
 }
 
-/* Removes a temporary directory of this user that nobody has locked. Where there are no locks, nothing is known. */
+/* Removes an unlocked temporary directory of this user; keeps it on a file system without locks. */
 static void remove_abandoned(const char *path) {
     struct stat info;
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -135,7 +135,7 @@ pal_status pal_lock_temporary_directory(int *fd, char *path, size_t size, const 
         st = pal_lock_directory(fd, path, false, err);
         if (!st && is_same(path, *fd)) return PAL_OK;
         if (st && st != PAL_E_ARGUMENT && access(path, F_OK) == 0) return st;
-        if (*fd >= 0) close(*fd); /* somebody took it for abandoned before it was ours */
+        if (*fd >= 0) close(*fd); /* another process took it for abandoned before we locked it */
     }
 }
 

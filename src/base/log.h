@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Warnings that are not errors ("tensor x holds NaN"). The library hands them to whoever listens and is silent
+/* Warnings that are not errors ("tensor x holds NaN"). The library hands them to the listener and is silent
  * otherwise. */
 #ifndef PAL_BASE_LOG_H
 #define PAL_BASE_LOG_H

@@ -71,7 +71,7 @@ pal_status pal_writer_open(pal_writer *w, const char *path, pal_error *err) {
         pal_free(w->temporary);
         w->temporary = NULL;
         pal_writer_drop(w);
-        return pal_fail(err, PAL_E_IO, "%s: cannot create a file beside it: %s", path, strerror(why));
+        return pal_fail(err, PAL_E_IO, "%s: cannot create a file next to it: %s", path, strerror(why));
     }
     w->stream = pal_io_stream(fd, &w->file);
     if (!w->stream) {

@@ -16,7 +16,7 @@ typedef struct pal_map {
 pal_status pal_map_open(pal_map *map, const char *path, pal_error *err);
 void pal_map_close(pal_map *map); /* a zeroed map is fine */
 
-/* Writing: open a temporary beside `path`, write to ->stream, then commit (flush, sync, rename, sync the directory) or
+/* Writing: open a temporary next to `path`, write to ->stream, then commit (flush, sync, rename, sync the directory) or
  * drop it. Unless commit succeeds, `path` is what it was before; but when the directory's sync was all that failed, the
  * new file is in place already and may be lost in a power failure. */
 typedef struct pal_writer {

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The numbers in a file of a group, as many as there are of the two wanted. The word "max", or -1, is no limit. */
+/* The numbers in a file of a group, at most two. The word "max", or -1, means no limit. */
 static int read_numbers(const char *root, const char *group, const char *name, double *first, double *second) {
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s%s/%s", root, group, name) >= (int)sizeof path) return 0;
@@ -33,7 +33,7 @@ static int granted_by(const char *root, const char *group) {
     return 0;
 }
 
-/* Whether a list such as "cpu,cpuacct" names the controller of processor time; "cpuset" is another one. */
+/* Whether a list such as "cpu,cpuacct" names the controller of processor time; "cpuset" is a different controller. */
 static int limits_time(const char *controllers) {
     for (const char *at = controllers; *at; at += strcspn(at, ","), at += *at == ',')
         if (strcspn(at, ",") == 3 && strncmp(at, "cpu", 3) == 0) return 1;

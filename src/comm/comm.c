@@ -39,7 +39,7 @@ static void rest(double idle) {
     else nanosleep(&(struct timespec){ .tv_nsec = 200 * 1000 }, NULL);
 }
 
-/* Ranks of higher number wait a little longer, so that one of them tells the others and not all speak at once. */
+/* Ranks of higher number wait a little longer, so that one of them notifies the others and not all at once. */
 static double limit(const pal_comm *c) { return c->timeout + 0.25 * c->rank; }
 
 static pal_status wait_for(const pal_comm *c, const int *left, double seconds, pal_error *err) {

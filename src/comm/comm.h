@@ -37,7 +37,7 @@ typedef struct pal_comm {
     void *self;
 } pal_comm;
 
-/* A process of its own. */
+/* A single process. */
 extern const pal_comm pal_comm_alone;
 /* NULL stands for it where a comm is an option. */
 static inline const pal_comm *pal_comm_or_alone(const pal_comm *c) { return c ? c : &pal_comm_alone; }
@@ -63,7 +63,7 @@ pal_status pal_comm_broadcast(const pal_comm *c, void *data, size_t bytes, pal_e
 pal_status pal_comm_broadcast_text(const pal_comm *c, char **text, pal_error *err);
 /* A checksum, or any other text, is the same as the root's; NULL is one, too. PAL_E_ARGUMENT where it is not. */
 pal_status pal_comm_agree(const pal_comm *c, const char *what, const char *text, pal_error *err);
-/* Nobody goes on before everybody is here. Work of any length may come before it: there is no time limit. */
+/* A barrier: no rank continues before all have arrived. Work before it may take any time: there is no time limit. */
 pal_status pal_comm_meet(const pal_comm *c, pal_error *err);
 
 /* What the functions above and comm/exchange.h are made of; only for more than one rank. */

@@ -28,7 +28,7 @@ pal_flat_slice pal_exchange_slice(const pal_exchange *x, size_t index, int rank)
 
 /* Before the backward pass that makes the gradients final. */
 void pal_exchange_begin(pal_exchange *x, float *gradients);
-/* gradients[from ...] are final: begins to send what is complete. What goes wrong is told by pal_exchange_sum. */
+/* gradients[from ...] are final: begins to send what is complete. Errors are reported by pal_exchange_sum. */
 void pal_exchange_ready(pal_exchange *x, size_t from);
 /* Afterwards the gradients in this rank's slices are the sums over ranks. */
 pal_status pal_exchange_sum(pal_exchange *x, pal_error *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Only the thread that began calls MPI (MPI_THREAD_FUNNELED), and no call below waits: a rank that failed or fell
- * silent is noticed by whoever polls. */
+ * silent is noticed by those that poll. */
 #include "comm/mpi.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ typedef struct {
     bool receives[ROOM];
     int count;
     int rank, size;
-    int failed_rank, failed_code; /* rank -1: nobody failed */
+    int failed_rank, failed_code; /* rank -1: no failure */
 } messages;
 static messages m = { .failed_rank = -1 };
 
@@ -42,7 +42,7 @@ static pal_status no_mpi(int code, const char *what, pal_error *err) {
     return pal_fail(err, PAL_E_IO, "MPI cannot %s: %s", what, why);
 }
 
-/* Notes a failure that was told of. */
+/* Records a reported failure. */
 static void listen(void) {
     int there = 0;
     MPI_Status status;
@@ -138,7 +138,7 @@ void pal_mpi_tell_failure(int code) {
     told = code;
     for (int r = 0; r < m.size; r++)
         if (r != m.rank && !MPI_Isend(&told, 1, MPI_INT, r, FAILURE, MPI_COMM_WORLD, &ignored))
-            MPI_Request_free(&ignored); /* it goes on; nobody waits for it */
+            MPI_Request_free(&ignored); /* it continues; no rank waits for it */
 }
 
 bool pal_mpi_told_of_failure(double seconds, int *code) {

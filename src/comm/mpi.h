@@ -17,10 +17,10 @@ void pal_mpi_end(void);
 
 /* The other ranks' next call that waits, or makes progress, fails. */
 void pal_mpi_tell_failure(int code);
-/* Whether another rank told of its failure, and with which exit code; looks for up to so many seconds. */
+/* Whether another rank reported its failure, and with which exit code; looks for up to so many seconds. */
 bool pal_mpi_told_of_failure(double seconds, int *code);
 
-/* In a child process that is about to become another program: it is no rank. */
+/* In a child process that is about to become another program: it is not a rank. */
 void pal_mpi_forget_launcher(void);
 
 #endif

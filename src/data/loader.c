@@ -14,13 +14,13 @@ enum { STRIDE = 256 }; /* documents between entries of the index of pieces */
 typedef struct {
     pal_document document;
     uint64_t begin, end;
-    uint64_t trained; /* tokens before this one are no targets */
+    uint64_t trained; /* tokens before this one are not targets */
 } unit;
 
 typedef struct {
     pal_text_source from;
     uint64_t documents;
-    uint64_t units; /* in the epoch at hand */
+    uint64_t units; /* in the current epoch */
     uint64_t
         phase; /* PAL_ORDER_SEQUENCES: where the first cut of a long document lies in this epoch; 0: at `context` */
     uint64_t indexed; /* epoch that the index is of, + 1 */
@@ -96,7 +96,7 @@ static unit find_unit(const pal_loader *l, int i, uint64_t number) {
     }
 }
 
-/* The source that is furthest behind its share. */
+/* The source that lags its share most. */
 static int next_source(const pal_loader *l) {
     int best = 0;
     for (int i = 1; i < l->o.sources; i++)

@@ -2,11 +2,11 @@
 /* Rows of tokens for training, out of one or more sets of shards.
  *
  * Documents are put one after another in a shuffled order and cut into rows of `row` tokens. Inside a row every
- * document is a sequence of its own, and one that is longer than `context` is several: nothing is remembered across a
- * boundary. The target of a token is the next one of its document, also behind a cut; that of a document's last token
+ * document is one sequence, and one that is longer than `context` is several: nothing is remembered across a
+ * boundary. The target of a token is the next one of its document, also after a cut; that of a document's last token
  * is the first of the next document in the row. A row's end cuts a document, and the rest of it begins the next row.
  *
- * Where reading stands is a small struct; from it another loader goes on with the same rows, without going through
+ * The reading position is a small struct; from it another loader continues with the same rows, without going through
  * those before. An epoch of a source shows each of its tokens once. */
 #ifndef PAL_DATA_LOADER_H
 #define PAL_DATA_LOADER_H
@@ -42,7 +42,7 @@ typedef struct pal_loader_position {
     int source;      /* that is being read; -1: the next document may come from any */
     uint64_t offset; /* tokens of its document, or piece, that are done */
     struct {
-        uint64_t epoch, unit; /* the document or piece at hand, counted in shuffled order */
+        uint64_t epoch, unit; /* the current document or piece, counted in shuffled order */
         uint64_t tokens;      /* read in all */
     } of[PAL_SOURCES];
 } pal_loader_position;
@@ -59,7 +59,7 @@ pal_status pal_loader_seek(pal_loader *loader, const pal_loader_position *positi
 /* The next row: ids and targets (row), and where each of its sequences ends (ends, of options.sequences entries). */
 typedef struct pal_row {
     int tokens, sequences;
-    bool continues; /* the first sequence goes on with the document that the row before ended in */
+    bool continues; /* the first sequence continues the document that the previous row ended in */
 } pal_row;
 pal_status pal_loader_next(pal_loader *loader, int32_t *ids, int32_t *targets, int *ends, pal_row *row, pal_error *err);
 

@@ -34,7 +34,7 @@ typedef struct {
     uint64_t first;            /* number of its first document in the set */
     uint64_t checksum;
     size_t entry;   /* bytes of a document in the table */
-    bool continues; /* its first document goes on from the shard before */
+    bool continues; /* its first document continues from the previous shard */
 } shard;
 
 struct pal_shards {

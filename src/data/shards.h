@@ -10,7 +10,7 @@
  *      8  4  version (1; 2: see below)          12  4  bytes of a token, 2 or 4
  *     16  8  fingerprint of the tokenizer       24  8  size of its vocabulary: every id is below
  *     32  8  documents D >= 1                   40  8  tokens N >= D
- *     48  8  number of this shard, from 0       56  8  1: its first document goes on from the shard before
+ *     48  8  number of this shard, from 0       56  8  1: its first document continues from the previous shard
  *     64  40 zero
  *    104  8  checksum of the tokens            112  8  checksum of the table of documents
  *    120  8  checksum of the 120 bytes above
@@ -63,7 +63,7 @@ typedef struct pal_shards_info {
     int64_t eos; /* the id that ends every document; -1: none does */
     size_t shards;
     bool pairs;           /* documents are prompts with responses */
-    uint64_t fingerprint; /* of the tokens and their boundaries: another one means other data */
+    uint64_t fingerprint; /* of the tokens and their boundaries: a different one means other data */
     struct {
         uint64_t documents, tokens, bytes, words;
     } subset[PAL_SUBSETS];
@@ -85,7 +85,7 @@ bool pal_shards_exist(const char *directory);
 typedef struct pal_shard_writer pal_shard_writer;
 pal_status pal_shard_writer_new(pal_shard_writer **out, const char *directory, uint64_t number, uint64_t tokenizer,
                                 uint32_t vocabulary, pal_error *err);
-void pal_shard_writer_continue(pal_shard_writer *w); /* its first document goes on from the shard before */
+void pal_shard_writer_continue(pal_shard_writer *w); /* its first document continues from the previous shard */
 /* The document that is being written is a pair, and this token of it begins the response: for all of them, or none. */
 void pal_shard_writer_response(pal_shard_writer *w, uint64_t token);
 pal_status pal_shard_writer_tokens(pal_shard_writer *w, const uint32_t *ids, size_t count, pal_error *err);

@@ -54,7 +54,7 @@ struct pal_text {
     bool standard, ended;
     pal_text_unit unit;
     size_t target, most;
-    pal_bytes rest; /* read, but behind the last cut */
+    pal_bytes rest; /* read, but after the last cut */
     pal_text_place place;
 };
 

@@ -32,7 +32,7 @@ typedef enum pal_text_unit {
 } pal_text_unit;
 pal_text_unit pal_text_unit_of(pal_cut cut);
 
-/* Where reading stands: enough to go on from here in another process. */
+/* The reading position: enough to continue from here in another process. */
 typedef struct pal_text_place {
     uint64_t offset; /* bytes before it */
     uint64_t line;   /* lines before it */
@@ -43,7 +43,7 @@ typedef struct pal_text_place {
 typedef struct pal_text_block {
     pal_bytes bytes;      /* owned by the caller, used again by the next read */
     pal_text_place start; /* of its first byte */
-    pal_text_place next;  /* of the byte behind it */
+    pal_text_place next;  /* of the byte after it */
     bool last;            /* the file ends here */
 } pal_text_block;
 
@@ -56,7 +56,7 @@ void pal_text_close(pal_text *text);
 pal_status pal_text_read(pal_text *text, pal_text_block *block, bool *found, pal_error *err);
 
 /* A field "prompt+response" means the strings of two fields with PAL_RESPONSE between them; training is then on what
- * stands behind its colon. */
+ * is after its colon. */
 #define PAL_RESPONSE "\n### Response:\n"
 bool pal_text_field_pairs(const char *field);
 
@@ -75,7 +75,7 @@ void pal_documents_close(pal_documents *documents);
 pal_status pal_documents_next(pal_documents *documents, pal_slice *text, bool *found, pal_error *err);
 /* The JSON object of a JSONL document given out (a json_t, borrowed until the next call). */
 const void *pal_documents_row(const pal_documents *documents);
-/* Behind the document given out: its line is the last one read. */
+/* After the current document: its line is the last one read. */
 pal_text_place pal_documents_place(const pal_documents *documents);
 
 /* A document of this size or less may be asked for whole. */

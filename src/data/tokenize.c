@@ -227,7 +227,7 @@ static bool has_shards(const char *directory) {
     return found;
 }
 
-/* Takes over what an earlier call of the same job has done; refuses a directory of another one. */
+/* Takes over what an earlier call of the same job has done; refuses a directory of another job. */
 static pal_status load_place(work *w, bool *complete, pal_error *err) {
     char path[4096];
     json_t *root = NULL;
@@ -326,7 +326,7 @@ static pal_status finish_shard(work *w, size_t file, const pal_text_place *place
     return save_place(w, file, place, err);
 }
 
-/* The directory is made with the first tokens: a text that cannot be encoded at all leaves nothing behind. */
+/* The directory is made with the first tokens: a text that cannot be encoded at all leaves nothing. */
 static pal_status begin_directory(work *w, pal_error *err) {
     w->made = pal_directory_is_empty(w->job->out);
     pal_status st = pal_make_directory(w->job->out, err);
@@ -420,7 +420,7 @@ static pal_status run(work *w, pal_tokenize_progress *told, pal_error *err) {
         st = PAL_OK;
         pal_parallel_for(j->cx, count, encode_item, w);
         for (size_t i = 0; i < count && !st; i++) st = write_item(w, &w->items[i], err);
-        for (size_t i = 0; i < count; i++) { /* one long line must not leave its room behind in every block */
+        for (size_t i = 0; i < count; i++) { /* one long line must not enlarge every block */
             if (w->items[i].block.bytes.capacity > LARGE) pal_bytes_free(&w->items[i].block.bytes);
             if (w->items[i].ids.capacity > LARGE) pal_ids_free(&w->items[i].ids);
         }
@@ -521,7 +521,7 @@ pal_status pal_tokenize(const pal_tokenize_job *job, pal_tokenize_result *result
 done:
     pal_shard_writer_drop(w.writer);
     w.writer = NULL;
-    if (w.made && w.shard_count == 0 && st) pal_remove_directory(j.out); /* there is nothing to go on from */
+    if (w.made && w.shard_count == 0 && st) pal_remove_directory(j.out); /* there is nothing to resume from */
     result->done = w.done;
     clear(&w);
     return st;

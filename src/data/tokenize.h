@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Text to shards: blocks are read in order, encoded by any number of threads, and written in order; the bytes written
- * do not depend on the number of threads. Killed at any moment, the same call goes on behind the last finished shard.
+ * do not depend on the number of threads. After a kill, the same call resumes after the last finished shard.
  */
 #ifndef PAL_DATA_TOKENIZE_H
 #define PAL_DATA_TOKENIZE_H
@@ -26,13 +26,13 @@ typedef struct pal_tokenize_job {
     uint64_t shard_tokens; /* a shard ends when it has this many; 0: 64 Mi */
     size_t most; /* bytes of a line, or of a text without a place to cut it, that are not refused; 0: 64 MiB */
     const pal_context *cx;
-    pal_go_on_fn *progress; /* bytes of text read; false: stop behind the last finished shard; may be NULL */
+    pal_go_on_fn *progress; /* bytes of text read; false: stop after the last finished shard; may be NULL */
     void *user;
 } pal_tokenize_job;
 
 typedef struct pal_tokenize_result {
     bool complete_before; /* there was nothing to do */
-    bool began;  /* files and tokenizer could be opened: an error behind that is one of reading on or of writing */
+    bool began;  /* files and tokenizer could be opened: a later error is one of reading on or of writing */
     size_t kept; /* shards of an earlier call that was not finished */
     pal_tokenize_progress done; /* up to date whenever progress is called */
 } pal_tokenize_result;

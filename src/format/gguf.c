@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A GGUF file. One of architecture mamba2 is turned into a Hugging Face Mamba2: tensors get their names and shapes,
- * A_log is taken back out of -exp(A_log), and the metadata becomes a configuration. One of our own architectures holds
+ * A_log is taken back out of -exp(A_log), and the metadata becomes a configuration. An architecture of ours holds
  * a configuration and tensors under the names that safetensors have. */
 #include "format/gguf.h"
 
@@ -29,7 +29,7 @@ typedef struct {
 typedef struct {
     const char *path;
     pal_map map;
-    bool mamba2; /* else one of our own architectures */
+    bool mamba2; /* else one of our architectures */
     size_t count;
     stored_tensor *stored;
     char *names; /* (count, PAL_GGUF_MAPPED_NAME) */
@@ -172,7 +172,7 @@ static pal_status read_tensors(gguf_file *f, pal_gguf_reader *r, const pal_gguf_
         for (size_t at = s->offset + s->bytes; at < next && at < room;
              at++) /* a wrong type or shape would leave values here */
             if (f->map.data[begin + at])
-                return pal_fail(err, PAL_E_FORMAT, "%s: the padding behind '%s' is not zero", f->path, t->name);
+                return pal_fail(err, PAL_E_FORMAT, "%s: the padding after '%s' is not zero", f->path, t->name);
         t->data = s->decay ? NULL : s->data;
     }
     if (room > end) return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes follow the last tensor", f->path, room - end);
@@ -188,7 +188,7 @@ static pal_status read_config(pal_source *source, const pal_gguf_facts *k, pal_e
         pal_json_parse((const char *)k->config.data, k->config.size, JSON_REJECT_DUPLICATES, &why, &starved);
     if (starved) return pal_fail(err, PAL_E_MEMORY, "out of memory while opening %s", source->path);
     if (!json_is_object(source->config))
-        return pal_fail(err, PAL_E_FORMAT, "%s: palimpsa.config is no JSON object%s%s", source->path,
+        return pal_fail(err, PAL_E_FORMAT, "%s: palimpsa.config is not a JSON object%s%s", source->path,
                         source->config ? "" : ": ", source->config ? "" : why.text);
     return PAL_OK;
 }

@@ -43,7 +43,7 @@ typedef struct pal_gguf_value {
 
 uint64_t pal_gguf_number(pal_gguf_reader *r, size_t bytes);
 pal_slice pal_gguf_string(pal_gguf_reader *r);
-pal_gguf_value pal_gguf_read(pal_gguf_reader *r); /* one value; moves behind it */
+pal_gguf_value pal_gguf_read(pal_gguf_reader *r); /* one value; moves past it */
 bool pal_gguf_is(pal_slice key, const char *name);
 
 /* Magic, version (2 or 3), and the numbers of tensors and of pairs. */

@@ -113,7 +113,7 @@ static pal_status plan_entry(writer *w, entry *e, const pal_tensor *t, pal_dtype
     return PAL_OK;
 }
 
-/* general.file_type: what the largest matrix of a block is, in a numbering of its own. */
+/* general.file_type: what the largest matrix of a block is, in GGUF's own numbering. */
 static uint32_t file_type(const writer *w) {
     static const struct {
         pal_dtype type;

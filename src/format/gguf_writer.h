@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A model as a GGUF file: plain Mamba2 as llama.cpp loads it, others as docs/reference/formats.md tells. */
+/* A model as a GGUF file: plain Mamba2 as llama.cpp loads it, others as docs/reference/formats.md says. */
 #ifndef PAL_FORMAT_GGUF_WRITER_H
 #define PAL_FORMAT_GGUF_WRITER_H
 

@@ -79,7 +79,7 @@ static int take(const char *bytes, size_t size, void *user) {
     return 0;
 }
 
-/* By json_dump_callback, because json_dumps goes on behind a key that it had no memory for. */
+/* By json_dump_callback, because json_dumps continues after a key that it could not allocate. */
 char *pal_json_dumps(const json_t *value, size_t flags) {
     enum { FIRST = 256 };
     dumped d = { .text = was_lost() ? NULL : malloc(FIRST), .room = FIRST };

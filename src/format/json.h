@@ -2,7 +2,7 @@
 /* JSON that is built whole or not at all, and what JSON cannot hold as it is: numbers that are not finite, and texts
  * that are not UTF-8, as a path may be.
  *
- * jansson leaves out what it has out of memory for and says so in a result that nobody looks at after every line. What
+ * jansson leaves out what it cannot allocate and says so in a result that callers do not check after every line. What
  * adds to a value here remembers, for its thread, that something was lost; what makes a text of a value, or hands it on
  * (pal_json_whole), then refuses, and forgets it. Nothing else in this project adds to a value without looking, or
  * prints one. */
@@ -24,16 +24,16 @@ json_t *pal_json_copy(const json_t *value);          /* deep; NULL is lost, but 
 json_t *pal_json_whole(json_t *value);
 /* Something was lost elsewhere on this thread. */
 void pal_json_lose(void);
-/* Begins anew after an error that was told already. */
+/* Starts again after an error that was reported already. */
 void pal_json_forget(void);
 /* The text, for free(); NULL with errno ENOMEM when anything was lost or is now. */
 char *pal_json_dumps(const json_t *value, size_t flags);
 /* The same and a line's end into a stream, whole or not at all; false with errno. */
 bool pal_json_print(const json_t *value, size_t flags, FILE *to);
-/* Reads, and tells what is no JSON (NULL, and why, unless that is NULL) from what there was no memory for (NULL,
+/* Reads, and distinguishes invalid JSON (NULL, and why, unless that is NULL) from running out of memory (NULL,
  * *starved) as far as jansson's memory is watched. Where `starved` is NULL, that is remembered as something lost. */
 json_t *pal_json_parse(const char *text, size_t size, size_t flags, json_error_t *why, bool *starved);
-/* The same of a file. One that cannot be read, is no regular file or has more than 1 GiB is none: NULL, with -1 for a
+/* The same of a file. NULL if the file is unreadable, not regular, or larger than 1 GiB, with -1 for a
  * line. */
 json_t *pal_json_load(const char *path, size_t flags, json_error_t *why, bool *starved);
 /* An empty object takes jansson 80 times its text. More than these are refused: below 256 MiB in all, and twice what

@@ -16,7 +16,7 @@
 
 enum { JSON_FILE_MAX = 64 << 20, SHARDS_MAX = 4096, PATH_MAX_TEXT = 4096 };
 
-/* Python writes infinity as a bare word, which is no JSON (time_step_limit of Mamba2 has one); it becomes null. */
+/* Python writes infinity as a bare word, which is not JSON (time_step_limit of Mamba2 has one); it becomes null. */
 static json_t *load_with_infinity(const pal_map *map, bool *short_of_memory) {
     static const char word[] = "Infinity";
     const size_t length = sizeof word - 1;
@@ -222,7 +222,7 @@ pal_status pal_model_dir_open(pal_model_dir *out, const char *path, bool with_te
     if ((st = pal_json_read(&out->config, file, err))) goto failed;
     if (!with_tensors) return PAL_OK;
     snprintf(file, sizeof file, "%s/model.safetensors.index.json", resolved);
-    /* A single file wins: an index beside it is a leftover. */
+    /* A single file wins: an index next to it is a leftover. */
     st = pal_directory_has(resolved, "model.safetensors") ? open_single(out, err) : open_index(out, file, err);
     if (!st) return PAL_OK;
 failed:

@@ -96,7 +96,7 @@ static pal_status make_beside(pal_model_writer *w, pal_error *err) {
         const int why = errno;
         pal_free(w->directory);
         w->directory = NULL;
-        return pal_fail(err, PAL_E_IO, "%s: cannot make a directory beside it: %s", w->target, strerror(why));
+        return pal_fail(err, PAL_E_IO, "%s: cannot make a directory next to it: %s", w->target, strerror(why));
     }
     snprintf(w->file, bytes + 32, "%s/model.safetensors", w->directory);
     return PAL_OK;
@@ -208,7 +208,7 @@ pal_status pal_model_writer_copy(pal_model_writer *w, size_t index, const pal_so
     return PAL_OK;
 }
 
-/* Files that were put beside the tensors may still be in memory only. */
+/* Files that were put next to the tensors may still be in the page cache only. */
 static pal_status sync_files(const pal_model_writer *w, pal_error *err) {
     char path[PATH_MAX_TEXT + 300];
     pal_status st = PAL_OK;

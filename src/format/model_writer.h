@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A model directory written tensor by tensor, in memory that does not grow with the model. Everything goes into a
- * directory beside the target, which is renamed into place once all of it is on disk: the target is there whole or not
+ * directory next to the target, which is renamed into place once all of it is on disk: the target is there whole or not
  * at all. */
 #ifndef PAL_FORMAT_MODEL_WRITER_H
 #define PAL_FORMAT_MODEL_WRITER_H

@@ -14,7 +14,7 @@ typedef struct {
     pal_pickle *p;
     const char *path;
     const unsigned char *bytes;
-    size_t size, at, start; /* start: of the instruction at hand */
+    size_t size, at, start; /* start: of the current instruction */
     const char *const *globals;
     uint32_t *stack, *memo;
     size_t depth, stack_room, memo_count, memo_room;
@@ -178,7 +178,7 @@ static void call(machine *m, bool object) {
     if (m->st) return;
     const pal_pickle_node f = m->p->nodes[function], a = m->p->nodes[arguments];
     if (f.kind != PAL_PICKLE_GLOBAL || a.kind != PAL_PICKLE_LIST) {
-        refuse(m, "a call of what is no function");
+        refuse(m, "a call of something that is not a function");
         return;
     }
     if (is_dictionary(m, &f)) {

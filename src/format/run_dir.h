@@ -21,7 +21,7 @@ pal_status pal_run_seal(const char *folder, json_t *trainer, pal_error *err);
 pal_status pal_run_check(const char *folder, json_t **trainer, pal_error *err);
 
 /* The folder of the newest checkpoint that passes pal_run_check. Where no checkpoint has a trainer.json, they are
- * models that somebody laid out like a run, and the newest with model.safetensors or an index of shards counts.
+ * models that a user laid out like a run, and the newest with model.safetensors or an index of shards counts.
  * PAL_E_IO where there are none at all. */
 pal_status pal_run_newest(const char *run, char *folder, size_t size, pal_error *err);
 

@@ -42,7 +42,7 @@ void pal_source_close(pal_source *source);                                     /
 const pal_tensor *pal_source_find(const pal_source *source, const char *name); /* NULL if absent */
 /* The type that the file stores, which is not the dtype for quantised tensors (they read as F32). */
 const char *pal_source_stored(const pal_source *source, const pal_tensor *tensor);
-/* What a GGUF file holds for this tensor, to be copied into another one as it is; NULL: the source is none. */
+/* What a GGUF file holds for this tensor, to be copied into another file unchanged; NULL: the source is none. */
 const unsigned char *pal_source_gguf_bytes(const pal_source *source, const pal_tensor *tensor);
 
 /* Must be called before `data` of a tensor is believed; the second time costs nothing. */

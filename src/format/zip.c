@@ -37,7 +37,7 @@ typedef struct {
 static pal_status find_directory(const pal_zip *zip, directory *out, pal_error *err) {
     const unsigned char *file = zip->map.data;
     const size_t size = zip->map.size;
-    if (size < END) return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes are no zip file", zip->path, size);
+    if (size < END) return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes are not a zip file", zip->path, size);
     size_t at = size - END;
     const size_t last = at > COMMENT_MAX ? at - COMMENT_MAX : 0;
     while (!(is(file + at, "PK\5\6") && at + END + number(file + at + 20, 2) == size)) {

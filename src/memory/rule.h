@@ -51,7 +51,7 @@ struct pal_memory_rule {
     void (*compare)(const pal_context *cx, const pal_memory_shape *shape, const float *before, const float *after,
                     pal_memory_change *change);
 
-    /* The same for a step of one head that is about to be made; NULL: only compare() can tell. */
+    /* The same for a step of one head that is about to be made; NULL: only compare() knows. */
     void (*foresee)(const pal_context *cx, const pal_memory_run *run, pal_memory_change *change);
 
     void (*forward)(const pal_context *cx, const pal_memory_run *run);

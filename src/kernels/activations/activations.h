@@ -48,7 +48,7 @@ void pal_swiglu_backward(const pal_context *cx, const pal_swiglu_args *a);
  *   v[h,i] = s[h] x[h,i]
  *   b[h,i] = sig(pre[h,i]) c[h] s[h]            left out when b.data is NULL (a plain rule)
  *
- * and behind the memory the skip  o[h,i] += D[h] x[h,i]  (pal_head_skip). Backward does both at once:
+ * and after the memory the skip  o[h,i] += D[h] x[h,i]  (pal_head_skip). Backward does both at once:
  *
  *   dx = s dv + D do        ds = ds_add + sum_i (dv x + db sig c)        dpre = db c s sig (1 - sig)
  *   dc += sum db sig s      dD += sum do x                               (sums over rows and i)
@@ -73,7 +73,7 @@ void pal_head_skip(const pal_context *cx, const pal_head_gate_args *a);
 void pal_head_gate_backward(const pal_context *cx, const pal_head_gate_args *a, float *scratch);
 size_t pal_head_gate_scratch_floats(const pal_head_gate_args *a);
 
-/* The kernels behind: rows begin .. end-1; parameter sums are this range's own, overwritten. */
+/* The kernels: rows begin .. end-1; parameter sums are this range's own, overwritten. */
 typedef void pal_activate_rows_fn(const pal_activation_args *a, size_t begin, size_t end);
 typedef void pal_activate_backward_rows_fn(const pal_activation_args *a, size_t begin, size_t end, float *dbias);
 typedef void pal_swiglu_rows_fn(const pal_swiglu_args *a, size_t begin, size_t end);

@@ -4,7 +4,7 @@
  *   u_t[c] = sum_{i<W} w[c,i] x_{t-(W-1)+i}[c] + bias[c],     y = silu(u)
  *
  * Tap W-1 meets the current token. Inputs before a sequence's first token are zero, or come from its window: the last
- * W-1 raw inputs (W-1, channels), oldest first, read at the start and left behind for the next call. One token a time
+ * W-1 raw inputs (W-1, channels), oldest first, read at the start and updated for the next call. One token a time
  * through a window gives the same bits as the whole sequence at once.
  *
  * y may be the same rows as x (each channel then loses its raw inputs, so no backward can follow); otherwise they do
@@ -41,7 +41,7 @@ void pal_conv_silu(const pal_context *cx, const pal_conv_args *a);
 void pal_conv_silu_backward(const pal_context *cx, const pal_conv_args *a, float *scratch);
 size_t pal_conv_silu_scratch_floats(const pal_conv_args *a);
 
-/* The kernels behind, for channels begin .. end-1. Forward takes one sequence, last token first, so that y may lie on
+/* The kernels, for channels begin .. end-1. Forward takes one sequence, last token first, so that y may lie on
  * x. Backward takes tokens first .. last-1 of the packed batch and overwrites its own sums dw (channels, taps) and
  * dbias (channels) between begin and end. A kernel is never given more than PAL_CONV_STRIP channels. */
 enum { PAL_CONV_STRIP = 128 };

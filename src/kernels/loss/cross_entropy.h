@@ -29,7 +29,7 @@ size_t pal_counted_labels(const int *labels, size_t n);
 /* Returns the sum of nll, in double and in order of rows. */
 double pal_cross_entropy(const pal_context *cx, const pal_cross_entropy_args *a);
 
-/* The kernel behind: rows begin .. end-1. */
+/* The kernel: rows begin .. end-1. */
 typedef void pal_cross_entropy_rows_fn(const pal_cross_entropy_args *a, size_t begin, size_t end);
 PAL_DECLARE_VARIANTS(cross_entropy_rows)
 

@@ -32,7 +32,7 @@ void pal_plain_block_ref(const pal_plain_job *job, int m, int rows, int n, int c
 typedef struct {
     pal_plain_job job;
     pal_plain_block_fn *block;
-    int M, N, across; /* across: blocks beside each other */
+    int M, N, across; /* across: blocks next to each other */
 } plain_work;
 
 static void block_task(void *arg, size_t index, int thread) {

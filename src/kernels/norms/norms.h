@@ -71,7 +71,7 @@ typedef struct pal_l2norm_args {
 void pal_l2norm(const pal_context *cx, const pal_l2norm_args *a);
 void pal_l2norm_backward(const pal_context *cx, const pal_l2norm_args *a);
 
-/* The kernels behind: rows begin .. end-1. dw (and db) of a backward is this range's own sum, overwritten; NULL: not
+/* The kernels: rows begin .. end-1. dw (and db) of a backward is this range's own sum, overwritten; NULL: not
  * wanted. */
 typedef void pal_rmsnorm_rows_fn(const pal_rmsnorm_args *a, size_t begin, size_t end);
 typedef void pal_rmsnorm_backward_rows_fn(const pal_rmsnorm_args *a, size_t begin, size_t end, float *dw);

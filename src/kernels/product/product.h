@@ -19,7 +19,7 @@ size_t pal_product_scratch_bytes(int rows, int columns);
 void pal_gather_rows(const pal_context *cx, const pal_matrix *w, const int32_t *ids, size_t count, float *out,
                      size_t ld);
 
-/* Rows begin .. end-1 of w in f32, one behind the other. */
+/* Rows begin .. end-1 of w in f32, one after the other. */
 typedef void pal_decode_rows_fn(const pal_matrix *w, size_t begin, size_t end, float *out);
 PAL_DECLARE_VARIANTS(decode_rows)
 

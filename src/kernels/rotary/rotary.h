@@ -29,7 +29,7 @@ typedef struct pal_rotary_args {
 void pal_rotary(const pal_context *cx, const pal_rotary_args *a);
 void pal_rotary_backward(const pal_context *cx, const pal_rotary_args *a);
 
-/* The kernel behind: all heads of one token; sign +1 forward, -1 backward. */
+/* The kernel: all heads of one token; sign +1 forward, -1 backward. */
 typedef void pal_rotary_token_fn(int heads, int width, const float *table_row, float sign, const float *x, float *y);
 PAL_DECLARE_VARIANTS(rotary_token)
 

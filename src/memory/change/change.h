@@ -12,7 +12,7 @@
 
 /* A head that is its mean and nothing else but zeros, in any order: n numbers. low and high become NaN. */
 typedef void pal_change_plain_fn(const float *before, const float *after, size_t n, pal_memory_change *change);
-/* Palimpsa's: rows of `row` floats, groups of 16 numbers M and 16 numbers I, mean M/I; behind value dv M is 0. */
+/* Palimpsa's: rows of `row` floats, groups of 16 numbers M and 16 numbers I, mean M/I; after value dv M is 0. */
 typedef void pal_change_paired_fn(const float *before, const float *after, size_t row, int dk, int dv,
                                   pal_memory_change *change);
 /* The same for one token that is about to be written, from the memory as it is: every row k of S (dk rows of ld floats)

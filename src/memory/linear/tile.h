@@ -17,7 +17,7 @@ typedef enum {
     PAL_TILE_FULL,
     PAL_TILE_A_LOWER, /* A is zero above its diagonal (and the zeros are stored), so that part is skipped */
     PAL_TILE_A_UPPER, /* A is zero below its diagonal, likewise */
-    PAL_TILE_C_LOWER, /* only n <= m is wanted; the rest of C is written or not */
+    PAL_TILE_C_LOWER, /* only n <= m is needed; the rest of C is written or not */
 } pal_tile_form;
 
 typedef struct {

@@ -10,7 +10,7 @@ static double dot(const float *x, const float *y, int n) {
     return sum;
 }
 
-/* One token: S (dk, width) with rows `row` apart; y NULL when only the memory is wanted. */
+/* One token: S (dk, width) with rows `row` apart; y NULL when only the memory is needed. */
 static void token(const pal_longhorn_block *p, size_t t, float *S, size_t row, float *y) {
     const float *q = p->q.data + t * p->q.stride, *k = p->k.data + t * p->k.stride;
     const float *v = p->v.data + t * p->v.stride, *b = p->b.data + t * p->b.stride;

@@ -163,7 +163,7 @@ static void step_task(void *arg, size_t begin, size_t end, int thread) {
         pal_mesa_head *head = &heads[row - begin];
         *head = head_at(run, (size_t)n, n, h);
         head->scratch = job->areas + (size_t)thread * job->area;
-        assert(head->final); /* a step is made in a memory of its own */
+        assert(head->final); /* a step is made in its own memory */
         if (run->fresh) memset(head->final, 0, head_floats(&run->shape) * sizeof(float));
     }
     job->step(heads, (int)(end - begin));

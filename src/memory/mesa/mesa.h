@@ -19,7 +19,7 @@ enum {
 };
 
 /* H is single precision, so a pivot below this fraction of its diagonal element is rounding: nothing is known about
- * that direction but a prior too weak to be seen beside the rest. It is left out of the solution, as a pseudo-inverse
+ * that direction but a prior too weak to be seen next to the rest. It is left out of the solution, as a pseudo-inverse
  * does. */
 #define PAL_MESA_PIVOT 0x1p-22f
 

@@ -237,7 +237,7 @@ static void step_task(void *arg, size_t index, int thread) {
               n = (int)(index / (size_t)jb->blocks / (size_t)run->shape.heads);
     pal_palimpsa_item it = item_of(jb, n, h, block, (size_t)n, 1);
     it.saved = NULL;
-    assert(it.state); /* a step is made in a memory of its own */
+    assert(it.state); /* a step is made in its own memory */
     if (run->fresh)
         for (size_t j = 0; j < pal_palimpsa_rows(it.dk); j++)
             fill_default(it.state + j * it.row, row_floats(it.values), it.Ip);

@@ -50,7 +50,7 @@ typedef struct pal_palimpsa_item {
 
     pal_view y, y_var; /* y_var.data may be NULL */
 
-    /* Backward. Gradients whose data is NULL are not wanted; those marked are added to what is there. */
+    /* Backward. Gradients whose data is NULL are not computed; those marked are added to what is there. */
     pal_const_view dy, dy_var; /* dy_var.data may be NULL */
     pal_view dq, dk_, dv, db, ddt;
     bool add_keys, add_dt; /* of dq and dk_; of ddt */
@@ -68,7 +68,7 @@ PAL_DECLARE_VARIANTS(palimpsa_step)
 
 /* What forward's speed is measured against: the arithmetic of its innermost loop on registers alone, `vectors` times
  * one vector of the memory at one token (8 elements at avx2, 16 at avx512, 4 at neon, 1 at ref). The result only keeps
- * a compiler from leaving the work out. pal_palimpsa_bound_width() tells how many elements a vector has at a level. */
+ * a compiler from leaving the work out. pal_palimpsa_bound_width() says how many elements a vector has at a level. */
 typedef float pal_palimpsa_bound_fn(size_t vectors);
 PAL_DECLARE_VARIANTS(palimpsa_bound)
 int pal_palimpsa_bound_width(pal_cpu_level level);
