@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Trains a small model on the characters of a text, and stops cleanly on Ctrl-C; called again, it goes on.
+/* Trains a small model on the characters of a text, and stops cleanly on Ctrl-C; called again, it continues.
  *     cc train.c $(pkg-config --cflags --libs palimpsa) -o train && ./train book.txt runs/book 1000 */
 #include <inttypes.h>
 #include <palimpsa/palimpsa.h>

@@ -15,7 +15,7 @@ static void replay(const char *path) {
         exit(2);
     }
     const size_t size = (size_t)info.st_size;
-    uint8_t *data = malloc(size ? size : 1); /* of this size, so that a sanitizer sees a read behind it */
+    uint8_t *data = malloc(size ? size : 1); /* of this size, so that a sanitizer sees a read after it */
     if (!data || fread(data, 1, size, file) != size) {
         perror(path);
         exit(2);

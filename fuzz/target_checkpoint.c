@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The files that only training reads: trainer.json and optimizer.safetensors beside a sound model. Checksums are set
+/* The files that only training reads: trainer.json and optimizer.safetensors next to a sound model. Checksums are set
  * right first; what opens makes an update. The model is the same for all inputs and opened once, or that would take
  * most of the time. */
 #include <jansson.h>

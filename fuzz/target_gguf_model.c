@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A GGUF file that is described by the input: counts, lengths, offsets and padding are made here and sound, so that
- * mutations reach what lies behind them. A line is a pair or a tensor, of fields with a tab between:
+ * mutations reach what lies after them. A line is a pair or a tensor, of fields with a tab between:
  *
  *   KEY  TYPE  VALUE                 types are numbers, as in the files
  *   KEY  9  TYPE  VALUE  VALUE ...   an array

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A torch checkpoint whose pickle is the input: the zip around it, with four storages, is made here and sound. Behind
+/* A torch checkpoint whose pickle is the input: the zip around it, with four storages, is made here and sound. After
  * the pickle may stand an index of shards, of which that zip is one. */
 #include "format/source.h"
 #include "input.h"

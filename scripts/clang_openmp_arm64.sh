@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # clang_openmp_arm64.sh unpacks clang's OpenMP for ARM64 into build-libraries/aarch64-linux-gnu-clang. Debian's package
-# cannot be installed beside the one of this machine: both bring /usr/lib/llvm-N/lib/libomp.so.5.
+# cannot be installed next to the one of this machine: both bring /usr/lib/llvm-N/lib/libomp.so.5.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

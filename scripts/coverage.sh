@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What `make coverage` runs: how much of the code that reads strangers' files, and of the code that keeps a user's work, the tests reach.
 # Which files these are stands in CMakeLists.txt (PALIMPSA_COVERAGE); they are counted by gcov without optimisation, so that a branch is one
-# that somebody wrote. A branch that only a failing allocation or a failing call to the disk takes counts too: test_faults takes those.
+# that someone wrote. A branch that only a failing allocation or a failing call to the disk takes counts too: test_faults takes those.
 # Prints lines and branches of each file, and writes build-coverage/report/index.html. Exit code 1 below 95% of lines or 90% of branches.
 set -euo pipefail
 cd "$(dirname "$0")/.."

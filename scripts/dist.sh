@@ -25,7 +25,7 @@ for triplet in x86_64-linux-gnu aarch64-linux-gnu; do
     file=dist/palimpsa-$version-$machine-linux
     $triplet-strip -o "$file" build-$preset/palimpsa
     case $machine in "$here") emulator= ;; *) emulator=qemu-$machine ;; esac
-    # shellcheck disable=SC2086 # no emulator is no word
+    # shellcheck disable=SC2086 # no emulator is not a word
     python3 tests/edge/check.py "$file" tests/golden $emulator
     libraries=build-libraries/$triplet/lib/pkgconfig
     case $machine in x86_64) debian=amd64 ;; *) debian=arm64 ;; esac

@@ -3,7 +3,7 @@
 #   PALIMPSA_DATA=DIR scripts/evidence_text.sh [OUT]
 # DIR holds wikitext-2/{train,valid}.txt. OUT (default docs/results/evidence/text) gets results.csv (answers that are right) and
 # losses.csv, which grow by every run that ends; a run whose rows are there is never trained again. Killed at any moment, the same
-# command goes on. Two runs at a time, one thread each; JOBS says otherwise.
+# command continues. Two runs at a time, one thread each; JOBS says otherwise.
 set -euo pipefail
 [ $# -le 1 ] && [ -e "${PALIMPSA_DATA:-}/wikitext-2/train.txt" ] || { sed -n '2,7s/^# *//p' "$0" >&2; exit 2; }
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -13,7 +13,7 @@ program=${PALIMPSA:-$here/build/palimpsa}
 export OMP_WAIT_POLICY=passive
 
 updates=2500
-late=$((updates / 5)) # of the runs that go on from a model without importance
+late=$((updates / 5)) # of the runs that continue from a model without importance
 pairs="2 4 8 16 32"
 new=(--init recall --hidden 64 --layers 2 --heads 4 --head-dim 32 --state-size 16 --warmup 100)
 
@@ -76,7 +76,7 @@ run() { # ARM SEED RATE UPDATES options of train...
 
 with() { run palimpsa-m "$1" 8e-3 $updates --model palimpsa-m "${new[@]}"; }
 
-without() { # and the two that go on from its last fifth
+without() { # and the two that continue from its last fifth
     local start=$out/runs/palimpsa-m-wo-meta-$1/checkpoints/step-$((updates - late)) switched=$out/runs/switched-$1
     run palimpsa-m-wo-meta "$1" 8e-3 $updates --model palimpsa-m-wo-meta "${new[@]}"
     if [ ! -e "$switched" ]; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The language runs of docs/results/language.md:
 #   scripts/language_runs.sh shakespeare|wikitext|metaplastic|measure DATA OUT
-# DATA holds tinyshakespeare/input.txt and wikitext-2/{train,valid,test}.txt. Killed, the same command goes on; a run that has
+# DATA holds tinyshakespeare/input.txt and wikitext-2/{train,valid,test}.txt. Killed, the same command continues; a run that has
 # ended is not trained again. Each run prints its time; curves are in OUT/*/metrics.jsonl.
 set -euo pipefail
 [ $# -eq 3 ] || { sed -n '2,5s/^# *//p' "$0" >&2; exit 2; }
@@ -10,7 +10,7 @@ program=${PALIMPSA:-$(dirname "$0")/../build/palimpsa}
 models=${MODELS:-palimpsa-d palimpsa-d-wo-meta palimpsa-m palimpsa-m-wo-meta gated-deltanet transformer}
 mkdir -p "$out"
 
-run() { # run DIR options of train...: begins it, or goes on with it
+run() { # run DIR options of train...: begins it, or continues with it
     local folder=$1
     shift
     echo "== ${folder##*/}"

@@ -30,7 +30,7 @@ for f in "${files[@]}"; do
 done
 printf '%s\n' "${plain[@]}" | tidy || bad=1
 printf '%s\n' "${vectors[@]}" | tidy --checks='-clang-analyzer-*' || bad=1
-# It reads no headers of the system; jansson's loops must be told to it.
+# It reads no headers of the system; jansson's loops must be reported to it.
 loops=('-Djson_object_foreach(o,k,v)=while(pal_next(o,&k,&v))' '-Djson_array_foreach(a,i,v)=while(pal_next(a,&i,&v))')
 cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr --suppressions-list=.cppcheck \
     --error-exitcode=1 -j "$jobs" "${loops[@]}" -I include -I src -I cli -I tests "${files[@]}" 2>&1 |

@@ -11,7 +11,7 @@ latency a and bandwidth b of a link, an update takes
     G = 4P (R-1)/R / b + 2 R a  sharing the parameters
     S = G on one machine, where the link is memory; 2 G over a network
 
-Nothing is hidden behind the backward pass, and over a network the sum of gradients takes twice the time of its bytes: so it was
+Nothing is hidden after the backward pass, and over a network the sum of gradients takes twice the time of its bytes: so it was
 measured. A file whose name ends in -1gbit.json was measured over a network of that speed, and is predicted from the speed alone.
 """
 import argparse, json, math, pathlib
@@ -36,7 +36,7 @@ def seconds(run, name):
 
 
 def check_table(runs):
-    """Predicted beside measured, for every run on two ranks."""
+    """Predicted next to measured, for every run on two ranks."""
     lines = ["| run | link | latency | GB/s | update measured | stubbed | exposed | predicted | error |", "|---|---|---|---|---|---|---|---|---|"]
     worst = 0.0
     for name, run in runs.items():

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # static_libraries.sh TRIPLET builds Oniguruma and libmicrohttpd for x86_64-linux-gnu or aarch64-linux-gnu into
 # build-libraries/TRIPLET, as static libraries from Debian's source packages. Debian itself has no static Oniguruma, none
-# for a second architecture beside the first, and a libmicrohttpd that brings GnuTLS along; we serve plain HTTP.
+# for a second architecture next to the first, and a libmicrohttpd that brings GnuTLS along; we serve plain HTTP.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -3,7 +3,7 @@
 # a Cortex-A76 (with dot products of bytes) the selftests and the unit programs, as a Cortex-A53 (without) the kernels;
 # then files and runs that move between x86-64 and ARM64.
 # `test_arm64.sh REGEX` runs those unit programs alone. An emulator is slow: unit programs take a fifth of their random
-# cases and leave out the recordings beside the project, unless PALIMPSA_TEST_LONG is set.
+# cases and leave out the recordings next to the project, unless PALIMPSA_TEST_LONG is set.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export OMP_WAIT_POLICY=passive PALIMPSA_TEST_EMULATOR=qemu-aarch64

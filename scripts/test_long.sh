@@ -42,7 +42,7 @@ build_preset() { cmake --preset "$1" && cmake --build "build-$1" -j "$jobs"; }
 # An x86-64 of 2008: no AVX at all. A stray AVX instruction outside the ISA files ends in SIGILL.
 # A program that a test starts runs on the real processor: there it is held to what the old one has.
 on_old_cpu() { OMP_WAIT_POLICY=passive ONEDNN_MAX_CPU_ISA=SSE41 PALIMPSA_CPU=${level-} qemu-x86_64 -cpu Nehalem "$@"; }
-# An emulator is slow: a fifth of the random cases, no recordings and texts beside the project, a program for each core, and
+# An emulator is slow: a fifth of the random cases, no recordings and texts next to the project, a program for each core, and
 # the longest first.
 old_cpu_units() {
     export -f on_old_cpu

@@ -5,7 +5,7 @@ and zlib, so that our readers are not tested with our own writers.
     checkpoint_writers.py KIND DIRECTORY [tiny]   KIND: official, torch, torch_f16, torch_bf16, torch_zip64, torch_sharded, hf, hf_sharded,
                                               gguf, gguf_f16, gguf_bf16, or gguf_ and a type of blocks: gguf_q4_k, gguf_iq4_nl, ...
 
-Beside the checkpoint (a directory or a file model.gguf in DIRECTORY) expected.json holds every value of every tensor
+Next to the checkpoint (a directory or a file model.gguf in DIRECTORY) expected.json holds every value of every tensor
 under its official name. Values are multiples of 1/64 that f16 and bf16 hold exactly.
 """
 import json, math, pathlib, random, struct, sys, zlib

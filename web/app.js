@@ -132,7 +132,7 @@ export function mapRequest(c) {
 
 const elementList = e => (e ? [[e.layer, e.head, e.key, e.value]] : []);
 
-// Reads `prompt` (a text or ids) behind the conversation's text, then writes max_tokens. Events go to the recording.
+// Reads `prompt` (a text or ids) after the conversation's text, then writes max_tokens. Events go to the recording.
 export async function run(c, prompt, options) {
     const r = c.recording,
         before = r.ids.slice(),

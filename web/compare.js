@@ -14,7 +14,7 @@ let chart, parts;
 const modelOptions = () => app.models.map(m => h('option', { value: m.id, text: m.id }));
 const otherModel = first =>
     app.models.find(m => m.id === `${first}@plain`)?.id ?? app.models.find(m => m.id !== first)?.id ?? first;
-const says = (r, i) => (i + 1 < r.ids.length ? r.tops[i + 1] : r.next?.top) ?? null; // what it expects behind token i
+const says = (r, i) => (i + 1 < r.ids.length ? r.tops[i + 1] : r.next?.top) ?? null; // what it expects after token i
 
 function makeSide(n) {
     const s = { n, model: '', recording: new Recording('') };

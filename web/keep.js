@@ -46,7 +46,7 @@ export async function keep(c, n, name = c.name) {
         c.kept = { id: m.id, at: n, marks: [] };
     } else if (c.kept.at < n) await readOn(c, c.kept.at, n);
     else if (c.kept.at > n && !c.kept.marks.includes(n)) {
-        // a place in the past: a memory of its own
+        // a place in the past: its own memory
         const m = await fresh(c, n, name);
         await refreshMemories();
         return m.id;
@@ -90,7 +90,7 @@ export async function fork(c, n) {
     return copy;
 }
 
-// The conversation ends behind token n again, and so does its kept memory.
+// The conversation ends after token n again, and so does its kept memory.
 export async function rollBack(c, n) {
     if (c.kept) await refreshMemories();
     if (c.kept && c.kept.at > n) {
@@ -113,7 +113,7 @@ export async function rollBack(c, n) {
     emit('tokens', 'frames', 'position', 'chosen', 'conversations', 'busy');
 }
 
-// A new conversation that goes on from a kept memory. What the memory read is not known here, only how much.
+// A new conversation that continues from a kept memory. What the memory read is not known here, only how much.
 export function load(m) {
     const c = newConversation(m.model, {
         name: m.name || m.id,

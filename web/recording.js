@@ -177,7 +177,7 @@ export class Recording {
         return row.some(Number.isFinite) ? row : null;
     }
 
-    // Forgets everything behind `length` tokens.
+    // Forgets everything after `length` tokens.
     cut(length) {
         this.version++;
         for (const list of [this.ids, this.texts, this.logprobs, this.tops, this.uncertainty, this.written])

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The lists beside the text: conversations, and memories that the server keeps, each as a tree.
+// The lists next to the text: conversations, and memories that the server keeps, each as a tree.
 
 import * as api from './api.js';
 import { app, colourOf, dropConversation, emit, newConversation, on, openConversation } from './app.js';

@@ -47,7 +47,7 @@ async function talk(prompt, options) {
     const done = await run(c, prompt, options);
     const count = r.ids.length - before;
     app.speed = done && count > 1 ? count / ((performance.now() - started) / 1000) : null;
-    // Where the answer begins: behind the prompt that was read.
+    // Where the answer begins: after the prompt that was read.
     const firstWritten = r.written.findIndex((w, i) => i >= before && w);
     c.last = done && firstWritten >= 0 ? { from: firstWritten, options } : (c.last ?? null);
     emit('busy', 'tokens');
@@ -93,7 +93,7 @@ export async function readRecall(c, query = {}) {
         openConversation(c);
     }
     if (/^Text \d+$/.test(c.name)) c.name = `Recall ${example.pairs.length} pairs`;
-    if (!app.colourChosen && app.colourBy === 'probability') setColour('write'); // a key is no surprise worth a colour
+    if (!app.colourChosen && app.colourBy === 'probability') setColour('write'); // a key is not a surprise worth a colour
     c.queries = new Map(example.queries.map(q => [q.position, q]));
     emit('conversations');
     await talk(example.ids, { max_tokens: 1, temperature: 0, probe: true });
@@ -121,7 +121,7 @@ function drawButtons() {
     $('recall').hidden = !usesIds(c?.model) || !firstValue(c?.model);
     $('prompt').placeholder = usesIds(c?.model)
         ? 'Ids, for example: 5 300 7 301 5'
-        : 'Write here; the model reads it and goes on';
+        : 'Write here; the model reads it and continues';
     const dot = $('model-dot');
     dot.style.background = c?.model ? colourOf(c.model) : '';
     if (c && $('model').value !== c.model) $('model').value = c.model;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The text in colours, and the card of a chosen token: its alternatives, variance by layer, and ways to go on from there.
+// The text in colours, and the card of a chosen token: its alternatives, variance by layer, and ways to continue from there.
 
 import * as api from './api.js';
 import { app, choose, firstValue, on, setPosition, usesIds } from './app.js';
@@ -30,7 +30,7 @@ let view,
 // ---- tokens
 
 function answerOf(c, i) {
-    // what the model says behind token i
+    // what the model says after token i
     const r = c.recording;
     return (i + 1 < r.ids.length ? r.tops[i + 1] : r.next?.top)?.[0] ?? null;
 }
@@ -98,7 +98,7 @@ function hint(c) {
         );
     const first = usesIds(c.model)
         ? 'This model has no tokenizer: it reads numbers. Round ones are keys, square ones values, dots are filler. Press “Recall example”: pairs to remember, then every key is asked for its value.'
-        : 'Write something below. The model reads it, goes on, and you see its memory on the right while it does.';
+        : 'Write something below. The model reads it, continues, and you see its memory on the right while it does.';
     return h(
         'div',
         { class: 'hint' },
@@ -107,7 +107,7 @@ function hint(c) {
             text: 'Choose a token to see what else the model thought of, how uncertain its memory was, and to fork or roll back there.',
         }),
         c.base
-            ? h('p', { text: `Goes on from the kept memory “${c.baseName}”, which has read ${c.base.tokens} tokens.` })
+            ? h('p', { text: `Continues from the kept memory “${c.baseName}”, which has read ${c.base.tokens} tokens.` })
             : null,
     );
 }
@@ -203,7 +203,7 @@ const drawCard = perFrame(() => {
             h('p', {
                 class: 'muted',
                 text: r.ids.length
-                    ? 'Choose a token: its alternatives, how uncertain the memory was, and ways to go on from there.'
+                    ? 'Choose a token: its alternatives, how uncertain the memory was, and ways to continue from there.'
                     : '',
             }),
         );
@@ -242,12 +242,12 @@ const drawCard = perFrame(() => {
             h(
                 'div',
                 { class: 'row actions' },
-                act('Fork here', 'A second conversation that goes on behind this token', () => fork(c, n)),
-                act('Roll back here', 'Forgets what stands behind this token', async () => {
+                act('Fork here', 'A second conversation that continues after this token', () => fork(c, n)),
+                act('Roll back here', 'Forgets what follows this token', async () => {
                     await rollBack(c, n);
                     notice(`Rolled back to ${n} tokens`);
                 }),
-                act('Keep memory here', 'The server keeps the memory as it is behind this token', async () => {
+                act('Keep memory here', 'The server keeps the memory as it is after this token', async () => {
                     await keep(c, n);
                     notice('The memory is kept');
                 }),

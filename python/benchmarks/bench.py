@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Speed of the package: memory rules through torch beside a loop in eager torch and the library alone, the overhead of one step, and
-generation beside the program's.
+"""Speed of the package: memory rules through torch next to a loop in eager torch and the library alone, the overhead of one step, and
+generation next to the program's.
 
     python benchmarks/bench.py --program ../build/palimpsa --model DIR --json numbers.json
 
@@ -124,7 +124,7 @@ def program_rows(program, threads):
 
 
 def generation(program, model, tokenizer, threads, tokens, turns):
-    """Tokens a second behind the first, in turns. Both tell each token's probability and variance; or, plain, Python the probability alone
+    """Tokens a second after the first, in turns. Both say each token's probability and variance; or, plain, Python the probability alone
     and the program neither."""
     options = ["--prompt", "Once", "--max-tokens", str(tokens), "--ignore-eos", "--threads", str(threads), "--json"]
     options += ["--tokenizer", tokenizer] if tokenizer else []
@@ -153,7 +153,7 @@ def generation(program, model, tokenizer, threads, tokens, turns):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--program", help="the palimpsa program, to measure beside")
+    parser.add_argument("--program", help="the palimpsa program, to measure next to")
     parser.add_argument("--model", help="with --program: measure generation too, with this model")
     parser.add_argument("--tokenizer", help="of the model, where none lies with it")
     parser.add_argument("--tokens", type=int, default=100, help="that are generated")

@@ -103,7 +103,7 @@ def test_sampling_repeats_by_seed_and_stops(model):
 def test_forks_roll_back_and_files(model, tmp_path):
     with model.session() as session:
         session.read("It was a dark and stormy night.")
-        assert session.position == 30  # the last token is read by the step that writes behind it
+        assert session.position == 30  # the last token is read by the step that writes after it
         before = session.fork()
         go_on = lambda s: s.generate(" And", max_tokens=12, temperature=0).all()
         text = go_on(session)
@@ -347,7 +347,7 @@ def test_models_are_not_pickled(model):
 
 
 def test_a_child_of_a_fork_amid_work_is_told(model):
-    """Another thread is at work with a model when the process forks: its child must not wait for that thread for ever."""
+    """Another thread is at work with a model when the process forks: its child must not wait for that thread forever."""
     other = palimpsa.Model.open(MODELS / "palimpsa_d", "bytes")
     begun, go_on = threading.Event(), threading.Event()
     hold = lambda done, total: begun.set() or go_on.wait(60)

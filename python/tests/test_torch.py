@@ -89,7 +89,7 @@ def every_input(rule, key_heads=3, packed=False):
     def run(*values):
         inputs, parts = dict(zip(names, values)), values[len(names):]
         if rule == "mesa":
-            parts = (parts[0] + parts[0].mT, parts[1])  # it is symmetric, also a little beside
+            parts = (parts[0] + parts[0].mT, parts[1])  # it is symmetric, also a little next to
         options = dict(initial_state=one_or_pair(parts), output_final_state=True) if parts else {}
         made = pt.memory(rule, **inputs, cu_seqlens=cu, return_variance=rule == "palimpsa", **options)
         made = made if isinstance(made, tuple) else (made,)
@@ -437,7 +437,7 @@ def test_forward_mode_is_refused_and_not_zero():
 
 @pytest.mark.parametrize("rule", ["palimpsa", "gdn"])
 def test_a_loop_over_time_in_double_agrees(rule):
-    """Beside formulas that are written here once more, in plain torch."""
+    """Next to formulas that are written here once more, in plain torch."""
     given = {n: x.requires_grad_() for n, x in tensors(rule, torch.float64, N=2, T=7, H=4, G=2, dk=5, dv=6).items()}
     q, k = (given[n].repeat_interleave(2, 2) for n in ("q", "k"))
     v, outputs = given["v"], []

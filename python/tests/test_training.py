@@ -60,7 +60,7 @@ def test_the_program_makes_the_same_run(tmp_path):
     options = [word for name, value in RECALL.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     run = lambda *more: subprocess.run([PROGRAM, "train", *options, "--threads", "1", "--out", tmp_path / "program", *more], capture_output=True, text=True)
     assert run("--stop-after", "4").returncode == 0
-    assert palimpsa.train(tmp_path / "program", resume=True, threads=1).finished  # Python goes on with a run of the program
+    assert palimpsa.train(tmp_path / "program", resume=True, threads=1).finished  # Python continues with a run of the program
     assert weights(tmp_path / "program") == weights(tmp_path / "python")
     configs = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("python", "program")]
     assert configs[0] == configs[1] and configs[0]["kv_pairs"] == 2

@@ -225,7 +225,7 @@ def test_new_tokens_can_be_drawn(tmp_path):
 
 
 def test_two_turns_with_one_cache(model):
-    """A padded batch goes on talking: what the cache holds is not read again."""
+    """A padded batch continues talking: what the cache holds is not read again."""
     ids = torch.randint(1, 200, (2, 8), generator=torch.Generator().manual_seed(4))
     mask = torch.ones(2, 8, dtype=torch.long)
     mask[0, :3] = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Converting, surgery and evaluation: what they tell, how they are stopped, what is refused."""
+"""Converting, surgery and evaluation: what they say, how they are stopped, what is refused."""
 import math
 import shutil
 

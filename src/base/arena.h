@@ -15,7 +15,7 @@ typedef struct pal_arena {
     bool bad; /* a size overflowed or did not fit; every later take fails too */
 } pal_arena;
 
-/* n elements of `size` bytes on a cache line of their own. NULL while measuring or when bad. */
+/* n elements of `size` bytes on their own cache line. NULL while measuring or when bad. */
 void *pal_take(pal_arena *arena, size_t n, size_t size);
 /* After measuring: allocates what was measured and rewinds. */
 pal_status pal_arena_reserve(pal_arena *arena, const char *what, pal_error *err);

@@ -30,14 +30,15 @@ static pal_status read_question(asked *out, const json_t *question, size_t index
     const size_t size = (size_t)snprintf(digits, sizeof digits, "%lld", (long long)json_integer_value(number));
     if (out->told >= out->answer || out->answer > text.size || size > text.size - out->answer ||
         memcmp(text.data + out->answer, digits, size) != 0)
-        return pal_fail(err, PAL_E_FORMAT,
-                        "question %zu: told at byte %zu, answered at %zu: the text of %zu bytes does not say %s there",
-                        index + 1, out->told, out->answer, text.size, digits);
+        return pal_fail(
+            err, PAL_E_FORMAT,
+            "question %zu: stated at byte %zu, answered at %zu: the text of %zu bytes does not say %s there", index + 1,
+            out->told, out->answer, text.size, digits);
     out->end = out->answer + size;
     return PAL_OK;
 }
 
-/* The token that holds a byte: the first that ends behind it. */
+/* The token that holds a byte: the first that ends after it. */
 static size_t holder(const size_t *end, size_t count, size_t byte) {
     size_t low = 0, high = count;
     while (low < high) {
@@ -48,7 +49,7 @@ static size_t holder(const size_t *end, size_t count, size_t byte) {
     return low;
 }
 
-/* Each question of the list; end[i] is the byte behind token i. */
+/* Each question of the list; end[i] is the byte after token i. */
 static pal_status mark(pal_answers *out, uint32_t *distance, const json_t *questions, pal_slice text, const size_t *end,
                        size_t count, pal_error *err) {
     const json_t *question;

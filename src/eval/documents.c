@@ -146,7 +146,7 @@ static pal_status next_page(pal_eval_data *d, pal_slice *text, bool *found, pal_
     *found = d->documents || d->pages.data; /* an empty file gives a map without data */
     if (!*found) return PAL_OK;
     if (!d->pages.data && ((st = next_document(d, &d->pages, found, err)) || !*found)) return st;
-    do { /* what stands before the first heading is no page unless it says something */
+    do { /* what stands before the first heading is not a page unless it says something */
         const pal_slice rest = { d->pages.data + d->done, d->pages.size - (size_t)d->done };
         if (!(*found = rest.size > 0)) return PAL_OK;
         *text = (pal_slice){ rest.data, pal_wikitext_page(rest) };

@@ -21,7 +21,7 @@ typedef struct pal_eval_options {
 
 typedef struct pal_eval_document {
     pal_ids ids;       /* appended to; without an EOS at the end */
-    pal_ids distances; /* with options.answers, one for each id: 0, or the tokens since what it answers was told */
+    pal_ids distances; /* with options.answers, one for each id: 0, or the tokens since its fact was stated */
     uint64_t bytes,
         words; /* of the original text; words = len(re.split(r'\s+', text)). Of answers: their bytes, count */
 } pal_eval_document;

@@ -9,12 +9,12 @@
 const char *const pal_longbench2_columns[PAL_LONGBENCH2_COLUMNS] = { "Overall", "Easy",   "Hard",
                                                                      "Short",   "Medium", "Long" };
 
-/* The letter behind the phrase, in brackets or not; asterisks do not count. */
+/* The letter after the phrase, in brackets or not; asterisks do not count. */
 static char find_letter(pal_slice text, const char *phrase, bool brackets) {
     for (size_t at = 0; at < text.size; at++) {
         size_t i = at;
         const char *p = phrase;
-        if (text.data[at] == '*') continue; /* nothing begins there that does not begin behind it */
+        if (text.data[at] == '*') continue; /* nothing starts there that does not start after it */
         for (; i < text.size && *p; i++) {
             if (text.data[i] == '*') continue;
             if (text.data[i] != (unsigned char)*p) break;

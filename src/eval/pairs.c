@@ -96,7 +96,7 @@ pal_status pal_encode_rolling(pal_encoder *e, pal_slice text, pal_ids *ids, pal_
     pal_status st;
     if (e->prefix < 0) return no_prefix(err);
     if ((st = pal_ids_append(ids, (uint32_t)e->prefix, err)) || (st = encode(e, text, ids, err))) return st;
-    const size_t tokens = ids->count - at - 1; /* ids[at + i] is token i, counted from 1 behind the prefix */
+    const size_t tokens = ids->count - at - 1; /* ids[at + i] is token i, counted from 1 after the prefix */
     for (size_t done = 0; done < tokens && !st;) {
         const size_t scored = tokens - done < e->most ? tokens - done : e->most, end = done + scored;
         const size_t from = end > e->most ? end - e->most : 0;

@@ -39,7 +39,7 @@ typedef struct pal_pairs {
 void pal_pairs_free(pal_pairs *pairs);
 pal_status pal_pairs_add(pal_pairs *pairs, pal_pair pair, pal_error *err);
 
-/* A whole text: every token is scored once, in windows of `most` tokens, the first behind the prefix token. A text
+/* A whole text: every token is scored once, in windows of `most` tokens, the first after the prefix token. A text
  * without tokens gives no window. */
 pal_status pal_encode_rolling(pal_encoder *e, pal_slice text, pal_ids *ids, pal_pairs *windows, pal_error *err);
 

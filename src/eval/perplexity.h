@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* How well a model predicts text. Documents are read through states, so that every token is predicted from all tokens
- * before it; several documents run in one pass. A state has the same size for any document, whose ids are held beside
+ * before it; several documents run in one pass. A state has the same size for any document, whose ids are held next to
  * it.
  *
  * With a prefix token in front (the tokenizer's BOS, else its EOS) a document's first token is predicted too, as
  * lm-evaluation-harness does; a tokenizer that has neither leaves it out. With `context`, a document is cut into
- * windows of that many predicted tokens, each read from an empty memory behind the one token before it. */
+ * windows of that many predicted tokens, each read from an empty memory after the one token before it. */
 #ifndef PAL_EVAL_PERPLEXITY_H
 #define PAL_EVAL_PERPLEXITY_H
 

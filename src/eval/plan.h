@@ -15,7 +15,7 @@ typedef struct pal_planned_task {
     pal_bytes shots;     /* text before every context */
 } pal_planned_task;
 
-/* Perplexity of any text, as a task beside the others: it has no file below --data, and reads whole documents. */
+/* Perplexity of any text, as a task next to the others: it has no file below --data, and reads whole documents. */
 extern const pal_eval_task pal_task_perplexity;
 
 typedef struct pal_eval_plan {

@@ -110,6 +110,6 @@ pal_status pal_prefixes_build(pal_prefixes *p, const pal_score_request *requests
     if ((st = add_runs(p, requests, 0, count, 0, -1, err))) return st;
     p->roots = p->count;
     for (size_t i = 0; i < p->count && !st; i++) st = fill_node(p, requests, i, err);
-    for (size_t i = p->count; i-- > 0 && !st;) count_subtree(p, &p->nodes[i], most); /* children stand behind */
+    for (size_t i = p->count; i-- > 0 && !st;) count_subtree(p, &p->nodes[i], most); /* children follow */
     return st;
 }

@@ -15,7 +15,7 @@ typedef struct pal_prefix {
     int child, children; /* nodes child .. child+children-1 */
     bool borrows;        /* a tip that is short enough to be read at once: it changes no memory, its parent's will do */
     int need;            /* memories that the subtree can hold at once */
-    size_t tokens;       /* that it and what stands behind it read */
+    size_t tokens;       /* that it and its descendants read */
 } pal_prefix;
 
 typedef struct pal_prefixes {

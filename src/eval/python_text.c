@@ -58,7 +58,7 @@ static bool is_case_ignorable(uint32_t c) {
            c == 0xB7 || c == 0x2018 || c == 0x2019 || c == 0x2024 || c == 0x2027;
 }
 
-/* What stands before a capital sigma: each one goes on where the last one stopped, so that many take linear time. */
+/* What precedes a capital sigma: each search continues where the last one stopped, so that many take linear time. */
 typedef struct {
     size_t seen;
     bool cased;
@@ -128,7 +128,7 @@ pal_status pal_py_replace(pal_bytes *out, pal_slice t, const char *from, const c
     return st;
 }
 
-/* Bytes of the broken character that s begins: its first and those that could still have gone on. */
+/* Bytes of the broken character that s begins: its first and those that could still have continued it. */
 static size_t broken_size(const unsigned char *s, size_t n) {
     const unsigned char a = s[0];
     const size_t whole = a >= 0xC2 && a < 0xE0 ? 2 : a >= 0xE0 && a < 0xF0 ? 3 : a >= 0xF0 && a <= 0xF4 ? 4 : 1;

@@ -64,7 +64,7 @@ static bool is_empty(const unsigned char *s, size_t n) {
     return true;
 }
 
-/* A cell from *at on, without its quotes; *at at the comma behind it, or at the end of the row. */
+/* A cell from *at on, without its quotes; *at at the comma after it, or at the end of the row. */
 static pal_status read_cell(const unsigned char *s, size_t n, size_t *at, pal_bytes *cell, pal_error *err) {
     pal_status st = PAL_OK;
     const bool quoted = *at < n && s[*at] == '"';
@@ -72,7 +72,7 @@ static pal_status read_cell(const unsigned char *s, size_t n, size_t *at, pal_by
     cell->size = 0;
     if (quoted) ++*at;
     while (*at < n && !st && (open || s[*at] != ',')) {
-        if (quoted && !open) return pal_fail(err, PAL_E_FORMAT, "text behind the closing quote of a cell");
+        if (quoted && !open) return pal_fail(err, PAL_E_FORMAT, "text after the closing quote of a cell");
         const bool quote = open && s[*at] == '"', doubled = quote && *at + 1 < n && s[*at + 1] == '"';
         *at += doubled; /* a doubled quote is one */
         if (quote && !doubled) open = false;
@@ -221,7 +221,7 @@ static pal_status read_table_row(const pal_records *r, row_place row, json_t **o
             pal_fail(err, st, "%s: line %llu: %s", r->path, (unsigned long long)row.line, why.text);
             break;
         }
-        more = at++ < n; /* a comma, behind which there is a cell, if only an empty one */
+        more = at++ < n; /* a comma, after which there is a cell, if only an empty one */
         const char *name = json_string_value(json_array_get(r->names, column));
         const char *wrong = "a cell is not UTF-8";
         json_t *value = r->names ? cell_value(&cell, &wrong)

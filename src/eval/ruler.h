@@ -25,7 +25,7 @@ typedef struct pal_ruler_task {
     int generate; /* tokens that are written */
     bool any;     /* one reference of several is enough (question answering) */
     pal_ruler_haystack haystack;
-    int keys, values, asked;   /* needles: that are told, values of each, keys that are asked for */
+    int keys, values, asked;   /* needles: how many are stated, values of each, keys that are asked for */
     bool uuid_key, uuid_value; /* else a word and a number */
     int set;                   /* documents: 0 SQuAD 2.0, 1 HotpotQA */
 } pal_ruler_task;
@@ -50,7 +50,7 @@ pal_status pal_ruler_count(const pal_ruler_task *task, pal_ruler_scoring scoring
 /* The score of all rows: percent with two decimals, or a fraction; NaN without a row. */
 double pal_ruler_score(pal_ruler_scoring scoring, const pal_ruler_sum *sum);
 
-/* A row of data as a prompt: `input` and behind it `answer_prefix`, where there is one; lm-evaluation-harness puts a
+/* A row of data as a prompt: `input` and after it `answer_prefix`, where there is one; lm-evaluation-harness puts a
  * blank between them where none is. Appends. */
 pal_status pal_ruler_prompt(const json_t *row, pal_ruler_scoring scoring, pal_bytes *prompt, pal_error *err);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Scoring. Nodes of the forest of prefixes run in passes. A node that has read its tokens keeps its memory for its
- * children. Most of them are tips, behind which nobody reads on: they borrow the memory, which nothing changes; a root
+ * children. Most of them are tips, which no request continues: they borrow the memory, which nothing changes; a root
  * that is a tip borrows the empty one. Other children take a copy, and the last of all takes the memory itself.
  *
  * How many memories a tree can hold at once is known (pal_prefix.need), and it is begun only when that many can be had.
  * A tree that needs more than there are is begun branch by branch in the same way. Should that come to a halt, the
- * youngest waiting memory is given up, and the branches behind it are read from the start: slower, never wrong. */
+ * youngest waiting memory is given up, and the branches after it are read from the start: slower, never wrong. */
 #include "palimpsa/score.h"
 
 #include <string.h>
@@ -41,7 +41,7 @@ struct pal_scorer {
     pal_work *work;
     bool lends;         /* memories can be borrowed */
     int sequences;      /* of a pass, at most */
-    pal_state *empty;   /* what roots borrow, unless nobody does */
+    pal_state *empty;   /* what roots borrow, if any do */
     pal_state **states; /* (o.states), made when first needed */
     int made, free_count;
     pal_state **free_states; /* (o.states) */
@@ -188,7 +188,7 @@ static pal_status begin_call(pal_scorer *s, pal_error *err) {
     return PAL_OK;
 }
 
-/* A memory of its own for a node, filled by fill_memories before the pass. */
+/* A separate memory for a node, filled by fill_memories before the pass. */
 static void take_state(pal_scorer *s, int node, const pal_state *from) {
     fresh *f = &s->fresh[s->fresh_count++];
     *f = (fresh){ .node = node, .slot = -1, .from = from };
@@ -229,7 +229,7 @@ static bool is_big(const pal_scorer *s, const pal_prefix *p) { return p->need >=
 
 static bool borrows(const pal_scorer *s, int node) { return s->tree.nodes[node].borrows && !s->nodes[node].alone; }
 
-/* A tree has set one aside for a memory that is borrowed beside those that take it on. */
+/* A tree has set one aside for a memory that is borrowed in addition to those that continue it. */
 static bool lends_and_passes_on(const pal_scorer *s, int node) {
     const pal_prefix *p = &s->tree.nodes[node];
     bool lends = false, passes = false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Many prompts on a few sessions: who is done takes the next prompt. A step costs nearly the same for one writer as for
- * many, so writers wait while somebody reads. */
+ * many, so writers wait while any session reads. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -59,7 +59,7 @@ static pal_status deliver(slot *s, pal_answer_fn *on_answer, void *user, bool *m
     return PAL_OK;
 }
 
-/* Writers go on only when nobody reads. */
+/* Writers continue only when no session reads. */
 static void let_readers_first(slot *slots, int n) {
     bool reading = false;
     for (int i = 0; i < n; i++) reading |= slots[i].session->phase == PAL_READING;

@@ -182,7 +182,7 @@ static int filter(pal_sampler *s, const pal_sampling *o, int32_t best) {
     const float low = reached_by(s, o->top_k ? most : FEW);
     bool whole = !(low > -INFINITY);
     int size = collect(s, low, INFINITY);
-    /* Without top_k the mass is known, and nothing behind it need leave the heap; min_p never needs more than itself.
+    /* Without top_k the mass is known, and nothing after it need leave the heap; min_p never needs more than itself.
      */
     for (double mass = 0; kept < most;) {
         if (!size && !whole) size = collect(s, -INFINITY, low), whole = true;

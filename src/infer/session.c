@@ -94,7 +94,7 @@ void pal_session_follow(pal_session *s) {
 
 void pal_session_stop(pal_session *s) {
     pal_engine_finish_piece(s);
-    if (s->phase == PAL_READING) { /* the next token of the prompt makes the memory one that text can go on from */
+    if (s->phase == PAL_READING) { /* after the next token of the prompt the memory can be continued */
         (void)pal_state_set_pending(s->state, (int32_t)s->ids.data[s->read], NULL);
         pal_session_note_prompt(s, s->read + 1);
         pal_session_follow(s);
@@ -155,7 +155,7 @@ static pal_status check_begin(const pal_session *s, const pal_state *state, cons
                         (long long)at, count);
     const int64_t before = o->known ? 0 : at + pending;
     if (e->grows && before + (int64_t)count > e->options.context)
-        return pal_fail(err, PAL_E_ARGUMENT, "the prompt has %zu tokens behind %lld, but attention layers hold %d",
+        return pal_fail(err, PAL_E_ARGUMENT, "the prompt has %zu tokens after %lld, but attention layers hold %d",
                         count, (long long)before, e->options.context);
     return PAL_OK;
 }
@@ -232,7 +232,7 @@ pal_status pal_session_copy(pal_session *to, pal_session *from, pal_error *err) 
     return PAL_OK;
 }
 
-/* Behind the numbers of a state's file: the newest tokens, then a bit for each id that was seen. */
+/* After the numbers in a state's file: the newest tokens, then a bit for each id that was seen. */
 typedef struct {
     uint32_t vocab, recent_count, recent[PAL_RECENT];
 } session_record;

@@ -7,7 +7,7 @@
 #include "model/work.h"
 #include "palimpsa/session.h"
 
-enum { PAL_RECENT = 8 }; /* tokens that a decoder is put behind: more than any character has bytes */
+enum { PAL_RECENT = 8 }; /* tokens that a decoder is primed with: more than any character has bytes */
 
 typedef enum pal_phase { PAL_IDLE, PAL_READING, PAL_WRITING } pal_phase;
 
@@ -22,7 +22,7 @@ struct pal_session {
     pal_finish finish;
     pal_state *state;
     pal_decoder *decoder;
-    pal_bytes held;      /* text that is not told yet */
+    pal_bytes held; /* text that is not reported yet */
     pal_stops stops;
     unsigned char *seen; /* (vocab) not 0 where an id was read or written */
     uint32_t *written;   /* (vocab) how often; NULL until a penalty wants it */
@@ -31,7 +31,7 @@ struct pal_session {
     pal_session_options options; /* with an own copy of bias, and no stop */
     pal_ids ids;                 /* what is read now: the pending token, then the prompt */
     size_t read, noted;          /* of them, by the state; in seen and recent */
-    bool first;                  /* the text's very first token is among ids and was not told yet */
+    bool first;                  /* the text's very first token is among ids and was not reported yet */
     int64_t left;                /* tokens that may still be written */
 };
 
@@ -61,13 +61,13 @@ pal_status pal_engine_plan(size_t *bytes, const pal_model *model, const pal_cont
 void pal_session_note(pal_session *s, uint32_t id);
 /* ... and those of the prompt before `end`, as far as they were not before. */
 void pal_session_note_prompt(pal_session *s, size_t end);
-/* Puts the decoder behind what was noted, so that a blank in front of the first new word is not taken for the text's
- * start, and a character that the last token began is told whole. */
+/* Primes the decoder with what was noted, so that a blank in front of the first new word is not taken for the text's
+ * start, and an incomplete character of the last token is completed. */
 void pal_session_follow(pal_session *s);
 /* Takes it out of its list, and leaves its memory complete: a piece that is under way is read to its end. */
 void pal_session_stop(pal_session *s);
 void pal_engine_add(pal_session *s, pal_phase phase); /* at the end of that list */
 void pal_engine_remove(pal_session *s); /* a piece that is under way leaves its memory undefined */
-void pal_engine_finish_piece(pal_session *s); /* if one is under way; nothing is told of it */
+void pal_engine_finish_piece(pal_session *s); /* if one is under way; its callback is not called */
 
 #endif

@@ -27,8 +27,8 @@ pal_status pal_stops_new(pal_stops *out, const char *const *texts, size_t count,
 bool pal_stops_name(const pal_stops *stops, int64_t id);
 void pal_stops_free(pal_stops *stops);
 void pal_stops_restart(pal_stops *stops); /* nothing is held back any more */
-/* How much of the held text can be told: up to the first that is there (*stopped), or else up to where one may begin.
- * The bytes from `seen` on are new; what was found before must have been held. */
+/* How much of the held text can be reported: up to the first that is there (*stopped), or else up to where one may
+ * begin. The bytes from `seen` on are new; what was found before must have been held. */
 size_t pal_stops_tellable(pal_stops *stops, const unsigned char *held, size_t size, size_t seen, bool *stopped);
 
 #endif

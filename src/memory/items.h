@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How a rule's backward pass is cut into items. The heads (or blocks of values) that read one key head all add to the
  * same dq and dk. An item is therefore (sequence, key head, slot): a slot works off its share of those units one after
- * the other, and where there are several slots each writes a partial sum of its own, added up afterwards in the order
+ * the other, and where there are several slots each writes its own partial sum, added up afterwards in the order
  * of the slots. How many there are depends on the problem alone: one where sequences and key heads give enough items.
  */
 #ifndef PAL_MEMORY_ITEMS_H

@@ -226,8 +226,8 @@ static void subtract(curve *c, const curve *other) {
     c->count = kept;
 }
 
-/* Curves that nearly coincide are told apart by differences: of metaplastic models to the same without, or, where no
- * model has its ablation beside it, of all to the first. */
+/* Curves that nearly coincide are shown as differences: of metaplastic models to the same without, or, where no
+ * model has its ablation next to it, of all to the first. */
 static pal_status add_differences(pal_runs *r, const pal_runs_options *o, pal_panel *panel, pal_metric metric,
                                   pal_error *err) {
     pal_series *series;

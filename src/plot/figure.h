@@ -28,7 +28,7 @@ typedef struct pal_axis {
 
 typedef struct pal_series {
     const char *label; /* in the legend; NULL: not there. Equal label and look appear once per figure */
-    const char *name;  /* where single values are told; NULL: label */
+    const char *name;  /* where single values are shown; NULL: label */
     size_t count;
     const double *x, *y;      /* a NaN in y ends a line and starts another */
     const double *low, *high; /* interval around y, or NULL */

@@ -108,7 +108,7 @@ pal_status pal_metrics_read(pal_metrics *m, const char *path, pal_error *err) {
     if (st) goto done;
     for (size_t i = 0, begin = 0; i < size; i++)
         if (text[i] == '\n') {
-            rows += i - begin >= strlen("{\"step\":1}"); /* a shorter line is no row */
+            rows += i - begin >= strlen("{\"step\":1}"); /* a shorter line is not a row */
             begin = i + 1;
         }
     if ((st = pal_metrics_room(m, rows, path, err))) goto done;

@@ -135,7 +135,7 @@ static void json_numbers(FILE *to, const char *key, const double *values, const 
     json_key(to, key);
     fputc('[', to);
     for (size_t i = 0, n = 0; i < s->count; i++) {
-        if (!isfinite(s->x[i])) continue; /* nobody could place it */
+        if (!isfinite(s->x[i])) continue; /* it could not be placed */
         if (n++) fputc(',', to);
         json_number(to, values[i]);
     }

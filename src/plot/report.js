@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a report adds to web/chart.js, which stands before it in the same script: curves that tell their values take the
+// What a report adds to web/chart.js, which stands before it in the same script: curves that show their values take the
 // place of the pictures. Where scripts do not run, and on paper, the pictures stay.
 
 const darkness = matchMedia('(prefers-color-scheme: dark)'),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Reading run directories: metrics, configurations, groups and the labels that tell groups apart. */
+/* Reading run directories: metrics, configurations, groups and the labels that distinguish them. */
 #include "plot/runs.h"
 
 #include <ctype.h>
@@ -128,7 +128,7 @@ int pal_model_colour(const char *name) {
         const char *rest = name + n;
         const bool rule = memchr(rest, ':', strcspn(rest, " ")) ||
                           (strncmp(rest, " (", 2) == 0 && isalpha((unsigned char)rest[2]));
-        if (rule) continue; /* another one on its backbone */
+        if (rule) continue; /* a different rule on its backbone */
         if (n > longest) longest = n, colour = models[i].colour;
     }
     return colour;
@@ -174,7 +174,7 @@ static void append(char label[PAL_RUN_LABEL], const char *key, const json_t *val
     snprintf(label + strlen(label), PAL_RUN_LABEL - strlen(label), ", %.30s %.30s", dot ? dot + 1 : key, text);
 }
 
-/* Groups of one name get what tells them apart: the settings that differ, or their directories. */
+/* Groups of one name get what distinguishes them: the settings that differ, or their directories. */
 static pal_status tell_apart(pal_runs *r, pal_error *err) {
     json_t *names = json_object(); /* name: list of groups */
     for (size_t g = 0; g < r->group_count; g++) {

@@ -19,7 +19,7 @@ typedef struct pal_runs_options {
     pal_theme theme;
     int width, height; /* 0: suits the panels */
     double scale;      /* PNG pixels per CSS pixel; 0: 2 */
-    /* The command that made a run, for a report, to be freed; NULL, or returns NULL: not told. */
+    /* The command that made a run, for a report, to be freed; NULL, or returns NULL: unknown. */
     char *(*command)(const json_t *config, const char *directory);
 } pal_runs_options;
 

@@ -22,7 +22,7 @@ bool pal_is_table(const char *path) {
     return n > 4 && strcasecmp(path + n - 4, ".csv") == 0;
 }
 
-/* The next line of text, without its end; NULL behind the last. */
+/* The next line of text, without its end; NULL after the last. */
 static char *next_line(char **text) {
     char *line = strsep(text, "\n");
     if (line) line[strcspn(line, "\r")] = '\0';
@@ -58,7 +58,7 @@ static pal_status read_row(const reader *r, char *line, const char **name, doubl
         if (meaning < 0 || !*word) continue;
         char *end;
         value[meaning] = strtod(word, &end);
-        if (*end) return pal_fail(err, PAL_E_FORMAT, "%s: line %zu: '%s' is no number", r->path, r->line, word);
+        if (*end) return pal_fail(err, PAL_E_FORMAT, "%s: line %zu: '%s' is not a number", r->path, r->line, word);
         *present |= 1u << meaning;
     }
     if (at != r->columns)

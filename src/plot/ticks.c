@@ -31,7 +31,7 @@ static int superscript(char *text, size_t size, int exponent) {
     return used;
 }
 
-/* A real minus sign is as wide as a plus; a hyphen looks like a speck beside digits. */
+/* A real minus sign is as wide as a plus; a hyphen looks like a speck next to digits. */
 static void write_fixed(char *text, size_t size, double value, int decimals, const char *suffix) {
     char digits[400];
     snprintf(digits, sizeof digits, "%.*f", decimals, fabs(value));

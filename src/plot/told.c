@@ -34,7 +34,7 @@ __attribute__((format(printf, 2, 3))) static void add(char text[TEXT], const cha
 typedef struct {
     size_t count, best_row;
     double first, last, low, high, best;
-    bool broken; /* the last value is no number */
+    bool broken; /* the last value is not a number */
 } course;
 
 static course course_of(const pal_metrics *m, pal_metric metric, bool highest) {
@@ -116,7 +116,7 @@ static void tell_metric(char text[TEXT], const pal_metrics *m, size_t i) {
             add(text, " (best: %s at step %s)", best, step);
         }
     }
-    if (c.broken) add(text, ", and is no number in the end");
+    if (c.broken) add(text, ", and is not a number in the end");
 }
 
 /* Which run ends best, by the first metric that all have. */
@@ -176,7 +176,7 @@ static void tell_task(const json_t *config, pal_report *report) {
     char text[TEXT] = "";
     if (!task) return;
     if (strcmp(task, "mqar") == 0) {
-        add(text, "Task: recall (mqar). The model reads pairs of a key and a value and then has to tell the value of "
+        add(text, "Task: recall (mqar). The model reads pairs of a key and a value and is then asked for the value of "
                   "keys that come again");
         if (whole_number(config, "seq_len"))
             add(text, "; %lld pairs in %lld tokens out of %lld", whole_number(config, "kv_pairs"),

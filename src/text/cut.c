@@ -3,10 +3,10 @@
  *
  * Without merges every character stands for itself: anywhere. For the pre-tokenizers of GPT-2, GPT-NeoX, Llama 3 and
  * Qwen 2: before a blank that is followed by a letter, a digit or anything outside ASCII but white space, and preceded
- * by a character that is no blank. There the pattern ends a pre-token in the whole text: a word, or a run of white
- * space less its last blank, which goes with the word behind it; and in the part before, which ends there, the same run
- * is taken up to the end. For scripts without blanks also behind a line break with no white space on either side: it
- * ends a pre-token, alone or with punctuation before it, and no pre-token begins with one that goes on. Where digits
+ * by a character that is not a blank. There the pattern ends a pre-token in the whole text: a word, or a run of white
+ * space less its last blank, which goes with the word after it; and in the part before, which ends there, the same run
+ * is taken up to the end. For scripts without blanks also after a line break with no white space on either side: it
+ * ends a pre-token, alone or with punctuation before it, and no pre-token begins with one that continues. Where digits
  * are split off before the pattern sees the text, or compatibility characters are taken apart (some begin with a
  * blank), white space may end at what follows: there the word must begin with a letter that stays one. SentencePiece's
  * merges never cross a blank when no piece joins the two sides (tok->words); the blank itself is left out where the

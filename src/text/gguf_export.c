@@ -170,7 +170,7 @@ static pal_status check_added(const pal_tokenizer *tok, pal_error *err) {
     return PAL_OK;
 }
 
-/* The template around a text: BOS in front, EOS behind, or nothing. */
+/* The template around a text: BOS in front, EOS after, or nothing. */
 static pal_status check_template(const pal_tokenizer *tok, pal_error *err) {
     const int64_t bos = tok->bos >= 0 ? tok->bos : tok->eos, eos = tok->eos >= 0 ? tok->eos : tok->bos;
     const bool front = tok->prefix.count == 0 || (tok->prefix.count == 1 && tok->prefix.data[0] == bos),

@@ -56,13 +56,13 @@ static pal_status add_replace(chain *c, const json_t *node) {
     if (!json_is_string(from) || !json_is_string(to) || json_string_length(from) == 0)
         return refuse(c, "Replace with anything but two strings");
     const text_step step = { .kind = REPLACE, .from = pal_json_slice(from), .to = pal_json_slice(to) };
-    if (has(c, METASPACE)) return refuse(c, "Replace behind Metaspace");
-    if (c->tok->strip_start) return refuse(c, "Replace behind Fuse and Strip");
+    if (has(c, METASPACE)) return refuse(c, "Replace after Metaspace");
+    if (c->tok->strip_start) return refuse(c, "Replace after Fuse and Strip");
     /* One character is the same in one string or in several, unless single bytes make it up. */
     if (c->fused && pal_utf8_read(step.from.data, step.from.size, &code) != step.from.size)
-        return refuse(c, "Replace of several characters behind Fuse");
+        return refuse(c, "Replace of several characters after Fuse");
     if ((has(c, BYTE_FALLBACK) || has(c, BYTE_LEVEL)) && (!c->fused || step.from.size > 1))
-        return refuse(c, "Replace behind bytes");
+        return refuse(c, "Replace after bytes");
     return add(c, step);
 }
 
@@ -74,10 +74,10 @@ static pal_status add_strip(chain *c, const json_t *node) {
         return refuse(c, "Strip at the end");
     if (!c->fused) {
         if (has(c, METASPACE) || has(c, BYTE_FALLBACK))
-            return refuse(c, "Strip of each token behind Metaspace or bytes");
+            return refuse(c, "Strip of each token after Metaspace or bytes");
         return add(c, (text_step){ .kind = STRIP, .from = pal_json_slice(content), .count = start });
     }
-    if (!is(pal_json_slice(content), " ")) return refuse(c, "Strip behind Fuse of anything but blanks");
+    if (!is(pal_json_slice(content), " ")) return refuse(c, "Strip after Fuse of anything but blanks");
     c->tok->strip_start += (size_t)start;
     return PAL_OK;
 }
@@ -86,7 +86,7 @@ static pal_status add_metaspace(chain *c, const json_t *node) {
     const json_t *sign = json_object_get(node, "replacement");
     const char *when = json_string_value(json_object_get(node, "prepend_scheme"));
     if (sign && !is(pal_json_slice(sign), SIGN)) return refuse(c, "Metaspace with a sign other than U+2581");
-    if (c->count || c->fused) return refuse(c, "Metaspace behind another decoder");
+    if (c->count || c->fused) return refuse(c, "Metaspace after another decoder");
     c->drop_first_sign = when ? strcmp(when, "never") != 0 : !json_is_false(json_object_get(node, "add_prefix_space"));
     return add(c, (text_step){ .kind = METASPACE });
 }
@@ -111,11 +111,11 @@ static pal_status add_node(chain *c, const json_t *node, int depth) {
         return PAL_OK;
     }
     if (strcmp(type, "ByteFallback") == 0) {
-        if (c->fused || has(c, BYTE_FALLBACK)) return refuse(c, "ByteFallback behind Fuse, ByteLevel or itself");
+        if (c->fused || has(c, BYTE_FALLBACK)) return refuse(c, "ByteFallback after Fuse, ByteLevel or itself");
         return add(c, (text_step){ .kind = BYTE_FALLBACK });
     }
     if (strcmp(type, "ByteLevel") == 0) {
-        if (c->count || c->fused) return refuse(c, "ByteLevel behind another decoder");
+        if (c->count || c->fused) return refuse(c, "ByteLevel after another decoder");
         c->fused = true;
         return add(c, (text_step){ .kind = BYTE_LEVEL });
     }

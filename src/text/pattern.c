@@ -24,7 +24,7 @@ enum { RETRIES = 10000000, TEXT_STEPS = 4000000, BYTE_STEPS = 2000, STACK_MAX = 
  * front of the pattern: what is too slow takes what it may, and one place. */
 static const double text_seconds = 0.3, byte_seconds = 150e-6;
 static const char look[] = "(?{clock})";
-enum { TOO_SLOW = -99999 }; /* beside Oniguruma's errors */
+enum { TOO_SLOW = -99999 }; /* next to Oniguruma's errors */
 
 /* Options in front, such as (?I), some of which are allowed nowhere else. */
 static size_t options_size(pal_slice source) {
@@ -120,7 +120,7 @@ static pal_status prepare(pal_tokenizer_scratch *s, pal_error *err) {
     s->limits = limits;
     if (s->region && limits) return PAL_OK;
     pal_pattern_scratch_free(s);
-    return pal_fail(err, PAL_E_MEMORY, "no memory to match a pattern");
+    return pal_fail(err, PAL_E_MEMORY, "out of memory while matching a pattern");
 }
 
 void pal_pattern_begin(pal_tokenizer_scratch *s, size_t size) {
@@ -187,7 +187,7 @@ pal_status pal_pattern_next(const pal_pattern *p, pal_tokenizer_scratch *s, pal_
                             s->seconds_allowed);
         if (at == ONIGERR_MEMORY) {
             clear_region(s->region);
-            return pal_fail(err, PAL_E_MEMORY, "no memory to match a pattern");
+            return pal_fail(err, PAL_E_MEMORY, "out of memory while matching a pattern");
         }
         if (at < 0) {
             OnigUChar why[ONIG_MAX_ERROR_MESSAGE_LEN] = "";
@@ -197,7 +197,7 @@ pal_status pal_pattern_next(const pal_pattern *p, pal_tokenizer_scratch *s, pal_
         }
         const OnigRegion *region = s->region;
         const size_t start = (size_t)region->beg[0], stop = (size_t)region->end[0];
-        if (start == stop && m->any && stop == m->end) { /* one character on, or for ever the same */
+        if (start == stop && m->any && stop == m->end) { /* one character on, to avoid an endless loop */
             do m->from++;
             while (m->from < text.size && (text.data[m->from] & 0xC0) == 0x80);
             continue;

@@ -138,7 +138,7 @@ static pal_status ready_secrets(pal_error *err) {
 }
 
 /* The bytes, seven at a time, as a polynomial at the secret factor: whatever strings there are, two of them meet for
- * few factors only. The first number tells their lengths apart. */
+ * few factors only. The first number encodes the length. */
 static uint64_t string_hash(const void *data, size_t size) {
     const unsigned char *p = data;
     const uint64_t factor = pal_map_secret.factor;
@@ -283,7 +283,7 @@ pal_status pal_trie_add(pal_trie *t, const void *data, size_t size, uint32_t val
     if (t->nodes == 0) trie_node(t, 0, 0);
     for (size_t i = 0; i < size;) {
         pal_pair_slot *edge = pal_pair_map_put(&t->edges, (uint64_t)node << 8 | bytes[i]);
-        if (edge->a == PAL_NO_ID) { /* nothing goes on like this: all the rest leads to a new node */
+        if (edge->a == PAL_NO_ID) { /* no string continues like this: all the rest leads to a new node */
             node = edge->a = trie_node(t, t->labels.size, size - i);
             memcpy(t->labels.data + t->labels.size, bytes + i, size - i);
             t->labels.size += size - i;

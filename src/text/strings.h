@@ -13,7 +13,7 @@
 
 #define PAL_NO_ID UINT32_MAX
 
-/* Room for `more` elements behind what is there. */
+/* Room for `more` elements after what is there. */
 pal_status pal_bytes_reserve(pal_bytes *bytes, size_t more, pal_error *err);
 pal_status pal_bytes_append(pal_bytes *bytes, const void *data, size_t size, pal_error *err);
 pal_status pal_ids_reserve(pal_ids *ids, size_t more, pal_error *err);
@@ -125,7 +125,7 @@ void pal_trie_free(pal_trie *t);
 typedef struct pal_trie_place {
     uint32_t node, done;
 } pal_trie_place;
-/* False: no string goes on like this. */
+/* False: no string continues like this. */
 static inline bool pal_trie_step(const pal_trie *t, pal_trie_place *at, unsigned char byte) {
     const pal_trie_node *node = &t->node[at->node];
     if (at->done < node->length) return t->labels.data[node->label + at->done++] == byte;

@@ -94,7 +94,7 @@ bool pal_is_byte_name(pal_slice name, unsigned *byte) {
     return true;
 }
 
-/* Text of a token in a file without a decoder of its own: in SentencePiece the blank sign becomes a blank, <0xNN> a
+/* Text of a token in a file without a decoder: in SentencePiece the blank sign becomes a blank, <0xNN> a
  * byte; in byte-level BPE the name is bytes, but an added token is what it was matched as. */
 static pal_status text_of(const pal_tokenizer *tok, uint32_t id, pal_bytes *out, pal_error *err) {
     const pal_slice name = pal_strings_at(&tok->names, id),

@@ -100,7 +100,8 @@ failed:
     return st;
 }
 
-/* The others hand over their moments, once the weights are written, and go on when all is. Writing takes any time. */
+/* The others hand over their moments, once the weights are written, and continue when all is. Writing takes any time.
+ */
 static pal_status help_to_write(pal_model *model, const pal_optimiser *optimiser, const pal_comm *comm,
                                 pal_error *err) {
     const pal_status st = pal_comm_meet(comm, err);

@@ -11,7 +11,7 @@
 
 #include "train/optimiser.h"
 
-/* Whoever has more to put into a checkpoint's directory; save may be NULL. */
+/* Lets the caller add files to a checkpoint's directory; save may be NULL. */
 typedef struct pal_checkpoint_more {
     void *self;
     pal_status (*save)(void *self, const char *folder, bool resumable, pal_error *err);

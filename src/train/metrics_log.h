@@ -14,7 +14,7 @@ typedef struct pal_metrics_log {
     char *path;
 } pal_metrics_log;
 
-/* Opens for appending after `step`: lines past it, a torn last line and anything that is no object are dropped. */
+/* Opens for appending after `step`: lines past it, a torn last line and anything that is not an object are dropped. */
 pal_status pal_metrics_log_open(pal_metrics_log *m, const char *path, int64_t step, pal_error *err);
 /* Writes one line and hands it to the operating system. Takes `line` over. */
 pal_status pal_metrics_log_write(pal_metrics_log *m, json_t *line, pal_error *err);

@@ -118,7 +118,7 @@ static pal_status read_settings(training_run *t, pal_error *err) {
 }
 
 /* Bits depend on the level, so a run keeps the one its checkpoints were made at. On a machine that cannot (another kind
- * of processor) it goes on with other rounding, but only when asked to. */
+ * of processor) it resumes with other rounding, but only when asked to. */
 static pal_status check_level(const training_run *t, pal_error *err) {
     const char *before = json_string_value(json_object_get(t->state, "cpu")),
                *level = pal_cpu_level_name(pal_context_level(t->run.cx)), *out = t->run.out;
@@ -130,7 +130,7 @@ static pal_status check_level(const training_run *t, pal_error *err) {
                             "%s was trained at processor level %s, which this machine does not have; --cpu %s resumes "
                             "it all the same, with other rounding",
                             out, before, level);
-        pal_warn("%s goes on at processor level %s, not %s as before: its bits will differ", out, level, before);
+        pal_warn("%s resumes at processor level %s, not %s as before: its bits will differ", out, level, before);
         return PAL_OK;
     }
     return pal_fail(err, PAL_E_ARGUMENT, "%s was trained at processor level %s, now %s; resume it with --cpu %s", out,
@@ -159,7 +159,7 @@ static pal_status enter(training_run *t, pal_error *err) {
         if (st) return st;
     }
     if (access(t->path, F_OK) != 0) return PAL_OK;
-    return pal_fail(err, PAL_E_ARGUMENT, "%s already holds a run; use --resume to go on with it, or another --out",
+    return pal_fail(err, PAL_E_ARGUMENT, "%s already holds a run; use --resume to continue it, or another --out",
                     r->out);
 }
 
@@ -176,7 +176,7 @@ static pal_status remember_weights(training_run *t, pal_error *err) {
     return PAL_OK;
 }
 
-/* The newest checkpoint, and whether the run may go on from it. */
+/* The newest checkpoint, and whether the run may resume from it. */
 static pal_status open_checkpoint(training_run *t, bool *nothing, pal_error *err) {
     bool extended;
     pal_status st;
@@ -196,7 +196,7 @@ static pal_status open_checkpoint(training_run *t, bool *nothing, pal_error *err
     return st;
 }
 
-/* Ranks that cannot hear of each other are no mistake of the caller. */
+/* A communication failure is a runtime error, not a usage error. */
 static pal_status among_ranks(training_run *t, pal_status st) {
     if (st) t->run.at_work = true;
     return st;
@@ -262,7 +262,7 @@ static double number_of(const json_t *state, const char *key) {
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-/* The result of a run that had come to its end, as its last checkpoint tells it. */
+/* The result of a run that had come to its end, read from its last checkpoint. */
 static pal_train_result finished_before(const training_run *t) {
     return (pal_train_result){ .step = t->step,
                                .loss = NAN,
@@ -361,7 +361,7 @@ pal_status pal_train_run(const char *directory, const pal_train_settings *settin
     json_decref(t->state);
     json_decref(t->config);
     pal_model_close(t->model);
-    /* A full disk is no reason to lose shards. */
+    /* Keep the shards if the run failed for lack of disk or RAM. */
     const bool failed = st == PAL_E_MEMORY || (st == PAL_E_IO && t->run.at_work);
     if (t->self) t->kind->close(t->self, t->began || o->resume || failed);
     pal_unlock_directory(t->lock, directory, t->made);

@@ -21,7 +21,7 @@ typedef struct pal_run {
     const pal_train_run_options *options;
     pal_train_progress now;
     bool stopping; /* progress said so */
-    bool at_work;  /* what fails now is no mistake of the caller, but the work itself */
+    bool at_work;  /* failures from here on are not usage errors */
 } pal_run;
 void pal_run_tell(const pal_run *r, const char *format, ...) PAL_PRINTF(2, 3);
 bool pal_run_goes_on(pal_run *r); /* asks progress within an evaluation */
@@ -73,7 +73,7 @@ double pal_run_token_flops(const pal_model *model, double labelled_share);
 json_t *pal_run_config(const pal_train_settings *s, const pal_run_task *task);
 json_t *pal_run_default_config(const pal_run_task *task);
 pal_status pal_run_write_config(const char *path, const json_t *config, pal_error *err);
-/* Whether a run may go on with these settings. *nothing: it is finished, and no more was asked for; *extended: it was
+/* Whether a run may resume with these settings. *nothing: it is finished, and no more was asked for; *extended: it was
  * finished and is given more updates. state: of its newest checkpoint at `step`, NULL without one. */
 typedef struct pal_run_resumed {
     const pal_run_task *task;

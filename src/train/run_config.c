@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* config.json, which defines a run, and whether a run may go on under another one. */
+/* config.json, which defines a run, and whether a run may resume with different settings. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,7 +49,7 @@ static bool is_length(const char *key) { return strcmp(key, "steps") == 0 || str
 static bool is_machine(const char *key) { return strcmp(key, "threads") == 0 || strcmp(key, "ranks") == 0; }
 
 /* Names every key in which the wanted configuration differs from the stored one; *length: one that is_length does,
- * which is no difference where it may change. */
+ * which is not a difference where it may change. */
 static pal_status compare(const pal_run *run, const pal_run_resumed *r, json_t *stored, bool may_grow, bool *length,
                           pal_error *err) {
     const char *key;
@@ -73,7 +73,7 @@ static pal_status compare(const pal_run *run, const pal_run_resumed *r, json_t *
             if (may_grow) continue;
         }
         if (is_machine(key)) {
-            pal_run_tell(run, "%s: %lld before, now %lld; the run goes on with the same data, and equal to rounding",
+            pal_run_tell(run, "%s: %lld before, now %lld; the run continues with the same data, equal up to rounding",
                          key, (long long)json_integer_value(old), (long long)json_integer_value(value));
             continue;
         }
@@ -91,9 +91,9 @@ static pal_status compare(const pal_run *run, const pal_run_resumed *r, json_t *
         free(after);
     }
     if (!differences) return PAL_OK;
-    return pal_fail(err, PAL_E_ARGUMENT, "%s: this run cannot go on under another configuration: %s%s", r->path, text,
+    return pal_fail(err, PAL_E_ARGUMENT, "%s: this run cannot resume with another configuration: %s%s", r->path, text,
                     *length ? " (only a finished run at a constant rate can be given more steps: a schedule that ends "
-                              "would have been another one)"
+                              "would have been a different run)"
                             : "");
 }
 

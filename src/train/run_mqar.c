@@ -48,7 +48,7 @@ static pal_mqar_config data_of(const pal_train_settings *o, int length, int pair
     };
 }
 
-/* Four whole numbers between colons; behind them a comma or the end. Returns where the next stage begins, or NULL. */
+/* Four whole numbers between colons; after them a comma or the end. Returns where the next stage begins, or NULL. */
 static const char *read_stage(const char *at, long long number[4]) {
     for (int i = 0; i < 4; i++) {
         char *end;

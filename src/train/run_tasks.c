@@ -10,7 +10,7 @@
 #include "train/run.h"
 
 enum { LIMIT = 100, CONTEXT = 2048 };
-static const size_t memory = (size_t)128 << 20; /* of the scorer's states, beside what training takes */
+static const size_t memory = (size_t)128 << 20; /* of the scorer's states, in addition to training */
 
 struct pal_run_tasks {
     pal_eval_plan plan;

@@ -74,7 +74,7 @@ static pal_status split_weight(char *path, double *weight, pal_error *err) {
     if (!equals || access(path, F_OK) == 0) return PAL_OK;
     *weight = strtod(equals + 1, &end);
     if (end == equals + 1 || *end || !(*weight > 0) || !isfinite(*weight))
-        return pal_fail(err, PAL_E_ARGUMENT, "--data '%s': expected a number above 0 behind '='", path);
+        return pal_fail(err, PAL_E_ARGUMENT, "--data '%s': expected a number above 0 after '='", path);
     *equals = '\0';
     return PAL_OK;
 }
@@ -175,7 +175,7 @@ static size_defaults defaults_for(const pal_train_settings *o, const pal_model_c
     return d;
 }
 
-/* auto becomes what it means, so that config.json tells and a later program resumes with the same order. */
+/* auto becomes what it means, so that a later program resumes with the same order. */
 static pal_order settle_order(pal_train_settings *o, bool resumed, const pal_text_source *sources, int count) {
     enum { FEW = 1000 };
     uint64_t all = 0, least = UINT64_MAX;
@@ -248,10 +248,10 @@ static pal_status open_tokenizers(text_run *t, const pal_train_settings *o, char
     }
     if (!o->tokenizer) return PAL_OK;
     if (strcmp(o->tokenizer, "chars") == 0)
-        return t->own ? pal_fail(err, PAL_E_ARGUMENT,
-                                 "--tokenizer chars: --model %s has a vocabulary of its own; leave --tokenizer out",
-                                 o->model)
-                      : check_chars(o, err);
+        return t->own
+                   ? pal_fail(err, PAL_E_ARGUMENT,
+                              "--tokenizer chars: --model %s has its own vocabulary; leave --tokenizer out", o->model)
+                   : check_chars(o, err);
     if ((st = pal_tokenizer_open(&t->asked, o->tokenizer, err))) {
         t->asked = NULL;
         return st;
@@ -363,7 +363,7 @@ static pal_status open_data(text_run *t, pal_run *r, pal_train_settings *o, cons
     return o->valid_data ? check_pairs(o, t->valid, p->valid_sources, err) : PAL_OK;
 }
 
-/* So that a run goes on with the data it began with. */
+/* So that a run resumes on the data it began with. */
 static const char *checksum_of(text_run *t, const pal_text_options *p) {
     uint64_t sum = 0;
     for (int i = 0; i < p->sources; i++) sum = sum * 31 + pal_shards_info_of(t->train[i])->fingerprint;

@@ -42,7 +42,7 @@ typedef struct {
 static void listen(void *user, const pal_token *t) {
     written *w = user;
     if (t->finish ==
-        PAL_FINISH_ERROR) { /* a model that diverged: its numbers are in the metrics, and training goes on */
+        PAL_FINISH_ERROR) { /* a model that diverged: its numbers are in the metrics, and training continues */
         w->text.size = 0;
         return;
     }

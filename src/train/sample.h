@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How a model in training goes on from a prompt, as `palimpsa generate --temperature 1` would. */
+/* How a model in training continues a prompt, as `palimpsa generate --temperature 1` would. */
 #ifndef PAL_TRAIN_SAMPLE_H
 #define PAL_TRAIN_SAMPLE_H
 

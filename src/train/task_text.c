@@ -29,9 +29,9 @@ struct pal_text_task {
     int *cu_seqlens;
     pal_row *rows; /* (most + 1) */
     pal_observer *observer;
-    /* Carried memories: each row of a batch is a lane that reads on from a place of its own. */
+    /* Carried memories: each row of a batch is a lane that reads on from its own place. */
     pal_loader_position *lanes;  /* (batch) */
-    pal_state **carried, **used; /* (batch) what each lane remembers; (sequences) of the batch at hand */
+    pal_state **carried, **used; /* (batch) what each lane remembers; (sequences) of the current batch */
     const pal_state **before;    /* (sequences) what each begins with: its lane's, or NULL */
 };
 
@@ -73,7 +73,7 @@ typedef struct {
     int rows, tokens, sequences;
 } filling;
 
-/* Reads the next row into the room behind those that are there, to stay or to be overwritten. */
+/* Reads the next row into the room after those that are there, to stay or to be overwritten. */
 static pal_status read_row(pal_text_task *t, pal_loader *loader, filling *f, bool stays, pal_error *err) {
     pal_row *row = &t->rows[f->rows];
     int *ends = t->cu_seqlens + 1 + f->sequences;
@@ -95,8 +95,8 @@ static pal_batch batch_of(const pal_text_task *t, const filling *f) {
                         .targets = t->targets };
 }
 
-/* The rows `kept` of the next `rows`, one behind the other. All are read: where the data stands does not depend on who
- * trains on it. */
+/* The rows `kept` of the next `rows`, one after the other. All are read: the position in the data does not depend on
+ * who trains on it. */
 static pal_status fill(pal_text_task *t, pal_loader *loader, int rows, pal_share kept, pal_batch *out, pal_error *err) {
     filling f = { 0 };
     pal_status st = PAL_OK;
@@ -106,7 +106,7 @@ static pal_status fill(pal_text_task *t, pal_loader *loader, int rows, pal_share
     return st;
 }
 
-/* The next row of each of this rank's lanes, which has a place of its own in the data. */
+/* The next row of each of this rank's lanes, which has its own place in the data. */
 static pal_status fill_lanes(pal_text_task *t, pal_batch *out, pal_error *err) {
     filling f = { 0 };
     for (int r = t->mine.first; r < t->mine.first + t->mine.count; r++) {
@@ -195,7 +195,7 @@ static pal_status evaluate_source(pal_text_task *t, int i, const pal_model *mode
     return st;
 }
 
-/* Goes on from the prompt; the same for the same weights and seed, whether the run was resumed or not. */
+/* Continues the prompt; the same for the same weights and seed, whether the run was resumed or not. */
 static pal_status sample(pal_text_task *t, const pal_model *model, json_t *metrics, pal_error *err) {
     pal_bytes text = { 0 };
     const pal_status st = pal_sample(&text, model, t->o.tokenizer, t->cx, t->o.sample, t->o.sample_tokens, t->o.seed,

@@ -19,10 +19,10 @@ typedef struct pal_text_options {
     int64_t steps;
     int64_t valid_tokens; /* of each validation source; 0: all */
     uint64_t seed;
-    bool carry;         /* truncated back-propagation: memories go on from row to row of a document */
+    bool carry;           /* truncated back-propagation: memories continue from row to row of a document */
     const pal_comm *comm; /* whose ranks share every batch; NULL: one process */
     pal_asking asking;
-    const char *sample; /* a prompt to go on from at each evaluation; NULL: none */
+    const char *sample; /* a prompt to continue from at each evaluation; NULL: none */
     int sample_tokens;
     /* Measures more at each evaluation and adds it to the metrics; NULL: nothing. */
     pal_status (*also)(void *user, const pal_model *model, json_t *metrics, pal_error *err);

@@ -91,7 +91,7 @@ static pal_status from_json(training *s, const json_t *o, int64_t step, pal_erro
     return PAL_OK;
 }
 
-/* What the line of metrics says of an update beside what to_json writes. */
+/* What the line of metrics says of an update in addition to what to_json writes. */
 static json_t *due_to_json(const training *s) {
     return json_pack("{s:o, s:o, s:o}", "loss", pal_json_number(s->last_loss), "lr", json_real(s->rate), "grad_norm",
                      pal_json_number(s->last_norm));
@@ -105,7 +105,7 @@ static pal_status due_from_json(training *s, const json_t *o, pal_error *err) {
     s->rate = real_of(due, "lr");
     s->last_norm = real_of(due, "grad_norm");
     if (s->stage_step > 0 && isfinite(s->rate)) return PAL_OK;
-    return pal_fail(err, PAL_E_FORMAT, "trainer.json: 'evaluation_due' does not tell of an update");
+    return pal_fail(err, PAL_E_FORMAT, "trainer.json: 'evaluation_due' does not name an update");
 }
 
 int64_t pal_task_steps(const pal_task *task) {

@@ -46,14 +46,14 @@ typedef struct pal_task {
     pal_status (*prepare)(void *self, const pal_model *model, size_t *bytes, pal_error *err);
 
     /* What follows may be NULL. */
-    /* Adds to every line of metrics what tells its stage from others. */
+    /* Adds to every line of metrics what identifies its stage. */
     void (*describe)(void *self, int stage, json_t *metrics);
     /* Instead of pal_model_learn: adds the gradients of the batch's summed loss. */
     pal_status (*learn)(void *self, pal_model *model, pal_work *work, const pal_batch *batch, pal_loss *loss,
                         pal_error *err);
     /* Brings what other ranks hold to rank 0, which position and save are asked for. */
     pal_status (*gather)(void *self, pal_error *err);
-    /* Where the data stands, for trainer.json, and going on from there; folder: the checkpoint, which rank 0 reads. */
+    /* The position in the data, for trainer.json, and resuming from it; folder: the checkpoint, which rank 0 reads. */
     json_t *(*position)(void *self);
     pal_status (*resume)(void *self, const json_t *position, const char *folder, pal_error *err);
     /* More files for a checkpoint's directory; not resumable: a model directory alone. */
@@ -101,13 +101,13 @@ typedef struct pal_train_state {
     int64_t planned; /* updates that it had before it, in all stages; -1: of an earlier version, which did not say */
 } pal_train_state;
 pal_train_state pal_train_state_of(const json_t *trainer_state); /* NULL: a run that has not begun */
-/* Whether pal_train would go on from what a checkpoint of this step recorded; total: updates, with those to come. */
+/* Whether pal_train would continue from what a checkpoint of this step recorded; total: updates, with those to come. */
 pal_status pal_train_state_read(const pal_task *task, const json_t *trainer_state, int64_t step, int64_t *total,
                                 pal_error *err);
 int64_t pal_task_steps(const pal_task *task); /* in all stages */
 
-/* Bytes that training this model with this task needs beside the weights. Refuses what pal_train would refuse, and
- * prepares the task: call it first. */
+/* Bytes that training this model with this task needs in addition to the weights. Refuses what pal_train would refuse,
+ * and prepares the task: call it first. */
 typedef struct pal_train_bytes {
     size_t total;
     size_t activations,

@@ -35,7 +35,7 @@ BROKEN = {
         ("talk.js", "c.recording.cut(from);", "c.recording.cut(from - 2);", "the prompt stays"),
         ("talk.js", "'click', () => app.busy?.abort()", "'click', () => {}", "the end of the text"),
         ("api.js", "raw: file", "raw: 'nothing'", "a file becomes a memory"),
-        ("keep.js", "base: { id: m.id, tokens: m.tokens },", "base: null,", "a conversation that goes on from it"),
+        ("keep.js", "base: { id: m.id, tokens: m.tokens },", "base: null,", "a conversation that continues from it"),
         ("api.js", "remove: id => remove(place(id))", "remove: id => {}", "a memory is deleted"),
     ],
     "lists": [

@@ -13,7 +13,7 @@ TOKENS = 400
 
 
 def record(folder):
-    """Twelve layers of eight heads; untrained but for one update: what is drawn is the same."""
+    """Twelve layers of eight heads; untrained except for one update: what is drawn is the same."""
     (folder / "book.txt").write_text("".join(p.read_text() for p in sorted((WEB.parent / "docs").rglob("*.md")))[:60000])
     words = "train --recipe shakespeare --model palimpsa-m --hidden 256 --layers 12 --heads 8 --steps 1 --warmup 1 --batch 1 --threads 2".split()
     subprocess.run([program, *words, "--data", folder / "book.txt", "--out", folder / "model"], check=True, capture_output=True)

@@ -91,7 +91,7 @@ def idle(b):
 
 
 def read_recall(b):
-    """A recall example, read to its end. A text that is there already gets a new conversation beside it."""
+    """A recall example, read to its end. A text that is there already gets a new conversation next to it."""
     before = b.js("return import('/app.js').then(({ app }) => app.current.recording.ids.length ? app.current.key : 0)")
     b.click("#recall")
     b.wait("a recall example", """return import('/app.js').then(({ app }) => { const r = app.current.recording;
@@ -174,7 +174,7 @@ def train_models(folder):
 
 
 def same_as_server(b, base, flat=True):
-    """Tiles, probabilities and a map at the slider's place equal what the server tells another client. flat: the map may be of one colour."""
+    """Tiles, probabilities and a map at the slider's place equal what the server sends another client. flat: the map may be of one colour."""
     s = state(b)
     p, ids = s["position"], s["ids"]
     events = observe(base, model=s["model"], prompt=(ids + [0])[: p + 1], max_tokens=0, observe={"every": 1, "map": {"layer": s["layer"], "size": 64}})

@@ -74,7 +74,7 @@ def talk(b, base, folder):
     time.sleep(0.1)
     idle(b)
     g = state(b)
-    check(g["ids"][:12] == s["ids"][:12] and len(g["ids"]) > 20, "the fork goes on")
+    check(g["ids"][:12] == s["ids"][:12] and len(g["ids"]) > 20, "the fork continues")
     choose_token(b, 14)
     press(b, "Roll back here")
     b.wait("the end of what was rolled back", "return document.querySelectorAll('#text .t').length === 15")
@@ -96,7 +96,7 @@ def talk(b, base, folder):
     idle(b)
     check(len(state(b)["ids"]) < 4000, "it was stopped")
     b.js("document.querySelector('#option-max_tokens').value = 60")
-    # A kept memory: download, upload, go on from it, delete.
+    # A kept memory: download, upload, continue from it, delete.
     b.js("document.querySelectorAll('#memories .more')[0].click()")
     b.js("[...document.querySelectorAll('#memories .node-menu')][0].querySelectorAll('button').forEach(x => { if (x.textContent === 'Download') x.click(); })")
     end = time.time() + 20
@@ -110,13 +110,13 @@ def talk(b, base, folder):
     while len(json.loads(ask(base, "/v1/memories")[1])["data"]) != before + 1 and time.time() < end:
         time.sleep(0.1)
     check(len(json.loads(ask(base, "/v1/memories")[1])["data"]) == before + 1, "a file becomes a memory")
-    b.wait("a conversation that goes on from it", "return import('/app.js').then(({ app }) => app.current.base !== null)")
+    b.wait("a conversation that continues from it", "return import('/app.js').then(({ app }) => app.current.base !== null)")
     b.type("#prompt", "more")
     b.click("#send")
     time.sleep(0.1)
     idle(b)
     base_tokens = b.js("return import('/app.js').then(({ app }) => app.current.base.tokens)")
-    check(state(b)["end"] > base_tokens, "it reads on behind the memory")
+    check(state(b)["end"] > base_tokens, "it reads on after the memory")
     b.js("document.querySelectorAll('#memories .more')[0].click()")
     b.js("[...document.querySelectorAll('#memories .node-menu')][0].querySelectorAll('button').forEach(x => { if (x.textContent === 'Delete') x.click(); })")
     b.wait("the question", "return !!document.querySelector('dialog')")
@@ -232,7 +232,7 @@ def comparison(b, base, folder):
     b.click("#compare-recall")
     b.wait("both have read", "return document.querySelectorAll('#differences tbody tr').length > 3 && !document.querySelector('#compare-go').disabled")
     names = [b.js(f"return document.querySelector('#compare-model-{n}').value") for n in (0, 1)]
-    check(names[1] == names[0] + "@plain", f"with plasticity off beside it: {names}")
+    check(names[1] == names[0] + "@plain", f"with plasticity off next to it: {names}")
     ids = list(map(int, b.js("return document.querySelector('#compare-prompt-0').value").split()))
     truth = []
     for name in names:
@@ -377,7 +377,7 @@ def others(b, folder):
         choose_token(b, 9)
         press(b, "Keep memory here")
         eventually("a second memory, of ten tokens", lambda: sorted(m["tokens"] for m in kept(base)) == [9, 10])
-        # Links that ask for what is not there are told so, and the page works.
+        # Links that ask for what is not there are reported so, and the page works.
         for wrong, words in (("view=talk&model=nobody", "no model"), ("view=talk&model=recall&memory=gone", "no longer kept"), ("view=talk&model=recall&ids=AAAA", ""), ("view=talk&model=recall&layer=99&position=-5&element=9.9.9", "")):
             b.open("about:blank")
             b.open(f"{base}/#{wrong}")

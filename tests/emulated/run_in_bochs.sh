@@ -35,7 +35,7 @@ cpu=${BOCHS_CPU:-corei7_skylake_x}
 mem=${BOCHS_MEM:-512}
 limit=${BOCHS_TIMEOUT:-900}
 cache=${BOCHS_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/run_in_bochs}
-ips=50000000 # instructions per emulated second; the kernel is told below
+ips=50000000 # instructions per emulated second; the kernel is reported below
 isolinux=/usr/lib/ISOLINUX/isolinux.bin
 ldlinux=/usr/lib/syslinux/modules/bios/ldlinux.c32
 bios=/usr/share/bochs/BIOS-bochs-latest
@@ -52,7 +52,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/run_in_bochs.XXXXXX")
 bochs_pid=
 # shellcheck disable=SC2329  # called by the trap
 finish() {
-    if [ -n "$bochs_pid" ]; then # timeout leads a process group of its own; Bochs outlives SIGTERM
+    if [ -n "$bochs_pid" ]; then # timeout leads its own process group; Bochs outlives SIGTERM
         kill -KILL -- "-$bochs_pid" 2>/dev/null || kill -KILL "$bochs_pid" 2>/dev/null || true
     fi
     if [ -n "${BOCHS_KEEP:-}" ]; then

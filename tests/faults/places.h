@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* From now on places are noted anew, told apart by so many callers; 0: no longer. */
+/* From now on places are noted anew, distinguished by so many callers; 0: no longer. */
 void places_watch(int callers);
 typedef struct allocating_place {
     uint64_t number;  /* of its first allocation, as pal_alloc_fail_at counts when it is called where the watch began */

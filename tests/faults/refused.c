@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Linked with --wrap: allocations that the library and the program make themselves, beside pal_alloc, are counted and
+/* Linked with --wrap: allocations that the library and the program make themselves, next to pal_alloc, are counted and
  * refused as pal_alloc's are. */
 #include <stdlib.h>
 #include <string.h>

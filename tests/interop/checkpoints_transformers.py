@@ -72,7 +72,7 @@ def check(name, folder, groups, limit, tied, dtype):
         edit(folder, lambda config: config["ssm_cfg"].update(dt_limit=[limit[0], float("inf") if limit[1] == "Infinity" else limit[1]]))
     hf, saved = folder / "hf", folder / "saved"
     write(folder, hf, dtype)
-    if not tied:  # a head of its own, as transformers makes one
+    if not tied:  # its own head, as transformers makes one
         model, _ = theirs(hf)
         model.config.tie_word_embeddings = False
         model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight) * 0.1)

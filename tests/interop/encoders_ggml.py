@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How close the blocks that we write come to the values, beside those of ggml's own encoders.
+"""How close the blocks that we write come to the values, next to those of ggml's own encoders.
 
     pip install numpy gguf llama-cpp-python
     python3 encoders_ggml.py --program build/palimpsa [MODEL ...]

@@ -24,7 +24,7 @@ SIZES = {"130m": dict(D=768, layers=24, N=128), "370m": dict(D=1024, layers=48, 
 
 
 def measure_theirs(path, prompt, tokens, threads, clock):
-    """In a process of its own: one warm-up and one turn through the C interface."""
+    """In its own process: one warm-up and one turn through the C interface."""
     import llama_cpp as l
 
     l.llama_backend_init()

@@ -6,7 +6,7 @@
     python3 lm_eval_speed.py --program build/palimpsa --model DIR --data DATA --tasks piqa,hellaswag --limit 40 --ours 200 --batch 1,8
 
 Timed are the requests alone: tokenizing, model and log-softmax; neither start-up nor reading of the weights. The harness is given the batch sizes
-in turn, and its best counts. The two may have different numbers of documents: compared are tokens of requests by second. Beside it stands what
+in turn, and its best counts. The two may have different numbers of documents: compared are tokens of requests by second. Next to it stands what
 palimpsa makes of the machine: the arithmetic of the matrices for tokens that had to be read, and of the head for tokens that were scored, as a
 share of the matrix product's speed ('palimpsa bench matmul').
 """

@@ -11,7 +11,7 @@ class WorkOptions(ctypes.Structure):
 
 
 class Model:
-    """One sequence: feed() returns the logits behind the last token as a list."""
+    """One sequence: feed() returns the logits after the last token as a list."""
 
     def __init__(self, library, path):
         self.lib = ctypes.CDLL(library)

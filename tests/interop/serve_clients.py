@@ -78,7 +78,7 @@ def with_openai(base):
 
 
 def with_curl(base):
-    """Each line of the documentation as it stands, but for the address and an id."""
+    """Each line of the documentation as it stands, except for the address and an id."""
     lines = re.findall(r"^    (curl .*)$", docs.read_text(), re.M)
     made, done = None, 0
     for line in lines:

@@ -3,7 +3,7 @@
 
     python3 serve_load.py --program build/palimpsa --model DIR [--tokenizer X] [--threads 2] PHASE ...
 
-Phases: one (tokens/s of one stream against `generate`), many (16 streams against one), pause (a long prompt beside 8 streams), prefix (the same 8,192-token
+Phases: one (tokens/s of one stream against `generate`), many (16 streams against one), pause (a long prompt next to 8 streams), prefix (the same 8,192-token
 prompt six times), tokenizing (/health while texts of 10 MB are tokenized), soak (256 idle connections, 64 streams and 64 waiting requests for --minutes), slow (2,000 sockets that send half a request), long (--tokens read
 through one session; then its steps against those of a memory of 64 tokens, in turns, once the file --hold exists),
 observe (tokens/s with tiles against without, and the time of a replay). Prints one line of JSON each.

@@ -4,7 +4,7 @@
     pip install tokenizers sentencepiece
     python3 tokenizers_compare.py --library build/libpalimpsa.so --data DATA [--bytes N] [--only NAME] [--keep DIR]
 
-DATA holds tokenizers/{gpt-neox,gpt2,llama2} and wikitext-2. Beside those real vocabularies, small ones with unusual
+DATA holds tokenizers/{gpt-neox,gpt2,llama2} and wikitext-2. Next to those real vocabularies, small ones with unusual
 settings are made on the spot. Ends with exit code 1 when any string differs.
 """
 import argparse

@@ -65,7 +65,7 @@ class Draw:
             parts = []
             for _ in range(self.rng.randint(1, 3)):
                 atom = self.atom(depth)
-                # A quantifier behind an assertion has no fixed meaning, and behind several characters means the last.
+                # A quantifier after an assertion has no fixed meaning, and after several characters means the last.
                 parts.append(atom + ("" if atom in ANCHORS or atom[:3] in ("(?=", "(?!", "(?<") else self.quantifier()))
             branches.append("".join(parts))
         prefix = self.rng.choice(("", "", "", "", "(?i)", "(?m)")) if depth == 0 else ""
@@ -182,7 +182,7 @@ def compare(draw, tok, ours, theirs, added):
         changed = any(t.normalized and theirs.normalizer and theirs.normalizer.normalize_str(t.content) != t.content
                       for t in theirs.get_added_tokens_decoder().values())
         for some in (ids, [draw.rng.randrange(size) for _ in range(6)]):
-            skip = draw.maybe(0.5) and not changed  # 0.23 then tells special tokens by their normalised spelling
+            skip = draw.maybe(0.5) and not changed  # 0.23 then says special tokens by their normalised spelling
             try:
                 back = theirs.decode(some, skip_special_tokens=skip)
             except BaseException as e:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Speed beside the package `tokenizers`: GPT-NeoX's vocabulary, English text, in one run.
+"""Speed next to the package `tokenizers`: GPT-NeoX's vocabulary, English text, in one run.
 
     python3 tokenizers_speed.py --library build/libpalimpsa.so --program build/palimpsa --data DATA [--rounds 3]
 

@@ -190,7 +190,7 @@ try:
     run("convert", root / "with.gguf", root / "with-back", "--to", "palimpsa")
     check("and comes back", (root / "with-back" / "tokenizer.gguf").exists())
 
-    # a learned vocabulary through GGUF: the same ids, and padding that is no token
+    # a learned vocabulary through GGUF: the same ids, and padding that is not a token
     text = "the cat sat on the mat, and the hat sat on the cat.  So it goes: 12 cats, 34 mats.\n"
     (root / "text").write_text(text * 20)
     run("tokenize", "--train-bpe", 300, "--out", root / "learned", root / "text")
@@ -202,7 +202,7 @@ try:
     check("the same ids from GGUF", ids[0] == ids[1] and len(ids[0].split()) > 10, ids)
     run("generate", root / "rows.gguf", "--prompt", "the cat", "--max-tokens", 16)
     run("convert", root / "rows.gguf", root / "rows-back", "--to", "official")
-    check("padding is no vocabulary", json.loads((root / "rows-back" / "config.json").read_text())["vocab_size"] == 300)
+    check("padding is not a vocabulary", json.loads((root / "rows-back" / "config.json").read_text())["vocab_size"] == 300)
 
     # limits of the time step: an infinite one as each layout can say it, and every way to write it is read
     hf_tensors = writers.safetensors_bytes(writers.hf_names(json.loads((root / "official" / "expected.json").read_text())))
@@ -229,7 +229,7 @@ try:
         done = run("inspect", hf_directory(f"wrong-limit{n}", time_step_limit=limit), code=2)
         check(f"a limit of {limit}", "two numbers, of which the second may be infinite" in done.stderr, done.stderr)
 
-    # numbers that no one wants: told with the tensor's name and their count
+    # numbers that no one wants: said with the tensor's name and their count
     def told(what, done, *words):
         check(what, any(all(w in line for w in words) for line in done.stderr.splitlines() if "warning" in line), done.stderr)
 
@@ -264,11 +264,11 @@ try:
     check("a link to an empty directory", (root / "place" / "empty" / "config.json").exists() and (root / "place" / "link").is_symlink())
     (root / "place" / "dot").mkdir()
     run("convert", root / "torch", f"{root}/place/dot/.", "--to", "official")
-    check("a directory with a dot behind it", (root / "place" / "dot" / "config.json").exists())
+    check("a directory with a dot after it", (root / "place" / "dot" / "config.json").exists())
     (root / "place" / "slash").mkdir()
     (root / "place" / "to-slash").symlink_to("slash")
     run("convert", root / "torch", f"{root}/place/to-slash/", "--to", "official")
-    check("a link with a slash behind it", (root / "place" / "slash" / "config.json").exists())
+    check("a link with a slash after it", (root / "place" / "slash" / "config.json").exists())
     run("convert", root / "torch", root / "new" / "deep" / "x.gguf", "--to", "gguf", "--tokenizer", "none")
     check("parents of a GGUF file", (root / "new" / "deep" / "x.gguf").exists())
     (root / "here").mkdir()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Directories that somebody else works in, those that nobody may write to, files of others in them, closed streams, pipes: one sentence, and nothing
+"""Directories that someone else works in, those that no one may write to, files of others in them, closed streams, pipes: one sentence, and nothing
 changes. Who is killed leaves no lock."""
 from faulty import TEXT, TRAIN, can_serve, check, contents, copied, golden
 from outside import call, program
@@ -35,7 +35,7 @@ with tempfile.TemporaryDirectory() as folder:
         other.kill()
         other.wait()
         check(refused.returncode == 2 and re.search(rf"\npalimpsa: run: process {other.pid} \(.*\) works in this directory\n$", "\n" + refused.stderr), f"{words[0]}: {refused}")
-        check(contents(here) == before and (here / "run").is_dir(), f"{words[0]}: something was written beside another process")
+        check(contents(here) == before and (here / "run").is_dir(), f"{words[0]}: something was written next to another process")
         if words[0] != "serve":
             call(*words, cwd=here)
     # So is one that adds lines to the same file.
@@ -62,7 +62,7 @@ with tempfile.TemporaryDirectory() as folder:
         check((here / file).read_bytes() == lines, f"{task}: the file is not what it was")
     print("a second process is refused and named; a killed one leaves no lock")
 
-    # A directory that may only be read. The superuser may write anywhere: the program then runs as nobody.
+    # A directory that may only be read. The superuser may write anywhere: the program then runs as no one.
     nobody = {"user": 65534, "group": 65534, "extra_groups": []} if os.getuid() == 0 else {}
     mine = root / "palimpsa"
     shutil.copy(program, mine)

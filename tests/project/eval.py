@@ -110,7 +110,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert "nothing to compare" in run("eval", hybrid, *B, "--at-least", 300, code=2)
     assert "--by-position" in run("eval", hybrid, *B[:-1], "--at-least", 9, code=2)
 
-    # Answers alone: what a text with an answer at its end costs beyond the same text without, by the distance to where it was told.
+    # Answers alone: what a text with an answer at its end costs beyond the same text without, by the distance to where it was reported.
     (folder / "hay").write_text("The sea is wide and the sky is high. A bird sings.\n" * 20)
     run("needle", folder / "hay", "--tokenizer", "bytes", "--tokens", 900, "--needles", 4, "--questions", 3, "--count", 9, "--out", folder / "needles.jsonl")
     A = ["--tokenizer", "bytes", "--data", folder / "needles.jsonl", "--answers"]
@@ -142,7 +142,7 @@ with tempfile.TemporaryDirectory() as folder:
         (folder / "bad.jsonl").write_text(json.dumps(row) + "\n")
         said = run("eval", hybrid, *A[:3], folder / "bad.jsonl", "--answers", code=2)
         assert "bad.jsonl: line 1: " in said and message in said, said
-    # An answer is right when all of its tokens are: a model that says 53 (and 3 behind a 4) is wrong where one digit differs.
+    # An answer is right when all of its tokens are: a model that says 53 (and 3 after a 4) is wrong where one digit differs.
     (folder / "always").write_text("".join(f"bafe {'45555'[i * i % 97 % 5]}3\n" for i in range(2000)))
     run("train", "--task", "text", "--data", folder / "always", "--tokenizer", "bytes", "--model", "palimpsa-m", "--hidden", 32, "--layers", 1, "--row", 256, "--context", 64, "--batch", 1,
         "--steps", 60, "--lr", "1e-2", "--out", folder / "parrot")
@@ -155,7 +155,7 @@ with tempfile.TemporaryDirectory() as folder:
             assert (said["answers"], said["right"]) == (len(numbers), right), (numbers, piece, said)
     assert "answers are found in JSONL" in run("eval", hybrid, "--tokenizer", "bytes", "--data", folder / "text", "--answers", code=2)
 
-    # A name that is not UTF-8, and losses that are no numbers: all that JSON can say of them.
+    # A name that is not UTF-8, and losses that are not numbers: all that JSON can say of them.
     odd = os.fsencode(folder) + b"/caf\xe9"
     shutil.copytree(os.fsencode(hybrid), odd)
     named = json.loads(run("eval", odd, *B, "--baseline", odd, "--json"))

@@ -125,7 +125,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert "--text goes with perplexity" in run(*E, "piqa", "--text", book, code=2)
     assert "--text goes with --tasks" in run("eval", hybrid, "--data", book, "--text", book, code=2)
 
-    # A run that goes on: behind a line that was cut off, and behind a signal; what is known is not read again.
+    # A run that continues: after a line that was cut off, and after a signal; what is known is not read again.
     whole = samples_at.read_bytes()
     end = whole.rindex(b"\n", 0, len(whole) // 2) + 1
     for cut in (0, end - 1, end + 5, len(whole)):
@@ -200,7 +200,7 @@ with tempfile.TemporaryDirectory() as folder:
     one = (folder / "bars.svg").read_text()
     (folder / "pair.json").write_text(json.dumps([{**a, "model_name": "same"}, {**b, "model_name": "same"}]))
     bars(folder / "pair.json")
-    assert len(one) > len((folder / "bars.svg").read_text())  # names are told apart by their directories
+    assert len(one) > len((folder / "bars.svg").read_text())  # names are distinguished by their directories
     (folder / "row.json").write_text(json.dumps({"results": {"perplexity": {"perplexity,none": 3.0, "word_perplexity,none": 40.0}}, "model_name": "x"}))
     assert len(bars(folder / "row.json")[0]) == 1  # the row of any text
     run("plot", folder / "their.json", "--out", folder / "tasks.png", "--theme", "dark")
@@ -299,7 +299,7 @@ with tempfile.TemporaryDirectory() as folder:
     # The recording itself, where it is: the same tables as the program it comes from.
     more, all_data = os.environ.get("PALIMPSA_GOLDEN"), os.environ.get("PALIMPSA_DATA")
     if not more or not all_data:
-        print("skipped: the recorded model beside the project (PALIMPSA_GOLDEN, PALIMPSA_DATA)")
+        print("skipped: the recorded model next to the project (PALIMPSA_GOLDEN, PALIMPSA_DATA)")
     else:
         expected = json.loads((pathlib.Path(more) / "eval/summary.json").read_text())["tasks"]
         chosen = ["lambada_openai", "piqa", "winogrande", "arc_easy"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A disk that is full, broken, interrupted or slow, from the K-th call on, under every command that writes: what was there before
-is still there and loads, the sentence names the file, no temporary is left, and the same command goes on when the disk is well again.
+is still there and loads, the sentence names the file, no temporary is left, and the same command continues when the disk is well again.
   failing_disk.py PROGRAM GOLDEN [--sanitized] [NAME...]     those of the cases below whose names contain one of these"""
 import json, os, pathlib, random, re, sys
 
@@ -29,7 +29,7 @@ def kept(file, old, now, expected):
 
 
 def try_all(name, before, words, again=None, most=5):
-    """before: a folder. words are run in copies of it; again: the command that goes on after a failure, or the same one."""
+    """before: a folder. words are run in copies of it; again: the command that continues after a failure, or the same one."""
     if not chosen(name):
         return
     end = copied(before, root / "end")
@@ -84,7 +84,7 @@ with folder_in_memory() as folder:
     try_all("surgery", root / "models", lambda here: "convert plain other --metaplastic all --no-proof --threads 1".split())
     good(*"generate hybrid --prompt river --max-tokens 2 --save-memory mind --threads 1".split(), folder=root / "models")
     try_all("save a memory", root / "models", lambda here: "generate hybrid --prompt gold --max-tokens 2 --save-memory mind --threads 1".split())
-    # Lines that are added one by one, behind one that was cut off.
+    # Lines that are added one by one, after one that was cut off.
     data = root / "models/data"
     (data / "config").mkdir(parents=True)
     (data / "piqa").mkdir()
@@ -105,7 +105,7 @@ with folder_in_memory() as folder:
     grid = ("sweep mqar --models palimpsa-d --lrs 1e-3,1e-2 --seeds 1 --out grid -- --seq-len 16 --kv-pairs 2 --vocab 32 --hidden 16 --heads 2 --batch 4 --steps 3 --examples 32 "
             "--test-examples 8 --checkpoint-every 1 --threads 1").split()
     try_all("sweep", start, lambda here: grid, most=4)
-    # A memory that is uploaded is on the disk before anybody is told so, or refused and gone.
+    # A memory that is uploaded is on the disk before the client gets an answer, or refused and gone.
     if not can_serve():
         print("skipped: the program has no server")
     elif chosen("upload") and not mine:

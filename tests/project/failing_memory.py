@@ -88,7 +88,7 @@ def try_all(name, before, *words, most=4):
     print(f"{name}: {count} allocations, {tries} tries, {refused} refused", flush=True)
 
 
-HALF = {"logit_bias": {"195": 100}}  # a byte that begins a character, which is told when the text has ended
+HALF = {"logit_bias": {"195": 100}}  # a byte that begins a character, which is reported when the text has ended
 REQUESTS = {
     "one HTTP request": ("/v1/completions", {"prompt": "river"}),
     "one HTTP stream": ("/v1/completions", {"prompt": "river", "stream": True}),
@@ -203,7 +203,7 @@ with folder_in_memory() as folder:
     try_all("convert to GGUF", start, *"convert hybrid other.gguf --to gguf --threads 1".split())
     try_all("generate", start, *"generate hybrid --prompt river --max-tokens 3 --threads 1".split())
     try_all("generate with details", start, *"generate hybrid --prompt river --max-tokens 3 --json --uncertainty --threads 1".split())
-    try_all("go on from a memory", start, *"generate hybrid --prompt gold --max-tokens 2 --load-memory mind --save-memory mind --threads 1".split())
+    try_all("continue from a memory", start, *"generate hybrid --prompt gold --max-tokens 2 --load-memory mind --save-memory mind --threads 1".split())
     try_all("eval", start, *"eval hybrid --data few --json --threads 1 --context 64".split())
     try_all("eval --tasks", start, *"eval hybrid --tasks piqa --limit 1 --tokenizer bytes --json new.json --threads 1 --data".split(), golden.resolve() / "eval/data")
     try_all("plot a figure", start, *"plot run --out new.svg".split())

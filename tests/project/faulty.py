@@ -20,7 +20,7 @@ def can_serve():
 
 
 def palimpsa(*words, faults="count", folder, log=None, timeout=120):
-    """The finished process. Every failure is one sentence; the sanitizers have nothing to say. To be told apart from process to process, places need
+    """The finished process. Every failure is one sentence; the sanitizers have nothing to say. To be distinguished from process to process, places need
     addresses that stay."""
     environment = {**os.environ, "PALIMPSA_FAULTS": faults, "PALIMPSA_FAULTS_LOG": str(log or "/dev/null")}
     start = ["setarch", "-R"] if faults == "places" and shutil.which("setarch") else []
@@ -94,5 +94,5 @@ def contents(folder, but=()):
 
 
 def strays(folder):
-    """Temporaries that were left behind."""
+    """Temporaries that were left over."""
     return [str(p) for p in pathlib.Path(folder).rglob("*") if re.search(r"\.[0-9a-f]{8}$|\.tmp$|\.part$", p.name)]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What scripts/fuzz.sh counts as a finding, with a fuzzer that only pretends: an input that takes a second, but alone takes
-# less of the processor, does not count; one that is slow alone counts, and so does a crash, also beside an input of an
+# less of the processor, does not count; one that is slow alone counts, and so does a crash, also next to an input of an
 # earlier call.
 set -euo pipefail
 folder=$(mktemp -d)

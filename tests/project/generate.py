@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`palimpsa generate` from the outside: standard output holds the continuation alone, seeds repeat, a kept memory goes on in
+"""`palimpsa generate` from the outside: standard output holds the continuation alone, seeds repeat, a kept memory continues in
 another process, many prompts equal single ones, and one sentence for each thing that is wrong."""
 import fcntl, json, os, pathlib, pty, re, resource, shutil, signal, struct, subprocess, sys, tempfile, termios, time
 
@@ -71,7 +71,7 @@ with tempfile.TemporaryDirectory() as folder:
         assert [f["prompt"] for f in found] == prompts and [f["text"] for f in found] == alone, batch
     assert run(*many, "--prompts", folder / "many.txt").decode().startswith(run(*many, "--prompt", words).decode() + "\n" + alone[1] + "\n")
 
-    # JSON lines are told by the file's name or a field's; a byte order mark is no part of a prompt.
+    # JSON lines are reported by the file's name or a field's; a byte order mark is not a part of a prompt.
     short = ["generate", hybrid, "--max-tokens", 5, "--temperature", 0, "--json"]
     text_of = lambda *args, **more: [json.loads(line)["prompt"] for line in run(*short, *args, **more).splitlines()]
     (folder / "few.ndjson").write_bytes(b'\xef\xbb\xbf{"prompt": "a"}\r\n \n{"prompt": "b", "seed": 3}')
@@ -89,7 +89,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert f"{folder}/p.txt: line 12: the prompt has 30 tokens" in run("generate", attention, "--tokenizer", "bytes", "--prompts", folder / "p.txt", "--max-context", 20, code=2)
     assert "standard input: line 2: " in run("generate", hybrid, "--prompts", "-", data="a\n\u0416".encode(), code=2)
 
-    # A kept memory: read once, asked in other processes; bit for bit when nothing is put behind it.
+    # A kept memory: read once, asked in other processes; bit for bit when nothing is put after it.
     keep = folder / "memory"
     assert run("generate", hybrid, "--prompt", words, "--max-tokens", 0, "--save-memory", keep) == b""
     assert greedy == run("generate", hybrid, "--load-memory", keep, "--max-tokens", 40, "--temperature", 0)
@@ -111,7 +111,7 @@ with tempfile.TemporaryDirectory() as folder:
     half = run("generate", hybrid, "--prompt", words, "--max-tokens", 15, *lively, "--save-memory", keep)
     assert half + run("generate", hybrid, "--load-memory", keep, "--max-tokens", 25, *lively) == run(*G, *lively)
 
-    # Characters of several bytes: every byte is written, and one that is cut in two is whole in the half that goes on.
+    # Characters of several bytes: every byte is written, and one that is cut in two is whole in the half that continues.
     raw = ["generate", hybrid, "--tokenizer", "bytes", "--prompt", "a", "--temperature", 1, "--seed", 3]
     ids = json.loads(run(*raw, "--max-tokens", 90, "--json"))["ids"]
     assert max(ids) > 193, ids
@@ -185,7 +185,7 @@ with tempfile.TemporaryDirectory() as folder:
         assert max(rows) == 19 and len(rows) > len(words), rows
         os.close(master)
 
-    # Somebody who has enough, and Ctrl-C, end it cleanly.
+    # Someone who has enough, and Ctrl-C, end it cleanly.
     endless = [program, "generate", str(hybrid), "--prompt", "a", "--max-tokens", "100000000", "--ignore-eos"]
     child = subprocess.Popen(endless, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     child.stdout.read(10)
@@ -232,7 +232,7 @@ with tempfile.TemporaryDirectory() as folder:
                         (["generate", golden / "models/mqar_gdn", "--tokenizer", "bytes", "--prompt", "a"], "256 ids")):
         assert says in run(*wrong, code=2), wrong
     (folder / "bad.jsonl").write_text('{"prompt": "a"}\n{"text": "b"}\n')
-    for place in (folder / "nowhere" / "memory", folder):  # told before anything is written
+    for place in (folder / "nowhere" / "memory", folder):  # said before anything is written
         assert str(place) in run("generate", hybrid, "--prompt", "a", "--max-tokens", 3, "--save-memory", place, code=1)
     assert "line 2" in run("generate", hybrid, "--prompts", folder / "bad.jsonl", code=2)
     print("generate: as promised")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""kill -9 at random times over train, sweep, tokenize, convert and a server with memories on disk: nothing is unloadable, what goes on ends with the
-bits of what was never disturbed, and nothing that was left behind keeps the next start from working.
+"""kill -9 at random times over train, sweep, tokenize, convert and a server with memories on disk: nothing is unloadable, what continues ends with the
+bits of what was never disturbed, and nothing that was left over keeps the next start from working.
   kills.py PROGRAM GOLDEN [--kills N] [--seed N] [--only NAME]       N kills in all; a tenth of a second each where nothing else runs"""
 from faulty import TEXT, TRAIN, can_serve, check, contents, strays
 from serving import Server, golden, program
@@ -19,7 +19,7 @@ RECALL = "--seq-len 16 --kv-pairs 2 --vocab 32 --hidden 16 --heads 2 --batch 4 -
 
 
 class Command:
-    """A command in a folder of its own: killed and started again, until one of its starts comes to its end."""
+    """A command in its own folder: killed and started again, until one of its starts comes to its end."""
 
     def __init__(self, name, words, again=None, whole=None):
         self.name, self.words, self.again, self.whole = name, words, again or (lambda here: words), whole
@@ -69,7 +69,7 @@ class Command:
 
 
 def absent_or_whole(command):
-    """What has its name is complete, and is not overwritten: nobody finds a half of a model."""
+    """What has its name is complete, and is not overwritten: no one finds a half of a model."""
     files = [file for file in command.expected if file.startswith("other")]
     if (command.here / files[0].split("/")[0]).exists():
         for file in files:
@@ -88,7 +88,7 @@ class Served:
         self.kills = self.ends = 0
         self.here = root / "serve"
         self.here.mkdir()
-        self.files = {}  # tokens that were read -> the memory's file, of a server that nobody disturbed
+        self.files = {}  # tokens that were read -> the memory's file, of a server that no one disturbed
         server = self.start()
         memory = server.post("/v1/memories", text=self.STORY)
         since = time.monotonic()
@@ -106,7 +106,7 @@ class Served:
 
     def start(self):
         server = Server(root / "start/hybrid", "--memory-dir", self.here / "kept")
-        atexit.register(server.process.kill)  # a check that failed leaves none behind
+        atexit.register(server.process.kill)  # a check that failed leaves none
         return server
 
     @staticmethod
@@ -166,7 +166,7 @@ class Served:
         check("not offered" not in said and "ERROR" not in said, f"serve: {said}")
         self.kills += 1
         left = strays(self.here / "kept")
-        check(len(left) < 3, f"serve: {left} stay for ever")
+        check(len(left) < 3, f"serve: {left} stay forever")
         self.ends += 1
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """`palimpsa needle --ruler` and `palimpsa eval --tasks ruler|longbench|longbench2` from the outside: rows have their length and hold
-their answers, recorded answers get their recorded scores, a model's answers are kept and gone on from, and one sentence for each
+their answers, recorded answers get their recorded scores, a model's answers are kept and continued from, and one sentence for each
 thing that is wrong."""
 import difflib, json, os, pathlib, random, re, shutil, subprocess, sys, tempfile
 
@@ -118,7 +118,7 @@ with tempfile.TemporaryDirectory() as folder:
         assert "expected objects in 'qas'" in run("needle", "--tokenizer", "bytes", "--out", folder / "wrong", "--ruler", "qa_1", "--squad", squad, code=2)
     assert not list((folder / "wrong").rglob("*.jsonl"))
     squad.write_text(json.dumps({"data": [{"paragraphs": [{"context": f"Place {p}.", "qas": [{"question": f"Which? {p}", "answers": [{"text": str(p)}]}]} for p in range(20000)]}]}))
-    many = lambda at: {"context": f"Place {at} is far from here, and nobody has been there.", "qas": [{"question": "Which?", "answers": [{"text": "far"}]}]}
+    many = lambda at: {"context": f"Place {at} is far from here, and no one has been there.", "qas": [{"question": "Which?", "answers": [{"text": "far"}]}]}
     doubles = folder / "doubles.json"  # more paragraphs than documents
     doubles.write_text(json.dumps({"data": [{"paragraphs": [many(at) for at in range(60)] + [many(1) | {"qas": []}] * 200000}]}))
     run("needle", "--tokenizer", "bytes", "--out", folder / "doubles", "--ruler", "qa_1", "--squad", doubles, "--lengths", 1500, "--count", 2, **room)
@@ -154,7 +154,7 @@ with tempfile.TemporaryDirectory() as folder:
         return found if how.get("code") else json.loads(found)["results"][name]["score,none"]
 
     rng, rows, expected = random.Random(7), [], 0
-    for i in range(100):  # percents of a hundred rows: their mean has two digits behind the point
+    for i in range(100):  # percents of a hundred rows: their mean has two digits after the point
         letters = "abcdefghijklmnopqrstuvwxyz(){}=+ äöü"[:rng.choice((2, 5, 36))] + "".join(map(chr, range(0x4e00, 0x4e00 + rng.choice((0, 300)))))
         a, b = ("".join(rng.choices(letters, k=rng.choice((3, 40, 199, 200, 600)))) for _ in range(2))
         if i % 2:  # with something in common
@@ -178,7 +178,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert "row 1: 3500 answers for a prediction of 1 bytes: too much to compare" in score("trec", ("a", ["aa"] * 3500), classes=["a"] * 10000, code=2)
     assert "are too long to be compared as code" in score("lcc", ("a" * 30000, ["ab" * 98 + str(k) for k in range(150)]), code=2)  # together, each alone is short enough
 
-    # A model: answers in the files of the original programs, scored alike from there, gone on from after an end in the middle of a line.
+    # A model: answers in the files of the original programs, scored alike from there, continued from after an end in the middle of a line.
     run("tokenize", "--train-bpe", 300, "--out", folder / "vocabulary", book)
     model, attention = folder / "hybrid", folder / "attention"
     for target, name, heads in ((model, "palimpsa-m", 4), (attention, "transformer", 2)):

@@ -47,7 +47,7 @@ def patched(raw, at, data):
     return raw[:at] + data + raw[at + len(data) :]
 
 
-# A member that lies inside another one's bytes.
+# A member that lies inside a different one's bytes.
 inner = b"abcd"
 hidden = struct.pack("<4sHHHHHIIIHH", b"PK\3\4", 20, 0, 0, 0, 0, 0, 4, 4, 14, 0) + b"archive/data/y" + inner
 nested = [("archive/data/x", hidden), ("archive/data/y", inner, {"offset": 64})]

@@ -2,7 +2,7 @@
 """Whole commands on files that are nearly right: a JSON value replaced, a key gone or doubled, a number of a binary header out of all proportion, a byte
 flipped, an end cut off. Each is done, or refused with one sentence and without output; nothing crashes, hangs or changes what it read.
 
-  mutated.py PROGRAM GOLDEN [--tries N] [--seed S] [--first K] [NAME...]     some subjects; a try is told by its seed and number alone"""
+  mutated.py PROGRAM GOLDEN [--tries N] [--seed S] [--first K] [NAME...]     some subjects; a try is reported by its seed and number alone"""
 import copy, json, pathlib, random, struct, sys, time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -69,7 +69,7 @@ def mutated_bytes(data, rng, reach=None):
 
 
 def mutated(name, data, rng):
-    """What a file of this name may look like: mostly of the right form, so that what is behind the form is reached."""
+    """What a file of this name may look like: mostly of the right form, so that what follows the form is reached."""
     as_form = rng.random() < 0.85
     if name.endswith(".json") and as_form:
         return json.dumps(mutated_value(json.loads(data), rng)).encode()
@@ -164,7 +164,7 @@ def attempt(number, seed, subjects, root):
         done = palimpsa(*command, folder=here, timeout=60)
         after = contents(here)
         changed = [f for f in before if after.get(f) != before[f] and not f.startswith(("run/", "shards/", "samples.jsonl"))]
-        check(not changed and not strays(here), f"{changed} changed, {strays(here)} left behind")
+        check(not changed and not strays(here), f"{changed} changed, {strays(here)} left over")
         check(not done.returncode or name == "options" or not any(f == "out" or f.startswith("out.") for f in after), f"refused, and still wrote: {done.sentence}")
         return None, time.monotonic() - began, done.returncode
     except (SystemExit, Exception) as problem:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Power fails at any moment of training, tokenizing, converting and saving a memory: what the program did is recorded call by call and
 replayed up to that moment, without what was not synced. Every checkpoint, model and memory that has its name is whole, and the same
-command ends with the bits of a run that nobody disturbed."""
+command ends with the bits of a run that no one disturbed."""
 import pathlib, random, shutil
 
 from faulty import TEXT, TRAIN, check, contents, copied, folder_in_memory, golden, good, long_run
@@ -111,7 +111,7 @@ def calls_of(log, folder):
 
 def power_fails(name, start, words, again, same, most, whole):
     """words run once in a copy of start and are recorded. Then at many moments: what survived is written out, whole(folder, the end) looks at
-    it, `again` goes on, and same(folder) judges the end."""
+    it, `again` continues, and same(folder) judges the end."""
     work, log = copied(start, root / "work"), root / "log"
     log.unlink(missing_ok=True)
     good(*words, folder=work, faults="record", log=log)

@@ -104,7 +104,7 @@ with tempfile.TemporaryDirectory() as folder:
                     variables = dict(v.split("=", 1) for v in (entry / "environ").read_text().split("\0") if "=" in v)
                     found[int(variables["OMPI_COMM_WORLD_RANK"])] = int(entry.name)
             except (OSError, KeyError, AttributeError):
-                pass  # it has ended, or is no rank
+                pass  # it has ended, or is not a rank
         return found
 
     def until(condition, what, seconds=60):
@@ -114,14 +114,14 @@ with tempfile.TemporaryDirectory() as folder:
             time.sleep(0.02)
 
     def ends(child, what, seconds=30):
-        """What mpirun printed. Open MPI 4.1.4 sometimes waits for ever for a lock of its own (in PMIx_server_finalize) after a
+        """What mpirun printed. Open MPI 4.1.4 sometimes waits forever for its own lock (in PMIx_server_finalize) after a
         rank was killed while it started: with every rank gone, as we promise, it is ended by SIGKILL, as a user would do."""
         try:
             return child.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             alive = rank_pids(child)
             child.kill()
-            check(not alive, f"{what}: not all ranks ended within {seconds} s, but {sorted(alive)} go on")
+            check(not alive, f"{what}: not all ranks ended within {seconds} s, but {sorted(alive)} continue")
             print(f"{what}: all ranks ended, mpirun did not", flush=True)
             return child.communicate()
 
@@ -247,7 +247,7 @@ with tempfile.TemporaryDirectory() as folder:
             print(f"3 ranks were stopped {stops} times, {given_up} of them within an evaluation: the same bits")
             shutil.rmtree(whole)
             shutil.rmtree(run)
-        print("a disk that is full, a silent rank, SIGUSR1: all ranks end, the last checkpoint goes on")
+        print("a disk that is full, a silent rank, SIGUSR1: all ranks end, the last checkpoint continues")
 
     def kills():
         # Killed at random times, each rank; the same bits as a run that was not.
@@ -310,7 +310,7 @@ with tempfile.TemporaryDirectory() as folder:
         check(child.returncode == 0, f"a farmed sweep: exit code {child.returncode}\n{out}{err}")
         for name in ("results.csv", "results.md"):
             check((root / "serial" / name).read_bytes() == (root / "farmed" / name).read_bytes(), f"a farmed sweep has another {name}")
-        # A killed rank ends the job; the same command goes on.
+        # A killed rank ends the job; the same command continues.
         child = start(2, *sweep, "--out", root / "again", *of_train)
         until(lambda: runs_of(1) or child.poll() is not None, "a run on rank 1")
         os.kill(rank_pids(child)[1], signal.SIGKILL)
@@ -319,7 +319,7 @@ with tempfile.TemporaryDirectory() as folder:
         check((root / "serial" / "results.csv").read_bytes() == (root / "again" / "results.csv").read_bytes(), "a sweep that lost a rank has other results")
         palimpsa(2, *sweep, "--jobs", 2, "--out", root / "jobs", *of_train, code=2)
         palimpsa(2, *sweep, "--out", root / "bad", *of_train, "--hidden", -3, code=2)
-        print("a sweep over ranks has the results of a serial one; a killed run is started again, a killed rank ends the job and it goes on")
+        print("a sweep over ranks has the results of a serial one; a killed run is started again, a killed rank ends the job and it continues")
 
     parts = {"losses": losses, "resuming": resuming, "usage": wrong_usage, "evaluation": evaluation, "failures": failures, "kills": kills, "farm": farm}
     for part in sys.argv[3:] or parts:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What runs promise, from the outside: a diverged model never replaces the best one, two processes never share a
-directory, an interrupted extension goes on, options are stored, refused or used, and never passed over in silence."""
+directory, an interrupted extension continues, options are stored, refused or used, and never passed over in silence."""
 import array, json, math, os, pathlib, random, shutil, struct, subprocess, sys, tempfile, time
 
 from outside import program, said

@@ -31,7 +31,7 @@ with tempfile.TemporaryDirectory() as folder:
                 assert told(answer) == told(whole), length
         assert cached(s.complete(prompt="?" + book[:700], **G)) == 0
 
-        # A conversation goes on behind its last answer: not on the grid, so close instead of equal.
+        # A conversation continues after its last answer: not on the grid, so close instead of equal.
         answer = s.complete(prompt=book[700:1000], **G)
         on = book[700:1000] + answer["choices"][0]["text"] + " and"
         more, whole = s.complete(prompt=on, **G), s.complete(prompt=on, cache_prompt=False, **G)

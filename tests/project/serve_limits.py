@@ -78,7 +78,7 @@ with tempfile.TemporaryDirectory() as folder:
             time.sleep(0.05)
         assert s.ask("POST", "/v1/completions", raw=b" " * (4 << 20))[0] == 400  # nothing of them is counted any more
 
-        # Long answers that nobody reads count as well, and so do those beside texts.
+        # Long answers that no one reads count as well, and so do those next to texts.
         body, deaf, answers = json.dumps({"prompt": "a" * (2 << 20)}).encode(), [], []
         while len(deaf) < 20 and not (answers and answers[-1].startswith(b"HTTP/1.1 503 ")):
             deaf.append(connect(s, b""))
@@ -130,7 +130,7 @@ with tempfile.TemporaryDirectory() as folder:
         assert s.text(prompt="a", max_tokens=100, **long) == "x" * 100000
         status, answer, _ = s.ask("POST", "/v1/observe", {"prompt": [last] * 3000, "max_tokens": 0, "echo": False})  # whose start has their texts
         assert status == 400 and "--max-answer" in answer["error"]["message"], status
-        # Where another's answer has the room, it is told to try again.
+        # Where another's answer has the room, it is reported to try again.
         other = json.dumps({"prompt": "a", "max_tokens": 131072, "ignore_eos": True}).encode()
         away = connect(s, POST % (b"/v1/completions", b"Content-Length: %d\r\n" % len(other)) + other)
         while s.metric("texts_running") == 0:
@@ -196,7 +196,7 @@ with tempfile.TemporaryDirectory() as folder:
     with serving(hybrid, "--max-tokens", 5) as s:
         assert s.post("/v1/chat/completions", messages=talk, ignore_eos=True)["usage"]["completion_tokens"] == 5
 
-    # An answer that nobody reads takes its room until --timeout, not for ever: who finds none waits.
+    # An answer that no one reads takes its room until --timeout, not forever: who finds none waits.
     with serving(hybrid, "--max-answer", "64M", "--timeout", 2) as s:
         body = json.dumps({"prompt": ids, "n": 60, "echo": True, "logprobs": 0, "max_tokens": 0}).encode()
         deaf = connect(s, b"")

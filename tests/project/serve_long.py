@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Long requests to `palimpsa serve` are read beside the others: they get the same answers as short ones, whoever comes meanwhile does not wait for them, and
-they are bounded; and whoever goes away while waiting takes nobody's place."""
+"""Long requests to `palimpsa serve` are read next to the others: they get the same answers as short ones, whoever comes meanwhile does not wait for them, and
+they are bounded; and whoever goes away while waiting takes no one's place."""
 from serving import ENDLESS, Server, serving, speaking_model
 
 import concurrent.futures, json, pathlib, socket, sys, tempfile, time
 
-PAD = {"pad": "x" * 100000}  # a field that nobody knows
+PAD = {"pad": "x" * 100000}  # a field that no one knows
 UNKNOWN = "\u0416"  # a letter that the tokenizer does not have: said when all of the text was looked at
 
 
@@ -35,7 +35,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     with serving(hybrid) as s:
         def same(path, body):
-            """Short and long, but for ids and dates."""
+            """Short and long, except for ids and dates."""
             def told(answer):
                 return {k: told(v) for k, v in answer.items() if k not in ("id", "created", "changed", "usage")} if isinstance(answer, dict) else answer
             (code, short, _), (code_long, long, _) = (s.ask("POST", path, {**body, **more}) for more in ({}, PAD))
@@ -64,7 +64,7 @@ with tempfile.TemporaryDirectory() as folder:
         told = s.stream("/v1/completions", prompt="a\u00e9\u4e2d", logprobs=0, echo=True, **G)
         assert whole == [at for e in told for at in e["choices"][0]["logprobs"]["text_offset"]] == list(range(11)), whole
 
-        # Others do not wait; a client that goes away meanwhile harms nobody.
+        # Others do not wait; a client that goes away meanwhile harms no one.
         size = (2 if "--sanitized" in sys.argv else 12) << 20
         waiting = [open_request(s, {"prompt": "x" * size + UNKNOWN}) for _ in range(3)]
         for connection in waiting:

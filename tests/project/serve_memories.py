@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Memories of `palimpsa serve`: made from text, from each other and from files of `generate`; a text goes on from one as if it had read everything; updates,
+"""Memories of `palimpsa serve`: made from text, from each other and from files of `generate`; a text continues from one as if it had read everything; updates,
 marks and roll back; across restarts; limits of disk and RAM; and what is wrong."""
 from serving import ENDLESS, program, run, serving, speaking_model
 
@@ -12,7 +12,7 @@ with tempfile.TemporaryDirectory() as folder:
     G = dict(max_tokens=20, temperature=0)
 
     def whole(text, **more):
-        """What the program writes behind a text that it reads itself."""
+        """What the program writes after a text that it reads itself."""
         options = {"max-tokens": 20, "temperature": 0, **more}
         return run("generate", hybrid, "--prompt", text, *(w for k, v in options.items() for w in (f"--{k}", v))).decode()
 
@@ -25,7 +25,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     kept = folder / "kept"
     with serving(hybrid, "--memory-dir", kept, *ENDLESS) as s:
-        # A memory that read a text goes on as one that reads it now, and stays as it is.
+        # A memory that read a text continues as one that reads it now, and stays as it is.
         m = s.post("/v1/memories", text=story, name="the fox")
         assert m["object"] == "memory" and m["tokens"] == len(story) and m["name"] == "the fox" and m["origin"] == "text" and m["model"] == "hybrid" and m["marks"] == [], m
         for _ in range(2):
@@ -42,7 +42,7 @@ with tempfile.TemporaryDirectory() as folder:
         penalised = s.text(prompt=question, memory=m["id"], repetition_penalty=2, **G)  # counts what the memory has seen
         assert penalised == whole(story + question, **{"repetition-penalty": 2}) != whole(story + question)
 
-        # Updated: the next text goes on behind the last one.
+        # Updated: the next text continues after the last one.
         fork = s.post("/v1/memories", **{"from": m["id"]})
         assert fork["origin"] == "fork" and fork["parent"] == m["id"] and fork["tokens"] == m["tokens"]
         first = s.text(prompt=question, memory=fork["id"], update_memory=True, **G)

@@ -100,7 +100,7 @@ with tempfile.TemporaryDirectory() as folder:
                     expected = max(block, key=abs) if how == "max" else sum(block) / len(block)
                     assert abs(shown[r * columns + c] - expected) <= 3e-3 * max(map(abs, whole)), (how, r, c)
 
-        # Layers without importance; messages; behind a memory; no tiles at all.
+        # Layers without importance; messages; after a memory; no tiles at all.
         plain = of(s.stream("/v1/observe", prompt="abc", max_tokens=1, observe={"map": {"layer": 0}}), "map")[-1]
         assert plain["importance"] is None and plain["heads"] == list(range(heads))
         said = s.stream("/v1/observe", messages=[{"role": "user", "content": "Hi"}], max_tokens=3, temperature=0)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The page that `palimpsa serve` offers, and what it needs beside the models: assets, built in and from a directory; a server without a model;
+"""The page that `palimpsa serve` offers, and what it needs next to the models: assets, built in and from a directory; a server without a model;
 `inspect --open`; models with plasticity off; training runs; models without a tokenizer and examples of recall."""
 from serving import golden, program, run, serving, speaking_model
 

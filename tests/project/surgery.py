@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Surgery from the outside: an official Mamba2 directory, made here by a writer of torch's files that shares nothing with the
 library, goes through `inspect --windows`, `convert --metaplastic`, a short fine-tune by recipe and `generate`; the numbers are compared with sums made here, and wrong
-usage gets one sentence and leaves nothing behind."""
+usage gets one sentence and leaves nothing."""
 import collections, io, json, math, os, pathlib, pickle, random, resource, signal, statistics, struct, subprocess, sys, tempfile, types, zipfile, time
 
 from outside import call, check, program
@@ -294,5 +294,5 @@ with tempfile.TemporaryDirectory() as name:
         check(child.returncode == 3 and "interrupted; nothing was written" in said and said.count("\n") == 1, f"signal {number}: {child.returncode}, {said}")
     (root / "long.txt").unlink()
     short.unlink()
-    check(sorted(p.name for p in root.iterdir()) == before, f"left behind: {sorted(set(p.name for p in root.iterdir()) - set(before))}")
+    check(sorted(p.name for p in root.iterdir()) == before, f"left over: {sorted(set(p.name for p in root.iterdir()) - set(before))}")
 print("windows, surgery, proof and refusals: as they should be")

@@ -111,7 +111,7 @@ with tempfile.TemporaryDirectory() as folder:
     for data, shuffled in (("lines", "documents shuffled"), ("book=1,lines=1", "pieces of documents shuffled")):
         plan = run(*train, "--data", data, "--model", "palimpsa-d", "--dry-run", "--out", "never")
         assert f", {shuffled}" in plan, plan
-    # config.json tells the order; a run that began with auto under the old rule, all sources together, keeps it.
+    # config.json says the order; a run that began with auto under the old rule, all sources together, keeps it.
     mixed = [*train, "--data", "book=1,lines=1", "--model", "palimpsa-d"]
     run(*mixed, "--out", "pieces")
     run(*mixed, "--shuffle", "documents", "--out", "old")
@@ -145,7 +145,7 @@ with tempfile.TemporaryDirectory() as folder:
         assert says in message, (options, message)
         assert not pathlib.Path("refused/config.json").exists()
         assert "empty.txt" not in options or not pathlib.Path("refused").exists()
-    # What is wrong whatever the text holds is told before the text is tokenized: nothing is left.
+    # What is wrong whatever the text holds is reported before the text is tokenized: nothing is left.
     for options, says in ((["--model", "palimsa-d"], "did you mean 'palimpsa-d'"), (["--schedule", "linear"], "schedule"), (["--beta1", 2], "--beta1"), (["--decay", "all"], "--decay"),
                           (["--rule", "longhron"], "longhron"), (["--layers", 100000], "layers"), (["--shuffle", "well"], "--shuffle"), (["--save-dtype", "f8"], "--save-dtype"),
                           (["--model", "transformer", "--carry-state"], "fixed size"), (["--accumulate", 0], "--accumulate"), (["--sample", ""], "--sample"),
@@ -157,7 +157,7 @@ with tempfile.TemporaryDirectory() as folder:
     for options in (["--data", "book"], ["--data", "book.txt", "--tokenizer", "bytes"]):
         assert "another tokenizer" in run("train", "--task", "text", *options, "--model", "text", "--out", "never", code=2)
     for options, says in ((["--data", "book.txt", "--model", "text"], "has its own vocabulary"), (["--data", "book.txt,notes.jsonl=2", "--model", "palimpsa-d"], "--learn-chars"),
-                          (["--data", "book.txt=x", "--model", "palimpsa-d"], "behind '='")):
+                          (["--data", "book.txt=x", "--model", "palimpsa-d"], "after '='")):
         assert says in run("train", "--task", "text", "--tokenizer", "chars", *options, "--out", "never", code=2)
         assert not pathlib.Path("never").exists(), options
     for options in (["book.txt", "--tokenizer", os.getcwd()], [os.getcwd(), "--tokenizer", "bytes"]):

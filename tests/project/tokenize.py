@@ -69,10 +69,10 @@ with tempfile.TemporaryDirectory() as folder:
     assert abs(held_back(folder / "text", 0.25)["bytes"] / len(text) - 0.25) < 0.01
     for fraction in 0.0001, 0.9999999:
         assert "too few" in run(folder / "text", "--tokenizer", folder / "bpe", "--valid", fraction, "--out", folder / "few", code=2)
-    for again in range(2):  # another fraction goes on with what is there, and is complete then
+    for again in range(2):  # another fraction continues with what is there, and is complete then
         run(folder / "text", "--tokenizer", folder / "bpe", "--valid", 0.1, "--out", folder / "few")
 
-    # A file without text is passed over beside others; standard input of a finished directory may have been another.
+    # A file without text is passed over next to others; standard input of a finished directory may have been another.
     (folder / "empty").write_bytes(b"")
     run(folder / "text", folder / "empty", "--tokenizer", "bytes", "--out", folder / "two")
     run("-", "--tokenizer", "bytes", "--out", folder / "piped", data=b"first text")

@@ -66,7 +66,7 @@ with tempfile.TemporaryDirectory() as folder:
         total += kills
     print(f"killed {total} times in {trial} runs: the same bits")
 
-    # SIGTERM finishes the update, writes a checkpoint and says how to go on.
+    # SIGTERM finishes the update, writes a checkpoint and says how to continue.
     run = root / "asked"
     child = subprocess.Popen([program, "train", *TINY, "--steps", "4000", "--out", str(run)], stdout=subprocess.PIPE, text=True)
     while not (run / "checkpoints" / "step-10").exists():
@@ -83,7 +83,7 @@ with tempfile.TemporaryDirectory() as folder:
     check((run / "checkpoints" / f"step-{step[1]}" / "trainer.json").exists(), "no checkpoint after SIGTERM")
 
     def stopped(run, *words, wait):
-        """What it says when it is told to stop, some time after it began to listen."""
+        """What it says when it is reported to stop, some time after it began to listen."""
         path = run / "metrics.jsonl"
         mark = lambda: (path.stat().st_ino, path.stat().st_mtime_ns) if path.exists() else None
         before, child = mark(), subprocess.Popen([program, "train", *words, "--out", str(run)], stdout=subprocess.PIPE, text=True)
@@ -140,7 +140,7 @@ with tempfile.TemporaryDirectory() as folder:
     done = subprocess.run([program, "train", "--resume", "--out", str(run)], capture_output=True, text=True,
                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)))
     check(done.returncode == 1 and "File too large" in done.stderr and done.stderr.count("\n") == 1, f"full disk: {done.returncode} {done.stderr}")
-    check({p.name for p in (run / "checkpoints").iterdir()} == {"step-10", "step-20"}, "a full disk left something behind")
+    check({p.name for p in (run / "checkpoints").iterdir()} == {"step-10", "step-20"}, "a full disk left something")
     palimpsa("train", "--resume", "--out", str(run))
     same_end(whole, run)
     print("full disk: the previous checkpoint stays")
@@ -206,7 +206,7 @@ with tempfile.TemporaryDirectory() as folder:
     check("parameters" in palimpsa("train", *TINY, "--dry-run", "--out", str(root / "dry")), "a dry run says nothing")
     for wrong, says in ((["--models", "palimsa-d"], "palimpsa-d"), (["--lrs", "1e-3,nan"], "--lr"), (["--search", "1:2"], "--stages"), (["--", "--kv-pairs", "60"], "60 pairs")):
         check(says in palimpsa("sweep", "mqar", "--out", str(root / "dry"), *wrong, code=2), f"sweep {wrong}")
-    check(not (root / "dry").exists(), "a dry run left something behind")
+    check(not (root / "dry").exists(), "a dry run left something")
 
     # A sweep that was killed ends with the same table; finished rows are not trained again even without their runs.
     grid = "sweep mqar --models palimpsa-d,gated-deltanet --lrs 3e-3 --seeds 1,2 --out".split()

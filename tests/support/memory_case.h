@@ -92,7 +92,7 @@ memory_result *memory_run_wanting(const memory_case *c, const pal_context *cx, i
 /* In pieces of random lengths, a piece of one token as a step; states carry over. Only y and the final memories. */
 memory_result *memory_run_pieces(const memory_case *c, const pal_context *cx, bool only_steps, pal_rng *rng);
 
-/* What those are made of, for checks that run a rule in a way of their own. */
+/* What those are made of, for checks that run a rule in their own way. */
 
 typedef struct memory_field {
     const char *name;

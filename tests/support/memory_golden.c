@@ -117,6 +117,6 @@ void memory_check_golden(void **given) {
         char folder[2048];
         snprintf(folder, sizeof folder, "%s/ops", more);
         cases += check_folder(subject, folder);
-    } else print_message("skipped: recorded sequences beside the project (PALIMPSA_GOLDEN is not set)\n");
+    } else print_message("skipped: recorded sequences next to the project (PALIMPSA_GOLDEN is not set)\n");
     assert_true(cases > 0);
 }

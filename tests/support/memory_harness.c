@@ -78,7 +78,7 @@ void memory_check_splits(void **given) {
     const memory_subject *subject = *given;
     pal_rng rng = pal_rng_at(11, 0);
     pal_context *cx = test_context(
-        1, NULL); /* thread counts have a check of their own, and small pieces would only wait for them */
+        1, NULL); /* thread counts have their own check, and small pieces would only wait for them */
     for (int i = 0, cases = campaign(30); i < cases; i++) {
         memory_case *c = random_case(subject, &rng, 150);
         memory_result *whole = memory_run_case(c, cx, 0, false), *pieces = memory_run_pieces(c, cx, i % 3 == 0, &rng);
@@ -220,7 +220,7 @@ void memory_check_threads(void **given) {
     }
 }
 
-/* Sequence n of c as a case of its own. */
+/* Sequence n of c as its own case. */
 static memory_case *one_sequence(const memory_case *c, size_t n) {
     const size_t begin = (size_t)c->cu[n], outputs = (size_t)c->shape.heads * (size_t)c->shape.dv;
     const int length = c->cu[n + 1] - c->cu[n];

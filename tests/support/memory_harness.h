@@ -30,7 +30,7 @@ void memory_check_threads(void **subject);   /* 1, 2, 3, 7 threads: same bits */
 void memory_check_levels(void **subject);    /* every level = reference, odd sizes, strided rows */
 void memory_check_strong_gates(void **subject); /* every level = reference, step = whole, with gates up to FLT_MAX */
 void memory_check_groups(void **subject);    /* shared keys = repeated keys */
-void memory_check_optional(void **subject);  /* gradients nobody wants change no other */
+void memory_check_optional(void **subject);  /* gradients no one wants change no other */
 void memory_check_starts(void **subject);    /* fresh or no memories = default ones */
 void memory_check_neighbours(void **subject); /* NaN and huge numbers in one sequence or token stay there */
 void memory_check_no_allocation(void **subject);

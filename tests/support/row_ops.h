@@ -30,7 +30,7 @@ typedef struct row_kind {
     const char *on[6][2];               /* outputs that may lie on inputs */
     int smallest;                       /* width */
     bool norm, labelled;                /* labelled: numbers are labels of the rows */
-    bool no_differences;                /* a term of its gradient is no function of x */
+    bool no_differences;                /* a term of its gradient is not a function of x */
     void (*backward_from_output)(row_op *o,
                                  const pal_context *cx); /* for kinds whose backward reads y: that pass alone */
 } row_kind;

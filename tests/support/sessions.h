@@ -28,7 +28,7 @@ void test_speaker_free(speaker *s);
 
 pal_engine *test_engine(const speaker *s, const pal_engine_options *options);
 pal_session *test_session(pal_engine *engine);
-/* Starts it; *w, which is not emptied, takes what it tells. */
+/* Starts it; *w, which is not emptied, takes what it says. */
 void test_begin(pal_session *s, written *w, const uint32_t *ids, size_t count, pal_session_options options);
 void test_run(pal_engine *engine);                     /* until all have ended */
 void test_prompt(uint32_t *ids, int n, uint64_t seed); /* of TEST_VOCAB */

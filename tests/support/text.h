@@ -44,7 +44,7 @@ void test_prose(pal_bytes *out, pal_rng *rng, size_t size);
 void test_random_bytes(pal_bytes *out, pal_rng *rng, size_t most);
 void test_random_text(pal_bytes *out, pal_rng *rng, size_t most);
 
-/* Encoding with a scratch of its own, or a failed test. */
+/* Encoding with its own scratch, or a failed test. */
 void test_encode(const pal_tokenizer *tok, const void *text, size_t size, pal_ids *ids);
 /* The names of ids with '|' between them; those of a text's ids, which are as expected or the test fails. */
 enum { TEST_NAMES = 4096 };

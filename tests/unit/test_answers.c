@@ -10,7 +10,7 @@ typedef struct {
     size_t size[PROMPTS];
     int64_t tokens[PROMPTS];
     pal_finish finish[PROMPTS];
-    int told[PROMPTS], count, most; /* most: answers that are wanted */
+    int told[PROMPTS], count, most; /* most: answers that are needed */
 } answers;
 
 static bool take(void *user, const pal_answer *a) {

@@ -193,7 +193,7 @@ static void forked_child_works_on_one_thread(void **state) {
     pal_context_free(cx);
 }
 
-/* A task that notes the thread it is told to be, and hands on to another context. */
+/* A task that notes the thread it runs on, and hands on to another context. */
 typedef struct {
     const pal_context *inner;
     int threads[64], nested[64];
@@ -360,7 +360,7 @@ static void a_write_that_failed_early_is_told_at_commit(void **state) {
     errno = 0;
     assert_int_equal(pal_writer_commit(&w, &err), PAL_E_IO);
     assert_non_null(strstr(err.text, "No space left on device"));
-    assert_int_equal(rmdir(folder), 0); /* nothing left behind */
+    assert_int_equal(rmdir(folder), 0); /* nothing left over */
 }
 
 static void only_ordinary_files_are_replaced(void **state) {

@@ -60,7 +60,7 @@ static void forged_shards_are_refused(void **state) {
         { 0, 232, 25, 8, "the last document ends at token 25, expected 26" },
         { 1, 16, 7, 8, "made with tokenizer 0000000000000007" },
         { 1, 24, 7, 8, "of 7 ids" },
-        { 1, 160, 7, 8, "not the shard that" }, /* its bytes: the table's checksum is another one */
+        { 1, 160, 7, 8, "not the shard that" }, /* its bytes: the table's checksum is a different one */
     };
     pal_shards_close(test_shards("forged", lengths, 5, 3, 0.2));
     char set[TEST_PATH];

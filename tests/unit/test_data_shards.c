@@ -57,7 +57,7 @@ static void damaged_shards_are_refused(void **state) {
                 fail_msg("%s was taken with bit %zu turned", names[n], bit);
             pal_shards_close(s);
         }
-        test_write_file(path, good, whole + 1); /* with the zero byte behind it */
+        test_write_file(path, good, whole + 1); /* with the zero byte after it */
         assert_int_equal(pal_shards_open(&s, set, &err), PAL_E_FORMAT);
         test_write_file(path, good, whole);
         pal_shards_close(test_shards_open(set));
@@ -170,7 +170,7 @@ static void rows_show_every_document_once_and_keep_them_apart(void **state) {
     pal_shards_close(s);
 }
 
-/* The tokens of two epochs, one after the other: the same ones, in another order each time, and in another one by
+/* The tokens of two epochs, one after the other: the same ones, in another order each time, and in a different one by
  * another seed. */
 static void every_epoch_is_shuffled_anew(void **state) {
     (void)state;

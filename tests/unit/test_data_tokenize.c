@@ -240,7 +240,7 @@ static void stopped_work_goes_on_behind_finished_shards(void **state) {
     assert_true(r.done.shards == 3 && !pal_shards_exist(broken));
     assert_int_equal(count_shards(broken, &temporary), 3);
     assert_false(temporary);
-    /* What nobody writes: less than nothing done. */
+    /* What no one writes: less than nothing done. */
     pal_error err;
     char place[TEST_PATH];
     strcpy(place, in_folder("broken/tokenize.json"));

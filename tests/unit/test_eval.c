@@ -186,7 +186,7 @@ static void loss_stands_at_the_position_it_belongs_to(void **state) {
     plain_loss(&f, ids, (int)tokens + 1, nll);
     OK(pal_eval_data_open(&data, f.file, f.tok, &(pal_eval_options){ 0 }, err));
     OK(pal_perplexity_run(&found, f.model, f.tok, f.cx, data, &(pal_perplexity_options){ .piece = 5 }, err));
-    for (int b = 0; b < found.bin_count; b++) { /* the token behind p others is predicted by the p-th */
+    for (int b = 0; b < found.bin_count; b++) { /* the token after p others is predicted by the p-th */
         double sum = 0;
         for (uint64_t p = 1ull << b; p < 2ull << b && p <= tokens; p++) sum += nll[p - 1];
         near("bin", found.bins[b].nll, sum);

@@ -111,7 +111,7 @@ static void what_is_wrong_is_named_with_its_line(void **state) {
     SAYS("a.csv", "", "an empty file, expected a line with names");
     SAYS("a.csv", "a,b\n1,2\n1,2,3\n", "line 3: more cells than the first line names");
     SAYS("a.csv", "a,b\n\"1,2\n3,4\n", "line 2: the quotes of a cell are not closed");
-    SAYS("a.csv", "a,b\n\"1\"x,2\n", "line 2: text behind the closing quote of a cell");
+    SAYS("a.csv", "a,b\n\"1\"x,2\n", "line 2: text after the closing quote of a cell");
     SAYS("a.csv", "a,b\n1,\xff\n", "line 2: a cell is not UTF-8");
     SAYS("a.csv", "a,\xff\n1,2\n", "line 1: a cell is not UTF-8");
     SAYS("a.csv", "\na,b,a\n1,2,3\n", "line 2: two columns are named 'a'");

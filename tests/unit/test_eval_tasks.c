@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Tasks against recordings of lm-evaluation-harness: the requests byte for byte, what is done with scores to the last
- * digit, and, where the recorded model is at hand (PALIMPSA_GOLDEN), the scores themselves. */
+ * digit, and, where the recorded model is available (PALIMPSA_GOLDEN), the scores themselves. */
 #include "support/support.h"
 
 #include <math.h>
@@ -80,7 +80,7 @@ static void requests_are_the_recorded_ones(void **state) {
     compare_requests(data, golden);
     const char *more = getenv("PALIMPSA_GOLDEN"), *all = getenv("PALIMPSA_DATA");
     if (!more || !all) {
-        print_message("skipped: the recordings beside the project (PALIMPSA_GOLDEN, PALIMPSA_DATA)\n");
+        print_message("skipped: the recordings next to the project (PALIMPSA_GOLDEN, PALIMPSA_DATA)\n");
         return;
     }
     snprintf(data, sizeof data, "%s/eval", more);

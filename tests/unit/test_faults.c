@@ -307,7 +307,7 @@ static int strays(const char *path) {
 /* What was made is whole, or what was there before still is. */
 static void is_sound(const job *j, const char *what, uint64_t k, bool done, bool tidy) {
     pal_error err = { 0 };
-    pal_json_forget(); /* the error was told */
+    pal_json_forget(); /* the error was reported */
     if (!j->check) return;
     if (tidy && strays(in_folder("made"))) fail_msg("%s, %s %d: a temporary is left", j->name, what, (int)k);
     const bool there = access(place(j), F_OK) == 0;
@@ -412,7 +412,7 @@ static void make_deep(char path[LONGEST]) {
     }
 }
 
-/* Names that were short enough may be too long when another one follows. */
+/* Names that were short enough may be too long when a different one follows. */
 static void with_long_paths(void **state) {
     (void)state;
     static char deep[LONGEST], path[2 * LONGEST];

@@ -16,7 +16,7 @@
 #include "support/models.h"
 #include "support/support.h"
 
-/* kind as the script names it; "_tiny" behind it asks for its smallest model. */
+/* kind as the script names it; "_tiny" after it asks for its smallest model. */
 static void make(const char *kind, const char *directory) {
     char command[1400];
     const char *tiny = strstr(kind, "_tiny");
@@ -129,7 +129,7 @@ static void data_range(const subject *s, const char *path, const char *file, siz
     pal_source source;
     OK(pal_source_open(&source, path, err));
     *begin = size, *end = 0;
-    if (s->gguf) { /* behind the head, each padded to 32 */
+    if (s->gguf) { /* after the head, each padded to 32 */
         size_t all = 0;
         for (size_t i = 0; i < source.count; i++) {
             const bool q8 = strcmp(pal_source_stored(&source, &source.tensors[i]), "Q8_0") == 0;
@@ -174,7 +174,7 @@ static void a_flipped_bit_is_refused_or_changes_one_value(void **state) {
         assert_true(fd >= 0);
         pal_rng rng = pal_rng_at(7, k);
         for (size_t i = 0; i < flips; i++) {
-            /* Half of them before the data or behind it. */
+            /* Half of them before the data or after it. */
             const size_t outside = begin + (size - end);
             size_t at = pal_rng_below(&rng, (uint32_t)(i % 2 ? size : outside));
             if (i % 2 == 0 && at >= begin) at = end + (at - begin);

@@ -64,7 +64,7 @@ static void test_says_once(void **state) {
     json_t *root = json_object();
     assert_false(pal_json_set(root, "lost", NULL));
     assert_null(pal_json_dumps(root, 0));
-    char *text = pal_json_dumps(root, 0); /* whoever asked was told */
+    char *text = pal_json_dumps(root, 0); /* the caller got the error */
     assert_string_equal(text, "{}");
     free(text);
     pal_json_lose();

@@ -116,7 +116,7 @@ static void run_in_pieces(const pal_context *cx, pal_rng *rng, fixture *f, bool 
             done[s] += take;
         }
     }
-    for (int s = 0; s < f->a.sequences; s++) { /* the window left behind: the last raw inputs, zeros before the start */
+    for (int s = 0; s < f->a.sequences; s++) { /* the window left over: the last raw inputs, zeros before the start */
         const int length = f->cu[s + 1] - f->cu[s];
         for (size_t i = 0; i < past; i++)
             for (size_t c = 0; c < C; c++) {
@@ -148,7 +148,7 @@ static void pieces_equal_the_whole(void **state) {
     }
 }
 
-/* Backward of a sequence whose first tokens have no gradient is that of the rest behind the window that the first ones
+/* Backward of a sequence whose first tokens have no gradient is that of the rest after the window that the first ones
  * leave; a second sequence, which starts afresh, must not see it. */
 static void backward_goes_on_from_a_window(void **state) {
     (void)state;

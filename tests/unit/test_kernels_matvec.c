@@ -257,7 +257,7 @@ static void what_is_not_finite_shows(void **state) {
                 pal_matvec(cx, &s.a);
                 for (int o = 0; o < 6; o++)
                     if (!isfinite(s.y[o]) || isfinite(s.y[6 + o]))
-                        fail_msg("%s: %g beside %g", pal_dtype_name(types[t]), (double)s.y[o], (double)s.y[6 + o]);
+                        fail_msg("%s: %g next to %g", pal_dtype_name(types[t]), (double)s.y[o], (double)s.y[6 + o]);
                 tear_down(&s);
             }
         pal_context_free(cx);

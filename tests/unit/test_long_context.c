@@ -44,7 +44,7 @@ static const char *text_in(const json_t *row, const char *field) {
     return json_string_value(json_object_get(row, field));
 }
 
-/* The directory beside the project, or NULL with a note. */
+/* The directory next to the project, or NULL with a note. */
 static const char *more(const char *what) {
     const char *directory = getenv("PALIMPSA_GOLDEN");
     if (!directory) print_message("skipped: %s (PALIMPSA_GOLDEN)\n", what);
@@ -277,7 +277,7 @@ static void open_tokenizer(pal_middle_cut *m, pal_tokenizer **tok) {
     OK(pal_tokenizer_scratch_new(&m->scratch, *tok, err));
 }
 
-/* Where the recordings and the tokenizer are at hand: prompts filled and cut in the middle. */
+/* Where the recordings and the tokenizer are available: prompts filled and cut in the middle. */
 static void prompts_and_cuts_are_the_recorded_ones(void **state) {
     (void)state;
     char directory[600], name[100];
@@ -491,7 +491,7 @@ static void broken_characters_are_replaced_as_python_does(void **state) {
     static const char *const cases[][2] = {
         { "a\xC3\xA9\xE4\xBD", "a\xC3\xA9\xEF\xBF\xBD" },           /* one sign for a begun character */
         { "\xE4\x28\xA9", "\xEF\xBF\xBD(\xEF\xBF\xBD" },            /* and one for a byte that begins none */
-        { "\xED\xA0\x80", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD" }, /* a surrogate: nothing goes on */
+        { "\xED\xA0\x80", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD" }, /* a surrogate: nothing continues */
         { "\xF0\x9F\x98z\xF5", "\xEF\xBF\xBDz\xEF\xBF\xBD" },
         { "\xC0\xAF", "\xEF\xBF\xBD\xEF\xBF\xBD" },
     };
@@ -523,7 +523,7 @@ static void scoring_refuses_what_has_no_answer(void **state) {
     assert_int_equal(
         pal_longbench_score(pal_longbench_find("passage_retrieval_en"), NULL, yes, text, NULL, &score, &err),
         PAL_E_FORMAT);
-    assert_non_null(strstr(err.text, "no number behind 'Paragraph '"));
+    assert_non_null(strstr(err.text, "no number after 'Paragraph '"));
     assert_int_equal(pal_longbench_score(pal_longbench_find("qasper"), NULL, yes, number, NULL, &score, &err),
                      PAL_E_FORMAT);
     json_t *row = json_pack("{s:s, s:s, s:s}", "answer", "E", "difficulty", "easy", "length", "short");
@@ -543,7 +543,7 @@ static void answers_of_many_signs_take_linear_time(void **state) {
     static const char *const signs[] = { "*", "T*", "The correct answer is (*" };
     pal_bytes text = { 0 }, lower = { 0 };
     for (size_t i = 0; i < PAL_COUNT(signs); i++) {
-        text.size = 0; /* each asterisk was a start that passed over those behind it */
+        text.size = 0; /* each asterisk was a start that passed over those after it */
         while (text.size < SIZE) OK(pal_bytes_append(&text, signs[i], strlen(signs[i]), err));
         assert_int_equal(pal_longbench2_answer(pal_slice_of(&text)), 0);
         OK(pal_bytes_append(&text, "The corr**ect answer is *(C*)", 29, err));

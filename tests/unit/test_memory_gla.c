@@ -15,7 +15,7 @@ static double loss(const memory_case *c, const memory_doubles *x) { return memor
 
 static const memory_subject gla = { .rule = "gla", .loss = loss };
 
-/* From no decay to one that leaves nothing, and both beside each other. */
+/* From no decay to one that leaves nothing, and both next to each other. */
 static void gla_holds_at_any_forgetting(void **state) {
     (void)state;
     static const double strengths[][2] = { { 0, 0 },   { 1e-8, 1e-8 }, { 1e-3, 1 }, { 20, 20 },

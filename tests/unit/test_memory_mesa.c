@@ -194,7 +194,7 @@ static void mu_zeroes_the_free_energy_gradient(void **state) {
                                  learn = beta * fit * (double)k[j];
                     const double size = fabs(a * stay) + fabs(forget) + fabs(learn) + 1e-2;
                     if (!(fabs(a * stay + forget + learn) <= 1e-5 * size))
-                        fail_msg("token %zu, value %zu, key %zu: gradient %g beside terms of %g", t, i, j,
+                        fail_msg("token %zu, value %zu, key %zu: gradient %g next to terms of %g", t, i, j,
                                  a * stay + forget + learn, size);
                     seen += after.mean[i * DK + j] * (double)c->scale * (double)c->input[Q][t * DK + j];
                 }

@@ -332,7 +332,7 @@ static void tied_heads_are_handled_both_ways(void **state) {
     pal_context_free(cx);
 }
 
-/* Every size that tensors tell is taken from them when config.json is silent. */
+/* Every size that tensors say is taken from them when config.json is silent. */
 static void sizes_come_from_tensors_when_unstated(void **state) {
     (void)state;
     static const char *const silent[] = {
@@ -353,7 +353,7 @@ static void sizes_come_from_tensors_when_unstated(void **state) {
                *ssm = json_object_get(config, "ssm_cfg");
         const bool attention = pal_model_config_of(model)->mixer == PAL_MIXER_ATTENTION;
         for (size_t i = 0; i < PAL_COUNT(silent); i++) {
-            if (attention && strcmp(silent[i], "num_heads") == 0) continue; /* no tensor tells them */
+            if (attention && strcmp(silent[i], "num_heads") == 0) continue; /* no tensor says them */
             if (ssm && strcmp(silent[i], "vocab_size") == 0) continue;      /* nor what is padding */
             json_object_del(config, silent[i]);
             if (mixer) json_object_del(mixer, silent[i]);
@@ -365,7 +365,7 @@ static void sizes_come_from_tensors_when_unstated(void **state) {
         OK(pal_model_read_config(&back, root, err));
         pal_model_config expected = *pal_model_config_of(model);
         expected.init_range = back.init_range; /* says nothing about what is stored */
-        expected.rank = back.rank = 0;         /* without a gate no tensor tells its rank */
+        expected.rank = back.rank = 0;         /* without a gate no tensor says its rank */
         if (memcmp(&expected, &back, sizeof back) != 0) fail_msg("%s: sizes were not found again", test_kinds[k].name);
         pal_model_close(model);
     }

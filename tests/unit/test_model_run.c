@@ -112,7 +112,7 @@ static void any_split_through_states_equals_the_whole(void **state) {
     }
 }
 
-/* Two sequences go on from one state, which stays as it is; a third makes a copy its own. */
+/* Two sequences continue from one state, which stays as it is; a third makes a copy its own. */
 static void a_borrowed_state_is_left_as_it_was(void **state) {
     (void)state;
     enum { BEFORE = 9, AFTER = 5, EACH = AFTER - 1 };
@@ -184,8 +184,8 @@ static void prefill_in_pieces_equals_prefill_at_once(void **state) {
     }
 }
 
-/* One sequence alone, and the same beside a neighbour whose every activation is NaN. Token V-1 has an embedding of NaN;
- * with a tied head its own column of the logits is NaN for everyone and is left out. */
+/* One sequence alone, and the same next to a neighbour whose every activation is NaN. Token V-1 has an embedding of
+ * NaN; with a tied head its own column of the logits is NaN for everyone and is left out. */
 /* Angles are computed as far as sequences came: by a long piece, by short ones and by steps they are the same. */
 static void attention_far_from_the_start_knows_its_position(void **state) {
     (void)state;

@@ -168,7 +168,7 @@ static double decode_into(subject *s, const pal_model *typed) {
 
 /* Blocks meet rounded activations. Rounding 32 values whose largest is 2.5 times their root mean square to 16256 steps
  * adds noise of 2.5 / 16256 / sqrt(12) = 0.0044% to a product, as much as sums in f32 do. Two layers and the head are
- * DEPTH products one behind the other, whose noise adds up. */
+ * DEPTH products one after the other, whose noise adds up. */
 enum { DEPTH = 5 };
 #define NOISE (2.5 / 16256 / sqrt(12))
 

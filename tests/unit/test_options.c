@@ -69,7 +69,7 @@ static void every_kind_is_read_and_written(void **state) {
     assert_false(pal_option_differs(&options[4], &others[4]));
     again.text = "x";
     assert_true(pal_option_differs(&options[4], &others[4]));
-    written = pal_options_json(options, OPTIONS); /* what is not set, and what is no number, is null */
+    written = pal_options_json(options, OPTIONS); /* what is not set, and what is not a number, is null */
     assert_true(json_is_null(json_object_get(written, "text")) && json_is_null(json_object_get(written, "real")));
     json_decref(written);
     v.text = "stays";
@@ -183,7 +183,7 @@ static void words_are_few_enough(void **state) {
     free(text);
 }
 
-/* Python's word for it is no JSON; in a text it is a word like others. */
+/* Python's word for it is not JSON; in a text it is a word like others. */
 static void infinity_is_read_as_null(void **state) {
     (void)state;
     json_t *root;

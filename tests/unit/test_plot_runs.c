@@ -127,7 +127,7 @@ static void runs_of_one_configuration_become_mean_and_deviation(void **state) {
     pal_figure figure;
     pal_runs_options options = { 0 };
     if (pal_runs_figure(runs, &options, &figure, &err)) fail_msg("%s", err.text);
-    assert_int_equal(figure.panel_count, 2); /* accuracies tell runs apart, and learning rates are equal */
+    assert_int_equal(figure.panel_count, 2); /* accuracies distinguish the runs, and learning rates are equal */
     const pal_lines *loss = &figure.panels[0].lines;
     assert_int_equal(loss->series_count, 3);
     assert_string_equal(loss->series[0].label, "Palimpsa-D, lr 0.001 (2 seeds)");
@@ -264,7 +264,7 @@ static void a_table_holds_the_curves_of_several_runs(void **state) {
     assert_true(above->series_count == 1 && above->series[0].count == 1 && above->series[0].y[0] == 0.5);
     pal_runs_free(runs);
 
-    /* Where a metaplastic model has its ablation beside it, that is what it is compared with. */
+    /* Where a metaplastic model has its ablation next to it, that is what it is compared with. */
     runs = open_table("pairs.csv", "model,step,loss\ntransformer,1,9\npalimpsa-m,1,3\npalimpsa-m-wo-meta,1,5\n");
     if (pal_runs_figure(runs, &(pal_runs_options){ 0 }, &figure, &err)) fail_msg("%s", err.text);
     above = &figure.panels[1].lines;
@@ -293,7 +293,7 @@ static void tables_that_do_not_fit_are_refused(void **state) {
         { "model,step,loss\na,1,2\na,2\n", "line 3 has 2 fields, expected 3" },
         { "model,step,loss\na,1,2,3\n", "line 2 has 4 fields, expected 3" },
         { "model,step,loss\na,1,2\n\na,2,2\n", "line 3 has 1 fields" },
-        { "model,step,loss\na,1,x\n", "'x' is no number" },
+        { "model,step,loss\na,1,x\n", "'x' is not a number" },
         { "model,step,loss\na,-1,2\n", "a step of at least 0" },
         { "model,step,loss\n,1,2\n", "a model's name" },
     };
@@ -371,7 +371,7 @@ static void short_memory_for_a_table_is_reported(void **state) {
     assert_true(at > 20);
 }
 
-/* The program beside this test, run with arguments; returns its exit code and what it said on stderr. */
+/* The program next to this test, run with arguments; returns its exit code and what it said on stderr. */
 static int run_program(const char *arguments, char *said, size_t size) {
     char self[400], command[2048];
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);

@@ -133,7 +133,7 @@ static void responses_begin_where_the_text_says(void **state) {
                 pal_tokenizer_decode(tok, ids.data, first, false, &before, &err))
                 fail_msg("%s: %s", names[n], err.text);
             if (before.size != (size_t)behind || memcmp(before.data, whole, before.size) != 0)
-                fail_msg("%s: document %d: the response begins behind '%.*s'", names[n], d, (int)before.size,
+                fail_msg("%s: document %d: the response begins after '%.*s'", names[n], d, (int)before.size,
                          before.data);
             pal_ids_free(&ids);
             pal_bytes_free(&before);

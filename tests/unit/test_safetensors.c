@@ -173,7 +173,7 @@ static void written_file_reads_back(void **state) {
     unlink(path);
     char *slash = strrchr(path, '/');
     *slash = '\0';
-    assert_int_equal(rmdir(path), 0); /* no temporary left behind */
+    assert_int_equal(rmdir(path), 0); /* no temporary left over */
 }
 
 static void failed_write_leaves_the_old_file(void **state) {

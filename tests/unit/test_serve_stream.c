@@ -5,7 +5,7 @@
 
 enum { LONG = 1 << 20, PIECE = 4096 };
 
-/* The byte at a place of the stream; its period is no power of two. */
+/* The byte at a place of the stream; its period is not a power of two. */
 static unsigned char byte_at(size_t i) { return (unsigned char)(i % 251); }
 
 static void append(pal_bytes *stream, size_t *made, size_t count) {

@@ -26,7 +26,7 @@ static void greedy_equals_argmax_of_forward(void **state) {
         test_begin(s, &w, prompt, PROMPT,
                    (pal_session_options){ .max_tokens = TOKENS, .logprobs = true, .prompt_logprobs = true });
         test_run(e);
-        assert_int_equal(w.count, ALL); /* the prompt's tokens are told too */
+        assert_int_equal(w.count, ALL); /* the prompt's tokens are reported too */
         assert_int_equal(w.finish, PAL_FINISH_LENGTH);
         for (int t = 0; t < PROMPT; t++) assert_int_equal(w.ids[t], prompt[t]);
         memcpy(ids, w.ids, sizeof ids);
@@ -193,7 +193,7 @@ static void note_reading(void *user, const pal_state *state) {
     OK(pal_state_copy(r->copy, state, err));
 }
 
-/* on_read comes behind every piece, and what it copies at a prompt's end is known to the same prompt. */
+/* on_read comes after every piece, and what it copies at a prompt's end is known to the same prompt. */
 static void readers_are_told_of_every_piece(void **state) {
     (void)state;
     enum { PROMPT = 21, PIECE = 8, TOKENS = 6 };
@@ -227,7 +227,7 @@ static void readers_are_told_of_every_piece(void **state) {
     test_speaker_free(&f);
 }
 
-/* A memory copied where a piece ends goes on with the same bits as one that reads everything itself. */
+/* A memory copied where a piece ends continues with the same bits as one that reads everything itself. */
 static void what_is_known_need_not_be_read(void **state) {
     (void)state;
     enum { PROMPT = 37, PIECE = 8, TOKENS = 10 };
@@ -266,7 +266,7 @@ static void what_is_known_need_not_be_read(void **state) {
     }
 }
 
-/* What was seen belongs to the text: a session that wrote another one before gives the same as a new one. */
+/* What was seen belongs to the text: a session that wrote a different one before gives the same as a new one. */
 static void what_was_seen_belongs_to_the_text(void **state) {
     (void)state;
     enum { TOKENS = 40 };
@@ -297,7 +297,7 @@ static void what_was_seen_belongs_to_the_text(void **state) {
     test_speaker_free(&f);
 }
 
-/* Ended in the middle of its prompt, a session holds a beginning of it, and goes on with the rest. */
+/* Ended in the middle of its prompt, a session holds a beginning of it, and continues with the rest. */
 static void a_cancelled_prompt_can_be_gone_on_with(void **state) {
     (void)state;
     enum { PROMPT = 30, TOKENS = 8 };

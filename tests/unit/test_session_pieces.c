@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Sessions whose prompts are read piece by piece, and pieces layer by layer, beside others that write. */
+/* Sessions whose prompts are read piece by piece, and pieces layer by layer, next to others that write. */
 #include "infer/session.h"
 #include "model/state.h"
 #include "support/sessions.h"
@@ -46,7 +46,7 @@ static void parts_of_a_piece_change_nothing(void **state) {
     }
 }
 
-/* Ended amid a piece, a session holds it whole; emptied or freed there, it leaves nothing behind. */
+/* Ended amid a piece, a session holds it whole; emptied or freed there, it leaves nothing. */
 static void a_session_may_end_amid_a_piece(void **state) {
     (void)state;
     enum { PROMPT = 30, TOKENS = 8 };

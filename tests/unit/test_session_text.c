@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What sessions tell: whole characters, stop strings, the end of a text; and their files, through which all goes on. */
+/* What sessions say: whole characters, stop strings, the end of a text; and their files, through which all continues.
+ */
 #include "infer/stops.h"
 #include "model/state.h"
 #include "support/files.h"
@@ -53,8 +54,9 @@ static void a_saved_session_goes_on_with_the_same_tokens(void **state) {
     }
 }
 
-/* Text that goes on without a prompt is in its middle: words keep the blank in front of them, also where SentencePiece
- * has none at the start of a text, and characters are whole, however many tokens they were begun by: through files. */
+/* Text that continues without a prompt is in its middle: words keep the blank in front of them, also where
+ * SentencePiece has none at the start of a text, and characters are whole, however many tokens they were begun by:
+ * through files. */
 static void text_goes_on_where_it_stopped(void **state) {
     (void)state;
     static const tiny_kind kinds[] = { TINY_SPM, TINY_BYTES };
@@ -77,7 +79,7 @@ static void text_goes_on_where_it_stopped(void **state) {
         OK(pal_decoder_new(&decoder, f.tok, true, err));
         OK(pal_decoder_push(decoder, start, &whole, err));
         whole.size = 0;
-        /* Bytes of three-byte characters are what is wanted often: U+20AC, cut everywhere. */
+        /* Bytes of three-byte characters are what is needed often: U+20AC, cut everywhere. */
         static const pal_logit_bias often[] = { { 0xE2, 4 }, { 0x82, 4 }, { 0xAC, 4 } };
         for (int part = 0; part < PARTS; part++) {
             pal_session_options o = {
@@ -93,7 +95,7 @@ static void text_goes_on_where_it_stopped(void **state) {
             test_run(e);
             assert_int_equal(w.count, 1);
             const size_t before = whole.size;
-            OK(pal_decoder_push(decoder, (uint32_t)w.ids[0], &whole, err)); /* as somebody who sees all tokens */
+            OK(pal_decoder_push(decoder, (uint32_t)w.ids[0], &whole, err)); /* as someone who sees all tokens */
             inside += whole.size - before >= 3;
             OK(pal_bytes_append(&pieces, w.text, w.size, err));
             blanks += w.size && w.text[0] == ' ';
@@ -297,7 +299,7 @@ static void text_ends_before_the_first_stop_string(void **state) {
     test_speaker_free(&f);
 }
 
-/* How much of a held text can be told, by comparing every place with every stop string. */
+/* How much of a held text can be reported, by comparing every place with every stop string. */
 static size_t compare_everywhere(const char *const *stops, size_t count, const char *held, size_t size, bool *stopped) {
     size_t certain = size;
     *stopped = false;
@@ -352,7 +354,7 @@ static void stop_strings_are_found_as_by_plain_comparison(void **state) {
             memmove(held, held + told, size);
             held_back += size > 8;
             if (pal_rng_below(&rng, 40)) continue;
-            size = 0; /* somebody took what was held back */
+            size = 0; /* someone took what was held back */
             pal_stops_restart(&stops);
         }
         found += stopped;

@@ -43,7 +43,7 @@ static void stream_is(const pal_tokenizer *tok, const pal_ids *ids, const void *
     pal_bytes_free(&out);
 }
 
-/* NFC of what stands between special tokens, which are cut out first: a mark behind one does not join its '>'. */
+/* NFC of what stands between special tokens, which are cut out first: a mark after one does not join its '>'. */
 static void nfc_around_special(const pal_bytes *text, pal_bytes *out) {
     static const char special[] = "<|endoftext|>";
     const size_t length = strlen(special);
@@ -171,7 +171,7 @@ static void every_character_has_the_class_of_the_pattern(void **state) {
                                      (pal_slice){ (const unsigned char *)pal_gpt2_pattern, strlen(pal_gpt2_pattern) },
                                      &err),
                      PAL_OK);
-    /* "a", the character twice, "1": where the splits are tells letter, number, blank or other. Up to the planes that
+    /* "a", the character twice, "1": where the splits are says letter, number, blank or other. Up to the planes that
      * Unicode 13 filled; unassigned ones are left out, newer tables may know them. */
     for (uint32_t code = 1; code < 0x20000; code++) {
         unsigned char text[16] = "a";

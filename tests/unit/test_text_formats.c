@@ -66,7 +66,7 @@ static void write_file(const char *directory, const char *name, const void *data
     test_write_file(path, data, size);
 }
 
-/* Opens `name` in a directory of its own, saves to another, opens that: the same fingerprint, the same ids. */
+/* Opens `name` in its own directory, saves to another, opens that: the same fingerprint, the same ids. */
 static void saves(const char *name, const pal_bytes *file, const char *second_name, const pal_bytes *second) {
     char from[256], to[256];
     pal_error err;
@@ -331,10 +331,10 @@ static void damaged_tokenizer_json_is_named(void **state) {
         { WITH("\"decoder\":{\"type\":\"WordPiece\"}"), "WordPiece" },
         { WITH("\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":"
                "\"ByteFallback\"}]}"),
-          "ByteFallback behind Fuse" },
+          "ByteFallback after Fuse" },
         { WITH("\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":"
                "\"ByteLevel\"}]}"),
-          "ByteLevel behind another decoder" },
+          "ByteLevel after another decoder" },
         { WITH("\"decoder\":{\"type\":\"Strip\",\"content\":\"x\",\"start\":9,\"stop\":9}"), "Strip" },
         { WITH("\"post_processor\":{\"type\":\"Unheard\"}"), "Unheard" },
         { WITH("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}],"

@@ -287,26 +287,26 @@ static void what_is_not_supported_is_named(void **state) {
         { CHAIN("{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a\"},\"content\":\"\"}"), "anything but two strings" },
         { CHAIN("{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":5}"), "anything but two strings" },
         { CHAIN(TO("", "b")), "anything but two strings" },
-        { CHAIN(PLAIN("Metaspace") "," TO("a", "b")), "Replace behind Metaspace" },
-        { CHAIN(PLAIN("Fuse") "," STRIP("\" \"", "1", "0") "," TO("a", "b")), "Replace behind Fuse and Strip" },
-        { CHAIN(PLAIN("Fuse") "," TO("ab", "b")), "several characters behind Fuse" },
-        { CHAIN(PLAIN("ByteFallback") "," TO("a", "b")), "Replace behind bytes" },
-        { CHAIN(PLAIN("ByteLevel") "," TO("\xC3\xA9", "b")), "Replace behind bytes" },
+        { CHAIN(PLAIN("Metaspace") "," TO("a", "b")), "Replace after Metaspace" },
+        { CHAIN(PLAIN("Fuse") "," STRIP("\" \"", "1", "0") "," TO("a", "b")), "Replace after Fuse and Strip" },
+        { CHAIN(PLAIN("Fuse") "," TO("ab", "b")), "several characters after Fuse" },
+        { CHAIN(PLAIN("ByteFallback") "," TO("a", "b")), "Replace after bytes" },
+        { CHAIN(PLAIN("ByteLevel") "," TO("\xC3\xA9", "b")), "Replace after bytes" },
         { CHAIN(STRIP("7", "1", "0")), "Strip at the end" },
         { CHAIN(STRIP("\"\"", "1", "0")), "Strip at the end" },
         { CHAIN(STRIP("\"a\"", "-1", "0")), "Strip at the end" },
         { CHAIN(STRIP("\"a\"", "4294967296", "0")), "Strip at the end" },
         { CHAIN(STRIP("\"a\"", "1", "1")), "Strip at the end" },
-        { CHAIN(PLAIN("Metaspace") "," STRIP("\"a\"", "1", "0")), "behind Metaspace or bytes" },
-        { CHAIN(PLAIN("ByteFallback") "," STRIP("\"a\"", "1", "0")), "behind Metaspace or bytes" },
+        { CHAIN(PLAIN("Metaspace") "," STRIP("\"a\"", "1", "0")), "after Metaspace or bytes" },
+        { CHAIN(PLAIN("ByteFallback") "," STRIP("\"a\"", "1", "0")), "after Metaspace or bytes" },
         { CHAIN(PLAIN("Fuse") "," STRIP("\"a\"", "1", "0")), "anything but blanks" },
         { CHAIN(PLAIN("Fuse") "," STRIP("\"ab\"", "1", "0")), "anything but blanks" },
         { CHAIN("{\"type\":\"Metaspace\",\"replacement\":\"_\"}"), "sign other than U+2581" },
         { CHAIN("{\"type\":\"Metaspace\",\"replacement\":\"___\"}"), "sign other than U+2581" },
-        { CHAIN(TO("a", "b") "," PLAIN("Metaspace")), "Metaspace behind another decoder" },
-        { CHAIN(PLAIN("Fuse") "," PLAIN("Metaspace")), "Metaspace behind another decoder" },
-        { CHAIN(PLAIN("ByteFallback") "," PLAIN("ByteFallback")), "ByteFallback behind" },
-        { CHAIN(TO("a", "b") "," PLAIN("ByteLevel")), "ByteLevel behind another decoder" },
+        { CHAIN(TO("a", "b") "," PLAIN("Metaspace")), "Metaspace after another decoder" },
+        { CHAIN(PLAIN("Fuse") "," PLAIN("Metaspace")), "Metaspace after another decoder" },
+        { CHAIN(PLAIN("ByteFallback") "," PLAIN("ByteFallback")), "ByteFallback after" },
+        { CHAIN(TO("a", "b") "," PLAIN("ByteLevel")), "ByteLevel after another decoder" },
         { CHAIN(SEQUENCES("decoders", SEQUENCES("decoders", PLAIN("Fuse")))), "deep" },
         { "\"pre_tokenizer\":" SEQUENCES("pretokenizers", SEQUENCES("pretokenizers", DIGITS)), "deep" },
         { PRE(MANY(DIGITS)), "more than 8 pre-tokenizer steps" },
@@ -428,7 +428,7 @@ static void a_pattern_may_cost_so_much_for_a_text(void **state) {
     }
 }
 
-/* Many short texts share what one text may cost beside its bytes. */
+/* Many short texts share what one text may cost next to its bytes. */
 static void short_texts_share_an_allowance(void **state) {
     (void)state;
     pal_error err = { 0 };
@@ -475,7 +475,7 @@ static void repeat(pal_bytes *json, const char *part, const char *between, size_
     }
 }
 
-/* The parts before and behind what is repeated. */
+/* The parts before and after what is repeated. */
 static pal_status read_repeated(const char *front, const char *part, const char *between, size_t count,
                                 const char *behind, pal_tokenizer **tok, pal_error *err) {
     pal_bytes json = { 0 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Tokenizers by name: what tells their kind, what stands beside them, and where they may lie. */
+/* Tokenizers by name: what says their kind, what stands next to them, and where they may lie. */
 #include <sys/stat.h>
 #include <unistd.h>
 

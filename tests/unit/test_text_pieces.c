@@ -214,12 +214,12 @@ static void character_map(pal_bytes *map) {
     put_unit(units, 'C', 'C' | ('C' ^ 0x90u) << 10);
     put_unit(units, 0x90 ^ 'D', 'D' | 0x100 | (0x90u ^ 'D' ^ 0x81u) << 10);
     put_unit(units, 0x81, 0x80000003u);
-    put_unit(units, 'E', 'E' | 0x100 | 0x200 | 0xFFu << 10); /* its leaf lies behind the units */
+    put_unit(units, 'E', 'E' | 0x100 | 0x200 | 0xFFu << 10); /* its leaf lies after the units */
     put_unit(units, 'F', 'F' | 0x100 | ('F' ^ 0x82u) << 10);
-    put_unit(units, 0x82, 0x80001000u); /* its string lies behind the end */
+    put_unit(units, 0x82, 0x80001000u); /* its string lies after the end */
     put_unit(units, 'G', 'G' | 0x100 | ('G' ^ 0x83u) << 10);
     put_unit(units, 0x83, 0x80000005u);
-    put_unit(units, 'H', 'H' | 0x3FFu << 20); /* its children lie behind the units */
+    put_unit(units, 'H', 'H' | 0x3FFu << 20); /* its children lie after the units */
     put_unit(units, 'I', 'I' | 'I' << 10);    /* the next one is itself */
     put(map, (unsigned char[4]){ 0, 4 * UNITS >> 8, 0, 0 }, 4);
     put(map, units, sizeof units);
@@ -316,7 +316,7 @@ static void settings_of_another_type_are_none(void **state) {
     pal_bytes_free(&file);
 }
 
-/* ---- GGUF: pairs behind those of a tiny vocabulary */
+/* ---- GGUF: pairs after those of a tiny vocabulary */
 
 static void add_pair(pal_bytes *file, const char *key, uint32_t type, const void *value, size_t size) {
     const uint64_t length = strlen(key);
@@ -518,7 +518,7 @@ static void export_says(const pal_tokenizer *tok, size_t rows, const char *says)
     pal_bytes_free(&out);
 }
 
-/* What would change ids is not written: SentencePiece's trainer normalises and joins blanks unless told otherwise. */
+/* What would change ids is not written: SentencePiece's trainer normalises and joins blanks unless said otherwise. */
 static void what_gguf_cannot_say_is_not_written(void **state) {
     (void)state;
     pal_tokenizer *tok = test_tiny(TINY_SPM);

@@ -12,7 +12,7 @@
     "\":4,\"x\":5,\"y\":6,"                                                                          \
     "\"\xC3\xA9\":7},\"merges\":[]}"
 
-/* A normal form that leaves the text alone writes nothing; the step behind it must not write over what it reads. */
+/* A normal form that leaves the text alone writes nothing; the step after it must not write over what it reads. */
 static void normalisers_follow_one_that_changes_nothing(void **state) {
     (void)state;
     static const struct {
@@ -49,7 +49,7 @@ static void normalisers_follow_one_that_changes_nothing(void **state) {
     }
 }
 
-/* Every piece of the text as an id of its own: the vocabulary has all stretches of its characters, taken whole. */
+/* Every piece of the text as its own id: the vocabulary has all stretches of its characters, taken whole. */
 static pal_tokenizer *stretches_of(const char *text, const char *pre_tokenizer) {
     json_t *vocab = json_object();
     const size_t size = strlen(text);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Two threads of a program, each with a context, a model and a tokenizer of its own: neither changes a bit of what the
+/* Two threads of a program, each with a context, a model and its own tokenizer: neither changes a bit of what the
  * other computes. Under the thread sanitizer this also finds what they share without a lock. */
 #include <pthread.h>
 
@@ -153,7 +153,7 @@ static void two_models_learn_and_write_as_if_alone(void **state) {
         const size_t other = (k + 3) % test_kind_count; /* another kind of mixer, often */
         char what[128];
         side sides[2] = { { .work = read_learn_write, .number = k }, { .work = read_learn_write, .number = other } };
-        snprintf(what, sizeof what, "%s beside %s", test_kinds[k].name, test_kinds[other].name);
+        snprintf(what, sizeof what, "%s next to %s", test_kinds[k].name, test_kinds[other].name);
         compare(what, sides);
     }
 }
@@ -173,7 +173,7 @@ static void open_and_save(side *s) {
     pal_model_close(model);
     pal_error why;
     assert_int_not_equal(pal_model_open(&model, s->folder, PAL_FOR_INFERENCE, cx, &why), PAL_OK);
-    for (const char *c = why.text; *c; c++) put_number(&s->found, *c); /* nobody else's sentence */
+    for (const char *c = why.text; *c; c++) put_number(&s->found, *c); /* no one else's sentence */
     pal_context_free(cx);
 }
 

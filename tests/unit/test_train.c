@@ -273,7 +273,7 @@ static void a_count_of_updates_without_room_for_more_is_refused(void **state) {
     pal_context_free(cx);
 }
 
-/* Whoever opens a run directory gets the checkpoint that resuming would go on from. */
+/* Whoever opens a run directory gets the checkpoint that resuming would continue from. */
 static void a_damaged_checkpoint_is_passed_over_by_every_reader(void **state) {
     (void)state;
     static const char *const files[] = { "model.safetensors", "optimizer.safetensors", "trainer.json", "config.json" };
@@ -417,7 +417,7 @@ static void a_run_without_a_usable_checkpoint_says_why(void **state) {
     pal_context_free(cx);
 }
 
-/* Names that are no checkpoints, models that somebody laid out like a run, what a killed process left. */
+/* Names that are not checkpoints, models that someone laid out like a run, what a killed process left. */
 static void folders_of_checkpoints_may_hold_more(void **state) {
     (void)state;
     static const char *const others[] = {

@@ -378,7 +378,7 @@ static void an_evaluation_that_was_given_up_is_made_when_resumed(void **state) {
         pal_model_close(model);
         assert_int_equal(r.step, step);
         if (times == 2) assert_int_equal(resume(run, cx, &f, o, true, &r), PAL_STOPPED);
-        o.stop_after = step; /* which it has reached, but for the evaluation */
+        o.stop_after = step; /* which it has reached, except for the evaluation */
         assert_int_equal(resume(run, cx, &f, o, true, &r), step < STEPS ? PAL_STOPPED : PAL_OK);
         o.stop_after = 0;
         if (step < STEPS) assert_int_equal(resume(run, cx, &f, o, false, &r), PAL_OK);

@@ -148,7 +148,7 @@ static void check_followed(const scene *s, const pal_state *after, int token) {
     }
 }
 
-/* Windows from the decays that the batch observer tells. */
+/* Windows from the decays that the batch observer says. */
 typedef struct {
     double n_t[LAYERS * T];
 } decays;
@@ -216,7 +216,7 @@ static void steps_are_seen_as_they_are(void **state) {
     }
 }
 
-/* A piece tells of every token what the steps told. */
+/* A piece says of every token what the steps said. */
 static void pieces_are_seen_as_steps(void **state) {
     (void)state;
     for (size_t k = 0; k < test_kind_count; k++) {
@@ -325,7 +325,7 @@ static void variants_of_change_agree(void **state) {
             pal_memory_change x, y;
             test_fill(before, n, &rng, 0.5, 2), test_fill(after, n, &rng, 0.5, 2);
             test_fill(a, plain, &rng, -1, 1), test_fill(b, plain, &rng, -1, 1);
-            for (size_t i = 0; i < n; i++) /* behind dv */
+            for (size_t i = 0; i < n; i++) /* after dv */
                 if (i % 32 < 16 && (int)(i % row / 32 * 16 + i % 16) >= dv)
                     before[i] = after[i] = 0, after[i + 16] = i % 2 ? 100 : 0.01f;
             PAL_PICK(cx, change_paired)(before, after, row, dk, dv, &x);
@@ -384,7 +384,7 @@ static void large_heads_are_sampled(void **state) {
     pal_free(memory);
 }
 
-/* A session's watch is filled before it tells. */
+/* A session's watch is filled before it says. */
 typedef struct {
     const pal_session *session;
     pal_watch watch;

@@ -149,7 +149,7 @@ test('cut and fork', () => {
     assert.equal(r.ids.length, 2);
 });
 
-test('behind a kept memory places count from its tokens', () => {
+test('after a kept memory places count from its tokens', () => {
     const r = new Recording('m', 100);
     r.apply(start([[5, 't5']], 100));
     r.apply(token(100, 5, true, -1));
@@ -249,7 +249,7 @@ test('csv quotes what people wrote', () => {
     );
 });
 
-test('rows of a resumed run replace those behind its checkpoint', () => {
+test('rows of a resumed run replace those after its checkpoint', () => {
     const rows = addRows([], [{ step: 1 }, { step: 2, loss: 9 }, { step: 3 }, { nothing: 1 }, null]);
     addRows(rows, [{ step: 2, loss: 1, tokens: 100, tokens_per_s: 50 }]);
     assert.deepEqual(

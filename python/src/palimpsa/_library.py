@@ -31,7 +31,7 @@ def _one_openmp() -> None:
 
 def _load() -> Any:
     """libgomp reads once, when it is loaded, how long its threads spin while they wait; its default makes everything slower
-    beside other work. Whoever set one of these variables is left alone, and the environment is as before afterwards."""
+    on a busy machine. Variables that the user has set are left alone, and the environment is as before afterwards."""
     calm = "OMP_WAIT_POLICY" not in os.environ and "GOMP_SPINCOUNT" not in os.environ
     if calm:
         os.environ["GOMP_SPINCOUNT"] = "3000"

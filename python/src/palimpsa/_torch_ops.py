@@ -257,7 +257,7 @@ def _(rule, dy, dvariance, dfinal0, dfinal1, y, saved, q, k, v, b, beta, dt, g, 
 def _remember_inputs(ctx, inputs, output):
     rule, *tensors, scale, tolerance, _, _, _ = inputs
     y, _, _, _, saved = output
-    ctx.set_materialize_grads(False)  # no zeros for outputs that nobody used
+    ctx.set_materialize_grads(False)  # no zeros for outputs that no one used
     ctx.mark_non_differentiable(saved)
     ctx.rule, ctx.scale, ctx.tolerance = rule, scale, tolerance
     ctx.save_for_backward(y, saved, *tensors)

@@ -2,7 +2,7 @@
 """Memory rules on NumPy arrays.
 
 Arrays are float32: rows of tokens [B, T, ...], or packed [T, ...] with `cu_seqlens`, where sequence n owns tokens
-cu_seqlens[n] .. cu_seqlens[n+1]-1. Behind that: q, k [key_heads, dk], v and b [H, dv], beta, dt, g [H]; parameters A, Ip [H] and
+cu_seqlens[n] .. cu_seqlens[n+1]-1. After that: q, k [key_heads, dk], v and b [H, dv], beta, dt, g [H]; parameters A, Ip [H] and
 lam [H, dk]. Attention's q has H heads and its v key_heads. Views whose channels lie together are read where they are.
 """
 from __future__ import annotations

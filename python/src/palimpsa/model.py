@@ -157,7 +157,7 @@ class Model:
     # Numbers.
 
     def logits(self, text: Any, *, last: bool = False) -> np.ndarray:
-        """Logits [tokens, vocab_rows] behind every token of a text, or [vocab_rows] behind its last one."""
+        """Logits [tokens, vocab_rows] after every token of a text, or [vocab_rows] after its last one."""
         ids = self._ids(text).astype(np.int32)
         if not len(ids):
             raise ValueError("the text has no token")
@@ -179,8 +179,8 @@ class Model:
                 return out
 
     def score(self, context: Any, continuation: Any = None) -> Score:
-        """How likely the model finds a continuation behind a context; of one text alone, the text behind the token that
-        begins texts, or, where there is none, behind its first token."""
+        """How likely the model finds a continuation after a context; of one text alone, the text after the token that
+        begins texts, or, where there is none, after its first token."""
         return self.score_many([(context, continuation)])[0]
 
     def _request(self, context: Any, continuation: Any) -> tuple[np.ndarray, int]:
@@ -199,7 +199,7 @@ class Model:
                 whole = np.concatenate([before, whole])
         scored = len(whole) - max(1, len(before))
         if scored < 1:
-            raise ValueError(f"{continuation!r} behind {context!r} has no token that could be scored")
+            raise ValueError(f"{continuation!r} after {context!r} has no token that could be scored")
         return whole, scored
 
     def score_many(self, pairs: Iterable[tuple[Any, Any]], *, progress: Callable[[int, int], Any] | None = None) -> list[Score]:

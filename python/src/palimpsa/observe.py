@@ -36,7 +36,7 @@ class Working:
         return out[0]
 
     def read(self, state: Any, ids: np.ndarray, logits: Any = ffi.NULL) -> None:
-        """Any number of tokens behind what a state holds; logits of the last. Between pieces Ctrl-C is heard."""
+        """Any number of tokens after what a state holds; logits of the last. Between pieces Ctrl-C is heard."""
         for at in range(0, len(ids), PIECE):
             piece = ids[at : at + PIECE]
             check(lib.pal_model_prefill(self._model._bundle.model, self.work, state, ffi.from_buffer("int32_t[]", piece), len(piece),
@@ -62,8 +62,8 @@ class Layer:
 
     layer: int
     rule: str
-    mean: np.ndarray | None  # [heads, dv, dk] behind the last token: mu, S or G
-    importance: np.ndarray | None  # [heads, dv, dk] behind the last token; palimpsa
+    mean: np.ndarray | None  # [heads, dv, dk] after the last token: mu, S or G
+    importance: np.ndarray | None  # [heads, dv, dk] after the last token; palimpsa
     decay: np.ndarray | None  # [tokens, heads]: at each token the memory keeps exp(-decay) of itself
     b_scale: np.ndarray | None  # [heads] scale of the importance gate
 

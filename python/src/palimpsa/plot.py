@@ -22,7 +22,7 @@ def _matplotlib() -> Any:
 
 
 def heat_maps(maps: Sequence[np.ndarray], title: str, names: Sequence[str] | None = None, signed: bool = False) -> Any:
-    """Maps [dv, dk] side by side on one scale, as a figure of its own: pyplot's state is left alone."""
+    """Maps [dv, dk] side by side on one scale, as its own figure: pyplot's state is left alone."""
     most = max(float(np.abs(m).max()) for m in maps) or 1.0
     least = -most if signed else min(float(m.min()) for m in maps)
     columns = min(4, len(maps))

@@ -23,7 +23,7 @@ class Token(NamedTuple):
     id: int
     text: str  # what can be shown now: whole characters, nothing that may become a stop string
     logprob: float
-    variance: float  # how uncertain the memory's answer was; NaN where no layer can tell
+    variance: float  # how uncertain the memory's answer was; NaN where no layer can say
     alternatives: tuple[tuple[int, float], ...] = ()  # the likeliest ids with their logprobs, likeliest first
 
     @property
@@ -80,7 +80,7 @@ class Sessions:
 
 class Generation(Iterator[Token]):
     """Tokens as they are written. `text` is everything so far, `finish` why the text ended: "length", "eos", "stop",
-    "context", or "cancelled" when the session was used for something else meanwhile; None while it goes on."""
+    "context", or "cancelled" when the session was used for something else meanwhile; None while it continues."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -142,7 +142,7 @@ class Generation(Iterator[Token]):
         return f"<palimpsa.Generation: {len(self.tokens)} tokens, {self.finish or 'not finished'}>"
 
     def _repr_html_(self) -> str:
-        """The tokens so far, the less likely the darker; the tip tells probability and variance."""
+        """The tokens so far, the less likely the darker; the tip says probability and variance."""
         from .html import tokens_html
 
         return tokens_html(self.tokens)
@@ -178,7 +178,7 @@ class Session:
         options.on_token, options.user = lib.palimpsa_on_token, made._handle
         pointer = self._idle()
         check(lib.pal_session_begin(pointer, ffi.from_buffer("uint32_t[]", ids), len(ids), options, err), err)
-        self._of.pause(pointer)  # until somebody asks for a token
+        self._of.pause(pointer)  # until a token is requested
         self._current = made
         return made
 
@@ -219,7 +219,7 @@ class Session:
                  repetition_penalty: float = 1.0, presence_penalty: float = 0.0, frequency_penalty: float = 0.0,
                  stop: str | Sequence[str] | None = (), seed: int = 1, ignore_eos: bool = False,
                  alternatives: int = 0) -> Generation:
-        """Reads the prompt behind what the memory holds and writes: an iterator of tokens. Temperature 0 always takes the
+        """Appends the prompt to what the memory holds and generates: an iterator of tokens. Temperature 0 always takes the
         likeliest."""
         ids = self._ids(prompt)
         stops = [stop] if isinstance(stop, str) else list(stop or ())
@@ -242,7 +242,7 @@ class Session:
             return self._begin(ids, options)
 
     def read(self, text: str | bytes | Sequence[int] | np.ndarray) -> Session:
-        """Puts a text behind what the memory holds; returns the session."""
+        """Appends a text to what the memory holds; returns the session."""
         ids = self._ids(text)
         options = ffi.new("pal_session_options *")
         with self.model._guard:

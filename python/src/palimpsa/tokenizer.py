@@ -71,7 +71,7 @@ class Tokenizer:
                 lib.pal_bytes_free(text)
 
     def decode(self, ids: Sequence[int] | np.ndarray, *, skip_special: bool = False) -> str:
-        """The text of ids; bytes that are no whole character become U+FFFD."""
+        """The text of ids; bytes that are not whole character become U+FFFD."""
         return self.decode_bytes(ids, skip_special=skip_special).decode(errors="replace")
 
     def _ask(self, function: Any, *given: Any) -> Any:

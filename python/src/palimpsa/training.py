@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Training, as `palimpsa train` does it: the same settings, the same run directory, and either goes on with the other's runs."""
+"""Training, as `palimpsa train` does it: the same settings, the same run directory, and either continues with the other's runs."""
 from __future__ import annotations
 
 import difflib
@@ -89,10 +89,10 @@ def train(out: Path, *, resume: bool = False, stop_after: int = 0, threads: int 
     task="text", model="palimpsa-d", data="book.txt", tokenizer="chars", steps=1000; None leaves a default.
 
     progress is called after every update; when it returns False, or on Ctrl-C, a checkpoint is written before
-    palimpsa.Stopped or KeyboardInterrupt is raised. resume goes on from the newest checkpoint, with the run's own settings,
+    palimpsa.Stopped or KeyboardInterrupt is raised. resume continues from the newest checkpoint, with the run's own settings,
     to the same bits as if it had never been stopped. stop_after ends earlier: that many updates in all."""
     if resume and settings:
-        raise TypeError(f"resume goes on with the run's own settings; found {', '.join(settings)}")
+        raise TypeError(f"resume continues with the run's own settings; found {', '.join(settings)}")
     kept: list[Any] = []
     made = ffi.NULL if resume else _settings(settings, kept)
     report = ffi.new("pal_train_progress *")

@@ -54,7 +54,7 @@ class Proof(NamedTuple):
     tokens: int
     off: float  # with the new plasticity off: 0, up to rounding
     on: float
-    moved: int  # positions whose likeliest token is another one
+    moved: int  # positions whose likeliest token is a different one
     loss_before: float
     loss_now: float
 

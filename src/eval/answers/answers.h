@@ -33,14 +33,14 @@ pal_status pal_answer_class(pal_slice prediction, pal_slice reference, const jso
                             pal_error *err);
 /* The share of numbers in the prediction that are the reference, ... */
 pal_status pal_answer_count(pal_slice prediction, pal_slice reference, double *score, pal_error *err);
-/* ... or the first number behind `word` in the reference, such as 7 in "Paragraph 7". */
+/* ... or the first number after `word` in the reference, such as 7 in "Paragraph 7". */
 pal_status pal_answer_place(pal_slice prediction, pal_slice reference, const char *word, double *score, pal_error *err);
 
 /* How alike the first line of code in the prediction and the reference are, in steps of 0.01, by difflib's matching
  * blocks. */
 pal_status pal_answer_code(pal_slice prediction, pal_slice reference, size_t *work, double *score, pal_error *err);
 
-/* The first line behind leading line breaks: all that counts of answers to examples in a row. */
+/* The first line after leading line breaks: all that counts of answers to examples in a row. */
 pal_slice pal_answer_first_line(pal_slice prediction);
 
 #endif

@@ -76,7 +76,7 @@ static void put(pal_chinese *c, int outer, pal_slice key, double value) {
     else if (outer >= 0 && han >= 0) c->emit[outer][han] = value;
 }
 
-/* A table of Python: texts in quotes, each with a number behind a colon, or with a table of its own. */
+/* A table of Python: texts in quotes, each with a number after a colon, or with its own table. */
 static pal_status read_table(pal_chinese *c, const char *text, const char *path, pal_error *err) {
     int outer = -1;
     size_t numbers = 0;
@@ -100,7 +100,7 @@ static pal_status read_table(pal_chinese *c, const char *text, const char *path,
         char *behind;
         const double value = strtod(at, &behind);
         if (behind == at)
-            return pal_fail(err, PAL_E_FORMAT, "%s: expected a number behind '%.*s'", path, (int)key.size,
+            return pal_fail(err, PAL_E_FORMAT, "%s: expected a number after '%.*s'", path, (int)key.size,
                             (const char *)key.data);
         put(c, outer, key, value);
         numbers++;

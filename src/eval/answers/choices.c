@@ -40,7 +40,7 @@ pal_status pal_answer_class(pal_slice prediction, pal_slice reference, const jso
 
 static bool is_digit(uint32_t c) { return utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_ND; }
 
-/* The next run of decimal digits of any script in *text, which then begins behind it; empty: there is none. */
+/* The next run of decimal digits of any script in *text, which then starts after it; empty: there is none. */
 static pal_slice next_number(pal_slice *text) {
     pal_slice number = { NULL, 0 };
     while (text->size) {
@@ -74,7 +74,7 @@ pal_status pal_answer_place(pal_slice prediction, pal_slice reference, const cha
         pal_py_character(rest.data, rest.size, &code);
         if (is_digit(code)) return pal_answer_count(prediction, next_number(&rest), score, err);
     }
-    return pal_fail(err, PAL_E_FORMAT, "the answer '%.*s' has no number behind '%s'", (int)reference.size,
+    return pal_fail(err, PAL_E_FORMAT, "the answer '%.*s' has no number after '%s'", (int)reference.size,
                     (const char *)reference.data, word);
 }
 

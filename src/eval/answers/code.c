@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "eval/answers/answers.h"
 
-enum { POPULAR_FROM = 200 }; /* characters of a reference from which on frequent ones are no anchors */
+enum { POPULAR_FROM = 200 }; /* characters of a reference from which on frequent ones are not anchors */
 
 typedef struct {
     size_t from, to;
@@ -16,7 +16,7 @@ typedef struct {
 typedef struct {
     const uint32_t *a, *b;
     const uint64_t *places; /* (b) each character of b with its place, sorted */
-    const span *found;      /* (a) where among them those of this character are; nowhere if it is no anchor */
+    const span *found;      /* (a) where among them those of this character are; nowhere if it is not an anchor */
     size_t *length, *last;  /* (b + 1) of the block that ends before b[j], of this and of the last row; 0 in between */
     size_t work;
 } matcher;
@@ -102,7 +102,7 @@ static int by_number(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Where in b the characters of a are, but for those that are popular there. */
+/* Where in b the characters of a are, except for those that are popular there. */
 static void find_places(uint64_t *places, span *found, const uint32_t *a, size_t na, const uint32_t *b, size_t nb) {
     for (size_t j = 0; j < nb; j++) places[j] = placed(b[j], j);
     qsort(places, nb, sizeof *places, by_number);

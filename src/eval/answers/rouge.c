@@ -7,7 +7,7 @@
 
 /* Sentences as ranges of words. */
 typedef struct {
-    size_t *end; /* behind the last word of each */
+    size_t *end; /* after the last word of each */
     size_t count, capacity;
 } sentences;
 

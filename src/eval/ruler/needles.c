@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Sentences that tell a value for a key, in a text, in a line again and again, or among others of their kind. */
+/* Sentences that state a value for a key, in a text, in a line again and again, or among others of their kind. */
 #include <inttypes.h>
 
 #include "base/alloc.h"
@@ -106,7 +106,7 @@ static pal_status fill_lines(pal_ruler_maker *m, const needles *n, size_t lines,
     return st;
 }
 
-/* Sentences of the first `words` words; the text begins again behind its end. */
+/* Sentences of the first `words` words; the text begins again after its end. */
 static size_t sentences_of(const pal_ruler_sources *s, size_t words) {
     const size_t rest = words % s->words, end = rest ? s->word_end[rest - 1] : 0;
     size_t low = 0, high = s->sentences; /* sentences that begin before the end */

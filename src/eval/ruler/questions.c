@@ -57,7 +57,7 @@ pal_status pal_ruler_draw_questions(pal_ruler_maker *m, size_t size, size_t inde
     uint32_t *chosen;
     size_t count = 0;
     if (index >= q->count)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: row %zu needs a question of its own, there are %zu", m->task->name,
+        return pal_fail(err, PAL_E_ARGUMENT, "%s: row %zu needs another question, there are %zu", m->task->name,
                         index + 1, q->count);
     const pal_ruler_question *question = &q->list[index];
     pal_status st = pal_alloc_named((void **)&chosen, q->documents.count + question->count, sizeof *chosen, "documents",

@@ -70,7 +70,7 @@ static pal_status read_cuts(pal_ruler_sources *s, const char *path, pal_error *e
     pal_map map;
     pal_status st = pal_map_open(&map, path, err);
     for (size_t at = 0; at < map.size && !st;) {
-        char line[64], *next; /* room for two numbers; what stands behind them does not count */
+        char line[64], *next; /* room for two numbers; what follows them does not count */
         const unsigned char *text = map.data + at, *stop = memchr(text, '\n', map.size - at);
         const size_t size = stop ? (size_t)(stop - text) : map.size - at;
         number++;
@@ -81,7 +81,7 @@ static pal_status read_cuts(pal_ruler_sources *s, const char *path, pal_error *e
         if (next == line || begin < last || end <= begin || end > s->text.size)
             st = pal_fail(
                 err, PAL_E_FORMAT,
-                "%s: line %zu: expected begin and end of a sentence behind the last one, in a text of %zu bytes", path,
+                "%s: line %zu: expected begin and end of a sentence after the last one, in a text of %zu bytes", path,
                 number, s->text.size);
         else st = add_sentence(s, (size_t)begin, last = (size_t)end, err);
     }
@@ -187,7 +187,8 @@ static int by_joined(const void *a, const void *b, void *sources) {
     }
 }
 
-/* Adjective by adjective the pairs are in order but for those like "blue-eyed", which stand among those of "blue". */
+/* Adjective by adjective the pairs are in order except for those like "blue-eyed", which stand among those of "blue".
+ */
 static pal_status sort_pairs(pal_ruler_sources *s, pal_error *err) {
     const size_t nouns = s->nouns.count, all = pal_size_mul(s->adjectives.count, nouns);
     enum { MOST = 1 << 24 /* twice those of RULER's own lists */, MOST_SORTED = 1 << 22 };
