@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* palimpsa sweep: a grid of models, learning rates and seeds, each trained by `palimpsa train` in a process of its own.
+/* palimpsa sweep: a grid of models, learning rates and seeds, each trained by `palimpsa train` in its own process.
  *
  * DIR/results.csv is the truth: a run whose rows are there is never trained again, even when its directory is gone. It
  * is rewritten whole and renamed for every finished run, in the order of the grid, so a killed sweep that is started
  * again ends with the same bytes. Times go to timing.csv.
  *
- * With --search the learning rate is picked first: DIR/search is a sweep of its own, of every rate with the search's
+ * With --search the learning rate is picked first: DIR/search is its own sweep, of every rate with the search's
  * seeds on fewer stages; then each model is trained at its best rate alone, with every seed. */
 #include <errno.h>
 #include <fcntl.h>
@@ -44,7 +44,7 @@ static size_t count_wanted(const sweep *s) {
     return wanted;
 }
 
-/* What train is told of a run: its own part of the arguments, from n on, ended by NULL. */
+/* What train is reported of a run: its own part of the arguments, from n on, ended by NULL. */
 static void add_run(const sweep *s, const sweep_run *r, const char **arguments, int n) {
     for (int i = 0; i < s->extra_count; i++) arguments[n++] = s->extra[i];
     arguments[n++] = "--task", arguments[n++] = "mqar";
@@ -90,7 +90,7 @@ static int try_run(const sweep *s, int model, int rate, int seed) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : CLI_FAILED;
 }
 
-/* A mistake in the options is told before anything is written: every model, rate and seed is tried once. */
+/* A mistake in the options is reported before anything is written: every model, rate and seed is tried once. */
 static int try_all(const sweep *s) {
     char description[SWEEP_PATH];
     int code = sweep_join(description, s->out, "sweep.json");
@@ -126,7 +126,7 @@ static int run_finished(const sweep *s, const sweep_run *r, bool *finished) {
     return !code && pal_checkpoint_finished(folder, finished, &err) ? cli_fail(&err) : code;
 }
 
-/* A killed child is started again, and goes on from its last checkpoint. */
+/* A killed child is started again, and continues from its last checkpoint. */
 static bool starts_again(const sweep *s, sweep_run *r, int status, int *code) {
     enum { TIMES = 3 };
     if (!WIFSIGNALED(status) || cli_stopping() || r->restarts++ == TIMES) return false;
@@ -162,7 +162,7 @@ static int finish_one(sweep *s, int *running) {
         bool finished;
         if ((code = run_finished(s, r, &finished))) return code;
         if (!finished) {
-            printf("run %s was stopped before its end; the next start goes on with it\n", name);
+            printf("run %s was stopped before its end; the next start continues with it\n", name);
             return CLI_OK;
         }
         if ((code = sweep_read_run(s, r)) || (code = sweep_write_results(s)) || (code = append_timing(s, r)))
@@ -222,7 +222,7 @@ static int prepare(sweep *s) {
     int code;
     s->count = (size_t)s->models.count * (size_t)s->rates.count * (size_t)s->seeds.count;
     s->runs = pal_alloc(s->count, sizeof *s->runs);
-    if (!s->runs) return cli_error(CLI_FAILED, "sweep: no memory for %zu runs", s->count);
+    if (!s->runs) return cli_error(CLI_FAILED, "sweep: out of memory for %zu runs", s->count);
     for (size_t i = 0; i < s->count; i++) {
         s->runs[i].seed = (int)(i % (size_t)s->seeds.count);
         s->runs[i].rate = (int)(i / (size_t)s->seeds.count % (size_t)s->rates.count);
@@ -234,20 +234,19 @@ static int prepare(sweep *s) {
     return sweep_read_results(s);
 }
 
-/* Trains what is wanted and not done. */
+/* Trains what is needed and not done. */
 static int complete(sweep *s) {
     int code;
     if ((code = run_all(s))) return code;
     if (cli_stopping()) {
-        printf("stopped; the same command goes on where this one ended\n");
+        printf("stopped; run the same command to resume\n");
         return CLI_INTERRUPTED;
     }
     const size_t missing = count_wanted(s) - count_done(s);
-    return missing ? cli_error(CLI_FAILED,
-                               "sweep: %zu of %zu runs were stopped before their end; the same command goes on with "
-                               "them",
-                               missing, count_wanted(s))
-                   : CLI_OK;
+    return missing
+               ? cli_error(CLI_FAILED, "sweep: %zu of %zu runs were stopped early; run the same command to resume them",
+                           missing, count_wanted(s))
+               : CLI_OK;
 }
 
 /* The table and the figure. */

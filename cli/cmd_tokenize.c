@@ -199,7 +199,7 @@ static int learn(const tokenize_options *o, const char **files, int count, pal_e
     if (st) code = cli_fail(err);
     if (!code) code = check_vocabulary_home(o->out, tok);
     if (!code && pal_tokenizer_save(tok, o->out, err)) code = cli_fail_writing(err);
-    pal_unlock_directory(lock, o->out, code && made); /* a directory that nothing was learned for is not left behind */
+    pal_unlock_directory(lock, o->out, code && made); /* a directory that nothing was learned for is not left over */
     if (!code) fprintf(stderr, "%s: %zu ids (%s)\n", o->out, pal_tokenizer_size(tok), pal_tokenizer_kind(tok));
     if (!code && !o->learn_chars && pal_tokenizer_size(tok) < (size_t)o->train_bpe)
         fprintf(stderr, "The text had no more pairs that occur twice: %zu ids instead of %d.\n",
@@ -232,13 +232,13 @@ static bool show_shards(void *user, size_t done, size_t total) {
     return !cli_stopping();
 }
 
-/* Why the work ended before its end, and what of it is there to go on from. */
+/* Why the work ended before its end, and what of it is there to continue from. */
 static int tell_end(pal_status st, const pal_tokenize_result *r, const pal_error *err) {
     const size_t shards = r->done.shards;
     const int code = st == PAL_E_IO && r->began ? CLI_FAILED : cli_code_of(st);
     char kept[96] = "";
     if (shards && (code != CLI_USAGE || st == PAL_E_IO))
-        snprintf(kept, sizeof kept, "; %zu finished shard%s kept, and the same command goes on behind %s", shards,
+        snprintf(kept, sizeof kept, "; %zu finished shard%s kept, and the same command continues after %s", shards,
                  shards == 1 ? " is" : "s are", shards == 1 ? "it" : "them");
     else if (st == PAL_STOPPED) snprintf(kept, sizeof kept, "; nothing was finished yet");
     return cli_error(code, "%s%s", err->text, kept);

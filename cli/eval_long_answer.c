@@ -207,11 +207,11 @@ static int answer_batch(subject *s, long_set *set, const rows *r, size_t from, s
     if (!code && b.failed) code = cli_error(CLI_FAILED, "%s: %s", set->name, b.error.text);
     if (!code && cli_stopping())
         code = cli_error(CLI_INTERRUPTED, "interrupted in %s after %zu of %zu rows; %s", set->name, from, all,
-                         kept->stream ? "the same command goes on from the predictions"
+                         kept->stream ? "run the same command to continue from the predictions"
                                       : "without --predictions DIR nothing is kept");
     for (size_t i = 0; i < n && !code; i++) {
         json_t *line = make_line(s, set, row[i], pal_slice_of(&b.text[i]));
-        if (!line || !pal_json_append(set->lines, line)) code = cli_error(CLI_FAILED, "no memory for answers");
+        if (!line || !pal_json_append(set->lines, line)) code = cli_error(CLI_FAILED, "out of memory for answers");
         else if (kept->stream && kept_lines_add(kept, line, 0, &err)) code = cli_fail_writing(&err);
     }
     for (size_t i = 0; i < n; i++) {
@@ -230,7 +230,8 @@ int long_read_lines(long_set *set) {
         json_t *line = NULL;
         pal_error err;
         if (row_read(&r, i, &line, &err)) code = cli_fail(&err);
-        else if (!pal_json_append(set->lines, json_incref(line))) code = cli_error(CLI_FAILED, "no memory for answers");
+        else if (!pal_json_append(set->lines, json_incref(line)))
+            code = cli_error(CLI_FAILED, "out of memory for answers");
         json_decref(line);
     }
     rows_close(&r);
@@ -261,8 +262,9 @@ static int take_line(void *user, const kept_line *line) {
     if (!fingerprint || strcmp(fingerprint, a->subject->fingerprint) != 0)
         return cli_error(CLI_USAGE, "%s: line %d holds the answer of another model; choose another --predictions",
                          a->set->answers, line->number);
-    return pal_json_append(a->set->lines, json_incref(line->value)) ? CLI_OK
-                                                                    : cli_error(CLI_FAILED, "no memory for answers");
+    return pal_json_append(a->set->lines, json_incref(line->value))
+               ? CLI_OK
+               : cli_error(CLI_FAILED, "out of memory for answers");
 }
 
 static int answer_set(subject *s, long_set *set) {

@@ -29,7 +29,7 @@ void line_end(line_reader *r) {
     for (int i = 0; i < r->count; i++) free(r->history[i]);
 }
 
-static bool inside(char c) { return ((unsigned char)c & 0xC0) == 0x80; } /* a character goes on with this byte */
+static bool inside(char c) { return ((unsigned char)c & 0xC0) == 0x80; } /* a character continues with this byte */
 
 static size_t left_of(const editor *e, size_t at) {
     while (at > 0 && inside(e->text[--at])) {
@@ -95,7 +95,7 @@ static int key(void) {
     return read(STDIN_FILENO, &c, 1) == 1 ? c : -1;
 }
 
-/* ESC [ numbers letter, or ESC O letter; numbers behind the first tell of Shift, Ctrl and Alt. at: where in the history
+/* ESC [ numbers letter, or ESC O letter; numbers after the first say of Shift, Ctrl and Alt. at: where in the history
  * the line is. */
 static void escape(editor *e, const line_reader *r, int *at) {
     int c = key(), number = 0;

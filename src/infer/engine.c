@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Steps. A step is one piece of the prompt that has waited longest, or as many of its layers as there is time for, then
- * one token for every writer: separate products, so that nobody's numbers depend on who else is there, and nobody waits
+ * one token for every writer: separate products, so that no one's numbers depend on who else is there, and no one waits
  * for more than one piece. */
 #include <math.h>
 #include <string.h>
@@ -144,7 +144,7 @@ static void tell(const pal_session *s, const pal_token *token) {
     if (s->options.on_token) s->options.on_token(s->options.user, token);
 }
 
-/* The end without a token of its own. */
+/* The end without its own token. */
 static void end(pal_session *s, pal_finish finish, const char *error) {
     pal_session_stop(s);
     s->finish = finish;
@@ -221,7 +221,7 @@ static double watched_variance(const pal_session *s, int piece, int i) {
 static bool has_to_read(const pal_session *s) { return s->read + 1 < s->ids.count; }
 
 /* Begins with one piece of a prompt, up to the next multiple of the engine's piece. Everything but the last token is
- * read; that is read in the step that writes the first one behind it. False: it cannot be read, the text has ended. */
+ * read; that is read in the step that writes the first one after it. False: it cannot be read, the text has ended. */
 static bool begin_piece(pal_session *s) {
     pal_engine *e = s->engine;
     const size_t all = s->ids.count - 1 - s->read;
@@ -377,7 +377,7 @@ int pal_engine_step(pal_engine *e) {
     pal_session *group[TOGETHER];
     for (pal_session *r = e->readers, *next; r; r = next) {
         next = r->next;
-        if (!has_to_read(r) && !r->paused) read_piece(r); /* goes on to write at once */
+        if (!has_to_read(r) && !r->paused) read_piece(r); /* continues to write at once */
     }
     pal_session *s = e->under_way ? e->under_way : e->readers; /* what has begun is finished, whoever pauses */
     while (s && s->paused && s != e->under_way) s = s->next;
@@ -393,7 +393,7 @@ int pal_engine_step(pal_engine *e) {
     const double start = pal_seconds();
     int n = 0;
     for (pal_session *w = e->writers, *next; w; w = next) {
-        next = w->next; /* those of a group leave the list only when the group is full, all behind `next` stay */
+        next = w->next; /* those of a group leave the list only when the group is full, all after `next` stay */
         if (e->grows && pal_state_position(w->state) >= e->options.context) {
             if (!w->paused) end(w, PAL_FINISH_CONTEXT, NULL);
         } else if (!w->paused) {

@@ -54,7 +54,7 @@ static bool hold_answer(serve_exchange *x, size_t size) {
 }
 
 serve_result serve_reply_text(serve_exchange *x, int status, char *text) {
-    if (!text) return serve_error(x, 500, NULL, "no memory for an answer");
+    if (!text) return serve_error(x, 500, NULL, "out of memory for an answer");
     const size_t size = strlen(text);
     const bool fits = hold_answer(x, size);
     struct MHD_Response *response = fits ? MHD_create_response_from_buffer(size, text, MHD_RESPMEM_MUST_FREE) : NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Long requests are read by a thread of their own: the JSON and the tokens of many megabytes take seconds, in which the
+/* Long requests are read by their own thread: the JSON and the tokens of many megabytes take seconds, in which the
  * thread that speaks HTTP answers others. Meanwhile the connection is suspended, and nothing else touches its exchange.
  * What the handler answers is sent by the HTTP thread, to which the connection then goes back. */
 #include "serve/inside.h"
@@ -27,7 +27,7 @@ serve_result serve_read_aside(serve_exchange *x) {
 
 serve_result serve_after_aside(serve_exchange *x) {
     struct MHD_Response *response = x->response;
-    if (!response) return MHD_NO; /* there was no memory for one */
+    if (!response) return MHD_NO; /* out of memory */
     if (x->held) serve_connection_stage(x, SERVE_SENDING, x->held);
     const serve_result result = MHD_queue_response(x->connection, (unsigned)x->status, response);
     MHD_destroy_response(response);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The page: files of web/ as the build put them into the program, or of the directory that --web names. The browser is
- * told to load nothing from anywhere else. */
+ * instructed to load nothing from anywhere else. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Memories of prompts that were read before: copies of states with the ids that they have read. A text begins with the
- * longest one that its prompt begins with. The least recently used go when their bytes are wanted. The worker's alone.
+ * longest one that its prompt begins with. The least recently used go when their bytes are needed. The worker's alone.
  */
 #include "serve/inside.h"
 

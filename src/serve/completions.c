@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* POST /v1/completions: text behind a text. */
+/* POST /v1/completions: completes a prompt. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +74,7 @@ static json_t *top_json(const serve_text *t, const serve_token *k) {
     return map;
 }
 
-/* The tokens that were not told yet: all of them, but in a stream. */
+/* The tokens that were not said yet: all of them, but in a stream. */
 static json_t *logprobs_json(serve_text *t) {
     json_t *tokens = json_array(), *logprobs = json_array(), *top = json_array(), *offsets = json_array();
     json_t *variance = json_array();
@@ -185,7 +185,7 @@ bool serve_prompts(serve_fields *f, serve_job *job, const char *name) {
         const bool fine = json_is_string(one)  ? take_text(f, job, name, one, i)
                           : json_is_array(one) ? take_ids(f, job, name, one, i)
                                                : serve_wrong(f, name, expected);
-        const bool begins = !job->memory && !job->memory_id[0]; /* a memory goes on without a word */
+        const bool begins = !job->memory && !job->memory_id[0]; /* a memory continues without a word */
         if (!fine || (!job->prompts[i].count && begins && !begin_empty(f, job, name, i))) return false;
     }
     return true;

@@ -222,7 +222,7 @@ serve_result serve_text_request(serve_exchange *x, serve_reader *read) {
     f.root = root;
     serve_model *model = root ? serve_find_model(x, root, &f.result) : NULL;
     serve_job *job = model ? serve_job_new(x, model) : NULL;
-    if (model && !job) f.result = serve_error(x, 500, NULL, "no memory for a request");
+    if (model && !job) f.result = serve_error(x, 500, NULL, "out of memory for a request");
     if (job && read(&f, job, &n)) f.result = serve_job_run(x, job, n);
     else serve_job_free(job);
     json_decref(root);

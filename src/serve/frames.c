@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What an observed text tells, as events of its stream: start, token, tiles, map, end. Numbers travel as base64. */
+/* What an observed text says, as events of its stream: start, token, tiles, map, end. Numbers travel as base64. */
 #include "serve/observe.h"
 
 #include <math.h>

@@ -23,7 +23,7 @@ enum {
     SERVE_NAME = 65,
     SERVE_HELD_BODIES = 16, /* requests that are held take so many times --max-body together, or the bytes below */
     SERVE_HELD_LEAST = 64 << 20,
-    SERVE_LONG_BODY = 64 << 10 /* bytes; longer ones are read by a thread of their own: a millisecond or two */
+    SERVE_LONG_BODY = 64 << 10 /* bytes; longer ones are read by their own thread: a millisecond or two */
 };
 
 /* What is found and what is expected. */
@@ -45,7 +45,7 @@ typedef struct serve_model {
     size_t session_bytes, file_bytes; /* of a text that runs; of a memory's file */
 } serve_model;
 
-/* A place in a memory's past to go back to: a file of its own. */
+/* A place in a memory's past to go back to: its own file. */
 typedef struct serve_mark {
     char name[SERVE_NAME];
     int number; /* in the file's name */
@@ -116,7 +116,7 @@ typedef struct serve_text {
     bool read;                     /* its prompt */
     bool again;                    /* it is read again without its stop string, to become a memory */
     size_t told_text, told_tokens; /* of a stream */
-    size_t told_characters;        /* of the tokens that were told */
+    size_t told_characters;        /* of the tokens that were reported */
     bool told_end;
 } serve_text;
 
@@ -127,7 +127,7 @@ struct serve_job {
     bool chat, stream, echo, usage, logprobs, variance;
     int alternatives;
     char memory_id[20];   /* asked for; empty: none */
-    bool update;          /* the memory is replaced by what the text leaves behind */
+    bool update;          /* the memory is replaced by what the text leaves */
     bool makes;           /* POST /v1/memories: the answer is the memory */
     serve_memory *memory; /* both threads; from the moment the job is in the queue */
     char id[40];
@@ -147,7 +147,7 @@ struct serve_job {
     pal_state *shared;      /* what the others begin with: the worker's */
     bool begun;             /* it was taken from the queue */
     bool caches;            /* prompts may be known already, and are known later */
-    serve_observe *observe; /* NULL: nobody looks into the memory */
+    serve_observe *observe; /* NULL: no one looks into the memory */
     int64_t prompt_tokens, cached_tokens, written_tokens;
     /* Both threads. */
     struct MHD_Connection *connection; /* NULL: gone */
@@ -158,7 +158,7 @@ struct serve_job {
     double looked;   /* ... which was then */
     double behind;   /* seconds that this took, less those that what was read is worth */
     int status;      /* of a whole reply */
-    pal_bytes reply; /* of it, or of a stream what was not sent yet, behind ... */
+    pal_bytes reply; /* of it, or of a stream what was not sent yet, after ... */
     size_t sent;     /* ... bytes of it that were (unsent.h); 0 unless it is a stream */
 };
 
@@ -208,7 +208,7 @@ struct pal_server {
     size_t cache_bytes;       /* as of the last step or text that began */
     serve_connection *connections;
     int connection_count, answering;
-    size_t held; /* bytes of bodies and of prompts, of requests that come, wait or run; of long answers beside jobs' */
+    size_t held; /* bytes of bodies and of prompts, of requests that come, wait or run; of long answers next to jobs' */
     serve_store store;
     size_t session_bytes; /* of texts that run */
     size_t answers;       /* bytes that answers may take, of jobs that run or whose answers are not read yet */
@@ -236,7 +236,7 @@ typedef struct serve_exchange {
     const struct serve_route *route;
     const char *method;
     char *path;
-    char parts[2][SERVE_NAME + 1]; /* what stands where the route has {}; one that is cut is no name of ours */
+    char parts[2][SERVE_NAME + 1]; /* what stands where the route has {}; one that is cut is not a name of ours */
     pal_bytes body;
     serve_upload *upload;
     bool answered;
@@ -323,7 +323,7 @@ bool serve_max_tokens(serve_fields *f, serve_job *job, int usual, const char *na
 typedef bool serve_reader(serve_fields *f, serve_job *job, int64_t *n);
 serve_result serve_text_request(serve_exchange *x, serve_reader *read);
 
-/* store.c: memories as files. All with the lock, but for open and close. */
+/* store.c: memories as files. All with the lock, except for open and close. */
 pal_status serve_store_open(pal_server *server, pal_error *err);
 void serve_store_close(pal_server *server);
 void serve_memory_path(const pal_server *s, const serve_memory *m, int mark, char path[4096]); /* mark 0: the newest */
@@ -384,7 +384,7 @@ void serve_cache_shrink(serve_cache *cache, size_t most); /* 0: empties it */
 /* observe.c. The worker's, all but free; false: no memory. */
 void serve_observe_free(serve_observe *observe); /* NULL is fine */
 void serve_observe_view(serve_observe *observe); /* takes a new view between steps; with the lock */
-/* How many of a prompt's first tokens a copy may have read, plus one; what the session is told beside the usual. */
+/* How many of a prompt's first tokens a copy may have read, plus one; further options of the session. */
 size_t serve_observe_known(const serve_observe *observe);
 void serve_observe_options(serve_observe *observe, pal_session_options *options);
 void serve_observe_ready(serve_text *text, const pal_state *known); /* its session is about to begin */
@@ -404,14 +404,14 @@ bool serve_worker_start(pal_server *server);
 bool serve_prompts(serve_fields *f, serve_job *job, const char *name); /* a text, ids, or lists of either */
 json_t *serve_completion_json(const serve_job *job);
 json_t *serve_chat_json(const serve_job *job);
-/* A chunk of a stream with what a text has to tell since the last one; NULL: nothing. */
+/* A chunk of a stream with what a text has to say since the last one; NULL: nothing. */
 json_t *serve_completion_chunk(serve_text *text);
 json_t *serve_chat_chunk(serve_text *text);
 json_t *serve_usage(const serve_job *job);
 json_t *serve_counts_json(const serve_job *job); /* usage alone */
 serve_reader serve_read_completion, serve_read_chat;
 const char *serve_finish(const serve_text *text);
-json_t *serve_real(double x); /* null where it is no number */
+json_t *serve_real(double x); /* null where it is not a number */
 
 const serve_template *serve_template_named(const char *name); /* NULL: none; names in serve_template_names */
 extern const char serve_template_names[];
@@ -424,7 +424,7 @@ typedef struct serve_route {
     serve_handler *run;
     bool open; /* needs no key */
 } serve_route;
-/* The number behind ? that has this name; false: it was answered. Absent leaves *out as it is. */
+/* The number after ? that has this name; false: it was answered. Absent leaves *out as it is. */
 bool serve_query(serve_exchange *x, const char *name, int64_t low, int64_t high, int64_t *out, serve_result *result);
 
 serve_handler serve_recall, serve_runs, serve_run_metrics, serve_asset_get, serve_observe_post, serve_observe_change,

@@ -142,7 +142,7 @@ enum {
     CHAT_TOKEN_JSON = 1280,
     CHAT_TOP_JSON = 1024,
     CHAT_BYTE = 48,
-    START_TOKEN = 320 /* of a prompt that is observed, beside its text */
+    START_TOKEN = 320 /* of a prompt that is observed, next to its text */
 };
 
 /* text: printed bytes of the text that comes with a token; names: of the token itself and of its `top` alternatives. */
@@ -150,7 +150,7 @@ static size_t token_bytes(const serve_job *job, bool prompt, size_t text, size_t
     size_t bytes = TOKEN + text * TEXT_COPIES;
     if (!job->logprobs) return bytes;
     if (!job->observe) bytes += 2 * (sizeof(serve_token) + top * sizeof(pal_alternative));
-    if (job->stream && !prompt) return bytes; /* told bit by bit */
+    if (job->stream && !prompt) return bytes; /* said bit by bit */
     return bytes + (job->chat ? CHAT_TOKEN_JSON + top * CHAT_TOP_JSON + names * CHAT_BYTE
                               : TOKEN_JSON + top * TOP_JSON + names * TEXT_COPIES);
 }
@@ -185,7 +185,7 @@ static size_t start_bytes(const serve_job *job, const pal_ids *prompt) {
     return bytes;
 }
 
-/* What the answer takes if its tokens are as long as usual. A prompt that is told is there from the start. */
+/* What the answer takes if its tokens are as long as usual. A prompt that is reported is there from the start. */
 static void estimate(serve_job *job) {
     const size_t top = (size_t)job->alternatives, names = (1 + top) * USUAL_TEXT;
     for (size_t i = 0; i < job->prompt_count; i++) {
@@ -301,7 +301,7 @@ serve_result serve_job_answer(serve_exchange *x) {
     pthread_mutex_lock(&x->server->lock);
     const bool finished = job->finished, cancelled = job->cancelled;
     pthread_mutex_unlock(&x->server->lock);
-    if (cancelled) return MHD_NO; /* nobody reads it */
+    if (cancelled) return MHD_NO; /* no one reads it */
     if (!finished) {              /* resumed for another reason: wait on */
         pthread_mutex_lock(&x->server->lock);
         const bool now = job->finished;
@@ -312,7 +312,7 @@ serve_result serve_job_answer(serve_exchange *x) {
         pthread_mutex_unlock(&x->server->lock);
         if (!now) return MHD_YES;
     }
-    if (!job->reply.size) return serve_error(x, job->status, NULL, "no memory for an answer");
+    if (!job->reply.size) return serve_error(x, job->status, NULL, "out of memory for an answer");
     serve_connection_stage(x, SERVE_SENDING, job->reply.size);
     return serve_reply(x, job->status, "application/json", (const char *)job->reply.data, job->reply.size);
 }

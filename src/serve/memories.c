@@ -122,7 +122,7 @@ serve_result serve_memory_name(serve_exchange *x) {
         pal_error err;
         char *new = *name ? pal_strdup(name) : NULL, *old = m->name;
         m->name = new;
-        pal_status st = *name && !new ? pal_fail(&err, PAL_E_MEMORY, "no memory for a name")
+        pal_status st = *name && !new ? pal_fail(&err, PAL_E_MEMORY, "out of memory for a name")
                                       : serve_memory_keep(x->server, m, &err);
         if (st) m->name = old;
         pal_free(st ? new : old);
@@ -196,10 +196,10 @@ static serve_result no_room(serve_exchange *x, const serve_model *model, int sta
                                        "no room for a memory of %zu bytes: %zu of %zu are taken (--memory-disk); "
                                        "delete one first",
                                        model->file_bytes, used, x->server->store.limit)
-                         : serve_error(x, status, NULL, "no memory for a memory");
+                         : serve_error(x, status, NULL, "out of memory while creating the saved memory");
 }
 
-/* A new memory that begins as another one, or as one of its marks. NULL after an answer. */
+/* A new memory that begins as a copy of another, or as one of its marks. NULL after an answer. */
 static serve_memory *fork_of(serve_fields *f, const char *name) {
     serve_exchange *x = f->x;
     pal_server *s = x->server;
@@ -258,7 +258,7 @@ static serve_result drop(serve_exchange *x, serve_memory *m, serve_result result
 static bool read_prompt(serve_fields *f, serve_job *job, const json_t *text, const json_t *tokens) {
     const bool is_text = text && !json_is_null(text);
     if (is_text && !json_is_string(text)) return serve_wrong(f, "text", "a text");
-    if (is_text && tokens && !json_is_null(tokens)) return serve_wrong(f, "tokens", "nothing beside \"text\"");
+    if (is_text && tokens && !json_is_null(tokens)) return serve_wrong(f, "tokens", "nothing next to \"text\"");
     if (!is_text && !json_is_integer(json_array_get(tokens, 0))) return serve_wrong(f, "tokens", "a list of ids");
     return serve_prompts(f, job, is_text ? "text" : "tokens");
 }
@@ -299,8 +299,8 @@ static serve_result make(serve_fields *f) {
         return answer_error(x, 500, &err);
     }
     serve_job *job = serve_job_new(x, model);
-    if (!job) return drop(x, m, serve_error(x, 500, NULL, "no memory for a request"));
-    job->memory = m; /* an empty text is fine behind one */
+    if (!job) return drop(x, m, serve_error(x, 500, NULL, "out of memory for a request"));
+    job->memory = m; /* an empty text is fine after one */
     if (reads && !read_prompt(f, job, text, tokens)) {
         serve_job_free(job);
         return drop(x, m, f->result);
@@ -323,7 +323,7 @@ static serve_result make_from_upload(serve_exchange *x) {
     serve_upload *u = x->upload;
     if (u->status) return serve_error(x, u->status, NULL, "%s", u->error);
     serve_job *job = serve_job_new(x, u->memory->model);
-    if (!job) return serve_error(x, 500, NULL, "no memory for a request");
+    if (!job) return serve_error(x, 500, NULL, "out of memory for a request");
     serve_memory *m = u->memory;
     u->memory = NULL;
     m->has_file = true;
@@ -367,7 +367,7 @@ bool serve_upload_begin(serve_exchange *x, serve_result *result) {
     }
     serve_upload *u = pal_alloc(1, sizeof *u);
     if (!u) {
-        *result = serve_error(x, 500, NULL, "no memory for an upload");
+        *result = serve_error(x, 500, NULL, "out of memory for an upload");
         return false;
     }
     pthread_mutex_lock(&s->lock);

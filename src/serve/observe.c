@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* POST /v1/observe: the request, and what the worker does for it beside what it does for every text. The view may
- * change while the text runs (POST /v1/observe/ID): the HTTP thread leaves the new one, the worker takes it between
+/* POST /v1/observe: the request, and what the worker does for it in addition to what it does for every text. The view
+ * may change while the text runs (POST /v1/observe/ID): the HTTP thread leaves the new one, the worker takes it between
  * steps. */
 #include "serve/observe.h"
 
@@ -111,7 +111,7 @@ static serve_observe *make(const serve_model *m, bool tiles) {
     o->map_halves = pal_alloc(2 * most, sizeof(uint16_t));
     w->tokens = PIECE;
     w->followed = pal_alloc((size_t)PIECE * PAL_ELEMENTS * 2, sizeof(float));
-    w->variances = pal_alloc(PIECE * layers, sizeof(float)); /* tokens of a prompt tell theirs, with tiles or without */
+    w->variances = pal_alloc(PIECE * layers, sizeof(float)); /* tokens of a prompt say theirs, with tiles or without */
     w->scratch = pal_alloc(pal_watch_bytes(m->bundle.model), 1);
     bool fits = o->view.heads && o->next.heads && o->map_floats && o->map_halves && w->followed && w->scratch &&
                 w->variances;
@@ -188,7 +188,7 @@ serve_result serve_observe_change(serve_exchange *x) {
     if (model) view.heads = pal_alloc((size_t)pal_model_config_of(model->bundle.model)->heads, sizeof(int));
     const bool map = json_object_get(root, "map") != NULL, elements = json_object_get(root, "elements") != NULL;
     if (!model) f.result = serve_error(x, 404, "id", "no text that runs is observed as '%.40s'", x->parts[0]);
-    else if (!view.heads) f.result = serve_error(x, 500, NULL, "no memory for a view");
+    else if (!view.heads) f.result = serve_error(x, 500, NULL, "out of memory for a view");
     else if (read_map(&f, model, "map.", &view) && read_elements(&f, model, &view)) {
         pthread_mutex_lock(&s->lock);
         serve_job *job = find_job(s, x->parts[0]); /* it may have ended meanwhile */
@@ -234,7 +234,7 @@ void serve_observe_options(serve_observe *o, pal_session_options *options) {
     options->piece = o->every;
 }
 
-/* The first token of a prompt that is told: behind a memory that of the pending one, from a copy the one that was
+/* The first token of a prompt that is reported: after a memory that of the pending one, from a copy the one that was
  * predicted by it, and in an empty text the very first. */
 void serve_observe_ready(serve_text *t, const pal_state *known) {
     serve_observe *o = t->job->observe;
@@ -262,7 +262,7 @@ static void keep(serve_text *t, const pal_state *state) {
     pal_ids_free(&all);
 }
 
-/* Behind a step or a piece. */
+/* After a step or a piece. */
 static bool frame(serve_text *t, const pal_state *state) {
     serve_observe *o = t->job->observe;
     const int64_t from = o->position, position = pal_state_position(state);

@@ -14,7 +14,7 @@ enum {
 };
 static const double SERVE_MAP_SECONDS = 0.1;
 
-/* What is shown beside the tiles; may change while the text runs. */
+/* What is shown next to the tiles; may change while the text runs. */
 typedef struct serve_view {
     bool map;
     int layer, size, head_count;
@@ -31,7 +31,7 @@ struct serve_observe {
     serve_view view;
     pal_watch watch;
     pal_bytes events;        /* to be published */
-    int64_t index, position; /* of the next token of a prompt; behind the last frame */
+    int64_t index, position; /* of the next token of a prompt; after the last frame */
     int64_t mapped_at, kept_at;
     double mapped;
     float *map_floats;

@@ -29,10 +29,10 @@ static const row text_rows[] = {
     { "stream", "boolean", 0, 0, "server-sent events as the text comes", false },
     { "stream_options", "object", 0, 0, "include_usage: usage in the last event; with stream", false },
     { "logit_bias", "object", 0, 0, "from ids of the vocabulary to numbers, -100 to 100", false },
-    { "ignore_eos", "boolean", 0, 0, "go on when the model ends its text", false },
-    { "variance", "boolean", 0, 0, "the variance of the memory's answer beside each logprob", false },
+    { "ignore_eos", "boolean", 0, 0, "continue when the model ends its text", false },
+    { "variance", "boolean", 0, 0, "the variance of the memory's answer next to each logprob", false },
     { "cache_prompt", "boolean", 0, 0, "false: read the prompt in full and keep nothing of it", false },
-    { "memory", "string", 1, 0, "the id of a memory to go on from", false },
+    { "memory", "string", 1, 0, "the id of a memory to continue from", false },
     { "update_memory", "boolean", 0, 0, "the memory then holds prompt and answer too", false },
     { 0 },
 };
@@ -89,7 +89,7 @@ static const struct {
     int status;
     const row *rows, *more; /* of the body; NULL: none */
 } operations[] = {
-    { "/v1/completions", "post", "Text behind a text", "application/json", 200, completion_rows, text_rows },
+    { "/v1/completions", "post", "Completes a prompt", "application/json", 200, completion_rows, text_rows },
     { "/v1/chat/completions", "post", "An answer to messages", "application/json", 200, chat_rows, text_rows },
     { "/v1/observe", "post", "A text with its memory", "text/event-stream", 200, observe_rows, text_rows },
     { "/v1/observe/{id}", "post", "What is shown of it", "application/json", 200, change_rows, NULL },

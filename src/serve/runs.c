@@ -21,7 +21,7 @@ enum {
     MOST_SEEN = 100000, /* entries of directories */
     MOST_BYTES = 1 << 20,
     TAIL = 1 << 16, /* bytes in which the last line is looked for */
-    FRESH = 60      /* seconds since the last line of a run that goes on */
+    FRESH = 60      /* seconds since the last line of a run that continues */
 };
 
 typedef struct {
@@ -177,7 +177,7 @@ serve_result serve_run_metrics(serve_exchange *x) {
     if (reset) from = 0;
     char *text = read_at(file, from, MOST_BYTES, &size);
     close(file);
-    if (!text) return serve_error(x, 500, NULL, "no memory for metrics");
+    if (!text) return serve_error(x, 500, NULL, "out of memory for metrics");
     json_t *rows = json_array();
     size_t done = 0; /* whole lines */
     for (size_t i = 0; i < size; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Models behind HTTP (docs/reference/http.md). One thread speaks HTTP, one alone calls models. */
+/* Models over HTTP (docs/reference/http.md). One thread speaks HTTP, one alone calls models. */
 #ifndef PAL_SERVE_SERVE_H
 #define PAL_SERVE_SERVE_H
 

@@ -125,7 +125,7 @@ static bool same_key(const char *given, const char *key) {
     return !different;
 }
 
-/* A name such as 127.example.org is no address: whoever owns it may point it here. */
+/* A name such as 127.example.org is not an address: whoever owns it may point it here. */
 static bool loopback(const char *host) {
     struct in_addr address;
     return strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 || strcmp(host, "[::1]") == 0 ||
@@ -206,7 +206,7 @@ static serve_result refuse_method(serve_exchange *x) {
     return result;
 }
 
-/* A file is not held in memory: it has a limit of its own, and goes to disk as it comes. */
+/* A file is not held in memory: it has its own limit, and goes to disk as it comes. */
 static bool is_upload(const serve_exchange *x) {
     const char *type = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Content-Type");
     return x->route->run == serve_memories_make && type && strncmp(type, "application/octet-stream", 24) == 0;
@@ -257,7 +257,7 @@ static int take_body(serve_exchange *x, const char *data, size_t size, char why[
         return 413;
     }
     if (pal_bytes_append(&x->body, data, size, NULL)) {
-        snprintf(why, 256, "no memory for a body");
+        snprintf(why, 256, "out of memory for a body");
         return 500;
     }
     pthread_mutex_lock(&s->lock);
@@ -359,7 +359,7 @@ static pal_status open_model(serve_model *to, const pal_serve_model *from, const
     json_t *name = pal_json_bytes(from->name, strlen(from->name)); /* as a client can say it */
     to->name = name ? pal_strdup(json_string_value(name)) : NULL;
     json_decref(name);
-    if (!to->name) return pal_fail(err, PAL_E_MEMORY, "no memory for a model's name");
+    if (!to->name) return pal_fail(err, PAL_E_MEMORY, "out of memory for a model's name");
     if (pal_model_config_of(from->bundle.model)->mixer == PAL_MIXER_ATTENTION) to->context = o->context;
     const pal_status st = pal_tokenizer_scratch_new(&to->aside_scratch, from->bundle.tokenizer, err);
     if (st) return st;
@@ -384,7 +384,7 @@ static pal_status open_plain(pal_server *s, const serve_model *from, pal_error *
     to->plain_of = from;
     s->count++;
     snprintf(name, sizeof name, "%s@plain", from->name);
-    if (!(to->name = pal_strdup(name))) return pal_fail(err, PAL_E_MEMORY, "no memory for a model's name");
+    if (!(to->name = pal_strdup(name))) return pal_fail(err, PAL_E_MEMORY, "out of memory for a model's name");
     const pal_status st = pal_model_view(&to->bundle.model, from->bundle.model, NULL, err);
     if (st) return st;
     const size_t state = pal_state_bytes(to->bundle.model, s->options.context);

@@ -87,7 +87,7 @@ static pal_status write_description(pal_server *s, const serve_memory *m, pal_er
     pal_writer w;
     json_t *root = description(m);
     description_path(s, m, path);
-    pal_status st = root ? pal_writer_open(&w, path, err) : pal_fail(err, PAL_E_MEMORY, "no memory for %s", path);
+    pal_status st = root ? pal_writer_open(&w, path, err) : pal_fail(err, PAL_E_MEMORY, "out of memory for %s", path);
     if (!st && !pal_json_print(root, JSON_INDENT(1), w.stream)) {
         pal_writer_drop(&w);
         st = pal_fail(err, PAL_E_IO, "%s: cannot write: %s", path, strerror(errno));
@@ -395,7 +395,7 @@ pal_status serve_store_open(pal_server *s, pal_error *err) {
         if ((st = pal_make_directory(path, err)) || (st = pal_lock_directory(&store->lock_file, path, false, err)))
             return st;
     }
-    if (!(store->directory = pal_strdup(path))) return pal_fail(err, PAL_E_MEMORY, "no memory for a path");
+    if (!(store->directory = pal_strdup(path))) return pal_fail(err, PAL_E_MEMORY, "out of memory for a path");
     if (access(path, W_OK | X_OK) != 0)
         return pal_fail(err, PAL_E_IO, "%s: cannot write there: %s", path, strerror(errno));
     return store->temporary ? PAL_OK : read_directory(s, err);

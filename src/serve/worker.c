@@ -56,10 +56,10 @@ static void on_token(void *user, const pal_token *token) {
     job->taken += serve_token_bytes(job, token);
     t->finish = token->finish;
     if (token->finish == PAL_FINISH_ERROR) fail_text(t, 500, token->error);
-    if (!fits) fail_text(t, 500, "no memory for the answer");
+    if (!fits) fail_text(t, 500, "out of memory for the answer");
 }
 
-/* Bytes that the cache may take beside the texts that run. */
+/* Bytes that the cache may take next to the texts that run. */
 static size_t cache_room(const pal_server *s) {
     const size_t budget = s->options.memory_budget;
     const size_t taken = s->session_bytes + (s->spare ? s->spare_model->session_bytes : 0);
@@ -93,7 +93,7 @@ static void share(serve_job *job, const pal_state *state) {
     if (job->shared) (void)pal_state_copy(job->shared, state, NULL); /* of the same model */
 }
 
-/* Behind a piece of a prompt: kept where others may go on from, on the grid and at the prompt's end. */
+/* After a piece of a prompt: kept where others may continue from, on the grid and at the prompt's end. */
 static void on_read(void *user, const pal_state *state) {
     serve_text *t = user;
     serve_job *job = t->job;
@@ -101,13 +101,13 @@ static void on_read(void *user, const pal_state *state) {
     const size_t at = (size_t)pal_state_position(state);
     t->read = !job->memory && at + 1 == t->prompt->count;
     if (job->observe) {
-        if (!serve_observe_on_read(t, state)) fail_text(t, 500, "no memory for the answer");
+        if (!serve_observe_on_read(t, state)) fail_text(t, 500, "out of memory for the answer");
     } else if (job->caches && (t->read || at % (size_t)s->options.cache_distance == 0))
         serve_cache_put(&s->cache, job->model, t->prompt->data, at, state, cache_room(s));
     if (t->read) share(job, state);
 }
 
-/* What a text has read and written is kept: conversations go on from there. */
+/* What a text has read and written is kept: conversations continue from there. */
 static void keep_answer(serve_text *t) {
     const serve_job *job = t->job;
     pal_server *s = job->server;
@@ -123,14 +123,14 @@ static void keep_answer(serve_text *t) {
     pal_ids_free(&all);
 }
 
-/* The connection goes on: there is something to send, or nothing will come. With the lock. */
+/* The connection continues: there is something to send, or nothing will come. With the lock. */
 static void resume(serve_job *job) {
     if (!job->connection || !job->suspended) return;
     job->suspended = false;
     MHD_resume_connection(job->connection);
 }
 
-/* One that cannot be made cancels the stream: what is told must not lack a part. */
+/* One that cannot be made cancels the stream: what is reported must not lack a part. */
 static bool tell_news(serve_text *t) {
     serve_job *job = t->job;
     if (t->finish == PAL_FINISH_ERROR) return serve_job_event(job, serve_error_json(t->status, NULL, t->error));
@@ -151,7 +151,7 @@ static void publish_stream(serve_job *job) {
     if (job->reply.size > job->sent) resume(job);
 }
 
-/* The whole reply. A long one takes a while, in which others may have the lock: until it is finished, nobody else
+/* The whole reply. A long one takes a while, in which others may have the lock: until it is finished, no one else
  * touches a job's texts. */
 static void publish_whole(serve_job *job) {
     const char *error = NULL;
@@ -196,7 +196,7 @@ static void drop_session(serve_text *t) {
     if (!t->session) return;
     serve_drop_spare(s);
     if (t->finish) pal_session_cancel(t->session);
-    else pal_session_reset(t->session); /* nobody wants the rest of a piece that is under way */
+    else pal_session_reset(t->session); /* the rest of a piece is not needed that is under way */
     s->spare = t->session;
     s->spare_model = t->job->model;
     t->session = NULL;
@@ -204,7 +204,7 @@ static void drop_session(serve_text *t) {
     s->session_bytes -= t->job->model->session_bytes;
 }
 
-/* What a text leaves behind becomes the memory. Files are written without the lock: nobody else changes this one. */
+/* What a text leaves becomes the memory. Files are written without the lock: no one else changes this one. */
 static void keep_memory(serve_text *t) {
     serve_job *job = t->job;
     pal_server *s = job->server;
@@ -276,7 +276,7 @@ static void end_text(serve_text *t) {
         const pal_slice rest = pal_session_rest(t->session);
         if (pal_bytes_append(&t->text, rest.data, rest.size, NULL) ||
             (t->job->observe && !serve_observe_last_map(t)))
-            fail_text(t, 500, "no memory for the answer");
+            fail_text(t, 500, "out of memory for the answer");
     }
     if (t->finish != PAL_FINISH_ERROR) {
         if (t->job->makes || t->job->update) keep_memory(t);
@@ -374,7 +374,8 @@ static void start_text(serve_text *t) {
     if (!st && job->observe) serve_observe_ready(t, options.known);
     if (!st && !job->prompt_count) t->finish = PAL_FINISH_LENGTH; /* nothing to read */
     else if (!st) st = pal_session_begin(t->session, t->prompt->data, t->prompt->count, &options, &err);
-    if (!st && job->observe && !serve_observe_begin(t)) st = pal_fail(&err, PAL_E_MEMORY, "no memory for the answer");
+    if (!st && job->observe && !serve_observe_begin(t))
+        st = pal_fail(&err, PAL_E_MEMORY, "out of memory for the answer");
     if (!st) return;
     fail_text(t, t->status ? t->status : st == PAL_E_ARGUMENT ? 400 : 500, err.text);
     if (t->session) end_text(t);
@@ -445,7 +446,7 @@ static void hold_answer(serve_job *job) {
     job->started = job->count;
 }
 
-/* One look at every job: starts texts where there is room, tells what is new, ends what is done. With the lock. */
+/* One look at every job: starts texts where there is room, says what is new, ends what is done. With the lock. */
 static void tend(pal_server *s, bool watch) {
     const double now = pal_seconds();
     for (serve_job **at = &s->running; *at;) {

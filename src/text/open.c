@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Finding a tokenizer's files, telling formats apart by content, and writing a tokenizer back. */
+/* Finding a tokenizer's files, distinguishing formats  by content, and writing a tokenizer back. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,7 +96,7 @@ static bool ends_with(const char *path, const char *tail) {
     return n >= t && strcmp(path + n - t, tail) == 0;
 }
 
-/* Unless the reader has kept it in a form of its own. */
+/* Unless the reader has kept it in its own form. */
 static pal_status keep_file(pal_tokenizer *tok, int index, const char *name, pal_slice bytes, pal_error *err) {
     tok->files[index].name = name;
     if (tok->files[index].bytes.size) return PAL_OK;
@@ -109,7 +109,7 @@ static pal_status open_gpt2(pal_tokenizer *tok, const char *path, pal_slice give
     char *other_path = beside(path, is_merges ? "vocab.json" : "merges.txt");
     pal_map map = { 0 };
     pal_status st;
-    if (!other_path) return pal_fail(err, PAL_E_MEMORY, "no memory for a path");
+    if (!other_path) return pal_fail(err, PAL_E_MEMORY, "out of memory for a path");
     if ((st = pal_map_open(&map, other_path, err))) goto done;
     const pal_slice other = { map.data, map.size }, vocab = is_merges ? other : given,
                     merges = is_merges ? given : other;
@@ -229,7 +229,7 @@ static pal_status write_file(const char *directory, const char *name, const void
     char *path = pal_alloc(length, 1);
     pal_writer w = { 0 };
     pal_status st;
-    if (!path) return pal_fail(err, PAL_E_MEMORY, "no memory for a path");
+    if (!path) return pal_fail(err, PAL_E_MEMORY, "out of memory for a path");
     snprintf(path, length, "%s/%s", directory, name);
     if (!(st = pal_writer_open(&w, path, err))) {
         if (size && fwrite(bytes, 1, size, w.stream) != size)

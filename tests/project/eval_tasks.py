@@ -150,7 +150,7 @@ with tempfile.TemporaryDirectory() as folder:
         time.sleep(0.01)
     child.send_signal(signal.SIGINT)
     _, why = child.communicate()
-    assert child.returncode == 3 and re.search(rb"interrupted in piqa after \d+ of 808 documents; the same command goes on", why), why
+    assert child.returncode == 3 and re.search(rb"interrupted in piqa after \d+ of 808 documents; run the same command to continue", why), why
     resumed, straight = json.loads(run(*long, "--json")), json.loads(run(*long[:-2], "--json"))
     same(resumed, straight)
     assert resumed["tokens"]["read"] < straight["tokens"]["read"]
@@ -287,7 +287,7 @@ with tempfile.TemporaryDirectory() as folder:
                        (["--tasks", "piqa", "--docs", "9:12"], "has 8 documents"), (["--tasks", "piqa", "--docs", "0:2", "--limit", "2"], "--limit"),
                        (["--tasks", "piqa", "--limit", "0"], "--limit"), (["--tasks", "piqa", "--shots", "1"], "--shots-file"), (["--tasks", ","], "no task"),
                        (["--tasks", "piqa", "--shots", "9", "--shots-file", data], "there are 8"), (["--tasks", "piqa", "--baseline", hybrid], "--baseline"),
-                       (["--tasks", "piqa", "--samples", folder / "notes"], "line 1 is no sample"), (["--limit", "2"], "--tasks"),
+                       (["--tasks", "piqa", "--samples", folder / "notes"], "line 1 is not a sample"), (["--limit", "2"], "--tasks"),
                        (["--tasks", "lambada_standard"], "lambada_standard/test.jsonl"), (["--tasks", "wikitext", "--tokenizer", "bytes"], "BOS"),
                        (["--tasks", "piqa,ruler"], "stands alone"), ([folder / "absent", "--tasks", "piqa"], "absent: cannot open"),
                        (["--tasks", "piqa", "--tokenizer", golden / "models/none"], "cannot open"), (["--tasks", "piqa", "--context", "8"], "at most 8")):

@@ -13,7 +13,7 @@ def check(condition, sentence):
 
 def call(*words, data=b"", code=0, file_limit=None, memory_limit=None, findings=False, timeout=300, **how):
     """The finished process, in bytes. It ended with `code` (or one of them); if that is not 0, with one sentence on stderr next to warnings.
-    findings: the command checks something and ends with 1 when it found it wrong, which is not an error of its own.
+    findings: the command checks something and ends with 1 when it found it wrong, which is not its own error.
     file_limit: bytes after which writing a file fails, as on a full disk. memory_limit: bytes that it may allocate."""
     def before():
         if file_limit is not None:

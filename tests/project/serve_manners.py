@@ -50,7 +50,7 @@ with tempfile.TemporaryDirectory() as folder:
         with serving(chat_model(folder, hybrid, template)) as s:
             s.refused({"messages": talk}, None, "/v1/chat/completions")
             assert "chatml, llama2, plain" in s.ask("POST", "/v1/chat/completions", {"messages": talk})[1]["error"]["message"]
-    # Where else a template may be: in a file of its own, which counts before tokenizer_config.json, and in a GGUF file.
+    # Where else a template may be: in its own file, which counts before tokenizer_config.json, and in a GGUF file.
     for text, known in (("{{ '<|im_start|>' + '<|im_end|>' }}", True), ("{{ something else }}", False)):
         model = chat_model(folder, hybrid, None if known else "[INST]")
         (model / "chat_template.jinja").write_text(text)
@@ -63,7 +63,7 @@ with tempfile.TemporaryDirectory() as folder:
                     assert s.post("/v1/chat/completions", messages=talk, **O)["usage"]["prompt_tokens"] == len(tokens), given
                 else:
                     s.refused({"messages": talk}, None, "/v1/chat/completions")
-    with serving(hybrid, "--chat-template", "llama2") as s:  # nobody's words get lost
+    with serving(hybrid, "--chat-template", "llama2") as s:  # no one's words get lost
         system, user = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}
         s.post("/v1/chat/completions", messages=[system, user], max_tokens=0)
         for messages in ([system, system, user], [user, system], [system]):
@@ -109,7 +109,7 @@ with tempfile.TemporaryDirectory() as folder:
             status, answer, _ = s.ask("POST", "/v1/completions", raw=text.encode())
             assert status == 400 and answer["error"]["message"], (text[:40], status, answer)
 
-        # A client that does not read: its text waits, others go on, and nothing is lost when it reads on.
+        # A client that does not read: its text waits, others continue, and nothing is lost when it reads on.
         stream = {"prompt": "a", "max_tokens": 4000, "ignore_eos": True, "stream": True, "logprobs": 20, "temperature": 0}
         deaf = raw(s, b"")
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
@@ -192,7 +192,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert again.wait(60) == 0
     connected.close()
 
-    # A log that nobody reads stops nothing.
+    # A log that no one reads stops nothing.
     process = subprocess.Popen([program, "serve", hybrid, "--port", "0", "--threads", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     s = Server.__new__(Server)
     s.process, s.port = process, int(process.stdout.readline().rsplit(":", 1)[1])

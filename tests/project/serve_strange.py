@@ -16,7 +16,7 @@ with tempfile.TemporaryDirectory() as folder:
     hybrid, attention = speaking_model(folder)
     talk = [{"role": "user", "content": "a"}]
 
-    # The name of a file that is uploaded is UTF-8; and no answer tells where the server keeps its files.
+    # The name of a file that is uploaded is UTF-8; and no answer says where the server keeps its files.
     run("generate", hybrid, "--prompt", "a fox", "--max-tokens", 0, "--save-memory", folder / "saved")
     saved = (folder / "saved").read_bytes()
     file = {"Content-Type": "application/octet-stream"}
@@ -100,7 +100,7 @@ with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([program, "serve", model, "--tokenizer", hybrid, "--port", "0"], capture_output=True, text=True, timeout=60)
         assert done.returncode == 2 and "tokenizer_config.json: " in done.stderr.splitlines()[-1], done
 
-    # A model that somebody cuts off while it is served: one sentence, and the end.
+    # A model that someone cuts off while it is served: one sentence, and the end.
     model = shutil.copytree(hybrid, folder / "cut")
     s = Server(model)
     os.truncate(model / "model.safetensors", 100)

@@ -3,7 +3,7 @@ import sys
 
 from outside import golden, program, run, tiny_models
 
-sys.path.pop(0)  # tokenize.py beside this file is not the one that the standard library imports
+sys.path.pop(0)  # tokenize.py next to this file is not the one that the standard library imports
 import contextlib, http.client, json, shutil, signal, subprocess
 
 

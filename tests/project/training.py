@@ -310,7 +310,7 @@ with tempfile.TemporaryDirectory() as folder:
     check(re.search(r": process [0-9]+ \(palimpsa train .* works in this directory", palimpsa("train", "--resume", "--out", str(busy), code=2)), "two processes in one run")
     child.send_signal(signal.SIGTERM)
     text = child.communicate(timeout=20)[0]
-    check(child.returncode == 3 and "the same command goes on" in text and not (root / "s4/results.csv").exists(), f"SIGTERM to a sweep: {text}")
+    check(child.returncode == 3 and "run the same command to resume" in text and not (root / "s4/results.csv").exists(), f"SIGTERM to a sweep: {text}")
     print("stopped sweep: no rows for what is not done")
 
     # Learning: a tiny recall task is solved at a fixed seed.

@@ -233,7 +233,7 @@ static void global_norm_is_exact_and_deterministic(void **state) {
             assert_true(fabs(pal_sum_squares(cx, tail, n, scratch) - plain) <= 1e-14 * plain);
         }
         const float before = x[N / 2];
-        x[N / 2] = 1e30f; /* its square is no float */
+        x[N / 2] = 1e30f; /* its square is not a float */
         assert_true(fabs(pal_sum_squares(cx, x, N, scratch) / 1e60 - 1) < 1e-6);
         x[N / 2] = NAN;
         assert_true(isnan(pal_sum_squares(cx, x, N, scratch)));

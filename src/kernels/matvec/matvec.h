@@ -3,7 +3,7 @@
  * as it is stored, once for every 8 rows and from memory once for all.
  *
  * With F32, F16 and BF16 the sum is in f32. With blocks (Q8_0, Q4_0, Q5_0, Q4_K, Q5_K, Q6_K) each run of 32 values of x
- * is first rounded to 15 bits with a scale of its own: x[i] becomes d q[i], d = max|x| / 16256, and products are taken
+ * is first rounded to 15 bits with its own scale: x[i] becomes d q[i], d = max|x| / 16256, and products are taken
  * in whole numbers. A run whose values are not all finite becomes NaN.
  *
  * Every output is one sum in an order that depends on w alone: a row gives the same bits alone and among any others,
@@ -50,8 +50,9 @@ typedef struct pal_rounded_rows {
     float *sums; /* d times the sum of q, 1 a block */
 } pal_rounded_rows;
 
-/* Value i of the block q. x86 multiplies words: value i is the i-th, but for Q6_K the second and the third eight change
- * places. ARM64 multiplies bytes: q = 128 high + low, 32 bytes `high`, -127 .. 127, before 32 `low`, 0 .. 127. */
+/* Value i of the block q. x86 multiplies words: value i is the i-th, except for Q6_K the second and the third eight
+ * change places. ARM64 multiplies bytes: q = 128 high + low, 32 bytes `high`, -127 .. 127, before 32 `low`, 0 .. 127.
+ */
 #if PAL_ARM64
 static inline void pal_rounded_put(pal_dtype type, int16_t *q, size_t i, int value) {
     (void)type;
@@ -83,7 +84,7 @@ static inline size_t pal_matvec_place_of(const pal_matrix *w, size_t row, size_t
     return row * (size_t)w->columns / PAL_ROUNDED + (block / unit * size + k) * unit + block % unit;
 }
 
-/* The kernels behind, one for each type: outputs begin .. end-1 of all rows. x is `rounded` for blocks, else a->x. */
+/* The kernels after, one for each type: outputs begin .. end-1 of all rows. x is `rounded` for blocks, else a->x. */
 typedef struct pal_matvec_job {
     const pal_matvec_args *a;
     pal_rounded_rows rounded;

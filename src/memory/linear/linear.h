@@ -34,7 +34,7 @@ typedef struct pal_linear_chunk {
 /* S (dk, ld) goes from the start of the chunk to its end; y (n, dv). */
 typedef void pal_linear_forward_fn(const pal_linear_chunk *c, float *S, size_t ld, pal_view y, float *scratch);
 /* S is the memory at the start of the chunk, dS the gradient of that at its end, replaced by that at its start. Every
- * gradient of a token row that the rule reads is wanted and overwritten. */
+ * gradient of a token row that the rule reads is needed and overwritten. */
 typedef void pal_linear_backward_fn(const pal_linear_chunk *c, const float *S, size_t ld, float *dS, size_t dld,
                                     pal_const_view dy, const pal_memory_gradients *grad, float *scratch);
 /* One token; n = 1. */
