@@ -25,7 +25,7 @@ pal_status pal_response_token(const pal_tokenizer *tok, pal_tokenizer_scratch *s
     if (!st) st = decode(tok, ids, count, alone.size, &together, first, err);
     if (!st && (together.size < alone.size || (alone.size && memcmp(together.data, alone.data, alone.size) != 0)))
         st = pal_fail(err, PAL_E_UNSUPPORTED,
-                      "this tokenizer cannot separate a prompt from its response: what follows a prompt changes its tokens");
+                      "this tokenizer cannot separate prompt and response: what follows a prompt changes its tokens");
     pal_ids_free(&before);
     pal_bytes_free(&alone), pal_bytes_free(&together);
     return st;

@@ -15,6 +15,6 @@ void pal_matmul_backend(const pal_context *cx, pal_transpose ta, pal_transpose t
                                             (dnnl_dim_t)lda, B, (dnnl_dim_t)ldb, acc == PAL_ADD ? 1.0f : 0.0f, C,
                                             (dnnl_dim_t)ldc);
     if (before) omp_set_num_threads(before);
-    /* It refuses before it writes, for want of memory say. Ours is slower, but better than a C that was not computed. */
+    /* It refuses before it writes, for lack of RAM say. Ours is slower, but better than a C that was not computed. */
     if (status != dnnl_success) pal_matmul_plain(cx, ta, tb, M, N, K, A, lda, B, ldb, acc, C, ldc);
 }
