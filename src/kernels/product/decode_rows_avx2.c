@@ -39,8 +39,8 @@ static void q4_0(const unsigned char *b, float *x) {
 /* 16 where a bit of two bytes is set, else 0. */
 PAL_INLINE __m128i sixteens(const unsigned char *fifths) {
     const __m128i bits = _mm_set1_epi64x((long long)0x8040201008040201);
-    const __m128i spread = _mm_set_epi64x(0x0101010101010101 * (long long)fifths[1],
-                                          0x0101010101010101 * (long long)fifths[0]);
+    const __m128i spread = _mm_set_epi64x((long long)(0x0101010101010101u * fifths[1]),
+                                          (long long)(0x0101010101010101u * fifths[0]));
     return _mm_and_si128(_mm_cmpeq_epi8(_mm_and_si128(spread, bits), bits), _mm_set1_epi8(16));
 }
 
