@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Models, sessions and memories: recorded numbers, one call against many, threads, and what is refused."""
 import copy
+import errno
 import gc
 import os
 import pathlib
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -213,7 +215,7 @@ def test_what_is_closed_says_so(tmp_path):
     for call in calls:
         with pytest.raises(ValueError, match="hybrid_m is closed$"):
             call()
-    assert "closed" in repr(m) and "closed" in repr(session)
+    assert "closed" in repr(m) and "closed" in repr(session) and "closed" in repr(tokenizer)
     del session, writing, m
     gc.collect()
 
@@ -449,3 +451,91 @@ def test_a_text_is_not_a_pair(model):
     assert model.generate("a", max_tokens=2, stop=None, seed=3).all() == model.generate("a", max_tokens=2, seed=3).all()
     with pytest.raises(ValueError, match="-1 layers; expected 0 or more"):
         model.windows("abc").top(-1)
+
+
+def test_what_is_dropped_is_freed_at_once():
+    """Without the cyclic collector, which knows nothing of a session's size."""
+    gc.collect()
+    gc.disable()
+    try:
+        m = palimpsa.Model.open(MODELS / "hybrid_m", "bytes")
+        for _ in range(20):
+            m.generate("a", max_tokens=1).all()
+            m.generate("a", max_tokens=5)
+            next(m.session().generate("a", max_tokens=5))
+            m.session().read("ab")
+            assert not m._engine.alive
+        kept = m.session().generate("a", max_tokens=5)
+        assert len(kept.all()) and len(m._engine.alive) == 1 and m.tokenizer is m.tokenizer
+        engine, tokenizer, gone = m._engine, m.tokenizer, weakref.ref(m)
+        del m, kept
+        assert gone() is not None and tokenizer.encode("a") == [97]  # a tokenizer keeps its model
+        del tokenizer
+        assert gone() is None and not engine.open
+    finally:
+        gc.enable()
+
+
+def test_a_guard_is_free_after_any_interrupt():
+    code = f"""
+import palimpsa, signal, threading, time
+m = palimpsa.Model.open({str(MODELS / "hybrid_m")!r}, "bytes")
+def raises(*_):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, raises)
+count, end = 0, time.monotonic() + 4
+while time.monotonic() < end:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0005 + 0.0000037 * (count % 97))
+        while True:
+            m.tokenizer.encode("a b c")
+    except KeyboardInterrupt:
+        count += 1
+    other = threading.Thread(target=m.tokenizer.encode, args=("a",), daemon=True)
+    other.start()
+    other.join(5)
+    if other.is_alive():
+        print("held after", count)
+        break
+print(count > 100)
+"""
+    done = run_python(code)
+    assert done.stdout == "True\n", (done.stdout, done.stderr[-500:])
+
+
+def test_bytes_of_an_unfinished_character_are_part_of_the_text(model):
+    ids = model.tokenizer.encode("\u4e2d")
+    for n in range(1, 4):
+        writing = model.generate("a", max_tokens=n, temperature=0, ignore_eos=True, stop=())
+        tokens = list(writing)
+        written = bytes(t.id for t in tokens)
+        assert writing.text == "".join(t.text for t in tokens) == written.decode(errors="replace")
+    found = 0
+    for seed in range(40):
+        writing = model.generate("a", max_tokens=6, temperature=3.0, seed=seed)
+        tokens = list(writing)
+        written = bytes(t.id for t in tokens)
+        assert len(writing.text) >= sum(b & 0xC0 != 0x80 for b in written), (seed, written, writing.text)
+        found += not written.decode(errors="ignore").encode() == written
+    assert found > 5 and len(ids) == 3
+
+
+def test_numbers_of_numpy_are_numbers(model):
+    again = lambda seed: model.generate("a", max_tokens=np.int32(8), seed=seed).all()
+    assert again(np.int64(5)) == again(np.uint8(5)) == again(5) and again(np.int64(-1)) == again(-1)
+    for seed in (None, 1.5, "1"):
+        with pytest.raises(ValueError, match="seed is"):
+            again(seed)
+
+
+def test_names_that_no_token_has(model):
+    assert model.tokenizer.name(-1) == model.tokenizer.name(2**40) == "" and model.tokenizer.name(97) == "a"
+    assert model.tokenizer.find("a") == 97 and model.tokenizer.find("a\0b") is None
+
+
+def test_errors_of_the_system_have_their_number(tmp_path):
+    with pytest.raises(FileNotFoundError) as found:
+        palimpsa.Model.open(tmp_path / "absent")
+    assert found.value.errno == errno.ENOENT and "absent" in str(found.value)
+    with pytest.raises(TypeError, match=r"palimpsa.Model.open\(path\)"):
+        palimpsa.Model("x")

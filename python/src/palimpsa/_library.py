@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import importlib.util
 import numbers
 import os
@@ -69,15 +70,22 @@ def _after_fork() -> None:
     _forked = True  # OpenMP's threads stayed with the parent, and waiting for them would never end
     _lock = threading.Lock()  # another thread may have held it
     for guard in _guards:
-        guard.lost = guard.owner != 0 and guard.owner != threading.get_ident()
+        guard.after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
+def exception(status: int, text: str) -> Exception:
+    """An OSError gets the number of the system's error that ends its sentence, so that it is a FileNotFoundError, ..."""
+    kind = _EXCEPTIONS.get(status, RuntimeError)
+    number = next((n for n in errno.errorcode if text.endswith(": " + os.strerror(n))), None) if kind is OSError else None
+    return kind(text) if number is None else OSError(number, text)
+
+
 def check(status: int, err: Any, ffi: Any = ffi) -> None:
     if status:
-        raise _EXCEPTIONS.get(status, RuntimeError)(ffi.string(err.text).decode(errors="replace"))
+        raise exception(status, ffi.string(err.text).decode(errors="replace"))
 
 
 class Stopped(Exception):
@@ -132,25 +140,31 @@ def path_bytes(path: Any) -> bytes:
 
 
 class Guard:
-    """One call of a model at a time, from any thread; and none from within its own callbacks."""
+    """`with guard():` is one call of a model at a time, from any thread, and none from its own callbacks. The lock is one
+    of C, entered and left without a line of Python: Ctrl-C in between would leave it held."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.owner = 0
+        self._lock: Any = threading.RLock()
         self.lost = False  # in a forked child: a thread that stayed with the parent was at work
         _guards.add(self)
 
-    def __enter__(self) -> None:
-        if self.owner == threading.get_ident():
+    def __call__(self) -> Any:
+        if self._lock._is_owned():
             raise RuntimeError("this model is at work: it cannot be used from its own progress function")
         if self.lost:
             raise RuntimeError("this model was at work in another thread when the process forked; open it again here")
-        self._lock.acquire()
-        self.owner = threading.get_ident()
+        return self._lock
 
-    def __exit__(self, *_: Any) -> None:
-        self.owner = 0
-        self._lock.release()
+    def free(self) -> Any:
+        """The lock, taken, if nothing is at work; else None."""
+        return self._lock if not self.lost and not self._lock._is_owned() and self._lock.acquire(blocking=False) else None
+
+    def after_fork(self) -> None:
+        if self._lock._is_owned():
+            return
+        self.lost = self.lost or not self._lock.acquire(blocking=False)
+        if not self.lost:
+            self._lock.release()
 
 
 def usable_threads(threads: int) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+import weakref
 from typing import Any, Callable, Iterable, NamedTuple, Sequence
 
 import numpy as np
@@ -43,7 +44,7 @@ class Score(NamedTuple):
 class Model:
     """`Model.open(path)`: a model directory, the newest checkpoint of a run directory, or a GGUF file, in any stored type."""
 
-    def __init__(self) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         raise TypeError("models are opened: palimpsa.Model.open(path)")
 
     @classmethod
@@ -83,9 +84,8 @@ class Model:
         self.rules: list[str] = [ffi.string(lib.pal_model_layer_rule(native, i)).decode() for i in range(native.layers)]
         self.parameters = int(lib.pal_model_parameters(self._bundle.model))
         self.fingerprint = f"{lib.pal_model_fingerprint(self._bundle.model):016x}"
-        self._tokenizer = None
-        if self._bundle.tokenizer != ffi.NULL:
-            self._tokenizer = Tokenizer(self._bundle.tokenizer, self._bundle.scratch, self._guard, self._alive)
+        self._reads_text = self._bundle.tokenizer != ffi.NULL
+        self._tokenizer: weakref.ref[Tokenizer] | None = None  # it refers to the model, which would never be freed at once
 
     # What is open and what is closed.
 
@@ -104,7 +104,7 @@ class Model:
         if self._guard.lost:  # in a forked child, which can neither use nor free what another thread was at work with
             self._open = False
             return
-        with self._guard:
+        with self._guard():
             self._open = False
             if self._engine:
                 self._engine.close()
@@ -124,7 +124,7 @@ class Model:
 
     def _sessions(self) -> Sessions:
         self._alive()
-        if self._tokenizer is None:
+        if not self._reads_text:
             raise ValueError(f"the model {self.path} was opened without a tokenizer: it writes no text")
         if not self._engine:
             self._engine = Sessions(self, ffi.new("pal_engine_options *", {"context": self._options[0], "variance": self._options[1]}))
@@ -135,9 +135,13 @@ class Model:
     @property
     def tokenizer(self) -> Tokenizer:
         self._alive()
-        if self._tokenizer is None:
+        if not self._reads_text:
             raise ValueError(f"the model {self.path} was opened without a tokenizer")
-        return self._tokenizer
+        made = self._tokenizer and self._tokenizer()
+        if made is None:
+            made = Tokenizer(self._bundle.tokenizer, self._bundle.scratch, self._guard, self._alive)
+            self._tokenizer = weakref.ref(made)
+        return made
 
     def _ids(self, text: Any) -> np.ndarray:
         self._alive()
@@ -162,7 +166,7 @@ class Model:
         if not len(ids):
             raise ValueError("the text has no token")
         rows = self.config["vocab_rows"]
-        with self._guard:
+        with self._guard():
             self._alive()
             with _observe.Working(self, min(len(ids), _observe.PIECE), len(ids), logits=1 if last else min(len(ids), _observe.PIECE)) as work:
                 state = work.state()
@@ -192,7 +196,7 @@ class Model:
         else:
             before, after = self._ids(context), self._ids(continuation)
             whole = np.concatenate([before, after])
-        if not len(before) and self._tokenizer is not None:
+        if not len(before) and self._reads_text:
             start = self.tokenizer.bos if self.tokenizer.bos is not None else self.tokenizer.eos
             if start is not None:
                 before = np.array([start], np.uint32)
@@ -221,7 +225,7 @@ class Model:
         handle, out = ffi.new_handle(progress), ffi.new("pal_scorer **")
         options = ffi.new("pal_scorer_options *", {"context": max(len(ids) for ids, _ in asked), "progress": lib.palimpsa_go_on,
                                                    "user": handle})
-        with self._guard:
+        with self._guard():
             self._alive()
             check(lib.pal_scorer_new(out, self._bundle.model, self._cx, options, err), err)
             try:

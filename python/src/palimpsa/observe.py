@@ -170,7 +170,7 @@ def observe(model: Model, ids: np.ndarray) -> Observation:
     def take(o: Any) -> None:
         made.append(Layer(o.layer, ffi.string(o.rule).decode(), None, None, array(o.decay, o.tokens, o.heads), array(o.b_scale, o.heads)))
 
-    with model._guard:
+    with model._guard():
         model._alive()
         with Working(model, len(ids), len(ids)) as work:
             out, err = ffi.new("pal_observer **"), work.err
@@ -195,7 +195,7 @@ def observe(model: Model, ids: np.ndarray) -> Observation:
 def windows(model: Model, ids: np.ndarray, progress: Callable[[int, int], Any] | None = None) -> Windows:
     handle = ffi.new_handle(progress)
     tokens, err, out = ids.astype(np.int32), ffi.new("pal_error *"), ffi.new("pal_windows *")
-    with model._guard:
+    with model._guard():
         model._alive()
         finish(lib.pal_windows_measure(out, model._bundle.model, model._cx, ffi.from_buffer("int32_t[]", tokens), len(ids),
                                        lib.palimpsa_go_on, handle, err), err)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Sequence
 
@@ -36,7 +37,7 @@ class Sessions:
     its pointer in `dead`, because collection may happen while the engine runs."""
 
     def __init__(self, model: Model, options: Any) -> None:
-        self.model, self.guard = model, model._guard
+        self.guard, self.open = model._guard, True
         out, err = ffi.new("pal_engine **"), ffi.new("pal_error *")
         check(lib.pal_engine_new(out, model._bundle.model, model._bundle.tokenizer, model._cx, options, err), err)
         self.engine = out[0]
@@ -71,7 +72,18 @@ class Sessions:
                 self.alive.remove(pointer)
                 lib.pal_session_free(pointer)
 
+    def reap_if_free(self) -> None:
+        """What is dropped is freed at once, unless the model is at work now: then by the next call."""
+        lock = self.guard.free()
+        if lock is not None:
+            try:
+                if self.open:
+                    self.reap()
+            finally:
+                lock.release()
+
     def close(self) -> None:
+        self.open = False
         for pointer in self.alive:
             lib.pal_session_free(pointer)
         self.alive.clear()
@@ -89,7 +101,6 @@ class Generation(Iterator[Token]):
         self._parts: list[str] = []
         self._waiting: deque[Token] = deque()
         self._error: str | None = None
-        self._handle = ffi.new_handle(self._take)  # this cycle keeps both alive, as long as the library may call
 
     @property
     def text(self) -> str:
@@ -107,6 +118,11 @@ class Generation(Iterator[Token]):
         if token.id >= 0:
             others = tuple((token.top[i].id, token.top[i].logprob) for i in range(top)) if top else ()
             self._waiting.append(Token(token.id, shown, token.logprob, token.variance, others))
+
+    def _add(self, rest: str) -> None:
+        self._parts.append(rest)
+        if self._waiting:
+            self._waiting[-1] = self._waiting[-1]._replace(text=self._waiting[-1].text + rest)
 
     def __iter__(self) -> Generation:
         return self
@@ -153,8 +169,9 @@ class Session:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self._current: Generation | None = None
-        with model._guard:
+        self._current: weakref.ref[Generation] | None = None
+        self._handle: Any = None  # what the library calls
+        with model._guard():
             self._of = model._sessions()
             self._pointer: Any = self._of.new()
 
@@ -168,25 +185,34 @@ class Session:
         return self._pointer
 
     def _idle(self) -> Any:
-        if self._current and not self._current.finish:
-            self._current.finish = "cancelled"
+        current = self._current and self._current()
+        if current and not current.finish:
+            current.finish = "cancelled"
         return self._live()
 
     def _begin(self, ids: np.ndarray, options: Any) -> Generation:
         made = Generation(self)
         err = ffi.new("pal_error *")
-        options.on_token, options.user = lib.palimpsa_on_token, made._handle
+        current = weakref.ref(made)  # nothing refers in a circle: what is dropped is freed at once
+
+        def take(token: Any) -> None:
+            generation = current()
+            if generation is not None:
+                generation._take(token)
+
+        handle = ffi.new_handle(take)
+        options.on_token, options.user = lib.palimpsa_on_token, handle
         pointer = self._idle()
         check(lib.pal_session_begin(pointer, ffi.from_buffer("uint32_t[]", ids), len(ids), options, err), err)
         self._of.pause(pointer)  # until a token is requested
-        self._current = made
+        self._current, self._handle = current, handle
         return made
 
     def _step(self, generation: Generation) -> None:
         """This runs for every token: what is usual comes first."""
-        with self.model._guard:
+        with self.model._guard():
             pointer, of = self._live(), self._of
-            if self._current is not generation:
+            if self._current is None or self._current() is not generation:
                 generation.finish = generation.finish or "cancelled"
                 return
             if of.running is not pointer:
@@ -200,9 +226,13 @@ class Session:
                 raise
             if not generation._waiting and not generation.finish and not lib.pal_session_busy(pointer):  # it has only read
                 generation.finish = "length"
+            if generation.finish:  # the bytes of a character that will not be finished are part of the text
+                rest = lib.pal_session_rest(pointer)
+                if rest.size:
+                    generation._add(ffi.buffer(rest.data, rest.size)[:].decode(errors="replace"))
 
     def _ids(self, prompt: str | bytes | Sequence[int] | np.ndarray) -> np.ndarray:
-        with self.model._guard:
+        with self.model._guard():
             state = lib.pal_session_state(self._live())
             fresh = lib.pal_state_position(state) == 0 and lib.pal_state_pending(state) < 0
         ids = self.model._ids(prompt)
@@ -228,24 +258,26 @@ class Session:
         for name, number in (("max_tokens", max_tokens), ("top_k", top_k), ("alternatives", alternatives)):
             if not isinstance(number, (int, np.integer)) or not -(2**31) <= number < 2**31:
                 raise ValueError(f"{name} is {number!r}; expected a whole number")
+        if not isinstance(seed, (int, np.integer)):
+            raise ValueError(f"seed is {seed!r}; expected a whole number")
         options = ffi.new("pal_session_options *")
         sampling = options.sampling
         sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p = temperature, top_k, top_p, min_p
         sampling.repetition_penalty = repetition_penalty
         sampling.presence_penalty, sampling.frequency_penalty = presence_penalty, frequency_penalty
-        options.seed, options.max_tokens, options.ignore_eos = seed % 2**64, max_tokens, bool(ignore_eos)
+        options.seed, options.max_tokens, options.ignore_eos = int(seed) % 2**64, int(max_tokens), bool(ignore_eos)
         options.logprobs, options.alternatives = True, alternatives
         texts = [ffi.new("char[]", s.encode()) for s in stops]
         listed = ffi.new("char *[]", texts)
         options.stop, options.stop_count = ffi.cast("const char *const *", listed), len(texts)
-        with self.model._guard:
+        with self.model._guard():
             return self._begin(ids, options)
 
     def read(self, text: str | bytes | Sequence[int] | np.ndarray) -> Session:
         """Appends a text to what the memory holds; returns the session."""
         ids = self._ids(text)
         options = ffi.new("pal_session_options *")
-        with self.model._guard:
+        with self.model._guard():
             reading = self._begin(ids, options)
         for _ in reading:
             pass
@@ -262,42 +294,43 @@ class Session:
         if not isinstance(to, Session) or to.model is not self.model:
             raise ValueError("a session takes the memory of a session of the same model")
         err = ffi.new("pal_error *")
-        with self.model._guard:
+        with self.model._guard():
             check(lib.pal_session_copy(self._idle(), to._idle(), err), err)
 
     def reset(self) -> None:
         """Empties the memory."""
-        with self.model._guard:
+        with self.model._guard():
             lib.pal_session_reset(self._idle())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """The memory in one file, which only the same model accepts."""
         err = ffi.new("pal_error *")
-        with self.model._guard:
+        with self.model._guard():
             check(lib.pal_session_save(self._idle(), path_bytes(path), err), err)
 
     def load(self, path: str | os.PathLike[str]) -> Session:
         err = ffi.new("pal_error *")
-        with self.model._guard:
+        with self.model._guard():
             check(lib.pal_session_load(self._idle(), path_bytes(path), err), err)
         return self
 
     @property
     def position(self) -> int:
         """Tokens in the memory."""
-        with self.model._guard:
+        with self.model._guard():
             return int(lib.pal_state_position(lib.pal_session_state(self._live())))
 
     def parts(self, layer: int) -> dict[str, np.ndarray]:
         """The memory of a layer: `mu` and `I` [heads, dv, dk] of palimpsa; `S`, or `H` and `G`, of other rules; of
         attention `K` and `V`, flat."""
-        with self.model._guard:
+        with self.model._guard():
             return state_parts(self.model, lib.pal_session_state(self._live()), layer)
 
     def close(self) -> None:
         if getattr(self, "_pointer", None) is not None:
             self._of.dead.append(self._pointer)
             self._pointer = None
+            self._of.reap_if_free()
 
     __del__ = close
 

@@ -50,7 +50,7 @@ class Tokenizer:
         raw = text.encode() if isinstance(text, str) else text
         err, ids = ffi.new("pal_error *"), ffi.new("pal_ids *")
         options = ffi.new("pal_encode_options *", [bool(add_special), bool(special_as_text)])
-        with self._guard:
+        with self._guard():
             self._owner()
             try:
                 check(lib.pal_tokenizer_encode(self._pointer, self._scratch, raw, len(raw), options, ids, err), err)
@@ -59,7 +59,7 @@ class Tokenizer:
                 lib.pal_ids_free(ids)
 
     def decode_bytes(self, ids: Sequence[int] | np.ndarray, *, skip_special: bool = False) -> bytes:
-        with self._guard:
+        with self._guard():
             self._owner()
             given = id_array(ids, lib.pal_tokenizer_size(self._pointer), "the tokenizer")
             err, text = ffi.new("pal_error *"), ffi.new("pal_bytes *")
@@ -75,7 +75,7 @@ class Tokenizer:
         return self.decode_bytes(ids, skip_special=skip_special).decode(errors="replace")
 
     def _ask(self, function: Any, *given: Any) -> Any:
-        with self._guard:
+        with self._guard():
             self._owner()
             return function(self._pointer, *given)
 
@@ -104,11 +104,13 @@ class Tokenizer:
 
     def name(self, id: int) -> str:
         """An id as the file spells it; empty for an id that does not exist."""
-        found = self._ask(lib.pal_tokenizer_name, int(id))
+        found = self._ask(lib.pal_tokenizer_name, int(id) if 0 <= id < 2**32 else 2**32 - 1)
         return bytes(ffi.buffer(found.data, found.size)).decode(errors="replace") if found.size else ""
 
     def find(self, name: str) -> int | None:
         """The id of a name."""
+        if "\0" in name:
+            return None  # the library would read it up to there
         found = int(self._ask(lib.pal_tokenizer_find, name.encode()))
         return None if found < 0 else found
 
@@ -116,4 +118,7 @@ class Tokenizer:
         return bool(self._ask(lib.pal_tokenizer_is_special, int(id)))
 
     def __repr__(self) -> str:
-        return f"<palimpsa.Tokenizer: {self.kind}, {len(self)} ids>"
+        try:
+            return f"<palimpsa.Tokenizer: {self.kind}, {len(self)} ids>"
+        except ValueError:
+            return "<palimpsa.Tokenizer: closed>"

@@ -143,7 +143,7 @@ def evaluate(model: Model, data: Path, *, context: int = 0, wikitext: bool = Fal
     options = _options(handle, {"context": context, "wikitext": bool(wikitext), "field": name, "subset": part, "piece": piece, "together": together})
     out, err = ffi.new("pal_perplexity *"), ffi.new("pal_error *")
     model.tokenizer  # noqa: B018  the sentence, if there is none
-    with model._guard:
+    with model._guard():
         model._alive()
         try:
             finish(lib.pal_evaluate_text(out, model._bundle, path_bytes(data), options, model._cx, err), err)
@@ -190,7 +190,7 @@ def evaluate_task(model: Model, task: str, data: Path, *, limit: int | None = No
     options = _options(handle, {"context": context, "from": first, "to": end})
     out, err = ffi.new("pal_task_result *"), ffi.new("pal_error *")
     model.tokenizer  # noqa: B018
-    with model._guard:
+    with model._guard():
         model._alive()
         finish(lib.pal_evaluate_task(out, model._bundle, task.encode(), path_bytes(data), options, model._cx, err), err)
     found = {ffi.string(m.name).decode(): Metric(m.value, m.error, m.higher_is_better) for m in out.metric[0 : out.count]}
