@@ -9,6 +9,7 @@
 #include "serve/inside.h"
 #include "text/json_text.h"
 #include "text/strings.h"
+#include "text/tokenizer.h"
 
 json_t *serve_real(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
@@ -50,10 +51,23 @@ static json_t *token_text(const serve_text *t, int32_t id) {
     return pal_json_bytes(text.data, text.size);
 }
 
-/* Characters that begin in a token's text; the other bytes of one that began before are none. */
-static size_t characters(pal_slice text) {
+/* Characters that begin in what a token adds to the text; the other bytes of one that began before do not count.
+ * Special tokens add nothing to what is decoded, and the first token of a text may lose the blank in front of it. */
+static size_t characters(serve_text *t, const serve_token *k) {
+    const pal_tokenizer *tok = t->job->model->bundle.tokenizer;
+    const uint32_t id = (uint32_t)k->id;
+    pal_slice text = pal_tokenizer_text(tok, id);
+    pal_bytes first = { 0 };
     size_t n = 0;
+    if (pal_tokenizer_is_special(tok, id)) {
+        if (!k->prompt || !t->job->prompt_is_text) return 0;
+        text = pal_tokenizer_name(tok, id); /* as the request spells it */
+    } else if (k->prompt && !t->begun && !t->job->memory_id[0] &&
+               !pal_tokenizer_decode(tok, &id, 1, true, &first, NULL))
+        text = (pal_slice){ first.data, first.size };
     for (size_t i = 0; i < text.size; i++) n += (text.data[i] & 0xC0) != 0x80;
+    t->begun |= text.size > 0 || !tok->spm.collapse_blanks; /* where blanks collapse, all in front go */
+    pal_bytes_free(&first);
     return n;
 }
 
@@ -85,7 +99,7 @@ static json_t *logprobs_json(serve_text *t) {
         pal_json_append(top, top_json(t, k));
         pal_json_append(offsets, json_integer((json_int_t)t->told_characters));
         pal_json_append(variance, serve_real(k->variance));
-        t->told_characters += characters(pal_tokenizer_text(t->job->model->bundle.tokenizer, (uint32_t)k->id));
+        t->told_characters += characters(t, k);
     }
     json_t *root = json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", logprobs, "top_logprobs", top,
                              "text_offset", offsets);
@@ -158,6 +172,7 @@ static bool take_text(serve_fields *f, serve_job *job, const char *name, const j
                      &err) ||
         pal_bytes_append(&job->prompt_texts[at], json_string_value(text), json_string_length(text), &err))
         return serve_failed(f, name, &err);
+    job->prompt_is_text = true;
     return true;
 }
 

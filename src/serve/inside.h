@@ -117,6 +117,7 @@ typedef struct serve_text {
     bool again;                    /* it is read again without its stop string, to become a memory */
     size_t told_text, told_tokens; /* of a stream */
     size_t told_characters;        /* of the tokens that were reported */
+    bool begun;                    /* a token among them has text */
     bool told_end;
 } serve_text;
 
@@ -125,6 +126,7 @@ struct serve_job {
     serve_model *model;
     serve_job *next; /* in the queue, or among those that run */
     bool chat, stream, echo, usage, logprobs, variance;
+    bool prompt_is_text; /* not ids */
     int alternatives;
     char memory_id[20];   /* asked for; empty: none */
     bool update;          /* the memory is replaced by what the text leaves */

@@ -1,5 +1,5 @@
 """For tests of the program from the outside: PROGRAM [GOLDEN] are the arguments; call() runs the one, the models are of the other."""
-import os, pathlib, resource, shutil, signal, subprocess, sys, time
+import os, pathlib, resource, shutil, signal, struct, subprocess, sys, time
 
 program = str(pathlib.Path(sys.argv[1]).resolve())
 golden = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
@@ -53,6 +53,21 @@ def tiny_models(folder):
         for file in ("config.json", "model.safetensors"):
             shutil.copy(golden / "models" / name / file, target / file)
     return targets
+
+
+def varint(n):
+    return bytes([n & 127 | 128]) + varint(n >> 7) if n > 127 else bytes([n])
+
+
+def field(number, data):
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def sentencepiece(words):
+    """A model file of SentencePiece BPE: the unknown piece, <s> and </s>, then these, the first the best."""
+    pieces = [("<unk>", 0, 2), ("<s>", 0, 3), ("</s>", 0, 3), *((word, -float(i), 1) for i, word in enumerate(words))]
+    data = b"".join(field(1, field(1, text.encode()) + varint(2 << 3 | 5) + struct.pack("<f", score) + varint(3 << 3) + varint(kind)) for text, score, kind in pieces)
+    return data + field(2, varint(3 << 3) + varint(2)) + field(3, varint(3 << 3) + b"\1" + varint(4 << 3) + b"\0" + varint(5 << 3) + b"\1")
 
 
 def malformed(cases, path_of):

@@ -1,7 +1,7 @@
 """For tests of `palimpsa serve`: a server on a free port, and a small client."""
 import sys
 
-from outside import golden, program, run, tiny_models
+from outside import golden, program, run, sentencepiece, tiny_models
 
 sys.path.pop(0)  # tokenize.py next to this file is not the one that the standard library imports
 import contextlib, http.client, json, shutil, signal, subprocess

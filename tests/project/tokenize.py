@@ -4,8 +4,67 @@ thing that is wrong."""
 import functools, json, pathlib, subprocess, tempfile
 
 import outside
+from outside import sentencepiece
 
 run = functools.partial(outside.run, "tokenize")
+
+
+
+def added(content, special, **more):
+    return {"content": content, "special": special, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, **more}
+
+
+def added_tokens(folder):
+    """Tokens that other files add: ids are those of transformers 5.23 on the same files."""
+    def ids_are(name, cases, *how):
+        for text, ids in cases:
+            assert run("--tokenizer", folder / name, *how, "--encode", text).decode().split() == [str(i) for i in ids], (name, how, text)
+
+    pieces, llama = sentencepiece(["\u2581", *"abchi", "\u2581a", "\u2581b", "hi", "\u2581hi", *"[]/<s>unk|"]), folder / "llama"
+    llama.mkdir()
+    (llama / "tokenizer.model").write_bytes(pieces)
+    ids_are("llama", [("a</s><s>b", [9, 2, 1, 5]), ("a </s> <s> b", [9, 3, 2, 3, 1, 10]), ("</s>b", [2, 5]), ("<unk>a", [0, 4])])
+    ids_are("llama", [("a</s>", [9, 16, 15, 17, 18])], "--special-as-text")
+    (llama / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>", "added_tokens_decoder": {
+        **{str(i): added(text, True) for i, text in enumerate(("<unk>", "<s>", "</s>"))}, "23": added("<|im_start|>", True), "24": added("<|im_end|>", True), "25": added("<tool>", False)}}))
+    ids_are("llama", [("hi<|im_end|>a <tool> b", [12, 24, 4, 3, 25, 10]), ("<|im_start|>a", [23, 4]), ("a<|im_end|>", [9, 24]), ("a</s><s>b", [9, 2, 1, 5])])
+    (llama / "tokenizer_config.json").write_text(json.dumps({"add_bos_token": False, "add_eos_token": True}))
+    ids_are("llama", [("a", [9, 2])], "--add-special")
+
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    letters, fast, gpt2 = {c: i for i, c in enumerate("abc<|im>dtol")}, folder / "fast", folder / "gpt2"
+    n = len(letters)
+    fast.mkdir()
+    (fast / "tokenizer.json").write_text(json.dumps({"added_tokens": [{"id": n, **added("<|im|>", False)}], "pre_tokenizer": byte_level, "decoder": byte_level, "model": {"type": "BPE", "vocab": letters, "merges": []}}))
+    (fast / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|d|>", "added_tokens_decoder": {str(n): added("<|im|>", True), str(n + 1): added("<|d|>", True), str(n + 2): added("<to>", False)}}))
+    ids_are("fast", [("a<|im|>b", [0, n, 1]), ("a<|d|>b<to>c", [0, n + 1, 1, n + 2, 2])])
+    ids_are("fast", [("<|d|>", [3, 4, 8, 4, 7])], "--special-as-text")
+    assert run("--tokenizer", fast, "--decode", f"0 {n} {n + 2}") == b"a<|im|><to>"
+
+    gpt2.mkdir()
+    (gpt2 / "vocab.json").write_text(json.dumps({**letters, "<|endoftext|>": n}))
+    (gpt2 / "merges.txt").write_text("#version: 0.2\n")
+    (gpt2 / "added_tokens.json").write_text(json.dumps({"<to>": n + 2, "<|im|>": n + 1}))
+    (gpt2 / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": ["<|im|>"]}))
+    ids_are("gpt2", [("a<|im|>b", [0, n + 1, 1]), ("a<to>b<|endoftext|>c", [0, n + 2, 1, n, 2])])
+
+    # Saved next to shards and opened there, they are the same; so is the file that a GGUF file would hold.
+    (folder / "words").write_text("a b c " * 200)
+    for name, text in (("fast", "a<|d|>b<to>c"), ("gpt2", "a<to>b<|im|>c"), ("llama", "a</s><s>b")):
+        if name == "llama":
+            (folder / "words").write_text("a b " * 200)
+        else:
+            (folder / "words").write_text("abc" * 200)
+        run(folder / "words", "--tokenizer", folder / name, "--out", folder / f"{name}-shards")
+        assert run("--tokenizer", folder / f"{name}-shards", "--encode", text) == run("--tokenizer", folder / name, "--encode", text), name
+        for file in (folder / name).iterdir():
+            assert file.name == "tokenizer.json" or (folder / f"{name}-shards" / file.name).read_bytes() == file.read_bytes(), file
+    (llama / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": {"5": added("x", True)}}))
+    assert "'x' has id 5, which is the piece 'b'" in run("--tokenizer", llama, "--encode", "a", code=2)
+
+
+with tempfile.TemporaryDirectory() as folder:
+    added_tokens(pathlib.Path(folder))
 
 with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)

@@ -390,6 +390,16 @@ static void gguf_may_say_more(void **state) {
     add_array(&file, "tokenizer.ggml.precompiled_charsmap", PAL_GGUF_F32, "\0\0\0\0", 1, 4);
     tok = gguf_of(&file);
     assert_true(tok->eos == 2 && tok->spm.dummy_prefix && tok->spm.charsmap.size == 0);
+    /* What llama.cpp takes where a file says nothing, and where it puts the blank in front. */
+    assert_true(tok->bos == 1 && tok->prefix.count == 1 && tok->prefix.data[0] == 1 && tok->suffix.count == 0);
+    test_names_are(tok, "pieces", "a</s>a", "\xE2\x96\x81|<0x61>|</s>|\xE2\x96\x81|<0x61>");
+    pal_tokenizer_close(tok);
+    test_tiny_gguf(&file, true);
+    add_pair(&file, "tokenizer.ggml.add_bos_token", PAL_GGUF_BOOL, "\0", 1);
+    add_id(&file, "tokenizer.ggml.eot_token_id", PAL_GGUF_U32, 1);
+    tok = gguf_of(&file);
+    assert_true(tok->prefix.count == 0 && pal_tokenizer_is_end(tok, 1) && pal_tokenizer_is_end(tok, 2) &&
+                !pal_tokenizer_is_end(tok, 3));
     pal_tokenizer_close(tok);
 
     character_map(&map);
