@@ -81,8 +81,10 @@ static int open_side(decode_side *s, const decode_options *o, const char *path, 
     if (!s->logits || !s->ids) return cli_error(CLI_FAILED, "bench: out of memory");
     if (o->watch) {
         const size_t layers = (size_t)config->layers;
+        int heads;
+        pal_model_widest(config, &heads, NULL, NULL);
         s->watch = (pal_watch){ .tiles = pal_alloc(layers, sizeof *s->watch.tiles),
-                                .writes = pal_alloc(layers * (size_t)config->heads, sizeof *s->watch.writes),
+                                .writes = pal_alloc(layers * (size_t)heads, sizeof *s->watch.writes),
                                 .windows = pal_alloc(layers, sizeof *s->watch.windows),
                                 .variances = pal_alloc(layers, sizeof *s->watch.variances),
                                 .tokens = 1,

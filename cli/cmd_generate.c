@@ -163,7 +163,7 @@ pal_status generate_encode(const generation *s, job *j, bool fresh, pal_error *e
 static int encode_all(generation *s) {
     pal_error err;
     const pal_state *state = pal_session_state(s->sessions[0]);
-    const bool grows = pal_model_config_of(s->m.model)->mixer == PAL_MIXER_ATTENTION;
+    const bool grows = pal_model_grows(pal_model_config_of(s->m.model));
     const bool pending = pal_state_pending(state) >= 0;
     const int64_t before = pal_state_position(state) + pending;
     for (job *j = s->jobs; j < s->jobs + s->count; j++) {
@@ -266,7 +266,7 @@ static void summary(const generation *s) {
     if (n.written) snprintf(speed, sizeof speed, ", %.1f tokens/s", rate(n.written, n.write_seconds));
     fprintf(stderr, "; written: %lld token%s%s; memory: %s a sequence, %s\n", (long long)s->written_tokens,
             s->written_tokens == 1 ? "" : "s", speed, memory,
-            c->mixer == PAL_MIXER_ATTENTION ? "for --max-context tokens" : "the same for any length");
+            pal_model_grows(c) ? "for --max-context tokens" : "the same for any length");
     int full = 0;
     for (int i = 0; i < s->count; i++) full += s->jobs[i].finish == PAL_FINISH_CONTEXT;
     if (full && s->count > 1) fprintf(stderr, "%d of %d ", full, s->count);

@@ -129,6 +129,33 @@ static void type_shares(char *text, size_t size, const inspection *in) {
     }
 }
 
+static void print_mixer(const inspection *in, const pal_mixer_spec *m, int mlp) {
+    printf(", %d heads of %d keys x %d values", m->heads, m->dk, m->dv);
+    if (m->key_heads != m->heads)
+        printf(", %s %d", m->kind == PAL_MIXER_M ? "key groups" : "key-value heads", m->key_heads);
+    if (m->conv) printf(", %d taps", m->conv);
+    if (mlp) printf(", MLP %d", mlp);
+    if (m->rank && group_parameters(in->model, "importance")) printf(", gate rank %d", m->rank);
+}
+
+/* "block 1 (layers 3, 7): attention, 4 heads of ..." */
+static void print_block(const inspection *in, int block) {
+    static const char *const forms[PAL_MLP_FORMS] = { NULL, "gated", "squared ReLU" };
+    const pal_model_config *c = in->config;
+    const pal_block_spec *b = &c->block[block];
+    int count = 0;
+    printf("block %d (layers", block);
+    for (int i = 0; i < c->layers; i++)
+        if (c->layer_block[i] == block) printf("%s %d", count++ ? "," : "", i);
+    printf("):");
+    for (int k = 0; k < b->mixers; k++) {
+        printf("%s %s", k ? "; and" : "", pal_mixer_name(b->mixer[k].kind));
+        print_mixer(in, &b->mixer[k], 0);
+    }
+    if (b->form) printf("%s MLP %d, %s", b->mixers ? ";" : "", b->mlp, forms[b->form]);
+    puts("");
+}
+
 static void print_human(const inspection *in, const inspect_options *o) {
     const pal_model_config *c = in->config;
     char kind[64], note[256];
@@ -136,13 +163,9 @@ static void print_human(const inspection *in, const inspect_options *o) {
     printf("%s: %s\n", o->path, kind);
     printf("sizes: %d layer%s, hidden %d, vocabulary %d", c->layers, c->layers == 1 ? "" : "s", c->hidden, c->vocab);
     if (c->vocab_rows != c->vocab) printf(" (%d rows)", c->vocab_rows);
-    printf(", %d heads of %d keys x %d values", c->heads, c->dk, c->dv);
-    if (c->key_heads != c->heads)
-        printf(", %s %d", c->mixer == PAL_MIXER_M ? "key groups" : "key-value heads", c->key_heads);
-    if (c->conv) printf(", %d taps", c->conv);
-    if (c->mlp) printf(", MLP %d", c->mlp);
-    if (c->rank && group_parameters(in->model, "importance")) printf(", gate rank %d", c->rank);
+    if (!c->hybrid) print_mixer(in, &c->block[0].mixer[0], c->block[0].mlp);
     printf("%s\n", c->tied ? ", tied head" : "");
+    for (int b = 0; b < c->blocks && c->hybrid; b++) print_block(in, b);
     print_rules(c);
     printf("parameters: %zu, of them %zu trained\n", pal_model_parameters(in->model), in->trainable);
     for (size_t g = 0; g < PAL_COUNT(groups); g++) {
@@ -182,6 +205,30 @@ static json_t *plan_json(const pal_plan *p, size_t rest) {
                      "total_with_weights_and_moments", (json_int_t)p->total + (json_int_t)rest);
 }
 
+static json_t *mixer_json(const pal_mixer_spec *m, int mlp) {
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "heads", m->heads, "key_heads", m->key_heads, "dk", m->dk,
+                     "dv", m->dv, "rank", m->rank, "conv", m->conv, "mlp", mlp);
+}
+
+/* A model of several kinds of blocks: each kind, and which one each layer is. */
+static void add_blocks(json_t *to, const pal_model_config *c) {
+    json_t *blocks = json_array(), *layers = json_array();
+    for (int b = 0; b < c->blocks; b++) {
+        const pal_block_spec *spec = &c->block[b];
+        json_t *mixers = json_array();
+        for (int k = 0; k < spec->mixers; k++) {
+            json_t *one = mixer_json(&spec->mixer[k], 0);
+            json_object_del(one, "mlp");
+            pal_json_set(one, "kind", json_string(pal_mixer_name(spec->mixer[k].kind)));
+            pal_json_append(mixers, one);
+        }
+        pal_json_append(blocks, json_pack("{s:o, s:i}", "mixers", mixers, "mlp", spec->mlp));
+    }
+    for (int i = 0; i < c->layers; i++) pal_json_append(layers, json_integer(c->layer_block[i]));
+    pal_json_set(to, "blocks", blocks);
+    pal_json_set(to, "layer_blocks", layers);
+}
+
 static int print_json(const inspection *in, const inspect_options *o) {
     const pal_model_config *c = in->config;
     char kind[64];
@@ -190,11 +237,11 @@ static int print_json(const inspection *in, const inspect_options *o) {
     for (int i = 0; i < c->layers; i++) pal_json_append(rules, json_string(pal_model_layer_rule(c, i)));
     for (size_t g = 0; g < PAL_COUNT(groups); g++)
         pal_json_set(by_group, groups[g], json_integer((json_int_t)group_parameters(in->model, groups[g])));
-    json_t *root = json_pack("{s:o, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:b}", "path",
-                             pal_json_text(o->path), "kind", kind, "layers", c->layers, "hidden", c->hidden, "vocab",
-                             c->vocab, "vocab_rows", c->vocab_rows, "heads", c->heads, "key_heads", c->key_heads, "dk",
-                             c->dk, "dv", c->dv, "rank", c->rank, "conv", c->conv, "mlp", c->mlp, "tied", c->tied,
-                             "mqar", c->mqar);
+    json_t *root = json_pack("{s:o, s:s, s:i, s:i, s:i, s:i, s:b, s:b}", "path", pal_json_text(o->path), "kind", kind,
+                             "layers", c->layers, "hidden", c->hidden, "vocab", c->vocab, "vocab_rows", c->vocab_rows,
+                             "tied", c->tied, "mqar", c->mqar);
+    if (c->hybrid) add_blocks(root, c);
+    else pal_json_update(root, mixer_json(&c->block[0].mixer[0], c->block[0].mlp));
     pal_json_set(root, "rules", rules);
     pal_json_set(root, "parameters", json_integer((json_int_t)pal_model_parameters(in->model)));
     pal_json_set(root, "trained", json_integer((json_int_t)in->trainable));

@@ -86,7 +86,7 @@ static int answer(generation *g, const char *line, size_t size) {
     if (!g->o->uncertainty) generate_show(g, rest.data, rest.size);
     generate_show(g, "\n", 1);
     text_size(memory, pal_state_bytes(g->m.model, g->o->context));
-    const bool grows = pal_model_config_of(g->m.model)->mixer == PAL_MIXER_ATTENTION;
+    const bool grows = pal_model_grows(pal_model_config_of(g->m.model));
     fprintf(stderr, "[memory %s%s, %lld tokens read, %.1f tokens/s%s]\n", memory, grows ? "" : " (constant)",
             (long long)pal_state_position(pal_session_state(session)),
             seconds > 0 ? (double)(g->written_tokens - before) / seconds : 0.0,

@@ -308,7 +308,7 @@ int long_answer(long_plan *plan, const pal_context *cx) {
     int code = text_model_open(&s.bundle, o->model, o->tokenizer, NULL, cx);
     if (!code) {
         const pal_model *model = s.bundle.model;
-        if (pal_model_config_of(model)->mixer == PAL_MIXER_ATTENTION) {
+        if (pal_model_grows(pal_model_config_of(model))) {
             int trained;
             if (pal_eval_trained_context(model, &trained, &err)) code = cli_fail(&err);
             s.most = (size_t)(trained ? trained : ATTENTION_CONTEXT);

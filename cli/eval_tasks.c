@@ -107,7 +107,7 @@ static int run_task(subject *s, const eval_task *t, eval_result *result, const c
 
 static int choose_context(int *context, const pal_model *model, int asked) {
     pal_error err;
-    if (!asked && pal_model_config_of(model)->mixer == PAL_MIXER_ATTENTION &&
+    if (!asked && pal_model_grows(pal_model_config_of(model)) &&
         pal_eval_trained_context(model, &asked, &err))
         return cli_fail(&err);
     *context = asked ? asked : CONTEXT;

@@ -47,7 +47,7 @@ static int choose_context(measured *m, const eval_text_options *o, const pal_mod
     pal_error err;
     m->context = o->context;
     m->why = "";
-    if (m->context || pal_model_config_of(model)->mixer != PAL_MIXER_ATTENTION) return CLI_OK;
+    if (m->context || !pal_model_grows(pal_model_config_of(model))) return CLI_OK;
     if (pal_eval_trained_context(model, &m->context, &err)) return cli_fail(&err);
     m->why = m->context ? ", as it was trained"
                         : "; the length it was trained with is not known, and --context chooses another";

@@ -69,7 +69,7 @@ static void check_trained(model_case *m, pal_work *work, const pal_batch *batch)
         snprintf(name, sizeof name, "hidden.%d", i);
         selftest_check(c, name, NULL, pal_work_stream(work, i), T * E, m->accept);
     }
-    selftest_check(c, "layers.0.op.y", NULL, work->blocks[0].mixer.y, T * (size_t)(m->config->heads * m->config->dv),
+    selftest_check(c, "layers.0.op.y", NULL, work->blocks[0].mixer.y, T * (size_t)work->blocks[0].plan.values,
                    m->accept);
 
     pal_loss loss;
@@ -211,7 +211,7 @@ bool selftest_model(selftest_case *c, const char *directory) {
     library(&m, pal_model_open(&m.model, directory, PAL_FOR_TRAINING, c->cx, &c->error));
     if (!c->broken) {
         m.config = pal_model_config_of(m.model);
-        m.accept = m.config->mixer == PAL_MIXER_GDN ? 5e-5 : 2e-5;
+        m.accept = pal_model_mixer(m.config)->kind == PAL_MIXER_GDN ? 5e-5 : 2e-5;
         run_model(&m);
     }
     pal_model_close(m.model);

@@ -62,6 +62,7 @@ typedef struct pal_memory_shape {
     int key_heads; /* heads of q and k (attention: of k and v), a divisor of H; head h reads key head h*key_heads/H */
     int dk, dv;    /* channels per head of q, k and of v */
     int context;   /* attention only: how many tokens one sequence's state can hold */
+    bool tiled;    /* head h reads key head h % key_heads instead; not for backward */
 } pal_memory_shape;
 
 /* T rows each; channels per row in brackets. What a rule does not read may be left out. */

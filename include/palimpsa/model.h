@@ -29,7 +29,20 @@
 extern "C" {
 #endif
 
-/* The rule that layer i runs: "palimpsa", "gla", "gdn", "attention", ... */
+/* The block that layer i is. */
+PAL_API const pal_block_spec *pal_model_block(const pal_model_config *config, int layer);
+/* The memory of fixed size that layer i has: its first mixer, unless that attends or has none; else NULL. */
+PAL_API const pal_mixer_spec *pal_model_memory(const pal_model_config *config, int layer);
+/* The mixer that all layers have in common; NULL in a model of several kinds of blocks. */
+PAL_API const pal_mixer_spec *pal_model_mixer(const pal_model_config *config);
+/* "mamba2", "attention", ...: the kind as a list of blocks has it; NULL for a number that is none. */
+PAL_API const char *pal_mixer_name(pal_mixer kind);
+/* Whether states grow with the text: some layer attends. */
+PAL_API bool pal_model_grows(const pal_model_config *config);
+/* The most heads, keys and values that the first mixer has in any layer; 0 without any. Each may be NULL. */
+PAL_API void pal_model_widest(const pal_model_config *config, int *heads, int *dk, int *dv);
+/* The rule that layer i runs: "palimpsa", "gla", "gdn", "attention", ...; "none" without a memory. Of two mixers it is
+ * the first one's. */
 PAL_API const char *pal_model_layer_rule(const pal_model_config *config, int layer);
 /* "Palimpsa-D", "Palimpsa-M (without metaplasticity)", "Mamba2", "hybrid Palimpsa-M", ... */
 PAL_API void pal_model_describe(const pal_model_config *config, char text[64]);

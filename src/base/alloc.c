@@ -33,6 +33,12 @@ void *pal_alloc(size_t n, size_t size) {
     return block;
 }
 
+void *pal_alloc_unset(size_t n, size_t size) {
+    if (pal_alloc_refused() || (size && n > (SIZE_MAX - line) / size)) return NULL;
+    const size_t wanted = n && size ? n * size : 1;
+    return aligned_alloc(line, (wanted + line - 1) / line * line);
+}
+
 void pal_free(void *block) { free(block); }
 
 pal_status pal_alloc_named(void **out, size_t n, size_t size, const char *what, pal_error *err) {

@@ -12,6 +12,8 @@
 
 /* NULL when memory is short or n*size overflows. Free with pal_free (NULL is fine). */
 void *pal_alloc(size_t n, size_t size);
+/* The same without zeros: pages that are never touched take no RAM. */
+void *pal_alloc_unset(size_t n, size_t size);
 void pal_free(void *block);
 /* pal_alloc with a sentence: "out of memory for <what> (N x SIZE bytes)". */
 pal_status pal_alloc_named(void **out, size_t n, size_t size, const char *what, pal_error *err);

@@ -64,35 +64,36 @@ static pal_status check_plain(const conversion *c, pal_error *err) {
     pal_model_describe(m, kind);
     int on = 0;
     for (int i = 0; i < m->layers; i++) on += strcmp(pal_model_layer_rule(m, i), "gla") != 0;
-    if (m->mixer != PAL_MIXER_M || m->mqar)
+    const pal_mixer_spec *x = pal_model_mixer(m);
+    if (m->hybrid || m->mqar || x->kind != PAL_MIXER_M)
         return pal_fail(err, PAL_E_UNSUPPORTED, "%s: is %s, and %s holds plain Mamba2 only", path_of(c), kind, to);
     if (on)
         return pal_fail(err, PAL_E_UNSUPPORTED,
                         "%s: %d of %d layers are metaplastic; %s holds plain Mamba2 only, which would ignore their "
                         "importance and compute something else",
                         path_of(c), on, m->layers, to);
-    if (m->norm_groups != m->key_heads)
+    if (x->norm_groups != x->key_heads)
         return pal_fail(err, PAL_E_UNSUPPORTED,
                         "%s: the gated norm has %d group%s and the keys %d; %s takes the norm per group of keys%s",
-                        path_of(c), m->norm_groups, m->norm_groups == 1 ? "" : "s", m->key_heads, to,
+                        path_of(c), x->norm_groups, x->norm_groups == 1 ? "" : "s", x->key_heads, to,
                         gguf || official ? "" : " (transformers since 5.23.0)");
-    if (c->options->to == PAL_LAYOUT_HF_MAMBA2 && pal_config_inner(m) % m->hidden)
+    if (c->options->to == PAL_LAYOUT_HF_MAMBA2 && pal_mixer_inner(x) % m->hidden)
         return pal_fail(err, PAL_E_UNSUPPORTED,
                         "%s: has %d channels inside for a hidden size of %d; Hugging Face's Mamba2 takes a whole "
                         "multiple only",
-                        path_of(c), pal_config_inner(m), m->hidden);
+                        path_of(c), pal_mixer_inner(x), m->hidden);
     if (official && fabs(m->norm_eps - 1e-5) > 1e-12)
         return pal_fail(err, PAL_E_UNSUPPORTED, "%s: the norms' epsilon is %g; official Mamba2 has 1e-05", path_of(c),
                         m->norm_eps);
     if (!gguf) return PAL_OK;
-    if (m->dt_low > 0 || isfinite(m->dt_high))
+    if (x->dt_low > 0 || isfinite(x->dt_high))
         return pal_fail(err, PAL_E_UNSUPPORTED,
                         "%s: the time step is limited to [%g, %g]; a GGUF of Mamba2 has no limit", path_of(c),
-                        m->dt_low, m->dt_high);
-    if (!m->conv_bias || m->proj_bias)
+                        x->dt_low, x->dt_high);
+    if (!x->conv_bias || x->proj_bias)
         return pal_fail(err, PAL_E_UNSUPPORTED,
                         "%s: %s; a GGUF of Mamba2 has biases in the convolutions and nowhere else", path_of(c),
-                        m->proj_bias ? "the projections have biases" : "the convolutions have no bias");
+                        x->proj_bias ? "the projections have biases" : "the convolutions have no bias");
     return PAL_OK;
 }
 
@@ -105,7 +106,7 @@ static void set_config(conversion *c) {
         to->metaplasticity = false;
         to->listed = true;
         memset(to->metaplastic, 0, sizeof to->metaplastic);
-        to->rank = (to->hidden + 15) / 16; /* of gates that may come */
+        pal_config_mixer(to)->rank = (to->hidden + 15) / 16; /* of gates that may come */
     }
 }
 
@@ -219,11 +220,13 @@ static const char *architecture_of(const conversion *c) {
                                                   [PAL_MIXER_M] = "metamamba2",
                                                   [PAL_MIXER_GDN] = "palimpsa-gdn",
                                                   [PAL_MIXER_ATTENTION] = "palimpsa-transformer" };
-    return c->mamba2 ? "mamba2" : ours[c->config.mixer];
+    if (c->config.hybrid) return "palimpsa-blocks";
+    return c->mamba2 ? "mamba2" : ours[pal_config_mixer_of(&c->config)->kind];
 }
 
 static pal_status write_gguf(conversion *c) {
     const pal_model_config *m = &c->config;
+    const pal_mixer_spec *x = pal_config_mixer_of(m); /* of plain Mamba2; other files have what config.json says */
     const pal_tokenizer *tokenizer = c->attached.tokenizer;
     pal_bytes pairs = { 0 };
     size_t pair_count = 0;
@@ -236,11 +239,11 @@ static pal_status write_gguf(conversion *c) {
                                          .config = config,
                                          .hidden = m->hidden,
                                          .layers = m->layers,
-                                         .conv = m->conv,
-                                         .inner = m->heads * m->dv,
-                                         .state = m->dk,
-                                         .heads = m->heads,
-                                         .groups = m->key_heads,
+                                         .conv = x->conv,
+                                         .inner = x->heads * x->dv,
+                                         .state = x->dk,
+                                         .heads = x->heads,
+                                         .groups = x->key_heads,
                                          .vocab = m->vocab,
                                          .vocab_rows = m->vocab_rows,
                                          .eps = m->norm_eps,

@@ -37,7 +37,7 @@ static pal_status check(const pal_bundle *m, const pal_evaluate_options *o, pal_
 }
 
 static pal_status context_of(int *context, const pal_model *model, int asked, int otherwise, pal_error *err) {
-    const bool attends = pal_model_config_of(model)->mixer == PAL_MIXER_ATTENTION;
+    const bool attends = pal_model_grows(pal_model_config_of(model));
     const pal_status st = !asked && attends ? pal_eval_trained_context(model, &asked, err) : PAL_OK;
     *context = asked ? asked : otherwise ? otherwise : attends ? PAL_EVAL_ATTENTION : 0;
     return st;

@@ -248,7 +248,7 @@ pal_status pal_perplexity_run(pal_perplexity *out, const pal_model *model, const
         return pal_fail(err, PAL_E_ARGUMENT,
                         "context %d, piece %d, documents %d: expected 0 or more, and at most %d documents", o->context,
                         o->piece, o->documents, MOST_DOCUMENTS);
-    if (c->mixer == PAL_MIXER_ATTENTION && !o->context)
+    if (pal_model_grows(c) && !o->context)
         return pal_fail(err, PAL_E_ARGUMENT, "a model with attention needs a context: its memory grows with the text");
     if (o->by_document && pal_comm_or_alone(o->comm)->size > 1)
         return pal_fail(err, PAL_E_UNSUPPORTED, "losses of single documents are measured on one process, not on ranks");

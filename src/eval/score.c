@@ -94,7 +94,7 @@ void pal_scorer_free(pal_scorer *s) {
 }
 
 static pal_status prepare(pal_scorer *s, const pal_context *cx, pal_error *err) {
-    s->lends = pal_model_config_of(s->model)->mixer != PAL_MIXER_ATTENTION;
+    s->lends = !pal_model_grows(pal_model_config_of(s->model));
     s->sequences = s->lends ? MOST_SEQUENCES : s->o.states;
     if (s->sequences > s->o.tokens) s->sequences = s->o.tokens;
     const size_t tokens = (size_t)s->o.tokens, states = (size_t)s->o.states, sequences = (size_t)s->sequences;
@@ -126,7 +126,7 @@ pal_status pal_scorer_new(pal_scorer **out, const pal_model *model, const pal_co
     if (o.tokens < 0 || o.states < 0 || o.context < 0)
         return pal_fail(err, PAL_E_ARGUMENT, "tokens %d, states %d, context %d: expected 0 or more", o.tokens, o.states,
                         o.context);
-    if (pal_model_config_of(model)->mixer == PAL_MIXER_ATTENTION && !o.context)
+    if (pal_model_grows(pal_model_config_of(model)) && !o.context)
         return pal_fail(err, PAL_E_ARGUMENT, "a model with attention needs a context: its memory grows with the text");
     if (!o.tokens) o.tokens = TOKENS;
     if (!o.states) {
@@ -150,7 +150,7 @@ pal_score_counts pal_scorer_counts(const pal_scorer *s) { return s->counts; }
 
 static pal_status check(const pal_scorer *s, const pal_score_request *requests, size_t count, pal_error *err) {
     const pal_model_config *c = pal_model_config_of(s->model);
-    const size_t most = c->mixer == PAL_MIXER_ATTENTION ? (size_t)s->o.context : SIZE_MAX - 1;
+    const size_t most = pal_model_grows(c) ? (size_t)s->o.context : SIZE_MAX - 1;
     for (size_t i = 0; i < count; i++) {
         const pal_score_request *r = &requests[i];
         if (!r->ids || !r->scored || r->scored >= r->count)

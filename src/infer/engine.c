@@ -75,7 +75,7 @@ static pal_status build(pal_engine *e, const pal_context *cx, pal_error *err) {
                         pal_tokenizer_kind(e->tok), ids, c->vocab);
     e->vocab = (int)ids;
     e->rows = c->vocab_rows;
-    e->grows = c->mixer == PAL_MIXER_ATTENTION;
+    e->grows = pal_model_grows(c);
     for (uint32_t i = 0; i < ids; i++) {
         const size_t size = pal_tokenizer_text(e->tok, i).size;
         if (size > e->longest_token) e->longest_token = size;

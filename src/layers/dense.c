@@ -59,7 +59,7 @@ size_t pal_dense_scratch_bytes(const pal_dense *l, int rows) {
 }
 
 void pal_dense_backward(const pal_context *cx, const pal_dense *l, int rows, const float *x, size_t ldx,
-                        const float *dy, size_t ldy, float *dx, size_t lddx) {
+                        const float *dy, size_t ldy, pal_accumulate acc, float *dx, size_t lddx) {
     for (int i = 0, at = 0; i < l->matrices;) {
         pal_matrix w;
         const int count = joined(l, i, true, &w);
@@ -69,7 +69,7 @@ void pal_dense_backward(const pal_context *cx, const pal_dense *l, int rows, con
                        (size_t)l->in);
         if (dx)
             pal_matmul(cx, PAL_KEEP, PAL_KEEP, rows, l->in, w.rows, dy + at, ldy, w.data, (size_t)l->in,
-                       i ? PAL_ADD : PAL_OVERWRITE, dx, lddx);
+                       i ? PAL_ADD : acc, dx, lddx);
         i += count;
         at += w.rows;
     }

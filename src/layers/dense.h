@@ -22,9 +22,9 @@ void pal_dense_forward(const pal_pass *pass, const pal_dense *l, int rows, const
                        pal_accumulate acc, float *y, size_t ldy);
 /* Of pass->scratch, for up to so many rows. */
 size_t pal_dense_scratch_bytes(const pal_dense *l, int rows);
-/* dx = dy W; dx NULL: not wanted. dW += dy' x; x NULL: not wanted. Weights are f32. */
+/* dx = or += dy W; dx NULL: not computed. dW += dy' x; x NULL: not computed. Weights are f32. */
 void pal_dense_backward(const pal_context *cx, const pal_dense *l, int rows, const float *x, size_t ldx,
-                        const float *dy, size_t ldy, float *dx, size_t lddx);
+                        const float *dy, size_t ldy, pal_accumulate acc, float *dx, size_t lddx);
 
 /* y[r,:] += bias; dbias += column sums of dy. Only models with biases need them. */
 void pal_bias_add(const pal_context *cx, float *y, size_t ldy, int rows, int width, const float *bias);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/parallel.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/loss/cross_entropy.h"
 #include "kernels/norms/norms.h"
 #include "kernels/product/product.h"
@@ -39,17 +40,26 @@ static void scatter_task(void *arg, size_t begin, size_t end, int thread) {
     }
 }
 
-void pal_embedding_forward(const pal_pass *ps, const pal_matrix *table, const int32_t *ids, float *h) {
+/* x *= factor */
+static void scale(const pal_pass *ps, float *x, int rows, int width, float factor) {
+    const size_t ld = (size_t)width;
+    if (factor != 1)
+        pal_scale_rows(ps->cx,
+                       &(pal_elementwise_args){
+                           .rows = (size_t)rows, .width = width, .factor = factor, .x = { x, ld }, .y = { x, ld } });
+}
+
+void pal_embedding_forward(const pal_pass *ps, const pal_matrix *table, float factor, const int32_t *ids, float *h) {
     const double t = pal_tick(ps);
-    pal_gather_rows(ps->cx, table, ids, (size_t)ps->tokens, h, (size_t)ps->config->hidden);
+    pal_gather_rows(ps->cx, table, ids, (size_t)ps->tokens, h, (size_t)table->columns);
+    scale(ps, h, ps->tokens, table->columns, factor);
     pal_tock(ps, PAL_T_EMBEDDING, t);
 }
 
-void pal_embedding_backward(const pal_pass *ps, float *dtable, const int32_t *ids, const float *dh) {
+void pal_embedding_backward(const pal_pass *ps, float *dtable, int width, float factor, const int32_t *ids, float *dh) {
     const double t = pal_tick(ps);
-    embedding_job job = {
-        .dtable = dtable, .ids = ids, .dh = dh, .width = (size_t)ps->config->hidden, .tokens = ps->tokens
-    };
+    scale(ps, dh, ps->tokens, width, factor);
+    embedding_job job = { .dtable = dtable, .ids = ids, .dh = dh, .width = (size_t)width, .tokens = ps->tokens };
     pal_parallel_ranges(ps->cx, job.width, COLUMN_BLOCK, scatter_task, &job);
     pal_tock(ps, PAL_T_BACKWARD + PAL_T_EMBEDDING, t);
 }
@@ -60,7 +70,13 @@ void pal_head_take(pal_head *head, const pal_model_config *c, int wanted, bool l
     if (rows < PIECE_LEAST) rows = PIECE_LEAST;
     if (rows > wanted) rows = wanted;
     const size_t R = (size_t)rows;
-    *head = (pal_head){ .rows = rows, .ld = spread(V) };
+    *head = (pal_head){ .rows = rows,
+                        .hidden = c->hidden,
+                        .vocab = c->vocab_rows,
+                        .eps = (float)c->norm_eps,
+                        .scale = c->logit_scale != 0 ? (float)c->logit_scale : 1,
+                        .layernorm = c->mqar,
+                        .ld = spread(V) };
     head->h = pal_take(arena, R * E, sizeof(float));
     head->x = pal_take(arena, R * E, sizeof(float));
     if (!loss) return;
@@ -73,19 +89,17 @@ void pal_head_take(pal_head *head, const pal_model_config *c, int wanted, bool l
     head->dh = pal_take(arena, R * E, sizeof(float));
 }
 
-static pal_dense head_dense(const pal_model_config *c, const pal_layer *outer) {
-    return (pal_dense){ .in = c->hidden,
-                        .matrices = 1,
-                        .out = { c->vocab_rows },
-                        .w = { outer->m[PAL_W_HEAD] },
-                        .dw = { outer->d[PAL_W_HEAD] } };
+static pal_dense head_dense(int hidden, int vocab, const pal_layer *outer) {
+    return (pal_dense){
+        .in = hidden, .matrices = 1, .out = { vocab }, .w = { outer->m[PAL_W_HEAD] }, .dw = { outer->d[PAL_W_HEAD] }
+    };
 }
 
-static pal_layernorm_args layernorm_args(const pal_pass *ps, const pal_layer *outer, const pal_head *head, int rows) {
-    const size_t E = (size_t)ps->config->hidden;
+static pal_layernorm_args layernorm_args(const pal_layer *outer, const pal_head *head, int rows) {
+    const size_t E = (size_t)head->hidden;
     return (pal_layernorm_args){ .rows = (size_t)rows,
-                                 .width = ps->config->hidden,
-                                 .eps = (float)ps->config->norm_eps,
+                                 .width = head->hidden,
+                                 .eps = head->eps,
                                  .w = outer->w[PAL_W_FINAL_NORM],
                                  .b = outer->w[PAL_W_FINAL_NORM_BIAS],
                                  .x = { head->h, E },
@@ -96,12 +110,12 @@ static pal_layernorm_args layernorm_args(const pal_pass *ps, const pal_layer *ou
                                  .db = outer->d[PAL_W_FINAL_NORM_BIAS] };
 }
 
-static pal_rmsnorm_args rmsnorm_args(const pal_pass *ps, const pal_layer *outer, const pal_head *head, int rows) {
-    const size_t E = (size_t)ps->config->hidden;
+static pal_rmsnorm_args rmsnorm_args(const pal_layer *outer, const pal_head *head, int rows) {
+    const size_t E = (size_t)head->hidden;
     return (pal_rmsnorm_args){ .rows = (size_t)rows,
                                .groups = 1,
-                               .width = ps->config->hidden,
-                               .eps = (float)ps->config->norm_eps,
+                               .width = head->hidden,
+                               .eps = head->eps,
                                .w = outer->w[PAL_W_FINAL_NORM],
                                .x = { head->h, E },
                                .y = { head->x, E },
@@ -115,7 +129,7 @@ size_t pal_head_scratch_bytes(const pal_model_config *c, const pal_layer *outer,
     const pal_rmsnorm_args rms = { .rows = (size_t)rows, .groups = 1, .width = c->hidden };
     const size_t norm = (c->mqar ? pal_layernorm_scratch_floats(&ln) : pal_rmsnorm_scratch_floats(&rms)) *
                         sizeof(float);
-    const pal_dense dense = head_dense(c, outer);
+    const pal_dense dense = head_dense(c->hidden, c->vocab_rows, outer);
     const size_t logits = pal_dense_scratch_bytes(&dense, rows);
     return norm > logits ? norm : logits;
 }
@@ -123,35 +137,37 @@ size_t pal_head_scratch_bytes(const pal_model_config *c, const pal_layer *outer,
 /* Rows begin .. begin+rows-1 of the wanted ones: gathered, normed and multiplied into logits. */
 static void piece_forward(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const float *stream,
                           const int *at, int begin, int rows, float *logits, size_t ld) {
-    const size_t E = (size_t)ps->config->hidden;
+    const size_t E = (size_t)head->hidden;
     double t = pal_tick(ps);
     for (int i = 0; i < rows; i++)
         memcpy(head->h + (size_t)i * E, stream + (size_t)(at ? at[begin + i] : begin + i) * E, E * sizeof *stream);
-    if (ps->config->mqar) {
-        const pal_layernorm_args norm = layernorm_args(ps, outer, head, rows);
+    if (head->layernorm) {
+        const pal_layernorm_args norm = layernorm_args(outer, head, rows);
         pal_layernorm(ps->cx, &norm);
     } else {
-        const pal_rmsnorm_args norm = rmsnorm_args(ps, outer, head, rows);
+        const pal_rmsnorm_args norm = rmsnorm_args(outer, head, rows);
         pal_rmsnorm(ps->cx, &norm);
     }
+    scale(ps, head->x, rows, head->hidden, head->scale);
     t = pal_tock(ps, PAL_T_NORM, t);
-    const pal_dense dense = head_dense(ps->config, outer);
+    const pal_dense dense = head_dense(head->hidden, head->vocab, outer);
     pal_dense_forward(ps, &dense, rows, head->x, E, PAL_OVERWRITE, logits, ld);
     pal_tock(ps, PAL_T_HEAD, t);
 }
 
 static void piece_backward(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const int *at, int begin,
                            int rows, float *dstream) {
-    const size_t E = (size_t)ps->config->hidden;
-    const pal_dense dense = head_dense(ps->config, outer);
+    const size_t E = (size_t)head->hidden;
+    const pal_dense dense = head_dense(head->hidden, head->vocab, outer);
     double t = pal_tick(ps);
-    pal_dense_backward(ps->cx, &dense, rows, head->x, E, head->logits, head->ld, head->dx, E);
+    pal_dense_backward(ps->cx, &dense, rows, head->x, E, head->logits, head->ld, PAL_OVERWRITE, head->dx, E);
+    scale(ps, head->dx, rows, head->hidden, head->scale);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_HEAD, t);
-    if (ps->config->mqar) {
-        const pal_layernorm_args norm = layernorm_args(ps, outer, head, rows);
+    if (head->layernorm) {
+        const pal_layernorm_args norm = layernorm_args(outer, head, rows);
         pal_layernorm_backward(ps->cx, &norm, ps->scratch);
     } else {
-        const pal_rmsnorm_args norm = rmsnorm_args(ps, outer, head, rows);
+        const pal_rmsnorm_args norm = rmsnorm_args(outer, head, rows);
         pal_rmsnorm_backward(ps->cx, &norm, ps->scratch);
     }
     for (int i = 0; i < rows; i++)
@@ -161,7 +177,7 @@ static void piece_backward(const pal_pass *ps, const pal_layer *outer, const pal
 
 void pal_head_logits(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const float *stream,
                      const int *at, int n, float *logits) {
-    const size_t V = (size_t)ps->config->vocab_rows;
+    const size_t V = (size_t)head->vocab;
     for (int begin = 0; begin < n; begin += head->rows)
         piece_forward(ps, outer, head, stream, at, begin, n - begin < head->rows ? n - begin : head->rows,
                       logits + (size_t)begin * V, V);
@@ -170,7 +186,7 @@ void pal_head_logits(const pal_pass *ps, const pal_layer *outer, const pal_head 
 /* Losses of the piece whose logits and labels stand in head; returns their sum. */
 static double piece_loss(const pal_pass *ps, const pal_head *head, int rows, float scale, bool gradient) {
     const pal_cross_entropy_args args = { .rows = (size_t)rows,
-                                          .vocab = ps->config->vocab_rows,
+                                          .vocab = head->vocab,
                                           .logits = { head->logits, head->ld },
                                           .labels = head->labels,
                                           .scale = scale,

@@ -8,13 +8,18 @@
 #include "layers/layer.h"
 #include "layers/pass.h"
 #include "palimpsa/batch.h"
+#include "palimpsa/config.h"
 
-void pal_embedding_forward(const pal_pass *pass, const pal_matrix *table, const int32_t *ids, float *h);
-/* dtable[ids[t]] += dh[t] */
-void pal_embedding_backward(const pal_pass *pass, float *dtable, const int32_t *ids, const float *dh);
+/* h[t] = scale * table[ids[t]] */
+void pal_embedding_forward(const pal_pass *pass, const pal_matrix *table, float scale, const int32_t *ids, float *h);
+/* dtable (rows of `width`)[ids[t]] += scale * dh[t]; dh is scaled in place. */
+void pal_embedding_backward(const pal_pass *pass, float *dtable, int width, float scale, const int32_t *ids, float *dh);
 
 typedef struct pal_head {
     int rows;             /* of one piece */
+    int hidden, vocab;    /* vocab: rows of the head */
+    float eps, scale;     /* of the norm; of what the head reads */
+    bool layernorm;       /* the final norm is a LayerNorm instead of an RMSNorm */
     float *h, *x;         /* (rows, E) gathered stream, and its norm */
     size_t ld;            /* floats from one row of logits to the next */
     float *logits;        /* (rows, vocab_rows); NULL when the caller owns them */

@@ -37,6 +37,8 @@ typedef enum pal_weight_id {
     PAL_W_IP_LOG,
     PAL_W_LAM,
     PAL_W_MIXER_NORM,
+    PAL_W_Q_NORM,
+    PAL_W_K_NORM, /* attention: of each head */
     PAL_W_MLP_GATE,
     PAL_W_MLP_UP,
     PAL_W_MLP_DOWN,
@@ -46,7 +48,7 @@ typedef enum pal_weight_id {
 /* A block's weights by what they are for: matrices that only products read are stored in any type (`m`, without data
  * where the block has none), all others are floats (`w`, NULL likewise); and where their gradients go. */
 typedef struct pal_layer {
-    const pal_memory_rule *rule;
+    const pal_memory_rule *rule; /* NULL: no memory */
     pal_matrix m[PAL_W_COUNT];
     const float *w[PAL_W_COUNT];
     float *d[PAL_W_COUNT]; /* NULL for inference, and for what is unused */

@@ -9,6 +9,7 @@
 #include "base/math.h"
 #include "kernels/activations/activations.h"
 #include "kernels/conv/conv.h"
+#include "kernels/elementwise/elementwise.h"
 #include "layers/mixer_parts.h"
 
 void pal_mixer_parameters(const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_work *w) {
@@ -41,9 +42,11 @@ pal_memory_run pal_mixer_run(const pal_pass *ps, const pal_mixer_plan *m, const 
                                   .beta = { a->bs, heads },
                                   .b = { w->b, values } };
     if (ps->variance && m->rule->has_variance) run.y_var = (pal_view){ ps->variance, values };
-    if (m->rule->keeps_tokens) { /* attention reads its projections */
-        run.in.q = (pal_const_view){ a->p + m->q, (size_t)m->columns };
-        run.in.k = (pal_const_view){ a->p + m->k, (size_t)m->columns };
+    if (m->program == PAL_MIXER_ATTENDING) { /* attention reads its projections */
+        run.in.q = a->qn ? (pal_const_view){ a->qn, heads * (size_t)m->dk }
+                         : (pal_const_view){ a->p + m->q, (size_t)m->columns };
+        run.in.k = a->kn ? (pal_const_view){ a->kn, (size_t)m->keys }
+                         : (pal_const_view){ a->p + m->k, (size_t)m->columns };
         run.in.v = (pal_const_view){ a->p + m->v, (size_t)m->columns };
         return run;
     }
@@ -71,7 +74,7 @@ pal_rmsnorm_args pal_mixer_norm_args(const pal_pass *ps, const pal_mixer_plan *m
                                .groups = m->norm_groups,
                                .width = m->values / m->norm_groups,
                                .gate = m->norm,
-                               .shared_weight = m->norm == PAL_GATE_AFTER,
+                               .shared_weight = m->norm_shared,
                                .eps = m->eps,
                                .w = layer->w[PAL_W_MIXER_NORM],
                                .x = { o, values },
@@ -128,7 +131,7 @@ static void time_steps(const pal_pass *ps, const pal_mixer_plan *m, const pal_la
                                            .x = { a->p + m->dt, (size_t)m->columns },
                                            .y = { a->dt, heads } };
     pal_activate(ps->cx, &softplus);
-    const float low = (float)ps->config->dt_low, high = (float)ps->config->dt_high;
+    const float low = m->dt_low, high = m->dt_high;
     if (low > 0 || isfinite(high))
         for (size_t i = 0; i < n; i++) a->dt[i] = a->dt[i] < low ? low : a->dt[i] > high ? high : a->dt[i];
     if (m->uses_g)
@@ -149,7 +152,30 @@ void pal_mixer_prepare(const pal_pass *ps, const pal_mixer_plan *m, const pal_la
     }
 }
 
-/* w->o = norm and gate of y + D x, the input of the output projection. */
+void pal_mixer_scale(const pal_pass *ps, float *x, size_t ld, int width, float factor) {
+    if (factor != 1)
+        pal_scale_rows(
+            ps->cx, &(pal_elementwise_args){
+                        .rows = (size_t)ps->tokens, .width = width, .factor = factor, .x = { x, ld }, .y = { x, ld } });
+}
+
+void pal_mixer_scale_in(const pal_pass *ps, const pal_mixer_plan *m, float *p) {
+    const int widths[5] = { m->values, m->values, m->keys, m->keys, m->heads };
+    if (!m->scales_in) return;
+    for (int i = 0; i < 5; p += widths[i++]) pal_mixer_scale(ps, p, (size_t)m->columns, widths[i], m->in_scale[i]);
+}
+
+pal_swiglu_args pal_mixer_gate_only_args(const pal_pass *ps, const pal_mixer_plan *m, const pal_mixer_kept *a,
+                                         float *o) {
+    const size_t values = (size_t)m->values;
+    return (pal_swiglu_args){ .rows = (size_t)ps->tokens,
+                              .width = m->values,
+                              .gate = { a->p + m->z, (size_t)m->columns },
+                              .up = { o, values },
+                              .y = { o, values } };
+}
+
+/* o = norm and gate of y + D x, the input of the output projection. */
 void pal_mixer_finish(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_kept *a,
                       const pal_mixer_work *w, float *o, bool norm) {
     const size_t values = (size_t)m->values;
@@ -160,16 +186,23 @@ void pal_mixer_finish(const pal_pass *ps, const pal_mixer_plan *m, const pal_lay
         pal_head_skip(ps->cx, &skip);
     }
     if (!norm) return;
-    const pal_rmsnorm_args args = pal_mixer_norm_args(ps, m, layer, a, o);
-    pal_rmsnorm(ps->cx, &args);
+    if (m->normed) {
+        const pal_rmsnorm_args args = pal_mixer_norm_args(ps, m, layer, a, o);
+        pal_rmsnorm(ps->cx, &args);
+    } else {
+        const pal_swiglu_args args = pal_mixer_gate_only_args(ps, m, a, o);
+        pal_swiglu(ps->cx, &args);
+    }
+    pal_mixer_scale(ps, o, values, m->values, m->out_scale);
 }
 
-void pal_mixer_forward(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_kept *a,
+void pal_gated_forward(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_kept *a,
                        pal_mixer_work *w, const float *x, float *h) {
     const size_t columns = (size_t)m->columns, hidden = (size_t)m->hidden;
     double t = pal_tick(ps);
     pal_dense_forward(ps, &m->in, ps->tokens, x, hidden, PAL_OVERWRITE, a->p, columns);
     if (layer->w[PAL_W_IN_BIAS]) pal_bias_add(ps->cx, a->p, columns, ps->tokens, m->in.out[0], layer->w[PAL_W_IN_BIAS]);
+    pal_mixer_scale_in(ps, m, a->p);
     t = pal_tock(ps, PAL_T_PROJECT, t);
     const pal_conv_args conv = pal_mixer_conv_args(ps, m, layer, a);
     pal_conv_silu(ps->cx, &conv);
@@ -199,4 +232,18 @@ void pal_mixer_forward(const pal_pass *ps, const pal_mixer_plan *m, const pal_la
     pal_dense_forward(ps, &m->out, ps->tokens, o, (size_t)m->values, PAL_ADD, h, hidden);
     if (layer->w[PAL_W_OUT_BIAS]) pal_bias_add(ps->cx, h, hidden, ps->tokens, m->hidden, layer->w[PAL_W_OUT_BIAS]);
     pal_tock(ps, PAL_T_OUT, t);
+}
+
+void pal_mixer_forward(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_kept *a,
+                       pal_mixer_work *w, const float *x, float *h) {
+    static pal_mixer_forward_fn *const programs[] = { pal_gated_forward, pal_attention_forward,
+                                                      pal_convolution_forward };
+    programs[m->program](ps, m, layer, a, w, x, h);
+}
+
+void pal_mixer_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_kept *a,
+                        pal_mixer_work *w, const float *x, const float *dh, pal_accumulate acc, float *dx) {
+    static pal_mixer_backward_fn *const programs[] = { pal_gated_backward, pal_attention_backward,
+                                                       pal_convolution_backward };
+    programs[m->program](ps, m, layer, a, w, x, dh, acc, dx);
 }

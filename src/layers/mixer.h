@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The mixers. Palimpsa-D, Gated DeltaNet and Palimpsa-M are one program with different columns: project, convolve,
  * (normalise keys,) gate, remember, skip, norm and gate the output, project back. A pal_mixer_plan says which columns
- * and which gates; the memory rule is whatever the configuration names. Attention has no convolution and no gates. */
+ * and which gates; the memory rule is whatever the configuration names. Attention (attention.c) and the gated short
+ * convolution (convolution.c) have programs of their own. */
 #ifndef PAL_LAYERS_MIXER_H
 #define PAL_LAYERS_MIXER_H
 
@@ -11,17 +12,32 @@
 #include "layers/layer.h"
 #include "layers/pass.h"
 #include "memory/rule.h"
+#include "palimpsa/config.h"
+
+typedef enum pal_mixer_program { PAL_MIXER_GATED, PAL_MIXER_ATTENDING, PAL_MIXER_CONVOLVING } pal_mixer_program;
 
 typedef struct pal_mixer_plan {
-    const pal_memory_rule *rule;
+    pal_mixer_program program;
+    const pal_memory_rule *rule; /* NULL: a convolution has none */
     int hidden, heads, key_heads, dk, dv, rank, taps;
     int keys, values; /* channels of k and of v; attention's q has heads*dk */
     float scale, eps, mesa_tolerance;
+    float dt_low, dt_high; /* limits of the time step */
+    float in_scale[5];     /* M: factors of z, x, B, C, dt */
+    bool scales_in;        /* one of them is not 1 */
+    float out_scale;       /* of what enters `out` */
+    bool tiled;            /* head h reads key head h % key_heads */
     /* Columns of the joined projection p; -1: none. */
     int columns, conv_at, z, dt, bs, rank_at;
     /* Columns of what the memory reads, in the convolution's output c (attention: in p). */
     int channels, q, k, v;
     pal_dense in, out, b;
+    /* Attention: with norms or a gate queries have a separate product, (T heads, query_width) with the gate of each
+     * head after its query. */
+    pal_dense query;
+    int query_width; /* 0: q is a column of p */
+    int rotary;      /* leading channels of a head that turn */
+    bool qk_norm, out_gate;
     bool l2;
     pal_l2_kind l2_kind;
     bool gate_v;   /* the memory gets v* = s v */
@@ -29,15 +45,22 @@ typedef struct pal_mixer_plan {
     bool dt_gates; /* s is dt (M), else bs (D) */
     bool uses_dt, uses_g, uses_beta, skip;
     pal_norm_gate norm;
+    bool normed;      /* false: gated without a norm */
+    bool norm_shared; /* one weight for every group */
     int norm_groups;
 } pal_mixer_plan;
 
-void pal_mixer_plan_make(pal_mixer_plan *plan, const pal_model_config *config, const pal_layer *layer);
+/* `layer` has the weights of this mixer and its rule. */
+void pal_mixer_plan_make(pal_mixer_plan *plan, const pal_model_config *config, const pal_mixer_spec *spec,
+                         const pal_layer *layer);
 
 /* Kept from forward to backward, one set a layer (or one for all, when layers are recomputed or nothing is kept). */
 typedef struct pal_mixer_kept {
     float *p;           /* (T, columns) */
-    float *c;           /* (T, channels) after convolution and SiLU */
+    float *c;           /* (T, channels) after convolution and SiLU; of a short convolution: before it */
+    float *query;       /* (T heads, query_width) queries and gates as projected */
+    float *qn, *kn;     /* (T, heads dk), (T, keys) as attention reads them, where they are not in p */
+    float *gate;        /* (T, values) attention's, after the sigmoid */
     float *dt, *g, *bs; /* (T, H) */
     float *pre;         /* (T, values) of the importance gate */
     float *y;           /* (T, values) */
@@ -54,6 +77,7 @@ typedef struct pal_mixer_work {
     float *d_o, *dv, *db;        /* (T, values) */
     float *dn;                   /* (T, 2 keys) */
     float *dconv;                /* (T, channels) */
+    float *dquery, *dqn, *dkn;   /* of attention's query, qn, kn */
     float *ddt, *dg, *dbs;       /* (T, H) */
     float *dp;                   /* (T, columns) */
 } pal_mixer_work;
@@ -76,16 +100,11 @@ void pal_mixer_parameters(const pal_mixer_plan *plan, const pal_layer *layer, pa
 /* h += mixer(x); x (T, E) is the normed input. h NULL: only what backward reads. */
 void pal_mixer_forward(const pal_pass *pass, const pal_mixer_plan *plan, const pal_layer *layer, pal_mixer_kept *kept,
                        pal_mixer_work *work, const float *x, float *h);
-/* dx from dh, the gradient of the mixer's output. dx is overwritten, weights are added to. */
+/* dx = or += from dh, the gradient of the mixer's output. Weights are added to. */
 void pal_mixer_backward(const pal_pass *pass, const pal_mixer_plan *plan, const pal_layer *layer, pal_mixer_kept *kept,
-                        pal_mixer_work *work, const float *x, const float *dh, float *dx);
+                        pal_mixer_work *work, const float *x, const float *dh, pal_accumulate acc, float *dx);
 
-void pal_attention_forward(const pal_pass *pass, const pal_mixer_plan *plan, pal_mixer_kept *kept, const float *x,
-                           float *h);
-void pal_attention_backward(const pal_pass *pass, const pal_mixer_plan *plan, pal_mixer_kept *kept,
-                            pal_mixer_work *work, const float *x, const float *dh, float *dx);
-
-/* Shared by the two: the memory run of this pass with its inputs. */
+/* The memory run of this pass with its inputs. */
 pal_memory_run pal_mixer_run(const pal_pass *pass, const pal_mixer_plan *plan, const pal_mixer_kept *kept,
                              const pal_mixer_work *work);
 void pal_mixer_remember(const pal_pass *pass, const pal_mixer_plan *plan, const pal_memory_run *run);

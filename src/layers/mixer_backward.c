@@ -38,7 +38,7 @@ static void decay_backward(const pal_pass *ps, const pal_mixer_plan *m, const pa
 static void time_steps_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer,
                                 const pal_mixer_kept *a, const pal_mixer_work *w) {
     const size_t heads = (size_t)m->heads, n = (size_t)ps->tokens * heads;
-    const float low = (float)ps->config->dt_low, high = (float)ps->config->dt_high;
+    const float low = m->dt_low, high = m->dt_high;
     if (low > 0 || isfinite(high))
         for (size_t i = 0; i < n; i++)
             if (a->dt[i] <= low || a->dt[i] >= high) w->ddt[i] = 0;
@@ -112,8 +112,33 @@ static void clear(float *x, int n, float value) {
     for (int i = 0; i < n; i++) x[i] = value;
 }
 
-void pal_mixer_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_kept *a,
-                        pal_mixer_work *w, const float *x, const float *dh, float *dx) {
+/* w->dv = what entered the output projection, and w->d_o from its gradient to that of y + D x. */
+static void norm_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_kept *a,
+                          const pal_mixer_work *w) {
+    const size_t values = (size_t)m->values, columns = (size_t)m->columns;
+    pal_mixer_scale(ps, w->d_o, values, m->values, m->out_scale);
+    if (m->normed) {
+        pal_rmsnorm_args norm = pal_mixer_norm_args(ps, m, layer, a, w->o);
+        norm.again = (pal_view){ w->dv, values }; /* scratch: dv is not live yet */
+        norm.dy = (pal_const_view){ w->d_o, values };
+        norm.dx = (pal_view){ w->d_o, values };
+        norm.dz = (pal_view){ w->dp + m->z, columns };
+        norm.dw = layer->d[PAL_W_MIXER_NORM];
+        pal_rmsnorm_backward(ps->cx, &norm, ps->scratch);
+    } else {
+        pal_swiglu_args gate = pal_mixer_gate_only_args(ps, m, a, w->o);
+        gate.y = (pal_view){ w->dv, values };
+        pal_swiglu(ps->cx, &gate);
+        gate.dy = (pal_const_view){ w->d_o, values };
+        gate.dgate = (pal_view){ w->dp + m->z, columns };
+        gate.dup = (pal_view){ w->d_o, values };
+        pal_swiglu_backward(ps->cx, &gate);
+    }
+    pal_mixer_scale(ps, w->dv, values, m->values, m->out_scale);
+}
+
+void pal_gated_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_kept *a,
+                        pal_mixer_work *w, const float *x, const float *dh, pal_accumulate acc, float *dx) {
     const size_t columns = (size_t)m->columns, hidden = (size_t)m->hidden, values = (size_t)m->values,
                  heads = (size_t)m->heads;
     double t = pal_tick(ps);
@@ -123,20 +148,14 @@ void pal_mixer_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_l
     clear(w->zeros, m->values, 0), clear(w->ones, m->heads, 1);
     pal_mixer_finish(ps, m, layer, a, w, w->o, false);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_GATES, t);
-    pal_dense_backward(ps->cx, &m->out, ps->tokens, NULL, 0, dh, hidden, w->d_o, values);
+    pal_dense_backward(ps->cx, &m->out, ps->tokens, NULL, 0, dh, hidden, PAL_OVERWRITE, w->d_o, values);
     if (layer->d[PAL_W_OUT_BIAS])
         pal_bias_backward(ps->cx, layer->d[PAL_W_OUT_BIAS], dh, hidden, ps->tokens, m->hidden);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_OUT, t);
 
-    pal_rmsnorm_args norm = pal_mixer_norm_args(ps, m, layer, a, w->o);
-    norm.again = (pal_view){ w->dv, values }; /* not yet needed for what its name says */
-    norm.dy = (pal_const_view){ w->d_o, values };
-    norm.dx = (pal_view){ w->d_o, values };
-    norm.dz = (pal_view){ w->dp + m->z, columns };
-    norm.dw = layer->d[PAL_W_MIXER_NORM];
-    pal_rmsnorm_backward(ps->cx, &norm, ps->scratch);
+    norm_backward(ps, m, layer, a, w);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_GATES, t);
-    pal_dense_backward(ps->cx, &m->out, ps->tokens, w->dv, values, dh, hidden, NULL, 0);
+    pal_dense_backward(ps->cx, &m->out, ps->tokens, w->dv, values, dh, hidden, PAL_OVERWRITE, NULL, 0);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_OUT, t);
     pal_mixer_prepare(ps, m, layer, a, w);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_GATES, t);
@@ -146,8 +165,8 @@ void pal_mixer_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_l
     if (m->uses_g) decay_backward(ps, m, a, w);
     gates_backward(ps, m, layer, a, w);
     if (m->gate_b)
-        pal_dense_backward(ps->cx, &m->b, ps->tokens, a->p + m->rank_at, columns, w->db, values, w->dp + m->rank_at,
-                           columns);
+        pal_dense_backward(ps->cx, &m->b, ps->tokens, a->p + m->rank_at, columns, w->db, values, PAL_OVERWRITE,
+                           w->dp + m->rank_at, columns);
     if (m->dt >= 0) time_steps_backward(ps, m, layer, a, w);
     if (m->bs >= 0) {
         const pal_activation_args sigmoid = { .rows = (size_t)ps->tokens,
@@ -174,7 +193,8 @@ void pal_mixer_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_l
     conv.dbias = layer->d[PAL_W_CONV_BIAS];
     pal_conv_silu_backward(ps->cx, &conv, ps->scratch);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_CONV, t);
-    pal_dense_backward(ps->cx, &m->in, ps->tokens, x, hidden, w->dp, columns, dx, hidden);
+    pal_mixer_scale_in(ps, m, w->dp);
+    pal_dense_backward(ps->cx, &m->in, ps->tokens, x, hidden, w->dp, columns, acc, dx, hidden);
     if (layer->d[PAL_W_IN_BIAS])
         pal_bias_backward(ps->cx, layer->d[PAL_W_IN_BIAS], w->dp, columns, ps->tokens, m->in.out[0]);
     pal_tock(ps, PAL_T_BACKWARD + PAL_T_PROJECT, t);

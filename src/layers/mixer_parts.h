@@ -1,11 +1,28 @@
 /* SPDX-License-Identifier: MIT */
-/* Pieces of a gated mixer that its forward and its backward share. */
+/* The programs that pal_mixer_forward and pal_mixer_backward choose from, and pieces that forward and backward of a
+ * gated mixer share. */
 #ifndef PAL_LAYERS_MIXER_PARTS_H
 #define PAL_LAYERS_MIXER_PARTS_H
 
 #include "kernels/activations/activations.h"
 #include "kernels/conv/conv.h"
 #include "layers/mixer.h"
+
+typedef void pal_mixer_forward_fn(const pal_pass *pass, const pal_mixer_plan *plan, const pal_layer *layer,
+                                  pal_mixer_kept *kept, pal_mixer_work *work, const float *x, float *h);
+typedef void pal_mixer_backward_fn(const pal_pass *pass, const pal_mixer_plan *plan, const pal_layer *layer,
+                                   pal_mixer_kept *kept, pal_mixer_work *work, const float *x, const float *dh,
+                                   pal_accumulate acc, float *dx);
+pal_mixer_forward_fn pal_gated_forward, pal_attention_forward, pal_convolution_forward;
+pal_mixer_backward_fn pal_gated_backward, pal_attention_backward, pal_convolution_backward;
+
+/* x *= factor over columns [at, at + width) of rows of ld floats. */
+void pal_mixer_scale(const pal_pass *ps, float *x, size_t ld, int width, float factor);
+/* p's columns by plan->in_scale. */
+void pal_mixer_scale_in(const pal_pass *ps, const pal_mixer_plan *m, float *p);
+/* y = o silu(z), which stands in for the norm where there is none. */
+pal_swiglu_args pal_mixer_gate_only_args(const pal_pass *ps, const pal_mixer_plan *m, const pal_mixer_kept *a,
+                                         float *o);
 
 pal_rmsnorm_args pal_mixer_norm_args(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer,
                                      const pal_mixer_kept *a, float *o);

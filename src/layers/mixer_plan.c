@@ -27,74 +27,113 @@ static int next_columns(pal_mixer_plan *m, const pal_layer *layer, pal_weight_id
     return at;
 }
 
-static void plan_attention(pal_mixer_plan *m, const pal_layer *layer) {
-    m->q = next_columns(m, layer, PAL_W_Q, m->heads * m->dk);
+static float or_one(double factor) { return factor != 0 ? (float)factor : 1; }
+
+/* q, k, v; or k, v, with a separate product for the queries */
+static void plan_attention(pal_mixer_plan *m, const pal_mixer_spec *spec, const pal_layer *layer) {
+    m->program = PAL_MIXER_ATTENDING;
+    m->qk_norm = spec->qk_norm;
+    m->out_gate = spec->out_gate;
+    m->rotary = spec->rotary;
+    if (spec->qk_norm || spec->out_gate) {
+        m->query_width = spec->out_gate ? 2 * m->dk : m->dk;
+        m->query = single(layer, PAL_W_Q, m->hidden, m->heads * m->query_width);
+        m->q = -1;
+    } else {
+        m->q = next_columns(m, layer, PAL_W_Q, m->heads * m->dk);
+    }
     m->k = next_columns(m, layer, PAL_W_K, m->keys);
     m->v = next_columns(m, layer, PAL_W_V, m->key_heads * m->dv);
     m->scale = 1 / sqrtf((float)m->dk);
-    m->z = m->dt = m->bs = m->rank_at = -1;
+}
+
+/* b, c, x */
+static void plan_convolution(pal_mixer_plan *m, const pal_layer *layer) {
+    m->program = PAL_MIXER_CONVOLVING;
+    m->channels = m->values;
+    next_columns(m, layer, PAL_W_IN, 3 * m->values);
 }
 
 /* q, k, v | gate | dt | bs | rank */
-static void plan_d(pal_mixer_plan *m, const pal_model_config *c, const pal_layer *layer) {
+static void plan_d(pal_mixer_plan *m, const pal_mixer_spec *spec, const pal_layer *layer) {
     const unsigned inputs = m->rule->inputs;
     m->q = next_columns(m, layer, PAL_W_Q, m->keys);
     m->k = next_columns(m, layer, PAL_W_K, m->keys);
     m->v = next_columns(m, layer, PAL_W_V, m->values);
     m->channels = m->columns;
     m->z = next_columns(m, layer, PAL_W_GATE, m->values);
-    m->dt = m->uses_dt || m->uses_g ? next_columns(m, layer, PAL_W_DT, m->heads) : -1;
-    m->bs = m->gate_v || m->gate_b || m->uses_beta ? next_columns(m, layer, PAL_W_BS, m->heads) : -1;
-    m->rank_at = m->gate_b ? next_columns(m, layer, PAL_W_B_RANK, m->rank) : -1;
+    if (m->uses_dt || m->uses_g) m->dt = next_columns(m, layer, PAL_W_DT, m->heads);
+    if (m->gate_v || m->gate_b || m->uses_beta) m->bs = next_columns(m, layer, PAL_W_BS, m->heads);
+    if (m->gate_b) m->rank_at = next_columns(m, layer, PAL_W_B_RANK, m->rank);
     m->l2 = true;
-    m->l2_kind = c->mixer == PAL_MIXER_GDN ? PAL_L2_EPS : PAL_L2_CLAMP;
+    m->l2_kind = spec->kind == PAL_MIXER_GDN ? PAL_L2_EPS : PAL_L2_CLAMP;
     m->scale = inputs & PAL_INPUT_LAM ? 1.0f : 1 / sqrtf((float)m->dk);
     m->norm = PAL_GATE_AFTER;
     m->norm_groups = m->heads;
-    m->skip = c->mixer == PAL_MIXER_D;
+    m->norm_shared = true;
+    m->skip = spec->kind == PAL_MIXER_D;
 }
 
 /* z | v, k, q | dt | rank */
-static void plan_m(pal_mixer_plan *m, const pal_model_config *c, const pal_layer *layer) {
+static void plan_m(pal_mixer_plan *m, const pal_mixer_spec *spec, const pal_layer *layer) {
     m->channels = m->values + 2 * m->keys;
     m->conv_at = m->values;
-    m->v = 0;
+    m->z = m->v = 0;
     m->k = m->values;
     m->q = m->values + m->keys;
     m->dt = m->values + m->channels;
     next_columns(m, layer, PAL_W_IN, m->dt + m->heads);
-    m->bs = -1;
-    m->rank_at = m->gate_b ? next_columns(m, layer, PAL_W_B_RANK, m->rank) : -1;
+    if (m->gate_b) m->rank_at = next_columns(m, layer, PAL_W_B_RANK, m->rank);
     m->dt_gates = true;
     m->scale = 1;
-    m->norm = PAL_GATE_BEFORE;
-    m->norm_groups = c->norm_groups;
+    m->normed = spec->norm != PAL_GATE_WITHOUT_NORM;
+    m->norm = spec->norm == PAL_NORM_THEN_GATE ? PAL_GATE_AFTER : PAL_GATE_BEFORE;
+    m->norm_groups = spec->norm_groups;
     m->skip = true;
+    for (int i = 0; i < 5; i++) {
+        m->in_scale[i] = or_one(spec->in_scale[i]);
+        m->scales_in |= m->in_scale[i] != 1;
+    }
 }
 
-void pal_mixer_plan_make(pal_mixer_plan *m, const pal_model_config *c, const pal_layer *layer) {
-    const unsigned inputs = layer->rule->inputs;
+void pal_mixer_plan_make(pal_mixer_plan *m, const pal_model_config *c, const pal_mixer_spec *spec,
+                         const pal_layer *layer) {
+    const unsigned inputs = layer->rule ? layer->rule->inputs : 0;
     *m = (pal_mixer_plan){ .rule = layer->rule,
                            .hidden = c->hidden,
-                           .heads = c->heads,
-                           .key_heads = c->key_heads,
-                           .dk = c->dk,
-                           .dv = c->dv,
-                           .rank = c->rank,
-                           .taps = c->conv,
+                           .heads = spec->heads,
+                           .key_heads = spec->key_heads,
+                           .dk = spec->dk,
+                           .dv = spec->dv,
+                           .rank = spec->rank,
+                           .taps = spec->conv,
+                           .tiled = spec->tiled,
                            .eps = (float)c->norm_eps,
-                           .mesa_tolerance = (float)c->mesa_tolerance };
-    m->keys = c->key_heads * c->dk;
-    m->values = c->heads * c->dv;
+                           .mesa_tolerance = (float)spec->mesa_tolerance,
+                           .dt_low = (float)spec->dt_low,
+                           .dt_high = (float)spec->dt_high,
+                           .out_scale = or_one(spec->out_scale),
+                           .normed = true,
+                           .norm_groups = 1,
+                           .z = -1,
+                           .dt = -1,
+                           .bs = -1,
+                           .rank_at = -1 };
+    m->keys = spec->key_heads * spec->dk;
+    m->values = spec->heads * spec->dv;
     m->in.in = c->hidden;
     m->uses_dt = inputs & PAL_INPUT_DT;
     m->uses_g = inputs & PAL_INPUT_G;
     m->uses_beta = inputs & PAL_INPUT_BETA;
     m->gate_b = inputs & PAL_INPUT_B;
     m->gate_v = !m->uses_beta && (m->uses_dt || m->uses_g);
-    if (layer->rule->keeps_tokens) plan_attention(m, layer);
-    else if (c->mixer == PAL_MIXER_M) plan_m(m, c, layer);
-    else plan_d(m, c, layer);
+    switch (spec->kind) {
+    case PAL_MIXER_ATTENTION: plan_attention(m, spec, layer); break;
+    case PAL_MIXER_CONV: plan_convolution(m, layer); break;
+    case PAL_MIXER_M: plan_m(m, spec, layer); break;
+    default: plan_d(m, spec, layer);
+    }
+    if (spec->scale != 0) m->scale = (float)spec->scale;
     m->out = single(layer, PAL_W_OUT, m->values, c->hidden);
     if (m->gate_b) m->b = single(layer, PAL_W_B, m->rank, m->values);
 }
@@ -108,6 +147,7 @@ pal_memory_shape pal_mixer_shape(const pal_mixer_plan *m, int tokens, int sequen
                                .key_heads = m->key_heads,
                                .dk = m->dk,
                                .dv = m->dv,
+                               .tiled = m->tiled,
                                .context = context };
 }
 
@@ -125,37 +165,56 @@ void pal_mixer_keep(pal_mixer_kept *kept, const pal_mixer_plan *m, int tokens, i
     *kept = (pal_mixer_kept){ 0 };
     kept->p = take(arena, T, m->columns);
     kept->y = take(arena, T, m->values);
-    if (!m->rule->keeps_tokens) kept->c = take(arena, T, m->channels);
+    if (m->program != PAL_MIXER_ATTENDING) kept->c = take(arena, T, m->channels);
     if (m->dt >= 0) kept->dt = take(arena, T, m->heads);
     if (m->uses_g) kept->g = take(arena, T, m->heads);
     if (m->bs >= 0) kept->bs = take(arena, T, m->heads);
     if (m->gate_b) kept->pre = take(arena, T, m->values);
+    if (m->query_width) {
+        kept->query = take(arena, T, m->heads * m->query_width);
+        kept->qn = take(arena, T, m->heads * m->dk);
+    }
+    if (m->qk_norm) kept->kn = take(arena, T, m->keys);
+    if (m->out_gate) kept->gate = take(arena, T, m->values);
     const pal_memory_shape shape = pal_mixer_shape(m, tokens, sequences, NULL, 0);
-    if (training) kept->saved = pal_take(arena, m->rule->saved_floats(&shape), sizeof(float));
+    if (training && m->rule) kept->saved = pal_take(arena, m->rule->saved_floats(&shape), sizeof(float));
 }
 
 void pal_mixer_take_parameters(pal_mixer_work *w, const pal_mixer_plan *m, pal_arena *arena) {
     *w = (pal_mixer_work){ 0 };
-    if (m->rule->keeps_tokens) return;
+    if (m->program != PAL_MIXER_GATED) return;
     w->A = take(arena, 1, m->heads);
     w->Ip = take(arena, 1, m->heads);
     w->c = take(arena, 1, m->heads);
     w->lam = take(arena, 1, m->heads * m->dk);
 }
 
+/* What attention and convolutions need to learn. */
+static void take_others(pal_mixer_work *w, const pal_mixer_plan *m, size_t T, pal_arena *arena) {
+    w->d_o = take(arena, T, m->values);
+    w->dp = take(arena, T, m->columns);
+    w->o = take(arena, T, m->values);
+    if (m->program == PAL_MIXER_CONVOLVING) w->dconv = take(arena, T, m->channels);
+    if (m->query_width) {
+        w->dquery = take(arena, T, m->heads * m->query_width);
+        w->dqn = take(arena, T, m->heads * m->dk);
+    }
+    if (m->qk_norm) w->dkn = take(arena, T, m->keys);
+}
+
 void pal_mixer_take(pal_mixer_work *w, const pal_mixer_plan *m, int tokens, bool training, pal_arena *arena) {
     const size_t T = (size_t)tokens;
-    const bool gated = !m->rule->keeps_tokens;
-    if (gated) {
-        w->n = take(arena, T, 2 * m->keys);
-        w->v = take(arena, T, m->values);
-        w->b = take(arena, T, m->values);
-        w->o = take(arena, T, m->values);
+    if (m->program != PAL_MIXER_GATED) {
+        if (training) take_others(w, m, T, arena);
+        return;
     }
+    w->n = take(arena, T, 2 * m->keys);
+    w->v = take(arena, T, m->values);
+    w->b = take(arena, T, m->values);
+    w->o = take(arena, T, m->values);
     if (!training) return;
     w->d_o = take(arena, T, m->values);
     w->dp = take(arena, T, m->columns);
-    if (!gated) return;
     w->dA = take(arena, 1, m->heads);
     w->dIp = take(arena, 1, m->heads);
     w->dc = take(arena, 1, m->heads);
@@ -175,35 +234,52 @@ static void grow(size_t *most, size_t bytes) {
     if (bytes > *most) *most = bytes;
 }
 
-size_t pal_mixer_scratch_bytes(const pal_mixer_plan *m, const pal_context *cx, int tokens, int sequences, bool training,
-                               const int *cu_seqlens) {
+/* Of a backward's kernels, without the memory's. */
+static size_t backward_floats(const pal_mixer_plan *m, int tokens, int sequences, const int *cu_seqlens) {
     size_t most = 0;
-    const pal_memory_shape shape = pal_mixer_shape(m, tokens, sequences, cu_seqlens, tokens);
-    grow(&most, m->rule->scratch_bytes(cx, &shape, PAL_FORWARD));
-    grow(&most, pal_dense_scratch_bytes(&m->in, tokens));
-    grow(&most, pal_dense_scratch_bytes(&m->out, tokens));
-    grow(&most, pal_dense_scratch_bytes(&m->b, tokens));
-    if (!training) {
-        const pal_memory_shape step = pal_mixer_shape(m, sequences, sequences, NULL, 1);
-        grow(&most, m->rule->scratch_bytes(cx, &step, PAL_STEP));
+    const size_t T = (size_t)tokens;
+    const pal_conv_args conv = {
+        .sequences = sequences, .cu_seqlens = cu_seqlens, .channels = m->channels, .taps = m->taps
+    };
+    if (m->program == PAL_MIXER_CONVOLVING) return pal_conv_silu_scratch_floats(&conv);
+    if (m->program == PAL_MIXER_ATTENDING) {
+        const pal_rmsnorm_args queries = { .rows = T * (size_t)m->heads, .groups = 1, .width = m->dk },
+                               keys = { .rows = T, .groups = m->key_heads, .width = m->dk, .shared_weight = true };
+        const pal_activation_args gate = { .rows = T * (size_t)m->heads, .width = m->dk };
+        if (m->qk_norm) grow(&most, pal_rmsnorm_scratch_floats(&queries));
+        if (m->qk_norm) grow(&most, pal_rmsnorm_scratch_floats(&keys));
+        if (m->out_gate) grow(&most, pal_activate_scratch_floats(&gate));
         return most;
     }
-    grow(&most, m->rule->scratch_bytes(cx, &shape, PAL_BACKWARD));
-    if (m->rule->keeps_tokens) return most;
-    const size_t T = (size_t)tokens;
     const pal_rmsnorm_args norm = { .rows = T,
                                     .groups = m->norm_groups,
                                     .width = m->values / m->norm_groups,
                                     .gate = m->norm,
-                                    .shared_weight = m->norm == PAL_GATE_AFTER };
+                                    .shared_weight = m->norm_shared };
     const pal_head_gate_args gate = { .rows = T, .heads = m->heads, .width = m->dv };
     const pal_activation_args softplus = { .rows = T, .width = m->heads };
-    const pal_conv_args conv = {
-        .sequences = sequences, .cu_seqlens = cu_seqlens, .channels = m->channels, .taps = m->taps
-    };
-    grow(&most, pal_rmsnorm_scratch_floats(&norm) * sizeof(float));
-    grow(&most, pal_head_gate_scratch_floats(&gate) * sizeof(float));
-    grow(&most, pal_activate_scratch_floats(&softplus) * sizeof(float));
-    grow(&most, pal_conv_silu_scratch_floats(&conv) * sizeof(float));
+    grow(&most, pal_rmsnorm_scratch_floats(&norm));
+    grow(&most, pal_head_gate_scratch_floats(&gate));
+    grow(&most, pal_activate_scratch_floats(&softplus));
+    grow(&most, pal_conv_silu_scratch_floats(&conv));
+    return most;
+}
+
+size_t pal_mixer_scratch_bytes(const pal_mixer_plan *m, const pal_context *cx, int tokens, int sequences, bool training,
+                               const int *cu_seqlens) {
+    size_t most = 0;
+    const pal_memory_shape shape = pal_mixer_shape(m, tokens, sequences, cu_seqlens, tokens);
+    if (m->rule) grow(&most, m->rule->scratch_bytes(cx, &shape, PAL_FORWARD));
+    grow(&most, pal_dense_scratch_bytes(&m->in, tokens));
+    grow(&most, pal_dense_scratch_bytes(&m->out, tokens));
+    grow(&most, pal_dense_scratch_bytes(&m->b, tokens));
+    grow(&most, pal_dense_scratch_bytes(&m->query, tokens));
+    if (!training) {
+        const pal_memory_shape step = pal_mixer_shape(m, sequences, sequences, NULL, 1);
+        if (m->rule) grow(&most, m->rule->scratch_bytes(cx, &step, PAL_STEP));
+        return most;
+    }
+    if (m->rule) grow(&most, m->rule->scratch_bytes(cx, &shape, PAL_BACKWARD));
+    grow(&most, backward_floats(m, tokens, sequences, cu_seqlens) * sizeof(float));
     return most;
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* What every layer is told about the computation that is going on, and the clock that says where time goes. */
+/* What every layer gets per call, and the clock that says where time goes. What a layer is comes from its plan. */
 #ifndef PAL_LAYERS_PASS_H
 #define PAL_LAYERS_PASS_H
 
 #include "base/clock.h"
 #include "base/context.h"
-#include "palimpsa/config.h"
 #include "palimpsa/memory.h"
 #include "palimpsa/timing.h"
 
@@ -32,7 +31,6 @@ typedef struct pal_timers {
 
 typedef struct pal_pass {
     const pal_context *cx;
-    const pal_model_config *config;
     int tokens, sequences;
     const int *cu_seqlens;      /* NULL: one token a sequence */
     bool training;              /* backward follows, or is going on */
@@ -42,9 +40,8 @@ typedef struct pal_pass {
     const bool *borrowed;       /* (N) whether memory and window are only read; NULL: none is */
     const int *past;            /* (N) tokens seen before; NULL: none */
     int context;                /* tokens that an attention memory can hold */
-    float *variance;     /* (T, values) where rules that have one leave their output variance; NULL: not wanted */
-    /* Called with what the memory is about to be told, to which it may add its own before_head; NULL: nobody wants to
-     * know. */
+    float *variance; /* (T, values) where rules that have one leave their output variance; NULL: not wanted */
+    /* Optional hook before the memory runs; it may set run->before_head. */
     void (*before_memory)(void *user, pal_memory_run *run);
     void *before_memory_user;
     const float *rotary; /* table of positions */

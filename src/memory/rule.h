@@ -71,7 +71,7 @@ static inline bool pal_memory_borrows(const pal_memory_run *run, int n) { return
 
 /* The key head that head h reads. */
 static inline size_t pal_memory_key_head(const pal_memory_shape *s, size_t h) {
-    return h * (size_t)s->key_heads / (size_t)s->heads;
+    return s->tiled ? h % (size_t)s->key_heads : h * (size_t)s->key_heads / (size_t)s->heads;
 }
 
 /* x of a decay e^-x that kernels add up over tokens. Beyond 1e4 nothing is left of the memory either way, and a larger

@@ -16,6 +16,7 @@ typedef struct {
     const pal_shapes *shapes;
     bool hugging_face; /* model_type mamba2 */
     pal_model_config *c;
+    pal_mixer_spec *m; /* of c, whose layers are all alike */
     pal_error *err;
     pal_status st; /* the first failure; later reads are harmless */
 } reader;
@@ -75,7 +76,7 @@ static int layer_extent(const reader *r, const char *prefix, const char *name, i
     return extent(r, full, dim);
 }
 static int mixer_extent(const reader *r, const char *name, int dim) {
-    return layer_extent(r, pal_config_mixer_prefix(r->c), name, dim);
+    return layer_extent(r, pal_config_mixer_prefix(r->c, r->m), name, dim);
 }
 
 static void derive(int *value, int found) {
@@ -83,7 +84,7 @@ static void derive(int *value, int found) {
 }
 
 static int count_layers(const reader *r) {
-    const char *norm = r->c->mqar || r->c->mixer == PAL_MIXER_M ? "norm.weight" : "attn_norm.weight";
+    const char *norm = r->c->mqar || r->m->kind == PAL_MIXER_M ? "norm.weight" : "attn_norm.weight";
     char name[128];
     int n = 0;
     for (; n <= PAL_MAX_LAYERS; n++) {
@@ -108,23 +109,24 @@ static double read_factor(reader *r, const json_t *object, const char *key, doub
 
 static void read_rank(reader *r) {
     const json_t *value = key_of(r->mixer, "beta_step_rank");
-    if (json_is_string(value) && strcmp(json_string_value(value), "auto") == 0) r->c->rank = (r->c->hidden + 15) / 16;
-    else r->c->rank = read_int(r, r->mixer, "beta_step_rank");
-    derive(&r->c->rank, mixer_extent(r, "b_rank_proj.weight", 0));
-    derive(&r->c->rank, (r->c->hidden + 15) / 16);
+    if (json_is_string(value) && strcmp(json_string_value(value), "auto") == 0) r->m->rank = (r->c->hidden + 15) / 16;
+    else r->m->rank = read_int(r, r->mixer, "beta_step_rank");
+    derive(&r->m->rank, mixer_extent(r, "b_rank_proj.weight", 0));
+    derive(&r->m->rank, (r->c->hidden + 15) / 16);
 }
 
 static void read_metaplasticity(reader *r) {
     pal_model_config *c = r->c;
+    pal_mixer_spec *m = r->m;
     c->metaplasticity = read_bool(r, r->mixer, "metaplasticity", true);
     c->finetuning = read_bool(r, r->mixer, "finetuning", false);
     const json_t *rule = key_of(r->mixer, "rule"), *list = key_of(r->mixer, "metaplastic_layers");
     if (rule) {
-        if (!json_is_string(rule) || strlen(json_string_value(rule)) >= sizeof c->rule)
+        if (!json_is_string(rule) || strlen(json_string_value(rule)) >= sizeof m->rule)
             refuse(r, "rule", "the name of a memory rule");
-        else strcpy(c->rule, json_string_value(rule));
+        else strcpy(m->rule, json_string_value(rule));
     }
-    c->mesa_tolerance = read_real(r, r->mixer, "mesa_tolerance", 0);
+    m->mesa_tolerance = read_real(r, r->mixer, "mesa_tolerance", 0);
     if (!list) return;
     c->listed = true;
     if (!json_is_array(list)) refuse(r, "metaplastic_layers", "a list of layer numbers");
@@ -141,31 +143,31 @@ static void read_metaplasticity(reader *r) {
 
 /* Palimpsa-D and Gated DeltaNet: heads of the same shape, differing gates. */
 static void read_heads_d(reader *r) {
-    pal_model_config *c = r->c;
+    pal_mixer_spec *m = r->m;
     const int head_dim = read_int(r, r->mixer, "head_dim");
-    c->heads = read_int(r, r->mixer, "num_heads");
-    derive(&c->heads, mixer_extent(r, "A_log", 0));
-    derive(&c->heads, mixer_extent(r, "D", 0));
-    require_size(r, c->heads, "num_heads");
+    m->heads = read_int(r, r->mixer, "num_heads");
+    derive(&m->heads, mixer_extent(r, "A_log", 0));
+    derive(&m->heads, mixer_extent(r, "D", 0));
+    require_size(r, m->heads, "num_heads");
     const int value_heads = read_int(r, r->mixer, "num_v_heads");
-    if (value_heads && value_heads != c->heads) refuse(r, "num_v_heads", "absent or equal to num_heads");
+    if (value_heads && value_heads != m->heads) refuse(r, "num_v_heads", "absent or equal to num_heads");
     if (head_dim) {
-        c->dk = pal_count_of(head_dim * read_factor(r, r->mixer, "expand_k", 1));
-        if (key_of(r->mixer, "expand_v")) c->dv = pal_count_of(head_dim * read_factor(r, r->mixer, "expand_v", 1));
-        if (key_of(r->mixer, "expand_v") && !c->dv) refuse(r, "expand_v", "large enough for one value channel a head");
+        m->dk = pal_count_of(head_dim * read_factor(r, r->mixer, "expand_k", 1));
+        if (key_of(r->mixer, "expand_v")) m->dv = pal_count_of(head_dim * read_factor(r, r->mixer, "expand_v", 1));
+        if (key_of(r->mixer, "expand_v") && !m->dv) refuse(r, "expand_v", "large enough for one value channel a head");
     }
-    if (c->heads) derive(&c->dk, mixer_extent(r, "q_proj.weight", 0) / c->heads);
-    derive(&c->dv, mixer_extent(r, "o_norm.weight", 0));
-    derive(&c->dv, c->mixer == PAL_MIXER_GDN ? pal_count_of(2.0 * c->dk) : c->dk);
-    require_size(r, c->dk, "head_dim");
-    c->key_heads = c->heads;
-    c->conv = read_int(r, r->mixer, "conv_size");
-    derive(&c->conv, mixer_extent(r, "q_conv1d.weight", 2));
-    derive(&c->conv, 4);
+    if (m->heads) derive(&m->dk, mixer_extent(r, "q_proj.weight", 0) / m->heads);
+    derive(&m->dv, mixer_extent(r, "o_norm.weight", 0));
+    derive(&m->dv, m->kind == PAL_MIXER_GDN ? pal_count_of(2.0 * m->dk) : m->dk);
+    require_size(r, m->dk, "head_dim");
+    m->key_heads = m->heads;
+    m->conv = read_int(r, r->mixer, "conv_size");
+    derive(&m->conv, mixer_extent(r, "q_conv1d.weight", 2));
+    derive(&m->conv, 4);
     require_bool(r, r->mixer, "use_gate", true);
     require_bool(r, r->mixer, "use_short_conv", true);
     require_bool(r, r->mixer, "use_residual", true);
-    if (c->mixer == PAL_MIXER_GDN) return;
+    if (m->kind == PAL_MIXER_GDN) return;
     read_metaplasticity(r);
     read_rank(r);
 }
@@ -184,9 +186,9 @@ static void read_limit(reader *r, const char *key) {
     const json_t *low = json_array_get(limit, 0), *high = json_array_get(limit, 1);
     if (json_array_size(limit) != 2 || !json_is_number(low) || !(json_is_number(high) || is_infinity(high)))
         refuse(r, key, "two numbers, of which the second may be infinite");
-    r->c->dt_low = json_number_value(low);
-    r->c->dt_high = json_number_value(high);
-    if (!json_is_number(high) || r->c->dt_high >= (double)FLT_MAX) r->c->dt_high = INFINITY;
+    r->m->dt_low = json_number_value(low);
+    r->m->dt_high = json_number_value(high);
+    if (!json_is_number(high) || r->m->dt_high >= (double)FLT_MAX) r->m->dt_high = INFINITY;
 }
 
 /* Whether transformers before 5.23 saved the file: it took the gated norm over all channels. */
@@ -198,48 +200,49 @@ static bool saved_by_older_transformers(const json_t *root) {
 
 /* The paper's models take the gated norm over all channels; Mamba2 takes it per group. */
 static void read_norm_groups(reader *r) {
-    r->c->norm_groups = read_int(r, r->mixer, "norm_groups");
-    if (!r->c->norm_groups && r->hugging_face && r->c->key_heads > 1 && r->shapes &&
+    r->m->norm_groups = read_int(r, r->mixer, "norm_groups");
+    if (!r->m->norm_groups && r->hugging_face && r->m->key_heads > 1 && r->shapes &&
         saved_by_older_transformers(r->root))
         pal_warn("%s: n_groups is %d and transformers_version %s: the gated norm is taken per group, as in mamba_ssm "
                  "and transformers since 5.23; a model trained with an older transformers needs \"norm_groups\": 1",
-                 r->path, r->c->key_heads, json_string_value(key_of(r->root, "transformers_version")));
-    derive(&r->c->norm_groups, r->hugging_face ? r->c->key_heads : 1);
+                 r->path, r->m->key_heads, json_string_value(key_of(r->root, "transformers_version")));
+    derive(&r->m->norm_groups, r->hugging_face ? r->m->key_heads : 1);
 }
 
 static void read_heads_m(reader *r) {
     pal_model_config *c = r->c;
+    pal_mixer_spec *m = r->m;
     const double expand = read_factor(r, r->mixer, "expand", 0);
     int inner = expand > 0 ? pal_count_of(c->hidden * expand) : mixer_extent(r, "norm.weight", 0);
     derive(&inner, pal_count_of(2.0 * c->hidden));
     const char *head = c->official ? "headdim" : "head_dim", *state = c->official ? "d_state" : "state_size";
-    c->dv = read_int(r, r->mixer, head);
+    m->dv = read_int(r, r->mixer, head);
     const int heads = mixer_extent(r, "A_log", 0);
-    if (!c->dv && heads) c->dv = inner / heads;
-    derive(&c->dv, 64);
-    if (c->dv > inner || inner % c->dv) refuse(r, head, "a divisor of expand * hidden size");
-    c->heads = inner / c->dv;
-    c->key_heads = read_int(r, r->mixer, c->official ? "ngroups" : "n_groups");
-    c->dk = read_int(r, r->mixer, state);
+    if (!m->dv && heads) m->dv = inner / heads;
+    derive(&m->dv, 64);
+    if (m->dv > inner || inner % m->dv) refuse(r, head, "a divisor of expand * hidden size");
+    m->heads = inner / m->dv;
+    m->key_heads = read_int(r, r->mixer, c->official ? "ngroups" : "n_groups");
+    m->dk = read_int(r, r->mixer, state);
     if (r->hugging_face) { /* its own num_heads counts, and its class has a default for one of the two */
         const int stated = read_int(r, r->mixer, "num_heads");
-        if (stated && stated != c->heads) refuse(r, "num_heads", "expand * hidden_size / head_dim");
-        if (!c->key_heads) derive(&c->dk, 128);
+        if (stated && stated != m->heads) refuse(r, "num_heads", "expand * hidden_size / head_dim");
+        if (!m->key_heads) derive(&m->dk, 128);
     }
     /* groups x state: what in_proj makes besides z, x and dt is B and C */
-    const double most = (mixer_extent(r, "in_proj.weight", 0) - 2.0 * inner - c->heads) / 2;
+    const double most = (mixer_extent(r, "in_proj.weight", 0) - 2.0 * inner - m->heads) / 2;
     const int keys = most > 0 ? pal_count_of(most) : 0;
-    if (keys && !c->key_heads) c->key_heads = c->dk ? keys / c->dk : 1;
-    derive(&c->key_heads, 1);
-    derive(&c->dk, keys / c->key_heads);
-    derive(&c->dk, 128);
-    c->conv = read_int(r, r->mixer, c->official ? "d_conv" : "conv_kernel");
-    derive(&c->conv, mixer_extent(r, "conv1d.weight", 2));
-    derive(&c->conv, 4);
+    if (keys && !m->key_heads) m->key_heads = m->dk ? keys / m->dk : 1;
+    derive(&m->key_heads, 1);
+    derive(&m->dk, keys / m->key_heads);
+    derive(&m->dk, 128);
+    m->conv = read_int(r, r->mixer, c->official ? "d_conv" : "conv_kernel");
+    derive(&m->conv, mixer_extent(r, "conv1d.weight", 2));
+    derive(&m->conv, 4);
     if (c->official) {
-        c->norm_groups = c->key_heads;
-        c->proj_bias = read_bool(r, r->mixer, "bias", false);
-        c->conv_bias = read_bool(r, r->mixer, "conv_bias", true);
+        m->norm_groups = m->key_heads;
+        m->proj_bias = read_bool(r, r->mixer, "bias", false);
+        m->conv_bias = read_bool(r, r->mixer, "conv_bias", true);
         require_bool(r, r->mixer, "rmsnorm", true);
         require_bool(r, r->mixer, "norm_before_gate", false);
         read_limit(r, "dt_limit");
@@ -247,8 +250,8 @@ static void read_heads_m(reader *r) {
         return;
     }
     read_norm_groups(r);
-    c->proj_bias = read_bool(r, r->mixer, "use_bias", c->mqar);
-    c->conv_bias = read_bool(r, r->mixer, "use_conv_bias", !c->mqar);
+    m->proj_bias = read_bool(r, r->mixer, "use_bias", c->mqar);
+    m->conv_bias = read_bool(r, r->mixer, "use_conv_bias", !c->mqar);
     c->rescale_residual = read_bool(r, r->mixer, "rescale_prenorm_residual", !c->mqar);
     read_limit(r, "time_step_limit");
     if (r->hugging_face) {
@@ -262,13 +265,14 @@ static void read_heads_m(reader *r) {
 
 static void read_heads_attention(reader *r) {
     pal_model_config *c = r->c;
-    c->heads = read_int(r, r->mixer, "num_heads");
-    require_size(r, c->heads, "num_heads");
-    c->key_heads = read_int(r, r->mixer, "num_kv_heads");
-    if (c->heads && c->hidden % c->heads) refuse(r, "num_heads", "a divisor of the hidden size");
-    if (c->heads) c->dk = c->dv = c->hidden / c->heads;
-    if (c->dk) derive(&c->key_heads, mixer_extent(r, "k_proj.weight", 0) / c->dk);
-    derive(&c->key_heads, c->heads);
+    pal_mixer_spec *m = r->m;
+    m->heads = read_int(r, r->mixer, "num_heads");
+    require_size(r, m->heads, "num_heads");
+    m->key_heads = read_int(r, r->mixer, "num_kv_heads");
+    if (m->heads && c->hidden % m->heads) refuse(r, "num_heads", "a divisor of the hidden size");
+    if (m->heads) m->dk = m->dv = m->rotary = c->hidden / m->heads;
+    if (m->dk) derive(&m->key_heads, mixer_extent(r, "k_proj.weight", 0) / m->dk);
+    derive(&m->key_heads, m->heads);
     c->rope_theta = read_real(r, r->mixer, "rope_theta", 10000);
     require_bool(r, r->mixer, "qkv_bias", false);
     require_bool(r, r->mixer, "qk_norm", false);
@@ -276,7 +280,7 @@ static void read_heads_attention(reader *r) {
 }
 
 static void read_mixer(reader *r) {
-    switch (r->c->mixer) {
+    switch (r->m->kind) {
     case PAL_MIXER_D:
     case PAL_MIXER_GDN: read_heads_d(r); break;
     case PAL_MIXER_M: read_heads_m(r); break;
@@ -286,6 +290,7 @@ static void read_mixer(reader *r) {
 
 static void read_language(reader *r) {
     pal_model_config *c = r->c;
+    pal_mixer_spec *m = r->m;
     c->hidden = read_int(r, r->root, "hidden_size");
     derive(&c->hidden, extent(r, pal_config_embedding_name(c), 1));
     require_size(r, c->hidden, "hidden_size");
@@ -308,10 +313,11 @@ static void read_language(reader *r) {
     if (act && (!json_is_string(act) ||
                 (strcmp(json_string_value(act), "silu") != 0 && strcmp(json_string_value(act), "swish") != 0)))
         refuse(r, "hidden_act", "silu or swish");
-    if (c->mixer != PAL_MIXER_M) {
-        c->mlp = read_int(r, r->root, "intermediate_size");
-        if (!key_of(r->root, "hidden_ratio")) derive(&c->mlp, layer_extent(r, "", "mlp.gate_proj.weight", 0));
-        derive(&c->mlp, pal_config_mlp_width(c->hidden, read_factor(r, r->root, "hidden_ratio", 4)));
+    if (m->kind != PAL_MIXER_M) {
+        c->block[0].mlp = read_int(r, r->root, "intermediate_size");
+        if (!key_of(r->root, "hidden_ratio")) derive(&c->block[0].mlp, layer_extent(r, "", "mlp.gate_proj.weight", 0));
+        derive(&c->block[0].mlp, pal_config_mlp_width(c->hidden, read_factor(r, r->root, "hidden_ratio", 4)));
+        c->block[0].form = PAL_MLP_SWIGLU;
     }
     read_mixer(r);
 }
@@ -369,15 +375,21 @@ static void read_mqar(reader *r) {
 
 static int find_kind(const json_t *word, bool mqar) {
     const char *text = json_string_value(word);
-    for (int i = 0; text && i < PAL_MIXERS; i++)
-        if (strcmp(text, mqar ? pal_config_kinds[i].block_type : pal_config_kinds[i].model_type) == 0) return i;
+    for (int i = 0; text && i < PAL_MIXERS; i++) {
+        const char *known = mqar ? pal_config_kinds[i].block_type : pal_config_kinds[i].model_type;
+        if (known && strcmp(text, known) == 0) return i;
+    }
     return -1;
 }
 
 pal_status pal_config_read(pal_model_config *out, const json_t *root, const pal_shapes *shapes, const char *path,
                            pal_error *err) {
-    reader r = { .path = path, .root = root, .mixer = root, .shapes = shapes, .c = out, .err = err };
+    reader r = {
+        .path = path, .root = root, .mixer = root, .shapes = shapes, .c = out, .m = pal_config_mixer(out), .err = err
+    };
     if (!json_is_object(root)) return pal_fail(err, PAL_E_FORMAT, "%s: not a JSON object", path);
+    const char *type = json_string_value(key_of(root, "model_type"));
+    if (type && strcmp(type, "palimpsa_blocks") == 0) return pal_config_read_blocks(out, root, path, err);
     const json_t *ssm = key_of(root, "ssm_cfg");
     if (json_is_true(json_object_get(root, "mqar"))) {
         const int kind = find_kind(key_of(root, "block_type"), true);
@@ -385,7 +397,7 @@ pal_status pal_config_read(pal_model_config *out, const json_t *root, const pal_
             return pal_fail(
                 err, PAL_E_UNSUPPORTED,
                 "%s: block_type must be PalimpsaBlock, MetaMamba2Block, GatedDeltaNetBlock or AttentionBlock", path);
-        pal_config_defaults(out, pal_config_kinds[kind].mixer);
+        pal_config_defaults(out, (pal_mixer)kind);
         out->mqar = true;
         r.mixer = key_of(root, "sequence_mixer");
         if (!json_is_object(r.mixer)) return pal_fail(err, PAL_E_FORMAT, "%s: sequence_mixer must be an object", path);
@@ -405,7 +417,7 @@ pal_status pal_config_read(pal_model_config *out, const json_t *root, const pal_
                             "%s: model_type is '%.40s'; expected palimpsa, meta_mamba2, mamba2, gated_deltanet, "
                             "transformer, or an ssm_cfg",
                             path, found ? found : "absent");
-        pal_config_defaults(out, pal_config_kinds[kind].mixer);
+        pal_config_defaults(out, (pal_mixer)kind);
         read_language(&r);
     }
     if (r.st) return r.st;

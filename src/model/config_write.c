@@ -7,14 +7,9 @@
 #include "format/json.h"
 #include "model/config.h"
 
-const pal_config_kind pal_config_kinds[PAL_MIXERS] = {
-    { "palimpsa", "PalimpsaForCausalLM", "PalimpsaBlock", PAL_MIXER_D },
-    { "meta_mamba2", "MetaMamba2ForCausalLM", "MetaMamba2Block", PAL_MIXER_M },
-    { "gated_deltanet", "GatedDeltaNetForCausalLM", "GatedDeltaNetBlock", PAL_MIXER_GDN },
-    { "transformer", "TransformerForCausalLM", "AttentionBlock", PAL_MIXER_ATTENTION },
-};
-
 static const char *const forgetting_names[] = { "small", "normal", "very_small" };
+
+const char *pal_forgetting_name(pal_forgetting kind) { return forgetting_names[kind]; }
 
 bool pal_forgetting_named(pal_forgetting *out, const char *name) {
     for (int kind = PAL_FORGET_SMALL; kind <= PAL_FORGET_VERY_SMALL; kind++)
@@ -36,20 +31,22 @@ static double expansion(int width, int channels) {
 /* Where a time step has no limit, the key is absent. JSON has no infinity: Hugging Face's classes know a tagged one,
  * the official code takes a number that no time step exceeds. */
 static void write_limit(json_t *to, const char *key, const pal_model_config *c) {
+    const pal_mixer_spec *m = pal_config_mixer_of(c);
     json_object_del(to, key);
-    if (!(c->dt_low > 0) && !isfinite(c->dt_high)) return;
-    json_t *high = isfinite(c->dt_high) ? json_real(c->dt_high)
+    if (!(m->dt_low > 0) && !isfinite(m->dt_high)) return;
+    json_t *high = isfinite(m->dt_high) ? json_real(m->dt_high)
                    : c->official        ? json_real((double)FLT_MAX)
                                         : json_pack("{s:s}", "__float__", "Infinity");
-    pal_json_set(to, key, json_pack("[f,o]", c->dt_low, high));
+    pal_json_set(to, key, json_pack("[f,o]", m->dt_low, high));
 }
 
 static void write_metaplasticity(json_t *to, const pal_model_config *c) {
+    const pal_mixer_spec *m = pal_config_mixer_of(c);
     pal_json_set(to, "metaplasticity", json_boolean(c->metaplasticity));
     json_object_del(to, "metaplastic_layers");
-    if (strcmp(c->rule, "palimpsa") != 0) pal_json_set(to, "rule", json_string(c->rule));
+    if (strcmp(m->rule, "palimpsa") != 0) pal_json_set(to, "rule", json_string(m->rule));
     else json_object_del(to, "rule");
-    if (c->mesa_tolerance > 0) pal_json_set(to, "mesa_tolerance", json_real(c->mesa_tolerance));
+    if (m->mesa_tolerance > 0) pal_json_set(to, "mesa_tolerance", json_real(m->mesa_tolerance));
     else json_object_del(to, "mesa_tolerance");
     if (!c->listed) return;
     json_t *list = json_array();
@@ -59,55 +56,57 @@ static void write_metaplasticity(json_t *to, const pal_model_config *c) {
 }
 
 static void write_mixer(json_t *to, const pal_model_config *c) {
-    if (c->mixer == PAL_MIXER_ATTENTION) {
-        pal_json_set(to, "num_heads", json_integer(c->heads));
-        pal_json_set(to, "num_kv_heads", json_integer(c->key_heads));
+    const pal_mixer_spec *m = pal_config_mixer_of(c);
+    if (m->kind == PAL_MIXER_ATTENTION) {
+        pal_json_set(to, "num_heads", json_integer(m->heads));
+        pal_json_set(to, "num_kv_heads", json_integer(m->key_heads));
         pal_json_set(to, "rope_theta", json_real(c->rope_theta));
         return;
     }
     if (c->official) {
         pal_json_set(to, "layer", json_string("Mamba2"));
-        pal_json_set(to, "d_state", json_integer(c->dk));
-        pal_json_set(to, "headdim", json_integer(c->dv));
-        pal_json_set(to, "ngroups", json_integer(c->key_heads));
-        pal_json_set(to, "expand", number(expansion(c->hidden, pal_config_inner(c))));
-        pal_json_set(to, "d_conv", json_integer(c->conv));
-        if (c->proj_bias) pal_json_set(to, "bias", json_true());
-        if (!c->conv_bias) pal_json_set(to, "conv_bias", json_false());
+        pal_json_set(to, "d_state", json_integer(m->dk));
+        pal_json_set(to, "headdim", json_integer(m->dv));
+        pal_json_set(to, "ngroups", json_integer(m->key_heads));
+        pal_json_set(to, "expand", number(expansion(c->hidden, pal_mixer_inner(m))));
+        pal_json_set(to, "d_conv", json_integer(m->conv));
+        if (m->proj_bias) pal_json_set(to, "bias", json_true());
+        if (!m->conv_bias) pal_json_set(to, "conv_bias", json_false());
         write_limit(to, "dt_limit", c);
         return;
     }
-    if (c->mixer == PAL_MIXER_M) {
-        pal_json_set(to, "state_size", json_integer(c->dk));
-        pal_json_set(to, "head_dim", json_integer(c->dv));
-        pal_json_set(to, "num_heads", json_integer(c->heads));
-        pal_json_set(to, "n_groups", json_integer(c->key_heads));
-        pal_json_set(to, "expand", number(expansion(c->hidden, pal_config_inner(c))));
-        pal_json_set(to, "conv_kernel", json_integer(c->conv));
-        pal_json_set(to, "use_bias", json_boolean(c->proj_bias));
-        pal_json_set(to, "use_conv_bias", json_boolean(c->conv_bias));
+    if (m->kind == PAL_MIXER_M) {
+        pal_json_set(to, "state_size", json_integer(m->dk));
+        pal_json_set(to, "head_dim", json_integer(m->dv));
+        pal_json_set(to, "num_heads", json_integer(m->heads));
+        pal_json_set(to, "n_groups", json_integer(m->key_heads));
+        pal_json_set(to, "expand", number(expansion(c->hidden, pal_mixer_inner(m))));
+        pal_json_set(to, "conv_kernel", json_integer(m->conv));
+        pal_json_set(to, "use_bias", json_boolean(m->proj_bias));
+        pal_json_set(to, "use_conv_bias", json_boolean(m->conv_bias));
         pal_json_set(to, "rescale_prenorm_residual", json_boolean(c->rescale_residual));
         write_limit(to, "time_step_limit", c);
-        if (c->norm_groups != 1) pal_json_set(to, "norm_groups", json_integer(c->norm_groups));
+        if (m->norm_groups != 1) pal_json_set(to, "norm_groups", json_integer(m->norm_groups));
         else json_object_del(to, "norm_groups");
     } else {
         json_object_del(to, "expand_k");
-        pal_json_set(to, "head_dim", json_integer(c->dk));
-        pal_json_set(to, "num_heads", json_integer(c->heads));
-        pal_json_set(to, "expand_v", number(expansion(c->dk, c->dv)));
-        pal_json_set(to, "conv_size", json_integer(c->conv));
+        pal_json_set(to, "head_dim", json_integer(m->dk));
+        pal_json_set(to, "num_heads", json_integer(m->heads));
+        pal_json_set(to, "expand_v", number(expansion(m->dk, m->dv)));
+        pal_json_set(to, "conv_size", json_integer(m->conv));
     }
-    if (c->mixer == PAL_MIXER_GDN) return;
-    pal_json_set(to, "beta_step_rank", json_integer(c->rank));
+    if (m->kind == PAL_MIXER_GDN) return;
+    pal_json_set(to, "beta_step_rank", json_integer(m->rank));
     pal_json_set(to, "finetuning", json_boolean(c->finetuning));
     write_metaplasticity(to, c);
 }
 
 static void write_mqar(json_t *to, const pal_model_config *c) {
+    const pal_mixer_spec *m = pal_config_mixer_of(c);
     json_t *mixer = json_object_get(to, "sequence_mixer");
     if (!json_is_object(mixer)) pal_json_set(to, "sequence_mixer", mixer = json_object());
     pal_json_set(to, "mqar", json_true());
-    pal_json_set(to, "block_type", json_string(pal_config_kinds[c->mixer].block_type));
+    pal_json_set(to, "block_type", json_string(pal_config_kinds[m->kind].block_type));
     pal_json_set(to, "d_model", json_integer(c->hidden));
     pal_json_set(to, "n_layers", json_integer(c->layers));
     pal_json_set(to, "vocab_size", json_integer(c->vocab));
@@ -145,10 +144,11 @@ static void write_official(json_t *to, const pal_model_config *c) {
 }
 
 static void write_language(json_t *to, const pal_model_config *c) {
-    pal_json_set(to, "architectures", json_pack("[s]", pal_config_kinds[c->mixer].architecture));
-    pal_json_set(to, "model_type", json_string(pal_config_kinds[c->mixer].model_type));
+    const pal_mixer_spec *m = pal_config_mixer_of(c);
+    pal_json_set(to, "architectures", json_pack("[s]", pal_config_kinds[m->kind].architecture));
+    pal_json_set(to, "model_type", json_string(pal_config_kinds[m->kind].model_type));
     pal_json_set(to, "hidden_size", json_integer(c->hidden));
-    pal_json_set(to, "hidden_act", json_string(c->mixer == PAL_MIXER_M ? "silu" : "swish"));
+    pal_json_set(to, "hidden_act", json_string(m->kind == PAL_MIXER_M ? "silu" : "swish"));
     pal_json_set(to, "num_hidden_layers", json_integer(c->layers));
     pal_json_set(to, "vocab_size", json_integer(c->vocab_rows));
     if (c->vocab != c->vocab_rows) pal_json_set(to, "unpadded_vocab_size", json_integer(c->vocab));
@@ -156,11 +156,12 @@ static void write_language(json_t *to, const pal_model_config *c) {
     pal_json_set(to, "norm_eps", json_real(c->norm_eps));
     pal_json_set(to, "initializer_range", json_real(c->init_range));
     pal_json_set(to, "tie_word_embeddings", json_boolean(c->tied));
-    if (c->mixer != PAL_MIXER_M) pal_json_set(to, "intermediate_size", json_integer(c->mlp));
+    if (m->kind != PAL_MIXER_M) pal_json_set(to, "intermediate_size", json_integer(c->block[0].mlp));
     write_mixer(to, c);
 }
 
 json_t *pal_config_write_hugging_face(const pal_model_config *c) {
+    const pal_mixer_spec *m = pal_config_mixer_of(c);
     json_t *to = json_object();
     if (!to) return NULL;
     pal_json_set(to, "architectures", json_pack("[s]", "Mamba2ForCausalLM"));
@@ -170,15 +171,15 @@ json_t *pal_config_write_hugging_face(const pal_model_config *c) {
     pal_json_set(to, "num_hidden_layers", json_integer(c->layers));
     pal_json_set(to, "vocab_size", json_integer(c->vocab_rows));
     if (c->vocab != c->vocab_rows) pal_json_set(to, "unpadded_vocab_size", json_integer(c->vocab));
-    pal_json_set(to, "state_size", json_integer(c->dk));
-    pal_json_set(to, "head_dim", json_integer(c->dv));
-    pal_json_set(to, "num_heads", json_integer(c->heads));
-    pal_json_set(to, "n_groups", json_integer(c->key_heads));
-    pal_json_set(to, "norm_groups", json_integer(c->norm_groups));
-    pal_json_set(to, "expand", number(expansion(c->hidden, pal_config_inner(c))));
-    pal_json_set(to, "conv_kernel", json_integer(c->conv));
-    pal_json_set(to, "use_bias", json_boolean(c->proj_bias));
-    pal_json_set(to, "use_conv_bias", json_boolean(c->conv_bias));
+    pal_json_set(to, "state_size", json_integer(m->dk));
+    pal_json_set(to, "head_dim", json_integer(m->dv));
+    pal_json_set(to, "num_heads", json_integer(m->heads));
+    pal_json_set(to, "n_groups", json_integer(m->key_heads));
+    pal_json_set(to, "norm_groups", json_integer(m->norm_groups));
+    pal_json_set(to, "expand", number(expansion(c->hidden, pal_mixer_inner(m))));
+    pal_json_set(to, "conv_kernel", json_integer(m->conv));
+    pal_json_set(to, "use_bias", json_boolean(m->proj_bias));
+    pal_json_set(to, "use_conv_bias", json_boolean(m->conv_bias));
     pal_json_set(to, "layer_norm_epsilon", json_real(c->norm_eps));
     pal_json_set(to, "rms_norm", json_true());
     pal_json_set(to, "residual_in_fp32", json_true());
@@ -191,7 +192,8 @@ json_t *pal_config_write_hugging_face(const pal_model_config *c) {
 json_t *pal_config_write(const pal_model_config *c, const json_t *base) {
     json_t *to = base ? pal_json_copy(base) : json_object();
     if (!to) return NULL;
-    if (c->mqar) write_mqar(to, c);
+    if (c->hybrid) pal_config_write_blocks(to, c);
+    else if (c->mqar) write_mqar(to, c);
     else if (c->official) write_official(to, c);
     else write_language(to, c);
     return pal_json_whole(to);

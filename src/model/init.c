@@ -48,6 +48,7 @@ void pal_weight_init_one(const pal_weight_entry *e, const pal_model_config *c, c
     const uint64_t stream = pal_weight_stream(e->view.name);
     const double deviation = as_recall(c) ? 1 / sqrt(128.0) : c->init_range;
     pal_rng rng = pal_rng_at(seed, stream);
+    const pal_mixer_spec *m = e->view.layer < 0 ? NULL : &pal_model_block(c, e->view.layer)->mixer[e->beside];
     double bound = 0; /* > 0: uniform on (-bound, bound) */
     switch (e->init) {
     case PAL_INIT_ZERO: fill(x, n, 0); return;
@@ -59,15 +60,15 @@ void pal_weight_init_one(const pal_weight_entry *e, const pal_model_config *c, c
         if (c->finetuning) pal_fill_uniform(cx, x, n, seed, stream, 0.1, 1.0);
         else fill(x, n, 1);
         return;
-    case PAL_INIT_B_PROJ: bound = 1 / sqrt((double)c->rank); break;
+    case PAL_INIT_B_PROJ: bound = 1 / sqrt((double)m->rank); break;
     case PAL_INIT_OUT:
-        if (c->official || c->rescale_residual) bound = 1 / sqrt((double)pal_config_inner(c)) / sqrt((double)c->layers);
+        if (c->official || c->rescale_residual) bound = 1 / sqrt((double)pal_mixer_inner(m)) / sqrt((double)c->layers);
         break;
     case PAL_INIT_IN:
         if (c->official) bound = 1 / sqrt((double)c->hidden);
         break;
     case PAL_INIT_CONV:
-        if (c->official) bound = 1 / sqrt((double)c->conv);
+        if (c->official) bound = 1 / sqrt((double)m->conv);
         else if (e->view.rank == 1) { /* a bias */ fill(x, n, 0);
             return;
         }

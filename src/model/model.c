@@ -134,7 +134,9 @@ static pal_status compare_tensors(const pal_model *m, pal_error *err) {
 void pal_model_bind(pal_model *m) {
     for (size_t i = 0; i < m->table.count; i++) {
         const pal_weight_entry *e = &m->table.entries[i];
-        pal_layer *layer = e->view.layer < 0 ? &m->outer : &m->layers[e->view.layer];
+        pal_layer *layer = e->view.layer < 0 ? &m->outer
+                           : e->beside       ? &m->beside[e->view.layer]
+                                             : &m->layers[e->view.layer];
         if (e->view.quantisable)
             layer->m[e->id] = pal_matrix_of(e->view.type, e->view.data, (int)e->view.shape[0], (int)e->view.shape[1]);
         else layer->w[e->id] = e->view.data;
@@ -146,18 +148,32 @@ void pal_model_bind(pal_model *m) {
     }
 }
 
-static pal_status prepare(pal_model *m, pal_keep_gate_fn *keep_gate, pal_error *err) {
-    pal_status st;
-    void *block;
-    if ((st = pal_weights_list(&m->table, &m->config, keep_gate, m, err))) return st;
-    if ((st = pal_alloc_named(&block, (size_t)m->config.layers, sizeof *m->layers, "a model's layers", err))) return st;
-    m->layers = block;
-    for (int i = 0; i < m->config.layers; i++) {
-        const char *rule = pal_model_layer_rule(&m->config, i);
-        m->layers[i].rule = pal_memory_find(rule);
-        if (!m->layers[i].rule) return pal_fail(err, PAL_E_UNSUPPORTED, "memory rule '%s' is not in this build", rule);
-    }
+/* The memory rule of a layer's k-th mixer; a convolution has none. */
+static pal_status find_rule(const pal_model *m, int layer, int k, const pal_memory_rule **rule, pal_error *err) {
+    const pal_mixer_spec *mixer = &pal_model_block(&m->config, layer)->mixer[k];
+    const char *name = pal_mixer_rule(&m->config, mixer, layer);
+    *rule = pal_memory_find(name);
+    if (!*rule && mixer->kind != PAL_MIXER_CONV)
+        return pal_fail(err, PAL_E_UNSUPPORTED, "memory rule '%s' is not in this build", name);
     return PAL_OK;
+}
+
+pal_status pal_model_make_layers(pal_model *m, pal_error *err) {
+    const size_t layers = (size_t)m->config.layers;
+    pal_status st = pal_alloc_named((void **)&m->layers, layers, sizeof *m->layers, "a model's layers", err);
+    for (int i = 0; i < m->config.layers && !st; i++) {
+        const pal_block_spec *block = pal_model_block(&m->config, i);
+        if (block->mixers) st = find_rule(m, i, 0, &m->layers[i].rule, err);
+        if (block->mixers < 2 || st) continue;
+        if (!m->beside) st = pal_alloc_named((void **)&m->beside, layers, sizeof *m->beside, "a model's layers", err);
+        if (!st) st = find_rule(m, i, 1, &m->beside[i].rule, err);
+    }
+    return st;
+}
+
+static pal_status prepare(pal_model *m, pal_keep_gate_fn *keep_gate, pal_error *err) {
+    const pal_status st = pal_weights_list(&m->table, &m->config, keep_gate, m, err);
+    return st ? st : pal_model_make_layers(m, err);
 }
 
 static pal_status allocate_gradients(pal_model *m, pal_error *err) {
@@ -208,10 +224,11 @@ static const pal_tensor *find_shape(const void *source, const char *name) { retu
 bool pal_model_file_has_gate(const void *model, int layer) {
     const pal_model *m = model;
     static const char *const gate[] = { "b_rank_proj.weight", "b_proj.weight", "b_scale", "Ip_log" };
+    const pal_mixer_spec *memory = pal_model_memory(&m->config, layer);
     char name[160];
-    for (size_t i = 0; i < PAL_COUNT(gate); i++) {
+    for (size_t i = 0; memory && i < PAL_COUNT(gate); i++) {
         snprintf(name, sizeof name, "%s%d.%s%s", pal_config_layers_prefix(&m->config), layer,
-                 pal_config_mixer_prefix(&m->config), gate[i]);
+                 pal_config_mixer_prefix(&m->config, memory), gate[i]);
         if (pal_source_find(&m->source, name)) return true;
     }
     return false;
@@ -337,6 +354,7 @@ void pal_model_close(pal_model *m) {
     pal_free(m->fingerprint);
     pal_free(m->gradients);
     pal_free(m->layers);
+    pal_free(m->beside);
     pal_weights_release(&m->table);
     pal_source_close(&m->source);
     pal_free(m);

@@ -11,7 +11,8 @@ struct pal_model {
     pal_weight_table table;
     pal_model_use use;
     pal_layer outer;   /* embedding, head, final norm; a tied head has the embedding's pointers */
-    pal_layer *layers; /* (config.layers) */
+    pal_layer *layers; /* (config.layers) with the weights of the first mixer, the norms and the MLP */
+    pal_layer *beside; /* (config.layers) of second mixers; NULL: no block has one */
     float *parameters; /* flat; for inference only what is not mapped */
     void *retyped;     /* weights in another type than the file's */
     float *gradients;  /* flat, training only */
@@ -20,6 +21,8 @@ struct pal_model {
     struct pal_fingerprint *fingerprint; /* of a model for inference, once it was asked for; NULL: taken every time */
 };
 
+/* Makes the layers, with their rules and no weights yet. */
+pal_status pal_model_make_layers(pal_model *model, pal_error *err);
 /* Makes the layers point to the weights. */
 void pal_model_bind(pal_model *model);
 /* Room for a fingerprint that is taken once. */

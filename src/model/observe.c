@@ -21,15 +21,19 @@ pal_status pal_observer_new(pal_observer **out, const pal_model *model, int toke
     pal_observer *o;
     pal_status st;
     size_t state = 0, part = 0;
+    int heads;
     *out = NULL;
     if (tokens < 1 || sequences < 1)
         return pal_fail(err, PAL_E_ARGUMENT, "an observer of %d tokens in %d sequences: expected at least 1", tokens,
                         sequences);
     if ((st = pal_alloc_named((void **)&o, 1, sizeof *o, "an observer", err))) return st;
     *o = (pal_observer){ .model = model, .tokens = tokens, .sequences = sequences };
-    for (int i = 0; i < model->config.layers && model->config.mixer != PAL_MIXER_ATTENTION; i++) {
+    pal_model_widest(&model->config, &heads, NULL, NULL);
+    for (int i = 0; i < model->config.layers; i++) {
+        const pal_mixer_spec *memory = pal_model_memory(&model->config, i);
         pal_mixer_plan plan;
-        pal_mixer_plan_make(&plan, &model->config, &model->layers[i]);
+        if (!memory) continue;
+        pal_mixer_plan_make(&plan, &model->config, memory, &model->layers[i]);
         const pal_memory_shape shape = pal_mixer_shape(&plan, tokens, sequences, NULL, 0);
         state = larger(state, plan.rule->state_floats(&shape));
         part = larger(part, plan.rule->part_floats(&shape, 0));
@@ -40,7 +44,7 @@ pal_status pal_observer_new(pal_observer **out, const pal_model *model, int toke
         st = pal_alloc_named((void **)&o->data, o->state_floats * (size_t)sequences, sizeof *o->data,
                              "an observer's memories", err);
     if (!st)
-        st = pal_alloc_named((void **)&o->decay, (size_t)tokens * (size_t)model->config.heads, sizeof *o->decay,
+        st = pal_alloc_named((void **)&o->decay, (size_t)tokens * (size_t)heads, sizeof *o->decay,
                              "an observer's decays", err);
     if (!st)
         st = pal_alloc_named((void **)&o->importance, part * (size_t)sequences, sizeof *o->importance,
@@ -50,8 +54,7 @@ pal_status pal_observer_new(pal_observer **out, const pal_model *model, int toke
         pal_observer_free(o);
         return st;
     }
-    o->bytes = ((o->state_floats + part) * (size_t)sequences + (size_t)tokens * (size_t)model->config.heads + part) *
-               sizeof(float);
+    o->bytes = ((o->state_floats + part) * (size_t)sequences + (size_t)tokens * (size_t)heads + part) * sizeof(float);
     for (int n = 0; n < sequences; n++) o->states[n] = o->data + (size_t)n * o->state_floats;
     *out = o;
     return PAL_OK;
@@ -84,14 +87,14 @@ static bool observe_layer(const pal_pass *ps, pal_work *w, pal_observer *o, int 
     const pal_block *b = &w->blocks[i];
     const pal_mixer_plan *m = &b->plan;
     pal_observation seen = { .layer = i,
-                             .rule = m->rule->name,
+                             .rule = pal_model_layer_rule(&w->model->config, i),
                              .tokens = ps->tokens,
                              .sequences = ps->sequences,
                              .heads = m->heads,
                              .dk = m->dk,
                              .dv = m->dv,
                              .cu_seqlens = ps->cu_seqlens };
-    if (ps->config->mixer != PAL_MIXER_ATTENTION) {
+    if (pal_block_remembers(b)) {
         if (pal_block_forgets(b)) {
             for (int t = 0; t < ps->tokens; t++)
                 for (int h = 0; h < m->heads; h++)
@@ -116,10 +119,10 @@ pal_status pal_model_observe(const pal_model *model, pal_work *w, pal_observer *
     pal_pass ps;
     const pal_status st = pal_stack_enter(w, model, batch, &ps, err);
     if (st) return st;
-    for (int i = 0; i < ps.config->layers; i++) {
+    for (int i = 0; i < model->config.layers; i++) {
         pal_stack_block(w, &ps, i);
         if (!observe_layer(&ps, w, o, i, fn, user))
-            return pal_fail(err, PAL_STOPPED, "stopped behind layer %d of %d", i, ps.config->layers);
+            return pal_fail(err, PAL_STOPPED, "stopped behind layer %d of %d", i, model->config.layers);
     }
     return PAL_OK;
 }

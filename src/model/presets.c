@@ -127,43 +127,48 @@ static int chosen(int asked, int preset) { return asked ? asked : preset; }
 
 /* Heads and their width. A head count without a head width keeps the preset's total width, and the other way round. */
 static int choose_heads(pal_model_config *c, const pal_preset_options *o, const preset_size *s, long long total) {
-    c->heads = o->heads ? o->heads : o->head_dim > 0 ? (int)(total / o->head_dim) : s->heads;
+    pal_mixer_spec *m = pal_config_mixer(c);
+    m->heads = o->heads ? o->heads : o->head_dim > 0 ? (int)(total / o->head_dim) : s->heads;
     /* Heads of these two share the width out evenly, in attention two channels at a time. */
-    const int unit = c->mixer == PAL_MIXER_ATTENTION ? 2 : 1;
-    if (!o->heads && !o->head_dim && (c->mixer == PAL_MIXER_M || unit == 2))
-        while (c->heads > 1 && total % (c->heads * unit)) c->heads--;
-    return o->head_dim ? o->head_dim : c->heads > 0 ? (int)(total / c->heads) : 0;
+    const int unit = pal_config_kinds[m->kind].attends ? 2 : 1;
+    if (!o->heads && !o->head_dim && (m->kind == PAL_MIXER_M || unit == 2))
+        while (m->heads > 1 && total % (m->heads * unit)) m->heads--;
+    return o->head_dim ? o->head_dim : m->heads > 0 ? (int)(total / m->heads) : 0;
 }
 
 static pal_status shape_m(pal_model_config *c, const char *name, int state, int head_dim, long long total,
                           pal_error *err) {
-    c->dv = head_dim;
-    c->dk = state;
-    c->key_heads = c->official ? 1 : c->heads;
-    c->proj_bias = c->mqar;
-    c->conv_bias = !c->mqar;
+    pal_mixer_spec *m = pal_config_mixer(c);
+    m->dv = head_dim;
+    m->dk = state;
+    m->key_heads = c->official ? 1 : m->heads;
+    m->proj_bias = c->mqar;
+    m->conv_bias = !c->mqar;
     c->rescale_residual = !c->mqar;
-    if ((long long)c->heads * c->dv == total) return PAL_OK;
-    return pal_fail(err, PAL_E_ARGUMENT, "model '%s': %d heads of %d do not make %lld inner channels", name, c->heads,
-                    c->dv, total);
+    if ((long long)m->heads * m->dv == total) return PAL_OK;
+    return pal_fail(err, PAL_E_ARGUMENT, "model '%s': %d heads of %d do not make %lld inner channels", name, m->heads,
+                    m->dv, total);
 }
 
 static pal_status shape_others(pal_model_config *c, const char *name, double expand_v, int head_dim, pal_error *err) {
-    const bool attends = c->mixer == PAL_MIXER_ATTENTION;
-    c->dk = head_dim;
-    c->dv = attends ? c->dk : pal_count_of(head_dim * expand_v);
-    c->key_heads = c->heads;
-    if (!attends || (long long)c->heads * c->dk == c->hidden) return PAL_OK;
-    return pal_fail(err, PAL_E_ARGUMENT, "model '%s': %d heads of %d do not make the hidden size, %d", name, c->heads,
-                    c->dk, c->hidden);
+    pal_mixer_spec *m = pal_config_mixer(c);
+    const bool attends = pal_config_kinds[m->kind].attends;
+    m->dk = head_dim;
+    m->rotary = attends ? head_dim : 0;
+    m->dv = attends ? m->dk : pal_count_of(head_dim * expand_v);
+    m->key_heads = m->heads;
+    if (!attends || (long long)m->heads * m->dk == c->hidden) return PAL_OK;
+    return pal_fail(err, PAL_E_ARGUMENT, "model '%s': %d heads of %d do not make the hidden size, %d", name, m->heads,
+                    m->dk, c->hidden);
 }
 
 static pal_status choose_rule(pal_model_config *c, const char *name, const char *rule, pal_error *err) {
+    pal_mixer_spec *m = pal_config_mixer(c);
     if (!rule) return PAL_OK;
-    if (c->mixer != PAL_MIXER_D)
+    if (m->kind != PAL_MIXER_D)
         return pal_fail(err, PAL_E_ARGUMENT, "model '%s': a rule can be chosen for palimpsa-d only", name);
-    if (strlen(rule) >= sizeof c->rule) return pal_fail(err, PAL_E_ARGUMENT, "no rule is named '%.60s'", rule);
-    strcpy(c->rule, rule);
+    if (strlen(rule) >= sizeof m->rule) return pal_fail(err, PAL_E_ARGUMENT, "no rule is named '%.60s'", rule);
+    strcpy(m->rule, rule);
     return PAL_OK;
 }
 
@@ -184,6 +189,7 @@ pal_status pal_model_preset(pal_model_config *c, const char *name, const pal_pre
     pal_status st;
     if ((st = find(name, o->task, &family, &s, err))) return st;
     pal_config_defaults(c, family->mixer);
+    pal_mixer_spec *m = pal_config_mixer(c);
     c->official = family->official;
     c->mqar = o->task && strcmp(o->task, "mqar") == 0;
     if (c->official && c->mqar)
@@ -192,26 +198,29 @@ pal_status pal_model_preset(pal_model_config *c, const char *name, const pal_pre
     if (c->official && o->recall_init)
         return pal_fail(err, PAL_E_ARGUMENT,
                         "model '%s' starts as its authors have it; palimpsa-m-wo-meta can start as for recall", name);
-    c->metaplasticity = family->metaplastic || (c->mixer != PAL_MIXER_D && c->mixer != PAL_MIXER_M);
+    c->metaplasticity = family->metaplastic || !pal_mixer_may_gate(m);
     c->hidden = chosen(o->hidden, s->hidden);
     c->layers = chosen(o->layers, s->layers);
     c->vocab = c->vocab_rows = chosen(o->vocab, s->vocab);
     if (c->official) c->vocab_rows = pal_count_of(16 * ceil(c->vocab / 16.0));
     if (c->mqar) c->norm_eps = 1e-5;
-    if (!c->mqar && c->mixer != PAL_MIXER_M) c->mlp = chosen(o->mlp, pal_config_mlp_width(c->hidden, 4));
-    if (c->mixer != PAL_MIXER_ATTENTION) c->conv = 4;
+    if (!c->mqar && m->kind != PAL_MIXER_M) {
+        c->block[0].form = PAL_MLP_SWIGLU;
+        c->block[0].mlp = chosen(o->mlp, pal_config_mlp_width(c->hidden, 4));
+    }
+    if (pal_config_kinds[m->kind].taps) m->conv = 4;
     const long long total = (long long)s->heads * s->head_dim * c->hidden / s->hidden;
     const int head_dim = choose_heads(c, o, s, total);
-    st = c->mixer == PAL_MIXER_M ? shape_m(c, name, chosen(o->state_size, s->state), head_dim, total, err)
-                                 : shape_others(c, name, o->expand_v > 0 ? o->expand_v : s->expand_v, head_dim, err);
+    st = m->kind == PAL_MIXER_M ? shape_m(c, name, chosen(o->state_size, s->state), head_dim, total, err)
+                                : shape_others(c, name, o->expand_v > 0 ? o->expand_v : s->expand_v, head_dim, err);
     if (st) return st;
     c->recall_init = o->recall_init && !c->mqar;
     if (c->recall_init) c->rescale_residual = false;
-    if (c->mixer == PAL_MIXER_D || (c->mixer == PAL_MIXER_M && !c->official))
-        c->rank = chosen(o->rank, pal_count_of(ceil(c->hidden / 16.0)));
+    if (m->kind == PAL_MIXER_D || (m->kind == PAL_MIXER_M && !c->official))
+        m->rank = chosen(o->rank, pal_count_of(ceil(c->hidden / 16.0)));
     if ((st = choose_rule(c, name, o->rule, err))) return st;
-    c->mesa_tolerance = o->mesa_tolerance;
-    if (o->norm_groups) c->norm_groups = o->norm_groups;
+    m->mesa_tolerance = o->mesa_tolerance;
+    if (o->norm_groups) m->norm_groups = o->norm_groups;
     if ((st = choose_forgetting(c, name, o->forgetting, err))) return st;
     return pal_model_config_check(c, err);
 }

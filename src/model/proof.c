@@ -28,18 +28,18 @@ pal_status pal_model_view(pal_model **out, const pal_model *model, const bool *m
         pal_model_close(m);
         return st;
     }
-    if ((st = pal_alloc_named(&block, (size_t)c->layers, sizeof *m->layers, "a model's layers", err))) {
+    if ((st = pal_model_make_layers(m, err))) {
         pal_model_close(m);
         return st;
     }
-    m->layers = block;
     memcpy(m->layers, model->layers, (size_t)c->layers * sizeof *m->layers);
-    if (strcmp(c->rule, "palimpsa") == 0 && !c->official) {
+    if (m->beside) memcpy(m->beside, model->beside, (size_t)c->layers * sizeof *m->beside);
+    for (int i = 0; i < c->layers && !c->official; i++) {
+        const pal_mixer_spec *memory = pal_model_memory(c, i);
+        if (!memory || !pal_mixer_may_gate(memory) || strcmp(memory->rule, "palimpsa") != 0) continue;
         m->config.listed = true;
-        for (int i = 0; i < c->layers; i++) {
-            m->config.metaplastic[i] = metaplastic && metaplastic[i];
-            m->layers[i].rule = pal_memory_find(pal_model_layer_rule(&m->config, i));
-        }
+        m->config.metaplastic[i] = metaplastic && metaplastic[i];
+        m->layers[i].rule = pal_memory_find(pal_model_layer_rule(&m->config, i));
     }
     *out = m;
     return PAL_OK;
@@ -52,13 +52,14 @@ typedef struct {
     float *logits; /* (PIECE, rows) */
 } reading;
 
-static pal_status reading_open(reading *r, const pal_model *model, const pal_context *cx, pal_error *err) {
+static pal_status reading_open(reading *r, const pal_model *model, const pal_context *cx, int tokens, pal_error *err) {
     pal_status st;
     r->model = model;
-    if ((st = pal_work_new(&r->work, model, cx, &(pal_work_options){ .tokens = PIECE, .sequences = 1, .logits = PIECE },
+    if ((st = pal_work_new(&r->work, model, cx,
+                           &(pal_work_options){ .tokens = PIECE, .sequences = 1, .logits = PIECE, .context = tokens },
                            err)))
         return st;
-    if ((st = pal_state_new(&r->state, model, 1, err))) return st;
+    if ((st = pal_state_new(&r->state, model, tokens, err))) return st;
     return pal_alloc_named((void **)&r->logits, (size_t)PIECE * (size_t)model->config.vocab_rows, sizeof(float),
                            "logits", err);
 }
@@ -128,7 +129,7 @@ pal_status pal_surgery_prove(pal_proof *out, const pal_surgery *surgery, const p
         before[i] = strcmp(pal_model_layer_rule(&source->config, i), "palimpsa") == 0;
     st = pal_model_view(&plain, result, before, err);
     const pal_model *const models[RUNS] = { source, plain, result };
-    for (int k = 0; k < RUNS && !st; k++) st = reading_open(&r[k], models[k], cx, err);
+    for (int k = 0; k < RUNS && !st; k++) st = reading_open(&r[k], models[k], cx, tokens, err);
     for (int done = 0; done < tokens && !st; done += PIECE) {
         const int piece = tokens - done < PIECE ? tokens - done : PIECE, cu[2] = { 0, piece };
         const pal_batch batch = { .tokens = piece, .sequences = 1, .ids = ids + done, .cu_seqlens = cu };

@@ -8,7 +8,6 @@
 
 pal_pass pal_work_pass(pal_work *w, int tokens, int sequences, const int *cu_seqlens) {
     return (pal_pass){ .cx = w->cx,
-                       .config = &w->model->config,
                        .tokens = tokens,
                        .sequences = sequences,
                        .cu_seqlens = cu_seqlens,
@@ -19,62 +18,81 @@ pal_pass pal_work_pass(pal_work *w, int tokens, int sequences, const int *cu_seq
                        .timers = &w->timers };
 }
 
-static pal_rmsnorm_args norm_args(const pal_pass *ps, const float *weight, float *dweight, const float *h, float *x) {
-    const size_t E = (size_t)ps->config->hidden;
+static pal_rmsnorm_args norm_args(const pal_work *w, const pal_pass *ps, const float *weight, float *dweight,
+                                  const float *h, float *x) {
+    const size_t E = (size_t)w->model->config.hidden;
     return (pal_rmsnorm_args){ .rows = (size_t)ps->tokens,
                                .groups = 1,
-                               .width = ps->config->hidden,
-                               .eps = (float)ps->config->norm_eps,
+                               .width = w->model->config.hidden,
+                               .eps = (float)w->model->config.norm_eps,
                                .w = weight,
                                .dw = dweight,
                                .x = { h, E },
                                .y = { x, E } };
 }
 
-static void norm_forward(const pal_pass *ps, const float *weight, const float *h, float *x, int op) {
+/* work->x = norm(h) */
+static void norm_forward(pal_work *w, const pal_pass *ps, const float *weight, const float *h, int op) {
     const double t = pal_tick(ps);
-    const pal_rmsnorm_args args = norm_args(ps, weight, NULL, h, x);
+    const pal_rmsnorm_args args = norm_args(w, ps, weight, NULL, h, w->x);
     pal_rmsnorm(ps->cx, &args);
     pal_tock(ps, op, t);
 }
 
-/* dh += d norm(h) / dh * dx */
-static void norm_backward(const pal_pass *ps, const float *weight, float *dweight, const float *h, const float *dx,
-                          float *dh) {
-    const size_t E = (size_t)ps->config->hidden;
+/* work->dh += d norm(h) / dh * work->dx */
+static void norm_backward(pal_work *w, const pal_pass *ps, const float *weight, float *dweight, const float *h) {
+    const size_t E = (size_t)w->model->config.hidden;
     const double t = pal_tick(ps);
-    pal_rmsnorm_args args = norm_args(ps, weight, dweight, h, NULL);
-    args.dy = (pal_const_view){ dx, E };
-    args.add = (pal_const_view){ dh, E };
-    args.dx = (pal_view){ dh, E };
+    pal_rmsnorm_args args = norm_args(w, ps, weight, dweight, h, NULL);
+    args.dy = (pal_const_view){ w->dx, E };
+    args.add = (pal_const_view){ w->dh, E };
+    args.dx = (pal_view){ w->dh, E };
     pal_rmsnorm_backward(ps->cx, &args, ps->scratch);
     pal_tock(ps, PAL_T_BACKWARD + PAL_T_NORM, t);
 }
 
-static void carry(const pal_pass *ps, float *to, const float *from) {
-    if (to != from) pal_copy_floats(ps->cx, to, from, (size_t)ps->tokens * (size_t)ps->config->hidden);
+static void carry(const pal_work *w, const pal_pass *ps, float *to, const float *from) {
+    if (to != from) pal_copy_floats(ps->cx, to, from, (size_t)ps->tokens * (size_t)w->model->config.hidden);
+}
+
+/* The second mixer reads the same input and adds to the same stream; its memories stand behind the first one's. */
+static void beside_forward(pal_work *w, const pal_pass *ps, int i, float *h) {
+    pal_block *b = &w->blocks[i];
+    pal_pass own = *ps;
+    own.variance = NULL;
+    if (ps->memory) own.memory = w->memory + w->options.sequences;
+    pal_mixer_forward(&own, &b->beside.plan, &w->model->beside[i], &b->beside.mixer, &b->beside.work, w->x, h);
+}
+
+/* h: the stream that the mixers add to; NULL: only what backward reads. */
+static void mixers_forward(pal_work *w, const pal_pass *ps, int i, float *h) {
+    pal_block *b = &w->blocks[i];
+    const bool watched = w->watching && ps->memory;
+    pal_pass own = *ps;
+    pal_watched watch = { .work = w, .pass = ps, .block = i };
+    const pal_pass *first = ps;
+    if (watched) own.before_memory = pal_watch_before, own.before_memory_user = &watch, first = &own;
+    if (b->mixers) pal_mixer_forward(first, &b->plan, &w->model->layers[i], &b->mixer, &b->mixer_work, w->x, h);
+    if (watched) pal_watch_after(&watch); /* while the mixer's working memory is not yet the MLP's */
+    if (b->mixers > 1) beside_forward(w, ps, i, h);
 }
 
 /* again: the second time, when layers are recomputed; what backward does not read is left out. */
 static void block_forward(pal_work *w, const pal_pass *ps, int i, bool again) {
     pal_block *b = &w->blocks[i];
     const pal_layer *layer = &w->model->layers[i];
-    const bool mlp = ps->config->mlp > 0;
-    float *next = i + 1 < ps->config->layers ? w->blocks[i + 1].h : w->h;
-    float *middle = mlp ? b->middle : again ? NULL : next;
-    norm_forward(ps, layer->w[PAL_W_NORM], b->h, w->x, PAL_T_NORM);
-    if (middle) carry(ps, middle, b->h);
-    const bool watched = w->watching && ps->memory;
-    pal_pass own = *ps;
-    pal_watched watch = { .work = w, .pass = ps, .block = i };
-    if (watched) own.before_memory = pal_watch_before, own.before_memory_user = &watch, ps = &own;
-    if (ps->config->mixer == PAL_MIXER_ATTENTION) pal_attention_forward(ps, &b->plan, &b->mixer, w->x, middle);
-    else pal_mixer_forward(ps, &b->plan, layer, &b->mixer, &b->mixer_work, w->x, middle);
-    if (watched) pal_watch_after(&watch); /* while the mixer's working memory is not yet the MLP's */
+    const bool mlp = b->mlp_plan.form != PAL_MLP_NONE, both = mlp && b->mixers;
+    float *next = i + 1 < w->model->config.layers ? w->blocks[i + 1].h : w->h;
+    float *middle = both ? b->middle : again ? NULL : next;
+    norm_forward(w, ps, layer->w[PAL_W_NORM], b->h, PAL_T_NORM);
+    if (middle) carry(w, ps, middle, b->h);
+    mixers_forward(w, ps, i, middle);
     if (!mlp) return;
-    norm_forward(ps, layer->w[PAL_W_MLP_NORM], middle, w->x, PAL_T_NORM);
-    if (!again) carry(ps, next, middle);
-    pal_mlp_forward(ps, layer, &b->mlp, &w->mlp_work, w->x, again ? NULL : next);
+    if (both) {
+        norm_forward(w, ps, layer->w[PAL_W_MLP_NORM], middle, PAL_T_NORM);
+        if (!again) carry(w, ps, next, middle);
+    }
+    pal_mlp_forward(ps, &b->mlp_plan, &b->mlp, &w->mlp_work, w->x, again ? NULL : next);
 }
 
 void pal_stack_block(pal_work *w, const pal_pass *ps, int i) { block_forward(w, ps, i, false); }
@@ -82,6 +100,7 @@ void pal_stack_block(pal_work *w, const pal_pass *ps, int i) { block_forward(w, 
 void pal_stack_use_states(pal_work *w, pal_pass *ps, pal_state *const *states, int i) {
     for (int n = 0; n < ps->sequences; n++) {
         w->memory[n] = states[n]->data + states[n]->memory_at[i];
+        w->memory[w->options.sequences + n] = states[n]->data + states[n]->beside_at[i];
         w->conv_window[n] = states[n]->data + states[n]->conv_window_at[i];
     }
     ps->memory = w->memory;
@@ -89,8 +108,9 @@ void pal_stack_use_states(pal_work *w, pal_pass *ps, pal_state *const *states, i
 }
 
 /* Adds layer i's mean output variance at each sequence's last token. */
-static void add_variance(pal_work *w, const pal_pass *ps, const pal_mixer_plan *m) {
-    if (!m->rule->has_variance) return;
+static void add_variance(pal_work *w, const pal_pass *ps, const pal_block *b) {
+    const pal_mixer_plan *m = &b->plan;
+    if (!pal_block_remembers(b) || !m->rule->has_variance) return;
     for (int n = 0; n < ps->sequences; n++) {
         const size_t last = (size_t)(ps->cu_seqlens ? ps->cu_seqlens[n + 1] - 1 : n), values = (size_t)m->values;
         double sum = 0;
@@ -103,7 +123,7 @@ static void add_variance(pal_work *w, const pal_pass *ps, const pal_mixer_plan *
 static void forward_one(pal_work *w, pal_pass *ps, pal_state *const *states, int i) {
     if (states) pal_stack_use_states(w, ps, states, i);
     block_forward(w, ps, i, false);
-    if (ps->variance) add_variance(w, ps, &w->blocks[i].plan);
+    if (ps->variance) add_variance(w, ps, &w->blocks[i]);
 }
 
 /* Nothing was added to the variances yet. */
@@ -114,23 +134,32 @@ static void begin_variance(pal_work *w, const pal_pass *ps) {
 
 void pal_stack_forward(pal_work *w, pal_pass *ps, pal_state *const *states) {
     begin_variance(w, ps);
-    for (int i = 0; i < ps->config->layers; i++) forward_one(w, ps, states, i);
+    for (int i = 0; i < w->model->config.layers; i++) forward_one(w, ps, states, i);
+}
+
+static void mlp_backward(pal_work *w, const pal_pass *ps, int i) {
+    pal_block *b = &w->blocks[i];
+    const pal_layer *layer = &w->model->layers[i];
+    const pal_weight_id norm = b->mixers ? PAL_W_MLP_NORM : PAL_W_NORM;
+    const float *h = b->mixers ? b->middle : b->h;
+    norm_forward(w, ps, layer->w[norm], h, PAL_T_BACKWARD + PAL_T_NORM);
+    pal_mlp_backward(ps, &b->mlp_plan, &b->mlp, &w->mlp_work, w->x, w->dh, w->dx);
+    norm_backward(w, ps, layer->w[norm], layer->d[norm], h);
 }
 
 static void block_backward(pal_work *w, const pal_pass *ps, int i) {
     pal_block *b = &w->blocks[i];
     const pal_layer *layer = &w->model->layers[i];
     if (w->options.recompute) block_forward(w, ps, i, true);
-    if (ps->config->mlp) {
-        norm_forward(ps, layer->w[PAL_W_MLP_NORM], b->middle, w->x, PAL_T_BACKWARD + PAL_T_NORM);
-        pal_mlp_backward(ps, layer, &b->mlp, &w->mlp_work, w->x, w->dh, w->dx);
-        norm_backward(ps, layer->w[PAL_W_MLP_NORM], layer->d[PAL_W_MLP_NORM], b->middle, w->dx, w->dh);
-    }
-    norm_forward(ps, layer->w[PAL_W_NORM], b->h, w->x, PAL_T_BACKWARD + PAL_T_NORM);
-    if (ps->config->mixer == PAL_MIXER_ATTENTION)
-        pal_attention_backward(ps, &b->plan, &b->mixer, &b->mixer_work, w->x, w->dh, w->dx);
-    else pal_mixer_backward(ps, &b->plan, layer, &b->mixer, &b->mixer_work, w->x, w->dh, w->dx);
-    norm_backward(ps, layer->w[PAL_W_NORM], layer->d[PAL_W_NORM], b->h, w->dx, w->dh);
+    if (b->mlp_plan.form) mlp_backward(w, ps, i);
+    if (!b->mixers) return;
+    norm_forward(w, ps, layer->w[PAL_W_NORM], b->h, PAL_T_BACKWARD + PAL_T_NORM);
+    if (b->mixers > 1)
+        pal_mixer_backward(ps, &b->beside.plan, &w->model->beside[i], &b->beside.mixer, &b->beside.work, w->x, w->dh,
+                           PAL_OVERWRITE, w->dx);
+    pal_mixer_backward(ps, &b->plan, layer, &b->mixer, &b->mixer_work, w->x, w->dh,
+                       b->mixers > 1 ? PAL_ADD : PAL_OVERWRITE, w->dx);
+    norm_backward(w, ps, layer->w[PAL_W_NORM], layer->d[PAL_W_NORM], b->h);
 }
 
 /* Weights lie in the order in which forward meets them, a layer's norm first. */
@@ -140,7 +169,7 @@ static void tell_learned(const pal_work *w, const float *first) {
 
 void pal_stack_backward(pal_work *w, pal_pass *ps, const pal_state *const *before) {
     if (before) ps->before = w->before;
-    for (int i = ps->config->layers - 1; i >= 0; i--) {
+    for (int i = w->model->config.layers - 1; i >= 0; i--) {
         for (int n = 0; before && n < ps->sequences; n++)
             w->before[n] = before[n] ? before[n]->data + before[n]->conv_window_at[i] : NULL;
         block_backward(w, ps, i);
@@ -189,9 +218,13 @@ static pal_status check_rows(const pal_batch *b, const int *at, int n, const flo
     return PAL_OK;
 }
 
+static float embedding_scale(const pal_model *m) {
+    return m->config.embedding_scale != 0 ? (float)m->config.embedding_scale : 1;
+}
+
 static pal_pass enter(pal_work *w, const pal_batch *b) {
     pal_pass ps = pal_work_pass(w, b->tokens, b->sequences, b->cu_seqlens);
-    pal_embedding_forward(&ps, &w->model->outer.m[PAL_W_EMBEDDING], b->ids, w->blocks[0].h);
+    pal_embedding_forward(&ps, &w->model->outer.m[PAL_W_EMBEDDING], embedding_scale(w->model), b->ids, w->blocks[0].h);
     return ps;
 }
 
@@ -253,7 +286,7 @@ static pal_status learn(pal_model *m, pal_work *w, const pal_state *const *befor
     pal_head_loss(&ps, &m->outer, &w->head, w->h, w->rows, n, b->targets, scale, loss, correct, NULL, w->dh);
     tell_learned(w, m->outer.d[PAL_W_FINAL_NORM]);
     pal_stack_backward(w, &ps, before);
-    pal_embedding_backward(&ps, m->outer.d[PAL_W_EMBEDDING], b->ids, w->dh);
+    pal_embedding_backward(&ps, m->outer.d[PAL_W_EMBEDDING], m->config.hidden, embedding_scale(m), b->ids, w->dh);
     tell_learned(w, m->gradients);
     return PAL_OK;
 }
@@ -266,7 +299,7 @@ pal_status pal_model_learn(pal_model *m, pal_work *w, const pal_batch *b, float 
 pal_status pal_model_learn_carried(pal_model *m, pal_work *w, const pal_state *const *before, pal_state *const *after,
                                    const pal_batch *b, float scale, pal_loss *loss, pal_error *err) {
     pal_status st = PAL_OK;
-    if (m->config.mixer == PAL_MIXER_ATTENTION)
+    if (pal_model_grows(&m->config))
         return pal_fail(err, PAL_E_ARGUMENT, "attention has no memory of fixed size to carry");
     if (w->options.recompute)
         return pal_fail(err, PAL_E_ARGUMENT, "carried memories do not go with recomputed activations");
@@ -283,8 +316,7 @@ void pal_shift_targets(int32_t *targets, const int32_t *ids, int tokens) {
     if (tokens > 0) targets[tokens - 1] = PAL_IGNORE;
 }
 
-/* Tells the blocks what their sequences go on from. cu_seqlens NULL: one token a sequence. */
-static void go_on_from(pal_work *w, pal_pass *ps, pal_state *const *states) {
+void pal_stack_continue(pal_work *w, pal_pass *ps, pal_state *const *states) {
     for (int i = 0; i < ps->sequences; i++) {
         w->past[i] = (int)states[i]->position;
         pal_work_reach(w, w->past[i] + (ps->cu_seqlens ? ps->cu_seqlens[i + 1] - ps->cu_seqlens[i] : 1));
@@ -297,7 +329,7 @@ static pal_pass remember(pal_work *w, pal_state *const *states, const bool *borr
     pal_pass ps = enter(w, b);
     ps.variance = w->variance;
     ps.borrowed = borrowed;
-    go_on_from(w, &ps, states);
+    pal_stack_continue(w, &ps, states);
     pal_stack_forward(w, &ps, states);
     for (int i = 0; i < b->sequences; i++)
         if (!borrowed || !borrowed[i])
@@ -362,14 +394,14 @@ bool pal_piece_go_on(pal_piece *p, pal_work *w, double seconds, float *logits) {
     const int cu[2] = { 0, p->tokens }, layers = w->model->config.layers;
     const pal_batch b = { .tokens = p->tokens, .sequences = 1, .ids = p->ids, .cu_seqlens = cu };
     pal_pass ps = p->block ? pal_work_pass(w, p->tokens, 1, cu) : enter(w, &b);
-    if (p->block) carry(&ps, p->block < layers ? w->blocks[p->block].h : w->h, p->stream);
+    if (p->block) carry(w, &ps, p->block < layers ? w->blocks[p->block].h : w->h, p->stream);
     ps.variance = w->variance; /* only those who watch see it, and they read in one go */
     begin_variance(w, &ps);
-    go_on_from(w, &ps, &p->state);
+    pal_stack_continue(w, &ps, &p->state);
     while (p->block < layers) {
         forward_one(w, &ps, &p->state, p->block++);
         if ((p->block < layers || logits) && !(pal_seconds() - start < seconds)) {
-            carry(&ps, p->stream, p->block < layers ? w->blocks[p->block].h : w->h);
+            carry(w, &ps, p->stream, p->block < layers ? w->blocks[p->block].h : w->h);
             return false;
         }
     }

@@ -10,11 +10,14 @@ struct pal_state {
     const pal_model *model;
     int context;
     int64_t position;
-    int32_t pending; /* a token of the sequence that has not been read yet; -1: none */
-    size_t floats;
-    float *data;
-    size_t *conv_window_at, *memory_at; /* (layers) offsets in data */
+    int32_t pending;      /* a token of the sequence that has not been read yet; -1: none */
+    size_t fixed, floats; /* of data: windows and memories of fixed size, which come first; and all of it */
+    float *data;          /* the fixed part, then caches of attention, of which only `position` tokens mean anything */
+    size_t *conv_window_at, *memory_at, *beside_at; /* (layers) offsets in data; beside_at: of second mixers */
 };
+
+/* Floats that a state of this model holds after so many tokens: what its file takes, without head and padding. */
+size_t pal_state_used_floats(const pal_model *model, int64_t position);
 
 /* One sentence when these n states cannot take the tokens of cu_seqlens (NULL: one each) of this model. borrowed: see
  * pal_model_score_rows. */
@@ -23,21 +26,21 @@ pal_status pal_states_check(const pal_model *model, pal_state *const *states, co
 
 bool pal_state_is_finite(const pal_state *state); /* every number of it */
 
-/* pal_model_score with targets of its own: nll[i] and correct[i] of target[i] (an id of the vocabulary) behind position
+/* pal_model_score with targets of its own: nll[i] and correct[i] of target[i] (an id of the vocabulary) after position
  * at[i] of the batch, which may be asked for several targets. n may be 0. borrowed (NULL: none): states that are read
- * and left as they were, so that several sequences can go on from the same one; not attention's, which grow. */
+ * and left as they were, so that several sequences can continue the same one; not attention's, which grow. */
 pal_status pal_model_score_rows(const pal_model *model, pal_work *work, pal_state *const *states, const bool *borrowed,
                                 const pal_batch *batch, const int *at, const int32_t *target, int n, float *nll,
                                 unsigned char *correct, pal_error *err);
 
-/* Truncated back-propagation: pal_model_learn where sequence n goes on from before[n], as from a constant (NULL: it
+/* Truncated back-propagation: pal_model_learn where sequence n continues before[n], as from a constant (NULL: it
  * starts afresh), and leaves its memory in after[n]. Not for attention, and not with recomputation. */
 pal_status pal_model_learn_carried(pal_model *model, pal_work *work, const pal_state *const *before,
                                    pal_state *const *after, const pal_batch *batch, float scale, pal_loss *loss,
                                    pal_error *err);
 
-/* The file of a state with what somebody above remembers beside it: `more` (size bytes) is stored and given back as it
- * is. load_with hands it out in a block of the caller's (pal_free; NULL and 0 when the file has none). */
+/* The file of a state with a trailer of the caller: `more` (size bytes) is stored and given back as it is. load_with
+ * returns it in a block of the caller (pal_free; NULL and 0 when the file has none). */
 pal_status pal_state_save_with(const pal_state *state, const void *more, size_t size, const char *path, pal_error *err);
 pal_status pal_state_load_with(pal_state *state, void **more, size_t *size, const char *path, pal_error *err);
 /* What the head of a state's file says, whose size fits it; the rest is not looked at. */

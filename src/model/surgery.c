@@ -10,21 +10,38 @@
 #include "base/random.h"
 #include "model/model.h"
 
+/* The memory that an importance gate can be added to; NULL: the layer has none. */
+static const pal_mixer_spec *memory_of(const pal_model_config *c, int layer) {
+    const pal_mixer_spec *m = pal_model_memory(c, layer);
+    return m && pal_mixer_may_gate(m) ? m : NULL;
+}
+
+/* Other rules are left as they are. */
 static bool is_plain(const pal_model_config *c, int layer) {
-    return strcmp(pal_model_layer_rule(c, layer), "gla") == 0;
+    const pal_mixer_spec *m = memory_of(c, layer);
+    return m && strcmp(pal_mixer_rule(c, m, layer), "gla") == 0 &&
+           (strcmp(m->rule, "palimpsa") == 0 || strcmp(m->rule, "gla") == 0);
 }
 
 static pal_status check_kind(const pal_model_config *c, pal_error *err) {
     char kind[64];
-    int plain = 0;
+    int plain = 0, memories = 0;
+    const char *other = NULL;
     pal_model_describe(c, kind);
-    if (c->mixer != PAL_MIXER_M && c->mixer != PAL_MIXER_D)
+    for (int i = 0; i < c->layers; i++) {
+        const pal_mixer_spec *m = memory_of(c, i);
+        plain += is_plain(c, i);
+        memories += m != NULL;
+        if (m && strcmp(m->rule, "palimpsa") != 0 && strcmp(m->rule, "gla") != 0) other = m->rule;
+    }
+    if (!memories)
         return pal_fail(err, PAL_E_ARGUMENT, "%s: only Mamba2 and Palimpsa layers can become metaplastic", kind);
-    if (strcmp(c->rule, "palimpsa") != 0 && strcmp(c->rule, "gla") != 0)
+    if (plain) return PAL_OK;
+    if (other)
         return pal_fail(err, PAL_E_ARGUMENT, "%s: metaplasticity takes the place of plain layers, not of rule '%s'",
-                        kind, c->rule);
-    for (int i = 0; i < c->layers; i++) plain += is_plain(c, i);
-    return plain ? PAL_OK : pal_fail(err, PAL_E_ARGUMENT, "%s: every layer is metaplastic already", kind);
+                        kind, other);
+    return pal_fail(err, PAL_E_ARGUMENT, "%s: every layer %sis metaplastic already", kind,
+                    memories < c->layers ? "with such a memory " : "");
 }
 
 bool pal_surgery_needs_windows(const char *choice) { return strncmp(choice, "top:", 4) == 0; }
@@ -66,6 +83,10 @@ static pal_status choose_listed(bool *layers, const char *choice, const pal_mode
             return pal_fail(err, PAL_E_ARGUMENT, "layers '%.60s': the model has layers 0 to %d", choice, c->layers - 1);
         if (layers[layer])
             return pal_fail(err, PAL_E_ARGUMENT, "layers '%.60s': layer %d is there twice", choice, layer);
+        if (!memory_of(c, layer))
+            return pal_fail(err, PAL_E_ARGUMENT,
+                            "layers '%.60s': layer %d has no memory of Mamba2 or Palimpsa; its rule is %s", choice,
+                            layer, pal_model_layer_rule(c, layer));
         if (!is_plain(c, layer))
             return pal_fail(err, PAL_E_ARGUMENT, "layers '%.60s': layer %d is metaplastic already", choice, layer);
         layers[layer] = true;
@@ -101,10 +122,12 @@ pal_status pal_surgery_config(pal_model_config *out, const pal_model_config *fro
                         s->high);
     *out = *from;
     for (int i = 0; i < from->layers; i++) {
-        if (!is_plain(from, i) && s->rank && s->rank != from->rank)
+        const pal_mixer_spec *m = memory_of(from, i);
+        const bool on = m && strcmp(pal_mixer_rule(from, m, i), "palimpsa") == 0;
+        if (on && s->rank && s->rank != m->rank)
             return pal_fail(err, PAL_E_ARGUMENT, "rank %d: layer %d is metaplastic already, with rank %d", s->rank, i,
-                            from->rank);
-        out->metaplastic[i] = s->layers[i] || !is_plain(from, i);
+                            m->rank);
+        out->metaplastic[i] = s->layers[i] || on;
     }
     for (int i = 0; i < PAL_MAX_LAYERS; i++)
         if (s->layers[i] && (i >= from->layers || !is_plain(from, i)))
@@ -113,8 +136,12 @@ pal_status pal_surgery_config(pal_model_config *out, const pal_model_config *fro
     out->metaplasticity = true;
     out->finetuning = true;
     out->listed = true;
-    strcpy(out->rule, "palimpsa");
-    if (s->rank || out->rank < 1) out->rank = s->rank ? s->rank : (out->hidden + 15) / 16;
+    for (int b = 0; b < out->blocks; b++) {
+        pal_mixer_spec *m = &out->block[b].mixer[0];
+        if (!out->block[b].mixers || !pal_mixer_may_gate(m)) continue;
+        if (strcmp(m->rule, "gla") == 0) strcpy(m->rule, "palimpsa");
+        if (s->rank || m->rank < 1) m->rank = s->rank ? s->rank : (out->hidden + 15) / 16;
+    }
     return pal_model_config_check(out, err);
 }
 
@@ -145,11 +172,13 @@ static pal_status keep_unread_gates(operation *op, pal_error *err) {
     for (size_t i = 0; i < op->table.count; i++) {
         const pal_weight_entry *e = &op->table.entries[i];
         if (e->optional && !tensor_of(op, e)) continue;
-        if (e->optional && op->to->rank != op->from->rank)
+        const pal_mixer_spec *to = e->optional ? pal_model_memory(op->to, e->view.layer) : NULL,
+                             *from = e->optional ? pal_model_memory(op->from, e->view.layer) : NULL;
+        if (e->optional && to->rank != from->rank)
             return pal_fail(err, PAL_E_ARGUMENT,
                             "rank %d: layer %d keeps an importance gate of rank %d, which nothing reads; leave the "
                             "rank as it is, or make all layers metaplastic",
-                            op->to->rank, e->view.layer, op->from->rank);
+                            to->rank, e->view.layer, from->rank);
         op->table.entries[kept++] = *e;
     }
     op->table.count = kept;

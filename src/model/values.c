@@ -18,9 +18,7 @@ void pal_weight_read(const pal_weight *w, size_t first, size_t count, float *to)
     pal_values_decode(w->type, w->data, first, count, to);
 }
 
-size_t pal_weight_bytes(const pal_weight *w) {
-    return w->count / pal_dtype_values(w->type) * pal_dtype_size(w->type);
-}
+size_t pal_weight_bytes(const pal_weight *w) { return w->count / pal_dtype_values(w->type) * pal_dtype_size(w->type); }
 
 /* What rows get that do not fill the blocks of `type`. */
 static pal_dtype finer(pal_dtype type) {
@@ -138,19 +136,51 @@ static uint64_t hash_weight(uint64_t seed, const pal_weight *w) {
     return hash_end(lane, x, w->count - at);
 }
 
+static uint64_t mix_reals(uint64_t hash, const double *x, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        uint64_t word;
+        memcpy(&word, &x[i], sizeof word);
+        hash = mix(hash, word);
+    }
+    return hash;
+}
+
+/* Of a model whose layers are all alike: what decides and shows neither in names nor in shapes of weights. */
+static uint64_t mix_mixer(uint64_t hash, const pal_model_config *c) {
+    const pal_mixer_spec *m = pal_config_mixer_of(c);
+    const double reals[] = { c->norm_eps,    c->rope_theta, m->dt_low,        m->dt_high,
+                             m->norm_groups, m->key_heads,  m->mesa_tolerance };
+    /* Exact solving leaves fingerprints as they were before there was a choice. */
+    return mix_reals(hash, reals, PAL_COUNT(reals) - (m->mesa_tolerance > 0 ? 0 : 1));
+}
+
+/* Of a list of blocks: every number of it. A field that is 0 by default and comes later is mixed in only where it is
+ * not 0, so that fingerprints stay. */
+static uint64_t mix_blocks(uint64_t hash, const pal_model_config *c) {
+    const double whole[] = { c->norm_eps, c->rope_theta, c->embedding_scale, c->logit_scale, c->blocks };
+    hash = mix_reals(hash, whole, PAL_COUNT(whole));
+    for (int b = 0; b < c->blocks; b++) {
+        const pal_block_spec *block = &c->block[b];
+        const double one[] = { block->mixers, block->form, block->mlp, block->gate_scale, block->down_scale };
+        hash = mix_reals(hash, one, PAL_COUNT(one));
+        for (int k = 0; k < block->mixers; k++) {
+            const pal_mixer_spec *m = &block->mixer[k];
+            const double numbers[] = { m->kind,      m->heads,         m->key_heads, m->dk,          m->dv,
+                                       m->conv,      m->tiled,         m->norm,      m->norm_groups, m->dt_low,
+                                       m->dt_high,   m->scale,         m->rotary,    m->qk_norm,     m->out_gate,
+                                       m->out_scale, m->mesa_tolerance };
+            hash = mix_reals(mix_reals(hash, numbers, PAL_COUNT(numbers)), m->in_scale, PAL_COUNT(m->in_scale));
+        }
+    }
+    for (int i = 0; i < c->layers; i++) hash = mix(hash, c->layer_block[i]);
+    return hash;
+}
+
 static uint64_t take_fingerprint(const pal_model *m) {
     uint64_t hash = 0x70616c696d707361u;
     for (int i = 0; i < m->config.layers; i++)
         for (const char *c = pal_model_layer_rule(&m->config, i); *c; c++) hash = mix(hash, (unsigned char)*c);
-    const double reals[] = { m->config.norm_eps,    m->config.rope_theta, m->config.dt_low,        m->config.dt_high,
-                             m->config.norm_groups, m->config.key_heads,  m->config.mesa_tolerance };
-    /* Exact solving leaves fingerprints as they were before there was a choice. */
-    const size_t count = PAL_COUNT(reals) - (m->config.mesa_tolerance > 0 ? 0 : 1);
-    for (size_t i = 0; i < count; i++) {
-        uint64_t word;
-        memcpy(&word, &reals[i], sizeof word);
-        hash = mix(hash, word);
-    }
+    hash = m->config.hybrid ? mix_blocks(hash, &m->config) : mix_mixer(hash, &m->config);
     const pal_weight_table *table = m->viewed ? &m->viewed->table : &m->table;
     for (size_t i = 0; i < table->count; i++) {
         const pal_weight *w = &table->entries[i].view;

@@ -27,19 +27,22 @@ typedef struct {
     uint32_t *bins;             /* (BINS) zero but while they are used */
 } places;
 
+/* Of a memory of fixed size. */
 static size_t head_floats(const pal_mixer_plan *m) {
     const pal_memory_shape shape = pal_mixer_shape(m, 1, 1, NULL, 0);
-    return m->rule->keeps_tokens ? 0 : m->rule->state_floats(&shape) / (size_t)m->heads;
+    return m->rule->state_floats(&shape) / (size_t)m->heads;
 }
 
 /* memory: floats of the largest layer's, behind everything else. */
 static size_t place(places *p, const pal_model *model, size_t memory, void *scratch) {
-    const size_t heads = (size_t)model->config.heads, elements = (size_t)model->config.dk * (size_t)model->config.dv;
+    int most_heads, dk, dv;
+    pal_model_widest(&model->config, &most_heads, &dk, &dv);
+    const size_t heads = (size_t)most_heads, elements = (size_t)dk * (size_t)dv;
     pal_arena arena = { .base = scratch, .capacity = SIZE_MAX / 2 };
     p->bins = pal_take(&arena, BINS, sizeof *p->bins);
     p->changes = pal_take(&arena, heads, sizeof *p->changes);
     p->heads = pal_take(&arena, heads, sizeof *p->heads);
-    p->y = pal_take(&arena, (size_t)model->config.dv, sizeof *p->y);
+    p->y = pal_take(&arena, (size_t)dv, sizeof *p->y);
     p->mean = pal_take(&arena, elements, sizeof *p->mean);
     p->importance = pal_take(&arena, elements, sizeof *p->importance);
     p->before = pal_take(&arena, memory, sizeof *p->before);
@@ -50,11 +53,14 @@ size_t pal_watch_bytes(const pal_model *model) {
     places p;
     size_t largest = 0;
     for (int i = 0; i < model->config.layers; i++) {
+        const pal_mixer_spec *memory = pal_model_memory(&model->config, i);
         pal_mixer_plan plan;
-        pal_mixer_plan_make(&plan, &model->config, &model->layers[i]);
-        if (head_floats(&plan) > largest) largest = head_floats(&plan);
+        if (!memory) continue;
+        pal_mixer_plan_make(&plan, &model->config, memory, &model->layers[i]);
+        const size_t floats = head_floats(&plan) * (size_t)plan.heads;
+        if (floats > largest) largest = floats;
     }
-    return place(&p, model, (size_t)model->config.heads * largest, NULL);
+    return place(&p, model, largest, NULL);
 }
 
 pal_status pal_watch_check(const pal_watch *watch, const pal_model *model, pal_error *err) {
@@ -65,15 +71,18 @@ pal_status pal_watch_check(const pal_watch *watch, const pal_model *model, pal_e
                         watch->element_count, watch->tokens, PAL_ELEMENTS);
     for (int i = 0; i < watch->element_count; i++) {
         const pal_element *e = &watch->elements[i];
-        if (e->layer < 0 || e->layer >= c->layers || e->head < 0 || e->head >= c->heads || e->key < 0 ||
-            e->key >= c->dk || e->value < 0 || e->value >= c->dv)
-            return pal_fail(err, PAL_E_ARGUMENT,
-                            "element %d is layer %d, head %d, key %d, value %d: the model has %d layers of %d heads of "
-                            "%d keys and %d values",
-                            i, e->layer, e->head, e->key, e->value, c->layers, c->heads, c->dk, c->dv);
-        if (model->layers[e->layer].rule->keeps_tokens)
+        if (e->layer < 0 || e->layer >= c->layers)
+            return pal_fail(err, PAL_E_ARGUMENT, "element %d is of layer %d: the model has %d layers", i, e->layer,
+                            c->layers);
+        const pal_mixer_spec *m = pal_model_memory(c, e->layer);
+        if (!m)
             return pal_fail(err, PAL_E_ARGUMENT, "element %d: layer %d has no memory of keys by values: its rule is %s",
-                            i, e->layer, model->layers[e->layer].rule->name);
+                            i, e->layer, pal_model_layer_rule(c, e->layer));
+        if (e->head < 0 || e->head >= m->heads || e->key < 0 || e->key >= m->dk || e->value < 0 || e->value >= m->dv)
+            return pal_fail(err, PAL_E_ARGUMENT,
+                            "element %d is head %d, key %d, value %d of layer %d, which has %d heads of %d keys and %d "
+                            "values",
+                            i, e->head, e->key, e->value, e->layer, m->heads, m->dk, m->dv);
     }
     return PAL_OK;
 }
@@ -94,6 +103,7 @@ typedef struct {
     const pal_watch *watch;
     const pal_pass *ps;
     const pal_block *block;
+    int heads;                /* of the widest layer */
     int layer, first, tokens; /* the sequence's first token in the batch, and how many it has */
     float *memory;
     size_t head_floats;
@@ -105,15 +115,18 @@ static view look(const pal_watched *watched, int sequence) {
     const pal_work *w = watched->work;
     const pal_pass *ps = watched->pass;
     const int *cu = ps->cu_seqlens, layer = watched->block;
+    int heads;
+    pal_model_widest(&w->model->config, &heads, NULL, NULL);
     view v = { .watch = w->watches[sequence],
                .ps = ps,
                .block = &w->blocks[layer],
+               .heads = heads,
                .layer = layer,
                .first = cu ? cu[sequence] : sequence,
                .tokens = cu ? cu[sequence + 1] - cu[sequence] : 1,
                .memory = ps->memory[sequence],
-               .head_floats = head_floats(&w->blocks[layer].plan) };
-    place(&v.at, w->model, v.head_floats * (size_t)w->model->config.heads, v.watch->scratch);
+               .head_floats = pal_block_remembers(&w->blocks[layer]) ? head_floats(&w->blocks[layer].plan) : 0 };
+    place(&v.at, w->model, v.head_floats * (size_t)w->blocks[layer].plan.heads, v.watch->scratch);
     return v;
 }
 
@@ -248,7 +261,7 @@ static float window_at(const view *v, int token) {
 
 static float variance_at(const view *v, int token) {
     const size_t values = (size_t)v->block->plan.values;
-    if (!v->ps->variance || !v->block->plan.rule->has_variance) return NAN;
+    if (!v->ps->variance || !pal_block_remembers(v->block) || !v->block->plan.rule->has_variance) return NAN;
     const float *row = v->ps->variance + (size_t)(v->first + token) * values;
     double sum = 0;
     for (size_t i = 0; i < values; i++) sum += (double)row[i];
@@ -283,12 +296,11 @@ static void follow(const view *v) {
 
 static void take_layer(const view *v, int layers) {
     const pal_watch *watch = v->watch;
-    const size_t heads = (size_t)v->block->plan.heads, i = (size_t)v->layer;
+    const size_t heads = (size_t)v->heads, i = (size_t)v->layer;
     pal_tile tile = { .window = NAN, .ratio = NAN, .write = NAN, .norm = NAN, .variance = NAN };
     for (int q = 0; q < PAL_TILE_SPREAD; q++) tile.importance[q] = NAN;
-    if (v->block->plan.rule->keeps_tokens)
-        for (size_t h = 0; watch->writes && h < heads; h++) watch->writes[i * heads + h] = NAN;
-    else if (compares(v)) compare(v, &tile);
+    for (size_t h = 0; watch->writes && h < heads; h++) watch->writes[i * heads + h] = NAN;
+    if (pal_block_remembers(v->block) && compares(v)) compare(v, &tile);
     if (watch->tiles) {
         tile.window = window_at(v, v->tokens - 1);
         tile.variance = variance_at(v, v->tokens - 1);
@@ -305,6 +317,6 @@ void pal_watch_after(const pal_watched *watched) {
     for (int n = 0; n < watched->pass->sequences; n++) {
         if (!watched->work->watches[n]) continue;
         const view v = look(watched, n);
-        take_layer(&v, watched->pass->config->layers);
+        take_layer(&v, watched->work->model->config.layers);
     }
 }

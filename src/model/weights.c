@@ -23,6 +23,7 @@ typedef enum {
     TAPS,
     MLP,
     IN_ALL,
+    IN_CONV,
     CONV_ALL
 } extent;
 
@@ -124,38 +125,62 @@ static const weight_row mixer_attention[] = {
     { "q_proj.weight", PAL_W_Q, { QUERIES, HIDDEN }, PAL_INIT_NORMAL, MATRIX, 0, "mixer" },
     { "k_proj.weight", PAL_W_K, { KEYS, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, 0, "mixer" },
     { "v_proj.weight", PAL_W_V, { VALUES_KV, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, 0, "mixer" },
-    { "o_proj.weight", PAL_W_OUT, { HIDDEN, QUERIES }, PAL_INIT_NORMAL, MATRIX, 0, "mixer" },
+    { "o_proj.weight", PAL_W_OUT, { HIDDEN, VALUES }, PAL_INIT_NORMAL, MATRIX, 0, "mixer" },
     { 0 },
 };
 
-static const weight_row *const mixers[PAL_MIXERS] = { mixer_d, mixer_m, mixer_gdn, mixer_attention };
+/* In lists of blocks; a query projection with a gate has twice the rows. */
+static const weight_row mixer_attention_norms[] = {
+    { "q_norm.weight", PAL_W_Q_NORM, { KEY }, PAL_INIT_ONE, 0, 0, "norm" },
+    { "k_norm.weight", PAL_W_K_NORM, { KEY }, PAL_INIT_ONE, 0, 0, "norm" },
+    { 0 },
+};
+
+/* b, c, x in one; no bias. */
+static const weight_row mixer_conv[] = {
+    { "in_proj.weight", PAL_W_IN, { IN_CONV, HIDDEN }, PAL_INIT_NORMAL, MATRIX, 0, "mixer" },
+    { "conv.weight", PAL_W_CONV, { VALUES, ONE, TAPS }, PAL_INIT_NORMAL, 0, 0, "mixer" },
+    { "out_proj.weight", PAL_W_OUT, { HIDDEN, VALUES }, PAL_INIT_NORMAL, MATRIX, 0, "mixer" },
+    { 0 },
+};
+
+static const weight_row *const mixers[PAL_MIXERS] = { mixer_d, mixer_m, mixer_gdn, mixer_attention, mixer_conv };
 
 static const weight_row mlp[] = {
-    { "mlp_norm.weight", PAL_W_MLP_NORM, { HIDDEN }, PAL_INIT_ONE, 0, 0, "norm" },
     { "mlp.gate_proj.weight", PAL_W_MLP_GATE, { MLP, HIDDEN }, PAL_INIT_NORMAL, MATRIX, 0, "mlp" },
     { "mlp.up_proj.weight", PAL_W_MLP_UP, { MLP, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, 0, "mlp" },
     { "mlp.down_proj.weight", PAL_W_MLP_DOWN, { HIDDEN, MLP }, PAL_INIT_NORMAL, MATRIX, 0, "mlp" },
     { 0 },
 };
 
-static int64_t extent_of(const pal_model_config *c, extent e) {
-    const int64_t keys = (int64_t)c->key_heads * c->dk, values = (int64_t)c->heads * c->dv;
+/* Whose sizes a row is written in; block and mixer are NULL where there is none. */
+typedef struct {
+    const pal_model_config *c;
+    const pal_block_spec *block;
+    const pal_mixer_spec *mixer;
+} owner;
+
+static int64_t extent_of(const owner *o, extent e) {
+    static const pal_mixer_spec no_mixer = { 0 };
+    const pal_mixer_spec *m = o->mixer ? o->mixer : &no_mixer;
+    const int64_t keys = (int64_t)m->key_heads * m->dk, values = (int64_t)m->heads * m->dv;
     switch (e) {
     case NONE:
     case ONE: return 1;
-    case HIDDEN: return c->hidden;
-    case VOCAB: return c->vocab_rows;
-    case HEADS: return c->heads;
-    case QUERIES: return (int64_t)c->heads * c->dk;
+    case HIDDEN: return o->c->hidden;
+    case VOCAB: return o->c->vocab_rows;
+    case HEADS: return m->heads;
+    case QUERIES: return (int64_t)m->heads * m->dk * (m->out_gate ? 2 : 1);
     case KEYS: return keys;
     case VALUES: return values;
-    case VALUES_KV: return (int64_t)c->key_heads * c->dv;
-    case KEY: return c->dk;
-    case VALUE: return c->dv;
-    case RANK: return c->rank;
-    case TAPS: return c->conv;
-    case MLP: return c->mlp;
-    case IN_ALL: return 2 * values + 2 * keys + c->heads;
+    case VALUES_KV: return (int64_t)m->key_heads * m->dv;
+    case KEY: return m->dk;
+    case VALUE: return m->dv;
+    case RANK: return m->rank;
+    case TAPS: return m->conv;
+    case MLP: return o->block->mlp;
+    case IN_ALL: return 2 * values + 2 * keys + m->heads;
+    case IN_CONV: return 3 * values;
     case CONV_ALL: return values + 2 * keys;
     }
     return 1;
@@ -166,11 +191,19 @@ typedef struct {
     size_t names;            /* bytes so far */
 } builder;
 
+/* Where a tensor belongs: a layer and what stands before its name there; -1: outside the blocks. */
+typedef struct {
+    int layer;
+    const char *prefix, *part;
+    bool beside; /* of the block's second mixer */
+} place;
+
+static const place outside = { .layer = -1 };
+
 /* Floats are placed on cache lines of their own, except after a tensor that the same product reads. */
-static void add(builder *b, const pal_model_config *c, const weight_row *row, int layer, bool unused,
-                const char *format, const char *prefix, const char *part) {
+static void add(builder *b, const owner *o, const weight_row *row, const place *at, bool unused) {
     pal_weight_table *t = b->table;
-    pal_weight w = { .layer = layer,
+    pal_weight w = { .layer = at->layer,
                      .group = row->group,
                      .decay = !(row->flags & NO_DECAY),
                      .frozen = row->flags & FROZEN,
@@ -178,12 +211,13 @@ static void add(builder *b, const pal_model_config *c, const weight_row *row, in
                      .unused = unused,
                      .count = 1 };
     for (; w.rank < 3 && row->shape[w.rank] != NONE; w.rank++) {
-        w.shape[w.rank] = extent_of(c, row->shape[w.rank]);
+        w.shape[w.rank] = extent_of(o, row->shape[w.rank]);
         w.count *= (size_t)w.shape[w.rank];
     }
     char name[160];
-    const int length = layer < 0 ? snprintf(name, sizeof name, "%s", row->name)
-                                 : snprintf(name, sizeof name, format, prefix, layer, part, row->name);
+    const int length = at->layer < 0
+                           ? snprintf(name, sizeof name, "%s", row->name)
+                           : snprintf(name, sizeof name, "%s%d.%s%s", at->prefix, at->layer, at->part, row->name);
     const bool adjacent = row->flags & ADJACENT;
     if (!adjacent) t->flat = (t->flat + 15) & ~(size_t)15;
     w.offset = t->flat;
@@ -193,54 +227,82 @@ static void add(builder *b, const pal_model_config *c, const weight_row *row, in
         char *stored = t->names + b->names;
         memcpy(stored, name, (size_t)length + 1);
         w.name = stored;
-        t->entries[t->count] =
-            (pal_weight_entry){ .view = w, .id = row->id, .init = row->init, .adjacent = adjacent, .optional = unused };
+        t->entries[t->count] = (pal_weight_entry){
+            .view = w, .id = row->id, .init = row->init, .beside = at->beside, .adjacent = adjacent, .optional = unused
+        };
     }
     b->names += (size_t)length + 1;
     t->count++;
 }
 
-static void add_layer(builder *b, const pal_model_config *c, int layer, bool keep_gate) {
-    const char *prefix = pal_config_layers_prefix(c);
-    const unsigned inputs = pal_memory_inputs_of(pal_memory_find(pal_model_layer_rule(c, layer)));
-    const bool blocks_d = !c->mqar && c->mixer != PAL_MIXER_M;
+/* Whether a plain layer stores the importance gate that it does not read. */
+static bool keeps_gate(const pal_model_config *c, const pal_mixer_spec *m, int layer, pal_keep_gate_fn *keep_gate,
+                       const void *source) {
+    const bool could = strcmp(pal_mixer_rule(c, m, layer), "gla") == 0 && !c->official && m->rank > 0 &&
+                       strcmp(m->rule, "palimpsa") == 0;
+    return could && (keep_gate ? keep_gate(source, layer) : !c->listed);
+}
+
+static void add_mixer(builder *b, const owner *o, place at, bool keep_gate) {
+    const pal_mixer_spec *m = o->mixer;
+    const pal_memory_rule *rule = pal_memory_find(pal_mixer_rule(o->c, m, at.layer));
+    const unsigned inputs = rule ? pal_memory_inputs_of(rule) : 0;
+    at.part = pal_config_mixer_prefix(o->c, m);
+    for (const weight_row *row = mixers[m->kind]; row->name; row++) {
+        const bool read = !row->inputs || (row->inputs & inputs);
+        if (!read && !((row->flags & GATE) && keep_gate)) continue;
+        if ((row->flags & BIAS_PROJ && !m->proj_bias) || (row->flags & BIAS_CONV && !m->conv_bias)) continue;
+        if (row->id == PAL_W_MIXER_NORM && m->norm == PAL_GATE_WITHOUT_NORM) continue;
+        add(b, o, row, &at, !read);
+    }
+    for (const weight_row *row = mixer_attention_norms; m->qk_norm && row->name; row++) add(b, o, row, &at, false);
+}
+
+static void add_layer(builder *b, const pal_model_config *c, int layer, pal_keep_gate_fn *keep_gate,
+                      const void *source) {
+    const pal_block_spec *block = pal_model_block(c, layer);
+    owner o = { .c = c, .block = block };
+    place at = { .layer = layer, .prefix = pal_config_layers_prefix(c), .part = "" };
+    const bool blocks_d = !c->hybrid && !c->mqar && block->mixer[0].kind != PAL_MIXER_M;
     const weight_row norm = {
         blocks_d ? "attn_norm.weight" : "norm.weight", PAL_W_NORM, { HIDDEN }, PAL_INIT_ONE, 0, 0, "norm"
     };
-    add(b, c, &norm, layer, false, "%s%d.%s%s", prefix, "");
-    for (const weight_row *row = mixers[c->mixer]; row->name; row++) {
-        const bool read = !row->inputs || (row->inputs & inputs);
-        if (!read && !((row->flags & GATE) && keep_gate)) continue;
-        if ((row->flags & BIAS_PROJ && !c->proj_bias) || (row->flags & BIAS_CONV && !c->conv_bias)) continue;
-        add(b, c, row, layer, !read, "%s%d.%s%s", prefix, pal_config_mixer_prefix(c));
+    const weight_row mlp_norm = { "mlp_norm.weight", PAL_W_MLP_NORM, { HIDDEN }, PAL_INIT_ONE, 0, 0, "norm" };
+    add(b, &o, &norm, &at, false);
+    for (int k = 0; k < block->mixers; k++) {
+        o.mixer = &block->mixer[k];
+        at.beside = k > 0;
+        add_mixer(b, &o, at, keeps_gate(c, o.mixer, layer, keep_gate, source));
     }
-    for (const weight_row *row = mlp; c->mlp && row->name; row++) add(b, c, row, layer, false, "%s%d.%s%s", prefix, "");
+    o.mixer = NULL;
+    at.beside = false;
+    if (!block->form) return;
+    if (block->mixers) add(b, &o, &mlp_norm, &at, false);
+    for (const weight_row *row = mlp; row->name; row++)
+        if (row->id != PAL_W_MLP_GATE || block->form == PAL_MLP_SWIGLU) add(b, &o, row, &at, false);
+}
+
+/* What the layouts call the final norm. */
+static const char *final_norm_name(const pal_model_config *c) {
+    if (c->hybrid) return "model.norm.weight";
+    if (c->mqar) return "backbone.ln_f.weight";
+    return pal_config_mixer_of(c)->kind == PAL_MIXER_M ? "backbone.norm_f.weight" : "model.norm.weight";
 }
 
 static void add_all(builder *b, const pal_model_config *c, pal_keep_gate_fn *keep_gate, const void *source) {
+    const owner o = { .c = c };
     const weight_row embedding = {
         pal_config_embedding_name(c), PAL_W_EMBEDDING, { VOCAB, HIDDEN }, PAL_INIT_NORMAL, MATRIX, 0, "embedding"
     };
-    add(b, c, &embedding, -1, false, NULL, NULL, NULL);
-    for (int layer = 0; layer < c->layers; layer++) {
-        const bool gla = strcmp(pal_model_layer_rule(c, layer), "gla") == 0;
-        const bool could = gla && !c->official && c->rank > 0 && strcmp(c->rule, "palimpsa") == 0;
-        add_layer(b, c, layer, could && (keep_gate ? keep_gate(source, layer) : !c->listed));
-    }
-    const weight_row norm = { c->mqar                   ? "backbone.ln_f.weight"
-                              : c->mixer == PAL_MIXER_M ? "backbone.norm_f.weight"
-                                                        : "model.norm.weight",
-                              PAL_W_FINAL_NORM,
-                              { HIDDEN },
-                              PAL_INIT_ONE,
-                              0,
-                              0,
-                              "norm" };
-    add(b, c, &norm, -1, false, NULL, NULL, NULL);
-    const weight_row bias = { "backbone.ln_f.bias", PAL_W_FINAL_NORM_BIAS, { HIDDEN }, PAL_INIT_ZERO, 0, 0, "norm" };
-    if (c->mqar) add(b, c, &bias, -1, false, NULL, NULL, NULL);
+    add(b, &o, &embedding, &outside, false);
+    for (int layer = 0; layer < c->layers; layer++) add_layer(b, c, layer, keep_gate, source);
+    const weight_row norm = { final_norm_name(c), PAL_W_FINAL_NORM, { HIDDEN }, PAL_INIT_ONE, 0, 0, "norm" };
+    add(b, &o, &norm, &outside, false);
+    const char *bias_name = c->hybrid ? "model.norm.bias" : "backbone.ln_f.bias";
+    const weight_row bias = { bias_name, PAL_W_FINAL_NORM_BIAS, { HIDDEN }, PAL_INIT_ZERO, 0, 0, "norm" };
+    if (c->mqar) add(b, &o, &bias, &outside, false);
     const weight_row head = { "lm_head.weight", PAL_W_HEAD, { VOCAB, HIDDEN }, PAL_INIT_NORMAL, MATRIX, 0, "head" };
-    if (!c->tied) add(b, c, &head, -1, false, NULL, NULL, NULL);
+    if (!c->tied) add(b, &o, &head, &outside, false);
     b->table->flat = (b->table->flat + 15) & ~(size_t)15;
 }
 

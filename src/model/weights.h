@@ -28,6 +28,7 @@ typedef struct pal_weight_entry {
     pal_weight view;
     pal_weight_id id;
     pal_init init;
+    bool beside;   /* of a block's second mixer, whose weights have a separate pal_layer */
     bool adjacent; /* no gap to the entry before */
     bool optional; /* may be absent from a file: an importance gate that nothing reads */
 } pal_weight_entry;

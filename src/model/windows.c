@@ -52,11 +52,13 @@ static pal_status run(pal_windows *out, pal_work *w, pal_state *state, const int
         if (go_on && !go_on(user, (size_t)done, (size_t)out->tokens))
             return pal_fail(err, PAL_STOPPED, "stopped while memory windows were measured");
         if ((st = pal_stack_enter(w, w->model, &batch, &ps, err))) return st;
+        pal_stack_continue(w, &ps, &state);
         for (int i = 0; i < out->layers; i++) {
             pal_stack_use_states(w, &ps, &state, i);
             pal_stack_block(w, &ps, i);
             if ((st = take_layer(out, w, i, done, piece, heads, err))) return st;
         }
+        state->position += piece;
     }
     return PAL_OK;
 }
@@ -72,26 +74,41 @@ static void rank(pal_windows *out) {
     }
 }
 
+static bool has_memory(const pal_model_config *c) {
+    for (int i = 0; i < c->layers; i++)
+        if (pal_model_memory(c, i)) return true;
+    return false;
+}
+
+/* Of the first layer that has a memory. */
+static const char *rule_of(const pal_model_config *c) {
+    int i = 0;
+    while (i + 1 < c->layers && !pal_model_memory(c, i)) i++;
+    return pal_model_layer_rule(c, i);
+}
+
 pal_status pal_windows_measure(pal_windows *out, const pal_model *model, const pal_context *cx, const int32_t *ids,
                                int tokens, pal_go_on_fn *go_on, void *user, pal_error *err) {
     const pal_model_config *c = pal_model_config_of(model);
-    const size_t layers = (size_t)c->layers, larger = (size_t)(tokens > c->heads ? tokens : c->heads);
+    int heads;
+    pal_model_widest(c, &heads, NULL, NULL);
+    const size_t layers = (size_t)c->layers, larger = (size_t)(tokens > heads ? tokens : heads);
     pal_work *work = NULL;
     pal_state *state = NULL;
     void *numbers = NULL;
     pal_status st;
     *out = (pal_windows){ .layers = c->layers, .tokens = tokens };
-    if (c->mixer == PAL_MIXER_ATTENTION)
-        return pal_fail(err, PAL_E_ARGUMENT, "attention has no memory window: it forgets nothing");
+    if (!has_memory(c)) return pal_fail(err, PAL_E_ARGUMENT, "attention has no memory window: it forgets nothing");
     if (tokens < 1) return pal_fail(err, PAL_E_ARGUMENT, "memory windows of %d tokens: expected at least 1", tokens);
     st = pal_alloc_named((void **)&out->n_t, layers * (size_t)tokens, sizeof *out->n_t, "memory windows", err);
     if (!st) st = pal_alloc_named((void **)&out->median, layers, sizeof *out->median, "memory windows", err);
     if (!st) st = pal_alloc_named((void **)&out->order, layers, sizeof *out->order, "memory windows", err);
     if (!st) st = pal_alloc_named(&numbers, larger, sizeof(double), "memory windows", err);
     if (!st)
-        st = pal_work_new(&work, model, cx,
-                          &(pal_work_options){ .tokens = tokens < PIECE ? tokens : PIECE, .sequences = 1 }, err);
-    if (!st) st = pal_state_new(&state, model, 1, err);
+        st = pal_work_new(
+            &work, model, cx,
+            &(pal_work_options){ .tokens = tokens < PIECE ? tokens : PIECE, .sequences = 1, .context = tokens }, err);
+    if (!st) st = pal_state_new(&state, model, tokens, err);
     if (!st) st = run(out, work, state, ids, numbers, go_on, user, err);
     for (size_t i = 0; i < layers && !st; i++) {
         const double *n_t = out->n_t + i * (size_t)tokens;
@@ -100,7 +117,7 @@ pal_status pal_windows_measure(pal_windows *out, const pal_model *model, const p
     }
     if (!st) rank(out);
     if (!st && isnan(out->median[out->order[0]]))
-        st = pal_fail(err, PAL_E_ARGUMENT, "rule '%s' has no memory window: it forgets nothing by itself", c->rule);
+        st = pal_fail(err, PAL_E_ARGUMENT, "rule '%s' has no memory window: it forgets nothing by itself", rule_of(c));
     pal_state_free(state);
     pal_work_free(work);
     pal_free(numbers);

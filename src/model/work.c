@@ -15,13 +15,13 @@ static float *take_rows(pal_arena *arena, int rows, int width) {
     return pal_take(arena, (size_t)rows * (size_t)width, sizeof(float));
 }
 
-/* What one block keeps. The blocks of a hybrid keep different things; shared places are as large as the largest. */
+/* What one block keeps. Blocks of several kinds keep different things; shared places are as large as the largest. */
 static void keep_block(pal_work *w, pal_block *b, pal_arena *arena) {
-    const pal_model_config *c = &w->model->config;
     const pal_work_options *o = &w->options;
-    pal_mixer_keep(&b->mixer, &b->plan, o->tokens, o->sequences, o->training, arena);
-    if (c->mlp) pal_mlp_keep(&b->mlp, c->mlp, o->tokens, arena);
-    if (o->training && c->mlp) b->middle = take_rows(arena, o->tokens, c->hidden);
+    if (b->mixers) pal_mixer_keep(&b->mixer, &b->plan, o->tokens, o->sequences, o->training, arena);
+    if (b->mixers > 1) pal_mixer_keep(&b->beside.mixer, &b->beside.plan, o->tokens, o->sequences, o->training, arena);
+    if (b->mlp_plan.form) pal_mlp_keep(&b->mlp, &b->mlp_plan, o->tokens, arena);
+    if (o->training && b->mixers && b->mlp_plan.form) b->middle = take_rows(arena, o->tokens, w->model->config.hidden);
 }
 
 static void layout_kept(pal_work *w, pal_arena *arena) {
@@ -41,41 +41,56 @@ static void layout_kept(pal_work *w, pal_arena *arena) {
     arena->used = end;
 }
 
+/* Blocks share what they need while they run. The memory's parameters come first and are left alone; an MLP takes the
+ * place of its mixers' activations. */
+static void layout_blocks(pal_work *w, pal_arena *arena) {
+    const pal_work_options *o = &w->options;
+    const size_t first = arena->used;
+    size_t start = first;
+    int width = 0;
+    for (int i = 0; i < w->model->config.layers; i++) {
+        pal_block *b = &w->blocks[i];
+        arena->used = first;
+        if (b->mixers) pal_mixer_take_parameters(&b->mixer_work, &b->plan, arena);
+        if (b->mixers > 1) pal_mixer_take_parameters(&b->beside.work, &b->beside.plan, arena);
+        if (arena->used > start) start = arena->used;
+        if (b->mlp_plan.width > width) width = b->mlp_plan.width;
+    }
+    arena->used = start;
+    if (width) pal_mlp_take(&w->mlp_work, width, o->tokens, o->training, arena);
+    size_t end = arena->used;
+    for (int i = 0; i < w->model->config.layers; i++) {
+        pal_block *b = &w->blocks[i];
+        arena->used = start;
+        if (b->mixers) pal_mixer_take(&b->mixer_work, &b->plan, o->tokens, o->training, arena);
+        if (b->mixers > 1) pal_mixer_take(&b->beside.work, &b->beside.plan, o->tokens, o->training, arena);
+        if (arena->used > end) end = arena->used;
+    }
+    arena->used = end;
+}
+
 static void layout_transient(pal_work *w, pal_arena *arena) {
     const pal_model_config *c = &w->model->config;
     const pal_work_options *o = &w->options;
     w->x = take_rows(arena, o->tokens, c->hidden);
     if (o->training) w->dh = take_rows(arena, o->tokens, c->hidden), w->dx = take_rows(arena, o->tokens, c->hidden);
-    /* Blocks share what they need while they run, and an MLP takes the place of its mixer's activations. */
-    const size_t first = arena->used;
-    size_t start = first;
-    for (int i = 0; i < c->layers; i++) {
-        arena->used = first;
-        pal_mixer_take_parameters(&w->blocks[i].mixer_work, &w->blocks[i].plan, arena);
-        if (arena->used > start) start = arena->used;
-    }
-    arena->used = start;
-    if (c->mlp) pal_mlp_take(&w->mlp_work, c->mlp, o->tokens, o->training, arena);
-    size_t end = arena->used;
-    for (int i = 0; i < c->layers; i++) {
-        arena->used = start;
-        pal_mixer_take(&w->blocks[i].mixer_work, &w->blocks[i].plan, o->tokens, o->training, arena);
-        if (arena->used > end) end = arena->used;
-    }
-    arena->used = end;
+    layout_blocks(w, arena);
     w->rows = pal_take(arena, (size_t)o->tokens, sizeof(int));
     w->past = pal_take(arena, (size_t)o->sequences, sizeof(int));
     w->cu = pal_take(arena, 2, sizeof(int));
-    w->memory = pal_take(arena, (size_t)o->sequences, sizeof(float *));
+    w->memory = pal_take(arena, 2 * (size_t)o->sequences, sizeof(float *));
     w->conv_window = pal_take(arena, (size_t)o->sequences, sizeof(float *));
     w->before = pal_take(arena, (size_t)o->sequences, sizeof(float *));
     w->watches = pal_take(arena, (size_t)o->sequences, sizeof *w->watches);
     if (o->variance) {
-        w->variance = take_rows(arena, o->tokens, c->heads * c->dv);
+        int widest = 0;
+        for (int i = 0; i < c->layers; i++)
+            if (pal_block_remembers(&w->blocks[i]) && w->blocks[i].plan.values > widest)
+                widest = w->blocks[i].plan.values;
+        w->variance = take_rows(arena, o->tokens, widest);
         w->mean_variance = pal_take(arena, (size_t)o->sequences, sizeof(double));
     }
-    if (c->mixer == PAL_MIXER_ATTENTION)
-        w->rotary = pal_take(arena, pal_rotary_table_floats(w->positions, c->dk), sizeof(float));
+    if (w->turning) w->rotary = pal_take(arena, pal_rotary_table_floats(w->positions, w->turning), sizeof(float));
 }
 
 static void layout(pal_work *w, pal_arena *arena) {
@@ -106,22 +121,39 @@ static pal_status measure_scratch(pal_work *w, pal_error *err) {
     int *cu = block;
     const pal_model *m = w->model;
     size_t most = pal_head_scratch_bytes(&m->config, &m->outer, o->tokens);
-    for (int i = 0; m->config.mlp && i < m->config.layers; i++) {
-        const size_t bytes = pal_mlp_scratch_bytes(&m->config, &m->layers[i], o->tokens);
+    for (int i = 0; i < m->config.layers; i++) {
+        const pal_mlp_plan *mlp = &w->blocks[i].mlp_plan;
+        const size_t bytes = mlp->form ? pal_mlp_scratch_bytes(mlp, o->tokens) : 0;
         if (bytes > most) most = bytes;
     }
     for (int n = 1;; n = n * 2 < o->sequences ? n * 2 : o->sequences) {
         for (int i = 0; i < n; i++) cu[i] = i;
         cu[n] = o->tokens;
         for (int i = 0; i < w->model->config.layers; i++) {
-            const size_t bytes = pal_mixer_scratch_bytes(&w->blocks[i].plan, w->cx, o->tokens, n, o->training, cu);
-            if (bytes > most) most = bytes;
+            const pal_block *b = &w->blocks[i];
+            for (int k = 0; k < b->mixers; k++) {
+                const size_t bytes = pal_mixer_scratch_bytes(k ? &b->beside.plan : &b->plan, w->cx, o->tokens, n,
+                                                             o->training, cu);
+                if (bytes > most) most = bytes;
+            }
         }
         if (n == o->sequences) break;
     }
     w->scratch_bytes = most;
     pal_free(block);
     return PAL_OK;
+}
+
+static void plan_block(pal_work *w, int i) {
+    const pal_model *m = w->model;
+    const pal_block_spec *spec = pal_model_block(&m->config, i);
+    pal_block *b = &w->blocks[i];
+    b->mixers = spec->mixers;
+    if (spec->mixers) pal_mixer_plan_make(&b->plan, &m->config, &spec->mixer[0], &m->layers[i]);
+    if (spec->mixers > 1) pal_mixer_plan_make(&b->beside.plan, &m->config, &spec->mixer[1], &m->beside[i]);
+    pal_mlp_plan_make(&b->mlp_plan, &m->config, spec, &m->layers[i]);
+    for (int k = 0; k < spec->mixers; k++)
+        if (spec->mixer[k].rotary) w->turning = spec->mixer[k].rotary; /* the same in all that turn */
 }
 
 static pal_status begin(pal_work *w, const pal_model *model, const pal_context *cx, const pal_work_options *options,
@@ -144,8 +176,7 @@ static pal_status begin(pal_work *w, const pal_model *model, const pal_context *
     if ((st = pal_alloc_named(&block, (size_t)model->config.layers, sizeof *w->blocks, "working memory", err)))
         return st;
     w->blocks = block;
-    for (int i = 0; i < model->config.layers; i++)
-        pal_mixer_plan_make(&w->blocks[i].plan, &model->config, &model->layers[i]);
+    for (int i = 0; i < model->config.layers; i++) plan_block(w, i);
     if ((st = measure_scratch(w, err))) return st;
     layout(w, &w->arena);
     return PAL_OK;
@@ -203,10 +234,10 @@ void pal_work_free(pal_work *w) {
 
 void pal_work_reach(pal_work *w, int end) {
     enum { MORE = 256 }; /* at a time, when steps come there one by one */
-    const int first = w->angles, dk = w->model->config.dk;
+    const int first = w->angles, width = w->turning;
     if (!w->rotary || end <= first) return;
     w->angles = w->positions - end < MORE ? w->positions : end + MORE;
-    pal_rotary_table(w->cx, w->rotary + pal_rotary_table_floats(first, dk), first, w->angles - first, dk,
+    pal_rotary_table(w->cx, w->rotary + pal_rotary_table_floats(first, width), first, w->angles - first, width,
                      w->model->config.rope_theta);
 }
 

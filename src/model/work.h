@@ -11,16 +11,27 @@
 
 /* One block's part. Without training, or with recomputation, blocks share what they keep. */
 typedef struct pal_block {
-    pal_mixer_plan plan;
+    int mixers;
+    pal_mixer_plan plan; /* of the first mixer */
     float *h,
-        *middle; /* (T, E) residual stream before the mixer and before the MLP; inference has one stream for all */
+        *middle; /* (T, E) residual stream before the mixers and before the MLP; inference has one stream for all */
     pal_mixer_kept mixer;
     pal_mixer_work mixer_work;
+    struct {
+        pal_mixer_plan plan;
+        pal_mixer_kept mixer;
+        pal_mixer_work work;
+    } beside; /* the second mixer, where there is one */
+    pal_mlp_plan mlp_plan;
     pal_mlp_kept mlp;
 } pal_block;
 
-/* Whether the memory of a block that has run decays, and A dt of one token and head: exp(-A dt) of it is kept. */
-static inline bool pal_block_forgets(const pal_block *b) { return b->plan.rule->inputs & (PAL_INPUT_DT | PAL_INPUT_G); }
+/* Whether a block has a memory of fixed size; whether that decays once the block has run, and A dt of one token and
+ * head: exp(-A dt) of it is kept. */
+static inline bool pal_block_remembers(const pal_block *b) { return b->mixers && b->plan.program == PAL_MIXER_GATED; }
+static inline bool pal_block_forgets(const pal_block *b) {
+    return pal_block_remembers(b) && b->plan.rule->inputs & (PAL_INPUT_DT | PAL_INPUT_G);
+}
 static inline float pal_block_decay(const pal_block *b, int token, int head) {
     return b->mixer_work.A[head] * b->mixer.dt[(size_t)token * (size_t)b->plan.heads + (size_t)head];
 }
@@ -34,17 +45,18 @@ struct pal_work {
     pal_plan plan;
     pal_arena arena;
     pal_block *blocks; /* (layers) */
-    float *h;          /* (T, E) the stream behind the last block */
+    float *h;          /* (T, E) the stream after the last block */
     float *x;          /* (T, E) normed */
     float *dh, *dx;    /* (T, E) training */
     pal_mlp_work mlp_work;
     pal_head head;
     float *rotary;         /* table of positions, computed as far as sequences came */
+    int turning;           /* channels of a head that turn: the table's width */
     int positions, angles; /* in the table; that are computed */
     void *scratch;
     size_t scratch_bytes;
     int *rows, *past, *cu;    /* (T) positions with targets, (N) tokens seen, (2) a prefill's own cu_seqlens */
-    float **memory, **conv_window; /* (N) of the layer that runs */
+    float **memory, **conv_window; /* (N) of the layer that runs; after the memories those of second mixers */
     const float **before;     /* (N) its windows as forward found them */
     float *variance;          /* (T, values) of the layer that runs; NULL: not wanted */
     double *mean_variance;    /* (N) summed over layers, at each sequence's last token */
@@ -52,7 +64,7 @@ struct pal_work {
     const pal_watch **watches; /* (N) who looks at a sequence */
     int watching;              /* how many do */
     pal_timers timers;
-    pal_learned_fn *learned; /* NULL: nobody wants to know */
+    pal_learned_fn *learned; /* NULL: none */
     void *learned_user;
 };
 
@@ -60,13 +72,13 @@ struct pal_work {
  * adds nothing to any more: [from ...]. NULL: no more calls. */
 void pal_work_on_learned(pal_work *work, pal_learned_fn *fn, void *user);
 
-/* The residual stream before block i, or behind the last one, as the last forward left it; training only. */
+/* The residual stream before block i, or after the last one, as the last forward left it; training only. */
 const float *pal_work_stream(const pal_work *work, int block);
 
 /* Computes the rotary table for positions below `end`, if there is one. */
 void pal_work_reach(pal_work *work, int end);
 
-/* watch.c: around the memory of block i, when states are run and somebody watches. */
+/* watch.c: around the memory of block i, when states are run and watched. */
 typedef struct pal_watched {
     pal_work *work;
     const pal_pass *pass;
@@ -78,7 +90,9 @@ void pal_watch_after(const pal_watched *watched);
 
 /* stack.c: the blocks, forward from work's first stream to its last; states NULL: sequences start afresh. */
 void pal_stack_forward(pal_work *work, pal_pass *pass, pal_state *const *states);
-/* Lets block i continue these states, one a sequence. */
+/* Sets the positions that these states, one a sequence, continue from. */
+void pal_stack_continue(pal_work *work, pal_pass *pass, pal_state *const *states);
+/* Lets block i continue these states. */
 void pal_stack_use_states(pal_work *work, pal_pass *pass, pal_state *const *states, int block);
 /* Block i alone; afterwards it holds what its layer kept. */
 void pal_stack_block(pal_work *work, const pal_pass *pass, int block);

@@ -51,19 +51,22 @@ static json_t *token_text(const serve_model *m, int32_t id) {
 
 /* A layer as a client needs to know it before the first frame. */
 static json_t *layer_json(const pal_model *model, int i) {
-    const pal_model_config *c = &model->config;
+    const pal_block_spec *block = pal_model_block(&model->config, i);
+    const pal_mixer_spec *m = block->mixers ? &block->mixer[0] : NULL;
+    const bool memory = pal_model_memory(&model->config, i) != NULL;
     const pal_layer *layer = &model->layers[i];
     const pal_memory_rule *rule = layer->rule;
-    const bool importance = (pal_memory_inputs_of(rule) & PAL_INPUT_IP) != 0, tokens = pal_memory_keeps_tokens(rule);
+    const unsigned inputs = memory ? pal_memory_inputs_of(rule) : 0;
+    const bool importance = (inputs & PAL_INPUT_IP) != 0;
     json_t *parts = json_array(), *prior = importance ? json_array() : json_null();
-    if (!tokens) pal_json_append(parts, json_string(pal_memory_part_name(rule, pal_memory_mean_part(rule))));
+    if (memory) pal_json_append(parts, json_string(pal_memory_part_name(rule, pal_memory_mean_part(rule))));
     if (importance) pal_json_append(parts, json_string("I"));
-    for (int h = 0; importance && h < c->heads; h++)
+    for (int h = 0; importance && h < m->heads; h++)
         pal_json_append(prior, serve_real((double)expf(layer->w[PAL_W_IP_LOG][h])));
-    return json_pack("{s:s, s:i, s:i, s:i, s:o, s:b, s:b, s:b, s:o}", "rule", pal_memory_name(rule), "heads", c->heads,
-                     "keys", c->dk, "values", c->dv, "parts", parts, "importance", importance, "window",
-                     (pal_memory_inputs_of(rule) & (PAL_INPUT_DT | PAL_INPUT_G)) != 0, "variance", importance, "prior",
-                     prior);
+    return json_pack("{s:s, s:i, s:i, s:i, s:o, s:b, s:b, s:b, s:o}", "rule", pal_model_layer_rule(&model->config, i),
+                     "heads", m ? m->heads : 0, "keys", m ? m->dk : 0, "values", m ? m->dv : 0, "parts", parts,
+                     "importance", importance, "window", (inputs & (PAL_INPUT_DT | PAL_INPUT_G)) != 0, "variance",
+                     importance, "prior", prior);
 }
 
 bool serve_observe_start(serve_text *t, int64_t position) {
@@ -115,6 +118,8 @@ bool serve_observe_tiles(serve_text *t, int64_t from, int64_t position) {
     const serve_observe *o = t->job->observe;
     const pal_model_config *c = pal_model_config_of(t->job->model->bundle.model);
     const size_t layers = (size_t)c->layers, tokens = (size_t)(position - from);
+    int heads;
+    pal_model_widest(c, &heads, NULL, NULL);
     pal_bytes *to = &t->job->observe->events;
     char head[128];
     if (!o->watch.tiles && !o->watch.element_count) return true;
@@ -124,7 +129,7 @@ bool serve_observe_tiles(serve_text *t, int64_t from, int64_t position) {
     if (o->watch.tiles)
         done = done &&
                put_floats(to, "tiles", (const float *)o->watch.tiles, layers * sizeof(pal_tile) / sizeof(float)) &&
-               put_floats(to, "write", o->watch.writes, layers * (size_t)c->heads) &&
+               put_floats(to, "write", o->watch.writes, layers * (size_t)heads) &&
                put_floats(to, "window", o->watch.windows, tokens * layers) &&
                put_floats(to, "variance", o->watch.variances, tokens * layers);
     if (o->watch.element_count)
@@ -181,7 +186,8 @@ bool serve_observe_map(serve_text *t, pal_bytes *to) {
     const serve_view *v = &o->view;
     const pal_model *model = t->job->model->bundle.model;
     const pal_state *state = pal_session_state(t->session);
-    const size_t dk = (size_t)model->config.dk, dv = (size_t)model->config.dv, size = (size_t)v->size;
+    const pal_mixer_spec *memory = pal_model_memory(&model->config, v->layer);
+    const size_t dk = (size_t)memory->dk, dv = (size_t)memory->dv, size = (size_t)v->size;
     const size_t block[2] = { (dk + size - 1) / size, (dv + size - 1) / size };
     const size_t rows = (dk + block[0] - 1) / block[0], columns = (dv + block[1] - 1) / block[1], each = rows * columns;
     const bool importance = (pal_memory_inputs_of(model->layers[v->layer].rule) & PAL_INPUT_IP) != 0;

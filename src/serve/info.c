@@ -19,13 +19,15 @@ static const serve_model *plain_version(const pal_server *s, const serve_model *
 static void describe(const pal_server *s, const serve_model *m, json_t *to) {
     const pal_model_config *c = pal_model_config_of(m->bundle.model);
     char kind[64];
+    int heads, keys, values;
     json_t *rules = json_array();
     pal_model_describe(c, kind);
+    pal_model_widest(c, &heads, &keys, &values);
     for (int i = 0; i < c->layers; i++) pal_json_append(rules, json_string(pal_model_layer_rule(c, i)));
     pal_json_update(to,
                     json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:b}", "kind", kind, "tokenizer",
                               pal_tokenizer_kind(m->bundle.tokenizer), "vocabulary", c->vocab, "layers", c->layers,
-                              "heads", c->heads, "keys", c->dk, "values", c->dv, "rules", rules, "plain",
+                              "heads", heads, "keys", keys, "values", values, "rules", rules, "plain",
                               name_json(plain_version(s, m)), "plain_of", name_json(m->plain_of), "recall", c->mqar));
 }
 

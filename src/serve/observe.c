@@ -19,17 +19,17 @@ static const json_t *given(const json_t *root, const char *name) {
 }
 
 /* "heads": a list of heads, or "all". */
-static bool read_heads(serve_fields *f, const pal_model_config *c, serve_view *v) {
+static bool read_heads(serve_fields *f, const pal_mixer_spec *m, serve_view *v) {
     const json_t *list = given(f->root, "heads");
     v->head_count = 0;
     if (!list || (json_is_string(list) && strcmp(json_string_value(list), "all") == 0)) {
-        for (; v->head_count < c->heads; v->head_count++) v->heads[v->head_count] = v->head_count;
+        for (; v->head_count < m->heads; v->head_count++) v->heads[v->head_count] = v->head_count;
         return true;
     }
-    for (size_t i = 0; i < json_array_size(list) && i < (size_t)c->heads; i++) {
+    for (size_t i = 0; i < json_array_size(list) && i < (size_t)m->heads; i++) {
         const json_t *head = json_array_get(list, i);
         const json_int_t value = json_integer_value(head);
-        if (!json_is_integer(head) || value < 0 || value >= c->heads) break;
+        if (!json_is_integer(head) || value < 0 || value >= m->heads) break;
         v->heads[v->head_count++] = (int)value;
     }
     if (v->head_count && json_array_size(list) == (size_t)v->head_count) return true;
@@ -47,14 +47,16 @@ static bool read_map(serve_fields *outer, const serve_model *m, const char *pref
     serve_fields f = { .x = outer->x, .root = map, .result = MHD_NO, .prefix = prefix };
     const json_t *how = given(map, "reduce");
     const char *word = how ? json_string_value(how) : "max";
-    bool fine = serve_integer(&f, "layer", 0, c->layers - 1, &layer) && serve_integer(&f, "size", 1, 1024, &size) &&
-                read_heads(&f, c, v);
+    bool fine = serve_integer(&f, "layer", 0, c->layers - 1, &layer) && serve_integer(&f, "size", 1, 1024, &size);
+    const pal_mixer_spec *memory = fine ? pal_model_memory(c, (int)layer) : NULL;
+    if (fine && !memory)
+        fine = serve_wrong(&f, "layer", "a layer with a memory of keys by values, which attention has not");
+    fine = fine && read_heads(&f, memory, v);
     v->layer = (int)layer, v->size = (int)size;
     if (fine && (!word || (strcmp(word, "max") != 0 && strcmp(word, "mean") != 0)))
         fine = serve_wrong(&f, "reduce", "\"max\" or \"mean\"");
-    else if (fine && pal_memory_mean_part(pal_memory_find(pal_model_layer_rule(c, v->layer))) < 0)
-        fine = serve_wrong(&f, "layer", "a layer with a memory of keys by values, which attention has not");
-    else if (fine && v->head_count * (size < c->dk ? size : c->dk) * (size < c->dv ? size : c->dv) > LARGEST_MAP)
+    else if (fine && v->head_count * (size < memory->dk ? size : memory->dk) * (size < memory->dv ? size : memory->dv) >
+                         LARGEST_MAP)
         fine = serve_wrong(&f, "size", "fewer numbers: heads times rows times columns up to 1048576");
     v->mean = word && strcmp(word, "mean") == 0;
     if (!fine) outer->result = f.result;
@@ -70,8 +72,7 @@ static bool read_elements(serve_fields *f, const serve_model *m, serve_view *v) 
     if (!json_is_array(list) || json_array_size(list) > PAL_ELEMENTS) return serve_wrong(f, "elements", expected);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *one = json_array_get(list, i);
-        const int limits[4] = { c->layers, c->heads, c->dk, c->dv };
-        int at[4];
+        int limits[4] = { c->layers }, at[4];
         if (json_array_size(one) != 4) return serve_wrong(f, "elements", expected);
         for (size_t k = 0; k < 4; k++) {
             const json_t *number = json_array_get(one, k);
@@ -79,9 +80,10 @@ static bool read_elements(serve_fields *f, const serve_model *m, serve_view *v) 
             if (!json_is_integer(number) || value < 0 || value >= limits[k])
                 return serve_wrong(f, "elements", expected);
             at[k] = (int)value;
+            if (k) continue;
+            const pal_mixer_spec *memory = pal_model_memory(c, at[0]); /* none: nothing is below 0 */
+            if (memory) limits[1] = memory->heads, limits[2] = memory->dk, limits[3] = memory->dv;
         }
-        if (pal_memory_mean_part(pal_memory_find(pal_model_layer_rule(c, at[0]))) < 0)
-            return serve_wrong(f, "elements", expected);
         v->elements[v->element_count++] = (pal_element){ at[0], at[1], at[2], at[3] };
     }
     return true;
@@ -99,7 +101,9 @@ void serve_observe_free(serve_observe *o) {
 
 static serve_observe *make(const serve_model *m, bool tiles) {
     const pal_model_config *c = pal_model_config_of(m->bundle.model);
-    const size_t layers = (size_t)c->layers, heads = (size_t)c->heads, elements = (size_t)c->dk * (size_t)c->dv;
+    int most_heads, dk, dv;
+    pal_model_widest(c, &most_heads, &dk, &dv);
+    const size_t layers = (size_t)c->layers, heads = (size_t)most_heads, elements = (size_t)dk * (size_t)dv;
     const size_t most = heads * elements < LARGEST_MAP ? heads * elements : LARGEST_MAP;
     serve_observe *o = pal_alloc(1, sizeof *o);
     if (!o) return NULL;
@@ -185,7 +189,9 @@ serve_result serve_observe_change(serve_exchange *x) {
     const serve_model *model = found ? found->model : NULL;
     pthread_mutex_unlock(&s->lock);
     serve_view view = { 0 };
-    if (model) view.heads = pal_alloc((size_t)pal_model_config_of(model->bundle.model)->heads, sizeof(int));
+    int heads = 0;
+    if (model) pal_model_widest(pal_model_config_of(model->bundle.model), &heads, NULL, NULL);
+    if (model) view.heads = pal_alloc((size_t)heads, sizeof(int));
     const bool map = json_object_get(root, "map") != NULL, elements = json_object_get(root, "elements") != NULL;
     if (!model) f.result = serve_error(x, 404, "id", "no text that runs is observed as '%.40s'", x->parts[0]);
     else if (!view.heads) f.result = serve_error(x, 500, NULL, "out of memory for a view");

@@ -360,7 +360,7 @@ static pal_status open_model(serve_model *to, const pal_serve_model *from, const
     to->name = name ? pal_strdup(json_string_value(name)) : NULL;
     json_decref(name);
     if (!to->name) return pal_fail(err, PAL_E_MEMORY, "out of memory for a model's name");
-    if (pal_model_config_of(from->bundle.model)->mixer == PAL_MIXER_ATTENTION) to->context = o->context;
+    if (pal_model_grows(pal_model_config_of(from->bundle.model))) to->context = o->context;
     const pal_status st = pal_tokenizer_scratch_new(&to->aside_scratch, from->bundle.tokenizer, err);
     if (st) return st;
     if (o->template) {

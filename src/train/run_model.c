@@ -33,7 +33,7 @@ static pal_status plan(const pal_train_settings *o, pal_model_config *config, pa
 pal_status pal_run_plan_model(const pal_train_settings *o, pal_model_config *config, pal_error *err) {
     const pal_status st = plan(o, config, err);
     if (st) return st;
-    if (o->carry_state && config->mixer == PAL_MIXER_ATTENTION)
+    if (o->carry_state && pal_model_grows(config))
         return pal_fail(
             err, PAL_E_ARGUMENT,
             "--carry-state: attention has no memory of a fixed size to carry; model '%s' cannot be trained so",

@@ -86,7 +86,7 @@ static pal_status check_documents(pal_run_tasks *e, const pal_planned_task *t, p
 
 /* Tokens that a request may read. */
 static int context_for(const pal_run_tasks *e, const pal_model_config *model) {
-    return model->mixer == PAL_MIXER_ATTENTION ? e->context : CONTEXT;
+    return pal_model_grows(model) ? e->context : CONTEXT;
 }
 
 pal_status pal_run_tasks_open(pal_run_tasks **out, pal_run *r, const pal_train_settings *o,

@@ -127,7 +127,7 @@ static pal_status batch(void *self, int stage, int64_t step, int micro, pal_batc
 
 static pal_status make_states(pal_text_task *t, const pal_model *model, pal_error *err) {
     pal_status st = PAL_OK;
-    if (pal_model_config_of(model)->mixer == PAL_MIXER_ATTENTION)
+    if (pal_model_grows(pal_model_config_of(model)))
         return pal_fail(err, PAL_E_ARGUMENT,
                         "memories can be carried from row to row only where they have a fixed size; attention's grows");
     for (int i = 0; i < t->o.batch && !st; i++) st = pal_state_new(&t->carried[i], model, 0, err);

@@ -51,9 +51,10 @@ pal_model_config test_model_config(const test_kind *kind) {
     else o.heads = kind->heads ? kind->heads : 2, o.head_dim = kind->head_dim;
     if (m) o.rank = 3;
     if (pal_model_preset(&c, kind->preset, &o, &err)) fail_msg("%s: %s", kind->name, err.text);
-    if (m && !kind->hybrid) c.key_heads = 2; /* groups of heads */
-    if (mamba) c.key_heads = c.norm_groups = 2;
-    if (c.mixer == PAL_MIXER_ATTENTION) c.key_heads = 1;
+    pal_mixer_spec *x = &c.block[0].mixer[0];
+    if (m && !kind->hybrid) x->key_heads = 2; /* groups of heads */
+    if (mamba) x->key_heads = x->norm_groups = 2;
+    if (x->kind == PAL_MIXER_ATTENTION) x->key_heads = 1;
     if (kind->hybrid) c.listed = c.metaplastic[1] = true;
     return c;
 }

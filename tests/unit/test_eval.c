@@ -145,7 +145,7 @@ static void perplexity_equals_a_plain_sum_however_it_is_cut(void **state) {
         for (int context = 0; context <= 16; context += 16) {
             fixture f = make(kinds[c]);
             uint64_t tokens, bytes, words;
-            const bool grows = pal_model_config_of(f.model)->mixer == PAL_MIXER_ATTENTION;
+            const bool grows = pal_model_grows(pal_model_config_of(f.model));
             const double expected = write_documents(&f, 12, context, &tokens, &bytes, &words);
             for (int way = 0; way < 4; way++) {
                 pal_eval_data *data;

@@ -441,7 +441,8 @@ static void compare(const pal_model *a, const char *target, const char *back, bo
     last_logits(a, cx, x);
     last_logits(b, cx, y);
     test_near(target, y, x, ROWS, 1e-5);
-    assert_int_equal(pal_model_config_of(b)->norm_groups, pal_model_config_of(a)->norm_groups);
+    assert_int_equal(pal_model_mixer(pal_model_config_of(b))->norm_groups,
+                     pal_model_mixer(pal_model_config_of(a))->norm_groups);
     pal_model_close(b);
     OK(pal_convert(target, back, &(pal_convert_options){ .to = PAL_LAYOUT_OFFICIAL }, NULL, err));
     OK(pal_model_open(&b, back, PAL_FOR_INFERENCE, cx, err));

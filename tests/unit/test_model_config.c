@@ -56,14 +56,17 @@ static void presets_have_the_published_sizes(void **state) {
 static void bare_names_take_the_size_of_their_task(void **state) {
     (void)state;
     const pal_model_config d = preset("palimpsa-d", (pal_preset_options){ .task = "mqar" });
-    assert_true(d.mqar && d.vocab == 8192 && d.hidden == 128 && d.layers == 2 && d.heads == 8 && d.dk == 16 &&
-                d.dv == 32 && d.rank == 8 && d.mlp == 0);
+    assert_true(d.mqar && d.vocab == 8192 && d.hidden == 128 && d.layers == 2 && d.block[0].mixer[0].heads == 8 &&
+                d.block[0].mixer[0].dk == 16 && d.block[0].mixer[0].dv == 32 && d.block[0].mixer[0].rank == 8 &&
+                d.block[0].mlp == 0);
     const pal_model_config m = preset("palimpsa-m-wo-meta", (pal_preset_options){ .task = "mqar" });
-    assert_true(m.dk == 16 && m.dv == 32 && m.heads == 8 && m.key_heads == 8 && m.proj_bias && !m.conv_bias &&
+    assert_true(m.block[0].mixer[0].dk == 16 && m.block[0].mixer[0].dv == 32 && m.block[0].mixer[0].heads == 8 &&
+                m.block[0].mixer[0].key_heads == 8 && m.block[0].mixer[0].proj_bias && !m.block[0].mixer[0].conv_bias &&
                 !m.metaplasticity);
     const pal_model_config wide = preset("palimpsa-d",
                                          (pal_preset_options){ .task = "mqar", .hidden = 64, .heads = 4 });
-    assert_true(wide.heads == 4 && wide.dk == 16 && wide.rank == 4);
+    assert_true(wide.block[0].mixer[0].heads == 4 && wide.block[0].mixer[0].dk == 16 &&
+                wide.block[0].mixer[0].rank == 4);
     const pal_model_config delta = preset("palimpsa-d", (pal_preset_options){ .task = "mqar", .rule = "delta" });
     assert_string_equal(pal_model_layer_rule(&delta, 0), "delta");
 }
@@ -74,8 +77,10 @@ static void any_width_gets_heads_that_share_it(void **state) {
         for (int hidden = 16; hidden <= 128; hidden += 16) {
             const pal_model_config c = preset(pal_model_preset_at(i),
                                               (pal_preset_options){ .task = "text", .hidden = hidden });
-            if (c.mixer == PAL_MIXER_ATTENTION) assert_int_equal(c.heads * c.dk, hidden);
-            if (c.mixer == PAL_MIXER_M) assert_int_equal(c.heads * c.dv, 2 * hidden);
+            if (c.block[0].mixer[0].kind == PAL_MIXER_ATTENTION)
+                assert_int_equal(c.block[0].mixer[0].heads * c.block[0].mixer[0].dk, hidden);
+            if (c.block[0].mixer[0].kind == PAL_MIXER_M)
+                assert_int_equal(c.block[0].mixer[0].heads * c.block[0].mixer[0].dv, 2 * hidden);
         }
 }
 
@@ -127,7 +132,7 @@ static void configurations_survive_json(void **state) {
             if (mqar && strncmp(name, "mamba2", 6) == 0) continue;
             if (pal_model_preset(&c, name, &(pal_preset_options){ .task = mqar ? "mqar" : "text" }, &err))
                 fail_msg("%s", err.text);
-            if (i % 2 && c.mixer <= PAL_MIXER_M && !c.official) c.listed = c.metaplastic[1] = true;
+            if (i % 2 && c.block[0].mixer[0].kind <= PAL_MIXER_M && !c.official) c.listed = c.metaplastic[1] = true;
             json_t *json = pal_config_write(&c, NULL);
             if (pal_config_read(&back, json, NULL, name, &err)) fail_msg("%s", err.text);
             if (memcmp(&c, &back, sizeof c) != 0)
@@ -159,12 +164,12 @@ static void forgetting_and_norm_groups_are_chosen_by_name(void **state) {
     pal_error err;
     const pal_preset_options o = { .task = "mqar", .forgetting = "normal", .norm_groups = 8 };
     c = preset("palimpsa-m", o);
-    assert_true(c.forgetting == PAL_FORGET_NORMAL && c.norm_groups == 8);
+    assert_true(c.forgetting == PAL_FORGET_NORMAL && c.block[0].mixer[0].norm_groups == 8);
     json_t *json = pal_config_write(&c, NULL);
     if (pal_config_read(&back, json, NULL, "test", &err)) fail_msg("%s", err.text);
     assert_memory_equal(&c, &back, sizeof c);
     json_decref(json);
-    assert_int_equal(preset("palimpsa-m", (pal_preset_options){ .task = "mqar" }).norm_groups, 1);
+    assert_int_equal(preset("palimpsa-m", (pal_preset_options){ .task = "mqar" }).block[0].mixer[0].norm_groups, 1);
     static const struct {
         const char *name, *says;
         pal_preset_options options;
@@ -189,7 +194,7 @@ static void unknown_keys_are_kept(void **state) {
         "\"hidden_ratio\":4,\"bos_token_id\":7}",
         0, NULL);
     if (pal_config_read(&c, json, NULL, "test", &err)) fail_msg("%s", err.text);
-    assert_int_equal(c.mlp, 256);
+    assert_int_equal(c.block[0].mlp, 256);
     json_t *again = pal_config_write(&c, json);
     assert_int_equal(json_integer_value(json_object_get(again, "bos_token_id")), 7);
     json_decref(again);
@@ -349,7 +354,7 @@ static void odd_values_get_one_sentence(void **state) {
         pal_model_config c;
         json_t *json = json_loads(good[i], 0, NULL);
         OK(pal_config_read(&c, json, NULL, "config.json", err));
-        assert_true(isinf(c.dt_high) && (i < 5 || c.mixer == PAL_MIXER_D));
+        assert_true(isinf(c.block[0].mixer[0].dt_high) && (i < 5 || c.block[0].mixer[0].kind == PAL_MIXER_D));
         json_decref(json);
     }
 #undef RECALL
@@ -378,27 +383,27 @@ static void what_no_file_can_say_is_refused(void **state) {
     size_t n = 0;
     bad[n++].vocab_rows += 8;
     bad[n++].tied = false;
-    bad[n++].mlp = 256;
-    bad[n++].norm_groups = 2;
+    bad[n++].block[0].mlp = 256;
+    bad[n++].block[0].mixer[0].norm_groups = 2;
     bad[n++].norm_eps = 1e-6;
-    bad[n++].mixer = PAL_MIXER_D;
-    bad[n++].key_heads = 1;
-    bad[n++].mlp = 0;
-    bad[n++].conv_bias = true;
-    bad[n++].mlp = 256;
-    bad[n++].dk /= 2;
-    bad[n++].dt_low = 0.1;
-    bad[n++].norm_groups = 2;
+    bad[n++].block[0].mixer[0].kind = PAL_MIXER_D;
+    bad[n++].block[0].mixer[0].key_heads = 1;
+    bad[n++].block[0].mlp = 0;
+    bad[n++].block[0].mixer[0].conv_bias = true;
+    bad[n++].block[0].mlp = 256;
+    bad[n++].block[0].mixer[0].dk /= 2;
+    bad[n++].block[0].mixer[0].dt_low = 0.1;
+    bad[n++].block[0].mixer[0].norm_groups = 2;
     bad[n++].vocab_rows = 1;
-    bad[n++].heads = 0;
-    bad[n++].rank = -1;
-    bad[n++].dv += 2;
+    bad[n++].block[0].mixer[0].heads = 0;
+    bad[n++].block[0].mixer[0].rank = -1;
+    bad[n++].block[0].mixer[0].dv += 2;
     bad[n++].init_range = NAN;
     bad[n++].init_range = INFINITY;
     bad[n++].hidden *= 2;
     bad[n++].mqar = true;
-    bad[n++].proj_bias = true;
-    bad[n++].dt_high = 1;
+    bad[n++].block[0].mixer[0].proj_bias = true;
+    bad[n++].block[0].mixer[0].dt_high = 1;
     assert_int_equal(n, PAL_COUNT(bad));
     for (size_t i = 0; i < n; i++) {
         err.text[0] = 0;
@@ -476,7 +481,8 @@ static void language_models_start_as_specified(void **state) {
     check_normal(&w, "model.layers.0.attn.k_conv1d.weight", 0.02);
     check_normal(&w, "model.layers.0.mlp.down_proj.weight", 0.02);
     check_normal(&w, "model.layers.0.attn.b_rank_proj.weight", 0.02);
-    check_uniform(&w, "model.layers.0.attn.b_proj.weight", -1 / sqrt((double)c.rank), 1 / sqrt((double)c.rank));
+    check_uniform(&w, "model.layers.0.attn.b_proj.weight", -1 / sqrt((double)c.block[0].mixer[0].rank),
+                  1 / sqrt((double)c.block[0].mixer[0].rank));
     const float *a = find(&w, "model.layers.0.attn.A_log", NULL), *bias = find(&w, "model.layers.0.attn.dt_bias", NULL);
     double mean = 0, log_mean = 0;
     for (int h = 0; h < 256; h++) {
@@ -497,7 +503,7 @@ static void language_models_start_as_specified(void **state) {
 
     c = preset("palimpsa-m", (pal_preset_options){ .task = "text" });
     w = make_weights(&c, 2, 12);
-    const double bound = 1 / sqrt((double)c.heads * c.dv) / sqrt((double)c.layers);
+    const double bound = 1 / sqrt((double)c.block[0].mixer[0].heads * c.block[0].mixer[0].dv) / sqrt((double)c.layers);
     check_uniform(&w, "backbone.layers.3.mixer.out_proj.weight", -bound, bound);
     check_normal(&w, "backbone.layers.3.mixer.in_proj.weight", 0.02);
     assert_true(find(&w, "backbone.layers.3.mixer.conv1d.bias", NULL)[3] == 0.0f);

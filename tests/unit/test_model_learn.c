@@ -70,7 +70,7 @@ static void compare_with_differences(bool carried) {
     const pal_work_options options = { .tokens = 3 * LENGTH, .sequences = 3, .training = true };
     for (size_t k = 0; k < test_kind_count; k++) {
         runner f = test_runner(k, PAL_FOR_TRAINING, options);
-        if (carried && pal_model_config_of(f.model)->mixer == PAL_MIXER_ATTENTION) {
+        if (carried && pal_model_grows(pal_model_config_of(f.model))) {
             test_runner_free(&f);
             continue;
         }

@@ -139,7 +139,7 @@ static void a_borrowed_state_is_left_as_it_was(void **state) {
         const pal_batch batch = { .tokens = 3 * EACH, .sequences = 3, .ids = ids, .cu_seqlens = cu };
         const pal_status st = pal_model_score_rows(f.model, f.work, (pal_state *[]){ s, s, own }, borrowed, &batch, at,
                                                    target, 3 * EACH, nll, correct, &why);
-        if (pal_model_config_of(f.model)->mixer == PAL_MIXER_ATTENTION) {
+        if (pal_model_grows(pal_model_config_of(f.model))) {
             assert_int_equal(st, PAL_E_ARGUMENT);
             assert_non_null(strstr(why.text, "sequence 0 borrows its state"));
         } else {
@@ -196,7 +196,7 @@ static void attention_far_from_the_start_knows_its_position(void **state) {
     pal_state *s;
     float one[MOST_ROWS];
     test_ids(ids, FAR, V, 6);
-    assert_int_equal(f.model->config.mixer, PAL_MIXER_ATTENTION);
+    assert_true(pal_model_grows(&f.model->config));
     float *logits = whole(&f, ids, FAR);
     OK(pal_state_new(&s, small.model, FAR, err));
     OK(pal_model_prefill(small.model, small.work, s, ids, FAR / 2, one, err));

@@ -442,7 +442,7 @@ static void attention_ends_with_its_context(void **state) {
     uint32_t prompt[5];
     w = (written){ 0 };
     test_prompt(prompt, 5, 2);
-    assert_int_equal(pal_model_config_of(f.model)->mixer, PAL_MIXER_ATTENTION);
+    assert_true(pal_model_grows(pal_model_config_of(f.model)));
     pal_engine *e = test_engine(&f, &(pal_engine_options){ .context = 12 });
     pal_session *s = test_session(e);
     test_begin(s, &w, prompt, 5, (pal_session_options){ .max_tokens = 100 });

@@ -187,7 +187,9 @@ static void a_forged_state_cannot_claim_more_tokens_than_its_context(void **stat
         pal_state *s;
         pal_error why = { .text = "" };
         OK(pal_state_new(&s, model, CONTEXT, err));
+        if (!cases[i].refusal) s->position = cases[i].numbers.position; /* a file of attention has as many rows */
         OK(pal_state_save(s, path, err));
+        s->position = 0;
         const pal_status st = load_forged(s, root, &cases[i].numbers, &why);
         pal_state_head head;
         if (pal_state_peek(&head, path, NULL) == PAL_OK) { /* which does not know the model */
@@ -220,12 +222,75 @@ static void a_forged_state_cannot_claim_more_tokens_than_its_context(void **stat
     pal_context_free(cx);
 }
 
+/* Before version 3 a file of attention held rows for the whole context. */
+static void files_of_the_earlier_versions_still_load(void **state) {
+    (void)state;
+    enum { CONTEXT = 8, TOKENS = 5 };
+    pal_context *cx = test_context(1, NULL);
+    pal_model *model = test_model(test_kind_named("transformer"), PAL_FOR_INFERENCE, cx);
+    pal_work *work;
+    pal_state *s, *back, *wide;
+    int32_t ids[TOKENS + 1];
+    float expected[MOST_ROWS], found[MOST_ROWS];
+    char root[256], path[512];
+    pal_error why;
+    test_directory(root);
+    test_join(path, root, "state");
+    test_ids(ids, TOKENS + 1, V, 3);
+    OK(pal_work_new(&work, model, cx, &(pal_work_options){ .tokens = TOKENS, .context = 2 * CONTEXT }, err));
+    OK(pal_state_new(&s, model, CONTEXT, err));
+    OK(pal_state_new(&back, model, CONTEXT, err));
+    OK(pal_state_new(&wide, model, 2 * CONTEXT, err));
+    OK(pal_model_prefill(model, work, s, ids, TOKENS, NULL, err));
+    struct {
+        char magic[8];
+        uint32_t version, pending;
+        uint64_t fingerprint;
+        int64_t position, context;
+        uint64_t floats, checksum, more;
+    } header = { .version = 2,
+                 .fingerprint = pal_model_fingerprint(model),
+                 .position = TOKENS,
+                 .context = CONTEXT,
+                 .floats = s->floats,
+                 .checksum = pal_hash_floats(TOKENS, s->data, s->floats) };
+    memcpy(header.magic, "PALSTATE", 8);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(&header, sizeof header, 1, file), 1);
+    assert_int_equal(fwrite(s->data, sizeof *s->data, s->floats, file), s->floats);
+    assert_int_equal(fclose(file), 0);
+    OK(pal_state_load(back, path, err));
+    OK(pal_model_step(model, work, &s, 1, &ids[TOKENS], expected, err));
+    OK(pal_model_step(model, work, &back, 1, &ids[TOKENS], found, err));
+    assert_memory_equal(expected, found, V * sizeof *found);
+    assert_int_equal(pal_state_load(wide, path, &why), PAL_E_ARGUMENT); /* only the same context, as it always was */
+    /* What is written now takes the room of its tokens, and goes into any state that holds them. */
+    OK(pal_state_save(s, path, err));
+    test_blob blob = test_slurp(root, "state");
+    assert_int_equal(blob.size, sizeof header + pal_state_used_floats(model, TOKENS + 1) * sizeof(float));
+    assert_true(blob.size < sizeof header + s->floats * sizeof(float));
+    free(blob.bytes);
+    OK(pal_state_load(wide, path, err));
+    OK(pal_model_step(model, work, &s, 1, &ids[0], expected, err));
+    OK(pal_model_step(model, work, &wide, 1, &ids[0], found, err));
+    assert_memory_equal(expected, found, V * sizeof *found);
+    pal_state_free(s);
+    pal_state_free(back);
+    pal_state_free(wide);
+    pal_work_free(work);
+    pal_model_close(model);
+    pal_context_free(cx);
+    test_remove(root);
+}
+
 int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "--continue") == 0) return continue_elsewhere(argv[2]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_state_saved_and_continued_elsewhere_equals_one_uninterrupted),
         cmocka_unit_test(states_of_other_models_and_damaged_files_are_refused),
         cmocka_unit_test(a_forged_state_cannot_claim_more_tokens_than_its_context),
+        cmocka_unit_test(files_of_the_earlier_versions_still_load),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -413,7 +413,7 @@ static void another_rank_does_not_drop_gates_of_other_layers(void **state) {
     (void)state;
     bench b = set_out_kind("palimpsa-m without metaplasticity", "0");
     pal_model_writer *w;
-    b.surgery.rank = b.config.rank + 1;
+    b.surgery.rank = b.config.block[0].mixer[0].rank + 1;
     REFUSED(pal_surgery_write(&w, b.to, b.model, &b.surgery, b.cx, err), "layer 1 keeps an importance gate of rank");
     assert_null(w);
     assert_int_not_equal(access(b.to, F_OK), 0);
@@ -492,7 +492,7 @@ static void surgery_refuses_what_it_cannot_do(void **state) {
     REFUSED(pal_surgery_choose(layers, "all", &c, NULL, err), "every layer is metaplastic already");
     c = test_model_config(test_kind_named("hybrid palimpsa-m"));
     s.layers[0] = true;
-    s.rank = c.rank + 1;
+    s.rank = c.block[0].mixer[0].rank + 1;
     REFUSED(pal_surgery_config(&out, &c, &s, err), "layer 1 is metaplastic already, with rank");
     s.rank = 0;
     s.low = 2;

@@ -37,13 +37,14 @@ static void open_scene(scene *s, const test_kind *kind, int threads) {
     *s = (scene){ .kind = kind->name, .cx = test_context(threads, NULL) };
     s->model = test_model(kind, PAL_FOR_INFERENCE, s->cx);
     const pal_model_config *c = pal_model_config_of(s->model);
-    s->layers = c->layers, s->heads = c->heads, s->dk = c->dk, s->dv = c->dv;
+    s->layers = c->layers;
+    pal_model_widest(c, &s->heads, &s->dk, &s->dv);
     assert_true(s->layers <= LAYERS && s->heads <= HEADS && s->dk * s->dv <= ELEMENTS);
     OK(pal_work_new(&s->work, s->model, s->cx, &(pal_work_options){ .tokens = T, .sequences = 3, .variance = true },
                     err));
     OK(pal_state_new(&s->state, s->model, 64, err));
     test_ids(s->ids, T, TEST_VOCAB, 5);
-    const bool attention = c->mixer == PAL_MIXER_ATTENTION;
+    const bool attention = pal_model_grows(c);
     s->elements[0] = (pal_element){ s->layers - 1, s->heads - 1, s->dk - 1, 0 };
     s->elements[1] = (pal_element){ 0, 0, 0, s->dv - 1 };
     s->watch = (pal_watch){ .tiles = s->tiles,

@@ -56,7 +56,7 @@ static void windows_of_recorded_layer(void **state) {
                          *dt = pal_safetensors_find(expected, "layers.0.op.dt");
         const pal_tensor *A = pal_safetensors_find(expected, "layers.0.op.A"),
                          *g = pal_safetensors_find(expected, "layers.0.op.g");
-        const int T = (int)ids->shape[1], H = pal_model_config_of(model)->heads;
+        const int T = (int)ids->shape[1], H = pal_model_mixer(pal_model_config_of(model))->heads;
         assert_true(T <= 64 && H <= 16);
         int32_t row[64];
         double medians[64];

@@ -41,6 +41,17 @@ class Score(NamedTuple):
         return math.exp(-self.logprob / len(self.ids)) if len(self.ids) else math.nan
 
 
+_MIXER = ("heads", "key_heads", "dk", "dv", "rank", "conv")
+
+
+def _layer(native: Any, layer: int) -> dict[str, Any]:
+    """What one layer is: its mixers, each with a kind and sizes, and the width of its MLP, 0 without one."""
+    block = lib.pal_model_block(native, layer)
+    mixers = [{"kind": ffi.string(lib.pal_mixer_name(block.mixer[k].kind)).decode()}
+              | {name: getattr(block.mixer[k], name) for name in _MIXER} for k in range(block.mixers)]
+    return {"rule": ffi.string(lib.pal_model_layer_rule(native, layer)).decode(), "mixers": mixers, "mlp": block.mlp}
+
+
 class Model:
     """`Model.open(path)`: a model directory, the newest checkpoint of a run directory, or a GGUF file, in any stored type."""
 
@@ -76,12 +87,15 @@ class Model:
 
     def _describe(self) -> None:
         native, text = lib.pal_model_config_of(self._bundle.model), ffi.new("char[64]")
-        names = ("layers", "hidden", "vocab", "vocab_rows", "heads", "key_heads", "dk", "dv", "rank", "conv", "mlp", "tied",
-                 "mqar", "metaplasticity")
+        names = ("layers", "hidden", "vocab", "vocab_rows", "tied", "mqar", "metaplasticity")
         lib.pal_model_describe(native, text)
         self.kind: str = ffi.string(text).decode()
         self.config: dict[str, Any] = {name: getattr(native, name) for name in names}
-        self.rules: list[str] = [ffi.string(lib.pal_model_layer_rule(native, i)).decode() for i in range(native.layers)]
+        self.layers: list[dict[str, Any]] = [_layer(native, i) for i in range(native.layers)]
+        shared = lib.pal_model_mixer(native)  # in a model of several kinds of layers these have no one value
+        self.config |= {name: None if shared == ffi.NULL else getattr(shared, name) for name in _MIXER}
+        self.config["mlp"] = self.layers[0]["mlp"] if native.blocks == 1 else None
+        self.rules: list[str] = [layer["rule"] for layer in self.layers]
         self.parameters = int(lib.pal_model_parameters(self._bundle.model))
         self.fingerprint = f"{lib.pal_model_fingerprint(self._bundle.model):016x}"
         self._reads_text = self._bundle.tokenizer != ffi.NULL
@@ -254,6 +268,7 @@ class Model:
         from .html import table
 
         names = ("layers", "hidden", "vocab", "heads", "dk", "dv")
-        rows = [("kind", self.kind), ("parameters", f"{self.parameters:,}"), *((n, self.config[n]) for n in names),
+        sizes = [(n, self.config[n]) for n in names if self.config[n] is not None]
+        rows = [("kind", self.kind), ("parameters", f"{self.parameters:,}"), *sizes,
                 ("rules", ", ".join(f"{self.rules.count(r)} × {r}" for r in dict.fromkeys(self.rules)))]
         return table(self.path, None, rows)

@@ -362,7 +362,7 @@ def state_parts(model: Model, state: Any, layer: int) -> dict[str, np.ndarray]:
             parts[ffi.string(name).decode()] = np.empty(size[0], np.float32)
     pointers = [ffi.from_buffer("float[]", x, require_writable=True) for x in parts.values()] + [ffi.NULL] * 2
     check(lib.pal_state_export(state, layer, pointers[0], pointers[1], err), err)
-    heads, dk = model.config["heads"], model.config["dk"]
     if model.rules[layer] == "attention":
         return parts
-    return {name: x.reshape(heads, -1, dk) for name, x in parts.items()}
+    mixer = model.layers[layer]["mixers"][0]
+    return {name: x.reshape(mixer["heads"], -1, mixer["dk"]) for name, x in parts.items()}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Short causal depthwise convolution followed by SiLU, over packed sequences:
+/* Short causal depthwise convolution followed by SiLU, or with `linear` by nothing, over packed sequences:
  *
- *   u_t[c] = sum_{i<W} w[c,i] x_{t-(W-1)+i}[c] + bias[c],     y = silu(u)
+ *   u_t[c] = sum_{i<W} w[c,i] x_{t-(W-1)+i}[c] + bias[c],     y = silu(u) or u
  *
  * Tap W-1 meets the current token. Inputs before a sequence's first token are zero, or come from its window: the last
  * W-1 raw inputs (W-1, channels), oldest first, read at the start and updated for the next call. One token a time
@@ -23,6 +23,7 @@ typedef struct pal_conv_args {
     int sequences;
     const int *cu_seqlens; /* N+1 numbers from 0, strictly increasing; NULL: one token a sequence, as in decoding */
     int channels, taps;    /* 1 <= taps <= PAL_CONV_MAX_TAPS */
+    bool linear;           /* no SiLU */
     const float *w;        /* (channels, taps) */
     const float *bias;     /* (channels); NULL: none */
     pal_const_view x;

@@ -23,7 +23,12 @@ void pal_conv_strip_ref(const pal_conv_args *a, int sequence, int begin, int end
     const float *window = a->window && !a->fresh ? a->window[sequence] : NULL;
     for (int t = length - 1; t >= 0; t--)
         for (int c = begin; c < end; c++)
-            pal_row(a->y, (size_t)from + (size_t)t)[c] = pal_silu((float)convolved(a, window, from, t, c));
+            pal_row(a->y, (size_t)from + (size_t)t)[c] = a->linear ? (float)convolved(a, window, from, t, c)
+                                                                   : pal_silu((float)convolved(a, window, from, t, c));
+}
+
+static double slope_at(const pal_conv_args *a, const float *window, int from, int t, int c) {
+    return a->linear ? 1 : (double)pal_silu_slope((float)convolved(a, window, from, t, c));
 }
 
 /* du_t = dy_t silu'(u_t);  dx_t = sum_i w[i] du_{t+(W-1)-i};  dw[i] = sum_t du_t x_{t-(W-1)+i};  dbias = sum_t du_t */
@@ -41,12 +46,12 @@ void pal_conv_backward_strip_ref(const pal_conv_args *a, int first, int last, in
             for (int i = 0; i < a->taps; i++) {
                 const int later = t + a->taps - 1 - i; /* the output that input t reaches through tap i */
                 if (later >= length) continue;
-                const double slope = (double)pal_silu_slope((float)convolved(a, window, from, later, c));
+                const double slope = slope_at(a, window, from, later, c);
                 dx += (double)w[i] * (double)pal_row_in(a->dy, (size_t)from + (size_t)later)[c] * slope;
             }
             pal_row(a->dx, (size_t)token)[c] = (float)dx;
             const double du = (double)pal_row_in(a->dy, (size_t)token)[c] *
-                              (double)pal_silu_slope((float)convolved(a, window, from, t, c));
+                              slope_at(a, window, from, t, c);
             for (int i = 0; i < a->taps; i++) sum[i] += du * input(a, window, from, t - (a->taps - 1) + i, c);
             bias_sum += du;
         }

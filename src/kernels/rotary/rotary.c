@@ -62,8 +62,12 @@ static void rotary_task(void *arg, size_t begin, size_t end, int thread) {
         while ((int)t >= pal_sequence_begin(a->cu_seqlens, n + 1)) n++;
         const size_t position = t - (size_t)pal_sequence_begin(a->cu_seqlens, n) +
                                 (size_t)(a->offsets ? a->offsets[n] : 0);
-        job->token(a->heads, a->width, a->table + position * (size_t)a->width, job->sign, pal_row_in(job->from, t),
-                   pal_row(job->to, t));
+        const float *row = a->table + position * (size_t)a->width, *x = pal_row_in(job->from, t);
+        float *y = pal_row(job->to, t);
+        if (!a->stride || a->stride == a->width) job->token(a->heads, a->width, row, job->sign, x, y);
+        else
+            for (int h = 0; h < a->heads; h++, x += a->stride, y += a->stride)
+                job->token(1, a->width, row, job->sign, x, y);
     }
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Rotary positions, half split. A head's vector (x1, x2) of two halves turns by angle = position * theta^(-2m/width):
+/* Rotary positions, half split. The leading `width` channels of a head, (x1, x2) of two halves, turn by
+ * angle = position * theta^(-2m/width):
  *
  *   y = (x1 cos - x2 sin, x2 cos + x1 sin),   m = 0 .. width/2-1
  *
@@ -18,7 +19,8 @@ typedef struct pal_rotary_args {
     int sequences;
     const int *cu_seqlens; /* N+1; NULL: one token a sequence */
     const int *offsets;    /* N positions of the first tokens; NULL: 0 */
-    int heads, width;      /* width is even */
+    int heads, width;      /* channels of a head that turn, an even number */
+    int stride;            /* channels from head to head; 0: width */
     const float *table;    /* from position 0 on */
     pal_const_view x;
     pal_view y;
