@@ -258,8 +258,8 @@ def sweeps_keep_their_runs():
     run(*grid, "--out", "by-path", "--", *MQAR[2:8], "--batch", 8, "--test-examples", 16, "--steps", 2, code=2, says="extend was set, now not")
     described.write_text(kept)
     for word in ("--out", "--out=elsewhere", "-out=elsewhere", "--resume", "--dry-run"):
-        run(*grid, "--out", "by-word", "--", *MQAR[2:], "--steps", 2, word, code=2, says="is the sweep's")
-    run("sweep", "mqar", "--models", "palimpsa-d:out=elsewhere", "--out", "by-word", "--", *MQAR[2:], "--steps", 2, code=2, says="is the sweep's")
+        run(*grid, "--out", "by-word", "--", *MQAR[2:], "--steps", 2, word, code=2, says="the sweep decides")
+    run("sweep", "mqar", "--models", "palimpsa-d:out=elsewhere", "--out", "by-word", "--", *MQAR[2:], "--steps", 2, code=2, says="the sweep decides")
     run("sweep", "mqar", "--models", "sub/mdl,sub-mdl", "--out", "by-word", "--", *MQAR[2:], "--steps", 2, code=2, says="same name")
     assert not os.path.exists("elsewhere") and not os.path.exists("by-word")
 

@@ -319,7 +319,7 @@ static void a_pickle_runs_nothing_and_names_what_it_refuses(void **state) {
         BAD("\x80\x02)K\1a.", "more than one"),
         BAD("\x80\x02K\1K\1a.", "does not take"),
         BAD("\x80\x02}(K\1u.", "does not take"),
-        BAD("\x80\x02K\1)R.", "no function"),
+        BAD("\x80\x02K\1)R.", "not a function"),
         BAD("\x80\x02K\1}b.", "takes none"),
         BAD("\x80\x02X\xff\xff\xff\x7f"
             "a.",
@@ -341,7 +341,7 @@ static void a_pickle_runs_nothing_and_names_what_it_refuses(void **state) {
             "an object of a kind"),
         BAD("\x80\x02"
             "ctorch._utils\n_rebuild_tensor_v2\nK\1R.",
-            "no function"),
+            "not a function"),
         BAD("\x80\x02R.", "not there"),
         BAD("\x80\x02K\1b.", "not there"),
         BAD("\x80\x02(e.", "not there"),
