@@ -11,7 +11,7 @@ passed=0 failed=0 skipped=0
 # The recorded scores are of this version of lm-eval, and lm_eval_tasks.py calls functions that are its own affair.
 packages=(numpy torch transformers safetensors tokenizers sentencepiece gguf llama-cpp-python lm-eval==0.4.13 accelerate openai schemathesis tenacity aiohttp
           tiktoken)
-comparisons=(tokenizers sentencepieces checkpoints-torch checkpoints-transformers checkpoints-llama-cpp encoders lm-eval lm-eval-odd serve-clients serve-lm-eval)
+comparisons=(tokenizers sentencepieces tokenizers-gguf checkpoints-torch checkpoints-transformers checkpoints-llama-cpp encoders blocks lm-eval lm-eval-odd serve-clients serve-lm-eval)
 
 . scripts/choose.sh
 choose comparison "${comparisons[@]}"
@@ -65,9 +65,11 @@ program=(--program build/palimpsa) library=(--library build/libpalimpsa.so)
 compare tokenizers tokenizers tokenizers_fuzz.py "${library[@]}" --combinations 300
 if [ -d "$data/tokenizers" ]; then
     compare sentencepieces "tokenizers sentencepiece" tokenizers_compare.py "${library[@]}" --data "$data" --bytes 300000
+    compare tokenizers-gguf "tokenizers gguf numpy" tokenizers_gguf.py "${program[@]}" "${library[@]}" --data "$data" --bytes 300000
     compare checkpoints-llama-cpp "gguf llama_cpp" checkpoints_llama_cpp.py "${program[@]}" "${library[@]}" --tokenizer "$data/tokenizers/gpt-neox/tokenizer.json"
 else
     skip sentencepieces "PALIMPSA_DATA names no directory with tokenizers/"
+    skip tokenizers-gguf "PALIMPSA_DATA names no directory with tokenizers/"
     skip checkpoints-llama-cpp "PALIMPSA_DATA names no directory with tokenizers/"
 fi
 compare checkpoints-torch "torch safetensors" checkpoints_torch.py "${program[@]}"

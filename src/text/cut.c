@@ -1,28 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /* Where a long text may be cut such that its parts, encoded one by one, give the ids of the whole.
  *
- * Without merges every character stands for itself: anywhere. For the pre-tokenizers of GPT-2, GPT-NeoX, Llama 3 and
- * Qwen 2: before a blank that is followed by a letter, a digit or anything outside ASCII but white space, and preceded
- * by a character that is not a blank. There the pattern ends a pre-token in the whole text: a word, or a run of white
- * space less its last blank, which goes with the word after it; and in the part before, which ends there, the same run
- * is taken up to the end. For scripts without blanks also after a line break with no white space on either side: it
- * ends a pre-token, alone or with punctuation before it, and no pre-token begins with one that continues. Where digits
- * are split off before the pattern sees the text, or compatibility characters are taken apart (some begin with a
- * blank), white space may end at what follows: there the word must begin with a letter that stays one. SentencePiece's
- * merges never cross a blank when no piece joins the two sides (tok->words); the blank itself is left out where the
- * next part gets one in front anyway. Whatever else a tokenizer may do, the whole text is encoded at once. */
+ * Without merges every character stands for itself: anywhere. For the pre-tokenizers of GPT-2, GPT-NeoX, Llama 3,
+ * Qwen 2 and Qwen 3.5: before a blank that is followed by a letter, a digit or anything outside ASCII but white space,
+ * and preceded by a character that is not a blank. There the pattern ends a pre-token in the whole text: a word, or a
+ * run of white space less its last blank, which goes with the word after it; and in the part before, which ends there,
+ * the same run is taken up to the end. For scripts without blanks also after a line break with no white space on either
+ * side: it ends a pre-token, alone or with punctuation before it, and no pre-token begins with one that continues.
+ * Where digits are split off before the pattern sees the text, or compatibility characters are taken apart (some begin
+ * with a blank), white space may end at what follows: there the word must begin with a letter that stays one.
+ * SentencePiece's merges never cross a blank when no piece joins the two sides (tok->words); the blank itself is left
+ * out where the next part gets one in front anyway. Whatever else a tokenizer may do, the whole text is encoded at
+ * once. */
 #include "text/cut.h"
 
-#include "text/tokenizer.h"
+#include "text/gguf_pre.h"
 
-static const char *const known_patterns[] = {
-    /* Llama 3 */
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
-    "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-    /* Qwen 2 */
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
-    "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-};
+static const char *const known_patterns[] = { pal_llama3_pattern, pal_qwen2_pattern, pal_qwen35_pattern };
 
 static bool known(const pal_split_step *step) {
     if (step->kind == PAL_SPLIT_GPT2) return true;

@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "format/gguf_values.h"
-#include "text/hf_json.h"
+#include "text/gguf_pre.h"
 
 typedef struct {
     pal_bytes *out;
@@ -133,19 +133,9 @@ static pal_status put_merges(exporter *e, const pal_tokenizer *tok) {
     return st;
 }
 
-/* llama.cpp knows pre-tokenizers by name. */
-static const char *pre_tokenizer(const pal_tokenizer *tok) {
-    const bool nfc = tok->normal_count == 1 && tok->normal[0].kind == PAL_NFC;
-    if (tok->model != PAL_MODEL_BPE || !tok->byte_level || tok->normal_count > 1 || (tok->normal_count == 1 && !nfc) ||
-        tok->split_count != 1)
-        return NULL;
-    if (tok->split[0].kind != PAL_SPLIT_GPT2 || tok->ignore_merges) return NULL;
-    return nfc ? "mpt" : "gpt-2";
-}
-
-/* Added tokens, of which the file keeps the kind only: control tokens are found in the text as it is, others in the
- * normalised text, none looks at its neighbours. */
-static pal_status check_added(const pal_tokenizer *tok, pal_error *err) {
+/* Added tokens, of which the file keeps the kind only: control tokens are found in the text as it is, others there or
+ * in the normalised text, by the name of the rules; none looks at its neighbours. */
+static pal_status check_added(const pal_tokenizer *tok, const pal_gguf_pre *rules, pal_error *err) {
     bool raw = false, normal = false, moved = false;
     for (size_t i = 0; i < tok->added_count; i++) {
         const pal_added_token *a = &tok->added[i];
@@ -160,13 +150,14 @@ static pal_status check_added(const pal_tokenizer *tok, pal_error *err) {
                             shown.text);
         raw = raw || !a->normalized;
         normal = normal || a->normalized;
-        moved = moved || a->normalized == a->special;
+        moved = moved || a->normalized != (!a->special && !rules->raw_added);
     }
     if (moved && (tok->normal_count || (raw && normal)))
         return pal_fail(
             err, PAL_E_UNSUPPORTED,
-            "the added tokens cannot be written to a GGUF file: it says of special tokens that they are not "
-            "normalized, and of all others that they are");
+            "the added tokens cannot be written to a GGUF file: with the pre-tokenizer '%s' it says of special tokens "
+            "that they are not normalized, and of all others that they are%s",
+            rules->name, rules->raw_added ? " not, either" : "");
     return PAL_OK;
 }
 
@@ -182,11 +173,11 @@ static pal_status check_template(const pal_tokenizer *tok, pal_error *err) {
 }
 
 static pal_status export_bpe(exporter *e, const pal_tokenizer *tok, size_t rows) {
-    const char *pre = pre_tokenizer(tok);
-    if (!pre)
+    const pal_gguf_pre *rules = pal_gguf_pre_of(tok);
+    if (!rules)
         return pal_fail(e->err, PAL_E_UNSUPPORTED,
                         "this tokenizer (%s) cannot be written to a GGUF file: llama.cpp has no name for its rules; "
-                        "byte-level BPE with GPT-2's pattern and "
+                        "byte-level BPE with the rules of GPT-2, MPT, DBRX, Llama 3, Qwen 2, Qwen 3.5 or Tekken and "
                         "SentencePiece BPE can",
                         tok->kind);
     for (int b = 0; b < 256 && tok->unk != PAL_NO_ID; b++)
@@ -195,10 +186,10 @@ static pal_status export_bpe(exporter *e, const pal_tokenizer *tok, size_t rows)
                             "the tokenizer has an unknown token and none for the byte 0x%02X, which cannot be written "
                             "to a GGUF file",
                             (unsigned)b);
-    const pal_status st = check_added(tok, e->err);
+    const pal_status st = check_added(tok, rules, e->err);
     if (st) return st;
     pair_string(e, "tokenizer.ggml.model", "gpt2");
-    pair_string(e, "tokenizer.ggml.pre", pre);
+    pair_string(e, "tokenizer.ggml.pre", rules->name);
     put_tokens(e, tok, rows);
     return put_merges(e, tok);
 }

@@ -6,6 +6,7 @@
 #include "base/context.h"
 #include "format/gguf_values.h"
 #include "format/json.h"
+#include "text/gguf_pre.h"
 #include "text/hf_json.h"
 #include "text/side_files.h"
 
@@ -139,46 +140,19 @@ static pal_status read_tokens(pal_tokenizer *tok, const metadata *m, const char 
     return PAL_OK;
 }
 
-static const char llama3_pattern[] =
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
-    "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
-static const char qwen2_pattern[] =
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
-    "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
-
-static const char *const llama3_names[] = { "llama-bpe", "llama3", "llama-v3" };
-
-/* GGUF names the pre-tokenizer, or the architecture implies it: what the original tokenizer of that name does. */
-static pal_status read_rules(pal_tokenizer *tok, const metadata *m, const char *name, pal_error *err) {
-    static const struct {
-        const char *name, *pattern;
-        bool nfc, whole;
-    } known[] = {
-        { "gpt-2", pal_gpt2_pattern, false, false },  { "phi-2", pal_gpt2_pattern, false, false },
-        { "mpt", pal_gpt2_pattern, true, false },     { "olmo", pal_gpt2_pattern, true, false },
-        { "llama-bpe", llama3_pattern, false, true }, { "llama3", llama3_pattern, false, true },
-        { "llama-v3", llama3_pattern, false, true },  { "qwen2", qwen2_pattern, true, false },
-    };
+/* The pre-tokenizer that the file names, or that its architecture implies; NULL: a name that is not known. */
+static const pal_gguf_pre *rules_of(const metadata *m, pal_slice *named) {
     static const struct {
         const char *architecture, *pre;
     } implied[] = {
         { "gptneox", "mpt" }, { "gpt2", "gpt-2" }, { "mamba", "mpt" }, { "mamba2", "mpt" }, { "mpt", "mpt" }
     };
-    pal_slice pre = m->pre;
-    if (pre.size == 0 || pal_gguf_is(pre, "default"))
+    *named = m->pre;
+    if (m->pre.size == 0 || pal_gguf_is(m->pre, "default"))
         for (size_t i = 0; i < PAL_COUNT(implied); i++)
             if (pal_gguf_is(m->architecture, implied[i].architecture))
-                pre = (pal_slice){ (const unsigned char *)implied[i].pre, strlen(implied[i].pre) };
-    for (size_t i = 0; i < PAL_COUNT(known); i++) {
-        if (!pal_gguf_is(pre, known[i].name)) continue;
-        if (known[i].nfc) tok->normal[tok->normal_count++].kind = PAL_NFC;
-        tok->ignore_merges = known[i].whole;
-        const pal_slice pattern = { (const unsigned char *)known[i].pattern, strlen(known[i].pattern) };
-        return pal_split_pattern_add(tok, name, pattern, PAL_ISOLATED, false, err);
-    }
-    return pal_fail(err, PAL_E_UNSUPPORTED,
-                    "%s: the pre-tokenizer '%s' is not supported here; use the model's tokenizer.json", name,
-                    pal_show(pre).text);
+                *named = (pal_slice){ (const unsigned char *)implied[i].pre, strlen(implied[i].pre) };
+    return pal_gguf_pre_find(*named);
 }
 
 static pal_status read_bpe(pal_tokenizer *tok, const metadata *m, const char *name, const pal_gguf_reader *file,
@@ -186,7 +160,15 @@ static pal_status read_bpe(pal_tokenizer *tok, const metadata *m, const char *na
     pal_gguf_reader r = *file;
     pal_status st;
     void *block;
+    pal_slice named;
+    const pal_gguf_pre *rules = rules_of(m, &named);
+    if (!rules)
+        return pal_fail(err, PAL_E_UNSUPPORTED,
+                        "%s: the pre-tokenizer '%s' is not supported here; use the model's tokenizer.json", name,
+                        pal_show(named).text);
     tok->model = PAL_MODEL_BPE;
+    tok->ignore_merges = rules->whole;
+    if (rules->nfc) tok->normal[tok->normal_count++].kind = PAL_NFC;
     tok->kind = "byte-level BPE";
     tok->byte_level = true;
     tok->unk = PAL_NO_ID;
@@ -199,7 +181,8 @@ static pal_status read_bpe(pal_tokenizer *tok, const metadata *m, const char *na
         if (pal_strings_at(&tok->names, id).size == 0)
             return pal_fail(err, PAL_E_FORMAT, "%s: the added token %u is empty", name, id);
         tok->flags[id] |= (uint8_t)(PAL_TOKEN_ADDED | (special ? PAL_TOKEN_SPECIAL : 0));
-        tok->added[tok->added_count++] = (pal_added_token){ .id = id, .special = special, .normalized = user };
+        tok->added[tok->added_count++] =
+            (pal_added_token){ .id = id, .special = special, .normalized = user && !rules->raw_added };
     }
     if (m->merges.type != PAL_GGUF_ARRAY || m->merges.element != PAL_GGUF_STRING)
         return pal_fail(err, PAL_E_FORMAT, "%s: there is no list of merges in it", name);
@@ -215,7 +198,8 @@ static pal_status read_bpe(pal_tokenizer *tok, const metadata *m, const char *na
                                        (pal_slice){ blank + 1, line.size - left - 1 }, i, err)))
             return st;
     }
-    if ((st = read_rules(tok, m, name, err))) return st;
+    const pal_slice pattern = { (const unsigned char *)rules->pattern, strlen(rules->pattern) };
+    if ((st = pal_split_pattern_add(tok, name, pattern, PAL_ISOLATED, false, err))) return st;
     if ((st = pal_vocabulary_finish(tok, name, err))) return st;
     return pal_added_finish(tok, name, err);
 }
@@ -265,9 +249,8 @@ static void set_defaults(const pal_tokenizer *tok, metadata *m) {
     for (size_t i = 0; i < PAL_COUNT(ids); i++)
         if (*ids[i].id < 0 && pal_is_token(tok, ids[i].usual) && (tok->flags[ids[i].usual] & PAL_TOKEN_SPECIAL))
             *ids[i].id = ids[i].usual;
-    bool llama3 = false;
-    for (size_t i = 0; i < PAL_COUNT(llama3_names); i++) llama3 |= pal_gguf_is(m->pre, llama3_names[i]);
-    if (m->add_bos < 0) m->add_bos = spm || llama3;
+    const pal_gguf_pre *rules = pal_gguf_pre_find(m->pre);
+    if (m->add_bos < 0) m->add_bos = spm || (rules && rules->bos);
     if (m->add_eos < 0) m->add_eos = t5;
 }
 
