@@ -247,13 +247,19 @@ pal_status pal_config_read_blocks(pal_model_config *c, const json_t *root, const
     return PAL_OK;
 }
 
-static void put_real(json_t *to, const char *key, double x) {
-    if (x != 0) pal_json_set(to, key, json_real(x));
+/* A key that says what is usual is left out, and taken out of what an older file said. */
+static void put_unless(json_t *to, const char *key, bool usual, json_t *value) {
+    if (!usual) {
+        pal_json_set(to, key, value);
+        return;
+    }
+    json_object_del(to, key);
+    json_decref(value);
 }
 
-static void put_true(json_t *to, const char *key, bool x) {
-    if (x) pal_json_set(to, key, json_true());
-}
+static void put_real(json_t *to, const char *key, double x) { put_unless(to, key, x == 0, json_real(x)); }
+
+static void put_true(json_t *to, const char *key, bool x) { put_unless(to, key, !x, json_true()); }
 
 static json_t *mixer_json(const pal_mixer_spec *m) {
     const pal_config_kind *kind = &pal_config_kinds[m->kind];
@@ -297,13 +303,8 @@ static json_t *block_json(const pal_block_spec *b) {
     return to;
 }
 
-/* Keys that are absent at their defaults are deleted from what `to` held before. */
 void pal_config_write_blocks(json_t *to, const pal_model_config *c) {
-    static const char *const optional[] = { "unpadded_vocab_size", "mqar",       "embedding_multiplier",
-                                            "logits_multiplier",   "finetuning", "rescale_prenorm_residual",
-                                            "forgetting" };
     json_t *blocks = json_array(), *layers = json_array(), *metaplastic = json_array();
-    for (size_t i = 0; i < sizeof optional / sizeof *optional; i++) json_object_del(to, optional[i]);
     for (int b = 0; b < c->blocks; b++) pal_json_append(blocks, block_json(&c->block[b]));
     for (int i = 0; i < c->layers; i++) {
         pal_json_append(layers, json_integer(c->layer_block[i]));
@@ -313,7 +314,7 @@ void pal_config_write_blocks(json_t *to, const pal_model_config *c) {
     pal_json_set(to, "hidden_size", json_integer(c->hidden));
     pal_json_set(to, "num_hidden_layers", json_integer(c->layers));
     pal_json_set(to, "vocab_size", json_integer(c->vocab_rows));
-    if (c->vocab != c->vocab_rows) pal_json_set(to, "unpadded_vocab_size", json_integer(c->vocab));
+    put_unless(to, "unpadded_vocab_size", c->vocab == c->vocab_rows, json_integer(c->vocab));
     pal_json_set(to, "norm_eps", json_real(c->norm_eps));
     pal_json_set(to, "rope_theta", json_real(c->rope_theta));
     pal_json_set(to, "tie_word_embeddings", json_boolean(c->tied));
@@ -323,8 +324,7 @@ void pal_config_write_blocks(json_t *to, const pal_model_config *c) {
     put_real(to, "logits_multiplier", c->logit_scale);
     put_true(to, "rescale_prenorm_residual", c->rescale_residual);
     put_true(to, "finetuning", c->finetuning);
-    if (c->forgetting != PAL_FORGET_SMALL)
-        pal_json_set(to, "forgetting", json_string(pal_forgetting_name(c->forgetting)));
+    put_unless(to, "forgetting", c->forgetting == PAL_FORGET_SMALL, json_string(pal_forgetting_name(c->forgetting)));
     pal_json_set(to, "blocks", blocks);
     pal_json_set(to, "layers", layers);
     pal_json_set(to, "metaplastic_layers", metaplastic);

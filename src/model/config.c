@@ -85,7 +85,8 @@ void pal_model_widest(const pal_model_config *c, int *heads, int *dk, int *dv) {
     for (int i = 0; i < c->layers; i++) {
         const pal_block_spec *b = pal_model_block(c, i);
         const pal_mixer_spec *m = &b->mixer[0];
-        if (b->mixers) widen(heads, m->heads), widen(dk, m->dk), widen(dv, m->dv);
+        if (!b->mixers || m->kind == PAL_MIXER_CONV) continue;
+        widen(heads, m->heads), widen(dk, m->dk), widen(dv, m->dv);
     }
 }
 
@@ -339,6 +340,26 @@ static pal_status check_blocks(const pal_model_config *c, pal_error *err) {
     return PAL_OK;
 }
 
+/* In lists of blocks: an importance gate needs a memory that can have one. */
+static pal_status check_metaplastic(const pal_model_config *c, pal_error *err) {
+    for (int i = 0; i < c->layers; i++) {
+        const pal_mixer_spec *m = pal_model_memory(c, i);
+        if (!c->metaplastic[i]) continue;
+        if (!m || !pal_mixer_may_gate(m) || strcmp(m->rule, "palimpsa") != 0)
+            return pal_fail(err, PAL_E_ARGUMENT,
+                            "configuration: layer %d is metaplastic, which takes a memory of kind palimpsa_d or mamba2 "
+                            "with rule palimpsa",
+                            i);
+        if (m->rank < 1)
+            return pal_fail(
+                err, PAL_E_ARGUMENT,
+                "configuration: layer %d is metaplastic, and the rank of its importance gate is 0, expected "
+                "at least 1",
+                i);
+    }
+    return PAL_OK;
+}
+
 pal_status pal_model_config_check(const pal_model_config *c, pal_error *err) {
     pal_status st;
     if ((st = check_range("the number of layers", c->layers, 1, PAL_MAX_LAYERS, err))) return st;
@@ -362,7 +383,7 @@ pal_status pal_model_config_check(const pal_model_config *c, pal_error *err) {
         for (int k = 0; k < c->block[b].mixers; k++)
             if ((st = check_foreign(&c->block[b].mixer[k], err)) || (st = check_rule(&c->block[b].mixer[k], err)))
                 return st;
-    return PAL_OK;
+    return c->hybrid ? check_metaplastic(c, err) : PAL_OK;
 }
 
 const char *pal_config_embedding_name(const pal_model_config *c) {

@@ -171,8 +171,19 @@ pal_status pal_model_make_layers(pal_model *m, pal_error *err) {
     return st;
 }
 
+/* Backward adds up what neighbouring heads want of the key head that they share. */
+static pal_status refuse_tiled(const pal_model_config *c, pal_error *err) {
+    for (int b = 0; b < c->blocks; b++)
+        for (int k = 0; k < c->block[b].mixers; k++)
+            if (c->block[b].mixer[k].tiled)
+                return pal_fail(err, PAL_E_ARGUMENT,
+                                "heads that are tiled over key heads only run: such a model is not trained");
+    return PAL_OK;
+}
+
 static pal_status prepare(pal_model *m, pal_keep_gate_fn *keep_gate, pal_error *err) {
-    const pal_status st = pal_weights_list(&m->table, &m->config, keep_gate, m, err);
+    pal_status st = m->use == PAL_FOR_TRAINING ? refuse_tiled(&m->config, err) : PAL_OK;
+    if (!st) st = pal_weights_list(&m->table, &m->config, keep_gate, m, err);
     return st ? st : pal_model_make_layers(m, err);
 }
 

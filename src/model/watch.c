@@ -232,7 +232,7 @@ static void compare(const view *v, pal_tile *tile) {
     const pal_mixer_plan *m = &v->block->plan;
     double change = 0, size = 0, ratio = 0;
     if (!foresees(v)) pal_parallel_for(v->ps->cx, (size_t)m->heads, compare_task, (void *)v);
-    float *writes = v->watch->writes ? v->watch->writes + (size_t)v->layer * (size_t)m->heads : NULL;
+    float *writes = v->watch->writes ? v->watch->writes + (size_t)v->layer * (size_t)v->heads : NULL;
     tile->importance[0] = v->at.changes[0].low, tile->importance[PAL_TILE_SPREAD - 1] = v->at.changes[0].high;
     for (int h = 0; h < m->heads; h++) {
         const pal_memory_change *c = &v->at.changes[h];

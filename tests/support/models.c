@@ -1,8 +1,163 @@
 /* SPDX-License-Identifier: MIT */
 #include "support/models.h"
 
+#include <math.h>
+#include <string.h>
+
 #include "model/model.h"
 #include "support/support.h"
+
+static pal_mixer_spec mixer(pal_mixer kind, int heads, int key_heads, int dk, int dv) {
+    const bool m = kind == PAL_MIXER_M, d = kind == PAL_MIXER_D;
+    return (pal_mixer_spec){ .kind = kind,
+                             .rule = "palimpsa",
+                             .heads = heads,
+                             .key_heads = key_heads,
+                             .dk = dk,
+                             .dv = dv,
+                             .conv = kind == PAL_MIXER_ATTENTION ? 0 : 4,
+                             .rank = m || d ? 3 : 0,
+                             .conv_bias = m,
+                             .norm_groups = 1,
+                             .dt_high = INFINITY };
+}
+
+static pal_mixer_spec attention(int heads, int key_heads, int width, int rotary) {
+    pal_mixer_spec m = mixer(PAL_MIXER_ATTENTION, heads, key_heads, width, width);
+    m.rotary = rotary;
+    return m;
+}
+
+static pal_block_spec block(pal_mixer_spec m, pal_mlp_form form) {
+    return (pal_block_spec){ .mixers = 1, .mixer = { m }, .form = form, .mlp = form ? 24 : 0 };
+}
+
+static void set_layers(pal_model_config *c, int layers, const int *blocks) {
+    c->layers = layers;
+    for (int i = 0; i < layers; i++) {
+        c->layer_block[i] = (unsigned char)blocks[i];
+        if (blocks[i] >= c->blocks) c->blocks = blocks[i] + 1;
+    }
+}
+
+/* Granite's: attention without rotation whose heads do not make the hidden size. */
+static void m_and_attention_layers(pal_model_config *c) {
+    c->block[0] = block(mixer(PAL_MIXER_M, 4, 2, 6, 10), PAL_MLP_SWIGLU);
+    c->block[1] = block(attention(3, 1, 6, 0), PAL_MLP_SWIGLU);
+    c->metaplastic[2] = true;
+    set_layers(c, 3, (int[]){ 0, 1, 0 });
+}
+
+/* Nemotron-H's: every layer is one of the three. */
+static void layers_of_one_part(pal_model_config *c) {
+    c->block[0] = block(mixer(PAL_MIXER_M, 4, 2, 6, 8), PAL_MLP_NONE);
+    c->block[0].mixer[0].norm_groups = 2;
+    c->block[0].mixer[0].dt_low = 0.02;
+    c->block[0].mixer[0].dt_high = 2;
+    c->block[1] = (pal_block_spec){ .form = PAL_MLP_RELU2, .mlp = 33 };
+    c->block[2] = block(attention(4, 2, 6, 0), PAL_MLP_NONE);
+    c->metaplastic[0] = true;
+    c->tied = false;
+    set_layers(c, 4, (int[]){ 0, 1, 2, 1 });
+}
+
+/* Falcon-H1's: both on one normed input. */
+static void m_beside_attention(pal_model_config *c) {
+    c->block[0] = block(mixer(PAL_MIXER_M, 4, 1, 6, 8), PAL_MLP_SWIGLU);
+    c->block[0].mixer[0].norm = PAL_GATE_WITHOUT_NORM;
+    c->block[0].mixers = 2;
+    c->block[0].mixer[1] = attention(3, 1, 6, 6);
+    c->metaplastic[0] = true;
+    set_layers(c, 2, (int[]){ 0, 0 });
+}
+
+/* Qwen's: attention whose queries and keys are normed, turn in part, and have a gate. */
+static void gdn_and_gated_attention(pal_model_config *c) {
+    c->block[0] = block(mixer(PAL_MIXER_GDN, 4, 2, 6, 5), PAL_MLP_SWIGLU);
+    c->block[1] = block(attention(4, 2, 7, 4), PAL_MLP_SWIGLU);
+    c->block[1].mixer[0].qk_norm = c->block[1].mixer[0].out_gate = true;
+    c->block[2] = block(attention(2, 1, 9, 4), PAL_MLP_NONE);
+    c->block[2].mixer[0].out_gate = true;
+    set_layers(c, 4, (int[]){ 0, 1, 0, 2 });
+}
+
+static void all_multipliers(pal_model_config *c) {
+    static const double in[5] = { 0.7, 1.6, 0.6, 1.4, 0.8 };
+    c->block[0] = block(mixer(PAL_MIXER_M, 4, 2, 6, 8), PAL_MLP_SWIGLU);
+    pal_mixer_spec *m = &c->block[0].mixer[0];
+    memcpy(m->in_scale, in, sizeof in);
+    m->scale = 0.9;
+    m->out_scale = 0.5;
+    c->block[0].mixers = 2;
+    c->block[0].mixer[1] = attention(3, 1, 6, 6);
+    c->block[0].mixer[1].scale = 0.3;
+    c->block[0].mixer[1].out_scale = 0.75;
+    c->block[0].gate_scale = 1.5;
+    c->block[0].down_scale = 0.6;
+    c->block[1] = (pal_block_spec){ .form = PAL_MLP_RELU2, .mlp = 24, .down_scale = 0.4 };
+    c->block[2] = block(mixer(PAL_MIXER_CONV, 1, 1, 12, 12), PAL_MLP_NONE);
+    c->block[2].mixer[0].out_scale = 0.8;
+    c->block[3] = block(mixer(PAL_MIXER_D, 2, 2, 5, 6), PAL_MLP_NONE);
+    c->block[3].mixer[0].out_scale = 0.7;
+    c->embedding_scale = 3;
+    c->logit_scale = 0.5;
+    c->metaplastic[0] = c->metaplastic[3] = true;
+    set_layers(c, 4, (int[]){ 0, 1, 2, 3 });
+}
+
+static void norms_of_m(pal_model_config *c) {
+    c->block[0] = block(mixer(PAL_MIXER_M, 4, 2, 6, 8), PAL_MLP_NONE);
+    c->block[0].mixer[0].norm = PAL_GATE_WITHOUT_NORM;
+    c->block[1] = block(mixer(PAL_MIXER_M, 4, 2, 6, 8), PAL_MLP_NONE);
+    c->block[1].mixer[0].norm = PAL_NORM_THEN_GATE;
+    c->block[1].mixer[0].norm_groups = 2;
+    c->metaplastic[1] = true;
+    set_layers(c, 3, (int[]){ 0, 1, 0 });
+}
+
+static void convolutions_and_attention(pal_model_config *c) {
+    c->block[0] = block(mixer(PAL_MIXER_CONV, 1, 1, 20, 20), PAL_MLP_SWIGLU);
+    c->block[0].mixer[0].conv = 3;
+    c->block[1] = block(attention(4, 2, 6, 6), PAL_MLP_SWIGLU);
+    c->block[1].mixer[0].qk_norm = true;
+    set_layers(c, 3, (int[]){ 0, 1, 0 });
+}
+
+static void two_rules(pal_model_config *c) {
+    c->block[0] = block(mixer(PAL_MIXER_D, 2, 2, 5, 6), PAL_MLP_SWIGLU);
+    strcpy(c->block[0].mixer[0].rule, "longhorn");
+    c->block[1] = block(mixer(PAL_MIXER_D, 3, 3, 4, 8), PAL_MLP_NONE);
+    strcpy(c->block[1].mixer[0].rule, "mesa");
+    c->block[2] = block(mixer(PAL_MIXER_D, 1, 1, 7, 7), PAL_MLP_RELU2);
+    c->metaplastic[2] = true;
+    set_layers(c, 3, (int[]){ 0, 1, 2 });
+}
+
+static void mqar_m_and_attention(pal_model_config *c) {
+    c->mqar = true;
+    c->block[0] = block(mixer(PAL_MIXER_M, 4, 2, 6, 8), PAL_MLP_NONE);
+    c->block[0].mixer[0].proj_bias = true;
+    c->block[1] = block(attention(3, 1, 6, 6), PAL_MLP_NONE);
+    c->metaplastic[0] = true;
+    set_layers(c, 2, (int[]){ 0, 1 });
+}
+
+static pal_model_config hybrid_config(const test_kind *kind) {
+    pal_error err;
+    pal_model_config c = { .hidden = 20,
+                           .vocab = TEST_VOCAB,
+                           .vocab_rows = TEST_VOCAB,
+                           .tied = true,
+                           .hybrid = true,
+                           .listed = true,
+                           .metaplasticity = true,
+                           .norm_eps = 1e-5,
+                           .rope_theta = 10000,
+                           .init_range = 0.02 };
+    kind->blocks(&c);
+    if (pal_model_config_check(&c, &err)) fail_msg("%s: %s", kind->name, err.text);
+    return c;
+}
 
 const test_kind test_kinds[] = {
     { "palimpsa-d", "palimpsa-d", "text", NULL, 0 },
@@ -26,6 +181,15 @@ const test_kind test_kinds[] = {
     { "rule mesa by conjugate gradient", "palimpsa-d", "text", "mesa", 0, 1e-7 },
     { "mqar rule mesa", "palimpsa-d", "mqar", "mesa", 0 },
     { "narrow palimpsa-d with a wide mlp", "palimpsa-d", "text", NULL, 0, .heads = 1, .head_dim = 2, .mlp = 96 },
+    { "m beside attention layers", .blocks = m_and_attention_layers },
+    { "m, attention, mlp alone with relu2", .blocks = layers_of_one_part },
+    { "one layer with m and attention", .blocks = m_beside_attention },
+    { "gdn with key groups and gated attention", .blocks = gdn_and_gated_attention },
+    { "all multipliers", .blocks = all_multipliers },
+    { "m without norm, and norm then gate", .blocks = norms_of_m },
+    { "gated short convolutions and attention", .blocks = convolutions_and_attention },
+    { "two rules of different widths", .blocks = two_rules },
+    { "mqar m and attention", .blocks = mqar_m_and_attention },
 };
 const size_t test_kind_count = PAL_COUNT(test_kinds);
 
@@ -39,6 +203,7 @@ const test_kind *test_kind_named(const char *name) {
 pal_model_config test_model_config(const test_kind *kind) {
     pal_model_config c;
     pal_error err;
+    if (kind->blocks) return hybrid_config(kind);
     const bool m = strncmp(kind->preset, "palimpsa-m", 10) == 0, mamba = strncmp(kind->preset, "mamba2", 6) == 0;
     pal_preset_options o = { .task = kind->task,
                              .rule = kind->rule,

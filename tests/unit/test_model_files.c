@@ -346,6 +346,7 @@ static void sizes_come_from_tensors_when_unstated(void **state) {
     test_directory(root);
     test_join(path, root, "config.json");
     for (size_t k = 0; k < test_kind_count; k++) {
+        if (test_kinds[k].blocks) continue; /* a list of blocks states all sizes */
         pal_model *model = test_model(&test_kinds[k], PAL_FOR_TRAINING, cx);
         pal_model_config back;
         OK(pal_model_save(model, root, PAL_F32, err));

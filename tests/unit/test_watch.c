@@ -11,7 +11,7 @@
 #include "support/models.h"
 #include "support/sessions.h"
 
-enum { T = 23, LAYERS = 3, HEADS = 8, ELEMENTS = 64 * 64 };
+enum { T = 23, LAYERS = 4, HEADS = 8, ELEMENTS = 64 * 64 };
 
 static void near_to(const char *kind, const char *what, double x, double expected, double accept) {
     if (isnan(expected) ? !isnan(x) : !(fabs(x - expected) <= accept * fmax(fabs(expected), 1e-3) || x == expected))
@@ -25,7 +25,8 @@ typedef struct {
     pal_model *model;
     pal_work *work;
     pal_state *state;
-    int layers, heads, dk, dv;
+    const pal_model_config *config;
+    int layers, heads; /* heads: of the layer that has the most */
     int32_t ids[T];
     pal_tile tiles[LAYERS];
     float writes[LAYERS * HEADS], windows[T * LAYERS], variances[T * LAYERS], followed[T * 2 * 2];
@@ -36,23 +37,27 @@ typedef struct {
 static void open_scene(scene *s, const test_kind *kind, int threads) {
     *s = (scene){ .kind = kind->name, .cx = test_context(threads, NULL) };
     s->model = test_model(kind, PAL_FOR_INFERENCE, s->cx);
-    const pal_model_config *c = pal_model_config_of(s->model);
+    const pal_model_config *c = s->config = pal_model_config_of(s->model);
+    int dk, dv;
     s->layers = c->layers;
-    pal_model_widest(c, &s->heads, &s->dk, &s->dv);
-    assert_true(s->layers <= LAYERS && s->heads <= HEADS && s->dk * s->dv <= ELEMENTS);
+    pal_model_widest(c, &s->heads, &dk, &dv);
+    assert_true(s->layers <= LAYERS && s->heads <= HEADS && dk * dv <= ELEMENTS);
     OK(pal_work_new(&s->work, s->model, s->cx, &(pal_work_options){ .tokens = T, .sequences = 3, .variance = true },
                     err));
     OK(pal_state_new(&s->state, s->model, 64, err));
     test_ids(s->ids, T, TEST_VOCAB, 5);
-    const bool attention = pal_model_grows(c);
-    s->elements[0] = (pal_element){ s->layers - 1, s->heads - 1, s->dk - 1, 0 };
-    s->elements[1] = (pal_element){ 0, 0, 0, s->dv - 1 };
+    int elements = 0, last = s->layers - 1, first = 0; /* of the first and of the last memory */
+    while (last > 0 && !pal_model_memory(c, last)) last--;
+    while (first < last && !pal_model_memory(c, first)) first++;
+    const pal_mixer_spec *m = pal_model_memory(c, last);
+    if (m) s->elements[elements++] = (pal_element){ last, m->heads - 1, m->dk - 1, 0 };
+    if (m) s->elements[elements++] = (pal_element){ first, 0, 0, pal_model_memory(c, first)->dv - 1 };
     s->watch = (pal_watch){ .tiles = s->tiles,
                             .writes = s->writes,
                             .windows = s->windows,
                             .variances = s->variances,
                             .elements = s->elements,
-                            .element_count = attention ? 0 : 2,
+                            .element_count = elements,
                             .followed = s->followed,
                             .tokens = T,
                             .scratch = pal_alloc(pal_watch_bytes(s->model), 1) };
@@ -71,7 +76,7 @@ static bool export_layer(const pal_state *state, int layer, float *mean, float *
     size_t floats;
     const char *first = pal_state_part(state, layer, 0, &floats), *second = pal_state_part(state, layer, 1, NULL);
     static float keys[HEADS * ELEMENTS];
-    if (strcmp(first, "K") == 0) return false;
+    if (!first || strcmp(first, "K") == 0) return false;
     if (strcmp(first, "H") == 0) OK(pal_state_export(state, layer, keys, mean, err));
     else OK(pal_state_export(state, layer, mean, importance, err));
     if (!second || strcmp(second, "I") != 0)
@@ -83,10 +88,10 @@ static int rising(const void *a, const void *b) {
     return (*(const float *)a > *(const float *)b) - (*(const float *)a < *(const float *)b);
 }
 
-static void check_importance(const scene *s, const pal_tile *tile, const float *I) {
+static void check_importance(const scene *s, const pal_mixer_spec *m, const pal_tile *tile, const float *I) {
     static const double shares[] = { 0.05, 0.25, 0.5, 0.75, 0.95 };
     static float sorted[HEADS * ELEMENTS];
-    const int per_head = s->dk * s->dv, all = s->heads * per_head;
+    const int per_head = m->dk * m->dv, all = m->heads * per_head;
     double ratio = 0;
     memcpy(sorted, I, (size_t)all * sizeof *I);
     qsort(sorted, (size_t)all, sizeof *sorted, rising);
@@ -94,13 +99,13 @@ static void check_importance(const scene *s, const pal_tile *tile, const float *
     near_to(s->kind, "most importance", (double)tile->importance[6], (double)sorted[all - 1], 1e-6);
     for (int q = 0; q < 5; q++) /* all elements of so small heads are counted */
         near_to(s->kind, "a quantile", (double)tile->importance[q + 1], (double)sorted[(int)(shares[q] * all)], 0.005);
-    for (int h = 0; h < s->heads; h++) {
+    for (int h = 0; h < m->heads; h++) {
         float low = INFINITY, high = 0; /* no doubles: see test_largest() */
         for (int i = 0; i < per_head; i++) {
             low = fminf(low, I[h * per_head + i]);
             high = fmaxf(high, I[h * per_head + i]);
         }
-        ratio += ((double)high - (double)low) / (double)low / s->heads;
+        ratio += ((double)high - (double)low) / (double)low / m->heads;
     }
     /* high/low - 1 where both may be off by four roundings, 2^-24 each: what is left of a small ratio is less exact. */
     const double slack = 8 * ldexp(1, -24) * (1 + ratio);
@@ -111,17 +116,19 @@ static void check_importance(const scene *s, const pal_tile *tile, const float *
 /* What was seen between two states. */
 static void check_tiles(const scene *s, const pal_state *before, const pal_state *after) {
     static float old[HEADS * ELEMENTS], new[HEADS * ELEMENTS], I[HEADS * ELEMENTS], unused[HEADS * ELEMENTS];
-    const int per_head = s->dk * s->dv;
     for (int l = 0; l < s->layers; l++) {
         const pal_tile *tile = &s->tiles[l];
+        const pal_mixer_spec *m = pal_model_memory(s->config, l);
+        const int heads = m ? m->heads : 0, per_head = m ? m->dk * m->dv : 0;
         double moved = 0, size = 0;
+        for (int h = heads; h < s->heads; h++) assert_true(isnan(s->writes[l * s->heads + h]));
         if (!export_layer(before, l, old, unused)) {
             assert_true(isnan(tile->write) && isnan(tile->norm) && isnan(tile->window) && isnan(tile->importance[3]));
-            assert_true(isnan(s->writes[l * s->heads]));
+            assert_null(m);
             continue;
         }
         export_layer(after, l, new, I);
-        for (int h = 0; h < s->heads; h++) {
+        for (int h = 0; h < heads; h++) {
             double head_moved = 0, head_size = 0;
             for (int i = h * per_head; i < (h + 1) * per_head; i++) {
                 head_moved += ((double)new[i] - (double)old[i]) * ((double)new[i] - (double)old[i]);
@@ -132,9 +139,9 @@ static void check_tiles(const scene *s, const pal_state *before, const pal_state
             moved += head_moved, size += head_size;
         }
         near_to(s->kind, "write", (double)tile->write, sqrt(moved / size), 1e-4);
-        near_to(s->kind, "norm", (double)tile->norm, sqrt(size / (s->heads * per_head)), 1e-5);
+        near_to(s->kind, "norm", (double)tile->norm, sqrt(size / (heads * per_head)), 1e-5);
         if (isnan(I[0])) assert_true(isnan(tile->ratio) && isnan(tile->importance[0]) && isnan(tile->importance[3]));
-        else check_importance(s, tile, I);
+        else check_importance(s, m, tile, I);
     }
 }
 
@@ -142,7 +149,7 @@ static void check_followed(const scene *s, const pal_state *after, int token) {
     static float mean[ELEMENTS], I[ELEMENTS];
     for (int e = 0; e < s->watch.element_count; e++) {
         const pal_element *one = &s->elements[e];
-        const int at = one->value * s->dk + one->key;
+        const int at = one->value * pal_model_memory(s->config, one->layer)->dk + one->key;
         OK(pal_state_export_head(after, one->layer, one->head, mean, I, err));
         near_to(s->kind, "followed mean", (double)s->followed[(token * 2 + e) * 2], (double)mean[at], 1e-4);
         near_to(s->kind, "followed importance", (double)s->followed[(token * 2 + e) * 2 + 1], (double)I[at], 1e-4);
@@ -288,8 +295,9 @@ static void wrong_watches_are_refused(void **state) {
     open_scene(&s, test_kind_named("palimpsa-d"), 1);
     assert_int_equal(pal_work_watch(s.work, 3, &s.watch, &err), PAL_E_ARGUMENT);
     assert_int_equal(pal_work_watch(s.work, -1, &s.watch, &err), PAL_E_ARGUMENT);
-    const pal_element wrong[] = { { s.layers, 0, 0, 0 }, { 0, s.heads, 0, 0 }, { 0, 0, s.dk, 0 }, { 0, 0, 0, s.dv },
-                                  { -1, 0, 0, 0 },       { 0, -1, 0, 0 },      { 0, 0, -1, 0 },   { 0, 0, 0, -1 } };
+    const pal_mixer_spec *m = pal_model_memory(s.config, 0);
+    const pal_element wrong[] = { { s.layers, 0, 0, 0 }, { 0, s.heads, 0, 0 }, { 0, 0, m->dk, 0 }, { 0, 0, 0, m->dv },
+                                  { -1, 0, 0, 0 },       { 0, -1, 0, 0 },      { 0, 0, -1, 0 },    { 0, 0, 0, -1 } };
     for (size_t i = 0; i < PAL_COUNT(wrong); i++) {
         pal_watch watch = s.watch;
         watch.elements = &wrong[i], watch.element_count = 1;
