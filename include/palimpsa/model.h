@@ -39,7 +39,7 @@ PAL_API const pal_mixer_spec *pal_model_mixer(const pal_model_config *config);
 PAL_API const char *pal_mixer_name(pal_mixer kind);
 /* Whether states grow with the text: some layer attends. */
 PAL_API bool pal_model_grows(const pal_model_config *config);
-/* The most heads, keys and values that the first mixer has in any layer; 0 without any. Each may be NULL. */
+/* The most heads, keys and values of the layers' first mixers, convolutions apart; 0 without any. Each may be NULL. */
 PAL_API void pal_model_widest(const pal_model_config *config, int *heads, int *dk, int *dv);
 /* The rule that layer i runs: "palimpsa", "gla", "gdn", "attention", ...; "none" without a memory. Of two mixers it is
  * the first one's. */
@@ -49,9 +49,9 @@ PAL_API void pal_model_describe(const pal_model_config *config, char text[64]);
 
 /* A named model: palimpsa-d, palimpsa-m, gated-deltanet, transformer with -15m, -60m, -170m or -760m; mamba2 with -130m
  * ... -2.7b; -wo-meta before the size turns metaplasticity off. A bare name means the size for its task, "mqar" or
- * "text". Numbers that are 0 and texts that are NULL leave the preset's own; the others replace it and what follows
- * from it.
- */
+ * "text". A pattern such as "palimpsa-m:3,attention:1" or "mamba2-60m,attention,mlp" names layers, which repeat until
+ * the model has its number of layers; "+" joins what is in one layer: two mixers, its MLP. Numbers that are 0 and texts
+ * that are NULL leave the preset's own; the others replace it and what follows from it. */
 typedef struct pal_preset_options {
     const char *task; /* "mqar", "text" or NULL */
     const char *rule; /* of the D backbone */

@@ -70,6 +70,11 @@ const char *pal_config_embedding_name(const pal_model_config *config);
 const char *pal_config_layers_prefix(const pal_model_config *config);                             /* "model.layers." */
 const char *pal_config_mixer_prefix(const pal_model_config *config, const pal_mixer_spec *mixer); /* "attn." */
 
+/* pattern.c: models by a pattern of layers, and whether a name is one. */
+bool pal_is_pattern(const char *name);
+pal_status pal_model_from_pattern(pal_model_config *out, const char *name, const pal_preset_options *options,
+                                  pal_error *err);
+
 /* blocks_json.c: model_type palimpsa_blocks. */
 pal_status pal_config_read_blocks(pal_model_config *out, const json_t *root, const char *path, pal_error *err);
 void pal_config_write_blocks(json_t *to, const pal_model_config *config);

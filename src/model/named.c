@@ -6,9 +6,11 @@
 
 #include "format/model_dir.h"
 #include "format/torch_bin.h"
+#include "model/config.h"
 
 static bool is_preset(const char *name) {
     const char *preset;
+    if (pal_is_pattern(name)) return true;
     for (int i = 0; (preset = pal_model_preset_at(i)); i++)
         if (strcmp(preset, name) == 0) return true;
     return false;

@@ -187,6 +187,7 @@ pal_status pal_model_preset(pal_model_config *c, const char *name, const pal_pre
     const preset_family *family = NULL;
     const preset_size *s = NULL;
     pal_status st;
+    if (pal_is_pattern(name)) return pal_model_from_pattern(c, name, o, err);
     if ((st = find(name, o->task, &family, &s, err))) return st;
     pal_config_defaults(c, family->mixer);
     pal_mixer_spec *m = pal_config_mixer(c);

@@ -181,7 +181,7 @@ const test_kind test_kinds[] = {
     { "rule mesa by conjugate gradient", "palimpsa-d", "text", "mesa", 0, 1e-7 },
     { "mqar rule mesa", "palimpsa-d", "mqar", "mesa", 0 },
     { "narrow palimpsa-d with a wide mlp", "palimpsa-d", "text", NULL, 0, .heads = 1, .head_dim = 2, .mlp = 96 },
-    { "m beside attention layers", .blocks = m_and_attention_layers },
+    { "m and attention layers", .blocks = m_and_attention_layers },
     { "m, attention, mlp alone with relu2", .blocks = layers_of_one_part },
     { "one layer with m and attention", .blocks = m_beside_attention },
     { "gdn with key groups and gated attention", .blocks = gdn_and_gated_attention },
