@@ -4,12 +4,15 @@
 
 #ifdef PAL_HAVE_SERVE
 
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/context.h"
@@ -65,6 +68,22 @@ static void split_name(const char *model, char name[256], const char **path) {
     snprintf(name, 256, "%.*s", (int)(end - begin), model + begin);
 }
 
+/* Says to a service manager that waits for it (systemd, Type=notify) that the server is ready, or stops. */
+static void notify(const char *message) {
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un to = { .sun_family = AF_UNIX };
+    const size_t length = path ? strlen(path) : 0;
+    if (length < 2 || length >= sizeof to.sun_path) return;
+    memcpy(to.sun_path, path, length);
+    if (path[0] == '@') to.sun_path[0] = '\0'; /* an abstract name */
+    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return;
+    const socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
+    if (sendto(fd, message, strlen(message), MSG_NOSIGNAL, (const struct sockaddr *)&to, size) < 0)
+        fprintf(stderr, "palimpsa: warning: NOTIFY_SOCKET=%s: %s\n", path, strerror(errno));
+    close(fd);
+}
+
 static int run(serve_options *o, const pal_context *cx) {
     pal_serve_model models[MOST_MODELS] = { 0 };
     char names[MOST_MODELS][256];
@@ -98,7 +117,9 @@ static int run(serve_options *o, const pal_context *cx) {
         printf(strchr(host, ':') ? "listening on http://[%s]:%d\n" : "listening on http://%s:%d\n", host,
                pal_serve_port(server));
         fflush(stdout);
+        notify("READY=1");
         cli_stop_wait();
+        notify("STOPPING=1");
         fputs("stopping: requests that run may end\n", stderr);
         pal_serve_stop(server, o->drain);
     }
