@@ -44,5 +44,12 @@ for triplet in x86_64-linux-gnu aarch64-linux-gnu; do
 done
 echo "The sources of the LGPL libraries are Debian's packages of these versions (apt-get source glibc libmicrohttpd);" >> "$manifest"
 echo "'make dist' links this program with changed ones." >> "$manifest"
-(cd dist && sha256sum palimpsa-* MANIFEST.txt > SHA256SUMS)
+{
+    echo "Licences of the libraries inside the static files, as Debian's packages have them."
+    for package in libc6-dev libgomp1 libjansson-dev libutf8proc-dev libonig-dev libmicrohttpd-dev; do
+        printf '\n======== %s\n\n' $package
+        cat /usr/share/doc/$package/copyright
+    done
+} > dist/LICENCES.txt
+(cd dist && sha256sum palimpsa-* MANIFEST.txt LICENCES.txt > SHA256SUMS)
 ls -l dist

@@ -3,7 +3,8 @@
 # `setup.sh --long` adds what `make test-long` and `make tsan` need, `setup.sh --dev` what `make format`,
 # `make lint` and `make coverage` need,
 # `setup.sh --arm64` what `make arm64` and `make dist` need; ARM64's libraries come by Debian's multiarch,
-# `setup.sh --clang` what `make clang` needs, `setup.sh --browser` what `make test-browser` needs.
+# `setup.sh --clang` what `make clang` needs, `setup.sh --browser` what `make test-browser` needs, `setup.sh --release` what
+# `make release` and `make deb` need.
 set -euo pipefail
 
 packages=(gcc g++ make cmake ninja-build pkg-config curl python3 libdnnl-dev libopenblas-dev libjansson-dev libonig-dev libutf8proc-dev libcmocka-dev libcairo2-dev libmicrohttpd-dev libopenmpi-dev openmpi-bin fonts-dejavu-core
@@ -15,8 +16,9 @@ for set in "$@"; do
     --clang) packages+=(clang libomp-dev) ;;
     --arm64) packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user dpkg-dev
                         {libc6-dev,libgomp1,libjansson-dev,libutf8proc-dev,libcmocka-dev,libcairo2-dev}:arm64) ;;
+    --release) packages+=(git debhelper dpkg-dev lintian minisign patchelf) ;;
     --browser) packages+=(chromium chromium-driver nodejs) ;;
-    *) echo "setup.sh: no set of packages is called '$set'; expected --long, --dev, --clang, --arm64 or --browser" >&2; exit 2 ;;
+    *) echo "setup.sh: no set of packages is called '$set'; expected --long, --dev, --clang, --arm64, --release or --browser" >&2; exit 2 ;;
     esac
 done
 
