@@ -82,7 +82,7 @@ typedef struct pal_memory_inputs {
     pal_const_view r;             /* (H) kdn, kdn_iso: variance of the value, > 0 */
     const float *A, *Ip;          /* (H) palimpsa: forgetting rate; prior importance > 0, also kla, kdn, kdn_iso */
     const float *lam;             /* (H*dk) mesa: prior precision > 0 */
-    const float *keep, *drift;    /* (H*dv*dk) kla: factor of the mean, > 0; variance that a token adds, >= 0 */
+    const float *keep, *drift;    /* (H*dk*dv) kla: factor of the mean, > 0; variance that a token adds, >= 0 */
     float scale;                  /* of the query */
     float mesa_tolerance; /* mesa: 0 solves exactly, > 0 by conjugate gradient until the residual falls below this
                              fraction */
@@ -111,7 +111,7 @@ typedef struct pal_memory_run {
     void *scratch;        /* pal_memory_scratch_bytes(), 64-byte aligned */
 
     pal_view y;     /* (H*dv) output of forward and step; backward reads it */
-    pal_view y_var; /* (H*dv) output variance, palimpsa only; data NULL where not wanted */
+    pal_view y_var; /* (H*dv) output variance, of palimpsa and kla; data NULL where not wanted */
 
     /* step: called for each head just before it changes, by the thread that changes it next and so has it in its cache;
      * NULL: no callback. Longhorn, mesa and attention do not call it */

@@ -11,11 +11,11 @@
 #include "base/context.h"
 #include "palimpsa/memory.h"
 
-#define PAL_MEMORY_RULES(X)                                                                                   \
-    X(palimpsa)                                                                                               \
-    X(gla)                                                                                                    \
-    X(longhorn) X(delta) X(gdn) X(gdn_app) X(mesa) X(comba) X(kda) X(gdn2) X(rwkv7) X(pkda) X(kdn_iso) X(kdn) \
-        X(attention)
+#define PAL_MEMORY_RULES(X) \
+    X(palimpsa)             \
+    X(gla)                  \
+    X(longhorn)             \
+    X(delta) X(gdn) X(gdn_app) X(mesa) X(comba) X(kda) X(gdn2) X(rwkv7) X(pkda) X(kdn_iso) X(kdn) X(kla) X(attention)
 
 /* What some tokens did to one head. `mean` is mu, or S or G where a rule has no mu. */
 enum { PAL_CHANGE_SAMPLE = 256 };
@@ -97,7 +97,7 @@ typedef struct pal_memory_input {
     const char *name;
     size_t input, gradient; /* offsets in pal_memory_inputs and pal_memory_gradients */
     bool parameter;         /* a plain pointer; otherwise a view of token rows */
-    pal_memory_width width; /* PER_KEY: (key_heads*dk); PER_OWN_KEY: (H*dk); PER_ELEMENT: (H*dv*dk) */
+    pal_memory_width width; /* PER_KEY: (key_heads*dk); PER_OWN_KEY: (H*dk); PER_ELEMENT: (H*dk*dv) */
     pal_memory_range range;
 } pal_memory_input;
 enum { PAL_MEMORY_INPUTS = 21 };

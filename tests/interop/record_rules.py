@@ -109,8 +109,8 @@ def kla_rules(folder):
         for h in range(x["k"].shape[2]):
             prior = x["Ip"][h] * torch.ones(1, x["v"].shape[3], x["k"].shape[3])
             state = ops.KLAState(s[1][:, h], s[0][:, h] * s[1][:, h]) if s[0] is not None else ops.KLAState(prior, 0 * prior)
-            one, variance, state = ops.kla_scan_reference(x["v"][:, :, h], x["b"][:, :, h], x["k"][:, :, h], scale * x["q"][:, :, h], x["keep"][h],
-                                                          x["drift"][h], state)
+            one, variance, state = ops.kla_scan_reference(x["v"][:, :, h], x["b"][:, :, h], x["k"][:, :, h], scale * x["q"][:, :, h], x["keep"][h].T,
+                                                          x["drift"][h].T, state)
             for to, value in ((y, one), (y_var, variance), (mu, state.eta / state.lam), (I, state.lam)):
                 to.append(value)
         return torch.stack(y, 2), [torch.stack(mu, 1), torch.stack(I, 1)], torch.stack(y_var, 2)
@@ -124,7 +124,7 @@ def make(inputs, parts, T, B, H, dk, dv, cu, initial, seed):
     x = {}
     for name in inputs.split():
         if name in PARAMETERS:
-            x[name] = uniform((H,) if name == "Ip" else (H, dv, dk), *PARAMETERS[name])
+            x[name] = uniform((H,) if name == "Ip" else (H, dk, dv), *PARAMETERS[name])
             continue
         width, limits = ROWS[name]
         shape = (B, T, H) + {PER_HEAD: (), PER_KEY: (dk,), PER_VALUE: (dv,)}[width]

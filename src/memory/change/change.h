@@ -31,6 +31,11 @@ enum {
     PAL_CHANGE_ROWS = 16   /* rows of a token's change whose sum is one */
 };
 
+/* Between elements of a sample. An odd number meets all keys and values of a head whose sizes are powers of two. */
+static inline size_t pal_change_sample_distance(size_t elements) {
+    return elements <= PAL_CHANGE_SAMPLE ? 1 : (elements / PAL_CHANGE_SAMPLE + 1) | 1;
+}
+
 PAL_DECLARE_VARIANTS(change_plain)
 PAL_DECLARE_VARIANTS(change_paired)
 PAL_DECLARE_VARIANTS(change_plain_ahead)

@@ -24,9 +24,18 @@ static size_t padded(size_t width) { return (width + PAD - 1) / PAD * PAD; }
 static size_t matrix_floats(const pal_memory_shape *s) { return (size_t)s->dk * padded((size_t)s->dv); }
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
-/* Numbers in a head's second part. */
+/* Numbers in a head's second part as it lies in a state, and as it is exported. */
 static size_t carried_floats(const pal_linear_kernels *kernels, const pal_memory_shape *s) {
-    return kernels->carries == PAL_CARRIES_KEY ? (size_t)s->dk : kernels->carries == PAL_CARRIES_ONE ? 1 : 0;
+    switch (kernels->carries) {
+    case PAL_CARRIES_ONE: return 1;
+    case PAL_CARRIES_KEY: return (size_t)s->dk;
+    case PAL_CARRIES_MATRIX: return matrix_floats(s);
+    default: return 0;
+    }
+}
+static bool carries_matrix(const pal_linear_kernels *kernels) { return kernels->carries == PAL_CARRIES_MATRIX; }
+static size_t carried_exported(const pal_linear_kernels *kernels, const pal_memory_shape *s) {
+    return carries_matrix(kernels) ? (size_t)s->dv * (size_t)s->dk : carried_floats(kernels, s);
 }
 static size_t head_floats(const pal_linear_kernels *kernels, const pal_memory_shape *s) {
     return matrix_floats(s) + padded(carried_floats(kernels, s));
@@ -34,7 +43,7 @@ static size_t head_floats(const pal_linear_kernels *kernels, const pal_memory_sh
 
 size_t pal_linear_part_floats(const pal_linear_kernels *kernels, const pal_memory_shape *s, int part) {
     const size_t heads = (size_t)s->heads;
-    return part == 0 ? heads * (size_t)s->dv * (size_t)s->dk : part == 1 ? heads * carried_floats(kernels, s) : 0;
+    return part == 0 ? heads * (size_t)s->dv * (size_t)s->dk : part == 1 ? heads * carried_exported(kernels, s) : 0;
 }
 size_t pal_linear_state_floats(const pal_linear_kernels *kernels, const pal_memory_shape *s) {
     return (size_t)s->heads * head_floats(kernels, s);
@@ -54,12 +63,12 @@ size_t pal_linear_saved_floats(const pal_linear_kernels *kernels, const pal_memo
     return ((size_t)s->tokens / (size_t)chunk_tokens(s) + (size_t)s->sequences) * pal_linear_state_floats(kernels, s);
 }
 
-/* The default second part: the variance of the prior where a rule has one, else zero. */
+/* The default second part: the variance of the prior where a rule has one, or its importance; else zero. */
 static void reset_carried(const pal_linear_kernels *kernels, const pal_memory_shape *s, const pal_memory_inputs *in,
                           size_t h, float *carried) {
     memset(carried, 0, padded(carried_floats(kernels, s)) * sizeof *carried);
     for (size_t j = 0; j < carried_floats(kernels, s); j++)
-        carried[j] = kernels->inputs & PAL_INPUT_IP ? 1 / in->Ip[h] : 0.0f;
+        carried[j] = !(kernels->inputs & PAL_INPUT_IP) ? 0.0f : carries_matrix(kernels) ? in->Ip[h] : 1 / in->Ip[h];
 }
 
 void pal_linear_reset(const pal_linear_kernels *kernels, const pal_memory_shape *s, const pal_memory_inputs *in,
@@ -79,24 +88,41 @@ static void to_exported(int dk, int dv, float *part, const float *S, size_t ld) 
         for (int j = 0; j < dk; j++) part[(size_t)i * (size_t)dk + (size_t)j] = S[(size_t)j * ld + (size_t)i];
 }
 
+/* The second part from the exported one, and back. */
+static void carried_from(const pal_linear_kernels *kernels, const pal_memory_shape *s, const float *part, float padding,
+                         float *carried) {
+    const size_t floats = carried_floats(kernels, s);
+    if (!carries_matrix(kernels)) {
+        memcpy(carried, part, floats * sizeof *carried);
+        return;
+    }
+    for (size_t j = 0; j < floats; j++) carried[j] = padding;
+    from_exported(s->dk, s->dv, part, carried, padded((size_t)s->dv));
+}
+static void carried_to(const pal_linear_kernels *kernels, const pal_memory_shape *s, float *part,
+                       const float *carried) {
+    if (carries_matrix(kernels)) to_exported(s->dk, s->dv, part, carried, padded((size_t)s->dv));
+    else memcpy(part, carried, carried_floats(kernels, s) * sizeof *carried);
+}
+
 void pal_linear_import(const pal_linear_kernels *kernels, const pal_memory_shape *s, const float *const parts[2],
                        float *state) {
-    const size_t carried = carried_floats(kernels, s);
+    const size_t carried = carried_exported(kernels, s);
     memset(state, 0, pal_linear_state_floats(kernels, s) * sizeof *state);
     for (size_t h = 0; h < (size_t)s->heads; h++) {
         float *head = state + h * head_floats(kernels, s);
         from_exported(s->dk, s->dv, parts[0] + h * (size_t)s->dv * (size_t)s->dk, head, padded((size_t)s->dv));
-        if (carried) memcpy(head + matrix_floats(s), parts[1] + h * carried, carried * sizeof *head);
+        if (carried) carried_from(kernels, s, parts[1] + h * carried, 1, head + matrix_floats(s));
     }
 }
 void pal_linear_export(const pal_linear_kernels *kernels, const pal_memory_shape *s, float *const parts[2],
                        const float *state) {
-    const size_t carried = carried_floats(kernels, s);
+    const size_t carried = carried_exported(kernels, s);
     for (size_t h = 0; h < (size_t)s->heads; h++) {
         const float *head = state + h * head_floats(kernels, s);
         if (parts[0])
             to_exported(s->dk, s->dv, parts[0] + h * (size_t)s->dv * (size_t)s->dk, head, padded((size_t)s->dv));
-        if (parts[1] && carried) memcpy(parts[1] + h * carried, head + matrix_floats(s), carried * sizeof *head);
+        if (parts[1] && carried) carried_to(kernels, s, parts[1] + h * carried, head + matrix_floats(s));
     }
 }
 
@@ -136,7 +162,8 @@ typedef struct {
     float *carried;        /* (threads, 2, carried_floats) the same for the second part; and the part itself */
     float *unwanted;       /* (threads, unwanted_floats) gradients without a destination */
     float *parts[PAL_MEMORY_INPUTS]; /* (T, H, blocks, width) gradients before their sum; NULL: not summed */
-    float *dIp;                      /* (N, H) */
+    float *elements[PAL_MEMORY_INPUTS]; /* (N, H, dk, dv) gradients of parameters before their sum; NULL: no such */
+    float *dIp;                         /* (N, H) */
 } linear_job;
 
 /* Channels of one head in a token row; of a block in rows of values. */
@@ -150,6 +177,13 @@ static size_t row_width(const linear_job *job, const pal_memory_shape *s, int in
 }
 static bool reads_rows(const linear_job *job, int input) {
     return job->kernels->inputs & 1u << input && !pal_memory_input_list[input].parameter;
+}
+
+static bool reads_elements(const linear_job *job, int input) {
+    return job->kernels->inputs & 1u << input && pal_memory_input_list[input].width == PAL_PER_ELEMENT;
+}
+static float **parameter_gradient(pal_memory_gradients *grad, int input) {
+    return (float **)((char *)grad + pal_memory_input_list[input].gradient);
 }
 
 static void layout(linear_job *job, pal_arena *arena, const pal_context *cx, const pal_memory_shape *s,
@@ -172,6 +206,10 @@ static void layout(linear_job *job, pal_arena *arena, const pal_context *cx, con
         if (reads_rows(job, i)) job->unwanted_floats += (size_t)job->chunk * row_width(job, s, i);
     job->unwanted = pal_take(arena, threads * job->unwanted_floats, sizeof(float));
     job->dIp = pal_take(arena, (size_t)s->sequences * (size_t)s->heads, sizeof(float));
+    for (int i = 0; i < PAL_MEMORY_INPUTS; i++)
+        if (reads_elements(job, i))
+            job->elements[i] = pal_take(arena, (size_t)s->sequences * (size_t)s->heads * dk * (size_t)s->dv,
+                                        sizeof(float));
     if (job->blocks == 1 && s->heads == s->key_heads) return;
     for (int i = 0; i < PAL_MEMORY_INPUTS; i++)
         if (reads_rows(job, i) && pal_memory_input_list[i].width != PAL_PER_VALUE)
@@ -235,7 +273,9 @@ static pal_linear_chunk chunk_at(const linear_job *job, const linear_item *item,
     pal_linear_chunk c = {
         .kernels = job->kernels, .n = n, .dk = job->run->shape.dk, .dv = item->dv, .in = job->run->in
     };
+    const size_t head = item->h * (size_t)c.dk * (size_t)job->run->shape.dv;
     for (int i = 0; i < PAL_MEMORY_INPUTS; i++) {
+        if (reads_elements(job, i)) *(const float **)((char *)&c.in + pal_memory_input_list[i].input) += head;
         if (pal_memory_input_list[i].parameter) continue;
         pal_const_view *rows = pal_memory_input_rows(&c.in, i);
         *rows = reads_rows(job, i) ? pal_const_view_at(*rows, token, channel_of(job, item, i))
@@ -283,6 +323,7 @@ static void forward_item(void *arg, size_t index, int thread) {
         pal_linear_chunk c = chunk_at(job, &item, (size_t)t, end - t < job->chunk ? end - t : job->chunk);
         c.ends = !own && t + job->chunk >= end;
         c.carried = more;
+        if (run->y_var.data) c.y_var = pal_view_at(run->y_var, (size_t)t, item.h * (size_t)s->dv + item.v0);
         const pal_view y = pal_view_at(run->y, (size_t)t, item.h * (size_t)s->dv + item.v0);
         if (run->saved) {
             float *saved = saved_at(job, &item, number);
@@ -314,6 +355,9 @@ static pal_memory_gradients gradients_at(const linear_job *job, const linear_ite
         else *rows = (pal_view){ unwanted, width };
         unwanted += (size_t)job->chunk * width;
     }
+    const size_t head = (size_t)item->n * (size_t)s->heads + item->h, elements = (size_t)s->dk * (size_t)s->dv;
+    for (int i = 0; i < PAL_MEMORY_INPUTS; i++)
+        if (job->elements[i]) *parameter_gradient(&to, i) = job->elements[i] + head * elements;
     return to;
 }
 
@@ -322,7 +366,8 @@ static void backward_item(void *arg, size_t index, int thread) {
     const pal_memory_run *run = job->run;
     const pal_memory_shape *s = &run->shape;
     const linear_item item = item_at(job, index);
-    const size_t dvp = padded((size_t)s->dv), ld = job->width, carried = carried_floats(job->kernels, s);
+    const size_t dvp = padded((size_t)s->dv), ld = job->width, carried = carried_floats(job->kernels, s),
+                 exported = carried_exported(job->kernels, s), elements = (size_t)s->dk * (size_t)s->dv;
     const size_t head = (size_t)item.n * (size_t)s->heads + item.h,
                  part = (head * (size_t)s->dv + item.v0) * (size_t)s->dk;
     float *dS = job->state + (size_t)thread * (size_t)s->dk * ld;
@@ -330,7 +375,10 @@ static void backward_item(void *arg, size_t index, int thread) {
           *dcarried = at_start + job->carried_floats;
     zero_rows(s->dk, ld, dS, ld);
     if (run->dfinal[0]) from_exported(s->dk, item.dv, run->dfinal[0] + part, dS, ld);
-    for (size_t j = 0; j < carried; j++) dcarried[j] = run->dfinal[1] ? run->dfinal[1][head * carried + j] : 0.0f;
+    memset(dcarried, 0, carried * sizeof *dcarried);
+    if (run->dfinal[1] && carried) carried_from(job->kernels, s, run->dfinal[1] + head * exported, 0, dcarried);
+    for (int i = 0; i < PAL_MEMORY_INPUTS; i++)
+        if (job->elements[i]) memset(job->elements[i] + head * elements, 0, elements * sizeof(float));
     const int begin = s->cu_seqlens[item.n], end = s->cu_seqlens[item.n + 1];
     for (int i = (end - begin - 1) / job->chunk; i >= 0; i--) {
         const int t = begin + i * job->chunk;
@@ -339,18 +387,21 @@ static void backward_item(void *arg, size_t index, int thread) {
         memcpy(at_start, saved + matrix_floats(s), carried * sizeof *at_start);
         c.carried = at_start;
         c.dcarried = dcarried;
+        if (run->dy_var.data) c.dy_var = pal_const_view_at(run->dy_var, (size_t)t, item.h * (size_t)s->dv + item.v0);
         const pal_memory_gradients grad = gradients_at(job, &item, (size_t)t, thread);
         const pal_const_view dy = pal_const_view_at(run->dy, (size_t)t, item.h * (size_t)s->dv + item.v0);
         float *scratch = job->kernel_scratch + (size_t)thread * job->kernel_floats;
         ((pal_linear_backward_fn *)job->kernel)(&c, saved + item.v0, dvp, dS, ld, dy, &grad, scratch);
     }
     if (run->grad.initial[0]) to_exported(s->dk, item.dv, run->grad.initial[0] + part, dS, ld);
-    if (run->grad.initial[1] && carried)
-        memcpy(run->grad.initial[1] + head * carried, dcarried, carried * sizeof *dcarried);
+    if (run->grad.initial[1] && carried) carried_to(job->kernels, s, run->grad.initial[1] + head * exported, dcarried);
     const bool from_prior = run->before ? !run->before[item.n] : pal_memory_starts_fresh(run);
     job->dIp[head] = 0;
-    for (size_t j = 0; j < carried && from_prior && job->kernels->inputs & PAL_INPUT_IP; j++)
-        job->dIp[head] -= dcarried[j] / (run->in.Ip[item.h] * run->in.Ip[item.h]);
+    if (!from_prior || !(job->kernels->inputs & PAL_INPUT_IP)) return;
+    double sum = 0;
+    for (size_t j = 0; j < carried; j++) sum += (double)dcarried[j];
+    const double Ip = (double)run->in.Ip[item.h];
+    job->dIp[head] = (float)(carries_matrix(job->kernels) ? sum : -sum / (Ip * Ip));
 }
 
 /* to[c] = sum over p of from[p][c], in order. */
@@ -383,6 +434,12 @@ void pal_linear_backward(const pal_linear_kernels *kernels, const pal_context *c
     pal_parallel_for(cx, items_of(&job), backward_item, &job);
     if (job.blocks > 1 || s->heads != s->key_heads)
         pal_parallel_ranges(cx, (size_t)s->tokens, REDUCE_TOKENS, reduce_tokens, &job);
+    const size_t all = (size_t)s->heads * (size_t)s->dk * (size_t)s->dv;
+    for (int i = 0; i < PAL_MEMORY_INPUTS; i++) {
+        float *to = job.elements[i] ? *parameter_gradient((pal_memory_gradients *)&run->grad, i) : NULL;
+        for (size_t n = 0; to && n < (size_t)s->sequences; n++)
+            for (size_t e = 0; e < all; e++) to[e] += job.elements[i][n * all + e];
+    }
     for (size_t h = 0; h < (size_t)s->heads && run->grad.Ip && kernels->inputs & PAL_INPUT_IP; h++)
         for (size_t n = 0; n < (size_t)s->sequences; n++) run->grad.Ip[h] += job.dIp[n * (size_t)s->heads + h];
 }
@@ -397,6 +454,7 @@ static void step_items(void *arg, size_t begin, size_t end, int thread) {
         float *head = head_at(job, &item, run->state[n]), *S = head + item.v0;
         pal_linear_chunk c = chunk_at(job, &item, n, 1);
         c.carried = head + matrix_floats(s);
+        if (run->y_var.data) c.y_var = pal_view_at(run->y_var, n, item.h * (size_t)s->dv + item.v0);
         if (run->fresh) {
             zero_rows(s->dk, smaller(job->width, dvp - item.v0), S, dvp);
             reset_carried(job->kernels, s, &run->in, item.h, c.carried);

@@ -8,7 +8,8 @@
  *
  * Layout of a state: a head is (dk, dvp), the transpose of the exported (dv, dk), so that values fill the vectors of
  * step and the rows of matrix products; dvp rounds dv up to 16 floats, and the padding is zero. A rule that carries
- * more numbers from token to token (its second part, the same for all values) has them after the matrix.
+ * more numbers from token to token (its second part) has them after the matrix: numbers that all values share, or a
+ * second matrix of the same rows, whose padding is 1.
  *
  * Saved for backward: each head as it is at the start of every chunk. */
 #ifndef PAL_MEMORY_LINEAR_H
@@ -28,21 +29,24 @@ typedef struct pal_linear_chunk {
     pal_memory_inputs in;
     float *carried;  /* the second part: forward and step replace it; backward finds that of the chunk's start */
     float *dcarried; /* backward: the gradient of that at the end, replaced by that at the start */
+    pal_view y_var;  /* (n, dv) where a rule has it and it is wanted; backward: its gradient, in dy_var */
+    pal_const_view dy_var;
     bool ends;       /* nothing reads S after this chunk: forward may leave anything there */
 } pal_linear_chunk;
 
 /* S (dk, ld) goes from the start of the chunk to its end; y (n, dv). */
 typedef void pal_linear_forward_fn(const pal_linear_chunk *c, float *S, size_t ld, pal_view y, float *scratch);
 /* S is the memory at the start of the chunk, dS the gradient of that at its end, replaced by that at its start. Every
- * gradient of a token row that the rule reads is needed and overwritten. */
+ * gradient of a token row that the rule reads is needed and overwritten; those of keep and drift are added to. */
 typedef void pal_linear_backward_fn(const pal_linear_chunk *c, const float *S, size_t ld, float *dS, size_t dld,
                                     pal_const_view dy, const pal_memory_gradients *grad, float *scratch);
 /* One token; n = 1. */
 typedef void pal_linear_step_fn(const pal_linear_chunk *c, float *S, size_t ld, float *y, float *scratch);
 
 struct pal_linear_kernels {
-    unsigned inputs;                                                     /* PAL_INPUT_* that the rule reads */
-    enum { PAL_CARRIES_NONE, PAL_CARRIES_ONE, PAL_CARRIES_KEY } carries; /* numbers a head in the second part */
+    unsigned inputs; /* PAL_INPUT_* that the rule reads */
+    /* Numbers a head in the second part; a matrix has the rows of S, and starts at Ip, the others at 1/Ip. */
+    enum { PAL_CARRIES_NONE, PAL_CARRIES_ONE, PAL_CARRIES_KEY, PAL_CARRIES_MATRIX } carries;
     const pal_variant *forward, *backward, *step;
     /* one chunk of n tokens at this level */
     size_t (*scratch_floats)(const pal_linear_kernels *kernels, pal_cpu_level level, pal_memory_pass pass, int n,
@@ -79,8 +83,11 @@ void pal_linear_forward(const pal_linear_kernels *kernels, const pal_context *cx
 void pal_linear_backward(const pal_linear_kernels *kernels, const pal_context *cx, const pal_memory_run *run);
 void pal_linear_step(const pal_linear_kernels *kernels, const pal_context *cx, const pal_memory_run *run);
 
-/* The rule `word` from its kernels; further arguments are fields of pal_memory_rule. */
-#define PAL_LINEAR_RULE(word, its_kernels, ...)                                                                        \
+/* The rule `word` from its kernels; further arguments are fields of pal_memory_rule. The second form has a compare of
+ * its own. */
+#define PAL_LINEAR_RULE(word, its_kernels, ...) \
+    PAL_LINEAR_COMPARED_RULE(word, its_kernels, pal_linear_compare, __VA_ARGS__)
+#define PAL_LINEAR_COMPARED_RULE(word, its_kernels, its_compare, ...)                                                  \
     static size_t word##_part_floats(const pal_memory_shape *shape, int part) {                                        \
         return pal_linear_part_floats(&(its_kernels), shape, part);                                                    \
     }                                                                                                                  \
@@ -124,7 +131,7 @@ void pal_linear_step(const pal_linear_kernels *kernels, const pal_context *cx, c
                                               .reset = word##_reset,                                                   \
                                               .import = word##_import,                                                 \
                                               .export = word##_export,                                                 \
-                                              .compare = pal_linear_compare,                                           \
+                                              .compare = its_compare,                                                  \
                                               .forward = word##_forward,                                               \
                                               .backward = word##_backward,                                             \
                                               .step = word##_step,                                                     \

@@ -65,16 +65,11 @@ static void export(const pal_memory_shape *s, const pal_memory_inputs *in, float
             }
 }
 
-/* Between elements of a sample. An odd number meets all keys and values of a head whose sizes are powers of two. */
-static size_t sample_distance(size_t elements) {
-    return elements <= PAL_CHANGE_SAMPLE ? 1 : (elements / PAL_CHANGE_SAMPLE + 1) | 1;
-}
-
 static void compare(const pal_context *cx, const pal_memory_shape *s, const float *before, const float *after,
                     pal_memory_change *change) {
     const size_t row = row_floats(s->dv), elements = (size_t)s->dv * (size_t)s->dk;
     PAL_PICK(cx, change_paired)(before, after, row, s->dk, s->dv, change);
-    const size_t distance = sample_distance(elements);
+    const size_t distance = pal_change_sample_distance(elements);
     for (size_t e = 0; e < elements; e += distance)
         change->sample[change->samples++] = after[pal_palimpsa_at(row, e % (size_t)s->dv, e / (size_t)s->dv) +
                                                   PAL_PALIMPSA_GROUP];
@@ -89,7 +84,7 @@ static void foresee(const pal_context *cx, const pal_memory_run *run, pal_memory
         .dk = s->dk, .dv = s->dv, .lost = lost, .fresh = fresh, .k = k, .v = run->in.v.data, .b = b
     };
     PAL_PICK(cx, change_paired_ahead)(&token, run->state[0], row, change);
-    const size_t distance = sample_distance(elements);
+    const size_t distance = pal_change_sample_distance(elements);
     for (size_t e = 0; e < elements; e += distance) {
         const size_t i = e % dv, j = e / dv;
         const float I = run->state[0][pal_palimpsa_at(row, i, j) + PAL_PALIMPSA_GROUP];
