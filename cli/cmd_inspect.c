@@ -9,6 +9,7 @@
 #include "cli.h"
 #include "format/json.h"
 #include "infer/session.h"
+#include "model/config.h"
 #include "model/model.h"
 #include "named_model.h"
 #include "palimpsa/palimpsa.h"
@@ -30,15 +31,16 @@ typedef struct {
 typedef struct {
     const pal_model *model;
     const pal_model_config *config;
-    size_t weights;             /* bytes as they are stored for inference */
-    size_t values[PAL_DTYPES];  /* of them, by type */
-    size_t held[PAL_DTYPES];    /* of those in Q8_0, by the type in the file that is only read */
-    size_t smaller[PAL_DTYPES]; /* what conversion to a type would make of them */
-    size_t trainable;           /* numbers that an optimiser updates */
-    size_t state, state_double; /* bytes at the context asked for, and at twice that */
-    size_t generating;          /* working memory of generate, besides weights and state */
-    pal_plan kept, recomputed;  /* working memory of training */
-    size_t training;            /* weights, gradients, two moments, working memory */
+    size_t weights;                  /* bytes as they are stored for inference */
+    size_t values[PAL_DTYPES];       /* of them, by type */
+    size_t held[PAL_DTYPES];         /* of those in Q8_0, by the type in the file that is only read */
+    size_t smaller[PAL_DTYPES];      /* what conversion to a type would make of them */
+    size_t trainable;                /* numbers that an optimiser updates */
+    size_t state;                    /* bytes of a text: at the context asked for */
+    size_t state_fixed, state_token; /* of it whatever the length, and for each token */
+    size_t generating;               /* working memory of generate, besides weights and state */
+    pal_plan kept, recomputed;       /* working memory of training */
+    size_t training;                 /* weights, gradients, two moments, working memory */
 } inspection;
 
 static const pal_dtype small_types[] = { PAL_F16, PAL_Q8_0, PAL_Q4_K };
@@ -68,7 +70,8 @@ static int inspect(inspection *in, const pal_model *model, const pal_context *cx
         if (!w->frozen && !w->unused) in->trainable += w->count;
     }
     in->state = pal_state_bytes(model, o->context);
-    in->state_double = pal_state_bytes(model, 2 * o->context);
+    in->state_fixed = pal_state_bytes(model, 0);
+    in->state_token = (pal_state_bytes(model, 1024) - in->state_fixed) / 1024;
     const pal_engine_options engine = { .context = o->context };
     if (pal_engine_plan(&in->generating, model, cx, engine, &err)) return cli_fail(&err);
     pal_work_options work = { .tokens = o->row, .training = true };
@@ -87,16 +90,36 @@ static void print_bytes(const char *label, size_t bytes, const char *note) {
     printf("  %-26s %8.4g %s%s%s\n", label, value, units[unit], note[0] ? ", " : "", note);
 }
 
-/* "layers 0-3 palimpsa, 4 gla": runs of one rule. */
+/* "layers 0-2, 4": those of which `same` says so of the layer and `as`. */
+typedef bool same_layer(const pal_model_config *c, int layer, int as);
+static void print_layers(const pal_model_config *c, int as, same_layer *same) {
+    int count = 0;
+    for (int i = 0; i < c->layers; i++) count += same(c, i, as);
+    printf(count == 1 ? "layer" : "layers");
+    for (int first = 0, runs = 0; first < c->layers; first++) {
+        int last = first;
+        if (!same(c, first, as)) continue;
+        while (last + 1 < c->layers && same(c, last + 1, as)) last++;
+        printf(first == last ? "%s %d" : "%s %d-%d", runs++ ? "," : "", first, last);
+        first = last;
+    }
+}
+
+static bool same_rule(const pal_model_config *c, int layer, int as) {
+    return strcmp(pal_model_layer_rule(c, layer), pal_model_layer_rule(c, as)) == 0;
+}
+
+static bool same_block(const pal_model_config *c, int layer, int as) { return c->layer_block[layer] == as; }
+
+/* "rules: palimpsa in layers 0-2, 4; attention in layer 3" */
 static void print_rules(const pal_model_config *c) {
     printf("rules: ");
-    for (int first = 0; first < c->layers;) {
-        int last = first;
-        while (last + 1 < c->layers && strcmp(pal_model_layer_rule(c, last + 1), pal_model_layer_rule(c, first)) == 0)
-            last++;
-        if (first == last) printf("%slayer %d %s", first ? ", " : "", first, pal_model_layer_rule(c, first));
-        else printf("%slayers %d-%d %s", first ? ", " : "", first, last, pal_model_layer_rule(c, first));
-        first = last + 1;
+    for (int i = 0; i < c->layers; i++) {
+        int first = 0;
+        while (!same_rule(c, first, i)) first++;
+        if (first < i) continue;
+        printf("%s%s in ", i ? "; " : "", pal_model_layer_rule(c, i));
+        print_layers(c, i, same_rule);
     }
     putchar('\n');
 }
@@ -136,6 +159,10 @@ static void print_mixer(const inspection *in, const pal_mixer_spec *m, int mlp) 
     if (m->conv) printf(", %d taps", m->conv);
     if (mlp) printf(", MLP %d", mlp);
     if (m->rank && group_parameters(in->model, "importance")) printf(", gate rank %d", m->rank);
+    if (!pal_config_kinds[m->kind].attends) return;
+    if (m->rotary != m->dk) printf(m->rotary ? ", %d rotary channels a head" : ", without positions", m->rotary);
+    if (m->qk_norm) printf(", normed queries and keys");
+    if (m->out_gate) printf(", gated output");
 }
 
 /* "block 1 (layers 3, 7): attention, 4 heads of ..." */
@@ -143,10 +170,8 @@ static void print_block(const inspection *in, int block) {
     static const char *const forms[PAL_MLP_FORMS] = { NULL, "gated", "squared ReLU" };
     const pal_model_config *c = in->config;
     const pal_block_spec *b = &c->block[block];
-    int count = 0;
-    printf("block %d (layers", block);
-    for (int i = 0; i < c->layers; i++)
-        if (c->layer_block[i] == block) printf("%s %d", count++ ? "," : "", i);
+    printf("block %d (", block);
+    print_layers(c, block, same_block);
     printf("):");
     for (int k = 0; k < b->mixers; k++) {
         printf("%s %s", k ? "; and" : "", pal_mixer_name(b->mixer[k].kind));
@@ -181,8 +206,10 @@ static void print_human(const inspection *in, const inspect_options *o) {
         snprintf(note, sizeof note, "  as %s", pal_dtype_name(small_types[t]));
         if (in->smaller[small_types[t]] < in->weights) print_bytes(note, in->smaller[small_types[t]], "");
     }
-    if (in->state == in->state_double) snprintf(note, sizeof note, "the same for any length");
-    else snprintf(note, sizeof note, "at %d tokens; grows with the context (--max-context)", o->context);
+    if (!in->state_token) snprintf(note, sizeof note, "the same for any length");
+    else
+        snprintf(note, sizeof note, "at %d tokens (--max-context): %zu bytes whatever the length, and %zu a token",
+                 o->context, in->state_fixed, in->state_token);
     print_bytes("state per sequence", in->state, note);
     print_bytes("generating", in->generating, "working memory besides weights and state");
     snprintf(note, sizeof note, "one row of %d tokens: weights, gradients, two moments, activations", o->row);
@@ -263,7 +290,9 @@ static int print_json(const inspection *in, const inspect_options *o) {
     pal_json_set(root, "weight_bytes_as", smaller);
     pal_json_set(root, "generating_bytes", json_integer((json_int_t)in->generating));
     pal_json_set(root, "state_bytes", json_integer((json_int_t)in->state));
-    pal_json_set(root, "state_grows", json_boolean(in->state != in->state_double));
+    pal_json_set(root, "state_grows", json_boolean(in->state_token));
+    pal_json_set(root, "state_fixed_bytes", json_integer((json_int_t)in->state_fixed));
+    pal_json_set(root, "state_bytes_per_token", json_integer((json_int_t)in->state_token));
     pal_json_set(root, "max_context", json_integer(o->context));
     pal_json_set(root, "row", json_integer(o->row));
     pal_json_set(root, "training_bytes", plan_json(&in->kept, in->training));

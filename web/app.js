@@ -84,12 +84,15 @@ export function hasElement(layers, e) {
     return !!layer && below(e.head, layer.heads) && below(e.key, layer.keys) && below(e.value, layer.values);
 }
 
+// Attention and layers without a memory have nothing of keys by values to show.
+const keepsMemory = rule => rule !== 'attention' && rule !== 'none';
+
 // The open layer and the followed element are of one model; another may not have them.
 function fitView(c) {
     const rules = modelNamed(c.model)?.rules ?? [];
     if (app.layer === null || app.layer >= rules.length) {
         const importance = rules.indexOf('palimpsa'),
-            some = rules.findIndex(rule => rule !== 'attention');
+            some = rules.findIndex(keepsMemory);
         app.layer = Math.max(0, importance < 0 ? some : importance);
         app.head = 0;
     }
@@ -126,7 +129,7 @@ export function frameEvery(model, tokens) {
 
 export function mapRequest(c) {
     const rule = modelNamed(c.model)?.rules?.[app.layer];
-    if (!rule || rule === 'attention') return null;
+    if (!rule || !keepsMemory(rule)) return null;
     return { layer: app.layer, heads: 'all', size: 64, reduce: app.reduce };
 }
 

@@ -32,6 +32,7 @@ import {
     clamp,
 } from './chart.js';
 import { $, fill, guard, h, perFrame, visible } from './dom.js';
+import { layerName } from './recording.js';
 
 const scales = new WeakMap(); // by recording: colour scales that were in use, so that they do not jump
 function steady(r, name, lo, hi, log = false) {
@@ -62,7 +63,7 @@ function makeTile(layer, l) {
     t.element = h(
         'button',
         { class: 'tile', 'aria-pressed': 'false', onclick: guard(() => setLayer(l)), 'data-layer': l },
-        h('span', { class: 'name' }, `Layer ${l}`, h('span', { text: layer.rule })),
+        h('span', { class: 'name' }, `Layer ${l}`, h('span', { text: layerName(layer) })),
         h(
             'dl',
             {},

@@ -8,6 +8,13 @@ import { bytesOfBase64, floatsOfBytes, floatsOfHalves } from './chart.js';
 
 const floats = text => floatsOfBytes(bytesOfBase64(text));
 
+// What a layer is called: its rule, or what it is without one, and attention where that reads the same input.
+export function layerName(layer) {
+    const mixers = layer.mixers ?? [];
+    if (layer.rule === 'none') return mixers.length ? 'convolution' : 'MLP';
+    return mixers.length > 1 ? `${layer.rule} + attention` : layer.rule;
+}
+
 // Rows of equal width that grow at the end; what was never written is NaN.
 export class Rows {
     constructor(width) {

@@ -17,6 +17,7 @@ import {
     importanceScale,
 } from './chart.js';
 import { compare, differences, comparisonChart } from './compare.js';
+import { layerName } from './recording.js';
 import { drawSpread, currentMaps, historyCharts, windowsChart } from './memory.js';
 import { PANEL_LIST, PANELS_FIRST, panelChart, training } from './training.js';
 
@@ -202,7 +203,7 @@ function tilesBlock(r) {
                     ty = y + Math.floor(l / columns) * 132;
                 ctx.strokeStyle = t.grid;
                 ctx.strokeRect(tx + 0.5, ty + 0.5, width, 120);
-                words(ctx, `Layer ${l}  ${layer.rule}`, tx + 10, ty + 20, FONT_TITLE, t.ink, width - 20);
+                words(ctx, `Layer ${l}  ${layerName(layer)}`, tx + 10, ty + 20, FONT_TITLE, t.ink, width - 20);
                 words(
                     ctx,
                     `window ${shortText(r.tile(frame, l, 'window'))}   ratio ${shortText(r.tile(frame, l, 'ratio'))}   wrote ${shortText(r.tile(frame, l, 'write'))}`,

@@ -8,8 +8,8 @@
 #include "format/source.h"
 
 /* Files that hold config.json under palimpsa.config and tensors under the names that safetensors have. */
-static const char *const pal_gguf_architectures[] = { "palimpsa", "metamamba2", "palimpsa-gdn",
-                                                      "palimpsa-transformer" };
+static const char *const pal_gguf_architectures[] = { "palimpsa", "metamamba2", "palimpsa-gdn", "palimpsa-transformer",
+                                                      "palimpsa-blocks" };
 
 /* Of architecture mamba2, configuration and names are those of a Hugging Face Mamba2, with norm_groups = n_groups. */
 pal_status pal_gguf_open(pal_source *out, const char *path, pal_error *err);

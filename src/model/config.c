@@ -105,25 +105,30 @@ const char *pal_model_layer_rule(const pal_model_config *c, int layer) {
     return b->mixers ? pal_mixer_rule(c, &b->mixer[0], layer) : "none";
 }
 
-/* What one mixer of a list is called. */
-static const char *called(const pal_model_config *c, const pal_mixer_spec *m, int layer) {
-    if (pal_config_kinds[m->kind].attends) return "attention";
-    if (m->kind == PAL_MIXER_M) return strcmp(pal_mixer_rule(c, m, layer), "gla") == 0 ? "Mamba2" : "Palimpsa-M";
-    return pal_config_kinds[m->kind].described;
+/* What one mixer of a list is called: "D (mesa)" with another rule than the kind's name says. */
+static void call(const pal_model_config *c, const pal_mixer_spec *m, int layer, char name[32]) {
+    const char *rule = pal_mixer_rule(c, m, layer);
+    if (pal_config_kinds[m->kind].attends) strcpy(name, "attention");
+    else if (m->kind == PAL_MIXER_M && strcmp(rule, "gla") == 0) strcpy(name, "Mamba2");
+    else if (pal_mixer_may_gate(m) && strcmp(rule, "palimpsa") != 0)
+        snprintf(name, 32, "%s (%s)", m->kind == PAL_MIXER_D ? "D" : "M", rule);
+    else strcpy(name, pal_config_kinds[m->kind].described);
 }
 
 /* "Mamba2, attention, MLP": each kind once, in the order in which layers come. */
 static void describe_blocks(const pal_model_config *c, char text[64]) {
-    const char *names[PAL_MIXERS + 2];
+    enum { MOST = 8 };
+    char names[MOST][32], name[32] = "MLP";
     int count = 0;
     size_t at = 0;
     for (int i = 0; i < c->layers; i++) {
         const pal_block_spec *b = pal_model_block(c, i);
         for (int k = 0; k < (b->mixers ? b->mixers : 1); k++) {
-            const char *name = b->mixers ? called(c, &b->mixer[k], i) : "MLP";
             int n = 0;
+            if (b->mixers) call(c, &b->mixer[k], i, name);
+            else strcpy(name, "MLP");
             while (n < count && strcmp(names[n], name) != 0) n++;
-            if (n == count && count < PAL_MIXERS + 2) names[count++] = name;
+            if (n == count && count < MOST) strcpy(names[count++], name);
         }
     }
     at += (size_t)snprintf(text, 64, "hybrid of ");

@@ -58,22 +58,24 @@ static json_t *layer_json(const pal_model *model, int i) {
     const pal_memory_rule *rule = layer->rule;
     const unsigned inputs = memory ? pal_memory_inputs_of(rule) : 0;
     const bool importance = (inputs & PAL_INPUT_IP) != 0;
-    json_t *parts = json_array(), *prior = importance ? json_array() : json_null();
+    const bool sized = rule != NULL; /* keys and values, or a cache of them */
+    json_t *parts = json_array(), *prior = importance ? json_array() : json_null(), *mixers = json_array();
+    for (int k = 0; k < block->mixers; k++) pal_json_append(mixers, json_string(pal_mixer_name(block->mixer[k].kind)));
     if (memory) pal_json_append(parts, json_string(pal_memory_part_name(rule, pal_memory_mean_part(rule))));
     if (importance) pal_json_append(parts, json_string("I"));
     for (int h = 0; importance && h < m->heads; h++)
         pal_json_append(prior, serve_real((double)expf(layer->w[PAL_W_IP_LOG][h])));
-    return json_pack("{s:s, s:i, s:i, s:i, s:o, s:b, s:b, s:b, s:o}", "rule", pal_model_layer_rule(&model->config, i),
-                     "heads", m ? m->heads : 0, "keys", m ? m->dk : 0, "values", m ? m->dv : 0, "parts", parts,
-                     "importance", importance, "window", (inputs & (PAL_INPUT_DT | PAL_INPUT_G)) != 0, "variance",
-                     importance, "prior", prior);
+    return json_pack("{s:s, s:o, s:i, s:i, s:i, s:o, s:b, s:b, s:b, s:o}", "rule",
+                     pal_model_layer_rule(&model->config, i), "mixers", mixers, "heads", sized ? m->heads : 0, "keys",
+                     sized ? m->dk : 0, "values", sized ? m->dv : 0, "parts", parts, "importance", importance, "window",
+                     (inputs & (PAL_INPUT_DT | PAL_INPUT_G)) != 0, "variance", importance, "prior", prior);
 }
 
 bool serve_observe_start(serve_text *t, int64_t position) {
     const serve_job *job = t->job;
     const pal_model *model = job->model->bundle.model;
     json_t *layers = json_array(), *prompt = json_array();
-    static const char *const names[] = { "i_min", "i_q05", "i_q25", "i_q50",  "i_q75", "i_q95",
+    static const char *const names[] = { "i_min", "i_q05",  "i_q25", "i_q50", "i_q75", "i_q95",
                                          "i_max", "window", "ratio", "write", "norm",  "variance" };
     json_t *fields = json_array();
     for (size_t i = 0; i < PAL_COUNT(names); i++) pal_json_append(fields, json_string(names[i]));
@@ -209,8 +211,8 @@ bool serve_observe_map(serve_text *t, pal_bytes *to) {
         done = put(to, text);
     }
     const char *how = block[0] * block[1] == 1 ? "none" : v->mean ? "mean" : "max";
-    snprintf(text, sizeof text, "],\"shape\":[%zu,%zu],\"shown\":[%zu,%zu],\"block\":[%zu,%zu],\"reduce\":\"%s\"",
-             dk, dv, rows, columns, block[0], block[1], how);
+    snprintf(text, sizeof text, "],\"shape\":[%zu,%zu],\"shown\":[%zu,%zu],\"block\":[%zu,%zu],\"reduce\":\"%s\"", dk,
+             dv, rows, columns, block[0], block[1], how);
     done = done && put(to, text) && put_scales(to, "mean", scales, data, v->head_count, each);
     if (importance) done = done && put_scales(to, "importance", scales + v->head_count, more, v->head_count, each);
     else done = done && put(to, ",\"importance\":null");

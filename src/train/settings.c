@@ -58,7 +58,7 @@ static const option_row of_run[] = {
 static const option_row of_model[] = {
     { "model", PAL_OPTION_TEXT, AT(model), "NAME|DIR",
       "palimpsa-d, palimpsa-m, gated-deltanet, transformer, ...; with -wo-meta, without "
-      "importance; or a model directory",
+      "importance; layers by a pattern, palimpsa-m:3,attention+mlp:1; or a model directory",
       0 },
     { "rule", PAL_OPTION_TEXT, AT(rule), "RULE", "memory rule on the D backbone: longhorn, delta, gdn, mesa, ...", 0 },
     { "mesa-tolerance", PAL_OPTION_FLOAT, AT(mesa_tolerance), "X",
