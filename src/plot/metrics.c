@@ -14,6 +14,7 @@ static const char *const keys[PAL_METRICS] = {
     "step",  "loss",      "valid_loss",       "accuracy",        "valid_accuracy",
     "lr",    "grad_norm", "tokens",           "tokens_per_s",    "n_t",
     "ratio", "b_scale",   "token_perplexity", "word_perplexity", "seconds",
+    "stage",
 };
 
 /* Read rather than mapped: a run that resumes may cut the file while we look at it. */

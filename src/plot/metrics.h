@@ -29,6 +29,7 @@ typedef enum pal_metric {
     PAL_METRIC_PERPLEXITY, /* of the validation text, per token and per word */
     PAL_METRIC_WORD_PERPLEXITY,
     PAL_METRIC_SECONDS, /* since the start; where the file has none, added up from tokens and tokens_per_s */
+    PAL_METRIC_STAGE,   /* from 0; absent where there is one */
     PAL_METRICS
 } pal_metric;
 

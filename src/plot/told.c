@@ -30,16 +30,24 @@ __attribute__((format(printf, 2, 3))) static void add(char text[TEXT], const cha
     va_end(list);
 }
 
-/* The finite values of a metric, by their rows. */
+/* The row where the last stage begins: stages differ in task, so that their values do not compare. */
+static size_t last_stage(const pal_metrics *m) {
+    const double *stage = m->column[PAL_METRIC_STAGE];
+    size_t row = m->count - 1;
+    while (row > 0 && !(stage[row - 1] < stage[m->count - 1])) row--;
+    return row;
+}
+
+/* The finite values of a metric from a row on. */
 typedef struct {
-    size_t count, best_row;
+    size_t from, count, best_row;
     double first, last, low, high, best;
     bool broken; /* the last value is not a number */
 } course;
 
 static course course_of(const pal_metrics *m, pal_metric metric, bool highest) {
-    course c = { .first = NAN, .last = NAN, .low = INFINITY, .high = -INFINITY, .best = NAN };
-    for (size_t row = 0; row < m->count; row++) {
+    course c = { .from = last_stage(m), .first = NAN, .last = NAN, .low = INFINITY, .high = -INFINITY, .best = NAN };
+    for (size_t row = c.from; row < m->count; row++) {
         const double v = m->column[metric][row];
         if (!pal_metrics_has(m, row, metric)) continue;
         c.broken = !isfinite(v);
@@ -52,11 +60,12 @@ static course course_of(const pal_metrics *m, pal_metric metric, bool highest) {
     return c;
 }
 
-/* Mean and variance of the mean of the finite values number from .. to-1. */
-static void mean_of(const pal_metrics *m, pal_metric metric, size_t from, size_t to, double *mean, double *variance) {
+/* Mean and variance of the mean of a course's values number from .. to-1. */
+static void mean_of(const pal_metrics *m, pal_metric metric, const course *c, size_t from, size_t to, double *mean,
+                    double *variance) {
     double sum = 0, square = 0;
     size_t at = 0;
-    for (size_t row = 0; row < m->count; row++) {
+    for (size_t row = c->from; row < m->count; row++) {
         const double v = m->column[metric][row];
         if (!pal_metrics_has(m, row, metric) || !isfinite(v)) continue;
         if (at >= from && at < to) sum += v, square += v * v;
@@ -73,8 +82,8 @@ static const char *tendency(const pal_metrics *m, pal_metric metric, const cours
     const size_t fifth = c->count / 5;
     double before, after, noise[2];
     if (fifth < 1) return "";
-    mean_of(m, metric, c->count - 2 * fifth, c->count - fifth, &before, &noise[0]);
-    mean_of(m, metric, c->count - fifth, c->count, &after, &noise[1]);
+    mean_of(m, metric, c, c->count - 2 * fifth, c->count - fifth, &before, &noise[0]);
+    mean_of(m, metric, c, c->count - fifth, c->count, &after, &noise[1]);
     const double moved = after - before;
     if (fabs(moved) <= 0.01 * (c->high - c->low) || fabs(moved) <= 2 * sqrt(noise[0] + noise[1]))
         return ", level in the end";
@@ -150,13 +159,20 @@ void pal_runs_tell_outcome(const pal_runs *r, pal_report *report) {
     if (r->count > 1) tell_best(r, report);
     for (size_t i = 0; i < r->count && i < TOLD_RUNS; i++) {
         const pal_metrics *m = &r->runs[i].metrics;
-        char text[TEXT] = "", whole[TEXT + 400], steps[NUMBER];
+        char text[TEXT] = "", whole[TEXT + 500], steps[NUMBER], part[2 * NUMBER + 60];
         for (size_t k = 0; k < TOLD; k++) tell_metric(text, m, k);
         pal_number_text(steps, sizeof steps, m->column[PAL_METRIC_STEP][m->count - 1]);
+        const size_t stage = last_stage(m);
+        snprintf(part, sizeof part, "%s steps", steps);
+        if (stage > 0) {
+            char from[NUMBER];
+            pal_number_text(from, sizeof from, m->column[PAL_METRIC_STEP][stage - 1]);
+            snprintf(part, sizeof part, "the last stage, from step %s to %s", from, steps);
+        }
         if (r->count > 1)
-            snprintf(whole, sizeof whole, "%.100s (%s), %s steps: %s.", pal_base_name(r->runs[i].directory),
-                     r->groups[r->runs[i].group].label, steps, text);
-        else snprintf(whole, sizeof whole, "In %s steps: %s.", steps, text);
+            snprintf(whole, sizeof whole, "%.100s (%s), %s: %s.", pal_base_name(r->runs[i].directory),
+                     r->groups[r->runs[i].group].label, part, text);
+        else snprintf(whole, sizeof whole, "In %s: %s.", part, text);
         if (*text) pal_report_text(report, whole);
     }
     if (r->count > TOLD_RUNS) pal_report_text(report, "The other runs are in the table.");
@@ -170,6 +186,18 @@ static long long whole_number(const json_t *config, const char *key) {
     return json_is_integer(value) ? (long long)json_integer_value(value) : 0;
 }
 
+/* "64:16:2500:32,256:64:700:8" in words. */
+static void tell_stages(char text[TEXT], const char *stages, bool fixed_examples) {
+    int length, pairs, batch, used;
+    long long rounds;
+    for (const char *then = ""; sscanf(stages, "%d:%d:%lld:%d%n", &length, &pairs, &rounds, &batch, &used) == 4;
+         then = ", then ") {
+        add(text, "%s%d pairs in %d tokens for %lld %s", then, pairs, length, rounds,
+            fixed_examples ? "epochs" : "updates");
+        stages += used + (stages[used] == ',');
+    }
+}
+
 static void tell_task(const json_t *config, pal_report *report) {
     const char *task = json_string_value(pal_run_setting(config, "task")),
                *data = json_string_value(pal_run_setting(config, "data"));
@@ -178,11 +206,14 @@ static void tell_task(const json_t *config, pal_report *report) {
     if (strcmp(task, "mqar") == 0) {
         add(text, "Task: recall (mqar). The model reads pairs of a key and a value and is then asked for the value of "
                   "keys that come again");
-        if (whole_number(config, "seq_len"))
-            add(text, "; %lld pairs in %lld tokens out of %lld", whole_number(config, "kv_pairs"),
+        const char *stages = json_string_value(pal_run_setting(config, "stages"));
+        if (stages && *stages) {
+            add(text, "; ");
+            tell_stages(text, stages, whole_number(config, "examples") > 0);
+            add(text, ", out of a vocabulary of %lld", whole_number(config, "vocab"));
+        } else if (whole_number(config, "seq_len"))
+            add(text, "; %lld pairs in %lld tokens out of a vocabulary of %lld", whole_number(config, "kv_pairs"),
                 whole_number(config, "seq_len"), whole_number(config, "vocab"));
-        if (json_is_string(pal_run_setting(config, "stages")))
-            add(text, "; in stages: %.300s", json_string_value(pal_run_setting(config, "stages")));
     } else if (strcmp(task, "text") == 0) {
         add(text, "Task: text. The model predicts the next token");
         if (data) add(text, " of %.600s", data);

@@ -215,6 +215,40 @@ static void intervals_stay_where_values_can_be(void **state) {
     pal_runs_free(runs);
 }
 
+/* What a report says of curves is about the last stage: the task before it was another one. */
+static void a_report_judges_the_last_stage(void **state) {
+    (void)state;
+    const char *dir = make_run("stages",
+                               "{\"model\": \"x\", \"task\": \"mqar\", \"stages\": \"64:16:50:32,256:64:50:8\", "
+                               "\"examples\": 0, \"vocab\": 256, \"seq_len\": 128, \"kv_pairs\": 32}",
+                               1, 1, false),
+               *out = in_folder("stages.html");
+    char path[TEST_PATH + 20];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    for (int s = 1; s <= 100; s++) {
+        const int stage = s > 50, in_stage = s - 50 * stage;
+        fprintf(file, "{\"step\": %d, \"loss\": %g, \"accuracy\": %g, \"stage\": %d}\n", s,
+                stage ? 5 - 0.04 * in_stage : 3 - 0.04 * in_stage, stage ? 0.01 * in_stage : 0.018 * in_stage, stage);
+    }
+    fclose(file);
+    pal_runs *runs;
+    pal_error err;
+    size_t size;
+    if (pal_runs_open(&runs, &dir, 1, &err) || pal_runs_write(runs, &(pal_runs_options){ 0 }, out, &err))
+        fail_msg("%s", err.text);
+    pal_runs_free(runs);
+    char *text = (char *)test_read_file(out, &size);
+    assert_non_null(strstr(text, "In the last stage, from step 50 to 100: accuracy went from 0.01000 to 0.5000, still "
+                                 "rising in the end; training loss went from 4.960 to 3, still falling in the end."));
+    assert_non_null(strstr(text,
+                           "16 pairs in 64 tokens for 50 updates, then 64 pairs in 256 tokens for 50 updates, out "
+                           "of a vocabulary of 256."));
+    assert_null(strstr(text, "32 pairs"));
+    free(text);
+}
+
 static void a_model_has_one_colour_everywhere(void **state) {
     (void)state;
     const char *const names[] = { "Gated DeltaNet",  "palimpsa-d",          "Palimpsa-D w/o Meta (3 seeds)",
@@ -455,6 +489,7 @@ int main(void) {
         cmocka_unit_test(runs_of_one_configuration_become_mean_and_deviation),
         cmocka_unit_test(smoothing_takes_each_window_by_itself),
         cmocka_unit_test(intervals_stay_where_values_can_be),
+        cmocka_unit_test(a_report_judges_the_last_stage),
         cmocka_unit_test(a_model_has_one_colour_everywhere),
         cmocka_unit_test(a_table_holds_the_curves_of_several_runs),
         cmocka_unit_test(tables_that_do_not_fit_are_refused),
