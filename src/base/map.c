@@ -104,6 +104,12 @@ pal_status pal_sync_file(const char *path, pal_error *err) {
     return done ? PAL_OK : pal_fail(err, PAL_E_IO, "%s: cannot sync: %s", path, strerror(why));
 }
 
+/* A link never replaces a file, as a rename does. File systems without links have renames only. */
+static bool take_free_name(const pal_writer *w) {
+    if (pal_io_link(w->temporary, w->path)) return pal_io_unlink(w->temporary), true;
+    return errno != EEXIST && pal_io_rename(w->temporary, w->path);
+}
+
 pal_status pal_writer_commit(pal_writer *w, pal_error *err) {
     pal_status st = PAL_OK;
     errno = 0;
@@ -114,8 +120,10 @@ pal_status pal_writer_commit(pal_writer *w, pal_error *err) {
     w->stream = NULL;
     if (failed || unclosed) {
         st = pal_fail(err, PAL_E_IO, "%s: cannot write: %s", w->path, strerror(failed ? why : errno));
-    } else if (!pal_io_rename(w->temporary, w->path)) {
-        st = pal_fail(err, PAL_E_IO, "%s: cannot rename into place: %s", w->path, strerror(errno));
+    } else if (!(w->fresh ? take_free_name(w) : pal_io_rename(w->temporary, w->path))) {
+        st = w->fresh && errno == EEXIST
+                 ? pal_fail(err, PAL_E_ARGUMENT, "%s: exists already; nothing is overwritten", w->path)
+                 : pal_fail(err, PAL_E_IO, "%s: cannot rename into place: %s", w->path, strerror(errno));
     } else {
         pal_free(w->temporary);
         w->temporary = NULL;

@@ -3,6 +3,7 @@
 #ifndef PAL_BASE_MAP_H
 #define PAL_BASE_MAP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -23,6 +24,7 @@ typedef struct pal_writer {
     FILE *stream;
     char *path, *temporary;
     struct pal_io_file *file; /* what the stream writes to */
+    bool fresh;               /* set by the caller: commit refuses (PAL_E_ARGUMENT) when `path` exists by then */
 } pal_writer;
 
 pal_status pal_writer_open(pal_writer *w, const char *path, pal_error *err);

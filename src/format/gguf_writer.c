@@ -283,6 +283,7 @@ pal_status pal_gguf_write(const char *path, const pal_source *source, const pal_
     if (!st) pal_make_parents(path);
     if (!st) st = pal_writer_open(&w.w, path, err);
     if (!st) {
+        w.w.fresh = true;
         st = write_all(&w);
         if (!st) st = pal_writer_commit(&w.w, err);
         pal_writer_drop(&w.w);

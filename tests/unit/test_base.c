@@ -10,8 +10,8 @@
 #include "base/arena.h"
 #include "base/directory.h"
 #include "base/half.h"
-#include "base/log.h"
 #include "base/io.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "base/math.h"
 #include "base/parallel.h"
@@ -363,6 +363,30 @@ static void a_write_that_failed_early_is_told_at_commit(void **state) {
     assert_int_equal(rmdir(folder), 0); /* nothing left over */
 }
 
+/* Another program wrote the target in the meantime: a writer of new files leaves it as it is. */
+static void a_fresh_file_replaces_none(void **state) {
+    (void)state;
+    char folder[256], path[300];
+    pal_error err;
+    test_directory(folder);
+    snprintf(path, sizeof path, "%s/file", folder);
+    for (int taken = 0; taken < 2; taken++) {
+        pal_writer w;
+        assert_int_equal(pal_writer_open(&w, path, &err), PAL_OK);
+        w.fresh = true;
+        fputs("ours", w.stream);
+        if (taken) test_write_text(path, "theirs");
+        assert_int_equal(pal_writer_commit(&w, &err), taken ? PAL_E_ARGUMENT : PAL_OK);
+        size_t size;
+        char *text = (char *)test_read_file(path, &size);
+        assert_string_equal(text, taken ? "theirs" : "ours");
+        free(text);
+        unlink(path);
+    }
+    assert_non_null(strstr(err.text, "exists already; nothing is overwritten"));
+    assert_int_equal(rmdir(folder), 0); /* nothing left over */
+}
+
 static void only_ordinary_files_are_replaced(void **state) {
     (void)state;
     char folder[256], path[300];
@@ -460,6 +484,7 @@ int main(void) {
         cmocka_unit_test(paths_fit_or_are_refused),
         cmocka_unit_test(a_pipe_is_refused_and_not_waited_for),
         cmocka_unit_test(a_write_that_failed_early_is_told_at_commit),
+        cmocka_unit_test(a_fresh_file_replaces_none),
         cmocka_unit_test(only_ordinary_files_are_replaced),
         cmocka_unit_test(written_files_get_the_ordinary_mode),
         cmocka_unit_test(scalar_functions_hold_at_the_ends),
