@@ -60,9 +60,15 @@ int cli_parse(const cli_usage *usage, int argc, char **argv, const char **positi
 int cli_read_config(const cli_usage *usage, const char *path);
 json_t *cli_make_config(const cli_usage *usage);
 int cli_print_json(json_t *value, size_t flags); /* with a line's end, and releases it */
-/* Where NAME.json of --recipe NAME lies: with the installed program, else in configs/ of its sources or of the
- * current directory. Returns an exit code. */
-int cli_find_recipe(char *path, size_t size, const char *name);
+/* configs/NAME.json, as the build put them into the program; the last one has no name. */
+typedef struct cli_recipe {
+    const char *name, *text;
+} cli_recipe;
+extern const cli_recipe cli_recipes[];
+/* The path from which --recipe NAME is read. Returns an exit code. */
+int cli_find_recipe(char path[4096], const char *name);
+/* A path under which `text` can be read until the process ends; what: for the sentence when that fails. */
+int cli_memory_file(char path[4096], const char *what, const char *text);
 /* Prints "palimpsa: sentence" on stderr and returns code. */
 int cli_error(int code, const char *format, ...) PAL_PRINTF(2, 3);
 /* The exit code that fits a library status; cli_fail also prints the sentence. */

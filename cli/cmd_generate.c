@@ -385,7 +385,8 @@ static int check(const generate_options *o) {
     if (sources > 1) return cli_error(CLI_USAGE, "generate takes one of --prompt, --prompt-file and --prompts");
     if (!sources && !o->load && !o->interactive)
         return cli_error(CLI_USAGE,
-                         "generate needs a prompt: --prompt TEXT, --prompt-file FILE, --prompts FILE or --interactive");
+                         "generate needs a prompt: --prompt TEXT ('-': standard input), --prompt-file FILE, --prompts "
+                         "FILE or --interactive");
     if (o->interactive && (o->prompts || o->common.json))
         return cli_error(CLI_USAGE, "--interactive goes with neither --prompts nor --json");
     if (o->interactive &&

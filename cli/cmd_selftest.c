@@ -110,7 +110,7 @@ void selftest_check(selftest_case *c, const char *name, const char *how, const f
         pal_json_append(c->results,
                         json_pack("{s:s, s:s, s:f, s:f, s:b}", "tensor", name, "form", how ? how : "whole", "error",
                                   isfinite(found) ? found : 1e300, "accept", accept, "passed", good));
-    } else {
+    } else if (c->verbose || !good) {
         char label[64];
         snprintf(label, sizeof label, "%s%s%s%s", name, how ? " (" : "", how ? how : "", how ? ")" : "");
         printf("    %-32s error %9.2e   accepted %9.2e   %s\n", label, found, accept, good ? "ok" : "FAILED");
@@ -124,7 +124,7 @@ void selftest_count(selftest_case *c, const char *name, size_t right, size_t all
     if (c->results)
         pal_json_append(c->results, json_pack("{s:s, s:s, s:I, s:I, s:b}", "tensor", name, "form", "exact", "right",
                                               (json_int_t)right, "expected", (json_int_t)all, "passed", good));
-    else printf("    %-32s %zu of %zu exact   %s\n", name, right, all, good ? "ok" : "FAILED");
+    else if (c->verbose || !good) printf("    %-32s %zu of %zu exact   %s\n", name, right, all, good ? "ok" : "FAILED");
 }
 
 /* An expected tensor that no runner computes fails its case: what was recorded for a check is not passed over in
@@ -144,6 +144,7 @@ static void fail_unseen(selftest_case *c) {
 typedef struct {
     const pal_context *cx;
     int passed, failed, skipped;
+    bool verbose;
     json_t *cases; /* NULL: print as we go */
 } tally;
 
@@ -174,8 +175,10 @@ static void finish_case(tally *t, selftest_case *c, const char *name) {
 
 /* One file of ops/. status: what opening it gave. */
 static void run_op(tally *t, const char *name, pal_safetensors *file, pal_status status, const pal_error *err) {
-    selftest_case c = { .cx = t->cx, .path = name, .file = file, .results = t->cases ? json_array() : NULL };
-    if (!t->cases) printf("%s\n", name);
+    selftest_case c = {
+        .cx = t->cx, .path = name, .file = file, .verbose = t->verbose, .results = t->cases ? json_array() : NULL
+    };
+    if (!t->cases && t->verbose) printf("%s\n", name);
     if (status) {
         selftest_break(&c, "%s", err->text);
     } else if (!(c.op = pal_safetensors_metadata(file, "op"))) {
@@ -235,8 +238,10 @@ static int walk(tally *t, const char *dir) {
         free(entries[i]);
         if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode)) continue; /* a note next to the cases */
         found++;
-        selftest_case c = { .cx = t->cx, .path = name, .op = "models", .results = t->cases ? json_array() : NULL };
-        if (!t->cases) printf("%s\n", name);
+        selftest_case c = {
+            .cx = t->cx, .path = name, .op = "models", .verbose = t->verbose, .results = t->cases ? json_array() : NULL
+        };
+        if (!t->cases && t->verbose) printf("%s\n", name);
         selftest_model(&c, path);
         finish_case(t, &c, name);
     }
@@ -258,8 +263,10 @@ static void walk_builtin(tally *t) {
 
 int cmd_selftest(int argc, char **argv) {
     cli_common common = { 0 };
+    bool verbose = false;
     const cli_option options[] = {
         CLI_COMMON_OPTIONS(common),
+        { "verbose", OPT_FLAG, &verbose, NULL, "print the error of every tensor" },
         { "json", OPT_FLAG, &common.json, NULL, "print the result as JSON" },
     };
     const cli_usage usage = {
@@ -283,7 +290,7 @@ int cmd_selftest(int argc, char **argv) {
     pal_context *cx;
     pal_error err;
     if (pal_context_new(&cx, common.threads, common.cpu, &err)) return cli_fail(&err);
-    tally t = { .cx = cx, .cases = common.json ? json_array() : NULL };
+    tally t = { .cx = cx, .verbose = verbose, .cases = common.json ? json_array() : NULL };
     if (!common.json)
         printf("palimpsa %s, cpu %s, %d thread%s\n", pal_version(), pal_cpu_level_name(pal_context_level(cx)),
                pal_context_threads(cx), pal_context_threads(cx) == 1 ? "" : "s");

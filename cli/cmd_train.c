@@ -127,7 +127,10 @@ static void tell_plan(void *user, const pal_train_plan *plan) {
            many ? " million" : "", plan->step ? " left" : "", time);
     if (plan->step) printf("resuming %s at step %lld\n", v->o->out, (long long)plan->step);
     fflush(stdout);
-    if (!v->o->dry_run) cli_stop_on_signals(true);
+    if (v->o->dry_run) return;
+    if (pal_comm_is_root(ranks_comm()))
+        cli_stop_say("stopping after this update; a second signal ends the program at once");
+    cli_stop_on_signals(true);
 }
 
 /* The result: a sentence without its end. */
@@ -200,6 +203,19 @@ static int set_defaults(options *o, int argc, char **argv, const char *file) {
     return CLI_OK;
 }
 
+/* A model directory has a config.json as well, which names no task. */
+static int refuse_model(const char *directory, const char *path) {
+    bool starved = false;
+    json_t *config = pal_json_load(path, 0, NULL, &starved);
+    const bool model = json_is_object(config) && !json_object_get(config, "task");
+    json_decref(config);
+    if (starved) return cli_error(CLI_FAILED, "out of memory while reading %s", path);
+    if (model)
+        return cli_error(CLI_USAGE, "%s is a model, not a run; to train on from it: --model %s --out RUNDIR", directory,
+                         directory);
+    return CLI_OK;
+}
+
 /* The file that further options come from; "": none. */
 static int find_file(const options *o, char path[4096]) {
     path[0] = '\0';
@@ -207,13 +223,13 @@ static int find_file(const options *o, char path[4096]) {
         return cli_error(CLI_USAGE,
                          "train: --resume takes the configuration of RUNDIR; leave out --config and --recipe");
     if (o->recipe && o->config) return cli_error(CLI_USAGE, "train: either --config or --recipe");
-    if (o->recipe) return cli_find_recipe(path, 4096, o->recipe);
+    if (o->recipe) return cli_find_recipe(path, o->recipe);
     const char *from = o->resume ? o->out : "";
     const int code = cli_path(path, 4096, "%s%s", o->config ? o->config : from, o->resume ? "/config.json" : "");
     if (code) return code;
-    if (o->resume && pal_comm_is_root(ranks_comm()) && access(path, F_OK) != 0)
-        return cli_error(CLI_USAGE, "%s holds no run to resume", o->out);
-    return CLI_OK;
+    if (!o->resume || !pal_comm_is_root(ranks_comm())) return CLI_OK;
+    if (access(path, F_OK) != 0) return cli_error(CLI_USAGE, "%s holds no run to resume", o->out);
+    return refuse_model(o->out, path);
 }
 
 static int read_options(options *o, const cli_usage *usage, int argc, char **argv) {

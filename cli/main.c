@@ -73,6 +73,16 @@ static int run_command(int argc, char **argv) {
         if (strcmp(argv[0], commands[i].name) == 0) return run_by_ranks(&commands[i], argc, argv);
         names[i] = commands[i].name;
     }
+    static const char *const others[][2] = {
+        { "chat", "generate MODEL --interactive" },     { "run", "generate MODEL --interactive" },
+        { "quantize", "convert SRC DST --dtype TYPE" }, { "quantise", "convert SRC DST --dtype TYPE" },
+        { "perplexity", "eval MODEL --data FILE" },     { "finetune", "train --model MODEL" },
+        { "pull", "hf download NAME --local-dir DIR" }
+    };
+    for (size_t i = 0; i < PAL_COUNT(others); i++)
+        if (strcmp(argv[0], others[i][0]) == 0)
+            return cli_error(CLI_USAGE, "no command '%s'; that is '%s%s'", argv[0],
+                             strncmp(others[i][1], "hf", 2) == 0 ? "" : "palimpsa ", others[i][1]);
     const char *near = pal_nearest(argv[0], names);
     if (near) return cli_error(CLI_USAGE, "no command '%s'; did you mean '%s'?", argv[0], near);
     return cli_error(CLI_USAGE, "no command '%s'; see 'palimpsa --help'", argv[0]);
@@ -92,7 +102,7 @@ static int run(int argc, char **argv) {
         char *swapped[] = { argv[2], "--help", NULL };
         return run_command(2, swapped);
     }
-    if (strcmp(argv[1], "--version") == 0) argv[1] = "version";
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) argv[1] = "version";
     return run_command(argc - 1, argv + 1);
 }
 

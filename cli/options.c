@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>
@@ -9,10 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/blocks.h"
+#include "base/context.h"
 #include "base/directory.h"
 #include "base/io.h"
 #include "base/lock.h"
@@ -42,9 +41,7 @@ int cli_code_of(pal_status status) {
     return status == PAL_STOPPED ? CLI_INTERRUPTED : status == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE;
 }
 
-int(cli_fail)(const pal_error *err) {
-    return cli_error(cli_code_of(err->status), "%s", err->text);
-}
+int(cli_fail)(const pal_error *err) { return cli_error(cli_code_of(err->status), "%s", err->text); }
 
 const char *cli_shell_word(const char *path, char *out, size_t size) {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._-+=:,@%";
@@ -249,17 +246,54 @@ static int command_length(const cli_usage *u) {
     return (int)length;
 }
 
+/* Letters that other programs have, and our words; NULL: none of the command's. */
+static const char *word_of_letter(const cli_usage *u, char letter) {
+    static const struct {
+        char letter;
+        const char *word;
+    } words[] = { { 'p', "prompt" },      { 'f', "prompt-file" }, { 'n', "max-tokens" },  { 't', "threads" },
+                  { 'c', "max-context" }, { 's', "seed" },        { 'i', "interactive" }, { 'o', "out" },
+                  { 'd', "data" },        { 'b', "batch" } };
+    for (size_t i = 0; i < PAL_COUNT(words); i++)
+        if (words[i].letter == letter &&
+            pal_option_find(u->options, u->option_count, words[i].word, strlen(words[i].word)))
+            return words[i].word;
+    return NULL;
+}
+
+/* given: with its dashes. */
 static int unknown_option(const cli_usage *u, const char *given) {
     const char *names[128] = { 0 };
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(given, "="), given); /* without its value */
     for (size_t i = 0; i < u->option_count && i < 127; i++) names[i] = u->options[i].name;
-    const char *near = pal_nearest(name, names);
+    const char *word = name + strspn(name, "-");
+    const bool letter = word[0] && !word[1];
+    const char *near = letter ? word_of_letter(u, *word) : pal_nearest(word, names);
     const int length = command_length(u);
     if (near)
-        return cli_error(CLI_USAGE, "%.*s: no option '--%s'; did you mean '--%s'?", length, u->synopsis, name, near);
-    return cli_error(CLI_USAGE, "%.*s: no option '--%s'; see 'palimpsa %.*s --help'", length, u->synopsis, name, length,
+        return cli_error(CLI_USAGE, "%.*s: no option '%s'; did you mean '--%s'?", length, u->synopsis, name, near);
+    if (letter && *word == 'm' && !pal_option_find(u->options, u->option_count, "model", 5))
+        return cli_error(CLI_USAGE, "%.*s: no option '%s'; the model is given without one: palimpsa %.*s MODEL", length,
+                         u->synopsis, name, length, u->synopsis);
+    return cli_error(CLI_USAGE, "%.*s: no option '%s'; see 'palimpsa %.*s --help'", length, u->synopsis, name, length,
                      u->synopsis);
+}
+
+/* The words that are not options, from argv[i] on, may be a text that lacks its option and its quotes. */
+static int unexpected(const cli_usage *u, int argc, char **argv, int i) {
+    const int length = command_length(u);
+    if (!pal_option_find(u->options, u->option_count, "prompt", 6))
+        return cli_error(CLI_USAGE, "%.*s: unexpected argument '%s'; see 'palimpsa %.*s --help'", length, u->synopsis,
+                         argv[i], length, u->synopsis);
+    char text[200];
+    size_t used = 0;
+    text[0] = '\0';
+    for (int k = i; k < argc && argv[k][0] != '-' && used < sizeof text; k++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", k > i ? " " : "", argv[k]);
+    char quoted[800];
+    return cli_error(CLI_USAGE, "%.*s: unexpected argument '%s'; did you mean --prompt %s?", length, u->synopsis,
+                     argv[i], strchr(text, ' ') ? cli_shell_word(text, quoted, sizeof quoted) : text);
 }
 
 int cli_read_config(const cli_usage *u, const char *path) {
@@ -277,60 +311,28 @@ int cli_print_json(json_t *value, size_t flags) {
 
 json_t *cli_make_config(const cli_usage *u) { return pal_options_json(u->options, u->option_count); }
 
-/* The directory of this program, without the last slash; "" if it is unknown. */
-static void find_program(char path[PATH_MAX]) {
-    const ssize_t size = readlink("/proc/self/exe", path, PATH_MAX - 1);
-    path[size > 0 ? size : 0] = 0;
-    char *slash = strrchr(path, '/');
-    if (slash) *slash = 0;
+int cli_memory_file(char path[4096], const char *what, const char *text) {
+    const int file = memfd_create("options", MFD_CLOEXEC);
+    const ssize_t size = (ssize_t)strlen(text);
+    if (file < 0 || write(file, text, (size_t)size) != size)
+        return cli_error(CLI_FAILED, "cannot keep a copy of %s: %s", what, strerror(errno));
+    snprintf(path, 4096, "/proc/self/fd/%d", file);
+    return CLI_OK;
 }
 
-/* The recipe in these directories whose name is most like this one; "" if none is. */
-static void nearest_recipe(const char *const *directories, int count, const char *name, char out[64]) {
+int cli_find_recipe(char path[4096], const char *name) {
     enum { MOST = 64 };
-    char found[MOST][64];
     const char *names[MOST + 1] = { NULL };
-    int n = 0;
-    for (int i = 0; i < count; i++) {
-        DIR *dir = opendir(directories[i]);
-        for (struct dirent *entry; dir && n < MOST && (entry = readdir(dir));) {
-            const size_t length = strlen(entry->d_name);
-            if (length < 6 || length - 5 >= sizeof found[n] || strcmp(entry->d_name + length - 5, ".json") != 0)
-                continue;
-            snprintf(found[n], sizeof found[n], "%.*s", (int)(length - 5), entry->d_name);
-            names[n] = found[n];
-            n++;
-        }
-        if (dir) closedir(dir);
+    for (int i = 0; cli_recipes[i].name && i < MOST; i++) {
+        if (strcmp(cli_recipes[i].name, name) == 0) return cli_memory_file(path, "a recipe", cli_recipes[i].text);
+        names[i] = cli_recipes[i].name;
     }
     const char *near = pal_nearest(name, names);
-    snprintf(out, 64, "%s", near ? near : "");
-}
-
-int cli_find_recipe(char *path, size_t size, const char *name) {
-    char program[PATH_MAX], places[2][PATH_MAX + 64];
-    const char *directories[3] = { NULL };
-    int count = 0;
-    if (!*name || strchr(name, '/'))
-        return cli_error(CLI_USAGE, "--recipe expects a name, found '%s'; a file is given by --config", name);
-    find_program(program);
-    if (*program) { /* an installed program, and one in the build directory of its sources */
-        snprintf(places[0], sizeof places[0], "%s/%s", program, PAL_RECIPES);
-        snprintf(places[1], sizeof places[1], "%s/../configs", program);
-        directories[count++] = places[0];
-        directories[count++] = places[1];
-    }
-    directories[count++] = "configs";
-    for (int i = 0; i < count; i++) {
-        const int n = snprintf(path, size, "%s/%s.json", directories[i], name);
-        if (n > 0 && (size_t)n < size && access(path, F_OK) == 0) return CLI_OK;
-    }
-    char near[64];
-    nearest_recipe(directories, count, name, near);
-    if (*near) return cli_error(CLI_USAGE, "--recipe '%s': there is none; did you mean '%s'?", name, near);
-    if (count == 1) return cli_error(CLI_USAGE, "--recipe '%s': there is no configs/%s.json", name, name);
-    return cli_error(CLI_USAGE, "--recipe '%s': there is no %s.json in %s, %s or configs", name, name, places[0],
-                     places[1]);
+    if (near && *name) return cli_error(CLI_USAGE, "--recipe '%s': there is none; did you mean '%s'?", name, near);
+    return cli_error(CLI_USAGE,
+                     "--recipe expects the name of a file in configs, such as shakespeare, found '%s'; a "
+                     "file of your own is given by --config",
+                     name);
 }
 
 static bool ends_in_json(const char *word) {
@@ -345,9 +347,7 @@ int cli_parse(const cli_usage *u, int argc, char **argv, const char **positional
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
         if (only_positional || arg[0] != '-' || arg[1] == '\0') {
-            if (*positional_count == max_positional)
-                return cli_error(CLI_USAGE, "%.*s: unexpected argument '%s'; see 'palimpsa %.*s --help'",
-                                 command_length(u), u->synopsis, arg, command_length(u), u->synopsis);
+            if (*positional_count == max_positional) return unexpected(u, argc, argv, i);
             positional[(*positional_count)++] = arg;
             continue;
         }
@@ -362,7 +362,7 @@ int cli_parse(const cli_usage *u, int argc, char **argv, const char **positional
         const char *name = arg + (arg[1] == '-' ? 2 : 1), *equals = strchr(name, '=');
         const size_t length = equals ? (size_t)(equals - name) : strlen(name);
         const cli_option *o = pal_option_find(u->options, u->option_count, name, length);
-        if (!o) return unknown_option(u, name);
+        if (!o) return unknown_option(u, arg);
         if (o->type == OPT_FLAG) {
             if (equals) return cli_error(CLI_USAGE, "--%s takes no value", o->name);
             *(bool *)o->value = true;

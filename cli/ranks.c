@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "ranks.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -46,12 +44,7 @@ int ranks_share_file(char path[4096]) {
     }
     const pal_status st = pal_comm_broadcast_text(&comm, &text, &err);
     int code = st ? cli_error(CLI_FAILED, "%s", err.text) : CLI_OK;
-    if (!code && !pal_comm_is_root(&comm)) {
-        const int copy = memfd_create("options", MFD_CLOEXEC); /* open until the process ends */
-        if (copy < 0 || write(copy, text, strlen(text)) != (ssize_t)strlen(text))
-            code = cli_error(CLI_FAILED, "cannot keep a copy of %s: %s", path, strerror(errno));
-        snprintf(path, 4096, "/proc/self/fd/%d", copy);
-    }
+    if (!code && !pal_comm_is_root(&comm)) code = cli_memory_file(path, "the options", text);
     pal_free(text);
     return code;
 }

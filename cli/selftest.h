@@ -23,6 +23,7 @@ typedef struct selftest_case {
     bool broken;      /* the case itself cannot be run; error says why */
     pal_error error;
 
+    bool verbose;                  /* prints every tensor, not only those that fail */
     struct json_t *results;        /* where to record, or NULL */
     void *blocks[SELFTEST_BLOCKS]; /* memory that lives as long as the case */
     int block_count;

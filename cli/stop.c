@@ -7,7 +7,9 @@
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/context.h"
 #include "base/signal_stack.h"
@@ -21,6 +23,7 @@ static pthread_t main_thread;
 static sem_t came;
 static atomic_uint remembered, once; /* a bit a signal: does not end the process; and is so once only */
 static atomic_bool stopping, ending;
+static _Atomic(const char *) sentence;
 
 static unsigned bit(int number) { return 1u << number; }
 
@@ -47,7 +50,9 @@ static void *listen(void *unused) {
         }
         if (atomic_load(&once) & bit(number)) atomic_fetch_and(&remembered, ~bit(number));
         if (number != SIGINT) atomic_store(&ending, true);
+        const char *said = atomic_load(&stopping) ? NULL : atomic_load(&sentence);
         atomic_store(&stopping, true);
+        if (said) fprintf(stderr, "%spalimpsa: %s\n", isatty(STDERR_FILENO) ? "\n" : "", said); /* after ^C */
         sem_post(&came);
         pthread_kill(main_thread, NUDGE);
     }
@@ -75,6 +80,8 @@ void cli_stop_on_signals(bool second_ends) {
     atomic_store(&once, second_ends ? ends : 0);
     atomic_store(&remembered, ends | bit(SIGUSR1)); /* which mpirun and Slurm hand to every rank, to some twice */
 }
+
+void cli_stop_say(const char *text) { atomic_store(&sentence, text); }
 
 void cli_stop_in_conversation(void) {
     cli_stop_on_signals(true);

@@ -12,8 +12,9 @@ int cli_stop_begin(void);
 /* From now on a signal is remembered instead of ending the process. second_ends: a second one ends it at once; else the
  * work is one that must leave all or nothing. */
 void cli_stop_on_signals(bool second_ends);
-bool cli_stopping(void); /* one came */
-void cli_stop_wait(void); /* until one comes */
+void cli_stop_say(const char *text); /* printed when the first one comes; NULL: nothing */
+bool cli_stopping(void);             /* one came */
+void cli_stop_wait(void);            /* until one comes */
 
 /* In a conversation Ctrl-C stops an answer, and the next one begins with cli_stop_forget; other signals end it. */
 void cli_stop_in_conversation(void);

@@ -2,6 +2,7 @@
 #include "text_ids.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/map.h"
@@ -9,7 +10,7 @@
 #include "model/model.h"
 
 static pal_status open_tokenizer(pal_tokenizer **out, const char *spec, const pal_model *model, pal_error *err) {
-    if (spec) return pal_tokenizer_open(out, spec, err);
+    if (spec && strcmp(spec, "none") != 0) return pal_tokenizer_open(out, spec, err);
     const pal_status st = pal_tokenizer_open(out, model->source.path, err);
     if (!st) return PAL_OK;
     const pal_error why = *err;

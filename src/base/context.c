@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "base/processors.h"
 #include "base/signal_stack.h"
 
@@ -124,6 +125,8 @@ static pal_status choose_threads(int *out, int threads, pal_error *err) {
     }
     if (wanted < 1 || wanted > MAX_THREADS)
         return pal_fail(err, PAL_E_ARGUMENT, "%ld threads: expected 1 to %d", wanted, MAX_THREADS);
+    if (wanted > 4L * pal_processors())
+        pal_warn("%ld threads share %d processors and will wait for each other", wanted, pal_processors());
     *out = (int)wanted;
     return PAL_OK;
 }

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/blocks.h"
 #include "base/context.h"
+#include "base/log.h"
 #include "convert/attach.h"
 #include "format/gguf_writer.h"
 #include "format/json.h"
@@ -43,7 +44,12 @@ static pal_status read_dtype(conversion *c) {
     const char *name = c->options->dtype;
     if (!name) return PAL_OK;
     c->cast = true;
-    c->dtype = pal_dtype_named(name, strlen(name));
+    const size_t length = strlen(name);
+    c->dtype = pal_dtype_named(name, length);
+    if (c->dtype == PAL_DTYPES && length == 6 && strchr("sSmM", name[5]) && name[4] == '_') { /* a mixture of types */
+        c->dtype = pal_dtype_named(name, 4);
+        if (c->dtype < PAL_DTYPES) pal_warn("%s is a mixture of types; all matrices become %.4s", name, name);
+    }
     if (c->dtype == PAL_DTYPES)
         return pal_fail(c->err, PAL_E_ARGUMENT,
                         "dtype is '%.20s'; expected f32, bf16, f16, q8_0, q6_k, q5_k, q5_0, q4_k or q4_0", name);

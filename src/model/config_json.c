@@ -288,6 +288,11 @@ static void read_mixer(reader *r) {
     }
 }
 
+static void require_silu(reader *r, const json_t *given, const char *key) {
+    const char *name = json_string_value(given);
+    if (given && !(name && (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0))) refuse(r, key, "silu or swish");
+}
+
 static void read_language(reader *r) {
     pal_model_config *c = r->c;
     pal_mixer_spec *m = r->m;
@@ -309,10 +314,7 @@ static void read_language(reader *r) {
     c->init_range = read_real(r, r->root, "initializer_range", 0.02);
     c->tied = read_bool(r, r->root, "tie_word_embeddings", !extent(r, "lm_head.weight", 0));
     require_bool(r, r->root, "rms_norm", true);
-    const json_t *act = key_of(r->root, "hidden_act");
-    if (act && (!json_is_string(act) ||
-                (strcmp(json_string_value(act), "silu") != 0 && strcmp(json_string_value(act), "swish") != 0)))
-        refuse(r, "hidden_act", "silu or swish");
+    require_silu(r, key_of(r->root, "hidden_act"), "hidden_act");
     if (m->kind != PAL_MIXER_M) {
         c->block[0].mlp = read_int(r, r->root, "intermediate_size");
         if (!key_of(r->root, "hidden_ratio")) derive(&c->block[0].mlp, layer_extent(r, "", "mlp.gate_proj.weight", 0));
@@ -331,6 +333,7 @@ static void read_official(reader *r) {
         refuse(r, "attn_layer_idx", "empty; attention layers in Mamba2 are not supported");
     if (read_real(r, r->root, "d_intermediate", 0) != 0)
         refuse(r, "d_intermediate", "0; an MLP in Mamba2 is not supported");
+    require_silu(r, key_of(r->mixer, "activation"), "ssm_cfg.activation");
     require_bool(r, r->root, "rms_norm", true);
     c->hidden = read_int(r, r->root, "d_model");
     derive(&c->hidden, extent(r, pal_config_embedding_name(c), 1));

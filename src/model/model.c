@@ -319,7 +319,10 @@ pal_status pal_model_open_unloaded(pal_model **out, const char *path, pal_model_
     if ((st = pal_alloc_named(&block, 1, sizeof(pal_model), "a model", err))) return st;
     pal_model *m = block;
     m->use = use;
-    if ((st = pal_source_open(&m->source, path, err))) goto failed;
+    if ((st = pal_source_open(&m->source, path, err))) {
+        st = pal_model_not_opened(path, st, err);
+        goto failed;
+    }
     if ((st = pal_config_of_source(&m->config, &m->source, err))) goto failed;
     if ((st = prepare(m, pal_model_file_has_gate, err))) goto failed;
     if ((st = compare_tensors(m, err))) goto failed;

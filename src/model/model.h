@@ -43,4 +43,7 @@ bool pal_model_file_has_gate(const void *model, int layer);
 /* Four interleaved multiply-xor lanes: for fingerprints and checksums, not against an adversary. */
 uint64_t pal_hash_floats(uint64_t seed, const float *x, size_t n);
 
+/* What pal_source_open said of path, or a better sentence where path is a usual mistake. Returns st. */
+pal_status pal_model_not_opened(const char *path, pal_status st, pal_error *err);
+
 #endif

@@ -3,6 +3,7 @@
 #include "serve/serve.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <math.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -411,13 +412,18 @@ static pal_status listen_on(pal_server *s, pal_error *err) {
     if (why) return pal_fail(err, PAL_E_ARGUMENT, "%s: %s", o->host, gai_strerror(why));
     const unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME |
                            (found->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0u);
-    s->daemon = MHD_start_daemon(
-        flags, (uint16_t)o->port, NULL, NULL, access_handler, s, MHD_OPTION_SOCK_ADDR, found->ai_addr,
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, MHD_OPTION_NOTIFY_CONNECTION, serve_connection_notify, s,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)ceil(o->timeout),
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)65536, MHD_OPTION_END);
+    errno = 0;
+    s->daemon = MHD_start_daemon(flags, (uint16_t)o->port, NULL, NULL, access_handler, s, MHD_OPTION_SOCK_ADDR,
+                                 found->ai_addr, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s,
+                                 MHD_OPTION_NOTIFY_CONNECTION, serve_connection_notify, s, MHD_OPTION_CONNECTION_LIMIT,
+                                 (unsigned)CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)ceil(o->timeout),
+                                 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)65536, MHD_OPTION_END);
+    const int failed = errno;
     freeaddrinfo(found);
-    if (!s->daemon) return pal_fail(err, PAL_E_IO, "cannot listen on %s port %d: is it taken?", o->host, o->port);
+    if (!s->daemon)
+        return pal_fail(err, PAL_E_IO, "cannot listen on %s port %d: %s%s", o->host, o->port,
+                        failed ? strerror(failed) : "is it taken?",
+                        failed == EADDRINUSE ? "; another program listens there" : "");
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_BIND_PORT);
     s->port = info ? info->port : o->port;
     return PAL_OK;

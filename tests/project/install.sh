@@ -50,9 +50,10 @@ cmake --build "$work/cmake/build" >/dev/null
 "$work/cmake/build/remember" | cmp - "$work/expected"
 "$work/prefix/bin/palimpsa" --version
 
-# Recipes come with the program, wherever it is started.
+# Recipes are in the program, wherever it is copied and started.
 cd "$work"
-"$work/prefix/bin/palimpsa" train --recipe metaplastic --model none/there --data none.txt --out run 2> said && exit 1
+cp "$work/prefix/bin/palimpsa" alone
+./alone train --recipe metaplastic --model none/there --data none.txt --out run 2> said && exit 1
 grep -q "none/there\|none.txt" said
-"$work/prefix/bin/palimpsa" train --recipe no-such --out run 2> said && exit 1
-grep -q "no no-such.json in .*share/palimpsa/configs" said
+./alone train --recipe shakespear --out run 2> said && exit 1
+grep -q "did you mean 'shakespeare'" said

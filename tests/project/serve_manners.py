@@ -181,7 +181,9 @@ with tempfile.TemporaryDirectory() as folder:
     # A port belongs to one server. A client that stays connected does not keep a stopped server's port.
     s = Server(hybrid, "--drain", 0)
     second = subprocess.run([program, "serve", hybrid, "--port", str(s.port)], capture_output=True, text=True, timeout=60)
-    assert second.returncode == 2 and f"cannot listen on 127.0.0.1 port {s.port}: is it taken?" in second.stderr, second
+    assert second.returncode == 2 and f"cannot listen on 127.0.0.1 port {s.port}: Address already in use; another program listens there" in second.stderr, second
+    nowhere = subprocess.run([program, "serve", hybrid, "--host", "192.0.2.1", "--port", "0"], capture_output=True, text=True, timeout=60)
+    assert nowhere.returncode == 2 and "cannot listen on 192.0.2.1 port 0: Cannot assign requested address" in nowhere.stderr, nowhere
     connected = http.client.HTTPConnection("127.0.0.1", s.port, timeout=100)
     connected.request("GET", "/v1/models")
     assert connected.getresponse().read()

@@ -1,0 +1,17 @@
+# Puts configs/ into the program, so that a program that was copied alone has its recipes.
+file(GLOB recipe_files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/configs/*.json")
+set(arrays "")
+set(rows "")
+set(number 0)
+foreach(file IN LISTS recipe_files)
+    get_filename_component(name "${file}" NAME_WE)
+    file(READ "${file}" hex HEX)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${file}")
+    string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," hex "${hex}")
+    string(APPEND arrays "static const char recipe_${number}[] = { ${hex}0 };\n")
+    string(APPEND rows "    { \"${name}\", recipe_${number} },\n")
+    math(EXPR number "${number} + 1")
+endforeach()
+file(GENERATE OUTPUT "${PROJECT_BINARY_DIR}/generated/recipes.c"
+     CONTENT "#include \"cli.h\"\n\n${arrays}\nconst cli_recipe cli_recipes[] = {\n${rows}    { 0 }\n};\n")
+target_sources(palimpsa_program PRIVATE "${PROJECT_BINARY_DIR}/generated/recipes.c")
