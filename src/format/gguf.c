@@ -121,7 +121,7 @@ static pal_status read_info(gguf_file *f, pal_gguf_reader *r, size_t index, pal_
         return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' does not belong to the architecture%s", f->path, shown,
                         f->mamba2 ? " mamba2" : "");
     if (count == PAL_TOO_LARGE)
-        return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s': its dimensions cannot be", f->path, shown);
+        return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s': its dimensions overflow", f->path, shown);
     const pal_block_format *format = pal_block_format_of_ggml(type);
     if (!format) {
         const char *known = pal_gguf_type_name(type);
@@ -130,7 +130,7 @@ static pal_status read_info(gguf_file *f, pal_gguf_reader *r, size_t index, pal_
                             "%s: tensor '%s' is %s; F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, IQ4_NL "
                             "and IQ4_XS are read",
                             f->path, shown, known);
-        return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' has type %llu, which does not exist", f->path, shown,
+        return pal_fail(err, PAL_E_FORMAT, "%s: tensor '%s' has type %llu, which is not known", f->path, shown,
                         (unsigned long long)type);
     }
     if ((size_t)dims[0] % format->values)

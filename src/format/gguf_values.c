@@ -63,6 +63,8 @@ pal_status pal_gguf_begin(pal_gguf_reader *r, const char *path, uint64_t *tensor
     const uint64_t version = pal_gguf_number(r, 4);
     *tensors = pal_gguf_number(r, 8);
     *pairs = pal_gguf_number(r, 8);
+    if (version > 0xffff) /* 2 or 3 with its bytes turned around */
+        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: is big-endian; only little-endian GGUF files are read", path);
     if (version < 2 || version > 3)
         return pal_fail(err, PAL_E_UNSUPPORTED, "%s: GGUF version %llu; 2 and 3 are supported", path,
                         (unsigned long long)version);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/context.h"
 #include "base/directory.h"
 #include "base/map.h"
 #include "format/json.h"
@@ -16,11 +17,11 @@
 
 enum { JSON_FILE_MAX = 64 << 20, SHARDS_MAX = 4096, PATH_MAX_TEXT = 4096 };
 
-/* Python writes infinity as a bare word, which is not JSON (time_step_limit of Mamba2 has one); it becomes null. */
-static json_t *load_with_infinity(const pal_map *map, bool *short_of_memory) {
-    static const char word[] = "Infinity";
-    const size_t length = sizeof word - 1;
-    if (!map->data || !memmem(map->data, map->size, word, length)) return NULL;
+/* Python writes infinity and NaN as bare words, which are not JSON (time_step_limit of Mamba2 has one); they become
+ * null, and an empty list. */
+static json_t *load_with_bare_words(const pal_map *map, bool *short_of_memory) {
+    static const char *const words[] = { "Infinity", "NaN" };
+    if (!map->data) return NULL;
     char *text = pal_alloc(map->size, 1);
     if (!text) {
         *short_of_memory = true;
@@ -31,8 +32,10 @@ static json_t *load_with_infinity(const pal_map *map, bool *short_of_memory) {
     for (size_t i = 0; i < map->size; i++) {
         if (quoted && text[i] == '\\') i++;
         else if (text[i] == '"') quoted = !quoted;
-        else if (!quoted && map->size - i >= length && memcmp(text + i, word, length) == 0) {
-            memcpy(text + i, "null    ", length);
+        for (size_t k = 0; k < PAL_COUNT(words) && !quoted; k++) {
+            const size_t length = strlen(words[k]);
+            if (map->size - i < length || memcmp(text + i, words[k], length) != 0) continue;
+            memcpy(text + i, length < 4 ? "[] " : "null    ", length); /* a list is refused where a number is needed */
             if (i && text[i - 1] == '-') text[i - 1] = ' ';
         }
     }
@@ -53,7 +56,7 @@ pal_status pal_json_read(json_t **out, const char *path, pal_error *err) {
         bool short_of_memory;
         const char *text = map.data ? (const char *)map.data : "";
         *out = pal_json_parse(text, map.size, JSON_REJECT_DUPLICATES, &why, &short_of_memory);
-        if (!*out && !short_of_memory) *out = load_with_infinity(&map, &short_of_memory);
+        if (!*out && !short_of_memory) *out = load_with_bare_words(&map, &short_of_memory);
         if (short_of_memory) st = pal_fail(err, PAL_E_MEMORY, "out of memory while reading %s", path);
         else if (!*out) st = pal_fail(err, PAL_E_FORMAT, "%s: not valid JSON: %s (line %d)", path, why.text, why.line);
     }

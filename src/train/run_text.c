@@ -108,6 +108,19 @@ static pal_status text_to_shards(text_run *t, pal_run *r, const pal_train_settin
     return PAL_OK;
 }
 
+/* Up to the next comma, or a later one where a path with commas exists. */
+static size_t item_length(const char *list) {
+    char path[NAME];
+    double weight;
+    const size_t first = strcspn(list, ",");
+    for (size_t length = first; length < sizeof path; length += 1 + strcspn(list + length + 1, ",")) {
+        snprintf(path, sizeof path, "%.*s", (int)length, list);
+        if (split_weight(path, &weight, NULL) == PAL_OK && access(path, F_OK) == 0) return length;
+        if (!list[length]) break;
+    }
+    return first;
+}
+
 /* Opens the sources of a list into set[]; text files use the tokenizer `spec`. */
 static pal_status open_list(text_run *t, pal_run *r, const pal_train_settings *o, const char *list, const char *kind,
                             const char *spec, double valid, pal_shards **set, pal_text_source *sources, int *count,
@@ -117,7 +130,7 @@ static pal_status open_list(text_run *t, pal_run *r, const pal_train_settings *o
     pal_status st;
     *count = 0;
     while (*at) {
-        const size_t length = strcspn(at, ",");
+        const size_t length = item_length(at);
         double weight;
         if (*count == PAL_SOURCES)
             return pal_fail(err, PAL_E_ARGUMENT, "--%s: more than %d sources", kind, PAL_SOURCES);
@@ -185,6 +198,10 @@ static pal_order settle_order(pal_train_settings *o, bool resumed, const pal_tex
         if (documents < least) least = documents;
     }
     const bool settles = strcmp(o->shuffle, "auto") == 0;
+    if (o->carry_state) { /* memories are carried along a text */
+        if (settles) o->shuffle = "no";
+        return PAL_ORDER_STORED;
+    }
     /* A run that has begun with auto is of a program that asked for all sources together. */
     if (settles && resumed) return all < FEW ? PAL_ORDER_SEQUENCES : PAL_ORDER_DOCUMENTS;
     /* Few documents cannot be shuffled well, and a source of few, long ones is not mixed with the others. */
@@ -277,6 +294,10 @@ static pal_status check(const pal_train_settings *o, const pal_model_config *mod
         return pal_fail(err, PAL_E_ARGUMENT, "--carry-state does not go with --recompute");
     if (o->row < 0 || o->context < 0 || o->batch < 0 || o->valid_tokens < 0)
         return pal_fail(err, PAL_E_ARGUMENT, "--row, --context, --batch and --valid-tokens must not be negative");
+    if (o->valid_tokens == 1)
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "--valid-tokens is 1, expected 0 (all) or at least 2: a token is predicted "
+                        "from one before it");
     if (o->sample_tokens < 0 || o->sample_tokens > PAL_SAMPLE_MOST)
         return pal_fail(err, PAL_E_ARGUMENT, "--sample-tokens is %d, expected 0 to %d", o->sample_tokens,
                         PAL_SAMPLE_MOST);
@@ -290,6 +311,9 @@ static pal_status check(const pal_train_settings *o, const pal_model_config *mod
 static pal_status settle(const pal_run *r, pal_train_settings *o, const pal_model_config *model, pal_text_options *p,
                          pal_error *err) {
     const size_defaults d = defaults_for(o, model);
+    if (o->carry_state && !r->resume && strcmp(o->shuffle, "no") != 0)
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "--carry-state reads a text in its order; it does not go with --shuffle %s", o->shuffle);
     if (!o->context) o->context = o->row && o->row < d.context ? o->row : d.context;
     if (!o->row) o->row = d.row > o->context ? d.row : o->context;
     if (isnan(o->lr)) o->lr = d.lr;

@@ -299,6 +299,8 @@ try:
     refused(root / "torch", root / "x", "--to", "official", "--dtype", "i4", says="expected f32")
     refused(root / "torch", root / "hf", "--to", "official", says="not empty")
     refused(root / "torch", root / "with.gguf", "--to", "gguf", "--tokenizer", "none", says="exists already")
+    (root / "bigendian.gguf").write_bytes(b"GGUF" + struct.pack(">IQQ", 3, 0, 0) + bytes(64))
+    refused(root / "bigendian.gguf", root / "never", "--to", "palimpsa", says="big-endian")
     refused(root / "torch", root / "x.gguf", "--to", "gguf", says="has no tokenizer")
     check("'bytes' is not offered", "bytes" not in run("convert", root / "torch", root / "x.gguf", "--to", "gguf", code=2).stderr)
     refused(root / "torch", root / "x.gguf", "--to", "gguf", "--tokenizer", "bytes", says="256 ids")

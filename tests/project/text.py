@@ -137,6 +137,7 @@ with tempfile.TemporaryDirectory() as folder:
                           (["--data", "book", "--tokenizer", "bytes"], "another tokenizer"),
                           (["--data", "book=0"], "above 0"), (["--data", "book", "--carry-state", "--model", "transformer"], "fixed size"),
                           (["--data", "book", "--vocab", 20], "300 ids"), (["--data", "book", "--shuffle", "well"], "--shuffle"),
+                          (["--data", "book", "--carry-state", "--shuffle", "documents"], "does not go with --shuffle documents"), (["--data", "book", "--valid-tokens", 1], "at least 2"),
                           (["--data", "book", "--row", 1 << 30, "--batch", 1 << 30, "--accumulate", 16], "too large"),
                           (["--data", "book", "--sample", ""], "sample"), (["--data", "book", "--sample", "a", "--sample-tokens", 2147483647], "--sample-tokens"), (["--data", "text/data-0", "--sample", "\u2603"], "U+2603"),
                           (["--data", "empty.txt", "--tokenizer", "bytes"], "no text"), (["--data", "book", "--valid-data", "cut"], "cut short")):
@@ -163,6 +164,10 @@ with tempfile.TemporaryDirectory() as folder:
     for options in (["book.txt", "--tokenizer", os.getcwd()], [os.getcwd(), "--tokenizer", "bytes"]):
         assert "director" in run("tokenize", *options, "--out", "never", code=2)
         assert not pathlib.Path("never").exists(), options
+    # A path may hold commas.
+    pathlib.Path("p,q.txt").write_bytes(pathlib.Path("book.txt").read_bytes())
+    run("train", "--task", "text", "--data", "p,q.txt=2,book", "--model", "palimpsa-d", "--hidden", 16, "--layers", 1, "--tokenizer", "learned/bpe", "--stop-after", 1, "--out", "commas")
+    assert sorted(p.name for p in pathlib.Path("commas").glob("data-*")) == ["data-0"]
     # A recipe's length gives way to the command line's, in whichever unit.
     pathlib.Path("recipe.json").write_text('{"task": "text", "steps": 500}')
     run("train", "--config", "recipe.json", "--data", "book", "--model", "palimpsa-d", "--hidden", 16, "--layers", 1, "--epochs", 1, "--stop-after", 1, "--out", "by-epochs")

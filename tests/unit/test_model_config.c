@@ -309,6 +309,8 @@ static void bad_configurations_get_one_sentence(void **state) {
         { "{\"ssm_cfg\":{\"layer\":\"Mamba1\"},\"d_model\":8,\"n_layer\":1,\"vocab_size\":9}", "Mamba2" },
         { "{\"ssm_cfg\":{\"layer\":\"Mamba2\"},\"d_model\":8,\"n_layer\":1,\"vocab_size\":9,\"attn_layer_idx\":[1]}",
           "attn_layer_idx" },
+        { "{\"ssm_cfg\":{\"layer\":\"Mamba2\",\"activation\":\"gelu\"},\"d_model\":8,\"n_layer\":1,\"vocab_size\":9}",
+          "ssm_cfg.activation" },
         { "{\"ssm_cfg\":{\"layer\":\"Mamba2\",\"headdim\":7},\"d_model\":8,\"n_layer\":1,\"vocab_size\":9}",
           "headdim" },
         { "{\"mqar\":true,\"block_type\":\"Other\"}", "block_type" },

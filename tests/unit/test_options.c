@@ -189,12 +189,13 @@ static void infinity_is_read_as_null(void **state) {
     json_t *root;
     pal_error why = { 0 };
     test_write_text(in_folder("infinity.json"),
-                    "{\"a\":-Infinity,\"b\":\"x\\\"Infinity\",\"c\":[Infinity,1],\"Infinity\":2}");
+                    "{\"a\":-Infinity,\"b\":\"x\\\"Infinity\",\"c\":[Infinity,1],\"Infinity\":2,\"NaN\":NaN}");
     OK(pal_json_read(&root, in_folder("infinity.json"), err));
     assert_true(json_is_null(json_object_get(root, "a")));
     assert_string_equal(json_string_value(json_object_get(root, "b")), "x\"Infinity");
     assert_true(json_is_null(json_array_get(json_object_get(root, "c"), 0)));
     assert_int_equal(json_integer_value(json_object_get(root, "Infinity")), 2);
+    assert_true(json_is_array(json_object_get(root, "NaN"))); /* no number, and refused where one is needed */
     json_decref(root);
     test_write_text(in_folder("infinity.json"), "Infinity Infinity");
     assert_int_equal(pal_json_read(&root, in_folder("infinity.json"), &why), PAL_E_FORMAT);
