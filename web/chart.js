@@ -788,6 +788,15 @@ export function sized(canvas, width, height, density = globalThis.devicePixelRat
     return ctx;
 }
 
+const inLegend = s => !s.faint && !s.quiet && !s.unnamed;
+// Changes whenever the legend or the spoken description does.
+export function legendKey(chart) {
+    return JSON.stringify([
+        chart.legend,
+        chart.series.filter(s => !s.faint).map(s => [s.label, s.colour, s.dashed, inLegend(s)]),
+    ]);
+}
+
 // A chart inside `host`, with a legend, values under the pointer, and the arrow keys for those without one. Returns
 // { set(chart), redraw(), canvas, close() }. `themeNow()` says which colours; `onPick(x)` hears clicks.
 export function mountChart(host, { themeNow, height = 240, onPick = null, describe = null }) {
@@ -898,20 +907,13 @@ export function mountChart(host, { themeNow, height = 240, onPick = null, descri
         requestAnimationFrame(draw);
     };
     const set = next => {
-        const theme = themeNow(),
-            key = c =>
-                JSON.stringify([
-                    theme.paper,
-                    c.legend,
-                    c.series.filter(s => !s.faint).map(s => [s.label, s.colour, s.dashed]),
-                ]);
-        const changed = key(next) !== set.key;
+        const theme = themeNow(), key = theme.paper + legendKey(next);
         chart = next;
-        if (changed) {
-            set.key = key(next);
+        if (key !== set.key) {
+            set.key = key;
             legend.textContent = '';
             if (next.legend !== false)
-                for (const s of next.series.filter(one => !one.faint && !one.quiet && !one.unnamed)) {
+                for (const s of next.series.filter(inLegend)) {
                     const entry = make(
                         'span',
                         {

@@ -35,6 +35,13 @@ import { $, fill, guard, h, perFrame, visible } from './dom.js';
 import { layerName } from './recording.js';
 
 const scales = new WeakMap(); // by recording: colour scales that were in use, so that they do not jump
+// The largest size that a recording's means had in a layer so far: what was strong once does not shrink the scale
+// later.
+function largest(r, layer, size) {
+    const held = scales.get(r) ?? {};
+    scales.set(r, held);
+    return (held[`size${layer}`] = Math.max(held[`size${layer}`] ?? 0, Number.isFinite(size) ? size : 0));
+}
 function steady(r, name, lo, hi, log = false) {
     const held = scales.get(r) ?? {};
     scales.set(r, held);
@@ -105,14 +112,8 @@ export function drawSpread(ctx, width, height, q, scale, colours) {
 const SPREAD = ['i_min', 'i_q05', 'i_q25', 'i_q50', 'i_q75', 'i_q95', 'i_max'];
 
 function spreadScale(r) {
-    let lo = Infinity,
-        hi = -Infinity;
-    const frame = frameNow(r);
-    r.layers.forEach((_, l) => {
-        const a = r.tile(frame, l, 'i_min'),
-            b = r.tile(frame, l, 'i_max');
-        if (Number.isFinite(a)) ((lo = Math.min(lo, a)), (hi = Math.max(hi, b)));
-    });
+    const ranges = r.layers.map((_, l) => r.importanceRange(l)), lo = Math.min(...ranges.map(range => range.lo)),
+          hi = Math.max(...ranges.map(range => range.hi));
     return steady(r, 'spread', lo, hi, true);
 }
 
@@ -343,11 +344,10 @@ function drawMaps(r) {
             hi = -Infinity;
         for (const values of m[part])
             for (const v of values) if (Number.isFinite(v)) ((lo = Math.min(lo, v)), (hi = Math.max(hi, v)));
-        const signed = part === 'mean',
-            size = Math.max(Math.abs(lo), Math.abs(hi));
-        const scale = signed
-            ? steady(r, `mean${m.layer}`, -size, size, false)
-            : steady(r, `importance${m.layer}`, lo, hi, true);
+        const signed = part === 'mean', range = r.importanceRange(m.layer),
+              size = signed ? largest(r, m.layer, Math.max(Math.abs(lo), Math.abs(hi))) : 0;
+        const scale = signed ? steady(r, `mean${m.layer}`, -size, size, false)
+                             : steady(r, `importance${m.layer}`, Math.min(lo, range.lo), Math.max(hi, range.hi), true);
         group.low.textContent = scaleText(scale.lo);
         group.high.textContent = scaleText(scale.hi);
         if (group.theme !== colours) drawScaleBar(group.bar, signed ? 'signed' : 'heat', (group.theme = colours));

@@ -67,15 +67,16 @@ export class Recording {
     constructor(model, start = 0) {
         Object.assign(this, { model, start, ids: [], texts: [], logprobs: [], tops: [], uncertainty: [], written: [] });
         Object.assign(this, {
-            layers: [],
-            fields: [],
-            frames: [],
-            map: null,
-            next: null,
-            id: null,
-            followed: null,
-            peaks: null,
-            version: 0,
+            layers : [],
+            fields : [],
+            frames : [],
+            map : null,
+            next : null,
+            id : null,
+            followed : null,
+            peaks : null,
+            ranges : null,
+            version : 0,
         });
     }
 
@@ -140,7 +141,7 @@ export class Recording {
         if (!last || last.position < frame.position) this.frames.push(frame);
         else {
             const at = this.frameIndex(frame.position);
-            this.peaks = null;
+            this.peaks = this.ranges = null;
             if (this.frames[at]?.position === frame.position) this.frames[at] = frame;
             else this.frames.splice(at + 1, 0, frame);
         }
@@ -177,6 +178,20 @@ export class Recording {
         return p;
     }
 
+    // Least and largest importance of a layer in all frames, so that a replay has one scale of colours. What came since
+    // the last call is added.
+    importanceRange(layer) {
+        this.ranges ??= this.layers.map(() => ({ count : 0, lo : Infinity, hi : -Infinity }));
+        const range = this.ranges[layer];
+        for (; range.count < this.frames.length; range.count++) {
+            const lo = this.tile(this.frames[range.count], layer, 'i_min'),
+                  hi = this.tile(this.frames[range.count], layer, 'i_max');
+            if (Number.isFinite(lo)) range.lo = Math.min(range.lo, lo);
+            if (Number.isFinite(hi)) range.hi = Math.max(range.hi, hi);
+        }
+        return range;
+    }
+
     // Variance by layer of what was said at token i; null when no layer has one.
     variancesOf(i) {
         if (i < 1 || !this.variances) return null;
@@ -194,7 +209,7 @@ export class Recording {
         this.followed?.cut(length);
         while (this.frames.length && this.frames[this.frames.length - 1].position > this.start + length)
             this.frames.pop();
-        this.map = this.next = this.peaks = null;
+        this.map = this.next = this.peaks = this.ranges = null;
     }
 
     fork(length) {

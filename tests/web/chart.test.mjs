@@ -9,6 +9,12 @@ const root = new URL('../../', import.meta.url);
 const near = (a, b, tolerance = 1e-12) =>
     assert.ok(Math.abs(a - b) <= tolerance * Math.max(1, Math.abs(b)), `${a} is not ${b}`);
 
+test('a legend is made anew when another curve is the loud one', () => {
+    const layers = open => ({ series: [0, 1].map(l => ({ label: `layer ${l}`, colour: 0, x: [], y: [], quiet: l !== open })) });
+    assert.notEqual(chart.legendKey(layers(0)), chart.legendKey(layers(1)));
+    assert.equal(chart.legendKey(layers(1)), chart.legendKey(layers(1)));
+});
+
 test('colours are those of the SVG figures', () => {
     const source = readFileSync(new URL('src/plot/theme.c', root), 'utf8');
     const lists = [

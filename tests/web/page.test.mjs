@@ -65,6 +65,19 @@ function example() {
     return r;
 }
 
+test('importance has one range for a whole recording', () => {
+    const r = example(),
+        frame = (from, lo, hi) => ({ ...tiles(from, from + 1, 1), tiles: f32([lo, hi, 100, 3, 1, NaN, NaN, 50, NaN, 1]) });
+    r.apply(frame(2, 0.5, 7));
+    r.apply(frame(3, 3, 4));
+    assert.deepEqual([r.importanceRange(0).lo, r.importanceRange(0).hi], [0.5, 7]);
+    r.apply(frame(4, 0.25, 4));
+    assert.deepEqual([r.importanceRange(0).lo, r.importanceRange(0).hi], [0.25, 7]);
+    r.cut(2); // the first frame is left
+    assert.deepEqual([r.importanceRange(0).lo, r.importanceRange(0).hi], [1, 2]);
+    assert.equal(r.importanceRange(1).hi, -Infinity); // no importance
+});
+
 test('a recording holds tokens and frames at their places', () => {
     const r = example();
     assert.deepEqual(r.ids, [5, 6, 7, 8, 9]);
