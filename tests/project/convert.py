@@ -286,7 +286,8 @@ try:
 
     # refused, with nothing left
     def refused(*arguments, says):
-        before = sorted(p.name for p in root.iterdir())
+        (root / "bigendian.gguf").write_bytes(b"GGUF" + struct.pack(">IQQ", 3, 0, 0) + bytes(64))
+    before = sorted(p.name for p in root.iterdir())
         done = run("convert", *arguments, code=2)
         check(f"'{says}'", says in done.stderr, done.stderr)
         check("nothing is left", sorted(p.name for p in root.iterdir()) == before, sorted(p.name for p in root.iterdir()))
@@ -299,7 +300,6 @@ try:
     refused(root / "torch", root / "x", "--to", "official", "--dtype", "i4", says="expected f32")
     refused(root / "torch", root / "hf", "--to", "official", says="not empty")
     refused(root / "torch", root / "with.gguf", "--to", "gguf", "--tokenizer", "none", says="exists already")
-    (root / "bigendian.gguf").write_bytes(b"GGUF" + struct.pack(">IQQ", 3, 0, 0) + bytes(64))
     refused(root / "bigendian.gguf", root / "never", "--to", "palimpsa", says="big-endian")
     refused(root / "torch", root / "x.gguf", "--to", "gguf", says="has no tokenizer")
     check("'bytes' is not offered", "bytes" not in run("convert", root / "torch", root / "x.gguf", "--to", "gguf", code=2).stderr)

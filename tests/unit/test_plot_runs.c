@@ -215,7 +215,7 @@ static void intervals_stay_where_values_can_be(void **state) {
     pal_runs_free(runs);
 }
 
-/* What a report says of curves is about the last stage: the task before it was another one. */
+/* What a report says of curves is about the last stage: the stages before had different tasks. */
 static void a_report_judges_the_last_stage(void **state) {
     (void)state;
     const char *dir = make_run("stages",
