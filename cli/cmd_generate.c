@@ -187,6 +187,7 @@ pal_session_options generate_session_options(const generation *s, job *j) {
                                   .stop = s->o->stop.items,
                                   .stop_count = (size_t)s->o->stop.count,
                                   .ignore_eos = s->o->ignore_eos,
+                                  .grammar = s->grammar,
                                   .logprobs = s->o->uncertainty,
                                   .on_token = on_token,
                                   .user = j };
@@ -355,11 +356,26 @@ static int open_sessions(generation *s, const pal_context *cx) {
     return CLI_OK;
 }
 
+static int read_grammar(generation *s) {
+    const char *path = s->o->schema ? s->o->schema : s->o->grammar;
+    pal_bytes text = { 0 };
+    pal_error err;
+    if (!path) return CLI_OK;
+    int code = text_read(path, &text);
+    if (code) return code;
+    const pal_status st = (s->o->schema ? pal_grammar_from_schema
+                                        : pal_grammar_read)(&s->grammar, (const char *)text.data, text.size, &err);
+    if (st) code = cli_error(st == PAL_E_MEMORY ? CLI_FAILED : CLI_USAGE, "%s: %s", path, err.text);
+    pal_bytes_free(&text);
+    return code;
+}
+
 static int run(generation *s, const pal_context *cx) {
     const generate_options *o = s->o;
     pal_error err;
     int code = o->save ? cli_check_target(o->save)
                        : CLI_OK; /* a memory that cannot be kept is known before the reading */
+    if (!code) code = read_grammar(s);
     if (!code) code = text_model_open(&s->m, o->path, o->tokenizer, NULL, cx);
     if (!code && o->bos && pal_tokenizer_bos(s->m.tokenizer) < 0)
         code = cli_error(CLI_USAGE, "--bos: this tokenizer has no token for the beginning of a text");
@@ -392,6 +408,7 @@ static int check(const generate_options *o) {
     if (o->interactive &&
         ((o->prompt && strcmp(o->prompt, "-") == 0) || (o->prompt_file && strcmp(o->prompt_file, "-") == 0)))
         return cli_error(CLI_USAGE, "--interactive reads standard input itself; give the text as a file");
+    if (o->schema && o->grammar) return cli_error(CLI_USAGE, "generate takes one of --json-schema and --grammar");
     if (o->prompts && o->save)
         return cli_error(CLI_USAGE, "--save-memory keeps one memory; it does not go with --prompts");
     if (o->prompts && o->uncertainty && !o->common.json)
@@ -443,6 +460,8 @@ int cmd_generate(int argc, char **argv) {
         { "seed", OPT_LONG, &o.seed, "N", "sampling seed; the same seed gives the same text (default 1)" },
         { "stop", OPT_LIST, &o.stop, "TEXT", "stop before this text; may be repeated" },
         { "ignore-eos", OPT_FLAG, &o.ignore_eos, NULL, "continue after the model's end-of-text token" },
+        { "json-schema", OPT_TEXT, &o.schema, "FILE", "write JSON that is valid under the JSON Schema in this file" },
+        { "grammar", OPT_TEXT, &o.grammar, "FILE", "write only what the rules in this file allow" },
         { "bos", OPT_FLAG, &o.bos, NULL, "start with the tokenizer's beginning-of-text token" },
         { "save-memory", OPT_TEXT, &o.save, "FILE", "save the memory of what was read and generated" },
         { "load-memory", OPT_TEXT, &o.load, "FILE", "continue from a saved memory" },
@@ -485,6 +504,7 @@ int cmd_generate(int argc, char **argv) {
     for (int i = 0; s.sessions && i < s.slots; i++) pal_session_free(s.sessions[i]);
     pal_session_free(s.loaded);
     pal_engine_free(s.engine);
+    pal_grammar_free(s.grammar);
     for (int i = 0; i < s.count; i++) {
         pal_bytes_free(&s.jobs[i].prompt);
         pal_bytes_free(&s.jobs[i].text);

@@ -7,7 +7,7 @@
 
 typedef struct generate_options {
     cli_common common;
-    const char *path, *tokenizer, *prompt, *prompt_file, *prompts, *field, *save, *load;
+    const char *path, *tokenizer, *prompt, *prompt_file, *prompts, *field, *save, *load, *schema, *grammar;
     pal_sampling sampling;
     int64_t max_tokens, seed;
     int context, batch, piece;
@@ -34,6 +34,7 @@ struct generation {
     const generate_options *o;
     pal_bundle m;
     pal_engine *engine;
+    pal_grammar *grammar;   /* NULL: none */
     pal_session **sessions; /* (slots) */
     pal_session *loaded;    /* of --load-memory, as the file has it; NULL: none */
     job *jobs;

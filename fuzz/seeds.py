@@ -263,6 +263,14 @@ def main(program, out):
                               "{% macro f(x) %}{{ caller(x)|upper }}{% endmacro %}{% call(y) f(1) %}{{ y }}{% endcall %}", "{{ '%s' % 1 ~ '{}'.format(2) }}",
                               "{{ messages|selectattr('role', 'eq', 'user')|map(attribute='content')|join(',') }}", "{{ [1, 2.5, 'x']|sort|first|default(3) }}")):
         seed("template", f"small{i}", text.encode() + MARK + conversation)
+    for name, schema, text in (("object", {"type": "object", "properties": {"a": {"type": "integer", "minimum": -5, "maximum": 120}, "b": {"type": ["string", "null"]}}, "required": ["b"],
+                                           "additionalProperties": {"type": "number", "exclusiveMinimum": 0}}, '{"a": 7, "b": null, "c": 0.5}'),
+                               ("array", {"prefixItems": [{"const": "x"}], "items": {"$ref": "#/$defs/t"}, "minItems": 2, "maxItems": 5, "$defs": {"t": {"anyOf": [
+                                   {"type": "string", "pattern": "^[a-z]+(?:-\\d{2,4})?$"}, {"type": "array", "items": {"$ref": "#/$defs/t"}}]}}}, '["x", "ab-12", [[]]]'),
+                               ("one", {"oneOf": [{"type": "string", "format": "date-time"}, {"enum": [1, {"k": [True]}]}, {"type": "boolean"}]}, '"2024-02-28T00:00:00Z"'),
+                               ("text", {"type": "string", "minLength": 2, "maxLength": 3}, '"a\\n"'), ("any", True, '[{"a": -1.5e3}]')):
+        seed("grammar", name, b"\0" + json.dumps(schema).encode() + MARK + text.encode())
+    seed("grammar", "rules", b'\1root ::= "(" (root ("," root)*)? ")" | [^a-c\\n]{2,} | . <"<s>"> # all\n' + MARK + b"((),xy)")
     seed("options", "all", b'{"flag": true, "whole_number": 3, "large": 5000000000, "real": 1.5, "text": "a", "list": ["b", {"bytes": "ff"}]}')
 
 

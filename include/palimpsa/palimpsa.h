@@ -9,6 +9,7 @@
 #include "palimpsa/context.h"
 #include "palimpsa/convert.h"
 #include "palimpsa/evaluate.h"
+#include "palimpsa/grammar.h"
 #include "palimpsa/matrix.h"
 #include "palimpsa/memory.h"
 #include "palimpsa/model.h"

@@ -17,6 +17,7 @@
 #ifndef PALIMPSA_SESSION_H
 #define PALIMPSA_SESSION_H
 
+#include "palimpsa/grammar.h"
 #include "palimpsa/model.h"
 #include "palimpsa/sampler.h"
 #include "palimpsa/state.h"
@@ -56,9 +57,11 @@ typedef enum pal_finish {
     PAL_FINISH_EOS,     /* the model ended its text: with EOS, or another id that its files name (eos_token_id) */
     PAL_FINISH_STOP,    /* a stop string came */
     PAL_FINISH_CONTEXT, /* attention layers can hold no more */
+    PAL_FINISH_GRAMMAR, /* the grammar's text is complete, and nothing can follow */
     PAL_FINISH_ERROR    /* the model's numbers are not numbers; the token has a sentence */
 } pal_finish;
-PAL_API const char *pal_finish_name(pal_finish finish); /* "length", "eos", "stop", "context", "error"; "" for NOT */
+/* "length", "eos", "stop", "context", "grammar", "error"; "" for NOT */
+PAL_API const char *pal_finish_name(pal_finish finish);
 
 enum { PAL_ALTERNATIVES = 20 }; /* at most */
 typedef struct pal_alternative {
@@ -67,7 +70,7 @@ typedef struct pal_alternative {
 } pal_alternative;
 
 /* Everything is borrowed for the call. logprob, alternatives and variance are those of the model itself, before bias,
- * penalties, temperature and filters. */
+ * penalties, temperature, filters and grammar. */
 typedef struct pal_token {
     bool prompt;     /* a token of the prompt; only with prompt_logprobs */
     int32_t id;      /* -1: no token, only the end */
@@ -97,6 +100,10 @@ typedef struct pal_session_options {
     bool logprobs;          /* report each token's logprob */
     int alternatives;       /* ... and this many of the likeliest, at most PAL_ALTERNATIVES */
     bool prompt_logprobs;   /* ... of the prompt's tokens too */
+    /* Only tokens after which the text can still become one of the grammar are written, and an end only where it is
+     * one: a text that max_tokens or a stop string does not cut is of the grammar. Special tokens are written where it
+     * names them. Borrowed until the text ends; NULL: none. */
+    const pal_grammar *grammar;
     const pal_state *known; /* begin as a copy of this memory, which has read the first tokens of ids and no others */
     int piece;              /* ... and pieces of the prompt end at multiples of this many tokens; 0: as the engine's */
     const pal_watch *watch; /* filled before each call of on_token with a written token, and of on_read; borrowed until

@@ -3,6 +3,7 @@
 import copy
 import errno
 import gc
+import json
 import os
 import pathlib
 import pickle
@@ -79,6 +80,12 @@ def test_scores_are_those_of_the_logits(model):
 
 
 def test_greedy_continuations_are_greedy(model):
+    schema = {"type": "object", "properties": {"a": {"enum": [1, "x"]}, "b": {"type": "boolean"}}, "required": ["a", "b"]}
+    for seed in range(5):
+        answer = model.generate("Once", seed=seed, json_schema=schema)
+        value = json.loads(answer.all())
+        assert answer.finish == "grammar" and value["a"] in (1, "x") and value["b"] in (True, False)
+    assert model.generate("Once", grammar='root ::= "yes" | "no"').all() in ("yes", "no")
     written = model.generate("Once", max_tokens=6, temperature=0, alternatives=3)
     tokens = list(written)
     assert model.score([*b"Once"], [t.id for t in tokens]).greedy
@@ -248,6 +255,8 @@ def test_what_is_refused(model, tmp_path):
         (lambda: model.generate("a", temperature=float("nan")), ValueError, "temperature"),
         (lambda: model.generate("a", max_tokens=-1), ValueError, "-1 tokens"),
         (lambda: model.generate("a", max_tokens=1.5), ValueError, "max_tokens is 1.5"),
+        (lambda: model.generate("a", json_schema={"not": {}}), ValueError, "'not' is not supported"),
+        (lambda: model.generate("a", json_schema={}, grammar="root ::= \"a\""), ValueError, "not both"),
         (lambda: model.generate("a", alternatives=99), ValueError, "99 alternatives"),
         (lambda: model.generate("a", stop=""), ValueError, "stop expects"),
         (lambda: model.generate("a", stop="b\0c"), ValueError, "zero byte"),

@@ -12,12 +12,7 @@
 #include "text/strings.h"
 #include "text/tokenizer.h"
 
-enum {
-    PIECE = 256,
-    CONTEXT = 4096,
-    MOST_PIECE = 1 << 20,
-    TOGETHER = 64 /* writers in one pass over the weights; rows are the same bits in any company */
-};
+enum { PIECE = 256, CONTEXT = 4096, MOST_PIECE = 1 << 20 };
 
 void pal_engine_free(pal_engine *e) {
     if (!e) return;
@@ -28,14 +23,16 @@ void pal_engine_free(pal_engine *e) {
     pal_free(e->prompt_logits);
     pal_free(e->prompt_sums);
     pal_free(e->piece.stream);
+    pal_spellings_free(e->spellings);
+    pal_free(e->allowed);
     pal_free(e);
 }
 
 /* The working memory of an engine whose options are complete. */
 static pal_work_options work_options(const pal_engine_options *o) {
-    const int most = o->piece > TOGETHER ? o->piece : TOGETHER;
+    const int most = o->piece > PAL_TOGETHER ? o->piece : PAL_TOGETHER;
     return (pal_work_options){
-        .tokens = most, .sequences = TOGETHER, .logits = most, .context = o->context, .variance = o->variance
+        .tokens = most, .sequences = PAL_TOGETHER, .logits = most, .context = o->context, .variance = o->variance
     };
 }
 
@@ -52,7 +49,7 @@ pal_status pal_engine_plan(size_t *bytes, const pal_model *model, const pal_cont
     const pal_status st = pal_work_plan(&plan, model, cx, &work, err);
     const pal_model_config *c = pal_model_config_of(model);
     const size_t stream = options.read_seconds > 0 ? (size_t)options.piece * (size_t)c->hidden : 0;
-    *bytes = st ? 0 : plan.total + (TOGETHER * (size_t)c->vocab_rows + stream) * sizeof(float);
+    *bytes = st ? 0 : plan.total + (PAL_TOGETHER * (size_t)c->vocab_rows + stream) * sizeof(float);
     return st;
 }
 
@@ -89,7 +86,7 @@ static pal_status build(pal_engine *e, const pal_context *cx, pal_error *err) {
     if (o->read_seconds > 0 && (st = pal_alloc_named((void **)&e->piece.stream, (size_t)o->piece * (size_t)c->hidden,
                                                      sizeof *e->piece.stream, "a piece of a prompt", err)))
         return st;
-    return pal_alloc_named((void **)&e->logits, TOGETHER * (size_t)e->rows, sizeof *e->logits, "logits", err);
+    return pal_alloc_named((void **)&e->logits, PAL_TOGETHER * (size_t)e->rows, sizeof *e->logits, "logits", err);
 }
 
 pal_status pal_engine_new(pal_engine **out, const pal_model *model, const pal_tokenizer *tokenizer,
@@ -307,8 +304,9 @@ static void pick_task(void *arg, size_t i, int thread) {
     if (s->options.logprobs) job->sums[i] = log_sum(logits, e->rows);
     for (int k = 0; k < e->vocab; k++)
         if (!(e->tok->flags[k] & PAL_TOKEN_PRESENT)) logits[k] = -INFINITY;
-    job->ids[i] = pal_sampler_pick(e->samplers[thread], &s->options.sampling, logits, s->seen, s->written,
-                                   s->options.seed, (uint64_t)pal_state_position(s->state));
+    job->ids[i] = pal_sampler_pick_allowed(e->samplers[thread], &s->options.sampling, logits, s->seen, s->written,
+                                           s->guide ? e->allowed + i * e->spellings->words : NULL, s->options.seed,
+                                           (uint64_t)pal_state_position(s->state));
 }
 
 /* Continues a session by the id that was picked from its row of logits, whose log_sum() is `all`. */
@@ -317,12 +315,14 @@ static void write_token(pal_session *s, int32_t id, int row, double all) {
     const float *logits = e->logits + (size_t)row * (size_t)e->rows;
     pal_alternative top[PAL_ALTERNATIVES];
     pal_token token = { .id = id, .logprob = NAN, .variance = NAN };
-    bool stopped = false;
+    bool stopped = false, over = false;
     const size_t seen = s->held.size;
     pal_error err;
     if (token.id < 0) {
         (void)pal_state_set_pending(s->state, -1, NULL); /* it was read */
-        end(s, PAL_FINISH_ERROR, "the model's logits are not numbers: its weights or its memory hold NaN");
+        end(s, PAL_FINISH_ERROR,
+            s->guide ? "no token can follow: the grammar allows none, or those that it allows have no probability"
+                     : "the model's logits are not numbers: its weights or its memory hold NaN");
         return;
     }
     if (s->options.logprobs) judge(s, logits, all, &token, top);
@@ -334,6 +334,10 @@ static void write_token(pal_session *s, int32_t id, int row, double all) {
     s->left--;
     const bool named = pal_stops_name(&s->stops, id),
                ended = named || (!s->options.ignore_eos && pal_tokenizer_is_end(e->tok, (uint32_t)id));
+    if (s->guide && !ended && !pal_session_accept(s, (uint32_t)id, &over)) {
+        end(s, PAL_FINISH_ERROR, "the grammar has more ways at once than there is room for");
+        return;
+    }
     const pal_status st = ended ? pal_decoder_finish(s->decoder, &s->held, &err) /* no more bytes come */
                                 : pal_decoder_push(s->decoder, (uint32_t)token.id, &s->held, &err);
     if (st) {
@@ -343,10 +347,11 @@ static void write_token(pal_session *s, int32_t id, int row, double all) {
     size_t told = pal_stops_tellable(&s->stops, s->held.data, s->held.size, seen, &stopped);
     if (stopped || named) token.finish = PAL_FINISH_STOP;
     else if (ended) token.finish = PAL_FINISH_EOS;
+    else if (over) token.finish = PAL_FINISH_GRAMMAR;
     else if (!s->left) token.finish = PAL_FINISH_LENGTH;
     if (token.finish && !stopped) told = s->held.size; /* what might have become a stop string did not */
     token.text = (pal_slice){ s->held.data, told };
-    if (token.finish) pal_engine_remove(s);
+    if (token.finish) pal_engine_remove(s), pal_session_unguide(s);
     s->finish = token.finish;
     tell(s, &token);
     memmove(s->held.data, s->held.data + told, s->held.size - told);
@@ -355,9 +360,9 @@ static void write_token(pal_session *s, int32_t id, int row, double all) {
 
 /* One token for each of n writers. */
 static void write_group(pal_engine *e, pal_session *const *group, int n) {
-    pal_state *states[TOGETHER] = { 0 };
-    int32_t ids[TOGETHER] = { 0 };
-    double sums[TOGETHER] = { 0 };
+    pal_state *states[PAL_TOGETHER] = { 0 };
+    int32_t ids[PAL_TOGETHER] = { 0 };
+    double sums[PAL_TOGETHER] = { 0 };
     pal_error err;
     for (int i = 0; i < n; i++) {
         states[i] = group[i]->state;
@@ -367,6 +372,8 @@ static void write_group(pal_engine *e, pal_session *const *group, int n) {
     const pal_status st = pal_model_step(e->model, e->work, states, n, ids, e->logits, &err);
     for (int i = 0; i < n; i++) (void)pal_work_watch(e->work, i, NULL, NULL);
     pick_job job = { .e = e, .group = group, .ids = ids, .sums = sums };
+    for (int i = 0; i < n && !st; i++)
+        if (group[i]->guide) pal_session_allow(group[i], i);
     if (!st) pal_parallel_for(e->cx, (size_t)n, pick_task, &job);
     for (int i = 0; i < n; i++)
         if (st) end(group[i], PAL_FINISH_ERROR, err.text);
@@ -374,7 +381,7 @@ static void write_group(pal_engine *e, pal_session *const *group, int n) {
 }
 
 int pal_engine_step(pal_engine *e) {
-    pal_session *group[TOGETHER];
+    pal_session *group[PAL_TOGETHER];
     for (pal_session *r = e->readers, *next; r; r = next) {
         next = r->next;
         if (!has_to_read(r) && !r->paused) read_piece(r); /* continues to write at once */
@@ -399,7 +406,7 @@ int pal_engine_step(pal_engine *e) {
         } else if (!w->paused) {
             group[n++] = w;
         }
-        if (n == TOGETHER || (n && !next)) {
+        if (n == PAL_TOGETHER || (n && !next)) {
             write_group(e, group, n);
             n = 0;
         }

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/random.h"
+#include "infer/session.h"
 
 enum {
     STREAM = 0x736d706c, /* of random numbers: apart from those that make weights and data */
@@ -110,8 +111,10 @@ static void penalise(pal_sampler *s, const pal_sampling *o, const unsigned char 
 
 /* Copies the logits with bias and penalties; returns the likeliest id, or -1. */
 static int32_t prepare(pal_sampler *s, const pal_sampling *o, const float *logits, const unsigned char *seen,
-                       const uint32_t *written) {
+                       const uint32_t *written, const uint64_t *allowed) {
     memcpy(s->logits, logits, (size_t)s->vocab * sizeof *logits);
+    for (int i = 0; allowed && i < s->vocab; i++)
+        if (!(allowed[i / 64] >> i % 64 & 1)) s->logits[i] = -INFINITY;
     for (size_t i = 0; i < o->bias_count; i++) {
         float *x = &s->logits[o->bias[i].id];
         *x = o->bias[i].bias <= -100 ? -INFINITY : (float)((double)*x + o->bias[i].bias);
@@ -216,7 +219,12 @@ static double uniform(uint64_t seed, uint64_t index) {
 
 int32_t pal_sampler_pick(pal_sampler *s, const pal_sampling *o, const float *logits, const unsigned char *seen,
                          const uint32_t *written, uint64_t seed, uint64_t index) {
-    const int32_t best = prepare(s, o, logits, seen, written);
+    return pal_sampler_pick_allowed(s, o, logits, seen, written, NULL, seed, index);
+}
+
+int32_t pal_sampler_pick_allowed(pal_sampler *s, const pal_sampling *o, const float *logits, const unsigned char *seen,
+                                 const uint32_t *written, const uint64_t *allowed, uint64_t seed, uint64_t index) {
+    const int32_t best = prepare(s, o, logits, seen, written, allowed);
     if (best < 0 || o->temperature == 0 || !(s->logits[best] < INFINITY)) return best;
     const bool all = !o->top_k && o->min_p == 0 && (o->top_p == 0 || o->top_p == 1);
     int count;

@@ -11,7 +11,7 @@
 #include "text/tokenizer.h"
 
 const char *pal_finish_name(pal_finish finish) {
-    static const char *const names[] = { "", "length", "eos", "stop", "context", "error" };
+    static const char *const names[] = { "", "length", "eos", "stop", "context", "grammar", "error" };
     return (unsigned)finish < PAL_COUNT(names) ? names[finish] : "";
 }
 
@@ -61,6 +61,8 @@ pal_status pal_session_new(pal_session **out, pal_engine *e, pal_error *err) {
 void pal_session_free(pal_session *s) {
     if (!s) return;
     pal_engine_remove(s);
+    pal_session_unguide(s);
+    pal_bytes_free(&s->spelled);
     pal_state_free(s->state);
     pal_decoder_free(s->decoder);
     pal_bytes_free(&s->held);
@@ -89,6 +91,7 @@ void pal_session_follow(pal_session *s) {
     (void)pal_decoder_finish(s->decoder, &s->held, NULL);
     s->held.size = 0;
     for (size_t i = 0; i < s->recent_count; i++) (void)pal_decoder_push(s->decoder, s->recent[i], &s->held, NULL);
+    if (s->guide) pal_decoder_forget(s->decoder); /* its grammar begins with a whole character */
     s->held.size = 0;
 }
 
@@ -100,6 +103,7 @@ void pal_session_stop(pal_session *s) {
         pal_session_follow(s);
     }
     pal_engine_remove(s);
+    pal_session_unguide(s);
 }
 
 void pal_session_cancel(pal_session *s) { pal_session_stop(s); }
@@ -111,6 +115,7 @@ const pal_state *pal_session_state(const pal_session *s) { return s->state; }
 
 void pal_session_reset(pal_session *s) {
     pal_engine_remove(s);
+    pal_session_unguide(s);
     pal_state_reset(s->state);
     memset(s->seen, 0, (size_t)s->engine->vocab);
     s->recent_count = 0;
@@ -181,6 +186,7 @@ pal_status pal_session_begin(pal_session *s, const uint32_t *ids, size_t count, 
     const pal_state *known = options->known;
     pal_session_options own;
     pal_stops stops;
+    pal_shared_guide *guide = NULL;
     pal_status st;
     pal_session_stop(s);
     if ((st = check_begin(s, known ? known : s->state, ids, count, options, err))) return st;
@@ -188,7 +194,11 @@ pal_status pal_session_begin(pal_session *s, const uint32_t *ids, size_t count, 
     s->ids.count = 0;
     s->held.size = 0;
     if ((st = make_room(s, options, stops.longest, err)) || (st = pal_ids_reserve(&s->ids, count + 1, err)) ||
+        (st = pal_engine_guide(s->engine, options->grammar, &guide, err)) ||
+        (guide &&
+         (st = pal_bytes_reserve(&s->spelled, s->engine->longest_token + s->engine->spellings->longest, err))) ||
         (known && (st = pal_state_copy(s->state, known, err)))) {
+        pal_engine_unguide(s->engine, guide);
         drop_options(&own);
         pal_stops_free(&stops);
         return st;
@@ -197,6 +207,7 @@ pal_status pal_session_begin(pal_session *s, const uint32_t *ids, size_t count, 
     pal_stops_free(&s->stops);
     s->options = own;
     s->stops = stops;
+    if ((s->guide = guide)) pal_guide_begin(guide->guide, &s->place);
     s->read = s->noted = 0;
     s->finish = PAL_FINISH_NOT;
     s->paused = false;

@@ -3,13 +3,22 @@
 #ifndef PAL_INFER_SESSION_H
 #define PAL_INFER_SESSION_H
 
+#include "grammar/guide.h"
 #include "infer/stops.h"
 #include "model/work.h"
 #include "palimpsa/session.h"
 
+enum { PAL_TOGETHER = 64 }; /* writers in one pass over the weights; rows are the same bits in any company */
 enum { PAL_RECENT = 8 }; /* tokens that a decoder is primed with: more than any character has bytes */
 
 typedef enum pal_phase { PAL_IDLE, PAL_READING, PAL_WRITING } pal_phase;
+
+/* What sessions of one grammar share, while there are any. */
+typedef struct pal_shared_guide {
+    struct pal_shared_guide *next;
+    pal_guide *guide;
+    int users;
+} pal_shared_guide;
 
 /* A session's state holds everything of its text but the newest token, which is pending: a step reads the pending
  * tokens of all writers, picks the next ones and leaves those pending. While a prompt is read nothing is pending; `ids`
@@ -33,6 +42,9 @@ struct pal_session {
     size_t read, noted;          /* of them, by the state; in seen and recent */
     bool first;                  /* the text's very first token is among ids and was not reported yet */
     int64_t left;                /* tokens that may still be written */
+    pal_shared_guide *guide;     /* of its grammar; NULL: none */
+    pal_place place;             /* in it */
+    pal_bytes spelled;           /* a token, for the grammar */
 };
 
 struct pal_engine {
@@ -52,8 +64,24 @@ struct pal_engine {
     pal_session *under_way;         /* ... this reader; NULL: nothing */
     pal_session *readers, *writers; /* readers: who has waited longest first */
     pal_engine_counts counts;
+    pal_spellings *spellings; /* of the vocabulary; NULL until a session has a grammar, like the next one */
+    uint64_t *allowed;        /* (rows of a step, words) bits of ids */
+    pal_shared_guide *guides;
 };
 
+/* guided.c. A grammar's guide for one more session; NULL: no grammar. */
+pal_status pal_engine_guide(pal_engine *e, const pal_grammar *grammar, pal_shared_guide **out, pal_error *err);
+void pal_engine_unguide(pal_engine *e, pal_shared_guide *guide); /* one session fewer */
+void pal_session_unguide(pal_session *s);                        /* its text has ended */
+/* Fills row i of `allowed` for a session with a grammar. */
+void pal_session_allow(pal_session *s, int i);
+/* A token has been picked. False: the grammar forbids it, or is too large. *over: the text ends with it. */
+bool pal_session_accept(pal_session *s, uint32_t id, bool *over);
+
+/* pal_sampler_pick() among ids whose bit is set in allowed; NULL: among all. */
+int32_t pal_sampler_pick_allowed(pal_sampler *sampler, const pal_sampling *sampling, const float *logits,
+                                 const unsigned char *seen, const uint32_t *written, const uint64_t *allowed,
+                                 uint64_t seed, uint64_t index);
 /* The bytes that an engine takes besides weights and sessions: working memory and logits. */
 pal_status pal_engine_plan(size_t *bytes, const pal_model *model, const pal_context *cx, pal_engine_options options,
                            pal_error *err);

@@ -18,6 +18,7 @@ const char *serve_finish(const serve_text *t) {
     case PAL_FINISH_LENGTH:
     case PAL_FINISH_CONTEXT: return "length";
     case PAL_FINISH_EOS:
+    case PAL_FINISH_GRAMMAR:
     case PAL_FINISH_STOP: return "stop";
     default: return NULL;
     }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "format/json.h"
 #include "serve/inside.h"
 
 bool(serve_wrong)(serve_fields *f, const char *name, const char *expected) {
@@ -148,8 +149,9 @@ static bool stream(serve_fields *f, serve_job *job) {
 
 /* Fields that other servers know and that would change the answer: not silently ignored. */
 static bool unsupported(serve_fields *f) {
-    static const char *const names[] = { "tools",  "tool_choice", "functions",  "function_call",
-                                         "suffix", "grammar",     "guided_json" };
+    static const char *const names[] = {
+        "tools", "tool_choice", "functions", "function_call", "suffix", "guided_json"
+    };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const json_t *value = field(f, names[i]);
         const char *text = json_string_value(value);
@@ -159,13 +161,35 @@ static bool unsupported(serve_fields *f) {
         f->result = serve_error(f->x, 400, names[i], "'%s' is not supported", names[i]);
         return false;
     }
-    const json_t *format = field(f, "response_format");
-    const char *type = json_string_value(json_object_get(format, "type"));
-    if (format && (!type || strcmp(type, "text") != 0)) {
-        f->result = serve_error(f->x, 400, "response_format", "'response_format' is not supported, only text is");
-        return false;
-    }
     return true;
+}
+
+static pal_status schema_grammar(pal_grammar **out, const json_t *schema, pal_error *err) {
+    char *text = pal_json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (!text) return pal_fail(err, PAL_E_MEMORY, "out of memory for a schema");
+    const pal_status st = pal_grammar_from_schema(out, text, strlen(text), err);
+    free(text);
+    return st;
+}
+
+/* What the answer must be: of response_format, or of rules. */
+static bool grammar(serve_fields *f, serve_job *job) {
+    static const char expected[] = "an object whose \"type\" is text, json_object, or json_schema with "
+                                   "\"json_schema\": {\"schema\": ...}";
+    const json_t *format = field(f, "response_format"), *rules = field(f, "grammar");
+    const char *type = json_string_value(json_object_get(format, "type"));
+    const json_t *schema = json_object_get(json_object_get(format, "json_schema"), "schema");
+    pal_status st = PAL_OK;
+    pal_error err;
+    if (rules && (!json_is_string(rules) || format))
+        return serve_wrong(f, "grammar", "a text of rules, without 'response_format'");
+    if (rules) st = pal_grammar_read(&job->grammar, json_string_value(rules), json_string_length(rules), &err);
+    else if (!format) return true;
+    else if (type && strcmp(type, "json_object") == 0) st = pal_grammar_json_object(&job->grammar, &err);
+    else if (type && strcmp(type, "json_schema") == 0 && schema) st = schema_grammar(&job->grammar, schema, &err);
+    else if (!type || strcmp(type, "text") != 0) return serve_wrong(f, "response_format", expected);
+    job->options.grammar = job->grammar;
+    return st ? serve_failed(f, rules ? "grammar" : "response_format", &err) : true;
 }
 
 static bool memory(serve_fields *f, serve_job *job) {
@@ -191,8 +215,8 @@ bool serve_common(serve_fields *f, serve_job *job, int64_t *n) {
         !serve_number(f, "frequency_penalty", -2, 2, &s->frequency_penalty) ||
         !serve_integer(f, "seed", INT64_MIN, INT64_MAX, &seed) || !serve_integer(f, "n", 1, 128, n) ||
         !serve_boolean(f, "cache_prompt", &job->caches) || !serve_boolean(f, "ignore_eos", &job->options.ignore_eos) ||
-        !serve_boolean(f, "variance", &job->variance) || !stops(f, job) || !biases(f, job) || !stream(f, job) ||
-        !memory(f, job))
+        !serve_boolean(f, "variance", &job->variance) || !grammar(f, job) || !stops(f, job) || !biases(f, job) ||
+        !stream(f, job) || !memory(f, job))
         return false;
     best_of = *n;
     if (!serve_integer(f, "best_of", 1, 128, &best_of)) return false;

@@ -137,6 +137,7 @@ struct serve_job {
     double arrived;
     pal_session_options options;
     char **stop; /* own */
+    pal_grammar *grammar; /* own; NULL: none */
     pal_ids *prompts;
     pal_bytes *prompt_texts;
     size_t prompt_count;

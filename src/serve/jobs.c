@@ -40,6 +40,7 @@ void serve_job_free(serve_job *job) {
     for (size_t i = 0; job->stop && i < job->options.stop_count; i++) pal_free(job->stop[i]);
     pal_free(job->stop);
     pal_free((void *)job->options.sampling.bias);
+    pal_grammar_free(job->grammar);
     pal_free(job->prompts);
     pal_free(job->prompt_texts);
     pal_free(job->texts);

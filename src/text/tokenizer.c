@@ -249,6 +249,18 @@ pal_status pal_decoder_push(pal_decoder *d, uint32_t id, pal_bytes *text, pal_er
     return PAL_OK;
 }
 
+pal_status pal_decoder_peek(const pal_decoder *d, uint32_t id, pal_bytes *text, pal_error *err) {
+    pal_decoder copy = *d;
+    return append_token(&copy, id, text, err);
+}
+
+bool pal_decoder_begins(const pal_decoder *d) {
+    return (!d->any && (d->tok->first_texts.count || d->tok->join_blank)) || d->strip ||
+           (!d->started && d->tok->strip_blank);
+}
+
+void pal_decoder_forget(pal_decoder *d) { d->pending_size = 0; }
+
 pal_status pal_decoder_finish(pal_decoder *d, pal_bytes *text, pal_error *err) {
     const pal_status st = pal_bytes_append(text, d->pending, d->pending_size, err);
     if (!st) *d = decoder_of(d->tok, d->skip_special);

@@ -144,6 +144,12 @@ bool pal_tokenizer_is_end(const pal_tokenizer *tok, uint32_t id);
  * "default", or another of several ("tool_use"). Empty: there is none. */
 pal_slice pal_tokenizer_chat_template(const pal_tokenizer *tok, const char *name);
 
+/* What an id would append to the text now, apart from an unfinished character before it. */
+pal_status pal_decoder_peek(const pal_decoder *decoder, uint32_t id, pal_bytes *text, pal_error *err);
+/* Whether tokens still lose or get blanks, because a text begins here. */
+bool pal_decoder_begins(const pal_decoder *decoder);
+void pal_decoder_forget(pal_decoder *decoder); /* the bytes of an unfinished character */
+
 typedef struct pal_span {
     size_t start, size; /* in the text of this step */
 } pal_span;

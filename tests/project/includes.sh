@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Includes go one way: base <- kernels <- memory <- layers <- model <- {infer <- eval <- train, convert} <- cli;
-# base <- format <- text <- data; text <- template; model uses format, what stands on model may use the others; base <- comm <- eval; format <- plot <- cli.
+# base <- format <- text <- data; text <- {template, grammar}; grammar <- infer; model uses format, what stands on model may use the others; base <- comm <- eval; format <- plot <- cli.
 # A public header belongs to the room whose things it declares, and is included as that room's own headers are.
 set -euo pipefail
 root=$1
@@ -9,6 +9,7 @@ declare -A may=(
     [format]="base format"
     [text]="base format text"
     [template]="base text template"
+    [grammar]="base format text grammar"
     [plot]="base format plot"
     [data]="base format text data"
     [kernels]="base kernels"
@@ -18,15 +19,15 @@ declare -A may=(
     [model]="base kernels memory layers format model"
     [train]="base kernels memory layers format model text data infer comm eval train"
     [eval]="base kernels memory layers format model text data eval infer comm"
-    [infer]="base kernels memory layers format model text infer"
-    [serve]="base format model text template data infer serve"
+    [infer]="base kernels memory layers format model text grammar infer"
+    [serve]="base format model text template grammar data infer serve"
     [convert]="base kernels memory layers format model text convert"
 )
 declare -A room_of=(
     [status]=base [context]=base [view]=base [matrix]=base [batch]=base [timing]=base
     [memory]=memory [config]=layers [model]=model [state]=model [watch]=model [windows]=model [surgery]=model
     [safetensors]=format [tokenizer]=text
-    [sampler]=infer [session]=infer [bundle]=infer [score]=eval [evaluate]=eval [train]=train [convert]=convert
+    [grammar]=grammar [sampler]=infer [session]=infer [bundle]=infer [score]=eval [evaluate]=eval [train]=train [convert]=convert
 )
 bad=0
 while IFS=: read -r file include; do

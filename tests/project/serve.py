@@ -74,6 +74,21 @@ with tempfile.TemporaryDirectory() as folder:
         events = s.stream("/v1/chat/completions", **talk)
         assert "".join(e["choices"][0]["delta"].get("content", "") for e in events) == plain and events[0]["choices"][0]["delta"]["role"] == "assistant"
 
+        # Answers that follow a grammar, in company of one that does not.
+        schema = {"type": "object", "properties": {"a": {"enum": [1, "x"]}, "b": {"type": "array", "items": {"type": "boolean"}, "maxItems": 3}}, "required": ["a", "b"]}
+        form = {"type": "json_schema", "json_schema": {"name": "form", "strict": True, "schema": schema}}
+        for seed in range(4):
+            choices = s.post("/v1/chat/completions", messages=[{"role": "user", "content": "Hi"}], response_format=form, n=3, seed=seed, max_tokens=200)["choices"]
+            for value in (json.loads(c["message"]["content"]) for c in choices):
+                assert value["a"] in (1, "x") and len(value["b"]) <= 3 and set(map(type, value["b"])) <= {bool}, value
+            assert {c["finish_reason"] for c in choices} == {"stop"}
+        events = s.stream("/v1/completions", prompt=words, response_format=form, max_tokens=200)
+        assert set(json.loads("".join(e["choices"][0]["text"] for e in events))) == {"a", "b"} and events[-1]["choices"][0]["finish_reason"] == "stop"
+        cut = s.complete(prompt=words, response_format={"type": "json_object"}, max_tokens=1)["choices"][0]
+        assert cut["text"] == "{" and cut["finish_reason"] == "length", cut
+        assert s.text(prompt=words, grammar='root ::= "yes" | "no"') in ("yes", "no")
+        assert s.text(prompt=words, response_format={"type": "text"}, **G) == greedy
+
         # The tokenizer, as lm-evaluation-harness asks for it.
         assert s.post("/tokenize", prompt=words, add_special_tokens=False)["tokens"] == ids
         assert s.post("/detokenize", tokens=ids)["prompt"] == words
@@ -101,7 +116,7 @@ with tempfile.TemporaryDirectory() as folder:
                 s.refused({"prompt": "a", name: value}, name)
         for name, wrong in {"prompt": (5, None, {}, [], [1.5], [-1], [10**6], [["a"]], "\u0416"), "stop": (5, "", [""], ["a"] * 17, {}, "a\0b"),
                             "logit_bias": ([], {"x": 1}, {"-1": 1}, {"99999": 1}, {"9" * 30: 1}, {"": 1}, {" 1": 1}, {"+1": 1}, {"01": 1}, {"1 ": 1}, {"1": "a"}, {"1": 101}), "stream_options": (5, {}), "model": (5, []),
-                            "tools": ([{}],), "response_format": ({"type": "json_object"},), "suffix": ("a",)}.items():
+                            "tools": ([{}],), "response_format": (5, {}, {"type": "json"}, {"type": "json_schema"}, {"type": "json_schema", "json_schema": {"schema": {"not": {}}}}), "grammar": (5, "", "root ::= x"), "suffix": ("a",)}.items():
             for value in wrong:
                 s.refused({"prompt": "a", name: value}, name)
         for messages in (None, [], "hi", [{}], [{"role": "user"}], [{"role": "robot", "content": "a"}], [{"role": "user", "content": 5}]):

@@ -2,6 +2,7 @@
 """Texts with their memories: reading, writing, forks, files."""
 from __future__ import annotations
 
+import json
 import math
 import os
 import weakref
@@ -92,7 +93,7 @@ class Sessions:
 
 class Generation(Iterator[Token]):
     """Tokens as they are written. `text` is everything so far, `finish` why the text ended: "length", "eos", "stop",
-    "context", or "cancelled" when the session was used for something else meanwhile; None while it continues."""
+    "context", "grammar" (it is complete), or "cancelled" when the session was used for something else meanwhile; None while it continues."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -248,9 +249,9 @@ class Session:
                  temperature: float = 0.8, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0,
                  repetition_penalty: float = 1.0, presence_penalty: float = 0.0, frequency_penalty: float = 0.0,
                  stop: str | Sequence[str] | None = (), seed: int = 1, ignore_eos: bool = False,
-                 alternatives: int = 0) -> Generation:
+                 alternatives: int = 0, json_schema: Any = None, grammar: str | None = None) -> Generation:
         """Appends the prompt to what the memory holds and generates: an iterator of tokens. Temperature 0 always takes the
-        likeliest."""
+        likeliest. With a JSON Schema (a mapping, or its text) or the rules of a grammar the text follows it."""
         ids = self._ids(prompt)
         stops = [stop] if isinstance(stop, str) else list(stop or ())
         if any(not isinstance(s, str) or not s or "\0" in s for s in stops):
@@ -270,8 +271,12 @@ class Session:
         texts = [ffi.new("char[]", s.encode()) for s in stops]
         listed = ffi.new("char *[]", texts)
         options.stop, options.stop_count = ffi.cast("const char *const *", listed), len(texts)
+        followed = _grammar(json_schema, grammar)
+        options.grammar = ffi.NULL if followed is None else followed
         with self.model._guard():
-            return self._begin(ids, options)
+            begun = self._begin(ids, options)
+            self._grammar = followed
+            return begun
 
     def read(self, text: str | bytes | Sequence[int] | np.ndarray) -> Session:
         """Appends a text to what the memory holds; returns the session."""
@@ -347,6 +352,22 @@ class Session:
         if self._pointer is None or self.model.closed:
             return "<palimpsa.Session: closed>"
         return f"<palimpsa.Session of {self.model.path}: {self.position} tokens>"
+
+
+def _grammar(schema: Any, rules: str | None) -> Any:
+    """A grammar that frees itself; None without schema and rules."""
+    if schema is not None and rules is not None:
+        raise ValueError("a text follows json_schema or grammar, not both")
+    if schema is None and rules is None:
+        return None
+    out, err = ffi.new("pal_grammar **"), ffi.new("pal_error *")
+    if rules is not None:
+        text = rules.encode()
+        check(lib.pal_grammar_read(out, text, len(text), err), err)
+    else:
+        text = (schema if isinstance(schema, str) else json.dumps(schema)).encode()
+        check(lib.pal_grammar_from_schema(out, text, len(text), err), err)
+    return ffi.gc(out[0], lib.pal_grammar_free)
 
 
 def state_parts(model: Model, state: Any, layer: int) -> dict[str, np.ndarray]:
