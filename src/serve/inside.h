@@ -112,6 +112,7 @@ typedef struct serve_text {
     pal_alternative *top;
     size_t top_count, top_room;
     int64_t written;
+    double first;                  /* when its first token was written */
     pal_ids ids;                   /* written */
     bool read;                     /* its prompt */
     bool again;                    /* it is read again without its stop string, to become a memory */
@@ -175,6 +176,21 @@ typedef struct serve_counts {
     uint64_t requests, cached_tokens, refused, errors, prompt_tokens, written_tokens, cancelled;
 } serve_counts;
 
+/* What /metrics shows as histograms, and how many values fell into each bucket. */
+typedef enum serve_histogram {
+    SERVE_QUEUE_SECONDS,
+    SERVE_FIRST_TOKEN_SECONDS,
+    SERVE_TOKEN_SECONDS,
+    SERVE_PROMPT_TOKENS,
+    SERVE_CACHED_RATIO,
+    SERVE_HISTOGRAMS
+} serve_histogram;
+enum { SERVE_BUCKETS = 14 };
+typedef struct serve_measured {
+    uint64_t in[SERVE_BUCKETS + 1];
+    double sum;
+} serve_measured;
+
 /* A socket, and what it owes us: a request's headers or body. */
 typedef struct serve_connection {
     struct serve_connection *next, *previous;
@@ -207,6 +223,7 @@ struct pal_server {
     int queued, texts_running, aside_count;
     uint64_t next_id;
     serve_counts counts;
+    serve_measured measured[SERVE_HISTOGRAMS];
     pal_engine_counts engine; /* summed over models, as of the last step */
     size_t cache_bytes;       /* as of the last step or text that began */
     serve_connection *connections;
@@ -349,6 +366,9 @@ void serve_hide_paths(const pal_server *s, char *sentence); /* for clients: file
 bool serve_upload_begin(serve_exchange *x, serve_result *result); /* false: it was answered */
 void serve_upload_take(serve_upload *upload, const void *data, size_t size);
 void serve_upload_end(serve_exchange *x); /* drops what became nothing */
+
+/* metrics.c */
+void serve_measure(pal_server *server, serve_histogram which, double value); /* with the lock */
 
 /* request_log.c */
 void serve_log_request(const serve_exchange *x);

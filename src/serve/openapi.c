@@ -114,7 +114,7 @@ static const struct {
     { "/detokenize", "post", "Ids to text", "application/json", 200, detokenize_rows, NULL },
     { "/tokenizer_info", "get", "The tokenizer of the first model", "application/json", 200, NULL, NULL },
     { "/health", "get", "Whether the server takes requests", "application/json", 200, NULL, NULL },
-    { "/metrics", "get", "Counters for Prometheus", "text/plain", 200, NULL, NULL },
+    { "/metrics", "get", "Counters, gauges and histograms for Prometheus", "text/plain", 200, NULL, NULL },
 };
 
 static json_t *bound(double x) { return x == floor(x) ? json_integer((json_int_t)x) : json_real(x); }

@@ -49,7 +49,7 @@ static void on_token(void *user, const pal_token *token) {
         }
     }
     if (token->id >= 0 && !token->prompt) {
-        t->written++;
+        if (!t->written++) t->first = pal_seconds();
         if ((job->caches || job->update) && pal_ids_append(&t->ids, (uint32_t)token->id, NULL)) fits = false;
     }
     if (token->text.size && pal_bytes_append(&t->text, token->text.data, token->text.size, NULL)) fits = false;
@@ -267,6 +267,15 @@ static bool reads_again(serve_text *t) {
     return !st;
 }
 
+static void measure(const serve_text *t) {
+    pal_server *s = t->job->server;
+    if (t->prompt) serve_measure(s, SERVE_PROMPT_TOKENS, (double)t->prompt->count);
+    if (!t->written) return;
+    serve_measure(s, SERVE_FIRST_TOKEN_SECONDS, t->first - t->job->arrived);
+    if (t->written > 1)
+        serve_measure(s, SERVE_TOKEN_SECONDS, (pal_seconds() - t->first) / (double)(t->written - 1));
+}
+
 /* The bytes of a character that will not be finished are part of the text. A memory is updated only by an answer that
  * is whole. */
 static void end_text(serve_text *t) {
@@ -282,6 +291,7 @@ static void end_text(serve_text *t) {
         if (t->job->makes || t->job->update) keep_memory(t);
         keep_answer(t);
     }
+    measure(t);
     drop_session(t);
     t->done = true;
     t->job->ended++;
@@ -398,6 +408,8 @@ static void finish_job(serve_job **at) {
     s->counts.prompt_tokens += (uint64_t)job->prompt_tokens;
     s->counts.written_tokens += (uint64_t)job->written_tokens;
     s->counts.cached_tokens += (uint64_t)job->cached_tokens;
+    if (job->prompt_tokens)
+        serve_measure(s, SERVE_CACHED_RATIO, (double)job->cached_tokens / (double)job->prompt_tokens);
     if (job->cancelled) s->counts.cancelled++;
     if (job->memory) {
         if (job->update) job->memory->updating = false;
@@ -501,6 +513,7 @@ static void take_queued(pal_server *s) {
     if (!may_take(s)) return;
     serve_job *job = s->queue, **end = &s->running;
     job->begun = true;
+    serve_measure(s, SERVE_QUEUE_SECONDS, pal_seconds() - job->arrived);
     s->answers += job->answer;
     while (*end) end = &(*end)->next;
     s->queue = job->next;
