@@ -99,8 +99,11 @@ static void read_multipliers(reader *r, const json_t *object, pal_mixer_spec *m)
     if (!list) return;
     if (!json_is_object(list)) refuse(r, "in_multipliers", "an object with some of z, x, B, C and dt");
     static const char *const known[] = { "z", "x", "B", "C", "dt", NULL };
+    const size_t outer = strlen(r->where);
+    snprintf(r->where + outer, sizeof r->where - outer, "in_multipliers.");
     refuse_unknown(r, list, known);
     for (int i = 0; i < 5; i++) m->in_scale[i] = real(r, list, scale_names[i], 0);
+    r->where[outer] = 0;
 }
 
 static void read_mixer(reader *r, const json_t *object, pal_mixer_spec *m) {

@@ -84,6 +84,8 @@ with tempfile.TemporaryDirectory() as folder:
         check(line in lines, f"inspect does not say '{line}':\n{lines}")
     windows = json.loads(run("inspect", model, "--windows", "--data", text, "--tokens", 300, "--json"))
     check([layer["median_n_t"] is None for layer in windows["layers"]] == [False, True, False, False, True], windows)
+    for name, says in (("palimpsa-x:3,attention", "no layer is named 'palimpsa-x'"), ("mamba2:0", "ends in no number of layers"), ("attention+mamba2", "the second attends")):
+        check(says in run("train", *TEXT, "--model", name, "--out", root / "never", code=2) and not (root / "never").exists(), f"train --model {name}")
     check(run("inspect", PATTERN).decode().startswith(f"{PATTERN}: hybrid of Palimpsa-M, attention, D (mesa), MLP"), "inspect of a pattern")
 
     # A saved memory has the bytes of its position, and the text continues from it as if it were read again.

@@ -84,64 +84,6 @@ static void any_width_gets_heads_that_share_it(void **state) {
         }
 }
 
-static void patterns_name_layers(void **state) {
-    (void)state;
-    pal_model_config c = preset("palimpsa-m:3,attention:1", (pal_preset_options){ .task = "text" });
-    assert_true(c.hybrid && c.layers == 8 && c.blocks == 2 && c.layer_block[3] == 1 && c.layer_block[4] == 0);
-    assert_true(c.metaplastic[0] && !c.metaplastic[3] && c.hidden == 192 && c.rescale_residual);
-    /* A kind that comes twice is one block; layers repeat and are cut. */
-    c = preset("mamba2-60m,attention+mlp,mamba2,relu2", (pal_preset_options){ .layers = 6 });
-    assert_true(c.layers == 6 && c.blocks == 3 && c.hidden == 512 && c.vocab == 32000);
-    static const unsigned char layers[] = { 0, 1, 0, 2, 0, 1 };
-    assert_memory_equal(c.layer_block, layers, sizeof layers);
-    for (int i = 0; i < 6; i++) assert_false(c.metaplastic[i]);
-    assert_true(c.block[1].form == PAL_MLP_SWIGLU && c.block[1].mlp == 1536 && c.block[2].mixers == 0 &&
-                c.block[2].form == PAL_MLP_RELU2 && c.block[2].mlp == 2048);
-    c = preset("palimpsa-m+attention+mlp", (pal_preset_options){ .task = "text", .layers = 2, .mlp = 48 });
-    assert_true(c.blocks == 1 && c.block[0].mixers == 2 && c.block[0].mlp == 48 && c.metaplastic[1]);
-    c = preset("mesa:2,longhorn,convolution,palimpsa", (pal_preset_options){ .task = "mqar", .mesa_tolerance = 1e-4 });
-    static const char *const rules[] = { "mesa", "mesa", "longhorn", "none", "palimpsa" };
-    assert_int_equal(c.layers, 5);
-    for (int i = 0; i < 5; i++) assert_string_equal(pal_model_layer_rule(&c, i), rules[i]);
-    assert_true(c.mqar && c.block[0].mixer[0].mesa_tolerance == 1e-4 && c.block[1].mixer[0].mesa_tolerance == 0);
-    c = preset("gated-deltanet:2,palimpsa-d-wo-meta", (pal_preset_options){ .task = "text", .layers = 3 });
-    assert_true(c.block[0].mixer[0].kind == PAL_MIXER_GDN && !c.metaplastic[2]);
-}
-
-static void wrong_patterns_get_one_sentence(void **state) {
-    (void)state;
-    static const struct {
-        const char *name;
-        pal_preset_options options;
-        const char *says;
-    } cases[] = {
-        { "palimpsa-x:3,attention", { 0 }, "no layer is named 'palimpsa-x'; a layer is one of palimpsa-d" },
-        { "palimpsa-m:0", { 0 }, "'palimpsa-m:0' ends in no number of layers; expected 1 to 1024" },
-        { "palimpsa-m:2x,attention", { 0 }, "ends in no number of layers" },
-        { "palimpsa-m:9999999999,attention", { 0 }, "ends in no number of layers" },
-        { "palimpsa-m:1024,attention:1", { 0 }, "ends in no number of layers" },
-        { "mlp+attention", { 0 }, "the MLP of a layer comes last, found 'attention' after it" },
-        { "mlp+relu2", { 0 }, "a layer has one MLP, found two" },
-        { "attention+palimpsa-m", { 0 }, "the first keeps a memory of fixed size and the second attends" },
-        { "palimpsa-m+attention+attention", { 0 }, "at most two mixers, found a third, 'attention'" },
-        { "palimpsa-m,,attention", { 0 }, "no layer is named ''" },
-        { "palimpsa-m,attention", { .rule = "mesa" }, "as in 'mesa:3,attention'" },
-        { "mlp,relu2,mesa,gla,delta,gdn,gdn_app,longhorn,palimpsa,attention,palimpsa-d,palimpsa-d-wo-meta,palimpsa-m,"
-          "palimpsa-m-wo-meta,mamba2,gated-deltanet,convolution",
-          { 0 },
-          "more than 16 kinds of layers" },
-        { "palimpsa-m,attention", { .heads = 7 }, "do not make" },
-    };
-    for (size_t i = 0; i < PAL_COUNT(cases); i++) {
-        pal_model_config c;
-        pal_error err;
-        pal_preset_options o = cases[i].options;
-        o.task = "text";
-        assert_int_equal(pal_model_preset(&c, cases[i].name, &o, &err), PAL_E_ARGUMENT);
-        if (!strstr(err.text, cases[i].says)) fail_msg("%s: %s", cases[i].name, err.text);
-    }
-}
-
 static void wrong_names_are_refused_with_the_nearest(void **state) {
     (void)state;
     pal_model_config c;
@@ -657,8 +599,6 @@ int main(void) {
         cmocka_unit_test(presets_have_the_published_sizes),
         cmocka_unit_test(bare_names_take_the_size_of_their_task),
         cmocka_unit_test(any_width_gets_heads_that_share_it),
-        cmocka_unit_test(patterns_name_layers),
-        cmocka_unit_test(wrong_patterns_get_one_sentence),
         cmocka_unit_test(wrong_names_are_refused_with_the_nearest),
         cmocka_unit_test(sizes_beyond_counting_are_refused),
         cmocka_unit_test(configurations_survive_json),
