@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "kernels/activations/activations.h"
 #include "kernels/conv/conv.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/loss/cross_entropy.h"
 #include "kernels/norms/norms.h"
 #include "kernels/rotary/rotary.h"
@@ -210,11 +211,13 @@ static void make_conv_taps(row_op *o, size_t rows, int width, int taps, bool bia
 }
 static void make_conv(row_op *o, size_t rows, int width) { make_conv_taps(o, rows, width, 4, true); }
 static void make_conv_odd(row_op *o, size_t rows, int width) { make_conv_taps(o, rows, width, 1 + width % 6, false); }
+static bool is_linear(const row_op *o) { return strcmp(o->kind->name, "conv_linear") == 0; }
 static pal_conv_args conv_args(row_op *o) {
     return (pal_conv_args){ .sequences = o->sequences,
                             .cu_seqlens = o->cu_seqlens,
                             .channels = o->width,
                             .taps = o->groups,
+                            .linear = is_linear(o),
                             .w = data(o, "w"),
                             .bias = data(o, "b"),
                             .x = reading(o, "x"),
@@ -260,6 +263,74 @@ static void run_rotary(row_op *o, const pal_context *cx) {
                                 .y = view(o, "y"),
                                 .dy = reading(o, "dy"),
                                 .dx = view(o, "dx") };
+    if (a.y.data) pal_rotary(cx, &a);
+    if (a.dx.data) pal_rotary_backward(cx, &a);
+    test_guarded_free(table, n);
+}
+
+/* y = f(x), or y = f(x, by), one number a channel. */
+static void make_elementwise(row_op *o, size_t rows, int width) {
+    add(o, "x", ROW_IN, rows, (size_t)width);
+    add(o, "dy", ROW_UPSTREAM, rows, (size_t)width);
+    add(o, "y", ROW_OUT, rows, (size_t)width);
+    add(o, "dx", ROW_GRAD, rows, (size_t)width);
+}
+static void make_multiply(row_op *o, size_t rows, int width) {
+    make_elementwise(o, rows, width);
+    add(o, "by", ROW_IN, rows, (size_t)width);
+    add(o, "dby", ROW_GRAD, rows, (size_t)width);
+}
+typedef void elementwise_fn(const pal_context *cx, const pal_elementwise_args *a);
+static void elementwise(row_op *o, const pal_context *cx, elementwise_fn *fn, const char *x, const char *by,
+                        const char *y) {
+    const pal_elementwise_args a = { .rows = o->rows,
+                                     .width = (int)row_array_named(o, x)->width,
+                                     .factor = -1.75f,
+                                     .x = reading(o, x),
+                                     .by = reading(o, by),
+                                     .y = view(o, y) };
+    if (a.y.data) fn(cx, &a);
+}
+static void run_scale(row_op *o, const pal_context *cx) {
+    elementwise(o, cx, pal_scale_rows, "x", "none", "y");
+    elementwise(o, cx, pal_scale_rows, "dy", "none", "dx");
+}
+static void run_relu2(row_op *o, const pal_context *cx) {
+    elementwise(o, cx, pal_relu2_backward, "x", "dy", "dx");
+    elementwise(o, cx, pal_relu2, "x", "none", "y");
+}
+static void run_multiply(row_op *o, const pal_context *cx) {
+    elementwise(o, cx, pal_multiply_rows, "dy", "x", "dby");
+    elementwise(o, cx, pal_multiply_rows, "dy", "by", "dx");
+    elementwise(o, cx, pal_multiply_rows, "x", "by", "y");
+}
+
+/* The first 2/3 of each of three heads turn where they lie, in a copy. */
+static void make_rotary_part(row_op *o, size_t rows, int width) {
+    cut(o, rows);
+    o->width = 2 * width;
+    o->groups = 3;
+    for (int n = 0; n < o->sequences; n++) o->numbers[n] = (int)pal_rng_below(&o->rng, 50);
+    make_elementwise(o, rows, 9 * width);
+}
+static void run_rotary_part(row_op *o, const pal_context *cx) {
+    enum { POSITIONS = 90 };
+    const size_t n = pal_rotary_table_floats(POSITIONS, o->width);
+    float *table = test_guarded(n);
+    pal_rotary_table(cx, table, 0, POSITIONS, o->width, 100.0);
+    const pal_rotary_args a = { .sequences = o->sequences,
+                                .cu_seqlens = o->cu_seqlens,
+                                .offsets = o->numbers,
+                                .heads = o->groups,
+                                .width = o->width,
+                                .stride = o->width / 2 * 3,
+                                .table = table,
+                                .x = reading(o, "y"),
+                                .y = view(o, "y"),
+                                .dy = reading(o, "dx"),
+                                .dx = view(o, "dx") };
+    elementwise(o, cx, pal_copy_rows, "x", "none", "y");
+    elementwise(o, cx, pal_copy_rows, "dy", "none", "dx");
     if (a.y.data) pal_rotary(cx, &a);
     if (a.dx.data) pal_rotary_backward(cx, &a);
     test_guarded_free(table, n);
@@ -434,7 +505,12 @@ const row_kind row_kinds[] = {
     { "l2_eps", make_l2, run_l2_eps, { { "y", "x" }, { "dx", "dy" }, { "dx", "x" } }, 1, .norm = true },
     { "conv", make_conv, run_conv, { { "y", "x" } }, 1 },
     { "conv_odd", make_conv_odd, run_conv, { { "y", "x" } }, 1 },
+    { "conv_linear", make_conv_odd, run_conv, { { "y", "x" } }, 1 },
     { "rotary", make_rotary, run_rotary, { { "y", "x" }, { "dx", "dy" } }, 1 },
+    { "rotary_part", make_rotary_part, run_rotary_part, { { "y", "x" }, { "dx", "dy" } }, 1 },
+    { "scale", make_elementwise, run_scale, { { "y", "x" }, { "dx", "dy" } }, 1 },
+    { "relu2", make_elementwise, run_relu2, { { "y", "x" }, { "dx", "dy" }, { "dx", "x" } }, 1 },
+    { "multiply", make_multiply, run_multiply, { { "y", "x" }, { "y", "by" }, { "dx", "dy" }, { "dx", "by" } }, 1 },
     { "silu", make_activation, run_silu, { { "y", "x" }, { "dx", "dy" }, { "dx", "x" } }, 1 },
     { "sigmoid",
       make_activation,

@@ -54,6 +54,7 @@ static void packed_equals_separate(void **state) {
         for (int round = 0; round < 12; round++) {
             fixture *f = make(&rng, 1 + (int)pal_rng_below(&rng, MAX_SEQUENCES), round % 3 ? 5 : 50,
                               1 + (int)pal_rng_below(&rng, 140), 1 + round % 6);
+            f->a.linear = round % 4 == 0;
             const size_t C = (size_t)f->a.channels, n = (size_t)tokens(f) * C, taps = C * (size_t)f->a.taps;
             pal_conv_silu(cx, &f->a);
             pal_conv_silu_backward(cx, &f->a, f->scratch);
@@ -140,6 +141,7 @@ static void pieces_equal_the_whole(void **state) {
             fixture *f = make(&rng, 1 + (int)pal_rng_below(&rng, MAX_SEQUENCES), 12,
                               1 + (int)pal_rng_below(&rng, MAX_CHANNELS), 1 + (int)pal_rng_below(&rng, 6));
             if (round % 3 == 0) f->a.bias = NULL;
+            f->a.linear = round % 5 == 0;
             run_in_pieces(cx, &rng, f, false, round % 2);
             run_in_pieces(cx, &rng, f, true, round % 2);
             drop(f);
