@@ -88,15 +88,22 @@ static double element(const pal_tensor *t, size_t i) {
 
 void selftest_check(selftest_case *c, const char *name, const char *how, const float *x, size_t count, double accept) {
     const pal_tensor *t = pal_safetensors_find(c->file, name);
+    if (t && t->count != count) return selftest_break(c, "%s has %zu elements, expected %zu", name, t->count, count);
+    selftest_check_part(c, name, how, x, 0, count, accept);
+}
+
+void selftest_check_part(selftest_case *c, const char *name, const char *how, const float *x, size_t first,
+                         size_t count, double accept) {
+    const pal_tensor *t = pal_safetensors_find(c->file, name);
     if (!t) return;
-    if (t->count != count || (t->dtype != PAL_F64 && t->dtype != PAL_F32)) {
+    if (first > t->count || t->count - first < count || (t->dtype != PAL_F64 && t->dtype != PAL_F32)) {
         selftest_break(c, "%s has %zu elements of %s, expected %zu of F64 or F32", name, t->count,
-                       pal_dtype_name(t->dtype), count);
+                       pal_dtype_name(t->dtype), first + count);
         return;
     }
     double worst = 0, scale = 0;
     for (size_t i = 0; i < count; i++) {
-        const double ref = element(t, i), diff = fabs((double)x[i] - ref);
+        const double ref = element(t, first + i), diff = fabs((double)x[i] - ref);
         if (!(diff <= worst)) worst = isnan(diff) ? INFINITY : diff; /* a NaN fails */
         if (fabs(ref) > scale) scale = fabs(ref);
     }
@@ -129,7 +136,7 @@ void selftest_count(selftest_case *c, const char *name, size_t right, size_t all
 
 /* An expected tensor that no runner computes fails its case: what was recorded for a check is not passed over in
  * silence. */
-static void fail_unseen(selftest_case *c) {
+void selftest_unseen(selftest_case *c) {
     for (size_t i = 0; i < pal_safetensors_count(c->file); i++) {
         const char *name = pal_safetensors_at(c->file, i)->name;
         if (c->seen[i] || (strncmp(name, "out.", 4) != 0 && strncmp(name, "grad.", 5) != 0)) continue;
@@ -150,7 +157,7 @@ typedef struct {
 
 static void finish_case(tally *t, selftest_case *c, const char *name) {
     const char *verdict;
-    if (!c->broken && !c->unsupported && c->seen) fail_unseen(c);
+    if (!c->broken && !c->unsupported && c->seen) selftest_unseen(c);
     if (!c->broken && !c->unsupported && c->checked + c->failed == 0)
         selftest_break(c, "the case has no expected tensor");
     if (c->broken || c->failed) t->failed++, verdict = "failed";
@@ -210,9 +217,34 @@ static int list_folder(const char *dir, const char *sub, int (*keep)(const struc
     return n < 0 && errno == ENOENT ? 0 : n;
 }
 
+/* Every directory of dir/sub is a model with its recorded numbers. Adds to *found. */
+static int walk_models(tally *t, const char *dir, const char *sub, int *found) {
+    struct dirent **entries = NULL;
+    struct stat info;
+    const int n = list_folder(dir, sub, keep_visible, &entries);
+    if (n < 0) return cli_error(CLI_USAGE, "selftest: %s/%s: %s", dir, sub, strerror(errno));
+    for (int i = 0; i < n; i++) {
+        char path[4096], name[300];
+        snprintf(path, sizeof path, "%s/%s/%s", dir, sub, entries[i]->d_name);
+        snprintf(name, sizeof name, "%s/%s", sub, entries[i]->d_name);
+        free(entries[i]);
+        if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode)) continue; /* a note next to the cases */
+        ++*found;
+        selftest_case c = {
+            .cx = t->cx, .path = name, .op = "models", .verbose = t->verbose, .results = t->cases ? json_array() : NULL
+        };
+        if (!t->cases && t->verbose) printf("%s\n", name);
+        selftest_model(&c, path);
+        finish_case(t, &c, name);
+    }
+    free(entries);
+    return CLI_OK;
+}
+
 static int walk(tally *t, const char *dir) {
     struct dirent **entries = NULL;
     struct stat info;
+    int code;
     if (stat(dir, &info) != 0) return cli_error(CLI_USAGE, "selftest: %s: %s", dir, strerror(errno));
     if (!S_ISDIR(info.st_mode)) return cli_error(CLI_USAGE, "selftest: %s: not a directory", dir);
     int found = 0, n = list_folder(dir, "ops", keep_tensors, &entries);
@@ -228,24 +260,7 @@ static int walk(tally *t, const char *dir) {
         free(entries[i]);
     }
     free(entries);
-    entries = NULL;
-    n = list_folder(dir, "models", keep_visible, &entries);
-    if (n < 0) return cli_error(CLI_USAGE, "selftest: %s/models: %s", dir, strerror(errno));
-    for (int i = 0; i < n; i++) {
-        char path[4096], name[300];
-        snprintf(path, sizeof path, "%s/models/%s", dir, entries[i]->d_name);
-        snprintf(name, sizeof name, "models/%s", entries[i]->d_name);
-        free(entries[i]);
-        if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode)) continue; /* a note next to the cases */
-        found++;
-        selftest_case c = {
-            .cx = t->cx, .path = name, .op = "models", .verbose = t->verbose, .results = t->cases ? json_array() : NULL
-        };
-        if (!t->cases && t->verbose) printf("%s\n", name);
-        selftest_model(&c, path);
-        finish_case(t, &c, name);
-    }
-    free(entries);
+    if ((code = walk_models(t, dir, "models", &found)) || (code = walk_models(t, dir, "families", &found))) return code;
     if (!found)
         return cli_error(CLI_USAGE, "selftest: %s: no case found; expected %s/ops/*.safetensors or %s/models/*/", dir,
                          dir, dir);
@@ -274,7 +289,7 @@ int cmd_selftest(int argc, char **argv) {
         .about =
 
             "Checks this machine's numbers against recorded float64 ones.\n\n"
-            "Compares every file of DIR/ops and every model of DIR/models; without DIR, a small "
+            "Compares every file of DIR/ops and every model of DIR/models and DIR/families; without DIR, a small "
             "built-in set. Exit code 1 if a case fails.",
         .examples = "  palimpsa selftest                     is this build right on this processor?\n"
                     "  palimpsa selftest tests/golden        all recorded cases\n"

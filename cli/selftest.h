@@ -48,6 +48,13 @@ void selftest_break(selftest_case *c, const char *format, ...) PAL_PRINTF(2, 3);
  * ("stepped"), or is NULL. accept is the largest max|x-ref|/max|ref| (absolute where ref is all zero). */
 void selftest_check(selftest_case *c, const char *name, const char *how, const float *x, size_t count, double accept);
 
+/* The same of values first .. first+count-1 of the tensor. */
+void selftest_check_part(selftest_case *c, const char *name, const char *how, const float *x, size_t first,
+                         size_t count, double accept);
+
+/* Fails the case for every expected tensor that nothing was compared with. */
+void selftest_unseen(selftest_case *c);
+
 /* For results that are right or wrong: `right` of `all` are as recorded under `name`. */
 void selftest_count(selftest_case *c, const char *name, size_t right, size_t all);
 

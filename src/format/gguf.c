@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A GGUF file. One of architecture mamba2 is turned into a Hugging Face Mamba2: tensors get their names and shapes,
  * A_log is taken back out of -exp(A_log), and the metadata becomes a configuration. An architecture of ours holds
- * a configuration and tensors under the names that safetensors have. */
+ * a configuration and tensors under the names that safetensors have. One of a published family becomes a view. */
 #include "format/gguf.h"
 
 #include <math.h>
@@ -11,13 +11,21 @@
 #include "base/alloc.h"
 #include "base/blocks.h"
 #include "base/context.h"
+#include "base/half.h"
 #include "base/map.h"
 #include "base/size.h"
 #include "format/gguf_mamba2.h"
 #include "format/gguf_types.h"
 #include "format/json.h"
 
-enum { NAME_MAX_TEXT = 63, INFO_MIN = 8 + 1 + 4 + 8 + 4 + 8, PREVIEW = 40 };
+enum {
+    KEY_MAX = 96,
+    PAIRS_MAX = 512,
+    LIST_MAX = 1024,
+    NAME_MAX_TEXT = 63,
+    INFO_MIN = 8 + 1 + 4 + 8 + 4 + 8,
+    PREVIEW = 40
+};
 
 typedef struct {
     const pal_block_format *format;
@@ -29,7 +37,9 @@ typedef struct {
 typedef struct {
     const char *path;
     pal_map map;
-    bool mamba2; /* else one of our architectures */
+    bool mamba2;
+    const pal_family *family; /* without both: one of our architectures */
+    json_t *pairs;            /* numbers and short lists of them */
     size_t count;
     stored_tensor *stored;
     char *names; /* (count, PAL_GGUF_MAPPED_NAME) */
@@ -38,6 +48,7 @@ typedef struct {
 static void close_file(void *handle) {
     gguf_file *f = handle;
     pal_map_close(&f->map);
+    json_decref(f->pairs);
     pal_free(f->stored);
     pal_free(f->names);
     pal_free(f);
@@ -60,29 +71,77 @@ static bool is_ours(pal_slice architecture) {
     return false;
 }
 
+static json_int_t whole_of(uint64_t type, uint64_t bits) {
+    return type == PAL_GGUF_I8    ? (int8_t)bits
+           : type == PAL_GGUF_I16 ? (int16_t)bits
+           : type == PAL_GGUF_I32 ? (int32_t)bits
+                                  : (json_int_t)bits;
+}
+
+static json_t *number_json(uint64_t type, uint64_t bits) {
+    double real;
+    memcpy(&real, &bits, sizeof real);
+    if (type == PAL_GGUF_BOOL) return json_boolean(bits);
+    if (type == PAL_GGUF_F32) return pal_json_number((double)pal_bits_f32((uint32_t)bits));
+    return type == PAL_GGUF_F64 ? pal_json_number(real) : json_integer(whole_of(type, bits));
+}
+
+/* Keeps a pair that may speak of the model's shape: a number, or a list of whole ones. */
+static pal_status keep_pair(gguf_file *f, pal_slice key, const pal_gguf_value *v, pal_error *err) {
+    static const int sizes[] = { 1, 1, 2, 2, 4, 4, 0, 1 };
+    json_t *value = NULL;
+    if (v->type == PAL_GGUF_STRING || key.size > KEY_MAX || (key.size > 10 && memcmp(key.data, "tokenizer.", 10) == 0))
+        return PAL_OK;
+    if (v->type == PAL_GGUF_ARRAY && v->count <= LIST_MAX && v->element < PAL_COUNT(sizes) && sizes[v->element]) {
+        pal_gguf_reader r = { .data = f->map.data, .size = f->map.size, .at = v->at };
+        value = json_array();
+        for (uint64_t i = 0; i < v->count; i++) {
+            const uint64_t bits = pal_gguf_number(&r, (size_t)sizes[v->element]);
+            pal_json_append(value, json_integer(whole_of(v->element, bits)));
+        }
+    } else if (v->type != PAL_GGUF_ARRAY) {
+        value = number_json(v->type, v->bits);
+    }
+    if (!value) return PAL_OK;
+    if (json_object_size(f->pairs) >= PAIRS_MAX) {
+        json_decref(value);
+        return pal_fail(err, PAL_E_FORMAT, "%s: more than %d pairs of metadata", f->path, PAIRS_MAX);
+    }
+    pal_json_setn(f->pairs, (const char *)key.data, key.size, value);
+    return PAL_OK;
+}
+
+static pal_status refuse_architecture(const gguf_file *f, pal_slice architecture, pal_error *err) {
+    char text[PREVIEW + 1];
+    size_t n = 0;
+    if (!architecture.size) return pal_fail(err, PAL_E_FORMAT, "%s: general.architecture is missing", f->path);
+    for (; n < PREVIEW && n < architecture.size; n++)
+        text[n] = (char)(architecture.data[n] < ' ' || architecture.data[n] > '~' ? '?' : architecture.data[n]);
+    text[n] = 0;
+    return pal_fail(
+        err, PAL_E_UNSUPPORTED,
+        "%s: the architecture is '%s'%s; of GGUF files, mamba2, granitehybrid, nemotron_h, qwen35, falcon-h1, lfm2 and "
+        "those of this program are read",
+        f->path, text, n > 3 && strcmp(text + n - 3, "moe") == 0 ? ", a mixture of experts" : "");
+}
+
 static pal_status read_pairs(gguf_file *f, pal_gguf_reader *r, pal_gguf_facts *k, uint64_t pairs, pal_error *err) {
     pal_status st;
+    char architecture[PREVIEW + 1] = "";
+    f->pairs = json_object();
     for (uint64_t i = 0; i < pairs; i++) {
         const pal_slice key = pal_gguf_string(r);
         const pal_gguf_value v = pal_gguf_read(r);
         if (r->bad)
             return pal_fail(err, PAL_E_FORMAT, "%s: the metadata is damaged or cut short in entry %llu of %llu",
                             f->path, (unsigned long long)i, (unsigned long long)pairs);
-        if ((st = pal_gguf_take(k, f->path, key, &v, err))) return st;
+        if ((st = pal_gguf_take(k, f->path, key, &v, err)) || (st = keep_pair(f, key, &v, err))) return st;
     }
     f->mamba2 = pal_gguf_is(k->architecture, "mamba2");
-    if (!f->mamba2 && !is_ours(k->architecture)) {
-        if (!k->architecture.size) return pal_fail(err, PAL_E_FORMAT, "%s: general.architecture is missing", f->path);
-        char text[PREVIEW + 1];
-        size_t n = 0;
-        for (; n < PREVIEW && n < k->architecture.size; n++)
-            text[n] = (char)(k->architecture.data[n] < ' ' || k->architecture.data[n] > '~' ? '?'
-                                                                                            : k->architecture.data[n]);
-        text[n] = 0;
-        return pal_fail(err, PAL_E_UNSUPPORTED,
-                        "%s: the architecture is '%s'; of GGUF files, mamba2 and those of this program are read",
-                        f->path, text);
-    }
+    if (k->architecture.size <= PREVIEW && k->architecture.size)
+        memcpy(architecture, k->architecture.data, k->architecture.size);
+    f->family = pal_family_of_gguf(architecture);
+    if (!f->mamba2 && !f->family && !is_ours(k->architecture)) return refuse_architecture(f, k->architecture, err);
     if (!k->alignment) k->alignment = 32;
     if (k->alignment & (k->alignment - 1) || k->alignment < 8 || k->alignment > 1 << 20)
         return pal_fail(err, PAL_E_FORMAT, "%s: general.alignment is %llu, expected a power of two from 8 to 2^20",
@@ -184,8 +243,8 @@ static pal_status read_config(pal_source *source, const pal_gguf_facts *k, pal_e
     json_error_t why;
     bool starved;
     if (!k->config.size) return pal_fail(err, PAL_E_FORMAT, "%s: palimpsa.config is missing", source->path);
-    source->config =
-        pal_json_parse((const char *)k->config.data, k->config.size, JSON_REJECT_DUPLICATES, &why, &starved);
+    source->config = pal_json_parse((const char *)k->config.data, k->config.size, JSON_REJECT_DUPLICATES, &why,
+                                    &starved);
     if (starved) return pal_fail(err, PAL_E_MEMORY, "out of memory while opening %s", source->path);
     if (!json_is_object(source->config))
         return pal_fail(err, PAL_E_FORMAT, "%s: palimpsa.config is not a JSON object%s%s", source->path,
@@ -193,7 +252,53 @@ static pal_status read_config(pal_source *source, const pal_gguf_facts *k, pal_e
     return PAL_OK;
 }
 
-pal_status pal_gguf_open(pal_source *out, const char *path, pal_error *err) {
+/* The pairs of the family, without the architecture before their keys, and of a few tensors, whether they are there. */
+static json_t *family_pairs(const gguf_file *f, const pal_source *source) {
+    static const char *const telling[] = { "blk.0.ssm_norm.weight" };
+    const size_t length = strlen(f->family->gguf);
+    json_t *to = json_object(), *value;
+    const char *key;
+    json_object_foreach(f->pairs, key, value) if (strncmp(key, f->family->gguf, length) == 0 && key[length] == '.')
+        pal_json_set(to, key + length + 1, json_incref(value));
+    for (size_t i = 0; i < PAL_COUNT(telling); i++)
+        pal_json_set(to, telling[i], json_boolean(pal_source_find(source, telling[i]) != NULL));
+    return to;
+}
+
+static void set_tiled(json_t *config) {
+    json_t *blocks = json_object_get(config, "blocks");
+    for (size_t b = 0; b < json_array_size(blocks); b++) {
+        json_t *mixer = json_array_get(json_object_get(json_array_get(blocks, b), "mixers"), 0);
+        const json_int_t heads = json_integer_value(json_object_get(mixer, "heads"));
+        const json_int_t key_heads = json_integer_value(json_object_get(mixer, "key_heads"));
+        const char *kind = json_string_value(json_object_get(mixer, "kind"));
+        if (kind && strcmp(kind, "gated_deltanet") == 0 && heads > key_heads && key_heads > 1)
+            pal_json_set(mixer, "tiled", json_true());
+    }
+}
+
+static pal_status translate(pal_source *out, const gguf_file *f, const pal_gguf_facts *k, pal_view_use use,
+                            pal_error *err) {
+    const pal_tensor *embedding = pal_source_find(out, "token_embd.weight");
+    json_t *pairs, *theirs = NULL;
+    if (!embedding || embedding->rank != 2)
+        return pal_fail(err, PAL_E_FORMAT, "%s: token_embd.weight is missing or no matrix", out->path);
+    pairs = family_pairs(f, out);
+    pal_status st = pal_family_from_gguf(&theirs, f->family, pairs, embedding->shape[0],
+                                         pal_source_find(out, "output.weight") != NULL, out->path, err);
+    if (!st) st = pal_family_read(&out->config, f->family, theirs, out->path, err);
+    json_decref(pairs);
+    json_decref(theirs);
+    if (st) return st;
+    const uint64_t rows = (uint64_t)embedding->shape[0], vocab = pal_gguf_vocabulary(f->map.data, k, rows);
+    if (vocab < rows) pal_json_set(out->config, "unpadded_vocab_size", json_integer((json_int_t)vocab));
+    if (use == PAL_VIEW_AS_IT_LIES && f->family->inside) set_tiled(out->config);
+    out->config = pal_json_whole(out->config);
+    if (!out->config) return pal_fail(err, PAL_E_MEMORY, "out of memory while opening %s", out->path);
+    return pal_view_import(out, f->family, true, use, err);
+}
+
+pal_status pal_gguf_open(pal_source *out, const char *path, pal_view_use use, pal_error *err) {
     pal_status st;
     void *block;
     out->one_file = true;
@@ -225,6 +330,7 @@ pal_status pal_gguf_open(pal_source *out, const char *path, pal_error *err) {
     }
     if ((st = pal_source_add_file(out, &file, f->count, err))) goto failed;
     if ((st = read_tensors(f, &r, &k, out, err)) || (st = pal_source_sort(out, err))) return st;
+    if (f->family) return translate(out, f, &k, use, err);
     return f->mamba2 ? pal_gguf_mamba2_config(out, &k, f->map.data, err) : read_config(out, &k, err);
 failed:
     close_file(f);

@@ -160,8 +160,7 @@ void pal_gguf_mamba2_shape(pal_tensor *t, pal_gguf_shape shape, int rank, const 
     }
 }
 
-/* Tokens at the end that are marked unused are padding of the embedding. */
-static uint64_t vocabulary(const unsigned char *file, const pal_gguf_facts *k, uint64_t rows) {
+uint64_t pal_gguf_vocabulary(const unsigned char *file, const pal_gguf_facts *k, uint64_t rows) {
     uint64_t n = k->tokens.count;
     if (k->unpadded) return k->unpadded;
     if (!n || n != rows) return rows;
@@ -190,7 +189,7 @@ pal_status pal_gguf_mamba2_config(pal_source *source, const pal_gguf_facts *k, c
     pal_json_set(c, "hidden_size", json_integer((json_int_t)k->embedding));
     pal_json_set(c, "num_hidden_layers", json_integer((json_int_t)k->blocks));
     pal_json_set(c, "vocab_size", json_integer(rows));
-    const json_int_t vocab = (json_int_t)vocabulary(file, k, (uint64_t)rows);
+    const json_int_t vocab = (json_int_t)pal_gguf_vocabulary(file, k, (uint64_t)rows);
     if (vocab != rows) pal_json_set(c, "unpadded_vocab_size", json_integer(vocab));
     pal_json_set(c, "state_size", json_integer((json_int_t)k->state));
     pal_json_set(c, "num_heads", json_integer((json_int_t)k->heads));

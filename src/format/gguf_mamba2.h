@@ -28,6 +28,8 @@ pal_status pal_gguf_mamba2_check(const pal_gguf_facts *k, const char *path, pal_
 bool pal_gguf_mamba2_name(char out[PAL_GGUF_MAPPED_NAME], pal_gguf_shape *shape, pal_slice name);
 /* Extents as we list them, slowest first. A contradiction with the configuration is found when the model is built. */
 void pal_gguf_mamba2_shape(pal_tensor *t, pal_gguf_shape shape, int rank, const int64_t *dims);
+/* Tokens without those at the end that are marked unused, which are padding of the embedding of so many rows. */
+uint64_t pal_gguf_vocabulary(const unsigned char *file, const pal_gguf_facts *k, uint64_t rows);
 /* source->config, once the tensors are known. file: all of it, where the facts point into. */
 pal_status pal_gguf_mamba2_config(pal_source *source, const pal_gguf_facts *k, const unsigned char *file,
                                   pal_error *err);

@@ -13,6 +13,7 @@
 #include "format/gguf.h"
 #include "format/model_dir.h"
 #include "format/torch_bin.h"
+#include "format/view.h"
 
 enum { PATH_MAX_TEXT = 4096 };
 
@@ -27,6 +28,11 @@ const pal_tensor *pal_source_find(const pal_source *source, const char *name) {
 
 const char *pal_source_stored(const pal_source *source, const pal_tensor *tensor) {
     return source->origin[tensor - source->tensors].stored;
+}
+
+const char *pal_source_name(const pal_source *source, const pal_tensor *tensor) {
+    const char *name = source->origin[tensor - source->tensors].name;
+    return name ? name : tensor->name;
 }
 
 const unsigned char *pal_source_gguf_bytes(const pal_source *source, const pal_tensor *tensor) {
@@ -184,7 +190,21 @@ static pal_status open_safetensors(pal_source *source, const char *path, pal_err
     return PAL_OK; /* sorted by the directory */
 }
 
-pal_status pal_source_open(pal_source *out, const char *path, pal_error *err) {
+/* A directory of a published family becomes one of ours. */
+static pal_status translate(pal_source *source, pal_error *err) {
+    char path[PATH_MAX_TEXT + 16];
+    json_t *blocks;
+    const pal_family *family = pal_family_of(source->config);
+    if (!family) return PAL_OK;
+    snprintf(path, sizeof path, "%s/config.json", source->path);
+    const pal_status st = pal_family_read(&blocks, family, source->config, path, err);
+    if (st) return st;
+    json_decref(source->config);
+    source->config = blocks;
+    return pal_view_import(source, family, false, PAL_VIEW_AS_IT_LIES, err);
+}
+
+static pal_status open_as(pal_source *out, const char *path, pal_view_use use, pal_error *err) {
     struct stat info;
     pal_status st;
     *out = (pal_source){ 0 };
@@ -193,8 +213,17 @@ pal_status pal_source_open(pal_source *out, const char *path, pal_error *err) {
     if (stat(path, &info) != 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno));
     const bool torch = S_ISDIR(info.st_mode) && !pal_has_safetensors(path) && pal_has_torch(path);
     if (torch) st = pal_torch_open(out, path, err);
-    else if (S_ISREG(info.st_mode)) st = pal_gguf_open(out, path, err);
+    else if (S_ISREG(info.st_mode)) st = pal_gguf_open(out, path, use, err);
     else st = open_safetensors(out, path, err);
+    if (!st && !out->one_file) st = translate(out, err);
     if (st) pal_source_close(out);
     return st;
+}
+
+pal_status pal_source_open(pal_source *out, const char *path, pal_error *err) {
+    return open_as(out, path, PAL_VIEW_AS_IT_LIES, err);
+}
+
+pal_status pal_source_open_grouped(pal_source *out, const char *path, pal_error *err) {
+    return open_as(out, path, PAL_VIEW_GROUPED, err);
 }

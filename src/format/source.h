@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Any checkpoint as one thing: a configuration and named tensors, whatever files hold them. What is read: a directory
- * with safetensors (one file or shards) or with a torch pytorch_model.bin (one or shards), and a GGUF file of
- * architecture mamba2, whose names, shapes and conventions are turned into those of Hugging Face's Mamba2.
+ * with safetensors (one file or shards) or with a torch pytorch_model.bin (one or shards), and a GGUF file. Mamba2 in
+ * GGUF is turned into Hugging Face's, and published families (families/family.h) into lists of blocks under our names.
  *
  * Opening maps files and reads no tensor. Most tensors then lie in the mapping as they are (`data`); those that have to
  * be made (quantised ones, A_log of a GGUF) have none, and pal_source_read makes any part of them. */
@@ -32,16 +32,22 @@ typedef struct pal_source {
         size_t file, index;
         const char *stored;         /* type in the file: "F32", "Q4_K" */
         const unsigned char *bytes; /* of a GGUF file: what it holds there, in that type */
+        const char *name;           /* in the file, where that is another; or NULL */
     } * origin;                     /* of each tensor */
+    size_t ignored, ignored_bytes;  /* tensors of the files that are no part of the model: of pictures, and the like */
     size_t file_count;
     pal_tensor_file *files;
 } pal_source;
 
 pal_status pal_source_open(pal_source *out, const char *path, pal_error *err);
+/* The same to be trained or written anew: heads that a GGUF file has in another order come in the order of groups. */
+pal_status pal_source_open_grouped(pal_source *out, const char *path, pal_error *err);
 void pal_source_close(pal_source *source);                                     /* a zeroed one is fine */
 const pal_tensor *pal_source_find(const pal_source *source, const char *name); /* NULL if absent */
 /* The type that the file stores, which is not the dtype for quantised tensors (they read as F32). */
 const char *pal_source_stored(const pal_source *source, const pal_tensor *tensor);
+/* What the file calls it. */
+const char *pal_source_name(const pal_source *source, const pal_tensor *tensor);
 /* What a GGUF file holds for this tensor, to be copied into another file unchanged; NULL: the source is none. */
 const unsigned char *pal_source_gguf_bytes(const pal_source *source, const pal_tensor *tensor);
 

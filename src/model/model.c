@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/blocks.h"
 #include "base/directory.h"
+#include "format/families/family.h"
 #include "format/model_dir.h"
 
 /* A list of complaints that ends in "and N more" where the sentence gets too long. */
@@ -95,7 +96,7 @@ static void compare_table(const pal_model *m, complaints *list, unsigned char *k
             if (!e->optional) complain(list, "'%s' %s is missing", e->view.name, expected);
         } else if (!same_shape(t, &e->view)) {
             shape_text(found, t->rank, t->shape);
-            complain(list, "'%s' is %s, the configuration makes it %s", e->view.name, found, expected);
+            complain(list, "'%s' is %s, the configuration makes it %s", pal_source_name(&m->source, t), found, expected);
         } else if (!is_float(t->dtype)) {
             complain(list, "'%s' has dtype %s, expected floating point numbers", e->view.name,
                      pal_dtype_name(t->dtype));
@@ -114,7 +115,7 @@ static pal_status compare_tensors(const pal_model *m, pal_error *err) {
     const pal_tensor *head = m->config.tied ? pal_source_find(&m->source, "lm_head.weight") : NULL;
     if (head) known[head - m->source.tensors] = 1;
     for (size_t i = 0; i < m->source.count; i++)
-        if (!known[i]) complain(&list, "'%.120s' is unexpected", m->source.tensors[i].name);
+        if (!known[i]) complain(&list, "'%.120s' is unexpected", pal_source_name(&m->source, &m->source.tensors[i]));
     pal_free(known);
     if (head) {
         const pal_tensor *embedding = pal_source_find(&m->source, pal_config_embedding_name(&m->config));
@@ -319,7 +320,9 @@ pal_status pal_model_open_unloaded(pal_model **out, const char *path, pal_model_
     if ((st = pal_alloc_named(&block, 1, sizeof(pal_model), "a model", err))) return st;
     pal_model *m = block;
     m->use = use;
-    if ((st = pal_source_open(&m->source, path, err))) {
+    if (use == PAL_FOR_INFERENCE) st = pal_source_open(&m->source, path, err);
+    else st = pal_source_open_grouped(&m->source, path, err);
+    if (st) {
         st = pal_model_not_opened(path, st, err);
         goto failed;
     }
@@ -351,7 +354,11 @@ pal_status pal_model_read_config(pal_model_config *out, const char *path, pal_er
     if (length > 5 && strcmp(path + length - 5, ".json") == 0) {
         json_t *root;
         if ((st = pal_json_read(&root, path, err))) return st;
-        st = pal_config_read(out, root, NULL, path, err);
+        const pal_family *family = pal_family_of(root);
+        json_t *blocks = NULL;
+        if (family) st = pal_family_read(&blocks, family, root, path, err);
+        if (!st) st = pal_config_read(out, blocks ? blocks : root, NULL, path, err);
+        json_decref(blocks);
         json_decref(root);
         return st;
     }

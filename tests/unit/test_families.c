@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT */
+/* Published families: GGUF files compute what was recorded, as they lie and with their heads in the order of groups;
+ * matrices stay mapped; what is not supported is refused by one sentence. Directories of theirs: `palimpsa selftest`.
+ */
+#include <jansson.h>
+#include <math.h>
+#include <unistd.h>
+
+#include "format/json.h"
+#include "format/model_dir.h"
+#include "model/model.h"
+#include "support/files.h"
+
+static pal_context *cx;
+
+static const char *const directories[] = {
+    "qwen3_5_published", "qwen3_5_untied", "nemotron_h",     "granite_4_h", "granite_4_h_rope", "bamba",
+    "falcon_h1",         "falcon_h1_norm", "falcon_h1_tied", "lfm2"
+};
+static const char *const files[] = { "granite", "nemotron", "qwen", "falcon", "falcon_norm" };
+
+static const char *family(const char *name) {
+    static char path[TEST_PATH];
+    snprintf(path, sizeof path, "%s/families/%s", PAL_TEST_GOLDEN, name);
+    return path;
+}
+
+/* Logits of one forward over all of a row of token ids. */
+static float *logits_of(const char *path, pal_model_use use, const int32_t *ids, int tokens, size_t *count) {
+    pal_model *model;
+    pal_work *work;
+    OK(pal_model_open(&model, path, use, cx, err));
+    OK(pal_work_new(&work, model, cx, &(pal_work_options){ .tokens = tokens, .sequences = 1, .logits = tokens }, err));
+    *count = (size_t)tokens * (size_t)pal_model_config_of(model)->vocab_rows;
+    float *logits = malloc(*count * sizeof *logits);
+    const int cu[2] = { 0, tokens };
+    const pal_batch batch = { .tokens = tokens, .sequences = 1, .ids = ids, .cu_seqlens = cu };
+    OK(pal_model_forward(model, work, &batch, NULL, tokens, logits, err));
+    pal_work_free(work);
+    pal_model_close(model);
+    return logits;
+}
+
+/* The largest difference, as a part of the largest number. */
+static double apart(const float *x, const double *y, size_t n) {
+    double worst = 0, largest = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double d = fabs((double)x[i] - y[i]);
+        if (!(d <= worst)) worst = d;
+        if (fabs(y[i]) > largest) largest = fabs(y[i]);
+    }
+    return worst / largest;
+}
+
+static void gguf_files_compute_what_was_recorded(void **state) {
+    (void)state;
+    for (size_t f = 0; f < PAL_COUNT(files); f++) {
+        char path[TEST_PATH];
+        pal_safetensors *recorded;
+        int32_t ids[12];
+        size_t count;
+        snprintf(path, sizeof path, "%s/families_gguf/%s.safetensors", PAL_TEST_GOLDEN, files[f]);
+        OK(pal_safetensors_open(&recorded, path, err));
+        for (int i = 0; i < 12; i++)
+            ids[i] = (int32_t)((const int64_t *)pal_safetensors_find(recorded, "input_ids")->data)[i];
+        const pal_tensor *expected = pal_safetensors_find(recorded, "logits");
+        snprintf(path, sizeof path, "%s/families_gguf/%s.gguf", PAL_TEST_GOLDEN, files[f]);
+        static const pal_model_use uses[] = { PAL_FOR_INFERENCE, PAL_FOR_TRAINING };
+        for (size_t u = 0; u < PAL_COUNT(uses); u++) {
+            float *logits = logits_of(path, uses[u], ids, 12, &count);
+            assert_int_equal(count, expected->count);
+            const double error = apart(logits, expected->data, count);
+            if (!(error <= 1e-5)) fail_msg("%s, use %zu: %g of the largest logit apart", files[f], u, error);
+            free(logits);
+        }
+        pal_safetensors_close(recorded);
+    }
+}
+
+/* Inference reads matrices where the file has them, also those that are rows of a fused one. */
+static void matrices_stay_mapped(void **state) {
+    (void)state;
+    for (size_t d = 0; d < PAL_COUNT(directories) + PAL_COUNT(files); d++) {
+        char path[TEST_PATH];
+        pal_model *model;
+        if (d < PAL_COUNT(directories)) snprintf(path, sizeof path, "%s", family(directories[d]));
+        else
+            snprintf(path, sizeof path, "%s/families_gguf/%s.gguf", PAL_TEST_GOLDEN, files[d - PAL_COUNT(directories)]);
+        OK(pal_model_open(&model, path, PAL_FOR_INFERENCE, cx, err));
+        for (size_t i = 0; i < pal_model_weight_count(model); i++) {
+            const pal_weight *w = pal_model_weight(model, i);
+            const pal_tensor *t = pal_source_find(&model->source, w->name);
+            if (w->quantisable && (!t->data || w->data != t->data)) fail_msg("%s: %s was copied", path, w->name);
+        }
+        pal_model_close(model);
+    }
+}
+
+/* A configuration with one key set to a JSON text, next to the tensors of the original; the sentence it is refused by.
+ */
+static const struct {
+    const char *directory, *key, *value, *sentence;
+} refused[] = {
+    { "granite_4_h", "num_local_experts", "64",
+      "num_local_experts is 64, expected 0: of this family models without experts" },
+    { "granite_4_h", "num_local_experts", NULL, "num_local_experts is absent, which means 8, expected 0" },
+    { "granite_4_h", "position_embedding_type", "\"alibi\"",
+      "position_embedding_type is \"alibi\", expected \"rope\" or \"nope\"" },
+    { "granite_4_h", "hidden_act", "\"gelu\"",
+      "hidden_act is \"gelu\", expected \"silu\", as all that this program runs" },
+    { "granite_4_h", "attention_bias", "true", "attention_bias is true, expected false" },
+    { "granite_4_h", "mamba_proj_bias", "true", "mamba_proj_bias is true, expected false" },
+    { "granite_4_h", "mamba_n_heads", "7", "mamba_n_heads is 7, expected heads that share" },
+    { "granite_4_h", "layer_types", "[\"mamba\"]", "expected a list of as many layers as num_hidden_layers" },
+    { "granite_4_h", "layer_types", "[1, 2, 3, 4, 5]", "layer_types is [1,2,3,4,5], expected a list of \"mamba\"" },
+    { "granite_4_h", "residual_multiplier", "0", "residual_multiplier is 0, expected a number other than 0" },
+    { "granite_4_h", "hidden_size", "\"64\"", "hidden_size is \"64\", expected a whole number from 1 to 2^30" },
+    { "granite_4_h", "hidden_size", "0", "hidden_size is 0, expected a whole number" },
+    { "granite_4_h", "time_step_limit", "[1]", "time_step_limit is [1], expected two numbers" },
+    { "granite_4_h_rope", "rope_parameters", "{\"rope_type\": \"yarn\", \"factor\": 4}",
+      "rope_parameters is \"yarn\", expected rotary positions of type \"default\"" },
+    { "bamba", "mlp_bias", "true", "mlp_bias is true, expected false" },
+    { "bamba", "attn_layer_indices", "[\"1\"]", "attn_layer_indices is [\"1\"], expected a list of layer numbers" },
+    { "nemotron_h", "layers_block_type", "[\"mamba\", \"moe\"]", "layers of experts (\"moe\") are not supported" },
+    { "nemotron_h", "layers_block_type", NULL, "hybrid_override_pattern is absent, expected a list of" },
+    { "nemotron_h", "mlp_hidden_act", "\"silu\"", "mlp_hidden_act is \"silu\", expected \"relu2\"" },
+    { "nemotron_h", "sliding_window", "4096", "sliding_window is 4096, expected null" },
+    { "nemotron_h", "use_bias", "true", "use_bias is true, expected false" },
+    { "qwen3_5_untied", "layer_types", "[\"conv\", \"conv\", \"conv\", \"conv\"]",
+      "expected a list of \"linear_attention\"" },
+    { "qwen3_5_untied", "attention_bias", "true", "attention_bias is true, expected false" },
+    { "qwen3_5_published", "text_config", "{\"model_type\": \"qwen3_5_text\", \"hidden_act\": \"gelu\"}",
+      "config.json: text_config.hidden_act is \"gelu\", expected \"silu\"" },
+    { "falcon_h1", "ssm_multipliers", "[1, 2]", "ssm_multipliers is [1,2], expected five numbers" },
+    { "falcon_h1", "projectors_bias", "true", "projectors_bias is true, expected false" },
+    { "falcon_h1", "mamba_d_ssm", "97", "mamba_n_heads is 6, expected heads that share the channels of mamba_d_ssm" },
+    { "falcon_h1", "num_hidden_layers", "4", "tensor 'model.layers.3.input_layernorm.weight' is missing" },
+    { "falcon_h1", "num_hidden_layers", "2", "is unexpected in a model of falcon_h1" },
+    { "lfm2", "conv_bias", "true", "conv_bias is true, expected false" },
+    { "lfm2", "intermediate_size", "113",
+      "'model.layers.0.feed_forward.w1.weight' is [112,64], the configuration makes it [113,64]" },
+};
+
+static void what_is_not_supported_is_refused_by_name(void **state) {
+    (void)state;
+    for (size_t i = 0; i < PAL_COUNT(refused); i++) {
+        char root[256], path[TEST_PATH + 32], tensors[TEST_PATH + 32];
+        json_t *config;
+        pal_model *model;
+        pal_error why;
+        snprintf(path, sizeof path, "%s/config.json", family(refused[i].directory));
+        OK(pal_json_read(&config, path, err));
+        if (refused[i].value)
+            json_object_set_new(config, refused[i].key, json_loads(refused[i].value, JSON_DECODE_ANY, NULL));
+        else json_object_del(config, refused[i].key);
+        test_directory(root);
+        snprintf(tensors, sizeof tensors, "%s/model.safetensors", family(refused[i].directory));
+        test_join(path, root, "model.safetensors");
+        assert_int_equal(symlink(tensors, path), 0);
+        test_join(path, root, "config.json");
+        OK(pal_json_write(path, config, err));
+        const pal_status st = pal_model_open(&model, root, PAL_FOR_INFERENCE, cx, &why);
+        if (st != PAL_E_UNSUPPORTED && st != PAL_E_FORMAT)
+            fail_msg("%s with %s: status %d", refused[i].directory, refused[i].key, st);
+        if (!strstr(why.text, refused[i].sentence) || !strstr(why.text, root))
+            fail_msg("%s with %s: '%s', expected '%s'", refused[i].directory, refused[i].key, why.text,
+                     refused[i].sentence);
+        json_decref(config);
+        test_remove(root);
+    }
+}
+
+static int make_context(void **state) {
+    (void)state;
+    pal_error err;
+    return pal_context_new(&cx, 2, NULL, &err);
+}
+
+static int free_context(void **state) {
+    (void)state;
+    pal_context_free(cx);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gguf_files_compute_what_was_recorded),
+        cmocka_unit_test(matrices_stay_mapped),
+        cmocka_unit_test(what_is_not_supported_is_refused_by_name),
+    };
+    return cmocka_run_group_tests(tests, make_context, free_context);
+}
