@@ -33,9 +33,9 @@ static int find_layout(const char *name, pal_layout *out) {
         }
     if (!name)
         return cli_error(CLI_USAGE,
-                         "convert: --to is missing (or --dtype, or --metaplastic); expected palimpsa, hf-mamba2, "
+                         "convert: --to is missing (or --dtype, or --metaplastic); expected palimpsa, hf, "
                          "official or gguf");
-    return cli_error(CLI_USAGE, "--to expects palimpsa, hf-mamba2, official or gguf, found '%s'", name);
+    return cli_error(CLI_USAGE, "--to expects palimpsa, hf, official or gguf, found '%s'", name);
 }
 
 static void print_cost(const pal_convert_cost *c) {
@@ -140,7 +140,7 @@ int cmd_convert(int argc, char **argv) {
     cli_surgery_job job = { 0 };
     const cli_option options[] = {
         { "to", OPT_TEXT, &to, "LAYOUT",
-          "palimpsa, hf-mamba2, official or gguf (default: gguf for a q type or DST.gguf; palimpsa "
+          "palimpsa, hf, official or gguf (default: gguf for a q type or DST.gguf; palimpsa "
           "with another --dtype)" },
         { "dtype", OPT_TEXT, &dtype, "TYPE",
           "f32, bf16, f16; for gguf also q8_0, q6_k, q5_k, q5_0, q4_k, q4_0 (default: keep each tensor's type)" },

@@ -17,13 +17,14 @@ extern "C" {
 typedef enum pal_layout {
     PAL_LAYOUT_PALIMPSA,  /* a directory as this library saves it; Mamba2 becomes a meta_mamba2 without metaplastic
                              layers */
-    PAL_LAYOUT_HF_MAMBA2, /* a directory for Hugging Face's Mamba2 class */
+    PAL_LAYOUT_HF,        /* a directory for Hugging Face's classes: Mamba2, or the family that the model came from */
     PAL_LAYOUT_OFFICIAL,  /* a directory with the configuration and the names of state-spaces, in safetensors */
-    PAL_LAYOUT_GGUF,      /* one file; plain Mamba2 as llama.cpp loads it, other models under architectures of ours */
+    PAL_LAYOUT_GGUF,      /* one file; plain Mamba2 and published families as llama.cpp loads them, other models under
+                             architectures of ours */
     PAL_LAYOUTS
 } pal_layout;
 
-PAL_API const char *pal_layout_name(pal_layout layout); /* "palimpsa", "hf-mamba2", "official", "gguf" */
+PAL_API const char *pal_layout_name(pal_layout layout); /* "palimpsa", "hf", "official", "gguf" */
 
 typedef struct pal_convert_options {
     pal_layout to;

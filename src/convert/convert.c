@@ -13,13 +13,15 @@
 #include "base/context.h"
 #include "base/log.h"
 #include "convert/attach.h"
+#include "format/families/family.h"
 #include "format/gguf_writer.h"
 #include "format/json.h"
 #include "format/model_writer.h"
+#include "format/view.h"
 #include "model/model.h"
 #include "text/gguf_export.h"
 
-static const char *const names[PAL_LAYOUTS] = { "palimpsa", "hf-mamba2", "official", "gguf" };
+static const char *const names[PAL_LAYOUTS] = { "palimpsa", "hf", "official", "gguf" };
 
 const char *pal_layout_name(pal_layout layout) { return (unsigned)layout < PAL_LAYOUTS ? names[layout] : NULL; }
 
@@ -29,8 +31,11 @@ typedef struct {
     pal_model *model;
     pal_model_config config; /* of the target */
     pal_attachment attached;
-    bool mamba2; /* the GGUF is one of plain Mamba2 */
-    bool cast;   /* options name a dtype */
+    bool mamba2;              /* the GGUF is one of plain Mamba2 */
+    const pal_family *family; /* whose names the target gets; NULL: none */
+    json_t *pairs;            /* of its GGUF file */
+    pal_source view;          /* the tensors under those names */
+    bool cast;                /* options name a dtype */
     pal_dtype dtype;
     size_t count;
     pal_tensor *tensors;       /* as they shall be; names and dtypes may differ from the source's */
@@ -83,7 +88,7 @@ static pal_status check_plain(const conversion *c, pal_error *err) {
                         "%s: the gated norm has %d group%s and the keys %d; %s takes the norm per group of keys%s",
                         path_of(c), x->norm_groups, x->norm_groups == 1 ? "" : "s", x->key_heads, to,
                         gguf || official ? "" : " (transformers since 5.23.0)");
-    if (c->options->to == PAL_LAYOUT_HF_MAMBA2 && pal_mixer_inner(x) % m->hidden)
+    if (c->options->to == PAL_LAYOUT_HF && pal_mixer_inner(x) % m->hidden)
         return pal_fail(err, PAL_E_UNSUPPORTED,
                         "%s: has %d channels inside for a hidden size of %d; Hugging Face's Mamba2 takes a whole "
                         "multiple only",
@@ -100,6 +105,63 @@ static pal_status check_plain(const conversion *c, pal_error *err) {
         return pal_fail(err, PAL_E_UNSUPPORTED,
                         "%s: %s; a GGUF of Mamba2 has biases in the convolutions and nowhere else", path_of(c),
                         x->proj_bias ? "the projections have biases" : "the convolutions have no bias");
+    return PAL_OK;
+}
+
+/* Whether the family's own configuration still says what the model computes. */
+static pal_status check_origin(const conversion *c, const pal_family *family, pal_error *err) {
+    static const char *const keys[] = { "blocks",
+                                        "layers",
+                                        "hidden_size",
+                                        "vocab_size",
+                                        "norm_eps",
+                                        "rope_theta",
+                                        "embedding_multiplier",
+                                        "logits_multiplier",
+                                        "tie_word_embeddings",
+                                        "metaplastic_layers" };
+    pal_model_config plain;
+    json_t *blocks = NULL, *said = NULL, *now = NULL;
+    const json_t *origin = json_object_get(c->model->source.config, "origin");
+    int on = 0;
+    for (int i = 0; i < c->model->config.layers; i++) on += c->model->config.metaplastic[i];
+    if (on)
+        return pal_fail(
+            err, PAL_E_UNSUPPORTED,
+            "%s: %d of %d layers are metaplastic; %s of %s would ignore their importance and compute something "
+            "else",
+            path_of(c), on, c->model->config.layers, names[c->options->to], family->model_types[0]);
+    pal_status st = pal_family_read(&blocks, family, origin, path_of(c), err);
+    if (!st) st = pal_config_read(&plain, blocks, NULL, path_of(c), err);
+    if (!st) {
+        said = pal_config_write(&plain, NULL);
+        now = pal_config_write(&c->model->config, NULL);
+        if (!said || !now) st = pal_fail(err, PAL_E_MEMORY, "out of memory while reading %s", path_of(c));
+    }
+    for (size_t i = 0; i < PAL_COUNT(keys) && !st; i++) {
+        const json_t *a = json_object_get(said, keys[i]), *b = json_object_get(now, keys[i]);
+        if (a != b && !json_equal(a, b))
+            st = pal_fail(err, PAL_E_UNSUPPORTED,
+                          "%s: %s is not what the configuration under origin says, so that it is no %s", path_of(c),
+                          keys[i], family->model_types[0]);
+    }
+    json_decref(blocks);
+    json_decref(said);
+    json_decref(now);
+    return st;
+}
+
+/* The names of a published family, where the model is one of it. */
+static pal_status take_family(conversion *c, pal_error *err) {
+    const json_t *origin = json_object_get(c->model->source.config, "origin");
+    const pal_family *family = origin ? pal_family_of(origin) : NULL;
+    const bool gguf = c->options->to == PAL_LAYOUT_GGUF;
+    pal_status st;
+    if (!family || (gguf && !family->gguf)) return check_plain(c, err);
+    if ((st = check_origin(c, family, err))) return st;
+    if (gguf && (st = pal_family_to_gguf(&c->pairs, family, origin, path_of(c), err))) return st;
+    if ((st = pal_view_export(&c->view, &c->model->source, family, gguf, err))) return st;
+    c->family = family;
     return PAL_OK;
 }
 
@@ -141,13 +203,18 @@ static void add(conversion *c, const pal_tensor *from, const pal_weight *w, cons
 static pal_status plan_tensors(conversion *c) {
     const pal_weight_table *table = &c->model->table;
     const pal_source *source = &c->model->source;
-    c->tensors = pal_alloc(table->count + 1, sizeof *c->tensors);
-    c->source = pal_alloc(table->count + 1, sizeof *c->source);
-    c->types = pal_alloc(table->count + 1, sizeof *c->types);
+    const size_t most = (c->family ? c->view.count : table->count) + 1;
+    c->tensors = pal_alloc(most, sizeof *c->tensors);
+    c->source = pal_alloc(most, sizeof *c->source);
+    c->types = pal_alloc(most, sizeof *c->types);
     if (!c->tensors || !c->source || !c->types)
         return pal_fail(c->err, PAL_E_MEMORY, "out of memory for the list of tensors");
     const bool plain = c->options->to == PAL_LAYOUT_GGUF ? c->mamba2 : c->options->to != PAL_LAYOUT_PALIMPSA;
-    for (size_t i = 0; i < table->count; i++) {
+    for (size_t i = 0; i < c->view.count; i++) {
+        const pal_weight *w = pal_model_find_weight(c->model, pal_view_ours(&c->view, i));
+        if (w) add(c, &c->view.tensors[i], w, c->view.tensors[i].name); /* a tied head may lie there too */
+    }
+    for (size_t i = 0; i < table->count && !c->family; i++) {
         const pal_weight_entry *e = &table->entries[i];
         const pal_tensor *t = pal_source_find(source, e->view.name);
         if (!t) continue; /* part of a gate that nothing reads */
@@ -168,11 +235,11 @@ static pal_status find_tokenizer(conversion *c) {
     const pal_status st = pal_attachment_find(&c->attached, &c->model->source, given, (size_t)c->config.vocab, c->err);
     if (st) return st;
     c->report.tokenizer = c->attached.tokenizer != NULL;
-    if (!c->report.tokenizer && !given && c->mamba2)
-        return pal_fail(
-            c->err, PAL_E_ARGUMENT,
-            "%s: has no tokenizer, which a GGUF file of Mamba2 needs; name one (a file or a directory) or 'none'",
-            path_of(c));
+    if (!c->report.tokenizer && !given && (c->mamba2 || c->pairs))
+        return pal_fail(c->err, PAL_E_ARGUMENT,
+                        "%s: has no tokenizer, which a GGUF file of Mamba2 or of a published family needs; name one (a "
+                        "file or a directory) or 'none'",
+                        path_of(c));
     return PAL_OK;
 }
 
@@ -187,13 +254,25 @@ static void set_special_ids(const conversion *c, json_t *to) {
     }
 }
 
+static json_t *family_config(const conversion *c) {
+    static const char *const keys[] = { "dtype", "torch_dtype" }, *const types[] = { "float32", "bfloat16", "float16" };
+    json_t *to = pal_family_text_config(c->family, json_object_get(c->model->source.config, "origin"));
+    for (size_t i = 0; i < PAL_COUNT(keys) && c->cast; i++)
+        if (json_object_get(to, keys[i]))
+            pal_json_set(to, keys[i], json_string(types[c->dtype == PAL_BF16 ? 1 : c->dtype == PAL_F16 ? 2 : 0]));
+    return pal_json_whole(to);
+}
+
 static json_t *make_config(const conversion *c) {
-    if (c->options->to != PAL_LAYOUT_HF_MAMBA2)
+    if (c->family) return family_config(c);
+    if (c->options->to != PAL_LAYOUT_HF)
         return pal_config_write_from(&c->config, &c->model->config, c->model->source.config);
     json_t *made = pal_config_write_hugging_face(&c->config);
     if (made) set_special_ids(c, made);
     return made;
 }
+
+static const pal_source *source_of(const conversion *c) { return c->family ? &c->view : &c->model->source; }
 
 static pal_status write_directory(conversion *c) {
     pal_model_writer *w;
@@ -201,7 +280,7 @@ static pal_status write_directory(conversion *c) {
     if (st) return st;
     size_t done = 0;
     for (size_t i = 0; i < c->count && !st; i++) {
-        st = pal_model_writer_copy(w, i, &c->model->source, c->source[i], c->err);
+        st = pal_model_writer_copy(w, i, source_of(c), c->source[i], c->err);
         done += pal_tensor_bytes(&c->tensors[i]);
         if (!st && c->options->progress && !c->options->progress(c->options->user, done, c->report.bytes))
             st = pal_fail(c->err, PAL_STOPPED, "%s: interrupted; nothing was written", c->target);
@@ -226,6 +305,7 @@ static const char *architecture_of(const conversion *c) {
                                                   [PAL_MIXER_M] = "metamamba2",
                                                   [PAL_MIXER_GDN] = "palimpsa-gdn",
                                                   [PAL_MIXER_ATTENTION] = "palimpsa-transformer" };
+    if (c->family) return c->family->gguf;
     if (c->config.hybrid) return "palimpsa-blocks";
     return c->mamba2 ? "mamba2" : ours[pal_config_mixer_of(&c->config)->kind];
 }
@@ -237,12 +317,14 @@ static pal_status write_gguf(conversion *c) {
     pal_bytes pairs = { 0 };
     size_t pair_count = 0;
     const char *slash = strrchr(c->target, '/');
-    char *config = c->mamba2 ? NULL : pal_json_dumps(c->model->source.config, JSON_COMPACT);
-    pal_status st = c->mamba2 ? pal_gguf_export(tokenizer, (size_t)m->vocab_rows, &pairs, &pair_count, c->err)
-                              : pal_gguf_export_own(tokenizer, (size_t)m->vocab_rows, &pairs, &pair_count, c->err);
-    if (!c->mamba2 && !config) st = pal_fail(c->err, PAL_E_MEMORY, "out of memory while writing %s", c->target);
+    const bool others = c->mamba2 || c->family; /* other programs read it */
+    char *config = others ? NULL : pal_json_dumps(c->model->source.config, JSON_COMPACT);
+    pal_status st = others ? pal_gguf_export(tokenizer, (size_t)m->vocab_rows, &pairs, &pair_count, c->err)
+                           : pal_gguf_export_own(tokenizer, (size_t)m->vocab_rows, &pairs, &pair_count, c->err);
+    if (!others && !config) st = pal_fail(c->err, PAL_E_MEMORY, "out of memory while writing %s", c->target);
     const pal_gguf_contents contents = { .architecture = architecture_of(c),
                                          .config = config,
+                                         .family = c->pairs,
                                          .hidden = m->hidden,
                                          .layers = m->layers,
                                          .conv = x->conv,
@@ -261,8 +343,7 @@ static pal_status write_gguf(conversion *c) {
                                          .tensors = c->source,
                                          .types = c->types,
                                          .cx = c->options->cx };
-    if (!st)
-        st = pal_gguf_write(c->target, &c->model->source, &contents, c->options->progress, c->options->user, c->err);
+    if (!st) st = pal_gguf_write(c->target, source_of(c), &contents, c->options->progress, c->options->user, c->err);
     free(config);
     pal_bytes_free(&pairs);
     struct stat info;
@@ -276,11 +357,16 @@ static pal_status convert(conversion *c, const char *source) {
     if ((unsigned)c->options->to >= PAL_LAYOUTS)
         return pal_fail(c->err, PAL_E_ARGUMENT, "there is no layout %d", (int)c->options->to);
     if ((st = read_dtype(c)) || (st = pal_target_is_free(c->target, !gguf, c->err))) return st;
-    if ((st = pal_model_open_unloaded(&c->model, source, PAL_FOR_INFERENCE, c->err))) return st;
+    /* As for training, heads come in the order of groups. */
+    if ((st = pal_model_open_unloaded(&c->model, source, PAL_FOR_TRAINING, c->err))) return st;
     if (gguf) {
         pal_error why;
-        c->mamba2 = check_plain(c, &why) == PAL_OK;
-    } else if (c->options->to != PAL_LAYOUT_PALIMPSA && (st = check_plain(c, c->err))) {
+        st = take_family(c, &why);
+        if (st == PAL_E_MEMORY) return pal_fail(c->err, st, "%s", why.text);
+        c->mamba2 = !st && !c->family; /* what neither can say is written as ours */
+    } else if (c->options->to == PAL_LAYOUT_HF
+                   ? (st = take_family(c, c->err))
+                   : c->options->to == PAL_LAYOUT_OFFICIAL && (st = check_plain(c, c->err))) {
         return st;
     }
     set_config(c);
@@ -298,6 +384,8 @@ pal_status pal_convert(const char *source, const char *target, const pal_convert
     pal_free(c.tensors);
     pal_free(c.source);
     pal_free(c.types);
+    json_decref(c.pairs);
+    pal_source_close(&c.view);
     pal_model_close(c.model);
     return st;
 }

@@ -36,7 +36,7 @@ typedef struct {
     const pal_gguf_contents *contents;
     pal_writer w;
     entry *entries;
-    size_t data; /* bytes, padded */
+    size_t data;            /* bytes, padded */
     float *values, *stored; /* (PIECE) as they are, and as they are read back */
     unsigned char *packed;
     pal_go_on_fn *progress;
@@ -72,6 +72,28 @@ static void pair_string(writer *w, const char *key, const char *value) {
     put_string(w, value);
 }
 
+/* A number, a switch or a list of whole numbers. */
+static void pair_json(writer *w, const char *key, const json_t *value) {
+    const bool real = json_is_real(value), list = json_is_array(value);
+    put_string(w, key);
+    put_number(w,
+               list                     ? PAL_GGUF_ARRAY
+               : real                   ? PAL_GGUF_F32
+               : json_is_boolean(value) ? PAL_GGUF_BOOL
+                                        : PAL_GGUF_U32,
+               4);
+    if (list) {
+        put_number(w, PAL_GGUF_I32, 4);
+        put_number(w, json_array_size(value), 8);
+        for (size_t i = 0; i < json_array_size(value); i++)
+            put_number(w, (uint64_t)json_integer_value(json_array_get(value, i)), 4);
+    } else if (json_is_boolean(value)) {
+        put_number(w, json_is_true(value), 1);
+    } else {
+        put_number(w, real ? pal_f32_bits((float)json_real_value(value)) : (uint64_t)json_integer_value(value), 4);
+    }
+}
+
 /* Mamba2 has names and shapes of its own in these files. */
 static pal_status mamba2_entry(const writer *w, entry *e, const pal_tensor *t) {
     bool matrix;
@@ -96,7 +118,7 @@ static pal_status plan_entry(writer *w, entry *e, const pal_tensor *t, pal_dtype
     e->format = pal_block_format_of(type);
     e->rank = t->rank;
     for (int i = 0; i < t->rank; i++) e->dims[i] = t->shape[t->rank - 1 - i];
-    if (!w->contents->config) {
+    if (!w->contents->config && !w->contents->family) {
         const pal_status st = mamba2_entry(w, e, t);
         if (st) return st;
     } else if (strlen(t->name) >= sizeof e->name || t->rank > 4) {
@@ -155,9 +177,22 @@ static void write_mamba2_pairs(writer *w) {
     if (padded) pair_u32(w, "palimpsa.unpadded_vocab_size", (uint32_t)p->vocab);
 }
 
+static void write_family_pairs(writer *w) {
+    const pal_gguf_contents *p = w->contents;
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)p->family, key, value) {
+        char full[128];
+        snprintf(full, sizeof full, "%s.%s", p->architecture, key);
+        pair_json(w, full, value);
+    }
+    if (p->vocab != p->vocab_rows) pair_u32(w, "palimpsa.unpadded_vocab_size", (uint32_t)p->vocab);
+}
+
 static void write_head(writer *w) {
     const pal_gguf_contents *p = w->contents;
-    const size_t general = 5, own = p->config ? 1 : (size_t)(12 + (p->vocab != p->vocab_rows));
+    const size_t padded = p->vocab != p->vocab_rows;
+    const size_t general = 5, own = p->config ? 1 : p->family ? json_object_size(p->family) + padded : 12 + padded;
     put(w, "GGUF", 4);
     put_number(w, 3, 4);
     put_number(w, p->count, 8);
@@ -168,6 +203,7 @@ static void write_head(writer *w) {
     pair_u32(w, "general.quantization_version", 2);
     pair_u32(w, "general.file_type", file_type(w));
     if (p->config) pair_string(w, "palimpsa.config", p->config);
+    else if (p->family) write_family_pairs(w);
     else write_mamba2_pairs(w);
     put(w, p->pairs, p->pairs_size);
     for (size_t i = 0; i < p->count; i++) {

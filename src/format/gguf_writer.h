@@ -10,8 +10,9 @@
 #include "palimpsa/context.h"
 
 typedef struct pal_gguf_contents {
-    const char *architecture;                              /* "mamba2", or one of pal_gguf_architectures */
+    const char *architecture;                              /* "mamba2", one of pal_gguf_architectures, or a family's */
     const char *config;                                    /* JSON, for one of ours; the line below is for mamba2 */
+    const struct json_t *family; /* metadata of a published family, whose names and shapes the tensors have already */
     int hidden, layers, conv, inner, state, heads, groups; /* groups: of keys and of the gated norm */
     int vocab, vocab_rows;
     double eps;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What `convert --to hf-mamba2` writes is loaded by transformers with our logits, and what transformers saves of it is read
+"""What `convert --to hf` writes is loaded by transformers with our logits, and what transformers saves of it is read
 here with the same logits. A model whose norm has other groups than its keys is refused.
 
     pip install torch transformers numpy
@@ -60,7 +60,7 @@ def edit(folder, change):
 
 def write(source, target, dtype):
     """For transformers; without our key norm_groups, which transformers would pass on to what it saves."""
-    done = convert(source, target, "--to", "hf-mamba2", "--dtype", dtype)
+    done = convert(source, target, "--to", "hf", "--dtype", dtype)
     if done.returncode:
         sys.exit(f"{source.name}: {done.stderr}")
     edit(target, lambda config: config.pop("norm_groups"))
@@ -94,7 +94,7 @@ def check_refusal(folder):
     write(folder, hf, "f32")
     edit(hf, lambda config: config.update(norm_groups=1))
     different = float(numpy.abs(ours(hf) - theirs(hf)[1]).max() / numpy.abs(theirs(hf)[1]).max())
-    done = convert(hf, folder / "refused", "--to", "hf-mamba2")
+    done = convert(hf, folder / "refused", "--to", "hf")
     good = different > 0.01 and done.returncode == 2 and "transformers since 5.23.0" in done.stderr
     failures += not good
     print(f"{'ok' if good else 'FAILED'}: a norm over all channels differs by {different:.1e} and is refused: {done.stderr.strip()}")

@@ -101,7 +101,7 @@ try:
         run("convert", source, folder / "ours", "--to", "palimpsa", *spec)
         run("convert", folder / "ours", folder / "back", "--to", "official", *spec)
         run("convert", source, folder / "straight", "--to", "official", *spec)
-        run("convert", folder / "ours", folder / "hf", "--to", "hf-mamba2", *spec)
+        run("convert", folder / "ours", folder / "hf", "--to", "hf", *spec)
         run("convert", folder / "hf", folder / "hf-back", "--to", "official", *spec)
         straight = read_safetensors(folder / "straight" / "model.safetensors")
         ids = json.loads((folder / "hf" / "config.json").read_text())
@@ -175,7 +175,7 @@ try:
     config = json.loads((root / "stated" / "config.json").read_text())
     (root / "stated" / "config.json").write_text(json.dumps({**config, "eos_token_id": 7, "remark": "kept"}))
     (root / "stated" / "generation_config.json").write_text('{"top_p": 0.5}')
-    for layout in ("palimpsa", "hf-mamba2"):
+    for layout in ("palimpsa", "hf"):
         run("convert", root / "stated", root / f"stated-{layout}", "--to", layout)
         config = json.loads((root / f"stated-{layout}" / "config.json").read_text())
         check(f"{layout}: eos_token_id stays", config.get("eos_token_id") == 7, config)
@@ -216,12 +216,12 @@ try:
     tagged = {"__float__": "Infinity"}
     for n, high in enumerate((math.inf, tagged, "Infinity", "inf", None, 3.5e38)):
         source = hf_directory(f"limit{n}", time_step_limit=[0.25, high])
-        for layout, key in (("hf-mamba2", "time_step_limit"), ("palimpsa", "time_step_limit"), ("official", "dt_limit")):
+        for layout, key in (("hf", "time_step_limit"), ("palimpsa", "time_step_limit"), ("official", "dt_limit")):
             run("convert", source, root / f"limit{n}-{layout}", "--to", layout)
             config = json.loads((root / f"limit{n}-{layout}" / "config.json").read_text())
             limit = config.get("ssm_cfg", config).get(key)
             check(f"{layout}: no upper limit, given as {high}", limit == ([0.25, 3.4028234663852886e38] if layout == "official" else [0.25, tagged]), limit)
-        run("convert", root / f"limit{n}-official", root / f"limit{n}-back", "--to", "hf-mamba2")
+        run("convert", root / f"limit{n}-official", root / f"limit{n}-back", "--to", "hf")
         check("and back", json.loads((root / f"limit{n}-back" / "config.json").read_text())["time_step_limit"] == [0.25, tagged])
     run("convert", hf_directory("unlimited", time_step_limit=[0.0, math.inf]), root / "unlimited-palimpsa", "--to", "palimpsa")
     check("no limit is not stated", "time_step_limit" not in json.loads((root / "unlimited-palimpsa" / "config.json").read_text()))
@@ -346,10 +346,10 @@ try:
     done = run("train", "--task", "text", "--model", root / "hybrid_m-q8_0.gguf", "--data", root / "ids.txt", "--tokenizer", "bytes", "--out", root / "run", code=2)
     check("quantised files are not trained", "not trained; convert it to F32 first" in done.stderr, done.stderr)
     refused(golden / "hybrid_m", root / "x", "--to", "official", says="2 of 4 layers are metaplastic")
-    refused(golden / "transformer", root / "x", "--to", "hf-mamba2", says="plain Mamba2 only")
-    for layout in ("hf-mamba2", "official"):
+    refused(golden / "transformer", root / "x", "--to", "hf", says="plain Mamba2 only")
+    for layout in ("hf", "official"):
         refused(golden / "palimpsa_m_wo_meta", root / "x", "--to", layout, says="the gated norm has 1 group and the keys 2")
-    refused(golden / "palimpsa_m_wo_meta", root / "x", "--to", "hf-mamba2", says="transformers since 5.23.0")
+    refused(golden / "palimpsa_m_wo_meta", root / "x", "--to", "hf", says="transformers since 5.23.0")
     run("convert", hf_directory("limited", time_step_limit=[0.1, 0.5]), root / "limited.gguf", "--to", "gguf", "--tokenizer", "none")
     check("what llama.cpp does not have is ours", b"metamamba2" in (root / "limited.gguf").read_bytes()[:300])
     refused(hf_directory("epsilon", layer_norm_epsilon=1e-6), root / "x", "--to", "official", says="epsilon")
@@ -359,7 +359,7 @@ try:
     (root / "odd").mkdir()
     (root / "odd" / "config.json").write_text(json.dumps({**writers.official_config(sizes), "ssm_cfg": {**writers.official_config(sizes)["ssm_cfg"], "expand": 2.5}}))
     (root / "odd" / "model.safetensors").write_bytes(writers.safetensors_bytes(values))
-    refused(root / "odd", root / "x", "--to", "hf-mamba2", says="80 channels inside for a hidden size of 32")
+    refused(root / "odd", root / "x", "--to", "hf", says="80 channels inside for a hidden size of 32")
     run("convert", root / "odd", root / "odd-ours", "--to", "palimpsa")
     empty = root / "empty"
     empty.mkdir()

@@ -36,7 +36,7 @@ class Converted(NamedTuple):
 
 def convert(source: Path, target: Path, *, to: str = "palimpsa", dtype: str | None = None, tokenizer: Path | None = None,
             progress: Progress = None) -> Converted:
-    """A checkpoint in another layout ("palimpsa", "hf-mamba2", "official", "gguf") or stored type ("q8_0", "bf16", ...)."""
+    """A checkpoint in another layout ("palimpsa", "hf", "official", "gguf") or stored type ("q8_0", "bf16", ...)."""
     layouts = {ffi.string(lib.pal_layout_name(i)).decode(): i for i in range(lib.PAL_LAYOUTS)}
     if to not in layouts:
         raise ValueError(f"layout {to!r}; expected one of {', '.join(layouts)}")
