@@ -34,7 +34,7 @@ typedef struct pal_source {
         const unsigned char *bytes; /* of a GGUF file: what it holds there, in that type */
         const char *name;           /* in the file, where that is another; or NULL */
     } * origin;                     /* of each tensor */
-    size_t ignored, ignored_bytes;  /* tensors of the files that are no part of the model: of pictures, and the like */
+    size_t ignored, ignored_bytes;  /* tensors of the files outside the model: of pictures, and the like */
     size_t file_count;
     pal_tensor_file *files;
 } pal_source;

@@ -288,7 +288,7 @@ static bool is_ignored(const view *v, const char *name, int layers) {
         const char *beginning = v->family->ignored[i];
         if (beginning && !v->gguf && strncmp(name, beginning, strlen(beginning)) == 0) return true;
     }
-    /* Layers behind the last predict several tokens at once. */
+    /* Layers after the last predict several tokens at once. */
     return v->gguf && sscanf(name, "blk.%d.", &layer) == 1 && layer >= layers &&
            json_object_get(json_object_get(v->below.config, "origin"), "mtp_num_hidden_layers");
 }

@@ -418,8 +418,8 @@ pal_status pal_config_read(pal_model_config *out, const json_t *root, const pal_
         if (kind < 0)
             return pal_fail(err, PAL_E_UNSUPPORTED,
                             "%s: model_type is '%.40s'; expected palimpsa, meta_mamba2, mamba2, gated_deltanet, "
-                            "transformer, palimpsa_blocks, granitemoehybrid, bamba, nemotron_h, qwen3_5, falcon_h1, lfm2, or "
-                            "an ssm_cfg",
+                            "transformer, palimpsa_blocks, granitemoehybrid, bamba, nemotron_h, qwen3_5, falcon_h1, "
+                            "lfm2, or an ssm_cfg",
                             path, found ? found : "absent");
         pal_config_defaults(out, (pal_mixer)kind);
         read_language(&r);

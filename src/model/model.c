@@ -96,7 +96,8 @@ static void compare_table(const pal_model *m, complaints *list, unsigned char *k
             if (!e->optional) complain(list, "'%s' %s is missing", e->view.name, expected);
         } else if (!same_shape(t, &e->view)) {
             shape_text(found, t->rank, t->shape);
-            complain(list, "'%s' is %s, the configuration makes it %s", pal_source_name(&m->source, t), found, expected);
+            complain(list, "'%s' is %s, the configuration makes it %s", pal_source_name(&m->source, t), found,
+                     expected);
         } else if (!is_float(t->dtype)) {
             complain(list, "'%s' has dtype %s, expected floating point numbers", e->view.name,
                      pal_dtype_name(t->dtype));

@@ -96,6 +96,73 @@ static void matrices_stay_mapped(void **state) {
     }
 }
 
+/* Tensors of a written directory that are not those of the original bit for bit; names may have another prefix. */
+static size_t count_changed(const char *original, const char *written) {
+    char path[TEST_PATH + 32];
+    pal_safetensors *a, *b;
+    size_t changed = 0;
+    test_join(path, original, "model.safetensors");
+    OK(pal_safetensors_open(&a, path, err));
+    test_join(path, written, "model.safetensors");
+    OK(pal_safetensors_open(&b, path, err));
+    for (size_t i = 0; i < pal_safetensors_count(b); i++) {
+        const pal_tensor *t = pal_safetensors_at(b, i), *from = pal_safetensors_find(a, t->name);
+        char name[256];
+        if (!from && strncmp(t->name, "model.", 6) == 0) {
+            snprintf(name, sizeof name, "model.language_model.%s", t->name + 6);
+            from = pal_safetensors_find(a, name);
+        }
+        if (!from) fail_msg("%s: '%s' is not in the original", written, t->name);
+        changed += t->count != from->count || t->dtype != from->dtype || memcmp(t->data, from->data, 4 * t->count) != 0;
+    }
+    pal_safetensors_close(a);
+    pal_safetensors_close(b);
+    return changed;
+}
+
+static const char *convert(const char *from, const char *root, const char *name, pal_layout to) {
+    static char paths[4][TEST_PATH];
+    static int next;
+    char *path = paths[next++ % 4];
+    test_join(path, root, name);
+    OK(pal_convert(from, path, &(pal_convert_options){ .to = to, .tokenizer = "none", .cx = cx }, NULL, err));
+    return path;
+}
+
+/* Theirs -> theirs, -> ours -> theirs, -> GGUF -> theirs: the same tensors, and the same logits at every stop. */
+static void families_survive_every_conversion(void **state) {
+    (void)state;
+    int32_t ids[24];
+    for (int i = 0; i < 24; i++) ids[i] = (i * 37 + 11) % 288;
+    for (size_t d = 0; d < PAL_COUNT(directories); d++) {
+        char root[256], original[TEST_PATH];
+        size_t count;
+        snprintf(original, sizeof original, "%s", family(directories[d]));
+        test_directory(root);
+        const bool delta = strncmp(directories[d], "qwen", 4) == 0, folds = strncmp(directories[d], "falcon", 6) == 0;
+        const char *ours = convert(original, root, "ours", PAL_LAYOUT_PALIMPSA);
+        const char *gguf = convert(original, root, "model.gguf", PAL_LAYOUT_GGUF);
+        assert_int_equal(count_changed(original, convert(original, root, "same", PAL_LAYOUT_HF)), 0);
+        /* Norms less one are rounded on their way, and so are folded multipliers. */
+        const size_t changed = count_changed(original, convert(ours, root, "back", PAL_LAYOUT_HF));
+        if (delta ? changed > 11 : changed) fail_msg("%s: %zu tensors changed by way of ours", directories[d], changed);
+        float *plain = logits_of(original, PAL_FOR_INFERENCE, ids, 24, &count);
+        double *expected = malloc(count * sizeof *expected);
+        for (size_t i = 0; i < count; i++) expected[i] = (double)plain[i];
+        float *stops[2] = { logits_of(ours, PAL_FOR_INFERENCE, ids, 24, &count),
+                            logits_of(gguf, PAL_FOR_INFERENCE, ids, 24, &count) };
+        for (int s = 0; s < 2; s++) {
+            const double error = apart(stops[s], expected, count);
+            if (!(error <= (s == 0 ? 0 : delta ? 5e-5 : folds ? 1e-5 : 2e-6)))
+                fail_msg("%s: %s is %g of the largest logit apart", directories[d], s ? "GGUF" : "ours", error);
+            free(stops[s]);
+        }
+        free(plain);
+        free(expected);
+        test_remove(root);
+    }
+}
+
 /* A configuration with one key set to a JSON text, next to the tensors of the original; the sentence it is refused by.
  */
 static const struct {
@@ -186,6 +253,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gguf_files_compute_what_was_recorded),
         cmocka_unit_test(matrices_stay_mapped),
+        cmocka_unit_test(families_survive_every_conversion),
         cmocka_unit_test(what_is_not_supported_is_refused_by_name),
     };
     return cmocka_run_group_tests(tests, make_context, free_context);

@@ -7,19 +7,19 @@
 #include "format/json.h"
 
 static const pal_family_tensor tensors[] = {
-    { "model.embeddings.weight", "embed_tokens.weight", "token_embd.weight", PAL_ON_MODEL, 0, 0, 0, 0, 0, 0 },
-    { "model.norm.weight", "final_layernorm.weight", "output_norm.weight", PAL_ON_MODEL, 0, 0, 0, 0, 0, 0 },
-    { "lm_head.weight", "lm_head.weight", "output.weight", PAL_ON_TOP | PAL_MAY_LACK, 0, 0, 0, 0, 0, 0 },
-    { "norm.weight", "input_layernorm.weight", "attn_norm.weight", PAL_ON_LAYER, 0, 0, 0, 0, 0, 0 },
+    { "model.embeddings.weight", "embed_tokens.weight", "token_embd.weight", PAL_ON_MODEL },
+    { "model.norm.weight", "final_layernorm.weight", "output_norm.weight", PAL_ON_MODEL },
+    { "lm_head.weight", "lm_head.weight", "output.weight", PAL_ON_TOP | PAL_MAY_LACK },
+    { "norm.weight", "input_layernorm.weight", "attn_norm.weight", PAL_ON_LAYER },
     PAL_MAMBA2_TENSORS("mamba."),
-    { "attn.q_proj.weight", "self_attn.q_proj.weight", "attn_q.weight", PAL_ON_ATTENTION, 0, 0, 0, 0, 0, 0 },
-    { "attn.k_proj.weight", "self_attn.k_proj.weight", "attn_k.weight", PAL_ON_ATTENTION, 0, 0, 0, 0, 0, 0 },
-    { "attn.v_proj.weight", "self_attn.v_proj.weight", "attn_v.weight", PAL_ON_ATTENTION, 0, 0, 0, 0, 0, 0 },
-    { "attn.o_proj.weight", "self_attn.o_proj.weight", "attn_output.weight", PAL_ON_ATTENTION, 0, 0, 0, 0, 0, 0 },
-    { "mlp_norm.weight", "pre_ff_layernorm.weight", "ffn_norm", PAL_ON_MLP, 0, 0, 0, 0, 0, 0 },
-    { "mlp.gate_proj.weight", "feed_forward.gate_proj.weight", "ffn_gate.weight", PAL_ON_MLP, 0, 0, 0, 0, 0, 0 },
-    { "mlp.up_proj.weight", "feed_forward.up_proj.weight", "ffn_up.weight", PAL_ON_MLP, 0, 0, 0, 0, 0, 0 },
-    { "mlp.down_proj.weight", "feed_forward.down_proj.weight", "ffn_down.weight", PAL_ON_MLP, 0, 0, 0, 0, 0, 0 },
+    { "attn.q_proj.weight", "self_attn.q_proj.weight", "attn_q.weight", PAL_ON_ATTENTION },
+    { "attn.k_proj.weight", "self_attn.k_proj.weight", "attn_k.weight", PAL_ON_ATTENTION },
+    { "attn.v_proj.weight", "self_attn.v_proj.weight", "attn_v.weight", PAL_ON_ATTENTION },
+    { "attn.o_proj.weight", "self_attn.o_proj.weight", "attn_output.weight", PAL_ON_ATTENTION },
+    { "mlp_norm.weight", "pre_ff_layernorm.weight", "ffn_norm", PAL_ON_MLP },
+    { "mlp.gate_proj.weight", "feed_forward.gate_proj.weight", "ffn_gate.weight", PAL_ON_MLP },
+    { "mlp.up_proj.weight", "feed_forward.up_proj.weight", "ffn_up.weight", PAL_ON_MLP },
+    { "mlp.down_proj.weight", "feed_forward.down_proj.weight", "ffn_down.weight", PAL_ON_MLP },
     { 0 },
 };
 
@@ -142,17 +142,19 @@ static void to_gguf(pal_family_reader *r, json_t *to) {
 
 /* clang-format off */
 const pal_family pal_family_falcon_h1 = {
-    .model_types = { "falcon_h1" }, .architecture = "FalconH1ForCausalLM", .gguf = "falcon-h1", .prefixes = { "model." }, .tensors = tensors, .folds = true,
+    .model_types = { "falcon_h1" }, .architecture = "FalconH1ForCausalLM", .gguf = "falcon-h1", .prefixes = {
+        "model." }, .tensors = tensors, .folds = true,
     .read = read, .from_gguf = from_gguf, .to_gguf = to_gguf,
-    .defaults = PAL_JSON({ "vocab_size": 128000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
-        "num_attention_heads": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-5, "tie_word_embeddings": false,
-        "mamba_d_ssm": 1024, "mamba_n_heads": 128, "mamba_d_head": "auto", "mamba_n_groups": 1, "mamba_d_state": 256,
-        "mamba_d_conv": 4, "mamba_expand": 2, "mamba_conv_bias": true, "mamba_norm_before_gate": true,
-        "mamba_rms_norm": false, "lm_head_multiplier": 1.0, "embedding_multiplier": 1.0, "mlp_multipliers": [1.0, 1.0],
-        "key_multiplier": 1.0, "attention_out_multiplier": 1.0, "attention_in_multiplier": 1.0,
-        "ssm_multipliers": [1.0, 1.0, 1.0, 1.0, 1.0], "ssm_in_multiplier": 1.0, "ssm_out_multiplier": 1.0,
-        "rope_theta": 10000.0, "partial_rotary_factor": 1.0 }),
-    .fixed = PAL_JSON({ "hidden_act": "silu", "attention_bias": false, "mlp_bias": false, "mamba_proj_bias": false,
-        "projectors_bias": false }),
+    .defaults = PAL_JSON({ "vocab_size": 128000, "hidden_size": 4096, "intermediate_size": 14336,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": false, "mamba_d_ssm": 1024, "mamba_n_heads": 128, "mamba_d_head": "auto",
+        "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_conv_bias": true,
+        "mamba_norm_before_gate": true, "mamba_rms_norm": false, "lm_head_multiplier": 1.0,
+        "embedding_multiplier": 1.0, "mlp_multipliers": [1.0, 1.0], "key_multiplier": 1.0,
+        "attention_out_multiplier": 1.0, "attention_in_multiplier": 1.0, "ssm_multipliers": [1.0, 1.0, 1.0, 1.0,
+        1.0], "ssm_in_multiplier": 1.0, "ssm_out_multiplier": 1.0, "rope_theta": 10000.0, "partial_rotary_factor":
+        1.0 }),
+    .fixed = PAL_JSON({ "hidden_act": "silu", "attention_bias": false, "mlp_bias": false, "mamba_proj_bias":
+        false, "projectors_bias": false }),
 };
 /* clang-format on */

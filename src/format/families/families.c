@@ -36,7 +36,7 @@ const json_t *pal_family_value(const pal_family_reader *r, const char *key) {
 
 static void refuse_value(pal_family_reader *r, const char *key, const json_t *value, const char *expected) {
     if (r->st) return;
-    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    char *text = value ? pal_json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     const bool unsaid = !json_object_get(r->config, key);
     r->st = pal_fail(r->err, PAL_E_UNSUPPORTED, "%s: %s%s is %s%.*s, expected %s", r->path, r->where, key,
                      text && unsaid ? "absent, which means " : "", FOUND, text ? text : "absent", expected);
@@ -182,14 +182,13 @@ static const json_t *inner_config(const pal_family *family, const json_t *config
 }
 
 static void check_fixed(pal_family_reader *r, const char *fixed) {
-    json_t *all = json_loads(fixed, 0, NULL), *value;
+    json_t *all = pal_json_parse(fixed, strlen(fixed), 0, NULL, NULL), *value;
     const char *key;
-    if (!all) pal_json_lose();
     json_object_foreach(all, key, value) {
         const json_t *found = json_object_get(r->config, key);
         if (!found || json_is_null(found) || json_equal(found, value)) continue;
         char expected[FOUND + 64];
-        char *text = json_dumps(value, JSON_ENCODE_ANY);
+        char *text = pal_json_dumps(value, JSON_ENCODE_ANY);
         snprintf(expected, sizeof expected, "%.*s, as all that this program runs have it", FOUND,
                  text ? text : "another");
         free(text);
@@ -204,8 +203,7 @@ static json_t *begin_reader(pal_family_reader *r, const pal_family *family, cons
     *r = (pal_family_reader){
         .path = path, .where = inner == config ? "" : "text_config.", .config = inner, .outer = config, .err = err
     };
-    r->defaults = json_loads(family->defaults, 0, NULL);
-    if (!r->defaults) pal_json_lose();
+    r->defaults = pal_json_parse(family->defaults, strlen(family->defaults), 0, NULL, NULL);
     check_fixed(r, family->fixed);
     return r->defaults;
 }

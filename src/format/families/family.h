@@ -16,7 +16,7 @@
 /* Which blocks hold a tensor. */
 enum {
     PAL_ON_TOP = 1,    /* none: its name stands alone */
-    PAL_ON_MODEL = 2,  /* none: its name stands behind the prefix */
+    PAL_ON_MODEL = 2,  /* none: its name follows the prefix */
     PAL_ON_LAYER = 4,  /* all */
     PAL_ON_MEMORY = 8, /* those with a mixer that does not attend */
     PAL_ON_ATTENTION = 16,
@@ -72,7 +72,7 @@ typedef struct pal_family {
     const char *model_types[3], *architecture; /* in config.json; the first type is what is written */
     const char *gguf;                          /* general.architecture; NULL: no such files */
     const char *prefixes[3];                   /* of Hugging Face's names; the first is what is written */
-    const char *ignored[3];                    /* beginnings of names that are no part of the text model */
+    const char *ignored[3];                    /* beginnings of names outside the text model */
     const pal_family_tensor *tensors;          /* ends with ours NULL */
     const char *inside;                        /* the key under which the configuration may stand, or NULL */
     const char *defaults, *fixed; /* JSON objects: absent keys; keys that must have this value where they are */
@@ -130,25 +130,18 @@ void pal_family_set(json_t *to, const char *key, double factor); /* unless it is
 void pal_family_copy(json_t *to, const char *key, json_t *value);
 
 /* Mamba2's tensors are called the same in most families. */
-#define PAL_MAMBA2_TENSORS(hf)                                                                                           \
-    { "mamba.in_proj.weight", hf "in_proj.weight", "ssm_in.weight", PAL_ON_MEMORY, 0, 0, 0, 0, 0, 0 },                   \
-        { "mamba.conv1d.weight", hf "conv1d.weight", "ssm_conv1d.weight", PAL_ON_MEMORY, 0, 0, 0, 0, PAL_FORM_TAPS, 0 }, \
-        { "mamba.conv1d.bias", hf "conv1d.bias", "ssm_conv1d.bias", PAL_ON_MEMORY | PAL_MAY_LACK, 0, 0, 0, 0, 0, 0 },    \
-        { "mamba.dt_bias", hf "dt_bias", "ssm_dt.bias", PAL_ON_MEMORY, 0, 0, 0, 0, 0, 0 },                               \
-        { "mamba.A_log", hf "A_log", "ssm_a", PAL_ON_MEMORY, 0, 0, 0, PAL_NEG_EXP, PAL_FORM_COLUMN, 0 },                 \
-        { "mamba.D", hf "D", "ssm_d", PAL_ON_MEMORY, 0, 0, 0, 0, PAL_FORM_COLUMN, 0 }, { "mamba.norm.weight",            \
-                                                                                         hf "norm.weight",               \
-                                                                                         "ssm_norm.weight",              \
-                                                                                         PAL_ON_MEMORY | PAL_MAY_LACK,   \
-                                                                                         0,                              \
-                                                                                         0,                              \
-                                                                                         0,                              \
-                                                                                         0,                              \
-                                                                                         PAL_FORM_GROUPS,                \
-                                                                                         0 },                            \
-    {                                                                                                                    \
-        "mamba.out_proj.weight", hf "out_proj.weight", "ssm_out.weight", PAL_ON_MEMORY, 0, 0, 0, 0, 0, 0                 \
-    }
+/* clang-format off */
+#define PAL_MAMBA2_TENSORS(hf)                                                                                         \
+    { "mamba.in_proj.weight", hf "in_proj.weight", "ssm_in.weight", PAL_ON_MEMORY },                                   \
+    { "mamba.conv1d.weight", hf "conv1d.weight", "ssm_conv1d.weight", PAL_ON_MEMORY, .form = PAL_FORM_TAPS },          \
+    { "mamba.conv1d.bias", hf "conv1d.bias", "ssm_conv1d.bias", PAL_ON_MEMORY | PAL_MAY_LACK },                        \
+    { "mamba.dt_bias", hf "dt_bias", "ssm_dt.bias", PAL_ON_MEMORY },                                                   \
+    { "mamba.A_log", hf "A_log", "ssm_a", PAL_ON_MEMORY, .gguf_op = PAL_NEG_EXP, .form = PAL_FORM_COLUMN },            \
+    { "mamba.D", hf "D", "ssm_d", PAL_ON_MEMORY, .form = PAL_FORM_COLUMN },                                            \
+    { "mamba.norm.weight", hf "norm.weight", "ssm_norm.weight", PAL_ON_MEMORY | PAL_MAY_LACK, \
+      .form = PAL_FORM_GROUPS },\
+    { "mamba.out_proj.weight", hf "out_proj.weight", "ssm_out.weight", PAL_ON_MEMORY }
+/* clang-format on */
 
 /* The text of a JSON object that is written as one. */
 #define PAL_JSON(...) #__VA_ARGS__

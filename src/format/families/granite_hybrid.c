@@ -6,38 +6,36 @@
 #include "format/json.h"
 
 static const pal_family_tensor granite_tensors[] = {
-    { "model.embeddings.weight", "embed_tokens.weight", "token_embd.weight", PAL_ON_MODEL, 0, 0, 0, 0, 0, 0 },
-    { "model.norm.weight", "norm.weight", "output_norm.weight", PAL_ON_MODEL, 0, 0, 0, 0, 0, 0 },
-    { "lm_head.weight", "lm_head.weight", "output.weight", PAL_ON_TOP | PAL_MAY_LACK, 0, 0, 0, 0, 0, 0 },
-    { "norm.weight", "input_layernorm.weight", "attn_norm.weight", PAL_ON_LAYER, 0, 0, 0, 0, 0, 0 },
+    { "model.embeddings.weight", "embed_tokens.weight", "token_embd.weight", PAL_ON_MODEL },
+    { "model.norm.weight", "norm.weight", "output_norm.weight", PAL_ON_MODEL },
+    { "lm_head.weight", "lm_head.weight", "output.weight", PAL_ON_TOP | PAL_MAY_LACK },
+    { "norm.weight", "input_layernorm.weight", "attn_norm.weight", PAL_ON_LAYER },
     PAL_MAMBA2_TENSORS("mamba."),
-    { "attn.q_proj.weight", "self_attn.q_proj.weight", "attn_q.weight", PAL_ON_ATTENTION, 0, 0, 0, 0, 0, 0 },
-    { "attn.k_proj.weight", "self_attn.k_proj.weight", "attn_k.weight", PAL_ON_ATTENTION, 0, 0, 0, 0, 0, 0 },
-    { "attn.v_proj.weight", "self_attn.v_proj.weight", "attn_v.weight", PAL_ON_ATTENTION, 0, 0, 0, 0, 0, 0 },
-    { "attn.o_proj.weight", "self_attn.o_proj.weight", "attn_output.weight", PAL_ON_ATTENTION, 0, 0, 0, 0, 0, 0 },
-    { "mlp_norm.weight", "post_attention_layernorm.weight", "ffn_norm.weight", PAL_ON_MLP, 0, 0, 0, 0, 0, 0 },
-    { "mlp.gate_proj.weight", "shared_mlp.input_linear.weight", "ffn_gate.weight", PAL_ON_MLP, PAL_FIRST_HALF, 0, 0, 0,
-      0, 0 },
-    { "mlp.up_proj.weight", "shared_mlp.input_linear.weight", "ffn_up.weight", PAL_ON_MLP, PAL_SECOND_HALF, 0, 0, 0, 0,
-      0 },
-    { "mlp.down_proj.weight", "shared_mlp.output_linear.weight", "ffn_down.weight", PAL_ON_MLP, 0, 0, 0, 0, 0, 0 },
+    { "attn.q_proj.weight", "self_attn.q_proj.weight", "attn_q.weight", PAL_ON_ATTENTION },
+    { "attn.k_proj.weight", "self_attn.k_proj.weight", "attn_k.weight", PAL_ON_ATTENTION },
+    { "attn.v_proj.weight", "self_attn.v_proj.weight", "attn_v.weight", PAL_ON_ATTENTION },
+    { "attn.o_proj.weight", "self_attn.o_proj.weight", "attn_output.weight", PAL_ON_ATTENTION },
+    { "mlp_norm.weight", "post_attention_layernorm.weight", "ffn_norm.weight", PAL_ON_MLP },
+    { "mlp.gate_proj.weight", "shared_mlp.input_linear.weight", "ffn_gate.weight", PAL_ON_MLP, .part = PAL_FIRST_HALF },
+    { "mlp.up_proj.weight", "shared_mlp.input_linear.weight", "ffn_up.weight", PAL_ON_MLP, .part = PAL_SECOND_HALF },
+    { "mlp.down_proj.weight", "shared_mlp.output_linear.weight", "ffn_down.weight", PAL_ON_MLP },
     { 0 },
 };
 
 static const pal_family_tensor bamba_tensors[] = {
-    { "model.embeddings.weight", "embed_tokens.weight", NULL, PAL_ON_MODEL, 0, 0, 0, 0, 0, 0 },
-    { "model.norm.weight", "final_layernorm.weight", NULL, PAL_ON_MODEL, 0, 0, 0, 0, 0, 0 },
-    { "lm_head.weight", "lm_head.weight", NULL, PAL_ON_TOP | PAL_MAY_LACK, 0, 0, 0, 0, 0, 0 },
-    { "norm.weight", "input_layernorm.weight", NULL, PAL_ON_LAYER, 0, 0, 0, 0, 0, 0 },
+    { "model.embeddings.weight", "embed_tokens.weight", NULL, PAL_ON_MODEL },
+    { "model.norm.weight", "final_layernorm.weight", NULL, PAL_ON_MODEL },
+    { "lm_head.weight", "lm_head.weight", NULL, PAL_ON_TOP | PAL_MAY_LACK },
+    { "norm.weight", "input_layernorm.weight", NULL, PAL_ON_LAYER },
     PAL_MAMBA2_TENSORS("mamba."),
-    { "attn.q_proj.weight", "self_attn.q_proj.weight", NULL, PAL_ON_ATTENTION, 0, 0, 0, 0, 0, 0 },
-    { "attn.k_proj.weight", "self_attn.k_proj.weight", NULL, PAL_ON_ATTENTION, 0, 0, 0, 0, 0, 0 },
-    { "attn.v_proj.weight", "self_attn.v_proj.weight", NULL, PAL_ON_ATTENTION, 0, 0, 0, 0, 0, 0 },
-    { "attn.o_proj.weight", "self_attn.o_proj.weight", NULL, PAL_ON_ATTENTION, 0, 0, 0, 0, 0, 0 },
-    { "mlp_norm.weight", "pre_ff_layernorm.weight", NULL, PAL_ON_MLP, 0, 0, 0, 0, 0, 0 },
-    { "mlp.gate_proj.weight", "feed_forward.gate_proj.weight", NULL, PAL_ON_MLP, 0, 0, 0, 0, 0, 0 },
-    { "mlp.up_proj.weight", "feed_forward.up_proj.weight", NULL, PAL_ON_MLP, 0, 0, 0, 0, 0, 0 },
-    { "mlp.down_proj.weight", "feed_forward.down_proj.weight", NULL, PAL_ON_MLP, 0, 0, 0, 0, 0, 0 },
+    { "attn.q_proj.weight", "self_attn.q_proj.weight", NULL, PAL_ON_ATTENTION },
+    { "attn.k_proj.weight", "self_attn.k_proj.weight", NULL, PAL_ON_ATTENTION },
+    { "attn.v_proj.weight", "self_attn.v_proj.weight", NULL, PAL_ON_ATTENTION },
+    { "attn.o_proj.weight", "self_attn.o_proj.weight", NULL, PAL_ON_ATTENTION },
+    { "mlp_norm.weight", "pre_ff_layernorm.weight", NULL, PAL_ON_MLP },
+    { "mlp.gate_proj.weight", "feed_forward.gate_proj.weight", NULL, PAL_ON_MLP },
+    { "mlp.up_proj.weight", "feed_forward.up_proj.weight", NULL, PAL_ON_MLP },
+    { "mlp.down_proj.weight", "feed_forward.down_proj.weight", NULL, PAL_ON_MLP },
     { 0 },
 };
 
@@ -223,22 +221,27 @@ static void granite_to_gguf(pal_family_reader *r, json_t *to) {
 
 /* clang-format off */
 const pal_family pal_family_granite_hybrid = {
-    .model_types = { "granitemoehybrid" }, .architecture = "GraniteMoeHybridForCausalLM", .gguf = "granitehybrid", .prefixes = { "model." }, .tensors = granite_tensors,
+    .model_types = { "granitemoehybrid" }, .architecture = "GraniteMoeHybridForCausalLM", .gguf = "granitehybrid",
+        .prefixes = { "model." }, .tensors = granite_tensors,
     .read = read_granite, .from_gguf = granite_from_gguf, .to_gguf = granite_to_gguf,
-    .defaults = PAL_JSON({ "vocab_size": 32000, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
-        "rms_norm_eps": 1e-6, "tie_word_embeddings": false, "embedding_multiplier": 1.0, "logits_scaling": 1.0,
-        "residual_multiplier": 1.0, "attention_multiplier": 1.0, "num_local_experts": 8, "shared_intermediate_size": 1024,
-        "mamba_n_heads": 128, "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_head": "auto", "mamba_d_conv": 4,
-        "mamba_expand": 2, "mamba_conv_bias": true, "rope_theta": 10000.0, "partial_rotary_factor": 1.0 }),
+    .defaults = PAL_JSON({ "vocab_size": 32000, "hidden_size": 4096, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "rms_norm_eps": 1e-6, "tie_word_embeddings": false, "embedding_multiplier":
+        1.0, "logits_scaling": 1.0, "residual_multiplier": 1.0, "attention_multiplier": 1.0, "num_local_experts":
+        8, "shared_intermediate_size": 1024, "mamba_n_heads": 128, "mamba_n_groups": 1, "mamba_d_state": 256,
+        "mamba_d_head": "auto", "mamba_d_conv": 4, "mamba_expand": 2, "mamba_conv_bias": true, "rope_theta":
+        10000.0, "partial_rotary_factor": 1.0 }),
     .fixed = PAL_JSON({ "hidden_act": "silu", "attention_bias": false, "mamba_proj_bias": false }),
 };
 
 const pal_family pal_family_bamba = {
-    .model_types = { "bamba" }, .architecture = "BambaForCausalLM", .prefixes = { "model." }, .tensors = bamba_tensors, .read = read_bamba,
-    .defaults = PAL_JSON({ "vocab_size": 128000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
-        "num_attention_heads": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-5, "tie_word_embeddings": false,
-        "mamba_n_heads": 128, "mamba_d_head": "auto", "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4,
-        "mamba_expand": 2, "mamba_conv_bias": true, "rope_theta": 10000.0, "partial_rotary_factor": 0.5 }),
-    .fixed = PAL_JSON({ "hidden_act": "silu", "attention_bias": false, "mlp_bias": false, "mamba_proj_bias": false }),
+    .model_types = { "bamba" }, .architecture = "BambaForCausalLM", .prefixes = { "model." }, .tensors =
+        bamba_tensors, .read = read_bamba,
+    .defaults = PAL_JSON({ "vocab_size": 128000, "hidden_size": 4096, "intermediate_size": 14336,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": false, "mamba_n_heads": 128, "mamba_d_head": "auto", "mamba_n_groups": 1,
+        "mamba_d_state": 256, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_conv_bias": true, "rope_theta":
+        10000.0, "partial_rotary_factor": 0.5 }),
+    .fixed = PAL_JSON({ "hidden_act": "silu", "attention_bias": false, "mlp_bias": false, "mamba_proj_bias": false
+        }),
 };
 /* clang-format on */

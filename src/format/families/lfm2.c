@@ -7,23 +7,23 @@
 #include "format/json.h"
 
 static const pal_family_tensor tensors[] = {
-    { "model.embeddings.weight", "embed_tokens.weight", "token_embd.weight", PAL_ON_MODEL, 0, 0, 0, 0, 0, 0 },
-    { "model.norm.weight", "embedding_norm.weight", "token_embd_norm.weight", PAL_ON_MODEL, 0, 0, 0, 0, 0, 0 },
-    { "lm_head.weight", "lm_head.weight", "output.weight", PAL_ON_TOP | PAL_MAY_LACK, 0, 0, 0, 0, 0, 0 },
-    { "norm.weight", "operator_norm.weight", "attn_norm.weight", PAL_ON_LAYER, 0, 0, 0, 0, 0, 0 },
-    { "conv.in_proj.weight", "conv.in_proj.weight", "shortconv.in_proj.weight", PAL_ON_MEMORY, 0, 0, 0, 0, 0, 0 },
-    { "conv.conv.weight", "conv.conv.weight", "shortconv.conv.weight", PAL_ON_MEMORY, 0, 0, 0, 0, PAL_FORM_TAPS, 0 },
-    { "conv.out_proj.weight", "conv.out_proj.weight", "shortconv.out_proj.weight", PAL_ON_MEMORY, 0, 0, 0, 0, 0, 0 },
-    { "attn.q_proj.weight", "self_attn.q_proj.weight", "attn_q.weight", PAL_ON_ATTENTION, 0, 0, 0, 0, 0, 0 },
-    { "attn.k_proj.weight", "self_attn.k_proj.weight", "attn_k.weight", PAL_ON_ATTENTION, 0, 0, 0, 0, 0, 0 },
-    { "attn.v_proj.weight", "self_attn.v_proj.weight", "attn_v.weight", PAL_ON_ATTENTION, 0, 0, 0, 0, 0, 0 },
-    { "attn.o_proj.weight", "self_attn.out_proj.weight", "attn_output.weight", PAL_ON_ATTENTION, 0, 0, 0, 0, 0, 0 },
-    { "attn.q_norm.weight", "self_attn.q_layernorm.weight", "attn_q_norm.weight", PAL_ON_ATTENTION, 0, 0, 0, 0, 0, 0 },
-    { "attn.k_norm.weight", "self_attn.k_layernorm.weight", "attn_k_norm.weight", PAL_ON_ATTENTION, 0, 0, 0, 0, 0, 0 },
-    { "mlp_norm.weight", "ffn_norm.weight", "ffn_norm.weight", PAL_ON_MLP, 0, 0, 0, 0, 0, 0 },
-    { "mlp.gate_proj.weight", "feed_forward.w1.weight", "ffn_gate.weight", PAL_ON_MLP, 0, 0, 0, 0, 0, 0 },
-    { "mlp.up_proj.weight", "feed_forward.w3.weight", "ffn_up.weight", PAL_ON_MLP, 0, 0, 0, 0, 0, 0 },
-    { "mlp.down_proj.weight", "feed_forward.w2.weight", "ffn_down.weight", PAL_ON_MLP, 0, 0, 0, 0, 0, 0 },
+    { "model.embeddings.weight", "embed_tokens.weight", "token_embd.weight", PAL_ON_MODEL },
+    { "model.norm.weight", "embedding_norm.weight", "token_embd_norm.weight", PAL_ON_MODEL },
+    { "lm_head.weight", "lm_head.weight", "output.weight", PAL_ON_TOP | PAL_MAY_LACK },
+    { "norm.weight", "operator_norm.weight", "attn_norm.weight", PAL_ON_LAYER },
+    { "conv.in_proj.weight", "conv.in_proj.weight", "shortconv.in_proj.weight", PAL_ON_MEMORY },
+    { "conv.conv.weight", "conv.conv.weight", "shortconv.conv.weight", PAL_ON_MEMORY, .form = PAL_FORM_TAPS },
+    { "conv.out_proj.weight", "conv.out_proj.weight", "shortconv.out_proj.weight", PAL_ON_MEMORY },
+    { "attn.q_proj.weight", "self_attn.q_proj.weight", "attn_q.weight", PAL_ON_ATTENTION },
+    { "attn.k_proj.weight", "self_attn.k_proj.weight", "attn_k.weight", PAL_ON_ATTENTION },
+    { "attn.v_proj.weight", "self_attn.v_proj.weight", "attn_v.weight", PAL_ON_ATTENTION },
+    { "attn.o_proj.weight", "self_attn.out_proj.weight", "attn_output.weight", PAL_ON_ATTENTION },
+    { "attn.q_norm.weight", "self_attn.q_layernorm.weight", "attn_q_norm.weight", PAL_ON_ATTENTION },
+    { "attn.k_norm.weight", "self_attn.k_layernorm.weight", "attn_k_norm.weight", PAL_ON_ATTENTION },
+    { "mlp_norm.weight", "ffn_norm.weight", "ffn_norm.weight", PAL_ON_MLP },
+    { "mlp.gate_proj.weight", "feed_forward.w1.weight", "ffn_gate.weight", PAL_ON_MLP },
+    { "mlp.up_proj.weight", "feed_forward.w3.weight", "ffn_up.weight", PAL_ON_MLP },
+    { "mlp.down_proj.weight", "feed_forward.w2.weight", "ffn_down.weight", PAL_ON_MLP },
     { 0 },
 };
 
@@ -124,12 +124,13 @@ static void to_gguf(pal_family_reader *r, json_t *to) {
 
 /* clang-format off */
 const pal_family pal_family_lfm2 = {
-    .model_types = { "lfm2" }, .architecture = "Lfm2ForCausalLM", .gguf = "lfm2", .prefixes = { "model." }, .tensors = tensors,
+    .model_types = { "lfm2" }, .architecture = "Lfm2ForCausalLM", .gguf = "lfm2", .prefixes = { "model." },
+        .tensors = tensors,
     .read = read, .from_gguf = from_gguf, .to_gguf = to_gguf,
-    .defaults = PAL_JSON({ "vocab_size": 65536, "hidden_size": 2560, "intermediate_size": 12288, "num_hidden_layers": 32,
-        "num_attention_heads": 32, "num_key_value_heads": 8, "norm_eps": 1e-5, "tie_word_embeddings": true,
-        "conv_L_cache": 3, "block_multiple_of": 256, "block_ffn_dim_multiplier": 1.0, "block_auto_adjust_ff_dim": true,
-        "rope_theta": 1000000.0, "partial_rotary_factor": 1.0 }),
+    .defaults = PAL_JSON({ "vocab_size": 65536, "hidden_size": 2560, "intermediate_size": 12288,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "norm_eps": 1e-5,
+        "tie_word_embeddings": true, "conv_L_cache": 3, "block_multiple_of": 256, "block_ffn_dim_multiplier": 1.0,
+        "block_auto_adjust_ff_dim": true, "rope_theta": 1000000.0, "partial_rotary_factor": 1.0 }),
     .fixed = PAL_JSON({ "conv_bias": false }),
 };
 /* clang-format on */

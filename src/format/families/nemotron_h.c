@@ -8,17 +8,17 @@
 enum { MEMORY, ATTENTION, MLP };
 
 static const pal_family_tensor tensors[] = {
-    { "model.embeddings.weight", "embeddings.weight", "token_embd.weight", PAL_ON_MODEL, 0, 0, 0, 0, 0, 0 },
-    { "model.norm.weight", "norm_f.weight", "output_norm.weight", PAL_ON_MODEL, 0, 0, 0, 0, 0, 0 },
-    { "lm_head.weight", "lm_head.weight", "output.weight", PAL_ON_TOP, 0, 0, 0, 0, 0, 0 },
-    { "norm.weight", "norm.weight", "attn_norm.weight", PAL_ON_LAYER, 0, 0, 0, 0, 0, 0 },
+    { "model.embeddings.weight", "embeddings.weight", "token_embd.weight", PAL_ON_MODEL },
+    { "model.norm.weight", "norm_f.weight", "output_norm.weight", PAL_ON_MODEL },
+    { "lm_head.weight", "lm_head.weight", "output.weight", PAL_ON_TOP },
+    { "norm.weight", "norm.weight", "attn_norm.weight", PAL_ON_LAYER },
     PAL_MAMBA2_TENSORS("mixer."),
-    { "attn.q_proj.weight", "mixer.q_proj.weight", "attn_q.weight", PAL_ON_ATTENTION, 0, 0, 0, 0, 0, 0 },
-    { "attn.k_proj.weight", "mixer.k_proj.weight", "attn_k.weight", PAL_ON_ATTENTION, 0, 0, 0, 0, 0, 0 },
-    { "attn.v_proj.weight", "mixer.v_proj.weight", "attn_v.weight", PAL_ON_ATTENTION, 0, 0, 0, 0, 0, 0 },
-    { "attn.o_proj.weight", "mixer.o_proj.weight", "attn_output.weight", PAL_ON_ATTENTION, 0, 0, 0, 0, 0, 0 },
-    { "mlp.up_proj.weight", "mixer.up_proj.weight", "ffn_up.weight", PAL_ON_MLP, 0, 0, 0, 0, 0, 0 },
-    { "mlp.down_proj.weight", "mixer.down_proj.weight", "ffn_down.weight", PAL_ON_MLP, 0, 0, 0, 0, 0, 0 },
+    { "attn.q_proj.weight", "mixer.q_proj.weight", "attn_q.weight", PAL_ON_ATTENTION },
+    { "attn.k_proj.weight", "mixer.k_proj.weight", "attn_k.weight", PAL_ON_ATTENTION },
+    { "attn.v_proj.weight", "mixer.v_proj.weight", "attn_v.weight", PAL_ON_ATTENTION },
+    { "attn.o_proj.weight", "mixer.o_proj.weight", "attn_output.weight", PAL_ON_ATTENTION },
+    { "mlp.up_proj.weight", "mixer.up_proj.weight", "ffn_up.weight", PAL_ON_MLP },
+    { "mlp.down_proj.weight", "mixer.down_proj.weight", "ffn_down.weight", PAL_ON_MLP },
     { 0 },
 };
 
@@ -152,12 +152,14 @@ static void to_gguf(pal_family_reader *r, json_t *to) {
 
 /* clang-format off */
 const pal_family pal_family_nemotron_h = {
-    .model_types = { "nemotron_h" }, .architecture = "NemotronHForCausalLM", .gguf = "nemotron_h", .prefixes = { "backbone.", "model." }, .ignored = { "mtp." },
+    .model_types = { "nemotron_h" }, .architecture = "NemotronHForCausalLM", .gguf = "nemotron_h", .prefixes = {
+        "backbone.", "model." }, .ignored = { "mtp." },
     .tensors = tensors, .read = read, .from_gguf = from_gguf, .to_gguf = to_gguf,
-    .defaults = PAL_JSON({ "vocab_size": 131072, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
-        "head_dim": 128, "intermediate_size": 21504, "ssm_state_size": 128, "mamba_num_heads": 128, "mamba_head_dim": 64,
-        "n_groups": 8, "conv_kernel": 4, "use_conv_bias": true, "layer_norm_epsilon": 1e-5 }),
-    .fixed = PAL_JSON({ "mlp_hidden_act": "relu2", "mamba_hidden_act": "silu", "use_bias": false, "mlp_bias": false,
-        "mamba_proj_bias": false, "attention_bias": false, "sliding_window": null }),
+    .defaults = PAL_JSON({ "vocab_size": 131072, "hidden_size": 4096, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 21504, "ssm_state_size": 128,
+        "mamba_num_heads": 128, "mamba_head_dim": 64, "n_groups": 8, "conv_kernel": 4, "use_conv_bias": true,
+        "layer_norm_epsilon": 1e-5 }),
+    .fixed = PAL_JSON({ "mlp_hidden_act": "relu2", "mamba_hidden_act": "silu", "use_bias": false, "mlp_bias":
+        false, "mamba_proj_bias": false, "attention_bias": false, "sliding_window": null }),
 };
 /* clang-format on */
