@@ -111,7 +111,7 @@ typedef struct pal_memory_run {
     void *scratch;        /* pal_memory_scratch_bytes(), 64-byte aligned */
 
     pal_view y;     /* (H*dv) output of forward and step; backward reads it */
-    pal_view y_var; /* (H*dv) output variance, of palimpsa and kla; data NULL where not wanted */
+    pal_view y_var; /* (H*dv) output variance, where the rule has one; data NULL where not wanted */
 
     /* step: called for each head just before it changes, by the thread that changes it next and so has it in its cache;
      * NULL: no callback. Longhorn, mesa and attention do not call it */
@@ -127,14 +127,15 @@ typedef struct pal_memory_run {
 
 typedef enum pal_memory_pass { PAL_FORWARD, PAL_BACKWARD, PAL_STEP } pal_memory_pass;
 
-/* Rules by name ("palimpsa", "gla", "longhorn", "delta", "gdn", "gdn_app", "mesa", "attention") and by index; NULL past
- * the end, and for no name. */
+/* Rules by name ("palimpsa", "gla", "kda", ...) and by index; NULL past the end, and for no name. */
 PAL_API const pal_memory_rule *pal_memory_find(const char *name);
 PAL_API const pal_memory_rule *pal_memory_at(int index);
 PAL_API const char *pal_memory_name(const pal_memory_rule *rule);
 PAL_API const char *pal_memory_summary(const pal_memory_rule *rule);
 PAL_API unsigned pal_memory_inputs_of(const pal_memory_rule *rule);
-/* Whether its memory grows by every token, as attention's does, instead of having a fixed size. */
+/* Whether it gives y_var; whether its memory grows by every token, as attention's does, instead of having a fixed
+ * size. */
+PAL_API bool pal_memory_has_variance(const pal_memory_rule *rule);
 PAL_API bool pal_memory_keeps_tokens(const pal_memory_rule *rule);
 
 /* Sizes. A state is one sequence's memory in the rule's own layout; parts are what it means, laid out (H, dv, dk) or as
@@ -146,6 +147,7 @@ PAL_API size_t pal_memory_scratch_bytes(const pal_memory_rule *rule, const pal_c
                                         const pal_memory_shape *shape, pal_memory_pass pass);
 PAL_API const char *pal_memory_part_name(const pal_memory_rule *rule, int part);
 PAL_API int pal_memory_mean_part(const pal_memory_rule *rule); /* which is mu, S or G, (H, dv, dk); -1: none */
+PAL_API int pal_memory_importance_part(const pal_memory_rule *rule); /* which is I, (H, dv, dk); -1: none */
 PAL_API size_t pal_memory_part_floats(const pal_memory_rule *rule, const pal_memory_shape *shape, int part);
 
 /* One sequence's state: to its default, from parts, to parts. `in` supplies the prior (Ip); other rules ignore it. */

@@ -36,6 +36,18 @@ typedef enum pal_weight_id {
     PAL_W_B_SCALE,
     PAL_W_IP_LOG,
     PAL_W_LAM,
+    PAL_W_P_SCALE,
+    PAL_W_ERASE,
+    PAL_W_WRITE,
+    PAL_W_GP,
+    PAL_W_GP_BIAS,
+    PAL_W_BETAP,
+    PAL_W_NOISE,
+    PAL_W_NOISE_BIAS,
+    PAL_W_R,
+    PAL_W_R_BIAS,
+    PAL_W_KEEP,
+    PAL_W_DRIFT, /* D: what some rules read besides */
     PAL_W_MIXER_NORM,
     PAL_W_Q_NORM,
     PAL_W_K_NORM, /* attention: of each head */

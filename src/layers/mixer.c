@@ -20,6 +20,7 @@ void pal_mixer_parameters(const pal_mixer_plan *m, const pal_layer *layer, pal_m
     }
     if (m->rule->inputs & PAL_INPUT_LAM)
         for (int i = 0; i < m->heads * m->dk; i++) w->lam[i] = pal_softplus(layer->w[PAL_W_LAM][i]);
+    pal_extra_parameters(m, layer, w);
 }
 
 pal_memory_run pal_mixer_run(const pal_pass *ps, const pal_mixer_plan *m, const pal_mixer_kept *a,
@@ -37,10 +38,17 @@ pal_memory_run pal_mixer_run(const pal_pass *ps, const pal_mixer_plan *m, const 
                                   .A = w->A,
                                   .Ip = w->Ip,
                                   .lam = w->lam,
+                                  .keep = w->keep,
+                                  .drift = w->drift,
                                   .dt = { a->dt, heads },
                                   .g = { a->g, heads },
+                                  .gk = { a->g, (size_t)m->dt_width },
                                   .beta = { a->bs, heads },
-                                  .b = { w->b, values } };
+                                  .b = { w->b, values },
+                                  .p = { w->compared, (size_t)m->keys } };
+    for (int i = 0; i < m->extras; i++)
+        *pal_memory_input_rows(&run.in, m->extra[i].input) =
+            (pal_const_view){ w->extra[i], (size_t)m->extra[i].width };
     if (ps->variance && m->rule->has_variance) run.y_var = (pal_view){ ps->variance, values };
     if (m->program == PAL_MIXER_ATTENDING) { /* attention reads its projections */
         run.in.q = a->qn ? (pal_const_view){ a->qn, heads * (size_t)m->dk }
@@ -123,20 +131,20 @@ pal_conv_args pal_mixer_conv_args(const pal_pass *ps, const pal_mixer_plan *m, c
 
 static void time_steps(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_kept *a,
                        const pal_mixer_work *w) {
-    const size_t heads = (size_t)m->heads, n = (size_t)ps->tokens * heads;
+    const size_t width = (size_t)m->dt_width, n = (size_t)ps->tokens * width, each = width / (size_t)m->heads;
     const pal_activation_args softplus = { .rows = (size_t)ps->tokens,
-                                           .width = m->heads,
+                                           .width = m->dt_width,
                                            .kind = PAL_SOFTPLUS,
                                            .bias = layer->w[PAL_W_DT_BIAS],
                                            .x = { a->p + m->dt, (size_t)m->columns },
-                                           .y = { a->dt, heads } };
+                                           .y = { a->dt, width } };
     pal_activate(ps->cx, &softplus);
     const float low = m->dt_low, high = m->dt_high;
     if (low > 0 || isfinite(high))
         for (size_t i = 0; i < n; i++) a->dt[i] = a->dt[i] < low ? low : a->dt[i] > high ? high : a->dt[i];
     if (m->uses_g)
-        for (size_t t = 0; t < n; t += heads)
-            for (size_t h = 0; h < heads; h++) a->g[t + h] = -w->A[h] * a->dt[t + h];
+        for (size_t t = 0; t < n; t += width)
+            for (size_t c = 0; c < width; c++) a->g[t + c] = -w->A[c / each] * a->dt[t + c];
 }
 
 /* Everything between the kept activations and the memory that is cheaper to compute twice than to keep. */
@@ -146,6 +154,7 @@ void pal_mixer_prepare(const pal_pass *ps, const pal_mixer_plan *m, const pal_la
         const pal_l2norm_args l2 = pal_mixer_l2_args(ps, m, a, w);
         pal_l2norm(ps->cx, &l2);
     }
+    pal_extra_prepare(ps, m, a, w);
     if (m->gate_v || m->gate_b) {
         const pal_head_gate_args gate = pal_mixer_gate_args(ps, m, layer, a, w);
         pal_head_gate(ps->cx, &gate);
@@ -217,6 +226,7 @@ void pal_gated_forward(const pal_pass *ps, const pal_mixer_plan *m, const pal_la
                                               .y = { a->bs, (size_t)m->heads } };
         pal_activate(ps->cx, &sigmoid);
     }
+    pal_extra_gates(ps, m, layer, a);
     if (m->gate_b)
         pal_dense_forward(ps, &m->b, ps->tokens, a->p + m->rank_at, columns, PAL_OVERWRITE, a->pre, (size_t)m->values);
     pal_mixer_prepare(ps, m, layer, a, w);

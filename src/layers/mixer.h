@@ -7,6 +7,7 @@
 #define PAL_LAYERS_MIXER_H
 
 #include "base/arena.h"
+#include "kernels/activations/activations.h"
 #include "kernels/norms/norms.h"
 #include "layers/dense.h"
 #include "layers/layer.h"
@@ -15,6 +16,17 @@
 #include "palimpsa/config.h"
 
 typedef enum pal_mixer_program { PAL_MIXER_GATED, PAL_MIXER_ATTENDING, PAL_MIXER_CONVOLVING } pal_mixer_program;
+
+/* A gate that some rules read besides those of Palimpsa-D: f(Lin x + bias), one or more numbers a token and head. */
+typedef struct pal_mixer_extra {
+    int input; /* bit number of PAL_INPUT_* */
+    int at, width;
+    pal_activation kind;
+    pal_weight_id bias;  /* PAL_W_COUNT: none */
+    float factor, least; /* the rule reads least + factor f */
+    bool of_key;         /* and that times the key */
+} pal_mixer_extra;
+enum { PAL_MIXER_EXTRAS = 2 }; /* most that one rule reads */
 
 typedef struct pal_mixer_plan {
     pal_mixer_program program;
@@ -44,6 +56,10 @@ typedef struct pal_mixer_plan {
     bool gate_b;   /* and b = sig(pre) softplus(b_scale) s */
     bool dt_gates; /* s is dt (M), else bs (D) */
     bool uses_dt, uses_g, uses_beta, skip;
+    int dt_width;  /* time steps of a token: one a head, or one a key channel where the rule reads gk */
+    bool compares; /* the rule reads p, which is made of the key */
+    int extras;
+    pal_mixer_extra extra[PAL_MIXER_EXTRAS];
     pal_norm_gate norm;
     bool normed;      /* false: gated without a norm */
     bool norm_shared; /* one weight for every group */
@@ -61,8 +77,9 @@ typedef struct pal_mixer_kept {
     float *query;       /* (T heads, query_width) queries and gates as projected */
     float *qn, *kn;     /* (T, heads dk), (T, keys) as attention reads them, where they are not in p */
     float *gate;        /* (T, values) attention's, after the sigmoid */
-    float *dt, *g, *bs; /* (T, H) */
+    float *dt, *g, *bs; /* (T, dt_width), the same, (T, H) */
     float *pre;         /* (T, values) of the importance gate */
+    float *extra[PAL_MIXER_EXTRAS]; /* (T, width) f */
     float *y;           /* (T, values) */
     float *saved;       /* of the memory rule */
 } pal_mixer_kept;
@@ -72,13 +89,16 @@ typedef struct pal_mixer_work {
     float *n;                    /* (T, 2 keys) normalised q and k */
     float *v, *b, *o;            /* (T, values) gated value and gate; output */
     float *A, *Ip, *c, *lam;     /* (H) (H) (H) (H dk) from A_log, Ip_log, b_scale, lam_raw */
-    float *dA, *dIp, *dc, *dlam; /* backward from here on */
+    float *share, *keep, *drift; /* (H) (H dk dv) (H dk dv) from p_scale, keep_raw, drift_raw */
+    float *compared, *extra[PAL_MIXER_EXTRAS]; /* (T, H dk) p and (T, width) gates as the memory reads them */
+    float *dA, *dIp, *dc, *dlam;               /* backward from here on */
+    float *dshare, *dkeep, *ddrift, *dcompared, *dextra[PAL_MIXER_EXTRAS];
     float *zeros, *ones;         /* rows of (values) and (H) */
     float *d_o, *dv, *db;        /* (T, values) */
     float *dn;                   /* (T, 2 keys) */
     float *dconv;                /* (T, channels) */
     float *dquery, *dqn, *dkn;   /* of attention's query, qn, kn */
-    float *ddt, *dg, *dbs;       /* (T, H) */
+    float *ddt, *dg, *dbs;       /* (T, dt_width), the same, (T, H) */
     float *dp;                   /* (T, columns) */
 } pal_mixer_work;
 

@@ -18,37 +18,38 @@ static void parameters_backward(const pal_mixer_plan *m, const pal_layer *layer,
     if (m->rule->inputs & PAL_INPUT_LAM)
         for (int i = 0; i < m->heads * m->dk; i++)
             layer->d[PAL_W_LAM][i] += w->dlam[i] * pal_sigmoid(layer->w[PAL_W_LAM][i]);
+    pal_extra_parameters_backward(m, layer, w);
 }
 
 /* ddt = -A dg and dA -= sum dt dg, for rules that are given the logarithm of the decay. */
 static void decay_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_mixer_kept *a,
                            const pal_mixer_work *w) {
-    const size_t heads = (size_t)m->heads;
+    const size_t heads = (size_t)m->heads, width = (size_t)m->dt_width, each = width / heads;
     for (size_t h = 0; h < heads; h++) {
         double sum = 0;
-        for (size_t t = 0; t < (size_t)ps->tokens; t++) {
-            const size_t i = t * heads + h;
-            sum -= (double)w->dg[i] * (double)a->dt[i];
-            w->ddt[i] = -w->A[h] * w->dg[i];
-        }
+        for (size_t t = 0; t < (size_t)ps->tokens; t++)
+            for (size_t i = t * width + h * each; i < t * width + (h + 1) * each; i++) {
+                sum -= (double)w->dg[i] * (double)a->dt[i];
+                w->ddt[i] = -w->A[h] * w->dg[i];
+            }
         w->dA[h] += (float)sum;
     }
 }
 
 static void time_steps_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer,
                                 const pal_mixer_kept *a, const pal_mixer_work *w) {
-    const size_t heads = (size_t)m->heads, n = (size_t)ps->tokens * heads;
+    const size_t width = (size_t)m->dt_width, n = (size_t)ps->tokens * width;
     const float low = m->dt_low, high = m->dt_high;
     if (low > 0 || isfinite(high))
         for (size_t i = 0; i < n; i++)
             if (a->dt[i] <= low || a->dt[i] >= high) w->ddt[i] = 0;
     const pal_activation_args softplus = { .rows = (size_t)ps->tokens,
-                                           .width = m->heads,
+                                           .width = m->dt_width,
                                            .kind = PAL_SOFTPLUS,
                                            .bias = layer->w[PAL_W_DT_BIAS],
                                            .x = { a->p + m->dt, (size_t)m->columns },
-                                           .y = { a->dt, heads },
-                                           .dy = { w->ddt, heads },
+                                           .y = { a->dt, width },
+                                           .dy = { w->ddt, width },
                                            .dx = { w->dp + m->dt, (size_t)m->columns },
                                            .dbias = layer->d[PAL_W_DT_BIAS] };
     pal_activate_backward(ps->cx, &softplus, ps->scratch);
@@ -74,7 +75,12 @@ static void memory_backward(const pal_pass *ps, const pal_mixer_plan *m, const p
     grad->v = direct ? (pal_view){ w->dconv + m->v, channels } : (pal_view){ w->dv, values };
     if (m->gate_b) grad->b = (pal_view){ w->db, values };
     if (m->uses_dt) grad->dt = (pal_view){ w->ddt, heads };
-    if (m->uses_g) grad->g = (pal_view){ w->dg, heads };
+    if (m->uses_g) *(m->rule->inputs & PAL_INPUT_GK ? &grad->gk : &grad->g) = (pal_view){ w->dg, (size_t)m->dt_width };
+    if (m->compares) grad->p = (pal_view){ w->dcompared, (size_t)m->keys };
+    for (int i = 0; i < m->extras; i++)
+        *(pal_view *)((char *)grad + pal_memory_input_list[m->extra[i].input].gradient) =
+            (pal_view){ w->dextra[i], (size_t)m->extra[i].width };
+    grad->keep = w->dkeep, grad->drift = w->ddrift;
     if (m->uses_beta) grad->beta = (pal_view){ w->dbs, heads };
     if (m->rule->inputs & PAL_INPUT_A) grad->A = w->dA;
     if (m->rule->inputs & PAL_INPUT_IP) grad->Ip = w->dIp;
@@ -145,6 +151,8 @@ void pal_gated_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_l
     pal_mixer_parameters(m, layer, w);
     clear(w->dA, m->heads, 0), clear(w->dIp, m->heads, 0), clear(w->dc, m->heads, 0),
         clear(w->dlam, m->heads * m->dk, 0);
+    if (w->dkeep) clear(w->dkeep, m->dk * m->values, 0);
+    if (w->ddrift) clear(w->ddrift, m->dk * m->values, 0);
     clear(w->zeros, m->values, 0), clear(w->ones, m->heads, 1);
     pal_mixer_finish(ps, m, layer, a, w, w->o, false);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_GATES, t);
@@ -168,6 +176,7 @@ void pal_gated_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_l
         pal_dense_backward(ps->cx, &m->b, ps->tokens, a->p + m->rank_at, columns, w->db, values, PAL_OVERWRITE,
                            w->dp + m->rank_at, columns);
     if (m->dt >= 0) time_steps_backward(ps, m, layer, a, w);
+    pal_extra_backward(ps, m, layer, a, w);
     if (m->bs >= 0) {
         const pal_activation_args sigmoid = { .rows = (size_t)ps->tokens,
                                               .width = m->heads,

@@ -33,6 +33,15 @@ pal_l2norm_args pal_mixer_l2_args(const pal_pass *ps, const pal_mixer_plan *m, c
 pal_conv_args pal_mixer_conv_args(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer,
                                   const pal_mixer_kept *a);
 
+/* The extras of a plan (extras.c): parameters; gates as they are kept; what the memory reads of them. Backward adds to
+ * dn and writes columns of dp. */
+void pal_extra_parameters(const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_work *w);
+void pal_extra_parameters_backward(const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_work *w);
+void pal_extra_gates(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_kept *a);
+void pal_extra_prepare(const pal_pass *ps, const pal_mixer_plan *m, const pal_mixer_kept *a, const pal_mixer_work *w);
+void pal_extra_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_kept *a,
+                        const pal_mixer_work *w);
+
 /* Normalised keys, gated values and importance gates from what is kept. */
 void pal_mixer_prepare(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_kept *a,
                        const pal_mixer_work *w);

@@ -54,7 +54,39 @@ static void plan_convolution(pal_mixer_plan *m, const pal_layer *layer) {
     next_columns(m, layer, PAL_W_IN, 3 * m->values);
 }
 
-/* q, k, v | gate | dt | bs | rank */
+/* Of every gate that a rule may read besides: how it is made. */
+static const struct {
+    unsigned input;
+    pal_weight_id matrix, bias; /* bias PAL_W_COUNT: none */
+    pal_activation kind;
+    float factor, least;
+} extras[] = {
+    { PAL_INPUT_ERASE, PAL_W_ERASE, PAL_W_COUNT, PAL_SIGMOID, 1, 0 },
+    { PAL_INPUT_WRITE, PAL_W_WRITE, PAL_W_COUNT, PAL_SIGMOID, 1, 0 },
+    { PAL_INPUT_GP, PAL_W_GP, PAL_W_GP_BIAS, PAL_SOFTPLUS, -1, 0 },
+    { PAL_INPUT_BETAP, PAL_W_BETAP, PAL_W_COUNT, PAL_SIGMOID, 1, 0 },
+    { PAL_INPUT_NOISE, PAL_W_NOISE, PAL_W_NOISE_BIAS, PAL_SOFTPLUS, 1, 0 },
+    { PAL_INPUT_NOISEK, PAL_W_NOISE, PAL_W_NOISE_BIAS, PAL_SOFTPLUS, 1, 0 },
+    { PAL_INPUT_R, PAL_W_R, PAL_W_R_BIAS, PAL_SOFTPLUS, 1, 1e-4f },
+};
+
+static void plan_extras(pal_mixer_plan *m, const pal_layer *layer) {
+    const pal_memory_shape shape = pal_mixer_shape(m, 0, 0, NULL, 0);
+    for (size_t i = 0; i < PAL_COUNT(extras); i++) {
+        if (!(m->rule->inputs & extras[i].input)) continue;
+        const int width = pal_memory_channels(m->rule, &shape, extras[i].input);
+        m->extra[m->extras++] = (pal_mixer_extra){ .input = __builtin_ctz(extras[i].input),
+                                                   .at = next_columns(m, layer, extras[i].matrix, width),
+                                                   .width = width,
+                                                   .kind = extras[i].kind,
+                                                   .bias = extras[i].bias,
+                                                   .factor = extras[i].factor,
+                                                   .least = extras[i].least,
+                                                   .of_key = extras[i].input == PAL_INPUT_ERASE && m->compares };
+    }
+}
+
+/* q, k, v | gate | dt | bs | rank | what the rule reads besides */
 static void plan_d(pal_mixer_plan *m, const pal_mixer_spec *spec, const pal_layer *layer) {
     const unsigned inputs = m->rule->inputs;
     m->q = next_columns(m, layer, PAL_W_Q, m->keys);
@@ -62,9 +94,10 @@ static void plan_d(pal_mixer_plan *m, const pal_mixer_spec *spec, const pal_laye
     m->v = next_columns(m, layer, PAL_W_V, m->values);
     m->channels = m->columns;
     m->z = next_columns(m, layer, PAL_W_GATE, m->values);
-    if (m->uses_dt || m->uses_g) m->dt = next_columns(m, layer, PAL_W_DT, m->heads);
+    if (m->uses_dt || m->uses_g) m->dt = next_columns(m, layer, PAL_W_DT, m->dt_width);
     if (m->gate_v || m->gate_b || m->uses_beta) m->bs = next_columns(m, layer, PAL_W_BS, m->heads);
     if (m->gate_b) m->rank_at = next_columns(m, layer, PAL_W_B_RANK, m->rank);
+    plan_extras(m, layer);
     m->l2 = true;
     m->l2_kind = spec->kind == PAL_MIXER_GDN ? PAL_L2_EPS : PAL_L2_CLAMP;
     m->scale = inputs & PAL_INPUT_LAM ? 1.0f : 1 / sqrtf((float)m->dk);
@@ -123,10 +156,12 @@ void pal_mixer_plan_make(pal_mixer_plan *m, const pal_model_config *c, const pal
     m->values = spec->heads * spec->dv;
     m->in.in = c->hidden;
     m->uses_dt = inputs & PAL_INPUT_DT;
-    m->uses_g = inputs & PAL_INPUT_G;
+    m->uses_g = inputs & (PAL_INPUT_G | PAL_INPUT_GK);
+    m->dt_width = inputs & PAL_INPUT_GK ? m->heads * m->dk : m->heads;
+    m->compares = inputs & PAL_INPUT_P;
     m->uses_beta = inputs & PAL_INPUT_BETA;
     m->gate_b = inputs & PAL_INPUT_B;
-    m->gate_v = !m->uses_beta && (m->uses_dt || m->uses_g);
+    m->gate_v = !m->uses_beta && inputs & (PAL_INPUT_DT | PAL_INPUT_G);
     switch (spec->kind) {
     case PAL_MIXER_ATTENTION: plan_attention(m, spec, layer); break;
     case PAL_MIXER_CONV: plan_convolution(m, layer); break;
@@ -166,8 +201,9 @@ void pal_mixer_keep(pal_mixer_kept *kept, const pal_mixer_plan *m, int tokens, i
     kept->p = take(arena, T, m->columns);
     kept->y = take(arena, T, m->values);
     if (m->program != PAL_MIXER_ATTENDING) kept->c = take(arena, T, m->channels);
-    if (m->dt >= 0) kept->dt = take(arena, T, m->heads);
-    if (m->uses_g) kept->g = take(arena, T, m->heads);
+    if (m->dt >= 0) kept->dt = take(arena, T, m->dt_width);
+    if (m->uses_g) kept->g = take(arena, T, m->dt_width);
+    for (int i = 0; i < m->extras; i++) kept->extra[i] = take(arena, T, m->extra[i].width);
     if (m->bs >= 0) kept->bs = take(arena, T, m->heads);
     if (m->gate_b) kept->pre = take(arena, T, m->values);
     if (m->query_width) {
@@ -187,6 +223,9 @@ void pal_mixer_take_parameters(pal_mixer_work *w, const pal_mixer_plan *m, pal_a
     w->Ip = take(arena, 1, m->heads);
     w->c = take(arena, 1, m->heads);
     w->lam = take(arena, 1, m->heads * m->dk);
+    if (m->compares) w->share = take(arena, 1, m->heads);
+    if (m->rule->inputs & PAL_INPUT_KEEP) w->keep = take(arena, (size_t)m->dk, m->values);
+    if (m->rule->inputs & PAL_INPUT_DRIFT) w->drift = take(arena, (size_t)m->dk, m->values);
 }
 
 /* What attention and convolutions need to learn. */
@@ -212,6 +251,8 @@ void pal_mixer_take(pal_mixer_work *w, const pal_mixer_plan *m, int tokens, bool
     w->v = take(arena, T, m->values);
     w->b = take(arena, T, m->values);
     w->o = take(arena, T, m->values);
+    if (m->compares) w->compared = take(arena, T, m->heads * m->dk);
+    for (int i = 0; i < m->extras; i++) w->extra[i] = take(arena, T, m->extra[i].width);
     if (!training) return;
     w->d_o = take(arena, T, m->values);
     w->dp = take(arena, T, m->columns);
@@ -225,8 +266,13 @@ void pal_mixer_take(pal_mixer_work *w, const pal_mixer_plan *m, int tokens, bool
     w->db = take(arena, T, m->values);
     w->dn = take(arena, T, 2 * m->keys);
     w->dconv = take(arena, T, m->channels);
-    w->ddt = take(arena, T, m->heads);
-    w->dg = take(arena, T, m->heads);
+    w->ddt = take(arena, T, m->dt_width);
+    w->dg = take(arena, T, m->dt_width);
+    if (m->compares) w->dshare = take(arena, 1, m->heads);
+    if (m->compares) w->dcompared = take(arena, T, m->heads * m->dk);
+    for (int i = 0; i < m->extras; i++) w->dextra[i] = take(arena, T, m->extra[i].width);
+    if (m->rule->inputs & PAL_INPUT_KEEP) w->dkeep = take(arena, (size_t)m->dk, m->values);
+    if (m->rule->inputs & PAL_INPUT_DRIFT) w->ddrift = take(arena, (size_t)m->dk, m->values);
     w->dbs = take(arena, T, m->heads);
 }
 
@@ -257,7 +303,9 @@ static size_t backward_floats(const pal_mixer_plan *m, int tokens, int sequences
                                     .gate = m->norm,
                                     .shared_weight = m->norm_shared };
     const pal_head_gate_args gate = { .rows = T, .heads = m->heads, .width = m->dv };
-    const pal_activation_args softplus = { .rows = T, .width = m->heads };
+    const pal_activation_args softplus = { .rows = T, .width = m->dt_width };
+    for (int i = 0; i < m->extras; i++)
+        grow(&most, pal_activate_scratch_floats(&(pal_activation_args){ .rows = T, .width = m->extra[i].width }));
     grow(&most, pal_rmsnorm_scratch_floats(&norm));
     grow(&most, pal_head_gate_scratch_floats(&gate));
     grow(&most, pal_activate_scratch_floats(&softplus));

@@ -28,6 +28,7 @@ const pal_memory_rule *pal_memory_find(const char *name) {
 const char *pal_memory_name(const pal_memory_rule *rule) { return rule->name; }
 const char *pal_memory_summary(const pal_memory_rule *rule) { return rule->summary; }
 unsigned pal_memory_inputs_of(const pal_memory_rule *rule) { return rule->inputs; }
+bool pal_memory_has_variance(const pal_memory_rule *rule) { return rule->has_variance; }
 bool pal_memory_keeps_tokens(const pal_memory_rule *rule) { return rule->keeps_tokens; }
 
 void pal_memory_head(const pal_memory_rule *rule, const pal_memory_shape *shape, const float *state, float *mean,
@@ -35,11 +36,12 @@ void pal_memory_head(const pal_memory_rule *rule, const pal_memory_shape *shape,
     const size_t elements = (size_t)shape->dk * (size_t)shape->dv;
     float *parts[2] = { NULL, NULL };
     parts[rule->mean] = mean;
-    if (rule->has_variance) parts[1 - rule->mean] = importance;
-    for (size_t i = 0; !rule->has_variance && importance && i < elements; i++) importance[i] = NAN;
+    if (rule->has_importance) parts[1 - rule->mean] = importance;
+    for (size_t i = 0; !rule->has_importance && importance && i < elements; i++) importance[i] = NAN;
     rule->export(shape, &(pal_memory_inputs){ 0 }, parts, state);
 }
 
+int pal_memory_importance_part(const pal_memory_rule *rule) { return rule->has_importance ? 1 - rule->mean : -1; }
 int pal_memory_mean_part(const pal_memory_rule *rule) { return rule->keeps_tokens ? -1 : rule->mean; }
 
 static bool is_empty(const pal_memory_shape *s) {
@@ -117,6 +119,22 @@ int pal_memory_channels(const pal_memory_rule *rule, const pal_memory_shape *s, 
     case PAL_PER_ELEMENT: return s->heads * s->dv * s->dk;
     default: return s->heads;
     }
+}
+
+pal_memory_inputs pal_memory_inputs_at(const pal_memory_rule *rule, const pal_memory_shape *s,
+                                       const pal_memory_inputs *in, size_t token, size_t head) {
+    pal_memory_inputs at = *in;
+    for (int i = 0; i < PAL_MEMORY_INPUTS; i++) {
+        if (!(rule->inputs & 1u << i)) continue;
+        const bool shared = pal_memory_input_list[i].width == PAL_PER_KEY;
+        const size_t width = (size_t)(pal_memory_channels(rule, s, 1u << i) / (shared ? s->key_heads : s->heads)),
+                     channel = width * (shared ? pal_memory_key_head(s, head) : head);
+        pal_const_view *rows = pal_memory_input_rows(&at, i);
+        if (pal_memory_input_list[i].parameter)
+            *(const float **)((char *)&at + pal_memory_input_list[i].input) += channel;
+        else *rows = pal_const_view_at(*rows, token, channel);
+    }
+    return at;
 }
 
 static pal_status check_shape(const pal_memory_rule *rule, const pal_memory_shape *s, pal_memory_pass pass,

@@ -31,9 +31,10 @@ struct pal_memory_rule {
     const char *summary;  /* one line for people */
     unsigned inputs;      /* PAL_INPUT_* that it reads */
     bool has_variance;    /* gives y_var */
+    bool has_importance;  /* of its two parts, the one that is not the mean is an importance for each element of that */
     bool keeps_tokens;    /* its memory grows by every token, as attention's does, instead of having a fixed size */
     const char *parts[2]; /* names of the memory's parts as users know them ("mu", "I"); the second may be NULL */
-    int mean;             /* which of them is the mean: mu, S or G. The other, with has_variance, is the importance */
+    int mean;             /* which of them is the mean: mu, S or G */
 
     size_t (*part_floats)(const pal_memory_shape *shape, int part); /* one sequence, exported layout */
     size_t (*state_floats)(const pal_memory_shape *shape);          /* one sequence, own layout */
@@ -112,5 +113,8 @@ static inline const pal_view *pal_memory_gradient_rows(const pal_memory_gradient
 
 /* Channels per token row of an input or gradient of the same name; of a parameter, its numbers. */
 int pal_memory_channels(const pal_memory_rule *rule, const pal_memory_shape *shape, unsigned input);
+/* The inputs of one head, from a token on. Not attention's. */
+pal_memory_inputs pal_memory_inputs_at(const pal_memory_rule *rule, const pal_memory_shape *shape,
+                                       const pal_memory_inputs *in, size_t token, size_t head);
 
 #endif

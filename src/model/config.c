@@ -162,14 +162,8 @@ static pal_status check_range(const char *what, int value, int low, int high, pa
     return pal_fail(err, PAL_E_ARGUMENT, "configuration: %s is %d, expected %d to %d", what, value, low, high);
 }
 
-/* What the D backbone makes of its input. */
-enum {
-    OFFERED = PAL_INPUT_Q | PAL_INPUT_K | PAL_INPUT_V | PAL_INPUT_B | PAL_INPUT_BETA | PAL_INPUT_DT | PAL_INPUT_G |
-              PAL_INPUT_A | PAL_INPUT_IP | PAL_INPUT_LAM
-};
-static bool is_offered(const pal_memory_rule *rule) {
-    return !pal_memory_keeps_tokens(rule) && !(pal_memory_inputs_of(rule) & ~(unsigned)OFFERED);
-}
+/* The D backbone makes what any rule reads. */
+static bool is_offered(const pal_memory_rule *rule) { return !pal_memory_keeps_tokens(rule); }
 
 /* M's values and gates come from its time step. */
 static pal_status check_rule(const pal_mixer_spec *m, pal_error *err) {
@@ -186,6 +180,10 @@ static pal_status check_rule(const pal_mixer_spec *m, pal_error *err) {
     const bool by_time_step = inputs & (PAL_INPUT_DT | PAL_INPUT_G) && !(inputs & (PAL_INPUT_BETA | PAL_INPUT_LAM));
     if (!by_time_step && m->kind != PAL_MIXER_D)
         return pal_fail(err, PAL_E_ARGUMENT, "configuration: rule '%s' works on the D backbone only", m->rule);
+    if (inputs & PAL_INPUT_P && m->key_heads != m->heads)
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "configuration: rule '%s' needs as many key heads as heads; found %d and %d", m->rule,
+                        m->key_heads, m->heads);
     return PAL_OK;
 }
 

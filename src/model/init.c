@@ -54,6 +54,7 @@ void pal_weight_init_one(const pal_weight_entry *e, const pal_model_config *c, c
     case PAL_INIT_ZERO: fill(x, n, 0); return;
     case PAL_INIT_ONE: fill(x, n, 1); return;
     case PAL_INIT_LAM: fill(x, n, (float)pal_softplus_inverse(1.0)); return;
+    case PAL_INIT_NOISE: fill(x, n, (float)pal_softplus_inverse(0.01)); return;
     case PAL_INIT_A_LOG: init_a_log(x, n, c, &rng); return;
     case PAL_INIT_DT_BIAS: init_dt_bias(x, n, c, &rng); return;
     case PAL_INIT_B_SCALE:

@@ -102,7 +102,7 @@ static bool observe_layer(const pal_pass *ps, pal_work *w, pal_observer *o, int 
             seen.decay = o->decay;
         }
         if (m->gate_b) seen.b_scale = b->mixer_work.c;
-        if (m->rule->has_variance) {
+        if (m->rule->has_importance) {
             final_importance(ps, b, &w->model->layers[i], o);
             seen.importance = o->importance;
         }

@@ -146,17 +146,14 @@ static bool foresees(const view *v) { return v->tokens == 1 && v->block->plan.ru
 /* One head of one token's inputs, for the rule's step. */
 static pal_memory_run step_of(const view *v, const pal_memory_run *all, int head, int token, float **state) {
     const pal_memory_shape *s = &all->shape;
-    const size_t t = (size_t)v->first + (size_t)token, h = (size_t)head, dk = (size_t)s->dk, dv = (size_t)s->dv;
-    const size_t key = pal_memory_key_head(s, h) * dk;
-    pal_memory_run run = { .shape = *s, .in = all->in, .state = state, .scratch = all->scratch, .y = { v->at.y, dv } };
+    const size_t t = (size_t)v->first + (size_t)token;
+    pal_memory_run run = { .shape = *s,
+                           .in = pal_memory_inputs_at(v->block->plan.rule, s, &all->in, t, (size_t)head),
+                           .state = state,
+                           .scratch = all->scratch,
+                           .y = { v->at.y, (size_t)s->dv } };
     run.shape.tokens = run.shape.sequences = run.shape.heads = run.shape.key_heads = 1;
     run.shape.cu_seqlens = NULL;
-    run.in.q = pal_const_view_at(all->in.q, t, key), run.in.k = pal_const_view_at(all->in.k, t, key);
-    run.in.v = pal_const_view_at(all->in.v, t, h * dv), run.in.b = pal_const_view_at(all->in.b, t, h * dv);
-    run.in.beta = pal_const_view_at(all->in.beta, t, h), run.in.g = pal_const_view_at(all->in.g, t, h);
-    run.in.dt = pal_const_view_at(all->in.dt, t, h);
-    run.in.A = all->in.A ? all->in.A + h : NULL, run.in.Ip = all->in.Ip ? all->in.Ip + h : NULL;
-    run.in.lam = all->in.lam ? all->in.lam + h * dk : NULL;
     return run;
 }
 
@@ -244,7 +241,7 @@ static void compare(const view *v, pal_tile *tile) {
     }
     tile->write = over(change, size);
     tile->norm = (float)sqrt(size / ((double)m->heads * m->dk * m->dv));
-    if (!m->rule->has_variance) return;
+    if (!m->rule->has_importance) return;
     tile->ratio = (float)(ratio / m->heads);
     spread(v, m->heads, tile->importance);
 }

@@ -15,6 +15,7 @@ typedef enum {
     HEADS,
     QUERIES,
     KEYS,
+    OWN_KEYS,
     VALUES,
     VALUES_KV,
     KEY,
@@ -39,7 +40,12 @@ enum {
 
 /* What makes a memory rule read a tensor: any of these inputs (PAL_INPUT_*); 0: every rule does. The gate bs scales
  * values and importance gates, or is beta itself. */
-enum { FORGETS = PAL_INPUT_DT | PAL_INPUT_G, GATED = FORGETS | PAL_INPUT_BETA | PAL_INPUT_B, IMPORTANCE = PAL_INPUT_B };
+enum {
+    BY_HEAD = PAL_INPUT_DT | PAL_INPUT_G,
+    FORGETS = BY_HEAD | PAL_INPUT_GK,
+    GATED = BY_HEAD | PAL_INPUT_BETA | PAL_INPUT_B,
+    IMPORTANCE = PAL_INPUT_B
+};
 
 typedef struct {
     const char *name;
@@ -56,7 +62,8 @@ static const weight_row mixer_d[] = {
     { "k_proj.weight", PAL_W_K, { KEYS, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, 0, "mixer" },
     { "v_proj.weight", PAL_W_V, { VALUES, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, 0, "mixer" },
     { "g_proj.weight", PAL_W_GATE, { VALUES, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, 0, "mixer" },
-    { "dt_proj.weight", PAL_W_DT, { HEADS, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, FORGETS, "mixer" },
+    { "dt_proj.weight", PAL_W_DT, { HEADS, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, BY_HEAD, "mixer" },
+    { "dt_proj.weight", PAL_W_DT, { OWN_KEYS, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, PAL_INPUT_GK, "mixer" },
     { "bs_proj.weight", PAL_W_BS, { HEADS, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, GATED, "mixer" },
     { "b_rank_proj.weight",
       PAL_W_B_RANK,
@@ -65,17 +72,62 @@ static const weight_row mixer_d[] = {
       MATRIX | ADJACENT | GATE,
       IMPORTANCE,
       "importance" },
+    { "erase_proj.weight",
+      PAL_W_ERASE,
+      { OWN_KEYS, HIDDEN },
+      PAL_INIT_NORMAL,
+      MATRIX | ADJACENT,
+      PAL_INPUT_ERASE,
+      "mixer" },
+    { "write_proj.weight",
+      PAL_W_WRITE,
+      { VALUES, HIDDEN },
+      PAL_INIT_NORMAL,
+      MATRIX | ADJACENT,
+      PAL_INPUT_WRITE,
+      "mixer" },
+    { "gp_proj.weight", PAL_W_GP, { HEADS, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, PAL_INPUT_GP, "mixer" },
+    { "betap_proj.weight",
+      PAL_W_BETAP,
+      { HEADS, HIDDEN },
+      PAL_INIT_NORMAL,
+      MATRIX | ADJACENT,
+      PAL_INPUT_BETAP,
+      "mixer" },
+    { "noise_proj.weight",
+      PAL_W_NOISE,
+      { HEADS, HIDDEN },
+      PAL_INIT_NORMAL,
+      MATRIX | ADJACENT,
+      PAL_INPUT_NOISE,
+      "mixer" },
+    { "noise_proj.weight",
+      PAL_W_NOISE,
+      { OWN_KEYS, HIDDEN },
+      PAL_INIT_NORMAL,
+      MATRIX | ADJACENT,
+      PAL_INPUT_NOISEK,
+      "mixer" },
+    { "r_proj.weight", PAL_W_R, { HEADS, HIDDEN }, PAL_INIT_NORMAL, MATRIX | ADJACENT, PAL_INPUT_R, "mixer" },
     { "b_proj.weight", PAL_W_B, { VALUES, RANK }, PAL_INIT_B_PROJ, MATRIX | GATE, IMPORTANCE, "importance" },
     { "o_proj.weight", PAL_W_OUT, { HIDDEN, VALUES }, PAL_INIT_NORMAL, MATRIX, 0, "mixer" },
     { "q_conv1d.weight", PAL_W_CONV, { KEYS, ONE, TAPS }, PAL_INIT_NORMAL, 0, 0, "mixer" },
     { "k_conv1d.weight", PAL_W_CONV_K, { KEYS, ONE, TAPS }, PAL_INIT_NORMAL, ADJACENT, 0, "mixer" },
     { "v_conv1d.weight", PAL_W_CONV_V, { VALUES, ONE, TAPS }, PAL_INIT_NORMAL, ADJACENT, 0, "mixer" },
     { "A_log", PAL_W_A_LOG, { HEADS }, PAL_INIT_A_LOG, NO_DECAY, FORGETS, "mixer" },
-    { "dt_bias", PAL_W_DT_BIAS, { HEADS }, PAL_INIT_DT_BIAS, NO_DECAY, FORGETS, "mixer" },
+    { "dt_bias", PAL_W_DT_BIAS, { HEADS }, PAL_INIT_DT_BIAS, NO_DECAY, BY_HEAD, "mixer" },
+    { "dt_bias", PAL_W_DT_BIAS, { OWN_KEYS }, PAL_INIT_DT_BIAS, NO_DECAY, PAL_INPUT_GK, "mixer" },
     { "D", PAL_W_D, { HEADS }, PAL_INIT_ONE, NO_DECAY, 0, "mixer" },
     { "b_scale", PAL_W_B_SCALE, { HEADS }, PAL_INIT_B_SCALE, NO_DECAY | GATE, IMPORTANCE, "importance" },
     { "Ip_log", PAL_W_IP_LOG, { HEADS }, PAL_INIT_ZERO, NO_DECAY | FROZEN | GATE, PAL_INPUT_IP, "importance" },
     { "lam_raw", PAL_W_LAM, { HEADS, KEY }, PAL_INIT_LAM, NO_DECAY, PAL_INPUT_LAM, "mixer" },
+    { "p_scale", PAL_W_P_SCALE, { HEADS }, PAL_INIT_ONE, NO_DECAY, PAL_INPUT_P, "mixer" },
+    { "gp_bias", PAL_W_GP_BIAS, { HEADS }, PAL_INIT_DT_BIAS, NO_DECAY, PAL_INPUT_GP, "mixer" },
+    { "noise_bias", PAL_W_NOISE_BIAS, { HEADS }, PAL_INIT_NOISE, NO_DECAY, PAL_INPUT_NOISE, "mixer" },
+    { "noise_bias", PAL_W_NOISE_BIAS, { OWN_KEYS }, PAL_INIT_NOISE, NO_DECAY, PAL_INPUT_NOISEK, "mixer" },
+    { "r_bias", PAL_W_R_BIAS, { HEADS }, PAL_INIT_LAM, NO_DECAY, PAL_INPUT_R, "mixer" },
+    { "keep_raw", PAL_W_KEEP, { HEADS, KEY, VALUE }, PAL_INIT_DT_BIAS, NO_DECAY, PAL_INPUT_KEEP, "mixer" },
+    { "drift_raw", PAL_W_DRIFT, { HEADS, KEY, VALUE }, PAL_INIT_NOISE, NO_DECAY, PAL_INPUT_DRIFT, "mixer" },
     { "o_norm.weight", PAL_W_MIXER_NORM, { VALUE }, PAL_INIT_ONE, 0, 0, "norm" },
     { 0 },
 };
@@ -172,6 +224,7 @@ static int64_t extent_of(const owner *o, extent e) {
     case HEADS: return m->heads;
     case QUERIES: return (int64_t)m->heads * m->dk * (m->out_gate ? 2 : 1);
     case KEYS: return keys;
+    case OWN_KEYS: return (int64_t)m->heads * m->dk;
     case VALUES: return values;
     case VALUES_KV: return (int64_t)m->key_heads * m->dv;
     case KEY: return m->dk;
@@ -249,7 +302,9 @@ static void add_mixer(builder *b, const owner *o, place at, bool keep_gate) {
     const unsigned inputs = rule ? pal_memory_inputs_of(rule) : 0;
     at.part = pal_config_mixer_prefix(o->c, m);
     for (const weight_row *row = mixers[m->kind]; row->name; row++) {
-        const bool read = !row->inputs || (row->inputs & inputs);
+        /* a rule that erases under a second key compares the first one as it is */
+        const bool whole = row->id == PAL_W_P_SCALE && inputs & PAL_INPUT_ERASE;
+        const bool read = !row->inputs || (row->inputs & inputs && !whole);
         if (!read && !((row->flags & GATE) && keep_gate)) continue;
         if ((row->flags & BIAS_PROJ && !m->proj_bias) || (row->flags & BIAS_CONV && !m->conv_bias)) continue;
         if (row->id == PAL_W_MIXER_NORM && m->norm == PAL_GATE_WITHOUT_NORM) continue;

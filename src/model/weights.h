@@ -18,6 +18,7 @@ typedef enum pal_init {
     PAL_INIT_B_PROJ,  /* U(-R^-1/2, R^-1/2) */
     PAL_INIT_B_SCALE, /* 1, or U(0.1, 1) for fine-tuning */
     PAL_INIT_LAM,     /* softplus gives 1 */
+    PAL_INIT_NOISE,   /* softplus gives 0.01 */
     PAL_INIT_OUT,     /* M: U(+-inner^-1/2 / sqrt(layers)) when residuals are rescaled, else NORMAL */
     PAL_INIT_IN,      /* official: U(+-E^-1/2), else NORMAL */
     PAL_INIT_CONV     /* official: U(+-W^-1/2), else NORMAL (bias: zero) */

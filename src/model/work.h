@@ -27,13 +27,17 @@ typedef struct pal_block {
 } pal_block;
 
 /* Whether a block has a memory of fixed size; whether that decays once the block has run, and A dt of one token and
- * head: exp(-A dt) of it is kept. */
+ * head, the mean of its key channels where they decay apart: exp(-A dt) of it is kept. */
 static inline bool pal_block_remembers(const pal_block *b) { return b->mixers && b->plan.program == PAL_MIXER_GATED; }
 static inline bool pal_block_forgets(const pal_block *b) {
-    return pal_block_remembers(b) && b->plan.rule->inputs & (PAL_INPUT_DT | PAL_INPUT_G);
+    return pal_block_remembers(b) && b->plan.dt >= 0;
 }
 static inline float pal_block_decay(const pal_block *b, int token, int head) {
-    return b->mixer_work.A[head] * b->mixer.dt[(size_t)token * (size_t)b->plan.heads + (size_t)head];
+    const int each = b->plan.dt_width / b->plan.heads;
+    const float *dt = b->mixer.dt + (size_t)token * (size_t)b->plan.dt_width + (size_t)(head * each);
+    double sum = 0;
+    for (int j = 0; j < each; j++) sum += (double)dt[j];
+    return b->mixer_work.A[head] * (float)(sum / each);
 }
 
 typedef void pal_learned_fn(void *user, size_t from);

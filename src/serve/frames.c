@@ -57,7 +57,7 @@ static json_t *layer_json(const pal_model *model, int i) {
     const pal_layer *layer = &model->layers[i];
     const pal_memory_rule *rule = layer->rule;
     const unsigned inputs = memory ? pal_memory_inputs_of(rule) : 0;
-    const bool importance = (inputs & PAL_INPUT_IP) != 0;
+    const bool importance = memory && pal_memory_importance_part(rule) >= 0;
     const bool sized = rule != NULL; /* keys and values, or a cache of them */
     json_t *parts = json_array(), *prior = importance ? json_array() : json_null(), *mixers = json_array();
     for (int k = 0; k < block->mixers; k++) pal_json_append(mixers, json_string(pal_mixer_name(block->mixer[k].kind)));
@@ -68,7 +68,8 @@ static json_t *layer_json(const pal_model *model, int i) {
     return json_pack("{s:s, s:o, s:i, s:i, s:i, s:o, s:b, s:b, s:b, s:o}", "rule",
                      pal_model_layer_rule(&model->config, i), "mixers", mixers, "heads", sized ? m->heads : 0, "keys",
                      sized ? m->dk : 0, "values", sized ? m->dv : 0, "parts", parts, "importance", importance, "window",
-                     (inputs & (PAL_INPUT_DT | PAL_INPUT_G)) != 0, "variance", importance, "prior", prior);
+                     (inputs & (PAL_INPUT_DT | PAL_INPUT_G | PAL_INPUT_GK)) != 0, "variance",
+                     memory && pal_memory_has_variance(rule), "prior", prior);
 }
 
 bool serve_observe_start(serve_text *t, int64_t position) {
@@ -192,7 +193,7 @@ bool serve_observe_map(serve_text *t, pal_bytes *to) {
     const size_t dk = (size_t)memory->dk, dv = (size_t)memory->dv, size = (size_t)v->size;
     const size_t block[2] = { (dk + size - 1) / size, (dv + size - 1) / size };
     const size_t rows = (dk + block[0] - 1) / block[0], columns = (dv + block[1] - 1) / block[1], each = rows * columns;
-    const bool importance = (pal_memory_inputs_of(model->layers[v->layer].rule) & PAL_INPUT_IP) != 0;
+    const bool importance = pal_memory_importance_part(model->layers[v->layer].rule) >= 0;
     float *x = o->map_floats, *shown = x + 2 * dk * dv, *scales = shown + dk * dv;
     uint16_t *data = o->map_halves, *more = data + (size_t)v->head_count * each;
     char text[400];

@@ -60,7 +60,7 @@ static const option_row of_model[] = {
       "palimpsa-d, palimpsa-m, gated-deltanet, transformer, ...; with -wo-meta, without "
       "importance; layers by a pattern, palimpsa-m:3,attention+mlp:1; or a model directory",
       0 },
-    { "rule", PAL_OPTION_TEXT, AT(rule), "RULE", "memory rule on the D backbone: longhorn, delta, gdn, mesa, ...", 0 },
+    { "rule", PAL_OPTION_TEXT, AT(rule), "RULE", "memory rule on the D backbone: longhorn, gdn, kda, kla, ...", 0 },
     { "mesa-tolerance", PAL_OPTION_FLOAT, AT(mesa_tolerance), "X",
       "with --rule mesa: solve by conjugate gradient to this residual (default 0: exactly)", 0 },
     { "vocab", PAL_OPTION_INT, AT(vocab), "V", "vocabulary size (default 8192; text: the tokenizer's)", POSITIVE },

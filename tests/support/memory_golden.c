@@ -25,6 +25,7 @@ static memory_case *case_of(const memory_subject *subject, const recorded_memory
     assert_non_null(r->dy);
     memcpy(c->dy, r->dy, outputs * sizeof *c->dy);
     if (r->dy_var) memcpy(c->dy_var, r->dy_var, outputs * sizeof *c->dy_var);
+    else if (c->dy_var) memset(c->dy_var, 0, outputs * sizeof *c->dy_var);
     for (int p = 0; p < 2 && c->part[p]; p++) {
         const size_t count = (size_t)s->sequences * c->part[p];
         if (r->dfinal[p]) memcpy(c->dfinal[p], r->dfinal[p], count * sizeof(float));

@@ -116,6 +116,9 @@ double memory_matrix_loss(const memory_case *c, const memory_doubles *x, memory_
                     double y = 0;
                     for (size_t j = 0; j < dk; j++) y += S[i * dk + j] * (double)c->scale * token.input[MEMORY_Q][j];
                     sum += y * (double)c->dy[(t * H + h) * dv + i];
+                    for (size_t j = 0; c->dy_var && j < dk; j++)
+                        sum += (double)c->dy_var[(t * H + h) * dv + i] * more[many > 1 ? j : 0] *
+                               pow((double)c->scale * token.input[MEMORY_Q][j], 2);
                 }
             }
             for (size_t e = 0; e < dv * dk; e++) sum += S[e] * (double)c->dfinal[0][part + e];

@@ -115,6 +115,31 @@ void pal_delta_unfill(const pal_linear_chunk *c, const pal_delta_rows *x, const 
     }
 }
 
+void pal_delta_variance(const pal_linear_chunk *c, const pal_delta_rows *x, size_t t) {
+    const size_t each = c->kernels->carries == PAL_CARRIES_KEY;
+    double sum = 0;
+    if (!c->y_var.data) return;
+    for (size_t j = 0; j < (size_t)c->dk; j++) {
+        const double q = (double)c->in.scale * (double)x->q[t * x->kl + j];
+        sum += q * q * (double)c->carried[j * each];
+    }
+    for (size_t i = 0; i < (size_t)c->dv; i++) c->y_var.data[t * c->y_var.stride + i] = (float)sum;
+}
+
+void pal_delta_variance_backward(const pal_linear_chunk *c, const pal_delta_rows *x, const pal_delta_rows *d, size_t t,
+                                 const float *var) {
+    const size_t each = c->kernels->carries == PAL_CARRIES_KEY;
+    const float square = c->in.scale * c->in.scale;
+    double sum = 0;
+    if (!c->dy_var.data) return;
+    for (size_t i = 0; i < (size_t)c->dv; i++) sum += (double)c->dy_var.data[t * c->dy_var.stride + i];
+    for (size_t j = 0; j < (size_t)c->dk; j++) {
+        const float q = x->q[t * x->kl + j], d_square = square * (float)sum;
+        d->q[t * x->kl + j] += 2 * d_square * q * var[j * each];
+        c->dcarried[j * each] += d_square * q * q;
+    }
+}
+
 static const pal_delta_rule after = { 0 }, app = { .undecayed = true };
 
 PAL_DELTA_RULE(delta, after, PAL_INPUT_BETA, .summary = "DeltaNet: S = S + beta (v - S k) k'");

@@ -42,6 +42,12 @@ pal_delta_rows pal_delta_take_gradients(const pal_linear_chunk *c, float **scrat
 void pal_delta_unfill(const pal_linear_chunk *c, const pal_delta_rows *x, const pal_delta_rows *d,
                       const pal_memory_gradients *grad);
 
+/* The variance of token t's answer, sum (s q)^2 var, if it was asked for: var is one number or one for each key
+ * channel, as carried after the token. Backward adds to d->q and to c->dcarried, the gradient of var. */
+void pal_delta_variance(const pal_linear_chunk *c, const pal_delta_rows *x, size_t t);
+void pal_delta_variance_backward(const pal_linear_chunk *c, const pal_delta_rows *x, const pal_delta_rows *d, size_t t,
+                                 const float *var);
+
 typedef pal_linear_forward_fn pal_delta_forward_fn;
 typedef pal_linear_backward_fn pal_delta_backward_fn;
 typedef pal_linear_step_fn pal_delta_step_fn;

@@ -34,6 +34,7 @@ static void fill(const pal_linear_chunk *c, const pal_delta_rows *x) {
             x->c[t * x->kl + j] = P * k / spread;
             c->carried[j] = P / (1 + more * k * k * P);
         }
+        pal_delta_variance(c, x, t);
     }
 }
 
@@ -42,6 +43,12 @@ static void unfill(const pal_linear_chunk *c, const pal_delta_rows *x, const pal
     for (size_t t = (size_t)c->n; t-- > 0;) {
         const float spread = spread_at(c, x, t), r = c->in.r.data[t * c->in.r.stride], more = (float)c->dk / r;
         double with_gain = 0, dmore = 0;
+        float *var = c->carried; /* after the token; what it held is in x->before */
+        for (size_t j = 0; j < (size_t)c->dk; j++) {
+            const float k = x->k[t * x->kl + j], P = variance_at(c, x, t, j);
+            var[j] = P / (1 + more * k * k * P);
+        }
+        pal_delta_variance_backward(c, x, d, t, var);
         for (size_t j = 0; j < (size_t)c->dk; j++) /* spread divides every gain */
             with_gain += (double)d->c[t * x->kl + j] * (double)x->c[t * x->kl + j];
         const float dspread = -(float)(with_gain / (double)spread);
@@ -63,4 +70,5 @@ static void unfill(const pal_linear_chunk *c, const pal_delta_rows *x, const pal
 static const pal_delta_rule rule = { .own_c = true, .fill = fill, .unfill = unfill };
 
 PAL_DELTA_CARRYING_RULE(kdn, rule, PAL_CARRIES_KEY, "var", PAL_INPUT_GK | PAL_INPUT_NOISEK | PAL_INPUT_R | PAL_INPUT_IP,
+                        .has_variance = true,
                         .summary = "Kalman Delta Network, a variance per key channel: S = D + (v - D k) kappa'");

@@ -29,6 +29,7 @@ static void fill(const pal_linear_chunk *c, const pal_delta_rows *x) {
         const token k = token_at(c, x, t);
         x->beta[t] = k.P / k.spread;
         c->carried[0] = k.r * x->beta[t];
+        pal_delta_variance(c, x, t);
     }
 }
 
@@ -36,6 +37,7 @@ static void unfill(const pal_linear_chunk *c, const pal_delta_rows *x, const pal
                    const pal_memory_gradients *grad) {
     for (size_t t = (size_t)c->n; t-- > 0;) {
         const token k = token_at(c, x, t);
+        pal_delta_variance_backward(c, x, d, t, &(float){ k.r * x->beta[t] });
         const float before = x->before[t * x->kl], square = k.spread * k.spread;
         const float dbeta = d->beta[t] + c->dcarried[0] * k.r, dP = dbeta * k.r / square;
         const float dnorm = -dbeta * k.P * k.P / square, dmean = dP * before;
@@ -54,4 +56,5 @@ static const pal_delta_rule rule = { .fill = fill, .unfill = unfill };
 
 PAL_DELTA_CARRYING_RULE(kdn_iso, rule, PAL_CARRIES_ONE, "var",
                         PAL_INPUT_GK | PAL_INPUT_NOISE | PAL_INPUT_R | PAL_INPUT_IP,
+                        .has_variance = true,
                         .summary = "Kalman Delta Network, one variance: S = D + beta (v - D k) k'");

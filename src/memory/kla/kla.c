@@ -41,5 +41,5 @@ static void compare(const pal_context *cx, const pal_memory_shape *s, const floa
     for (size_t e = 0; e < elements; e += distance) change->sample[change->samples++] = I[e / dv * ld + e % dv];
 }
 
-PAL_LINEAR_COMPARED_RULE(kla, kernels, compare, .has_variance = true, .parts = { "mu", "I" },
+PAL_LINEAR_COMPARED_RULE(kla, kernels, compare, .has_variance = true, .has_importance = true, .parts = { "mu", "I" },
                          .summary = "Kalman Linear Attention: a Kalman filter for every pair of value and key");

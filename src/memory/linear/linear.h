@@ -29,7 +29,7 @@ typedef struct pal_linear_chunk {
     pal_memory_inputs in;
     float *carried;  /* the second part: forward and step replace it; backward finds that of the chunk's start */
     float *dcarried; /* backward: the gradient of that at the end, replaced by that at the start */
-    pal_view y_var;  /* (n, dv) where a rule has it and it is wanted; backward: its gradient, in dy_var */
+    pal_view y_var;  /* (n, dv) where a rule has it and it was asked for; backward: its gradient, in dy_var */
     pal_const_view dy_var;
     bool ends;       /* nothing reads S after this chunk: forward may leave anything there */
 } pal_linear_chunk;

@@ -436,6 +436,7 @@ const pal_memory_rule pal_rule_palimpsa = {
     .summary = "Bayesian metaplastic memory: a mean and an importance for every pair of value and key",
     .inputs = PAL_INPUT_Q | PAL_INPUT_K | PAL_INPUT_V | PAL_INPUT_B | PAL_INPUT_DT | PAL_INPUT_A | PAL_INPUT_IP,
     .has_variance = true,
+    .has_importance = true,
     .parts = { "mu", "I" },
     .part_floats = part_floats,
     .state_floats = state_floats,
