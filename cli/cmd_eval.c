@@ -10,6 +10,7 @@
 #include "plot/figure.h"
 #include "ranks.h"
 #include "stop.h"
+#include "text_model.h"
 
 static bool one_of(const char *word, const char *const *list) {
     for (; *list; list++)
@@ -162,6 +163,7 @@ int cmd_eval(int argc, char **argv) {
           "text or JSONL file ('-': standard input), or directory of shards; with --tasks: directory "
           "of their files" },
         { "tokenizer", OPT_TEXT, &t->tokenizer, "X", "tokenizer for all models (default: the one in each MODELDIR)" },
+        TEXT_MODEL_KV_OPTION(t->kv_type),
         { "context", OPT_INT, &t->context, "N",
           "cut documents into windows of N tokens (default: whole documents; attention: as trained, "
           "else 4096; --tasks: 2048)" },

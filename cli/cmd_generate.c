@@ -377,6 +377,7 @@ static int run(generation *s, const pal_context *cx) {
                        : CLI_OK; /* a memory that cannot be kept is known before the reading */
     if (!code) code = read_grammar(s);
     if (!code) code = text_model_open(&s->m, o->path, o->tokenizer, NULL, cx);
+    if (!code) code = text_model_keep_as(s->m.model, o->kv_type);
     if (!code && o->bos && pal_tokenizer_bos(s->m.tokenizer) < 0)
         code = cli_error(CLI_USAGE, "--bos: this tokenizer has no token for the beginning of a text");
     if (!code) code = read_prompts(s);
@@ -470,6 +471,7 @@ int cmd_generate(int argc, char **argv) {
         { "uncertainty", OPT_FLAG, &o.uncertainty, NULL,
           "print a table, one token per line: probability and mean output variance" },
         { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "tokenizer to use (default: the one in MODELDIR)" },
+        TEXT_MODEL_KV_OPTION(o.kv_type),
         { "max-context", OPT_INT, &o.context, "N", "context of attention layers, in tokens (default 4096)" },
         { "batch", OPT_INT, &o.batch, "N", "prompts to run at a time (default 8)" },
         { "piece", OPT_INT, &o.piece, "N", "prompt tokens to read at once (default 256)" },

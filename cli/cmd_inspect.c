@@ -14,6 +14,7 @@
 #include "named_model.h"
 #include "palimpsa/palimpsa.h"
 #include "text_ids.h"
+#include "text_model.h"
 #include "windows_view.h"
 
 enum { LEAST_TOKENS = 32, MOST_TOKENS = 1 << 18 }; /* of a text that memory windows are measured on */
@@ -23,7 +24,7 @@ typedef struct {
     int row, context;
     bool tensors;
     bool windows, open;
-    const char *data, *tokenizer, *plot;
+    const char *data, *tokenizer, *plot, *kv_type;
     int tokens, top; /* 0: as many as there are, at most 4096 and 8 */
     cli_common common;
 } inspect_options;
@@ -208,8 +209,9 @@ static void print_human(const inspection *in, const inspect_options *o) {
     }
     if (!in->state_token) snprintf(note, sizeof note, "the same for any length");
     else
-        snprintf(note, sizeof note, "at %d tokens (--max-context): %zu bytes whatever the length, and %zu a token",
-                 o->context, in->state_fixed, in->state_token);
+        snprintf(note, sizeof note,
+                 "at %d tokens (--max-context): %zu bytes whatever the length, and %zu a token (%s)", o->context,
+                 in->state_fixed, in->state_token, pal_dtype_name(pal_model_kept_as(in->model)));
     print_bytes("state per sequence", in->state, note);
     print_bytes("generating", in->generating, "working memory besides weights and state");
     snprintf(note, sizeof note, "one row of %d tokens: weights, gradients, two moments, activations", o->row);
@@ -293,6 +295,8 @@ static int print_json(const inspection *in, const inspect_options *o) {
     pal_json_set(root, "state_grows", json_boolean(in->state_token));
     pal_json_set(root, "state_fixed_bytes", json_integer((json_int_t)in->state_fixed));
     pal_json_set(root, "state_bytes_per_token", json_integer((json_int_t)in->state_token));
+    pal_json_set(root, "page_tokens", json_integer(in->state_token ? PAL_PAGE_TOKENS : 0));
+    pal_json_set(root, "kv_type", json_string(pal_dtype_name(pal_model_kept_as(in->model))));
     pal_json_set(root, "max_context", json_integer(o->context));
     pal_json_set(root, "row", json_integer(o->row));
     pal_json_set(root, "training_bytes", plan_json(&in->kept, in->training));
@@ -396,6 +400,7 @@ int cmd_inspect(int argc, char **argv) {
     const cli_option options[] = {
         { "tensors", OPT_FLAG, &o.tensors, NULL, "list every tensor" },
         { "row", OPT_INT, &o.row, "N", "tokens of a training row, for the estimate (default 1024)" },
+        TEXT_MODEL_KV_OPTION(o.kv_type),
         { "max-context", OPT_INT, &o.context, "N", "context of attention layers, in tokens (default 4096)" },
         { "windows", OPT_FLAG, &o.windows, NULL, "measure the memory window of each layer on a text" },
         { "data", OPT_TEXT, &o.data, "TEXT", "with --windows: text file" },
@@ -443,6 +448,7 @@ int cmd_inspect(int argc, char **argv) {
     inspection in;
     if (pal_context_new(&cx, o.common.threads, o.common.cpu, &err)) return cli_fail(&err);
     int code = open_model(&model, &o, cx);
+    if (!code) code = text_model_keep_as(model, o.kv_type);
     if (!code && o.windows) code = show_windows(model, cx, &o);
     else if (!code) code = inspect(&in, model, cx, &o);
     if (!code && !o.windows) {

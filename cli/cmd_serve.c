@@ -27,7 +27,7 @@ typedef struct {
     cli_common common;
     const char *models[MOST_MODELS];
     int count;
-    const char *tokenizer, *key_file, *log;
+    const char *tokenizer, *key_file, *log, *kv_type;
     pal_serve_options serve;
     int64_t max_body, max_answer, budget, disk;
     double drain;
@@ -101,6 +101,7 @@ static int run(serve_options *o, const pal_context *cx) {
         models[opened].name = names[opened];
         if (!code) fprintf(stderr, "loading %s from %s\n", names[opened], path);
         if (!code) code = text_model_open(&models[opened].bundle, path, o->tokenizer, "ids", cx);
+        if (!code) code = text_model_keep_as(models[opened].bundle.model, o->kv_type);
         if (!code) code = text_model_tell_memory(models[opened].bundle.model, &engine, 0, o->serve.memory_budget, cx);
     }
     signal(SIGHUP, SIG_IGN); /* a terminal that closes ends nothing */
@@ -202,6 +203,7 @@ int cmd_serve(int argc, char **argv) {
           .bytes = true },
         { "cache-distance", OPT_INT, &o.serve.cache_distance, "N",
           "tokens between snapshots of a prompt, a multiple of 256 (default 2048; 0: no cache)" },
+        TEXT_MODEL_KV_OPTION(o.kv_type),
         { "max-context", OPT_INT, &o.serve.context, "N", "context of attention layers, in tokens (default 4096)" },
         { "chat-template", OPT_TEXT, &o.serve.template, "NAME",
           "chatml, llama2 or plain (default: as tokenizer_config.json says, else plain)" },

@@ -35,7 +35,7 @@ int eval_write_results(const eval_plan *plan, const eval_plan_options *options, 
 typedef struct eval_text_options {
     const char *models[EVAL_MODELS + 1]; /* and the baseline after them */
     int count;                           /* without the baseline */
-    const char *data, *tokenizer, *split, *field, *part, *baseline, *figure, *json;
+    const char *data, *tokenizer, *split, *field, *part, *baseline, *figure, *json, *kv_type;
     int context, piece, batch, least;
     bool no_prefix, by_position, answers;
 } eval_text_options;

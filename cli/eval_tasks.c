@@ -118,6 +118,7 @@ static int open_subject(subject *s, eval_model *m, const eval_tasks_options *o, 
                         const pal_context *cx) {
     pal_error err;
     int code = text_model_open(&s->bundle, m->name, text->tokenizer, NULL, cx);
+    if (!code) code = text_model_keep_as(s->bundle.model, text->kv_type);
     if (code || (code = choose_context(&m->context, s->bundle.model, text->context))) return code;
     const pal_scorer_options options = { .tokens = text->piece,
                                          .states = text->batch,

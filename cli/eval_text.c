@@ -61,6 +61,10 @@ static int measure(measured *m, const eval_text_options *o, const pal_context *c
     pal_error err;
     int code = text_model_open(&t, m->name, o->tokenizer, o->data, cx);
     if (code) return code;
+    if ((code = text_model_keep_as(t.model, o->kv_type))) {
+        pal_bundle_close(&t);
+        return code;
+    }
     const pal_eval_options source = { .field = o->field,
                                       .split = strcmp(o->split, "wikitext") == 0 ? PAL_SPLIT_WIKITEXT : PAL_SPLIT_NONE,
                                       .subset = strcmp(o->part, "train") == 0   ? PAL_SUBSET_TRAIN

@@ -8,6 +8,7 @@
 typedef struct generate_options {
     cli_common common;
     const char *path, *tokenizer, *prompt, *prompt_file, *prompts, *field, *save, *load, *schema, *grammar;
+    const char *kv_type;
     pal_sampling sampling;
     int64_t max_tokens, seed;
     int context, batch, piece;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/blocks.h"
 #include "cli.h"
 #include "infer/session.h"
 #include "text/strings.h"
@@ -14,6 +15,15 @@ int text_model_open(pal_bundle *m, const char *path, const char *tokenizer, cons
                     const pal_context *cx) {
     pal_error err;
     return pal_bundle_open(m, path, tokenizer, fallback, cx, &err) ? cli_fail(&err) : CLI_OK;
+}
+
+int text_model_keep_as(pal_model *model, const char *type) {
+    pal_error err;
+    const pal_dtype found = type ? pal_dtype_named(type, strlen(type)) : PAL_F32;
+    if (!type) return CLI_OK;
+    if (found != PAL_F32 && found != PAL_F16 && found != PAL_Q8_0)
+        return cli_error(CLI_USAGE, "--kv-type expects f32, f16 or q8_0, found '%s'", type);
+    return pal_model_keep_as(model, found, &err) ? cli_error(CLI_USAGE, "--kv-type %s: %s", type, err.text) : CLI_OK;
 }
 
 int text_model_tell_memory(const pal_model *model, const pal_engine_options *options, int sequences, size_t budget,

@@ -9,6 +9,11 @@
 int text_model_open(pal_bundle *out, const char *path, const char *tokenizer, const char *fallback,
                     const pal_context *cx);
 
+/* --kv-type, of layers that attend; NULL: as it is. Prints a sentence and returns an exit code. */
+int text_model_keep_as(pal_model *model, const char *type);
+#define TEXT_MODEL_KV_OPTION(to)                                                                                  \
+    { "kv-type", OPT_TEXT, &(to), "T", "numbers of attention's keys and values: f32 (default), f16 or q8_0" }
+
 /* One line on stderr, before the work begins: the memory that a model, an engine with these options and this many
  * sequences will take; or, with a budget, at most that for sequences. */
 int text_model_tell_memory(const pal_model *model, const pal_engine_options *options, int sequences, size_t budget,

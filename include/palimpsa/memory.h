@@ -97,6 +97,7 @@ typedef struct pal_memory_gradients {
     float *initial[2];
 } pal_memory_gradients;
 
+struct pal_paged;
 typedef struct pal_memory_run {
     pal_memory_shape shape;
     pal_memory_inputs in;
@@ -107,6 +108,7 @@ typedef struct pal_memory_run {
                            * attention's, whose memory grows */
     bool fresh;           /* start from the default whatever state holds */
     const int *past;      /* attention: tokens already in each state; NULL: none */
+    const struct pal_paged *paged; /* attention: (N) states in pages that the library shares; NULL: in `state` */
     float *saved;         /* what backward needs of forward, pal_memory_saved_floats(); NULL when no backward follows */
     void *scratch;        /* pal_memory_scratch_bytes(), 64-byte aligned */
 

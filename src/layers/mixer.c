@@ -26,10 +26,11 @@ void pal_mixer_parameters(const pal_mixer_plan *m, const pal_layer *layer, pal_m
 pal_memory_run pal_mixer_run(const pal_pass *ps, const pal_mixer_plan *m, const pal_mixer_kept *a,
                              const pal_mixer_work *w) {
     const size_t heads = (size_t)m->heads, values = (size_t)m->values;
-    pal_memory_run run = { .shape = pal_mixer_shape(m, ps->tokens, ps->sequences, ps->cu_seqlens, ps->context),
+    pal_memory_run run = { .shape = pal_mixer_shape(m, ps->tokens, ps->sequences, ps->cu_seqlens, 0),
                            .state = ps->memory,
                            .borrowed = ps->borrowed,
                            .past = ps->past,
+                           .paged = ps->paged,
                            .saved = ps->training ? a->saved : NULL,
                            .scratch = ps->scratch,
                            .y = { a->y, values } };

@@ -39,7 +39,7 @@ typedef struct pal_pass {
     const float *const *before; /* backward: those windows as forward found them; NULL, or one that is NULL: zeros */
     const bool *borrowed;       /* (N) whether memory and window are only read; NULL: none is */
     const int *past;            /* (N) tokens seen before; NULL: none */
-    int context;                /* tokens that an attention memory can hold */
+    const struct pal_paged *paged; /* (N) keys and values, when the layer attends; NULL: sequences start afresh */
     float *variance; /* (T, values) where rules that have one leave their output variance; NULL: not wanted */
     /* Optional hook before the memory runs; it may set run->before_head. */
     void (*before_memory)(void *user, pal_memory_run *run);

@@ -170,7 +170,7 @@ pal_status pal_model_make_layers(pal_model *m, pal_error *err) {
         if (!m->beside) st = pal_alloc_named((void **)&m->beside, layers, sizeof *m->beside, "a model's layers", err);
         if (!st) st = find_rule(m, i, 1, &m->beside[i].rule, err);
     }
-    return st;
+    return st ? st : pal_pages_new(&m->pages, &m->config, err);
 }
 
 /* Backward adds up what neighbouring heads want of the key head that they share. */
@@ -377,6 +377,7 @@ void pal_model_close(pal_model *m) {
     pal_free(m->gradients);
     pal_free(m->layers);
     pal_free(m->beside);
+    pal_pages_free(m->pages);
     pal_weights_release(&m->table);
     pal_source_close(&m->source);
     pal_free(m);

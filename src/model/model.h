@@ -4,6 +4,7 @@
 #define PAL_MODEL_MODEL_H
 
 #include "format/source.h"
+#include "model/pages.h"
 #include "model/weights.h"
 
 struct pal_model {
@@ -18,6 +19,7 @@ struct pal_model {
     float *gradients;  /* flat, training only */
     pal_source source; /* keeps mapped weights and the configuration alive; zeroed for a new model */
     const struct pal_model *viewed;      /* whose weights these are, of a pal_model_view; NULL: its own */
+    pal_pages *pages;                    /* of keys and values of all states; NULL: no layer attends */
     struct pal_fingerprint *fingerprint; /* of a model for inference, once it was asked for; NULL: taken every time */
 };
 

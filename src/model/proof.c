@@ -32,6 +32,7 @@ pal_status pal_model_view(pal_model **out, const pal_model *model, const bool *m
         pal_model_close(m);
         return st;
     }
+    if (m->pages) (void)pal_pages_set_type(m->pages, model->pages->type, NULL); /* it fits there, too */
     memcpy(m->layers, model->layers, (size_t)c->layers * sizeof *m->layers);
     if (m->beside) memcpy(m->beside, model->beside, (size_t)c->layers * sizeof *m->beside);
     for (int i = 0; i < c->layers && !c->official; i++) {

@@ -55,12 +55,11 @@ static void carry(const pal_work *w, const pal_pass *ps, float *to, const float 
     if (to != from) pal_copy_floats(ps->cx, to, from, (size_t)ps->tokens * (size_t)w->model->config.hidden);
 }
 
-/* The second mixer reads the same input and adds to the same stream; its memories stand behind the first one's. */
+/* The second mixer reads the same input and adds to the same stream. */
 static void beside_forward(pal_work *w, const pal_pass *ps, int i, float *h) {
     pal_block *b = &w->blocks[i];
     pal_pass own = *ps;
     own.variance = NULL;
-    if (ps->memory) own.memory = w->memory + w->options.sequences;
     pal_mixer_forward(&own, &b->beside.plan, &w->model->beside[i], &b->beside.mixer, &b->beside.work, w->x, h);
 }
 
@@ -98,10 +97,12 @@ static void block_forward(pal_work *w, const pal_pass *ps, int i, bool again) {
 void pal_stack_block(pal_work *w, const pal_pass *ps, int i) { block_forward(w, ps, i, false); }
 
 void pal_stack_use_states(pal_work *w, pal_pass *ps, pal_state *const *states, int i) {
+    const pal_pages *pages = w->model->pages;
+    ps->paged = pages && pages->of[i].strips ? w->paged : NULL;
     for (int n = 0; n < ps->sequences; n++) {
         w->memory[n] = states[n]->data + states[n]->memory_at[i];
-        w->memory[w->options.sequences + n] = states[n]->data + states[n]->beside_at[i];
         w->conv_window[n] = states[n]->data + states[n]->conv_window_at[i];
+        if (ps->paged) w->paged[n] = (pal_paged){ states[n]->pages, pages->of[i].at, pages->type };
     }
     ps->memory = w->memory;
     ps->conv_window = w->conv_window;
@@ -322,7 +323,6 @@ void pal_stack_continue(pal_work *w, pal_pass *ps, pal_state *const *states) {
         pal_work_reach(w, w->past[i] + (ps->cu_seqlens ? ps->cu_seqlens[i + 1] - ps->cu_seqlens[i] : 1));
     }
     ps->past = w->past;
-    ps->context = states[0]->context;
 }
 
 static pal_pass remember(pal_work *w, pal_state *const *states, const bool *borrowed, const pal_batch *b) {
@@ -356,6 +356,8 @@ static pal_status check_states(const pal_model *m, const pal_work *w, pal_state 
                             "state %d was made for %d tokens of context, the working memory for %d", i,
                             states[i]->context, w->positions);
     }
+    for (int i = 0; i < n; i++)
+        if ((st = pal_state_make_room(states[i], cu_seqlens ? cu_seqlens[i + 1] - cu_seqlens[i] : 1, err))) return st;
     return PAL_OK;
 }
 

@@ -1,36 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Recurrent state: one block of floats with a convolution window and a memory per layer, then the caches of layers that
- * attend; and its file. */
+/* Recurrent state: one block of floats with a convolution window and a memory per layer, and pages with the keys and
+ * values of layers that attend. */
 #include "model/state.h"
 
-#include <errno.h>
 #include <math.h>
-#include <stddef.h>
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/arena.h"
-#include "base/hash.h"
-#include "base/map.h"
-#include "base/size.h"
+#include "base/blocks.h"
 #include "layers/mixer.h"
 
-enum { FILE_VERSION = 3, FIXED_VERSION = 2, MAX_CONTEXT = 1 << 24, MAX_MORE = 64 << 20 };
-/* Tokens that a sequence of a model without attention may count: as many again can follow without an overflow. */
-static const int64_t MAX_POSITION = INT64_MAX / 2;
-static const char magic[8] = { 'P', 'A', 'L', 'S', 'T', 'A', 'T', 'E' };
-
-/* All fields are little-endian, as every machine this runs on is. Version 3 is written of models that attend: of their
- * caches it has the tokens that exist, where versions 1 and 2 have the whole context. */
-typedef struct {
-    char magic[8];
-    uint32_t version, pending; /* pending: id + 1; 0: none */
-    uint64_t fingerprint;
-    int64_t position, context;
-    uint64_t floats, checksum;
-    uint64_t more; /* bytes after the floats; version 1 has neither this field nor such bytes */
-} state_header;
-static const size_t header_bytes_1 = offsetof(state_header, more);
+enum { MAX_CONTEXT = 1 << 24 };
 
 static size_t line_of(size_t floats) { return (floats + 15) & ~(size_t)15; }
 
@@ -46,23 +26,6 @@ static bool shape_of(const pal_model *m, int layer, int context, pal_memory_shap
     if (!plan_of(m, layer, &plan)) return false;
     *shape = pal_mixer_shape(&plan, 1, 1, NULL, context);
     return true;
-}
-
-/* A cache as 2 key_heads strips, keys then values, of `context` rows each. Every layer has at most one. */
-typedef struct {
-    bool beside; /* of the second mixer */
-    size_t strips, width;
-} cache;
-
-static bool cache_of(const pal_model_config *c, int layer, cache *out) {
-    const pal_block_spec *block = pal_model_block(c, layer);
-    for (int k = 0; k < block->mixers; k++) {
-        const pal_mixer_spec *m = &block->mixer[k];
-        if (!pal_config_kinds[m->kind].attends) continue;
-        *out = (cache){ .beside = k > 0, .strips = 2 * (size_t)m->key_heads, .width = (size_t)m->dk };
-        return true;
-    }
-    return false;
 }
 
 /* Floats of all fixed parts; offsets may be NULL. */
@@ -83,37 +46,20 @@ static size_t layout_fixed(const pal_model *m, size_t *conv_window_at, size_t *m
     return at;
 }
 
-static size_t strip_floats(const cache *k, int context) { return (size_t)context * k->width; }
-
-/* Offsets in floats; returns how many there are in all. */
-static size_t layout(pal_state *s) {
-    const pal_model_config *c = &s->model->config;
-    size_t at = s->fixed = layout_fixed(s->model, s->conv_window_at, s->memory_at);
-    for (int i = 0; i < c->layers; i++) {
-        cache k;
-        s->beside_at[i] = at;
-        if (!cache_of(c, i, &k)) continue;
-        if (!k.beside) s->memory_at[i] = at;
-        at += line_of(k.strips * strip_floats(&k, s->context));
-    }
-    return at;
-}
-
 size_t pal_state_bytes(const pal_model *m, int context) {
-    size_t floats = layout_fixed(m, NULL, NULL);
-    cache k;
-    for (int i = 0; i < m->config.layers; i++)
-        if (cache_of(&m->config, i, &k)) floats += line_of(k.strips * strip_floats(&k, context));
-    return floats * sizeof(float);
+    const size_t pages = m->pages ? pal_pages_of(context) * m->pages->bytes : 0;
+    return layout_fixed(m, NULL, NULL) * sizeof(float) + pages;
 }
 
-size_t pal_state_used_floats(const pal_model *m, int64_t position) {
-    size_t floats = layout_fixed(m, NULL, NULL);
-    cache k;
-    for (int i = 0; i < m->config.layers; i++)
-        if (cache_of(&m->config, i, &k)) floats += k.strips * (size_t)position * k.width;
-    return floats;
+size_t pal_model_page_bytes(const pal_model *m) {
+    return m->pages ? atomic_load(&m->pages->count) * m->pages->bytes : 0;
 }
+
+pal_status pal_model_keep_as(pal_model *m, pal_dtype type, pal_error *err) {
+    return m->pages ? pal_pages_set_type(m->pages, type, err) : PAL_OK;
+}
+
+pal_dtype pal_model_kept_as(const pal_model *m) { return m->pages ? m->pages->type : PAL_F32; }
 
 pal_status pal_state_new(pal_state **out, const pal_model *m, int context, pal_error *err) {
     pal_status st;
@@ -128,14 +74,17 @@ pal_status pal_state_new(pal_state **out, const pal_model *m, int context, pal_e
     pal_state *s = block;
     s->model = m;
     s->context = grows ? context : 0;
-    if ((st = pal_alloc_named(&block, 3 * layers, sizeof(size_t), "a state", err))) goto failed;
+    if ((st = pal_alloc_named(&block, 2 * layers, sizeof(size_t), "a state", err))) goto failed;
     s->conv_window_at = block;
     s->memory_at = s->conv_window_at + layers;
-    s->beside_at = s->memory_at + layers;
-    s->floats = layout(s);
-    if (!(s->data = pal_alloc_unset(s->floats, sizeof(float)))) {
-        st = pal_fail(err, PAL_E_MEMORY, "out of memory: a state (%zu x %zu bytes)", s->floats, sizeof(float));
+    s->fixed = layout_fixed(m, s->conv_window_at, s->memory_at);
+    if (!(s->data = pal_alloc_unset(s->fixed, sizeof(float)))) {
+        st = pal_fail(err, PAL_E_MEMORY, "out of memory: a state (%zu x %zu bytes)", s->fixed, sizeof(float));
         goto failed;
+    }
+    if (grows) {
+        if ((st = pal_alloc_named(&block, pal_pages_of(context), sizeof(pal_page *), "a state", err))) goto failed;
+        s->pages = block;
     }
     pal_state_reset(s);
     *out = s;
@@ -145,8 +94,15 @@ failed:
     return st;
 }
 
+/* Leaves all pages but the first `keep`. */
+static void drop_pages(pal_state *s, size_t keep) {
+    while (s->held > keep) pal_page_leave(s->model->pages, s->pages[--s->held]);
+}
+
 void pal_state_free(pal_state *s) {
     if (!s) return;
+    drop_pages(s, 0);
+    pal_free(s->pages);
     pal_free(s->conv_window_at);
     pal_free(s->data);
     pal_free(s);
@@ -163,6 +119,7 @@ static void with_parameters(const pal_state *s, int layer, float Ip[1 << 12], pa
 
 void pal_state_reset(pal_state *s) {
     memset(s->data, 0, s->fixed * sizeof *s->data);
+    drop_pages(s, 0);
     s->position = 0;
     s->pending = -1;
     for (int i = 0; i < s->model->config.layers; i++) {
@@ -176,52 +133,75 @@ void pal_state_reset(pal_state *s) {
     }
 }
 
-/* Where strip `strip` of layer i's cache begins. */
-static float *strip_of(const pal_state *s, int i, const cache *k, size_t strip) {
-    return s->data + (k->beside ? s->beside_at[i] : s->memory_at[i]) + strip * strip_floats(k, s->context);
+/* The page that tokens are appended to next may be other states' too: they keep it, and this one gets a copy. */
+static pal_status own_last_page(pal_state *s, pal_error *err) {
+    const size_t last = pal_pages_of(s->position);
+    if (s->position % PAL_PAGE_TOKENS == 0 || atomic_load(&s->pages[last - 1]->users) == 1) return PAL_OK;
+    pal_page *old = s->pages[last - 1], *own = pal_page_new(s->model->pages);
+    if (!own)
+        return pal_fail(err, PAL_E_MEMORY, "out of memory: %zu bytes of keys and values", s->model->pages->bytes);
+    memcpy(own->data, old->data, s->model->pages->bytes);
+    s->pages[last - 1] = own;
+    pal_page_leave(s->model->pages, old);
+    return PAL_OK;
 }
 
-/* Copies the fixed part, and of every cache the tokens that exist, to and from one row of floats. */
-static void pack(const pal_state *s, float *to) {
-    cache k;
-    memcpy(to, s->data, s->fixed * sizeof *to);
-    to += s->fixed;
-    for (int i = 0; i < s->model->config.layers; i++) {
-        if (!cache_of(&s->model->config, i, &k)) continue;
-        const size_t n = (size_t)s->position * k.width;
-        for (size_t strip = 0; strip < k.strips; strip++, to += n)
-            memcpy(to, strip_of(s, i, &k, strip), n * sizeof *to);
+pal_status pal_state_make_room(pal_state *s, int tokens, pal_error *err) {
+    if (!s->pages) return PAL_OK;
+    drop_pages(s, pal_pages_of(s->position)); /* that a run which failed had asked for */
+    const pal_status st = own_last_page(s, err);
+    if (st) return st;
+    while (s->held < pal_pages_of(s->position + tokens)) {
+        pal_page *page = pal_page_new(s->model->pages);
+        if (!page)
+            return pal_fail(err, PAL_E_MEMORY, "out of memory: %zu bytes of keys and values", s->model->pages->bytes);
+        s->pages[s->held++] = page;
     }
+    return PAL_OK;
 }
 
-static void unpack(pal_state *s, const float *from) {
-    cache k;
-    memcpy(s->data, from, s->fixed * sizeof *from);
-    from += s->fixed;
-    for (int i = 0; i < s->model->config.layers; i++) {
-        if (!cache_of(&s->model->config, i, &k)) continue;
-        const size_t n = (size_t)s->position * k.width;
-        for (size_t strip = 0; strip < k.strips; strip++, from += n)
-            memcpy(strip_of(s, i, &k, strip), from, n * sizeof *from);
+pal_status pal_state_new_pages(pal_state *s, int64_t tokens, pal_error *err) {
+    const size_t wanted = s->pages ? pal_pages_of(tokens) : 0;
+    pal_page **list;
+    size_t made = 0;
+    if (!s->pages) return PAL_OK;
+    pal_status st = pal_alloc_named((void **)&list, wanted, sizeof *list, "a state", err);
+    if (st) return st;
+    while (made < wanted && (list[made] = pal_page_new(s->model->pages))) made++;
+    if (made < wanted) {
+        while (made) pal_page_leave(s->model->pages, list[--made]);
+        st = pal_fail(err, PAL_E_MEMORY, "out of memory: %zu bytes of keys and values",
+                      wanted * s->model->pages->bytes);
+    } else {
+        drop_pages(s, 0);
+        memcpy(s->pages, list, wanted * sizeof *list);
+        s->held = wanted;
     }
+    pal_free(list);
+    return st;
 }
 
 pal_status pal_state_copy(pal_state *to, const pal_state *from, pal_error *err) {
-    cache k;
-    if (to->model != from->model || (to->floats > to->fixed && to->context < from->position))
+    if (to->model != from->model || (to->pages && to->context < from->position))
         return pal_fail(err, PAL_E_ARGUMENT,
                         "a state can be copied only to one of the same model whose context holds its %lld tokens",
                         (long long)from->position);
+    if (to == from) return PAL_OK;
     memcpy(to->data, from->data, from->fixed * sizeof *to->data);
-    for (int i = 0; i < to->model->config.layers; i++) {
-        if (!cache_of(&to->model->config, i, &k)) continue;
-        for (size_t strip = 0; strip < k.strips; strip++)
-            memcpy(strip_of(to, i, &k, strip), strip_of(from, i, &k, strip),
-                   (size_t)from->position * k.width * sizeof *to->data);
+    drop_pages(to, 0);
+    for (size_t used = to->pages ? pal_pages_of(from->position) : 0; to->held < used; to->held++) {
+        to->pages[to->held] = from->pages[to->held];
+        pal_page_share(to->pages[to->held]);
     }
     to->position = from->position;
     to->pending = from->pending;
     return PAL_OK;
+}
+
+void pal_state_row(const pal_state *s, int layer, size_t strip, int64_t token, float *to) {
+    const pal_cache *k = &s->model->pages->of[layer];
+    pal_blocks_decode(pal_block_format_of(s->model->pages->type),
+                      pal_page_row(s->pages[token / PAL_PAGE_TOKENS], k, strip, token), k->width, to);
 }
 
 static bool all_finite(const float *x, size_t n) {
@@ -230,14 +210,22 @@ static bool all_finite(const float *x, size_t n) {
     return true;
 }
 
+static bool page_is_finite(const pal_state *s, size_t page) {
+    const pal_pages *pages = s->model->pages;
+    const int64_t left = s->position - (int64_t)page * PAL_PAGE_TOKENS;
+    const size_t rows = left < PAL_PAGE_TOKENS ? (size_t)left : PAL_PAGE_TOKENS;
+    for (int i = 0; i < pages->layers; i++)
+        for (size_t strip = 0; strip < pages->of[i].strips; strip++)
+            if (!pal_blocks_finite(pal_block_format_of(pages->type),
+                                   pal_page_row(s->pages[page], &pages->of[i], strip, 0), rows * pages->of[i].width))
+                return false;
+    return true;
+}
+
 bool pal_state_is_finite(const pal_state *s) {
-    cache k;
     bool finite = all_finite(s->data, s->fixed);
-    for (int i = 0; i < s->model->config.layers && finite; i++) {
-        if (!cache_of(&s->model->config, i, &k)) continue;
-        for (size_t strip = 0; strip < k.strips && finite; strip++)
-            finite = all_finite(strip_of(s, i, &k, strip), (size_t)s->position * k.width);
-    }
+    for (size_t page = 0; finite && s->pages && page < pal_pages_of(s->position); page++)
+        finite = page_is_finite(s, page);
     return finite;
 }
 
@@ -262,15 +250,17 @@ const char *pal_state_part(const pal_state *s, int layer, int part, size_t *floa
     return rule->parts[part];
 }
 
-/* Rows of tokens that do not exist yet become zeros. */
-static void clear_unused(const pal_state *s, const pal_memory_shape *shape, float *const parts[2]) {
-    const int widths[2] = { shape->dk, shape->dv };
-    const size_t context = (size_t)shape->context, used = (size_t)s->position;
-    for (int part = 0; part < 2; part++) {
-        const size_t width = (size_t)widths[part];
-        for (size_t h = 0; parts[part] && h < (size_t)shape->key_heads; h++)
-            memset(parts[part] + (h * context + used) * width, 0, (context - used) * width * sizeof(float));
-    }
+/* The parts of a layer that keeps tokens, (key_heads, context, width); zeros where there is no token yet. */
+static void export_tokens(const pal_state *s, int layer, float *const parts[2]) {
+    const pal_cache *k = &s->model->pages->of[layer];
+    const size_t context = (size_t)s->context, heads = k->strips / 2;
+    for (size_t part = 0; part < 2; part++)
+        for (size_t h = 0; parts[part] && h < heads; h++) {
+            float *to = parts[part] + h * context * k->width;
+            for (int64_t t = 0; t < s->position; t++, to += k->width)
+                pal_state_row(s, layer, part * heads + h, t, to);
+            memset(to, 0, (context - (size_t)s->position) * k->width * sizeof *to);
+        }
 }
 
 pal_status pal_state_export(const pal_state *s, int layer, float *part0, float *part1, pal_error *err) {
@@ -282,10 +272,13 @@ pal_status pal_state_export(const pal_state *s, int layer, float *part0, float *
     if (!shape_of(s->model, layer, s->context, &shape))
         return pal_fail(err, PAL_E_ARGUMENT, "layer %d has no memory", layer);
     float *const parts[2] = { part0, part1 };
-    with_parameters(s, layer, Ip, &in);
     const pal_memory_rule *rule = s->model->layers[layer].rule;
+    if (rule->keeps_tokens) {
+        export_tokens(s, layer, parts);
+        return PAL_OK;
+    }
+    with_parameters(s, layer, Ip, &in);
     rule->export(&shape, &in, parts, s->data + s->memory_at[layer]);
-    if (rule->keeps_tokens) clear_unused(s, &shape, parts);
     return PAL_OK;
 }
 
@@ -314,7 +307,7 @@ pal_status pal_states_check(const pal_model *m, pal_state *const *states, const 
     for (int i = 0; i < n; i++) {
         const bool borrows = borrowed && borrowed[i];
         if (!states[i]) return pal_fail(err, PAL_E_ARGUMENT, "state %d is NULL", i);
-        const bool grows = states[i]->floats > states[i]->fixed;
+        const bool grows = states[i]->pages;
         if (states[i]->model != m) return pal_fail(err, PAL_E_ARGUMENT, "state %d belongs to another model", i);
         for (int j = 0; j < i; j++)
             if (states[j] == states[i] && !(borrows && borrowed[j]))
@@ -329,160 +322,4 @@ pal_status pal_states_check(const pal_model *m, pal_state *const *states, const 
                             i, (long long)states[i]->position, more, states[i]->context);
     }
     return PAL_OK;
-}
-
-/* Of everything but the magic, the version and the checksum itself. */
-static uint64_t checksum_of(const state_header *h, const float *data, const void *more) {
-    const uint64_t seed = (uint64_t)h->position ^ (uint64_t)h->pending << 32;
-    const uint64_t numbers = pal_hash_floats(seed, data, h->floats);
-    return h->more ? pal_hash(numbers ^ h->more, more, h->more) : numbers;
-}
-
-static pal_status write_file(const state_header *header, const float *data, const void *more, const char *path,
-                             pal_error *err) {
-    pal_writer w;
-    const pal_status st = pal_writer_open(&w, path, err);
-    if (st) return st;
-    if (fwrite(header, sizeof *header, 1, w.stream) != 1 ||
-        fwrite(data, sizeof *data, header->floats, w.stream) != header->floats ||
-        (header->more && fwrite(more, 1, header->more, w.stream) != header->more)) {
-        const int why = errno;
-        pal_writer_drop(&w);
-        return pal_fail(err, PAL_E_IO, "%s: cannot write: %s", path, strerror(why));
-    }
-    return pal_writer_commit(&w, err);
-}
-
-pal_status pal_state_save_with(const pal_state *s, const void *more, size_t size, const char *path, pal_error *err) {
-    const bool grows = s->floats > s->fixed;
-    state_header header = { .version = grows ? FILE_VERSION : FIXED_VERSION,
-                            .fingerprint = pal_model_fingerprint(s->model),
-                            .position = s->position,
-                            .pending = (uint32_t)(s->pending + 1),
-                            .context = s->context,
-                            .floats = grows ? pal_state_used_floats(s->model, s->position) : s->floats,
-                            .more = size };
-    void *packed = NULL;
-    if (grows) {
-        const pal_status st = pal_alloc_named(&packed, header.floats, sizeof(float), "a state's file", err);
-        if (st) return st;
-        pack(s, packed);
-    }
-    const float *data = grows ? packed : s->data;
-    memcpy(header.magic, magic, sizeof magic);
-    header.checksum = checksum_of(&header, data, more);
-    const pal_status st = write_file(&header, data, more, path, err);
-    pal_free(packed);
-    return st;
-}
-
-pal_status pal_state_save(const pal_state *s, const char *path, pal_error *err) {
-    return pal_state_save_with(s, NULL, 0, path, err);
-}
-
-/* Fills the header and says where the floats begin. */
-static pal_status read_header(const pal_map *map, const char *path, state_header *header, size_t *start,
-                              pal_error *err) {
-    *header = (state_header){ 0 };
-    if (map->size < header_bytes_1)
-        return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, a state file has at least %zu", path, map->size,
-                        header_bytes_1);
-    memcpy(header, map->data, header_bytes_1);
-    if (memcmp(header->magic, magic, sizeof magic) != 0)
-        return pal_fail(err, PAL_E_FORMAT, "%s: not a state file", path);
-    if (header->version < 1 || header->version > FILE_VERSION)
-        return pal_fail(err, PAL_E_UNSUPPORTED, "%s: state file of version %u, this program reads versions 1 to %d",
-                        path, header->version, FILE_VERSION);
-    *start = header->version == 1 ? header_bytes_1 : sizeof *header;
-    if (map->size < *start)
-        return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, a state file has at least %zu", path, map->size, *start);
-    memcpy(header, map->data, *start);
-    return PAL_OK;
-}
-
-static size_t size_of(size_t start, uint64_t floats, uint64_t more) {
-    const size_t numbers = floats > SIZE_MAX ? PAL_TOO_LARGE : pal_size_mul((size_t)floats, sizeof(float));
-    return pal_size_add(start, pal_size_add(numbers, more > MAX_MORE ? PAL_TOO_LARGE : (size_t)more));
-}
-
-pal_status pal_state_peek(pal_state_head *out, const char *path, pal_error *err) {
-    pal_map map;
-    state_header header;
-    size_t start;
-    pal_status st = pal_map_open(&map, path, err);
-    if (st) return st;
-    st = read_header(&map, path, &header, &start, err);
-    if (!st && (header.position < 0 || header.position > MAX_POSITION))
-        st = pal_fail(err, PAL_E_FORMAT, "%s: the state has %lld tokens, expected 0 to %lld", path,
-                      (long long)header.position, (long long)MAX_POSITION);
-    const size_t expected = st ? 0 : size_of(start, header.floats, header.more);
-    if (!st && map.size != expected)
-        st = pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, expected %zu", path, map.size, expected);
-    if (!st)
-        *out = (pal_state_head){ .fingerprint = header.fingerprint,
-                                 .tokens = header.position + (header.pending != 0),
-                                 .context = header.context,
-                                 .bytes = map.size };
-    pal_map_close(&map);
-    return st;
-}
-
-static pal_status check_file(const pal_state *s, const pal_map *map, const char *path, state_header *header,
-                             size_t *start, pal_error *err) {
-    const pal_status st = read_header(map, path, header, start, err);
-    if (st) return st;
-    if (header->fingerprint != pal_model_fingerprint(s->model))
-        return pal_fail(err, PAL_E_ARGUMENT,
-                        "%s: the state was saved by another model (fingerprint %016llx, this model has %016llx)", path,
-                        (unsigned long long)header->fingerprint, (unsigned long long)pal_model_fingerprint(s->model));
-    const bool whole = header->version < FILE_VERSION; /* caches with room for the whole context */
-    if (whole && header->context != s->context)
-        return pal_fail(err, PAL_E_ARGUMENT, "%s: the state was made for %lld tokens of context, this one for %d", path,
-                        (long long)header->context, s->context);
-    const int64_t most = s->floats > s->fixed ? s->context : MAX_POSITION;
-    if (header->position < 0 || header->position > most)
-        return pal_fail(err, PAL_E_FORMAT, "%s: the state has %lld tokens, expected 0 to %lld", path,
-                        (long long)header->position, (long long)most);
-    if (header->pending > (uint32_t)s->model->config.vocab)
-        return pal_fail(err, PAL_E_FORMAT, "%s: the token that comes next has id %lld, the vocabulary has 0 to %d",
-                        path, (long long)header->pending - 1, s->model->config.vocab - 1);
-    const size_t floats = whole ? s->floats : pal_state_used_floats(s->model, header->position);
-    const size_t expected = size_of(*start, floats, header->more);
-    if (header->floats != floats || map->size != expected)
-        return pal_fail(err, PAL_E_FORMAT, "%s: %zu bytes, expected %zu", path, map->size, expected);
-    const float *data = (const float *)(const void *)(map->data + *start);
-    if (header->checksum != checksum_of(header, data, data + floats))
-        return pal_fail(err, PAL_E_FORMAT, "%s: the checksum does not fit: the file is damaged", path);
-    return PAL_OK;
-}
-
-pal_status pal_state_load_with(pal_state *s, void **more, size_t *size, const char *path, pal_error *err) {
-    pal_map map;
-    state_header header;
-    size_t start = 0;
-    *more = NULL;
-    *size = 0;
-    pal_status st = pal_map_open(&map, path, err);
-    if (st) return st;
-    st = check_file(s, &map, path, &header, &start, err);
-    if (!st && header.more) st = pal_alloc_named(more, header.more, 1, "what a state's file holds", err);
-    if (!st) {
-        const float *data = (const float *)(const void *)(map.data + start);
-        s->position = header.position;
-        s->pending = (int32_t)header.pending - 1;
-        if (header.version < FILE_VERSION) memcpy(s->data, data, s->floats * sizeof *s->data);
-        else unpack(s, data);
-        *size = (size_t)header.more;
-        if (*size) memcpy(*more, data + header.floats, *size);
-    }
-    pal_map_close(&map);
-    return st;
-}
-
-pal_status pal_state_load(pal_state *s, const char *path, pal_error *err) {
-    void *more;
-    size_t size;
-    const pal_status st = pal_state_load_with(s, &more, &size, path, err);
-    pal_free(more);
-    return st;
 }

@@ -11,13 +11,22 @@ struct pal_state {
     int context;
     int64_t position;
     int32_t pending;      /* a token of the sequence that has not been read yet; -1: none */
-    size_t fixed, floats; /* of data: windows and memories of fixed size, which come first; and all of it */
-    float *data;          /* the fixed part, then caches of attention, of which only `position` tokens mean anything */
-    size_t *conv_window_at, *memory_at, *beside_at; /* (layers) offsets in data; beside_at: of second mixers */
+    size_t fixed;         /* of data */
+    float *data;          /* windows and memories of fixed size */
+    size_t *conv_window_at, *memory_at; /* (layers) offsets in data */
+    pal_page **pages;     /* keys and values; other states may hold them too. NULL: no layer attends */
+    size_t held;          /* how many there are: those of `position` tokens, and of tokens that are about to come */
 };
 
 /* Floats that a state of this model holds after so many tokens: what its file takes, without head and padding. */
 size_t pal_state_used_floats(const pal_model *model, int64_t position);
+
+/* Pages for so many more tokens, the first of which no other state holds any more: before a model runs. */
+pal_status pal_state_make_room(pal_state *state, int tokens, pal_error *err);
+/* Leaves its pages and takes new ones for tokens 0 .. tokens - 1, which mean nothing yet. */
+pal_status pal_state_new_pages(pal_state *state, int64_t tokens, pal_error *err);
+/* Row `token` of strip `strip` (keys of each head, then values) of a layer that attends. */
+void pal_state_row(const pal_state *state, int layer, size_t strip, int64_t token, float *to);
 
 /* One sentence when these n states cannot take the tokens of cu_seqlens (NULL: one each) of this model. borrowed: see
  * pal_model_score_rows. */

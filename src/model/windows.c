@@ -52,6 +52,7 @@ static pal_status run(pal_windows *out, pal_work *w, pal_state *state, const int
         if (go_on && !go_on(user, (size_t)done, (size_t)out->tokens))
             return pal_fail(err, PAL_STOPPED, "stopped while memory windows were measured");
         if ((st = pal_stack_enter(w, w->model, &batch, &ps, err))) return st;
+        if ((st = pal_state_make_room(state, piece, err))) return st;
         pal_stack_continue(w, &ps, &state);
         for (int i = 0; i < out->layers; i++) {
             pal_stack_use_states(w, &ps, &state, i);

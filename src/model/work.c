@@ -78,7 +78,8 @@ static void layout_transient(pal_work *w, pal_arena *arena) {
     w->rows = pal_take(arena, (size_t)o->tokens, sizeof(int));
     w->past = pal_take(arena, (size_t)o->sequences, sizeof(int));
     w->cu = pal_take(arena, 2, sizeof(int));
-    w->memory = pal_take(arena, 2 * (size_t)o->sequences, sizeof(float *));
+    w->memory = pal_take(arena, (size_t)o->sequences, sizeof(float *));
+    w->paged = pal_take(arena, (size_t)o->sequences, sizeof *w->paged);
     w->conv_window = pal_take(arena, (size_t)o->sequences, sizeof(float *));
     w->before = pal_take(arena, (size_t)o->sequences, sizeof(float *));
     w->watches = pal_take(arena, (size_t)o->sequences, sizeof *w->watches);

@@ -60,7 +60,8 @@ struct pal_work {
     void *scratch;
     size_t scratch_bytes;
     int *rows, *past, *cu;    /* (T) positions with targets, (N) tokens seen, (2) a prefill's own cu_seqlens */
-    float **memory, **conv_window; /* (N) of the layer that runs; after the memories those of second mixers */
+    float **memory, **conv_window; /* (N) of the layer that runs */
+    pal_paged *paged;              /* (N) its keys and values, when it attends */
     const float **before;     /* (N) its windows as forward found them */
     float *variance;          /* (T, values) of the layer that runs; NULL: not wanted */
     double *mean_variance;    /* (N) summed over layers, at each sequence's last token */

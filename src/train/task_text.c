@@ -293,7 +293,7 @@ static pal_status move_lanes(pal_text_task *t, bool to_root, pal_error *err) {
         const int from = to_root ? owner : 0, to = to_root ? 0 : owner;
         st = pal_comm_move(t->comm, from, to, &t->lanes[r], sizeof t->lanes[r], err);
         if (!st) st = pal_comm_move(t->comm, from, to, &s->position, sizeof s->position, err);
-        if (!st) st = pal_comm_move(t->comm, from, to, s->data, s->floats * sizeof *s->data, err);
+        if (!st) st = pal_comm_move(t->comm, from, to, s->data, s->fixed * sizeof *s->data, err);
     }
     return st;
 }

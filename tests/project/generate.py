@@ -215,10 +215,10 @@ with tempfile.TemporaryDirectory() as folder:
         (folder / "short.txt").write_text("x\ny\n")
         full = subprocess.run([program, "generate", attention, "--tokenizer", "bytes", *source, "--max-context", "20"], capture_output=True, text=True, errors="replace")
         assert full.returncode == 0 and says in full.stderr, full
-    if "--limit-memory" in sys.argv:  # what will not be there is refused before the work
+    if "--limit-memory" in sys.argv:  # a context that is not used takes no RAM
         limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
         far = subprocess.run([program, "generate", attention, "--tokenizer", "bytes", "--prompt", "x", "--max-context", str(1 << 24)], capture_output=True, preexec_fn=limit, timeout=100)
-        assert far.returncode == 1 and far.stderr.startswith(b"palimpsa: out of memory for a state"), far
+        assert far.returncode == 0, far
 
     for wrong, says in ((["generate"], "model directory"), (["generate", hybrid], "needs a prompt"), (["generate", folder / "no", "--prompt", "a"], "cannot open"),
                         (["generate", hybrid, "--prompt", "a", "--prompts", "x"], "one of"), (["generate", hybrid, "--prompt", "a", "--temperature", "1e7"], "expected 0 to 1e6"),

@@ -186,7 +186,7 @@ static void gradients_add_up_and_scale(void **state) {
     test_runner_free(&f);
 }
 
-static void running_allocates_nothing(void **state) {
+static void running_allocates_nothing_but_pages_of_keys_and_values(void **state) {
     (void)state;
     for (size_t k = 0; k < test_kind_count; k++) {
         runner t = test_runner(
@@ -206,7 +206,7 @@ static void running_allocates_nothing(void **state) {
             OK(pal_model_step(f.model, f.work, s, 2, l.ids, logits, err));
             OK(pal_model_prefill(f.model, f.work, s[0], l.ids, LENGTH, logits, err));
         }
-        assert_int_equal(pal_alloc_count() - before, 0);
+        assert_int_equal(pal_alloc_count() - before, s[0]->held + s[1]->held);
         pal_state_free(s[0]);
         pal_state_free(s[1]);
         test_runner_free(&t);
@@ -220,7 +220,7 @@ int main(void) {
         cmocka_unit_test(gradients_behind_a_carried_memory_match_differences),
         cmocka_unit_test(recomputed_layers_give_the_same_gradients),
         cmocka_unit_test(gradients_add_up_and_scale),
-        cmocka_unit_test(running_allocates_nothing),
+        cmocka_unit_test(running_allocates_nothing_but_pages_of_keys_and_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

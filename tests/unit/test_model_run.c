@@ -146,10 +146,10 @@ static void a_borrowed_state_is_left_as_it_was(void **state) {
             assert_int_equal(st, PAL_OK);
             test_near(f.name, nll, nll + 2 * EACH, EACH, 1e-5);
             test_near(f.name, nll + EACH, nll + 2 * EACH, EACH, 1e-5);
-            assert_memory_equal(s->data, kept->data, s->floats * sizeof *s->data);
+            assert_memory_equal(s->data, kept->data, s->fixed * sizeof *s->data);
             assert_int_equal(pal_state_position(s), BEFORE);
             assert_int_equal(pal_state_position(own), BEFORE + EACH);
-            assert_true(memcmp(own->data, kept->data, s->floats * sizeof *s->data) != 0);
+            assert_true(memcmp(own->data, kept->data, s->fixed * sizeof *s->data) != 0);
             assert_int_equal(pal_model_score_rows(f.model, f.work, (pal_state *[]){ s, own, s }, borrowed, &batch, at,
                                                   target, 3 * EACH, nll, correct, &why),
                              PAL_E_ARGUMENT);

@@ -183,7 +183,7 @@ static void a_state_file_of_version_1_is_still_read(void **state) {
     OK(pal_state_load(b, file, err));
     assert_int_equal(pal_state_pending(b), 7);
     assert_int_equal(pal_state_position(b), 5);
-    test_same_bits("a state", b->data, a->data, a->floats);
+    test_same_bits("a state", b->data, a->data, a->fixed);
     OK(pal_session_load(s, file, err));
     test_begin(s, &w, NULL, 0, (pal_session_options){ .max_tokens = 2 });
     test_run(e);

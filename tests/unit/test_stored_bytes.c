@@ -49,7 +49,14 @@ static recorded_model measure(const char *name, const char *root, const pal_cont
     m.weights = hash_of(root, "model.safetensors");
     /* Numbers that depend on no processor: the layout is what is recorded. */
     OK(pal_state_new(&s, model, 8, err));
-    for (size_t i = 0; i < s->floats; i++) s->data[i] = (float)(i % 4093);
+    for (size_t i = 0; i < s->fixed; i++) s->data[i] = (float)(i % 4093);
+    OK(pal_state_make_room(s, 8, err));
+    size_t at = s->fixed;
+    for (int i = 0; model->pages && i < model->pages->layers; i++, at = (at + 15) / 16 * 16)
+        for (size_t row = 0; row < 8 * model->pages->of[i].strips; row++, at += model->pages->of[i].width)
+            for (size_t c = 0; c < model->pages->of[i].width; c++)
+                ((float *)(void *)pal_page_row(s->pages[0], &model->pages->of[i], row / 8, row % 8))[c] =
+                    (float)((at + c) % 4093);
     s->position = 8;
     OK(pal_state_set_pending(s, 3, err));
     test_join(path, root, "state");

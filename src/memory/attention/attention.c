@@ -2,12 +2,14 @@
 /* Attention as a memory rule: the cache, and the cut into items. The arithmetic is in attention_ref.c and, for vectors,
  * in attention_simd.inc.
  *
- * A state is the exported cache itself: keys (key_heads, context, dk), then values (key_heads, context, dv). Backward
- * serves runs that start with an empty cache; gradients into a cache are not offered. */
+ * A state is the exported cache itself: keys (key_heads, context, dk), then values (key_heads, context, dv); or it lies
+ * in pages (paged.h), where its numbers may be of another type, as which all are then read. Backward serves runs that
+ * start with an empty cache; gradients into a cache are not offered. */
 #include "memory/attention/attention.h"
 
 #include <string.h>
 
+#include "base/blocks.h"
 #include "base/parallel.h"
 #include "memory/items.h"
 #include "memory/rule.h"
@@ -64,13 +66,37 @@ typedef struct {
     const pal_memory_run *run;
     pal_attention_forward_fn *kernel; /* all three have this type */
     bool step;
-    int slots;
+    int slots, parts; /* step: the heads that share keys are cut into so many items */
     float *areas, *dk, *dv; /* scratch: an area per thread; partial sums, NULL with one slot */
     size_t area;
 } attention_job;
 
 static int past_of(const pal_memory_run *run, int n) {
     return run->past && !pal_memory_starts_fresh(run) ? run->past[n] : 0;
+}
+
+/* Bytes of a row of so many numbers. */
+static size_t row_bytes(const pal_paged *paged, size_t width) {
+    const pal_block_format *format = pal_block_format_of(paged->type);
+    return width / format->values * format->bytes;
+}
+
+/* Tokens begin .. end of the inputs to the pages of sequence n. */
+static void append_pages(const pal_memory_run *run, size_t n, size_t head, size_t begin, size_t end) {
+    const pal_memory_shape *s = &run->shape;
+    const pal_paged *paged = &run->paged[n];
+    const pal_block_format *format = pal_block_format_of(paged->type);
+    const size_t dk = (size_t)s->dk, dv = (size_t)s->dv, past = (size_t)past_of(run, (int)n);
+    const size_t k_row = row_bytes(paged, dk), v_row = row_bytes(paged, dv);
+    for (size_t t = begin; t < end; t++) {
+        const size_t at = past + t - begin, row = at % PAL_PAGE_TOKENS;
+        unsigned char *k = paged->pages[at / PAL_PAGE_TOKENS]->data + paged->at;
+        unsigned char *v = k + (size_t)s->key_heads * PAL_PAGE_TOKENS * k_row;
+        pal_blocks_encode(format, run->in.k.data + t * run->in.k.stride + head * dk, dk,
+                          k + (head * PAL_PAGE_TOKENS + row) * k_row);
+        pal_blocks_encode(format, run->in.v.data + t * run->in.v.stride + head * dv, dv,
+                          v + (head * PAL_PAGE_TOKENS + row) * v_row);
+    }
 }
 
 static void append_task(void *arg, size_t index, int thread) {
@@ -82,6 +108,10 @@ static void append_task(void *arg, size_t index, int thread) {
     const size_t dk = (size_t)s->dk, dv = (size_t)s->dv, past = (size_t)past_of(run, (int)n);
     const size_t begin = job->step ? n : (size_t)s->cu_seqlens[n],
                  end = job->step ? n + 1 : (size_t)s->cu_seqlens[n + 1];
+    if (run->paged) {
+        append_pages(run, n, head, begin, end);
+        return;
+    }
     float *k = run->state[n] + (head * context + past) * dk;
     float *v = run->state[n] + part_floats(s, 0) + (head * context + past) * dv;
     for (size_t t = begin; t < end; t++, k += dk, v += dv) {
@@ -105,7 +135,15 @@ static pal_attention_rows rows_at(const pal_memory_run *run, int n, int h, size_
         .v = pal_const_view_at(run->in.v, start, key_head * dv),
         .y = pal_view_at(run->y, token, (size_t)h * dv),
     };
-    if (past) { /* then the keys are not all among the inputs, but all of them are in the cache by now */
+    if (run->paged && (past || run->paged[n].type != PAL_F32)) {
+        const pal_paged *paged = &run->paged[n];
+        rows.pages = paged->pages;
+        rows.type = paged->type;
+        rows.k_row = row_bytes(paged, dk);
+        rows.v_row = row_bytes(paged, dv);
+        rows.k_at = paged->at + key_head * PAL_PAGE_TOKENS * rows.k_row;
+        rows.v_at = paged->at + PAL_PAGE_TOKENS * ((size_t)s->key_heads * rows.k_row + key_head * rows.v_row);
+    } else if (past) { /* then the keys are not all among the inputs, but all of them are in the cache by now */
         rows.k = (pal_const_view){ run->state[n] + key_head * (size_t)s->context * dk, dk };
         rows.v = (pal_const_view){ run->state[n] + part_floats(s, 0) + key_head * (size_t)s->context * dv, dv };
     }
@@ -141,12 +179,28 @@ static void forward(const pal_context *cx, const pal_memory_run *run) {
 static void step_task(void *arg, size_t index, int thread) {
     const attention_job *job = arg;
     const pal_memory_shape *s = &job->run->shape;
-    const size_t n = index / (size_t)s->heads, h = index % (size_t)s->heads;
-    pal_attention_rows rows = rows_at(job->run, (int)n, (int)h, n, n);
-    rows.queries = 1;
-    rows.lse.data = NULL;
-    rows.scratch = job->areas + (size_t)thread * job->area;
-    job->kernel(&rows);
+    const int part = (int)(index % (size_t)job->parts), row = (int)(index / (size_t)job->parts);
+    const int n = row / s->key_heads, key_head = row % s->key_heads, group = s->heads / s->key_heads;
+    const int begin = pal_items_unit(group, job->parts, part), end = pal_items_unit(group, job->parts, part + 1);
+    const int apart = s->tiled ? s->key_heads : 1; /* heads from one query to the next */
+    for (int u = begin; u < end; u += PAL_ATTENTION_BLOCK) {
+        const int h = s->tiled ? key_head + u * s->key_heads : key_head * group + u;
+        pal_attention_rows rows = rows_at(job->run, n, h, (size_t)n, (size_t)n);
+        rows.queries = end - u < PAL_ATTENTION_BLOCK ? end - u : PAL_ATTENTION_BLOCK;
+        rows.q.stride = (size_t)apart * (size_t)s->dk;
+        rows.y.stride = (size_t)apart * (size_t)s->dv;
+        rows.lse.data = NULL;
+        rows.scratch = job->areas + (size_t)thread * job->area;
+        job->kernel(&rows);
+    }
+}
+
+/* Heads that share keys are one item, which reads them once, unless threads would be left without one. A head's numbers
+ * do not depend on the others of its item. */
+static int parts_of(const pal_context *cx, const pal_memory_shape *s) {
+    const int items = s->sequences * s->key_heads, group = s->heads / s->key_heads;
+    const int wanted = (pal_context_threads(cx) + items - 1) / items;
+    return wanted < group ? wanted : group;
 }
 
 static void step(const pal_context *cx, const pal_memory_run *run) {
@@ -154,11 +208,12 @@ static void step(const pal_context *cx, const pal_memory_run *run) {
     attention_job job = { .run = run,
                           .kernel = PAL_PICK(cx, attention_step),
                           .step = true,
+                          .parts = parts_of(cx, s),
                           .areas = run->scratch,
                           .area = area_floats(s, PAL_STEP) };
     /* One row each: waking the threads would cost more. */
     for (size_t i = 0; i < (size_t)s->sequences * (size_t)s->key_heads; i++) append_task(&job, i, 0);
-    pal_parallel_for(cx, (size_t)s->sequences * (size_t)s->heads, step_task, &job);
+    pal_parallel_for(cx, (size_t)s->sequences * (size_t)s->key_heads * (size_t)job.parts, step_task, &job);
 }
 
 static void backward_task(void *arg, size_t index, int thread) {

@@ -9,17 +9,22 @@
 #define PAL_MEMORY_ATTENTION_H
 
 #include "base/context.h"
+#include "memory/attention/paged.h"
 #include "palimpsa/memory.h"
 
-enum { PAL_ATTENTION_BLOCK = 64 }; /* queries, and keys, that are worked on together */
+enum { PAL_ATTENTION_BLOCK = PAL_PAGE_TOKENS }; /* queries, and keys, that are worked on together */
 
-/* Some queries of one head. k and v start at the sequence's first key; query i may look at keys 0 .. first + i. */
+/* Some queries of one head. k and v start at the sequence's first key; query i may look at keys 0 .. first + i. A step
+ * has a token's queries of several heads that share their keys: all look at keys 0 .. first. */
 typedef struct pal_attention_rows {
-    int queries; /* forward: at most PAL_ATTENTION_BLOCK; backward: the whole sequence; step: 1 */
+    int queries; /* forward, step: at most PAL_ATTENTION_BLOCK; backward: the whole sequence */
     int first;   /* position of the first query */
     int dk, dv;
     float scale;
     pal_const_view q, k, v;
+    pal_page *const *pages; /* forward, step: keys and values are here and not in k and v; NULL: in k and v ... */
+    pal_dtype type;         /* ... as numbers of this type ... */
+    size_t k_at, v_at, k_row, v_row; /* ... from these bytes of a page on, so many bytes from row to row */
     pal_view y;
     pal_view lse; /* one number a row; data NULL when not wanted (forward) */
 

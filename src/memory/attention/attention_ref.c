@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/blocks.h"
 #include "memory/attention/attention.h"
 
 static double dot(const float *x, const float *y, int n) {
@@ -12,27 +13,44 @@ static double dot(const float *x, const float *y, int n) {
 }
 static const float *row(pal_const_view view, int t) { return view.data + (size_t)t * view.stride; }
 
+/* Row j of the keys or values, decoded after the scratch's sums where pages hold it. */
+static const float *stored(const pal_attention_rows *p, bool values, int j) {
+    const int width = values ? p->dv : p->dk;
+    float *to = p->scratch + 2 * (size_t)p->dv;
+    if (!p->pages) return row(values ? p->v : p->k, j);
+    const unsigned char *from = p->pages[j / PAL_PAGE_TOKENS]->data + (values ? p->v_at : p->k_at) +
+                                (size_t)(j % PAL_PAGE_TOKENS) * (values ? p->v_row : p->k_row);
+    pal_blocks_decode(pal_block_format_of(p->type), from, (size_t)width, to);
+    return to;
+}
+
 static double score(const pal_attention_rows *p, int i, int j) {
-    return (double)p->scale * dot(row(p->q, i), row(p->k, j), p->dk);
+    return (double)p->scale * dot(row(p->q, i), stored(p, false, j), p->dk);
+}
+
+/* Query i looks at keys 0 .. last. */
+static void attend(const pal_attention_rows *p, int i, int last) {
+    double *sum = (double *)(void *)p->scratch; /* (dv) */
+    double most = -INFINITY, total = 0;
+    for (int j = 0; j <= last; j++) most = fmax(most, score(p, i, j));
+    memset(sum, 0, (size_t)p->dv * sizeof *sum);
+    for (int j = 0; j <= last; j++) {
+        const double e = exp(score(p, i, j) - most);
+        const float *v = stored(p, true, j);
+        total += e;
+        for (int c = 0; c < p->dv; c++) sum[c] += e * (double)v[c];
+    }
+    for (int c = 0; c < p->dv; c++) p->y.data[(size_t)i * p->y.stride + (size_t)c] = (float)(sum[c] / total);
+    if (p->lse.data) p->lse.data[(size_t)i * p->lse.stride] = (float)(most + log(total));
 }
 
 void pal_attention_forward_ref(const pal_attention_rows *p) {
-    double *sum = (double *)(void *)p->scratch; /* (dv) */
-    for (int i = 0; i < p->queries; i++) {
-        double most = -INFINITY, total = 0;
-        for (int j = 0; j <= p->first + i; j++) most = fmax(most, score(p, i, j));
-        memset(sum, 0, (size_t)p->dv * sizeof *sum);
-        for (int j = 0; j <= p->first + i; j++) {
-            const double e = exp(score(p, i, j) - most);
-            total += e;
-            for (int c = 0; c < p->dv; c++) sum[c] += e * (double)row(p->v, j)[c];
-        }
-        for (int c = 0; c < p->dv; c++) p->y.data[(size_t)i * p->y.stride + (size_t)c] = (float)(sum[c] / total);
-        if (p->lse.data) p->lse.data[(size_t)i * p->lse.stride] = (float)(most + log(total));
-    }
+    for (int i = 0; i < p->queries; i++) attend(p, i, p->first + i);
 }
 
-void pal_attention_step_ref(const pal_attention_rows *p) { pal_attention_forward_ref(p); }
+void pal_attention_step_ref(const pal_attention_rows *p) {
+    for (int i = 0; i < p->queries; i++) attend(p, i, p->first);
+}
 
 /* p_ij and the gradient of the score (before the scale). */
 static void pair(const pal_attention_rows *p, int i, int j, double *weight, double *dscore) {

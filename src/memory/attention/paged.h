@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/* Keys and values in pages of 64 tokens, which sequences share: what attention reads and appends to in place of one
+ * block of floats. A page holds all layers of a model; whoever counts its users is in model/pages.h. */
+#ifndef PAL_MEMORY_ATTENTION_PAGED_H
+#define PAL_MEMORY_ATTENTION_PAGED_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "palimpsa/matrix.h"
+
+enum { PAL_PAGE_TOKENS = 64 };
+
+typedef struct pal_page {
+    atomic_int users;              /* sequences that hold it; one with several is only read */
+    uint64_t file;                 /* where it was written: a name that who writes gives, 0: nowhere ... */
+    uint32_t place;                /* ... and which page of that file */
+    _Alignas(64) unsigned char data[]; /* of each layer keys (key_heads, 64, dk), then values (key_heads, 64, dv) */
+} pal_page;
+
+/* One layer's keys and values in the pages of a sequence. */
+typedef struct pal_paged {
+    pal_page *const *pages; /* page p holds tokens 64 p .. 64 p + 63 */
+    size_t at;              /* bytes of a page where the layer begins */
+    pal_dtype type;         /* of its numbers: F32, F16 or Q8_0 */
+} pal_paged;
+
+#endif
