@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Keys and values in pages of 64 tokens, which sequences share: what attention reads and appends to in place of one
- * block of floats. A page holds all layers of a model; whoever counts its users is in model/pages.h. */
+ * block of floats. A page holds all layers of a model; model/pages.h counts its users. */
 #ifndef PAL_MEMORY_ATTENTION_PAGED_H
 #define PAL_MEMORY_ATTENTION_PAGED_H
 
