@@ -78,7 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     free(sealed);
     json_decref(root);
     const char *run = fuzz_path("run");
-    if (pal_checkpoint_open(run, fuzz_context(), &model, &trainer, &step, &err) == PAL_OK && model) {
+    if (pal_checkpoint_open(run, NULL, fuzz_context(), &model, &trainer, &step, &err) == PAL_OK && model) {
         go_on(trainer);
         if (pal_checkpoint_load_optimiser(run, step, optimiser, model, &err) == PAL_OK)
             pal_optimiser_step(optimiser, model, fuzz_context(), 1, 0);

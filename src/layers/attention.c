@@ -177,7 +177,7 @@ void pal_attention_backward(const pal_pass *ps, const pal_mixer_plan *m, const p
     const size_t columns = (size_t)m->columns, hidden = (size_t)m->hidden, values = (size_t)m->values;
     double t = pal_tick(ps);
     const float *o = finish(ps, m, a, w);
-    pal_dense_backward(ps->cx, &m->out, ps->tokens, o, values, dh, hidden, PAL_OVERWRITE, w->d_o, values);
+    pal_dense_backward(ps, &m->out, ps->tokens, o, values, dh, hidden, PAL_OVERWRITE, w->d_o, values);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_OUT, t);
     finish_backward(ps, m, a, w);
     pal_memory_run run = pal_mixer_run(ps, m, a, w);
@@ -191,9 +191,9 @@ void pal_attention_backward(const pal_pass *ps, const pal_mixer_plan *m, const p
     turn(ps, m, pal_rotary_backward, w->dp, w->dqn, w->dkn);
     if (m->query_width) separate_backward(ps, m, layer, a, w);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_GATES, t);
-    pal_dense_backward(ps->cx, &m->in, ps->tokens, x, hidden, w->dp, columns, acc, dx, hidden);
+    pal_dense_backward(ps, &m->in, ps->tokens, x, hidden, w->dp, columns, acc, dx, hidden);
     if (m->query_width)
-        pal_dense_backward(ps->cx, &m->query, ps->tokens, x, hidden, w->dquery,
+        pal_dense_backward(ps, &m->query, ps->tokens, x, hidden, w->dquery,
                            (size_t)m->heads * (size_t)m->query_width, PAL_ADD, dx, hidden);
     pal_tock(ps, PAL_T_BACKWARD + PAL_T_PROJECT, t);
 }

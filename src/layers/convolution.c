@@ -61,7 +61,7 @@ void pal_convolution_backward(const pal_pass *ps, const pal_mixer_plan *m, const
     const pal_view d_o = { w->d_o, values }, du = { w->dconv, values };
     double t = pal_tick(ps);
     const float *o = finish(ps, m, a, w);
-    pal_dense_backward(ps->cx, &m->out, ps->tokens, o, values, dh, hidden, PAL_OVERWRITE, w->d_o, values);
+    pal_dense_backward(ps, &m->out, ps->tokens, o, values, dh, hidden, PAL_OVERWRITE, w->d_o, values);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_OUT, t);
     pal_mixer_scale(ps, w->d_o, values, m->values, m->out_scale);
     multiply(ps, m, pal_reading(d_o), (pal_const_view){ a->y, values }, third(m, w->dp, 1));
@@ -76,6 +76,6 @@ void pal_convolution_backward(const pal_pass *ps, const pal_mixer_plan *m, const
     multiply(ps, m, pal_reading(du), pal_reading(third(m, a->p, 2)), third(m, w->dp, 0));
     multiply(ps, m, pal_reading(du), pal_reading(third(m, a->p, 0)), third(m, w->dp, 2));
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_CONV, t);
-    pal_dense_backward(ps->cx, &m->in, ps->tokens, x, hidden, w->dp, (size_t)m->columns, acc, dx, hidden);
+    pal_dense_backward(ps, &m->in, ps->tokens, x, hidden, w->dp, (size_t)m->columns, acc, dx, hidden);
     pal_tock(ps, PAL_T_BACKWARD + PAL_T_PROJECT, t);
 }

@@ -7,22 +7,31 @@
 #include "base/parallel.h"
 #include "kernels/product/product.h"
 
-enum { STEP_ROWS = 8 }; /* a prompt that is no longer is read as steps are */
+enum {
+    STEP_ROWS = 8, /* a prompt that is no longer is read as steps are */
+    PANEL_FLOATS = 1 << 20,
+    PANEL_LEAST = 16
+};
 
 static bool follows(const pal_matrix *w, const pal_matrix *next) {
     return next->type == w->type && next->row_bytes == w->row_bytes &&
            next->data == (const char *)w->data + (size_t)w->rows * w->row_bytes;
 }
 
+/* Whether the gradients of matrix i and of the next follow each other too, where there are any. */
+static bool gradients_follow(const pal_dense *l, int i) {
+    if (!l->trains) return true;
+    return l->dw[i] && l->dw[i + 1] == l->dw[i] + (size_t)l->out[i] * (size_t)l->in;
+}
+
 /* The matrices from `first` on whose weights are of one type and follow each other without a gap, as one matrix;
  * returns their number. */
-static int joined(const pal_dense *l, int first, bool gradients, pal_matrix *all) {
+static int joined(const pal_dense *l, int first, pal_matrix *all) {
     int count = 1;
     *all = l->w[first];
     while (first + count < l->matrices) {
         const int last = first + count - 1;
-        const size_t floats = (size_t)l->out[last] * (size_t)l->in;
-        if (!follows(&l->w[last], &l->w[last + 1]) || (gradients && l->dw[last + 1] != l->dw[last] + floats)) break;
+        if (!follows(&l->w[last], &l->w[last + 1]) || !gradients_follow(l, last)) break;
         all->rows += l->out[first + count++];
     }
     return count;
@@ -30,11 +39,11 @@ static int joined(const pal_dense *l, int first, bool gradients, pal_matrix *all
 
 void pal_dense_forward(const pal_pass *ps, const pal_dense *l, int rows, const float *x, size_t ldx, pal_accumulate acc,
                        float *y, size_t ldy) {
-    assert(ps->training || pal_dense_scratch_bytes(l, rows) <= ps->scratch_bytes);
+    assert(pal_dense_scratch_bytes(l, rows) <= ps->scratch_bytes);
     const bool steps = !ps->cu_seqlens || rows <= STEP_ROWS;
     for (int i = 0, at = 0; i < l->matrices;) {
         pal_matrix w;
-        const int count = joined(l, i, false, &w);
+        const int count = joined(l, i, &w);
         const pal_matvec_args args = { .w = &w,
                                        .rows = rows,
                                        .x = x,
@@ -50,26 +59,64 @@ void pal_dense_forward(const pal_pass *ps, const pal_dense *l, int rows, const f
     }
 }
 
-/* F32 needs none, and that is all that training has. */
-size_t pal_dense_scratch_bytes(const pal_dense *l, int rows) {
-    bool plain = true;
-    for (int i = 0; i < l->matrices; i++) plain = plain && l->w[i].type == PAL_F32;
-    if (plain) return 0;
-    return pal_product_scratch_bytes(rows, l->in); /* a step needs no more */
+/* Rows of a matrix that are decoded at once. */
+static int panel_rows(const pal_matrix *w) {
+    const int rows = PANEL_FLOATS / w->columns;
+    return rows < PANEL_LEAST ? PANEL_LEAST : rows;
 }
 
-void pal_dense_backward(const pal_context *cx, const pal_dense *l, int rows, const float *x, size_t ldx,
-                        const float *dy, size_t ldy, pal_accumulate acc, float *dx, size_t lddx) {
+/* F32 needs none. */
+size_t pal_dense_scratch_bytes(const pal_dense *l, int rows) {
+    size_t most = 0;
+    for (int i = 0; i < l->matrices; i++) {
+        if (l->w[i].type == PAL_F32) continue;
+        const size_t forward = pal_product_scratch_bytes(rows, l->in); /* a step needs no more */
+        const size_t backward = l->trains ? (size_t)panel_rows(&l->w[i]) * (size_t)l->in * sizeof(float) : 0;
+        if (forward > most) most = forward;
+        if (backward > most) most = backward;
+    }
+    return most;
+}
+
+typedef struct {
+    const pal_matrix *w;
+    float *to;
+    size_t first;
+    pal_decode_rows_fn *decode;
+} panel_job;
+
+static void panel_task(void *arg, size_t begin, size_t end, int thread) {
+    (void)thread;
+    const panel_job *job = arg;
+    job->decode(job->w, job->first + begin, job->first + end, job->to + begin * (size_t)job->w->columns);
+}
+
+/* dx = or += dy w, where w is decoded some rows at a time. */
+static void back_through(const pal_pass *ps, const pal_matrix *w, int rows, const float *dy, size_t ldy,
+                         pal_accumulate acc, float *dx, size_t lddx) {
+    const int most = panel_rows(w);
+    for (int begin = 0; begin < w->rows; begin += most) {
+        const int count = w->rows - begin < most ? w->rows - begin : most;
+        panel_job job = { w, ps->scratch, (size_t)begin, PAL_PICK(ps->cx, decode_rows) };
+        pal_parallel_ranges(ps->cx, (size_t)count, PANEL_LEAST, panel_task, &job);
+        pal_matmul(ps->cx, PAL_KEEP, PAL_KEEP, rows, w->columns, count, dy + begin, ldy, job.to, (size_t)w->columns,
+                   begin ? PAL_ADD : acc, dx, lddx);
+    }
+}
+
+void pal_dense_backward(const pal_pass *ps, const pal_dense *l, int rows, const float *x, size_t ldx, const float *dy,
+                        size_t ldy, pal_accumulate acc, float *dx, size_t lddx) {
+    const pal_context *cx = ps->cx;
     for (int i = 0, at = 0; i < l->matrices;) {
         pal_matrix w;
-        const int count = joined(l, i, true, &w);
-        assert(w.type == PAL_F32);
+        const int count = joined(l, i, &w);
         if (l->dw[i] && x)
             pal_matmul(cx, PAL_TRANSPOSE, PAL_KEEP, w.rows, l->in, rows, dy + at, ldy, x, ldx, PAL_ADD, l->dw[i],
                        (size_t)l->in);
-        if (dx)
+        if (dx && w.type == PAL_F32)
             pal_matmul(cx, PAL_KEEP, PAL_KEEP, rows, l->in, w.rows, dy + at, ldy, w.data, (size_t)l->in,
                        i ? PAL_ADD : acc, dx, lddx);
+        else if (dx) back_through(ps, &w, rows, dy + at, ldy, i ? PAL_ADD : acc, dx, lddx);
         i += count;
         at += w.rows;
     }

@@ -14,7 +14,9 @@ typedef struct pal_dense {
     int in, matrices;
     int out[PAL_DENSE_MATRICES]; /* rows of each; columns of y follow each other in this order */
     pal_matrix w[PAL_DENSE_MATRICES];
-    float *dw[PAL_DENSE_MATRICES]; /* backward */
+    float *dw[PAL_DENSE_MATRICES]; /* backward; NULL: not trained */
+    bool trains;                   /* the model is; then matrices without a gradient are multiplied one by one, as where
+                                    * they lie differs from file to file */
 } pal_dense;
 
 /* y (rows, sum of out) = or += x W'. Where sequences go on by one token, a row's bits do not depend on the others. */
@@ -22,9 +24,9 @@ void pal_dense_forward(const pal_pass *pass, const pal_dense *l, int rows, const
                        pal_accumulate acc, float *y, size_t ldy);
 /* Of pass->scratch, for up to so many rows. */
 size_t pal_dense_scratch_bytes(const pal_dense *l, int rows);
-/* dx = or += dy W; dx NULL: not computed. dW += dy' x; x NULL: not computed. Weights are f32. */
-void pal_dense_backward(const pal_context *cx, const pal_dense *l, int rows, const float *x, size_t ldx,
-                        const float *dy, size_t ldy, pal_accumulate acc, float *dx, size_t lddx);
+/* dx = or += dy W; dx NULL: not computed. dW += dy' x; x NULL: not computed. */
+void pal_dense_backward(const pal_pass *pass, const pal_dense *l, int rows, const float *x, size_t ldx, const float *dy,
+                        size_t ldy, pal_accumulate acc, float *dx, size_t lddx);
 
 /* y[r,:] += bias; dbias += column sums of dy. Only models with biases need them. */
 void pal_bias_add(const pal_context *cx, float *y, size_t ldy, int rows, int width, const float *bias);

@@ -90,9 +90,12 @@ void pal_head_take(pal_head *head, const pal_model_config *c, int wanted, bool l
 }
 
 static pal_dense head_dense(int hidden, int vocab, const pal_layer *outer) {
-    return (pal_dense){
-        .in = hidden, .matrices = 1, .out = { vocab }, .w = { outer->m[PAL_W_HEAD] }, .dw = { outer->d[PAL_W_HEAD] }
-    };
+    return (pal_dense){ .in = hidden,
+                        .matrices = 1,
+                        .out = { vocab },
+                        .w = { outer->m[PAL_W_HEAD] },
+                        .dw = { outer->d[PAL_W_HEAD] },
+                        .trains = outer->trains };
 }
 
 static pal_layernorm_args layernorm_args(const pal_layer *outer, const pal_head *head, int rows) {
@@ -160,7 +163,7 @@ static void piece_backward(const pal_pass *ps, const pal_layer *outer, const pal
     const size_t E = (size_t)head->hidden;
     const pal_dense dense = head_dense(head->hidden, head->vocab, outer);
     double t = pal_tick(ps);
-    pal_dense_backward(ps->cx, &dense, rows, head->x, E, head->logits, head->ld, PAL_OVERWRITE, head->dx, E);
+    pal_dense_backward(ps, &dense, rows, head->x, E, head->logits, head->ld, PAL_OVERWRITE, head->dx, E);
     scale(ps, head->dx, rows, head->hidden, head->scale);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_HEAD, t);
     if (head->layernorm) {

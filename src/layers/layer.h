@@ -63,7 +63,8 @@ typedef struct pal_layer {
     const pal_memory_rule *rule; /* NULL: no memory */
     pal_matrix m[PAL_W_COUNT];
     const float *w[PAL_W_COUNT];
-    float *d[PAL_W_COUNT]; /* NULL for inference, and for what is unused */
+    float *d[PAL_W_COUNT]; /* NULL for inference, and for what is unused or not trained */
+    bool trains;           /* some weight of the model has a gradient */
 } pal_layer;
 
 #endif

@@ -15,7 +15,7 @@ static void parameters_backward(const pal_mixer_plan *m, const pal_layer *layer,
             layer->d[PAL_W_B_SCALE][h] += w->dc[h] * pal_sigmoid(layer->w[PAL_W_B_SCALE][h]);
         if (m->rule->inputs & PAL_INPUT_IP && layer->d[PAL_W_IP_LOG]) layer->d[PAL_W_IP_LOG][h] += w->dIp[h] * w->Ip[h];
     }
-    if (m->rule->inputs & PAL_INPUT_LAM)
+    if (m->rule->inputs & PAL_INPUT_LAM && layer->d[PAL_W_LAM])
         for (int i = 0; i < m->heads * m->dk; i++)
             layer->d[PAL_W_LAM][i] += w->dlam[i] * pal_sigmoid(layer->w[PAL_W_LAM][i]);
     pal_extra_parameters_backward(m, layer, w);
@@ -156,14 +156,14 @@ void pal_gated_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_l
     clear(w->zeros, m->values, 0), clear(w->ones, m->heads, 1);
     pal_mixer_finish(ps, m, layer, a, w, w->o, false);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_GATES, t);
-    pal_dense_backward(ps->cx, &m->out, ps->tokens, NULL, 0, dh, hidden, PAL_OVERWRITE, w->d_o, values);
+    pal_dense_backward(ps, &m->out, ps->tokens, NULL, 0, dh, hidden, PAL_OVERWRITE, w->d_o, values);
     if (layer->d[PAL_W_OUT_BIAS])
         pal_bias_backward(ps->cx, layer->d[PAL_W_OUT_BIAS], dh, hidden, ps->tokens, m->hidden);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_OUT, t);
 
     norm_backward(ps, m, layer, a, w);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_GATES, t);
-    pal_dense_backward(ps->cx, &m->out, ps->tokens, w->dv, values, dh, hidden, PAL_OVERWRITE, NULL, 0);
+    pal_dense_backward(ps, &m->out, ps->tokens, w->dv, values, dh, hidden, PAL_OVERWRITE, NULL, 0);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_OUT, t);
     pal_mixer_prepare(ps, m, layer, a, w);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_GATES, t);
@@ -173,7 +173,7 @@ void pal_gated_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_l
     if (m->uses_g) decay_backward(ps, m, a, w);
     gates_backward(ps, m, layer, a, w);
     if (m->gate_b)
-        pal_dense_backward(ps->cx, &m->b, ps->tokens, a->p + m->rank_at, columns, w->db, values, PAL_OVERWRITE,
+        pal_dense_backward(ps, &m->b, ps->tokens, a->p + m->rank_at, columns, w->db, values, PAL_OVERWRITE,
                            w->dp + m->rank_at, columns);
     if (m->dt >= 0) time_steps_backward(ps, m, layer, a, w);
     pal_extra_backward(ps, m, layer, a, w);
@@ -203,7 +203,7 @@ void pal_gated_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_l
     pal_conv_silu_backward(ps->cx, &conv, ps->scratch);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_CONV, t);
     pal_mixer_scale_in(ps, m, w->dp);
-    pal_dense_backward(ps->cx, &m->in, ps->tokens, x, hidden, w->dp, columns, acc, dx, hidden);
+    pal_dense_backward(ps, &m->in, ps->tokens, x, hidden, w->dp, columns, acc, dx, hidden);
     if (layer->d[PAL_W_IN_BIAS])
         pal_bias_backward(ps->cx, layer->d[PAL_W_IN_BIAS], w->dp, columns, ps->tokens, m->in.out[0]);
     pal_tock(ps, PAL_T_BACKWARD + PAL_T_PROJECT, t);

@@ -11,6 +11,7 @@ static void add_part(pal_dense *dense, const pal_layer *layer, pal_weight_id id,
     dense->out[dense->matrices] = out;
     dense->w[dense->matrices] = layer->m[id];
     dense->dw[dense->matrices] = layer->d[id];
+    dense->trains = layer->trains;
     dense->matrices++;
 }
 

@@ -13,7 +13,7 @@ void pal_mlp_plan_make(pal_mlp_plan *m, const pal_model_config *c, const pal_blo
     m->columns = gated ? 2 * b->mlp : b->mlp;
     m->gate_scale = b->gate_scale != 0 ? (float)b->gate_scale : 1;
     m->down_scale = b->down_scale != 0 ? (float)b->down_scale : 1;
-    m->in = (pal_dense){ .in = c->hidden };
+    m->in = (pal_dense){ .in = c->hidden, .trains = layer->trains };
     for (int i = gated ? 0 : 1; i < 2; i++) {
         static const pal_weight_id ids[] = { PAL_W_MLP_GATE, PAL_W_MLP_UP };
         m->in.out[m->in.matrices] = b->mlp;
@@ -24,7 +24,8 @@ void pal_mlp_plan_make(pal_mlp_plan *m, const pal_model_config *c, const pal_blo
                           .matrices = 1,
                           .out = { c->hidden },
                           .w = { layer->m[PAL_W_MLP_DOWN] },
-                          .dw = { layer->d[PAL_W_MLP_DOWN] } };
+                          .dw = { layer->d[PAL_W_MLP_DOWN] },
+                          .trains = layer->trains };
 }
 
 void pal_mlp_keep(pal_mlp_kept *kept, const pal_mlp_plan *m, int tokens, pal_arena *arena) {
@@ -117,11 +118,11 @@ void pal_mlp_backward(const pal_pass *ps, const pal_mlp_plan *m, pal_mlp_kept *k
     double t = pal_tick(ps);
     activate(ps, m, kept, work);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_SWIGLU, t);
-    pal_dense_backward(ps->cx, &m->out, ps->tokens, work->act, width, dh, hidden, PAL_OVERWRITE, work->dact, width);
+    pal_dense_backward(ps, &m->out, ps->tokens, work->act, width, dh, hidden, PAL_OVERWRITE, work->dact, width);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_MLP, t);
     activate_backward(ps, m, kept, work);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_SWIGLU, t);
-    pal_dense_backward(ps->cx, &m->in, ps->tokens, x, hidden, kept->both, (size_t)m->columns, PAL_OVERWRITE, dx,
+    pal_dense_backward(ps, &m->in, ps->tokens, x, hidden, kept->both, (size_t)m->columns, PAL_OVERWRITE, dx,
                        hidden);
     pal_tock(ps, PAL_T_BACKWARD + PAL_T_MLP, t);
 }

@@ -142,7 +142,8 @@ void pal_model_bind(pal_model *m) {
         if (e->view.quantisable)
             layer->m[e->id] = pal_matrix_of(e->view.type, e->view.data, (int)e->view.shape[0], (int)e->view.shape[1]);
         else layer->w[e->id] = e->view.data;
-        layer->d[e->id] = m->gradients && !e->view.unused ? m->gradients + e->view.offset : NULL;
+        layer->d[e->id] = m->gradients && !e->view.unused && !e->kept ? m->gradients + e->view.offset : NULL;
+        layer->trains = m->gradients != NULL;
     }
     if (m->config.tied) {
         m->outer.m[PAL_W_HEAD] = m->outer.m[PAL_W_EMBEDDING];
@@ -247,12 +248,13 @@ bool pal_model_file_has_gate(const void *model, int layer) {
     return false;
 }
 
-/* Inference reads matrices where the file has them, when they are aligned. Those in a type that products do not read
- * are mapped until pal_model_hold_read_types. */
-static bool stays_mapped(const pal_model *m, const pal_weight *w, const pal_tensor *t) {
+/* Matrices that are not trained are read where the file has them, when they are aligned. Those in a type that products
+ * do not read are mapped until pal_model_hold_read_types. */
+static bool stays_mapped(const pal_model *m, const pal_weight_entry *e, const pal_tensor *t) {
+    const pal_weight *w = &e->view;
     const pal_block_format *format = t ? pal_block_format_of(t->dtype) : NULL;
     const size_t aligned = t && t->dtype == PAL_F32 ? sizeof(float) : sizeof(uint16_t);
-    return m->use == PAL_FOR_INFERENCE && w->quantisable && format && t->data &&
+    return (m->use == PAL_FOR_INFERENCE || e->kept) && w->quantisable && format && t->data &&
            (size_t)w->shape[1] % format->values == 0 && (uintptr_t)t->data % aligned == 0;
 }
 
@@ -268,28 +270,30 @@ static pal_status refuse_blocks(const pal_model *m, pal_error *err) {
     return PAL_OK;
 }
 
+/* Places what is copied after the first `flat` floats: what has a gradient, or what has none. Returns the end. */
+static size_t place(pal_model *m, bool kept, size_t flat) {
+    for (size_t i = 0; i < m->table.count; i++) {
+        pal_weight_entry *e = &m->table.entries[i];
+        if (e->kept != kept || stays_mapped(m, e, pal_source_find(&m->source, e->view.name))) continue;
+        if (!e->adjacent || !i || e[-1].kept != kept) flat = (flat + 15) & ~(size_t)15;
+        e->view.offset = flat;
+        flat += e->view.count;
+    }
+    return flat;
+}
+
 static pal_status load(pal_model *m, const pal_context *cx, pal_error *err) {
     pal_status st;
     void *block;
-    size_t flat = 0;
     if (m->use == PAL_FOR_TRAINING && (st = refuse_blocks(m, err))) return st;
-    if (m->use == PAL_FOR_INFERENCE) { /* place only what is copied */
-        for (size_t i = 0; i < m->table.count; i++) {
-            pal_weight_entry *e = &m->table.entries[i];
-            if (stays_mapped(m, &e->view, pal_source_find(&m->source, e->view.name))) continue;
-            if (!e->adjacent) flat = (flat + 15) & ~(size_t)15;
-            e->view.offset = flat;
-            flat += e->view.count;
-        }
-        m->table.flat = flat;
-    }
-    if ((st = pal_alloc_named(&block, m->table.flat, sizeof(float), "weights", err))) return st;
+    m->table.flat = (place(m, false, 0) + 15) & ~(size_t)15;
+    if ((st = pal_alloc_named(&block, place(m, true, m->table.flat), sizeof(float), "weights", err))) return st;
     m->parameters = block;
     if (m->use == PAL_FOR_TRAINING && (st = allocate_gradients(m, err))) return st;
     for (size_t i = 0; i < m->table.count; i++) {
         pal_weight_entry *e = &m->table.entries[i];
         const pal_tensor *t = pal_source_find(&m->source, e->view.name);
-        if (stays_mapped(m, &e->view, t)) {
+        if (stays_mapped(m, e, t)) {
             if ((st = pal_source_check(&m->source, t, err))) return st;
             e->view.type = e->view.stored = t->dtype;
             e->view.data = t->data;
@@ -305,6 +309,18 @@ static pal_status load(pal_model *m, const pal_context *cx, pal_error *err) {
     if ((st = pal_model_hold_read_types(m, cx, err))) return st;
     pal_model_bind(m);
     return PAL_OK;
+}
+
+static void keep_others(pal_model *m, pal_trains_fn *trains, const void *user) {
+    m->lowest = m->config.layers;
+    for (size_t i = 0; i < m->table.count; i++) {
+        pal_weight_entry *e = &m->table.entries[i];
+        e->kept = e->view.unused || !trains(user, &e->view);
+        e->view.frozen |= e->kept;
+        if (e->kept) continue;
+        const int layer = e->id == PAL_W_EMBEDDING ? 0 : e->view.layer;
+        if (layer >= 0 && layer < m->lowest) m->lowest = layer;
+    }
 }
 
 pal_status pal_config_of_source(pal_model_config *out, const pal_source *source, pal_error *err) {
@@ -337,15 +353,26 @@ failed:
     return st;
 }
 
-pal_status pal_model_open(pal_model **out, const char *directory, pal_model_use use, const pal_context *cx,
-                          pal_error *err) {
-    pal_status st = pal_model_open_unloaded(out, directory, use, err);
+static pal_status open_loaded(pal_model **out, const char *path, pal_model_use use, pal_trains_fn *trains,
+                              const void *user, const pal_context *cx, pal_error *err) {
+    pal_status st = pal_model_open_unloaded(out, path, use, err);
     if (st) return st;
+    if (trains) keep_others(*out, trains, user);
     if ((st = load(*out, cx, err))) {
         pal_model_close(*out);
         *out = NULL;
     }
     return st;
+}
+
+pal_status pal_model_open(pal_model **out, const char *directory, pal_model_use use, const pal_context *cx,
+                          pal_error *err) {
+    return open_loaded(out, directory, use, NULL, NULL, cx, err);
+}
+
+pal_status pal_model_open_partly(pal_model **out, const char *path, pal_trains_fn *trains, const void *user,
+                                 const pal_context *cx, pal_error *err) {
+    return open_loaded(out, path, PAL_FOR_TRAINING, trains, user, cx, err);
 }
 
 pal_status pal_model_read_config(pal_model_config *out, const char *path, pal_error *err) {
@@ -394,6 +421,11 @@ static void convert_weight(unsigned char *to, const pal_weight *w, pal_dtype dty
     }
 }
 
+/* F32 keeps what training left alone as it was read. */
+static pal_dtype saved_type(const pal_weight_entry *e, pal_dtype dtype) {
+    return e->kept && dtype == PAL_F32 ? e->view.type : dtype;
+}
+
 pal_status pal_model_save(const pal_model *m, const char *directory, pal_dtype dtype, pal_error *err) {
     static const char *const metadata[] = { "format", "pt", NULL };
     char path[4200];
@@ -413,7 +445,8 @@ pal_status pal_model_save(const pal_model *m, const char *directory, pal_dtype d
     size_t count = 0;
     size_t other = 0; /* values that are not of this dtype yet */
     for (size_t i = 0; i < m->table.count; i++)
-        if (m->table.entries[i].view.type != dtype) other += m->table.entries[i].view.count;
+        if (m->table.entries[i].view.type != saved_type(&m->table.entries[i], dtype))
+            other += m->table.entries[i].view.count;
     if (other) {
         void *bytes;
         if ((st = pal_alloc_named(&bytes, other, pal_dtype_size(dtype), "converted weights", err))) goto done;
@@ -422,11 +455,13 @@ pal_status pal_model_save(const pal_model *m, const char *directory, pal_dtype d
     unsigned char *next = converted;
     for (size_t i = 0; i < m->table.count; i++) {
         const pal_weight_entry *e = &m->table.entries[i];
-        pal_tensor t = {
-            .name = e->view.name, .dtype = dtype, .rank = e->view.rank, .count = e->view.count, .data = e->view.data
-        };
+        pal_tensor t = { .name = e->view.name,
+                         .dtype = saved_type(e, dtype),
+                         .rank = e->view.rank,
+                         .count = e->view.count,
+                         .data = e->view.data };
         memcpy(t.shape, e->view.shape, sizeof e->view.shape);
-        if (e->view.type != dtype) {
+        if (e->view.type != t.dtype) {
             convert_weight(next, &e->view, dtype);
             t.data = next;
             next += t.count * pal_dtype_size(dtype);

@@ -17,6 +17,7 @@ struct pal_model {
     float *parameters; /* flat; for inference only what is not mapped */
     void *retyped;     /* weights in another type than the file's */
     float *gradients;  /* flat, training only */
+    int lowest;        /* training: the first layer that has a gradient, or into whose input one has to go */
     pal_source source; /* keeps mapped weights and the configuration alive; zeroed for a new model */
     const struct pal_model *viewed;      /* whose weights these are, of a pal_model_view; NULL: its own */
     pal_pages *pages;                    /* of keys and values of all states; NULL: no layer attends */
@@ -38,6 +39,12 @@ void pal_weights_warn_of_nan(const pal_model *model, const pal_context *cx);
  * configuration, but not read. */
 pal_status pal_model_new_unloaded(pal_model **out, const pal_model_config *config, pal_model_use use, pal_error *err);
 pal_status pal_model_open_unloaded(pal_model **out, const char *path, pal_model_use use, pal_error *err);
+
+/* Opens a model to train some of its weights. Those that `trains` says no to have no gradient and no place in the flat
+ * buffers; matrices among them stay mapped, in the file's type (F32, F16 or BF16). NULL: all are trained. */
+typedef bool pal_trains_fn(const void *user, const pal_weight *weight);
+pal_status pal_model_open_partly(pal_model **out, const char *path, pal_trains_fn *trains, const void *user,
+                                 const pal_context *cx, pal_error *err);
 
 /* Whether the model's files hold any part of a layer's importance gate; for pal_weights_list. */
 bool pal_model_file_has_gate(const void *model, int layer);

@@ -165,12 +165,12 @@ static void block_backward(pal_work *w, const pal_pass *ps, int i) {
 
 /* Weights lie in the order in which forward meets them, a layer's norm first. */
 static void tell_learned(const pal_work *w, const float *first) {
-    if (w->learned) w->learned(w->learned_user, (size_t)(first - w->model->gradients));
+    if (w->learned && first) w->learned(w->learned_user, (size_t)(first - w->model->gradients));
 }
 
 void pal_stack_backward(pal_work *w, pal_pass *ps, const pal_state *const *before) {
     if (before) ps->before = w->before;
-    for (int i = w->model->config.layers - 1; i >= 0; i--) {
+    for (int i = w->model->config.layers - 1; i >= w->model->lowest; i--) {
         for (int n = 0; before && n < ps->sequences; n++)
             w->before[n] = before[n] ? before[n]->data + before[n]->conv_window_at[i] : NULL;
         block_backward(w, ps, i);
@@ -287,7 +287,8 @@ static pal_status learn(pal_model *m, pal_work *w, const pal_state *const *befor
     pal_head_loss(&ps, &m->outer, &w->head, w->h, w->rows, n, b->targets, scale, loss, correct, NULL, w->dh);
     tell_learned(w, m->outer.d[PAL_W_FINAL_NORM]);
     pal_stack_backward(w, &ps, before);
-    pal_embedding_backward(&ps, m->outer.d[PAL_W_EMBEDDING], m->config.hidden, embedding_scale(m), b->ids, w->dh);
+    if (m->outer.d[PAL_W_EMBEDDING])
+        pal_embedding_backward(&ps, m->outer.d[PAL_W_EMBEDDING], m->config.hidden, embedding_scale(m), b->ids, w->dh);
     tell_learned(w, m->gradients);
     return PAL_OK;
 }

@@ -32,6 +32,7 @@ typedef struct pal_weight_entry {
     bool beside;   /* of a block's second mixer, whose weights have a separate pal_layer */
     bool adjacent; /* no gap to the entry before */
     bool optional; /* may be absent from a file: an importance gate that nothing reads */
+    bool kept;     /* training leaves it as the file has it: no gradient, not in the flat buffers */
 } pal_weight_entry;
 
 typedef struct pal_weight_table {

@@ -16,6 +16,7 @@
 #include "base/map.h"
 #include "format/json.h"
 #include "format/run_dir.h"
+#include "model/model.h"
 
 enum { PATH = 4096 };
 
@@ -132,8 +133,8 @@ pal_status pal_checkpoint_write_best(const char *run, const pal_model *model, pa
     return st;
 }
 
-pal_status pal_checkpoint_open(const char *run, const pal_context *cx, pal_model **model, json_t **trainer,
-                               int64_t *step, pal_error *err) {
+pal_status pal_checkpoint_open(const char *run, const pal_optimiser_options *partly, const pal_context *cx,
+                               pal_model **model, json_t **trainer, int64_t *step, pal_error *err) {
     char checkpoints[PATH];
     size_t count;
     pal_status st;
@@ -148,7 +149,7 @@ pal_status pal_checkpoint_open(const char *run, const pal_context *cx, pal_model
         snprintf(name, sizeof name, "step-%lld", (long long)steps[i]);
         if ((st = join(folder, checkpoints, name, err))) break;
         if (pal_run_check(folder, trainer, &last) == PAL_OK &&
-            pal_model_open(model, folder, PAL_FOR_TRAINING, cx, &last) == PAL_OK) {
+            pal_model_open_partly(model, folder, partly ? pal_optimiser_trains : NULL, partly, cx, &last) == PAL_OK) {
             *step = steps[i];
             break;
         }

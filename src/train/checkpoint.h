@@ -27,9 +27,10 @@ pal_status pal_checkpoint_write_best(const char *run, const pal_model *model, pa
                                      pal_error *err);
 
 /* Loads the newest sound checkpoint: the model, and its trainer.json. *model NULL when the run has none at all; an
- * error when it has some but none is sound. Warns of each that is passed over. */
-pal_status pal_checkpoint_open(const char *run, const pal_context *cx, pal_model **model, json_t **trainer,
-                               int64_t *step, pal_error *err);
+ * error when it has some but none is sound. Warns of each that is passed over. partly: the model is opened for the
+ * weights that these options train alone; NULL: for all. */
+pal_status pal_checkpoint_open(const char *run, const pal_optimiser_options *partly, const pal_context *cx,
+                               pal_model **model, json_t **trainer, int64_t *step, pal_error *err);
 /* Whether the newest checkpoint says that the run came to its end; false when there is none. */
 pal_status pal_checkpoint_finished(const char *run, bool *finished, pal_error *err);
 /* The optimiser's part of checkpoint `step`, which pal_checkpoint_open found sound. All ranks call it, rank 0 reads. */

@@ -49,6 +49,28 @@ static pal_status each_entry(pal_optimiser *o, const pal_model *model, const cha
     return st;
 }
 
+static bool matches(const char *pattern, const pal_weight *w) {
+    return strcmp(pattern, w->group) == 0 || fnmatch(pattern, w->name, 0) == 0;
+}
+
+/* Whether any entry of a comma-separated list matches. */
+static bool listed(const char *list, const pal_weight *w) {
+    char entry[512];
+    for (const char *at = list; at && *at;) {
+        const size_t n = strcspn(at, ",");
+        snprintf(entry, sizeof entry, "%.*s", n < sizeof entry ? (int)n : 0, at);
+        if (*entry && matches(entry, w)) return true;
+        at += n + (at[n] == ',');
+    }
+    return false;
+}
+
+bool pal_optimiser_trains(const void *options, const pal_weight *w) {
+    const pal_optimiser_options *o = options;
+    if (o->train_only && *o->train_only && !listed(o->train_only, w)) return false;
+    return !w->frozen && !w->unused && !listed(o->freeze, w);
+}
+
 static pal_status unmatched(const char *what, const char *pattern, pal_error *err) {
     return pal_fail(err, PAL_E_ARGUMENT, "%s '%s': no weight of this model matches", what, pattern);
 }
@@ -56,7 +78,7 @@ static pal_status unmatched(const char *what, const char *pattern, pal_error *er
 static pal_status freeze_entry(pal_optimiser *o, const pal_model *model, char *pattern, pal_error *err) {
     bool found = false;
     for (size_t i = 0; i < o->weights; i++)
-        if (fnmatch(pattern, pal_model_weight(model, i)->name, 0) == 0) o->settings[i].trained = false, found = true;
+        if (matches(pattern, pal_model_weight(model, i))) o->settings[i].trained = false, found = true;
     return found ? PAL_OK : unmatched("weights to freeze", pattern, err);
 }
 
@@ -64,7 +86,7 @@ static pal_status freeze_entry(pal_optimiser *o, const pal_model *model, char *p
 static pal_status keep_entry(pal_optimiser *o, const pal_model *model, char *pattern, pal_error *err) {
     bool found = false;
     for (size_t i = 0; i < o->weights; i++)
-        if (fnmatch(pattern, pal_model_weight(model, i)->name, 0) == 0) o->settings[i].rate = -1, found = true;
+        if (matches(pattern, pal_model_weight(model, i))) o->settings[i].rate = -1, found = true;
     return found ? PAL_OK : unmatched("weights to train alone", pattern, err);
 }
 
@@ -77,7 +99,7 @@ static pal_status rate_entry(pal_optimiser *o, const pal_model *model, char *ent
     *equals = '\0';
     bool found = false;
     for (size_t i = 0; i < o->weights; i++)
-        if (fnmatch(entry, pal_model_weight(model, i)->name, 0) == 0) o->settings[i].rate = factor, found = true;
+        if (matches(entry, pal_model_weight(model, i))) o->settings[i].rate = factor, found = true;
     return found ? PAL_OK : unmatched("learning-rate factor of", entry, err);
 }
 

@@ -17,11 +17,14 @@ typedef struct pal_optimiser_options {
     double clip;         /* largest global norm of the gradient; 0: no clipping */
     bool bf16;           /* parameters, gradients and moments are rounded to bf16, as torch's are after .to(bfloat16) */
     bool decay_matrices; /* decay only what is not marked "no decay" and has two or more dimensions; else everything */
-    /* Lists of shell patterns on weights' names, separated by commas; NULL or "": none. */
+    /* Lists of groups (pal_weight) and of shell patterns on weights' names, separated by commas; NULL or "": none. */
     const char *freeze;     /* "PATTERN,..." never updated */
     const char *train_only; /* "PATTERN,..." everything else is frozen */
     const char *rates;      /* "PATTERN=FACTOR,..." factor of the learning rate; the last match wins */
 } pal_optimiser_options;
+
+/* Whether pal_optimiser_options let a weight be updated; for pal_model_open_partly. */
+bool pal_optimiser_trains(const void *options, const pal_weight *weight);
 
 typedef struct pal_optimiser pal_optimiser;
 

@@ -180,7 +180,9 @@ static pal_status remember_weights(training_run *t, pal_error *err) {
 static pal_status open_checkpoint(training_run *t, bool *nothing, pal_error *err) {
     bool extended;
     pal_status st;
-    if ((st = pal_checkpoint_open(t->run.out, t->run.cx, &t->model, &t->state, &t->step, err))) return st;
+    if ((st = pal_checkpoint_open(t->run.out, pal_run_trains_partly(&t->s) ? &t->options.optimiser : NULL, t->run.cx,
+                                  &t->model, &t->state, &t->step, err)))
+        return st;
     const pal_run_resumed asked = { .task = t->kind,
                                     .path = t->path,
                                     .wanted = t->config,

@@ -64,6 +64,8 @@ pal_status pal_run_refuse_others(const pal_train_settings *s, const pal_run_task
  * preset's. */
 pal_status pal_run_plan_model(const pal_train_settings *s, pal_model_config *config, pal_error *err);
 /* A new model: a preset with the sizes asked for, or the weights of a checkpoint. */
+/* Whether some weights of a model that files hold are left as they are: it is opened for the others alone. */
+bool pal_run_trains_partly(const pal_train_settings *s);
 pal_status pal_run_make_model(const pal_run *r, const pal_train_settings *s, pal_model **model, pal_error *err);
 /* A model of these ids, given by --model, holds those of the task. */
 pal_status pal_run_check_vocabulary(const pal_train_settings *s, int vocab, int ids, pal_error *err);

@@ -50,6 +50,10 @@ pal_status pal_run_check_vocabulary(const pal_train_settings *o, int vocab, int 
                     o->model, vocab, ids, vocab);
 }
 
+bool pal_run_trains_partly(const pal_train_settings *s) {
+    return pal_names_files(s->model) && ((s->freeze && *s->freeze) || (s->train_only && *s->train_only));
+}
+
 pal_status pal_run_make_model(const pal_run *r, const pal_train_settings *s, pal_model **model, pal_error *err) {
     pal_model_config config;
     pal_status st = pal_run_plan_model(s, &config, err);
@@ -57,8 +61,10 @@ pal_status pal_run_make_model(const pal_run *r, const pal_train_settings *s, pal
     if (!pal_names_files(s->model))
         return pal_model_new(model, &config, (uint64_t)s->seed, PAL_FOR_TRAINING, r->cx, err);
     const char *from = s->weights ? s->weights : s->model;
+    const pal_optimiser_options which = { .freeze = s->freeze, .train_only = s->train_only };
     if ((st = pal_run_check_vocabulary(s, config.vocab, s->vocab, err)) ||
-        (st = pal_model_open(model, from, PAL_FOR_TRAINING, r->cx, err)))
+        (st = pal_model_open_partly(model, from, pal_run_trains_partly(s) ? pal_optimiser_trains : NULL,
+                                    &which, r->cx, err)))
         return st;
     pal_run_tell(r, "weights from the directory %s", from);
     return PAL_OK;

@@ -116,8 +116,12 @@ static const option_row of_updates[] = {
       0 },
     { "clip", PAL_OPTION_FLOAT, AT(clip), "X", "clip the gradient to this norm; 0: do not clip (default 0; text: 1)",
       0 },
-    { "freeze", PAL_OPTION_TEXT, AT(freeze), "PATTERNS", "do not update weights that match, such as '*.A_log,*.D'", 0 },
-    { "train-only", PAL_OPTION_TEXT, AT(train_only), "PATTERNS", "update only weights that match, such as '*.b_*'", 0 },
+    { "freeze", PAL_OPTION_TEXT, AT(freeze), "WHAT",
+      "do not update these weights: groups that 'palimpsa inspect' lists, or patterns such as '*.A_log,*.D'", 0 },
+    { "train-only", PAL_OPTION_TEXT, AT(train_only), "WHAT",
+      "update only these, as 'importance,norm' or '*.layers.3.*'; with --model DIR the others stay in the file, in its "
+      "type, without gradients and moments",
+      0 },
     { "lr-factor", PAL_OPTION_TEXT, AT(lr_factor), "LIST",
       "multiply the rate of weights that match, such as '*.b_scale=10'", 0 },
 };

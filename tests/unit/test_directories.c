@@ -119,7 +119,7 @@ static void long_paths_are_refused(void **state) {
     json_t *trainer;
     const char *const paths[] = { path, folder };
     for (size_t i = 0; i < PAL_COUNT(paths); i++) {
-        assert_int_equal(pal_checkpoint_open(paths[i], NULL, &model, &trainer, &step, &why), PAL_E_ARGUMENT);
+        assert_int_equal(pal_checkpoint_open(paths[i], NULL, NULL, &model, &trainer, &step, &why), PAL_E_ARGUMENT);
         assert_non_null(strstr(why.text, "too long"));
         assert_int_equal(pal_checkpoint_finished(paths[i], &finished, &why), PAL_E_ARGUMENT);
         assert_int_equal(pal_checkpoint_load_optimiser(paths[i], 1, NULL, NULL, &why), PAL_E_ARGUMENT);

@@ -114,7 +114,7 @@ static pal_status resume(const char *path, pal_error *err) {
     int64_t step = 0;
     bool finished;
     pal_optimiser *o = NULL;
-    pal_status st = pal_checkpoint_open(path, cx, &m, &trainer, &step, err);
+    pal_status st = pal_checkpoint_open(path, NULL, cx, &m, &trainer, &step, err);
     if (!st && !m) st = pal_fail(err, PAL_E_IO, "no checkpoint");
     if (!st) st = pal_optimiser_new(&o, m, &(pal_optimiser_options){ .beta1 = 0.9, .beta2 = 0.99 }, NULL, err);
     if (!st) st = pal_checkpoint_load_optimiser(path, step, o, m, err);

@@ -308,7 +308,7 @@ static void a_damaged_checkpoint_is_passed_over_by_every_reader(void **state) {
         pal_model *resumed, *opened = NULL;
         json_t *trainer;
         int64_t step;
-        if (pal_checkpoint_open(root, cx, &resumed, &trainer, &step, &err) ||
+        if (pal_checkpoint_open(root, NULL, cx, &resumed, &trainer, &step, &err) ||
             pal_model_open(&opened, root, PAL_FOR_INFERENCE, cx, &err))
             fail_msg("%s", err.text);
         assert_true(step == (int64_t)expected && pal_model_flat_parameters(resumed)[0] == expected);
@@ -355,7 +355,7 @@ static void a_checkpoint_that_does_not_fit_into_memory_is_not_passed_over(void *
         pal_error err;
         const uint64_t before = pal_alloc_count();
         pal_alloc_fail_once(k);
-        const pal_status st = pal_checkpoint_open(root, cx, &resumed, &trainer, &step, &err);
+        const pal_status st = pal_checkpoint_open(root, NULL, cx, &resumed, &trainer, &step, &err);
         opened = pal_alloc_count() - before < k;
         pal_alloc_fail_once(0);
         if (st ? st != PAL_E_MEMORY : step != 2)
@@ -395,7 +395,7 @@ static void a_run_without_a_usable_checkpoint_says_why(void **state) {
             if (cases[i].json) test_write_text(path, cases[i].json);
             else unlink(path);
             if (n == 2) {
-                OK(pal_checkpoint_open(root, cx, &opened, &trainer, &step, err));
+                OK(pal_checkpoint_open(root, NULL, cx, &opened, &trainer, &step, err));
                 assert_int_equal(step, 1);
                 pal_model_close(opened);
                 json_decref(trainer);
@@ -403,7 +403,7 @@ static void a_run_without_a_usable_checkpoint_says_why(void **state) {
                 assert_non_null(strstr(newest, "step-1"));
             }
         }
-        assert_int_equal(pal_checkpoint_open(root, cx, &opened, &trainer, &step, &why), PAL_E_FORMAT);
+        assert_int_equal(pal_checkpoint_open(root, NULL, cx, &opened, &trainer, &step, &why), PAL_E_FORMAT);
         if (!strstr(why.text, "none of its 2 checkpoints is usable") || !strstr(why.text, cases[i].says))
             fail_msg("case %zu: %s", i, why.text);
         assert_true(!opened && !trainer);
@@ -432,7 +432,7 @@ static void folders_of_checkpoints_may_hold_more(void **state) {
     char root[256], path[300], newest[400];
     test_directory(root);
     assert_int_equal(pal_run_newest(root, newest, sizeof newest, &why), PAL_E_IO);
-    OK(pal_checkpoint_open(root, cx, &opened, &trainer, &step, err)); /* a run that has only begun */
+    OK(pal_checkpoint_open(root, NULL, cx, &opened, &trainer, &step, err)); /* a run that has only begun */
     assert_null(opened);
     write_two(root, model);
     snprintf(path, sizeof path, "%s/checkpoints", root);
@@ -488,7 +488,7 @@ static void any_damage_to_a_checkpoint_is_seen(void **state) {
             pal_model *resumed;
             json_t *trainer;
             int64_t step;
-            OK(pal_checkpoint_open(root, cx, &resumed, &trainer, &step, err));
+            OK(pal_checkpoint_open(root, NULL, cx, &resumed, &trainer, &step, err));
             const float *there = pal_model_flat_parameters(resumed), *here = pal_model_flat_parameters(model);
             if (step == 2 && memcmp(there, here, pal_model_flat(model) * sizeof *here) != 0)
                 fail_msg("%s: damage at byte %zu was not seen", files[f], i < flips ? (size_t)at : cut);

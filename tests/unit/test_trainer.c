@@ -117,7 +117,7 @@ static pal_status resume(const char *run, const pal_context *cx, few *f, pal_tra
     json_t *trainer_state;
     int64_t step;
     pal_error err;
-    if (pal_checkpoint_open(run, cx, &model, &trainer_state, &step, &err)) fail_msg("%s", err.text);
+    if (pal_checkpoint_open(run, NULL, cx, &model, &trainer_state, &step, &err)) fail_msg("%s", err.text);
     assert_true(!pal_train_state_of(trainer_state).finished && pal_train_state_of(trainer_state).planned == STEPS);
     assert_int_equal(json_object_get(trainer_state, "evaluation_due") != NULL, due);
     const pal_status st = pal_train(&trainer, model, trainer_state, step, result, &err);
@@ -295,7 +295,7 @@ static void counts_that_could_overflow_are_refused(void **state) {
     json_t *sound;
     int64_t step;
     pal_error err;
-    if (pal_checkpoint_open(run, cx, &model, &sound, &step, &err)) fail_msg("%s", err.text);
+    if (pal_checkpoint_open(run, NULL, cx, &model, &sound, &step, &err)) fail_msg("%s", err.text);
     const pal_task task = task_of(&f);
     const pal_trainer trainer = { .run = run, .cx = cx, .task = &task, .options = o };
     pal_train_result r;
