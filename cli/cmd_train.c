@@ -126,11 +126,12 @@ static void tell_plan(void *user, const pal_train_plan *plan) {
     printf("%.4g%s tokens%s, roughly %s on this machine\n", many ? plan->tokens / 1e6 : plan->tokens,
            many ? " million" : "", plan->step ? " left" : "", time);
     if (plan->step) printf("resuming %s at step %lld\n", v->o->out, (long long)plan->step);
+    if (!v->o->dry_run) { /* before the plan is out: a reader of it may answer with a signal */
+        if (pal_comm_is_root(ranks_comm()))
+            cli_stop_say("stopping after this update; a second signal ends the program at once");
+        cli_stop_on_signals(true);
+    }
     fflush(stdout);
-    if (v->o->dry_run) return;
-    if (pal_comm_is_root(ranks_comm()))
-        cli_stop_say("stopping after this update; a second signal ends the program at once");
-    cli_stop_on_signals(true);
 }
 
 /* The result: a sentence without its end. */

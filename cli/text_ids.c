@@ -8,10 +8,11 @@
 #include "base/map.h"
 #include "cli.h"
 #include "model/model.h"
+#include "text/tokenizer.h"
 
 static pal_status open_tokenizer(pal_tokenizer **out, const char *spec, const pal_model *model, pal_error *err) {
     if (spec && strcmp(spec, "none") != 0) return pal_tokenizer_open(out, spec, err);
-    const pal_status st = pal_tokenizer_open(out, model->source.path, err);
+    const pal_status st = pal_tokenizer_open_path(out, model->source.path, err);
     if (!st) return PAL_OK;
     const pal_error why = *err;
     return pal_fail(err, st, "no tokenizer comes with the model (%s); say --tokenizer FILE, DIR or bytes", why.text);

@@ -8,6 +8,7 @@
 #include "base/context.h"
 #include "base/map.h"
 #include "text/side_files.h"
+#include "text/tokenizer.h"
 
 enum { PATH_MAX_TEXT = 4400 };
 
@@ -25,7 +26,8 @@ pal_status pal_attachment_find(pal_attachment *out, const pal_source *source, co
     *out = (pal_attachment){ .directory = source->one_file ? NULL : source->path };
     if (given && strcmp(given, "none") == 0) return PAL_OK;
     if (!given && !source->one_file && !pal_tokenizer_file_in(source->path)) return PAL_OK;
-    pal_status st = pal_tokenizer_open(&out->tokenizer, given ? given : source->path, err);
+    pal_status st = given ? pal_tokenizer_open(&out->tokenizer, given, err)
+                          : pal_tokenizer_open_path(&out->tokenizer, source->path, err);
     if (!st && given && !source->one_file && (st = pal_tokenizer_add_from(out->tokenizer, source->path, err)))
         pal_attachment_close(out);
     if (st && !given && source->one_file) return PAL_OK; /* a GGUF file without a vocabulary */

@@ -57,7 +57,7 @@ pal_status pal_node_bytes(pal_grammar *g, const void *bytes, size_t size, uint32
 typedef struct pal_code_range {
     uint32_t low, high;
 } pal_code_range;
-/* One character of these ranges, which are put in order; `except`: one of no range. Surrogates are no characters. */
+/* One character of these ranges, which are put in order; `except`: one outside all ranges. Surrogates do not count. */
 pal_status pal_node_characters(pal_grammar *g, pal_code_range *range, size_t count, bool except, uint32_t *out,
                                pal_error *err);
 /* After the last rule: refuses rules without an end and rules that begin with themselves, and fills the classes.

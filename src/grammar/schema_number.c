@@ -7,7 +7,7 @@
 #include "grammar/schema.h"
 
 static const int64_t MOST_WHOLE = 9999999999999999; /* 16 digits */
-static const int64_t MOST_REAL = 999999999;         /* with six digits behind the point all differ as doubles */
+static const int64_t MOST_REAL = 999999999;         /* with six decimals all differ as doubles */
 
 /* Numbers of as many digits as low and high have. */
 static pal_status same_length(schema_writer *w, pal_bytes *out, const char *low, const char *high) {

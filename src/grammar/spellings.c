@@ -51,7 +51,7 @@ static size_t common(pal_slice a, pal_slice b) {
 }
 
 static pal_status build(pal_letters *l, const sorted *s, pal_error *err) {
-    uint32_t open[PAL_SPELLING_MOST + 8]; /* nodes of the text at hand, by depth */
+    uint32_t open[PAL_SPELLING_MOST + 8]; /* nodes of the current text, by depth */
     size_t nodes = 0, depth = 0;
     pal_slice last = { NULL, 0 };
     pal_status st;

@@ -196,10 +196,25 @@ static pal_status open_directory(pal_tokenizer *tok, const char *path, pal_error
     return st ? st : open_file(tok, file, err);
 }
 
-pal_status pal_tokenizer_open(pal_tokenizer **out, const char *spec, pal_error *err) {
+pal_status pal_tokenizer_open_path(pal_tokenizer **out, const char *path, pal_error *err) {
     pal_tokenizer *tok = NULL;
-    pal_bytes json = { 0 };
     struct stat info;
+    pal_status st;
+    *out = NULL;
+    if (stat(path, &info) != 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", path, strerror(errno));
+    if ((st = tokenizer_new(&tok, err))) return st;
+    st = S_ISDIR(info.st_mode) ? open_directory(tok, path, err) : open_file(tok, path, err);
+    if (st) {
+        pal_tokenizer_close(tok);
+        return st;
+    }
+    tok->fingerprint = fingerprint(tok);
+    *out = tok;
+    return PAL_OK;
+}
+
+pal_status pal_tokenizer_open(pal_tokenizer **out, const char *spec, pal_error *err) {
+    pal_bytes json = { 0 };
     pal_status st;
     *out = NULL;
     if (!spec || !*spec) return pal_fail(err, PAL_E_ARGUMENT, "no tokenizer is named");
@@ -212,16 +227,7 @@ pal_status pal_tokenizer_open(pal_tokenizer **out, const char *spec, pal_error *
     if (strcmp(spec, "chars") == 0)
         return pal_fail(err, PAL_E_ARGUMENT,
                         "'chars' must first be learned from a text and saved; then name the directory it was saved in");
-    if (stat(spec, &info) != 0) return pal_fail(err, PAL_E_IO, "%s: cannot open: %s", spec, strerror(errno));
-    if ((st = tokenizer_new(&tok, err))) return st;
-    st = S_ISDIR(info.st_mode) ? open_directory(tok, spec, err) : open_file(tok, spec, err);
-    if (st) {
-        pal_tokenizer_close(tok);
-        return st;
-    }
-    tok->fingerprint = fingerprint(tok);
-    *out = tok;
-    return PAL_OK;
+    return pal_tokenizer_open_path(out, spec, err);
 }
 
 static pal_status write_file(const char *directory, const char *name, const void *bytes, size_t size, pal_error *err) {

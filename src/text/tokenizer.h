@@ -317,6 +317,9 @@ static inline bool pal_is_token(const pal_tokenizer *tok, int64_t id) {
     return id >= 0 && (uint64_t)id < tok->size && (tok->flags[id] & PAL_TOKEN_PRESENT);
 }
 
+/* The tokenizer in a file or directory that exists, even one that is called 'bytes' or 'chars'. */
+pal_status pal_tokenizer_open_path(pal_tokenizer **out, const char *path, pal_error *err);
+
 /* Every file that a tokenizer may consist of (ends with NULL), and which of those that can be opened a directory holds:
  * the first by pal_tokenizer_open's order; NULL: none. */
 extern const char *const pal_tokenizer_files[];

@@ -16,6 +16,7 @@
 #include "data/tokenize.h"
 #include "format/source.h"
 #include "model/named.h"
+#include "text/tokenizer.h"
 #include "train/run.h"
 #include "train/sample.h"
 #include "train/task_text.h"
@@ -259,7 +260,7 @@ static pal_status open_tokenizers(text_run *t, const pal_train_settings *o, char
     path[0] = '\0';
     if (pal_names_files(o->model)) {
         if ((st = pal_source_open(&source, o->model, err))) return st;
-        if (pal_tokenizer_open(&t->own, source.path, NULL)) t->own = NULL;
+        if (pal_tokenizer_open_path(&t->own, source.path, NULL)) t->own = NULL;
         else snprintf(path, size, "%s", source.path);
         pal_source_close(&source);
     }
@@ -364,13 +365,13 @@ static pal_status open_data(text_run *t, pal_run *r, pal_train_settings *o, cons
     if (!r->resume && ((st = open_tokenizers(t, o, model_tokenizer, sizeof model_tokenizer, err)) ||
                        (st = check_known_ids(t, o, model, err))))
         return st;
-    if (r->resume && pal_tokenizer_open(&t->own, r->out, NULL)) t->own = NULL; /* of its newest checkpoint */
+    if (r->resume && pal_tokenizer_open_path(&t->own, r->out, NULL)) t->own = NULL; /* of its newest checkpoint */
     const char *spec = o->tokenizer ? o->tokenizer : model_tokenizer[0] ? model_tokenizer : NULL;
     if ((st = open_list(t, r, o, o->data, "data", spec, o->valid_data ? 0 : o->valid, t->train, p->source, &p->sources,
                         err)))
         return st;
     const char *home = pal_shards_info_of(t->train[0])->path;
-    if ((st = pal_tokenizer_open(&t->tokenizer, home, err))) return st;
+    if ((st = pal_tokenizer_open_path(&t->tokenizer, home, err))) return st;
     for (int i = 0; i < p->sources; i++)
         if ((st = check_fit(t->train[i], t->tokenizer, home, err))) return st;
     if (t->asked && (st = check_fit(t->train[0], t->asked, o->tokenizer, err))) return st;

@@ -285,9 +285,10 @@ try:
         check("is inspected", bytes.fromhex(json.loads(done.stdout)["path"]["bytes"]) == target, done.stdout)
 
     # refused, with nothing left
+    (root / "endian.gguf").write_bytes(b"GGUF" + struct.pack(">IQQ", 3, 0, 0) + bytes(64))
+
     def refused(*arguments, says):
-        (root / "bigendian.gguf").write_bytes(b"GGUF" + struct.pack(">IQQ", 3, 0, 0) + bytes(64))
-    before = sorted(p.name for p in root.iterdir())
+        before = sorted(p.name for p in root.iterdir())
         done = run("convert", *arguments, code=2)
         check(f"'{says}'", says in done.stderr, done.stderr)
         check("nothing is left", sorted(p.name for p in root.iterdir()) == before, sorted(p.name for p in root.iterdir()))
@@ -300,7 +301,7 @@ try:
     refused(root / "torch", root / "x", "--to", "official", "--dtype", "i4", says="expected f32")
     refused(root / "torch", root / "hf", "--to", "official", says="not empty")
     refused(root / "torch", root / "with.gguf", "--to", "gguf", "--tokenizer", "none", says="exists already")
-    refused(root / "bigendian.gguf", root / "never", "--to", "palimpsa", says="big-endian")
+    refused(root / "endian.gguf", root / "never", "--to", "palimpsa", says="big-endian")
     refused(root / "torch", root / "x.gguf", "--to", "gguf", says="has no tokenizer")
     check("'bytes' is not offered", "bytes" not in run("convert", root / "torch", root / "x.gguf", "--to", "gguf", code=2).stderr)
     refused(root / "torch", root / "x.gguf", "--to", "gguf", "--tokenizer", "bytes", says="256 ids")

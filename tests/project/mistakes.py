@@ -53,6 +53,7 @@ with tempfile.TemporaryDirectory() as folder:
         pass
     child.send_signal(signal.SIGINT)
     check(select.select([child.stderr], [], [], 60)[0], "nothing was said")
-    check(b"stopping after this update" in child.stderr.readline(), "the answer to a signal")
+    answer = child.stderr.readline()
+    check(b"stopping after this update" in answer, f"the answer to a signal: {answer}")
     child.communicate(timeout=300)
     check(child.returncode == 3, child.returncode)

@@ -102,7 +102,8 @@ static void bad_lists_get_one_sentence(void **state) {
 #define M(more)              LIST(BLOCK(MIXER("mamba2", more), ""), "0")
 #define D(more)              LIST(BLOCK(MIXER("palimpsa_d", ",\"rank\":2" more), ""), "0")
 #define ATTENTION(more)      LIST(BLOCK(MIXER("attention", more), ""), "0")
-#define CONV(more)           LIST(BLOCK("{\"kind\":\"short_convolution\",\"heads\":1,\"head_dim\":16" more "}", ""), "0")
+#define CONV(more) \
+    LIST(BLOCK("{\"kind\":\"short_convolution\",\"heads\":1,\"head_dim\":16" more "}", ""), "0")
 #define MLP(form)            LIST(BLOCK("", ",\"mlp\":" form), "0")
 #define FOUR                 BLOCK("", ",\"mlp\":{\"form\":\"relu2\",\"width\":8}")
 #define FIVE                 FOUR "," FOUR "," FOUR "," FOUR

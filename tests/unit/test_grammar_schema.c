@@ -316,7 +316,7 @@ static void what_a_random_model_writes_is_valid(void **state) {
                     cut++;
                     char text[sizeof w[i].text + 1] = "";
                     memcpy(text, w[i].text, w[i].size);
-                    if (judge(g[i], text) < 0) fail_msg("\"%s\" is no beginning", text);
+                    if (judge(g[i], text) < 0) fail_msg("\"%s\" does not begin a valid answer", text);
                 } else if (g[i]) {
                     json_t *of = json_loadb((const char *)schema[i == 1 ? 0 : i].data, schema[i == 1 ? 0 : i].size, 0,
                                             NULL);
@@ -367,7 +367,7 @@ static void ends_come_where_the_grammar_is_complete(void **state) {
     assert_true(eos >= 0);
     const pal_logit_bias bias = { (int32_t)eos, 1000 };
     pal_session_options o = { .sampling = { .temperature = 1, .bias = &bias, .bias_count = 1 }, .max_tokens = 40 };
-    write_one(e, "root ::= \"ab\"+", o, &w); /* EOS is wanted at once, and may come after the first */
+    write_one(e, "root ::= \"ab\"+", o, &w); /* EOS is preferred at once, and may come after the first */
     assert_int_equal(w.finish, PAL_FINISH_EOS);
     assert_int_equal(w.size, 2);
     assert_memory_equal(w.text, "ab", 2);
