@@ -5,6 +5,7 @@
 
 #include "base/context.h"
 #include "base/map.h"
+#include "chat/chat.h"
 #include "cli.h"
 #include "format/json.h"
 #include "template/template.h"
@@ -32,6 +33,26 @@ static int print_pieces(const pal_rendered *text) {
         pal_json_append(all, piece);
     }
     return cli_print_json(all, JSON_INDENT(1));
+}
+
+/* What the server and generate --chat read off the template. */
+static int describe(const char *path) {
+    pal_tokenizer *tok = NULL;
+    pal_chat *chat = NULL;
+    pal_error err;
+    if (pal_tokenizer_open(&tok, "bytes", &err)) return cli_fail(&err);
+    const int code = pal_chat_open(&chat, tok, path, &err) ? cli_fail(&err) : CLI_OK;
+    if (!code) {
+        printf("tools: %s\n", chat->takes_tools ? "yes" : "no");
+        printf("calls: %s\n", chat->syntax ? chat->syntax->name : chat->takes_tools ? "not known" : "none");
+        if (chat->think_close) printf("thinking: %s ... %s\n", chat->think_open, chat->think_close);
+        else puts("thinking: none");
+        if (chat->stop) printf("an answer ends with: %s\n", *chat->stop == '\n' ? chat->stop + 1 : chat->stop);
+        else puts("an answer ends with: the end of the text");
+    }
+    pal_chat_free(chat);
+    pal_tokenizer_close(tok);
+    return code;
 }
 
 typedef struct {
@@ -78,12 +99,12 @@ static int read_and_render(const settings *s, const char *path) {
     int code = CLI_OK;
     if (pal_template_read(&t, map.data, map.size, &err)) code = cli_error(CLI_USAGE, "%s: %s", path, err.text);
     pal_map_close(&map);
-    if (!code && s->messages) code = read_json(&messages, s->messages);
+    if (!code) code = read_json(&messages, s->messages);
     if (!code && s->tools) code = read_json(&tools, s->tools);
     if (!code && s->kwargs && !(kwargs = pal_json_parse(s->kwargs, strlen(s->kwargs), 0, &why, NULL)))
         code = cli_error(CLI_USAGE, "--kwargs: %s", why.text);
     if (!code && kwargs && !json_is_object(kwargs)) code = cli_error(CLI_USAGE, "--kwargs: expected an object");
-    if (!code && s->messages)
+    if (!code)
         code = render(s, t, part(messages, "messages"), tools ? part(tools, "tools") : part(messages, "tools"), kwargs,
                       path);
     json_decref(messages);
@@ -99,7 +120,8 @@ int cmd_chat_template(int argc, char **argv) {
     int count;
     const cli_option options[] = {
         { "messages", OPT_TEXT, &s.messages, "FILE",
-          "messages: a list, or an object with \"messages\" and \"tools\" (default: the template is read only)" },
+          "messages: a list, or an object with \"messages\" and \"tools\" (default: what the template can do is "
+          "printed)" },
         { "tools", OPT_TEXT, &s.tools, "FILE", "a list of tools" },
         { "kwargs", OPT_TEXT, &s.kwargs, "JSON", "an object with what else the template sees" },
         { "no-generation-prompt", OPT_FLAG, &s.no_prompt, NULL, "do not begin the assistant's answer" },
@@ -110,8 +132,11 @@ int cmd_chat_template(int argc, char **argv) {
     };
     const cli_usage usage = {
         .synopsis = "chat-template FILE [options]",
-        .about = "Reads a chat template (Jinja) and renders messages as the model sees them.",
-        .examples = "  palimpsa chat-template chat_template.jinja --messages messages.json\n"
+        .about = "Reads a chat template (Jinja) and renders messages as the model sees them.\n\n"
+                 "Without messages it says whether the template takes tools, how its model writes "
+                 "calls of them, and how it thinks.",
+        .examples = "  palimpsa chat-template chat_template.jinja\n"
+                    "  palimpsa chat-template chat_template.jinja --messages messages.json\n"
                     "  palimpsa chat-template chat_template.jinja --messages messages.json --tools tools.json --kwargs "
                     "'{\"enable_thinking\": false}'\n",
         .options = options,
@@ -123,5 +148,5 @@ int cmd_chat_template(int argc, char **argv) {
         return cli_error(CLI_USAGE,
                          "chat-template: expected the file of a template; see 'palimpsa chat-template --help'");
     if (!s.messages && (s.tools || s.kwargs)) return cli_error(CLI_USAGE, "chat-template: --messages is missing");
-    return read_and_render(&s, path);
+    return s.messages ? read_and_render(&s, path) : describe(path);
 }

@@ -41,9 +41,9 @@ static pal_server *server(void) {
         models[i] = (serve_model){ .name = (char *)(uintptr_t)presets[i],
                                    .bundle = { .model = fuzz_model(presets[i], 2, PAL_FOR_INFERENCE),
                                                .tokenizer = i ? test_tiny(TINY_TRAINED) : test_letters() },
-                                   .template = serve_template_named(templates[i]),
                                    .context = i == 2 ? s.options.context : 0,
                                    .file_bytes = 1024 };
+        FUZZ_CHECK(pal_chat_open(&models[i].chat, models[i].bundle.tokenizer, templates[i], &err) == PAL_OK);
         FUZZ_CHECK(pal_tokenizer_scratch_new(&models[i].aside_scratch, models[i].bundle.tokenizer, &err) == PAL_OK);
     }
     s.models = models;

@@ -104,6 +104,9 @@ typedef struct pal_session_options {
      * one: a text that max_tokens or a stop string does not cut is of the grammar. Special tokens are written where it
      * names them. Borrowed until the text ends; NULL: none. */
     const pal_grammar *grammar;
+    /* Special tokens whose names are part of the text; others are left out of it. Borrowed until the text ends. */
+    const uint32_t *shown;
+    size_t shown_count;
     const pal_state *known; /* begin as a copy of this memory, which has read the first tokens of ids and no others */
     int piece;              /* ... and pieces of the prompt end at multiples of this many tokens; 0: as the engine's */
     const pal_watch *watch; /* filled before each call of on_token with a written token, and of on_read; borrowed until

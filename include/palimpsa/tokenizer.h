@@ -80,6 +80,9 @@ PAL_API void pal_tokenizer_scratch_free(pal_tokenizer_scratch *scratch);
 typedef struct pal_encode_options {
     bool add_special;     /* put the template's tokens (BOS, EOS, ...) around the text */
     bool special_as_text; /* "<|endoftext|>" in the text is text, not the control token */
+    /* A byte for each of the text, 1 where people say it, else 0: a control token of which a byte is said is text. So
+     * a prompt is encoded whole, and what people say makes no control token. NULL: nothing is said. */
+    const unsigned char *said;
 } pal_encode_options;
 
 /* Appends the ids of a text. options NULL: no special tokens are added, those in the text are recognised. On failure

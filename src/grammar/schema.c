@@ -329,15 +329,16 @@ pal_status pal_schema_value(schema_writer *w, const json_t *schema, uint32_t *ru
     return st;
 }
 
-static pal_status finish(schema_writer *w, const char *root, pal_grammar **out) {
-    pal_status st = pal_schema_say(w, &w->rules, "root ::= %s\n", root);
+pal_status pal_schema_finish(schema_writer *w, const char *root, pal_grammar **out) {
+    pal_status st = pal_bytes_append(&w->rules, "root ::= ", 9, w->err);
+    if (!st) st = pal_bytes_append(&w->rules, root, strlen(root), w->err);
+    if (!st) st = pal_bytes_append(&w->rules, "\n", 1, w->err);
     if (!st) st = pal_bytes_append(&w->rules, common, sizeof common - 1, w->err);
     if (!st) st = pal_grammar_read(out, (const char *)w->rules.data, w->rules.size, w->err);
     return st;
 }
 
-/* An error that names a rule says which schema that is. */
-static void fail_by_path(const schema_writer *w, pal_status st, pal_error *err) {
+void pal_schema_blame(const schema_writer *w, pal_status st, pal_error *err) {
     unsigned number;
     int at = 0;
     if (sscanf(w->err->text, "rule 'r%u' %n", &number, &at) != 1 || !at || number >= w->paths.count) {
@@ -346,6 +347,12 @@ static void fail_by_path(const schema_writer *w, pal_status st, pal_error *err) 
     }
     const pal_slice path = pal_strings_at(&w->paths, number);
     (void)pal_fail(err, st, "%.*s: %s", (int)path.size, (const char *)path.data, w->err->text + at);
+}
+
+void pal_schema_writer_free(schema_writer *w) {
+    pal_bytes_free(&w->rules);
+    pal_strings_free(&w->paths);
+    pal_free(w->made);
 }
 
 pal_status pal_grammar_from_schema(pal_grammar **out, const char *schema, size_t size, pal_error *err) {
@@ -364,12 +371,10 @@ pal_status pal_grammar_from_schema(pal_grammar **out, const char *schema, size_t
     pal_status st = pal_schema_value(&w, value, &rule);
     if (!st) {
         snprintf(root, sizeof root, "r%u", rule);
-        st = finish(&w, root, out);
+        st = pal_schema_finish(&w, root, out);
     }
-    if (st) fail_by_path(&w, st, err);
-    pal_bytes_free(&w.rules);
-    pal_strings_free(&w.paths);
-    pal_free(w.made);
+    if (st) pal_schema_blame(&w, st, err);
+    pal_schema_writer_free(&w);
     json_decref(value);
     return st;
 }
@@ -377,7 +382,7 @@ pal_status pal_grammar_from_schema(pal_grammar **out, const char *schema, size_t
 pal_status pal_grammar_json_object(pal_grammar **out, pal_error *err) {
     schema_writer w = { .path = "#", .err = err };
     *out = NULL;
-    const pal_status st = finish(&w, "object", out);
+    const pal_status st = pal_schema_finish(&w, "object", out);
     pal_bytes_free(&w.rules);
     return st;
 }

@@ -37,7 +37,12 @@ pal_status pal_schema_refuse(schema_writer *w, const char *format, ...) PAL_PRIN
 pal_status pal_schema_rule_new(schema_writer *w, uint32_t *number); /* it is named r and the number */
 pal_status pal_schema_rule_end(schema_writer *w, pal_bytes *body);  /* adds the rule, and frees body */
 pal_status pal_schema_value(schema_writer *w, const json_t *schema, uint32_t *rule);
-/* The same of a part of a schema, which the path then names. */
+/* The end: JSON in general, and what the text is, in rules. */
+pal_status pal_schema_finish(schema_writer *w, const char *root, pal_grammar **out);
+/* Hands on the writer's error; one that names a rule says which schema that is. */
+void pal_schema_blame(const schema_writer *w, pal_status st, pal_error *err);
+void pal_schema_writer_free(schema_writer *w);
+/* The same as pal_schema_value of a part of a schema, which the path then names. */
 pal_status pal_schema_part(schema_writer *w, const char *keyword, const char *name, const json_t *schema,
                            uint32_t *rule);
 /* A whole number of a keyword that is not negative; absent leaves *out. */

@@ -207,6 +207,7 @@ pal_status pal_session_begin(pal_session *s, const uint32_t *ids, size_t count, 
     pal_stops_free(&s->stops);
     s->options = own;
     s->stops = stops;
+    pal_decoder_show(s->decoder, own.shown, own.shown_count);
     if ((s->guide = guide)) pal_guide_begin(guide->guide, &s->place);
     s->read = s->noted = 0;
     s->finish = PAL_FINISH_NOT;

@@ -148,11 +148,11 @@ static bool stream(serve_fields *f, serve_job *job) {
 }
 
 /* Fields that other servers know and that would change the answer: not silently ignored. */
-static bool unsupported(serve_fields *f) {
-    static const char *const names[] = {
-        "tools", "tool_choice", "functions", "function_call", "suffix", "guided_json"
-    };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+static bool unsupported(serve_fields *f, bool chat) {
+    static const char *const names[] = { "functions",   "function_call", "suffix",
+                                         "guided_json", "tools",         "tool_choice" };
+    const size_t count = sizeof names / sizeof *names - (chat ? 2 : 0);
+    for (size_t i = 0; i < count; i++) {
         const json_t *value = field(f, names[i]);
         const char *text = json_string_value(value);
         if (!value || (json_is_array(value) && !json_array_size(value)) ||
@@ -172,22 +172,33 @@ static pal_status schema_grammar(pal_grammar **out, const json_t *schema, pal_er
     return st;
 }
 
-/* What the answer must be: of response_format, or of rules. */
-static bool grammar(serve_fields *f, serve_job *job) {
+bool serve_format(serve_fields *f, const json_t **schema, bool *object) {
     static const char expected[] = "an object whose \"type\" is text, json_object, or json_schema with "
                                    "\"json_schema\": {\"schema\": ...}";
-    const json_t *format = field(f, "response_format"), *rules = field(f, "grammar");
+    const json_t *format = field(f, "response_format");
     const char *type = json_string_value(json_object_get(format, "type"));
-    const json_t *schema = json_object_get(json_object_get(format, "json_schema"), "schema");
+    *schema = json_object_get(json_object_get(format, "json_schema"), "schema");
+    *object = type && strcmp(type, "json_object") == 0;
+    const bool under = type && strcmp(type, "json_schema") == 0;
+    if (format && !*object && !(under && *schema) && (!type || strcmp(type, "text") != 0))
+        return serve_wrong(f, "response_format", expected);
+    if (!under) *schema = NULL;
+    return true;
+}
+
+/* What the answer must be: of response_format, or of rules. */
+static bool grammar(serve_fields *f, serve_job *job) {
+    const json_t *rules = field(f, "grammar"), *schema;
+    bool object;
     pal_status st = PAL_OK;
     pal_error err;
-    if (rules && (!json_is_string(rules) || format))
+    if (!serve_format(f, &schema, &object)) return false;
+    if (rules && (!json_is_string(rules) || schema || object))
         return serve_wrong(f, "grammar", "a text of rules, without 'response_format'");
     if (rules) st = pal_grammar_read(&job->grammar, json_string_value(rules), json_string_length(rules), &err);
-    else if (!format) return true;
-    else if (type && strcmp(type, "json_object") == 0) st = pal_grammar_json_object(&job->grammar, &err);
-    else if (type && strcmp(type, "json_schema") == 0 && schema) st = schema_grammar(&job->grammar, schema, &err);
-    else if (!type || strcmp(type, "text") != 0) return serve_wrong(f, "response_format", expected);
+    else if (job->chat) return true;
+    else if (object) st = pal_grammar_json_object(&job->grammar, &err);
+    else if (schema) st = schema_grammar(&job->grammar, schema, &err);
     job->options.grammar = job->grammar;
     return st ? serve_failed(f, rules ? "grammar" : "response_format", &err) : true;
 }
@@ -207,7 +218,7 @@ bool serve_common(serve_fields *f, serve_job *job, int64_t *n) {
     *s = (pal_sampling){ .temperature = 1, .top_p = 1, .repetition_penalty = 1 };
     *n = 1;
     job->caches = true;
-    if (!unsupported(f) || !serve_number(f, "temperature", 0, 100, &s->temperature) ||
+    if (!unsupported(f, job->chat) || !serve_number(f, "temperature", 0, 100, &s->temperature) ||
         !serve_number(f, "top_p", 0, 1, &s->top_p) || !serve_integer(f, "top_k", -1, INT32_MAX, &top_k) ||
         !serve_number(f, "min_p", 0, 1, &s->min_p) ||
         !serve_number(f, "repetition_penalty", 0.01, 100, &s->repetition_penalty) ||

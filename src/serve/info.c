@@ -13,6 +13,14 @@ static const serve_model *plain_version(const pal_server *s, const serve_model *
     return NULL;
 }
 
+/* What chats with it can do; null: its template is not known. */
+static json_t *chat_json(const serve_model *m) {
+    const pal_chat *c = pal_chat_for(m->chat, true);
+    if (!c) return json_null();
+    return json_pack("{s:b, s:s?, s:b}", "tools", c->takes_tools, "calls", c->syntax ? c->syntax->name : NULL,
+                     "thinking", c->think_close != NULL);
+}
+
 static void describe(const pal_server *s, const serve_model *m, json_t *to) {
     const pal_model_config *c = pal_model_config_of(m->bundle.model);
     char kind[64];
@@ -26,6 +34,7 @@ static void describe(const pal_server *s, const serve_model *m, json_t *to) {
                               pal_tokenizer_kind(m->bundle.tokenizer), "vocabulary", c->vocab, "layers", c->layers,
                               "heads", heads, "keys", keys, "values", values, "rules", rules, "plain",
                               name_json(plain_version(s, m)), "plain_of", name_json(m->plain_of), "recall", c->mqar));
+    pal_json_set(to, "chat", chat_json(m));
 }
 
 static json_t *model_json(const pal_server *s, const serve_model *m) {

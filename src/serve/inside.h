@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "chat/chat.h"
 #include "serve/serve.h"
 
 enum {
@@ -30,15 +31,13 @@ enum {
 #define SERVE_LARGE_ANSWER \
     "the answer takes %zu bytes, expected at most %zu (--max-answer): ask for fewer texts, tokens or 'logprobs'"
 
-typedef struct serve_template serve_template;
-
 typedef struct serve_model {
     char *name;
     pal_bundle bundle;
     pal_engine *engine;                 /* worker; NULL: not made yet */
     const struct serve_model *plain_of; /* with plasticity off: the model whose weights it has; NULL: none */
-    const serve_template *template;
-    char template_error[256];             /* why there is none */
+    pal_chat *chat;                       /* shared with its plain version */
+    char chat_error[256];                 /* why there is none */
     pal_tokenizer_scratch *aside_scratch; /* of the thread that reads long requests */
     time_t created;
     int context;                      /* tokens that attention layers hold; 0: no attention */
@@ -107,6 +106,7 @@ typedef struct serve_text {
     char error[256];
     int status;     /* of the error */
     pal_bytes text; /* written, and with echo the prompt in front of it */
+    pal_reader said; /* of a chat: the same as parts of a message */
     serve_token *tokens;
     size_t token_count, token_room;
     pal_alternative *top;
@@ -119,7 +119,8 @@ typedef struct serve_text {
     size_t told_text, told_tokens; /* of a stream */
     size_t told_characters;        /* of the tokens that were reported */
     bool begun;                    /* a token among them has text */
-    bool told_end;
+    size_t told_content, told_reasoning, told_calls; /* of a chat's stream */
+    bool told_role, told_end;
 } serve_text;
 
 struct serve_job {
@@ -139,6 +140,10 @@ struct serve_job {
     pal_session_options options;
     char **stop; /* own */
     pal_grammar *grammar; /* own; NULL: none */
+    const pal_chat *form; /* of a chat */
+    json_t *tools;        /* of a chat, own; NULL: none */
+    size_t tools_bytes;   /* of RAM, about */
+    bool thinking;        /* the prompt of a chat begins the model's thinking */
     pal_ids *prompts;
     pal_bytes *prompt_texts;
     size_t prompt_count;
@@ -334,8 +339,11 @@ bool serve_failed(serve_fields *f, const char *name, const pal_error *err); /* 5
 /* A text's ids, with the scratch of the thread that reads the request. */
 pal_status serve_encode(const serve_exchange *x, const serve_model *model, const void *text, size_t size,
                         const pal_encode_options *options, pal_ids *ids, pal_error *err);
-/* Sampling, stops, seed, stream, n, ...: what completions and chats share. */
+/* Sampling, stops, seed, stream, n, ...: what completions and chats share. What a chat's response_format asks for is
+ * the chat's matter, which knows whether the model thinks first. */
 bool serve_common(serve_fields *f, serve_job *job, int64_t *n);
+/* What response_format asks for: a schema, any object, or neither. */
+bool serve_format(serve_fields *f, const json_t **schema, bool *object);
 /* Tokens to write, by one name or another (NULL: there is none), within --max-tokens. */
 bool serve_max_tokens(serve_fields *f, serve_job *job, int usual, const char *name, const char *other);
 
@@ -427,19 +435,15 @@ bool serve_worker_start(pal_server *server);
 bool serve_prompts(serve_fields *f, serve_job *job, const char *name); /* a text, ids, or lists of either */
 json_t *serve_completion_json(const serve_job *job);
 json_t *serve_chat_json(const serve_job *job);
-/* A chunk of a stream with what a text has to say since the last one; NULL: nothing. */
+/* A chunk of a stream with what a text has to say since the last one. */
 json_t *serve_completion_chunk(serve_text *text);
 json_t *serve_chat_chunk(serve_text *text);
+bool serve_chat_has_news(const serve_text *text); /* part of a call may have come, of which nothing is said yet */
 json_t *serve_usage(const serve_job *job);
 json_t *serve_counts_json(const serve_job *job); /* usage alone */
 serve_reader serve_read_completion, serve_read_chat;
 const char *serve_finish(const serve_text *text);
 json_t *serve_real(double x); /* null where it is not a number */
-
-const serve_template *serve_template_named(const char *name); /* NULL: none; names in serve_template_names */
-extern const char serve_template_names[];
-/* The template that a model brings with its tokenizer (pal_tokenizer_chat_template); NULL: it is not known, and why. */
-const serve_template *serve_template_of(const pal_tokenizer *tok, char why[256]);
 
 typedef serve_result serve_handler(serve_exchange *x);
 typedef struct serve_route {

@@ -29,6 +29,7 @@ void serve_job_free(serve_job *job) {
     for (size_t i = 0; i < job->count; i++) {
         serve_text *t = &job->texts[i];
         pal_bytes_free(&t->text);
+        pal_reader_free(&t->said);
         pal_ids_free(&t->ids);
         pal_free(t->tokens);
         pal_free(t->top);
@@ -41,6 +42,7 @@ void serve_job_free(serve_job *job) {
     pal_free(job->stop);
     pal_free((void *)job->options.sampling.bias);
     pal_grammar_free(job->grammar);
+    json_decref(job->tools);
     pal_free(job->prompts);
     pal_free(job->prompt_texts);
     pal_free(job->texts);
@@ -111,6 +113,9 @@ static bool make_texts(serve_job *job, int64_t n) {
                                       .prompt = &job->prompts[p],
                                       .prompt_text = { job->prompt_texts[p].data, job->prompt_texts[p].size },
                                       .seed = job->options.seed + i % (size_t)n };
+        const pal_reader_options said = job->form ? pal_chat_reading(job->form, job->tools, job->thinking)
+                                                  : (pal_reader_options){ 0 };
+        pal_reader_begin(&job->texts[i].said, &said);
     }
     for (size_t p = 0; p < job->prompt_count; p++) job->prompt_tokens += (int64_t)job->prompts[p].count;
     return true;
@@ -121,7 +126,7 @@ static bool make_texts(serve_job *job, int64_t n) {
 static size_t held_by(const serve_job *job) {
     const pal_session_options *o = &job->options;
     const size_t most = (size_t)job->server->options.max_sessions, running = job->count < most ? job->count : most;
-    size_t bytes = sizeof *job + job->count * sizeof *job->texts;
+    size_t bytes = sizeof *job + job->count * sizeof *job->texts + job->tools_bytes;
     bytes += (1 + running) * o->sampling.bias_count * sizeof *o->sampling.bias;
     for (size_t i = 0; i < o->stop_count; i++) bytes += (strlen(o->stop[i]) + 1) * (1 + running * (1 + sizeof(size_t)));
     for (size_t i = 0; i < job->prompt_count; i++)

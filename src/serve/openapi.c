@@ -46,7 +46,14 @@ static const row completion_rows[] = {
     { 0 },
 };
 static const row chat_rows[] = {
-    { "messages", "array", 1, 512, "objects with role (system, user, assistant) and content", true },
+    { "messages", "array", 1, PAL_CHAT_MESSAGES, "objects with role (system, user, assistant, tool) and content",
+      true },
+    { "tools", "array", 0, PAL_CHAT_TOOLS, "functions that the model may call", false },
+    { "tool_choice", "", 0, 0, "auto, none, required, or an object with the name of a function", false },
+    { "parallel_tool_calls", "boolean", 0, 0, "false: a required call is one call", false },
+    { "chat_template_kwargs", "object", 0, 0, "what else the chat template sees", false },
+    { "documents", "array", 0, 0, "of the chat template", false },
+    { "reasoning_effort", "string", 0, 0, "of the chat template", false },
     { "max_completion_tokens", "integer", 0, -1, "the same as max_tokens", false },
     { "logprobs", "boolean", 0, 0, "log-probabilities of the tokens", false },
     { "top_logprobs", "integer", 0, PAL_ALTERNATIVES, "alternatives; with logprobs", false },
@@ -73,7 +80,7 @@ static const row make_rows[] = {
     { 0 },
 };
 static const row observe_rows[] = {
-    { "messages", "array", 0, 512, "instead of a prompt, as for chats", false },
+    { "messages", "array", 0, PAL_CHAT_MESSAGES, "instead of a prompt, as for chats", false },
     { "observe", "object", 0, 0, "tiles, every, from, map {layer, heads, size, reduce}, elements", false },
     { 0 },
 };

@@ -16,7 +16,7 @@ typedef struct pal_serve_options {
     int port;             /* 0: any */
     const char *api_key;  /* NULL: none is asked for */
     const char *cors;     /* an origin that pages may call from; NULL: none */
-    const char *template; /* of chats, by name; NULL: as tokenizer_config.json says, else plain */
+    const char *template; /* of chats: a built-in one's name, or a file; NULL: the model's own, else plain */
     int max_sessions;     /* texts at a time */
     int max_queue;        /* requests that wait; more are refused */
     size_t max_body;      /* bytes of a request */

@@ -364,11 +364,10 @@ static pal_status open_model(serve_model *to, const pal_serve_model *from, const
     if (pal_model_grows(pal_model_config_of(from->bundle.model))) to->context = o->context;
     const pal_status st = pal_tokenizer_scratch_new(&to->aside_scratch, from->bundle.tokenizer, err);
     if (st) return st;
-    if (o->template) {
-        if (!(to->template = serve_template_named(o->template)))
-            return pal_fail(err, PAL_E_ARGUMENT, "no chat template is called '%s'; expected one of %s", o->template,
-                            serve_template_names);
-    } else to->template = serve_template_of(from->bundle.tokenizer, to->template_error);
+    pal_error why;
+    if (pal_chat_open(&to->chat, from->bundle.tokenizer, o->template, &why) == PAL_OK) return PAL_OK;
+    if (o->template) return pal_fail(err, why.status, "--chat-template: %.480s", why.text);
+    snprintf(to->chat_error, sizeof to->chat_error, "%.255s", why.text);
     return PAL_OK;
 }
 
@@ -497,7 +496,7 @@ void pal_serve_stop(pal_server *s, double seconds) {
     for (int i = 0; i < s->count; i++) {
         pal_engine_free(s->models[i].engine);
         if (s->models[i].plain_of) pal_model_close(s->models[i].bundle.model);
-        else pal_tokenizer_scratch_free(s->models[i].aside_scratch);
+        else pal_tokenizer_scratch_free(s->models[i].aside_scratch), pal_chat_free(s->models[i].chat);
         pal_free(s->models[i].name);
     }
     pal_free(s->models);

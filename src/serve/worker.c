@@ -53,6 +53,7 @@ static void on_token(void *user, const pal_token *token) {
         if ((job->caches || job->update) && pal_ids_append(&t->ids, (uint32_t)token->id, NULL)) fits = false;
     }
     if (token->text.size && pal_bytes_append(&t->text, token->text.data, token->text.size, NULL)) fits = false;
+    if (job->chat && pal_reader_push(&t->said, token->text.data, token->text.size, false, NULL)) fits = false;
     job->taken += serve_token_bytes(job, token);
     t->finish = token->finish;
     if (token->finish == PAL_FINISH_ERROR) fail_text(t, 500, token->error);
@@ -135,6 +136,7 @@ static bool tell_news(serve_text *t) {
     serve_job *job = t->job;
     if (t->finish == PAL_FINISH_ERROR) return serve_job_event(job, serve_error_json(t->status, NULL, t->error));
     if (job->observe || (t->text.size == t->told_text && t->token_count == t->told_tokens && !t->finish)) return true;
+    if (job->chat && !serve_chat_has_news(t)) return true;
     return serve_job_event(job, job->chat ? serve_chat_chunk(t) : serve_completion_chunk(t));
 }
 
@@ -219,6 +221,13 @@ static void keep_memory(serve_text *t) {
         fail_text(t, strstr(err.text, strerror(ENOSPC)) || strstr(err.text, strerror(EDQUOT)) ? 507 : 500, err.text);
 }
 
+/* Whether a token is part of the text. */
+static bool is_shown(const serve_job *job, uint32_t id) {
+    for (size_t i = 0; i < job->options.shown_count; i++)
+        if (job->options.shown[i] == id) return true;
+    return !pal_tokenizer_is_special(job->model->bundle.tokenizer, id);
+}
+
 /* The ids of a prompt and of its answer as far as the answer goes: of the token that a stop string begins in, what is
  * in front of the stop. */
 static pal_status kept_ids(const serve_text *t, pal_ids *ids, pal_error *err) {
@@ -231,9 +240,7 @@ static pal_status kept_ids(const serve_text *t, pal_ids *ids, pal_error *err) {
     for (size_t i = 0; i < t->prompt->count; i++) ids->data[ids->count++] = t->prompt->data[i];
     while (taken < t->ids.count && at < size) {
         const uint32_t id = t->ids.data[taken];
-        const size_t more = pal_tokenizer_is_special(m->bundle.tokenizer, id)
-                                ? 0 /* not shown */
-                                : pal_tokenizer_text(m->bundle.tokenizer, id).size;
+        const size_t more = is_shown(t->job, id) ? pal_tokenizer_text(m->bundle.tokenizer, id).size : 0;
         if (more > size - at) break;
         at += more;
         ids->data[ids->count++] = t->ids.data[taken++];
@@ -284,6 +291,7 @@ static void end_text(serve_text *t) {
     if (t->finish != PAL_FINISH_ERROR && !t->again) {
         const pal_slice rest = pal_session_rest(t->session);
         if (pal_bytes_append(&t->text, rest.data, rest.size, NULL) ||
+            (t->job->chat && pal_reader_push(&t->said, rest.data, rest.size, true, NULL)) ||
             (t->job->observe && !serve_observe_last_map(t)))
             fail_text(t, 500, "out of memory for the answer");
     }

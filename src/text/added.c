@@ -86,8 +86,8 @@ static size_t strip_right(pal_slice text, size_t end, size_t from) {
     return end;
 }
 
-bool pal_added_next(const pal_tokenizer *tok, const pal_added_set *set, bool special_as_text, pal_slice text,
-                    size_t *at, size_t from, pal_added_match *match) {
+bool pal_added_next(const pal_tokenizer *tok, const pal_added_set *set, bool special_as_text, const unsigned char *said,
+                    pal_slice text, size_t *at, size_t from, pal_added_match *match) {
     if (set->trie.nodes == 0) return false;
     for (size_t i = *at; i < text.size;) {
         uint32_t index;
@@ -100,8 +100,13 @@ bool pal_added_next(const pal_tokenizer *tok, const pal_added_set *set, bool spe
         }
         const pal_added_token *token = &tok->added[index];
         *match = (pal_added_match){ .start = i, .end = i + length, .token = token };
+        const bool control = tok->flags[token->id] & PAL_TOKEN_CONTROL;
+        if (control && said && memchr(said + i, 1, length)) { /* one of the template's may begin within */
+            *at = ++i;
+            continue;
+        }
         *at = i = i + length; /* the search continues after the token, taken or not, and whatever it strips */
-        if (special_as_text && (tok->flags[token->id] & PAL_TOKEN_CONTROL)) continue;
+        if (control && special_as_text) continue;
         if (token->single_word && !stands_alone(text, match->start, match->end)) continue;
         if (token->lstrip) {
             match->start = strip_left(text, match->start, from);

@@ -257,12 +257,11 @@ static pal_status encode_stretch(const pal_tokenizer *tok, pal_tokenizer_scratch
     return st;
 }
 
-pal_status pal_spm_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, bool first,
+pal_status pal_spm_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, bool prefix,
                           bool special_as_text, pal_ids *ids, pal_error *err) {
     pal_bytes *normal = &s->normal[0];
     const size_t start = ids->count;
     pal_status st;
-    const bool prefix = first || !tok->spm.prefix_once;
     if ((st = pal_spm_normalize(tok, text, prefix, special_as_text, &s->growth, normal, err)) || normal->size == 0)
         return st;
     if (tok->model == PAL_MODEL_UNIGRAM)

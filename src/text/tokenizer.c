@@ -96,44 +96,116 @@ void pal_tokenizer_scratch_free(pal_tokenizer_scratch *s) {
     pal_free(s);
 }
 
+/* A text on its way, or a part of it. */
+typedef struct {
+    pal_slice text;
+    const unsigned char *said; /* NULL: nothing */
+    bool first;                /* it starts at the start of the input */
+    bool special_as_text;
+} stretch;
+
+static stretch part_of(const stretch *t, size_t from, size_t to) {
+    stretch part = *t;
+    part.text = (pal_slice){ t->text.data + from, to - from };
+    if (t->said) part.said = t->said + from;
+    part.first = t->first && from == 0;
+    return part;
+}
+
+static bool anything_said(const stretch *t) { return t->said && memchr(t->said, 1, t->text.size); }
+
 /* Text between added tokens of the first kind: normalise, cut out those of the second kind, split and encode the rest.
  */
-static pal_status encode_part(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice part, bool first,
-                              bool special_as_text, pal_ids *ids, pal_error *err) {
+static pal_status encode_bpe(const pal_tokenizer *tok, pal_tokenizer_scratch *s, const stretch *t, pal_ids *ids,
+                             pal_error *err) {
+    const unsigned char *said = tok->normal_count ? NULL : t->said; /* else the text is another after the first step */
     pal_slice text;
     pal_added_match match;
     pal_status st;
     size_t from = 0, at = 0;
-    if (part.size == 0) return PAL_OK;
-    if (tok->model != PAL_MODEL_BPE) return pal_spm_encode(tok, s, part, first, special_as_text, ids, err);
-    if ((st = pal_normalize(tok, s, part, &text, err))) return st;
-    while (pal_added_next(tok, &tok->added_normal, special_as_text, text, &at, from, &match)) {
+    if ((st = pal_normalize(tok, s, t->text, &text, err))) return st;
+    while (pal_added_next(tok, &tok->added_normal, t->special_as_text, said, text, &at, from, &match)) {
         if (match.start > from && (st = pal_encode_segment(tok, s, (pal_slice){ text.data + from, match.start - from },
-                                                           first && from == 0, ids, err)))
+                                                           t->first && from == 0, ids, err)))
             return st;
         if ((st = pal_ids_append(ids, match.token->id, err))) return st;
         from = match.end;
     }
-    return pal_encode_segment(tok, s, (pal_slice){ text.data + from, text.size - from }, first && from == 0, ids, err);
+    return pal_encode_segment(tok, s, (pal_slice){ text.data + from, text.size - from }, t->first && from == 0, ids,
+                              err);
 }
 
-static pal_status encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, bool special_as_text,
-                         pal_ids *ids, pal_error *err) {
+/* Piece by piece, where control tokens are only found in the normalised text, which no longer says whose it is. */
+static pal_status encode_bpe_pieces(const pal_tokenizer *tok, pal_tokenizer_scratch *s, const stretch *t, pal_ids *ids,
+                                    pal_error *err) {
+    pal_status st = PAL_OK;
+    for (size_t from = 0, to; from < t->text.size && !st; from = to) {
+        for (to = from + 1; to < t->text.size && t->said[to] == t->said[from];) to++;
+        stretch piece = part_of(t, from, to);
+        piece.special_as_text |= t->said[from];
+        st = encode_bpe(tok, s, &piece, ids, err);
+    }
+    return st;
+}
+
+/* SentencePiece: marks that are user-defined symbols cut the text here where they are the template's; the others are
+ * text. */
+static pal_status encode_spm(const pal_tokenizer *tok, pal_tokenizer_scratch *s, const stretch *t, pal_ids *ids,
+                             pal_error *err) {
+    bool prefix = t->first || !tok->spm.prefix_once;
+    size_t from = 0;
+    pal_status st;
+    if (!tok->spm.user.nodes || !anything_said(t))
+        return pal_spm_encode(tok, s, t->text, prefix, t->special_as_text, ids, err);
+    for (size_t i = 0; i < t->text.size && !t->special_as_text;) {
+        uint32_t id;
+        const size_t length = pal_trie_longest(&tok->spm.user, t->text.data + i, t->text.size - i, &id);
+        if (!length || !(tok->flags[id] & PAL_TOKEN_CONTROL) || memchr(t->said + i, 1, length)) {
+            i++;
+            continue;
+        }
+        const pal_slice before = { t->text.data + from, i - from };
+        if (before.size && (st = pal_spm_encode(tok, s, before, prefix, true, ids, err))) return st;
+        if ((st = pal_ids_append(ids, id, err))) return st;
+        prefix = false;
+        from = i += length;
+    }
+    const pal_slice rest = { t->text.data + from, t->text.size - from };
+    return rest.size ? pal_spm_encode(tok, s, rest, prefix, true, ids, err) : PAL_OK;
+}
+
+static pal_status encode_part(const pal_tokenizer *tok, pal_tokenizer_scratch *s, const stretch *t, bool late,
+                              pal_ids *ids, pal_error *err) {
+    if (t->text.size == 0) return PAL_OK;
+    if (tok->model != PAL_MODEL_BPE) return encode_spm(tok, s, t, ids, err);
+    return late && anything_said(t) ? encode_bpe_pieces(tok, s, t, ids, err) : encode_bpe(tok, s, t, ids, err);
+}
+
+/* Whether control tokens are looked for in the normalised text. */
+static bool has_late_marks(const pal_tokenizer *tok) {
+    for (size_t i = 0; i < tok->added_count && tok->normal_count; i++)
+        if (tok->added[i].normalized && (tok->flags[tok->added[i].id] & PAL_TOKEN_CONTROL)) return true;
+    return false;
+}
+
+static pal_status encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, const stretch *t, pal_ids *ids,
+                         pal_error *err) {
     pal_added_match match;
     pal_status st;
     size_t from = 0, at = 0;
-    if (text.size == 0) return PAL_OK;
+    if (t->text.size == 0) return PAL_OK;
     if (tok->model == PAL_MODEL_BPE && tok->merges.count == 0 && tok->added_count == 0 && tok->normal_count == 0 &&
         tok->split_count == 0)
-        return pal_bpe_plain(tok, text, ids, err);
-    while (pal_added_next(tok, &tok->added_raw, special_as_text, text, &at, from, &match)) {
-        if (match.start > from && (st = encode_part(tok, s, (pal_slice){ text.data + from, match.start - from },
-                                                    from == 0, special_as_text, ids, err)))
-            return st;
+        return pal_bpe_plain(tok, t->text, ids, err);
+    const bool late = has_late_marks(tok);
+    while (pal_added_next(tok, &tok->added_raw, t->special_as_text, t->said, t->text, &at, from, &match)) {
+        const stretch before = part_of(t, from, match.start > from ? match.start : from);
+        if ((st = encode_part(tok, s, &before, late, ids, err))) return st;
         if ((st = pal_ids_append(ids, match.token->id, err))) return st;
         from = match.end;
     }
-    return encode_part(tok, s, (pal_slice){ text.data + from, text.size - from }, from == 0, special_as_text, ids, err);
+    const stretch rest = part_of(t, from, t->text.size);
+    return encode_part(tok, s, &rest, late, ids, err);
 }
 
 static pal_status append_all(pal_ids *ids, const pal_ids *more, pal_error *err) {
@@ -153,7 +225,8 @@ pal_status pal_tokenizer_encode(const pal_tokenizer *tok, pal_tokenizer_scratch 
     pal_pattern_begin(scratch, size);
     scratch->growth = pal_growth_of(size, PAL_TEXTS_GROW, NULL);
     if (options->add_special) st = append_all(ids, &tok->prefix, err);
-    if (!st) st = encode(tok, scratch, (pal_slice){ text, size }, options->special_as_text, ids, err);
+    const stretch whole = { { text, size }, options->said, true, options->special_as_text };
+    if (!st) st = encode(tok, scratch, &whole, ids, err);
     if (!st && options->add_special) st = append_all(ids, &tok->suffix, err);
     pal_pattern_end(scratch);
     if (st) ids->count = before;
@@ -164,6 +237,8 @@ pal_status pal_tokenizer_encode(const pal_tokenizer *tok, pal_tokenizer_scratch 
 struct pal_decoder {
     const pal_tokenizer *tok;
     bool skip_special;
+    const uint32_t *shown; /* special tokens that are not skipped */
+    size_t shown_count;
     bool any;     /* a token came */
     bool started; /* SentencePiece: something was written */
     size_t strip; /* blanks that the start of the text may still lose */
@@ -175,12 +250,24 @@ static pal_decoder decoder_of(const pal_tokenizer *tok, bool skip_special) {
     return (pal_decoder){ .tok = tok, .skip_special = skip_special, .strip = tok->strip_start };
 }
 
+void pal_decoder_show(pal_decoder *d, const uint32_t *ids, size_t count) {
+    d->shown = ids;
+    d->shown_count = count;
+}
+
+static bool is_skipped(const pal_decoder *d, uint32_t id) {
+    if (!d->skip_special || !(d->tok->flags[id] & PAL_TOKEN_SPECIAL)) return false;
+    for (size_t i = 0; i < d->shown_count; i++)
+        if (d->shown[i] == id) return false;
+    return true;
+}
+
 static pal_status append_token(pal_decoder *d, uint32_t id, pal_bytes *text, pal_error *err) {
     const pal_tokenizer *tok = d->tok;
     pal_status st = PAL_OK;
     if (!pal_is_token(tok, id))
         return pal_fail(err, PAL_E_ARGUMENT, "id %u is not in the vocabulary, which has %zu ids", id, tok->size);
-    if (d->skip_special && (tok->flags[id] & PAL_TOKEN_SPECIAL)) return PAL_OK;
+    if (is_skipped(d, id)) return PAL_OK;
     const bool first = !d->any;
     d->any = true;
     pal_slice piece = pal_strings_at(first && tok->first_texts.count ? &tok->first_texts : &tok->texts, id);
@@ -263,6 +350,10 @@ void pal_decoder_forget(pal_decoder *d) { d->pending_size = 0; }
 
 pal_status pal_decoder_finish(pal_decoder *d, pal_bytes *text, pal_error *err) {
     const pal_status st = pal_bytes_append(text, d->pending, d->pending_size, err);
-    if (!st) *d = decoder_of(d->tok, d->skip_special);
+    const pal_decoder before = *d;
+    if (!st) {
+        *d = decoder_of(d->tok, d->skip_special);
+        pal_decoder_show(d, before.shown, before.shown_count);
+    }
     return st;
 }

@@ -144,6 +144,8 @@ bool pal_tokenizer_is_end(const pal_tokenizer *tok, uint32_t id);
  * "default", or another of several ("tool_use"). Empty: there is none. */
 pal_slice pal_tokenizer_chat_template(const pal_tokenizer *tok, const char *name);
 
+/* Control tokens that are not left out, with skip_special: the text has their names. Borrowed; count 0: none. */
+void pal_decoder_show(pal_decoder *decoder, const uint32_t *ids, size_t count);
 /* What an id would append to the text now, apart from an unfinished character before it. */
 pal_status pal_decoder_peek(const pal_decoder *decoder, uint32_t id, pal_bytes *text, pal_error *err);
 /* Whether tokens still lose or get blanks, because a text begins here. */
@@ -240,9 +242,10 @@ typedef struct pal_added_match {
     size_t start, end; /* the token, with the blanks it strips */
     const pal_added_token *token;
 } pal_added_match;
-/* The next added token at or after *at, where *from is the end of what is already done. False: none. */
-bool pal_added_next(const pal_tokenizer *tok, const pal_added_set *set, bool special_as_text, pal_slice text,
-                    size_t *at, size_t from, pal_added_match *match);
+/* The next added token at or after *at, where *from is the end of what is already done. False: none. said: as in
+ * pal_encode_options, of this text. */
+bool pal_added_next(const pal_tokenizer *tok, const pal_added_set *set, bool special_as_text, const unsigned char *said,
+                    pal_slice text, size_t *at, size_t from, pal_added_match *match);
 
 /* Encoding, each for one part of the way. `first`: the text starts at the start of the input. s->growth is set. */
 pal_status pal_normalize(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, pal_slice *out,
@@ -259,7 +262,7 @@ pal_status pal_bpe_plain(const pal_tokenizer *tok, pal_slice text, pal_ids *ids,
 pal_status pal_spm_normalize(const pal_tokenizer *tok, pal_slice text, bool prefix, bool special_as_text, pal_growth *g,
                              pal_bytes *out, pal_error *err);
 /* special_as_text: marks of the chat template are text, even where they are user-defined symbols. */
-pal_status pal_spm_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, bool first,
+pal_status pal_spm_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, bool prefix,
                           bool special_as_text, pal_ids *ids, pal_error *err);
 pal_status pal_unigram_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice normal, pal_ids *ids,
                               pal_error *err);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Includes go one way: base <- kernels <- memory <- layers <- model <- {infer <- eval <- train, convert} <- cli;
-# base <- format <- text <- data; text <- {template, grammar}; grammar <- infer; model uses format, what stands on model may use the others; base <- comm <- eval; format <- plot <- cli.
+# base <- format <- text <- data; text <- {template, grammar} <- chat; grammar <- infer; model uses format, what stands on model may use the others; base <- comm <- eval; format <- plot <- cli.
 # A public header belongs to the room whose things it declares, and is included as that room's own headers are.
 set -euo pipefail
 root=$1
@@ -10,6 +10,7 @@ declare -A may=(
     [text]="base format text"
     [template]="base text template"
     [grammar]="base format text grammar"
+    [chat]="base format text template grammar chat"
     [plot]="base format plot"
     [data]="base format text data"
     [kernels]="base kernels"
@@ -20,7 +21,7 @@ declare -A may=(
     [train]="base kernels memory layers format model text data infer comm eval train"
     [eval]="base kernels memory layers format model text data eval infer comm"
     [infer]="base kernels memory layers format model text grammar infer"
-    [serve]="base format model text template grammar data infer serve"
+    [serve]="base format model text template grammar chat data infer serve"
     [convert]="base kernels memory layers format model text convert"
 )
 declare -A room_of=(

@@ -5,7 +5,7 @@ from serving import chat_model, run, sentencepiece, serving, speaking_model
 import json, pathlib, shutil, tempfile
 
 IM_START, IM_END, BOS, EOS = 96, 97, 98, 99  # ids of chat_model
-CHATML = "{% for m in messages %}{{'<|im_start|>' + m['role'] + '<|im_end|>'}}"
+CHATML = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}{{ '<|im_start|>assistant\n' if add_generation_prompt }}"
 TALK = [{"role": "user", "content": "Hi"}]
 
 

@@ -31,12 +31,14 @@ with tempfile.TemporaryDirectory() as folder:
 
     chatml = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi {}<|im_end|>\n<|im_start|>assistant\nYes<|im_end|>\n<|im_start|>user\nGo<|im_end|>\n<|im_start|>assistant\n"
 
-    # A template is recognised; special tokens come from it, never from what people say.
+    # The model's own template is rendered; special tokens come from it, never from what people say.
+    own = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}{{ '<|im_start|>assistant\n' if add_generation_prompt }}"
+    llama2 = "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi {} [/INST] Yes </s><s>[INST] Go [/INST]"
+    file = folder / "own.jinja"
+    file.write_text(own)
     for template, chosen, expected, special in (
-            ("{% for m in messages %}{{'<|im_start|>' + m['role'] + '<|im_end|>'}}", [], chatml, 9),
-            ([{"name": "tool_use", "template": "<|im_start|>"}, {"name": "default", "template": "<<SYS>>[INST] {{ message }} [/INST]"}], [], "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi {} [/INST] Yes </s><s>[INST] Go [/INST]", 3),
-            (None, ["--chat-template", "chatml"], chatml, 9),
-            (None, [], "Be brief.\n\nUser: Hi {}\n\nAssistant:Yes\n\nUser: Go\n\nAssistant:", 0)):
+            (own, [], chatml, 9), ([{"name": "tool_use", "template": "other"}, {"name": "default", "template": own}], [], chatml, 9), (None, ["--chat-template", "llama2"], llama2, 3),
+            (None, ["--chat-template", "chatml"], chatml, 9), ("other", ["--chat-template", file], chatml, 9), (None, [], "Be brief.\n\nUser: Hi {}\n\nAssistant:Yes\n\nUser: Go\n\nAssistant:", 0)):
         with serving(chat_model(folder, hybrid, template), *chosen) as s:
             ids = s.post("/tokenize", prompt=expected.replace("{}", "\u0001").replace("\u0001", "^^"))["tokens"]  # the template's own special tokens
             assert sum(i >= 96 for i in ids) == special, ids
@@ -46,23 +48,19 @@ with tempfile.TemporaryDirectory() as folder:
             assert answer["usage"]["prompt_tokens"] == len(ids), (template, answer["usage"], len(ids))
             plain = s.complete(prompt=[ids], stop={9: ["<|im_end|>"], 0: ["\nUser:"]}.get(special), **O)
             assert answer["choices"][0]["message"]["content"] == plain["choices"][0]["text"], template
-    for template in ("{{ something else }}", "[INST] {{ Mistral's }} [/INST]", [{"name": "tool_use", "template": "<|im_start|><|im_end|>"}]):
+    for template, why in (("{{ something else }}", "line 1, column 14"), ("{% for m in messages %}", "expected 'endfor'"), ("{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}", "no system"),
+                          ("{% for i in range(99999999) %}{% endfor %}", "line 1"), ("{{ '' }}", "makes nothing")):
         with serving(chat_model(folder, hybrid, template)) as s:
-            s.refused({"messages": talk}, None, "/v1/chat/completions")
-            assert "chatml, llama2, plain" in s.ask("POST", "/v1/chat/completions", {"messages": talk})[1]["error"]["message"]
+            status, answer, _ = s.ask("POST", "/v1/chat/completions", {"messages": talk})
+            assert status == 400 and why in answer["error"]["message"], (template, answer)
+            s.complete(prompt="a", **O)  # the rest works
     # Where else a template may be: in its own file, which counts before tokenizer_config.json, and in a GGUF file.
-    for text, known in (("{{ '<|im_start|>' + '<|im_end|>' }}", True), ("{{ something else }}", False)):
-        model = chat_model(folder, hybrid, None if known else "[INST]")
-        (model / "chat_template.jinja").write_text(text)
-        file = folder / f"chat{known}.gguf"
-        run("convert", model, file)
-        for given in (model, file):
-            with serving(given) as s:
-                if known:
-                    tokens = s.post("/tokenize", prompt=chatml.replace("{}", "^" * len("<|im_end|>")))["tokens"]
-                    assert s.post("/v1/chat/completions", messages=talk, **O)["usage"]["prompt_tokens"] == len(tokens), given
-                else:
-                    s.refused({"messages": talk}, None, "/v1/chat/completions")
+    model = chat_model(folder, hybrid, "[INST]")
+    (model / "chat_template.jinja").write_text("{{ '<|im_start|>' + '<|im_end|>' }}")
+    run("convert", model, folder / "chat.gguf")
+    for given in (model, folder / "chat.gguf"):
+        with serving(given) as s:
+            assert s.post("/v1/chat/completions", messages=talk, **O)["usage"]["prompt_tokens"] == 2, given
     with serving(hybrid, "--chat-template", "llama2") as s:  # no one's words get lost
         system, user = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}
         s.post("/v1/chat/completions", messages=[system, user], max_tokens=0)

@@ -96,3 +96,46 @@ def speaking_model(folder):
     (folder / "text").write_text(text)
     run("tokenize", "--learn-chars", "--out", hybrid, folder / "text")
     return hybrid, attention
+
+
+def byte_alphabet():
+    """How byte-level tokenizers spell each byte."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in printable]
+    return {**{b: chr(b) for b in printable}, **{b: chr(256 + i) for i, b in enumerate(others)}}
+
+
+def tool_model(folder, template, marks):
+    """A tiny model that knows all bytes, and these special tokens after <s> and </s>; with a chat template."""
+    target, data, shards = folder / "model", folder / "text", folder / "shards"
+    (folder / "tokenizer").mkdir()
+    letters, byte_level = byte_alphabet(), {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    added = [{"id": 256 + i, "content": s, "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False} for i, s in enumerate(["<s>", "</s>", *marks])]
+    (folder / "tokenizer/tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": added, "normalizer": None, "pre_tokenizer": byte_level, "post_processor": None,
+                                                                 "decoder": byte_level, "model": {"type": "BPE", "vocab": {letters[b]: b for b in range(256)}, "merges": []}}))
+    config = {"bos_token": "<s>", "eos_token": "</s>", "chat_template": template}
+    (folder / "tokenizer/tokenizer_config.json").write_text(json.dumps(config))
+    data.write_text("some text to learn " * 100)
+    run("tokenize", data, "--tokenizer", folder / "tokenizer/tokenizer.json", "--out", shards, "--valid", 0.1)
+    run("train", "--task", "text", "--model", "palimpsa-m", "--hidden", 16, "--layers", 1, "--heads", 4, "--head-dim", 8, "--state-size", 8, "--data", shards, "--row", 64, "--context", 64, "--batch", 1,
+        "--steps", 1, "--out", folder / "run")
+    run("convert", folder / "run", target, "--to", "palimpsa")
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(folder / "tokenizer" / file, target / file)
+    return target
+
+
+def writes(text, marks=()):
+    """Rules under which a model writes this text, with these special tokens in it, and nothing else."""
+    parts, said = [], ""
+    while text:
+        mark = next((m for m in marks if text.startswith(m)), None)
+        if not mark:
+            said, text = said + text[0], text[1:]
+        if (mark or not text) and said:
+            parts.append(json.dumps(said, ensure_ascii=False))
+            said = ""
+        if mark:
+            parts.append(f"<{json.dumps(mark)}>")
+            text = text[len(mark):]
+    return "root ::= " + " ".join(parts)
