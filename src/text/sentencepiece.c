@@ -218,6 +218,8 @@ pal_status pal_read_sentencepiece(pal_tokenizer *tok, const char *name, const vo
     if ((st = add_tokens(tok, &m, name, added, err))) goto done;
     if ((st = pal_vocabulary_set(tok, name, m.names, m.count, err))) goto done;
     if ((st = pal_hf_added(tok, added, err))) goto done;
+    /* The file's normaliser works on what is left: transformers finds these tokens as they are spelled. */
+    for (size_t i = 0; i < tok->added_count; i++) tok->added[i].normalized = false;
     if ((st = pal_spm_finish(tok, name, m.kinds, err))) goto done;
     tok->bos = control_id(tok, m.bos);
     tok->eos = control_id(tok, m.eos);

@@ -28,6 +28,10 @@ def added_tokens(folder):
     (llama / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>", "added_tokens_decoder": {
         **{str(i): added(text, True) for i, text in enumerate(("<unk>", "<s>", "</s>"))}, "23": added("<|im_start|>", True), "24": added("<|im_end|>", True), "25": added("<tool>", False)}}))
     ids_are("llama", [("hi<|im_end|>a <tool> b", [12, 24, 4, 3, 25, 10]), ("<|im_start|>a", [23, 4]), ("a<|im_end|>", [9, 24]), ("a</s><s>b", [9, 2, 1, 5])])
+    (llama / "tokenizer_config.json").unlink()
+    (llama / "added_tokens.json").write_text(json.dumps({"<tool>": 23}))  # not special, so transformers calls it normalized
+    ids_are("llama", [("hi<tool>a <tool> b", [12, 23, 4, 3, 23, 10])])
+    (llama / "added_tokens.json").unlink()
     (llama / "tokenizer_config.json").write_text(json.dumps({"add_bos_token": False, "add_eos_token": True}))
     ids_are("llama", [("a", [9, 2])], "--add-special")
 
