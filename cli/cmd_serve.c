@@ -52,11 +52,11 @@ static int read_key(const char *path, pal_bytes *key) {
     return CLI_OK;
 }
 
-/* NAME=PATH, or a path whose last part is the name. */
+/* NAME=PATH, or a path that is there, whose last part is the name ("." has that of the directory it is). */
 static void split_name(const char *model, char name[256], const char **path) {
     const char *equals = strchr(model, '='), *slash = strchr(model, '/');
     *path = model;
-    if (equals && equals != model && (!slash || equals < slash)) {
+    if (equals && equals != model && (!slash || equals < slash) && access(model, F_OK) != 0) {
         snprintf(name, 256, "%.*s", (int)(equals - model), model);
         *path = equals + 1;
         return;
@@ -66,6 +66,10 @@ static void split_name(const char *model, char name[256], const char **path) {
     size_t begin = end;
     while (begin > 0 && model[begin - 1] != '/') begin--;
     snprintf(name, 256, "%.*s", (int)(end - begin), model + begin);
+    if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0) return;
+    char *whole = realpath(model, NULL);
+    if (whole && whole[1]) snprintf(name, 256, "%s", strrchr(whole, '/') + 1);
+    free(whole);
 }
 
 /* Says to a service manager that waits for it (systemd, Type=notify) that the server is ready, or stops. */

@@ -151,8 +151,9 @@ static bool take_ids(serve_fields *f, serve_job *job, const char *name, const js
     return serve_failed(f, name, &err);
 }
 
-/* A tokenizer of numbers would read one that is too large as several. */
-static bool numbers_fit(const pal_tokenizer *tok, const char *text) {
+const char serve_numbers[] = "numbers below the size of the vocabulary, separated by blanks";
+
+bool serve_numbers_fit(const pal_tokenizer *tok, const char *text) {
     if (strcmp(pal_tokenizer_kind(tok), "ids") != 0) return true;
     for (const char *at = text; *at;) {
         char *end = NULL;
@@ -167,8 +168,8 @@ static bool numbers_fit(const pal_tokenizer *tok, const char *text) {
 /* One prompt from a text; an empty one begins with the tokenizer's first token. */
 static bool take_text(serve_fields *f, serve_job *job, const char *name, const json_t *text, size_t at) {
     pal_error err;
-    if (!numbers_fit(job->model->bundle.tokenizer, json_string_value(text)))
-        return serve_wrong(f, name, "numbers below the size of the vocabulary, separated by blanks");
+    if (!serve_numbers_fit(job->model->bundle.tokenizer, json_string_value(text)))
+        return serve_wrong(f, name, serve_numbers);
     if (serve_encode(f->x, job->model, json_string_value(text), json_string_length(text), NULL, &job->prompts[at],
                      &err) ||
         pal_bytes_append(&job->prompt_texts[at], json_string_value(text), json_string_length(text), &err))

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "format/json.h"
 #include "serve/inside.h"
+#include "text/tokenizer.h"
 
 bool(serve_wrong)(serve_fields *f, const char *name, const char *expected) {
     char full[100];
@@ -111,6 +112,14 @@ static bool stops(serve_fields *f, serve_job *job) {
     return true;
 }
 
+/* Whether some token is not banned; no id is in the list twice. */
+static bool leaves_one(const pal_sampling *s, const pal_tokenizer *tok) {
+    size_t tokens = 0;
+    for (size_t id = 0; id < pal_tokenizer_size(tok); id++) tokens += pal_is_token(tok, (int64_t)id);
+    for (size_t i = 0; i < s->bias_count; i++) tokens -= s->bias[i].bias <= -100 && pal_is_token(tok, s->bias[i].id);
+    return tokens > 0;
+}
+
 static bool biases(serve_fields *f, serve_job *job) {
     const json_t *value = field(f, "logit_bias");
     static const char expected[] = "an object from ids of the vocabulary to numbers, -100 to 100";
@@ -132,7 +141,8 @@ static bool biases(serve_fields *f, serve_job *job) {
             return serve_wrong(f, "logit_bias", expected);
         list[job->options.sampling.bias_count++] = (pal_logit_bias){ (int32_t)id, x };
     }
-    return true;
+    return leaves_one(&job->options.sampling, job->model->bundle.tokenizer) ||
+           serve_wrong(f, "logit_bias", "at least one token whose bias is above -100, which bans it");
 }
 
 static bool stream(serve_fields *f, serve_job *job) {

@@ -432,6 +432,9 @@ void serve_drop_spare(pal_server *server);
 bool serve_worker_start(pal_server *server);
 
 /* completions.c, chat.c: what a job's texts say, as replies. */
+/* A tokenizer of numbers would read one that is too large as several. */
+extern const char serve_numbers[]; /* what is expected */
+bool serve_numbers_fit(const pal_tokenizer *tok, const char *text);
 bool serve_prompts(serve_fields *f, serve_job *job, const char *name); /* a text, ids, or lists of either */
 json_t *serve_completion_json(const serve_job *job);
 json_t *serve_chat_json(const serve_job *job);

@@ -107,8 +107,10 @@ static const char *mark_name(serve_fields *f, const char *field) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const json_t *value = json_object_get(f->root, field);
     const char *name = json_string_value(value);
-    if (name && *name && strlen(name) < SERVE_NAME && strspn(name, letters) == json_string_length(value)) return name;
-    serve_wrong(f, field, "1 to 64 letters, digits, dots, dashes and underscores");
+    const bool dots = name && (strcmp(name, ".") == 0 || strcmp(name, "..") == 0); /* clients fold them away in paths */
+    if (name && *name && !dots && strlen(name) < SERVE_NAME && strspn(name, letters) == json_string_length(value))
+        return name;
+    serve_wrong(f, field, "1 to 64 letters, digits, dots, dashes and underscores, not only one or two dots");
     return NULL;
 }
 
@@ -263,6 +265,16 @@ static bool read_prompt(serve_fields *f, serve_job *job, const json_t *text, con
     return serve_prompts(f, job, is_text ? "text" : "tokens");
 }
 
+/* A request with a memory may also name its model, and no other. */
+static bool of_model(serve_fields *f, const serve_model *model) {
+    const json_t *name = json_object_get(f->root, "model");
+    if (!name || json_is_null(name)) return true;
+    const serve_model *named = serve_find_model(f->x, f->root, &f->result);
+    if (named && named != model)
+        f->result = serve_error(f->x, 400, "model", "'model': the memory belongs to '%s'", model->name);
+    return named == model;
+}
+
 static serve_result make(serve_fields *f) {
     serve_exchange *x = f->x;
     pal_server *s = x->server;
@@ -284,6 +296,7 @@ static serve_result make(serve_fields *f) {
     if (forks) {
         if (!(m = fork_of(f, name))) return f->result;
         model = m->model;
+        if (!of_model(f, model)) return drop(x, m, f->result);
     } else if (!(model = serve_find_model(x, f->root, &f->result))) {
         return f->result;
     }

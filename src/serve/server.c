@@ -126,6 +126,14 @@ static bool same_key(const char *given, const char *key) {
     return !different;
 }
 
+/* "Bearer KEY"; the scheme is of any case, and blanks may follow it. */
+static bool may_enter(const char *authorization, const char *key) {
+    static const char scheme[] = "Bearer ";
+    const size_t n = sizeof scheme - 1;
+    if (!authorization || strncasecmp(authorization, scheme, n) != 0) return false;
+    return same_key(authorization + n + strspn(authorization + n, " "), key);
+}
+
 /* A name such as 127.example.org is not an address: whoever owns it may point it here. */
 static bool loopback(const char *host) {
     struct in_addr address;
@@ -173,21 +181,21 @@ static bool path_fits(const char *route, char *path, char *parts[2]) {
     return !*route && !*path;
 }
 
-/* Finds the route; says whether the path is one of any method. */
+/* Finds the route; says whether the path is one of any method. HEAD is GET whose answer libmicrohttpd sends without its
+ * body. */
 static bool find_route(serve_exchange *x) {
+    const char *method = strcmp(x->method, "HEAD") == 0 ? "GET" : x->method;
     bool known = false;
     for (int i = 0; i < ROUTES; i++) {
         char *parts[2] = { 0 };
         if (!path_fits(routes[i].path, x->path, parts)) continue;
         known = true;
-        if (strcmp(routes[i].method, x->method) != 0) continue;
+        if (strcmp(routes[i].method, method) != 0) continue;
         x->route = &routes[i];
         for (int p = 0; p < 2 && parts[p]; p++)
             snprintf(x->parts[p], sizeof x->parts[p], "%.*s", (int)strcspn(parts[p], "/"), parts[p]);
     }
-    if (!known && (strcmp(x->method, "GET") == 0 || strcmp(x->method, "HEAD") == 0) &&
-        serve_has_asset(x->server, x->path))
-        x->route = &asset_route;
+    if (!known && strcmp(method, "GET") == 0 && serve_has_asset(x->server, x->path)) x->route = &asset_route;
     return known;
 }
 
@@ -198,7 +206,8 @@ static serve_result refuse_method(serve_exchange *x) {
         char *parts[2] = { 0 };
         if (!path_fits(routes[i].path, x->path, parts)) continue;
         const size_t n = strlen(allowed);
-        snprintf(allowed + n, sizeof allowed - n, "%s%s", n ? ", " : "", routes[i].method);
+        snprintf(allowed + n, sizeof allowed - n, "%s%s", n ? ", " : "",
+                 strcmp(routes[i].method, "GET") == 0 ? "GET, HEAD" : routes[i].method);
     }
     x->allow = allowed;
     const serve_result result = serve_error(x, 405, NULL, "%.20s is not a method of this path, which has %s", x->method,
@@ -231,7 +240,7 @@ static bool refuse_early(serve_exchange *x, serve_result *result) {
         return true;
     }
     const char *key = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Authorization");
-    if (o->api_key && !x->route->open && (!key || strncmp(key, "Bearer ", 7) != 0 || !same_key(key + 7, o->api_key))) {
+    if (o->api_key && !x->route->open && !may_enter(key, o->api_key)) {
         *result = serve_error(x, 401, NULL, "this server wants its key: Authorization: Bearer KEY");
         return true;
     }

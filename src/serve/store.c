@@ -66,8 +66,8 @@ json_t *serve_memory_json(const serve_memory *m) {
                              (json_int_t)m->changed, "marks", marks);
     if (root && m->model && m->model->context)
         pal_json_set(root, "note",
-                     json_sprintf("this model has attention layers: a memory is as large as %d tokens of "
-                                  "context (--max-context), not of a fixed size",
+                     json_sprintf("this model has attention layers: a memory grows with its text, to at most %d tokens "
+                                  "(--max-context)",
                                   m->model->context));
     return root;
 }

@@ -35,6 +35,8 @@ serve_result serve_tokenize(serve_exchange *x) {
         const json_t *text = json_object_get(root, "prompt");
         if (!text) text = json_object_get(root, "content");
         if (!json_is_string(text)) serve_wrong(&f, "prompt", "a text");
+        else if (!serve_numbers_fit(model->bundle.tokenizer, json_string_value(text)))
+            serve_wrong(&f, "prompt", serve_numbers);
         else if (serve_encode(x, model, json_string_value(text), json_string_length(text),
                               &(pal_encode_options){ .add_special = special }, &ids, &err))
             f.result = serve_error(x, err.status == PAL_E_MEMORY ? 500 : 400, "prompt", "'prompt': %s", err.text);

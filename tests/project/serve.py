@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """`palimpsa serve` over loopback with a small client: answers equal what `generate` writes, alone and in company; log-probabilities as evaluation
 programs expect them; streams; one sentence for each thing that is wrong; and who goes away, waits too long or comes too often."""
-from serving import ENDLESS, Server, program, run, serving, speaking_model
+from serving import ENDLESS, Server, golden, program, run, serving, speaking_model
 
-import concurrent.futures, json, os, pathlib, socket, subprocess, sys, tempfile, time
+import concurrent.futures, http.client, json, os, pathlib, shutil, socket, subprocess, sys, tempfile, time
 
 with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)
@@ -115,7 +115,7 @@ with tempfile.TemporaryDirectory() as folder:
             for value in (0, "true", [], {}):
                 s.refused({"prompt": "a", name: value}, name)
         for name, wrong in {"prompt": (5, None, {}, [], [1.5], [-1], [10**6], [["a"]], "\u0416"), "stop": (5, "", [""], ["a"] * 17, {}, "a\0b"),
-                            "logit_bias": ([], {"x": 1}, {"-1": 1}, {"99999": 1}, {"9" * 30: 1}, {"": 1}, {" 1": 1}, {"+1": 1}, {"01": 1}, {"1 ": 1}, {"1": "a"}, {"1": 101}), "stream_options": (5, {}), "model": (5, []),
+                            "logit_bias": ([], {"x": 1}, {"-1": 1}, {"99999": 1}, {"9" * 30: 1}, {"": 1}, {" 1": 1}, {"+1": 1}, {"01": 1}, {"1 ": 1}, {"1": "a"}, {"1": 101}, {str(i): -100 for i in range(98)}), "stream_options": (5, {}), "model": (5, []),
                             "tools": ([{}],), "response_format": (5, {}, {"type": "json"}, {"type": "json_schema"}, {"type": "json_schema", "json_schema": {"schema": {"not": {}}}}), "grammar": (5, "", "root ::= x"), "suffix": ("a",)}.items():
             for value in wrong:
                 s.refused({"prompt": "a", name: value}, name)
@@ -157,6 +157,7 @@ with tempfile.TemporaryDirectory() as folder:
     with serving(f"one={hybrid}", f"two={hybrid}", "--api-key-file", folder / "key", "--max-body", "2K", "--log", "json") as s:
         key = {"Authorization": "Bearer secret"}
         assert s.ask("GET", "/v1/models")[0] == 401 and s.ask("GET", "/v1/models", headers={"Authorization": "Bearer secreT"})[0] == 401
+        assert [s.ask("GET", "/v1/models", headers={"Authorization": f"{scheme}secret"})[0] for scheme in ("bearer ", "BEARER  ", "Bearer", "Basic ", "")] == [200, 200, 401, 401, 401]
         assert s.ask("GET", "/health")[0] == 200 and [m["id"] for m in s.ask("GET", "/v1/models", headers=key)[1]["data"]] == ["one", "two", "one@plain", "two@plain"]
         for name, code in (("one", 200), ("two", 200), ("three", 404), (None, 400)):
             assert s.ask("POST", "/v1/completions", {"model": name, "prompt": "a", "max_tokens": 1}, key)[0] == code, name
@@ -165,6 +166,31 @@ with tempfile.TemporaryDirectory() as folder:
         assert s.complete(prompt="x", max_tokens=100)["choices"][0]["finish_reason"] == "length"
         status, answer, _ = s.ask("POST", "/v1/completions", {"prompt": "x" * 50})
         assert status == 400 and answer["error"]["param"] == "prompt" and "20" in answer["error"]["message"], answer
+
+    with serving(golden / "models/mqar_palimpsa_m", "--tokenizer", "ids") as s:
+        assert s.post("/tokenize", prompt="1 63")["tokens"] == [1, 63]
+        for path in ("/tokenize", "/v1/completions"):
+            s.refused({"prompt": "1 99"}, "prompt", path)
+
+    # What a model is called: NAME=PATH, or the last part of a path, which may hold a "=" or be ".".
+    shutil.copytree(hybrid, folder / "a=b/m=1")
+    before = os.getcwd()
+    for place, given, name in ((folder, "a=b/m=1", "m=1"), (folder / "a=b", "m=1", "m=1"), (folder, "c=a=b/m=1", "c"), (folder / "a=b/m=1", ".", "m=1"), (folder / "a=b", "m=1/..//m=1/", "m=1")):
+        os.chdir(place)
+        with serving(given) as s:
+            assert s.get("/v1/models")["data"][0]["id"] == name, given
+    os.chdir(before)
+
+    # HEAD says what GET would.
+    with serving(hybrid) as s:
+        for path in ("/v1/models", "/health", "/metrics", "/", "/v1/memories/none"):
+            known, _, whole = s.ask("GET", path)
+            connection = http.client.HTTPConnection("127.0.0.1", s.port, timeout=100)
+            connection.request("HEAD", path)
+            found = connection.getresponse()
+            assert found.status == known and found.read() == b"" and found.getheader("Content-Type") == whole.getheader("Content-Type"), path
+        connection.request("HEAD", "/v1/completions")
+        assert connection.getresponse().status == 405
 
     # A full queue is said; SIGTERM lets what runs end.
     with concurrent.futures.ThreadPoolExecutor(8) as pool:

@@ -128,7 +128,7 @@ with tempfile.TemporaryDirectory() as folder:
             s.refused(body, param, "/v1/memories")
         s.refused({"from": fork["id"], "mark": "none"}, "mark", "/v1/memories", 404)
         s.refused({"name": "two.texts"}, "name", f"/v1/memories/{fork['id']}/marks", 409)
-        for name in ("", "a/b", "..%2f", 5, None, "x" * 65, "a b"):
+        for name in ("", "a/b", "..%2f", 5, None, "x" * 65, "a b", ".", ".."):  # clients fold dots away in the path that forgets a mark
             s.refused({"name": name}, "name", f"/v1/memories/{fork['id']}/marks")
         s.refused({"mark": "none"}, "mark", f"/v1/memories/{fork['id']}/rollback", 404)
         for path in ("/v1/memories/", "/v1/memories//file", "/v1/memories/none", f"/v1/memories/{fork['id']}/none", f"/v1/memories/{fork['id']}/marks/a/b", "/v1/memories/..%2f..%2fkey"):
@@ -172,7 +172,21 @@ with tempfile.TemporaryDirectory() as folder:
     refuses("--memory-disk", "--memory-disk", -1)
     refuses("cannot", "--memory-dir", "/proc/none")
 
-    # Attention keeps every token, and says so.
+    # A request that names a memory and a model means one and the same.
+    with serving(f"a={hybrid}", f"b={attention}") as s:
+        m = s.post("/v1/memories", model="b", tokens=[1, 2])
+        s.refused({"model": "a", "from": m["id"]}, "model", "/v1/memories")
+        s.refused({"model": "c", "from": m["id"]}, "model", "/v1/memories", 404)
+        assert s.post("/v1/memories", **{"model": "b", "from": m["id"]})["model"] == "b" == s.post("/v1/memories", **{"from": m["id"]})["model"]
+        assert len(s.get("/v1/memories")["data"]) == 3
+
+    # Attention keeps every token, and says so. Another run with more room, or just enough, takes the memory.
+    for context, code in ((40, 200), (35, 200), (400, 200), (20, 400)):
+        with serving(attention, "--tokenizer", "bytes", "--max-context", context, "--memory-dir", kept) as s:
+            if context == 40:
+                m = s.post("/v1/memories", text="x" * 30)
+            found = s.ask("POST", "/v1/completions", {"prompt": "y", "memory": m["id"], "max_tokens": 1})
+            assert found[0] == code and (code == 200 or "has 30 tokens, this server's attention layers hold 20 (--max-context)" in found[1]["error"]["message"]), (context, found[:2])
     with serving(attention, "--tokenizer", "bytes", "--max-context", 40) as s:
         m = s.post("/v1/memories", text="x" * 30)
         assert "40" in m["note"] and m["tokens"] == 30
