@@ -322,8 +322,9 @@ static void write_token(pal_session *s, int32_t id, int row, double all) {
         (void)pal_state_set_pending(s->state, -1, NULL); /* it was read */
         end(s, PAL_FINISH_ERROR,
             s->guide ? "no token can follow: the grammar allows none, or those that it allows have no probability"
-            : s->options.sampling.bias_count ? "no token can follow: biases ban every one, or the model's logits are not numbers"
-                     : "the model's logits are not numbers: its weights or its memory hold NaN");
+            : s->options.sampling.bias_count
+                ? "no token can follow: biases ban every one, or the model's logits are not numbers"
+                : "the model's logits are not numbers: its weights or its memory hold NaN");
         return;
     }
     if (s->options.logprobs) judge(s, logits, all, &token, top);

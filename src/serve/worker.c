@@ -319,7 +319,8 @@ static pal_status load_memory(serve_text *t, pal_error *err) {
     const int room = job->model->context;
     if (room && job->memory->tokens > room + 1) { /* the last one may still wait to be read */
         t->status = 400;
-        return pal_fail(err, PAL_E_ARGUMENT, "memory %s has %lld tokens, this server's attention layers hold %d (--max-context)",
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "memory %s has %lld tokens, this server's attention layers hold %d (--max-context)",
                         job->memory->id, (long long)job->memory->tokens, room);
     }
     serve_memory_path(s, job->memory, 0, path);
