@@ -256,6 +256,11 @@ def test_what_is_refused_says_so_in_one_sentence():
     refused(ValueError, "dimensions", lambda: run(v=given["v"][0]))
     refused(ValueError, "expected a finite number >= 0", lambda: run(dt=-given["dt"]))
     refused(ValueError, "expected a finite number >= 0", lambda: run(dt=given["dt"] * np.float32(np.nan)))
+    for b in -given["b"], given["b"] * np.float32(np.nan):
+        refused(ValueError, "palimpsa: b of token 0, head 0 is", lambda: run(b=b))
+    refused(ValueError, "longhorn: b of token 0, head 0 is", lambda: run("longhorn", make("longhorn"), b=-make("longhorn")["b"]))
+    for wrong in 0, -1, np.nan, np.inf:
+        refused(ValueError, "I, the importance, has numbers that are not finite and above 0", lambda: state.set_parts(mu=state.parts["mu"], I=state.parts["I"] * np.float32(wrong)))
     for rule in memory.rules():
         for cut in (np.s_[:0], np.s_[:, :0]):
             refused(ValueError, "every size must be at least 1", lambda: run(rule, rows(make(rule), lambda x: x[cut]), keep=True))
@@ -479,6 +484,6 @@ def test_things_that_are_none():
         refused(ValueError, f"gla: heads is {size!r}; expected a whole number from 1", lambda: memory.State("gla", 1, size, 1, 1))
     state = memory.State("palimpsa", 1, 1, 1, 1, Ip=np.ones(1))
     one = np.ones((1, 1, 1, 1), np.float32)
-    refused(ValueError, "I, the importance, has numbers that are not above 0", lambda: state.set_parts(mu=one, I=-one))
+    refused(ValueError, "I, the importance, has numbers that are not finite and above 0", lambda: state.set_parts(mu=one, I=-one))
     state.set_parts(mu=one, I=one * np.nan)  # as everywhere, NaN gives NaN
     assert np.isnan(state.parts["I"]).all()

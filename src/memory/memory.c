@@ -87,7 +87,7 @@ const pal_memory_input pal_memory_input_list[PAL_MEMORY_INPUTS] = {
     ROWS(q, PAL_PER_KEY, PAL_ANY),
     ROWS(k, PAL_PER_KEY, PAL_ANY),
     ROWS(v, PAL_PER_VALUE, PAL_ANY),
-    ROWS(b, PAL_PER_VALUE, PAL_ANY),
+    ROWS(b, PAL_PER_VALUE, PAL_NOT_NEGATIVE),
     ROWS(beta, PAL_PER_HEAD, PAL_ANY),
     ROWS(dt, PAL_PER_HEAD, PAL_NOT_NEGATIVE),
     ROWS(g, PAL_PER_HEAD, PAL_NOT_POSITIVE),

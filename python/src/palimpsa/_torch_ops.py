@@ -133,8 +133,8 @@ class _Run:
 
     def states(self, parts: list[Tensor]) -> Tensor:
         """Memories in the library's layout, from parts if there are some."""
-        if self.rule == "palimpsa" and parts and bool((parts[1] <= 0).any()):
-            raise ValueError("palimpsa: initial_state I, the importance, has numbers that are not above 0")
+        if self.rule == "palimpsa" and parts and not bool(((parts[1] > 0) & parts[1].isfinite()).all()):
+            raise ValueError("palimpsa: initial_state I, the importance, has numbers that are not finite and above 0")
         lib, ffi, native, run = self.native.lib, self.native.ffi, self.native, self.run
         shape, values = ffi.addressof(run, "shape"), ffi.addressof(run, "in")
         row = (lib.pal_memory_state_floats(self.found, shape) + 15) // 16 * 16

@@ -127,8 +127,8 @@ class State:
             expected = (self.sequences, *self._part_shape(p))
             if x.dtype != np.float32 or x.shape != expected:
                 raise ValueError(f"{self.rule}: {name} is {x.dtype} {list(x.shape)}; expected float32 {list(expected)}")
-            if name == "I" and (x <= 0).any():
-                raise ValueError(f"{self.rule}: I, the importance, has numbers that are not above 0")
+            if name == "I" and not (np.isfinite(x).all() and (x > 0).all()):
+                raise ValueError(f"{self.rule}: I, the importance, has numbers that are not finite and above 0")
             arrays.append(np.require(x, None, "CA"))
         if past is not None:
             tokens = np.asarray(past, np.int32)
