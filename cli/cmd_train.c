@@ -183,6 +183,8 @@ static int train(const options *o, const pal_context *cx) {
     }
     const int code = pal_comm_is_root(ranks_comm()) ? write_report(o->out) : CLI_OK;
     const bool interrupted = st == PAL_STOPPED && !(o->stop_after && result.step >= o->stop_after);
+    if (!code && !st && (!isfinite(result.loss) || (result.validated && !isfinite(result.score))))
+        return cli_error(CLI_FAILED, "%s: training diverged: its loss is not a number; try a lower --lr", o->out);
     return code || !interrupted ? code : CLI_INTERRUPTED;
 }
 

@@ -44,7 +44,7 @@ def steps(run_directory):
 @check
 def divergence_keeps_the_best():
     text = run("train", *SMALL, "--data", "shards", "--steps", 8, "--eval-every", 1, "--warmup", 0, "--schedule", "constant", "--lr", 5, "--weight-decay", 1,
-               "--clip", 0, "--out", "diverged")
+               "--clip", 0, "--out", "diverged", code=1, says="diverged: training diverged: its loss is not a number; try a lower --lr")
     losses = [line["valid_loss"] for line in lines("diverged") if "n_t" in line]
     assert len(losses) == 8 and losses[0] is not None and losses[-1] is None, losses
     assert all(map(math.isfinite, numbers("diverged/checkpoints/best")))
