@@ -176,7 +176,7 @@ static int check_vocabulary_home(const char *out, const pal_tokenizer *learned) 
         return cli_error(CLI_USAGE, "%s holds %s, which another vocabulary does not fit; choose another directory", out,
                          other);
     if (!learned || !vocabulary) return CLI_OK;
-    const bool same = pal_tokenizer_open(&there, out, &err) == PAL_OK &&
+    const bool same = pal_tokenizer_open_path(&there, out, &err) == PAL_OK &&
                       pal_tokenizer_fingerprint(there) == pal_tokenizer_fingerprint(learned);
     pal_tokenizer_close(there);
     return same ? CLI_OK

@@ -12,7 +12,7 @@
 static pal_status open_tokenizer(pal_bundle *m, const char *path, const char *tokenizer, const char *fallback,
                                  bool quiet, pal_error *err) {
     const char *source = m->model->source.path; /* of a run directory: the checkpoint */
-    const bool named = tokenizer != NULL; /* as for pal_tokenizer_open; otherwise a path */
+    const char *named = tokenizer ? tokenizer : fallback; /* as for pal_tokenizer_open; otherwise a path */
     pal_status st;
     if (!tokenizer && (m->model->source.one_file || pal_tokenizer_file_in(source))) tokenizer = source;
     if (!tokenizer && pal_tokenizer_file_in(path)) tokenizer = path;
@@ -21,10 +21,10 @@ static pal_status open_tokenizer(pal_bundle *m, const char *path, const char *to
     if (!tokenizer)
         return pal_fail(err, PAL_E_ARGUMENT,
                         "%s: there is no tokenizer in this directory; give one: a file, a directory, or 'bytes'", path);
-    st = strcmp(tokenizer, "ids") == 0
+    st = tokenizer != named ? pal_tokenizer_open_path(&m->tokenizer, tokenizer, err)
+         : strcmp(tokenizer, "ids") == 0
              ? pal_tokenizer_ids(&m->tokenizer, (size_t)pal_model_config_of(m->model)->vocab, err)
-         : named ? pal_tokenizer_open(&m->tokenizer, tokenizer, err)
-                 : pal_tokenizer_open_path(&m->tokenizer, tokenizer, err);
+             : pal_tokenizer_open(&m->tokenizer, tokenizer, err);
     if (!st) {
         const pal_source *from = &m->model->source;
         st = from->one_file ? pal_tokenizer_add_ends(m->tokenizer, from->config, err)

@@ -239,8 +239,8 @@ static pal_status check_chars(const pal_train_settings *o, pal_error *err) {
     int texts = 0;
     pal_status st;
     double weight;
-    for (const char *at = o->data; *at; at += strcspn(at, ","), at += *at == ',') {
-        if (snprintf(item, sizeof item, "%.*s", (int)strcspn(at, ","), at) >= (int)sizeof item)
+    for (const char *at = o->data; *at; at += item_length(at), at += *at == ',') {
+        if (snprintf(item, sizeof item, "%.*s", (int)item_length(at), at) >= (int)sizeof item)
             continue; /* refused later */
         if ((st = split_weight(item, &weight, err))) return st;
         texts += !is_directory(item);
@@ -261,7 +261,7 @@ static pal_status open_tokenizers(text_run *t, const pal_train_settings *o, char
     if (pal_names_files(o->model)) {
         if ((st = pal_source_open(&source, o->model, err))) return st;
         if (pal_tokenizer_open_path(&t->own, source.path, NULL)) t->own = NULL;
-        else snprintf(path, size, "%s", source.path);
+        else snprintf(path, size, "%s%s", strchr(source.path, '/') ? "" : "./", source.path); /* not named "bytes" */
         pal_source_close(&source);
     }
     if (!o->tokenizer) return PAL_OK;

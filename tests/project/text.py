@@ -168,6 +168,15 @@ with tempfile.TemporaryDirectory() as folder:
     pathlib.Path("p,q.txt").write_bytes(pathlib.Path("book.txt").read_bytes())
     run("train", "--task", "text", "--data", "p,q.txt=2,book", "--model", "palimpsa-d", "--hidden", 16, "--layers", 1, "--tokenizer", "learned/bpe", "--stop-after", 1, "--out", "commas")
     assert sorted(p.name for p in pathlib.Path("commas").glob("data-*")) == ["data-0"]
+    run("train", "--task", "text", "--data", "p,q.txt", "--model", "palimpsa-d", "--hidden", 16, "--layers", 1, "--tokenizer", "chars", "--stop-after", 1, "--out", "characters")
+    # A directory may be called like a vocabulary that needs no file, and has its own.
+    own = json.loads(run("inspect", "characters", "--json"))["vocab"]
+    for name in "bytes", "ids":
+        run("convert", "characters", name, "--to", "palimpsa")
+        assert len(json.loads(pathlib.Path(name, "tokenizer.json").read_text())["model"]["vocab"]) == own != 256
+        text = run("generate", "characters", "--prompt", "a ", "--max-tokens", 5, "--temperature", 0)
+        assert run("generate", name, "--prompt", "a ", "--max-tokens", 5, "--temperature", 0) == text, name
+        run("train", "--task", "text", "--data", "book.txt", "--model", name, "--stop-after", 1, "--out", f"from-{name}")
     # A recipe's length gives way to the command line's, in whichever unit.
     pathlib.Path("recipe.json").write_text('{"task": "text", "steps": 500}')
     run("train", "--config", "recipe.json", "--data", "book", "--model", "palimpsa-d", "--hidden", 16, "--layers", 1, "--epochs", 1, "--stop-after", 1, "--out", "by-epochs")
