@@ -25,6 +25,12 @@ class Help:
     def options(self):
         return [option for _, options in self.groups for option in options]
 
+    @property
+    def subjects(self):
+        """What may follow the command's name, and what each is: the lines under "Subjects:"."""
+        listed = next((lines[1:] for lines in self.about if lines[0] == "Subjects:"), [])
+        return dict(line.split(maxsplit=1) for line in listed)
+
 
 def printed(program, command=""):
     done = subprocess.run([program, *command.split(), "--help"], capture_output=True, text=True)
