@@ -9,53 +9,52 @@ ifneq ($(wildcard ../shared/golden),)
 export PALIMPSA_GOLDEN ?= $(abspath ../shared/golden)
 endif
 
-.PHONY: help manual deb release all setup setup-long setup-dev setup-arm64 setup-clang setup-browser configure build everything clang arm64 arm64-clang test test-long test-python test-browser interop wheel fuzz coverage lint bench demo format install clean debug sanitize tsan
+.PHONY: all help setup setup-long setup-dev setup-arm64 setup-clang setup-musl setup-browser setup-release configure build everything clang \
+    test-clang musl arm64 arm64-clang test-arm64 debug sanitize tsan test test-browser test-long interop coverage lint fuzz test-python wheel \
+    manual dist deb test-deb release demo bench format install clean
 
-all: build
+all: build ## the same as build
 
 help: ## this list
-	@grep -hE '^[a-z0-9 -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+)( [a-z0-9 -]+)?:.*## /  \1|/' | column -t -s '|'
+	@awk -F ':.*## ' '/^[a-z0-9 -]+:.*## / { printf "  %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install the packages that building and testing need
 	@scripts/setup.sh
 
-setup-long: setup
-	@scripts/setup.sh --long
+setup-long: ## ... test-long and tsan need
+setup-dev: ## ... format, lint and coverage need
+setup-arm64: ## ... arm64 and dist need
+setup-clang: ## ... clang needs
+setup-musl: ## ... musl needs
+setup-browser: ## ... test-browser needs
+setup-release: setup-arm64 ## ... deb and release need
+setup-long setup-dev setup-arm64 setup-clang setup-musl setup-browser setup-release: setup
+	@scripts/setup.sh --$(@:setup-%=%)
 
-setup-dev: setup
-	@scripts/setup.sh --dev
-
-setup-arm64: setup
-	@scripts/setup.sh --arm64
-
-setup-clang: setup
-	@scripts/setup.sh --clang
-
-setup-browser: setup
-	@scripts/setup.sh --browser
-
-configure: setup
+configure: setup ## choose libraries and options; CMAKE_ARGS="-D..."
 	@cmake --preset release $(CMAKE_ARGS) > build.log.tmp 2>&1 || { cat build.log.tmp; rm -f build.log.tmp; exit 1; }
 	@rm -f build.log.tmp
 
-# The program and the libraries.
 build: configure ## the program and the libraries, in build/
 	@cmake --build build -j $(JOBS) --target palimpsa_cli palimpsa_shared
 
-# Tests and fuzz targets too.
 everything: configure ## tests and fuzz targets too
 	@cmake --build build -j $(JOBS)
 
-clang: setup-clang
+clang: setup-clang ## everything by clang, in build-clang/
 	cmake --preset clang $(CMAKE_ARGS) > /dev/null && cmake --build build-clang -j $(JOBS)
 
-.PHONY: test-arm64 dist
-# For ARM64, by Debian's cross compiler, or by clang on top of it.
-arm64: setup-arm64
+test-clang: clang ## the unit tests as clang compiles them
+	ctest --test-dir build-clang --no-tests=error --output-on-failure -j $(JOBS) -L unit
+
+musl: setup-musl ## compile against musl's headers: no call that only glibc has
+	scripts/check_musl.sh
+
+arm64: setup-arm64 ## for ARM64 by Debian's cross compiler, in build-arm64/
 	scripts/static_libraries.sh aarch64-linux-gnu
 	cmake --preset arm64 $(CMAKE_ARGS) > /dev/null && cmake --build build-arm64 -j $(JOBS)
 
-arm64-clang: setup-arm64 setup-clang
+arm64-clang: setup-arm64 setup-clang ## the same by clang, in build-arm64-clang/
 	scripts/static_libraries.sh aarch64-linux-gnu
 	scripts/clang_openmp_arm64.sh
 	cmake --preset arm64-clang $(CMAKE_ARGS) > /dev/null && cmake --build build-arm64-clang -j $(JOBS)
@@ -63,12 +62,11 @@ arm64-clang: setup-arm64 setup-clang
 test-arm64: everything arm64 ## the ARM64 build under QEMU
 	scripts/test_arm64.sh $(ONLY)
 
-# dist/: one static file each for x86-64 and ARM64, tried where nothing is installed.
-dist: setup-arm64 ## one static file each for x86-64 and ARM64
+dist: setup-arm64 ## one static file each for x86-64 and ARM64, tried where nothing is installed
 	scripts/dist.sh
 
 tsan: setup-long
-debug sanitize tsan: setup
+debug sanitize tsan: setup ## builds to find mistakes with, in build-debug/ and so on
 	cmake --preset $@ && cmake --build build-$@ -j $(JOBS)
 
 test: everything ## what CI runs
@@ -77,7 +75,6 @@ test: everything ## what CI runs
 	ctest --test-dir build-sanitize --no-tests=error --output-on-failure -j $(JOBS) -L unit; code=$$?; \
 	    tests/skipped.sh build build-sanitize; exit $$code
 
-# The page of `palimpsa serve`, in Chromium.
 test-browser: everything setup-browser ## the page of palimpsa serve, in Chromium
 	node --test tests/web/*.test.mjs
 	python3 tests/browser/inspector.py build/palimpsa
@@ -114,11 +111,11 @@ wheel: setup ## one self-contained wheel, in python/dist
 manual: build ## manual pages and completions, in build/manual
 	cmake --build build --target manual
 
-setup-release: setup-arm64
-	@scripts/setup.sh --release
-
 deb: setup-release ## Debian packages, in release/
 	scripts/release.sh --only debian
+
+test-deb: ## install release/*.deb in a bare Debian and try them; needs root
+	scripts/try_debs.sh $(ROOT)
 
 release: setup-release ## everything that a release has, in release/; MINISIGN_KEY=FILE signs it
 	scripts/release.sh

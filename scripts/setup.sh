@@ -1,10 +1,7 @@
 #!/usr/bin/env bash
 # Installs every package that building and testing needs, by name. Does nothing, quickly, when all are there.
-# `setup.sh --long` adds what `make test-long` and `make tsan` need, `setup.sh --dev` what `make format`,
-# `make lint` and `make coverage` need,
-# `setup.sh --arm64` what `make arm64` and `make dist` need; ARM64's libraries come by Debian's multiarch,
-# `setup.sh --clang` what `make clang` needs, `setup.sh --browser` what `make test-browser` needs, `setup.sh --release` what
-# `make release` and `make deb` need.
+# setup.sh --SET... adds what more words of make need: --long test-long and tsan; --dev format, lint and coverage; --clang clang; --musl musl;
+# --browser test-browser; --release deb, test-deb and release; --arm64 arm64 and dist, whose libraries come by Debian's multiarch.
 set -euo pipefail
 
 packages=(gcc g++ make cmake ninja-build pkg-config curl python3 libdnnl-dev libopenblas-dev libjansson-dev libonig-dev libutf8proc-dev libcmocka-dev libcairo2-dev libmicrohttpd-dev libopenmpi-dev openmpi-bin fonts-dejavu-core
@@ -14,11 +11,12 @@ for set in "$@"; do
     --long) packages+=(clang libclang-rt-dev libomp-dev qemu-user bochs bochs-term bochsbios vgabios isolinux syslinux-common xorriso cpio) ;;
     --dev) packages+=(git clang clang-format clang-tidy cppcheck gcovr libomp-dev) ;;
     --clang) packages+=(clang libomp-dev) ;;
+    --musl) packages+=(musl-tools) ;;
     --arm64) packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user dpkg-dev
                         {libc6-dev,libgomp1,libjansson-dev,libutf8proc-dev,libcmocka-dev,libcairo2-dev}:arm64) ;;
-    --release) packages+=(git debhelper dpkg-dev lintian minisign patchelf) ;;
+    --release) packages+=(git debhelper dh-python dpkg-dev lintian debootstrap minisign patchelf diffoscope-minimal) ;;
     --browser) packages+=(chromium chromium-driver nodejs) ;;
-    *) echo "setup.sh: no set of packages is called '$set'; expected --long, --dev, --clang, --arm64, --release or --browser" >&2; exit 2 ;;
+    *) echo "setup.sh: no set of packages is called '$set'; expected --long, --dev, --clang, --musl, --arm64, --release or --browser" >&2; exit 2 ;;
     esac
 done
 

@@ -4,9 +4,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
+
+#ifndef RENAME_EXCHANGE /* musl has neither the name nor renameat2 */
+#define RENAME_EXCHANGE 2
+#endif
 
 pal_io_watch_fn *pal_io_watch;
 
@@ -81,7 +86,7 @@ bool pal_io_rename(const char *from, const char *to) {
 
 bool pal_io_exchange(const char *a, const char *b) {
     const pal_io_call call = { .kind = PAL_IO_EXCHANGE, .path = a, .to = b };
-    REPEAT(call, renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0)
+    REPEAT(call, syscall(SYS_renameat2, AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0)
 }
 
 bool pal_io_link(const char *from, const char *to) {
