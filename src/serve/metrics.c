@@ -85,10 +85,21 @@ static void add_histogram(writer *w, const histogram *h, const serve_measured *m
     add(w, "%s_sum %.17g\n%s_count %llu\n", h->name, m->sum, h->name, (unsigned long long)below);
 }
 
+static size_t weight_bytes(const pal_server *s) {
+    size_t bytes = 0;
+    for (int m = 0; m < s->given; m++) {
+        const pal_model *model = s->models[m].bundle.model;
+        for (size_t i = 0; i < pal_model_weight_count(model); i++)
+            bytes += pal_weight_bytes(pal_model_weight(model, i));
+    }
+    return bytes;
+}
+
 /* RAM by what it is for. */
 static void add_bytes(writer *w, const pal_server *s) {
     const char *name = "palimpsa_bytes";
-    add_head(w, name, "gauge", "RAM by purpose, as the server counts it.");
+    add_head(w, name, "gauge", "RAM by purpose, as the server counts it; weights may be mapped from their file.");
+    add(w, "%s{purpose=\"weights\"} %zu\n", name, weight_bytes(s));
     add(w, "%s{purpose=\"texts\"} %zu\n", name, s->session_bytes);
     add(w, "%s{purpose=\"cache\"} %zu\n", name, s->cache_bytes);
     add(w, "%s{purpose=\"answers\"} %zu\n", name, s->answers);
@@ -101,7 +112,9 @@ serve_result serve_metrics(serve_exchange *x) {
     pthread_mutex_lock(&s->lock);
     const serve_counts *n = &s->counts;
     add_head(&w, "palimpsa_build_info", "gauge", "Always 1; its labels say what runs.");
-    add(&w, "palimpsa_build_info{version=\"%s\",cpu=\"%s\"} 1\n", pal_version(),
+    char version[64] = "", matmul[64] = "";
+    sscanf(pal_version(), "%63s (matmul: %63[a-z])", version, matmul);
+    add(&w, "palimpsa_build_info{version=\"%s\",matmul=\"%s\",cpu=\"%s\"} 1\n", version, matmul,
         pal_cpu_level_name(pal_context_level(s->cx)));
     add_counter(&w, "palimpsa_requests_total", (double)n->requests, "Requests answered, by any status.");
     add_counter(&w, "palimpsa_errors_total", (double)n->errors, "Requests answered with a status of 400 or more.");

@@ -36,7 +36,10 @@ def check_metrics(address):
     assert values["palimpsa_request_prompt_tokens_sum"] == 80
     assert values["palimpsa_request_cached_ratio_sum"] == 39 / 40, "the second prompt was in the cache, except its last token"
     assert values["palimpsa_time_to_first_token_seconds_sum"] >= values["palimpsa_request_queue_seconds_sum"] >= 0
-    assert any(k.startswith("palimpsa_build_info{version=") and v == 1 for k, v in values.items())
+    build = next(k for k, v in values.items() if k.startswith("palimpsa_build_info{") and v == 1)
+    assert re.search(r'version="\d+\.\d+\.\d+",matmul="[a-z]+",cpu="[a-z0-9]+"', build), build
+    weights = sum(file.stat().st_size for file in (golden / "models" / "hybrid_m").glob("*.safetensors"))
+    assert weights / 2 < values['palimpsa_bytes{purpose="weights"}'] <= weights
     known = {re.sub(r"\{.*", "", name) for name in values}
     shown = set(re.findall(r"palimpsa_[a-z_]+", DASHBOARD.read_text()))
     assert shown <= known, f"the dashboard asks for {sorted(shown - known)}"
