@@ -9,7 +9,7 @@ import datetime, hashlib, json, pathlib, subprocess, sys
 # Debian's package, licence, and what has it inside: static files and the wheel. Debian packages and a build from source need it installed.
 LIBRARIES = [
     ("libc6-dev", "glibc", "LGPL-2.1-or-later", ("static",)),
-    ("libgomp1", "libgomp", "GPL-3.0-or-later WITH GCC-exception-3.1", ("static",)),
+    ("libgomp1", "libgomp", "GPL-3.0-or-later WITH GCC-exception-3.1", ("static", "wheel")),
     ("libjansson-dev", "jansson", "MIT", ("static", "wheel")),
     ("libutf8proc-dev", "utf8proc", "MIT", ("static", "wheel")),
     ("libonig-dev", "oniguruma", "BSD-2-Clause", ("static", "wheel")),

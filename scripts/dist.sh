@@ -11,7 +11,7 @@ mkdir dist
 manifest=dist/MANIFEST.txt
 cat > "$manifest" <<END
 palimpsa $version, one static file for each processor: kernels are chosen when it starts, nothing has to be installed.
-Commit $(git describe --always --dirty 2>/dev/null || echo unknown). Matrix multiply: our own. Without cairo (figures), MPI and oneDNN. MIT licence.
+Commit ${COMMIT:-$(git describe --always --dirty 2>/dev/null || echo unknown)}. Matrix multiply: our own. Without cairo (figures), MPI and oneDNN. MIT licence.
 
 END
 
@@ -44,12 +44,6 @@ for triplet in x86_64-linux-gnu aarch64-linux-gnu; do
 done
 echo "The sources of the LGPL libraries are Debian's packages of these versions (apt-get source glibc libmicrohttpd);" >> "$manifest"
 echo "'make dist' links this program with changed ones." >> "$manifest"
-{
-    echo "Licences of the libraries inside the static files, as Debian's packages have them."
-    for package in libc6-dev libgomp1 libjansson-dev libutf8proc-dev libonig-dev libmicrohttpd-dev; do
-        printf '\n======== %s\n\n' $package
-        cat /usr/share/doc/$package/copyright
-    done
-} > dist/LICENCES.txt
+scripts/licences.sh libc6-dev libgomp1 libjansson-dev libutf8proc-dev libonig-dev libmicrohttpd-dev > dist/LICENCES.txt
 (cd dist && sha256sum palimpsa-* MANIFEST.txt LICENCES.txt > SHA256SUMS)
 ls -l dist

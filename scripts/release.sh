@@ -2,14 +2,14 @@
 # release.sh makes release/ from the last commit: the source, Debian packages, static files for x86-64 and ARM64, the Python wheel,
 # a bill of materials, SHA256SUMS, and with MINISIGN_KEY=FILE its signature.
 #   release.sh [--only source|debian|static|wheel]   one part, for trying it
-#   release.sh --compare                             Debian packages and static files twice, in two folders: the bytes must be equal
+#   release.sh --compare [PART...]                   parts twice, in two folders: the bytes must be equal, diffoscope shows what differs
 # The build sees only what is committed, and SOURCE_DATE_EPOCH is the commit's time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 only=all
 case ${1:-} in
 --only) only=${2:?--only expects source, debian, static or wheel} ;;
---compare) only=compare ;;
+--compare) only=compare parts=("${@:2}") ;;
 '') ;;
 *) sed -n '2,6s/^# *//p' "$0" >&2; exit 2 ;;
 esac
@@ -20,7 +20,9 @@ name=palimpsa-$version
 grep -q "$version" CHANGELOG.md || { echo "release.sh: CHANGELOG.md does not mention $version" >&2; exit 2; }
 [ -z "$(git status --porcelain)" ] || { echo "release.sh: there are changes that are not committed; a release is made from commits" >&2; exit 2; }
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
-export SOURCE_DATE_EPOCH
+COMMIT=$(git rev-parse --short HEAD)
+export SOURCE_DATE_EPOCH COMMIT
+unset CMAKE_C_COMPILER_LAUNCHER # a cache may hold what was compiled elsewhere
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 out=$PWD/release
@@ -45,16 +47,26 @@ static_in() { # FOLDER: FOLDER/dist; libraries that were built before are used a
     mv "$1/$name/dist" "$1/dist"
 }
 
+wheel_in() { # FOLDER: its wheel comes to lie in it
+    source_in "$1"
+    (cd "$1/$name" && scripts/wheel.sh > ../wheel.log 2>&1) || { tail -n 30 "$1/wheel.log" >&2; exit 1; }
+    mv "$1/$name"/python/dist/*.whl "$1"
+}
+
 if [ $only = compare ]; then
     differ=0
-    for part in debian static; do
+    [ ${#parts[@]} -gt 0 ] || parts=(debian static wheel)
+    for part in "${parts[@]}"; do
         for folder in "$work/first" "$work/a-longer-name/second"; do
             ${part}_in "$folder"
             rm -rf "${folder:?}/$name"
         done
-        for file in $(cd "$work/first" && find . -name '*.deb' -o -path './dist/palimpsa-*'); do
+        for file in $(cd "$work/first" && find . -name '*.deb' -o -name '*.whl' -o -path './dist/*'); do
             if cmp "$work/first/$file" "$work/a-longer-name/second/$file"; then echo "equal: $(basename "$file")"
-            else differ=1; fi
+            else
+                differ=1
+                diffoscope --max-report-size 20000 "$work/first/$file" "$work/a-longer-name/second/$file" || true
+            fi
         done
         rm -rf "$work/first" "$work/a-longer-name"
     done
@@ -73,9 +85,8 @@ if wanted static; then
     mv "$work/static/dist/LICENCES.txt" "$out/$name-static-licences.txt"
 fi
 if wanted wheel; then
-    source_in "$work/wheel"
-    (cd "$work/wheel/$name" && scripts/wheel.sh > ../wheel.log 2>&1) || { tail -n 30 "$work/wheel/wheel.log" >&2; exit 1; }
-    mv "$work/wheel/$name"/python/dist/*.whl "$out"
+    wheel_in "$work/wheel"
+    mv "$work"/wheel/*.whl "$out"
 fi
 python3 scripts/bill_of_materials.py "$version" "$SOURCE_DATE_EPOCH" "$out" > "$out/$name.spdx.json"
 (cd "$out" && sha256sum -- * > "$work/SHA256SUMS" && mv "$work/SHA256SUMS" .)

