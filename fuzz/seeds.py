@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """seeds.py FUZZ_SEEDS DIR: a first corpus for every target, in DIR/TARGET. FUZZ_SEEDS is the program built from seeds.c."""
-import json, pathlib, random, struct, subprocess, sys, tempfile, zipfile
+import json, os, pathlib, random, re, struct, subprocess, sys, tempfile, zipfile
 
 here = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(here.parent / "tests"))
@@ -248,6 +248,12 @@ def main(program, out):
     bodies = [{**common, "prompt": ["a b", "c"], "echo": True, "logprobs": 3}, {**common, **chat, "logprobs": True, "top_logprobs": 2},
               {"prompt": "a b", "observe": look}, {"map": look["map"], "elements": look["elements"]}, {"prompt": "a b", "add_special_tokens": True},
               {"tokens": [1, 2, 3]}, {"text": "a b", "name": "n"}, {"name": "n"}, {"name": "m.1"}, {"mark": "m.1"}]
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": "string", "enum": ["a", "b"]}}, "required": ["x"]}}}
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
+    seed("requests", "tools", bytes([11]) + json.dumps({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": None, "reasoning_content": "b", "tool_calls": [call]}, {
+        "role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "c"}]}], "tools": [tool], "tool_choice": "required", "parallel_tool_calls": False,
+        "chat_template_kwargs": {"enable_thinking": False}, "documents": [{"text": "d"}], "reasoning_effort": "low"}).encode())
+    seed("requests", "format", bytes([11]) + json.dumps({**chat, "tools": [tool], "response_format": {"type": "json_schema", "json_schema": {"schema": tool["function"]["parameters"]}}}).encode())
     for model in range(3):
         for path, body in enumerate(bodies):
             seed("requests", f"path{path}model{model}", bytes([path + 10 * model]) + json.dumps(body).encode())
@@ -259,6 +265,14 @@ def main(program, out):
             "name": "f", "description": "d", "parameters": {"type": "object", "properties": {"x": {"type": "array"}}}}}], "kwargs": {"enable_thinking": False}}).encode()
     for template in sorted((here.parent / "tests/templates").glob("*.jinja")):
         seed("template", template.stem, template.read_bytes() + MARK + conversation)
+    for template in sorted(pathlib.Path(os.environ.get("PALIMPSA_DATA", "/nowhere"), "chat_templates").glob("*.jinja")):
+        if template.stat().st_size < 8192:
+            seed("template", template.stem, template.read_bytes() + MARK + conversation)
+    written = json.loads((here.parent / "tests/golden/chat/calls.json").read_text())
+    syntaxes = re.findall(r'\.name = "([^"]+)"', (here.parent / "src/chat/calls.c").read_text())
+    for i, row in enumerate(written):
+        for kind in (0b1100, 0b100011):
+            seed("calls", f"row{i}kind{kind}", bytes([syntaxes.index(row["syntax"]), kind]) + ("so</think>" if kind & 1 else "").encode() + row["text"].encode())
     for i, text in enumerate(("{{ messages|tojson(indent=2) }}", "{% for k, v in messages[0]|dictsort %}{{ k ~ v }}{% endfor %}", "{{ messages[0].content[::-1].split('a', 1) }}",
                               "{% macro f(x) %}{{ caller(x)|upper }}{% endmacro %}{% call(y) f(1) %}{{ y }}{% endcall %}", "{{ '%s' % 1 ~ '{}'.format(2) }}",
                               "{{ messages|selectattr('role', 'eq', 'user')|map(attribute='content')|join(',') }}", "{{ [1, 2.5, 'x']|sort|first|default(3) }}")):

@@ -25,7 +25,10 @@ static serve_model models[3]; /* one for each chat template */
 static pal_server *server(void) {
     static pal_server s;
     static const char *const presets[] = { "palimpsa-d", "gated-deltanet", "transformer" };
-    static const char *const templates[] = { "plain", "chatml", "llama2" };
+    static const char tools[] = "{{ tools|tojson }}{% for m in messages %}{{ m.role ~ ':' ~ (m.content or '') }}"
+                                "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function|tojson }}</tool_call>"
+                                "{% endfor %}{{ '</think>' if m.reasoning_content }}{% endfor %}";
+    const char *const templates[] = { "plain", fuzz_file("tools.jinja", tools, sizeof tools - 1), "llama2" };
     pal_error err;
     if (s.models) return &s;
     s.options = (pal_serve_options){ .max_queue = 1,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* A chat template and the JSON it gets: a list of messages, or an object with messages, tools and kwargs. What renders
- * once renders the same again, and every byte belongs to the template or to the input. */
+ * once renders the same again, and every byte belongs to the template or to the input. What is read serves chats. */
 #include <jansson.h>
 
+#include "chat/chat.h"
 #include "input.h"
-#include "template/template.h"
 
 static const struct tm noon = { .tm_year = 126, .tm_mon = 10, .tm_mday = 18, .tm_hour = 12 };
 
@@ -33,6 +33,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         pal_rendered_free(&two);
     } else FUZZ_CHECK(err.text[0]);
     json_decref(root);
+    static pal_tokenizer *tok;
+    pal_chat *chat;
+    if (!tok) FUZZ_CHECK(!pal_tokenizer_open(&tok, "bytes", &err));
+    FUZZ_CHECK(!pal_chat_open(&chat, tok, fuzz_file("template.jinja", source.data, source.size), &err));
+    pal_chat_free(chat);
     pal_template_free(t);
     return 0;
 }

@@ -19,11 +19,10 @@ static const char plain[] =
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{- 'Assistant:' -}}{%- endif -%}";
 
-static const char chatml[] =
-    "{%- for message in messages -%}"
-    "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}"
-    "{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}";
+static const char chatml[] = "{%- for message in messages -%}"
+                             "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}"
+                             "{%- endfor -%}"
+                             "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}";
 
 /* As Meta's code writes it. What the system says is part of what the user says next. */
 static const char llama2[] =

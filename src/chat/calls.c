@@ -91,8 +91,9 @@ pal_parse pal_calls_parse(const pal_call_syntax *s, const json_t *tools, pal_sli
                                                     [PAL_CALL_NAMED] = pal_parse_named_calls,
                                                     [PAL_CALL_XML] = pal_parse_xml_calls,
                                                     [PAL_CALL_PYTHON] = pal_parse_python_calls };
-    scan at = { .at = text.data, .end = text.data + text.size, .last = last, .syntax = s, .tools = tools,
-                .calls = out };
+    scan at = {
+        .at = text.data, .end = text.data + text.size, .last = last, .syntax = s, .tools = tools, .calls = out
+    };
     const size_t before = out->count;
     pal_parse found = parsers[s->kind](&at);
     if (found == PAL_PARSE_DONE && s->bare && tools && !tool_named(tools, out->list[before].name)) found = PAL_PARSE_NO;

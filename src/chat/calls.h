@@ -36,11 +36,11 @@ typedef struct pal_call_syntax {
     const char *call, *after; /* NAMED, XML: before and after a call's name; JSON: its keys for name and arguments */
     const char *end;          /* NAMED, XML: after a call */
     const char *key, *key_end, *value, *value_end; /* XML: around an argument's name and value */
-    bool list;  /* JSON: calls are written as a list */
-    bool keyed; /* JSON: as {"f": {...}} */
-    bool lines; /* XML: values on lines of their own */
-    bool index; /* NAMED: a name may end with : and a number */
-    bool bare;  /* JSON: nothing marks it; an answer that begins so and names a tool of the request is a call */
+    bool list;                                     /* JSON: calls are written as a list */
+    bool keyed;                                    /* JSON: as {"f": {...}} */
+    bool lines;                                    /* XML: values on lines of their own */
+    bool index;                                    /* NAMED: a name may end with : and a number */
+    bool bare; /* JSON: nothing marks it; an answer that begins so and names a tool of the request is a call */
 } pal_call_syntax;
 
 extern const pal_call_syntax pal_call_syntaxes[];

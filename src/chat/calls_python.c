@@ -101,7 +101,7 @@ static pal_parse string(scan *s, pal_bytes *out) {
 
 /* A number, or one of the names of constants. */
 static pal_parse word(scan *s, pal_bytes *out) {
-    static const char *const names[][2] = { { "True", "true" },   { "False", "false" },   { "None", "null" },
+    static const char *const names[][2] = { { "True", "true" }, { "False", "false" }, { "None", "null" },
                                             { "true", "true" }, { "false", "false" }, { "null", "null" } };
     const unsigned char *from = s->at;
     while (s->at < s->end && *s->at && !strchr(" \n\t\r,:()[]{}'\"", *s->at)) s->at++;

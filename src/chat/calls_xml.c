@@ -54,10 +54,10 @@ static pal_parse put_value(pal_bytes *out, pal_slice text, const json_t *schema)
     if (is_word(bare, "True")) return pal_scan_put(out, "true", 4);
     if (is_word(bare, "False")) return pal_scan_put(out, "false", 5);
     bool starved = false;
-    json_t *value = bare.size ? pal_json_parse((const char *)bare.data, bare.size,
-                                               JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL,
-                                               &starved)
-                              : NULL;
+    json_t *value = bare.size
+                        ? pal_json_parse((const char *)bare.data, bare.size,
+                                         JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL, &starved)
+                        : NULL;
     json_decref(value);
     if (starved) return PAL_PARSE_STARVED;
     if (value) return pal_scan_put(out, bare.data, bare.size);

@@ -106,8 +106,9 @@ static void find_syntax(pal_chat *chat, const pal_rendered *prompt) {
     }
 }
 
-static bool has_token(const pal_chat *chat, const char *name) { return *name && pal_tokenizer_find(chat->tok,
-    name) >= 0; }
+static bool has_token(const pal_chat *chat, const char *name) {
+    return *name && pal_tokenizer_find(chat->tok, name) >= 0;
+}
 
 /* Where the template writes no calls: the syntax that it speaks of, or that the vocabulary has tokens for. */
 static void guess_syntax(pal_chat *chat) {

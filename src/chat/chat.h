@@ -13,15 +13,15 @@ enum { PAL_CHAT_MESSAGES = 4096, PAL_CHAT_TOOLS = 1024 };
 typedef struct pal_chat {
     pal_template *template;
     const pal_tokenizer *tok;
-    char *bos, *eos;               /* NULL: none */
-    const pal_call_syntax *syntax; /* of calls; NULL: not known */
+    char *bos, *eos;                      /* NULL: none */
+    const pal_call_syntax *syntax;        /* of calls; NULL: not known */
     const char *think_open, *think_close; /* around thinking; NULL: there is none */
-    char *stop;                    /* ends an answer; NULL: nothing but the end of a text */
-    pal_ids shown;                 /* special tokens that mark calls and thinking */
+    char *stop;                           /* ends an answer; NULL: nothing but the end of a text */
+    pal_ids shown;                        /* special tokens that mark calls and thinking */
     bool takes_tools;
-    bool null_content;   /* a message of calls alone has no content, not an empty one */
-    bool says_developer; /* knows this role */
-    bool says_thinking;  /* as messages call what others call reasoning_content */
+    bool null_content;           /* a message of calls alone has no content, not an empty one */
+    bool says_developer;         /* knows this role */
+    bool says_thinking;          /* as messages call what others call reasoning_content */
     struct pal_chat *with_tools; /* another template, for requests with tools; NULL: the same */
 } pal_chat;
 

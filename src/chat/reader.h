@@ -26,7 +26,7 @@ typedef struct pal_reader {
     pal_reader_phase phase;
     bool called; /* what came last was a call */
     pal_bytes held;
-    size_t waits_for; /* bytes of it before a long call is parsed again: all together in linear time */
+    size_t waits_for;             /* bytes of it before a long call is parsed again: all together in linear time */
     pal_bytes reasoning, content; /* these only grow, and so do calls */
     pal_calls calls;
 } pal_reader;

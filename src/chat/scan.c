@@ -40,8 +40,8 @@ pal_parse pal_scan_until(scan *s, const char *text, pal_slice *before) {
 pal_parse pal_scan_name(scan *s, pal_slice *name) {
     pal_scan_blanks(s);
     const unsigned char *from = s->at;
-    while (s->at < s->end && (pal_scan_is_letter(*s->at) || pal_scan_is_digit(*s->at) || *s->at == '_' ||
-                              *s->at == '-' || *s->at == '.'))
+    while (s->at < s->end &&
+           (pal_scan_is_letter(*s->at) || pal_scan_is_digit(*s->at) || *s->at == '_' || *s->at == '-' || *s->at == '.'))
         s->at++;
     *name = (pal_slice){ from, (size_t)(s->at - from) };
     if (s->at == s->end) return s->last && name->size ? PAL_PARSE_DONE : pal_scan_ended(s);

@@ -16,8 +16,8 @@
 typedef struct {
     json_t *messages, *kwargs; /* own */
     const json_t *documents, *schema;
-    bool object; /* any */
-    bool called; /* a call is required ... */
+    bool object;      /* any */
+    bool called;      /* a call is required ... */
     const char *only; /* ... of this tool; NULL: of any */
     bool parallel;
 } wishes;

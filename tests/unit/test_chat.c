@@ -70,8 +70,8 @@ static void reads_as(const pal_reader_options *o, const char *text, const char *
     const size_t size = strlen(text);
     for (size_t first = 0; first <= size; first++) {
         json_t *got = read_in_pieces(o, text, first, first ? size : 1);
-        if (!json_equal(got, want)) fail_msg("%s, cut at %zu:\n%s\nexpected\n%s", text, first, json_dumps(got, 0),
-                                             expected);
+        if (!json_equal(got, want))
+            fail_msg("%s, cut at %zu:\n%s\nexpected\n%s", text, first, json_dumps(got, 0), expected);
         json_decref(got);
     }
     json_decref(want);
@@ -118,10 +118,12 @@ static void numbers_stay_as_they_are_written(void **state) {
 static void thinking_is_taken_apart(void **state) {
     (void)state;
     json_t *tools = parsed(tools_text);
-    pal_reader_options o = { .syntax = syntax_of(JSON), .tools = tools, .think_open = "<think>",
-                             .think_close = "</think>" };
-    reads_as(&o, "<think>\nso  \n</think>\n\nHi <think>\n", "{\"thought\": \"so\", \"said\": \"Hi <think>\\n\", "
-        "\"calls\": []}");
+    pal_reader_options o = {
+        .syntax = syntax_of(JSON), .tools = tools, .think_open = "<think>", .think_close = "</think>"
+    };
+    reads_as(&o, "<think>\nso  \n</think>\n\nHi <think>\n",
+             "{\"thought\": \"so\", \"said\": \"Hi <think>\\n\", "
+             "\"calls\": []}");
     reads_as(&o, " \n<think></think><tool_call>{\"name\": \"f\"}</tool_call>",
              "{\"thought\": \"\", \"said\": \"\", \"calls\": [[\"f\", {}]]}");
     reads_as(&o, "<think>never ends </thin", "{\"thought\": \"never ends </thin\", \"said\": \"\", \"calls\": []}");
@@ -141,27 +143,53 @@ static void thinking_is_taken_apart(void **state) {
 /* Whatever is written, all of it comes out: as text, or as the parts of calls. */
 static void nothing_is_lost(void **state) {
     (void)state;
-    static const char *const parts[] = { "<tool_call>", "</tool_call>", "{\"name\": \"now\"", "}", "[", "]",
-                                         "<function=", "f", ">", "<parameter=a>",
-                                         "</parameter>", "</function>", "<|tool_call_start|>", "f(a=", "'", "\"",
-                                             "\\", ")", "<|tool_call_end|>",
-                                         " ", "\n", "x", "\xC3\xA9", "<TOOLCALL>", "</TOOLCALL>", ",", "1",
-                                             "<think>", "</think>", "<" };
+    static const char *const parts[] = { "<tool_call>",
+                                         "</tool_call>",
+                                         "{\"name\": \"now\"",
+                                         "}",
+                                         "[",
+                                         "]",
+                                         "<function=",
+                                         "f",
+                                         ">",
+                                         "<parameter=a>",
+                                         "</parameter>",
+                                         "</function>",
+                                         "<|tool_call_start|>",
+                                         "f(a=",
+                                         "'",
+                                         "\"",
+                                         "\\",
+                                         ")",
+                                         "<|tool_call_end|>",
+                                         " ",
+                                         "\n",
+                                         "x",
+                                         "\xC3\xA9",
+                                         "<TOOLCALL>",
+                                         "</TOOLCALL>",
+                                         ",",
+                                         "1",
+                                         "<think>",
+                                         "</think>",
+                                         "<" };
     json_t *tools = parsed(tools_text);
     pal_rng rng = pal_rng_at(41, 0);
     for (int i = 0; i < test_cases(4000, 100000); i++) {
         char text[512] = "";
-        for (uint32_t n = pal_rng_below(&rng, 24); n; n--) strcat(text, parts[pal_rng_below(&rng,
-            sizeof parts / sizeof *parts)]);
+        for (uint32_t n = pal_rng_below(&rng, 24); n; n--)
+            strcat(text, parts[pal_rng_below(&rng, sizeof parts / sizeof *parts)]);
         const pal_call_syntax *syntax = &pal_call_syntaxes[pal_rng_below(&rng, (uint32_t)pal_call_syntax_count)];
         const bool thinks = pal_rng_below(&rng, 2);
-        const pal_reader_options o = { .syntax = syntax, .tools = tools, .think_open = thinks ? "<think>" : NULL,
-                                       .think_close = thinks ? "</think>" : NULL, .thinking = thinks &&
-                                           pal_rng_below(&rng, 2) };
-        json_t *whole = read_in_pieces(&o, text, strlen(text), 1), *pieces = read_in_pieces(&o, text, 1,
-            1 + pal_rng_below(&rng, 5));
-        if (!json_equal(whole, pieces)) fail_msg("%s (%s):\n%s\n%s", text, syntax->name, json_dumps(whole, 0),
-                                                 json_dumps(pieces, 0));
+        const pal_reader_options o = { .syntax = syntax,
+                                       .tools = tools,
+                                       .think_open = thinks ? "<think>" : NULL,
+                                       .think_close = thinks ? "</think>" : NULL,
+                                       .thinking = thinks && pal_rng_below(&rng, 2) };
+        json_t *whole = read_in_pieces(&o, text, strlen(text), 1),
+               *pieces = read_in_pieces(&o, text, 1, 1 + pal_rng_below(&rng, 5));
+        if (!json_equal(whole, pieces))
+            fail_msg("%s (%s):\n%s\n%s", text, syntax->name, json_dumps(whole, 0), json_dumps(pieces, 0));
         const char *said = json_string_value(json_object_get(whole, "said"));
         if (!thinks && !json_array_size(json_object_get(whole, "calls"))) assert_string_equal(said, text);
         json_decref(whole);
@@ -223,8 +251,9 @@ static void each_known_template(void f(const char *path, const char *name)) {
     char path[4096];
     each_template(PAL_TEST_GOLDEN "/../templates", f);
     snprintf(path, sizeof path, "%s/chat_templates", data ? data : "");
-    if (!data || access(path, R_OK) != 0) print_message("skipped: PALIMPSA_DATA is not set, or has no chat "
-        "templates\n");
+    if (!data || access(path, R_OK) != 0)
+        print_message("skipped: PALIMPSA_DATA is not set, or has no chat "
+                      "templates\n");
     else assert_true(each_template(path, f) > 60);
 }
 
@@ -322,8 +351,8 @@ static pal_tokenizer *tokenizer_with_marks(const char *source, size_t size, char
     json_t *level = json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0,
                               "use_regex", 1);
     json_t *root = json_pack("{s:s, s:o, s:n, s:O, s:n, s:o, s:{s:s, s:o, s:[]}}", "version", "1.0", "added_tokens",
-                             added, "normalizer", "pre_tokenizer", level,
-                             "post_processor", "decoder", level, "model", "type", "BPE", "vocab", vocab, "merges");
+                             added, "normalizer", "pre_tokenizer", level, "post_processor", "decoder", level, "model",
+                             "type", "BPE", "vocab", vocab, "merges");
     char *text = json_dumps(root, 0);
     pal_tokenizer *tok = test_tokenizer_of(text);
     free(text);
@@ -334,11 +363,11 @@ static pal_tokenizer *tokenizer_with_marks(const char *source, size_t size, char
 /* A conversation in which every text is this one. */
 static json_t *conversation(const char *said) {
     return json_pack("[{s:s, s:s}, {s:s, s:s}, {s:s, s:n, s:[{s:s, s:s, s:{s:s, s:{s:s, s:i}}}]}, {s:s, s:s, s:s, "
-                     "s:s}, {s:s, s:s}]", "role", "system", "content", said, "role",
-                     "user", "content", said, "role", "assistant", "content", "tool_calls", "id", "abcdefghi",
-                         "type", "function", "function", "name", "get_weather", "arguments",
-                     "city", said, "days", 3, "role", "tool", "tool_call_id", "abcdefghi", "name", "get_weather",
-                         "content", said, "role", "user", "content", said);
+                     "s:s}, {s:s, s:s}]",
+                     "role", "system", "content", said, "role", "user", "content", said, "role", "assistant", "content",
+                     "tool_calls", "id", "abcdefghi", "type", "function", "function", "name", "get_weather",
+                     "arguments", "city", said, "days", 3, "role", "tool", "tool_call_id", "abcdefghi", "name",
+                     "get_weather", "content", said, "role", "user", "content", said);
 }
 
 static int attacked;
@@ -352,8 +381,10 @@ static bool control_ids(const pal_chat *chat, const char *said, pal_ids *out) {
     json_object_set_new(json_object_get(json_array_get(tools, 0), "function"), "description", json_string(said));
     OK(pal_chat_messages(&messages, chat, given, err));
     OK(pal_tokenizer_scratch_new(&scratch, chat->tok, err));
-    const pal_template_input in = { .messages = messages, .tools = chat->takes_tools ? tools : NULL,
-                                    .documents = documents, .add_generation_prompt = true };
+    const pal_template_input in = { .messages = messages,
+                                    .tools = chat->takes_tools ? tools : NULL,
+                                    .documents = documents,
+                                    .add_generation_prompt = true };
     const bool rendered = pal_chat_render(chat, &in, &p, &why) == PAL_OK;
     if (rendered) {
         OK(pal_chat_encode(chat, scratch, &p, err));
@@ -415,15 +446,20 @@ static void wrong_messages_are_refused(void **state) {
                     "'tool_calls' to be a list, in a message of the assistant" },
                   { "[{\"role\": \"assistant\", \"tool_calls\": [{}]}]", "'function' with a 'name'" },
                   { "[{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": "
-                    "\"{\"}}]}]", "'arguments' of a call" },
+                    "\"{\"}}]}]",
+                    "'arguments' of a call" },
                   { "[{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": "
-                    "\"[1]\"}}]}]", "'arguments' of a call" },
+                    "\"[1]\"}}]}]",
+                    "'arguments' of a call" },
                   { "[{\"role\": \"assistant\", \"content\": \"a\", \"reasoning_content\": 5}]",
                     "'reasoning_content' to be a text" } };
-    static const char *const tools[] = { "{}", "[5]", "[{}]", "[{\"type\": \"function\", \"function\": {}}]",
+    static const char *const tools[] = { "{}",
+                                         "[5]",
+                                         "[{}]",
+                                         "[{\"type\": \"function\", \"function\": {}}]",
                                          "[{\"type\": \"search\", \"function\": {\"name\": \"f\"}}]",
                                          "[{\"function\": {\"name\": \"a b\"}}]",
-                                             "[{\"function\": {\"name\": \"f\", \"parameters\": []}}]" };
+                                         "[{\"function\": {\"name\": \"f\", \"parameters\": []}}]" };
     pal_tokenizer *tok = test_open("bytes");
     pal_chat *chat = chat_of(tok, "chatml");
     pal_error err;
@@ -495,8 +531,8 @@ static void check_required(const pal_chat *chat, const json_t *tools, pal_chat_r
         write_by(g, spellings, rng, ends, &text);
         pal_reader_options o = pal_chat_reading(chat, tools, rules.thinking);
         json_t *got = read_in_pieces(&o, (const char *)text.data, 5, 9), *called = json_object_get(got, "calls");
-        if (!json_array_size(called) || json_string_length(json_object_get(got, "said")) || (rules.single &&
-            json_array_size(called) != 1))
+        if (!json_array_size(called) || json_string_length(json_object_get(got, "said")) ||
+            (rules.single && json_array_size(called) != 1))
             fail_msg("%s:\n%s\n%s", s->name, (char *)text.data, json_dumps(got, 0));
         for (size_t k = 0; k < json_array_size(called); k++) {
             const char *name = json_string_value(json_array_get(json_array_get(called, k), 0));
@@ -536,11 +572,11 @@ static void required_calls_are_always_read(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_are_read_in_pieces_of_any_size), cmocka_unit_test(thinking_is_taken_apart),
-        cmocka_unit_test(numbers_stay_as_they_are_written),
-        cmocka_unit_test(nothing_is_lost),                      cmocka_unit_test(templates_show_how_their_models_write),
-        cmocka_unit_test(what_templates_write_is_read_back),    cmocka_unit_test(messages_make_no_special_token),
-        cmocka_unit_test(wrong_messages_are_refused),           cmocka_unit_test(required_calls_are_always_read),
+        cmocka_unit_test(calls_are_read_in_pieces_of_any_size),  cmocka_unit_test(thinking_is_taken_apart),
+        cmocka_unit_test(numbers_stay_as_they_are_written),      cmocka_unit_test(nothing_is_lost),
+        cmocka_unit_test(templates_show_how_their_models_write), cmocka_unit_test(what_templates_write_is_read_back),
+        cmocka_unit_test(messages_make_no_special_token),        cmocka_unit_test(wrong_messages_are_refused),
+        cmocka_unit_test(required_calls_are_always_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
