@@ -105,8 +105,8 @@ static int read_and_render(const settings *s, const char *path) {
         code = cli_error(CLI_USAGE, "--kwargs: %s", why.text);
     if (!code && kwargs && !json_is_object(kwargs)) code = cli_error(CLI_USAGE, "--kwargs: expected an object");
     if (!code)
-        code = render(s, t, part(messages, "messages"), tools ? part(tools, "tools") : part(messages, "tools"), kwargs,
-                      path);
+        code = render(s, t, part(messages, "messages"),
+                      tools ? part(tools, "tools") : json_object_get(messages, "tools"), kwargs, path);
     json_decref(messages);
     json_decref(tools);
     json_decref(kwargs);

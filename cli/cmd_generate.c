@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include "base/context.h"
+#include "chat/chat.h"
+#include "chat_generate.h"
 #include "data/text.h"
 #include "format/json.h"
 #include "generate.h"
@@ -68,6 +70,8 @@ static void show_uncertainty(generation *s, const pal_token *t) {
 
 /* What the model wrote: shown as it comes, or kept until its turn. */
 static void tell(job *j, pal_slice text) {
+    if (j->of->o->chat && !chat_generate_read(j, text, false)) j->of->short_of_memory = true;
+    if (j->of->o->chat && j->of->stream) return;
     if (j->of->stream) generate_show(j->of, text.data, text.size);
     else if (pal_bytes_append(&j->text, text.data, text.size, NULL)) j->of->short_of_memory = true;
 }
@@ -77,7 +81,8 @@ static void on_token(void *user, const pal_token *t) {
     generation *s = j->of;
     if (t->id >= 0) {
         s->written_tokens++;
-        if (s->o->common.json && pal_ids_append(&j->written, (uint32_t)t->id, NULL)) s->short_of_memory = true;
+        if ((s->o->common.json || s->o->chat) && pal_ids_append(&j->written, (uint32_t)t->id, NULL))
+            s->short_of_memory = true;
         if (j->details) pal_json_append(j->details, token_json(s, t));
     }
     j->finish = t->finish;
@@ -92,8 +97,10 @@ static void on_token(void *user, const pal_token *t) {
 /* Shows text that was held back, when nothing will follow it. An incomplete character of the last token is kept in a
  * saved memory, and shown by the generation that continues from there. */
 static void tell_rest(job *j, pal_session *session) {
-    if (j->of->stream && (j->of->o->uncertainty || (j->of->o->save && j->finish))) return;
+    if (j->of->stream && (j->of->o->uncertainty || (j->of->o->save && j->finish && !j->of->o->chat))) return;
     tell(j, pal_session_rest(session));
+    if (j->of->o->chat && j->of->stream && !chat_generate_read(j, (pal_slice){ 0 }, true))
+        j->of->short_of_memory = true;
 }
 
 static double rate(uint64_t tokens, double seconds) { return seconds > 0 ? (double)tokens / seconds : 0; }
@@ -109,6 +116,7 @@ static json_t *job_json(const generation *s, const job *j) {
                          : "length",
         "prompt_tokens", (json_int_t)j->ids.count, "tokens", (json_int_t)j->written.count, "seed", (json_int_t)j->seed);
     if (j->details) pal_json_set(root, "uncertainty", json_incref(j->details));
+    if (s->o->chat) pal_json_set(root, "message", chat_generate_message(j));
     pal_json_set(root, "memory_bytes", json_integer((json_int_t)pal_state_bytes(s->m.model, s->o->context)));
     if (s->count == 1) {
         const pal_engine_counts c = pal_engine_counted(s->engine);
@@ -122,10 +130,11 @@ static json_t *job_json(const generation *s, const job *j) {
 static void show_done(generation *s) {
     for (; s->printed < s->count && s->jobs[s->printed].done; s->printed++) {
         job *j = &s->jobs[s->printed];
+        if (s->o->chat && !s->stream && !chat_generate_read(j, (pal_slice){ 0 }, true)) s->short_of_memory = true;
         if (s->o->common.json) {
             show_json(s, job_json(s, j));
         } else if (!s->stream) {
-            generate_show(s, j->text.data, j->text.size);
+            if (!s->o->chat) generate_show(s, j->text.data, j->text.size);
             generate_show(s, "\n", 1);
         }
         pal_bytes_free(&j->text);
@@ -144,7 +153,21 @@ static int fail_prompt(const generation *s, const job *j, const pal_error *err) 
                      j->line, err->text);
 }
 
-pal_status generate_encode(const generation *s, job *j, bool fresh, pal_error *err) {
+/* What a user says, after what the system says. */
+static pal_status encode_chat(generation *s, job *j, pal_error *err) {
+    json_t *messages = json_array();
+    if (s->o->system) pal_json_append(messages, json_pack("{s:s, s:s}", "role", "system", "content", s->o->system));
+    pal_json_append(messages,
+                    json_pack("{s:s, s:o}", "role", "user", "content", pal_json_bytes(j->prompt.data, j->prompt.size)));
+    messages = pal_json_whole(messages);
+    const pal_status st = messages ? chat_generate_encode(s, j, messages, err)
+                                   : pal_fail(err, PAL_E_MEMORY, "out of memory for a message");
+    json_decref(messages);
+    return st;
+}
+
+pal_status generate_encode(generation *s, job *j, bool fresh, pal_error *err) {
+    if (s->o->chat) return encode_chat(s, j, err);
     const int64_t bos = pal_tokenizer_bos(s->m.tokenizer), eos = pal_tokenizer_eos(s->m.tokenizer);
     pal_status st;
     const bool begins = fresh || !s->o->interactive; /* what follows in a conversation is the same text */
@@ -181,11 +204,14 @@ static int encode_all(generation *s) {
 }
 
 pal_session_options generate_session_options(const generation *s, job *j) {
+    const bool more = s->o->chat && s->form->stop;
     return (pal_session_options){ .sampling = s->o->sampling,
                                   .seed = j->seed,
                                   .max_tokens = s->o->max_tokens,
-                                  .stop = s->o->stop.items,
-                                  .stop_count = (size_t)s->o->stop.count,
+                                  .stop = s->o->chat ? s->stops : s->o->stop.items,
+                                  .stop_count = (size_t)s->o->stop.count + more,
+                                  .shown = s->o->chat ? s->form->shown.data : NULL,
+                                  .shown_count = s->o->chat ? s->form->shown.count : 0,
                                   .ignore_eos = s->o->ignore_eos,
                                   .grammar = s->grammar,
                                   .logprobs = s->o->uncertainty,
@@ -360,7 +386,7 @@ static int read_grammar(generation *s) {
     const char *path = s->o->schema ? s->o->schema : s->o->grammar;
     pal_bytes text = { 0 };
     pal_error err;
-    if (!path) return CLI_OK;
+    if (!path || (s->o->chat && s->o->schema)) return CLI_OK;
     int code = text_read(path, &text);
     if (code) return code;
     const pal_status st = (s->o->schema ? pal_grammar_from_schema
@@ -380,6 +406,7 @@ static int run(generation *s, const pal_context *cx) {
     if (!code) code = text_model_keep_as(s->m.model, o->kv_type);
     if (!code && o->bos && pal_tokenizer_bos(s->m.tokenizer) < 0)
         code = cli_error(CLI_USAGE, "--bos: this tokenizer has no token for the beginning of a text");
+    if (!code && o->chat) code = chat_generate_open(s);
     if (!code) code = read_prompts(s);
     if (code) return code;
     s->slots = s->count < o->batch ? s->count : o->batch;
@@ -388,7 +415,7 @@ static int run(generation *s, const pal_context *cx) {
     listen_for_signals(o->interactive);
     generate_header(s);
     if (o->interactive) code = tell_memory(s, cx);
-    if (!code) code = o->interactive ? generate_converse(s) : run_jobs(s, cx);
+    if (!code) code = !o->interactive ? run_jobs(s, cx) : o->chat ? chat_generate_converse(s) : generate_converse(s);
     if (!code && !o->interactive) {
         if (s->stream && isatty(STDOUT_FILENO)) fputc('\n', stderr);
         summary(s);
@@ -409,6 +436,12 @@ static int check(const generate_options *o) {
     if (o->interactive &&
         ((o->prompt && strcmp(o->prompt, "-") == 0) || (o->prompt_file && strcmp(o->prompt_file, "-") == 0)))
         return cli_error(CLI_USAGE, "--interactive reads standard input itself; give the text as a file");
+    if (!o->chat && (o->template || o->system || o->tools))
+        return cli_error(CLI_USAGE, "--chat-template, --system and --tools go with --chat");
+    if (o->chat && (o->uncertainty || o->bos))
+        return cli_error(CLI_USAGE, "--chat goes with neither --uncertainty nor --bos");
+    if (o->chat && o->interactive && o->load)
+        return cli_error(CLI_USAGE, "--load-memory does not go with --chat --interactive, which begins a conversation");
     if (o->schema && o->grammar) return cli_error(CLI_USAGE, "generate takes one of --json-schema and --grammar");
     if (o->prompts && o->save)
         return cli_error(CLI_USAGE, "--save-memory keeps one memory; it does not go with --prompts");
@@ -468,6 +501,11 @@ int cmd_generate(int argc, char **argv) {
         { "load-memory", OPT_TEXT, &o.load, "FILE", "continue from a saved memory" },
         { "interactive", OPT_FLAG, &o.interactive, NULL,
           "have a conversation; --prompt or --prompt-file is read first" },
+        { "chat", OPT_FLAG, &o.chat, NULL, "prompts are messages, for the model's chat template; print its answers" },
+        { "chat-template", OPT_TEXT, &o.template, "X",
+          "with --chat: a template's file, or chatml, llama2 or plain (default: the model's own, else plain)" },
+        { "system", OPT_TEXT, &o.system, "TEXT", "with --chat: what the system says first" },
+        { "tools", OPT_TEXT, &o.tools, "FILE", "with --chat: a JSON list of tools that the model may call" },
         { "uncertainty", OPT_FLAG, &o.uncertainty, NULL,
           "print a table, one token per line: probability and mean output variance" },
         { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "tokenizer to use (default: the one in MODELDIR)" },
@@ -489,7 +527,7 @@ int cmd_generate(int argc, char **argv) {
                     "palimpsa generate my-model --prompt-file book.txt --max-tokens 0 --save-memory "
                     "book.memory\n  palimpsa generate my-model --load-memory book.memory --prompt 'The end of "
                     "the story is'\n  palimpsa generate my-model --prompts questions.jsonl --stop '###' "
-                    "--json > answers.jsonl\n  palimpsa generate my-model --interactive\n",
+                    "--json > answers.jsonl\n  palimpsa generate my-model --chat --interactive\n",
         .options = options,
         .option_count = PAL_COUNT(options)
     };
@@ -507,9 +545,11 @@ int cmd_generate(int argc, char **argv) {
     pal_session_free(s.loaded);
     pal_engine_free(s.engine);
     pal_grammar_free(s.grammar);
+    chat_generate_close(&s);
     for (int i = 0; i < s.count; i++) {
         pal_bytes_free(&s.jobs[i].prompt);
         pal_bytes_free(&s.jobs[i].text);
+        pal_reader_free(&s.jobs[i].said);
         pal_ids_free(&s.jobs[i].ids);
         pal_ids_free(&s.jobs[i].written);
         json_decref(s.jobs[i].details);

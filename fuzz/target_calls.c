@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What a model writes: the first byte says in which syntax, the second whether it thinks and into what pieces it comes
- * apart. Pieces of any size give what the whole gives, arguments are objects, and what is no call is text. */
+ * apart. Pieces of any size give what the whole gives, arguments are objects, and all else is text. */
 #include <jansson.h>
 
 #include "chat/reader.h"
