@@ -27,7 +27,7 @@ const pal_config_kind pal_config_kinds[PAL_MIXERS] = {
                         "gdn", "Gated DeltaNet", false, 1 },
     [PAL_MIXER_ATTENTION] = { "transformer", "TransformerForCausalLM", "AttentionBlock", "attention", "attn.",
                               "attention", "Transformer++", true, 0 },
-    [PAL_MIXER_CONV] = { NULL, NULL, NULL, "short_convolution", "conv.", "none", "short convolution", false, 1 },
+    [PAL_MIXER_CONV] = { NULL, NULL, NULL, "short_convolution", "conv.", "none", "short convolution", false, 1, true },
 };
 
 pal_mixer_spec pal_mixer_spec_of(pal_mixer kind) {
@@ -85,7 +85,7 @@ void pal_model_widest(const pal_model_config *c, int *heads, int *dk, int *dv) {
     for (int i = 0; i < c->layers; i++) {
         const pal_block_spec *b = pal_model_block(c, i);
         const pal_mixer_spec *m = &b->mixer[0];
-        if (!b->mixers || m->kind == PAL_MIXER_CONV) continue;
+        if (!b->mixers || pal_config_kinds[m->kind].headless) continue;
         widen(heads, m->heads), widen(dk, m->dk), widen(dv, m->dv);
     }
 }
@@ -242,13 +242,14 @@ static pal_status check_attention(const pal_mixer_spec *m, pal_error *err) {
 /* What kinds other than the named one have no place for. */
 static pal_status check_foreign(const pal_mixer_spec *m, pal_error *err) {
     const char *wrong = NULL;
-    const bool is_m = m->kind == PAL_MIXER_M, attends = pal_config_kinds[m->kind].attends;
+    const bool is_m = m->kind == PAL_MIXER_M, attends = pal_config_kinds[m->kind].attends,
+               headless = pal_config_kinds[m->kind].headless;
     if (!is_m && m->norm_groups != 1) wrong = "only Mamba2's norm has groups";
     else if (!is_m && (m->proj_bias || m->conv_bias)) wrong = "only Mamba2 has biases";
     else if (!is_m && (m->dt_low > 0 || isfinite(m->dt_high))) wrong = "only Mamba2's time steps have limits";
     else if (!is_m && m->norm != PAL_NORM_USUAL) wrong = "only Mamba2's norm has other forms";
-    else if (m->kind == PAL_MIXER_CONV && (m->heads != 1 || m->key_heads != 1 || m->dk != m->dv || m->scale != 0))
-        wrong = "a short convolution has one head, of as many keys as values, and no scale";
+    else if (headless && (m->heads != 1 || m->key_heads != 1 || m->dk != m->dv || m->scale != 0))
+        wrong = "a mixer without memory has one head, of as many keys as values, and no scale";
     else if (!attends && (m->rotary || m->qk_norm || m->out_gate))
         wrong = "rotary positions, norms of queries and keys, and a gate of the output are attention's";
     else if (m->proj_bias && m->out_scale != 0) wrong = "an output projection with a bias has no multiplier";
@@ -270,7 +271,7 @@ static pal_status check_mixer(const pal_model_config *c, const pal_mixer_spec *m
     const pal_config_kind *kind = &pal_config_kinds[m->kind];
     if ((st = check_range("the number of heads", m->heads, 1, MAX_HEADS, err))) return st;
     if ((st = check_range("the number of key heads or groups", m->key_heads, 1, m->heads, err))) return st;
-    const int most = m->kind == PAL_MIXER_CONV ? MAX_HIDDEN : MAX_HEAD;
+    const int most = kind->headless ? MAX_HIDDEN : MAX_HEAD;
     if ((st = check_range("the key width of a head", m->dk, 1, most, err))) return st;
     if ((st = check_range("the value width of a head", m->dv, 1, most, err))) return st;
     if ((st = check_range("the rank of the importance gate", m->rank, 0, MAX_HIDDEN, err))) return st;

@@ -16,6 +16,7 @@ typedef struct pal_config_kind {
     const char *described;                              /* for people */
     bool attends;                                       /* its state grows with the text */
     int taps;                                           /* fewest of its convolution */
+    bool headless; /* neither heads nor a memory: written as one head of all its channels */
 } pal_config_kind;
 extern const pal_config_kind pal_config_kinds[PAL_MIXERS];
 
@@ -57,7 +58,7 @@ int pal_config_mlp_width(int hidden, double ratio);
 static inline int pal_mixer_inner(const pal_mixer_spec *m) { return m->heads * m->dv; }
 /* Whether it keeps a memory of fixed size, and whether that may be palimpsa's. */
 static inline bool pal_mixer_has_memory(const pal_mixer_spec *m) {
-    return !pal_config_kinds[m->kind].attends && m->kind != PAL_MIXER_CONV;
+    return !pal_config_kinds[m->kind].attends && !pal_config_kinds[m->kind].headless;
 }
 static inline bool pal_mixer_may_gate(const pal_mixer_spec *m) {
     return m->kind == PAL_MIXER_D || m->kind == PAL_MIXER_M;

@@ -57,7 +57,7 @@ static void write_metaplasticity(json_t *to, const pal_model_config *c) {
 
 static void write_mixer(json_t *to, const pal_model_config *c) {
     const pal_mixer_spec *m = pal_config_mixer_of(c);
-    if (m->kind == PAL_MIXER_ATTENTION) {
+    if (pal_config_kinds[m->kind].attends) {
         pal_json_set(to, "num_heads", json_integer(m->heads));
         pal_json_set(to, "num_kv_heads", json_integer(m->key_heads));
         pal_json_set(to, "rope_theta", json_real(c->rope_theta));

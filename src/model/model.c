@@ -151,12 +151,12 @@ void pal_model_bind(pal_model *m) {
     }
 }
 
-/* The memory rule of a layer's k-th mixer; a convolution has none. */
+/* The memory rule of a layer's k-th mixer; one without heads has none. */
 static pal_status find_rule(const pal_model *m, int layer, int k, const pal_memory_rule **rule, pal_error *err) {
     const pal_mixer_spec *mixer = &pal_model_block(&m->config, layer)->mixer[k];
     const char *name = pal_mixer_rule(&m->config, mixer, layer);
     *rule = pal_memory_find(name);
-    if (!*rule && mixer->kind != PAL_MIXER_CONV)
+    if (!*rule && !pal_config_kinds[mixer->kind].headless)
         return pal_fail(err, PAL_E_UNSUPPORTED, "memory rule '%s' is not in this build", name);
     return PAL_OK;
 }

@@ -158,7 +158,7 @@ static void bad_lists_get_one_sentence(void **state) {
         { ATTENTION(",\"scale\":1e999"), "" },
         { LIST(BLOCK(MIXER("attention", ",\"rotary\":4"), "") "," BLOCK(MIXER("attention", ""), ""), "0,1"),
           "rotary widths of 4 and 8 in one model" },
-        { CONV(",\"scale\":2"), "a short convolution has one head" },
+        { CONV(",\"scale\":2"), "a mixer without memory has one head" },
         { CONV(",\"key_heads\":2"), "key heads" },
         { MLP("7"), "mlp must be an object" },
         { MLP("{\"form\":\"gelu\",\"width\":8}"), "mlp.form must be none, swiglu or relu2" },
