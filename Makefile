@@ -9,9 +9,9 @@ ifneq ($(wildcard ../shared/golden),)
 export PALIMPSA_GOLDEN ?= $(abspath ../shared/golden)
 endif
 
-.PHONY: all help setup setup-long setup-dev setup-arm64 setup-clang setup-musl setup-browser setup-release configure build everything clang \
+.PHONY: all help setup setup-long setup-dev setup-arm64 setup-clang setup-musl setup-browser setup-wasm setup-release configure build everything clang \
     test-clang musl arm64 arm64-clang test-arm64 debug sanitize tsan test test-browser test-long interop coverage lint fuzz test-python wheel \
-    manual dist deb test-deb release demo bench format install clean
+    manual wasm test-wasm site dist deb test-deb release demo bench format install clean
 
 all: build ## the same as build
 
@@ -27,8 +27,9 @@ setup-arm64: ## ... arm64 and dist need
 setup-clang: ## ... clang needs
 setup-musl: ## ... musl needs
 setup-browser: ## ... test-browser needs
+setup-wasm: ## ... site and test-wasm need
 setup-release: setup-arm64 ## ... deb and release need
-setup-long setup-dev setup-arm64 setup-clang setup-musl setup-browser setup-release: setup
+setup-long setup-dev setup-arm64 setup-clang setup-musl setup-browser setup-wasm setup-release: setup
 	@scripts/setup.sh --$(@:setup-%=%)
 
 configure: setup ## choose libraries and options; CMAKE_ARGS="-D..."
@@ -74,6 +75,16 @@ test: everything ## what CI runs
 	cmake --preset sanitize > /dev/null && cmake --build build-sanitize -j $(JOBS)
 	ctest --test-dir build-sanitize --no-tests=error --output-on-failure -j $(JOBS) -L unit; code=$$?; \
 	    tests/skipped.sh build build-sanitize; exit $$code
+
+# The library as WebAssembly, and the page that runs it without a server.
+wasm: setup-wasm ## the library as WebAssembly, in build-wasm/
+	@scripts/wasm.sh
+
+test-wasm: wasm ## recorded numbers as WebAssembly, under Node
+	node --no-experimental-fetch build-wasm/palimpsa_selftest.js tests/golden
+
+site: wasm ## the page with small models for any static host, in site/
+	scripts/site.sh $(or $(SITE),site)
 
 test-browser: everything setup-browser ## the page of palimpsa serve, in Chromium
 	node --test tests/web/*.test.mjs

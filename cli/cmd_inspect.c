@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "attribution_view.h"
 #include "base/context.h"
 #include "cli.h"
 #include "format/json.h"
@@ -24,7 +25,7 @@ typedef struct {
     int row, context;
     bool tensors;
     bool windows, open;
-    const char *data, *tokenizer, *plot, *kv_type;
+    const char *data, *tokenizer, *plot, *kv_type, *attribution;
     int tokens, top; /* 0: as many as there are, at most 4096 and 8 */
     cli_common common;
 } inspect_options;
@@ -354,10 +355,11 @@ static int show_windows(const pal_model *model, const pal_context *cx, const ins
 /* What --windows needs, and what needs --windows. */
 static int check_windows(const inspect_options *o) {
     if (!o->windows) {
-        if (o->data || o->tokenizer || o->plot || o->tokens || o->top)
+        if (o->data || (o->tokenizer && !o->attribution) || o->plot || o->tokens || o->top)
             return cli_error(CLI_USAGE, "inspect: --data, --tokenizer, --tokens, --top and --plot go with --windows");
         return CLI_OK;
     }
+    if (o->attribution) return cli_error(CLI_USAGE, "inspect: --attribution and --windows are two questions");
     if (!o->data) return cli_error(CLI_USAGE, "inspect: --windows needs --data TEXT to measure them on");
     if (o->tokens && (o->tokens < LEAST_TOKENS || o->tokens > MOST_TOKENS))
         return cli_error(CLI_USAGE, "--tokens expects %d to %d, found %d", LEAST_TOKENS, MOST_TOKENS, o->tokens);
@@ -383,7 +385,7 @@ static int open_page(const inspect_options *o) {
     char threads[16], context[16];
     char *argv[16] = { "serve", (char *)o->path, "--port", "0", "--max-context", context };
     int argc = 6;
-    if (o->windows || o->data || o->plot || o->tokens || o->top || o->tensors || o->common.json)
+    if (o->windows || o->attribution || o->data || o->plot || o->tokens || o->top || o->tensors || o->common.json)
         return cli_error(CLI_USAGE, "inspect: --open goes with --tokenizer, --max-context, --threads and --cpu alone");
     snprintf(context, sizeof context, "%d", o->context);
     if (o->tokenizer) argv[argc++] = "--tokenizer", argv[argc++] = (char *)o->tokenizer;
@@ -405,11 +407,13 @@ int cmd_inspect(int argc, char **argv) {
         { "windows", OPT_FLAG, &o.windows, NULL, "measure the memory window of each layer on a text" },
         { "data", OPT_TEXT, &o.data, "TEXT", "with --windows: text file" },
         { "tokenizer", OPT_TEXT, &o.tokenizer, "X",
-          "with --windows: tokenizer file, directory or 'bytes' (default: the model's own)" },
+          "with --windows or --attribution: tokenizer file, directory or 'bytes' (default: the model's own)" },
         { "tokens", OPT_INT, &o.tokens, "N",
           "with --windows: read exactly N tokens of the text (default: at most 4096)" },
         { "top", OPT_INT, &o.top, "K", "with --windows: mark the K layers that remember longest (default 8)" },
         { "plot", OPT_TEXT, &o.plot, "FILE", "with --windows: draw the windows by position into FILE.svg or .png" },
+        { "attribution", OPT_TEXT, &o.attribution, "TEXT",
+          "show which tokens of TEXT wrote what its last token reads, in every layer and head" },
         { "open", OPT_FLAG, &o.open, NULL,
           "serve a page that shows the model's memory, on a free port of this machine" },
         { "json", OPT_FLAG, &o.common.json, NULL, "print JSON" },
@@ -424,12 +428,16 @@ int cmd_inspect(int argc, char **argv) {
                  "checkpoint, for a NAME what 'train --model NAME' would make.\n\n"
                  "--windows reads a text and ranks the layers by their memory window N_t = 1/(1-exp(-A "
                  "dt)) in tokens, the median over heads, then positions. Metaplasticity does most where "
-                 "windows are long ('palimpsa convert --metaplastic').",
+                 "windows are long ('palimpsa convert --metaplastic').\n\n"
+                 "--attribution reads TEXT and divides what every head reads at its last token among the tokens "
+                 "that wrote it: exactly, since a memory is linear in its values. Shares add up to 100%; one that "
+                 "works against the others is negative.",
         .examples =
 
             "  palimpsa inspect models/recall --open\n  palimpsa inspect mamba2-2.7b\n  palimpsa "
             "inspect my-model --tensors\n  palimpsa inspect my-model --row 4096 --json\n  palimpsa "
-            "inspect my-model --windows --data text.txt --plot windows.svg\n",
+            "inspect my-model --windows --data text.txt --plot windows.svg\n"
+            "  palimpsa inspect models/recall --attribution '12 130 7 201 12'\n",
         .options = options,
         .option_count = PAL_COUNT(options)
     };
@@ -447,6 +455,11 @@ int cmd_inspect(int argc, char **argv) {
     pal_error err;
     inspection in;
     if (pal_context_new(&cx, o.common.threads, o.common.cpu, &err)) return cli_fail(&err);
+    if (o.attribution) {
+        const int shown = attribution_show(o.path, o.tokenizer, o.attribution, cx, o.common.json);
+        pal_context_free(cx);
+        return shown;
+    }
     int code = open_model(&model, &o, cx);
     if (!code) code = text_model_keep_as(model, o.kv_type);
     if (!code && o.windows) code = show_windows(model, cx, &o);

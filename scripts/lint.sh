@@ -16,7 +16,7 @@ jobs=${JOBS:-$(nproc)}
 files=("$@")
 # Not those for ARM64 or for another library of matrices: what they include is not there. A file that this build leaves
 # out for another reason, or does not know, is read with the flags of the one that is most like it.
-[ ${#files[@]} -gt 0 ] || mapfile -t files < <(git ls-files '*.c' | grep -vE '_(neon|neondot|cblas)\.c$')
+[ ${#files[@]} -gt 0 ] || mapfile -t files < <(git ls-files '*.c' | grep -vE '_(neon|neondot|cblas)\.c$|^wasm/')
 [ ${#files[@]} -gt 0 ] || { echo "lint.sh: no files" >&2; exit 2; }
 found=$(mktemp) complaints=$(mktemp) && trap 'rm -f "$found" "$complaints"' EXIT
 tidy() { # FLAG...: over the files that standard input names

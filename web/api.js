@@ -1,135 +1,29 @@
 // SPDX-License-Identifier: MIT
-// The server: requests with the key, streams of events, and the endpoints that the page uses.
+// One interface, two carriers: `palimpsa serve` over HTTP (server.js), or the library as WebAssembly in a worker of this
+// page (local.js), where index.html names one. Both answer with the same objects and events.
 
-let key = sessionStorage.getItem('key') ?? '';
-let onKey = async () => false; // asks a person for the key
+import * as server from './server.js';
 
-export function setKey(text) {
-    key = text;
-    if (text) sessionStorage.setItem('key', text);
-    else sessionStorage.removeItem('key');
-}
-export function hasKey() {
-    return key !== '';
-}
-export function whenKeyIsNeeded(f) {
-    onKey = f;
-}
+export { ServerError, eventCutter } from './events.js';
+export { hasKey, setKey, whenKeyIsNeeded, request, get, post, remove } from './server.js';
 
-export class ServerError extends Error {
-    constructor(status, message, param) {
-        super(message);
-        this.status = status;
-        this.param = param;
-    }
-}
+let carrier = server;
 
-async function failure(answer) {
-    let message = `the server answered ${answer.status}`,
-        param = null;
-    try {
-        const { error } = await answer.json();
-        message = error.message ?? message;
-        param = error.param ?? null;
-    } catch {
-        /* not ours: the status has to do */
-    }
-    return new ServerError(answer.status, message, param);
+// Finds the carrier; onProgress gets a share of 0 .. 1 while a local one is loaded.
+export async function connect(onProgress) {
+    const engine = document.querySelector('meta[name="palimpsa-engine"]')?.content;
+    if (engine) carrier = await (await import('./local.js')).start(engine, onProgress);
 }
+export const hasServer = () => carrier === server;
 
-export async function request(method, path, { body, raw, signal, type } = {}) {
-    const headers = {};
-    if (key) headers.Authorization = `Bearer ${key}`;
-    if (body !== undefined) headers['Content-Type'] = 'application/json';
-    if (raw !== undefined) headers['Content-Type'] = type ?? 'application/octet-stream';
-    let answer;
-    try {
-        answer = await fetch(path, { method, headers, body: body === undefined ? raw : JSON.stringify(body), signal });
-    } catch (e) {
-        if (e.name === 'AbortError') throw e;
-        throw new ServerError(0, 'the server does not answer; is it still running?', null);
-    }
-    if (answer.status === 401 && (await onKey())) return request(method, path, { body, raw, signal, type });
-    if (!answer.ok) throw await failure(answer);
-    return answer;
-}
+export const models = () => carrier.models();
+export const tokenize = (body, options) => carrier.tokenize(body, options);
+export const observe = (body, onEvent, signal) => carrier.observe(body, onEvent, signal);
+export const view = (id, change) => carrier.view(id, change); // what a running text shows from now on
+export const attribution = (body, options) => carrier.attribution(body, options);
+export const recall = query => carrier.recall(query);
 
-export async function get(path, options) {
-    return (await request('GET', path, options)).json();
-}
-export async function post(path, body, options = {}) {
-    return (await request('POST', path, { ...options, body })).json();
-}
-export async function remove(path) {
-    return (await request('DELETE', path)).json();
-}
-
-// Cuts a stream of server-sent events into the texts of their data. Feed it pieces of text as they come.
-export function eventCutter(onData) {
-    let rest = '';
-    return piece => {
-        rest += piece;
-        let at = 0;
-        for (;;) {
-            const end = rest.indexOf('\n\n', at);
-            if (end < 0) break;
-            const data = rest
-                .slice(at, end)
-                .split('\n')
-                .filter(l => l.startsWith('data:'))
-                .map(l => l.slice(5).trimStart())
-                .join('\n');
-            if (data) onData(data);
-            at = end + 2;
-        }
-        rest = rest.slice(at);
-    };
-}
-
-// One stream of /v1/observe: onEvent gets every object. Resolves when the stream is over.
-export async function observe(body, onEvent, signal) {
-    const answer = await request('POST', '/v1/observe', { body, signal });
-    let wrong = null,
-        whole = false;
-    const feed = eventCutter(data => {
-        if (data === '[DONE]') {
-            whole = true;
-            return;
-        }
-        const event = JSON.parse(data);
-        if (event.error) wrong = new ServerError(500, event.error.message, event.error.param);
-        else onEvent(event);
-    });
-    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-    try {
-        for (;;) {
-            const { done, value } = await reader.read();
-            if (done) break;
-            feed(value);
-        }
-    } catch (e) {
-        if (e.name !== 'TypeError') throw e; // a connection that broke
-    }
-    feed('\n\n');
-    if (wrong) throw wrong;
-    if (!whole) throw new ServerError(0, 'the server broke off in the middle of a text; is it still running?', null);
-}
-
-export const models = async () => (await get('/v1/models')).data;
-export const memories = async () => (await get('/v1/memories')).data;
-export const recall = query => get(`/v1/recall?${new URLSearchParams(query)}`);
-export const runs = async () => (await get('/v1/runs')).data;
-export const runRows = (run, from) => get(`/v1/runs/metrics?${new URLSearchParams({ run, from })}`);
-const place = id => `/v1/memories/${encodeURIComponent(id)}`;
-export const memory = {
-    make: body => post('/v1/memories', body),
-    rename: (id, name) => post(place(id), { name }),
-    mark: (id, name) => post(`${place(id)}/marks`, { name }),
-    rollBack: (id, mark) => post(`${place(id)}/rollback`, { mark }),
-    remove: id => remove(place(id)),
-    file: async id => (await request('GET', `${place(id)}/file`)).blob(),
-    upload: async (file, query) =>
-        (await request('POST', `/v1/memories?${new URLSearchParams(query)}`, { raw: file })).json(),
-    readOn: (id, model, ids) =>
-        post('/v1/completions', { model, memory: id, prompt: ids, max_tokens: 0, update_memory: true }),
-};
+// What only a server has: memories that are kept, and runs.
+export const memories = async () => (carrier.memories ? carrier.memories() : []);
+export const runs = async () => (carrier.runs ? carrier.runs() : []);
+export const { runRows, memory } = server;

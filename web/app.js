@@ -152,8 +152,7 @@ export async function run(c, prompt, options) {
                 prompt === ''
                     ? []
                     : (
-                          await api.post(
-                              '/tokenize',
+                          await api.tokenize(
                               { model: c.model, prompt, add_special_tokens: before.length === 0 && !c.base },
                               { signal: abort.signal },
                           )
@@ -291,7 +290,7 @@ export async function chooseElement(element) {
     if (!element || !r) return;
     followElement(r);
     if (r.id)
-        await api.post(`/v1/observe/${encodeURIComponent(r.id)}`, { elements: elementList(element) }).catch(() => {});
+        await api.view(r.id, { elements: elementList(element) }).catch(() => {});
     const end = r.position,
         from = Math.max(r.start, end - HISTORY);
     const known = p => Number.isFinite(r.followed.at(p - r.start, 0));
@@ -318,7 +317,7 @@ export async function setLayer(layer) {
     const r = app.current?.recording;
     emit('layer', 'element');
     if (r?.id)
-        await api.post(`/v1/observe/${encodeURIComponent(r.id)}`, { map: mapRequest(app.current) }).catch(() => {});
+        await api.view(r.id, { map: mapRequest(app.current) }).catch(() => {});
 }
 
 export function setPosition(position, follow = false) {

@@ -256,6 +256,7 @@ async function start() {
     initMemory();
     initCompare();
     initTraining();
+    await api.connect();
     app.models = await api.models();
     fill($('model'), ...app.models.map(m => h('option', { value: m.id, text: m.id })));
     const first = app.models[0];

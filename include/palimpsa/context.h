@@ -22,22 +22,25 @@ typedef enum pal_cpu_feature {
     PAL_HAS_AVX512_BF16 = 1 << 5, /* found and named, not used */
     PAL_HAS_NEON = 1 << 6,
     PAL_HAS_DOTPROD = 1 << 7, /* ARM's dot products of bytes */
-    PAL_CPU_FEATURES = 8
+    PAL_HAS_SIMD128 = 1 << 8, /* WebAssembly's */
+    PAL_CPU_FEATURES = 9
 } pal_cpu_feature;
 
-/* Words for sets of features, weakest first for each kind of processor: AVX2 and AVX-512 are x86-64's, NEON is ARM64's.
+/* Words for sets of features, weakest first for each kind of processor: AVX2 and AVX-512 are x86-64's, NEON is ARM64's,
+ * SIMD128 is WebAssembly's.
  * Each one's kernels are checked against PAL_CPU_REF, which is plain C. */
 typedef enum pal_cpu_level {
     PAL_CPU_REF = 0,
     PAL_CPU_AVX2,
     PAL_CPU_AVX512,
     PAL_CPU_NEON,
+    PAL_CPU_SIMD128,
     PAL_CPU_LEVELS
 } pal_cpu_level;
 
 /* threads: 0 takes PALIMPSA_THREADS, else all processors this process may use (affinity, and a container's limit).
- * cpu: "ref", "avx2", "avx512", "neon"; NULL takes PALIMPSA_CPU, else the best that processor and operating system
- * support. A level that this machine cannot run is refused. */
+ * cpu: "ref", "avx2", "avx512", "neon", "simd128"; NULL takes PALIMPSA_CPU, else the best that processor and operating
+ * system support. A level that this machine cannot run is refused. */
 PAL_API pal_status pal_context_new(pal_context **out, int threads, const char *cpu, pal_error *err);
 PAL_API void pal_context_free(pal_context *cx);
 

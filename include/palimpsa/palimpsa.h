@@ -3,6 +3,7 @@
 #ifndef PALIMPSA_PALIMPSA_H
 #define PALIMPSA_PALIMPSA_H
 
+#include "palimpsa/attribution.h"
 #include "palimpsa/batch.h"
 #include "palimpsa/bundle.h"
 #include "palimpsa/config.h"

@@ -29,13 +29,15 @@ static const struct {
     [PAL_CPU_AVX2] = { "avx2", PAL_NEEDS_avx2, PAL_NEEDS_avx2 },
     [PAL_CPU_AVX512] = { "avx512", PAL_NEEDS_avx512, ~(unsigned)UNUSED_FEATURES },
     [PAL_CPU_NEON] = { "neon", PAL_NEEDS_neon, ~(unsigned)UNUSED_FEATURES },
+    [PAL_CPU_SIMD128] = { "simd128", PAL_NEEDS_simd128, PAL_NEEDS_simd128 },
 };
 
 const char *pal_cpu_level_name(pal_cpu_level level) { return levels[level].name; }
 
 const char *pal_cpu_feature_name(int bit) {
     static const char *const names[PAL_CPU_FEATURES] = { "avx2",     "f16c",        "avx512", "avx512-vnni",
-                                                         "avx-vnni", "avx512-bf16", "neon",   "dotprod" };
+                                                         "avx-vnni", "avx512-bf16", "neon",   "dotprod",
+                                                         "simd128" };
     return names[bit];
 }
 
@@ -72,6 +74,8 @@ unsigned pal_cpu_features(void) {
     const unsigned long found = getauxval(AT_HWCAP);
     return (found & HWCAP_ASIMD ? PAL_HAS_NEON : 0u) | (found & HWCAP_ASIMDDP ? PAL_HAS_DOTPROD : 0u);
 }
+#elif PAL_WASM
+unsigned pal_cpu_features(void) { return PAL_HAS_SIMD128; }
 #else
 unsigned pal_cpu_features(void) { return 0; }
 #endif
@@ -106,7 +110,7 @@ static pal_status choose_level(pal_cpu_level *out, const char *name, pal_error *
         *out = (pal_cpu_level)i;
         return PAL_OK;
     }
-    return pal_fail(err, PAL_E_ARGUMENT, "cpu level '%s': expected ref, avx2, avx512 or neon", name);
+    return pal_fail(err, PAL_E_ARGUMENT, "cpu level '%s': expected ref, avx2, avx512, neon or simd128", name);
 }
 
 static pal_status choose_threads(int *out, int threads, pal_error *err) {

@@ -17,6 +17,11 @@
 #else
 #define PAL_ARM64 0
 #endif
+#if defined(__wasm_simd128__)
+#define PAL_WASM 1
+#else
+#define PAL_WASM 0
+#endif
 
 struct pal_context {
     int threads;
@@ -39,7 +44,8 @@ enum {
     PAL_NEEDS_avx512 = PAL_NEEDS_avx2 | PAL_HAS_AVX512,
     PAL_NEEDS_avx512vnni = PAL_NEEDS_avx512 | PAL_HAS_AVX512_VNNI,
     PAL_NEEDS_neon = PAL_HAS_NEON,
-    PAL_NEEDS_neondot = PAL_NEEDS_neon | PAL_HAS_DOTPROD
+    PAL_NEEDS_neondot = PAL_NEEDS_neon | PAL_HAS_DOTPROD,
+    PAL_NEEDS_simd128 = PAL_HAS_SIMD128
 };
 
 #define PAL_VARIANT(isa, op) { PAL_NEEDS_##isa, (pal_fn *)pal_##op##_##isa },
@@ -53,6 +59,11 @@ enum {
 #else
 #define PAL_VARIANT_ARM(isa, op)
 #endif
+#if PAL_WASM
+#define PAL_VARIANT_WASM(isa, op) PAL_VARIANT(isa, op)
+#else
+#define PAL_VARIANT_WASM(isa, op)
+#endif
 #define PAL_VARIANTS_END \
     { 0, NULL }
 
@@ -61,12 +72,13 @@ enum {
 #define PAL_DECLARE_VARIANTS(op)                    \
     extern const pal_variant pal_##op##_variants[]; \
     pal_##op##_fn pal_##op##_ref, pal_##op##_avx2, pal_##op##_avx512, pal_##op##_avx512vnni, pal_##op##_neon, \
-        pal_##op##_neondot;
+        pal_##op##_neondot, pal_##op##_simd128;
 /* The list of most ops; of those whose vectors have 8 floats on every x86-64; of those that multiply blocks. */
 #define PAL_VARIANTS(op)                                                                           \
     const pal_variant pal_##op##_variants[] = { PAL_VARIANT(ref, op) PAL_VARIANT_X86(avx2, op)     \
                                                     PAL_VARIANT_X86(avx512, op)                    \
-                                                        PAL_VARIANT_ARM(neon, op) PAL_VARIANTS_END };
+                                                        PAL_VARIANT_ARM(neon, op)                  \
+                                                            PAL_VARIANT_WASM(simd128, op) PAL_VARIANTS_END };
 #define PAL_VARIANTS_AVX2(op)                                                                  \
     const pal_variant pal_##op##_variants[] = { PAL_VARIANT(ref, op) PAL_VARIANT_X86(avx2, op) \
                                                     PAL_VARIANT_ARM(neon, op) PAL_VARIANTS_END };

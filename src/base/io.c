@@ -86,7 +86,11 @@ bool pal_io_rename(const char *from, const char *to) {
 
 bool pal_io_exchange(const char *a, const char *b) {
     const pal_io_call call = { .kind = PAL_IO_EXCHANGE, .path = a, .to = b };
+#ifdef __EMSCRIPTEN__ /* as on a kernel without it */
+    REPEAT(call, (errno = ENOSYS, false))
+#else
     REPEAT(call, syscall(SYS_renameat2, AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0)
+#endif
 }
 
 bool pal_io_link(const char *from, const char *to) {

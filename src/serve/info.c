@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "format/json.h"
+#include "infer/frames.h"
 #include "serve/inside.h"
 
 static json_t *name_json(const serve_model *m) { return m ? json_string(m->name) : json_null(); }
@@ -21,29 +22,16 @@ static json_t *chat_json(const serve_model *m) {
                      "thinking", c->think_close != NULL);
 }
 
-static void describe(const pal_server *s, const serve_model *m, json_t *to) {
-    const pal_model_config *c = pal_model_config_of(m->bundle.model);
-    char kind[64];
-    int heads, keys, values;
-    json_t *rules = json_array();
-    pal_model_describe(c, kind);
-    pal_model_widest(c, &heads, &keys, &values);
-    for (int i = 0; i < c->layers; i++) pal_json_append(rules, json_string(pal_model_layer_rule(c, i)));
-    pal_json_update(to,
-                    json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:b}", "kind", kind, "tokenizer",
-                              pal_tokenizer_kind(m->bundle.tokenizer), "vocabulary", c->vocab, "layers", c->layers,
-                              "heads", heads, "keys", keys, "values", values, "rules", rules, "plain",
-                              name_json(plain_version(s, m)), "plain_of", name_json(m->plain_of), "recall", c->mqar));
-    pal_json_set(to, "chat", chat_json(m));
-}
-
 static json_t *model_json(const pal_server *s, const serve_model *m) {
     const pal_model *weights = (m->plain_of ? m->plain_of : m)->bundle.model;
     json_t *one = json_pack("{s:s, s:s, s:I, s:s, s:I, s:I}", "id", m->name, "object", "model", "created",
                             (json_int_t)m->created, "owned_by", "palimpsa", "parameters",
                             (json_int_t)pal_model_parameters(weights), "memory_bytes",
                             (json_int_t)pal_state_bytes(m->bundle.model, m->context));
-    describe(s, m, one);
+    pal_json_update(one, pal_model_json(&m->bundle));
+    pal_json_update(one, json_pack("{s:o, s:o}", "plain", name_json(plain_version(s, m)), "plain_of",
+                                   name_json(m->plain_of)));
+    pal_json_set(one, "chat", chat_json(m));
     return one;
 }
 

@@ -452,11 +452,13 @@ typedef serve_result serve_handler(serve_exchange *x);
 typedef struct serve_route {
     const char *method, *path;
     serve_handler *run;
-    bool open; /* needs no key */
+    bool open;  /* needs no key */
+    bool aside; /* takes a while: run where long requests are read */
 } serve_route;
 /* The number after ? that has this name; false: it was answered. Absent leaves *out as it is. */
 bool serve_query(serve_exchange *x, const char *name, int64_t low, int64_t high, int64_t *out, serve_result *result);
 
+serve_handler serve_attribution;
 serve_handler serve_recall, serve_runs, serve_run_metrics, serve_asset_get, serve_observe_post, serve_observe_change,
     serve_completions, serve_chat, serve_models, serve_model_get, serve_health, serve_metrics, serve_openapi,
     serve_tokenize, serve_detokenize, serve_tokenizer_info, serve_memories, serve_memories_make, serve_memory_get,

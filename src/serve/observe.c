@@ -9,9 +9,9 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "format/json.h"
+#include "text/json_text.h"
 #include "text/strings.h"
-
-enum { LARGEST_MAP = 1 << 20, PIECE = 256 }; /* numbers of a map; tokens of the longest piece */
 
 static const json_t *given(const json_t *root, const char *name) {
     const json_t *value = json_object_get(root, name);
@@ -21,18 +21,18 @@ static const json_t *given(const json_t *root, const char *name) {
 /* "heads": a list of heads, or "all". */
 static bool read_heads(serve_fields *f, const pal_mixer_spec *m, serve_view *v) {
     const json_t *list = given(f->root, "heads");
-    v->head_count = 0;
+    v->at.head_count = 0;
     if (!list || (json_is_string(list) && strcmp(json_string_value(list), "all") == 0)) {
-        for (; v->head_count < m->heads; v->head_count++) v->heads[v->head_count] = v->head_count;
+        for (; v->at.head_count < m->heads; v->at.head_count++) v->at.heads[v->at.head_count] = v->at.head_count;
         return true;
     }
     for (size_t i = 0; i < json_array_size(list) && i < (size_t)m->heads; i++) {
         const json_t *head = json_array_get(list, i);
         const json_int_t value = json_integer_value(head);
         if (!json_is_integer(head) || value < 0 || value >= m->heads) break;
-        v->heads[v->head_count++] = (int)value;
+        v->at.heads[v->at.head_count++] = (int)value;
     }
-    if (v->head_count && json_array_size(list) == (size_t)v->head_count) return true;
+    if (v->at.head_count && json_array_size(list) == (size_t)v->at.head_count) return true;
     return serve_wrong(f, "heads", "\"all\", or a list of heads of the layer");
 }
 
@@ -52,13 +52,14 @@ static bool read_map(serve_fields *outer, const serve_model *m, const char *pref
     if (fine && !memory)
         fine = serve_wrong(&f, "layer", "a layer with a memory of keys by values, which attention has not");
     fine = fine && read_heads(&f, memory, v);
-    v->layer = (int)layer, v->size = (int)size;
+    v->at.layer = (int)layer, v->at.size = (int)size;
     if (fine && (!word || (strcmp(word, "max") != 0 && strcmp(word, "mean") != 0)))
         fine = serve_wrong(&f, "reduce", "\"max\" or \"mean\"");
-    else if (fine && v->head_count * (size < memory->dk ? size : memory->dk) * (size < memory->dv ? size : memory->dv) >
-                         LARGEST_MAP)
+    else if (fine && v->at.head_count * (size < memory->dk ? size : memory->dk) *
+                             (size < memory->dv ? size : memory->dv) >
+                         PAL_LARGEST_MAP)
         fine = serve_wrong(&f, "size", "fewer numbers: heads times rows times columns up to 1048576");
-    v->mean = word && strcmp(word, "mean") == 0;
+    v->at.mean = word && strcmp(word, "mean") == 0;
     if (!fine) outer->result = f.result;
     return fine;
 }
@@ -91,41 +92,21 @@ static bool read_elements(serve_fields *f, const serve_model *m, serve_view *v) 
 
 void serve_observe_free(serve_observe *o) {
     if (!o) return;
-    pal_free(o->watch.tiles), pal_free(o->watch.writes), pal_free(o->watch.windows), pal_free(o->watch.variances);
-    pal_free(o->watch.followed), pal_free(o->watch.scratch);
-    pal_free(o->map_floats), pal_free(o->map_halves);
-    pal_free(o->view.heads), pal_free(o->next.heads);
+    pal_look_free(&o->look);
+    pal_free(o->view.at.heads), pal_free(o->next.at.heads);
     pal_bytes_free(&o->events);
     pal_free(o);
 }
 
 static serve_observe *make(const serve_model *m, bool tiles) {
-    const pal_model_config *c = pal_model_config_of(m->bundle.model);
-    int most_heads, dk, dv;
-    pal_model_widest(c, &most_heads, &dk, &dv);
-    const size_t layers = (size_t)c->layers, heads = (size_t)most_heads, elements = (size_t)dk * (size_t)dv;
-    const size_t most = heads * elements < LARGEST_MAP ? heads * elements : LARGEST_MAP;
+    int heads;
+    pal_model_widest(pal_model_config_of(m->bundle.model), &heads, NULL, NULL);
     serve_observe *o = pal_alloc(1, sizeof *o);
     if (!o) return NULL;
-    pal_watch *w = &o->watch;
     o->mapped_at = o->kept_at = -1;
-    o->view.heads = pal_alloc(heads, sizeof(int));
-    o->next.heads = pal_alloc(heads, sizeof(int));
-    o->map_floats = pal_alloc(3 * elements + 2 * heads, sizeof(float));
-    o->map_halves = pal_alloc(2 * most, sizeof(uint16_t));
-    w->tokens = PIECE;
-    w->followed = pal_alloc((size_t)PIECE * PAL_ELEMENTS * 2, sizeof(float));
-    w->variances = pal_alloc(PIECE * layers, sizeof(float)); /* tokens of a prompt say theirs, with tiles or without */
-    w->scratch = pal_alloc(pal_watch_bytes(m->bundle.model), 1);
-    bool fits = o->view.heads && o->next.heads && o->map_floats && o->map_halves && w->followed && w->scratch &&
-                w->variances;
-    if (tiles) {
-        w->tiles = pal_alloc(layers, sizeof *w->tiles);
-        w->writes = pal_alloc(layers * heads, sizeof(float));
-        w->windows = pal_alloc(PIECE * layers, sizeof(float));
-        fits = fits && w->tiles && w->writes && w->windows;
-    }
-    if (fits) return o;
+    o->view.at.heads = pal_alloc((size_t)heads, sizeof(int));
+    o->next.at.heads = pal_alloc((size_t)heads, sizeof(int));
+    if (pal_look_make(&o->look, m->bundle.model, tiles) && o->view.at.heads && o->next.at.heads) return o;
     serve_observe_free(o);
     return NULL;
 }
@@ -136,7 +117,7 @@ static bool read_observe(serve_fields *outer, serve_job *job) {
     bool tiles = true;
     if (value && !json_is_object(value)) return serve_wrong(outer, "observe", "an object");
     serve_fields f = { .x = outer->x, .root = value, .result = MHD_NO, .prefix = "observe." };
-    bool fine = serve_boolean(&f, "tiles", &tiles) && serve_integer(&f, "every", 0, PIECE, &every) &&
+    bool fine = serve_boolean(&f, "tiles", &tiles) && serve_integer(&f, "every", 0, PAL_LONGEST_PIECE, &every) &&
                 serve_integer(&f, "from", 0, INT64_MAX / 2, &from);
     if (fine && !(job->observe = make(job->model, tiles))) fine = serve_no_memory(&f);
     if (fine) {
@@ -191,19 +172,20 @@ serve_result serve_observe_change(serve_exchange *x) {
     serve_view view = { 0 };
     int heads = 0;
     if (model) pal_model_widest(pal_model_config_of(model->bundle.model), &heads, NULL, NULL);
-    if (model) view.heads = pal_alloc((size_t)heads, sizeof(int));
+    if (model) view.at.heads = pal_alloc((size_t)heads, sizeof(int));
     const bool map = json_object_get(root, "map") != NULL, elements = json_object_get(root, "elements") != NULL;
     if (!model) f.result = serve_error(x, 404, "id", "no text that runs is observed as '%.40s'", x->parts[0]);
-    else if (!view.heads) f.result = serve_error(x, 500, NULL, "out of memory for a view");
+    else if (!view.at.heads) f.result = serve_error(x, 500, NULL, "out of memory for a view");
     else if (read_map(&f, model, "map.", &view) && read_elements(&f, model, &view)) {
         pthread_mutex_lock(&s->lock);
         serve_job *job = find_job(s, x->parts[0]); /* it may have ended meanwhile */
         if (job) {
             serve_view *to = &job->observe->next;
             if (map) {
-                to->map = view.map, to->layer = view.layer, to->size = view.size, to->mean = view.mean;
-                to->head_count = view.head_count;
-                memcpy(to->heads, view.heads, (size_t)view.head_count * sizeof *view.heads);
+                to->map = view.map, to->at.mean = view.at.mean;
+                to->at.layer = view.at.layer, to->at.size = view.at.size;
+                to->at.head_count = view.at.head_count;
+                memcpy(to->at.heads, view.at.heads, (size_t)view.at.head_count * sizeof *view.at.heads);
             }
             if (elements) {
                 to->element_count = view.element_count;
@@ -215,19 +197,19 @@ serve_result serve_observe_change(serve_exchange *x) {
         f.result = job ? serve_reply_json(x, 200, json_pack("{s:s}", "id", x->parts[0]))
                        : serve_error(x, 404, "id", "no text that runs is observed as '%.40s'", x->parts[0]);
     }
-    pal_free(view.heads);
+    pal_free(view.at.heads);
     json_decref(root);
     return f.result;
 }
 
 void serve_observe_view(serve_observe *o) {
     if (!o->changed) return;
-    int *heads = o->view.heads;
-    memcpy(heads, o->next.heads, (size_t)o->next.head_count * sizeof *heads);
+    int *heads = o->view.at.heads;
+    memcpy(heads, o->next.at.heads, (size_t)o->next.at.head_count * sizeof *heads);
     o->view = o->next;
-    o->view.heads = heads;
-    o->watch.elements = o->view.elements;
-    o->watch.element_count = o->view.element_count;
+    o->view.at.heads = heads;
+    o->look.watch.elements = o->view.elements;
+    o->look.watch.element_count = o->view.element_count;
     o->changed = false;
     o->mapped_at = -1;
     o->mapped = 0;
@@ -236,7 +218,7 @@ void serve_observe_view(serve_observe *o) {
 size_t serve_observe_known(const serve_observe *o) { return (size_t)o->from + 1; }
 
 void serve_observe_options(serve_observe *o, pal_session_options *options) {
-    options->watch = &o->watch;
+    options->watch = &o->look.watch;
     options->piece = o->every;
 }
 
@@ -249,7 +231,31 @@ void serve_observe_ready(serve_text *t, const pal_state *known) {
     o->index = o->position || pal_state_pending(state) >= 0 ? o->position + 1 : 0;
 }
 
-bool serve_observe_begin(serve_text *t) { return serve_observe_start(t, t->job->observe->position); }
+bool serve_observe_begin(serve_text *t) {
+    const serve_job *job = t->job;
+    return pal_frame_start(&job->observe->events, &job->model->bundle, job->id, job->model->name,
+                           job->observe->position, t->prompt->data, t->prompt->count);
+}
+
+static bool put_tiles(serve_text *t, int64_t from, int64_t position) {
+    serve_observe *o = t->job->observe;
+    return pal_frame_tiles(&o->events, t->job->model->bundle.model, &o->look.watch, from, position);
+}
+
+static bool put_map(serve_text *t, pal_bytes *to) {
+    serve_observe *o = t->job->observe;
+    const pal_state *state = pal_session_state(t->session);
+    o->mapped_at = pal_state_position(state);
+    return pal_frame_map(to, state, &o->view.at, &o->look);
+}
+
+/* Into its reply. */
+static bool put_end(serve_text *t, int64_t position) {
+    serve_job *job = t->job;
+    return serve_job_event(job, json_pack("{s:s, s:s?, s:I, s:o, s:o}", "type", "end", "finish_reason", serve_finish(t),
+                                          "position", (json_int_t)position, "text",
+                                          pal_json_bytes(t->text.data, t->text.size), "usage", serve_counts_json(job)));
+}
 
 /* A copy of the memory every so often, so that a replay need not read from the beginning. */
 static void keep(serve_text *t, const pal_state *state) {
@@ -274,15 +280,15 @@ static bool frame(serve_text *t, const pal_state *state) {
     const int64_t from = o->position, position = pal_state_position(state);
     o->position = position;
     keep(t, state);
-    return position <= o->from || position == from || serve_observe_tiles(t, from, position);
+    return position <= o->from || position == from || put_tiles(t, from, position);
 }
 
 bool serve_observe_on_token(serve_text *t, const pal_token *token) {
     serve_observe *o = t->job->observe;
     const pal_state *state = pal_session_state(t->session);
     if (token->id < 0) return true;
-    if (token->prompt) return serve_observe_token(t, token, o->index++);
-    return serve_observe_token(t, token, pal_state_position(state)) && frame(t, state);
+    const int64_t index = token->prompt ? o->index++ : pal_state_position(state);
+    return pal_frame_token(&o->events, &t->job->model->bundle, token, index) && (token->prompt || frame(t, state));
 }
 
 bool serve_observe_on_read(serve_text *t, const pal_state *state) { return frame(t, state); }
@@ -290,7 +296,7 @@ bool serve_observe_on_read(serve_text *t, const pal_state *state) { return frame
 bool serve_observe_last_map(serve_text *t) {
     serve_observe *o = t->job->observe;
     if (!o->view.map || o->mapped_at == pal_state_position(pal_session_state(t->session))) return true;
-    return serve_observe_map(t, &o->events);
+    return put_map(t, &o->events);
 }
 
 bool serve_observe_publish(serve_text *t) {
@@ -302,8 +308,8 @@ bool serve_observe_publish(serve_text *t) {
     if (fits && t->session && o->view.map && job->reply.size - job->sent < SERVE_MAP_ROOM &&
         now - o->mapped >= SERVE_MAP_SECONDS && o->position > o->from && o->mapped_at != o->position) {
         o->mapped = now;
-        fits = serve_observe_map(t, &job->reply);
+        fits = put_map(t, &job->reply);
     }
-    if (fits && t->done && t->finish != PAL_FINISH_ERROR) fits = serve_observe_end(t, o->position);
+    if (fits && t->done && t->finish != PAL_FINISH_ERROR) fits = put_end(t, o->position);
     return fits;
 }

@@ -4,6 +4,7 @@
 #define PAL_SERVE_OBSERVE_H
 
 #include "base/context.h"
+#include "infer/frames.h"
 #include "model/model.h"
 #include "palimpsa/watch.h"
 #include "serve/inside.h"
@@ -17,9 +18,7 @@ static const double SERVE_MAP_SECONDS = 0.1;
 /* What is shown next to the tiles; may change while the text runs. */
 typedef struct serve_view {
     bool map;
-    int layer, size, head_count;
-    int *heads; /* (heads of the model) */
-    bool mean;  /* of a block, not its largest */
+    pal_map_view at;
     pal_element elements[PAL_ELEMENTS];
     int element_count;
 } serve_view;
@@ -29,23 +28,14 @@ struct serve_observe {
     int every;
     /* The worker's, once the job is in the queue. */
     serve_view view;
-    pal_watch watch;
+    pal_look look;
     pal_bytes events;        /* to be published */
     int64_t index, position; /* of the next token of a prompt; after the last frame */
     int64_t mapped_at, kept_at;
     double mapped;
-    float *map_floats;
-    uint16_t *map_halves;
     /* Both threads. */
     serve_view next; /* what is to be shown from now on */
     bool changed;
 };
-
-/* frames.c: into the job's events; false: no memory. */
-bool serve_observe_start(serve_text *text, int64_t position);
-bool serve_observe_token(serve_text *text, const pal_token *token, int64_t index);
-bool serve_observe_tiles(serve_text *text, int64_t from, int64_t position);
-bool serve_observe_map(serve_text *text, pal_bytes *to);
-bool serve_observe_end(serve_text *text, int64_t position); /* into its reply */
 
 #endif

@@ -89,6 +89,11 @@ static const row change_rows[] = {
     { "elements", "array", 0, PAL_ELEMENTS, "lists [layer, head, key, value] to follow", false },
     { 0 },
 };
+static const row attribution_rows[] = {
+    { "model", "string", 0, 0, "a name of /v1/models; any when one is served", false },
+    { "prompt", "array", 1, 4096, "ids of a text from its beginning", true },
+    { 0 },
+};
 static const row name_rows[] = { { "name", "string", 0, 200, "what people call it", false }, { 0 } };
 static const row mark_rows[] = { { "name", "string", 1, 64, "letters, digits, dots, dashes, underscores", true },
                                  { 0 } };
@@ -103,6 +108,8 @@ static const struct {
     { "/v1/chat/completions", "post", "An answer to messages", "application/json", 200, chat_rows, text_rows },
     { "/v1/observe", "post", "A text with its memory", "text/event-stream", 200, observe_rows, text_rows },
     { "/v1/observe/{id}", "post", "What is shown of it", "application/json", 200, change_rows, NULL },
+    { "/v1/attribution", "post", "Which tokens wrote what the last one reads", "application/json", 200,
+      attribution_rows, NULL },
     { "/v1/recall", "get", "An example of recall: ?model=&pairs=&length=&seed=", "application/json", 200, NULL, NULL },
     { "/v1/runs", "get", "Training runs", "application/json", 200, NULL, NULL },
     { "/v1/runs/metrics", "get", "What a run logged: ?run=&from=", "application/json", 200, NULL, NULL },

@@ -31,6 +31,7 @@ static const serve_route routes[] = {
     { "GET", "/v1/models", serve_models, false },
     { "GET", "/v1/models/{}", serve_model_get, false },
     { "GET", "/v1/recall", serve_recall, false },
+    { "POST", "/v1/attribution", serve_attribution, .aside = true },
     { "GET", "/v1/runs", serve_runs, false },
     { "GET", "/v1/runs/metrics", serve_run_metrics, false },
     { "GET", "/v1/memories", serve_memories, false },
@@ -322,7 +323,7 @@ static serve_result access_handler(void *user, struct MHD_Connection *connection
     if (x->answered) return MHD_YES;
     if (x->job) return serve_job_answer(x);
     if (x->was_aside) return serve_after_aside(x);
-    return x->body.size > SERVE_LONG_BODY ? serve_read_aside(x) : x->route->run(x);
+    return x->route->aside || x->body.size > SERVE_LONG_BODY ? serve_read_aside(x) : x->route->run(x);
 }
 
 static void on_completed(void *user, struct MHD_Connection *connection, void **state,

@@ -26,7 +26,7 @@ declare -A may=(
 )
 declare -A room_of=(
     [status]=base [context]=base [view]=base [matrix]=base [batch]=base [timing]=base
-    [memory]=memory [config]=layers [model]=model [state]=model [watch]=model [windows]=model [surgery]=model
+    [memory]=memory [config]=layers [model]=model [state]=model [watch]=model [windows]=model [attribution]=model [surgery]=model
     [safetensors]=format [tokenizer]=text
     [grammar]=grammar [sampler]=infer [session]=infer [bundle]=infer [score]=eval [evaluate]=eval [train]=train [convert]=convert
 )

@@ -65,8 +65,9 @@ size_t pal_delta_scratch_floats(const pal_linear_kernels *kernels, pal_cpu_level
     PAL_DELTA_CARRYING_RULE(word, rule, PAL_CARRIES_NONE, NULL, more_inputs, __VA_ARGS__)
 /* The same for a rule with a second part. */
 #define PAL_DELTA_CARRYING_RULE(word, rule, how_many, second_part, more_inputs, ...) \
+    enum { word##_inputs = PAL_INPUT_Q | PAL_INPUT_K | PAL_INPUT_V | (more_inputs) };  \
     static const pal_linear_kernels word##_kernels = {                               \
-        .inputs = PAL_INPUT_Q | PAL_INPUT_K | PAL_INPUT_V | (more_inputs),           \
+        .inputs = word##_inputs,                                                     \
         .carries = how_many,                                                         \
         .forward = pal_delta_forward_variants,                                       \
         .backward = pal_delta_backward_variants,                                     \

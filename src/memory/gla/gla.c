@@ -14,8 +14,9 @@ static size_t scratch_floats(const pal_linear_kernels *kernels, pal_cpu_level le
     return pal_linear_chunk_scratch(n, dk) + (size_t)n * (pass == PAL_BACKWARD ? 4 * k + 3 * v : 2 * k + 2 * v);
 }
 
+enum { gla_inputs = PAL_INPUT_Q | PAL_INPUT_K | PAL_INPUT_V | PAL_INPUT_G };
 static const pal_linear_kernels kernels = {
-    .inputs = PAL_INPUT_Q | PAL_INPUT_K | PAL_INPUT_V | PAL_INPUT_G,
+    .inputs = gla_inputs,
     .forward = pal_gla_forward_variants,
     .backward = pal_gla_backward_variants,
     .step = pal_gla_step_variants,

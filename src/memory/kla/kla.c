@@ -17,8 +17,11 @@ static size_t scratch_floats(const pal_linear_kernels *kernels, pal_cpu_level le
     return 2 * tokens * values + (8 * tokens + 4) * PAL_KLA_VALUES;
 }
 
+enum {
+    kla_inputs = PAL_INPUT_Q | PAL_INPUT_K | PAL_INPUT_V | PAL_INPUT_B | PAL_INPUT_IP | PAL_INPUT_KEEP | PAL_INPUT_DRIFT
+};
 static const pal_linear_kernels kernels = {
-    .inputs = PAL_INPUT_Q | PAL_INPUT_K | PAL_INPUT_V | PAL_INPUT_B | PAL_INPUT_IP | PAL_INPUT_KEEP | PAL_INPUT_DRIFT,
+    .inputs = kla_inputs,
     .carries = PAL_CARRIES_MATRIX,
     .forward = pal_kla_forward_variants,
     .backward = pal_kla_backward_variants,

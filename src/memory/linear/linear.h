@@ -83,8 +83,8 @@ void pal_linear_forward(const pal_linear_kernels *kernels, const pal_context *cx
 void pal_linear_backward(const pal_linear_kernels *kernels, const pal_context *cx, const pal_memory_run *run);
 void pal_linear_step(const pal_linear_kernels *kernels, const pal_context *cx, const pal_memory_run *run);
 
-/* The rule `word` from its kernels; further arguments are fields of pal_memory_rule. The second form has a compare of
- * its own. */
+/* The rule `word` from its kernels; word_inputs are its inputs, as a constant; further arguments are fields of
+ * pal_memory_rule. The second form has its own compare. */
 #define PAL_LINEAR_RULE(word, its_kernels, ...) \
     PAL_LINEAR_COMPARED_RULE(word, its_kernels, pal_linear_compare, __VA_ARGS__)
 #define PAL_LINEAR_COMPARED_RULE(word, its_kernels, its_compare, ...)                                                  \
@@ -123,7 +123,7 @@ void pal_linear_step(const pal_linear_kernels *kernels, const pal_context *cx, c
         pal_linear_step(&(its_kernels), cx, run);                                                                      \
     }                                                                                                                  \
     const pal_memory_rule pal_rule_##word = { .name = #word,                                                           \
-                                              .inputs = (its_kernels).inputs,                                          \
+                                              .inputs = word##_inputs,                                                 \
                                               .part_floats = word##_part_floats,                                       \
                                               .state_floats = word##_state_floats,                                     \
                                               .saved_floats = word##_saved_floats,                                     \

@@ -27,6 +27,6 @@ typedef struct {
 
 typedef void pal_tile_product_fn(pal_tile_form form, int M, int N, int K, pal_tile_operand A, pal_tile_operand B,
                                  float keep, float *C, size_t ldc);
-pal_tile_product_fn pal_tile_product_avx2, pal_tile_product_avx512, pal_tile_product_neon;
+pal_tile_product_fn pal_tile_product_avx2, pal_tile_product_avx512, pal_tile_product_neon, pal_tile_product_simd128;
 
 #endif

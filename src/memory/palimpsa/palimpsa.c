@@ -418,6 +418,9 @@ size_t pal_palimpsa_scratch(int dk, int values, pal_memory_pass pass) {
 #elif PAL_ARM64
     const size_t neon = pal_palimpsa_scratch_neon(dk, values, pass);
     if (neon > most) most = neon;
+#elif PAL_WASM
+    const size_t simd128 = pal_palimpsa_scratch_simd128(dk, values, pass);
+    if (simd128 > most) most = simd128;
 #endif
     return most;
 }
@@ -428,7 +431,7 @@ PAL_VARIANTS(palimpsa_step)
 PAL_VARIANTS(palimpsa_bound)
 
 int pal_palimpsa_bound_width(pal_cpu_level level) {
-    return level == PAL_CPU_AVX512 ? 16 : level == PAL_CPU_AVX2 ? 8 : level == PAL_CPU_NEON ? 4 : 1;
+    return level == PAL_CPU_AVX512 ? 16 : level == PAL_CPU_AVX2 ? 8 : level == PAL_CPU_REF ? 1 : 4;
 }
 
 const pal_memory_rule pal_rule_palimpsa = {

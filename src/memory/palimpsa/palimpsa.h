@@ -79,5 +79,6 @@ size_t pal_palimpsa_scratch_ref(int dk, int values, pal_memory_pass pass);
 size_t pal_palimpsa_scratch_avx2(int dk, int values, pal_memory_pass pass);
 size_t pal_palimpsa_scratch_avx512(int dk, int values, pal_memory_pass pass);
 size_t pal_palimpsa_scratch_neon(int dk, int values, pal_memory_pass pass);
+size_t pal_palimpsa_scratch_simd128(int dk, int values, pal_memory_pass pass);
 
 #endif

@@ -1,0 +1,11 @@
+# The library as WebAssembly, by Debian's emscripten and the libraries of scripts/static_libraries.sh wasm32-emscripten.
+include(/usr/share/emscripten/cmake/Modules/Platform/Emscripten.cmake)
+set(own_libraries "${CMAKE_CURRENT_LIST_DIR}/../build-libraries/wasm32-emscripten")
+cmake_path(NORMAL_PATH own_libraries)
+set(ENV{PKG_CONFIG_LIBDIR} "${own_libraries}/lib/pkgconfig")
+list(APPEND CMAKE_FIND_ROOT_PATH "${own_libraries}")
+set(CMAKE_C_FLAGS_INIT "-msimd128")
+set(PALIMPSA_MATMUL plain CACHE STRING "" FORCE)
+foreach(part IN ITEMS PROGRAM FIGURES TESTS MPI SERVE)
+    set(PALIMPSA_${part} OFF CACHE BOOL "" FORCE)
+endforeach()
