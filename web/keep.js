@@ -62,6 +62,13 @@ export async function keep(c, n, name = c.name) {
 // A second conversation with the first n tokens, and a memory that is a fork of this one's.
 export async function fork(c, n) {
     const name = `${c.name}, fork at ${n}`;
+    if (!api.hasServer()) {
+        const copy = newConversation(c.model, { name, parent: c, recording: c.recording.fork(n) });
+        copy.queries = c.queries;
+        openConversation(copy);
+        emit('conversations');
+        return copy;
+    }
     if (c.kept) await refreshMemories();
     if (!c.kept || c.kept.at < n || c.kept.marks.includes(n)) await keep(c, n);
     const mark = markBefore(c.kept, n),

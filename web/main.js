@@ -23,9 +23,11 @@ import { LONGEST_LINK, csvOf, jsonOf, linkOf, pictureOf, queriesOf, tableOf, unp
 import { initTalk } from './talk.js';
 import { initTokens, setColour } from './tokens.js';
 import { initSide } from './side.js';
+import { chapterNow, hasStory, initStory, showChapter } from './story.js';
 import { drawTraining, initTraining, syncTrainingControls, training } from './training.js';
 
-const VIEWS = ['talk', 'compare', 'training'];
+const VIEWS = ['story', 'talk', 'compare', 'training'],
+    open = () => VIEWS.filter(name => !$(`tab-${name}`).hidden);
 
 function show(view, focus = false) {
     app.view = VIEWS.includes(view) ? view : 'talk';
@@ -82,6 +84,7 @@ function openMenu() {
     const menu = h(
         'div',
         { class: 'menu', role: 'menu', id: 'take-menu', 'aria-label': 'Share' },
+        ...(app.view === 'story' ? [] : [
         item('Picture of this view (PNG)', async () => saveBlob(await pictureOf(app.view), `${stem()}.png`)),
         item('Numbers (CSV)', () =>
             saveBlob(new Blob([csvOf(tableOf(app.view))], { type: 'text/csv' }), `${stem()}.csv`),
@@ -89,6 +92,7 @@ function openMenu() {
         item('Numbers (JSON)', () =>
             saveBlob(new Blob([jsonOf(app.view)], { type: 'application/json' }), `${stem()}.json`),
         ),
+        ]),
         item('Link to this view', async () => {
             const link = linkOf(app.view);
             if (link.length > LONGEST_LINK)
@@ -183,6 +187,9 @@ async function restore(q) {
             if (hasElement(c.recording.layers, element)) await chooseElement(element);
         }
         emit('tokens', 'layer', 'conversations');
+    } else if (view === 'story') {
+        show('story');
+        if (q.get('chapter')) await showChapter(q.get('chapter'));
     } else if (view === 'compare') {
         show('compare');
         if (q.get('a')) setCompareModel(compare.sides[0], q.get('a'));
@@ -217,8 +224,9 @@ async function restore(q) {
 function initFrame() {
     for (const name of VIEWS) $(`tab-${name}`).addEventListener('click', () => show(name));
     document.querySelector('.tabs').addEventListener('keydown', e => {
-        const step = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
-        if (step) show(VIEWS[(VIEWS.indexOf(app.view) + step + VIEWS.length) % VIEWS.length], true);
+        const step = { ArrowRight: 1, ArrowLeft: -1 }[e.key],
+            views = open();
+        if (step) show(views[(views.indexOf(app.view) + step + views.length) % views.length], true);
     });
     $('theme').addEventListener('click', () => {
         wish = NEXT[wish];
@@ -256,8 +264,18 @@ async function start() {
     initMemory();
     initCompare();
     initTraining();
-    await api.connect();
-    app.models = await api.models();
+    initStory();
+    const waiting = setTimeout(() => ($('loading').hidden = false), 150);
+    try {
+        await api.connect(share => ($('loaded').value = share));
+        app.models = await api.models();
+    } finally {
+        clearTimeout(waiting);
+        $('loading').hidden = true;
+    }
+    $('tab-story').hidden = !hasStory(app.models);
+    if (!api.hasServer()) document.documentElement.dataset.carrier = 'local';
+    $('tab-training').hidden = !api.hasServer();
     fill($('model'), ...app.models.map(m => h('option', { value: m.id, text: m.id })));
     const first = app.models[0];
     emit('models');
@@ -268,7 +286,7 @@ async function start() {
     if (q.get('view') === 'talk' && q.get('model')) await guard(restore)(q);
     if (!app.current) {
         openConversation(newConversation(first?.id ?? ''));
-        show(first ? 'talk' : 'training');
+        show(!first ? 'training' : api.hasServer() ? 'talk' : 'story');
         if (q.get('view')) await guard(restore)(q);
     }
     emit('conversations', 'memories');

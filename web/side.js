@@ -87,13 +87,17 @@ const drawConversations = perFrame(() => {
                                 emit('conversations');
                             },
                         ],
-                        [
-                            'Keep memory',
-                            async () => {
-                                await keep(c, c.recording.ids.length);
-                                notice('The memory is kept');
-                            },
-                        ],
+                        ...(api.hasServer()
+                            ? [
+                                  [
+                                      'Keep memory',
+                                      async () => {
+                                          await keep(c, c.recording.ids.length);
+                                          notice('The memory is kept');
+                                      },
+                                  ],
+                              ]
+                            : []),
                         ['Close', () => dropConversation(c)],
                     ],
                 }),

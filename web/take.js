@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What one sees, to take along: a picture, the numbers, or a link that shows the same again.
 
+import { chapterNow } from './story.js';
 import { app, colourOf, theme } from './app.js';
 import {
     FONT_LABEL,
@@ -376,6 +377,8 @@ export function linkOf(view) {
         set('colour', app.colourBy);
         set('reduce', app.reduce === 'max' ? null : app.reduce);
         if (app.element) set('element', `${app.element.head}.${app.element.key}.${app.element.value}`);
+    } else if (view === 'story') {
+        set('chapter', chapterNow());
     } else if (view === 'compare') {
         const [a, b] = compare.sides;
         set('a', a.model);

@@ -247,7 +247,7 @@ const drawCard = perFrame(() => {
                     await rollBack(c, n);
                     notice(`Rolled back to ${n} tokens`);
                 }),
-                act('Keep memory here', 'The server keeps the memory as it is after this token', async () => {
+                api.hasServer() && act('Keep memory here', 'The server keeps the memory as it is after this token', async () => {
                     await keep(c, n);
                     notice('The memory is kept');
                 }),
