@@ -94,11 +94,12 @@ static void add_run(search *found, const char *run) {
     struct stat about;
     const int file = open_file(found->server, run, "metrics.jsonl", &about);
     if (file < 0) return;
-    const time_t now = time(NULL);
+    json_t *settings = settings_of(found->server, run), *step = last_step(file, about.st_size);
+    const json_int_t steps = json_integer_value(json_object_get(settings, "steps")); /* 0: not said */
+    const bool ended = steps && json_integer_value(step) >= steps;
     json_t *one = json_pack("{s:o, s:o, s:I, s:I, s:o, s:b}", "name", pal_json_bytes(run, strlen(run)), "settings",
-                            settings_of(found->server, run), "updated", (json_int_t)about.st_mtime, "bytes",
-                            (json_int_t)about.st_size, "step", last_step(file, about.st_size), "running",
-                            now - about.st_mtime < FRESH);
+                            settings, "updated", (json_int_t)about.st_mtime, "bytes", (json_int_t)about.st_size, "step",
+                            step, "running", !ended && time(NULL) - about.st_mtime < FRESH);
     pal_json_append(found->list, one);
     close(file);
 }

@@ -101,6 +101,9 @@ with tempfile.TemporaryDirectory() as folder:
         found = {r["name"]: r for r in s.get("/v1/runs")["data"]}
         assert set(found) == {"first", "deep/er", hostile, "broken"} and found["deep/er"]["settings"] == {"model": "deep/er", "task": "mqar"}, found
         assert found["first"]["step"] == 2 and found[hostile]["running"] and not found["first"]["running"] and found["broken"]["settings"] is None and found["broken"]["step"] is None
+        for steps, running in ((2, False), (3, True), (0, True), (None, True)):  # a finished run is not running, however young its last line
+            (runs / "deep/er/config.json").write_text(json.dumps({"model": "deep/er", "task": "mqar", "steps": steps}))
+            assert next(r for r in s.get("/v1/runs")["data"] if r["name"] == "deep/er")["running"] == running, steps
         for name in ("first", "deep/er", hostile):
             rows = metrics(s, name)
             assert [r["step"] for r in rows["rows"]] == [1, 2] and rows["rows"][0]["n_t"] == [1.5, None] and not rows["more"] and not rows["reset"]
