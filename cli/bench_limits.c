@@ -104,7 +104,8 @@ double bench_block_parameters(const pal_model *model) {
 /* Of an embedding that is not the head too, a step reads one row a sequence. */
 bench_moved bench_step_moved(const pal_model *model, int context, int batch) {
     const bool tied = pal_model_config_of(model)->tied;
-    bench_moved moved = { .state = 2.0 * batch * (double)pal_state_bytes(model, context) };
+    const double fixed = (double)pal_state_bytes(model, 0), all = (double)pal_state_bytes(model, context);
+    bench_moved moved = { .state = batch * (fixed + all) }; /* what grows is read, and a token added to it */
     for (size_t i = 0; i < pal_model_weight_count(model); i++) {
         const pal_weight *w = pal_model_weight(model, i);
         const double bytes = (double)pal_weight_bytes(w);

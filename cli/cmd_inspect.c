@@ -10,6 +10,7 @@
 #include "cli.h"
 #include "format/json.h"
 #include "infer/session.h"
+#include "machine.h"
 #include "model/config.h"
 #include "model/model.h"
 #include "named_model.h"
@@ -43,6 +44,7 @@ typedef struct {
     size_t generating;               /* working memory of generate, besides weights and state */
     pal_plan kept, recomputed;       /* working memory of training */
     size_t training;                 /* weights, gradients, two moments, working memory */
+    cli_machine machine;
 } inspection;
 
 static const pal_dtype small_types[] = { PAL_F16, PAL_Q8_0, PAL_Q4_K };
@@ -81,7 +83,8 @@ static int inspect(inspection *in, const pal_model *model, const pal_context *cx
     work.recompute = true;
     if (pal_work_plan(&in->recomputed, model, cx, &work, &err)) return cli_fail(&err);
     in->training = 4 * sizeof(float) * pal_model_parameters(model);
-    return CLI_OK;
+    return cli_machine_ask(&in->machine, model, cx, in->weights + in->state + in->generating, o->context, small_types,
+                           in->smaller, PAL_COUNT(small_types));
 }
 
 static void print_bytes(const char *label, size_t bytes, const char *note) {
@@ -157,7 +160,11 @@ static void type_shares(char *text, size_t size, const inspection *in) {
 static void print_mixer(const inspection *in, const pal_mixer_spec *m, int mlp) {
     printf(", %d heads of %d keys x %d values", m->heads, m->dk, m->dv);
     if (m->key_heads != m->heads)
-        printf(", %s %d", m->kind == PAL_MIXER_M ? "key groups" : "key-value heads", m->key_heads);
+        printf(", %s %d",
+               m->kind == PAL_MIXER_M           ? "key groups"
+               : pal_config_kinds[m->kind].attends ? "key-value heads"
+                                                : "key heads",
+               m->key_heads);
     if (m->conv) printf(", %d taps", m->conv);
     if (mlp) printf(", MLP %d", mlp);
     if (m->rank && group_parameters(in->model, "importance")) printf(", gate rank %d", m->rank);
@@ -192,7 +199,8 @@ static void print_human(const inspection *in, const inspect_options *o) {
     if (c->vocab_rows != c->vocab) printf(" (%d rows)", c->vocab_rows);
     if (!c->hybrid) print_mixer(in, &c->block[0].mixer[0], c->block[0].mlp);
     printf("%s\n", c->tied ? ", tied head" : "");
-    for (int b = 0; b < c->blocks && c->hybrid; b++) print_block(in, b);
+    for (int b = 0; b < c->blocks && c->hybrid; b++)
+        if (memchr(c->layer_block, b, (size_t)c->layers)) print_block(in, b);
     print_rules(c);
     printf("parameters: %zu, of them %zu trained\n", pal_model_parameters(in->model), in->trainable);
     for (size_t g = 0; g < PAL_COUNT(groups); g++) {
@@ -218,6 +226,12 @@ static void print_human(const inspection *in, const inspect_options *o) {
     snprintf(note, sizeof note, "one row of %d tokens: weights, gradients, two moments, activations", o->row);
     print_bytes("training", in->training + in->kept.total, note);
     print_bytes("  with recomputed layers", in->training + in->recomputed.total, "a third more time for the blocks");
+    if (in->model->source.ignored) {
+        snprintf(note, sizeof note, "%zu tensors outside the text model, for pictures or for drafts",
+                 in->model->source.ignored);
+        print_bytes("ignored", in->model->source.ignored_bytes, note);
+    }
+    cli_machine_print(&in->machine);
     if (!o->tensors) return;
     printf("tensors:\n");
     for (size_t i = 0; i < pal_model_weight_count(in->model); i++) {
@@ -302,6 +316,9 @@ static int print_json(const inspection *in, const inspect_options *o) {
     pal_json_set(root, "row", json_integer(o->row));
     pal_json_set(root, "training_bytes", plan_json(&in->kept, in->training));
     pal_json_set(root, "training_bytes_recomputed", plan_json(&in->recomputed, in->training));
+    pal_json_set(root, "ignored_tensors", json_integer((json_int_t)in->model->source.ignored));
+    pal_json_set(root, "ignored_bytes", json_integer((json_int_t)in->model->source.ignored_bytes));
+    pal_json_set(root, "machine", cli_machine_json(&in->machine));
     if (o->tensors) {
         json_t *list = json_array();
         for (size_t i = 0; i < pal_model_weight_count(in->model); i++) {
@@ -424,8 +441,10 @@ int cmd_inspect(int argc, char **argv) {
         .about = "Shows what a model is and what it needs.\n\n"
                  "Prints kind, sizes, the memory rule of each layer and parameters by group; and bytes of "
                  "weights (as stored, and as 'palimpsa convert --dtype' would store them), of a sequence's "
-                 "state, of generating and of training. For a run directory it takes the newest "
-                 "checkpoint, for a NAME what 'train --model NAME' would make.\n\n"
+                 "state, of generating and of training; and whether it runs here: RAM that is needed and free, "
+                 "and for models larger than 64 MiB the speed that follows from reading RAM and multiplying "
+                 "matrices, both measured for a moment. For a run directory it takes the newest checkpoint, for a "
+                 "NAME what 'train --model NAME' would make.\n\n"
                  "--windows reads a text and ranks the layers by their memory window N_t = 1/(1-exp(-A "
                  "dt)) in tokens, the median over heads, then positions. Metaplasticity does most where "
                  "windows are long ('palimpsa convert --metaplastic').\n\n"

@@ -21,7 +21,7 @@ class Model:
         self.check(self.lib.pal_context_new(ctypes.byref(self.cx), 0, None, ctypes.byref(self.err)))
         self.check(self.lib.pal_model_open(ctypes.byref(self.model), str(path).encode(), 0, self.cx, ctypes.byref(self.err)))
         head = ctypes.cast(self.lib.pal_model_config_of(self.model), ctypes.POINTER(ctypes.c_int))
-        self.vocab, self.rows = head[4], head[5]
+        self.vocab, self.rows = head[2], head[3]
         self.check(self.lib.pal_work_new(ctypes.byref(self.work), self.model, self.cx, ctypes.byref(WorkOptions(tokens=256)), ctypes.byref(self.err)))
         self.check(self.lib.pal_state_new(ctypes.byref(self.state), self.model, 4096, ctypes.byref(self.err)))
 

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "format/families/family.h"
 #include "format/json.h"
 #include "format/model_dir.h"
 #include "model/model.h"
@@ -237,6 +238,32 @@ static void what_is_not_supported_is_refused_by_name(void **state) {
     }
 }
 
+/* Converters state that a model has no experts, or leave it out. */
+static void gguf_files_may_state_that_there_are_no_experts(void **state) {
+    (void)state;
+    static const struct {
+        const char *key;
+        int value;
+        bool taken;
+    } cases[] = { { NULL, 0, true }, { "expert_count", 0, true }, { "expert_count", 64, false } };
+    const pal_family *granite = pal_family_of_gguf("granitehybrid");
+    char path[TEST_PATH + 32];
+    json_t *config, *pairs, *back;
+    pal_error why;
+    snprintf(path, sizeof path, "%s/config.json", family("granite_4_h"));
+    OK(pal_json_read(&config, path, err));
+    OK(pal_family_to_gguf(&pairs, granite, config, path, err));
+    for (size_t i = 0; i < PAL_COUNT(cases); i++) {
+        if (cases[i].key) json_object_set_new(pairs, cases[i].key, json_integer(cases[i].value));
+        const pal_status st = pal_family_from_gguf(&back, granite, pairs, 288, false, "file.gguf", &why);
+        if (cases[i].taken != (st == PAL_OK)) fail_msg("case %zu: %s", i, st ? why.text : "was taken");
+        if (st) assert_non_null(strstr(why.text, "file.gguf: granitehybrid.expert_count is 64, expected 0"));
+        json_decref(back);
+    }
+    json_decref(pairs);
+    json_decref(config);
+}
+
 static int make_context(void **state) {
     (void)state;
     pal_error err;
@@ -255,6 +282,7 @@ int main(void) {
         cmocka_unit_test(matrices_stay_mapped),
         cmocka_unit_test(families_survive_every_conversion),
         cmocka_unit_test(what_is_not_supported_is_refused_by_name),
+        cmocka_unit_test(gguf_files_may_state_that_there_are_no_experts),
     };
     return cmocka_run_group_tests(tests, make_context, free_context);
 }

@@ -137,8 +137,7 @@ static void granite_from_gguf(pal_family_reader *r, json_t *to, bool head) {
         pal_family_refuse(
             r, "rope.scaling.finetuned",
             "false; with rotary positions such files turn other channels than the model was trained with");
-    if (pal_family_size_or(r, "expert_count", 1) > 1 ||
-        (pal_family_value(r, "expert_count") && !r->st && pal_family_element(r, "expert_count", 0) != 0))
+    if (pal_family_value(r, "expert_count") && pal_family_element(r, "expert_count", 0))
         pal_family_refuse(r, "expert_count", "0: of this family models without experts are run");
     if (inner % hidden || inner % heads)
         pal_family_refuse(r, "ssm.inner_size", "a multiple of embedding_length and of ssm.time_step_rank");
