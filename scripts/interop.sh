@@ -11,7 +11,7 @@ passed=0 failed=0 skipped=0
 # The recorded scores are of this version of lm-eval, and lm_eval_tasks.py calls functions that are its own affair.
 packages=(numpy torch transformers safetensors tokenizers sentencepiece gguf llama-cpp-python lm-eval==0.4.13 accelerate openai schemathesis tenacity aiohttp
           tiktoken)
-comparisons=(tokenizers sentencepieces tokenizers-gguf checkpoints-torch checkpoints-transformers checkpoints-llama-cpp families-transformers families-llama-cpp encoders blocks lm-eval lm-eval-odd serve-clients serve-lm-eval)
+comparisons=(tokenizers sentencepieces tokenizers-gguf checkpoints-torch checkpoints-transformers checkpoints-llama-cpp families-transformers families-llama-cpp encoders blocks lm-eval lm-eval-odd serve-clients serve-lm-eval chat-tools)
 
 . scripts/choose.sh
 choose comparison "${comparisons[@]}"
@@ -93,6 +93,11 @@ if [ -d "$golden/eval/model" ]; then
 else
     skip lm-eval-odd "PALIMPSA_GOLDEN names no recorded model with a tokenizer"
     skip serve-clients "PALIMPSA_GOLDEN names no recorded model with a tokenizer"
+fi
+if [ -d "$data/chat_templates" ]; then
+    compare chat-tools "openai pydantic transformers jinja2" chat_tools.py build/palimpsa "$data/chat_templates"
+else
+    compare chat-tools "openai pydantic transformers jinja2" chat_tools.py build/palimpsa
 fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -238,8 +238,7 @@ static const char *finish_of(const serve_text *t) {
     return finish && strcmp(finish, "stop") == 0 && t->said.calls.count ? "tool_calls" : finish;
 }
 
-static json_t *choice(const serve_text *t, const char *key, json_t *said, size_t tokens_from) {
-    const char *finish = finish_of(t);
+static json_t *choice(const serve_text *t, const char *key, json_t *said, const char *finish, size_t tokens_from) {
     return json_pack("{s:i, s:o, s:o, s:o}", "index", t->index, key, said, "logprobs",
                      t->job->logprobs ? logprobs_json(t, tokens_from) : json_null(), "finish_reason",
                      finish ? json_string(finish) : json_null());
@@ -265,26 +264,31 @@ static json_t *message(const serve_text *t) {
 json_t *serve_chat_json(const serve_job *job) {
     json_t *choices = json_array();
     for (size_t i = 0; i < job->count; i++)
-        pal_json_append(choices, choice(&job->texts[i], "message", message(&job->texts[i]), 0));
+        pal_json_append(choices,
+                        choice(&job->texts[i], "message", message(&job->texts[i]), finish_of(&job->texts[i]), 0));
     return envelope(job, "chat.completion", choices);
 }
 
-bool serve_chat_has_news(const serve_text *t) {
+static bool says_more(const serve_text *t) {
     const pal_reader *r = &t->said;
-    return t->finish || t->token_count > t->told_tokens || r->content.size > t->told_content ||
+    return t->token_count > t->told_tokens || r->content.size > t->told_content ||
            r->reasoning.size > t->told_reasoning || r->calls.count > t->told_calls;
 }
+
+bool serve_chat_has_news(const serve_text *t) { return says_more(t) || (t->finish && !t->told_finish); }
 
 json_t *serve_chat_chunk(serve_text *t) {
     const pal_reader *r = &t->said;
     json_t *said = json_object(), *choices = json_array();
+    const bool more = says_more(t);
+    const char *finish = more ? NULL : finish_of(t);
     if (!t->told_role) pal_json_set(said, "role", json_string("assistant"));
     if (r->reasoning.size > t->told_reasoning)
         pal_json_set(said, "reasoning_content", rest_json(&r->reasoning, t->told_reasoning));
     if (r->content.size > t->told_content) pal_json_set(said, "content", rest_json(&r->content, t->told_content));
     if (r->calls.count > t->told_calls) pal_json_set(said, "tool_calls", calls_json(t, t->told_calls, true));
-    pal_json_append(choices, choice(t, "delta", said, t->told_tokens));
-    t->told_role = true;
+    pal_json_append(choices, choice(t, "delta", said, finish, t->told_tokens));
+    t->told_role = true, t->told_finish = !more;
     t->told_reasoning = r->reasoning.size, t->told_content = r->content.size, t->told_calls = r->calls.count;
     t->told_text = t->text.size;
     t->told_tokens = t->token_count;

@@ -120,7 +120,7 @@ typedef struct serve_text {
     size_t told_characters;        /* of the tokens that were reported */
     bool begun;                    /* a token among them has text */
     size_t told_content, told_reasoning, told_calls; /* of a chat's stream */
-    bool told_role, told_end;
+    bool told_role, told_finish, told_end;
 } serve_text;
 
 struct serve_job {
@@ -441,7 +441,8 @@ json_t *serve_chat_json(const serve_job *job);
 /* A chunk of a stream with what a text has to say since the last one. */
 json_t *serve_completion_chunk(serve_text *text);
 json_t *serve_chat_chunk(serve_text *text);
-bool serve_chat_has_news(const serve_text *text); /* part of a call may have come, of which nothing is said yet */
+/* Whether there is a chunk: of a call that has begun nothing is said, and the reason of the end comes alone. */
+bool serve_chat_has_news(const serve_text *text);
 json_t *serve_usage(const serve_job *job);
 json_t *serve_counts_json(const serve_job *job); /* usage alone */
 serve_reader serve_read_completion, serve_read_chat;

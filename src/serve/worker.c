@@ -136,8 +136,10 @@ static bool tell_news(serve_text *t) {
     serve_job *job = t->job;
     if (t->finish == PAL_FINISH_ERROR) return serve_job_event(job, serve_error_json(t->status, NULL, t->error));
     if (job->observe || (t->text.size == t->told_text && t->token_count == t->told_tokens && !t->finish)) return true;
-    if (job->chat && !serve_chat_has_news(t)) return true;
-    return serve_job_event(job, job->chat ? serve_chat_chunk(t) : serve_completion_chunk(t));
+    if (!job->chat) return serve_job_event(job, serve_completion_chunk(t));
+    while (serve_chat_has_news(t))
+        if (!serve_job_event(job, serve_chat_chunk(t))) return false;
+    return true;
 }
 
 /* What is new in the texts of a stream. With the lock. */

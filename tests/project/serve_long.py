@@ -80,7 +80,7 @@ with tempfile.TemporaryDirectory() as folder:
         answer = s.complete(prompt="a\u00e9\u4e2db", logprobs=0, echo=True, max_tokens=0)["choices"][0]
         assert answer["logprobs"]["text_offset"] == [0, 1, 2, 2, 3, 3, 3] and answer["text"][3] == "b", answer
         events = s.stream("/v1/chat/completions", **talk, logprobs=True, logit_bias={"228": 100})  # each begins a character
-        assert ["role" in e["choices"][0]["delta"] for e in events] == [True] + [False] * 7, events
+        assert ["role" in e["choices"][0]["delta"] for e in events] == [True] + [False] * 8, events  # the last says why it ends
 
     # Not more of them than may wait; and a signal ends those that do.
     s = Server(hybrid, "--max-queue", 1)
