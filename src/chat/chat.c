@@ -13,30 +13,35 @@
 #include "text/strings.h"
 #include "text/tokenizer.h"
 
+/* JSON with ' for ". */
 static const char probe_tools[] =
-    "[{\"type\": \"function\", \"function\": {\"name\": \"probe_tool\", \"description\": \"probes\", \"parameters\": "
-    "{\"type\": "
-    "\"object\", \"properties\": {\"place\": {\"type\": \"string\", \"description\": \"a place\"}, \"days\": "
-    "{\"type\": "
-    "\"integer\", \"description\": \"days\"}}, \"required\": [\"place\", \"days\"]}}}]";
+    "[{'type': 'function', 'function': {'name': 'probe_tool', 'description': 'probes', 'parameters': {'type': "
+    "'object', "
+    "'properties': {'place': {'type': 'string', 'description': 'a place'}, 'days': {'type': 'integer', 'description': "
+    "'days'}}, 'required': ['place', 'days']}}}]";
 static const char probe_call[] =
-    "[{\"role\": \"user\", \"content\": \"probe question\"}, {\"role\": \"assistant\", \"content\": %s, "
-    "\"tool_calls\": [{\"id\": "
-    "\"abcdefghi\", \"type\": \"function\", \"function\": {\"name\": \"probe_tool\", \"arguments\": {\"place\": "
-    "\"Paris\", "
-    "\"days\": 3}}}]}, {\"role\": \"tool\", \"tool_call_id\": \"abcdefghi\", \"name\": \"probe_tool\", \"content\": "
-    "\"probe "
-    "result\"}]";
-static const char probe_answer[] =
-    "[{\"role\": \"user\", \"content\": \"probe question\"}, {\"role\": \"assistant\", \"content\": \"probe answer\"}, "
-    "{\"role\": \"user\", \"content\": \"probe again\"}]";
-static const char probe_question[] = "[{\"role\": \"user\", \"content\": \"probe question\"}]";
+    "[{'role': 'user', 'content': 'probe question'}, {'role': 'assistant', 'content': %s, 'tool_calls': [{'id': "
+    "'abcdefghi', 'type': 'function', 'function': {'name': 'probe_tool', 'arguments': %s}}]}, {'role': 'tool', "
+    "'tool_call_id': 'abcdefghi', 'name': 'probe_tool', 'content': 'probe result'}]";
+static const char *const probe_contents[] = { "null", "''", "'probe answer'" };
+static const char *const probe_arguments[] = { "{'place': 'Paris', 'days': 3}",
+                                               "'{\\'place\\': \\'Paris\\', \\'days\\': 3}'" };
+static const char probe_answer[] = "[{'role': 'user', 'content': 'probe question'}, {'role': 'assistant', 'content': "
+                                   "'probe answer'}, {'role': 'user', "
+                                   "'content': 'probe again'}]";
+static const char probe_question[] = "[{'role': 'user', 'content': 'probe question'}]";
+
+static json_t *parse_probe(const char *text) {
+    char json[1024];
+    size_t size = 0;
+    for (; text[size] && size < sizeof json; size++) json[size] = text[size] == '\'' ? '"' : text[size];
+    return pal_json_parse(json, size, 0, NULL, NULL);
+}
 
 /* What the template makes of this; false: it refuses. */
 static bool probe(const pal_chat *chat, const char *messages, const char *tools, bool prompt, pal_rendered *out) {
     pal_error err;
-    json_t *all = pal_json_parse(messages, strlen(messages), 0, NULL, NULL);
-    json_t *with = tools ? pal_json_parse(tools, strlen(tools), 0, NULL, NULL) : NULL;
+    json_t *all = parse_probe(messages), *with = tools ? parse_probe(tools) : NULL;
     const pal_template_input in = {
         .messages = all, .tools = with, .bos = chat->bos, .eos = chat->eos, .add_generation_prompt = prompt
     };
@@ -69,7 +74,7 @@ static bool holds_call(const pal_call_syntax *syntax, const json_t *tools, pal_s
 }
 
 static const pal_call_syntax *syntax_in(pal_slice text) {
-    json_t *tools = pal_json_parse(probe_tools, sizeof probe_tools - 1, 0, NULL, NULL);
+    json_t *tools = parse_probe(probe_tools);
     const pal_call_syntax *found = NULL;
     for (size_t i = 0; i < pal_call_syntax_count && !found; i++) {
         const pal_call_syntax *one = &pal_call_syntaxes[i];
@@ -88,22 +93,33 @@ static const unsigned char *after_prompt(const pal_rendered *text, const pal_ren
     return same ? text->text + prompt->size : find(text, "probe question");
 }
 
-/* How the template writes a call, and whether its message then has no content or an empty one. */
+/* A message with a call, in one of the ways that templates expect it. False: this one refuses it. */
+static bool probe_a_call(const pal_chat *chat, size_t content, size_t arguments, pal_rendered *text) {
+    char messages[sizeof probe_call + 80];
+    snprintf(messages, sizeof messages, probe_call, probe_contents[content], probe_arguments[arguments]);
+    if (!probe(chat, messages, chat->takes_tools ? probe_tools : NULL, false, text)) return false;
+    const unsigned char *from = find(text, "probe question");
+    if (from && !memmem(from, text->size - (size_t)(from - text->text), "None", 4)) return true;
+    pal_rendered_free(text);
+    return false;
+}
+
+/* How the template writes a call; whether its message then has no content or an empty one; and whether it expects
+ * arguments as an object, which most do, or as its text. `prompt`: of a question with tools; empty without. */
 static void find_syntax(pal_chat *chat, const pal_rendered *prompt) {
-    static const char *const contents[] = { "null", "\"\"", "\"probe answer\"" };
-    for (size_t i = 0; i < PAL_COUNT(contents) && !chat->syntax; i++) {
-        char messages[sizeof probe_call + 16];
-        const char *at = strstr(probe_call, "%s");
-        snprintf(messages, sizeof messages, "%.*s%s%s", (int)(at - probe_call), probe_call, contents[i], at + 2);
-        pal_rendered text;
-        if (!probe(chat, messages, probe_tools, false, &text)) continue;
-        const unsigned char *from = after_prompt(&text, prompt), *end = text.text + text.size;
-        const unsigned char *to = from ? memmem(from, (size_t)(end - from), "probe result", 12) : NULL;
-        if (from && !memmem(from, (size_t)(end - from), "None", 4))
-            chat->syntax = syntax_in((pal_slice){ from, (size_t)((to ? to : end) - from) });
-        chat->null_content = chat->syntax && i == 0;
-        pal_rendered_free(&text);
-    }
+    bool accepted = false;
+    for (size_t a = 0; a < PAL_COUNT(probe_arguments) && !chat->syntax; a++)
+        for (size_t i = 0; i < PAL_COUNT(probe_contents) && !chat->syntax; i++) {
+            pal_rendered text;
+            if (!probe_a_call(chat, i, a, &text)) continue;
+            const unsigned char *from = after_prompt(&text, prompt), *end = text.text + text.size;
+            const unsigned char *to = from ? memmem(from, (size_t)(end - from), "probe result", 12) : NULL;
+            if (from && chat->takes_tools)
+                chat->syntax = syntax_in((pal_slice){ from, (size_t)((to ? to : end) - from) });
+            if (!accepted || chat->syntax) chat->null_content = i == 0, chat->text_arguments = a == 1;
+            accepted = true;
+            pal_rendered_free(&text);
+        }
 }
 
 static bool has_token(const pal_chat *chat, const char *name) {
@@ -125,12 +141,12 @@ static void guess_syntax(pal_chat *chat) {
 }
 
 static void find_tools(pal_chat *chat) {
-    pal_rendered text;
-    if (!probe(chat, probe_question, probe_tools, true, &text)) return;
-    chat->takes_tools = find(&text, "probe_tool") != NULL;
-    if (chat->takes_tools) find_syntax(chat, &text);
+    pal_rendered prompt = { 0 };
+    if (probe(chat, probe_question, probe_tools, true, &prompt))
+        chat->takes_tools = find(&prompt, "probe_tool") != NULL;
+    find_syntax(chat, &prompt);
     if (chat->takes_tools && !chat->syntax) guess_syntax(chat);
-    pal_rendered_free(&text);
+    pal_rendered_free(&prompt);
 }
 
 static void find_thinking(pal_chat *chat) {

@@ -19,6 +19,7 @@ typedef struct pal_chat {
     char *stop;                           /* ends an answer; NULL: nothing but the end of a text */
     pal_ids shown;                        /* special tokens that mark calls and thinking */
     bool takes_tools;
+    bool text_arguments;         /* expects the arguments of a call as the text of an object */
     bool null_content;           /* a message of calls alone has no content, not an empty one */
     bool says_developer;         /* knows this role */
     bool says_thinking;          /* as messages call what others call reasoning_content */

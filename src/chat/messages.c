@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What clients send: messages and tools, checked one by one. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/context.h"
@@ -33,8 +34,8 @@ static json_t *join_parts(const json_t *parts) {
     return joined;
 }
 
-/* Arguments as an object, which is what templates print; clients send its text. */
-static json_t *arguments_of(const json_t *value) {
+/* Arguments as an object, which is what most templates print, or as its text, which is what clients send. */
+static json_t *object_of(const json_t *value) {
     if (!value || json_is_null(value) || (json_is_string(value) && !json_string_length(value))) return json_object();
     if (json_is_object(value)) return pal_json_copy(value);
     const char *text = json_string_value(value);
@@ -42,6 +43,17 @@ static json_t *arguments_of(const json_t *value) {
     if (json_is_object(object)) return object;
     json_decref(object);
     return NULL;
+}
+
+static json_t *arguments_of(const pal_chat *chat, const json_t *value) {
+    json_t *object = object_of(value);
+    if (!object || !chat->text_arguments) return object;
+    char *text = pal_json_dumps(object, 0);
+    json_t *made = text ? json_string(text) : NULL;
+    if (!made) pal_json_lose();
+    free(text);
+    json_decref(object);
+    return made ? made : json_string("{}");
 }
 
 typedef struct {
@@ -58,7 +70,7 @@ static pal_status wrong(const reading *r, const char *expected) {
 static pal_status read_call(const reading *r, const json_t *call, json_t *to) {
     const json_t *function = json_object_get(call, "function"), *name = json_object_get(function, "name");
     if (!json_string_length(name)) return wrong(r, "each of 'tool_calls' to have a 'function' with a 'name'");
-    json_t *arguments = arguments_of(json_object_get(function, "arguments"));
+    json_t *arguments = arguments_of(r->chat, json_object_get(function, "arguments"));
     if (!arguments) return wrong(r, "'arguments' of a call to be the text of a JSON object");
     json_t *made = pal_json_copy(call), *inner = json_object_get(made, "function");
     if (json_is_null(json_object_get(made, "id"))) json_object_del(made, "id");
