@@ -89,6 +89,7 @@ site: wasm ## the page with small models for any static host, in site/
 test-browser: everything setup-browser ## the page of palimpsa serve, in Chromium
 	node --test tests/web/*.test.mjs
 	python3 tests/browser/inspector.py build/palimpsa
+	python3 tests/browser/chat.py build/palimpsa
 
 # Packages of all stages first: nothing is asked for when it has run for an hour.
 test-long: everything setup-long setup-browser setup-arm64 setup-clang ## slow campaigns; STAGE=tsan runs one

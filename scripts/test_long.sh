@@ -127,6 +127,7 @@ stage_tsan() {
 stage_browser() {
     check "the page's arithmetic" node --test tests/web/*.test.mjs
     check "the page in a browser" python3 tests/browser/inspector.py build/palimpsa
+    check "chats of the page in a browser" python3 tests/browser/chat.py build/palimpsa
 }
 stage_fuzz() { check "every fuzz target for 15 seconds" scripts/fuzz.sh all 15; }
 

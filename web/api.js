@@ -23,7 +23,7 @@ export const view = (id, change) => carrier.view(id, change); // what a running 
 export const attribution = (body, options) => carrier.attribution(body, options);
 export const recall = query => carrier.recall(query);
 
-// What only a server has: memories that are kept, and runs.
+// What only a server has: memories that are kept, runs, and chats.
 export const memories = async () => (carrier.memories ? carrier.memories() : []);
 export const runs = async () => (carrier.runs ? carrier.runs() : []);
-export const { runRows, memory } = server;
+export const { runRows, memory, chat } = server;

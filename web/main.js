@@ -15,6 +15,7 @@ import {
     setLayer,
     setPosition,
 } from './app.js';
+import { initChat } from './chat.js';
 import { compare, initCompare, readBoth, setCompareModel, setCompareSame } from './compare.js';
 import { $, ask, fill, guard, h, notice, saveBlob } from './dom.js';
 import { refreshMemories } from './keep.js';
@@ -26,7 +27,7 @@ import { initSide } from './side.js';
 import { chapterNow, hasStory, initStory, showChapter } from './story.js';
 import { drawTraining, initTraining, syncTrainingControls, training } from './training.js';
 
-const VIEWS = ['story', 'talk', 'compare', 'training'],
+const VIEWS = ['story', 'talk', 'chat', 'compare', 'training'],
     open = () => VIEWS.filter(name => !$(`tab-${name}`).hidden);
 
 function show(view, focus = false) {
@@ -39,6 +40,7 @@ function show(view, focus = false) {
         $(`view-${name}`).hidden = !on;
         if (on && focus) tab.focus();
     }
+    $('take').hidden = app.view === 'chat'; // which is not a picture, nor numbers
     emit('view', 'position', 'theme');
 }
 
@@ -187,6 +189,8 @@ async function restore(q) {
             if (hasElement(c.recording.layers, element)) await chooseElement(element);
         }
         emit('tokens', 'layer', 'conversations');
+    } else if (view === 'chat') {
+        show('chat');
     } else if (view === 'story') {
         show('story');
         if (q.get('chapter')) await showChapter(q.get('chapter'));
@@ -262,6 +266,7 @@ async function start() {
     initSide();
     initTalk(() => play(true));
     initMemory();
+    initChat();
     initCompare();
     initTraining();
     initStory();
@@ -276,6 +281,7 @@ async function start() {
     $('tab-story').hidden = !hasStory(app.models);
     if (!api.hasServer()) document.documentElement.dataset.carrier = 'local';
     $('tab-training').hidden = !api.hasServer();
+    $('tab-chat').hidden = !api.hasServer() || !app.models.length;
     fill($('model'), ...app.models.map(m => h('option', { value: m.id, text: m.id })));
     const first = app.models[0];
     emit('models');

@@ -58,9 +58,9 @@ export async function remove(path) {
     return (await request('DELETE', path)).json();
 }
 
-// One stream of /v1/observe: onEvent gets every object. Resolves when the stream is over.
-export async function observe(body, onEvent, signal) {
-    const answer = await request('POST', '/v1/observe', { body, signal });
+// One stream of events: onEvent gets every object. Resolves when the stream is over.
+async function stream(path, body, onEvent, signal) {
+    const answer = await request('POST', path, { body, signal });
     const events = eventReader(onEvent);
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     try {
@@ -76,6 +76,10 @@ export async function observe(body, onEvent, signal) {
     if (events.wrong) throw events.wrong;
     if (!events.whole) throw new ServerError(0, 'the server broke off in the middle of a text; is it still running?', null);
 }
+
+export const observe = (body, onEvent, signal) => stream('/v1/observe', body, onEvent, signal);
+export const chat = (body, onEvent, signal) =>
+    stream('/v1/chat/completions', { ...body, stream: true }, onEvent, signal);
 
 export const models = async () => (await get('/v1/models')).data;
 export const memories = async () => (await get('/v1/memories')).data;

@@ -12,6 +12,7 @@ const { eventCutter } = await import('../../web/api.js');
 const { surpriseLevel, shareLevel, shownText } = await import('../../web/text.js');
 const { csvOf, packNumbers, unpackNumbers, queriesOf } = await import('../../web/take.js');
 const { addRows, meanOf, modelOfRun } = await import('../../web/training.js');
+const { addDelta, openCalls, shownArguments, toolsOf } = await import('../../web/chat.js');
 const { differences } = await import('../../web/compare.js');
 const { markBefore, treeOf } = await import('../../web/keep.js');
 const { visible } = await import('../../web/dom.js');
@@ -318,4 +319,39 @@ test('memories form a tree, and a mark before a place is found', () => {
     );
     assert.equal(markBefore({ marks: [4, 10, 7] }, 9), 7);
     assert.equal(markBefore({ marks: [4] }, 3), null);
+});
+
+test('deltas of a chat make a message, and calls wait for their results', () => {
+    const message = { role: 'assistant', content: '' };
+    for (const delta of [
+        { role: 'assistant', reasoning_content: 'so ' },
+        { reasoning_content: 'what' },
+        { content: 'Hi' },
+        { content: '!' },
+        { tool_calls: [{ index: 0, id: 'a', type: 'function', function: { name: 'f', arguments: '{"x"' } }] },
+        { tool_calls: [{ index: 0, function: { arguments: ': 1}' } }, { index: 1, id: 'b', function: { name: 'g', arguments: '{}' } }] },
+        {},
+    ])
+        addDelta(message, delta);
+    assert.equal(message.content, 'Hi!');
+    assert.equal(message.reasoning_content, 'so what');
+    assert.deepEqual(
+        message.tool_calls.map(c => [c.id, c.function.name, c.function.arguments]),
+        [
+            ['a', 'f', '{"x": 1}'],
+            ['b', 'g', '{}'],
+        ],
+    );
+    const talk = [{ role: 'user', content: 'x' }, message];
+    assert.deepEqual(openCalls([]), []);
+    assert.deepEqual(openCalls(talk).map(c => c.id), ['a', 'b']);
+    talk.push({ role: 'tool', tool_call_id: 'b', content: '' });
+    assert.deepEqual(openCalls(talk).map(c => c.id), ['a']);
+    talk.push({ role: 'tool', tool_call_id: 'a', content: '' });
+    assert.deepEqual(openCalls(talk), []);
+    assert.equal(shownArguments('{"a":1}'), '{\n  "a": 1\n}');
+    assert.equal(shownArguments('{"a'), '{"a');
+    assert.deepEqual(toolsOf(' '), []);
+    assert.throws(() => toolsOf('{'), /not JSON/);
+    assert.throws(() => toolsOf('{}'), /list/);
 });
