@@ -152,7 +152,7 @@ async function writeStage(host, context) {
                   ? `“${word}” comes after “${wordOf(ids[p - 2], first)}”: the pair is written. Down, the pattern of the key; across, that of the value.`
                   : strong < 0.25
                     ? `“${word}” is a key: this head waits for its value, and writes almost nothing.`
-                    : `“${word}” is a key, and leaves a trace of its own.`;
+                    : `“${word}” is a key, and leaves its own trace.`;
         },
     });
     host.append(words, h('div', { class: 'side-by-side' }, change.element, memory.element));
