@@ -52,6 +52,7 @@ int bench_model(int argc, char **argv); /* have options of their own */
 int bench_train(int argc, char **argv);
 int bench_decode(int argc, char **argv);
 int bench_mpi(int argc, char **argv);
+int bench_memories(int argc, char **argv);
 
 /* The machine's limits for whole models: a large matrix product and reading memory, measured once a repeat, in turn
  * with what is compared to them. */

@@ -113,6 +113,7 @@ int cmd_bench(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "train") == 0) return bench_train(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "decode") == 0) return bench_decode(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "mpi") == 0) return bench_mpi(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "memories") == 0) return bench_memories(argc - 1, argv + 1);
     cli_common common = { 0 };
     const char *json = NULL, *rule = NULL;
     int rounds = 15;
@@ -130,14 +131,15 @@ int cmd_bench(int argc, char **argv) {
         .about =
 
             "Measures kernels, models and training next to the limits of this machine.\n\n"
-            "Subjects:\n  memory     forward, backward and step of every memory rule\n  inference  "
+            "Subjects:\n  memory     forward, backward and step of every memory rule\n  memories   what the "
+            "memory of every rule holds\n  inference  "
             "palimpsa against simple GLA on long sequences, one large head\n  kernels    building "
             "blocks next to a copy of the same bytes\n  matmul     matrix multiply next to its "
             "library called directly\n  matvec     weights of every stored type: decoding rows, and "
             "prompts\n  model      a whole model and its ablation\n  train      whole updates of the "
             "recall task\n  decode     reading a prompt and generating tokens\n  mpi        updates "
             "on several ranks, and what their exchange costs\n\n"
-            "'palimpsa bench model --help', and so on for train, decode and mpi, has their options. "
+            "'palimpsa bench model --help', and so on for memories, train, decode and mpi, has their options. "
             "What is compared is measured in turns; times are medians of one call. Keep the machine "
             "otherwise idle.",
         .examples = "  palimpsa bench memory\n"
@@ -153,7 +155,7 @@ int cmd_bench(int argc, char **argv) {
     if (!given)
         return cli_error(
             CLI_USAGE,
-            "bench: name a subject: memory, inference, kernels, matmul, matvec, model, train, decode or mpi");
+            "bench: name a subject: memory, memories, inference, kernels, matmul, matvec, model, train, decode or mpi");
     if (rounds < 1 || rounds > 101) return cli_error(CLI_USAGE, "--rounds expects 1 to 101, found %d", rounds);
     if ((code = bench_check_json(json))) return code;
 
@@ -172,7 +174,8 @@ int cmd_bench(int argc, char **argv) {
     else
         code = cli_error(
             CLI_USAGE,
-            "bench: no subject '%s'; expected memory, inference, kernels, matmul, matvec, model, train, decode or mpi",
+            "bench: no subject '%s'; expected memory, memories, inference, kernels, matmul, matvec, model, train, "
+            "decode or mpi",
             subject);
     if (code == CLI_OK) code = bench_write_json(b.list, json);
     json_decref(b.list);

@@ -2,7 +2,7 @@
 """What `palimpsa COMMAND --help` says, in parts. Pages, manuals and completions are all made from it."""
 import dataclasses, re, subprocess
 
-BENCHES = ("bench decode", "bench model", "bench train", "bench mpi")
+BENCHES = ("bench decode", "bench memories", "bench model", "bench train", "bench mpi")
 
 
 @dataclasses.dataclass

@@ -3,7 +3,7 @@
 #   scripts/interop.sh [NAME...]      all comparisons, or those that are named; `list` prints their names
 # Packages go into build/interop-env, made once (gigabytes: torch, and llama.cpp, which compiles ten minutes). INTEROP_ENV=DIR takes an
 # environment that exists and installs nothing: what it lacks is skipped by name. PALIMPSA_DATA and PALIMPSA_GOLDEN name real data, without which
-# six of ten are skipped; LLAMA_CPP a checkout of llama.cpp, whose converter then makes files too. Those of speed and load are not here: their scripts say how to run them on a quiet machine.
+# six of ten are skipped; LLAMA_CPP a checkout of llama.cpp, whose converter then makes files too; FLA_CORE a directory with fla-core. Those of speed and load are not here: their scripts say how to run them on a quiet machine.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 data=${PALIMPSA_DATA-} golden=${PALIMPSA_GOLDEN-} only=("$@")
@@ -11,7 +11,7 @@ passed=0 failed=0 skipped=0
 # The recorded scores are of this version of lm-eval, and lm_eval_tasks.py calls functions that are its own affair.
 packages=(numpy torch transformers safetensors tokenizers sentencepiece gguf llama-cpp-python lm-eval==0.4.13 accelerate openai schemathesis tenacity aiohttp
           tiktoken)
-comparisons=(tokenizers sentencepieces tokenizers-gguf checkpoints-torch checkpoints-transformers checkpoints-llama-cpp families-transformers families-llama-cpp encoders blocks lm-eval lm-eval-odd serve-clients serve-lm-eval chat-tools)
+comparisons=(tokenizers sentencepieces tokenizers-gguf checkpoints-torch fla checkpoints-transformers checkpoints-llama-cpp families-transformers families-llama-cpp encoders blocks lm-eval lm-eval-odd serve-clients serve-lm-eval chat-tools)
 
 . scripts/choose.sh
 choose comparison "${comparisons[@]}"
@@ -73,6 +73,11 @@ else
     skip checkpoints-llama-cpp "PALIMPSA_DATA names no directory with tokenizers/"
 fi
 compare checkpoints-torch "torch safetensors" checkpoints_torch.py "${program[@]}"
+if [ -d "${FLA_CORE:-}" ]; then
+    PYTHONPATH=build/python compare fla "torch einops numpy cffi" fla_operations.py "$FLA_CORE"
+else
+    skip fla "FLA_CORE names no directory with fla-core (tests/interop/fla_operations.py says how to get one)"
+fi
 compare checkpoints-transformers "torch transformers" checkpoints_transformers.py "${program[@]}" "${library[@]}"
 compare families-transformers "torch transformers" families_transformers.py "${program[@]}" "${library[@]}"
 compare families-llama-cpp "torch transformers gguf llama_cpp" families_llama_cpp.py "${program[@]}" "${library[@]}" ${LLAMA_CPP:+--llama-cpp "$LLAMA_CPP"}

@@ -8,7 +8,7 @@ import numpy as np
 
 OPS = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden" / "ops"
 TYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4"}
-RULES = ("palimpsa", "gla", "longhorn", "delta", "gdn_app", "gdn", "mesa")
+RULES = ("palimpsa", "gla", "longhorn", "delta", "gdn_app", "gdn2", "gdn", "mesa", "comba", "kda", "rwkv7", "pkda", "kdn_iso", "kdn", "kla")
 
 
 def read(path):
@@ -40,7 +40,7 @@ def inputs(rule, case):
     for name in palimpsa.memory.inputs(rule):
         recorded = "in.beta" if rule == "longhorn" and name == "b" else f"in.{name}"
         x = single(case[recorded])
-        if "in.cu_seqlens" in case and name not in ("A", "Ip", "lam"):
+        if "in.cu_seqlens" in case and name not in palimpsa.memory.PARAMETERS:
             x = x[0]
         given[name] = x
     return given

@@ -30,11 +30,15 @@ def make(rule, N=2, T=7, H=3, G=3, dk=5, dv=6, seed=0, packed=False):
     all_of = {"q": f(*lead, H if attends else G, dk), "k": f(*lead, G, dk) * np.float32(dk**-0.5), "v": f(*lead, G if attends else H, dv),
               "b": np.abs(f(*lead, H, dv)), "beta": 1 / (1 + np.exp(-f(*lead, H))), "dt": np.abs(f(*lead, H)), "g": -np.abs(f(*lead, H)),
               "A": np.abs(f(H)), "Ip": 0.5 + np.abs(f(H)), "lam": 0.5 + np.abs(f(H, dk))}
+    own, gate = (*lead, H, dk), lambda *shape: 1 / (1 + np.exp(-f(*shape)))
+    all_of |= {"gk": -np.abs(f(*own)), "p": f(*own) * np.float32(dk**-0.5), "erase": gate(*own), "write": gate(*lead, H, dv),
+               "gp": -np.abs(f(*lead, H)), "betap": gate(*lead, H), "noise": 0.1 * np.abs(f(*lead, H)), "noisek": 0.1 * np.abs(f(*own)),
+               "r": 0.3 + np.abs(f(*lead, H)), "keep": 0.5 + gate(H, dk, dv) / 2, "drift": 0.1 * np.abs(f(H, dk, dv))}
     return {name: np.ascontiguousarray(all_of[name], np.float32) for name in memory.inputs(rule)}
 
 
 def rows(given, choose):
-    return {name: x if name in ("A", "Ip", "lam") else np.ascontiguousarray(choose(x)) for name, x in given.items()}
+    return {name: x if name in memory.PARAMETERS else np.ascontiguousarray(choose(x)) for name, x in given.items()}
 
 
 def near(x, y, bound=1e-5):
@@ -68,11 +72,11 @@ def test_recorded_numbers(path):
         state = blank
         shapes = {n: x.shape for n, x in blank.parts.items()}
         state.set_parts(**{n: golden.single(case[f"in.{n}0"]).reshape(shapes[n]) for n in names})
-    made = memory.forward(rule, **given, scale=scale, cu_seqlens=cu, initial_state=state, output_final_state=True, return_variance=rule == "palimpsa",
-                          keep=True)
+    made = memory.forward(rule, **given, scale=scale, cu_seqlens=cu, initial_state=state, output_final_state=True, return_variance=memory.has_variance(rule),
+                          return_tape=True)
     y, final, tape = made[0], made[-2], made[-1]
     found = {"out.y": y, **{f"out.{n}_T": x for n, x in final.parts.items()}}
-    if rule == "palimpsa":
+    if memory.has_variance(rule):
         found["out.y_var"] = made[1]
     dy = golden.single(case["in.dy"]).reshape(y.shape) if "in.dy" in case else np.zeros_like(y)
     dvariance = golden.single(case["in.dy_var"]).reshape(y.shape) if "in.dy_var" in case else None
@@ -124,7 +128,7 @@ def test_views_are_read_where_they_are(rule):
     plain = memory.forward(rule, **given)
     wide = {}
     for name, x in given.items():
-        if name in ("A", "Ip", "lam"):
+        if name in memory.PARAMETERS:
             wide[name] = x
             continue
         channels = int(np.prod(x.shape[2:]))
@@ -134,7 +138,7 @@ def test_views_are_read_where_they_are(rule):
             fused[..., 1:], x.shape, (*fused.strides[:2], 4 * x.shape[3], 4))
         assert memory._row_stride(wide[name], 2) == channels + 3
     assert (memory.forward(rule, **wide) == plain).all()
-    turned = {n: x if n in ("A", "Ip", "lam") else np.ascontiguousarray(np.swapaxes(x, 0, 1)).swapaxes(0, 1) for n, x in given.items()}
+    turned = {n: x if n in memory.PARAMETERS else np.ascontiguousarray(np.swapaxes(x, 0, 1)).swapaxes(0, 1) for n, x in given.items()}
     assert memory._row_stride(turned["k"], 2) == 0  # has to be copied
     assert (memory.forward(rule, **turned) == plain).all()
 
@@ -149,9 +153,9 @@ def test_gradients_by_differences(rule):
         start = r.standard_normal(x.shape, np.float32) * np.float32(0.1)
         if rule == "mesa" and name == "H":
             start = start @ start.swapaxes(-1, -2)  # symmetric
-        parts[name] = x + (np.abs(start) if name == "I" else start)
+        parts[name] = x + (0.1 + np.abs(start) if name in ("I", "A", "var") else start)
     state.set_parts(**parts)
-    y, final, tape = memory.forward(rule, **given, initial_state=state, output_final_state=True, keep=True)
+    y, final, tape = memory.forward(rule, **given, initial_state=state, output_final_state=True, return_tape=True)
     dy = r.standard_normal(y.shape, np.float32)
     dfinal = {n: r.standard_normal(x.shape, np.float32) for n, x in final.parts.items()}
     if rule == "mesa":
@@ -263,7 +267,7 @@ def test_what_is_refused_says_so_in_one_sentence():
         refused(ValueError, "I, the importance, has numbers that are not finite and above 0", lambda: state.set_parts(mu=state.parts["mu"], I=state.parts["I"] * np.float32(wrong)))
     for rule in memory.rules():
         for cut in (np.s_[:0], np.s_[:, :0]):
-            refused(ValueError, "every size must be at least 1", lambda: run(rule, rows(make(rule), lambda x: x[cut]), keep=True))
+            refused(ValueError, "every size must be at least 1", lambda: run(rule, rows(make(rule), lambda x: x[cut]), return_tape=True))
     packed = make("gla", packed=True)
     for cu in ([0, 5, 5, 14], [1, 14], [0, 13], [0, 20, 14], [14], [0.0, 14.0], [[0, 14]]):
         refused(ValueError, "cu_seqlens", lambda: memory.forward("gla", **packed, cu_seqlens=cu))
@@ -284,7 +288,7 @@ def test_what_is_refused_says_so_in_one_sentence():
     one = {n: np.ones((1, 1, 2), np.float32) for n in "qkv"}
     memory.step(cache, **one)
     refused(ValueError, "its state holds 1", lambda: memory.step(cache, **one))
-    y, tape = memory.forward("gla", **gla, keep=True)
+    y, tape = memory.forward("gla", **gla, return_tape=True)
     refused(ValueError, "dy is", lambda: memory.backward(tape, y[:, :1]))
     refused(ValueError, "has no part X", lambda: memory.backward(tape, y, dfinal={"X": y}))
 
@@ -339,7 +343,7 @@ def test_the_package_is_light():
 def test_versions_agree():
     pyproject = (pathlib.Path(__file__).resolve().parents[1] / "pyproject.toml").read_text()
     assert f'version = "{palimpsa.__version__}"' in pyproject and palimpsa.version().startswith(palimpsa.__version__)
-    assert memory.summary("gla") and len(memory.rules()) == 8
+    assert memory.summary("gla") and len(memory.rules()) == 16
 
 
 def test_the_lines_of_the_documentation_run(tmp_path, monkeypatch):
@@ -447,7 +451,7 @@ def test_a_step_does_not_write_where_it_reads(rule):
         wide[:2] = token[name]
         with pytest.raises(ValueError, match="overlaps"):
             memory.step(state, **{**token, name: wide[:2]}, out=wide[1:])
-    if rule == "palimpsa":
+    if memory.has_variance(rule):
         with pytest.raises(ValueError, match="variance overlaps"):
             memory.step(state, **token, out=wide[:2], variance=wide[:2])
     raw = np.zeros(wide[:2].nbytes + 1, np.uint8)
@@ -471,7 +475,7 @@ def test_things_that_are_none():
     refused(TypeError, "palimpsa: initial_state is a dict; expected a palimpsa.memory.State", lambda: forward(initial_state={}))
     refused(TypeError, "step expects a palimpsa.memory.State; found a NoneType", lambda: memory.step(None, **given))
     for tape in (None, memory.Tape()):
-        refused(TypeError, "backward expects the tape of forward(..., keep=True)", lambda: memory.backward(tape, given["v"]))
+        refused(TypeError, "backward expects the tape of forward(..., return_tape=True)", lambda: memory.backward(tape, given["v"]))
     for threads in (-1, 1025, 2**40, 1.5, "two"):
         refused(ValueError, f"threads is {threads!r}; expected a whole number", lambda: forward(threads=threads))
         refused(ValueError, f"threads is {threads!r}; expected a whole number", lambda: palimpsa.set_threads(threads))

@@ -15,7 +15,7 @@ from test_memory import make, tolerance
 
 RULES = memory.rules()
 FIXED = [rule for rule in RULES if rule != "attention"]
-PARAMETERS = ("A", "Ip", "lam")
+PARAMETERS = memory.PARAMETERS
 
 
 def tensors(rule, dtype=torch.float32, **sizes):
@@ -27,8 +27,10 @@ def starts(rule, N=2, H=3, dk=5, dv=6, dtype=torch.float64, seed=1):
     g = torch.Generator().manual_seed(seed)
     r = lambda *shape: torch.randn(*shape, generator=g, dtype=torch.float64)
     S = 0.3 * r(N, H, dk, dv)
-    if rule == "palimpsa":
+    if rule in ("palimpsa", "kla"):
         parts = (S, 1 + r(N, H, dk, dv).abs())
+    elif rule in ("pkda", "kdn", "kdn_iso"):
+        parts = (S, 0.2 + r(N, H, *((dk,) if rule != "kdn_iso" else ())).abs())
     elif rule == "mesa":
         root = 0.3 * r(N, H, dk, dk)
         parts = (root @ root.mT, S)
@@ -51,7 +53,7 @@ def near(x, y, bound=1e-5):
 
 def lay_out(rule, part, x):
     """Recorded memories are [N, H, dv, dk]."""
-    return x if (rule, part) == ("mesa", "H") else x.mT
+    return x if (rule, part) in (("mesa", "H"), ("pkda", "A"), ("kdn", "var"), ("kdn_iso", "var")) else x.mT
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["single", "double"])
@@ -66,8 +68,8 @@ def test_recorded_numbers(path, dtype):
     initial = [lay_out(rule, n, get(f"in.{n}0")).detach().requires_grad_() for n in names] if f"in.{names[0]}0" in case else []
     longest = int(cu.diff().max()) if cu is not None else given["v"].shape[1]
     made = pt.memory(rule, **given, scale=float(case["in.scale"].reshape(-1)[0]), cu_seqlens=cu, initial_state=one_or_pair(initial) if initial else None,
-                     output_final_state=True, return_variance=rule == "palimpsa")
-    found = {"y": made[0], **({"y_var": made[1]} if rule == "palimpsa" else {})}
+                     output_final_state=True, return_variance=memory.has_variance(rule))
+    found = {"y": made[0], **({"y_var": made[1]} if memory.has_variance(rule) else {})}
     found |= {f"{n}_T": lay_out(rule, n, x) for n, x in zip(names, listed(made[-1]))}
     upstream = [(x, get(f"in.d{n}")) for n, x in found.items() if f"in.d{n}" in case]
     torch.autograd.backward([x for x, _ in upstream], [d.reshape(x.shape) for x, d in upstream])
@@ -84,14 +86,14 @@ def test_recorded_numbers(path, dtype):
 def every_input(rule, key_heads=3, packed=False):
     given = tensors(rule, torch.float64, N=1 if packed else 2, T=5, H=3, G=key_heads, dk=4, dv=3)
     names, initial = list(given), starts(rule, N=2, dk=4, dv=3) if rule != "attention" else []
-    cu = torch.tensor([0, 2, 5]) if packed else None
+    cu, knows = torch.tensor([0, 2, 5]) if packed else None, memory.has_variance(rule)
 
     def run(*values):
         inputs, parts = dict(zip(names, values)), values[len(names):]
         if rule == "mesa":
             parts = (parts[0] + parts[0].mT, parts[1])  # it is symmetric, also a little next to
         options = dict(initial_state=one_or_pair(parts), output_final_state=True) if parts else {}
-        made = pt.memory(rule, **inputs, cu_seqlens=cu, return_variance=rule == "palimpsa", **options)
+        made = pt.memory(rule, **inputs, cu_seqlens=cu, return_variance=knows, **options)
         made = made if isinstance(made, tuple) else (made,)
         return tuple(x for m in made for x in listed(m))
 
@@ -125,20 +127,19 @@ def test_single_is_near_double(rule):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_operations_are_what_torch_expects(rule):
-    from palimpsa._torch_ops import memory_forward
+    from palimpsa._torch_ops import NAMES, memory_forward
     run, values = every_input(rule)
     given = dict(zip(memory.inputs(rule), values))
-    ordered = [given.get(name) for name in ("q", "k", "v", "b", "beta", "dt", "g", "A", "Ip", "lam")]
-    parts = [x.detach().mT.contiguous().requires_grad_() for x in values[len(given):]] + [None, None]
-    if rule == "mesa":
-        parts[0] = values[len(given)]
+    ordered = [given.get(name) for name in NAMES]
+    parts = [lay_out(rule, n, x.detach()).contiguous().requires_grad_() for n, x in zip(memory.part_names(rule), values[len(given):])] + [None, None]
     final = rule != "attention"
-    torch.library.opcheck(memory_forward, (rule, *ordered, *parts[:2], None, 0.5, 0.0, rule == "palimpsa", final, True))
+    torch.library.opcheck(memory_forward, (rule, *ordered, *parts[:2], None, 0.5, 0.0, memory.has_variance(rule), final, True))
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_compiled_equals_eager(rule):
     run, values = every_input(rule)
+    torch._dynamo.reset()  # it counts compilations of a function
     compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
     expected, found = run(*values), compiled(*values)
     for x, y in zip(found, expected):

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import golden
+import palimpsa
 import palimpsa.torch as pt
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples"
@@ -73,7 +74,7 @@ def test_recorded_models(name):
 
 LAYERS = {"D": lambda **o: pt.PalimpsaD(24, 3, 8, expand_v=2, **o), "M": lambda **o: pt.PalimpsaM(24, 16, state_size=8, **o),
           "M in groups": lambda **o: pt.PalimpsaM(24, 8, state_size=4, n_groups=2, norm_groups=2, time_step_limit=(0.01, 0.05), **o)}
-for rule in ("gla", "longhorn", "delta", "gdn", "gdn_app", "mesa"):
+for rule in [rule for rule in palimpsa.memory.rules() if rule not in ("palimpsa", "attention")]:
     LAYERS[f"D {rule}"] = lambda rule=rule, **o: pt.PalimpsaD(24, 3, 8, rule=rule, **o)
 
 

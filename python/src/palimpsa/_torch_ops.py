@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import _blocks, _library, memory
+from . import _blocks, _library, memory, state
+from .memory import PARAMETERS, ROWS
 
-ROWS = ("q", "k", "v", "b", "beta", "dt", "g")
-PARAMETERS = ("A", "Ip", "lam")
+NAMES = (*ROWS, *PARAMETERS)
 INPUTS = {rule: memory.inputs(rule) for rule in memory.rules()}
 PARTS = {rule: memory.part_names(rule) for rule in INPUTS}
 
@@ -83,7 +83,7 @@ def _sizes(rule: str, q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor | None
 
 def _part_shapes(rule: str, sizes: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     sequences, heads, _, dk, dv = sizes
-    return [(sequences, heads, dk if (rule, part) == ("mesa", "H") else dv, dk) for part in PARTS[rule]]
+    return [(sequences, *state.part_shape(rule, part, heads, dk, dv)) for part in range(len(PARTS[rule]))]
 
 
 class _Run:
@@ -133,8 +133,8 @@ class _Run:
 
     def states(self, parts: list[Tensor]) -> Tensor:
         """Memories in the library's layout, from parts if there are some."""
-        if self.rule == "palimpsa" and parts and not bool(((parts[1] > 0) & parts[1].isfinite()).all()):
-            raise ValueError("palimpsa: initial_state I, the importance, has numbers that are not finite and above 0")
+        for name, x in zip(PARTS[self.rule], parts):
+            state.check_part(self.rule, "initial_state ", name, x)
         lib, ffi, native, run = self.native.lib, self.native.ffi, self.native, self.run
         shape, values = ffi.addressof(run, "shape"), ffi.addressof(run, "in")
         row = (lib.pal_memory_state_floats(self.found, shape) + 15) // 16 * 16
@@ -166,26 +166,45 @@ class _Run:
         native.check(function(self.found, cx, run, err), err)
 
 
-_GIVEN = ("Tensor q, Tensor k, Tensor v, Tensor? b, Tensor? beta, Tensor? dt, Tensor? g, Tensor? A, Tensor? Ip, Tensor? lam, "
-          "Tensor? initial0, Tensor? initial1, Tensor? cu_seqlens, float scale, float mesa_tolerance")
+# What both operations are given: inputs in the order of NAMES, parts of the initial memory and sequences; then numbers.
+_TENSORS = len(NAMES) + 3
+_GIVEN = ", ".join(f"Tensor{'' if name in ('q', 'k', 'v') else '?'} {name}" for name in NAMES) + (
+    ", Tensor? initial0, Tensor? initial1, Tensor? cu_seqlens, float scale, float mesa_tolerance")
+
+
+class _Given:
+    """What an operation was given, apart."""
+
+    def __init__(self, rule: str, tensors: Any, scale: float, tolerance: float) -> None:
+        self.rule, self.scale, self.tolerance = rule, scale, tolerance
+        self.named = {name: x for name, x in zip(NAMES, tensors) if name in INPUTS[rule]}
+        self.initial0, self.initial1, self.cu = tensors[len(NAMES):_TENSORS]
+
+    def run(self) -> _Run:
+        return _Run(self.rule, self.named, self.cu, self.scale, self.tolerance)
+
+    def initial(self) -> list[Tensor]:
+        return [x for x in (self.initial0, self.initial1) if x is not None]
 
 
 @torch.library.custom_op("palimpsa::memory_forward", mutates_args=(), device_types="cpu",
-                         schema=f"(str rule, {_GIVEN}, bool variance, bool final, bool keep) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")
-def memory_forward(rule, q, k, v, b, beta, dt, g, A, Ip, lam, initial0, initial1, cu_seqlens, scale, mesa_tolerance, variance, final, keep):
+                         schema=f"(str rule, {_GIVEN}, bool variance, bool final, bool save) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")
+def memory_forward(rule, *arguments):
     """y, its variance, two parts of the final memories, and what backward needs."""
-    run = _Run(rule, dict(q=q, k=k, v=v, b=b, beta=beta, dt=dt, g=g, A=A, Ip=Ip, lam=lam), cu_seqlens, scale, mesa_tolerance)
+    variance, final, save = arguments[-3:]
+    given = _Given(rule, arguments, *arguments[-5:-3])
+    run = given.run()
     y = run.new(run.batch, run.length, run.sizes[1], run.sizes[4])
     run.view(run.run.y, y)
     y_var = run.like(y) if variance else run.new(0)
     if variance:
         run.view(run.run.y_var, y_var)
-    initial = [x.contiguous() for x in (initial0, initial1) if x is not None]
+    initial = [x.contiguous() for x in given.initial()]
     if initial or final:
         run.states(initial)
         run.run.fresh = not initial
-    saved = run.new(run.saved_size() if keep else 0)
-    if keep:
+    saved = run.new(run.saved_size() if save else 0)
+    if save:
         run.run.saved = run.native.address(saved)
     run.call(run.native.lib.pal_memory_forward, run.native.lib.PAL_FORWARD)
     parts = run.export() if final else []
@@ -194,13 +213,16 @@ def memory_forward(rule, q, k, v, b, beta, dt, g, A, Ip, lam, initial0, initial1
 
 
 @memory_forward.register_fake
-def _(rule, q, k, v, b, beta, dt, g, A, Ip, lam, initial0, initial1, cu_seqlens, scale, mesa_tolerance, variance, final, keep):
-    sizes = _sizes(rule, q, k, v, cu_seqlens)
+def _(rule, *arguments):
+    variance, final, save = arguments[-3:]
+    given = _Given(rule, arguments, *arguments[-5:-3])
+    q, k, v = (given.named[name] for name in ("q", "k", "v"))
+    sizes = _sizes(rule, q, k, v, given.cu)
     y = v.new_empty(v.shape[0], v.shape[1], sizes[1], sizes[4])
     y_var = torch.empty_like(y) if variance else v.new_empty(0)
     parts = [v.new_empty(shape) for shape in _part_shapes(rule, sizes)] if final else []
     parts += [v.new_empty(0) for _ in range(2 - len(parts))]
-    return y, y_var, parts[0], parts[1], v.new_empty(_saved_size(rule, v, sizes) if keep else 0)
+    return y, y_var, parts[0], parts[1], v.new_empty(_saved_size(rule, v, sizes) if save else 0)
 
 
 def _saved_size(rule: str, v: Tensor, sizes: tuple[Any, ...]) -> Any:
@@ -216,10 +238,10 @@ def _saved_size(rule: str, v: Tensor, sizes: tuple[Any, ...]) -> Any:
 @torch.library.custom_op("palimpsa::memory_backward", mutates_args=(), device_types="cpu",
                          schema=f"(str rule, Tensor? dy, Tensor? dvariance, Tensor? dfinal0, Tensor? dfinal1, Tensor y, Tensor saved, {_GIVEN})"
                                 " -> Tensor[]")
-def memory_backward(rule, dy, dvariance, dfinal0, dfinal1, y, saved, q, k, v, b, beta, dt, g, A, Ip, lam, initial0, initial1, cu_seqlens, scale,
-                    mesa_tolerance):
+def memory_backward(rule, dy, dvariance, dfinal0, dfinal1, y, saved, *arguments):
     """Gradients of the inputs that the rule reads, in the order of INPUTS, then of the given parts of initial memories."""
-    run = _Run(rule, dict(q=q, k=k, v=v, b=b, beta=beta, dt=dt, g=g, A=A, Ip=Ip, lam=lam), cu_seqlens, scale, mesa_tolerance)
+    given = _Given(rule, arguments, *arguments[-2:])
+    run = given.run()
     native, grad = run.native, run.run.grad
     run.view(run.run.y, y)
     run.view(run.run.dy, torch.zeros_like(y) if dy is None else dy.contiguous())
@@ -236,11 +258,11 @@ def memory_backward(rule, dy, dvariance, dfinal0, dfinal1, y, saved, q, k, v, b,
         else:
             made.append(run.like(x))
             run.view(getattr(grad, name), made[-1])
-    for part, x in enumerate((initial0, initial1)):
+    for part, x in enumerate((given.initial0, given.initial1)):
         if x is not None:
             made.append(run.like(x))
             grad.initial[part] = native.address(made[-1])
-    if initial0 is not None:
+    if given.initial0 is not None:
         run.states([])  # backward only looks whether there were any
     run.run.saved = native.address(saved)
     run.call(native.lib.pal_memory_backward, native.lib.PAL_BACKWARD)
@@ -248,39 +270,79 @@ def memory_backward(rule, dy, dvariance, dfinal0, dfinal1, y, saved, q, k, v, b,
 
 
 @memory_backward.register_fake
-def _(rule, dy, dvariance, dfinal0, dfinal1, y, saved, q, k, v, b, beta, dt, g, A, Ip, lam, initial0, initial1, cu_seqlens, scale, mesa_tolerance):
-    given = dict(q=q, k=k, v=v, b=b, beta=beta, dt=dt, g=g, A=A, Ip=Ip, lam=lam)
-    like = [given[name] for name in INPUTS[rule]] + [x for x in (initial0, initial1) if x is not None]
-    return [torch.empty_like(x, memory_format=torch.contiguous_format) for x in like]
+def _(rule, dy, dvariance, dfinal0, dfinal1, y, saved, *arguments):
+    given = _Given(rule, arguments, *arguments[-2:])
+    return [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (*given.named.values(), *given.initial())]
 
 
 def _remember_inputs(ctx, inputs, output):
-    rule, *tensors, scale, tolerance, _, _, _ = inputs
+    rule, *arguments = inputs
     y, _, _, _, saved = output
     ctx.set_materialize_grads(False)  # no zeros for outputs that no one used
     ctx.mark_non_differentiable(saved)
-    ctx.rule, ctx.scale, ctx.tolerance = rule, scale, tolerance
-    ctx.save_for_backward(y, saved, *tensors)
+    ctx.rule, ctx.numbers = rule, arguments[-5:-3]
+    ctx.save_for_backward(y, saved, *arguments[:_TENSORS])
+
+
+def _no_second_derivative(ctx, *grads):
+    raise NotImplementedError(f"{ctx.rule}: second derivatives are not offered; call backward without create_graph")
 
 
 def _backward(ctx, dy, dvariance, dfinal0, dfinal1, _):
     y, saved, *tensors = ctx.saved_tensors
-    none = [None] * 18  # q .. cu_seqlens, then scale and four choices
+    found = [None] * (_TENSORS + 5)  # the numbers and choices have none
     if all(x is None for x in (dy, dvariance, dfinal0, dfinal1)):
-        return (None, *none)
-    made = memory_backward(ctx.rule, dy, dvariance, dfinal0, dfinal1, y, saved, *tensors, ctx.scale, ctx.tolerance)
-    names = (*ROWS, *PARAMETERS)
-    at = [names.index(name) for name in INPUTS[ctx.rule]] + [10 + part for part in (0, 1) if tensors[10 + part] is not None]
+        return (None, *found)
+    run = _TransformedBackward.apply if is_transforming() else memory_backward
+    made = run(ctx.rule, dy, dvariance, dfinal0, dfinal1, y, saved, *tensors, *ctx.numbers)
+    at = [NAMES.index(name) for name in INPUTS[ctx.rule]]
+    at += [len(NAMES) + part for part in (0, 1) if tensors[len(NAMES) + part] is not None]
     for position, x in zip(at, made):
-        none[position] = x
-    return (None, *none)
+        found[position] = x
+    return (None, *found)
 
 
 memory_forward.register_autograd(_backward, setup_context=_remember_inputs)
 
 
-def _no_second_derivative(ctx, *grads):
-    raise NotImplementedError(f"{ctx.rule}: second derivatives are not offered; call backward without create_graph")
+def is_transforming() -> bool:
+    """Whether a transform of torch.func is at work."""
+    return bool(torch._C._are_functorch_transforms_active())
+
+
+def _one_by_one(function):
+    """A vmap rule that calls the function for each element of the batch."""
+    def vmap(info, in_dims, *arguments):
+        calls = [[x if dim is None else x.select(dim, i) for x, dim in zip(arguments, in_dims)] for i in range(info.batch_size)]
+        made = tuple(torch.stack(parts) for parts in zip(*(function().apply(*call) for call in calls)))
+        return made, (0,) * len(made)
+    return staticmethod(vmap)
+
+
+class _Transformed(torch.autograd.Function):
+    """The same for torch.func, which does not take the gradients of a custom operation."""
+    forward = staticmethod(memory_forward)
+    setup_context = staticmethod(_remember_inputs)
+    backward = staticmethod(_backward)
+    vmap = _one_by_one(lambda: _Transformed)
+
+
+class _TransformedBackward(torch.autograd.Function):
+    vmap = _one_by_one(lambda: _TransformedBackward)
+
+    @staticmethod
+    def forward(*arguments):
+        return tuple(memory_backward(*arguments))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.rule = inputs[0]
+
+    backward = staticmethod(_no_second_derivative)
+
+
+def run_forward(*arguments: Any) -> Any:
+    return (_Transformed.apply if is_transforming() else memory_forward)(*arguments)
 
 
 memory_backward.register_autograd(_no_second_derivative, setup_context=lambda ctx, inputs, output: setattr(ctx, "rule", inputs[0]))

@@ -2,8 +2,9 @@
 """Memory rules on NumPy arrays.
 
 Arrays are float32: rows of tokens [B, T, ...], or packed [T, ...] with `cu_seqlens`, where sequence n owns tokens
-cu_seqlens[n] .. cu_seqlens[n+1]-1. After that: q, k [key_heads, dk], v and b [H, dv], beta, dt, g [H]; parameters A, Ip [H] and
-lam [H, dk]. Attention's q has H heads and its v key_heads. Views whose channels lie together are read where they are.
+cu_seqlens[n] .. cu_seqlens[n+1]-1. After that: q, k [key_heads, dk], v, b, write [H, dv], gk, p, erase, noisek [H, dk], others [H];
+parameters A, Ip [H], lam [H, dk], keep and drift [H, dk, dv]. `inputs` names what a rule reads. Attention's q has H heads and its v
+key_heads. Views whose channels lie together are read where they are.
 """
 from __future__ import annotations
 
@@ -14,17 +15,42 @@ import numpy as np
 from ._library import check, context, ffi, lib
 from .state import State, aligned, find, part_names, rules
 
-__all__ = ["State", "Tape", "backward", "forward", "inputs", "part_names", "rules", "step", "summary"]
+__all__ = ["State", "Tape", "backward", "forward", "has_variance", "inputs", "part_names", "rules", "step", "summary"]
 
-_BITS = {"q": lib.PAL_INPUT_Q, "k": lib.PAL_INPUT_K, "v": lib.PAL_INPUT_V, "b": lib.PAL_INPUT_B, "beta": lib.PAL_INPUT_BETA,
-         "dt": lib.PAL_INPUT_DT, "g": lib.PAL_INPUT_G, "A": lib.PAL_INPUT_A, "Ip": lib.PAL_INPUT_IP, "lam": lib.PAL_INPUT_LAM}
-_PARAMETERS = ("A", "Ip", "lam")
+ROWS = ("q", "k", "v", "b", "beta", "dt", "g", "gk", "p", "erase", "write", "gp", "betap", "noise", "noisek", "r")
+PARAMETERS = ("A", "Ip", "lam", "keep", "drift")
+_BITS = {name: getattr(lib, f"PAL_INPUT_{name.upper()}") for name in (*ROWS, *PARAMETERS)}
+
+
+def input_shapes(rule: str, heads: Any, key_heads: Any, dk: Any, dv: Any) -> dict[str, tuple[Any, ...]]:
+    """Of every input: of a parameter whole, of others after the tokens."""
+    attends = rule == "attention"
+    own, value, element = (heads, dk), (heads, dv), (heads, dk, dv)
+    shapes = {"q": own if attends else (key_heads, dk), "k": (key_heads, dk), "v": (key_heads, dv) if attends else value, "b": value,
+              "write": value, "gk": own, "p": own, "erase": own, "noisek": own, "lam": own, "keep": element, "drift": element}
+    return {name: shapes.get(name, (heads,)) for name in _BITS}
+
+
+def check_names(rule: str, wanted: tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
+    """What was given of what the rule reads, in that order; None counts as not given."""
+    for name in wanted:
+        if given.get(name) is None:
+            raise TypeError(f"{rule}: {name} is missing")
+    for name, x in given.items():
+        if x is not None and name not in wanted:
+            raise TypeError(f"{rule}: does not read {name}; it reads {', '.join(wanted)}")
+    return {name: given[name] for name in wanted}
 
 
 def inputs(rule: str) -> tuple[str, ...]:
     """Names of the inputs that a rule reads."""
     wanted = lib.pal_memory_inputs_of(find(rule))
     return tuple(name for name, bit in _BITS.items() if wanted & bit)
+
+
+def has_variance(rule: str) -> bool:
+    """Whether the rule knows the variance of what it answers."""
+    return bool(lib.pal_memory_has_variance(find(rule)))
 
 
 def summary(rule: str) -> str:
@@ -61,13 +87,7 @@ class _Inputs:
 
     def __init__(self, rule: str, given: dict[str, Any], lead: int) -> None:
         self.rule, self.found = rule, find(rule)
-        wanted = inputs(rule)
-        for name, x in given.items():
-            if x is None and name in wanted:
-                raise TypeError(f"{rule}: {name} is missing")
-            if x is not None and name not in wanted:
-                raise TypeError(f"{rule}: does not read {name}; it reads {', '.join(wanted)}")
-        arrays = {name: _float32(rule, name, given[name]) for name in wanted}
+        arrays = {name: _float32(rule, name, x) for name, x in check_names(rule, inputs(rule), given).items()}
         attends = bool(lib.pal_memory_keeps_tokens(self.found))
         wide = arrays["q" if attends else "v"]
         if wide.ndim != lead + 2 or arrays["k"].ndim != lead + 2:
@@ -76,16 +96,13 @@ class _Inputs:
         self.lead = wide.shape[:lead]
         self.heads, self.key_heads = wide.shape[lead], arrays["k"].shape[lead]
         self.dk, self.dv = arrays["k"].shape[-1], arrays["v"].shape[-1]
-        H, G, dk, dv = self.heads, self.key_heads, self.dk, self.dv
-        self.tails = {"q": (H if attends else G, dk), "k": (G, dk), "v": (G if attends else H, dv), "b": (H, dv), "beta": (H,), "dt": (H,),
-                      "g": (H,)}
-        parameters = {"A": (H,), "Ip": (H,), "lam": (H, dk)}
+        self.tails = input_shapes(rule, self.heads, self.key_heads, self.dk, self.dv)
         self.arrays, self.strides = {}, {}
         for name, x in arrays.items():
-            expected = parameters[name] if name in parameters else (*self.lead, *self.tails[name])
+            expected = self.tails[name] if name in PARAMETERS else (*self.lead, *self.tails[name])
             if x.shape != expected:
                 raise ValueError(f"{rule}: {name} is {list(x.shape)}; expected {list(expected)}")
-            if name in parameters:
+            if name in PARAMETERS:
                 self.arrays[name] = np.require(x, None, "CA")
                 continue
             stride = _row_stride(x, lead)
@@ -121,7 +138,7 @@ def _view(target: Any, x: np.ndarray | None, lead: int) -> None:
 
 
 class Tape:
-    """What backward needs of one forward; made by forward(..., keep=True) and used any number of times."""
+    """What backward needs of one forward; made by forward(..., return_tape=True) and used any number of times."""
 
     def __init__(self) -> None:
         self.given: _Inputs
@@ -178,17 +195,17 @@ def _own_state(given: _Inputs, sequences: int, longest: int, initial: State | No
     return initial.copy()
 
 
-def forward(rule: str, q: np.ndarray, k: np.ndarray, v: np.ndarray, *, b: Any = None, beta: Any = None, dt: Any = None, g: Any = None,
-            A: Any = None, Ip: Any = None, lam: Any = None, scale: float | None = None, initial_state: State | None = None,
-            cu_seqlens: Any = None, output_final_state: bool = False, return_variance: bool = False, keep: bool = False,
-            mesa_tolerance: float = 0.0, threads: int | None = None) -> Any:
+def forward(rule: str, q: np.ndarray, k: np.ndarray, v: np.ndarray, *, scale: float | None = None, initial_state: State | None = None,
+            cu_seqlens: Any = None, output_final_state: bool = False, return_variance: bool = False, return_tape: bool = False,
+            mesa_tolerance: float = 0.0, threads: int | None = None, **gates: Any) -> Any:
     """Outputs y of a batch of sequences, [.., H, dv]; or a tuple (y, variance, final state, tape) of those that were asked for.
 
-    scale multiplies the query (None: dk ** -0.5). initial_state is read and stays as it is; without one every sequence starts with the
-    default memory. return_variance: palimpsa's variance of each output. keep: a Tape for backward.
+    gates: what else inputs(rule) names. scale multiplies the query (None: dk ** -0.5). initial_state is read and stays as it is; without
+    one every sequence starts with the default memory. return_variance: of each output, where the rule has
+    one. return_tape: a Tape for backward.
     """
     tape = Tape()
-    given = tape.given = _Inputs(rule, dict(q=q, k=k, v=v, b=b, beta=beta, dt=dt, g=g, A=A, Ip=Ip, lam=lam), 2 if cu_seqlens is None else 1)
+    given = tape.given = _Inputs(rule, dict(q=q, k=k, v=v, **gates), 2 if cu_seqlens is None else 1)
     tape.cu = _sequences(rule, given.lead, cu_seqlens)
     tape.scale, tape.tolerance, tape.variance = _scale(rule, scale, given.dk), float(mesa_tolerance), bool(return_variance)
     tape.y = np.empty((*given.lead, given.heads, given.dv), np.float32)
@@ -206,7 +223,7 @@ def forward(rule: str, q: np.ndarray, k: np.ndarray, v: np.ndarray, *, b: Any = 
         run.past = state._past_pointer
     variance = np.empty_like(tape.y) if return_variance else None
     _view(run.y_var, variance, len(given.lead))
-    if keep:
+    if return_tape:
         tape.saved = aligned((lib.pal_memory_saved_floats(given.found, ffi.addressof(run, "shape")) + 16,))
         run.saved = ffi.cast("float *", tape.saved.ctypes.data)
     cx, err = context(threads), ffi.new("pal_error *")
@@ -214,13 +231,13 @@ def forward(rule: str, q: np.ndarray, k: np.ndarray, v: np.ndarray, *, b: Any = 
     check(lib.pal_memory_forward(given.found, cx, run, err), err)
     if state is not None and state.keeps_tokens:
         state._past += lengths.astype(np.int32)
-    if keep and initial_state is not None:
+    if return_tape and initial_state is not None:
         tape.past = initial_state.past
         tape.state = state.copy() if output_final_state and state is not None else state
-    made = [tape.y.copy() if keep else tape.y]
+    made = [tape.y.copy() if return_tape else tape.y]
     made += [variance] if return_variance else []
     made += [state] if output_final_state else []
-    made += [tape] if keep else []
+    made += [tape] if return_tape else []
     return made[0] if len(made) == 1 else tuple(made)
 
 
@@ -231,7 +248,7 @@ def backward(tape: Tape, dy: np.ndarray, *, dvariance: np.ndarray | None = None,
     dfinal: gradients of parts of the final state, by name, [N, ...] as State.parts has them.
     """
     if not isinstance(tape, Tape) or not hasattr(tape, "saved"):
-        raise TypeError("backward expects the tape of forward(..., keep=True)")
+        raise TypeError("backward expects the tape of forward(..., return_tape=True)")
     given = tape.given
     rule, lead = given.rule, len(given.lead)
     run, hold = _run(tape)
@@ -257,7 +274,7 @@ def backward(tape: Tape, dy: np.ndarray, *, dvariance: np.ndarray | None = None,
     grads: dict[str, np.ndarray] = {}
     for name, x in given.arrays.items():
         made = grads[name] = np.zeros(x.shape, np.float32)
-        if name in _PARAMETERS:
+        if name in PARAMETERS:
             setattr(run.grad, name, ffi.cast("float *", made.ctypes.data))
         else:
             _view(getattr(run.grad, name), made, lead)
@@ -280,17 +297,15 @@ class _Stepping:
         self.run.shape = state._shape[0]
         self.run.state, self.run.past = state._pointers, state._past_pointer
         self.values = getattr(self.run, "in")
-        H, G, dk, dv = state.heads, state.key_heads, state.dk, state.dv
-        N, attends = state.sequences, state.keeps_tokens
-        wanted = lib.pal_memory_inputs_of(state._rule)
-        shapes = {"q": (N, H if attends else G, dk), "k": (N, G, dk), "v": (N, G if attends else H, dv), "b": (N, H, dv),
-                  "beta": (N, H), "dt": (N, H), "g": (N, H), "A": (H,), "Ip": (H,), "lam": (H, dk)}
-        self.fields: list[tuple[str, Any, Any]] = []  # of every input: its name, its shape (None: not read), its view (None: a parameter)
-        for name, bit in _BITS.items():
-            view = None if name in _PARAMETERS else getattr(self.values, name)
+        N, H, dv = state.sequences, state.heads, state.dv
+        shapes = input_shapes(state.rule, H, state.key_heads, state.dk, dv)
+        self.names = inputs(state.rule)
+        self.fields: list[tuple[str, Any, Any]] = []  # of every input: its name, its shape, its view (None: a parameter)
+        for name in self.names:
+            view = None if name in PARAMETERS else getattr(self.values, name)
             if view is not None:
-                view.stride = int(np.prod(shapes[name][1:]))
-            self.fields.append((name, shapes[name] if wanted & bit else None, view))
+                view.stride = int(np.prod(shapes[name]))
+            self.fields.append((name, shapes[name] if view is None else (N, *shapes[name]), view))
         self.y_shape, self.y_size = (N, H, dv), N * H * dv
         self.y, self.y_var = self.run.y, self.run.y_var
         self.y.stride = self.y_var.stride = H * dv
@@ -315,12 +330,11 @@ def _output(state: State, kept: _Stepping, name: str, x: np.ndarray, hold: list[
     return pointer
 
 
-def step(state: State, q: np.ndarray, k: np.ndarray, v: np.ndarray, *, b: Any = None, beta: Any = None, dt: Any = None, g: Any = None,
-         A: Any = None, Ip: Any = None, lam: Any = None, scale: float | None = None, out: np.ndarray | None = None,
-         variance: np.ndarray | None = None, mesa_tolerance: float = 0.0, threads: int | None = None) -> np.ndarray:
+def step(state: State, q: np.ndarray, k: np.ndarray, v: np.ndarray, *, scale: float | None = None, out: np.ndarray | None = None,
+         variance: np.ndarray | None = None, mesa_tolerance: float = 0.0, threads: int | None = None, **gates: Any) -> np.ndarray:
     """One more token for each sequence of a state, which is changed: rows [N, ...] of the inputs give y [N, H, dv], in `out` if given.
 
-    variance: an array [N, H, dv] to be filled. A state is stepped by one thread at a time.
+    gates: what else the rule reads, by name. variance: an array [N, H, dv] to be filled. A state is stepped by one thread at a time.
     """
     if not isinstance(state, State):
         raise TypeError(f"step expects a palimpsa.memory.State; found a {type(state).__name__}")
@@ -329,13 +343,13 @@ def step(state: State, q: np.ndarray, k: np.ndarray, v: np.ndarray, *, b: Any = 
     if kept is None or kept.cx != cx:
         kept = state._stepping = _Stepping(state, cx)
     hold: list[Any] = []
-    for x, (name, shape, view) in zip((q, k, v, b, beta, dt, g, A, Ip, lam), kept.fields):
+    gates["q"], gates["k"], gates["v"] = q, k, v
+    if len(gates) != len(kept.fields):
+        gates = check_names(state.rule, kept.names, gates)
+    for name, shape, view in kept.fields:
+        x = gates.get(name)
         if x is None:
-            if shape is not None:
-                raise TypeError(f"{state.rule}: {name} is missing")
-            continue
-        if shape is None:
-            raise TypeError(f"{state.rule}: does not read {name}; it reads {', '.join(inputs(state.rule))}")
+            raise TypeError(f"{state.rule}: {name} is missing")
         if type(x) is not np.ndarray or x.dtype is not _FLOAT32:
             _float32(state.rule, name, x)
         if x.shape != shape:

@@ -44,11 +44,41 @@ def part_names(rule: str) -> tuple[str, ...]:
     return tuple(ffi.string(name).decode() for name in names if name != ffi.NULL)
 
 
+def _part_sizes() -> dict[tuple[str, int], int]:
+    """Numbers in each part of a rule's memory, of one head of 3 keys and 5 values."""
+    shape = ffi.new("pal_memory_shape *")
+    shape.heads = shape.key_heads = shape.sequences = shape.tokens = 1
+    shape.dk, shape.dv = 3, 5
+    return {(rule, part): lib.pal_memory_part_floats(find(rule), shape, part) for rule in rules() for part in (0, 1)}
+
+
+_PART_SIZES = _part_sizes()
+
+
+def part_shape(rule: str, part: int, heads: Any, dk: Any, dv: Any) -> tuple[Any, ...]:
+    """Of one sequence: a matrix [H, dv, dk], mesa's H [H, dk, dk], or numbers that all values share, [H, dk] or [H]."""
+    return {15: (heads, dv, dk), 9: (heads, dk, dk), 3: (heads, dk), 1: (heads,)}[_PART_SIZES[rule, part]]
+
+
+_INFINITE = float("inf")
+
+
+def check_part(rule: str, where: str, name: str, x: Any) -> None:
+    """Refuses an array or a tensor of importances, variances or preconditioners that are none."""
+    positive = {"I": ("the importance", "above 0"), "var": ("the variance", "at least 0"), "A": ("the preconditioner", "at least 0")}
+    if name not in positive:
+        return
+    what, bound = positive[name]
+    if not bool((((x > 0) if name == "I" else (x >= 0)) & (x < _INFINITE)).all()):
+        raise ValueError(f"{rule}: {where}{name}, {what}, has numbers that are not finite and {bound}")
+
+
 class State:
     """Memories of `sequences` sequences under one rule. They are what `step` continues and `forward` starts from and returns.
 
     `parts` are what a memory means, as new arrays with sequences first: palimpsa `mu` and `I` [N, H, dv, dk], mesa `H` [N, H, dk, dk]
-    and `G` [N, H, dv, dk], attention `K` and `V` [N, key_heads, context, d], others `S` [N, H, dv, dk].
+    and `G` [N, H, dv, dk], attention `K` and `V` [N, key_heads, context, d], kla `mu` and `I`, others `S` [N, H, dv, dk], with pkda's `A`
+    and kdn's `var` [N, H, dk] and kdn_iso's `var` [N, H].
     """
 
     def __init__(self, rule: str, sequences: int, heads: int, dk: int, dv: int, *, key_heads: int | None = None, context: int = 0,
@@ -97,8 +127,7 @@ class State:
     def _part_shape(self, part: int) -> tuple[int, ...]:
         if self.keeps_tokens:
             return (self.key_heads, self.context, self.dk if part == 0 else self.dv)
-        floats = lib.pal_memory_part_floats(self._rule, self._shape, part)
-        return (self.heads, floats // (self.heads * self.dk), self.dk)
+        return part_shape(self.rule, part, self.heads, self.dk, self.dv)
 
     @property
     def part_names(self) -> tuple[str, ...]:
@@ -127,8 +156,7 @@ class State:
             expected = (self.sequences, *self._part_shape(p))
             if x.dtype != np.float32 or x.shape != expected:
                 raise ValueError(f"{self.rule}: {name} is {x.dtype} {list(x.shape)}; expected float32 {list(expected)}")
-            if name == "I" and not (np.isfinite(x).all() and (x > 0).all()):
-                raise ValueError(f"{self.rule}: I, the importance, has numbers that are not finite and above 0")
+            check_part(self.rule, "", name, x)
             arrays.append(np.require(x, None, "CA"))
         if past is not None:
             tokens = np.asarray(past, np.int32)

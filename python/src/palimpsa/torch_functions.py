@@ -8,8 +8,9 @@ from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
 from . import memory as _memory
-from ._torch_ops import INPUTS, PARAMETERS, PARTS, memory_forward
-from .memory import State
+from ._torch_ops import INPUTS, NAMES, PARAMETERS, PARTS, is_transforming, run_forward
+from .memory import State, check_names, input_shapes
+from .state import part_shape
 
 Memory = Union[Tensor, tuple[Tensor, Tensor]]
 _HALF = (torch.bfloat16, torch.float16)
@@ -34,24 +35,16 @@ def _check_shape(rule: str, name: str, x: Tensor, expected: tuple[int, ...]) -> 
 def _check_inputs(rule: str, given: dict[str, Any]) -> dict[str, Tensor]:
     if rule not in INPUTS:
         raise ValueError(f"there is no memory rule {rule!r}; expected one of {', '.join(INPUTS)}")
-    wanted = INPUTS[rule]
-    for name, x in given.items():
-        if x is None and name in wanted:
-            raise TypeError(f"{rule}: {name} is missing")
-        if x is not None and name not in wanted:
-            raise TypeError(f"{rule}: does not read {name}; it reads {', '.join(wanted)}")
-    tensors = {name: given[name] for name in wanted}
+    tensors = check_names(rule, INPUTS[rule], given)
     for name, x in tensors.items():
         _check_tensor(rule, name, x)
         if name in ("q", "k", "v") and x.ndim != 4:
             raise ValueError(f"{rule}: {name} has {x.ndim} dimensions; expected [B, T, H, D]")
     k, v = tensors["k"], tensors["v"]
     B, T, H = v.shape[0], v.shape[1], tensors["q" if rule == "attention" else "v"].shape[2]
-    G, K, V = k.shape[2], k.shape[3], v.shape[3]
-    tails = {"q": (H if rule == "attention" else G, K), "k": (G, K), "v": (G if rule == "attention" else H, V), "b": (H, V)}
+    shapes = input_shapes(rule, H, k.shape[2], k.shape[3], v.shape[3])
     for name, x in tensors.items():
-        parameter = (H, K) if name == "lam" else (H,)
-        _check_shape(rule, name, x, parameter if name in PARAMETERS else (B, T, *tails.get(name, (H,))))
+        _check_shape(rule, name, x, shapes[name] if name in PARAMETERS else (B, T, *shapes[name]))
     return tensors
 
 
@@ -76,8 +69,8 @@ def _number(rule: str, name: str, x: Any) -> float:
 
 
 def swap(rule: str, part: str, x: Tensor) -> Tensor:
-    """Between [N, H, K, V] and the library's layout; mesa's H is square and stays."""
-    return x if (rule, part) == ("mesa", "H") else x.transpose(-1, -2)
+    """Between [N, H, K, V] and the library's layout; mesa's H is square and stays, as vectors and numbers do."""
+    return x.transpose(-1, -2) if part_shape(rule, PARTS[rule].index(part), 0, 1, 2) == (0, 2, 1) else x
 
 
 def _check_state(rule: str, state: Any, N: int, tensors: dict[str, Tensor]) -> list[Tensor]:
@@ -88,18 +81,18 @@ def _check_state(rule: str, state: Any, N: int, tensors: dict[str, Tensor]) -> l
     if len(parts) != len(names):
         raise TypeError(f"{rule}: initial_state must be {'a tensor' if len(names) == 1 else 'a pair of tensors'}: {', '.join(names)}")
     H, V, K = v.shape[2], v.shape[3], tensors["k"].shape[3]
-    for name, x in zip(names, parts):
+    for part, (name, x) in enumerate(zip(names, parts)):
+        shape = part_shape(rule, part, H, K, V)
         _check_tensor(rule, f"initial_state {name}", x)
-        _check_shape(rule, f"initial_state {name}", x, (N, H, K, K if (rule, name) == ("mesa", "H") else V))
+        _check_shape(rule, f"initial_state {name}", x, (N, H, K, V) if shape == (H, V, K) else (N, *shape))
     return [swap(rule, name, x) for name, x in zip(names, parts)]
 
 
-def memory(rule: str, q: Tensor, k: Tensor, v: Tensor, *, b: Tensor | None = None, beta: Tensor | None = None, dt: Tensor | None = None,
-           g: Tensor | None = None, A: Tensor | None = None, Ip: Tensor | None = None, lam: Tensor | None = None, scale: float | None = None,
-           initial_state: Memory | None = None, output_final_state: bool = False, cu_seqlens: Tensor | None = None, return_variance: bool = False,
-           mesa_tolerance: float = 0.0) -> Any:
-    """One of the rules, by name. `scale` multiplies the query; K ** -0.5 by default."""
-    tensors = _check_inputs(rule, dict(q=q, k=k, v=v, b=b, beta=beta, dt=dt, g=g, A=A, Ip=Ip, lam=lam))
+def memory(rule: str, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, initial_state: Memory | None = None,
+           output_final_state: bool = False, cu_seqlens: Tensor | None = None, return_variance: bool = False, mesa_tolerance: float = 0.0,
+           **gates: Tensor | None) -> Any:
+    """One of the rules, by name; gates are what else palimpsa.memory.inputs(rule) names. `scale` multiplies the query; K ** -0.5 by default."""
+    tensors = _check_inputs(rule, dict(q=q, k=k, v=v, **gates))
     N = check_bounds(rule, v, cu_seqlens)
     parts = _check_state(rule, initial_state, N, tensors) if initial_state is not None else []
     if output_final_state and rule == "attention":
@@ -115,11 +108,10 @@ def memory(rule: str, q: Tensor, k: Tensor, v: Tensor, *, b: Tensor | None = Non
     if not all(double):
         tensors = {name: x.float() for name, x in tensors.items()}
         parts = [x.float() for x in parts]
-    keep = torch.is_grad_enabled() and any(x.requires_grad for x in every)
-    given = [tensors.get(name) for name in ("q", "k", "v", "b", "beta", "dt", "g", "A", "Ip", "lam")]
+    save = torch.is_grad_enabled() and (any(x.requires_grad for x in every) or (not torch.compiler.is_compiling() and is_transforming()))
+    given = [tensors.get(name) for name in NAMES]
     given += [parts[part] if part < len(parts) else None for part in (0, 1)]
-    y, variance, final0, final1, _ = memory_forward(rule, *given, cu_seqlens, scale, mesa_tolerance, bool(return_variance), bool(output_final_state),
-                                                    keep)
+    y, variance, final0, final1, _ = run_forward(rule, *given, cu_seqlens, scale, mesa_tolerance, bool(return_variance), bool(output_final_state), save)
     made = [y.to(v.dtype)]
     if return_variance:
         made.append(variance.to(v.dtype))
@@ -177,6 +169,62 @@ def mesa(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, lam: Tensor, 
     """Mesa; lam > 0 is the prior precision. mesa_tolerance > 0 solves by conjugate gradient to this residual. A state is (H, G)."""
     return memory("mesa", q, k, v, g=g, beta=beta, lam=lam, scale=scale, initial_state=initial_state, output_final_state=output_final_state,
                   cu_seqlens=cu_seqlens, mesa_tolerance=mesa_tolerance)
+
+
+def comba(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, p: Tensor, scale: float | None = None, initial_state: Tensor | None = None,
+          output_final_state: bool = False, cu_seqlens: Tensor | None = None) -> Any:
+    """Comba: what is compared lies under p [B, T, H, K], before the memory decays."""
+    return memory("comba", q, k, v, g=g, beta=beta, p=p, scale=scale, initial_state=initial_state, output_final_state=output_final_state,
+                  cu_seqlens=cu_seqlens)
+
+
+def kda(q: Tensor, k: Tensor, v: Tensor, gk: Tensor, beta: Tensor, scale: float | None = None, initial_state: Tensor | None = None,
+        output_final_state: bool = False, cu_seqlens: Tensor | None = None) -> Any:
+    """Kimi Delta Attention; gk <= 0 [B, T, H, K] is the logarithm of the decay of each key channel."""
+    return memory("kda", q, k, v, gk=gk, beta=beta, scale=scale, initial_state=initial_state, output_final_state=output_final_state,
+                  cu_seqlens=cu_seqlens)
+
+
+def gdn2(q: Tensor, k: Tensor, v: Tensor, gk: Tensor, erase: Tensor, write: Tensor, scale: float | None = None, initial_state: Tensor | None = None,
+         output_final_state: bool = False, cu_seqlens: Tensor | None = None) -> Any:
+    """Gated DeltaNet 2: erase [B, T, H, K] gates the key that is compared, write [B, T, H, V] the value."""
+    return memory("gdn2", q, k, v, gk=gk, erase=erase, write=write, scale=scale, initial_state=initial_state, output_final_state=output_final_state,
+                  cu_seqlens=cu_seqlens)
+
+
+def rwkv7(q: Tensor, k: Tensor, v: Tensor, gk: Tensor, p: Tensor, erase: Tensor, scale: float | None = None, initial_state: Tensor | None = None,
+          output_final_state: bool = False, cu_seqlens: Tensor | None = None) -> Any:
+    """RWKV-7: what lies under p is taken away under erase, both [B, T, H, K]."""
+    return memory("rwkv7", q, k, v, gk=gk, p=p, erase=erase, scale=scale, initial_state=initial_state, output_final_state=output_final_state,
+                  cu_seqlens=cu_seqlens)
+
+
+def pkda(q: Tensor, k: Tensor, v: Tensor, gk: Tensor, beta: Tensor, gp: Tensor, betap: Tensor, scale: float | None = None, initial_state:
+         tuple[Tensor, Tensor] | None = None, output_final_state: bool = False, cu_seqlens: Tensor | None = None) -> Any:
+    """Preconditioned KDA; gp <= 0 and betap >= 0 are the preconditioner's decay and step. A state is (S, A)."""
+    return memory("pkda", q, k, v, gk=gk, beta=beta, gp=gp, betap=betap, scale=scale, initial_state=initial_state,
+                  output_final_state=output_final_state, cu_seqlens=cu_seqlens)
+
+
+def kdn(q: Tensor, k: Tensor, v: Tensor, gk: Tensor, noisek: Tensor, r: Tensor, Ip: Tensor, scale: float | None = None, initial_state: tuple[Tensor,
+        Tensor] | None = None, output_final_state: bool = False, cu_seqlens: Tensor | None = None, return_variance: bool = False) -> Any:
+    """Kalman Delta Network, a variance per key channel: noisek >= 0 [B, T, H, K] is added to it, r > 0 is the value's. A state is (S, var)."""
+    return memory("kdn", q, k, v, gk=gk, noisek=noisek, r=r, Ip=Ip, scale=scale, initial_state=initial_state, output_final_state=output_final_state,
+                  cu_seqlens=cu_seqlens, return_variance=return_variance)
+
+
+def kdn_iso(q: Tensor, k: Tensor, v: Tensor, gk: Tensor, noise: Tensor, r: Tensor, Ip: Tensor, scale: float | None = None, initial_state:
+            tuple[Tensor, Tensor] | None = None, output_final_state: bool = False, cu_seqlens: Tensor | None = None, return_variance: bool = False) -> Any:
+    """Kalman Delta Network with one variance, to which noise >= 0 is added. A state is (S, var)."""
+    return memory("kdn_iso", q, k, v, gk=gk, noise=noise, r=r, Ip=Ip, scale=scale, initial_state=initial_state,
+                  output_final_state=output_final_state, cu_seqlens=cu_seqlens, return_variance=return_variance)
+
+
+def kla(q: Tensor, k: Tensor, v: Tensor, b: Tensor, Ip: Tensor, keep: Tensor, drift: Tensor, scale: float | None = None, initial_state:
+        tuple[Tensor, Tensor] | None = None, output_final_state: bool = False, cu_seqlens: Tensor | None = None, return_variance: bool = False) -> Any:
+    """Kalman Linear Attention: b >= 0 is the precision of a value; keep > 0 and drift >= 0 [H, K, V]. A state is (mu, I)."""
+    return memory("kla", q, k, v, b=b, Ip=Ip, keep=keep, drift=drift, scale=scale, initial_state=initial_state,
+                  output_final_state=output_final_state, cu_seqlens=cu_seqlens, return_variance=return_variance)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, cu_seqlens: Tensor | None = None) -> Tensor:

@@ -9,11 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ._torch_ops import INPUTS
-from .memory import State
+from ._torch_ops import INPUTS, PARAMETERS
+from .memory import State, input_shapes
 from .torch_functions import check_bounds, memory, step, swap
 
 Initial = Any
+
+# Gates that some rules read besides those of Palimpsa-D: the word in the names of their tensors, and whether they are softplus(Lin x + bias)
+# instead of sig(Lin x).
+_EXTRAS = {"erase": ("erase", False), "write": ("write", False), "gp": ("gp", True), "betap": ("betap", False), "noise": ("noise", True),
+           "noisek": ("noise", True), "r": ("r", True)}
 
 
 class LayerCache:
@@ -120,10 +125,16 @@ class _Mixer(nn.Module):
         self.norm_eps, self.initializer_range, self.finetuning, self.mesa_tolerance = norm_eps, initializer_range, finetuning, mesa_tolerance
         self.rank = math.ceil(hidden_size / 16) if rank == "auto" else rank
         reads = self.reads = INPUTS[rule]
-        self.forgets = "dt" in reads or "g" in reads
+        self.forgets = any(name in reads for name in ("dt", "g", "gk"))
+        self.steps = heads * dk if "gk" in reads else heads  # time steps of a token
         if self.forgets:
-            self.A_log, self.dt_bias = nn.Parameter(torch.empty(heads)), nn.Parameter(torch.empty(heads))
+            self.A_log, self.dt_bias = nn.Parameter(torch.empty(heads)), nn.Parameter(torch.empty(self.steps))
         self.D = nn.Parameter(torch.empty(heads))
+        if "p" in reads and "erase" not in reads:
+            self.p_scale = nn.Parameter(torch.empty(heads))
+        self.extras = {name: self._extra(hidden_size, name) for name in _EXTRAS if name in reads}
+        if "keep" in reads:
+            self.keep_raw, self.drift_raw = (nn.Parameter(torch.empty(heads, dk, dv)) for _ in range(2))
         if "b" in reads or unused_gate:
             self.b_rank_proj = nn.Linear(hidden_size, self.rank, bias=False)
             self.b_proj = nn.Linear(self.rank, heads * dv, bias=False)
@@ -134,6 +145,33 @@ class _Mixer(nn.Module):
             self.lam_raw = nn.Parameter(torch.empty(heads, dk))
         self.freeze()
 
+    def _extra(self, hidden_size: int, name: str) -> tuple[int, ...]:
+        """The layers of a gate that Palimpsa-D does not have; returns its shape."""
+        word, softplus = _EXTRAS[name]
+        shape = input_shapes(self.rule, self.heads, self.heads, self.dk, self.dv)[name]
+        setattr(self, f"{word}_proj", nn.Linear(hidden_size, math.prod(shape), bias=False))
+        if softplus:
+            self.register_parameter(f"{word}_bias", nn.Parameter(torch.empty(math.prod(shape))))
+        return shape
+
+    def extra(self, x: Tensor, k: Tensor) -> dict[str, Tensor]:
+        """What the rule reads besides the gates of Palimpsa-D."""
+        made = {}
+        for name, shape in self.extras.items():
+            word, softplus = _EXTRAS[name]
+            gate = getattr(self, f"{word}_proj")(x)
+            gate = F.softplus(_wide(gate) + _wide(getattr(self, f"{word}_bias"))) if softplus else torch.sigmoid(gate)
+            made[name] = gate.unflatten(-1, shape)
+        if "p" in self.reads:
+            made["p"] = k * torch.sigmoid(self.p_scale)[:, None].to(k.dtype) if hasattr(self, "p_scale") else k
+            if "erase" in made:
+                made["erase"] = made["erase"] * k
+        if "gp" in made:
+            made["gp"] = -made["gp"]
+        if "r" in made:
+            made["r"] = made["r"] + 1e-4
+        return made
+
     def freeze(self) -> None:
         """No gradients for the prior, which is not trained, and for a gate of importance that the rule does not read."""
         for name, x in self.named_parameters():
@@ -142,11 +180,12 @@ class _Mixer(nn.Module):
 
     def initial(self) -> dict[str, Initial]:
         """How tensors start where it is not N(0, initializer_range^2): a number, bounds of a uniform distribution, or a tensor."""
-        H = self.heads
-        dt = torch.exp(torch.rand(H) * (math.log(0.1) - math.log(0.001)) + math.log(0.001)).clamp(min=1e-4)
-        return {"A_log": torch.log(16 * (1 - torch.rand(H))), "dt_bias": _softplus_inverse(dt), "D": 1.0, "Ip_log": 0.0,
+        H, one, noise = self.heads, 1 + math.log(-math.expm1(-1)), 0.01 + math.log(-math.expm1(-0.01))  # softplus gives 1 and 0.01
+        dt = lambda *shape: _softplus_inverse(torch.exp(torch.rand(shape) * (math.log(0.1) - math.log(0.001)) + math.log(0.001)).clamp(min=1e-4))
+        return {"A_log": torch.log(16 * (1 - torch.rand(H))), "dt_bias": dt(self.steps), "D": 1.0, "Ip_log": 0.0,
                 "b_scale": (0.1, 1.0) if self.finetuning else 1.0, "b_proj.weight": (-self.rank**-0.5, self.rank**-0.5),
-                "lam_raw": 1 + math.log(-math.expm1(-1))}
+                "lam_raw": one, "p_scale": 1.0, "gp_bias": dt(H), "noise_bias": noise, "r_bias": one, "keep_raw": dt(H, self.dk, self.dv),
+                "drift_raw": noise}
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -176,12 +215,14 @@ class _Mixer(nn.Module):
             given["Ip"] = torch.exp(_wide(self.Ip_log))
         if "lam" in self.reads:
             given["lam"] = F.softplus(_wide(self.lam_raw))
+        if "keep" in self.reads:
+            given["keep"], given["drift"] = torch.exp(-F.softplus(_wide(self.keep_raw))), F.softplus(_wide(self.drift_raw))
         options: dict[str, Any] = {"scale": scale, "mesa_tolerance": self.mesa_tolerance}
         if cache is None:
             return memory(self.rule, q, k, v, **given, **options, cu_seqlens=cu_seqlens)
         state = cache.state
         if isinstance(state, State) and v.shape[1] == 1 and cu_seqlens is None and not torch.is_grad_enabled():
-            rows = {name: x if name in ("A", "Ip", "lam") else _wide(x[:, 0]) for name, x in given.items()}
+            rows = {name: x if name in PARAMETERS else _wide(x[:, 0]) for name, x in given.items()}
             return step(state, *(_wide(x[:, 0]) for x in (q, k, v)), **rows, **options)[:, None].to(v.dtype)
         initial = None
         if isinstance(state, State):
@@ -231,27 +272,30 @@ class PalimpsaD(_Mixer):
         self.q_proj, self.k_proj = (nn.Linear(hidden_size, keys, bias=False) for _ in range(2))
         self.v_proj, self.g_proj = (nn.Linear(hidden_size, values, bias=False) for _ in range(2))
         if self.forgets:
-            self.dt_proj = nn.Linear(hidden_size, num_heads, bias=False)
-        self.bs_proj = nn.Linear(hidden_size, num_heads, bias=False)
+            self.dt_proj = nn.Linear(hidden_size, self.steps, bias=False)
+        if any(name in self.reads for name in ("dt", "g", "beta", "b")):
+            self.bs_proj = nn.Linear(hidden_size, num_heads, bias=False)
         self.q_conv1d, self.k_conv1d = (ShortConvolution(keys, conv_size) for _ in range(2))
         self.v_conv1d = ShortConvolution(values, conv_size)
         self.o_norm = self._norm(self.dv)
         self.o_proj = nn.Linear(values, hidden_size, bias=False)
-        self.gates_value = self.forgets and "beta" not in self.reads
+        self.gates_value = ("dt" in self.reads or "g" in self.reads) and "beta" not in self.reads
         self.reset_parameters()
 
     def forward(self, x: Tensor, cu_seqlens: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
         spans = self.spans(x, cu_seqlens, self.q_conv1d.kernel_size[0])
         q, k, value = (getattr(self, f"{n}_conv1d")(getattr(self, f"{n}_proj")(x), spans, cache, n).unflatten(-1, (self.heads, -1)) for n in "qkv")
         q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
-        write = torch.sigmoid(self.bs_proj(x))
-        gates = {"beta": write}
+        gates = self.extra(x, k)
+        if hasattr(self, "bs_proj"):
+            gates["beta"] = torch.sigmoid(self.bs_proj(x))
         if self.forgets:
-            gates["dt"] = F.softplus(_wide(self.dt_proj(x)) + _wide(self.dt_bias))
-            gates["g"] = -torch.exp(_wide(self.A_log)) * gates["dt"]
+            dt = F.softplus(_wide(self.dt_proj(x)) + _wide(self.dt_bias))
+            A = torch.exp(_wide(self.A_log))
+            gates |= {"gk": -A[:, None] * dt.unflatten(-1, (self.heads, -1))} if "gk" in self.reads else {"dt": dt, "g": -A * dt}
         if "b" in self.reads:
-            gates["b"] = self.importance(x, write)
-        v = value * write[..., None] if self.gates_value else value
+            gates["b"] = self.importance(x, gates["beta"])
+        v = value * gates["beta"][..., None] if self.gates_value else value
         y = self.remember(q, k, v, 1.0 if "lam" in self.reads else self.dk**-0.5, cu_seqlens, cache, gates)
         y = self.o_norm(y + self.D[:, None] * value).flatten(-2) * F.silu(self.g_proj(x))
         return self.o_proj(y)

@@ -304,7 +304,7 @@ static void forward_item(void *arg, size_t index, int thread) {
     const pal_memory_shape *s = &run->shape;
     const linear_item item = item_at(job, index);
     const size_t dvp = padded((size_t)s->dv), width = smaller(job->width, dvp - item.v0),
-                 carried = carried_floats(job->kernels, s) * sizeof(float);
+                 carried = padded(carried_floats(job->kernels, s)) * sizeof(float);
     const bool borrows = pal_memory_borrows(run, item.n), own = run->state && !borrows;
     const size_t ld = own ? dvp : job->width;
     float *given = run->state ? head_at(job, &item, run->state[item.n]) : NULL;
