@@ -33,7 +33,12 @@ function(palimpsa_add_bindings interpreter directory)
     target_compile_definitions(palimpsa_double PRIVATE PAL_PLAIN PAL_VERSION="${PROJECT_VERSION}" PAL_MATMUL_BACKEND="none")
     target_compile_options(palimpsa_double PRIVATE -include "${bindings_source}/double.h")
     target_link_libraries(palimpsa_double PRIVATE palimpsa_flags OpenMP::OpenMP_C)
+    # What attention's pages are stored in: they are for models, and stay float.
+    add_library(palimpsa_double_blocks OBJECT "${root}/src/base/blocks.c" "${root}/src/base/blocks_decode.c" "${root}/src/base/blocks_encode.c")
+    set_target_properties(palimpsa_double_blocks PROPERTIES POSITION_INDEPENDENT_CODE ON C_STANDARD 11 C_EXTENSIONS OFF C_VISIBILITY_PRESET hidden)
+    target_include_directories(palimpsa_double_blocks PRIVATE "${root}/include" "${root}/src")
+    target_link_libraries(palimpsa_double_blocks PRIVATE palimpsa_flags)
     target_include_directories(palimpsa_python64 PRIVATE "${root}/include" "${bindings_source}")
     # its names are those of the other library
-    target_link_libraries(palimpsa_python64 PRIVATE $<TARGET_OBJECTS:palimpsa_double> OpenMP::OpenMP_C m -Wl,-Bsymbolic)
+    target_link_libraries(palimpsa_python64 PRIVATE $<TARGET_OBJECTS:palimpsa_double> $<TARGET_OBJECTS:palimpsa_double_blocks> OpenMP::OpenMP_C m -Wl,-Bsymbolic)
 endfunction()

@@ -488,6 +488,7 @@ def test_things_that_are_none():
         refused(ValueError, f"gla: heads is {size!r}; expected a whole number from 1", lambda: memory.State("gla", 1, size, 1, 1))
     state = memory.State("palimpsa", 1, 1, 1, 1, Ip=np.ones(1))
     one = np.ones((1, 1, 1, 1), np.float32)
-    refused(ValueError, "I, the importance, has numbers that are not finite and above 0", lambda: state.set_parts(mu=one, I=-one))
-    state.set_parts(mu=one, I=one * np.nan)  # as everywhere, NaN gives NaN
-    assert np.isnan(state.parts["I"]).all()
+    for wrong in (-1, np.nan, np.inf):
+        refused(ValueError, "I, the importance, has numbers that are not finite and above 0", lambda: state.set_parts(mu=one, I=one * np.float32(wrong)))
+    state = memory.State("kdn", 1, 1, 1, 1, Ip=np.ones(1))
+    refused(ValueError, "kdn: var, the variance, has numbers that are not finite and at least 0", lambda: state.set_parts(S=one, var=-one[0]))
