@@ -36,7 +36,7 @@ static size_t option_table(options *o, cli_option table[ALL]) {
         { "stop-after", OPT_LONG, &o->stop_after, "N", "stop cleanly after N updates of the same schedule",
           .above_zero = true },
         { "dry-run", OPT_FLAG, &o->dry_run, NULL,
-          "check everything, print the plan and stop; writes nothing (text: --data must be shards)" },
+          "check everything, print the plan and stop; leaves no files (a text is read and its tokens counted)" },
         { "config", OPT_TEXT, &o->config, "FILE", "read options from a JSON file; the command line wins" },
         { "recipe", OPT_TEXT, &o->recipe, "NAME",
           "read options from a recipe that comes with the program (configs/NAME.json)" },

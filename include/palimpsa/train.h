@@ -80,7 +80,7 @@ typedef struct pal_train_plan {
 
 typedef struct pal_train_run_options {
     bool resume;        /* resume from the newest checkpoint; settings may be NULL, else they must be the run's own */
-    bool dry_run;       /* stop after the plan; nothing is written */
+    bool dry_run;       /* stop after the plan; nothing is left in `out` */
     bool any_cpu;       /* resume also where the processor that the run began on is of another kind */
     int64_t stop_after; /* updates in all, of the same schedule; 0: to the end */
     /* Called after every update, and now and then within an evaluation: updates done, of how many, with `report` up to

@@ -148,12 +148,13 @@ static pal_status check_new(const training_run *t, pal_model_config *model, pal_
     return t->kind->check(&t->s, model, err);
 }
 
-/* Keeps others out, before the first byte is written. */
+/* Keeps others out, before the first byte is written. A dry run on a text needs the directory for its shards,
+ * and removes it again. */
 static pal_status enter(training_run *t, pal_error *err) {
     const pal_run *r = &t->run;
     if (!is_root(t)) return PAL_OK;
     if (r->resume) return pal_lock_directory(&t->lock, r->out, false, err);
-    if (!r->dry_run) {
+    if (!r->dry_run || t->kind == &pal_run_text) {
         const pal_status st = pal_lock_new_directory(&t->lock, &t->made, r->out, err);
         t->run.at_work = st == PAL_E_IO;
         if (st) return st;

@@ -87,10 +87,6 @@ static pal_status text_to_shards(text_run *t, pal_run *r, const pal_train_settin
     if (!tokenizer)
         return pal_fail(err, PAL_E_ARGUMENT, "%s is a text: give --tokenizer (bytes, chars, a file or a directory)",
                         file);
-    if (r->dry_run)
-        return pal_fail(err, PAL_E_ARGUMENT,
-                        "--dry-run writes nothing, and %s is a text; make shards of it first ('palimpsa tokenize')",
-                        file);
     const bool fresh = access(out, F_OK) != 0;
     const pal_tokenize_job job = { .files = &file,
                                    .count = 1,

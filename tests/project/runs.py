@@ -204,6 +204,7 @@ def a_model_has_to_be_named():
     for words in ([], ["--task", "text", "--data", "shards"], ["--recipe", "demo"]):
         run("train", *words, "--out", "never", code=2, says="--model")
     assert "roughly" in run("train", *SMALL, "--data", "shards", "--steps", 5, "--dry-run", "--out", "never", says="2560 tokens")
+    assert "roughly" in run("train", *SMALL, "--data", "book.txt", "--tokenizer", "chars", "--epochs", 1, "--dry-run", "--out", "never")
     run("train", *MQAR, "--row", 64, "--out", "never", code=2, says="--row goes with --task text")
     run("train", *SMALL, "--data", "shards", "--seq-len", 64, "--out", "never", code=2, says="--seq-len goes with --task mqar")
     help = run("train", "--help")
