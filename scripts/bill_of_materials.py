@@ -4,50 +4,64 @@
 
     scripts/bill_of_materials.py VERSION SECONDS_SINCE_1970 RELEASE_DIRECTORY
 """
-import datetime, hashlib, json, pathlib, subprocess, sys
+import datetime, hashlib, json, pathlib, re, subprocess, sys
 
-# Debian's package, licence, and what has it inside: static files and the wheel. Debian packages and a build from source need it installed.
+# Debian's package to build with and what its library's package begins with; name, licence, and the kinds of file that have it inside.
 LIBRARIES = [
-    ("libc6-dev", "glibc", "LGPL-2.1-or-later", ("static",)),
-    ("libgomp1", "libgomp", "GPL-3.0-or-later WITH GCC-exception-3.1", ("static", "wheel")),
-    ("libjansson-dev", "jansson", "MIT", ("static", "wheel")),
-    ("libutf8proc-dev", "utf8proc", "MIT", ("static", "wheel")),
-    ("libonig-dev", "oniguruma", "BSD-2-Clause", ("static", "wheel")),
-    ("libmicrohttpd-dev", "libmicrohttpd", "LGPL-2.1-or-later", ("static",)),
-    ("libdnnl-dev", "oneDNN", "Apache-2.0", ("wheel",)),
-    ("libcairo2-dev", "cairo", "LGPL-2.1-only OR MPL-1.1", ()),
-    ("libopenmpi-dev", "Open MPI", "BSD-3-Clause", ()),
+    ("libc6-dev", "libc6", "glibc", "LGPL-2.1-or-later", ("static",)),
+    ("libgomp1", "libgomp", "libgomp", "GPL-3.0-or-later WITH GCC-exception-3.1", ("static", "wheel")),
+    ("libjansson-dev", "libjansson", "jansson", "MIT", ("static", "wheel")),
+    ("libutf8proc-dev", "libutf8proc", "utf8proc", "MIT", ("static", "wheel")),
+    ("libonig-dev", "libonig", "oniguruma", "BSD-2-Clause", ("static", "wheel")),
+    ("libmicrohttpd-dev", "libmicrohttpd", "libmicrohttpd", "LGPL-2.1-or-later", ("static",)),
+    ("libdnnl-dev", "libdnnl", "oneDNN", "Apache-2.0", ("wheel",)),
+    ("libcairo2-dev", "libcairo", "cairo", "LGPL-2.1-only OR MPL-1.1", ()),
+    ("libopenmpi-dev", "libopenmpi", "Open MPI", "BSD-3-Clause", ()),
+    ("python3-numpy", "python3-numpy", "numpy", "BSD-3-Clause", ()),
+    ("python3-cffi", "python3-cffi", "cffi", "MIT", ()),
 ]
 
 
-def version_of(package):
-    done = subprocess.run(["dpkg-query", "-W", "-f=${Version}", package], capture_output=True, text=True)
-    return done.stdout if done.returncode == 0 else "NOASSERTION"
+def output(*command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stdout if done.returncode == 0 else ""
 
 
 def kind_of(file):
-    return "wheel" if file.suffix == ".whl" else "static" if file.name.endswith("-linux") else "other"
+    return {".whl": "wheel", ".deb": "debian", ".gz": "source"}.get(file.suffix) or ("static" if file.name.endswith("-linux") else "other")
+
+
+def needs(file, library, name):
+    """Whether the library must be installed where the file is used, or built."""
+    if kind_of(file) == "debian":
+        return any(word.startswith(library) for word in re.split(r"[,| ]+", output("dpkg-deb", "-f", str(file), "Depends")))
+    return kind_of(file) == "source" or kind_of(file) == "wheel" and name in ("numpy", "cffi")
+
+
+def package(ident, name, number, licence):
+    return {"SPDXID": f"SPDXRef-{ident}", "name": name, "versionInfo": number, "licenseDeclared": licence, "licenseConcluded": licence,
+            "downloadLocation": "NOASSERTION", "filesAnalyzed": False, "copyrightText": "NOASSERTION"}
 
 
 def main():
     version, seconds, folder = sys.argv[1], int(sys.argv[2]), pathlib.Path(sys.argv[3])
     files = sorted(f for f in folder.iterdir() if f.is_file() and not f.name.endswith(".spdx.json") and not f.name.startswith("SHA256SUMS"))
     digests = {f: hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
-    package = lambda ident, name, number, licence: {
-        "SPDXID": f"SPDXRef-{ident}", "name": name, "versionInfo": number, "licenseDeclared": licence, "licenseConcluded": licence,
-        "downloadLocation": "NOASSERTION", "filesAnalyzed": False, "copyrightText": "NOASSERTION"}
     packages, relations = [], []
     for i, file in enumerate(files):
         packages.append(package(f"File-{i}", file.name, version, "MIT") | {
             "packageFileName": file.name, "checksums": [{"algorithm": "SHA256", "checksumValue": digests[file]}]})
         relations.append(("SPDXRef-DOCUMENT", "DESCRIBES", f"SPDXRef-File-{i}"))
-    for debian, name, licence, inside in LIBRARIES:
-        ident = name.replace(" ", "-")
-        packages.append(package(ident, name, version_of(debian), licence))
+    for debian, library, name, licence, inside in LIBRARIES:
+        ident, number = name.replace(" ", "-"), output("dpkg-query", "-W", "-f=${Version}\n", debian).split("\n")[0]
+        entry = package(ident, name, number or "NOASSERTION", licence)
+        if number:
+            entry["externalRefs"] = [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": f"pkg:deb/debian/{debian}@{number}"}]
+        packages.append(entry)
         for i, file in enumerate(files):
             if kind_of(file) in inside:
                 relations.append((f"SPDXRef-File-{i}", "CONTAINS", f"SPDXRef-{ident}"))
-            elif kind_of(file) == "other" and file.suffix in (".deb", ".gz"):
+            elif needs(file, library, name):
                 relations.append((f"SPDXRef-File-{i}", "DEPENDS_ON", f"SPDXRef-{ident}"))
     every = hashlib.sha256("".join(digests.values()).encode()).hexdigest()
     print(json.dumps({

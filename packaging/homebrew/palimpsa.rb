@@ -8,6 +8,7 @@ class Palimpsa < Formula
   depends_on "cmake" => :build
   depends_on "ninja" => :build
   depends_on "pkgconf" => :build
+  depends_on "python@3.13" => :build # writes the manual pages
   depends_on "cairo"
   depends_on "jansson"
   depends_on "libmicrohttpd"
