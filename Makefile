@@ -28,7 +28,7 @@ setup-clang: ## ... clang needs
 setup-musl: ## ... musl needs
 setup-browser: ## ... test-browser needs
 setup-wasm: ## ... site and test-wasm need
-setup-release: setup-arm64 ## ... deb and release need
+setup-release: setup-arm64 setup-wasm ## ... deb and release need
 setup-long setup-dev setup-arm64 setup-clang setup-musl setup-browser setup-wasm setup-release: setup
 	@scripts/setup.sh --$(@:setup-%=%)
 

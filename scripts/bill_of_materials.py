@@ -8,11 +8,12 @@ import datetime, hashlib, json, pathlib, re, subprocess, sys
 
 # Debian's package to build with and what its library's package begins with; name, licence, and the kinds of file that have it inside.
 LIBRARIES = [
+    ("emscripten", "emscripten", "C library of Emscripten", "MIT", ("site",)),
     ("libc6-dev", "libc6", "glibc", "LGPL-2.1-or-later", ("static",)),
     ("libgomp1", "libgomp", "libgomp", "GPL-3.0-or-later WITH GCC-exception-3.1", ("static", "wheel")),
-    ("libjansson-dev", "libjansson", "jansson", "MIT", ("static", "wheel")),
-    ("libutf8proc-dev", "libutf8proc", "utf8proc", "MIT", ("static", "wheel")),
-    ("libonig-dev", "libonig", "oniguruma", "BSD-2-Clause", ("static", "wheel")),
+    ("libjansson-dev", "libjansson", "jansson", "MIT", ("static", "wheel", "site")),
+    ("libutf8proc-dev", "libutf8proc", "utf8proc", "MIT", ("static", "wheel", "site")),
+    ("libonig-dev", "libonig", "oniguruma", "BSD-2-Clause", ("static", "wheel", "site")),
     ("libmicrohttpd-dev", "libmicrohttpd", "libmicrohttpd", "LGPL-2.1-or-later", ("static",)),
     ("libdnnl-dev", "libdnnl", "oneDNN", "Apache-2.0", ("wheel",)),
     ("libcairo2-dev", "libcairo", "cairo", "LGPL-2.1-only OR MPL-1.1", ()),
@@ -28,6 +29,8 @@ def output(*command):
 
 
 def kind_of(file):
+    if file.name.endswith("-site.tar.gz"):
+        return "site"
     return {".whl": "wheel", ".deb": "debian", ".gz": "source"}.get(file.suffix) or ("static" if file.name.endswith("-linux") else "other")
 
 
@@ -35,7 +38,7 @@ def needs(file, library, name):
     """Whether the library must be installed where the file is used, or built."""
     if kind_of(file) == "debian":
         return any(word.startswith(library) for word in re.split(r"[,| ]+", output("dpkg-deb", "-f", str(file), "Depends")))
-    return kind_of(file) == "source" or kind_of(file) == "wheel" and name in ("numpy", "cffi")
+    return kind_of(file) == "source" and name != "C library of Emscripten" or kind_of(file) == "wheel" and name in ("numpy", "cffi")
 
 
 def package(ident, name, number, licence):

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # release.sh makes release/ from the last commit: the source, Debian packages, static files for x86-64 and ARM64, the Python wheel,
-# a bill of materials, SHA256SUMS, and with MINISIGN_KEY=FILE its signature.
-#   release.sh [--only source|debian|static|wheel]   one part, for trying it
+# the page for a static host, a bill of materials, SHA256SUMS, and with MINISIGN_KEY=FILE its signature.
+#   release.sh [--only source|debian|static|wheel|site]   one part, for trying it
 #   release.sh --compare [PART...]                   parts twice, in two folders: the bytes must be equal, diffoscope shows what differs
 # The build sees only what is committed, and SOURCE_DATE_EPOCH is the commit's time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 only=all
 case ${1:-} in
---only) only=${2:?--only expects source, debian, static or wheel} ;;
+--only) only=${2:?--only expects source, debian, static, wheel or site} ;;
 --compare) only=compare parts=("${@:2}") ;;
 '') ;;
 *) sed -n '2,6s/^# *//p' "$0" >&2; exit 2 ;;
@@ -53,15 +53,24 @@ wheel_in() { # FOLDER: its wheel comes to lie in it
     mv "$1/$name"/python/dist/*.whl "$1"
 }
 
+site_in() { # FOLDER: the page comes to lie in it, packed
+    source_in "$1"
+    [ ! -e build-libraries ] || cp -r build-libraries "$1/$name/"
+    (cd "$1/$name" && { scripts/wasm.sh && scripts/site.sh "../$name-site"; } > ../site.log 2>&1) || { tail -n 30 "$1/site.log" >&2; exit 1; }
+    scripts/licences.sh emscripten libjansson-dev libonig-dev libutf8proc-dev > "$1/$name-site/LICENCES.txt"
+    tar -C "$1" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX -c "$name-site" |
+        gzip -9n > "$1/$name-site.tar.gz"
+}
+
 if [ $only = compare ]; then
     differ=0
-    [ ${#parts[@]} -gt 0 ] || parts=(debian static wheel)
+    [ ${#parts[@]} -gt 0 ] || parts=(debian static wheel site)
     for part in "${parts[@]}"; do
         for folder in "$work/first" "$work/a-longer-name/second"; do
             ${part}_in "$folder"
             rm -rf "${folder:?}/$name"
         done
-        for file in $(cd "$work/first" && find . -name '*.deb' -o -name '*.whl' -o -path './dist/*'); do
+        for file in $(cd "$work/first" && find . -name '*.deb' -o -name '*.whl' -o -name '*-site.tar.gz' -o -path './dist/*'); do
             if cmp "$work/first/$file" "$work/a-longer-name/second/$file"; then echo "equal: $(basename "$file")"
             else
                 differ=1
@@ -87,6 +96,10 @@ fi
 if wanted wheel; then
     wheel_in "$work/wheel"
     mv "$work"/wheel/*.whl "$out"
+fi
+if wanted site; then
+    site_in "$work/site"
+    mv "$work/site/$name-site.tar.gz" "$out"
 fi
 python3 scripts/bill_of_materials.py "$version" "$SOURCE_DATE_EPOCH" "$out" > "$out/$name.spdx.json"
 (cd "$out" && sha256sum -- * > "$work/SHA256SUMS" && mv "$work/SHA256SUMS" .)
