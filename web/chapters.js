@@ -20,14 +20,13 @@ import {
     read,
     recallText,
     rightOf,
-    sharpest,
+    readingHead,
     signedScale,
     wordOf,
 } from './stage.js';
 
 const SEED = 7;
 const kindOf = (id, first) => (!id ? 'filler' : id < first ? 'key' : 'value');
-const count = (n, one) => `${n} ${one}${n === 1 ? '' : 's'}`;
 
 // ---- a recall text with a place that moves: chapters one and two
 
@@ -36,8 +35,7 @@ async function walk(host, { models, signal }, { pairs, length, tokens, start, dr
         example = await recallText({ model, pairs, length, seed: SEED }),
         ids = example.ids.slice(0, tokens ?? example.ids.length),
         first = example.first_value;
-    const asked = example.queries[example.queries.length - 1].position,
-        where = sharpest(await attributionOf(model, example.ids.slice(0, asked + 1), signal)),
+    const where = await readingHead(model, example, signal),
         maps = new Map();
     let most = 0;
     async function mapAt(p) {
@@ -167,13 +165,15 @@ async function readStage(host, { models, signal }) {
         first = example.first_value,
         ids = example.ids,
         recording = await read(model, ids, signal),
+        where = await readingHead(model, example, signal),
         answers = new Map(answersOf(recording, example.queries).map(a => [a.position, a]));
     const strip = new Strip({ label: 'The text; a question can be chosen', onChoose: i => choose(i) }),
         arcs = new Arcs(strip),
         words = h('p', { class: 'say', 'aria-live': 'polite' }),
-        list = h('ol', { class: 'shares' });
+        list = h('ol', { class: 'shares' }),
+        heads = h('div', { class: 'row', role: 'group', 'aria-label': 'Head' });
     let chosen = null;
-    async function choose(i) {
+    async function choose(i, wanted = null) {
         if (!answers.has(i)) {
             const at = [...answers.keys()].reduce((a, b) => (Math.abs(b - i) < Math.abs(a - i) ? b : a));
             if (chosen === at) return;
@@ -181,9 +181,17 @@ async function readStage(host, { models, signal }) {
         }
         chosen = i;
         const found = await attributionOf(model, ids.slice(0, i + 1), signal),
-            where = sharpest(found),
-            shares = found.layers.find(l => l.layer === where.layer).shares[where.head],
-            a = answers.get(i);
+            all = found.layers.find(l => l.layer === where.layer).shares,
+            a = answers.get(i),
+            pair = ids.indexOf(a.key) + 1, // the place of its value
+            fits = all.map(s => Math.max(s[pair], s[pair + 1] ?? 0)),
+            head = wanted ?? fits.indexOf(Math.max(...fits)),
+            shares = all[head];
+        fill(
+            heads,
+            h('span', { class: 'muted', text: `layer ${where.layer}` }),
+            ...all.map((_, k) => h('button', { type: 'button', class: 'button small', text: `head ${k}`, 'aria-pressed': String(k === head), onclick: () => choose(i, k) })),
+        );
         strip.set(ids.length, k => ({
             text: wordOf(ids[k], first),
             kind: kindOf(ids[k], first),
@@ -195,7 +203,10 @@ async function readStage(host, { models, signal }) {
         }));
         arcs.draw(i, shares);
         const order = shares.map((s, k) => [s, k]).sort((x, y) => Math.abs(y[0]) - Math.abs(x[0]));
-        words.textContent = `“${wordOf(ids[i], first)}” is asked, and the model answers “${wordOf(a.said, first)}”. Of what head ${where.head} of layer ${where.layer} reads here, ${percentText(order[0][0])} was written by “${wordOf(ids[order[0][1]], first)}”.`;
+        const top = order[0][1],
+            who = `“${wordOf(ids[top], first)}”`,
+            after = top === pair + 1 ? `${who}, the token right after “${wordOf(a.value, first)}”` : who;
+        words.textContent = `“${wordOf(ids[i], first)}” is asked, and the model answers “${wordOf(a.said, first)}”. Of what this head reads, ${percentText(order[0][0])} was written by ${after}.`;
         fill(
             list,
             ...order.slice(0, 4).map(([s, k]) =>
@@ -203,7 +214,7 @@ async function readStage(host, { models, signal }) {
             ),
         );
     }
-    host.append(arcs.element, words, list);
+    host.append(arcs.element, heads, words, list);
     await choose(example.queries[example.queries.length - 1].position);
 }
 
@@ -238,8 +249,11 @@ function capacityStage(names) {
                 const first = now.example.first_value,
                     right = rightOf(now.answers);
                 s.words.replaceChildren(h('b', { text: `${right} of ${now.answers.length}` }), ` right${names.length > 1 ? ` ${s.label}` : ''}`);
+                const dense = now.answers.length > 32;
+                s.strip.element.classList.toggle('dense', dense);
                 s.strip.set(now.answers.length, i => {
                     const a = now.answers[i];
+                    if (dense) return { text: '', kind: 'cell', good: a.said === a.value, title: `${wordOf(a.key, first)}: ${wordOf(a.said, first)}${a.said === a.value ? '' : `, right would be ${wordOf(a.value, first)}`}` };
                     return { text: wordOf(a.key, first), note: wordOf(a.said, first), kind: 'answer', good: a.said === a.value, title: a.said === a.value ? 'right' : `right would be ${wordOf(a.value, first)}` };
                 });
             }
@@ -297,10 +311,10 @@ async function forgetStage(host, { models, signal }) {
         passage = h('p', { class: 'passage', 'aria-label': 'The passage: what the chosen layer has forgotten is pale' });
     const spans = recording.texts.map(text => h('span', { text }));
     passage.append(...spans);
-    const top = Math.log(Math.max(...windows));
+    const top = Math.max(...windows);
     const rows = order.map(k => {
         const bar = h('i');
-        bar.style.width = `${Math.max(3, (100 * Math.log(windows[k])) / top)}%`;
+        bar.style.width = `${Math.max(3, (100 * windows[k]) / top)}%`;
         return h('button', { type: 'button', class: 'window-row', onclick: () => choose(k) }, h('span', { text: `layer ${layers[k].i}` }), h('span', { class: 'meter' }, bar), h('b', { class: 'num', text: windows[k] < 10 ? windows[k].toFixed(1) : String(Math.round(windows[k])) }));
     });
     function choose(k) {
@@ -323,8 +337,7 @@ async function limitStage(host, { models, signal }) {
     const m = models.recall,
         pairs = 64,
         example = await recallText({ model: m.id, pairs, length: lengthFor(pairs), seed: SEED + pairs }),
-        asked = example.queries[0].position,
-        where = sharpest(await attributionOf(m.id, example.ids.slice(0, asked + 1), signal)),
+        where = await readingHead(m.id, example, signal),
         at = 2 * pairs;
     const sides = await Promise.all(
         [m.id, models.plain.id].map(async model => ({
@@ -349,6 +362,8 @@ async function limitStage(host, { models, signal }) {
 }
 
 // ---- one's own text
+
+const nameOf = text => (text === ' ' ? 'a space' : text === '\n' ? 'a new line' : `“${visible(text)}”`);
 
 async function ownStage(host, { models, signal, openText }) {
     const m = models.text,
@@ -380,7 +395,8 @@ async function ownStage(host, { models, signal, openText }) {
         });
         const best = mean.indexOf(most),
             next = (chosen + 1 < recording.ids.length ? recording.tops[chosen + 1] : recording.next?.top)?.[0];
-        words.textContent = `At “${visible(recording.texts[chosen])}”, layer ${layer.value} reads most from “${visible(recording.texts.slice(Math.max(0, best - 3), best + 1).join(''))}” (${percentText(most)}).${next ? ` Next, the model expects “${visible(next[1])}” (${percentText(Math.exp(next[2]))}).` : ''}`;
+        const part = recording.texts.slice(Math.max(0, best - 4), best + 1).join('').trim();
+        words.textContent = `At ${nameOf(recording.texts[chosen])}, layer ${layer.value} reads most from ${best === chosen ? 'that letter itself' : `the end of “${part}”`} (${percentText(most)}).${next ? ` Next, the model expects ${nameOf(next[1])} (${percentText(Math.exp(next[2]))}).` : ''}`;
     }
     async function readIt() {
         if (!input.value.trim()) {
@@ -441,7 +457,7 @@ export const CHAPTERS = [
             'Later a key comes again. Its pattern picks from the table what was written under it, and the model answers.',
             'What is read can be divided exactly among the tokens that wrote it. The arcs show who did; the shares add up to 100%.',
         ],
-        hint: 'Choose another question: the chips with an arrow.',
+        hint: 'Choose another question: the chips with an arrow. Each head reads for itself, and sees every token mixed with the three before it, so the token after a value writes its pair, too.',
         needs: ['recall'],
         stage: readStage,
     },
@@ -473,7 +489,7 @@ export const CHAPTERS = [
         title: 'Forgetting, on purpose',
         text: [
             'A memory that kept everything would fill up. So every number fades a little with each token, back towards where it began.',
-            'How fast is learned. The window N says after how many tokens a trace has faded to about a third. Some layers look back a few letters, others over many lines.',
+            'How fast is learned. The window N says after how many tokens a trace has faded to about a third. Some layers look back only a few letters, others much further.',
         ],
         needs: ['text'],
         stage: forgetStage,
@@ -483,7 +499,7 @@ export const CHAPTERS = [
         title: 'Mamba2 is the limit',
         text: [
             'Hold importance at its starting value, and what is left of the rule is exactly Mamba2.',
-            'It works the other way, too: a trained Mamba2 can be given importance without changing a single answer, and then learn to use it.',
+            'It works the other way, too: a trained Mamba2 can be given importance without changing its answers, and then learn to use it.',
         ],
         needs: ['recall', 'plain'],
         stage: limitStage,

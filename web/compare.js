@@ -7,6 +7,7 @@ import { mountChart, numberText, percentText, runningPerplexity } from './chart.
 import { $, bars, fill, guard, h, perFrame, visible } from './dom.js';
 import { Recording } from './recording.js';
 import { TokenText, shownText, surpriseLevel } from './text.js';
+import { initRules } from './rules.js';
 
 export const compare = { sides: [], queries: null, example: null, same: true, chosen: null, busy: false, abort: null };
 let chart, parts;
@@ -439,6 +440,7 @@ export function initCompare() {
         ),
         h('section', { class: 'card scroll-x' }, parts.title, parts.table),
     );
+    initRules($('view-compare'));
     chart = mountChart(host, {
         themeNow: theme,
         height: 240,

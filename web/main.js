@@ -21,6 +21,7 @@ import { $, ask, fill, guard, h, notice, saveBlob } from './dom.js';
 import { refreshMemories } from './keep.js';
 import { initMemory, play, stopPlaying } from './memory.js';
 import { LONGEST_LINK, csvOf, jsonOf, linkOf, pictureOf, queriesOf, tableOf, unpackNumbers } from './take.js';
+import { initReading } from './reading.js';
 import { initTalk } from './talk.js';
 import { initTokens, setColour } from './tokens.js';
 import { initSide } from './side.js';
@@ -267,6 +268,7 @@ async function start() {
     initTalk(() => play(true));
     initMemory();
     initChat();
+    initReading();
     initCompare();
     initTraining();
     initStory();

@@ -4,7 +4,7 @@
 
 import * as api from './api.js';
 import { theme } from './app.js';
-import { drawHeat, drawScaleBar, scaleText } from './chart.js';
+import { drawHeat, drawScaleBar, shortText } from './chart.js';
 import { h } from './dom.js';
 import { Recording, unpackMap } from './recording.js';
 
@@ -69,16 +69,21 @@ export function answersOf(recording, queries) {
 }
 export const rightOf = answers => answers.filter(a => a.said === a.value).length;
 
-// The layer whose head reads values best at a question: where most of what is read comes from one token.
-export function sharpest(attribution) {
-    let best = { layer: 0, head: 0, share: -1, token: 0 };
-    for (const l of attribution.layers)
-        l.shares.forEach((shares, head) =>
-            shares.forEach((share, token) => {
-                if (share > best.share) best = { layer: l.layer, head, share, token };
-            }),
-        );
-    return best;
+// The head that reads pairs: the one that takes the largest share from the value that was written with the key, over the
+// first questions of an example.
+export async function readingHead(model, example, signal) {
+    const sums = new Map();
+    for (const q of example.queries.slice(0, 4)) {
+        const found = await attributionOf(model, example.ids.slice(0, q.position + 1), signal),
+            written = example.ids.indexOf(q.key) + 1;
+        for (const l of found.layers)
+            l.shares.forEach((shares, head) => {
+                const at = `${l.layer} ${head}`;
+                sums.set(at, (sums.get(at) ?? 0) + shares[written]);
+            });
+    }
+    const [layer, head] = [...sums].reduce((a, b) => (b[1] > a[1] ? b : a))[0].split(' ').map(Number);
+    return { layer, head };
 }
 
 // ---- parts of a stage
@@ -126,7 +131,7 @@ export class MapView {
     constructor(title, { kind = 'signed', note = '' } = {}) {
         this.kind = kind;
         this.canvas = h('canvas', { class: 'heat', role: 'img' });
-        this.bar = h('canvas', { class: 'bar' });
+        this.bar = h('canvas', { class: 'ramp', 'aria-hidden': 'true' });
         this.low = h('span', { class: 'num' });
         this.high = h('span', { class: 'num' });
         this.note = h('span', { class: 'muted', text: note });
@@ -144,9 +149,9 @@ export class MapView {
         drawHeat(this.canvas, values, rows, columns, scale, this.kind, t);
         drawScaleBar(this.bar, this.kind, t);
         this.canvas.style.aspectRatio = `${columns} / ${rows}`;
-        this.low.textContent = scaleText(scale.lo);
-        this.high.textContent = scaleText(scale.hi);
-        this.canvas.setAttribute('aria-label', `${this.title}: ${rows} keys by ${columns} values, from ${scaleText(scale.lo)} to ${scaleText(scale.hi)}. ${words}`);
+        this.low.textContent = shortText(scale.lo);
+        this.high.textContent = shortText(scale.hi);
+        this.canvas.setAttribute('aria-label', `${this.title}: ${rows} keys by ${columns} values, from ${shortText(scale.lo)} to ${shortText(scale.hi)}. ${words}`);
     }
 }
 

@@ -6,24 +6,28 @@ import { app, choose, firstValue, on, setPosition, usesIds } from './app.js';
 import { numberText, percentText, shortText } from './chart.js';
 import { $, bars, fill, guard, h, notice, perFrame, visible } from './dom.js';
 import { fork, keep, rollBack } from './keep.js';
+import { readingOf, strip } from './reading.js';
 import { TokenText, shareLevel, shownText, surpriseLevel } from './text.js';
 
 const COLOURS = [
     ['probability', 'by surprise', 'p'],
     ['uncertainty', 'by uncertainty', 'u'],
     ['write', 'by writing', 'w'],
+    ['reading', 'by what is read', 'r'],
     ['none', 'none', ''],
 ];
 const LEGEND = {
     probability: ['expected', 'surprising'],
     uncertainty: ['certain', 'uncertain'],
     write: ['little', 'much'],
+    reading: ['not read', 'read'],
     none: ['', ''],
 };
 
 let view,
     tops = { uncertainty: 0, write: 0 },
     writes = null,
+    reads = null,
     shownVersion = -1,
     shownStyle = '';
 
@@ -47,6 +51,7 @@ function look(i) {
     if (kind === 'p') level = surpriseLevel(r.logprobs[i]);
     else if (kind === 'u') level = shareLevel(r.uncertainty[i], tops.uncertainty);
     else if (kind === 'w') level = shareLevel(writes?.[i], tops.write);
+    else if (kind === 'r') level = shareLevel(reads?.[i], tops.read);
     let name = 't';
     if (r.written[i]) name += ' w';
     if (level) name += ` ${kind}${level}`;
@@ -85,6 +90,21 @@ function measureTints(r) {
         writes = app.layer === null ? null : r.writeByToken(app.layer, app.head);
         tops.write = writes ? quantile(writes, 0.95) : 0;
     }
+    if (app.colourBy === 'reading') {
+        const now = readingOf(r),
+            layer = now?.token === app.chosen ? now.layers.find(l => l.layer === app.layer) : null;
+        reads = layer ? strip(layer, Math.min(app.head, layer.shares.length - 1)).map(Math.abs) : null;
+        tops.read = reads ? Math.max(...reads) : 0;
+    }
+}
+
+const PASSAGE = 'But, soft! what light through yonder window breaks?\nIt is the east, and Juliet is the sun.\n';
+function begin(c) {
+    if (firstValue(c.model)) $('recall').click();
+    else if (!usesIds(c.model)) {
+        $('prompt').value = PASSAGE;
+        $('read').click();
+    } else $('prompt').focus();
 }
 
 function hint(c) {
@@ -103,6 +123,7 @@ function hint(c) {
         'div',
         { class: 'hint' },
         h('p', { text: first }),
+        c.base ? null : h('button', { type: 'button', class: 'button start', text: firstValue(c.model) ? 'Watch it remember 16 pairs' : 'Read a passage', onclick: () => begin(c) }),
         h('p', {
             text: 'Choose a token to see what else the model thought of, how uncertain its memory was, and to fork or roll back there.',
         }),
@@ -144,6 +165,7 @@ const drawText = perFrame(() => {
             ahead,
             app.layer,
             app.head,
+            readingOf(r)?.token ?? -1,
             c.queries ? app.position : 0,
             app.busy ? r.written[r.written.length - 1] : r.version,
         ]);
@@ -321,7 +343,7 @@ export function initTokens() {
         app.colourChosen = true;
         setColour(e.target.value);
     });
-    on('tokens conversation position chosen theme layer', drawText);
+    on('tokens conversation position chosen theme layer reading', drawText);
     on('tokens conversation chosen busy frames', drawCard);
     drawLegend();
 }
