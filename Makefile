@@ -11,7 +11,7 @@ endif
 
 .PHONY: all help setup setup-long setup-dev setup-arm64 setup-clang setup-musl setup-browser setup-wasm setup-release configure build everything clang \
     test-clang musl arm64 arm64-clang test-arm64 debug sanitize tsan test test-browser test-long interop coverage lint fuzz test-python wheel \
-    manual wasm test-wasm site dist deb test-deb release demo bench format install clean
+    manual wasm test-wasm site test-site dist deb test-deb release demo bench format install clean
 
 all: build ## the same as build
 
@@ -85,6 +85,9 @@ test-wasm: wasm ## recorded numbers as WebAssembly, under Node
 
 site: wasm ## the page with small models for any static host, in site/
 	scripts/site.sh $(or $(SITE),site)
+
+test-site: build site setup-browser ## the site in Chromium, next to palimpsa serve
+	scripts/test_site.sh $(or $(SITE),site)
 
 test-browser: everything setup-browser ## the page of palimpsa serve, in Chromium
 	node --test tests/web/*.test.mjs

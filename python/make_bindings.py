@@ -11,12 +11,13 @@ import sys
 import cffi
 
 RULES = ["status", "context", "view", "memory"]
-MODELS = ["matrix", "batch", "timing", "config", "safetensors", "model", "windows", "tokenizer", "state", "watch", "sampler", "grammar", "session", "bundle", "score", "convert", "surgery", "evaluate", "train"]
+MODELS = ["matrix", "batch", "timing", "config", "safetensors", "model", "windows", "tokenizer", "state", "watch", "attribution", "sampler", "grammar", "session", "bundle", "score", "convert", "surgery", "evaluate", "train"]
 # What the library calls back; _library.py says what it does.
 CALLS = """
 extern "Python" bool palimpsa_go_on(void *, size_t, size_t);
 extern "Python" void palimpsa_on_token(void *, const pal_token *);
 extern "Python" bool palimpsa_on_layer(void *, const pal_observation *);
+extern "Python" bool palimpsa_on_reading(void *, const pal_attribution *);
 """
 
 

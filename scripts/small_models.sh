@@ -19,8 +19,10 @@ train() { # DIRECTORY OPTIONS...
 
 mkdir -p "$out/runs"
 train "$out/runs/recall" --config configs/demo.json --model palimpsa-m --stages 64:16:2500:32,256:64:2000:8 &
+train "$out/runs/recall-without" --config configs/demo.json --model palimpsa-m-wo-meta --stages 64:16:2500:32,256:64:2000:8 &
 train "$out/runs/shakespeare" --config configs/shakespeare.json --data "$text" --model palimpsa-m --hidden 128 --steps 1200
 wait
-rm -rf "$out/recall" "$out/shakespeare.gguf"
+rm -rf "$out/recall" "$out/recall-without" "$out/shakespeare.gguf"
 cp -r "$out/runs/recall/checkpoints/best" "$out/recall"
+cp -r "$out/runs/recall-without/checkpoints/best" "$out/recall-without"
 "$program" convert "$out/runs/shakespeare/checkpoints/best" "$out/shakespeare.gguf" --dtype q4_0

@@ -215,7 +215,13 @@ async function readStage(host, { models, signal }) {
         );
     }
     host.append(arcs.element, heads, words, list);
-    await choose(example.queries[example.queries.length - 1].position);
+    let start = { share: -1 }; // the question that is read most clearly
+    for (const q of example.queries) {
+        const found = await attributionOf(model, ids.slice(0, q.position + 1), signal),
+            share = found.layers.find(l => l.layer === where.layer).shares[where.head][ids.indexOf(q.key) + 1];
+        if (share > start.share) start = { share, position: q.position };
+    }
+    await choose(start.position);
 }
 
 // ---- how many pairs fit, and what importance changes

@@ -425,6 +425,22 @@ def test_an_interrupt_ends_an_observation_behind_its_layer(model, monkeypatch):
     assert len(model.observe("abc")) == len(model.rules)
 
 
+def test_what_is_read_is_divided_among_those_who_wrote_it(model):
+    text = "In the beginning was the word."
+    found = model.attribution(text)
+    assert [(x.layer, x.rule) for x in found] == list(enumerate(model.rules))
+    for x in found:
+        assert x.shares.shape == (len(text), 4) and x.weights.shape == (len(text), 4, 32) and x.read.shape == (4, 32)
+        assert x.error < 1e-6
+        np.testing.assert_allclose(x.shares.sum(axis=0), 1, atol=1e-4)
+        shares = [abs(s) for _, s in x.top(0)]
+        assert shares == sorted(shares, reverse=True) and len(shares) == 5
+    (one,) = model.attribution(text, layer=2)
+    np.testing.assert_array_equal(one.shares, found[2].shares)
+    with pytest.raises(ValueError, match="the model has layers 0 to 3"):
+        model.attribution(text, layer=9)
+
+
 def test_long_texts_are_read_in_pieces(model):
     ids = np.arange(1300) % 200
     whole, last = model.logits(ids), model.logits(ids, last=True)

@@ -9,14 +9,14 @@
 from . import memory
 from ._library import Stopped, get_threads, set_threads, version
 from .model import Model, Score
-from .observe import Layer, Observation, Windows
+from .observe import Layer, Observation, Reading, Windows
 from .session import Generation, Session, Token
 from .tokenizer import Tokenizer
 from .training import Trained, TrainProgress, train
 from .work import (Converted, Metric, Perplexity, Proof, Surgery, TaskResult, convert, evaluate, evaluate_task, make_metaplastic,
                    tasks)
 
-__all__ = ["Converted", "Generation", "Layer", "Metric", "Model", "Observation", "Perplexity", "Proof", "Score", "Session", "Stopped",
+__all__ = ["Converted", "Generation", "Layer", "Metric", "Model", "Observation", "Perplexity", "Proof", "Reading", "Score", "Session", "Stopped",
            "Surgery", "TaskResult", "Token", "Tokenizer", "TrainProgress", "Trained", "Windows", "convert", "evaluate",
            "evaluate_task", "get_threads", "make_metaplastic", "memory", "set_threads", "tasks", "train", "version"]
 __version__ = "0.1.0"

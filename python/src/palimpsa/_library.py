@@ -116,6 +116,12 @@ def _on_layer(user: Any, layer: Any) -> bool:
     return True
 
 
+@ffi.def_extern(name="palimpsa_on_reading", error=False, onerror=_keep)  # type: ignore[untyped-decorator]
+def _on_reading(user: Any, reading: Any) -> bool:
+    ffi.from_handle(user)(reading)
+    return True
+
+
 def raise_kept() -> None:
     """What Python raised while the library called it, Ctrl-C among it."""
     error = getattr(_raised, "error", None)

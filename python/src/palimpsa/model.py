@@ -255,6 +255,10 @@ class Model:
         """What every layer's memory holds after a text, and how fast it forgot at every token."""
         return _observe.observe(self, self._ids(text))
 
+    def attribution(self, text: Any, *, layer: int | None = None) -> list[_observe.Reading]:
+        """Which tokens wrote what the last token of a text reads, exactly; of every layer that remembers or attends, or of one."""
+        return _observe.attribution(self, self._ids(text), layer)
+
     def windows(self, text: Any, *, progress: Callable[[int, int], Any] | None = None) -> _observe.Windows:
         """The memory window N_t of every layer at every token."""
         return _observe.windows(self, self._ids(text), progress)

@@ -157,6 +157,43 @@ class Windows:
         return table(f"memory windows over {self.n_t.shape[1]} tokens", ("rank", "layer", "rule", "median N_t"), rows)
 
 
+@dataclass
+class Reading:
+    """What one layer reads at the last token of a text, divided among the tokens that wrote it."""
+
+    layer: int
+    rule: str
+    shares: np.ndarray  # [tokens, heads] add up to 1 over tokens
+    weights: np.ndarray  # [tokens, heads, dv] of each token's value in what is read
+    read: np.ndarray  # [heads, dv] what is read
+    error: float  # of the sum of weights times values, over the size of its terms
+
+    def top(self, head: int, k: int = 5) -> list[tuple[int, float]]:
+        """The k tokens with the largest shares of a head, largest first: (token, share)."""
+        shares = self.shares[:, head]
+        return [(int(t), float(shares[t])) for t in np.argsort(-np.abs(shares), kind="stable")[:k]]
+
+
+def attribution(model: Model, ids: np.ndarray, layer: int | None = None) -> list[Reading]:
+    if not 1 <= len(ids) <= _MOST:
+        raise ValueError(f"a text of {len(ids)} tokens; expected 1 to {_MOST}")
+    tokens, err, made = ids.astype(np.int32), ffi.new("pal_error *"), []
+
+    def array(pointer: Any, *shape: int) -> np.ndarray:
+        return np.frombuffer(ffi.buffer(pointer, 4 * int(np.prod(shape))), np.float32).reshape(shape).copy()
+
+    def take(a: Any) -> None:
+        made.append(Reading(a.layer, ffi.string(a.rule).decode(), array(a.shares, a.tokens, a.heads),
+                            array(a.weights, a.tokens, a.heads, a.dv), array(a.read, a.heads, a.dv), a.error))
+
+    handle = ffi.new_handle(take)
+    with model._guard():
+        model._alive()
+        finish(lib.pal_model_attribute(model._bundle.model, model._cx, ffi.from_buffer("int32_t[]", tokens), len(ids),
+                                       lib.PAL_EVERY_LAYER if layer is None else layer, lib.palimpsa_on_reading, handle, err), err)
+    return made
+
+
 def observe(model: Model, ids: np.ndarray) -> Observation:
     if not 1 <= len(ids) <= _MOST:
         raise ValueError(f"a text of {len(ids)} tokens; expected 1 to {_MOST}")
