@@ -118,5 +118,6 @@ const drawReading = perFrame(() => {
 });
 
 export function initReading() {
+    on('element conversation', () => $('history-card').classList.toggle('no-element', !app.element));
     on('chosen conversation layer busy theme view tokens reading', drawReading);
 }
