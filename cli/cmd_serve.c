@@ -27,9 +27,10 @@ typedef struct {
     cli_common common;
     const char *models[MOST_MODELS];
     int count;
-    const char *tokenizer, *key_file, *log, *kv_type;
+    const char *tokenizer, *key_file, *log, *kv_type, *keep;
+    char kept[4096], memories[4096]; /* directories in `keep` */
     pal_serve_options serve;
-    int64_t max_body, max_answer, budget, disk;
+    int64_t max_body, max_answer, budget, disk, keep_disk;
     double drain;
 } serve_options;
 
@@ -156,18 +157,27 @@ static int check(serve_options *o) {
     if (o->serve.cache_distance < 0 || o->serve.cache_distance % 256)
         return cli_error(CLI_USAGE, "--cache-distance expects a multiple of 256, found %d", o->serve.cache_distance);
     if (o->budget < 1) return cli_error(CLI_USAGE, "--memory-budget expects at least 1 byte");
+    if (o->keep_disk < 0) return cli_error(CLI_USAGE, "--keep-disk expects 0 bytes or more");
     if (o->disk < 0) return cli_error(CLI_USAGE, "--memory-disk expects 0 bytes or more");
     if (o->serve.context < 1 || o->serve.context > 1 << 24)
         return cli_error(CLI_USAGE, "--max-context expects 1 to %d, found %d", 1 << 24, o->serve.context);
     if (strcmp(o->log, "text") != 0 && strcmp(o->log, "json") != 0 && strcmp(o->log, "no") != 0)
         return cli_error(CLI_USAGE, "--log expects text, json or no, found '%s'", o->log);
     if (!(o->drain >= 0 && o->drain <= 86400)) return cli_error(CLI_USAGE, "--drain expects 0 to 86400 seconds");
+    if (o->keep && strlen(o->keep) > 3800) return cli_error(CLI_USAGE, "--keep: the path is too long");
+    if (o->keep) {
+        snprintf(o->kept, sizeof o->kept, "%s/prompts", o->keep);
+        snprintf(o->memories, sizeof o->memories, "%s/memories", o->keep);
+        o->serve.keep = o->kept;
+        if (!o->serve.memory_dir) o->serve.memory_dir = o->memories;
+    }
     if ((code = check_directory("--runs", o->serve.runs))) return code;
     if ((code = check_directory("--web", o->serve.web))) return code;
     o->serve.max_body = (size_t)o->max_body;
     o->serve.max_answer = (size_t)o->max_answer;
     o->serve.memory_budget = (size_t)o->budget;
     o->serve.memory_disk = (size_t)o->disk;
+    o->serve.keep_disk = (size_t)o->keep_disk;
     o->serve.log_json = strcmp(o->log, "json") == 0;
     o->serve.log = strcmp(o->log, "no") == 0 ? NULL : log_line;
     return CLI_OK;
@@ -186,6 +196,7 @@ int cmd_serve(int argc, char **argv) {
                         .max_answer = 512 << 20,
                         .budget = (int64_t)2 << 30,
                         .disk = (int64_t)8 << 30,
+                        .keep_disk = (int64_t)8 << 30,
                         .log = "text",
                         .drain = 30 };
     const cli_option options[] = {
@@ -203,6 +214,10 @@ int cmd_serve(int argc, char **argv) {
         { "memory-dir", OPT_TEXT, &o.serve.memory_dir, "DIR",
           "keep saved memories (/v1/memories) here across restarts (default: until the server stops)" },
         { "memory-disk", OPT_LONG, &o.disk, "SIZE", "disk space for saved memories (default 8G)", .bytes = true },
+        { "keep", OPT_TEXT, &o.keep, "DIR",
+          "keep what the prompt cache holds, and saved memories, in files here, and find them after a restart" },
+        { "keep-disk", OPT_LONG, &o.keep_disk, "SIZE", "disk space for the prompt cache's files (default 8G)",
+          .bytes = true },
         { "memory-budget", OPT_LONG, &o.budget, "SIZE", "RAM for running texts and the prompt cache (default 2G)",
           .bytes = true },
         { "cache-distance", OPT_INT, &o.serve.cache_distance, "N",

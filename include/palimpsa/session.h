@@ -109,6 +109,8 @@ typedef struct pal_session_options {
     size_t shown_count;
     const pal_state *known; /* begin as a copy of this memory, which has read the first tokens of ids and no others */
     int piece;              /* ... and pieces of the prompt end at multiples of this many tokens; 0: as the engine's */
+    const size_t *cuts; /* ... and at these positions of the text, which rise; borrowed until the text ends */
+    size_t cut_count;
     const pal_watch *watch; /* filled before each call of on_token with a written token, and of on_read; borrowed until
                              * the text ends; NULL: none */
     pal_token_fn *on_token; /* NULL: no callback */

@@ -223,7 +223,10 @@ static bool begin_piece(pal_session *s) {
     pal_engine *e = s->engine;
     const size_t all = s->ids.count - 1 - s->read;
     const int piece = s->options.piece ? s->options.piece : e->options.piece;
-    const int room = piece - (int)(pal_state_position(s->state) % piece);
+    const int64_t at = pal_state_position(s->state);
+    int room = piece - (int)(at % piece);
+    for (size_t i = 0; i < s->options.cut_count && (int64_t)s->options.cuts[i] < at + room; i++)
+        if ((int64_t)s->options.cuts[i] > at) room = (int)((int64_t)s->options.cuts[i] - at);
     pal_error err;
     e->piece.state = s->state;
     e->piece.ids = (const int32_t *)(s->ids.data + s->read);

@@ -67,10 +67,9 @@ pal_status pal_pages_set_type(pal_pages *p, pal_dtype type, pal_error *err) {
 }
 
 pal_page *pal_page_new(pal_pages *p) {
-    pal_page *page = pal_alloc_unset(sizeof *page + p->bytes, 1);
+    pal_page *page = pal_alloc(sizeof *page + p->bytes, 1); /* zeroed: rows that are not read yet go to files */
     if (!page) return NULL;
     atomic_init(&page->users, 1);
-    page->file = page->place = 0;
     atomic_fetch_add(&p->count, 1);
     return page;
 }

@@ -14,11 +14,13 @@
 #include <time.h>
 
 #include "chat/chat.h"
+#include "serve/cache.h"
 #include "serve/serve.h"
 
 enum {
     SERVE_MOST_TEXTS = 4096,
     SERVE_MOST_STOPS = 16,
+    SERVE_MARKS = 5,
     SERVE_UNSENT = 1 << 20,
     SERVE_BYTES_A_SECOND = 16384, /* a body that comes slower than this is late, or an answer that is read slower */
     SERVE_NAME = 65,
@@ -31,7 +33,7 @@ enum {
 #define SERVE_LARGE_ANSWER \
     "the answer takes %zu bytes, expected at most %zu (--max-answer): ask for fewer texts, tokens or 'logprobs'"
 
-typedef struct serve_model {
+struct serve_model {
     char *name;
     pal_bundle bundle;
     pal_engine *engine;                 /* worker; NULL: not made yet */
@@ -41,8 +43,9 @@ typedef struct serve_model {
     pal_tokenizer_scratch *aside_scratch; /* of the thread that reads long requests */
     time_t created;
     int context;                      /* tokens that attention layers hold; 0: no attention */
-    size_t session_bytes, file_bytes; /* of a text that runs; of a memory's file */
-} serve_model;
+    size_t session_bytes, file_bytes; /* of a text that runs and fills the context; of a memory's file */
+    size_t fixed_bytes, page_bytes;   /* of a text, whatever its length; of 64 tokens of it */
+};
 
 /* A place in a memory's past to go back to: its own file. */
 typedef struct serve_mark {
@@ -101,6 +104,10 @@ typedef struct serve_text {
     pal_slice prompt_text;
     uint64_t seed;
     pal_session *session;
+    size_t promised; /* bytes of pages that it may come to hold, while it has a session */
+    size_t *cuts;    /* where pieces of its prompt end, besides the grid */
+    size_t cut_count;
+    size_t marks[SERVE_MARKS]; /* ... and where snapshots are worth most: near the ends of the last messages */
     bool done;
     pal_finish finish;
     char error[256];
@@ -171,12 +178,6 @@ struct serve_job {
     size_t sent;     /* ... bytes of it that were (unsent.h); 0 unless it is a stream */
 };
 
-typedef struct serve_snapshot serve_snapshot;
-typedef struct serve_cache {
-    serve_snapshot *list;
-    size_t bytes, count;
-} serve_cache;
-
 typedef struct serve_counts {
     uint64_t requests, cached_tokens, refused, errors, prompt_tokens, written_tokens, cancelled;
 } serve_counts;
@@ -230,12 +231,13 @@ struct pal_server {
     serve_counts counts;
     serve_measured measured[SERVE_HISTOGRAMS];
     pal_engine_counts engine; /* summed over models, as of the last step */
-    size_t cache_bytes;       /* as of the last step or text that began */
+    size_t cache_bytes, page_bytes, cache_count; /* as of the last step or text that began: without pages; pages */
     serve_connection *connections;
     int connection_count, answering;
     size_t held; /* bytes of bodies and of prompts, of requests that come, wait or run; of long answers next to jobs' */
     serve_store store;
-    size_t session_bytes; /* of texts that run */
+    size_t session_bytes; /* of texts that run, with the pages that they may come to hold */
+    size_t session_fixed; /* ... without pages */
     size_t answers;       /* bytes that answers may take, of jobs that run or whose answers are not read yet */
 };
 
@@ -378,6 +380,9 @@ void serve_upload_end(serve_exchange *x); /* drops what became nothing */
 /* metrics.c */
 void serve_measure(pal_server *server, serve_histogram which, double value); /* with the lock */
 
+/* cuts.c. Where the pieces of a text's prompt end, which its ids alone decide; false: no memory. */
+bool serve_cut(serve_text *text);
+
 /* request_log.c */
 void serve_log_request(const serve_exchange *x);
 
@@ -404,14 +409,6 @@ void serve_job_release(serve_job *job);              /* what it holds is not cou
 bool serve_job_event(serve_job *job, json_t *value); /* into its stream; steals value */
 size_t serve_token_bytes(const serve_job *job, const pal_token *token); /* that its answer takes for one */
 
-/* cache.c */
-/* The state that has read the most of these ids, but not all; NULL: none. Valid until the cache changes. */
-const pal_state *serve_cache_find(serve_cache *cache, const serve_model *model, const uint32_t *ids, size_t count);
-/* Keeps a copy of a state that has read these ids, in at most `most` bytes of everything that is kept. */
-void serve_cache_put(serve_cache *cache, const serve_model *model, const uint32_t *ids, size_t count,
-                     const pal_state *state, size_t most);
-void serve_cache_shrink(serve_cache *cache, size_t most); /* 0: empties it */
-
 /* observe.c. The worker's, all but free; false: no memory. */
 void serve_observe_free(serve_observe *observe); /* NULL is fine */
 void serve_observe_view(serve_observe *observe); /* takes a new view between steps; with the lock */
@@ -426,9 +423,9 @@ bool serve_observe_last_map(serve_text *text); /* its session is about to go */
 bool serve_observe_publish(serve_text *text);  /* into the job's reply; with the lock */
 
 /* worker.c */
-/* A copy of a state that has read these ids into the cache, as far as there is room. */
-void serve_cache_keep(serve_job *job, const uint32_t *ids, size_t count, const pal_state *state);
 void serve_drop_spare(pal_server *server);
+/* Bytes of all that is kept and all that runs, pages counted once, with those that running texts may still ask for. */
+size_t serve_bytes_taken(const pal_server *server);
 bool serve_worker_start(pal_server *server);
 
 /* completions.c, chat.c: what a job's texts say, as replies. */

@@ -33,6 +33,7 @@ void serve_job_free(serve_job *job) {
         pal_ids_free(&t->ids);
         pal_free(t->tokens);
         pal_free(t->top);
+        pal_free(t->cuts);
     }
     for (size_t i = 0; i < job->prompt_count; i++) {
         pal_ids_free(&job->prompts[i]);

@@ -100,10 +100,18 @@ static void add_bytes(writer *w, const pal_server *s) {
     const char *name = "palimpsa_bytes";
     add_head(w, name, "gauge", "RAM by purpose, as the server counts it; weights may be mapped from their file.");
     add(w, "%s{purpose=\"weights\"} %zu\n", name, weight_bytes(s));
-    add(w, "%s{purpose=\"texts\"} %zu\n", name, s->session_bytes);
+    add(w, "%s{purpose=\"texts\"} %zu\n", name, s->session_fixed);
     add(w, "%s{purpose=\"cache\"} %zu\n", name, s->cache_bytes);
+    add(w, "%s{purpose=\"pages\"} %zu\n", name, s->page_bytes);
     add(w, "%s{purpose=\"answers\"} %zu\n", name, s->answers);
     add(w, "%s{purpose=\"requests\"} %zu\n", name, s->held);
+}
+
+static void add_kept(writer *w, serve_kept_counts c) {
+    add_gauge(w, "palimpsa_kept_bytes", (double)c.bytes, "Files of kept prompts.");
+    add_gauge(w, "palimpsa_kept_prompts", (double)c.files, "Kept prompts in files, by number.");
+    add_counter(w, "palimpsa_kept_found_total", (double)c.found, "Prompts that were read from a file.");
+    add_counter(w, "palimpsa_kept_failed_total", (double)c.failed, "Kept prompts that could not be written or read.");
 }
 
 serve_result serve_metrics(serve_exchange *x) {
@@ -127,8 +135,15 @@ serve_result serve_metrics(serve_exchange *x) {
     add_counter(&w, "palimpsa_write_seconds_total", s->engine.write_seconds, "Time spent writing.");
     add_gauge(&w, "palimpsa_queue", s->queued, "Requests that wait.");
     add_gauge(&w, "palimpsa_texts_running", s->texts_running, "Texts that are read or written now.");
-    add_gauge(&w, "palimpsa_cache_bytes", (double)s->cache_bytes, "Memories of prompts in RAM.");
-    add_gauge(&w, "palimpsa_text_bytes", (double)s->session_bytes, "Memories of texts that run.");
+    add_gauge(&w, "palimpsa_cache_bytes", (double)s->cache_bytes, "Memories of prompts in RAM, without pages.");
+    add_gauge(&w, "palimpsa_text_bytes", (double)s->session_fixed, "Memories of texts that run.");
+    add_gauge(&w, "palimpsa_page_bytes", (double)s->page_bytes,
+              "Keys and values of attention, of running texts and of the cache, each page once.");
+    add_gauge(&w, "palimpsa_memory_bytes", (double)(s->session_fixed + s->cache_bytes + s->page_bytes),
+              "All memories in RAM, of running texts and of the cache.");
+    add_gauge(&w, "palimpsa_memory_budget_bytes", (double)s->options.memory_budget, "What they may take.");
+    add_gauge(&w, "palimpsa_cache_snapshots", (double)s->cache_count, "Memories of prompts in RAM, by number.");
+    if (s->cache.keep) add_kept(&w, serve_keep_counted(s->cache.keep));
     add_gauge(&w, "palimpsa_memory_disk_bytes", (double)s->store.used, "Files of kept memories.");
     add_bytes(&w, s);
     add_gauge(&w, "palimpsa_connections", s->connection_count, "Open connections.");

@@ -269,7 +269,7 @@ static void keep(serve_text *t, const pal_state *state) {
     if (!pal_ids_reserve(&all, count, NULL)) {
         memcpy(all.data, t->prompt->data, (count < prompt ? count : prompt) * sizeof *all.data);
         if (count > prompt) memcpy(all.data + prompt, t->ids.data, (count - prompt) * sizeof *all.data);
-        serve_cache_keep(job, all.data, count, state);
+        serve_cache_put(job->server, job->model, all.data, count, state, false);
     }
     pal_ids_free(&all);
 }

@@ -26,6 +26,8 @@ typedef struct pal_serve_options {
     int context;          /* tokens that attention layers hold */
     size_t memory_budget; /* bytes that texts which run and the cache may take */
     int cache_distance;   /* tokens between snapshots of a prompt, a multiple of 256; 0: nothing is cached */
+    const char *keep;       /* a directory for what the cache holds, to be found after a restart; NULL: none */
+    size_t keep_disk;       /* bytes of its files */
     const char *memory_dir; /* where memories are kept; NULL: in a directory that ends with the server */
     size_t memory_disk;     /* bytes of their files */
     const char *web;  /* a directory with the page's files, read when they are asked for; NULL: the built-in ones */

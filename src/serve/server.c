@@ -363,6 +363,8 @@ static pal_status open_model(serve_model *to, const pal_serve_model *from, const
     *to = (serve_model){ .bundle = from->bundle,
                          .created = time(NULL),
                          .session_bytes = state + vocab,
+                         .fixed_bytes = pal_state_bytes(from->bundle.model, 0) + vocab,
+                         .page_bytes = pal_state_bytes(from->bundle.model, 1) - pal_state_bytes(from->bundle.model, 0),
                          .file_bytes = state + vocab / 8 + 256 }; /* the head, and what a session adds */
     if (to->session_bytes > o->memory_budget)
         return pal_fail(err, PAL_E_ARGUMENT, "--memory-budget %zu: one text of %s needs %zu bytes", o->memory_budget,
@@ -398,6 +400,7 @@ static pal_status open_plain(pal_server *s, const serve_model *from, pal_error *
     const pal_status st = pal_model_view(&to->bundle.model, from->bundle.model, NULL, err);
     if (st) return st;
     const size_t state = pal_state_bytes(to->bundle.model, s->options.context);
+    to->fixed_bytes -= pal_state_bytes(from->bundle.model, s->options.context) - state;
     to->session_bytes -= pal_state_bytes(from->bundle.model, s->options.context) - state;
     to->file_bytes -= pal_state_bytes(from->bundle.model, s->options.context) - state;
     return PAL_OK;
@@ -466,6 +469,7 @@ pal_status pal_serve_start(pal_server **out, const pal_serve_model *models, int 
     for (int i = 0; !st && i < count; i++) st = open_plain(s, &s->models[i], err);
     raise_limits();
     if (!st) st = serve_store_open(s, err);
+    if (!st && options->keep) st = serve_keep_open(&s->cache.keep, s, options->keep, options->keep_disk, err);
     if (!st && (!serve_worker_start(s) || !serve_aside_start(s)))
         st = pal_fail(err, PAL_E_MEMORY, "cannot start a thread");
     if (!st) st = listen_on(s, err);
@@ -500,7 +504,9 @@ void pal_serve_stop(pal_server *s, double seconds) {
     if (s->working) pthread_join(s->worker, NULL); /* resumes every connection on its way */
     if (s->reading) pthread_join(s->reader, NULL); /* the same */
     if (s->daemon) MHD_stop_daemon(s->daemon);
-    serve_cache_shrink(&s->cache, 0);
+    serve_keep_close(s->cache.keep); /* once what waits is written */
+    s->cache.keep = NULL;
+    serve_cache_empty(&s->cache);
     serve_drop_spare(s);
     serve_store_close(s);
     for (int i = 0; i < s->count; i++) {

@@ -9,10 +9,16 @@
 #include "base/clock.h"
 #include "base/map.h"
 #include "format/json.h"
+#include "model/state.h"
 #include "serve/inside.h"
 #include "text/strings.h"
 
 static const double WATCH_SECONDS = 0.1;
+
+/* The first text of the same prompt. */
+static serve_text *first_of(const serve_text *t) {
+    return &t->job->texts[(size_t)t->index - (size_t)t->index % t->job->n];
+}
 
 static void fail_text(serve_text *t, int status, const char *why) {
     pal_error shown;
@@ -60,15 +66,30 @@ static void on_token(void *user, const pal_token *token) {
     if (!fits) fail_text(t, 500, "out of memory for the answer");
 }
 
-/* Bytes that the cache may take next to the texts that run. */
-static size_t cache_room(const pal_server *s) {
-    const size_t budget = s->options.memory_budget;
-    const size_t taken = s->session_bytes + (s->spare ? s->spare_model->session_bytes : 0);
-    return budget > taken ? budget - taken : 0;
+size_t serve_bytes_taken(const pal_server *s) {
+    size_t bytes = s->session_fixed + s->cache.bytes + (s->spare ? s->spare_model->fixed_bytes : 0);
+    for (int i = 0; i < s->count; i++) bytes += pal_model_page_bytes(s->models[i].bundle.model);
+    for (const serve_job *job = s->running; job; job = job->next)
+        for (size_t i = 0; i < job->started; i++) {
+            const serve_text *t = &job->texts[i];
+            const pal_state *state = t->session ? pal_session_state(t->session) : NULL;
+            const size_t held = state ? state->held * job->model->page_bytes : 0;
+            if (t->promised > held) bytes += t->promised - held;
+        }
+    return bytes;
 }
 
-void serve_cache_keep(serve_job *job, const uint32_t *ids, size_t count, const pal_state *state) {
-    serve_cache_put(&job->server->cache, job->model, ids, count, state, cache_room(job->server));
+static size_t page_bytes(const pal_server *s) {
+    size_t bytes = 0;
+    for (int i = 0; i < s->count; i++) bytes += pal_model_page_bytes(s->models[i].bundle.model);
+    return bytes;
+}
+
+/* What /metrics shows. With the lock. */
+static void note_bytes(pal_server *s) {
+    s->cache_bytes = s->cache.bytes;
+    s->cache_count = s->cache.count;
+    s->page_bytes = page_bytes(s);
 }
 
 /* Room for a prompt's memory, for its other texts, which read it themselves when there is none. */
@@ -77,21 +98,29 @@ static void make_shared(serve_job *job) {
     const serve_model *m = job->model;
     if (job->n == 1 || job->memory || job->shared) return;
     serve_drop_spare(s);
-    if (s->session_bytes + m->session_bytes > s->options.memory_budget) return;
+    if (s->session_bytes + m->fixed_bytes > s->options.memory_budget) return;
     if (pal_state_new(&job->shared, m->bundle.model, m->context ? m->context : 1, NULL)) return;
-    s->session_bytes += m->session_bytes;
-    serve_cache_shrink(&s->cache, cache_room(s));
+    s->session_bytes += m->fixed_bytes;
+    s->session_fixed += m->fixed_bytes;
+    (void)serve_cache_shrink(s, 0);
 }
 
 static void drop_shared(serve_job *job) {
     if (!job->shared) return;
     pal_state_free(job->shared);
     job->shared = NULL;
-    job->server->session_bytes -= job->model->session_bytes;
+    job->server->session_bytes -= job->model->fixed_bytes;
+    job->server->session_fixed -= job->model->fixed_bytes;
 }
 
 static void share(serve_job *job, const pal_state *state) {
     if (job->shared) (void)pal_state_copy(job->shared, state, NULL); /* of the same model */
+}
+
+static bool is_mark(const serve_text *t, size_t at) {
+    for (size_t i = 0; i < SERVE_MARKS; i++)
+        if (t->marks[i] == at) return true;
+    return false;
 }
 
 /* After a piece of a prompt: kept where others may continue from, on the grid and at the prompt's end. */
@@ -103,12 +132,14 @@ static void on_read(void *user, const pal_state *state) {
     t->read = !job->memory && at + 1 == t->prompt->count;
     if (job->observe) {
         if (!serve_observe_on_read(t, state)) fail_text(t, 500, "out of memory for the answer");
-    } else if (job->caches && (t->read || at % (size_t)s->options.cache_distance == 0))
-        serve_cache_put(&s->cache, job->model, t->prompt->data, at, state, cache_room(s));
+    } else if (job->caches && (t->read || at % (size_t)s->options.cache_distance == 0 || is_mark(t, at))) {
+        const bool last = t->read && job->options.max_tokens; /* the answer is kept soon */
+        serve_cache_put(s, job->model, t->prompt->data, at, state, !last);
+    }
     if (t->read) share(job, state);
 }
 
-/* What a text has read and written is kept: conversations continue from there. */
+/* What a text has read and written is kept: conversations continue from there. With the lock. */
 static void keep_answer(serve_text *t) {
     const serve_job *job = t->job;
     pal_server *s = job->server;
@@ -119,7 +150,9 @@ static void keep_answer(serve_text *t) {
         !pal_ids_reserve(&all, t->prompt->count + t->ids.count, NULL)) {
         memcpy(all.data, t->prompt->data, t->prompt->count * sizeof *all.data);
         memcpy(all.data + t->prompt->count, t->ids.data, t->ids.count * sizeof *all.data);
-        serve_cache_put(&s->cache, job->model, all.data, at, state, cache_room(s));
+        pthread_mutex_unlock(&s->lock); /* files may be waited for */
+        serve_cache_put(s, job->model, all.data, at, state, true);
+        pthread_mutex_lock(&s->lock);
     }
     pal_ids_free(&all);
 }
@@ -175,6 +208,19 @@ static void publish_whole(serve_job *job) {
     free(text);
 }
 
+/* Bytes of pages that a text may come to hold: of all that it can read and write, or of what it writes alone where it
+ * continues what another text of its job has read. */
+static size_t pages_wanted(const serve_text *t) {
+    const serve_job *job = t->job;
+    const serve_model *m = job->model;
+    const size_t most = (size_t)m->context, read = t->prompt->count + (job->memory ? (size_t)job->memory->tokens : 0);
+    const size_t written = (size_t)job->options.max_tokens + 1;
+    if (!most) return 0;
+    const size_t all = written < most && read < most - written ? read + written : most;
+    const size_t own = first_of(t) != t && job->shared && written < all ? written + 64 : all;
+    return (own + 63) / 64 * m->page_bytes;
+}
+
 /* A session to begin a text with. The last one that ended is taken again: most of a known prompt's time to its first
  * token would be spent on making a new one, whose pages the system has to find and clear. */
 static pal_status take_session(serve_text *t, pal_error *err) {
@@ -186,7 +232,9 @@ static pal_status take_session(serve_text *t, pal_error *err) {
     const pal_status st = again ? PAL_OK : pal_session_new(&t->session, m->engine, err);
     if (st) return st;
     s->texts_running++;
-    s->session_bytes += m->session_bytes;
+    t->promised = pages_wanted(t);
+    s->session_fixed += m->fixed_bytes;
+    s->session_bytes += m->fixed_bytes + t->promised;
     return PAL_OK;
 }
 
@@ -199,13 +247,15 @@ static void drop_session(serve_text *t) {
     pal_server *s = t->job->server;
     if (!t->session) return;
     serve_drop_spare(s);
-    if (t->finish) pal_session_cancel(t->session);
-    else pal_session_reset(t->session); /* the rest of a piece is not needed that is under way */
+    if (t->finish && !t->job->model->context) pal_session_cancel(t->session);
+    else pal_session_reset(t->session); /* leaves its pages; and the rest of a piece is not needed that is under way */
     s->spare = t->session;
     s->spare_model = t->job->model;
     t->session = NULL;
     s->texts_running--;
-    s->session_bytes -= t->job->model->session_bytes;
+    s->session_fixed -= t->job->model->fixed_bytes;
+    s->session_bytes -= t->job->model->fixed_bytes + t->promised;
+    t->promised = 0;
 }
 
 /* What a text leaves becomes the memory. Files are written without the lock: no one else changes this one. */
@@ -337,11 +387,6 @@ static pal_status load_memory(serve_text *t, pal_error *err) {
     return st;
 }
 
-/* The first text of the same prompt. */
-static serve_text *first_of(const serve_text *t) {
-    return &t->job->texts[(size_t)t->index - (size_t)t->index % t->job->n];
-}
-
 /* Texts of one prompt begin when the first has read it. */
 static bool may_start(const serve_text *t) {
     const serve_text *first = first_of(t);
@@ -368,7 +413,7 @@ static void begin_known(serve_text *t, pal_session_options *o) {
         o->prompt_logprobs = false;
     } else if (job->caches) {
         const size_t most = job->observe ? serve_observe_known(job->observe) : t->prompt->count;
-        o->known = serve_cache_find(&job->server->cache, job->model, t->prompt->data,
+        o->known = serve_cache_find(job->server, job->model, t->prompt->data,
                                     most < t->prompt->count ? most : t->prompt->count);
         if (o->known && first == t) job->cached_tokens += pal_state_position(o->known);
         t->read = o->known && (size_t)pal_state_position(o->known) + 1 == t->prompt->count;
@@ -396,6 +441,10 @@ static void start_text(serve_text *t) {
         pal_bytes_append(&t->text, t->prompt_text.data, t->prompt_text.size, &err))
         st = PAL_E_MEMORY;
     if (!st) make_shared(job);
+    if (!st && !job->memory && !job->observe) {
+        if (!serve_cut(t)) st = pal_fail(&err, PAL_E_MEMORY, "out of memory for a prompt");
+        options.cuts = t->cuts, options.cut_count = t->cut_count;
+    }
     if (!st) begin_known(t, &options);
     if (!st && !options.known && !(job->memory && job->memory->has_file)) pal_session_reset(t->session);
     if (!st && job->observe) serve_observe_ready(t, options.known);
@@ -409,10 +458,11 @@ static void start_text(serve_text *t) {
     else t->done = true, job->ended++;
 }
 
-/* Whether one more text of this model may run. At least one always may. */
-static bool has_room(const pal_server *s, const serve_model *m) {
+/* Whether this text may run now. At least one always may. */
+static bool has_room(const pal_server *s, const serve_text *t) {
+    const size_t more = t->job->model->fixed_bytes + pages_wanted(t);
     return s->texts_running < s->options.max_sessions &&
-           (!s->texts_running || s->session_bytes + m->session_bytes <= s->options.memory_budget);
+           (!s->texts_running || s->session_bytes + more <= s->options.memory_budget);
 }
 
 /* Takes it out of the list; frees it unless a connection still needs its reply. With the lock. */
@@ -489,11 +539,10 @@ static void tend(pal_server *s, bool watch) {
             if (t->session && job->observe) serve_observe_view(job->observe);
             if (t->session) pal_session_pause(t->session, job->full);
         }
-        while (job->started < job->count && has_room(s, job->model) && !job->cancelled &&
+        while (job->started < job->count && has_room(s, &job->texts[job->started]) && !job->cancelled &&
                may_start(&job->texts[job->started])) {
             start_text(&job->texts[job->started++]);
-            serve_cache_shrink(&s->cache, cache_room(s));
-            s->cache_bytes = s->cache.bytes;
+            (void)serve_cache_shrink(s, 0);
         }
         if (job->stream && !job->cancelled) publish_stream(job);
         if (job->ended == job->count && !job->cancelled) {
@@ -523,7 +572,7 @@ static void watch_queue(pal_server *s) {
 
 /* Whether there is room for a text of the job that has waited longest, and for its answer. With the lock. */
 static bool may_take(const pal_server *s) {
-    return s->queue && has_room(s, s->queue->model) && s->queue->answer <= s->options.max_answer - s->answers;
+    return s->queue && has_room(s, &s->queue->texts[0]) && s->queue->answer <= s->options.max_answer - s->answers;
 }
 
 static void take_queued(pal_server *s) {
@@ -562,6 +611,7 @@ static void *work(void *user) {
         }
         take_queued(s);
         tend(s, watch);
+        note_bytes(s);
         int busy = 0;
         for (int i = 0; i < s->count; i++)
             if (s->models[i].engine) busy += pal_engine_busy(s->models[i].engine);
@@ -580,7 +630,6 @@ static void *work(void *user) {
         }
         pthread_mutex_lock(&s->lock);
         s->engine = sum;
-        s->cache_bytes = s->cache.bytes;
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;

@@ -13,8 +13,7 @@ enum { PAL_PAGE_TOKENS = 64 };
 
 typedef struct pal_page {
     atomic_int users;              /* sequences that hold it; one with several is only read */
-    uint64_t file;                 /* where it was written: a name that who writes gives, 0: nowhere ... */
-    uint32_t place;                /* ... and which page of that file */
+    uint64_t file, place; /* where it was written, for who writes: a number that is not 0, and which page there */
     _Alignas(64) unsigned char data[]; /* of each layer keys (key_heads, 64, dk), then values (key_heads, 64, dv) */
 } pal_page;
 
