@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "data/shards.h"
 #include "input.h"
+#include "model/kept.h"
 #include "palimpsa/session.h"
 #include "support/text.h"
 
@@ -87,6 +88,27 @@ static void states(void) {
     }
 }
 
+static void kept(void) {
+    pal_model *model = fuzz_model("transformer", 1, PAL_FOR_INFERENCE);
+    pal_state *state;
+    pal_error err;
+    const uint32_t ids[70] = { 1, 2, 3 };
+    const pal_kept_place place = { 1, 0 };
+    FUZZ_CHECK(pal_state_new(&state, model, 100, &err) == PAL_OK);
+    FUZZ_CHECK(pal_state_make_room(state, 70, &err) == PAL_OK);
+    state->position = 70;
+    FUZZ_CHECK(pal_kept_save(state, ids, &place, fuzz_path("kept"), &err) == PAL_OK);
+    FUZZ_CHECK(pal_kept_save_pages(model, state->pages, 1, fuzz_path("pages"), &err) == PAL_OK);
+    for (int pages = 0; pages < 2; pages++) {
+        FILE *file = seed("kept", pages ? "pages" : "prompt");
+        putc(pages, file);
+        copy(file, fuzz_path(pages ? "pages" : "kept"));
+        fclose(file);
+    }
+    pal_state_free(state);
+    pal_model_close(model);
+}
+
 static void checkpoint(void) {
     pal_model *model = fuzz_model("palimpsa-d", 1, PAL_FOR_TRAINING);
     pal_optimiser *optimiser = fuzz_optimiser(model);
@@ -141,6 +163,7 @@ int main(int argc, char **argv) {
     tokenizers();
     models();
     states();
+    kept();
     checkpoint();
     shards();
     return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Where snapshots of a prompt pay. Chats come again with more at their end, or with another last message, so memories
- * near the ends of messages are asked for again. Templates mark those ends by special tokens. A piece ends at one, unless
- * it would become short; that follows from the ids before it alone, so that a prompt is read in the same pieces, to the
- * same bits, whether some of it was known or not. */
+ * near the ends of messages are asked for again. Templates mark those ends by special tokens. A piece ends at one,
+ * unless it would become short; that follows from the ids before it alone, so that a prompt is read in the same pieces,
+ * to the same bits, whether some of it was known or not. */
 #include "base/alloc.h"
 #include "serve/inside.h"
 
