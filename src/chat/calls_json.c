@@ -200,16 +200,8 @@ pal_parse pal_parse_named_calls(scan *s) {
     const size_t before = s->calls->count;
     pal_parse found = pal_scan_text(s, s->syntax->open);
     while (found == PAL_PARSE_DONE) {
-        scan at = *s;
-        if ((found = pal_scan_text(&at, s->syntax->call)) == PAL_PARSE_DONE) {
-            *s = at;
-            found = named_call(s, &value);
-            continue;
-        }
-        if (found == PAL_PARSE_MORE && !*s->syntax->close && s->calls->count > before && at.at == at.end)
-            found = PAL_PARSE_NO; /* nothing of a further call has come */
-        if (found == PAL_PARSE_NO) found = over(s, s->calls->count > before);
-        break;
+        if ((found = over(s, s->calls->count > before)) != PAL_PARSE_NO) break;
+        if ((found = pal_scan_text(s, s->syntax->call)) == PAL_PARSE_DONE) found = named_call(s, &value);
     }
     pal_bytes_free(&value);
     return found;

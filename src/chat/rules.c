@@ -264,7 +264,7 @@ static pal_status say_calls(writer *x) {
     if (!st) st = say(x, &x->w.rules, list ? "\"[\" call " : "call ");
     if (!st && list && many) st = say(x, &x->w.rules, "(\", \" call)* ");
     if (!st && list) st = say(x, &x->w.rules, "\"]\" ");
-    if (!st && many && s->kind == PAL_CALL_NAMED && *s->open) st = say(x, &x->w.rules, "(ws call)* ");
+    if (!st && many && s->kind == PAL_CALL_NAMED && *s->close) st = say(x, &x->w.rules, "(ws call)* ");
     if (!st && *s->close) st = say(x, &x->w.rules, list ? "" : "ws ");
     if (!st) st = say_text(x, &x->w.rules, s->close);
     if (!st) st = say(x, &x->w.rules, "\n");

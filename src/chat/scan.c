@@ -48,12 +48,12 @@ pal_parse pal_scan_name(scan *s, pal_slice *name) {
     return name->size ? PAL_PARSE_DONE : PAL_PARSE_NO;
 }
 
-/* The end of a JSON value, by its brackets and strings alone. */
+/* The end of an object or a list, by its brackets and strings alone. */
 static pal_parse json_end(scan *s) {
     size_t depth = 0;
     bool quoted = false;
     if (s->at == s->end) return pal_scan_ended(s);
-    if (*s->at != '{' && *s->at != '[' && *s->at != '"') return PAL_PARSE_NO;
+    if (*s->at != '{' && *s->at != '[') return PAL_PARSE_NO;
     for (; s->at < s->end; s->at++) {
         const unsigned char c = *s->at;
         if (quoted) {

@@ -25,7 +25,7 @@ pal_parse pal_scan_text(scan *s, const char *text);
 /* What comes before this text, which is skipped. */
 pal_parse pal_scan_until(scan *s, const char *text, pal_slice *before);
 pal_parse pal_scan_name(scan *s, pal_slice *name); /* a function's */
-/* A value of JSON, checked, with control characters in its strings escaped. */
+/* An object or a list of JSON, checked, with control characters in its strings escaped. */
 pal_parse pal_scan_json(scan *s, pal_bytes *value);
 
 /* A literal of Python, as JSON; it does not end with the text. */

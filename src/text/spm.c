@@ -159,7 +159,7 @@ static uint32_t piece_pair(const void *arg, const pal_symbol *sym, uint32_t left
         return 0;
     }
     const uint32_t id = pal_string_map_find(&w->tok->by_key, &w->tok->names, w->text.data + start, end - start);
-    if (id == PAL_NO_ID) return PAL_NO_ID;
+    if (id == PAL_NO_ID || (w->tok->flags[id] & PAL_TOKEN_CONTROL)) return PAL_NO_ID; /* those are cut out before */
     if (w->tok->flags[id] & PAL_TOKEN_UNUSED) {
         if (!*w->status) *w->status = pal_pair_map_reserve(w->splits, w->splits->count + 1, w->err);
         if (*w->status) return PAL_NO_ID;
@@ -265,7 +265,7 @@ pal_status pal_spm_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pa
     if ((st = pal_spm_normalize(tok, text, prefix, special_as_text, &s->growth, normal, err)) || normal->size == 0)
         return st;
     if (tok->model == PAL_MODEL_UNIGRAM)
-        return pal_unigram_encode(tok, s, (pal_slice){ normal->data, normal->size }, ids, err);
+        return pal_unigram_encode(tok, s, (pal_slice){ normal->data, normal->size }, special_as_text, ids, err);
     /* User-defined symbols are never merged with anything: they cut the text. */
     size_t done = 0;
     for (size_t i = 0; i < normal->size && tok->spm.user.nodes;) {

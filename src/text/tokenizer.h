@@ -264,8 +264,8 @@ pal_status pal_spm_normalize(const pal_tokenizer *tok, pal_slice text, bool pref
 /* special_as_text: marks of the chat template are text, even where they are user-defined symbols. */
 pal_status pal_spm_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, bool prefix,
                           bool special_as_text, pal_ids *ids, pal_error *err);
-pal_status pal_unigram_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice normal, pal_ids *ids,
-                              pal_error *err);
+pal_status pal_unigram_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice normal,
+                              bool special_as_text, pal_ids *ids, pal_error *err);
 /* SentencePiece's kinds of pieces, as its files and GGUF number them. */
 enum {
     PAL_PIECE_NONE, /* of a token that is not in the model */

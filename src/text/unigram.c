@@ -21,8 +21,9 @@ static void offer(ending *at, float score, uint32_t start, uint32_t id) {
 
 static size_t char_length(unsigned char lead) { return lead < 0xC0 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4; }
 
-pal_status pal_unigram_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, pal_ids *ids,
-                              pal_error *err) {
+pal_status pal_unigram_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s, pal_slice text, bool special_as_text,
+                              pal_ids *ids, pal_error *err) {
+    const int left_out = PAL_TOKEN_UNUSED | (special_as_text ? PAL_TOKEN_CONTROL : 0);
     const float unknown = tok->min_score - 10.0f; /* the original's penalty */
     const size_t first = ids->count;
     pal_status st;
@@ -52,7 +53,7 @@ pal_status pal_unigram_encode(const pal_tokenizer *tok, pal_tokenizer_scratch *s
         for (size_t end = start; end < text.size;) {
             if (!pal_trie_step(&tok->pieces, &at, text.data[end++])) break;
             const uint32_t id = pal_trie_value(&tok->pieces, at);
-            if (id == PAL_NO_ID || (tok->flags[id] & PAL_TOKEN_UNUSED)) continue;
+            if (id == PAL_NO_ID || (tok->flags[id] & left_out)) continue;
             const size_t length = end - start;
             /* A user-defined symbol gets a bonus that makes it win. */
             const float score = tok->flags[id] & PAL_TOKEN_USER

@@ -448,6 +448,64 @@ static void merges_go_by_rank(void **state) {
     }
 }
 
+/* Control tokens come from what is not said, in any mixture; nothing said, or all of it, is as without marks or as
+ * text. The SentencePiece vocabularies have a mark of a chat template that is a user-defined symbol. */
+static void what_is_said_makes_no_control_token(void **state) {
+    (void)state;
+    pal_rng rng = pal_rng_at(6, 6);
+    for (tiny_kind kind = 0; kind < TINY_KINDS; kind++) {
+        pal_tokenizer *tok = test_tiny(kind);
+        pal_tokenizer_scratch *s;
+        const char *marks[4];
+        size_t count = 0;
+        OK(pal_tokenizer_scratch_new(&s, tok, err));
+        const int64_t user = pal_tokenizer_find(tok, "<u>");
+        if (user >= 0) tok->flags[user] |= PAL_TOKEN_CONTROL;
+        for (uint32_t id = 0; id < tok->size && count < PAL_COUNT(marks); id++)
+            if (tok->flags[id] & PAL_TOKEN_CONTROL && id != tok->unk)
+                marks[count++] = strndup((const char *)pal_tokenizer_name(tok, id).data,
+                                         pal_tokenizer_name(tok, id).size);
+        for (int n = test_cases(200, 20000); n && count; n--) {
+            char text[256] = "";
+            unsigned char said[256] = { 0 };
+            pal_ids expected = { 0 }, ids = { 0 };
+            for (uint32_t pieces = pal_rng_below(&rng, 8); pieces; pieces--) {
+                const char *piece = marks[pal_rng_below(&rng, (uint32_t)count)];
+                const bool by_people = pal_rng_below(&rng, 2);
+                const size_t at = strlen(text);
+                strcat(strcat(text, piece), pal_rng_below(&rng, 2) ? "the" : " t");
+                memset(said + at, by_people, strlen(piece));
+                if (!by_people) OK(pal_ids_append(&expected, (uint32_t)pal_tokenizer_find(tok, piece), err));
+            }
+            const pal_encode_options options = { .said = said };
+            OK(pal_tokenizer_encode(tok, s, text, strlen(text), &options, &ids, err));
+            size_t found = 0;
+            for (size_t i = 0; i < ids.count; i++)
+                if (tok->flags[ids.data[i]] & PAL_TOKEN_CONTROL && ids.data[i] != tok->unk) {
+                    if (found == expected.count || ids.data[i] != expected.data[found])
+                        fail_msg("%s: %s: %s at %zu", tiny_names[kind], text,
+                                 (const char *)pal_show(pal_tokenizer_name(tok, ids.data[i])).text, i);
+                    found++;
+                }
+            assert_int_equal(found, expected.count);
+            for (int all = 0; all < 2; all++) {
+                pal_ids one = { 0 }, two = { 0 };
+                memset(said, all, sizeof said);
+                OK(pal_tokenizer_encode(tok, s, text, strlen(text), &options, &one, err));
+                OK(pal_tokenizer_encode(tok, s, text, strlen(text), &(pal_encode_options){ .special_as_text = all },
+                                        &two, err));
+                assert_int_equal(one.count, two.count);
+                if (one.count) assert_memory_equal(one.data, two.data, one.count * sizeof *one.data);
+                pal_ids_free(&one), pal_ids_free(&two);
+            }
+            pal_ids_free(&ids), pal_ids_free(&expected);
+        }
+        for (size_t i = 0; i < count; i++) free((void *)(uintptr_t)marks[i]);
+        pal_tokenizer_scratch_free(s);
+        pal_tokenizer_close(tok);
+    }
+}
+
 static void a_pretoken_above_16_mib_is_refused(void **state) {
     (void)state;
     const size_t size = PAL_PRETOKEN_MAX + 1;
@@ -579,6 +637,7 @@ int main(void) {
         cmocka_unit_test(special_tokens_are_found_added_and_skipped),
         cmocka_unit_test(the_cache_never_confuses_words),
         cmocka_unit_test(merges_go_by_rank),
+        cmocka_unit_test(what_is_said_makes_no_control_token),
         cmocka_unit_test(a_pretoken_above_16_mib_is_refused),
         cmocka_unit_test(marks_in_any_number_are_ordered_in_linear_time),
         cmocka_unit_test(encoding_fails_cleanly_without_memory),
