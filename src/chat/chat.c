@@ -89,7 +89,8 @@ static const pal_call_syntax *syntax_in(pal_slice text) {
 
 /* Where the answer begins: after the prompt; or, where that ends with something else, after the question. */
 static const unsigned char *after_prompt(const pal_rendered *text, const pal_rendered *prompt) {
-    const bool same = text->size > prompt->size && memcmp(text->text, prompt->text, prompt->size) == 0;
+    const bool same = prompt->size && text->size > prompt->size &&
+                      memcmp(text->text, prompt->text, prompt->size) == 0;
     return same ? text->text + prompt->size : find(text, "probe question");
 }
 

@@ -278,6 +278,30 @@ static int compare_one(const char *name, const pal_template *t, const json_t *se
     return same;
 }
 
+/* tests/golden/chat/templates.json, which tests/interop/record_chat_templates.py wrote. */
+static void our_templates_give_what_was_recorded(void **state) {
+    (void)state;
+    json_t *root = json_load_file(PAL_TEST_GOLDEN "/chat/templates.json", 0, NULL), *recorded;
+    const json_t *sets = json_object_get(root, "sets");
+    const char *name;
+    int same = 0, all = 0;
+    json_object_foreach(json_object_get(root, "rendered"), name, recorded) {
+        char path[4096];
+        size_t size;
+        pal_template *t;
+        snprintf(path, sizeof path, PAL_TEST_GOLDEN "/../templates/%s", name);
+        unsigned char *source = test_read_file(path, &size);
+        OK(pal_template_read(&t, source, size, err));
+        free(source);
+        for (size_t i = 0; i < json_array_size(sets); i++, all++)
+            same += compare_one(name, t, json_array_get(sets, i), json_array_get(recorded, i));
+        pal_template_free(t);
+    }
+    json_decref(root);
+    assert_true(all >= 80);
+    assert_int_equal(same, all);
+}
+
 static void published_templates_give_what_was_recorded(void **state) {
     (void)state;
     const char *data = getenv("PALIMPSA_DATA"), *golden = getenv("PALIMPSA_GOLDEN");
@@ -327,6 +351,7 @@ int main(void) {
         cmocka_unit_test(refusals_say_where),
         cmocka_unit_test(depth_is_limited),
         cmocka_unit_test(marks_follow_what_messages_say),
+        cmocka_unit_test(our_templates_give_what_was_recorded),
         cmocka_unit_test(published_templates_give_what_was_recorded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
