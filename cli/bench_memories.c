@@ -355,7 +355,7 @@ static int run_bench(const memories_options *o, const pal_context *cx) {
     FILE *csv = o->csv ? fopen(o->csv, "we") : NULL;
     int code = CLI_OK;
     if (o->csv && !csv) return cli_error(CLI_USAGE, "--csv %s: cannot write there", o->csv);
-    if (csv) fprintf(csv, "rule,dk,bytes,keys,pairs,n,recalled,unexplained,error_over_variance,tells_new\n");
+    if (csv) fprintf(csv, "rule,dk,bytes,keys,stream,n,recalled,unexplained,error_over_variance,tells_new\n");
     printf("memories of at most %d bytes, values of %d numbers, %d repetitions\n"
            "once, stream: pairs of which 9 in 10 are recalled, of n that were written and of the last n of %d\n"
            "at 32 pairs, missing: share of the values that answers do not explain; err/var: squared error over the\n"

@@ -167,6 +167,57 @@ def notes():
     f.write("notes.svg")
 
 
+def sixteen():
+    """A small chart for each memory rule: pairs recalled of n that were written, and of the last n of a stream; all others in grey."""
+    table = [r for r in rows("docs/results/memories/capacity.csv") if r["keys"] == "dense"]
+    names = list(dict.fromkeys(r["rule"] for r in table))
+    f = Figure(660, "Sixteen memories of 8 kB: pairs recalled of 4 to 128", "Sixteen small line charts, one a memory rule: share of pairs recalled by their number")
+    f.text(0, 40, "all that were written", "a")
+    f.text(150, 40, "the last ones of a stream of 512", "b")
+    f.text(380, 40, "the other rules", "soft")
+    curve = lambda name, what: [(math.log2(int(r["n"])), float(r["recalled"])) for r in table if r["rule"] == name and r["stream"] == what]
+    for i, name in enumerate(names):
+        left, top, width, height = 46 + 168 * (i % 4), 66 + 148 * (i // 4), 138, 92
+        place = lambda points: [(left + width * (x - 2) / 5, top + height * (1 - y)) for x, y in points]
+        for tick in (0, 0.5, 1):
+            f.line(left, top + height * (1 - tick), left + width, top + height * (1 - tick))
+            if i % 4 == 0:
+                f.text(left - 6, top + height * (1 - tick) + 4, f"{100 * tick:.0f}%", "soft", "end")
+        for other in names:
+            f.parts.append(f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in place(curve(other, "once")))}" class="n" style="fill:none;stroke-width:1;opacity:.28"/>')
+        f.curve(place(curve(name, "once")), "a")
+        f.curve(place(curve(name, "stream")), "b")
+        f.text(left, top - 6, name, "ink")
+        for x in (4, 16, 64, 128):
+            if i // 4 == 3:
+                f.text(left + width * (math.log2(x) - 2) / 5, top + height + 16, str(x), "soft", "middle")
+    f.text(350, 654, "pairs asked for; keys are random directions", "soft", "middle")
+    f.write("memories.svg")
+
+
+def approximation():
+    """Error of the approximations of Palimpsa inside a chunk, by the position in it."""
+    table = rows("docs/results/memories/fast-palimpsa.csv")
+    f = Figure(286, "Error of chunked approximations inside their chunk of 32 tokens", "Line charts of the relative error of answers by position, two trained models")
+    f.text(0, 40, "V1: mean importance of all values", "b")
+    f.text(260, 40, "V2: a product of a mean over values and one over keys", "a")
+    top = max(statistics.mean(float(r["error"]) for r in table if r["model"] == m and r["version"] == "1" and r["position"] == p)
+              for m in ("recall", "shakespeare") for p in map(str, range(32)))
+    for i, model in enumerate(("recall", "shakespeare")):
+        left, width, base, height = 52 + 335 * i, 290, 240, 160
+        f.text(left, 66, f"models/{model}", "ink")
+        for tick in (0, 0.05, 0.1):
+            f.line(left, base - height * tick / max(0.1, top), left + width, base - height * tick / max(0.1, top))
+            f.text(left - 6, base + 4 - height * tick / max(0.1, top), f"{100 * tick:.0f}%", "soft", "end")
+        for version, kind in (("1", "b"), ("2", "a")):
+            mean = [statistics.mean(float(r["error"]) for r in table if (r["model"], r["version"], r["position"]) == (model, version, str(p))) for p in range(32)]
+            f.curve([(left + width * p / 31, base - height * x / max(0.1, top)) for p, x in enumerate(mean)], kind)
+        for p in (0, 8, 16, 24, 31):
+            f.text(left + width * p / 31, base + 18, str(p), "soft", "middle")
+        f.text(left + width / 2, base + 38, "token of the chunk", "soft", "middle")
+    f.write("fast-palimpsa.svg")
+
+
 if __name__ == "__main__":
-    for draw in (speed, fixed_memory, importance, recall, notes):
+    for draw in (speed, fixed_memory, importance, recall, notes, sixteen, approximation):
         draw()

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT */
+#include <math.h>
+#include <string.h>
+
 #include "base/alloc.h"
 #include "support/memory_harness.h"
 
@@ -35,7 +38,28 @@ static void fill_initial(memory_case *c, pal_rng *rng) {
 
 static const memory_subject kla = { .rule = "kla", .loss = loss, .fill_initial = fill_initial };
 
+/* Without drift a memory that fades is surer and surer that it is zero. */
+static void kla_stays_finite_where_nothing_drifts(void **state) {
+    (void)state;
+    static const int lengths[] = { 300 };
+    pal_rng rng = pal_rng_at(35, 0);
+    for (TEST_LEVELS(level)) {
+        pal_context *cx = test_context(1, pal_cpu_level_name(level));
+        memory_case *c = memory_case_new(&kla, 1, lengths, 2, 2, 5, 9, false, 0, &rng);
+        for (size_t i = 0; i < c->count[MEMORY_KEEP]; i++) c->input[MEMORY_KEEP][i] = i % 2 ? 0.3f : 1e-3f;
+        memset(c->input[MEMORY_DRIFT], 0, c->count[MEMORY_DRIFT] * sizeof(float));
+        memory_result *x = memory_run_case(c, cx, 0, true);
+        for (size_t i = 0; i < 300 * 2 * 9; i++) assert_true(isfinite(x->y[i]) && isfinite(x->y_var[i]));
+        for (int i = 0; i < MEMORY_INPUTS; i++)
+            for (size_t e = 0; x->grad[i] && e < c->count[i]; e++) assert_true(isfinite(x->grad[i][e]));
+        memory_result_free(x);
+        memory_case_free(c);
+        pal_context_free(cx);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = { MEMORY_TEST(kla, matches_golden, memory_check_golden), MEMORY_TESTS(kla) };
+    const struct CMUnitTest tests[] = { MEMORY_TEST(kla, matches_golden, memory_check_golden), MEMORY_TESTS(kla),
+                                        cmocka_unit_test(kla_stays_finite_where_nothing_drifts) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,8 @@
 
 /* As the authors have it, a counts as at least this: its square divides. */
 #define PAL_KLA_LEAST 1e-6f
+/* And p as this, so that the precision of a memory that only fades ends at 1e18 and not at infinity. */
+#define PAL_KLA_LEAST_DRIFT 1e-18f
 
 typedef pal_linear_forward_fn pal_kla_forward_fn;
 typedef pal_linear_backward_fn pal_kla_backward_fn;

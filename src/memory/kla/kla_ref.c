@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The filter as it is written, numbers stored in f32 and computed in double. */
+#include <math.h>
 #include <string.h>
 
 #include "memory/kla/kla.h"
@@ -17,7 +18,8 @@ typedef struct {
 static pair pair_at(const pal_linear_chunk *c, size_t t, size_t j, size_t i, float mu, float I) {
     const size_t element = j * (size_t)c->dv + i;
     const float keep = c->in.keep[element];
-    pair x = { .a = (double)(keep > PAL_KLA_LEAST ? keep : PAL_KLA_LEAST), .p = (double)c->in.drift[element] };
+    pair x = { .a = (double)(keep > PAL_KLA_LEAST ? keep : PAL_KLA_LEAST) };
+    x.p = fmax((double)c->in.drift[element], (double)PAL_KLA_LEAST_DRIFT);
     x.k = at(c->in.k, t, j);
     x.b = at(c->in.b, t, i);
     x.mu = (double)mu;
