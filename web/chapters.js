@@ -442,7 +442,7 @@ export const CHAPTERS = [
             'A language model reads a text one token at a time. A transformer keeps every token it has read, so its memory grows with the text.',
             'The model on this page keeps a table of numbers instead. Reading changes the numbers; the table stays the same size after ten tokens or ten million.',
         ],
-        hint: 'The tokens are made up: a syllable is a key, a number its value.',
+        hint: 'The tokens are made up: a syllable is a key, a number its value. Further on the keys come again, and the model is asked for their values.',
         needs: ['recall'],
         stage: fixedStage,
     },

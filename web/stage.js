@@ -141,7 +141,7 @@ export class MapView {
             { class: 'map' },
             h('figcaption', {}, h('b', { text: title }), this.note),
             h('div', { class: 'frame' }, this.canvas),
-            h('div', { class: 'axis' }, h('span', { class: 'muted', text: 'rows: keys · columns: values' }), h('span', { class: 'scale' }, this.low, this.bar, this.high)),
+            h('div', { class: 'axis' }, h('span', { class: 'muted', text: `rows: keys · columns: values · ${kind === 'heat' ? 'bright: important' : 'amber: above zero, violet: below'}` }), h('span', { class: 'scale' }, this.low, this.bar, this.high)),
         );
     }
     set(values, rows, columns, scale, words = '') {

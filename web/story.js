@@ -12,13 +12,14 @@ let at = -1, // index of the chapter that is shown
 // Models by what chapters need them for.
 export function casting(models) {
     const rules = m => m.rules ?? [],
-        recalls = m => m.recall && !m.plain_of;
-    const recall = models.find(m => recalls(m) && rules(m).includes('palimpsa')) ?? null;
+        remembers = m => rules(m).every(r => r !== 'attention' && r !== 'none'), // in every layer
+        recalls = m => m.recall && !m.plain_of && remembers(m);
+    const recall = models.find(m => recalls(m) && rules(m).every(r => r === 'palimpsa')) ?? null;
     return {
         recall,
         without: models.find(m => recalls(m) && !rules(m).includes('palimpsa') && (!recall || m.vocabulary === recall.vocabulary)) ?? null,
         plain: (recall && models.find(m => m.plain_of === recall.id)) ?? null,
-        text: models.find(m => !m.recall && m.tokenizer !== 'ids' && !m.plain_of) ?? null,
+        text: models.find(m => !m.recall && m.tokenizer !== 'ids' && !m.plain_of && remembers(m)) ?? null,
     };
 }
 const WANTED = {

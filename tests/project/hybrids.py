@@ -82,6 +82,12 @@ with tempfile.TemporaryDirectory() as folder:
     for line in ("block 2 (layer 2): mamba2, 2 heads", "; and attention, 2 heads of 16", "block 4 (layer 4): MLP 256, squared ReLU",
                  "rules: palimpsa in layers 0, 2; attention in layer 1; mesa in layer 3; none in layer 4", f"{fixed} bytes whatever the length, and {token} a token"):
         check(line in lines, f"inspect does not say '{line}':\n{lines}")
+    read = json.loads(run("inspect", model, "--attribution", "one layer attends", "--json"))
+    check([(x["layer"], x["rule"]) for x in read["layers"]] == [(i, rule) for i, rule in enumerate(shown["rules"]) if rule != "none"], f"attribution of layers {read['layers']}")
+    check(read["tokens"] == len(read["text"]) == 17 and "".join(t for _, t in read["text"]) == "one layer attends", "attribution names its text")
+    for x in read["layers"]:
+        check(x["error"] < 1e-6 and all(abs(sum(head) - 1) < 1e-3 and len(head) == 17 for head in x["shares"]), f"layer {x['layer']}: {x['error']}, {[sum(h) for h in x['shares']]}")
+    check("layer 1 (attention), adds up within" in run("inspect", model, "--attribution", "one layer attends").decode(), "attribution for people")
     windows = json.loads(run("inspect", model, "--windows", "--data", text, "--tokens", 300, "--json"))
     check([layer["median_n_t"] is None for layer in windows["layers"]] == [False, True, False, False, True], windows)
     for name, says in (("palimpsa-x:3,attention", "no layer is named 'palimpsa-x'"), ("mamba2:0", "ends in no number of layers"), ("attention+mamba2", "the second attends")):

@@ -151,6 +151,11 @@ with tempfile.TemporaryDirectory() as folder:
         assert len(example["queries"]) == 4 and all(known[q["key"]] == q["value"] == example["labels"][q["position"]] and example["ids"][q["position"]] == q["key"] for q in example["queries"])
         assert s.get("/v1/recall?pairs=4&length=32&seed=7") == example != s.get("/v1/recall?pairs=4&length=32&seed=8") and len(s.get("/v1/recall")["queries"]) >= 1
         assert s.get("/v1/recall")["length"] <= 65536
+        read = s.post("/v1/attribution", prompt=example["ids"][:11])
+        assert read["tokens"] == 11 and len(read["layers"]) == model["layers"]
+        assert all(x["error"] < 1e-6 and len(x["shares"]) == model["heads"] and all(abs(sum(head) - 1) < 1e-3 for head in x["shares"]) for x in read["layers"])
+        for wrong in ([], "a text", [vocabulary], [1.5], [1] * 4097):
+            s.refused({"prompt": wrong}, "prompt", path="/v1/attribution")
         for stages, length, pairs in (("32:5:100:8,64:16:10:4", 32, 5), ("32", None, None), ("99999999999999999999:5:1:1", None, None), ("x", None, None)):  # of a curriculum the first stage
             (folder / "run" / "config.json").write_text(json.dumps(dict(task="mqar", kv_pairs=3, seq_len=24, stages=stages)))
             example = s.get("/v1/recall")

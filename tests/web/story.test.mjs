@@ -45,6 +45,9 @@ test('a chapter without its model says so, and a server without any has no story
     assert.deepEqual(missingFor(CHAPTERS.find(c => c.id === 'yours'), found), []);
     assert.equal(hasStory([ALL[0]]), true);
     assert.equal(hasStory([]), false);
+    const hybrid = model('h', { recall: true, tokenizer: 'ids', rules: ['palimpsa', 'attention'] });
+    assert.equal(casting([hybrid]).recall, null); // chapters look into a memory in every layer
+    assert.equal(casting([hybrid, ...ALL]).recall.id, 'r');
     assert.equal(casting([ALL[1], { ...ALL[3], vocabulary: 999 }]).without, null);
 });
 
