@@ -276,9 +276,17 @@ async function start() {
     try {
         await api.connect(share => ($('loaded').value = share));
         app.models = await api.models();
+        $('loading').hidden = true;
+    } catch (e) {
+        if (api.hasServer() && !document.querySelector('meta[name="palimpsa-engine"]')) $('loading').hidden = true;
+        else {
+            $('view-talk').hidden = true;
+            $('loading').hidden = false;
+            fill($('loading'), h('p', { role: 'alert', text: `The models cannot run here: ${e.message}` }), h('p', { class: 'muted', text: 'The page needs WebAssembly with 128-bit vectors: a browser of 2023 or later.' }));
+        }
+        throw e;
     } finally {
         clearTimeout(waiting);
-        $('loading').hidden = true;
     }
     $('tab-story').hidden = !hasStory(app.models);
     if (!api.hasServer()) document.documentElement.dataset.carrier = 'local';

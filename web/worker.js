@@ -14,10 +14,14 @@ function checked(answer) {
     return answer;
 }
 
-async function fetched(url, onBytes) {
-    const answer = await fetch(url);
+async function asked(url) {
+    const answer = await fetch(url).catch(() => ({ ok: false, status: 'no answer' }));
     if (!answer.ok) throw new Error(`${url} cannot be loaded: ${answer.status}`);
-    const parts = [],
+    return answer;
+}
+async function fetched(url, onBytes) {
+    const answer = await asked(url),
+        parts = [],
         reader = answer.body.getReader();
     for (;;) {
         const { done, value } = await reader.read();
@@ -30,7 +34,7 @@ async function fetched(url, onBytes) {
 
 // engine: where models.json, palimpsa.mjs and palimpsa.wasm lie, and the models that the first one lists.
 async function open({ engine: base }) {
-    const list = await (await fetch(new URL('models.json', base))).json(),
+    const list = await (await asked(new URL('models.json', base))).json(),
         files = list.models.flatMap(m => m.files.map(f => ({ model: m, ...f })));
     let loaded = 0;
     const all = list.wasm_bytes + files.reduce((sum, f) => sum + f.bytes, 0),

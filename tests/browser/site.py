@@ -16,12 +16,22 @@ CHAPTERS = ["fixed", "write", "read", "interference", "importance", "forget", "l
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
+    extensions_map = {**http.server.SimpleHTTPRequestHandler.extensions_map, ".mjs": "text/javascript"}
+    missing = None
+
+    def do_GET(self):
+        if self.missing and self.path.endswith(self.missing):
+            self.send_error(404)
+        else:
+            super().do_GET()
+
     def log_message(self, *_):
         pass
 
 
-def static_server():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=site))
+def static_server(missing=None):
+    handler = type("Handler", (Quiet,), {"missing": missing})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(handler, directory=site))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server, f"http://127.0.0.1:{server.server_address[1]}"
 
@@ -130,6 +140,17 @@ def views(b, base, what):
     b.prefer("light")
 
 
+def without_models(b):
+    """A site whose models are not there says so, and stays readable."""
+    server, base = static_server(missing="models.json")
+    try:
+        b.open(base + "/")
+        b.wait("a sentence", "return /cannot run here: .*models.json cannot be loaded: 404/.test(document.querySelector('#loading [role=alert]')?.textContent ?? '')")
+        b.console(), b.requests()
+    finally:
+        server.shutdown()
+
+
 def main():
     lacks = missing()
     if lacks or not (site / "engine/models.json").exists():
@@ -156,6 +177,7 @@ def main():
         views(b, base, "site")
         calm(b, base, "views")
         here = b.js(NUMBERS)
+        without_models(b)
         with serving("serve", f"recall={models / 'recall'}", f"recall-without={models / 'recall-without'}", f"shakespeare={models / 'shakespeare.gguf'}", "--port", "0") as live:
             b.open(live + "/")
             ready(b)
