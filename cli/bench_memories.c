@@ -43,7 +43,7 @@ typedef struct {
     double recalled;   /* share whose own value is the nearest of all that were asked for */
     double unexplained; /* of the values' squares, after the best factor for all answers */
     double variance;   /* mean squared error over mean predicted variance; NaN: no prediction */
-    double tells;      /* chance that a new key has a larger predicted variance than a written one */
+    double doubts_new; /* chance that a new key has a larger predicted variance than a written one */
 } outcome;
 
 static int rule_bytes(const pal_memory_rule *rule, int dk) {
@@ -280,7 +280,7 @@ static outcome judge(const subject *s, int first, int asked) {
     return (outcome){ .recalled = hits / all,
                       .unexplained = yy > 0 ? 1 - yv * yv / (yy * vv) : 1,
                       .variance = s->rule->has_variance ? error / predicted : NAN,
-                      .tells = s->rule->has_variance ? above / (all * asked) : NAN };
+                      .doubts_new = s->rule->has_variance ? above / (all * asked) : NAN };
 }
 
 static bool measure(subject *s, const memories_options *o, key_kind kind, int written, int asked, double strength,
@@ -337,13 +337,13 @@ static bool measure_rule(subject *s, const memories_options *o, FILE *csv) {
                 if (csv)
                     fprintf(csv, "%s,%d,%d,%s,%s,%d,%.4f,%.4f,%.4f,%.4f\n", s->rule->name, s->dk,
                             bytes_of(o, s), key_names[kind], stream ? "stream" : "once", n, one->recalled,
-                            one->unexplained, one->variance, one->tells);
+                            one->unexplained, one->variance, one->doubts_new);
             }
             printf("%s%8.0f", kind || stream ? "" : " ", capacity(outcomes, counts));
             if (stream) continue;
             const outcome *at = &outcomes[counts < 4 ? counts - 1 : 3]; /* 32 pairs */
             printf("%8.3f", at->unexplained);
-            if (s->rule->has_variance) printf("%8.2f%8.2f", at->variance, at->tells);
+            if (s->rule->has_variance) printf("%8.2f%8.2f", at->variance, at->doubts_new);
             else printf("%8s%8s", "", "");
         }
     putchar('\n');
@@ -359,12 +359,12 @@ static int run_bench(const memories_options *o, const pal_context *cx) {
     printf("memories of at most %d bytes, values of %d numbers, %d repetitions\n"
            "once, stream: pairs of which 9 in 10 are recalled, of n that were written and of the last n of %d\n"
            "at 32 pairs, missing: share of the values that answers do not explain; err/var: squared error over the\n"
-           "predicted variance; tells: how often the variance is larger for a new key than for a written one\n\n",
+           "predicted variance; new: how often the variance is larger for a new key than for a written one\n\n",
            o->bytes, VALUES, o->heads, o->stream);
     printf("%-10s %3s %6s %40s %40s\n", "", "", "", "dense keys", "sparse keys");
     printf("%-10s %3s %6s ", "rule", "dk", "bytes");
     for (int kind = 0; kind < KEY_KINDS; kind++)
-        printf("%8s%8s%8s%8s%8s%s", "once", "missing", "err/var", "tells", "stream", kind ? "\n" : "");
+        printf("%8s%8s%8s%8s%8s%s", "once", "missing", "err/var", "new", "stream", kind ? "\n" : "");
     for (int r = 0; pal_memory_at(r) && code == CLI_OK; r++) {
         const pal_memory_rule *rule = pal_memory_at(r);
         subject s;

@@ -3,7 +3,7 @@
  * model. NUMBER.pages holds full pages of keys and values, NUMBER.kept a snapshot that says where its pages are; both
  * are written once and whole, pages first, and a snapshot goes before the pages that no other one needs. So a server
  * that is killed between any two writes leaves files of which each is good, and pages without a snapshot go at the next
- * start. A thread of its own writes; the rest is done by the worker. */
+ * start. Its own thread writes; the rest is done by the worker. */
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
