@@ -343,10 +343,12 @@ static void end_text(serve_text *t) {
     if (t->finish != PAL_FINISH_ERROR && !t->again) {
         const pal_slice rest = pal_session_rest(t->session);
         if (pal_bytes_append(&t->text, rest.data, rest.size, NULL) ||
-            (t->job->chat && pal_reader_push(&t->said, rest.data, rest.size, true, NULL)) ||
+            (t->job->chat && pal_reader_push(&t->said, rest.data, rest.size, false, NULL)) ||
             (t->job->observe && !serve_observe_last_map(t)))
             fail_text(t, 500, "out of memory for the answer");
     }
+    if (t->finish != PAL_FINISH_ERROR && t->job->chat && pal_reader_push(&t->said, NULL, 0, true, NULL))
+        fail_text(t, 500, "out of memory for the answer");
     if (t->finish != PAL_FINISH_ERROR) {
         if (t->job->makes || t->job->update) keep_memory(t);
         keep_answer(t);

@@ -124,6 +124,18 @@ def thinking(s):
     assert answer["message"]["reasoning_content"] == "a " and answer["message"]["content"] == "" and answer["finish_reason"] == "stop", answer
 
 
+def with_memory(s):
+    """A memory that an answer updates holds it without its stop; the answer is whole all the same."""
+    memory = s.post("/v1/memories", text="Once upon a time")
+    for stream in (False, True):
+        ask = dict(messages=[{"role": "user", "content": "Hi"}], tools=TOOLS, memory=memory["id"], update_memory=True, grammar=writes("Look: <tool_c \n.STOP"), stop=["STOP"], max_tokens=100)
+        message = joined(s.stream("/v1/chat/completions", **ask))[0] if stream else s.post("/v1/chat/completions", **ask)["choices"][0]["message"]
+        assert message["content"] == "Look: <tool_c \n.", message
+        ask.update(grammar=writes("Look <tool_cSTOP"))
+        message = joined(s.stream("/v1/chat/completions", **ask))[0] if stream else s.post("/v1/chat/completions", **ask)["choices"][0]["message"]
+        assert message["content"] == "Look <tool_c", message
+
+
 def said(s, marks):
     """Special tokens come from the template alone, whatever messages, results, arguments, tools and documents say."""
     def prompt(word):
@@ -167,6 +179,7 @@ with tempfile.TemporaryDirectory() as folder:
                 thinking(s)
             if family == "json_tags":
                 refusals(s)
+                with_memory(s)
         if family == "json_tags":
             with serving(model, "--chat-template", "plain") as s:
                 s.refused({"messages": [{"role": "user", "content": "a"}], "tools": TOOLS}, "tools", "/v1/chat/completions")
