@@ -120,8 +120,8 @@ static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static void add_quoted(lexer *x) {
     const size_t begin = x->at++;
     const char quote = source(x)[begin];
-    while (left(x) && source(x)[x->at] != quote) x->at += source(x)[x->at] == '\\' ? 2 : 1;
-    if (x->at >= x->h->source_size) pal_tpl_fail(x->h, "a text without its closing quote");
+    while (left(x) && source(x)[x->at] != quote) x->at += source(x)[x->at] == '\\' && left(x) > 1 ? 2 : 1;
+    if (!left(x)) pal_tpl_fail(x->h, "a text without its closing quote");
     add(x, TPL_T_TEXT, begin + 1, x->at++);
 }
 

@@ -149,6 +149,7 @@ static void refusals_say_where(void **state) {
         { "{{ x is frobnicated }}", "line 1, column 9: no test is called 'frobnicated'" },
         { "{% if x %}{{ x|frobnicate }}{% endif %}{{ 1 if true else 2|frobnicate }}", NULL },
         { "{% if true %}{{ x|frobnicate }}{% endif %}", "no filter is called 'frobnicate'" },
+        { "{{ 'a\\", "a text without its closing quote" },
         { "\u00e9{% if x %}", "the template ends; expected 'endif'" },
         { "\u00e9{{ x", "line 1, column 6: a tag without its end }}" },
         { "{# x", "line 1, column 1: a comment without its end" },
