@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/golden),)
 export PALIMPSA_GOLDEN ?= $(abspath ../shared/golden)
 endif
 
-.PHONY: all help setup setup-long setup-dev setup-arm64 setup-clang setup-musl setup-browser setup-wasm setup-release configure build everything clang \
+.PHONY: all help setup setup-long setup-dev setup-arm64 setup-clang setup-musl setup-browser setup-wasm setup-opencl setup-release configure build everything clang \
     test-clang musl arm64 arm64-clang test-arm64 debug sanitize tsan test test-browser test-long interop coverage lint fuzz test-python wheel \
     manual wasm test-wasm site test-site dist deb test-deb release demo bench format install clean
 
@@ -28,8 +28,9 @@ setup-clang: ## ... clang needs
 setup-musl: ## ... musl needs
 setup-browser: ## ... test-browser needs
 setup-wasm: ## ... site and test-wasm need
+setup-opencl: ## ... test-long STAGE=device needs
 setup-release: setup-arm64 setup-wasm ## ... deb and release need
-setup-long setup-dev setup-arm64 setup-clang setup-musl setup-browser setup-wasm setup-release: setup
+setup-long setup-dev setup-arm64 setup-clang setup-musl setup-browser setup-wasm setup-opencl setup-release: setup
 	@scripts/setup.sh --$(@:setup-%=%)
 
 configure: setup ## choose libraries and options; CMAKE_ARGS="-D..."
@@ -95,7 +96,7 @@ test-browser: everything setup-browser ## the page of palimpsa serve, in Chromiu
 	python3 tests/browser/chat.py build/palimpsa
 
 # Packages of all stages first: nothing is asked for when it has run for an hour.
-test-long: everything setup-long setup-browser setup-arm64 setup-clang ## slow campaigns; STAGE=tsan runs one
+test-long: everything setup-long setup-browser setup-arm64 setup-clang setup-opencl ## slow campaigns; STAGE=tsan runs one
 	scripts/test_long.sh $(STAGE)
 
 # Other people's programs on our files and ours on theirs: make interop ONLY=lm-eval INTEROP_ENV=DIR

@@ -34,6 +34,7 @@ typedef struct cli_common {
     int threads;
     const char *cpu;
     bool json;
+    const char *device;
 } cli_common;
 #define CLI_COMMON_OPTIONS(common)                                                                \
     { "threads", OPT_INT, &(common).threads, "N",                                                 \
@@ -41,6 +42,14 @@ typedef struct cli_common {
     {                                                                                             \
         "cpu", OPT_TEXT, &(common).cpu, "LEVEL",                                                  \
             "instruction level: ref, avx2, avx512 or neon (default: PALIMPSA_CPU, else the best)" \
+    }
+
+/* Of commands that can compute elsewhere than on the CPU. */
+#define CLI_DEVICE_OPTION(common)                                                                      \
+    {                                                                                                  \
+        "device", OPT_TEXT, &(common).device, "NAME",                                                  \
+            "where to compute: cpu, opencl (the first GPU) or opencl:N, as 'palimpsa devices' counts " \
+            "(default: PALIMPSA_DEVICE, else cpu)"                                                     \
     }
 
 /* Parses argv: options into their values, the rest into positional (at most max_positional). Returns CLI_OK, or prints
@@ -110,5 +119,6 @@ int cmd_serve(int argc, char **argv);
 int cmd_chat_template(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
 int cmd_version(int argc, char **argv);
+int cmd_devices(int argc, char **argv);
 
 #endif

@@ -131,7 +131,7 @@ static int run_long(eval_options *o, long_kind kind) {
     l->piece = t->piece;
     l->batch = t->batch;
     cli_stop_on_signals(true);
-    if (pal_context_new(&cx, o->common.threads, o->common.cpu, &err)) return cli_fail(&err);
+    if (pal_context_new_on(&cx, o->common.threads, o->common.cpu, o->common.device, &err)) return cli_fail(&err);
     code = eval_long(l, cx);
     pal_context_free(cx);
     return code;
@@ -144,7 +144,7 @@ static int run(eval_options *o, bool tasks) {
     if (strcmp(t->data, "-") == 0 && t->count + (t->baseline != NULL) > 1)
         return cli_error(CLI_USAGE, "--data -: standard input can be read once; several models need a file");
     cli_stop_on_signals(true);
-    if (pal_context_new(&cx, o->common.threads, o->common.cpu, &err)) return cli_fail(&err);
+    if (pal_context_new_on(&cx, o->common.threads, o->common.cpu, o->common.device, &err)) return cli_fail(&err);
     o->tasks.plan.data = t->data;
     if (tasks) t->data = o->tasks.plan.text;
     const int code = tasks ? eval_tasks(&o->tasks, t, cx) : eval_text(t, cx);
@@ -174,6 +174,7 @@ int cmd_eval(int argc, char **argv) {
         { "json", OPT_TEXT, &t->json, "[FILE.json]",
           "write JSON to FILE.json, or to standard output: an object, or a list for several models", .alone = "-" },
         CLI_COMMON_OPTIONS(o.common),
+        CLI_DEVICE_OPTION(o.common),
         { "task", OPT_TEXT, &o.task, "NAME", "what to measure: perplexity (default)", .group = "text" },
         { "split", OPT_TEXT, &t->split, "KIND",
           "how to split a text file: none (one document, default) or wikitext (a page at each ' = "

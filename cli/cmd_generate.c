@@ -515,6 +515,7 @@ int cmd_generate(int argc, char **argv) {
         { "piece", OPT_INT, &o.piece, "N", "prompt tokens to read at once (default 256)" },
         { "json", OPT_FLAG, &o.common.json, NULL, "print one JSON object per prompt, one per line" },
         CLI_COMMON_OPTIONS(o.common),
+        CLI_DEVICE_OPTION(o.common),
     };
     const cli_usage usage = {
         .synopsis = "generate MODELDIR|RUNDIR --prompt TEXT [options]",
@@ -538,7 +539,7 @@ int cmd_generate(int argc, char **argv) {
     if ((code = check(&o))) return code;
     pal_context *cx;
     pal_error err;
-    if (pal_context_new(&cx, o.common.threads, o.common.cpu, &err)) return cli_fail(&err);
+    if (pal_context_new_on(&cx, o.common.threads, o.common.cpu, o.common.device, &err)) return cli_fail(&err);
     generation s = { .o = &o };
     code = run(&s, cx);
     for (int i = 0; s.sessions && i < s.slots; i++) pal_session_free(s.sessions[i]);

@@ -39,6 +39,7 @@ static const cli_command commands[] = {
     { "tokenize", "turn text into ids and back; learn a vocabulary", cmd_tokenize },
     { "bench", "measure speed next to the machine's limits", cmd_bench, true },
     { "plot", "draw runs as a figure or a report", cmd_plot },
+    { "devices", "list the devices that can compute in place of the CPU", cmd_devices },
     { "version", "print the version and the processor features in use", cmd_version },
 };
 

@@ -74,6 +74,16 @@ static void check_gradient(model_case *m, const pal_weight *w) {
                         w->count, accept_gradient);
 }
 
+/* What a device computes yet: no gradients. */
+static void check_logits(model_case *m, pal_work *work, const pal_batch *batch) {
+    selftest_case *c = m->c;
+    const size_t count = (size_t)batch->tokens * (size_t)m->config->vocab_rows;
+    float *logits = selftest_floats(c, count);
+    if (!logits) return;
+    library(m, pal_model_forward(m->model, work, batch, NULL, batch->tokens, logits, &c->error));
+    if (!c->broken) selftest_check(c, "logits", NULL, logits, count, m->accept);
+}
+
 static void check_trained(model_case *m, pal_work *work, const pal_batch *batch) {
     selftest_case *c = m->c;
     const size_t T = (size_t)batch->tokens, V = (size_t)m->config->vocab_rows, E = (size_t)m->config->hidden;
@@ -230,11 +240,13 @@ static void run_model(model_case *m) {
     if (label_count != count) return selftest_break(c, "labels have %zu elements, expected %zu", label_count, count);
     for (int r = 0; r <= rows; r++) cu[r] = r * length;
     make_targets(m->config, targets, labels, rows, length);
-    pal_work *work = make_work(m, rows * length, rows, true);
+    const bool trains = !pal_context_device(c->cx);
+    pal_work *work = make_work(m, rows * length, rows, trains);
     const pal_batch batch = {
         .tokens = rows * length, .sequences = rows, .ids = ids, .cu_seqlens = cu, .targets = targets
     };
-    if (work) check_trained(m, work, &batch);
+    if (work && trains) check_trained(m, work, &batch);
+    else if (work) check_logits(m, work, &batch);
     pal_work_free(work);
     check_packed(m);
     if (!c->broken) check_split(m, ids, rows, length);
@@ -252,13 +264,15 @@ bool selftest_model(selftest_case *c, const char *directory) {
         return true;
     }
     c->file = file;
-    library(&m, pal_model_open(&m.model, directory, PAL_FOR_TRAINING, c->cx, &c->error));
+    const pal_model_use use = pal_context_device(c->cx) ? PAL_FOR_INFERENCE : PAL_FOR_TRAINING;
+    library(&m, pal_model_open(&m.model, directory, use, c->cx, &c->error));
     if (!c->broken) {
         m.config = pal_model_config_of(m.model);
         const pal_mixer_spec *memory = &m.config->block[0].mixer[0];
         /* Normed keys of Gated DeltaNet amplify rounding; transformers in float32 is as far away. */
         m.accept = memory->kind == PAL_MIXER_GDN ? 5e-5 : m.config->hybrid ? 1e-5 : 2e-5;
-        if (m.config->hybrid) c->seen = selftest_bytes(c, pal_safetensors_count(file) * sizeof *c->seen);
+        if (m.config->hybrid && use == PAL_FOR_TRAINING)
+            c->seen = selftest_bytes(c, pal_safetensors_count(file) * sizeof *c->seen);
         run_model(&m);
         if (c->seen && !c->broken) selftest_unseen(c);
     }

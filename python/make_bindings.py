@@ -11,7 +11,7 @@ import sys
 import cffi
 
 RULES = ["status", "context", "view", "memory"]
-MODELS = ["matrix", "batch", "timing", "config", "safetensors", "model", "windows", "tokenizer", "state", "watch", "attribution", "sampler", "grammar", "session", "bundle", "score", "convert", "surgery", "evaluate", "train"]
+MODELS = ["device", "matrix", "batch", "timing", "config", "safetensors", "model", "windows", "tokenizer", "state", "watch", "attribution", "sampler", "grammar", "session", "bundle", "score", "convert", "surgery", "evaluate", "train"]
 # What the library calls back; _library.py says what it does.
 CALLS = """
 extern "Python" bool palimpsa_go_on(void *, size_t, size_t);

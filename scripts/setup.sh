@@ -2,6 +2,7 @@
 # Installs every package that building and testing needs, by name. Does nothing, quickly, when all are there.
 # setup.sh --SET... adds what more words of make need: --long test-long and tsan; --dev format, lint and coverage; --clang clang; --musl musl;
 # --browser test-browser; --wasm site and test-wasm; --release deb, test-deb and release; --arm64 arm64 and dist, whose libraries come by Debian's multiarch.
+# --opencl adds an OpenCL device that is this processor, and a checker of kernels, for the tests of devices.
 set -euo pipefail
 
 packages=(gcc g++ make cmake ninja-build pkg-config curl python3 libdnnl-dev libopenblas-dev libjansson-dev libonig-dev libutf8proc-dev libcmocka-dev libcairo2-dev libmicrohttpd-dev libopenmpi-dev openmpi-bin fonts-dejavu-core
@@ -15,9 +16,10 @@ for set in "$@"; do
     --arm64) packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user dpkg-dev
                         {libc6-dev,libgomp1,libjansson-dev,libutf8proc-dev,libcmocka-dev,libcairo2-dev}:arm64) ;;
     --release) packages+=(git debhelper dh-python dpkg-dev lintian debootstrap minisign patchelf diffoscope-minimal) ;;
+    --opencl) packages+=(ocl-icd-libopencl1 pocl-opencl-icd oclgrind clinfo) ;;
     --browser) packages+=(chromium chromium-driver nodejs) ;;
     --wasm) packages+=(emscripten node-acorn nodejs dpkg-dev) ;;
-    *) echo "setup.sh: no set of packages is called '$set'; expected --long, --dev, --clang, --musl, --arm64, --release, --browser or --wasm" >&2; exit 2 ;;
+    *) echo "setup.sh: no set of packages is called '$set'; expected --long, --dev, --clang, --musl, --arm64, --release, --opencl, --browser or --wasm" >&2; exit 2 ;;
     esac
 done
 

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 jobs=$(nproc)
 passed=0 failed=0 only=("$@")
 
-stages=(campaigns flips mutated allocations kills sanitize ref clang arm64 arm64-clang old-cpu old-cpu-units avx512 tsan fuzz browser)
+stages=(campaigns flips mutated allocations kills sanitize ref clang arm64 arm64-clang device old-cpu old-cpu-units avx512 tsan fuzz browser)
 . scripts/choose.sh
 choose stage "${stages[@]}"
 
@@ -52,6 +52,28 @@ old_cpu_units() {
             start=$SECONDS
             on_old_cpu build/tests/TEST > build/TEST.old-cpu.log 2>&1 || { tail -n 20 build/TEST.old-cpu.log; echo "TEST FAILED"; exit 1; }
             echo "TEST passed ($((SECONDS - start)) s)"'
+}
+
+# A model on PoCL, its work-groups run in both of its ways and as small as devices have them; and under Oclgrind, which looks for
+# races and accesses out of bounds.
+device_ways() {
+    local way
+    for way in POCL_WORK_GROUP_METHOD=workitemrepl POCL_WORK_GROUP_METHOD=loopvec POCL_MAX_WORK_GROUP_SIZE=64; do
+        env "$way" POCL_CACHE_DIR="$PWD/build/test-long/pocl-${way##*=}" POCL_WORK_GROUP_SPECIALIZATION=0 "$@" || { echo "$way"; return 1; }
+    done
+}
+device_grind() {
+    local run=build/test-long/grind-run runtime=/usr/lib/oclgrind/liboclgrind-rt.so model
+    mkdir -p "$run" && rm -rf "$run"/*
+    [ -e $runtime ] || { echo "skipped: Oclgrind is not installed"; return 0; }
+    for _ in {1..40}; do echo "A few words to read."; done > "$run/text"
+    for model in palimpsa-d gated-deltanet transformer; do
+        build/palimpsa train --task text --data "$run/text" --tokenizer bytes --model $model --hidden 16 --layers 1 --heads 2 --head-dim 8 --batch 1 --context 16 \
+            --steps 1 --out "$run/$model" || return 1
+        PALIMPSA_OPENCL=$runtime oclgrind --build-options -cl-opt-disable --data-races --check-api --max-errors 1 --log "$run/$model.log" \
+            build/palimpsa generate "$run/$model" --prompt 'A few words' --max-tokens 2 --device opencl:0 || return 1
+        [ ! -s "$run/$model.log" ] || { cat "$run/$model.log"; return 1; }
+    done
 }
 
 # Each emulates one processor: side by side.
@@ -128,6 +150,10 @@ stage_browser() {
     check "the page's arithmetic" node --test tests/web/*.test.mjs
     check "the page in a browser" python3 tests/browser/inspector.py build/palimpsa
     check "chats of the page in a browser" python3 tests/browser/chat.py build/palimpsa
+}
+stage_device() {
+    PALIMPSA_TEST_LONG=1 check "OpenCL on PoCL, every call of it failing" device_ways build/tests/test_device
+    check "OpenCL under Oclgrind" device_grind
 }
 stage_fuzz() { check "every fuzz target for 15 seconds" scripts/fuzz.sh all 15; }
 

@@ -9,6 +9,7 @@
 #include "palimpsa/config.h"
 #include "palimpsa/context.h"
 #include "palimpsa/convert.h"
+#include "palimpsa/device.h"
 #include "palimpsa/evaluate.h"
 #include "palimpsa/grammar.h"
 #include "palimpsa/matrix.h"

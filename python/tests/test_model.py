@@ -564,3 +564,16 @@ def test_errors_of_the_system_have_their_number(tmp_path):
     assert found.value.errno == errno.ENOENT and "absent" in str(found.value)
     with pytest.raises(TypeError, match=r"palimpsa.Model.open\(path\)"):
         palimpsa.Model("x")
+
+
+def test_on_a_device():
+    usable = [d["device"] for d in palimpsa.devices() if d["usable"]]
+    if not usable:
+        pytest.skip("there is no OpenCL device here")
+    expected = golden.read(MODELS / "hybrid_m" / "expected.safetensors")
+    with palimpsa.Model.open(MODELS / "hybrid_m", "bytes", device=usable[0]) as m:
+        assert golden.nmax(m.logits(expected["input_ids"][0]), expected["logits"][0]) <= 2e-5
+        written = m.generate(expected["greedy.prompt"], max_tokens=len(expected["greedy.tokens"]), temperature=0)
+        assert [t.id for t in written] == expected["greedy.tokens"].tolist()
+    with pytest.raises(ValueError, match="expected cpu, opencl or opencl:N"):
+        palimpsa.Model.open(MODELS / "hybrid_m", "bytes", device="gpu")

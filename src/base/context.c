@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/device.h"
 #include "base/log.h"
 #include "base/processors.h"
 #include "base/signal_stack.h"
@@ -150,7 +151,10 @@ pal_status pal_context_new(pal_context **out, int threads, const char *cpu, pal_
     return PAL_OK;
 }
 
-void pal_context_free(pal_context *cx) { pal_free(cx); }
+void pal_context_free(pal_context *cx) {
+    if (cx && cx->device) cx->device->ops->close(cx->device);
+    pal_free(cx);
+}
 int pal_context_threads(const pal_context *cx) { return cx->threads; }
 pal_cpu_level pal_context_level(const pal_context *cx) { return cx->level; }
 unsigned pal_context_features(const pal_context *cx) { return cx->features; }

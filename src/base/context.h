@@ -27,6 +27,7 @@ struct pal_context {
     int threads;
     pal_cpu_level level; /* the word, and what it allows here */
     unsigned features;
+    struct pal_device *device; /* base/device.h; NULL: the CPU computes */
 };
 
 /* Every kernel has one list of variants, weakest first, whose entry 0 is the plain C reference; an entry with fn NULL

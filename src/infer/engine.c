@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/device.h"
 #include "base/parallel.h"
 #include "infer/session.h"
 #include "text/strings.h"
@@ -262,11 +263,16 @@ static void read_piece(pal_session *s) {
     pal_engine *e = s->engine;
     const bool judged = s->options.prompt_logprobs;
     const double seconds = e->options.read_seconds > 0 ? e->options.read_seconds : INFINITY;
+    pal_error err;
     int n = 0;
     tell_first(s);
     if (has_to_read(s)) {
         if (e->under_way != s && !begin_piece(s)) return;
         if (!go_on_reading(s, seconds, judged ? e->prompt_logits : NULL)) return;
+        if (pal_device_check(e->cx, &err)) {
+            end(s, PAL_FINISH_ERROR, err.text);
+            return;
+        }
         n = e->piece.tokens;
     }
     const uint32_t *ids = s->ids.data + s->read - n;

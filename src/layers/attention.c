@@ -186,7 +186,7 @@ void pal_attention_backward(const pal_pass *ps, const pal_mixer_plan *m, const p
     run.grad.q = w->dqn ? (pal_view){ w->dqn, (size_t)m->heads * (size_t)m->dk } : (pal_view){ w->dp + m->q, columns };
     run.grad.k = w->dkn ? (pal_view){ w->dkn, (size_t)m->keys } : (pal_view){ w->dp + m->k, columns };
     run.grad.v = (pal_view){ w->dp + m->v, columns };
-    m->rule->backward(ps->cx, &run);
+    pal_memory_pass_on(m->rule, ps->cx, &run, PAL_BACKWARD);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_MEMORY, t);
     turn(ps, m, pal_rotary_backward, w->dp, w->dqn, w->dkn);
     if (m->query_width) separate_backward(ps, m, layer, a, w);

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/device.h"
 #include "base/parallel.h"
 #include "kernels/product/product.h"
 
@@ -150,6 +151,7 @@ static void bias_backward_task(void *arg, size_t begin, size_t end, int thread) 
 }
 
 void pal_bias_add(const pal_context *cx, float *y, size_t ldy, int rows, int width, const float *bias) {
+    PAL_ON_DEVICE(cx, bias_add, y, ldy, (size_t)rows, width, bias);
     bias_job job = { .y = y, .bias = bias, .ld = ldy, .rows = rows, .width = width };
     pal_parallel_ranges(cx, (size_t)rows, 64, bias_task, &job);
 }
@@ -173,11 +175,13 @@ static void copy_task(void *arg, size_t begin, size_t end, int thread) {
 }
 
 void pal_copy_floats(const pal_context *cx, float *to, const float *from, size_t n) {
+    PAL_ON_DEVICE(cx, copy, to, from, n);
     copy_job job = { .to = to, .from = from };
     pal_parallel_ranges(cx, n, COPY_FLOATS, copy_task, &job);
 }
 
 void pal_clear_floats(const pal_context *cx, float *x, size_t n) {
+    PAL_ON_DEVICE(cx, fill, x, n, 0);
     copy_job job = { .to = x };
     pal_parallel_ranges(cx, n, COPY_FLOATS, copy_task, &job);
 }

@@ -5,6 +5,7 @@
 
 #include "base/parallel.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/gates/gates.h"
 #include "kernels/loss/cross_entropy.h"
 #include "kernels/norms/norms.h"
 #include "kernels/product/product.h"
@@ -64,11 +65,12 @@ void pal_embedding_backward(const pal_pass *ps, float *dtable, int width, float 
     pal_tock(ps, PAL_T_BACKWARD + PAL_T_EMBEDDING, t);
 }
 
-void pal_head_take(pal_head *head, const pal_model_config *c, int wanted, bool loss, bool training, pal_arena *arena) {
+void pal_head_take(pal_head *head, const pal_model_config *c, const pal_head_use *use, pal_arena *arena,
+                   pal_arena *lists) {
     const size_t E = (size_t)c->hidden, V = (size_t)c->vocab_rows;
     int rows = (int)(PIECE_FLOATS / V);
     if (rows < PIECE_LEAST) rows = PIECE_LEAST;
-    if (rows > wanted) rows = wanted;
+    if (rows > use->rows) rows = use->rows;
     const size_t R = (size_t)rows;
     *head = (pal_head){ .rows = rows,
                         .hidden = c->hidden,
@@ -79,12 +81,12 @@ void pal_head_take(pal_head *head, const pal_model_config *c, int wanted, bool l
                         .ld = spread(V) };
     head->h = pal_take(arena, R * E, sizeof(float));
     head->x = pal_take(arena, R * E, sizeof(float));
-    if (!loss) return;
-    head->logits = pal_take(arena, R * head->ld, sizeof(float));
-    head->nll = pal_take(arena, R, sizeof(float));
-    head->labels = pal_take(arena, R, sizeof(int));
-    head->argmax = pal_take(arena, R, sizeof(int));
-    if (!training) return;
+    if (use->loss || use->logits) head->logits = pal_take(arena, R * head->ld, sizeof(float));
+    if (!use->loss) return;
+    head->nll = pal_take(lists, R, sizeof(float));
+    head->labels = pal_take(lists, R, sizeof(int));
+    head->argmax = pal_take(lists, R, sizeof(int));
+    if (!use->training) return;
     head->dx = pal_take(arena, R * E, sizeof(float));
     head->dh = pal_take(arena, R * E, sizeof(float));
 }
@@ -142,8 +144,8 @@ static void piece_forward(const pal_pass *ps, const pal_layer *outer, const pal_
                           const int *at, int begin, int rows, float *logits, size_t ld) {
     const size_t E = (size_t)head->hidden;
     double t = pal_tick(ps);
-    for (int i = 0; i < rows; i++)
-        memcpy(head->h + (size_t)i * E, stream + (size_t)(at ? at[begin + i] : begin + i) * E, E * sizeof *stream);
+    if (at) pal_take_rows(ps->cx, head->h, stream, at + begin, (size_t)rows, head->hidden);
+    else pal_take_rows(ps->cx, head->h, stream + (size_t)begin * E, NULL, (size_t)rows, head->hidden);
     if (head->layernorm) {
         const pal_layernorm_args norm = layernorm_args(outer, head, rows);
         pal_layernorm(ps->cx, &norm);
@@ -173,17 +175,22 @@ static void piece_backward(const pal_pass *ps, const pal_layer *outer, const pal
         const pal_rmsnorm_args norm = rmsnorm_args(outer, head, rows);
         pal_rmsnorm_backward(ps->cx, &norm, ps->scratch);
     }
-    for (int i = 0; i < rows; i++)
-        memcpy(dstream + (size_t)(at ? at[begin + i] : begin + i) * E, head->dh + (size_t)i * E, E * sizeof *dstream);
+    if (at) pal_put_rows(ps->cx, dstream, head->dh, at + begin, (size_t)rows, head->hidden);
+    else pal_put_rows(ps->cx, dstream + (size_t)begin * E, head->dh, NULL, (size_t)rows, head->hidden);
     pal_tock(ps, PAL_T_BACKWARD + PAL_T_NORM, t);
 }
 
 void pal_head_logits(const pal_pass *ps, const pal_layer *outer, const pal_head *head, const float *stream,
                      const int *at, int n, float *logits) {
     const size_t V = (size_t)head->vocab;
-    for (int begin = 0; begin < n; begin += head->rows)
-        piece_forward(ps, outer, head, stream, at, begin, n - begin < head->rows ? n - begin : head->rows,
-                      logits + (size_t)begin * V, V);
+    for (int begin = 0; begin < n; begin += head->rows) {
+        const int rows = n - begin < head->rows ? n - begin : head->rows;
+        float *to = logits + (size_t)begin * V;
+        const bool here = ps->cx->device != NULL; /* where logits are made, and then brought to the caller */
+        piece_forward(ps, outer, head, stream, at, begin, rows, here ? head->logits : to, here ? head->ld : V);
+        for (size_t r = 0; here && r < (size_t)rows; r++)
+            pal_copy_floats(ps->cx, to + r * V, head->logits + r * head->ld, V);
+    }
 }
 
 /* Losses of the piece whose logits and labels stand in head; returns their sum. */

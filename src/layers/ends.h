@@ -28,9 +28,14 @@ typedef struct pal_head {
     int *labels, *argmax; /* (rows) */
 } pal_head;
 
-/* rows_wanted: most rows that one call handles. */
-void pal_head_take(pal_head *head, const pal_model_config *config, int rows_wanted, bool loss, bool training,
-                   pal_arena *arena);
+typedef struct pal_head_use {
+    int rows;            /* most that one call handles */
+    bool loss, training; /* what will be asked for */
+    bool logits;         /* they are made here before a caller gets them: on a device */
+} pal_head_use;
+/* lists: what the host writes and reads. */
+void pal_head_take(pal_head *head, const pal_model_config *config, const pal_head_use *use, pal_arena *arena,
+                   pal_arena *lists);
 size_t pal_head_scratch_bytes(const pal_model_config *config, const pal_layer *outer, int rows);
 
 /* Logits (n, vocab_rows) of stream rows at[0..n-1] (NULL: 0..n-1). */

@@ -3,23 +3,20 @@
 #include "layers/mixer.h"
 
 #include <assert.h>
-#include <math.h>
-#include <string.h>
 
-#include "base/math.h"
 #include "kernels/activations/activations.h"
 #include "kernels/conv/conv.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/gates/gates.h"
 #include "layers/mixer_parts.h"
 
-void pal_mixer_parameters(const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_work *w) {
-    for (int h = 0; h < m->heads; h++) {
-        if (layer->w[PAL_W_A_LOG]) w->A[h] = expf(layer->w[PAL_W_A_LOG][h]);
-        if (m->gate_b) w->c[h] = pal_softplus(layer->w[PAL_W_B_SCALE][h]);
-        if (m->rule->inputs & PAL_INPUT_IP) w->Ip[h] = expf(layer->w[PAL_W_IP_LOG][h]);
-    }
+void pal_mixer_parameters(const pal_context *cx, const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_work *w) {
+    const size_t heads = (size_t)m->heads;
+    if (layer->w[PAL_W_A_LOG]) pal_positive(cx, PAL_EXP, heads, layer->w[PAL_W_A_LOG], w->A);
+    if (m->gate_b) pal_positive(cx, PAL_SOFTPLUS_OF, heads, layer->w[PAL_W_B_SCALE], w->c);
+    if (m->rule->inputs & PAL_INPUT_IP) pal_positive(cx, PAL_EXP, heads, layer->w[PAL_W_IP_LOG], w->Ip);
     if (m->rule->inputs & PAL_INPUT_LAM)
-        for (int i = 0; i < m->heads * m->dk; i++) w->lam[i] = pal_softplus(layer->w[PAL_W_LAM][i]);
+        pal_positive(cx, PAL_SOFTPLUS_OF, heads * (size_t)m->dk, layer->w[PAL_W_LAM], w->lam);
     pal_extra_parameters(m, layer, w);
 }
 
@@ -52,6 +49,7 @@ pal_memory_run pal_mixer_run(const pal_pass *ps, const pal_mixer_plan *m, const 
             (pal_const_view){ w->extra[i], (size_t)m->extra[i].width };
     if (ps->variance && m->rule->has_variance) run.y_var = (pal_view){ ps->variance, values };
     if (m->program == PAL_MIXER_ATTENDING) { /* attention reads its projections */
+        if (ps->caches) run.state = ps->caches, run.shape.context = ps->room;
         run.in.q = a->qn ? (pal_const_view){ a->qn, heads * (size_t)m->dk }
                          : (pal_const_view){ a->p + m->q, (size_t)m->columns };
         run.in.k = a->kn ? (pal_const_view){ a->kn, (size_t)m->keys }
@@ -71,9 +69,9 @@ pal_memory_run pal_mixer_run(const pal_pass *ps, const pal_mixer_plan *m, const 
 }
 
 void pal_mixer_remember(const pal_pass *ps, const pal_mixer_plan *m, const pal_memory_run *run) {
-    assert(m->rule->scratch_bytes(ps->cx, &run->shape, ps->cu_seqlens ? PAL_FORWARD : PAL_STEP) <= ps->scratch_bytes);
-    if (ps->cu_seqlens) m->rule->forward(ps->cx, run);
-    else m->rule->step(ps->cx, run);
+    const pal_memory_pass pass = ps->cu_seqlens ? PAL_FORWARD : PAL_STEP;
+    assert(m->rule->scratch_bytes(ps->cx, &run->shape, pass) <= ps->scratch_bytes);
+    pal_memory_pass_on(m->rule, ps->cx, run, pass);
 }
 
 pal_rmsnorm_args pal_mixer_norm_args(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer,
@@ -132,7 +130,7 @@ pal_conv_args pal_mixer_conv_args(const pal_pass *ps, const pal_mixer_plan *m, c
 
 static void time_steps(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer, pal_mixer_kept *a,
                        const pal_mixer_work *w) {
-    const size_t width = (size_t)m->dt_width, n = (size_t)ps->tokens * width, each = width / (size_t)m->heads;
+    const size_t width = (size_t)m->dt_width;
     const pal_activation_args softplus = { .rows = (size_t)ps->tokens,
                                            .width = m->dt_width,
                                            .kind = PAL_SOFTPLUS,
@@ -140,12 +138,8 @@ static void time_steps(const pal_pass *ps, const pal_mixer_plan *m, const pal_la
                                            .x = { a->p + m->dt, (size_t)m->columns },
                                            .y = { a->dt, width } };
     pal_activate(ps->cx, &softplus);
-    const float low = m->dt_low, high = m->dt_high;
-    if (low > 0 || isfinite(high))
-        for (size_t i = 0; i < n; i++) a->dt[i] = a->dt[i] < low ? low : a->dt[i] > high ? high : a->dt[i];
-    if (m->uses_g)
-        for (size_t t = 0; t < n; t += width)
-            for (size_t c = 0; c < width; c++) a->g[t + c] = -w->A[c / each] * a->dt[t + c];
+    pal_clamp(ps->cx, (size_t)ps->tokens * width, m->dt_low, m->dt_high, a->dt);
+    if (m->uses_g) pal_log_decay(ps->cx, (size_t)ps->tokens, m->heads, m->dt_width / m->heads, w->A, a->dt, a->g);
 }
 
 /* Everything between the kept activations and the memory that is cheaper to compute twice than to keep. */
@@ -217,7 +211,7 @@ void pal_gated_forward(const pal_pass *ps, const pal_mixer_plan *m, const pal_la
     const pal_conv_args conv = pal_mixer_conv_args(ps, m, layer, a);
     pal_conv_silu(ps->cx, &conv);
     t = pal_tock(ps, PAL_T_CONV, t);
-    pal_mixer_parameters(m, layer, w);
+    pal_mixer_parameters(ps->cx, m, layer, w);
     if (m->dt >= 0) time_steps(ps, m, layer, a, w);
     if (m->bs >= 0) {
         const pal_activation_args sigmoid = { .rows = (size_t)ps->tokens,

@@ -115,7 +115,8 @@ size_t pal_mixer_window_floats(const pal_mixer_plan *plan);
 pal_memory_shape pal_mixer_shape(const pal_mixer_plan *plan, int tokens, int sequences, const int *cu_seqlens,
                                  int context);
 /* Memory parameters for state import, export and reset: fills work->A, Ip, lam. */
-void pal_mixer_parameters(const pal_mixer_plan *plan, const pal_layer *layer, pal_mixer_work *work);
+void pal_mixer_parameters(const pal_context *cx, const pal_mixer_plan *plan, const pal_layer *layer,
+                          pal_mixer_work *work);
 
 /* h += mixer(x); x (T, E) is the normed input. h NULL: only what backward reads. */
 void pal_mixer_forward(const pal_pass *pass, const pal_mixer_plan *plan, const pal_layer *layer, pal_mixer_kept *kept,

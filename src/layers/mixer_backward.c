@@ -1,48 +1,31 @@
 /* SPDX-License-Identifier: MIT */
 /* The gated mixers, backward: the steps of mixer.c in reverse. */
 #include <assert.h>
-#include <math.h>
-#include <string.h>
 
-#include "base/math.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/gates/gates.h"
 #include "layers/mixer_parts.h"
 
 /* d/d(A_log, Ip_log, b_scale, lam_raw) from the gradients of what they make. */
-static void parameters_backward(const pal_mixer_plan *m, const pal_layer *layer, const pal_mixer_work *w) {
-    for (int h = 0; h < m->heads; h++) {
-        if (layer->d[PAL_W_A_LOG]) layer->d[PAL_W_A_LOG][h] += w->dA[h] * w->A[h];
-        if (m->gate_b && layer->d[PAL_W_B_SCALE])
-            layer->d[PAL_W_B_SCALE][h] += w->dc[h] * pal_sigmoid(layer->w[PAL_W_B_SCALE][h]);
-        if (m->rule->inputs & PAL_INPUT_IP && layer->d[PAL_W_IP_LOG]) layer->d[PAL_W_IP_LOG][h] += w->dIp[h] * w->Ip[h];
-    }
-    if (m->rule->inputs & PAL_INPUT_LAM && layer->d[PAL_W_LAM])
-        for (int i = 0; i < m->heads * m->dk; i++)
-            layer->d[PAL_W_LAM][i] += w->dlam[i] * pal_sigmoid(layer->w[PAL_W_LAM][i]);
+static void parameters_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer,
+                                const pal_mixer_work *w) {
+    const size_t heads = (size_t)m->heads;
+    float *const *d = layer->d;
+    if (d[PAL_W_A_LOG]) pal_positive_backward(ps->cx, PAL_EXP, heads, NULL, w->A, w->dA, d[PAL_W_A_LOG]);
+    if (m->gate_b && d[PAL_W_B_SCALE])
+        pal_positive_backward(ps->cx, PAL_SOFTPLUS_OF, heads, layer->w[PAL_W_B_SCALE], NULL, w->dc, d[PAL_W_B_SCALE]);
+    if (m->rule->inputs & PAL_INPUT_IP && d[PAL_W_IP_LOG])
+        pal_positive_backward(ps->cx, PAL_EXP, heads, NULL, w->Ip, w->dIp, d[PAL_W_IP_LOG]);
+    if (m->rule->inputs & PAL_INPUT_LAM && d[PAL_W_LAM])
+        pal_positive_backward(ps->cx, PAL_SOFTPLUS_OF, heads * (size_t)m->dk, layer->w[PAL_W_LAM], NULL, w->dlam,
+                              d[PAL_W_LAM]);
     pal_extra_parameters_backward(m, layer, w);
-}
-
-/* ddt = -A dg and dA -= sum dt dg, for rules that are given the logarithm of the decay. */
-static void decay_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_mixer_kept *a,
-                           const pal_mixer_work *w) {
-    const size_t heads = (size_t)m->heads, width = (size_t)m->dt_width, each = width / heads;
-    for (size_t h = 0; h < heads; h++) {
-        double sum = 0;
-        for (size_t t = 0; t < (size_t)ps->tokens; t++)
-            for (size_t i = t * width + h * each; i < t * width + (h + 1) * each; i++) {
-                sum -= (double)w->dg[i] * (double)a->dt[i];
-                w->ddt[i] = -w->A[h] * w->dg[i];
-            }
-        w->dA[h] += (float)sum;
-    }
 }
 
 static void time_steps_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_layer *layer,
                                 const pal_mixer_kept *a, const pal_mixer_work *w) {
-    const size_t width = (size_t)m->dt_width, n = (size_t)ps->tokens * width;
-    const float low = m->dt_low, high = m->dt_high;
-    if (low > 0 || isfinite(high))
-        for (size_t i = 0; i < n; i++)
-            if (a->dt[i] <= low || a->dt[i] >= high) w->ddt[i] = 0;
+    const size_t width = (size_t)m->dt_width;
+    pal_clamp_backward(ps->cx, (size_t)ps->tokens * width, m->dt_low, m->dt_high, a->dt, w->ddt);
     const pal_activation_args softplus = { .rows = (size_t)ps->tokens,
                                            .width = m->dt_width,
                                            .kind = PAL_SOFTPLUS,
@@ -85,7 +68,7 @@ static void memory_backward(const pal_pass *ps, const pal_mixer_plan *m, const p
     if (m->rule->inputs & PAL_INPUT_A) grad->A = w->dA;
     if (m->rule->inputs & PAL_INPUT_IP) grad->Ip = w->dIp;
     if (m->rule->inputs & PAL_INPUT_LAM) grad->lam = w->dlam;
-    m->rule->backward(ps->cx, &run);
+    pal_memory_pass_on(m->rule, ps->cx, &run, PAL_BACKWARD);
 }
 
 /* Gates and skip: dconv of v, dpre (on db), and ds into ddt (M) or dbs (D). */
@@ -110,12 +93,11 @@ static void gates_backward(const pal_pass *ps, const pal_mixer_plan *m, const pa
     }
     pal_head_gate_backward(ps->cx, &gate, ps->scratch);
     if (m->gate_v || !m->gate_b) return;
-    for (size_t t = 0; t < (size_t)ps->tokens; t++)
-        for (size_t i = 0; i < values; i++) w->dconv[t * channels + (size_t)m->v + i] += w->dv[t * values + i];
-}
-
-static void clear(float *x, int n, float value) {
-    for (int i = 0; i < n; i++) x[i] = value;
+    const pal_view dx = { w->dconv + m->v, channels };
+    pal_add_rows(
+        ps->cx,
+        &(pal_elementwise_args){
+            .rows = (size_t)ps->tokens, .width = m->values, .x = pal_reading(dx), .by = { w->dv, values }, .y = dx });
 }
 
 /* w->dv = what entered the output projection, and w->d_o from its gradient to that of y + D x. */
@@ -148,12 +130,14 @@ void pal_gated_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_l
     const size_t columns = (size_t)m->columns, hidden = (size_t)m->hidden, values = (size_t)m->values,
                  heads = (size_t)m->heads;
     double t = pal_tick(ps);
-    pal_mixer_parameters(m, layer, w);
-    clear(w->dA, m->heads, 0), clear(w->dIp, m->heads, 0), clear(w->dc, m->heads, 0),
-        clear(w->dlam, m->heads * m->dk, 0);
-    if (w->dkeep) clear(w->dkeep, m->dk * m->values, 0);
-    if (w->ddrift) clear(w->ddrift, m->dk * m->values, 0);
-    clear(w->zeros, m->values, 0), clear(w->ones, m->heads, 1);
+    pal_mixer_parameters(ps->cx, m, layer, w);
+    float *const sums[] = { w->dA, w->dIp, w->dc };
+    for (size_t i = 0; i < PAL_COUNT(sums); i++) pal_fill(ps->cx, sums[i], heads, 0);
+    pal_fill(ps->cx, w->dlam, heads * (size_t)m->dk, 0);
+    pal_fill(ps->cx, w->zeros, values, 0);
+    pal_fill(ps->cx, w->ones, heads, 1);
+    if (w->dkeep) pal_fill(ps->cx, w->dkeep, (size_t)m->dk * values, 0);
+    if (w->ddrift) pal_fill(ps->cx, w->ddrift, (size_t)m->dk * values, 0);
     pal_mixer_finish(ps, m, layer, a, w, w->o, false);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_GATES, t);
     pal_dense_backward(ps, &m->out, ps->tokens, NULL, 0, dh, hidden, PAL_OVERWRITE, w->d_o, values);
@@ -170,7 +154,9 @@ void pal_gated_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_l
     memory_backward(ps, m, a, w);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_MEMORY, t);
 
-    if (m->uses_g) decay_backward(ps, m, a, w);
+    if (m->uses_g)
+        pal_log_decay_backward(ps->cx, (size_t)ps->tokens, m->heads, m->dt_width / m->heads, w->A, a->dt, w->dg, w->ddt,
+                               w->dA);
     gates_backward(ps, m, layer, a, w);
     if (m->gate_b)
         pal_dense_backward(ps, &m->b, ps->tokens, a->p + m->rank_at, columns, w->db, values, PAL_OVERWRITE,
@@ -192,7 +178,7 @@ void pal_gated_backward(const pal_pass *ps, const pal_mixer_plan *m, const pal_l
         l2.dx = (pal_view){ w->dconv + m->q, (size_t)m->channels };
         pal_l2norm_backward(ps->cx, &l2);
     }
-    parameters_backward(m, layer, w);
+    parameters_backward(ps, m, layer, w);
     t = pal_tock(ps, PAL_T_BACKWARD + PAL_T_GATES, t);
     pal_conv_args conv = pal_mixer_conv_args(ps, m, layer, a);
     conv.before = ps->before;

@@ -39,6 +39,8 @@ typedef struct pal_pass {
     const float *const *before; /* backward: those windows as forward found them; NULL, or one that is NULL: zeros */
     const bool *borrowed;       /* (N) whether memory and window are only read; NULL: none is */
     const int *past;            /* (N) tokens seen before; NULL: none */
+    float *const *caches;          /* (N) keys and values on a device, in one piece with room for so many tokens */
+    int room;
     const struct pal_paged *paged; /* (N) keys and values, when the layer attends; NULL: sequences start afresh */
     float *variance; /* (T, values) where rules that have one leave their output variance; NULL: not wanted */
     /* Optional hook before the memory runs; it may set run->before_head. */

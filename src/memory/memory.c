@@ -296,14 +296,14 @@ static pal_status check_run(const pal_memory_rule *rule, const pal_context *cx, 
 pal_status pal_memory_forward(const pal_memory_rule *rule, const pal_context *cx, const pal_memory_run *run,
                               pal_error *err) {
     const pal_status st = check_run(rule, cx, run, PAL_FORWARD, err);
-    if (!st) rule->forward(cx, run);
+    if (!st) pal_memory_pass_on(rule, cx, run, PAL_FORWARD);
     return st;
 }
 
 pal_status pal_memory_step(const pal_memory_rule *rule, const pal_context *cx, const pal_memory_run *run,
                            pal_error *err) {
     const pal_status st = check_run(rule, cx, run, PAL_STEP, err);
-    if (!st) rule->step(cx, run);
+    if (!st) pal_memory_pass_on(rule, cx, run, PAL_STEP);
     return st;
 }
 
@@ -324,6 +324,6 @@ pal_status pal_memory_backward(const pal_memory_rule *rule, const pal_context *c
                              pal_memory_channels(rule, &run->shape, 1u << i), err)))
             return st;
     }
-    rule->backward(cx, run);
+    pal_memory_pass_on(rule, cx, run, PAL_BACKWARD);
     return PAL_OK;
 }

@@ -8,7 +8,7 @@
 #ifndef PAL_MEMORY_RULE_H
 #define PAL_MEMORY_RULE_H
 
-#include "base/context.h"
+#include "base/device.h"
 #include "palimpsa/memory.h"
 
 #define PAL_MEMORY_RULES(X) \
@@ -63,6 +63,15 @@ struct pal_memory_rule {
 #define X(name) extern const pal_memory_rule pal_rule_##name;
 PAL_MEMORY_RULES(X)
 #undef X
+
+/* A pass whose arguments were checked, where the context computes. */
+static inline void pal_memory_pass_on(const pal_memory_rule *rule, const pal_context *cx, const pal_memory_run *run,
+                                      pal_memory_pass pass) {
+    if (cx->device) cx->device->ops->memory(cx->device, rule, run, (int)pass);
+    else if (pass == PAL_FORWARD) rule->forward(cx, run);
+    else if (pass == PAL_BACKWARD) rule->backward(cx, run);
+    else rule->step(cx, run);
+}
 
 /* Whether this run starts from the default memory rather than from run->state. */
 static inline bool pal_memory_starts_fresh(const pal_memory_run *run) { return run->fresh || !run->state; }

@@ -196,6 +196,7 @@ pal_status pal_model_attribute(const pal_model *model, const pal_context *cx, co
         return pal_fail(err, PAL_E_ARGUMENT, "attribution of layer %d: the model has layers 0 to %d", layer,
                         layers - 1);
     if (count < 1) return pal_fail(err, PAL_E_ARGUMENT, "attribution of %d tokens: expected at least 1", count);
+    if (model->on) return pal_fail(err, PAL_E_UNSUPPORTED, "what is read from a memory on a device is not attributed");
     pal_context *plain = NULL;
     pal_work *w = NULL;
     pal_pass ps;

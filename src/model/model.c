@@ -11,6 +11,7 @@
 #include "base/directory.h"
 #include "format/families/family.h"
 #include "format/model_dir.h"
+#include "model/on_device.h"
 
 /* A list of complaints that ends in "and N more" where the sentence gets too long. */
 typedef struct {
@@ -133,22 +134,29 @@ static pal_status compare_tensors(const pal_model *m, pal_error *err) {
     return pal_fail(err, PAL_E_FORMAT, "%s: %s", m->source.path, list.text);
 }
 
-void pal_model_bind(pal_model *m) {
+void pal_model_bind_to(const pal_model *m, pal_model_layers *to, const void *const *data, float *gradients) {
     for (size_t i = 0; i < m->table.count; i++) {
         const pal_weight_entry *e = &m->table.entries[i];
-        pal_layer *layer = e->view.layer < 0 ? &m->outer
-                           : e->beside       ? &m->beside[e->view.layer]
-                                             : &m->layers[e->view.layer];
+        const void *at = data ? data[i] : e->view.data;
+        pal_layer *layer = e->view.layer < 0 ? &to->outer
+                           : e->beside       ? &to->beside[e->view.layer]
+                                             : &to->layers[e->view.layer];
         if (e->view.quantisable)
-            layer->m[e->id] = pal_matrix_of(e->view.type, e->view.data, (int)e->view.shape[0], (int)e->view.shape[1]);
-        else layer->w[e->id] = e->view.data;
-        layer->d[e->id] = m->gradients && !e->view.unused && !e->kept ? m->gradients + e->view.offset : NULL;
-        layer->trains = m->gradients != NULL;
+            layer->m[e->id] = pal_matrix_of(e->view.type, at, (int)e->view.shape[0], (int)e->view.shape[1]);
+        else layer->w[e->id] = at;
+        layer->d[e->id] = gradients && !e->view.unused && !e->kept ? gradients + e->view.offset : NULL;
+        layer->trains = gradients != NULL;
     }
     if (m->config.tied) {
-        m->outer.m[PAL_W_HEAD] = m->outer.m[PAL_W_EMBEDDING];
-        m->outer.d[PAL_W_HEAD] = m->outer.d[PAL_W_EMBEDDING];
+        to->outer.m[PAL_W_HEAD] = to->outer.m[PAL_W_EMBEDDING];
+        to->outer.d[PAL_W_HEAD] = to->outer.d[PAL_W_EMBEDDING];
     }
+}
+
+void pal_model_bind(pal_model *m) {
+    pal_model_layers own = { m->outer, m->layers, m->beside };
+    pal_model_bind_to(m, &own, NULL, m->gradients);
+    m->outer = own.outer;
 }
 
 /* The memory rule of a layer's k-th mixer; one without heads has none. */
@@ -226,6 +234,7 @@ pal_status pal_model_new(pal_model **out, const pal_model_config *config, uint64
     for (size_t i = 0; i < m->table.count; i++)
         m->table.entries[i].view.data = m->parameters + m->table.entries[i].view.offset;
     pal_model_bind(m);
+    if ((st = pal_model_move(m, cx, err))) goto failed;
     *out = m;
     return PAL_OK;
 failed:
@@ -308,7 +317,7 @@ static pal_status load(pal_model *m, const pal_context *cx, pal_error *err) {
     pal_weights_warn_of_nan(m, cx);
     if ((st = pal_model_hold_read_types(m, cx, err))) return st;
     pal_model_bind(m);
-    return PAL_OK;
+    return pal_model_move(m, cx, err);
 }
 
 static void keep_others(pal_model *m, pal_trains_fn *trains, const void *user) {
@@ -398,6 +407,7 @@ pal_status pal_model_read_config(pal_model_config *out, const char *path, pal_er
 
 void pal_model_close(pal_model *m) {
     if (!m) return;
+    pal_model_leave(m);
     pal_free(m->parameters);
     pal_free(m->retyped);
     pal_free(m->fingerprint);

@@ -7,6 +7,12 @@
 #include "model/pages.h"
 #include "model/weights.h"
 
+/* What runs: weights by layers. */
+typedef struct pal_model_layers {
+    pal_layer outer, *layers, *beside;
+} pal_model_layers;
+typedef struct pal_model_on pal_model_on;
+
 struct pal_model {
     pal_model_config config;
     pal_weight_table table;
@@ -21,6 +27,7 @@ struct pal_model {
     pal_source source; /* keeps mapped weights and the configuration alive; zeroed for a new model */
     const struct pal_model *viewed;      /* whose weights these are, of a pal_model_view; NULL: its own */
     pal_pages *pages;                    /* of keys and values of all states; NULL: no layer attends */
+    pal_model_on *on;                    /* the weights on a device (on_device.h); NULL: the CPU computes */
     struct pal_fingerprint *fingerprint; /* of a model for inference, once it was asked for; NULL: taken every time */
 };
 
@@ -28,6 +35,9 @@ struct pal_model {
 pal_status pal_model_make_layers(pal_model *model, pal_error *err);
 /* Makes the layers point to the weights. */
 void pal_model_bind(pal_model *model);
+/* The same for other layers: weight i is at data[i], gradients are one after the other as in the flat buffer (NULL:
+ * none). */
+void pal_model_bind_to(const pal_model *model, pal_model_layers *to, const void *const *data, float *gradients);
 /* Room for a fingerprint that is taken once. */
 pal_status pal_fingerprint_keep(pal_model *model, pal_error *err);
 /* Matrices in types that are only read become Q8_0, and one warning says so. */

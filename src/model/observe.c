@@ -26,6 +26,7 @@ pal_status pal_observer_new(pal_observer **out, const pal_model *model, int toke
     if (tokens < 1 || sequences < 1)
         return pal_fail(err, PAL_E_ARGUMENT, "an observer of %d tokens in %d sequences: expected at least 1", tokens,
                         sequences);
+    if (model->on) return pal_fail(err, PAL_E_UNSUPPORTED, "memories on a device are not observed");
     if ((st = pal_alloc_named((void **)&o, 1, sizeof *o, "an observer", err))) return st;
     *o = (pal_observer){ .model = model, .tokens = tokens, .sequences = sequences };
     pal_model_widest(&model->config, &heads, NULL, NULL);

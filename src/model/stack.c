@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/device.h"
 #include "model/state.h"
 #include "model/work.h"
 
@@ -60,7 +61,7 @@ static void beside_forward(pal_work *w, const pal_pass *ps, int i, float *h) {
     pal_block *b = &w->blocks[i];
     pal_pass own = *ps;
     own.variance = NULL;
-    pal_mixer_forward(&own, &b->beside.plan, &w->model->beside[i], &b->beside.mixer, &b->beside.work, w->x, h);
+    pal_mixer_forward(&own, &b->beside.plan, &w->layers->beside[i], &b->beside.mixer, &b->beside.work, w->x, h);
 }
 
 /* h: the stream that the mixers add to; NULL: only what backward reads. */
@@ -71,7 +72,7 @@ static void mixers_forward(pal_work *w, const pal_pass *ps, int i, float *h) {
     pal_watched watch = { .work = w, .pass = ps, .block = i };
     const pal_pass *first = ps;
     if (watched) own.before_memory = pal_watch_before, own.before_memory_user = &watch, first = &own;
-    if (b->mixers) pal_mixer_forward(first, &b->plan, &w->model->layers[i], &b->mixer, &b->mixer_work, w->x, h);
+    if (b->mixers) pal_mixer_forward(first, &b->plan, &w->layers->layers[i], &b->mixer, &b->mixer_work, w->x, h);
     if (watched) pal_watch_after(&watch); /* while the mixer's working memory is not yet the MLP's */
     if (b->mixers > 1) beside_forward(w, ps, i, h);
 }
@@ -79,7 +80,7 @@ static void mixers_forward(pal_work *w, const pal_pass *ps, int i, float *h) {
 /* again: the second time, when layers are recomputed; what backward does not read is left out. */
 static void block_forward(pal_work *w, const pal_pass *ps, int i, bool again) {
     pal_block *b = &w->blocks[i];
-    const pal_layer *layer = &w->model->layers[i];
+    const pal_layer *layer = &w->layers->layers[i];
     const bool mlp = b->mlp_plan.form != PAL_MLP_NONE, both = mlp && b->mixers;
     float *next = i + 1 < w->model->config.layers ? w->blocks[i + 1].h : w->h;
     float *middle = both ? b->middle : again ? NULL : next;
@@ -98,10 +99,14 @@ void pal_stack_block(pal_work *w, const pal_pass *ps, int i) { block_forward(w, 
 
 void pal_stack_use_states(pal_work *w, pal_pass *ps, pal_state *const *states, int i) {
     const pal_pages *pages = w->model->pages;
-    ps->paged = pages && pages->of[i].strips ? w->paged : NULL;
+    const bool attends = pages && pages->of[i].strips;
+    ps->paged = attends && !w->cx->device ? w->paged : NULL;
+    ps->caches = attends && w->cx->device ? w->caches : NULL;
+    ps->room = states[0]->context;
     for (int n = 0; n < ps->sequences; n++) {
         w->memory[n] = states[n]->data + states[n]->memory_at[i];
         w->conv_window[n] = states[n]->data + states[n]->conv_window_at[i];
+        if (ps->caches) w->caches[n] = pal_state_cache(states[n], i, 0);
         if (ps->paged) w->paged[n] = (pal_paged){ states[n]->pages, pages->of[i].at, pages->type };
     }
     ps->memory = w->memory;
@@ -113,9 +118,15 @@ static void add_variance(pal_work *w, const pal_pass *ps, const pal_block *b) {
     const pal_mixer_plan *m = &b->plan;
     if (!pal_block_remembers(b) || !m->rule->has_variance) return;
     for (int n = 0; n < ps->sequences; n++) {
+        enum { PIECE = 256 };
         const size_t last = (size_t)(ps->cu_seqlens ? ps->cu_seqlens[n + 1] - 1 : n), values = (size_t)m->values;
         double sum = 0;
-        for (size_t i = 0; i < values; i++) sum += (double)w->variance[last * values + i];
+        for (size_t i = 0; i < values; i += PIECE) {
+            float row[PIECE];
+            const size_t here = values - i < PIECE ? values - i : PIECE;
+            pal_copy_floats(ps->cx, row, w->variance + last * values + i, here);
+            for (size_t k = 0; k < here; k++) sum += (double)row[k];
+        }
         w->mean_variance[n] += sum / (double)values;
     }
     w->variance_layers++;
@@ -140,7 +151,7 @@ void pal_stack_forward(pal_work *w, pal_pass *ps, pal_state *const *states) {
 
 static void mlp_backward(pal_work *w, const pal_pass *ps, int i) {
     pal_block *b = &w->blocks[i];
-    const pal_layer *layer = &w->model->layers[i];
+    const pal_layer *layer = &w->layers->layers[i];
     const pal_weight_id norm = b->mixers ? PAL_W_MLP_NORM : PAL_W_NORM;
     const float *h = b->mixers ? b->middle : b->h;
     norm_forward(w, ps, layer->w[norm], h, PAL_T_BACKWARD + PAL_T_NORM);
@@ -150,13 +161,13 @@ static void mlp_backward(pal_work *w, const pal_pass *ps, int i) {
 
 static void block_backward(pal_work *w, const pal_pass *ps, int i) {
     pal_block *b = &w->blocks[i];
-    const pal_layer *layer = &w->model->layers[i];
+    const pal_layer *layer = &w->layers->layers[i];
     if (w->options.recompute) block_forward(w, ps, i, true);
     if (b->mlp_plan.form) mlp_backward(w, ps, i);
     if (!b->mixers) return;
     norm_forward(w, ps, layer->w[PAL_W_NORM], b->h, PAL_T_BACKWARD + PAL_T_NORM);
     if (b->mixers > 1)
-        pal_mixer_backward(ps, &b->beside.plan, &w->model->beside[i], &b->beside.mixer, &b->beside.work, w->x, w->dh,
+        pal_mixer_backward(ps, &b->beside.plan, &w->layers->beside[i], &b->beside.mixer, &b->beside.work, w->x, w->dh,
                            PAL_OVERWRITE, w->dx);
     pal_mixer_backward(ps, &b->plan, layer, &b->mixer, &b->mixer_work, w->x, w->dh,
                        b->mixers > 1 ? PAL_ADD : PAL_OVERWRITE, w->dx);
@@ -174,7 +185,7 @@ void pal_stack_backward(pal_work *w, pal_pass *ps, const pal_state *const *befor
         for (int n = 0; before && n < ps->sequences; n++)
             w->before[n] = before[n] ? before[n]->data + before[n]->conv_window_at[i] : NULL;
         block_backward(w, ps, i);
-        tell_learned(w, w->model->layers[i].d[PAL_W_NORM]);
+        tell_learned(w, w->layers->layers[i].d[PAL_W_NORM]);
     }
 }
 
@@ -225,7 +236,7 @@ static float embedding_scale(const pal_model *m) {
 
 static pal_pass enter(pal_work *w, const pal_batch *b) {
     pal_pass ps = pal_work_pass(w, b->tokens, b->sequences, b->cu_seqlens);
-    pal_embedding_forward(&ps, &w->model->outer.m[PAL_W_EMBEDDING], embedding_scale(w->model), b->ids, w->blocks[0].h);
+    pal_embedding_forward(&ps, &w->layers->outer.m[PAL_W_EMBEDDING], embedding_scale(w->model), b->ids, w->blocks[0].h);
     return ps;
 }
 
@@ -241,8 +252,8 @@ pal_status pal_model_forward(const pal_model *m, pal_work *w, const pal_batch *b
     if ((st = check_batch(m, w, b, err)) || (st = check_rows(b, at, n, logits, err))) return st;
     pal_pass ps = enter(w, b);
     pal_stack_forward(w, &ps, NULL);
-    pal_head_logits(&ps, &m->outer, &w->head, w->h, at, n, logits);
-    return PAL_OK;
+    pal_head_logits(&ps, &w->layers->outer, &w->head, w->h, at, n, logits);
+    return pal_device_check(w->cx, err);
 }
 
 /* Lists the positions that have a target. */
@@ -264,13 +275,13 @@ pal_status pal_model_loss(const pal_model *m, pal_work *w, const pal_batch *b, p
     pal_status st;
     int n;
     if ((st = check_batch(m, w, b, err)) || (st = find_targets(m, w, b, &n, err))) return st;
-    if (!w->head.logits) return pal_fail(err, PAL_E_ARGUMENT, "this working memory was not made for a loss");
+    if (!w->head.nll) return pal_fail(err, PAL_E_ARGUMENT, "this working memory was not made for a loss");
     *loss = (pal_loss){ 0 };
     if (correct) memset(correct, 0, (size_t)b->tokens);
     pal_pass ps = enter(w, b);
     pal_stack_forward(w, &ps, NULL);
-    pal_head_loss(&ps, &m->outer, &w->head, w->h, w->rows, n, b->targets, 0, loss, correct, NULL, NULL);
-    return PAL_OK;
+    pal_head_loss(&ps, &w->layers->outer, &w->head, w->h, w->rows, n, b->targets, 0, loss, correct, NULL, NULL);
+    return pal_device_check(w->cx, err);
 }
 
 static pal_status learn(pal_model *m, pal_work *w, const pal_state *const *before, pal_state *const *after,
@@ -284,13 +295,13 @@ static pal_status learn(pal_model *m, pal_work *w, const pal_state *const *befor
     pal_pass ps = enter(w, b);
     pal_stack_forward(w, &ps, after);
     pal_clear_floats(w->cx, w->dh, (size_t)b->tokens * (size_t)m->config.hidden);
-    pal_head_loss(&ps, &m->outer, &w->head, w->h, w->rows, n, b->targets, scale, loss, correct, NULL, w->dh);
+    pal_head_loss(&ps, &w->layers->outer, &w->head, w->h, w->rows, n, b->targets, scale, loss, correct, NULL, w->dh);
     tell_learned(w, m->outer.d[PAL_W_FINAL_NORM]);
     pal_stack_backward(w, &ps, before);
     if (m->outer.d[PAL_W_EMBEDDING])
         pal_embedding_backward(&ps, m->outer.d[PAL_W_EMBEDDING], m->config.hidden, embedding_scale(m), b->ids, w->dh);
     tell_learned(w, m->gradients);
-    return PAL_OK;
+    return pal_device_check(w->cx, err);
 }
 
 pal_status pal_model_learn(pal_model *m, pal_work *w, const pal_batch *b, float scale, pal_loss *loss,
@@ -340,7 +351,7 @@ static pal_pass remember(pal_work *w, pal_state *const *states, const bool *borr
 
 static void run_states(pal_work *w, pal_state *const *states, const pal_batch *b, const int *at, int n, float *logits) {
     const pal_pass ps = remember(w, states, NULL, b);
-    if (n) pal_head_logits(&ps, &w->model->outer, &w->head, w->h, at, n, logits);
+    if (n) pal_head_logits(&ps, &w->layers->outer, &w->head, w->h, at, n, logits);
 }
 
 static pal_status check_states(const pal_model *m, const pal_work *w, pal_state *const *states, const bool *borrowed,
@@ -372,7 +383,7 @@ pal_status pal_model_step(const pal_model *m, pal_work *w, pal_state *const *sta
     if ((st = check_ids(m, ids, n, err)) || (st = check_states(m, w, states, NULL, n, NULL, err))) return st;
     const pal_batch batch = { .tokens = n, .sequences = n, .ids = ids };
     run_states(w, states, &batch, NULL, logits ? n : 0, logits);
-    return PAL_OK;
+    return pal_device_check(w->cx, err);
 }
 
 pal_status pal_model_continue(const pal_model *m, pal_work *w, pal_state *const *states, const pal_batch *b,
@@ -381,7 +392,7 @@ pal_status pal_model_continue(const pal_model *m, pal_work *w, pal_state *const 
     if ((st = check_batch(m, w, b, err)) || (st = check_rows(b, at, n, logits, err))) return st;
     if ((st = check_states(m, w, states, NULL, b->sequences, b->cu_seqlens, err))) return st;
     run_states(w, states, b, at, n, logits);
-    return PAL_OK;
+    return pal_device_check(w->cx, err);
 }
 
 pal_status pal_piece_begin(pal_piece *p, const pal_model *m, pal_work *w, pal_error *err) {
@@ -409,7 +420,7 @@ bool pal_piece_go_on(pal_piece *p, pal_work *w, double seconds, float *logits) {
         }
     }
     p->state->position += p->tokens;
-    if (logits) pal_head_logits(&ps, &w->model->outer, &w->head, w->h, NULL, p->tokens, logits);
+    if (logits) pal_head_logits(&ps, &w->layers->outer, &w->head, w->h, NULL, p->tokens, logits);
     return true;
 }
 
@@ -420,7 +431,7 @@ static pal_status check_scoring(const pal_model *m, const pal_work *w, pal_state
     if ((st = check_batch(m, w, b, err)) ||
         (st = check_states(m, w, states, borrowed, b->sequences, b->cu_seqlens, err)))
         return st;
-    return w->head.logits ? PAL_OK : pal_fail(err, PAL_E_ARGUMENT, "this working memory was not made for a loss");
+    return w->head.nll ? PAL_OK : pal_fail(err, PAL_E_ARGUMENT, "this working memory was not made for a loss");
 }
 
 pal_status pal_model_score(const pal_model *m, pal_work *w, pal_state *const *states, const pal_batch *b, float *nll,
@@ -433,8 +444,8 @@ pal_status pal_model_score(const pal_model *m, pal_work *w, pal_state *const *st
     memset(nll, 0, (size_t)b->tokens * sizeof *nll);
     if (correct) memset(correct, 0, (size_t)b->tokens);
     const pal_pass ps = remember(w, states, NULL, b);
-    pal_head_loss(&ps, &m->outer, &w->head, w->h, w->rows, n, b->targets, 0, loss, correct, nll, NULL);
-    return PAL_OK;
+    pal_head_loss(&ps, &w->layers->outer, &w->head, w->h, w->rows, n, b->targets, 0, loss, correct, nll, NULL);
+    return pal_device_check(w->cx, err);
 }
 
 pal_status pal_model_score_rows(const pal_model *m, pal_work *w, pal_state *const *states, const bool *borrowed,
@@ -443,8 +454,8 @@ pal_status pal_model_score_rows(const pal_model *m, pal_work *w, pal_state *cons
     const pal_status st = check_scoring(m, w, states, borrowed, b, err);
     if (st) return st;
     const pal_pass ps = remember(w, states, borrowed, b);
-    pal_head_score(&ps, &m->outer, &w->head, w->h, at, target, n, nll, correct);
-    return PAL_OK;
+    pal_head_score(&ps, &w->layers->outer, &w->head, w->h, at, target, n, nll, correct);
+    return pal_device_check(w->cx, err);
 }
 
 pal_status pal_model_prefill(const pal_model *m, pal_work *w, pal_state *state, const int32_t *ids, int tokens,
@@ -463,6 +474,7 @@ pal_status pal_model_prefill(const pal_model *m, pal_work *w, pal_state *state, 
         const pal_batch batch = { .tokens = piece, .sequences = 1, .ids = ids + done, .cu_seqlens = w->cu };
         run_states(w, &state, &batch, &at, last && logits ? 1 : 0, logits);
         done += piece;
+        if ((st = pal_device_check(w->cx, err))) return st;
     }
     return PAL_OK;
 }

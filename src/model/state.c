@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/blocks.h"
 #include "layers/mixer.h"
+#include "model/on_device.h"
 
 enum { MAX_CONTEXT = 1 << 24 };
 
@@ -56,12 +57,63 @@ size_t pal_model_page_bytes(const pal_model *m) {
 }
 
 pal_status pal_model_keep_as(pal_model *m, pal_dtype type, pal_error *err) {
+    if (m->on && type != PAL_F32)
+        return pal_fail(err, PAL_E_UNSUPPORTED, "keys and values in %s: a device keeps them as F32",
+                        pal_dtype_name(type));
     return m->pages ? pal_pages_set_type(m->pages, type, err) : PAL_OK;
 }
 
 pal_dtype pal_model_kept_as(const pal_model *m) { return m->pages ? m->pages->type : PAL_F32; }
 
-pal_status pal_state_new(pal_state **out, const pal_model *m, int context, pal_error *err) {
+/* The rule's parameters of one layer, on the stack: heads are few, and only Ip matters to a state. */
+static void with_parameters(const pal_state *s, int layer, float Ip[1 << 12], pal_memory_inputs *in) {
+    const pal_layer *l = &s->model->layers[layer];
+    *in = (pal_memory_inputs){ .Ip = Ip };
+    if (!l->rule || !(l->rule->inputs & PAL_INPUT_IP)) return;
+    const int heads = pal_model_memory(&s->model->config, layer)->heads;
+    for (int h = 0; h < heads; h++) Ip[h] = expf(l->w[PAL_W_IP_LOG][h]);
+}
+
+/* The fixed part of a state that has seen nothing. */
+static void fill_fixed(const pal_state *s, float *data) {
+    memset(data, 0, s->fixed * sizeof *data);
+    for (int i = 0; i < s->model->config.layers; i++) {
+        float Ip[1 << 12];
+        pal_memory_inputs in;
+        pal_memory_shape shape;
+        const pal_memory_rule *rule = s->model->layers[i].rule;
+        if (!rule || rule->keeps_tokens || !shape_of(s->model, i, 0, &shape)) continue;
+        with_parameters(s, i, Ip, &in);
+        rule->reset(&shape, &in, data + s->memory_at[i]);
+    }
+}
+
+/* Room on the device, and what a reset sends there. */
+static pal_status allocate_there(pal_state *s, pal_error *err) {
+    const pal_pages *pages = s->model->pages;
+    const size_t of_token = pages ? pages->bytes / PAL_PAGE_TOKENS : 0;
+    const size_t bytes = s->fixed * sizeof(float) + of_token * (size_t)s->context;
+    void *block;
+    pal_status st = s->device->ops->alloc(s->device, &block, bytes, "a state", err);
+    if (st) return st;
+    s->data = block;
+    if ((st = pal_alloc_named(&block, s->fixed, sizeof(float), "a state", err))) return st;
+    s->start = block;
+    fill_fixed(s, s->start);
+    return PAL_OK;
+}
+
+static pal_status allocate_here(pal_state *s, pal_error *err) {
+    void *block;
+    if (!(s->data = pal_alloc_unset(s->fixed, sizeof(float))))
+        return pal_fail(err, PAL_E_MEMORY, "out of memory: a state (%zu x %zu bytes)", s->fixed, sizeof(float));
+    if (!s->model->pages) return PAL_OK;
+    const pal_status st = pal_alloc_named(&block, pal_pages_of(s->context), sizeof(pal_page *), "a state", err);
+    if (!st) s->pages = block;
+    return st;
+}
+
+static pal_status make(pal_state **out, const pal_model *m, int context, pal_device *device, pal_error *err) {
     pal_status st;
     void *block;
     const size_t layers = (size_t)m->config.layers;
@@ -78,20 +130,21 @@ pal_status pal_state_new(pal_state **out, const pal_model *m, int context, pal_e
     s->conv_window_at = block;
     s->memory_at = s->conv_window_at + layers;
     s->fixed = layout_fixed(m, s->conv_window_at, s->memory_at);
-    if (!(s->data = pal_alloc_unset(s->fixed, sizeof(float)))) {
-        st = pal_fail(err, PAL_E_MEMORY, "out of memory: a state (%zu x %zu bytes)", s->fixed, sizeof(float));
-        goto failed;
-    }
-    if (grows) {
-        if ((st = pal_alloc_named(&block, pal_pages_of(context), sizeof(pal_page *), "a state", err))) goto failed;
-        s->pages = block;
-    }
+    s->device = device;
+    if ((st = device ? allocate_there(s, err) : allocate_here(s, err))) goto failed;
     pal_state_reset(s);
     *out = s;
     return PAL_OK;
 failed:
     pal_state_free(s);
     return st;
+}
+
+pal_status pal_state_new(pal_state **out, const pal_model *m, int context, pal_error *err) {
+    return make(out, m, context, pal_model_device(m), err);
+}
+pal_status pal_state_new_on_host(pal_state **out, const pal_model *m, int context, pal_error *err) {
+    return make(out, m, context, NULL, err);
 }
 
 /* Leaves all pages but the first `keep`. */
@@ -104,33 +157,18 @@ void pal_state_free(pal_state *s) {
     drop_pages(s, 0);
     pal_free(s->pages);
     pal_free(s->conv_window_at);
-    pal_free(s->data);
+    if (s->device) s->device->ops->free(s->device, s->data);
+    else pal_free(s->data);
+    pal_free(s->start);
     pal_free(s);
 }
 
-/* The rule's parameters of one layer, on the stack: heads are few, and only Ip matters to a state. */
-static void with_parameters(const pal_state *s, int layer, float Ip[1 << 12], pal_memory_inputs *in) {
-    const pal_layer *l = &s->model->layers[layer];
-    *in = (pal_memory_inputs){ .Ip = Ip };
-    if (!l->rule || !(l->rule->inputs & PAL_INPUT_IP)) return;
-    const int heads = pal_model_memory(&s->model->config, layer)->heads;
-    for (int h = 0; h < heads; h++) Ip[h] = expf(l->w[PAL_W_IP_LOG][h]);
-}
-
 void pal_state_reset(pal_state *s) {
-    memset(s->data, 0, s->fixed * sizeof *s->data);
+    if (s->device) s->device->ops->upload(s->device, s->data, s->start, s->fixed * sizeof *s->data);
+    else fill_fixed(s, s->data);
     drop_pages(s, 0);
     s->position = 0;
     s->pending = -1;
-    for (int i = 0; i < s->model->config.layers; i++) {
-        float Ip[1 << 12];
-        pal_memory_inputs in;
-        pal_memory_shape shape;
-        const pal_memory_rule *rule = s->model->layers[i].rule;
-        if (!rule || rule->keeps_tokens || !shape_of(s->model, i, 0, &shape)) continue;
-        with_parameters(s, i, Ip, &in);
-        rule->reset(&shape, &in, s->data + s->memory_at[i]);
-    }
 }
 
 /* The page that tokens are appended to next may be other states' too: they keep it, and this one gets a copy. */
@@ -181,13 +219,65 @@ pal_status pal_state_new_pages(pal_state *s, int64_t tokens, pal_error *err) {
     return st;
 }
 
+/* Keys and values of the tokens that exist, from device to device. */
+static void copy_caches(pal_state *to, const pal_state *from) {
+    const pal_pages *pages = to->model->pages;
+    for (int i = 0; pages && i < pages->layers; i++)
+        for (size_t strip = 0; strip < pages->of[i].strips; strip++)
+            to->device->ops->copy(to->device, pal_state_cache(to, i, strip), pal_state_cache(from, i, strip),
+                                  (size_t)from->position * pages->of[i].width);
+}
+
+/* Every row of keys and values of `host`, to or from the device that has the state. */
+static void move_rows(const pal_state *s, const pal_state *host, bool there) {
+    const pal_pages *pages = s->model->pages;
+    const pal_device_ops *ops = s->device->ops;
+    for (int i = 0; pages && i < pages->layers; i++)
+        for (size_t strip = 0; strip < pages->of[i].strips; strip++)
+            for (int64_t t = 0; t < host->position; t += PAL_PAGE_TOKENS) {
+                const pal_cache *k = &pages->of[i];
+                const int64_t left = host->position - t, rows = left < PAL_PAGE_TOKENS ? left : PAL_PAGE_TOKENS;
+                unsigned char *paged = pal_page_row(host->pages[t / PAL_PAGE_TOKENS], k, strip, t);
+                float *own = pal_state_cache(s, i, strip) + (size_t)t * k->width;
+                if (there) ops->upload(s->device, own, paged, (size_t)rows * k->row);
+                else ops->download(s->device, paged, own, (size_t)rows * k->row);
+            }
+}
+
+pal_status pal_state_bring(const pal_state *s, pal_state **out, pal_error *err) {
+    pal_status st = pal_state_new_on_host(out, s->model, s->context, err);
+    if (st) return st;
+    if ((st = pal_state_new_pages(*out, s->position, err))) {
+        pal_state_free(*out);
+        *out = NULL;
+        return st;
+    }
+    (*out)->position = s->position;
+    (*out)->pending = s->pending;
+    s->device->ops->download(s->device, (*out)->data, s->data, s->fixed * sizeof *s->data);
+    move_rows(s, *out, false);
+    return PAL_OK;
+}
+
+void pal_state_send(pal_state *s, const pal_state *host) {
+    s->position = host->position;
+    s->pending = host->pending;
+    s->device->ops->upload(s->device, s->data, host->data, s->fixed * sizeof *s->data);
+    move_rows(s, host, true);
+}
+
 pal_status pal_state_copy(pal_state *to, const pal_state *from, pal_error *err) {
-    if (to->model != from->model || (to->pages && to->context < from->position))
+    if (to->model != from->model || (to->model->pages && to->context < from->position))
         return pal_fail(err, PAL_E_ARGUMENT,
                         "a state can be copied only to one of the same model whose context holds its %lld tokens",
                         (long long)from->position);
     if (to == from) return PAL_OK;
-    memcpy(to->data, from->data, from->fixed * sizeof *to->data);
+    if (to->device) {
+        to->device->ops->copy(to->device, to->data, from->data, from->fixed);
+        copy_caches(to, from);
+    } else {
+        memcpy(to->data, from->data, from->fixed * sizeof *to->data);
+    }
     drop_pages(to, 0);
     for (size_t used = to->pages ? pal_pages_of(from->position) : 0; to->held < used; to->held++) {
         to->pages[to->held] = from->pages[to->held];
@@ -223,6 +313,13 @@ static bool page_is_finite(const pal_state *s, size_t page) {
 }
 
 bool pal_state_is_finite(const pal_state *s) {
+    if (s->device) {
+        pal_state *host;
+        if (pal_state_bring(s, &host, NULL)) return false;
+        const bool right = pal_state_is_finite(host);
+        pal_state_free(host);
+        return right;
+    }
     bool finite = all_finite(s->data, s->fixed);
     for (size_t page = 0; finite && s->pages && page < pal_pages_of(s->position); page++)
         finite = page_is_finite(s, page);
@@ -271,6 +368,14 @@ pal_status pal_state_export(const pal_state *s, int layer, float *part0, float *
         return pal_fail(err, PAL_E_ARGUMENT, "layer %d: the model has %d", layer, s->model->config.layers);
     if (!shape_of(s->model, layer, s->context, &shape))
         return pal_fail(err, PAL_E_ARGUMENT, "layer %d has no memory", layer);
+    if (s->device) {
+        pal_state *host;
+        pal_status st = pal_state_bring(s, &host, err);
+        if (st) return st;
+        st = pal_state_export(host, layer, part0, part1, err);
+        pal_state_free(host);
+        return st;
+    }
     float *const parts[2] = { part0, part1 };
     const pal_memory_rule *rule = s->model->layers[layer].rule;
     if (rule->keeps_tokens) {
@@ -294,6 +399,14 @@ pal_status pal_state_export_head(const pal_state *s, int layer, int head, float 
         return pal_fail(err, PAL_E_ARGUMENT, "head %d of layer %d: the model has %d layers", head, layer, c->layers);
     if (head < 0 || head >= memory->heads)
         return pal_fail(err, PAL_E_ARGUMENT, "head %d of layer %d: the layer has %d heads", head, layer, memory->heads);
+    if (s->device) {
+        pal_state *host;
+        pal_status st = pal_state_bring(s, &host, err);
+        if (st) return st;
+        st = pal_state_export_head(host, layer, head, mean, importance, err);
+        pal_state_free(host);
+        return st;
+    }
     const pal_memory_rule *rule = s->model->layers[layer].rule;
     shape_of(s->model, layer, s->context, &shape);
     shape.heads = shape.key_heads = 1;
@@ -307,7 +420,7 @@ pal_status pal_states_check(const pal_model *m, pal_state *const *states, const 
     for (int i = 0; i < n; i++) {
         const bool borrows = borrowed && borrowed[i];
         if (!states[i]) return pal_fail(err, PAL_E_ARGUMENT, "state %d is NULL", i);
-        const bool grows = states[i]->pages;
+        const bool grows = m->pages != NULL;
         if (states[i]->model != m) return pal_fail(err, PAL_E_ARGUMENT, "state %d belongs to another model", i);
         for (int j = 0; j < i; j++)
             if (states[j] == states[i] && !(borrows && borrowed[j]))

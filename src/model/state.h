@@ -2,6 +2,7 @@
 #ifndef PAL_MODEL_STATE_H
 #define PAL_MODEL_STATE_H
 
+#include "base/device.h"
 #include "model/model.h"
 #include "palimpsa/state.h"
 #include "palimpsa/watch.h"
@@ -13,6 +14,8 @@ struct pal_state {
     int32_t pending;      /* a token of the sequence that has not been read yet; -1: none */
     size_t fixed;         /* of data */
     float *data;          /* windows and memories of fixed size */
+    pal_device *device;   /* where data is, with keys and values of the whole context after it; NULL: on the host */
+    float *start;         /* on a device: the fixed part of a state that has seen nothing, on the host */
     size_t *conv_window_at, *memory_at; /* (layers) offsets in data */
     pal_page **pages;     /* keys and values; other states may hold them too. NULL: no layer attends */
     size_t held;          /* how many there are: those of `position` tokens, and of tokens that are about to come */
@@ -20,6 +23,18 @@ struct pal_state {
 
 /* Floats that a state of this model holds after so many tokens: what its file takes, without head and padding. */
 size_t pal_state_used_floats(const pal_model *model, int64_t position);
+
+/* On a device: keys and values of a layer that attends, strip by strip, each with room for the context. */
+static inline float *pal_state_cache(const pal_state *s, int layer, size_t strip) {
+    const pal_cache *k = &s->model->pages->of[layer];
+    const size_t before = k->at / (PAL_PAGE_TOKENS * sizeof(float)) + strip * k->width; /* numbers of a token */
+    return s->data + s->fixed + before * (size_t)s->context;
+}
+/* A device's state as one of the host, which is the caller's; and the other way round. */
+pal_status pal_state_bring(const pal_state *state, pal_state **out, pal_error *err);
+void pal_state_send(pal_state *state, const pal_state *host);
+/* A state of a model that is on the host, whatever the model is on. */
+pal_status pal_state_new_on_host(pal_state **out, const pal_model *model, int context, pal_error *err);
 
 /* Pages for so many more tokens, the first of which no other state holds any more: before a model runs. */
 pal_status pal_state_make_room(pal_state *state, int tokens, pal_error *err);

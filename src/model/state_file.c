@@ -110,6 +110,14 @@ static pal_status write_file(const state_header *header, const float *data, cons
 }
 
 pal_status pal_state_save_with(const pal_state *s, const void *more, size_t size, const char *path, pal_error *err) {
+    if (s->device) {
+        pal_state *host;
+        pal_status st = pal_state_bring(s, &host, err);
+        if (st) return st;
+        st = pal_state_save_with(host, more, size, path, err);
+        pal_state_free(host);
+        return st;
+    }
     const pal_pages *pages = s->model->pages;
     const bool f32 = !pages || pages->type == PAL_F32;
     state_header header = { .version = !pages ? FIXED_VERSION : f32 ? F32_VERSION : FILE_VERSION,
@@ -226,6 +234,15 @@ pal_status pal_state_load_with(pal_state *s, void **more, size_t *size, const ch
     size_t start = 0;
     *more = NULL;
     *size = 0;
+    if (s->device) {
+        pal_state *host;
+        pal_status loaded = pal_state_new_on_host(&host, s->model, s->context, err);
+        if (loaded) return loaded;
+        loaded = pal_state_load_with(host, more, size, path, err);
+        if (!loaded) pal_state_send(s, host);
+        pal_state_free(host);
+        return loaded;
+    }
     pal_status st = pal_map_open(&map, path, err);
     if (st) return st;
     st = check_file(s, &map, path, &header, &start, err);

@@ -10,7 +10,7 @@
 #include "base/half.h"
 #include "base/log.h"
 #include "base/parallel.h"
-#include "model/model.h"
+#include "model/on_device.h"
 
 enum { PIECE = 4096 }; /* values decoded at once: whole blocks, and whole rounds of the hash */
 
@@ -278,6 +278,7 @@ pal_status pal_model_retype(pal_model *m, pal_dtype type, const pal_context *cx,
     m->fingerprint = NULL;
     m->retyped = bytes;
     pal_model_bind(m);
+    if ((st = pal_model_move(m, cx, err))) return st;
     return pal_fingerprint_keep(m, err);
 }
 

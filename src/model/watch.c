@@ -65,6 +65,7 @@ size_t pal_watch_bytes(const pal_model *model) {
 
 pal_status pal_watch_check(const pal_watch *watch, const pal_model *model, pal_error *err) {
     const pal_model_config *c = &model->config;
+    if (model->on) return pal_fail(err, PAL_E_UNSUPPORTED, "memories on a device are not watched");
     if (!watch->scratch) return pal_fail(err, PAL_E_ARGUMENT, "a watch without scratch");
     if (watch->element_count < 0 || watch->element_count > PAL_ELEMENTS || watch->tokens < 0)
         return pal_fail(err, PAL_E_ARGUMENT, "a watch of %d elements over %d tokens: expected at most %d elements",
@@ -93,6 +94,7 @@ pal_status pal_work_watch(pal_work *w, int sequence, const pal_watch *watch, pal
         return pal_fail(err, PAL_E_ARGUMENT, "a watch of sequence %d: the working memory was made for %d", sequence,
                         w->options.sequences);
     if (watch && (st = pal_watch_check(watch, w->model, err))) return st;
+    if (watch && w->cx->device) return pal_fail(err, PAL_E_UNSUPPORTED, "memories on a device are not watched");
     w->watching += (watch != NULL) - (w->watches[sequence] != NULL);
     w->watches[sequence] = watch;
     return PAL_OK;

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "kernels/rotary/rotary.h"
+#include "model/on_device.h"
 
 enum { MAX_TOKENS = 1 << 24, DEFAULT_CONTEXT = 4096 };
 
@@ -75,27 +76,33 @@ static void layout_transient(pal_work *w, pal_arena *arena) {
     w->x = take_rows(arena, o->tokens, c->hidden);
     if (o->training) w->dh = take_rows(arena, o->tokens, c->hidden), w->dx = take_rows(arena, o->tokens, c->hidden);
     layout_blocks(w, arena);
-    w->rows = pal_take(arena, (size_t)o->tokens, sizeof(int));
-    w->past = pal_take(arena, (size_t)o->sequences, sizeof(int));
-    w->cu = pal_take(arena, 2, sizeof(int));
-    w->memory = pal_take(arena, (size_t)o->sequences, sizeof(float *));
-    w->paged = pal_take(arena, (size_t)o->sequences, sizeof *w->paged);
-    w->conv_window = pal_take(arena, (size_t)o->sequences, sizeof(float *));
-    w->before = pal_take(arena, (size_t)o->sequences, sizeof(float *));
-    w->watches = pal_take(arena, (size_t)o->sequences, sizeof *w->watches);
     if (o->variance) {
         int widest = 0;
         for (int i = 0; i < c->layers; i++)
             if (pal_block_remembers(&w->blocks[i]) && w->blocks[i].plan.values > widest)
                 widest = w->blocks[i].plan.values;
         w->variance = take_rows(arena, o->tokens, widest);
-        w->mean_variance = pal_take(arena, (size_t)o->sequences, sizeof(double));
     }
     if (w->turning) w->rotary = pal_take(arena, pal_rotary_table_floats(w->positions, w->turning), sizeof(float));
 }
 
-static void layout(pal_work *w, pal_arena *arena) {
+static void layout_lists(pal_work *w, pal_arena *lists) {
+    const size_t tokens = (size_t)w->options.tokens, sequences = (size_t)w->options.sequences;
+    w->rows = pal_take(lists, tokens, sizeof(int));
+    w->past = pal_take(lists, sequences, sizeof(int));
+    w->cu = pal_take(lists, 2, sizeof(int));
+    w->memory = pal_take(lists, sequences, sizeof(float *));
+    w->caches = pal_take(lists, sequences, sizeof(float *));
+    w->paged = pal_take(lists, sequences, sizeof *w->paged);
+    w->conv_window = pal_take(lists, sequences, sizeof(float *));
+    w->before = pal_take(lists, sequences, sizeof(float *));
+    w->watches = pal_take(lists, sequences, sizeof *w->watches);
+    if (w->options.variance) w->mean_variance = pal_take(lists, sequences, sizeof(double));
+}
+
+static void layout(pal_work *w, pal_arena *arena, pal_arena *lists) {
     const pal_work_options *o = &w->options;
+    layout_lists(w, lists);
     size_t before = arena->used;
     layout_kept(w, arena);
     w->plan.activations = arena->used - before;
@@ -104,12 +111,16 @@ static void layout(pal_work *w, pal_arena *arena) {
     w->plan.transient = arena->used - before;
     before = arena->used;
     const int rows = o->loss || o->training ? o->tokens : o->logits ? o->logits : o->sequences;
-    pal_head_take(&w->head, &w->model->config, rows, o->loss || o->training, o->training, arena);
+    const pal_head_use use = {
+        .rows = rows, .loss = o->loss || o->training, .training = o->training, .logits = w->cx->device != NULL
+    };
+    pal_head_take(&w->head, &w->model->config, &use, arena, lists);
     w->plan.head = arena->used - before;
     before = arena->used;
     w->scratch = pal_take(arena, w->scratch_bytes, 1);
     w->plan.scratch = arena->used - before;
-    w->plan.total = arena->used;
+    w->plan.transient += lists->used;
+    w->plan.total = arena->used + lists->used;
 }
 
 /* The largest scratch over numbers of sequences that a batch may have: rules cut few sequences differently from many.
@@ -121,7 +132,7 @@ static pal_status measure_scratch(pal_work *w, pal_error *err) {
     if (st) return st;
     int *cu = block;
     const pal_model *m = w->model;
-    size_t most = pal_head_scratch_bytes(&m->config, &m->outer, o->tokens);
+    size_t most = pal_head_scratch_bytes(&m->config, &w->layers->outer, o->tokens);
     for (int i = 0; i < m->config.layers; i++) {
         const pal_mlp_plan *mlp = &w->blocks[i].mlp_plan;
         const size_t bytes = mlp->form ? pal_mlp_scratch_bytes(mlp, o->tokens) : 0;
@@ -150,11 +161,21 @@ static void plan_block(pal_work *w, int i) {
     const pal_block_spec *spec = pal_model_block(&m->config, i);
     pal_block *b = &w->blocks[i];
     b->mixers = spec->mixers;
-    if (spec->mixers) pal_mixer_plan_make(&b->plan, &m->config, &spec->mixer[0], &m->layers[i]);
-    if (spec->mixers > 1) pal_mixer_plan_make(&b->beside.plan, &m->config, &spec->mixer[1], &m->beside[i]);
-    pal_mlp_plan_make(&b->mlp_plan, &m->config, spec, &m->layers[i]);
+    if (spec->mixers) pal_mixer_plan_make(&b->plan, &m->config, &spec->mixer[0], &w->layers->layers[i]);
+    if (spec->mixers > 1) pal_mixer_plan_make(&b->beside.plan, &m->config, &spec->mixer[1], &w->layers->beside[i]);
+    pal_mlp_plan_make(&b->mlp_plan, &m->config, spec, &w->layers->layers[i]);
     for (int k = 0; k < spec->mixers; k++)
         if (spec->mixer[k].rotary) w->turning = spec->mixer[k].rotary; /* the same in all that turn */
+}
+
+/* Which weights run: a model computes where it was opened. */
+static pal_status find_layers(pal_work *w, pal_error *err) {
+    const pal_model *m = w->model;
+    w->own = (pal_model_layers){ m->outer, m->layers, m->beside };
+    w->layers = m->on ? &m->on->layers : &w->own;
+    if (pal_model_device(m) != w->cx->device)
+        return pal_fail(err, PAL_E_ARGUMENT, "the working memory's context and the model's are of different devices");
+    return PAL_OK;
 }
 
 static pal_status begin(pal_work *w, const pal_model *model, const pal_context *cx, const pal_work_options *options,
@@ -177,9 +198,10 @@ static pal_status begin(pal_work *w, const pal_model *model, const pal_context *
     if ((st = pal_alloc_named(&block, (size_t)model->config.layers, sizeof *w->blocks, "working memory", err)))
         return st;
     w->blocks = block;
+    if ((st = find_layers(w, err))) return st;
     for (int i = 0; i < model->config.layers; i++) plan_block(w, i);
     if ((st = measure_scratch(w, err))) return st;
-    layout(w, &w->arena);
+    layout(w, &w->arena, &w->lists);
     return PAL_OK;
 }
 
@@ -194,6 +216,17 @@ pal_status pal_work_plan(pal_plan *out, const pal_model *model, const pal_contex
     return st;
 }
 
+/* Room for the numbers, where they are computed with. */
+static pal_status reserve(pal_work *w, pal_error *err) {
+    pal_arena *arena = &w->arena;
+    pal_device *device = w->cx->device;
+    void *block;
+    if (!device || arena->bad) return pal_arena_reserve(arena, "working memory", err);
+    const pal_status st = device->ops->alloc(device, &block, arena->used, "working memory", err);
+    if (!st) *arena = (pal_arena){ .base = block, .capacity = arena->used };
+    return st;
+}
+
 pal_status pal_work_new(pal_work **out, const pal_model *model, const pal_context *cx, const pal_work_options *options,
                         pal_error *err) {
     pal_status st;
@@ -204,8 +237,8 @@ pal_status pal_work_new(pal_work **out, const pal_model *model, const pal_contex
     if ((st = pal_alloc_named(&block, 1, sizeof(pal_work), "working memory", err))) return st;
     pal_work *w = block;
     if ((st = begin(w, model, cx, options, err))) goto failed;
-    if ((st = pal_arena_reserve(&w->arena, "working memory", err))) goto failed;
-    layout(w, &w->arena);
+    if ((st = pal_arena_reserve(&w->lists, "working memory", err)) || (st = reserve(w, err))) goto failed;
+    layout(w, &w->arena, &w->lists);
     pal_work_reach(w, w->options.tokens);
     static const char *const names[PAL_T_BACKWARD] = {
         "embedding",         "norm",         "projections",    "convolution", "gates", "memory",
@@ -228,7 +261,9 @@ failed:
 
 void pal_work_free(pal_work *w) {
     if (!w) return;
-    pal_arena_release(&w->arena);
+    if (w->cx->device) w->cx->device->ops->free(w->cx->device, w->arena.base);
+    else pal_arena_release(&w->arena);
+    pal_arena_release(&w->lists);
     pal_free(w->blocks);
     pal_free(w);
 }

@@ -44,10 +44,13 @@ typedef void pal_learned_fn(void *user, size_t from);
 
 struct pal_work {
     const pal_model *model;
+    const pal_model_layers *layers; /* the model's, or those on the device of cx */
+    pal_model_layers own;           /* of the model, where the CPU computes */
     const pal_context *cx;
     pal_work_options options;
     pal_plan plan;
-    pal_arena arena;
+    pal_arena arena;   /* numbers: on the device, where there is one */
+    pal_arena lists;   /* on the host */
     pal_block *blocks; /* (layers) */
     float *h;          /* (T, E) the stream after the last block */
     float *x;          /* (T, E) normed */
@@ -61,6 +64,7 @@ struct pal_work {
     size_t scratch_bytes;
     int *rows, *past, *cu;    /* (T) positions with targets, (N) tokens seen, (2) a prefill's own cu_seqlens */
     float **memory, **conv_window; /* (N) of the layer that runs */
+    float **caches;                /* (N) its keys and values on a device, when it attends */
     pal_paged *paged;              /* (N) its keys and values, when it attends */
     const float **before;     /* (N) its windows as forward found them */
     float *variance;          /* (T, values) of the layer that runs; NULL: not wanted */

@@ -11,7 +11,7 @@ PATTERN = "palimpsa-m,attention+mlp,palimpsa-m+attention,mesa,relu2"
 PLAIN = "mamba2:2,attention,mlp"
 SMALL = "--hidden 32 --heads 2 --batch 4 --lr 3e-3 --steps 24 --checkpoint-every 8 --threads 1".split()
 RECALL = ["--task", "mqar", "--seq-len", 32, "--kv-pairs", 4, "--vocab", 64, "--test-examples", 32, *SMALL]
-MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
+MPI = {"HWLOC_COMPONENTS": "-opencl", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
        "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_plm_rsh_agent": ""}
 
 

@@ -14,6 +14,7 @@ declare -A may=(
     [plot]="base format plot"
     [data]="base format text data"
     [kernels]="base kernels"
+    [device]="base kernels memory device"
     [comm]="base comm"
     [memory]="base kernels memory"
     [layers]="base kernels memory layers"
@@ -27,7 +28,7 @@ declare -A may=(
 declare -A room_of=(
     [status]=base [context]=base [view]=base [matrix]=base [batch]=base [timing]=base
     [memory]=memory [config]=layers [model]=model [state]=model [watch]=model [windows]=model [attribution]=model [surgery]=model
-    [safetensors]=format [tokenizer]=text
+    [device]=device [safetensors]=format [tokenizer]=text
     [grammar]=grammar [sampler]=infer [session]=infer [bundle]=infer [score]=eval [evaluate]=eval [train]=train [convert]=convert
 )
 bad=0

@@ -33,6 +33,9 @@ if not shutil.which("mpirun"):
     sys.exit(0)
 
 
+os.environ["HWLOC_COMPONENTS"] = "-opencl"  # its drivers in mpirun would take SIGUSR1 away
+
+
 def start(ranks, *words, by=program):
     return subprocess.Popen([*(["mpirun", "-n", str(ranks)] if ranks else []), by, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -228,6 +228,20 @@ void memory_must(pal_status st, const pal_error *err) {
     if (st) fail_msg("%s", err->text);
 }
 
+/* Blocks as a context with a device can use them, and no longer. */
+static void lend(const pal_context *cx, float *x, size_t n) {
+    pal_error err;
+    if (cx->device) memory_must(cx->device->ops->lend(cx->device, x, n * sizeof *x, &err), &err);
+}
+static void lend_all(const pal_context *cx, const memory_buffers *set) {
+    for (int i = 0; i < set->used; i++) lend(cx, set->block[i].x, set->block[i].n);
+}
+static void take_back(const pal_context *cx, const memory_buffers *set) {
+    pal_error err;
+    for (int i = 0; cx->device && i < set->used; i++) cx->device->ops->free(cx->device, set->block[i].x);
+    memory_must(pal_device_check(cx, &err), &err);
+}
+
 memory_result *memory_run_wanting(const memory_case *c, const pal_context *cx, int gap_floats, bool backward,
                                   unsigned wanted) {
     const pal_memory_rule *rule = c->rule;
@@ -244,7 +258,9 @@ memory_result *memory_run_wanting(const memory_case *c, const pal_context *cx, i
     if (rule->has_variance) run.y_var = memory_guard_output(&set, T, outputs, gap);
     if (backward) run.saved = memory_take(&set, rule->saved_floats(&c->shape));
     run.scratch = memory_take_scratch(&set, rule->scratch_bytes(cx, &c->shape, PAL_FORWARD));
+    lend_all(cx, &set);
     memory_must(pal_memory_forward(rule, cx, &run, &err), &err);
+    take_back(cx, &set);
     r->y = dense_of("y", run.y, T, outputs);
     if (rule->has_variance) r->y_var = dense_of("y_var", run.y_var, T, outputs);
     memory_read_states(c, &run.in, state, r->final);
@@ -309,6 +325,9 @@ memory_result *memory_run_pieces(const memory_case *c, const pal_context *cx, bo
     float **state = memory_make_states(c, &all.in, &fixed);
     r->y = memory_floats((size_t)c->shape.tokens * outputs);
     if (rule->has_variance) r->y_var = memory_floats((size_t)c->shape.tokens * outputs);
+    lend_all(cx, &fixed);
+    lend(cx, r->y, (size_t)c->shape.tokens * outputs);
+    if (r->y_var) lend(cx, r->y_var, (size_t)c->shape.tokens * outputs);
     for (size_t n = 0; n < N; n++) {
         const int end = c->cu[n + 1];
         for (int t = c->cu[n], length; t < end; t += length) {
@@ -335,6 +354,8 @@ memory_result *memory_run_pieces(const memory_case *c, const pal_context *cx, bo
             memory_release(&set);
         }
     }
+    take_back(cx, &fixed);
+    for (int i = 0; cx->device && i < 2; i++) cx->device->ops->free(cx->device, i ? r->y_var : r->y);
     memory_read_states(c, &all.in, state, r->final);
     memory_release(&fixed);
     pal_free(state);

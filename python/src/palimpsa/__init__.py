@@ -7,7 +7,7 @@
     y, state = palimpsa.memory.forward("gla", q, k, v, g=g, output_final_state=True)
 """
 from . import memory
-from ._library import Stopped, get_threads, set_threads, version
+from ._library import Stopped, devices, get_threads, set_threads, version
 from .model import Model, Score
 from .observe import Layer, Observation, Reading, Windows
 from .session import Generation, Session, Token
@@ -18,5 +18,5 @@ from .work import (Converted, Metric, Perplexity, Proof, Surgery, TaskResult, co
 
 __all__ = ["Converted", "Generation", "Layer", "Metric", "Model", "Observation", "Perplexity", "Proof", "Reading", "Score", "Session", "Stopped",
            "Surgery", "TaskResult", "Token", "Tokenizer", "TrainProgress", "Trained", "Windows", "convert", "evaluate",
-           "evaluate_task", "get_threads", "make_metaplastic", "memory", "set_threads", "tasks", "train", "version"]
+           "devices", "evaluate_task", "get_threads", "make_metaplastic", "memory", "set_threads", "tasks", "train", "version"]
 __version__ = "0.1.0"

@@ -56,7 +56,7 @@ _EXCEPTIONS: dict[int, type[Exception]] = {
     lib.PAL_E_UNSUPPORTED: NotImplementedError,
 }
 
-_contexts: dict[int, Any] = {}
+_contexts: dict[tuple[int, str], Any] = {}
 _lock = threading.Lock()
 _threads = 0
 _forked = False
@@ -177,17 +177,17 @@ def usable_threads(threads: int) -> int:
     return 1 if _forked else threads
 
 
-def context(threads: int | None = None) -> Any:
-    """The library's context for so many threads (None: those of set_threads)."""
+def context(threads: int | None = None, device: str = "cpu") -> Any:
+    """The library's context for so many threads (None: those of set_threads) on a device."""
     n = usable_threads(_threads if threads is None else threads)
-    made = _contexts.get(n)
+    made = _contexts.get((n, device))
     if made is None:
         if not isinstance(n, numbers.Integral) or not 0 <= n <= 1024:
             raise ValueError(f"threads is {n!r}; expected a whole number from 0 (all processors) to 1024")
         with _lock:
             err, out = ffi.new("pal_error *"), ffi.new("pal_context **")
-            check(lib.pal_context_new(out, n, ffi.NULL, err), err)
-            made = _contexts.setdefault(n, out[0])  # kept for the life of the process: there are few
+            check(lib.pal_context_new_on(out, n, ffi.NULL, device.encode(), err), err)
+            made = _contexts.setdefault((n, device), out[0])  # kept for the life of the process: there are few
     return made
 
 
@@ -200,6 +200,19 @@ def set_threads(threads: int) -> None:
 
 def get_threads() -> int:
     return int(lib.pal_context_threads(context()))
+
+
+def devices() -> list[dict[str, Any]]:
+    """What can compute in place of the CPU: `device` is the name that Model.open takes."""
+    found, count, err = ffi.new("pal_device_info[64]"), ffi.new("int *"), ffi.new("pal_error *")
+    check(lib.pal_devices(found, 64, count, err), err)
+
+    def text(field: Any) -> str:
+        return str(ffi.string(field).decode(errors="replace"))
+
+    return [{"device": f"opencl:{i}", "name": text(d.name), "platform": text(d.platform), "driver": text(d.driver),
+             "version": text(d.version), "memory_bytes": d.memory, "cpu": d.is_cpu, "usable": d.usable, "why_not": text(d.why)}
+            for i, d in enumerate(found[0:min(count[0], 64)])]
 
 
 def version() -> str:

@@ -60,15 +60,16 @@ class Model:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], tokenizer: str | os.PathLike[str] | bool | None = None, *,
-             threads: int | None = None, max_context: int = 4096, variance: bool = True) -> Model:
+             threads: int | None = None, max_context: int = 4096, variance: bool = True, device: str = "cpu") -> Model:
         """tokenizer: instead of the one that lies with the model; False: none, for models of numbers. max_context: tokens
-        that attention layers can hold. variance: of every token that is written, which costs a little."""
+        that attention layers can hold. variance: of every token that is written, which costs a little. device: where to
+        compute, "cpu", "opencl" or "opencl:N" as palimpsa.devices() counts."""
         self = object.__new__(cls)
         self.path = os.fsdecode(os.fspath(path))
         self._guard = Guard()
         self._engine: Sessions | None = None
         self._bundle = ffi.new("pal_bundle *")
-        self._cx = context(threads)
+        self._cx = context(threads, device)
         if not 1 <= max_context <= 1 << 24:
             raise ValueError(f"max_context is {max_context}; expected 1 to {1 << 24}")
         self._options = (int(max_context), bool(variance))

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 
+#include "base/device.h"
 #include "base/parallel.h"
 
 PAL_ACTIVATION_KERNELS(PAL_VARIANTS)
@@ -24,6 +25,7 @@ static void activate_backward_task(void *arg, size_t begin, size_t end, int thre
 
 void pal_activate(const pal_context *cx, const pal_activation_args *a) {
     assert(a->width >= 1 && a->x.data && a->y.data);
+    PAL_ON_DEVICE(cx, activate, a);
     activate_over_rows(cx, a, PAL_PICK(cx, activate_rows), (size_t)a->width);
 }
 
@@ -46,6 +48,7 @@ PAL_OVER_ROWS(swiglu, pal_swiglu_args, pal_swiglu_rows_fn) /* forward and backwa
 
 void pal_swiglu(const pal_context *cx, const pal_swiglu_args *a) {
     assert(a->width >= 1 && a->gate.data && a->up.data && a->y.data);
+    PAL_ON_DEVICE(cx, swiglu, a);
     swiglu_over_rows(cx, a, PAL_PICK(cx, swiglu_rows), (size_t)a->width);
 }
 
@@ -74,11 +77,13 @@ static void head_backward_task(void *arg, size_t begin, size_t end, int thread) 
 void pal_head_gate(const pal_context *cx, const pal_head_gate_args *a) {
     assert(a->heads >= 1 && a->width >= 1 && a->x.data && a->s.data && a->v.data &&
            (!a->b.data || (a->pre.data && a->c)));
+    PAL_ON_DEVICE(cx, head_gate, a);
     head_over_rows(cx, a, PAL_PICK(cx, head_gate_rows), (size_t)a->heads * (size_t)a->width);
 }
 
 void pal_head_skip(const pal_context *cx, const pal_head_gate_args *a) {
     assert(a->heads >= 1 && a->width >= 1 && a->x.data && a->o.data && a->D);
+    PAL_ON_DEVICE(cx, head_skip, a);
     head_over_rows(cx, a, PAL_PICK(cx, head_skip_rows), (size_t)a->heads * (size_t)a->width);
 }
 

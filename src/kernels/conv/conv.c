@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/device.h"
 #include "base/parallel.h"
 
 PAL_CONV_KERNELS(PAL_VARIANTS)
@@ -54,6 +55,7 @@ static void forward_task(void *arg, size_t first, size_t last, int thread) {
 void pal_conv_silu(const pal_context *cx, const pal_conv_args *a) {
     assert(a->sequences >= 1 && a->channels >= 1 && a->taps >= 1 && a->taps <= PAL_CONV_MAX_TAPS && a->w && a->x.data &&
            a->y.data);
+    PAL_ON_DEVICE(cx, conv_silu, a);
     forward_job job = { .a = a, .strip = PAL_PICK(cx, conv_strip) };
     const size_t items = (size_t)a->sequences * (size_t)strips_of(a);
     const size_t elements = (size_t)tokens_of(a) * (size_t)a->channels / items; /* of an item, on average */

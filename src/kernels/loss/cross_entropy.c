@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/device.h"
 #include "base/parallel.h"
 
 PAL_VARIANTS(cross_entropy_rows)
@@ -52,7 +53,8 @@ static void loss_task(void *arg, size_t begin, size_t end, int thread) {
 double pal_cross_entropy(const pal_context *cx, const pal_cross_entropy_args *a) {
     assert(a->vocab >= 1 && a->logits.data && a->labels && a->nll);
     loss_job job = { .a = a, .rows = PAL_PICK(cx, cross_entropy_rows) };
-    pal_parallel_ranges(cx, a->rows, pal_row_grain((size_t)a->vocab), loss_task, &job);
+    if (cx->device) cx->device->ops->cross_entropy(cx->device, a);
+    else pal_parallel_ranges(cx, a->rows, pal_row_grain((size_t)a->vocab), loss_task, &job);
     double sum = 0;
     for (size_t t = 0; t < a->rows; t++) sum += (double)a->nll[t];
     return sum;

@@ -4,6 +4,7 @@
 #include <assert.h>
 
 #include "base/arena.h"
+#include "base/device.h"
 #include "base/parallel.h"
 
 PAL_VARIANTS(matvec_f32)
@@ -79,6 +80,7 @@ static void matvec_task(void *arg, size_t begin, size_t end, int thread) {
 
 void pal_matvec(const pal_context *cx, const pal_matvec_args *a) {
     enum { TASKS = 2 }; /* of a thread: enough to share out what a disturbed thread leaves; more of them cost time */
+    PAL_ON_DEVICE(cx, product, a, true);
     const size_t out = (size_t)a->w->rows;
     matvec_job m = { .job = { .a = a },
                      .outputs = (pal_matvec_fn *)pal_variant_best(pal_matvec_variants(a->w->type), cx->features) };

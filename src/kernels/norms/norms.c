@@ -4,6 +4,7 @@
 
 #include <assert.h>
 
+#include "base/device.h"
 #include "base/parallel.h"
 
 PAL_NORM_KERNELS(PAL_VARIANTS)
@@ -29,6 +30,7 @@ static void rmsnorm_backward_task(void *arg, size_t begin, size_t end, int threa
 
 void pal_rmsnorm(const pal_context *cx, const pal_rmsnorm_args *a) {
     assert(a->groups >= 1 && a->width >= 1 && a->x.data && a->y.data && a->w && (!a->gate || a->z.data));
+    PAL_ON_DEVICE(cx, rmsnorm, a);
     rmsnorm_over_rows(cx, a, PAL_PICK(cx, rmsnorm_rows), (size_t)a->groups * (size_t)a->width);
 }
 
@@ -65,6 +67,7 @@ static void layernorm_backward_task(void *arg, size_t begin, size_t end, int thr
 
 void pal_layernorm(const pal_context *cx, const pal_layernorm_args *a) {
     assert(a->width >= 1 && a->x.data && a->y.data && a->w && a->b);
+    PAL_ON_DEVICE(cx, layernorm, a);
     layernorm_over_rows(cx, a, PAL_PICK(cx, layernorm_rows), (size_t)a->width);
 }
 
@@ -85,6 +88,7 @@ PAL_OVER_ROWS(l2norm, pal_l2norm_args, pal_l2norm_rows_fn) /* forward and backwa
 
 void pal_l2norm(const pal_context *cx, const pal_l2norm_args *a) {
     assert(a->groups >= 1 && a->width >= 1 && a->x.data && a->y.data);
+    PAL_ON_DEVICE(cx, l2norm, a);
     l2norm_over_rows(cx, a, PAL_PICK(cx, l2norm_rows), (size_t)a->groups * (size_t)a->width);
 }
 

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 
+#include "base/device.h"
 #include "base/parallel.h"
 #include "kernels/matmul/matmul.h"
 
@@ -78,6 +79,7 @@ static void product_of_blocks(const pal_context *cx, const pal_matvec_args *a, p
 }
 
 void pal_product(const pal_context *cx, const pal_matvec_args *a) {
+    PAL_ON_DEVICE(cx, product, a, false);
     pal_product_blocks_fn *const blocks = PAL_PICK(cx, product_blocks);
     if (pal_dtype_values(a->w->type) > 1 && blocks != pal_product_blocks_ref) { /* the reference is for tests */
         product_of_blocks(cx, a, blocks);
@@ -104,6 +106,7 @@ void pal_product(const pal_context *cx, const pal_matvec_args *a) {
 
 void pal_gather_rows(const pal_context *cx, const pal_matrix *w, const int32_t *ids, size_t count, float *out,
                      size_t ld) {
+    PAL_ON_DEVICE(cx, gather_rows, w, ids, count, out, ld);
     decode_job job = { .w = w, .decode = PAL_PICK(cx, decode_rows), .ids = ids, .out = out, .ld = ld };
     pal_parallel_ranges(cx, count, 64, gather_task, &job);
 }

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <math.h>
 
+#include "base/device.h"
 #include "base/parallel.h"
 
 PAL_VARIANTS(rotary_token)
@@ -39,10 +40,25 @@ static void table_task(void *arg, size_t begin, size_t end, int thread) {
     }
 }
 
+/* Angles need more digits than a device may have: rows are made here and sent there. */
+static void send_table(pal_device *device, const table_job *job, int positions) {
+    enum { FLOATS = 16384 };
+    float rows[FLOATS];
+    const int width = job->width, most = FLOATS / width;
+    assert(most > 0);
+    for (int p = 0; p < positions; p += most) {
+        table_job piece = { .table = rows, .first = job->first + p, .width = width, .theta = job->theta };
+        const size_t n = (size_t)(positions - p < most ? positions - p : most);
+        table_task(&piece, 0, n, 0);
+        device->ops->upload(device, job->table + (size_t)p * (size_t)width, rows, n * (size_t)width * sizeof *rows);
+    }
+}
+
 void pal_rotary_table(const pal_context *cx, float *table, int first, int positions, int width, double theta) {
     assert(width >= 2 && width % 2 == 0 && positions >= 0);
     table_job job = { .table = table, .first = first, .width = width, .theta = theta };
-    pal_parallel_ranges(cx, (size_t)positions, 16, table_task, &job);
+    if (cx->device) send_table(cx->device, &job, positions);
+    else pal_parallel_ranges(cx, (size_t)positions, 16, table_task, &job);
 }
 
 typedef struct {
@@ -74,6 +90,7 @@ static void rotary_task(void *arg, size_t begin, size_t end, int thread) {
 static void rotate(const pal_context *cx, const pal_rotary_args *a, float sign, pal_const_view from, pal_view to) {
     assert(a->sequences >= 1 && a->heads >= 1 && a->width >= 2 && a->width % 2 == 0 && a->table && from.data &&
            to.data);
+    PAL_ON_DEVICE(cx, rotary, a, sign, from, to);
     rotary_job job = { .a = a, .token = PAL_PICK(cx, rotary_token), .sign = sign, .from = from, .to = to };
     const size_t tokens = (size_t)pal_sequence_begin(a->cu_seqlens, a->sequences);
     pal_parallel_ranges(cx, tokens, pal_row_grain((size_t)a->heads * (size_t)a->width), rotary_task, &job);
