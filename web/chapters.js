@@ -135,7 +135,7 @@ async function writeStage(host, context) {
         pairs: 4,
         length: 16,
         tokens: 8,
-        start: 2,
+        start: 4,
         drawn({ p, now, before, rows, columns, most, ids, first }) {
             const old = before ?? new Float32Array(rows * columns),
                 seen = now ?? new Float32Array(rows * columns),
@@ -154,7 +154,7 @@ async function writeStage(host, context) {
         },
     });
     host.append(words, h('div', { class: 'side-by-side' }, change.element, memory.element));
-    await go(2);
+    await go(4);
 }
 
 // ---- reading back
