@@ -59,6 +59,12 @@ def talk(b, base, folder):
     b.key("\ue014")
     b.wait("the arrow key's token", "return document.querySelector('#text .t.on')?.dataset.i === '6'", seconds=5)
     check(b.js("return document.querySelectorAll('.token-card .bars')[0].children.length") >= 15, "five alternatives")
+    # What every layer reads there: the whole stack, and what the server says of it.
+    rows = b.wait("what every layer reads", "return import('/app.js').then(({ app }) => { const n = document.querySelectorAll('.stack-row').length; return n && n === app.current.recording.layers.length && n; })")
+    server = json.loads(ask(base, "/v1/attribution", {"model": s["model"], "prompt": s["ids"][:7]})[1])
+    check(rows == len(server["layers"]) and all(abs(sum(head) - 1) < 1e-3 for layer in server["layers"] for head in layer["shares"]), "the shares of every layer add up")
+    shown = b.js("return Promise.all([import('/app.js'), import('/reading.js')]).then(([{ app }, { readingOf }]) => readingOf(app.current.recording))")
+    check(shown["token"] == 6 and shown["layers"] == server["layers"], "the page has the server's shares")
 
     # Fork, then roll back: conversations and memories on the server.
     choose_token(b, 11)
