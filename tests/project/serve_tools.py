@@ -168,8 +168,15 @@ with tempfile.TemporaryDirectory() as folder:
         here = pathlib.Path(folder, family)
         here.mkdir()
         model = tool_model(here, (TEMPLATES / f"{family}.jinja").read_text(), marks)
-        if family == "json_tags":  # every way through the program keeps the template
-            run("convert", model, here / "model.gguf", "--to", "gguf")
+        if family == "json_tags":  # every way through the program keeps the template, which is a file at first
+            config = json.loads((model / "tokenizer_config.json").read_text())
+            (model / "chat_template.jinja").write_text(config.pop("chat_template"))
+            (model / "tokenizer_config.json").write_text(json.dumps(config))
+            run("train", "--task", "text", "--model", model, "--data", here / "shards", "--row", 64, "--context", 64, "--batch", 1, "--steps", 1, "--out", here / "again")
+            run("convert", here / "again", here / "directory", "--to", "palimpsa")
+            run("convert", here / "directory", here / "first.gguf", "--to", "gguf")
+            run("convert", here / "first.gguf", here / "back", "--to", "palimpsa")
+            run("convert", here / "back", here / "model.gguf", "--to", "gguf", "--dtype", "f16")
             model = here / "model.gguf"
         with serving(model) as s:
             loop(s, family)
