@@ -249,19 +249,26 @@ typedef struct {
     uint32_t vocab, recent_count, recent[PAL_RECENT];
 } session_record;
 
-pal_status pal_session_save(pal_session *s, const char *path, pal_error *err) {
+pal_status pal_session_record(const pal_session *s, pal_bytes *out, pal_error *err) {
     const size_t vocab = (size_t)s->engine->vocab, size = sizeof(session_record) + (vocab + 7) / 8;
-    void *block;
-    pal_status st;
-    pal_session_stop(s);
-    if ((st = pal_alloc_named(&block, size, 1, "a session's file", err))) return st;
     session_record record = { .vocab = (uint32_t)vocab, .recent_count = (uint32_t)s->recent_count };
+    const pal_status st = pal_bytes_reserve(out, size, err);
+    if (st) return st;
     memcpy(record.recent, s->recent, s->recent_count * sizeof *s->recent);
-    memcpy(block, &record, sizeof record);
-    unsigned char *bits = (unsigned char *)block + sizeof record;
+    memcpy(out->data, &record, sizeof record);
+    unsigned char *bits = out->data + sizeof record;
+    memset(bits, 0, size - sizeof record);
     for (size_t i = 0; i < vocab; i++) bits[i / 8] |= (unsigned char)((s->seen[i] != 0) << i % 8);
-    st = pal_state_save_with(s->state, block, size, path, err);
-    pal_free(block);
+    out->size = size;
+    return PAL_OK;
+}
+
+pal_status pal_session_save(pal_session *s, const char *path, pal_error *err) {
+    pal_bytes record = { 0 };
+    pal_session_stop(s);
+    pal_status st = pal_session_record(s, &record, err);
+    if (!st) st = pal_state_save_with(s->state, record.data, record.size, path, err);
+    pal_bytes_free(&record);
     return st;
 }
 
@@ -279,19 +286,31 @@ static bool take_record(pal_session *s, const unsigned char *bytes, size_t size)
     return true;
 }
 
+/* Its state is there. */
+static void continue_from(pal_session *s, const void *record, size_t size) {
+    const int32_t pending = pal_state_pending(s->state);
+    memset(s->seen, 0, (size_t)s->engine->vocab);
+    s->recent_count = 0;
+    s->finish = PAL_FINISH_NOT;
+    if (!take_record(s, record, size) && pending >= 0 && pending < s->engine->vocab)
+        pal_session_note(s, (uint32_t)pending);
+    pal_session_follow(s);
+}
+
 pal_status pal_session_load(pal_session *s, const char *path, pal_error *err) {
     void *more;
     size_t size;
     pal_session_stop(s);
     const pal_status st = pal_state_load_with(s->state, &more, &size, path, err);
     if (st) return st;
-    memset(s->seen, 0, (size_t)s->engine->vocab);
-    s->recent_count = 0;
-    s->finish = PAL_FINISH_NOT;
-    const int32_t pending = pal_state_pending(s->state);
-    if (!take_record(s, more, size) && pending >= 0 && pending < s->engine->vocab)
-        pal_session_note(s, (uint32_t)pending);
+    continue_from(s, more, size);
     pal_free(more);
-    pal_session_follow(s);
     return PAL_OK;
+}
+
+pal_status pal_session_resume(pal_session *s, const pal_state *state, pal_slice record, pal_error *err) {
+    pal_session_stop(s);
+    const pal_status st = pal_state_copy(s->state, state, err);
+    if (!st) continue_from(s, record.data, record.size);
+    return st;
 }

@@ -85,6 +85,9 @@ int32_t pal_sampler_pick_allowed(pal_sampler *sampler, const pal_sampling *sampl
 /* The bytes that an engine takes besides weights and sessions: working memory and logits. */
 pal_status pal_engine_plan(size_t *bytes, const pal_model *model, const pal_context *cx, pal_engine_options options,
                            pal_error *err);
+/* What a session's file has after the state; and a session as after loading a file of a state and that. */
+pal_status pal_session_record(const pal_session *s, pal_bytes *out, pal_error *err);
+pal_status pal_session_resume(pal_session *s, const pal_state *state, pal_slice record, pal_error *err);
 /* A token has become part of the text. */
 void pal_session_note(pal_session *s, uint32_t id);
 /* ... and those of the prompt before `end`, as far as they were not before. */

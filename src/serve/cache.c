@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "infer/session.h"
 #include "serve/inside.h"
 #include "text/strings.h"
 
@@ -15,6 +16,7 @@ enum { SHORTEST = 16 }; /* tokens that are worth a copy */
 
 void serve_snapshot_free(serve_snapshot *e) {
     pal_ids_free(&e->ids);
+    pal_bytes_free(&e->record);
     pal_state_free(e->state);
     pal_free(e);
 }
@@ -66,7 +68,7 @@ const pal_state *serve_cache_find(pal_server *s, const serve_model *model, const
     serve_cache *c = &s->cache;
     serve_snapshot **best = NULL;
     for (serve_snapshot **at = &c->list; *at; at = &(*at)->next)
-        if ((*at)->model == model && (*at)->ids.count < count && (!best || (*at)->ids.count > (*best)->ids.count) &&
+        if ((*at)->model == model && !(*at)->version && (*at)->ids.count < count && (!best || (*at)->ids.count > (*best)->ids.count) &&
             begins_with(ids, count, &(*at)->ids))
             best = at;
     serve_snapshot *kept =
@@ -77,29 +79,58 @@ const pal_state *serve_cache_find(pal_server *s, const serve_model *model, const
     return c->list->state;
 }
 
+/* A copy of a state, the most recently used; NULL: the budget has no room, or there is no memory: then it is read again.
+ * bytes: what it takes besides the fixed part. */
+static serve_snapshot *add_copy(pal_server *s, const serve_model *model, const pal_state *state, size_t bytes) {
+    if (!serve_cache_shrink(s, model->fixed_bytes + bytes)) return NULL;
+    serve_snapshot *e = pal_alloc(1, sizeof *e);
+    if (!e) return NULL;
+    *e = (serve_snapshot){ .model = model, .bytes = model->fixed_bytes + bytes, .cached = true };
+    if (pal_state_new(&e->state, model->bundle.model, model->context ? model->context : 1, NULL) ||
+        pal_state_copy(e->state, state, NULL)) {
+        serve_snapshot_free(e);
+        return NULL;
+    }
+    add(&s->cache, e);
+    return e;
+}
+
 void serve_cache_put(pal_server *s, const serve_model *model, const uint32_t *ids, size_t count, const pal_state *state,
                      bool file) {
     serve_cache *c = &s->cache;
-    const size_t bytes = model->fixed_bytes + count * sizeof *ids;
+    pal_ids own = { 0 };
     if (count < SHORTEST) return;
     for (serve_snapshot **at = &c->list; *at; at = &(*at)->next)
-        if ((*at)->model == model && (*at)->ids.count == count && begins_with(ids, count, &(*at)->ids)) {
+        if ((*at)->model == model && !(*at)->version && (*at)->ids.count == count &&
+            begins_with(ids, count, &(*at)->ids)) {
             serve_snapshot *e = use(c, at);
             if (file && c->keep) serve_keep_write(c->keep, e);
             return;
         }
-    if (!serve_cache_shrink(s, bytes)) return; /* then it is read again, as without memory */
-    serve_snapshot *e = pal_alloc(1, sizeof *e);
-    if (!e) return;
-    *e = (serve_snapshot){ .model = model, .bytes = bytes, .cached = true };
-    if (pal_state_new(&e->state, model->bundle.model, model->context ? model->context : 1, NULL) ||
-        pal_ids_reserve(&e->ids, count, NULL) || pal_state_copy(e->state, state, NULL)) {
-        serve_snapshot_free(e);
+    if (pal_ids_reserve(&own, count, NULL)) return;
+    serve_snapshot *e = add_copy(s, model, state, count * sizeof *ids);
+    if (!e) {
+        pal_ids_free(&own);
         return;
     }
     (void)pal_state_set_pending(e->state, -1, NULL);
-    memcpy(e->ids.data, ids, count * sizeof *ids);
-    e->ids.count = count;
-    add(c, e);
+    memcpy(own.data, ids, count * sizeof *ids);
+    own.count = count;
+    e->ids = own;
     if (file && c->keep) serve_keep_write(c->keep, e);
+}
+
+const serve_snapshot *serve_cache_find_saved(pal_server *s, const serve_model *model, uint64_t version) {
+    serve_cache *c = &s->cache;
+    for (serve_snapshot **at = &c->list; *at; at = &(*at)->next)
+        if ((*at)->model == model && (*at)->version == version) return use(c, at);
+    return NULL;
+}
+
+void serve_cache_put_saved(pal_server *s, const serve_model *model, uint64_t version, const pal_session *session) {
+    pal_bytes record = { 0 };
+    if (!s->options.cache_distance || pal_session_record(session, &record, NULL)) return;
+    serve_snapshot *e = add_copy(s, model, pal_session_state(session), record.size);
+    if (e) e->version = version, e->record = record;
+    else pal_bytes_free(&record);
 }

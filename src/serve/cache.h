@@ -3,18 +3,20 @@
 #ifndef PAL_SERVE_CACHE_H
 #define PAL_SERVE_CACHE_H
 
-#include "palimpsa/state.h"
+#include "palimpsa/session.h"
 #include "palimpsa/tokenizer.h"
 
 typedef struct pal_server pal_server;
 typedef struct serve_model serve_model;
 typedef struct serve_keep serve_keep;
 
-/* A state that has read ids, and nothing is pending. Its pages of keys and values are other states' too. */
+/* A state that has read ids, and nothing is pending; or that of a saved memory's file, with what the file has besides. Its pages of keys and values are other states' too. */
 typedef struct serve_snapshot {
     struct serve_snapshot *next; /* in the cache; more recently used ones first */
     const serve_model *model;
     pal_ids ids;
+    uint64_t version; /* of a saved memory's file; 0: not of one */
+    pal_bytes record;
     pal_state *state;
     size_t bytes;                 /* without pages */
     bool cached, queued, written; /* by keep.c: waits to be written, or has been; with its lock */
@@ -34,6 +36,9 @@ const pal_state *serve_cache_find(pal_server *s, const serve_model *model, const
  * asked for. */
 void serve_cache_put(pal_server *s, const serve_model *model, const uint32_t *ids, size_t count, const pal_state *state,
                      bool file);
+/* The same of saved memories. */
+const serve_snapshot *serve_cache_find_saved(pal_server *s, const serve_model *model, uint64_t version);
+void serve_cache_put_saved(pal_server *s, const serve_model *model, uint64_t version, const pal_session *session);
 /* Drops what was not used for longest until the budget has room for `more` bytes; false: it never has. */
 bool serve_cache_shrink(pal_server *s, size_t more);
 void serve_cache_empty(serve_cache *cache);

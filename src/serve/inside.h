@@ -54,6 +54,7 @@ typedef struct serve_mark {
     int64_t tokens;
     time_t created;
     size_t bytes;
+    uint64_t version; /* of the file, as a memory's */
 } serve_mark;
 
 /* A memory that is kept: a file DIR/ID.state with the state, which is never changed but replaced, and DIR/ID.json with
@@ -69,6 +70,7 @@ typedef struct serve_memory {
     time_t created, changed;
     int64_t tokens;
     size_t bytes;
+    uint64_t version; /* of its file: the same for files that are the same file; 0: being made */
     serve_mark *marks;
     size_t mark_count, mark_room;
     int next_mark;

@@ -182,8 +182,10 @@ serve_result serve_memory_rollback(serve_exchange *x) {
         pal_error err;
         serve_memory_path(x->server, m, mark->number, from);
         serve_memory_path(x->server, m, 0, to);
+        const uint64_t version = mark->version;
         pal_status st = serve_memory_link(x->server, from, to, &err);
         if (!st) st = serve_memory_keep(x->server, m, &err);
+        if (!st) m->version = version;
         f.result = answer(x, m, st, st ? 500 : 200, &err);
     }
     json_decref(root);
@@ -234,7 +236,7 @@ static serve_memory *fork_of(serve_fields *f, const char *name) {
         serve_memory_path(s, parent, mark ? mark->number : 0, from);
         serve_memory_path(s, m, 0, to);
         if ((st = serve_memory_link(s, from, to, &err))) serve_memory_leave(s, m);
-        else m->has_file = true;
+        else m->has_file = true, m->version = mark ? mark->version : parent->version;
     }
     pthread_mutex_unlock(&s->lock);
     if (!m) f->result = no_room(x, model, status);
@@ -303,7 +305,9 @@ static serve_result make(serve_fields *f) {
     if (!reads && !empty) {
         pal_error err;
         pthread_mutex_lock(&s->lock);
+        const uint64_t version = m->version; /* of the file that it shares */
         const pal_status st = serve_memory_keep(s, m, &err);
+        m->version = version;
         json_t *value = serve_memory_json(m);
         serve_memory_leave(s, m);
         pthread_mutex_unlock(&s->lock);

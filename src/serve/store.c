@@ -206,6 +206,7 @@ static pal_status look(pal_server *s, serve_memory *m, pal_error *err) {
     m->tokens = head.tokens;
     m->fingerprint = head.fingerprint;
     m->has_file = true;
+    m->version = ++s->next_id;
     return PAL_OK;
 }
 
@@ -230,7 +231,8 @@ pal_status serve_mark_add(pal_server *s, serve_memory *m, const char *name, int 
     *status = 500;
     if ((st = pal_grow((void **)&m->marks, &m->mark_room, m->mark_count, m->mark_count + 1, sizeof *m->marks, err)))
         return st;
-    serve_mark mark = { .number = m->next_mark, .tokens = m->tokens, .created = time(NULL), .bytes = m->bytes };
+    serve_mark mark = { .number = m->next_mark, .tokens = m->tokens, .created = time(NULL), .bytes = m->bytes,
+                       .version = m->version };
     snprintf(mark.name, sizeof mark.name, "%s", name);
     serve_memory_path(s, m, 0, from);
     serve_memory_path(s, m, mark.number, to);
@@ -280,6 +282,7 @@ static bool read_marks(pal_server *s, serve_memory *m, const json_t *list) {
         *mark = (serve_mark){ .number = (int)number,
                               .tokens = head.tokens,
                               .bytes = head.bytes,
+                              .version = ++s->next_id,
                               .created = (time_t)json_integer_value(json_object_get(one, "created")) };
         snprintf(mark->name, sizeof mark->name, "%s", name);
         s->store.used += mark->bytes;

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/map.h"
 #include "format/json.h"
+#include "infer/session.h"
 #include "model/state.h"
 #include "serve/inside.h"
 #include "text/strings.h"
@@ -269,7 +270,14 @@ static void keep_memory(serve_text *t) {
     pthread_mutex_unlock(&s->lock);
     const pal_status saved = job->update ? pal_session_save(t->session, path, &err) : pal_sync_file(path, &err);
     pthread_mutex_lock(&s->lock);
-    if (saved || serve_memory_keep(s, m, &err))
+    const pal_status st = saved ? saved : serve_memory_keep(s, m, &err);
+    if (!st && job->update) {
+        const uint64_t version = m->version;
+        pthread_mutex_unlock(&s->lock);
+        serve_cache_put_saved(s, job->model, version, t->session);
+        pthread_mutex_lock(&s->lock);
+    }
+    if (st)
         fail_text(t, strstr(err.text, strerror(ENOSPC)) || strstr(err.text, strerror(EDQUOT)) ? 507 : 500, err.text);
 }
 
@@ -378,9 +386,14 @@ static pal_status load_memory(serve_text *t, pal_error *err) {
                         job->memory->id, (long long)job->memory->tokens, room);
     }
     serve_memory_path(s, job->memory, 0, path);
+    const uint64_t version = job->memory->version;
+    const serve_snapshot *known = version ? serve_cache_find_saved(s, job->model, version) : NULL;
+    if (known)
+        return pal_session_resume(t->session, known->state, (pal_slice){ known->record.data, known->record.size }, err);
     pthread_mutex_unlock(&s->lock);
     const pal_status st = pal_session_load(t->session, path, err);
     pthread_mutex_lock(&s->lock);
+    if (!st && version && version == job->memory->version) serve_cache_put_saved(s, job->model, version, t->session);
     if (st && job->memory->deleted) { /* meanwhile */
         t->status = 404;
         return pal_fail(err, PAL_E_ARGUMENT, "memory %s was deleted", job->memory->id);
