@@ -208,6 +208,16 @@ with tempfile.TemporaryDirectory() as folder:
     # A run directory is a tokenizer, too.
     assert run("tokenize", "--tokenizer", folder / "run", "--encode", "fox") == run("tokenize", "--tokenizer", hybrid, "--encode", "fox")
 
+    # A place to return to, for models of both kinds: what follows a mark follows it again.
+    for model in (hybrid, attention):
+        typed = "one two\n/mark here\nthree\nfour\n/back here\nthree\n/back there\n/mark\n/quit\n"
+        talk = subprocess.run([program, "generate", str(model), "--tokenizer", "bytes", "--interactive", "--max-tokens", "9", "--temperature", "0", "--ignore-eos"], capture_output=True, input=typed.encode())
+        said = talk.stderr.decode(errors="replace").split("\n")
+        places = [line for line in said if line.startswith("[here: ")]
+        sizes = [line.split(", ")[1] for line in said if line.startswith("[memory ")]
+        assert talk.returncode == 0 and len(places) == 2 and places[0] == places[1] and sizes[1] == sizes[3] != sizes[2], said
+        assert "[no mark is called 'there']" in said and "[a mark's name has 1 to 63 bytes]" in said, said
+
     # Attention has a limit, which has a name.
     assert "--max-context" in run("generate", attention, "--tokenizer", "bytes", "--prompt", "x" * 50, "--max-context", 20, code=2)
     assert json.loads(run("generate", attention, "--tokenizer", "bytes", "--prompt", "x", "--max-context", 20, "--json"))["finish"] == "context"

@@ -247,6 +247,12 @@ def memories_fork_and_roll_back(s):
     s.complete(prompt="something else", memory=m["id"], update_memory=True, **ask)
     s.post(f"/v1/memories/{m['id']}/rollback", mark="before")
     assert said(s.complete(prompt=text[500:560], memory=m["id"], **ask)) == whole
+    s.complete(prompt="something else again", memory=branch["id"], update_memory=True, **ask)
+    again = s.post("/v1/memories", **{"from": m["id"], "mark": "before"})
+    for _ in range(2):  # from RAM, each memory with its own text
+        assert said(s.complete(prompt=text[500:560], memory=again["id"], **ask)) == whole
+    changed = s.get(f"/v1/memories/{branch['id']}")["tokens"]
+    assert changed == 500 + len("something else again") + 8, changed
 
 
 def main():

@@ -205,6 +205,42 @@ static void a_file_in_another_type_is_refused_and_nothing_of_it_is_loaded(void *
     test_remove(root);
 }
 
+/* A quarter of a million tokens: a fork takes no page, a step of either sees all of them, and files hold them. */
+static void forks_of_a_text_of_258_thousand_tokens_are_cheap(void **state) {
+    (void)state;
+    enum { LONG = 258000 };
+    char root[256], path[512];
+    test_directory(root);
+    test_join(path, root, "state");
+    pal_model *model = test_model(&test_kinds[from_kind(0)], PAL_FOR_INFERENCE, cx);
+    pal_work *work;
+    pal_state *s[3];
+    float logits[2 * MOST_ROWS], loaded[MOST_ROWS];
+    const int32_t ids[2] = { 3, 3 };
+    OK(pal_model_keep_as(model, PAL_F16, err));
+    OK(pal_work_new(&work, model, cx, &(pal_work_options){ .tokens = 2, .sequences = 2, .context = LONG + 100 }, err));
+    for (int i = 0; i < 3; i++) OK(pal_state_new(&s[i], model, LONG + 100, err));
+    OK(pal_state_make_room(s[0], LONG, err)); /* zeros: reading them all would take minutes */
+    s[0]->position = LONG;
+    const size_t before = atomic_load(&model->pages->count);
+    assert_int_equal(before, (LONG + PAGE - 1) / PAGE);
+    OK(pal_state_copy(s[1], s[0], err));
+    assert_int_equal(atomic_load(&model->pages->count), before);
+    OK(pal_state_save(s[0], path, err));
+    OK(pal_model_step(model, work, s, 2, ids, logits, err));
+    assert_int_equal(atomic_load(&model->pages->count), before + 1);
+    const size_t rows = (size_t)pal_model_config_of(model)->vocab_rows;
+    test_same_bits("a fork", logits, logits + rows, rows);
+    OK(pal_state_load(s[2], path, err));
+    OK(pal_model_step(model, work, &s[2], 1, ids, loaded, err));
+    test_same_bits("from a file", loaded, logits, rows);
+    for (int i = 0; i < 3; i++) pal_state_free(s[i]);
+    assert_int_equal(atomic_load(&model->pages->count), 0);
+    pal_work_free(work);
+    pal_model_close(model);
+    test_remove(root);
+}
+
 static void without_memory_for_a_page_a_state_stays_as_it_was(void **state) {
     (void)state;
     for (size_t k = from_kind(0); k < test_kind_count; k = from_kind(k + 1)) {
@@ -360,6 +396,7 @@ int main(void) {
         cmocka_unit_test(rolling_back_across_pages_leaves_nothing_of_what_came_after),
         cmocka_unit_test(states_in_every_type_are_saved_and_loaded_at_the_borders_of_pages),
         cmocka_unit_test(a_file_in_another_type_is_refused_and_nothing_of_it_is_loaded),
+        cmocka_unit_test(forks_of_a_text_of_258_thousand_tokens_are_cheap),
         cmocka_unit_test(without_memory_for_a_page_a_state_stays_as_it_was),
         cmocka_unit_test(attention_over_pages_is_attention_over_one_block),
         cmocka_unit_test(threads_may_share_pages),
