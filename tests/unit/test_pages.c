@@ -343,7 +343,7 @@ static void attention_over_pages_is_attention_over_one_block(void **state) {
         { 70, 1, 32, false, PAL_F32, 0 },
     };
     for (TEST_LEVELS(level))
-        for (int threads = 1; threads < 6; threads += 2) {
+        for (int threads = 1; threads < 4; threads += 2) {
             pal_context *on = test_context(threads, pal_cpu_level_name(level));
             for (size_t i = 0; i < PAL_COUNT(cases); i++) attend_over_pages(&cases[i], on);
             pal_context_free(on);
