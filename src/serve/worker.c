@@ -408,7 +408,7 @@ static bool may_start(const serve_text *t) {
     return first == t || t->job->memory || first->read || first->done || t->prompt->count < 2;
 }
 
-/* What need not be read, because another text has read it. */
+/* What need not be read, because another text has read it. With the lock. */
 static void begin_known(serve_text *t, pal_session_options *o) {
     serve_job *job = t->job;
     const serve_text *first = first_of(t);
@@ -428,8 +428,10 @@ static void begin_known(serve_text *t, pal_session_options *o) {
         o->prompt_logprobs = false;
     } else if (job->caches) {
         const size_t most = job->observe ? serve_observe_known(job->observe) : t->prompt->count;
+        pthread_mutex_unlock(&job->server->lock); /* it may come from a file */
         o->known = serve_cache_find(job->server, job->model, t->prompt->data,
                                     most < t->prompt->count ? most : t->prompt->count);
+        pthread_mutex_lock(&job->server->lock);
         if (o->known && first == t) job->cached_tokens += pal_state_position(o->known);
         t->read = o->known && (size_t)pal_state_position(o->known) + 1 == t->prompt->count;
         if (t->read) share(job, o->known);
