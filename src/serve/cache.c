@@ -68,8 +68,8 @@ const pal_state *serve_cache_find(pal_server *s, const serve_model *model, const
     serve_cache *c = &s->cache;
     serve_snapshot **best = NULL;
     for (serve_snapshot **at = &c->list; *at; at = &(*at)->next)
-        if ((*at)->model == model && !(*at)->version && (*at)->ids.count < count && (!best || (*at)->ids.count > (*best)->ids.count) &&
-            begins_with(ids, count, &(*at)->ids))
+        if ((*at)->model == model && !(*at)->version && (*at)->ids.count < count &&
+            (!best || (*at)->ids.count > (*best)->ids.count) && begins_with(ids, count, &(*at)->ids))
             best = at;
     serve_snapshot *kept =
         c->keep ? serve_keep_find(c->keep, c, model, ids, count, best ? (*best)->ids.count : SHORTEST - 1) : NULL;
@@ -79,8 +79,8 @@ const pal_state *serve_cache_find(pal_server *s, const serve_model *model, const
     return c->list->state;
 }
 
-/* A copy of a state, the most recently used; NULL: the budget has no room, or there is no memory: then it is read again.
- * bytes: what it takes besides the fixed part. */
+/* A copy of a state, the most recently used; NULL: the budget or RAM has no room, then it is read again. bytes: what it
+ * takes besides the fixed part. */
 static serve_snapshot *add_copy(pal_server *s, const serve_model *model, const pal_state *state, size_t bytes) {
     if (!serve_cache_shrink(s, model->fixed_bytes + bytes)) return NULL;
     serve_snapshot *e = pal_alloc(1, sizeof *e);

@@ -10,7 +10,8 @@ typedef struct pal_server pal_server;
 typedef struct serve_model serve_model;
 typedef struct serve_keep serve_keep;
 
-/* A state that has read ids, and nothing is pending; or that of a saved memory's file, with what the file has besides. Its pages of keys and values are other states' too. */
+/* A state that has read ids, and nothing is pending; or that of a saved memory's file, with what the file has besides.
+ * Its pages of keys and values are other states' too. */
 typedef struct serve_snapshot {
     struct serve_snapshot *next; /* in the cache; more recently used ones first */
     const serve_model *model;
