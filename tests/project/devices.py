@@ -27,6 +27,9 @@ if all(d["cpu"] for d in devices):
     said = run("selftest", "--device", "opencl", code=2)
     check("none is a usable GPU" in said, said)
 
+checked = run("devices", "--check", timeout=900).decode()
+check(checked.count(": passed") == 11 * len(usable) and "FAILED" not in checked, checked)
+
 with tempfile.TemporaryDirectory() as name:
     root = pathlib.Path(name)
     for folder, models in ("models", ("palimpsa_d", "palimpsa_m", "hybrid_m", "transformer", "gated_deltanet")), ("families", ("lfm2", "granite_4_h", "qwen3_5_published")):
