@@ -22,7 +22,7 @@ typedef struct {
     pal_dtype dtypes[MOST_SIDES]; /* of --model, a side each */
     int dtype_count;
     const char *model, *json; /* model: one more; NULL: none, or the default where there are no paths */
-    int prompt, piece, tokens, batch, layers, vocab, repeats;
+    int prompt, depth, piece, tokens, batch, layers, vocab, repeats;
     bool watch, processor_time;
     cli_common common;
 } decode_options;
@@ -33,7 +33,7 @@ typedef struct {
     pal_model *model;
     pal_work *work;
     pal_sampler **samplers; /* one a thread */
-    pal_state *states[MOST_BATCH];
+    pal_state *states[MOST_BATCH], *deep; /* deep: what was read before, NULL: nothing */
     float *logits;
     int32_t *ids;
     pal_watch watch; /* tiles of the first sequence */
@@ -61,7 +61,7 @@ static int open_model(decode_side *s, const decode_options *o, const char *path,
 static int open_side(decode_side *s, const decode_options *o, const char *path, pal_dtype dtype,
                      const pal_context *cx) {
     pal_error err;
-    const int context = o->prompt + 2 * o->tokens, code = open_model(s, o, path, dtype, cx);
+    const int context = o->depth + o->prompt + 2 * o->tokens, code = open_model(s, o, path, dtype, cx);
     if (code) return code;
     const pal_model_config *config = pal_model_config_of(s->model);
     const pal_work_options work = { .tokens = o->piece > o->batch ? o->piece : o->batch,
@@ -76,8 +76,10 @@ static int open_side(decode_side *s, const decode_options *o, const char *path, 
         if (pal_sampler_new(&s->samplers[i], config->vocab, &err)) return cli_fail(&err);
     for (int i = 0; i < o->batch; i++)
         if (pal_state_new(&s->states[i], s->model, context, &err)) return cli_fail(&err);
+    if (o->depth && pal_state_new(&s->deep, s->model, context, &err)) return cli_fail(&err);
     s->logits = pal_alloc((size_t)o->batch * (size_t)config->vocab_rows, sizeof *s->logits);
-    s->ids = pal_alloc((size_t)o->prompt, sizeof *s->ids);
+    const int most = o->prompt > o->depth ? o->prompt : o->depth;
+    s->ids = pal_alloc((size_t)most, sizeof *s->ids);
     if (!s->logits || !s->ids) return cli_error(CLI_FAILED, "bench: out of memory");
     if (o->watch) {
         const size_t layers = (size_t)config->layers;
@@ -92,12 +94,14 @@ static int open_side(decode_side *s, const decode_options *o, const char *path, 
         if (!s->watch.tiles || !s->watch.writes || !s->watch.windows || !s->watch.variances || !s->watch.scratch)
             return cli_error(CLI_FAILED, "bench: out of memory");
     }
-    for (int t = 0; t < o->prompt; t++) s->ids[t] = (int32_t)((uint32_t)t * 2654435761u % (uint32_t)config->vocab);
+    for (int t = 0; t < most; t++) s->ids[t] = (int32_t)((uint32_t)t * 2654435761u % (uint32_t)config->vocab);
+    if (o->depth && pal_model_prefill(s->model, s->work, s->deep, s->ids, o->depth, NULL, &err)) return cli_fail(&err);
     return CLI_OK;
 }
 
 static void close_side(decode_side *s) {
     for (int i = 0; i < MOST_BATCH; i++) pal_state_free(s->states[i]);
+    pal_state_free(s->deep);
     for (int i = 0; s->samplers && i < pal_context_threads(s->cx); i++) pal_sampler_free(s->samplers[i]);
     pal_free(s->samplers);
     pal_free(s->watch.tiles), pal_free(s->watch.writes), pal_free(s->watch.windows), pal_free(s->watch.variances);
@@ -127,6 +131,7 @@ static int run_once(decode_side *s, const decode_options *o, int repeat) {
     int32_t next[MOST_BATCH];
     const size_t rows = (size_t)pal_model_config_of(s->model)->vocab_rows;
     for (int i = 0; i < o->batch; i++) pal_state_reset(s->states[i]);
+    if (s->deep && pal_state_copy(s->states[0], s->deep, &err)) return cli_fail(&err);
     double start = bench_seconds();
     if (pal_model_prefill(s->model, s->work, s->states[0], s->ids, o->prompt, s->logits, &err)) return cli_fail(&err);
     s->prefill[repeat] = bench_seconds() - start;
@@ -167,7 +172,7 @@ static void report(const decode_options *o, const decode_side *s, const bench_li
     const double peak = bench_median(m->flops, o->repeats), bandwidth = bench_median(m->bytes, o->repeats);
     const double prefill = bench_median(s->prefill, o->repeats), step = bench_median(s->step, o->repeats);
     const double flop = 2 * bench_block_parameters(s->model) * o->prompt;
-    const bench_moved moved = bench_step_moved(s->model, o->prompt, o->batch);
+    const bench_moved moved = bench_step_moved(s->model, o->depth + o->prompt, o->batch);
     char shape[64];
     printf("%-14s %-24s %-5s %6d tokens  %10.2f ms  %9.1f tokens/s  %6.1f GFLOP/s, %5.1f%% of matmul\n",
            "model.prefill", s->name, bench_dtype(s->model), o->prompt, prefill * 1e3, o->prompt / prefill,
@@ -246,6 +251,7 @@ int bench_decode(int argc, char **argv) {
           "a model to measure in addition (default, without MODEL: palimpsa-m-170m)" },
         { "dtype", OPT_TEXT, &dtypes, "LIST", "types of --model's matrices, each measured (default: its own)" },
         { "prompt", OPT_INT, &o.prompt, "N", "prompt tokens (default 2048)" },
+        { "depth", OPT_INT, &o.depth, "N", "tokens that are read before, not measured (default 0)" },
         { "piece", OPT_INT, &o.piece, "N", "prompt tokens read at once (default 512)" },
         { "tokens", OPT_INT, &o.tokens, "N", "tokens to generate (default 32)" },
         { "batch", OPT_INT, &o.batch, "N", "sequences generated at once (default 1)" },
@@ -281,11 +287,11 @@ int bench_decode(int argc, char **argv) {
     if (o.model && !dtypes && o.path_count < MOST_SIDES) o.dtypes[o.dtype_count++] = PAL_DTYPES;
     const int wrong = dtypes ? read_dtypes(&o, dtypes) : CLI_OK;
     if (wrong) return wrong;
-    if (o.prompt < 1 || o.piece < 1 || o.tokens < 1 || o.tokens > BENCH_REPEATS || o.batch < 1 ||
+    if (o.prompt < 1 || o.depth < 0 || o.piece < 1 || o.tokens < 1 || o.tokens > BENCH_REPEATS || o.batch < 1 ||
         o.batch > MOST_BATCH || o.repeats < 1 || o.repeats > BENCH_REPEATS)
         return cli_error(CLI_USAGE,
-                         "bench decode: expected prompt and piece of at least 1, 1 to %d tokens, a batch of 1 to %d "
-                         "and 1 to %d repeats",
+                         "bench decode: expected prompt and piece of at least 1, depth of at least 0, 1 to %d "
+                         "tokens, a batch of 1 to %d and 1 to %d repeats",
                          BENCH_REPEATS, MOST_BATCH, BENCH_REPEATS);
     pal_context *cx;
     pal_error err;

@@ -364,6 +364,8 @@ static pal_status convert(conversion *c, const char *source) {
         st = take_family(c, &why);
         if (st == PAL_E_MEMORY) return pal_fail(c->err, st, "%s", why.text);
         c->mamba2 = !st && !c->family; /* what neither can say is written as ours */
+        if (st && json_object_get(c->model->source.config, "origin"))
+            pal_warn("%s is for palimpsa alone, llama.cpp does not read it: %s", c->target, why.text);
     } else if (c->options->to == PAL_LAYOUT_HF
                    ? (st = take_family(c, c->err))
                    : c->options->to == PAL_LAYOUT_OFFICIAL && (st = check_plain(c, c->err))) {
