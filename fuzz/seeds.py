@@ -228,6 +228,10 @@ def main(program, out):
     seed("torch", "shard", one + MARK + b'{"weight_map": {"backbone.embedding.weight": "a.bin"}}')
     for config in (here.parent / "tests/golden/models").glob("*/config.json"):
         seed("config", config.parent.name, config.read_bytes())
+    for config in (here.parent / "tests/golden/families").glob("*/config.json"):
+        seed("config", "family_" + config.parent.name, config.read_bytes())
+    for file in (here.parent / "tests/golden/families_gguf").glob("*.gguf"):
+        seed("gguf_model", "family_" + file.stem, description(file.read_bytes()))
     for i in range(9):
         seed("encode", f"text{i}", bytes([i]) + TEXT)
     seed("documents", "plain", b"\0" + TEXT)

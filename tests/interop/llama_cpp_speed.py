@@ -170,6 +170,8 @@ def family_files(a, folder, name):
     import llama_cpp as l
     from random_families import make
 
+    quiet = l.llama_log_callback(lambda *_: None)
+    l.llama_log_set(quiet, None)
     plain, source = folder / f"{name}-F16.gguf", folder / name
     files = {t: folder / f"{name}-{t}.gguf" for t in FAMILIES[name].split(",")}
     if all(f.exists() for f in files.values()):
