@@ -100,7 +100,9 @@ pal_status pal_windows_measure(pal_windows *out, const pal_model *model, const p
     pal_status st;
     *out = (pal_windows){ .layers = c->layers, .tokens = tokens };
     if (model->on) return pal_fail(err, PAL_E_UNSUPPORTED, "memory windows are not measured on a device");
-    if (!has_memory(c)) return pal_fail(err, PAL_E_ARGUMENT, "attention has no memory window: it forgets nothing");
+    if (!has_memory(c))
+        return pal_fail(err, PAL_E_ARGUMENT,
+                        "no layer of this model has a memory that forgets: there is no window to measure");
     if (tokens < 1) return pal_fail(err, PAL_E_ARGUMENT, "memory windows of %d tokens: expected at least 1", tokens);
     st = pal_alloc_named((void **)&out->n_t, layers * (size_t)tokens, sizeof *out->n_t, "memory windows", err);
     if (!st) st = pal_alloc_named((void **)&out->median, layers, sizeof *out->median, "memory windows", err);

@@ -92,6 +92,8 @@ def for_the_converter(folder):
     old = dict(linear_attention="mamba", full_attention="attention")
     if config["model_type"] == "granitemoehybrid":
         config["layer_types"] = [old.get(w, w) for w in config["layer_types"]]
+    if config["model_type"] == "falcon_h1" and not config.get("head_dim"):
+        config["head_dim"] = config["hidden_size"] // config["num_attention_heads"]
     if config["model_type"] == "nemotron_h":
         letters = dict(linear_attention="M", full_attention="*", mlp="-", mamba="M", attention="*")
         config["hybrid_override_pattern"] = "".join(letters[w] for w in config.pop("layers_block_type"))
@@ -104,6 +106,8 @@ def for_the_converter(folder):
 def small(name, number, config, root):
     what, bound = f"{name} {number}", 2e-4 if name == "qwen" else 3e-6
     config.vocab_size = VOCAB
+    if name == "qwen":
+        config.layer_types = ["linear_attention"] * 3 + ["full_attention"]  # as all that are published have it
     if name == "nemotron":
         config.mamba_head_dim = 16  # its converter wants the heads to share a multiple of 64 channels
     model = random_model(config, number)

@@ -18,7 +18,7 @@ static const char *const directories[] = {
     "qwen3_5_published", "qwen3_5_untied", "nemotron_h",     "granite_4_h", "granite_4_h_rope", "bamba",
     "falcon_h1",         "falcon_h1_norm", "falcon_h1_tied", "lfm2"
 };
-static const char *const files[] = { "granite", "nemotron", "qwen", "falcon", "falcon_norm" };
+static const char *const files[] = { "granite", "nemotron", "qwen", "falcon", "falcon_norm", "lfm2" };
 
 static const char *family(const char *name) {
     static char path[TEST_PATH];
