@@ -3,6 +3,8 @@
  * not stays in the file, in its type. */
 #include <math.h>
 
+#include "base/half.h"
+#include "layers/dense.h"
 #include "model/model.h"
 #include "palimpsa/convert.h"
 #include "support/files.h"
@@ -132,6 +134,38 @@ static void what_is_left_alone_is_saved_as_it_was(void **state) {
     test_remove(root);
 }
 
+/* A matrix that is decoded in three panels, as rows of a number for each of its own and of its input's channels. */
+static void matrices_go_back_in_several_panels(void **state) {
+    (void)state;
+    enum { IN = 1024, OUT = 2500, ROWS = 3, VALUES = IN * OUT };
+    uint16_t *half = malloc(VALUES * sizeof *half);
+    float *plain = malloc(VALUES * sizeof *plain), dy[ROWS * OUT], dx[2][ROWS * IN];
+    for (int i = 0; i < VALUES; i++) {
+        plain[i] = (float)(i % 255 - 127) / 128;
+        half[i] = pal_f32_to_bf16(plain[i]);
+        assert_true(pal_bf16_to_f32(half[i]) == plain[i]);
+    }
+    for (int i = 0; i < ROWS * OUT; i++) dy[i] = (float)(i % 17 - 8) / 8;
+    for (int k = 0; k < 2; k++) {
+        const pal_dtype type = k ? PAL_BF16 : PAL_F32;
+        const pal_dense dense = { .in = IN,
+                                  .matrices = 1,
+                                  .out = { OUT },
+                                  .w = { pal_matrix_of(type, k ? (void *)half : (void *)plain, OUT, IN) },
+                                  .trains = true };
+        pal_timers timers = { 0 };
+        pal_pass pass = { .cx = cx, .timers = &timers, .scratch_bytes = pal_dense_scratch_bytes(&dense, ROWS) };
+        pass.scratch = aligned_alloc(64, (pass.scratch_bytes + 64) / 64 * 64);
+        for (int i = 0; i < ROWS * IN; i++) dx[k][i] = 1; /* is added to */
+        pal_dense_backward(&pass, &dense, ROWS, NULL, 0, dy, OUT, PAL_ADD, dx[k], IN);
+        free(pass.scratch);
+    }
+    const double error = apart(dx[1], dx[0], ROWS * IN);
+    if (!(error <= 1e-6)) fail_msg("%g of the largest apart", error);
+    free(half);
+    free(plain);
+}
+
 static int make_context(void **state) {
     (void)state;
     pal_error err;
@@ -148,6 +182,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_of_a_part_are_those_of_the_whole),
         cmocka_unit_test(what_is_left_alone_is_saved_as_it_was),
+        cmocka_unit_test(matrices_go_back_in_several_panels),
     };
     return cmocka_run_group_tests(tests, make_context, free_context);
 }
