@@ -238,6 +238,29 @@ static void what_is_not_supported_is_refused_by_name(void **state) {
     }
 }
 
+/* Which layers attend: every so many-th, or as a list of true and false says, which may be numbers. */
+static void gguf_files_may_list_recurrent_layers(void **state) {
+    (void)state;
+    static const char *const lists[] = { "[true, true, false, true]", "[1, 1, 0, 1]" };
+    const pal_family *qwen = pal_family_of_gguf("qwen35");
+    char path[TEST_PATH + 32];
+    json_t *config, *pairs, *back;
+    snprintf(path, sizeof path, "%s/config.json", family("qwen3_5_untied"));
+    OK(pal_json_read(&config, path, err));
+    OK(pal_family_to_gguf(&pairs, qwen, config, path, err));
+    for (size_t i = 0; i < PAL_COUNT(lists); i++) {
+        json_object_set_new(pairs, "attention.recurrent_layers", json_loads(lists[i], 0, NULL));
+        OK(pal_family_from_gguf(&back, qwen, pairs, 288, true, "file.gguf", err));
+        for (size_t k = 0; k < 4; k++) {
+            const json_t *kind = json_array_get(json_object_get(back, "layer_types"), k);
+            assert_string_equal(json_string_value(kind), k == 2 ? "full_attention" : "linear_attention");
+        }
+        json_decref(back);
+    }
+    json_decref(pairs);
+    json_decref(config);
+}
+
 /* Converters state that a model has no experts, or leave it out. */
 static void gguf_files_may_state_that_there_are_no_experts(void **state) {
     (void)state;
@@ -283,6 +306,7 @@ int main(void) {
         cmocka_unit_test(families_survive_every_conversion),
         cmocka_unit_test(what_is_not_supported_is_refused_by_name),
         cmocka_unit_test(gguf_files_may_state_that_there_are_no_experts),
+        cmocka_unit_test(gguf_files_may_list_recurrent_layers),
     };
     return cmocka_run_group_tests(tests, make_context, free_context);
 }

@@ -88,6 +88,7 @@ int64_t pal_family_element(pal_family_reader *r, const char *key, int64_t index)
     const json_t *value = pal_family_value(r, key);
     if (json_is_array(value)) value = json_array_get(value, (size_t)index);
     const json_int_t x = json_integer_value(value);
+    if (json_is_boolean(value)) return json_is_true(value);
     if (json_is_integer(value) && x >= 0 && x <= SIZE_MOST) return x;
     pal_family_refuse(r, key, "a whole number, or one for each layer");
     return 0;

@@ -111,7 +111,7 @@ double pal_family_real(pal_family_reader *r, const char *key);
 double pal_family_factor(pal_family_reader *r, const char *key);
 bool pal_family_flag(pal_family_reader *r, const char *key);
 const char *pal_family_text(pal_family_reader *r, const char *key); /* "" where there is none */
-/* An element of a list, or the number that stands for all of them; absent elements are refused. */
+/* An element of a list, or the number that stands for all of them; true is 1. Absent elements are refused. */
 int64_t pal_family_element(pal_family_reader *r, const char *key, int64_t index);
 /* Rotary positions: their base, and the part of a head that turns. */
 void pal_family_rotary(pal_family_reader *r, double *theta, double *part);
