@@ -31,7 +31,7 @@ VOCAB = 304
 REFUSED = r"conv_bias is|position_embedding_type is|mamba_norm_before_gate is|linear_value_head_dim is|layer_types is|bamba|head_dim is"
 WITHOUT_ATTENTION = {("granite", 4), ("nemotron", 4)}  # on which llama.cpp fails an assertion
 LAYERS = {"nemotron-3-nano-4b": 14, "qwen3.5-4b": 4, "granite-4.0-h-350m": 11, "granite-4.0-h-1b": 6}
-TYPES = dict(Q8_0=(7, 0.9995), Q4_K_M=(15, 0.99), Q5_K_M=(17, 0.995), Q6_K=(18, 0.999), Q3_K_M=(12, 0.97), Q2_K=(10, 0.9), IQ4_XS=(30, 0.98), Q4_0=(2, 0.98), Q5_0=(8, 0.99),
+TYPES = dict(Q8_0=(7, 0.997), Q4_K_M=(15, 0.99), Q5_K_M=(17, 0.995), Q6_K=(18, 0.999), Q3_K_M=(12, 0.97), Q2_K=(10, 0.9), IQ4_XS=(30, 0.98), Q4_0=(2, 0.98), Q5_0=(8, 0.99),
              Q5_1=(9, 0.99), Q4_1=(3, 0.98))
 PATCHED_CONVERTER = """
 import json, runpy, sys
@@ -40,7 +40,7 @@ sys.path[:0] = [root, root + "/gguf-py"]
 from conversion import ModelBase, TextModel
 TextModel.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"  # the tokenizer is made up
 # Through transformers it would get defaults of experts, which dense models do not have.
-ModelBase.load_hparams = staticmethod(lambda folder, mistral: json.load(open(folder / "config.json")))
+ModelBase.load_hparams = staticmethod(lambda folder, *_, **__: json.load(open(folder / "config.json")))
 sys.argv = ["convert", folder, "--outtype", "f32", "--outfile", out, *more]
 runpy.run_path(root + "/convert_hf_to_gguf.py", run_name="__main__")
 """
