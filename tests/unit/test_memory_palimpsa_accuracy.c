@@ -132,6 +132,44 @@ static void accuracy_holds_far_above_the_prior(void **state) {
     }
 }
 
+/* Answers are linear in the values: far from the least normal number, a power of two changes their exponents alone. */
+static void small_values_are_answered_as_exactly_as_large_ones(void **state) {
+    (void)state;
+    static const double adt[][2] = { { 1e-5, 1e-4 }, { 0.01, 0.1 }, { 0.1, 0.6 } };
+    static const int lengths[] = { 1, 33, 70 };
+    pal_rng rng = pal_rng_at(36, 1);
+    for (size_t x = 0; x < PAL_COUNT(adt); x++)
+        for (size_t l = 0; l < PAL_COUNT(lengths); l++) {
+            problem p = problem_new(&rng, (recipe){ .N = 1,
+                                                    .H = 2,
+                                                    .group = 1,
+                                                    .dk = 6,
+                                                    .dv = 17,
+                                                    .length = lengths[l],
+                                                    .adt_lo = adt[x][0],
+                                                    .adt_hi = adt[x][1],
+                                                    .b_lo = 0.1,
+                                                    .b_hi = 2 });
+            for (TEST_LEVELS(level)) {
+                pal_context *cx = test_context(1, pal_cpu_level_name(level));
+                outcome large = outcome_new(&p), small = outcome_new(&p);
+                problem_run(cx, &p, (wanted){ 0 }, &large);
+                for (size_t i = 0; i < problem_input_count(&p, IN_V); i++) p.in[IN_V][i] *= 0x1p-20f;
+                problem_run(cx, &p, (wanted){ 0 }, &small);
+                for (size_t i = 0; i < problem_input_count(&p, IN_V); i++) p.in[IN_V][i] *= 0x1p20f;
+                for (size_t i = 0; i < problem_result_count(&p, Y); i++)
+                    if (small.x[Y][i] != large.x[Y][i] * 0x1p-20f)
+                        fail_msg("y[%zu] at %s, A dt %g..%g, %d tokens: %.9g from values, %.9g from 2^-20 of them", i,
+                                 pal_cpu_level_name(level), adt[x][0], adt[x][1], lengths[l], (double)large.x[Y][i],
+                                 (double)small.x[Y][i]);
+                outcome_free(&p, &large);
+                outcome_free(&p, &small);
+                pal_context_free(cx);
+            }
+            problem_free(&p);
+        }
+}
+
 static void accuracy_holds_over_100000_tokens(void **state) {
     (void)state;
     static const double adt[][2] = { { 1e-8, 1e-8 }, { 1e-8, 1 } };
@@ -187,6 +225,7 @@ int main(void) {
         cmocka_unit_test(every_level_matches_the_formula_at_odd_sizes),
         cmocka_unit_test(accuracy_holds_over_the_whole_range),
         cmocka_unit_test(accuracy_holds_far_above_the_prior),
+        cmocka_unit_test(small_values_are_answered_as_exactly_as_large_ones),
         cmocka_unit_test(accuracy_holds_over_100000_tokens),
         cmocka_unit_test(without_importance_it_is_gla_on_v_over_Ip),
     };
