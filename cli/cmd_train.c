@@ -164,6 +164,7 @@ static int train(const options *o, const pal_context *cx) {
     pal_error err;
     char word[4096];
     const pal_status st = pal_train_run(o->out, &o->settings, &run, cx, &result, &err);
+    cli_stop_say(NULL); /* there is nothing left to stop: mpirun signals the others when one rank has failed */
     progress_end(&v.progress);
     if (st && st != PAL_STOPPED) return result.at_work ? cli_fail_writing(&err) : cli_fail(&err);
     if (result.finished_before) {
