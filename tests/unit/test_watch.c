@@ -206,7 +206,7 @@ static void steps_are_seen_as_they_are(void **state) {
             OK(pal_state_copy(before, s.state, err));
             const uint64_t allocations = pal_alloc_count();
             OK(pal_model_step(s.model, s.work, &s.state, 1, &s.ids[t], logits, err));
-            assert_int_equal(pal_alloc_count(), allocations);
+            assert_in_range(pal_alloc_count() - allocations, 0, pal_model_grows(&s.model->config)); /* a page */
             check_tiles(&s, before, s.state);
             check_followed(&s, s.state, 0);
             for (int l = 0; l < s.layers; l++) {
@@ -243,7 +243,7 @@ static void pieces_are_seen_as_steps(void **state) {
         const pal_batch batch = { .tokens = T - first, .sequences = 1, .ids = s.ids + first, .cu_seqlens = cu };
         const uint64_t allocations = pal_alloc_count();
         OK(pal_model_continue(s.model, s.work, &s.state, &batch, NULL, 0, NULL, err));
-        assert_int_equal(pal_alloc_count(), allocations);
+        assert_in_range(pal_alloc_count() - allocations, 0, pal_model_grows(&s.model->config)); /* a page */
         check_tiles(&s, before, s.state);
         memcpy(variances, s.variances, sizeof variances);
         for (int t = 0; t < T - first; t++) {
