@@ -154,10 +154,10 @@ int cmd_convert(int argc, char **argv) {
     const cli_usage usage = {
         .synopsis = "convert SRC DST --to LAYOUT | --dtype TYPE | --metaplastic LAYERS [options]",
         .about = "Converts a checkpoint, or makes layers of it metaplastic.\n\n"
-                 "SRC is anything that opens: a directory of this program, of the official Mamba2 "
-                 "(pytorch_model.bin or safetensors) or of Hugging Face's Mamba2, or a GGUF file of Mamba2 "
-                 "or of this program. DST must not exist, or be an empty directory; it appears complete or "
-                 "not at all. Tensors are streamed one by one, so RAM does not grow with the model.\n\n"
+                 "SRC is anything that opens: a directory of this program, of the Hugging Face hub or of the "
+                 "official Mamba2, a run directory, or a GGUF file. DST must not exist, or be an empty "
+                 "directory; it appears complete or not at all. Tensors are streamed one by one, so RAM "
+                 "does not grow with the model.\n\n"
                  "--metaplastic (surgery) gives plain layers an importance gate. DST is then read back "
                  "and, with the new plasticity off, must give SRC's logits on TEXT; otherwise nothing is "
                  "written.",

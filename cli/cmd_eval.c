@@ -162,7 +162,7 @@ int cmd_eval(int argc, char **argv) {
         { "data", OPT_TEXT, &t->data, "PATH",
           "text or JSONL file ('-': standard input), or directory of shards; with --tasks: directory "
           "of their files" },
-        { "tokenizer", OPT_TEXT, &t->tokenizer, "X", "tokenizer for all models (default: the one in each MODELDIR)" },
+        { "tokenizer", OPT_TEXT, &t->tokenizer, "X", "tokenizer for all models (default: each model's own)" },
         TEXT_MODEL_KV_OPTION(t->kv_type),
         { "context", OPT_INT, &t->context, "N",
           "cut documents into windows of N tokens (default: whole documents; attention: as trained, "
@@ -184,7 +184,7 @@ int cmd_eval(int argc, char **argv) {
         { "part", OPT_TEXT, &t->part, "PART", "which shards: all (default), train or valid", .group = "text" },
         { "no-prefix", OPT_FLAG, &t->no_prefix, NULL,
           "put no token in front of a document; its first token is then not predicted", .group = "text" },
-        { "baseline", OPT_TEXT, &t->baseline, "MODELDIR", "also show the difference to this model, by position",
+        { "baseline", OPT_TEXT, &t->baseline, "MODEL", "also show the difference to this model, by position",
           .group = "text" },
         { "figure", OPT_TEXT, &t->figure, "FILE", "draw the loss by position, from 32 tokens on (.svg or .png)",
           .group = "text" },
@@ -225,7 +225,7 @@ int cmd_eval(int argc, char **argv) {
           .group = "ruler, longbench and longbench2" },
     };
     const cli_usage usage = {
-        .synopsis = "eval MODELDIR|RUNDIR... --data PATH [--tasks LIST] [options]",
+        .synopsis = "eval MODEL... --data PATH [--tasks LIST] [options]",
         .about =
 
             "Measures how well models predict text, or runs standard tasks.\n\n"

@@ -508,7 +508,7 @@ int cmd_generate(int argc, char **argv) {
         { "tools", OPT_TEXT, &o.tools, "FILE", "with --chat: a JSON list of tools that the model may call" },
         { "uncertainty", OPT_FLAG, &o.uncertainty, NULL,
           "print a table, one token per line: probability and mean output variance" },
-        { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "tokenizer to use (default: the one in MODELDIR)" },
+        { "tokenizer", OPT_TEXT, &o.tokenizer, "X", "tokenizer to use (default: the model's own)" },
         TEXT_MODEL_KV_OPTION(o.kv_type),
         { "max-context", OPT_INT, &o.context, "N", "context of attention layers, in tokens (default 4096)" },
         { "batch", OPT_INT, &o.batch, "N", "prompts to run at a time (default 8)" },
@@ -518,17 +518,20 @@ int cmd_generate(int argc, char **argv) {
         CLI_DEVICE_OPTION(o.common),
     };
     const cli_usage usage = {
-        .synopsis = "generate MODELDIR|RUNDIR --prompt TEXT [options]",
-        .about = "Continues a text.\n\n"
+        .synopsis = "generate MODEL --prompt TEXT [options]",
+        .about = "Continues a text, or chats.\n\n"
+                 "MODEL is a model directory, a run directory or a GGUF file. "
                  "Standard output gets the continuation and nothing else, as it is generated, in whole "
                  "characters; speed and the size of the memory go to stderr. A continuation depends on its "
                  "prompt and the seed, not on other prompts. A saved memory holds everything that was read "
-                 "and generated, at a fixed size; only the model that made it accepts it.",
-        .examples = "  palimpsa generate models/shakespeare.gguf --prompt 'ROMEO:' --max-tokens 200\n  "
-                    "palimpsa generate my-model --prompt-file book.txt --max-tokens 0 --save-memory "
-                    "book.memory\n  palimpsa generate my-model --load-memory book.memory --prompt 'The end of "
-                    "the story is'\n  palimpsa generate my-model --prompts questions.jsonl --stop '###' "
-                    "--json > answers.jsonl\n  palimpsa generate my-model --chat --interactive\n",
+                 "and generated, at a fixed size, and with attention also the keys and values of every token; only "
+                 "the model that made it accepts it.",
+        .examples = "  palimpsa generate models/shakespeare.gguf --prompt 'ROMEO:' --max-tokens 200\n  palimpsa "
+                    "generate my-model --chat --interactive\n  palimpsa generate my-model --prompt-file "
+                    "book.txt --max-tokens 0 --save-memory book.memory\n  palimpsa generate my-model --load-memory "
+                    "book.memory --prompt 'The end of the story is'\n  palimpsa generate my-model --prompts questions.jsonl --stop '###' "
+                    "--json > answers.jsonl\n  palimpsa generate my-model --chat --prompt 'Weather in Bonn?' "
+                    "--tools tools.json\n",
         .options = options,
         .option_count = PAL_COUNT(options)
     };

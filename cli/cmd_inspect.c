@@ -437,7 +437,7 @@ int cmd_inspect(int argc, char **argv) {
         CLI_COMMON_OPTIONS(o.common),
     };
     const cli_usage usage = {
-        .synopsis = "inspect MODELDIR|RUNDIR|NAME [options]",
+        .synopsis = "inspect MODEL|NAME [options]",
         .about = "Shows what a model is and what it needs.\n\n"
                  "Prints kind, sizes, the memory rule of each layer and parameters by group; and bytes of "
                  "weights (as stored, and as 'palimpsa convert --dtype' would store them), of a sequence's "

@@ -239,7 +239,6 @@ int cmd_serve(int argc, char **argv) {
     const cli_usage usage = {
         .synopsis = "serve [MODEL] [NAME=MODEL ...] [options]",
         .about =
-
             "Serves models over HTTP, and a page to talk to them and look into their memory.\n\n"
             "Open the address in a browser for the page. Programs use OpenAI's API: /v1/completions, "
             "/v1/chat/completions, /v1/models, and /v1/memories, /v1/observe, /v1/runs, /v1/recall, "
@@ -247,8 +246,9 @@ int cmd_serve(int argc, char **argv) {
             "a model with plasticity off.\n\n"
             "Prints 'listening on http://HOST:PORT' when it is ready. SIGTERM and Ctrl-C let running "
             "requests finish.",
-        .examples = "  palimpsa serve models/shakespeare.gguf\n  palimpsa serve models/recall --runs runs\n  "
-                    "palimpsa serve small=models/recall large=my-model --port 0 --log json\n  curl "
+        .examples = "  palimpsa serve models/shakespeare.gguf\n  palimpsa serve my-model --max-context 32768 "
+                    "--keep kept\n  palimpsa serve models/recall --runs runs\n  palimpsa serve small=models/recall "
+                    "large=my-model --port 0 --log json\n  curl "
                     "http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"ROMEO:\", \"max_tokens\": 50}'\n",
         .options = options,
         .option_count = PAL_COUNT(options)
