@@ -13,7 +13,7 @@ SIGN = "\u2581"
 LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
-# Tokenizers have one feature and few tokens each: whoever mutates a long file hardly meets its one interesting place, and
+# Tokenizers have one feature and few tokens each: a mutation of a long file hardly meets its one interesting place, and
 # every token costs time. Some with all 256 bytes are in tests/fuzz-regressions and seeds.c.
 def byte_level(names):
     return [n.replace(" ", "\u0120") for n in names]

@@ -68,7 +68,7 @@ run() { # ARM SEED RATE UPDATES options of train...
     fi
     nice -n 19 "$program" train "$@" --out "$run" >>"$run.log" 2>&1 || { tail -n 3 "$run.log" >&2; exit 1; }
     # train that is asked to stop ends well, but early
-    grep -q '"finished": *true' "$run/checkpoints/step-$updates/trainer.json" || { echo "$run: not finished: the same command goes on" >&2; exit 1; }
+    grep -q '"finished": *true' "$run/checkpoints/step-$updates/trainer.json" || { echo "$run: not finished: the same command continues" >&2; exit 1; }
     (flock 9 && measure "$run" "$arm,$rate,$seed" "$updates") 9>"$out/runs/lock"
     awk -F, -v name="$arm seed $seed" -v minutes=$(((SECONDS - begin) / 60)) -v key="^$arm,$rate,$seed," \
         'BEGIN { printf "%-26s", name } $0 ~ key { printf "  %s: %.3f", $6, $7 } END { printf "  (%d min)\n", minutes }' "$out/results.csv"
@@ -102,7 +102,7 @@ for seed in 1 2 3 4; do
 done
 failed=0
 for job in "${started[@]}"; do wait "$job" || failed=1; done
-[ $failed = 0 ] || { echo "evidence_text.sh: a run failed; the same command goes on" >&2; exit 1; }
+[ $failed = 0 ] || { echo "evidence_text.sh: a run failed; the same command continues" >&2; exit 1; }
 # Loss on answers in notes of 32 pairs by distance, means over seeds, for `palimpsa plot`.
 awk -F, 'BEGIN { print "model,position,loss" }
     $4 == "token" && $5 == 32 && !seen[$0]++ { at = $1 "," int(sqrt($6 * ($7 + 1))); sum[at] += $8 * $9; tokens[at] += $9 }

@@ -40,7 +40,7 @@ done
 
 as_root=()
 if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || { echo "setup.sh: these packages are missing and neither root nor sudo is at hand: ${missing[*]}" >&2; exit 1; }
+    command -v sudo >/dev/null || { echo "setup.sh: these packages are missing and there is neither root nor sudo: ${missing[*]}" >&2; exit 1; }
     as_root=(sudo)
 fi
 echo "Installing: ${missing[*]}"

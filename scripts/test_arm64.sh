@@ -34,7 +34,7 @@ if [ -z "$only" ]; then
     if [ -n "${PALIMPSA_GOLDEN:-}" ]; then selftest "$PALIMPSA_GOLDEN"; fi
 fi
 if [ ${#lighter[@]} -gt 1 ]; then
-    echo "left out of the unit programs: four of five random cases, the recordings and texts beside the project (PALIMPSA_TEST_LONG=1 runs all)"
+    echo "left out of the unit programs: four of five random cases, the recordings and texts next to the project (PALIMPSA_TEST_LONG=1 runs all)"
 fi
 unit_programs "^test_${only#test_}"
 [ -n "$only" ] && exit 0

@@ -103,7 +103,7 @@ export async function rollBack(c, n) {
     if (c.kept && c.kept.at > n) {
         const mark = markBefore(c.kept, n);
         if (mark === null) {
-            c.kept = null; // it has no place to go back to, and nothing that is kept is thrown away
+            c.kept = null; // it has no place to go back to, and nothing that is kept is dropped
         } else {
             await api.memory.rollBack(c.kept.id, markAt(mark));
             c.kept.at = mark;

@@ -316,7 +316,7 @@ def run_python(code, **environment):
 def test_interrupts_end_work_at_once():
     code = f"""
 import palimpsa, signal, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs tests in the background ignores it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore it
 m = palimpsa.Model.open({str(MODELS / "hybrid_m")!r}, "bytes")
 print("ready", flush=True)
 t = time.time()

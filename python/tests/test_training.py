@@ -83,7 +83,7 @@ def test_an_interrupt_leaves_a_checkpoint(tmp_path):
     settings = dict(RECALL, steps=10**6, checkpoint_every=10**6, eval_every=10**6)
     code = f"""
 import palimpsa, signal
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs tests in the background ignores it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore it
 try:
     palimpsa.train({str(tmp_path / "run")!r}, **{settings!r}, progress=lambda p: print("ready", flush=True) if p.step == 2 else None)
 except KeyboardInterrupt:

@@ -397,7 +397,7 @@ int pal_engine_step(pal_engine *e) {
         next = r->next;
         if (!has_to_read(r) && !r->paused) read_piece(r); /* continues to write at once */
     }
-    pal_session *s = e->under_way ? e->under_way : e->readers; /* what has begun is finished, whoever pauses */
+    pal_session *s = e->under_way ? e->under_way : e->readers; /* what has begun is finished, whatever pauses */
     while (s && s->paused && s != e->under_way) s = s->next;
     if (s) {
         const double start = pal_seconds();

@@ -19,7 +19,7 @@ typedef struct pal_dense {
                                     * they lie differs from file to file */
 } pal_dense;
 
-/* y (rows, sum of out) = or += x W'. Where sequences go on by one token, a row's bits do not depend on the others. */
+/* y (rows, sum of out) = or += x W'. Where sequences grow by one token, a row's bits do not depend on the others. */
 void pal_dense_forward(const pal_pass *pass, const pal_dense *l, int rows, const float *x, size_t ldx,
                        pal_accumulate acc, float *y, size_t ldy);
 /* Of pass->scratch, for up to so many rows. */

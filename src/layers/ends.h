@@ -46,7 +46,7 @@ void pal_head_logits(const pal_pass *pass, const pal_layer *outer, const pal_hea
 void pal_head_loss(const pal_pass *pass, const pal_layer *outer, const pal_head *head, const float *stream,
                    const int *at, int n, const int32_t *targets, float scale, pal_loss *loss, unsigned char *correct,
                    float *nll, float *dstream);
-/* nll[i] and correct[i] of target[i] behind row at[i]; a row may be asked for several targets. No gradients. */
+/* nll[i] and correct[i] of target[i] after row at[i]; a row may be asked for several targets. No gradients. */
 void pal_head_score(const pal_pass *pass, const pal_layer *outer, const pal_head *head, const float *stream,
                     const int *at, const int32_t *target, int n, float *nll, unsigned char *correct);
 

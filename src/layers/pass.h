@@ -33,7 +33,7 @@ typedef struct pal_pass {
     const pal_context *cx;
     int tokens, sequences;
     const int *cu_seqlens;      /* NULL: one token a sequence */
-    bool training;              /* backward follows, or is going on */
+    bool training;              /* backward follows, or is running */
     float *const *memory;       /* N memories of this layer; NULL: sequences start afresh */
     float *const *conv_window;  /* N convolution windows of this layer; NULL likewise */
     const float *const *before; /* backward: those windows as forward found them; NULL, or one that is NULL: zeros */

@@ -12,7 +12,7 @@
 
 typedef struct {
     const char *path;
-    const json_t *root, *mixer; /* MQAR keeps the mixer's keys in an object of their own */
+    const json_t *root, *mixer; /* MQAR keeps the mixer's keys in a separate object */
     const pal_shapes *shapes;
     bool hugging_face; /* model_type mamba2 */
     pal_model_config *c;
@@ -96,7 +96,7 @@ static int count_layers(const reader *r) {
 
 static void require_size(reader *r, int value, const char *key) {
     if (!r->st && !value)
-        r->st = pal_fail(r->err, PAL_E_FORMAT, "%s: %s is not stated and cannot be told from the tensors", r->path,
+        r->st = pal_fail(r->err, PAL_E_FORMAT, "%s: %s is not stated and does not follow from the tensors", r->path,
                          key);
 }
 

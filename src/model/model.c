@@ -485,7 +485,7 @@ pal_status pal_model_save(const pal_model *m, const char *directory, pal_dtype d
     if ((st = pal_safetensors_write(path, tensors, count, metadata, err))) goto done;
     config = pal_config_write(&m->config, m->source.config);
     snprintf(path, sizeof path, "%s/config.json", directory); /* shorter */
-    st = config ? pal_json_write(path, config, err) : pal_fail(err, PAL_E_MEMORY, "no memory to write %s", path);
+    st = config ? pal_json_write(path, config, err) : pal_fail(err, PAL_E_MEMORY, "out of memory for writing %s", path);
 done:
     json_decref(config);
     pal_free(converted);

@@ -23,7 +23,7 @@ bool pal_names_files(const char *model) {
 
 pal_status pal_named_preset(pal_model_config *config, const char *name, const pal_preset_options *options,
                             pal_error *err) {
-    pal_preset_options recall = *options; /* what a bare name means unless somebody says more, as for 'train' */
+    pal_preset_options recall = *options; /* what a bare name means unless an option says more, as for 'train' */
     if (!pal_model_preset(config, name, options, err)) return PAL_OK;
     recall.task = "mqar";
     if (!options->task && is_preset(name) && !pal_model_preset(config, name, &recall, err)) return PAL_OK;

@@ -123,7 +123,7 @@ pal_status pal_model_observe(const pal_model *model, pal_work *w, pal_observer *
     for (int i = 0; i < model->config.layers; i++) {
         pal_stack_block(w, &ps, i);
         if (!observe_layer(&ps, w, o, i, fn, user))
-            return pal_fail(err, PAL_STOPPED, "stopped behind layer %d of %d", i, model->config.layers);
+            return pal_fail(err, PAL_STOPPED, "stopped after layer %d of %d", i, model->config.layers);
     }
     return PAL_OK;
 }

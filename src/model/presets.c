@@ -94,7 +94,7 @@ static pal_status unknown(const char *name, pal_error *err) {
         name);
 }
 
-/* The family of a name, and what stands behind it: a size, or "". */
+/* The family of a name, and what follows it: a size, or "". */
 static const preset_family *find_family(const char *name, const char **size) {
     for (size_t f = 0; f < PAL_COUNT(families); f++) {
         const size_t length = strlen(families[f].name);

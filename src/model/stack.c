@@ -424,7 +424,7 @@ bool pal_piece_go_on(pal_piece *p, pal_work *w, double seconds, float *logits) {
     return true;
 }
 
-/* Whether a batch can be scored behind these states. */
+/* Whether a batch can be scored after these states. */
 static pal_status check_scoring(const pal_model *m, const pal_work *w, pal_state *const *states, const bool *borrowed,
                                 const pal_batch *b, pal_error *err) {
     pal_status st;

@@ -244,7 +244,7 @@ pal_status pal_surgery_write(pal_model_writer **out, const char *directory, cons
     }
     if (!st) st = put_all(&op, *out, cx, err);
     if (!st && !(json = pal_config_write_from(&to, &from->config, from->source.config)))
-        st = pal_fail(err, PAL_E_MEMORY, "no memory to write %s", directory);
+        st = pal_fail(err, PAL_E_MEMORY, "out of memory for writing %s", directory);
     if (!st) st = pal_model_writer_finish(*out, json, err);
     json_decref(json);
     pal_free(op.tensors);

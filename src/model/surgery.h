@@ -7,8 +7,8 @@
 #include "model/windows.h"
 #include "palimpsa/surgery.h"
 
-/* b_scale before softplus: the paper's start for fine-tuning, and one so low that f32 cannot tell the model from its
- * source. */
+/* b_scale before softplus: the paper's start for fine-tuning, and one so low that f32 does not separate the model
+ * from its source. */
 #define PAL_B_SCALE_LOW   0.1
 #define PAL_B_SCALE_HIGH  1.0
 #define PAL_B_SCALE_EXACT (-20.0)

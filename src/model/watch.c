@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Looking into memories while they are read and written. Of one token, rules that can tell what it will do from the
+/* Looking into memories while they are read and written. Of one token, rules that know what it will do from the
  * memory as it is: one pass over a head, just before the rule makes its own and finds the head in the cache, so that
  * nothing is fetched twice. Otherwise a copy of the memory is compared with what the layer made of it. */
 #include "palimpsa/watch.h"
@@ -22,7 +22,7 @@ typedef struct {
     float *before;              /* one layer's memory */
     pal_memory_change *changes; /* (heads) */
     double *heads;              /* (heads) */
-    float *y;                   /* (dv) an answer that nobody reads */
+    float *y;                   /* (dv) an answer that is not read */
     float *mean, *importance;   /* (dv, dk) of one head */
     uint32_t *bins;             /* (BINS) zero but while they are used */
 } places;
@@ -33,7 +33,7 @@ static size_t head_floats(const pal_mixer_plan *m) {
     return m->rule->state_floats(&shape) / (size_t)m->heads;
 }
 
-/* memory: floats of the largest layer's, behind everything else. */
+/* memory: floats of the largest layer's, after everything else. */
 static size_t place(places *p, const pal_model *model, size_t memory, void *scratch) {
     int most_heads, dk, dv;
     pal_model_widest(&model->config, &most_heads, &dk, &dv);
@@ -142,7 +142,7 @@ static bool follows(const view *v) {
 }
 static bool compares(const view *v) { return v->watch->tiles || v->watch->writes; }
 
-/* Whether the inputs of one token and the memory tell what will come of it, so that no copy is needed. */
+/* Whether the inputs of one token and the memory determine what will come of it, so that no copy is needed. */
 static bool foresees(const view *v) { return v->tokens == 1 && v->block->plan.rule->foresee; }
 
 /* One head of one token's inputs, for the rule's step. */

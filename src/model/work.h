@@ -105,7 +105,7 @@ void pal_stack_continue(pal_work *work, pal_pass *pass, pal_state *const *states
 void pal_stack_use_states(pal_work *work, pal_pass *pass, pal_state *const *states, int block);
 /* Block i alone; afterwards it holds what its layer kept. */
 void pal_stack_block(pal_work *work, const pal_pass *pass, int block);
-/* Checks a batch, embeds it, and says what the blocks are told. */
+/* Checks a batch, embeds it, and says what the blocks get. */
 pal_status pal_stack_enter(pal_work *work, const pal_model *model, const pal_batch *batch, pal_pass *pass,
                            pal_error *err);
 
@@ -115,11 +115,11 @@ typedef struct pal_piece {
     pal_state *state;
     const int32_t *ids;
     int tokens;
-    int block;     /* the next one; behind the last: the logits */
+    int block;     /* the next one; after the last: the logits */
     float *stream; /* (tokens, hidden) where the residual stream waits; NULL: it is read in one go */
 } pal_piece;
 pal_status pal_piece_begin(pal_piece *piece, const pal_model *model, pal_work *work, pal_error *err); /* checks it */
-/* Goes on for so many seconds, but by a block at least. True: it is done, and logits (tokens, vocab_rows) are written,
+/* Runs for so many seconds, but by a block at least. True: it is done, and logits (tokens, vocab_rows) are written,
  * unless they are NULL. */
 bool pal_piece_go_on(pal_piece *piece, pal_work *work, double seconds, float *logits);
 

@@ -169,7 +169,7 @@ bool serve_read_chat(serve_fields *f, serve_job *job, int64_t *n) {
     if (!serve_common(f, job, n) || !serve_max_tokens(f, job, 512, "max_tokens", "max_completion_tokens") ||
         !serve_boolean(f, "logprobs", &job->logprobs) || !serve_integer(f, "top_logprobs", 0, PAL_ALTERNATIVES, &top))
         return false;
-    if (top && !job->logprobs) return serve_wrong(f, "top_logprobs", "\"logprobs\": true beside it");
+    if (top && !job->logprobs) return serve_wrong(f, "top_logprobs", "\"logprobs\": true with it");
     job->alternatives = (int)top;
     job->logprobs |= job->variance;
     const bool read = read_chat(f, job, &w);

@@ -85,7 +85,7 @@ json_t *serve_body(serve_exchange *x, serve_result *result) {
     json_t *root = pal_json_parse(x->body.data ? (const char *)x->body.data : "", x->body.size, JSON_ALLOW_NUL, &why,
                                   &starved);
     drop_body(x);
-    if (starved) *result = serve_error(x, 500, NULL, "no memory to read the body");
+    if (starved) *result = serve_error(x, 500, NULL, "out of memory for the body");
     else if (!root) *result = serve_error(x, 400, NULL, "the body is not JSON: %s (line %d)", why.text, why.line);
     else if (!json_is_object(root)) {
         *result = serve_error(x, 400, NULL, "the body is JSON, but not an object");
@@ -135,7 +135,7 @@ static bool may_enter(const char *authorization, const char *key) {
     return same_key(authorization + n + strspn(authorization + n, " "), key);
 }
 
-/* A name such as 127.example.org is not an address: whoever owns it may point it here. */
+/* A name such as 127.example.org is not an address: its owner may point it here. */
 static bool loopback(const char *host) {
     struct in_addr address;
     return strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 || strcmp(host, "[::1]") == 0 ||

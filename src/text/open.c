@@ -262,7 +262,7 @@ static bool has_file(const pal_tokenizer *tok, const char *name) {
 static pal_status write_json(const char *directory, const char *name, json_t *value, pal_error *err) {
     char *text = pal_json_dumps(value, JSON_INDENT(1));
     const pal_status st = text ? write_file(directory, name, text, strlen(text), err)
-                               : pal_fail(err, PAL_E_MEMORY, "no memory to write %s", name);
+                               : pal_fail(err, PAL_E_MEMORY, "out of memory for writing %s", name);
     free(text);
     json_decref(value);
     return st;

@@ -5,7 +5,7 @@
 
 DIR/4096 holds TASK/validation.jsonl of at least niah_single_1, niah_multiquery, vt, cwe, fwe and qa_1. What varies
 between rows (keys, values, haystacks) is replaced by names in braces; what remains is the wording. The file stays with
-whoever has the rows.
+a program that has the rows.
 """
 import json
 import pathlib

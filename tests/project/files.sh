@@ -6,8 +6,8 @@ root=$1
 allowed=(
     'cli/cmd_bench.c:    FILE *to = fopen(path, "we");'             # only for names below /dev: no file
     'cli/bench_memories.c:    FILE *csv = o->csv ? fopen(o->csv, "we") : NULL;' # measurements, which can be made again
-    'cli/cmd_generate.c:freopen("/dev/null", "w", stdout)'          # whoever read our output is gone
-    'cli/cmd_serve.c:write(STDERR_FILENO, '                         # a line of the log, to whoever listens
+    'cli/cmd_generate.c:freopen("/dev/null", "w", stdout)'          # the reader of our output is gone
+    'cli/cmd_serve.c:write(STDERR_FILENO, '                         # a line of the log, to its reader
     'cli/main.c:write(STDERR_FILENO, '                              # the sentence of a signal handler
     'cli/ranks.c:freopen("/dev/null", "w", stdout)'                 # only the first rank speaks
     'cli/options.c:memfd_create("options", '                        # a recipe, or options from another rank: RAM, not a file

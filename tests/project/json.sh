@@ -7,7 +7,7 @@ root=$1
 found=$(grep -rnE '^ *(\(void\) *)?json_(object_(set|update)|array_(append|insert|set|extend))[a-z_]*\(|[^a-z_]json_(dump[a-z_]*|deep_copy|copy|object_update_missing[a-z_]*)\(|[^a-z_]json_load[a-z_]*\(' \
     "$root/src" "$root/cli" --include='*.c' --include='*.h' | grep -v '/src/format/json\.c:' || true)
 if [ -n "$found" ]; then
-    echo "calls of jansson whose failure nobody sees:"
+    echo "calls of jansson whose failure is not checked:"
     cut -c "$((${#root} + 2))-" <<<"$found"
     exit 1
 fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Long requests to `palimpsa serve` are read next to the others: they get the same answers as short ones, whoever comes meanwhile does not wait for them, and
-they are bounded; and whoever goes away while waiting takes no one's place."""
+"""Long requests to `palimpsa serve` are read next to the others: they get the same answers as short ones, requests that come meanwhile do not wait for them, and
+they are bounded; and a client that goes away while waiting takes no place."""
 from serving import ENDLESS, Server, serving, speaking_model
 
 import concurrent.futures, json, pathlib, socket, sys, tempfile, time

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a picture in a file must be, whoever wrote it. */
+/* What a picture in a file must be, whatever wrote it. */
 #ifndef PAL_TEST_PICTURES_H
 #define PAL_TEST_PICTURES_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Many prompts answered at a time: each as a session alone would, whoever else is there. */
+/* Many prompts answered at a time: each as a session alone would, whatever else is there. */
 #include "infer/session.h"
 #include "support/sessions.h"
 

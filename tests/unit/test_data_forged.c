@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Shards and their lists as only whoever knows the checksums can write them: every number is checked all the same. */
+/* Shards and their lists as only a writer that knows the checksums makes them: every number is checked all the same. */
 #include <jansson.h>
 #include <sys/stat.h>
 #include <unistd.h>

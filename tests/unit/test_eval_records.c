@@ -90,7 +90,7 @@ static void tables_are_read_as_python_writes_them(void **state) {
         "\"an \\\"odd\\\" name\": \"\"}");
     has(r, 2,
         "{\"q\": \"[not a list\", \"choices\": [\"json\", {\"k\": null}], \"an \\\"odd\\\" name\": \"['a'] or not\"}");
-    has(r, 3, "{\"q\": \"short\"}"); /* whoever needs the others says so */
+    has(r, 3, "{\"q\": \"short\"}"); /* a test that needs the others says so */
     has(r, 4, "{\"q\": \"\", \"choices\": [\"a\", \"b\", \"c\"], \"an \\\"odd\\\" name\": \"last\"}");
     has(r, 5, "{\"q\": \"5\\\" wide\", \"choices\": \"6\", \"an \\\"odd\\\" name\": \"\\\"7\\\"\"}");
     has(r, 6, "{\"q\": \"end\"}");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Needles: documents fit, ask for what they tell, and are what their seed says. */
+/* Needles: documents fit, ask for what they say, and are what their seed says. */
 #include "support/support.h"
 
 #include "data/needle.h"

@@ -7,7 +7,7 @@
 
 static void check_ticks(const pal_ticks *t, double lo, double hi, int wanted) {
     if (t->count < 2 || t->count > wanted + wanted / 2 + 5)
-        fail_msg("%g .. %g: %d ticks, wanted %d", lo, hi, t->count, wanted);
+        fail_msg("%g .. %g: %d ticks, expected %d", lo, hi, t->count, wanted);
     for (int i = 0; i < t->count; i++) {
         assert_true(t->at[i] >= lo && t->at[i] <= hi);
         assert_true(t->text[i][0] != '\0');

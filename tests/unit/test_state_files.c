@@ -132,7 +132,7 @@ static void states_of_other_models_and_damaged_files_are_refused(void **state) {
     pal_context_free(cx);
 }
 
-/* Numbers of a state file that only whoever knows the checksum can write. */
+/* Numbers of a state file that only a writer that knows the checksum makes. */
 typedef struct {
     int64_t position;
     uint32_t pending;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Bytes that must never change: fingerprints, config.json, weights and saved states of the recorded models, and the
- * config.json of every preset. Whoever changes one of them makes saved memories, checkpoints or runs unreadable. */
+ * config.json of every preset. Changing one of them makes saved memories, checkpoints or runs unreadable. */
 #include "base/hash.h"
 #include "model/config.h"
 #include "model/model.h"

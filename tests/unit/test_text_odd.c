@@ -166,7 +166,7 @@ static void added_tokens_take_the_blanks_beside_them(void **state) {
         { "\xFF xy \xFF", "?|xy|?" }, { "a<s> xy", "a|<s>|xy" }, { "a<", "a|?" },
     };
     for (size_t i = 0; i < PAL_COUNT(cases); i++) test_names_are(tok, "lstrip and rstrip", cases[i][0], cases[i][1]);
-    /* Told to take special tokens as text, it still finds the others. */
+    /* Asked to take special tokens as text, it still finds the others. */
     pal_tokenizer_scratch *s;
     pal_ids ids = { 0 };
     OK(pal_tokenizer_scratch_new(&s, tok, err));

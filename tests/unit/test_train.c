@@ -273,7 +273,7 @@ static void a_count_of_updates_without_room_for_more_is_refused(void **state) {
     pal_context_free(cx);
 }
 
-/* Whoever opens a run directory gets the checkpoint that resuming would continue from. */
+/* Opening a run directory gets the checkpoint that resuming would continue from. */
 static void a_damaged_checkpoint_is_passed_over_by_every_reader(void **state) {
     (void)state;
     static const char *const files[] = { "model.safetensors", "optimizer.safetensors", "trainer.json", "config.json" };

@@ -13,7 +13,7 @@ from typing import Any
 
 
 def _one_openmp() -> None:
-    """A process with two OpenMP runtimes has two sets of threads that get in each other's way. Whoever loads libgomp.so.1
+    """A process with two OpenMP runtimes has two sets of threads that get in each other's way. What loads libgomp.so.1
     first decides whose it is: torch's copy if torch is installed, else the one that a wheel brings along, else the system's."""
     try:
         with open("/proc/self/maps") as maps:

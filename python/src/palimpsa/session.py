@@ -34,7 +34,7 @@ class Token(NamedTuple):
 
 
 class Sessions:
-    """What a model's sessions share: the engine that steps them, and their pointers. Whoever is collected or closed leaves
+    """What a model's sessions share: the engine that steps them, and their pointers. A session that is collected or closed leaves
     its pointer in `dead`, because collection may happen while the engine runs."""
 
     def __init__(self, model: Model, options: Any) -> None:
