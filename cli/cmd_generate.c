@@ -529,9 +529,9 @@ int cmd_generate(int argc, char **argv) {
         .examples = "  palimpsa generate models/shakespeare.gguf --prompt 'ROMEO:' --max-tokens 200\n  palimpsa "
                     "generate my-model --chat --interactive\n  palimpsa generate my-model --prompt-file "
                     "book.txt --max-tokens 0 --save-memory book.memory\n  palimpsa generate my-model --load-memory "
-                    "book.memory --prompt 'The end of the story is'\n  palimpsa generate my-model --prompts questions.jsonl --stop '###' "
-                    "--json > answers.jsonl\n  palimpsa generate my-model --chat --prompt 'Weather in Bonn?' "
-                    "--tools tools.json\n",
+                    "book.memory --prompt 'The end of the story is'\n  palimpsa generate my-model --prompts "
+                    "questions.jsonl --stop '###' --json > answers.jsonl\n  palimpsa generate my-model "
+                    "--chat --prompt 'Weather in Bonn?' --tools tools.json\n",
         .options = options,
         .option_count = PAL_COUNT(options)
     };
